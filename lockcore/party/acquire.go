@@ -136,7 +136,7 @@ func (l *Locker) acquireOp(req *Request, res Resource) rules.Acquire {
 		Within: req.Within, Saga: req.Saga, Part: req.Part, Order: req.Order.number(),
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.keptTTL()),
 		Persist: req.Persist, HoldOnly: req.HoldOnly, Held: res.Held, Reacquire: req.Reacquire, NewFence: req.NewFence, Queued: req.Queued,
-		Queue: true, WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), HeardIn: l.refreshEvery().Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
+		Queue: true, WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), NextRefresh: l.refreshEvery().Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
 		Owner: req.Owner, Host: req.Host, Comment: req.Comment, NeverVictim: req.NeverVictim,
 	}
 	if !req.Started.IsZero() {
@@ -159,7 +159,7 @@ func (l *Locker) acquireCall(outer context.Context, req *Request, op *rules.Acqu
 // queue.
 func (l *Locker) takeBack(ctx context.Context, op *rules.Acquire) *update.Call {
 	if op.Upgrades != "" {
-		return l.call(ctx, rules.GiveUpUpgrade{
+		return l.call(ctx, rules.UndoUpgrade{
 			Policy: op.Policy, Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: op.Order, Call: op.Call, Upgrades: op.Upgrades,
 		}, ending{})
 	}
@@ -244,7 +244,7 @@ func (w *waiting) ask() {
 		_, w.span = w.l.tel.acquire(w.ctx, w.req, Resource{Name: w.op.Resource, Mode: Mode(w.op.Mode), Limit: int(w.op.Limit)})
 		w.asked = true
 	}
-	w.ticket.Ask()
+	w.ticket.Wake()
 }
 
 func (w *waiting) answer(a update.Answer) (Lease, error) {

@@ -30,7 +30,7 @@ func answer(op *rules.Acquire, a *update.Answer) (Lease, error) {
 	case rules.Deadlock:
 		return Lease{}, deadlockError(op, d, a.Note)
 	case rules.Superseded:
-		by, known := d.Overtaker(op.Request())
+		by, known := d.SupersededBy(op.Request())
 		if !known { // by another call with the same order
 			by.Order = op.Order
 		}
@@ -55,9 +55,9 @@ func deadlockError(op *rules.Acquire, d *rules.Document, verdict string) *Deadlo
 // Session made it weaker.
 func notHeldSince(d *rules.Document, op *rules.Acquire) time.Time {
 	held := func(e rules.Entry) bool {
-		return e.LockID == op.LockID && e.State != rules.StateClaimed && (e.Own || rules.Covers(e.Mode, op.Mode))
+		return e.LockID == op.LockID && e.State != rules.StateClaimed && (e.CutOff || rules.Covers(e.Mode, op.Mode))
 	}
-	if d.EvictedRecord(op.LockID, op.Label) != nil || slices.ContainsFunc(d.Entries, held) {
+	if d.LossEvidence(op.LockID, op.Label) != nil || slices.ContainsFunc(d.Entries, held) {
 		return time.Time{}
 	}
 	return d.EvidenceSince
@@ -66,7 +66,7 @@ func notHeldSince(d *rules.Document, op *rules.Acquire) time.Time {
 func lostError(d *rules.Document, r rules.Request) *LostError {
 	lost, known := lossIn(d, r.LockID, r.Order, "it does not hold any longer", r.Label)
 	lost.Part = r.Part
-	if by, ok := d.Overtaker(r); ok && !known {
+	if by, ok := d.SupersededBy(r); ok && !known {
 		lost.Reason = cmp.Or(by.Reason, "overtaken by order "+orderOf(by.Order).String())
 	}
 	return lost
@@ -76,7 +76,7 @@ func lostError(d *rules.Document, r rules.Request) *LostError {
 // known.
 func lossIn(d *rules.Document, lockID string, order int64, unknown string, labels ...string) (lost *LostError, known bool) {
 	for _, label := range labels {
-		if e := d.EvictedRecord(lockID, label); e != nil {
+		if e := d.LossEvidence(lockID, label); e != nil {
 			return &LostError{Resource: d.ID, LockID: lockID, Order: orderOf(order), By: e.By, Reason: e.Reason}, true
 		}
 	}
@@ -155,7 +155,7 @@ func inTheWay(d *rules.Document, p rules.Party) (way []Holder) {
 
 // nameOf returns the lock ID of an entry as others see it.
 func nameOf(e *rules.Entry) string {
-	if e.Own {
+	if e.CutOff {
 		return e.LockID + cutOff
 	}
 	return e.LockID

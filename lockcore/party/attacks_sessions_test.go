@@ -190,7 +190,7 @@ func TestReleaseOfASessionSaysThatItsHoldWasLost(t *testing.T) {
 		ended := begin("a")
 		require.NoError(t, l.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"r"}, FirstFence: ended.Leases()[0].FirstFence}))
 		require.NoError(t, ended.Release(t.Context()), "it was released, and not lost")
-		for i := range rules.MaxEvicted + 1 {
+		for i := range rules.MaxEvidence + 1 {
 			force(begin(fmt.Sprint("b", i)))
 		}
 		require.ErrorAs(t, ended.Release(t.Context()), &lost)

@@ -35,7 +35,7 @@ func (l *Locker) close(ctx context.Context) error {
 	errs = append(errs, failed...)
 	settle, cancel := l.clock.WithTimeout(ctx, 2*commandTimeout) // one that hangs, and what settles it
 	defer cancel()
-	for name, calls := range l.lines.Settled(settle) {
+	for name, calls := range l.lines.WaitForDebts(settle) {
 		for _, c := range calls {
 			order := Order{}
 			if op, ok := c.Op.(rules.Leave); ok {

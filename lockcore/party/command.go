@@ -58,19 +58,19 @@ func (l *Locker) do(ctx context.Context, name string, order Order, c *update.Cal
 	case l.life.closed.Err() != nil:
 		a.Err = ErrClosed
 	case ctx.Err() != nil:
-		return a, fmt.Errorf("lockstep: %s of %q was not sent: %w", name, c.Op.On(), context.Cause(ctx))
+		return a, fmt.Errorf("lockstep: %s of %q was not sent: %w", name, c.Op.ResourceName(), context.Cause(ctx))
 	default:
 		a = l.lines.Do(ctx, c)
 	}
 	if a.Err != nil {
-		return a, failure(name, c.Op.On(), order, a.Err, a.Unknown)
+		return a, failure(name, c.Op.ResourceName(), order, a.Err, a.Unknown)
 	}
 	return a, nil
 }
 
 // call makes a call of an operation. What it writes is reported with ctx and why.
 func (l *Locker) call(ctx context.Context, op rules.Op, why ending) *update.Call {
-	return &update.Call{Op: op, Wrote: func(a update.Answer) { l.wrote(ctx, &a, why) }}
+	return &update.Call{Op: op, OnWrite: func(a update.Answer) { l.wrote(ctx, &a, why) }}
 }
 
 // owing makes a call that is carried out by the next acknowledged write of the document, even if its
@@ -98,7 +98,7 @@ func (l *Locker) look(ctx context.Context, names ...string) (map[string]*rules.D
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	sent := time.Now()
-	loaded, err := l.store.Look(ctx, names...)
+	loaded, err := l.store.LoadMajority(ctx, names...)
 	if err != nil {
 		return nil, fmt.Errorf("lockstep: read lock documents: %w", err)
 	}

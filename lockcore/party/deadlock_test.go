@@ -124,7 +124,7 @@ func TestDeadlocksAreListedWithTheirOwners(t *testing.T) {
 	// The victim comes back late, with a greater order, and after much else has ended there.
 	victim := request("c", party.Exclusive("x"))
 	victim.Part, victim.Order = "wait", party.Order{Schedule: 1, Attempt: 2}
-	for i := range 2 * rules.MaxOver {
+	for i := range 2 * rules.MaxReleases {
 		require.NoError(t, l.Release(t.Context(), party.Release{LockID: fmt.Sprint("other/", i), Resources: []string{"x"}, Order: party.LastAttempt(1)}))
 	}
 	_, err = l.Enter(t.Context(), victim)

@@ -41,7 +41,7 @@ func (l *Locker) LeaveQueue(ctx context.Context, leases ...Lease) error {
 	ops := make([]rules.Leave, len(leases))
 	for i, lease := range leases {
 		ops[i] = l.leaveOp(lease)
-		ops[i].Waiting = true
+		ops[i].QueueOnly = true
 	}
 	return l.leaveAll(ctx, leases, ops, leaving{})
 }

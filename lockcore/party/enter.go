@@ -86,7 +86,7 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	ops := make([]rules.Acquire, len(req.Resources))
 	for i, res := range req.Resources {
 		ops[i] = l.acquireOp(&req, res)
-		ops[i].Queue, ops[i].WaiterTTL, ops[i].HeardIn = queue, l.parkedTTL(), parkedHeardIn.Milliseconds()
+		ops[i].Queue, ops[i].WaiterTTL, ops[i].NextRefresh = queue, l.parkedTTL(), parkedHeardIn.Milliseconds()
 	}
 	if len(ops) > 1 && req.TTL > 0 {
 		req.MaxWait = min(req.MaxWait, req.TTL/4) // nothing renews what it takes before
@@ -182,7 +182,7 @@ func (l *Locker) giveBackQueued(ctx context.Context, req *Request, at Resource, 
 // enterInline asks for one resource, and waits if a grant is near. The request stays in the queue.
 //
 // The pace of recent holds does not include the time that a waiter needs to take its grant, so it may
-// predict too early. Hence the wait goes beyond pace.Near while the position in the queue improves: a
+// predict too early. Hence the wait goes beyond pace.PositionWait while the position in the queue improves: a
 // request that gave up then would return by way of its workflow, and keep those behind it waiting for
 // that. What is left of MaxWait is for the resources after this one.
 func (l *Locker) enterInline(ctx context.Context, req *Request, op rules.Acquire) (Lease, error) {

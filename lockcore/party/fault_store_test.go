@@ -134,7 +134,7 @@ func (s *faultStore) Load(ctx context.Context, names ...string) (loaded store.Lo
 
 func (s *faultStore) Look(ctx context.Context, names ...string) (loaded store.Loaded, err error) {
 	err = s.through(ctx, command{kind: kindLook, names: names}, func() (err error) {
-		loaded, err = s.Store.Look(ctx, names...)
+		loaded, err = s.Store.LoadMajority(ctx, names...)
 		return err
 	})
 	return loaded, err
@@ -353,11 +353,11 @@ func both(first, second hook) hook {
 // change carries out an operation in a store, as another process does.
 func change(ctx context.Context, s store.Store, op rules.Op) error {
 	for {
-		loaded, err := s.Load(ctx, op.On())
+		loaded, err := s.Load(ctx, op.ResourceName())
 		if err != nil {
 			return err
 		}
-		before := loaded.Docs[op.On()]
+		before := loaded.Docs[op.ResourceName()]
 		after, _ := op.Apply(before, loaded.At)
 		sw := store.Swap{Next: after}
 		if before != nil {

@@ -76,7 +76,7 @@ const inlineWaits = 25
 
 // isNear reports whether a request that has queued can expect its turn in time to wait for it. If
 // nothing is known of the pace, that is whether it is next in line. Else its turn comes in half of
-// the time, which leaves the other half for what the pace does not say, or within pace.Near; holds
+// the time, which leaves the other half for what the pace does not say, or within pace.PositionWait; holds
 // are so short that its place moves, and all before it may wait inline too: those that are parked take
 // longer to come than the pace says.
 func (l *Locker) isNear(busy *BusyError, wait time.Duration) bool {
@@ -86,7 +86,7 @@ func (l *Locker) isNear(busy *BusyError, wait time.Duration) bool {
 	case busy.Position < 1 || int64(busy.Position) > l.inline.most.Load():
 		return false
 	}
-	return busy.turn/time.Duration(busy.Position) < pace.Near && busy.turn < max(wait/2, min(wait, pace.Near))
+	return busy.turn/time.Duration(busy.Position) < pace.PositionWait && busy.turn < max(wait/2, min(wait, pace.PositionWait))
 }
 
 // turnOf is when a request that found its resource busy can expect its turn; 0 if nothing is known.
@@ -104,7 +104,7 @@ func (w *watcher) near(d *rules.Document) (early []Wakeup) {
 	for i := range d.Waiters {
 		one := &d.Waiters[i]
 		turn := w.locker.holds.turn(d.ID, i+1, one.Limit)
-		if turn == 0 || turn > pace.CallUp || len(early) >= w.locker.inline.room() {
+		if turn == 0 || turn > pace.WakeLead || len(early) >= w.locker.inline.room() {
 			break
 		}
 		here := r != nil && slices.ContainsFunc(r.local, func(l *waiter) bool { return l.request.LockID == one.LockID && l.request.Part == one.Part })

@@ -155,7 +155,7 @@ func TestATurnThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 		require.NoError(t, err)
 		began := time.Now()
 		require.ErrorIs(t, <-entering(t, l, "next", 0), party.ErrBusy)
-		require.InDelta(t, pace.Near.Seconds()+pace.Read.Seconds()/2, time.Since(began).Seconds(), pace.Read.Seconds(), "in virtual time")
+		require.InDelta(t, pace.PositionWait.Seconds()+pace.Poll.Seconds()/2, time.Since(began).Seconds(), pace.Poll.Seconds(), "in virtual time")
 	})
 }
 
@@ -314,7 +314,7 @@ func TestTurnsWithinOneProcessAreNotLookedFor(t *testing.T) {
 		}
 		looks := e.count(of(kindLook)) - before
 		// One more, since a look may meet a hand-over, and find neither who holds now nor who did.
-		require.LessOrEqual(t, looks, int(time.Since(began)/pace.Read)+2, "in virtual time")
+		require.LessOrEqual(t, looks, int(time.Since(began)/pace.Poll)+2, "in virtual time")
 		elapse(each)
 	})
 }

@@ -56,20 +56,20 @@ func (l *Locker) Recheck(ctx context.Context, req Request) (again time.Duration,
 		return 0, err
 	}
 	// What a majority has may be older than the request: then it is no reason to ask again.
-	known := look.By != (rules.Overtaken{}) || knows(d, &op)
+	known := look.By != (rules.Supersession{}) || knows(d, &op)
 	if known && (look.Answer == rules.NextGo || look.Answer == rules.NextGone) {
 		return 0, nil
 	}
 	position, waited := look.Position, time.Duration(0)
-	if look.Place != nil {
-		waited = d.At.Sub(look.Place.Since)
+	if look.Waiter != nil {
+		waited = d.At.Sub(look.Waiter.Since)
 	}
 	again = min(pace.RecheckMost, max(waited, pace.Recheck+time.Duration(position)*pace.RecheckEach))
-	if position == 1 && look.After > 0 {
-		again = min(again, max(look.After, pace.RecheckLeast))
+	if position == 1 && look.ValidFor > 0 {
+		again = min(again, max(look.ValidFor, pace.RecheckLeast))
 	}
-	if !known || look.Answer == rules.NextSettle || look.Place == nil || look.Place.OverdueAt.Sub(d.At) < again*5/4+pace.Recheck {
-		op.HeardIn = min(2*again+pace.Recheck, pace.RecheckMost).Milliseconds()
+	if !known || look.Answer == rules.NextSettle || look.Waiter == nil || look.Waiter.OverdueAt.Sub(d.At) < again*5/4+pace.Recheck {
+		op.NextRefresh = min(2*again+pace.Recheck, pace.RecheckMost).Milliseconds()
 		a, err := l.refresh(ctx, op)
 		if err != nil {
 			return 0, err
@@ -126,14 +126,14 @@ func (l *Locker) KeepPosition(ctx context.Context, place Lease) error {
 		req.Started = *w.Started
 	}
 	op := l.acquireOp(&req, Resource{Name: d.ID, Mode: Mode(w.Mode), Limit: limitOf(&w)})
-	op.WaiterTTL, op.HeardIn = l.parkedTTL(), cmp.Or(w.OverdueAt.Sub(d.At).Milliseconds()/2, -1)
+	op.WaiterTTL, op.NextRefresh = l.parkedTTL(), cmp.Or(w.OverdueAt.Sub(d.At).Milliseconds()/2, -1)
 	_, err = l.refresh(ctx, op)
 	return err
 }
 
 // verdict is the *DeadlockError of the victim of a deadlock, and else nil. A request that has read
 // it before, in an answer that was lost, is known by what superseded it.
-func verdict(op *rules.Acquire, d *rules.Document, look rules.Look) error {
+func verdict(op *rules.Acquire, d *rules.Document, look rules.Decision) error {
 	reason := cmp.Or(look.Verdict, look.By.Reason)
 	if !strings.HasPrefix(reason, deadlockReason) {
 		return nil
@@ -343,11 +343,11 @@ func wakeupsIn(d *rules.Document, q *rules.Queue) (wakeups []Wakeup, expected bo
 		}
 		r := &rules.Waiter{LockID: e.LockID, Part: e.Part, Order: e.Order, Mode: e.Mode, Limit: e.Limit, Label: e.Label, Within: e.Within}
 		if q.Next(r).Answer == rules.NextGo {
-			wakeups, expected = append(wakeups, wakeupOf(d, e.LockID, e.Label, e.Part, e.Order)), expected || e.Stands(d.At)
+			wakeups, expected = append(wakeups, wakeupOf(d, e.LockID, e.Label, e.Part, e.Order)), expected || e.Alive(d.At)
 		}
 	}
 	for i := range d.Waiters {
-		if w := &d.Waiters[i]; w.Waits(d.At) && d.AsksItself(w.Party()) {
+		if w := &d.Waiters[i]; w.Waits(d.At) && d.NeedsNoClaim(w.Party()) {
 			wakeups, expected = append(wakeups, wakeupOf(d, w.LockID, w.Label, w.Part, w.Order)), expected || !w.Overdue(d.At)
 		}
 	}

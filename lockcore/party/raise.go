@@ -82,7 +82,7 @@ func (l *Locker) raiseOne(ctx context.Context, r *Raise, resource string) error 
 // stillRun names the parts that a bar has cut off and that may still run, the first that ends first.
 func stillRun(op *rules.Raise, d *rules.Document) *BusyError {
 	e := &BusyError{Resource: op.Resource, LockID: op.LockID, Note: "its earlier steps may still run"}
-	for _, part := range op.StillRun(d) {
+	for _, part := range op.StillRunning(d) {
 		e.Holders = append(e.Holders, holders(&rules.Document{ID: d.ID, At: d.At, Entries: []rules.Entry{*part}})...)
 	}
 	slices.SortFunc(e.Holders, func(a, b Holder) int { return cmp.Compare(a.ExpiresIn, b.ExpiresIn) })

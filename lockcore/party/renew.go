@@ -105,7 +105,7 @@ func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) 
 	defer cancel()
 	sent, now := time.Now(), l.lines.Now()
 	if now.At.IsZero() { // the server's time is not known: it comes with a read
-		loaded, err := l.store.Look(ctx)
+		loaded, err := l.store.LoadMajority(ctx)
 		if err != nil {
 			span.end(nil, err)
 			return false, nil

@@ -163,7 +163,7 @@ func statusesOf(d *rules.Document) []Status {
 
 // obstacles returns what keeps the waiter at an index of the queue out.
 func obstacles(d *rules.Document, waiter int) []Obstacle {
-	entries, ahead := d.KeepsOut(waiter)
+	entries, ahead := d.Blockers(waiter)
 	var out []Obstacle
 	for _, e := range entries {
 		o := Obstacle{LockID: nameOf(e), State: StateHolding}

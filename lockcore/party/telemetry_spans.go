@@ -64,7 +64,7 @@ func alsoBehind(behind []blocker, refusal error) []blocker {
 	return behind
 }
 
-func endedBlocker(e *rules.Ended) []blocker {
+func endedBlocker(e *rules.EndedHold) []blocker {
 	if e == nil {
 		return nil
 	}
@@ -172,8 +172,8 @@ func (o *observer) holdsGranted(ctx context.Context, a *update.Answer) {
 // until then, or the claim that another slept through, which never had a fence: whichever ended
 // last.
 func lastBlocker(d *rules.Document, p *rules.Entry) []blocker {
-	if p.After != nil {
-		return endedBlocker(p.After)
+	if p.Predecessor != nil {
+		return endedBlocker(p.Predecessor)
 	}
 	var last *rules.Entry
 	for i := range d.Entries {
@@ -262,7 +262,7 @@ func (o *observer) gone(ctx context.Context, d *rules.Document, g *rules.Entry, 
 	case why.cycle != "":
 		w.outcome = telemetry.OutcomeDeadlock
 	case g.ClaimedAt != nil:
-		w.outcome, w.until, w.after = telemetry.OutcomeUnclaimed, *g.ClaimedAt, endedBlocker(g.After)
+		w.outcome, w.until, w.after = telemetry.OutcomeUnclaimed, *g.ClaimedAt, endedBlocker(g.Predecessor)
 	}
 	if g.ClaimedAt == nil {
 		w.after = blockersIn(inTheWay(d, rules.Party{LockID: g.LockID, Mode: g.Mode, Limit: g.Limit, Labelled: g.Label != "", Within: g.Within}))

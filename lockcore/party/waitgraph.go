@@ -127,7 +127,7 @@ func (g *waitGraph) owner(p place) string {
 // workflow keeps is tied to the step's waits. Draining parts and claims end by themselves.
 func (g *waitGraph) tied(doc, entry int) []place {
 	e := &g.docs[doc].Entries[entry]
-	if !e.Holds() || !e.Stands(g.docs[doc].At) {
+	if !e.Holds() || !e.Alive(g.docs[doc].At) {
 		return nil
 	}
 	waits := g.waits[g.owners[doc][entry]]

@@ -185,7 +185,7 @@ func TestSearchesAreRarerWhereManyResourcesAreWaitedFor(t *testing.T) {
 		elapse(time.Minute)
 		before := e.count(searching)
 		elapse(4 * time.Minute)
-		require.InDelta(t, int(4*time.Minute/(many*pace.Each)), e.count(searching)-before, 2)
+		require.InDelta(t, int(4*time.Minute/(many*pace.PerResource)), e.count(searching)-before, 2)
 		cancel()
 		for _, wait := range waits {
 			<-wait

@@ -71,7 +71,7 @@ type waiter struct {
 	// position is its place when it was last looked at, and moved since when it has that.
 	position int
 	moved    time.Time
-	// stalled, if there is one, is called when that has been so for pace.Near.
+	// stalled, if there is one, is called when that has been so for pace.PositionWait.
 	stalled func()
 }
 
@@ -103,7 +103,7 @@ func (w *watcher) add(op *rules.Acquire) *waiter {
 	return one
 }
 
-// whenStalled has do called if the place of a request does not move for pace.Near.
+// whenStalled has do called if the place of a request does not move for pace.PositionWait.
 func (w *watcher) whenStalled(one *waiter, do func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,7 +121,7 @@ func (w *watcher) queued(one *waiter, turn time.Duration) {
 	if r.holder != "" {
 		turn = 0
 	}
-	w.lookBy(r, now.Add(soonest(pace.Read, turn)))
+	w.lookBy(r, now.Add(soonest(pace.Poll, turn)))
 }
 
 // lookBy makes the next look at a resource no later than at. The mutex is held.
@@ -176,7 +176,7 @@ func (w *watcher) wrote(a *update.Answer, endedHold bool) {
 		r := w.of(d.ID)
 		r.parked = true
 		w.searchBy(time.Now().Add(pace.Search))
-		w.lookBy(r, time.Now().Add(pace.Tell))
+		w.lookBy(r, time.Now().Add(pace.ClaimPoll))
 	}
 	if r := w.table[d.ID]; r != nil {
 		if endedHold || slices.ContainsFunc(a.Ended, func(e rules.Entry) bool { return e.LockID == r.holder && e.State == rules.StateClaimed }) {
@@ -193,9 +193,9 @@ func (w *watcher) wrote(a *update.Answer, endedHold bool) {
 		switch {
 		case r.next.IsZero():
 		case r.holder != "":
-			r.next = later(r.next, r.read.Add(pace.Read))
+			r.next = later(r.next, r.read.Add(pace.Poll))
 		case endedHold && len(r.local) > 0: // the next to hold is elsewhere
-			w.lookBy(r, time.Now().Add(soonest(pace.Read, w.locker.holds.turn(d.ID, 1, 1))))
+			w.lookBy(r, time.Now().Add(soonest(pace.Poll, w.locker.holds.turn(d.ID, 1, 1))))
 		}
 	}
 	if endedHold && len(w.listeners) > 0 {
@@ -221,7 +221,7 @@ func (w *watcher) watches(resource string) bool {
 // searchBy makes the next search no later than at, but not too soon after the last. The mutex is
 // held.
 func (w *watcher) searchBy(at time.Time) {
-	at = later(at, w.searched.Add(w.paced(pace.SearchLeast)))
+	at = later(at, w.searched.Add(w.paced(pace.MinSearch)))
 	if w.searchAt.IsZero() || at.Before(w.searchAt) {
 		w.searchAt = at
 		if !w.searching {
@@ -233,7 +233,7 @@ func (w *watcher) searchBy(at time.Time) {
 // paced is a pause, or longer if what is to be read then is about many resources, so that it is
 // read for a small part of the time only. The mutex is held.
 func (w *watcher) paced(usual time.Duration) time.Duration {
-	return max(usual, time.Duration(w.waiting)*pace.Each)
+	return max(usual, time.Duration(w.waiting)*pace.PerResource)
 }
 
 // wakeBy has the timer fire no later than at. The mutex is held. While a look is under way the

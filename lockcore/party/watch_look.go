@@ -29,7 +29,7 @@ func (w *watcher) pass() {
 		}
 	}
 	if compares {
-		w.compareAt = now.Add(max(pace.Compare, time.Duration(w.waiting)*pace.CompareEach))
+		w.compareAt = now.Add(max(pace.VersionPoll, time.Duration(w.waiting)*pace.VersionPollEach))
 	}
 	if len(w.table) > 0 && !w.searching && !w.searchAt.After(now) {
 		w.searching, w.searched, w.searchAt = true, now, now.Add(w.paced(pace.Search))
@@ -66,7 +66,7 @@ func (w *watcher) pass() {
 
 // begin notes that a look at the resource begins. The watcher's mutex is held.
 func (r *watched) begin(now time.Time) {
-	r.read, r.next, r.changed = now, now.Add(pace.Look), false
+	r.read, r.next, r.changed = now, now.Add(pace.MaxPoll), false
 }
 
 // changed returns the resources whose documents have other versions than when they were read last.
@@ -96,8 +96,8 @@ func (w *watcher) changed(names []string) (changed []string) {
 // isDue reports whether to look at the resource now. What only parked requests wait for is read along
 // with others, up to a second before its turn: many are then read by few commands.
 func (r *watched) isDue(now time.Time) bool {
-	if len(r.local) == 0 && !r.read.IsZero() && r.next.Sub(r.read) >= pace.Look {
-		now = now.Add(pace.Along)
+	if len(r.local) == 0 && !r.read.IsZero() && r.next.Sub(r.read) >= pace.MaxPoll {
+		now = now.Add(pace.Coalesce)
 	}
 	return !r.next.IsZero() && !r.next.After(now)
 }
@@ -120,12 +120,12 @@ func (w *watcher) look(names []string) {
 	docs, err := w.locker.look(ctx, names...)
 	for _, name := range names {
 		if err != nil {
-			w.lookAgain(name, pace.Settle)
+			w.lookAgain(name, pace.SettleRetry)
 			continue
 		}
 		d := docs[name]
 		if d != nil {
-			w.locker.lines.Seen(d)
+			w.locker.lines.Offer(d)
 		}
 		q := d.Queue()
 		wakeups, eager := wakeupsIn(d, q)
@@ -134,9 +134,9 @@ func (w *watcher) look(names []string) {
 		switch {
 		case pause == 0:
 		case q.Due() && w.locker.settle(ctx, name):
-			pause = min(pause, pace.Tell)
+			pause = min(pause, pace.ClaimPoll)
 		case q.Due():
-			pause = pace.Settle
+			pause = pace.SettleRetry
 		}
 		w.lookAgain(name, pause)
 	}
@@ -157,11 +157,11 @@ func (w *watcher) found(name string, d *rules.Document, q *rules.Queue, told boo
 	r.parked = r.parked && (r.changed || q.Waiting > 0 || hasClaim(d))
 	switch {
 	case len(r.local) > 0:
-		pause = pace.Read
+		pause = pace.Poll
 	case r.parked && told:
-		pause = pace.Tell
+		pause = pace.ClaimPoll
 	case r.parked:
-		pause = w.paced(pace.Look)
+		pause = w.paced(pace.MaxPoll)
 	default:
 		return 0
 	}
@@ -174,21 +174,21 @@ func (w *watcher) found(name string, d *rules.Document, q *rules.Queue, told boo
 		switch {
 		case look.Answer == rules.NextGo, look.Answer == rules.NextGone:
 			one.call()
-		case look.Answer == rules.NextWait && one.stalled != nil && time.Since(one.moved) >= pace.Near:
+		case look.Answer == rules.NextWait && one.stalled != nil && time.Since(one.moved) >= pace.PositionWait:
 			one.stalled()
 		}
 		if turn := w.locker.holds.turn(name, look.Position, one.request.Limit); turn > 0 && !here { // one that is late is looked for less and less often
 			pause = soonest(pause, max(turn, time.Since(one.moved)))
 		}
-		pause = w.sooner(pause, look.After)
+		pause = w.sooner(pause, look.ValidFor)
 	}
-	return w.sooner(pause, q.Change())
+	return w.sooner(pause, q.ValidFor())
 }
 
 // soonest is the pause, or less if a turn is known to be near, which may come in another process.
 func soonest(usual, turn time.Duration) time.Duration {
 	if turn > 0 {
-		return min(usual, max(turn/pace.LooksPerTurn, pace.LookLeast))
+		return min(usual, max(turn/pace.PollsPerGrant, pace.MinPoll))
 	}
 	return usual
 }
@@ -215,5 +215,5 @@ func (w *watcher) lookAgain(name string, pause time.Duration) {
 		w.drop(name)
 		return
 	}
-	w.lookBy(r, r.read.Add(max(pause, pace.LookLeast)))
+	w.lookBy(r, r.read.Add(max(pause, pace.MinPoll)))
 }

@@ -14,14 +14,14 @@ func (op Acquire) Apply(before *Document, now time.Time) (*Document, Result) {
 		return s.end()
 	}
 	s.takeOver(op.LockID, op.Label)
-	s.undo(&op)
+	s.barUndone(&op)
 	if s.superseded(&op) {
 		s.result.Outcome = Superseded
 		return s.end()
 	}
-	s.enter(&op)
+	s.grantOrQueue(&op)
 	if granted := s.result.Outcome == Granted || s.result.Outcome == Joined; !granted && op.Persist {
-		s.heard(op.LockID, false)
+		s.renewKept(op.LockID, false)
 	}
 	return s.end()
 }
@@ -29,44 +29,44 @@ func (op Acquire) Apply(before *Document, now time.Time) (*Document, Result) {
 // superseded reports whether a release, a compensation, a later request of the same part, or another
 // call with the same order came before the request.
 func (s *state) superseded(op *Acquire) bool {
-	if _, overtaken := s.doc.Overtaker(op.Request()); overtaken {
+	if _, overtaken := s.doc.SupersededBy(op.Request()); overtaken {
 		return true
 	}
 	p := s.doc.Part(op.LockID, op.Part, op.Order)
 	if op.Queued && p == nil && s.claim(op.LockID, op.Part) == nil {
 		return !slices.ContainsFunc(s.doc.Waiters, func(w Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
 	}
-	return p != nil && p.Stands(s.now) && p.ID != op.Call && p.ID != op.Upgrades
+	return p != nil && p.Alive(s.now) && p.ID != op.Call && p.ID != op.Upgrades
 }
 
 // lost reports whether the request finds that its lock ID lost the hold.
-func (s *state) lost(op *Acquire) bool {
-	evicted := op.Persist && s.doc.EvictedRecord(op.LockID, op.Label) != nil
+func (s *state) isLost(op *Acquire) bool {
+	evicted := op.Persist && s.doc.LossEvidence(op.LockID, op.Label) != nil
 	if op.Reacquire {
 		return false
 	}
-	if s.holding(op.LockID) { // another run of the party may have taken the lock since
+	if s.holds(op.LockID) { // another run of the party may have taken the lock since
 		return op.Label != "" && evicted
 	}
 	return op.Held || evicted
 }
 
 // enter grants the request if it fits, or queues it if that is asked for.
-func (s *state) enter(op *Acquire) {
+func (s *state) grantOrQueue(op *Acquire) {
 	claim := s.claim(op.LockID, op.Part)
 	tombstone := s.doc.Tombstone(op.LockID, op.Part)
 	place := slices.IndexFunc(s.doc.Waiters, func(w Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
 	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. A request that is
 	// queued gets its claim from the write that frees the resource, whichever it is; and so does one
 	// that was passed over, which refreshes its position.
-	ahead := s.holding(op.LockID) || s.doc.Surrounds(op.Party())
-	next := claim != nil || ahead || ((!op.Queue || place < 0) && !slices.ContainsFunc(s.doc.Waiters, s.awake))
+	ahead := s.holds(op.LockID) || s.doc.HeldByEnclosing(op.Party())
+	next := claim != nil || ahead || ((!op.Queue || place < 0) && !slices.ContainsFunc(s.doc.Waiters, s.eligible))
 	switch {
 	case tombstone != nil:
 		s.result.Outcome, s.result.Note = Deadlock, tombstone.Verdict
-	case s.lost(op):
+	case s.isLost(op):
 		s.result.Outcome = Lost
-	case op.Refresh && (!op.Queue || (claim == nil && place < 0) || (claim != nil && claim.Stands(s.now))):
+	case op.Refresh && (!op.Queue || (claim == nil && place < 0) || (claim != nil && claim.Alive(s.now))):
 		s.result.Outcome = Busy
 	case op.Refresh:
 		s.enqueue(op, place, true)
@@ -74,7 +74,7 @@ func (s *state) enter(op *Acquire) {
 		s.result.Outcome = Again
 	case claim == nil && place < 0 && s.tooLarge(ahead):
 		s.result.Outcome = Full
-	case s.covered(op.LockID, op.Mode) && s.doc.FitsBeside(op.Party()):
+	case s.covered(op.LockID, op.Mode) && s.doc.AllowsJoin(op.Party()):
 		s.result.Outcome = Joined
 		if op.Label != "" { // expired entries in the way must not come back
 			s.granted = op
@@ -107,7 +107,7 @@ func (s *state) grantedBefore(op *Acquire) bool {
 		return k != nil && k.ID == op.Call && Covers(k.Mode, op.Mode)
 	}
 	p := s.doc.Part(op.LockID, op.Part, op.Order)
-	return p != nil && p.ID == op.Call && p.Stands(s.now) && Covers(p.Mode, op.Mode)
+	return p != nil && p.ID == op.Call && p.Alive(s.now) && Covers(p.Mode, op.Mode)
 }
 
 // grant makes or joins the hold, and makes the part.
@@ -125,7 +125,7 @@ func (s *state) grant(op *Acquire) {
 		}
 	}
 	if c := s.claim(op.LockID, op.Part); c != nil {
-		part.Since, part.ClaimedAt, part.After = c.Since, c.ClaimedAt, c.After
+		part.Since, part.ClaimedAt, part.Predecessor = c.Since, c.ClaimedAt, c.Predecessor
 	}
 	var made []Entry
 	if op.Persist {
@@ -135,9 +135,9 @@ func (s *state) grant(op *Acquire) {
 		made = append(made, part)
 	}
 	s.doc.Entries = append(s.replaced(op), made...)
-	s.doc.Waiters = drop(s.doc.Waiters, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
+	s.doc.Waiters = without(s.doc.Waiters, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
 	if op.Persist {
-		s.forgive(op.LockID, op.Label)
+		s.clearEvidence(op.LockID, op.Label)
 	}
 }
 
@@ -151,7 +151,7 @@ func (s *state) holdFor(op *Acquire) Entry {
 	again := false
 	for i := range s.doc.Entries {
 		e := &s.doc.Entries[i]
-		if !e.Of(op.LockID) {
+		if !e.BelongsTo(op.LockID) {
 			continue
 		}
 		hold.Fence = max(hold.Fence, e.Fence)
@@ -164,7 +164,7 @@ func (s *state) holdFor(op *Acquire) Entry {
 		if op.Mode == Exclusive {
 			e.Mode = Exclusive
 		}
-		again = again || (e.Part == op.Part && (e.State == StateRunning || (e.State == StateClaimed && !e.GivenUp(s.now))))
+		again = again || (e.Part == op.Part && (e.State == StateRunning || (e.State == StateClaimed && !e.Forfeited(s.now))))
 	}
 	// The resource's latest fence may have been given to a hold that lives within this one.
 	if s.result.Outcome == Granted || op.NewFence || s.doc.Fence > hold.Fence || again {
@@ -181,8 +181,8 @@ func (s *state) holdFor(op *Acquire) Entry {
 func (s *state) nextFence() int64 { return max(s.doc.Fence+1, s.now.UnixMilli()) }
 
 // forgive drops the evidence of a party's loss, but not that of take-overs.
-func (s *state) forgive(lockID, label string) {
-	s.doc.Evicted = drop(s.doc.Evicted, func(e *Evicted) bool {
+func (s *state) clearEvidence(lockID, label string) {
+	s.doc.Evidence = without(s.doc.Evidence, func(e *Evidence) bool {
 		return e.LockID == lockID && (label == "" || (e.Label == label && e.To == ""))
 	})
 }
@@ -203,14 +203,14 @@ func (s *state) replaced(op *Acquire) []Entry {
 	for _, e := range s.doc.Entries {
 		mine := e.Part == op.Part
 		switch {
-		case !e.Of(op.LockID):
+		case !e.BelongsTo(op.LockID):
 			rest = append(rest, e)
-		case op.Persist && (e.State == StateKept || (!e.Holds() && !e.Stands(s.now))), mine && e.State == StateClaimed:
+		case op.Persist && (e.State == StateKept || (!e.Holds() && !e.Alive(s.now))), mine && e.State == StateClaimed:
 		case op.HoldOnly, !mine || e.State != StateRunning:
 			own = append(own, e)
-		case !e.Stands(s.now), op.Upgrades != "" && e.Order == op.Order:
+		case !e.Alive(s.now), op.Upgrades != "" && e.Order == op.Order:
 		default:
-			own = append(own, s.drained(e))
+			own = append(own, s.drain(e))
 		}
 	}
 	return append(rest, own...)
@@ -265,18 +265,18 @@ func (s *state) enqueue(op *Acquire, place int, ahead bool) {
 			if op.Refresh {
 				w.Saga = claim.Saga
 			}
-			if !claim.Stands(s.now) {
+			if !claim.Alive(s.now) {
 				w.ClaimTTL = min(2*max(op.ClaimTTL, claim.ClaimTTL), op.LongestClaim())
 			}
 		}
-		place = len(pick(s.doc.Waiters, func(w *Waiter) bool { return w.Ahead }))
+		place = len(filter(s.doc.Waiters, func(w *Waiter) bool { return w.Ahead }))
 		s.doc.Waiters = slices.Insert(s.doc.Waiters, place, w)
 	default:
 		place = len(s.doc.Waiters)
 		s.doc.Waiters = append(s.doc.Waiters, w)
 	}
-	s.doc.Entries = drop(s.doc.Entries, func(e *Entry) bool {
-		return e.Of(op.LockID) && e.Part == op.Part && e.State == StateClaimed
+	s.doc.Entries = without(s.doc.Entries, func(e *Entry) bool {
+		return e.BelongsTo(op.LockID) && e.Part == op.Part && e.State == StateClaimed
 	})
 	s.result.Outcome = Queued
 	s.result.Position = int64(place) + 1
@@ -294,7 +294,7 @@ func sinceOf(claim *Entry) time.Time {
 func (s *state) waiter(op *Acquire) Waiter {
 	w := Waiter{
 		LockID: op.LockID, Label: op.Label, Within: op.Within, Saga: op.Saga, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit,
-		Since: s.now, ExpiresAt: s.now.Add(ms(op.WaiterTTL)), OverdueAt: s.now.Add(ms(op.Patience())), NeverVictim: op.NeverVictim,
+		Since: s.now, ExpiresAt: s.now.Add(ms(op.WaiterTTL)), OverdueAt: s.now.Add(ms(op.OverdueAfter())), NeverVictim: op.NeverVictim,
 	}
 	if !op.Started.IsZero() {
 		w.Started = &op.Started

@@ -30,11 +30,11 @@ func (w *Waiter) Party() Party { return Party{w.LockID, w.Mode, w.Limit, w.Label
 
 // Of reports whether the entry is a lock ID's own: a part that was cut off from its own lock ID is
 // treated like another party.
-func (e *Entry) Of(lockID string) bool { return e.LockID == lockID && !e.Own }
+func (e *Entry) BelongsTo(lockID string) bool { return e.LockID == lockID && !e.CutOff }
 
 // party identifies the party that the entry counts as under a limit.
-func (e *Entry) party() string {
-	if e.Own {
+func (e *Entry) partyKey() string {
+	if e.CutOff {
 		return e.LockID + "\x00" // which no lock ID contains
 	}
 	return e.LockID
@@ -43,11 +43,11 @@ func (e *Entry) party() string {
 // Counts reports whether the entry is alive at now and counts under the party's limit: it is neither
 // the party's own nor kept by the enclosing lock ID.
 func (e *Entry) Counts(p Party, now time.Time) bool {
-	return !e.Of(p.LockID) && e.ExpiresAt.After(now) && !p.isWithin(e)
+	return !e.BelongsTo(p.LockID) && e.ExpiresAt.After(now) && !p.enclosedBy(e)
 }
 
-func (p *Party) isWithin(e *Entry) bool {
-	return p.Within != "" && e.Of(p.Within) && e.State == StateKept
+func (p *Party) enclosedBy(e *Entry) bool {
+	return p.Within != "" && e.BelongsTo(p.Within) && e.State == StateKept
 }
 
 // Blocks reports whether the entry is in the party's way at now by its mode.
@@ -69,7 +69,7 @@ func (d *Document) Admits(p Party) bool {
 			return false
 		}
 		if e.Counts(p, d.At) {
-			others[e.party()] = true
+			others[e.partyKey()] = true
 		}
 	}
 	return p.Limit == 0 || int64(len(others)) < p.Limit

@@ -20,7 +20,7 @@ func FuzzRules_DamagedDocument(f *testing.F) {
 		d := scenarios.Damaged(pick, start)
 		for _, op := range scenarios.AllOps(pick) {
 			after, result := op.Apply(d, start.Add(time.Duration(pick(3))*time.Hour))
-			if result.Outcome == "" || after.Entries == nil || after.Waiters == nil || after.Evicted == nil || after.Attn == nil {
+			if result.Outcome == "" || after.Entries == nil || after.Waiters == nil || after.Evidence == nil || after.Attn == nil {
 				t.Errorf("%s and %+v after %+v", result.Outcome, after, op)
 			}
 			result.Released()
@@ -38,7 +38,7 @@ func look(d *rules.Document) {
 	q.Due()
 	for i := range d.Waiters {
 		q.Next(&d.Waiters[i])
-		d.AsksItself(d.Waiters[i].Party())
+		d.NeedsNoClaim(d.Waiters[i].Party())
 	}
 	for i := range d.Entries {
 		e := &d.Entries[i]

@@ -22,10 +22,10 @@ type Document struct {
 	Waiters []Waiter `bson:"waiters"`
 	// Evicted is evidence of evictions, forced releases and take-overs. It is complete from
 	// EvidenceSince on.
-	Evicted       []Evicted `bson:"evicted"`
-	EvidenceSince time.Time `bson:"since"`
+	Evidence      []Evidence `bson:"evicted"`
+	EvidenceSince time.Time  `bson:"since"`
 	// Over records, by lock ID and run, the order up to which all requests have been released.
-	Over []Over `bson:"over,omitempty"`
+	Releases []ReleaseRecord `bson:"over,omitempty"`
 	// Bars refuse late requests of steps that a compensation undoes.
 	Bars []Bar `bson:"bars,omitempty"`
 	// IdleAt is the end of the last TTL in the document, rounded up to IdleGrain. Claims made by the
@@ -105,7 +105,7 @@ type Entry struct {
 	Saga string `bson:"saga,omitempty"`
 	// Own is set in a draining part that also blocks its own lock ID: it was cut off by another run
 	// of its party, or by a compensation.
-	Own bool `bson:"own,omitempty"`
+	CutOff bool `bson:"own,omitempty"`
 	// TTL is, in milliseconds, how long the entry lasts without being renewed; 0 has no end.
 	TTL       int64     `bson:"ttl"`
 	ExpiresAt time.Time `bson:"expiresAt"`
@@ -116,11 +116,11 @@ type Entry struct {
 	Since     *time.Time `bson:"since,omitempty"`
 	ClaimedAt *time.Time `bson:"claimedAt,omitempty"`
 	// After, of a request that had to wait, is the hold whose end made the grant possible.
-	After *Ended `bson:"after,omitempty"`
+	Predecessor *EndedHold `bson:"after,omitempty"`
 	// Place, of a claim, is the time at which its place in the queue would have expired, and ClaimTTL
 	// that of its waiter.
-	Place    *time.Time `bson:"place,omitempty"`
-	ClaimTTL int64      `bson:"claimTTL,omitempty"`
+	PositionExpiresAt *time.Time `bson:"place,omitempty"`
+	ClaimTTL          int64      `bson:"claimTTL,omitempty"`
 
 	// CreatedAt is the time at which the hold began. It and the fields below are in the kept entry,
 	// or in the parts of a hold that has none.
@@ -142,7 +142,7 @@ type Entry struct {
 func (e *Entry) Holds() bool { return e.State >= StateHolds }
 
 // Stands reports whether the entry has not expired at now.
-func (e *Entry) Stands(now time.Time) bool { return e.ExpiresAt.After(now) }
+func (e *Entry) Alive(now time.Time) bool { return e.ExpiresAt.After(now) }
 
 // Waiter is a queued request. It is small, because every write of the document rewrites the queue.
 type Waiter struct {
@@ -204,7 +204,7 @@ func (w *Waiter) Waits(now time.Time) bool { return w.Verdict == "" && w.Expires
 func (w *Waiter) Overdue(now time.Time) bool { return !w.OverdueAt.After(now) }
 
 // Evicted is evidence that a lock ID lost its hold, or that another run replaced its run.
-type Evicted struct {
+type Evidence struct {
 	LockID string `bson:"lockId"`
 	// Label is the run label of the hold.
 	Label string `bson:"label,omitempty"`
@@ -219,7 +219,7 @@ type Evicted struct {
 
 // Over records that everything a lock ID's run requested up to an order has been released. A request
 // of that run with such an order came too late.
-type Over struct {
+type ReleaseRecord struct {
 	LockID string `bson:"lockId"`
 	// Label is the run label of the release; empty for a lock ID without runs.
 	Label string `bson:"label,omitempty"`
@@ -239,7 +239,7 @@ type Bar struct {
 }
 
 // Ended is a hold that has ended, as a request that waited for it remembers it.
-type Ended struct {
+type EndedHold struct {
 	LockID string `bson:"lockId"`
 	// Fence is the one with which the hold began.
 	Fence int64 `bson:"fence"`

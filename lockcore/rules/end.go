@@ -12,7 +12,7 @@ func (op Renew) Apply(before *Document, now time.Time) (*Document, Result) {
 	switch {
 	case p == nil:
 		s.result.Outcome = Lost
-	case op.TTL > 0 && !p.Stands(s.now):
+	case op.TTL > 0 && !p.Alive(s.now):
 		s.result.Outcome = Superseded
 	default:
 		if op.Downgrade {
@@ -23,7 +23,7 @@ func (op Renew) Apply(before *Document, now time.Time) (*Document, Result) {
 			p.TTL, p.ExpiresAt = op.TTL, expiry(now, op.TTL)
 		}
 		p.RenewedAt = &s.now
-		s.heard(op.LockID, false)
+		s.renewKept(op.LockID, false)
 	}
 	return s.end()
 }
@@ -31,9 +31,9 @@ func (op Renew) Apply(before *Document, now time.Time) (*Document, Result) {
 // downgrade makes a hold shared, if it has no other part. The entries as they were are a hold that
 // others waited for.
 func (s *state) downgrade(lockID, part string) {
-	own := func(e *Entry) bool { return e.Of(lockID) && e.Holds() }
-	s.left = append(s.left, pick(s.doc.Entries, func(e *Entry) bool { return e.Of(lockID) && e.Mode == Exclusive })...)
-	if s.some(func(e *Entry) bool { return own(e) && e.State == StateRunning && e.Part != part }) {
+	own := func(e *Entry) bool { return e.BelongsTo(lockID) && e.Holds() }
+	s.downgraded = append(s.downgraded, filter(s.doc.Entries, func(e *Entry) bool { return e.BelongsTo(lockID) && e.Mode == Exclusive })...)
+	if s.anyEntry(func(e *Entry) bool { return own(e) && e.State == StateRunning && e.Part != part }) {
 		return
 	}
 	for i := range s.doc.Entries {
@@ -47,24 +47,24 @@ func (s *state) downgrade(lockID, part string) {
 func (op Leave) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
 	own := func(e *Entry) bool {
-		return e.LockID == op.LockID && (!e.Own || op.Label != "") && e.Part == op.Part && e.State != StateKept
+		return e.LockID == op.LockID && (!e.CutOff || op.Label != "") && e.Part == op.Part && e.State != StateKept
 	}
 	made := func(e *Entry) bool { return op.Call == "" || e.ID == op.Call || e.ID == drainingID(op.Call) }
-	left := s.some(func(e *Entry) bool { return own(e) && e.State == StateRunning && e.Order == op.Order && made(e) })
+	left := s.anyEntry(func(e *Entry) bool { return own(e) && e.State == StateRunning && e.Order == op.Order && made(e) })
 	// What a call asked for has exactly its order. An earlier request of the part stays queued.
 	asked := func(order int64) bool { return order == op.Order || (op.Call == "" && order < op.Order) }
 	goes := func(e *Entry) bool {
 		if e.State == StateClaimed {
 			return own(e) && asked(e.Order)
 		}
-		return own(e) && e.Order == op.Order && !op.Waiting && made(e)
+		return own(e) && e.Order == op.Order && !op.QueueOnly && made(e)
 	}
 	s.endEntries(goes)
 	var queue []Waiter
 	if before != nil {
 		queue = before.Waiters
 	}
-	s.forget(queue, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part && asked(w.Order) })
+	s.removeWaiters(queue, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part && asked(w.Order) })
 	if op.Undo {
 		s.takeBack(&op, left)
 	}
@@ -76,33 +76,33 @@ func (op Leave) Apply(before *Document, now time.Time) (*Document, Result) {
 
 // takeBack ends the kept hold that the request began, if no other request has entered it.
 func (s *state) takeBack(op *Leave, left bool) {
-	if s.some(func(e *Entry) bool { return e.Of(op.LockID) && e.State == StateRunning }) {
+	if s.anyEntry(func(e *Entry) bool { return e.BelongsTo(op.LockID) && e.State == StateRunning }) {
 		return
 	}
 	s.endEntries(func(e *Entry) bool {
-		return e.Of(op.LockID) && e.State == StateKept && !e.Joined && (left || (op.Call != "" && e.ID == op.Call))
+		return e.BelongsTo(op.LockID) && e.State == StateKept && !e.Joined && (left || (op.Call != "" && e.ID == op.Call))
 	})
 }
 
 // endEntries ends entries, and reports them.
 func (s *state) endEntries(which func(*Entry) bool) {
-	s.ended(pick(s.doc.Entries, which)...)
-	s.doc.Entries = drop(s.doc.Entries, which)
+	s.recordEnded(filter(s.doc.Entries, which)...)
+	s.doc.Entries = without(s.doc.Entries, which)
 	s.dropDead()
 }
 
 // Apply gives up an upgrade: the request's position or claim goes, and if it was granted, the part is
 // shared again, under the ID that it had.
-func (op GiveUpUpgrade) Apply(before *Document, now time.Time) (*Document, Result) {
+func (op UndoUpgrade) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
 	if p := s.doc.Part(op.LockID, op.Part, op.Order); p != nil && p.ID == op.Call {
 		s.downgrade(op.LockID, op.Part)
 		p.ID = op.Upgrades
 	}
 	s.endEntries(func(e *Entry) bool {
-		return e.Of(op.LockID) && e.Part == op.Part && e.State == StateClaimed && e.Order <= op.Order
+		return e.BelongsTo(op.LockID) && e.Part == op.Part && e.State == StateClaimed && e.Order <= op.Order
 	})
-	s.forget(s.doc.Waiters, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order })
+	s.removeWaiters(s.doc.Waiters, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order })
 	return s.end()
 }
 
@@ -115,24 +115,24 @@ func (op Release) Apply(before *Document, now time.Time) (*Document, Result) {
 			continue
 		}
 		if op.Force && e.Holds() && e.CreatedAt != nil {
-			s.evidence = append(s.evidence, Evicted{LockID: e.LockID, Label: e.Label, Fence: e.FirstFence, At: s.now, Reason: op.Reason})
+			s.evidence = append(s.evidence, Evidence{LockID: e.LockID, Label: e.Label, Fence: e.FirstFence, At: s.now, Reason: op.Reason})
 		}
 		if !op.stopped(&e) && (e.State == StateDraining || e.State == StateRunning) {
-			draining = append(draining, s.drained(e))
+			draining = append(draining, s.drain(e))
 		}
 	}
-	s.ended(pick(s.doc.Entries, func(e *Entry) bool { return op.names(e) && e.State != StateDraining })...) // those had ended already
-	s.doc.Entries = append(drop(s.doc.Entries, op.names), draining...)
+	s.recordEnded(filter(s.doc.Entries, func(e *Entry) bool { return op.names(e) && e.State != StateDraining })...) // those had ended already
+	s.doc.Entries = append(without(s.doc.Entries, op.names), draining...)
 	s.dropDead()
 	if op.FirstFence == 0 {
 		var queue []Waiter
 		if before != nil {
 			queue = before.Waiters
 		}
-		s.forget(queue, func(w *Waiter) bool {
+		s.removeWaiters(queue, func(w *Waiter) bool {
 			return w.LockID == op.LockID && (op.Label == "" || w.Label == op.Label) && w.Order <= op.Order
 		})
-		s.over(&op)
+		s.recordRelease(&op)
 	}
 	return s.end()
 }
@@ -141,7 +141,7 @@ func (op *Release) names(e *Entry) bool {
 	switch {
 	case op.Force:
 		return e.LockID == op.LockID && e.FirstFence == op.FirstFence
-	case !e.Of(op.LockID) || (op.Label != "" && e.Label != op.Label):
+	case !e.BelongsTo(op.LockID) || (op.Label != "" && e.Label != op.Label):
 		return false
 	case op.FirstFence > 0:
 		return e.FirstFence == op.FirstFence
@@ -157,21 +157,21 @@ func (op *Release) stopped(e *Entry) bool {
 // over records the order up to which everything is released. A release that is repeated keeps what
 // it found the first time. A release of plain requests records nothing, because the record would also
 // refuse every later plain request. The evidence of a loss stays for its repetition.
-func (s *state) over(op *Release) {
+func (s *state) recordRelease(op *Release) {
 	if plain(op.Label, op.Order) {
 		return
 	}
-	o := Over{LockID: op.LockID, Label: op.Label, Order: op.Order}
-	if was := s.doc.over(op.LockID, op.Label); was != nil {
+	o := ReleaseRecord{LockID: op.LockID, Label: op.Label, Order: op.Order}
+	if was := s.doc.releaseRecord(op.LockID, op.Label); was != nil {
 		if was.Order >= op.Order {
 			return
 		}
-		s.doc.Over = drop(s.doc.Over, func(old *Over) bool { return old.LockID == op.LockID && old.Label == op.Label })
+		s.doc.Releases = without(s.doc.Releases, func(old *ReleaseRecord) bool { return old.LockID == op.LockID && old.Label == op.Label })
 	}
-	if o.Lost = s.doc.EvictedRecord(op.LockID, op.Label) != nil; o.Lost {
-		s.forgive(op.LockID, op.Label)
+	if o.Lost = s.doc.LossEvidence(op.LockID, op.Label) != nil; o.Lost {
+		s.clearEvidence(op.LockID, op.Label)
 	}
-	s.doc.Over = last(append(slices.Clone(s.doc.Over), o), MaxOver)
+	s.doc.Releases = tail(append(slices.Clone(s.doc.Releases), o), MaxReleases)
 }
 
 // Apply withdraws a waiter.
@@ -181,7 +181,7 @@ func (op Withdraw) Apply(before *Document, now time.Time) (*Document, Result) {
 	for i := range s.doc.Waiters {
 		if w := &s.doc.Waiters[i]; w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order && w.Verdict == "" {
 			s.result.Outcome = Granted
-			s.ended(asEntry(w))
+			s.recordEnded(asEntry(w))
 			w.Verdict, w.OverdueAt = op.Reason, LongAgo
 		}
 	}

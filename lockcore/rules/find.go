@@ -13,7 +13,7 @@ func (d *Document) Part(lockID, part string, order int64) *Entry {
 
 // HoldFence returns the fence with which a lock ID's hold began, and 0 if it has none.
 func (d *Document) HoldFence(lockID string) int64 {
-	if i := slices.IndexFunc(d.Entries, func(e Entry) bool { return e.Of(lockID) && e.Holds() }); i >= 0 {
+	if i := slices.IndexFunc(d.Entries, func(e Entry) bool { return e.BelongsTo(lockID) && e.Holds() }); i >= 0 {
 		return d.Entries[i].FirstFence
 	}
 	return 0
@@ -22,7 +22,7 @@ func (d *Document) HoldFence(lockID string) int64 {
 // Kept returns the kept entry of a lock ID's hold, or nil.
 func (d *Document) Kept(lockID string) *Entry {
 	for i := range d.Entries {
-		if e := &d.Entries[i]; e.Of(lockID) && e.State == StateKept {
+		if e := &d.Entries[i]; e.BelongsTo(lockID) && e.State == StateKept {
 			return e
 		}
 	}
@@ -50,7 +50,7 @@ func (d *Document) Claim(lockID, part string) *Entry {
 
 func (d *Document) last(lockID, part string, which func(*Entry) bool) *Entry {
 	for i := len(d.Entries) - 1; i >= 0; i-- {
-		if e := &d.Entries[i]; e.Of(lockID) && e.Part == part && which(e) {
+		if e := &d.Entries[i]; e.BelongsTo(lockID) && e.Part == part && which(e) {
 			return e
 		}
 	}
@@ -58,8 +58,8 @@ func (d *Document) last(lockID, part string, which func(*Entry) bool) *Entry {
 }
 
 // GivenUp reports whether a claim has lapsed, and its place in the queue has expired too.
-func (e *Entry) GivenUp(now time.Time) bool {
-	return e.State == StateClaimed && !e.ExpiresAt.After(now) && (e.Place == nil || !e.Place.After(now))
+func (e *Entry) Forfeited(now time.Time) bool {
+	return e.State == StateClaimed && !e.ExpiresAt.After(now) && (e.PositionExpiresAt == nil || !e.PositionExpiresAt.After(now))
 }
 
 // Tombstone returns the entry in the queue of a part that was withdrawn to end a deadlock, or nil.
@@ -73,9 +73,9 @@ func (d *Document) Tombstone(lockID, part string) *Waiter {
 
 // EvictedRecord returns the evidence of a lock ID's loss, or nil. With a label it is that of the
 // run's own hold.
-func (d *Document) EvictedRecord(lockID, label string) *Evicted {
-	for i := len(d.Evicted) - 1; i >= 0; i-- {
-		if e := &d.Evicted[i]; e.LockID == lockID && e.To == "" && (label == "" || e.Label == label) {
+func (d *Document) LossEvidence(lockID, label string) *Evidence {
+	for i := len(d.Evidence) - 1; i >= 0; i-- {
+		if e := &d.Evidence[i]; e.LockID == lockID && e.To == "" && (label == "" || e.Label == label) {
 			return e
 		}
 	}
@@ -84,7 +84,7 @@ func (d *Document) EvictedRecord(lockID, label string) *Evicted {
 
 // LostHold reports whether there is evidence that a lock ID lost the hold that began with a fence.
 func (d *Document) LostHold(lockID string, first int64) bool {
-	return slices.ContainsFunc(d.Evicted, func(e Evicted) bool { return e.LockID == lockID && e.Fence == first && e.To == "" })
+	return slices.ContainsFunc(d.Evidence, func(e Evidence) bool { return e.LockID == lockID && e.Fence == first && e.To == "" })
 }
 
 // LostBefore reports whether a hold that began with a fence, and is missing, must be considered
@@ -97,18 +97,18 @@ func (d *Document) LostBefore(lockID string, first int64, began time.Time) bool 
 // LostUpTo reports whether a release of a run up to exactly this order found evidence of a loss.
 func (d *Document) LostUpTo(lockID, label string, order int64) bool {
 	if plain(label, order) {
-		return d.EvictedRecord(lockID, label) != nil
+		return d.LossEvidence(lockID, label) != nil
 	}
-	o := d.over(lockID, label)
+	o := d.releaseRecord(lockID, label)
 	return o != nil && o.Order == order && o.Lost
 }
 
 // plain reports whether a release up to an order ends plain requests and no others.
 func plain(label string, order int64) bool { return label == "" && order == LastPlain }
 
-func (d *Document) over(lockID, label string) *Over {
-	for i := range d.Over {
-		if o := &d.Over[i]; o.LockID == lockID && o.Label == label {
+func (d *Document) releaseRecord(lockID, label string) *ReleaseRecord {
+	for i := range d.Releases {
+		if o := &d.Releases[i]; o.LockID == lockID && o.Label == label {
 			return o
 		}
 	}
@@ -135,8 +135,8 @@ func (e *Entry) request() Request {
 	return Request{e.LockID, e.Label, e.Within, e.Saga, e.Part, e.Order}
 }
 
-// Overtaken describes what overtook a request.
-type Overtaken struct {
+// Supersession describes what overtook a request.
+type Supersession struct {
 	// Order is that of the later request, of the release, or of the bar.
 	Order int64
 	// Released is set if it was a release; otherwise it was a later request of the same part.
@@ -148,31 +148,31 @@ type Overtaken struct {
 // ReasonBarred is the reason for refusing a request that a compensation has barred.
 const ReasonBarred = "a compensation undoes it"
 
-// Overtaker returns what overtook a request: a release up to its order or a later one, a compensation
+// SupersededBy returns what overtook a request: a release up to its order or a later one, a compensation
 // that has barred it, or a later request of the same part.
-func (d *Document) Overtaker(r Request) (by Overtaken, ok bool) {
-	for i := range d.Over {
-		if o := &d.Over[i]; o.LockID == r.LockID && o.Label == r.Label && o.Order >= r.Order {
-			return Overtaken{Order: o.Order, Released: true}, true
+func (d *Document) SupersededBy(r Request) (by Supersession, ok bool) {
+	for i := range d.Releases {
+		if o := &d.Releases[i]; o.LockID == r.LockID && o.Label == r.Label && o.Order >= r.Order {
+			return Supersession{Order: o.Order, Released: true}, true
 		}
 	}
 	for i := range d.Bars {
-		if b := &d.Bars[i]; b.bars(r) {
-			by := Overtaken{Order: r.Order, Released: true, Reason: ReasonBarred}
+		if b := &d.Bars[i]; b.matches(r) {
+			by := Supersession{Order: r.Order, Released: true, Reason: ReasonBarred}
 			if b.Part == "" { // one of a part has no order of its own
 				by.Order = b.Order
 			}
 			return by, true
 		}
 	}
-	if later, ok := d.Later(r.LockID, r.Part, r.Order); ok {
-		return Overtaken{Order: later}, true
+	if later, ok := d.LaterOrder(r.LockID, r.Part, r.Order); ok {
+		return Supersession{Order: later}, true
 	}
-	return Overtaken{}, false
+	return Supersession{}, false
 }
 
 // bars reports whether the bar refuses a request.
-func (b *Bar) bars(r Request) bool {
+func (b *Bar) matches(r Request) bool {
 	switch {
 	case b.LockID != r.LockID && b.LockID != r.Within:
 		return false
@@ -187,10 +187,10 @@ const anyOrder = math.MaxInt64
 
 // Later returns the order of a later request of the same part that runs, waits, has a claim or
 // drains; or this order, if the request itself drains.
-func (d *Document) Later(lockID, part string, order int64) (later int64, ok bool) {
+func (d *Document) LaterOrder(lockID, part string, order int64) (later int64, ok bool) {
 	for i := range d.Entries {
 		e := &d.Entries[i]
-		own := e.Of(lockID) && e.Part == part && e.State != StateKept
+		own := e.BelongsTo(lockID) && e.Part == part && e.State != StateKept
 		if own && (e.Order > order || (e.Order == order && e.State == StateDraining)) {
 			later, ok = max(later, e.Order), true
 		}
@@ -208,8 +208,8 @@ func (d *Document) Later(lockID, part string, order int64) (later int64, ok bool
 func (d *Document) Replaced(lockID, label string) []string {
 	labels := []string{label}
 	for n := 0; n < len(labels); n++ {
-		for i := range d.Evicted {
-			e := &d.Evicted[i]
+		for i := range d.Evidence {
+			e := &d.Evidence[i]
 			if e.LockID != lockID || e.To == "" || (e.To != labels[n] && e.Label != labels[n]) {
 				continue
 			}

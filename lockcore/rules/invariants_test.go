@@ -103,15 +103,15 @@ func (o *observer) check(s *step) error {
 }
 
 // evidence returns what the operation added to the evidence.
-func (s *step) evidence() []rules.Evicted {
-	return slices.DeleteFunc(slices.Clone(s.after.Evicted), func(e rules.Evicted) bool { return slices.Contains(s.before.Evicted, e) })
+func (s *step) evidence() []rules.Evidence {
+	return slices.DeleteFunc(slices.Clone(s.after.Evidence), func(e rules.Evidence) bool { return slices.Contains(s.before.Evidence, e) })
 }
 
 func (s *step) now() time.Time { return s.after.At }
 
 func (s *step) lockID() string { return reflect.ValueOf(s.op).FieldByName("LockID").String() }
 
-func partOf(e *rules.Entry) part { return part{e.LockID, e.Part, e.Order, e.Own} }
+func partOf(e *rules.Entry) part { return part{e.LockID, e.Part, e.Order, e.CutOff} }
 
 // running returns the part that an operation was told to hold, or nil.
 func (s *step) running() *rules.Entry {
@@ -144,13 +144,13 @@ func (o *observer) hear(s *step) {
 	}
 	switch op := s.op.(type) {
 	case rules.Leave:
-		if made := s.before.Part(op.LockID, op.Part, op.Order); !op.Waiting && (op.Call == "" || made == nil || made.ID == op.Call) {
+		if made := s.before.Part(op.LockID, op.Part, op.Order); !op.QueueOnly && (op.Call == "" || made == nil || made.ID == op.Call) {
 			delete(o.trusts, part{op.LockID, op.Part, op.Order, false})
 			if op.Label != "" {
 				delete(o.trusts, part{op.LockID, op.Part, op.Order, true})
 			}
 		}
-	case rules.Renew, rules.GiveUpUpgrade: // the part itself weakens its mode
+	case rules.Renew, rules.UndoUpgrade: // the part itself weakens its mode
 		for p, l := range o.trusts {
 			if e := s.after.Part(p.lockID, p.part, p.order); p.lockID == s.lockID() && e != nil {
 				l.mode = e.Mode
@@ -180,7 +180,7 @@ func ends(s *step, op *rules.Release, e *rules.Entry) bool {
 	switch {
 	case op.Force:
 		return e.LockID == op.LockID && e.FirstFence == op.FirstFence
-	case !e.Of(op.LockID) || (op.Label != "" && e.Label != op.Label):
+	case !e.BelongsTo(op.LockID) || (op.Label != "" && e.Label != op.Label):
 		return false
 	case op.FirstFence > 0:
 		return e.FirstFence == op.FirstFence
@@ -254,7 +254,7 @@ func (o *observer) currentRun(s *step) error {
 		return nil
 	}
 	for _, e := range s.after.Entries {
-		if e.LockID == op.LockID && ((!e.Own && e.Label != op.Label) || (e.Own && e.Stands(s.now()))) {
+		if e.LockID == op.LockID && ((!e.CutOff && e.Label != op.Label) || (e.CutOff && e.Alive(s.now()))) {
 			return fmt.Errorf("it was granted beside %+v", e)
 		}
 	}
@@ -282,10 +282,10 @@ func (o *observer) alone(s *step) error {
 			return fmt.Errorf("%v trusts until %v, and nothing keeps others out", p, l.until)
 		}
 	}
-	live := slices.DeleteFunc(slices.Clone(s.after.Entries), func(e rules.Entry) bool { return !e.Stands(o.latest) })
+	live := slices.DeleteFunc(slices.Clone(s.after.Entries), func(e rules.Entry) bool { return !e.Alive(o.latest) })
 	for i, a := range live {
 		for _, b := range live[:i] {
-			if a.LockID != b.LockID && !a.Own && !b.Own && !rules.Compatible(a.Mode, b.Mode) && !o.livesIn(&a, &b) && !o.livesIn(&b, &a) {
+			if a.LockID != b.LockID && !a.CutOff && !b.CutOff && !rules.Compatible(a.Mode, b.Mode) && !o.livesIn(&a, &b) && !o.livesIn(&b, &a) {
 				return fmt.Errorf("%s %q (%s) and %s %q (%s) are alive at once", a.State, a.LockID, a.Mode, b.State, b.LockID, b.Mode)
 			}
 		}
@@ -324,7 +324,7 @@ func others(d *rules.Document, now time.Time, lockID, within string) int64 {
 	ids := map[part]bool{}
 	for _, e := range d.Entries {
 		if e.Counts(rules.Party{LockID: lockID, Within: within}, now) {
-			ids[part{lockID: e.LockID, own: e.Own}] = true
+			ids[part{lockID: e.LockID, own: e.CutOff}] = true
 		}
 	}
 	return int64(len(ids))
@@ -372,7 +372,7 @@ func (o *observer) fences(s *step) error {
 		return nil
 	}
 	supersedes := slices.ContainsFunc(s.before.Entries, func(b rules.Entry) bool {
-		return b.Of(op.LockID) && b.Part == op.Part && b.State == rules.StateRunning && b.Order < op.Order
+		return b.BelongsTo(op.LockID) && b.Part == op.Part && b.State == rules.StateRunning && b.Order < op.Order
 	})
 	if renewed := s.Outcome == rules.Granted || (s.Outcome == rules.Joined && (op.NewFence || supersedes)); renewed && e.Fence <= o.fence {
 		return fmt.Errorf("fence %d after %d", e.Fence, o.fence)
@@ -397,7 +397,7 @@ func (o *observer) firstCome(s *step) error {
 	queue := slices.DeleteFunc(standing(s), replaced)
 	op, acquires := s.op.(rules.Acquire)
 	claim := before.Claim(op.LockID, op.Part)
-	privileged := acquires && (before.Surrounds(op.Party()) || before.HoldFence(op.LockID) != 0 || (claim != nil && !claim.GivenUp(s.now())))
+	privileged := acquires && (before.HeldByEnclosing(op.Party()) || before.HoldFence(op.LockID) != 0 || (claim != nil && !claim.Forfeited(s.now())))
 	barred := func(w rules.Waiter) bool {
 		return slices.Contains(op.Undo, w.Part) && (w.LockID == op.LockID || w.Within == op.LockID)
 	}
@@ -437,7 +437,7 @@ func (o *observer) firstCome(s *step) error {
 // head of the queue.
 func named(s *step) error {
 	for _, e := range s.before.Entries {
-		if e.Stands(s.now()) && !namesEntry(s, &e) && !slices.ContainsFunc(s.after.Entries, func(a rules.Entry) bool { return reflect.DeepEqual(a, e) }) {
+		if e.Alive(s.now()) && !namesEntry(s, &e) && !slices.ContainsFunc(s.after.Entries, func(a rules.Entry) bool { return reflect.DeepEqual(a, e) }) {
 			return fmt.Errorf("the entry %+v was touched", e)
 		}
 	}
@@ -464,7 +464,7 @@ func named(s *step) error {
 
 // namesEntry reports whether an operation may change or end an entry.
 func namesEntry(s *step, e *rules.Entry) bool {
-	mine := e.Of(s.lockID())
+	mine := e.BelongsTo(s.lockID())
 	switch op := s.op.(type) {
 	case rules.Acquire:
 		bars := op.Label != "" && slices.Contains(op.Undo, e.Part) && (e.LockID == op.LockID || e.Within == op.LockID)
@@ -484,7 +484,7 @@ func namesEntry(s *step, e *rules.Entry) bool {
 	case rules.Leave:
 		part := e.LockID == op.LockID && (mine || op.Label != "") && e.Part == op.Part && (e.Order == op.Order || (e.State == rules.StateClaimed && e.Order < op.Order))
 		return part || (mine && e.State == rules.StateKept && (op.Keep || op.Undo && !e.Joined))
-	case rules.GiveUpUpgrade:
+	case rules.UndoUpgrade:
 		return mine && (e.Part == op.Part || e.Mode == rules.Exclusive)
 	case rules.Release:
 		return ends(s, &op, e)
@@ -505,7 +505,7 @@ func namesWaiter(op rules.Op, w *rules.Waiter) bool {
 		return bars || (w.LockID == op.LockID && (w.Part == op.Part || (op.Label != "" && w.Label != op.Label)))
 	case rules.Leave:
 		return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order
-	case rules.GiveUpUpgrade:
+	case rules.UndoUpgrade:
 		return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order
 	case rules.Release:
 		return op.FirstFence == 0 && w.LockID == op.LockID && w.Order <= op.Order && (op.Label == "" || w.Label == op.Label)
@@ -536,7 +536,7 @@ func (o *observer) noDelay(s *step) error {
 		w := &s.after.Waiters[first]
 		evicted := slices.ContainsFunc(s.Expired, func(e rules.Entry) bool { return e.LockID == w.LockID && e.Mode == rules.Exclusive })
 		joins := slices.ContainsFunc(s.after.Entries, func(e rules.Entry) bool {
-			return e.Of(w.LockID) && e.Mode == rules.Exclusive && (e.Stands(s.now()) || e.Label != "")
+			return e.BelongsTo(w.LockID) && e.Mode == rules.Exclusive && (e.Alive(s.now()) || e.Label != "")
 		})
 		if !evicted && !joins && s.after.Admits(w.Party()) {
 			return fmt.Errorf("%q is the first waiter, and nobody is in its way", w.LockID)
@@ -585,9 +585,9 @@ func (o *observer) refused(s *step) error {
 	before := s.before.Clone()
 	before.Waiters = slices.DeleteFunc(standing(s), func(w rules.Waiter) bool { return op.Label != "" && w.Label != op.Label })
 	before.Entries = slices.DeleteFunc(before.Entries, func(e rules.Entry) bool { return op.Label != "" && e.Label != op.Label })
-	_, overtaken := before.Later(op.LockID, op.Part, op.Order)
+	_, overtaken := before.LaterOrder(op.LockID, op.Part, op.Order)
 	p := before.Part(op.LockID, op.Part, op.Order)
-	otherCall := p != nil && p.Stands(s.now()) && p.ID != op.Call && p.ID != op.Upgrades
+	otherCall := p != nil && p.Alive(s.now()) && p.ID != op.Call && p.ID != op.Upgrades
 	until, known := o.released[run{op.LockID, op.Label}]
 	released := known && until >= op.Order
 	barred := slices.ContainsFunc(o.barred, func(b rules.Bar) bool {
@@ -642,7 +642,7 @@ func readOnly(s *step) error {
 func repeated(once, twice *rules.Document) error {
 	a, b := once.Clone(), twice.Clone()
 	for _, d := range []*rules.Document{a, b} {
-		d.Entries = slices.DeleteFunc(d.Entries, func(e rules.Entry) bool { return !e.Holds() && !e.Stands(d.At) })
+		d.Entries = slices.DeleteFunc(d.Entries, func(e rules.Entry) bool { return !e.Holds() && !e.Alive(d.At) })
 		slices.SortFunc(d.Entries, func(x, y rules.Entry) int { return compareText(x, y) })
 		d.Attn = nil
 	}
@@ -653,7 +653,7 @@ func repeated(once, twice *rules.Document) error {
 }
 
 func compareText(x, y rules.Entry) int {
-	key := func(e rules.Entry) string { return fmt.Sprint(e.LockID, e.Part, e.State, e.Order, e.ID, e.Own) }
+	key := func(e rules.Entry) string { return fmt.Sprint(e.LockID, e.Part, e.State, e.Order, e.ID, e.CutOff) }
 	switch a, b := key(x), key(y); {
 	case a < b:
 		return -1

@@ -27,7 +27,7 @@ func (c *crowd) request() rules.Acquire {
 	op := rules.Acquire{
 		Policy: crowdPolicy, Resource: "r", Call: fmt.Sprint("call-", c.order), LockID: fmt.Sprint("l", c.rng.IntN(4)), Part: fmt.Sprint("p", c.rng.IntN(2)),
 		Order: c.order, Mode: rules.Exclusive, TTL: 10_000, HoldTTL: 20_000, Persist: c.rng.IntN(3) == 0, Queue: true, Reacquire: true,
-		WaiterTTL: 30_000, HeardIn: []int64{0, 2_000, 5_000}[c.rng.IntN(3)], MaxWaiters: 10,
+		WaiterTTL: 30_000, NextRefresh: []int64{0, 2_000, 5_000}[c.rng.IntN(3)], MaxWaiters: 10,
 	}
 	if c.rng.IntN(2) == 0 {
 		op.Mode, op.Limit = rules.Shared, int64(c.rng.IntN(3))
@@ -121,7 +121,7 @@ func TestNext_RandomDocuments_AgreesWithAcquire(t *testing.T) {
 			answers[look.Answer]++
 			after, asked := op.Apply(d, d.At)
 			claim, kept := after.Claim(op.LockID, op.Part), after.Kept(op.LockID)
-			granted := slices.Contains([]rules.Outcome{rules.Granted, rules.Joined, rules.Again}, asked.Outcome) || (claim != nil && claim.Stands(d.At)) ||
+			granted := slices.Contains([]rules.Outcome{rules.Granted, rules.Joined, rules.Again}, asked.Outcome) || (claim != nil && claim.Alive(d.At)) ||
 				(kept != nil && kept.ClaimedAt != nil && kept.ClaimedAt.Equal(d.At))
 			switch look.Answer {
 			case rules.NextGo: // a claim without room becomes a waiter again
@@ -130,9 +130,9 @@ func TestNext_RandomDocuments_AgreesWithAcquire(t *testing.T) {
 			case rules.NextWait:
 				require.False(t, granted, "seed %d: %s for %+v in %+v", seed, asked.Outcome, op, d)
 			}
-			if look.After > 0 { // until then nothing changes by time alone
+			if look.ValidFor > 0 { // until then nothing changes by time alone
 				before := d.Clone()
-				before.At = d.At.Add(look.After - time.Millisecond)
+				before.At = d.At.Add(look.ValidFor - time.Millisecond)
 				require.Equal(t, look.Answer, rules.Next(before, op.Waiter()).Answer, "seed %d: %+v in %+v", seed, op, d)
 				require.Equal(t, q.Due(), before.Queue().Due(), "seed %d: %+v", seed, d)
 			}

@@ -14,10 +14,10 @@ const (
 // Bounds of the lists that remember what ended, and of the waiters that one write grants. MaxEvicted
 // is how much of the evidence that it finds a write keeps; its own comes on top.
 const (
-	MaxEvicted = 64
-	MaxOver    = 64
-	MaxBars    = 64
-	SettleMost = 64
+	MaxEvidence = 64
+	MaxReleases = 64
+	MaxBars     = 64
+	SettleMost  = 64
 )
 
 // LastPlain is the greatest order of plain requests, which bring no order of their own: all of them have the same one.
@@ -51,7 +51,7 @@ type Op interface {
 	// document as it was, apart from what every operation settles.
 	Apply(d *Document, now time.Time) (*Document, Result)
 	// On is the name of the resource.
-	On() string
+	ResourceName() string
 }
 
 // Policy is what every operation needs to settle a document. All times are in milliseconds.
@@ -64,7 +64,7 @@ type Policy struct {
 }
 
 // Memory is Retention, or its default.
-func (p Policy) Memory() int64 {
+func (p Policy) EvidenceRetention() int64 {
 	if p.Retention == 0 {
 		return (24 * time.Hour).Milliseconds()
 	}
@@ -109,7 +109,7 @@ type Acquire struct {
 	WaiterTTL int64
 	// HeardIn is when the waiter will be heard of next. If that takes it twice as long, it is passed
 	// over until it is heard of. Defaults to half of WaiterTTL.
-	HeardIn                     int64
+	NextRefresh                 int64
 	MaxWaiters                  int64
 	Owner, Host, Comment, Trace string
 	// Started and NeverVictim are stored in the queue, for deadlocks; Started may be zero.
@@ -129,11 +129,11 @@ func (op *Acquire) Room() int64 {
 }
 
 // Patience is the time after which its waiter is passed over.
-func (op *Acquire) Patience() int64 {
-	if op.HeardIn == 0 {
+func (op *Acquire) OverdueAfter() int64 {
+	if op.NextRefresh == 0 {
 		return op.WaiterTTL
 	}
-	return min(2*op.HeardIn, op.WaiterTTL)
+	return min(2*op.NextRefresh, op.WaiterTTL)
 }
 
 // LongestClaim bounds the claims of a request that sleeps through shorter ones.
@@ -166,7 +166,7 @@ type Leave struct {
 	// claims and queued requests of exactly this order.
 	Call string
 	// Waiting ends positions in the queue and claims alone, and no part that runs.
-	Waiting bool
+	QueueOnly bool
 	// Keep: a hold within another lock ID stands for HoldTTL from now, if the leave ends a part of it. The
 	// request waits for other resources.
 	Keep    bool
@@ -174,7 +174,7 @@ type Leave struct {
 }
 
 // GiveUpUpgrade takes back an Acquire with Upgrades.
-type GiveUpUpgrade struct {
+type UndoUpgrade struct {
 	Policy
 	Resource, LockID, Part string
 	Order                  int64
@@ -238,31 +238,31 @@ type Settle struct {
 }
 
 // On is the name of the resource.
-func (op Acquire) On() string { return op.Resource }
+func (op Acquire) ResourceName() string { return op.Resource }
 
 // On is the name of the resource.
-func (op Renew) On() string { return op.Resource }
+func (op Renew) ResourceName() string { return op.Resource }
 
 // On is the name of the resource.
-func (op Leave) On() string { return op.Resource }
+func (op Leave) ResourceName() string { return op.Resource }
 
 // On is the name of the resource.
-func (op Release) On() string { return op.Resource }
+func (op Release) ResourceName() string { return op.Resource }
 
 // On is the name of the resource.
-func (op GiveUpUpgrade) On() string { return op.Resource }
+func (op UndoUpgrade) ResourceName() string { return op.Resource }
 
 // On is the name of the resource.
-func (op Withdraw) On() string { return op.Resource }
+func (op Withdraw) ResourceName() string { return op.Resource }
 
 // On is the name of the resource.
-func (op Verify) On() string { return op.Resource }
+func (op Verify) ResourceName() string { return op.Resource }
 
 // On is the name of the resource.
-func (op Raise) On() string { return op.Resource }
+func (op Raise) ResourceName() string { return op.Resource }
 
 // On is the name of the resource.
-func (op Settle) On() string { return op.Resource }
+func (op Settle) ResourceName() string { return op.Resource }
 
 // Query selects documents to list. A store may list more than was asked for.
 type Query struct {

@@ -69,7 +69,7 @@ func (r *Result) Released() []Entry {
 // Withdrawn returns the waiters and the claims that the operation itself ended before their time.
 func (r *Result) Withdrawn(at time.Time) []Entry {
 	return r.ended(func(e *Entry) bool {
-		return (e.State == "" || e.State == StateClaimed) && e.Verdict == "" && (e.Stands(at) || (e.Place != nil && e.Place.After(at)))
+		return (e.State == "" || e.State == StateClaimed) && e.Verdict == "" && (e.Alive(at) || (e.PositionExpiresAt != nil && e.PositionExpiresAt.After(at)))
 	})
 }
 

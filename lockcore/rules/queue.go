@@ -19,24 +19,24 @@ const (
 )
 
 // Look is the answer to one request.
-type Look struct {
+type Decision struct {
 	Answer
 	// Place is the request's, nil if it has none.
-	Place *Waiter
+	Waiter *Waiter
 	// Position is its place among those that are waited for, from 1; 0 without a place.
 	Position int
 	// After, of NextWait and NextSettle, is after what time the answer may change by time alone; 0 is
 	// never.
-	After time.Duration
+	ValidFor time.Duration
 	// Verdict, of NextGone, is the deadlock that the request was the victim of.
 	Verdict string
 	// By, of NextGone, is what superseded the request; its Order is 0 if nothing did.
-	By Overtaken
+	By Supersession
 }
 
 // Next is the one look at a queue: what the document means for the request r, whose times do not
 // count. A nil document has no holders and no queue.
-func Next(d *Document, r *Waiter) Look { return d.Queue().Next(r) }
+func Next(d *Document, r *Waiter) Decision { return d.Queue().Next(r) }
 
 // Waiter is the request as it stands in a queue, without its times.
 func (op *Acquire) Waiter() *Waiter {
@@ -54,15 +54,15 @@ type Queue struct {
 	head *Waiter
 	due  bool
 	// change is after what time the answers may change by time alone; 0 is never.
-	change time.Duration
+	validFor time.Duration
 	// places are the indices of the places that stand, and ahead how many each waiter waits for.
-	places map[user]int
-	ahead  []int
+	positions map[requestKey]int
+	ahead     []int
 	// Waiting is how many places stand.
 	Waiting int
 }
 
-type user struct{ lockID, part string }
+type requestKey struct{ lockID, part string }
 
 // Queue looks at the document as a whole.
 func (d *Document) Queue() *Queue {
@@ -70,7 +70,7 @@ func (d *Document) Queue() *Queue {
 	if d == nil {
 		return q
 	}
-	q.places, q.ahead = make(map[user]int, len(d.Waiters)), make([]int, len(d.Waiters))
+	q.positions, q.ahead = make(map[requestKey]int, len(d.Waiters)), make([]int, len(d.Waiters))
 	ahead := 0
 	for i := range d.Waiters {
 		w := &d.Waiters[i]
@@ -78,7 +78,7 @@ func (d *Document) Queue() *Queue {
 		if !w.ExpiresAt.After(d.At) {
 			continue
 		}
-		q.places[user{w.LockID, w.Part}] = i
+		q.positions[requestKey{w.LockID, w.Part}] = i
 		if w.Waits(d.At) {
 			q.Waiting++
 		}
@@ -89,19 +89,19 @@ func (d *Document) Queue() *Queue {
 			}
 		}
 	}
-	q.due = q.head != nil && d.grants(q.head)
+	q.due = q.head != nil && d.admitsHead(q.head)
 	for i := range d.Entries {
-		q.until(d.Entries[i].ExpiresAt)
+		q.limitValidity(d.Entries[i].ExpiresAt)
 	}
 	if q.head != nil {
-		q.until(q.head.OverdueAt)
-		q.until(q.head.ExpiresAt)
+		q.limitValidity(q.head.OverdueAt)
+		q.limitValidity(q.head.ExpiresAt)
 	}
 	return q
 }
 
 // until notes that the answers may change at a time, if that is yet to come.
-func (q *Queue) until(at time.Time) { q.change = sooner(q.change, at.Sub(q.d.At)) }
+func (q *Queue) limitValidity(at time.Time) { q.validFor = sooner(q.validFor, at.Sub(q.d.At)) }
 
 // sooner is the shorter one of two times to go, of which those that are not positive do not count.
 func sooner(a, b time.Duration) time.Duration {
@@ -119,23 +119,23 @@ func (d *Document) Precedes(w *Waiter) bool {
 
 // Covered reports whether the party has a live hold in the same mode or a stronger one.
 func (d *Document) Covered(p Party) bool {
-	return d.holds(p.LockID, func(e *Entry) bool { return e.Stands(d.At) && Covers(e.Mode, p.Mode) })
+	return d.holds(p.LockID, func(e *Entry) bool { return e.Alive(d.At) && Covers(e.Mode, p.Mode) })
 }
 
 // Joins reports whether the party may join its own hold.
-func (d *Document) Joins(p Party) bool { return d.Covered(p) && d.FitsBeside(p) }
+func (d *Document) Joins(p Party) bool { return d.Covered(p) && d.AllowsJoin(p) }
 
 // FitsBeside reports whether a party that is covered may join its hold. A party with a run label
 // may not beside an incompatible entry, which lives within its hold or was cut off. The limit is
 // for new holds.
-func (d *Document) FitsBeside(p Party) bool {
+func (d *Document) AllowsJoin(p Party) bool {
 	p.Limit = 0
 	return !p.Labelled || d.Admits(p)
 }
 
 func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
 	for i := range d.Entries {
-		if e := &d.Entries[i]; e.Of(lockID) && e.Holds() && which(e) {
+		if e := &d.Entries[i]; e.BelongsTo(lockID) && e.Holds() && which(e) {
 			return true
 		}
 	}
@@ -146,23 +146,23 @@ func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
 // waits has to be told. It goes on with a hold of its party that covers it, also with one that has
 // expired and still stands, if no other needed its room. It upgrades a hold, or lives within what
 // its workflow keeps, if nothing is in its way.
-func (d *Document) AsksItself(p Party) bool {
+func (d *Document) NeedsNoClaim(p Party) bool {
 	covered := d.holds(p.LockID, func(e *Entry) bool { return Covers(e.Mode, p.Mode) })
-	ahead := d.holds(p.LockID, func(*Entry) bool { return true }) || d.Surrounds(p)
-	return (covered && d.FitsBeside(p)) || (ahead && d.Admits(p))
+	ahead := d.holds(p.LockID, func(*Entry) bool { return true }) || d.HeldByEnclosing(p)
+	return (covered && d.AllowsJoin(p)) || (ahead && d.Admits(p))
 }
 
 // Surrounds reports whether the lock ID that the party lives within keeps the resource.
-func (d *Document) Surrounds(p Party) bool {
-	return d.holds(p.Within, func(e *Entry) bool { return p.isWithin(e) && e.Stands(d.At) })
+func (d *Document) HeldByEnclosing(p Party) bool {
+	return d.holds(p.Within, func(e *Entry) bool { return p.enclosedBy(e) && e.Alive(d.At) })
 }
 
 // grants reports whether a write grants the resource to w, if w is the head of the queue: not
 // beside a live exclusive entry, its own party's too, but for what is kept around it.
-func (d *Document) grants(w *Waiter) bool {
+func (d *Document) admitsHead(w *Waiter) bool {
 	p := w.Party()
 	for i := range d.Entries {
-		if e := &d.Entries[i]; e.Mode == Exclusive && e.ExpiresAt.After(d.At) && !p.isWithin(e) {
+		if e := &d.Entries[i]; e.Mode == Exclusive && e.ExpiresAt.After(d.At) && !p.enclosedBy(e) {
 			return false
 		}
 	}
@@ -173,43 +173,43 @@ func (d *Document) grants(w *Waiter) bool {
 func (q *Queue) Due() bool { return q.due }
 
 // Change is after what time the document may mean something else, by time alone; 0 is never.
-func (q *Queue) Change() time.Duration { return q.change }
+func (q *Queue) ValidFor() time.Duration { return q.validFor }
 
 // Next is [Next] of the document.
-func (q *Queue) Next(r *Waiter) Look {
+func (q *Queue) Next(r *Waiter) Decision {
 	d := q.d
 	if d == nil {
-		return Look{Answer: NextGone}
+		return Decision{Answer: NextGone}
 	}
 	if t := d.Tombstone(r.LockID, r.Part); t != nil && t.ExpiresAt.After(d.At) {
-		return Look{Answer: NextGone, Place: t, Verdict: t.Verdict}
+		return Decision{Answer: NextGone, Waiter: t, Verdict: t.Verdict}
 	}
-	if by, ok := d.Overtaker(r.Request()); ok {
-		return Look{Answer: NextGone, By: by}
+	if by, ok := d.SupersededBy(r.Request()); ok {
+		return Decision{Answer: NextGone, By: by}
 	}
-	look := Look{Answer: NextWait, After: q.change}
-	if i, ok := q.places[user{r.LockID, r.Part}]; ok {
-		look.Place, look.Position = &d.Waiters[i], q.ahead[i]+1
-		look.After = sooner(look.After, look.Place.ExpiresAt.Sub(d.At))
+	look := Decision{Answer: NextWait, ValidFor: q.validFor}
+	if i, ok := q.positions[requestKey{r.LockID, r.Part}]; ok {
+		look.Waiter, look.Position = &d.Waiters[i], q.ahead[i]+1
+		look.ValidFor = sooner(look.ValidFor, look.Waiter.ExpiresAt.Sub(d.At))
 	}
 	claim := d.Claim(r.LockID, r.Part)
 	switch {
 	case claim == nil:
-	case claim.GivenUp(d.At):
+	case claim.Forfeited(d.At):
 		claim = nil
-	case !claim.Stands(d.At): // it has lapsed, and counts as long as its place would have stood
-		look.After = sooner(look.After, claim.Place.Sub(d.At))
+	case !claim.Alive(d.At): // it has lapsed, and counts as long as its place would have stood
+		look.ValidFor = sooner(look.ValidFor, claim.PositionExpiresAt.Sub(d.At))
 	}
 	switch {
-	case look.Place != nil && look.Place.Order > r.Order:
-		return Look{Answer: NextGone, By: Overtaken{Order: look.Place.Order}}
-	case claim != nil && (claim.Stands(d.At) || d.Admits(r.Party())), d.AsksItself(r.Party()):
+	case look.Waiter != nil && look.Waiter.Order > r.Order:
+		return Decision{Answer: NextGone, By: Supersession{Order: look.Waiter.Order}}
+	case claim != nil && (claim.Alive(d.At) || d.Admits(r.Party())), d.NeedsNoClaim(r.Party()):
 		look.Answer = NextGo
-	case look.Place == nil && claim == nil:
+	case look.Waiter == nil && claim == nil:
 		look.Answer = NextGone
 	case q.due:
 		look.Answer = NextSettle
-	case look.Position == 1 && look.Place != q.head && d.grants(r): // it is overdue
+	case look.Position == 1 && look.Waiter != q.head && d.admitsHead(r): // it is overdue
 		look.Answer = NextGo
 	}
 	return look
@@ -222,7 +222,7 @@ func (d *Document) ExpiresBy(at time.Time) bool {
 		return false
 	}
 	for i := range d.Entries {
-		if e := &d.Entries[i]; !e.ExpiresAt.After(at) || (e.Place != nil && !e.Place.After(at)) {
+		if e := &d.Entries[i]; !e.ExpiresAt.After(at) || (e.PositionExpiresAt != nil && !e.PositionExpiresAt.After(at)) {
 			return true
 		}
 	}
@@ -235,7 +235,7 @@ func (d *Document) ExpiresBy(at time.Time) bool {
 }
 
 // ReservedFor reports whether another process than this one has reserved the document at a time.
-func (d *Document) ReservedFor(process string, at time.Time) bool {
+func (d *Document) ReservedByOther(process string, at time.Time) bool {
 	return d != nil && d.Reserved != nil && d.Reserved.By != process && d.Reserved.Until.After(at)
 }
 
@@ -249,7 +249,7 @@ func (e *Entry) InTheWay(p Party, now time.Time) bool {
 // their mode; if there are none, all that count under its limit, if that is reached; if there are
 // none either, the nearest waiter ahead with which it cannot hold at the same time, or else the first
 // one ahead. Of waiters that may join their own hold only the former counts.
-func (d *Document) KeepsOut(waiter int) (entries []*Entry, ahead *Waiter) {
+func (d *Document) Blockers(waiter int) (entries []*Entry, ahead *Waiter) {
 	w := &d.Waiters[waiter]
 	p := w.Party()
 	var counted []*Entry
@@ -261,7 +261,7 @@ func (d *Document) KeepsOut(waiter int) (entries []*Entry, ahead *Waiter) {
 			entries = append(entries, e)
 		case e.Counts(p, d.At):
 			counted = append(counted, e)
-			parties[e.party()] = true
+			parties[e.partyKey()] = true
 		}
 	}
 	if len(entries) == 0 && w.Mode == Shared && w.Limit > 0 && int64(len(parties)) >= w.Limit {

@@ -36,7 +36,7 @@ func random(pick func(possibilities int) int, d *rules.Document, step int) rules
 	case 7, 8:
 		return rules.Renew{Policy: policy, Resource: "r", LockID: lockID, Part: part, Order: order, Downgrade: pick(3) == 1, TTL: []int64{0, 0, 5_000}[pick(3)]}
 	case 9, 10:
-		op := rules.Leave{Policy: policy, Resource: "r", LockID: lockID, Label: label, Part: part, Order: order, Undo: pick(2) == 1, Waiting: pick(4) == 1}
+		op := rules.Leave{Policy: policy, Resource: "r", LockID: lockID, Label: label, Part: part, Order: order, Undo: pick(2) == 1, QueueOnly: pick(4) == 1}
 		op.Keep, op.HoldTTL = pick(6) == 1, 60_000
 		if pick(2) == 1 && e.State == rules.StateRunning {
 			op.LockID, op.Label, op.Part, op.Order, op.Call = e.LockID, e.Label, e.Part, e.Order, []string{"", e.ID, "other"}[pick(3)]
@@ -58,7 +58,7 @@ func random(pick func(possibilities int) int, d *rules.Document, step int) rules
 	case 17:
 		return rules.Raise{Policy: policy, Resource: "r", LockID: "w", Label: []string{"one", "two"}[pick(2)], TakeOver: []string{"", "one"}[pick(2)], Saga: "s", Order: order - 2}
 	case 18:
-		return rules.GiveUpUpgrade{Policy: policy, Resource: "r", LockID: e.LockID, Part: e.Part, Order: e.Order, Call: e.ID, Upgrades: e.ID + "-"}
+		return rules.UndoUpgrade{Policy: policy, Resource: "r", LockID: e.LockID, Part: e.Part, Order: e.Order, Call: e.ID, Upgrades: e.ID + "-"}
 	case 19:
 		return rules.Settle{Policy: policy, Resource: "r"}
 	}
@@ -100,7 +100,7 @@ func randomAcquire(pick func(int) int, op rules.Acquire) rules.Acquire {
 	op.Call = fmt.Sprintf("%s/%s/%d/%s/%d", op.LockID, op.Part, op.Order, op.Mode, pick(2)) // of few, so that copies arrive
 	op.Persist, op.Queue, op.WaiterTTL, op.MaxWaiters = pick(2) == 1, pick(3) > 0, 40_000, 3
 	op.HoldOnly = op.Persist && seldom()
-	op.HeardIn = []int64{0, 2_000, 10_000}[pick(3)]
+	op.NextRefresh = []int64{0, 2_000, 10_000}[pick(3)]
 	op.Held, op.Reacquire, op.NewFence, op.Refresh = seldom(), seldom(), seldom(), seldom()
 	op.Owner, op.Host, op.Comment, op.Trace = []string{op.LockID, "saga"}[pick(2)], "host", "comment", "trace"
 	if op.Label != "" {

@@ -12,14 +12,14 @@ func (d *Document) otherRun(lockID, label, takeOver string) (other string, yes b
 	if label == "" {
 		return "", false
 	}
-	for _, e := range d.Evicted {
+	for _, e := range d.Evidence {
 		if e.LockID == lockID && e.Label == label && e.To != "" {
 			return e.To, true
 		}
 	}
 	foreign := func(of string) bool { return of != label && (of == "" || of != takeOver) }
 	for i := range d.Entries {
-		if e := &d.Entries[i]; e.Of(lockID) && foreign(e.Label) && (e.Holds() || e.Stands(d.At)) {
+		if e := &d.Entries[i]; e.BelongsTo(lockID) && foreign(e.Label) && (e.Holds() || e.Alive(d.At)) {
 			return e.Label, true
 		}
 	}
@@ -52,7 +52,7 @@ func (s *state) takeOver(lockID, label string) {
 	rest := make([]Entry, 0, len(s.doc.Entries))
 	for _, e := range s.doc.Entries {
 		switch {
-		case !e.Of(lockID) || !foreign(e.Label):
+		case !e.BelongsTo(lockID) || !foreign(e.Label):
 			rest = append(rest, e)
 		case e.State == StateKept:
 			fence = cmp.Or(fence, s.nextFence())
@@ -64,48 +64,48 @@ func (s *state) takeOver(lockID, label string) {
 		}
 	}
 	s.doc.Entries, s.doc.Fence = rest, max(s.doc.Fence, fence)
-	s.forget(s.doc.Waiters, func(w *Waiter) bool { return w.LockID == lockID && foreign(w.Label) })
+	s.removeWaiters(s.doc.Waiters, func(w *Waiter) bool { return w.LockID == lockID && foreign(w.Label) })
 	if other {
-		s.acted = true
-		s.evidence = append(s.evidence, Evicted{LockID: lockID, Label: was, To: label, At: s.now})
-		s.doc.Bars = drop(s.doc.Bars, func(b *Bar) bool { return b.LockID == lockID && b.Part == "" && b.Label != label })
+		s.changed = true
+		s.evidence = append(s.evidence, Evidence{LockID: lockID, Label: was, To: label, At: s.now})
+		s.doc.Bars = without(s.doc.Bars, func(b *Bar) bool { return b.LockID == lockID && b.Part == "" && b.Label != label })
 	}
 }
 
 // cutOff ends an entry of a party whose new run or compensation must not work beside it: a part that
 // may still run drains, and blocks its own lock ID too.
 func (s *state) cutOff(e Entry) []Entry {
-	s.ended(e)
-	if e.State == StateClaimed || !e.Stands(s.now) {
+	s.recordEnded(e)
+	if e.State == StateClaimed || !e.Alive(s.now) {
 		return nil
 	}
-	e = s.drained(e)
-	e.Own, e.Mode = true, Exclusive
+	e = s.drain(e)
+	e.CutOff, e.Mode = true, Exclusive
 	return []Entry{e}
 }
 
 // bar adds a bar, and ends what it matches.
 func (s *state) bar(b Bar) {
-	s.acted = true
-	s.doc.Bars = drop(s.doc.Bars, func(old *Bar) bool {
+	s.changed = true
+	s.doc.Bars = without(s.doc.Bars, func(old *Bar) bool {
 		return old.LockID == b.LockID && old.Part == b.Part && old.Saga == b.Saga && old.Label == b.Label && old.Order <= b.Order
 	})
-	s.doc.Bars = last(append(s.doc.Bars, b), MaxBars)
-	s.cutOffAll(b.bars)
+	s.doc.Bars = tail(append(s.doc.Bars, b), MaxBars)
+	s.cutOffAll(b.matches)
 }
 
 // cutOffAll cuts off the parts of requests, and ends their claims and positions in the queue.
 func (s *state) cutOffAll(which func(Request) bool) {
 	rest := make([]Entry, 0, len(s.doc.Entries))
 	for _, e := range s.doc.Entries {
-		if e.State == StateKept || e.Own || !which(e.request()) {
+		if e.State == StateKept || e.CutOff || !which(e.request()) {
 			rest = append(rest, e)
 		} else {
 			rest = append(rest, s.cutOff(e)...)
 		}
 	}
 	s.doc.Entries = rest
-	s.forget(s.doc.Waiters, func(w *Waiter) bool { return which(w.Request()) })
+	s.removeWaiters(s.doc.Waiters, func(w *Waiter) bool { return which(w.Request()) })
 }
 
 func (op *Raise) bar() Bar {
@@ -119,7 +119,7 @@ func (op *Raise) undone(d *Document) func(r Request) bool {
 	b, replaced := op.bar(), append(d.Replaced(op.LockID, op.Label), op.TakeOver)
 	return func(r Request) bool {
 		if r.Label == op.Label || r.Label == "" {
-			return b.bars(r)
+			return b.matches(r)
 		}
 		return slices.Contains(replaced, r.Label) && r.Saga == op.Saga && (r.LockID == op.LockID || r.Within == op.LockID)
 	}
@@ -127,10 +127,10 @@ func (op *Raise) undone(d *Document) func(r Request) bool {
 
 // StillRun returns the parts in a document that the compensation undoes, that were cut off, and that may
 // still run.
-func (op *Raise) StillRun(d *Document) (parts []*Entry) {
+func (op *Raise) StillRunning(d *Document) (parts []*Entry) {
 	undone := op.undone(d)
 	for i := range d.Entries {
-		if e := &d.Entries[i]; e.Own && e.Stands(d.At) && undone(e.request()) {
+		if e := &d.Entries[i]; e.CutOff && e.Alive(d.At) && undone(e.request()) {
 			parts = append(parts, e)
 		}
 	}
@@ -147,12 +147,12 @@ func (op Raise) Apply(before *Document, now time.Time) (*Document, Result) {
 	s.takeOver(op.LockID, op.Label)
 	s.bar(op.bar())
 	known := *s.doc
-	known.Evicted = slices.Concat(known.Evicted, s.evidence) // with the runs that were replaced just now
+	known.Evidence = slices.Concat(known.Evidence, s.evidence) // with the runs that were replaced just now
 	s.cutOffAll(op.undone(&known))
-	if known.Entries = s.doc.Entries; len(op.StillRun(&known)) > 0 {
+	if known.Entries = s.doc.Entries; len(op.StillRunning(&known)) > 0 {
 		s.result.Outcome = Busy
 	}
-	s.heard(op.LockID, false)
+	s.renewKept(op.LockID, false)
 	return s.end()
 }
 
@@ -165,14 +165,14 @@ func (op Verify) Apply(before *Document, now time.Time) (*Document, Result) {
 		return s.end()
 	}
 	s.takeOver(op.LockID, op.Label)
-	if s.heard(op.LockID, op.HandOver); !s.doc.Keeps(op.LockID, op.Used) {
+	if s.renewKept(op.LockID, op.HandOver); !s.doc.Keeps(op.LockID, op.Used) {
 		s.result.Outcome = Lost
 	}
 	return s.end()
 }
 
 // undo bars the parts that a compensation undoes.
-func (s *state) undo(op *Acquire) {
+func (s *state) barUndone(op *Acquire) {
 	for _, part := range slices.Compact(slices.Sorted(slices.Values(op.Undo))) {
 		s.bar(Bar{LockID: op.LockID, Label: op.Label, Part: part, Order: anyOrder})
 	}

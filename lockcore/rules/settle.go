@@ -17,11 +17,11 @@ type state struct {
 	// granted is the request that the operation granted, or nil.
 	granted *Acquire
 	// acted is set if the operation changed something although its outcome is a refusal.
-	acted bool
+	changed bool
 	// left are the entries of a hold that was downgraded, as they were.
-	left []Entry
+	downgraded []Entry
 	// evidence is what the operation adds to the evidence.
-	evidence []Evicted
+	evidence []Evidence
 }
 
 // begin copies the document, and drops the waiters that were not refreshed in time.
@@ -31,9 +31,9 @@ func begin(before *Document, resource string, policy Policy, now time.Time) *sta
 	}
 	d := before.Clone()
 	d.ID, d.At = resource, now
-	d.Waiters = drop(d.Waiters, func(w *Waiter) bool { return !w.ExpiresAt.After(now) })
+	d.Waiters = without(d.Waiters, func(w *Waiter) bool { return !w.ExpiresAt.After(now) })
 	if d.EvidenceSince.IsZero() {
-		d.EvidenceSince = now.Add(-ms(policy.Memory()))
+		d.EvidenceSince = now.Add(-ms(policy.EvidenceRetention()))
 	}
 	return &state{doc: d, result: Result{Outcome: Granted}, now: now, policy: policy, attn: map[string]bool{}}
 }
@@ -56,7 +56,7 @@ func (s *state) end() (*Document, Result) {
 	s.doc.IdleAt = idle
 	r := &s.result
 	r.Length = int64(len(s.doc.Waiters))
-	r.ReadOnly = (r.Outcome == Busy || r.Outcome == Full || r.Outcome == OtherRun) && !s.acted
+	r.ReadOnly = (r.Outcome == Busy || r.Outcome == Full || r.Outcome == OtherRun) && !s.changed
 	return s.doc, *r
 }
 
@@ -64,8 +64,8 @@ func (s *state) end() (*Document, Result) {
 // same limit, as many as there is room for, at most SettleMost in one write. Overdue waiters and
 // tombstones are passed over.
 func (s *state) settle() {
-	waiting := pick(s.doc.Waiters, func(w *Waiter) bool { return s.awake(*w) })
-	k := s.served(waiting)
+	waiting := filter(s.doc.Waiters, func(w *Waiter) bool { return s.eligible(*w) })
+	k := s.countGrantable(waiting)
 	switch {
 	case s.granted != nil:
 		to := Party{LockID: s.granted.LockID, Limit: s.granted.Room(), Within: s.granted.Within}
@@ -75,19 +75,19 @@ func (s *state) settle() {
 				to.Limit = 1
 			}
 		}
-		s.displace(waiting, k, to, "")
+		s.evictExpired(waiting, k, to, "")
 	case k > 0:
 		head := &waiting[0]
 		to, spared := Party{LockID: head.LockID, Limit: limitOf(head)}, head.Within
 		if s.grantsHold(head) { // it is let in at once
 			to.Within, spared = head.Within, ""
 		}
-		s.displace(waiting, k, to, spared)
+		s.evictExpired(waiting, k, to, spared)
 	}
-	after := s.after()
+	after := s.predecessor()
 	for i := range waiting[:k] {
-		e := s.claimFor(&waiting[i])
-		e.After = after
+		e := s.grantTo(&waiting[i])
+		e.Predecessor = after
 		if e.State == StateKept {
 			of := e
 			of.Part = waiting[i].Part
@@ -95,30 +95,30 @@ func (s *state) settle() {
 		}
 		s.doc.Entries = append(s.doc.Entries, e)
 	}
-	s.doc.Waiters = drop(s.doc.Waiters, func(w *Waiter) bool { return slices.Contains(waiting[:k], *w) })
+	s.doc.Waiters = without(s.doc.Waiters, func(w *Waiter) bool { return slices.Contains(waiting[:k], *w) })
 }
 
 // grantsHold reports whether a waiter that is served is granted the hold at once, without a claim.
 func (s *state) grantsHold(w *Waiter) bool {
-	return w.Hold != nil && !s.holding(w.LockID)
+	return w.Hold != nil && !s.holds(w.LockID)
 }
 
 // claimFor is what a waiter is granted: a claim, which it must confirm, or the hold at once, if it
 // needs no part to be told.
-func (s *state) claimFor(w *Waiter) Entry {
+func (s *state) grantTo(w *Waiter) Entry {
 	e := Entry{
 		LockID: w.LockID, Label: w.Label, Within: w.Within, Saga: w.Saga, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner,
 		Since: &w.Since, ClaimedAt: &s.now,
 	}
 	if !s.grantsHold(w) {
 		s.attn[w.Mode] = true
-		e.State, e.Place, e.ClaimTTL = StateClaimed, &w.ExpiresAt, w.ClaimTTL
+		e.State, e.PositionExpiresAt, e.ClaimTTL = StateClaimed, &w.ExpiresAt, w.ClaimTTL
 		e.ExpiresAt = s.now.Add(ms(max(s.policy.ClaimTTL, w.ClaimTTL)))
 		return e
 	}
 	s.attn[StateKept] = true
 	if w.Hold.Reacquire {
-		s.forgive(w.LockID, w.Label)
+		s.clearEvidence(w.LockID, w.Label)
 	}
 	s.doc.Fence = s.nextFence()
 	e.ID, e.State, e.Part, e.FirstOrder, e.CreatedAt = w.Hold.ID, StateKept, "", w.Order, &s.now
@@ -132,13 +132,13 @@ func (s *state) claimFor(w *Waiter) Entry {
 }
 
 // served returns the number of waiters that are granted the resource now.
-func (s *state) served(waiting []Waiter) int {
+func (s *state) countGrantable(waiting []Waiter) int {
 	if len(waiting) == 0 {
 		return 0
 	}
 	head := &waiting[0]
-	beside := pick(s.doc.Entries, func(e *Entry) bool {
-		return e.Stands(s.now) && (head.Within == "" || !e.Of(head.Within) || e.State != StateKept)
+	beside := filter(s.doc.Entries, func(e *Entry) bool {
+		return e.Alive(s.now) && (head.Within == "" || !e.BelongsTo(head.Within) || e.State != StateKept)
 	})
 	// If its own lock ID holds exclusively, the head joins when it comes, and those behind it must not
 	// be granted with it.
@@ -165,23 +165,23 @@ func (s *state) served(waiting []Waiter) int {
 func others(entries []Entry, lockID string) int64 {
 	ids := map[string]bool{}
 	for i := range entries {
-		if e := &entries[i]; !e.Of(lockID) {
-			ids[e.party()] = true
+		if e := &entries[i]; !e.BelongsTo(lockID) {
+			ids[e.partyKey()] = true
 		}
 	}
 	return int64(len(ids))
 }
 
 // awake reports whether a waiter may be granted the resource.
-func (s *state) awake(w Waiter) bool { return w.Waits(s.now) && !w.Overdue(s.now) }
+func (s *state) eligible(w Waiter) bool { return w.Waits(s.now) && !w.Overdue(s.now) }
 
 // after returns the hold that a waiter who is granted the resource now waited for last: the first
 // that the operation ended, or whose part was cut off and leaves with it; or else the one that it
 // downgraded, or whose room it gave away.
-func (s *state) after() *Ended {
-	for _, e := range slices.Concat(s.result.Ended, s.left, s.result.Expired) {
+func (s *state) predecessor() *EndedHold {
+	for _, e := range slices.Concat(s.result.Ended, s.downgraded, s.result.Expired) {
 		if e.CreatedAt != nil || e.State == StateDraining {
-			return &Ended{LockID: e.LockID, Fence: e.FirstFence, Owner: e.Owner, Trace: e.Trace}
+			return &EndedHold{LockID: e.LockID, Fence: e.FirstFence, Owner: e.Owner, Trace: e.Trace}
 		}
 	}
 	return nil
@@ -208,9 +208,9 @@ func (s *state) fits(p Party, limit int64) bool {
 // What the party's enclosing lock ID keeps is not evicted. Its parts that have expired go without
 // evidence when the party is let in: the hold is not lost. Until then, while there is only a claim,
 // they are spared.
-func (s *state) displace(waiting []Waiter, served int, to Party, spared string) {
+func (s *state) evictExpired(waiting []Waiter, served int, to Party, spared string) {
 	around := ""
-	if s.doc.Surrounds(to) {
+	if s.doc.HeldByEnclosing(to) {
 		around = to.Within
 	}
 	limit := to.Limit
@@ -219,9 +219,9 @@ func (s *state) displace(waiting []Waiter, served int, to Party, spared string) 
 	}
 	others, live := map[string]bool{}, map[string]bool{}
 	for i := range s.doc.Entries {
-		if e := &s.doc.Entries[i]; !e.Of(to.LockID) {
-			others[e.party()] = true
-			live[e.party()] = live[e.party()] || e.Stands(s.now)
+		if e := &s.doc.Entries[i]; !e.BelongsTo(to.LockID) {
+			others[e.partyKey()] = true
+			live[e.partyKey()] = live[e.partyKey()] || e.Alive(s.now)
 		}
 	}
 	for i, w := range waiting {
@@ -234,23 +234,23 @@ func (s *state) displace(waiting []Waiter, served int, to Party, spared string) 
 	others[to.LockID] = true
 	crowded := len(others) > int(min(limit, Crowd))
 	s.evict(to.LockID, around, func(e *Entry) bool {
-		if around != "" && e.Of(around) {
+		if around != "" && e.BelongsTo(around) {
 			return e.State == StateRunning
 		}
-		return !e.Of(to.LockID) && (spared == "" || !e.Of(spared)) && (e.Mode == Exclusive || (crowded && !live[e.party()]))
+		return !e.BelongsTo(to.LockID) && (spared == "" || !e.BelongsTo(spared)) && (e.Mode == Exclusive || (crowded && !live[e.partyKey()]))
 	})
 }
 
 // evict ends expired entries of holds, and leaves evidence unless they are of the lock ID around.
 func (s *state) evict(by, around string, which func(*Entry) bool) {
-	gone := func(e *Entry) bool { return e.Holds() && !e.Stands(s.now) && which(e) }
-	for _, e := range pick(s.doc.Entries, gone) {
+	gone := func(e *Entry) bool { return e.Holds() && !e.Alive(s.now) && which(e) }
+	for _, e := range filter(s.doc.Entries, gone) {
 		s.result.Expired = append(s.result.Expired, e)
-		if around == "" || !e.Of(around) {
-			s.evidence = append(s.evidence, Evicted{LockID: e.LockID, Label: e.Label, Fence: e.FirstFence, At: s.now, By: by})
+		if around == "" || !e.BelongsTo(around) {
+			s.evidence = append(s.evidence, Evidence{LockID: e.LockID, Label: e.Label, Fence: e.FirstFence, At: s.now, By: by})
 		}
 	}
-	s.doc.Entries = drop(s.doc.Entries, gone)
+	s.doc.Entries = without(s.doc.Entries, gone)
 }
 
 // addEvidence adds the evidence of this operation, and drops the oldest of what was there before if
@@ -259,10 +259,10 @@ func (s *state) addEvidence() {
 	if len(s.evidence) == 0 && len(s.result.Expired) == 0 {
 		return
 	}
-	if over := len(s.doc.Evicted) - MaxEvicted; over > 0 {
-		s.doc.EvidenceSince = later(s.doc.EvidenceSince, s.doc.Evicted[over-1].At)
+	if over := len(s.doc.Evidence) - MaxEvidence; over > 0 {
+		s.doc.EvidenceSince = later(s.doc.EvidenceSince, s.doc.Evidence[over-1].At)
 	}
-	s.doc.Evicted = append(last(s.doc.Evicted, MaxEvicted), s.evidence...)
+	s.doc.Evidence = append(tail(s.doc.Evidence, MaxEvidence), s.evidence...)
 }
 
 // idleAt returns the latest expiry of the entries, rounded up to IdleGrain.
@@ -281,26 +281,26 @@ func IdleAt(at time.Time) time.Time {
 }
 
 // heard extends what the lock ID keeps. An answer that goes with it needs a write.
-func (s *state) heard(lockID string, handsOver bool) {
+func (s *state) renewKept(lockID string, handsOver bool) {
 	for i := range s.doc.Entries {
-		if e := &s.doc.Entries[i]; e.Of(lockID) && e.State == StateKept {
+		if e := &s.doc.Entries[i]; e.BelongsTo(lockID) && e.State == StateKept {
 			e.ExpiresAt = later(e.ExpiresAt, expiry(s.now, e.TTL))
 			e.HandedOver = e.HandedOver || handsOver
-			s.acted = true
+			s.changed = true
 		}
 	}
 }
 
-func (s *state) holding(lockID string) bool {
-	return s.some(func(e *Entry) bool { return e.Of(lockID) && e.Holds() })
+func (s *state) holds(lockID string) bool {
+	return s.anyEntry(func(e *Entry) bool { return e.BelongsTo(lockID) && e.Holds() })
 }
 
 // covered reports whether the lock ID holds in this mode or a stronger one.
 func (s *state) covered(lockID, mode string) bool {
-	return s.some(func(e *Entry) bool { return e.Of(lockID) && e.Holds() && Covers(e.Mode, mode) })
+	return s.anyEntry(func(e *Entry) bool { return e.BelongsTo(lockID) && e.Holds() && Covers(e.Mode, mode) })
 }
 
-func (s *state) some(which func(*Entry) bool) bool {
+func (s *state) anyEntry(which func(*Entry) bool) bool {
 	for i := range s.doc.Entries {
 		if which(&s.doc.Entries[i]) {
 			return true
@@ -311,20 +311,20 @@ func (s *state) some(which func(*Entry) bool) bool {
 
 // dropDead drops draining parts whose time is over, and claims whose place in the queue has expired.
 func (s *state) dropDead() {
-	s.doc.Entries = drop(s.doc.Entries, func(e *Entry) bool {
-		return e.GivenUp(s.now) || (e.State == StateDraining && !e.Stands(s.now))
+	s.doc.Entries = without(s.doc.Entries, func(e *Entry) bool {
+		return e.Forfeited(s.now) || (e.State == StateDraining && !e.Alive(s.now))
 	})
 }
 
 // ended reports entries that the operation ended.
-func (s *state) ended(entries ...Entry) { s.result.Ended = append(s.result.Ended, entries...) }
+func (s *state) recordEnded(entries ...Entry) { s.result.Ended = append(s.result.Ended, entries...) }
 
 // drained returns a part that is cut off: it keeps others out as long as its lease may be trusted,
 // which is until it expires. A lease without end is trusted for EndlessTTL after it was confirmed.
 // One with an end is never shortened, although now may lie before the time of the grant: hence twice
 // the TTL. The entry gets another ID, because an extension names entries by ID alone: one of a part that
 // was cut off must not find it, or the part would work on, and drain forever.
-func (s *state) drained(e Entry) Entry {
+func (s *state) drain(e Entry) Entry {
 	if e.State != StateDraining {
 		e.State, e.ID = StateDraining, drainingID(e.ID)
 	}
@@ -338,11 +338,11 @@ func (s *state) drained(e Entry) Entry {
 func drainingID(id string) string { return id + "/d" }
 
 // forget removes waiters, and reports those that are among queue.
-func (s *state) forget(queue []Waiter, which func(*Waiter) bool) {
-	for _, w := range pick(queue, which) {
-		s.ended(asEntry(&w))
+func (s *state) removeWaiters(queue []Waiter, which func(*Waiter) bool) {
+	for _, w := range filter(queue, which) {
+		s.recordEnded(asEntry(&w))
 	}
-	s.doc.Waiters = drop(s.doc.Waiters, which)
+	s.doc.Waiters = without(s.doc.Waiters, which)
 }
 
 // asEntry is a waiter as an entry without a state.
@@ -356,7 +356,7 @@ func asEntry(w *Waiter) Entry {
 // claim returns the claim of a part, or nil. One that has lapsed, and whose place in the queue has
 // expired too, is ignored.
 func (s *state) claim(lockID, part string) *Entry {
-	if c := s.doc.Claim(lockID, part); c != nil && !c.GivenUp(s.now) {
+	if c := s.doc.Claim(lockID, part); c != nil && !c.Forfeited(s.now) {
 		return c
 	}
 	return nil

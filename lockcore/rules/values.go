@@ -22,7 +22,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-func pick[T any](in []T, which func(*T) bool) []T {
+func filter[T any](in []T, which func(*T) bool) []T {
 	var out []T
 	for i := range in {
 		if which(&in[i]) {
@@ -32,11 +32,11 @@ func pick[T any](in []T, which func(*T) bool) []T {
 	return out
 }
 
-func drop[T any](in []T, which func(*T) bool) []T {
+func without[T any](in []T, which func(*T) bool) []T {
 	return slices.DeleteFunc(in, func(v T) bool { return which(&v) })
 }
 
-func last[T any](in []T, n int) []T {
+func tail[T any](in []T, n int) []T {
 	if len(in) > n {
 		return in[len(in)-n:]
 	}
@@ -51,8 +51,8 @@ func (d *Document) Bytes() int {
 		e := &d.Entries[i]
 		n += entry + len(e.ID) + len(e.LockID) + len(e.Label) + len(e.Part) + len(e.Within) + len(e.Saga) + len(e.Owner) + len(e.Host) +
 			len(e.Comment) + len(e.Trace)
-		if e.After != nil {
-			n += len(e.After.LockID) + len(e.After.Owner) + len(e.After.Trace)
+		if e.Predecessor != nil {
+			n += len(e.Predecessor.LockID) + len(e.Predecessor.Owner) + len(e.Predecessor.Trace)
 		}
 	}
 	for i := range d.Waiters {
@@ -62,12 +62,12 @@ func (d *Document) Bytes() int {
 			n += record + len(w.Hold.ID) + len(w.Hold.Host) + len(w.Hold.Comment) + len(w.Hold.Trace)
 		}
 	}
-	for i := range d.Evicted {
-		e := &d.Evicted[i]
+	for i := range d.Evidence {
+		e := &d.Evidence[i]
 		n += record + len(e.LockID) + len(e.Label) + len(e.To) + len(e.By) + len(e.Reason)
 	}
-	for i := range d.Over {
-		n += record + len(d.Over[i].LockID) + len(d.Over[i].Label)
+	for i := range d.Releases {
+		n += record + len(d.Releases[i].LockID) + len(d.Releases[i].Label)
 	}
 	for i := range d.Bars {
 		b := &d.Bars[i]
@@ -82,8 +82,8 @@ func (d *Document) Clone() *Document {
 	c := *d
 	c.Entries = append([]Entry{}, d.Entries...)
 	c.Waiters = append([]Waiter{}, d.Waiters...)
-	c.Evicted = append([]Evicted{}, d.Evicted...)
-	c.Over = slices.Clone(d.Over)
+	c.Evidence = append([]Evidence{}, d.Evidence...)
+	c.Releases = slices.Clone(d.Releases)
 	c.Bars = slices.Clone(d.Bars)
 	c.Attn = append([]string{}, d.Attn...)
 	return &c

@@ -16,21 +16,21 @@ func TestDocument_Bytes_IsNoLessThanWhatIsStored(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for _, text := range []string{"", "x", strings.Repeat("x", 512)} {
-		ended := &rules.Ended{LockID: text, Fence: 1, Owner: text, Trace: text}
+		ended := &rules.EndedHold{LockID: text, Fence: 1, Owner: text, Trace: text}
 		d := &rules.Document{ID: text, Reserved: &rules.Reservation{By: text, Until: now}, Attn: []string{text}}
 		for range 100 {
 			d.Entries = append(d.Entries, rules.Entry{
 				ID: text, LockID: text, Label: text, Part: text, Order: 1, Mode: rules.Exclusive, State: rules.StateDraining, Fence: 1, FirstFence: 1,
-				LeastFence: 1, FirstOrder: 1, HandedOver: true, Joined: true, Within: text, Saga: text, Own: true, TTL: 1, ExpiresAt: now, RenewedAt: &now,
-				Since: &now, ClaimedAt: &now, After: ended, Place: &now, ClaimTTL: 1, CreatedAt: &now, Owner: text, Host: text, Comment: text, Limit: 1, Trace: text,
+				LeastFence: 1, FirstOrder: 1, HandedOver: true, Joined: true, Within: text, Saga: text, CutOff: true, TTL: 1, ExpiresAt: now, RenewedAt: &now,
+				Since: &now, ClaimedAt: &now, Predecessor: ended, PositionExpiresAt: &now, ClaimTTL: 1, CreatedAt: &now, Owner: text, Host: text, Comment: text, Limit: 1, Trace: text,
 			})
 			d.Waiters = append(d.Waiters, rules.Waiter{
 				LockID: text, Label: text, Within: text, Saga: text, Part: text, Order: 1, Mode: rules.Exclusive, Limit: 1, Owner: text, Started: &now,
 				NeverVictim: true, Since: now, ExpiresAt: now, OverdueAt: now, Verdict: text, Ahead: true, ClaimTTL: 1,
 				Hold: &rules.WaitingHold{ID: text, TTL: 1, Host: text, Comment: text, Trace: text},
 			})
-			d.Evicted = append(d.Evicted, rules.Evicted{LockID: text, Label: text, To: text, Fence: 1, At: now, By: text, Reason: text})
-			d.Over = append(d.Over, rules.Over{LockID: text, Label: text, Order: 1, Lost: true})
+			d.Evidence = append(d.Evidence, rules.Evidence{LockID: text, Label: text, To: text, Fence: 1, At: now, By: text, Reason: text})
+			d.Releases = append(d.Releases, rules.ReleaseRecord{LockID: text, Label: text, Order: 1, Lost: true})
 			d.Bars = append(d.Bars, rules.Bar{LockID: text, Label: text, Saga: text, Part: text, Order: 1})
 		}
 		stored, err := bson.Marshal(d)

@@ -6,36 +6,36 @@ package pace
 import "time"
 
 // Near is for how long a turn is waited for in a slot at one place in the queue.
-const Near = 500 * time.Millisecond
+const PositionWait = 500 * time.Millisecond
 
 // Looks of the watcher at a resource.
 const (
 	// Read is the pause between two looks at a resource with local waiters, and LookLeast the least
 	// pause.
-	Read      = 250 * time.Millisecond
-	LookLeast = 20 * time.Millisecond
+	Poll    = 250 * time.Millisecond
+	MinPoll = 20 * time.Millisecond
 	// LooksPerTurn is how many times a local waiter's resource is looked at before its turn is expected.
-	LooksPerTurn = 3
+	PollsPerGrant = 3
 	// Tell is the pause while a parked waiter has been told of its turn and has not come, and Settle
 	// that after a look that failed, or whose write was to grant the head of the queue a claim, and
 	// granted none.
-	Tell   = 500 * time.Millisecond
-	Settle = time.Second
+	ClaimPoll   = 500 * time.Millisecond
+	SettleRetry = time.Second
 	// Compare is the pause between two reads of the versions of the resources for which parked requests
 	// wait. It bounds how long a change by another process goes unnoticed.
-	Compare = time.Second
+	VersionPoll = time.Second
 	// CompareEach, times the resources that requests of this process wait for, is the least such pause.
-	CompareEach = time.Millisecond
+	VersionPollEach = time.Millisecond
 	// Look is the longest pause. Nothing should depend on it: it is for wake-ups that were lost.
-	Look = 20 * time.Second
+	MaxPoll = 20 * time.Second
 	// Each, times the resources that local requests wait for, is the least pause between two searches
 	// for deadlocks, and between two looks of Look at one resource.
-	Each = 40 * time.Millisecond
+	PerResource = 40 * time.Millisecond
 	// Along is how much before its time a look of Look may come, with one at another resource.
-	Along = time.Second
+	Coalesce = time.Second
 	// CallUp is about how long it takes a workflow that is told to ask again until it does: parked
 	// requests are told when their turn is that near.
-	CallUp = 200 * time.Millisecond
+	WakeLead = 200 * time.Millisecond
 	// Spread is what the looks of several processes at the same promise's end are spread over.
 	Spread = 20 * time.Millisecond
 )
@@ -46,7 +46,7 @@ const (
 	// sooner. Search is the pause while any request waits, and SearchLeast the least pause.
 	SearchAfter = 500 * time.Millisecond
 	Search      = 5 * time.Second
-	SearchLeast = time.Second
+	MinSearch   = time.Second
 )
 
 // Looks of parked requests at their own place.

@@ -21,8 +21,8 @@ import (
 func FuzzDecode(f *testing.F) {
 	full := document("x", 1)
 	full.Waiters = []rules.Waiter{{LockID: "w", Hold: &rules.WaitingHold{ID: "h"}}}
-	full.Evicted = []rules.Evicted{{LockID: "e"}}
-	full.Over = []rules.Over{{LockID: "o"}}
+	full.Evidence = []rules.Evidence{{LockID: "e"}}
+	full.Releases = []rules.ReleaseRecord{{LockID: "o"}}
 	full.Bars = []rules.Bar{{LockID: "b"}}
 	full.Reserved = &rules.Reservation{By: "p"}
 	raw, err := store.Encode(full)

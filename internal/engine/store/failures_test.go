@@ -29,7 +29,7 @@ func TestMongo_SilentServer_EndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	operations := map[string]func(ctx context.Context, s store.Store) error{
 		"Load":     func(ctx context.Context, s store.Store) error { _, err := s.Load(ctx, "x"); return err },
-		"Look":     func(ctx context.Context, s store.Store) error { _, err := s.Look(ctx, "x"); return err },
+		"Look":     func(ctx context.Context, s store.Store) error { _, err := s.LoadMajority(ctx, "x"); return err },
 		"Versions": func(ctx context.Context, s store.Store) error { _, err := s.Versions(ctx, "x"); return err },
 		"Insert": func(ctx context.Context, s store.Store) error {
 			_, err := s.Swap(ctx, store.Swap{Next: document("y", 1)})

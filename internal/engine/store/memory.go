@@ -115,7 +115,7 @@ func (m *Memory) Load(ctx context.Context, names ...string) (Loaded, error) {
 }
 
 // Look is Load.
-func (m *Memory) Look(ctx context.Context, names ...string) (Loaded, error) {
+func (m *Memory) LoadMajority(ctx context.Context, names ...string) (Loaded, error) {
 	return m.Load(ctx, names...)
 }
 

@@ -58,7 +58,7 @@ func (m *Mongo) Load(ctx context.Context, names ...string) (Loaded, error) {
 }
 
 // Look reads with majority read concern.
-func (m *Mongo) Look(ctx context.Context, names ...string) (Loaded, error) {
+func (m *Mongo) LoadMajority(ctx context.Context, names ...string) (Loaded, error) {
 	return m.load(ctx, m.majority, names)
 }
 

@@ -57,7 +57,7 @@ func TestMongo_Concerns(t *testing.T) {
 	require.Equal(t, "local", level(func() { stored(t, f, "x") }))
 	require.Equal(t, "majority", level(func() { listed(t, f, rules.Query{}) }))
 	require.Equal(t, "majority", level(func() {
-		_, err := f.Look(t.Context(), "x")
+		_, err := f.LoadMajority(t.Context(), "x")
 		require.NoError(t, err)
 	}))
 	for name, err := range everyOperation(t.Context(), f) {
@@ -346,7 +346,7 @@ func TestMongo_RubbishDocuments(t *testing.T) {
 		name := fmt.Sprint("rubbish", i)
 		_, err := f.raw.InsertOne(t.Context(), append(bson.D{{Key: "_id", Value: name}}, fields...))
 		require.NoError(t, err)
-		for _, read := range []func(context.Context, ...string) (store.Loaded, error){f.Load, f.Look} {
+		for _, read := range []func(context.Context, ...string) (store.Loaded, error){f.Load, f.LoadMajority} {
 			_, err = read(t.Context(), "a", name)
 			require.ErrorContains(t, err, fmt.Sprintf("%q", name))
 		}

@@ -80,7 +80,7 @@ func document(name string, n int64) *rules.Document {
 			{ID: name + "/a", LockID: "lock-a", Part: "1", State: rules.StateRunning, ExpiresAt: at(100)},
 			{ID: name + "/b", LockID: "lock-b", Owner: "owner-b", Part: "2", State: rules.StateRunning, ExpiresAt: at(100)},
 		},
-		Waiters: []rules.Waiter{}, Evicted: []rules.Evicted{}, Attn: []string{},
+		Waiters: []rules.Waiter{}, Evidence: []rules.Evidence{}, Attn: []string{},
 	}
 }
 

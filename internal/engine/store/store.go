@@ -20,7 +20,7 @@ type Store interface {
 	// commits the state on which it is based.
 	Load(ctx context.Context, names ...string) (Loaded, error)
 	// Look reads documents that a majority of the servers has.
-	Look(ctx context.Context, names ...string) (Loaded, error)
+	LoadMajority(ctx context.Context, names ...string) (Loaded, error)
 	// Versions returns the versions of the documents that exist, by name, as a majority of the servers
 	// has them. It transfers nothing else of them.
 	Versions(ctx context.Context, names ...string) (map[string]rules.Version, error)

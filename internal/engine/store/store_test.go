@@ -62,7 +62,7 @@ func TestStore(t *testing.T) {
 }
 
 func loadMissing(t *testing.T, s store.Store) {
-	for _, read := range []func(context.Context, ...string) (store.Loaded, error){s.Load, s.Look} {
+	for _, read := range []func(context.Context, ...string) (store.Loaded, error){s.Load, s.LoadMajority} {
 		for _, names := range [][]string{nil, {"missing"}, {"a", "b"}} {
 			loaded, err := read(t.Context(), names...)
 			require.NoError(t, err)
@@ -78,8 +78,8 @@ func loadStored(t *testing.T, s store.Store) {
 	renewed := at(3)
 	full.Entries[0].RenewedAt = &renewed
 	full.Waiters = []rules.Waiter{{LockID: "w", Mode: "exclusive", Since: at(1), ExpiresAt: rules.Never, OverdueAt: at(2), Hold: &rules.WaitingHold{ID: "h", TTL: 5}}}
-	full.Evicted = []rules.Evicted{{LockID: "e", Fence: 3, At: at(4), Reason: "expired"}}
-	full.Over = []rules.Over{{LockID: "o", Order: 4}}
+	full.Evidence = []rules.Evidence{{LockID: "e", Fence: 3, At: at(4), Reason: "expired"}}
+	full.Releases = []rules.ReleaseRecord{{LockID: "o", Order: 4}}
 	full.Bars = []rules.Bar{{LockID: "b", Saga: "s", Order: 5}}
 	full.Attn = []string{rules.StateKept, "exclusive"}
 	full.Reserved = &rules.Reservation{By: "p", Until: at(6)}
@@ -89,7 +89,7 @@ func loadStored(t *testing.T, s store.Store) {
 	require.Equal(t, at(50), given.At)
 	require.Equal(t, full, stored(t, s, "x"))
 
-	looked, err := s.Look(t.Context(), "x", "missing")
+	looked, err := s.LoadMajority(t.Context(), "x", "missing")
 	require.NoError(t, err)
 	require.Len(t, looked.Docs, 1)
 	require.Equal(t, looked.At, looked.Docs["x"].At)
@@ -537,7 +537,7 @@ func endedContext(t *testing.T, s store.Store) {
 func everyOperation(ctx context.Context, s store.Store) map[string]error {
 	errs := map[string]error{}
 	_, errs["Load"] = s.Load(ctx, "x")
-	_, errs["Look"] = s.Look(ctx, "x")
+	_, errs["Look"] = s.LoadMajority(ctx, "x")
 	_, errs["Versions"] = s.Versions(ctx, "x")
 	_, errs["Insert"] = s.Swap(ctx, store.Swap{Next: document("y", 1)})
 	_, errs["Replace"] = s.Swap(ctx, store.Swap{Prev: version(1), Next: document("x", 2)})

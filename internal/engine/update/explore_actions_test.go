@@ -129,7 +129,7 @@ func (w *world) faultsOf(i int, p *process, do func(string, func(*world, *proces
 	if swaps {
 		fault("a conflict after the swap was applied for", func(w *world, p *process) {
 			w.apply(p)
-			w.tell(p, p.line.swapped(false, nil))
+			w.tell(p, p.line.swapFinished(false, nil))
 			w.pump(p)
 		})
 	}
@@ -171,7 +171,7 @@ func (w *world) partyActions(n int, p *process, visit func(*world), i int) {
 		do(ask, func(w *world, p *process, _ *party) {
 			k := slices.IndexFunc(p.notes, func(m note) bool { return m.party == n && (m.verb == acquire || m.verb == upgrade) })
 			p.notes[k].asked, p.notes[k].loaded = false, false
-			p.line.Ask(p.notes[k].call)
+			p.line.Wake(p.notes[k].call)
 			w.pump(p)
 		})
 	}
@@ -341,7 +341,7 @@ func (of *party) acquireOp() rules.Acquire {
 	op := rules.Acquire{
 		Policy: policy, Resource: resource, Call: fmt.Sprint(of.lockID, order, of.suffix), LockID: of.lockID, Label: of.label(), Part: part, Order: order,
 		Mode: of.partySpec.mode, Limit: of.limit, TTL: partTTL * 1000, HoldTTL: partTTL * 1000, Queue: of.queues,
-		WaiterTTL: waiterTTL * 1000, HeardIn: waiterTTL * 1000 / 3, MaxWaiters: cmp.Or(of.maxWaiters, 3), Owner: of.lockID,
+		WaiterTTL: waiterTTL * 1000, NextRefresh: waiterTTL * 1000 / 3, MaxWaiters: cmp.Or(of.maxWaiters, 3), Owner: of.lockID,
 	}
 	if of.persists {
 		op.Persist, op.HoldTTL = true, holdTTL*1000
@@ -351,7 +351,7 @@ func (of *party) acquireOp() rules.Acquire {
 
 func (of *party) takeBack(op *rules.Acquire) rules.Op {
 	if op.Upgrades != "" {
-		return rules.GiveUpUpgrade{
+		return rules.UndoUpgrade{
 			Policy: policy, Resource: resource, LockID: op.LockID, Part: op.Part, Order: op.Order, Call: op.Call, Upgrades: op.Upgrades,
 		}
 	}

@@ -127,9 +127,9 @@ func (e *encoder) doc(d *rules.Document) {
 		e.fence(x.Fence)
 		e.fence(x.FirstFence)
 		e.fence(x.LeastFence)
-		e.flags(x.Own, x.Joined, x.CreatedAt != nil, x.HandedOver)
+		e.flags(x.CutOff, x.Joined, x.CreatedAt != nil, x.HandedOver)
 		e.time(x.ExpiresAt)
-		e.pointer(x.Place)
+		e.pointer(x.PositionExpiresAt)
 	}
 	for i := range d.Waiters {
 		x := &d.Waiters[i]
@@ -139,13 +139,13 @@ func (e *encoder) doc(d *rules.Document) {
 		e.time(x.ExpiresAt)
 		e.time(x.OverdueAt)
 	}
-	for i := range d.Evicted {
-		e.text("e" + d.Evicted[i].LockID)
-		e.fence(d.Evicted[i].Fence)
+	for i := range d.Evidence {
+		e.text("e" + d.Evidence[i].LockID)
+		e.fence(d.Evidence[i].Fence)
 	}
-	for i := range d.Over {
-		e.text("o" + d.Over[i].LockID)
-		e.num(int(d.Over[i].Order))
+	for i := range d.Releases {
+		e.text("o" + d.Releases[i].LockID)
+		e.num(int(d.Releases[i].Order))
 	}
 	if d.Reserved != nil {
 		e.text("r" + d.Reserved.By)
@@ -227,8 +227,8 @@ func (e *encoder) line(p *process) {
 		if l.sent.Kind == StepSwap {
 			e.version(l.sent.Swap.Prev)
 			e.doc(l.sent.Swap.Next)
-			for i := range l.sent.Answers {
-				t := &l.sent.Answers[i]
+			for i := range l.sent.Replies {
+				t := &l.sent.Replies[i]
 				e.call(p, t.Call)
 				e.text(string(t.Outcome))
 				e.time(t.Sent)
@@ -257,7 +257,7 @@ func (e *encoder) op(op rules.Op) {
 	case rules.Leave:
 		e.text("L" + op.LockID + op.Call)
 		e.num(int(op.Order))
-	case rules.GiveUpUpgrade:
+	case rules.UndoUpgrade:
 		e.text("G" + op.Call)
 	case rules.Renew:
 		e.text("R" + op.LockID)

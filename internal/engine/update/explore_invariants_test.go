@@ -112,7 +112,7 @@ func (w *world) quiet() bool {
 // checkGranted is I9: if nothing lives, and somebody waits, a settle and asking again grant the
 // resource.
 func (w *world) checkGranted() {
-	if w.has(func(e *rules.Entry) bool { return e.Stands(at(w.now)) }) {
+	if w.has(func(e *rules.Entry) bool { return e.Alive(at(w.now)) }) {
 		return
 	}
 	waiting := 0
@@ -145,7 +145,7 @@ func (w *world) checkGranted() {
 		next.processes[i] = p
 		for _, n := range p.notes {
 			if n.verb == acquire || n.verb == upgrade {
-				p.line.Ask(n.call)
+				p.line.Wake(n.call)
 			}
 		}
 		next.pump(p)
@@ -182,7 +182,7 @@ func (w *world) finish() {
 
 // checkRead is I7: without a swap only that others are in the way is answered, by a read that was
 // sent after the call arrived.
-func (w *world) checkRead(p *process, t *Told) {
+func (w *world) checkRead(p *process, t *Reply) {
 	switch t.Outcome {
 	case rules.Busy, rules.Full, rules.OtherRun:
 	default:
@@ -211,7 +211,7 @@ func (w *world) checkWrite(prev, next *rules.Document) {
 		e := &next.Entries[i]
 		for j := range next.Entries[:i] {
 			o := &next.Entries[j]
-			if e.LockID != o.LockID && e.Stands(now) && o.Stands(now) && !rules.Compatible(e.Mode, o.Mode) {
+			if e.LockID != o.LockID && e.Alive(now) && o.Alive(now) && !rules.Compatible(e.Mode, o.Mode) {
 				w.fail("I1: %s %s (%s) and %s %s (%s) live at the same time", e.State, e.LockID, e.Mode, o.State, o.LockID, o.Mode)
 			}
 		}
@@ -236,13 +236,13 @@ func (w *world) checkOps(p *process, doc *rules.Document, now time.Time, owes bo
 		w.checkOp(s, doc, after, nil, now)
 		doc = after
 	}
-	for i := range step.Answers {
-		t := &step.Answers[i]
+	for i := range step.Replies {
+		t := &step.Replies[i]
 		w.checkOp(t.Call.Op, doc, t.After, &t.Result, now)
 		doc = t.After
 	}
 	for _, c := range p.line.calls {
-		if c.asleep && c.isServed(doc) && !answered(step.Answers, c) {
+		if c.asleep && c.isGranted(doc) && !answered(step.Replies, c) {
 			w.fail("I9: a swap of %s makes a claim for its own call, which sleeps on", p.name)
 		}
 	}
@@ -262,7 +262,7 @@ func (w *world) checkOp(op rules.Op, before, after *rules.Document, r *rules.Res
 		w.checkRepeated(op, after, r, now)
 	}
 	awake := slices.ContainsFunc(after.Waiters, func(v rules.Waiter) bool { return v.Waits(now) && !v.Overdue(now) })
-	if awake && !slices.ContainsFunc(after.Entries, func(e rules.Entry) bool { return e.Stands(now) }) {
+	if awake && !slices.ContainsFunc(after.Entries, func(e rules.Entry) bool { return e.Alive(now) }) {
 		w.fail("I9: after %T nothing lives, and somebody waits", op)
 	}
 }
@@ -271,7 +271,7 @@ func (w *world) checkOp(op rules.Op, before, after *rules.Document, r *rules.Res
 func othersAlive(d *rules.Document, lockID string, now time.Time) (all, exclusive int) {
 	ids := map[string]bool{}
 	for i := range d.Entries {
-		if e := &d.Entries[i]; e.LockID != lockID && e.Stands(now) {
+		if e := &d.Entries[i]; e.LockID != lockID && e.Alive(now) {
 			ids[e.LockID] = ids[e.LockID] || e.Mode == rules.Exclusive
 		}
 	}
@@ -298,8 +298,8 @@ func (w *world) checkAcquire(op *rules.Acquire, before, after *rules.Document, r
 	}
 	holds, claim := before.HoldFence(op.LockID) > 0, before.Claim(op.LockID, op.Part)
 	p := before.Part(op.LockID, op.Part, op.Order)
-	_, later := before.Later(op.LockID, op.Part, op.Order)
-	other := p != nil && p.Stands(now) && p.ID != op.Call && p.ID != op.Upgrades
+	_, later := before.LaterOrder(op.LockID, op.Part, op.Order)
+	other := p != nil && p.Alive(now) && p.ID != op.Call && p.ID != op.Upgrades
 	if (later || other) && r.Outcome != rules.Superseded {
 		w.fail("I8: %s, which is superseded, was told %q", op.Call, r.Outcome)
 	}
@@ -316,7 +316,7 @@ func (w *world) checkAcquire(op *rules.Acquire, before, after *rules.Document, r
 		if int64(others) >= op.Room() || exclusive > 0 {
 			w.fail("I2: %s was granted one of %d with %d others", op.LockID, op.Room(), others)
 		}
-		if ahead > 0 && !holds && (claim == nil || claim.GivenUp(now)) {
+		if ahead > 0 && !holds && (claim == nil || claim.Forfeited(now)) {
 			w.fail("I4: %s was granted the resource, and %d are ahead of it", op.LockID, ahead)
 		}
 		if p := after.Part(op.LockID, op.Part, op.Order); p == nil || p.ID != op.Call || !rules.Covers(p.Mode, op.Mode) || p.Fence <= before.Fence {
@@ -327,7 +327,7 @@ func (w *world) checkAcquire(op *rules.Acquire, before, after *rules.Document, r
 			w.fail("%s was told %q, and has %+v", op.LockID, r.Outcome, p)
 		}
 	case rules.Superseded:
-		over := slices.ContainsFunc(before.Over, func(o rules.Over) bool { return o.LockID == op.LockID && o.Order >= op.Order })
+		over := slices.ContainsFunc(before.Releases, func(o rules.ReleaseRecord) bool { return o.LockID == op.LockID && o.Order >= op.Order })
 		if !over && !later && (p == nil || p.ID == op.Call) {
 			w.fail("%s was told that it is superseded, and nothing has superseded it", op.LockID)
 		}
@@ -336,7 +336,7 @@ func (w *world) checkAcquire(op *rules.Acquire, before, after *rules.Document, r
 		if was >= 0 && r.Position > int64(was)+1 {
 			w.fail("I4: %s went back in the queue from %d to %d", op.LockID, was+1, r.Position)
 		}
-		if claim != nil && !claim.GivenUp(now) && r.Outcome == rules.Queued {
+		if claim != nil && !claim.Forfeited(now) && r.Outcome == rules.Queued {
 			if i := slices.IndexFunc(before.Waiters, func(v rules.Waiter) bool { return !v.Ahead }); i >= 0 && r.Position > int64(i)+1 {
 				w.fail("I4: %s, whose claim has lapsed, is queued at %d", op.LockID, r.Position)
 			}
@@ -401,7 +401,7 @@ func named(op rules.Op) (lockID string, order int64) {
 		return op.LockID, 0
 	case rules.Leave:
 		return op.LockID, op.Order
-	case rules.GiveUpUpgrade:
+	case rules.UndoUpgrade:
 		return op.LockID, op.Order
 	case rules.Release:
 		return op.LockID, op.Order
@@ -422,8 +422,8 @@ func (w *world) checkOthers(op rules.Op, before, after *rules.Document, now time
 		if k < 0 {
 			switch {
 			case e.LockID == lockID && e.Order <= order:
-			case e.LockID != lockID && !e.Stands(now) && e.State != rules.StateClaimed:
-			case e.GivenUp(now), e.State == rules.StateDraining && !e.Stands(now):
+			case e.LockID != lockID && !e.Alive(now) && e.State != rules.StateClaimed:
+			case e.Forfeited(now), e.State == rules.StateDraining && !e.Alive(now):
 			default:
 				w.fail("I5: %T of %q ended %s %s %d", op, lockID, e.State, e.LockID, e.Order)
 			}

@@ -241,9 +241,9 @@ func (p *process) clone() *process {
 	c.line.calls, c.line.owed = all(p.line.calls), all(p.line.owed)
 	if p.line.sent != nil {
 		sent := *p.line.sent
-		sent.Answers = slices.Clone(sent.Answers)
-		for i := range sent.Answers {
-			sent.Answers[i].Call = again(sent.Answers[i].Call)
+		sent.Replies = slices.Clone(sent.Replies)
+		for i := range sent.Replies {
+			sent.Replies[i].Call = again(sent.Replies[i].Call)
 		}
 		c.line.sent = &sent
 	}
@@ -274,11 +274,11 @@ func (w *world) pump(p *process) {
 		switch step.Kind {
 		case StepIdle:
 			return
-		case StepTell:
-			for _, t := range step.Answers {
+		case StepReply:
+			for _, t := range step.Replies {
 				w.checkRead(p, &t)
 			}
-			w.tell(p, step.Answers)
+			w.tell(p, step.Replies)
 		case StepPause:
 		case StepLoad:
 			p.issued = w.now
@@ -357,7 +357,7 @@ func (w *world) answer(p *process) {
 		p.line.Reserved()
 	case StepSwap:
 		done := w.apply(p)
-		told := p.line.swapped(done, nil)
+		told := p.line.swapFinished(done, nil)
 		w.tell(p, told)
 	}
 	w.pump(p)
@@ -382,7 +382,7 @@ func (w *world) loaded(p *process, d *rules.Document) {
 	for i := range p.notes {
 		p.notes[i].loaded = p.notes[i].asked
 	}
-	w.tell(p, p.line.took(d, p.sample.guess(w.now), nil))
+	w.tell(p, p.line.loadFinished(d, p.sample.guess(w.now), nil))
 }
 
 // failed tells the line that its command failed. If it is an outage all commands fail until the calls
@@ -401,7 +401,7 @@ func (w *world) failed(p *process, err error, outage bool) {
 }
 
 // tell gives answers to the parties.
-func (w *world) tell(p *process, told []Told) {
+func (w *world) tell(p *process, told []Reply) {
 	for _, t := range told {
 		i := slices.IndexFunc(p.notes, func(n note) bool { return n.call == t.Call })
 		if i < 0 {
@@ -417,7 +417,7 @@ func (w *world) tell(p *process, told []Told) {
 	}
 }
 
-func (w *world) told(p *process, of *party, n note, t *Told) {
+func (w *world) told(p *process, of *party, n note, t *Reply) {
 	ended := !slices.Contains(p.line.calls, t.Call)
 	if t.Err != nil {
 		w.toldError(p, of, n, t, ended)
@@ -463,7 +463,7 @@ func (of *party) lose() {
 	of.held = false
 }
 
-func (w *world) toldError(p *process, of *party, n note, t *Told, ended bool) {
+func (w *world) toldError(p *process, of *party, n note, t *Reply, ended bool) {
 	if !ended { // it sleeps on in the queue
 		return
 	}
@@ -484,7 +484,7 @@ func (w *world) toldError(p *process, of *party, n note, t *Told, ended bool) {
 }
 
 // trust notes a lease: see leaseOf in package lockcore. The model has no margin.
-func (w *world) trust(p *process, of *party, t *Told, id string) {
+func (w *world) trust(p *process, of *party, t *Reply, id string) {
 	order := of.order
 	if op, ok := t.Call.Op.(rules.Acquire); ok {
 		order = op.Order

@@ -202,7 +202,7 @@ func playTogether(t *testing.T, known, leaves bool, script ...event) error {
 	answers := ls.DoAll(ctx, calls, goesOn)
 	settled, end := context.WithTimeout(t.Context(), 10*time.Second)
 	defer end()
-	if owed := ls.Settled(settled); owed != nil {
+	if owed := ls.WaitForDebts(settled); owed != nil {
 		return fmt.Errorf("%d lines still owe", len(owed))
 	}
 	s.mu.Lock()

@@ -65,8 +65,8 @@ type Call struct {
 	// Tell, if it is set, is called with every answer, while the line is locked, unless the call was
 	// abandoned. Wrote is called afterwards with the answer of each acknowledged swap, and Told when
 	// that has returned. The line itself calls none of them.
-	Wrote, Tell func(Answer)
-	Told        func()
+	OnWrite, Deliver func(Answer)
+	Notify           func()
 
 	arrived uint64
 	// queued is set once the call has queued, and asleep until it is asked again. unknown is set once
@@ -111,7 +111,7 @@ const (
 	// StepIdle: nothing is to be done until a call arrives.
 	StepIdle StepKind = iota
 	// StepTell: the answers are known; ask again.
-	StepTell
+	StepReply
 	// StepPause: ask again after the pause.
 	StepPause
 	// StepLoad: load the document, and give it to Loaded.
@@ -128,15 +128,15 @@ type Step struct {
 	Pause Pause
 	Swap  store.Swap
 	// Answers are what calls are told: with StepSwap once the swap is acknowledged, and otherwise now.
-	Answers []Told
+	Replies []Reply
 }
 
 // Told is the answer to a call.
-type Told struct {
+type Reply struct {
 	Call *Call
 	Answer
 	// Gone is set if the call was abandoned: only Wrote is called.
-	Gone bool
+	Abandoned bool
 }
 
 // Pause is why a line waits.
@@ -165,7 +165,7 @@ func (l *Line) Add(c *Call) {
 }
 
 // Ask applies a sleeping call again: its waiter is to be refreshed, or something has changed.
-func (l *Line) Ask(c *Call) {
+func (l *Line) Wake(c *Call) {
 	if c.asleep && slices.Contains(l.calls, c) {
 		l.ticks++
 		c.asleep, c.arrived, c.failures = false, l.ticks, 0
@@ -179,7 +179,7 @@ func (l *Line) Abandon(c *Call) (unknown bool) {
 		return false
 	}
 	l.remove(c)
-	sent := l.sent != nil && slices.ContainsFunc(l.sent.Answers, func(t Told) bool { return t.Call == c })
+	sent := l.sent != nil && slices.ContainsFunc(l.sent.Replies, func(t Reply) bool { return t.Call == c })
 	if !sent && !c.unknown && !c.Owed {
 		return false
 	}
@@ -232,7 +232,7 @@ func (l *Line) Failures() int { return l.failures }
 func (l *Line) Cached() (doc *rules.Document, known bool) { return l.doc, l.known }
 
 // Guess sets what the process knows of the document, if it knows nothing.
-func (l *Line) Guess(doc *rules.Document) {
+func (l *Line) Offer(doc *rules.Document) {
 	if !l.known && l.sent == nil {
 		l.doc, l.known, l.fresh, l.committed = doc, true, false, false
 	}
@@ -250,8 +250,8 @@ func (l *Line) Next(guess Now, r string) Step {
 		l.read = l.ticks
 	}
 	if step.Kind == StepSwap {
-		for i := range step.Answers {
-			t := &step.Answers[i]
+		for i := range step.Replies {
+			t := &step.Replies[i]
 			t.Retried = t.Call.swaps > 0
 			t.Call.swaps++
 		}
@@ -286,13 +286,13 @@ func (l *Line) next(guess Now, r string) Step {
 	if !l.fresh && (guess.At.IsZero() || l.doc.ExpiresBy(guess.At) || l.isOld(guess.At)) {
 		return Step{Kind: StepLoad}
 	}
-	if l.fresh && l.doc.ReservedFor(l.Process, now.At) {
+	if l.fresh && l.doc.ReservedByOther(l.Process, now.At) {
 		l.known, l.fresh = false, false
 		return Step{Kind: StepPause, Pause: ReservedPause}
 	}
 	after, told, writes := l.apply(now)
 	if !writes {
-		return l.tellRead(told)
+		return l.replyFromRead(told)
 	}
 	after.Version = rules.Version{N: now.At.UnixMilli(), R: r}
 	var prev rules.Version
@@ -300,10 +300,10 @@ func (l *Line) next(guess Now, r string) Step {
 		prev = l.doc.Version
 		after.Version.N = prev.N + 1
 	}
-	if !after.ReservedFor(l.Process, now.At) {
+	if !after.ReservedByOther(l.Process, now.At) {
 		after.Reserved = nil
 	}
-	return Step{Kind: StepSwap, Swap: store.Swap{Prev: prev, Next: after}, Answers: told}
+	return Step{Kind: StepSwap, Swap: store.Swap{Prev: prev, Next: after}, Replies: told}
 }
 
 // isOld reports whether the cached document may have been removed as an idle one since: a swap of
@@ -315,24 +315,24 @@ const cacheLasts = 10 * time.Minute
 
 // apply applies what is owed, all calls that are not asleep, in order of arrival, and after each the
 // sleeping calls for which it has made a claim.
-func (l *Line) apply(now Now) (after *rules.Document, told []Told, writes bool) {
+func (l *Line) apply(now Now) (after *rules.Document, told []Reply, writes bool) {
 	after, writes = l.doc, l.debt
 	do := func(c *Call) {
 		var result rules.Result
 		after, result = c.Op.Apply(after, now.At)
-		if result.Outcome == rules.Queued && c.isServed(after) { // what was in its way had expired
+		if result.Outcome == rules.Queued && c.isGranted(after) { // what was in its way had expired
 			first := result
 			after, result = c.Op.Apply(after, now.At)
 			result.Ended = slices.Concat(first.Ended, result.Ended)
 			result.Expired = slices.Concat(first.Expired, result.Expired)
 		}
 		writes = writes || !result.ReadOnly
-		told = append(told, Told{Call: c, Answer: Answer{After: after, Result: result, Sent: now.Sent}})
+		told = append(told, Reply{Call: c, Answer: Answer{After: after, Result: result, Sent: now.Sent}})
 	}
 	serve := func() {
 		for _, sleeper := range l.calls {
 			// Once: what holds already would be served again, and its second answer would find it gone.
-			if sleeper.asleep && !answered(told, sleeper) && sleeper.isServed(after) {
+			if sleeper.asleep && !answered(told, sleeper) && sleeper.isGranted(after) {
 				do(sleeper)
 			}
 		}
@@ -358,8 +358,8 @@ func (l *Line) apply(now Now) (after *rules.Document, told []Told, writes bool) 
 	return after, told, writes
 }
 
-func answered(told []Told, c *Call) bool {
-	return slices.ContainsFunc(told, func(t Told) bool { return t.Call == c })
+func answered(told []Reply, c *Call) bool {
+	return slices.ContainsFunc(told, func(t Reply) bool { return t.Call == c })
 }
 
 // waitsAfter reports whether the call stays in the line after an outcome: it queued now, or it did
@@ -369,18 +369,18 @@ func (c *Call) waitsAfter(outcome rules.Outcome) bool {
 }
 
 // isServed reports whether a document has a claim for a sleeping call, or a hold that it may join.
-func (c *Call) isServed(d *rules.Document) bool {
+func (c *Call) isGranted(d *rules.Document) bool {
 	op, ok := c.Op.(rules.Acquire)
 	if !ok || op.Refresh {
 		return false
 	}
 	claim := d.Claim(op.LockID, op.Part)
-	return claim != nil && claim.Stands(d.At) && claim.Order <= op.Order || d.Joins(op.Party())
+	return claim != nil && claim.Alive(d.At) && claim.Order <= op.Order || d.Joins(op.Party())
 }
 
 // tellRead answers calls without a swap if the document was read since they arrived. A read that
 // began before a call is too old: what the call waits for may have ended in between.
-func (l *Line) tellRead(told []Told) Step {
+func (l *Line) replyFromRead(told []Reply) Step {
 	var step Step
 	if l.fresh {
 		for _, t := range told {
@@ -388,14 +388,14 @@ func (l *Line) tellRead(told []Told) Step {
 				if t.Call.asleep = t.Call.waitsAfter(t.Outcome); !t.Call.asleep {
 					l.remove(t.Call)
 				}
-				step.Answers = append(step.Answers, t)
+				step.Replies = append(step.Replies, t)
 			}
 		}
 	}
 	l.fresh = false // what comes next is another pass
 	step.Kind = StepLoad
-	if len(step.Answers) > 0 {
-		step.Kind, l.failures = StepTell, 0
+	if len(step.Replies) > 0 {
+		step.Kind, l.failures = StepReply, 0
 	}
 	return step
 }
@@ -415,7 +415,7 @@ func (l *Line) Loaded(doc *rules.Document, now Now) {
 }
 
 // Swapped reports that the swap was acknowledged, and returns the answers.
-func (l *Line) Swapped() []Told {
+func (l *Line) Swapped() []Reply {
 	step := l.sent
 	l.sent = nil
 	l.doc, l.known, l.fresh, l.committed = step.Swap.Next, !l.changed, false, true
@@ -423,16 +423,16 @@ func (l *Line) Swapped() []Told {
 	l.conflicts, l.failures = 0, 0
 	// What was abandoned while the swap was under way is taken back by the next one.
 	l.owed = slices.DeleteFunc(l.owed, func(c *Call) bool {
-		return slices.ContainsFunc(step.Answers, func(t Told) bool { return t.Call == c })
+		return slices.ContainsFunc(step.Replies, func(t Reply) bool { return t.Call == c })
 	})
 	l.debt = len(l.owed) > 0
 	if !l.debt {
 		l.lapses = time.Time{}
 	}
-	for i := range step.Answers {
-		t := &step.Answers[i]
+	for i := range step.Replies {
+		t := &step.Replies[i]
 		c := t.Call
-		if t.Gone = !slices.Contains(l.calls, c); t.Gone {
+		if t.Abandoned = !slices.Contains(l.calls, c); t.Abandoned {
 			continue
 		}
 		c.queued = c.queued || t.Outcome == rules.Queued
@@ -441,13 +441,13 @@ func (l *Line) Swapped() []Told {
 		}
 		c.unknown, c.failures = false, 0
 	}
-	return step.Answers
+	return step.Replies
 }
 
 // Conflicted reports that the document has another version. It does not prove that nothing was
 // applied: the calls are applied again, and find what they were granted by their IDs.
 func (l *Line) Conflicted() {
-	for _, t := range l.sent.Answers {
+	for _, t := range l.sent.Replies {
 		t.Call.unknown = true // the driver may have sent the swap twice: then this is the answer to the second time
 	}
 	l.sent = nil
@@ -467,7 +467,7 @@ func (l *Line) Reserved() {
 
 // Failed reports that the command failed, and returns the answers. After a swap that was sent its
 // outcome is unknown.
-func (l *Line) Failed(err error) (told []Told) {
+func (l *Line) Failed(err error) (told []Reply) {
 	step := l.sent
 	l.sent = nil
 	l.known, l.fresh = false, false
@@ -477,7 +477,7 @@ func (l *Line) Failed(err error) (told []Told) {
 	if lost {
 		l.debt = true
 		l.lapses = later(l.lapses, step.Swap.Next.IdleAt)
-		for _, t := range step.Answers {
+		for _, t := range step.Replies {
 			t.Call.unknown = true
 		}
 	}
@@ -490,7 +490,7 @@ func (l *Line) Failed(err error) (told []Told) {
 		if c.failures++; c.failures < mostTries && !fatal {
 			continue
 		}
-		told = append(told, Told{Call: c, Answer: Answer{Err: err, Unknown: c.unknown}})
+		told = append(told, Reply{Call: c, Answer: Answer{Err: err, Unknown: c.unknown}})
 		if c.Sleeps && !fatal && c.queued { // its position in the queue outlasts a failure that passes
 			c.asleep, c.failures = true, 0
 			continue
@@ -512,7 +512,7 @@ func (l *Line) Unsent() { l.sent, l.fresh = nil, false }
 // Skipped reports that a command for several documents has stopped before this one because of a
 // conflict. Like Conflicted it does not prove that nothing was applied.
 func (l *Line) Skipped() {
-	for _, t := range l.sent.Answers {
+	for _, t := range l.sent.Replies {
 		t.Call.unknown = true
 	}
 	l.Unsent()

@@ -43,18 +43,18 @@ type Lines struct {
 	close  context.CancelFunc
 
 	mu    sync.Mutex
-	lines map[string]*entry
+	lines map[string]*activeLine
 	// recent are the lines that only cache a document, most recent first, and cached their bytes.
 	recent list.List
 	cached int
 	// debtors are lines that owe a swap which could not be paid at once. collecting is set while a
 	// goroutine tries again, and paid is closed when no line owes anything any longer.
-	debtors    map[*entry]bool
+	debtors    map[*activeLine]bool
 	collecting bool
 }
 
 // entry is a line with its goroutine.
-type entry struct {
+type activeLine struct {
 	mu   sync.Mutex
 	line Line
 	// wake ends a pause.
@@ -64,7 +64,7 @@ type entry struct {
 	users   int
 	running bool
 	// took is how long the last swap took.
-	took time.Duration
+	swapTook time.Duration
 	// cache is the element of Lines.recent, nil if there is none, and bytes what it counts.
 	cache *list.Element
 	bytes int
@@ -72,7 +72,7 @@ type entry struct {
 
 // New makes the lines of one process on a store.
 func New(s store.Store, c clock.Clock, policy rules.Policy) *Lines {
-	ls := &Lines{store: s, clock: c, policy: policy, process: rand.Text(), lines: map[string]*entry{}, debtors: map[*entry]bool{}}
+	ls := &Lines{store: s, clock: c, policy: policy, process: rand.Text(), lines: map[string]*activeLine{}, debtors: map[*activeLine]bool{}}
 	ls.closed, ls.close = context.WithCancel(context.Background())
 	if s, ok := s.(Exact); ok {
 		ls.server.exact = s.ServerTime
@@ -83,7 +83,7 @@ func New(s store.Store, c clock.Clock, policy rules.Policy) *Lines {
 // Ticket is a call that was submitted.
 type Ticket struct {
 	lines *Lines
-	entry *entry
+	entry *activeLine
 	call  *Call
 
 	mu      sync.Mutex
@@ -101,9 +101,9 @@ func (ls *Lines) Submit(c *Call) *Ticket {
 
 func (ls *Lines) add(c *Call) *Ticket {
 	t := &Ticket{lines: ls, call: c, ready: make(chan struct{}, 1)}
-	c.Tell, c.Told = t.tell, t.signal
+	c.Deliver, c.Notify = t.deliver, t.signal
 	ls.mu.Lock()
-	t.entry = ls.use(c.Op.On())
+	t.entry = ls.use(c.Op.ResourceName())
 	ls.mu.Unlock()
 	t.entry.mu.Lock()
 	t.entry.line.Add(c)
@@ -111,7 +111,7 @@ func (ls *Lines) add(c *Call) *Ticket {
 	return t
 }
 
-func (t *Ticket) tell(a Answer) {
+func (t *Ticket) deliver(a Answer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.answers = append(t.answers, a)
@@ -140,9 +140,9 @@ func (t *Ticket) Answer() (latest Answer, ok bool) {
 }
 
 // Ask asks again for a call that sleeps in the queue.
-func (t *Ticket) Ask() {
+func (t *Ticket) Wake() {
 	t.entry.mu.Lock()
-	t.entry.line.Ask(t.call)
+	t.entry.line.Wake(t.call)
 	t.entry.mu.Unlock()
 	t.lines.start(t.entry)
 }
@@ -213,7 +213,7 @@ func (t *Ticket) wait(ctx context.Context) Answer {
 }
 
 // waitedFor reports whether requests wait for the resource, as far as this process knows.
-func (e *entry) waitedFor() bool {
+func (e *activeLine) waitedFor() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	doc, known := e.line.Cached()
@@ -221,10 +221,10 @@ func (e *entry) waitedFor() bool {
 }
 
 // use returns the line of a resource, with one more user. The mutex is held.
-func (ls *Lines) use(name string) *entry {
+func (ls *Lines) use(name string) *activeLine {
 	e := ls.lines[name]
 	if e == nil {
-		e = &entry{line: Line{Name: name, Process: ls.process, Policy: ls.policy}, wake: make(chan struct{}, 1)}
+		e = &activeLine{line: Line{Name: name, Process: ls.process, Policy: ls.policy}, wake: make(chan struct{}, 1)}
 		ls.lines[name] = e
 	}
 	if e.cache != nil {
@@ -238,7 +238,7 @@ func (ls *Lines) use(name string) *entry {
 
 // leave takes one user from a line. Without one it is only cached, as long as there is room. Both
 // mutexes are held.
-func (ls *Lines) leave(e *entry) {
+func (ls *Lines) leave(e *activeLine) {
 	if e.users--; e.users > 0 || ls.debtors[e] {
 		return
 	}
@@ -250,7 +250,7 @@ func (ls *Lines) leave(e *entry) {
 	ls.cached += e.bytes
 	e.cache = ls.recent.PushFront(e)
 	for ls.cached > mostCached {
-		oldest := ls.recent.Back().Value.(*entry)
+		oldest := ls.recent.Back().Value.(*activeLine)
 		ls.recent.Remove(oldest.cache)
 		ls.cached -= oldest.bytes
 		delete(ls.lines, oldest.line.Name)
@@ -263,11 +263,11 @@ func size(d *rules.Document) int {
 	if d == nil {
 		return record
 	}
-	return 2*record + entry*len(d.Entries) + waiter*len(d.Waiters) + record*(len(d.Evicted)+len(d.Over)+len(d.Bars))
+	return 2*record + entry*len(d.Entries) + waiter*len(d.Waiters) + record*(len(d.Evidence)+len(d.Releases)+len(d.Bars))
 }
 
 // start drives a line, unless that is being done.
-func (ls *Lines) start(e *entry) {
+func (ls *Lines) start(e *activeLine) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	delete(ls.debtors, e)
@@ -284,7 +284,7 @@ func (ls *Lines) start(e *entry) {
 }
 
 // run drives a line until nothing is to be done, or only a debt is left that cannot be paid now.
-func (ls *Lines) run(e *entry) {
+func (ls *Lines) run(e *activeLine) {
 	for {
 		ls.gather(e)
 		step, again := ls.next(e)
@@ -298,9 +298,9 @@ func (ls *Lines) run(e *entry) {
 // gather waits a moment if others wait in the queue: those who were told by the last swap, such as the
 // one that has released and the one that was granted the resource, often ask again at once, and share
 // a swap then. It costs a tenth of what a swap takes, and saves every second one.
-func (ls *Lines) gather(e *entry) {
+func (ls *Lines) gather(e *activeLine) {
 	e.mu.Lock()
-	d := min(e.took/10, mostGathering)
+	d := min(e.swapTook/10, mostGathering)
 	if !e.line.Sleeps() {
 		d = 0
 	}
@@ -321,7 +321,7 @@ const mostGathering = 2 * time.Millisecond
 
 // next returns the next step of a line. If there is none, or only a debt that could not be paid, it
 // stops driving the line.
-func (ls *Lines) next(e *entry) (step Step, again bool) {
+func (ls *Lines) next(e *activeLine) (step Step, again bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	owes, lapses := e.line.InDebt()
@@ -335,8 +335,8 @@ func (ls *Lines) next(e *entry) (step Step, again bool) {
 		step = e.line.Next(guess, newRandom())
 	}
 	if !stuck && step.Kind != StepIdle {
-		if step.Kind == StepTell {
-			give(step.Answers)
+		if step.Kind == StepReply {
+			deliver(step.Replies)
 		}
 		return step, true
 	}
@@ -355,49 +355,49 @@ func (ls *Lines) next(e *entry) (step Step, again bool) {
 }
 
 // carryOut carries out one step, and tells the calls.
-func (ls *Lines) carryOut(e *entry, step Step) {
+func (ls *Lines) carryOut(e *activeLine, step Step) {
 	ctx, cancel := ls.clock.WithTimeout(ls.closed, CommandTimeout)
 	defer cancel()
 	name := e.line.Name
 	switch step.Kind {
-	case StepTell:
-		tell(step.Answers, false)
+	case StepReply:
+		notify(step.Replies, false)
 	case StepPause:
 		ls.pause(e, step.Pause)
 	case StepLoad:
 		sent := time.Now()
 		loaded, err := ls.store.Load(ctx, name)
-		now, err := ls.learn(loaded, sent, err)
-		e.did(func(l *Line) []Told { return l.took(loaded.Docs[name], now, err) })
+		now, err := ls.learnTime(loaded, sent, err)
+		e.finish(func(l *Line) []Reply { return l.loadFinished(loaded.Docs[name], now, err) })
 	case StepReserve:
 		guess := ls.server.guess()
 		if !guess.At.IsZero() {
 			_ = ls.store.Reserve(ctx, name, rules.Reservation{By: ls.process, Until: guess.At.Add(reservedFor)})
 		}
-		e.did(func(l *Line) []Told { l.Reserved(); return nil })
+		e.finish(func(l *Line) []Reply { l.Reserved(); return nil })
 	case StepSwap:
 		sent := time.Now()
 		done, err := ls.store.Swap(ctx, step.Swap)
-		ls.heard(err)
+		ls.forgetTimeAfter(err)
 		e.mu.Lock()
-		e.took = time.Since(sent)
+		e.swapTook = time.Since(sent)
 		e.mu.Unlock()
-		e.did(func(l *Line) []Told { return l.swapped(done > 0, err) })
+		e.finish(func(l *Line) []Reply { return l.swapFinished(done > 0, err) })
 	case StepIdle:
 	}
 }
 
 // did gives the result of a command to the line, and tells the calls outside of its mutex.
-func (e *entry) did(result func(*Line) []Told) {
+func (e *activeLine) finish(result func(*Line) []Reply) {
 	e.mu.Lock()
 	told := result(&e.line)
-	give(told)
+	deliver(told)
 	e.mu.Unlock()
-	tell(told, true)
+	notify(told, true)
 }
 
 // took gives the line a document that was read, or the error.
-func (l *Line) took(d *rules.Document, now Now, err error) []Told {
+func (l *Line) loadFinished(d *rules.Document, now Now, err error) []Reply {
 	if err != nil {
 		return l.Failed(err)
 	}
@@ -405,7 +405,7 @@ func (l *Line) took(d *rules.Document, now Now, err error) []Told {
 	return nil
 }
 
-func (l *Line) swapped(done bool, err error) []Told {
+func (l *Line) swapFinished(done bool, err error) []Reply {
 	switch {
 	case err != nil:
 		return l.Failed(err)
@@ -417,30 +417,30 @@ func (l *Line) swapped(done bool, err error) []Told {
 }
 
 // tell reports the writes, and then the answers, so that a caller finds its spans written.
-func tell(told []Told, wrote bool) {
+func notify(told []Reply, wrote bool) {
 	for _, t := range told {
-		if wrote && t.Err == nil && t.Call.Wrote != nil {
-			t.Call.Wrote(t.Answer)
+		if wrote && t.Err == nil && t.Call.OnWrite != nil {
+			t.Call.OnWrite(t.Answer)
 		}
 	}
 	for _, t := range told {
-		if !t.Gone && t.Call.Told != nil {
-			t.Call.Told()
+		if !t.Abandoned && t.Call.Notify != nil {
+			t.Call.Notify()
 		}
 	}
 }
 
 // give gives the calls their answers, in the same critical section in which they leave the line: a
 // call that Abandon does not find in the line has its answer.
-func give(told []Told) {
+func deliver(told []Reply) {
 	for _, t := range told {
-		if !t.Gone && t.Call.Tell != nil {
-			t.Call.Tell(t.Answer)
+		if !t.Abandoned && t.Call.Deliver != nil {
+			t.Call.Deliver(t.Answer)
 		}
 	}
 }
 
-func (ls *Lines) pause(e *entry, why Pause) {
+func (ls *Lines) pause(e *activeLine, why Pause) {
 	e.mu.Lock()
 	failures := e.line.Failures()
 	e.mu.Unlock()
@@ -483,7 +483,7 @@ func (ls *Lines) collect() {
 			timer.Stop()
 		}
 		ls.mu.Lock()
-		var debtors []*entry
+		var debtors []*activeLine
 		for e := range ls.debtors {
 			if len(debtors) < mostCollected {
 				debtors = append(debtors, e)
@@ -494,7 +494,7 @@ func (ls *Lines) collect() {
 			ls.mu.Unlock()
 			return
 		}
-		slices.SortFunc(debtors, func(a, b *entry) int { return cmp.Compare(a.line.Name, b.line.Name) })
+		slices.SortFunc(debtors, func(a, b *activeLine) int { return cmp.Compare(a.line.Name, b.line.Name) })
 		for _, e := range debtors {
 			delete(ls.debtors, e)
 			e.running = true
@@ -516,7 +516,7 @@ func (ls *Lines) collect() {
 const mostCollected = 16
 
 // learn notes the server's time of a read.
-func (ls *Lines) learn(loaded store.Loaded, sent time.Time, err error) (Now, error) {
+func (ls *Lines) learnTime(loaded store.Loaded, sent time.Time, err error) (Now, error) {
 	if err != nil {
 		ls.server.forget()
 		return Now{}, err
@@ -525,14 +525,14 @@ func (ls *Lines) learn(loaded store.Loaded, sent time.Time, err error) (Now, err
 }
 
 // heard forgets the server's time after an error: another server may answer next.
-func (ls *Lines) heard(err error) {
+func (ls *Lines) forgetTimeAfter(err error) {
 	if err != nil {
 		ls.server.forget()
 	}
 }
 
 // Seen gives a line a document that was read by a majority, as a guess.
-func (ls *Lines) Seen(d *rules.Document) {
+func (ls *Lines) Offer(d *rules.Document) {
 	ls.mu.Lock()
 	e := ls.lines[d.ID]
 	if e == nil || e.cache != nil {
@@ -542,7 +542,7 @@ func (ls *Lines) Seen(d *rules.Document) {
 	ls.mu.Unlock()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.line.Guess(d)
+	e.line.Offer(d)
 }
 
 // Now is the server's time as far as it is known.
@@ -552,7 +552,7 @@ func (ls *Lines) Now() Now { return ls.server.guess() }
 func (ls *Lines) Learn(at, sent time.Time) Now { return ls.server.learn(at, sent, time.Now()) }
 
 // Settled waits until no line owes anything, or ctx ends, and returns what is owed by resource.
-func (ls *Lines) Settled(ctx context.Context) map[string][]*Call {
+func (ls *Lines) WaitForDebts(ctx context.Context) map[string][]*Call {
 	for {
 		owed := ls.owed()
 		if len(owed) == 0 {
@@ -573,7 +573,7 @@ const settledPause = 20 * time.Millisecond
 
 func (ls *Lines) owed() map[string][]*Call {
 	ls.mu.Lock()
-	var entries []*entry
+	var entries []*activeLine
 	for _, e := range ls.lines {
 		if e.cache == nil {
 			entries = append(entries, e)
@@ -604,7 +604,7 @@ func (ls *Lines) Extend(ctx context.Context, parts []store.Extension) (all bool,
 		}
 		ends[p.Resource][p.ID] = p.End
 	}
-	before, swaps := map[string]*entry{}, map[string]uint64{}
+	before, swaps := map[string]*activeLine{}, map[string]uint64{}
 	for name := range ends {
 		if e := ls.find(name); e != nil {
 			e.mu.Lock()
@@ -633,7 +633,7 @@ func (ls *Lines) Extend(ctx context.Context, parts []store.Extension) (all bool,
 	return all, err
 }
 
-func (ls *Lines) find(name string) *entry {
+func (ls *Lines) find(name string) *activeLine {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	return ls.lines[name]

@@ -33,7 +33,7 @@ func (ls *Lines) DoAll(ctx context.Context, calls []*Call, goesOn func(Answer) b
 	carriedOut := make(chan struct{})
 	go func() {
 		defer close(carriedOut)
-		ls.together(borrowed, goesOn)
+		ls.swapTogether(borrowed, goesOn)
 	}()
 	select {
 	case <-carriedOut:
@@ -66,9 +66,9 @@ func (ls *Lines) DoAll(ctx context.Context, calls []*Call, goesOn func(Answer) b
 // is about to be taken back, and its request would lose its position in the queue.
 func (ls *Lines) borrow(c *Call, evenBusy bool) (t *Ticket, idle bool) {
 	t = &Ticket{lines: ls, call: c, ready: make(chan struct{}, 1)}
-	c.Tell, c.Told = t.tell, t.signal
+	c.Deliver, c.Notify = t.deliver, t.signal
 	ls.mu.Lock()
-	name := c.Op.On()
+	name := c.Op.ResourceName()
 	e := ls.lines[name]
 	if idle = e == nil || (!e.running && !ls.debtors[e]); !idle && !evenBusy {
 		ls.mu.Unlock()
@@ -89,15 +89,15 @@ func (ls *Lines) borrow(c *Call, evenBusy bool) (t *Ticket, idle bool) {
 }
 
 // together drives borrowed lines for one swap, and gives them back.
-func (ls *Lines) together(borrowed []*Ticket, goesOn func(Answer) bool) {
+func (ls *Lines) swapTogether(borrowed []*Ticket, goesOn func(Answer) bool) {
 	ctx, cancel := ls.clock.WithTimeout(ls.closed, CommandTimeout)
 	defer cancel()
-	steps := ls.loadAll(ctx, borrowed)
+	steps := ls.nextAll(ctx, borrowed)
 	var swaps []store.Swap
 	for i, t := range borrowed {
 		going := steps[i].Kind == StepSwap
 		if going && goesOn != nil {
-			for _, told := range steps[i].Answers {
+			for _, told := range steps[i].Replies {
 				going = going && (told.Call != t.call || goesOn(told.Answer))
 			}
 		}
@@ -109,21 +109,21 @@ func (ls *Lines) together(borrowed []*Ticket, goesOn func(Answer) bool) {
 	done, err := 0, error(nil)
 	if len(swaps) > 0 {
 		done, err = ls.store.Swap(ctx, swaps...)
-		ls.heard(err)
+		ls.forgetTimeAfter(err)
 	}
 	for i, t := range borrowed {
 		switch {
-		case steps[i].Kind == StepTell:
-			tell(steps[i].Answers, false)
+		case steps[i].Kind == StepReply:
+			notify(steps[i].Replies, false)
 		case steps[i].Kind < StepLoad:
 		case i < len(swaps) && i <= done:
-			t.entry.did(func(l *Line) []Told { return l.swapped(i < done, err) })
+			t.entry.finish(func(l *Line) []Reply { return l.swapFinished(i < done, err) })
 		case i < len(swaps) && err != nil:
-			t.entry.did(func(l *Line) []Told { return l.Failed(err) })
+			t.entry.finish(func(l *Line) []Reply { return l.Failed(err) })
 		case i < len(swaps):
-			t.entry.did(func(l *Line) []Told { l.Skipped(); return nil })
+			t.entry.finish(func(l *Line) []Reply { l.Skipped(); return nil })
 		default:
-			t.entry.did(func(l *Line) []Told { l.Unsent(); return nil })
+			t.entry.finish(func(l *Line) []Reply { l.Unsent(); return nil })
 		}
 	}
 	for _, t := range borrowed {
@@ -151,7 +151,7 @@ func (ls *Lines) giveBack(t *Ticket, dependent bool) {
 }
 
 // loadAll returns the next steps of lines, after one read for all that need one.
-func (ls *Lines) loadAll(ctx context.Context, borrowed []*Ticket) []Step {
+func (ls *Lines) nextAll(ctx context.Context, borrowed []*Ticket) []Step {
 	steps := make([]Step, len(borrowed))
 	var names []string
 	for i, t := range borrowed {
@@ -164,10 +164,10 @@ func (ls *Lines) loadAll(ctx context.Context, borrowed []*Ticket) []Step {
 	}
 	sent := time.Now()
 	loaded, err := ls.store.Load(ctx, names...)
-	now, err := ls.learn(loaded, sent, err)
+	now, err := ls.learnTime(loaded, sent, err)
 	for i, t := range borrowed {
 		if steps[i].Kind == StepLoad {
-			t.entry.did(func(l *Line) []Told { return l.took(loaded.Docs[l.Name], now, err) })
+			t.entry.finish(func(l *Line) []Reply { return l.loadFinished(loaded.Docs[l.Name], now, err) })
 			if err == nil {
 				steps[i] = ls.nextOf(t)
 			} else {
@@ -182,8 +182,8 @@ func (ls *Lines) nextOf(t *Ticket) Step {
 	t.entry.mu.Lock()
 	defer t.entry.mu.Unlock()
 	step := t.entry.line.Next(ls.server.guess(), newRandom())
-	if step.Kind == StepTell {
-		give(step.Answers)
+	if step.Kind == StepReply {
+		deliver(step.Replies)
 	}
 	return step
 }

@@ -159,23 +159,23 @@ var mutants = []mutant{
 		{"lockcore/rules/settle.go", "2*ms(e.TTL) + EndlessTTL", "2 * ms(e.TTL)"},
 	}, tests: "TestHolderWithoutEndIsToldOfAForcedRelease", simulated: true},
 	{defect: "found on the servers", what: "giving up a place ends the part that has taken its claim up", edits: []edit{
-		{"lockcore/party/end.go", "\t\tops[i].Waiting = true\n", ""},
+		{"lockcore/party/end.go", "\t\tops[i].QueueOnly = true\n", ""},
 	}, tests: "TestLeaveQueue_ClaimWasTakenUp_KeepsThePart", simulated: true},
 	{defect: "found on the servers", what: "another call with the same order shares the part of one that runs", edits: []edit{
-		{"lockcore/rules/acquire.go", "return p != nil && p.Stands(s.now) && p.ID != op.Call && p.ID != op.Upgrades", "return false && p != nil"},
-		{"lockcore/rules/acquire.go", "return p != nil && p.ID == op.Call && p.Stands(s.now)", "return p != nil && p.Stands(s.now)"},
+		{"lockcore/rules/acquire.go", "return p != nil && p.Alive(s.now) && p.ID != op.Call && p.ID != op.Upgrades", "return false && p != nil"},
+		{"lockcore/rules/acquire.go", "return p != nil && p.ID == op.Call && p.Alive(s.now)", "return p != nil && p.Alive(s.now)"},
 	}, simulated: true},
 	{defect: "found on the servers", what: "a step that wants a resource alone may have run if its saga holds it shared", edits: []edit{
-		{"lockcore/party/answer.go", "(e.Own || rules.Covers(e.Mode, op.Mode))", "true"},
+		{"lockcore/party/answer.go", "(e.CutOff || rules.Covers(e.Mode, op.Mode))", "true"},
 	}, tests: "TestEnter_Busy_ReportsSinceWhenItWasNotHeld"},
 	{defect: "found by the simulation", what: "a claim for which there is no room any more has its waiter ask again and again", edits: []edit{
-		{"lockcore/rules/acquire.go", "\tcase !op.Queue:\n", "\tcase !op.Queue || (claim != nil && claim.Stands(s.now)):\n"},
+		{"lockcore/rules/acquire.go", "\tcase !op.Queue:\n", "\tcase !op.Queue || (claim != nil && claim.Alive(s.now)):\n"},
 	}, simulated: true},
 	{defect: "turns", what: "a turn that does not come is looked for at the pace of turns", edits: []edit{
 		{"lockcore/party/watch_look.go", "max(turn, time.Since(one.moved))", "turn"},
 	}, tests: "TestATurnThatDoesNotComeIsLookedForLessAndLessOften"},
 	{defect: "turns", what: "whoever queues waits inline, however long the holds last", edits: []edit{
-		{"lockcore/party/pace.go", "busy.turn/time.Duration(busy.Position) < pace.Near && busy.turn < max(wait/2, min(wait, pace.Near))", "wait > 0"},
+		{"lockcore/party/pace.go", "busy.turn/time.Duration(busy.Position) < pace.PositionWait && busy.turn < max(wait/2, min(wait, pace.PositionWait))", "wait > 0"},
 	}, tests: "TestRequestsBehindLongHoldsDoNotWaitInline|TestRequestsWaitInlineAsLongAsTheirTurnIsNear"},
 	{defect: "turns", what: "who is behind more than may wait waits too", edits: []edit{
 		{"lockcore/party/pace.go", " || int64(busy.Position) > l.inline.most.Load()", ""},
@@ -190,7 +190,7 @@ var mutants = []mutant{
 		{"lockcore/party/watch_look.go", "one.position, one.moved = look.Position, time.Now()", "one.position = look.Position"},
 	}, tests: "TestATurnThatComesLaterThanExpectedIsWaitedForWhileThePlaceMoves"},
 	{defect: "turns", what: "a turn is waited for in a slot although the place does not move", edits: []edit{
-		{"lockcore/party/watch_look.go", "time.Since(one.moved) >= pace.Near", "time.Since(one.moved) >= 100*pace.Near"},
+		{"lockcore/party/watch_look.go", "time.Since(one.moved) >= pace.PositionWait", "time.Since(one.moved) >= 100*pace.PositionWait"},
 	}, tests: "TestATurnThatDoesNotComeIsNotWaitedFor"},
 	{defect: "turns", what: "each resource of a request has a MaxWait of its own", edits: []edit{
 		{"lockcore/party/enter.go", "req.MaxWait = max(0, req.MaxWait-time.Since(began))", "_ = began"},
@@ -199,13 +199,13 @@ var mutants = []mutant{
 		{"lockcore/party/enter.go", "min(req.MaxWait, req.TTL/4)", "min(req.MaxWait, 10*req.TTL)"},
 	}, tests: "TestOneMaxWaitIsForAllResourcesOfARequest"},
 	{defect: "turns", what: "each of many parked resources is read by a command of its own", edits: []edit{
-		{"lockcore/party/watch_look.go", "now.Add(pace.Along)", "now.Add(pace.Along * 0)"},
+		{"lockcore/party/watch_look.go", "now.Add(pace.Coalesce)", "now.Add(pace.Coalesce * 0)"},
 	}, tests: "TestManyParkedResourcesAreReadByFewCommands"},
 	{defect: "turns", what: "any number waits inline", edits: []edit{
 		{"lockcore/party/pace.go", "if i.waits.Add(1) > i.most.Load() {", "if i.waits.Add(1) < 0 {"},
 	}, tests: "TestNoMoreThanAllowedWaitInline"},
 	{defect: "turns", what: "parked requests are called up whose turn is not near", edits: []edit{
-		{"lockcore/party/pace.go", "turn > pace.CallUp ||", "turn > 1000*pace.CallUp ||"},
+		{"lockcore/party/pace.go", "turn > pace.WakeLead ||", "turn > 1000*pace.WakeLead ||"},
 	}, tests: "TestParkedRequestsAreCalledUpBeforeTheirTurn"},
 	{defect: "commits", what: "a run that takes over forgets which request began the hold", edits: []edit{
 		{"lockcore/rules/runs.go", "e.Label, e.Fence, e.LeastFence, e.Order, e.HandedOver = label, fence, fence, 0, false", "e.Label, e.Fence, e.LeastFence, e.Order, e.FirstOrder, e.HandedOver = label, fence, fence, 0, 0, false"},
@@ -214,16 +214,16 @@ var mutants = []mutant{
 		{"lockcore/rules/find.go", "k != nil && k.FirstOrder <= order", "k != nil"},
 	}, tests: "TestVerify_HoldWasAcquiredAgain_IsLost", simulated: true},
 	{defect: "commits", what: "a verification does not renew the hold", edits: []edit{
-		{"lockcore/rules/runs.go", "if s.heard(op.LockID, op.HandOver); !s.doc.Keeps", "if !s.doc.Keeps"},
+		{"lockcore/rules/runs.go", "if s.renewKept(op.LockID, op.HandOver); !s.doc.Keeps", "if !s.doc.Keeps"},
 	}, tests: "TestVerify_Held_IsRenewedAndNotReleased"},
 	{defect: "commits", what: "a verification releases what it has verified", edits: []edit{
-		{"lockcore/rules/runs.go", "\t\ts.result.Outcome = Lost\n\t}\n\treturn s.end()\n", "\t\ts.result.Outcome = Lost\n\t} else {\n\t\ts.endEntries(func(e *Entry) bool { return e.Of(op.LockID) && e.State == StateKept })\n\t}\n\treturn s.end()\n"},
+		{"lockcore/rules/runs.go", "\t\ts.result.Outcome = Lost\n\t}\n\treturn s.end()\n", "\t\ts.result.Outcome = Lost\n\t} else {\n\t\ts.endEntries(func(e *Entry) bool { return e.BelongsTo(op.LockID) && e.State == StateKept })\n\t}\n\treturn s.end()\n"},
 	}, tests: "TestVerify_Held_IsRenewedAndNotReleased", simulated: true},
 	{defect: "bars", what: "a bar is reported to be done while a part that it cut off may still run", edits: []edit{
-		{"lockcore/rules/runs.go", "len(op.StillRun(&known)) > 0", "len(op.StillRun(&known)) < 0"},
+		{"lockcore/rules/runs.go", "len(op.StillRunning(&known)) > 0", "len(op.StillRunning(&known)) < 0"},
 	}, tests: "TestRaise_RunningPart_IsCutOffAndWaitedFor", simulated: true},
 	{defect: "bars", what: "a bar cuts off no part that runs", edits: []edit{
-		{"lockcore/rules/runs.go", "if e.State == StateKept || e.Own || !which(", "if true || e.State == StateKept || e.Own || !which("},
+		{"lockcore/rules/runs.go", "if e.State == StateKept || e.CutOff || !which(", "if true || e.State == StateKept || e.CutOff || !which("},
 	}, tests: "TestRaise_RunningPart_IsCutOffAndWaitedFor", simulated: true},
 	{defect: "several", what: "a request takes its resources in the order in which it names them", edits: []edit{
 		{"lockcore/party/acquire.go", "int { return strings.Compare(a.Name, b.Name) }", "int { return 0 * strings.Compare(a.Name, b.Name) }"},

@@ -235,7 +235,7 @@ var acquireScenarios = []Scenario{
 			s.withdraw(rules.Granted, text+"2", text, 1)
 			s.force(text, text)
 			d := s.stored()
-			s.check(d.ID == s.resource && len(d.Evicted) == 1 && d.Evicted[0].LockID == text && d.Evicted[0].Reason == text, "a record of %q, got %+v", text, d.Evicted)
+			s.check(d.ID == s.resource && len(d.Evidence) == 1 && d.Evidence[0].LockID == text && d.Evidence[0].Reason == text, "a record of %q, got %+v", text, d.Evidence)
 			s.leave(text, text, 1)
 			s.entries(0)
 		}
@@ -347,5 +347,5 @@ var upgradeScenarios = []Scenario{
 func (s *stage) giveUp(lockID, part string, order int64) {
 	s.Helper()
 	old := fmt.Sprintf("%s/%s/%d", lockID, part, order)
-	s.do(rules.Granted, rules.GiveUpUpgrade{Policy: Policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Call: "u", Upgrades: old})
+	s.do(rules.Granted, rules.UndoUpgrade{Policy: Policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Call: "u", Upgrades: old})
 }

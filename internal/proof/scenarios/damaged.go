@@ -28,12 +28,12 @@ func Damaged(pick func(possibilities int) int, now time.Time) *rules.Document {
 		states := []string{rules.StateClaimed, rules.StateDraining, rules.StateRunning, rules.StateKept, "", "z"}
 		e := rules.Entry{
 			ID: text(), LockID: text(), Label: text(), Part: text(), Order: number(), Mode: mode(), State: states[pick(6)], Fence: number(),
-			FirstFence: number(), LeastFence: number(), FirstOrder: number(), Within: text(), Saga: text(), Own: pick(2) == 1, TTL: number(),
-			ExpiresAt: at(), RenewedAt: maybe(), Since: maybe(), ClaimedAt: maybe(), Place: maybe(), ClaimTTL: number(), CreatedAt: maybe(),
+			FirstFence: number(), LeastFence: number(), FirstOrder: number(), Within: text(), Saga: text(), CutOff: pick(2) == 1, TTL: number(),
+			ExpiresAt: at(), RenewedAt: maybe(), Since: maybe(), ClaimedAt: maybe(), PositionExpiresAt: maybe(), ClaimTTL: number(), CreatedAt: maybe(),
 			Owner: text(), Limit: number(), Trace: text(),
 		}
 		if pick(2) == 1 {
-			e.After = &rules.Ended{LockID: text(), Fence: number()}
+			e.Predecessor = &rules.EndedHold{LockID: text(), Fence: number()}
 		}
 		d.Entries = append(d.Entries, e)
 	}
@@ -48,8 +48,8 @@ func Damaged(pick func(possibilities int) int, now time.Time) *rules.Document {
 		d.Waiters = append(d.Waiters, w)
 	}
 	for range pick(3) {
-		d.Evicted = append(d.Evicted, rules.Evicted{LockID: text(), Label: text(), To: text(), Fence: number(), At: at()})
-		d.Over = append(d.Over, rules.Over{LockID: text(), Label: text(), Order: number()})
+		d.Evidence = append(d.Evidence, rules.Evidence{LockID: text(), Label: text(), To: text(), Fence: number(), At: at()})
+		d.Releases = append(d.Releases, rules.ReleaseRecord{LockID: text(), Label: text(), Order: number()})
 		d.Bars = append(d.Bars, rules.Bar{LockID: text(), Label: text(), Saga: text(), Part: text(), Order: number()})
 	}
 	return d
@@ -70,7 +70,7 @@ func AllOps(pick func(possibilities int) int) []rules.Op {
 		acquire,
 		rules.Renew{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Downgrade: pick(2) == 1, TTL: int64(pick(2))},
 		rules.Leave{Policy: Policy, Resource: "r", LockID: lockID, Label: label, Part: part, Order: order, Undo: pick(2) == 1, Call: text()},
-		rules.GiveUpUpgrade{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Call: text()},
+		rules.UndoUpgrade{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Call: text()},
 		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, Label: label, Order: order},
 		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, FirstFence: 1, Force: pick(2) == 1, Now: pick(2) == 1, Leaving: &part},
 		rules.Withdraw{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Reason: "because"},

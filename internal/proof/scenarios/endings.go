@@ -212,7 +212,7 @@ var releaseScenarios = []Scenario{
 		s.release("a", 6)
 		s.release("a", 5, ofRun("one"))
 		d := s.stored()
-		s.check(slices.Equal(d.Over, []rules.Over{{LockID: "a", Order: 6}, {LockID: "a", Label: "one", Order: 5}}), "two records, got %+v", d.Over)
+		s.check(slices.Equal(d.Releases, []rules.ReleaseRecord{{LockID: "a", Order: 6}, {LockID: "a", Label: "one", Order: 5}}), "two records, got %+v", d.Releases)
 		s.ask(rules.Superseded, "a", "p", 6)
 		s.ask(rules.Superseded, "a", "p", 5, label("one"))
 		s.take("a", "p", 5, label("two"))
@@ -225,30 +225,30 @@ var releaseScenarios = []Scenario{
 		s.wait(1, "a", "p", 1)
 		s.release("a", rules.LastPlain)
 		s.waiting()
-		s.check(len(s.stored().Over) == 0, "no record, got %+v", s.stored().Over)
+		s.check(len(s.stored().Releases) == 0, "no record, got %+v", s.stored().Releases)
 		s.wait(1, "a", "q", 1)
 	}},
 	{"release/of a run's requests with schedule 0 refuses those that come later", func(s *stage) {
 		s.release("a", rules.LastPlain, ofRun("one"))
 		s.ask(rules.Superseded, "a", "p", 1, label("one"))
-		s.check(!s.stored().LostUpTo("a", "one", rules.LastPlain), "no loss, got %+v", s.stored().Over)
+		s.check(!s.stored().LostUpTo("a", "one", rules.LastPlain), "no loss, got %+v", s.stored().Releases)
 	}},
 	{"release/of plain requests keeps the evidence of a loss", func(s *stage) {
 		s.take("a", "p", 1, keep)
 		s.pass(holdTTL)
 		s.take("b", "p", 1)
-		s.check(!s.stored().LostUpTo("c", "", rules.LastPlain), "no loss of c, got %+v", s.stored().Evicted)
+		s.check(!s.stored().LostUpTo("c", "", rules.LastPlain), "no loss of c, got %+v", s.stored().Evidence)
 		for range 2 { // its repetition finds the same
 			s.release("a", rules.LastPlain)
-			s.check(s.stored().LostUpTo("a", "", rules.LastPlain), "a loss, got %+v", s.stored().Evicted)
+			s.check(s.stored().LostUpTo("a", "", rules.LastPlain), "a loss, got %+v", s.stored().Evidence)
 		}
 	}},
 	{"release/the number of records is bounded, the oldest go first", func(s *stage) {
-		for i := range rules.MaxOver + 1 {
+		for i := range rules.MaxReleases + 1 {
 			s.release(fmt.Sprint("a", i), 1)
 		}
 		d := s.stored()
-		s.check(len(d.Over) == rules.MaxOver && d.Over[0].LockID == "a1", "%d records, got %+v", rules.MaxOver, d.Over)
+		s.check(len(d.Releases) == rules.MaxReleases && d.Releases[0].LockID == "a1", "%d records, got %+v", rules.MaxReleases, d.Releases)
 	}},
 	{"release/of one hold by its first fence ends all parts of it, and serves the queue", func(s *stage) {
 		first := s.take("a", "p", 1, keep).FirstFence
@@ -287,7 +287,7 @@ var releaseScenarios = []Scenario{
 		s.force("a", "by hand")
 		s.ask(rules.Superseded, "a", "p", 7, keep)
 		s.ask(rules.Busy, "b", "p", 1)
-		r := s.ask(rules.Lost, "a", "q", 8, keep).EvictedRecord("a", "")
+		r := s.ask(rules.Lost, "a", "q", 8, keep).LossEvidence("a", "")
 		s.check(r != nil && r.Reason == "by hand", "the reason, got %+v", r)
 		s.pass(partTTL)
 		s.take("b", "p", 1)
@@ -300,7 +300,7 @@ var releaseScenarios = []Scenario{
 		}
 		s.release("a", 0, began(first), forced("its machine burnt down"), atOnce)
 		s.take("b", "p", 1)
-		s.check(len(s.stored().Evicted) == 1, "one record, got %+v", s.stored().Evicted)
+		s.check(len(s.stored().Evidence) == 1, "one record, got %+v", s.stored().Evidence)
 		s.leave("b", "p", 1)
 		first = s.take("a", "p", 2, forever, keep, reacquire).FirstFence
 		s.release("a", 0, began(first), forced("its machine burnt down"), atOnce)
@@ -344,7 +344,7 @@ var expiryScenarios = []Scenario{
 		s.pass(partTTL)
 		s.take("c", "p", 1, limit(3))
 		s.renew(rules.Granted, "a", "p", 1)
-		s.check(s.stored().EvictedRecord("b", "") == nil, "no record, got %+v", s.stored().Evicted)
+		s.check(s.stored().LossEvidence("b", "") == nil, "no record, got %+v", s.stored().Evidence)
 	}},
 	{"expiry/a claim evicts too", func(s *stage) {
 		s.take("a", "p", 1, keep)
@@ -354,7 +354,7 @@ var expiryScenarios = []Scenario{
 		s.pass(waiterTTL / 2)
 		s.settle()
 		s.claimed("b", "p")
-		r := s.stored().EvictedRecord("a", "")
+		r := s.stored().LossEvidence("a", "")
 		s.check(r != nil && r.By == "b", "a record of b, got %+v", r)
 	}},
 	{"expiry/all waiters that one write grants count against a limit", func(s *stage) {
@@ -470,12 +470,12 @@ var evidenceScenarios = []Scenario{
 		s.take("b", "p", 1)
 		s.leave("b", "p", 1)
 		for order := range int64(3) {
-			r := s.ask(rules.Lost, "a", "p", order+1, keep).EvictedRecord("a", "")
+			r := s.ask(rules.Lost, "a", "p", order+1, keep).LossEvidence("a", "")
 			s.check(r != nil && r.By == "b" && r.Fence == first.Fence, "a record of b and fence %d, got %+v", first.Fence, r)
 			s.renew(rules.Lost, "a", "p", order+1)
 		}
 		e := s.take("a", "p", 4, keep, reacquire)
-		s.check(e.Fence > first.Fence && s.stored().EvictedRecord("a", "") == nil, "a fence above %d and no evidence, got %+v", first.Fence, e)
+		s.check(e.Fence > first.Fence && s.stored().LossEvidence("a", "") == nil, "a fence above %d and no evidence, got %+v", first.Fence, e)
 		s.release("a", 4, stopped("p"))
 		s.take("a", "p", 5, keep)
 	}},
@@ -483,34 +483,34 @@ var evidenceScenarios = []Scenario{
 		s.take("a", "p", 1, keep)
 		s.release("a", 1, stopped("p"))
 		s.release("a", 1, stopped("p"))
-		s.check(!s.stored().LostUpTo("a", "", 1), "no loss, got %+v", s.stored().Over)
+		s.check(!s.stored().LostUpTo("a", "", 1), "no loss, got %+v", s.stored().Releases)
 		first := s.take("a", "p", 2, keep).FirstFence
 		s.pass(holdTTL)
 		s.take("b", "p", 1)
-		s.check(s.stored().LostHold("a", first), "evidence, got %+v", s.stored().Evicted)
+		s.check(s.stored().LostHold("a", first), "evidence, got %+v", s.stored().Evidence)
 		s.release("a", 1) // a copy of the first one
 		s.ask(rules.Lost, "a", "p", 3, keep)
 		s.release("a", 4)
 		s.release("a", 4)
 		d := s.stored()
-		s.check(d.LostUpTo("a", "", 4) && !d.LostUpTo("a", "", 1), "a loss, got %+v", d.Over)
+		s.check(d.LostUpTo("a", "", 4) && !d.LostUpTo("a", "", 1), "a loss, got %+v", d.Releases)
 		s.ask(rules.Busy, "a", "p", 5, keep)
 	}},
 	{"evidence/it is bounded, and says from when on it is complete", func(s *stage) {
-		for i := range rules.MaxEvicted + 1 {
+		for i := range rules.MaxEvidence + 1 {
 			s.take(fmt.Sprint("a", i), "p", 1)
 			s.pass(partTTL)
 		}
 		b := s.take("b", "p", 1)
 		d := s.stored()
-		s.check(len(d.Evicted) == rules.MaxEvicted+1 && d.LostHold("a0", d.Evicted[0].Fence), "one more than the bound, got %d", len(d.Evicted))
-		a0, start := d.Evicted[0].Fence, d.Evicted[0].At.Add(-partTTL)
+		s.check(len(d.Evidence) == rules.MaxEvidence+1 && d.LostHold("a0", d.Evidence[0].Fence), "one more than the bound, got %d", len(d.Evidence))
+		a0, start := d.Evidence[0].Fence, d.Evidence[0].At.Add(-partTTL)
 		s.pass(partTTL)
 		s.take("c", "p", 1)
 		d = s.stored()
 		s.check(!d.LostHold("a0", a0) && d.LostBefore("a0", a0, start.Add(-partTTL)), "that a0 may be lost, got %+v", d)
-		s.check(d.LostHold("b", b.FirstFence) && !d.LostBefore("c", 1, d.At), "b lost, and not c, got %+v", d.Evicted)
-		ago := d.Evicted[0].At.Sub(d.EvidenceSince)
+		s.check(d.LostHold("b", b.FirstFence) && !d.LostBefore("c", 1, d.At), "b lost, and not c, got %+v", d.Evidence)
+		ago := d.Evidence[0].At.Sub(d.EvidenceSince)
 		s.check(ago > partTTL/2 && ago < 2*partTTL, "complete since a0 was evicted, got %v before a1 was", ago)
 	}},
 	{"evidence/that of a new document is complete since the retention time before", func(s *stage) {

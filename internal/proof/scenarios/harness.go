@@ -33,13 +33,13 @@ func NewRules() *Rules {
 // Apply applies an operation. Like the update loop it stores nothing if the answer is read-only; then
 // the operation must have changed no more than a write that names nothing.
 func (r *Rules) Apply(op rules.Op) (*rules.Document, rules.Result, error) {
-	before := r.docs[op.On()]
+	before := r.docs[op.ResourceName()]
 	after, result := op.Apply(before, r.Now)
 	if !result.ReadOnly {
-		r.docs[op.On()] = after
+		r.docs[op.ResourceName()] = after
 		return after, result, nil
 	}
-	settled, _ := rules.Settle{Policy: Policy, Resource: op.On()}.Apply(before, r.Now)
+	settled, _ := rules.Settle{Policy: Policy, Resource: op.ResourceName()}.Apply(before, r.Now)
 	if !reflect.DeepEqual(after, settled) {
 		return nil, result, fmt.Errorf("%+v changed the document, and its answer is read-only: %+v", op, after)
 	}

@@ -106,13 +106,13 @@ func shift(doc *rules.Document, d time.Duration) {
 	move(&doc.EvidenceSince, &doc.IdleAt)
 	for i := range doc.Entries {
 		e := &doc.Entries[i]
-		move(&e.ExpiresAt, e.RenewedAt, e.Since, e.ClaimedAt, e.Place, e.CreatedAt)
+		move(&e.ExpiresAt, e.RenewedAt, e.Since, e.ClaimedAt, e.PositionExpiresAt, e.CreatedAt)
 	}
 	for i := range doc.Waiters {
 		w := &doc.Waiters[i]
 		move(&w.Since, &w.ExpiresAt, &w.OverdueAt, w.Started)
 	}
-	for i := range doc.Evicted {
-		move(&doc.Evicted[i].At)
+	for i := range doc.Evidence {
+		move(&doc.Evidence[i].At)
 	}
 }

@@ -93,7 +93,7 @@ var runScenarios = []Scenario{
 		s.force("a", "by hand")
 		s.wait(1, "a", "q", 1, label("two"), takeOver("one"))
 		s.release("a", 9, ofRun("one"))
-		s.check(s.stored().LostUpTo("a", "one", 9), "a loss, got %+v", s.stored().Over)
+		s.check(s.stored().LostUpTo("a", "one", 9), "a loss, got %+v", s.stored().Releases)
 		s.leave("a", "q", 1, of("two"))
 		s.ask(rules.OtherRun, "a", "p", 10, label("one"))
 	}},
@@ -105,7 +105,7 @@ var runScenarios = []Scenario{
 		s.take("a", "r", 1, keep, label("two"))
 		s.ask(rules.Lost, "a", "q", 1, keep, label("one"), takeOver("two"))
 		d := s.stored()
-		s.check(d.EvictedRecord("a", "one") != nil && d.EvictedRecord("a", "two") == nil, "evidence for run one, got %+v", d.Evicted)
+		s.check(d.LossEvidence("a", "one") != nil && d.LossEvidence("a", "two") == nil, "evidence for run one, got %+v", d.Evidence)
 	}},
 	{"run/a kept hold has the least order of the requests that entered it", func(s *stage) {
 		for _, step := range []struct {
@@ -191,7 +191,7 @@ var compensationScenarios = []Scenario{
 		s.leave("a", "step", 1, of("one"))
 		s.join("a", "undo", 1, keep, queue, label("one"), undoes("step"))
 		d := s.ask(rules.Superseded, "a", "step", 4, keep, queue, label("one"))
-		by, _ := d.Overtaker(rules.Request{LockID: "a", Label: "one", Part: "step", Order: 4})
+		by, _ := d.SupersededBy(rules.Request{LockID: "a", Label: "one", Part: "step", Order: 4})
 		s.check(by.Reason == rules.ReasonBarred, "the reason, got %+v", by)
 	}},
 	{"undo/the bar stays when nobody holds", func(s *stage) {
@@ -237,8 +237,8 @@ var compensationScenarios = []Scenario{
 		for range 2 {
 			s.ask(rules.Superseded, "a", "p", 2, keep, queue, label("one"), saga("s"))
 			d := s.ask(rules.Superseded, "a", "q", 1, label("one"), saga("s"))
-			by, _ := d.Overtaker(rules.Request{LockID: "a", Label: "one", Saga: "s", Part: "q", Order: 1})
-			s.check(by == rules.Overtaken{Order: 2, Released: true, Reason: rules.ReasonBarred}, "the bar, got %+v", by)
+			by, _ := d.SupersededBy(rules.Request{LockID: "a", Label: "one", Saga: "s", Part: "q", Order: 1})
+			s.check(by == rules.Supersession{Order: 2, Released: true, Reason: rules.ReasonBarred}, "the bar, got %+v", by)
 		}
 		s.take("a", "p", 3, label("one"), saga("s"))
 		s.join("a", "q", 1, label("one"), saga("other"))
@@ -330,7 +330,7 @@ var compensationScenarios = []Scenario{
 			s.Helper()
 			d := s.stored()
 			for _, e := range d.Entries {
-				s.check(e.State == rules.StateKept || (e.Own && e.ExpiresAt.Sub(d.At) <= left), "to drain for %v, got %+v", left, e)
+				s.check(e.State == rules.StateKept || (e.CutOff && e.ExpiresAt.Sub(d.At) <= left), "to drain for %v, got %+v", left, e)
 			}
 		}
 		drains(rules.EndlessTTL)
@@ -407,7 +407,7 @@ var withinScenarios = []Scenario{
 		s.pass(partTTL)
 		s.take("w/2", "", 1, label("one"), within("w"))
 		s.renew(rules.Lost, "w", "saga", 1)
-		s.check(s.stored().EvictedRecord("w", "") == nil && s.stored().Kept("w") != nil, "the hold to stay, got %+v", s.stored())
+		s.check(s.stored().LossEvidence("w", "") == nil && s.stored().Kept("w") != nil, "the hold to stay, got %+v", s.stored())
 	}},
 	{"within/a claim evicts no part of the workflow before it is confirmed, and is made alone", func(s *stage) {
 		s.take("w", "saga", 1, keep, label("one"))
@@ -451,8 +451,8 @@ var holdScenarios = []Scenario{
 		k := d.Kept("b")
 		s.check(k != nil && k.ID == "b/p/1" && k.Fence > first.Fence && k.FirstFence == k.Fence && k.LeastFence == k.Fence && k.Fence == d.Fence, "a hold with a new fence, got %+v", k)
 		s.check(k.ExpiresAt.Sub(d.At) == holdTTL && k.Label == "one" && k.Saga == "s" && k.Owner == "lock" && k.Host == "host" && k.Trace == "trace" && k.FirstOrder == 1, "the request's details, got %+v", k)
-		s.check(k.Since != nil && k.ClaimedAt.Equal(d.At) && k.CreatedAt.Equal(d.At) && k.After.LockID == "a", "its times, got %+v", k)
-		s.check(len(d.Holds) == 1 && d.Holds[0].ID == k.ID && d.Holds[0].Part == "p" && d.Holds[0].After.LockID == "a" && k.Part == "", "the hold and its waiter's part, got %+v", d.Holds)
+		s.check(k.Since != nil && k.ClaimedAt.Equal(d.At) && k.CreatedAt.Equal(d.At) && k.Predecessor.LockID == "a", "its times, got %+v", k)
+		s.check(len(d.Holds) == 1 && d.Holds[0].ID == k.ID && d.Holds[0].Part == "p" && d.Holds[0].Predecessor.LockID == "a" && k.Part == "", "the hold and its waiter's part, got %+v", d.Holds)
 		s.waiting("c")
 		s.pass(claimTTL)
 		s.ask(rules.Busy, "c", "p", 1)

@@ -15,7 +15,7 @@ var spanScenarios = []Scenario{
 		s.wait(1, "b", "p", 1, shared)
 		s.wait(2, "c", "p", 1, shared)
 		s.leave("a", "p", 1)
-		want := rules.Ended{LockID: "a", Fence: a.Fence, Owner: "saga", Trace: "trace"}
+		want := rules.EndedHold{LockID: "a", Fence: a.Fence, Owner: "saga", Trace: "trace"}
 		s.after(s.claimed("b", "p"), &want)
 		s.after(s.claimed("c", "p"), &want)
 		s.after(s.take("b", "p", 1, shared), &want)
@@ -31,14 +31,14 @@ var spanScenarios = []Scenario{
 		s.leave("a", "p", 1)
 		s.leave("a", "r", 1)
 		s.release("a", 2, stopped("q"))
-		s.after(s.claimed("b", "p"), &rules.Ended{LockID: "a", Fence: a.Fence, Owner: "saga", Trace: "latest"})
+		s.after(s.claimed("b", "p"), &rules.EndedHold{LockID: "a", Fence: a.Fence, Owner: "saga", Trace: "latest"})
 	}},
 	{"after/an expired hold that is evicted", func(s *stage) {
 		a := s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1)
 		s.pass(partTTL)
 		s.settle()
-		s.after(s.claimed("b", "p"), &rules.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"})
+		s.after(s.claimed("b", "p"), &rules.EndedHold{LockID: "a", Fence: a.Fence, Trace: "trace"})
 	}},
 	{"after/a draining part that leaves", func(s *stage) {
 		for i, change := range []with{shared, keep} {
@@ -47,7 +47,7 @@ var spanScenarios = []Scenario{
 			s.release("a", int64(2*i+1))
 			s.unclaimed("b", "p")
 			s.leave("a", "p", int64(2*i+1))
-			s.after(s.claimed("b", "p"), &rules.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"})
+			s.after(s.claimed("b", "p"), &rules.EndedHold{LockID: "a", Fence: a.Fence, Trace: "trace"})
 			s.leave("b", "p", int64(i+1))
 		}
 	}},
@@ -56,7 +56,7 @@ var spanScenarios = []Scenario{
 		s.wait(1, "b", "p", 1, shared, limit(2))
 		s.wait(2, "c", "p", 1, shared) // of another limit: a later write serves it
 		s.renew(rules.Granted, "a", "p", 1, downgrade)
-		want := &rules.Ended{LockID: "a", Fence: a.Fence, Trace: "trace"}
+		want := &rules.EndedHold{LockID: "a", Fence: a.Fence, Trace: "trace"}
 		s.after(s.claimed("b", "p"), want)
 		s.renew(rules.Granted, "a", "p", 1, downgrade)
 		s.after(s.claimed("c", "p"), nil)
@@ -78,7 +78,7 @@ var spanScenarios = []Scenario{
 		c := s.part(s.stored(), "c", "p", 1)
 		s.wait(1, "b", "p", 1)
 		s.leave("c", "p", 1)
-		s.after(s.claimed("b", "p"), &rules.Ended{LockID: "c", Fence: c.Fence, Trace: "trace"})
+		s.after(s.claimed("b", "p"), &rules.EndedHold{LockID: "c", Fence: c.Fence, Trace: "trace"})
 	}},
 	{"gone/a leave reports the waiter or the claim that it ends, once", func(s *stage) {
 		a := s.take("a", "p", 1)
@@ -86,11 +86,11 @@ var spanScenarios = []Scenario{
 		s.wait(2, "b", "q", 2, shared)
 		s.gone(s.leave("b", "p", 1))
 		g := s.gone(s.leave("b", "q", 2), "q")[0]
-		s.check(g.LockID == "b" && g.Order == 2 && g.Mode == rules.Shared && g.Since != nil && g.ClaimedAt == nil && g.After == nil, "a waiter, got %+v", g)
+		s.check(g.LockID == "b" && g.Order == 2 && g.Mode == rules.Shared && g.Since != nil && g.ClaimedAt == nil && g.Predecessor == nil, "a waiter, got %+v", g)
 		s.gone(s.leave("b", "q", 2))
 		s.gone(s.leave("a", "p", 1))
 		g = s.gone(s.leave("b", "p", 3), "p")[0]
-		s.check(g.Order == 2 && g.Owner == "saga" && g.Since != nil && g.ClaimedAt != nil && g.After.Fence == a.Fence, "a claim, got %+v", g)
+		s.check(g.Order == 2 && g.Owner == "saga" && g.Since != nil && g.ClaimedAt != nil && g.Predecessor.Fence == a.Fence, "a claim, got %+v", g)
 	}},
 	{"gone/a release reports all waiters and claims up to its order", func(s *stage) {
 		s.take("a", "p", 1)
@@ -131,7 +131,7 @@ var spanScenarios = []Scenario{
 }
 
 // after expects that an entry names this hold.
-func (s *stage) after(e *rules.Entry, want *rules.Ended) {
+func (s *stage) after(e *rules.Entry, want *rules.EndedHold) {
 	s.Helper()
-	s.check(reflect.DeepEqual(e.After, want), "%q to come after %+v, got %+v", e.LockID, want, e.After)
+	s.check(reflect.DeepEqual(e.Predecessor, want), "%q to come after %+v, got %+v", e.LockID, want, e.Predecessor)
 }

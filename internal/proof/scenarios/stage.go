@@ -119,17 +119,19 @@ func newFence(op *rules.Acquire)  { op.NewFence = true }
 func refresh(op *rules.Acquire)   { op.Queue, op.Refresh = true, true }
 func forever(op *rules.Acquire)   { op.TTL, op.HoldTTL = 0, 0 }
 
-func heardIn(d time.Duration) with { return func(op *rules.Acquire) { op.HeardIn = d.Milliseconds() } }
-func limit(n int64) with           { return func(op *rules.Acquire) { op.Mode, op.Limit = rules.Shared, n } }
-func maxWaiters(n int64) with      { return func(op *rules.Acquire) { op.MaxWaiters = n } }
-func owner(name string) with       { return func(op *rules.Acquire) { op.Owner = name } }
-func call(id string) with          { return func(op *rules.Acquire) { op.Call = id } }
-func upgrades(id string) with      { return func(op *rules.Acquire) { op.Upgrades = id } }
-func label(l string) with          { return func(op *rules.Acquire) { op.Label = l } }
-func takeOver(l string) with       { return func(op *rules.Acquire) { op.TakeOver = l } }
-func undoes(part string) with      { return func(op *rules.Acquire) { op.Undo = []string{part} } }
-func within(lockID string) with    { return func(op *rules.Acquire) { op.Within = lockID } }
-func saga(id string) with          { return func(op *rules.Acquire) { op.Saga = id } }
+func heardIn(d time.Duration) with {
+	return func(op *rules.Acquire) { op.NextRefresh = d.Milliseconds() }
+}
+func limit(n int64) with        { return func(op *rules.Acquire) { op.Mode, op.Limit = rules.Shared, n } }
+func maxWaiters(n int64) with   { return func(op *rules.Acquire) { op.MaxWaiters = n } }
+func owner(name string) with    { return func(op *rules.Acquire) { op.Owner = name } }
+func call(id string) with       { return func(op *rules.Acquire) { op.Call = id } }
+func upgrades(id string) with   { return func(op *rules.Acquire) { op.Upgrades = id } }
+func label(l string) with       { return func(op *rules.Acquire) { op.Label = l } }
+func takeOver(l string) with    { return func(op *rules.Acquire) { op.TakeOver = l } }
+func undoes(part string) with   { return func(op *rules.Acquire) { op.Undo = []string{part} } }
+func within(lockID string) with { return func(op *rules.Acquire) { op.Within = lockID } }
+func saga(id string) with       { return func(op *rules.Acquire) { op.Saga = id } }
 
 // request is an exclusive request with the shortest TTL that does not queue. The same part and order
 // is the same call, unless call changes that.
@@ -241,7 +243,7 @@ func (s *stage) leave(lockID, part string, order int64, changes ...func(*rules.L
 
 func takeBack(op *rules.Leave)    { op.Undo = true }
 func keeping(op *rules.Leave)     { op.Keep, op.HoldTTL = true, holdTTL.Milliseconds() }
-func waitingOnly(op *rules.Leave) { op.Waiting = true }
+func waitingOnly(op *rules.Leave) { op.QueueOnly = true }
 
 func of(label string) func(*rules.Leave)   { return func(op *rules.Leave) { op.Label = label } }
 func granted(id string) func(*rules.Leave) { return func(op *rules.Leave) { op.Call = id } }

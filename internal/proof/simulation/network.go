@@ -199,7 +199,7 @@ const mostReads = 100
 
 // Look returns what a majority of the servers has. Of an acknowledged write it knows, unless a deposed
 // primary answers.
-func (p *process) Look(ctx context.Context, names ...string) (store.Loaded, error) {
+func (p *process) LoadMajority(ctx context.Context, names ...string) (store.Loaded, error) {
 	return p.read(ctx, "look", names)
 }
 
@@ -315,7 +315,7 @@ func (p *process) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Docum
 			if q.Resource != "" && q.Resource != name {
 				continue
 			}
-			loaded, err := p.Look(ctx, name)
+			loaded, err := p.LoadMajority(ctx, name)
 			if err != nil {
 				yield(rules.Document{}, err)
 				return

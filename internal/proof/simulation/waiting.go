@@ -30,7 +30,7 @@ const (
 	tickEvery = 200 * time.Millisecond
 	// grantWithin is how long what is free may be refused to the first who waits: its process looks, and writes if no
 	// write has granted it its claim. Looks and writes of others may come between, twice.
-	grantWithin = 3 * (pace.Read + pace.Settle)
+	grantWithin = 3 * (pace.Poll + pace.SettleRetry)
 	// parkedWithin is the same for those who wait without a process. The process that told of the turn may have died then: so it
 	// counts until the request looks itself, which it does twice as late at most.
 	parkedWithin = 2 * pace.Recheck
@@ -101,7 +101,7 @@ func (w *world) everyWaiterGetsItsTurn() {
 				// The dead is granted a claim, which then keeps others out, or is passed over.
 			case !here:
 				ahead = true
-			case q.Label == "" && joins(&d, q), q.Label != "" && d.AsksItself(q.Party()):
+			case q.Label == "" && joins(&d, q), q.Label != "" && d.NeedsNoClaim(q.Party()):
 				free[key] = "I9 join"
 			case !ahead && admits:
 				free[key] = "I9"

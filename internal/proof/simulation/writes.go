@@ -265,7 +265,7 @@ func (c *change) unmeant(e *rules.Entry) string {
 		}
 	}
 	if e.Label != "" && e.State == rules.StateRunning {
-		over := slices.ContainsFunc(c.after.Evicted, func(o rules.Evicted) bool {
+		over := slices.ContainsFunc(c.after.Evidence, func(o rules.Evidence) bool {
 			return o.LockID == e.LockID && o.Label == e.Label && o.To != "" && w.runs[o.To] > w.runs[e.Label]
 		})
 		barred := slices.ContainsFunc(c.after.Bars, func(b rules.Bar) bool {
@@ -301,7 +301,7 @@ func (c *change) unmeant(e *rules.Entry) string {
 // part that was ended, by whatever comes late.
 func (c *change) nothingReturns() {
 	has := func(d *rules.Document, lockID string, first int64) bool {
-		return slices.ContainsFunc(d.Entries, func(e rules.Entry) bool { return e.Of(lockID) && e.Holds() && e.FirstFence == first })
+		return slices.ContainsFunc(d.Entries, func(e rules.Entry) bool { return e.BelongsTo(lockID) && e.Holds() && e.FirstFence == first })
 	}
 	for i := range c.after.Entries {
 		e := &c.after.Entries[i]
@@ -380,7 +380,7 @@ func (c *change) isCompatible(at int, e *rules.Entry) {
 // that may join, and those that are overdue, are excepted.
 func (c *change) firstComeFirstServed(e *rules.Entry) {
 	who := rules.Party{LockID: e.LockID, Within: e.Within}
-	if c.before.Claim(e.LockID, e.Part) != nil || c.before.Surrounds(who) || c.after.Surrounds(who) {
+	if c.before.Claim(e.LockID, e.Part) != nil || c.before.HeldByEnclosing(who) || c.after.HeldByEnclosing(who) {
 		return // it slept through its claim; or all wait for the workflow that it belongs to
 	}
 	for i := range c.before.Waiters {
