@@ -29,10 +29,10 @@ type analysis struct {
 	holds []hold
 	waits []wait
 	// byKey and byParty find holds; byParty's are in the order of their starts.
-	byKey   map[key]int32
-	byParty map[party][]int32
-	ledger  *ledger
-	found   []candidate // memory that each wait uses
+	byKey    map[key]int32
+	byParty  map[party][]int32
+	blamed   map[sym]blamed
+	blamedOn map[ownerAt]int64
 	// byOwner finds waits by their owners, and byStep those of steps that have lock IDs of their own,
 	// by these, in the order of their starts.
 	byOwner   map[sym][]int32
@@ -83,7 +83,7 @@ func Analyze(ctx context.Context, spans *Spans, opts Options) (*Report, error) {
 		byKey: map[key]int32{}, byParty: map[party][]int32{},
 		byOwner: map[sym][]int32{}, byStep: map[sym][]int32{},
 	}
-	for _, join := range []func(){a.makeHolds, a.findLosses, a.dropRecords, a.makeWaits, a.makeBlockers, a.findDeadlocks} {
+	for _, join := range []func(){a.makeHolds, a.findLosses, a.dropRecords, a.makeWaits, a.findBlockers, a.findDeadlocks} {
 		join()
 		if a.stopped() {
 			return nil, context.Cause(ctx)
@@ -125,7 +125,7 @@ const manyWaits = 100_000
 // forget lets go of what only the joining needs, since the report needs the room.
 func (a *analysis) forget() {
 	a.records = [kinds][]record{}
-	a.byKey, a.byParty, a.byOwner, a.byStep, a.ledger, a.found = nil, nil, nil, nil, nil, nil
+	a.byKey, a.byParty, a.byOwner, a.byStep, a.blamed, a.blamedOn = nil, nil, nil, nil, nil, nil
 	a.roots = nil
 	for i := range a.waits {
 		a.waits[i].record = nil

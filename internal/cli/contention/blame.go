@@ -2,240 +2,463 @@ package contention
 
 import (
 	"cmp"
-	"container/heap"
+	"math"
 	"slices"
+	"sort"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// ledger sums up for how long owners kept others waiting. Owners are few among the symbols, but looking them up in lists is
-// what makes long queues bearable.
-type ledger struct {
-	// total is by owner, and on by owner and resource.
-	total []blame
-	on    map[ownerAt]int64
-	// here is by owner, for the resource that is looked at, and now for the wait; visitors and present are who has an entry.
-	here     []int64
-	visitors []sym
-	now      []share
-	present  []sym
+const (
+	// A wait keeps from minBlockers to maxBlockers of its blockers, so that all waits together keep about allBlockers.
+	minBlockers = 3
+	maxBlockers = 100
+	allBlockers = 1_000_000
+	// sameTime is the largest difference at which two times count as one: the database's clock sometimes runs backwards.
+	sameTime = 100 * time.Millisecond
+)
+
+// lane is one resource's holds and waits, in the order of their starts.
+type lane struct {
+	resource sym
+	holds    []obstacle
+	waits    []int32
+	// claims are the disjoint times in which the resource was granted to a waiter that had not taken it yet.
+	claims []interval
 }
 
-// blame is what an owner has to answer for.
-type blame struct {
+// obstacle is a hold, reduced to the fields that decide whether it was in the way of a wait.
+type obstacle struct {
+	interval // from its start until it no longer kept others out
+	fence    int64
+	lockID   sym
+	owner    sym
+	hold     int32
+	shared   bool
+}
+
+// blocking is a hold that was in the way of a wait during an interval.
+type blocking struct {
+	interval
+	reach int64    // the end of the hold's effect, also beyond the wait
+	hold  int32    // -1 if the hold was not read
+	named *blocker // the wait's own record of the hold, nil if the hold follows from times and fences
+	last  bool     // its end let the wait in
+}
+
+// compareTime orders blockings as a wait lists them.
+func (b *blocking) compareTime(o *blocking) int {
+	return cmp.Or(cmp.Compare(b.from, o.from), cmp.Compare(b.to, o.to), cmp.Compare(b.hold, o.hold))
+}
+
+// blamed is the time others spent waiting for an owner, and the number of their waits.
+type blamed struct {
 	length int64
 	waits  int
 }
 
-// share is an owner's in one wait: for how long until now, and until when.
-type share struct{ length, until int64 }
+// account collects what one owner is blamed for at the resource of the current sweep.
+type account struct {
+	blamed
+	wait  int32 // the wait counted last, plus 1
+	until int64 // the end of the time counted in that wait
+}
 
 type ownerAt struct{ owner, resource sym }
 
-func newLedger(symbols int) *ledger {
-	return &ledger{total: make([]blame, symbols), on: map[ownerAt]int64{}, here: make([]int64, symbols), now: make([]share, symbols)}
+// sweep finds the blockers of all waits: for each resource it goes through the waits in the order of their starts, and keeps a list of
+// the holds that have begun and may still be in the way. It looks at each pair of a wait and a hold that overlap. A queue has at most
+// 2,000 waiters by default, so a wait overlaps a few thousand holds at most.
+type sweep struct {
+	*analysis
+	keep     int       // the number of blockers that a wait keeps
+	accounts []account // by owner
+	visited  []sym     // the owners that have an account at the current resource
+	blocked  []int64   // by hold
+	isNamed  []int32   // by hold: its place in found, plus 1, while the current wait's span names it
+	found    []blocking
+	gaps     []interval // the parts of the current wait that no hold explains
 }
 
-// add blames an owner for a part of a wait. Parts come in the order of their starts, and count once if they overlap, and not where
-// the owner has one of whole.
-func (l *ledger) add(owner sym, at interval, r *row, whole section) {
-	s := &l.now[owner]
-	if s.until == 0 {
-		l.present = append(l.present, owner)
-		s.until = at.from
+// findBlockers fills in the waits' blockers, and how long holds and owners kept others waiting.
+func (a *analysis) findBlockers() {
+	s := sweep{
+		analysis: a, keep: maxBlockers,
+		accounts: make([]account, len(a.symbols.texts)), blocked: make([]int64, len(a.holds)), isNamed: make([]int32, len(a.holds)),
 	}
-	if more := (interval{max(at.from, s.until), at.to}); more.length() > 0 {
-		s.length += more.length()
-		if whole.count() > 0 {
-			s.length -= r.coverOf(owner, whole, more)
+	if n := len(a.waits); n > 0 {
+		s.keep = min(max(allBlockers/n, minBlockers), maxBlockers)
+	}
+	a.blamed, a.blamedOn = map[sym]blamed{}, map[ownerAt]int64{}
+	for _, l := range a.lanes() {
+		s.lane(l)
+		if a.stopped() {
+			return
 		}
 	}
-	s.until = max(s.until, at.to)
-}
-
-// end is called at the end of a wait. Owners that have one of whole are counted with the row.
-func (l *ledger) end(r *row, whole section) {
-	for _, owner := range l.present {
-		n := l.now[owner].length
-		l.now[owner] = share{}
-		waits := 1
-		if whole.count() > 0 && of(r.byOwner, owner, whole).count() > 0 {
-			waits = 0
-		}
-		l.sum(owner, n, waits)
-	}
-	l.present = l.present[:0]
-}
-
-// sum adds to what an owner has to answer for, in all and at the resource.
-func (l *ledger) sum(owner sym, length int64, waits int) {
-	l.total[owner].length += length
-	l.total[owner].waits += waits
-	if l.here[owner] == 0 {
-		l.visitors = append(l.visitors, owner)
-	}
-	l.here[owner] += length
-}
-
-// close is called at the end of a resource.
-func (l *ledger) close(resource sym) {
-	for _, owner := range l.visitors {
-		if l.here[owner] > 0 { // one of no length may stand here twice
-			l.on[ownerAt{owner, resource}] = l.here[owner]
-		}
-		l.here[owner] = 0
-	}
-	l.visitors = l.visitors[:0]
-}
-
-// blame adds the wait to what holds and owners have to answer for. It returns how much of the wait is explained, and how much of that
-// had been granted to a waiter that had not taken it yet.
-func (a *analysis) blame(l *lane, w *wait, found []candidate, whole section, crowded bool) (explained, claimed int64) {
-	r := l.row
-	counts := a.chosenWait(w)
-	if counts && whole.count() > 0 {
-		r.waits = append(r.waits, whole)
-	}
-	explained, claimed = l.summed(whole, crowded, w.interval)
-	until := w.from
-	for i := range found {
-		c := &found[i]
-		if c.summed {
-			continue
-		}
-		if more := (interval{max(c.from, until), c.to}); more.length() > 0 {
-			length, granted := l.summed(whole, crowded, more)
-			explained += more.length() - length
-			claimed += l.claims.cover(more) - granted
-			until = c.to
-		}
-		if c.hold >= 0 && counts {
-			h := &a.holds[c.hold]
-			h.blocked += c.length()
-			a.ledger.add(h.owner, c.interval, r, whole)
-		}
-	}
-	a.ledger.end(r, whole)
-	return explained, claimed
-}
-
-// summed is for how long, within a time, one of a section of the row, or of the crowd, was in the way, and how much of that had been granted to a waiter.
-func (l *lane) summed(whole section, crowded bool, at interval) (length, claimed int64) {
-	var beside interval
-	if whole.count() > 0 {
-		length, claimed = l.row.cover(whole, at, l.claims)
-		beside = interval{l.row.times[whole.lo].from, l.row.times[whole.hi-1].to}
-	}
-	if crowded {
-		more, granted := l.crowd.cover(at, beside)
-		length, claimed = length+more, claimed+granted
-	}
-	return length, claimed
-}
-
-// blameRow adds the waits that a row has whole holds of to what these and their owners have to answer for.
-func (a *analysis) blameRow(r *row) {
-	if len(r.waits) == 0 {
-		return
-	}
-	before := make([]int, len(r.holds)) // where its owner had the one before, and 1 more
-	for i := 1; i < len(r.byOwner); i++ {
-		if x, y := r.byOwner[i-1], r.byOwner[i]; x.by == y.by {
-			before[y.place] = int(x.place) + 1
-		}
-	}
-	ending := slices.Clone(r.waits)
-	slices.SortFunc(r.waits, func(x, y section) int { return cmp.Compare(x.lo, y.lo) })
-	slices.SortFunc(ending, func(x, y section) int { return cmp.Compare(x.hi, y.hi) })
-	began, ended := 0, 0
-	open := newCounts(len(r.holds)) // of the waits that have the place, where their sections begin
-	for i, j := range r.holds {
-		for ; began < len(r.waits) && r.waits[began].lo <= i; began++ {
-			open.add(r.waits[began].lo, 1)
-		}
-		for ; ended < len(ending) && ending[ended].hi <= i; ended++ {
-			open.add(ending[ended].lo, -1)
-		}
-		n := began - ended
-		if n == 0 {
-			continue
-		}
-		h := &a.holds[j]
-		length := int64(n) * r.times[i].length()
-		h.blocked += length
-		a.ledger.sum(h.owner, length, n-open.before(before[i])) // the others have that one too
+	for i := range a.holds {
+		h := &a.holds[i]
+		h.blocked = s.blocked[i]
+		h.Blocked = seconds(h.blocked)
 	}
 }
 
-// counts sums up counts at places, in logarithmic time (a Fenwick tree).
-type counts []int
-
-func newCounts(n int) counts { return make(counts, n+1) }
-
-func (c counts) add(place, n int) {
-	for i := place + 1; i < len(c); i += i & -i {
-		c[i] += n
+// lanes sorts holds and waits by resource. Resources are in the order of their first hold or wait.
+func (a *analysis) lanes() []*lane {
+	at := map[sym]*lane{}
+	var all []*lane
+	of := func(resource sym) *lane {
+		l := at[resource]
+		if l == nil {
+			l = &lane{resource: resource}
+			at[resource] = l
+			all = append(all, l)
+		}
+		return l
 	}
-}
-
-// before is the sum of those before a place.
-func (c counts) before(place int) (sum int) {
-	for i := place; i > 0; i -= i & -i {
-		sum += c[i]
+	for i := range a.holds {
+		h := &a.holds[i]
+		l := of(h.key.resource)
+		l.holds = append(l.holds, obstacle{
+			interval: interval{h.from, h.reach}, fence: h.key.fence, lockID: h.key.lockID, owner: h.owner, hold: int32(i), shared: h.Mode == shared,
+		})
 	}
-	return sum
-}
-
-// important are at most n: those whose end let the wait in, those that it names, and those that were longest in the way, in the order of time.
-func important(found []candidate, n int) []candidate {
-	if len(found) <= n {
-		return found
-	}
-	kept := make(ranking, 0, n)
-	for i := range found {
-		switch {
-		case len(kept) < n:
-			heap.Push(&kept, ranked{found[i], i})
-		case kept[0].before(ranked{found[i], i}):
-			kept[0] = ranked{found[i], i}
-			heap.Fix(&kept, 0)
+	for i := range a.waits {
+		w := &a.waits[i]
+		l := of(w.record.texts[textResource])
+		l.waits = append(l.waits, int32(i))
+		if w.Hold >= 0 && a.holds[w.Hold].from > w.to {
+			l.claims = append(l.claims, interval{w.to, a.holds[w.Hold].from})
 		}
 	}
-	slices.SortFunc(kept, func(x, y ranked) int { return cmp.Compare(x.place, y.place) })
-	all := make([]candidate, n)
-	for i := range kept {
-		all[i] = kept[i].candidate
+	for _, l := range all {
+		a.limitDraining(l)
+		l.claims = union(l.claims)
 	}
 	return all
 }
 
-// ranked is a candidate, and its place in the order of time.
-type ranked struct {
-	candidate
-	place int
+var shared = lockcore.ModeShared.String()
+
+// limitDraining ends the time for which a drained hold kept others out when another lock ID was granted the resource.
+func (a *analysis) limitDraining(l *lane) {
+	for n := range l.holds {
+		h := &l.holds[n]
+		end := a.holds[h.hold].to
+		if h.to <= end {
+			continue
+		}
+		for _, next := range l.holds[n+1:] {
+			if next.from >= h.to {
+				break
+			}
+			if next.from >= end && next.lockID != h.lockID {
+				h.to = next.from
+				break
+			}
+		}
+		a.holds[h.hold].reach = h.to
+	}
 }
 
-// before reports whether r matters less than o.
-func (r ranked) before(o ranked) bool {
-	rank := func(c *candidate) int {
+func (s *sweep) lane(l *lane) {
+	var begun []obstacle // the holds that began before the current wait and may still be in the way
+	next := 0            // the first hold that has not begun
+	ahead := 0           // the first wait that did not begin before the current one
+	var exclusiveUntil int64
+	for _, i := range l.waits {
+		if s.stopped() {
+			return
+		}
+		w := &s.waits[i]
+		for ; next < len(l.holds) && l.holds[next].from <= w.from; next++ {
+			begun = append(begun, l.holds[next])
+		}
+		begun = slices.DeleteFunc(begun, func(h obstacle) bool { return h.to <= w.from })
+		for ; s.waits[l.waits[ahead]].from < w.from; ahead++ {
+			if x := &s.waits[l.waits[ahead]]; x.Mode != shared {
+				exclusiveUntil = max(exclusiveUntil, x.to)
+			}
+		}
+		s.wait(l, i, exclusiveUntil, begun, l.holds[next:])
+	}
+	for _, owner := range s.visited {
+		acc := &s.accounts[owner]
+		total := s.analysis.blamed[owner]
+		s.analysis.blamed[owner] = blamed{total.length + acc.length, total.waits + acc.waits}
+		if acc.length > 0 {
+			s.blamedOn[ownerAt{owner, l.resource}] = acc.length
+		}
+		*acc = account{}
+	}
+	s.visited = s.visited[:0]
+}
+
+// wait finds the blockers of one wait among the holds that had begun before it and those that began later.
+func (s *sweep) wait(l *lane, i int32, exclusiveUntil int64, begun, later []obstacle) {
+	w := &s.waits[i]
+	s.findNamed(w)
+	named := len(s.found)
+	later = later[:sort.Search(len(later), func(n int) bool { return later[n].from >= w.to })]
+	counts := s.chosenWait(w)
+	granted := int64(math.MaxInt64) // a hold with this fence, or a greater one, came after the wait
+	if fence := cmp.Or(w.record.fence, w.record.hold); fence > 0 && s.letIn(w.record) {
+		granted = fence
+	}
+	until, explained := w.from, int64(0)
+	s.gaps = s.gaps[:0]
+	for _, holds := range [][]obstacle{begun, later} { // both in the order of their starts
+		for j := range holds {
+			h := &holds[j]
+			at := h.with(w.interval)
+			if s.isNamed[h.hold] == 0 {
+				if h.lockID == w.record.texts[textLockID] || h.fence >= granted {
+					continue
+				}
+				if h.shared && w.Mode == shared && !w.record.limited {
+					// Shared requests exclude each other only while an exclusive one is ahead in the queue.
+					at.to = min(at.to, exclusiveUntil)
+				}
+				if at.length() == 0 {
+					continue
+				}
+				s.found = append(s.found, blocking{interval: at, reach: h.to, hold: h.hold})
+			}
+			if at.length() == 0 {
+				continue
+			}
+			if at.from > until {
+				s.gaps = append(s.gaps, interval{until, at.from})
+			}
+			explained += max(at.to-max(at.from, until), 0)
+			until = max(until, at.to)
+			if counts {
+				s.blocked[h.hold] += at.length()
+				s.charge(h.owner, i, at)
+			}
+		}
+	}
+	if until < w.to {
+		s.gaps = append(s.gaps, interval{until, w.to})
+	}
+	for _, b := range s.found[:named] {
+		if b.hold >= 0 {
+			s.isNamed[b.hold] = 0
+			if counts && b.length() == 0 {
+				s.charge(s.holds[b.hold].owner, i, b.interval)
+			}
+		}
+	}
+	w.unexplained = w.length() - explained
+	s.markLast(w)
+	s.measureHandOver(l, w)
+	s.list(w, i)
+}
+
+// charge blames an owner for a part of a wait. The parts of one wait come in the order of their starts; where they overlap they count once.
+func (s *sweep) charge(owner sym, wait int32, at interval) {
+	acc := &s.accounts[owner]
+	if acc.wait != wait+1 {
+		if acc.wait == 0 {
+			s.visited = append(s.visited, owner)
+		}
+		acc.wait, acc.until = wait+1, at.from
+		acc.waits++
+	}
+	acc.length += max(at.to-max(at.from, acc.until), 0)
+	acc.until = max(acc.until, at.to)
+}
+
+// findNamed starts the list of blockers with the holds that the wait's own span names, each once.
+func (s *sweep) findNamed(w *wait) {
+	s.found = s.found[:0]
+	for n, place := range w.record.blockers {
+		named := &s.symbols.blockers[place]
+		b := blocking{interval: interval{w.from, w.from}, hold: -1, named: named, last: w.record.hasLast && n == len(w.record.blockers)-1}
+		if b.last {
+			b.interval = interval{w.to, w.to}
+		}
+		if known := slices.IndexFunc(s.found, func(f blocking) bool { return f.named.lockID == named.lockID && f.named.fence == named.fence }); known >= 0 {
+			if f := &s.found[known]; b.last {
+				f.last = true
+				if f.hold < 0 {
+					f.interval = b.interval
+				}
+			}
+			continue
+		}
+		if h, ok := s.holdNamed(w, named); ok {
+			if s.isNamed[h] > 0 {
+				continue
+			}
+			s.isNamed[h] = int32(len(s.found)) + 1 //nolint:gosec // a span has few events
+			b.hold = h
+			b.interval = interval{s.holds[h].from, s.holds[h].reach}.with(w.interval)
+			b.to = max(b.from, b.to)
+			if b.from > w.to { // the clocks differ
+				b.interval = interval{w.to, w.to}
+			}
+		}
+		b.reach = b.to
+		if b.hold >= 0 {
+			b.reach = s.holds[b.hold].reach
+		}
+		s.found = append(s.found, b)
+	}
+}
+
+// holdNamed finds a hold that a wait names. A claim had no fence yet, and a draining part may have a later fence than its hold: these are
+// the first hold of the lock ID that overlaps the wait.
+func (s *sweep) holdNamed(w *wait, named *blocker) (int32, bool) {
+	k := key{w.record.texts[textResource], named.lockID, named.fence}
+	if h, ok := s.byKey[k]; ok && k.fence != 0 {
+		return h, true
+	}
+	of := s.byParty[party{k.resource, k.lockID}]
+	i := sort.Search(len(of), func(i int) bool { return s.holds[of[i]].reach > w.from })
+	if i < len(of) && s.holds[of[i]].from < w.to {
+		return of[i], true
+	}
+	return -1, false
+}
+
+// markLast marks the blocker whose end let the wait in: the last to end before the wait did. The span names the same one if the end of a
+// hold let the wait in; otherwise it names the hold that was in the way before.
+func (s *sweep) markLast(w *wait) {
+	last, closest := -1, time.Duration(0)
+	for i := range s.found {
+		b := &s.found[i]
+		before := time.Duration(w.to - b.reach)
+		if b.last && before.Abs() <= sameTime {
+			before = 0
+		}
+		if before < 0 { // the hold ended later, by a clock that ran backwards, or another hold made room
+			before = math.MaxInt64/2 - before
+		}
+		if last < 0 || before < closest || before == closest && (b.last || !s.found[last].last && b.compareTime(&s.found[last]) >= 0) {
+			last, closest = i, before
+		}
+	}
+	for i := range s.found {
+		s.found[i].last = i == last && s.letIn(w.record)
+	}
+}
+
+// measureHandOver measures for how long the resource had been granted to another waiter that had not taken it yet, while no hold was in
+// the way. A claim that was never taken is known only because the wait names it last, without a fence: it began when the hold before it
+// had ended, and lasted until the end of the wait.
+func (s *sweep) measureHandOver(l *lane, w *wait) {
+	if w.unexplained == 0 {
+		return
+	}
+	neverTaken, since := false, w.from
+	for i := range s.found {
+		if b := &s.found[i]; b.last && b.hold < 0 && b.named.fence == 0 {
+			neverTaken = true
+		} else {
+			since = max(since, b.to)
+		}
+	}
+	if !neverTaken {
+		since = w.to
+	}
+	claims := l.claims[sort.Search(len(l.claims), func(i int) bool { return l.claims[i].to > w.from }):]
+	for _, gap := range s.gaps {
+		gap.to = min(gap.to, since)
+		for len(claims) > 0 && claims[0].to <= gap.from {
+			claims = claims[1:]
+		}
+		for _, c := range claims {
+			if c.from >= gap.to {
+				break
+			}
+			w.handOver += c.with(gap).length()
+		}
+	}
+	w.handOver += w.to - since
+}
+
+// list writes the most important blockers into the wait, in the order of time.
+func (s *sweep) list(w *wait, i int32) {
+	w.Unexplained, w.HandOver = seconds(w.unexplained), seconds(w.handOver)
+	kept := mostImportant(s.found, s.keep)
+	slices.SortStableFunc(kept, func(x, y blocking) int { return x.compareTime(&y) })
+	w.Omitted = len(s.found) - len(kept)
+	w.Blockers = make([]Blocker, len(kept))
+	for j := range kept {
+		w.Blockers[j] = s.blockerOf(w, &kept[j])
+		if h := kept[j].hold; h >= 0 {
+			s.holds[h].Blocks = append(s.holds[h].Blocks, int(i))
+		}
+	}
+}
+
+// mostImportant returns n of the blockings: the one whose end let the wait in, those that the wait names, and the longest others.
+func mostImportant(found []blocking, n int) []blocking {
+	if len(found) <= n {
+		return found
+	}
+	rank := func(b *blocking) int {
 		switch {
-		case c.last:
+		case b.last:
 			return 2
-		case c.named != nil:
+		case b.named != nil:
 			return 1
 		}
 		return 0
 	}
-	return cmp.Or(cmp.Compare(rank(&r.candidate), rank(&o.candidate)), cmp.Compare(r.length(), o.length()), cmp.Compare(o.place, r.place)) < 0
+	compare := func(x, y blocking) int {
+		return cmp.Or(cmp.Compare(rank(&y), rank(&x)), cmp.Compare(y.length(), x.length()), x.compareTime(&y))
+	}
+	kept := make([]blocking, 0, 2*n)
+	full := false
+	for i := range found {
+		if full && compare(found[i], kept[n-1]) >= 0 {
+			continue
+		}
+		if kept = append(kept, found[i]); len(kept) == 2*n {
+			slices.SortStableFunc(kept, compare)
+			kept, full = kept[:n], true
+		}
+	}
+	slices.SortStableFunc(kept, compare)
+	return kept[:n]
 }
 
-// ranking is a heap whose root matters least.
-type ranking []ranked
+func (a *analysis) blockerOf(w *wait, c *blocking) Blocker {
+	b := Blocker{Hold: int(c.hold), From: seconds(c.from - w.from), To: seconds(c.to - w.from), Named: c.named != nil, Last: c.last}
+	if n := c.named; n != nil {
+		b.LockID, b.Owner, b.Fence = a.symbols.text(n.lockID), a.symbols.text(ownerOf(n.owner, n.lockID)), n.fence
+		b.Trace, b.Span = hexIDs(n.trace, n.span)
+	}
+	if c.hold < 0 {
+		b.Workflow = workflowOf(b.LockID)
+		return b
+	}
+	h := &a.holds[c.hold]
+	b.LockID, b.Owner, b.Fence, b.Workflow = h.LockID, h.Owner, h.Fence, h.Workflow
+	if s := h.stepDuring(c.interval); s != nil {
+		b.Step, b.Trace, b.Span = s.Name, s.Trace, s.Span
+	} else if b.Trace == "" {
+		b.Trace, b.Span = h.Trace, h.Span
+	}
+	if s := h.stepBefore(c.to); b.Step == "" && s != nil {
+		b.Step, b.BetweenSteps = s.Name, true
+	}
+	return b
+}
 
-func (r ranking) Len() int           { return len(r) }
-func (r ranking) Less(i, j int) bool { return r[i].before(r[j]) }
-func (r ranking) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
-func (r *ranking) Push(x any)        { *r = append(*r, x.(ranked)) }
-func (r *ranking) Pop() any {
-	last := (*r)[len(*r)-1]
-	*r = (*r)[:len(*r)-1]
-	return last
+// union joins the times that overlap or touch, in their order. It reuses the memory of its argument.
+func union(times []interval) []interval {
+	slices.SortFunc(times, func(x, y interval) int { return cmp.Compare(x.from, y.from) })
+	joined := times[:0]
+	for _, t := range times {
+		if n := len(joined); n > 0 && t.from <= joined[n-1].to {
+			joined[n-1].to = max(joined[n-1].to, t.to)
+			continue
+		}
+		joined = append(joined, t)
+	}
+	return joined
 }

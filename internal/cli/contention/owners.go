@@ -31,16 +31,16 @@ func (a *analysis) addOwners(r *Report) {
 		}
 	}
 	worst := map[sym]ownerAt{}
-	for at, length := range a.ledger.on {
+	for at, length := range a.blamedOn {
 		w, ok := worst[at.owner]
-		most := a.ledger.on[w]
+		most := a.blamedOn[w]
 		if !ok || length > most || length == most && a.symbols.text(at.resource) < a.symbols.text(w.resource) {
 			worst[at.owner] = at
 		}
 	}
 	r.Owners = []Owner{}
 	for owner, t := range all {
-		b := a.ledger.total[owner]
+		b := a.blamed[owner]
 		if b.waits == 0 && t.waited == 0 {
 			continue
 		}

@@ -29,7 +29,7 @@ func (a *analysis) why(u *usage, r *Resource) string {
 		}
 		owners[h.owner]++
 		held[h.owner] += h.length()
-		blocked[h.owner] = a.ledger.on[ownerAt{h.owner, u.resource}]
+		blocked[h.owner] = a.blamedOn[ownerAt{h.owner, u.resource}]
 	}
 	var owner sym
 	for _, h := range u.holds { // in order, so that equals are told of always in the same way
