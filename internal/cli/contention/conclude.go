@@ -95,7 +95,9 @@ func (a *analysis) deadlockFindings() []Finding {
 			found = append(found, *f)
 		}
 	}
-	slices.SortFunc(found, func(x, y Finding) int { return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Text, y.Text), cmp.Compare(x.Advice, y.Advice)) })
+	slices.SortFunc(found, func(x, y Finding) int {
+		return cmp.Or(cmp.Compare(y.Count, x.Count), cmp.Compare(x.Text, y.Text), cmp.Compare(x.Advice, y.Advice))
+	})
 	return found[:min(len(found), mostGroups)]
 }
 
