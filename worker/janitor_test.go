@@ -116,7 +116,7 @@ func (b *bundle) ended(t *testing.T) client.WorkflowRun {
 func (b *bundle) untilOffice(t *testing.T, taken bool) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		free, err := b.isFree(t.Context(), janitor.Office(namespaceID))
+		free, err := b.isFree(t.Context(), janitor.LockName(namespaceID))
 		return err == nil && free != taken
 	}, within, lookEvery, "the office is not as it should be")
 }
@@ -283,7 +283,7 @@ func TestJanitor_LastWorkerStops_Stops(t *testing.T) {
 	first.Stop()
 	b.untilOffice(t, true)
 	last.Stop()
-	b.requireFree(t, janitor.Office(namespaceID))
+	b.requireFree(t, janitor.LockName(namespaceID))
 	b.work(t, sdkworker.Options{}, nil)
 	b.untilOffice(t, true)
 }

@@ -172,12 +172,12 @@ func TestDoctor_WorkerWithoutPlugin_IsFound(t *testing.T) {
 	m, err := mongo.Connect(options.Client().ApplyURI(testenv.MongoURI(t)))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.Disconnect(context.WithoutCancel(t.Context()))) })
-	patient := inspect.Patient{Logger: log.NewStructuredLogger(slog.Default()), Site: inspect.Site{
+	doctor := inspect.Doctor{Logger: log.NewStructuredLogger(slog.Default()), Site: inspect.Site{
 		Locker: b.locker.Core(), Collection: m.Database(b.database).Collection(lockCollection),
 		Temporal: inspect.Temporal{Service: b.client.WorkflowService(), Namespace: client.DefaultNamespace, NamespaceID: namespaceID},
 	}}
 	workers := func() (found inspect.Finding) {
-		for _, f := range patient.Examine(t.Context()) {
+		for _, f := range doctor.Examine(t.Context()) {
 			if f.About == "workers" {
 				found = f
 			}

@@ -47,8 +47,8 @@ func (cfg *doctorConfig) run(ctx context.Context, s streams) error {
 		return err
 	}
 	defer end()
-	p := inspect.Patient{Site: *site, Logger: logger(s)}
-	findings := p.Examine(ctx)
+	doctor := inspect.Doctor{Site: *site, Logger: logger(s)}
+	findings := doctor.Examine(ctx)
 	if err := write(s.out, cfg.json, findings, func(out io.Writer) error { return inspect.PrintFindings(out, findings) }); err != nil {
 		return err
 	}

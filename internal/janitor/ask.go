@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
@@ -19,46 +17,42 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// askTimeout bounds one question. The client repeats it meanwhile if the server has no capacity.
+// askTimeout bounds one question, with the retries of the client if the server has no capacity.
 const askTimeout = 10 * time.Second
 
-// verdict says what is known of a run.
+// verdict is the state of a run. The zero verdict means that Temporal does not know the run, or cannot tell whether it has
+// an heir.
 type verdict int
 
 const (
-	// The zero verdict: Temporal does not know the run, or cannot say whether it has an heir.
-	_ verdict = iota
-	// open: the run is open.
-	open
-	// inherited: the run is closed, and its heir is open.
-	inherited
-	// closed: the run is closed, and has no heir.
-	closed
+	open      verdict = iota + 1
+	inherited         // closed, with an open heir
+	closed            // closed, without an heir
 )
 
-// answer is Temporal's.
+// answer is Temporal's answer about a run.
 type answer struct {
 	verdict
-	// settled says, of an open run, that no workflow task is outstanding: what is not among the
-	// pending activities has ended. A run that is paused is never settled.
+	// settled is set for an open run without an outstanding workflow task: every step that is not among the pending
+	// activities has ended. A paused run is never settled.
 	settled bool
 	pending []pendingActivity
-	// why says how a closed run ended.
+	// why is the status of a closed run.
 	why string
-	// continued says, of a run with an heir, that it continued as new: the heir inherits only what the
-	// run has handed over.
+	// continued is set for a run with an heir that continued as new: the heir inherits only what was handed over.
 	continued bool
 }
 
-// pendingActivity is one that runs, or waits for its next attempt.
+// pendingActivity is an activity that runs or waits for its next attempt.
 type pendingActivity struct{ id, activityType string }
 
-// isOver reports whether the step whose entry it is has ended without giving the entry up. The wait
-// of a step is named by the number of its scheduling, which is in the entry's order. The step
-// itself is told by its lock ID, in scope step. One of the workflow's lock ID may be any activity.
-func (a *answer) isOver(e *lockcore.Status) bool {
+// hasEnded reports whether the step of an entry has ended and left the entry behind. The schedule number in the entry's
+// order identifies the wait of a step. In scope step, the lock ID identifies the step itself. With the workflow's lock ID
+// the step may be any activity.
+func (a *answer) hasEnded(e *lockcore.Status) bool {
 	_, step, err := wire.ParseLockID(e.LockID)
 	switch {
 	case err != nil || a.verdict != open || !a.settled:
@@ -70,30 +64,28 @@ func (a *answer) isOver(e *lockcore.Status) bool {
 	}
 }
 
-// mayAwait reports whether the activity is the wait of a scheduling, or no wait.
+// mayAwait reports whether the activity is the wait of a schedule number, or not a wait at all.
 func (p pendingActivity) mayAwait(order party.Order) bool {
 	return p.activityType != wire.ActivityWait || p.id == wire.WaitID(order.Schedule)
 }
 
-// mayBe reports whether the activity may be an attempt of a step, or a wait. The step is named by a
-// guard, as number and type, or by a rule, as ID and time.
+// mayBe reports whether the activity may be an attempt of a step, or a wait. A guard names the step by number and type,
+// a rule by ID and time.
 func (p pendingActivity) mayBe(step string) bool {
 	_, guarded, _ := strings.Cut(step, "/")
 	ruled, _, _ := strings.Cut(step, "@")
 	return p.activityType == wire.ActivityWait || wire.IsHash(step) || guarded == p.activityType || ruled == p.id
 }
 
-// asker answers questions about runs. The error is a *RefusedError if it never will.
+// asker answers questions about runs. The error is a *RefusedError if it refuses all of them.
 type asker interface {
 	ask(ctx context.Context, workflowID, run string) (answer, error)
 }
 
-// RefusedError says that Temporal does not let the janitor ask about workflows.
+// RefusedError is returned if Temporal does not allow the janitor to ask about workflows.
 type RefusedError struct {
-	// Namespace is the name.
-	Namespace string
-	// Err is Temporal's answer.
-	Err error
+	Namespace string // its name
+	Err       error  // Temporal's answer
 }
 
 func (e *RefusedError) Error() string {
@@ -111,8 +103,7 @@ type temporalAsker struct {
 	pace      *rate.Limiter
 }
 
-// ask asks about the run, and if it is closed about the workflow's current run. The round paces the
-// first question.
+// ask asks about a run and, if that is closed, about the workflow's current run. The round paces the first question.
 func (t temporalAsker) ask(ctx context.Context, workflowID, run string) (answer, error) {
 	then, err := t.describe(ctx, workflowID, run)
 	if then == nil {
@@ -136,14 +127,14 @@ func (t temporalAsker) ask(ctx context.Context, workflowID, run string) (answer,
 	return succession(then, now), nil
 }
 
-// succession is the verdict on a closed run, if now is the current run of its workflow.
+// succession returns the verdict on the closed run then, given the current run of its workflow.
 func succession(then, now *workflowservice.DescribeWorkflowExecutionResponse) answer {
 	was, is := then.GetWorkflowExecutionInfo(), now.GetWorkflowExecutionInfo()
-	gaveWay := wasReset(then) || was.GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+	mayHaveHeir := wasReset(then) || was.GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
 	switch {
-	case !gaveWay, !isOpen(now):
+	case !mayHaveHeir, !isOpen(now):
 		return answer{verdict: closed, why: was.GetStatus().String()}
-	case was.GetFirstRunId() == "" || is.GetFirstRunId() == "": // the server is too old to say
+	case was.GetFirstRunId() == "" || is.GetFirstRunId() == "": // an old server
 		return answer{}
 	case was.GetFirstRunId() != is.GetFirstRunId():
 		return answer{verdict: closed, why: was.GetStatus().String() + ", and another chain of runs began"}
@@ -151,21 +142,21 @@ func succession(then, now *workflowservice.DescribeWorkflowExecutionResponse) an
 	return answer{verdict: inherited, continued: !wasReset(then)}
 }
 
-// wasReset reports whether a closed run was reset, if its chain goes on: after a run that was
-// terminated it does so only if that one was reset, or an earlier one.
+// wasReset reports whether a closed run was reset, given that its chain continues. The chain continues after a terminated
+// run only if that run or an earlier one was reset.
 func wasReset(run *workflowservice.DescribeWorkflowExecutionResponse) bool {
 	return run.GetWorkflowExtendedInfo().GetResetRunId() != "" ||
 		run.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED
 }
 
-// isOpen reports whether a run is open. One in a state that did not exist when this was written is.
+// isOpen reports whether a run is open. Unknown states count as open.
 func isOpen(run *workflowservice.DescribeWorkflowExecutionResponse) bool {
 	status := run.GetWorkflowExecutionInfo().GetStatus()
 	return !currentrun.HasEnded(status) && status != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
 }
 
-// describe asks about a run, or about the current one if run is empty. It returns nil and no error
-// if Temporal does not know the run, or if there can be none of that name.
+// describe asks about a run, or about the current run if run is empty. It returns nil and no error if Temporal does not
+// know the run, or if the name is not valid.
 func (t temporalAsker) describe(ctx context.Context, workflowID, run string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -179,7 +170,7 @@ func (t temporalAsker) describe(ctx context.Context, workflowID, run string) (*w
 	)
 	switch {
 	case errors.As(err, &missing), errors.As(err, &invalid):
-		return nil, nil //nolint:nilnil // there is none
+		return nil, nil //nolint:nilnil // there is no such run
 	case errors.As(err, &denied):
 		return nil, &RefusedError{Namespace: t.namespace, Err: err}
 	case err != nil:

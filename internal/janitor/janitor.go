@@ -1,40 +1,118 @@
 package janitor
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"iter"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
+	"go.temporal.io/sdk/log"
 	"golang.org/x/time/rate"
 
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+// Defaults and bounds of [Options].
+const (
+	DefaultInterval           = time.Minute
+	DefaultQuestionsPerSecond = 50
+
+	minInterval  = 100 * time.Millisecond
+	maxInterval  = time.Hour
+	maxQuestions = 10_000
 )
 
 const (
-	// intervalsOut is for how many intervals a janitor that Temporal refused does not stand for
-	// office.
-	intervalsOut = 10
-	// giveUpWithin bounds giving the office up. What it could not end ends with its TTL.
-	giveUpWithin = 5 * time.Second
+	// refusedPause is the number of intervals that a janitor pauses after Temporal has refused it.
+	refusedPause = 10
+	// releaseTimeout bounds the release of the janitor's own lock, which otherwise ends with its TTL.
+	releaseTimeout = 5 * time.Second
 )
 
-// Janitor is the loop of one process. Make it with [New].
+// Locker is the part of a *party.Locker that a janitor uses.
+type Locker interface {
+	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
+	Extend(ctx context.Context, lockID, run, resource string, handOver bool) (again time.Duration, err error)
+	KeepPosition(ctx context.Context, waiter lockcore.Lease) error
+	Release(ctx context.Context, r party.Release) error
+	LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error
+	TryAcquire(ctx context.Context, req party.Request) (*party.Session, error)
+	WatchFor(resource string)
+}
+
+// Options configure a janitor.
+type Options struct {
+	// Locker has the locks. Required. Queues are watched if it has a listener: see [party.Locker.OnWakeup].
+	Locker Locker
+	// Temporal is asked about runs. Required.
+	Temporal currentrun.Describer
+	// Namespace is the name of the namespace, and NamespaceID its ID, with which lock IDs begin. Both are required.
+	Namespace, NamespaceID string
+	// Interval is the time between the beginnings of two rounds: 100 ms to 1 h. Defaults to DefaultInterval.
+	Interval time.Duration
+	// QuestionsPerSecond bounds the questions to Temporal: 1 to 10,000. Defaults to DefaultQuestionsPerSecond.
+	QuestionsPerSecond int
+	// OnRound is called after each round, for metrics. It must not block. Defaults to none.
+	OnRound func(Result)
+	// Logger gets releases and failures. Required.
+	Logger log.Logger
+}
+
+// complete returns the options with defaults, or a *lockcore.InvalidError.
+func (o Options) complete() (Options, error) {
+	for _, field := range []struct {
+		name, value, bound string
+		wrong              bool
+	}{
+		{"Locker", "nil", "a Locker", o.Locker == nil},
+		{"Temporal", "nil", "a connection to Temporal", o.Temporal == nil},
+		{"Logger", "nil", "a logger", o.Logger == nil},
+		{"Namespace", `""`, "1 byte or more", o.Namespace == ""},
+		{"NamespaceID", `""`, "1 byte or more", o.NamespaceID == ""},
+	} {
+		if field.wrong {
+			return o, &lockcore.InvalidError{Field: "janitor.Options." + field.name, Value: field.value, Bound: field.bound}
+		}
+	}
+	err := CheckPace("janitor.Options.", o.Interval, o.QuestionsPerSecond)
+	o.Interval = cmp.Or(o.Interval, DefaultInterval)
+	o.QuestionsPerSecond = cmp.Or(o.QuestionsPerSecond, DefaultQuestionsPerSecond)
+	return o, err
+}
+
+// CheckPace refuses an Interval or QuestionsPerSecond out of bounds. 0 is the default. The error is a
+// *lockcore.InvalidError whose field begins with prefix.
+func CheckPace(prefix string, interval time.Duration, questions int) error {
+	switch {
+	case interval != 0 && (interval < minInterval || interval > maxInterval):
+		bound := fmt.Sprintf("%v to %v", minInterval, maxInterval)
+		return &lockcore.InvalidError{Field: prefix + "Interval", Value: interval.String(), Bound: bound}
+	case questions < 0 || questions > maxQuestions:
+		bound := fmt.Sprintf("1 to %d", maxQuestions)
+		return &lockcore.InvalidError{Field: prefix + "QuestionsPerSecond", Value: fmt.Sprint(questions), Bound: bound}
+	}
+	return nil
+}
+
+// Janitor does rounds in one process. Make it with [New].
 type Janitor struct {
 	Options
 	asker asker
 	pace  *rate.Limiter
-	// lockID names the janitor as the holder of its office. No party has one that begins with
-	// "%j", since "%" in a lock ID begins two hexadecimal digits, or a hash.
+	// lockID identifies this janitor as the holder of its lock. Lock IDs of workflows never begin with "%j", since "%"
+	// is followed by two hexadecimal digits or a hash there.
 	lockID string
-	// refused says that Temporal refused the janitor, and that the log says so.
+	// refused is set from the first refusal by Temporal, which is logged, until an answer.
 	refused bool
 }
 
-// New makes a janitor, which does nothing before [Janitor.Run]. The error is a
-// *lockcore.InvalidError that names the option.
+// New makes a janitor, which does nothing before [Janitor.Run]. The error is a *lockcore.InvalidError that names the
+// option.
 func New(o Options) (*Janitor, error) {
 	o, err := o.complete()
 	if err != nil {
@@ -44,22 +122,25 @@ func New(o Options) (*Janitor, error) {
 	return &Janitor{Options: o, asker: temporalAsker{o.Temporal, o.Namespace, pace}, pace: pace, lockID: "%janitor/" + rand.Text()}, nil
 }
 
-// Run stands for office, and works while it has it, until ctx ends or the Locker is closed. Then it
-// has given the office up.
+// LockName returns the resource that the janitor of a namespace locks while it works.
+func LockName(namespaceID string) string { return "lockstep.janitor/" + namespaceID }
+
+// Run does rounds while this janitor is the active one of its namespace, and otherwise waits to become it. It returns
+// when ctx ends or the Locker is closed, and has released the janitor's lock then.
 func (j *Janitor) Run(ctx context.Context) {
 	for {
-		office, err := j.Locker.TryAcquire(ctx, party.Request{
-			LockID: j.lockID, Resources: []lockcore.Resource{lockcore.Exclusive(Office(j.NamespaceID))},
+		session, err := j.Locker.TryAcquire(ctx, party.Request{
+			LockID: j.lockID, Resources: []lockcore.Resource{lockcore.Exclusive(LockName(j.NamespaceID))},
 			Comment: "asks Temporal about the locks of the workflows in the namespace " + j.Namespace,
 		})
 		pause := j.Interval
 		switch {
 		case err == nil:
-			pause = j.work(office)
+			pause = j.work(session)
 		case ctx.Err() != nil || errors.Is(err, lockcore.ErrClosed):
 			return
 		case !errors.Is(err, lockcore.ErrBusy):
-			j.Logger.Warn("lockstep: the janitor could not stand for office", "namespace", j.Namespace, "error", err)
+			j.Logger.Warn("lockstep: the janitor could not acquire its own lock", "namespace", j.Namespace, "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -69,22 +150,19 @@ func (j *Janitor) Run(ctx context.Context) {
 	}
 }
 
-// Office is the resource that the janitor of a namespace locks while it works.
-func Office(namespaceID string) string { return "lockstep.janitor/" + namespaceID }
-
-// work does rounds until the office ends, and returns after what time to stand for it again.
-func (j *Janitor) work(office *party.Session) time.Duration {
-	ctx := office.Context()
+// work does rounds until the session of the janitor's lock ends, and returns the pause before the next attempt.
+func (j *Janitor) work(session *party.Session) time.Duration {
+	ctx := session.Context()
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpWithin)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 		defer cancel()
-		_ = office.Release(ctx) // if it fails, the office ends with its TTL
+		_ = session.Release(ctx) // otherwise it ends with its TTL
 	}()
 	rounds := time.NewTicker(j.Interval)
 	defer rounds.Stop()
 	for {
 		if err := j.round(ctx); err != nil {
-			return intervalsOut * j.Interval
+			return refusedPause * j.Interval
 		}
 		select {
 		case <-ctx.Done():
@@ -104,12 +182,12 @@ func (j *Janitor) round(ctx context.Context) error {
 	switch {
 	case errors.As(err, &refused):
 		if !j.refused {
-			j.Logger.Warn("lockstep: the janitor gives its office up", "namespace", j.Namespace, "error", err)
+			j.Logger.Warn("lockstep: the janitor stops for ten intervals, because Temporal refuses it", "namespace", j.Namespace, "error", err)
 		}
 		j.refused = true
 		return err
 	case ctx.Err() != nil:
-		return nil //nolint:nilerr // the round was cut off by its own end
+		return nil //nolint:nilerr // the end of ctx cut the round off
 	case err != nil:
 		j.Logger.Warn("lockstep: the janitor could not list the locks; the next round tries again", "namespace", j.Namespace, "error", err)
 	case result.Asked > result.Failed:

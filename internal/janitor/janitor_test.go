@@ -9,16 +9,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	"github.com/stretchr/testify/require"
 	sdklog "go.temporal.io/sdk/log"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// TestOneOfTwoJanitorsWorks, and the other when the first has ended.
-func TestOneOfTwoJanitorsWorks(t *testing.T) {
+func TestRun_TwoJanitors_OneWorks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -29,7 +27,7 @@ func TestOneOfTwoJanitorsWorks(t *testing.T) {
 		elapse(10*time.Minute + time.Second)
 		require.Len(t, w.rounds(), 11)
 		first()
-		require.Empty(t, w.on(t, Office("ns")), "the office is given up")
+		require.Empty(t, w.on(t, LockName("ns")), "the janitor's lock is released")
 		elapse(10 * time.Minute)
 		require.Len(t, w.rounds(), 21)
 		second()
@@ -38,13 +36,12 @@ func TestOneOfTwoJanitorsWorks(t *testing.T) {
 	})
 }
 
-// TestADeadJanitorIsReplaced when its lock has expired.
-func TestADeadJanitorIsReplaced(t *testing.T) {
+func TestRun_DeadJanitor_IsReplacedAfterItsTTL(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		j := w.janitor(t)
-		_, err := w.TryEnter(t.Context(), party.Request{LockID: "%janitor/dead", Resources: []lockcore.Resource{lockcore.Exclusive(Office("ns"))}})
+		_, err := w.TryEnter(t.Context(), party.Request{LockID: "%janitor/dead", Resources: []lockcore.Resource{lockcore.Exclusive(LockName("ns"))}})
 		require.NoError(t, err)
 		defer run(t, j)()
 		elapse(59 * time.Second)
@@ -54,9 +51,8 @@ func TestADeadJanitorIsReplaced(t *testing.T) {
 	})
 }
 
-// TestAnOpenRunsHoldStands although it is no longer than two intervals, and as long as a janitor
-// works.
-func TestAnOpenRunsHoldStands(t *testing.T) {
+// Holds of two intervals last as long as a janitor works.
+func TestRun_OpenRun_HoldsLast(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -85,8 +81,8 @@ func TestAnOpenRunsHoldStands(t *testing.T) {
 	})
 }
 
-// TestTheHeadOfAQueueIsWokenWhoeverHasDied: the holder and the process that looked after the queue.
-func TestTheHeadOfAQueueIsWokenWhoeverHasDied(t *testing.T) {
+// The holder has died, and the process that watched the queue.
+func TestRun_HeadOfQueue_IsWoken(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -97,7 +93,7 @@ func TestTheHeadOfAQueueIsWokenWhoeverHasDied(t *testing.T) {
 		w.waits(t, "ns/w", "r", "r")
 		w.is("w/r", answer{verdict: open})
 		elapse(time.Minute)
-		require.Equal(t, []string{"ns/w waiting"}, w.on(t, "r"), "nobody has looked at the queue")
+		require.Equal(t, []string{"ns/w waiting"}, w.on(t, "r"), "no process watches the queue")
 		defer run(t, w.janitor(t))()
 		elapse(time.Second)
 		require.Equal(t, []string{"ns/w claimed"}, w.on(t, "r"))
@@ -107,9 +103,8 @@ func TestTheHeadOfAQueueIsWokenWhoeverHasDied(t *testing.T) {
 	})
 }
 
-// TestAJanitorThatTemporalRefusesGivesItsOfficeUp, says so once, and lets one with other
-// credentials work.
-func TestAJanitorThatTemporalRefusesGivesItsOfficeUp(t *testing.T) {
+// A janitor with other credentials can work instead.
+func TestRun_RefusedByTemporal_ReleasesItsLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -121,12 +116,12 @@ func TestAJanitorThatTemporalRefusesGivesItsOfficeUp(t *testing.T) {
 		defer run(t, j)()
 		synctest.Wait()
 		require.Len(t, w.rounds(), 1)
-		require.Empty(t, w.on(t, Office("ns")), "the office is given up")
+		require.Empty(t, w.on(t, LockName("ns")), "the janitor's lock is released")
 		elapse(9 * time.Minute)
-		require.Len(t, w.rounds(), 1, "it does not stand for office again at once")
+		require.Len(t, w.rounds(), 1, "it does not try again at once")
 		elapse(2 * time.Hour)
-		require.Greater(t, len(w.rounds()), 10, "it stands for office again")
-		require.Equal(t, 1, warnings.count("gives its office up"), warnings.text)
+		require.Greater(t, len(w.rounds()), 10, "it tries again")
+		require.Equal(t, 1, warnings.count("Temporal refuses it"), warnings.text)
 		require.Equal(t, []string{"ns/w holding"}, w.on(t, "r"))
 
 		allowed := w.janitor(t)
@@ -135,11 +130,11 @@ func TestAJanitorThatTemporalRefusesGivesItsOfficeUp(t *testing.T) {
 		w.mu.Unlock()
 		defer run(t, allowed)()
 		elapse(time.Hour)
-		require.Greater(t, len(w.rounds()), 55, "one that is allowed to works")
+		require.Greater(t, len(w.rounds()), 55, "a janitor with the right credentials works")
 	})
 }
 
-// lines is a log that is written to a text.
+// lines is the text of a log.
 type lines struct {
 	mu   sync.Mutex
 	text string
@@ -158,8 +153,7 @@ func (l *lines) count(text string) int {
 	return strings.Count(l.text, text)
 }
 
-// TestAJanitorEndsWithItsLocker.
-func TestAJanitorEndsWithItsLocker(t *testing.T) {
+func TestRun_LockerClosed_Returns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -175,7 +169,7 @@ func TestAJanitorEndsWithItsLocker(t *testing.T) {
 	})
 }
 
-func TestOptionsThatCannotBeAreRefused(t *testing.T) {
+func TestNew_InvalidOption_IsNamed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -198,10 +192,10 @@ func TestOptionsThatCannotBeAreRefused(t *testing.T) {
 	})
 }
 
-// elapse lets virtual time go by.
+// elapse advances the virtual time.
 func elapse(d time.Duration) { <-time.After(d) }
 
-// handsOver has a run leave what it keeps to the run that continues it.
+// handsOver hands a hold over to the run that continues this one.
 func (w *world) handsOver(t *testing.T, lockID, run, resource string) {
 	t.Helper()
 	_, err := w.Extend(t.Context(), lockID, run, resource, true)

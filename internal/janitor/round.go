@@ -1,80 +1,122 @@
 package janitor
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
-
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// dealtAtOnce bounds the runs that are dealt with at once, if Temporal or the database is slow.
-const dealtAtOnce = 8
-
-// Result says what a round did.
+// Result counts what a round did.
 type Result struct {
-	// Listed are the kept holds, claims and places that were found.
+	// Listed counts the kept holds, claims and waits that were found.
 	Listed int `json:"listed"`
-	// Asked are the runs that Temporal was asked about. Each is also counted as Open, Closed or
-	// Failed, or in Unknown.
+	// Asked counts the runs that Temporal was asked about. Each is also counted as Open, Closed, Failed or Unknown.
 	Asked int `json:"asked"`
-	// Open are runs that are open or have an heir. Closed are runs that are closed, without an
-	// heir.
+	// Open counts runs that are open or have an heir. Closed counts closed runs without an heir.
 	Open   int `json:"open"`
 	Closed int `json:"closed"`
-	// Unknown are runs that Temporal does not know, and entries that name none.
+	// Unknown counts runs that Temporal does not know, and entries without a run.
 	Unknown int `json:"unknown"`
-	// Failed are runs about which a question failed.
+	// Failed counts runs about which a question failed.
 	Failed int `json:"failed"`
-	// Extended are kept holds and places. Released are entries of closed runs, and of steps of open
-	// runs that have ended.
+	// Extended counts kept holds and waits. Released counts entries of closed runs, and of ended steps of open runs.
 	Extended int `json:"extended"`
 	Released int `json:"released"`
-	// Errors are commands to the database that failed. The next round repeats them.
+	// Errors counts failed commands to the database. The next round repeats them.
 	Errors int `json:"errors"`
 }
 
-// round is a round that is under way.
+// parallel bounds the runs that are handled at the same time, if Temporal or the database is slow.
+const parallel = 8
+
+// round is a round in progress.
 type round struct {
 	*Janitor
 	mu     sync.Mutex
 	result Result
 }
 
-// Round asks Temporal once about each run that keeps, waits for or was granted something, and does
-// what follows from the answer: first about the run whose promise ends first. It needs no office.
+// Round asks Temporal once about each run that keeps, waits for or was granted something, and acts on the answers. It
+// begins with the run whose first entry expires next. It does not need the janitor's lock.
 //
-// A question or a command that fails is counted, and is no error. The error is a *RefusedError, the
-// database's if the locks could not be listed, or ctx's. The result says what was done until then.
+// A question or a command that fails is counted, and is not an error. The error is a *RefusedError, the database's error
+// if the locks could not be listed, or ctx's. The result counts what was done until then.
 func (j *Janitor) Round(ctx context.Context) (Result, error) {
 	r := &round{Janitor: j}
-	suspects, err := r.list(ctx)
+	runs, err := r.list(ctx)
 	if err != nil {
 		return r.result, err
 	}
-	group, dealing := errgroup.WithContext(ctx)
-	group.SetLimit(dealtAtOnce)
-	for _, s := range suspects {
-		if err := j.pace.Wait(dealing); err != nil { // a question was refused, or ctx ends
+	group, limited := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for _, run := range runs {
+		if err := j.pace.Wait(limited); err != nil { // a question was refused, or ctx has ended
 			group.Go(func() error { return err })
 			break
 		}
-		group.Go(func() error { return r.deal(dealing, s) })
+		group.Go(func() error { return r.handle(limited, run) })
 	}
 	err = group.Wait()
 	return r.result, err
 }
 
-// deal asks about a run, and does what follows. It returns an error only if the question was
-// refused, or ctx has ended.
-func (r *round) deal(ctx context.Context, s *suspect) error {
-	found, err := r.asker.ask(ctx, s.workflowID, s.run)
+// listedRun is a run with its entries.
+type listedRun struct {
+	workflowID, run string
+	lockID          string // of the first entry, for logs
+	entries         []lockcore.Status
+	expiresIn       time.Duration // of the entry that expires first
+}
+
+// list returns the runs to ask about, the one whose first entry expires next before the others, and watches the queues
+// in which they wait. It leaves out running parts and parts that drain, since these end by themselves.
+func (r *round) list(ctx context.Context) ([]*listedRun, error) {
+	runs := map[[2]string]*listedRun{} // by workflow ID and run
+	for s, err := range r.Locker.Status(ctx, lockcore.Filter{
+		LockIDPrefix: wire.NamespacePrefix(r.NamespaceID), Contended: true,
+		States: []lockcore.State{lockcore.StateHolding, lockcore.StateClaimed, lockcore.StateWaiting},
+	}) {
+		switch {
+		case err != nil:
+			return nil, err
+		case s.State != lockcore.StateHolding:
+			r.Locker.WatchFor(s.Resource)
+		case s.HoldTTL == 0:
+			continue
+		}
+		r.result.Listed++
+		of, _, err := wire.ParseLockID(s.LockID)
+		if err != nil || of.WorkflowID == "" || s.Run == "" {
+			r.result.Unknown++
+			continue
+		}
+		key := [2]string{of.WorkflowID, s.Run}
+		run := runs[key]
+		if run == nil {
+			run = &listedRun{workflowID: key[0], run: key[1], lockID: s.LockID, expiresIn: s.ExpiresIn}
+			runs[key] = run
+		}
+		run.entries = append(run.entries, s)
+		run.expiresIn = min(run.expiresIn, s.ExpiresIn)
+	}
+	return slices.SortedFunc(maps.Values(runs), func(a, b *listedRun) int {
+		return cmp.Or(cmp.Compare(a.expiresIn, b.expiresIn), cmp.Compare(a.lockID+"/"+a.run, b.lockID+"/"+b.run))
+	}), nil
+}
+
+// handle asks about a run and acts on the answer. It returns an error only if the question was refused or ctx has ended.
+func (r *round) handle(ctx context.Context, run *listedRun) error {
+	found, err := r.asker.ask(ctx, run.workflowID, run.run)
 	var refused *RefusedError
 	switch {
 	case errors.As(err, &refused):
@@ -82,14 +124,14 @@ func (r *round) deal(ctx context.Context, s *suspect) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
-		r.Logger.Warn("lockstep: it is not known whether a workflow is open; the next round asks again", "lockId", s.lockID, "run", s.run, "error", err)
+		r.Logger.Warn("lockstep: it is not known whether a workflow is open; the next round asks again", "lockId", run.lockID, "run", run.run, "error", err)
 		r.count(func(n *Result) { n.Failed++ })
 	case found.verdict == closed:
 		r.count(func(n *Result) { n.Closed++ })
-		r.release(ctx, s.entries, "its workflow run is closed: "+found.why)
+		r.release(ctx, run.entries, "its workflow run is closed: "+found.why)
 	case found.verdict == open, found.verdict == inherited:
 		r.count(func(n *Result) { n.Open++ })
-		r.tend(ctx, s, &found)
+		r.extendOpen(ctx, run.entries, &found)
 	default:
 		r.count(func(n *Result) { n.Unknown++ })
 	}
@@ -97,36 +139,37 @@ func (r *round) deal(ctx context.Context, s *suspect) error {
 	return nil
 }
 
-// tend deals with what an open run has, or a run whose heir is open. What its steps have left when they ended is given up, and what
-// those of a run have that was reset. Other kept holds and places are prolonged. The places of a run that has an heir are not: the heir queues for itself.
-func (r *round) tend(ctx context.Context, s *suspect, found *answer) {
-	var over, left []lockcore.Status
-	for _, e := range s.entries {
+// extendOpen extends the kept holds and the waits of a run that is open or has an heir, and releases what its ended
+// steps, or a run that was reset or continued as new, have left. The waits of a run with an heir are not extended,
+// because the heir queues for itself.
+func (r *round) extendOpen(ctx context.Context, entries []lockcore.Status, found *answer) {
+	var ended, notHandedOver []lockcore.Status
+	for _, e := range entries {
 		switch _, step, _ := wire.ParseLockID(e.LockID); {
 		case found.continued && !r.handedOver(ctx, e):
-			left = append(left, e)
+			notHandedOver = append(notHandedOver, e)
 		case found.verdict == inherited && step != "": // the heir's step acquires its locks again
-			over = append(over, e)
-		case found.isOver(&e) && step == "":
-			r.leave(ctx, e)
-		case found.isOver(&e):
-			over = append(over, e)
+			ended = append(ended, e)
+		case found.hasEnded(&e) && step == "":
+			r.withdraw(ctx, e)
+		case found.hasEnded(&e):
+			ended = append(ended, e)
 		case e.State == lockcore.StateWaiting && found.verdict == open:
-			r.keepPlace(ctx, e)
-		case e.HoldTTL != 0 && (step == "" || len(e.Running) == 0): // a step that runs renews its own
-			r.extend(ctx, e)
+			r.extendWait(ctx, e)
+		case e.HoldTTL != 0 && (step == "" || len(e.Running) == 0): // a running step renews its own
+			r.extendHold(ctx, e)
 		}
 	}
-	for _, e := range over { // a step that asks again meanwhile has a greater order
-		r.end(ctx, party.Release{
+	for _, e := range ended { // a step that asks again in the meantime has a greater order
+		r.send(ctx, party.Release{
 			LockID: e.LockID, Run: e.Run, Resources: []string{e.Resource}, Order: party.LastAttempt(e.Order.Schedule),
 		}, "its step has ended")
 	}
-	r.release(ctx, left, "its workflow run has continued as new, and not handed it over")
+	r.release(ctx, notHandedOver, "its workflow run has continued as new, and not handed it over")
 }
 
-// handedOver reports whether a closed run has handed an entry over, perhaps after it was listed. If
-// that is not known it reports true.
+// handedOver reports whether a closed run has handed an entry over, perhaps after it was listed. It also reports true if
+// that cannot be read.
 func (r *round) handedOver(ctx context.Context, e lockcore.Status) bool {
 	if e.HandedOver || e.State != lockcore.StateHolding {
 		return e.HandedOver
@@ -143,9 +186,8 @@ func (r *round) handedOver(ctx context.Context, e lockcore.Status) bool {
 	return false
 }
 
-// extend gives a sign of life for a kept hold, if half of its time is gone, or if it would not
-// stand for two intervals more.
-func (r *round) extend(ctx context.Context, e lockcore.Status) {
+// extendHold extends a kept hold if half of its time is gone, or if it would not last for two more intervals.
+func (r *round) extendHold(ctx context.Context, e lockcore.Status) {
 	if e.ExpiresIn > max(e.HoldTTL/2, 2*r.Interval) {
 		return
 	}
@@ -159,51 +201,51 @@ func (r *round) extend(ctx context.Context, e lockcore.Status) {
 	}
 }
 
-// placeStands is what is left of a place that is not prolonged yet.
-const placeStands = 30 * time.Minute
+// waitReserve is the remaining time from which on a wait is extended.
+const waitReserve = 30 * time.Minute
 
-// keepPlace prolongs a place in a queue, likewise.
-func (r *round) keepPlace(ctx context.Context, e lockcore.Status) {
-	if e.ExpiresIn > max(placeStands, 2*r.Interval) {
+// extendWait extends a wait that is about to expire.
+func (r *round) extendWait(ctx context.Context, e lockcore.Status) {
+	if e.ExpiresIn > max(waitReserve, 2*r.Interval) {
 		return
 	}
-	if err := r.Locker.KeepPosition(ctx, place(e)); err != nil {
+	if err := r.Locker.KeepPosition(ctx, leaseOf(e)); err != nil {
 		r.failed(ctx, "keep the place", e.LockID, err)
 		return
 	}
 	r.count(func(n *Result) { n.Extended++ })
 }
 
-func place(e lockcore.Status) lockcore.Lease {
+func leaseOf(e lockcore.Status) lockcore.Lease {
 	return lockcore.Lease{Resource: e.Resource, LockID: e.LockID, Run: e.Run, Part: e.Part, Order: e.Order}
 }
 
-// leave gives up a place. A request that came since has a greater order, and stands.
-func (r *round) leave(ctx context.Context, e lockcore.Status) {
-	if err := r.Locker.LeaveQueue(ctx, place(e)); err != nil {
+// withdraw removes a request from its queue. A newer request has a greater order and stays.
+func (r *round) withdraw(ctx context.Context, e lockcore.Status) {
+	if err := r.Locker.LeaveQueue(ctx, leaseOf(e)); err != nil {
 		r.failed(ctx, "leave", e.LockID, err)
 		return
 	}
 	r.count(func(n *Result) { n.Released++ })
 }
 
-// release ends what closed runs have, each by its name: what evidence there is of losses stands,
-// for a run that is made of one of them by a reset.
+// release ends entries of closed runs, waits first. It names each by its fence: evidence of losses stays, for a run that
+// a reset may make of one of them.
 func (r *round) release(ctx context.Context, entries []lockcore.Status, why string) {
 	for _, e := range entries {
 		if e.State != lockcore.StateHolding {
-			r.leave(ctx, e)
+			r.withdraw(ctx, e)
 		}
 	}
 	for _, e := range entries {
 		if e.State == lockcore.StateHolding {
-			r.end(ctx, party.Release{LockID: e.LockID, Run: e.Run, Resources: []string{e.Resource}, FirstFence: e.FirstFence}, why)
+			r.send(ctx, party.Release{LockID: e.LockID, Run: e.Run, Resources: []string{e.Resource}, FirstFence: e.FirstFence}, why)
 		}
 	}
 }
 
-// end sends a release.
-func (r *round) end(ctx context.Context, release party.Release, why string) {
+// send sends a release.
+func (r *round) send(ctx context.Context, release party.Release, why string) {
 	release.Reason = wire.Cut("released by the janitor, since "+why, wire.MaxName)
 	if err := r.Locker.Release(ctx, release); err != nil {
 		r.failed(ctx, "release", release.LockID, err)

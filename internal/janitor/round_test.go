@@ -8,16 +8,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// TestARoundDoesWhatTemporalSays, and touches nothing else.
-func TestARoundDoesWhatTemporalSays(t *testing.T) {
+func TestRound_Verdicts_ExtendOrRelease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -53,8 +51,7 @@ func TestARoundDoesWhatTemporalSays(t *testing.T) {
 	})
 }
 
-// TestARunThatHasTakenOverKeepsWhatItTook, if that is done after the locks were listed.
-func TestARunThatHasTakenOverKeepsWhatItTook(t *testing.T) {
+func TestRound_TakenOverAfterListing_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, found := range map[string]answer{"closed": {verdict: closed}, "open": {verdict: open}} {
 		t.Run(name, func(t *testing.T) {
@@ -82,26 +79,24 @@ func TestARunThatHasTakenOverKeepsWhatItTook(t *testing.T) {
 	}
 }
 
-// TestThePromiseThatEndsFirstIsAskedAboutFirst, and the questions are paced.
-func TestThePromiseThatEndsFirstIsAskedAboutFirst(t *testing.T) {
+func TestRound_Questions_ArePacedByExpiry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var want []string
-		w.keeps(t, "ns/for ever", "r", "for ever", lockcore.Forever)
+		w.keeps(t, "ns/forever", "r", "forever", lockcore.Forever)
 		for i := 9; i > 0; i-- {
 			name := fmt.Sprint("w", i)
 			w.keeps(t, "ns/"+name, "r", name, time.Duration(i)*time.Hour)
 			want = append([]string{name + "/r"}, want...)
 		}
 		w.round(t, w.janitor(t, func(o *Options) { o.QuestionsPerSecond = 10 }))
-		require.Equal(t, append(want, "for ever/r"), w.asked)
+		require.Equal(t, append(want, "forever/r"), w.asked)
 		require.Equal(t, 900*time.Millisecond, w.at[9].Sub(w.at[0]).Round(time.Millisecond))
 	})
 }
 
-// TestAQuestionThatFailsChangesNothing, and the others are asked.
-func TestAQuestionThatFailsChangesNothing(t *testing.T) {
+func TestRound_QuestionFails_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -117,9 +112,8 @@ func TestAQuestionThatFailsChangesNothing(t *testing.T) {
 	})
 }
 
-// TestAPlaceThatAnOpenRunHasLeftIsGivenUp: only another wait is pending in the run, by which the
-// request cannot come back. What the run keeps stands, and so does a request that came since.
-func TestAPlaceThatAnOpenRunHasLeftIsGivenUp(t *testing.T) {
+// The run has only the wait of another step pending, so nothing waits for the request any longer. Kept holds and a newer request stay.
+func TestRound_AbandonedWait_IsWithdrawn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -146,8 +140,7 @@ func TestAPlaceThatAnOpenRunHasLeftIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestARoundEndsWithItsContext, and with Temporal's refusal.
-func TestARoundEndsWithItsContext(t *testing.T) {
+func TestRound_ContextEndsOrRefused_Stops(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -168,8 +161,8 @@ func TestARoundEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestWhatAStepLeavesIsGivenUpWhenTheStepHasEnded: all that stands in the lock ID of its own, and nothing of its workflow's.
-func TestWhatAStepLeavesIsGivenUpWhenTheStepHasEnded(t *testing.T) {
+// Entries of the step's own lock ID are released, and none of its workflow's.
+func TestRound_StepEnded_ReleasesItsEntries(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		found answer
@@ -179,10 +172,10 @@ func TestWhatAStepLeavesIsGivenUpWhenTheStepHasEnded(t *testing.T) {
 		"it is pending":                {answer{verdict: open, settled: true, pending: []pendingActivity{{"7", "Debit"}}}, false},
 		"its wait is pending":          {answer{verdict: open, settled: true, pending: []pendingActivity{{"lockstep-wait-1", "lockstep.Wait"}}}, false},
 		"another wait is pending":      {answer{verdict: open, settled: true, pending: []pendingActivity{{"lockstep-wait-9", "lockstep.Wait"}}}, true},
-		"another one is pending":       {answer{verdict: open, settled: true, pending: []pendingActivity{{"7", "Credit"}}}, true},
+		"another activity is pending":  {answer{verdict: open, settled: true, pending: []pendingActivity{{"7", "Credit"}}}, true},
 		"nothing is pending":           {answer{verdict: open, settled: true}, true},
 		"its run was reset":            {answer{verdict: inherited}, true},
-		"it is not known of its run":   {answer{}, false},
+		"the run is not known":         {answer{}, false},
 		"its activity has an odd name": {answer{verdict: open, settled: true, pending: []pendingActivity{{"3", "3"}}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -204,8 +197,8 @@ func TestWhatAStepLeavesIsGivenUpWhenTheStepHasEnded(t *testing.T) {
 	}
 }
 
-// TestARulesPlaceIsGivenUpWithItsActivity, which the lock ID names.
-func TestARulesPlaceIsGivenUpWithItsActivity(t *testing.T) {
+// The lock ID of a rule names the activity.
+func TestRound_RuleActivityEnded_WithdrawsItsWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -220,8 +213,8 @@ func TestARulesPlaceIsGivenUpWithItsActivity(t *testing.T) {
 	})
 }
 
-// TestAPlaceOfAnOpenRunStands however long its workers are away. One of a run that has an heir does not.
-func TestAPlaceOfAnOpenRunStands(t *testing.T) {
+// Its workers may be away for any time. The wait of a run with an heir expires.
+func TestRun_OpenRun_KeepsItsWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -236,8 +229,8 @@ func TestAPlaceOfAnOpenRunStands(t *testing.T) {
 	})
 }
 
-// TestWhatIsHandedOverAfterItWasListedStands: the run ends between the list and the question.
-func TestWhatIsHandedOverAfterItWasListedStands(t *testing.T) {
+// The run ends between the listing and the question.
+func TestRun_HandedOverAfterListing_Stays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -250,8 +243,7 @@ func TestWhatIsHandedOverAfterItWasListedStands(t *testing.T) {
 	})
 }
 
-// TestARunThatContinuedAsNewKeepsWhatItHasHandedOver, and nothing else.
-func TestARunThatContinuedAsNewKeepsWhatItHasHandedOver(t *testing.T) {
+func TestRun_ContinuedAsNew_KeepsOnlyWhatWasHandedOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -267,9 +259,9 @@ func TestARunThatContinuedAsNewKeepsWhatItHasHandedOver(t *testing.T) {
 	})
 }
 
-// A run that lost its lock by force is terminated while its undo waits. What the janitor gives up
-// forgives no loss: the run that a reset makes of it is told.
-func TestWhatTheJanitorReleasesForgivesNoLoss(t *testing.T) {
+// A run lost its lock to a forced release, and is terminated while its undo waits. The janitor's release must not erase the
+// evidence: a run that a reset makes of it must find the loss.
+func TestRound_ClosedRun_KeepsEvidenceOfLoss(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -289,7 +281,7 @@ func TestWhatTheJanitorReleasesForgivesNoLoss(t *testing.T) {
 		require.ErrorIs(t, err, lockcore.ErrBusy)
 		w.is("w/one", answer{verdict: closed, why: "Terminated"})
 		w.is("other/o", answer{verdict: open})
-		require.Equal(t, 1, w.round(t, w.janitor(t)).Released, "its place")
+		require.Equal(t, 1, w.round(t, w.janitor(t)).Released, "its wait")
 		err = w.Verify(t.Context(), party.Verify{
 			LockID: "ns/w", Run: "two", Inherits: true, Before: []string{"one"}, Uses: []party.Use{{Resource: "r", By: party.LastAttempt(1)}},
 		})

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
@@ -19,12 +17,12 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// world is what a test in virtual time has: a Locker on an engine in memory, and the answers about
-// runs.
+// world is the fixture of tests in virtual time: a Locker on an in-memory store, and answers about runs.
 type world struct {
 	*party.Locker
 	mu      sync.Mutex
@@ -101,7 +99,7 @@ func (w *world) round(t *testing.T, j *Janitor) Result {
 	return result
 }
 
-// keeps has a run keep a resource, as between two steps of a saga.
+// keeps gives a run a kept hold, as between two steps of a saga.
 func (w *world) keeps(t *testing.T, lockID, run, resource string, holdTTL time.Duration) {
 	t.Helper()
 	leases, err := w.TryEnter(t.Context(), request(lockID, run, resource, holdTTL))
@@ -109,7 +107,7 @@ func (w *world) keeps(t *testing.T, lockID, run, resource string, holdTTL time.D
 	require.NoError(t, w.Leave(t.Context(), leases...))
 }
 
-// waits has a run wait for a resource without a process.
+// waits queues a request of a run that no process waits for.
 func (w *world) waits(t *testing.T, lockID, run, resource string) {
 	t.Helper()
 	_, err := w.Enter(t.Context(), request(lockID, run, resource, time.Hour))
@@ -123,7 +121,7 @@ func request(lockID, run, resource string, holdTTL time.Duration) party.Request 
 	}
 }
 
-// on lists what stands on a resource, as lock ID and state.
+// on lists the entries of a resource, as lock ID and state.
 func (w *world) on(t *testing.T, resource string) (found []string) {
 	t.Helper()
 	for s, err := range w.Status(t.Context(), lockcore.Filter{Resource: resource}) {
@@ -135,7 +133,7 @@ func (w *world) on(t *testing.T, resource string) (found []string) {
 	return found
 }
 
-// rounds are the results so far.
+// rounds returns the results so far.
 func (w *world) rounds() []Result {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -158,7 +156,7 @@ func run(t *testing.T, j *Janitor) (stop func()) {
 
 func logger() sdklog.Logger { return sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)) }
 
-// refusing is a Temporal that refuses every question.
+// refusing is a Temporal service that refuses every question.
 type refusing struct{}
 
 func (refusing) DescribeWorkflowExecution(

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	"github.com/stretchr/testify/require"
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -23,16 +21,16 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// within bounds what a test waits for, and lookEvery is how often one looks.
+// within bounds waits of tests, and lookEvery is their polling interval.
 const (
 	within    = 2 * time.Minute
 	lookEvery = 20 * time.Millisecond
 )
 
-// servers is what a test on real servers has: a database of its own, and a worker with one
-// workflow.
+// servers is the fixture of tests on real servers: a database of its own, and a worker with one workflow.
 type servers struct {
 	*party.Locker
 	client             client.Client
@@ -55,7 +53,7 @@ func newServers(t *testing.T) *servers {
 	return s
 }
 
-// obey ends as a signal says.
+// obey ends in the way that a signal names.
 func obey(ctx workflow.Context) error {
 	var how string
 	workflow.GetSignalChannel(ctx, "end").Receive(ctx, &how)
@@ -124,14 +122,13 @@ func (s *servers) reset(t *testing.T, run *commonpb.WorkflowExecution) *commonpb
 	return s.ready(t, &commonpb.WorkflowExecution{WorkflowId: run.GetWorkflowId(), RunId: answer.GetRunId()})
 }
 
-// verdictCase is a run to ask about, and what is to be said of it.
+// verdictCase makes a run to ask about, and has the expected answer.
 type verdictCase struct {
 	make func(t *testing.T) *commonpb.WorkflowExecution
 	want answer
 }
 
-// TestTheVerdictOnARun on real runs.
-func TestTheVerdictOnARun(t *testing.T) {
+func TestAsk_RealRuns_GivesVerdict(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
 	cases := s.endedRuns()
@@ -148,7 +145,7 @@ func TestTheVerdictOnARun(t *testing.T) {
 	}
 }
 
-// endedRuns are runs that were not reset.
+// endedRuns returns cases without a reset.
 func (s *servers) endedRuns() map[string]verdictCase {
 	return map[string]verdictCase{
 		"open, and nothing is pending": {s.start, answer{verdict: open, settled: true}},
@@ -195,7 +192,7 @@ func (s *servers) endedRuns() map[string]verdictCase {
 	}
 }
 
-// resetRuns are runs that a reset has to do with.
+// resetRuns returns cases with a reset.
 func (s *servers) resetRuns() map[string]verdictCase {
 	return map[string]verdictCase{
 		"reset": {func(t *testing.T) *commonpb.WorkflowExecution {
@@ -238,12 +235,12 @@ func (s *servers) options() Options {
 	return Options{Locker: s.Locker, Temporal: s.client.WorkflowService(), Namespace: "default", NamespaceID: s.namespaceID, Interval: time.Second, Logger: logger()}
 }
 
-// lockID is that of a workflow.
+// lockID returns the lock ID of a workflow.
 func (s *servers) lockID(run *commonpb.WorkflowExecution) string {
 	return wire.Run{Namespace: s.namespaceID, WorkflowID: run.GetWorkflowId()}.LockID()
 }
 
-// keeps has a run keep a resource, as between two steps of a saga.
+// keeps gives a run a kept hold, as between two steps of a saga.
 func (s *servers) keeps(t *testing.T, run *commonpb.WorkflowExecution, resource string, holdTTL time.Duration) {
 	t.Helper()
 	leases, err := s.TryEnter(t.Context(), request(s.lockID(run), run.GetRunId(), resource, holdTTL))
@@ -251,7 +248,7 @@ func (s *servers) keeps(t *testing.T, run *commonpb.WorkflowExecution, resource 
 	require.NoError(t, s.Leave(t.Context(), leases...))
 }
 
-// isFree reports whether a stranger could have the resource at this moment.
+// isFree reports whether another party could acquire the resource now.
 func (s *servers) isFree(t *testing.T, resource string) bool {
 	t.Helper()
 	stranger, err := s.TryAcquire(t.Context(), party.Request{LockID: "stranger", Resources: []lockcore.Resource{lockcore.Exclusive(resource)}})
@@ -263,8 +260,7 @@ func (s *servers) isFree(t *testing.T, resource string) bool {
 	return true
 }
 
-// TestATerminatedRunsLocksAreFreeWithinARound, and its place goes to the next.
-func TestATerminatedRunsLocksAreFreeWithinARound(t *testing.T) {
+func TestRound_TerminatedRun_IsReleased(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
 	ended, stands := s.start(t), s.start(t)
@@ -283,16 +279,15 @@ func TestATerminatedRunsLocksAreFreeWithinARound(t *testing.T) {
 	require.False(t, s.isFree(t, "open run's"))
 	for entry, err := range s.Status(t.Context(), lockcore.Filter{LockID: s.lockID(ended)}) {
 		require.NoError(t, err)
-		t.Errorf("%v stands", entry)
+		t.Errorf("%v is left", entry)
 	}
 }
 
-// TestTheHoldsOfAnOpenRunAndOfItsHeirOutliveTheirTTL, also one whose run was reset. One of a run
-// that is not known ends with its TTL.
-func TestTheHoldsOfAnOpenRunAndOfItsHeirOutliveTheirTTL(t *testing.T) {
+// The hold of a run that Temporal does not know ends with its TTL.
+func TestRun_OpenOrResetRun_HoldsOutliveTheirTTL(t *testing.T) {
 	t.Parallel()
 	s := newServers(t)
-	const ttl = 10 * time.Second // half of which a busy machine may stand still
+	const ttl = 10 * time.Second // a busy machine may stop for half of it
 	var results results
 	o := s.options()
 	o.Interval, o.OnRound = ttl/10, results.add
@@ -316,13 +311,13 @@ func TestTheHoldsOfAnOpenRunAndOfItsHeirOutliveTheirTTL(t *testing.T) {
 		return req
 	}())
 	require.NoError(t, err)
-	require.True(t, taken[0].Joined, "the heir goes on with what the run before kept")
+	require.True(t, taken[0].Joined, "the heir joins the hold of the run before")
 	require.NoError(t, s.Leave(t.Context(), taken...))
 	stop()
-	require.True(t, s.isFree(t, Office(s.namespaceID)))
+	require.True(t, s.isFree(t, LockName(s.namespaceID)))
 }
 
-// results are those of a janitor's rounds.
+// results are the results of a janitor's rounds.
 type results struct {
 	mu  sync.Mutex
 	all []Result

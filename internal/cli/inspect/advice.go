@@ -4,73 +4,72 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// advise is what to do about a root blocker.
+// advise returns what to do about a root blocker.
 func (s *Site) advise(n *Node) string {
 	h, name := n.Hold, n.Party.Name
 	switch {
 	case n.Deadlock:
-		return "a deadlock: it is found within seconds, and the party that started last is told; see " + s.command("deadlocks")
+		return "a deadlock: it is found within seconds, and the party that started last gives up; see " + s.command("deadlocks")
 	case h == nil:
 		return ""
 	case h.State == lockcore.StateDraining:
 		return fmt.Sprintf("its hold has ended, and a part of it may still work: it keeps others out for another %s at most", Short(h.ExpiresIn))
 	case h.State == lockcore.StateClaimed:
-		return fmt.Sprintf("it was granted the lock and has to take it up within %s; then the next is served", Short(h.ExpiresIn))
+		return fmt.Sprintf("it was granted the lock and must confirm that within %s; otherwise the next waiter gets it", Short(h.ExpiresIn))
 	case h.State == lockcore.StateWaiting:
-		return "its turn is next"
+		return "it is next in the queue"
 	case h.LockID == Maintenance:
 		return fmt.Sprintf("for maintenance: %s; it ends by %s", h.Comment, h.End)
 	case n.Doing == nil:
-		return fmt.Sprintf("ask whoever runs %q; if it is known to be dead: %s", name, h.End)
+		return fmt.Sprintf("ask its operators what %q does; if it is known to be dead: %s", name, h.End)
 	case n.Doing.Status == Unknown:
 		return "Temporal does not know this workflow run; if it is known to be dead: " + h.End
 	case !n.Doing.open:
-		return s.adviseOver(n.Doing, h)
+		return s.adviseClosed(n.Doing, h)
 	}
 	return s.adviseOpen(n.Doing, h, n.Party.Workflow)
 }
 
-// adviseOver is about a hold of a run that is over.
-func (s *Site) adviseOver(d *Doing, h *Entry) string {
+// adviseClosed returns the advice about a hold of a closed run.
+func (s *Site) adviseClosed(d *Doing, h *Entry) string {
 	over := fmt.Sprintf("its run is over (%s)", d.Status)
 	switch {
 	case d.heir != "":
-		return fmt.Sprintf("%s, and run %s goes on in its name: that takes over what it needs, and a janitor releases the rest", over, d.heir)
+		return fmt.Sprintf("%s, and run %s continues it: that takes over the locks that it needs, and a janitor releases the rest", over, d.heir)
 	case !h.keeps():
 		return fmt.Sprintf("%s, and one of its steps may still work: its lock ends in %s by itself unless it is renewed, or now: %s", over, Short(h.ExpiresIn), h.End)
 	}
 	return fmt.Sprintf("%s: a janitor releases its locks within a minute; %s does now", over, s.command("janitor", "--once"))
 }
 
-// adviseOpen is about a hold of a workflow whose run is open.
+// adviseOpen returns the advice about a hold of an open run.
 func (s *Site) adviseOpen(d *Doing, h *Entry, workflowID string) string {
 	switch {
 	case d.Status == "Paused":
-		return "its workflow is paused: " + s.temporal("workflow", "unpause", "--workflow-id", workflowID)
+		return "its workflow is paused: " + s.temporalCommand("workflow", "unpause", "--workflow-id", workflowID)
 	case d.TaskFailures > 0:
 		return fmt.Sprintf("its workflow task has failed %d times: its workers' logs say why", d.TaskFailures)
 	}
 	for _, a := range d.Activities {
 		if !a.Waits {
-			return s.adviseAt(&a, h, workflowID)
+			return s.adviseActivity(&a, h, workflowID)
 		}
 	}
 	if d.Children > 0 {
 		return "it waits for a child workflow"
 	}
-	return "it runs no activity: it waits for a timer, a signal or its next workflow task, and keeps the lock meanwhile"
+	return "it runs no activity: it waits for a timer, a signal or its next workflow task, and keeps the lock until then"
 }
 
-// adviseAt is about a hold of a workflow that is at an activity.
-func (s *Site) adviseAt(a *Activity, h *Entry, workflowID string) string {
+// adviseActivity returns the advice about a hold of a workflow with a pending activity.
+func (s *Site) adviseActivity(a *Activity, h *Entry, workflowID string) string {
 	switch a.State {
 	case "paused":
-		return fmt.Sprintf("its activity %s is paused: %s", a.Type, s.temporal("activity", "unpause", "--workflow-id", workflowID, "--activity-id", a.ID))
+		return fmt.Sprintf("its activity %s is paused: %s", a.Type, s.temporalCommand("activity", "unpause", "--workflow-id", workflowID, "--activity-id", a.ID))
 	case "in back-off":
 		failed := ""
 		if a.Failure != "" {
@@ -82,28 +81,27 @@ func (s *Site) adviseAt(a *Activity, h *Entry, workflowID string) string {
 		return fmt.Sprintf("its activity %s was scheduled %s ago and no worker has taken it: is one running for its task queue?", a.Type, Short(time.Since(a.Since)))
 	}
 	for _, step := range h.Running {
-		if step.Silent <= silentFor(step) {
+		if step.Silent <= usualSilence(step) {
 			continue
 		}
 		ends := fmt.Sprintf("its lock ends in %s by itself, or now: %s", Short(step.ExpiresIn), h.End)
 		if h.keeps() {
-			ends = "the workflow goes on when the activity's timeout has ended that attempt, and keeps the lock till then; or end it: " + h.End
+			ends = "the workflow continues when the activity's timeout has ended that attempt, and keeps the lock until then; or end it: " + h.End
 		}
 		return fmt.Sprintf("nothing was heard of its worker %s for %s: if that is dead, %s", a.Worker, Short(step.Silent), ends)
 	}
 	return fmt.Sprintf("it is at work: %s has been running for %s", a.Type, Short(time.Since(a.Since)))
 }
 
-// silentFor is for how long a step may be silent before that is worth a word: it is renewed at a
-// third of its TTL.
-func silentFor(r party.Running) time.Duration {
+// usualSilence returns the time without a renewal from which on a step is suspicious. It renews after a third of its TTL.
+func usualSilence(r party.Running) time.Duration {
 	if r.ExpiresIn == lockcore.Forever {
 		return time.Minute
 	}
 	return max(10*time.Second, (r.Silent+r.ExpiresIn)/2)
 }
 
-// Short is a duration for people.
+// Short formats a duration for people.
 func Short(d time.Duration) string {
 	switch {
 	case d == lockcore.Forever:

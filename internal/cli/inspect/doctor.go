@@ -4,24 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/api/workflowservice/v1"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	sdklog "go.temporal.io/sdk/log"
 
 	"github.com/temporal-lockstep/lockstep/internal/janitor"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// What a finding says. Unknown is also the status of a workflow run that Temporal does not know.
+// States of a finding. Unknown is also the status of a workflow run that Temporal does not know.
 const (
 	OK      = "ok"
 	Warning = "warning"
@@ -29,39 +26,70 @@ const (
 	Unknown = "unknown"
 )
 
-// Finding is what the doctor found of one thing.
+// Finding is the result of one check.
 type Finding struct {
 	About string `json:"about"`
-	// State is one of the constants. Unknown is never a guess: the question was not answered.
+	// State is one of the constants. Unknown means that the check got no answer.
 	State string `json:"state"`
 	What  string `json:"what"`
-	// Advice is what to do, unless all is well.
+	// Advice is set unless all is well.
 	Advice string `json:"advice,omitempty"`
 }
 
-// Patient is what the doctor looks at.
-type Patient struct {
+func ok(format string, args ...any) (Finding, error) {
+	return Finding{State: OK, What: fmt.Sprintf(format, args...)}, nil
+}
+
+func finding(state, what, advice string) (Finding, error) {
+	return Finding{State: state, What: what, Advice: advice}, nil
+}
+
+// Doctor checks a site.
+type Doctor struct {
 	Site
 	Logger sdklog.Logger
 }
 
-// Examine looks at the database first, and then at Temporal and at what workflows have left.
-func (p *Patient) Examine(ctx context.Context) []Finding {
-	all := []func(context.Context) Finding{
-		p.server, p.topology, p.clock, p.layout, p.indexes, p.writes, p.frontend, p.questions, p.janitors, p.collections, p.workers, p.pollers,
-		p.left, p.deadlocks,
-	}
-	findings := make([]Finding, len(all))
-	for i, check := range all {
-		ctx, cancel := context.WithTimeout(ctx, time.Minute) // what stays behind is asked about run by run
-		findings[i] = check(ctx)
+// checkTimeout is generous because Temporal is asked about each run that may have left an orphan.
+const checkTimeout = time.Minute
+
+// Examine checks the database first, then Temporal, then what workflows have left. It writes only to lock the resource
+// "lockstep/doctor" for a moment.
+func (d *Doctor) Examine(ctx context.Context) (findings []Finding) {
+	for _, check := range []struct {
+		about string
+		run   func(context.Context) (Finding, error)
+	}{
+		{"database", d.server},
+		{"replica set", d.replicaSet},
+		{"clocks", d.clock},
+		{"collection", d.collection},
+		{"indexes", d.indexes},
+		{"writing", d.writing},
+		{"Temporal", d.temporal},
+		{"questions", d.questions},
+		{"janitor", d.janitor},
+		{"one place", d.otherCollections},
+		{"workers", d.workers},
+		{"pollers", d.pollers},
+		{"orphans", d.orphans},
+		{"deadlocks", d.deadlocks},
+	} {
+		limited, cancel := context.WithTimeout(ctx, checkTimeout)
+		found, err := check.run(limited)
 		cancel()
+		if err != nil {
+			found = Finding{State: Unknown, What: err.Error(), Advice: "the question was not answered: mend that first"}
+		}
+		found.About = check.about
+		findings = append(findings, found)
 	}
 	return findings
 }
 
-func unanswered(about string, err error) Finding {
-	return Finding{about, Unknown, err.Error(), "the question was not answered: mend that first"}
+// runCommand runs a database command that has no arguments.
+func (d *Doctor) runCommand(ctx context.Context, name string, answer any) error {
+	return d.Collection.Database().RunCommand(ctx, bson.D{{Key: name, Value: 1}}).Decode(answer)
 }
 
 // build is the server's answer to buildInfo.
@@ -71,249 +99,219 @@ type build struct {
 	FerretDB bson.Raw `bson:"ferretdb"`
 }
 
-func (p *Patient) build(ctx context.Context) (b build, _ error) {
-	return b, p.Collection.Database().RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Decode(&b)
+func (d *Doctor) server(ctx context.Context) (Finding, error) {
+	var b build
+	if err := d.runCommand(ctx, "buildInfo", &b); err != nil {
+		return Finding{}, err
+	}
+	if len(b.FerretDB) > 0 {
+		return ok("FerretDB, which speaks for MongoDB %s", b.Version)
+	}
+	return ok("MongoDB %s", b.Version)
 }
 
-func (b build) isFerretDB() bool { return len(b.FerretDB) > 0 }
-
-func (p *Patient) server(ctx context.Context) Finding {
-	const about = "database"
-	b, err := p.build(ctx)
-	if err != nil {
-		return unanswered(about, err)
-	}
-	what := "MongoDB " + b.Version
-	if b.isFerretDB() {
-		what = "FerretDB, which speaks for MongoDB " + b.Version
-	}
-	return Finding{about, OK, what, ""}
+// hello is the server's answer to hello.
+type hello struct {
+	SetName   string    `bson:"setName"`
+	Msg       string    `bson:"msg"`
+	Hosts     []string  `bson:"hosts"`
+	LocalTime time.Time `bson:"localTime"`
 }
 
-// membership is the server's answer to hello.
-type membership struct {
-	SetName string   `bson:"setName"`
-	Msg     string   `bson:"msg"`
-	Hosts   []string `bson:"hosts"`
+func (d *Doctor) replicaSet(ctx context.Context) (Finding, error) {
+	var h hello
+	var b build
+	if err := errors.Join(d.runCommand(ctx, "hello", &h), d.runCommand(ctx, "buildInfo", &b)); err != nil {
+		return Finding{}, err
+	}
+	return replicaSetFinding(h, b)
 }
 
-func (p *Patient) topology(ctx context.Context) Finding {
-	var m membership
-	if err := p.Collection.Database().RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&m); err != nil {
-		return unanswered(aboutTopology, err)
-	}
-	b, err := p.build(ctx)
-	if err != nil {
-		return unanswered(aboutTopology, err)
-	}
-	return topologyFinding(m, b)
-}
-
-const aboutTopology = "replica set"
-
-func topologyFinding(m membership, b build) Finding {
+func replicaSetFinding(h hello, b build) (Finding, error) {
 	switch {
-	case m.Msg == "isdbgrid":
-		return Finding{aboutTopology, OK, "a sharded cluster", ""}
-	case m.SetName == "" && b.isFerretDB():
-		return Finding{aboutTopology, Warning, "FerretDB has no replica sets", "locks are as durable as its PostgreSQL: keep synchronous_commit on, and see what a failover there loses"}
-	case m.SetName == "":
-		return Finding{
-			aboutTopology, Broken, "a standalone server, in no replica set",
-			"after a crash it can lose writes that it acknowledged with majority, and with them locks (SERVER-139311): run a replica set, best of three members",
-		}
-	case len(m.Hosts) < 3:
-		return Finding{aboutTopology, Warning, fmt.Sprintf("replica set %q has %d members", m.SetName, len(m.Hosts)), "with fewer than three no majority is left when one fails"}
+	case h.Msg == "isdbgrid":
+		return ok("a sharded cluster")
+	case h.SetName == "" && len(b.FerretDB) > 0:
+		return finding(Warning, "FerretDB has no replica sets", "locks are as durable as its PostgreSQL: keep synchronous_commit on, and see what a failover there loses")
+	case h.SetName == "":
+		return finding(Broken, "a standalone server, in no replica set",
+			"after a crash it can lose writes that it acknowledged with majority, and with them locks (SERVER-139311): run a replica set, best of three members")
+	case len(h.Hosts) < 3:
+		return finding(Warning, fmt.Sprintf("replica set %q has %d members", h.SetName, len(h.Hosts)), "with fewer than three no majority is left when one fails")
 	}
-	return Finding{aboutTopology, OK, fmt.Sprintf("replica set %q of %d members", m.SetName, len(m.Hosts)), ""}
+	return ok("replica set %q of %d members", h.SetName, len(h.Hosts))
 }
 
-// mostOffset is what the clocks of this machine and of the server may differ by before that is worth a word.
-const mostOffset = 2 * time.Second
+// maxOffset is the difference of the clocks from which on it is reported.
+const maxOffset = 2 * time.Second
 
-func (p *Patient) clock(ctx context.Context) Finding {
-	const about = "clocks"
-	var hello struct {
-		LocalTime time.Time `bson:"localTime"`
+func (d *Doctor) clock(ctx context.Context) (Finding, error) {
+	var h hello
+	sent := time.Now()
+	if err := d.runCommand(ctx, "hello", &h); err != nil {
+		return Finding{}, err
 	}
-	asked := time.Now()
-	if err := p.Collection.Database().RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
-		return unanswered(about, err)
+	if h.LocalTime.IsZero() {
+		return finding(Unknown, "the server does not report its time", "")
 	}
-	if hello.LocalTime.IsZero() {
-		return Finding{about, Unknown, "the server does not say its time", ""}
+	offset := h.LocalTime.Sub(sent.Add(time.Since(sent) / 2)).Round(time.Millisecond)
+	what := fmt.Sprintf("the server's clock is %s from this machine's", offset)
+	if offset.Abs() > maxOffset {
+		return finding(Warning, what, "locks go by the server's clock, and nothing goes wrong; but times that people compare differ: run NTP on both")
 	}
-	offset := hello.LocalTime.Sub(asked.Add(time.Since(asked) / 2)).Round(time.Millisecond)
-	if offset.Abs() > mostOffset {
-		return Finding{about, Warning, fmt.Sprintf("the server's clock is %s from this machine's", offset), "locks go by the server's clock, and nothing goes wrong; but times that people compare differ: run NTP on both"}
-	}
-	return Finding{about, OK, fmt.Sprintf("the server's clock is %s from this machine's", offset), ""}
+	return ok("%s", what)
 }
 
-func (p *Patient) layout(ctx context.Context) Finding {
-	const about = "collection"
-	id, err := p.Locker.CollectionID(ctx)
+func (d *Doctor) collection(ctx context.Context) (Finding, error) {
+	id, err := d.Locker.CollectionID(ctx)
 	var layout *lockcore.LayoutError
 	switch {
 	case errors.As(err, &layout):
-		return Finding{about, Broken, err.Error(), "give these locks a collection of their own"}
+		return finding(Broken, err.Error(), "give these locks a collection of their own")
 	case err != nil:
-		return unanswered(about, err)
+		return Finding{}, err
 	}
-	return Finding{about, OK, fmt.Sprintf("%s.%s, ID %s: all workers have to say the same ID", p.Collection.Database().Name(), p.Collection.Name(), id), ""}
+	return ok("%s.%s, ID %s: all workers have to say the same ID", d.Collection.Database().Name(), d.Collection.Name(), id)
 }
 
-func (p *Patient) indexes(ctx context.Context) Finding {
-	const about = "indexes"
-	specs, err := p.Collection.Indexes().ListSpecifications(ctx)
+// contendedIndex is the partial index that finds the resources with waiters or kept holds.
+const contendedIndex = "lockstep_attn"
+
+func (d *Doctor) indexes(ctx context.Context) (Finding, error) {
+	specs, err := d.Collection.Indexes().ListSpecifications(ctx)
 	if err != nil {
-		return unanswered(about, err)
+		return Finding{}, err
 	}
 	var missing []string
-	for _, name := range []string{"lockstep_idle", "lockstep_attn"} {
+	for _, name := range []string{"lockstep_idle", contendedIndex} {
 		if !slices.ContainsFunc(specs, func(s mongo.IndexSpecification) bool { return s.Name == name }) {
 			missing = append(missing, name)
 		}
 	}
 	if len(missing) > 0 {
-		return Finding{
-			about, Warning, "not there: " + strings.Join(missing, ", "),
-			p.command("init") + " makes them: without, idle documents stay for ever, and background work reads all",
-		}
+		return finding(Warning, "not there: "+strings.Join(missing, ", "),
+			d.command("init")+" makes them: without, idle documents stay for ever, and background work reads all")
 	}
-	return p.used(ctx, Finding{about, OK, "both are there", ""})
+	return d.indexUse(ctx)
 }
 
-// manyDocuments is from how many on a server that reads them all to find a few does so by mistake.
+// manyDocuments is the size from which on a server that does not use the index reads far too much.
 const manyDocuments = 10_000
 
-// used asks the server how it finds what is contended among all documents.
-func (p *Patient) used(ctx context.Context, f Finding) Finding {
-	find := bson.D{{Key: "find", Value: p.Collection.Name()}, {Key: "filter", Value: bson.D{{Key: "attn", Value: bson.D{{Key: "$gte", Value: ""}}}}}}
-	plan, err := p.Collection.Database().RunCommand(ctx, bson.D{{Key: "explain", Value: find}, {Key: "verbosity", Value: "queryPlanner"}}).Raw()
+// indexUse asks the server how it would find the contended resources.
+func (d *Doctor) indexUse(ctx context.Context) (Finding, error) {
+	find := bson.D{{Key: "find", Value: d.Collection.Name()}, {Key: "filter", Value: bson.D{{Key: "attn", Value: bson.D{{Key: "$gte", Value: ""}}}}}}
+	plan, err := d.Collection.Database().RunCommand(ctx, bson.D{{Key: "explain", Value: find}, {Key: "verbosity", Value: "queryPlanner"}}).Raw()
 	if err != nil {
-		f.What += "; the server does not explain whether it uses them: " + err.Error()
-		return f
+		return ok("both are there; the server does not explain whether it uses them: %v", err)
 	}
-	if strings.Contains(plan.String(), "lockstep_attn") {
-		f.What += ", and used to find what is contended"
-		return f
+	if strings.Contains(plan.String(), contendedIndex) {
+		return ok("both are there, and used to find what is contended")
 	}
-	n, err := p.Collection.EstimatedDocumentCount(ctx)
+	n, err := d.Collection.EstimatedDocumentCount(ctx)
 	switch {
 	case err != nil:
-		return unanswered(f.About, err)
+		return Finding{}, err
 	case n < manyDocuments:
-		f.What += fmt.Sprintf("; among %d documents the server needs none", n)
-		return f
+		return ok("both are there; among %d documents the server needs none", n)
 	}
-	return Finding{
-		f.About, Warning, fmt.Sprintf("both are there, and the server reads all %d documents to find what is contended", n),
-		"compare lockstep_attn with the one that " + p.command("init") + " makes in an empty collection",
-	}
+	return finding(Warning, fmt.Sprintf("both are there, and the server reads all %d documents to find what is contended", n),
+		"compare lockstep_attn with the one that "+d.command("init")+" makes in an empty collection")
 }
 
 const (
 	// probe is the resource that the doctor locks for a moment.
 	probe = "lockstep/doctor"
-	// unauthorized is the server's error code for a right that is missing.
+	// unauthorized is the server's error code for a missing right.
 	unauthorized = 13
+	slowCommand  = 100 * time.Millisecond
 )
 
-func (p *Patient) writes(ctx context.Context) Finding {
-	const about = "writing"
+func (d *Doctor) writing(ctx context.Context) (Finding, error) {
 	began := time.Now()
-	s, err := p.Locker.TryAcquire(ctx, party.Request{LockID: probe, Resources: []lockcore.Resource{lockcore.Shared(probe)}, TTL: time.Minute})
+	s, err := d.Locker.TryAcquire(ctx, party.Request{LockID: probe, Resources: []lockcore.Resource{lockcore.Shared(probe)}, TTL: time.Minute})
 	if err == nil {
 		err = s.Leave(ctx)
 	}
-	if err != nil {
-		var refused mongo.ServerError
-		if errors.As(err, &refused) && refused.HasErrorCode(unauthorized) {
-			return Finding{about, Broken, err.Error(), "the database role has to allow find, insert and update on the collection; createIndex is for lockstep init alone"}
-		}
-		return unanswered(about, err)
+	var refused mongo.ServerError
+	switch {
+	case errors.As(err, &refused) && refused.HasErrorCode(unauthorized):
+		return finding(Broken, err.Error(), "the database role has to allow find, insert and update on the collection; createIndex is for lockstep init alone")
+	case err != nil:
+		return Finding{}, err
 	}
 	took := (time.Since(began) / 2).Round(100 * time.Microsecond)
-	if took > 100*time.Millisecond {
-		return Finding{about, Warning, fmt.Sprintf("a command takes %s", took), "each step waits for two: see the database's load, and how far away it is"}
+	if took > slowCommand {
+		return finding(Warning, fmt.Sprintf("a command takes %s", took), "each step waits for two: see the database's load, and how far away it is")
 	}
-	return Finding{about, OK, fmt.Sprintf("a lock was taken and left, %s for each", took), ""}
+	return ok("a lock was taken and left, %s for each", took)
 }
 
-func (p *Patient) frontend(ctx context.Context) Finding {
-	const about = "Temporal"
-	info, err := p.Temporal.Service.GetSystemInfo(ctx, &workflowservice.GetSystemInfoRequest{})
+// maxCollections bounds the collections that otherCollections reads.
+const maxCollections = 100
+
+// otherCollections looks for workers of the same namespace that keep their locks in another collection of the database:
+// such a collection has the lock of a janitor.
+func (d *Doctor) otherCollections(ctx context.Context) (Finding, error) {
+	db := d.Collection.Database()
+	names, err := db.ListCollectionNames(ctx, bson.D{{Key: "type", Value: "collection"}})
 	if err != nil {
-		return unanswered(about, err)
+		return Finding{}, err
 	}
-	return Finding{about, OK, fmt.Sprintf("server %s, namespace %q, ID %s", info.GetServerVersion(), p.Temporal.Namespace, p.Temporal.NamespaceID), ""}
-}
-
-func (p *Patient) questions(ctx context.Context) Finding {
-	const about = "questions"
-	if _, err := p.ask(ctx, probe, ""); err != nil {
-		var denied *serviceerror.PermissionDenied
-		if errors.As(err, &denied) {
-			return Finding{about, Broken, err.Error(), "the credentials of workers and janitors have to allow DescribeWorkflowExecution"}
+	slices.Sort(names)
+	names = slices.DeleteFunc(names, func(name string) bool { return name == d.Collection.Name() })
+	var used []string
+	for _, name := range names[:min(len(names), maxCollections)] {
+		has, err := d.hasJanitor(ctx, db.Collection(name))
+		if err != nil {
+			return Finding{}, err
 		}
-		return unanswered(about, err)
-	}
-	return Finding{about, OK, "Temporal answers questions about workflows", ""}
-}
-
-func (p *Patient) janitors(ctx context.Context) Finding {
-	const about = "janitor"
-	for s, err := range p.Locker.Status(ctx, lockcore.Filter{Resource: janitor.Office(p.Temporal.NamespaceID)}) {
-		switch {
-		case err != nil:
-			return unanswered(about, err)
-		case s.State == lockcore.StateHolding && s.ExpiresIn > 0:
-			return Finding{about, OK, fmt.Sprintf("one works on %s, heard of %s ago", s.Host, Short(s.Silent)), ""}
+		if has {
+			used = append(used, name)
 		}
 	}
-	return Finding{
-		about, Warning, "none works for this namespace and collection",
-		"every worker with the plugin on its client has one, unless it is switched off; or run lockstep janitor",
-	}
-}
-
-func (p *Patient) left(ctx context.Context) Finding {
-	const about = "orphans"
-	found, err := p.Orphans(ctx, p.Logger)
 	switch {
-	case err != nil:
-		return unanswered(about, err)
-	case len(found) > 0:
-		return Finding{
-			about, Warning, fmt.Sprintf("%d locks and places of closed workflows, such as that of %q on %q", len(found), found[0].Party.Name, found[0].Resource),
-			"a janitor ends them within a minute; " + p.command("janitor", "--once") + " does now",
-		}
+	case len(used) > 0:
+		return finding(Broken, fmt.Sprintf("workers of this namespace also keep locks in %s: they do not keep each other out", strings.Join(used, ", ")),
+			"give all workers the same collection, and let the workflows of the others end first")
+	case len(names) > maxCollections:
+		return finding(Unknown, fmt.Sprintf("%s has more than %d other collections", db.Name(), maxCollections), "give the locks a database of their own")
 	}
-	return Finding{about, OK, "closed workflows have left nothing", ""}
+	return ok("no other collection of database %s has locks of this namespace's workers", db.Name())
 }
 
-func (p *Patient) deadlocks(ctx context.Context) Finding {
-	const about = "deadlocks"
-	found, err := p.Deadlocks(ctx)
-	switch {
-	case err != nil:
-		return unanswered(about, err)
-	case len(found) > 0:
-		return Finding{about, Warning, p.DeadlockText(found[0]), "one that stays for 10 s says that no process looks after the queues: see the janitor"}
+// hasJanitor reports whether a janitor of the namespace works on a collection, which may contain other things than locks.
+func (d *Doctor) hasJanitor(ctx context.Context, coll *mongo.Collection) (bool, error) {
+	id := bson.D{{Key: "_id", Value: janitor.LockName(d.Temporal.NamespaceID)}}
+	err := coll.FindOne(ctx, id, options.FindOne().SetProjection(bson.D{{Key: "_id", Value: 1}})).Err()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return false, nil
 	}
-	return Finding{about, OK, "there is none", ""}
+	if err != nil {
+		return false, err
+	}
+	locker, err := party.New(coll, lockcore.Config{})
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = locker.Close(context.WithoutCancel(ctx)) }() // it has nothing under way
+	active, err := activeJanitor(ctx, locker, d.Temporal.NamespaceID)
+	var layout *lockcore.LayoutError
+	if errors.As(err, &layout) { // the document is not a lock
+		return false, nil
+	}
+	return active != nil, err
 }
 
-// PrintFindings prints them, what is wrong with its advice.
-func PrintFindings(out io.Writer, findings []Finding) error {
-	var b strings.Builder
-	for _, f := range findings {
-		fmt.Fprintf(&b, "%-8s %-12s %s\n", f.State, f.About, f.What)
-		if f.Advice != "" {
-			fmt.Fprintf(&b, "%21s → %s\n", "", f.Advice)
+// activeJanitor returns the hold of the janitor that works for a namespace, or nil.
+func activeJanitor(ctx context.Context, locker *party.Locker, namespaceID string) (*lockcore.Status, error) {
+	for s, err := range locker.Status(ctx, lockcore.Filter{Resource: janitor.LockName(namespaceID)}) {
+		if err != nil {
+			return nil, err
+		}
+		if s.State == lockcore.StateHolding && s.ExpiresIn > 0 {
+			return &s, nil
 		}
 	}
-	_, err := io.WriteString(out, b.String())
-	return err
+	return nil, nil //nolint:nilnil // no janitor works
 }

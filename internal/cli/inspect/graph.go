@@ -1,14 +1,35 @@
 package inspect
 
 import (
+	"cmp"
+	"maps"
+	"slices"
+
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// graph is who waits for what, as it was listed.
+// Node is a party in a blocking tree. Its children wait for it.
+type Node struct {
+	Party Party `json:"party"`
+	// Wait is its wait for the party above it. Roots have none.
+	Wait *Entry `json:"wait,omitempty"`
+	// Hold is the hold, or the wait ahead in the queue, with which it blocks its children.
+	Hold *Entry `json:"hold,omitempty"`
+	// Deadlock is set if it waits, perhaps through others, for a party below it.
+	Deadlock bool `json:"deadlock,omitempty"`
+	// Doing describes the workflow of a root.
+	Doing *Doing `json:"doing,omitempty"`
+	// Advice is one line on what to do about a root.
+	Advice  string  `json:"advice,omitempty"`
+	Waiting []*Node `json:"waiting,omitempty"`
+	// More is the number of other waiters that are not listed.
+	More int `json:"more,omitempty"`
+}
+
+// graph has the waits of a listing.
 type graph struct {
 	resources map[string]*Resource
-	// waits are by owner.
-	waits map[string][]*Entry
+	waits     map[string][]*Entry // by owner
 }
 
 func graphOf(resources []Resource) *graph {
@@ -24,11 +45,11 @@ func graphOf(resources []Resource) *graph {
 	return g
 }
 
-// link is one step from a wait to an entry that is in its way.
+// link is an edge of the graph: the hold, or the wait ahead in the queue, blocks the wait.
 type link struct{ wait, hold *Entry }
 
-// inTheWay lists the entries that keep a waiter out, as the rules by which locks are granted say.
-func (g *graph) inTheWay(w *Entry) (out []*Entry) {
+// blockers lists the entries that block a waiter, by the rules with which locks are granted.
+func (g *graph) blockers(w *Entry) (found []*Entry) {
 	r := g.resources[w.Resource]
 	for _, o := range w.InTheWay {
 		entries := r.Holders
@@ -38,56 +59,228 @@ func (g *graph) inTheWay(w *Entry) (out []*Entry) {
 		for i := range entries {
 			e := &entries[i]
 			if e.LockID == o.LockID && e.State == o.State && (o.Part == "" || e.Part == o.Part) {
-				out = append(out, e)
+				found = append(found, e)
 			}
 		}
 	}
-	return out
+	return found
 }
 
-// keeps reports whether the entry is a hold that is kept between steps.
-func (e *Entry) keeps() bool { return e.State == lockcore.StateHolding && e.HoldTTL != 0 }
-
-// tie is what an entry stands as long as: all waits of an owner, those of one lock ID, or one wait;
-// or ends names the entry, which ends by itself.
+// tie identifies the waits that must end before an entry can end: all waits of an owner, those of a lock ID, or a
+// single wait. A claim and a hold that drains end by themselves, so each is tied to nothing but itself.
 type tie struct {
 	owner, lockID string
-	place, ends   *Entry
+	wait, self    *Entry
 }
 
-// tieOf is what an entry that is in the way is tied to. A party of plain Go is one thread of work,
-// and so is a workflow with what it keeps; a step waits for nothing but the rest of its own locks.
-func tieOf(h *Entry) tie {
+// tieOf returns the tie of an entry that blocks others. A party of plain Go is one thread of work, and so is a workflow
+// with the locks that it keeps. A step waits only for the rest of its own locks.
+func tieOf(e *Entry) tie {
 	switch {
-	case h.State == lockcore.StateWaiting:
-		return tie{place: h}
-	case h.State != lockcore.StateHolding:
-		return tie{ends: h}
-	case h.Run == "", h.keeps() && h.Party.Step == "":
-		return tie{owner: h.Party.Owner}
+	case e.State == lockcore.StateWaiting:
+		return tie{wait: e}
+	case e.State != lockcore.StateHolding:
+		return tie{self: e}
+	case e.Run == "", e.keeps() && e.Party.Step == "":
+		return tie{owner: e.Party.Owner}
 	default:
-		return tie{lockID: h.LockID}
+		return tie{lockID: e.LockID}
 	}
 }
 
-// tiesTo are the ties by which entries stand as long as a wait does.
+// tiesTo returns the ties of all entries that cannot end before a wait has ended.
 func tiesTo(w *Entry) []tie {
-	return []tie{{owner: w.Party.Owner}, {lockID: w.LockID}, {place: w}}
+	return []tie{{owner: w.Party.Owner}, {lockID: w.LockID}, {wait: w}}
 }
 
-// tied lists the waits as long as which an entry stands.
-func (g *graph) tied(h *Entry) (waits []*Entry) {
-	t := tieOf(h)
+// tiedTo lists the waits that must end before an entry can end.
+func (g *graph) tiedTo(e *Entry) (waits []*Entry) {
+	t := tieOf(e)
 	switch {
-	case t.place != nil:
-		return []*Entry{t.place}
-	case t.ends != nil:
+	case t.wait != nil:
+		return []*Entry{t.wait}
+	case t.self != nil:
 		return nil
 	}
-	for _, w := range g.waits[h.Party.Owner] {
+	for _, w := range g.waits[e.Party.Owner] {
 		if t.owner != "" || t.lockID == w.LockID {
 			waits = append(waits, w)
 		}
 	}
 	return waits
+}
+
+// maxPaths bounds the search in a graph with many holders per resource.
+const maxPaths = 200
+
+// path leads from a wait to a root blocker, or back to one of its own waits.
+type path struct {
+	links    []link
+	circular bool
+}
+
+// above returns the blocking trees that contain the waits, one for each root blocker.
+func (g *graph) above(waits []Entry) []*Node {
+	var paths []path
+	for i := range waits {
+		if w := g.find(&waits[i]); w != nil {
+			paths = g.follow(w, nil, paths)
+		}
+	}
+	return treesOf(paths)
+}
+
+// find returns the graph's own entry of a wait, or nil.
+func (g *graph) find(w *Entry) *Entry {
+	for _, o := range g.waits[w.Party.Owner] {
+		if o.Resource == w.Resource && o.LockID == w.LockID && o.Part == w.Part && o.Order == w.Order {
+			return o
+		}
+	}
+	return nil
+}
+
+// follow appends the paths that begin with some links and continue with a wait.
+func (g *graph) follow(w *Entry, before []link, paths []path) []path {
+	blockers := g.blockers(w)
+	if len(blockers) == 0 && len(before) > 0 {
+		paths = append(paths, path{links: before})
+	}
+	for _, e := range blockers {
+		if len(paths) >= maxPaths {
+			break
+		}
+		links := append(slices.Clip(before), link{w, e})
+		waits := g.tiedTo(e)
+		if len(waits) == 0 {
+			paths = append(paths, path{links: links})
+		}
+		for _, next := range waits {
+			if slices.ContainsFunc(links, func(l link) bool { return l.wait == next }) {
+				paths = append(paths, path{links, true})
+			} else {
+				paths = g.follow(next, links, paths)
+			}
+		}
+	}
+	return paths
+}
+
+// treesOf merges paths that end in the same parties.
+func treesOf(paths []path) (roots []*Node) {
+	for _, p := range paths {
+		last := p.links[len(p.links)-1]
+		at := findOrAdd(&roots, last.hold.Party)
+		at.Hold = cmp.Or(at.Hold, last.hold)
+		at.Deadlock = at.Deadlock || p.circular
+		for i := len(p.links) - 1; i >= 0; i-- {
+			at = findOrAdd(&at.Waiting, p.links[i].wait.Party)
+			at.Wait = cmp.Or(at.Wait, p.links[i].wait)
+			if i > 0 {
+				at.Hold = cmp.Or(at.Hold, p.links[i-1].hold)
+			}
+		}
+	}
+	return roots
+}
+
+func findOrAdd(nodes *[]*Node, p Party) *Node {
+	for _, n := range *nodes {
+		if n.Party.Owner == p.Owner {
+			return n
+		}
+	}
+	n := &Node{Party: p}
+	*nodes = append(*nodes, n)
+	return n
+}
+
+// maxBranches is the number of waiters that a tree of the forest shows below one party.
+const maxBranches = 50
+
+// Forest arranges all waits of a listing as trees, root blockers first. The root with the most direct waiters comes
+// first. A party with several waits has its own waiters below the first of them only. Parties that wait for each other
+// in a circle, and for no other party, are below one of them.
+func (s *Site) Forest(resources []Resource) (roots []*Node) {
+	g := graphOf(resources)
+	f := forest{behind: map[tie][]link{}, shown: map[tie]bool{}}
+	blocked := map[tie]bool{}
+	for _, waits := range g.waits {
+		for _, w := range waits {
+			for _, e := range g.blockers(w) {
+				t := tieOf(e)
+				links := f.behind[t]
+				if len(links) == 0 || links[len(links)-1].wait != w { // a party may block with several entries
+					f.behind[t] = append(links, link{w, e})
+				}
+				for _, own := range tiesTo(w) {
+					blocked[own] = true
+				}
+			}
+		}
+	}
+	free, circles := map[string][]tie{}, map[string][]tie{} // by owner
+	for t, links := range f.behind {
+		owner := links[0].hold.Party.Owner
+		if blocked[t] {
+			circles[owner] = append(circles[owner], t)
+		} else {
+			free[owner] = append(free[owner], t)
+		}
+	}
+	return append(f.roots(free), f.roots(circles)...)
+}
+
+// forest is the state while trees are built.
+type forest struct {
+	// behind has the waits that are blocked by entries with the same tie.
+	behind map[tie][]link
+	// shown has the ties whose waits are in a tree already.
+	shown map[tie]bool
+}
+
+// roots returns a tree for each owner that has ties which no tree shows yet.
+func (f *forest) roots(ties map[string][]tie) (roots []*Node) {
+	direct := map[string]int{}
+	for owner, own := range ties {
+		for _, t := range own {
+			direct[owner] += len(f.behind[t])
+		}
+	}
+	owners := slices.SortedFunc(maps.Keys(ties), func(a, b string) int { return cmp.Or(cmp.Compare(direct[b], direct[a]), cmp.Compare(a, b)) })
+	for _, owner := range owners {
+		own := slices.DeleteFunc(ties[owner], func(t tie) bool { return f.shown[t] })
+		if len(own) > 0 {
+			root := &Node{Party: f.behind[own[0]][0].hold.Party}
+			f.grow(root, own, nil)
+			roots = append(roots, root)
+		}
+	}
+	return roots
+}
+
+// grow adds the waits behind some ties of a party below it. above has the ties of the parties above, to find circles.
+func (f *forest) grow(n *Node, ties, above []tie) {
+	var links []link
+	for _, t := range ties {
+		if !f.shown[t] {
+			links = append(links, f.behind[t]...)
+			f.shown[t] = true
+		}
+	}
+	slices.SortFunc(links, func(a, b link) int {
+		return cmp.Or(cmp.Compare(b.wait.For, a.wait.For), cmp.Compare(a.wait.Party.Owner, b.wait.Party.Owner))
+	})
+	n.More = max(0, len(links)-maxBranches)
+	above = append(slices.Clip(above), ties...)
+	for _, l := range links[:len(links)-n.More] {
+		n.Hold = cmp.Or(n.Hold, l.hold)
+		child := &Node{Party: l.wait.Party, Wait: l.wait}
+		n.Waiting = append(n.Waiting, child)
+		own := tiesTo(l.wait)
+		child.Deadlock = slices.ContainsFunc(own, func(t tie) bool { return slices.Contains(above, t) })
+		if !child.Deadlock {
+			f.grow(child, own, above)
+		}
+	}
 }

@@ -1,22 +1,23 @@
 package inspect_test
 
 import (
+	"cmp"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 const ns = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11"
 
-// step asks as a step of a workflow does: in scope saga, or if it has a name in scope step.
+// step makes an attempt as a step of a workflow does: in scope saga, or in scope step if the step has a name.
 func (s *scene) step(workflow, step string, res lockcore.Resource, change ...func(*party.Request)) error {
 	s.orders++
 	of := wire.Run{Namespace: ns, WorkflowID: workflow, RunID: workflow + "-1"}
@@ -34,7 +35,7 @@ func (s *scene) step(workflow, step string, res lockcore.Resource, change ...fun
 	return err
 }
 
-// stepEnds ends the step of scope saga that asked last: what its workflow keeps stays.
+// stepEnds ends the last step of scope saga. The workflow keeps its hold.
 func (s *scene) stepEnds(workflow, resource string) {
 	s.Helper()
 	of := wire.Run{Namespace: ns, WorkflowID: workflow, RunID: workflow + "-1"}
@@ -53,26 +54,26 @@ func (s *scene) stepWaits(workflow, step string, res lockcore.Resource, change .
 	require.ErrorIs(s, s.step(workflow, step, res, change...), lockcore.ErrBusy)
 }
 
-// Only what is kept waits for its owner's other locks: a step that runs goes on, and ends.
-func TestWhatKeepsAWorkflowOut(t *testing.T) {
+// Only a kept hold depends on the other waits of its owner: a running step continues, and ends.
+func TestWhy_Workflows_MatchesDeadlockSearch(t *testing.T) {
 	t.Parallel()
 	x := lockcore.Exclusive
 	ownedBy := func(owner string) func(*party.Request) {
 		return func(r *party.Request) { r.Owner = ns + "/" + owner }
 	}
 	for name, c := range map[string]struct {
-		stands func(s *scene)
-		want   string
-		// forest, if it is another, is what the page of all waits shows.
+		arrange func(s *scene)
+		want    string
+		// forest is the outline of Forest. Defaults to want.
 		forest string
 	}{
-		"a step of its own that runs is no deadlock": {func(s *scene) {
+		"a running step of its own is not a deadlock": {func(s *scene) {
 			s.stepHolds("me", "a", x("1"))
 			s.stepHolds("v", "", x("2"))
 			s.stepWaits("me", "b", x("2"))
 			s.stepWaits("v", "", x("1"))
 		}, "me\n v for 1\n  me for 2\n", ""},
-		"two sagas that wait for each other are one": {func(s *scene) {
+		"two sagas that wait for each other are a deadlock": {func(s *scene) {
 			s.stepHolds("me", "", x("1"))
 			s.stepHolds("v", "", x("2"))
 			s.stepWaits("v", "", x("1"))
@@ -90,7 +91,7 @@ func TestWhatKeepsAWorkflowOut(t *testing.T) {
 			s.stepHolds("other", "", x("1"))
 			s.stepWaits("me", "a", x("1"), ownedBy("parent"))
 		}, "other\n me for 1\n", ""},
-		"what its own workflow keeps around it is in no step's way": {func(s *scene) {
+		"a kept hold of its own workflow does not block a step": {func(s *scene) {
 			s.stepHolds("me", "", lockcore.SharedLimit("1", 2))
 			s.stepEnds("me", "1")
 			s.stepHolds("other", "", lockcore.SharedLimit("1", 2))
@@ -101,7 +102,7 @@ func TestWhatKeepsAWorkflowOut(t *testing.T) {
 			s.stepHolds("other", "b", lockcore.SharedLimit("1", 2))
 			s.stepWaits("me", "c", lockcore.SharedLimit("1", 2))
 		}, "me\n me for 1\nother\n me for 1\n", ""},
-		"readers wait for the writer before them, and not for one another": {func(s *scene) {
+		"readers wait for the writer ahead, not for each other": {func(s *scene) {
 			s.stepHolds("reader", "", lockcore.Shared("1"))
 			s.stepWaits("writer", "", x("1"))
 			s.stepWaits("other", "", lockcore.Shared("1"))
@@ -111,15 +112,10 @@ func TestWhatKeepsAWorkflowOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t)
-			c.stands(s)
+			c.arrange(s)
 			require.Equal(t, c.want, s.why("me"))
-			forest, err := s.site().Forest(t.Context())
-			require.NoError(t, err)
-			want := c.want
-			if c.forest != "" {
-				want = c.forest
-			}
-			require.ElementsMatch(t, strings.Split(want, "\n"), strings.Split(outline(forest), "\n"))
+			want := cmp.Or(c.forest, c.want)
+			require.ElementsMatch(t, strings.Split(want, "\n"), strings.Split(outline(s.forest()), "\n"))
 			found, err := s.Deadlocks(t.Context())
 			require.NoError(t, err)
 			if len(found) > 0 {
@@ -129,8 +125,8 @@ func TestWhatKeepsAWorkflowOut(t *testing.T) {
 	}
 }
 
-// The names of other namespaces' workflows say whose they are: here they may be those of other workflows.
-func TestAWorkflowOfAnotherNamespaceIsNamedInFull(t *testing.T) {
+// A workflow ID of another namespace may also be the ID of a workflow here.
+func TestPartyOf_OtherNamespace_IsNamedInFull(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.stepHolds("w", "", lockcore.Exclusive("1"))
@@ -141,4 +137,47 @@ func TestAWorkflowOfAnotherNamespaceIsNamedInFull(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, found[0].Holders[0].Party.Name, here)
 	}
+}
+
+// forest returns the trees of all waits.
+func (s *scene) forest() []*inspect.Node {
+	s.Helper()
+	resources, err := s.site().Resources(s.Context(), lockcore.Filter{Contended: true})
+	require.NoError(s, err)
+	return s.site().Forest(resources)
+}
+
+func TestForest_ChainsAndCircle_EveryRootOnce(t *testing.T) {
+	t.Parallel()
+	s, x := newScene(t), lockcore.Exclusive
+	s.holds("a", x("1"))
+	s.holds("b", x("2"))
+	s.waits("b", x("1"))
+	s.waits("c", x("2"))
+	s.waits("d", x("1"))
+	s.holds("idle", x("3"))
+	// p and q wait for each other, and r for p.
+	s.holds("p", x("4"))
+	s.holds("q", x("5"))
+	s.waits("p", x("5"))
+	s.waits("q", x("4"))
+	s.waits("r", x("4"))
+	lines := strings.Split(strings.TrimSpace(outline(s.forest())), "\n")
+	require.Equal(t, "a", lines[0])
+	require.ElementsMatch(t, []string{" b for 1", "  c for 2", " d for 1"}, lines[1:4])
+	require.Equal(t, "p", lines[4], "p has the most waiters in its circle")
+	require.ElementsMatch(t, []string{" q for 4", "  p in a deadlock for 5", " r for 4"}, lines[5:])
+}
+
+func TestForest_ManyWaiters_AreCounted(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.holds("a", lockcore.Exclusive("r"))
+	for i := range 60 {
+		s.waits(fmt.Sprintf("w%02d", i), lockcore.Exclusive("r"))
+	}
+	found := s.forest()
+	require.Len(t, found, 1)
+	require.Len(t, found[0].Waiting, 50)
+	require.Equal(t, 10, found[0].More)
 }

@@ -3,80 +3,98 @@ package inspect
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
-	"text/tabwriter"
-	"unicode"
 
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// plain is text without what would move a terminal's cursor or break a line: names are what a
-// caller locks.
-func plain(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
-}
-
 // PrintResources prints a line for each resource.
 func PrintResources(out io.Writer, resources []Resource) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "RESOURCE\tHELD BY\tMODE\tFOR\tENDS IN\tWAITING\tLONGEST") // the flush says
+	rows := [][]string{{"RESOURCE", "HELD BY", "MODE", "FOR", "ENDS IN", "WAITING", "LONGEST"}}
 	for i := range resources {
 		r := &resources[i]
-		holder, mode, since, ends := "-", "-", "-", "-"
+		row := []string{table.Plain(r.Name), "-", "-", "-", "-", strconv.Itoa(len(r.Waiters)), "-"}
 		if len(r.Holders) > 0 {
 			h := &r.Holders[0]
-			holder, mode, since, ends = plain(h.Party.Name), h.Mode.String(), Short(h.For), Short(h.ExpiresIn)
-			if h.State != "holding" {
-				mode += ", " + string(h.State)
+			row[1], row[2], row[3], row[4] = table.Plain(h.Party.Name), h.Mode.String(), Short(h.For), Short(h.ExpiresIn)
+			if h.State != lockcore.StateHolding {
+				row[2] += ", " + string(h.State)
 			} else if h.keeps() && len(h.Running) == 0 {
-				mode += ", kept" // between two steps
+				row[2] += ", kept" // between two steps
 			}
 			if more := len(r.Holders) - 1; more > 0 {
-				holder += fmt.Sprintf(" and %d more", more)
+				row[1] += fmt.Sprintf(" and %d more", more)
 			}
 		}
-		longest := "-"
 		if len(r.Waiters) > 0 {
-			longest = Short(r.LongestWait)
+			row[6] = Short(r.LongestWait)
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", plain(r.Name), holder, mode, since, ends, len(r.Waiters), longest)
+		rows = append(rows, row)
 	}
-	return w.Flush()
+	return table.Write(out, rows...)
 }
 
-// PrintOrphans prints a line for each.
+// PrintOrphans prints a line for each orphan.
 func PrintOrphans(out io.Writer, found []Orphan) error {
 	if len(found) == 0 {
 		_, err := fmt.Fprintln(out, "no orphans")
 		return err
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(w, "RESOURCE\tWORKFLOW\tHAS\tWHY IT ENDS") // the flush says
+	rows := [][]string{{"RESOURCE", "WORKFLOW", "HAS", "WHY IT ENDS"}}
 	for _, o := range found {
-		has := "a place in the queue"
+		has := "a queued request"
 		if o.Held {
 			has = "a lock"
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", plain(o.Resource), plain(o.Party.Name), has, plain(o.Reason))
+		rows = append(rows, []string{table.Plain(o.Resource), table.Plain(o.Party.Name), has, table.Plain(o.Reason)})
 	}
-	return w.Flush()
+	return table.Write(out, rows...)
 }
 
-// Print prints all that stands on a resource, and the commands that would end it.
+// PrintFindings prints the doctor's findings, with advice.
+func PrintFindings(out io.Writer, findings []Finding) error {
+	var b strings.Builder
+	for _, f := range findings {
+		fmt.Fprintf(&b, "%-8s %-12s %s\n", f.State, f.About, f.What)
+		if f.Advice != "" {
+			fmt.Fprintf(&b, "%21s → %s\n", "", f.Advice)
+		}
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// String describes an entry without its party.
+func (e *Entry) String() string {
+	mode := e.Mode.String()
+	if e.Limit > 0 {
+		mode += fmt.Sprintf(" with limit %d", e.Limit)
+	}
+	what := fmt.Sprintf("%s (%s)", table.Plain(e.Resource), mode)
+	switch e.State {
+	case lockcore.StateWaiting:
+		return fmt.Sprintf("waits for %s for %s, position %d", what, Short(e.For), e.Position)
+	case lockcore.StateClaimed:
+		return fmt.Sprintf("was granted %s %s ago, and has not confirmed it yet", what, Short(e.For))
+	case lockcore.StateDraining:
+		return fmt.Sprintf("leaves %s, draining for %s more", what, Short(e.ExpiresIn))
+	default:
+		return fmt.Sprintf("holds %s for %s", what, Short(e.For))
+	}
+}
+
+// Print prints the holders and waiters of a resource, with the commands that would end them.
 func (r *Resource) Print(out io.Writer) error {
 	var b strings.Builder
-	b.WriteString(plain(r.Name) + "\n")
+	b.WriteString(table.Plain(r.Name) + "\n")
 	for _, entries := range [][]Entry{r.Holders, r.Waiters} {
 		for i := range entries {
 			e := &entries[i]
-			fmt.Fprintf(&b, "\n  %s %s\n", plain(e.Party.Name), e)
+			fmt.Fprintf(&b, "\n  %s %s\n", table.Plain(e.Party.Name), e)
 			for _, fact := range e.facts() {
-				fmt.Fprintf(&b, "      %-10s %s\n", fact[0], plain(fact[1]))
+				fmt.Fprintf(&b, "      %-10s %s\n", fact[0], table.Plain(fact[1]))
 			}
 		}
 	}
@@ -84,7 +102,7 @@ func (r *Resource) Print(out io.Writer) error {
 	return err
 }
 
-// facts are what more there is to say of an entry.
+// facts returns the details of an entry, as pairs of a name and a text.
 func (e *Entry) facts() (facts [][2]string) {
 	add := func(name, text string) {
 		if text != "" {
@@ -94,7 +112,7 @@ func (e *Entry) facts() (facts [][2]string) {
 	add("step", e.Party.Step)
 	add("run", e.Run)
 	add("comment", e.Comment)
-	if e.State == "waiting" {
+	if e.State == lockcore.StateWaiting {
 		if e.Overdue {
 			add("overdue", "passed over until it asks again")
 		}
@@ -111,7 +129,7 @@ func (e *Entry) facts() (facts [][2]string) {
 		if e.Party.Workflow == "" {
 			break // plain Go has no steps
 		}
-		add("step runs", fmt.Sprintf("%s; heard of %s ago, its promise ends in %s", r.Part, Short(r.Silent), Short(r.ExpiresIn)))
+		add("step runs", fmt.Sprintf("%s; heard of %s ago, its lease ends in %s", r.Part, Short(r.Silent), Short(r.ExpiresIn)))
 	}
 	if e.FirstFence > 0 {
 		add("fence", fmt.Sprint(e.FirstFence))
@@ -126,16 +144,16 @@ func (w *Why) Print(out io.Writer) error {
 	var b strings.Builder
 	switch {
 	case len(w.Waits) == 0 && len(w.Holds) == 0:
-		fmt.Fprintf(&b, "%s holds no lock and waits for none\n", plain(w.Party.Name))
+		fmt.Fprintf(&b, "%s holds no lock and waits for none\n", table.Plain(w.Party.Name))
 	case len(w.Waits) == 0:
-		fmt.Fprintf(&b, "%s waits for no lock\n", plain(w.Party.Name))
+		fmt.Fprintf(&b, "%s waits for no lock\n", table.Plain(w.Party.Name))
 	}
 	for i := range w.Waits {
-		fmt.Fprintf(&b, "%s %s\n", plain(w.Party.Name), &w.Waits[i])
+		fmt.Fprintf(&b, "%s %s\n", table.Plain(w.Party.Name), &w.Waits[i])
 	}
 	if len(w.Waits) == 0 {
 		for i := range w.Holds {
-			fmt.Fprintf(&b, "%s %s\n", plain(w.Party.Name), &w.Holds[i])
+			fmt.Fprintf(&b, "%s %s\n", table.Plain(w.Party.Name), &w.Holds[i])
 		}
 		w.Doing.print(&b)
 	}
@@ -144,7 +162,7 @@ func (w *Why) Print(out io.Writer) error {
 		root.Doing.print(&b)
 		root.branches(&b, "")
 		if root.Advice != "" {
-			fmt.Fprintf(&b, "→ %s\n", plain(root.Advice))
+			fmt.Fprintf(&b, "→ %s\n", table.Plain(root.Advice))
 		}
 	}
 	_, err := io.WriteString(out, b.String())
@@ -152,7 +170,7 @@ func (w *Why) Print(out io.Writer) error {
 }
 
 func (n *Node) line() string {
-	text := plain(n.Party.Name)
+	text := table.Plain(n.Party.Name)
 	if n.Wait != nil {
 		text += " " + n.Wait.String()
 	}
@@ -163,7 +181,7 @@ func (n *Node) line() string {
 		text += " " + n.Hold.String()
 	}
 	if n.Deadlock {
-		text += ", and waits for one of those below: a deadlock"
+		text += ", and waits for a party below: a deadlock"
 	}
 	return text
 }
@@ -179,7 +197,7 @@ func (n *Node) branches(b *strings.Builder, indent string) {
 	}
 }
 
-// print says what a workflow does; nothing of one that was not asked about.
+// print describes a workflow. It prints nothing for nil.
 func (d *Doing) print(b *strings.Builder) {
 	if d == nil {
 		return
@@ -193,6 +211,6 @@ func (d *Doing) print(b *strings.Builder) {
 		if a.Failure != "" {
 			text += ", last failure: " + a.Failure
 		}
-		fmt.Fprintf(b, "   activity  %s\n", plain(text))
+		fmt.Fprintf(b, "   activity  %s\n", table.Plain(text))
 	}
 }

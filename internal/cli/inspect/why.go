@@ -3,76 +3,93 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
-	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Why is why a party waits.
+// Why explains why a party waits.
 type Why struct {
 	Party Party `json:"party"`
-	// Waits are its own, and Holds what it has: of a party that waits, only what is waited for or kept.
-	// Doing is what Temporal says of it, if it is a workflow.
+	// Waits and Holds are the party's own. If it waits, Holds has only those that others wait for or that are kept.
 	Waits []Entry `json:"waits,omitempty"`
 	Holds []Entry `json:"holds,omitempty"`
-	Doing *Doing  `json:"doing,omitempty"`
-	// Roots are the root blockers, with those who wait for them down to the party.
+	// Doing describes its workflow, if it is one.
+	Doing *Doing `json:"doing,omitempty"`
+	// Roots are the root blockers, with their waiters down to the party.
 	Roots []*Node `json:"roots,omitempty"`
 }
 
-// Temporal is whom to ask about workflows.
-type Temporal struct {
-	Service                Frontend
-	Namespace, NamespaceID string
-}
-
-// Frontend is what is asked of Temporal's service.
-type Frontend interface {
-	currentrun.Describer
-	GetSystemInfo(ctx context.Context, in *workflowservice.GetSystemInfoRequest, opts ...grpc.CallOption) (*workflowservice.GetSystemInfoResponse, error)
-	DescribeTaskQueue(ctx context.Context, in *workflowservice.DescribeTaskQueueRequest, opts ...grpc.CallOption) (*workflowservice.DescribeTaskQueueResponse, error)
-	ListWorkers(ctx context.Context, in *workflowservice.ListWorkersRequest, opts ...grpc.CallOption) (*workflowservice.ListWorkersResponse, error)
-}
-
-// Why looks up why a workflow waits, or another owner. Of a name that is not known it has no Waits and
-// no Holds.
-func (s *Site) Why(ctx context.Context, name string) (Why, error) {
-	why, err := s.whyOf(ctx, name)
-	if err != nil {
-		return Why{}, err
-	}
-	// What is waited for is found by an index. Everything is read only for a party that waits for nothing.
-	var resources []Resource
-	asked := why.Party
-	for _, contended := range []bool{true, false} {
-		why.Party = asked
-		if resources, err = s.Resources(ctx, lockcore.Filter{Contended: contended}); err != nil {
-			return Why{}, err
-		}
-		if why.take(resources); len(why.Waits) > 0 {
-			break
-		}
-	}
-	why.Roots = graphOf(resources).above(why.Waits)
-	return why, s.askAbout(ctx, why.Roots, len(why.Roots))
-}
-
-// Known reports whether the party has or wants a lock, or is a workflow that Temporal knows.
+// Known reports whether the party holds a lock or waits for one, or is a workflow that Temporal knows.
 func (w *Why) Known() bool {
 	return len(w.Waits)+len(w.Holds) > 0 || (w.Doing != nil && w.Doing.Status != Unknown)
 }
 
-// take takes in what the party has among the resources: as a workflow, or if that has nothing, as
-// plain Go names it.
-func (w *Why) take(resources []Resource) {
-	w.Waits, w.Holds = nil, nil
-	plain := Party{Name: w.Party.Name, Owner: w.Party.Name}
-	for _, p := range []Party{w.Party, plain} {
+// Why explains why a workflow, or another owner, waits. A name that is not known gets no Waits and no Holds.
+func (s *Site) Why(ctx context.Context, name string) (Why, error) {
+	why, err := s.whyNamed(ctx, name)
+	if err != nil {
+		return Why{}, err
+	}
+	// An index finds the resources with waiters. All resources are read only for a party that does not wait.
+	var resources []Resource
+	asked := why.Party
+	for _, contended := range []bool{true, false} {
+		if resources, err = s.Resources(ctx, lockcore.Filter{Contended: contended}); err != nil {
+			return Why{}, err
+		}
+		why.fill(asked, resources)
+		if len(why.Waits) > 0 {
+			break
+		}
+	}
+	why.Roots = graphOf(resources).above(why.Waits)
+	return why, s.describeRoots(ctx, why.Roots, len(why.Roots))
+}
+
+// maxDescribed is the number of root blockers that WhyIn asks Temporal about.
+const maxDescribed = 10
+
+// WhyIn is [Site.Why] in a complete listing of [Site.Resources], which many viewers may share. It reads no locks. It
+// asks Temporal about the first ten workflows among the root blockers; the others have neither Doing nor Advice.
+func (s *Site) WhyIn(ctx context.Context, name string, resources []Resource) (Why, error) {
+	why, err := s.whyNamed(ctx, name)
+	if err != nil {
+		return Why{}, err
+	}
+	why.fill(why.Party, resources)
+	why.Roots = graphOf(resources).above(why.Waits)
+	return why, s.describeRoots(ctx, why.Roots, maxDescribed)
+}
+
+// whyNamed begins a Why with the party and its workflow.
+func (s *Site) whyNamed(ctx context.Context, name string) (why Why, err error) {
+	why.Party = Party{Name: name, Workflow: name, Owner: name}
+	if s.Temporal.Service != nil {
+		run := wire.Run{Namespace: s.Temporal.NamespaceID, WorkflowID: name}
+		why.Party = Party{Name: name, Workflow: name, Namespace: run.Namespace, Owner: run.Owner()}
+		why.Doing, err = s.ask(ctx, name, "")
+	}
+	return why, err
+}
+
+// fill sets Waits and Holds to the entries of the party or, if it has none, of the plain Go party of the same name.
+func (w *Why) fill(asked Party, resources []Resource) {
+	for _, p := range []Party{asked, {Name: asked.Name, Owner: asked.Name}} {
+		w.Waits, w.Holds = nil, nil
 		for i := range resources {
 			for _, e := range slices.Concat(resources[i].Holders, resources[i].Waiters) {
 				switch {
@@ -89,32 +106,135 @@ func (w *Why) take(resources []Resource) {
 			break
 		}
 	}
-	longest := func(a, b Entry) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Resource, b.Resource)) }
-	slices.SortStableFunc(w.Waits, longest)
-	slices.SortStableFunc(w.Holds, longest)
+	oldestFirst := func(a, b Entry) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Resource, b.Resource)) }
+	slices.SortStableFunc(w.Waits, oldestFirst)
+	slices.SortStableFunc(w.Holds, oldestFirst)
 }
 
-// isOf reports whether an entry is a party's: in its name, or for it as its owner. A workflow without
-// a namespace may be of any.
+// isOf reports whether a party owns an entry. A workflow without a namespace matches those of every namespace.
 func (e *Entry) isOf(p Party) bool {
 	named := p.Workflow != "" && e.Party.Workflow == p.Workflow && (p.Namespace == "" || e.Party.Namespace == p.Namespace)
 	return named || e.Party.Owner == p.Owner || e.LockID == p.Owner
 }
 
-// String says what an entry is, without its party.
-func (e *Entry) String() string {
-	text := e.Mode.String()
-	if e.Limit > 0 {
-		text += fmt.Sprintf(" with limit %d", e.Limit)
+// describeRoots sets Doing and Advice of root blockers. It asks Temporal about the workflows of the site's namespace,
+// but not about more than limit; the workflows after these get no advice.
+func (s *Site) describeRoots(ctx context.Context, roots []*Node, limit int) (err error) {
+	asked := 0
+	for _, root := range roots {
+		p := root.Party
+		if s.Temporal.Service != nil && p.Workflow != "" && p.Namespace == s.Temporal.NamespaceID {
+			if asked++; asked > limit {
+				continue
+			}
+			run := ""
+			if root.Hold != nil {
+				run = root.Hold.Run
+			}
+			if root.Doing, err = s.ask(ctx, p.Workflow, run); err != nil {
+				return err
+			}
+		}
+		root.Advice = s.advise(root)
 	}
-	switch e.State {
-	case lockcore.StateWaiting:
-		return fmt.Sprintf("waits for %s (%s) for %s, place %d", plain(e.Resource), text, Short(e.For), e.Position)
-	case lockcore.StateClaimed:
-		return fmt.Sprintf("was granted %s (%s) %s ago, and has not taken it up yet", plain(e.Resource), text, Short(e.For))
-	case lockcore.StateDraining:
-		return fmt.Sprintf("leaves %s (%s), draining for %s more", plain(e.Resource), text, Short(e.ExpiresIn))
-	default:
-		return fmt.Sprintf("holds %s (%s) for %s", plain(e.Resource), text, Short(e.For))
+	return nil
+}
+
+// Doing describes a workflow run, as Temporal reports it.
+type Doing struct {
+	RunID string `json:"runId"`
+	// Status is "Running", "Paused", "Completed" and so on, or "unknown" if Temporal does not know the run.
+	Status     string     `json:"status"`
+	Activities []Activity `json:"activities,omitempty"`
+	// TaskFailures counts the failures of its workflow task in a row.
+	TaskFailures int32 `json:"taskFailures,omitempty"`
+	Children     int   `json:"children,omitempty"`
+	// open is set while the run is open. Otherwise heir is the workflow's open run, if it has one.
+	open bool
+	heir string
+}
+
+// Activity is a pending activity.
+type Activity struct {
+	ID   string `json:"id"`
+	Type string `json:"type"`
+	// State is "running", "in back-off", "scheduled" or "paused".
+	State   string `json:"state"`
+	Attempt int32  `json:"attempt"`
+	// Since is the time at which it was started or scheduled. Next is the time of its next attempt in back-off.
+	Since time.Time `json:"since,omitzero"`
+	Next  time.Time `json:"next,omitzero"`
+	// Worker is the identity of the last worker, Failure the last attempt's failure.
+	Worker  string `json:"worker,omitempty"`
+	Failure string `json:"failure,omitempty"`
+	// Waits is set if it waits for a lock.
+	Waits bool `json:"waits,omitempty"`
+}
+
+// ask asks Temporal about a run of a workflow, or about the current run if run is empty.
+func (s *Site) ask(ctx context.Context, workflowID, run string) (*Doing, error) {
+	d, err := s.describe(ctx, workflowID, run)
+	if err != nil || d.open || run == "" {
+		return d, err
 	}
+	current, err := s.describe(ctx, workflowID, "")
+	if err == nil && current.open {
+		d.heir = current.RunID
+	}
+	return d, err
+}
+
+func (s *Site) describe(ctx context.Context, workflowID, run string) (*Doing, error) {
+	found, err := s.Temporal.Service.DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
+		Namespace: s.Temporal.Namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: run},
+	})
+	var missing *serviceerror.NotFound
+	var invalid *serviceerror.InvalidArgument
+	switch {
+	case errors.As(err, &missing), errors.As(err, &invalid):
+		return &Doing{RunID: run, Status: Unknown}, nil
+	case err != nil:
+		return nil, fmt.Errorf("lockstep: ask Temporal about workflow %q: %w", workflowID, err)
+	}
+	info := found.GetWorkflowExecutionInfo()
+	d := &Doing{
+		RunID: info.GetExecution().GetRunId(), Status: info.GetStatus().String(), Children: len(found.GetPendingChildren()),
+		open: !currentrun.HasEnded(info.GetStatus()) && info.GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW,
+	}
+	if attempt := found.GetPendingWorkflowTask().GetAttempt(); attempt > 1 {
+		d.TaskFailures = attempt - 1
+	}
+	for _, p := range found.GetPendingActivities() {
+		a := activityOf(p)
+		if s.Discreet {
+			a.Failure = "" // a failure to get a lock names the resource
+		}
+		d.Activities = append(d.Activities, a)
+	}
+	return d, nil
+}
+
+func activityOf(p *workflowpb.PendingActivityInfo) Activity {
+	failure, _, _ := strings.Cut(p.GetLastFailure().GetMessage(), "\n")
+	a := Activity{
+		ID: p.GetActivityId(), Type: p.GetActivityType().GetName(), Attempt: p.GetAttempt(), Since: timeOf(p.GetScheduledTime()), State: "scheduled",
+		Worker: p.GetLastWorkerIdentity(), Failure: wire.Cut(failure, 200), Waits: p.GetActivityType().GetName() == wire.ActivityWait,
+	}
+	next := timeOf(p.GetNextAttemptScheduleTime())
+	switch {
+	case p.GetPaused():
+		a.State = "paused"
+	case p.GetState() == enumspb.PENDING_ACTIVITY_STATE_STARTED || p.GetState() == enumspb.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED:
+		a.State, a.Since = "running", timeOf(p.GetLastStartedTime())
+	case p.GetAttempt() > 1 && next.After(time.Now()):
+		a.State, a.Next = "in back-off", next
+	}
+	return a
+}
+
+func timeOf(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.AsTime()
 }

@@ -12,24 +12,22 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// Options are what the page is about.
+// Options configure the page.
 type Options struct {
 	inspect.Site
 	// TemporalUI is the address of Temporal's web UI, for links; empty if it is not known.
 	TemporalUI string
-	// Token is asked for before anything is shown. If it is empty, any client that can connect may look.
+	// Token is required from clients. If it is empty, every client that can connect sees the page.
 	Token string
-	// HashNames has names of resources shown as hashes.
+	// HashNames shows the names of resources as hashes.
 	HashNames bool
 }
 
@@ -42,9 +40,9 @@ var pageHTML string
 type server struct {
 	Options
 	pages     *template.Template
-	list      shared[[]inspect.Resource]
-	deadlocks shared[[]party.Deadlock]
-	seen      seen
+	list      cached[[]inspect.Resource]
+	deadlocks cached[[]party.Deadlock]
+	seen      history
 }
 
 // Handler serves the page.
@@ -53,7 +51,7 @@ func Handler(o Options) http.Handler {
 	s := &server{Options: o}
 	s.list.read, s.deadlocks.read = s.readResources, s.Deadlocks
 	s.pages = template.Must(template.New("page").Funcs(template.FuncMap{
-		"short": inspect.Short, "resource": s.name, "says": s.says, "why": whyLink, "show": s.showLink, "temporal": s.temporalLink, "owner": s.OwnerName, "ring": s.ringOf,
+		"short": inspect.Short, "resource": s.name, "says": s.describe, "why": whyLink, "show": s.showLink, "temporal": s.temporalLink, "owner": s.OwnerName, "ring": s.ringOf,
 	}).Parse(pageHTML))
 	mux := http.NewServeMux()
 	files, _ := fs.Sub(static, "static") // it is embedded
@@ -65,12 +63,10 @@ func Handler(o Options) http.Handler {
 	return s.guarded(mux)
 }
 
-// cookie is where a browser keeps the hash of the token, which may have characters that no cookie
-// can.
+// cookie is the name of the cookie with the token's hash. The token itself may contain characters that no cookie can.
 const cookie = "lockstep-token"
 
-// guarded refuses requests without the token, or if there is none, under names other than those of
-// the loopback.
+// guarded refuses requests without the token. If there is no token, it refuses hosts other than the loopback.
 func (s *server) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -80,16 +76,16 @@ func (s *server) guarded(next http.Handler) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		switch {
 		case s.Token == "":
-			// A page of another site must not read this one through a name of its own.
+			// Otherwise another site could read this page through a DNS name that it points here.
 			if !isLoopback(r.Host) {
 				http.Error(w, "lockstep ui is not served under this name", http.StatusMisdirectedRequest)
 				return
 			}
-		case same(r.URL.Query().Get("token"), s.Token): // under any name: other sites do not know it
+		case same(r.URL.Query().Get("token"), s.Token): // under any name, because other sites do not know it
 			http.SetCookie(w, &http.Cookie{Name: cookie, Value: hashOf(s.Token), Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}) //nolint:gosec // it is served without TLS
 		default:
 			if c, err := r.Cookie(cookie); err != nil || !same(c.Value, hashOf(s.Token)) {
-				http.Error(w, "lockstep ui wants its token: open the address that it printed", http.StatusUnauthorized)
+				http.Error(w, "lockstep ui needs its token: open the address that it printed", http.StatusUnauthorized)
 				return
 			}
 		}
@@ -115,28 +111,8 @@ func isLoopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || (ip != nil && ip.IsLoopback())
 }
 
-// view is what a page shows.
-type view struct {
-	Title string
-	// List says that it is the list of resources, and Query is what that was narrowed to.
-	List      bool
-	Query     string
-	All       int
-	Resources []inspect.Resource
-	Resource  *inspect.Resource
-	// Recent is what the page saw end on the resource, from Since on.
-	Recent    []ended
-	Since     time.Time
-	Why       *inspect.Why
-	Forest    []*inspect.Node
-	Deadlocks []party.Deadlock
-	// Problem is why there is nothing to see.
-	Problem string
-	At      time.Time
-}
-
-// mostResources is how many are listed: the others are found by their names.
-const mostResources = 200
+// maxResources is the number of listed resources. Others are found by name.
+const maxResources = 200
 
 func (s *server) showResources(w http.ResponseWriter, r *http.Request) {
 	v := view{Title: "Resources", List: true, Query: strings.TrimSpace(r.URL.Query().Get("q"))}
@@ -146,14 +122,14 @@ func (s *server) showResources(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if v.Query != "" {
-		all = slices.DeleteFunc(slices.Clone(all), func(r inspect.Resource) bool { return !s.found(&r, v.Query) })
+		all = slices.DeleteFunc(slices.Clone(all), func(r inspect.Resource) bool { return !s.matches(&r, v.Query) })
 	}
-	v.All, v.Resources, v.At = len(all), all[:min(len(all), mostResources)], at
+	v.All, v.Resources, v.At = len(all), all[:min(len(all), maxResources)], at
 	s.write(w, http.StatusOK, v)
 }
 
-// found reports whether a resource, or a party on it, has a name with the text.
-func (s *server) found(r *inspect.Resource, text string) bool {
+// matches reports whether the name of a resource, or of a party on it, contains the text.
+func (s *server) matches(r *inspect.Resource, text string) bool {
 	if strings.Contains(s.name(r.Name), text) {
 		return true
 	}
@@ -174,7 +150,7 @@ func (s *server) showResource(w http.ResponseWriter, r *http.Request) {
 		v.Problem = "No party holds this resource, and none waits for it."
 	}
 	v.At = at
-	v.Recent, v.Since = s.seen.on(func(resource string) bool { return s.name(resource) == name })
+	v.Recent, v.Since = s.seen.endedOn(func(resource string) bool { return s.name(resource) == name })
 	s.write(w, http.StatusOK, v)
 }
 
@@ -213,7 +189,7 @@ func (s *server) showWaits(w http.ResponseWriter, r *http.Request) {
 	v := view{Title: "Who waits for whom"}
 	all, at, err := s.list.get(r.Context())
 	if err == nil {
-		v.Forest, v.At = s.ForestIn(all), at
+		v.Forest, v.At = s.Forest(all), at
 		v.Deadlocks, _, err = s.deadlocks.get(r.Context())
 	}
 	if err != nil {
@@ -246,36 +222,4 @@ func (s *server) write(w http.ResponseWriter, status int, v view) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = w.Write(page.Bytes()) // the browser may have gone
-}
-
-// name is a resource's as it is shown.
-func (s *server) name(resource string) string {
-	if !s.HashNames {
-		return resource
-	}
-	return hashOf(resource)[:12]
-}
-
-// says is what an entry is, with the name of its resource as it is shown.
-func (s *server) says(e inspect.Entry) string {
-	e.Resource = s.name(e.Resource)
-	return e.String()
-}
-
-func (s *server) showLink(resource string) string {
-	return "/resource?name=" + url.QueryEscape(s.name(resource))
-}
-
-func whyLink(p inspect.Party) string { return "/why?workflow=" + url.QueryEscape(p.Name) }
-
-// temporalLink is that of a workflow in Temporal's UI; empty if there is none.
-func (s *server) temporalLink(p inspect.Party, run string) string {
-	if s.TemporalUI == "" || p.Workflow == "" || p.Namespace != s.Temporal.NamespaceID {
-		return ""
-	}
-	link := strings.TrimSuffix(s.TemporalUI, "/") + "/namespaces/" + url.PathEscape(s.Temporal.Namespace) + "/workflows/" + url.PathEscape(p.Workflow)
-	if run != "" {
-		link += "/" + url.PathEscape(run)
-	}
-	return link
 }

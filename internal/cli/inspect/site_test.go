@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
@@ -20,11 +18,12 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// scene is a collection on which parties of plain Go stand.
+// scene is an in-memory collection of locks. holds and waits are for parties of plain Go, step and its kin for workflows.
 type scene struct {
 	*testing.T
 	*party.Locker
@@ -42,7 +41,7 @@ func (s *scene) site() *inspect.Site {
 	return &inspect.Site{Locker: s.Locker, Flags: []string{"--database", "d"}}
 }
 
-// ask asks once for a resource, and queues if it is busy.
+// ask makes one attempt to acquire a resource, and queues if it is busy.
 func (s *scene) ask(lockID string, res lockcore.Resource) error {
 	s.orders++
 	req := party.Request{LockID: lockID, Part: lockID, Order: party.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{res}}
@@ -60,7 +59,7 @@ func (s *scene) waits(lockID string, res lockcore.Resource) {
 	require.ErrorIs(s, s.ask(lockID, res), lockcore.ErrBusy)
 }
 
-// why is the tree above a party, a line for each, indented.
+// why returns the blocking trees of a party as an outline.
 func (s *scene) why(name string) string {
 	s.Helper()
 	why, err := s.site().Why(s.Context(), name)
@@ -69,7 +68,7 @@ func (s *scene) why(name string) string {
 	return outline(why.Roots)
 }
 
-// outline is a line for each party of trees, indented.
+// outline returns trees as text: an indented line for each party.
 func outline(roots []*inspect.Node) string {
 	var b strings.Builder
 	var walk func(nodes []*inspect.Node, indent string)
@@ -90,12 +89,12 @@ func outline(roots []*inspect.Node) string {
 	return b.String()
 }
 
-func TestTheRootBlockerComesFirst(t *testing.T) {
+func TestWhy_PlainParties_RootBlockerComesFirst(t *testing.T) {
 	t.Parallel()
 	x := lockcore.Exclusive
 	for name, c := range map[string]struct {
-		stands func(s *scene)
-		want   string
+		arrange func(s *scene)
+		want    string
 	}{
 		"one holder": {func(s *scene) {
 			s.holds("a", x("r"))
@@ -107,7 +106,7 @@ func TestTheRootBlockerComesFirst(t *testing.T) {
 			s.waits("b", x("1"))
 			s.waits("me", x("2"))
 		}, "a\n b for 1\n  me for 2\n"},
-		"several who share": {func(s *scene) {
+		"several share": {func(s *scene) {
 			s.holds("a", lockcore.Shared("r"))
 			s.holds("b", lockcore.Shared("r"))
 			s.waits("me", x("r"))
@@ -117,7 +116,7 @@ func TestTheRootBlockerComesFirst(t *testing.T) {
 			s.holds("b", lockcore.SharedLimit("r", 2))
 			s.waits("me", lockcore.SharedLimit("r", 2))
 		}, "a\n me for r\nb\n me for r\n"},
-		"one who waits in front, whom a reader keeps out": {func(s *scene) {
+		"a writer ahead in the queue, which a reader blocks": {func(s *scene) {
 			s.holds("reader", lockcore.Shared("r"))
 			s.waits("writer", x("r"))
 			s.waits("me", lockcore.Shared("r"))
@@ -128,13 +127,13 @@ func TestTheRootBlockerComesFirst(t *testing.T) {
 			s.waits("b", x("1"))
 			s.waits("me", x("2"))
 		}, "me in a deadlock\n b for 1\n  me for 2\n"},
-		"two waits that have their root in common": {func(s *scene) {
+		"two waits with the same root": {func(s *scene) {
 			s.holds("a", x("1"))
 			s.holds("a", x("2"))
 			s.waits("me", x("1"))
 			s.waits("me", x("2"))
 		}, "a\n me for 1\n"},
-		"its turn has come": {func(s *scene) {
+		"it was granted the lock": {func(s *scene) {
 			s.waits("me", func() lockcore.Resource { s.holds("a", x("r")); return x("r") }())
 			require.NoError(s, s.Leave(s.Context(), lockcore.Lease{Resource: "r", LockID: "a", Part: "a", Order: party.Order{Schedule: 1, Attempt: 1}}))
 		}, ""},
@@ -142,13 +141,13 @@ func TestTheRootBlockerComesFirst(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t)
-			c.stands(s)
+			c.arrange(s)
 			require.Equal(t, c.want, s.why("me"))
 		})
 	}
 }
 
-func TestTheHottestResourceComesFirst(t *testing.T) {
+func TestResources_Order_MostWaitersFirst(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	for _, name := range []string{"cold", "cool", "hot"} {
@@ -167,7 +166,7 @@ func TestTheHottestResourceComesFirst(t *testing.T) {
 	require.Len(t, resources[0].Waiters, 2)
 }
 
-func TestMaintenanceIsSaidToThoseWhoWait(t *testing.T) {
+func TestWhy_Maintenance_ShowsReason(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	req := party.Request{LockID: inspect.Maintenance, Comment: "moving house", TTL: lockcore.Forever, Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
@@ -181,7 +180,7 @@ func TestMaintenanceIsSaidToThoseWhoWait(t *testing.T) {
 	require.Contains(t, b.String(), "for maintenance: moving house; it ends by lockstep unhold r --database d")
 }
 
-func TestTheCommandThatEndsAHoldIsOneForAShell(t *testing.T) {
+func TestEntry_End_IsQuotedForShell(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ resource, lockID, want string }{
 		{"a b", "it's $HOME", "lockstep\nrelease\na b\nit's $HOME\n--reason\nsay why\n--database\nd\n"},
@@ -197,32 +196,32 @@ func TestTheCommandThatEndsAHoldIsOneForAShell(t *testing.T) {
 	}
 }
 
-// unanswering is a Temporal that answers no question.
-type unanswering struct{ inspect.Frontend }
+// unavailable is a Temporal service that does not answer.
+type unavailable struct{ inspect.Frontend }
 
-func (unanswering) DescribeWorkflowExecution(
+func (unavailable) DescribeWorkflowExecution(
 	context.Context, *workflowservice.DescribeWorkflowExecutionRequest, ...grpc.CallOption,
 ) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	return nil, serviceerror.NewUnavailable("it is away")
 }
 
-// "No orphans" of a Temporal that did not answer would be a guess.
-func TestOrphansThatCouldNotBeAskedAboutAreAnError(t *testing.T) {
+// Without answers from Temporal, "no orphans" would be a guess.
+func TestOrphans_TemporalUnavailable_Fails(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.stepHolds("w", "", lockcore.Exclusive("r"))
 	site := s.site()
-	site.Temporal = inspect.Temporal{Service: unanswering{}, Namespace: "default", NamespaceID: ns}
+	site.Temporal = inspect.Temporal{Service: unavailable{}, Namespace: "default", NamespaceID: ns}
 	found, err := site.Orphans(t.Context(), log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	require.ErrorContains(t, err, "temporal did not answer 1 of 1 questions")
 	require.Empty(t, found)
 }
 
-func TestOwnersHaveNamesForPeople(t *testing.T) {
+func TestOwnerName_WorkflowOfSite_IsShort(t *testing.T) {
 	t.Parallel()
 	const here, elsewhere = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11", "7d1f8a52-0c4e-4a7d-8f1e-2b9c3d4e5f60"
 	known, unknown := &inspect.Site{Temporal: inspect.Temporal{NamespaceID: here}}, &inspect.Site{}
-	for owner, want := range map[string][2]string{ // by a site that knows its namespace, and by one that does not
+	for owner, want := range map[string][2]string{ // for a site with a namespace, and for one without
 		here + "/transfer-7":          {"transfer-7", "transfer-7"},
 		here + "/transfer%2F7":        {"transfer/7", "transfer/7"},
 		elsewhere + "/transfer-7":     {elsewhere + "/transfer-7", "transfer-7"},

@@ -1,0 +1,195 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.temporal.io/api/workflowservice/v1"
+	"google.golang.org/grpc"
+
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+// Site is a collection of locks and the Temporal namespace of its workflows.
+type Site struct {
+	Locker *party.Locker
+	// Collection is the Locker's, for the doctor.
+	Collection *mongo.Collection
+	// Temporal answers questions about workflows. The zero value asks no server.
+	Temporal Temporal
+	// Flags are the flags with which the lockstep command finds the locks, for commands to copy.
+	Flags []string
+	// Discreet leaves the names of resources out of commands, comments and failures.
+	Discreet bool
+}
+
+// Temporal is a connection to a namespace.
+type Temporal struct {
+	Service                Frontend
+	Namespace, NamespaceID string
+}
+
+// Frontend is the part of Temporal's service that this package calls.
+type Frontend interface {
+	currentrun.Describer
+	GetSystemInfo(ctx context.Context, in *workflowservice.GetSystemInfoRequest, opts ...grpc.CallOption) (*workflowservice.GetSystemInfoResponse, error)
+	DescribeTaskQueue(ctx context.Context, in *workflowservice.DescribeTaskQueueRequest, opts ...grpc.CallOption) (*workflowservice.DescribeTaskQueueResponse, error)
+	ListWorkers(ctx context.Context, in *workflowservice.ListWorkersRequest, opts ...grpc.CallOption) (*workflowservice.ListWorkersResponse, error)
+}
+
+// Resource is a resource that is held or waited for.
+type Resource struct {
+	Name string `json:"resource"`
+	// Holders includes claims and holds that drain. Waiters is the queue.
+	Holders []Entry `json:"holders,omitempty"`
+	Waiters []Entry `json:"waiters,omitempty"`
+	// LongestWait is the time that the waiter with the longest wait has waited.
+	LongestWait time.Duration `json:"longestWait,omitempty"`
+}
+
+// Entry is a party's hold on a resource, or its wait for one.
+type Entry struct {
+	Party Party `json:"party"`
+	// For is the time for which it has held or waited.
+	For time.Duration `json:"for"`
+	lockcore.Status
+	// End is the command that ends it by force.
+	End string `json:"end"`
+}
+
+// keeps reports whether the entry is a hold that is kept between steps.
+func (e *Entry) keeps() bool { return e.State == lockcore.StateHolding && e.HoldTTL != 0 }
+
+// Resources lists the resources that a filter selects: the one with the most waiters first, then by the longest wait,
+// then by name.
+func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, error) {
+	var all []Resource
+	for st, err := range s.Locker.Status(ctx, f) {
+		if err != nil {
+			return nil, err
+		}
+		if len(all) == 0 || all[len(all)-1].Name != st.Resource {
+			all = append(all, Resource{Name: st.Resource})
+		}
+		r := &all[len(all)-1]
+		if s.Discreet {
+			st.Comment = ""
+		}
+		e := Entry{Party: s.PartyOf(&st), Status: st, End: s.commandToEnd(&st)}
+		if st.State != lockcore.StateWaiting {
+			if !st.Since.IsZero() {
+				e.For = max(0, time.Since(st.Since))
+			}
+			r.Holders = append(r.Holders, e)
+			continue
+		}
+		e.For = st.Silent
+		r.Waiters = append(r.Waiters, e)
+		r.LongestWait = max(r.LongestWait, e.For)
+	}
+	slices.SortStableFunc(all, func(a, b Resource) int {
+		return cmp.Or(cmp.Compare(len(b.Waiters), len(a.Waiters)), cmp.Compare(b.LongestWait, a.LongestWait), cmp.Compare(a.Name, b.Name))
+	})
+	return all, nil
+}
+
+// Party is the holder of a lock, or a waiter.
+type Party struct {
+	// Name is for people: the workflow ID of a workflow in the site's namespace, otherwise the owner.
+	Name string `json:"name"`
+	// Workflow and Namespace (an ID) are set for workflows. Step is set if the lock belongs to a single step.
+	Workflow  string `json:"workflow,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Step      string `json:"step,omitempty"`
+	// Owner is lockcore's name of the party. An owner that waits for one lock keeps all others that it holds.
+	Owner string `json:"owner"`
+}
+
+// Maintenance is the lock ID of the holds that operators take.
+const Maintenance = "maintenance"
+
+// PartyOf returns the party of an entry.
+func (s *Site) PartyOf(st *lockcore.Status) Party {
+	p := Party{Owner: cmp.Or(st.Owner, st.LockID)}
+	p.Name = p.Owner
+	if st.LockID == Maintenance {
+		p.Name = Maintenance
+	}
+	if st.Run == "" { // plain Go names its parties as it likes
+		return p
+	}
+	if of, step, err := wire.ParseLockID(st.LockID); err == nil {
+		p.Workflow, p.Namespace, p.Step = of.WorkflowID, of.Namespace, step
+		p.Owner = cmp.Or(st.Owner, of.Owner())
+		p.Name = s.OwnerName(of.Owner())
+	}
+	return p
+}
+
+// OwnerName returns the workflow ID of an owner that is a workflow of the site's namespace, or of any namespace if the
+// site has none. It returns other owners unchanged.
+func (s *Site) OwnerName(owner string) string {
+	of, _, err := wire.ParseLockID(owner)
+	id := s.Temporal.NamespaceID
+	if err == nil && (of.Namespace == id || id == "" && wire.IsNamespaceID(of.Namespace)) {
+		return of.WorkflowID
+	}
+	return owner
+}
+
+// commandToEnd returns the shell command that ends an entry by force.
+func (s *Site) commandToEnd(st *lockcore.Status) string {
+	verb, names, flags := "release", []string{st.Resource, st.LockID}, []string{"--reason", "say why"}
+	if st.LockID == Maintenance {
+		verb, names, flags = "unhold", names[:1], nil
+	}
+	if s.Discreet {
+		return "lockstep " + verb + ", with the names that are hidden here"
+	}
+	if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "-") }) {
+		return s.command(append([]string{verb}, flags...)...) + " -- " + shellLine(names...) // otherwise they would be flags
+	}
+	return s.command(slices.Concat([]string{verb}, names, flags)...)
+}
+
+// command returns a lockstep command with the flags that it needs to find the locks.
+func (s *Site) command(words ...string) string {
+	words = append([]string{"lockstep"}, words...)
+	if words[1] == "janitor" {
+		words = append(words, s.namespaceFlag()...)
+	}
+	return shellLine(append(words, s.Flags...)...)
+}
+
+// temporalCommand returns a command of Temporal's own command line.
+func (s *Site) temporalCommand(words ...string) string {
+	return shellLine(slices.Concat([]string{"temporal"}, words, s.namespaceFlag())...)
+}
+
+func (s *Site) namespaceFlag() []string {
+	if n := s.Temporal.Namespace; n != "" && n != "default" {
+		return []string{"--namespace", n}
+	}
+	return nil
+}
+
+// shellLine joins words to a line for a shell, and quotes them where needed.
+func shellLine(words ...string) string {
+	for i, word := range words {
+		if word == "" || strings.ContainsFunc(word, needsQuotes) {
+			words[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func needsQuotes(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("/-_.:@%+=,", r)
+}

@@ -1,0 +1,125 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	sdklog "go.temporal.io/sdk/log"
+
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
+	"github.com/temporal-lockstep/lockstep/internal/janitor"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+// Deadlocks lists the current deadlocks. The queues are not all read at the same moment, so only a deadlock that is
+// found twice counts.
+func (s *Site) Deadlocks(ctx context.Context) ([]party.Deadlock, error) {
+	found, err := s.Locker.Deadlocks(ctx)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	again, err := s.Locker.Deadlocks(ctx)
+	return slices.DeleteFunc(found, func(d party.Deadlock) bool {
+		return !slices.ContainsFunc(again, func(other party.Deadlock) bool { return slices.Equal(d.Waits, other.Waits) })
+	}), err
+}
+
+// DeadlockText describes the waits of a deadlock, and names the victim.
+func (s *Site) DeadlockText(d party.Deadlock) string {
+	d.Waits = slices.Clone(d.Waits)
+	for i := range d.Waits {
+		w := &d.Waits[i]
+		w.Owner, w.For = table.Plain(s.OwnerName(w.Owner)), table.Plain(s.OwnerName(w.For))
+		w.Resource = table.Plain(w.Resource)
+	}
+	return d.String() + "; " + d.Waits[d.Victim].Owner + " gives up"
+}
+
+// Orphan is a hold or a wait that a janitor would end now.
+type Orphan struct {
+	Party    Party  `json:"party"`
+	Resource string `json:"resource"`
+	// Held is set for a hold, not for a wait.
+	Held   bool   `json:"held"`
+	Reason string `json:"reason"`
+}
+
+// questionsPerSecond paces the questions of a single round.
+const questionsPerSecond = 200
+
+// Orphans plays a janitor's round without changing anything, and returns what a real round would end. If Temporal did
+// not answer all questions, it returns the orphans that it found and an error.
+func (s *Site) Orphans(ctx context.Context, logger sdklog.Logger) ([]Orphan, error) {
+	dry := &dryLocker{Locker: s.Locker, site: s}
+	j, err := janitor.New(janitor.Options{
+		Locker: dry, Temporal: s.Temporal.Service, Namespace: s.Temporal.Namespace, NamespaceID: s.Temporal.NamespaceID,
+		QuestionsPerSecond: questionsPerSecond, Logger: withoutInfo{logger},
+	})
+	if err != nil {
+		return nil, err
+	}
+	result, err := j.Round(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if result.Failed > 0 {
+		err = fmt.Errorf("temporal did not answer %d of %d questions: what these runs have left is not known", result.Failed, result.Asked)
+	}
+	slices.SortFunc(dry.found, func(a, b Orphan) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Party.Name, b.Party.Name))
+	})
+	return dry.found, err
+}
+
+// dryLocker reads locks, and records the janitor's changes instead of making them.
+type dryLocker struct {
+	*party.Locker
+	site  *Site
+	mu    sync.Mutex
+	found []Orphan
+}
+
+func (l *dryLocker) add(lockID, run, resource string, held bool, reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	owner := l.site.PartyOf(&lockcore.Status{Holder: lockcore.Holder{LockID: lockID, Run: run}})
+	l.found = append(l.found, Orphan{owner, resource, held, reason})
+}
+
+// Release records a hold.
+func (l *dryLocker) Release(_ context.Context, r party.Release) error {
+	for _, resource := range r.Resources {
+		l.add(r.LockID, r.Run, resource, true, r.Reason)
+	}
+	return nil
+}
+
+// LeaveQueue records waits.
+func (l *dryLocker) LeaveQueue(_ context.Context, leases ...lockcore.Lease) error {
+	for _, lease := range leases {
+		l.add(lease.LockID, lease.Run, lease.Resource, false, "its run is closed, or its step has ended")
+	}
+	return nil
+}
+
+// Extend does nothing.
+func (*dryLocker) Extend(context.Context, string, string, string, bool) (time.Duration, error) {
+	return 0, nil
+}
+
+// KeepPosition does nothing.
+func (*dryLocker) KeepPosition(context.Context, lockcore.Lease) error { return nil }
+
+// WatchFor does nothing.
+func (*dryLocker) WatchFor(string) {}
+
+// withoutInfo drops the janitor's reports of releases, because nothing is released.
+type withoutInfo struct{ sdklog.Logger }
+
+// Info logs nothing.
+func (withoutInfo) Info(string, ...any) {}

@@ -1,0 +1,130 @@
+package inspect
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	failurepb "go.temporal.io/api/failure/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"google.golang.org/grpc"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+// Commands in the advice have the flags of the site. The advice promises that a lock ends by itself only if it does.
+func TestAdvise_RootBlocker_ByStateOfItsWorkflow(t *testing.T) {
+	t.Parallel()
+	site := &Site{Temporal: Temporal{Namespace: "prod"}, Flags: []string{"--database", "d"}}
+	step := func(change func(*Entry)) *Entry {
+		e := &Entry{End: "lockstep release r w", Status: lockcore.Status{Holder: lockcore.Holder{
+			State: lockcore.StateHolding, HoldTTL: time.Hour, ExpiresIn: time.Hour,
+		}, Running: []party.Running{{Part: "1/Debit", Silent: 2 * time.Second, ExpiresIn: 28 * time.Second}}}}
+		change(e)
+		return e
+	}
+	asIs := func(*Entry) {}
+	silent := func(e *Entry) {
+		e.Running[0].Silent, e.Running[0].ExpiresIn = 22*time.Second, 8*time.Second
+	}
+	ofAStep := func(e *Entry) { e.HoldTTL, e.ExpiresIn = 0, 8*time.Second; silent(e) }
+	at := func(a Activity) *Doing {
+		a.Type, a.ID, a.Attempt, a.Since, a.Worker = "Debit", "7", 3, time.Now().Add(-time.Minute), "worker-2"
+		return &Doing{Status: "Running", open: true, Activities: []Activity{{Waits: true}, a}}
+	}
+	for name, c := range map[string]struct {
+		hold  *Entry
+		doing *Doing
+		want  string
+	}{
+		"at work":                {step(asIs), at(Activity{State: "running"}), "it is at work: Debit has been running for 1m0s"},
+		"its worker is silent":   {step(silent), at(Activity{State: "running"}), "nothing was heard of its worker worker-2 for 22s: if that is dead, the workflow continues when the activity's timeout has ended that attempt, and keeps the lock until then; or end it: lockstep release r w"},
+		"a step's is":            {step(ofAStep), at(Activity{State: "running"}), "nothing was heard of its worker worker-2 for 22s: if that is dead, its lock ends in 8s by itself, or now: lockstep release r w"},
+		"paused":                 {step(asIs), at(Activity{State: "paused"}), "its activity Debit is paused: temporal activity unpause --workflow-id w --activity-id 7 --namespace prod"},
+		"its workflow is paused": {step(asIs), &Doing{Status: "Paused", open: true}, "its workflow is paused: temporal workflow unpause --workflow-id w --namespace prod"},
+		"scheduled":              {step(asIs), at(Activity{State: "scheduled"}), "its activity Debit was scheduled 1m0s ago and no worker has taken it: is one running for its task queue?"},
+		"failed":                 {step(asIs), at(Activity{State: "in back-off", Next: time.Now().Add(90 * time.Second), Failure: "no"}), "its activity Debit has failed (no), attempt 3 comes in 1m30s"},
+		"failed, and hidden":     {step(asIs), at(Activity{State: "in back-off", Next: time.Now().Add(90 * time.Second)}), "its activity Debit has failed, attempt 3 comes in 1m30s"},
+		"over":                   {step(asIs), &Doing{Status: "Failed"}, "its run is over (Failed): a janitor releases its locks within a minute; lockstep janitor --once --namespace prod --database d does now"},
+		"over, with an heir":     {step(asIs), &Doing{Status: "ContinuedAsNew", heir: "run-2"}, "its run is over (ContinuedAsNew), and run run-2 continues it: that takes over the locks that it needs, and a janitor releases the rest"},
+		"over, in a step":        {step(ofAStep), &Doing{Status: "TimedOut"}, "its run is over (TimedOut), and one of its steps may still work: its lock ends in 8s by itself unless it is renewed, or now: lockstep release r w"},
+		"not known":              {step(asIs), &Doing{Status: Unknown}, "Temporal does not know this workflow run; if it is known to be dead: lockstep release r w"},
+	} {
+		require.Equal(t, c.want, site.advise(&Node{Party: Party{Name: "w", Workflow: "w"}, Hold: c.hold, Doing: c.doing}), name)
+	}
+}
+
+// failing is a Temporal service with one workflow, whose activity cannot get its lock.
+type failing struct{ Frontend }
+
+func (failing) DescribeWorkflowExecution(
+	context.Context, *workflowservice.DescribeWorkflowExecutionRequest, ...grpc.CallOption,
+) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	return &workflowservice.DescribeWorkflowExecutionResponse{PendingActivities: []*workflowpb.PendingActivityInfo{
+		{LastFailure: &failurepb.Failure{Message: `"account/7" is held by …`}},
+	}}, nil
+}
+
+func TestDescribe_DiscreetSite_LeavesOutFailures(t *testing.T) {
+	t.Parallel()
+	for discreet, want := range map[bool]string{true: "", false: `"account/7" is held by …`} {
+		d, err := (&Site{Discreet: discreet, Temporal: Temporal{Service: failing{}}}).ask(t.Context(), "w", "")
+		require.NoError(t, err)
+		require.Equal(t, want, d.Activities[0].Failure)
+	}
+}
+
+func TestPrint_ControlCharacters_AreReplaced(t *testing.T) {
+	t.Parallel()
+	const name = "a\x1b[2J\nb\tc\u202e"
+	e := Entry{Party: Party{Name: name, Step: name, Workflow: name}, Status: lockcore.Status{Resource: name, Holder: lockcore.Holder{
+		LockID: name, Host: name, Comment: name, State: lockcore.StateHolding, HoldTTL: time.Hour,
+	}, Running: []party.Running{{Part: name}}}, End: name}
+	wait := e
+	wait.State = lockcore.StateWaiting
+	r := Resource{Name: name, Holders: []Entry{e}, Waiters: []Entry{wait}}
+	why := Why{Party: e.Party, Waits: []Entry{wait}, Roots: []*Node{{
+		Party: e.Party, Hold: &e, Waiting: []*Node{{Party: e.Party, Wait: &wait}}, Advice: name,
+		Doing: &Doing{Activities: []Activity{{Type: name, ID: name, Worker: name, Failure: name}}},
+	}}}
+	var b strings.Builder
+	require.NoError(t, PrintResources(&b, []Resource{r}))
+	require.NoError(t, r.Print(&b))
+	require.NoError(t, why.Print(&b))
+	require.NoError(t, PrintOrphans(&b, []Orphan{{Party: e.Party, Resource: name, Reason: name}}))
+	b.WriteString((&Site{}).DeadlockText(party.Deadlock{Waits: []party.Wait{{Owner: name, For: name, Resource: name}}}))
+	for _, bad := range []string{"\x1b", "a\n", "\tc", "\u202e", "�\nb"} {
+		require.NotContains(t, b.String(), bad)
+	}
+}
+
+// A standalone MongoDB and FerretDB both answer hello without the name of a replica set.
+func TestDoctor_ReplicaSet_SeverityByKindOfServer(t *testing.T) {
+	t.Parallel()
+	const mongoDB, ferretDB = `{"version": "8.0.4"}`, `{"version": "7.0.77", "ferretdb": {"version": "v2.7.0"}}`
+	for name, c := range map[string]struct{ answer, buildInfo, want string }{
+		"Standalone":          {`{"isWritablePrimary": true}`, mongoDB, Broken},
+		"FerretDB":            {`{"isWritablePrimary": true}`, ferretDB, Warning},
+		"FerretDBWithSetName": {`{"setName": "rs0", "hosts": ["a:27017"]}`, ferretDB, Warning},
+		"OneMember":           {`{"setName": "rs0", "hosts": ["a:27017"]}`, mongoDB, Warning},
+		"ThreeMembers":        {`{"setName": "rs0", "hosts": ["a:27017", "b:27017", "c:27017"]}`, mongoDB, OK},
+		"ShardedCluster":      {`{"msg": "isdbgrid"}`, mongoDB, OK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var h hello
+			var b build
+			require.NoError(t, bson.UnmarshalExtJSON([]byte(c.answer), false, &h))
+			require.NoError(t, bson.UnmarshalExtJSON([]byte(c.buildInfo), false, &b))
+			found, err := replicaSetFinding(h, b)
+			require.NoError(t, err)
+			require.Equal(t, c.want, found.State, found.What)
+			require.Equal(t, c.want == OK, found.Advice == "")
+		})
+	}
+}

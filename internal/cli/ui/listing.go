@@ -1,0 +1,128 @@
+package ui
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// readResources lists all resources, and records the holds and waits that have ended.
+func (s *server) readResources(ctx context.Context) ([]inspect.Resource, error) {
+	began := time.Now()
+	all, err := s.Resources(ctx, lockcore.Filter{})
+	if err == nil {
+		s.seen.compare(all, began, time.Now())
+	}
+	return all, err
+}
+
+// maxEnded bounds the ends that are remembered, of all resources together.
+const maxEnded = 5000
+
+// history has the holds and waits that ended between two listings.
+type history struct {
+	mu sync.Mutex
+	// since and lastAt are the times of the first and the last listing.
+	since, lastAt time.Time
+	last          map[key]inspect.Entry
+	ended         []ended
+}
+
+// key identifies a hold or a wait.
+type key struct {
+	resource, lockID, part string
+	waits                  bool
+	began                  time.Time
+}
+
+// ended is a hold or a wait that has ended.
+type ended struct {
+	inspect.Entry
+	Waited bool
+	// After and Before are the times of the last listing that had it, and of the first that had not.
+	After, Before time.Time
+}
+
+// compare records the entries of the last listing that are missing in this one, which was read from began to done.
+func (s *history) compare(all []inspect.Resource, began, done time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.since.IsZero() {
+		s.since = began
+	}
+	current := map[key]inspect.Entry{}
+	for i := range all {
+		for _, e := range slices.Concat(all[i].Holders, all[i].Waiters) {
+			// A claim becomes a hold; a hold that drains has ended before.
+			if waits := e.State == lockcore.StateWaiting; waits || e.State == lockcore.StateHolding {
+				current[key{e.Resource, e.LockID, e.Part, waits, e.Since}] = e
+			}
+		}
+	}
+	for k, e := range s.last {
+		if _, found := current[k]; !found {
+			s.ended = append(s.ended, ended{e, k.waits, s.lastAt, done})
+		}
+	}
+	s.last, s.lastAt = current, began
+	s.ended = slices.Delete(s.ended, 0, max(0, len(s.ended)-maxEnded))
+}
+
+// maxRecent is the number of ends that are shown of a resource.
+const maxRecent = 20
+
+// endedOn lists the ends on a resource, the latest first, and returns the time of the first listing.
+func (s *history) endedOn(is func(resource string) bool) (found []ended, since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range slices.Backward(s.ended) {
+		if is(e.Resource) && len(found) < maxRecent {
+			found = append(found, e)
+		}
+	}
+	return found, s.since
+}
+
+const (
+	// minPause is the time between two reads. After a slow read, the next comes only after ten times its duration: all
+	// viewers together keep the database busy for a tenth of the time.
+	minPause = 1500 * time.Millisecond
+	// readTimeout bounds a read.
+	readTimeout = time.Minute
+)
+
+// cached shares the result of the last read among all viewers.
+type cached[T any] struct {
+	read func(ctx context.Context) (T, error)
+
+	mu       sync.Mutex
+	last     T
+	err      error
+	at, next time.Time
+}
+
+// get returns the last result, which callers must not change, and the time of the read. Failures are shared too:
+// otherwise each viewer would ask a database that does not answer.
+func (s *cached[T]) get(ctx context.Context) (T, time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	began := time.Now()
+	if began.Before(s.next) {
+		return s.last, s.at, s.err
+	}
+	// Other viewers wait for the result, so the read continues when this viewer disconnects.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	defer cancel()
+	s.last, s.err = s.read(ctx)
+	s.at = began
+	pause := 10 * time.Since(began)
+	if s.err != nil {
+		pause = time.Since(began) // a read that timed out may succeed at once now
+	}
+	s.next = time.Now().Add(max(minPause, pause))
+	return s.last, s.at, s.err
+}

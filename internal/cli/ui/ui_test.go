@@ -1,0 +1,318 @@
+package ui_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+
+	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
+	"github.com/temporal-lockstep/lockstep/internal/cli/ui"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// page serves a collection with one holder.
+func page(t *testing.T, o ui.Options) http.Handler {
+	t.Helper()
+	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
+	for _, resource := range []string{"salary/of/the/boss", "free", "Resources"} {
+		req := party.Request{LockID: "payroll", TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)}}
+		_, err = l.TryEnter(t.Context(), req)
+		require.NoError(t, err)
+	}
+	o.Site = inspect.Site{Locker: l}
+	return ui.Handler(o)
+}
+
+func get(t *testing.T, h http.Handler, address string, change func(*http.Request)) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, address, http.NoBody)
+	r.Host = "127.0.0.1:8390"
+	if change != nil {
+		change(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestHandler_NoToken_RefusesForeignHosts(t *testing.T) {
+	t.Parallel()
+	h := page(t, ui.Options{})
+	for host, want := range map[string]int{
+		"localhost": http.StatusOK, "LocalHost:8390": http.StatusOK, "127.0.0.1:8390": http.StatusOK, "[::1]:8390": http.StatusOK,
+		"rebound.example": http.StatusMisdirectedRequest, "": http.StatusMisdirectedRequest,
+	} {
+		require.Equal(t, want, get(t, h, "/", func(r *http.Request) { r.Host = host }).Code, host)
+	}
+	require.Equal(t, http.StatusMethodNotAllowed, get(t, h, "/", func(r *http.Request) { r.Method = http.MethodPost }).Code, "it is read-only")
+}
+
+func TestHandler_Token_IsRequired(t *testing.T) {
+	t.Parallel()
+	h := page(t, ui.Options{Token: "secret"})
+	for _, address := range []string{"/", "/static/page.js", "/resource?name=free", "/?token=wrong"} {
+		w := get(t, h, address, nil)
+		require.Equal(t, http.StatusUnauthorized, w.Code, address)
+		require.NotContains(t, w.Body.String(), "payroll")
+	}
+	w := get(t, h, "/?token=secret", nil)
+	require.Equal(t, http.StatusOK, w.Code)
+	cookies := w.Result().Cookies()
+	require.Len(t, cookies, 1)
+	require.True(t, cookies[0].HttpOnly)
+	require.Equal(t, http.StatusOK, get(t, h, "/", func(r *http.Request) { r.AddCookie(cookies[0]) }).Code)
+}
+
+// Behind a proxy or in a container the server has names that it does not know. Other sites do not know the token.
+func TestHandler_Token_AllowsAnyHost(t *testing.T) {
+	t.Parallel()
+	h := page(t, ui.Options{Token: "secret"})
+	for _, host := range []string{"locks.example", "[::]:8390", "127.0.0.1"} {
+		named := func(r *http.Request) { r.Host = host }
+		require.Equal(t, http.StatusOK, get(t, h, "/?token=secret", named).Code, host)
+		require.Equal(t, http.StatusUnauthorized, get(t, h, "/", named).Code, host)
+	}
+}
+
+func TestHandler_Token_MayContainAnyCharacter(t *testing.T) {
+	t.Parallel()
+	const token = `a;b"c\d, é&+%`
+	h := page(t, ui.Options{Token: token})
+	w := get(t, h, "/?token="+url.QueryEscape(token), nil)
+	require.Equal(t, http.StatusOK, w.Code)
+	cookies := w.Result().Cookies()
+	require.Len(t, cookies, 1)
+	require.NotContains(t, cookies[0].Value, "a;b", "the cookie has a hash")
+	require.Equal(t, http.StatusOK, get(t, h, "/", func(r *http.Request) { r.AddCookie(cookies[0]) }).Code)
+	require.Equal(t, http.StatusUnauthorized, get(t, h, "/?token="+cookies[0].Value, nil).Code, "the hash is not a token")
+}
+
+func TestHandler_ResourceNamedLikeAPage_IsShown(t *testing.T) {
+	t.Parallel()
+	h := page(t, ui.Options{})
+	require.Contains(t, get(t, h, "/", nil).Body.String(), `class="filter"`)
+	text := get(t, h, "/resource?name=Resources", nil).Body.String()
+	require.Contains(t, text, "holds Resources")
+	require.NotContains(t, text, `class="filter"`)
+}
+
+func TestHandler_HashNames_HidesResources(t *testing.T) {
+	t.Parallel()
+	h := page(t, ui.Options{HashNames: true})
+	list := get(t, h, "/", nil).Body.String()
+	require.Contains(t, list, "payroll")
+	for _, address := range []string{"/", "/resource?name=" + hashed(list), "/why?workflow=payroll", "/waits"} {
+		text := get(t, h, address, nil).Body.String()
+		require.NotContains(t, text, "boss", address)
+	}
+	require.Contains(t, get(t, h, "/resource?name="+hashed(list), nil).Body.String(), "payroll")
+}
+
+// hashed returns the first name of a list.
+func hashed(list string) string {
+	const before = `href="/resource?name=`
+	_, rest, _ := strings.Cut(list, before)
+	name, _, _ := strings.Cut(rest, `"`)
+	return name
+}
+
+func TestHandler_NothingFound_SaysSo(t *testing.T) {
+	t.Parallel()
+	h := page(t, ui.Options{})
+	require.Contains(t, get(t, h, "/resource?name=nothing", nil).Body.String(), "No party holds this resource")
+	require.Equal(t, http.StatusNotFound, get(t, h, "/why?workflow=unknown", nil).Code)
+	require.Equal(t, http.StatusBadRequest, get(t, h, "/why", nil).Code)
+	require.Equal(t, http.StatusNotFound, get(t, h, "/nothing", nil).Code)
+	require.Contains(t, get(t, h, "/?q=nothing", nil).Body.String(), "of that name")
+	require.Contains(t, get(t, h, "/waits", nil).Body.String(), "No party waits.")
+}
+
+// counted is a store that counts listings, and may be away.
+type counted struct {
+	lockcore.Store
+	lists atomic.Int32
+	away  atomic.Bool
+}
+
+func (c *counted) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
+	c.lists.Add(1)
+	if c.away.Load() {
+		return func(yield func(rules.Document, error) bool) {
+			yield(rules.Document{}, errors.New("the database is away"))
+		}
+	}
+	return c.Store.List(ctx, q)
+}
+
+// temporal counts its questions, and knows every workflow.
+type temporal struct {
+	inspect.Frontend
+	asked atomic.Int32
+}
+
+func (s *temporal) DescribeWorkflowExecution(_ context.Context, in *workflowservice.DescribeWorkflowExecutionRequest, _ ...grpc.CallOption) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	s.asked.Add(1)
+	return &workflowservice.DescribeWorkflowExecutionResponse{WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{
+		Execution: &commonpb.WorkflowExecution{WorkflowId: in.GetExecution().GetWorkflowId(), RunId: "run"}, Status: enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING,
+	}}, nil
+}
+
+// scene is a page about an in-memory store.
+type scene struct {
+	*testing.T
+	*party.Locker
+	database counted
+	page     http.Handler
+	orders   uint32
+}
+
+func newScene(t *testing.T, asks inspect.Temporal) *scene {
+	t.Helper()
+	s := &scene{T: t, database: counted{Store: lockcoretest.NewStore(time.Now)}}
+	var err error
+	s.Locker, err = party.NewWithStore(&s.database, lockcore.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close(context.Background())) })
+	s.page = ui.Handler(ui.Options{Site: inspect.Site{Locker: s.Locker, Temporal: asks}})
+	return s
+}
+
+// ask makes one attempt for a party, which is a workflow if it has a run, and queues if the resource is busy.
+func (s *scene) ask(lockID, run string, res lockcore.Resource) {
+	s.Helper()
+	s.orders++
+	_, err := s.Enter(s.Context(), party.Request{
+		LockID: lockID, Run: run, Part: "p", Order: party.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{res},
+	})
+	if err != nil {
+		require.ErrorIs(s, err, lockcore.ErrBusy)
+	}
+}
+
+func (s *scene) get(address string) (code int, text string) {
+	s.Helper()
+	w := get(s.T, s.page, address, nil)
+	return w.Code, w.Body.String()
+}
+
+func TestHandler_ManyViewers_ShareListing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, inspect.Temporal{})
+		s.ask("holder", "", lockcore.Exclusive("r"))
+		s.ask("waiter", "", lockcore.Exclusive("r"))
+		before := s.database.lists.Load()
+		for range 10 {
+			for address, want := range map[string]int{
+				"/": http.StatusOK, "/resource?name=r": http.StatusOK, "/why?workflow=waiter": http.StatusOK, "/why?workflow=holder": http.StatusOK,
+				"/why?workflow=unknown": http.StatusNotFound, "/waits": http.StatusOK,
+			} {
+				code, _ := s.get(address)
+				require.Equal(t, want, code, address)
+			}
+		}
+		require.LessOrEqual(t, s.database.lists.Load()-before, int32(2), "the resources, and the deadlocks")
+
+		s.ask("another", "", lockcore.Exclusive("r"))
+		<-time.After(2 * time.Second)
+		_, text := s.get("/why?workflow=another")
+		require.Contains(t, text, "waits for r", "it is listed again after two seconds")
+	})
+}
+
+func TestHandler_DatabaseAway_ViewersShareFailure(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, inspect.Temporal{})
+		before := s.database.lists.Load()
+		s.database.away.Store(true)
+		for _, address := range []string{"/", "/resource?name=r", "/why?workflow=w", "/waits"} {
+			code, text := s.get(address)
+			require.Equal(t, http.StatusBadGateway, code)
+			require.Contains(t, text, "the database is away")
+		}
+		require.Equal(t, int32(1), s.database.lists.Load()-before)
+		s.database.away.Store(false)
+		<-time.After(2 * time.Second)
+		code, _ := s.get("/")
+		require.Equal(t, http.StatusOK, code, "it is back")
+	})
+}
+
+func TestHandler_ManyRootBlockers_AsksAboutTen(t *testing.T) {
+	t.Parallel()
+	service := &temporal{}
+	const namespace = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11"
+	s := newScene(t, inspect.Temporal{Service: service, Namespace: "default", NamespaceID: namespace})
+	for i := range 40 {
+		s.ask(wire.Run{Namespace: namespace, WorkflowID: fmt.Sprintf("reader-%02d", i)}.LockID(), "run", lockcore.Shared("r"))
+	}
+	s.ask(wire.Run{Namespace: namespace, WorkflowID: "writer"}.LockID(), "run", lockcore.Exclusive("r"))
+	_, text := s.get("/why?workflow=writer")
+	require.Equal(t, 40, strings.Count(text, "holds r (shared)"), "all are shown")
+	require.Equal(t, int32(1+10), service.asked.Load(), "the workflow and ten root blockers")
+}
+
+func TestHandler_EndedLately_ListsEachEndOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, inspect.Temporal{})
+		var listings []string
+		look := func() (ended []string) {
+			<-time.After(time.Minute)
+			listings = append(listings, time.Now().Format("15:04:05"))
+			_, text := s.get("/resource?name=r")
+			_, text, _ = strings.Cut(text, "Ended lately")
+			for _, item := range strings.Split(text, "<li>")[1:] {
+				item, _, _ = strings.Cut(item, "</li>")
+				ended = append(ended, item)
+			}
+			return ended
+		}
+		end := func(lockID string, now bool) {
+			for st, err := range s.Status(t.Context(), lockcore.Filter{LockID: lockID}) {
+				require.NoError(t, err)
+				require.NoError(t, s.Release(t.Context(), party.Release{LockID: lockID, Resources: []string{"r"}, FirstFence: st.FirstFence, Force: true, Now: now, Reason: "a drill"}))
+			}
+		}
+		s.ask("first", "", lockcore.Exclusive("r"))
+		s.ask("second", "", lockcore.Exclusive("r"))
+		require.Empty(t, look())
+		end("first", true)
+		require.Len(t, look(), 2, "a hold, and a wait, which was granted")
+		s.ask("second", "", lockcore.Exclusive("r"))
+		require.Len(t, look(), 2, "the claim became a hold")
+		end("second", false)
+		found := look()
+		require.Len(t, found, 3, "a hold that drains has ended")
+		require.Contains(t, found[0], "held (exclusive)")
+		require.Contains(t, found[0], "ended between "+listings[2]+" and "+listings[3])
+		end("second", true)
+		require.Len(t, look(), 3)
+	})
+}
