@@ -51,7 +51,7 @@
 //	the process that lets the lock go ── claim ── waker
 //
 // If a turn is likely to come within half a second, an attempt waits for it where it is while its place moves, and parked steps are called up
-// a moment before theirs: docs/adr/0011-turns-that-are-near.md.
+// a moment before theirs: docs/adr/0011-waiting-in-the-slot.md.
 //
 // The waker hears of claims from the Locker of its process: of those that this Locker makes itself, and of those on
 // resources that it tends because a workflow waits there whose lockstep.Wait it has run. It completes the waiting activity by the run's ID and the
