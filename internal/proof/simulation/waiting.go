@@ -133,7 +133,7 @@ func (w *world) everyWaiterGetsItsTurn() {
 }
 
 // exclusivelyHeld reports whether an exclusive entry stands. Beside it none is granted a claim, not even its own party,
-// which waits until what drains of it has ended: see "No claims beside an exclusive holder" in docs/internals.md.
+// which waits until what drains of it has ended: see "No claim is granted while a lock ID holds exclusively" in docs/internals.md.
 func exclusivelyHeld(d *rules.Document, q *rules.Waiter) bool {
 	return slices.ContainsFunc(d.Entries, func(e rules.Entry) bool {
 		around := q.Within != "" && e.LockID == q.Within && e.State == rules.StateKept
