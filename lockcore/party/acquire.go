@@ -2,13 +2,7 @@ package party
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
@@ -75,57 +69,36 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	return s, nil
 }
 
-// complete fills what is unset, sorts the resources, and refuses what is never accepted. If draws,
-// a request that names neither a part nor an order becomes the first of a part of its own. Its
-// random name collides with none, so no clock must order the requests of several processes.
-func (l *Locker) complete(req Request, draws bool) (Request, error) {
-	if draws && req.Part == "" && req.Order == (Order{}) {
-		req.Part, req.Order = rand.Text()[:16], Order{Attempt: 1}
+// TryAcquire is an Enter that does not queue, with a Session that renews what it got.
+func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) {
+	if err := req.checkSession(); err != nil {
+		return nil, err
 	}
-	if req.HoldOnly && req.HoldTTL > 0 { // the default of TTL may be longer
-		setDefault(&req.TTL, req.HoldTTL)
+	call, done, err := l.life.call(ctx)
+	if err != nil {
+		return nil, err
 	}
-	setDefault(&req.TTL, l.cfg.TTL)
-	if req.HoldTTL != 0 && !req.Persist {
-		return req, &InvalidError{Field: "Request.HoldTTL", Value: req.HoldTTL.String(), Bound: "0 without Request.Persist"}
+	defer done() // Close waits for the session to be kept, so that it ends it
+	leases, err := l.enter(call, req, false)
+	if err != nil {
+		l.giveUp(call, leases...)
+		return nil, endedByClose(call, err)
 	}
-	if req.Persist {
-		setDefault(&req.HoldTTL, max(l.cfg.HoldTTL, req.TTL))
-	} else {
-		req.HoldTTL = req.TTL
-	}
-	setDefault(&req.Owner, req.LockID)
-	setDefault(&req.Host, l.cfg.Host)
-	req.Resources = slices.Clone(req.Resources)
-	for i := range req.Resources {
-		setDefault(&req.Resources[i].Mode, ModeExclusive)
-	}
-	if err := req.check(); err != nil {
-		return req, err
-	}
-	setDefault(&req.Call, rand.Text())
-	slices.SortFunc(req.Resources, func(a, b Resource) int { return strings.Compare(a.Name, b.Name) })
-	return req, nil
+	return l.NewSession(ctx, leases), nil
 }
 
-// entryID is the ID of the entry that the request makes on a resource. Renewals name entries by it
-// alone, several of many resources in one statement, so requests with the same Call, but another part
-// or order, have other IDs, and so have the resources of one request.
-func (r *Request) entryID(resource string) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %q", r.Call, r.Part, r.Order.number(), resource))
-	return hex.EncodeToString(sum[:16])
-}
-
-// waits reports whether the request keeps its hold only while it waits for other resources.
-func (r *Request) waits() bool { return r.Persist && r.Within != "" && !r.HoldOnly }
-
-// keptTTL returns the time for which the kept hold lasts after a grant or a renewal. A hold that is kept
-// only while the request waits for other resources lasts for the part's TTL.
-func (r *Request) keptTTL() time.Duration {
-	if r.waits() {
-		return r.TTL
+// acquireOne waits for one resource. What it may have got when it gives up is given back.
+func (l *Locker) acquireOne(ctx, wait context.Context, req *Request, op rules.Acquire, held *Session) (Lease, error) {
+	w := l.enqueue(ctx, req, op, false)
+	lease, err := w.await(wait, held)
+	if err == nil {
+		w.stop()
+		return lease, nil
 	}
-	return r.HoldTTL
+	if lease, granted, _ := w.stop(); granted && ctx.Err() == nil && held.live() {
+		return lease, nil
+	}
+	return Lease{}, err
 }
 
 // acquireOp returns a complete request for one of its resources, as Acquire asks for it: it queues,
@@ -192,155 +165,34 @@ func (l *Locker) answered(
 	return lease, err
 }
 
-// waiting is a request for one resource that waits in its queue, in this process. Its call stays in
-// the line of the resource, so that the swap which frees the resource grants it in the same write.
-type waiting struct {
-	l   *Locker
-	ctx context.Context
-	req *Request
-	op  rules.Acquire
-	// one is woken when the watcher finds that asking again is worthwhile.
-	one    *waiter
-	ticket *update.Ticket
-	// span is that of the command that is under way, if asked is set.
-	span  operation
-	asked bool
-	// behind are the holds that were in its way when it queued, and last is the latest *BusyError.
-	behind []blocker
-	last   error
-}
-
-// enqueue asks for one resource. The request stays in the queue if the resource is busy.
-func (l *Locker) enqueue(ctx context.Context, req *Request, op rules.Acquire, stays bool) *waiting {
-	w := &waiting{l: l, ctx: ctx, req: req, op: op, one: l.watch.add(&op)}
-	var c *update.Call
-	c, w.span = l.acquireCall(ctx, req, &w.op)
-	c.Op, c.Sleeps, w.asked = w.op, true, true
-	if !stays {
-		c.TakeBack = l.takeBack(ctx, &w.op)
-	}
-	w.ticket = l.lines.Submit(c)
-	return w
-}
-
-// stop ends the wait. It returns the lease if the request was granted in the same moment.
-func (w *waiting) stop() (lease Lease, granted bool, unknown bool) {
-	unknown = w.ticket.Abandon()
-	w.l.watch.remove(w.one)
-	if a, ok := w.ticket.Answer(); ok && a.Err == nil {
-		if lease, err := w.answer(a); err == nil {
-			return lease, true, false
+// answer returns the lease of a request, or the error that says why there is none.
+func answer(op *rules.Acquire, a *update.Answer) (Lease, error) {
+	d := a.After
+	switch a.Outcome {
+	case rules.Granted, rules.Joined, rules.Again:
+		if op.HoldOnly {
+			return holdOf(op, a), nil
 		}
-	}
-	if w.asked {
-		w.span.end(nil, failure("acquire", w.op.Resource, w.req.Order, context.Cause(w.ctx), unknown))
-	}
-	return Lease{}, false, unknown
-}
-
-// ask asks again, to refresh the position in the queue or to take what is granted.
-func (w *waiting) ask() {
-	if !w.asked {
-		_, w.span = w.l.tel.acquire(w.ctx, w.req, Resource{Name: w.op.Resource, Mode: Mode(w.op.Mode), Limit: int(w.op.Limit)})
-		w.asked = true
-	}
-	w.ticket.Wake()
-}
-
-func (w *waiting) answer(a update.Answer) (Lease, error) {
-	if !w.asked {
-		_, w.span = w.l.tel.acquire(w.ctx, w.req, Resource{Name: w.op.Resource, Mode: Mode(w.op.Mode), Limit: int(w.op.Limit)})
-	}
-	w.asked = false
-	var err error
-	if a.Err != nil {
-		err = failure("acquire", w.op.Resource, w.req.Order, a.Err, a.Unknown)
-	}
-	return w.l.answered(w.ctx, w.req, &w.op, w.span, a, err, w.behind)
-}
-
-// await waits until the resource is granted, or until wait ends: then the error is the latest
-// *BusyError. It ends too if held, what was taken before, is lost. Once the request has queued, an
-// error that passes does not end the wait.
-func (w *waiting) await(wait context.Context, held *Session) (Lease, error) {
-	again := w.l.clock.NewTimer(w.l.refreshEvery())
-	defer again.Stop()
-	var lost <-chan struct{}
-	if held != nil {
-		lost = held.ctx.Done()
-	}
-	for failures := 0; ; {
-		select {
-		case <-w.ticket.Ready():
-			a, ok := w.ticket.Answer()
-			if !ok {
-				continue
-			}
-			lease, err := w.answer(a)
-			switch {
-			case err == nil:
-				return lease, nil
-			case errors.Is(err, ErrBusy) && !errors.Is(err, ErrQueueFull):
-				w.last, failures = err, 0
-				w.behind = alsoBehind(w.behind, err)
-				w.l.watch.queued(w.one, turnOf(err))
-				again.Reset(w.l.refreshEvery())
-			case w.last != nil && passes(err):
-				again.Reset(w.l.pauseAfter(failures))
-				failures++
-			default:
-				return Lease{}, err
-			}
-		case <-wait.Done():
-			return Lease{}, w.ended(wait)
-		case <-lost:
-			if err := held.replace(); err != nil {
-				return Lease{}, err
-			}
-			lost = nil // what ended was the context that the session was acquired with
-		case <-w.one.woken:
-			w.ask()
-		case <-again.C:
-			w.ask()
-		}
-	}
-}
-
-// ended returns the error of a wait that has ended without an answer.
-func (w *waiting) ended(wait context.Context) error {
-	if w.last != nil {
-		return w.last
-	}
-	return failure("acquire", w.op.Resource, w.req.Order, context.Cause(wait), true)
-}
-
-// acquireOne waits for one resource. What it may have got when it gives up is given back.
-func (l *Locker) acquireOne(ctx, wait context.Context, req *Request, op rules.Acquire, held *Session) (Lease, error) {
-	w := l.enqueue(ctx, req, op, false)
-	lease, err := w.await(wait, held)
-	if err == nil {
-		w.stop()
+		lease := leaseOf(d.Part(op.LockID, op.Part, op.Order), a)
+		lease.granted = d.At
+		lease.Joined, lease.keeps = a.Outcome == rules.Joined, op.Persist
+		lease.Bars, lease.Undone = op.NewFence && len(op.Undo) == 0, op.Undo
 		return lease, nil
-	}
-	if lease, granted, _ := w.stop(); granted && ctx.Err() == nil && held.live() {
-		return lease, nil
-	}
-	return Lease{}, err
-}
-
-// passes reports whether an error of a request that has queued may be over when it asks again.
-func passes(err error) bool {
-	var layout *LayoutError
-	for _, final := range []error{ErrLost, ErrSuperseded, ErrOtherRun, ErrDeadlock, ErrInvalid, ErrClosed} {
-		if errors.Is(err, final) {
-			return false
+	case rules.Lost:
+		return Lease{}, lostError(d, op.Request())
+	case rules.OtherRun:
+		return Lease{}, &OtherRunError{Resource: op.Resource, LockID: op.LockID, Run: op.Label, Other: a.Note}
+	case rules.Deadlock:
+		return Lease{}, deadlockError(op, d, a.Note)
+	case rules.Superseded:
+		by, known := d.SupersededBy(op.Request())
+		if !known { // by another call with the same order
+			by.Order = op.Order
+		}
+		return Lease{}, &SupersededError{
+			Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), By: orderOf(by.Order), Released: by.Released,
+			Reason: by.Reason,
 		}
 	}
-	return !errors.As(err, &layout)
-}
-
-// pauseAfter grows from 1 s to 30 s with the failures before. A random part spreads the waiters.
-func (l *Locker) pauseAfter(failures int) time.Duration {
-	d := min(time.Second<<min(failures, 5), 30*time.Second)
-	return d + l.clock.Jitter(d/4)
+	return Lease{}, busy(op, a)
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
@@ -107,4 +109,27 @@ func (l *Locker) look(ctx context.Context, names ...string) (map[string]*rules.D
 		d.At = loaded.At
 	}
 	return loaded.Docs, nil
+}
+
+// inParallel calls do with 0 to n-1, a few at a time.
+func inParallel(n int, do func(int)) {
+	if n == 1 {
+		do(0)
+		return
+	}
+	var calls errgroup.Group
+	calls.SetLimit(16)
+	for i := range n {
+		calls.Go(func() error {
+			do(i)
+			return nil
+		})
+	}
+	_ = calls.Wait()
+}
+
+// read returns the document of a resource, nil if there is none.
+func (l *Locker) read(ctx context.Context, resource string) (*rules.Document, error) {
+	docs, err := l.look(ctx, resource)
+	return docs[resource], err
 }

@@ -2,8 +2,12 @@ package party
 
 import (
 	"fmt"
+	"math"
 	"os"
+	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
@@ -95,4 +99,83 @@ func setDefault[T comparable](field *T, value T) {
 	if *field == zero {
 		*field = value
 	}
+}
+
+// Bounds of what a caller may pass.
+const (
+	maxName = 512
+	// maxLockID leaves room for a workflow ID, of up to 1,000 bytes, and a namespace's.
+	maxLockID    = 1500
+	maxComment   = 1024
+	maxResources = 100
+	maxLimit     = 1_000_000
+	limitBound   = "1 to 1,000,000; lockcore.Shared has no limit"
+)
+
+// checkEnd refuses among others to look for one hold on several resources.
+func checkEnd(field, lockID string, firstFence int64, resources []string) error {
+	return firstError(
+		checkText(field+".LockID", lockID, 1, maxLockID),
+		checkResources(field+".Resources", resources, ""),
+		refuse(firstFence < 0 || (firstFence > 0 && len(resources) != 1), field+".FirstFence", strconv.FormatInt(firstFence, 10),
+			"that of a lease, with one resource; or 0"),
+	)
+}
+
+func checkResources(field string, names []string, of string) error {
+	return firstError(checkRange("len("+field+")", len(names), 1, maxResources), checkNames(field, names, of))
+}
+
+func checkNames(field string, names []string, of string) error {
+	var errs []error
+	for i, name := range names {
+		errs = append(errs, checkText(fmt.Sprintf("%s[%d]%s", field, i, of), name, 1, maxName))
+	}
+	return firstError(errs...)
+}
+
+func checkSchedule(field string, o Order) error {
+	return checkRange(field+".Order.Schedule", int(o.Schedule), 0, math.MaxInt32)
+}
+
+func checkText(field, value string, atLeast, atMost int) error {
+	invalid := len(value) < atLeast || len(value) > atMost || !utf8.ValidString(value) || strings.ContainsRune(value, 0)
+	return refuse(invalid, field, quote(value), fmt.Sprintf("%d to %d bytes of valid UTF-8 without NUL", atLeast, atMost))
+}
+
+func checkTTL(field string, d time.Duration) error {
+	return refuse(d != Forever && (d < minTTL || d > maxTTL), field, d.String(), fmt.Sprintf("%v to ten years, or lockcore.Forever", minTTL))
+}
+
+func checkAtLeast(field string, d, least time.Duration, of string) error {
+	return refuse(d < least, field, d.String(), fmt.Sprintf("at least %s, which is %v", of, least))
+}
+
+func checkRange[T int | time.Duration](field string, v, least, most T) error {
+	return refuse(v < least || v > most, field, fmt.Sprint(v), fmt.Sprintf("%v to %v", least, most))
+}
+
+func refuse(invalid bool, field, value, bound string) error {
+	if !invalid {
+		return nil
+	}
+	return &InvalidError{Field: field, Value: value, Bound: bound}
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// quote shows a value that may be very long or no text at all.
+func quote(s string) string {
+	const most = 64
+	if len(s) <= most {
+		return strconv.Quote(s)
+	}
+	return strconv.Quote(s[:most]) + fmt.Sprintf("… (%d bytes)", len(s))
 }

@@ -1,6 +1,7 @@
 package party
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -146,4 +147,254 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, cycle string) (bool, erro
 	wakeup.Deadlock = cycle
 	l.watch.tell([]Wakeup{wakeup})
 	return true, nil
+}
+
+// waitGraph is what the documents with queues say of which waiters wait for which. Its nodes are
+// places in queues. A place waits for those ahead of it in its queue. It also waits for each place
+// to which a hold in its way is tied: the hold does not end as long as that one waits. Places in a
+// cycle never go on. The edges are not written down: in a queue of n there are n²/2 of them.
+type waitGraph struct {
+	docs []rules.Document
+	// owners are those of what is held, by document and entry.
+	owners [][]string
+	// leads are, by document and waiter, the earlier place that the waiter will join when that is
+	// granted, or -1.
+	leads [][]int
+	// waits are the places of each owner, in the order of the documents and queues.
+	waits map[string][]place
+}
+
+type place struct{ doc, waiter int }
+
+// deadlocksIn finds a shortest cycle through each owner that is in one, each once. The same
+// documents give the same cycles to every process.
+func deadlocksIn(docs []rules.Document) []Deadlock {
+	g := newWaitGraph(docs)
+	var out []Deadlock
+	covered := map[string]bool{}
+	for _, start := range g.starts() {
+		if covered[g.owner(start)] {
+			continue
+		}
+		if waits := g.cycleThrough(start); waits != nil {
+			for _, w := range waits {
+				covered[w.Owner] = true
+			}
+			out = append(out, Deadlock{Waits: waits, Victim: victimOf(waits)})
+		}
+	}
+	return out
+}
+
+func newWaitGraph(docs []rules.Document) *waitGraph {
+	g := &waitGraph{docs: docs, owners: make([][]string, len(docs)), leads: make([][]int, len(docs)), waits: map[string][]place{}}
+	for i := range docs {
+		d := &docs[i]
+		g.owners[i], g.leads[i] = ownersOf(d), leadsOf(d)
+		queue := d.Queue()
+		for j := range d.Waiters {
+			w := &d.Waiters[j]
+			if w.Waits(d.At) && queue.Next(w).Answer != rules.NextGo {
+				p := place{i, j}
+				g.waits[g.owner(p)] = append(g.waits[g.owner(p)], p)
+			}
+		}
+	}
+	return g
+}
+
+// ownersOf are the owners of what is held in a document, by entry. Parts leave it to their kept
+// hold to tell.
+func ownersOf(d *rules.Document) []string {
+	kept := map[string]string{}
+	for _, e := range d.Entries {
+		if e.State == rules.StateKept {
+			kept[e.LockID] = e.Owner
+		}
+	}
+	owners := make([]string, len(d.Entries))
+	for j, e := range d.Entries {
+		if e.CreatedAt == nil {
+			e.Owner = cmp.Or(e.Owner, kept[e.LockID])
+		}
+		owners[j] = cmp.Or(e.Owner, e.LockID)
+	}
+	return owners
+}
+
+// leadsOf are, by waiter, the first place ahead of it of the same lock ID and of a mode that covers
+// its own, or -1.
+func leadsOf(d *rules.Document) []int {
+	leads := make([]int, len(d.Waiters))
+	ahead := map[string][]int{} // those who may lead, two at most, by lock ID
+	for j := range d.Waiters {
+		w := &d.Waiters[j]
+		leads[j] = -1
+		for _, i := range slices.Backward(ahead[w.LockID]) {
+			if rules.Covers(d.Waiters[i].Mode, w.Mode) {
+				leads[j] = i
+			}
+		}
+		if leads[j] < 0 && d.Precedes(w) {
+			ahead[w.LockID] = append(ahead[w.LockID], j)
+		}
+	}
+	return leads
+}
+
+// starts are the waits to which holds are tied, by owner: there is one in every deadlock.
+func (g *waitGraph) starts() []place {
+	var out []place
+	for i := range g.docs {
+		for j := range g.docs[i].Entries {
+			out = append(out, g.tied(i, j)...)
+		}
+	}
+	slices.SortFunc(out, func(a, b place) int {
+		return cmp.Or(cmp.Compare(g.owner(a), g.owner(b)), cmp.Compare(a.doc, b.doc), cmp.Compare(a.waiter, b.waiter))
+	})
+	return slices.Compact(out)
+}
+
+func (g *waitGraph) waiter(p place) *rules.Waiter { return &g.docs[p.doc].Waiters[p.waiter] }
+
+func (g *waitGraph) owner(p place) string {
+	w := g.waiter(p)
+	return cmp.Or(w.Owner, w.LockID)
+}
+
+// tied lists the waits to which an entry is tied: it stands as long as they do. These are all waits
+// of its owner, which is one thread of work. Of a workflow only what is kept is tied so: a running
+// part is a step, which waits for nothing but the rest of its own locks. What a step within the
+// workflow keeps is tied to the step's waits. Draining parts and claims end by themselves.
+func (g *waitGraph) tied(doc, entry int) []place {
+	e := &g.docs[doc].Entries[entry]
+	if !e.Holds() || !e.Alive(g.docs[doc].At) {
+		return nil
+	}
+	waits := g.waits[g.owners[doc][entry]]
+	if e.Label == "" || (e.State == rules.StateKept && e.Within == "") {
+		return waits
+	}
+	return slices.DeleteFunc(slices.Clone(waits), func(p place) bool {
+		w := g.waiter(p)
+		return w.LockID != e.LockID || (w.Part != e.Part && e.State != rules.StateKept)
+	})
+}
+
+func (g *waitGraph) cycleThrough(start place) []Wait {
+	came := map[place]place{} // from where each place was reached first
+	// Those ahead of a waiter need to be looked at once.
+	seen := make([]int, len(g.docs))
+	queue := []place{start}
+	for len(queue) > 0 {
+		at := queue[0]
+		queue = queue[1:]
+		for _, next := range g.waitedFor(at, seen) {
+			if next == start {
+				return g.path(came, start, at)
+			}
+			if _, known := came[next]; !known && next != at {
+				came[next] = at
+				queue = append(queue, next)
+			}
+		}
+	}
+	return nil
+}
+
+func (g *waitGraph) path(came map[place]place, start, last place) []Wait {
+	var out []Wait
+	next := start
+	for at := last; ; at = came[at] {
+		out = append(out, g.wait(at, next))
+		if next = at; at == start {
+			break
+		}
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// waitedFor lists the waits that must end before a place's does, but for those ahead of it that
+// were listed before. A party that may join its own hold waits only for running parts in its way. A
+// place behind another of its lock ID that it will join waits for what that one waits for: that it
+// gives up would end no wait. Room under a limit makes no edge, unless the limit is 1.
+func (g *waitGraph) waitedFor(p place, seen []int) []place {
+	d, w, self := &g.docs[p.doc], g.waiter(p), g.owner(p)
+	party := w.Party()
+	joins := d.Covered(party)
+	if lead := g.leads[p.doc][p.waiter]; lead >= 0 && !joins {
+		return g.waitedFor(place{p.doc, lead}, seen)
+	}
+	if party.Limit == 1 && !joins { // a limit is for new holds
+		party.Mode = rules.Exclusive
+	}
+	var out []place
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		if g.owners[p.doc][i] != self && e.Blocks(party, d.At) && (!joins || e.State == rules.StateRunning) {
+			out = append(out, g.tied(p.doc, i)...)
+		}
+	}
+	if joins {
+		return out
+	}
+	for i := seen[p.doc]; i < p.waiter; i++ {
+		if a := (place{p.doc, i}); d.Precedes(g.waiter(a)) && g.owner(a) != self && g.waiter(a).LockID != w.LockID {
+			out = append(out, a)
+		}
+	}
+	seen[p.doc] = max(seen[p.doc], p.waiter)
+	return out
+}
+
+// shows reports whether each wait of a deadlock is a place that waits for the next one.
+func (g *waitGraph) shows(d Deadlock) bool {
+	for i := range d.Waits {
+		at, next := g.placeOf(d.Waits[i]), g.placeOf(d.Waits[(i+1)%len(d.Waits)])
+		if at == nil || next == nil || !slices.Contains(g.waitedFor(*at, make([]int, len(g.docs))), *next) {
+			return false
+		}
+	}
+	return true
+}
+
+// placeOf returns the place of a wait, or nil.
+func (g *waitGraph) placeOf(w Wait) *place {
+	for _, p := range g.waits[w.Owner] {
+		known := g.wait(p, p)
+		sameTime := known.Started.Equal(w.Started) // one of them may have been stored in between
+		if known.For, known.Started = w.For, w.Started; known == w && sameTime {
+			return &p
+		}
+	}
+	return nil
+}
+
+func (g *waitGraph) wait(p, next place) Wait {
+	q := g.waiter(p)
+	w := Wait{
+		Resource: g.docs[p.doc].ID, Owner: g.owner(p), LockID: q.LockID, Run: q.Label, Part: q.Part, Order: orderOf(q.Order), For: g.owner(next),
+		Started: q.Since, NeverVictim: q.NeverVictim,
+	}
+	if q.Started != nil {
+		w.Started = *q.Started
+	}
+	return w
+}
+
+// victimOf is the wait that has to end: one that is no victim only if all are none.
+func victimOf(waits []Wait) int {
+	spared := slices.ContainsFunc(waits, func(w Wait) bool { return !w.NeverVictim })
+	victim := -1
+	for i, w := range waits {
+		if w.NeverVictim && spared {
+			continue
+		}
+		if victim < 0 || cmp.Or(w.Started.Compare(waits[victim].Started), cmp.Compare(w.Owner, waits[victim].Owner)) > 0 {
+			victim = i
+		}
+	}
+	return victim
 }

@@ -25,11 +25,12 @@
 //
 // # From a call to the database
 //
-// A call becomes an operation of package rules (acquire.go, renew.go, end.go, verify.go), joins the line
-// of its resource (package update), and is answered when a swap that contains it is acknowledged.
-// [Locker.Acquire] and Enter with MaxWait stay in the line while they wait (wait.go). The watcher finds
-// what other processes grant (watch.go, watch_look.go), the keeper renews sessions (keeper.go), and
-// deadlock.go ends circles of waits.
+// A call becomes an operation of package rules (acquire.go, enter.go, renew.go, release.go,
+// workflow.go). command.go adds it to the line of its resource (package update), and it is answered
+// when a swap that contains it has been acknowledged. [Locker.Acquire], and Enter with MaxWait, leave
+// the operation in the line while they wait (wait.go). The watcher finds what other processes grant
+// (watch.go), park.go serves requests that wait without a process, the keeper renews sessions
+// (renew.go), and deadlock.go searches for cycles of waits and ends them.
 //
 // # Runs
 //

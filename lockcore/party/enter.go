@@ -4,29 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/pace"
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
-
-// TryAcquire is an Enter that does not queue, with a Session that renews what it got.
-func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) {
-	if err := req.checkSession(); err != nil {
-		return nil, err
-	}
-	call, done, err := l.life.call(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done() // Close waits for the session to be kept, so that it ends it
-	leases, err := l.enter(call, req, false)
-	if err != nil {
-		l.giveUp(call, leases...)
-		return nil, endedByClose(call, err)
-	}
-	return l.NewSession(ctx, leases), nil
-}
 
 // Enter asks once, and takes the lock as a value: nothing renews it but Renew, and nothing ends it
 // but Leave, Release or its TTL. The leases are in the order of the resources' names.
@@ -212,24 +196,48 @@ func (l *Locker) enterInline(ctx context.Context, req *Request, op rules.Acquire
 	return Lease{}, err
 }
 
-// first waits for the first answer.
-func (w *waiting) first(ctx context.Context) (Lease, error) {
+// LimitInlineWaits has at most n requests of Enter wait at once for a turn that is near, if that is
+// less than before: each keeps a slot of a worker meanwhile. Without it there are 25. With 0 none
+// waits.
+func (l *Locker) LimitInlineWaits(n int) {
 	for {
-		select {
-		case <-w.ticket.Ready():
-		case <-ctx.Done():
-			return Lease{}, failure("acquire", w.op.Resource, w.req.Order, context.Cause(ctx), true)
+		most := l.inline.most.Load()
+		if int64(max(n, 0)) >= most || l.inline.most.CompareAndSwap(most, int64(max(n, 0))) {
+			return
 		}
-		a, ok := w.ticket.Answer()
-		if !ok {
-			continue
-		}
-		lease, err := w.answer(a)
-		if err != nil && errors.Is(err, ErrBusy) {
-			w.last = err
-			w.behind = alsoBehind(w.behind, err)
-			w.l.watch.queued(w.one, turnOf(err))
-		}
-		return lease, err
 	}
+}
+
+const inlineWaits = 25
+
+// inline counts the requests of Enter that wait for a turn that is near.
+type inline struct{ waits, most atomic.Int64 }
+
+// begin reports whether one more may wait. Then it calls end.
+func (i *inline) begin() bool {
+	if i.waits.Add(1) > i.most.Load() {
+		i.waits.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (i *inline) end() { i.waits.Add(-1) }
+
+// room is how many more may wait.
+func (i *inline) room() int { return int(i.most.Load() - i.waits.Load()) }
+
+// isNear reports whether a request that has queued can expect its turn in time to wait for it. If
+// nothing is known of the pace, that is whether it is next in line. Else its turn comes in half of
+// the time, which leaves the other half for what the pace does not say, or within pace.PositionWait; holds
+// are so short that its place moves, and all before it may wait inline too: those that are parked take
+// longer to come than the pace says.
+func (l *Locker) isNear(busy *BusyError, wait time.Duration) bool {
+	switch {
+	case busy.turn == 0:
+		return busy.Position == 1
+	case busy.Position < 1 || int64(busy.Position) > l.inline.most.Load():
+		return false
+	}
+	return busy.turn/time.Duration(busy.Position) < pace.PositionWait && busy.turn < max(wait/2, min(wait, pace.PositionWait))
 }

@@ -1,12 +1,14 @@
 package party
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/update"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
@@ -217,3 +219,76 @@ func (e *OtherRunError) Error() string {
 
 // Is makes errors.Is(err, ErrOtherRun) true.
 func (e *OtherRunError) Is(target error) bool { return target == ErrOtherRun }
+
+func deadlockError(op *rules.Acquire, d *rules.Document, verdict string) *DeadlockError {
+	return &DeadlockError{
+		Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: orderOf(op.Order), Cycle: strings.TrimPrefix(verdict, deadlockReason),
+		NotHeldSince: notHeldSince(d, op),
+	}
+}
+
+// notHeldSince is from when on a lock ID, or with a label its run, is known not to have held in a mode
+// that covers the request. It is zero if it holds in such a mode, or if evidence says that it held. A
+// release by the holder itself leaves no evidence. A shared hold was never exclusive, unless its
+// Session made it weaker.
+func notHeldSince(d *rules.Document, op *rules.Acquire) time.Time {
+	held := func(e rules.Entry) bool {
+		return e.LockID == op.LockID && e.State != rules.StateClaimed && (e.CutOff || rules.Covers(e.Mode, op.Mode))
+	}
+	if d.LossEvidence(op.LockID, op.Label) != nil || slices.ContainsFunc(d.Entries, held) {
+		return time.Time{}
+	}
+	return d.EvidenceSince
+}
+
+func lostError(d *rules.Document, r rules.Request) *LostError {
+	lost, known := lossIn(d, r.LockID, r.Order, "it does not hold any longer", r.Label)
+	lost.Part = r.Part
+	if by, ok := d.SupersededBy(r); ok && !known {
+		lost.Reason = cmp.Or(by.Reason, "overtaken by order "+orderOf(by.Order).String())
+	}
+	return lost
+}
+
+// lossIn is the loss of a hold, as the evidence of one of the run labels tells it, if that is
+// known.
+func lossIn(d *rules.Document, lockID string, order int64, unknown string, labels ...string) (lost *LostError, known bool) {
+	for _, label := range labels {
+		if e := d.LossEvidence(lockID, label); e != nil {
+			return &LostError{Resource: d.ID, LockID: lockID, Order: orderOf(order), By: e.By, Reason: e.Reason}, true
+		}
+	}
+	return &LostError{Resource: d.ID, LockID: lockID, Order: orderOf(order), Reason: unknown}, false
+}
+
+func busy(op *rules.Acquire, a *update.Answer) *BusyError {
+	e := busyBy(op, a.After)
+	e.Position, e.Waiting, e.Full = int(a.Position), int(a.Length), a.Outcome == rules.Full
+	return e
+}
+
+// busyBy names the holders in a document that are in the way of a request.
+func busyBy(op *rules.Acquire, d *rules.Document) *BusyError {
+	e := &BusyError{Resource: op.Resource, LockID: op.LockID, NotHeldSince: notHeldSince(d, op)}
+	for _, h := range inTheWay(d, op.Party()) {
+		e.Holders = append(e.Holders, h)
+		e.RetryIn = max(e.RetryIn, h.ExpiresIn)
+	}
+	return e
+}
+
+// inTheWay lists the holders that keep a party out.
+func inTheWay(d *rules.Document, p rules.Party) (way []Holder) {
+	blocking := map[string]bool{}
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.InTheWay(p, d.At) {
+			blocking[nameOf(e)] = true
+		}
+	}
+	for _, h := range holders(d) {
+		if blocking[h.LockID] && h.ExpiresIn > 0 {
+			way = append(way, h)
+		}
+	}
+	return way
+}

@@ -141,12 +141,6 @@ func verdict(op *rules.Acquire, d *rules.Document, look rules.Decision) error {
 	return deadlockError(op, d, reason)
 }
 
-// read returns the document of a resource, nil if there is none.
-func (l *Locker) read(ctx context.Context, resource string) (*rules.Document, error) {
-	docs, err := l.look(ctx, resource)
-	return docs[resource], err
-}
-
 // refresh carries out a request that asks for nothing, and refreshes its position in the queue.
 func (l *Locker) refresh(ctx context.Context, op rules.Acquire) (update.Answer, error) {
 	op.Refresh, op.TTL, op.MaxWaiters, op.Host = true, millis(minTTL), int64(l.cfg.MaxWaiters), l.cfg.Host

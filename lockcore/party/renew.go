@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
@@ -77,23 +77,6 @@ func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Le
 	})
 }
 
-// inParallel calls do with 0 to n-1, a few at a time.
-func inParallel(n int, do func(int)) {
-	if n == 1 {
-		do(0)
-		return
-	}
-	var calls errgroup.Group
-	calls.SetLimit(16)
-	for i := range n {
-		calls.Go(func() error {
-			do(i)
-			return nil
-		})
-	}
-	_ = calls.Wait()
-}
-
 // renewBatch extends the entries that leases name, and reports whether all of them are known to have
 // been extended. What a lock ID keeps is extended when half of its time is over.
 func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) (all bool, renewed []Lease) {
@@ -141,13 +124,6 @@ func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) 
 	return all, renewed
 }
 
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
 func (l *Locker) renewOp(lease Lease) rules.Renew {
 	return rules.Renew{
 		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order.number(),
@@ -178,4 +154,264 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 	renewed.owner, renewed.host, renewed.comment = lease.owner, lease.host, lease.comment
 	span.end(&a, nil)
 	return renewed, nil
+}
+
+// keeper renews the leases of all sessions of a Locker. Its goroutine runs while there are
+// sessions, and looks at them when the next lease is due: a third of its TTL has passed, or a
+// failed renewal is to be repeated. It renews with it those that are nearly due. If a lease cannot
+// be trusted any more its session is lost.
+type keeper struct {
+	locker *Locker
+
+	mu              sync.Mutex
+	sessions        map[*Session]bool
+	running, closed bool
+	// next is when the keeper looks again.
+	next time.Time
+	wake chan struct{}
+}
+
+func newKeeper(l *Locker) *keeper {
+	return &keeper{locker: l, sessions: map[*Session]bool{}, wake: make(chan struct{}, 1)}
+}
+
+// add reports whether the Locker still renews.
+func (k *keeper) add(s *Session) bool {
+	due, _ := s.times()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closed {
+		return false
+	}
+	k.sessions[s] = true
+	switch {
+	case !k.running:
+		k.running = true
+		go k.run()
+	case due.Before(k.next): // a look goes through all sessions, so there is none for each that is added
+		k.poke()
+	}
+	return true
+}
+
+func (k *keeper) remove(s *Session) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if delete(k.sessions, s); len(k.sessions) == 0 {
+		k.poke()
+	}
+}
+
+// close takes no more sessions, and returns those that are to be ended.
+func (k *keeper) close() []*Session {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.closed = true
+	return slices.Collect(maps.Keys(k.sessions))
+}
+
+func (k *keeper) poke() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run renews what is due until there are no sessions; then no session needs the answers of what is
+// under way.
+func (k *keeper) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	timer := k.locker.clock.NewTimer(keeperPause)
+	defer timer.Stop()
+	for {
+		now := time.Now()
+		found, any := k.look(now)
+		if !any {
+			return
+		}
+		if len(found.due) > 0 {
+			go k.renew(ctx, found)
+		}
+		for _, s := range found.over {
+			s.expire(now)
+		}
+		timer.Reset(found.pause)
+		select {
+		case <-timer.C:
+		case <-k.wake:
+		}
+	}
+}
+
+// keeperPause is the longest pause between two looks: a timer stands still while the machine is
+// suspended.
+const keeperPause = time.Second
+
+type outlook struct {
+	// due are the leases to renew now, and of their sessions.
+	due []Lease
+	of  []*Session
+	// within bounds the renewal: the longest trust of those leases, or a command.
+	within time.Duration
+	// over are the sessions that can be trusted no more.
+	over []*Session
+	// pause is how long nothing else needs to be done.
+	pause time.Duration
+}
+
+// look finds what to do now, and reports whether any session is left.
+func (k *keeper) look(now time.Time) (found outlook, any bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.sessions) == 0 {
+		k.running = false
+		return found, false
+	}
+	found.pause = keeperPause
+	sooner := func(at time.Time) { found.pause = min(found.pause, max(-elapsed(at, now), time.Millisecond)) }
+	due := false
+	for s := range k.sessions {
+		next, trusted := s.times()
+		switch {
+		case trusted.IsZero(): // it holds nothing
+			continue
+		case over(trusted, now):
+			found.over = append(found.over, s)
+			sooner(now) // what replaces the lease in this moment is looked at then
+			continue
+		case next.IsZero():
+		case over(next, now):
+			due = true
+		default:
+			sooner(next)
+		}
+		sooner(trusted)
+	}
+	k.next = now.Add(found.pause)
+	for s := range k.sessions {
+		if !due {
+			break
+		}
+		for _, lease := range s.beginRenewal(now) {
+			found.due, found.of = append(found.due, lease), append(found.of, s)
+			found.within = max(found.within, min(lease.validUntil.Sub(now), commandTimeout))
+		}
+	}
+	return found, true
+}
+
+func (k *keeper) renew(ctx context.Context, found outlook) {
+	ctx, cancel := k.locker.clock.WithTimeout(ctx, found.within)
+	defer cancel()
+	k.locker.renewAll(ctx, found.within/2, found.due, func(i int, r renewResult) { found.of[i].apply(r) })
+	k.poke()
+}
+
+// held is a lease of a session, and how its renewal goes: whether one is under way, when the last
+// one began, and its error.
+type held struct {
+	Lease
+	renewing bool
+	lastTry  time.Time
+	lastErr  error
+}
+
+// next is when to renew the lease. A renewal that failed is tried again soon, as long as the lease
+// can be trusted: a passing error loses nothing.
+func (h *held) next() time.Time {
+	if h.lastErr != nil {
+		return h.lastTry.Add(h.ttl / 15)
+	}
+	return h.validUntil.Add(h.ttl/trustMargin - h.ttl + h.ttl/3)
+}
+
+// times are when to renew a lease next, but for those that are being renewed, and until when all
+// can be trusted; zero if there are none.
+func (s *Session) times() (next, trusted time.Time) {
+	earliest := func(a *time.Time, b time.Time) {
+		if a.IsZero() || b.Before(*a) {
+			*a = b
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.leases {
+		h := &s.leases[i]
+		earliest(&trusted, h.validUntil)
+		if !h.renewing {
+			earliest(&next, h.next())
+		}
+	}
+	return next, trusted
+}
+
+// beginRenewal begins to renew the leases that are due, or will be within a quarter of their
+// interval, to go with others.
+func (s *Session) beginRenewal(now time.Time) (due []Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.leases {
+		h := &s.leases[i]
+		if s.ended || s.lost != nil || h.renewing || -elapsed(h.next(), now) >= h.ttl/12 || over(h.validUntil, now) {
+			continue
+		}
+		h.failing = h.lastErr != nil
+		h.renewing, h.lastTry = true, now
+		due = append(due, h.Lease)
+	}
+	return due
+}
+
+func (s *Session) apply(r renewResult) {
+	var lost *LostError
+	s.mu.Lock()
+	i := slices.IndexFunc(s.leases, func(h held) bool {
+		return h.Resource == r.lease.Resource && h.Part == r.lease.Part && h.Order == r.lease.Order
+	})
+	if i >= 0 && !s.ended && s.lost == nil { // or it was replaced meanwhile
+		h := &s.leases[i]
+		h.renewing, h.lastErr = false, r.err
+		switch {
+		case errors.As(r.err, &lost) && s.upgrading == r.lease.Resource:
+			lost = nil // the upgrade may have taken the lease's place already: its answer tells
+		case lost != nil:
+			s.lost = lost
+		case r.err == nil:
+			h.validUntil = later(h.validUntil, r.lease.validUntil)
+			// Only what the renewal is about: the mode may have changed while it was under way.
+			h.Left, h.ttl = r.lease.Left, r.lease.ttl
+		}
+	}
+	s.mu.Unlock()
+	s.tellLost(lost)
+}
+
+// expire ends the session's trust, if it is over. What was replaced since the keeper looked is
+// trusted.
+func (s *Session) expire(now time.Time) {
+	s.mu.Lock()
+	i := slices.IndexFunc(s.leases, func(h held) bool { return over(h.validUntil, now) })
+	if i < 0 || s.ended || s.lost != nil {
+		s.mu.Unlock()
+		return
+	}
+	h := s.leases[i]
+	lost := &LostError{Resource: h.Resource, LockID: h.LockID, Part: h.Part, Order: h.Order, Reason: "it could not be renewed in time"}
+	if h.lastErr != nil {
+		lost.Reason += ": " + h.lastErr.Error()
+	}
+	s.lost = lost
+	s.mu.Unlock()
+	s.tellLost(lost)
+}
+
+func (s *Session) tellLost(lost *LostError) {
+	if lost == nil {
+		return
+	}
+	s.locker.keeper.remove(s)
+	s.locker.tel.lost(s.ctx, lost.Resource)
+	tellLoss(s.ctx, lost)
+	s.cancel(lost)
 }

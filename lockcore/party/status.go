@@ -12,6 +12,50 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
+// State says how a party stands on a resource.
+type State string
+
+// What Status lists.
+const (
+	StateHolding  State = "holding"  // a hold, expired or not
+	StateClaimed  State = "claimed"  // a waiter to whom the resource was granted, and who has not taken it up yet
+	StateDraining State = "draining" // a part that was cut off, and may not know yet
+	StateWaiting  State = "waiting"  // a request in the queue
+)
+
+// Holder is a party that holds a resource, or was granted it, as others see it. Its String is for
+// people.
+type Holder struct {
+	LockID string `json:"lockId"`
+	// Run is the run label; empty outside of Temporal.
+	Run   string `json:"run,omitempty"`
+	Owner string `json:"owner,omitempty"`
+	Host  string `json:"host,omitempty"`
+	Mode  Mode   `json:"mode"`
+	Fence int64  `json:"fence,omitempty"`
+	// FirstFence is the one with which the hold began, by which [Release] names it.
+	FirstFence int64 `json:"firstFence,omitempty"`
+	State      State `json:"state"`
+	// Part is that of a claim, of a part that drains, or of a waiter.
+	Part string `json:"part,omitempty"`
+	// Limit is the semaphore limit that it was granted with; 0 is none.
+	Limit   int    `json:"limit,omitempty"`
+	Comment string `json:"comment,omitempty"`
+	// Since is when the hold was granted, by the database server's clock.
+	Since time.Time `json:"since,omitzero"`
+	// ExpiresIn is what is left until the holder can be displaced if nothing is heard of it; Forever
+	// if it never ends by itself.
+	ExpiresIn time.Duration `json:"expiresIn"`
+	// Trace is the W3C traceparent of the step that holds; empty if none was known.
+	Trace string `json:"trace,omitempty"`
+	// Silent is for how long a holder has given no sign of life, by the database server's clock. For a
+	// waiter it is how long it has waited.
+	Silent time.Duration `json:"silent,omitempty"`
+	// HoldTTL is for how long a hold that is kept stands without a sign of life, Forever if it has no
+	// end, and 0 if it is not kept.
+	HoldTTL time.Duration `json:"holdTtl,omitempty"`
+}
+
 // Status is a party that holds a resource, or waits for it, as [Locker.Status] found it. Its String
 // is for people.
 type Status struct {
@@ -199,4 +243,182 @@ func positions(d *rules.Document) []int {
 		}
 	}
 	return out
+}
+
+// nameOf returns the lock ID of an entry as others see it.
+func nameOf(e *rules.Entry) string {
+	if e.CutOff {
+		return e.LockID + cutOff
+	}
+	return e.LockID
+}
+
+// cutOff marks the lock ID of a part that also keeps its own party out, as others see it.
+const cutOff = " (cut off)"
+
+// holders lists a document's holds, draining parts and claims, as others see them. A hold that has
+// expired, and still stands, has nothing left. A part that has drained is not listed: it keeps no
+// request out, though it stands until the next write.
+func holders(d *rules.Document) []Holder {
+	var out []Holder
+	at := map[string]int{} // holds by lock ID
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		h := Holder{
+			LockID: nameOf(e), Run: e.Label, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
+			Fence: e.Fence, FirstFence: e.FirstFence, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: int(e.Limit),
+			Silent: max(0, d.At.Sub(lastSign(e))),
+		}
+		if began := cmp.Or(e.CreatedAt, e.ClaimedAt); began != nil {
+			h.Since = *began
+		}
+		if e.State == rules.StateKept {
+			h.HoldTTL = ttlOf(e)
+		}
+		i, known := at[h.LockID]
+		switch {
+		case e.State == rules.StateDraining && h.ExpiresIn <= 0:
+		case !e.Holds():
+			h.State, h.Part = State(e.State), e.Part // their names are the same
+			out = append(out, h)
+		case !known:
+			at[h.LockID] = len(out)
+			out = append(out, h)
+		default:
+			if e.CreatedAt != nil { // what is of the whole hold stands in its kept entry
+				out[i].Owner, out[i].Host, out[i].Comment, out[i].Trace, out[i].Since, out[i].Limit = h.Owner, h.Host, h.Comment, h.Trace, h.Since, h.Limit
+			}
+			out[i].ExpiresIn = max(out[i].ExpiresIn, h.ExpiresIn)
+			out[i].HoldTTL = max(out[i].HoldTTL, h.HoldTTL)
+			out[i].Fence = max(out[i].Fence, h.Fence)
+			out[i].Silent = min(out[i].Silent, h.Silent)
+			if h.Mode == ModeExclusive {
+				out[i].Mode = ModeExclusive
+			}
+		}
+	}
+	return out
+}
+
+// lastSign is when an entry last gave a sign of life. An entry with an end was promised its TTL
+// from then on.
+func lastSign(e *rules.Entry) (last time.Time) {
+	if e.TTL > 0 && e.ExpiresAt.Before(rules.Never) {
+		last = e.ExpiresAt.Add(-time.Duration(e.TTL) * time.Millisecond)
+	}
+	for _, t := range []*time.Time{e.CreatedAt, e.ClaimedAt, e.RenewedAt} {
+		if t != nil {
+			last = later(last, *t)
+		}
+	}
+	return last
+}
+
+// String says who it is and for how long it is in the way. It names what a forced [Release] asks
+// for: the lock ID and the first fence.
+func (h Holder) String() string {
+	part := ""
+	if h.Part != "" {
+		part = fmt.Sprintf("part %q", h.Part)
+	}
+	switch h.State {
+	case StateClaimed:
+		return "granted to " + h.who("at", part) + ", " + h.until("lapsed %s", "no end", "lapses in %s unless confirmed")
+	case StateDraining:
+		return h.until("drained %s", "draining until it leaves", "draining for another %s") + ": " + h.who("since", part) + ", was cut off"
+	}
+	return "held by " + h.who("since", part) + ", " + h.until("expired %s", "no end", "for another %s unless renewed")
+}
+
+func (h Holder) until(over, endless, left string) string {
+	switch {
+	case h.ExpiresIn <= 0:
+		return fmt.Sprintf(over, ago(-h.ExpiresIn))
+	case h.ExpiresIn == Forever:
+		return endless
+	}
+	return fmt.Sprintf(left, roughly(h.ExpiresIn))
+}
+
+// who names a party, and says how it holds or asks. The preposition stands before the time at which
+// that began.
+func (h Holder) who(preposition string, facts ...string) string {
+	s := fmt.Sprintf("%q", h.LockID)
+	if h.Owner != "" && h.Owner != h.LockID {
+		s += fmt.Sprintf(" of %q", h.Owner)
+	}
+	if h.Host != "" {
+		s += " on " + h.Host
+	}
+	mode := h.Mode.String()
+	if h.Limit > 0 {
+		mode += fmt.Sprintf(" with limit %d", h.Limit)
+	}
+	facts = slices.DeleteFunc(append([]string{mode}, append(facts, h.fences())...), func(fact string) bool { return fact == "" })
+	s += " (" + strings.Join(facts, ", ") + ")"
+	if !h.Since.IsZero() {
+		s += " " + preposition + " " + h.Since.UTC().Format(time.RFC3339)
+	}
+	return s
+}
+
+// fences are "" for a claim, which has none yet.
+func (h Holder) fences() string {
+	switch {
+	case h.FirstFence != 0 && h.FirstFence != h.Fence:
+		return fmt.Sprintf("first fence %d, latest %d", h.FirstFence, h.Fence)
+	case h.FirstFence != 0:
+		return fmt.Sprintf("first fence %d", h.FirstFence)
+	case h.Fence != 0:
+		return fmt.Sprintf("fence %d", h.Fence)
+	}
+	return ""
+}
+
+// String says the resource, who holds it or waits for it, and until when. It names what ends that:
+// of a hold the lock ID and the first fence; of a waiter the lock ID, the part and the order.
+func (s Status) String() string {
+	if s.State == StateWaiting {
+		place := s.until("its place ended %s", "", "its place ends in %s unless it asks again")
+		if s.Overdue && s.ExpiresIn > 0 {
+			place = "overdue: passed over until it asks again, its place ends in " + roughly(s.ExpiresIn)
+		}
+		who := s.who("since", fmt.Sprintf("part %q", s.Part), "order "+s.Order.String())
+		return fmt.Sprintf("%q: waiting at place %d for %s: %s, %s", s.Resource, s.Position, roughly(s.Silent), who, place)
+	}
+	text := fmt.Sprintf("%q: %s", s.Resource, s.Holder)
+	if s.State == StateHolding && s.Silent > 0 {
+		text += "; heard of " + ago(s.Silent)
+	}
+	if s.Comment != "" {
+		text += fmt.Sprintf("; comment %q", s.Comment)
+	}
+	return text
+}
+
+func ago(d time.Duration) string {
+	if d = d.Round(10 * time.Millisecond); d <= 0 {
+		return "just now"
+	}
+	return roughly(d) + " ago"
+}
+
+// roughly is a duration in at most two units, such as "4m40s".
+func roughly(d time.Duration) string {
+	grain := 10 * time.Millisecond
+	switch {
+	case d >= 10*time.Hour:
+		grain = time.Hour
+	case d >= 10*time.Minute:
+		grain = time.Minute
+	case d >= time.Second:
+		grain = time.Second
+	}
+	text := d.Round(grain).String()
+	for _, none := range []string{"0s", "0m"} {
+		if before, has := strings.CutSuffix(text, none); has && !strings.ContainsAny(before[max(0, len(before)-1):], "0123456789") {
+			text = before
+		}
+	}
+	return text
 }

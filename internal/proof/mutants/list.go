@@ -98,11 +98,11 @@ var mutants = []mutant{
 		{"lockcore/party/enter.go", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n\t\tcalls[i].TakeBack = l.takeBack(ctx, &ops[i])\n"},
 	}, simulated: true},
 	{defect: "1", what: "a request whose lock ID holds waits, for the deadlock search, for those ahead of it", edits: []edit{
-		{"lockcore/party/waitgraph.go", "joins := d.Covered(party)", "joins := false"},
-		{"lockcore/party/waitgraph.go", "queue.Next(w).Answer != rules.NextGo", "queue != nil"},
+		{"lockcore/party/deadlock.go", "joins := d.Covered(party)", "joins := false"},
+		{"lockcore/party/deadlock.go", "queue.Next(w).Answer != rules.NextGo", "queue != nil"},
 	}, tests: "TestAcquire_SameLockIDHolds_JoinsPastTheQueue|TestAParkedRequestWhoseLockIDHoldsJoinsPastTheQueue"},
 	{defect: "2", what: "no watcher writes a document whose head is dead", edits: []edit{
-		{"lockcore/party/watch_look.go", "q.Due() && w.locker.settle(ctx, name)", "q.Due() && false"},
+		{"lockcore/party/watch.go", "q.Due() && w.locker.settle(ctx, name)", "q.Due() && false"},
 	}, tests: "TestDeadPredecessorsCostTheirClaimsAndNoMore", simulated: true},
 	{defect: "3", what: "what a batch did not renew is not renewed alone", edits: []edit{
 		{"lockcore/party/renew.go", "\t\t\t} else {\n\t\t\t\talone = append(alone, i)\n\t\t\t}\n\t\t}\n", "\t\t\t} else {\n\t\t\t\tapply(i, renewResult{leases[i], &LostError{Resource: leases[i].Resource, LockID: leases[i].LockID, Part: leases[i].Part}})\n\t\t\t}\n\t\t}\n"},
@@ -111,10 +111,10 @@ var mutants = []mutant{
 		{"lockcore/rules/end.go", "e.State == StateKept && !e.Joined &&", "e.State == StateKept &&"},
 	}, tests: "TestEnter_GivesUpHoldThatAnotherJoined_KeepsIt", simulated: true},
 	{defect: "6", what: "a request gives nothing back when its context has ended", edits: []edit{
-		{"lockcore/party/end.go", "\tctx, cancel := l.detached(ctx)\n\tdefer cancel()\n\tops := make", "\tops := make"},
+		{"lockcore/party/release.go", "\tctx, cancel := l.detached(ctx)\n\tdefer cancel()\n\tops := make", "\tops := make"},
 	}, simulated: true},
 	{defect: "7", what: "orders of requests that name none come from the process's clock", edits: []edit{
-		{"lockcore/party/acquire.go", "rand.Text()[:16], Order{Attempt: 1}", "rand.Text()[:0], Order{Schedule: uint32(time.Now().Unix()), Attempt: 1}"},
+		{"lockcore/party/request.go", "rand.Text()[:16], Order{Attempt: 1}", "rand.Text()[:0], Order{Schedule: uint32(time.Now().Unix()), Attempt: 1}"},
 	}, tests: "TestTryAcquire_ClockBehindAnotherProcess_IsNotSuperseded"},
 	{defect: "8", what: "a forced release that names a hold ends whatever the lock ID holds", edits: []edit{
 		{"lockcore/rules/end.go", "\t\treturn e.LockID == op.LockID && e.FirstFence == op.FirstFence\n", "\t\treturn e.LockID == op.LockID\n"},
@@ -123,74 +123,74 @@ var mutants = []mutant{
 		{"lockcore/rules/end.go", "return op.Now || (", "return ("},
 	}, tests: "TestReleaseHeld_ForcedAgain_EndsNothingGrantedSince"},
 	{defect: "10", what: "a release that finds nothing is taken for a loss", edits: []edit{
-		{"lockcore/party/end.go", "\tif !lost {\n", "\tif false {\n"},
+		{"lockcore/party/release.go", "\tif !lost {\n", "\tif false {\n"},
 	}, tests: "TestReleaseHeld_RepeatedAfterALostAnswer_ReportsTheSame", simulated: true},
 	{defect: "12", what: "a session without end is renewed with every other", edits: []edit{
-		{"lockcore/party/keeper.go", ">= h.ttl/12", ">= Forever"},
+		{"lockcore/party/renew.go", ">= h.ttl/12", ">= Forever"},
 	}, tests: "TestEndlessSessionIsNotRenewedWithEveryShortOne", simulated: true},
 	{defect: "12", what: "a session of nothing is looked at without a pause", edits: []edit{
-		{"lockcore/party/keeper.go", "\t\t\tcontinue\n\t\tcase over(trusted, now):", "\t\t\tfound.pause = 0\n\t\t\tcontinue\n\t\tcase over(trusted, now):"},
+		{"lockcore/party/renew.go", "\t\t\tcontinue\n\t\tcase over(trusted, now):", "\t\t\tfound.pause = 0\n\t\t\tcontinue\n\t\tcase over(trusted, now):"},
 	}, tests: "TestSessionOfNothingDoesNothing", simulated: true},
 	{defect: "12", what: "a session tells of no loss that came after its context had ended", edits: []edit{
 		{"lockcore/party/session.go", "\tif s.lost == nil {\n\t\treturn nil", "\tif s.lost == nil || context.Cause(s.ctx) != error(s.lost) {\n\t\treturn nil"},
 	}, tests: "TestLossAfterTheContextEndedIsTold", simulated: true},
 	{defect: "12", what: "a session trusts its exclusive lease while a downgrade is under way", edits: []edit{
-		{"lockcore/party/modes.go", "\t\ts.trustShared(lease.Resource)\n", ""},
+		{"lockcore/party/session.go", "\t\ts.trustShared(lease.Resource)\n", ""},
 	}, tests: "TestDowngradeWithoutAnAnswerLeavesTheSessionSharedUntilItIsKnown", simulated: true},
 	{defect: "12", what: "a passing error ends the wait of a request that has queued", edits: []edit{
-		{"lockcore/party/acquire.go", "case w.last != nil && passes(err):", "case false:"},
+		{"lockcore/party/wait.go", "case w.last != nil && passes(err):", "case false:"},
 	}, tests: "TestAcquire_ErrorsWhileQueued_KeepThePosition", simulated: true},
 	{defect: "12", what: "an upgrade is refused if the queue is full", edits: []edit{
 		{"lockcore/rules/acquire.go", "place < 0 && !ahead && int64", "place < 0 && int64"},
 	}, simulated: true},
 	{defect: "12", what: "requests with the limit 1 are in no deadlock", edits: []edit{
-		{"lockcore/party/waitgraph.go", "if party.Limit == 1 && !joins {", "if false {"},
+		{"lockcore/party/deadlock.go", "if party.Limit == 1 && !joins {", "if false {"},
 	}, tests: "TestADeadlockOfRequestsWithALimitOfOneEnds", simulated: true},
 	{defect: "12", what: "a semaphore of no places is one without limit", edits: []edit{
-		{"lockcore/party/types.go", "\t\tlimit = noPlaces\n", "\t\tlimit = 0\n"},
+		{"lockcore/party/request.go", "\t\tlimit = noPlaces\n", "\t\tlimit = 0\n"},
 	}, tests: "TestASemaphoreOfNoPlacesIsRefused"},
 	{defect: "13", what: "a lease that is replaced in the moment in which it expires is not looked at again", edits: []edit{
-		{"lockcore/party/keeper.go", "\t\t\tsooner(now) // what replaces the lease in this moment is looked at then\n", ""},
+		{"lockcore/party/renew.go", "\t\t\tsooner(now) // what replaces the lease in this moment is looked at then\n", ""},
 	}, tests: "TestLeaseThatIsReplacedWhenItExpiresIsLookedAtAgain"},
 	{defect: "13", what: "the end of an earlier wait's search puts off the next search", edits: []edit{
-		{"lockcore/party/watch_look.go", "\tw.searching = false\n\tif", "\tw.searching, w.searchAt = false, time.Now().Add(pace.Search)\n\tif"},
+		{"lockcore/party/watch.go", "\tw.searching = false\n\tif", "\tw.searching, w.searchAt = false, time.Now().Add(pace.Search)\n\tif"},
 	}, tests: "TestASearchOfAnEarlierWaitDoesNotPutOffTheNext"},
 	{defect: "found by the simulation", what: "a forced release of a lease without end waits for nothing", edits: []edit{
 		{"lockcore/rules/settle.go", "2*ms(e.TTL) + EndlessTTL", "2 * ms(e.TTL)"},
 	}, tests: "TestHolderWithoutEndIsToldOfAForcedRelease", simulated: true},
 	{defect: "found on the servers", what: "giving up a place ends the part that has taken its claim up", edits: []edit{
-		{"lockcore/party/end.go", "\t\tops[i].QueueOnly = true\n", ""},
+		{"lockcore/party/release.go", "\t\tops[i].QueueOnly = true\n", ""},
 	}, tests: "TestLeaveQueue_ClaimWasTakenUp_KeepsThePart", simulated: true},
 	{defect: "found on the servers", what: "another call with the same order shares the part of one that runs", edits: []edit{
 		{"lockcore/rules/acquire.go", "return p != nil && p.Alive(s.now) && p.ID != op.Call && p.ID != op.Upgrades", "return false && p != nil"},
 		{"lockcore/rules/acquire.go", "return p != nil && p.ID == op.Call && p.Alive(s.now)", "return p != nil && p.Alive(s.now)"},
 	}, simulated: true},
 	{defect: "found on the servers", what: "a step that wants a resource alone may have run if its saga holds it shared", edits: []edit{
-		{"lockcore/party/answer.go", "(e.CutOff || rules.Covers(e.Mode, op.Mode))", "true"},
+		{"lockcore/party/errors.go", "(e.CutOff || rules.Covers(e.Mode, op.Mode))", "true"},
 	}, tests: "TestEnter_Busy_ReportsSinceWhenItWasNotHeld"},
 	{defect: "found by the simulation", what: "a claim for which there is no room any more has its waiter ask again and again", edits: []edit{
 		{"lockcore/rules/acquire.go", "\tcase !op.Queue:\n", "\tcase !op.Queue || (claim != nil && claim.Alive(s.now)):\n"},
 	}, simulated: true},
 	{defect: "turns", what: "a turn that does not come is looked for at the pace of turns", edits: []edit{
-		{"lockcore/party/watch_look.go", "max(turn, time.Since(one.moved))", "turn"},
+		{"lockcore/party/watch.go", "max(turn, time.Since(one.moved))", "turn"},
 	}, tests: "TestATurnThatDoesNotComeIsLookedForLessAndLessOften"},
 	{defect: "turns", what: "whoever queues waits inline, however long the holds last", edits: []edit{
-		{"lockcore/party/pace.go", "busy.turn/time.Duration(busy.Position) < pace.PositionWait && busy.turn < max(wait/2, min(wait, pace.PositionWait))", "wait > 0"},
+		{"lockcore/party/enter.go", "busy.turn/time.Duration(busy.Position) < pace.PositionWait && busy.turn < max(wait/2, min(wait, pace.PositionWait))", "wait > 0"},
 	}, tests: "TestRequestsBehindLongHoldsDoNotWaitInline|TestRequestsWaitInlineAsLongAsTheirTurnIsNear"},
 	{defect: "turns", what: "who is behind more than may wait waits too", edits: []edit{
-		{"lockcore/party/pace.go", " || int64(busy.Position) > l.inline.most.Load()", ""},
+		{"lockcore/party/enter.go", " || int64(busy.Position) > l.inline.most.Load()", ""},
 	}, tests: "TestATurnBehindMoreThanMayWaitIsNotWaitedFor"},
 	{defect: "turns", what: "a turn is looked for although its predecessor is in the same process", edits: []edit{
-		{"lockcore/party/watch_look.go", "turn > 0 && !here", "turn > 0 && (here || !here)"},
+		{"lockcore/party/watch.go", "turn > 0 && !here", "turn > 0 && (here || !here)"},
 	}, tests: "TestTurnsWithinOneProcessAreNotLookedFor"},
 	{defect: "turns", what: "a saga's hold is expected to end in the process of its step", edits: []edit{
 		{"lockcore/party/watch.go", " && !one.keeps", ""},
 	}, tests: "TestAKeptHoldIsLookedForSinceItMayEndInAnotherProcess"},
 	{defect: "turns", what: "a turn that is near is given up after Near, although the place moves", edits: []edit{
-		{"lockcore/party/watch_look.go", "one.position, one.moved = look.Position, time.Now()", "one.position = look.Position"},
+		{"lockcore/party/watch.go", "one.position, one.moved = look.Position, time.Now()", "one.position = look.Position"},
 	}, tests: "TestATurnThatComesLaterThanExpectedIsWaitedForWhileThePlaceMoves"},
 	{defect: "turns", what: "a turn is waited for in a slot although the place does not move", edits: []edit{
-		{"lockcore/party/watch_look.go", "time.Since(one.moved) >= pace.PositionWait", "time.Since(one.moved) >= 100*pace.PositionWait"},
+		{"lockcore/party/watch.go", "time.Since(one.moved) >= pace.PositionWait", "time.Since(one.moved) >= 100*pace.PositionWait"},
 	}, tests: "TestATurnThatDoesNotComeIsNotWaitedFor"},
 	{defect: "turns", what: "each resource of a request has a MaxWait of its own", edits: []edit{
 		{"lockcore/party/enter.go", "req.MaxWait = max(0, req.MaxWait-time.Since(began))", "_ = began"},
@@ -199,13 +199,13 @@ var mutants = []mutant{
 		{"lockcore/party/enter.go", "min(req.MaxWait, req.TTL/4)", "min(req.MaxWait, 10*req.TTL)"},
 	}, tests: "TestOneMaxWaitIsForAllResourcesOfARequest"},
 	{defect: "turns", what: "each of many parked resources is read by a command of its own", edits: []edit{
-		{"lockcore/party/watch_look.go", "now.Add(pace.Coalesce)", "now.Add(pace.Coalesce * 0)"},
+		{"lockcore/party/watch.go", "now.Add(pace.Coalesce)", "now.Add(pace.Coalesce * 0)"},
 	}, tests: "TestManyParkedResourcesAreReadByFewCommands"},
 	{defect: "turns", what: "any number waits inline", edits: []edit{
-		{"lockcore/party/pace.go", "if i.waits.Add(1) > i.most.Load() {", "if i.waits.Add(1) < 0 {"},
+		{"lockcore/party/enter.go", "if i.waits.Add(1) > i.most.Load() {", "if i.waits.Add(1) < 0 {"},
 	}, tests: "TestNoMoreThanAllowedWaitInline"},
 	{defect: "turns", what: "parked requests are called up whose turn is not near", edits: []edit{
-		{"lockcore/party/pace.go", "turn > pace.WakeLead ||", "turn > 1000*pace.WakeLead ||"},
+		{"lockcore/party/watch.go", "turn > pace.WakeLead ||", "turn > 1000*pace.WakeLead ||"},
 	}, tests: "TestParkedRequestsAreCalledUpBeforeTheirTurn"},
 	{defect: "commits", what: "a run that takes over forgets which request began the hold", edits: []edit{
 		{"lockcore/rules/runs.go", "e.Label, e.Fence, e.LeastFence, e.Order, e.HandedOver = label, fence, fence, 0, false", "e.Label, e.Fence, e.LeastFence, e.Order, e.FirstOrder, e.HandedOver = label, fence, fence, 0, 0, false"},
@@ -226,13 +226,13 @@ var mutants = []mutant{
 		{"lockcore/rules/runs.go", "if e.State == StateKept || e.CutOff || !which(", "if true || e.State == StateKept || e.CutOff || !which("},
 	}, tests: "TestRaise_RunningPart_IsCutOffAndWaitedFor", simulated: true},
 	{defect: "several", what: "a request takes its resources in the order in which it names them", edits: []edit{
-		{"lockcore/party/acquire.go", "int { return strings.Compare(a.Name, b.Name) }", "int { return 0 * strings.Compare(a.Name, b.Name) }"},
+		{"lockcore/party/request.go", "int { return strings.Compare(a.Name, b.Name) }", "int { return 0 * strings.Compare(a.Name, b.Name) }"},
 	}, simulated: true},
 	{defect: "several", what: "what one command may have taken of several is not given back", edits: []edit{
 		{"lockcore/party/enter.go", "\t\t\tl.giveUp(ctx, rest...)\n", "\t\t\t_ = rest\n"},
 	}, simulated: true},
 	{defect: "hot loops", what: "what failed is asked again without a pause", edits: []edit{
 		{"internal/engine/update/lines.go", "\t\td = failurePause(min(failures, mostTries))", "\t\td = time.Millisecond"},
-		{"lockcore/party/acquire.go", "min(time.Second<<min(failures, 5), 30*time.Second)", "time.Millisecond"},
+		{"lockcore/party/wait.go", "min(time.Second<<min(failures, 5), 30*time.Second)", "time.Millisecond"},
 	}, simulated: true},
 }

@@ -1,9 +1,17 @@
 package party
 
 import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Mode says who else may hold a resource at the same time.
@@ -175,116 +183,121 @@ func (r *Request) leaseOn(resource string) Lease {
 	return Lease{Resource: resource, LockID: r.LockID, Run: r.Run, Part: r.Part, Order: r.Order, id: r.entryID(resource), keeps: r.Persist}
 }
 
-// Lease is what one part got on one resource: a value that can be stored, sent, and used by another
-// process to renew, leave or release. It is a snapshot; [Session] keeps leases alive.
-//
-// The lease of a request with HoldOnly describes the hold. It is never valid, Renew answers it with
-// ErrLost, Leave changes nothing, and Release ends the hold.
-type Lease struct {
-	Resource string `json:"resource"`
-	LockID   string `json:"lockId"`
-	Run      string `json:"run,omitempty"`
-	Part     string `json:"part,omitempty"`
-	Order    Order  `json:"order"`
-	Mode     Mode   `json:"mode"`
-	// Fence grows with every grant of the resource. A resource that remembers the highest fence it has
-	// seen, and refuses lower ones, is safe from a holder that does not know yet that it has lost.
-	Fence int64 `json:"fence"`
-	// FirstFence is the fence with which the hold began, and names the hold. Later attempts of a step
-	// and upgrades have greater fences.
-	FirstFence int64 `json:"firstFence,omitempty"`
-	// LeastFence is the smallest fence under which a part of the hold may still write to a fenced
-	// document: FirstFence, until another run of the workflow takes the hold over.
-	LeastFence int64 `json:"leastFence,omitempty"`
-	// Bars says that the request asked for NewFence: writes under smaller fences are refused after one
-	// under this lease, also those of other parts of the hold. Undone are the parts that the request
-	// undid: they are barred instead.
-	Bars   bool     `json:"bars,omitempty"`
-	Undone []string `json:"undone,omitempty"`
-	// Left is what was left of the part's promise when the database answered; Forever if it has no
-	// end.
-	Left time.Duration `json:"left"`
-	// Joined says that the lock ID held the resource before this request.
-	Joined bool `json:"joined,omitempty"`
-
-	// What follows does not travel: another process has other clocks.
-
-	// id is that of the entry, by which it is extended, and keptID that of what its lock ID keeps, which
-	// lasts until keptUntil by the local clock, and for holdTTL after a renewal.
-	id, keptID string
-	keptUntil  time.Time
-	holdTTL    time.Duration
-	// validUntil is the local time until which the lease may be trusted: see leaseOf. It is zero in a
-	// lease that came from another process.
-	validUntil time.Time
-	// ttl is how long a confirmation is trusted.
-	ttl time.Duration
-	// owner, host and comment are those of the request, for an upgrade.
-	owner, host, comment string
-	// keeps is set if the request may have begun what its lock ID keeps, so that taking it back ends
-	// that, unless another request has entered it since.
-	keeps bool
-	// waitTTL, unless it is 0, is the time for which the kept hold lasts after the leave.
-	waitTTL time.Duration
-	// granted is the server's time of the grant, if known.
-	granted time.Time
-	// failing is set if the last renewal failed, and downgrading while a downgrade has no answer.
-	failing, downgrading bool
-}
-
-// Valid reports whether the part may still trust this lease by this process's clocks. A lease that
-// came from another process is not valid until it was renewed here. One without end is trusted for
-// 27 s after it was last confirmed: it may have been released by force.
-func (l Lease) Valid() bool { return !over(l.validUntil, time.Now()) }
-
-// askedTTL is the TTL as a request names it.
-func (l Lease) askedTTL() time.Duration {
-	if l.Left == Forever {
-		return Forever
+// complete fills what is unset, sorts the resources, and refuses what is never accepted. If draws,
+// a request that names neither a part nor an order becomes the first of a part of its own. Its
+// random name collides with none, so no clock must order the requests of several processes.
+func (l *Locker) complete(req Request, draws bool) (Request, error) {
+	if draws && req.Part == "" && req.Order == (Order{}) {
+		req.Part, req.Order = rand.Text()[:16], Order{Attempt: 1}
 	}
-	return l.ttl
+	if req.HoldOnly && req.HoldTTL > 0 { // the default of TTL may be longer
+		setDefault(&req.TTL, req.HoldTTL)
+	}
+	setDefault(&req.TTL, l.cfg.TTL)
+	if req.HoldTTL != 0 && !req.Persist {
+		return req, &InvalidError{Field: "Request.HoldTTL", Value: req.HoldTTL.String(), Bound: "0 without Request.Persist"}
+	}
+	if req.Persist {
+		setDefault(&req.HoldTTL, max(l.cfg.HoldTTL, req.TTL))
+	} else {
+		req.HoldTTL = req.TTL
+	}
+	setDefault(&req.Owner, req.LockID)
+	setDefault(&req.Host, l.cfg.Host)
+	req.Resources = slices.Clone(req.Resources)
+	for i := range req.Resources {
+		setDefault(&req.Resources[i].Mode, ModeExclusive)
+	}
+	if err := req.check(); err != nil {
+		return req, err
+	}
+	setDefault(&req.Call, rand.Text())
+	slices.SortFunc(req.Resources, func(a, b Resource) int { return strings.Compare(a.Name, b.Name) })
+	return req, nil
 }
 
-// State says how a party stands on a resource.
-type State string
+// entryID is the ID of the entry that the request makes on a resource. Renewals name entries by it
+// alone, several of many resources in one statement, so requests with the same Call, but another part
+// or order, have other IDs, and so have the resources of one request.
+func (r *Request) entryID(resource string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %q", r.Call, r.Part, r.Order.number(), resource))
+	return hex.EncodeToString(sum[:16])
+}
 
-// What Status lists.
-const (
-	StateHolding  State = "holding"  // a hold, expired or not
-	StateClaimed  State = "claimed"  // a waiter to whom the resource was granted, and who has not taken it up yet
-	StateDraining State = "draining" // a part that was cut off, and may not know yet
-	StateWaiting  State = "waiting"  // a request in the queue
-)
+// waits reports whether the request keeps its hold only while it waits for other resources.
+func (r *Request) waits() bool { return r.Persist && r.Within != "" && !r.HoldOnly }
 
-// Holder is a party that holds a resource, or was granted it, as others see it. Its String is for
-// people.
-type Holder struct {
-	LockID string `json:"lockId"`
-	// Run is the run label; empty outside of Temporal.
-	Run   string `json:"run,omitempty"`
-	Owner string `json:"owner,omitempty"`
-	Host  string `json:"host,omitempty"`
-	Mode  Mode   `json:"mode"`
-	Fence int64  `json:"fence,omitempty"`
-	// FirstFence is the one with which the hold began, by which [Release] names it.
-	FirstFence int64 `json:"firstFence,omitempty"`
-	State      State `json:"state"`
-	// Part is that of a claim, of a part that drains, or of a waiter.
-	Part string `json:"part,omitempty"`
-	// Limit is the semaphore limit that it was granted with; 0 is none.
-	Limit   int    `json:"limit,omitempty"`
-	Comment string `json:"comment,omitempty"`
-	// Since is when the hold was granted, by the database server's clock.
-	Since time.Time `json:"since,omitzero"`
-	// ExpiresIn is what is left until the holder can be displaced if nothing is heard of it; Forever
-	// if it never ends by itself.
-	ExpiresIn time.Duration `json:"expiresIn"`
-	// Trace is the W3C traceparent of the step that holds; empty if none was known.
-	Trace string `json:"trace,omitempty"`
-	// Silent is for how long a holder has given no sign of life, by the database server's clock. For a
-	// waiter it is how long it has waited.
-	Silent time.Duration `json:"silent,omitempty"`
-	// HoldTTL is for how long a hold that is kept stands without a sign of life, Forever if it has no
-	// end, and 0 if it is not kept.
-	HoldTTL time.Duration `json:"holdTtl,omitempty"`
+// keptTTL returns the time for which the kept hold lasts after a grant or a renewal. A hold that is kept
+// only while the request waits for other resources lasts for the part's TTL.
+func (r *Request) keptTTL() time.Duration {
+	if r.waits() {
+		return r.TTL
+	}
+	return r.HoldTTL
+}
+
+// check refuses what is never accepted, before the database is asked.
+func (r *Request) check() error {
+	errs := []error{
+		checkText("Request.LockID", r.LockID, 1, maxLockID),
+		checkText("Request.Part", r.Part, 0, maxName),
+		checkText("Request.Call", r.Call, 0, 64),
+		checkText("Request.Saga", r.Saga, 0, maxName),
+		checkText("Request.Host", r.Host, 0, 255),
+		checkText("Request.Comment", r.Comment, 0, maxComment),
+		checkTTL("Request.TTL", r.TTL),
+		checkTTL("Request.HoldTTL", r.HoldTTL),
+		checkAtLeast("Request.HoldTTL", r.HoldTTL, r.TTL, "Request.TTL"),
+		checkRange("Request.MaxWait", r.MaxWait, 0, maxTTL),
+		checkSchedule("Request", r.Order),
+	}
+	errs = append(errs, r.checkRun()...)
+	errs = append(errs, refuse(r.HoldOnly && (!r.Persist || r.Queued), "Request.HoldOnly", "true", "false without Request.Persist or with Request.Queued"))
+	if r.Owner != r.LockID { // which it defaults to
+		errs = append(errs, checkText("Request.Owner", r.Owner, 0, maxName))
+	}
+	names := make([]string, len(r.Resources))
+	for i, res := range r.Resources {
+		field := fmt.Sprintf("Request.Resources[%d]", i)
+		twice := slices.Contains(names[:i], res.Name)
+		errs = append(errs, CheckMode(field, res), refuse(twice, field+".Name", quote(res.Name), "each resource once in a request"))
+		names[i] = res.Name
+	}
+	return firstError(append(errs, checkResources("Request.Resources", names, ".Name"),
+		refuse(r.Order == (Order{}), "Request.Order", r.Order.String(),
+			"0.1 or more for a request that queues, or that names its part: it is asked again by it"))...)
+}
+
+// checkSession refuses a request whose leases no Session can renew.
+func (r *Request) checkSession() error {
+	return refuse(r.HoldOnly, "Request.HoldOnly", "true", "false, except with Enter and Recheck: a Session renews parts")
+}
+
+// checkRun refuses what does not go together of a request with a run label.
+func (r *Request) checkRun() []error {
+	errs := []error{
+		checkText("Request.Run", r.Run, 0, maxName),
+		checkText("Request.TakeOver", r.TakeOver, 0, maxName),
+		checkText("Request.Within", r.Within, 0, maxLockID),
+		checkRange("len(Request.Undo)", len(r.Undo), 0, rules.MaxBars),
+		refuse(r.TakeOver != "" && (r.Run == "" || r.TakeOver == r.Run), "Request.TakeOver", quote(r.TakeOver),
+			"another label than Request.Run, which is set"),
+		refuse(r.Within != "" && (r.Run == "" || r.Within == r.LockID), "Request.Within", quote(r.Within), "another lock ID than the request's, with Request.Run"),
+	}
+	for i, part := range r.Undo {
+		field := fmt.Sprintf("Request.Undo[%d]", i)
+		errs = append(errs, checkText(field, part, 0, maxName),
+			refuse(r.Run == "" || part == r.Part, field, quote(part), "another part than Request.Part, with Request.Run"))
+	}
+	return errs
+}
+
+// CheckMode returns an *InvalidError that names the field if no request may have the mode and the limit of r.
+func CheckMode(field string, r Resource) error {
+	return firstError(
+		refuse(r.Mode != ModeExclusive && r.Mode != ModeShared, field+".Mode", quote(string(r.Mode)), `"X" (exclusive) or "S" (shared)`),
+		refuse(r.Mode == ModeExclusive && r.Limit != 0, field+".Limit", strconv.Itoa(r.Limit), "0 in exclusive mode"),
+		refuse(r.Limit == noPlaces, field+".Limit", "0", limitBound),
+		refuse(r.Limit < 0 || r.Limit > maxLimit, field+".Limit", strconv.Itoa(r.Limit), limitBound),
+	)
 }

@@ -361,14 +361,3 @@ func optional(span trace.Span, key, value string) {
 		span.SetAttributes(attribute.String(key, value))
 	}
 }
-
-// ending is that of what a release ends: by its holder, by force, or since its holder has ended.
-func (r *Release) ending() ending {
-	switch {
-	case r.Force:
-		return ending{outcome: telemetry.OutcomeRevoked, reason: r.Reason}
-	case r.Reason != "":
-		return ending{outcome: telemetry.OutcomeOrphaned, reason: r.Reason}
-	}
-	return ending{}
-}

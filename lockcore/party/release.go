@@ -230,3 +230,37 @@ func lostBefore(d *rules.Document, op *rules.Release, began time.Time) error {
 func (l *Locker) release(ctx context.Context, op rules.Release, why ending) (update.Answer, error) {
 	return l.end(ctx, telemetry.SpanRelease, Lease{Resource: op.Resource, LockID: op.LockID, Order: orderOf(op.Order)}, why, op)
 }
+
+func (r *Release) check() error {
+	leaving, least := "", 0
+	if r.Leaving != nil {
+		leaving = *r.Leaving
+	}
+	if r.Force {
+		least = 1
+	}
+	return firstError(
+		checkEnd("Release", r.LockID, r.FirstFence, r.Resources),
+		refuse(r.Leaving != nil && r.Order == (Order{}), "Release.Leaving", quote(leaving),
+			"nil without Release.Order, which says which request of the part"),
+		refuse(r.FirstFence == 0 && r.Order.Schedule == 0 && r.Order != LastAttempt(0), "Release.Order", r.Order.String(),
+			"one with a Schedule of 1 or more, or LastAttempt; or Release.FirstFence, which names the hold of a plain request"),
+		checkText("Release.Reason", r.Reason, least, maxName),
+		refuse(r.Force && (r.FirstFence == 0 || r.Run != "" || r.Order != (Order{})), "Release.Force", "true",
+			"false without Release.FirstFence, and with Release.Run or Release.Order"),
+		refuse(r.Now && !r.Force, "Release.Now", "true", "false without Release.Force"),
+		checkText("Release.Run", r.Run, 0, maxName),
+		checkSchedule("Release", r.Order),
+	)
+}
+
+// ending is that of what a release ends: by its holder, by force, or since its holder has ended.
+func (r *Release) ending() ending {
+	switch {
+	case r.Force:
+		return ending{outcome: telemetry.OutcomeRevoked, reason: r.Reason}
+	case r.Reason != "":
+		return ending{outcome: telemetry.OutcomeOrphaned, reason: r.Reason}
+	}
+	return ending{}
+}

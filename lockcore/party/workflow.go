@@ -1,0 +1,247 @@
+package party
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// Verify is the input of [Locker.Verify].
+type Verify struct {
+	// LockID is the lock ID of the holds, and Run the run label, which is required.
+	LockID string
+	Run    string
+	// TakeOver is the label that Run may replace; see [Request]. First fences stay.
+	TakeOver string
+	// Uses lists what must be held. Defaults to nothing.
+	Uses []Use
+	// Inherits permits that holds are missing, because an earlier run of the party may have released
+	// them. Then a hold is lost only if there is evidence, of this run, of Before, or of a run that is
+	// known to have replaced one of them or to have been replaced by one. Defaults to false: a hold
+	// that is missing is lost.
+	Inherits bool
+	// Before lists labels of earlier runs whose losses count as losses of this one.
+	Before []string
+}
+
+// Use is the use of a resource by the party, which must have held the resource since.
+type Use struct {
+	Resource string
+	// By is an order: a request of that order or an earlier one must have entered the hold.
+	By Order
+}
+
+// Verify makes sure, by one majority write to each resource, that the party holds what it used. It
+// renews these holds, and releases nothing. It may be repeated.
+//
+// What is lost is returned as *LostErrors, joined. If another run holds, the error is an
+// *OtherRunError. Other errors are *InvalidError, and the database's.
+func (l *Locker) Verify(ctx context.Context, v Verify) error {
+	if err := v.check(); err != nil {
+		return err
+	}
+	errs := make([]error, len(v.Uses))
+	inParallel(len(v.Uses), func(i int) {
+		use := v.Uses[i]
+		d, err := l.verifyHold(ctx, rules.Verify{
+			Resource: use.Resource, LockID: v.LockID, Label: v.Run, TakeOver: v.TakeOver, Used: use.By.number(),
+		})
+		if err == nil {
+			err = v.lost(d, use)
+		}
+		if errors.Is(err, ErrLost) {
+			l.tel.lost(ctx, use.Resource)
+		}
+		errs[i] = err
+	})
+	return errors.Join(errs...)
+}
+
+func (v *Verify) check() error {
+	checks := []error{
+		checkText("Verify.LockID", v.LockID, 1, maxLockID), checkText("Verify.Run", v.Run, 1, maxName), checkText("Verify.TakeOver", v.TakeOver, 0, maxName),
+	}
+	for i, u := range v.Uses {
+		checks = append(checks, checkText(fmt.Sprintf("Verify.Uses[%d].Resource", i), u.Resource, 1, maxName))
+	}
+	return firstError(checks...)
+}
+
+// lost returns the loss if the party does not hold what it used.
+func (v *Verify) lost(d *rules.Document, use Use) error {
+	if d.Keeps(v.LockID, use.By.number()) {
+		return nil
+	}
+	var labels []string
+	for _, label := range append([]string{v.Run}, v.Before...) {
+		labels = append(labels, d.Replaced(v.LockID, label)...)
+	}
+	e, known := lossIn(d, v.LockID, use.By.number(), "it does not hold what it used: "+
+		"a worker without Lockstep ran the step, or what became of the hold is not known any longer", labels...)
+	if !known && v.Inherits {
+		return nil
+	}
+	return e
+}
+
+// Replaced returns the labels of the runs that a run of a party is known to have replaced on
+// resources, or that replaced it, by one taking over from the other. The error is the database's.
+func (l *Locker) Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error) {
+	docs, err := l.look(ctx, resources...)
+	if err != nil {
+		return nil, failure("read", "", Order{}, err, false)
+	}
+	var labels []string
+	for _, name := range slices.Sorted(maps.Keys(docs)) {
+		for _, label := range docs[name].Replaced(lockID, run) {
+			if label != run && !slices.Contains(labels, label) {
+				labels = append(labels, label)
+			}
+		}
+	}
+	return labels, nil
+}
+
+// Extend gives a sign of life for the kept hold of a lock ID on a resource, by the HoldTTL that it
+// was taken with, for those who hold without a process. A hold that has gone stays gone. handOver
+// marks it as left to the run that continues this one: Status says so until another run has taken
+// it over.
+//
+// It returns after what time to call it again: a third of the HoldTTL, and 5 min if it has no end.
+// A hold that is not there is answered by a *LostError, and with a run label one of another run by
+// an *OtherRunError. Other errors are *InvalidError, and the database's.
+func (l *Locker) Extend(ctx context.Context, lockID, run, resource string, handOver bool) (again time.Duration, err error) {
+	if err := checkEnd("Extend", lockID, 0, []string{resource}); err != nil {
+		return 0, err
+	}
+	d, err := l.verifyHold(ctx, rules.Verify{Resource: resource, LockID: lockID, Label: run, HandOver: handOver})
+	if err != nil {
+		return 0, err
+	}
+	switch k := d.Kept(lockID); {
+	case k == nil:
+		return 0, lostError(d, rules.Request{LockID: lockID, Label: run, Order: LastAttempt(math.MaxInt32).number()})
+	case k.TTL == 0:
+		return extendEvery, nil
+	default:
+		return min(extendEvery, max(ttlOf(k)/3, minTTL/3)), nil
+	}
+}
+
+// extendEvery is how often a hold without end is looked after.
+const extendEvery = 5 * time.Minute
+
+// verifyHold renews the kept hold of a party, and returns the document. If another run holds, the
+// error is an *OtherRunError.
+func (l *Locker) verifyHold(ctx context.Context, op rules.Verify) (*rules.Document, error) {
+	op.Policy = l.cfg.policy()
+	a, err := l.do(ctx, "refresh", Order{}, l.call(ctx, op, ending{}))
+	switch {
+	case err != nil:
+		return nil, err
+	case a.Outcome == rules.OtherRun:
+		return a.After, &OtherRunError{Resource: op.Resource, LockID: op.LockID, Run: op.Label, Other: a.Note}
+	}
+	return a.After, nil
+}
+
+// Raise is the input of [Locker.Raise]: it bars the requests of one saga of a workflow run, up to an order.
+type Raise struct {
+	// LockID is the workflow's, and Run the run label, which is required. Requests whose Within is LockID
+	// are barred like its own.
+	LockID string
+	Run    string
+	// TakeOver is the label that Run may replace; see [Request]. The bars of that run end.
+	TakeOver string
+	// Saga is that of the requests, and is required: requests of other sagas are not barred.
+	Saga string
+	// Order is the greatest order that is barred. LastAttempt bars all attempts of a schedule, and of all
+	// before it. The Schedule is 1 or more.
+	Order Order
+	// Resources names the resources of the saga: any number of names, and at least one.
+	Resources []string
+}
+
+// Raise bars what a saga has requested so far, so that no step of the saga runs at the same time as a
+// compensation, or after it. Parts that run are cut off, also those of runs that Run has replaced: their next renewal returns a *LostError. Queued requests and
+// claims end. Requests that arrive later, with an order up to the bar's, are refused with a
+// *SupersededError. What the lock ID keeps is renewed, and not released.
+//
+// Raise returns nil if no part that it has cut off can still run. As long as one may, because it has
+// neither left nor expired, it returns a *BusyError of the resource on which the first such part ends:
+// Holders are those parts there, and ExpiresIn says when each has ended at the latest. Calling Raise again
+// with the same values asks again.
+//
+// If another run speaks for the party on a resource, Raise returns an *OtherRunError, and nothing is
+// barred there. Other errors: *InvalidError, *UnknownOutcomeError, ErrClosed, ctx's cause, and the
+// database's. All resources are tried; errors are joined. Raise may be repeated after any error.
+//
+// A resource remembers its latest 64 bars. The bar ends with the take-over by another run.
+func (l *Locker) Raise(ctx context.Context, r Raise) error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	results := make([]error, len(r.Resources))
+	inParallel(len(r.Resources), func(i int) { results[i] = l.raiseOne(ctx, &r, r.Resources[i]) })
+	var still []*BusyError
+	var errs []error
+	for _, err := range results {
+		if busy := new(BusyError); errors.As(err, &busy) {
+			still = append(still, busy)
+		} else {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil || len(still) == 0 {
+		return err
+	}
+	return slices.MinFunc(still, func(a, b *BusyError) int { return cmp.Compare(a.Holders[0].ExpiresIn, b.Holders[0].ExpiresIn) })
+}
+
+// raiseOne raises the bar on one resource.
+func (l *Locker) raiseOne(ctx context.Context, r *Raise, resource string) error {
+	op := rules.Raise{
+		Policy: l.cfg.policy(), Resource: resource, LockID: r.LockID, Label: r.Run, TakeOver: r.TakeOver, Saga: r.Saga, Order: r.Order.number(),
+	}
+	a, err := l.do(ctx, "raise", r.Order, l.call(ctx, op, ending{}))
+	switch {
+	case err != nil:
+		return err
+	case a.Outcome == rules.OtherRun:
+		return &OtherRunError{Resource: resource, LockID: r.LockID, Run: r.Run, Other: a.Note}
+	case a.Outcome == rules.Busy:
+		return stillRun(&op, a.After)
+	}
+	return nil
+}
+
+// stillRun names the parts that a bar has cut off and that may still run, the first that ends first.
+func stillRun(op *rules.Raise, d *rules.Document) *BusyError {
+	e := &BusyError{Resource: op.Resource, LockID: op.LockID, Note: "its earlier steps may still run"}
+	for _, part := range op.StillRunning(d) {
+		e.Holders = append(e.Holders, holders(&rules.Document{ID: d.ID, At: d.At, Entries: []rules.Entry{*part}})...)
+	}
+	slices.SortFunc(e.Holders, func(a, b Holder) int { return cmp.Compare(a.ExpiresIn, b.ExpiresIn) })
+	e.RetryIn = e.Holders[len(e.Holders)-1].ExpiresIn
+	return e
+}
+
+func (r *Raise) check() error {
+	return firstError(
+		checkText("Raise.LockID", r.LockID, 1, maxLockID),
+		checkText("Raise.Run", r.Run, 1, maxName),
+		checkText("Raise.TakeOver", r.TakeOver, 0, maxName),
+		refuse(r.TakeOver == r.Run, "Raise.TakeOver", quote(r.TakeOver), "another label than Raise.Run"),
+		checkText("Raise.Saga", r.Saga, 1, maxName),
+		checkRange("Raise.Order.Schedule", int(r.Order.Schedule), 1, math.MaxInt32),
+		refuse(len(r.Resources) == 0, "len(Raise.Resources)", "0", "1 or more"),
+		checkNames("Raise.Resources", r.Resources, ""),
+	)
+}
