@@ -6,14 +6,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestConfigFromEnv(t *testing.T) {
+func TestConfigFromEnv_Variables_AreRead(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
 		env  map[string]string
 		want Config
 		err  string
 	}{
-		"nothing but a home": {
+		"only a home": {
 			env:  map[string]string{"HOME": "/home/me"},
 			want: Config{Dir: "/home/me/.local/state/lockstep/stack", CacheDir: "/home/me/.cache/lockstep", MongoImage: "mongo:8"},
 		},

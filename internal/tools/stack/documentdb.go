@@ -1,16 +1,20 @@
 package stack
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"math"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -19,29 +23,35 @@ import (
 const (
 	ferretPackage = "github.com/FerretDB/FerretDB/v2/cmd/ferretdb"
 	ferretVersion = "v2.7.0"
+
+	// postgresPackage is Debian's package of PostgreSQL with the DocumentDB extension. It exists from postgresSuite on. It is
+	// installed into a root of its own, so the machine may have an older release.
+	postgresPackage = "postgresql-18-documentdb"
+	postgresSuite   = "forky"
+	// debootstrapScript works for all suites that are newer than debootstrap.
+	debootstrapScript = "sid"
+	postgresBin       = "/usr/lib/postgresql/18/bin/"
+	// postgresConnections is twice FerretDB's pool. An open connection takes a few MB.
+	postgresConnections = 300
+	// clusterParent is where the root, which stacks share, shows the stack's own data folder.
+	clusterParent = "/srv"
 )
 
-// host is what the DocumentDB recipe asks of the machine.
+// host has the facts about the machine on which the documentdb choice depends.
 type host struct {
 	os  string // as in GOOS
-	id  string // the ID of os-release
+	id  string // the ID of /etc/os-release
 	uid int
-	// mounts is false where root may not mount, as in most containers.
+	// mounts is false if root may not mount, as in most containers.
 	mounts bool
 }
 
-func machine(ctx context.Context) host {
+func thisHost(ctx context.Context) host {
 	h := host{os: runtime.GOOS, uid: os.Geteuid()}
 	h.mounts = exec.CommandContext(ctx, "unshare", "--mount", "true").Run() == nil
-	f, err := os.Open("/etc/os-release")
-	if err != nil {
-		return h
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if id, ok := strings.CutPrefix(lines.Text(), "ID="); ok {
-			h.id = strings.Trim(id, `"'`)
-		}
+	release, _ := os.ReadFile("/etc/os-release") // without the file this is not Debian
+	if m := regexp.MustCompile(`(?m)^ID=["']?(\w+)`).FindSubmatch(release); m != nil {
+		h.id = string(m[1])
 	}
 	return h
 }
@@ -57,29 +67,28 @@ func documentDBPossible(h host) (string, error) {
 	case !h.mounts:
 		return "", errors.New("it needs the right to mount, which root does not have here (in a container: --privileged)")
 	}
-	return "this is Debian and we are root: FerretDB on PostgreSQL with DocumentDB", nil
+	return "this is Debian and the user is root: FerretDB on PostgreSQL with DocumentDB", nil
 }
 
-// documentDB makes and starts the MongoDB-compatible pair: PostgreSQL with the DocumentDB extension, which does the
-// work, and FerretDB in front of it, which speaks the protocol.
+// documentDB builds and starts PostgreSQL with the DocumentDB extension, and FerretDB, which translates MongoDB's protocol.
 func (s *Stack) documentDB(ctx context.Context) (Endpoint, error) {
 	var program string
 	var postgres Part
 	var restarted bool
-	g, gctx := errgroup.WithContext(ctx)
+	g, groupCtx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		program, err = s.goTool(gctx, ferretPackage, ferretVersion)
+		program, err = s.goTool(groupCtx, ferretPackage, ferretVersion)
 		return err
 	})
 	g.Go(func() (err error) {
-		postgres, restarted, err = s.startPostgres(gctx)
+		postgres, restarted, err = s.startPostgres(groupCtx)
 		return err
 	})
 	if err := g.Wait(); err != nil {
 		return Endpoint{}, err
 	}
 	if p, ok := s.recorded("ferretdb"); ok && restarted {
-		// It may know PostgreSQL by another port, and its connections are gone in any case.
+		// Its connections are broken, and PostgreSQL's port may have changed.
 		if err := s.end(ctx, p); err != nil {
 			return Endpoint{}, err
 		}
@@ -92,12 +101,12 @@ func (s *Stack) documentDB(ctx context.Context) (Endpoint, error) {
 }
 
 func (s *Stack) ferretService(program string, postgres Part) service {
-	engine := url.URL{
+	database := url.URL{
 		Scheme: "postgres",
 		User:   url.User("postgres"),
 		Host:   hostPort(postgres.Ports["postgres"]),
 		Path:   "postgres",
-		// Half of what PostgreSQL admits, so that a load test is not throttled by the pool (which defaults to 50).
+		// The default of 50 throttles load tests.
 		RawQuery: fmt.Sprintf("pool_max_conns=%d", postgresConnections/2),
 	}
 	return service{
@@ -112,17 +121,15 @@ func (s *Stack) ferretService(program string, postgres Part) service {
 				"--log-level=WARN",
 				"--state-dir=" + filepath.Join(s.cfg.Dir, "data", "ferretdb"),
 				"--listen-addr=" + hostPort(ports["mongo"]),
-				"--postgresql-url=" + engine.String(),
+				"--postgresql-url=" + database.String(),
 			}
 		},
-		healthy: func(ctx context.Context, ports map[string]int) error {
-			return mongoHealthy(ctx, directURI(ports["mongo"]))
-		},
-		within: time.Minute,
+		healthy: mongoAnswers,
+		within:  time.Minute,
 	}
 }
 
-// startPostgres returns the engine with the extension in it.
+// startPostgres starts PostgreSQL and creates the extension.
 func (s *Stack) startPostgres(ctx context.Context) (p Part, started bool, err error) {
 	root, err := s.postgresRoot(ctx)
 	if err != nil {
@@ -135,9 +142,176 @@ func (s *Stack) startPostgres(ctx context.Context) (p Part, started bool, err er
 	if err != nil || !started {
 		return p, started, err
 	}
-	out, err := psql(ctx, root, p.Ports["postgres"], "CREATE EXTENSION IF NOT EXISTS documentdb CASCADE")
-	if err != nil {
-		return Part{}, false, fmt.Errorf("create the extension documentdb: %w: %s", err, out)
+	if err := psql(ctx, root, p.Ports["postgres"], "CREATE EXTENSION IF NOT EXISTS documentdb CASCADE"); err != nil {
+		return Part{}, false, fmt.Errorf("create the extension documentdb: %w", err)
 	}
 	return p, started, nil
+}
+
+// postgresRoot returns a small Debian root with PostgreSQL, made by debootstrap unless the cache has it.
+func (s *Stack) postgresRoot(ctx context.Context) (string, error) {
+	target := filepath.Join(s.cfg.CacheDir, postgresPackage)
+	err := s.cached(ctx, target, func(ctx context.Context, tmp string) error {
+		if err := s.installDebootstrap(ctx); err != nil {
+			return err
+		}
+		root, packages := filepath.Join(tmp, "root"), filepath.Join(s.cfg.CacheDir, "packages")
+		// Downloaded packages outlive a failed attempt.
+		if err := errors.Join(os.MkdirAll(root, 0o755), os.MkdirAll(packages, 0o755)); err != nil {
+			return err
+		}
+		err := step{
+			// In its own namespaces, debootstrap leaves no mounts and no processes behind.
+			argv: []string{
+				"unshare", "--mount", "--pid", "--fork", "--kill-child",
+				"debootstrap", "--variant=minbase", "--cache-dir=" + packages,
+				"--include=" + postgresPackage + ",ca-certificates",
+				postgresSuite, root, "", debootstrapScript,
+			},
+			dir:    tmp,
+			env:    []string{"DEBIAN_FRONTEND=noninteractive"},
+			log:    s.log("build-postgres"),
+			signal: syscall.SIGKILL,
+		}.run(ctx)
+		if err != nil {
+			return err
+		}
+		// Not needed any longer: the packages, and the cluster that Debian creates for a system service.
+		for _, dir := range []string{"var/cache/apt/archives", "var/lib/apt/lists", "var/lib/postgresql", "usr/share/doc"} {
+			if err := os.RemoveAll(filepath.Join(root, dir)); err != nil {
+				return err
+			}
+		}
+		if out, err := exec.CommandContext(ctx, "chroot", root, postgresBin+"postgres", "--version").CombinedOutput(); err != nil {
+			return fmt.Errorf("the new PostgreSQL does not run: %w: %s", err, out)
+		}
+		return errors.Join(os.RemoveAll(packages), os.Rename(root, target))
+	})
+	return target, err
+}
+
+func (s *Stack) installDebootstrap(ctx context.Context) error {
+	if _, err := exec.LookPath("debootstrap"); err == nil {
+		return nil
+	}
+	apt := step{
+		// Another apt may hold the lock.
+		argv: []string{"apt-get", "--option", "DPkg::Lock::Timeout=60", "update"},
+		dir:  s.cfg.Dir,
+		env:  []string{"DEBIAN_FRONTEND=noninteractive"},
+		log:  s.log("build-postgres"),
+	}
+	// The update fails if any of its sources fails, although the package may be available.
+	updated := apt.run(ctx)
+	apt.argv = append(apt.argv[:3], "install", "--yes", "--no-install-recommends", "debootstrap")
+	if err := apt.run(ctx); err != nil {
+		return errors.Join(updated, err)
+	}
+	return nil
+}
+
+// inRoot runs a program as the user postgres in the root, in a mount namespace of its own. The mounts end with its last process,
+// even after SIGKILL. Each program replaces the previous one, so the recorded PID is PostgreSQL's.
+const inRoot = `
+root=$1 data=$2
+shift 2
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+mount --bind "$data" "$root` + clusterParent + `"
+chown "$(sed -n 's/^postgres:[^:]*:\([0-9]*:[0-9]*\):.*/\1/p' "$root/etc/passwd")" "$root` + clusterParent + `"
+exec chroot --userspec=postgres:postgres "$root" "$@"
+`
+
+func (s *Stack) inRoot(root string, argv ...string) []string {
+	return append([]string{"unshare", "--mount", "/bin/sh", "-euc", inRoot, "sh", root, s.postgresData()}, argv...)
+}
+
+func (s *Stack) postgresData() string { return filepath.Join(s.cfg.Dir, "data", "postgres") }
+
+// initCluster creates the database's files, unless they exist.
+func (s *Stack) initCluster(ctx context.Context, root string) error {
+	data := s.postgresData()
+	cluster, partial := filepath.Join(data, "cluster"), filepath.Join(data, "partial")
+	if exists(cluster) {
+		return nil
+	}
+	if err := errors.Join(os.RemoveAll(partial), os.MkdirAll(data, 0o755)); err != nil {
+		return err
+	}
+	initdb := step{
+		// No password is acceptable for a temporary database that listens on the loopback interface only.
+		argv: s.inRoot(root, postgresBin+"initdb", "--pgdata="+clusterParent+"/partial", "--username=postgres",
+			"--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"),
+		dir:    data,
+		log:    s.log("initdb"),
+		signal: syscall.SIGTERM,
+	}
+	if err := s.progress.run("initialise PostgreSQL", func() error { return initdb.run(ctx) }); err != nil {
+		return errors.Join(err, os.RemoveAll(partial))
+	}
+	return os.Rename(partial, cluster)
+}
+
+func (s *Stack) postgresService(root string) service {
+	return service{
+		name:      "postgres",
+		ports:     []string{"postgres"},
+		interrupt: true,
+		before:    func() error { return disownPID(filepath.Join(s.postgresData(), "cluster", "postmaster.pid")) },
+		argv: func(ports map[string]int) []string {
+			argv := []string{postgresBin + "postgres", "-D", clusterParent + "/cluster"}
+			for _, setting := range postgresSettings(ports["postgres"]) {
+				argv = append(argv, "-c", setting)
+			}
+			return s.inRoot(root, argv...)
+		},
+		healthy: func(ctx context.Context, ports map[string]int) error {
+			return psql(ctx, root, ports["postgres"], "SELECT 1")
+		},
+		within: time.Minute,
+	}
+}
+
+// postgresSettings are passed on the command line, so that they also apply to data of an older version of this program.
+func postgresSettings(port int) []string {
+	return []string{
+		"listen_addresses=" + loopback,
+		"port=" + strconv.Itoa(port),
+		// Stacks share the root, so socket files would collide.
+		"unix_socket_directories=",
+		"max_connections=" + strconv.Itoa(postgresConnections),
+		"shared_buffers=256MB",
+		"shared_preload_libraries=pg_cron,pg_documentdb_core,pg_documentdb",
+		"cron.database_name=postgres",
+		// pg_cron builds indexes. It would connect to "localhost", which the root may not be able to resolve.
+		"cron.host=" + loopback,
+		// A lock is one row that changes thousands of times. With the default of a minute, its dead versions slow it down.
+		"autovacuum_naptime=10s",
+	}
+}
+
+// disownPID replaces the PID in the lock file of a PostgreSQL that was killed by one that cannot exist. PostgreSQL does not start
+// if any process has the PID in the file. Its other protection, the shared memory that the file names, remains.
+func disownPID(path string) error {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, rest, _ := strings.Cut(string(data), "\n")
+	return os.WriteFile(path, []byte(strconv.Itoa(math.MaxInt32)+"\n"+rest), 0o600)
+}
+
+// psql runs one statement. Its error contains the output.
+func psql(ctx context.Context, root string, port int, sql string) error {
+	out, err := exec.CommandContext(ctx, "chroot", "--userspec=postgres:postgres", root,
+		postgresBin+"psql", "--no-psqlrc", "--quiet", "--tuples-only", "--no-align",
+		"--host="+loopback, "--port="+strconv.Itoa(port), "--username=postgres", "--dbname=postgres",
+		"--command="+sql).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
 }

@@ -15,58 +15,51 @@ import (
 	"go.uber.org/goleak"
 )
 
-// helperVariable makes the test program a service: the tests start it as real parts are started.
-const helperVariable = "STACK_TEST_HELPER"
+// helperArgument makes the test program a service, which the tests start like a real one.
+const helperArgument = "STACK_TEST_HELPER"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 2 && os.Args[1] == helperVariable {
-		helper(os.Args[2:])
+	if len(os.Args) > 2 && os.Args[1] == helperArgument {
+		helper(os.Args[2])
 		return
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// helper listens on an address until it is told to end. One called "stubborn" does not listen to that.
-func helper(args []string) {
+// helper listens on an address until it receives SIGTERM.
+func helper(address string) {
 	terminated := make(chan os.Signal, 1)
 	signal.Notify(terminated, syscall.SIGTERM)
-	l, err := net.Listen("tcp", args[0])
+	l, err := net.Listen("tcp", address)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	defer l.Close()
-	for {
-		<-terminated
-		if len(args) == 1 || args[1] != "stubborn" {
-			return
-		}
-	}
+	<-terminated
 }
 
-// setup returns a stack in a folder of its own; whatever the test starts is ended with it.
+// setup returns a stack in a new folder. Its parts are killed when the test ends.
 func setup(t *testing.T) *Stack {
 	t.Helper()
-	progress := NewProgress(io.Discard)
 	dir := t.TempDir()
-	s := New(Config{Dir: dir + "/stack", CacheDir: dir + "/cache", MongoImage: defaultMongoImage}, progress)
+	s := New(Config{Dir: dir + "/stack", CacheDir: dir + "/cache", MongoImage: defaultMongoImage}, NewProgress(io.Discard))
 	require.NoError(t, os.MkdirAll(s.cfg.Dir, 0o755))
 	t.Cleanup(func() {
 		for _, p := range s.state.Parts {
 			kill(t, p)
 		}
-		progress.Close()
 	})
 	return s
 }
 
-// service returns one that the test program can be.
-func helperService(args ...string) service {
+// helperService returns the service that runs helper.
+func helperService() service {
 	return service{
 		name:  "helper",
 		ports: []string{"main"},
 		argv: func(ports map[string]int) []string {
-			return append([]string{os.Args[0], helperVariable, hostPort(ports["main"])}, args...)
+			return []string{os.Args[0], helperArgument, hostPort(ports["main"])}
 		},
 		healthy: func(ctx context.Context, ports map[string]int) error {
 			c, err := (&net.Dialer{}).DialContext(ctx, "tcp", hostPort(ports["main"]))
@@ -79,7 +72,16 @@ func helperService(args ...string) service {
 	}
 }
 
-// kill ends a part in the rudest way, and returns when it has ended.
+// startHelper starts the helper as a part of the stack.
+func startHelper(t *testing.T, s *Stack) Part {
+	t.Helper()
+	p, started, err := s.ensure(t.Context(), helperService())
+	require.NoError(t, err)
+	require.True(t, started)
+	return p
+}
+
+// kill kills a part and waits until it has ended.
 func kill(t *testing.T, p Part) {
 	t.Helper()
 	if !alive(p) {

@@ -7,30 +7,29 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"syscall"
 	"time"
 )
 
-// stopWithin bounds a polite end. PostgreSQL's is the longest: it writes a checkpoint.
+// stopWithin bounds the time that a process may take to end. PostgreSQL takes longest: it writes a checkpoint.
 const stopWithin = 20 * time.Second
 
-// alive reports whether the process that was recorded still runs; another one with its PID does not count.
+// alive reports whether the recorded process runs. A later process with the same PID does not count.
 func alive(p Part) bool {
 	start, err := processStart(p.PID)
 	return err == nil && start == p.Start
 }
 
-// launch starts a service that outlives this program. The channel is closed when it has ended.
+// launch starts a service that outlives this program. ended is closed when the service ends.
 func launch(argv []string, dir, log string) (pid int, start string, ended <-chan struct{}, err error) {
-	// One older log is kept: a service that died is best explained by the log that the restart would hide.
+	// The previous log is kept, because it shows why the previous process died.
 	if err := os.Rename(log, log+".old"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, "", nil, err
 	}
-	if err := errors.Join(os.MkdirAll(filepath.Dir(log), 0o755), os.MkdirAll(dir, 0o755)); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return 0, "", nil, err
 	}
-	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	out, err := createLog(log)
 	if err != nil {
 		return 0, "", nil, err
 	}
@@ -41,15 +40,15 @@ func launch(argv []string, dir, log string) (pid int, start string, ended <-chan
 	if err := cmd.Start(); err != nil {
 		return 0, "", nil, err
 	}
-	// Before it is waited for, even a process that has ended keeps its PID.
+	// Before Wait, even a process that has ended keeps its PID.
 	start, err = processStart(cmd.Process.Pid)
 	done := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // the log tells more than the status does
+		_ = cmd.Wait() // the log explains more than the status
 		close(done)
 	}()
 	if err != nil {
-		// It has ended already, or else cannot be told from others and must not stay. Its log will say more than err.
+		// The process has ended, or cannot be identified later. The caller reports the log.
 		_ = cmd.Process.Kill()
 		<-done
 		start = ""
@@ -57,10 +56,9 @@ func launch(argv []string, dir, log string) (pid int, start string, ended <-chan
 	return cmd.Process.Pid, start, done, nil
 }
 
-// terminate ends the process that was recorded, first politely, then by force.
+// terminate asks the recorded process to end, and kills it if it does not.
 func terminate(ctx context.Context, p Part) error {
-	// FindProcess holds on to the process where the system can do that, so nothing can take over the PID between the
-	// look at the start time and the signal.
+	// Where the system supports it, FindProcess keeps a handle on the process, so its PID is not used again before the signal.
 	process, err := os.FindProcess(p.PID)
 	if err != nil {
 		return err
@@ -77,7 +75,7 @@ func terminate(ctx context.Context, p Part) error {
 		if err := process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return fmt.Errorf("end %s (pid %d): %w", p.Name, p.PID, err)
 		}
-		_ = process.Signal(sigContinue) // one that is suspended hears nothing else
+		_ = process.Signal(sigContinue) // a suspended process ignores other signals
 		if gone(ctx, p) {
 			return nil
 		}
@@ -85,6 +83,7 @@ func terminate(ctx context.Context, p Part) error {
 	return fmt.Errorf("%s (pid %d) did not end", p.Name, p.PID)
 }
 
+// gone waits until the process has ended.
 func gone(ctx context.Context, p Part) bool {
 	ctx, cancel := context.WithTimeout(ctx, stopWithin)
 	defer cancel()

@@ -1,15 +1,18 @@
+//go:build unix
+
 package stack
 
 import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-func TestProcessStartIsStableAndOwn(t *testing.T) {
+func TestProcessStart_SameProcess_IsStable(t *testing.T) {
 	t.Parallel()
 	self, err := processStart(os.Getpid())
 	require.NoError(t, err)
@@ -21,7 +24,7 @@ func TestProcessStartIsStableAndOwn(t *testing.T) {
 	require.False(t, alive(Part{}))
 }
 
-func TestAProcessThatEndedIsGoneBeforeItIsCollected(t *testing.T) {
+func TestProcessStart_EndedButNotCollected_DoesNotExist(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("sh", "-c", "read line")
 	in, err := cmd.StdinPipe()
@@ -37,13 +40,13 @@ func TestAProcessThatEndedIsGoneBeforeItIsCollected(t *testing.T) {
 	require.Error(t, cmd.Wait(), "read fails at the end of its input")
 }
 
-func TestANameWithBracketsDoesNotConfuse(t *testing.T) {
+// The kernel shows the name in parentheses and does not escape it.
+func TestProcessStart_NameWithParentheses_IsParsed(t *testing.T) {
 	t.Parallel()
-	// The kernel shows the name in brackets, unescaped, in front of the fields that are wanted.
 	program := t.TempDir() + "/a) b (c"
-	sleep, err := exec.LookPath("cat")
+	cat, err := exec.LookPath("cat")
 	require.NoError(t, err)
-	require.NoError(t, os.Symlink(sleep, program))
+	require.NoError(t, os.Symlink(cat, program))
 	cmd := exec.Command(program)
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
@@ -53,4 +56,14 @@ func TestANameWithBracketsDoesNotConfuse(t *testing.T) {
 	require.Regexp(t, `\d+$`, start)
 	require.NoError(t, in.Close())
 	require.NoError(t, cmd.Wait())
+}
+
+func TestTerminate_SuspendedProcess_Ends(t *testing.T) {
+	t.Parallel()
+	p := startHelper(t, setup(t))
+	process, err := os.FindProcess(p.PID)
+	require.NoError(t, err)
+	require.NoError(t, process.Signal(syscall.SIGSTOP))
+	require.NoError(t, terminate(t.Context(), p))
+	require.False(t, alive(p))
 }

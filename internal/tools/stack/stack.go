@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,47 +15,49 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// ErrInterrupted says that a run was told to stop, and has ended what it had started.
-var ErrInterrupted = errors.New("interrupted; what this run had started has been ended")
+// ErrInterrupted is returned by Up if its context ends. The parts that it had started have ended.
+var ErrInterrupted = errors.New("interrupted; the servers that this run had started have been ended")
 
-// Stack is a Temporal server and a MongoDB on this machine.
+// Stack is a MongoDB and a Temporal server on this machine.
 type Stack struct {
 	cfg      Config
 	progress *Progress
 
-	// pick chooses the ports of a service.
-	pick func(names []string, before map[string]int) (map[string]int, error)
+	// pickPorts chooses the ports of a service. Tests replace it.
+	pickPorts func(names []string, before map[string]int) (map[string]int, error)
 
 	mu    sync.Mutex
 	state State
-	fresh []Part // started by this run
+	// started are the parts that this run has started.
+	started []Part
 }
 
-// New returns the stack that lives in cfg.Dir, whether it runs or not.
+// New returns the stack in cfg.Dir. It starts nothing.
 func New(cfg Config, progress *Progress) *Stack {
-	return &Stack{cfg: cfg, progress: progress, pick: freePorts, state: State{Version: stateVersion}}
+	return &Stack{cfg: cfg, progress: progress, pickPorts: freePorts, state: State{Version: stateVersion}}
 }
 
-// Up returns when both servers answer. What runs already is used as it is, and what died is started again. On an error,
-// also when ctx is cancelled, everything that this call started has been ended.
-func (s *Stack) Up(ctx context.Context) (err error) {
+// Up starts both servers and returns when they answer. It keeps parts that answer and restarts the others. On an error, also if
+// ctx ends, it ends the parts that it has started.
+func (s *Stack) Up(ctx context.Context) error {
 	unlock, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	defer func() {
-		if err == nil {
-			return
-		}
+	if err := s.provideAll(ctx); err != nil {
 		if ctx.Err() != nil {
-			err = ErrInterrupted // whatever failed, failed for that
+			err = ErrInterrupted
 		}
-		err = errors.Join(err, s.undo(context.WithoutCancel(ctx)))
-	}()
-	g, gctx := errgroup.WithContext(ctx)
+		return errors.Join(err, s.endStarted(context.WithoutCancel(ctx)))
+	}
+	return nil
+}
+
+func (s *Stack) provideAll(ctx context.Context) error {
+	g, groupCtx := errgroup.WithContext(ctx)
 	for _, srv := range s.servers() {
-		g.Go(func() error { return s.provide(gctx, srv) })
+		g.Go(func() error { return s.provide(groupCtx, srv) })
 	}
 	if err := g.Wait(); err != nil {
 		return err
@@ -65,99 +68,7 @@ func (s *Stack) Up(ctx context.Context) (err error) {
 	return s.state.save(s.cfg.Dir)
 }
 
-// server is one of the two things that a stack is for.
-type server struct {
-	name string
-	// given is the address that the user names.
-	given    string
-	endpoint *Endpoint // in the stack's state
-	// parts of all its choices, in the order in which they are started.
-	parts   []string
-	choices []choice
-	healthy func(ctx context.Context, address string) error
-}
-
-func (s *Stack) servers() []server {
-	return []server{
-		{
-			name:     "MongoDB",
-			given:    s.cfg.MongoURI,
-			endpoint: &s.state.Mongo,
-			parts:    []string{"mongo-container", "mongod", "postgres", "ferretdb"},
-			choices:  s.mongoChoices(),
-			healthy:  mongoHealthy,
-		},
-		{
-			name:     "Temporal",
-			given:    s.cfg.TemporalAddress,
-			endpoint: &s.state.Temporal,
-			parts:    []string{"temporal"},
-			choices:  s.temporalChoices(),
-			healthy:  temporalHealthy,
-		},
-	}
-}
-
-// provide leaves a server that runs alone, although the choice might be another one today: it may be in use.
-// Otherwise it chooses, and repairs what is left of the same choice.
-func (s *Stack) provide(ctx context.Context, srv server) error {
-	before := *srv.endpoint
-	if s.runs(ctx, srv) {
-		s.progress.Say("%s: runs already (%s, %s)", srv.name, before.Kind, redact(before.Address))
-		return nil
-	}
-	e, err := choose(ctx, srv.name, srv.choices, s.progress.Say, func(kind string) error {
-		if kind == before.Kind {
-			return nil
-		}
-		return s.endParts(ctx, srv.parts)
-	})
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	*srv.endpoint = e
-	return nil
-}
-
-// runs reports whether the server that this stack started before is whole.
-func (s *Stack) runs(ctx context.Context, srv server) bool {
-	kind := srv.endpoint.Kind
-	if kind == "" || kind == givenKind || (srv.given != "" && !isOwn(*srv.endpoint, srv.given)) {
-		return false
-	}
-	parts := 0
-	for _, name := range srv.parts {
-		if p, ok := s.recorded(name); ok {
-			if s.probe(ctx, p) != nil {
-				return false
-			}
-			parts++
-		}
-	}
-	// After `down` the address may by now be another server's.
-	return parts > 0 && within(ctx, srv.endpoint.Address, srv.healthy) == nil
-}
-
-// isOwn reports whether the address that the user names is the one that this stack gave out: a shell that has evaluated `env` and
-// calls `up` again wants this stack, not a stranger's.
-func isOwn(e Endpoint, given string) bool { return e.Kind != givenKind && e.Address == given }
-
-// endParts ends the parts of an earlier choice, the last started first.
-func (s *Stack) endParts(ctx context.Context, names []string) error {
-	for _, name := range slices.Backward(names) {
-		if p, ok := s.recorded(name); ok {
-			s.progress.Say("%s: belongs to an earlier choice, it is ended", name)
-			if err := s.end(ctx, p); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// Down ends what this stack started, the last first. Data and logs stay.
+// Down ends the parts of the stack in reverse order. Data and logs remain.
 func (s *Stack) Down(ctx context.Context) error {
 	unlock, err := s.open(ctx)
 	if err != nil {
@@ -169,12 +80,12 @@ func (s *Stack) Down(ctx context.Context) error {
 	parts := slices.Clone(s.state.Parts)
 	s.mu.Unlock()
 	if len(parts) == 0 {
-		s.progress.Say("nothing runs in %s", s.cfg.Dir)
+		s.progress.Printf("nothing runs in %s", s.cfg.Dir)
 	}
 	var errs []error
 	for _, p := range slices.Backward(parts) {
 		if !alive(p) {
-			s.progress.Say("%s (pid %d) had ended already", p.Name, p.PID)
+			s.progress.Printf("%s (pid %d) had ended already", p.Name, p.PID)
 		}
 		errs = append(errs, s.end(ctx, p))
 	}
@@ -183,13 +94,13 @@ func (s *Stack) Down(ctx context.Context) error {
 	return errors.Join(append(errs, s.state.save(s.cfg.Dir))...)
 }
 
-// open takes the stack's lock and reads its record.
+// open takes the lock of the stack and reads its record.
 func (s *Stack) open(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(s.cfg.Dir, 0o755); err != nil {
-		return nil, fmt.Errorf("%w; another folder can be named by LOCKSTEP_STACK_DIR", err)
+		return nil, fmt.Errorf("%w; LOCKSTEP_STACK_DIR can name another folder", err)
 	}
 	unlock, err = lockFile(ctx, filepath.Join(s.cfg.Dir, "lock"), func() {
-		s.progress.Say("another run is working on %s; waiting for it", s.cfg.Dir)
+		s.progress.Printf("waiting for another run that works on %s", s.cfg.Dir)
 	})
 	if err != nil && ctx.Err() != nil {
 		return nil, ErrInterrupted
@@ -206,19 +117,194 @@ func (s *Stack) open(ctx context.Context) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// undo ends what this run has started, the last first.
-func (s *Stack) undo(ctx context.Context) error {
+// endStarted ends the parts that this run has started, in reverse order.
+func (s *Stack) endStarted(ctx context.Context) error {
 	s.mu.Lock()
-	fresh := slices.Clone(s.fresh)
+	started := slices.Clone(s.started)
 	s.mu.Unlock()
 	var errs []error
-	for _, p := range slices.Backward(fresh) {
+	for _, p := range slices.Backward(started) {
 		errs = append(errs, s.end(ctx, p))
 	}
 	return errors.Join(errs...)
 }
 
-// redact takes the password out of an address that may be a URI.
+// server is the MongoDB or the Temporal server of a stack.
+type server struct {
+	name string
+	// variable names the environment variable by which a user provides the server, and given is its value.
+	variable, given string
+	// ui is the web UI of the given server.
+	ui string
+	// endpoint is the server's record in the stack's state.
+	endpoint *Endpoint
+	// parts are the names of the parts of all choices, in the order in which they are started.
+	parts []string
+	// choices are the ways to get the server, other than given. The first that is possible is taken.
+	choices []choice
+	// healthy returns nil if the server at an address answers.
+	healthy func(ctx context.Context, address string) error
+}
+
+// choice is a way to get a server.
+type choice struct {
+	kind string
+	// possible returns a short reason why the choice is possible, or an error that names what is missing.
+	possible func(ctx context.Context) (reason string, err error)
+	// start starts the server, and returns its address when it answers.
+	start func(ctx context.Context) (Endpoint, error)
+	// required prevents later choices if the choice is possible but fails: the user has asked for it.
+	required bool
+	// remedy tells a user how to make the choice possible.
+	remedy string
+}
+
+func (s *Stack) servers() []server {
+	return []server{
+		{
+			name: "MongoDB", variable: "LOCKSTEP_MONGODB_URI", given: s.cfg.MongoURI, endpoint: &s.state.Mongo,
+			parts: []string{"mongo-container", "mongod", "postgres", "ferretdb"}, choices: s.mongoChoices(), healthy: mongoHealthy,
+		},
+		{
+			name: "Temporal", variable: "TEMPORAL_ADDRESS", given: s.cfg.TemporalAddress, ui: s.cfg.TemporalUI, endpoint: &s.state.Temporal,
+			parts: []string{"temporal"}, choices: s.temporalChoices(), healthy: temporalHealthy,
+		},
+	}
+}
+
+// provide keeps a server that runs, even if another choice has become possible: it may be in use. Otherwise it starts one.
+func (s *Stack) provide(ctx context.Context, srv server) error {
+	if s.runs(ctx, srv) {
+		s.progress.Printf("%s: runs already (%s, %s)", srv.name, srv.endpoint.Kind, redact(srv.endpoint.Address))
+		return nil
+	}
+	e, err := s.choose(ctx, srv)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*srv.endpoint = e
+	return nil
+}
+
+// runs reports whether the stack has started the server, and the server and all its parts answer.
+func (s *Stack) runs(ctx context.Context, srv server) bool {
+	kind := srv.endpoint.Kind
+	if kind == "" || kind == givenKind || (srv.given != "" && !srv.namesStack()) {
+		return false
+	}
+	parts := 0
+	for _, name := range srv.parts {
+		if p, ok := s.recorded(name); ok {
+			if s.probe(ctx, p) != nil {
+				return false
+			}
+			parts++
+		}
+	}
+	// Without parts, after Down, another server may use the address.
+	return parts > 0 && within(ctx, srv.endpoint.Address, srv.healthy) == nil
+}
+
+// choose starts the first choice that is possible.
+func (s *Stack) choose(ctx context.Context, srv server) (Endpoint, error) {
+	var rejected, remedies []string
+	for _, c := range append([]choice{srv.givenChoice()}, srv.choices...) {
+		if err := ctx.Err(); err != nil {
+			return Endpoint{}, err
+		}
+		var e Endpoint
+		reason, err := c.possible(ctx)
+		possible := err == nil
+		if possible {
+			s.progress.Printf("%s: %s (%s)", srv.name, c.kind, reason)
+			if c.kind != srv.endpoint.Kind {
+				if err := s.endParts(ctx, srv.parts); err != nil {
+					return Endpoint{}, err
+				}
+			}
+			if e, err = c.start(ctx); err == nil {
+				e.Kind, e.Why = c.kind, append(rejected, c.kind+": "+reason)
+				return e, nil
+			}
+		}
+		if ctx.Err() != nil {
+			return Endpoint{}, context.Cause(ctx)
+		}
+		if possible && c.required {
+			return Endpoint{}, fmt.Errorf("%s: %w", srv.name, err)
+		}
+		s.progress.Printf("%s: not %s: %s", srv.name, c.kind, firstLine(err))
+		rejected = append(rejected, fmt.Sprintf("not %s: %v", c.kind, err))
+		remedies = append(remedies, c.remedy)
+	}
+	return Endpoint{}, errors.New("no " + srv.name + " can be started here:\n  " + strings.Join(rejected, "\n  ") +
+		"\nAny one of these would help:\n  - " + strings.Join(remedies, "\n  - "))
+}
+
+// endParts ends the parts of an earlier choice, in reverse order.
+func (s *Stack) endParts(ctx context.Context, names []string) error {
+	for _, name := range slices.Backward(names) {
+		if p, ok := s.recorded(name); ok {
+			s.progress.Printf("%s: belongs to an earlier choice and is ended", name)
+			if err := s.end(ctx, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// givenKind is the choice of a server that the user provides.
+const givenKind = "given"
+
+func (srv server) givenChoice() choice {
+	return choice{
+		kind:     givenKind,
+		required: true,
+		remedy:   fmt.Sprintf("set %s to a %s server that answers", srv.variable, srv.name),
+		possible: func(context.Context) (string, error) {
+			if srv.given == "" {
+				return "", errors.New(srv.variable + " is not set")
+			}
+			if srv.namesStack() {
+				return "", errors.New(srv.variable + " names this stack")
+			}
+			return srv.variable + " names it", nil
+		},
+		start: func(ctx context.Context) (Endpoint, error) {
+			if err := within(ctx, srv.given, srv.healthy); err != nil {
+				return Endpoint{}, fmt.Errorf("%s=%s does not answer: %w; correct it, or unset it to start a server", srv.variable, redact(srv.given), err)
+			}
+			return Endpoint{Address: srv.given, UI: srv.ui}, nil
+		},
+	}
+}
+
+// namesStack reports whether the given address is the one of this stack. It is in a shell that has evaluated the stack's env.
+func (srv server) namesStack() bool {
+	return srv.endpoint.Kind != givenKind && srv.endpoint.Address == srv.given
+}
+
+// onPath returns a check that a program is on the PATH.
+func onPath(program string) func(context.Context) (string, error) {
+	return func(context.Context) (string, error) {
+		path, err := exec.LookPath(program)
+		if err != nil {
+			return "", fmt.Errorf("no %s on the PATH", program)
+		}
+		return "found " + path, nil
+	}
+}
+
+// firstLine returns an error's text without the log lines that follow.
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
+
+// redact removes the password from an address that may be a URI.
 func redact(address string) string {
 	if !strings.Contains(address, "://") {
 		return address

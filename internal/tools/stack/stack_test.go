@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestUpWaitsItsTurnAndCanBeInterrupted(t *testing.T) {
+func TestUp_AnotherRunWorks_WaitsAndCanBeInterrupted(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	unlock, err := lockFile(t.Context(), filepath.Join(s.cfg.Dir, "lock"), func() {})
@@ -20,9 +20,138 @@ func TestUpWaitsItsTurnAndCanBeInterrupted(t *testing.T) {
 	require.ErrorIs(t, s.Up(ctx), ErrInterrupted)
 }
 
-// served returns a server that is the helper, with one choice that starts it.
-func served(t *testing.T, s *Stack, kind string) server {
-	t.Helper()
+// fakeChoice returns a choice that fails with missing or broken, if they are not nil.
+func fakeChoice(kind string, missing, broken error) choice {
+	return choice{
+		kind:     kind,
+		possible: func(context.Context) (string, error) { return "it is there", missing },
+		start:    func(context.Context) (Endpoint, error) { return Endpoint{Address: kind + ":1"}, broken },
+		remedy:   "get " + kind,
+	}
+}
+
+func TestChoose_Choices_TakesFirstThatStarts(t *testing.T) {
+	t.Parallel()
+	missing, broken := errors.New("no such thing"), errors.New("broken\nwith a log")
+	const notGiven = "not given: THING is not set"
+	required := fakeChoice("a", nil, broken)
+	required.required = true
+	notRequested := fakeChoice("a", missing, nil)
+	notRequested.required = true
+	for name, tt := range map[string]struct {
+		choices []choice
+		kind    string
+		why     []string
+		err     string
+	}{
+		"first": {
+			choices: []choice{fakeChoice("a", nil, nil), fakeChoice("b", nil, nil)},
+			kind:    "a",
+			why:     []string{notGiven, "a: it is there"},
+		},
+		"first is missing": {
+			choices: []choice{fakeChoice("a", missing, nil), fakeChoice("b", nil, nil)},
+			kind:    "b",
+			why:     []string{notGiven, "not a: no such thing", "b: it is there"},
+		},
+		"first does not start": {
+			choices: []choice{fakeChoice("a", nil, broken), fakeChoice("b", nil, nil)},
+			kind:    "b",
+			why:     []string{notGiven, "not a: broken\nwith a log", "b: it is there"},
+		},
+		"required one does not start": {
+			choices: []choice{required, fakeChoice("b", nil, nil)},
+			err:     "thing: broken\nwith a log",
+		},
+		"required one is missing": {
+			choices: []choice{notRequested, fakeChoice("b", nil, nil)},
+			kind:    "b",
+			why:     []string{notGiven, "not a: no such thing", "b: it is there"},
+		},
+		"none": {
+			choices: []choice{fakeChoice("a", missing, nil), fakeChoice("b", missing, nil)},
+			err: "no thing can be started here:\n  " + notGiven + "\n  not a: no such thing\n  not b: no such thing\n" +
+				"Any one of these would help:\n  - set THING to a thing server that answers\n  - get a\n  - get b",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := setup(t)
+			e, err := s.choose(t.Context(), server{name: "thing", variable: "THING", endpoint: &s.state.Mongo, choices: tt.choices})
+			if tt.err != "" {
+				require.EqualError(t, err, tt.err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, Endpoint{Kind: tt.kind, Address: tt.kind + ":1", Why: tt.why}, e)
+		})
+	}
+}
+
+func TestChoose_ContextEnds_Stops(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	first, second := fakeChoice("a", nil, nil), fakeChoice("b", nil, nil)
+	first.start = func(context.Context) (Endpoint, error) {
+		cancel()
+		return Endpoint{}, errors.New("interrupted")
+	}
+	second.possible = func(context.Context) (string, error) {
+		t.Error("the second choice must not be tried")
+		return "", nil
+	}
+	_, err := s.choose(ctx, server{name: "thing", endpoint: &s.state.Mongo, choices: []choice{first, second}})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestServers_Choices_AreInOrder(t *testing.T) {
+	t.Parallel()
+	var kinds [][]string
+	for _, srv := range setup(t).servers() {
+		var kindsOf []string
+		for _, c := range srv.choices {
+			kindsOf = append(kindsOf, c.kind)
+			require.NotEmpty(t, c.remedy)
+		}
+		kinds = append(kinds, kindsOf)
+	}
+	require.Equal(t, [][]string{{"docker", "mongod", "documentdb"}, {"path", "go-install"}}, kinds)
+}
+
+func TestGivenChoice_NoAnswer_IsErrorWithoutPassword(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	ports, err := freePorts([]string{"none"}, nil)
+	require.NoError(t, err)
+	address := hostPort(ports["none"])
+	s.cfg.MongoURI = "mongodb://me:secret@" + address + "/?serverSelectionTimeoutMS=100"
+	_, err = s.choose(t.Context(), s.servers()[0])
+	require.ErrorContains(t, err, "LOCKSTEP_MONGODB_URI=mongodb://me:xxxxx@"+address)
+	require.ErrorContains(t, err, "does not answer")
+	require.ErrorContains(t, err, "unset it")
+	require.NotContains(t, err.Error(), "secret")
+}
+
+// A shell that has evaluated the stack's env names the stack itself. Up must then repair the stack.
+func TestGivenChoice_OwnAddress_IsNotPossible(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	s.cfg.MongoURI = "mongodb://127.0.0.1:1/"
+	given := s.servers()[0].givenChoice()
+	s.state.Mongo = Endpoint{Kind: "documentdb", Address: s.cfg.MongoURI}
+	_, err := given.possible(t.Context())
+	require.ErrorContains(t, err, "names this stack")
+	s.state.Mongo.Address = "mongodb://127.0.0.1:2/"
+	_, err = given.possible(t.Context())
+	require.NoError(t, err)
+	s.state.Mongo = Endpoint{Kind: givenKind, Address: s.cfg.MongoURI}
+	_, err = given.possible(t.Context())
+	require.NoError(t, err)
+}
+
+// helperServer returns a server with one choice, which starts the helper.
+func helperServer(s *Stack, kind string) server {
 	return server{
 		name:     "server",
 		endpoint: &s.state.Mongo,
@@ -39,45 +168,35 @@ func served(t *testing.T, s *Stack, kind string) server {
 	}
 }
 
-func TestProvideEndsThePartsOfAnEarlierChoice(t *testing.T) {
+func TestProvide_OtherChoice_EndsEarlierParts(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	require.NoError(t, s.provide(t.Context(), served(t, s, "one")))
+	require.NoError(t, s.provide(t.Context(), helperServer(s, "one")))
 	first, _ := s.recorded("helper")
 	require.Equal(t, "one", s.state.Mongo.Kind)
 
-	require.NoError(t, s.provide(t.Context(), served(t, s, "two")))
+	require.NoError(t, s.provide(t.Context(), helperServer(s, "two")))
 	second, _ := s.recorded("helper")
 	require.Equal(t, "two", s.state.Mongo.Kind)
 	require.False(t, alive(first))
 	require.True(t, alive(second))
 }
 
-func TestRunsAsksThePartsAndTheServer(t *testing.T) {
+func TestRuns_BrokenServer_IsFalse(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	srv := served(t, s, "one")
+	srv := helperServer(s, "one")
 	require.False(t, s.runs(t.Context(), srv), "nothing was started")
 	s.state.Mongo = Endpoint{Kind: "one", Address: "127.0.0.1:1"}
-	require.False(t, s.runs(t.Context(), srv), "after down the address may be somebody else's")
+	require.False(t, s.runs(t.Context(), srv), "after Down another server may use the address")
 
-	// A part that probe does not know is asked for Temporal's ports, of which the helper has none.
-	p, _, err := s.ensure(t.Context(), helperService())
-	require.NoError(t, err)
+	// probe takes an unknown part for Temporal, whose ports the helper does not have.
+	p := startHelper(t, s)
 	require.Error(t, s.probe(t.Context(), p))
 	require.False(t, s.runs(t.Context(), srv))
 	kill(t, p)
 	require.ErrorContains(t, s.probe(t.Context(), p), "has ended")
 
 	srv.given = "127.0.0.1:2"
-	require.False(t, s.runs(t.Context(), srv), "the user names another one")
-	srv.healthy = func(context.Context, string) error { return errors.New("not to be asked") }
-	require.False(t, s.runs(t.Context(), srv))
-}
-
-func TestOwnAddresses(t *testing.T) {
-	t.Parallel()
-	require.True(t, isOwn(Endpoint{Kind: "mongod", Address: "a"}, "a"))
-	require.False(t, isOwn(Endpoint{Kind: "mongod", Address: "a"}, "b"))
-	require.False(t, isOwn(Endpoint{Kind: givenKind, Address: "a"}, "a"))
+	require.False(t, s.runs(t.Context(), srv), "the user names another server")
 }

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,45 +9,46 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 )
 
-// stateVersion changes when an older program could not make sense of the file.
+// stateVersion changes when older programs cannot read the file any longer.
 const stateVersion = 1
 
-// State is what a stack remembers between two commands.
+// State is the record of a stack, stored as state.json.
 type State struct {
 	Version int `json:"version"`
-	// Up says that the last `up` ended well and no `down` came after it.
+	// Up is set if the last Up succeeded and was not followed by Down.
 	Up       bool     `json:"up"`
 	Mongo    Endpoint `json:"mongo"`
 	Temporal Endpoint `json:"temporal"`
 	// Parts are in the order in which they were started.
 	Parts []Part `json:"parts"`
-	// Ports are kept after `down`, so that addresses that someone wrote down go on to work.
+	// Ports are the last ports of each part. They are kept after Down and used again, so that addresses remain valid.
 	Ports map[string]map[string]int `json:"ports,omitempty"`
 }
 
-// Endpoint is where a client connects.
+// Endpoint is the address of a server.
 type Endpoint struct {
-	// Kind is which of the choices was taken, such as "docker".
+	// Kind is the choice that provides the server, such as "docker".
 	Kind string `json:"kind,omitempty"`
 	// Address is a MongoDB URI, or the host and port of a Temporal server.
 	Address string `json:"address,omitempty"`
 	UI      string `json:"ui,omitempty"`
-	// Why says what made this choice, and what ruled out the ones before it.
+	// Why has the reason for this choice, after the reasons against the earlier ones.
 	Why []string `json:"why,omitempty"`
 }
 
-// Part is one thing that this stack started: a process, or a container.
+// Part is a process or a container that the stack has started.
 type Part struct {
 	Name string `json:"name"`
 	PID  int    `json:"pid,omitempty"`
-	// Start tells the process from a later one with the same PID.
+	// Start identifies the process together with the PID.
 	Start     string         `json:"start,omitempty"`
 	Container string         `json:"container,omitempty"`
 	Ports     map[string]int `json:"ports"`
 	Log       string         `json:"log"`
-	// Interrupt asks for a quick end: PostgreSQL waits for its clients on the usual SIGTERM.
+	// Interrupt selects SIGINT to end the process. On SIGTERM, PostgreSQL waits for its clients.
 	Interrupt bool `json:"interrupt,omitempty"`
 }
 
@@ -82,21 +84,21 @@ func loadState(dir string) (State, error) {
 	}
 	var st State
 	if err := json.Unmarshal(data, &st); err != nil {
-		return State{}, fmt.Errorf("%s cannot be read (%w); end what it names and remove it", path, err)
+		return State{}, fmt.Errorf("%s cannot be read (%w); end the processes that it names and remove it", path, err)
 	}
 	if st.Version != stateVersion {
-		return State{}, fmt.Errorf("%s was written by another version of this program; end what it names and remove it", path)
+		return State{}, fmt.Errorf("%s was written by another version of this program; end the processes that it names and remove it", path)
 	}
 	return st, nil
 }
 
-// save replaces the file as a whole, so that a program killed in the middle leaves the old one.
+// save replaces the file. A program that is killed leaves the old or the new file. Only the user can read it, because the
+// MongoDB URI may contain a password.
 func (s *State) save(dir string) error {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return err
 	}
-	// The URI of the user's own MongoDB may hold a password.
 	tmp, err := os.CreateTemp(dir, ".state-*")
 	if err != nil {
 		return err
@@ -110,4 +112,38 @@ func (s *State) save(dir string) error {
 		return err
 	}
 	return os.Rename(tmp.Name(), filepath.Join(dir, "state.json"))
+}
+
+// lockFile takes an exclusive lock on a file. The kernel releases it when the process ends. If another process has the lock,
+// lockFile calls waiting once and waits until ctx ends.
+func lockFile(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	// A blocking call could not be cancelled, so the lock is tried repeatedly.
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for first := true; ; first = false {
+		ok, err := tryLock(f)
+		if err != nil {
+			f.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if ok {
+			return func() { f.Close() }, nil
+		}
+		if first {
+			waiting()
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, ctx.Err()
+		case <-tick.C:
+		}
+	}
 }

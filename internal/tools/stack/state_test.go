@@ -1,13 +1,14 @@
 package stack
 
 import (
+	"context"
 	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-func TestStateRoundTrip(t *testing.T) {
+func TestState_Save_IsLoaded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	st := State{
@@ -28,17 +29,17 @@ func TestStateRoundTrip(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "a URI may hold a password")
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	require.Len(t, entries, 1, "no temporary file stays")
+	require.Len(t, entries, 1, "no temporary file remains")
 }
 
-func TestStateOfANewFolderIsEmpty(t *testing.T) {
+func TestLoadState_NewFolder_IsEmpty(t *testing.T) {
 	t.Parallel()
 	st, err := loadState(t.TempDir())
 	require.NoError(t, err)
 	require.Equal(t, State{Version: stateVersion}, st)
 }
 
-func TestStateThatCannotBeReadIsNamed(t *testing.T) {
+func TestLoadState_Unreadable_NamesFile(t *testing.T) {
 	t.Parallel()
 	for name, content := range map[string]string{"cut": `{"version":`, "other version": `{"version":99}`} {
 		t.Run(name, func(t *testing.T) {
@@ -51,7 +52,7 @@ func TestStateThatCannotBeReadIsNamed(t *testing.T) {
 	}
 }
 
-func TestPutReplacesAndMovesToTheEnd(t *testing.T) {
+func TestPut_SameName_ReplacesAtEnd(t *testing.T) {
 	t.Parallel()
 	var st State
 	st.put(Part{Name: "a", PID: 1})
@@ -60,4 +61,19 @@ func TestPutReplacesAndMovesToTheEnd(t *testing.T) {
 	require.Equal(t, []Part{{Name: "b", PID: 2}, {Name: "a", PID: 3}}, st.Parts)
 	st.remove("b")
 	require.Equal(t, []Part{{Name: "a", PID: 3}}, st.Parts)
+}
+
+func TestLockFile_TakenLock_IsAwaited(t *testing.T) {
+	t.Parallel()
+	path := t.TempDir() + "/lock"
+	unlock, err := lockFile(t.Context(), path, func() { t.Error("the lock is free") })
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err = lockFile(ctx, path, cancel)
+	require.ErrorIs(t, err, context.Canceled)
+
+	second, err := lockFile(t.Context(), path, unlock)
+	require.NoError(t, err)
+	second()
 }

@@ -6,25 +6,24 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"text/tabwriter"
 )
 
-// ErrNotUp says that there is no stack to be used.
+// ErrNotUp is returned by Env and Status if the stack cannot be used.
 var ErrNotUp = errors.New("the stack is not up")
 
-// Health of one part.
+// Health is the result of a probe of one part.
 type Health struct {
 	Part Part
-	Err  error // nil when it serves
+	Err  error // nil if the part answers
 }
 
-// Env returns what a shell evaluates to find the stack, after asking both servers.
+// Env returns the shell commands that set the variables of the stack. It returns ErrNotUp if a server or a part does not answer.
 func (s *Stack) Env(ctx context.Context) (string, error) {
-	st, _, err := s.look(ctx)
+	st, _, err := s.probeAll(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -32,26 +31,22 @@ func (s *Stack) Env(ctx context.Context) (string, error) {
 }
 
 func (s *State) env() string {
-	vars := [][2]string{
+	var b strings.Builder
+	for _, v := range [][2]string{
 		{"TEMPORAL_ADDRESS", s.Temporal.Address},
 		{"LOCKSTEP_MONGODB_URI", s.Mongo.Address},
 		{"LOCKSTEP_TEMPORAL_UI", s.Temporal.UI},
-	}
-	var b strings.Builder
-	for _, v := range vars {
+	} {
 		if v[1] != "" {
-			fmt.Fprintf(&b, "export %s=%s\n", v[0], quote(v[1]))
+			fmt.Fprintf(&b, "export %s='%s'\n", v[0], strings.ReplaceAll(v[1], "'", `'\''`))
 		}
 	}
 	return b.String()
 }
 
-// quote makes one shell word of any text.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
-// Status writes what there is, and returns ErrNotUp when it cannot be used.
+// Status writes the state of the stack. It returns ErrNotUp if a server or a part does not answer.
 func (s *Stack) Status(ctx context.Context, w io.Writer) error {
-	st, health, err := s.look(ctx)
+	st, health, err := s.probeAll(ctx)
 	if err != nil && !errors.Is(err, ErrNotUp) {
 		return err
 	}
@@ -59,28 +54,27 @@ func (s *Stack) Status(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// look reads the record without the lock, so that it also answers while `up` is at work, and asks every part and both
-// servers.
-func (s *Stack) look(ctx context.Context) (State, []Health, error) {
+// probeAll reads the record and probes all parts and both servers. It does not take the lock, so it works during Up.
+func (s *Stack) probeAll(ctx context.Context) (State, []Health, error) {
 	st, err := loadState(s.cfg.Dir)
 	if err != nil {
 		return State{}, nil, err
 	}
 	health := make([]Health, len(st.Parts))
 	var mongoErr, temporalErr error
-	var asking sync.WaitGroup
+	var probing sync.WaitGroup
 	for i, p := range st.Parts {
-		asking.Go(func() { health[i] = Health{Part: p, Err: s.probe(ctx, p)} })
+		probing.Go(func() { health[i] = Health{Part: p, Err: s.probe(ctx, p)} })
 	}
 	if st.Up {
-		asking.Go(func() { mongoErr = within(ctx, st.Mongo.Address, mongoHealthy) })
-		asking.Go(func() { temporalErr = within(ctx, st.Temporal.Address, temporalHealthy) })
+		probing.Go(func() { mongoErr = within(ctx, st.Mongo.Address, mongoHealthy) })
+		probing.Go(func() { temporalErr = within(ctx, st.Temporal.Address, temporalHealthy) })
 	}
-	asking.Wait()
+	probing.Wait()
 	if !st.Up {
-		return st, health, fmt.Errorf("%w (there is no finished one in %s): run `make stack-up`", ErrNotUp, s.cfg.Dir)
+		return st, health, fmt.Errorf("%w (nothing is complete in %s): run `make stack-up`", ErrNotUp, s.cfg.Dir)
 	}
-	errs := []error{}
+	var errs []error
 	for _, h := range health {
 		if h.Err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", h.Part.Name, h.Err))
@@ -98,34 +92,11 @@ func (s *Stack) look(ctx context.Context) (State, []Health, error) {
 	return st, health, nil
 }
 
+// within calls healthy with a time limit.
 func within(ctx context.Context, address string, healthy func(context.Context, string) error) error {
 	ctx, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
 	return healthy(ctx, address)
-}
-
-// probe asks one part, in its own way.
-func (s *Stack) probe(ctx context.Context, p Part) error {
-	if !alive(p) {
-		return errors.New("has ended")
-	}
-	return s.serviceOf(p.Name).check(ctx, p)
-}
-
-// serviceOf returns a part's service for probing; what only starting it needs is left out.
-func (s *Stack) serviceOf(name string) service {
-	switch name {
-	case "postgres":
-		return s.postgresService(filepath.Join(s.cfg.CacheDir, postgresPackage))
-	case "ferretdb":
-		return s.ferretService("", Part{})
-	case "mongod":
-		return s.mongodService("")
-	case "mongo-container":
-		return s.dockerService()
-	default:
-		return s.temporalService("")
-	}
 }
 
 func printStatus(w io.Writer, dir string, st State, health []Health, err error) {
@@ -152,7 +123,7 @@ func printStatus(w io.Writer, dir string, st State, health []Health, err error) 
 	for _, h := range health {
 		state := "ok"
 		if h.Err != nil {
-			state = "failed" // the error says why, and would tear the table
+			state = "failed" // the returned error has the reason, which may span lines
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", h.Part.Name, state, addresses(h.Part), h.Part.PID, h.Part.Log)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestEnvNeedsAStack(t *testing.T) {
+func TestEnv_NoStack_IsNotUp(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	env, err := s.Env(t.Context())
@@ -17,23 +17,22 @@ func TestEnvNeedsAStack(t *testing.T) {
 	require.Empty(t, env)
 }
 
-func TestEnvOfAStackThatDiedNamesWhatDied(t *testing.T) {
+func TestEnv_DeadPart_IsNamed(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
-	p, _, err := s.ensure(t.Context(), helperService())
-	require.NoError(t, err)
+	p := startHelper(t, s)
 	kill(t, p)
 	s.state.Up = true
 	s.state.Mongo.Address = "mongodb://" + hostPort(p.Ports["main"]) + "/?serverSelectionTimeoutMS=100"
 	s.state.Temporal.Address = hostPort(p.Ports["main"])
 	require.NoError(t, s.state.save(s.cfg.Dir))
-	_, err = s.Env(t.Context())
+	_, err := s.Env(t.Context())
 	require.ErrorIs(t, err, ErrNotUp)
 	require.ErrorContains(t, err, "helper: has ended")
 	require.ErrorContains(t, err, "repair")
 }
 
-func TestEnvIsReadByAShell(t *testing.T) {
+func TestEnv_Shell_ReadsAddresses(t *testing.T) {
 	t.Parallel()
 	st := State{
 		Mongo:    Endpoint{Address: "mongodb://h:1/?a=b&c='$HOME'"},
@@ -45,10 +44,10 @@ func TestEnvIsReadByAShell(t *testing.T) {
 	require.Equal(t, "mongodb://h:1/?a=b&c='$HOME'|127.0.0.1:2|http://127.0.0.1:3", string(out))
 
 	st.Temporal.UI = ""
-	require.NotContains(t, st.env(), "LOCKSTEP_TEMPORAL_UI", "an unknown address is left alone")
+	require.NotContains(t, st.env(), "LOCKSTEP_TEMPORAL_UI", "an empty address is not exported")
 }
 
-func TestStatusShowsWhatThereIs(t *testing.T) {
+func TestPrintStatus_Parts_AreListed(t *testing.T) {
 	t.Parallel()
 	st := State{
 		Up:       true,

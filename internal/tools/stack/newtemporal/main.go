@@ -1,9 +1,9 @@
-// Command newtemporal starts a newer Temporal server than the stack's, has a command run against it, and ends it:
+// Command newtemporal starts a Temporal server that is newer than the stack's, runs a command, and ends the server:
 //
 //	cd internal/tools/stack/newtemporal && go run . go test -C ../../.. ./worker
 //
-// TEMPORAL_ADDRESS is set for the command, whose exit code is its own. Workflows can be paused on this server. It is a module
-// of its own, so that the server stays out of the library's go.mod. It keeps everything in memory, and listens on the loopback interface.
+// It sets TEMPORAL_ADDRESS for the command and exits with its exit code. Workflows can be paused on this server. It keeps its data
+// in memory and listens on the loopback interface. This is a module of its own, so that the server is not in the library's go.mod.
 package main
 
 import (
@@ -38,7 +38,7 @@ func main() {
 	}
 }
 
-// run returns the command's error. The server ends with the process.
+// run runs the command and returns its error. The server ends with this process.
 func run(name string, args ...string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -56,7 +56,7 @@ func run(name string, args ...string) error {
 	return cmd.Run()
 }
 
-// makeNamespace registers the default namespace, and waits until the server's own processes know it.
+// makeNamespace registers the default namespace and waits until it can be used.
 func makeNamespace(ctx context.Context, address string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

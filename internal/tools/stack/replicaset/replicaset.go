@@ -1,6 +1,6 @@
-// Package replicaset makes one-node replica sets.
+// Package replicaset makes a MongoDB a replica set of one node.
 //
-// A MongoDB that is no replica set gives the driver no retried writes, so a single one for development is run as a set of itself.
+// The driver retries writes only on replica sets and sharded clusters, so a single server for development must be a replica set.
 package replicaset
 
 import (
@@ -14,13 +14,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// Name is what sets made here are called.
+// Name is the name of the replica sets.
 const Name = "lockstep"
 
-// electedWithin bounds the time from initiation to the first write. A single node elects itself within a few seconds.
+// electedWithin bounds the time until the server accepts writes. A single node elects itself within a few seconds.
 const electedWithin = 30 * time.Second
 
-// MongoDB's numbers for the errors that Initiate can answer.
+// Error codes of MongoDB that Initiate handles.
 const (
 	commandNotFound    = 59
 	notYetInitialized  = 94
@@ -28,26 +28,27 @@ const (
 	notImplemented     = 238
 )
 
-// Initiate makes the server behind admin, which must be a direct connection, a set whose one member is called host, and
-// returns once that takes writes. The host must lead to the server from where its clients are and from the server
-// itself.
+// Initiate makes a server a replica set and returns when it accepts writes. admin must be a direct connection. host is the address
+// of the one member: clients and the server itself must reach the server under it. There are four outcomes:
 //
-// One of four things will happen: the set is initiated; it was, under this host, and nothing is done; it was under
-// another host, and is told the new one; or the server knows no replica sets, for which known is false.
-func Initiate(ctx context.Context, admin *mongo.Database, host string) (known bool, err error) {
+//  1. The replica set is initiated.
+//  2. It was initiated with this host. Nothing changes.
+//  3. It was initiated with another host, which is replaced.
+//  4. The server does not support replica sets. supported is false.
+func Initiate(ctx context.Context, admin *mongo.Database, host string) (supported bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, electedWithin)
 	defer cancel()
-	known, err = configure(ctx, admin, host)
+	supported, err = configure(ctx, admin, host)
 	if err != nil {
-		return known, fmt.Errorf("initiate the replica set: %w", err)
+		return supported, fmt.Errorf("initiate the replica set: %w", err)
 	}
-	if !known {
+	if !supported {
 		return false, nil
 	}
-	return true, elected(ctx, admin)
+	return true, waitForPrimary(ctx, admin)
 }
 
-func configure(ctx context.Context, admin *mongo.Database, host string) (known bool, err error) {
+func configure(ctx context.Context, admin *mongo.Database, host string) (supported bool, err error) {
 	var reply struct {
 		Config struct {
 			Version int64 `bson:"version"`
@@ -69,7 +70,7 @@ func configure(ctx context.Context, admin *mongo.Database, host string) (known b
 	if len(config.Members) == 1 && config.Members[0].Host == host {
 		return true, nil
 	}
-	// Forced, since a member that does not find itself in its configuration is no primary.
+	// force is necessary, because a member that is not in its own configuration is not a primary.
 	return true, admin.RunCommand(ctx, bson.D{
 		{Key: "replSetReconfig", Value: singleNode(host, config.Version+1)},
 		{Key: "force", Value: true},
@@ -84,8 +85,8 @@ func singleNode(host string, version int64) bson.D {
 	}
 }
 
-// elected waits until the server takes writes.
-func elected(ctx context.Context, admin *mongo.Database) error {
+// waitForPrimary returns when the server accepts writes.
+func waitForPrimary(ctx context.Context, admin *mongo.Database) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -30,41 +30,41 @@ func config(host string) bson.D {
 
 func hello(primary bool) bson.D { return ok(bson.E{Key: "isWritablePrimary", Value: primary}) }
 
-func TestInitiate(t *testing.T) {
+func TestInitiate_Server_BecomesReplicaSet(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		replies []bson.D
-		known   bool
-		err     string
-		sent    []string
-		config  string // of the set, as it was sent
+		replies   []bson.D
+		supported bool
+		err       string
+		sent      []string
+		config    string // the configuration that was sent
 	}{
 		"a new server": {
-			replies: []bson.D{failed(notYetInitialized), ok(), hello(false), hello(true)},
-			known:   true,
-			sent:    []string{"replSetGetConfig", "replSetInitiate", "hello", "hello"},
-			config:  `{"_id": "lockstep","version": {"$numberLong":"1"},"members": [{"_id": {"$numberInt":"0"},"host": "127.0.0.1:27017"}]}`,
+			replies:   []bson.D{failed(notYetInitialized), ok(), hello(false), hello(true)},
+			supported: true,
+			sent:      []string{"replSetGetConfig", "replSetInitiate", "hello", "hello"},
+			config:    `{"_id": "lockstep","version": {"$numberLong":"1"},"members": [{"_id": {"$numberInt":"0"},"host": "127.0.0.1:27017"}]}`,
 		},
-		"one that was initiated": {
-			replies: []bson.D{config(host), hello(true)},
-			known:   true,
-			sent:    []string{"replSetGetConfig", "hello"},
+		"an initiated one": {
+			replies:   []bson.D{config(host), hello(true)},
+			supported: true,
+			sent:      []string{"replSetGetConfig", "hello"},
 		},
-		"one that had another address": {
-			replies: []bson.D{config("127.0.0.1:1"), ok(), hello(true)},
-			known:   true,
-			sent:    []string{"replSetGetConfig", "replSetReconfig", "hello"},
-			config:  `{"_id": "lockstep","version": {"$numberLong":"5"},"members": [{"_id": {"$numberInt":"0"},"host": "127.0.0.1:27017"}]}`,
+		"one with another address": {
+			replies:   []bson.D{config("127.0.0.1:1"), ok(), hello(true)},
+			supported: true,
+			sent:      []string{"replSetGetConfig", "replSetReconfig", "hello"},
+			config:    `{"_id": "lockstep","version": {"$numberLong":"5"},"members": [{"_id": {"$numberInt":"0"},"host": "127.0.0.1:27017"}]}`,
 		},
-		"one that knows no replica sets": {
+		"one without replica sets": {
 			replies: []bson.D{failed(commandNotFound)},
 			sent:    []string{"replSetGetConfig"},
 		},
-		"one that wants a password": {
-			replies: []bson.D{failed(13)},
-			err:     "initiate the replica set",
-			known:   true,
-			sent:    []string{"replSetGetConfig"},
+		"one that requires a password": {
+			replies:   []bson.D{failed(13)},
+			err:       "initiate the replica set",
+			supported: true,
+			sent:      []string{"replSetGetConfig"},
 		},
 	}
 	for name, tt := range tests {
@@ -79,13 +79,13 @@ func TestInitiate(t *testing.T) {
 					set = append(bson.Raw(nil), doc...)
 				}
 			})
-			known, err := Initiate(t.Context(), admin, host)
+			supported, err := Initiate(t.Context(), admin, host)
 			if tt.err != "" {
 				require.ErrorContains(t, err, tt.err)
 			} else {
 				require.NoError(t, err)
 			}
-			require.Equal(t, tt.known, known)
+			require.Equal(t, tt.supported, supported)
 			require.Equal(t, tt.sent, sent)
 			if tt.config != "" {
 				require.JSONEq(t, tt.config, set.String())
@@ -94,7 +94,7 @@ func TestInitiate(t *testing.T) {
 	}
 }
 
-// fake is a server that gives the replies one after the other.
+// fake returns a server that gives the replies in order.
 func fake(t *testing.T, replies []bson.D, seen func(bson.Raw)) *mongo.Database {
 	t.Helper()
 	opts := options.Client().SetMonitor(&event.CommandMonitor{

@@ -14,23 +14,22 @@ import (
 
 const usage = `usage: stackctl up|down|status|env
 
-  up      start a Temporal server and a MongoDB, or repair the ones that run
-  down    end what up has started; data stays
+  up      start a Temporal server and a MongoDB, or repair the running ones
+  down    end the servers that up has started; data remains
   status  show the parts, their addresses, health and logs
   env     print the addresses for: eval "$(stackctl env)"
 
-docs/stack.md tells the rest.
+docs/stack.md has the details.
 `
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := run(ctx, os.Args[1:])
 	stop()
-	if err == nil {
-		return
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "stackctl:", err)
+		os.Exit(1)
 	}
-	fmt.Fprintln(os.Stderr, "stackctl:", err)
-	os.Exit(1)
 }
 
 func run(ctx context.Context, args []string) error {
@@ -41,9 +40,7 @@ func run(ctx context.Context, args []string) error {
 	if len(args) != 1 {
 		return errors.New(usage)
 	}
-	progress := stack.NewProgress(os.Stderr)
-	defer progress.Close()
-	s := stack.New(cfg, progress)
+	s := stack.New(cfg, stack.NewProgress(os.Stderr))
 	switch args[0] {
 	case "up":
 		if err := s.Up(ctx); err != nil {

@@ -19,12 +19,12 @@ func tryLock(f *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// detach gives a service its own session: it outlives this program, and the terminal's Ctrl-C does not reach it.
+// detach gives a service its own session: it outlives this program, and Ctrl-C in the terminal does not reach it.
 func detach(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 }
 
-// bind ties a step of the work to this program: signals reach all of its processes, and it does not outlive us.
+// bind puts a program and its children into a process group, and ends the program with this one where the system supports it.
 func bind(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(cmd.SysProcAttr)

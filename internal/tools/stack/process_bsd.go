@@ -10,11 +10,10 @@ import (
 	"syscall"
 )
 
-// dieWithParent has no equal outside Linux: a step whose parent was killed runs to its end there.
+// dieWithParent does nothing: only Linux can end a child with its parent.
 func dieWithParent(*syscall.SysProcAttr) {}
 
-// processStart identifies the process that has this PID now by the time of its start. It is fs.ErrNotExist for a
-// process that has ended.
+// processStart returns the start time of the process with this PID, or fs.ErrNotExist if it has ended.
 func processStart(pid int) (string, error) {
 	out, err := exec.Command("ps", "-o", "stat=", "-o", "lstart=", "-p", strconv.Itoa(pid)).Output()
 	state, start, ok := strings.Cut(strings.TrimSpace(string(out)), " ")
@@ -24,5 +23,5 @@ func processStart(pid int) (string, error) {
 	return strings.TrimSpace(start), nil
 }
 
-// listensOn cannot be told without /proc: what answers on the port is taken for ours.
+// listensOn always returns true, because this system has no /proc to find the process that listens.
 func listensOn(int, int) (bool, error) { return true, nil }

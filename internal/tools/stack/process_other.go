@@ -9,7 +9,6 @@ import (
 	"syscall"
 )
 
-// errNoUnix sends everybody else to Docker, which needs none of what is missing here.
 var errNoUnix = errors.New("this needs Linux or macOS; elsewhere use docker-compose.yml")
 
 const sigContinue = syscall.SIGTERM

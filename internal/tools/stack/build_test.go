@@ -2,17 +2,58 @@ package stack
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-func TestStepThatFailsShowsTheEndOfItsLog(t *testing.T) {
+func TestCached_ConcurrentCalls_BuildOnce(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	target := filepath.Join(s.cfg.CacheDir, "thing")
+	var built atomic.Int32
+	var all sync.WaitGroup
+	errs := make([]error, 4)
+	for i := range errs {
+		all.Go(func() {
+			errs[i] = s.cached(t.Context(), target, func(_ context.Context, tmp string) error {
+				built.Add(1)
+				return errors.Join(os.WriteFile(tmp+"/thing", nil, 0o644), os.Rename(tmp+"/thing", target))
+			})
+		})
+	}
+	all.Wait()
+	require.NoError(t, errors.Join(errs...))
+	require.EqualValues(t, 1, built.Load())
+	require.FileExists(t, target)
+}
+
+func TestCached_Interrupted_LeavesNothing(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	target := filepath.Join(s.cfg.CacheDir, "thing")
+	require.NoError(t, os.MkdirAll(target+".partial/old", 0o755), "left by a run that was killed")
+	ctx, cancel := context.WithCancel(t.Context())
+	err := s.cached(ctx, target, func(ctx context.Context, tmp string) error {
+		require.NoDirExists(t, tmp+"/old")
+		require.NoError(t, os.WriteFile(tmp+"/half", nil, 0o644))
+		cancel()
+		return ctx.Err()
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.NoFileExists(t, target)
+	require.NoDirExists(t, target+".partial")
+}
+
+func TestStep_Fails_ErrorQuotesLog(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	err := step{argv: []string{"sh", "-c", "echo it is broken; exit 2"}, dir: dir, log: dir + "/log"}.run(t.Context())
@@ -21,14 +62,14 @@ func TestStepThatFailsShowsTheEndOfItsLog(t *testing.T) {
 	require.ErrorContains(t, err, dir+"/log")
 }
 
-func TestInterruptedStepEndsWithItsChildren(t *testing.T) {
+func TestStep_Interrupted_EndsWithItsChildren(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
-		// The shell and its child, which waits for a line that never comes, ignore the polite signal.
+		// The shell and its child ignore SIGINT. The child waits for a line that is never written.
 		script := `trap "" INT; mkfifo never; sh -c 'echo $$ > tmp; mv tmp pid; read line < never' & wait`
 		ended <- step{argv: []string{"sh", "-c", script}, dir: dir, log: dir + "/log", grace: 50 * time.Millisecond}.run(ctx)
 	}()
@@ -46,13 +87,7 @@ func TestInterruptedStepEndsWithItsChildren(t *testing.T) {
 	require.True(t, gone(t.Context(), Part{PID: pid, Start: start}))
 }
 
-func TestEnvironmentChangesAndTakesAway(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, []string{"A=1", "D=4", "B=3"},
-		environment([]string{"A=1", "B=2", "C=9", "D=4"}, []string{"B=3", "C"}))
-}
-
-func TestRetryIsBoundedAndStopsWhenInterrupted(t *testing.T) {
+func TestRetry_ContextEnds_Stops(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -66,14 +101,10 @@ func TestRetryIsBoundedAndStopsWhenInterrupted(t *testing.T) {
 	require.Equal(t, 1, tries)
 }
 
-func TestTailIsShort(t *testing.T) {
+func TestTail_LongLog_IsShort(t *testing.T) {
 	t.Parallel()
 	path := t.TempDir() + "/log"
-	var content []byte
-	for range 100 {
-		content = append(content, "line\n"...)
-	}
-	require.NoError(t, os.WriteFile(path, append(content, "last\n"...), 0o644))
+	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("line\n", 100)+"last\n"), 0o644))
 	require.Regexp(t, `^(    line\n){11}    last$`, tail(path))
 	require.Contains(t, tail(path+".none"), "no such file")
 }
