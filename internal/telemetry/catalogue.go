@@ -37,29 +37,28 @@ type Value struct{ Name, Help string }
 var (
 	resource = Attribute{Key: Resource, Type: "string", Help: "the resource's name"}
 	mode     = Attribute{Key: Mode, Type: "string", Help: "exclusive or shared"}
-	limit    = Attribute{Key: Limit, Type: "int", Help: "the limit of a shared request, where it has one: a semaphore's", Optional: true}
+	limit    = Attribute{Key: Limit, Type: "int", Help: "the limit of a shared request, if it has one", Optional: true}
 	lockID   = Attribute{Key: LockID, Type: "string", Help: "the lock ID; in Temporal it contains namespace ID and workflow ID"}
 	part     = Attribute{Key: Part, Type: "string", Help: "the part: in Temporal the run ID and the step, as `<run ID>/3/Debit`"}
 	order    = Attribute{Key: Order, Type: "string", Help: "schedule number and attempt, as `3.1`"}
-	owner    = Attribute{Key: Owner, Type: "string", Help: "the party that waits and holds: in Temporal `<namespace ID>/<workflow ID>`, unless another is set"}
-	position = Attribute{Key: Position, Type: "int", Help: "the request's place in the queue, from 1", Optional: true}
-	length   = Attribute{Key: Length, Type: "int", Help: "how many wait after this command", Optional: true}
+	owner    = Attribute{Key: Owner, Type: "string", Help: "who waits and holds: in Temporal `<namespace ID>/<workflow ID>`, unless another is set"}
+	position = Attribute{Key: Position, Type: "int", Help: "the request's position in the queue, from 1", Optional: true}
+	length   = Attribute{Key: Length, Type: "int", Help: "the number of waiters after this command", Optional: true}
 
 	blockedBy = []Attribute{
-		{Key: BlockedByID, Type: "string", Help: "lock ID of the hold that was in the way", Optional: true},
+		{Key: BlockedByID, Type: "string", Help: "the lock ID of the hold that blocked", Optional: true},
 		{Key: BlockedByOwner, Type: "string", Help: "its owner", Optional: true},
-		{Key: BlockedByFence, Type: "int", Help: "the fence with which it began, as on its own span; absent for a grant that was not taken up yet", Optional: true},
+		{Key: BlockedByFence, Type: "int", Help: "the fence it began with, as on its own span; absent for a claim", Optional: true},
 		{Key: BlockedByTrace, Type: "string", Help: "trace ID of the step that held, in hexadecimal", Optional: true},
 		{Key: BlockedBySpan, Type: "string", Help: "span ID of the step that held, in hexadecimal", Optional: true},
 	}
 	eventBlockedBy = Event{
-		Name: EventBlockedBy, When: "for each hold that is known to have been in the way, 16 at most: those that were when it queued, at the start of a wait, " +
-			"and the one whose end let it in, at its end", Attributes: blockedBy,
+		Name: EventBlockedBy, When: "for up to 16 holds known to have blocked it: those at the start of a wait, and at its end the one whose end let it in", Attributes: blockedBy,
 	}
 	errorValues = []Value{
-		{OutcomeCanceled, "the caller's context ended first: it is not known whether the command took effect"},
-		{OutcomeUnknown, "the database failed, and it is not known whether the command took effect"},
-		{OutcomeError, "the database refused, or could not be reached"},
+		{OutcomeCanceled, "the caller's context ended first; whether the command took effect is unknown"},
+		{OutcomeUnknown, "the database failed; whether the command took effect is unknown"},
+		{OutcomeError, "the database refused, or was not reached"},
 	}
 )
 
@@ -67,74 +66,74 @@ var (
 var Spans = []Span{
 	{
 		Name: SpanAcquire, Clock: "process", Parent: "the caller's span: in Temporal the step's",
-		When: "one request for one resource, from when it is sent until it is answered; several where a request waits and asks again",
+		When: "one request for one resource, from sending to the answer; a request that waits has one for each time it asks",
 		Attributes: append([]Attribute{
 			resource, mode, limit, lockID, part, order, owner, outcome, position, length,
-			{Key: Comment, Type: "string", Help: "what the request says of itself, for people: in Temporal activity type, activity ID and attempt"},
+			{Key: Comment, Type: "string", Help: "the request's comment: in Temporal activity type, activity ID and attempt"},
 			{Key: Fence, Type: "int", Help: "the fencing token of the lease", Optional: true},
-			{Key: Hold, Type: "int", Help: "the fence with which the hold began that the request made or joined: `lock.fence` of its span", Optional: true},
-			{Key: Cycle, Type: "string", Help: "who waited for whom, where it was given up to end a deadlock", Optional: true},
+			{Key: Hold, Type: "int", Help: "the fence that the granted or joined hold began with: `lock.fence` of its span", Optional: true},
+			{Key: Cycle, Type: "string", Help: "who waited for whom, if the request gave up to end a deadlock", Optional: true},
 		}, blockedBy...),
-		Events: []Event{eventBlockedBy}, Links: "to the step of each hold that was in the way",
+		Events: []Event{eventBlockedBy}, Links: "to the step of each hold that blocked",
 		Outcomes: append([]Value{
 			{OutcomeGranted, "a new hold, or an upgrade"},
 			{OutcomeJoined, "the lock ID held already"},
-			{OutcomeAgain, "a repetition of a request that was granted before"},
-			{OutcomeQueued, "busy, and in the queue"},
-			{OutcomeBusy, "busy, and not in the queue"},
-			{OutcomeFull, "busy, and the queue has no room"},
-			{OutcomeLost, "the lock ID held before and does not any more"},
+			{OutcomeAgain, "a repetition of a granted request"},
+			{OutcomeQueued, "busy, and queued"},
+			{OutcomeBusy, "busy, and not queued"},
+			{OutcomeFull, "busy, and the queue is full"},
+			{OutcomeLost, "the lock ID has lost its hold"},
 			{OutcomeSuperseded, "a later request of the same part, or a release, came first"},
-			{OutcomeDeadlock, "given up to end a deadlock"},
+			{OutcomeDeadlock, "gave up to end a deadlock"},
 		}, errorValues...),
 	},
 	{
-		Name: SpanWait, Clock: "database", Parent: "the span of whoever took the grant up or ended the wait: in Temporal that of the attempt which was granted, or of the activity that released; none for the victim of a deadlock that others found",
-		When: "from when a request was queued until it was granted, or gave its place up; written by whoever takes the grant up, or ends the wait. " +
-			"A place that nobody refreshed, since its process died, has none",
+		Name: SpanWait, Clock: "database", Parent: "the span that confirmed the grant or ended the wait: in Temporal the granted attempt's, or that of the activity that released; none for the victim of a deadlock that another process found",
+		When: "from queueing to the grant, or until the request left the queue; written by the process that confirms the grant or ends the wait. " +
+			"A waiter that expired because its process died has none",
 		Attributes: append([]Attribute{
 			resource, mode, limit, lockID, part, order, owner, outcome,
 			{Key: Fence, Type: "int", Help: "the fence of the grant", Optional: true},
 		}, blockedBy...),
-		Events: []Event{eventBlockedBy}, Links: "to the step of each hold that was in the way",
+		Events: []Event{eventBlockedBy}, Links: "to the step of each hold that blocked",
 		Outcomes: []Value{
 			{OutcomeGranted, "it got the lock"},
-			{OutcomeLeft, "it was given up: cancelled, or its time was over"},
-			{OutcomeDeadlock, "it was given up to end a deadlock"},
-			{OutcomeUnclaimed, "it was granted, and given up before it was taken up"},
+			{OutcomeLeft, "the request gave up: cancelled, or out of time"},
+			{OutcomeDeadlock, "the request gave up to end a deadlock"},
+			{OutcomeUnclaimed, "granted, but the request gave up before it confirmed"},
 		},
 	},
 	{
-		Name: SpanHold, Clock: "database", Parent: "the span of the step that entered last, in its trace, or its acquire where that is in no span; whoever ends it where that is not known",
-		When: "from when the resource was granted to a lock ID until it was released or displaced; written by whoever ends it. (`lock.resource`, `lock.fence`, `lock.id`) names it",
+		Name: SpanHold, Clock: "database", Parent: "the span of the step that acquired last, or its acquire if that has no parent; if unknown, the span that ends the hold",
+		When: "from the grant to a lock ID until the release or eviction; written by the process that ends the hold",
 		Attributes: []Attribute{
 			resource, mode, limit, lockID, owner, outcome,
-			{Key: Fence, Type: "int", Help: "the fence with which the hold began"},
-			{Key: Host, Type: "string", Help: "the process that took it: host name and process ID, unless set"},
-			{Key: Comment, Type: "string", Help: "the comment of the request that took it", Optional: true},
-			{Key: Reason, Type: "string", Help: "why, where somebody else ended it", Optional: true},
-			{Key: EndedBy, Type: "string", Help: "lock ID of whoever got the room of a hold that had expired", Optional: true},
+			{Key: Fence, Type: "int", Help: "the fence the hold began with"},
+			{Key: Host, Type: "string", Help: "the process that acquired it: host name and process ID, unless set"},
+			{Key: Comment, Type: "string", Help: "the comment of the request that acquired it", Optional: true},
+			{Key: Reason, Type: "string", Help: "why, if another process ended the hold", Optional: true},
+			{Key: EndedBy, Type: "string", Help: "the lock ID that was granted the resource of an expired hold", Optional: true},
 		},
 		Events: []Event{
-			{Name: EventGrantedTo, When: "for each waiter whom its end let in", Attributes: []Attribute{lockID, part}},
-			{Name: EventDrained, When: "until when parts of it, which may still trust their leases, keep others out: after the span's end, and later than was needed where the part left sooner"},
-			{Name: EventExpired, When: "when the promise of a hold that had expired had ended, which is before somebody needed its room"},
+			{Name: EventGrantedTo, When: "for each waiter that its end let in", Attributes: []Attribute{lockID, part}},
+			{Name: EventDrained, When: "the time until which draining parts keep others out at most; it is after the end of the span"},
+			{Name: EventExpired, When: "the time at which an expired hold expired, before it was evicted"},
 		},
 		Outcomes: []Value{
-			{OutcomeReleased, "by its holder"},
-			{OutcomeExpired, "its promise had ended, and another needed its room"},
-			{OutcomeRevoked, "by force, by somebody else"},
-			{OutcomeOrphaned, "by somebody else, because its holder is known to have ended: its workflow is closed"},
+			{OutcomeReleased, "released by its holder"},
+			{OutcomeExpired, "it had expired and was evicted"},
+			{OutcomeRevoked, "released by force"},
+			{OutcomeOrphaned, "released by another process, because its workflow is closed"},
 		},
 	},
 	{
-		Name: SpanRenew, Clock: "process", Parent: "none, or the caller's span where the caller renews",
-		When: "one command that renews the leases of a process; one that a batch could not renew is renewed again alone, which tells why",
+		Name: SpanRenew, Clock: "process", Parent: "none, or the caller's span if the caller renews",
+		When: "one command that renews leases of a process; a lease that a batch could not renew is renewed again alone, to find the reason",
 		Attributes: []Attribute{
-			{Key: BatchSize, Type: "int", Help: "how many leases, where it is a batch", Optional: true},
+			{Key: BatchSize, Type: "int", Help: "the number of leases, in a batch", Optional: true},
 			optional(resource), optional(lockID), optional(part), optional(order), outcome,
 		},
-		Outcomes: append([]Value{{OutcomeOK, "renewed"}, {OutcomeLost, "it is not held any more"}}, errorValues...),
+		Outcomes: append([]Value{{OutcomeOK, "renewed"}, {OutcomeLost, "it is no longer held"}}, errorValues...),
 	},
 	{
 		Name: SpanLeave, Clock: "process", Parent: "the caller's span: in Temporal the step's", When: "the end of one part: a step has returned",
@@ -142,21 +141,21 @@ var Spans = []Span{
 		Outcomes:   append([]Value{{OutcomeOK, "it is gone"}}, errorValues...),
 	},
 	{
-		Name: SpanRelease, Clock: "process", Parent: "the caller's span", When: "the end of all that a lock ID has on a resource, up to an order",
+		Name: SpanRelease, Clock: "process", Parent: "the caller's span", When: "the release of everything a lock ID has on a resource, up to an order",
 		Attributes: []Attribute{
 			resource, lockID, part, order, outcome,
-			{Key: Reason, Type: "string", Help: "why, where it is not the holder itself", Optional: true},
+			{Key: Reason, Type: "string", Help: "why, if the caller is not the holder", Optional: true},
 		},
 		Outcomes: append([]Value{{OutcomeOK, "it is gone"}}, errorValues...),
 	},
 	{
-		Name: SpanDeadlock, Clock: "process", Parent: "none, or the caller's span of BreakDeadlocks", When: "taking the victim of a deadlock out of a queue",
+		Name: SpanDeadlock, Clock: "process", Parent: "none, or the caller's span of BreakDeadlocks", When: "removing the victim of a deadlock from a queue",
 		Attributes: []Attribute{
 			resource, lockID, part, order, owner, outcome,
 			{Key: Cycle, Type: "string", Help: "who waits for whom"},
 		},
 		Outcomes: append([]Value{
-			{OutcomeOK, "it is gone"}, {OutcomeGone, "it was gone already: another process was faster, or the lock was granted"},
+			{OutcomeOK, "it is gone"}, {OutcomeGone, "it had already ended: another process was faster, or the lock was granted"},
 		}, errorValues...),
 	},
 }
@@ -174,6 +173,6 @@ var LostEvent = Event{
 	Attributes: []Attribute{
 		resource, lockID, part,
 		{Key: Reason, Type: "string", Help: "how it was lost"},
-		{Key: EndedBy, Type: "string", Help: "lock ID of who has it now", Optional: true},
+		{Key: EndedBy, Type: "string", Help: "the lock ID that holds it now", Optional: true},
 	},
 }

@@ -30,55 +30,55 @@ const (
 var (
 	WaitDuration = Metric{
 		Name: "lock.wait.duration", Kind: "histogram", Unit: "s",
-		Help:       "How long requests stood in the queue, by the database server's clock",
+		Help:       "Time requests waited in the queue, by the database server's clock",
 		When:       "when a wait ends, with the span lock.wait",
 		Attributes: []string{Mode, Outcome, Class}, Buckets: seconds,
 	}
 	HoldDuration = Metric{
 		Name: "lock.hold.duration", Kind: "histogram", Unit: "s",
-		Help:       "How long locks were held, by the database server's clock",
-		When:       "when a hold ends, with the span lock.hold, by whoever ends it",
+		Help:       "Time locks were held, by the database server's clock",
+		When:       "when a hold ends, with the span lock.hold, by the process that ends it",
 		Attributes: []string{Mode, Outcome, Class}, Buckets: seconds,
 	}
 	QueueLength = Metric{
 		Name: "lock.queue.length", Kind: "histogram", Unit: "{request}",
-		Help:       "How many waited for a resource when a request queued there, itself included",
-		When:       "when a request takes a place in the queue, once a wait",
+		Help:       "Number of waiters when a request queued, including itself",
+		When:       "when a request queues, once per wait",
 		Attributes: []string{Class}, Buckets: []float64{1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000},
 	}
 	Granted = Metric{
 		Name: "lock.granted", Kind: "counter", Unit: "{grant}",
 		Help:       "Requests that got their lock, at once or after a wait",
-		When:       "when an acquire is answered with a lease; a repetition counts only after an answer that was lost",
+		When:       "when an acquire returns a lease; a repetition counts only after a lost answer",
 		Attributes: []string{Mode, Outcome, Class},
 	}
 	Contended = Metric{
 		Name: "lock.contended", Kind: "counter", Unit: "{request}",
 		Help:       "Requests that found the resource busy",
-		When:       "when a request queues, once a wait, or is refused because the resource is busy or its queue full",
+		When:       "when a request queues, once per wait, or is refused because the resource is busy or its queue full",
 		Attributes: []string{Mode, Outcome, Class},
 	}
 	Lost = Metric{
 		Name: "lock.lost", Kind: "counter", Unit: "{lease}",
-		Help:       "Leases that a holder found lost, or gave up because they could not be renewed in time",
-		When:       "when an acquire, a renewal or a session notices it: a step that runs under several locks may count once for each",
+		Help:       "Leases that were lost, or given up because they could not be renewed in time",
+		When:       "when an acquire, a renewal or a session notices it; a step under several locks may count once for each",
 		Attributes: []string{Class},
 	}
 	Expired = Metric{
 		Name: "lock.expired", Kind: "counter", Unit: "{hold}",
-		Help:       "Holds whose promise had ended and that were displaced",
-		When:       "when another takes their room",
+		Help:       "Expired holds that were evicted",
+		When:       "when another request is granted the resource",
 		Attributes: []string{Class},
 	}
 	Deadlocks = Metric{
 		Name: "lock.deadlocks", Kind: "counter", Unit: "{deadlock}",
-		Help:       "Deadlocks that were ended by taking a request out of a queue",
-		When:       "by the process that took it out",
+		Help:       "Deadlocks that were ended by removing a request from a queue",
+		When:       "by the process that removed it",
 		Attributes: []string{Class},
 	}
 	OperationDuration = Metric{
 		Name: "lock.operation.duration", Kind: "histogram", Unit: "s",
-		Help:       "How long commands took, repetitions after lost answers included",
+		Help:       "Duration of commands, including repetitions after lost answers",
 		When:       "with each answer, by the process's clock",
 		Attributes: []string{Operation, Outcome}, Buckets: seconds,
 	}

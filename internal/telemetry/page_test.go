@@ -39,7 +39,7 @@ func TestThePageIsTheCatalogue(t *testing.T) {
 
 func spans() string {
 	var b strings.Builder
-	b.WriteString("\n## Spans\n\nInstrumentation scope: `" + telemetry.Scope + "`. A `?` marks what is not always there. The tables below say what attributes and outcomes mean.\n")
+	b.WriteString("\n## Spans\n\nInstrumentation scope: `" + telemetry.Scope + "`. A `?` marks optional attributes. The tables below explain attributes and outcomes.\n")
 	for _, s := range telemetry.Spans {
 		fmt.Fprintf(&b, "\n### `%s`\n\n", s.Name)
 		fmt.Fprintf(&b, "%s. Start and end are the %s's times. Parent: %s.", sentence(s.When), s.Clock, s.Parent)
