@@ -1,9 +1,8 @@
-// Package activities is what the code of activities may ask about the locks under which it runs. Go
-// code needs [Fence] and [Leases], and nothing else of it: workflows ask for locks by package
-// workflows, and package worker installs the activities.
+// Package activities gives the code of an activity access to the locks under which it runs. [Fence] and [Leases] are all of it: workflows
+// ask for locks with package workflows, and package worker installs Lockstep's own activities.
 //
-// A fence is a number per resource that grows with every grant. A
-// resource that remembers the highest one it has seen, and refuses lower ones, is safe from a step that has lost its lock:
+// A fence is a number that grows with every grant of a resource. A store that remembers the highest fence it has seen, and refuses lower
+// ones, is safe from a step that has lost its lock:
 //
 //	func (a *Bank) Debit(ctx context.Context, in Transfer) error {
 //		fence, _ := activities.Fence(ctx, "account/"+in.From)
@@ -21,12 +20,12 @@
 //	lockstep.Bar      {"resources": ["account/42"], "saga": "1", "schedule": 1}  →  {}
 //	lockstep.Wait     {"resource": {"name": "account/42"}, "order": {"schedule": 1, "attempt": 1}}  →  null
 //
-// If a lock is busy, Acquire fails with the retryable type lockstep.Busy, keeps its place in the queue, and comes back by its
-// retry policy. lockstep.Unavailable, the database, is retryable too; lockstep.Lost, lockstep.Deadlock,
-// lockstep.Superseded and lockstep.Invalid are not. A workflow that acquires again after a release gives a greater schedule.
+// If a lock is busy, Acquire fails with the retryable type lockstep.Busy, and its retry keeps the position in the queue.
+// lockstep.Unavailable means that the database failed, and is retryable too. lockstep.Lost, lockstep.Deadlock, lockstep.Superseded and
+// lockstep.Invalid are not. A workflow that acquires again after a release uses a greater schedule.
 //
-// What Acquire took stands for its HoldTTL. Keep extends it, and the janitor of a worker does as long as the workflow's run
-// is open. The janitor also releases what a closed run has left.
+// An acquired hold lasts for its HoldTTL. Keep extends it, and so does the janitor of a worker while the workflow's run is open. The
+// janitor also releases what a closed run has left.
 //
-// All fields, failures, and how to wait without retries: docs/activities.md in the repository.
+// All fields and failures, and how to wait without retries: docs/activities.md in the repository.
 package activities

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
@@ -17,22 +15,21 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/runstate"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 const (
-	// closeWithin bounds the wait for a run to close after its function has returned. The janitor finds
-	// runs that close later.
+	// closeWithin bounds the wait for a run to close after its function has returned. The janitor finds runs that close later.
 	closeWithin = 30 * time.Second
 	// closeTimeout bounds the release.
 	closeTimeout = 10 * time.Second
-	// mostClosing bounds the runs that are waited for at once. The janitor releases the locks of more.
+	// mostClosing bounds the number of runs that are waited for at once. The janitor releases the locks of more.
 	mostClosing = 2000
 )
 
-// closer releases the locks of a run after Temporal has recorded that the run has closed. The server
-// refuses the workflow task that closes a run if a signal arrived meanwhile; then the workflow code runs
-// again and needs its locks. If this process ends or the database does not answer, the janitor releases
-// the locks.
+// closer releases the locks of a run after Temporal has recorded that the run has closed. The server refuses the workflow task that closes
+// a run if a signal has arrived; then the workflow code runs again and needs its locks. If this process ends or the database does not
+// answer, the janitor releases the locks.
 type closer struct {
 	locker locker
 	waker  *waker
@@ -47,10 +44,10 @@ func newCloser(l locker, w *waker) *closer {
 	return &closer{locker: l, waker: w, closing: map[string]runstate.Closing{}}
 }
 
-// Close waits in the background until a run has closed, and releases its locks. In the SDK's test
-// environment it releases them at once.
+// Close waits in the background until a run has closed, and then releases its locks. In the SDK's test environment it releases them at
+// once.
 func (c *closer) Close(of runstate.Closing) {
-	connections := c.waker.named(of.Namespace)
+	connections := c.waker.connectionsTo(of.Namespace)
 	if len(connections) == 0 {
 		if c.IsTest() {
 			ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
@@ -73,13 +70,13 @@ func (c *closer) Close(of runstate.Closing) {
 // IsTest reports whether this process runs activities in the SDK's test environment.
 func (c *closer) IsTest() bool { return c.waker.isTest() }
 
-// await waits until a run has closed, and carries out its Closing. Connections may lead to clusters that
-// have a namespace of the same name, and one of these clusters knows the run.
+// await waits until a run has closed, and carries out its Closing. The connections may lead to different clusters that have a namespace of
+// the same name; one of these clusters knows the run.
 func (c *closer) await(connections []Connection, run string) {
 	defer c.forget(run)
 	for _, to := range connections {
 		ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
-		how, err := c.closeOf(ctx, to, run)
+		last, err := c.closeOf(ctx, to, run)
 		isOpen := ctx.Err() != nil // the server refused the task that would have closed it
 		cancel()
 		if isOpen {
@@ -89,9 +86,9 @@ func (c *closer) await(connections []Connection, run string) {
 		if errors.As(err, &notFound) {
 			continue
 		}
-		if err == nil && isOwnEnd(how) {
+		if err == nil && isOwnEnd(last) {
 			ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-			err = c.end(ctx, to, c.latest(run), how)
+			err = c.end(ctx, to, c.latest(run), last)
 			cancel()
 		}
 		if err != nil {
@@ -101,10 +98,10 @@ func (c *closer) await(connections []Connection, run string) {
 	}
 }
 
-// isOwnEnd reports whether the workflow code ended the run. After any other end, such as a reset, another
-// run may continue with its locks.
-func isOwnEnd(how *historypb.HistoryEvent) bool {
-	switch how.GetEventType() {
+// isOwnEnd reports whether the workflow code ended the run with its last event. After any other end, such as a reset, another run may
+// continue with its locks.
+func isOwnEnd(last *historypb.HistoryEvent) bool {
+	switch last.GetEventType() {
 	case enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED,
 		enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED, enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
 		return true
@@ -114,13 +111,13 @@ func isOwnEnd(how *historypb.HistoryEvent) bool {
 }
 
 // handsOver reports whether a run handed its locks over to the run that continues it.
-func handsOver(how *historypb.HistoryEvent, run string) bool {
-	header := how.GetWorkflowExecutionContinuedAsNewEventAttributes().GetHeader().GetFields()[wire.HandoverKey]
+func handsOver(last *historypb.HistoryEvent, run string) bool {
+	header := last.GetWorkflowExecutionContinuedAsNewEventAttributes().GetHeader().GetFields()[wire.HandoverKey]
 	if header == nil {
 		return false
 	}
 	h, err := wire.DecodeHandover(header)
-	return err != nil || h.From == run // the janitor finds out what this one cannot read
+	return err != nil || h.From == run // if the header cannot be read, the janitor releases what was not handed over
 }
 
 // closeOf waits until a run has closed, and returns its last event; nil if it is still open.
@@ -159,15 +156,15 @@ func (c *closer) forget(run string) {
 	c.waits.end()
 }
 
-// end carries out the Closing of a run that has closed with the event how.
-func (c *closer) end(ctx context.Context, to Connection, of runstate.Closing, how *historypb.HistoryEvent) error {
+// end carries out the Closing of a run that has closed with the event last.
+func (c *closer) end(ctx context.Context, to Connection, of runstate.Closing, last *historypb.HistoryEvent) error {
 	run := wire.Run{Namespace: to.NamespaceID, WorkflowID: of.WorkflowID, RunID: of.RunID}
 	var errs []error
 	for _, l := range of.Leaves {
 		errs = append(errs, c.locker.Leave(ctx, wire.CoreLeases(l.Leases)...))
 	}
 	// The workflow code may have run again in another process, and decided to hand over.
-	handed := !of.HandsOver && handsOver(how, of.RunID)
+	handed := !of.HandsOver && handsOver(last, of.RunID)
 	for _, p := range of.Releases {
 		release := party.Release{LockID: run.LockID(), Run: run.RunID, Order: party.LastAttempt(p.Schedule)}
 		switch {
@@ -176,22 +173,26 @@ func (c *closer) end(ctx context.Context, to Connection, of runstate.Closing, ho
 		case handed:
 			continue
 		}
-		_, err := currentrun.Release(ctx, c.locker, release, p.Resources)
-		errs = append(errs, err)
+		errs = append(errs, currentrun.Release(ctx, c.locker, release, p.Resources))
 		if p.Inherits || p.All {
-			errs = append(errs, currentrun.ReleaseInherited(ctx, c.locker, run, p.Resources, p.All, func() (bool, error) {
-				return c.isLatest(ctx, to, run, how)
-			}))
+			errs = append(errs, c.releaseInherited(ctx, to, run, p, last))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// isLatest reports whether no later run of the workflow may continue with what earlier runs hold.
-func (c *closer) isLatest(ctx context.Context, to Connection, run wire.Run, how *historypb.HistoryEvent) (bool, error) {
-	if to.Client == nil || how.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW {
-		return true, nil // it would have been handed over
+// releaseInherited releases what earlier runs of the workflow still hold, unless a later run may continue with it.
+func (c *closer) releaseInherited(ctx context.Context, to Connection, run wire.Run, p wire.ReleaseParams, last *historypb.HistoryEvent) error {
+	held, err := currentrun.Inherited(ctx, c.locker, run, p.Resources, p.All)
+	if err != nil || len(held) == 0 {
+		return err
 	}
-	latest, err := currentrun.Describe(ctx, to.Client.WorkflowService(), to.Namespace, run.WorkflowID, "")
-	return latest.GetExecution().GetRunId() == run.RunID, err
+	// A run that continued as new without handing over leaves nothing to the next one.
+	if to.Client != nil && last.GetEventType() != enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW {
+		latest, err := currentrun.Describe(ctx, to.Client.WorkflowService(), to.Namespace, run.WorkflowID, "")
+		if err != nil || latest.GetExecution().GetRunId() != run.RunID {
+			return err
+		}
+	}
+	return currentrun.ReleaseInherited(ctx, c.locker, run, held)
 }

@@ -3,57 +3,58 @@ package interceptors
 import (
 	"context"
 	"slices"
+	"sync"
+	"time"
 
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/internal/collection"
-	"github.com/temporal-lockstep/lockstep/internal/namespace"
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/runstate"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// Options is what the interceptor needs.
+// Options configures an [Interceptor].
 type Options struct {
-	// Locker takes and keeps the locks of the steps that this worker runs. Without one, guarded steps
-	// fail with a retryable error; workflows run and replay.
+	// Locker takes and keeps the locks of the steps that this worker runs. Without one, guarded steps fail with a retryable error;
+	// workflows run and replay.
 	Locker *lockcore.Locker
 	// Rules guard activities by their type; package worker checks them.
 	Rules []Rule
-	// TaskQueue is that of Lockstep's own activities. Defaults to the workflow's.
+	// TaskQueue is the task queue of Lockstep's own activities. Defaults to the workflow's.
 	TaskQueue string
-	// Connected, unless nil, is called with each connection to Temporal that the interceptor comes to know: by
-	// [Interceptor.Connect], and by the first activity of a namespace that this process runs. It must not block.
+	// Connected, if not nil, is called with each connection to Temporal that the interceptor learns of: from [Interceptor.Connect], and
+	// from the first activity of a namespace that this process runs. It must not block.
 	Connected func(Connection)
 }
 
-// Same reports whether two interceptors with these options would guard alike: with the same Locker and task queue, by rules for
-// the same activities.
+// Same reports whether interceptors with these options guard alike: with the same Locker and task queue, and rules for the same
+// activities.
 func (o Options) Same(other Options) bool {
 	return o.Locker == other.Locker && o.TaskQueue == other.TaskQueue &&
 		slices.EqualFunc(o.Rules, other.Rules, func(a, b Rule) bool { return a.Activity == b.Activity })
 }
 
-// Interceptor is Lockstep's worker interceptor. Installed twice, it guards once.
+// Interceptor is Lockstep's worker interceptor. If it is installed twice, it guards once.
 type Interceptor struct {
 	interceptor.WorkerInterceptorBase
-	options Options
-	locker  locker
-	waker   *waker
-	closer  *closer
-	rules   map[string]Rule
-	// namespaces are shared by all attempts.
-	namespaces *namespace.IDs
-	// collection is that of the Locker.
-	collection collection.ID
-	leaves     background
+	options    Options
+	rules      map[string]Rule // by activity type
+	locker     locker
+	waker      *waker
+	closer     *closer
+	namespaces currentrun.NamespaceIDs
+	collection currentrun.CollectionCheck
+	// leaves counts the leaves of steps that have returned.
+	leaves background
 }
 
 var _ interceptor.WorkerInterceptor = (*Interceptor)(nil)
 
-// New makes the interceptor. Most users install it by package worker.
+// New returns an interceptor. Most users install it by package worker.
 func New(o Options) *Interceptor {
-	i := &Interceptor{options: o, rules: make(map[string]Rule, len(o.Rules)), namespaces: &namespace.IDs{}}
+	i := &Interceptor{options: o, rules: make(map[string]Rule, len(o.Rules))}
 	for _, rule := range o.Rules {
 		i.rules[rule.Activity] = rule
 	}
@@ -65,26 +66,40 @@ func New(o Options) *Interceptor {
 	return i
 }
 
-// Options returns what the interceptor was made with.
+// Options returns the options of the interceptor.
 func (i *Interceptor) Options() Options { return i.options }
 
-// Connect has the workflows of a namespace that wait for locks woken by this process, before it has run an activity of
-// theirs. The interceptor must have a Locker. Call disconnect before the connection is closed.
-func (i *Interceptor) Connect(c Connection) (disconnect func()) {
+// Connect makes this process wake the workflows of a namespace that wait for locks, before it has run an activity of theirs. The
+// interceptor must have a Locker. Call [Interceptor.Disconnect] before the connection is closed.
+func (i *Interceptor) Connect(c Connection) {
 	c.Own = true
 	i.waker.connect(c)
-	return func() { i.waker.disconnect(c) }
 }
 
-// Learn asks the database for the ID of the Locker's collection, so that the first step of a workflow can be compared already. It
-// takes two seconds at most.
+// Disconnect ends the use of a connection.
+func (i *Interceptor) Disconnect(c Connection) { i.waker.disconnect(c) }
+
+// Learn asks the database for the ID of the Locker's collection, so that the first step of a workflow carries it already. It takes at
+// most two seconds.
 func (i *Interceptor) Learn(ctx context.Context) {
 	if i.locker != nil {
-		i.collection.Ask(ctx, i.locker)
+		i.collection.Learn(ctx, i.locker)
 	}
 }
 
-// InterceptWorkflow makes the workflow side, once for each run in the worker's cache.
+// Flush blocks until the steps that have returned have left their locks, the locks of the workflow runs that have returned are released,
+// and the workflows that got these locks are woken, or until ctx ends. Call it after a worker has stopped, and before the Locker is
+// closed.
+func (i *Interceptor) Flush(ctx context.Context) {
+	if i.locker == nil {
+		return
+	}
+	i.leaves.wait(ctx)
+	i.closer.waits.wait(ctx)
+	i.waker.senders.wait(ctx)
+}
+
+// InterceptWorkflow returns the workflow side, one for each run in the worker's cache.
 func (i *Interceptor) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
 	var closes runstate.Closer
 	if i.closer != nil {
@@ -93,27 +108,80 @@ func (i *Interceptor) InterceptWorkflow(_ workflow.Context, next interceptor.Wor
 	return newWorkflowInbound(next, runstate.NewState(&i.collection, closes, i.options.TaskQueue))
 }
 
-// Flush blocks until the steps that have returned have left their locks, the locks of the workflow runs that have returned are
-// released, and the workflows that got them are woken, or until ctx ends. Call it when a worker has stopped, before the Locker
-// is closed.
-func (i *Interceptor) Flush(ctx context.Context) {
-	if i.locker == nil {
-		return
-	}
-	i.leaves.wait(ctx)
-	i.closer.waits.wait(ctx)
-	i.waker.sends.wait(ctx)
+// InterceptActivity returns the activity side, one for each attempt.
+func (i *Interceptor) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+	return &activityInbound{ActivityInboundInterceptorBase: interceptor.ActivityInboundInterceptorBase{Next: next}, Interceptor: i}
 }
 
-// InterceptActivity makes the activity side, once for each attempt.
-func (i *Interceptor) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
-	return &activityInbound{
-		ActivityInboundInterceptorBase: interceptor.ActivityInboundInterceptorBase{Next: next},
-		locker:                         i.locker,
-		namespaces:                     i.namespaces,
-		rules:                          i.rules,
-		waker:                          i.waker,
-		collection:                     &i.collection,
-		leaves:                         &i.leaves,
+// locker is the part of a *party.Locker that the interceptor needs.
+type locker interface {
+	currentrun.Locker
+	currentrun.Releaser
+	currentrun.CollectionIdentifier
+	NewSession(ctx context.Context, leases []lockcore.Lease) session
+	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
+	LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error
+	Release(ctx context.Context, r party.Release) error
+}
+
+// session is the part of a *party.Session that the interceptor needs.
+type session interface {
+	Context() context.Context
+	Lost() error
+	Leases() []lockcore.Lease
+	Leave(ctx context.Context) error
+	LeaveWithin(ctx context.Context, d time.Duration) error
+	Release(ctx context.Context) error
+}
+
+type coreLocker struct{ *party.Locker }
+
+func (l coreLocker) NewSession(ctx context.Context, leases []lockcore.Lease) session {
+	return l.Locker.NewSession(ctx, leases)
+}
+
+// background counts goroutines, and waits until none is left.
+type background struct {
+	mu sync.Mutex
+	n  int
+	// idle, if not nil, is closed when n becomes 0.
+	idle chan struct{}
+}
+
+// begin counts one more goroutine, which must call end. It returns false if there are limit of them already.
+func (b *background) begin(limit int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.n >= limit {
+		return false
+	}
+	b.n++
+	return true
+}
+
+func (b *background) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.n--; b.n == 0 && b.idle != nil {
+		close(b.idle)
+		b.idle = nil
+	}
+}
+
+// wait blocks until all goroutines have ended, or ctx ends.
+func (b *background) wait(ctx context.Context) {
+	b.mu.Lock()
+	if b.n == 0 {
+		b.mu.Unlock()
+		return
+	}
+	if b.idle == nil {
+		b.idle = make(chan struct{})
+	}
+	idle := b.idle
+	b.mu.Unlock()
+	select {
+	case <-ctx.Done():
+	case <-idle:
 	}
 }

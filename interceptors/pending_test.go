@@ -25,14 +25,14 @@ func TestAnAttemptThatTookLongAsksWhetherItStillCounts(t *testing.T) {
 	w := sdkworker.New(c, queue, sdkworker.Options{})
 	w.RegisterActivityWithOptions(func(ctx context.Context) error {
 		if activity.GetInfo(ctx).Attempt > 1 {
-			err := stillPending(ctx, long)
+			err := checkNotAbandoned(ctx, long)
 			second <- err
 			return err
 		}
-		require.NoError(t, stillPending(ctx, time.Now()))
+		require.NoError(t, checkNotAbandoned(ctx, time.Now()))
 		<-ctx.Done() // its time is over, and another attempt runs
 		result := <-second
-		first <- stillPending(context.WithoutCancel(ctx), long)
+		first <- checkNotAbandoned(context.WithoutCancel(ctx), long)
 		return result
 	}, activity.RegisterOptions{Name: "Do"})
 	w.RegisterWorkflowWithOptions(func(ctx workflow.Context) error {
@@ -46,5 +46,5 @@ func TestAnAttemptThatTookLongAsksWhetherItStillCounts(t *testing.T) {
 	run, err := c.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: queue}, "W")
 	require.NoError(t, err)
 	require.NoError(t, run.Get(t.Context(), nil))
-	require.ErrorIs(t, <-first, errNotPending)
+	require.ErrorIs(t, <-first, errAbandoned)
 }

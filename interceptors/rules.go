@@ -9,25 +9,24 @@ import (
 	"strings"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	"go.temporal.io/sdk/activity"
 
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// Rule says what every activity of one type locks while it runs. Package worker makes them.
+// Rule names the locks that every activity of one type takes while it runs. Package worker makes rules.
 type Rule struct {
 	// Activity is the type's name.
 	Activity string
-	// Resources are those of an activity with these arguments; none means no locks.
+	// Resources returns the resources of an activity with these arguments; none means no locks.
 	Resources func(args []any) ([]lockcore.Resource, error)
 }
 
-// ruled returns the resources that a rule names for an attempt, each name once.
-func (a *activityInbound) ruled(ctx context.Context, args []any) ([]lockcore.Resource, error) {
+// resourcesByRule returns the resources that a rule names for an attempt, each name once.
+func (a *activityInbound) resourcesByRule(ctx context.Context, args []any) ([]lockcore.Resource, error) {
 	info := activity.GetInfo(ctx)
 	rule, ok := a.rules[info.ActivityType.Name]
 	if !ok {
@@ -52,13 +51,13 @@ func (a *activityInbound) ruled(ctx context.Context, args []any) ([]lockcore.Res
 	return wire.Merge(nil, resources...), wire.Failure(err)
 }
 
-// addRule strengthens what the guard asks for by what a rule names, and returns the rest, which the step takes besides.
-func addRule(guard *wire.Guard, ruled []lockcore.Resource) (rest []lockcore.Resource) {
+// addRule adds the requests of a rule to those of the guard with the same names, and returns the rest, which the step takes in addition.
+func addRule(guard *wire.Guard, byRule []lockcore.Resource) (rest []lockcore.Resource) {
 	if guard == nil {
-		return ruled
+		return byRule
 	}
 	guard.Resources = slices.Clone(guard.Resources)
-	for _, r := range ruled {
+	for _, r := range byRule {
 		i := slices.IndexFunc(guard.Resources, func(own lockcore.Resource) bool { return own.Name == r.Name })
 		if i < 0 {
 			rest = append(rest, r)
@@ -69,33 +68,33 @@ func addRule(guard *wire.Guard, ruled []lockcore.Resource) (rest []lockcore.Reso
 	return rest
 }
 
-// rulePrefix begins the names of rules' parts. Those of guarded steps begin with a number.
+// rulePrefix begins the names of the parts of rules. The names of guarded steps begin with a number.
 const rulePrefix = "rule/"
 
-// isRules reports whether a turn is that of a rule's request.
-func isRules(t party.Wakeup) bool { return strings.HasPrefix(t.Part, t.Run+"/"+rulePrefix) }
+// isRules reports whether a wake-up is for a request of a rule.
+func isRules(u party.Wakeup) bool { return strings.HasPrefix(u.Part, u.Run+"/"+rulePrefix) }
 
-// enterRule takes what a rule names, in a lock ID of the step's own: what its workflow keeps does not block it. A busy attempt
-// fails, and comes back by itself.
+// enterRule takes the locks of a rule, under a lock ID of the step's own, so that the locks of its workflow do not block it. A busy attempt
+// fails with a retryable failure.
 func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wire.Guard, resources []lockcore.Resource, held []lockcore.Lease) ([]lockcore.Lease, error) {
 	info := activity.GetInfo(ctx)
 	req := party.Request{
 		LockID: run.StepLockID(fmt.Sprintf("%s@%d", info.ActivityID, info.ScheduledTime.UnixNano())), Within: run.LockID(), Run: run.RunID,
 		Resources: resources, Part: run.Part(rulePrefix + info.ActivityType.Name), Order: party.Order{Schedule: 1, Attempt: uint32(max(info.Attempt, 0))},
-		Owner: run.Owner(), Started: info.ScheduledTime, MaxWait: wire.InlineWait(info),
+		Owner: run.Owner(), Started: info.ScheduledTime, MaxWait: currentrun.InlineWait(info),
 		Comment: wire.Cut(fmt.Sprintf("rule of %s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt), 1024),
 	}
-	for _, lease := range held { // nothing renews them meanwhile
+	for _, lease := range held { // which nothing renews during the entry
 		req.MaxWait = min(req.MaxWait, max(lease.Left/2, time.Millisecond))
 	}
 	if guard != nil {
 		req.Started, req.NeverVictim = guard.Started, guard.NeverVictim
 	}
-	leases, err := currentrun.Enter(ctx, a.locker, run, req, true)
+	leases, err := currentrun.Enter(ctx, a.locker, run, req)
 	if err == nil {
 		return leases, nil
 	}
-	if isLast(ctx) && !errors.Is(err, lockcore.ErrSuperseded) { // what stands then is another attempt's
+	if isLast(ctx) && !errors.Is(err, lockcore.ErrSuperseded) { // if it was superseded, the request belongs to another attempt
 		a.withdraw(ctx, req)
 	}
 	var busy *lockcore.BusyError
@@ -103,23 +102,23 @@ func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wi
 	case ctx.Err() != nil && wire.LockError(err) == nil:
 		return nil, fmt.Errorf("lockstep: enter by the rule of %q: %w", info.ActivityType.Name, ctx.Err())
 	case errors.As(err, &busy):
-		return nil, wire.WaitingFailure(busy, comeBack(busy, info, rand.Float64())) //nolint:gosec // spreads retries, guards nothing
+		return nil, wire.WaitingFailure(busy, retryDelay(busy, info, rand.Float64())) //nolint:gosec // spreads retries, guards nothing
 	default:
-		return nil, wire.Failure(wire.Asked(err, fmt.Sprintf("what the rule of %q returns: ", info.ActivityType.Name)))
+		return nil, wire.Failure(wire.RewriteField(err, fmt.Sprintf("what the rule of %q returns: ", info.ActivityType.Name)))
 	}
 }
 
 const (
-	// firstPause and longestStep are the pauses of the head of a queue, which double with the attempts; others pause as many
-	// times as long as they have others ahead. longestPause is less than a claim stands.
+	// firstPause and longestStep bound the pause of the head of a queue, which doubles with each attempt. Every other waiter multiplies
+	// it by its position. longestPause is shorter than the time for which a claim is valid.
 	firstPause   = 50 * time.Millisecond
 	longestStep  = 5 * time.Second
 	longestPause = 20 * time.Second
 )
 
-// comeBack is when an attempt that found its locks busy is made again: sooner the nearer it is to the head of the queue, spread
-// by chance (from 0 to 1), and never so late that the activity's time would be over, for which the server fails it at once.
-func comeBack(busy *lockcore.BusyError, info activity.Info, chance float64) time.Duration {
+// retryDelay returns the delay before a busy attempt is retried. It is shorter near the head of the queue, and jittered by chance, from 0 to
+// 1. It always ends before the activity's timeout: the server fails an activity at once if its next attempt would come later.
+func retryDelay(busy *lockcore.BusyError, info activity.Info, chance float64) time.Duration {
 	position := max(busy.Position, 1)
 	if busy.Full {
 		position = max(busy.Waiting, 1)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -101,7 +101,7 @@ func TestASagaMayGoOnAfterALoss(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{GoOnAfterLoss: true}, func(ctx workflow.Context, _ *workflows.Saga) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{CommitAfterLoss: true}, func(ctx workflow.Context, _ *workflows.Saga) error {
 			return step(workflows.Guard(ctx, account), "Debit")
 		})
 	}))
@@ -218,7 +218,7 @@ func TestSaga_CheckFailsOnce_IsMadeByAnActivityWithItsOwnOptions(t *testing.T) {
 	t.Parallel()
 	var options []workflow.ActivityOptions
 	seen := &spy{scheduled: func(ctx workflow.Context, name string) {
-		if name == activities.ReleaseName {
+		if name == wire.ActivityRelease {
 			options = append(options, workflow.GetActivityOptions(ctx))
 		}
 	}}

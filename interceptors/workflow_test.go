@@ -20,7 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/internal/lockactivities"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
@@ -30,7 +30,7 @@ var account = lockcore.Exclusive("account/1")
 
 // releases records what the run verifies and releases by activities.
 type releases struct {
-	activities.Locker
+	lockactivities.Locker
 	mu       sync.Mutex
 	seen     []party.Verify
 	released []party.Release
@@ -68,7 +68,7 @@ func runWorkflow(t *testing.T, env *testsuite.TestWorkflowEnvironment, r *releas
 	env.RegisterActivityWithOptions(func(context.Context) error {
 		return temporal.NewNonRetryableApplicationError("no", "No", nil)
 	}, activity.RegisterOptions{Name: "Refuse"})
-	activities.Register(env, &activities.Activities{Locker: r})
+	lockactivities.Register(env, r)
 	env.RegisterWorkflowWithOptions(func(ctx workflow.Context) error {
 		return fn(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute}))
 	}, workflow.RegisterOptions{Name: "W"})
@@ -313,7 +313,7 @@ func TestLockstepsOwnActivitiesAreNeverGuarded(t *testing.T) {
 	l, r := &fakeLocker{}, &releases{}
 	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
 		ctx = workflows.Guard(ctx, account)
-		return workflow.ExecuteActivity(ctx, activities.ReleaseName, activities.ReleaseParams{Resources: []string{"x"}}).Get(ctx, nil)
+		return workflow.ExecuteActivity(ctx, wire.ActivityRelease, wire.ReleaseParams{Resources: []string{"x"}}).Get(ctx, nil)
 	}))
 	require.Empty(t, l.asked())
 	require.Len(t, r.released, 1)

@@ -82,7 +82,7 @@ func TestSaga_CommitAfterLossAllowed_Commits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{GoOnAfterLoss: true}, func(ctx workflow.Context, s *workflows.Saga) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{CommitAfterLoss: true}, func(ctx workflow.Context, s *workflows.Saga) error {
 			if err := s.Step(workflows.WithLocks(ctx, brief), "Note", "Undo", "step").Get(ctx, nil); err != nil {
 				return err
 			}

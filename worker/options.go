@@ -1,35 +1,35 @@
 package worker
 
 import (
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/interceptor"
 
-	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/interceptors"
+	"github.com/temporal-lockstep/lockstep/internal/lockactivities"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Options is what a worker needs to guard steps.
+// Options configures Lockstep in a worker.
 type Options struct {
 	// Locker takes and keeps the locks. Required.
 	Locker *lockcore.Locker
-	// Rules guard activities by their type, at most one rule for each; see [RuleFor]. They are checked when the plugin is made,
-	// and when a worker starts: a type that it does not have is an error, and so is one whose first argument is of another
-	// type than the rule's.
+	// Rules guard activities by their type, at most one rule for each; see [RuleFor]. They are checked when the plugin is made, and when a
+	// worker starts: it is an error if the worker does not have the type, or if the type's first argument does not fit the rule.
 	Rules []Rule
-	// TaskQueue is the task queue of all of Lockstep's own activities but lockstep.Wait, which runs on the queue of the step that
-	// waits. It is a queue of the workflow's namespace whose workers run activities and have Lockstep. A worker with
-	// LocalActivityWorkerOnly is refused without it. Defaults to the workflow's.
+	// TaskQueue is the task queue of all of Lockstep's own activities except lockstep.Wait, which runs on the queue of the step that waits.
+	// It is a queue of the workflow's namespace whose workers run activities and have Lockstep. A worker with LocalActivityWorkerOnly needs
+	// it, and is refused without it. Defaults to the workflow's task queue.
 	TaskQueue string
-	// Janitor is for the plugin alone: [Interceptor] and [Register] have no janitor.
+	// Janitor configures the janitor of the plugin. [Interceptor] and [Register] have no janitor, and ignore it.
 	Janitor JanitorOptions
 }
 
-// checked refuses what cannot be.
-func (o Options) checked() error {
+// check returns a *lockcore.InvalidError if an option is missing or contradicts another.
+func (o Options) check() error {
 	if o.Locker == nil {
 		return &lockcore.InvalidError{Field: "worker.Options.Locker", Value: "nil", Bound: "a Locker made by lockcore.New"}
 	}
-	if err := o.Janitor.checked(); err != nil {
+	if err := o.Janitor.check(); err != nil {
 		return err
 	}
 	return checkRules(o.Rules)
@@ -43,28 +43,28 @@ func (o Options) interceptor(connected func(interceptors.Connection)) *intercept
 	return interceptors.New(interceptors.Options{Locker: o.Locker, Rules: rules, TaskQueue: o.TaskQueue, Connected: connected})
 }
 
-func (o Options) activities() *activities.Activities {
-	return &activities.Activities{Locker: o.Locker.Core()}
-}
-
-// Interceptor makes the worker interceptor alone, for worker.Options.Interceptors of a worker that
-// uses no plugins. Such a worker calls [Register] too, and has no janitor: run "lockstep janitor" beside it. When the worker has
-// stopped, call Locker.Close, which waits until the steps that have returned have left their locks. The error is a *lockcore.InvalidError that
-// names the option.
+// Interceptor returns only the worker interceptor, for the worker.Options.Interceptors of a worker without plugins. Such a worker also calls
+// [Register]. It has no janitor: run "lockstep janitor" too. After the worker has stopped, call Locker.Close, which waits until the steps
+// that have returned have left their locks. The error is a *lockcore.InvalidError that names the option.
 func Interceptor(o Options) (interceptor.WorkerInterceptor, error) {
-	if err := o.checked(); err != nil {
+	if err := o.check(); err != nil {
 		return nil, err
 	}
 	return o.interceptor(nil), nil
 }
 
-// Register registers Lockstep's activities on a worker that already exists; it may be called again. Give it the options of
-// [Interceptor]: with a Locker on another collection, locks would be taken in one place and released in another. The error
-// is a *lockcore.InvalidError that names the option.
-func Register(registry activities.Registry, o Options) error {
-	if err := o.checked(); err != nil {
+// Registry registers activities: a worker, or the SDK's test environment.
+type Registry interface {
+	RegisterActivityWithOptions(a any, options activity.RegisterOptions)
+}
+
+// Register registers Lockstep's own activities on a worker; it may be called again. Give it the options of [Interceptor]: with a Locker on
+// another collection, locks would be taken in one place and released in another. The error is a *lockcore.InvalidError that names the
+// option.
+func Register(registry Registry, o Options) error {
+	if err := o.check(); err != nil {
 		return err
 	}
-	activities.Register(registry, o.activities())
+	lockactivities.Register(registry, o.Locker.Core())
 	return nil
 }

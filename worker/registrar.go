@@ -19,41 +19,41 @@ import (
 )
 
 const (
-	// registerEvery is the time between two registrations of a worker. The doctor counts a registration
-	// for several times as long.
+	// registerEvery is the interval between two registrations of a worker. The doctor accepts a registration for several times as long.
 	registerEvery = time.Minute
-	// registerWait is how long a worker that starts waits for its first registration.
+	// registerWait bounds the time for which a worker that starts waits for its first registration.
 	registerWait = 2 * time.Second
 )
 
-// registrar registers the running workers of a plugin in the locks' collection. "lockstep doctor"
-// compares them with the pollers of their task queues, to find workers without Lockstep: those run
-// guarded steps without locks, and nothing fails.
+// registrar registers the running workers of a plugin in the locks' collection. "lockstep doctor" compares them with the pollers of their
+// task queues, to find workers without Lockstep: those run guarded steps without locks, and nothing fails. A nil registrar does nothing.
 type registrar struct {
 	locker *lockcore.Locker
 
 	mu sync.Mutex
-	// clients are the namespaces of the clients that the plugin was given to, with the identities that
-	// their workers have by default. logger is that of the last one.
+	// clients has the namespaces of the clients that the plugin was given to, with the identities that their workers have by default.
 	clients map[party.Worker]bool
-	logger  sdklog.Logger
-	// made are the workers that have not ended, by their instance keys.
-	made map[string]*registered
+	// logger is that of the latest client.
+	logger sdklog.Logger
+	// workers has those that have not ended, by their instance keys.
+	workers map[string]*registered
 }
 
-// registered is a worker. Its options may still change until it starts.
+// registered is a worker. Its options may change until it starts.
 type registered struct {
 	queue   string
 	options *sdkworker.Options
-	// stop is set while it runs.
-	stop context.CancelFunc
+	// cancel is set while the worker runs.
+	cancel context.CancelFunc
 }
 
 func newRegistrar(l *lockcore.Locker) *registrar {
-	return &registrar{locker: l, clients: map[party.Worker]bool{}, logger: sdklog.NewStructuredLogger(slog.Default()), made: map[string]*registered{}}
+	return &registrar{
+		locker: l, clients: map[party.Worker]bool{}, logger: sdklog.NewStructuredLogger(slog.Default()), workers: map[string]*registered{},
+	}
 }
 
-func (r *registrar) madeClient(o client.Options) {
+func (r *registrar) addClient(o client.Options) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.clients[party.Worker{Namespace: cmp.Or(o.Namespace, client.DefaultNamespace), Identity: cmp.Or(o.Identity, defaultIdentity())}] = true
@@ -71,56 +71,52 @@ func defaultIdentity() string {
 	return fmt.Sprintf("%d@%s@", os.Getpid(), host)
 }
 
-func (r *registrar) madeWorker(o sdkworker.PluginConfigureWorkerOptions) {
+func (r *registrar) addWorker(o sdkworker.PluginConfigureWorkerOptions) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.made[o.WorkerInstanceKey] = &registered{queue: o.TaskQueue, options: o.WorkerOptions}
+	r.workers[o.WorkerInstanceKey] = &registered{queue: o.TaskQueue, options: o.WorkerOptions}
 }
 
-// begin begins to register a worker that starts. await waits for the first registration, but not long.
-func (r *registrar) begin(key string) (await func()) {
+// start begins to register a worker that starts. The channel is closed after the first registration.
+func (r *registrar) start(key string) <-chan struct{} {
+	tried := make(chan struct{})
 	if r == nil {
-		return func() {}
+		close(tried)
+		return tried
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	w := r.made[key]
-	if w == nil || w.stop != nil { // the plugin was given to the client and to the worker
-		return func() {}
+	w := r.workers[key]
+	if w == nil || w.cancel != nil { // the plugin was given to the client and to the worker
+		close(tried)
+		return tried
 	}
 	var ctx context.Context
-	ctx, w.stop = context.WithCancel(context.Background())
-	tried, latest := make(chan struct{}), time.After(registerWait)
+	ctx, w.cancel = context.WithCancel(context.Background())
 	go r.keep(ctx, w, tried)
-	return func() {
-		select {
-		case <-tried:
-		case <-latest:
-		}
-	}
+	return tried
 }
 
-// end ends the registration of a worker. It does not wait for a command that is under way.
-func (r *registrar) end(key string) {
+// stop ends the registration of a worker. It does not wait for a command in progress.
+func (r *registrar) stop(key string) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w := r.made[key]; w != nil && w.stop != nil {
-		w.stop()
+	if w := r.workers[key]; w != nil && w.cancel != nil {
+		w.cancel()
 	}
-	delete(r.made, key)
+	delete(r.workers, key)
 }
 
-// keep registers a worker until ctx ends, and closes tried after the first time. It logs the first of
-// several failures.
+// keep registers a worker until ctx ends, and closes tried after the first time. It logs only the first of several failures in a row.
 func (r *registrar) keep(ctx context.Context, w *registered, tried chan<- struct{}) {
-	again := time.NewTicker(registerEvery)
-	defer again.Stop()
+	tick := time.NewTicker(registerEvery)
+	defer tick.Stop()
 	for failed := false; ; {
 		names, logger := r.names(w)
 		var errs []error
@@ -139,13 +135,13 @@ func (r *registrar) keep(ctx context.Context, w *registered, tried chan<- struct
 		select {
 		case <-ctx.Done():
 			return
-		case <-again.C:
+		case <-tick.C:
 		}
 	}
 }
 
-// names returns what the pollers of a worker may be called: a plugin does not know by which of its
-// clients a worker was made. A plugin that no client was given knows no namespace.
+// names returns the possible names of a worker's pollers: a plugin does not know which of its clients made the worker. If the plugin was
+// given to no client, it knows no namespace.
 func (r *registrar) names(w *registered) (names []party.Worker, logger sdklog.Logger) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

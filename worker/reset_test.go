@@ -364,7 +364,7 @@ func TestActivityReset_StepHadRun_IsUndone(t *testing.T) {
 			b := setup(t)
 			l.Resources = []lockcore.Resource{account}
 			b.workflow("W", func(ctx workflow.Context) error {
-				return workflows.RunSaga(ctx, workflows.SagaOptions{GoOnAfterLoss: true}, func(ctx workflow.Context, s *workflows.Saga) error {
+				return workflows.RunSaga(ctx, workflows.SagaOptions{CommitAfterLoss: true}, func(ctx workflow.Context, s *workflows.Saga) error {
 					ctx = workflow.WithRetryPolicy(ctx, temporal.RetryPolicy{InitialInterval: time.Hour})
 					return s.Step(workflows.WithLocks(ctx, l), "Fail", "Undo").Get(ctx, nil)
 				})

@@ -11,7 +11,6 @@ import (
 	"go.temporal.io/sdk/converter"
 	sdkworker "go.temporal.io/sdk/worker"
 
-	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/interceptors"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -26,44 +25,41 @@ type Rule struct {
 	elsewhere bool
 }
 
-// RuleFor makes the rule of an activity type, by the name under which it is registered, from a function that says what an
-// activity with this first argument locks while it runs. An empty answer means no locks.
+// RuleFor returns the rule of an activity type, by the name under which it is registered. The function returns the resources that an
+// activity with this first argument locks while it runs; an empty list means no locks.
 //
 //	worker.RuleFor("Debit", func(t Transfer) []lockcore.Resource {
 //		return []lockcore.Resource{lockcore.Exclusive("account/" + t.From)}
 //	})
 //
-// The activity worker calls it before each attempt: workflow code need not know, and nothing is written to the history. T is
-// the type of the activity's first argument, or any; a worker with another type does not start. A dynamic activity may serve the
-// type: then the argument is decoded to T, and a name that no workflow uses is not noticed.
+// The activity worker calls the function before each attempt. Workflow code does not change, and nothing is written to the history. T is the
+// type of the activity's first argument, or any; a worker that has another type does not start. If a dynamic activity serves the type, the
+// argument is decoded to T, and a misspelled activity name is not noticed.
 //
-// The locks have scope step. What the workflow holds for a saga, or by workflows.Lock, does not block the step. A guard on the
-// same step is added to: on a resource that both name, the stronger mode and the guard's scope count. workflows.Unguarded does
-// not take a rule away.
+// The locks have scope step. What the workflow holds for a saga, or by workflows.Lock, does not block the step. A rule adds to a guard of the
+// same step: a resource that both name is taken in the stronger mode, for the guard's scope. workflows.Unguarded does not remove a rule.
 //
-// A step that finds its locks busy does not park. The attempt fails with a retryable lockstep.Busy and keeps its place in the
-// queue; the next one comes the sooner the nearer it is to the head, within 20 s, and within ScheduleToCloseTimeout. Such
-// attempts count against MaximumAttempts. A step that must be woken fast needs a guard. A local activity with a rule fails
-// with lockstep.Invalid.
+// A step that finds its locks busy does not park. The attempt fails with a retryable lockstep.Busy and keeps its position in the queue. The
+// next attempt follows within 20 s, sooner near the head of the queue, and before ScheduleToCloseTimeout. Such attempts count against
+// MaximumAttempts. A step that must be woken fast needs a guard. A local activity with a rule fails with lockstep.Invalid.
 func RuleFor[T any](activityType string, resources func(in T) []lockcore.Resource) Rule {
 	rule := Rule{activity: activityType, input: reflect.TypeFor[T]()}
 	if resources != nil {
 		rule.resources = func(first any) []lockcore.Resource {
-			in, _ := first.(T) // the zero value if T is an interface, and the argument nil
+			in, _ := first.(T) // the zero value if T is an interface and the argument is nil
 			return resources(in)
 		}
 	}
 	return rule
 }
 
-// Elsewhere returns the rule for a worker that does not run activities of this type: it is no error then that the type is
-// unknown there.
+// Elsewhere returns the rule for a worker that need not have the activity type, because other workers run it.
 func (r Rule) Elsewhere() Rule {
 	r.elsewhere = true
 	return r
 }
 
-// forInterceptor is the rule as the interceptor calls it.
+// forInterceptor returns the rule as the interceptor calls it.
 func (r Rule) forInterceptor() interceptors.Rule {
 	return interceptors.Rule{Activity: r.activity, Resources: func(args []any) ([]lockcore.Resource, error) {
 		first, err := r.argument(args)
@@ -81,8 +77,8 @@ func (r Rule) forInterceptor() interceptors.Rule {
 
 var encodedValues = reflect.TypeFor[converter.EncodedValues]()
 
-// argument returns the first argument of an activity, or nil. That of a dynamic activity, which gets its arguments encoded, is
-// decoded to the rule's type.
+// argument returns the first argument of an activity, or nil. A dynamic activity gets its arguments encoded; then the argument is decoded to
+// the rule's type.
 func (r Rule) argument(args []any) (any, error) {
 	if len(args) == 0 {
 		return nil, nil
@@ -119,7 +115,7 @@ func checkRules(rules []Rule) error {
 		switch {
 		case r.activity == "":
 			return &lockcore.InvalidError{Field: field, Value: "a rule without an activity type", Bound: `worker.RuleFor("Debit", …), with the name of an activity type`}
-		case wire.IsMachinery(r.activity):
+		case wire.IsNeverGuarded(r.activity):
 			return &lockcore.InvalidError{Field: field, Value: fmt.Sprintf("%q", r.activity), Bound: "an activity type of your own: this one is never guarded"}
 		case r.resources == nil:
 			return &lockcore.InvalidError{Field: field, Value: fmt.Sprintf("%q without a function", r.activity), Bound: "a rule made by worker.RuleFor, with a function"}
@@ -131,7 +127,7 @@ func checkRules(rules []Rule) error {
 	return nil
 }
 
-// registrations are the activities that a worker was given, by type: its registry does not tell what it has.
+// registrations records the activities of a worker, by type, because the worker's registry does not list them.
 type registrations struct {
 	mu    sync.Mutex
 	funcs map[string]reflect.Type
@@ -139,7 +135,7 @@ type registrations struct {
 	dynamic bool
 }
 
-// listen has the worker's registrations told.
+// listen records the activities that are registered on the worker from now on.
 func (r *registrations) listen(o *sdkworker.PluginConfigureWorkerRegistryOptions) {
 	before := o.OnRegisterActivity
 	o.OnRegisterActivity = func(a any, options activity.RegisterOptions) {
@@ -159,8 +155,8 @@ func (r *registrations) listen(o *sdkworker.PluginConfigureWorkerRegistryOptions
 	}
 }
 
-// add remembers an activity by the name that the SDK gives it: its own, or that of the function or method. Those of a struct
-// have the name before theirs.
+// add records an activity under the name that the SDK gives it: the given one, or that of the function. For a struct, the given name is the
+// prefix of the names of its methods.
 func (r *registrations) add(a any, name string) {
 	v := reflect.ValueOf(a)
 	if v.Kind() == reflect.Func {
@@ -181,7 +177,7 @@ func (r *registrations) put(name string, f reflect.Type) {
 	r.funcs[name] = f
 }
 
-// argument is the type of the first argument of an activity, without its context; nil if it has none.
+// argument returns the type of the first argument of an activity, after the context; nil if it has none.
 func (r *registrations) argument(name string) (t reflect.Type, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,8 +195,8 @@ func (r *registrations) argument(name string) (t reflect.Type, known bool) {
 	return t, true
 }
 
-// check refuses rules for activity types that the worker does not have, and those that cannot look at what the activity takes.
-func (r *registrations) check(registry activities.Registry, rules []Rule) error {
+// check refuses rules for activity types that the worker does not have, and rules that do not fit the first argument of their activity.
+func (r *registrations) check(registry Registry, rules []Rule) error {
 	r.mu.Lock()
 	dynamic := r.dynamic
 	r.mu.Unlock()
@@ -221,7 +217,7 @@ func (r *registrations) check(registry activities.Registry, rules []Rule) error 
 					Bound: "a type to which the argument can be decoded, any, or converter.EncodedValues",
 				}
 			}
-		case !rule.elsewhere && !taken(registry, rule.activity):
+		case !rule.elsewhere && !isTaken(registry, rule.activity):
 			return &lockcore.InvalidError{
 				Field: "worker.Options.Rules", Value: fmt.Sprintf("%q", rule.activity),
 				Bound: "an activity type that is registered on the worker, or a rule with Elsewhere() where other workers run it",
@@ -231,7 +227,7 @@ func (r *registrations) check(registry activities.Registry, rules []Rule) error 
 	return nil
 }
 
-// fits reports whether the rule can look at the first argument of an activity, which is of type t; t is nil if it has none.
+// fits reports whether the rule accepts a first argument of type t; t is nil if the activity has none.
 func (r Rule) fits(t reflect.Type) bool {
 	return r.input.Kind() == reflect.Interface && t == nil || t != nil && (t.AssignableTo(r.input) || t.Kind() == reflect.Interface)
 }
@@ -248,9 +244,10 @@ func typeName(t reflect.Type) string {
 	return "a " + t.String()
 }
 
-// taken reports whether the registry has an activity type that it does not list: it refuses a name that is taken.
-func taken(registry activities.Registry, name string) (yes bool) {
-	defer func() { yes = recover() != nil }()
+// isTaken reports whether the registry has an activity type that was registered before the plugin could record it: the registry panics if a
+// name is registered twice.
+func isTaken(registry Registry, name string) (taken bool) {
+	defer func() { taken = recover() != nil }()
 	registry.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: name})
 	return false
 }

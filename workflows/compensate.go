@@ -1,7 +1,6 @@
 package workflows
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -16,9 +15,9 @@ import (
 type compensation struct {
 	number   int
 	activity string
-	// step is what it undoes, if that is known.
+	// step is the step that it undoes, if known.
 	step workflow.Future
-	// ctx is the context of the registration: its options and locks are the compensation's.
+	// ctx is the context of the registration. Its options and locks are the compensation's.
 	ctx workflow.Context
 	fn  func(ctx workflow.Context) error
 }
@@ -39,46 +38,9 @@ func (s *Saga) remove(c *compensation) {
 	s.pending = slices.DeleteFunc(s.pending, func(other *compensation) bool { return other == c })
 }
 
-// runUndo runs an activity that undoes a step. It runs in the session of ctx, unless that fails.
-func runUndo(ctx workflow.Context, activity any, args []any) error {
-	options := workflow.GetActivityOptions(ctx)
-	options.ActivityID = "" // the step's
-	ctx = workflow.WithActivityOptions(ctx, options)
-	session := runstate.Session(ctx)
-	failed := func() bool { return session != nil && session.SessionState == workflow.SessionStateFailed }
-	if !failed() {
-		here, cancel := workflow.WithCancel(ctx)
-		defer cancel()
-		future := workflow.ExecuteActivity(here, activity, args...)
-		_ = workflow.Await(ctx, func() bool { return future.IsReady() || failed() }) // it is never cancelled
-		if !failed() {
-			return future.Get(ctx, nil)
-		}
-	}
-	return workflow.ExecuteActivity(runstate.OutsideSession(ctx), activity, args...).Get(ctx, nil)
-}
-
-// undoneWithOuter undoes a saga that has succeeded inside one that has not.
-func (s *Saga) undoneWithOuter(ctx workflow.Context) error {
-	failed, _ := s.runPending(ctx)
-	errs := make([]error, len(failed))
-	for i, e := range failed {
-		errs[i] = e
-	}
-	return errors.Join(errs...)
-}
-
-// compensate runs what was registered. It returns err, or a *SagaError if a compensation failed.
-func (s *Saga) compensate(ctx workflow.Context, err error) error {
-	failed, ran := s.runPending(ctx)
-	if len(failed) == 0 {
-		return err
-	}
-	return &SagaError{Err: err, Compensations: failed, Ran: ran}
-}
-
-// runPending runs the compensations, the last first, and those that they register.
-func (s *Saga) runPending(ctx workflow.Context) (failed []*CompensationError, ran int) {
+// compensate runs the pending compensations, in reverse order, and those that they register. It returns those that failed, and how many
+// ran.
+func (s *Saga) compensate(ctx workflow.Context) (failed []*CompensationError, ran int) {
 	for len(s.pending) > 0 {
 		for _, done := range start(ctx, s.next(ctx, s.parallel)) {
 			ran++
@@ -90,8 +52,8 @@ func (s *Saga) runPending(ctx workflow.Context) (failed []*CompensationError, ra
 	return failed, ran
 }
 
-// next takes out the compensations that run next: all of them, the last first, or the last alone.
-// Those whose step is known never to have run have nothing to undo.
+// next takes the compensations that run next from the pending ones: all of them in reverse order, or only the last. It drops those whose
+// step is known never to have run.
 func (s *Saga) next(ctx workflow.Context, all bool) []*compensation {
 	from := len(s.pending) - 1
 	if all {
@@ -110,8 +72,8 @@ type running struct {
 	future workflow.Future
 }
 
-// start runs each compensation in a coroutine of its own: the context of a registration may belong to
-// a coroutine that has ended, and cannot be waited with in another one.
+// start runs each compensation in a coroutine of its own. The context of a registration may belong to a coroutine that has ended, and only
+// that coroutine could wait with it.
 func start(ctx workflow.Context, batch []*compensation) []running {
 	started := make([]running, 0, len(batch))
 	for _, c := range batch {
@@ -125,7 +87,29 @@ func start(ctx workflow.Context, batch []*compensation) []running {
 	return started
 }
 
-// activityName is the name for people of an activity given as a string or a function.
+// runUndo runs an activity that undoes a step, in the session of ctx unless that has failed.
+func runUndo(ctx workflow.Context, activity any, args []any) error {
+	options := workflow.GetActivityOptions(ctx)
+	options.ActivityID = "" // that of the step
+	ctx = workflow.WithActivityOptions(ctx, options)
+	session := runstate.Session(ctx)
+	if !hasFailed(session) {
+		inSession, cancel := workflow.WithCancel(ctx)
+		defer cancel()
+		future := workflow.ExecuteActivity(inSession, activity, args...)
+		_ = workflow.Await(ctx, func() bool { return future.IsReady() || hasFailed(session) }) // it is never cancelled
+		if !hasFailed(session) {
+			return future.Get(ctx, nil)
+		}
+	}
+	return workflow.ExecuteActivity(runstate.OutsideSession(ctx), activity, args...).Get(ctx, nil)
+}
+
+func hasFailed(session *workflow.SessionInfo) bool {
+	return session != nil && session.SessionState == workflow.SessionStateFailed
+}
+
+// activityName returns the name, for people, of an activity that is given as a string or a function.
 func activityName(activity any) string {
 	if name, ok := activity.(string); ok {
 		return name

@@ -10,20 +10,18 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
-// SagaError is what [RunSaga] returns when compensation itself failed: the state is neither what
-// the saga wanted nor what it was before, and a person has to look. In a history, and so in a
-// parent and in a client, it is an application error of the type "lockstep.SagaFailed", which is
-// not retryable.
+// SagaError is the error of [RunSaga] if a compensation failed. The state is then neither the one that the saga intended nor the one before
+// it, and a person must repair it. In a history, and so in a parent and in a client, it is an application error of the type
+// "lockstep.SagaFailed", which is not retryable.
 //
-// It matches, with errors.Is and errors.As, whatever Err or one of Compensations matches, with one
-// exception: never a *temporal.CanceledError. So a cancelled workflow whose compensation failed closes as failed, with the
-// reasons in its history, and not as cancelled, which would hide them.
+// With errors.Is and errors.As it matches everything that Err or one of Compensations matches, except *temporal.CanceledError. So a
+// cancelled workflow whose compensation failed closes as failed, with the reasons in its history; as a cancellation it would hide them.
 type SagaError struct {
-	// Err is what the saga's function returned.
+	// Err is the error of the saga's function.
 	Err error
-	// Compensations are the compensations that failed, in the order in which they ran.
+	// Compensations lists the failures of compensations, in the order in which they ran.
 	Compensations []*CompensationError
-	// Ran is how many compensations ran, those that failed included.
+	// Ran is the number of compensations that ran, including those that failed.
 	Ran int
 }
 
@@ -31,23 +29,21 @@ type SagaError struct {
 type CompensationError struct {
 	// Step is the number of the compensation, counted from 1 in the order of registration.
 	Step int
-	// Activity is the activity's name if [Saga.CompensateWith] registered it, else empty.
+	// Activity is the name of the activity; empty if [Saga.Compensate] registered a function.
 	Activity string
-	// Err is what it returned.
+	// Err is the error of the compensation.
 	Err error
 }
 
-// LockError returns err as the typed error it stands for, *lockcore.BusyError, *lockcore.LostError,
-// *lockcore.DeadlockError, *lockcore.SupersededError or *lockcore.InvalidError, if a failure of Lockstep
-// is in its chain, and nil if none is. Steps fail with errors that errors.As matches without it; it is
-// for failures that took another way: of child workflows, and in clients.
+// LockError returns the lock error in err's chain as one of *lockcore.BusyError, *lockcore.LostError, *lockcore.DeadlockError,
+// *lockcore.SupersededError and *lockcore.InvalidError, or nil if there is none. The errors of steps match these types without it. It is
+// for failures of child workflows, and for clients.
 func LockError(err error) error {
 	return wire.LockError(err)
 }
 
-// Failure is what the history records if a workflow or an update handler returns e: a
-// *temporal.ApplicationError of type "lockstep.SagaFailed", which is not retryable. Its cause is
-// the first of the failures that is no cancellation.
+// Failure returns the error that the history records if a workflow or an update handler returns e: a *temporal.ApplicationError of type
+// "lockstep.SagaFailed", which is not retryable. Its cause is the first of the failures that is not a cancellation.
 func (e *SagaError) Failure() error {
 	return temporal.NewApplicationErrorWithOptions(e.Error(), wire.FailureSagaFailed, temporal.ApplicationErrorOptions{
 		NonRetryable: true, Cause: wire.Recorded(e.Unwrap()),
@@ -63,8 +59,7 @@ func (e *SagaError) Error() string {
 		e.Err, len(e.Compensations), max(e.Ran, len(e.Compensations)), strings.Join(texts, "; "))
 }
 
-// Unwrap returns the first of the failures that is no cancellation, so that the history shows its
-// causes.
+// Unwrap returns the first of the failures that is not a cancellation, so that the history shows its causes.
 func (e *SagaError) Unwrap() error {
 	for _, err := range e.all() {
 		if !temporal.IsCanceledError(err) {
@@ -74,7 +69,7 @@ func (e *SagaError) Unwrap() error {
 	return nil
 }
 
-// Is matches what any of the failures matches.
+// Is matches everything that one of the failures matches.
 func (e *SagaError) Is(target error) bool {
 	for _, err := range e.all() {
 		if errors.Is(err, target) {
@@ -84,7 +79,7 @@ func (e *SagaError) Is(target error) bool {
 	return false
 }
 
-// As gives out the first of the failures that fits, unless a cancellation is asked for.
+// As finds the first failure of the type of target. It never finds a *temporal.CanceledError.
 func (e *SagaError) As(target any) bool {
 	if _, ok := target.(**temporal.CanceledError); ok {
 		return false
@@ -112,5 +107,5 @@ func (e *CompensationError) Error() string {
 	return fmt.Sprintf("compensation %d (%s): %v", e.Step, e.Activity, e.Err)
 }
 
-// Unwrap returns what the compensation returned.
+// Unwrap returns the error of the compensation.
 func (e *CompensationError) Unwrap() error { return e.Err }

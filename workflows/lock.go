@@ -8,14 +8,13 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/runstate"
 )
 
-// Hold is locks held around code, from [Lock] to [Hold.Release]. It belongs to the workflow run that took it.
+// Hold is a set of locks held around code, from [Lock] to [Hold.Release]. It belongs to the workflow run that took it.
 type Hold struct {
 	lock *runstate.Lock
 }
 
-// Lock takes locks that stand until [Hold.Release], whatever the workflow does meanwhile: timers, child workflows,
-// signals, steps. Locks that it does not release are released when the workflow function has returned, whatever it
-// returned, so that no deferred call is needed.
+// Lock takes locks that are held until [Hold.Release], over timers, child workflows, signals and steps. Locks that the workflow does not
+// release are released when the workflow function has returned, whatever it returned, so no deferred call is needed.
 //
 //	hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Exclusive("account/42")}})
 //	if err != nil {
@@ -27,34 +26,33 @@ type Hold struct {
 //	}
 //	return err
 //
-// Several resources are taken in the order of their names, all or none; what it has already stands while it waits for
-// the rest. It is one ordinary activity. While the locks are busy the activity waits in the queue, in back-off: it uses no
-// slot and adds nothing to the history, and the worker that frees the lock completes it. Temporal's UI shows the holder in the
-// last failure of the pending activity. Lock needs one more activity for each of several resources that it waited for, and
-// may need one more for a lock that the workflow holds in a weaker mode.
+// Several resources are taken in the order of their names, all or none; those that it has are held while it waits for the rest. Lock is one
+// ordinary activity. While the locks are busy, the activity waits in the queue, in back-off: it uses no slot and adds nothing to the
+// history, and the worker that frees the lock completes it. Temporal's UI shows the holder in the last failure of the pending activity. Lock
+// needs one more activity for each of several resources that it waited for, and may need one more for a lock that the workflow holds in a
+// weaker mode.
 //
-// [Locks.Scope] is for steps, and refused here; TTL has no meaning but that it is not more than HoldTTL. The locks stand for
-// HoldTTL after the last sign of life. A step under them gives one, and so does the janitor as long as the run is open: see
-// worker.JanitorOptions.
+// [Locks.Scope] is for steps, and refused here. TTL is ignored, but must not exceed HoldTTL. The locks expire if they are not extended for
+// their HoldTTL. Each step under them extends them, and so does the janitor while the run is open: see worker.JanitorOptions.
 //
-// All locks of a run are held in its name; two calls of Lock in one run do not keep each other out. Steps guarded in
-// [ScopeStep] are parties of their own, which the locks do not block. One guarded in [ScopeSaga] joins the locks, and fails with a
+// All locks of a run are held in the name of its workflow, so two calls of Lock in one run do not exclude each other. Steps guarded with
+// [ScopeStep] are parties of their own, which the locks do not block. A step guarded with [ScopeSaga] joins the locks, and fails with a
 // *lockcore.LostError if they are lost.
 //
-// All runs of a workflow share its locks: one that was reset, or continues another ([HandOver]), goes on with what the run
-// before holds.
+// All runs of a workflow share its locks: a run that was reset, or that continues another ([HandOver]), continues with the locks of the run
+// before it.
 //
-// Cancelling ctx while it waits leaves the queue, and what was granted meanwhile is released; the error is a
+// Cancelling ctx during the wait withdraws the request, and releases what was granted in the same moment; the error is a
 // *temporal.CanceledError. Other errors match *lockcore.BusyError (after MaxWait, or at once with Try), *lockcore.DeadlockError,
-// *lockcore.LostError, *lockcore.InvalidError; with any error nothing is held. It blocks, and panics if the worker
-// runs without Lockstep's interceptor, as [WithLocks] does.
+// *lockcore.LostError or *lockcore.InvalidError. After an error nothing is held. Lock blocks. It panics if the worker runs without Lockstep's
+// interceptor, as [WithLocks] does.
 func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 	state := runstate.StateFrom(ctx)
 	if state == nil {
 		panic(notInstalled)
 	}
-	locks := l.asked()
-	if err := locks.Refuse(); err != nil {
+	locks := l.internal()
+	if err := locks.Check(); err != nil {
 		return nil, err
 	}
 	if l.Scope != "" {
@@ -67,25 +65,51 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 	return &Hold{lock}, nil
 }
 
-// Release makes sure that the locks are held, and have been held since [Lock], also if ctx is cancelled. If
-// one was lost, another workflow may have held it: the error matches [lockcore.ErrLost]. In any case the locks are released after
-// Temporal has recorded the workflow task: by an activity for which the workflow does not wait, or by the worker if the run ends.
+// Release verifies that the locks have been held without a gap since [Lock], even if ctx is cancelled. If one was lost, another workflow may
+// have held it: the error matches [lockcore.ErrLost]. In any case the locks are released after Temporal has recorded the workflow task: by
+// an activity that the workflow does not wait for, or by the worker if the run ends. A lock that a saga in progress or another Hold uses too
+// is released when that ends. A second call returns the same error.
 //
-// The check is one local activity, so one event, and an ordinary activity if that fails, for as long as ten minutes. After that the
-// error says why, and whether a lock was lost is not known. What a saga in progress, or another Hold, holds too stays
-// until that ends. Releasing again gives the same answer.
+// The check is one local activity, which is one event, and an ordinary activity if that fails, for up to ten minutes. After that the error
+// gives the reason, and it is not known whether a lock was lost.
 //
-// Return its error as it is, if nothing else failed before, as in the example of [Lock]. With
-// errors.Join the history would have the type of the joined error, and not "lockstep.Lost".
+// Return the error as it is, if nothing else failed before, as in the example of [Lock]. With errors.Join the history would have the type
+// of the joined error, and not "lockstep.Lost".
 //
-// Locks that are never released are released when the workflow function has returned. If it returned no error, and a lock
-// was lost or could not be verified, the workflow fails with that error.
+// If the workflow function returns without an error and has not released the locks, they are verified then. If one was lost, or could not
+// be verified, the workflow fails with that error.
 //
-// Steps that run under the locks must have returned: they are cut off, and fail with a *lockcore.LostError.
+// Steps that run under the locks must have returned before: otherwise they are cut off, and fail with a *lockcore.LostError.
 func (h *Hold) Release(ctx workflow.Context) error { return h.lock.Release(ctx) }
 
-// Check makes sure that the locks are held, and have been held since [Lock], and releases nothing: ask before an effect that
-// needs them, in a workflow that holds them for long. If one was lost, the error matches [lockcore.ErrLost]; another error
-// says that the database did not answer for ten minutes. After Release it gives the answer of that. It is one local activity,
-// so one event, and an ordinary activity if that fails.
+// Check verifies that the locks have been held without a gap since [Lock], and releases nothing. Call it before an effect that needs the
+// locks, in a workflow that holds them for long. If one was lost, the error matches [lockcore.ErrLost]; any other error means that the
+// database did not answer for ten minutes. After Release it returns the error of Release. It is one local activity, which is one event, and
+// an ordinary activity if that fails.
 func (h *Hold) Check(ctx workflow.Context) error { return h.lock.Check(ctx) }
+
+// HandOver returns err. If the run ends with err, and err is a [workflow.ContinueAsNewError], it leaves its locks to the run that continues
+// it instead of releasing them:
+//
+//	return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, Transfer, rest))
+//
+// Inside [RunSaga] return it from the saga's function, and return RunSaga's error from the workflow. No other workflow gets the locks in
+// between: they are extended once, for their HoldTTL, and the next run takes them over when it requests the same resources, by a guarded
+// step or a [Lock]. What it never requests is released when it ends, unless it hands over too.
+//
+// If a lock was lost, or cannot be extended for ten minutes, the run does not continue as new: it fails with that error, and releases what
+// it holds.
+//
+// Compensations are not handed over, because they are functions; the next run must register those that it needs. Steps that still run are
+// not handed over either, because the server cancels them. A run that is retried, or started by a cron schedule, inherits nothing.
+//
+// HandOver does nothing if err is another error, or nil. It adds one event, of a local activity, if anything is held. It panics, and so
+// fails the workflow task, if the worker runs without Lockstep's interceptor.
+func HandOver(ctx workflow.Context, err error) error {
+	state := runstate.StateFrom(ctx)
+	if state == nil {
+		panic(notInstalled)
+	}
+	state.MarkHandover(err)
+	return err
+}

@@ -10,7 +10,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
-	"github.com/temporal-lockstep/lockstep/internal/namespace"
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -66,7 +66,7 @@ func (b *bothFlags) open(ctx context.Context, s streams, command string) (site *
 	if err != nil {
 		return nil, nil, err
 	}
-	id, err := namespace.Ask(ctx, tc.WorkflowService(), b.namespace)
+	id, err := currentrun.NamespaceID(ctx, tc.WorkflowService(), b.namespace)
 	if err != nil {
 		tc.Close()
 		return nil, nil, err

@@ -12,8 +12,8 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/temporal-lockstep/lockstep/interceptors"
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/janitor"
-	"github.com/temporal-lockstep/lockstep/internal/namespace"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -75,7 +75,7 @@ func (cfg *janitorConfig) run(ctx context.Context, s streams) error {
 		return err
 	}
 	defer tc.Close()
-	id, err := namespace.Ask(ctx, tc.WorkflowService(), cfg.namespace)
+	id, err := currentrun.NamespaceID(ctx, tc.WorkflowService(), cfg.namespace)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,9 @@ func (cfg *janitorConfig) run(ctx context.Context, s streams) error {
 		return cfg.print(s.out, done)
 	}
 	waker := interceptors.New(interceptors.Options{Locker: locker})
-	defer waker.Connect(interceptors.Connection{Client: tc, Namespace: cfg.namespace, NamespaceID: id, Logger: logger(s)})()
+	connection := interceptors.Connection{Client: tc, Namespace: cfg.namespace, NamespaceID: id, Logger: logger(s)}
+	waker.Connect(connection)
+	defer waker.Disconnect(connection)
 	if _, err := fmt.Fprintf(s.out, "looking after the locks of namespace %q; Ctrl-C stops\n", cfg.namespace); err != nil {
 		return err
 	}

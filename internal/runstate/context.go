@@ -13,10 +13,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Locks are the locks that a context asks for; see workflows.Locks.
+// Locks are the locks that the steps under a context take; see workflows.Locks.
 type Locks struct {
 	Resources []lockcore.Resource
-	// Scope is one of the protocol's scopes, or empty for the default of its place.
+	// Scope is wire.ScopeStep, wire.ScopeSaga, or empty for the default.
 	Scope   string
 	TTL     time.Duration
 	HoldTTL time.Duration
@@ -25,9 +25,10 @@ type Locks struct {
 	Try     bool
 }
 
-// Refuse returns an error for what workflow code refuses itself: a name that JSON would change, and a
-// negative duration. Any other bound is the activity worker's to check.
-func (l *Locks) Refuse() error {
+const ttlBound = "0 (the activity worker's default), 100ms to ten years, or lockcore.Forever"
+
+// Check returns an error for names that JSON would change, and for negative durations. The activity worker checks all other bounds.
+func (l *Locks) Check() error {
 	for i, r := range l.Resources {
 		if !utf8.ValidString(r.Name) {
 			return Invalid(fmt.Sprintf("Locks.Resources[%d].Name", i), fmt.Sprintf("%q", wire.Cut(r.Name, 64)), "1 to 512 bytes of valid UTF-8 without NUL")
@@ -48,10 +49,7 @@ func (l *Locks) Refuse() error {
 	return nil
 }
 
-const ttlBound = "0 (the activity worker's default), 100ms to ten years, or lockcore.Forever"
-
-// longestWait is MaxWait, or 0 if that is as long as it takes: longer than a timeout of Temporal's can
-// be.
+// longestWait returns MaxWait, or 0 for a MaxWait that is longer than a timeout of Temporal can be.
 func (l *Locks) longestWait() time.Duration {
 	if l.MaxWait > 100*365*24*time.Hour {
 		return 0
@@ -59,157 +57,158 @@ func (l *Locks) longestWait() time.Duration {
 	return l.MaxWait
 }
 
-// Invalid is the error of a call that is refused before anything is scheduled.
+// Invalid returns the error of a call that is refused before anything is scheduled.
 func Invalid(field, value, bound string) error {
 	return wire.NewWaitError(&lockcore.InvalidError{Field: field, Value: value, Bound: bound}, true)
 }
 
-// with adds what an inner context asks for: one request for each resource, with the stronger mode
-// and the longer scope. The other options are those of the inner one, if it sets them.
-func (l *Locks) with(inner *Locks) *Locks {
+// add returns the locks with those of an inner context added: one request for each resource, with the stronger mode and the longer scope.
+// The other options are those of the inner context, if it sets them.
+func (l *Locks) add(inner *Locks) *Locks {
 	sum := *l
 	sum.Resources = wire.Merge(l.Resources, inner.Resources...)
-	sum.Scope = longer(l.Scope, inner.Scope)
+	sum.Scope = longerScope(l.Scope, inner.Scope)
 	sum.TTL, sum.HoldTTL = cmp.Or(inner.TTL, l.TTL), cmp.Or(inner.HoldTTL, l.HoldTTL)
 	sum.Owner, sum.MaxWait = cmp.Or(inner.Owner, l.Owner), cmp.Or(inner.MaxWait, l.MaxWait)
 	sum.Try = l.Try || inner.Try
 	return &sum
 }
 
-// longer is the longer of two scopes. The default of a place is never shorter than the step. An
-// unknown scope wins, so that it is refused.
-func longer(a, b string) string {
-	rank := func(scope string) int {
-		return slices.Index([]string{wire.ScopeSaga, "", wire.ScopeStep}, scope)
-	}
-	if rank(a) < rank(b) {
+// longerScope returns the longer of two scopes. The default is never shorter than the step. An unknown scope wins, so that it is refused.
+func longerScope(a, b string) string {
+	scopes := []string{wire.ScopeSaga, "", wire.ScopeStep} // the longest first
+	if slices.Index(scopes, a) < slices.Index(scopes, b) {
 		return a
 	}
 	return b
 }
 
-// asked is what a context says of the steps under it.
-type asked struct {
+// stepContext is the part of a workflow.Context that determines how the steps under it are guarded.
+type stepContext struct {
 	state *State
 	locks *Locks
-	// scope is that of the outermost saga around the context, and saga is the innermost one.
+	// scope belongs to the outermost saga around the context, and saga is the innermost one.
 	scope *Scope
 	saga  *Saga
 	owner wire.Owner
-	// compensating steps undo others: they wait without limit and are never victims.
+	// compensating is set for compensations: they wait without limit and are never victims of a deadlock.
 	compensating bool
-	// undone is what the step is undone as, and undoing what it undoes.
+	// undone identifies the step to its compensation. undoing is the step that this compensation undoes.
 	undone, undoing *Undone
-	// coroutine is the one to which the context was given.
+	// coroutine is the coroutine that was given the context.
 	coroutine *coroutine
 }
 
-// coroutine names a coroutine of the workflow by its address.
+// coroutine identifies a coroutine of the workflow by its address.
 type coroutine struct{ _ byte }
 
-type askedKey struct{}
+type stepContextKey struct{}
 
-func askedOf(ctx workflow.Context) asked {
-	a, _ := ctx.Value(askedKey{}).(asked)
-	return a
+func stepContextOf(ctx workflow.Context) stepContext {
+	c, _ := ctx.Value(stepContextKey{}).(stepContext)
+	return c
 }
 
-func with(ctx workflow.Context, change func(a *asked)) workflow.Context {
-	a := askedOf(ctx)
-	change(&a)
-	return workflow.WithValue(ctx, askedKey{}, a)
+func (c stepContext) attach(ctx workflow.Context) workflow.Context {
+	return workflow.WithValue(ctx, stepContextKey{}, c)
 }
 
-// WithState returns a context of the run whose state s is, for the workflow function or a handler.
+// WithState returns the context of the workflow function, or of a handler, of the run with this state.
 func WithState(ctx workflow.Context, s *State) workflow.Context {
-	return with(ctx, func(a *asked) { a.state, a.coroutine = s, &coroutine{} })
-}
-
-// Go makes the function of a coroutine that is started under ctx. One that a saga's function starts
-// under a context from outside the saga is taken for the saga's, so that its steps are found too.
-func Go(ctx workflow.Context, f func(ctx workflow.Context)) func(ctx workflow.Context) {
-	own := &coroutine{}
-	if a := askedOf(ctx); a.strays() != nil {
-		own = a.coroutine
-	}
-	return func(ctx workflow.Context) { f(with(ctx, func(a *asked) { a.coroutine = own })) }
-}
-
-// strays returns the open saga in whose function the context is used, although it comes from
-// outside the saga; else nil. RunSaga blocks its own coroutine, so it is the saga's function that
-// uses that coroutine's context meanwhile.
-func (a asked) strays() *Scope {
-	if a.state == nil || a.scope != nil && !a.scope.closed {
-		return nil
-	}
-	i := slices.IndexFunc(a.state.open, func(c *Scope) bool { return c.coroutine != nil && c.coroutine == a.coroutine && !c.closed })
-	if i < 0 {
-		return nil
-	}
-	return a.state.open[i]
+	c := stepContextOf(ctx)
+	c.state, c.coroutine = s, &coroutine{}
+	return c.attach(ctx)
 }
 
 // StateFrom returns the run's state, or nil if the interceptor is not installed.
-func StateFrom(ctx workflow.Context) *State { return askedOf(ctx).state }
+func StateFrom(ctx workflow.Context) *State { return stepContextOf(ctx).state }
 
-// WithLocks returns a context whose steps ask for locks, and for those that ctx asks for already;
-// or for none if l is nil.
+// TrackCoroutine returns f with a context that identifies the coroutine in which it runs. If a saga's function starts the coroutine under
+// a context from outside the saga, the coroutine counts as the saga's, so that its steps are found too.
+func TrackCoroutine(ctx workflow.Context, f func(ctx workflow.Context)) func(ctx workflow.Context) {
+	own := &coroutine{}
+	if c := stepContextOf(ctx); c.enclosingSaga() != nil {
+		own = c.coroutine
+	}
+	return func(ctx workflow.Context) {
+		c := stepContextOf(ctx)
+		c.coroutine = own
+		f(c.attach(ctx))
+	}
+}
+
+// enclosingSaga returns the scope of the open saga whose function uses this context although it was created outside the saga, or nil.
+// RunSaga blocks its own coroutine, so only the saga's function can use a context of that coroutine while the saga is open.
+func (c stepContext) enclosingSaga() *Scope {
+	if c.state == nil || c.scope != nil && !c.scope.closed {
+		return nil
+	}
+	i := slices.IndexFunc(c.state.open, func(s *Scope) bool { return s.coroutine != nil && s.coroutine == c.coroutine && !s.closed })
+	if i < 0 {
+		return nil
+	}
+	return c.state.open[i]
+}
+
+// WithLocks returns a context whose steps take these locks in addition to those of ctx, or none if l is nil.
 func WithLocks(ctx workflow.Context, l *Locks) workflow.Context {
-	return with(ctx, func(a *asked) {
-		if a.locks != nil && l != nil {
-			l = a.locks.with(l)
-		}
-		a.locks = l
-	})
+	c := stepContextOf(ctx)
+	if c.locks != nil && l != nil {
+		l = c.locks.add(l)
+	}
+	c.locks = l
+	return c.attach(ctx)
 }
 
-// WithScope opens the scope of a saga and returns its context; [Scope.Commit] or [Scope.Release]
-// ends it.
+// WithScope opens the scope of a saga and returns its context. [Scope.Commit] or [Scope.Release] ends it.
 func (s *State) WithScope(ctx workflow.Context) (workflow.Context, *Scope) {
+	c := stepContextOf(ctx)
 	scope := s.newScope()
-	scope.coroutine = askedOf(ctx).coroutine
-	return with(ctx, func(a *asked) { a.scope = scope }), scope
+	scope.coroutine = c.coroutine
+	c.scope = scope
+	return c.attach(ctx), scope
 }
 
-// Return notes that the saga's function has returned, and leaves what it holds to the end of the
-// run.
-func (c *Scope) Return() { c.coroutine = nil }
+// ScopeFrom returns the scope of the saga around ctx, or nil.
+func ScopeFrom(ctx workflow.Context) *Scope { return stepContextOf(ctx).scope }
 
-// ScopeFrom returns the scope of the innermost saga around ctx, nil if there is none.
-func ScopeFrom(ctx workflow.Context) *Scope { return askedOf(ctx).scope }
-
-// InScope reports whether ctx is within a saga that has not ended.
+// InScope reports whether ctx is in a saga that has not ended.
 func InScope(ctx workflow.Context) bool {
 	s := ScopeFrom(ctx)
 	return s != nil && !s.closed
 }
 
-// WithCompensating returns a context whose steps undo others: they must run, and must not run
-// beside what they undo.
+// WithCompensating returns a context for compensations: its steps must run, and must not run at the same time as what they undo.
 func WithCompensating(ctx workflow.Context) workflow.Context {
-	return with(ctx, func(a *asked) { a.compensating = true })
+	c := stepContextOf(ctx)
+	c.compensating = true
+	return c.attach(ctx)
 }
 
-// Compensates reports whether the steps of ctx undo others.
-func Compensates(ctx workflow.Context) bool { return askedOf(ctx).compensating }
+// IsCompensating reports whether the steps of ctx are compensations.
+func IsCompensating(ctx workflow.Context) bool { return stepContextOf(ctx).compensating }
 
 // Undone is a step that is undone if its saga fails.
 type Undone struct {
-	// part is the step's name; empty if it is not guarded.
+	// part is the step's name. It is empty if the step is not guarded.
 	part string
 }
 
 // WithUndone returns a context whose step is u.
 func WithUndone(ctx workflow.Context, u *Undone) workflow.Context {
-	return with(ctx, func(a *asked) { a.undone = u })
+	c := stepContextOf(ctx)
+	c.undone = u
+	return c.attach(ctx)
 }
 
-// WithUndoing returns a context whose step undoes u, and never runs beside it.
+// WithUndoing returns a context whose step undoes u, and never runs at the same time.
 func WithUndoing(ctx workflow.Context, u *Undone) workflow.Context {
-	return with(ctx, func(a *asked) { a.undoing = u })
+	c := stepContextOf(ctx)
+	c.undoing = u
+	return c.attach(ctx)
 }
 
-// Session returns the session of ctx, nil if there is none. The SDK warns if it is asked in vain.
+// Session returns the session of ctx, or nil. It asks the SDK only in a run with sessions, because the SDK logs a warning otherwise.
 func Session(ctx workflow.Context) *workflow.SessionInfo {
 	if s := StateFrom(ctx); s == nil || !s.HasSessions {
 		return nil
@@ -217,28 +216,29 @@ func Session(ctx workflow.Context) *workflow.SessionInfo {
 	return workflow.GetSessionInfo(ctx)
 }
 
-// OutsideSession returns a context of the run that is in no session, with the locks and the activity
-// options of ctx.
+// OutsideSession returns a context of the run that is in no session, with the locks and the activity options of ctx.
 func OutsideSession(ctx workflow.Context) workflow.Context {
-	a := askedOf(ctx)
-	outside, _ := workflow.NewDisconnectedContext(a.state.base)
-	return with(workflow.WithActivityOptions(outside, workflow.GetActivityOptions(ctx)), func(own *asked) { *own = a })
+	c := stepContextOf(ctx)
+	outside, _ := workflow.NewDisconnectedContext(c.state.base)
+	return c.attach(workflow.WithActivityOptions(outside, workflow.GetActivityOptions(ctx)))
 }
 
-// WithOwner returns a context whose steps wait and hold as owner, and whose child workflows inherit
-// it. If the name is empty, it is the owner of the run itself.
+// WithOwner returns a context whose steps wait and hold as the owner with this name, and whose child workflows inherit it. If the name is
+// empty, it is the owner of the run itself.
 func WithOwner(ctx workflow.Context, name string) workflow.Context {
-	return with(ctx, func(a *asked) {
-		switch {
-		case name != "":
-			a.owner = wire.Owner{Name: name}
-		case a.state != nil && !a.state.owner.IsZero():
-			a.owner = a.state.owner
-		default:
-			a.owner = wire.Owner{Workflow: workflow.GetInfo(ctx).WorkflowExecution.ID}
-		}
-	})
+	c := stepContextOf(ctx)
+	switch {
+	case name != "":
+		c.owner = wire.Owner{Name: name}
+	case c.state != nil && !c.state.owner.IsZero():
+		c.owner = c.state.owner
+	default:
+		c.owner = wire.Owner{Workflow: workflow.GetInfo(ctx).WorkflowExecution.ID}
+	}
+	return c.attach(ctx)
 }
 
-// Adopt writes the owner that ctx names for child workflows into the header of one.
-func Adopt(ctx workflow.Context, header Header) error { return writeOwner(header, askedOf(ctx).owner) }
+// WriteOwner writes the owner of ctx into the header of a child workflow.
+func WriteOwner(ctx workflow.Context, header Header) error {
+	return writeOwner(header, stepContextOf(ctx).owner)
+}

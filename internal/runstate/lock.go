@@ -14,16 +14,15 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Lock is locks around code, with a scope of its own.
+// Lock is a set of locks around code, with a scope of its own.
 type Lock struct {
 	step *Step
-	// ended says that Release was called, and released what became of it.
-	ended    bool
-	released error
+	// ended is set by Release, and result is what Release returned.
+	ended  bool
+	result error
 }
 
-// Lock takes locks around code, all or none, and waits while they are busy. What it may have left
-// if it fails, it releases.
+// Lock takes locks around code, all or none, and waits while they are busy. If it fails it releases everything that it may have taken.
 func (s *State) Lock(ctx workflow.Context, locks *Locks) (*Lock, error) {
 	s.locks++
 	scope := s.newScope()
@@ -31,9 +30,9 @@ func (s *State) Lock(ctx workflow.Context, locks *Locks) (*Lock, error) {
 	scope.lock = l
 	l.step = s.newStep(ctx, fmt.Sprintf("lock/%d", s.locks), locks, scope)
 	g := l.step.Guard
-	// A first acquire takes the locks again; they are lost only if the run is known to hold them.
-	g.Reacquire = g.NeverVictim || !slices.ContainsFunc(g.Resources, func(r lockcore.Resource) bool { return s.knows(scope, r.Name) })
-	l.step.waiting = l.step.scheduled // its MaxWait bounds all of it
+	// A first acquire takes the locks again. They are lost only if the run is known to hold them.
+	g.Reacquire = g.NeverVictim || !slices.ContainsFunc(g.Resources, func(r lockcore.Resource) bool { return s.isHeld(scope, r.Name) })
+	l.step.waitingSince = l.step.scheduled // MaxWait bounds the time from here
 	err := l.take(ctx)
 	if err == nil {
 		return l, nil
@@ -45,27 +44,26 @@ func (s *State) Lock(ctx workflow.Context, locks *Locks) (*Lock, error) {
 	return nil, err
 }
 
-// Release verifies the locks, and releases them after Temporal has recorded the workflow task. A
-// resource that another open scope uses is released with that scope. If a lock was lost, the error
-// matches lockcore.ErrLost. A second call returns the same error.
+// Release verifies the locks, and releases them after Temporal has recorded the workflow task. A resource that another open scope uses is
+// released with that scope. If a lock was lost, the error matches lockcore.ErrLost. A second call returns the same error.
 func (l *Lock) Release(ctx workflow.Context) error {
 	if l.ended {
-		return l.released
+		return l.result
 	}
 	l.ended = true
 	scope := l.step.scope
-	if l.released = scope.Commit(ctx, 0); l.released != nil {
+	if l.result = scope.Commit(ctx, 0); l.result != nil {
 		scope.Release()
 	}
-	return l.released
+	return l.result
 }
 
-// Check makes sure that the locks are held, and have been held since they were taken. It releases
-// nothing. After Release it gives the same answer.
+// Check verifies that the locks have been held without a gap since they were taken, and releases nothing. After Release it returns the
+// error of Release.
 func (l *Lock) Check(ctx workflow.Context) error {
 	scope := l.step.scope
 	if l.ended {
-		return l.released
+		return l.result
 	}
 	return scope.state.verify(ctx, 0, scope.uses.held())
 }
@@ -77,29 +75,28 @@ func (l *Lock) take(ctx workflow.Context) error {
 	defer func() {
 		t.scope.parked = slices.DeleteFunc(t.scope.parked, func(o *Step) bool { return o == t })
 	}()
-	for unread := false; ; t.number(ctx) {
+	for unread := false; ; t.nextSchedule(ctx) {
 		var result wire.AcquireResult
 		err := l.ask(ctx, &result)
 		switch {
-		case t.over():
+		case t.mustStop():
 			return wire.NewWaitEnded(true)
 		case temporal.IsCanceledError(err):
 			return wire.NewWaitCanceled(true)
 		case err == nil && !l.covers(&result):
 			continue
-		case isUnread(err) && !unread: // the worker that freed a lock has another data converter
+		case isUnreadable(err) && !unread: // the worker that freed a lock has another data converter
 			unread = true
 			continue
 		}
-		t.done(err)
-		return t.failed(wire.TypedError(err))
+		t.settle(err)
+		return t.markNeverRan(wire.TypedError(err))
 	}
 }
 
-// ask makes one request, by an ordinary activity. If a local activity acquired the lock and its workflow
-// task was lost, the workflow would not know that it holds the lock. The activity also waits, in back-off.
-// The worker that frees the lock completes it: the write that frees it grants the request its hold or its
-// claim, or withdraws it to end a deadlock.
+// ask makes one request, by an ordinary activity. If a local activity acquired the lock and its workflow task was lost, the workflow would
+// not know that it holds the lock. The activity also waits, in back-off. The worker that frees the lock completes it: the write that frees
+// the lock grants the hold or the claim to the request, or withdraws the request to end a deadlock.
 func (l *Lock) ask(ctx workflow.Context, result *wire.AcquireResult) error {
 	t := l.step
 	o := workflow.ActivityOptions{
@@ -110,19 +107,19 @@ func (l *Lock) ask(ctx workflow.Context, result *wire.AcquireResult) error {
 	if t.Guard.MaxWait > 0 {
 		o.ScheduleToCloseTimeout = time.Duration(t.Guard.MaxWait) + waitSlack
 	}
-	return t.scope.state.ordinary(ctx, o, wire.ActivityAcquire, l.params(ctx), result, t.over)
+	return t.scope.state.runActivity(ctx, o, wire.ActivityAcquire, l.params(ctx), result, t.mustStop)
 }
 
-// covers reports whether a result names all locks. The result of a worker that freed a lock names only
-// the resource that it granted, or none if the request must be made again.
+// covers reports whether a result names all locks. The result of a worker that freed a lock names only the resource that was granted, or
+// none if the request must be repeated.
 func (l *Lock) covers(result *wire.AcquireResult) bool {
 	return !slices.ContainsFunc(l.step.Guard.Resources, func(r lockcore.Resource) bool {
 		return !slices.ContainsFunc(result.Leases, func(lease wire.Lease) bool { return lease.Resource == r.Name })
 	})
 }
 
-// isUnread reports whether an activity has a result that cannot be read.
-func isUnread(err error) bool {
+// isUnreadable reports whether an activity has a result that cannot be read.
+func isUnreadable(err error) bool {
 	var failed *temporal.ActivityError
 	return err != nil && !errors.As(err, &failed)
 }

@@ -12,26 +12,67 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Scope is the life of locks that outlive a step: a saga's, a run's, or that of locks around code.
+// Scope is the lifetime of locks that outlast a step: those of a saga, of a run, or around code.
 type Scope struct {
 	state *State
-	// uses are what the scope's steps have asked for, whether or not they got it.
+	// uses lists the resources that the scope's steps have requested, whether or not they got them.
 	uses uses
-	// parked are the steps that wait for their locks.
+	// parked lists the steps that wait for their locks.
 	parked []*Step
-	// closed scopes are ending or have ended.
+	// closed is set when the scope begins to end.
 	closed bool
-	// goesOn scopes take again what they have lost.
-	goesOn bool
-	// lock, of the scope of locks around code, is what has them.
+	// ignoreLoss makes the scope's steps acquire again what was lost.
+	ignoreLoss bool
+	// lock is the Lock whose scope this is, if any.
 	lock *Lock
-	// coroutine is the one that runs the saga; nil for other scopes.
+	// coroutine is the coroutine that runs the saga; nil for other scopes.
 	coroutine *coroutine
 }
 
-// uses is a set of resources, in the order of their names: workflow code must not depend on the
-// order of a map. Each has the schedule number of the first step that has completed under a lock on
-// it; 0 if none is known to have.
+func (s *State) newScope() *Scope {
+	scope := &Scope{state: s}
+	s.open = append(s.open, scope)
+	return scope
+}
+
+// IgnoreLoss makes the saga's steps acquire again what was lost.
+func (c *Scope) IgnoreLoss() { c.ignoreLoss = true }
+
+// KeepUntilRunEnds records that the saga's function has returned, and leaves the release of its locks to the end of the run.
+func (c *Scope) KeepUntilRunEnds() { c.coroutine = nil }
+
+// Commit verifies that the saga still holds what its steps have used, and releases it after Temporal has recorded the workflow task. If a
+// lock was lost, the error matches lockcore.ErrLost; any other error means that the database did not answer for timeout (0: ten minutes).
+// After an error the scope is open.
+func (c *Scope) Commit(ctx workflow.Context, timeout time.Duration) error {
+	c.closed = true
+	c.awaitParked(ctx)
+	if err := c.state.verify(ctx, timeout, c.uses.held()); err != nil {
+		c.closed = false
+		return err
+	}
+	c.Release()
+	return nil
+}
+
+// Release closes the scope without verifying. Its locks are released after Temporal has recorded the workflow task.
+func (c *Scope) Release() {
+	c.closed = true
+	c.state.open = slices.DeleteFunc(c.state.open, func(o *Scope) bool { return o == c })
+	for _, use := range c.uses {
+		c.state.due.add(wire.Use{Resource: use.Resource})
+	}
+	c.state.sendEndings()
+}
+
+// awaitParked blocks until every waiting step that must stop has ended its wait. Each does so in the same workflow task.
+func (c *Scope) awaitParked(ctx workflow.Context) {
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	_ = workflow.Await(ctx, func() bool { return !slices.ContainsFunc(c.parked, (*Step).mustStop) }) // it is never cancelled
+}
+
+// uses is a set of resources, sorted by name: workflow code must not depend on the order of a map. Each has the schedule number of the
+// first step that has completed under a lock on it, or 0 if none is known to have.
 type uses []wire.Use
 
 func (u uses) find(name string) (int, bool) {
@@ -65,7 +106,7 @@ func (u uses) holds(name string) bool {
 	return found && u[i].Schedule > 0
 }
 
-// held are those that completed steps have left held.
+// held returns the resources that completed steps have left held.
 func (u uses) held() uses {
 	return slices.DeleteFunc(slices.Clone(u), func(use wire.Use) bool { return use.Schedule == 0 })
 }
@@ -78,54 +119,52 @@ func (u uses) names() []string {
 	return names
 }
 
-func (s *State) newScope() *Scope {
-	scope := &Scope{state: s}
-	s.open = append(s.open, scope)
-	return scope
-}
-
-// GoOn has the saga take again what it has lost.
-func (c *Scope) GoOn() { c.goesOn = true }
-
-// Saga is one saga, which may be inside another one. The locks of both are in the scope of the outer
-// one.
+// Saga is one saga. It may be inside another one; then the locks of both belong to the scope of the outer one.
 type Saga struct {
 	outer *Saga
 	inner []*Saga
-	// id names the saga within its run. It is empty without the interceptor.
+	// id identifies the saga within its run. It is empty without the interceptor.
 	id string
-	// open lists its guarded steps that have not ended. late lists the resources of steps that have
-	// ended for the workflow and may still run on a worker.
+	// open lists the saga's guarded steps that have not ended.
 	open []*Step
+	// late lists the resources of steps that have ended for the workflow but may still run on a worker.
 	late uses
-	// undoing is set once its compensations have begun: only steps run that undo others.
+	// undoing is set once the saga's compensations have begun: from then on only compensations run.
 	undoing bool
 }
 
-// SagaFrom returns the innermost saga around ctx, nil if there is none.
-func SagaFrom(ctx workflow.Context) *Saga { return askedOf(ctx).saga }
-
-// WithSaga returns the context of a new saga inside that of ctx, if there is one.
+// WithSaga returns the context of a new saga, inside that of ctx if there is one.
 func WithSaga(ctx workflow.Context) (workflow.Context, *Saga) {
-	saga := &Saga{outer: SagaFrom(ctx)}
-	if s := StateFrom(ctx); s != nil {
-		s.sagas++
-		saga.id = strconv.Itoa(s.sagas)
+	c := stepContextOf(ctx)
+	saga := &Saga{outer: c.saga}
+	if c.state != nil {
+		c.state.sagas++
+		saga.id = strconv.Itoa(c.state.sagas)
 	}
 	if saga.outer != nil {
 		saga.outer.inner = append(saga.outer.inner, saga)
 	}
-	return with(ctx, func(a *asked) { a.saga = saga }), saga
+	c.saga = saga
+	return c.attach(ctx), saga
 }
 
-// Undoing reports whether the saga, or one around it, is being undone.
-func (s *Saga) Undoing() bool { return s != nil && (s.undoing || s.outer.Undoing()) }
+// IsUndoing reports whether the saga, or one around it, is being undone.
+func (s *Saga) IsUndoing() bool { return s != nil && (s.undoing || s.outer.IsUndoing()) }
 
-// isWithin reports whether the saga is another one, or inside it.
+// isWithin reports whether the saga is other, or inside it.
 func (s *Saga) isWithin(other *Saga) bool { return s != nil && (s == other || s.outer.isWithin(other)) }
 
-// CancelWaits ends the waits of the saga's steps before what undoes them runs: a step that came to
-// run afterwards would not be undone. Steps that run already run on.
+// all returns the saga and those inside it.
+func (s *Saga) all() []*Saga {
+	all := []*Saga{s}
+	for _, inner := range s.inner {
+		all = append(all, inner.all()...)
+	}
+	return all
+}
+
+// CancelWaits ends the waits of the saga's steps before its compensations run: a step that ran after them would not be undone. It does not
+// affect steps that run already.
 func (s *Saga) CancelWaits(ctx workflow.Context) {
 	s.undoing = true
 	state := StateFrom(ctx)
@@ -137,11 +176,10 @@ func (s *Saga) CancelWaits(ctx workflow.Context) {
 	}
 }
 
-// Bar blocks until none of the saga's guarded steps can still run: those that have not ended, were
-// cancelled, or timed out. Their later attempts are refused. It does not affect steps without locks.
+// Bar blocks until none of the saga's guarded steps can still run: those that have not ended, were cancelled, or timed out. Their later
+// attempts are refused. It does not affect steps without locks.
 //
-// Each saga inside this one has a bar of its own, so that a saga that fails inside another does not end
-// steps of the other one.
+// Each saga inside this one has a bar of its own, so that a saga that fails inside another does not end steps of the other one.
 func (s *Saga) Bar(ctx workflow.Context) {
 	state := StateFrom(ctx)
 	if state == nil {
@@ -171,18 +209,8 @@ func (s *Saga) Bar(ctx workflow.Context) {
 	}
 }
 
-// all are the saga and those inside it.
-func (s *Saga) all() []*Saga {
-	all := []*Saga{s}
-	for _, inner := range s.inner {
-		all = append(all, inner.all()...)
-	}
-	return all
-}
-
-// ReleaseLocks releases the Locks that the saga's function has taken and not released, and blocks until
-// these and the saga's own locks are released, or ctx is cancelled. Later calls of these Locks return an
-// error that matches lockcore.ErrEnded.
+// ReleaseLocks releases the Locks that the saga's function has taken and not released, and blocks until these and the saga's own locks are
+// released, or ctx is cancelled. Later calls of these Locks return an error that matches lockcore.ErrEnded.
 func (s *Saga) ReleaseLocks(ctx workflow.Context) error {
 	state := StateFrom(ctx)
 	if state == nil {
@@ -190,46 +218,9 @@ func (s *Saga) ReleaseLocks(ctx workflow.Context) error {
 	}
 	for _, scope := range slices.Clone(state.open) {
 		if l := scope.lock; l != nil && !l.ended && l.step.saga.isWithin(s) {
-			l.ended, l.released = true, wire.NewEnded("lockstep: the saga began again, and its lock was released", false)
+			l.ended, l.result = true, wire.NewEnded("lockstep: the saga began again, and its lock was released", false)
 			scope.Release()
 		}
 	}
 	return state.awaitEndings(ctx)
-}
-
-// awaitParked blocks until every waiting step that must not run has ended its wait. Each does so in
-// the same workflow task.
-func (c *Scope) awaitParked(ctx workflow.Context) {
-	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	_ = workflow.Await(ctx, func() bool { return !slices.ContainsFunc(c.parked, (*Step).over) }) // it is never cancelled
-}
-
-// Commit verifies that the saga still holds what its steps have used, and releases it after Temporal has
-// recorded the workflow task. If a lock was lost, the error matches lockcore.ErrLost; with any other
-// error the database did not answer for timeout (0: ten minutes). After an error the scope is open.
-func (c *Scope) Commit(ctx workflow.Context, timeout time.Duration) error {
-	c.closed = true
-	c.awaitParked(ctx)
-	if err := c.state.verify(ctx, timeout, c.uses.held()); err != nil {
-		c.closed = false
-		return err
-	}
-	c.Release()
-	return nil
-}
-
-// Release closes the scope without verifying. Its locks are released after Temporal has recorded the
-// workflow task.
-func (c *Scope) Release() {
-	c.retire()
-	c.state.endSoon()
-}
-
-// retire closes the scope, and adds its resources to those that are due.
-func (c *Scope) retire() {
-	c.closed = true
-	c.state.open = slices.DeleteFunc(c.state.open, func(o *Scope) bool { return o == c })
-	for _, use := range c.uses {
-		c.state.due.add(wire.Use{Resource: use.Resource})
-	}
 }

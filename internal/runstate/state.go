@@ -9,95 +9,93 @@ import (
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/internal/collection"
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
-// State is what one workflow run knows of its locks.
+// State is the state of the locks of one workflow run.
 type State struct {
 	// base is the context with which the run began.
 	base workflow.Context
-	// steps numbers the calls of ExecuteActivity, guarded or not, so that a step keeps its name
-	// when another one gains or loses its guard. schedules numbers the schedulings, and locks the
-	// locks around code.
-	steps, locks int
-	// sagas numbers the sagas.
-	sagas     int
-	schedules uint32
-	// root is the scope of what no saga holds.
+	// steps numbers the calls of ExecuteActivity, guarded or not, so that a step keeps its name when another one gains or loses its
+	// guard. locks numbers the locks around code, sagas the sagas, and schedules the schedulings.
+	steps, locks, sagas int
+	schedules           uint32
+	// root is the scope of the locks that do not belong to a saga.
 	root *Scope
-	// open are the scopes that may hold something: the root, and the sagas and locks in progress.
+	// open lists the scopes that may hold something: the root, and the sagas and locks in progress.
 	open []*Scope
-	// due lists the resources of closed scopes that are not released yet. endings are under way.
+	// due lists the resources of closed scopes that are not released yet. endings lists the releases and leaves in progress.
 	due     uses
 	endings []*ending
-	// closer releases the locks after the run has closed. It is nil in a replayer.
+	// taskQueue is the queue of Lockstep's own activities; empty for that of the run.
 	taskQueue string
-	closer    Closer
-	// details are what Temporal's UI shows of the waits.
+	// closer releases the locks after the run has closed. It is nil in a replayer.
+	closer Closer
+	// details has the description of the waits that Temporal's UI shows.
 	details details
-	// owner is the one that the run inherited, if any. started is when the first of the runs began
-	// that go on with each other's holds.
-	owner   wire.Owner
+	// owner is the owner that the run inherited, if any.
+	owner wire.Owner
+	// started is the start of the first of the runs that continue each other's holds.
 	started time.Time
-	// continues says that the run goes on with what the run holds that it continues, wasReset that
-	// a reset made it: what the history says to be held may have been released since.
-	continues, wasReset bool
-	// handsOver is the error for which the run leaves its holds to the next one.
+	// continues is set if the run before handed its holds over to this one.
+	continues bool
+	// wasReset is set if a reset made the run: the holds in its history may have been released.
+	wasReset bool
+	// handsOver is the error with which the run leaves its holds to the next one.
 	handsOver *workflow.ContinueAsNewError
-	// collection is that in which the worker keeps its locks.
-	collection *collection.ID
+	// collection is the one in which the worker keeps its locks.
+	collection *currentrun.CollectionCheck
 	// HasSessions is set once the run has created a session.
 	HasSessions bool
-	// ended says that the workflow function has returned.
+	// ended is set once the workflow function has returned.
 	ended bool
-	// running are the steps that were scheduled, in that order.
-	running []running
+	// callbacks are those of WhenReady, in the order of the calls.
+	callbacks []callback
 }
 
-// running is a future, and what is to be done when it is ready.
-type running struct {
+// callback is called when a future is ready.
+type callback struct {
 	future workflow.Future
-	then   func(ctx workflow.Context)
+	call   func(ctx workflow.Context)
 }
 
-// When calls then, which must not block, when the future is ready. All steps of a run share one
-// coroutine for that: the SDK asks every coroutine after every event, so that with one for each of
-// 2,000 open steps a replay took half a minute.
-func (s *State) When(future workflow.Future, then func(ctx workflow.Context)) {
-	s.running = append(s.running, running{future, then})
-	if len(s.running) > 1 {
-		return
-	}
-	ctx, _ := workflow.NewDisconnectedContext(s.base)
-	isReady := func(r running) bool { return r.future.IsReady() }
-	workflow.GoNamed(ctx, "lockstep-steps", func(ctx workflow.Context) {
-		for len(s.running) > 0 {
-			_ = workflow.Await(ctx, func() bool { return slices.ContainsFunc(s.running, isReady) }) // it is never cancelled
-			for _, r := range s.running {
-				if isReady(r) {
-					r.then(ctx)
-				}
-			}
-			s.running = slices.DeleteFunc(s.running, isReady)
-		}
-	})
-}
+func (c callback) isReady() bool { return c.future.IsReady() }
 
-// NewState makes the state of a run that has asked for nothing yet. collection is what is known of
-// the worker's, and closer, unless it is nil, releases the locks after the run has closed. Lockstep's
-// activities run on taskQueue, or on the run's if it is empty.
-func NewState(collection *collection.ID, closer Closer, taskQueue string) *State {
+// NewState returns the state of a run that has requested no locks yet. closer, if not nil, releases the locks after the run has closed.
+// Lockstep's own activities run on taskQueue, or on the run's task queue if it is empty.
+func NewState(collection *currentrun.CollectionCheck, closer Closer, taskQueue string) *State {
 	s := &State{collection: collection, closer: closer, taskQueue: taskQueue}
 	s.root = s.newScope()
 	return s
 }
 
-// Header is the header of a run's start, of a child's or of a run that continues another.
+// WhenReady calls a function, which must not block, when the future is ready. All steps of a run share one coroutine for that: the SDK
+// runs every coroutine after every event, so with a coroutine for each of 2,000 open steps a replay took half a minute.
+func (s *State) WhenReady(future workflow.Future, call func(ctx workflow.Context)) {
+	s.callbacks = append(s.callbacks, callback{future, call})
+	if len(s.callbacks) > 1 {
+		return
+	}
+	ctx, _ := workflow.NewDisconnectedContext(s.base)
+	workflow.GoNamed(ctx, "lockstep-steps", func(ctx workflow.Context) {
+		for len(s.callbacks) > 0 {
+			_ = workflow.Await(ctx, func() bool { return slices.ContainsFunc(s.callbacks, callback.isReady) }) // it is never cancelled
+			for _, c := range s.callbacks {
+				if c.isReady() {
+					c.call(ctx)
+				}
+			}
+			s.callbacks = slices.DeleteFunc(s.callbacks, callback.isReady)
+		}
+	})
+}
+
+// Header is the header of the start of a run: of this one, of a child, or of a run that continues this one.
 type Header = map[string]*commonpb.Payload
 
-// Begin takes in what the run was started with: its owner, and the mark of the run before it. It
-// fails if the header cannot be read.
+// Begin reads the header with which the run was started: its owner, and the mark of the run before it. It returns an error if the header
+// cannot be read.
 func (s *State) Begin(ctx workflow.Context, header Header) error {
 	info := workflow.GetInfo(ctx)
 	s.base = ctx
@@ -114,7 +112,7 @@ func (s *State) Begin(ctx workflow.Context, header Header) error {
 		return nil
 	}
 	h, err := wire.DecodeHandover(p)
-	// The server gives a run's header to its retries and its next runs by a cron schedule too.
+	// The server also gives the header of a run to its retries, and to the next runs of a cron schedule.
 	if err == nil && h.From != "" && h.From == info.ContinuedExecutionRunID {
 		s.continues = true
 		if !h.Started.IsZero() {
@@ -124,7 +122,7 @@ func (s *State) Begin(ctx workflow.Context, header Header) error {
 	return err
 }
 
-// before is the run that was reset, if this one was made so.
+// before returns the run that was reset, if a reset made this run.
 func (s *State) before(ctx workflow.Context) string {
 	if !s.wasReset {
 		return ""
@@ -132,7 +130,7 @@ func (s *State) before(ctx workflow.Context) string {
 	return workflow.GetInfo(ctx).OriginalRunID
 }
 
-// ancestors are the workflow IDs of a child's parent and root.
+// ancestors returns the workflow IDs of the parent and the root of a child workflow.
 func ancestors(ctx workflow.Context) (ids []string) {
 	info := workflow.GetInfo(ctx)
 	for _, of := range []*workflow.Execution{info.ParentWorkflowExecution, info.RootWorkflowExecution} {
@@ -143,30 +141,27 @@ func ancestors(ctx workflow.Context) (ids []string) {
 	return ids
 }
 
-// knows reports whether the run is known to hold a resource for a scope: by the scope itself, or by
-// locks around code.
-func (s *State) knows(scope *Scope, name string) bool {
+// isHeld reports whether the run is known to hold a resource for a scope: through the scope itself, or through locks around code.
+func (s *State) isHeld(scope *Scope, name string) bool {
 	return slices.ContainsFunc(s.open, func(o *Scope) bool {
 		return (o == scope || o.lock != nil || scope.lock != nil) && o.uses.holds(name)
 	})
 }
 
-// MarkHandover has the run leave its locks to the next one if it ends with err as a
-// ContinueAsNewError.
+// MarkHandover makes the run leave its locks to the next one if it ends with err as a ContinueAsNewError.
 func (s *State) MarkHandover(err error) {
 	errors.As(err, &s.handsOver)
 }
 
-// HandsOver reports whether a function that ends with err leaves its locks to the next run; see
-// [State.MarkHandover].
+// HandsOver reports whether a function that returns err leaves its locks to the next run; see [State.MarkHandover].
 func HandsOver(ctx workflow.Context, err error) bool {
-	s, again := StateFrom(ctx), (*workflow.ContinueAsNewError)(nil)
-	return s != nil && errors.As(err, &again) && again == s.handsOver
+	s := StateFrom(ctx)
+	var next *workflow.ContinueAsNewError
+	return s != nil && errors.As(err, &next) && next == s.handsOver
 }
 
-// End ends the waits of a run whose function has returned err. It hands the run's holds over to the next
-// run, or verifies them, unless the run has failed, and has them released after the run has closed. It
-// returns err, or the error with which the run fails instead.
+// End ends the waits of a run whose function has returned err. It hands the run's holds over to the next run; or it verifies them, unless
+// the run has failed, and arranges their release after the run has closed. It returns err, or the error with which the run fails instead.
 func (s *State) End(ctx workflow.Context, err error) error {
 	s.ended = true
 	for _, c := range slices.Clone(s.open) {
@@ -175,7 +170,7 @@ func (s *State) End(ctx workflow.Context, err error) error {
 	if HandsOver(ctx, err) {
 		failed := s.handOver(ctx)
 		if failed == nil {
-			s.close(ctx, s.freeable(), true)
+			s.close(ctx, s.releasable(), true)
 			return err
 		}
 		err = failed
@@ -187,7 +182,8 @@ func (s *State) End(ctx workflow.Context, err error) error {
 			all.add(use)
 		}
 	}
-	if again := (*workflow.ContinueAsNewError)(nil); err == nil || errors.As(err, &again) {
+	var next *workflow.ContinueAsNewError
+	if err == nil || errors.As(err, &next) {
 		if failed := s.verify(ctx, 0, all.held()); failed != nil {
 			err = failed
 		}
@@ -196,7 +192,7 @@ func (s *State) End(ctx workflow.Context, err error) error {
 	return err
 }
 
-// handOver extends the holds once, and marks the next run. Then there is nothing to release.
+// handOver extends the holds once, and marks the next run, which then releases them.
 func (s *State) handOver(ctx workflow.Context) error {
 	var held uses
 	for _, c := range s.open {
@@ -206,11 +202,8 @@ func (s *State) handOver(ctx workflow.Context) error {
 	}
 	if len(held) > 0 {
 		ctx, _ := workflow.NewDisconnectedContext(ctx)
-		err := s.run(ctx, task{
-			name: wire.ActivityKeep, summary: "hand over " + strings.Join(held.names(), ", "),
-			params: wire.KeepParams{
-				Resources: held.names(), Once: true, HandOver: true, Inherits: s.wasReset, Collection: s.collection.Known(),
-			},
+		err := s.runLocalFirst(ctx, wire.ActivityKeep, "hand over "+strings.Join(held.names(), ", "), 0, wire.KeepParams{
+			Resources: held.names(), Once: true, HandOver: true, Inherits: s.wasReset, Collection: s.collection.Known(),
 		})
 		if err != nil {
 			return wire.TypedError(err)
@@ -230,7 +223,7 @@ func (s *State) handOver(ctx workflow.Context) error {
 	return nil
 }
 
-// Continue writes what every run that continues this one has to know into its header.
+// Continue writes the owner of the run into the header of a run that continues it.
 func (s *State) Continue(header Header) error { return writeOwner(header, s.owner) }
 
 func writeOwner(header Header, owner wire.Owner) error {

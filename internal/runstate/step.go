@@ -14,55 +14,52 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Step is one call of ExecuteActivity under locks, or the taking of locks around code, which is a
-// step without an activity.
+// Step is one call of ExecuteActivity under locks, or one [Lock], which is a step without an activity.
 type Step struct {
 	Guard *wire.Guard
 	scope *Scope
 	saga  *Saga
-	// queue and options are those of the activity.
+	// queue and priority are those of the activity.
 	queue    string
 	priority temporal.Priority
-	// maxWait is how long it may wait; 0 is as long as it takes. waiting is since when it does, later by the time in which it
-	// ran in between.
+	// maxWait bounds the wait; 0 means as long as it takes.
 	maxWait time.Duration
-	waiting time.Time
-	// scheduled is when it was scheduled last, and used how long it took until it found a lock
-	// busy.
+	// waitingSince is the start of the wait, moved forward by the time in which the step ran between two waits.
+	waitingSince time.Time
+	// scheduled is the time of the latest scheduling. used is the time from there until the step found a lock busy.
 	scheduled time.Time
 	used      time.Duration
-	// parked is what its last attempt found that did not get the locks, under the number parkedAs,
-	// and vain how many in a row left no place in a queue.
+	// parked has the details of the latest attempt that did not get the locks, and parkedAs its schedule number.
 	parked   *wire.ParkedDetails
 	parkedAs uint32
-	vain     int
-	// ran says that an attempt may have run the step's own code.
+	// fullRetries counts the attempts in a row that left no request in a queue.
+	fullRetries int
+	// ran is set if an attempt may have run the step's own code.
 	ran bool
-	// text is what people are told of the wait.
+	// text describes the wait for people.
 	text string
 }
 
-// RefuseLocal refuses a local activity under locks. Its attempts carry the clock of the worker and
-// not the server's, so that they cannot be put into an order.
+// RefuseLocal returns an error for a local activity under locks. Its attempts have the time of the worker's clock and not of the server's,
+// so they cannot be ordered.
 func RefuseLocal(ctx workflow.Context, activityType string) error {
-	if askedOf(ctx).locks == nil {
+	if stepContextOf(ctx).locks == nil {
 		return nil
 	}
 	return Invalid("workflows.Guard", fmt.Sprintf("around the local activity %q", wire.Cut(activityType, 128)),
 		"an ordinary activity, by workflow.ExecuteActivity; or workflows.Lock, and the local activity under workflows.Unguarded")
 }
 
-// Step numbers a call of ExecuteActivity and says how it is guarded under ctx; nil if it is not. An
-// error is a
-// *wire.WaitError: the step must not be scheduled.
+// Step numbers a call of ExecuteActivity and returns its guard, or nil if it is not guarded under ctx. If it returns an error, which is a
+// *wire.WaitError, the step must not be scheduled.
 func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 	s.steps++
-	a := askedOf(ctx)
+	a := stepContextOf(ctx)
 	if a.locks == nil {
 		s.schedules++
 		return nil, nil //nolint:nilnil // no guard, and no error
 	}
-	if err := a.refuse(activityType); err != nil {
+	if err := a.check(activityType); err != nil {
 		return nil, err
 	}
 	scope, locks := s.root, *a.locks
@@ -70,7 +67,7 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 		scope = a.scope
 	}
 	locks.Try = locks.Try || triesOnce(ctx)
-	if a.compensating { // which has to run, however long it takes
+	if a.compensating { // it must run, however long that takes
 		locks.Try, locks.MaxWait = false, 0
 	}
 	step := s.newStep(ctx, fmt.Sprintf("%d/%s", s.steps, activityType), &locks, scope)
@@ -84,29 +81,28 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 	return step, nil
 }
 
-// refuse returns an error if the step must not be scheduled.
-func (a asked) refuse(activityType string) error {
-	if a.undone != nil && a.locks.Scope == wire.ScopeStep {
-		return Invalid("Locks.Scope", fmt.Sprintf("%q", a.locks.Scope),
-			"ScopeSaga, or empty, for Saga.Step: its locks stand until it cannot be undone any more")
+// check returns an error if a step of this context must not be scheduled.
+func (c stepContext) check(activityType string) error {
+	if c.undone != nil && c.locks.Scope == wire.ScopeStep {
+		return Invalid("Locks.Scope", fmt.Sprintf("%q", c.locks.Scope),
+			"ScopeSaga, or empty, for Saga.Step: its locks must be held for as long as the step may be undone")
 	}
-	if a.locks.Scope == "" && !a.compensating && a.strays() != nil {
+	if c.locks.Scope == "" && !c.compensating && c.enclosingSaga() != nil {
 		return Invalid("the context of ExecuteActivity", fmt.Sprintf("a context from outside the saga, for %q", wire.Cut(activityType, 128)),
 			"the context that RunSaga gives to its function, or one made of it; or Locks.Scope: ScopeStep, if the locks are to end with the step")
 	}
-	return a.locks.Refuse()
+	return c.locks.Check()
 }
 
-// triesOnce reports whether the step's retry policy names the failure of a step that finds its lock
-// busy as one that is not to be retried.
+// triesOnce reports whether the step's retry policy excludes retries of a step that finds its lock busy.
 func triesOnce(ctx workflow.Context) bool {
 	policy := workflow.GetActivityOptions(ctx).RetryPolicy
 	return policy != nil && slices.Contains(policy.NonRetryableErrorTypes, wire.FailureBusy)
 }
 
-// newStep makes the step and its guard. The first scheduling has its number.
+// newStep makes the step and its guard, for its first scheduling.
 func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *Scope) *Step {
-	a, kind := askedOf(ctx), locks.Scope
+	a, kind := stepContextOf(ctx), locks.Scope
 	if kind == "" {
 		kind = wire.ScopeStep
 		if scope != s.root {
@@ -122,7 +118,7 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 		Resources:   locks.Resources,
 		TTL:         wire.Duration(locks.TTL),
 		HoldTTL:     wire.Duration(locks.HoldTTL),
-		Reacquire:   scope.goesOn || a.compensating,
+		Reacquire:   scope.ignoreLoss || a.compensating,
 		NewFence:    a.compensating,
 		Owner:       cmp.Or(locks.Owner, a.owner, s.owner),
 		Ancestors:   ancestors(ctx),
@@ -139,84 +135,87 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 	if step.priority = o.Priority; scope.lock == nil {
 		step.queue = o.TaskQueue
 	}
-	step.number(ctx)
+	step.nextSchedule(ctx)
 	return step
 }
 
-// number numbers the next scheduling, and says what is known to be held. A run that was reset does
-// not know.
-func (t *Step) number(ctx workflow.Context) {
+// nextSchedule assigns the next schedule number, and sets Held for the resources that the run is known to hold. A run that was reset does
+// not know it.
+func (t *Step) nextSchedule(ctx workflow.Context) {
 	s, next := t.scope.state, *t.Guard
 	s.schedules++
 	next.Schedule, next.Collection = s.schedules, s.collection.Known()
 	next.Resources = slices.Clone(next.Resources)
 	for i, r := range next.Resources {
-		next.Resources[i].Held = next.Scope != wire.ScopeStep && !s.wasReset && s.knows(t.scope, r.Name)
+		next.Resources[i].Held = next.Scope != wire.ScopeStep && !s.wasReset && s.isHeld(t.scope, r.Name)
 	}
 	t.scheduled = workflow.Now(ctx)
 	if t.maxWait > 0 {
 		waited := time.Duration(0)
-		if !t.waiting.IsZero() {
-			waited = t.scheduled.Sub(t.waiting)
+		if !t.waitingSince.IsZero() {
+			waited = t.scheduled.Sub(t.waitingSince)
 		}
 		next.MaxWait = wire.Duration(max(t.maxWait-waited, time.Millisecond))
 	}
 	t.Guard = &next
 }
 
-// Scheduled notes that the step is scheduled: until it has ended, it may run.
+// Scheduled records that the step is scheduled. It may run until it has ended.
 func (t *Step) Scheduled() {
 	if t.saga != nil {
 		t.saga.open = append(t.saga.open, t)
 	}
 }
 
-// ended notes that the step has ended with err. One that was cancelled or timed out may run on.
+// ended records that the step has ended with err. A step that was cancelled or timed out may still run.
 func (t *Step) ended(err error) {
 	if t.saga == nil {
 		return
 	}
 	t.saga.open = slices.DeleteFunc(t.saga.open, func(o *Step) bool { return o == t })
-	if timeout := new(temporal.TimeoutError); temporal.IsCanceledError(err) || errors.As(err, &timeout) {
+	if temporal.IsCanceledError(err) || isTimeout(err) {
 		t.saga.late.addAll(t.Guard.Resources, 0)
 	}
 }
 
-// Enter has ask ask for the locks, and run what runs under them. If they are busy it waits, and has
-// it ask again, with the context of the next scheduling. It returns ask's error, or that of the
-// wait, as one that matches lockcore's.
+func isTimeout(err error) bool {
+	var timeout *temporal.TimeoutError
+	return errors.As(err, &timeout)
+}
+
+// Enter calls ask until the locks are granted, waiting in between. ask schedules the step if necessary and returns its error. After a wait
+// ctx is the context of the next scheduling. Enter returns the error of ask, or of the wait, as one that matches lockcore's.
 func (t *Step) Enter(ctx workflow.Context, ask func(ctx workflow.Context) error) error {
 	for {
 		err := ask(ctx)
-		found, parked := wire.Parked(err)
+		details, parked := wire.Parked(err)
 		if !parked {
 			t.ended(err)
-			t.done(err)
-			return t.failed(wire.TypedError(err))
+			t.settle(err)
+			return t.markNeverRan(wire.TypedError(err))
 		}
-		if err := t.wait(ctx, found, err); err != nil {
+		if err := t.wait(ctx, details, err); err != nil {
 			t.ended(nil)
-			if t.ran && t.saga != nil { // by an attempt before the one that waited
+			if t.ran && t.saga != nil { // an attempt before the one that waited
 				t.saga.late.addAll(t.Guard.Resources, 0)
 			}
 			return err
 		}
-		ctx = t.again(ctx)
+		ctx = t.nextAttempt(ctx)
 	}
 }
 
-// IsOver reports whether the outcome of a scheduling leaves nothing to wait for or to give up, so
-// that [Step.Enter] does not block.
-func IsOver(err error) bool {
-	timeout := new(temporal.TimeoutError)
+// IsFinal reports whether the outcome of a scheduling leaves nothing to wait for and nothing to withdraw, so that [Step.Enter] does not
+// block.
+func IsFinal(err error) bool {
 	_, parked := wire.Parked(err)
-	return !parked && !temporal.IsCanceledError(err) && !errors.As(err, &timeout)
+	return !parked && !temporal.IsCanceledError(err) && !isTimeout(err)
 }
 
-// again numbers the next scheduling of a step that has waited, and says with what options: those of
-// ctx, less the attempts and the time that the step itself has used.
-func (t *Step) again(ctx workflow.Context) workflow.Context {
-	t.number(ctx)
+// nextAttempt prepares the next scheduling of a step that has waited, and returns its context: the options are those of ctx, less the
+// attempts and the time that the step itself has used.
+func (t *Step) nextAttempt(ctx workflow.Context) workflow.Context {
+	t.nextSchedule(ctx)
 	opts := workflow.GetActivityOptions(ctx)
 	if policy := opts.RetryPolicy; policy != nil && policy.MaximumAttempts > 0 {
 		rest := *policy
@@ -229,29 +228,27 @@ func (t *Step) again(ctx workflow.Context) workflow.Context {
 	return workflow.WithActivityOptions(ctx, opts)
 }
 
-// done notes what became of the step, and gives up what it does not use any more: a grant that no
-// attempt took up, since the step was cancelled or its time was over first; and what an attempt
-// kept that did not return.
-func (t *Step) done(err error) {
-	timeout, keeps := new(temporal.TimeoutError), t.Guard.Scope == wire.ScopeSaga
-	late := errors.As(err, &timeout)
+// settle records the outcome of the step. It withdraws a grant that no attempt confirmed because the step was cancelled or timed out first,
+// and releases what an attempt kept that did not return.
+func (t *Step) settle(err error) {
+	timedOut, keeps := isTimeout(err), t.Guard.Scope == wire.ScopeSaga
 	switch {
 	case err == nil && keeps && !t.scope.closed:
 		t.scope.uses.addAll(t.Guard.Resources, t.Guard.Schedule)
 	case t.scope.lock != nil: // its scope is released
-	case late && !keeps && (t.parked != nil || t.Guard.Keeps()):
+	case timedOut && !keeps && (t.parked != nil || t.Guard.Keeps()):
 		t.release(t.Guard.Schedule)
-	case (late || temporal.IsCanceledError(err)) && t.parked != nil && !(keeps && t.scope.closed):
-		t.giveUp()
+	case (timedOut || temporal.IsCanceledError(err)) && t.parked != nil && !(keeps && t.scope.closed):
+		t.withdraw()
 	}
 }
 
-// failed says of the error of a step that has ended whether it is known that the step never ran; or
-// of a compensation's, that the step never ran which it undoes.
-func (t *Step) failed(err error) error {
+// markNeverRan sets NeverRan in the error of a step that has ended, if the step is known never to have run; or, for a compensation, if the
+// step that it undoes is known never to have run.
+func (t *Step) markNeverRan(err error) error {
 	var step *wire.StepError
 	if errors.As(err, &step) {
-		step.NeverRan = !t.ran && step.Tried() == cmp.Or(t.Guard.Undoes, t.Guard.Part)
+		step.NeverRan = !t.ran && step.PartNeverRan() == cmp.Or(t.Guard.Undoes, t.Guard.Part)
 	}
 	return err
 }

@@ -6,37 +6,35 @@ import (
 	"strings"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 const (
-	// waitAttempt bounds one look at the queue.
+	// waitAttempt bounds one attempt of the activity that waits.
 	waitAttempt = 30 * time.Second
-	// waitSlack is how long after MaxWait the wait ends if no worker takes it, to say who is in the
-	// way by then.
+	// waitSlack is the time after MaxWait at which the wait ends if no worker takes it. A worker that takes it before then reports who
+	// holds the lock.
 	waitSlack = 10 * time.Second
 )
 
-// wait waits until scheduling the step again is worthwhile, in an activity that takes no slot and
-// adds no history as long as it waits. failure is what the step found, and parked are its details.
-// The other ways in which it ends:
+// wait waits until it is worth scheduling the step again, in an activity that uses no slot and adds no history while it waits. failure is
+// the error of the step, and parked are its details. The wait returns an error if:
 //
-//  1. the step's saga or run ends: the error matches lockcore.ErrEnded;
-//  2. ctx is cancelled: the error is a *temporal.CanceledError;
-//  3. the step has waited for its MaxWait: the error matches *lockcore.BusyError, unless the database does not answer;
-//  4. the request was given up to end a deadlock, and the wait itself found out: the error matches *lockcore.DeadlockError.
+//  1. The step's saga or run ends: the error matches lockcore.ErrEnded.
+//  2. ctx is cancelled: the error is a *temporal.CanceledError.
+//  3. The step has waited for its MaxWait: the error matches *lockcore.BusyError, unless the database does not answer.
+//  4. The request was withdrawn to end a deadlock, and the wait itself noticed it: the error matches *lockcore.DeadlockError.
 //
-// In each of them the step's place is given up, and what it was granted and does not keep for its
-// saga, once that is recorded.
+// In each of these cases the step's request is withdrawn, and what it was granted but does not keep for its saga is released, after
+// Temporal has recorded the workflow task.
 func (t *Step) wait(ctx workflow.Context, parked wire.ParkedDetails, failure error) error {
 	now := workflow.Now(ctx)
-	t.note(parked, now)
+	t.recordBusy(parked, now)
 	t.text = message(failure)
 	t.scope.parked = append(t.scope.parked, t)
 	t.scope.state.showWaits(ctx)
@@ -44,58 +42,58 @@ func (t *Step) wait(ctx workflow.Context, parked wire.ParkedDetails, failure err
 		t.scope.parked = slices.DeleteFunc(t.scope.parked, func(o *Step) bool { return o == t })
 		t.scope.state.showWaits(ctx)
 	}()
-	left := t.maxWait - now.Sub(t.waiting)
+	left := t.maxWait - now.Sub(t.waitingSince)
 	late := t.maxWait > 0 && left <= 0
 	var err error
-	if !late && !t.over() {
+	if !late && !t.mustStop() {
 		err = t.park(ctx, left)
 	}
 	switch {
-	case t.over():
+	case t.mustStop():
 		err = wire.NewWaitEnded(!t.ran)
 	case temporal.IsCanceledError(err), ctx.Err() != nil: // it may have been granted the lock in the same workflow task
 		err = wire.NewWaitCanceled(!t.ran)
-	case err == nil && !late: // the next scheduling is told what became of the request
+	case err == nil && !late: // the next scheduling learns the outcome of the request
 		return nil
 	default:
-		err = t.timeIsOver(err, failure)
+		err = t.waitError(err, failure)
 	}
-	t.giveUp()
+	t.withdraw()
 	return err
 }
 
-// note takes in what an attempt found that did not get the locks.
-func (t *Step) note(parked wire.ParkedDetails, now time.Time) {
+// recordBusy stores the details of an attempt that did not get its locks.
+func (t *Step) recordBusy(parked wire.ParkedDetails, now time.Time) {
 	t.used = 0 // waiting uses no time of the step
 	if parked.Attempt > 1 {
 		t.used = now.Sub(t.scheduled)
 	}
 	switch {
-	case t.waiting.IsZero():
-		t.waiting = now
+	case t.waitingSince.IsZero():
+		t.waitingSince = now
 	default:
-		t.waiting = t.waiting.Add(t.used)
+		t.waitingSince = t.waitingSince.Add(t.used)
 	}
-	t.vain++
+	t.fullRetries++
 	if !parked.Full && !parked.Unavailable {
-		t.vain = 0
+		t.fullRetries = 0
 	}
 	t.parked, t.parkedAs = &parked, t.Guard.Schedule
 	t.ran = t.ran || parked.NeverRan == ""
 }
 
-// over reports whether the step must not run any more: the run or its saga has ended, or the saga
-// is being undone and the step does not undo it.
-func (t *Step) over() bool {
-	return t.scope.state.ended || t.scope.closed || t.saga.Undoing() && !t.Guard.NeverVictim
+// mustStop reports whether the step must not run: the run or its saga has ended, or the saga is being undone and the step is not a
+// compensation.
+func (t *Step) mustStop() bool {
+	return t.scope.state.ended || t.scope.closed || t.saga.IsUndoing() && !t.Guard.NeverVictim
 }
 
 // park runs the activity that waits, on the step's task queue, whose workers have Lockstep.
 func (t *Step) park(ctx workflow.Context, left time.Duration) error {
 	g := t.Guard
 	p := wire.WaitParams{
-		Part: g.Part, Order: t.order(), Owner: g.Owner, Started: g.Started, NeverVictim: g.NeverVictim,
-		Run: g.Run, Vain: t.vain, Collection: g.Collection, Ancestors: g.Ancestors,
+		Part: g.Part, Order: t.parkedOrder(), Owner: g.Owner, Started: g.Started, NeverVictim: g.NeverVictim,
+		Run: g.Run, FullRetries: t.fullRetries, Collection: g.Collection, Ancestors: g.Ancestors,
 	}
 	o := workflow.ActivityOptions{
 		ActivityID:          wire.WaitID(g.Schedule),
@@ -116,20 +114,19 @@ func (t *Step) park(ctx workflow.Context, left time.Duration) error {
 	if i := slices.IndexFunc(g.Resources, func(r lockcore.Resource) bool { return r.Name == t.parked.Resource }); i >= 0 {
 		p.Resource = g.Resources[i]
 	}
-	return t.scope.state.ordinary(ctx, o, wire.ActivityWait, p, nil, t.over)
+	return t.scope.state.runActivity(ctx, o, wire.ActivityWait, p, nil, t.mustStop)
 }
 
-// order is that of the attempt that did not get the locks.
-func (t *Step) order() party.Order {
+// parkedOrder returns the order of the attempt that did not get the locks.
+func (t *Step) parkedOrder() party.Order {
 	return party.Order{Schedule: t.parkedAs, Attempt: t.parked.Attempt}
 }
 
-// timeIsOver is the error of a step that has waited for its MaxWait, or was given up. err is that
-// of the wait; if it does not say who is in the way, since no worker came, the failure of the
-// step's last attempt does.
-func (t *Step) timeIsOver(err, failure error) error {
-	lock, timeout := wire.LockError(err), new(temporal.TimeoutError)
-	if lock == nil && (err == nil || errors.As(err, &timeout)) {
+// waitError returns the error of a step that has waited for its MaxWait, or was the victim of a deadlock. err is the error of the wait. If
+// it does not name the holders, because no worker took the activity, the failure of the step's latest attempt does.
+func (t *Step) waitError(err, failure error) error {
+	lock := wire.LockError(err)
+	if lock == nil && (err == nil || isTimeout(err)) {
 		lock = wire.LockError(failure)
 	}
 	switch {
@@ -142,44 +139,43 @@ func (t *Step) timeIsOver(err, failure error) error {
 	}
 }
 
-// giveUp gives up what the attempts up to the one that did not get the locks have left: the place
-// in the queue, or what was granted for it meanwhile; and in scope step what the step kept.
-func (t *Step) giveUp() {
+// withdraw ends what the attempts of the step have left, up to the one that did not get the locks: the request in the queue, or a grant;
+// in scope step also the locks that the step kept.
+func (t *Step) withdraw() {
 	switch {
 	case t.Guard.Scope == wire.ScopeStep:
 		t.release(t.parkedAs)
-	case !t.parked.Full: // else it has no place
-		t.scope.state.end(wire.ActivityLeave, "leave the queue of "+t.parked.Resource, wire.LeaveParams{Leases: t.places()})
+	case !t.parked.Full: // otherwise it is in no queue
+		t.scope.state.addEnding(wire.ActivityLeave, "leave the queue of "+t.parked.Resource, wire.LeaveParams{Leases: t.queued()})
 	}
 }
 
-// places name the request of the step that waits. It stands in the queue of the resource that was
-// busy, and may stand in those after it, where it waited before it came back to this one. If the
-// database did not answer, that is any.
-func (t *Step) places() (places []wire.Lease) {
+// queued returns leases that name the step's requests. One is in the queue of the resource that was busy. Others may be in the queues of
+// later resources, where the step waited before. If the database did not answer, they may be in any of the queues.
+func (t *Step) queued() []wire.Lease {
 	own := wire.Run{RunID: t.Guard.Run}
+	var leases []lockcore.Lease
 	for _, name := range names(t.Guard.Resources) {
 		if t.parked.Unavailable || name >= t.parked.Resource {
-			places = append(places, wire.Lease{
-				Resource: name, LockID: t.parked.LockID, Run: own.RunID, Part: own.Part(t.Guard.Part), Order: t.order(),
+			leases = append(leases, lockcore.Lease{
+				Resource: name, LockID: t.parked.LockID, Run: own.RunID, Part: own.Part(t.Guard.Part), Order: t.parkedOrder(),
 			})
 		}
 	}
-	return places
+	return wire.Leases(leases)
 }
 
-// release gives up what a step of scope step has, up to a number of its schedulings.
+// release ends everything that a step of scope step has, up to a schedule number.
 func (t *Step) release(schedule uint32) {
 	all := names(t.Guard.Resources)
-	t.scope.state.end(wire.ActivityRelease, "release "+strings.Join(all, ", "),
+	t.scope.state.addEnding(wire.ActivityRelease, "release "+strings.Join(all, ", "),
 		wire.ReleaseParams{Step: t.Guard.Part, Resources: all, Schedule: schedule})
 }
 
-// details are what Temporal's own UI shows of the run: shown is what was set, and before what the
-// workflow itself had set.
+// details is the description of a run in Temporal's UI: shown is what showWaits has set, and before what the workflow itself had set.
 type details struct{ shown, before string }
 
-// showWaits tells people what the run waits for, below what the workflow itself has set.
+// showWaits describes the waits of the run in Temporal's UI, below the details that the workflow itself has set.
 func (s *State) showWaits(ctx workflow.Context) {
 	d := &s.details
 	if now := workflow.GetCurrentDetails(ctx); d.shown == "" || now != d.shown {

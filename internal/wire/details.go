@@ -1,37 +1,78 @@
 package wire
 
 import (
+	"encoding/json"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// BusyDetails are the details of [FailureBusy].
+// The server keeps the failure of an attempt that will be retried only if it is under 4 KB; otherwise it drops the type and the
+// details. So the details and the message of a busy failure are kept well below that.
+const (
+	maxBusyDetails = 2000
+	maxMessage     = 500
+)
+
+// BusyDetails are the details of [FailureBusy]; the fields are those of lockcore.BusyError.
 type BusyDetails struct {
 	Resource string   `json:"resource"`
 	LockID   string   `json:"lockId,omitempty"`
 	Position int      `json:"position,omitempty"`
 	Holders  []Holder `json:"holders,omitempty"`
 	RetryIn  Duration `json:"retryIn,omitempty"`
-	// MoreHolders is how many were left out, to keep the failure small.
-	MoreHolders int  `json:"moreHolders,omitempty"`
-	Waiting     int  `json:"waiting,omitempty"`
-	Full        bool `json:"full,omitempty"`
-	// Note is what else is known of the wait, for people.
-	Note string `json:"note,omitempty"`
-	// NotHeldSince is as in [lockcore.BusyError].
+	// MoreHolders counts the holders that were left out to keep the failure small.
+	MoreHolders  int       `json:"moreHolders,omitempty"`
+	Waiting      int       `json:"waiting,omitempty"`
+	Full         bool      `json:"full,omitempty"`
+	Note         string    `json:"note,omitempty"`
 	NotHeldSince time.Time `json:"notHeldSince,omitzero"`
-	// NeverRan is the Part of a step if no attempt of this scheduling has run the step's code, and that is known for certain.
+	// NeverRan is the Part of the step if it is certain that no attempt of this scheduling has run the step's code.
 	NeverRan string `json:"neverRan,omitempty"`
+}
+
+// busyDetails drops the last holders if there are too many.
+func busyDetails(e *lockcore.BusyError) BusyDetails {
+	d := BusyDetails{
+		Resource: e.Resource, LockID: e.LockID, Position: e.Position, RetryIn: Duration(e.RetryIn),
+		Waiting: e.Waiting, Full: e.Full, Note: e.Note, NotHeldSince: e.NotHeldSince,
+	}
+	size := jsonSize(d)
+	for i, h := range e.Holders {
+		holder := holderOf(h)
+		if size += jsonSize(holder); size > maxBusyDetails {
+			d.MoreHolders = len(e.Holders) - i
+			break
+		}
+		d.Holders = append(d.Holders, holder)
+	}
+	return d
+}
+
+func jsonSize(v any) int {
+	b, _ := json.Marshal(v) //nolint:errchkjson // structs of strings, numbers and times
+	return len(b)
+}
+
+func (d BusyDetails) lockError() error {
+	holders := make([]lockcore.Holder, 0, len(d.Holders))
+	for _, h := range d.Holders {
+		holders = append(holders, h.core())
+	}
+	return &lockcore.BusyError{
+		Resource: d.Resource, LockID: d.LockID, Position: d.Position, Holders: holders,
+		RetryIn: time.Duration(d.RetryIn), Waiting: d.Waiting, Full: d.Full, NotHeldSince: d.NotHeldSince, Note: d.Note,
+	}
 }
 
 // ParkedDetails are the details of [FailureParked].
 type ParkedDetails struct {
 	BusyDetails
-	// Attempt is the one that did not get the locks.
+	// Attempt is the attempt that did not get its locks.
 	Attempt uint32 `json:"attempt"`
-	// Unavailable says that the database did not answer. Then Resource is the first one that was asked for, and whether the
-	// request stands in a queue is not known.
+	// Unavailable is set if the database did not answer. Then Resource is the first one that was requested, and it is not known
+	// whether the request is in a queue.
 	Unavailable bool `json:"unavailable,omitempty"`
 }
 
@@ -45,6 +86,14 @@ type LostDetails struct {
 	Reason   string      `json:"reason,omitempty"`
 }
 
+func lostDetails(e *lockcore.LostError) LostDetails {
+	return LostDetails{Resource: e.Resource, LockID: e.LockID, Part: e.Part, Order: e.Order, By: e.By, Reason: e.Reason}
+}
+
+func (d LostDetails) lockError() error {
+	return &lockcore.LostError{Resource: d.Resource, LockID: d.LockID, Part: d.Part, Order: d.Order, By: d.By, Reason: d.Reason}
+}
+
 // SupersededDetails are the details of [FailureSuperseded].
 type SupersededDetails struct {
 	Resource string      `json:"resource"`
@@ -56,16 +105,40 @@ type SupersededDetails struct {
 	Reason   string      `json:"reason,omitempty"`
 }
 
+func supersededDetails(e *lockcore.SupersededError) SupersededDetails {
+	return SupersededDetails{
+		Resource: e.Resource, LockID: e.LockID, Part: e.Part, Order: e.Order, By: e.By, Released: e.Released, Reason: e.Reason,
+	}
+}
+
+func (d SupersededDetails) lockError() error {
+	return &lockcore.SupersededError{
+		Resource: d.Resource, LockID: d.LockID, Part: d.Part, Order: d.Order, By: d.By, Released: d.Released, Reason: d.Reason,
+	}
+}
+
 // DeadlockDetails are the details of [FailureDeadlock].
 type DeadlockDetails struct {
-	Resource string      `json:"resource"`
-	LockID   string      `json:"lockId,omitempty"`
-	Part     string      `json:"part,omitempty"`
-	Order    party.Order `json:"order"`
-	Cycle    string      `json:"cycle,omitempty"`
-	// NotHeldSince and NeverRan are as in [BusyDetails].
-	NotHeldSince time.Time `json:"notHeldSince,omitzero"`
-	NeverRan     string    `json:"neverRan,omitempty"`
+	Resource     string      `json:"resource"`
+	LockID       string      `json:"lockId,omitempty"`
+	Part         string      `json:"part,omitempty"`
+	Order        party.Order `json:"order"`
+	Cycle        string      `json:"cycle,omitempty"`
+	NotHeldSince time.Time   `json:"notHeldSince,omitzero"`
+	// NeverRan is as in [BusyDetails].
+	NeverRan string `json:"neverRan,omitempty"`
+}
+
+func deadlockDetails(e *lockcore.DeadlockError) DeadlockDetails {
+	return DeadlockDetails{
+		Resource: e.Resource, LockID: e.LockID, Part: e.Part, Order: e.Order, Cycle: e.Cycle, NotHeldSince: e.NotHeldSince,
+	}
+}
+
+func (d DeadlockDetails) lockError() error {
+	return &lockcore.DeadlockError{
+		Resource: d.Resource, LockID: d.LockID, Part: d.Part, Order: d.Order, Cycle: d.Cycle, NotHeldSince: d.NotHeldSince,
+	}
 }
 
 // OtherRunDetails are the details of [FailureOtherRun].
@@ -76,6 +149,14 @@ type OtherRunDetails struct {
 	Other    string `json:"other,omitempty"`
 }
 
+func otherRunDetails(e *party.OtherRunError) OtherRunDetails {
+	return OtherRunDetails{Resource: e.Resource, LockID: e.LockID, Run: e.Run, Other: e.Other}
+}
+
+func (d OtherRunDetails) lockError() error {
+	return &party.OtherRunError{Resource: d.Resource, LockID: d.LockID, Run: d.Run, Other: d.Other}
+}
+
 // InvalidDetails are the details of [FailureInvalid].
 type InvalidDetails struct {
 	Field string `json:"field"`
@@ -83,4 +164,12 @@ type InvalidDetails struct {
 	Bound string `json:"bound,omitempty"`
 	// NeverRan is as in [BusyDetails].
 	NeverRan string `json:"neverRan,omitempty"`
+}
+
+func invalidDetails(e *lockcore.InvalidError) InvalidDetails {
+	return InvalidDetails{Field: Cut(e.Field, MaxName), Value: Cut(e.Value, MaxName), Bound: Cut(e.Bound, MaxName)}
+}
+
+func (d InvalidDetails) lockError() error {
+	return &lockcore.InvalidError{Field: d.Field, Value: d.Value, Bound: d.Bound}
 }

@@ -1,19 +1,20 @@
-// Package wire holds everything that travels between workflow code, activity workers and the
-// history that joins them: names, header payloads, activity parameters, failures, lock IDs. It does
-// no I/O.
+// Package wire defines everything that travels between workflow code, activity workers and the history between them: names, header
+// payloads, activity parameters, failures and lock IDs. It does no I/O.
 //
-// All of it outlives the process that wrote it. A history that was recorded by one version is replayed
-// by another, a worker of one version runs steps scheduled by another, and workflows in other languages
-// write the same JSON by hand. So names never change, fields are only ever appended, an absent field
-// means what it meant before the field existed, and what a reader does not understand it refuses
-// where ignoring it could run a step unguarded.
+// All of it outlives the process that wrote it. A history that one version recorded is replayed by another, a worker of one version
+// runs steps that another version scheduled, and workflows in other languages write the same JSON by hand. Therefore:
+//
+//   - names never change, and fields are only appended;
+//   - an absent field means the same as before the field existed;
+//   - a reader refuses what it does not understand if ignoring it could run a step without its locks.
+//
+// The file testdata/wire.golden.json holds every format, and a test compares it.
 //
 //	workflow worker                        history                       activity worker
 //	Guard ──────────── header lockstep-guard ──────────────▶ party.Request
 //	AcquireParams … ── input of lockstep.Acquire … ────────▶ lockcore calls
 //	lockcore.LostError ◀── failure lockstep.Lost ─────────── lockcore.LostError
 //
-// Two files translate errors: failure.go makes application errors of lockcore's errors, typed.go makes
-// lockcore's errors of application errors, so that workflow code uses errors.As with the types that
-// plain Go code uses.
+// failure.go turns lockcore's errors into application failures, and errors.go turns application failures back into lockcore's errors,
+// so that workflow code uses errors.As with the same types as plain Go code. details.go has the JSON of both directions.
 package wire

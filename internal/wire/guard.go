@@ -6,39 +6,76 @@ import (
 	"slices"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	commonpb "go.temporal.io/api/common/v1"
-	"go.temporal.io/sdk/converter"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// EncodeGuard makes the header's payload. Headers do not pass through the user's data converter, so
-// that a step can be read by workers that use another one: resource names stand in the history in
-// the clear.
-func EncodeGuard(g Guard) (*commonpb.Payload, error) {
-	p, err := converter.GetDefaultDataConverter().ToPayload(g)
-	if err != nil {
-		return nil, fmt.Errorf("lockstep: write the guard of %q: %w", g.Part, err)
-	}
-	return p, nil
+// Guard is the payload of [HeaderKey]: the locks that a step takes at entry.
+type Guard struct {
+	// Part identifies the step within its run, such as "3/Debit". It is the same for every attempt and every scheduling of the step.
+	Part string `json:"part"`
+	// Schedule numbers the schedulings of a run, and grows. With the attempt it is the order of the request.
+	Schedule uint32 `json:"schedule"`
+	// Scope is ScopeStep or ScopeSaga.
+	Scope string `json:"scope"`
+	// Resources lists what is locked. Resource.Held is set if the workflow knows that it holds the resource.
+	Resources []lockcore.Resource `json:"resources"`
+	// TTL of the part; absent means the worker's default.
+	TTL Duration `json:"ttl,omitempty"`
+	// HoldTTL of the hold, in scope saga; absent means the worker's default.
+	HoldTTL Duration `json:"holdTtl,omitempty"`
+	// Reacquire takes the lock again if it was lost.
+	Reacquire bool `json:"reacquire,omitempty"`
+	// NewFence requests a new fence even if the lock is held already.
+	NewFence bool `json:"newFence,omitempty"`
+	// Saga is the innermost saga of the step, by which [ActivityBar] finds it; absent outside of sagas.
+	Saga string `json:"saga,omitempty"`
+	// Owner of the lock ID; absent means the workflow.
+	Owner Owner `json:"owner,omitzero"`
+	// Park is set if the workflow can handle FailureParked.
+	Park bool `json:"park,omitempty"`
+	// Try requests the locks without queueing.
+	Try bool `json:"try,omitempty"`
+	// MaxWait is the rest of the time for which the step may wait; absent means as long as it takes.
+	MaxWait Duration `json:"maxWait,omitempty"`
+	// Undoes is the Part of the step that this compensation undoes. It waits until no attempt of that step runs, and bars later ones.
+	// Its resources include those of the step.
+	Undoes string `json:"undoes,omitempty"`
+	// Before is the run that was reset, if the run of this step was made by a reset. With Undoes, the same step of that run is undone
+	// too. The lock's document knows all other runs that this run has replaced.
+	Before string `json:"before,omitempty"`
+	// Started is the start of the workflow run.
+	Started time.Time `json:"started,omitzero"`
+	// NeverVictim keeps the step from being chosen as the victim of a deadlock.
+	NeverVictim bool `json:"neverVictim,omitempty"`
+	// Run is the run that wrote the guard. If another run executes the step, it was made by a reset and has the step from the run
+	// before: then Held is ignored, and the step may have run.
+	Run string `json:"run,omitempty"`
+	// Collection is the ID of the collection in which the workflow's worker keeps its locks, if known. A worker with another
+	// collection refuses the step.
+	Collection string `json:"collection,omitempty"`
+	// Ancestors are the workflow IDs of the parent and the root of a child workflow.
+	Ancestors []string `json:"ancestors,omitempty"`
 }
 
-// DecodeGuard reads the header's payload. The error is a *lockcore.InvalidError: a guard that cannot be
-// understood must not be ignored.
+// EncodeGuard makes the payload of [HeaderKey].
+func EncodeGuard(g Guard) (*commonpb.Payload, error) {
+	return toPayload(fmt.Sprintf("the guard of %q", g.Part), g)
+}
+
+// DecodeGuard reads the payload of [HeaderKey]. The error is a *lockcore.InvalidError: a guard that the worker does not understand
+// must not be ignored.
 func DecodeGuard(p *commonpb.Payload) (Guard, error) {
-	var g Guard
-	if err := converter.GetDefaultDataConverter().FromPayload(p, &g); err != nil {
-		return Guard{}, &lockcore.InvalidError{Field: "header " + HeaderKey, Value: Cut(err.Error(), 128), Bound: "the JSON of a guard"}
-	}
-	if g.Scope != ScopeStep && g.Scope != ScopeSaga {
-		return Guard{}, &lockcore.InvalidError{
+	g, err := fromPayload[Guard](p, HeaderKey, "a guard")
+	if err == nil && g.Scope != ScopeStep && g.Scope != ScopeSaga {
+		err = &lockcore.InvalidError{
 			Field: "scope", Value: fmt.Sprintf("%q", Cut(g.Scope, 64)), Bound: ScopeStep + " or " + ScopeSaga + ", or a newer worker",
 		}
 	}
-	err := cmp.Or(
-		CheckNotNegative("ttl", g.TTL, workersDefault), CheckNotNegative("holdTtl", g.HoldTTL, workersDefault),
+	err = cmp.Or(
+		err, CheckNotNegative("ttl", g.TTL, workersDefault), CheckNotNegative("holdTtl", g.HoldTTL, workersDefault),
 		CheckNotNegative("maxWait", g.MaxWait, asLongAsItTakes),
 	)
 	if err != nil {
@@ -47,18 +84,18 @@ func DecodeGuard(p *commonpb.Payload) (Guard, error) {
 	return g, nil
 }
 
-// IsPast reports whether the step was scheduled by another run than the one that has it, before a reset.
-func (g Guard) IsPast(run string) bool { return g.Run != "" && g.Run != run }
+// IsFromOtherRun reports whether another run scheduled the step, before a reset.
+func (g Guard) IsFromOtherRun(run string) bool { return g.Run != "" && g.Run != run }
 
-// Keeps reports whether the guard's locks stand without the step: for its saga, or while it waits for the rest of them.
+// Keeps reports whether the locks outlast a step's attempt: until the end of its saga, or while the step waits for the rest of them.
 func (g Guard) Keeps() bool { return g.Scope == ScopeSaga || len(g.Resources) > 1 }
 
-// Request is what the guard asks of the locks, for a step of a run and an attempt. In scope step the step has a lock ID of
-// its own, which no loss concerns: it takes its locks again each time.
+// Request returns the request that one attempt of the step makes. In scope step the step has a lock ID of its own, to which losses do
+// not apply: it takes its locks again each time.
 func (g Guard) Request(run Run, attempt int32, comment string) party.Request {
 	resources := slices.Clone(g.Resources)
 	for i := range resources {
-		resources[i].Held = resources[i].Held && !g.IsPast(run.RunID)
+		resources[i].Held = resources[i].Held && !g.IsFromOtherRun(run.RunID)
 	}
 	lockID, within, holdTTL := run.LockID(), "", time.Duration(g.HoldTTL)
 	if g.Scope == ScopeStep {
@@ -90,3 +127,43 @@ func (g Guard) Request(run Run, attempt int32, comment string) party.Request {
 		Comment: Cut(comment, 1024),
 	}
 }
+
+// Merge adds more to the resources and returns the result: one request for each name, the stronger one if several have the same name.
+// It does not change its arguments.
+func Merge(resources []lockcore.Resource, more ...lockcore.Resource) []lockcore.Resource {
+	merged := slices.Clone(resources)
+	for _, r := range more {
+		i := slices.IndexFunc(merged, func(own lockcore.Resource) bool { return own.Name == r.Name })
+		if i < 0 {
+			merged = append(merged, r)
+			continue
+		}
+		merged[i] = Stronger(merged[i], r)
+	}
+	return merged
+}
+
+// Stronger returns the stronger of two requests for one resource: exclusive before shared, and a lower limit before a higher one. An
+// invalid request wins over a valid one, so that it is refused.
+func Stronger(a, b lockcore.Resource) lockcore.Resource {
+	switch {
+	case isInvalid(a):
+	case isInvalid(b):
+		a.Mode, a.Limit = b.Mode, b.Limit
+	case isShared(a) != isShared(b):
+		if isShared(a) {
+			a.Mode, a.Limit = b.Mode, b.Limit
+		}
+	case isShared(a) && b.Limit > 0 && (a.Limit == 0 || b.Limit < a.Limit):
+		a.Limit = b.Limit
+	}
+	return a
+}
+
+// isInvalid reports whether no request may have the mode and the limit of r. The default mode is exclusive.
+func isInvalid(r lockcore.Resource) bool {
+	r.Mode = cmp.Or(r.Mode, lockcore.ModeExclusive)
+	return party.CheckMode("", r) != nil
+}
+
+func isShared(r lockcore.Resource) bool { return r.Mode == lockcore.ModeShared }

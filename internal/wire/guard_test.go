@@ -6,13 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
+	"github.com/stretchr/testify/require"
 	commonpb "go.temporal.io/api/common/v1"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 func guardPayload(text string) *commonpb.Payload {
@@ -101,4 +99,55 @@ func FuzzGuard(f *testing.F) {
 		b, _ := json.Marshal(again)
 		require.Equal(t, string(a), string(b))
 	})
+}
+
+func TestMerge_NameTwice_KeepsTheStrongerRequest(t *testing.T) {
+	t.Parallel()
+	a := []lockcore.Resource{lockcore.Shared("a"), lockcore.Exclusive("b")}
+	got := Merge(a, lockcore.Exclusive("a"), lockcore.SharedLimit("c", 5), lockcore.Shared("b"), lockcore.SharedLimit("c", 3))
+	require.Equal(t, []lockcore.Resource{lockcore.Exclusive("a"), lockcore.Exclusive("b"), lockcore.SharedLimit("c", 3)}, got)
+	require.Equal(t, []lockcore.Resource{lockcore.Shared("a"), lockcore.Exclusive("b")}, a, "the argument has changed")
+	require.Equal(t, []lockcore.Resource{lockcore.Exclusive("a")}, Merge(nil, lockcore.Exclusive("a"), lockcore.Exclusive("a")))
+	require.Equal(t, []lockcore.Resource{{Name: "a"}}, Merge(nil, lockcore.Shared("a"), lockcore.Resource{Name: "a"}), "the default mode is exclusive")
+	require.Nil(t, Merge(nil))
+}
+
+// A valid request for the same name must not hide an invalid one, which is refused when the locks are taken.
+func TestMerge_InvalidRequest_IsKept(t *testing.T) {
+	t.Parallel()
+	for name, invalid := range map[string]lockcore.Resource{
+		"mode": {Name: "a", Mode: "Z"}, "limit": lockcore.SharedLimit("a", -1), "no places": lockcore.SharedLimit("a", 0),
+		"limit of X": {Name: "a", Mode: lockcore.ModeExclusive, Limit: 2},
+	} {
+		for _, valid := range []lockcore.Resource{lockcore.Exclusive("a"), lockcore.Shared("a"), lockcore.SharedLimit("a", 2), {Name: "a"}} {
+			require.Equal(t, []lockcore.Resource{invalid}, Merge(nil, valid, invalid), name)
+			require.Equal(t, []lockcore.Resource{invalid}, Merge(nil, invalid, valid), name)
+		}
+	}
+}
+
+func TestDecodeGuard_NegativeDuration_IsRefused(t *testing.T) {
+	t.Parallel()
+	for _, field := range []string{"ttl", "holdTtl", "maxWait"} {
+		_, err := DecodeGuard(guardPayload(`{"scope":"step","resources":[{"name":"r"}],"` + field + `":"-1s"}`))
+		requireNegative(t, err, field)
+	}
+	_, err := DecodeGuard(guardPayload(`{"scope":"saga","resources":[{"name":"r"}],"ttl":"forever","holdTtl":"forever","maxWait":"1s"}`))
+	require.NoError(t, err)
+}
+
+func TestWaitParams_NegativeDuration_IsRefused(t *testing.T) {
+	t.Parallel()
+	requireNegative(t, WaitParams{MaxWait: Duration(-time.Second)}.Check(), "maxWait")
+	require.NoError(t, WaitParams{}.Check())
+	require.NoError(t, WaitParams{MaxWait: Duration(lockcore.Forever)}.Check())
+}
+
+func requireNegative(t *testing.T, err error, field string) {
+	t.Helper()
+	var invalid *lockcore.InvalidError
+	require.ErrorAs(t, err, &invalid, field)
+	require.Equal(t, field, invalid.Field)
+	require.Equal(t, "-1s", invalid.Value)
+	require.NotEmpty(t, invalid.Bound)
 }

@@ -4,60 +4,69 @@ import (
 	"context"
 	"time"
 
-	"go.temporal.io/sdk/activity"
-
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
+// Lease is a [lockcore.Lease] whose duration other languages can read.
+type Lease struct {
+	lockcore.Lease
+	Left Duration `json:"left"`
+}
+
+// Leases returns lockcore's leases as they travel.
+func Leases(in []lockcore.Lease) []Lease {
+	out := make([]Lease, 0, len(in))
+	for _, l := range in {
+		out = append(out, Lease{Lease: l, Left: Duration(l.Left)})
+	}
+	return out
+}
+
+// CoreLeases returns leases that have travelled as lockcore's. They are not trusted until they were renewed.
+func CoreLeases(in []Lease) []lockcore.Lease {
+	out := make([]lockcore.Lease, 0, len(in))
+	for _, l := range in {
+		core := l.Lease
+		core.Left = time.Duration(l.Left)
+		out = append(out, core)
+	}
+	return out
+}
+
+// Holder is a [lockcore.Holder] whose durations other languages can read.
+type Holder struct {
+	lockcore.Holder
+	State     lockcore.State `json:"state,omitempty"`
+	ExpiresIn Duration       `json:"expiresIn,omitempty"`
+	Silent    Duration       `json:"silent,omitempty"`
+	HoldTTL   Duration       `json:"holdTtl,omitempty"`
+}
+
+func holderOf(h lockcore.Holder) Holder {
+	return Holder{
+		Holder: h, State: h.State, ExpiresIn: Duration(h.ExpiresIn), Silent: Duration(h.Silent), HoldTTL: Duration(h.HoldTTL),
+	}
+}
+
+func (h Holder) core() lockcore.Holder {
+	core := h.Holder
+	core.State, core.ExpiresIn = h.State, time.Duration(h.ExpiresIn)
+	core.Silent, core.HoldTTL = time.Duration(h.Silent), time.Duration(h.HoldTTL)
+	return core
+}
+
 type leasesKey struct{}
 
-// ContextWithLeases puts a way to the leases of the running step into its context.
+// ContextWithLeases returns the context of a running step, whose leases the function returns as they are at the time of the call.
 func ContextWithLeases(ctx context.Context, leases func() []lockcore.Lease) context.Context {
 	return context.WithValue(ctx, leasesKey{}, leases)
 }
 
-// InlineWait is how long an attempt waits at most where it is for a turn that is near: a moment of a
-// slot saves a wait in the history. It leaves most of the attempt's own time to the step.
-func InlineWait(info activity.Info) time.Duration {
-	wait := 2 * time.Second
-	for _, limit := range []time.Duration{info.StartToCloseTimeout, info.HeartbeatTimeout} {
-		if limit > 0 {
-			wait = min(wait, limit/4)
-		}
-	}
-	return wait
-}
-
-// LeasesFrom returns the leases of the step whose context this is, as they are now; ok says whether
-// the step is guarded.
+// LeasesFrom returns the current leases of the step whose context ctx is. ok is false if the step is not guarded.
 func LeasesFrom(ctx context.Context) (leases []lockcore.Lease, ok bool) {
 	f, ok := ctx.Value(leasesKey{}).(func() []lockcore.Lease)
 	if !ok {
 		return nil, false
 	}
 	return f(), true
-}
-
-// Leases turns lockcore's leases into the protocol's.
-func Leases(in []lockcore.Lease) []Lease {
-	out := make([]Lease, 0, len(in))
-	for _, l := range in {
-		out = append(out, Lease{
-			Resource: l.Resource, LockID: l.LockID, Run: l.Run, Undone: l.Undone, Part: l.Part, Order: l.Order, Mode: l.Mode,
-			Fence: l.Fence, FirstFence: l.FirstFence, LeastFence: l.LeastFence, Bars: l.Bars, Left: Duration(l.Left), Joined: l.Joined,
-		})
-	}
-	return out
-}
-
-// CoreLeases turns the protocol's leases into lockcore's. They are not trusted until they were renewed.
-func CoreLeases(in []Lease) []lockcore.Lease {
-	out := make([]lockcore.Lease, 0, len(in))
-	for _, l := range in {
-		out = append(out, lockcore.Lease{
-			Resource: l.Resource, LockID: l.LockID, Run: l.Run, Undone: l.Undone, Part: l.Part, Order: l.Order, Mode: l.Mode,
-			Fence: l.Fence, FirstFence: l.FirstFence, LeastFence: l.LeastFence, Bars: l.Bars, Left: time.Duration(l.Left), Joined: l.Joined,
-		})
-	}
-	return out
 }

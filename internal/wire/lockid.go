@@ -14,16 +14,16 @@ import (
 //
 //	<namespace ID>/<workflow ID>
 //
-// whichever of its runs asks. A step that has a lock ID of its own has its workflow's, "/" and the step's name. In each
-// place "/", "%", NUL and bytes that are no UTF-8 are escaped as in URLs, so that no two parties have the same. A workflow
-// ID that would be too long is replaced by "%sha256:" and its hexadecimal hash, which no escaped text begins with.
+// for all of its runs. A step with a lock ID of its own appends "/" and the step's name. In each segment "/", "%", NUL and bytes that
+// are not valid UTF-8 are escaped as in URLs, so that no two parties have the same lock ID. A segment that would be too long is
+// replaced by "%sha256:" and its hexadecimal hash; no escaped text begins so.
 const (
 	hashPrefix = "%sha256:"
-	// maxPlace is the length of a hash, and bounds the namespace ID, which is a UUID, and the step's name. maxWorkflowID makes
-	// the whole fit into the 1,500 bytes that lockcore takes, and maxOwnerID makes an owner fit into MaxName.
-	maxPlace      = len(hashPrefix) + 2*sha256.Size
-	maxWorkflowID = 1500 - 2*(maxPlace+1)
-	maxOwnerID    = MaxName - maxPlace - 1
+	// maxSegment bounds the namespace ID, which is a UUID, and the step's name. It is the length of a hash. maxWorkflowID makes the
+	// lock ID fit into the 1,500 bytes that lockcore accepts, and maxOwnerID makes an owner fit into MaxName.
+	maxSegment    = len(hashPrefix) + 2*sha256.Size
+	maxWorkflowID = 1500 - 2*(maxSegment+1)
+	maxOwnerID    = MaxName - maxSegment - 1
 )
 
 // Run names one workflow run.
@@ -31,36 +31,32 @@ type Run struct {
 	// Namespace is the namespace's ID and not its name, which two Temporal clusters may both have.
 	Namespace  string
 	WorkflowID string
-	// RunID is the run label: it says which of the workflow's runs speaks for its lock ID.
+	// RunID is the run label: it tells the runs apart that use the lock ID.
 	RunID string
 }
 
 // LockID returns the lock ID of the run's workflow. Different workflows have different ones.
 func (r Run) LockID() string {
-	return place(r.Namespace, maxPlace) + "/" + place(r.WorkflowID, maxWorkflowID)
+	return escape(r.Namespace, maxSegment) + "/" + escape(r.WorkflowID, maxWorkflowID)
 }
 
-// StepLockID returns the lock ID of a step that has one of its own beneath its workflow's.
-func (r Run) StepLockID(step string) string { return r.LockID() + "/" + place(step, maxPlace) }
+// StepLockID returns the lock ID of a step that has one of its own within its workflow's.
+func (r Run) StepLockID(step string) string { return r.LockID() + "/" + escape(step, maxSegment) }
 
-// Part returns the name of a part of the run's. Parts of different runs have different ones.
+// Part returns the name of the run's part for a step. Parts of different runs have different names.
 func (r Run) Part(step string) string { return Cut(r.RunID+"/"+step, MaxName) }
 
 // Owner returns the workflow as an owner.
 func (r Run) Owner() string {
-	return place(r.Namespace, maxPlace) + "/" + place(r.WorkflowID, maxOwnerID)
+	return escape(r.Namespace, maxSegment) + "/" + escape(r.WorkflowID, maxOwnerID)
 }
 
-// NamespacePrefix is what the lock IDs of all workflows of a namespace begin with, and no others.
-func NamespacePrefix(namespaceID string) string { return place(namespaceID, maxPlace) + "/" }
+// NamespacePrefix returns the prefix of the lock IDs of all workflows of a namespace, and of no others.
+func NamespacePrefix(namespaceID string) string { return escape(namespaceID, maxSegment) + "/" }
 
-// WaitID is the ID of the activity by which a step's schedule waits, as the worker that grants the lock makes it from the order
-// of the request. It is made once in a run, since a run's numbers grow.
-func WaitID(schedule uint32) string { return fmt.Sprintf("lockstep-wait-%d", schedule) }
-
-// ParseLockID is the reverse of [Run.LockID], and of [Run.StepLockID]. The run has no RunID, which is the run label that stands
-// beside the lock ID. Of a step with a long name it returns the hash: see [IsHash]. The error is a *lockcore.InvalidError. Lock
-// IDs that are no workflow's get one, and so do those with a hash in another place, which cannot be read back.
+// ParseLockID is the inverse of [Run.LockID] and [Run.StepLockID]. The returned run has no RunID, because the run label is stored next
+// to the lock ID. If the step's name was too long, step is its hash: see [IsHash]. The error is a *lockcore.InvalidError. It is
+// returned for lock IDs that do not belong to a workflow, and for those with a hash in another segment, which cannot be read back.
 func ParseLockID(lockID string) (of Run, step string, err error) {
 	parts := strings.Split(lockID, "/")
 	texts := make([]string, 3)
@@ -78,8 +74,8 @@ func ParseLockID(lockID string) (of Run, step string, err error) {
 	return Run{Namespace: texts[0], WorkflowID: texts[1]}, texts[2], nil
 }
 
-// IsNamespaceID reports whether a text has the form of a namespace's ID, which is a UUID. Plain Go
-// names its locks as it likes: by their form alone, "billing/nightly" would be a workflow's too.
+// IsNamespaceID reports whether a text has the form of a namespace's ID, which is a UUID. Plain Go programs choose their lock IDs
+// freely, so a lock ID such as "billing/nightly" must not be taken for a workflow's.
 func IsNamespaceID(s string) bool {
 	if len(s) != len("01234567-89ab-cdef-0123-456789abcdef") {
 		return false
@@ -102,8 +98,8 @@ func IsNamespaceID(s string) bool {
 // IsHash reports whether a step's name, as [ParseLockID] returns it, is the hash of its name.
 func IsHash(step string) bool { return strings.HasPrefix(step, hashPrefix) }
 
-// place is a part of the lock ID between slashes.
-func place(s string, most int) string {
+// escape returns one segment of a lock ID.
+func escape(s string, most int) string {
 	var b strings.Builder
 	for i := 0; i < len(s); {
 		r, size := utf8.DecodeRuneInString(s[i:])
@@ -121,7 +117,7 @@ func place(s string, most int) string {
 	return hashPrefix + hex.EncodeToString(sum[:])
 }
 
-// unescape is the reverse of place; ok is false for a hash, and for what place never makes.
+// unescape is the inverse of escape. ok is false for a hash, and for a text that escape never returns.
 func unescape(s string) (text string, ok bool) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

@@ -1,15 +1,17 @@
 package wire
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
-
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
-	"go.temporal.io/sdk/temporal"
+	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 const namespaceID = "5b1e4c3a-0000-4000-8000-00000000000a"
@@ -51,16 +53,73 @@ func TestTextsNameWorkflowsWithoutTheirNamespaceID(t *testing.T) {
 
 func TestALossSaysWhy(t *testing.T) {
 	t.Parallel()
-	require.Contains(t, messageOf(t, Failure(&lockcore.LostError{Resource: "r", LockID: "a", By: "b"})), "its time was over before it was renewed")
+	require.Contains(t, messageOf(t, Failure(&lockcore.LostError{Resource: "r", LockID: "a", By: "b"})), "its lease expired before it was renewed")
 	require.NotContains(t, messageOf(t, Failure(&lockcore.LostError{Resource: "r", LockID: "a", By: "b", Reason: "forced"})), "its time was over")
 }
 
 func TestARefusalNamesWhatTheUserWrote(t *testing.T) {
 	t.Parallel()
 	refused := &lockcore.InvalidError{Field: "Request.HoldTTL", Value: "1s", Bound: "not less than Request.TTL"}
-	got := Asked(refused, "Locks.").Error()
+	got := RewriteField(refused, "Locks.").Error()
 	require.Contains(t, got, "Locks.HoldTTL")
 	require.Contains(t, got, "Locks.TTL")
 	require.NotContains(t, got, "Request")
-	require.Equal(t, lockcore.ErrBusy, Asked(lockcore.ErrBusy, "Locks."))
+	require.Equal(t, lockcore.ErrBusy, RewriteField(lockcore.ErrBusy, "Locks."))
+}
+
+func FuzzCut(f *testing.F) {
+	f.Add("äöü", 3)
+	f.Add("", 0)
+	f.Fuzz(func(t *testing.T, s string, n int) {
+		if n < 0 || n > 1<<16 {
+			return
+		}
+		got := Cut(s, n)
+		require.LessOrEqual(t, len(got), n)
+		require.True(t, strings.HasPrefix(s, got))
+		if utf8.ValidString(s) {
+			require.True(t, utf8.ValidString(got))
+			require.Greater(t, len(got)+utf8.UTFMax, min(n, len(s)))
+		}
+	})
+}
+
+func TestDurationIsText(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{
+		`"30s"`: 30 * time.Second, `"1m30s"`: 90 * time.Second, `"100ms"`: 100 * time.Millisecond, `"forever"`: lockcore.Forever, `"0s"`: 0,
+	} {
+		var d Duration
+		require.NoError(t, json.Unmarshal([]byte(text), &d))
+		require.Equal(t, want, time.Duration(d))
+		back, err := json.Marshal(d)
+		require.NoError(t, err)
+		var again Duration
+		require.NoError(t, json.Unmarshal(back, &again))
+		require.Equal(t, d, again)
+	}
+}
+
+func TestDurationWithoutUnitIsRefused(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{`30`, `"30"`, `"soon"`, `{}`, `true`, `9223372036854775807`} {
+		var d Duration
+		require.ErrorIs(t, json.Unmarshal([]byte(text), &d), lockcore.ErrInvalid, text)
+	}
+	var d Duration
+	require.NoError(t, json.Unmarshal([]byte(`null`), &d))
+	require.Zero(t, d)
+}
+
+func FuzzDuration(f *testing.F) {
+	f.Add(int64(0))
+	f.Add(int64(lockcore.Forever))
+	f.Add(int64(-1))
+	f.Fuzz(func(t *testing.T, n int64) {
+		text, err := json.Marshal(Duration(n))
+		require.NoError(t, err)
+		var d Duration
+		require.NoError(t, json.Unmarshal(text, &d))
+		require.Equal(t, Duration(n), d)
+	})
 }

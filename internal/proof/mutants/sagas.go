@@ -30,7 +30,7 @@ var sagaMutants = []mutant{
 		{"workflows/compensate.go", "wire.NeverRan(c.step.Get(ctx, nil))", "wire.NeverRan(c.step.Get(ctx, nil)) && false"},
 	}},
 	{defect: "2", what: "a step gives back what it has when another of its resources is busy", check: "history", edits: []edit{
-		{"interceptors/activity_inbound.go", "	case parked:\n		return false\n", "	case parked:\n		return guard.Scope == wire.ScopeStep\n"},
+		{"interceptors/entry_failure.go", "	case parked:\n		return false\n", "	case parked:\n		return guard.Scope == wire.ScopeStep\n"},
 	}},
 	{defect: "3", what: "a compensation does not wait for its step", check: "undo", edits: []edit{
 		{"internal/runstate/step.go", "		step.Guard.Undoes = a.undoing.part\n", ""},
@@ -39,13 +39,13 @@ var sagaMutants = []mutant{
 		{"internal/runstate/wait.go", "		err = wire.NewWaitCanceled(!t.ran)\n", "		return wire.NewWaitCanceled(!t.ran)\n"},
 	}},
 	{defect: "11", what: "a saga does not look at its end whether it still has its locks", check: "isolation", edits: []edit{
-		{"activities/release.go", "		v.Uses = append(v.Uses, party.Use{Resource: u.Resource, By: party.LastAttempt(u.Schedule)})\n", "		_ = u\n"},
+		{"internal/lockactivities/release.go", "		v.Uses = append(v.Uses, party.Use{Resource: u.Resource, By: party.LastAttempt(u.Schedule)})\n", "		_ = u\n"},
 	}},
 	{defect: "13", what: "steps of scope step share the lock ID of their workflow", check: "limit", edits: []edit{
 		{"internal/wire/guard.go", "lockID, within, holdTTL = run.StepLockID(g.Part), lockID, 0", "within, holdTTL = \"\", 0"},
 	}},
 	{defect: "lost place", what: "a step that lost one lock keeps its place in the queue of another", check: "places", edits: []edit{
-		{"interceptors/activity_inbound.go", "		return !guard.Try // which never queues\n", "		return false\n"},
+		{"interceptors/entry_failure.go", "		return !guard.Try // which never queues\n", "		return false\n"},
 	}},
 }
 

@@ -1,0 +1,222 @@
+package interceptors
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/internal/runstate"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
+)
+
+// workflowInbound gives a run its state. There is one for each run in the worker's cache. If the run is replayed, there is a new one, and
+// the replay fills its state.
+type workflowInbound struct {
+	interceptor.WorkflowInboundInterceptorBase
+	state *runstate.State
+}
+
+func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor, state *runstate.State) *workflowInbound {
+	return &workflowInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: state}
+}
+
+// Init installs the outbound side.
+func (w *workflowInbound) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
+	return w.Next.Init(&workflowOutbound{
+		WorkflowOutboundInterceptorBase: interceptor.WorkflowOutboundInterceptorBase{Next: outbound},
+	})
+}
+
+// ExecuteWorkflow runs the workflow function with the state in its context. When the function has returned, the locks of the run are
+// handed over, or released once the run has closed. That is not done in a deferred function, because deferred functions also run when
+// the workflow is evicted from the cache, and after a panic, after which the run continues and needs its locks.
+func (w *workflowInbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
+	if runstate.StateFrom(ctx) != nil { // installed twice: the outer one does it
+		return w.Next.ExecuteWorkflow(ctx, in)
+	}
+	if err := w.state.Begin(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
+		panic(err) // fails the workflow task, and not the workflow, until a worker takes it that can read the header
+	}
+	ctx = runstate.WithState(ctx, w.state)
+	result, err := w.Next.ExecuteWorkflow(ctx, in)
+	ended := w.state.End(ctx, err)
+	if ended != nil {
+		result = nil
+	}
+	return result, wire.Recorded(ended)
+}
+
+// ExecuteUpdate runs an update handler with the same state. Its context does not derive from that of the workflow function.
+func (w *workflowInbound) ExecuteUpdate(ctx workflow.Context, in *interceptor.UpdateInput) (any, error) {
+	if runstate.StateFrom(ctx) == nil {
+		ctx = runstate.WithState(ctx, w.state)
+	}
+	result, err := w.Next.ExecuteUpdate(ctx, in)
+	return result, wire.Recorded(err)
+}
+
+// workflowOutbound writes the guards of steps into their headers.
+type workflowOutbound struct {
+	interceptor.WorkflowOutboundInterceptorBase
+}
+
+// guardedKey marks the context of a call that an outer copy of this interceptor has handled already.
+type guardedKey struct{}
+
+// ExecuteActivity numbers the step and, if its context asks for locks, writes its guard. It never blocks, and adds no command.
+func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
+	state := runstate.StateFrom(ctx)
+	if state != nil && strings.HasPrefix(activityType, "internalSession") { // the SDK begins or ends a session
+		state.HasSessions = true
+	}
+	if state == nil || ctx.Value(guardedKey{}) != nil || wire.IsNeverGuarded(activityType) {
+		return w.Next.ExecuteActivity(ctx, activityType, args...)
+	}
+	step, err := state.Step(ctx, activityType)
+	ctx = workflow.WithValue(ctx, guardedKey{}, true)
+	switch {
+	case err != nil:
+		return failed(ctx, err)
+	case step == nil:
+		return w.Next.ExecuteActivity(ctx, activityType, args...)
+	}
+	if encoded, err := runstate.Encode(ctx, args); err == nil { // otherwise the SDK reports what it cannot encode
+		args = encoded // a step that has waited is scheduled again with the same arguments
+	}
+	guarded := &guardedStep{outbound: w, step: step, activityType: activityType, args: args}
+	return guarded.run(ctx)
+}
+
+// ExecuteLocalActivity refuses a guarded one.
+func (w *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
+	if !wire.IsNeverGuarded(activityType) {
+		if err := runstate.RefuseLocal(ctx, activityType); err != nil {
+			return failed(ctx, err)
+		}
+	}
+	return w.Next.ExecuteLocalActivity(ctx, activityType, args...)
+}
+
+// Go tracks coroutines, so that a step in a saga's function is recognised even if its context comes from outside the saga.
+func (w *workflowOutbound) Go(ctx workflow.Context, name string, f func(ctx workflow.Context)) workflow.Context {
+	return w.Next.Go(ctx, name, runstate.TrackCoroutine(ctx, f))
+}
+
+// ExecuteChildWorkflow writes the owner that the child inherits into its header, if the context has one.
+func (w *workflowOutbound) ExecuteChildWorkflow(ctx workflow.Context, childType string, args ...any) workflow.ChildWorkflowFuture {
+	if err := runstate.WriteOwner(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
+		panic(err) // a text that cannot be written as JSON
+	}
+	return w.Next.ExecuteChildWorkflow(ctx, childType, args...)
+}
+
+// NewContinueAsNewError lets the next run keep the owner that this one inherited.
+func (w *workflowOutbound) NewContinueAsNewError(ctx workflow.Context, fn any, args ...any) error {
+	if state := runstate.StateFrom(ctx); state != nil {
+		if err := state.Continue(interceptor.WorkflowHeader(ctx)); err != nil {
+			panic(err) // a text that cannot be written as JSON
+		}
+	}
+	return w.Next.NewContinueAsNewError(ctx, fn, args...)
+}
+
+// guardedStep schedules a step, and again after each wait for its locks.
+type guardedStep struct {
+	outbound     *workflowOutbound
+	step         *runstate.Step
+	activityType string
+	args         []any
+	// scheduled is the future of the latest scheduling; nil if the step must be scheduled again.
+	scheduled workflow.Future
+}
+
+// run returns a future that becomes ready after the step's outcome was recorded in its state, and whose error matches lockcore's if a lock
+// was the reason. It is a future of the SDK, because selectors accept no other.
+func (g *guardedStep) run(ctx workflow.Context) workflow.Future {
+	g.scheduled = g.schedule(ctx)
+	if g.scheduled.IsReady() { // it was refused, and not scheduled
+		return g.scheduled
+	}
+	g.step.Scheduled()
+	outer, settable := workflow.NewFuture(ctx)
+	runstate.StateFrom(ctx).WhenReady(g.scheduled, func(own workflow.Context) {
+		if runstate.IsFinal(g.scheduled.Get(own, nil)) {
+			g.finish(own, ctx, settable)
+			return
+		}
+		workflow.GoNamed(ctx, "lockstep-step", func(own workflow.Context) { g.finish(own, ctx, settable) })
+	})
+	return outer
+}
+
+// schedule writes the guard into the header and schedules the activity.
+func (g *guardedStep) schedule(ctx workflow.Context) workflow.Future {
+	if err := writeGuard(ctx, g.step, g.activityType); err != nil {
+		return failed(ctx, err)
+	}
+	return g.outbound.Next.ExecuteActivity(ctx, g.activityType, g.args...)
+}
+
+// writeGuard puts the step's guard into the header of its next scheduling.
+func writeGuard(ctx workflow.Context, step *runstate.Step, activityType string) error {
+	payload, err := wire.EncodeGuard(*step.Guard)
+	if err != nil {
+		return err
+	}
+	header := interceptor.WorkflowHeader(ctx)
+	if header == nil {
+		return fmt.Errorf("lockstep: activity %q has no header to carry its locks: an interceptor dropped it", activityType)
+	}
+	header[wire.HeaderKey] = payload
+	return nil
+}
+
+// finish waits until the step has ended, scheduling it again after each wait for its locks, and settles the future. own is the context of
+// the calling coroutine, ctx that of the step.
+func (g *guardedStep) finish(own, ctx workflow.Context, to workflow.Settable) {
+	if err := g.step.Enter(own, g.attempt); err != nil {
+		to.SetError(err)
+		return
+	}
+	g.outbound.passResult(own, ctx, g.scheduled, to)
+}
+
+// attempt waits for the latest scheduling, or schedules the step again if that one was parked.
+func (g *guardedStep) attempt(ctx workflow.Context) error {
+	if g.scheduled == nil {
+		g.scheduled = g.schedule(ctx)
+	}
+	err := g.scheduled.Get(ctx, nil)
+	if _, parked := wire.Parked(err); parked {
+		g.scheduled = nil
+	}
+	return err
+}
+
+// passResult settles a future with the result of a step. A future that is chained to another decodes with the workflow's data converter.
+// But the step's data converter may depend on the context of the activity. So the step's future decodes the payload, and the result is
+// encoded for the workflow, in the way of the input of a run that continues this one; no such run is started. own is the context of the
+// calling coroutine, ctx that of the step.
+func (w *workflowOutbound) passResult(own, ctx workflow.Context, from workflow.Future, to workflow.Settable) {
+	var raw converter.RawValue
+	if from.Get(own, &raw) != nil || raw.Payload() == nil {
+		to.Chain(from)
+		return
+	}
+	var next *workflow.ContinueAsNewError
+	if !errors.As(w.Next.NewContinueAsNewError(ctx, "lockstep-result", raw), &next) {
+		to.Chain(from)
+		return
+	}
+	to.SetValue(next.Input)
+}
+
+func failed(ctx workflow.Context, err error) workflow.Future {
+	future, settable := workflow.NewFuture(ctx)
+	settable.SetError(err)
+	return future
+}

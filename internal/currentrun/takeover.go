@@ -1,0 +1,179 @@
+package currentrun
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+const (
+	// mostOthers bounds the runs from which one request takes over. Each of its resources may belong to another run.
+	mostOthers = 8
+	// enterTimeout bounds a request. An attempt that cannot reach the database must report that instead of waiting in its slot.
+	enterTimeout = 10 * time.Second
+)
+
+// Locker is the part of a *party.Locker that Enter and TryEnter need.
+type Locker interface {
+	Enter(ctx context.Context, req party.Request) ([]lockcore.Lease, error)
+	TryEnter(ctx context.Context, req party.Request) ([]lockcore.Lease, error)
+	Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error)
+	Leave(ctx context.Context, leases ...lockcore.Lease) error
+}
+
+// InlineWait returns the longest time that an attempt may wait for its locks in its slot. A short wait saves the events of
+// parking; the bound leaves most of the attempt's time to the step.
+func InlineWait(info activity.Info) time.Duration {
+	wait := 2 * time.Second
+	for _, limit := range []time.Duration{info.StartToCloseTimeout, info.HeartbeatTimeout} {
+		if limit > 0 {
+			wait = min(wait, limit/4)
+		}
+	}
+	return wait
+}
+
+// Enter calls Locker.Enter for a request of own, in an activity of that run, and takes over locks that other runs of the workflow
+// hold. Its error is that of Locker.Enter, or reports that Temporal could not be asked. A *party.OtherRunError means that own is
+// not the current run. Enter takes at most 10 s, and at most half of the time that ctx has left.
+func Enter(ctx context.Context, locker Locker, own wire.Run, req party.Request) ([]lockcore.Lease, error) {
+	return takeOverRuns(ctx, locker, locker.Enter, own, req)
+}
+
+// TryEnter is [Enter] without queueing: it calls Locker.TryEnter.
+func TryEnter(ctx context.Context, locker Locker, own wire.Run, req party.Request) ([]lockcore.Lease, error) {
+	return takeOverRuns(ctx, locker, locker.TryEnter, own, req)
+}
+
+// takeOverRuns calls enter until no other run of the workflow holds a resource of the request, or own may not take over.
+func takeOverRuns(
+	ctx context.Context, locker Locker, enter func(context.Context, party.Request) ([]lockcore.Lease, error), own wire.Run, req party.Request,
+) ([]lockcore.Lease, error) {
+	bound := enterTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		bound = min(bound, time.Until(deadline)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	req.MaxWait = min(req.MaxWait, bound/2)
+	if err := undoUnder(ctx, locker, own, &req, own.RunID); err != nil {
+		return nil, err
+	}
+	req.Call = rand.Text() // repeated after a take-over, it is the same request
+	leases, err := enter(ctx, req)
+	for n := 0; errors.Is(err, party.ErrOtherRun); n++ {
+		other, failed := mayTakeOver(ctx, own, err)
+		if failed == nil && n == mostOthers {
+			failed = err
+		}
+		if failed == nil {
+			req.TakeOver = other
+			failed = undoUnder(ctx, locker, own, &req, other)
+		}
+		if failed != nil {
+			return nil, errors.Join(failed, locker.Leave(context.WithoutCancel(ctx), leases...))
+		}
+		leases, err = enter(ctx, req)
+	}
+	return leases, err
+}
+
+// undoUnder adds the names that the undone step has under another run, and under all runs that this one replaced. The compensation
+// of a run that was reset names the step only under own and under the first run that was reset.
+func undoUnder(ctx context.Context, locker Locker, own wire.Run, req *party.Request, run string) error {
+	if len(req.Undo) < 2 {
+		return nil
+	}
+	names := make([]string, len(req.Resources))
+	for i, r := range req.Resources {
+		names[i] = r.Name
+	}
+	labels, err := locker.Replaced(ctx, req.LockID, run, names...)
+	if err != nil {
+		return err
+	}
+	step := strings.TrimPrefix(req.Undo[0], own.Part(""))
+	req.Undo = slices.Clone(req.Undo)
+	for _, label := range append(labels, run) {
+		if part := (wire.Run{RunID: label}).Part(step); !slices.Contains(req.Undo, part) {
+			req.Undo = append(req.Undo, part)
+		}
+	}
+	return nil
+}
+
+// Verifier is the part of a *party.Locker that Verify needs.
+type Verifier interface {
+	Verify(ctx context.Context, v party.Verify) error
+}
+
+// Verify calls Verifier.Verify for own, in an activity of that run. If own inherits from other runs of the workflow, it takes over
+// what they hold. If not, a hold of another run is a loss, because a guarded step of own would have taken it over.
+func Verify(ctx context.Context, locker Verifier, own wire.Run, v party.Verify) error {
+	err := locker.Verify(ctx, v)
+	for n := 0; n < mostOthers && errors.Is(err, party.ErrOtherRun); n++ {
+		other, failed := mayTakeOver(ctx, own, err)
+		if failed != nil {
+			return failed
+		}
+		if !v.Inherits {
+			return lostToEarlierRun(err)
+		}
+		v.TakeOver = other
+		err = locker.Verify(ctx, v)
+	}
+	return err
+}
+
+func lostToEarlierRun(err error) error {
+	var other *party.OtherRunError
+	errors.As(err, &other)
+	return &lockcore.LostError{Resource: other.Resource, LockID: other.LockID, Reason: "an earlier run holds it, and no step of this run does"}
+}
+
+// Raiser is the part of a *party.Locker that Raise needs.
+type Raiser interface {
+	Raise(ctx context.Context, r party.Raise) error
+}
+
+// Raise calls Raiser.Raise for own, in an activity of that run, and takes over what other runs of the workflow hold if own is the
+// current run. Otherwise the error is the *party.OtherRunError, or reports that Temporal could not be asked.
+func Raise(ctx context.Context, locker Raiser, own wire.Run, r party.Raise) error {
+	err := locker.Raise(ctx, r)
+	for n := 0; n < mostOthers && errors.Is(err, party.ErrOtherRun); n++ {
+		other, failed := mayTakeOver(ctx, own, err)
+		if failed != nil {
+			return failed
+		}
+		r.TakeOver = other
+		err = locker.Raise(ctx, r)
+	}
+	return err
+}
+
+// mayTakeOver returns the label of the other run that a *party.OtherRunError names, if Temporal reports own as the current run. It
+// returns err itself if own is not current, and only Temporal's error if Temporal cannot be asked, because nothing is known of
+// the runs then.
+func mayTakeOver(ctx context.Context, own wire.Run, err error) (label string, failed error) {
+	var other *party.OtherRunError
+	if !errors.As(err, &other) {
+		return "", err
+	}
+	current, failed := IsCurrent(ctx, own)
+	switch {
+	case failed != nil:
+		return "", failed
+	case !current:
+		return "", err
+	}
+	return other.Other, nil
+}

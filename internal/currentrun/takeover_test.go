@@ -1,0 +1,84 @@
+package currentrun_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/testsuite"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+)
+
+// inAnActivity calls fn in an activity of the SDK's test environment, in which every run counts as the current one.
+func inAnActivity(t *testing.T, fn func(ctx context.Context)) {
+	t.Helper()
+	suite := &testsuite.WorkflowTestSuite{}
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestActivityEnvironment()
+	env.RegisterActivityWithOptions(func(ctx context.Context) error { fn(ctx); return nil }, activity.RegisterOptions{Name: "A"})
+	_, err := env.ExecuteActivity("A")
+	require.NoError(t, err)
+}
+
+// A compensation of a run that was reset twice undoes the step of all three runs: its own, the first one, which the history names,
+// and the one in between, which only the database knows.
+func TestEnter_CompensationAfterTwoResets_UndoesTheStepOfEveryRun(t *testing.T) {
+	t.Parallel()
+	locker, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+	require.NoError(t, err)
+	of := func(label string) wire.Run { return wire.Run{Namespace: "n", WorkflowID: "w", RunID: label} }
+	guard := wire.Guard{Part: "3/Write", Schedule: 3, Scope: wire.ScopeSaga, Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
+	undo := guard
+	undo.Part, undo.Undoes, undo.Before, undo.Schedule, undo.NewFence = "4/UndoWrite", guard.Part, "one", 4, true
+	inAnActivity(t, func(ctx context.Context) {
+		for _, label := range []string{"one", "two"} {
+			leases, err := currentrun.Enter(ctx, locker, of(label), guard.Request(of(label), 1, ""))
+			require.NoError(t, err)
+			require.NoError(t, locker.Leave(ctx, leases...))
+		}
+		leases, err := currentrun.Enter(ctx, locker, of("three"), undo.Request(of("three"), 1, ""))
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{"one/3/Write", "two/3/Write", "three/3/Write"}, leases[0].Undone)
+		require.NoError(t, locker.Leave(ctx, leases...))
+		again, err := currentrun.Enter(ctx, locker, of("three"), undo.Request(of("three"), 2, ""))
+		require.NoError(t, err)
+		require.ElementsMatch(t, leases[0].Undone, again[0].Undone, "also when nothing is taken over any more")
+	})
+}
+
+// A bar of a run meets what the run before it keeps, on one resource, and takes it over on all.
+func TestRaise_AnotherRunHolds_TakesOver(t *testing.T) {
+	t.Parallel()
+	locker, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+	require.NoError(t, err)
+	of := func(label string) wire.Run { return wire.Run{Namespace: "n", WorkflowID: "w", RunID: label} }
+	guard := wire.Guard{Part: "3/Write", Schedule: 3, Scope: wire.ScopeSaga, Saga: "1", Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
+	inAnActivity(t, func(ctx context.Context) {
+		leases, err := currentrun.Enter(ctx, locker, of("one"), guard.Request(of("one"), 1, ""))
+		require.NoError(t, err)
+		require.NoError(t, locker.Leave(ctx, leases...))
+		bar := party.Raise{LockID: of("two").LockID(), Run: "two", Saga: "1", Order: party.LastAttempt(3), Resources: []string{"q", "r"}}
+		require.ErrorIs(t, locker.Raise(ctx, bar), party.ErrOtherRun)
+		require.NoError(t, currentrun.Raise(ctx, locker, of("two"), bar))
+		_, err = currentrun.Enter(ctx, locker, of("two"), guard.Request(of("two"), 2, ""))
+		require.ErrorIs(t, err, lockcore.ErrSuperseded)
+	})
+}
+
+func TestInlineWait_ShortAttempt_LeavesMostOfItsTime(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, 2*time.Second, currentrun.InlineWait(activity.Info{StartToCloseTimeout: time.Minute}))
+	require.Equal(t, 500*time.Millisecond, currentrun.InlineWait(activity.Info{StartToCloseTimeout: 2 * time.Second}))
+	require.Equal(t, 250*time.Millisecond, currentrun.InlineWait(activity.Info{StartToCloseTimeout: time.Minute, HeartbeatTimeout: time.Second}))
+}

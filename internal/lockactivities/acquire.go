@@ -1,0 +1,143 @@
+package lockactivities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+// grantedDelay is the delay before the next attempt of a request that was granted in between.
+const grantedDelay = 10 * time.Millisecond
+
+// Acquire requests the resources once. If a grant is expected soon it waits, for at most two seconds or a quarter of the attempt's time.
+// If they are busy the request stays in the queue and the attempt fails with a retryable lockstep.Busy; the next attempt finds the
+// request at its position. With Park the failure is not retryable, and the caller waits by Wait. With Try it is not retryable either,
+// and nothing stays in the queue. After MaxWait it is not retryable.
+//
+// With HoldOnly no attempt waits in its slot, since the write that frees the resource grants the hold to the request. If the activity's
+// ID is wire.WaitID of the schedule number, the activity waits as Wait does: its attempts follow each other at growing intervals, and the
+// worker that frees the lock completes it in between. Under another ID the next attempt, after a second at most, finds the hold.
+func (a *Activities) Acquire(ctx context.Context, p wire.AcquireParams) (wire.AcquireResult, error) {
+	if err := p.Check(); err != nil {
+		return wire.AcquireResult{}, wire.Failure(err)
+	}
+	caller, err := a.caller(ctx, p.LockID, p.Collection)
+	if err != nil {
+		return wire.AcquireResult{}, err
+	}
+	info := activity.GetInfo(ctx)
+	req := acquireRequest(p, caller, info)
+	leases, err := a.enter(ctx, p, caller, req)
+	if err == nil {
+		return wire.AcquireResult{LockID: req.LockID, Leases: wire.Leases(leases)}, nil
+	}
+	err = wire.RewriteField(err, "")
+	wire.NoteAncestor(err, caller, p.Ancestors)
+	return wire.AcquireResult{}, a.notAcquired(ctx, p, caller, req, err)
+}
+
+// notAcquired returns the failure of an attempt that did not get its locks.
+func (a *Activities) notAcquired(ctx context.Context, p wire.AcquireParams, caller wire.Run, req party.Request, err error) error {
+	info := activity.GetInfo(ctx)
+	switch {
+	case p.Try:
+		return wire.TriedFailure(err, "")
+	case p.Park:
+		return wire.ParkFailure(err, req, "")
+	case p.HoldOnly && req.Run != "" && info.ActivityID == wire.WaitID(p.Schedule):
+		return a.waitForHold(ctx, p, caller, req, err)
+	}
+	var busy *lockcore.BusyError
+	if !errors.As(err, &busy) {
+		return wire.Failure(err)
+	}
+	a.Locker.WatchFor(busy.Resource)
+	if p.MaxWait > 0 && time.Since(info.ScheduledTime) >= time.Duration(p.MaxWait) {
+		return wire.TriedFailure(busy, "")
+	}
+	return wire.Failure(err)
+}
+
+// waitForHold returns the failure of an attempt that the worker which frees the lock need not wait for: it completes the activity. err
+// is the error of the request.
+func (a *Activities) waitForHold(ctx context.Context, p wire.AcquireParams, caller wire.Run, req party.Request, err error) error {
+	info := activity.GetInfo(ctx)
+	var (
+		busy   *lockcore.BusyError
+		layout *lockcore.LayoutError
+	)
+	switch isBusy := errors.As(err, &busy); {
+	case isBusy && busy.Full:
+		return waitFailure(p.MaxWait, info, fullPause(0, info.Attempt), err)
+	case isBusy:
+	case wire.LockError(err) != nil || errors.As(err, &layout):
+		return wire.Failure(err)
+	default:
+		return wire.UnavailableFailure(fullPause(0, info.Attempt), err)
+	}
+	a.Locker.WatchFor(busy.Resource)
+	req.Resources = slices.DeleteFunc(slices.Clone(req.Resources), func(r lockcore.Resource) bool { return r.Name != busy.Resource })
+	delay, now := a.Locker.Recheck(ctx, req)
+	wire.NoteAncestor(now, caller, p.Ancestors)
+	switch {
+	case now == nil: // it was granted in between
+		return waitFailure(p.MaxWait, info, grantedDelay, err)
+	case wire.LockError(now) == nil: // the database did not answer; the request stays in the queue during the pause
+		return waitFailure(p.MaxWait, info, fullPause(0, info.Attempt), err)
+	}
+	return waitFailure(p.MaxWait, info, delay, now)
+}
+
+// enter takes the locks. A lock ID of the workflow itself may be held by another run, see package currentrun. A lock ID that the caller
+// chose has no runs.
+func (a *Activities) enter(ctx context.Context, p wire.AcquireParams, caller wire.Run, req party.Request) ([]lockcore.Lease, error) {
+	switch {
+	case req.Run == "" && p.Try:
+		return a.Locker.TryEnter(ctx, req)
+	case req.Run == "":
+		return a.Locker.Enter(ctx, req)
+	case p.Try:
+		return currentrun.TryEnter(ctx, a.Locker, caller, req)
+	default:
+		return currentrun.Enter(ctx, a.Locker, caller, req)
+	}
+}
+
+func acquireRequest(p wire.AcquireParams, caller wire.Run, info activity.Info) party.Request {
+	comment := p.Comment
+	if comment == "" {
+		comment = fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt)
+	}
+	inline := currentrun.InlineWait(info)
+	if p.HoldOnly { // it is granted the hold while it waits in the queue
+		inline = 0
+	}
+	self := identityOf(p.LockID, "", caller)
+	return party.Request{
+		LockID:    self.lockID,
+		Run:       self.run,
+		Resources: p.Resources,
+		Part:      self.part(caller, p.Part),
+		Order:     party.Order{Schedule: p.Schedule, Attempt: uint32(max(info.Attempt, 0))},
+		TTL:       time.Duration(p.TTL),
+		Persist:   true,
+		HoldOnly:  p.HoldOnly,
+		HoldTTL:   time.Duration(p.HoldTTL),
+		Reacquire: p.Reacquire,
+		NewFence:  p.NewFence,
+		Saga:      p.Saga,
+		Owner:     p.Owner.Of(caller),
+		Started:   p.Started, NeverVictim: p.NeverVictim,
+		Comment: wire.Cut(comment, 1024),
+		MaxWait: inline,
+	}
+}

@@ -1,0 +1,361 @@
+package lockactivities_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.uber.org/goleak"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/lockactivities"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeLocker notes what it is asked, and answers with err.
+type fakeLocker struct {
+	err      error
+	request  party.Request
+	queued   bool
+	renewed  []lockcore.Lease
+	left     []lockcore.Lease
+	released []party.Release
+	verified []party.Verify
+	bars     []party.Raise
+	tended   []string
+	extended []string
+	// recheckErr, unless nil, is what Recheck answers instead of err.
+	recheckErr error
+	rechecked  []party.Request
+	// lacks are resources of which the hold is missing.
+	lacks []string
+}
+
+func (f *fakeLocker) Enter(ctx context.Context, req party.Request) ([]lockcore.Lease, error) {
+	return f.enter(ctx, req, true)
+}
+
+func (f *fakeLocker) TryEnter(ctx context.Context, req party.Request) ([]lockcore.Lease, error) {
+	return f.enter(ctx, req, false)
+}
+
+func (f *fakeLocker) enter(_ context.Context, req party.Request, queue bool) ([]lockcore.Lease, error) {
+	f.request, f.queued = req, queue
+	if f.err != nil {
+		return nil, f.err
+	}
+	return []lockcore.Lease{lease(req.LockID)}, nil
+}
+
+func (f *fakeLocker) Renew(_ context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error) {
+	f.renewed = leases
+	return leases, f.err
+}
+
+func (f *fakeLocker) LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error {
+	return f.Leave(ctx, leases...)
+}
+
+func (f *fakeLocker) Leave(_ context.Context, leases ...lockcore.Lease) error {
+	f.left = leases
+	return f.err
+}
+
+func (f *fakeLocker) ReleaseHeld(_ context.Context, r party.Release) ([]string, error) {
+	f.released = append(f.released, r)
+	return r.Resources[:1], f.err
+}
+
+func (f *fakeLocker) Verify(_ context.Context, v party.Verify) error {
+	f.verified = append(f.verified, v)
+	return f.err
+}
+
+func (f *fakeLocker) Raise(_ context.Context, r party.Raise) error {
+	f.bars = append(f.bars, r)
+	return f.err
+}
+
+func (f *fakeLocker) CollectionID(context.Context) (string, error) { return "own", nil }
+
+func (f *fakeLocker) Replaced(context.Context, string, string, ...string) ([]string, error) {
+	return nil, nil
+}
+
+func (f *fakeLocker) Recheck(_ context.Context, req party.Request) (time.Duration, error) {
+	f.request, f.rechecked = req, append(f.rechecked, req)
+	return 7 * time.Second, cmp.Or(f.recheckErr, f.err)
+}
+
+func (f *fakeLocker) Status(context.Context, lockcore.Filter) iter.Seq2[lockcore.Status, error] {
+	return func(yield func(lockcore.Status, error) bool) { yield(lockcore.Status{}, f.err) }
+}
+
+func (f *fakeLocker) WatchFor(resource string) { f.tended = append(f.tended, resource) }
+
+func (f *fakeLocker) Extend(_ context.Context, _, _, resource string, _ bool) (time.Duration, error) {
+	f.extended = append(f.extended, resource)
+	if slices.Contains(f.lacks, resource) {
+		return 0, lockcore.ErrLost
+	}
+	return time.Hour, f.err
+}
+
+func lease(lockID string) lockcore.Lease {
+	return lockcore.Lease{
+		Resource: "account/1", LockID: lockID, Part: "p", Order: party.Order{Schedule: 1, Attempt: 1},
+		Mode: lockcore.ModeExclusive, Fence: 7, Left: lockcore.Forever, Joined: true,
+	}
+}
+
+const ownLockID = "default-test-namespace/default-test-workflow-id"
+
+// call runs an activity as a caller in another language does: by name, with JSON in and out.
+func call(t *testing.T, f *fakeLocker, name, in string) (string, error) {
+	t.Helper()
+	return callFrom(t, f, true, name, in)
+}
+
+// callFrom calls from a workflow, or from no workflow.
+func callFrom(t *testing.T, f *fakeLocker, workflow bool, name, in string) (string, error) {
+	t.Helper()
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+	env := suite.NewTestActivityEnvironment()
+	env.SetExecuteActivitiesInWorkflow(workflow)
+	lockactivities.Register(env, f)
+	value, err := env.ExecuteActivity(name, json.RawMessage(in))
+	if err != nil {
+		return "", err
+	}
+	if !value.HasValue() {
+		return "", nil
+	}
+	var out json.RawMessage
+	require.NoError(t, value.Get(&out))
+	return string(out), nil
+}
+
+const leaseText = `{"resource":"account/1","lockId":"` + ownLockID + `","part":"p","order":{"schedule":1,"attempt":1},"mode":"X","fence":7,"left":"forever","joined":true}`
+
+func TestAcquireAsksOnceInTheNameOfTheRun(t *testing.T) {
+	t.Parallel()
+	f := &fakeLocker{}
+	out, err := call(t, f, "lockstep.Acquire", `{"resources":[{"name":"account/1"},{"name":"seats","mode":"S","limit":3}],
+		"part":"p","schedule":4,"ttl":"20s","holdTtl":"forever","reacquire":true,"newFence":true,"saga":"2"}`)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"lockId":"`+ownLockID+`","leases":[`+leaseText+`]}`, out)
+	require.True(t, f.queued)
+	require.Empty(t, f.left)
+	require.Contains(t, f.request.Comment, "lockstep.Acquire")
+	require.NotEmpty(t, f.request.Call)
+	f.request.Comment, f.request.Call = "", ""
+	require.Equal(t, party.Request{
+		LockID: ownLockID, Run: "default-test-run-id", Resources: []lockcore.Resource{{Name: "account/1"}, lockcore.SharedLimit("seats", 3)},
+		Part: "default-test-run-id/p", Order: party.Order{Schedule: 4, Attempt: 1}, TTL: 20 * time.Second, Persist: true, HoldTTL: lockcore.Forever,
+		Reacquire: true, NewFence: true, Saga: "2", Owner: "default-test-namespace/default-test-workflow-id", MaxWait: 2 * time.Second,
+	}, f.request)
+}
+
+func TestAcquireInAnotherNameAndForTheHoldAlone(t *testing.T) {
+	t.Parallel()
+	f := &fakeLocker{}
+	_, err := call(t, f, "lockstep.Acquire", `{"lockId":"mine","owner":"me","comment":"why","resources":[{"name":"account/1"}],"holdOnly":true}`)
+	require.NoError(t, err)
+	require.Equal(t, "mine", f.request.LockID)
+	require.Equal(t, "me", f.request.Owner)
+	require.Equal(t, "why", f.request.Comment)
+	require.True(t, f.request.HoldOnly && f.request.Persist)
+	require.Zero(t, f.request.MaxWait, "it does not wait in its slot")
+	require.Empty(t, f.left, "there is no part to leave")
+}
+
+func TestAcquireThatParksOrTriesIsNotRetried(t *testing.T) {
+	t.Parallel()
+	busy := &lockcore.BusyError{Resource: "account/1", Position: 2}
+	for field, failureType := range map[string]string{"park": "lockstep.Parked", "try": "lockstep.Busy"} {
+		f := &fakeLocker{err: busy}
+		_, err := call(t, f, "lockstep.Acquire", `{"resources":[{"name":"account/1"}],"`+field+`":true}`)
+		var app *temporal.ApplicationError
+		require.ErrorAs(t, err, &app)
+		require.Equal(t, failureType, app.Type())
+		require.True(t, app.NonRetryable())
+		require.Equal(t, field == "park", f.queued)
+	}
+}
+
+func TestKeepEndsWhereTheHoldIsLost(t *testing.T) {
+	t.Parallel()
+	f := &fakeLocker{err: &lockcore.LostError{Resource: "account/1"}}
+	_, err := call(t, f, "lockstep.Keep", `{"resources":["account/1"]}`)
+	var app *temporal.ApplicationError
+	require.ErrorAs(t, err, &app)
+	require.Equal(t, "lockstep.Lost", app.Type())
+	require.True(t, app.NonRetryable())
+	require.Equal(t, []string{"account/1"}, f.extended)
+	require.Empty(t, f.released)
+}
+
+func TestRenewAndLeaveTakeLeasesAsAcquireGaveThem(t *testing.T) {
+	t.Parallel()
+	f := &fakeLocker{}
+	out, err := call(t, f, "lockstep.Renew", `{"leases":[`+leaseText+`]}`)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"leases":[`+leaseText+`]}`, out)
+	require.Equal(t, []lockcore.Lease{lease(ownLockID)}, f.renewed)
+	out, err = call(t, f, "lockstep.Leave", `{"leases":[`+leaseText+`]}`)
+	require.NoError(t, err)
+	require.JSONEq(t, `{}`, out)
+	require.Equal(t, []lockcore.Lease{lease(ownLockID)}, f.left)
+}
+
+func TestReleaseEndsAnyNumberOfResourcesUpToTheSchedule(t *testing.T) {
+	t.Parallel()
+	f := &fakeLocker{}
+	names := make([]string, 250)
+	for i := range names {
+		names[i] = fmt.Sprintf("r%03d", i)
+	}
+	in, err := json.Marshal(map[string]any{"lockId": "mine", "resources": names, "schedule": 9, "leases": []json.RawMessage{json.RawMessage(leaseText)}})
+	require.NoError(t, err)
+	_, err = call(t, f, "lockstep.Release", string(in))
+	require.NoError(t, err)
+	var got []string
+	for _, r := range f.released {
+		require.LessOrEqual(t, len(r.Resources), 100)
+		require.Equal(t, "mine", r.LockID)
+		require.Empty(t, r.Run)
+		require.Equal(t, party.LastAttempt(9), r.Order)
+		got = append(got, r.Resources...)
+	}
+	require.Equal(t, names, got)
+	require.Len(t, f.left, 1)
+}
+
+func TestFailuresOfEveryActivityAreTyped(t *testing.T) {
+	t.Parallel()
+	for name, in := range map[string]string{
+		"lockstep.Acquire": `{"resources":[{"name":"account/1"}]}`,
+		"lockstep.Renew":   `{"leases":[` + leaseText + `]}`,
+		"lockstep.Leave":   `{"leases":[` + leaseText + `]}`,
+		"lockstep.Release": `{"resources":["account/1"]}`,
+		"lockstep.Bar":     `{"resources":["account/1"],"saga":"1","schedule":1}`,
+	} {
+		for want, err := range map[string]error{
+			"lockstep.Lost": &lockcore.LostError{Resource: "account/1"}, "lockstep.Unavailable": errors.New("no primary"),
+			"lockstep.Busy": &lockcore.BusyError{Resource: "account/1"},
+		} {
+			_, err := call(t, &fakeLocker{err: err}, name, in)
+			var app *temporal.ApplicationError
+			require.ErrorAs(t, err, &app, name)
+			require.Equal(t, want, app.Type())
+		}
+	}
+}
+
+// Every exported method is registered under "lockstep." and its name: the names are the protocol.
+func TestTheNamesOfTheActivities(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for m := range reflect.TypeFor[*lockactivities.Activities]().Methods() {
+		names = append(names, "lockstep."+m.Name)
+	}
+	require.Equal(t, []string{
+		wire.ActivityAcquire, wire.ActivityBar, wire.ActivityKeep, wire.ActivityLeave, wire.ActivityRelease, wire.ActivityRenew, wire.ActivityWait,
+	}, names)
+}
+
+func TestRelease_Used_VerifiesAndReleasesNothing(t *testing.T) {
+	t.Parallel()
+	f := &fakeLocker{}
+	out, err := call(t, f, "lockstep.Release", `{"used":[{"resource":"account/1","schedule":2}],"before":"run 1"}`)
+	require.NoError(t, err)
+	require.JSONEq(t, `{}`, out)
+	require.Equal(t, []party.Verify{{
+		LockID: ownLockID, Run: "default-test-run-id", Uses: []party.Use{{Resource: "account/1", By: party.LastAttempt(2)}},
+		Inherits: true, // in the test environment
+		Before:   []string{"run 1"},
+	}}, f.verified)
+	require.Empty(t, f.released)
+	f = &fakeLocker{err: &lockcore.LostError{Resource: "account/1"}}
+	_, err = call(t, f, "lockstep.Release", `{"used":[{"resource":"account/1","schedule":2}]}`)
+	require.ErrorIs(t, wire.LockError(err), lockcore.ErrLost)
+}
+
+func TestRelease_Resources_ReleasesAndVerifiesNothing(t *testing.T) {
+	t.Parallel()
+	f := &fakeLocker{}
+	_, err := call(t, f, "lockstep.Release", `{"resources":["account/1"],"schedule":3}`)
+	require.NoError(t, err)
+	require.Equal(t, []party.Release{{
+		LockID: ownLockID, Run: "default-test-run-id", Resources: []string{"account/1"}, Order: party.LastAttempt(3),
+	}}, f.released)
+	require.Empty(t, f.verified)
+}
+
+// A workflow must record that nothing was lost before it releases.
+func TestRelease_UsedWithARelease_IsRefused(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		`"resources":["account/1"]`: "verify in one call, release in the next", `"inherits":true,"all":true`: "verify in one call, release in the next",
+		`"lockId":"mine"`: "another lock ID", `"step":"1/Debit"`: "a step",
+	} {
+		f := &fakeLocker{}
+		_, err := call(t, f, "lockstep.Release", `{"used":[{"resource":"account/1","schedule":2}],"leases":[`+leaseText+`],`+in+`}`)
+		var invalid *lockcore.InvalidError
+		require.ErrorAs(t, wire.LockError(err), &invalid, in)
+		require.Equal(t, "used", invalid.Field)
+		require.Contains(t, invalid.Bound, want)
+		require.Empty(t, f.released)
+		require.Empty(t, f.verified)
+		require.Empty(t, f.left)
+	}
+}
+
+// All activities without a workflow would be one party.
+func TestAnActivityWithoutAWorkflowHasToGiveALockID(t *testing.T) {
+	t.Parallel()
+	for name, in := range map[string]string{
+		"lockstep.Acquire": `"resources":[{"name":"account/1"}]`, "lockstep.Release": `"resources":["account/1"]`,
+		"lockstep.Keep": `"resources":["account/1"]`, "lockstep.Wait": `"resource":{"name":"account/1"}`,
+	} {
+		_, err := callFrom(t, &fakeLocker{}, false, name, "{"+in+"}")
+		require.ErrorIs(t, wire.LockError(err), lockcore.ErrInvalid, name)
+		require.ErrorContains(t, err, "lockId")
+		_, err = callFrom(t, &fakeLocker{}, false, name, `{"lockId":"mine",`+in+"}")
+		require.NoError(t, err, name)
+	}
+}
+
+// In a run that was reset a hold may be missing which the run before released. What the others failed by is told nevertheless.
+func TestHandingOverAfterAResetHidesNoErrorBehindALockThatWasReleased(t *testing.T) {
+	t.Parallel()
+	const in = `{"resources":["a","b"],"once":true,"handOver":true,"inherits":true}`
+	f := &fakeLocker{lacks: []string{"a"}}
+	_, err := call(t, f, wire.ActivityKeep, in)
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b"}, f.extended)
+	f = &fakeLocker{lacks: []string{"a"}, err: errors.New("not authorized any more")}
+	_, err = call(t, f, wire.ActivityKeep, in)
+	require.ErrorContains(t, err, "not authorized any more")
+	_, err = call(t, &fakeLocker{lacks: []string{"a"}}, wire.ActivityKeep, strings.Replace(in, `,"inherits":true`, "", 1))
+	require.Error(t, err)
+}

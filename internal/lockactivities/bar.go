@@ -1,0 +1,87 @@
+package lockactivities
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+const (
+	// barTimeout bounds one attempt: an attempt that cannot reach the database must report that instead of waiting in its slot.
+	barTimeout = 10 * time.Second
+	// shortestBar and longestBar bound the delay between two attempts. A part that was cut off usually leaves before its TTL ends,
+	// when its next renewal fails.
+	shortestBar = 100 * time.Millisecond
+	longestBar  = 2 * time.Second
+	// testBar bounds an attempt in the SDK's test environment, and testPause is the interval between two checks within it.
+	testBar   = 500 * time.Millisecond
+	testPause = 20 * time.Millisecond
+)
+
+// Bar bars the steps of a saga up to a schedule number, before the saga's first compensation. It returns when no step that the saga has
+// scheduled so far can still run on the resources. Running steps are cut off, waiting steps leave their queues, and later attempts are
+// refused with lockstep.Superseded.
+//
+// While a step may still run, because it has neither returned nor lost its lock, the attempt fails with a retryable lockstep.Busy, whose
+// NextRetryDelay is the time until the next check. So Bar waits in back-off, without a slot.
+//
+// In a run that was made by a reset, or that continues another, Bar takes over what the earlier run holds. It takes no lock, and may be
+// repeated with the same input.
+//
+// The SDK's test environment skips the time of back-offs, and makes 10 attempts by default. There an attempt waits up to 500 ms, so that
+// a step that was cut off has time to return.
+func (a *Activities) Bar(ctx context.Context, p wire.BarParams) (wire.BarResult, error) {
+	caller, err := a.caller(ctx, p.LockID, p.Collection)
+	if err != nil {
+		return wire.BarResult{}, err
+	}
+	self := identityOf(p.LockID, "", caller)
+	if self.run == "" {
+		return wire.BarResult{}, wire.Failure(&lockcore.InvalidError{
+			Field: "lockId", Value: strconv.Quote(wire.Cut(p.LockID, 64)), Bound: "the lock ID of the workflow that calls, or none",
+		})
+	}
+	bounded, cancel := context.WithTimeout(ctx, barTimeout)
+	defer cancel()
+	bar := party.Raise{LockID: self.lockID, Run: self.run, Saga: p.Saga, Order: party.LastAttempt(p.Schedule), Resources: p.Resources}
+	err = currentrun.Raise(bounded, a.Locker, caller, bar)
+	if !currentrun.IsRealClient(activity.GetClient(ctx)) {
+		err = a.repeatBar(bounded, caller, bar, err)
+	}
+	if busy := new(lockcore.BusyError); errors.As(err, &busy) {
+		return wire.BarResult{}, wire.WaitingFailure(busy, barDelay(busy))
+	}
+	return wire.BarResult{}, wire.Failure(err)
+}
+
+// repeatBar repeats Raise in the test environment until it no longer returns a BusyError, or testBar has passed. err is the error of the
+// first call.
+func (a *Activities) repeatBar(ctx context.Context, caller wire.Run, bar party.Raise, err error) error {
+	for end := time.Now().Add(testBar); errors.Is(err, lockcore.ErrBusy) && ctx.Err() == nil && time.Now().Before(end); {
+		timer := time.NewTimer(testPause)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+			err = currentrun.Raise(ctx, a.Locker, caller, bar)
+		}
+		timer.Stop()
+	}
+	return err
+}
+
+// barDelay returns the time until the first of the parts that may still run has expired, within bounds.
+func barDelay(busy *lockcore.BusyError) time.Duration {
+	delay := longestBar
+	for _, part := range busy.Holders {
+		delay = min(delay, part.ExpiresIn)
+	}
+	return max(delay, shortestBar)
+}

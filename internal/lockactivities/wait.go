@@ -1,0 +1,107 @@
+package lockactivities
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+
+	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+// firstPause and longestPause bound the interval between two checks of a full queue, which doubles.
+const (
+	firstPause   = time.Second
+	longestPause = time.Minute
+)
+
+// Wait returns when it is worth repeating a request that a guarded step or Acquire has queued. While it waits, each attempt fails with a
+// retryable lockstep.Busy whose NextRetryDelay is the time until the next check, so that it uses no slot and adds nothing to the history.
+// The worker that grants the lock completes the activity in between; for that, the activity's ID must be wire.WaitID of the request's
+// schedule number. Under another ID, the next attempt finds the grant. While the database cannot be reached, an attempt fails with a
+// retryable lockstep.Unavailable.
+//
+// Wait has no result. The next Acquire, or the next attempt of the step, learns the outcome of the request. If an attempt of Wait itself
+// finds that the request was withdrawn to end a deadlock, it fails with lockstep.Deadlock, which is not retryable.
+//
+// A request that found the queue full is not queued. Wait then checks at growing intervals whether there is room.
+//
+// In a run that was made by a reset, and continues the wait of the run before it, Wait withdraws the request of that run and returns.
+//
+// Wait takes no lock. It keeps the request in the queue alive; the janitor extends what the lock ID holds.
+func (a *Activities) Wait(ctx context.Context, p wire.WaitParams) error {
+	if err := p.Check(); err != nil {
+		return wire.Failure(err)
+	}
+	caller, err := a.caller(ctx, p.LockID, p.Collection)
+	if err != nil {
+		return err
+	}
+	info, self := activity.GetInfo(ctx), identityOf(p.LockID, p.Step, caller)
+	if p.Run != "" && p.Run != caller.RunID {
+		caller.RunID = p.Run
+		return wire.Failure(a.Locker.LeaveQueue(ctx, lockcore.Lease{
+			Resource: p.Resource.Name, LockID: self.lockID, Run: p.Run, Part: caller.Part(p.Part), Order: p.Order,
+		}))
+	}
+	switch pause := fullPause(p.FullRetries, info.Attempt); {
+	case p.Full > 0:
+		return waitFailure(p.MaxWait, info, pause, a.checkFull(ctx, p, self, info.Attempt))
+	case p.FullRetries > 1 && info.Attempt <= 1: // the database did not answer the step just now, nor the time before
+		return wire.UnavailableFailure(pause, nil)
+	}
+	a.Locker.WatchFor(p.Resource.Name)
+	delay, err := a.Locker.Recheck(ctx, party.Request{
+		LockID: self.lockID, Run: self.run, Within: self.within, Resources: []lockcore.Resource{p.Resource}, Part: self.part(caller, p.Part),
+		Order: p.Order, Owner: p.Owner.Of(caller), Started: p.Started, NeverVictim: p.NeverVictim,
+	})
+	wire.NoteAncestor(err, caller, p.Ancestors)
+	return waitFailure(p.MaxWait, info, delay, err)
+}
+
+// waitFailure returns the failure of a busy attempt, after which the next one follows after delay, or none if maxWait has passed. Any
+// other error is an ordinary failure. nil stays nil.
+func waitFailure(maxWait wire.Duration, info activity.Info, delay time.Duration, err error) error {
+	var busy *lockcore.BusyError
+	if !errors.As(err, &busy) {
+		return wire.Failure(err)
+	}
+	if maxWait > 0 {
+		left := time.Duration(maxWait) - time.Since(info.ScheduledTime)
+		if left <= 0 {
+			return wire.TriedFailure(busy, "")
+		}
+		delay = min(delay, left)
+	}
+	return wire.WaitingFailure(busy, delay)
+}
+
+// fullPause returns the pause before the next check of a request that is not queued. It is jittered.
+func fullPause(retries int, attempt int32) time.Duration {
+	pause := min(longestPause, firstPause<<min(max(retries, 1)+int(max(attempt, 1))-2, 16))
+	return pause*3/4 + rand.N(pause/4) //nolint:gosec // spreads checks, guards nothing
+}
+
+// checkFull returns a *BusyError as long as the queue is full. The first attempt does not check, because the request was made just
+// before.
+func (a *Activities) checkFull(ctx context.Context, p wire.WaitParams, self identity, attempt int32) error {
+	full := &lockcore.BusyError{Resource: p.Resource.Name, LockID: self.lockID, Waiting: p.Full, Full: true}
+	if attempt <= 1 {
+		return full
+	}
+	full.Waiting = 0
+	for _, err := range a.Locker.Status(ctx, lockcore.Filter{Resource: p.Resource.Name, States: []lockcore.State{lockcore.StateWaiting}}) {
+		if err != nil {
+			return err
+		}
+		full.Waiting++
+	}
+	if full.Waiting < p.Full {
+		return nil
+	}
+	return full
+}

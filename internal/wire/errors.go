@@ -1,0 +1,242 @@
+package wire
+
+import (
+	"errors"
+
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+// LockError returns the lockcore error in err's chain, or the one that an application failure in its chain stands for; otherwise nil.
+// The type of a failure is enough to tell which error it is, even if its details cannot be read.
+func LockError(err error) error {
+	if core := coreError(err); core != nil {
+		return core
+	}
+	for app := (*temporal.ApplicationError)(nil); errors.As(err, &app); err = app.Unwrap() {
+		if lock := failureError(app); lock != nil {
+			return lock
+		}
+	}
+	return nil
+}
+
+func coreError(err error) error {
+	var (
+		lost       *lockcore.LostError
+		superseded *lockcore.SupersededError
+		deadlock   *lockcore.DeadlockError
+		invalid    *lockcore.InvalidError
+		busy       *lockcore.BusyError
+		other      *party.OtherRunError
+	)
+	switch {
+	case errors.As(err, &other):
+		return other
+	case errors.As(err, &lost):
+		return lost
+	case errors.As(err, &superseded):
+		return superseded
+	case errors.As(err, &deadlock):
+		return deadlock
+	case errors.As(err, &invalid):
+		return invalid
+	case errors.As(err, &busy):
+		return busy
+	default:
+		return nil
+	}
+}
+
+func failureError(app *temporal.ApplicationError) error {
+	switch app.Type() {
+	case FailureBusy:
+		return detailsOf[BusyDetails](app).lockError()
+	case FailureParked:
+		if d := detailsOf[ParkedDetails](app); !d.Unavailable {
+			return d.lockError()
+		}
+		return nil
+	case FailureLost:
+		return detailsOf[LostDetails](app).lockError()
+	case FailureSuperseded:
+		return detailsOf[SupersededDetails](app).lockError()
+	case FailureDeadlock:
+		return detailsOf[DeadlockDetails](app).lockError()
+	case FailureOtherRun:
+		return detailsOf[OtherRunDetails](app).lockError()
+	case FailureInvalid:
+		return detailsOf[InvalidDetails](app).lockError()
+	default:
+		return nil
+	}
+}
+
+// detailsOf returns the zero value if there are no details, or they cannot be read.
+func detailsOf[T any](app *temporal.ApplicationError) T {
+	var d T
+	if !app.HasDetails() || app.Details(&d) != nil {
+		var zero T
+		return zero
+	}
+	return d
+}
+
+// StepError is the failure of a step in workflow code if its locks were the reason. It matches lockcore's error. To everything else it
+// is the *temporal.ActivityError that Temporal made: a workflow that returns it records the same failure as without Lockstep.
+type StepError struct {
+	*temporal.ActivityError
+	// Lock is one of lockcore's typed errors.
+	Lock error
+	// NeverRan is set if no attempt of the step reached the step's own code.
+	NeverRan bool
+}
+
+// TypedError returns err as a [*StepError] if a lock was the reason, or as a [*WaitError] if it comes from one of Lockstep's local
+// activities. Any other error is returned as it is.
+func TypedError(err error) error {
+	var (
+		act *temporal.ActivityError
+		app *temporal.ApplicationError
+	)
+	lock := LockError(err)
+	switch {
+	case lock == nil:
+		return err
+	case errors.As(err, &act):
+		return &StepError{ActivityError: act, Lock: lock}
+	case errors.As(err, &app):
+		return &WaitError{ApplicationError: app, Lock: lock}
+	default:
+		return err
+	}
+}
+
+// PartNeverRan returns the Part of a step that found its lock busy, was refused or was a deadlock's victim, and is known never to have
+// run. It is empty for any other failure. Compare the part: a step's own code may return such a failure of another step.
+func (e *StepError) PartNeverRan() string {
+	app, ok := e.ActivityError.Unwrap().(*temporal.ApplicationError) //nolint:errorlint // the failure itself, and not its cause
+	switch {
+	case ok && app.Type() == FailureBusy:
+		return detailsOf[BusyDetails](app).NeverRan
+	case ok && app.Type() == FailureDeadlock:
+		return detailsOf[DeadlockDetails](app).NeverRan
+	case ok && app.Type() == FailureInvalid:
+		return detailsOf[InvalidDetails](app).NeverRan
+	}
+	return ""
+}
+
+// Error returns Temporal's text.
+func (e *StepError) Error() string { return e.ActivityError.Error() }
+
+// Unwrap returns Temporal's error.
+func (e *StepError) Unwrap() error { return e.ActivityError }
+
+// Is matches everything that the lock's error matches.
+func (e *StepError) Is(target error) bool { return errors.Is(e.Lock, target) }
+
+// As finds the lock's typed error.
+func (e *StepError) As(target any) bool { return errors.As(e.Lock, target) }
+
+// WaitError ended the wait of a step, or kept the step from being scheduled. It matches lockcore's error. To everything else it is an
+// application failure.
+type WaitError struct {
+	*temporal.ApplicationError
+	// Lock is one of lockcore's errors; nil if the database did not answer.
+	Lock error
+	// NeverRan is set if no attempt of the step reached the step's own code.
+	NeverRan bool
+}
+
+// NewWaitError returns a lockcore error as a *WaitError.
+//
+//workflowcheck:ignore its text depends on the error alone; only the delay before a busy one is retried is random, and no caller retries it
+func NewWaitError(lock error, neverRan bool) error {
+	var app *temporal.ApplicationError
+	if !errors.As(Failure(lock), &app) {
+		return lock
+	}
+	return &WaitError{ApplicationError: app, Lock: lock, NeverRan: neverRan}
+}
+
+// NewWaitUnavailable returns the error of a wait that ended because the database did not answer.
+func NewWaitUnavailable(message string, neverRan bool) error {
+	var app *temporal.ApplicationError
+	errors.As(temporal.NewNonRetryableApplicationError(Cut(message, maxMessage), FailureUnavailable, nil), &app)
+	return &WaitError{ApplicationError: app, NeverRan: neverRan}
+}
+
+// NewWaitEnded returns the error of a step that was still waiting when its saga ended.
+func NewWaitEnded(neverRan bool) error {
+	return NewEnded("lockstep: the saga ended while its step waited for a lock", neverRan)
+}
+
+// NewEnded returns an error that matches lockcore.ErrEnded.
+func NewEnded(message string, neverRan bool) error {
+	var app *temporal.ApplicationError
+	errors.As(temporal.NewNonRetryableApplicationError(message, FailureEnded, nil), &app)
+	return &WaitError{ApplicationError: app, Lock: lockcore.ErrEnded, NeverRan: neverRan}
+}
+
+// Error returns the failure's text.
+func (e *WaitError) Error() string { return e.ApplicationError.Error() }
+
+// Unwrap returns the failure.
+func (e *WaitError) Unwrap() error { return e.ApplicationError }
+
+// Is matches everything that the lock's error matches.
+func (e *WaitError) Is(target error) bool { return errors.Is(e.Lock, target) }
+
+// As finds the lock's typed error.
+func (e *WaitError) As(target any) bool { return errors.As(e.Lock, target) }
+
+// WaitCanceledError is the error of a step that was cancelled while it waited. It unwraps to a *temporal.CanceledError.
+type WaitCanceledError struct {
+	canceled error
+	neverRan bool
+}
+
+// NewWaitCanceled returns a *WaitCanceledError.
+func NewWaitCanceled(neverRan bool) error {
+	return &WaitCanceledError{canceled: temporal.NewCanceledError(), neverRan: neverRan}
+}
+
+// Error returns the cancellation's text.
+func (e *WaitCanceledError) Error() string { return e.canceled.Error() }
+
+// Unwrap returns the cancellation.
+func (e *WaitCanceledError) Unwrap() error { return e.canceled }
+
+// NeverRan reports whether the step that failed with err is known never to have reached its own code.
+func NeverRan(err error) bool {
+	var (
+		step     *StepError
+		waited   *WaitError
+		canceled *WaitCanceledError
+	)
+	return errors.As(err, &step) && step.NeverRan || errors.As(err, &waited) && waited.NeverRan || errors.As(err, &canceled) && canceled.neverRan
+}
+
+// Recorded returns the error that a workflow must return in place of err, so that the history has the failure's own type. The SDK would
+// record an error of this package, of lockcore, or one with a Failure method under the name of its Go type, and as retryable.
+//
+//workflowcheck:ignore see [NewWaitError]
+func Recorded(err error) error {
+	switch e := err.(type) { //nolint:errorlint // an error that wraps one of ours has a type of its own
+	case *StepError:
+		return e.ActivityError
+	case *WaitError:
+		return e.ApplicationError
+	case *WaitCanceledError:
+		return e.canceled
+	case interface{ Failure() error }:
+		return e.Failure()
+	}
+	if core := coreError(err); core != nil && core == err { //nolint:errorlint // as above
+		return Recorded(NewWaitError(core, false))
+	}
+	return err
+}

@@ -1,0 +1,92 @@
+package wire
+
+import (
+	"fmt"
+	"reflect"
+	"runtime"
+	"strings"
+)
+
+// Headers. HeaderKey is in the header of an activity, the others in that of the start of a workflow run.
+const (
+	// HeaderKey carries the [Guard] of a step.
+	HeaderKey = "lockstep-guard"
+	// HandoverKey carries a [Handover] from a run that continued as new.
+	HandoverKey = "lockstep-handover"
+	// OwnerKey carries the [Owner] of the parent.
+	OwnerKey = "lockstep-owner"
+)
+
+// PluginName is the name under which a worker with Lockstep's plugin appears in Temporal.
+const PluginName = "temporal-lockstep.lockstep"
+
+// Names of the activities, the same for every SDK.
+const (
+	ActivityPrefix  = "lockstep."
+	ActivityAcquire = "lockstep.Acquire"
+	ActivityRenew   = "lockstep.Renew"
+	ActivityLeave   = "lockstep.Leave"
+	ActivityRelease = "lockstep.Release"
+	ActivityWait    = "lockstep.Wait"
+	ActivityKeep    = "lockstep.Keep"
+	ActivityBar     = "lockstep.Bar"
+)
+
+// IsNeverGuarded reports whether an activity, by its exact name, is one of Lockstep's own, or one with which the SDK begins and ends
+// sessions.
+func IsNeverGuarded(activityType string) bool {
+	switch activityType {
+	case ActivityAcquire, ActivityRenew, ActivityLeave, ActivityRelease, ActivityWait, ActivityKeep, ActivityBar,
+		"internalSessionCreationActivity", "internalSessionCompletionActivity":
+		return true
+	default:
+		return false
+	}
+}
+
+// WaitID returns the ID of the activity that waits for a request with this schedule number. The worker that grants the lock derives
+// the same ID from the order of the request. It is unique within a run, because schedule numbers grow.
+func WaitID(schedule uint32) string { return fmt.Sprintf("lockstep-wait-%d", schedule) }
+
+// FuncName returns the name under which the SDK registers a function or a method by default. f must be a func.
+func FuncName(f reflect.Value) string {
+	name := runtime.FuncForPC(f.Pointer()).Name()
+	return strings.TrimSuffix(name[strings.LastIndexByte(name, '.')+1:], "-fm")
+}
+
+// Types of application failures.
+const (
+	// FailureBusy carries [BusyDetails]. Benign. Retryable, unless the request was not to queue.
+	FailureBusy = "lockstep.Busy"
+	// FailureParked carries [ParkedDetails]. Benign and not retryable: the workflow runs [ActivityWait] and then schedules the step again.
+	FailureParked = "lockstep.Parked"
+	// FailureLost carries [LostDetails]. Not retryable.
+	FailureLost = "lockstep.Lost"
+	// FailureSuperseded carries [SupersededDetails]. Not retryable, unless a later attempt of the same scheduling came first.
+	FailureSuperseded = "lockstep.Superseded"
+	// FailureDeadlock carries [DeadlockDetails]. Not retryable, because the saga must release what it holds first.
+	FailureDeadlock = "lockstep.Deadlock"
+	// FailureInvalid carries [InvalidDetails]. Not retryable.
+	FailureInvalid = "lockstep.Invalid"
+	// FailureUnavailable means that the database, or the worker's configuration, failed. Retryable.
+	FailureUnavailable = "lockstep.Unavailable"
+	// FailureOtherRun carries [OtherRunDetails]: another run of the workflow holds the lock, and Temporal does not report the run that
+	// asks as the current one. Retryable, because Temporal's answer may have been out of date.
+	FailureOtherRun = "lockstep.OtherRun"
+	// FailureOtherCollection means that the worker keeps its locks in another collection than the workflow's worker. Retryable, because
+	// another worker may take the next attempt.
+	FailureOtherCollection = "lockstep.OtherCollection"
+	// FailureResultPending means that a guarded activity returned activity.ErrResultPending. Not retryable.
+	FailureResultPending = "lockstep.ResultPending"
+	// FailureEnded is made by the workflow, for a step that was still waiting for its locks when its saga ended. Not retryable.
+	FailureEnded = "lockstep.Ended"
+	// FailureSagaFailed is made by the workflow, for a saga in which a compensation failed. Not retryable, because a person must repair
+	// the state.
+	FailureSagaFailed = "lockstep.SagaFailed"
+)
+
+// Scopes of a guard, as they appear in headers. A reader refuses any other.
+const (
+	ScopeStep = "step"
+	ScopeSaga = "saga"
+)

@@ -1,0 +1,191 @@
+package wire
+
+import (
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+// AcquireParams is the input of [ActivityAcquire].
+type AcquireParams struct {
+	// LockID names the hold; absent means that of the calling workflow.
+	LockID string `json:"lockId,omitempty"`
+	// Resources are taken in the order of their names: 1 to 100, no name twice. If one is busy, those before it stay held, unless Try is
+	// set.
+	Resources []lockcore.Resource `json:"resources"`
+	// Part names the user of the hold within the lock ID. Absent is a name too: that of the only user.
+	Part string `json:"part,omitempty"`
+	// Schedule numbers the caller's requests. After a release, an acquire needs a greater number, because the release ends everything
+	// that was requested up to its own number.
+	Schedule uint32 `json:"schedule,omitempty"`
+	// TTL is the time within which the part must be renewed; absent means the worker's default.
+	TTL Duration `json:"ttl,omitempty"`
+	// HoldTTL is the time for which the hold lasts without being extended; absent means the worker's default.
+	HoldTTL Duration `json:"holdTtl,omitempty"`
+	// HoldOnly takes the hold and no part of it: the hold lasts for HoldTTL, no process renews it, and a release frees it at once. It
+	// is for locks that a workflow holds rather than a process. If the activity's ID is WaitID(Schedule), the worker that frees the
+	// lock completes the activity: see AcquireResult. TTL is ignored, but must not exceed HoldTTL.
+	HoldOnly bool `json:"holdOnly,omitempty"`
+	// Reacquire takes the lock again if it was lost, instead of failing with FailureLost.
+	Reacquire bool `json:"reacquire,omitempty"`
+	// NewFence requests a new fence even if the lock is held already.
+	NewFence bool `json:"newFence,omitempty"`
+	// Saga is as in [Guard].
+	Saga string `json:"saga,omitempty"`
+	// Owner of the lock ID, for people and for deadlock detection; absent means the workflow.
+	Owner Owner `json:"owner,omitzero"`
+	// Comment is for people; absent means the activity's type and ID.
+	Comment string `json:"comment,omitempty"`
+	// Park is set if the workflow handles FailureParked: it runs ActivityWait, and then acquires again with a greater Schedule.
+	Park bool `json:"park,omitempty"`
+	// Try requests the locks without queueing: FailureBusy is not retryable, and nothing is left in a queue.
+	Try bool `json:"try,omitempty"`
+	// MaxWait bounds the wait for a busy lock, from the scheduling of the activity. An attempt after that time that finds it busy fails
+	// with a FailureBusy that is not retryable; a release up to Schedule removes the request from the queue. It must not be combined
+	// with Park or Try. Absent means as long as it takes.
+	MaxWait Duration `json:"maxWait,omitempty"`
+	// Started is the start of the workflow run.
+	Started time.Time `json:"started,omitzero"`
+	// NeverVictim keeps the request from being chosen as the victim of a deadlock.
+	NeverVictim bool `json:"neverVictim,omitempty"`
+	// Collection is as in [Guard].
+	Collection string `json:"collection,omitempty"`
+	// Ancestors are as in [Guard].
+	Ancestors []string `json:"ancestors,omitempty"`
+}
+
+// Check returns a *lockcore.InvalidError if MaxWait is negative.
+func (p AcquireParams) Check() error { return CheckNotNegative("maxWait", p.MaxWait, asLongAsItTakes) }
+
+// AcquireResult is the result of [ActivityAcquire]. The result of an attempt names all resources. If a worker that freed a lock has
+// completed the activity, the result names only the resource that was granted, or there is none: then the caller acquires again, with a
+// greater Schedule.
+type AcquireResult struct {
+	LockID string  `json:"lockId"`
+	Leases []Lease `json:"leases"`
+}
+
+// RenewParams is the input of [ActivityRenew].
+type RenewParams struct {
+	Leases []Lease `json:"leases"`
+}
+
+// RenewResult is the result of [ActivityRenew].
+type RenewResult struct {
+	Leases []Lease `json:"leases"`
+}
+
+// LeaveParams is the input of [ActivityLeave].
+type LeaveParams struct {
+	Leases []Lease `json:"leases"`
+}
+
+// LeaveResult is the result of [ActivityLeave].
+type LeaveResult struct{}
+
+// ReleaseParams is the input of [ActivityRelease], which verifies if Used is set, and otherwise releases.
+type ReleaseParams struct {
+	// LockID names the holds that end; absent means that of the calling workflow.
+	LockID string `json:"lockId,omitempty"`
+	// Step, if not empty, is the Part of a guard of scope step, and selects the lock ID of that step.
+	Step string `json:"step,omitempty"`
+	// Resources lists the names to release, any number.
+	Resources []string `json:"resources"`
+	// Schedule is the highest number of the requests that end; later requests stay. A release that is repeated after an unknown outcome
+	// has the same number; every other release has another one.
+	Schedule uint32 `json:"schedule,omitempty"`
+	// Leases are left first, so that their parts do not exclude others until their TTL ends.
+	Leases []Lease `json:"leases,omitempty"`
+	// Used lists what the workflow must still hold, because completed steps have used it. It is verified and renewed, and nothing is
+	// released. A loss is a FailureLost. Used must not be combined with another LockID, Step, Resources or All.
+	Used []Use `json:"used,omitempty"`
+	// Inherits is set if the run was reset, or continues one that handed its locks over. Then a missing hold of Used counts as lost only
+	// if there is evidence. A release also ends what other runs of the workflow hold on the resources, if the run is the current one.
+	Inherits bool `json:"inherits,omitempty"`
+	// All ends what other runs of the workflow hold on any resource.
+	All bool `json:"all,omitempty"`
+	// Before is the first run that was reset. The losses of that run and of the runs after it count as losses of this one, as far as the
+	// history or the database names these runs.
+	Before string `json:"before,omitempty"`
+	// Collection is as in [Guard].
+	Collection string `json:"collection,omitempty"`
+}
+
+// Use names a resource that must have been held since the request with this schedule number, or an earlier one, used it.
+type Use struct {
+	Resource string `json:"resource"`
+	Schedule uint32 `json:"schedule"`
+}
+
+// ReleaseResult is the result of [ActivityRelease].
+type ReleaseResult struct{}
+
+// WaitParams is the input of [ActivityWait]: a queued request of a step that found the resource busy.
+type WaitParams struct {
+	// LockID names the hold; absent means that of the calling workflow.
+	LockID string `json:"lockId,omitempty"`
+	// Step, if not empty, is the Part of a guard of scope step, and selects the lock ID of that step.
+	Step     string            `json:"step,omitempty"`
+	Resource lockcore.Resource `json:"resource"`
+	Part     string            `json:"part,omitempty"`
+	Order    party.Order       `json:"order"`
+	Owner    Owner             `json:"owner,omitzero"`
+	Started  time.Time         `json:"started,omitzero"`
+	// NeverVictim keeps the request from being chosen as the victim of a deadlock.
+	NeverVictim bool `json:"neverVictim,omitempty"`
+	// MaxWait bounds the wait, from the scheduling of the activity. After that it fails with a FailureBusy that is not retryable.
+	// Absent means as long as it takes.
+	MaxWait Duration `json:"maxWait,omitempty"`
+	// Run is the run that scheduled the wait. In another run, which was made by a reset, the activity withdraws the request of the
+	// earlier run and ends.
+	Run string `json:"run,omitempty"`
+	// Collection is as in [Guard].
+	Collection string `json:"collection,omitempty"`
+	// Ancestors are as in [Guard].
+	Ancestors []string `json:"ancestors,omitempty"`
+	// Full, if the request found the queue full, is the number of waiters. The activity waits until there are fewer, and checks at
+	// growing intervals.
+	Full int `json:"full,omitempty"`
+	// FullRetries counts the waits in a row after which the request was not queued either. The first pause grows with it.
+	FullRetries int `json:"vain,omitempty"`
+}
+
+// Check returns a *lockcore.InvalidError if MaxWait is negative.
+func (p WaitParams) Check() error { return CheckNotNegative("maxWait", p.MaxWait, asLongAsItTakes) }
+
+// KeepParams is the input of [ActivityKeep].
+type KeepParams struct {
+	// LockID names the hold; absent means that of the calling workflow.
+	LockID string `json:"lockId,omitempty"`
+	// Resources lists the resources on which the hold is extended: 1 to 100 names.
+	Resources []string `json:"resources"`
+	// Once extends the holds once and returns.
+	Once bool `json:"once,omitempty"`
+	// HandOver, with Once, also leaves the holds to the run that continues this one.
+	HandOver bool `json:"handOver,omitempty"`
+	// Inherits is as in [ReleaseParams]: a missing hold is not a loss.
+	Inherits bool `json:"inherits,omitempty"`
+	// Collection is as in [Guard].
+	Collection string `json:"collection,omitempty"`
+}
+
+// KeepResult is the result of [ActivityKeep]. Without Once the activity ends by itself only if it fails.
+type KeepResult struct{}
+
+// BarParams is the input of [ActivityBar].
+type BarParams struct {
+	// LockID is that of the calling workflow, or absent. No other is accepted.
+	LockID string `json:"lockId,omitempty"`
+	// Resources lists the resources on which the steps are barred, at least one.
+	Resources []string `json:"resources"`
+	// Saga is the saga whose steps are barred, as their guards name it.
+	Saga string `json:"saga"`
+	// Schedule is the greatest schedule number of the barred steps: 1 or more.
+	Schedule uint32 `json:"schedule"`
+	// Collection is as in [Guard].
+	Collection string `json:"collection,omitempty"`
+}
+
+// BarResult is the result of [ActivityBar].
+type BarResult struct{}
