@@ -3,42 +3,42 @@ package contention
 import (
 	"cmp"
 	"context"
-	"runtime"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Options choose what a report is about. The zero value is everything.
+// Options select the holds and waits of a report. The zero value selects all.
 type Options struct {
-	// Resource is what the names of resources begin with.
+	// Resource is a prefix of the names of resources.
 	Resource string
-	// Since and Until bound the holds and waits: those that touch the time between count, whole. Zero is no bound.
+	// Since and Until select the holds and waits that touch the time between them, in full. Zero is no bound.
 	Since, Until time.Time
 }
 
-// analysis joins what was read, step by step.
+// analysis is the state that the steps of Analyze share.
 type analysis struct {
 	*Spans
-	ctx  context.Context // the caller's
-	opts Options
+	ctx    context.Context
+	opts   Options
+	report *Report
 
-	holds []hold
-	waits []wait
-	// byKey and byParty find holds; byParty's are in the order of their starts.
-	byKey    map[key]int32
-	byParty  map[party][]int32
-	blamed   map[sym]blamed
-	blamedOn map[ownerAt]int64
-	// byOwner finds waits by their owners, and byStep those of steps that have lock IDs of their own,
-	// by these, in the order of their starts.
-	byOwner   map[sym][]int32
-	byStep    map[sym][]int32
+	holds []hold // in the order of their starts
+	waits []wait // in the order of their starts
+	// numbered are lock IDs and owners, and numbers their places in it.
+	numbered []string
+	numbers  map[string]int32
+	byKey    map[holdKey]int32
+	// The lists are in the order of starts: the holds of a lock ID at a resource, the waits of an owner, and the waits of a lock ID that
+	// belongs to a single step.
+	byParty map[party][]int32
+	byOwner map[string][]int32
+	byStep  map[string][]int32
+
+	blamed    map[string]blamed // by owner
+	blamedOn  map[ownerAt]int64
 	deadlocks []deadlock
-	losses    []Loss
 	roots     []*guilt // the greatest first
 }
 
@@ -47,95 +47,52 @@ type interval struct{ from, to int64 }
 
 func (i interval) length() int64 { return max(i.to-i.from, 0) }
 
-// with is what both have in common; its length is 0 if that is nothing.
+// with returns the time that both have in common. Its length is 0 if there is none.
 func (i interval) with(o interval) interval {
 	return interval{max(i.from, o.from), min(i.to, o.to)}
 }
 
-// hold and wait are those of the report, and what is needed to make it.
-type hold struct {
-	Hold
-	interval
-	// reach is until when it may have been in the way of others: its end, or that of what drained after it.
-	reach int64
-	key   key
-	owner sym
-	// ofStep says that the lock ID is a single step's.
-	ofStep  bool
-	blocked int64
-}
-
-type wait struct {
-	Wait
-	interval
-	record      *record
-	owner       sym
-	ofStep      bool
-	unexplained int64
-	handOver    int64
-}
-
-// Analyze tells what the spans tell. It uses them up. The error is the cause with which ctx was
-// cancelled; then Analyze returns soon, without a report.
+// Analyze makes a report of the spans, which cannot be used again. The error is the cause with which ctx was cancelled; then Analyze
+// returns soon, without a report.
 func Analyze(ctx context.Context, spans *Spans, opts Options) (*Report, error) {
-	a := &analysis{
-		Spans: spans, ctx: ctx, opts: opts,
-		byKey: map[key]int32{}, byParty: map[party][]int32{},
-		byOwner: map[sym][]int32{}, byStep: map[sym][]int32{},
-	}
-	for _, join := range []func(){a.makeHolds, a.findLosses, a.dropRecords, a.makeWaits, a.findBlockers, a.findDeadlocks} {
-		join()
+	a := newAnalysis(ctx, spans, opts)
+	for _, step := range []func(){
+		a.makeHolds, a.findLosses, a.makeWaits, a.findBlockers, a.findDeadlocks,
+		a.addResources, a.addOwners, a.addOverlong, a.addTotals, a.addLoad, a.addTypes, a.addRoots, a.conclude, a.narrow,
+	} {
+		step()
 		if a.stopped() {
 			return nil, context.Cause(ctx)
 		}
 	}
-	return a.report()
+	return a.report, nil
 }
 
-// stopped reports whether the caller has given up. The loops that take long ask it for each wait,
-// and end early. Analyze then returns no report, so that no caller sees half of one.
+func newAnalysis(ctx context.Context, spans *Spans, opts Options) *analysis {
+	return &analysis{
+		Spans: spans, ctx: ctx, opts: opts, numbers: map[string]int32{},
+		byKey: map[holdKey]int32{}, byParty: map[party][]int32{}, byOwner: map[string][]int32{}, byStep: map[string][]int32{},
+		report: &Report{
+			Read: spans.reading, Resources: []Resource{}, Owners: []Owner{}, Conclusion: []Finding{}, Roots: []Root{}, Types: []TypePair{},
+			Load: []Load{}, Overlong: []Overlong{}, Losses: []Loss{}, Deadlocks: []Deadlock{},
+		},
+	}
+}
+
+// stopped reports whether the caller has given up. Loops that take long check it for each wait, and end early.
 func (a *analysis) stopped() bool { return a.ctx.Err() != nil }
 
-func (a *analysis) report() (*Report, error) {
-	r := &Report{Read: a.reading, Losses: a.losses, Deadlocks: []Deadlock{}}
-	for i := range a.deadlocks {
-		r.Deadlocks = append(r.Deadlocks, a.deadlocks[i].Deadlock)
+// number returns the place of a lock ID or owner in numbered.
+func (a *analysis) number(name string) int32 {
+	n, ok := a.numbers[name]
+	if !ok {
+		n = int32(len(a.numbered)) //nolint:gosec // at most two for each of a million spans
+		a.numbers[name] = n
+		a.numbered = append(a.numbered, name)
 	}
-	for _, add := range []func(*Report){
-		a.addResources, a.addOwners, a.addOverlong, a.addTotals, a.addLoad, a.addTypes, a.addRoots, a.conclude, a.narrow,
-	} {
-		add(r)
-		if a.stopped() {
-			return nil, context.Cause(a.ctx)
-		}
-	}
-	return r, nil
+	return n
 }
 
-// dropRecords lets go of the records that waits do not need: there may be a million.
-func (a *analysis) dropRecords() {
-	for _, done := range []kind{kindHold, kindAcquire, kindLeave, kindRenew, kindLost} {
-		a.records[done] = nil
-	}
-}
-
-// manyWaits is from how many on it pays to look for room.
-const manyWaits = 100_000
-
-// forget lets go of what only the joining needs, since the report needs the room.
-func (a *analysis) forget() {
-	a.records = [kinds][]record{}
-	a.byKey, a.byParty, a.byOwner, a.byStep, a.blamed, a.blamedOn = nil, nil, nil, nil, nil, nil
-	a.roots = nil
-	for i := range a.waits {
-		a.waits[i].record = nil
-	}
-	if len(a.waits) > manyWaits {
-		runtime.GC() // else the report gets more room from the system, a fifth of a GiB for a million spans
-	}
-}
-
-// chosen reports whether the report is about something of a resource at a time.
 func (a *analysis) chosen(resource string, at interval) bool {
 	return strings.HasPrefix(resource, a.opts.Resource) &&
 		(a.opts.Since.IsZero() || at.to >= a.opts.Since.UnixNano()) &&
@@ -145,27 +102,34 @@ func (a *analysis) chosen(resource string, at interval) bool {
 func (a *analysis) chosenHold(h *hold) bool { return a.chosen(h.Resource, h.interval) }
 func (a *analysis) chosenWait(w *wait) bool { return a.chosen(w.Resource, w.interval) }
 
-// ownerOf is the party of a span, which is its lock ID if it names none.
-func ownerOf(owner, lockID sym) sym {
-	if owner == 0 {
-		return lockID
+// chosenHolds and chosenWaits are those that the report is about.
+func (a *analysis) chosenHolds() []*hold {
+	var all []*hold
+	for i := range a.holds {
+		if h := &a.holds[i]; a.chosenHold(h) {
+			all = append(all, h)
+		}
 	}
-	return owner
+	return all
 }
 
-// modeOf is a span's mode; every lock is exclusive that is not said to be shared.
-func (a *analysis) modeOf(r *record) string {
-	return cmp.Or(a.symbols.text(r.texts[textMode]), lockcore.ModeExclusive.String())
+func (a *analysis) chosenWaits() []*wait {
+	var all []*wait
+	for i := range a.waits {
+		if w := &a.waits[i]; a.chosenWait(w) {
+			all = append(all, w)
+		}
+	}
+	return all
 }
 
-// workflowOf is the workflow ID in a lock ID that is a Temporal workflow's, or a step's of it.
-func workflowOf(lockID string) string {
-	workflow, _ := partyOf(lockID)
-	return workflow
+// workflowType returns "" if no span that was read names the type.
+func (a *analysis) workflowType(run, workflow string) string {
+	return cmp.Or(a.types[run], a.types[workflow])
 }
 
-// partyOf reads a lock ID that is a Temporal workflow's, or that of a single step of it.
-func partyOf(lockID string) (workflow, step string) {
+// parseLockID reads the lock ID of a Temporal workflow, or of a single step of one. Other lock IDs have no workflow.
+func parseLockID(lockID string) (workflow, step string) {
 	of, step, err := wire.ParseLockID(lockID)
 	if err != nil || !wire.IsNamespaceID(of.Namespace) {
 		return "", ""
@@ -173,27 +137,22 @@ func partyOf(lockID string) (workflow, step string) {
 	return of.WorkflowID, step
 }
 
-// workflowOr is the workflow ID in a lock ID, or the lock ID.
-func workflowOr(lockID string) string { return cmp.Or(workflowOf(lockID), lockID) }
-
-// short is an owner's name without the namespace ID that Temporal's owners begin with.
-func short(owner string) string {
-	if namespace, name, ok := strings.Cut(owner, "/"); ok && wire.IsNamespaceID(namespace) && name != "" {
-		return name
-	}
-	return owner
+// workflowOr returns the workflow ID in a lock ID, or else the lock ID.
+func workflowOr(lockID string) string {
+	workflow, _ := parseLockID(lockID)
+	return cmp.Or(workflow, lockID)
 }
 
-// runOf is the run ID with which the parts of a workflow's run begin.
+// runOf returns the run ID with which the parts of a workflow's run begin.
 func runOf(lockID, part string) string {
 	run, step, _ := strings.Cut(part, "/")
-	if workflowOf(lockID) == "" || stepName(step) == step {
+	if workflow, _ := parseLockID(lockID); workflow == "" || stepName(step) == step {
 		return ""
 	}
 	return run
 }
 
-// stepName is the activity's type in a part such as "<run ID>/3/Debit", or else the part.
+// stepName returns the activity's type in a part such as "<run ID>/3/Debit", or else the part.
 func stepName(part string) string {
 	pieces := strings.SplitN(part, "/", 3)
 	for i := 0; i+1 < len(pieces) && i < 2; i++ {
@@ -204,26 +163,106 @@ func stepName(part string) string {
 	return part
 }
 
-func timeOf(ns int64) time.Time { return time.Unix(0, ns).UTC() }
-
-func nanosecondsOf(s float64) int64 { return int64(s*1e9 + 0.5) }
-
-func seconds(ns int64) float64 { return time.Duration(ns).Seconds() }
-
-// distribution sorts the durations, which are in nanoseconds.
-func distribution(durations []int64) Distribution {
-	d := Distribution{Count: len(durations)}
-	if d.Count == 0 {
-		return d
+// narrow reduces the report's holds and waits to the chosen ones and those that these and the trees refer to.
+func (a *analysis) narrow() {
+	r := a.report
+	holds, waits := make([]bool, len(a.holds)), make([]bool, len(a.waits))
+	keep := func(of []bool, i int) {
+		if i >= 0 {
+			of[i] = true
+		}
 	}
-	slices.Sort(durations)
-	var total int64
-	for _, ns := range durations {
-		total += ns
+	for i := range a.holds {
+		holds[i] = a.chosenHold(&a.holds[i])
 	}
-	rank := func(percent int) float64 {
-		return seconds(durations[max((percent*len(durations)+99)/100, 1)-1])
+	for i := range a.waits {
+		waits[i] = a.chosenWait(&a.waits[i])
 	}
-	d.Total, d.P50, d.P95, d.P99, d.Max = seconds(total), rank(50), rank(95), rank(99), rank(100)
-	return d
+	for i := range r.Roots {
+		keep(holds, r.Roots[i].Hold)
+		eachWaiter(r.Roots[i].Waiters, func(w *Waiter) { keep(waits, w.Wait) })
+	}
+	for _, l := range r.Losses {
+		keep(holds, l.Hold)
+	}
+	for i := range r.Waits {
+		if w := &r.Waits[i]; waits[i] {
+			keep(holds, w.Hold)
+			for j := range w.Blockers {
+				keep(holds, w.Blockers[j].Hold)
+			}
+		}
+	}
+	a.holds, a.waits = nil, nil
+	a.renumber(places(holds), places(waits))
+}
+
+// renumber moves each hold and wait to its new place, and drops those whose place is -1.
+func (a *analysis) renumber(holds, waits []int) {
+	r := a.report
+	move := func(i *int, to []int) {
+		if *i >= 0 {
+			*i = to[*i]
+		}
+	}
+	for i := range r.Roots {
+		move(&r.Roots[i].Hold, holds)
+		eachWaiter(r.Roots[i].Waiters, func(w *Waiter) { move(&w.Wait, waits) })
+	}
+	for i := range r.Losses {
+		move(&r.Losses[i].Hold, holds)
+	}
+	for i := range r.Overlong {
+		move(&r.Overlong[i].Hold, holds)
+	}
+	keptHolds, keptWaits := r.Holds[:0], r.Waits[:0]
+	for i := range r.Holds {
+		if holds[i] < 0 {
+			continue
+		}
+		h := r.Holds[i]
+		blocks := h.Blocks[:0]
+		for _, w := range h.Blocks {
+			if waits[w] >= 0 {
+				blocks = append(blocks, waits[w])
+			}
+		}
+		h.Blocks = blocks
+		keptHolds = append(keptHolds, h)
+	}
+	for i := range r.Waits {
+		if waits[i] < 0 {
+			continue
+		}
+		w := r.Waits[i]
+		move(&w.Hold, holds)
+		for j := range w.Blockers {
+			move(&w.Blockers[j].Hold, holds)
+		}
+		keptWaits = append(keptWaits, w)
+	}
+	clear(r.Holds[len(keptHolds):])
+	clear(r.Waits[len(keptWaits):])
+	r.Holds, r.Waits = keptHolds, keptWaits
+}
+
+// places returns the new places of those that are kept, -1 for the others.
+func places(kept []bool) []int {
+	to := make([]int, len(kept))
+	n := 0
+	for i, k := range kept {
+		to[i] = -1
+		if k {
+			to[i] = n
+			n++
+		}
+	}
+	return to
+}
+
+func eachWaiter(list []Waiter, do func(*Waiter)) {
+	for i := range list {
+		do(&list[i])
+		eachWaiter(list[i].Waiters, do)
+	}
 }

@@ -21,7 +21,7 @@ const (
 
 // lane is one resource's holds and waits, in the order of their starts.
 type lane struct {
-	resource sym
+	resource string
 	holds    []obstacle
 	waits    []int32
 	// claims are the disjoint times in which the resource was granted to a waiter that had not taken it yet.
@@ -32,8 +32,8 @@ type lane struct {
 type obstacle struct {
 	interval // from its start until it no longer kept others out
 	fence    int64
-	lockID   sym
-	owner    sym
+	lockID   int32
+	owner    int32
 	hold     int32
 	shared   bool
 }
@@ -41,10 +41,10 @@ type obstacle struct {
 // blocking is a hold that was in the way of a wait during an interval.
 type blocking struct {
 	interval
-	reach int64    // the end of the hold's effect, also beyond the wait
-	hold  int32    // -1 if the hold was not read
-	named *blocker // the wait's own record of the hold, nil if the hold follows from times and fences
-	last  bool     // its end let the wait in
+	reach int64      // the end of the hold's effect, also beyond the wait
+	hold  int32      // -1 if the hold was not read
+	named *namedHold // the wait's own record of the hold, nil if the hold follows from times and fences
+	last  bool       // its end let the wait in
 }
 
 // compareTime orders blockings as a wait lists them.
@@ -65,7 +65,7 @@ type account struct {
 	until int64 // the end of the time counted in that wait
 }
 
-type ownerAt struct{ owner, resource sym }
+type ownerAt struct{ owner, resource string }
 
 // sweep finds the blockers of all waits: for each resource it goes through the waits in the order of their starts, and keeps a list of
 // the holds that have begun and may still be in the way. It looks at each pair of a wait and a hold that overlap. A queue has at most
@@ -74,7 +74,7 @@ type sweep struct {
 	*analysis
 	keep     int       // the number of blockers that a wait keeps
 	accounts []account // by owner
-	visited  []sym     // the owners that have an account at the current resource
+	visited  []int32   // the owners that have an account at the current resource
 	blocked  []int64   // by hold
 	isNamed  []int32   // by hold: its place in found, plus 1, while the current wait's span names it
 	found    []blocking
@@ -85,12 +85,12 @@ type sweep struct {
 func (a *analysis) findBlockers() {
 	s := sweep{
 		analysis: a, keep: maxBlockers,
-		accounts: make([]account, len(a.symbols.texts)), blocked: make([]int64, len(a.holds)), isNamed: make([]int32, len(a.holds)),
+		accounts: make([]account, len(a.numbered)), blocked: make([]int64, len(a.holds)), isNamed: make([]int32, len(a.holds)),
 	}
 	if n := len(a.waits); n > 0 {
 		s.keep = min(max(allBlockers/n, minBlockers), maxBlockers)
 	}
-	a.blamed, a.blamedOn = map[sym]blamed{}, map[ownerAt]int64{}
+	a.blamed, a.blamedOn = map[string]blamed{}, map[ownerAt]int64{}
 	for _, l := range a.lanes() {
 		s.lane(l)
 		if a.stopped() {
@@ -106,9 +106,9 @@ func (a *analysis) findBlockers() {
 
 // lanes sorts holds and waits by resource. Resources are in the order of their first hold or wait.
 func (a *analysis) lanes() []*lane {
-	at := map[sym]*lane{}
+	at := map[string]*lane{}
 	var all []*lane
-	of := func(resource sym) *lane {
+	of := func(resource string) *lane {
 		l := at[resource]
 		if l == nil {
 			l = &lane{resource: resource}
@@ -119,14 +119,14 @@ func (a *analysis) lanes() []*lane {
 	}
 	for i := range a.holds {
 		h := &a.holds[i]
-		l := of(h.key.resource)
+		l := of(h.Resource)
 		l.holds = append(l.holds, obstacle{
-			interval: interval{h.from, h.reach}, fence: h.key.fence, lockID: h.key.lockID, owner: h.owner, hold: int32(i), shared: h.Mode == shared,
+			interval: interval{h.from, h.reach}, fence: h.Fence, lockID: h.lockNumber, owner: h.ownerNumber, hold: int32(i), shared: h.Mode == shared,
 		})
 	}
 	for i := range a.waits {
 		w := &a.waits[i]
-		l := of(w.record.texts[textResource])
+		l := of(w.Resource)
 		l.waits = append(l.waits, int32(i))
 		if w.Hold >= 0 && a.holds[w.Hold].from > w.to {
 			l.claims = append(l.claims, interval{w.to, a.holds[w.Hold].from})
@@ -185,10 +185,11 @@ func (s *sweep) lane(l *lane) {
 	}
 	for _, owner := range s.visited {
 		acc := &s.accounts[owner]
-		total := s.analysis.blamed[owner]
-		s.analysis.blamed[owner] = blamed{total.length + acc.length, total.waits + acc.waits}
+		name := s.numbered[owner]
+		total := s.analysis.blamed[name]
+		s.analysis.blamed[name] = blamed{total.length + acc.length, total.waits + acc.waits}
 		if acc.length > 0 {
-			s.blamedOn[ownerAt{owner, l.resource}] = acc.length
+			s.blamedOn[ownerAt{name, l.resource}] = acc.length
 		}
 		*acc = account{}
 	}
@@ -203,7 +204,7 @@ func (s *sweep) wait(l *lane, i int32, exclusiveUntil int64, begun, later []obst
 	later = later[:sort.Search(len(later), func(n int) bool { return later[n].from >= w.to })]
 	counts := s.chosenWait(w)
 	granted := int64(math.MaxInt64) // a hold with this fence, or a greater one, came after the wait
-	if fence := cmp.Or(w.record.fence, w.record.hold); fence > 0 && s.letIn(w.record) {
+	if fence := cmp.Or(w.span.fence, w.span.hold); fence > 0 && w.letIn() {
 		granted = fence
 	}
 	until, explained := w.from, int64(0)
@@ -213,10 +214,10 @@ func (s *sweep) wait(l *lane, i int32, exclusiveUntil int64, begun, later []obst
 			h := &holds[j]
 			at := h.with(w.interval)
 			if s.isNamed[h.hold] == 0 {
-				if h.lockID == w.record.texts[textLockID] || h.fence >= granted {
+				if h.lockID == w.lockNumber || h.fence >= granted {
 					continue
 				}
-				if h.shared && w.Mode == shared && !w.record.limited {
+				if h.shared && w.Mode == shared && w.span.limit <= 0 {
 					// Shared requests exclude each other only while an exclusive one is ahead in the queue.
 					at.to = min(at.to, exclusiveUntil)
 				}
@@ -246,7 +247,7 @@ func (s *sweep) wait(l *lane, i int32, exclusiveUntil int64, begun, later []obst
 		if b.hold >= 0 {
 			s.isNamed[b.hold] = 0
 			if counts && b.length() == 0 {
-				s.charge(s.holds[b.hold].owner, i, b.interval)
+				s.charge(s.holds[b.hold].ownerNumber, i, b.interval)
 			}
 		}
 	}
@@ -257,7 +258,7 @@ func (s *sweep) wait(l *lane, i int32, exclusiveUntil int64, begun, later []obst
 }
 
 // charge blames an owner for a part of a wait. The parts of one wait come in the order of their starts; where they overlap they count once.
-func (s *sweep) charge(owner sym, wait int32, at interval) {
+func (s *sweep) charge(owner, wait int32, at interval) {
 	acc := &s.accounts[owner]
 	if acc.wait != wait+1 {
 		if acc.wait == 0 {
@@ -273,9 +274,8 @@ func (s *sweep) charge(owner sym, wait int32, at interval) {
 // findNamed starts the list of blockers with the holds that the wait's own span names, each once.
 func (s *sweep) findNamed(w *wait) {
 	s.found = s.found[:0]
-	for n, place := range w.record.blockers {
-		named := &s.symbols.blockers[place]
-		b := blocking{interval: interval{w.from, w.from}, hold: -1, named: named, last: w.record.hasLast && n == len(w.record.blockers)-1}
+	for n, named := range w.span.blockedBy {
+		b := blocking{interval: interval{w.from, w.from}, hold: -1, named: named, last: w.span.namesLast && n == len(w.span.blockedBy)-1}
 		if b.last {
 			b.interval = interval{w.to, w.to}
 		}
@@ -310,12 +310,11 @@ func (s *sweep) findNamed(w *wait) {
 
 // holdNamed finds a hold that a wait names. A claim had no fence yet, and a draining part may have a later fence than its hold: these are
 // the first hold of the lock ID that overlaps the wait.
-func (s *sweep) holdNamed(w *wait, named *blocker) (int32, bool) {
-	k := key{w.record.texts[textResource], named.lockID, named.fence}
-	if h, ok := s.byKey[k]; ok && k.fence != 0 {
+func (s *sweep) holdNamed(w *wait, named *namedHold) (int32, bool) {
+	if h, ok := s.byKey[holdKey{w.Resource, named.lockID, named.fence}]; ok && named.fence != 0 {
 		return h, true
 	}
-	of := s.byParty[party{k.resource, k.lockID}]
+	of := s.byParty[party{w.Resource, named.lockID}]
 	i := sort.Search(len(of), func(i int) bool { return s.holds[of[i]].reach > w.from })
 	if i < len(of) && s.holds[of[i]].from < w.to {
 		return of[i], true
@@ -341,7 +340,7 @@ func (s *sweep) markLast(w *wait) {
 		}
 	}
 	for i := range s.found {
-		s.found[i].last = i == last && s.letIn(w.record)
+		s.found[i].last = i == last && w.letIn()
 	}
 }
 
@@ -429,11 +428,11 @@ func mostImportant(found []blocking, n int) []blocking {
 func (a *analysis) blockerOf(w *wait, c *blocking) Blocker {
 	b := Blocker{Hold: int(c.hold), From: seconds(c.from - w.from), To: seconds(c.to - w.from), Named: c.named != nil, Last: c.last}
 	if n := c.named; n != nil {
-		b.LockID, b.Owner, b.Fence = a.symbols.text(n.lockID), a.symbols.text(ownerOf(n.owner, n.lockID)), n.fence
+		b.LockID, b.Owner, b.Fence = n.lockID, cmp.Or(n.owner, n.lockID), n.fence
 		b.Trace, b.Span = hexIDs(n.trace, n.span)
 	}
 	if c.hold < 0 {
-		b.Workflow = workflowOf(b.LockID)
+		b.Workflow, _ = parseLockID(b.LockID)
 		return b
 	}
 	h := &a.holds[c.hold]

@@ -6,70 +6,59 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
-// Thresholds of the conclusion. docs/contention.md lists them.
+// Thresholds of the conclusion and of the sentences about resources. docs/contention.md lists those of the conclusion.
 const (
-	// muchUnread and muchHandOver are shares of all waiting, and muchDead that behind workers that
-	// died.
+	// Shares of all waiting.
 	muchUnread   = 0.25
 	muchHandOver = 0.25
 	muchDead     = 0.05
-	// fewDeadlocks is from how many between the same types on they are told of, and mostGroups how
-	// many such groups are.
+	// Shares of the waiting that one cause explains, and of the time that a resource is held.
+	muchOfWaiting = 0.4
+	mostOfWaiting = 0.5
+	mostOfTime    = 0.8
+	// fewDeadlocks of the same types make a finding; the mostGroups largest groups are listed.
 	fewDeadlocks = 2
 	mostGroups   = 3
-	// longHold is the median from which on holds are long, and longerHold how many times the median
-	// of all holds one may be instead.
+	// A hold is long if it takes longHold, or longerHold times the median of all holds.
 	longHold   = time.Second
 	longerHold = 3
 )
 
-// Finding is a sentence of the conclusion. It is there only if the data support it.
-type Finding struct {
-	// Rule names what it follows from: "unread", "deadlocks", "dead-workers", "long-holds",
-	// "hand-overs", "hot", or "none" and "no-waits" if no other applies.
-	Rule string `json:"rule"`
-	// Text is what was found, and Advice what to do; either is a sentence without its full stop.
-	Text   string `json:"text"`
-	Advice string `json:"advice,omitempty"`
-	// Waited is how much waiting it is about, and Count how many deadlocks, holds or waits.
-	Waited float64 `json:"waited,omitempty"`
-	Count  int     `json:"count,omitempty"`
-}
-
-// conclude says what the waiting comes from, and what to do. What makes the rest doubtful goes
-// first.
-func (a *analysis) conclude(r *Report) {
-	r.Conclusion = []Finding{}
-	add := func(found ...Finding) { r.Conclusion = append(r.Conclusion, found...) }
+// conclude adds the findings. One that makes the others doubtful comes first.
+func (a *analysis) conclude() {
+	r := a.report
 	total := r.Totals.Wait.Total
-	add(a.deadlockFindings()...)
+	found := a.deadlockFindings()
 	if total > 0 {
-		add(a.deadFinding(total)...)
-		add(a.longFinding(r)...)
-		add(handOverFinding(&r.Totals)...)
-		if !slices.ContainsFunc(r.Conclusion, func(f Finding) bool { return f.Rule == "long-holds" }) {
-			add(hotFinding(r)...)
+		found = append(found, a.deadFinding(total)...)
+		long := append(a.longFinding(), handOverFinding(&r.Totals)...)
+		found = append(found, long...)
+		if !slices.ContainsFunc(long, func(f Finding) bool { return f.Rule == "long-holds" }) {
+			found = append(found, hotFinding(r)...)
 		}
 		if unread := r.Totals.Unexplained - r.Totals.HandOver; unread >= muchUnread*total {
-			r.Conclusion = slices.Insert(r.Conclusion, 0, Finding{
+			found = slices.Insert(found, 0, Finding{
 				Rule: "unread", Waited: unread, Text: percent(unread/total) + " of the waiting is explained by no hold that was read",
 				Advice: "Read the traces of all processes; what follows is about the rest",
 			})
 		}
 	}
 	switch {
-	case len(r.Conclusion) > 0:
+	case len(found) > 0:
 	case total == 0:
-		add(Finding{Rule: "no-waits", Text: fmt.Sprintf("None of %s had to wait", many(r.Totals.Acquisitions, "acquisition"))})
+		found = []Finding{{Rule: "no-waits", Text: fmt.Sprintf("None of %s had to wait", many(r.Totals.Acquisitions, "acquisition"))}}
 	default:
 		first := &r.Resources[0]
-		add(Finding{
+		found = []Finding{{
 			Rule: "none", Waited: first.Wait.Total,
 			Text: fmt.Sprintf("No single cause stands out. %s was waited for most: %s of the waiting", first.Name, percent(min(first.Wait.Total/total, 1))),
-		})
+		}}
 	}
+	r.Conclusion = found
 }
 
 // deadlockFindings groups deadlocks by the types that waited for one another.
@@ -78,13 +67,11 @@ func (a *analysis) deadlockFindings() []Finding {
 	for i := range a.deadlocks {
 		d := &a.deadlocks[i]
 		between := typesText(d.WorkflowTypes)
-		f := byTypes[between+d.upgradeOf]
-		if f == nil {
-			f = &Finding{Rule: "deadlocks", Text: between, Advice: "Let each take all its locks in one guard: it takes them in the order of their names"}
-			if d.upgradeOf != "" {
-				f.Advice = "They held " + d.upgradeOf + " shared, and each wanted it alone: ask for it exclusively at once"
-			}
-			byTypes[between+d.upgradeOf] = f
+		f := entry(byTypes, between+d.upgradeOf)
+		f.Rule, f.Text = "deadlocks", between
+		f.Advice = "Let each take all its locks in one guard: it takes them in the order of their names"
+		if d.upgradeOf != "" {
+			f.Advice = "They held " + d.upgradeOf + " shared, and each wanted it alone: ask for it exclusively at once"
 		}
 		f.Count++
 	}
@@ -115,11 +102,7 @@ func typesText(types []string) string {
 func (a *analysis) deadFinding(total float64) []Finding {
 	var length int64
 	waits, holds, expired := 0, map[int]bool{}, 0
-	for i := range a.waits {
-		w := &a.waits[i]
-		if !a.chosenWait(w) {
-			continue
-		}
+	for _, w := range a.chosenWaits() {
 		var dead coverage
 		for j := range w.Blockers {
 			b := &w.Blockers[j]
@@ -134,8 +117,10 @@ func (a *analysis) deadFinding(total float64) []Finding {
 				}
 			}
 		}
-		length += dead.length()
-		waits += dead.any()
+		if n := dead.length(); n > 0 {
+			length += n
+			waits++
+		}
 	}
 	if seconds(length) < muchDead*total || waits == 0 {
 		return nil
@@ -144,8 +129,8 @@ func (a *analysis) deadFinding(total float64) []Finding {
 		Rule: "dead-workers", Waited: seconds(length), Count: waits,
 		Text: fmt.Sprintf("%s, %s in all (%s), stood behind %s in which a worker died or hung", many(waits, "wait"), duration(length),
 			percent(min(seconds(length)/total, 1)), many(len(holds), "hold")),
+		Advice: "A heartbeat timeout, or a shorter one, lets the step's next attempt begin sooner",
 	}
-	f.Advice = "A heartbeat timeout, or a shorter one, lets the step's next attempt begin sooner"
 	if expired > 0 {
 		f.Advice = "A shorter TTL frees the locks of a dead step sooner, and a heartbeat timeout lets its next attempt begin sooner"
 	}
@@ -162,7 +147,7 @@ func handOverFinding(t *Totals) []Finding {
 	}}
 }
 
-// hotFinding is that one resource is wanted more often than it can be had.
+// hotFinding applies if one resource is requested more often than it can be granted.
 func hotFinding(r *Report) []Finding {
 	first := &r.Resources[0]
 	if first.Wait.Total < mostOfWaiting*r.Totals.Wait.Total || first.Busy < mostOfTime || first.Hold.Count < 10 || first.Hold.Max >= muchOfWaiting*first.Hold.Total {
@@ -174,4 +159,239 @@ func hotFinding(r *Report) []Finding {
 			percent(min(first.Wait.Total/r.Totals.Wait.Total, 1)), percent(first.Busy), Seconds(first.Hold.P50)),
 		Advice: "It is wanted more often than it can be had: divide it, or shorten the steps that hold it",
 	}}
+}
+
+// suspect is a workflow type, or an owner of unknown type, and the holds by which it is the root of waiting.
+type suspect struct {
+	name   string
+	caused int64
+	holds  []causing
+	// typical is a length: half of what the suspect caused is behind holds that took so long or longer.
+	typical int64
+}
+
+// causing is a hold, and how much waiting it is the root of.
+type causing struct {
+	hold   *hold
+	caused int64
+}
+
+// suspects groups what roots caused, without holds that a dead worker explains, holds that were not read, and cycles: other findings are
+// about those.
+func (a *analysis) suspects() []*suspect {
+	byName := map[string]*suspect{}
+	for _, g := range a.roots {
+		for i, length := range g.byHold {
+			if i < 0 || a.holds[i].mostlyDead() {
+				continue
+			}
+			h := &a.holds[i]
+			name := cmp.Or(h.WorkflowType, short(g.owner))
+			s := entry(byName, name)
+			s.name = name
+			s.caused += length
+			s.holds = append(s.holds, causing{h, length})
+		}
+	}
+	var list []*suspect
+	for _, s := range byName {
+		s.keepLong()
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(x, y *suspect) int { return cmp.Or(cmp.Compare(y.caused, x.caused), cmp.Compare(x.name, y.name)) })
+	return list
+}
+
+// keepLong keeps the longest holds, which explain half of what the suspect caused.
+func (s *suspect) keepLong() {
+	slices.SortFunc(s.holds, func(x, y causing) int {
+		return cmp.Or(cmp.Compare(y.hold.length(), x.hold.length()), cmp.Compare(y.caused, x.caused), x.hold.Start.Compare(y.hold.Start))
+	})
+	var sum int64
+	for i := range s.holds {
+		if sum += s.holds[i].caused; 2*sum >= s.caused {
+			s.typical, s.holds = s.holds[i].hold.length(), s.holds[:i+1]
+			return
+		}
+	}
+}
+
+// longFinding applies if much of the waiting is behind the long holds of one suspect.
+func (a *analysis) longFinding() []Finding {
+	t := &a.report.Totals
+	for _, s := range a.suspects() {
+		share := seconds(s.caused) / t.Wait.Total
+		if share < muchOfWaiting {
+			break
+		}
+		if s.typical < int64(longHold) && s.typical < longerHold*nanosecondsOf(t.Hold.P50) {
+			continue
+		}
+		return []Finding{{
+			Rule: "long-holds", Waited: seconds(s.caused), Count: len(s.holds), Advice: a.advice(s),
+			Text: fmt.Sprintf("%s of the waiting (%s) is behind holds of %s, at least half of it behind %s that stood %s or longer", percent(min(share, 1)),
+				duration(s.caused), s.name, thousands(len(s.holds)), duration(s.typical)),
+		}}
+	}
+	return nil
+}
+
+// advice depends on how the holds spent their time: with one step, or between steps.
+func (a *analysis) advice(s *suspect) string {
+	var held, idle int64
+	bySteps := map[string]int64{}
+	for _, c := range s.holds {
+		if len(c.hold.Steps) == 0 {
+			return ""
+		}
+		var waits []interval
+		for _, i := range a.waitsDuring(c.hold, c.hold.interval) {
+			waits = append(waits, a.waits[i].with(c.hold.interval))
+		}
+		held, idle = held+c.hold.length(), idle+max(c.hold.length()-c.hold.ran()-covered(waits), 0)
+		for i := range c.hold.Steps {
+			bySteps[c.hold.Steps[i].Name] += c.hold.Steps[i].during().length()
+		}
+	}
+	step, most := "", int64(0)
+	for name, length := range bySteps {
+		if length > most || length == most && name < step {
+			step, most = name, length
+		}
+	}
+	switch {
+	case float64(idle) >= mostOfWaiting*float64(held):
+		return fmt.Sprintf("For %s of their %s no step ran and no lock was waited for: hold over less of the saga, "+
+			"and look for what delayed it between its steps, such as a worker that had died", duration(idle), duration(held))
+	case step != "" && float64(most) >= mostOfWaiting*float64(held):
+		return fmt.Sprintf("Step %s takes most of that time: do its slow part before the lock is taken", step)
+	}
+	return ""
+}
+
+// why explains in a sentence where the waiting for a resource comes from.
+func (a *analysis) why(u *usage, r *Resource) string {
+	total := nanosecondsOf(r.Wait.Total)
+	if total == 0 {
+		return "nobody had to wait"
+	}
+	share := func(ns int64) float64 { return float64(ns) / float64(total) }
+	var worst *hold
+	var owner string // the owner that others waited for longest, the first of equals
+	counts, held := map[string]int{}, map[string]int64{}
+	blocked := func(owner string) int64 { return a.blamedOn[ownerAt{owner, u.resource}] }
+	for _, h := range u.holds {
+		if worst == nil || h.blocked > worst.blocked {
+			worst = h
+		}
+		if blocked(h.Owner) > blocked(owner) {
+			owner = h.Owner
+		}
+		counts[h.Owner]++
+		held[h.Owner] += h.length()
+	}
+	holders := a.holdersTime(u.holds)
+	switch {
+	case worst != nil && share(worst.blocked) >= muchOfWaiting:
+		return fmt.Sprintf("%s of the waiting was for %s, which held it %s%s",
+			percent(min(share(worst.blocked), 1)), short(worst.Owner), duration(worst.length()), a.because(worst))
+	case share(nanosecondsOf(r.HandOver)) >= muchOfWaiting:
+		return fmt.Sprintf("%s of the waiting was hand-overs: it had been granted, and was not taken yet. Were the workers that it was granted to busy, or gone?",
+			percent(share(nanosecondsOf(r.HandOver))))
+	case share(nanosecondsOf(r.Unexplained)) >= mostOfWaiting:
+		return fmt.Sprintf("%s of the waiting is explained by no hold that was read: are the traces of all processes here?",
+			percent(share(nanosecondsOf(r.Unexplained))))
+	case share(blocked(owner)) >= muchOfWaiting:
+		return fmt.Sprintf("%s of the waiting was for %s, which held it %s in %s", percent(min(share(blocked(owner)), 1)),
+			short(owner), duration(held[owner]), many(counts[owner], "hold"))
+	case holders.waited > 0 && float64(holders.waited) >= muchOfWaiting*float64(holders.held):
+		return fmt.Sprintf("those who held it waited themselves: for %s of the %s that they kept others waiting, most for %s; their steps ran %s",
+			duration(holders.waited), duration(holders.held), holders.waitedFor, duration(holders.ran))
+	case holders.held > 0 && float64(holders.ran) < muchOfWaiting*float64(holders.held):
+		return fmt.Sprintf("those who held it stood between steps: their steps ran %s of the %s that they kept others waiting",
+			duration(holders.ran), duration(holders.held))
+	case r.Busy >= mostOfTime:
+		return fmt.Sprintf("many short holds, one after another: held %s of the time by %s, %s each (median)",
+			percent(r.Busy), many(len(counts), "owner"), Seconds(r.Hold.P50))
+	case r.LongestQueue == 1:
+		return fmt.Sprintf("now and then two met: held %s of the time by %s, and never did more than one wait", percent(r.Busy), many(len(counts), "owner"))
+	}
+	return fmt.Sprintf("bursts: held only %s of the time, but up to %d queued at once", percent(r.Busy), r.LongestQueue)
+}
+
+// holdersTime is how those who kept others waiting for a resource spent the time in which they held it.
+type holdersTime struct {
+	held, ran, waited int64
+	waitedFor         string // the resource for which they waited longest
+}
+
+func (a *analysis) holdersTime(holds []*hold) holdersTime {
+	var t holdersTime
+	waited := map[string]int64{}
+	for _, h := range holds {
+		if h.blocked == 0 || len(h.Steps) == 0 { // no request waited for it, or its steps are not known
+			continue
+		}
+		t.held += h.length()
+		t.ran += h.ran()
+		var waits []interval
+		for _, i := range a.waitsDuring(h, h.interval) {
+			if w := &a.waits[i]; w.Resource != h.Resource {
+				at := w.with(h.interval)
+				waits = append(waits, at)
+				waited[w.Resource] += at.length()
+			}
+		}
+		t.waited += covered(waits)
+	}
+	for resource, length := range waited {
+		if most := waited[t.waitedFor]; length > most || length == most && resource < t.waitedFor {
+			t.waitedFor = resource
+		}
+	}
+	return t
+}
+
+// because explains how a hold spent its time.
+func (a *analysis) because(h *hold) string {
+	if h.mostlyDead() {
+		return ": " + h.WorkerDied.text()
+	}
+	text := a.spent(h)
+	if h.WorkerDied != nil {
+		text += "; " + h.WorkerDied.text()
+	}
+	return text
+}
+
+func (a *analysis) spent(h *hold) string {
+	ran := h.ran()
+	overlong := h.overlong(ran)
+	var waited int64 // the longest wait of the holder
+	var waitedFor string
+	for _, i := range a.waitsDuring(h, h.interval) {
+		if n := a.waits[i].with(h.interval).length(); n >= waited {
+			waited, waitedFor = n, a.waits[i].Resource
+		}
+	}
+	switch {
+	case h.Outcome == telemetry.OutcomeExpired:
+		return ": it did not release it, and it expired"
+	case h.Outcome == telemetry.OutcomeOrphaned:
+		return ": its workflow had ended without releasing it, and the janitor did"
+	case h.Outcome == telemetry.OutcomeRevoked:
+		return ": it did not release it, and it was taken away"
+	case h.Outcome == OutcomeOpen:
+		return " and more: its end was not read"
+	case overlong && 2*waited >= h.length()-ran:
+		return fmt.Sprintf(", of which its steps ran %s: it waited itself %s for %s", duration(ran), duration(waited), waitedFor)
+	case !overlong && 2*waited >= h.length():
+		return fmt.Sprintf(": it waited itself %s for %s", duration(waited), waitedFor)
+	case overlong:
+		return fmt.Sprintf(", of which its steps ran %s: the rest of the time it stood between steps", duration(ran))
+	}
+	if s := h.stepDuring(h.interval); s != nil && 2*s.during().length() >= h.length() && s.Name != "" {
+		return fmt.Sprintf(", of which step %s ran %s", s.Name, duration(s.during().length()))
+	}
+	return ""
 }

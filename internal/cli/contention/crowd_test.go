@@ -24,11 +24,11 @@ func TestBlockersOfSemaphoresAreThoseOfEveryPair(t *testing.T) {
 			return "shared"
 		})
 		n := rapid.IntRange(10, 40).Draw(t, "holds")
-		var spans []span
-		add := func(k kind, id string, fence, from, to int64) *span {
+		var spans []parsedSpan
+		add := func(k spanKind, id string, fence, from, to int64) *parsedSpan {
 			s := madeSpan(k, "r", id, mode.Draw(t, "mode"), fence, from, to)
-			s.texts[textOwner] = owner.Draw(t, "owner")
-			s.limit, s.texts[textPart] = 5, limited
+			s.owner = owner.Draw(t, "owner")
+			s.limit, s.part = 5, limited
 			spans = append(spans, s)
 			return &spans[len(spans)-1]
 		}
@@ -45,8 +45,8 @@ func TestBlockersOfSemaphoresAreThoseOfEveryPair(t *testing.T) {
 		for i := range spans {
 			for range rapid.IntRange(0, 3).Draw(t, "names") {
 				named := &spans[rapid.IntRange(0, len(spans)-1).Draw(t, "named")]
-				if spans[i].kind == kindWait && named.kind == kindHold && named.fence < spans[i].fence && named.texts[textLockID] != spans[i].texts[textLockID] {
-					spans[i].blockers = append(spans[i].blockers, blockedBy{lockID: named.texts[textLockID], fence: named.fence})
+				if spans[i].kind == kindWait && named.kind == kindHold && named.fence < spans[i].fence && named.lockID != spans[i].lockID {
+					spans[i].named = append(spans[i].named, namedHold{lockID: named.lockID, fence: named.fence})
 				}
 			}
 		}
@@ -59,7 +59,7 @@ func TestBlockersOfSemaphoresAreThoseOfEveryPair(t *testing.T) {
 func TestCrowdsAreSummedUp(t *testing.T) {
 	t.Parallel()
 	const n, limit, depth = 20_000, 50, 5000
-	spans := make([]span, 0, 2*n)
+	spans := make([]parsedSpan, 0, 2*n)
 	for i := range int64(n) { // one ends each 10 ns, and so one begins
 		id := fmt.Sprint(i)
 		h := madeSpan(kindHold, "r", id, "shared", i+1, 10*i, 10*(i+limit))
@@ -93,7 +93,7 @@ func TestCrowdsAreSummedUp(t *testing.T) {
 // Holds that follow one another and such as stand beside one another may be in one wait's way, at the same time too where clocks are off.
 func TestWhatTheRowAndTheCrowdCoverCountsOnce(t *testing.T) {
 	t.Parallel()
-	var spans []span
+	var spans []parsedSpan
 	for i := range int64(20) {
 		spans = append(spans,
 			madeSpan(kindHold, "r", fmt.Sprint("x", i), "exclusive", 2*i+1, 10*i, 10*i+6),

@@ -3,66 +3,166 @@ package contention
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
 )
 
-// maxDocument bounds a document, so that memory stays bounded. A batch of the Collector is a few MB.
+// maxDocument bounds a document, and so the memory it takes. A batch of the Collector has a few MB.
 const maxDocument = 256 << 20
 
-// splitter cuts a stream into documents: a line each, or one over many lines, or a mixture. It never fails on what a document
-// holds, and finds its way back after one that ends in the middle, as a killed process leaves it.
-type splitter struct {
-	in *bufio.Reader
-	// take gives a document away: it is the taker's from then on.
-	take func(line int, document []byte) error
-	// refuse says why something at a line is no document.
-	refuse func(line int, why string)
-	// buffer gives memory for a line.
-	buffer func() []byte
-	// longest bounds a document.
-	longest int
+const (
+	gzipMagic = "\x1f\x8b"
+	zstdMagic = "\x28\xb5\x2f\xfd"
+	// frameHeader is the size of a message's length, which is big endian.
+	frameHeader = 4
+	// protobufStart is the first byte of a request in protobuf: its first field. Documents are trimmed, and JSON does not begin so.
+	protobufStart = '\n'
+)
 
-	line int // of what was read last, from 1
-	// open is a document over several lines, from line begun on, in which depth braces and brackets are open.
+var (
+	errTooLong    = errors.New("it is longer than a document may be (256 MiB)")
+	byteOrderMark = []byte("\xef\xbb\xbf")
+	// otlpStart begins a document, and occurs nowhere inside one: in a string the quotation mark would be escaped.
+	otlpStart = []byte(`{"resourceSpans"`)
+)
+
+// document is a part of a file that can be parsed alone, or the error why there is none at a line. For a file of messages, line is the
+// number of the message.
+type document struct {
+	line int
+	data []byte
+	err  error
+}
+
+// decompress returns the content of a file that is compressed as a whole, or the file itself. The content comes in small pieces, so that
+// a false claim about its size takes no memory.
+func decompress(file *bufio.Reader) (*bufio.Reader, error) {
+	switch magic, _ := file.Peek(len(zstdMagic)); {
+	case strings.HasPrefix(string(magic), gzipMagic):
+		unzipped, err := gzip.NewReader(file)
+		if err != nil {
+			return nil, err
+		}
+		return bufio.NewReaderSize(unzipped, 1<<20), nil
+	case string(magic) == zstdMagic:
+		d, err := zstd.NewReader(file, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20))
+		if err != nil {
+			return nil, err
+		}
+		return bufio.NewReaderSize(d, 1<<20), nil
+	}
+	return file, nil
+}
+
+// splitDocuments calls each with the documents of a file, none of which is longer than longest bytes, until each returns an error. It
+// returns that error; what the file contains is never one.
+func splitDocuments(in *bufio.Reader, longest int, each func(document) error) error {
+	// The Collector's file exporter writes messages with their lengths before them if it writes protobuf, or, in some versions, if it
+	// compresses. No text begins so. A message in protobuf is recognized if it has less than 32 MiB.
+	start, _ := in.Peek(frameHeader + len(zstdMagic))
+	if len(start) > frameHeader && (string(start[frameHeader:]) == zstdMagic || start[0] <= 1 && start[frameHeader] == protobufStart) {
+		return splitMessages(in, longest, each)
+	}
+	s := splitter{in: in, longest: longest, each: each}
+	return s.split()
+}
+
+// splitMessages stops at a message that is cut off or has an impossible length: the next one cannot be found.
+func splitMessages(in *bufio.Reader, longest int, each func(document) error) error {
+	unzip, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(longest))) //nolint:gosec // it is positive
+	if err != nil {
+		return err
+	}
+	defer unzip.Close()
+	for n := 1; ; n++ {
+		message, err := nextMessage(in, longest)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return each(document{line: n, err: fmt.Errorf("message %d: %w", n, err)})
+		}
+		d := document{line: n, data: message}
+		if bytes.HasPrefix(message, []byte(zstdMagic)) {
+			if d.data, err = unzip.DecodeAll(message, nil); err != nil {
+				d.err = fmt.Errorf("message %d cannot be decompressed: %w", n, err)
+			}
+		}
+		if err := each(d); err != nil {
+			return err
+		}
+	}
+}
+
+// nextMessage returns io.EOF only if the file ends before the message begins.
+func nextMessage(in *bufio.Reader, longest int) ([]byte, error) {
+	var header [frameHeader]byte
+	if _, err := io.ReadFull(in, header[:]); err != nil {
+		return nil, err
+	}
+	size := int64(binary.BigEndian.Uint32(header[:]))
+	if size > int64(longest) {
+		return nil, errTooLong
+	}
+	message, err := io.ReadAll(io.LimitReader(in, size)) // and not a buffer of a size that is only claimed
+	if err == nil && int64(len(message)) < size {
+		err = io.ErrUnexpectedEOF
+	}
+	return message, err
+}
+
+// splitter cuts text into JSON documents: one a line, one over many lines, or a mixture. After a document that ends in the middle, as a
+// killed process leaves it, it finds the next.
+type splitter struct {
+	in      *bufio.Reader
+	longest int
+	each    func(document) error
+
+	line int // the number of the last line that was read, from 1
+	// open is a document over several lines; it began on line begun, and depth of its braces and brackets are open.
 	open  []byte
 	begun int
 	depth int
 }
 
-var (
-	errTooLong = errors.New("it is longer than a document may be (256 MiB)")
-	byteOrder  = []byte("\xef\xbb\xbf")
-)
-
 func (s *splitter) split() error {
 	for {
-		line, err := s.next()
+		line, readErr := s.next()
 		if s.line == 1 {
-			line = bytes.TrimPrefix(line, byteOrder)
+			line = bytes.TrimPrefix(line, byteOrderMark)
 		}
-		switch {
-		case errors.Is(err, errTooLong):
-			s.refuse(s.line, err.Error())
+		if errors.Is(readErr, errTooLong) {
 			s.open = nil
+			if err := s.each(document{line: s.line, err: readErr}); err != nil {
+				return err
+			}
 			continue
-		case err != nil && !errors.Is(err, io.EOF):
-			s.refuse(s.line, err.Error()) // such as the end of a compressed file that is missing
+		}
+		if readErr != nil && !errors.Is(readErr, io.EOF) { // such as a compressed file without its end
+			if err := s.each(document{line: s.line, err: readErr}); err != nil {
+				return err
+			}
 			return s.flush()
 		}
-		if err := s.feed(line); err != nil {
+		if err := s.add(line); err != nil {
 			return err
 		}
-		if err != nil {
+		if readErr != nil {
 			return s.flush()
 		}
 	}
 }
 
-// next reads a line.
+// next reads a line, or, if the line is too long, skips it and returns errTooLong.
 func (s *splitter) next() (line []byte, err error) {
 	s.line++
-	line = s.buffer()
 	tooLong := false
 	for {
 		part, err := s.in.ReadSlice('\n')
@@ -79,29 +179,25 @@ func (s *splitter) next() (line []byte, err error) {
 	}
 }
 
-// feed takes a line in.
-func (s *splitter) feed(line []byte) error {
-	if s.open != nil && startsDocument(line) {
-		if err := s.flush(); err != nil { // that one was cut off
+func (s *splitter) add(line []byte) error {
+	if s.open != nil && startsDocument(line) { // the open one was cut off
+		if err := s.flush(); err != nil {
 			return err
 		}
 	}
 	trimmed := bytes.TrimSpace(line)
 	switch {
+	case s.open != nil && len(s.open)+len(line) > s.longest:
+		s.open = nil
+		return s.each(document{line: s.begun, err: errTooLong})
 	case s.open != nil:
-		if len(s.open)+len(line) > s.longest {
-			s.refuse(s.begun, errTooLong.Error())
-			s.open = nil
-			return nil
-		}
 		s.open = append(s.open, line...)
 	case len(trimmed) == 0:
 		return nil
 	case trimmed[0] != '{':
-		s.refuse(s.line, "no JSON object begins here")
-		return nil
+		return s.each(document{line: s.line, err: errors.New("no JSON object begins here")})
 	case trimmed[len(trimmed)-1] == '}':
-		return s.pieces(s.line, trimmed)
+		return s.give(s.line, trimmed)
 	default:
 		s.open, s.begun, s.depth = line, s.line, 0
 	}
@@ -111,35 +207,32 @@ func (s *splitter) feed(line []byte) error {
 	return nil
 }
 
-// flush gives away the document that is open, whole or not.
+// flush gives away the open document, whether it is complete or not.
 func (s *splitter) flush() error {
 	if s.open == nil {
 		return nil
 	}
-	document := s.open
+	data := s.open
 	s.open = nil
-	return s.pieces(s.begun, bytes.TrimSpace(document))
+	return s.give(s.begun, bytes.TrimSpace(data))
 }
 
-// pieces gives a document away. Where a process was killed while it wrote, and another went on in the same file, the line has two.
-func (s *splitter) pieces(line int, document []byte) error {
-	for firstKey(document) != "result" {
-		next := bytes.Index(document[1:], otlpStart) + 1
+// give gives a document away, or two: if a process was killed while it wrote, and another continued the file, a line has two.
+func (s *splitter) give(line int, data []byte) error {
+	for firstKey(data) != "result" {
+		next := bytes.Index(data[1:], otlpStart) + 1
 		if next == 0 {
 			break
 		}
-		if err := s.take(line, bytes.Clone(document[:next])); err != nil {
+		if err := s.each(document{line: line, data: data[:next]}); err != nil {
 			return err
 		}
-		document = document[next:]
+		data = data[next:]
 	}
-	return s.take(line, document)
+	return s.each(document{line: line, data: data})
 }
 
-// otlpStart begins a document, and stands nowhere else: inside of a string the quotation mark would be escaped.
-var otlpStart = []byte(`{"resourceSpans"`)
-
-// startsDocument reports whether a line begins one, and does not go on with another.
+// startsDocument reports whether a line begins a document, rather than continuing one.
 func startsDocument(line []byte) bool {
 	if len(line) == 0 || line[0] != '{' {
 		return false
@@ -151,7 +244,7 @@ func startsDocument(line []byte) bool {
 	return false
 }
 
-// firstKey is that of a JSON object, empty if there is none.
+// firstKey returns the first key of a JSON object, or "".
 func firstKey(document []byte) string {
 	rest, ok := bytes.CutPrefix(bytes.TrimSpace(document[:min(len(document), 256)]), []byte("{"))
 	if !ok {
@@ -168,7 +261,7 @@ func firstKey(document []byte) string {
 	return string(name)
 }
 
-// depth is how many more braces and brackets a line opens than it closes. No string goes beyond a line.
+// depth returns how many more braces and brackets a line opens than it closes. No string continues on the next line.
 func depth(line []byte) int {
 	n, quoted := 0, false
 	for i := 0; i < len(line); i++ {
@@ -185,4 +278,44 @@ func depth(line []byte) int {
 		}
 	}
 	return n
+}
+
+// formatOf returns the function that reads a document, found by its first key or else by its content, or nil.
+func formatOf(document []byte) func([]byte, batch) error {
+	if len(document) > 0 && document[0] == protobufStart {
+		return readProtobuf
+	}
+	switch firstKey(document) {
+	case "resourceSpans":
+		return readOTLP
+	case "resourceLogs", "resourceMetrics":
+		return readNothing
+	case "result":
+		return readResult
+	case "data":
+		return readJaeger
+	}
+	switch {
+	case bytes.Contains(document, otlpStart[1:]):
+		return readOTLP
+	case bytes.Contains(document, []byte(`"data"`)) && bytes.Contains(document, []byte(`"spans"`)):
+		return readJaeger
+	case bytes.Equal(document, []byte("{}")):
+		return readNothing
+	}
+	return nil
+}
+
+// readNothing accepts what the Collector writes in addition to traces.
+func readNothing([]byte, batch) error { return nil }
+
+// readResult reads an answer of version 3 of Jaeger's query API: OTLP in an envelope.
+func readResult(document []byte, to batch) error {
+	var envelope struct {
+		Result json.RawMessage `json:"result"`
+	}
+	if err := json.Unmarshal(document, &envelope); err != nil {
+		return err
+	}
+	return readOTLP(envelope.Result, to)
 }

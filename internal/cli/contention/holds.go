@@ -3,173 +3,369 @@ package contention
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// OutcomeOpen is that of a hold whose end was not read: it stands, or its span was lost.
+// OutcomeOpen is the outcome of a hold whose end was not read: it is still held, or its span was lost.
 const OutcomeOpen = "open"
 
-// draft is a hold before all are put into order.
-type draft struct {
-	key    key
-	record *record // of its own span, or, while open, of its first acquire
+// How a hold was freed of an attempt whose worker had died; see [Death].
+const (
+	deathExpired = telemetry.OutcomeExpired
+	deathRetried = "retried"
+)
+
+// hold is a hold of the report, with what the analysis needs.
+type hold struct {
+	*Hold
+	interval
+	// reach is the end of the time in which it may have kept others out: its end, or that of its draining parts.
+	reach                   int64
+	ownerNumber, lockNumber int32
+	ofStep                  bool // the lock ID belongs to a single step
+	blocked                 int64
+}
+
+type holdKey struct {
+	resource, lockID string
+	fence            int64
+}
+
+// party is a lock ID at a resource.
+type party struct{ resource, lockID string }
+
+// holdDraft is a hold before all spans about it have been joined.
+type holdDraft struct {
+	key  holdKey
+	span *lockSpan // its own span or, while it is open, that of its first acquire
 	interval
 	open bool
 }
 
-// makeHolds makes the holds of their own spans, and, where those were not read, of the acquires that made or joined them.
+// makeHolds makes a hold of each hold span and, if that was not read, of the acquires that made or joined it.
 func (a *analysis) makeHolds() {
-	var drafts []draft
-	at := map[key]int{}
-	ended := a.records[kindHold]
-	for i := range ended {
-		r := &ended[i]
-		k := r.key(r.fence)
-		j, twice := at[k]
-		switch {
-		case !twice:
-			at[k] = len(drafts)
-			drafts = append(drafts, draft{k, r, interval{r.start, r.end}, false})
-		default:
-			a.join(&drafts[j], r)
+	var drafts []holdDraft
+	at := map[holdKey]int{}
+	for i := range a.byKind[kindHold] {
+		s := &a.byKind[kindHold][i]
+		k := holdKey{s.resource, s.lockID, s.fence}
+		if j, twice := at[k]; twice {
+			a.join(&drafts[j], s)
+			continue
 		}
+		at[k] = len(drafts)
+		drafts = append(drafts, holdDraft{k, s, interval{s.start, s.end}, false})
 	}
 	drafts = a.openHolds(drafts, at)
-	text := a.symbols.text
-	slices.SortFunc(drafts, func(x, y draft) int {
-		return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(text(x.key.resource), text(y.key.resource)),
-			cmp.Compare(x.key.fence, y.key.fence), cmp.Compare(text(x.key.lockID), text(y.key.lockID)))
+	slices.SortFunc(drafts, func(x, y holdDraft) int {
+		return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(x.key.resource, y.key.resource),
+			cmp.Compare(x.key.fence, y.key.fence), cmp.Compare(x.key.lockID, y.key.lockID))
 	})
+	a.report.Holds = make([]Hold, len(drafts))
 	a.holds = make([]hold, len(drafts))
 	for i := range drafts {
 		d := &drafts[i]
-		a.holds[i] = a.holdOf(d)
-		a.byKey[d.key] = int32(i)
-		p := d.record.party()
-		a.byParty[p] = append(a.byParty[p], int32(i))
+		a.holds[i] = a.newHold(d, &a.report.Holds[i])
+		a.byKey[d.key] = int32(i) //nolint:gosec // at most a million
+		p := party{d.key.resource, d.key.lockID}
+		a.byParty[p] = append(a.byParty[p], int32(i)) //nolint:gosec // at most a million
 	}
-	a.makeSteps()
+	a.addSteps()
 }
 
-// join takes in another span of a hold. In plain Go several parts of one lock ID may hold without being kept: each that leaves tells of its
-// own stay, and the hold is all of these, and ended as the last one. Where two processes tell of the same time, the first of them knows how it ended.
-func (a *analysis) join(d *draft, r *record) {
-	own := interval{d.record.start, d.record.end}
-	if sameTimes(d.interval, r) || sameTimes(own, r) {
-		a.reading.Repeated++
-		if earlier(r, d.record) {
+// join adds another span of a hold. Without Temporal, several parts of one lock ID may hold a resource: each part's span covers its own
+// time, and the hold covers all of them and ended as the last one did. If two processes wrote spans of the same time, the earlier span
+// is right about the end: the writer of the later one found the hold gone.
+func (a *analysis) join(d *holdDraft, s *lockSpan) {
+	own := interval{d.span.start, d.span.end}
+	if sameTimes(d.interval, s) || sameTimes(own, s) {
+		a.report.Read.Repeated++
+		if endsBefore(s, d.span) {
 			if d.interval == own {
-				d.interval = interval{r.start, r.end}
+				d.interval = interval{s.start, s.end}
 			}
-			d.record = r
+			d.span = s
 		}
 		return
 	}
-	if earlier(d.record, r) {
-		d.record = r
+	if endsBefore(d.span, s) {
+		d.span = s
 	}
-	d.from, d.to = min(d.from, r.start), max(d.to, r.end)
+	d.from, d.to = min(d.from, s.start), max(d.to, s.end)
 }
 
-// sameTimes reports whether a span is of that time, as far as clocks tell.
-func sameTimes(at interval, r *record) bool {
-	return time.Duration(at.from-r.start).Abs() <= sameTime && time.Duration(at.to-r.end).Abs() <= sameTime
+func sameTimes(at interval, s *lockSpan) bool {
+	return time.Duration(at.from-s.start).Abs() <= sameTime && time.Duration(at.to-s.end).Abs() <= sameTime
 }
 
-// earlier reports which of two spans of one hold tells of its end: the writer of the later one found it gone.
-func earlier(a, b *record) bool {
-	return cmp.Or(cmp.Compare(a.end, b.end), bytes.Compare(a.id[:], b.id[:])) < 0
+func endsBefore(x, y *lockSpan) bool {
+	return cmp.Or(cmp.Compare(x.end, y.end), bytes.Compare(x.id[:], y.id[:])) < 0
 }
 
-// holdFence names the hold that an acquire made or joined, 0 if it did not.
-func (a *analysis) holdFence(r *record) int64 {
-	switch outcome := a.symbols.text(r.texts[textOutcome]); {
-	case outcome != telemetry.OutcomeGranted && outcome != telemetry.OutcomeJoined && outcome != telemetry.OutcomeAgain:
+// acquiredFence returns the fence of the hold that an acquire made or joined, 0 if it did neither.
+func (s *lockSpan) acquiredFence() int64 {
+	switch {
+	case s.outcome != telemetry.OutcomeGranted && s.outcome != telemetry.OutcomeJoined && s.outcome != telemetry.OutcomeAgain:
 		return 0
-	case r.hold == 0 && outcome == telemetry.OutcomeGranted:
-		return r.fence
+	case s.hold == 0 && s.outcome == telemetry.OutcomeGranted:
+		return s.fence
 	}
-	return r.hold
+	return s.hold
 }
 
-// openHolds adds the holds that only acquires tell of. What is known of their times is: a wait that ended with them, their acquires, and those who
-// waited until they had ended.
-func (a *analysis) openHolds(drafts []draft, at map[key]int) []draft {
-	acquires := a.records[kindAcquire]
+// letIn reports whether a wait ended because the resource became free for it.
+func (s *lockSpan) letIn() bool {
+	return s.outcome == telemetry.OutcomeGranted || s.outcome == telemetry.OutcomeUnclaimed
+}
+
+// openHolds adds the holds that are known only from acquires. Their times follow from a wait that ended with them, from their acquires,
+// and from the waits that ended with their end.
+func (a *analysis) openHolds(drafts []holdDraft, at map[holdKey]int) []holdDraft {
 	closed := len(drafts)
-	for i := range acquires {
-		r := &acquires[i]
-		fence := a.holdFence(r)
+	for i := range a.byKind[kindAcquire] {
+		s := &a.byKind[kindAcquire][i]
+		fence := s.acquiredFence()
 		if fence == 0 {
 			continue
 		}
-		k := r.key(fence)
+		k := holdKey{s.resource, s.lockID, fence}
 		j, known := at[k]
 		switch {
 		case !known:
 			at[k] = len(drafts)
-			drafts = append(drafts, draft{k, r, interval{r.start, r.end}, true})
+			drafts = append(drafts, holdDraft{k, s, interval{s.start, s.end}, true})
 		case j >= closed:
 			d := &drafts[j]
-			if r.start < d.from {
-				d.record, d.from = r, r.start
+			if s.start < d.from {
+				d.span, d.from = s, s.start
 			}
-			d.to = max(d.to, r.end)
+			d.to = max(d.to, s.end)
 		}
 	}
 	if closed == len(drafts) {
 		return drafts
 	}
-	waits := a.records[kindWait]
-	for i := range waits {
-		r := &waits[i]
-		if j, ok := at[r.key(cmp.Or(r.hold, r.fence))]; ok && j >= closed {
-			drafts[j].from = r.end
-			drafts[j].to = max(drafts[j].to, r.end)
+	for i := range a.byKind[kindWait] {
+		s := &a.byKind[kindWait][i]
+		if j, ok := at[holdKey{s.resource, s.lockID, cmp.Or(s.hold, s.fence)}]; ok && j >= closed {
+			drafts[j].from = s.end
+			drafts[j].to = max(drafts[j].to, s.end)
 		}
-		if !r.hasLast || !a.letIn(r) {
+		if !s.namesLast || !s.letIn() {
 			continue
 		}
-		last := &a.symbols.blockers[r.blockers[len(r.blockers)-1]]
-		if j, ok := at[key{r.texts[textResource], last.lockID, last.fence}]; ok && j >= closed {
-			drafts[j].to = max(drafts[j].to, r.end)
+		last := s.blockedBy[len(s.blockedBy)-1]
+		if j, ok := at[holdKey{s.resource, last.lockID, last.fence}]; ok && j >= closed {
+			drafts[j].to = max(drafts[j].to, s.end)
 		}
 	}
 	return drafts
 }
 
-// letIn reports whether a wait ended because another made room.
-func (a *analysis) letIn(r *record) bool {
-	outcome := a.symbols.text(r.texts[textOutcome])
-	return outcome == telemetry.OutcomeGranted || outcome == telemetry.OutcomeUnclaimed
-}
-
-func (a *analysis) holdOf(d *draft) hold {
-	text := a.symbols.text
-	r := d.record
-	owner := ownerOf(r.texts[textOwner], r.texts[textLockID])
+func (a *analysis) newHold(d *holdDraft, to *Hold) hold {
+	s := d.span
 	d.to = max(d.to, d.from)
-	h := hold{interval: d.interval, key: d.key, owner: owner}
-	h.Resource, h.LockID, h.Owner, h.Mode, h.Fence = text(d.key.resource), text(d.key.lockID), text(owner), a.modeOf(r), d.key.fence
-	workflow, step := partyOf(h.LockID)
+	h := hold{Hold: to, interval: d.interval, reach: d.to, lockNumber: a.number(s.lockID)}
+	h.Resource, h.LockID, h.Fence = s.resource, s.lockID, d.key.fence
+	h.Owner = cmp.Or(s.owner, s.lockID)
+	h.ownerNumber = a.number(h.Owner)
+	h.Mode = modeOf(s)
+	workflow, step := parseLockID(s.lockID)
 	h.Workflow, h.ofStep = workflow, step != ""
 	h.Start, h.End = timeOf(d.from), timeOf(d.to)
-	h.Host = text(r.texts[textHost])
-	h.Trace, h.Span = hexIDs(r.trace, r.id)
+	h.Host = s.host
+	h.Trace, h.Span = hexIDs(s.trace, s.id)
 	if d.open {
-		h.Outcome, h.reach = OutcomeOpen, h.to
+		h.Outcome = OutcomeOpen
 		return h
 	}
-	h.Outcome, h.Reason, h.EndedBy = text(r.texts[textOutcome]), text(r.texts[textReason]), text(r.texts[textEndedBy])
-	h.reach = max(h.to, r.drained)
-	if r.drained > h.to {
-		h.DrainedUntil = timeOf(r.drained)
+	h.Outcome, h.Reason, h.EndedBy = s.outcome, s.reason, s.endedBy
+	if s.drained > h.to {
+		h.reach, h.DrainedUntil = s.drained, timeOf(s.drained)
 	}
-	if r.expired > 0 {
-		h.ExpiredAt = timeOf(r.expired)
+	if s.expired > 0 {
+		h.ExpiredAt = timeOf(s.expired)
 	}
 	return h
+}
+
+// modeOf returns a span's mode. A lock is exclusive unless its span names another mode.
+func modeOf(s *lockSpan) string { return cmp.Or(s.mode, lockcore.ModeExclusive.String()) }
+
+// addSteps puts under each hold the steps that entered it, from their acquires until their leaves.
+func (a *analysis) addSteps() {
+	left := map[request]int64{}
+	for i := range a.byKind[kindLeave] {
+		s := &a.byKind[kindLeave][i]
+		if at, ok := left[s.request()]; !ok || s.start < at {
+			left[s.request()] = s.start
+		}
+	}
+	for i := range a.byKind[kindAcquire] {
+		s := &a.byKind[kindAcquire][i]
+		fence := s.acquiredFence()
+		j, ok := a.byKey[holdKey{s.resource, s.lockID, fence}]
+		if fence == 0 || !ok {
+			continue
+		}
+		h := &a.holds[j]
+		step := Step{Name: stepName(s.part), Part: s.part, Order: s.order, Start: timeOf(s.end), Host: s.host}
+		step.Trace, step.Span = hexIDs(s.trace, s.id)
+		h.Run = cmp.Or(h.Run, runOf(h.LockID, s.part))
+		if at, ok := left[s.request()]; ok {
+			step.End = timeOf(max(at, s.end))
+			if h.Outcome == OutcomeOpen && at > h.to {
+				h.to, h.End = at, step.End
+			}
+		}
+		h.Steps = append(h.Steps, step)
+	}
+	for i := range a.holds {
+		h := &a.holds[i]
+		h.arrangeSteps()
+		h.WorkflowType = a.workflowType(h.Run, h.Workflow)
+	}
+}
+
+// arrangeSteps orders the steps, drops those of repeated acquires, and fits them into the hold.
+func (h *hold) arrangeSteps() {
+	if len(h.Steps) == 0 {
+		return
+	}
+	slices.SortFunc(h.Steps, func(x, y Step) int {
+		return cmp.Or(cmp.Compare(x.Part, y.Part), compareOrders(x.Order, y.Order), x.Start.Compare(y.Start), cmp.Compare(x.Span, y.Span))
+	})
+	h.Steps = slices.CompactFunc(h.Steps, func(x, y Step) bool { return x.Part == y.Part && x.Order == y.Order })
+	for i := range h.Steps {
+		if s := &h.Steps[i]; s.End.IsZero() {
+			s.EndUnseen = true
+			if i+1 < len(h.Steps) && h.Steps[i+1].Part == s.Part { // an attempt that died, and the next one
+				s.End = h.Steps[i+1].Start
+				if s.End.Before(s.Start) {
+					s.End = s.Start
+				}
+			}
+		}
+	}
+	for i := range h.Steps {
+		h.fit(&h.Steps[i])
+	}
+	h.findDeath()
+	slices.SortStableFunc(h.Steps, func(x, y Step) int { return x.Start.Compare(y.Start) })
+	h.Host = cmp.Or(h.Host, h.Steps[len(h.Steps)-1].Host)
+}
+
+// compareOrders compares orders of the form "schedule.attempt" by their numbers, and others as text.
+func compareOrders(x, y string) int {
+	scheduleX, attemptX, _ := strings.Cut(x, ".")
+	scheduleY, attemptY, _ := strings.Cut(y, ".")
+	return cmp.Or(cmp.Compare(integer(scheduleX), integer(scheduleY)), cmp.Compare(integer(attemptX), integer(attemptY)), cmp.Compare(x, y))
+}
+
+// fit moves a step into the hold, since the clock of its process may differ from the database's. It keeps its length as far as possible.
+// A step whose end is unknown ran until the hold ended or expired.
+func (h *hold) fit(s *Step) {
+	at := s.during()
+	if s.End.IsZero() {
+		at.from = min(max(at.from, h.from), h.to)
+		at.to = h.to
+		if !h.ExpiredAt.IsZero() {
+			at.to = min(at.to, h.ExpiredAt.UnixNano())
+		}
+		at.to = max(at.to, at.from)
+	} else {
+		length := min(at.to-at.from, h.length())
+		at.from = min(max(at.from, h.from), h.to-length)
+		at.to = at.from + length
+	}
+	s.Start, s.End = timeOf(at.from), timeOf(at.to)
+}
+
+func (s *Step) during() interval { return interval{s.Start.UnixNano(), s.End.UnixNano()} }
+
+// ran returns for how long at least one step ran under the hold.
+func (h *hold) ran() int64 {
+	times := make([]interval, len(h.Steps))
+	for i := range h.Steps {
+		times[i] = h.Steps[i].during()
+	}
+	return covered(times)
+}
+
+// stepBefore returns the last step that began before a time, or nil.
+func (h *hold) stepBefore(at int64) *Step {
+	var found *Step
+	for i := range h.Steps {
+		if h.Steps[i].during().from <= at {
+			found = &h.Steps[i]
+		}
+	}
+	return found
+}
+
+// stepDuring returns the step that ran longest in a time, or nil.
+func (h *hold) stepDuring(t interval) *Step {
+	var found *Step
+	var most int64
+	for i := range h.Steps {
+		if n := h.Steps[i].during().with(t).length(); n > most {
+			found, most = &h.Steps[i], n
+		}
+	}
+	return found
+}
+
+// findDeath finds the longest death of a worker under the hold. The steps must be in the order of parts and attempts. A kept hold that
+// expires between two steps had no worker.
+func (h *hold) findDeath() {
+	for i := range h.Steps {
+		s := &h.Steps[i]
+		if !s.EndUnseen {
+			continue
+		}
+		d := Death{Step: s.Name, Host: s.Host, From: s.Start, To: s.End, Ended: deathRetried}
+		if i+1 == len(h.Steps) || h.Steps[i+1].Part != s.Part { // the last attempt
+			if h.Outcome != telemetry.OutcomeExpired {
+				continue
+			}
+			d.To, d.Ended = h.End, deathExpired
+		}
+		if h.WorkerDied == nil || d.To.Sub(d.From) > h.WorkerDied.To.Sub(h.WorkerDied.From) {
+			h.WorkerDied = &d
+		}
+	}
+}
+
+// dead returns the longest time for which the hold may have had no worker.
+func (h *hold) dead() interval {
+	d := h.WorkerDied
+	if d == nil {
+		return interval{}
+	}
+	to := d.To.UnixNano()
+	if d.Ended == deathExpired {
+		to = max(h.reach, to)
+	}
+	return interval{d.From.UnixNano(), to}
+}
+
+// mostlyDead reports whether the death of a worker explains most of the hold.
+func (h *hold) mostlyDead() bool { return 2*h.dead().length() >= h.length() && h.WorkerDied != nil }
+
+func (d *Death) text() string {
+	if d.Ended == deathExpired {
+		return fmt.Sprintf("a worker died, or hung, in step %s, and the hold expired", d.Step)
+	}
+	return fmt.Sprintf("a worker died, or hung, in step %s, whose next attempt entered %s later", d.Step, Seconds(d.To.Sub(d.From).Seconds()))
+}
+
+// overlong reports whether the hold lasted much longer than steps ran under it. Without steps nothing is known.
+func (h *hold) overlong(ran int64) bool {
+	return len(h.Steps) > 0 && h.length() > 2*ran && h.length()-ran > int64(100*time.Millisecond)
 }

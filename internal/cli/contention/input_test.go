@@ -226,14 +226,14 @@ func TestTooLongDocumentIsPassedOver(t *testing.T) {
 	} {
 		var got []string
 		refused := 0
-		s := splitter{
-			in:      bufio.NewReaderSize(strings.NewReader(c.in), 16),
-			take:    func(_ int, d []byte) error { got = append(got, string(d)); return nil },
-			refuse:  func(int, string) { refused++ },
-			buffer:  func() []byte { return nil },
-			longest: 64,
-		}
-		require.NoError(t, s.split(), name)
+		require.NoError(t, splitDocuments(bufio.NewReaderSize(strings.NewReader(c.in), 16), 64, func(d document) error {
+			if d.err != nil {
+				refused++
+			} else {
+				got = append(got, string(d.data))
+			}
+			return nil
+		}), name)
 		require.Equal(t, c.want, got, name)
 		require.Positive(t, refused, name)
 	}

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
 // jaegerTrace is one element of "data" in an answer of Jaeger's query API.
@@ -25,13 +23,11 @@ type jaegerSpan struct {
 	StartTime json.Number `json:"startTime"` // microseconds
 	Duration  json.Number `json:"duration"`  // microseconds
 	Tags      []jaegerTag `json:"tags"`
-	Logs      []jaegerLog `json:"logs"`
-	ProcessID string      `json:"processID"`
-}
-
-type jaegerLog struct {
-	Timestamp json.Number `json:"timestamp"`
-	Fields    []jaegerTag `json:"fields"`
+	Logs      []struct {
+		Timestamp json.Number `json:"timestamp"`
+		Fields    []jaegerTag `json:"fields"`
+	} `json:"logs"`
+	ProcessID string `json:"processID"`
 }
 
 type jaegerTag struct {
@@ -39,7 +35,7 @@ type jaegerTag struct {
 	Value json.RawMessage `json:"value"`
 }
 
-// text is the value as text: a string's content, and everything else as it stands there.
+// text returns a string's content, and any other value as it is written.
 func (t *jaegerTag) text() string {
 	var s string
 	if len(t.Value) > 0 && t.Value[0] == '"' && json.Unmarshal(t.Value, &s) == nil {
@@ -50,9 +46,8 @@ func (t *jaegerTag) text() string {
 
 var errNotJaeger = errors.New(`"data" is not a list of traces`)
 
-// readJaeger gives to each what an answer of Jaeger's query API holds, one trace at a time. Of a document that ends too early it gives the
-// traces before its end.
-func readJaeger(document []byte, each visitor) error {
+// readJaeger reads an answer of Jaeger's query API, one trace at a time. Of a document that is cut off it reads the complete traces.
+func readJaeger(document []byte, to batch) error {
 	d := json.NewDecoder(bytes.NewReader(document))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return errNotJaeger
@@ -62,28 +57,25 @@ func readJaeger(document []byte, each visitor) error {
 		if err != nil {
 			return err
 		}
-		if name != "data" {
+		if name == "data" {
+			err = readJaegerTraces(d, to)
+		} else {
 			var skipped json.RawMessage
-			if err := d.Decode(&skipped); err != nil {
-				return err
-			}
-			continue
+			err = d.Decode(&skipped)
 		}
-		if err := readJaegerTraces(d, each); err != nil {
+		if err != nil {
 			return err
 		}
 	}
-	if _, err := d.Token(); err != nil {
-		return err
-	}
-	return nil
+	_, err := d.Token()
+	return err
 }
 
-func readJaegerTraces(d *json.Decoder, each visitor) error {
+func readJaegerTraces(d *json.Decoder, to batch) error {
 	switch t, err := d.Token(); {
 	case err != nil:
 		return err
-	case t == nil: // nothing was found
+	case t == nil: // the query found nothing
 		return nil
 	case t != json.Delim('['):
 		return errNotJaeger
@@ -95,10 +87,15 @@ func readJaegerTraces(d *json.Decoder, each visitor) error {
 			if !errors.As(err, &wrong) {
 				return err
 			}
-			// The rest of it was decoded.
-			each.broken(fmt.Errorf("a trace of Jaeger's has %s where it should have %s", wrong.Value, wrong.Type))
+			// The rest of the trace was decoded.
+			to.broken(fmt.Errorf("a trace of Jaeger's has %s where it should have %s", wrong.Value, wrong.Type))
 		}
-		trace.give(each)
+		to.spans.mu.Lock()
+		for i := range trace.Spans {
+			from := &trace.Spans[i]
+			readJaegerSpan(from, trace.Processes[from.ProcessID].ServiceName, to)
+		}
+		to.spans.mu.Unlock()
 	}
 	_, err := d.Token()
 	if errors.Is(err, io.EOF) {
@@ -107,83 +104,29 @@ func readJaegerTraces(d *json.Decoder, each visitor) error {
 	return err
 }
 
-func (t *jaegerTrace) give(each visitor) {
-	each.lock()
-	defer each.unlock()
-	var s span
-	for i := range t.Spans {
-		from := &t.Spans[i]
-		service := t.Processes[from.ProcessID].ServiceName
-		k, ok := kindOf[from.Name]
-		if !ok {
-			each.foreign(service, from.Name, from.tag)
-		} else {
-			s.reset()
-			s.kind = k
-			s.fromJaeger(from)
-			each.span(service, &s)
-		}
-		for j := range from.Logs {
-			if l := &from.Logs[j]; l.name() == telemetry.EventLost {
-				s.reset()
-				s.lost(parseTraceID(from.TraceID), parseSpanID(from.SpanID), microseconds(l.Timestamp))
-				s.tags(l.Fields)
-				each.loss(&s)
-			}
-		}
-	}
-}
-
-func (s *span) fromJaeger(from *jaegerSpan) {
-	s.trace = parseTraceID(from.TraceID)
-	s.id = parseSpanID(from.SpanID)
+func readJaegerSpan(from *jaegerSpan, service string, to batch) {
+	s := parsedSpan{name: from.Name, service: service}
+	s.trace, s.id = parseTraceID(from.TraceID), parseSpanID(from.SpanID)
 	s.start = microseconds(from.StartTime)
 	s.end = s.start + microseconds(from.Duration)
-	s.tags(from.Tags)
-	for i := range from.Logs {
-		l := &from.Logs[i]
-		switch l.name() {
-		case telemetry.EventBlockedBy:
-			var b blockedBy
-			for j := range l.Fields {
-				b.attribute(l.Fields[j].Key, l.Fields[j].text())
-			}
-			s.blockers = append(s.blockers, b)
-		case telemetry.EventDrained:
-			s.drained = microseconds(l.Timestamp)
-		case telemetry.EventExpired:
-			s.expired = microseconds(l.Timestamp)
-		}
-	}
-}
-
-// tag is the value of one, empty if there is none.
-func (from *jaegerSpan) tag(key string) string {
 	for i := range from.Tags {
-		if from.Tags[i].Key == key {
-			return from.Tags[i].text()
+		s.set(from.Tags[i].Key, from.Tags[i].text())
+	}
+	for _, log := range from.Logs {
+		e := s.newEvent("", microseconds(log.Timestamp))
+		for i := range log.Fields {
+			if f := &log.Fields[i]; f.Key == "event" {
+				e.name = f.text()
+			} else {
+				e.set(f.Key, f.text())
+			}
 		}
+		s.addEvent(&e)
 	}
-	return ""
+	to.add(&s)
 }
 
-func (s *span) tags(all []jaegerTag) {
-	for i := range all {
-		s.attribute(all[i].Key, all[i].text())
-	}
-}
-
-// name is the event's.
-func (l *jaegerLog) name() string {
-	for i := range l.Fields {
-		if l.Fields[i].Key == "event" {
-			return l.Fields[i].text()
-		}
-	}
-	return ""
-}
-
-// microseconds is a time or duration in nanoseconds; 0 for one that is none or is beyond the year 2116.
+// microseconds returns a time or duration in nanoseconds; 0 for anything else, and for times after the year 2116.
 func microseconds(n json.Number) int64 {
 	us := integer(string(n))
 	if us < 0 || us > 1<<62/1000 {

@@ -80,13 +80,15 @@ func TestMessageThatGrowsTooLongIsPassedOver(t *testing.T) {
 	t.Parallel()
 	bomb, small := zstdOf(t, make([]byte, 1<<20)), zstdOf(t, []byte("{}"))
 	var got, refused []string
-	f := framed{
-		in:      bufio.NewReader(bytes.NewReader(append(message(bomb), message(small)...))),
-		take:    func(_ int, d []byte) error { got = append(got, string(d)); return nil },
-		refuse:  func(_ int, why string) { refused = append(refused, why) },
-		longest: 1 << 19,
-	}
-	require.NoError(t, f.split())
+	file := bufio.NewReader(bytes.NewReader(append(message(bomb), message(small)...)))
+	require.NoError(t, splitDocuments(file, 1<<19, func(d document) error {
+		if d.err != nil {
+			refused = append(refused, d.err.Error())
+		} else {
+			got = append(got, string(d.data))
+		}
+		return nil
+	}))
 	require.Equal(t, []string{"{}"}, got)
 	require.Len(t, refused, 1)
 	require.Contains(t, refused[0], "message 1 cannot be decompressed: ")

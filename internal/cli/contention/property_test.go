@@ -13,15 +13,24 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
-// madeSpans are holds and waits as if they had been read.
-func madeSpans(spans []span) *Spans {
+// spanName is the name of a kind's spans.
+func spanName(kind spanKind) string {
+	for name, k := range kindOf {
+		if k == kind {
+			return name
+		}
+	}
+	return ""
+}
+
+// madeSpans are spans as if they had been read.
+func madeSpans(spans []parsedSpan) *Spans {
 	s := newSpans()
-	v := visitor{spans: s}
 	for i := range spans {
 		spans[i].id = spanID{0: 1, 4: byte(i >> 24), 5: byte(i >> 16), 6: byte(i >> 8), 7: byte(i)}
-		v.span("", &spans[i])
+		batch{spans: s}.add(&spans[i])
 	}
-	s.finish()
+	_ = s.finish() // they are few
 	return s
 }
 
@@ -32,19 +41,20 @@ func analyzed(t require.TestingT, spans *Spans, o Options) *Report {
 	return r
 }
 
-func madeSpan(k kind, resource, lockID, mode string, fence, from, to int64) span {
-	s := span{kind: k, start: 1e18 + from, end: 1e18 + to, fence: fence, position: fence} // the position is for fenceOf
-	s.texts[textResource], s.texts[textLockID], s.texts[textMode], s.texts[textOutcome] = resource, lockID, mode, telemetry.OutcomeGranted
-	return s
+func madeSpan(kind spanKind, resource, lockID, mode string, fence, from, to int64) parsedSpan {
+	return parsedSpan{name: spanName(kind), lockSpan: lockSpan{
+		kind: kind, start: 1e18 + from, end: 1e18 + to, resource: resource, lockID: lockID, mode: mode, outcome: telemetry.OutcomeGranted,
+		fence: fence, position: fence, // the position is for fenceOf
+	}}
 }
 
 // The blockers of random holds and waits are those that looking at every pair gives, and explained and unexplained are the wait.
 func TestBlockersAreThoseOfEveryPair(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		draw := func(k kind) []span {
+		draw := func(k spanKind) []parsedSpan {
 			n := rapid.IntRange(0, 30).Draw(t, "n")
-			spans := make([]span, n)
+			spans := make([]parsedSpan, n)
 			for i := range spans {
 				from := rapid.Int64Range(0, 100).Draw(t, "from")
 				spans[i] = madeSpan(k, rapid.SampledFrom([]string{"r1", "r2"}).Draw(t, "resource"), fmt.Sprintf("%d", rapid.IntRange(0, 5).Draw(t, "id")),
@@ -63,10 +73,10 @@ func TestBlockersOfQueuesAreThoseOfEveryPair(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		owner := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint(rapid.IntRange(0, 12).Draw(t, "owner")) })
-		var spans []span
-		add := func(k kind, id, mode string, fence, from, to int64) {
+		var spans []parsedSpan
+		add := func(k spanKind, id, mode string, fence, from, to int64) {
 			s := madeSpan(k, "r", id, mode, fence, from, to)
-			s.texts[textOwner] = owner.Draw(t, "owner")
+			s.owner = owner.Draw(t, "owner")
 			spans = append(spans, s)
 		}
 		at, n := int64(0), rapid.IntRange(5, 30).Draw(t, "holds")
@@ -91,8 +101,8 @@ func TestBlockersOfQueuesAreThoseOfEveryPair(t *testing.T) {
 		// Some name holds, which stand in their row or beside it.
 		for i := range spans {
 			named := &spans[rapid.IntRange(0, len(spans)-1).Draw(t, "named")]
-			if spans[i].kind == kindWait && named.kind == kindHold && named.texts[textMode] == "exclusive" && rapid.Bool().Draw(t, "names") && named.fence < spans[i].fence {
-				spans[i].blockers = []blockedBy{{lockID: named.texts[textLockID], fence: named.fence}}
+			if spans[i].kind == kindWait && named.kind == kindHold && named.mode == "exclusive" && rapid.Bool().Draw(t, "names") && named.fence < spans[i].fence {
+				spans[i].named = []namedHold{{lockID: named.lockID, fence: named.fence}}
 			}
 		}
 		requireSumsOfEveryPair(t, analyzed(t, madeSpans(spans), Options{}))

@@ -17,7 +17,7 @@ import (
 func TestLongQueuesAreNoMatterOfMinutes(t *testing.T) {
 	t.Parallel()
 	const n, depth = 100_000, 150
-	spans := make([]span, 0, 2*n)
+	spans := make([]parsedSpan, 0, 2*n)
 	for i := range int64(n) {
 		id := fmt.Sprint(i)
 		spans = append(spans, madeSpan(kindHold, "r", id, "exclusive", i+1, i*1000, i*1000+900))

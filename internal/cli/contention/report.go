@@ -2,53 +2,48 @@ package contention
 
 import "time"
 
-// Report is what traces tell of the contention for locks. Its JSON is what `lockstep contention --json` prints: fields are
-// only ever appended. Durations are in seconds.
+// Report describes the contention for locks that traces show. Its JSON is the output of `lockstep contention --json`: fields are only
+// ever appended. Durations are in seconds. Fields that refer to holds and waits are places in Holds and Waits, -1 if that one was not read.
 type Report struct {
 	Read Reading `json:"read"`
 	// From and To span all waits and holds.
 	From   time.Time `json:"from"`
 	To     time.Time `json:"to"`
 	Totals Totals    `json:"totals"`
-	// Resources come with the greatest total wait first.
+	// Resources are ordered by their total wait, Owners by how long they kept others waiting; the greatest comes first, also in Roots and Types.
 	Resources []Resource `json:"resources"`
-	// Owners come with those first who kept others waiting longest.
-	Owners []Owner `json:"owners"`
-	// Conclusion says in a few sentences what the waiting comes from, and what to do.
-	Conclusion []Finding `json:"conclusion"`
-	// Roots are those at whose door the waiting ends, each with the tree of those that waited for it, the greatest first.
-	Roots []Root `json:"roots"`
-	// Types say which workflow types waited for which, longest first.
-	Types []TypePair `json:"types"`
-	// Load is over all resources, in equal steps from From to To.
-	Load []Load `json:"load"`
-	// Overlong are holds that stood much longer than the steps under them ran, the worst first.
-	Overlong []Overlong `json:"overlong"`
-	// Losses are the holds that ended otherwise than by their own release, and the steps that found a lock lost.
+	Owners    []Owner    `json:"owners"`
+	// Conclusion explains in a few sentences where the waiting comes from, and what to do.
+	Conclusion []Finding  `json:"conclusion"`
+	Roots      []Root     `json:"roots"`
+	Types      []TypePair `json:"types"`
+	// Load covers all resources, in equal steps from From to To.
+	Load      []Load     `json:"load"`
+	Overlong  []Overlong `json:"overlong"`
 	Losses    []Loss     `json:"losses"`
 	Deadlocks []Deadlock `json:"deadlocks"`
-	// Holds and Waits are in the order of their starts. Blockers and trees refer to them by index.
+	// Holds and Waits are in the order of their starts.
 	Holds []Hold `json:"holds"`
 	Waits []Wait `json:"waits"`
 }
 
-// Reading is what was read, and what could not be.
+// Reading counts what was read, and what could not be.
 type Reading struct {
 	Files int `json:"files"`
-	// Spans are all, and LockSpans those of Lockstep.
+	// Spans are all spans, LockSpans those of Lockstep.
 	Spans     int `json:"spans"`
 	LockSpans int `json:"lockSpans"`
-	// Broken are lines, or documents, that are neither OTLP's JSON nor Jaeger's, Malformed are lock spans that lack what
-	// they need, and Duplicates those that were read before.
+	// Broken are lines or documents in no known format, Malformed lock spans without a necessary attribute, and Duplicates lock spans that
+	// were read before.
 	Broken     int `json:"broken"`
 	Malformed  int `json:"malformed"`
 	Duplicates int `json:"duplicates"`
-	// Repeated are lock spans that tell of a hold or a wait of which another one had told: two processes wrote it. Spans of one hold at different
-	// times are not: parts of it told each of its own stay.
+	// Repeated are lock spans about a hold or a wait of which another process wrote a span too. Spans of the parts of a hold, at different
+	// times, do not count.
 	Repeated int `json:"repeated"`
-	// Problems tells of the first of each, with file and line.
+	// Problems describes the first of each, with file and line.
 	Problems []string `json:"problems,omitempty"`
-	// Unreadable are files and folders inside of a folder that was named, which could not be opened.
+	// Unreadable are files and folders, inside a folder that was named, which could not be opened.
 	Unreadable int `json:"unreadable,omitempty"`
 }
 
@@ -62,13 +57,13 @@ type Totals struct {
 	Deadlocks int          `json:"deadlocks"`
 	Lost      int          `json:"lost"`
 	Expired   int          `json:"expired"`
-	// Unexplained is how much of the waiting no hold that was read explains: hand-overs from one to the next, and missing spans.
+	// Unexplained is the waiting that no hold explains: hand-overs, and missing spans. HandOver is the part in which the resource had been
+	// granted to a waiter that had not taken it yet.
 	Unexplained float64 `json:"unexplained"`
-	// HandOver is how much of Unexplained it had been granted to a waiter that had not taken it yet.
-	HandOver float64 `json:"handOver"`
+	HandOver    float64 `json:"handOver"`
 }
 
-// Distribution is of durations, in seconds. Percentiles are nearest-rank.
+// Distribution is of durations. Percentiles are nearest-rank.
 type Distribution struct {
 	Count int     `json:"count"`
 	Total float64 `json:"total"`
@@ -78,22 +73,20 @@ type Distribution struct {
 	Max   float64 `json:"max"`
 }
 
-// Resource is what was waited for.
+// Resource sums up the holds and waits of one resource.
 type Resource struct {
 	Name string       `json:"name"`
 	Wait Distribution `json:"wait"`
 	Hold Distribution `json:"hold"`
-	// Busy is the share, 0 to 1, of the time from its first hold or wait to its last in which it was held, and Contended that in which
-	// a request waited.
+	// Busy and Contended are shares, 0 to 1, of the time from the first hold or wait to the last: when it was held, and when a request waited.
 	Busy      float64 `json:"busy"`
 	Contended float64 `json:"contended"`
-	// Queue is the length of the queue over time, whenever it changes, and LongestQueue its maximum.
+	// Queue has the length of the queue whenever it changes, and LongestQueue is its maximum.
 	Queue        []QueueLength `json:"queue"`
 	LongestQueue int           `json:"longestQueue"`
-	// Why says in a sentence what the waiting comes from.
+	// Why explains in a sentence where the waiting comes from.
 	Why string `json:"why"`
-	// Unexplained is how much of the waiting no hold that was read explains, and HandOver how much of that it had been granted to a waiter that
-	// had not taken it yet.
+	// Unexplained and HandOver are those of Totals, for this resource.
 	Unexplained float64 `json:"unexplained"`
 	HandOver    float64 `json:"handOver"`
 }
@@ -109,49 +102,59 @@ type Hold struct {
 	Resource string `json:"resource"`
 	LockID   string `json:"lockId"`
 	Owner    string `json:"owner"`
-	// Workflow and Run are those of the lock ID, if it is that of a Temporal workflow run.
-	Workflow string `json:"workflow,omitempty"`
-	Run      string `json:"run,omitempty"`
-	// WorkflowType is empty if no span that was read says it.
+	// Workflow and Run are set if the lock ID is that of a Temporal workflow, WorkflowType if a span that was read names it.
+	Workflow     string    `json:"workflow,omitempty"`
+	Run          string    `json:"run,omitempty"`
 	WorkflowType string    `json:"workflowType,omitempty"`
 	Mode         string    `json:"mode"`
 	Fence        int64     `json:"fence"`
 	Start        time.Time `json:"start"`
 	End          time.Time `json:"end"`
-	// Outcome is released, expired, revoked, orphaned, or open if only its acquire was read.
+	// Outcome is released, expired, revoked, orphaned, or open if only an acquire was read.
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason,omitempty"`
-	// EndedBy is who took the room of a hold that had expired, and ExpiredAt when its promise had ended.
+	// EndedBy is the lock ID that evicted the hold after it had expired, at ExpiredAt.
 	EndedBy   string    `json:"endedBy,omitempty"`
 	ExpiredAt time.Time `json:"expiredAt,omitzero"`
-	// DrainedUntil is until when parts of it may have kept others out after its end, since they may have trusted their leases.
+	// DrainedUntil is the time until which parts of it may have kept others out after its end.
 	DrainedUntil time.Time `json:"drainedUntil,omitzero"`
 	Host         string    `json:"host,omitempty"`
 	Trace        string    `json:"trace,omitempty"`
 	Span         string    `json:"span,omitempty"`
-	// WorkerDied says that a worker died, or hung, while it held.
+	// WorkerDied is set if a worker died, or hung, during the hold.
 	WorkerDied *Death `json:"workerDied,omitempty"`
 	// Steps ran under the hold.
 	Steps []Step `json:"steps,omitempty"`
-	// Blocked is for how long it kept others waiting, in all, and Blocks are those waits.
+	// Blocked is how long it kept others waiting in total, and Blocks are waits that list it as a blocker.
 	Blocked float64 `json:"blocked"`
 	Blocks  []int   `json:"blocks,omitempty"`
 }
 
-// Step is a part's stay under a hold: from its entry to when it left, by its process's clock.
+// Step is a part of a hold, from its entry until it left, by the clock of its process.
 type Step struct {
 	// Name is the activity's type, or the part.
 	Name  string    `json:"name"`
 	Part  string    `json:"part,omitempty"`
 	Order string    `json:"order,omitempty"`
 	Start time.Time `json:"start"`
-	// End is, if it was not seen to leave, when the next attempt of its part entered, or else when the hold ended, or its promise did.
+	// End is, if EndUnseen is set, the time at which the next attempt of the part entered, or at which the hold ended or expired.
 	End   time.Time `json:"end"`
 	Trace string    `json:"trace,omitempty"`
 	Span  string    `json:"span,omitempty"`
 	Host  string    `json:"host,omitempty"`
-	// EndUnseen says that it was not seen to leave: its process died, or its span was not read.
+	// EndUnseen is set if no span shows the step's end: its process died, or its span was not read.
 	EndUnseen bool `json:"endUnseen,omitempty"`
+}
+
+// Death is the death, or hang, of a worker while its step held: the step's attempt has no end.
+type Death struct {
+	Step string `json:"step"`
+	Host string `json:"host,omitempty"`
+	// From is the start of the attempt, and To the time at which the hold was freed of it.
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+	// Ended is "expired" if another owner evicted the hold, or "retried" if the step's next attempt entered.
+	Ended string `json:"ended"`
 }
 
 // Wait is one wait in the queue of one resource.
@@ -172,54 +175,122 @@ type Wait struct {
 	Position int    `json:"position,omitempty"`
 	Trace    string `json:"trace,omitempty"`
 	Span     string `json:"span,omitempty"`
-	// Hold is what it was granted, -1 if that was not read.
+	// Hold is the hold that the wait led to.
 	Hold int `json:"hold"`
-	// Blockers are those that were in its way, in the order of time.
+	// Blockers are the most important holds that were in its way, in the order of time, and Omitted is the number of the others.
 	Blockers []Blocker `json:"blockers"`
-	// Omitted is how many more holds may have been in its way, beyond the most important ones that Blockers has.
-	Omitted int `json:"omitted,omitempty"`
-	// Unexplained is what is left of the wait without them, and HandOver how much of that the resource had been granted to a waiter that
-	// had not taken it yet.
+	Omitted  int       `json:"omitted,omitempty"`
+	// Unexplained and HandOver are those of Totals, for this wait.
 	Unexplained float64 `json:"unexplained"`
 	HandOver    float64 `json:"handOver,omitempty"`
 }
 
 // Blocker is a hold that was in the way of a wait.
 type Blocker struct {
-	// Hold is its index, -1 if its span was not read; then what the wait says of it is all that is known.
+	// Hold is -1 if its span was not read; then the wait's own span is the only source.
 	Hold   int    `json:"hold"`
 	LockID string `json:"lockId"`
 	Owner  string `json:"owner"`
 	Fence  int64  `json:"fence,omitempty"`
-	// Workflow, Step, Trace and Span are of the step that held, as far as they are known.
+	// Workflow, Step, Trace and Span are those of the step that held, as far as they are known.
 	Workflow string `json:"workflow,omitempty"`
 	Step     string `json:"step,omitempty"`
 	Trace    string `json:"trace,omitempty"`
 	Span     string `json:"span,omitempty"`
-	// BetweenSteps says that no step ran meanwhile: Step is the last that had.
+	// BetweenSteps is set if no step ran in that time: Step is the last that had run.
 	BetweenSteps bool `json:"betweenSteps,omitempty"`
-	// From and To are the part of the wait that it was in the way, in seconds since the wait began.
+	// From and To are when it was in the way, in seconds since the wait began.
 	From float64 `json:"from"`
 	To   float64 `json:"to"`
-	// Named says that the wait's own span names it; else it follows from times and fences.
+	// Named is set if the wait's own span names it. Otherwise it follows from times and fences.
 	Named bool `json:"named"`
-	// Last says that its end let the wait in.
+	// Last is set if its end let the wait in.
 	Last bool `json:"last,omitempty"`
 }
 
-// Owner is a party, and what it made others wait for, and waited itself.
+// Owner sums up one owner's holds and waits.
 type Owner struct {
 	Name string `json:"name"`
-	// Blocked is for how long others waited for it, in all, in BlockedWaits waits, and Waited how long it waited itself.
+	// Blocked is how long others waited for it, in BlockedWaits waits.
 	Blocked      float64 `json:"blocked"`
 	BlockedWaits int     `json:"blockedWaits"`
 	Waited       float64 `json:"waited"`
 	Held         float64 `json:"held"`
-	// Worst is the resource on which it kept others waiting longest.
+	// Worst is the resource for which others waited longest because of it.
 	Worst string `json:"worst,omitempty"`
 }
 
-// Overlong is a hold that stood much longer than steps ran under it.
+// Finding is a sentence of the conclusion. It is present only if the data support it.
+type Finding struct {
+	// Rule is "unread", "deadlocks", "dead-workers", "long-holds", "hand-overs", "hot", or, if none of them applies, "none" or "no-waits".
+	Rule string `json:"rule"`
+	// Text is what was found, and Advice what to do; both are sentences without their full stops.
+	Text   string `json:"text"`
+	Advice string `json:"advice,omitempty"`
+	// Waited is the waiting in question, and Count the number of deadlocks, holds or waits.
+	Waited float64 `json:"waited,omitempty"`
+	Count  int     `json:"count,omitempty"`
+}
+
+// Root is the root of a tree of blocking: an owner for whose holds others waited while it waited for nothing itself.
+type Root struct {
+	Owner        string `json:"owner"`
+	WorkflowType string `json:"workflowType,omitempty"`
+	// Caused is how long others waited because of it, directly and through others, in Waits waits.
+	Caused float64 `json:"caused"`
+	Waits  int     `json:"waits"`
+	// Hold caused most of that. Resource is what it held, and Did describes how it spent the time.
+	Hold     int    `json:"hold"`
+	Resource string `json:"resource"`
+	Did      string `json:"did"`
+	// Waiters waited for it directly, those that cost most first. Omitted is the number of the others.
+	Waiters []Waiter `json:"waiters"`
+	Omitted int      `json:"omitted,omitempty"`
+}
+
+// Waiter is an owner that waited for the one above it in a tree.
+type Waiter struct {
+	Owner        string `json:"owner"`
+	WorkflowType string `json:"workflowType,omitempty"`
+	Resource     string `json:"resource"`
+	Step         string `json:"step,omitempty"`
+	// Waited is how long it waited because of the root, and Total adds those that waited for it at the same time.
+	Waited float64 `json:"waited"`
+	Total  float64 `json:"total"`
+	// Wait is the longest of its waits here.
+	Wait    int      `json:"wait"`
+	Waiters []Waiter `json:"waiters,omitempty"`
+	Omitted int      `json:"omitted,omitempty"`
+}
+
+// TypePair sums up how long workflows of one type waited for locks that workflows of another type held.
+type TypePair struct {
+	// Waiter and Blocker are workflow types, empty if no span that was read names them.
+	Waiter  string `json:"waiter"`
+	Blocker string `json:"blocker"`
+	// A wait counts for each type that was in its way.
+	Waited float64 `json:"waited"`
+	Waits  int     `json:"waits"`
+	// Steps has the same by step, longest first.
+	Steps []StepPair `json:"steps"`
+}
+
+// StepPair sums up how long one step waited for locks that were held in, or since, another step.
+type StepPair struct {
+	Waiter  string  `json:"waiter"`
+	Blocker string  `json:"blocker"`
+	Waited  float64 `json:"waited"`
+	Waits   int     `json:"waits"`
+}
+
+// Load is the mean number of holds and waits at a time, from At until the next Load.
+type Load struct {
+	At      time.Time `json:"at"`
+	Held    float64   `json:"held"`
+	Waiting float64   `json:"waiting"`
+}
+
+// Overlong is a hold that lasted much longer than steps ran under it.
 type Overlong struct {
 	Hold    int     `json:"hold"`
 	Held    float64 `json:"held"`
@@ -227,9 +298,9 @@ type Overlong struct {
 	Blocked float64 `json:"blocked"`
 }
 
-// Loss is a hold that ended otherwise than by its own release, or a step that found its lock lost.
+// Loss is a hold that did not end by a release, or a step that found its lock lost.
 type Loss struct {
-	// Hold is -1 if only the step is known of.
+	// Hold is -1 if only the step is known.
 	Hold     int       `json:"hold"`
 	Resource string    `json:"resource"`
 	LockID   string    `json:"lockId"`
@@ -242,16 +313,16 @@ type Loss struct {
 	Span    string `json:"span,omitempty"`
 }
 
-// Deadlock is one that was ended.
+// Deadlock is a deadlock that was ended.
 type Deadlock struct {
 	At     time.Time `json:"at"`
 	Victim string    `json:"victim"`
-	// Cycle tells who waited for whom, and WorkflowTypes are the types of these, each once, as far as they are known.
+	// Cycle describes the waits for one another, and WorkflowTypes are the types in it, each once, if all of them are known.
 	Cycle         string   `json:"cycle"`
 	WorkflowTypes []string `json:"workflowTypes,omitempty"`
 	Trace         string   `json:"trace,omitempty"`
 	Span          string   `json:"span,omitempty"`
-	// Resource is what the victim waited for.
+	// Resource and LockID are those of the victim's wait.
 	Resource string `json:"resource,omitempty"`
 	LockID   string `json:"lockId,omitempty"`
 }

@@ -9,49 +9,104 @@ import (
 )
 
 const (
-	// maxRoots bounds the trees, maxWaiters the branches of a node, and leastBranch is the share of
-	// its root's time below which a branch is counted and not listed.
+	// maxRoots bounds the trees, and maxWaiters the branches of a node. A branch of less than the share leastBranch of its root's time is
+	// counted and not listed.
 	maxRoots    = 50
 	maxWaiters  = 20
 	leastBranch = 0.01
-	// maxTried bounds how many waits of one owner are looked at.
-	maxTried = 64
+	// maxDepth bounds the waits on a path, and maxEndings the paths that are followed from one wait.
+	maxDepth   = 16
+	maxEndings = 1000
 )
 
-// Root is an owner whose holds others waited for while these holds waited for nothing themselves:
-// the root of a tree of blocking.
-type Root struct {
-	Owner        string `json:"owner"`
-	WorkflowType string `json:"workflowType,omitempty"`
-	// Caused is for how long others waited because of it, directly and through others, and Waits in
-	// how many waits.
-	Caused float64 `json:"caused"`
-	Waits  int     `json:"waits"`
-	// Hold is the one of its holds that caused most of that, -1 if it was not read, and Resource
-	// what it held. Did says what it did.
-	Hold     int    `json:"hold"`
-	Resource string `json:"resource"`
-	Did      string `json:"did"`
-	// Waiters waited for it directly, those that cost most first; Omitted is how many more there
-	// were.
-	Waiters []Waiter `json:"waiters"`
-	Omitted int      `json:"omitted,omitempty"`
+// ending is the end of a path from a wait, over the waits of those in its way, to a root.
+type ending struct {
+	// path begins with the wait, and ends with the wait that the root was in the way of.
+	path []int
+	// owner is the root, and hold its hold, -1 if it was not read.
+	owner string
+	hold  int
+	// fresh is how much of the wait the root explains on this path and on no earlier one.
+	fresh int64
+	// cycle is set if the root waited too, for an owner on the path.
+	cycle bool
 }
 
-// Waiter is an owner that waited for the one above it in a tree.
-type Waiter struct {
-	Owner        string `json:"owner"`
-	WorkflowType string `json:"workflowType,omitempty"`
-	Resource     string `json:"resource"`
-	Step         string `json:"step,omitempty"`
-	// Waited is for how long it waited because of the root, and Total the same with those that
-	// waited for it meanwhile.
-	Waited float64 `json:"waited"`
-	Total  float64 `json:"total"`
-	// Wait is the longest of its waits here.
-	Wait    int      `json:"wait"`
-	Waiters []Waiter `json:"waiters,omitempty"`
-	Omitted int      `json:"omitted,omitempty"`
+// walk follows one wait to its roots.
+type walk struct {
+	*analysis
+	path    []int
+	covered map[string]*coverage // by root
+	endings int
+	visit   func(*ending)
+}
+
+// follow calls visit with the roots of a wait. While a hold in its way was tied to another wait, that wait is followed; for the rest of
+// the time the owner of the hold is the root.
+func (a *analysis) follow(first int, visit func(*ending)) {
+	w := walk{analysis: a, path: []int{first}, covered: map[string]*coverage{}, visit: visit}
+	w.followWait(a.waits[first].interval, nil)
+}
+
+// followWait follows the blockers of the last wait on the path, during a time. The owner of that wait is by, unless the wait is the
+// first: then it is nil. What no hold explains ends with by, and so does what would close a cycle.
+func (w *walk) followWait(at interval, by *Blocker) {
+	last := &w.waits[w.path[len(w.path)-1]]
+	before := w.path[:len(w.path)-1]
+	until := at.from
+	for i := range last.Blockers {
+		b := &last.Blockers[i]
+		part := last.during(b).with(at)
+		if part.length() == 0 {
+			continue
+		}
+		w.end(before, by, interval{until, part.from}, false)
+		until = max(until, part.to)
+		switch {
+		case b.Hold < 0:
+			w.end(w.path, b, part, false)
+		case by != nil && w.closesCycle(&w.holds[b.Hold]):
+			w.end(before, by, part, true)
+		default:
+			w.followHold(b, part)
+		}
+	}
+	w.end(before, by, interval{until, at.to}, false)
+}
+
+// followHold follows the waits to which a blocker's hold was tied, during a time.
+func (w *walk) followHold(b *Blocker, at interval) {
+	h := &w.holds[b.Hold]
+	until := at.from
+	if len(w.path) < maxDepth && w.endings < maxEndings && !w.closesCycle(h) {
+		for _, i := range w.waitsDuring(h, at) {
+			part := w.waits[i].with(interval{until, at.to})
+			if part.length() == 0 {
+				continue
+			}
+			w.end(w.path, b, interval{until, part.from}, false)
+			w.path = append(w.path, int(i))
+			w.followWait(part, b)
+			w.path = w.path[:len(w.path)-1]
+			until = part.to
+		}
+	}
+	w.end(w.path, b, interval{until, at.to}, false)
+}
+
+// closesCycle reports whether a hold is tied to a wait on the path.
+func (w *walk) closesCycle(h *hold) bool {
+	return slices.ContainsFunc(w.path, func(i int) bool { return h.tiedTo(&w.waits[i]) })
+}
+
+func (w *walk) end(path []int, by *Blocker, at interval, cycle bool) {
+	if by == nil || at.length() == 0 {
+		return
+	}
+	w.endings++
+	if fresh := entry(w.covered, by.Owner).add(at); fresh > 0 {
+		w.visit(&ending{path: path, owner: by.Owner, hold: by.Hold, fresh: fresh, cycle: cycle})
+	}
 }
 
 // guilt is what a root caused.
@@ -59,90 +114,82 @@ type guilt struct {
 	owner  string
 	length int64
 	waits  int
-	// byHold is the same by hold, and inCircle how much of it was waiting in a circle, which has no
-	// root but where it is cut.
-	byHold   map[int]int64
-	inCircle int64
+	// byHold is length by hold, without inCycle: a cycle has no root except where it is cut.
+	byHold  map[int]int64
+	inCycle int64
+}
+
+// followAll calls visit with the roots of all waits that the report is about.
+func (a *analysis) followAll(visit func(wait int, e *ending)) {
+	for i := range a.waits {
+		if a.stopped() {
+			return
+		}
+		if a.chosenWait(&a.waits[i]) {
+			a.follow(i, func(e *ending) { visit(i, e) })
+		}
+	}
 }
 
 // findRoots sums up what each root caused.
 func (a *analysis) findRoots() {
 	all := map[string]*guilt{}
-	for i := range a.waits {
-		if a.stopped() {
-			return
+	lastWait := map[string]int{} // by root, plus 1
+	a.followAll(func(wait int, e *ending) {
+		g := all[e.owner]
+		if g == nil {
+			g = &guilt{owner: e.owner, byHold: map[int]int64{}}
+			all[e.owner] = g
 		}
-		if !a.chosenWait(&a.waits[i]) {
-			continue
+		g.length += e.fresh
+		if e.cycle {
+			g.inCycle += e.fresh
+		} else {
+			g.byHold[e.hold] += e.fresh
 		}
-		seen := map[string]bool{}
-		a.follow(i, func(e *ending) {
-			g := all[e.owner]
-			if g == nil {
-				g = &guilt{owner: e.owner, byHold: map[int]int64{}}
-				all[e.owner] = g
-			}
-			g.length += e.fresh
-			if e.circle {
-				g.inCircle += e.fresh
-			} else {
-				g.byHold[e.hold] += e.fresh
-			}
-			if !seen[e.owner] {
-				g.waits++
-				seen[e.owner] = true
-			}
-		})
-	}
-	roots := make([]*guilt, 0, len(all))
+		if lastWait[e.owner] != wait+1 {
+			lastWait[e.owner] = wait + 1
+			g.waits++
+		}
+	})
 	for _, g := range all {
-		roots = append(roots, g)
+		a.roots = append(a.roots, g)
 	}
-	slices.SortFunc(roots, func(x, y *guilt) int {
+	slices.SortFunc(a.roots, func(x, y *guilt) int {
 		return cmp.Or(cmp.Compare(y.length, x.length), cmp.Compare(x.owner, y.owner))
 	})
-	a.roots = roots
 }
 
 // addRoots finds the roots, and makes the trees of the greatest.
-func (a *analysis) addRoots(r *Report) {
+func (a *analysis) addRoots() {
 	a.findRoots()
 	roots := a.roots[:min(len(a.roots), maxRoots)]
 	trees := map[string]*branch{}
 	for _, g := range roots {
 		trees[g.owner] = &branch{}
 	}
-	for i := range a.waits {
-		if a.stopped() {
-			return
+	a.followAll(func(_ int, e *ending) {
+		if t := trees[e.owner]; t != nil {
+			t.grow(a, e)
 		}
-		if !a.chosenWait(&a.waits[i]) {
-			continue
-		}
-		a.follow(i, func(e *ending) {
-			if t := trees[e.owner]; t != nil {
-				t.grow(a, e)
-			}
-		})
-	}
-	r.Roots = []Root{}
+	})
 	for _, g := range roots {
 		t := trees[g.owner]
 		t.sum()
 		root := Root{Owner: g.owner, Caused: seconds(g.length), Waits: g.waits, Hold: g.mainHold()}
-		root.WorkflowType, root.Resource, root.Did = a.describe(g, root.Hold)
+		a.describe(&root, g)
 		root.Waiters, root.Omitted = t.waiters(a, int64(leastBranch*float64(g.length)))
-		if root.Waiters == nil {
+		switch {
+		case len(root.Waiters) == 0:
 			root.Waiters = []Waiter{}
-		}
-		if root.Resource == "" && len(root.Waiters) > 0 {
+		case root.Resource == "":
 			root.Resource = root.Waiters[0].Resource
 		}
-		r.Roots = append(r.Roots, root)
+		a.report.Roots = append(a.report.Roots, root)
 	}
 }
 
-// mainHold is the hold that caused most, -1 if it was not read.
+// mainHold returns the hold that caused most, -1 if it was not read.
 func (g *guilt) mainHold() int {
 	main, most := -1, int64(-1)
 	for hold, length := range g.byHold {
@@ -153,44 +200,44 @@ func (g *guilt) mainHold() int {
 	return main
 }
 
-// describe says of which type a root is, what it held, and what it did meanwhile.
-func (a *analysis) describe(g *guilt, hold int) (workflowType, resource, did string) {
-	if hold < 0 {
-		if g.inCircle > 0 {
-			return "", "", "waited itself, in a circle"
+// describe sets a root's type, what it held, and what it did in that time.
+func (a *analysis) describe(r *Root, g *guilt) {
+	if r.Hold < 0 {
+		r.Did = "held what was waited for"
+		if g.inCycle > 0 {
+			r.Did = "waited itself, in a circle"
 		}
-		return "", "", "held what was waited for"
+		return
 	}
-	h := &a.holds[hold]
-	did = fmt.Sprintf("held %s %s", h.Resource, duration(h.length()))
+	h := &a.holds[r.Hold]
+	r.WorkflowType, r.Resource = h.WorkflowType, h.Resource
+	r.Did = fmt.Sprintf("held %s %s", h.Resource, duration(h.length()))
 	step := h.stepDuring(h.interval)
 	switch {
 	case h.mostlyDead():
-		did += ": " + h.WorkerDied.text()
+		r.Did += ": " + h.WorkerDied.text()
 	case h.Outcome == telemetry.OutcomeExpired:
-		did += " until it expired"
+		r.Did += " until it expired"
 	case step != nil && h.overlong(h.ran()):
-		did += ", of which its steps ran " + duration(h.ran())
+		r.Did += ", of which its steps ran " + duration(h.ran())
 	case step != nil:
-		did += ", in step " + step.Name
+		r.Did += ", in step " + step.Name
 	}
-	return h.WorkflowType, h.Resource, did
 }
 
 // branch is a node of a tree: a waiter, or the root.
 type branch struct {
 	own, total int64
-	// wait is the longest of its own.
-	wait int
+	wait       int // the longest of its own waits
 	// below are those that waited for it, by owner and resource.
 	below map[ownerAt]*branch
 }
 
-// grow adds a wait with those between it and the root.
+// grow adds the time of an ending to the last waiter on its path from the root.
 func (b *branch) grow(a *analysis, e *ending) {
 	for i := len(e.path) - 1; i >= 0; i-- {
 		w := &a.waits[e.path[i]]
-		at := ownerAt{w.owner, w.record.texts[textResource]}
+		at := ownerAt{w.Owner, w.Resource}
 		if b.below == nil {
 			b.below = map[ownerAt]*branch{}
 		}
@@ -207,7 +254,6 @@ func (b *branch) grow(a *analysis, e *ending) {
 	b.own += e.fresh
 }
 
-// sum sums up the totals.
 func (b *branch) sum() int64 {
 	b.total = b.own
 	for _, below := range b.below {
@@ -216,7 +262,7 @@ func (b *branch) sum() int64 {
 	return b.total
 }
 
-// waiters are the branches that matter, and how many do not.
+// waiters returns the branches that have at least the time least, and the number of the others.
 func (b *branch) waiters(a *analysis, least int64) (list []Waiter, omitted int) {
 	all := make([]*branch, 0, len(b.below))
 	for _, below := range b.below {

@@ -51,8 +51,8 @@ func checkTrees(t require.TestingT, r *Report) {
 func TestRootsExplainWhatBlockersExplain(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		var spans []span
-		for _, k := range []kind{kindHold, kindWait} {
+		var spans []parsedSpan
+		for _, k := range []spanKind{kindHold, kindWait} {
 			for i := range rapid.IntRange(0, 12).Draw(t, "n") {
 				from := rapid.Int64Range(0, 100).Draw(t, "from")
 				s := madeSpan(k, rapid.SampledFrom([]string{"r1", "r2", "r3"}).Draw(t, "resource"), fmt.Sprint(rapid.IntRange(0, 4).Draw(t, "id")),

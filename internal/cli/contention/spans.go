@@ -1,34 +1,56 @@
 package contention
 
 import (
+	"cmp"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
+
+// MaxSpans is the number of lock spans from which a report can be made.
+const MaxSpans = 1_000_000
+
+// TooManySpansError reports that more lock spans were read than [MaxSpans].
+type TooManySpansError struct {
+	Spans, Max int
+}
+
+func (e *TooManySpansError) Error() string {
+	return fmt.Sprintf("there are %s spans of locks: a report is made of %s at most; name fewer files, or traces of a shorter time", thousands(e.Spans), thousands(e.Max))
+}
+
+// ErrNoLockSpans is returned if no span was read that Lockstep had written.
+var ErrNoLockSpans = errors.New("no lock spans were found")
 
 type (
 	traceID [16]byte
 	spanID  [8]byte
 )
 
-// kind is a lock span's name.
-type kind uint8
+type spanKind uint8
 
 const (
-	kindAcquire kind = iota + 1
+	kindAcquire spanKind = iota + 1
 	kindWait
 	kindHold
 	kindRenew
 	kindLeave
 	kindRelease
 	kindDeadlock
-	// kindLost is no span but an event, on the span of the holder.
+	// kindLost is not a span but an event, on the span of the holder.
 	kindLost
 	kinds
 )
 
-var kindOf = map[string]kind{
+var kindOf = map[string]spanKind{
 	telemetry.SpanAcquire:  kindAcquire,
 	telemetry.SpanWait:     kindWait,
 	telemetry.SpanHold:     kindHold,
@@ -38,80 +60,92 @@ var kindOf = map[string]kind{
 	telemetry.SpanDeadlock: kindDeadlock,
 }
 
-// text is an attribute that is kept as text.
-type text uint8
-
-const (
-	textResource text = iota
-	textLockID
-	textOwner
-	textMode
-	textPart
-	textOrder
-	textOutcome
-	textReason
-	textHost
-	textEndedBy
-	textCycle
-	texts
-)
-
-var textOf = map[string]text{
-	telemetry.Resource: textResource,
-	telemetry.LockID:   textLockID,
-	telemetry.Owner:    textOwner,
-	telemetry.Mode:     textMode,
-	telemetry.Part:     textPart,
-	telemetry.Order:    textOrder,
-	telemetry.Outcome:  textOutcome,
-	telemetry.Reason:   textReason,
-	telemetry.Host:     textHost,
-	telemetry.EndedBy:  textEndedBy,
-	telemetry.Cycle:    textCycle,
-}
-
-// span is a lock span as either format tells it, before it is kept.
-type span struct {
-	kind       kind
+// lockSpan is one of Lockstep's spans. Times are in nanoseconds since 1970.
+type lockSpan struct {
+	kind       spanKind
 	trace      traceID
 	id         spanID
-	start, end int64 // nanoseconds since 1970
-	texts      [texts]string
-	fence      int64
-	hold       int64
-	position   int64
-	limit      int64
-	expired    int64
-	drained    int64
-	// last is what the span's own attributes say of what blocked it, and blockers what its events do.
-	last     blockedBy
-	blockers []blockedBy
+	start, end int64
+
+	resource, lockID, owner, mode, part, order string
+	outcome, reason, host, endedBy, cycle      string
+
+	fence, hold      int64
+	position, limit  int64
+	expired, drained int64
+	// blockedBy are the holds that a wait names. If namesLast is set, the last one is named by the span's own attributes: the last hold
+	// that the waiter saw in its way.
+	blockedBy []*namedHold
+	namesLast bool
 }
 
-// blockedBy names a hold that was in the way.
-type blockedBy struct {
+// namedHold is a hold as the span of a wait names it.
+type namedHold struct {
 	lockID, owner string
 	fence         int64
 	trace         traceID
 	span          spanID
 }
 
-// reset makes s a new span, and keeps its memory.
-func (s *span) reset() { *s = span{blockers: s.blockers[:0]} }
+// request names a part's request for a resource.
+type request struct{ resource, lockID, part, order string }
 
-// lost makes s the event that a lock is lost.
-func (s *span) lost(trace traceID, id spanID, at int64) {
-	s.kind, s.trace, s.id, s.start, s.end = kindLost, trace, id, at, at
-	s.texts[textOutcome] = telemetry.OutcomeLost
+func (s *lockSpan) request() request { return request{s.resource, s.lockID, s.part, s.order} }
+
+// lacks returns a necessary attribute that the span does not have, or "".
+func (s *lockSpan) lacks() string {
+	switch {
+	case s.start <= 0 || s.end <= 0:
+		return "a time"
+	case s.kind == kindRenew || s.kind == kindLost:
+		return ""
+	case s.resource == "":
+		return telemetry.Resource
+	case s.lockID == "":
+		return telemetry.LockID
+	case s.kind == kindHold && s.fence == 0:
+		return telemetry.Fence
+	}
+	return ""
 }
 
-// attribute takes one in. Integers come as text if the format has them so.
-func (s *span) attribute(key, value string) {
-	if t, ok := textOf[key]; ok {
-		s.texts[t] = value
-		return
-	}
+// parsedSpan is a span of anybody, or an event on one, while it is read.
+type parsedSpan struct {
+	lockSpan
+	name, service string
+	// temporalRun and temporalWorkflow are IDs in the spans of the tracing interceptor of Temporal's SDK.
+	temporalRun, temporalWorkflow string
+	// last is the hold that the span's own attributes name, and named are those that its events name.
+	last  namedHold
+	named []namedHold
+	lost  []parsedSpan // the events about a lost lock
+}
+
+// set sets an attribute. Integers may come as text, or as floating-point numbers.
+func (s *parsedSpan) set(key, value string) {
 	switch key {
+	case telemetry.Resource:
+		s.resource = value
+	case telemetry.LockID:
+		s.lockID = value
+	case telemetry.Owner:
+		s.owner = value
+	case telemetry.Mode:
+		s.mode = value
+	case telemetry.Part:
+		s.part = value
+	case telemetry.Order:
+		s.order = value
+	case telemetry.Outcome:
+		s.outcome = value
+	case telemetry.Reason:
+		s.reason = value
+	case telemetry.Host:
+		s.host = value
+	case telemetry.EndedBy:
+		s.endedBy = value
+	case telemetry.Cycle:
+		s.cycle = value
 	case telemetry.Fence:
 		s.fence = integer(value)
 	case telemetry.Hold:
@@ -120,44 +154,297 @@ func (s *span) attribute(key, value string) {
 		s.limit = integer(value)
 	case telemetry.Position:
 		s.position = integer(value)
-	default:
-		s.last.attribute(key, value)
-	}
-}
-
-func (b *blockedBy) attribute(key, value string) {
-	switch key {
 	case telemetry.BlockedByID:
-		b.lockID = value
+		s.last.lockID = value
 	case telemetry.BlockedByOwner:
-		b.owner = value
+		s.last.owner = value
 	case telemetry.BlockedByFence:
-		b.fence = integer(value)
+		s.last.fence = integer(value)
 	case telemetry.BlockedByTrace:
-		b.trace = parseTraceID(value)
+		s.last.trace = parseTraceID(value)
 	case telemetry.BlockedBySpan:
-		b.span = parseSpanID(value)
+		s.last.span = parseSpanID(value)
+	case "temporalRunID":
+		s.temporalRun = value
+	case "temporalWorkflowID":
+		s.temporalWorkflow = value
 	}
 }
 
-// lacks is what the span needs and has not, or empty.
-func (s *span) lacks() string {
+// newEvent returns an event on s, whose attributes are set next.
+func (s *parsedSpan) newEvent(name string, at int64) parsedSpan {
+	return parsedSpan{name: name, lockSpan: lockSpan{trace: s.trace, id: s.id, start: at, end: at, outcome: telemetry.OutcomeLost}}
+}
+
+func (s *parsedSpan) addEvent(e *parsedSpan) {
+	switch e.name {
+	case telemetry.EventBlockedBy:
+		s.named = append(s.named, e.last)
+	case telemetry.EventDrained:
+		s.drained = e.start
+	case telemetry.EventExpired:
+		s.expired = e.start
+	case telemetry.EventLost:
+		s.lost = append(s.lost, *e)
+	}
+}
+
+// Spans are the lock spans that were read, for [Analyze].
+type Spans struct {
+	mu      sync.Mutex
+	max     int
+	reading Reading
+	byKind  [kinds][]lockSpan
+	// types are workflow types, by run ID and by workflow ID.
+	types map[string]string
+	// services and names count the spans of each service, and the spans of others by their names.
+	services, names map[string]int
+	problems        [problemKinds]problem
+
+	// The rest finds what was seen before: spans, and the texts and holds that many spans have in common.
+	seen  map[fullID]struct{}
+	texts map[string]string
+	named map[namedHold]*namedHold
+}
+
+type fullID struct {
+	trace traceID
+	span  spanID
+}
+
+// place is a line of a file. Files are numbered in the order of reading.
+type place struct {
+	file int
+	path string
+	line int
+}
+
+type problemKind int
+
+const (
+	problemBroken problemKind = iota
+	problemMalformed
+	problemDuplicate
+	problemUnreadable
+	problemKinds
+)
+
+// problem is the first of its kind.
+type problem struct {
+	place
+	text string
+}
+
+func newSpans() *Spans {
+	return &Spans{
+		max: MaxSpans, types: map[string]string{}, services: map[string]int{}, names: map[string]int{},
+		seen: map[fullID]struct{}{}, texts: map[string]string{}, named: map[namedHold]*namedHold{},
+	}
+}
+
+// batch adds the spans of one document. Its methods need the lock of spans, except broken.
+type batch struct {
+	spans *Spans
+	place place
+}
+
+// add counts a span, and keeps it if it is Lockstep's.
+func (b batch) add(s *parsedSpan) {
+	r := &b.spans.reading
+	r.Spans++
+	count(b.spans.services, cmp.Or(s.service, "(no service name)"))
+	if kind, ok := kindOf[s.name]; ok {
+		s.kind = kind
+		r.LockSpans++
+		b.keep(s)
+	} else {
+		count(b.spans.names, s.name)
+		b.spans.learnType(s)
+	}
+	for i := range s.lost { // findLosses removes those of a span that was read twice
+		l := &s.lost[i]
+		if l.kind = kindLost; l.lacks() == "" && l.resource != "" {
+			b.spans.keep(l)
+		}
+	}
+}
+
+func (b batch) keep(s *parsedSpan) {
+	r := &b.spans.reading
+	if lacks := s.lacks(); lacks != "" {
+		r.Malformed++
+		trace, id := hexIDs(s.trace, s.id)
+		b.spans.problem(problemMalformed, b.place, fmt.Sprintf("span %s of trace %s lacks %s", id, trace, lacks))
+		return
+	}
+	id := fullID{s.trace, s.id}
+	if _, twice := b.spans.seen[id]; twice && s.id != (spanID{}) {
+		r.Duplicates++
+		b.spans.problem(problemDuplicate, b.place, "its spans were read before")
+		return
+	}
+	if r.LockSpans > b.spans.max {
+		return // finish refuses them
+	}
+	b.spans.seen[id] = struct{}{}
+	if s.kind != kindRelease { // the hold's own span has more
+		b.spans.keep(s)
+	}
+}
+
+// keep stores a span. Equal texts, and equal named holds, are stored once.
+func (s *Spans) keep(p *parsedSpan) {
+	l := p.lockSpan
+	l.end = max(l.end, l.start)
+	for _, text := range []*string{
+		&l.resource, &l.lockID, &l.owner, &l.mode, &l.part, &l.order, &l.outcome, &l.reason, &l.host, &l.endedBy, &l.cycle,
+	} {
+		*text = s.text(*text)
+	}
+	if l.kind == kindWait {
+		l.namesLast = p.last.lockID != ""
+		for _, n := range p.named {
+			if !l.namesLast || n != p.last { // most waits name one hold, in both ways
+				l.blockedBy = append(l.blockedBy, s.namedHold(n))
+			}
+		}
+		if l.namesLast {
+			l.blockedBy = append(l.blockedBy, s.namedHold(p.last))
+		}
+	}
+	s.byKind[l.kind] = append(s.byKind[l.kind], l)
+}
+
+func (s *Spans) text(text string) string {
+	known, ok := s.texts[text]
+	if !ok {
+		s.texts[text] = text
+		return text
+	}
+	return known
+}
+
+func (s *Spans) namedHold(n namedHold) *namedHold {
+	known := s.named[n]
+	if known == nil {
+		known = &n
+		known.lockID, known.owner = s.text(n.lockID), s.text(n.owner)
+		s.named[*known] = known
+	}
+	return known
+}
+
+// learnType takes the type of a workflow from a span of the tracing interceptor of Temporal's Go SDK: the workflow's own span, or its
+// client's. It names the run, the workflow ID, or both. Of two types of one workflow ID the greater name stays: files come in any order.
+func (s *Spans) learnType(p *parsedSpan) {
+	operation, of, _ := strings.Cut(p.name, ":")
+	if operation != "RunWorkflow" && operation != "StartWorkflow" {
+		return
+	}
+	for _, id := range []string{p.temporalRun, p.temporalWorkflow} {
+		if id != "" && of > s.types[id] {
+			s.types[id] = of
+		}
+	}
+}
+
+// count counts up to 1,000 different names.
+func count(m map[string]int, name string) {
+	if _, ok := m[name]; ok || len(m) < 1000 {
+		m[name]++
+	}
+}
+
+func (b batch) broken(err error) { b.spans.broken(b.place, err) }
+
+// broken counts a document that cannot be parsed.
+func (s *Spans) broken(at place, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reading.Broken++
+	s.problem(problemBroken, at, err.Error())
+}
+
+// problem keeps the first of each kind, in the order of files and lines.
+func (s *Spans) problem(kind problemKind, at place, text string) {
+	p := &s.problems[kind]
+	if p.text == "" || at.file < p.file || at.file == p.file && at.line < p.line {
+		*p = problem{at, text}
+	}
+}
+
+// finish must be called after the last span. It refuses more spans than a report can be made of.
+func (s *Spans) finish() error {
+	s.seen, s.texts, s.named = nil, nil, nil
+	found := slices.SortedStableFunc(slices.Values(s.problems[:]), func(x, y problem) int {
+		return cmp.Or(cmp.Compare(x.file, y.file), cmp.Compare(x.line, y.line))
+	})
+	for _, p := range found {
+		switch {
+		case p.text == "":
+		case p.line == 0: // the text names the file
+			s.reading.Problems = append(s.reading.Problems, oneLine(p.text))
+		default:
+			s.reading.Problems = append(s.reading.Problems, fmt.Sprintf("%s:%d: %s", p.path, p.line, oneLine(p.text)))
+		}
+	}
+	if s.reading.LockSpans > s.max {
+		return &TooManySpansError{Spans: s.reading.LockSpans, Max: s.max}
+	}
+	return nil
+}
+
+// Empty returns nil if there are lock spans, or an [ErrNoLockSpans] whose text describes what was found and what to do.
+func (s *Spans) Empty() error {
+	r := s.reading
+	if r.LockSpans > r.Malformed {
+		return nil
+	}
+	const remedy = "Do the workers export traces (an OpenTelemetry SDK with an exporter, given to Lockstep or set as the global one), and were " +
+		"these files exported from the services that run them?"
+	first := ""
+	if len(r.Problems) > 0 {
+		first = " (the first: " + r.Problems[0] + ")"
+	}
 	switch {
-	case s.start <= 0 || s.end <= 0:
-		return "a time"
-	case s.kind == kindRenew || s.kind == kindLost:
-		return ""
-	case s.texts[textResource] == "":
-		return telemetry.Resource
-	case s.texts[textLockID] == "":
-		return telemetry.LockID
-	case s.kind == kindHold && s.fence == 0:
-		return telemetry.Fence
+	case r.LockSpans > 0:
+		return fmt.Errorf("%w that can be used: %d lack what they need%s", ErrNoLockSpans, r.Malformed, first)
+	case r.Spans > 0:
+		return fmt.Errorf("%w among %s of %s, such as %s. %s", ErrNoLockSpans, many(r.Spans, "span"),
+			mostFrequent(s.services, "services"), mostFrequent(s.names, "names"), remedy)
+	case r.Broken > 0:
+		return fmt.Errorf("%w: nothing in %s is OTLP or the JSON of Jaeger's query API; %s%s",
+			ErrNoLockSpans, many(r.Files, "file"), many(r.Broken, "broken line"), first)
 	}
-	return ""
+	return fmt.Errorf("%w: there are no spans at all in %s. %s", ErrNoLockSpans, many(r.Files, "file"), remedy)
 }
 
-// integer reads one; what is none is 0, as if it were absent. Some tools make floating-point numbers of integers.
+// mostFrequent quotes the three most frequent names.
+func mostFrequent(counts map[string]int, what string) string {
+	names := slices.SortedFunc(maps.Keys(counts), func(x, y string) int {
+		return cmp.Or(cmp.Compare(counts[y], counts[x]), strings.Compare(x, y))
+	})
+	var quoted []string
+	for _, name := range names[:min(len(names), 3)] {
+		quoted = append(quoted, fmt.Sprintf("%q", oneLine(name)))
+	}
+	text := strings.Join(quoted, ", ")
+	if len(names) > 3 {
+		text += fmt.Sprintf(" and %d more %s", len(names)-3, what)
+	}
+	return text
+}
+
+// oneLine shortens text, such as an error that quotes its input, and removes its line ends.
+func oneLine(text string) string {
+	text = strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " ")
+	if runes := []rune(text); len(runes) > 200 {
+		return string(runes[:200]) + "…"
+	}
+	return text
+}
+
+// integer returns 0 for anything else. Some tools write integers as floating-point numbers.
 func integer(s string) int64 {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err == nil {
@@ -170,35 +457,35 @@ func integer(s string) int64 {
 	return int64(f)
 }
 
-// parseTraceID reads up to 32 hexadecimal digits; leading zeros may be missing. It is zero if there is something else.
 func parseTraceID(s string) (id traceID) {
-	fromHex(id[:], s)
+	parseHex(id[:], s)
 	return id
 }
 
-// parseSpanID reads up to 16 hexadecimal digits; leading zeros may be missing. It is zero if there is something else.
 func parseSpanID(s string) (id spanID) {
-	fromHex(id[:], s)
+	parseHex(id[:], s)
 	return id
 }
 
-// fromHex fills to, which is zero, from its end, where s fits and is hexadecimal.
-func fromHex(to []byte, s string) {
-	if len(s) > 2*len(to) {
+// parseHex fills id from its end, since leading zeros may be missing. If s is not hexadecimal or too long, id stays zero.
+func parseHex(id []byte, s string) {
+	if len(s) > 2*len(id) {
 		return
 	}
-	for i := range len(s) {
-		c := s[len(s)-1-i]
-		var nibble byte
-		switch {
-		case c >= '0' && c <= '9':
-			nibble = c - '0'
-		case c|0x20 >= 'a' && c|0x20 <= 'f':
-			nibble = c | 0x20 - 'a' + 10
-		default:
-			clear(to)
-			return
-		}
-		to[len(to)-1-i/2] |= nibble << (4 * (i % 2))
+	padded := strings.Repeat("0", 2*len(id)-len(s)) + s
+	if _, err := hex.Decode(id, []byte(padded)); err != nil {
+		clear(id)
 	}
+}
+
+// hexIDs returns the IDs as text, "" if they are zero.
+func hexIDs(t traceID, s spanID) (trace, span string) {
+	if t == (traceID{}) {
+		return "", ""
+	}
+	if s == (spanID{}) {
+		return hex.EncodeToString(t[:]), ""
+	}
+	both := hex.EncodeToString(append(t[:], s[:]...)) // one allocation for both
+	return both[:2*len(t)], both[2*len(t):]
 }

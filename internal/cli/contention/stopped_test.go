@@ -35,7 +35,7 @@ func TestAnalyzeEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	const n = 20
 	spans := func() *Spans {
-		var all []span
+		var all []parsedSpan
 		for i := range int64(n) {
 			all = append(all, madeSpan(kindHold, "r", string(rune('a'+i)), "exclusive", i+1, i*1000, (i+1)*1000))
 			all = append(all, madeSpan(kindWait, "r", string(rune('a'+i)), "exclusive", i+1, 0, i*1000))

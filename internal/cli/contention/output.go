@@ -1,10 +1,14 @@
 package contention
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
+	"math"
+	"reflect"
 	"strings"
 	"text/tabwriter"
 	"unicode"
@@ -12,7 +16,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
-// table writes a report for a terminal. The first error of its writer is kept.
+// table writes a report for a terminal, and keeps the first error of its writer.
 type table struct {
 	w   io.Writer
 	r   *Report
@@ -20,7 +24,7 @@ type table struct {
 	err error
 }
 
-// WriteTable writes a report for people, of each list the first top. The error is that of w.
+// WriteTable writes a report for people, with the first top elements of each list. The error is that of w.
 func WriteTable(w io.Writer, r *Report, top int) error {
 	t := &table{w: w, r: r, top: top}
 	t.reading()
@@ -44,7 +48,7 @@ func (t *table) printf(format string, args ...any) {
 	}
 }
 
-// heading begins a section, of n things.
+// heading begins a section about a list of n elements.
 func (t *table) heading(what string, n int) {
 	if n > t.top {
 		what += fmt.Sprintf(" (the first %d of %s)", t.top, thousands(n))
@@ -52,14 +56,14 @@ func (t *table) heading(what string, n int) {
 	t.printf("\n%s\n", what)
 }
 
-// aligned writes what rows writes into columns.
+// aligned writes rows, whose cells end in tabs, in columns.
 func (t *table) aligned(rows func(w io.Writer)) {
 	for _, line := range columns(rows) {
 		t.printf("%s\n", line)
 	}
 }
 
-// columns are the lines of what rows writes.
+// columns returns the lines of rows, aligned in columns.
 func columns(rows func(w io.Writer)) []string {
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -103,6 +107,17 @@ func (t *table) reading() {
 	}
 }
 
+func (t *table) conclusion() {
+	t.printf("\nCONCLUSION\n")
+	for _, f := range t.r.Conclusion {
+		text := f.Text + "."
+		if f.Advice != "" {
+			text += " " + f.Advice + "."
+		}
+		t.printf("%s", wrap("- "+printable(text, 600), "  "))
+	}
+}
+
 func (t *table) totals() {
 	n := &t.r.Totals
 	t.printf("\nTOTALS\n")
@@ -126,7 +141,40 @@ func numbersOf(d Distribution) string {
 	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", thousands(d.Count), Seconds(d.Total), Seconds(d.P50), Seconds(d.P95), Seconds(d.P99), Seconds(d.Max))
 }
 
-// resources has three lines for each that was waited for: waits, holds, and why.
+// loadLines bounds the lines of the load, and loadWidth the length of their bars.
+const (
+	loadLines = 12
+	loadWidth = 30
+)
+
+func (t *table) load() {
+	all := t.r.Load
+	if len(all) == 0 {
+		return
+	}
+	t.printf("\nLOAD, over all resources: how many at once, in the mean\n")
+	per := (len(all) + loadLines - 1) / loadLines
+	var lines []Load
+	most := 0.0
+	for from := 0; from < len(all); from += per {
+		some := all[from:min(from+per, len(all))]
+		mean := Load{At: some[0].At}
+		for _, l := range some {
+			mean.Held += l.Held / float64(len(some))
+			mean.Waiting += l.Waiting / float64(len(some))
+		}
+		lines, most = append(lines, mean), max(most, mean.Waiting)
+	}
+	t.aligned(func(w io.Writer) {
+		fmt.Fprintln(w, "  from\theld\twaiting")
+		for _, l := range lines {
+			bar := strings.Repeat("#", int(math.Ceil(loadWidth*l.Waiting/max(most, 1e-9))))
+			fmt.Fprintf(w, "  %s\t%.1f\t%.1f\t%s\n", l.At.Format("15:04:05.000"), l.Held, l.Waiting, bar)
+		}
+	})
+}
+
+// resources writes three lines for each resource that was waited for: waits, holds, and why.
 func (t *table) resources() {
 	all := t.r.Resources
 	for len(all) > 0 && all[len(all)-1].Wait.Count == 0 {
@@ -152,6 +200,73 @@ func (t *table) resources() {
 	t.printf("%s\n", lines[0])
 	for i := range all {
 		t.printf("%s\n%s\n%s", lines[1+2*i], lines[2+2*i], wrap("why: "+printable(all[i].Why, 400), "    "))
+	}
+}
+
+// roots writes each root with its tree, which has no more lines than a list.
+func (t *table) roots() {
+	all := t.r.Roots
+	if len(all) == 0 {
+		return
+	}
+	t.heading("ROOT BLOCKERS, by how long others waited because of them, also through others", len(all))
+	for i := range all[:min(len(all), t.top)] {
+		r := &all[i]
+		t.printf("%s", wrap(fmt.Sprintf("%s: %s%s %s", Seconds(r.Caused), printable(short(r.Owner), 40), ofType(r.WorkflowType), printable(r.Did, 250)), "  "))
+		left := t.top
+		t.waiters(r.Waiters, r.Omitted, "    ", &left)
+	}
+}
+
+func (t *table) waiters(list []Waiter, omitted int, indent string, left *int) {
+	for i := range list {
+		if *left == 0 {
+			omitted += len(list) - i
+			break
+		}
+		*left--
+		w := &list[i]
+		fork, deeper := "├─ ", "│  "
+		if i == len(list)-1 && omitted == 0 {
+			fork, deeper = "└─ ", "   "
+		}
+		with := ""
+		if len(w.Waiters) > 0 {
+			with = fmt.Sprintf(" (%s with those behind it)", Seconds(w.Total))
+		}
+		t.printf("%s%s%s waited %s for %s%s\n", indent, fork, printable(short(w.Owner), 32), Seconds(w.Waited), printable(w.Resource, 16), with)
+		t.waiters(w.Waiters, w.Omitted, indent+deeper, left)
+	}
+	if omitted > 0 {
+		t.printf("%s└─ and %s more\n", indent, thousands(omitted))
+	}
+}
+
+func ofType(workflowType string) string {
+	if workflowType == "" {
+		return ""
+	}
+	return " (" + printable(workflowType, 32) + ")"
+}
+
+func typeOr(workflowType string) string {
+	return printable(cmp.Or(workflowType, "(type not known)"), 40)
+}
+
+func (t *table) types() {
+	all := t.r.Types
+	if len(all) == 0 {
+		return
+	}
+	t.heading("BY WORKFLOW TYPE AND STEP", len(all))
+	for i := range all[:min(len(all), t.top)] {
+		p := &all[i]
+		t.printf("%s", wrap(fmt.Sprintf("%s waits for %s: %s in %s", typeOr(p.Waiter), typeOr(p.Blocker), Seconds(p.Waited), many(p.Waits, "wait")), "  "))
+		t.aligned(func(w io.Writer) {
+			for _, s := range p.Steps[:min(len(p.Steps), t.top)] {
+				fmt.Fprintf(w, "    %s\tfor %s\t%s\t%s\n", printable(cmp.Or(s.Waiter, "-"), 28), printable(cmp.Or(s.Blocker, "-"), 28), Seconds(s.Waited), many(s.Waits, "wait"))
+			}
+		})
 	}
 }
 
@@ -189,6 +304,27 @@ func (t *table) overlong() {
 	})
 }
 
+func (t *table) deaths() {
+	var all []*Hold
+	for i := range t.r.Holds {
+		if t.r.Holds[i].WorkerDied != nil {
+			all = append(all, &t.r.Holds[i])
+		}
+	}
+	if len(all) == 0 {
+		return
+	}
+	t.heading("HOLDS OF WORKERS THAT DIED, OR HUNG", len(all))
+	t.aligned(func(w io.Writer) {
+		fmt.Fprintln(w, "  \ton\tin step\tfrom\tfor\tended\tblocked")
+		for _, h := range all[:min(len(all), t.top)] {
+			d := h.WorkerDied
+			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(short(h.Owner), 24), printable(h.Resource, 20), printable(d.Step, 16), d.From.Format("15:04:05.000"),
+				Seconds(d.To.Sub(d.From).Seconds()), d.Ended, Seconds(h.Blocked))
+		}
+	})
+}
+
 func (t *table) losses() {
 	all := t.r.Losses
 	if len(all) == 0 {
@@ -221,7 +357,7 @@ func (t *table) deadlocks() {
 	}
 }
 
-// wrap breaks text between words into lines of at most 98 columns, where words are not longer.
+// wrap breaks text between words into lines of at most 98 columns.
 func wrap(text, indent string) string {
 	var b strings.Builder
 	line := indent
@@ -238,7 +374,7 @@ func wrap(text, indent string) string {
 
 func trimRight(line string) string { return strings.TrimRight(line, " ") }
 
-// printable is text that does nothing to a terminal or to columns, cut in its middle if it is longer than limit.
+// printable replaces what might change a terminal or its columns, and cuts the middle of text longer than limit.
 func printable(text string, limit int) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -252,4 +388,60 @@ func printable(text string, limit int) string {
 	}
 	half := (limit - 1) / 2
 	return string(runes[:limit-1-half]) + "…" + string(runes[len(runes)-half:])
+}
+
+// WriteJSON writes a report as one JSON object, with a line for each element of its lists. It encodes one element at a time, since a
+// report may be too large to be in memory twice. The error is that of w.
+func WriteJSON(w io.Writer, r *Report) error {
+	out := &jsonWriter{Writer: bufio.NewWriterSize(w, 1<<16)}
+	out.encoder = json.NewEncoder(&out.value)
+	out.encoder.SetEscapeHTML(false)
+	all := reflect.ValueOf(r).Elem()
+	for i := range all.NumField() {
+		name, _, _ := strings.Cut(all.Type().Field(i).Tag.Get("json"), ",")
+		start := ",\n"
+		if i == 0 {
+			start = "{"
+		}
+		_, _ = out.WriteString(start + `"` + name + `":`) // the writer keeps its error until it is flushed
+		if err := out.writeField(all.Field(i)); err != nil {
+			return err
+		}
+	}
+	_, _ = out.WriteString("}\n")
+	return out.Flush()
+}
+
+// jsonWriter encodes one value after another into the same memory.
+type jsonWriter struct {
+	*bufio.Writer
+	value   bytes.Buffer
+	encoder *json.Encoder
+}
+
+func (out *jsonWriter) writeField(field reflect.Value) error {
+	if field.Kind() != reflect.Slice {
+		return out.writeValue(field)
+	}
+	_, _ = out.WriteString("[")
+	for i := range field.Len() {
+		if i > 0 {
+			_, _ = out.WriteString(",")
+		}
+		_, _ = out.WriteString("\n")
+		if err := out.writeValue(field.Index(i).Addr()); err != nil {
+			return err
+		}
+	}
+	_, err := out.WriteString("]")
+	return err
+}
+
+func (out *jsonWriter) writeValue(v reflect.Value) error {
+	out.value.Reset()
+	if err := out.encoder.Encode(v.Interface()); err != nil {
+		return err
+	}
+	_, err := out.Write(bytes.TrimRight(out.value.Bytes(), "\n"))
+	return err
 }

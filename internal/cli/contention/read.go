@@ -1,0 +1,254 @@
+package contention
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
+)
+
+// InputError reports a file or folder that cannot be read.
+type InputError struct {
+	Path, Reason string
+}
+
+func (e *InputError) Error() string { return fmt.Sprintf("%s: %s", e.Path, e.Reason) }
+
+// SpareMemory makes the garbage collector run earlier, for a program that does nothing but make a report: for a million spans that costs
+// a second and saves a third of a GiB. It does nothing if the environment sets GOGC.
+func SpareMemory() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50)
+	}
+}
+
+// Read reads the spans in files, in folders (each *.json and *.jsonl in them and in their subfolders, also with .gz or .zst), and in
+// stdin if a path is "-". The content of a file determines its format and compression. Links to files are followed; links to folders only
+// if they are named in paths.
+//
+// Broken lines and spans of others are counted, and so are files inside a folder that cannot be read, as long as others can. The error is
+// an *[InputError] if a path cannot be read, a *[TooManySpansError], or the cause with which ctx was cancelled. After a cancellation Read
+// returns at once, even while stdin or a pipe blocks; a goroutine then ends when that does.
+func Read(ctx context.Context, paths []string, stdin io.Reader) (*Spans, error) {
+	type result struct {
+		spans *Spans
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		spans, err := read(ctx, paths, stdin)
+		done <- result{spans, err}
+	}()
+	select {
+	case r := <-done:
+		return r.spans, r.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func read(ctx context.Context, paths []string, stdin io.Reader) (*Spans, error) {
+	in := input{spans: newSpans(), parsing: semaphore.NewWeighted(maxParsing)}
+	files, err := in.expand(paths)
+	if err != nil {
+		return nil, err
+	}
+	for i, f := range files {
+		err := in.file(ctx, i, f, stdin)
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if len(files) > 0 && in.spans.reading.Files == 0 {
+		return nil, in.unreadable
+	}
+	return in.spans, in.spans.finish()
+}
+
+// maxParsing bounds the bytes of the documents that are parsed at the same time. A longer document is parsed alone.
+const maxParsing = 64 << 20
+
+type input struct {
+	spans   *Spans
+	parsing *semaphore.Weighted
+	// unreadable is the first error about something inside a folder.
+	unreadable error
+}
+
+// source is a file to read. It is found if it was not named itself, but is in a folder that was.
+type source struct {
+	path  string
+	found bool
+}
+
+// expand replaces folders by the files in them.
+func (in *input) expand(paths []string) ([]source, error) {
+	var files []source
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		switch {
+		case path == "-":
+			files = append(files, source{path: path})
+		case err != nil:
+			return nil, inputError(path, err)
+		case !info.IsDir():
+			files = append(files, source{path: path})
+		default:
+			found, err := in.folder(path)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, found...)
+		}
+	}
+	return files, nil
+}
+
+// folder finds the files of a folder. It does not follow links to folders, which may form a cycle.
+func (in *input) folder(path string) (files []source, err error) {
+	root, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, inputError(path, err)
+	}
+	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		shown := filepath.Join(path, strings.TrimPrefix(name, root))
+		switch {
+		case err != nil && name == root:
+			return inputError(path, err)
+		case err != nil:
+			in.skip(shown, err)
+		case hasTraces(name) && isFile(name, d):
+			files = append(files, source{shown, true})
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(files) > 0:
+		return files, nil
+	case in.unreadable != nil:
+		return nil, in.unreadable
+	}
+	return nil, &InputError{path, "there is no *.json or *.jsonl (or one of them with .gz or .zst) in this folder"}
+}
+
+// isFile reports whether a folder's entry is a file or a link to one. A dangling link counts: opening it reports the error.
+func isFile(name string, d fs.DirEntry) bool {
+	if d.Type()&fs.ModeSymlink == 0 {
+		return d.Type().IsRegular()
+	}
+	info, err := os.Stat(name)
+	return err != nil || info.Mode().IsRegular()
+}
+
+// skip counts a file or folder inside a folder that cannot be read.
+func (in *input) skip(path string, err error) {
+	err = inputError(path, err)
+	if in.unreadable == nil {
+		in.unreadable = err
+	}
+	in.spans.reading.Unreadable++
+	in.spans.problem(problemUnreadable, place{path: path}, err.Error())
+}
+
+// hasTraces reports whether a file's name is one that traces have. Before .gz or .zst a name may also end in a time, such as
+// -2026-09-14t05-02-14.173: the Collector puts it there when it starts a new file.
+func hasTraces(name string) bool {
+	name = strings.ToLower(filepath.Base(name))
+	plain, packed := strings.CutSuffix(name, ".gz")
+	if !packed {
+		plain, packed = strings.CutSuffix(name, ".zst")
+	}
+	return strings.HasSuffix(plain, ".json") || strings.HasSuffix(plain, ".jsonl") ||
+		packed && (strings.Contains(plain, ".json-2") || strings.Contains(plain, ".jsonl-2"))
+}
+
+func inputError(path string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return &InputError{path, "there is no such file or folder"}
+	}
+	var of *fs.PathError
+	if errors.As(err, &of) {
+		return &InputError{of.Path, of.Err.Error()}
+	}
+	return &InputError{path, err.Error()}
+}
+
+func (in *input) file(ctx context.Context, number int, of source, stdin io.Reader) error {
+	path, from := of.path, stdin
+	if path == "-" {
+		path = "standard input"
+	} else {
+		f, err := os.Open(path)
+		switch {
+		case err != nil && of.found:
+			in.skip(path, err)
+			return nil
+		case err != nil:
+			return inputError(path, err)
+		}
+		defer func() { _ = f.Close() }()
+		from = f
+	}
+	at := place{file: number, path: path}
+	in.spans.reading.Files++
+	text, err := decompress(bufio.NewReaderSize(from, 1<<20))
+	if err != nil {
+		at.line = 1
+		in.spans.broken(at, err)
+		return nil
+	}
+	return in.documents(ctx, at, text)
+}
+
+// documents cuts a file into documents, and parses several at a time.
+func (in *input) documents(ctx context.Context, at place, from *bufio.Reader) error {
+	var parsing errgroup.Group
+	parsing.SetLimit(runtime.GOMAXPROCS(0))
+	err := splitDocuments(from, maxDocument, func(d document) error {
+		at.line = d.line
+		if d.err != nil {
+			in.spans.broken(at, d.err)
+			return nil
+		}
+		size := min(int64(len(d.data)), maxParsing)
+		if in.parsing.Acquire(ctx, size) != nil || ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		to := batch{in.spans, at}
+		parsing.Go(func() error {
+			defer in.parsing.Release(size)
+			to.parse(d.data)
+			return nil
+		})
+		return nil
+	})
+	_ = parsing.Wait() // parse returns no error
+	return err
+}
+
+func (b batch) parse(document []byte) {
+	read := formatOf(document)
+	if read == nil {
+		b.broken(errors.New("it is neither OTLP nor the JSON of Jaeger's query API"))
+		return
+	}
+	if err := read(document, b); err != nil {
+		short, _, _ := strings.Cut(err.Error(), ", error found in") // the rest quotes the document
+		b.broken(errors.New("broken JSON: " + short))
+	}
+}

@@ -1,0 +1,520 @@
+package contention
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
+)
+
+// usage is one resource's holds and waits that the report is about, in the order of their starts.
+type usage struct {
+	resource string
+	holds    []*hold
+	waits    []*wait
+}
+
+func (a *analysis) addResources() {
+	at := map[string]*usage{}
+	of := func(resource string) *usage {
+		u := at[resource]
+		if u == nil {
+			u = &usage{resource: resource}
+			at[resource] = u
+		}
+		return u
+	}
+	for _, h := range a.chosenHolds() {
+		u := of(h.Resource)
+		u.holds = append(u.holds, h)
+	}
+	for _, w := range a.chosenWaits() {
+		u := of(w.Resource)
+		u.waits = append(u.waits, w)
+	}
+	for _, u := range at {
+		a.report.Resources = append(a.report.Resources, a.resource(u))
+	}
+	slices.SortFunc(a.report.Resources, func(x, y Resource) int {
+		return cmp.Or(cmp.Compare(y.Wait.Total, x.Wait.Total), cmp.Compare(y.Hold.Total, x.Hold.Total), cmp.Compare(x.Name, y.Name))
+	})
+}
+
+func (a *analysis) resource(u *usage) Resource {
+	holds, waits := holdTimes(u.holds), waitTimes(u.waits)
+	r := Resource{Name: u.resource, Wait: distribution(waits), Hold: distribution(holds)}
+	r.Unexplained, r.HandOver = unexplained(u.waits)
+	if n := float64(hull(append(slices.Clone(holds), waits...)).length()); n > 0 {
+		r.Busy, r.Contended = float64(covered(holds))/n, float64(covered(waits))/n
+	}
+	r.Queue, r.LongestQueue = queueLengths(waits)
+	r.Why = a.why(u, &r)
+	return r
+}
+
+func holdTimes(holds []*hold) []interval {
+	times := make([]interval, len(holds))
+	for i, h := range holds {
+		times[i] = h.interval
+	}
+	return times
+}
+
+func waitTimes(waits []*wait) []interval {
+	times := make([]interval, len(waits))
+	for i, w := range waits {
+		times[i] = w.interval
+	}
+	return times
+}
+
+// unexplained sums up, in seconds, what no hold explains, and the hand-overs in it.
+func unexplained(waits []*wait) (all, handOver float64) {
+	var sum, handOvers int64
+	for _, w := range waits {
+		sum += w.unexplained
+		handOvers += w.handOver
+	}
+	return seconds(sum), seconds(handOvers)
+}
+
+// hull returns the time from the first start to the last end.
+func hull(times []interval) (whole interval) {
+	for i, t := range times {
+		if i == 0 {
+			whole = t
+		}
+		whole.from, whole.to = min(whole.from, t.from), max(whole.to, t.to)
+	}
+	return whole
+}
+
+// covered returns for how long at least one of the times lasted. They are in the order of their starts.
+func covered(times []interval) int64 {
+	var total, until int64
+	for _, t := range times {
+		total += max(t.to-max(t.from, until), 0)
+		until = max(until, t.to)
+	}
+	return total
+}
+
+// distribution is that of the lengths of times.
+func distribution(times []interval) Distribution {
+	d := Distribution{Count: len(times)}
+	if d.Count == 0 {
+		return d
+	}
+	lengths := make([]int64, len(times))
+	var total int64
+	for i, t := range times {
+		lengths[i] = t.length()
+		total += lengths[i]
+	}
+	slices.Sort(lengths)
+	rank := func(percent int) float64 {
+		return seconds(lengths[max((percent*len(lengths)+99)/100, 1)-1])
+	}
+	d.Total, d.P50, d.P95, d.P99, d.Max = seconds(total), rank(50), rank(95), rank(99), rank(100)
+	return d
+}
+
+// queueLengths returns the length of the queue whenever it changes. If one waiter leaves at the moment at which another comes, the queue
+// does not become longer.
+func queueLengths(waits []interval) (lengths []QueueLength, longest int) {
+	type change struct {
+		at int64
+		by int
+	}
+	changes := make([]change, 0, 2*len(waits))
+	for _, w := range waits {
+		if w.length() > 0 {
+			changes = append(changes, change{w.from, 1}, change{w.to, -1})
+		}
+	}
+	slices.SortFunc(changes, func(x, y change) int { return cmp.Or(cmp.Compare(x.at, y.at), cmp.Compare(x.by, y.by)) })
+	lengths = []QueueLength{}
+	length := 0
+	for i, c := range changes {
+		length += c.by
+		longest = max(longest, length)
+		if i+1 < len(changes) && changes[i+1].at == c.at {
+			continue
+		}
+		if n := len(lengths); n == 0 || lengths[n-1].Length != length {
+			lengths = append(lengths, QueueLength{timeOf(c.at), length})
+		}
+	}
+	return lengths, longest
+}
+
+// addOwners lists the owners that kept others waiting or waited themselves.
+func (a *analysis) addOwners() {
+	waited, held := map[string]int64{}, map[string]int64{}
+	for _, h := range a.chosenHolds() {
+		held[h.Owner] += h.length()
+		waited[h.Owner] += 0
+	}
+	for _, w := range a.chosenWaits() {
+		waited[w.Owner] += w.length()
+	}
+	worst := map[string]string{} // the resource for which others waited longest, by owner
+	for at, length := range a.blamedOn {
+		w, ok := worst[at.owner]
+		most := a.blamedOn[ownerAt{at.owner, w}]
+		if !ok || length > most || length == most && at.resource < w {
+			worst[at.owner] = at.resource
+		}
+	}
+	for name, length := range waited {
+		b := a.blamed[name]
+		if b.waits == 0 && length == 0 {
+			continue
+		}
+		o := Owner{Name: name, Waited: seconds(length), Held: seconds(held[name])}
+		if b.waits > 0 {
+			o.Blocked, o.BlockedWaits, o.Worst = seconds(b.length), b.waits, worst[name]
+		}
+		a.report.Owners = append(a.report.Owners, o)
+	}
+	slices.SortFunc(a.report.Owners, func(x, y Owner) int {
+		return cmp.Or(cmp.Compare(y.Blocked, x.Blocked), cmp.Compare(y.Waited, x.Waited), cmp.Compare(x.Name, y.Name))
+	})
+}
+
+func (a *analysis) addOverlong() {
+	for i := range a.holds {
+		h := &a.holds[i]
+		if !a.chosenHold(h) {
+			continue
+		}
+		if ran := h.ran(); h.overlong(ran) {
+			a.report.Overlong = append(a.report.Overlong, Overlong{Hold: i, Held: seconds(h.length()), Ran: seconds(ran), Blocked: h.Blocked})
+		}
+	}
+	slices.SortStableFunc(a.report.Overlong, func(x, y Overlong) int {
+		return cmp.Or(cmp.Compare(y.Blocked, x.Blocked), cmp.Compare(y.Held-y.Ran, x.Held-x.Ran))
+	})
+}
+
+func (a *analysis) addTotals() {
+	holds, waits := a.chosenHolds(), a.chosenWaits()
+	t := &a.report.Totals
+	t.Acquisitions = len(holds)
+	for _, h := range holds {
+		if h.Outcome == telemetry.OutcomeExpired {
+			t.Expired++
+		}
+	}
+	for _, w := range waits {
+		if w.Outcome == telemetry.OutcomeGranted {
+			t.Waited++
+			if w.Hold < 0 {
+				t.Acquisitions++ // its hold was not read
+			}
+		}
+	}
+	for _, l := range a.report.Losses {
+		if l.Outcome == telemetry.OutcomeLost {
+			t.Lost++
+		}
+	}
+	all := append(holdTimes(holds), waitTimes(waits)...)
+	t.Hold, t.Wait = distribution(all[:len(holds)]), distribution(all[len(holds):])
+	t.Unexplained, t.HandOver = unexplained(waits)
+	t.Deadlocks = len(a.deadlocks)
+	if whole := hull(all); whole.to > 0 {
+		a.report.From, a.report.To = timeOf(whole.from), timeOf(whole.to)
+	}
+}
+
+// loadPoints is the number of equal parts into which the time of a report is divided.
+const loadPoints = 120
+
+func (a *analysis) addLoad() {
+	r := a.report
+	if !r.To.After(r.From) {
+		return
+	}
+	whole := interval{r.From.UnixNano(), r.To.UnixNano()}
+	n := min(loadPoints, whole.length())
+	bounds := make([]int64, n+1) // a product of the length and loadPoints may not fit
+	for i := range n + 1 {
+		bounds[i] = whole.from + whole.length()/n*i + whole.length()%n*i/n
+	}
+	held, waiting := meanCounts(bounds, holdTimes(a.chosenHolds())), meanCounts(bounds, waitTimes(a.chosenWaits()))
+	for i := range n {
+		r.Load = append(r.Load, Load{timeOf(bounds[i]), held[i], waiting[i]})
+	}
+}
+
+// meanCounts returns how many of the times lasted at once, in the mean of each part between two bounds.
+func meanCounts(bounds []int64, times []interval) []float64 {
+	n := len(bounds) - 1
+	partly := make([]int64, n)   // how long times lasted in each part that they do not fill
+	change := make([]int64, n+1) // how many more times fill a part than the part before
+	part := func(at int64) int {
+		return min(sort.Search(n, func(i int) bool { return bounds[i+1] > at }), n-1)
+	}
+	for _, t := range times {
+		if t.length() == 0 {
+			continue
+		}
+		first, last := part(t.from), part(t.to)
+		if first == last {
+			partly[first] += t.length()
+			continue
+		}
+		partly[first] += bounds[first+1] - t.from
+		partly[last] += t.to - bounds[last]
+		change[first+1]++
+		change[last]--
+	}
+	means := make([]float64, n)
+	var filling int64
+	for i := range means {
+		filling += change[i]
+		means[i] = float64(filling) + float64(partly[i])/float64(bounds[i+1]-bounds[i])
+	}
+	return means
+}
+
+// pair is two workflow types, or two steps.
+type pair struct{ waiter, blocker string }
+
+// typesAndSteps are the types and the steps of a wait and a blocker.
+type typesAndSteps struct{ types, steps pair }
+
+// addTypes groups the waits of workflows by the types of waiters and blockers, and by their steps. Where several blockers of one type
+// were in the way of a wait at once, the time counts once.
+func (a *analysis) addTypes() {
+	byType, byStep := map[pair]*blamed{}, map[typesAndSteps]*blamed{}
+	for _, w := range a.chosenWaits() {
+		if w.Workflow == "" {
+			continue
+		}
+		types, steps := map[pair]*coverage{}, map[typesAndSteps]*coverage{}
+		for i := range w.Blockers {
+			b := &w.Blockers[i]
+			k := typesAndSteps{pair{w.WorkflowType, a.blockerType(b)}, pair{w.Step, b.Step}}
+			entry(types, k.types).add(w.during(b))
+			entry(steps, k).add(w.during(b))
+		}
+		addCoverages(byType, types)
+		addCoverages(byStep, steps)
+	}
+	steps := map[pair][]StepPair{}
+	for k, b := range byStep {
+		steps[k.types] = append(steps[k.types], StepPair{k.steps.waiter, k.steps.blocker, seconds(b.length), b.waits})
+	}
+	for of, b := range byType {
+		p := TypePair{Waiter: of.waiter, Blocker: of.blocker, Waited: seconds(b.length), Waits: b.waits, Steps: steps[of]}
+		slices.SortFunc(p.Steps, func(x, y StepPair) int {
+			return cmp.Or(cmp.Compare(y.Waited, x.Waited), cmp.Compare(x.Waiter, y.Waiter), cmp.Compare(x.Blocker, y.Blocker))
+		})
+		a.report.Types = append(a.report.Types, p)
+	}
+	slices.SortFunc(a.report.Types, func(x, y TypePair) int {
+		return cmp.Or(cmp.Compare(y.Waited, x.Waited), cmp.Compare(x.Waiter, y.Waiter), cmp.Compare(x.Blocker, y.Blocker))
+	})
+}
+
+// entry returns the value of a key, and adds one if there is none.
+func entry[K comparable, V any](all map[K]*V, key K) *V {
+	if all[key] == nil {
+		all[key] = new(V)
+	}
+	return all[key]
+}
+
+func addCoverages[K comparable](sums map[K]*blamed, ofWait map[K]*coverage) {
+	for key, c := range ofWait {
+		if length := c.length(); length > 0 {
+			sum := entry(sums, key)
+			sum.length += length
+			sum.waits++
+		}
+	}
+}
+
+func (a *analysis) blockerType(b *Blocker) string {
+	if b.Hold >= 0 {
+		return a.holds[b.Hold].WorkflowType
+	}
+	return a.workflowType("", b.Workflow)
+}
+
+// during returns the time in which a blocker was in the wait's way.
+func (w *wait) during(b *Blocker) interval {
+	return interval{w.from + nanosecondsOf(b.From), w.from + nanosecondsOf(b.To)}
+}
+
+// coverage is disjoint times, in their order.
+type coverage struct{ times []interval }
+
+// add adds a time, and returns how much of it is new.
+func (c *coverage) add(at interval) int64 {
+	if at.length() == 0 {
+		return 0
+	}
+	fresh := at.length()
+	first, _ := slices.BinarySearchFunc(c.times, at.from, func(t interval, from int64) int { return cmp.Compare(t.to, from) })
+	last := first
+	for ; last < len(c.times) && c.times[last].from <= at.to; last++ {
+		fresh -= c.times[last].with(at).length()
+		at = hull([]interval{at, c.times[last]})
+	}
+	c.times = slices.Replace(c.times, first, last, at)
+	return fresh
+}
+
+func (c *coverage) length() (sum int64) {
+	for _, t := range c.times {
+		sum += t.length()
+	}
+	return sum
+}
+
+// findLosses lists the holds that did not end by a release, and the steps that found their lock lost.
+func (a *analysis) findLosses() {
+	var losses []Loss
+	for i := range a.holds {
+		h := &a.holds[i]
+		switch h.Outcome {
+		case telemetry.OutcomeExpired, telemetry.OutcomeRevoked, telemetry.OutcomeOrphaned:
+		default:
+			continue
+		}
+		if a.chosenHold(h) {
+			losses = append(losses, Loss{
+				Hold: i, Resource: h.Resource, LockID: h.LockID, Owner: h.Owner, At: h.End,
+				Outcome: h.Outcome, Reason: h.Reason, Trace: h.Trace, Span: h.Hold.Span,
+			})
+		}
+	}
+	for _, kind := range []spanKind{kindAcquire, kindRenew, kindLeave, kindLost} {
+		for i := range a.byKind[kind] {
+			s := &a.byKind[kind][i]
+			if s.outcome == telemetry.OutcomeLost && a.chosen(s.resource, interval{s.start, s.end}) && (s.resource != "" || !a.reportedByHolders(s)) {
+				losses = append(losses, a.lossOf(s))
+			}
+		}
+	}
+	slices.SortStableFunc(losses, func(x, y Loss) int {
+		return cmp.Or(x.At.Compare(y.At), cmp.Compare(x.Resource, y.Resource), cmp.Compare(x.Outcome, y.Outcome), cmp.Compare(x.Span, y.Span))
+	})
+	a.report.Losses = append(a.report.Losses, slices.Compact(losses)...) // spans of others may have been read twice
+}
+
+// reportedByHolders reports whether the holders recorded, with names, the losses that a renewal of several locks found.
+func (a *analysis) reportedByHolders(renewal *lockSpan) bool {
+	return slices.ContainsFunc(a.byKind[kindLost], func(s lockSpan) bool {
+		return s.start >= renewal.start-int64(time.Second) && s.start <= renewal.end+int64(5*time.Second)
+	})
+}
+
+// lossOf is the loss that a step found, with its latest hold. A renewal of several locks names none.
+func (a *analysis) lossOf(s *lockSpan) Loss {
+	l := Loss{
+		Hold: -1, Resource: s.resource, LockID: s.lockID, Owner: cmp.Or(s.owner, s.lockID), At: timeOf(s.end),
+		Outcome: telemetry.OutcomeLost, Reason: s.reason,
+	}
+	l.Trace, l.Span = hexIDs(s.trace, s.id)
+	of := a.byParty[party{s.resource, s.lockID}]
+	for i := len(of) - 1; i >= 0; i-- {
+		if h := &a.holds[of[i]]; h.from <= s.end {
+			l.Hold, l.Owner = int(of[i]), h.Owner
+			break
+		}
+	}
+	return l
+}
+
+// deadlock is a deadlock of the report, with what the conclusion needs.
+type deadlock struct {
+	Deadlock
+	// upgradeOf is the resource if all of the cycle waited for the same one: they held it shared, and requested it exclusively.
+	upgradeOf string
+}
+
+// findDeadlocks lists the deadlocks that were ended: by their own spans or, if one was not read, by the victim's wait.
+func (a *analysis) findDeadlocks() {
+	spans, typeOf := map[party]int{}, a.typesOfOwners()
+	for i := range a.byKind[kindDeadlock] {
+		if s := &a.byKind[kindDeadlock][i]; s.outcome == telemetry.OutcomeOK {
+			spans[party{s.resource, s.lockID}]++
+			a.addDeadlock(s, typeOf)
+		}
+	}
+	for i := range a.waits {
+		w := &a.waits[i]
+		victim := party{w.Resource, w.LockID}
+		switch {
+		case w.Outcome != telemetry.OutcomeDeadlock:
+		case spans[victim] > 0:
+			spans[victim]--
+		default:
+			a.addDeadlock(w.span, typeOf)
+		}
+	}
+	slices.SortStableFunc(a.deadlocks, func(x, y deadlock) int {
+		return cmp.Or(x.At.Compare(y.At), cmp.Compare(x.Span, y.Span))
+	})
+	for i := range a.deadlocks {
+		a.report.Deadlocks = append(a.report.Deadlocks, a.deadlocks[i].Deadlock)
+	}
+}
+
+func (a *analysis) addDeadlock(s *lockSpan, typeOf map[string]string) {
+	if !a.chosen(s.resource, interval{s.start, s.end}) {
+		return
+	}
+	d := deadlock{Deadlock: Deadlock{
+		At: timeOf(s.end), Victim: cmp.Or(s.owner, workflowOr(s.lockID)), Cycle: s.cycle, Resource: s.resource, LockID: s.lockID,
+	}}
+	d.Trace, d.Span = hexIDs(s.trace, s.id)
+	d.readCycle(typeOf)
+	a.deadlocks = append(a.deadlocks, d)
+}
+
+// readCycle finds the workflow types in the cycle, if all of them are known. It reads the text, since some waited behind another waiter
+// and not behind a hold.
+func (d *deadlock) readCycle(typeOf map[string]string) {
+	types, resources := map[string]bool{}, map[string]bool{}
+	for clause := range strings.SplitSeq(d.Cycle, ", ") {
+		owner, rest, ok := strings.Cut(clause, " waits for ")
+		on := strings.LastIndex(rest, " on ")
+		if !ok || on < 0 {
+			types[""], resources[""], resources[clause] = true, true, true
+			continue
+		}
+		types[typeOf[owner]], types[typeOf[rest[:on]]] = true, true
+		resources[rest[on+len(" on "):]] = true
+	}
+	if len(resources) == 1 {
+		d.upgradeOf = d.Resource
+	}
+	if !types[""] {
+		d.WorkflowTypes = slices.Sorted(maps.Keys(types))
+	}
+}
+
+// typesOfOwners returns the workflow types of owners, as far as they are known.
+func (a *analysis) typesOfOwners() map[string]string {
+	all := map[string]string{}
+	for i := range a.holds {
+		if h := &a.holds[i]; h.WorkflowType != "" {
+			all[h.Owner] = h.WorkflowType
+		}
+	}
+	for i := range a.waits {
+		if w := &a.waits[i]; w.WorkflowType != "" {
+			all[w.Owner] = w.WorkflowType
+		}
+	}
+	return all
+}
