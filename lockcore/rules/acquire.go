@@ -26,8 +26,8 @@ func (op Acquire) Apply(before *Document, now time.Time) (*Document, Result) {
 	return s.end()
 }
 
-// superseded reports whether a release, a compensation, a later request of the same part, or another
-// call with the same order came before the request.
+// superseded reports whether a release, a bar, a later request of the same part, or another call with
+// the same order came first.
 func (s *state) superseded(op *Acquire) bool {
 	if _, overtaken := s.doc.SupersededBy(op.Request()); overtaken {
 		return true
@@ -39,7 +39,7 @@ func (s *state) superseded(op *Acquire) bool {
 	return p != nil && p.Alive(s.now) && p.ID != op.Call && p.ID != op.Upgrades
 }
 
-// lost reports whether the request finds that its lock ID lost the hold.
+// isLost reports whether the lock ID has lost its hold, and the request must not acquire it again.
 func (s *state) isLost(op *Acquire) bool {
 	evicted := op.Persist && s.doc.LossEvidence(op.LockID, op.Label) != nil
 	if op.Reacquire {
@@ -51,32 +51,32 @@ func (s *state) isLost(op *Acquire) bool {
 	return op.Held || evicted
 }
 
-// enter grants the request if it fits, or queues it if that is asked for.
+// grantOrQueue grants the request if it fits, and queues it otherwise. The cases are in the order of
+// the rules in the package documentation.
 func (s *state) grantOrQueue(op *Acquire) {
 	claim := s.claim(op.LockID, op.Part)
 	tombstone := s.doc.Tombstone(op.LockID, op.Part)
-	place := slices.IndexFunc(s.doc.Waiters, func(w Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
-	// An upgrade goes ahead of the queue: those who wait there wait for its own hold. A request that is
-	// queued gets its claim from the write that frees the resource, whichever it is; and so does one
-	// that was passed over, which refreshes its position.
+	index := slices.IndexFunc(s.doc.Waiters, func(w Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
+	// An upgrade goes ahead of the queue, because the waiters there wait for its own hold. A queued
+	// request is granted a claim by the write that frees the resource, so asking again does not grant it.
 	ahead := s.holds(op.LockID) || s.doc.HeldByEnclosing(op.Party())
-	next := claim != nil || ahead || ((!op.Queue || place < 0) && !slices.ContainsFunc(s.doc.Waiters, s.eligible))
+	next := claim != nil || ahead || ((!op.Queue || index < 0) && !slices.ContainsFunc(s.doc.Waiters, s.eligible))
 	switch {
 	case tombstone != nil:
 		s.result.Outcome, s.result.Note = Deadlock, tombstone.Verdict
 	case s.isLost(op):
 		s.result.Outcome = Lost
-	case op.Refresh && (!op.Queue || (claim == nil && place < 0) || (claim != nil && claim.Alive(s.now))):
+	case op.Refresh && (!op.Queue || (claim == nil && index < 0) || (claim != nil && claim.Alive(s.now))):
 		s.result.Outcome = Busy
 	case op.Refresh:
-		s.enqueue(op, place, true)
+		s.enqueue(op, index, true)
 	case s.grantedBefore(op):
 		s.result.Outcome = Again
-	case claim == nil && place < 0 && s.tooLarge(ahead):
+	case claim == nil && index < 0 && s.tooLarge(ahead):
 		s.result.Outcome = Full
 	case s.covered(op.LockID, op.Mode) && s.doc.AllowsJoin(op.Party()):
 		s.result.Outcome = Joined
-		if op.Label != "" { // expired entries in the way must not come back
+		if op.Label != "" { // evict expired entries that must not be renewed beside it
 			s.granted = op
 		}
 		s.grant(op)
@@ -87,12 +87,12 @@ func (s *state) grantOrQueue(op *Acquire) {
 	case !op.Queue:
 		s.result.Outcome = Busy
 	default:
-		s.enqueue(op, place, ahead || claim != nil)
+		s.enqueue(op, index, ahead || claim != nil)
 	}
 }
 
-// tooLarge reports whether the document has no room for another entry or waiter. Those who hold have
-// more room, because others wait for them.
+// tooLarge reports whether the document has no room for another entry or waiter. Lock IDs that hold
+// have more room, because others wait for them.
 func (s *state) tooLarge(holds bool) bool {
 	if holds {
 		return s.doc.Bytes() > MaxBytesOfHolders
@@ -100,7 +100,7 @@ func (s *state) tooLarge(holds bool) bool {
 	return s.doc.Bytes() > MaxBytes
 }
 
-// grantedBefore reports whether the same call was granted, and nothing is left to do.
+// grantedBefore reports whether the same call was granted before.
 func (s *state) grantedBefore(op *Acquire) bool {
 	if op.HoldOnly {
 		k := s.doc.Kept(op.LockID)
@@ -110,7 +110,7 @@ func (s *state) grantedBefore(op *Acquire) bool {
 	return p != nil && p.ID == op.Call && p.Alive(s.now) && Covers(p.Mode, op.Mode)
 }
 
-// grant makes or joins the hold, and makes the part.
+// grant begins or joins the hold, and adds the part.
 func (s *state) grant(op *Acquire) {
 	hold := s.holdFor(op)
 	part := Entry{
@@ -141,7 +141,7 @@ func (s *state) grant(op *Acquire) {
 	}
 }
 
-// holdFor returns the mode and the fences of the hold that the request makes or joins. An exclusive
+// holdFor returns the mode and the fences of the hold that the request begins or joins. An exclusive
 // request makes the whole hold exclusive.
 func (s *state) holdFor(op *Acquire) Entry {
 	hold := Entry{Mode: op.Mode, Owner: op.Owner, FirstFence: s.doc.HoldFence(op.LockID)}
@@ -166,7 +166,7 @@ func (s *state) holdFor(op *Acquire) Entry {
 		}
 		again = again || (e.Part == op.Part && (e.State == StateRunning || (e.State == StateClaimed && !e.Forfeited(s.now))))
 	}
-	// The resource's latest fence may have been given to a hold that lives within this one.
+	// A hold within this one may have drawn the resource's latest fence.
 	if s.result.Outcome == Granted || op.NewFence || s.doc.Fence > hold.Fence || again {
 		hold.Fence = s.nextFence()
 		s.doc.Fence = hold.Fence
@@ -176,18 +176,18 @@ func (s *state) holdFor(op *Acquire) Entry {
 	return hold
 }
 
-// nextFence is greater than every fence of the resource, also of those before the document was
-// removed.
+// nextFence returns a fence that is greater than every earlier one. Because fences are not less than
+// the time in milliseconds, this holds even if the document was removed in between.
 func (s *state) nextFence() int64 { return max(s.doc.Fence+1, s.now.UnixMilli()) }
 
-// forgive drops the evidence of a party's loss, but not that of take-overs.
+// clearEvidence drops the evidence of a party's loss. With a label it keeps records of take-overs.
 func (s *state) clearEvidence(lockID, label string) {
 	s.doc.Evidence = without(s.doc.Evidence, func(e *Evidence) bool {
 		return e.LockID == lockID && (label == "" || (e.Label == label && e.To == ""))
 	})
 }
 
-// upgraded returns the part's own entry that the request makes exclusive, or nil.
+// upgraded returns the part's entry that the request makes exclusive, or nil.
 func (s *state) upgraded(op *Acquire) *Entry {
 	if p := s.doc.Part(op.LockID, op.Part, op.Order); p != nil && op.Upgrades != "" && p.ID == op.Upgrades {
 		return p
@@ -195,8 +195,8 @@ func (s *state) upgraded(op *Acquire) *Entry {
 	return nil
 }
 
-// replaced returns the entries without those that a grant replaces: the part's claim, its earlier
-// request, which drains if it has not expired, and the kept entry. The lock ID's own entries come
+// replaced returns the entries without those that a grant replaces: the part's claim, the kept entry,
+// and the part's earlier request, which drains if it has not expired. The lock ID's own entries are
 // last.
 func (s *state) replaced(op *Acquire) []Entry {
 	var rest, own []Entry
@@ -216,7 +216,7 @@ func (s *state) replaced(op *Acquire) []Entry {
 	return append(rest, own...)
 }
 
-// kept returns the kept entry of a hold, made or extended.
+// kept returns the kept entry of the hold, new or extended.
 func (s *state) kept(op *Acquire, hold Entry) Entry {
 	k := Entry{
 		ID: op.Call + "/k", LockID: op.LockID, Label: op.Label, State: StateKept, FirstFence: hold.FirstFence,
@@ -232,7 +232,7 @@ func (s *state) kept(op *Acquire, hold Entry) Entry {
 	ends := later(expiry(s.now, op.HoldTTL), expiry(s.now, op.TTL))
 	if op.Within == "" || k.Within == "" {
 		ends = later(k.ExpiresAt, ends)
-	} // else it may have been kept for longer while the request waited for other resources, see Leave.Keep
+	} // otherwise Leave.Keep may have given it a later end, which no longer counts
 	k.ExpiresAt = ends
 	k.Owner, k.Host, k.Comment = cmp.Or(k.Owner, hold.Owner), cmp.Or(k.Host, op.Host), cmp.Or(k.Comment, op.Comment)
 	k.Limit, k.Within, k.Saga = cmp.Or(k.Limit, op.Limit), cmp.Or(k.Within, op.Within), cmp.Or(k.Saga, op.Saga)
@@ -242,23 +242,24 @@ func (s *state) kept(op *Acquire, hold Entry) Entry {
 	return k
 }
 
-// enqueue queues the request, or refreshes the waiter at index place.
-func (s *state) enqueue(op *Acquire, place int, ahead bool) {
-	if place < 0 && !ahead && int64(len(s.doc.Waiters)) >= op.MaxWaiters {
+// enqueue queues the request, or refreshes its waiter at the given index, which is negative if there
+// is none.
+func (s *state) enqueue(op *Acquire, index int, ahead bool) {
+	if index < 0 && !ahead && int64(len(s.doc.Waiters)) >= op.MaxWaiters {
 		s.result.Outcome = Full
 		return
 	}
 	w := s.waiter(op)
 	claim := s.claim(op.LockID, op.Part)
 	switch {
-	case place >= 0:
-		was := s.doc.Waiters[place]
+	case index >= 0:
+		was := s.doc.Waiters[index]
 		w.Since, w.ClaimTTL, w.Ahead = was.Since, was.ClaimTTL, was.Ahead
 		if op.Refresh {
 			w.Hold, w.Saga, w.Owner = was.Hold, was.Saga, was.Owner
 		}
-		s.doc.Waiters[place] = w
-	case ahead: // an upgrade; or one that slept through its claim, or whose limit leaves no room any longer
+		s.doc.Waiters[index] = w
+	case ahead: // an upgrade, or a claim that has lapsed or no longer fits
 		w.Ahead = true
 		if claim != nil {
 			w.Since, w.ClaimTTL = sinceOf(claim), claim.ClaimTTL
@@ -269,20 +270,20 @@ func (s *state) enqueue(op *Acquire, place int, ahead bool) {
 				w.ClaimTTL = min(2*max(op.ClaimTTL, claim.ClaimTTL), op.LongestClaim())
 			}
 		}
-		place = len(filter(s.doc.Waiters, func(w *Waiter) bool { return w.Ahead }))
-		s.doc.Waiters = slices.Insert(s.doc.Waiters, place, w)
+		index = len(filter(s.doc.Waiters, func(w *Waiter) bool { return w.Ahead }))
+		s.doc.Waiters = slices.Insert(s.doc.Waiters, index, w)
 	default:
-		place = len(s.doc.Waiters)
+		index = len(s.doc.Waiters)
 		s.doc.Waiters = append(s.doc.Waiters, w)
 	}
 	s.doc.Entries = without(s.doc.Entries, func(e *Entry) bool {
 		return e.BelongsTo(op.LockID) && e.Part == op.Part && e.State == StateClaimed
 	})
 	s.result.Outcome = Queued
-	s.result.Position = int64(place) + 1
+	s.result.Position = int64(index) + 1
 }
 
-// sinceOf returns the time at which a claim's request queued. A claim without it is damaged.
+// sinceOf returns the time at which a claim's request queued. It is missing only in damaged documents.
 func sinceOf(claim *Entry) time.Time {
 	if claim.Since == nil {
 		return LongAgo
@@ -290,7 +291,7 @@ func sinceOf(claim *Entry) time.Time {
 	return *claim.Since
 }
 
-// waiter is the request as it queues now.
+// waiter returns the waiter of a request that queues now.
 func (s *state) waiter(op *Acquire) Waiter {
 	w := Waiter{
 		LockID: op.LockID, Label: op.Label, Within: op.Within, Saga: op.Saga, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit,

@@ -2,37 +2,37 @@ package rules
 
 import "time"
 
-// Covers reports whether holding in mode have is enough for a request of mode want.
+// Covers reports whether a hold in mode have suffices for a request in mode want.
 func Covers(have, want string) bool { return have == Exclusive || want == Shared }
 
 // Compatible reports whether two lock IDs may hold in these modes at the same time.
 func Compatible(a, b string) bool { return a == Shared && b == Shared }
 
-// Party is a request as the rule of compatibility sees it.
+// Party contains the fields of a request that decide whether it is compatible with others.
 type Party struct {
 	LockID string
 	Mode   string
-	// Limit is how many lock IDs may hold when the request is granted; 0 is without limit.
+	// Limit is the number of lock IDs that may hold, including this one; 0 is no limit.
 	Limit int64
-	// Labelled is set if the party has a run label.
+	// Labelled is set if the request has a run label.
 	Labelled bool
-	// Within is the lock ID whose kept hold neither blocks nor counts.
+	// Within is the enclosing lock ID, whose kept hold neither blocks nor counts.
 	Within string
 }
 
-// Party is the request as the rule of compatibility sees it.
+// Party returns the fields of the request that decide about compatibility.
 func (op *Acquire) Party() Party {
 	return Party{op.LockID, op.Mode, op.Limit, op.Label != "", op.Within}
 }
 
-// Party is the queued request as the rule of compatibility sees it.
+// Party returns the fields of the queued request that decide about compatibility.
 func (w *Waiter) Party() Party { return Party{w.LockID, w.Mode, w.Limit, w.Label != "", w.Within} }
 
-// Of reports whether the entry is a lock ID's own: a part that was cut off from its own lock ID is
-// treated like another party.
+// BelongsTo reports whether the entry is a lock ID's own. A part that was cut off is treated like an
+// entry of another party.
 func (e *Entry) BelongsTo(lockID string) bool { return e.LockID == lockID && !e.CutOff }
 
-// party identifies the party that the entry counts as under a limit.
+// partyKey identifies the party as which the entry counts under a limit.
 func (e *Entry) partyKey() string {
 	if e.CutOff {
 		return e.LockID + "\x00" // which no lock ID contains
@@ -40,8 +40,8 @@ func (e *Entry) partyKey() string {
 	return e.LockID
 }
 
-// Counts reports whether the entry is alive at now and counts under the party's limit: it is neither
-// the party's own nor kept by the enclosing lock ID.
+// Counts reports whether the entry is alive at now and counts under the party's limit: it belongs
+// neither to the party nor to the kept hold of the enclosing lock ID.
 func (e *Entry) Counts(p Party, now time.Time) bool {
 	return !e.BelongsTo(p.LockID) && e.ExpiresAt.After(now) && !p.enclosedBy(e)
 }
@@ -50,14 +50,13 @@ func (p *Party) enclosedBy(e *Entry) bool {
 	return p.Within != "" && e.BelongsTo(p.Within) && e.State == StateKept
 }
 
-// Blocks reports whether the entry is in the party's way at now by its mode.
+// Blocks reports whether the entry is alive at now and its mode excludes the party.
 func (e *Entry) Blocks(p Party, now time.Time) bool {
 	return e.Counts(p, now) && !Compatible(e.Mode, p.Mode)
 }
 
-// Admits is the rule of compatibility: it reports whether the party may hold in addition to all
-// entries that are alive at d.At. A party with a run label that holds exclusively is only admitted
-// as an exclusive one.
+// Admits reports whether the party may hold in addition to all entries that are alive at d.At. A party
+// with a run label that holds exclusively is admitted only if it may hold exclusively.
 func (d *Document) Admits(p Party) bool {
 	if p.Labelled && d.holds(p.LockID, func(e *Entry) bool { return e.Mode == Exclusive }) {
 		p.Mode = Exclusive
@@ -73,4 +72,105 @@ func (d *Document) Admits(p Party) bool {
 		}
 	}
 	return p.Limit == 0 || int64(len(others)) < p.Limit
+}
+
+// Precedes reports whether the waiters behind w wait for it: w has not expired, is neither overdue nor
+// a tombstone, and cannot join a hold.
+func (d *Document) Precedes(w *Waiter) bool {
+	return w.Waits(d.At) && !w.Overdue(d.At) && !d.Joins(w.Party())
+}
+
+// Covered reports whether the party has a live hold in the same mode or a stronger one.
+func (d *Document) Covered(p Party) bool {
+	return d.holds(p.LockID, func(e *Entry) bool { return e.Alive(d.At) && Covers(e.Mode, p.Mode) })
+}
+
+// Joins reports whether the party may join its own hold.
+func (d *Document) Joins(p Party) bool { return d.Covered(p) && d.AllowsJoin(p) }
+
+// AllowsJoin reports whether a party that is covered may join its hold. A party with a run label may
+// not if there is an incompatible entry: one within its hold, or a part that was cut off. Limits apply
+// to new holds only.
+func (d *Document) AllowsJoin(p Party) bool {
+	p.Limit = 0
+	return !p.Labelled || d.Admits(p)
+}
+
+func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.BelongsTo(lockID) && e.Holds() && which(e) {
+			return true
+		}
+	}
+	return false
+}
+
+// NeedsNoClaim reports whether a request would be granted the resource without a claim, so that its
+// waiter must be woken. It continues a hold of its party that covers it, even an expired one that was
+// not evicted; or it upgrades a hold, or is within what its workflow keeps, and nothing blocks it.
+func (d *Document) NeedsNoClaim(p Party) bool {
+	covered := d.holds(p.LockID, func(e *Entry) bool { return Covers(e.Mode, p.Mode) })
+	ahead := d.holds(p.LockID, func(*Entry) bool { return true }) || d.HeldByEnclosing(p)
+	return (covered && d.AllowsJoin(p)) || (ahead && d.Admits(p))
+}
+
+// HeldByEnclosing reports whether the party's enclosing lock ID keeps the resource.
+func (d *Document) HeldByEnclosing(p Party) bool {
+	return d.holds(p.Within, func(e *Entry) bool { return p.enclosedBy(e) && e.Alive(d.At) })
+}
+
+// admitsHead reports whether a write grants the resource to w if w is the head of the queue. It does
+// not if there is a live exclusive entry, even one of the same party, except the kept hold of the
+// enclosing lock ID.
+func (d *Document) admitsHead(w *Waiter) bool {
+	p := w.Party()
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.Mode == Exclusive && e.ExpiresAt.After(d.At) && !p.enclosedBy(e) {
+			return false
+		}
+	}
+	return d.Admits(p)
+}
+
+// InTheWay reports whether a refused request reports the entry as a reason: its mode excludes the
+// request, or it counts under the request's limit.
+func (e *Entry) InTheWay(p Party, now time.Time) bool {
+	return e.Blocks(p, now) || (p.Mode == Shared && p.Limit > 0 && e.Counts(p, now))
+}
+
+// Blockers returns what the waiter at an index of the queue waits for: the entries whose mode excludes
+// it; if there are none, the entries that count under its limit, if that is reached; and if there are
+// none either, the nearest incompatible waiter ahead, or the first one ahead if all are compatible. A
+// waiter that may join its own hold does not wait for other waiters.
+func (d *Document) Blockers(waiter int) (entries []*Entry, ahead *Waiter) {
+	w := &d.Waiters[waiter]
+	p := w.Party()
+	var counted []*Entry
+	parties := map[string]bool{}
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		switch {
+		case e.Blocks(p, d.At):
+			entries = append(entries, e)
+		case e.Counts(p, d.At):
+			counted = append(counted, e)
+			parties[e.partyKey()] = true
+		}
+	}
+	if len(entries) == 0 && w.Mode == Shared && w.Limit > 0 && int64(len(parties)) >= w.Limit {
+		entries = counted
+	}
+	if len(entries) > 0 || d.Covered(p) {
+		return entries, nil
+	}
+	for i := waiter - 1; i >= 0; i-- {
+		a := &d.Waiters[i]
+		if a.LockID == w.LockID || !d.Precedes(a) {
+			continue
+		}
+		if ahead = a; !Compatible(a.Mode, w.Mode) {
+			return nil, a
+		}
+	}
+	return nil, ahead
 }

@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"fmt"
+	"slices"
 	"time"
 )
 
@@ -10,21 +12,19 @@ type Document struct {
 	ID string `bson:"_id"`
 	// Version changes with every write and never repeats.
 	Version Version `bson:"version"`
-	// At is the server's time of the read or of the operation that returned this document. It is not
-	// stored.
+	// At is the server's time of the read, or of the operation that returned this document. Not stored.
 	At time.Time `bson:"at,omitempty"`
-	// Fence is the highest fence that was given out. It grows forever.
+	// Fence is the highest fence ever granted.
 	Fence int64 `bson:"fence"`
 	// Entries are the holds, claims and draining parts. A lock ID's hold is its entries in the states
 	// StateRunning and StateKept, which have the same mode.
 	Entries []Entry `bson:"held"`
 	// Waiters is the queue, first come first.
 	Waiters []Waiter `bson:"waiters"`
-	// Evicted is evidence of evictions, forced releases and take-overs. It is complete from
-	// EvidenceSince on.
+	// Evidence records evictions, forced releases and take-overs. It is complete from EvidenceSince on.
 	Evidence      []Evidence `bson:"evicted"`
 	EvidenceSince time.Time  `bson:"since"`
-	// Over records, by lock ID and run, the order up to which all requests have been released.
+	// Releases records, by lock ID and run, the order up to which all requests have been released.
 	Releases []ReleaseRecord `bson:"over,omitempty"`
 	// Bars refuse late requests of steps that a compensation undoes.
 	Bars []Bar `bson:"bars,omitempty"`
@@ -48,8 +48,8 @@ type Version struct {
 	R string `bson:"r"`
 }
 
-// Reservation asks other processes to hold back their writes of a document. It is advice: a process
-// that ignores it or has not read it does no harm, because writes compare versions.
+// Reservation asks other processes to hold back their writes of a document. It is only advice: a
+// process that ignores it does no harm, because writes compare versions.
 type Reservation struct {
 	// By identifies the process.
 	By string `bson:"by"`
@@ -57,8 +57,8 @@ type Reservation struct {
 	Until time.Time `bson:"until"`
 }
 
-// States of an entry. docs/internals.md describes what becomes of each when it has expired. A state
-// not less than StateHolds belongs to a hold.
+// States of an entry, as they are stored. States not less than StateHolds belong to a hold.
+// docs/internals.md describes how each ends.
 const (
 	StateClaimed  = "claimed"
 	StateDraining = "draining"
@@ -73,8 +73,8 @@ var Never = time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)
 // Entry is a running part, a kept hold, a draining part or a claim.
 type Entry struct {
 	// ID is the random ID of the call that made the entry. Extensions name entries by it, and a
-	// repeated call finds what it was granted. A kept entry has the suffix "/k", unless there was no
-	// part, and a draining one "/d".
+	// repeated call finds its grant by it. A kept entry that was made together with a part has the
+	// suffix "/k", and a draining entry "/d".
 	ID     string `bson:"id,omitempty"`
 	LockID string `bson:"lockId"`
 	// Label is the run label under which the entry was made, empty outside of Temporal.
@@ -92,33 +92,33 @@ type Entry struct {
 	// document. It is FirstFence until another run takes the hold over.
 	LeastFence int64 `bson:"least,omitempty"`
 	// FirstOrder, of a kept entry, is the smallest order of the requests that entered the hold. A
-	// take-over does not change it: what began after a use is not what was used.
+	// take-over does not change it, so that Verify can tell a hold that began after its use.
 	FirstOrder int64 `bson:"firstOrder,omitempty"`
-	// HandedOver, of a kept entry, is set if its run has left it to the next run. See Verify.
+	// HandedOver, of a kept entry, is set if its run leaves it to the next run. See Verify.
 	HandedOver bool `bson:"handed,omitempty"`
-	// Joined, of a kept entry, is set if a later request has entered the hold, so that the first one
-	// cannot take it back.
+	// Joined, of a kept entry, is set if a later request has joined the hold, so that the first one
+	// cannot undo it.
 	Joined bool `bson:"joined,omitempty"`
 	// Within, of a kept entry and of a claim, is the enclosing lock ID of its request.
 	Within string `bson:"within,omitempty"`
 	// Saga is the outermost saga of the request that made the entry.
 	Saga string `bson:"saga,omitempty"`
-	// Own is set in a draining part that also blocks its own lock ID: it was cut off by another run
-	// of its party, or by a compensation.
+	// CutOff is set in a draining part that also blocks its own lock ID, because another run of its
+	// party or a compensation has replaced it.
 	CutOff bool `bson:"own,omitempty"`
-	// TTL is, in milliseconds, how long the entry lasts without being renewed; 0 has no end.
+	// TTL is the length of a lease in milliseconds; 0 has no end.
 	TTL       int64     `bson:"ttl"`
 	ExpiresAt time.Time `bson:"expiresAt"`
 	// RenewedAt is the time of the last renewal.
 	RenewedAt *time.Time `bson:"renewedAt,omitempty"`
-	// Since is the time at which the request queued, and ClaimedAt the time of the grant, of a
-	// request that had to wait.
+	// Since and ClaimedAt, of a request that had to wait, are the times at which it queued and at
+	// which it was granted.
 	Since     *time.Time `bson:"since,omitempty"`
 	ClaimedAt *time.Time `bson:"claimedAt,omitempty"`
-	// After, of a request that had to wait, is the hold whose end made the grant possible.
+	// Predecessor, of a request that had to wait, is the hold whose end made the grant possible.
 	Predecessor *EndedHold `bson:"after,omitempty"`
-	// Place, of a claim, is the time at which its place in the queue would have expired, and ClaimTTL
-	// that of its waiter.
+	// PositionExpiresAt, of a claim, is the time at which its waiter would have left the queue.
+	// ClaimTTL is that of the waiter.
 	PositionExpiresAt *time.Time `bson:"place,omitempty"`
 	ClaimTTL          int64      `bson:"claimTTL,omitempty"`
 
@@ -131,17 +131,17 @@ type Entry struct {
 	Comment string `bson:"comment,omitempty"`
 	// Limit is the semaphore limit of the request; 0 is none.
 	Limit int64 `bson:"limit,omitempty"`
-	// Trace is the W3C traceparent of the request that entered last.
+	// Trace is the W3C traceparent of the latest request.
 	Trace string `bson:"trace,omitempty"`
 
-	// Verdict is that of a tombstone, in a Result alone: see Waiter.
+	// Verdict is set only in a Result, for a waiter that is a tombstone.
 	Verdict string `bson:"-"`
 }
 
 // Holds reports whether the entry belongs to a hold.
 func (e *Entry) Holds() bool { return e.State >= StateHolds }
 
-// Stands reports whether the entry has not expired at now.
+// Alive reports whether the entry has not expired at now.
 func (e *Entry) Alive(now time.Time) bool { return e.ExpiresAt.After(now) }
 
 // Waiter is a queued request. It is small, because every write of the document rewrites the queue.
@@ -166,17 +166,16 @@ type Waiter struct {
 	Since time.Time `bson:"since"`
 	// ExpiresAt is the time at which the waiter leaves the queue unless it is refreshed.
 	ExpiresAt time.Time `bson:"expiresAt"`
-	// OverdueAt, which is not after ExpiresAt, is the time from which the waiter is passed over until
-	// it is heard of again. It keeps its position.
+	// OverdueAt is the time from which the waiter is passed over until it is refreshed. It keeps its
+	// position. OverdueAt is not after ExpiresAt.
 	OverdueAt time.Time `bson:"overdueAt"`
-	// Verdict, of a tombstone, is the deadlock that the waiter was withdrawn for. A tombstone is
-	// ahead of no waiter and is granted nothing. Every request of the part reads it, until the part
-	// leaves, or until ExpiresAt; its OverdueAt is LongAgo.
+	// Verdict describes the deadlock because of which the waiter was withdrawn. Such a waiter is a
+	// tombstone: it is granted nothing and delays no other waiter. Every request of the part is
+	// answered with the verdict until the part leaves or ExpiresAt. Its OverdueAt is LongAgo.
 	Verdict string `bson:"verdict,omitempty"`
-	// Ahead is set in upgrades and in waiters that slept through a claim: they queue before all
-	// waiters without it.
+	// Ahead is set in upgrades and in waiters whose claim has lapsed. They queue ahead of all others.
 	Ahead bool `bson:"ahead,omitempty"`
-	// ClaimTTL is the length of its next claim in milliseconds, if it slept through one: twice as
+	// ClaimTTL is the length of the next claim in milliseconds if an earlier claim has lapsed: twice as
 	// long as that one, up to Acquire.LongestClaim.
 	ClaimTTL int64 `bson:"claimTTL,omitempty"`
 	// Hold is set if the waiter is granted a kept hold at once instead of a claim.
@@ -190,45 +189,45 @@ type WaitingHold struct {
 	Host    string `bson:"host,omitempty"`
 	Comment string `bson:"comment,omitempty"`
 	Trace   string `bson:"trace,omitempty"`
-	// Reacquire is that of the request: the grant drops the evidence of an earlier loss.
+	// Reacquire is that of the request. If it is set, the grant drops the evidence of an earlier loss.
 	Reacquire bool `bson:"reacquire,omitempty"`
 }
 
 // LongAgo is before every time of a server.
 var LongAgo = time.Unix(0, 0).UTC()
 
-// Waits reports whether the waiter is still queued at now, and is not a tombstone.
+// Waits reports whether the waiter is queued at now and is not a tombstone.
 func (w *Waiter) Waits(now time.Time) bool { return w.Verdict == "" && w.ExpiresAt.After(now) }
 
 // Overdue reports whether the waiter is passed over at now.
 func (w *Waiter) Overdue(now time.Time) bool { return !w.OverdueAt.After(now) }
 
-// Evicted is evidence that a lock ID lost its hold, or that another run replaced its run.
+// Evidence records that a lock ID lost its hold, or that another run replaced its run.
 type Evidence struct {
 	LockID string `bson:"lockId"`
 	// Label is the run label of the hold.
 	Label string `bson:"label,omitempty"`
-	// To, of a take-over, is the label of the run that took over. Nothing was lost then.
+	// To, of a take-over, is the label of the run that took over. In this case nothing was lost.
 	To string `bson:"to,omitempty"`
-	// Fence is the one with which the hold began; 0 for a take-over.
+	// Fence is the fence with which the hold began; 0 for a take-over.
 	Fence  int64     `bson:"fence"`
 	At     time.Time `bson:"at"`
 	By     string    `bson:"by,omitempty"`
 	Reason string    `bson:"reason,omitempty"`
 }
 
-// Over records that everything a lock ID's run requested up to an order has been released. A request
-// of that run with such an order came too late.
+// ReleaseRecord records that everything a run of a lock ID requested up to an order was released. A
+// later request of that run with such an order is refused.
 type ReleaseRecord struct {
 	LockID string `bson:"lockId"`
 	// Label is the run label of the release; empty for a lock ID without runs.
 	Label string `bson:"label,omitempty"`
 	Order int64  `bson:"order"`
-	// Lost is set if the release found evidence of a loss, which it has removed.
+	// Lost is set if the release found evidence of a loss and removed it.
 	Lost bool `bson:"lost,omitempty"`
 }
 
-// Bar refuses requests of a run that a compensation has overtaken: those of Part, or those of the
+// Bar refuses late requests of a run that compensates: those of the part Part, or those of the
 // outermost saga Saga up to an order. It also matches requests whose Within is the lock ID.
 type Bar struct {
 	LockID string `bson:"lockId"`
@@ -238,13 +237,110 @@ type Bar struct {
 	Order  int64  `bson:"order"`
 }
 
-// Ended is a hold that has ended, as a request that waited for it remembers it.
+// EndedHold describes a hold for whose end a request has waited.
 type EndedHold struct {
 	LockID string `bson:"lockId"`
-	// Fence is the one with which the hold began.
+	// Fence is the fence with which the hold began.
 	Fence int64 `bson:"fence"`
 	// Owner is absent if it is the lock ID.
 	Owner string `bson:"owner,omitempty"`
-	// Trace is the W3C traceparent of the request that entered it last.
+	// Trace is the W3C traceparent of its latest request.
 	Trace string `bson:"trace,omitempty"`
+}
+
+// Identity is the document by which a collection identifies itself.
+type Identity struct {
+	// ID is unique, even among collections of the same name.
+	ID string `bson:"id"`
+	// Version is the version of the layout.
+	Version int `bson:"version"`
+	// At is the server's time of the read.
+	At time.Time `bson:"at,omitempty"`
+}
+
+// LayoutVersion is the version of the layout that this package describes. A collection with another
+// version is refused with a *LayoutError.
+const LayoutVersion = 3
+
+// LayoutError reports a collection that is not in the layout of this version. Nothing was written.
+type LayoutError struct {
+	// Collection is the name of the collection.
+	Collection string
+	// Found describes its content, and Help the remedy.
+	Found, Help string
+}
+
+// Error names the collection, what was found, and what to do.
+func (e *LayoutError) Error() string {
+	return fmt.Sprintf("lockstep: the collection %q has another layout: %s. %s", e.Collection, e.Found, e.Help)
+}
+
+// Bytes returns an upper bound of the size of the stored document.
+func (d *Document) Bytes() int {
+	const document, entry, waiter, record = 1000, 900, 500, 200 // without texts
+	n := document + len(d.ID) + 16*len(d.Attn)
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		n += entry + len(e.ID) + len(e.LockID) + len(e.Label) + len(e.Part) + len(e.Within) + len(e.Saga) + len(e.Owner) + len(e.Host) +
+			len(e.Comment) + len(e.Trace)
+		if e.Predecessor != nil {
+			n += len(e.Predecessor.LockID) + len(e.Predecessor.Owner) + len(e.Predecessor.Trace)
+		}
+	}
+	for i := range d.Waiters {
+		w := &d.Waiters[i]
+		n += waiter + len(w.LockID) + len(w.Label) + len(w.Within) + len(w.Saga) + len(w.Part) + len(w.Owner) + len(w.Verdict)
+		if w.Hold != nil {
+			n += record + len(w.Hold.ID) + len(w.Hold.Host) + len(w.Hold.Comment) + len(w.Hold.Trace)
+		}
+	}
+	for i := range d.Evidence {
+		e := &d.Evidence[i]
+		n += record + len(e.LockID) + len(e.Label) + len(e.To) + len(e.By) + len(e.Reason)
+	}
+	for i := range d.Releases {
+		n += record + len(d.Releases[i].LockID) + len(d.Releases[i].Label)
+	}
+	for i := range d.Bars {
+		b := &d.Bars[i]
+		n += record + len(b.LockID) + len(b.Label) + len(b.Saga) + len(b.Part)
+	}
+	return n
+}
+
+// Clone copies a document. The copy shares no slice with it, and lists that the database stores as
+// empty arrays are not nil. Values behind pointers are shared, because they are never changed.
+func (d *Document) Clone() *Document {
+	c := *d
+	c.Entries = append([]Entry{}, d.Entries...)
+	c.Waiters = append([]Waiter{}, d.Waiters...)
+	c.Evidence = append([]Evidence{}, d.Evidence...)
+	c.Releases = slices.Clone(d.Releases)
+	c.Bars = slices.Clone(d.Bars)
+	c.Attn = append([]string{}, d.Attn...)
+	return &c
+}
+
+// ExpiresBy reports whether an entry or a waiter expires, or a waiter becomes overdue, by at. A nil
+// document has neither.
+func (d *Document) ExpiresBy(at time.Time) bool {
+	if d == nil {
+		return false
+	}
+	for i := range d.Entries {
+		if e := &d.Entries[i]; !e.ExpiresAt.After(at) || (e.PositionExpiresAt != nil && !e.PositionExpiresAt.After(at)) {
+			return true
+		}
+	}
+	for i := range d.Waiters {
+		if w := &d.Waiters[i]; !w.ExpiresAt.After(at) || (w.Verdict == "" && !w.OverdueAt.After(at)) {
+			return true
+		}
+	}
+	return false
+}
+
+// ReservedByOther reports whether a process other than the given one has reserved the document at a time.
+func (d *Document) ReservedByOther(process string, at time.Time) bool {
+	return d != nil && d.Reserved != nil && d.Reserved.By != process && d.Reserved.Until.After(at)
 }

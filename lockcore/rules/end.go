@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Apply renews a part. A part that is missing, or that drains, is not renewed, and nothing else is.
+// Apply renews the part. If the part is missing or drains, nothing is renewed.
 func (op Renew) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
 	p := s.doc.Part(op.LockID, op.Part, op.Order)
@@ -28,8 +28,7 @@ func (op Renew) Apply(before *Document, now time.Time) (*Document, Result) {
 	return s.end()
 }
 
-// downgrade makes a hold shared, if it has no other part. The entries as they were are a hold that
-// others waited for.
+// downgrade makes a hold shared, unless it has another part.
 func (s *state) downgrade(lockID, part string) {
 	own := func(e *Entry) bool { return e.BelongsTo(lockID) && e.Holds() }
 	s.downgraded = append(s.downgraded, filter(s.doc.Entries, func(e *Entry) bool { return e.BelongsTo(lockID) && e.Mode == Exclusive })...)
@@ -43,7 +42,7 @@ func (s *state) downgrade(lockID, part string) {
 	}
 }
 
-// Apply leaves.
+// Apply ends the part, its claim and its waiter.
 func (op Leave) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
 	own := func(e *Entry) bool {
@@ -51,7 +50,7 @@ func (op Leave) Apply(before *Document, now time.Time) (*Document, Result) {
 	}
 	made := func(e *Entry) bool { return op.Call == "" || e.ID == op.Call || e.ID == drainingID(op.Call) }
 	left := s.anyEntry(func(e *Entry) bool { return own(e) && e.State == StateRunning && e.Order == op.Order && made(e) })
-	// What a call asked for has exactly its order. An earlier request of the part stays queued.
+	// With a call ID, an earlier request of the part stays queued.
 	asked := func(order int64) bool { return order == op.Order || (op.Call == "" && order < op.Order) }
 	goes := func(e *Entry) bool {
 		if e.State == StateClaimed {
@@ -74,7 +73,7 @@ func (op Leave) Apply(before *Document, now time.Time) (*Document, Result) {
 	return s.end()
 }
 
-// takeBack ends the kept hold that the request began, if no other request has entered it.
+// takeBack ends the kept hold that the request began, unless another request has joined it.
 func (s *state) takeBack(op *Leave, left bool) {
 	if s.anyEntry(func(e *Entry) bool { return e.BelongsTo(op.LockID) && e.State == StateRunning }) {
 		return
@@ -84,15 +83,15 @@ func (s *state) takeBack(op *Leave, left bool) {
 	})
 }
 
-// endEntries ends entries, and reports them.
+// endEntries ends the matching entries.
 func (s *state) endEntries(which func(*Entry) bool) {
 	s.recordEnded(filter(s.doc.Entries, which)...)
 	s.doc.Entries = without(s.doc.Entries, which)
 	s.dropDead()
 }
 
-// Apply gives up an upgrade: the request's position or claim goes, and if it was granted, the part is
-// shared again, under the ID that it had.
+// Apply ends the upgrade's waiter and claim. If the upgrade was granted, the part is shared again, under
+// its earlier ID.
 func (op UndoUpgrade) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
 	if p := s.doc.Part(op.LockID, op.Part, op.Order); p != nil && p.ID == op.Call {
@@ -106,7 +105,7 @@ func (op UndoUpgrade) Apply(before *Document, now time.Time) (*Document, Result)
 	return s.end()
 }
 
-// Apply releases.
+// Apply ends the hold. Parts that may still run drain.
 func (op Release) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
 	var draining []Entry
@@ -121,7 +120,7 @@ func (op Release) Apply(before *Document, now time.Time) (*Document, Result) {
 			draining = append(draining, s.drain(e))
 		}
 	}
-	s.recordEnded(filter(s.doc.Entries, func(e *Entry) bool { return op.names(e) && e.State != StateDraining })...) // those had ended already
+	s.recordEnded(filter(s.doc.Entries, func(e *Entry) bool { return op.names(e) && e.State != StateDraining })...)
 	s.doc.Entries = append(without(s.doc.Entries, op.names), draining...)
 	s.dropDead()
 	if op.FirstFence == 0 {
@@ -137,6 +136,7 @@ func (op Release) Apply(before *Document, now time.Time) (*Document, Result) {
 	return s.end()
 }
 
+// names reports whether the release ends an entry.
 func (op *Release) names(e *Entry) bool {
 	switch {
 	case op.Force:
@@ -149,14 +149,14 @@ func (op *Release) names(e *Entry) bool {
 	return e.Order <= op.Order
 }
 
-// stopped reports whether a part is known to work no longer.
+// stopped reports whether a part is known to have stopped.
 func (op *Release) stopped(e *Entry) bool {
 	return op.Now || (op.Leaving != nil && e.Part == *op.Leaving && e.Order == op.Order)
 }
 
-// over records the order up to which everything is released. A release that is repeated keeps what
-// it found the first time. A release of plain requests records nothing, because the record would also
-// refuse every later plain request. The evidence of a loss stays for its repetition.
+// recordRelease records the order up to which everything is released. A release that is repeated keeps
+// the first record. A release of plain requests records nothing, because the record would refuse every
+// later plain request; it also keeps the evidence of a loss, for its own repetition.
 func (s *state) recordRelease(op *Release) {
 	if plain(op.Label, op.Order) {
 		return
@@ -174,7 +174,7 @@ func (s *state) recordRelease(op *Release) {
 	s.doc.Releases = tail(append(slices.Clone(s.doc.Releases), o), MaxReleases)
 }
 
-// Apply withdraws a waiter.
+// Apply turns the waiter into a tombstone.
 func (op Withdraw) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
 	s.result.Outcome = Lost
@@ -188,7 +188,7 @@ func (op Withdraw) Apply(before *Document, now time.Time) (*Document, Result) {
 	return s.end()
 }
 
-// Apply only settles.
+// Apply settles the document.
 func (op Settle) Apply(before *Document, now time.Time) (*Document, Result) {
 	return begin(before, op.Resource, op.Policy, now).end()
 }

@@ -11,7 +11,7 @@ func (d *Document) Part(lockID, part string, order int64) *Entry {
 	return d.last(lockID, part, func(e *Entry) bool { return e.State == StateRunning && e.Order == order })
 }
 
-// HoldFence returns the fence with which a lock ID's hold began, and 0 if it has none.
+// HoldFence returns the fence with which a lock ID's hold began; 0 if it has no hold.
 func (d *Document) HoldFence(lockID string) int64 {
 	if i := slices.IndexFunc(d.Entries, func(e Entry) bool { return e.BelongsTo(lockID) && e.Holds() }); i >= 0 {
 		return d.Entries[i].FirstFence
@@ -29,18 +29,18 @@ func (d *Document) Kept(lockID string) *Entry {
 	return nil
 }
 
-// Keeps reports whether a lock ID keeps a hold that an order up to this one began.
+// Keeps reports whether a lock ID has a kept hold that began with an order up to the given one.
 func (d *Document) Keeps(lockID string, order int64) bool {
 	k := d.Kept(lockID)
 	return k != nil && k.FirstOrder <= order
 }
 
-// Latest returns the running part or claim that was made last for a part, or nil.
+// Latest returns the latest running part or claim of a part, or nil.
 func (d *Document) Latest(lockID, part string) *Entry {
 	return d.last(lockID, part, func(e *Entry) bool { return e.State == StateRunning || e.State == StateClaimed })
 }
 
-// Claim returns the claim made for a part, or nil. It may have lapsed.
+// Claim returns the claim of a part, or nil. The claim may have lapsed.
 func (d *Document) Claim(lockID, part string) *Entry {
 	if e := d.Latest(lockID, part); e != nil && e.State == StateClaimed {
 		return e
@@ -57,12 +57,12 @@ func (d *Document) last(lockID, part string, which func(*Entry) bool) *Entry {
 	return nil
 }
 
-// GivenUp reports whether a claim has lapsed, and its place in the queue has expired too.
+// Forfeited reports whether a claim has lapsed, and its position in the queue has expired too.
 func (e *Entry) Forfeited(now time.Time) bool {
 	return e.State == StateClaimed && !e.ExpiresAt.After(now) && (e.PositionExpiresAt == nil || !e.PositionExpiresAt.After(now))
 }
 
-// Tombstone returns the entry in the queue of a part that was withdrawn to end a deadlock, or nil.
+// Tombstone returns the waiter of a part that was withdrawn to end a deadlock, or nil.
 func (d *Document) Tombstone(lockID, part string) *Waiter {
 	i := slices.IndexFunc(d.Waiters, func(w Waiter) bool { return w.LockID == lockID && w.Part == part && w.Verdict != "" })
 	if i < 0 {
@@ -71,8 +71,8 @@ func (d *Document) Tombstone(lockID, part string) *Waiter {
 	return &d.Waiters[i]
 }
 
-// EvictedRecord returns the evidence of a lock ID's loss, or nil. With a label it is that of the
-// run's own hold.
+// LossEvidence returns the latest evidence of a lock ID's loss, or nil. A label restricts it to holds
+// of that run.
 func (d *Document) LossEvidence(lockID, label string) *Evidence {
 	for i := len(d.Evidence) - 1; i >= 0; i-- {
 		if e := &d.Evidence[i]; e.LockID == lockID && e.To == "" && (label == "" || e.Label == label) {
@@ -82,19 +82,19 @@ func (d *Document) LossEvidence(lockID, label string) *Evidence {
 	return nil
 }
 
-// LostHold reports whether there is evidence that a lock ID lost the hold that began with a fence.
+// LostHold reports whether there is evidence that a lock ID lost the hold that began with the fence first.
 func (d *Document) LostHold(lockID string, first int64) bool {
 	return slices.ContainsFunc(d.Evidence, func(e Evidence) bool { return e.LockID == lockID && e.Fence == first && e.To == "" })
 }
 
-// LostBefore reports whether a hold that began with a fence, and is missing, must be considered
-// lost: there is evidence, or some evidence was dropped since the hold began. A zero time is
-// unknown, and then only evidence counts.
+// LostBefore reports whether a missing hold that began with the fence first must be considered lost:
+// there is evidence, or some evidence was dropped since the hold began. If the time began is zero,
+// only evidence counts.
 func (d *Document) LostBefore(lockID string, first int64, began time.Time) bool {
 	return (!began.IsZero() && !began.After(d.EvidenceSince)) || d.LostHold(lockID, first)
 }
 
-// LostUpTo reports whether a release of a run up to exactly this order found evidence of a loss.
+// LostUpTo reports whether the release of a run up to exactly this order found evidence of a loss.
 func (d *Document) LostUpTo(lockID, label string, order int64) bool {
 	if plain(label, order) {
 		return d.LossEvidence(lockID, label) != nil
@@ -103,7 +103,7 @@ func (d *Document) LostUpTo(lockID, label string, order int64) bool {
 	return o != nil && o.Order == order && o.Lost
 }
 
-// plain reports whether a release up to an order ends plain requests and no others.
+// plain reports whether a release up to an order ends plain requests only.
 func plain(label string, order int64) bool { return label == "" && order == LastPlain }
 
 func (d *Document) releaseRecord(lockID, label string) *ReleaseRecord {
@@ -115,7 +115,7 @@ func (d *Document) releaseRecord(lockID, label string) *ReleaseRecord {
 	return nil
 }
 
-// Request identifies a request for the search of what overtook it.
+// Request identifies a request.
 type Request struct {
 	LockID, Label, Within, Saga, Part string
 	Order                             int64
@@ -135,21 +135,21 @@ func (e *Entry) request() Request {
 	return Request{e.LockID, e.Label, e.Within, e.Saga, e.Part, e.Order}
 }
 
-// Supersession describes what overtook a request.
+// Supersession describes what superseded a request.
 type Supersession struct {
-	// Order is that of the later request, of the release, or of the bar.
+	// Order is the order of the later request, of the release, or of the bar.
 	Order int64
-	// Released is set if it was a release; otherwise it was a later request of the same part.
+	// Released is set for a release or a bar; otherwise a later request of the same part superseded it.
 	Released bool
-	// Reason is set if it was a compensation.
+	// Reason is set for a bar.
 	Reason string
 }
 
 // ReasonBarred is the reason for refusing a request that a compensation has barred.
 const ReasonBarred = "a compensation undoes it"
 
-// SupersededBy returns what overtook a request: a release up to its order or a later one, a compensation
-// that has barred it, or a later request of the same part.
+// SupersededBy returns what superseded a request: a release up to its order or a later one, a bar, or
+// a later request of the same part.
 func (d *Document) SupersededBy(r Request) (by Supersession, ok bool) {
 	for i := range d.Releases {
 		if o := &d.Releases[i]; o.LockID == r.LockID && o.Label == r.Label && o.Order >= r.Order {
@@ -159,7 +159,7 @@ func (d *Document) SupersededBy(r Request) (by Supersession, ok bool) {
 	for i := range d.Bars {
 		if b := &d.Bars[i]; b.matches(r) {
 			by := Supersession{Order: r.Order, Released: true, Reason: ReasonBarred}
-			if b.Part == "" { // one of a part has no order of its own
+			if b.Part == "" { // a bar of one part has no order
 				by.Order = b.Order
 			}
 			return by, true
@@ -171,7 +171,7 @@ func (d *Document) SupersededBy(r Request) (by Supersession, ok bool) {
 	return Supersession{}, false
 }
 
-// bars reports whether the bar refuses a request.
+// matches reports whether the bar refuses a request.
 func (b *Bar) matches(r Request) bool {
 	switch {
 	case b.LockID != r.LockID && b.LockID != r.Within:
@@ -185,8 +185,8 @@ func (b *Bar) matches(r Request) bool {
 // anyOrder is the order of a bar of one part.
 const anyOrder = math.MaxInt64
 
-// Later returns the order of a later request of the same part that runs, waits, has a claim or
-// drains; or this order, if the request itself drains.
+// LaterOrder returns the order of a later request of the same part that runs, waits, has a claim or
+// drains. If the request itself drains, it returns this order.
 func (d *Document) LaterOrder(lockID, part string, order int64) (later int64, ok bool) {
 	for i := range d.Entries {
 		e := &d.Entries[i]
@@ -203,8 +203,8 @@ func (d *Document) LaterOrder(lockID, part string, order int64) (later int64, ok
 	return later, ok
 }
 
-// Replaced returns the label of a run of a party, and those of the runs that it is known to have
-// replaced or that replaced it, directly or through others.
+// Replaced returns the label of a run, and the labels of the runs that it is known to have replaced or
+// that replaced it, directly or indirectly.
 func (d *Document) Replaced(lockID, label string) []string {
 	labels := []string{label}
 	for n := 0; n < len(labels); n++ {

@@ -17,8 +17,8 @@ type step struct {
 	rules.Result
 }
 
-// observer watches one resource, remembers what its parties were told, and reports a step that breaks
-// a promise. It does not know how the answers come about. It checks:
+// observer watches one resource, remembers the answers that its parties received, and reports a step
+// that breaks an invariant. It does not use the code that it checks. The invariants are:
 //
 //	I1  while a part trusts an exclusive lease, no other party's part trusts one
 //	I2  a request with a limit is granted only if fewer others than that are alive
@@ -27,23 +27,23 @@ type step struct {
 //	I5  an operation touches only what it names
 //	I6  an operation that is repeated ends as if it had run once; late requests are refused
 //	I8  a part that was reported lost, and has not left, is not reported held again
-//	I9  what is dead delays nobody
-//	I12 a victim of a deadlock learns it, and nobody else does
+//	I9  expired entries and waiters delay no request
+//	I12 the victim of a deadlock is told so, and no other request is
 type observer struct {
 	// latest is the latest time of a step: the server's clock may run backwards.
 	latest time.Time
-	// trusts is what running and draining parts may trust.
+	// trusts contains the leases that running and draining parts may trust.
 	trusts map[part]lease
-	// granted and lost have the last fence of each part that was ever told so.
+	// granted and lost contain the last fence of each part that was reported granted or lost.
 	granted, lost map[part]int64
 	fence         int64
-	// released is the order up to which a run has released everything.
+	// released contains the order up to which a run has released everything.
 	released map[run]int64
-	// barred are the parts and sagas that compensations have barred.
+	// barred lists the parts and sagas that compensations have barred.
 	barred []rules.Bar
-	// evicted are the runs whose holds were evicted, and replaced those that were taken over.
+	// evicted contains the runs whose holds were evicted, and replaced the runs that were taken over.
 	evicted, replaced map[run]bool
-	// within has the enclosing lock IDs.
+	// within maps lock IDs to their enclosing lock IDs.
 	within map[string]string
 }
 
@@ -68,7 +68,7 @@ func newObserver() *observer {
 	}
 }
 
-// check returns an error that names the promise which the step broke.
+// check returns an error that names the invariant that the step broke.
 func (o *observer) check(s *step) error {
 	o.latest = later(o.latest, s.now())
 	if op, ok := s.op.(rules.Acquire); ok && op.Within != "" {
@@ -113,7 +113,7 @@ func (s *step) lockID() string { return reflect.ValueOf(s.op).FieldByName("LockI
 
 func partOf(e *rules.Entry) part { return part{e.LockID, e.Part, e.Order, e.CutOff} }
 
-// running returns the part that an operation was told to hold, or nil.
+// running returns the part that the answer reports as held, or nil.
 func (s *step) running() *rules.Entry {
 	switch op := s.op.(type) {
 	case rules.Acquire:
@@ -128,7 +128,7 @@ func (s *step) running() *rules.Entry {
 	return nil
 }
 
-// hear updates what parts trust.
+// hear updates the leases that parts trust.
 func (o *observer) hear(s *step) {
 	exists := func(p part) bool {
 		return slices.ContainsFunc(s.after.Entries, func(e rules.Entry) bool { return partOf(&e) == p && e.State != rules.StateClaimed })
@@ -261,8 +261,8 @@ func (o *observer) currentRun(s *step) error {
 	return nil
 }
 
-// alone is I1: every trusted part has an entry that keeps others out, and any two parties that are
-// alive are compatible.
+// alone is I1: every trusted part has an entry that blocks others, and any two live parties are
+// compatible.
 func (o *observer) alone(s *step) error {
 	if op, ok := s.op.(rules.Acquire); ok && s.running() == nil && !op.HoldOnly {
 		if s.Outcome == rules.Granted || s.Outcome == rules.Joined || s.Outcome == rules.Again {
@@ -285,7 +285,7 @@ func (o *observer) alone(s *step) error {
 	live := slices.DeleteFunc(slices.Clone(s.after.Entries), func(e rules.Entry) bool { return !e.Alive(o.latest) })
 	for i, a := range live {
 		for _, b := range live[:i] {
-			if a.LockID != b.LockID && !a.CutOff && !b.CutOff && !rules.Compatible(a.Mode, b.Mode) && !o.livesIn(&a, &b) && !o.livesIn(&b, &a) {
+			if a.LockID != b.LockID && !a.CutOff && !b.CutOff && !rules.Compatible(a.Mode, b.Mode) && !o.mayBeWithin(&a, &b) && !o.mayBeWithin(&b, &a) {
 				return fmt.Errorf("%s %q (%s) and %s %q (%s) are alive at once", a.State, a.LockID, a.Mode, b.State, b.LockID, b.Mode)
 			}
 		}
@@ -293,14 +293,14 @@ func (o *observer) alone(s *step) error {
 	return nil
 }
 
-// livesIn reports whether an entry may exist within another. A claim also spares expired parts of the
-// enclosing hold, which may be renewed before it is confirmed.
-func (o *observer) livesIn(in, around *rules.Entry) bool {
+// mayBeWithin reports whether an entry may exist within another. Expired parts of the enclosing hold
+// stay beside a claim, and may be renewed before the claim is confirmed.
+func (o *observer) mayBeWithin(in, around *rules.Entry) bool {
 	return (around.State == rules.StateKept || in.State == rules.StateClaimed) && o.within[in.LockID] == around.LockID
 }
 
-// lasting: no lease of a part or a hold is shortened, at whatever time, except by its own new TTL. What a
-// step of its own keeps is trusted by none but its part.
+// lasting is the part of I1 that no lease is shortened except by its own new TTL. The kept hold of a
+// step with its own lock ID is exempt, because only its part trusts it.
 func lasting(s *step) error {
 	if op, ok := s.op.(rules.Renew); ok && op.TTL > 0 {
 		return nil
@@ -319,7 +319,7 @@ func lasting(s *step) error {
 	return nil
 }
 
-// others counts the other parties that are alive, without what the enclosing lock ID keeps.
+// others counts the other live parties, without the kept hold of the enclosing lock ID.
 func others(d *rules.Document, now time.Time, lockID, within string) int64 {
 	ids := map[part]bool{}
 	for _, e := range d.Entries {
@@ -330,7 +330,7 @@ func others(d *rules.Document, now time.Time, lockID, within string) int64 {
 	return int64(len(ids))
 }
 
-// claims are the grants that the step made to waiters.
+// claims returns the grants that the step made to waiters.
 func claims(s *step) []rules.Entry {
 	return slices.DeleteFunc(slices.Clone(s.after.Entries), func(e rules.Entry) bool {
 		made := e.State == rules.StateClaimed || (e.State == rules.StateKept && e.ClaimedAt != nil)
@@ -433,7 +433,7 @@ func (o *observer) firstCome(s *step) error {
 	return nil
 }
 
-// named is I5: what an operation does not name stays as it was, except what is dead and grants to the
+// named is I5: an operation changes only what it names, apart from expired entries and grants to the
 // head of the queue.
 func named(s *step) error {
 	for _, e := range s.before.Entries {
@@ -519,7 +519,7 @@ func namesWaiter(op rules.Op, w *rules.Waiter) bool {
 	return false
 }
 
-// noDelay is I9: what keeps a request waiting is alive.
+// noDelay is I9: only live entries and waiters keep a request waiting.
 func (o *observer) noDelay(s *step) error {
 	for _, w := range s.after.Waiters {
 		if !w.ExpiresAt.After(s.now()) {
@@ -539,7 +539,7 @@ func (o *observer) noDelay(s *step) error {
 			return e.BelongsTo(w.LockID) && e.Mode == rules.Exclusive && (e.Alive(s.now()) || e.Label != "")
 		})
 		if !evicted && !joins && s.after.Admits(w.Party()) {
-			return fmt.Errorf("%q is the first waiter, and nobody is in its way", w.LockID)
+			return fmt.Errorf("%q is the first waiter, and nothing blocks it", w.LockID)
 		}
 	}
 	op, ok := s.op.(rules.Acquire)
@@ -552,13 +552,13 @@ func (o *observer) noDelay(s *step) error {
 	asks := slices.ContainsFunc(before.Waiters, func(w rules.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
 	awake := slices.ContainsFunc(standing(s), s.awake)
 	if before.Admits(op.Party()) && !awake && claim == nil && !asks && s.after.Kept(op.LockID) == nil && s.after.Admits(op.Party()) {
-		return errors.New("nobody was in its way")
+		return errors.New("nothing blocked it")
 	}
 	return nil
 }
 
-// victims is I12: each request of a part that was withdrawn learns it until the part leaves, unless it
-// is superseded.
+// victims is I12: each request of a withdrawn part is answered with the deadlock until the part leaves,
+// unless it is superseded.
 func victims(s *step) error {
 	op, ok := s.op.(rules.Acquire)
 	if !ok || s.Outcome == rules.Superseded || s.Outcome == rules.OtherRun {
@@ -575,8 +575,8 @@ func victims(s *step) error {
 	return nil
 }
 
-// refused is the second half of I6: a request that was released, barred, or overtaken by a later one
-// of its part is refused, and no other.
+// refused is the second half of I6: a request is superseded if and only if it was released or barred,
+// or if a later request of its part came first.
 func (o *observer) refused(s *step) error {
 	op, ok := s.op.(rules.Acquire)
 	if !ok || s.Outcome == rules.OtherRun {
@@ -609,7 +609,7 @@ func (o *observer) refused(s *step) error {
 }
 
 // neverHeldAgain is I8: a part that was reported lost is held again only under a new fence, and an
-// evicted run learns it before it holds again.
+// evicted run is told so before it holds again.
 func (o *observer) neverHeldAgain(s *step) error {
 	e := s.running()
 	if e == nil {
@@ -629,7 +629,7 @@ func (o *observer) neverHeldAgain(s *step) error {
 	return nil
 }
 
-// readOnly: an answer that needs no write goes with a document that a write which names nothing leaves.
+// readOnly checks that an operation with a read-only answer has only settled the document.
 func readOnly(s *step) error {
 	if settled, _ := (rules.Settle{Policy: policy, Resource: "r"}).Apply(s.before, s.now()); s.ReadOnly && !reflect.DeepEqual(settled, s.after) {
 		return fmt.Errorf("it is read-only, and changed %+v", s.after)
@@ -637,8 +637,8 @@ func readOnly(s *step) error {
 	return nil
 }
 
-// repeated is the first half of I6: twice is the document after an operation and the same again, and
-// once that after the operation and a write that names nothing.
+// repeated is the first half of I6. It compares twice, the document after an operation and its
+// repetition, with once, the document after the operation and a Settle.
 func repeated(once, twice *rules.Document) error {
 	a, b := once.Clone(), twice.Clone()
 	for _, d := range []*rules.Document{a, b} {

@@ -89,7 +89,7 @@ func settles(d *rules.Document) bool {
 	})
 }
 
-// What Next returns is what a request is answered.
+// Next must predict the answer to a request.
 func TestNext_RandomDocuments_AgreesWithAcquire(t *testing.T) {
 	t.Parallel()
 	answers := map[rules.Answer]int{}
@@ -139,7 +139,7 @@ func TestNext_RandomDocuments_AgreesWithAcquire(t *testing.T) {
 		}
 	}
 	for _, a := range []rules.Answer{rules.NextWait, rules.NextGo, rules.NextSettle, rules.NextGone} {
-		require.Greater(t, answers[a], 20, "answer %d is hardly met: %v", a, answers)
+		require.Greater(t, answers[a], 20, "answer %d is too rare: %v", a, answers)
 	}
 }
 

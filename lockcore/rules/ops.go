@@ -2,6 +2,7 @@ package rules
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -11,8 +12,8 @@ const (
 	Shared    = "S"
 )
 
-// Bounds of the lists that remember what ended, and of the waiters that one write grants. MaxEvicted
-// is how much of the evidence that it finds a write keeps; its own comes on top.
+// Bounds of the lists in a document, and of the waiters that one write grants. A write keeps at most
+// MaxEvidence records that it finds, and adds its own.
 const (
 	MaxEvidence = 64
 	MaxReleases = 64
@@ -20,25 +21,25 @@ const (
 	SettleMost  = 64
 )
 
-// LastPlain is the greatest order of plain requests, which bring no order of their own: all of them have the same one.
+// LastPlain is the greatest order of plain requests, which are requests without an order of their own.
 const LastPlain = math.MaxUint32
 
-// MaxBytes is the size of a document from which requests are answered Full that neither hold nor wait,
-// and MaxBytesOfHolders that from which also those are that hold. MongoDB stores documents of up to 16 MB.
-// A swap of a larger one fails, and nobody could leave any longer.
+// Sizes of a document from which requests are answered with Full: MaxBytes for requests that neither
+// hold nor wait, MaxBytesOfHolders for requests of lock IDs that hold. MongoDB stores documents of up
+// to 16 MB. A larger document could no longer be written, and no holder could leave.
 const (
 	MaxBytes          = 12 << 20
 	MaxBytesOfHolders = 14 << 20
 )
 
-// IdleGrain is what IdleAt is rounded up to, so that most writes leave its index alone.
+// IdleGrain is the unit to which IdleAt is rounded up, so that most writes do not change its index.
 const IdleGrain = time.Hour
 
-// EndlessTTL is the TTL by which a lease without end is renewed, trusted and drained.
+// EndlessTTL is the TTL with which a lease without an end is renewed, trusted and drained.
 const EndlessTTL = 30 * time.Second
 
-// Crowd is the number of lock IDs on a resource from which a grant evicts those of their holds that
-// have expired, needed or not, so that a document stays small.
+// Crowd is the number of lock IDs on a resource above which a grant evicts all expired holds, even if
+// their room is not needed, so that documents stay small.
 const Crowd = 256
 
 // Unlimited is the room of a shared request without a limit.
@@ -46,24 +47,24 @@ const Unlimited = 1 << 20
 
 // Op is an operation on one document. It does not change the document that it is given.
 type Op interface {
-	// Apply returns the document after the operation, and what the caller is told. now is the
-	// server's time; a nil document is one that does not exist. A read-only outcome leaves the
-	// document as it was, apart from what every operation settles.
+	// Apply returns the document after the operation, and the answer for the caller. now is the
+	// server's time. A nil document does not exist. If the result is ReadOnly, the operation has only
+	// settled the document.
 	Apply(d *Document, now time.Time) (*Document, Result)
-	// On is the name of the resource.
+	// ResourceName returns the name of the resource.
 	ResourceName() string
 }
 
-// Policy is what every operation needs to settle a document. All times are in milliseconds.
+// Policy configures how operations settle a document. All times are in milliseconds.
 type Policy struct {
-	// ClaimTTL is how long a claim lasts unconfirmed, unless Waiter.ClaimTTL is longer.
+	// ClaimTTL is the time within which a claim must be confirmed, unless Waiter.ClaimTTL is longer.
 	ClaimTTL int64
-	// Retention is how long the document of an idle resource is kept: the evidence of a new one is
-	// complete since that long ago. Defaults to a day.
+	// Retention is the time for which the document of an idle resource is kept. The evidence of a new
+	// document is complete for that time. Defaults to a day.
 	Retention int64
 }
 
-// Memory is Retention, or its default.
+// EvidenceRetention returns Retention or its default.
 func (p Policy) EvidenceRetention() int64 {
 	if p.Retention == 0 {
 		return (24 * time.Hour).Milliseconds()
@@ -71,17 +72,17 @@ func (p Policy) EvidenceRetention() int64 {
 	return p.Retention
 }
 
-// Acquire asks for the resource. All times are in milliseconds; a TTL of 0 has no end.
+// Acquire requests the resource. All times are in milliseconds; a TTL of 0 has no end.
 type Acquire struct {
 	Policy
 	Resource string
-	// Call is the random ID of the call. Sent again with the same ID, an operation gets the same
-	// answer; another call with the same part and order is superseded.
+	// Call is the random ID of the call. An operation that is repeated with the same ID gets the same
+	// answer. Another call with the same part and order is superseded.
 	Call   string
 	LockID string
-	// Label names the run that the request is of. TakeOver is the label that it may replace, even if
-	// that one's hold has expired. Within is the enclosing lock ID. Saga is the outermost saga of the
-	// request. Undo names parts that the request, a compensation, undoes.
+	// Label is the label of the request's run. TakeOver is the label of a run that it may replace, even
+	// if that run's hold has expired. Within is the enclosing lock ID. Saga is the outermost saga of the
+	// request. Undo lists the parts that the request undoes, if it is a compensation.
 	Label, TakeOver string
 	Within, Saga    string
 	Undo            []string
@@ -90,34 +91,36 @@ type Acquire struct {
 	Mode            string
 	Limit           int64
 	TTL, HoldTTL    int64
-	// Persist: the hold outlives its parts, by HoldTTL. HoldOnly, with Persist, asks for no part; a
-	// waiter is then granted the hold at once, without a claim.
+	// Persist keeps the hold for HoldTTL after its last part. HoldOnly, with Persist, requests the hold
+	// without a part; a waiter is then granted the hold at once, without a claim.
 	Persist, HoldOnly bool
-	// Held: not holding already is a loss. Reacquire: a loss is no obstacle. NewFence: joining gives a
-	// new fence. Queue: queue if it is busy, or refresh the position in the queue.
+	// Held is set if the lock ID must hold already: otherwise the hold is lost. Reacquire permits the
+	// request to acquire again what was lost. NewFence draws a new fence even if the request joins.
+	// Queue queues the request if it is busy, or refreshes its position in the queue.
 	Held, Reacquire, NewFence, Queue bool
-	// Queued: the request has queued before. If it is neither queued nor granted any longer, another has
-	// ended it: it is superseded.
+	// Queued is set if the request has queued before. If it is then neither queued nor granted, another
+	// operation has ended it, and it is superseded.
 	Queued bool
-	// Upgrades is the ID of the part's own entry that this request makes exclusive. It has the same
+	// Upgrades is the ID of the part's entry that this request makes exclusive. The entry has the same
 	// order, and is replaced when the request is granted.
 	Upgrades string
-	// Refresh: refresh the position in the queue, but grant and claim nothing for the request. A claim
-	// that lapsed becomes a waiter at the head again. If there is neither, or without Queue, the
-	// outcome is Busy.
+	// Refresh refreshes the position in the queue without granting anything to the request. A lapsed
+	// claim becomes a waiter at the head again. If there is neither a waiter nor a lapsed claim, or
+	// without Queue, the outcome is Busy.
 	Refresh   bool
 	WaiterTTL int64
-	// HeardIn is when the waiter will be heard of next. If that takes it twice as long, it is passed
-	// over until it is heard of. Defaults to half of WaiterTTL.
+	// NextRefresh is the time until the waiter's next refresh. After twice that time the waiter is
+	// overdue, and passed over until its next refresh. Defaults to half of WaiterTTL.
 	NextRefresh                 int64
 	MaxWaiters                  int64
 	Owner, Host, Comment, Trace string
-	// Started and NeverVictim are stored in the queue, for deadlocks; Started may be zero.
+	// Started and NeverVictim are stored in the queue, where the choice of a deadlock's victim reads
+	// them. Started may be zero.
 	Started     time.Time
 	NeverVictim bool
 }
 
-// Room is the number of lock IDs that may hold at once with this request, itself included.
+// Room returns the number of lock IDs that may hold when the request is granted, including its own.
 func (op *Acquire) Room() int64 {
 	switch {
 	case op.Mode == Exclusive:
@@ -128,7 +131,7 @@ func (op *Acquire) Room() int64 {
 	return Unlimited
 }
 
-// Patience is the time after which its waiter is passed over.
+// OverdueAfter returns the time after which the waiter is overdue unless it is refreshed.
 func (op *Acquire) OverdueAfter() int64 {
 	if op.NextRefresh == 0 {
 		return op.WaiterTTL
@@ -136,75 +139,76 @@ func (op *Acquire) OverdueAfter() int64 {
 	return min(2*op.NextRefresh, op.WaiterTTL)
 }
 
-// LongestClaim bounds the claims of a request that sleeps through shorter ones.
+// LongestClaim returns the bound to which claims grow after earlier ones have lapsed.
 func (op *Acquire) LongestClaim() int64 { return 4 * op.ClaimTTL }
 
-// Renew extends a part by its own TTL, and its hold with it.
+// Renew extends a part by its TTL, and its kept hold.
 type Renew struct {
 	Policy
 	Resource, LockID, Part string
 	Order                  int64
-	// Downgrade: hold in shared mode from now on, unless the hold has other parts.
+	// Downgrade makes the hold shared, unless it has other parts.
 	Downgrade bool
-	// TTL, unless 0, is the part's new TTL, from now, even if that ends sooner: for parts that are not
-	// trusted by a lease. A part that has expired is not renewed: the outcome is Superseded.
+	// TTL, unless 0, is the part's new TTL from now on, even if the part then ends sooner. It is for
+	// parts whose lease nothing trusts. A part that has expired is not renewed: it is superseded.
 	TTL int64
 }
 
-// Leave ends a part, and with the last one a hold that is not kept.
+// Leave ends a part. A hold that is not kept ends with its last part.
 type Leave struct {
 	Policy
 	Resource, LockID string
-	// Label is the request's. With it the leave also ends what was cut off of the part.
+	// Label is the run label of the request. If it is set, the leave also ends entries of the part that
+	// were cut off.
 	Label string
 	Part  string
 	Order int64
-	// Undo takes back the request: a hold that it began to keep ends too, unless another request has
-	// entered it since, or another part runs.
+	// Undo also ends the kept hold that the request began, unless another request has joined it or
+	// another part runs.
 	Undo bool
 	// Call, unless it is empty, restricts the leave to what the call with this ID was granted, and to
 	// claims and queued requests of exactly this order.
 	Call string
-	// Waiting ends positions in the queue and claims alone, and no part that runs.
+	// QueueOnly ends waiters and claims, but no running part.
 	QueueOnly bool
-	// Keep: a hold within another lock ID stands for HoldTTL from now, if the leave ends a part of it. The
-	// request waits for other resources.
+	// Keep lets a kept hold within another lock ID end HoldTTL from now, if the leave ends a part of it.
+	// Requests that go on to wait for other resources set it.
 	Keep    bool
 	HoldTTL int64
 }
 
-// GiveUpUpgrade takes back an Acquire with Upgrades.
+// UndoUpgrade undoes an Acquire with Upgrades.
 type UndoUpgrade struct {
 	Policy
 	Resource, LockID, Part string
 	Order                  int64
-	// Call is the ID of the call that asked for the upgrade, and Upgrades that of the part's entry
-	// before it.
+	// Call is the ID of the call that requested the upgrade, and Upgrades the ID of the part's entry
+	// before the upgrade.
 	Call, Upgrades string
 }
 
-// Release ends a lock ID's hold: the one that FirstFence names, or, if that is 0, everything up to
-// an order, claims and queued requests too.
+// Release ends the hold of a lock ID that FirstFence names; or, if FirstFence is 0, everything up to
+// an order, including claims and queued requests.
 type Release struct {
 	Policy
 	Resource, LockID string
-	// Label, unless it is empty, restricts the release to entries with that run label. It does not go
-	// with Force, which also ends what was cut off of the hold.
+	// Label, unless it is empty, restricts the release to entries with that run label. It must be empty
+	// with Force, which also ends parts of the hold that were cut off.
 	Label string
-	// FirstFence is the fence with which the hold began. Entries that drain already still match.
+	// FirstFence is the fence with which the hold began. Draining entries match too.
 	FirstFence int64
-	// Order bounds what ends. With FirstFence it is only that of the part Leaving.
+	// Order is the greatest order that ends. With FirstFence it is only the order of the part Leaving.
 	Order int64
-	// Leaving names a part whose request with exactly this order is known to have stopped: it does not
-	// drain. Nil names none.
+	// Leaving names a part whose request with exactly this order is known to have stopped, so that it
+	// need not drain. May be nil.
 	Leaving *string
-	// Force, with FirstFence, leaves evidence with the reason, and Now, with Force, waits for no part.
+	// Force, with FirstFence, leaves evidence with the reason. Now, with Force, lets no part drain.
 	Force, Now bool
 	Reason     string
 }
 
-// Withdraw takes one request out of the queue, if it still waits there and was granted nothing. A
-// tombstone with the Reason, which is not empty, stays at its position: see Waiter.Verdict.
+// Withdraw turns the waiter of a request into a tombstone with a reason, which must not be empty. See
+// Waiter.Verdict. The outcome is Lost if the request does not wait any longer.
 type Withdraw struct {
 	Policy
 	Resource, LockID, Part string
@@ -212,64 +216,140 @@ type Withdraw struct {
 	Reason                 string
 }
 
-// Verify renews what a lock ID keeps under a run label, and releases nothing. The outcome is Granted
-// if an order up to Used began the hold, else Lost; a hold of another run is answered as by Acquire.
+// Verify renews the kept hold of a lock ID under a run label, and releases nothing. The outcome is
+// Granted if the hold began with an order up to Used, and Lost otherwise. A hold of another run is
+// answered as by Acquire.
 type Verify struct {
 	Policy
 	Resource, LockID, Label, TakeOver string
 	Used                              int64
-	// HandOver marks the hold as one that its run leaves to the next run, until that takes it over.
+	// HandOver marks the hold as left to the next run, until that run takes it over.
 	HandOver bool
 }
 
-// Raise bars a run's requests of a saga up to an order, and those of the runs that it has replaced: parts of them that run are
-// cut off, claims and queued requests end, and later requests are refused. Requests within the lock
-// ID are barred like its own. The outcome is Busy while a part that was cut off may still run.
+// Raise bars the requests of a saga up to an order, and all requests of the saga that replaced runs
+// have made: running parts are cut off, claims and queued requests end, and later requests are
+// refused. Requests within the lock ID are barred like its own. The outcome is Busy while a part that
+// was cut off may still run.
 type Raise struct {
 	Policy
 	Resource, LockID, Label, TakeOver, Saga string
 	Order                                   int64
 }
 
-// Settle changes nothing by itself: it is a write that drops what is dead and grants claims.
+// Settle only settles the document: see the package documentation.
 type Settle struct {
 	Policy
 	Resource string
 }
 
-// On is the name of the resource.
+// ResourceName returns the name of the resource.
 func (op Acquire) ResourceName() string { return op.Resource }
 
-// On is the name of the resource.
+// ResourceName returns the name of the resource.
 func (op Renew) ResourceName() string { return op.Resource }
 
-// On is the name of the resource.
+// ResourceName returns the name of the resource.
 func (op Leave) ResourceName() string { return op.Resource }
 
-// On is the name of the resource.
+// ResourceName returns the name of the resource.
 func (op Release) ResourceName() string { return op.Resource }
 
-// On is the name of the resource.
+// ResourceName returns the name of the resource.
 func (op UndoUpgrade) ResourceName() string { return op.Resource }
 
-// On is the name of the resource.
+// ResourceName returns the name of the resource.
 func (op Withdraw) ResourceName() string { return op.Resource }
 
-// On is the name of the resource.
+// ResourceName returns the name of the resource.
 func (op Verify) ResourceName() string { return op.Resource }
 
-// On is the name of the resource.
+// ResourceName returns the name of the resource.
 func (op Raise) ResourceName() string { return op.Resource }
 
-// On is the name of the resource.
+// ResourceName returns the name of the resource.
 func (op Settle) ResourceName() string { return op.Resource }
 
-// Query selects documents to list. A store may list more than was asked for.
+// Query selects documents to list. Conditions are combined, and an empty field is no condition. A
+// store may list more documents than the query selects.
 type Query struct {
-	// Resource is one name, and Prefix the beginning of names.
+	// Resource is a name, and Prefix the beginning of names.
 	Resource, Prefix string
-	// LockID, the beginning LockIDPrefix, and Owner are those of a party that holds or waits.
+	// LockID, LockIDPrefix and Owner select documents in which such a party holds or waits.
 	LockID, LockIDPrefix, Owner string
-	// Waiting selects documents with a queue, Contended those with more than plain holds.
+	// Waiting selects documents with a queue. Contended selects documents with more than plain holds.
 	Waiting, Contended bool
+}
+
+// Outcome is the answer to an operation.
+type Outcome string
+
+// The outcomes. Acquire has all of them. Renew is granted, lost or superseded; Withdraw is granted or
+// lost; Verify is granted, lost or of another run; Raise is granted, busy or of another run. All other
+// operations are always granted.
+const (
+	// Granted: a new hold or an upgrade. The part may trust it until it expires.
+	Granted Outcome = "granted"
+	// Joined: the lock ID held already. The part may trust the hold until it expires.
+	Joined Outcome = "joined"
+	// Again: the same call was granted before.
+	Again Outcome = "again"
+	// Queued: the request is in the queue.
+	Queued Outcome = "queued"
+	// Busy: the resource is not available, and the request is not in the queue.
+	Busy Outcome = "busy"
+	// Full: the resource is not available, and the queue has no room.
+	Full Outcome = "full"
+	// Lost: the lock ID held before, and does not any longer.
+	Lost Outcome = "lost"
+	// Superseded: a release or a later request of the same part came first.
+	Superseded Outcome = "overtaken"
+	// Deadlock: the request was withdrawn from the queue to end a deadlock. The outcome is repeated
+	// until the part leaves.
+	Deadlock Outcome = "deadlock"
+	// OtherRun: another run represents the party, or has taken it over, and nothing changed.
+	// Result.Note is its label. This is the outcome if a hold of another run exists, or an entry or a
+	// waiter of it is alive, unless TakeOver permits replacing that run. In that case kept holds
+	// continue under the new label and a new fence, running parts are cut off, and waiters and claims
+	// end. A lock ID that is used with labels must never be used without.
+	OtherRun Outcome = "other run"
+)
+
+// Result is the answer to an operation.
+type Result struct {
+	Outcome Outcome
+	// Ended contains the entries and the waiters that the operation ended, in their last state. Waiters
+	// have no State.
+	Ended []Entry
+	// Expired contains the evicted entries of holds whose room was given away.
+	Expired []Entry
+	// Holds contains the kept entries that were granted to waiters without a claim, each with the part
+	// of its waiter.
+	Holds []Entry
+	// Position is the request's position in the queue, from 1; 0 if it is not queued.
+	Position int64
+	// Length is the number of waiters.
+	Length int64
+	// ReadOnly is set if the answer needs no write when the document was read for this call: the
+	// resource is busy, or another run represents the party. If the read was stale, a later one corrects
+	// it. Every other answer must follow an acknowledged write.
+	ReadOnly bool
+	// Note is the verdict for Deadlock, and the label of the other run for OtherRun.
+	Note string
+}
+
+// Released returns the entries of holds that the operation ended.
+func (r *Result) Released() []Entry {
+	return r.ended(func(e *Entry) bool { return e.Holds() })
+}
+
+// Withdrawn returns the waiters and the claims that the operation ended before they expired.
+func (r *Result) Withdrawn(at time.Time) []Entry {
+	return r.ended(func(e *Entry) bool {
+		return (e.State == "" || e.State == StateClaimed) && e.Verdict == "" && (e.Alive(at) || (e.PositionExpiresAt != nil && e.PositionExpiresAt.After(at)))
+	})
+}
+
+func (r *Result) ended(which func(*Entry) bool) []Entry {
+	return slices.DeleteFunc(slices.Clone(r.Ended), func(e Entry) bool { return !which(&e) })
 }

@@ -19,8 +19,8 @@ var (
 	policy = rules.Policy{ClaimTTL: claimTTL.Milliseconds()}
 )
 
-// random makes an operation of one of a few parties. pick decides everything, so that a history can
-// be repeated and shrunk. Orders grow with step, and entries of the document are named often.
+// random returns an operation of one of a few parties. All choices come from pick, so that a history
+// can be repeated and shrunk. Orders grow with step, and many operations name existing entries.
 func random(pick func(possibilities int) int, d *rules.Document, step int) rules.Op {
 	lockID := []string{"w", "a", "w/1", "b"}[pick(4)]
 	label := labelOf(pick, lockID)
@@ -115,7 +115,7 @@ func randomAcquire(pick func(int) int, op rules.Acquire) rules.Acquire {
 	return op
 }
 
-// backwards is how far a server's time was seen to run backwards between two writes.
+// backwards is the longest step by which a server's clock was seen to go back between two writes.
 const backwards = 75 * time.Millisecond
 
 func TestInvariants_RandomHistories(t *testing.T) {
@@ -159,9 +159,9 @@ func history(t *rapid.T, jumps bool) {
 	}
 }
 
-// repeatable is false for an answer that is not stored, for a request whose waiter was granted by the
-// same write or that finds a claim, for a lock ID whose own hold the write evicted, for a hold alone,
-// which has the call's ID only if the call began it, and if the write granted a waiter its hold at once.
+// repeatable reports whether a repetition must leave the same document. It need not if the answer is
+// not stored, if the same write granted a claim to the request or a hold to a waiter, if it evicted the
+// lock ID's own hold, or with HoldOnly, since the hold has the call's ID only if the call began it.
 func repeatable(op rules.Op, after *rules.Document, r *rules.Result) bool {
 	made := slices.ContainsFunc(after.Entries, func(e rules.Entry) bool {
 		return e.State == rules.StateKept && e.ClaimedAt != nil && e.ClaimedAt.Equal(after.At)

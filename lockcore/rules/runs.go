@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// otherRun returns the label of the run that prevents a request of label from representing its
-// party, if there is one.
+// otherRun returns the label of another run that represents the party, or has taken it over from the
+// run label. The run takeOver may be replaced.
 func (d *Document) otherRun(lockID, label, takeOver string) (other string, yes bool) {
 	if label == "" {
 		return "", false
@@ -31,9 +31,9 @@ func (d *Document) otherRun(lockID, label, takeOver string) (other string, yes b
 	return "", false
 }
 
-// takeOver makes label the run that represents a lock ID. Kept holds of another run continue under
-// the new label and a new fence; its parts are cut off, and its claims and queued requests end. The
-// new label must be permitted by otherRun.
+// takeOver makes label the run that represents a lock ID, which otherRun must permit. Kept holds of
+// another run continue under the new label and a new fence. Its parts are cut off, and its claims and
+// waiters end.
 func (s *state) takeOver(lockID, label string) {
 	if label == "" {
 		return
@@ -72,8 +72,8 @@ func (s *state) takeOver(lockID, label string) {
 	}
 }
 
-// cutOff ends an entry of a party whose new run or compensation must not work beside it: a part that
-// may still run drains, and blocks its own lock ID too.
+// cutOff ends an entry that a new run or a compensation of the same party replaces. A part that may
+// still run drains, and blocks its own lock ID too.
 func (s *state) cutOff(e Entry) []Entry {
 	s.recordEnded(e)
 	if e.State == StateClaimed || !e.Alive(s.now) {
@@ -84,7 +84,7 @@ func (s *state) cutOff(e Entry) []Entry {
 	return []Entry{e}
 }
 
-// bar adds a bar, and ends what it matches.
+// bar adds a bar, and ends the requests that it matches.
 func (s *state) bar(b Bar) {
 	s.changed = true
 	s.doc.Bars = without(s.doc.Bars, func(old *Bar) bool {
@@ -94,7 +94,7 @@ func (s *state) bar(b Bar) {
 	s.cutOffAll(b.matches)
 }
 
-// cutOffAll cuts off the parts of requests, and ends their claims and positions in the queue.
+// cutOffAll cuts off the parts of the matching requests, and ends their claims and waiters.
 func (s *state) cutOffAll(which func(Request) bool) {
 	rest := make([]Entry, 0, len(s.doc.Entries))
 	for _, e := range s.doc.Entries {
@@ -112,32 +112,34 @@ func (op *Raise) bar() Bar {
 	return Bar{LockID: op.LockID, Label: op.Label, Saga: op.Saga, Order: op.Order}
 }
 
-// undone returns a function that reports whether the compensation undoes a request: one that the bar
-// refuses, or one of the same saga that a replaced run has made. A replaced run may have made later
-// requests than this one, and makes no more of them.
-func (op *Raise) undone(d *Document) func(r Request) bool {
-	b, replaced := op.bar(), append(d.Replaced(op.LockID, op.Label), op.TakeOver)
-	return func(r Request) bool {
-		if r.Label == op.Label || r.Label == "" {
-			return b.matches(r)
-		}
-		return slices.Contains(replaced, r.Label) && r.Saga == op.Saga && (r.LockID == op.LockID || r.Within == op.LockID)
-	}
+// replacedRuns returns the labels of the runs whose requests of the saga are undone, whatever their
+// order: a replaced run may have made later requests than this one, and makes no more.
+func (op *Raise) replacedRuns(d *Document) []string {
+	return append(d.Replaced(op.LockID, op.Label), op.TakeOver)
 }
 
-// StillRun returns the parts in a document that the compensation undoes, that were cut off, and that may
-// still run.
+// undoes reports whether the compensation undoes a request: the bar refuses it, or a replaced run has
+// made it in the same saga.
+func (op *Raise) undoes(r Request, replaced []string) bool {
+	if r.Label == op.Label || r.Label == "" {
+		b := op.bar()
+		return b.matches(r)
+	}
+	return slices.Contains(replaced, r.Label) && r.Saga == op.Saga && (r.LockID == op.LockID || r.Within == op.LockID)
+}
+
+// StillRunning returns the parts in a document that the compensation has cut off and that may still run.
 func (op *Raise) StillRunning(d *Document) (parts []*Entry) {
-	undone := op.undone(d)
+	replaced := op.replacedRuns(d)
 	for i := range d.Entries {
-		if e := &d.Entries[i]; e.CutOff && e.Alive(d.At) && undone(e.request()) {
+		if e := &d.Entries[i]; e.CutOff && e.Alive(d.At) && op.undoes(e.request(), replaced) {
 			parts = append(parts, e)
 		}
 	}
 	return parts
 }
 
-// Apply raises the bar.
+// Apply raises the bar, and cuts off what it refuses.
 func (op Raise) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
 	if label, other := s.doc.otherRun(op.LockID, op.Label, op.TakeOver); other {
@@ -147,8 +149,9 @@ func (op Raise) Apply(before *Document, now time.Time) (*Document, Result) {
 	s.takeOver(op.LockID, op.Label)
 	s.bar(op.bar())
 	known := *s.doc
-	known.Evidence = slices.Concat(known.Evidence, s.evidence) // with the runs that were replaced just now
-	s.cutOffAll(op.undone(&known))
+	known.Evidence = slices.Concat(known.Evidence, s.evidence) // including the run that was replaced just now
+	replaced := op.replacedRuns(&known)
+	s.cutOffAll(func(r Request) bool { return op.undoes(r, replaced) })
 	if known.Entries = s.doc.Entries; len(op.StillRunning(&known)) > 0 {
 		s.result.Outcome = Busy
 	}
@@ -156,7 +159,7 @@ func (op Raise) Apply(before *Document, now time.Time) (*Document, Result) {
 	return s.end()
 }
 
-// Apply verifies what a party keeps.
+// Apply renews the kept hold and reports whether it is the one that was used.
 func (op Verify) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
 	label, other := s.doc.otherRun(op.LockID, op.Label, op.TakeOver)
@@ -171,7 +174,7 @@ func (op Verify) Apply(before *Document, now time.Time) (*Document, Result) {
 	return s.end()
 }
 
-// undo bars the parts that a compensation undoes.
+// barUndone bars the parts that a compensation undoes.
 func (s *state) barUndone(op *Acquire) {
 	for _, part := range slices.Compact(slices.Sorted(slices.Values(op.Undo))) {
 		s.bar(Bar{LockID: op.LockID, Label: op.Label, Part: part, Order: anyOrder})

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// state is a document while one operation is applied to it.
+// state is a document to which an operation is being applied. Each operation calls begin, makes its
+// own change, and returns the result of end.
 type state struct {
 	doc    *Document
 	result Result
@@ -16,15 +17,15 @@ type state struct {
 	attn map[string]bool
 	// granted is the request that the operation granted, or nil.
 	granted *Acquire
-	// acted is set if the operation changed something although its outcome is a refusal.
+	// changed is set if the operation changed something although its outcome is a refusal.
 	changed bool
-	// left are the entries of a hold that was downgraded, as they were.
+	// downgraded contains the exclusive entries that the operation downgraded, in their earlier state.
 	downgraded []Entry
-	// evidence is what the operation adds to the evidence.
+	// evidence contains the records that the operation adds.
 	evidence []Evidence
 }
 
-// begin copies the document, and drops the waiters that were not refreshed in time.
+// begin copies the document and drops expired waiters.
 func begin(before *Document, resource string, policy Policy, now time.Time) *state {
 	if before == nil {
 		before = &Document{}
@@ -38,9 +39,9 @@ func begin(before *Document, resource string, policy Policy, now time.Time) *sta
 	return &state{doc: d, result: Result{Outcome: Granted}, now: now, policy: policy, attn: map[string]bool{}}
 }
 
-// end settles the document and completes it.
+// end settles the document and completes the result.
 func (s *state) end() (*Document, Result) {
-	idle := s.idleAt() // of what was there before: claims end sooner than any retention
+	idle := s.idleAt() // before settling: new claims end sooner than any retention time
 	for _, e := range s.doc.Entries {
 		if e.State != StateRunning {
 			s.attn[e.State] = true
@@ -60,16 +61,16 @@ func (s *state) end() (*Document, Result) {
 	return s.doc, *r
 }
 
-// settle grants the resource to the head of the queue, and to the waiters right behind it with the
-// same limit, as many as there is room for, at most SettleMost in one write. Overdue waiters and
-// tombstones are passed over.
+// settle grants the resource to the head of the queue, and to the waiters directly behind it with the
+// same limit, as many as there is room for and at most SettleMost. Overdue waiters and tombstones are
+// passed over. Expired holds that the operation's own grant or these grants displace are evicted.
 func (s *state) settle() {
 	waiting := filter(s.doc.Waiters, func(w *Waiter) bool { return s.eligible(*w) })
 	k := s.countGrantable(waiting)
 	switch {
 	case s.granted != nil:
 		to := Party{LockID: s.granted.LockID, Limit: s.granted.Room(), Within: s.granted.Within}
-		if s.result.Outcome == Joined { // the limit is for new holds, and the hold's mode counts
+		if s.result.Outcome == Joined { // limits apply to new holds only; the hold's mode counts
 			to.Limit = Unlimited
 			if s.covered(to.LockID, Exclusive) {
 				to.Limit = 1
@@ -79,7 +80,7 @@ func (s *state) settle() {
 	case k > 0:
 		head := &waiting[0]
 		to, spared := Party{LockID: head.LockID, Limit: limitOf(head)}, head.Within
-		if s.grantsHold(head) { // it is let in at once
+		if s.grantsHold(head) { // it holds at once
 			to.Within, spared = head.Within, ""
 		}
 		s.evictExpired(waiting, k, to, spared)
@@ -98,13 +99,13 @@ func (s *state) settle() {
 	s.doc.Waiters = without(s.doc.Waiters, func(w *Waiter) bool { return slices.Contains(waiting[:k], *w) })
 }
 
-// grantsHold reports whether a waiter that is served is granted the hold at once, without a claim.
+// grantsHold reports whether a waiter is granted its hold at once, without a claim.
 func (s *state) grantsHold(w *Waiter) bool {
 	return w.Hold != nil && !s.holds(w.LockID)
 }
 
-// claimFor is what a waiter is granted: a claim, which it must confirm, or the hold at once, if it
-// needs no part to be told.
+// grantTo returns the entry that a waiter is granted: a claim, which it must confirm, or the kept hold
+// if it requested no part.
 func (s *state) grantTo(w *Waiter) Entry {
 	e := Entry{
 		LockID: w.LockID, Label: w.Label, Within: w.Within, Saga: w.Saga, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner,
@@ -131,7 +132,7 @@ func (s *state) grantTo(w *Waiter) Entry {
 	return e
 }
 
-// served returns the number of waiters that are granted the resource now.
+// countGrantable returns the number of waiters that can be granted the resource now.
 func (s *state) countGrantable(waiting []Waiter) int {
 	if len(waiting) == 0 {
 		return 0
@@ -140,18 +141,18 @@ func (s *state) countGrantable(waiting []Waiter) int {
 	beside := filter(s.doc.Entries, func(e *Entry) bool {
 		return e.Alive(s.now) && (head.Within == "" || !e.BelongsTo(head.Within) || e.State != StateKept)
 	})
-	// If its own lock ID holds exclusively, the head joins when it comes, and those behind it must not
-	// be granted with it.
+	// If the head's own lock ID holds exclusively, the head joins when it asks again, and the waiters
+	// behind it must not be granted with it.
 	if slices.ContainsFunc(beside, func(e Entry) bool { return e.Mode == Exclusive }) {
 		return 0
 	}
 	limit := limitOf(head)
-	// Nor if it held exclusively, and may return before they do: then it needs the room.
+	// The same holds if its exclusive hold has expired but may still be renewed.
 	if s.covered(head.LockID, Exclusive) {
 		limit = 1
 	}
 	room := max(0, limit-others(beside, head.LockID))
-	if head.Within != "" { // it alone lives within what is kept
+	if head.Within != "" { // the exception for the enclosing hold is the head's alone
 		room = min(room, 1)
 	}
 	k := 0
@@ -172,12 +173,11 @@ func others(entries []Entry, lockID string) int64 {
 	return int64(len(ids))
 }
 
-// awake reports whether a waiter may be granted the resource.
+// eligible reports whether a waiter may be granted the resource.
 func (s *state) eligible(w Waiter) bool { return w.Waits(s.now) && !w.Overdue(s.now) }
 
-// after returns the hold that a waiter who is granted the resource now waited for last: the first
-// that the operation ended, or whose part was cut off and leaves with it; or else the one that it
-// downgraded, or whose room it gave away.
+// predecessor returns the hold for which the waiters that are granted the resource now have waited:
+// the first one that the operation ended, downgraded or evicted. Nil if there is none.
 func (s *state) predecessor() *EndedHold {
 	for _, e := range slices.Concat(s.result.Ended, s.downgraded, s.result.Expired) {
 		if e.CreatedAt != nil || e.State == StateDraining {
@@ -194,20 +194,20 @@ func limitOf(w *Waiter) int64 {
 	return w.Limit
 }
 
-// fits reports whether no other living party holds exclusively, and fewer others than the limit
-// hold. An exclusive request is one with room for itself alone.
+// fits reports whether no other living party holds exclusively, and fewer parties than the limit hold.
+// The limit of an exclusive request is 1.
 func (s *state) fits(p Party, limit int64) bool {
 	p.Mode, p.Limit = Shared, limit
 	return s.doc.Admits(p)
 }
 
-// displace evicts the expired holds whose room is given to a lock ID, and to the waiters that are
-// granted with it: the exclusive ones, and all others if they would exceed the smallest limit if they
-// returned, or are a crowd.
+// evictExpired evicts the expired holds whose room is given to a party and to the waiters that are
+// granted with it. These are the exclusive holds; and all others, if together they would exceed the
+// smallest limit should their owners renew them, or if they are more than Crowd.
 //
-// What the party's enclosing lock ID keeps is not evicted. Its parts that have expired go without
-// evidence when the party is let in: the hold is not lost. Until then, while there is only a claim,
-// they are spared.
+// The kept hold of the party's enclosing lock ID is not evicted. Expired parts of that lock ID end
+// without evidence when the party is granted its hold, since the enclosing hold is not lost. While the
+// party has only a claim, spared names the enclosing lock ID and its parts stay.
 func (s *state) evictExpired(waiting []Waiter, served int, to Party, spared string) {
 	around := ""
 	if s.doc.HeldByEnclosing(to) {
@@ -241,7 +241,7 @@ func (s *state) evictExpired(waiting []Waiter, served int, to Party, spared stri
 	})
 }
 
-// evict ends expired entries of holds, and leaves evidence unless they are of the lock ID around.
+// evict ends the matching expired entries of holds. Those of the lock ID around leave no evidence.
 func (s *state) evict(by, around string, which func(*Entry) bool) {
 	gone := func(e *Entry) bool { return e.Holds() && !e.Alive(s.now) && which(e) }
 	for _, e := range filter(s.doc.Entries, gone) {
@@ -253,8 +253,8 @@ func (s *state) evict(by, around string, which func(*Entry) bool) {
 	s.doc.Entries = without(s.doc.Entries, gone)
 }
 
-// addEvidence adds the evidence of this operation, and drops the oldest of what was there before if
-// that is too much, which moves EvidenceSince forward.
+// addEvidence adds the records of this operation. If there were more than MaxEvidence before, it drops
+// the oldest ones and moves EvidenceSince forward.
 func (s *state) addEvidence() {
 	if len(s.evidence) == 0 && len(s.result.Expired) == 0 {
 		return
@@ -274,13 +274,13 @@ func (s *state) idleAt() time.Time {
 	return IdleAt(at)
 }
 
-// IdleAt rounds the time from which a document is idle up to IdleGrain.
+// IdleAt rounds a time up to IdleGrain.
 func IdleAt(at time.Time) time.Time {
 	grain := IdleGrain.Milliseconds()
 	return time.UnixMilli((at.UnixMilli()/grain + 1) * grain).UTC()
 }
 
-// heard extends what the lock ID keeps. An answer that goes with it needs a write.
+// renewKept extends the kept hold of a lock ID.
 func (s *state) renewKept(lockID string, handsOver bool) {
 	for i := range s.doc.Entries {
 		if e := &s.doc.Entries[i]; e.BelongsTo(lockID) && e.State == StateKept {
@@ -309,21 +309,21 @@ func (s *state) anyEntry(which func(*Entry) bool) bool {
 	return false
 }
 
-// dropDead drops draining parts whose time is over, and claims whose place in the queue has expired.
+// dropDead drops draining parts that have expired, and forfeited claims.
 func (s *state) dropDead() {
 	s.doc.Entries = without(s.doc.Entries, func(e *Entry) bool {
 		return e.Forfeited(s.now) || (e.State == StateDraining && !e.Alive(s.now))
 	})
 }
 
-// ended reports entries that the operation ended.
+// recordEnded adds entries to the result that the operation ended.
 func (s *state) recordEnded(entries ...Entry) { s.result.Ended = append(s.result.Ended, entries...) }
 
-// drained returns a part that is cut off: it keeps others out as long as its lease may be trusted,
-// which is until it expires. A lease without end is trusted for EndlessTTL after it was confirmed.
-// One with an end is never shortened, although now may lie before the time of the grant: hence twice
-// the TTL. The entry gets another ID, because an extension names entries by ID alone: one of a part that
-// was cut off must not find it, or the part would work on, and drain forever.
+// drain returns a part as a draining entry. It blocks others while its lease may be trusted, which is
+// until it expires. A lease without an end is trusted for EndlessTTL after it was confirmed. A lease
+// with an end must not be shortened: since now may be before the time of the grant if the server's
+// clock was set back, the bound is twice the TTL. The entry gets a new ID because extensions name
+// entries by ID: an extension must not prolong a draining part.
 func (s *state) drain(e Entry) Entry {
 	if e.State != StateDraining {
 		e.State, e.ID = StateDraining, drainingID(e.ID)
@@ -334,10 +334,10 @@ func (s *state) drain(e Entry) Entry {
 	return e
 }
 
-// drainingID is the ID of an entry that drains.
+// drainingID returns the ID of an entry while it drains.
 func drainingID(id string) string { return id + "/d" }
 
-// forget removes waiters, and reports those that are among queue.
+// removeWaiters removes the matching waiters. The result reports those that are in queue.
 func (s *state) removeWaiters(queue []Waiter, which func(*Waiter) bool) {
 	for _, w := range filter(queue, which) {
 		s.recordEnded(asEntry(&w))
@@ -345,7 +345,7 @@ func (s *state) removeWaiters(queue []Waiter, which func(*Waiter) bool) {
 	s.doc.Waiters = without(s.doc.Waiters, which)
 }
 
-// asEntry is a waiter as an entry without a state.
+// asEntry converts a waiter to an entry without a state, for Result.Ended.
 func asEntry(w *Waiter) Entry {
 	return Entry{
 		LockID: w.LockID, Label: w.Label, Within: w.Within, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner,
@@ -353,11 +353,48 @@ func asEntry(w *Waiter) Entry {
 	}
 }
 
-// claim returns the claim of a part, or nil. One that has lapsed, and whose place in the queue has
-// expired too, is ignored.
+// claim returns the claim of a part, or nil if there is none or it is forfeited.
 func (s *state) claim(lockID, part string) *Entry {
 	if c := s.doc.Claim(lockID, part); c != nil && !c.Forfeited(s.now) {
 		return c
 	}
 	return nil
+}
+
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// expiry returns the end of a TTL that begins now.
+func expiry(now time.Time, ttl int64) time.Time {
+	if ttl == 0 {
+		return Never
+	}
+	return now.Add(ms(ttl))
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func filter[T any](in []T, which func(*T) bool) []T {
+	var out []T
+	for i := range in {
+		if which(&in[i]) {
+			out = append(out, in[i])
+		}
+	}
+	return out
+}
+
+func without[T any](in []T, which func(*T) bool) []T {
+	return slices.DeleteFunc(in, func(v T) bool { return which(&v) })
+}
+
+func tail[T any](in []T, n int) []T {
+	if len(in) > n {
+		return in[len(in)-n:]
+	}
+	return in
 }

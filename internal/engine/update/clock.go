@@ -3,6 +3,8 @@ package update
 import (
 	"sync"
 	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 )
 
 // serverClock is the latest time that the database's server has told, and when.
@@ -65,3 +67,25 @@ func (c *serverClock) guess() Now {
 	passed := max(0, min(monotonic, wall)).Truncate(time.Millisecond)
 	return Now{At: c.at.Add(passed), Sent: c.sent.Add(passed)}
 }
+
+// learn notes the server's time of a read.
+func (ls *Lines) learnTime(loaded store.Loaded, sent time.Time, err error) (Now, error) {
+	if err != nil {
+		ls.server.forget()
+		return Now{}, err
+	}
+	return ls.server.learn(loaded.At, sent, time.Now()), nil
+}
+
+// heard forgets the server's time after an error: another server may answer next.
+func (ls *Lines) forgetTimeAfter(err error) {
+	if err != nil {
+		ls.server.forget()
+	}
+}
+
+// Now is the server's time as far as it is known.
+func (ls *Lines) Now() Now { return ls.server.guess() }
+
+// Learn notes the server's time of a read that was sent then.
+func (ls *Lines) Learn(at, sent time.Time) Now { return ls.server.learn(at, sent, time.Now()) }

@@ -80,9 +80,9 @@ var mutants = []mutant{
 	{"a grant has no new fence", "lockcore/rules/acquire.go", "if s.result.Outcome == Granted || op.NewFence", "if op.NewFence"},
 	{"fences follow the clock alone", "lockcore/rules/acquire.go", "max(s.doc.Fence+1, s.now.UnixMilli())", "s.now.UnixMilli()"},
 	{"a superseded part does not drain", "lockcore/rules/acquire.go", "			own = append(own, s.drain(e))", "			_ = e"},
-	{"the queue has no bound", "lockcore/rules/acquire.go", "if place < 0 && !ahead && int64", "if place < 0 && false && int64"},
-	{"a waiter that is refreshed goes to the end", "lockcore/rules/acquire.go", "		s.doc.Waiters[place] = w", "		s.doc.Waiters = append(slices.Delete(s.doc.Waiters, place, place+1), w)"},
-	{"a lapsed claim goes to the end", "lockcore/rules/acquire.go", "s.enqueue(op, place, ahead || claim != nil)", "s.enqueue(op, place, ahead)"},
+	{"the queue has no bound", "lockcore/rules/acquire.go", "if index < 0 && !ahead && int64", "if index < 0 && false && int64"},
+	{"a waiter that is refreshed goes to the end", "lockcore/rules/acquire.go", "		s.doc.Waiters[index] = w", "		s.doc.Waiters = append(slices.Delete(s.doc.Waiters, index, place+1), w)"},
+	{"a lapsed claim goes to the end", "lockcore/rules/acquire.go", "s.enqueue(op, index, ahead || claim != nil)", "s.enqueue(op, index, ahead)"},
 	{"a waiter that is refreshed keeps its end", "lockcore/rules/acquire.go", "w.Since, w.ClaimTTL, w.Ahead = was.Since, was.ClaimTTL, was.Ahead", "w = was"},
 
 	// The other rules.

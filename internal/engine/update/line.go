@@ -549,3 +549,23 @@ func later(a, b time.Time) time.Time {
 	}
 	return a
 }
+
+// took gives the line a document that was read, or the error.
+func (l *Line) loadFinished(d *rules.Document, now Now, err error) []Reply {
+	if err != nil {
+		return l.Failed(err)
+	}
+	l.Loaded(d, now)
+	return nil
+}
+
+func (l *Line) swapFinished(done bool, err error) []Reply {
+	switch {
+	case err != nil:
+		return l.Failed(err)
+	case !done:
+		l.Conflicted()
+		return nil
+	}
+	return l.Swapped()
+}

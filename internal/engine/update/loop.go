@@ -5,7 +5,6 @@ import (
 	"container/list"
 	"context"
 	"crypto/rand"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -78,192 +77,6 @@ func New(s store.Store, c clock.Clock, policy rules.Policy) *Lines {
 		ls.server.exact = s.ServerTime
 	}
 	return ls
-}
-
-// Ticket is a call that was submitted.
-type Ticket struct {
-	lines *Lines
-	entry *activeLine
-	call  *Call
-
-	mu      sync.Mutex
-	answers []Answer
-	ready   chan struct{}
-}
-
-// Submit puts an operation in the line of its resource. The ticket must be ended by Abandon, which
-// does no harm after the last answer.
-func (ls *Lines) Submit(c *Call) *Ticket {
-	t := ls.add(c)
-	ls.start(t.entry)
-	return t
-}
-
-func (ls *Lines) add(c *Call) *Ticket {
-	t := &Ticket{lines: ls, call: c, ready: make(chan struct{}, 1)}
-	c.Deliver, c.Notify = t.deliver, t.signal
-	ls.mu.Lock()
-	t.entry = ls.use(c.Op.ResourceName())
-	ls.mu.Unlock()
-	t.entry.mu.Lock()
-	t.entry.line.Add(c)
-	t.entry.mu.Unlock()
-	return t
-}
-
-func (t *Ticket) deliver(a Answer) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.answers = append(t.answers, a)
-}
-
-func (t *Ticket) signal() {
-	select {
-	case t.ready <- struct{}{}:
-	default:
-	}
-}
-
-// Ready receives when an answer may be there.
-func (t *Ticket) Ready() <-chan struct{} { return t.ready }
-
-// Answer returns the latest answer that was not returned yet, if there is one.
-func (t *Ticket) Answer() (latest Answer, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.answers) == 0 {
-		return Answer{}, false
-	}
-	latest = t.answers[len(t.answers)-1]
-	t.answers = t.answers[:0]
-	return latest, true
-}
-
-// Ask asks again for a call that sleeps in the queue.
-func (t *Ticket) Wake() {
-	t.entry.mu.Lock()
-	t.entry.line.Wake(t.call)
-	t.entry.mu.Unlock()
-	t.lines.start(t.entry)
-}
-
-// Abandon ends the ticket, and reports whether the operation may have been applied without the caller
-// having been told. Then it is taken back.
-func (t *Ticket) Abandon() (unknown bool) {
-	t.entry.mu.Lock()
-	defer t.entry.mu.Unlock()
-	unknown = t.entry.line.Abandon(t.call)
-	if unknown {
-		t.lines.start(t.entry)
-	}
-	t.lines.mu.Lock()
-	defer t.lines.mu.Unlock()
-	t.lines.leave(t.entry)
-	return unknown
-}
-
-// Do carries out an operation, and waits for its answer until ctx ends. Answer.Err is ctx's cause
-// then.
-func (ls *Lines) Do(ctx context.Context, c *Call) Answer {
-	if ctx.Err() != nil {
-		return Answer{Err: context.Cause(ctx)}
-	}
-	return ls.Submit(c).wait(ctx)
-}
-
-// DoWithin carries out operations that are in no hurry, and waits for their answers like Do. Each is
-// carried out after d, or with the next operation on its resource if that comes before; at once if
-// requests wait for the resource.
-func (ls *Lines) DoWithin(ctx context.Context, d time.Duration, calls []*Call) []Answer {
-	answers := make([]Answer, len(calls))
-	var all sync.WaitGroup
-	for i, c := range calls {
-		t, pause := ls.add(c), d
-		if t.entry.waitedFor() {
-			pause = 0
-		}
-		all.Go(func() {
-			timer := ls.clock.NewTimer(pause)
-			defer timer.Stop()
-			select {
-			case <-timer.C:
-				ls.start(t.entry) // the ticket is not ended yet, and so the entry is in use
-			case <-t.Ready():
-				t.signal()
-			case <-ctx.Done():
-			}
-			answers[i] = t.wait(ctx)
-		})
-	}
-	all.Wait()
-	return answers
-}
-
-// wait waits for the answer until ctx ends, and ends the ticket.
-func (t *Ticket) wait(ctx context.Context) Answer {
-	select {
-	case <-t.Ready():
-	case <-ctx.Done():
-	}
-	unknown := t.Abandon()
-	if a, ok := t.Answer(); ok {
-		return a
-	}
-	return Answer{Err: context.Cause(ctx), Unknown: unknown}
-}
-
-// waitedFor reports whether requests wait for the resource, as far as this process knows.
-func (e *activeLine) waitedFor() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	doc, known := e.line.Cached()
-	return known && doc != nil && len(doc.Waiters) > 0
-}
-
-// use returns the line of a resource, with one more user. The mutex is held.
-func (ls *Lines) use(name string) *activeLine {
-	e := ls.lines[name]
-	if e == nil {
-		e = &activeLine{line: Line{Name: name, Process: ls.process, Policy: ls.policy}, wake: make(chan struct{}, 1)}
-		ls.lines[name] = e
-	}
-	if e.cache != nil {
-		ls.recent.Remove(e.cache)
-		ls.cached -= e.bytes
-		e.cache = nil
-	}
-	e.users++
-	return e
-}
-
-// leave takes one user from a line. Without one it is only cached, as long as there is room. Both
-// mutexes are held.
-func (ls *Lines) leave(e *activeLine) {
-	if e.users--; e.users > 0 || ls.debtors[e] {
-		return
-	}
-	doc, known := e.line.Cached()
-	if e.bytes = size(doc); !known || e.bytes > mostCached/16 {
-		delete(ls.lines, e.line.Name)
-		return
-	}
-	ls.cached += e.bytes
-	e.cache = ls.recent.PushFront(e)
-	for ls.cached > mostCached {
-		oldest := ls.recent.Back().Value.(*activeLine)
-		ls.recent.Remove(oldest.cache)
-		ls.cached -= oldest.bytes
-		delete(ls.lines, oldest.line.Name)
-	}
-}
-
-// size estimates the bytes of a document in memory.
-func size(d *rules.Document) int {
-	const entry, waiter, record = 600, 400, 200
-	if d == nil {
-		return record
-	}
-	return 2*record + entry*len(d.Entries) + waiter*len(d.Waiters) + record*(len(d.Evidence)+len(d.Releases)+len(d.Bars))
 }
 
 // start drives a line, unless that is being done.
@@ -396,26 +209,6 @@ func (e *activeLine) finish(result func(*Line) []Reply) {
 	notify(told, true)
 }
 
-// took gives the line a document that was read, or the error.
-func (l *Line) loadFinished(d *rules.Document, now Now, err error) []Reply {
-	if err != nil {
-		return l.Failed(err)
-	}
-	l.Loaded(d, now)
-	return nil
-}
-
-func (l *Line) swapFinished(done bool, err error) []Reply {
-	switch {
-	case err != nil:
-		return l.Failed(err)
-	case !done:
-		l.Conflicted()
-		return nil
-	}
-	return l.Swapped()
-}
-
 // tell reports the writes, and then the answers, so that a caller finds its spans written.
 func notify(told []Reply, wrote bool) {
 	for _, t := range told {
@@ -515,42 +308,6 @@ func (ls *Lines) collect() {
 // mostCollected bounds the debts that are paid at once.
 const mostCollected = 16
 
-// learn notes the server's time of a read.
-func (ls *Lines) learnTime(loaded store.Loaded, sent time.Time, err error) (Now, error) {
-	if err != nil {
-		ls.server.forget()
-		return Now{}, err
-	}
-	return ls.server.learn(loaded.At, sent, time.Now()), nil
-}
-
-// heard forgets the server's time after an error: another server may answer next.
-func (ls *Lines) forgetTimeAfter(err error) {
-	if err != nil {
-		ls.server.forget()
-	}
-}
-
-// Seen gives a line a document that was read by a majority, as a guess.
-func (ls *Lines) Offer(d *rules.Document) {
-	ls.mu.Lock()
-	e := ls.lines[d.ID]
-	if e == nil || e.cache != nil {
-		ls.mu.Unlock()
-		return
-	}
-	ls.mu.Unlock()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.line.Offer(d)
-}
-
-// Now is the server's time as far as it is known.
-func (ls *Lines) Now() Now { return ls.server.guess() }
-
-// Learn notes the server's time of a read that was sent then.
-func (ls *Lines) Learn(at, sent time.Time) Now { return ls.server.learn(at, sent, time.Now()) }
-
 // Settled waits until no line owes anything, or ctx ends, and returns what is owed by resource.
 func (ls *Lines) WaitForDebts(ctx context.Context) map[string][]*Call {
 	for {
@@ -593,48 +350,3 @@ func (ls *Lines) owed() map[string][]*Call {
 
 // Close ends all commands. What waits is told so.
 func (ls *Lines) Close() { ls.close() }
-
-// Extend raises the ends of entries, and reports whether all of them are known to have been raised.
-func (ls *Lines) Extend(ctx context.Context, parts []store.Extension) (all bool, err error) {
-	ends, names := map[string]map[string]time.Time{}, 0
-	for _, p := range parts {
-		if ends[p.Resource] == nil {
-			ends[p.Resource] = map[string]time.Time{}
-			names++
-		}
-		ends[p.Resource][p.ID] = p.End
-	}
-	before, swaps := map[string]*activeLine{}, map[string]uint64{}
-	for name := range ends {
-		if e := ls.find(name); e != nil {
-			e.mu.Lock()
-			before[name], swaps[name] = e, e.line.Swaps()
-			e.mu.Unlock()
-		}
-	}
-	found, r, err := ls.store.Extend(ctx, parts)
-	all = err == nil && found == names
-	for name, ends := range ends {
-		e := ls.find(name)
-		if e == nil {
-			continue
-		}
-		e.mu.Lock()
-		if all && before[name] == e {
-			e.line.Extended(ends, r, swaps[name])
-		} else {
-			e.line.Forget()
-		}
-		e.mu.Unlock()
-	}
-	if err != nil && !errors.Is(err, store.ErrNotSent) {
-		ls.server.forget()
-	}
-	return all, err
-}
-
-func (ls *Lines) find(name string) *activeLine {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	return ls.lines[name]
-}

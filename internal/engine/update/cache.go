@@ -1,0 +1,115 @@
+package update
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// use returns the line of a resource, with one more user. The mutex is held.
+func (ls *Lines) use(name string) *activeLine {
+	e := ls.lines[name]
+	if e == nil {
+		e = &activeLine{line: Line{Name: name, Process: ls.process, Policy: ls.policy}, wake: make(chan struct{}, 1)}
+		ls.lines[name] = e
+	}
+	if e.cache != nil {
+		ls.recent.Remove(e.cache)
+		ls.cached -= e.bytes
+		e.cache = nil
+	}
+	e.users++
+	return e
+}
+
+// leave takes one user from a line. Without one it is only cached, as long as there is room. Both
+// mutexes are held.
+func (ls *Lines) leave(e *activeLine) {
+	if e.users--; e.users > 0 || ls.debtors[e] {
+		return
+	}
+	doc, known := e.line.Cached()
+	if e.bytes = size(doc); !known || e.bytes > mostCached/16 {
+		delete(ls.lines, e.line.Name)
+		return
+	}
+	ls.cached += e.bytes
+	e.cache = ls.recent.PushFront(e)
+	for ls.cached > mostCached {
+		oldest := ls.recent.Back().Value.(*activeLine)
+		ls.recent.Remove(oldest.cache)
+		ls.cached -= oldest.bytes
+		delete(ls.lines, oldest.line.Name)
+	}
+}
+
+// size estimates the bytes of a document in memory.
+func size(d *rules.Document) int {
+	const entry, waiter, record = 600, 400, 200
+	if d == nil {
+		return record
+	}
+	return 2*record + entry*len(d.Entries) + waiter*len(d.Waiters) + record*(len(d.Evidence)+len(d.Releases)+len(d.Bars))
+}
+
+// Seen gives a line a document that was read by a majority, as a guess.
+func (ls *Lines) Offer(d *rules.Document) {
+	ls.mu.Lock()
+	e := ls.lines[d.ID]
+	if e == nil || e.cache != nil {
+		ls.mu.Unlock()
+		return
+	}
+	ls.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.line.Offer(d)
+}
+
+// Extend raises the ends of entries, and reports whether all of them are known to have been raised.
+func (ls *Lines) Extend(ctx context.Context, parts []store.Extension) (all bool, err error) {
+	ends, names := map[string]map[string]time.Time{}, 0
+	for _, p := range parts {
+		if ends[p.Resource] == nil {
+			ends[p.Resource] = map[string]time.Time{}
+			names++
+		}
+		ends[p.Resource][p.ID] = p.End
+	}
+	before, swaps := map[string]*activeLine{}, map[string]uint64{}
+	for name := range ends {
+		if e := ls.find(name); e != nil {
+			e.mu.Lock()
+			before[name], swaps[name] = e, e.line.Swaps()
+			e.mu.Unlock()
+		}
+	}
+	found, r, err := ls.store.Extend(ctx, parts)
+	all = err == nil && found == names
+	for name, ends := range ends {
+		e := ls.find(name)
+		if e == nil {
+			continue
+		}
+		e.mu.Lock()
+		if all && before[name] == e {
+			e.line.Extended(ends, r, swaps[name])
+		} else {
+			e.line.Forget()
+		}
+		e.mu.Unlock()
+	}
+	if err != nil && !errors.Is(err, store.ErrNotSent) {
+		ls.server.forget()
+	}
+	return all, err
+}
+
+func (ls *Lines) find(name string) *activeLine {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.lines[name]
+}
