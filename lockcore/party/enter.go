@@ -118,7 +118,7 @@ func (l *Locker) enterTogether(ctx context.Context, req *Request, ops []rules.Ac
 	granted := func(a update.Answer) bool {
 		return a.Outcome == rules.Granted || a.Outcome == rules.Joined || a.Outcome == rules.Again
 	}
-	for i, a := range l.lines.DoAll(ctx, calls, granted) {
+	for i, a := range l.lines.DoWhile(ctx, calls, granted) {
 		if a.Err != nil || !granted(a) {
 			break
 		}

@@ -97,7 +97,7 @@ func (l *Locker) leaveAll(ctx context.Context, leases []Lease, ops []rules.Leave
 	if how.within > 0 {
 		answers = l.lines.DoWithin(ctx, how.within, calls)
 	} else {
-		answers = l.lines.DoAll(ctx, calls, nil)
+		answers = l.lines.DoAll(ctx, calls)
 	}
 	for n, a := range answers {
 		i := sent[n]

@@ -9,7 +9,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// use returns the line of a resource, with one more user. The mutex is held.
+// mostCached bounds the estimated size in bytes of the documents of lines without a user.
+const mostCached = 16 << 20
+
+// use returns the line of a resource, with one more user. The caller holds ls.mu.
 func (ls *Lines) use(name string) *activeLine {
 	e := ls.lines[name]
 	if e == nil {
@@ -25,8 +28,8 @@ func (ls *Lines) use(name string) *activeLine {
 	return e
 }
 
-// leave takes one user from a line. Without one it is only cached, as long as there is room. Both
-// mutexes are held.
+// leave removes one user from a line. A line without a user stays as a cache of its document as long as
+// there is room. The caller holds e.mu and ls.mu.
 func (ls *Lines) leave(e *activeLine) {
 	if e.users--; e.users > 0 || ls.debtors[e] {
 		return
@@ -46,7 +49,7 @@ func (ls *Lines) leave(e *activeLine) {
 	}
 }
 
-// size estimates the bytes of a document in memory.
+// size estimates the size of a document in memory, in bytes.
 func size(d *rules.Document) int {
 	const entry, waiter, record = 600, 400, 200
 	if d == nil {
@@ -55,7 +58,8 @@ func size(d *rules.Document) int {
 	return 2*record + entry*len(d.Entries) + waiter*len(d.Waiters) + record*(len(d.Evidence)+len(d.Releases)+len(d.Bars))
 }
 
-// Seen gives a line a document that was read by a majority, as a guess.
+// Offer gives a document that was read elsewhere to the line of its resource, which may use it as its
+// cache. It does not keep lines that have no user.
 func (ls *Lines) Offer(d *rules.Document) {
 	ls.mu.Lock()
 	e := ls.lines[d.ID]
@@ -69,13 +73,13 @@ func (ls *Lines) Offer(d *rules.Document) {
 	e.line.Offer(d)
 }
 
-// Extend raises the ends of entries, and reports whether all of them are known to have been raised.
+// Extend raises the ends of entries and reports whether all of them are known to have been raised. It
+// updates or drops the cached documents.
 func (ls *Lines) Extend(ctx context.Context, parts []store.Extension) (all bool, err error) {
-	ends, names := map[string]map[string]time.Time{}, 0
+	ends := map[string]map[string]time.Time{}
 	for _, p := range parts {
 		if ends[p.Resource] == nil {
 			ends[p.Resource] = map[string]time.Time{}
-			names++
 		}
 		ends[p.Resource][p.ID] = p.End
 	}
@@ -88,7 +92,7 @@ func (ls *Lines) Extend(ctx context.Context, parts []store.Extension) (all bool,
 		}
 	}
 	found, r, err := ls.store.Extend(ctx, parts)
-	all = err == nil && found == names
+	all = err == nil && found == len(ends)
 	for name, ends := range ends {
 		e := ls.find(name)
 		if e == nil {

@@ -7,28 +7,28 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 )
 
-// serverClock is the latest time that the database's server has told, and when.
+// serverClock estimates the time of the database's server from its latest answer.
 type serverClock struct {
 	mu sync.Mutex
-	// at came with an answer that was received then, to a command that was sent then. They are zero
-	// if nothing is known.
+	// at is the server's time of the latest answer, sent and received the local times of that command.
+	// at is zero if nothing is known.
 	at, sent, received time.Time
-	// exact, if it is set, returns the server's time without a command: see Exact.
+	// exact, if set, returns the server's time without a command. See Exact.
 	exact func() time.Time
 }
 
-// Exact is implemented by a store in memory whose clock may jump, because a test sets it. A sample of
-// such a clock says nothing about the next moment.
+// Exact is implemented by stores in memory whose clock is set by a test. A sample of such a clock is no
+// basis for an estimate.
 type Exact interface {
 	ServerTime() time.Time
 }
 
 const (
-	// sampleLasts is how long a sample of the server's time is used.
+	// sampleLasts is the time for which a sample of the server's time is used.
 	sampleLasts = 10 * time.Second
-	// sampleWithin is the longest round trip of a sample. The answer to a command may take seconds, or
-	// be read after the process was stopped. Leases that are dated by such an answer would be over as
-	// soon as they are granted, and would be renewed again and again.
+	// sampleWithin is the longest round trip of a sample. An answer may take seconds, or be read after
+	// the process was stopped. Leases that are dated by such an answer would have ended when they are
+	// granted, and would be renewed again and again.
 	sampleWithin = 250 * time.Millisecond
 )
 
@@ -47,9 +47,9 @@ func (c *serverClock) forget() {
 	c.at = time.Time{}
 }
 
-// guess returns a time that the server's clock has reached. For the lower bound the time that has
-// passed since is the smaller one of what the monotonic and the wall clock say: the former stops
-// while a machine is suspended, and the latter may be set.
+// guess returns a lower bound of the server's time, or zero if nothing is known. The time since the
+// sample is the smaller of the monotonic and the wall clock's: the monotonic clock stops while a machine
+// is suspended, and the wall clock may be set.
 func (c *serverClock) guess() Now {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,24 +68,24 @@ func (c *serverClock) guess() Now {
 	return Now{At: c.at.Add(passed), Sent: c.sent.Add(passed)}
 }
 
-// learn notes the server's time of a read.
-func (ls *Lines) learnTime(loaded store.Loaded, sent time.Time, err error) (Now, error) {
+// learnTime records the server's time of a read. After an error it forgets the time.
+func (ls *Lines) learnTime(loaded store.Loaded, sent time.Time, err error) Now {
+	ls.forgetTimeAfter(err)
 	if err != nil {
-		ls.server.forget()
-		return Now{}, err
+		return Now{}
 	}
-	return ls.server.learn(loaded.At, sent, time.Now()), nil
+	return ls.server.learn(loaded.At, sent, time.Now())
 }
 
-// heard forgets the server's time after an error: another server may answer next.
+// forgetTimeAfter forgets the server's time after an error, because another server may answer next.
 func (ls *Lines) forgetTimeAfter(err error) {
 	if err != nil {
 		ls.server.forget()
 	}
 }
 
-// Now is the server's time as far as it is known.
+// Now returns a lower bound of the server's time, or zero if nothing is known.
 func (ls *Lines) Now() Now { return ls.server.guess() }
 
-// Learn notes the server's time of a read that was sent then.
+// Learn records the server's time at, from the answer to a read that was sent at the local time sent.
 func (ls *Lines) Learn(at, sent time.Time) Now { return ls.server.learn(at, sent, time.Now()) }

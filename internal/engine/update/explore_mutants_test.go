@@ -33,13 +33,13 @@ var mutants = []mutant{
 	},
 	{"a read that is older than the call", "internal/engine/update/line.go", "			if t.Call.arrived < l.read {", "			if true {"},
 	{"a bulk that goes on after a conflict", "internal/engine/store/memory.go", "stored.version != s.Prev {\n			return i, nil\n		}", "stored.version != s.Prev {\n			defer func(i int) { done = i }(i)\n			continue\n		}"},
-	{"a conflict in a bulk counts as a swap", "internal/engine/update/together.go", "l.swapFinished(i < done, err)", "l.swapFinished(i <= done, err)"},
-	{"a bulk that fails is forgotten", "internal/engine/update/together.go", "return l.Failed(err) })", "l.Unsent(); return nil })"},
-	{"a bulk that stops proves that the rest was not applied", "internal/engine/update/together.go", "l.Skipped(); return nil", "l.Unsent(); return nil"},
-	{"a bulk goes on after an answer that ends it", "internal/engine/update/together.go", "going = going && (told.Call != t.call || goesOn(told.Answer))", "_ = told"},
+	{"a conflict in a bulk counts as a swap", "internal/engine/update/several.go", "l.swapFinished(i < done, err)", "l.swapFinished(i <= done, err)"},
+	{"a bulk that fails is forgotten", "internal/engine/update/several.go", "		return l.Failed(err)\n	}\n	l.Skipped()", "		l.Unsent()\n		return nil\n	}\n	l.Skipped()"},
+	{"a bulk that stops proves that the rest was not applied", "internal/engine/update/several.go", "	l.Skipped()\n", "	l.Unsent()\n"},
+	{"a bulk goes on after an answer that ends it", "internal/engine/update/several.go", "if r.Call == t.call && !proceed(r.Answer) {", "if false {"},
 	{"what is owed must have been sent", "internal/engine/update/line.go", "if !sent && !c.unknown && !c.Owed {", "if !sent && !c.unknown {"},
 	{
-		"a conflict taken for a proof", "internal/engine/update/lines.go", "		l.Conflicted()\n		return nil",
+		"a conflict taken for a proof", "internal/engine/update/line.go", "		l.Conflicted()\n		return nil",
 		"		answers := l.sent.Replies\n		l.Conflicted()\n		var told []Reply\n		for _, t := range answers {\n			l.remove(t.Call)\n" +
 			"			told = append(told, Reply{Call: t.Call, Answer: Answer{Err: store.ErrNotSent}})\n		}\n		return told",
 	},
@@ -47,10 +47,10 @@ var mutants = []mutant{
 		"a debt forgotten after an unknown outcome", "internal/engine/update/line.go", "	if lost {\n		l.debt = true", "	if lost {",
 	},
 	{"a debt paid by a conflict", "internal/engine/update/line.go", "	if l.conflicts++; l.conflicts > 1 {", "	l.debt, l.owed = false, nil\n	if l.conflicts++; l.conflicts > 1 {"},
-	{"owed operations are not applied", "internal/engine/update/line.go", "	for _, c := range l.owed {\n		do(c)\n", "	for range l.owed {\n"},
+	{"owed operations are not applied", "internal/engine/update/line.go", "	for _, c := range l.owed {\n		a.apply(c)\n", "	for range l.owed {\n"},
 	{
 		"all that is owed is forgotten by a swap", "internal/engine/update/line.go",
-		"return slices.ContainsFunc(step.Replies, func(t Reply) bool { return t.Call == c })\n	})\n	l.debt", "return true\n	})\n	l.debt",
+		"return answered(step.Replies, c) })\n	l.debt", "return true })\n	l.debt",
 	},
 	{"superseded without a swap", "lockcore/rules/settle.go", "r.Outcome == Busy || r.Outcome == Full", "r.Outcome == Superseded || r.Outcome == Busy || r.Outcome == Full"},
 	{"lost without a swap", "lockcore/rules/settle.go", "r.Outcome == Busy || r.Outcome == Full", "r.Outcome == Lost || r.Outcome == Busy || r.Outcome == Full"},
@@ -58,12 +58,12 @@ var mutants = []mutant{
 	{"an abandoned call is not taken back", "internal/engine/update/line.go", "	l.takeBack(c)\n	return true", "	return true"},
 	{"a call that fails is not taken back", "internal/engine/update/line.go", "		if c.unknown || c.Owed {\n			l.takeBack(c)", "		if false {\n			l.takeBack(c)"},
 	{"a call is not unknown after a failure", "internal/engine/update/line.go", "			t.Call.unknown = true\n		}\n	}", "			_ = t\n		}\n	}"},
-	{"a call is not unknown after a conflict", "internal/engine/update/line.go", "t.Call.unknown = true // the driver", "_ = t // the driver"},
+	{"a call is not unknown after a conflict", "internal/engine/update/line.go", "func (l *Line) Conflicted() {\n	for _, t := range l.sent.Replies {\n		t.Call.unknown = true", "func (l *Line) Conflicted() {\n	for _, t := range l.sent.Replies {\n		_ = t"},
 	{"an extend advances what was only read", "internal/engine/update/line.go", " || !l.committed ||", " ||"},
 	{"the cache survives a conflict", "internal/engine/update/line.go", "	l.known, l.fresh = false, false\n	l.failures = 0\n	if l", "	l.fresh = false\n	l.failures = 0\n	if l"},
 	{"the cache survives a failure", "internal/engine/update/line.go", "	l.known, l.fresh = false, false\n	l.failures++", "	l.failures++"},
-	{"an old read dates what comes later", "internal/engine/update/line.go", "		l.fresh = false // what arrives", "		// what arrives"},
-	{"sleeping calls are not served", "internal/engine/update/line.go", "&& sleeper.isGranted(after)", "&& false"},
+	{"an old read dates what comes later", "internal/engine/update/line.go", "		l.fresh = false // later calls", "		// later calls"},
+	{"sleeping calls are not served", "internal/engine/update/line.go", "&& sleeper.isGranted(a.doc)", "&& false"},
 	{"a swap that was not sent is forgotten with its calls", "internal/engine/update/line.go", "		told = append(told, Reply{Call: c, Answer: Answer{Err: err, Unknown: c.unknown}})", "		told = append(told, Reply{Call: c, Answer: Answer{Err: err}})"},
 	{"a sleeping call is told that it has failed", "internal/engine/update/line.go", "if c.Sleeps && !fatal && c.queued {", "if false {"},
 	{"an extend does not touch the cache in flight", "internal/engine/update/line.go", "l.doc, l.known, l.fresh, l.changed = nil, false, false, true", "l.doc, l.known, l.fresh = nil, false, false"},
@@ -156,7 +156,7 @@ func (m *mutant) run(t *testing.T, root string) {
 		return
 	}
 	lines := foundBy.FindAllStringSubmatch(string(out), -1)
-	why := regexp.MustCompile(`Received unexpected error:\s*\S.*|panic: .*|explore_together.*`).FindString(string(out))
+	why := regexp.MustCompile(`Received unexpected error:\s*\S.*|panic: .*|explore_several.*`).FindString(string(out))
 	if len(lines) == 0 {
 		t.Logf("found: %s: %s", m.name, why)
 		return

@@ -16,18 +16,18 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// events are what may meet a Swap of one or two documents, besides that it is carried out.
+// event is a fault that meets a Swap of one or two documents.
 type event struct {
 	name string
-	// others are the resources that another process writes before.
+	// others lists the resources that another process writes before.
 	others []string
-	// applies is how many of the documents are written; -1 is as many as match.
+	// applies is the number of documents that are written; -1 is all that match.
 	applies int
-	// fails: the answer is an error. conflicts: it is that nothing matched.
+	// fails is set if the answer is an error, conflicts if it reports that nothing matched.
 	fails, conflicts bool
-	// late: what was not applied is applied again before the next command.
+	// late is set if the rest of the command is applied before the next command.
 	late bool
-	// cancels: the caller's context ends during the command.
+	// cancels is set if the caller's context ends during the command.
 	cancels bool
 }
 
@@ -49,7 +49,7 @@ var events = []event{
 	{name: "the caller gives up a late command", fails: true, late: true, cancels: true},
 }
 
-// scripted is a store in memory whose swaps meet events, one after the other.
+// scripted is a store in memory whose successive swaps meet the events of a script.
 type scripted struct {
 	*store.Memory
 	mu     sync.Mutex
@@ -59,7 +59,7 @@ type scripted struct {
 	writes int
 }
 
-// other is the write of another process: it acquires the resource, if that is free.
+// other writes as another process, which acquires the resource if it is free.
 func (s *scripted) other(name string) {
 	loaded, err := s.Memory.Load(context.Background(), name)
 	if err != nil {
@@ -131,10 +131,10 @@ func (s *scripted) Swap(ctx context.Context, swaps ...store.Swap) (int, error) {
 	return done, nil
 }
 
-// TestExploreTogether carries out operations on two resources, under every two events, and every state
-// of the cache: what was not answered leaves nothing, what was answered is there, and the other
-// process loses nothing.
-func TestExploreTogether(t *testing.T) {
+// TestExploreSeveral carries out operations on two resources, with every pair of events and every state
+// of the cache. An operation without an answer must have no effect, an operation with one must have its
+// effect, and the other process must lose nothing.
+func TestExploreSeveral(t *testing.T) {
 	t.Parallel()
 	var runs errgroup.Group
 	runs.SetLimit(32) // they pause more than they work
@@ -143,7 +143,7 @@ func TestExploreTogether(t *testing.T) {
 			for _, second := range events {
 				for _, leaves := range []bool{false, true} {
 					runs.Go(func() error {
-						if err := playTogether(t, known, leaves, first, second); err != nil {
+						if err := playSeveral(t, known, leaves, first, second); err != nil {
 							return fmt.Errorf("known %v, leaves %v, %s, then %s: %w", known, leaves, first.name, second.name, err)
 						}
 						return nil
@@ -155,18 +155,18 @@ func TestExploreTogether(t *testing.T) {
 	require.NoError(t, runs.Wait())
 }
 
-func acquireTogether(name string) *Call {
+func acquireCall(name string) *Call {
 	op := rules.Acquire{
 		Policy: policy, Resource: name, Call: "a-" + name, LockID: "a", Part: part, Order: 1, Mode: rules.Exclusive, TTL: 3600_000, HoldTTL: 3600_000,
 	}
-	return &Call{Op: op, TakeBack: &Call{Op: leaveTogether(name)}}
+	return &Call{Op: op, TakeBack: &Call{Op: leaveOp(name)}}
 }
 
-func leaveTogether(name string) rules.Leave {
+func leaveOp(name string) rules.Leave {
 	return rules.Leave{Policy: policy, Resource: name, LockID: "a", Part: part, Order: 1, Call: "a-" + name}
 }
 
-func playTogether(t *testing.T, known, leaves bool, script ...event) error {
+func playSeveral(t *testing.T, known, leaves bool, script ...event) error {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	s := &scripted{Memory: store.NewMemory(time.Now), cancel: cancel}
@@ -176,13 +176,13 @@ func playTogether(t *testing.T, known, leaves bool, script ...event) error {
 	granted := func(a Answer) bool { return a.Outcome == rules.Granted || a.Outcome == rules.Again }
 	if known || leaves {
 		for _, name := range names {
-			if a := ls.Do(ctx, acquireTogether(name)); a.Err != nil {
+			if a := ls.Do(ctx, acquireCall(name)); a.Err != nil {
 				return a.Err
 			}
 			if leaves {
 				continue
 			}
-			if a := ls.Do(ctx, &Call{Op: leaveTogether(name)}); a.Err != nil {
+			if a := ls.Do(ctx, &Call{Op: leaveOp(name)}); a.Err != nil {
 				return a.Err
 			}
 		}
@@ -191,15 +191,19 @@ func playTogether(t *testing.T, known, leaves bool, script ...event) error {
 	s.script = script
 	s.mu.Unlock()
 	calls := make([]*Call, len(names))
-	goesOn := granted
-	for i, name := range names {
-		calls[i] = acquireTogether(name)
-		if leaves {
-			op := leaveTogether(name)
-			calls[i], goesOn = &Call{Op: op, TakeBack: &Call{Op: op}, Owed: true}, nil
+	var answers []Answer
+	if leaves {
+		for i, name := range names {
+			op := leaveOp(name)
+			calls[i] = &Call{Op: op, TakeBack: &Call{Op: op}, Owed: true}
 		}
+		answers = ls.DoAll(ctx, calls)
+	} else {
+		for i, name := range names {
+			calls[i] = acquireCall(name)
+		}
+		answers = ls.DoWhile(ctx, calls, granted)
 	}
-	answers := ls.DoAll(ctx, calls, goesOn)
 	settled, end := context.WithTimeout(t.Context(), 10*time.Second)
 	defer end()
 	if owed := ls.WaitForDebts(settled); owed != nil {

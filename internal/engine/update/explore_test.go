@@ -369,7 +369,7 @@ func scenarios() []scenario {
 //
 // After every action the world is checked: see check, checkWrite, checkOp and checkRead. Worlds that
 // differ in nothing that matters are visited once: see hash. The runs of package lockcore, bars,
-// requests within others and several resources are not modelled; TestExploreTogether has the last.
+// requests within others and several resources are not modelled; TestExploreSeveral has the last.
 func TestExplore(t *testing.T) {
 	for _, s := range scenarios() {
 		t.Run(s.name, func(t *testing.T) {

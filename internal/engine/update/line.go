@@ -9,43 +9,42 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// Line is the update loop of one process on one resource, as a step function: Next names the next
-// command, and the result of the command is given to Loaded, Swapped, Conflicted or Failed. It does
-// no I/O and starts no goroutine, so that a test can drive it through every interleaving.
+// Line is the update loop of one process on one resource, as a step function without I/O: Next returns
+// the next command, and the caller passes its result to Loaded, Swapped, Conflicted or Failed.
 //
-// A Line is not safe for concurrent use. Between Next and the result of its command, operations may
-// be added and abandoned, but Next must not be called.
+// A Line is not safe for concurrent use. While a command is on its way, operations may be added and
+// abandoned, but Next must not be called.
 type Line struct {
 	// Name is the resource, and Process identifies the process in reservations.
 	Name, Process string
 	Policy        rules.Policy
 
-	// doc is what the process knows of the document, if known is set: a guess, which a swap verifies.
-	// It is nil if no document is stored. If fresh is set, it was read at the server's time at since
-	// the last swap, and the read began at the tick read.
+	// doc is the cached document if known is set, nil if no document is stored. The cache may be stale:
+	// the swap compares versions. If fresh is set, doc was read since the last swap, at the server's time
+	// at, and the read began at the tick read.
 	doc          *rules.Document
 	known, fresh bool
-	// committed is set if doc was written by this process, and acknowledged.
+	at           Now
+	read         uint64
+	// committed is set if doc was written by this process and acknowledged.
 	committed bool
 	// swaps counts acknowledged swaps.
 	swaps uint64
-	at    Now
-	read  uint64
-	// ticks counts reads and arrivals.
+	// ticks counts reads and arrivals of calls.
 	ticks uint64
 	calls []*Call
-	// debt is set while the outcome of a swap is unknown: the line owes an acknowledged swap, which
-	// settles all lost ones because it replaces the version on which they depend. owed are applied
-	// with it. lapses is the time from which nothing of a lost swap can be in force.
+	// debt is set while the outcome of a swap is unknown. The line then owes an acknowledged swap, which
+	// settles all lost ones because it replaces the version on which they depend. The operations owed are
+	// applied with it. lapses is the time after which no effect of a lost swap can be in force.
 	debt   bool
 	owed   []*Call
 	lapses time.Time
-	// sent is the command that Next returned last, until its result is known. changed is set if the
-	// document was extended in the meantime.
+	// sent is the command whose result is not known yet. changed is set if the document was extended
+	// while it was on its way.
 	sent    *Step
 	changed bool
-	// conflicts counts swaps in a row that found another version, and failures commands in a row that
-	// failed. delay is set if the line pauses before its next command.
+	// conflicts counts successive swaps that found another version, and failures successive commands
+	// that failed. delay is the reason for a pause before the next command.
 	conflicts, failures int
 	delay               Pause
 }
@@ -53,52 +52,51 @@ type Line struct {
 // Call is an operation that waits in a line.
 type Call struct {
 	Op rules.Op
-	// TakeBack undoes what the operation may have done. It is applied with the next acknowledged swap
-	// if the call is abandoned, or fails, while its outcome is unknown. Nil undoes nothing.
+	// TakeBack undoes what the operation may have done. It is applied with the next acknowledged swap if
+	// the call is abandoned or fails while its outcome is unknown. May be nil.
 	TakeBack *Call
-	// Owed: TakeBack is applied even if the operation was surely not applied, since it ends what the
-	// caller has or may have.
+	// Owed is set if TakeBack must be applied even if the operation was not, because the operation ends
+	// something that the caller holds.
 	Owed bool
-	// Sleeps: once the operation, an Acquire, has queued, the call stays in the line, and is applied
-	// again by the swap in which its claim is made.
+	// Sleeps keeps the call, an Acquire, in the line after it has queued. The swap that makes its claim
+	// applies it again.
 	Sleeps bool
-	// Tell, if it is set, is called with every answer, while the line is locked, unless the call was
-	// abandoned. Wrote is called afterwards with the answer of each acknowledged swap, and Told when
-	// that has returned. The line itself calls none of them.
+	// Deliver is called with every answer, while the line is locked, unless the call was abandoned.
+	// OnWrite is called after that with the answer of each acknowledged swap, and then Notify. All may be
+	// nil. Lines calls them, not Line.
 	OnWrite, Deliver func(Answer)
 	Notify           func()
 
 	arrived uint64
-	// queued is set once the call has queued, and asleep until it is asked again. unknown is set once
-	// the outcome of a swap that contained the call was unknown.
+	// queued is set once the call has queued. asleep is set while it sleeps in the queue. unknown is set
+	// while a swap that contained the call has an unknown outcome.
 	queued, asleep, unknown bool
 	failures                int
 	// swaps counts the swaps that contained the call.
 	swaps int
 }
 
-// Unknown reports whether the call may have been applied by a swap whose outcome is unknown. The line
-// must not have the call any longer.
+// Unknown reports whether the call may have been applied by a swap whose outcome is unknown. It must be
+// called only when the line no longer contains the call.
 func (c *Call) Unknown() bool { return c.unknown }
 
-// Answer is what a call is told.
+// Answer is the result of a call.
 type Answer struct {
-	// After is the document after the call's own operation; it must not be changed. Before the
-	// operation it was as in a document of the same write.
+	// After is the document after the call's operation, which must not be changed. Other operations of
+	// the same swap may have been applied before it.
 	After *rules.Document
 	rules.Result
-	// Sent is the local time from which the lease of a part may be trusted for as long as After says:
-	// see Now.
+	// Sent is the local time at which the trust in a granted lease begins. See Now.
 	Sent time.Time
-	// Retried is set if another swap contained the call before, which may have been applied.
+	// Retried is set if an earlier swap contained the call, which may have been applied.
 	Retried bool
-	// Err is set if there is no result. Unknown is set if the operation may have been applied.
+	// Err is set if there is no result. Unknown is then set if the operation may have been applied.
 	Err     error
 	Unknown bool
 }
 
-// Now is the server's time as a process knows it when it decides. At is not later than the server's
-// time, and when the server's time is At+d the process's clock shows no less than Sent+d.
+// Now is the server's time as a process knows it: At is not later than the server's time, and when the
+// server's time is At+d, the process's clock shows at least Sent+d.
 type Now struct {
 	At, Sent time.Time
 }
@@ -106,17 +104,17 @@ type Now struct {
 // StepKind is the kind of command that a line asks for.
 type StepKind int
 
-// What a line asks for.
+// The kinds of steps.
 const (
-	// StepIdle: nothing is to be done until a call arrives.
+	// StepIdle: there is nothing to do until a call arrives.
 	StepIdle StepKind = iota
-	// StepTell: the answers are known; ask again.
+	// StepReply: pass on the replies, and call Next again.
 	StepReply
-	// StepPause: ask again after the pause.
+	// StepPause: pause, and call Next again.
 	StepPause
-	// StepLoad: load the document, and give it to Loaded.
+	// StepLoad: load the document, and call Loaded or Failed.
 	StepLoad
-	// StepSwap: swap it, and call Swapped or Conflicted.
+	// StepSwap: swap the document, and call Swapped, Conflicted or Failed.
 	StepSwap
 	// StepReserve: reserve the document, and call Reserved.
 	StepReserve
@@ -127,22 +125,23 @@ type Step struct {
 	Kind  StepKind
 	Pause Pause
 	Swap  store.Swap
-	// Answers are what calls are told: with StepSwap once the swap is acknowledged, and otherwise now.
+	// Replies are the answers to calls. With StepSwap they are valid once the swap is acknowledged.
 	Replies []Reply
 }
 
-// Told is the answer to a call.
+// Reply is the answer to a call.
 type Reply struct {
 	Call *Call
 	Answer
-	// Gone is set if the call was abandoned: only Wrote is called.
+	// Abandoned is set if the call was abandoned. Then only OnWrite is called.
 	Abandoned bool
 }
 
-// Pause is why a line waits.
+// Pause is the reason why a line pauses.
 type Pause int
 
-// The pauses. Conflict and Reserved are short and jittered; Failure grows with Line.Failures.
+// The pauses. ConflictPause and ReservedPause are short and jittered; FailurePause grows with
+// Line.Failures.
 const (
 	NoPause Pause = iota
 	ConflictPause
@@ -150,11 +149,14 @@ const (
 	FailurePause
 )
 
-// mostTries bounds the commands that may fail before a call is told, and reserveAfter is the number
-// of conflicts in a row after which a line reserves the document.
 const (
-	mostTries    = 3
+	// mostTries is the number of failed commands after which a call fails.
+	mostTries = 3
+	// reserveAfter is the number of successive conflicts after which a line reserves the document.
 	reserveAfter = 4
+	// cacheLasts bounds the age of a cached document. It is far less than the time for which documents of
+	// idle resources are kept: a swap of several documents would insert a removed document again.
+	cacheLasts = 10 * time.Minute
 )
 
 // Add puts a call at the end of the line.
@@ -164,7 +166,7 @@ func (l *Line) Add(c *Call) {
 	l.calls = append(l.calls, c)
 }
 
-// Ask applies a sleeping call again: its waiter is to be refreshed, or something has changed.
+// Wake applies a sleeping call again, to refresh its waiter or because something has changed.
 func (l *Line) Wake(c *Call) {
 	if c.asleep && slices.Contains(l.calls, c) {
 		l.ticks++
@@ -172,14 +174,14 @@ func (l *Line) Wake(c *Call) {
 	}
 }
 
-// Abandon removes a call, and reports whether it may have been applied, or may still be, or is owed.
-// Then the line takes it back.
+// Abandon removes a call. It reports whether the call may have been or may still be applied, or is owed,
+// in which case the line takes it back.
 func (l *Line) Abandon(c *Call) (unknown bool) {
 	if !slices.Contains(l.calls, c) {
 		return false
 	}
 	l.remove(c)
-	sent := l.sent != nil && slices.ContainsFunc(l.sent.Replies, func(t Reply) bool { return t.Call == c })
+	sent := l.sent != nil && answered(l.sent.Replies, c)
 	if !sent && !c.unknown && !c.Owed {
 		return false
 	}
@@ -196,7 +198,7 @@ func (l *Line) takeBack(c *Call) {
 	if c.TakeBack != nil {
 		l.owed = append(l.owed, c.TakeBack)
 	}
-	if c.Owed { // what it ends is not in a lost swap, and may last forever
+	if c.Owed { // what it ends may have no end of its own
 		l.lapses = rules.Never
 	}
 }
@@ -204,45 +206,47 @@ func (l *Line) takeBack(c *Call) {
 // Idle reports whether nothing waits in the line and nothing is owed.
 func (l *Line) Idle() bool { return l.sent == nil && len(l.calls) == 0 && !l.debt }
 
-// Sleeps reports whether a call sleeps in the queue.
+// Sleeps reports whether a call sleeps in the line.
 func (l *Line) Sleeps() bool {
 	return slices.ContainsFunc(l.calls, func(c *Call) bool { return c.asleep })
 }
 
-// Asleep reports whether all that wait in the line are asleep, and nothing is owed.
-func (l *Line) Asleep() bool {
-	return l.sent == nil && !l.debt && !slices.ContainsFunc(l.calls, func(c *Call) bool { return !c.asleep })
+// Asleep reports whether all calls in the line are asleep, and nothing is owed.
+func (l *Line) Asleep() bool { return l.sent == nil && !l.debt && !l.hasWork() }
+
+// hasWork reports whether a call is not asleep.
+func (l *Line) hasWork() bool {
+	return slices.ContainsFunc(l.calls, func(c *Call) bool { return !c.asleep })
 }
 
-// InDebt reports whether the line owes a swap that no caller waits for, and until when.
-func (l *Line) InDebt() (owes bool, lapses time.Time) {
-	return l.debt && !slices.ContainsFunc(l.calls, func(c *Call) bool { return !c.asleep }), l.lapses
-}
+// InDebt reports whether the line owes a swap for which no caller waits, and the time at which the debt
+// lapses.
+func (l *Line) InDebt() (owes bool, lapses time.Time) { return l.debt && !l.hasWork(), l.lapses }
 
 // Owed returns the operations that are owed.
 func (l *Line) Owed() []*Call { return l.owed }
 
-// WriteOff forgets what is owed.
+// WriteOff drops the debt.
 func (l *Line) WriteOff() { l.debt, l.owed, l.lapses = false, nil, time.Time{} }
 
-// Failures is the number of commands in a row that have failed.
+// Failures returns the number of successive commands that have failed.
 func (l *Line) Failures() int { return l.failures }
 
-// Cached returns what the process knows of the document.
+// Cached returns the cached document, if there is one.
 func (l *Line) Cached() (doc *rules.Document, known bool) { return l.doc, l.known }
 
-// Guess sets what the process knows of the document, if it knows nothing.
+// Offer sets the cached document, if there is none.
 func (l *Line) Offer(doc *rules.Document) {
 	if !l.known && l.sent == nil {
 		l.doc, l.known, l.fresh, l.committed = doc, true, false, false
 	}
 }
 
-// Forget drops what the process knows of the document.
+// Forget drops the cached document.
 func (l *Line) Forget() { l.doc, l.known, l.fresh, l.changed = nil, false, false, true }
 
-// Next returns the next command. guess is the server's time as far as it is known without a read; its
-// zero value is unknown. r is the random value of the next version.
+// Next returns the next step. guess is the server's time as it is known without a read, or zero. r is
+// the random value of the next version.
 func (l *Line) Next(guess Now, r string) Step {
 	step := l.next(guess, r)
 	if step.Kind == StepLoad {
@@ -263,10 +267,9 @@ func (l *Line) Next(guess Now, r string) Step {
 }
 
 func (l *Line) next(guess Now, r string) Step {
-	runs := slices.ContainsFunc(l.calls, func(c *Call) bool { return !c.asleep })
 	switch {
-	case !runs && !l.debt:
-		l.fresh = false // what arrives later must not be dated by the time of an old read
+	case !l.hasWork() && !l.debt:
+		l.fresh = false // later calls must not be dated by the time of an old read
 		return Step{Kind: StepIdle}
 	case l.delay != NoPause:
 		step := Step{Kind: StepPause, Pause: l.delay}
@@ -281,8 +284,7 @@ func (l *Line) next(guess Now, r string) Step {
 	if l.fresh {
 		now = l.at
 	}
-	// Nothing ends because its time is over except by the time that was read together with the
-	// document.
+	// Nothing may expire by a time that was not read together with the document.
 	if !l.fresh && (guess.At.IsZero() || l.doc.ExpiresBy(guess.At) || l.isOld(guess.At)) {
 		return Step{Kind: StepLoad}
 	}
@@ -290,10 +292,11 @@ func (l *Line) next(guess Now, r string) Step {
 		l.known, l.fresh = false, false
 		return Step{Kind: StepPause, Pause: ReservedPause}
 	}
-	after, told, writes := l.apply(now)
-	if !writes {
-		return l.replyFromRead(told)
+	a := l.apply(now)
+	if !a.writes {
+		return l.replyFromRead(a.replies)
 	}
+	after := a.doc
 	after.Version = rules.Version{N: now.At.UnixMilli(), R: r}
 	var prev rules.Version
 	if l.doc != nil {
@@ -303,72 +306,83 @@ func (l *Line) next(guess Now, r string) Step {
 	if !after.ReservedByOther(l.Process, now.At) {
 		after.Reserved = nil
 	}
-	return Step{Kind: StepSwap, Swap: store.Swap{Prev: prev, Next: after}, Replies: told}
+	return Step{Kind: StepSwap, Swap: store.Swap{Prev: prev, Next: after}, Replies: a.replies}
 }
 
-// isOld reports whether the cached document may have been removed as an idle one since: a swap of
-// several documents would insert it again.
+// isOld reports whether the cached document may have been removed as idle in the meantime.
 func (l *Line) isOld(now time.Time) bool { return l.doc != nil && now.Sub(l.doc.At) > cacheLasts }
 
-// cacheLasts is far less than the time for which documents of idle resources are kept.
-const cacheLasts = 10 * time.Minute
+// application is the document of a line while calls are applied to it.
+type application struct {
+	calls   []*Call
+	now     Now
+	doc     *rules.Document
+	replies []Reply
+	// writes is set if the document must be written before the replies are valid.
+	writes bool
+}
 
-// apply applies what is owed, all calls that are not asleep, in order of arrival, and after each the
-// sleeping calls for which it has made a claim.
-func (l *Line) apply(now Now) (after *rules.Document, told []Reply, writes bool) {
-	after, writes = l.doc, l.debt
-	do := func(c *Call) {
-		var result rules.Result
-		after, result = c.Op.Apply(after, now.At)
-		if result.Outcome == rules.Queued && c.isGranted(after) { // what was in its way had expired
-			first := result
-			after, result = c.Op.Apply(after, now.At)
-			result.Ended = slices.Concat(first.Ended, result.Ended)
-			result.Expired = slices.Concat(first.Expired, result.Expired)
-		}
-		writes = writes || !result.ReadOnly
-		told = append(told, Reply{Call: c, Answer: Answer{After: after, Result: result, Sent: now.Sent}})
-	}
-	serve := func() {
-		for _, sleeper := range l.calls {
-			// Once: what holds already would be served again, and its second answer would find it gone.
-			if sleeper.asleep && !answered(told, sleeper) && sleeper.isGranted(after) {
-				do(sleeper)
-			}
-		}
-	}
+// apply applies the owed operations, and all calls that are not asleep, in order of arrival. After each
+// it also applies the sleeping calls that have been granted a claim.
+func (l *Line) apply(now Now) *application {
+	a := &application{calls: l.calls, now: now, doc: l.doc, writes: l.debt}
 	var settled rules.Result
-	if l.debt { // a write, even if nothing is to be taken back
-		after, settled = rules.Settle{Policy: l.Policy, Resource: l.Name}.Apply(after, now.At)
-		serve()
+	if l.debt { // which needs a write, even if no operation is owed
+		a.doc, settled = rules.Settle{Policy: l.Policy, Resource: l.Name}.Apply(a.doc, now.At)
+		a.applySleepers()
 	}
 	for _, c := range l.owed {
-		do(c)
-		serve()
+		a.apply(c)
+		a.applySleepers()
 	}
 	for _, c := range l.calls {
 		if !c.asleep {
-			do(c)
-			serve()
+			a.apply(c)
+			a.applySleepers()
 		}
 	}
-	if len(told) > 0 {
-		told[0].Holds = slices.Concat(settled.Holds, told[0].Holds)
+	if len(a.replies) > 0 {
+		a.replies[0].Holds = slices.Concat(settled.Holds, a.replies[0].Holds)
 	}
-	return after, told, writes
+	return a
 }
 
-func answered(told []Reply, c *Call) bool {
-	return slices.ContainsFunc(told, func(t Reply) bool { return t.Call == c })
+// apply applies one call. If settling grants it a claim at once, because the entries that blocked it had
+// expired, apply confirms the claim.
+func (a *application) apply(c *Call) {
+	after, result := c.Op.Apply(a.doc, a.now.At)
+	if result.Outcome == rules.Queued && c.isGranted(after) {
+		first := result
+		after, result = c.Op.Apply(after, a.now.At)
+		result.Ended = slices.Concat(first.Ended, result.Ended)
+		result.Expired = slices.Concat(first.Expired, result.Expired)
+	}
+	a.doc = after
+	a.writes = a.writes || !result.ReadOnly
+	a.replies = append(a.replies, Reply{Call: c, Answer: Answer{After: after, Result: result, Sent: a.now.Sent}})
 }
 
-// waitsAfter reports whether the call stays in the line after an outcome: it queued now, or it did
-// before, and the queue was full when it asked again. That passes, and its caller waits for it.
+// applySleepers applies the sleeping calls that have been granted a claim, each at most once: the
+// second answer to a call would not find the claim that the first one confirmed.
+func (a *application) applySleepers() {
+	for _, sleeper := range a.calls {
+		if sleeper.asleep && !answered(a.replies, sleeper) && sleeper.isGranted(a.doc) {
+			a.apply(sleeper)
+		}
+	}
+}
+
+func answered(replies []Reply, c *Call) bool {
+	return slices.ContainsFunc(replies, func(r Reply) bool { return r.Call == c })
+}
+
+// waitsAfter reports whether the call stays in the line after an outcome: it has queued, or it had queued
+// before and the queue was full when it asked again, which passes.
 func (c *Call) waitsAfter(outcome rules.Outcome) bool {
 	return c.Sleeps && (outcome == rules.Queued || (c.queued && outcome == rules.Full))
 }
 
-// isServed reports whether a document has a claim for a sleeping call, or a hold that it may join.
+// isGranted reports whether a document has a claim for a call, or a hold that it may join.
 func (c *Call) isGranted(d *rules.Document) bool {
 	op, ok := c.Op.(rules.Acquire)
 	if !ok || op.Refresh {
@@ -378,8 +392,8 @@ func (c *Call) isGranted(d *rules.Document) bool {
 	return claim != nil && claim.Alive(d.At) && claim.Order <= op.Order || d.Joins(op.Party())
 }
 
-// tellRead answers calls without a swap if the document was read since they arrived. A read that
-// began before a call is too old: what the call waits for may have ended in between.
+// replyFromRead answers calls without a swap if the document was read after they arrived. A read that
+// began before is too old, because the hold that blocks the call may have ended in between.
 func (l *Line) replyFromRead(told []Reply) Step {
 	var step Step
 	if l.fresh {
@@ -392,7 +406,7 @@ func (l *Line) replyFromRead(told []Reply) Step {
 			}
 		}
 	}
-	l.fresh = false // what comes next is another pass
+	l.fresh = false
 	step.Kind = StepLoad
 	if len(step.Replies) > 0 {
 		step.Kind, l.failures = StepReply, 0
@@ -400,15 +414,14 @@ func (l *Line) replyFromRead(told []Reply) Step {
 	return step
 }
 
-// Loaded gives the line the document that StepLoad asked for, nil if there is none, as the server had
-// it at now.
+// Loaded passes the document that was read at now, or nil if none is stored.
 func (l *Line) Loaded(doc *rules.Document, now Now) {
-	l.sent = nil // failures stay: a document that cannot be written can be read
+	l.sent = nil // the count of failures stays: a document that can be read may not be writable
 	if doc != nil {
 		doc.At = now.At
 	}
 	l.doc, l.known, l.fresh, l.at, l.committed = doc, true, true, now, false
-	if l.changed { // by this process, perhaps after the read
+	if l.changed { // by an extension of this process, perhaps after the read
 		l.fresh = false
 		l.known = false
 	}
@@ -421,10 +434,8 @@ func (l *Line) Swapped() []Reply {
 	l.doc, l.known, l.fresh, l.committed = step.Swap.Next, !l.changed, false, true
 	l.swaps++
 	l.conflicts, l.failures = 0, 0
-	// What was abandoned while the swap was under way is taken back by the next one.
-	l.owed = slices.DeleteFunc(l.owed, func(c *Call) bool {
-		return slices.ContainsFunc(step.Replies, func(t Reply) bool { return t.Call == c })
-	})
+	// Calls that were abandoned while the swap was on its way are taken back by the next one.
+	l.owed = slices.DeleteFunc(l.owed, func(c *Call) bool { return answered(step.Replies, c) })
 	l.debt = len(l.owed) > 0
 	if !l.debt {
 		l.lapses = time.Time{}
@@ -444,11 +455,12 @@ func (l *Line) Swapped() []Reply {
 	return step.Replies
 }
 
-// Conflicted reports that the document has another version. It does not prove that nothing was
-// applied: the calls are applied again, and find what they were granted by their IDs.
+// Conflicted reports that the document has another version. The driver may have sent the swap twice, and
+// this may be the answer to the second attempt, so the swap may have been applied. The calls are applied
+// again, and find their grants by their IDs.
 func (l *Line) Conflicted() {
 	for _, t := range l.sent.Replies {
-		t.Call.unknown = true // the driver may have sent the swap twice: then this is the answer to the second time
+		t.Call.unknown = true
 	}
 	l.sent = nil
 	l.known, l.fresh = false, false
@@ -458,15 +470,15 @@ func (l *Line) Conflicted() {
 	}
 }
 
-// Reserved reports that the document is reserved, or that the attempt failed: it is advice.
+// Reserved reports that the document was reserved, or that the attempt failed, which does no harm.
 func (l *Line) Reserved() {
 	l.sent = nil
 	l.known, l.fresh = false, false
 	l.conflicts = 1
 }
 
-// Failed reports that the command failed, and returns the answers. After a swap that was sent its
-// outcome is unknown.
+// Failed reports that the command failed, and returns the replies to calls that fail with it. The outcome
+// of a swap that was sent is unknown.
 func (l *Line) Failed(err error) (told []Reply) {
 	step := l.sent
 	l.sent = nil
@@ -491,7 +503,7 @@ func (l *Line) Failed(err error) (told []Reply) {
 			continue
 		}
 		told = append(told, Reply{Call: c, Answer: Answer{Err: err, Unknown: c.unknown}})
-		if c.Sleeps && !fatal && c.queued { // its position in the queue outlasts a failure that passes
+		if c.Sleeps && !fatal && c.queued { // it keeps its position in the queue
 			c.asleep, c.failures = true, 0
 			continue
 		}
@@ -503,14 +515,14 @@ func (l *Line) Failed(err error) (told []Reply) {
 	return told
 }
 
-// Retry lets a line that has only a debt try again.
+// Retry ends the pause of a line that has only a debt.
 func (l *Line) Retry() { l.failures, l.delay = min(l.failures, 1), NoPause }
 
-// Unsent reports that the command was not carried out, for another reason than a failure.
+// Unsent reports that the command was not carried out, although nothing failed.
 func (l *Line) Unsent() { l.sent, l.fresh = nil, false }
 
-// Skipped reports that a command for several documents has stopped before this one because of a
-// conflict. Like Conflicted it does not prove that nothing was applied.
+// Skipped reports that a command for several documents stopped at a conflict before this document. Like
+// after Conflicted, the swap may have been applied.
 func (l *Line) Skipped() {
 	for _, t := range l.sent.Replies {
 		t.Call.unknown = true
@@ -518,15 +530,18 @@ func (l *Line) Skipped() {
 	l.Unsent()
 }
 
-// Swaps counts the line's acknowledged swaps.
+// Swaps returns the number of acknowledged swaps of the line.
 func (l *Line) Swaps() uint64 { return l.swaps }
 
 // Extended reports that the process has raised the ends of entries, by ID, in a command that gave the
-// document a new version with the random value r. What was only read is dropped: it may have been
-// rolled back, and replaced by another state with the same counter, on which the new version follows.
-// So is what was written since the command was sent, when Swaps was swaps: it may contain the
-// extension already. Its counter must not grow for it twice, and reach that of a state in which the
-// same process's next extension has followed on a write of another one.
+// document a new version with the random value r. When the command was sent, Swaps was swaps.
+//
+// The cached document is advanced only if this process wrote it, and before the command was sent:
+//
+//   - A document that was only read may have been rolled back, and the extension may follow on another
+//     state with the same counter.
+//   - A document that was written after the command was sent may already contain the extension. If its
+//     counter grew twice for one extension, it could reach the version of a different state.
 func (l *Line) Extended(ends map[string]time.Time, r string, swaps uint64) {
 	if l.sent != nil || !l.known || l.doc == nil || !l.committed || l.swaps != swaps {
 		l.Forget()
@@ -550,7 +565,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// took gives the line a document that was read, or the error.
+// loadFinished passes the result of a load.
 func (l *Line) loadFinished(d *rules.Document, now Now, err error) []Reply {
 	if err != nil {
 		return l.Failed(err)
@@ -559,6 +574,7 @@ func (l *Line) loadFinished(d *rules.Document, now Now, err error) []Reply {
 	return nil
 }
 
+// swapFinished passes the result of a swap, and returns the replies.
 func (l *Line) swapFinished(done bool, err error) []Reply {
 	switch {
 	case err != nil:

@@ -14,22 +14,23 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// newRandom returns the random value of a version.
-func newRandom() string { return rand.Text()[:16] }
-
-// CommandTimeout bounds one command: the next try may find a better server.
+// CommandTimeout bounds one command. The next attempt may reach a better server.
 const CommandTimeout = 10 * time.Second
 
 const (
-	// mostCached bounds the documents that are kept without a call, in bytes as they are estimated.
-	mostCached = 16 << 20
-	// reservedFor is how long a reservation lasts.
+	// reservedFor is the length of a reservation.
 	reservedFor = time.Second
-	// mostPause bounds the pause after failures, and firstPause is the first.
-	mostPause, firstPause = 30 * time.Second, 10 * time.Millisecond
+	// mostGathering bounds the time for which a line waits for more operations before a swap.
+	mostGathering = 2 * time.Millisecond
+	// firstPause and mostPause are the first and the longest pause after failures.
+	firstPause, mostPause = 10 * time.Millisecond, 30 * time.Second
+	// mostCollected bounds the debts that are paid at the same time.
+	mostCollected = 16
+	// debtPoll is the pause between two checks of WaitForDebts.
+	debtPoll = 20 * time.Millisecond
 )
 
-// Lines carries out the operations of one process: one goroutine for each resource on which
+// Lines carries out the operations of one process, with one goroutine for each resource on which
 // operations wait. It is safe for concurrent use.
 type Lines struct {
 	store   store.Store
@@ -43,33 +44,34 @@ type Lines struct {
 
 	mu    sync.Mutex
 	lines map[string]*activeLine
-	// recent are the lines that only cache a document, most recent first, and cached their bytes.
+	// recent lists the lines that only cache a document, most recent first. cached is their size.
 	recent list.List
 	cached int
-	// debtors are lines that owe a swap which could not be paid at once. collecting is set while a
-	// goroutine tries again, and paid is closed when no line owes anything any longer.
+	// debtors are lines that owe a swap which could not be written at once. collecting is set while a
+	// goroutine retries them.
 	debtors    map[*activeLine]bool
 	collecting bool
 }
 
-// entry is a line with its goroutine.
+// activeLine is a line together with the state of its goroutine. If both mutexes are needed, its own is
+// locked before Lines.mu.
 type activeLine struct {
 	mu   sync.Mutex
 	line Line
-	// wake ends a pause.
+	// wake ends a pause after a failure.
 	wake chan struct{}
-	// users counts the tickets and goroutines that use the entry, and running is set while a goroutine
-	// drives the line. Both are guarded by Lines.mu.
+	// users counts the tickets and goroutines that use the line. running is set while a goroutine or
+	// DoAll drives it. Both are guarded by Lines.mu.
 	users   int
 	running bool
-	// took is how long the last swap took.
+	// swapTook is the duration of the last swap.
 	swapTook time.Duration
-	// cache is the element of Lines.recent, nil if there is none, and bytes what it counts.
+	// cache is the element of Lines.recent, or nil, and bytes the size that it counts.
 	cache *list.Element
 	bytes int
 }
 
-// New makes the lines of one process on a store.
+// New returns the lines of one process on a store.
 func New(s store.Store, c clock.Clock, policy rules.Policy) *Lines {
 	ls := &Lines{store: s, clock: c, policy: policy, process: rand.Text(), lines: map[string]*activeLine{}, debtors: map[*activeLine]bool{}}
 	ls.closed, ls.close = context.WithCancel(context.Background())
@@ -79,7 +81,10 @@ func New(s store.Store, c clock.Clock, policy rules.Policy) *Lines {
 	return ls
 }
 
-// start drives a line, unless that is being done.
+// Close ends all commands. Calls that still wait fail.
+func (ls *Lines) Close() { ls.close() }
+
+// start starts the goroutine of a line. If the line has one, start ends its pause.
 func (ls *Lines) start(e *activeLine) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -96,45 +101,34 @@ func (ls *Lines) start(e *activeLine) {
 	go ls.run(e)
 }
 
-// run drives a line until nothing is to be done, or only a debt is left that cannot be paid now.
+// run is the update loop of one line. It ends when there is nothing to do, or only a debt is left that
+// cannot be paid now.
 func (ls *Lines) run(e *activeLine) {
 	for {
 		ls.gather(e)
-		step, again := ls.next(e)
-		if !again {
+		step, ok := ls.next(e)
+		if !ok {
 			return
 		}
 		ls.carryOut(e, step)
 	}
 }
 
-// gather waits a moment if others wait in the queue: those who were told by the last swap, such as the
-// one that has released and the one that was granted the resource, often ask again at once, and share
-// a swap then. It costs a tenth of what a swap takes, and saves every second one.
+// gather waits a moment if calls sleep in the line. The callers that the last swap answered, such as
+// the one that released the resource and the one that was granted it, often submit the next operation
+// at once, which then shares a swap. Waiting costs a tenth of a swap, and saves every second one.
 func (ls *Lines) gather(e *activeLine) {
 	e.mu.Lock()
-	d := min(e.swapTook/10, mostGathering)
-	if !e.line.Sleeps() {
-		d = 0
-	}
+	d, sleeps := min(e.swapTook/10, mostGathering), e.line.Sleeps()
 	e.mu.Unlock()
-	if d == 0 {
-		return
-	}
-	timer := ls.clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ls.closed.Done():
+	if sleeps && d > 0 {
+		ls.sleep(d, nil)
 	}
 }
 
-// mostGathering bounds the time for which a line waits for more operations.
-const mostGathering = 2 * time.Millisecond
-
-// next returns the next step of a line. If there is none, or only a debt that could not be paid, it
-// stops driving the line.
-func (ls *Lines) next(e *activeLine) (step Step, again bool) {
+// next returns the next step of a line. If there is none, or only a debt that cannot be paid now, the
+// line is not driven any longer, and ok is false.
+func (ls *Lines) next(e *activeLine) (step Step, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	owes, lapses := e.line.InDebt()
@@ -167,97 +161,89 @@ func (ls *Lines) next(e *activeLine) (step Step, again bool) {
 	return step, false
 }
 
-// carryOut carries out one step, and tells the calls.
+// newRandom returns the random value of a version.
+func newRandom() string { return rand.Text()[:16] }
+
+// carryOut carries out one step and passes its result to the line.
 func (ls *Lines) carryOut(e *activeLine, step Step) {
 	ctx, cancel := ls.clock.WithTimeout(ls.closed, CommandTimeout)
 	defer cancel()
 	name := e.line.Name
 	switch step.Kind {
 	case StepReply:
-		notify(step.Replies, false)
+		notify(step.Replies)
 	case StepPause:
 		ls.pause(e, step.Pause)
 	case StepLoad:
 		sent := time.Now()
 		loaded, err := ls.store.Load(ctx, name)
-		now, err := ls.learnTime(loaded, sent, err)
-		e.finish(func(l *Line) []Reply { return l.loadFinished(loaded.Docs[name], now, err) })
+		now := ls.learnTime(loaded, sent, err)
+		e.mu.Lock()
+		e.unlock(e.line.loadFinished(loaded.Docs[name], now, err))
 	case StepReserve:
-		guess := ls.server.guess()
-		if !guess.At.IsZero() {
+		if guess := ls.server.guess(); !guess.At.IsZero() {
 			_ = ls.store.Reserve(ctx, name, rules.Reservation{By: ls.process, Until: guess.At.Add(reservedFor)})
 		}
-		e.finish(func(l *Line) []Reply { l.Reserved(); return nil })
+		e.mu.Lock()
+		e.line.Reserved()
+		e.unlock(nil)
 	case StepSwap:
 		sent := time.Now()
 		done, err := ls.store.Swap(ctx, step.Swap)
 		ls.forgetTimeAfter(err)
 		e.mu.Lock()
 		e.swapTook = time.Since(sent)
-		e.mu.Unlock()
-		e.finish(func(l *Line) []Reply { return l.swapFinished(done > 0, err) })
+		e.unlock(e.line.swapFinished(done > 0, err))
 	case StepIdle:
 	}
 }
 
-// did gives the result of a command to the line, and tells the calls outside of its mutex.
-func (e *activeLine) finish(result func(*Line) []Reply) {
-	e.mu.Lock()
-	told := result(&e.line)
-	deliver(told)
+// unlock delivers the replies to a command, unlocks the line, and then notifies the callers.
+func (e *activeLine) unlock(replies []Reply) {
+	deliver(replies)
 	e.mu.Unlock()
-	notify(told, true)
-}
-
-// tell reports the writes, and then the answers, so that a caller finds its spans written.
-func notify(told []Reply, wrote bool) {
-	for _, t := range told {
-		if wrote && t.Err == nil && t.Call.OnWrite != nil {
-			t.Call.OnWrite(t.Answer)
+	for _, r := range replies {
+		if r.Err == nil && r.Call.OnWrite != nil {
+			r.Call.OnWrite(r.Answer)
 		}
 	}
-	for _, t := range told {
-		if !t.Abandoned && t.Call.Notify != nil {
-			t.Call.Notify()
-		}
-	}
+	notify(replies)
 }
 
-// give gives the calls their answers, in the same critical section in which they leave the line: a
-// call that Abandon does not find in the line has its answer.
-func deliver(told []Reply) {
-	for _, t := range told {
-		if !t.Abandoned && t.Call.Deliver != nil {
-			t.Call.Deliver(t.Answer)
+// deliver passes answers to the calls. It runs in the critical section in which calls leave the line,
+// so a call that Abandon does not find in the line has its answer.
+func deliver(replies []Reply) {
+	for _, r := range replies {
+		if !r.Abandoned && r.Call.Deliver != nil {
+			r.Call.Deliver(r.Answer)
 		}
 	}
 }
 
+// notify wakes the callers. It runs after all calls of OnWrite, so a caller finds its spans written.
+func notify(replies []Reply) {
+	for _, r := range replies {
+		if !r.Abandoned && r.Call.Notify != nil {
+			r.Call.Notify()
+		}
+	}
+}
+
+// pause waits before the next step of a line. A new operation ends a pause after a failure.
 func (ls *Lines) pause(e *activeLine, why Pause) {
-	e.mu.Lock()
-	failures := e.line.Failures()
-	e.mu.Unlock()
-	var d time.Duration
 	switch why {
 	case NoPause:
 	case ConflictPause:
-		d = ls.clock.Jitter(5 * time.Millisecond)
+		ls.sleep(ls.clock.Jitter(5*time.Millisecond), nil)
 	case ReservedPause:
-		d = 10*time.Millisecond + ls.clock.Jitter(10*time.Millisecond)
+		ls.sleep(10*time.Millisecond+ls.clock.Jitter(10*time.Millisecond), nil)
 	case FailurePause:
-		d = failurePause(min(failures, mostTries)) // no call waits longer, and collect tries again for debts
-		d = d/2 + ls.clock.Jitter(d/2+1)
-	}
-	timer := ls.clock.NewTimer(d)
-	defer timer.Stop()
-	wake := e.wake
-	if why != FailurePause {
-		wake = nil
-	}
-	select {
-	case <-timer.C:
-	case <-wake:
-	case <-ls.closed.Done():
+		e.mu.Lock()
+		failures := e.line.Failures()
+		e.mu.Unlock()
+		// Bounded, because no call waits for more attempts, and collect retries debts.
+		d := failurePause(min(failures, mostTries))
+		ls.sleep(d/2+ls.clock.Jitter(d/2+1), e.wake)
 	}
 }
 
@@ -265,35 +251,26 @@ func failurePause(failures int) time.Duration {
 	return min(firstPause<<(2*min(max(failures-1, 0), 6)), mostPause)
 }
 
-// collect pays the debts of lines whose callers have given up, a few at a time, until none is left.
+// sleep waits for d, until wake receives, or until Close.
+func (ls *Lines) sleep(d time.Duration, wake <-chan struct{}) {
+	timer := ls.clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-wake:
+	case <-ls.closed.Done():
+	}
+}
+
+// collect retries the debts of lines whose callers have given up, a few at a time, until none is left.
 func (ls *Lines) collect() {
 	for round := 3; ; round++ {
 		d := failurePause(round)
-		timer := ls.clock.NewTimer(d/2 + ls.clock.Jitter(d/2+1))
-		select {
-		case <-timer.C:
-		case <-ls.closed.Done():
-			timer.Stop()
-		}
-		ls.mu.Lock()
-		var debtors []*activeLine
-		for e := range ls.debtors {
-			if len(debtors) < mostCollected {
-				debtors = append(debtors, e)
-			}
-		}
-		if len(debtors) == 0 || ls.closed.Err() != nil {
-			ls.collecting = false
-			ls.mu.Unlock()
+		ls.sleep(d/2+ls.clock.Jitter(d/2+1), nil)
+		debtors := ls.takeDebtors()
+		if debtors == nil {
 			return
 		}
-		slices.SortFunc(debtors, func(a, b *activeLine) int { return cmp.Compare(a.line.Name, b.line.Name) })
-		for _, e := range debtors {
-			delete(ls.debtors, e)
-			e.running = true
-			e.users++
-		}
-		ls.mu.Unlock()
 		var all sync.WaitGroup
 		for _, e := range debtors {
 			e.mu.Lock()
@@ -305,17 +282,39 @@ func (ls *Lines) collect() {
 	}
 }
 
-// mostCollected bounds the debts that are paid at once.
-const mostCollected = 16
+// takeDebtors returns a few lines in debt, which the caller must run. If there are none, it returns nil
+// and collect must end.
+func (ls *Lines) takeDebtors() []*activeLine {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	var debtors []*activeLine
+	for e := range ls.debtors {
+		if len(debtors) < mostCollected {
+			debtors = append(debtors, e)
+		}
+	}
+	if len(debtors) == 0 || ls.closed.Err() != nil {
+		ls.collecting = false
+		return nil
+	}
+	slices.SortFunc(debtors, func(a, b *activeLine) int { return cmp.Compare(a.line.Name, b.line.Name) })
+	for _, e := range debtors {
+		delete(ls.debtors, e)
+		e.running = true
+		e.users++
+	}
+	return debtors
+}
 
-// Settled waits until no line owes anything, or ctx ends, and returns what is owed by resource.
+// WaitForDebts waits until no line owes a swap, or ctx ends. It returns the operations that are owed
+// then, by resource; nil if there are none.
 func (ls *Lines) WaitForDebts(ctx context.Context) map[string][]*Call {
 	for {
 		owed := ls.owed()
 		if len(owed) == 0 {
 			return nil
 		}
-		timer := ls.clock.NewTimer(settledPause)
+		timer := ls.clock.NewTimer(debtPoll)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -325,20 +324,17 @@ func (ls *Lines) WaitForDebts(ctx context.Context) map[string][]*Call {
 	}
 }
 
-// settledPause is the pause between two looks at what is owed.
-const settledPause = 20 * time.Millisecond
-
 func (ls *Lines) owed() map[string][]*Call {
 	ls.mu.Lock()
-	var entries []*activeLine
+	var lines []*activeLine
 	for _, e := range ls.lines {
 		if e.cache == nil {
-			entries = append(entries, e)
+			lines = append(lines, e)
 		}
 	}
 	ls.mu.Unlock()
 	owed := map[string][]*Call{}
-	for _, e := range entries {
+	for _, e := range lines {
 		e.mu.Lock()
 		if !e.line.Idle() && e.line.debt {
 			owed[e.line.Name] = e.line.Owed()
@@ -347,6 +343,3 @@ func (ls *Lines) owed() map[string][]*Call {
 	}
 	return owed
 }
-
-// Close ends all commands. What waits is told so.
-func (ls *Lines) Close() { ls.close() }

@@ -7,21 +7,29 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 )
 
-// DoAll carries out operations on several resources, each another one, with one read and one command
-// for as many of them as possible: those before the first whose line is busy, or whose document is
-// not what was expected.
-//
-// With goesOn the operations depend on each other: those after the first whose answer does not go on
-// are not carried out, and neither are those after one that could not be carried out together. DoAll
-// returns the answers that it has, of the operations at the beginning. What was sent and has an
-// unknown outcome is taken back if the call says how; the same operations may be carried out again.
-//
-// Without it they are independent: all are carried out, and DoAll returns all answers.
-func (ls *Lines) DoAll(ctx context.Context, calls []*Call, goesOn func(Answer) bool) []Answer {
+// DoAll carries out independent operations, each on another resource, and returns all answers. The
+// operations on idle lines share one read and one swap command; busy lines carry out theirs themselves.
+// An answer has an error if ctx ends before it is known.
+func (ls *Lines) DoAll(ctx context.Context, calls []*Call) []Answer {
+	return ls.doSeveral(ctx, calls, nil)
+}
+
+// DoWhile carries out operations that depend on each other, each on another resource, with one read and
+// one swap command. It stops before the first operation whose line is busy, whose document has changed,
+// or whose predecessor's answer is one for which proceed returns false. DoWhile returns the answers of
+// the operations before that one. An operation that was sent and whose outcome is unknown is taken back
+// if its call says how; the same operations may be carried out again.
+func (ls *Lines) DoWhile(ctx context.Context, calls []*Call, proceed func(Answer) bool) []Answer {
+	return ls.doSeveral(ctx, calls, proceed)
+}
+
+// doSeveral is DoWhile, or DoAll if proceed is nil.
+func (ls *Lines) doSeveral(ctx context.Context, calls []*Call, proceed func(Answer) bool) []Answer {
+	dependent := proceed != nil
 	tickets := make([]*Ticket, 0, len(calls))
 	var borrowed []*Ticket
 	for _, c := range calls {
-		t, idle := ls.borrow(c, goesOn == nil)
+		t, idle := ls.borrow(c, !dependent)
 		if t == nil {
 			break
 		}
@@ -33,16 +41,16 @@ func (ls *Lines) DoAll(ctx context.Context, calls []*Call, goesOn func(Answer) b
 	carriedOut := make(chan struct{})
 	go func() {
 		defer close(carriedOut)
-		ls.swapTogether(borrowed, goesOn)
+		ls.swapSeveral(borrowed, proceed)
 	}()
 	select {
 	case <-carriedOut:
 	case <-ctx.Done(): // a command may take longer than the caller waits
 	}
 	var answers []Answer
-	whole := true
+	complete := true // as long as all answers are known
 	for _, t := range tickets {
-		if goesOn == nil {
+		if !dependent {
 			select {
 			case <-t.Ready():
 			case <-ctx.Done():
@@ -50,7 +58,8 @@ func (ls *Lines) DoAll(ctx context.Context, calls []*Call, goesOn func(Answer) b
 		}
 		unknown := t.Abandon()
 		a, ok := t.Answer()
-		if whole = whole && (ok || goesOn == nil); !whole {
+		complete = complete && (ok || !dependent)
+		if !complete {
 			continue
 		}
 		if !ok {
@@ -61,47 +70,42 @@ func (ls *Lines) DoAll(ctx context.Context, calls []*Call, goesOn func(Answer) b
 	return answers
 }
 
-// borrow submits a call, and reports whether its line was idle: then the caller drives it. If the line
-// is busy, the call is only submitted with evenBusy. Without it the line might carry out a call that
-// is about to be taken back, and its request would lose its position in the queue.
-func (ls *Lines) borrow(c *Call, evenBusy bool) (t *Ticket, idle bool) {
-	t = &Ticket{lines: ls, call: c, ready: make(chan struct{}, 1)}
-	c.Deliver, c.Notify = t.deliver, t.signal
-	ls.mu.Lock()
+// borrow submits a call, and reports whether its line was idle. The caller must then drive the line and
+// give it back. If the line is busy, the call is submitted only with evenIfBusy: otherwise the line might
+// carry out a call that is about to be taken back, and its request would lose its position in the queue.
+func (ls *Lines) borrow(c *Call, evenIfBusy bool) (t *Ticket, idle bool) {
+	t = ls.newTicket(c)
 	name := c.Op.ResourceName()
+	ls.mu.Lock()
 	e := ls.lines[name]
-	if idle = e == nil || (!e.running && !ls.debtors[e]); !idle && !evenBusy {
+	idle = e == nil || (!e.running && !ls.debtors[e])
+	if !idle && !evenIfBusy {
 		ls.mu.Unlock()
 		return nil, false
 	}
-	if t.entry = ls.use(name); idle {
-		t.entry.running = true
-		t.entry.users++
+	t.active = ls.use(name)
+	if idle {
+		t.active.running = true
+		t.active.users++
 	}
 	ls.mu.Unlock()
-	t.entry.mu.Lock()
-	t.entry.line.Add(c)
-	t.entry.mu.Unlock()
+	t.active.mu.Lock()
+	t.active.line.Add(c)
+	t.active.mu.Unlock()
 	if !idle {
-		ls.start(t.entry)
+		ls.start(t.active)
 	}
 	return t, idle
 }
 
-// together drives borrowed lines for one swap, and gives them back.
-func (ls *Lines) swapTogether(borrowed []*Ticket, goesOn func(Answer) bool) {
+// swapSeveral drives borrowed lines for one swap command, and gives them back.
+func (ls *Lines) swapSeveral(borrowed []*Ticket, proceed func(Answer) bool) {
 	ctx, cancel := ls.clock.WithTimeout(ls.closed, CommandTimeout)
 	defer cancel()
-	steps := ls.nextAll(ctx, borrowed)
+	steps := ls.nextSteps(ctx, borrowed)
 	var swaps []store.Swap
 	for i, t := range borrowed {
-		going := steps[i].Kind == StepSwap
-		if going && goesOn != nil {
-			for _, told := range steps[i].Replies {
-				going = going && (told.Call != t.call || goesOn(told.Answer))
-			}
-		}
-		if !going {
+		if steps[i].Kind != StepSwap || (proceed != nil && !t.proceeds(steps[i].Replies, proceed)) {
 			break
 		}
 		swaps = append(swaps, steps[i].Swap)
@@ -114,49 +118,68 @@ func (ls *Lines) swapTogether(borrowed []*Ticket, goesOn func(Answer) bool) {
 	for i, t := range borrowed {
 		switch {
 		case steps[i].Kind == StepReply:
-			notify(steps[i].Replies, false)
-		case steps[i].Kind < StepLoad:
-		case i < len(swaps) && i <= done:
-			t.entry.finish(func(l *Line) []Reply { return l.swapFinished(i < done, err) })
-		case i < len(swaps) && err != nil:
-			t.entry.finish(func(l *Line) []Reply { return l.Failed(err) })
-		case i < len(swaps):
-			t.entry.finish(func(l *Line) []Reply { l.Skipped(); return nil })
-		default:
-			t.entry.finish(func(l *Line) []Reply { l.Unsent(); return nil })
+			notify(steps[i].Replies)
+		case steps[i].Kind >= StepLoad:
+			t.active.mu.Lock()
+			t.active.unlock(t.active.line.severalFinished(i, done, len(swaps), err))
 		}
 	}
 	for _, t := range borrowed {
-		ls.giveBack(t, goesOn != nil)
+		ls.giveBack(t, proceed != nil)
 	}
 }
 
-// giveBack ends the driving of a borrowed line. Dependent calls that were not answered do not wait
-// any longer.
+// proceeds reports whether proceed accepts the answer to the ticket's call.
+func (t *Ticket) proceeds(replies []Reply, proceed func(Answer) bool) bool {
+	for _, r := range replies {
+		if r.Call == t.call && !proceed(r.Answer) {
+			return false
+		}
+	}
+	return true
+}
+
+// severalFinished passes the result of a command for several documents to the line that is number i of
+// them. The command contained the first sent lines, and the store reports done.
+func (l *Line) severalFinished(i, done, sent int, err error) []Reply {
+	switch {
+	case i >= sent:
+		l.Unsent()
+		return nil
+	case i <= done:
+		return l.swapFinished(i < done, err)
+	case err != nil:
+		return l.Failed(err)
+	}
+	l.Skipped()
+	return nil
+}
+
+// giveBack ends the driving of a borrowed line. Dependent calls without an answer are abandoned.
 func (ls *Lines) giveBack(t *Ticket, dependent bool) {
-	t.entry.mu.Lock()
-	defer t.entry.mu.Unlock()
+	t.active.mu.Lock()
+	defer t.active.mu.Unlock()
 	if dependent {
-		t.entry.line.Abandon(t.call)
+		t.active.line.Abandon(t.call)
 	}
 	ls.mu.Lock()
-	t.entry.running = false
+	t.active.running = false
 	ls.mu.Unlock()
-	if !t.entry.line.Idle() && !t.entry.line.Asleep() { // before leave, which may forget the line
-		ls.start(t.entry)
+	if !t.active.line.Idle() && !t.active.line.Asleep() { // before leave, which may drop the line
+		ls.start(t.active)
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ls.leave(t.entry)
+	ls.leave(t.active)
 }
 
-// loadAll returns the next steps of lines, after one read for all that need one.
-func (ls *Lines) nextAll(ctx context.Context, borrowed []*Ticket) []Step {
+// nextSteps returns the next steps of borrowed lines, after one read for all that need one.
+func (ls *Lines) nextSteps(ctx context.Context, borrowed []*Ticket) []Step {
 	steps := make([]Step, len(borrowed))
 	var names []string
 	for i, t := range borrowed {
-		if steps[i] = ls.nextOf(t); steps[i].Kind == StepLoad {
-			names = append(names, t.entry.line.Name)
+		if steps[i] = ls.nextOf(t.active); steps[i].Kind == StepLoad {
+			names = append(names, t.active.line.Name)
 		}
 	}
 	if len(names) == 0 {
@@ -164,24 +187,25 @@ func (ls *Lines) nextAll(ctx context.Context, borrowed []*Ticket) []Step {
 	}
 	sent := time.Now()
 	loaded, err := ls.store.Load(ctx, names...)
-	now, err := ls.learnTime(loaded, sent, err)
+	now := ls.learnTime(loaded, sent, err)
 	for i, t := range borrowed {
-		if steps[i].Kind == StepLoad {
-			t.entry.finish(func(l *Line) []Reply { return l.loadFinished(loaded.Docs[l.Name], now, err) })
-			if err == nil {
-				steps[i] = ls.nextOf(t)
-			} else {
-				steps[i] = Step{}
-			}
+		if steps[i].Kind != StepLoad {
+			continue
+		}
+		t.active.mu.Lock()
+		t.active.unlock(t.active.line.loadFinished(loaded.Docs[t.active.line.Name], now, err))
+		steps[i] = Step{}
+		if err == nil {
+			steps[i] = ls.nextOf(t.active)
 		}
 	}
 	return steps
 }
 
-func (ls *Lines) nextOf(t *Ticket) Step {
-	t.entry.mu.Lock()
-	defer t.entry.mu.Unlock()
-	step := t.entry.line.Next(ls.server.guess(), newRandom())
+func (ls *Lines) nextOf(e *activeLine) Step {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	step := e.line.Next(ls.server.guess(), newRandom())
 	if step.Kind == StepReply {
 		deliver(step.Replies)
 	}

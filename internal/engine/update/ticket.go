@@ -4,38 +4,42 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 )
 
-// Ticket is a call that was submitted.
+// Ticket is a submitted call.
 type Ticket struct {
-	lines *Lines
-	entry *activeLine
-	call  *Call
+	lines  *Lines
+	active *activeLine
+	call   *Call
 
 	mu      sync.Mutex
 	answers []Answer
 	ready   chan struct{}
 }
 
-// Submit puts an operation in the line of its resource. The ticket must be ended by Abandon, which
-// does no harm after the last answer.
+// Submit puts an operation in the line of its resource. The caller must call Abandon on the ticket in
+// the end, even after the last answer.
 func (ls *Lines) Submit(c *Call) *Ticket {
 	t := ls.add(c)
-	ls.start(t.entry)
+	ls.start(t.active)
 	return t
 }
 
-func (ls *Lines) add(c *Call) *Ticket {
+func (ls *Lines) newTicket(c *Call) *Ticket {
 	t := &Ticket{lines: ls, call: c, ready: make(chan struct{}, 1)}
 	c.Deliver, c.Notify = t.deliver, t.signal
+	return t
+}
+
+// add puts an operation in the line of its resource without starting the line.
+func (ls *Lines) add(c *Call) *Ticket {
+	t := ls.newTicket(c)
 	ls.mu.Lock()
-	t.entry = ls.use(c.Op.ResourceName())
+	t.active = ls.use(c.Op.ResourceName())
 	ls.mu.Unlock()
-	t.entry.mu.Lock()
-	t.entry.line.Add(c)
-	t.entry.mu.Unlock()
+	t.active.mu.Lock()
+	t.active.line.Add(c)
+	t.active.mu.Unlock()
 	return t
 }
 
@@ -52,10 +56,10 @@ func (t *Ticket) signal() {
 	}
 }
 
-// Ready receives when an answer may be there.
+// Ready returns a channel that receives a value when there may be an answer.
 func (t *Ticket) Ready() <-chan struct{} { return t.ready }
 
-// Answer returns the latest answer that was not returned yet, if there is one.
+// Answer returns the latest answer, if there is one that was not returned before.
 func (t *Ticket) Answer() (latest Answer, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -67,31 +71,30 @@ func (t *Ticket) Answer() (latest Answer, ok bool) {
 	return latest, true
 }
 
-// Ask asks again for a call that sleeps in the queue.
+// Wake applies a call again that sleeps in the queue.
 func (t *Ticket) Wake() {
-	t.entry.mu.Lock()
-	t.entry.line.Wake(t.call)
-	t.entry.mu.Unlock()
-	t.lines.start(t.entry)
+	t.active.mu.Lock()
+	t.active.line.Wake(t.call)
+	t.active.mu.Unlock()
+	t.lines.start(t.active)
 }
 
-// Abandon ends the ticket, and reports whether the operation may have been applied without the caller
-// having been told. Then it is taken back.
+// Abandon ends the ticket. It reports whether the operation may have been applied without an answer, in
+// which case the line takes it back.
 func (t *Ticket) Abandon() (unknown bool) {
-	t.entry.mu.Lock()
-	defer t.entry.mu.Unlock()
-	unknown = t.entry.line.Abandon(t.call)
+	t.active.mu.Lock()
+	defer t.active.mu.Unlock()
+	unknown = t.active.line.Abandon(t.call)
 	if unknown {
-		t.lines.start(t.entry)
+		t.lines.start(t.active)
 	}
 	t.lines.mu.Lock()
 	defer t.lines.mu.Unlock()
-	t.lines.leave(t.entry)
+	t.lines.leave(t.active)
 	return unknown
 }
 
-// Do carries out an operation, and waits for its answer until ctx ends. Answer.Err is ctx's cause
-// then.
+// Do carries out an operation and waits for its answer. If ctx ends first, Answer.Err is its cause.
 func (ls *Lines) Do(ctx context.Context, c *Call) Answer {
 	if ctx.Err() != nil {
 		return Answer{Err: context.Cause(ctx)}
@@ -99,15 +102,15 @@ func (ls *Lines) Do(ctx context.Context, c *Call) Answer {
 	return ls.Submit(c).wait(ctx)
 }
 
-// DoWithin carries out operations that are in no hurry, and waits for their answers like Do. Each is
-// carried out after d, or with the next operation on its resource if that comes before; at once if
-// requests wait for the resource.
+// DoWithin carries out operations that may be delayed, and waits for their answers like Do. Each is
+// carried out after d, or together with the next operation on its resource if that comes first. If
+// requests wait for the resource it is carried out at once.
 func (ls *Lines) DoWithin(ctx context.Context, d time.Duration, calls []*Call) []Answer {
 	answers := make([]Answer, len(calls))
 	var all sync.WaitGroup
 	for i, c := range calls {
 		t, pause := ls.add(c), d
-		if t.entry.waitedFor() {
+		if t.active.waitedFor() {
 			pause = 0
 		}
 		all.Go(func() {
@@ -115,7 +118,7 @@ func (ls *Lines) DoWithin(ctx context.Context, d time.Duration, calls []*Call) [
 			defer timer.Stop()
 			select {
 			case <-timer.C:
-				ls.start(t.entry) // the ticket is not ended yet, and so the entry is in use
+				ls.start(t.active) // still in use, because the ticket has not ended
 			case <-t.Ready():
 				t.signal()
 			case <-ctx.Done():
@@ -140,7 +143,7 @@ func (t *Ticket) wait(ctx context.Context) Answer {
 	return Answer{Err: context.Cause(ctx), Unknown: unknown}
 }
 
-// waitedFor reports whether requests wait for the resource, as far as this process knows.
+// waitedFor reports whether requests wait for the resource, according to the cached document.
 func (e *activeLine) waitedFor() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

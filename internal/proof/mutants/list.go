@@ -70,11 +70,11 @@ var mutants = []mutant{
 		{"lockcore/rules/settle.go", "r.ReadOnly = (r.Outcome == Busy", "r.ReadOnly = (r.Outcome == Superseded || r.Outcome == Busy"},
 	}, simulated: true},
 	{defect: "found by the simulation", what: "a call for a busy line is queued only to be taken back", edits: []edit{
-		{"internal/engine/update/together.go", "ls.borrow(c, goesOn == nil)", "ls.borrow(c, true)"},
+		{"internal/engine/update/several.go", "ls.borrow(c, !dependent)", "ls.borrow(c, true)"},
 	}, simulated: true},
 	{defect: "found by the simulation", what: "an old read dates an operation that arrives later", edits: []edit{
 		{"internal/engine/update/line.go", "func (l *Line) Unsent() { l.sent, l.fresh = nil, false }", "func (l *Line) Unsent() { l.sent = nil }"},
-		{"internal/engine/update/line.go", "\t\tl.fresh = false // what arrives later must not be dated by the time of an old read\n", ""},
+		{"internal/engine/update/line.go", "\t\tl.fresh = false // later calls must not be dated by the time of an old read\n", ""},
 	}, simulated: true},
 	{defect: "found by the simulation", what: "what a request gives back during an outage is forgotten", edits: []edit{
 		{"lockcore/party/command.go", "c.TakeBack, c.Owed = l.call(ctx, op, why), true", "c.TakeBack, c.Owed = l.call(ctx, op, why), false"},
@@ -86,7 +86,7 @@ var mutants = []mutant{
 		{"internal/engine/update/clock.go", "<= sampleWithin {", ">= 0 {"},
 	}, simulated: true},
 	{defect: "found by the simulation", what: "a document that can be read but not written is tried on and on", edits: []edit{
-		{"internal/engine/update/line.go", "\tl.sent = nil // failures stay: a document that cannot be written can be read\n", "\tl.sent, l.failures = nil, 0\n"},
+		{"internal/engine/update/line.go", "\tl.sent = nil // the count of failures stays: a document that can be read may not be writable\n", "\tl.sent, l.failures = nil, 0\n"},
 	}, simulated: true},
 	{defect: "found by the simulation", what: "a deadlock is believed by what old reads show", edits: []edit{
 		{"lockcore/party/deadlock.go", "l.stillExists(ctx, d); !exists {", "l.stillExists(ctx, d); !exists && err != nil {"},
@@ -141,7 +141,7 @@ var mutants = []mutant{
 		{"lockcore/party/wait.go", "case w.last != nil && passes(err):", "case false:"},
 	}, tests: "TestAcquire_ErrorsWhileQueued_KeepThePosition", simulated: true},
 	{defect: "12", what: "an upgrade is refused if the queue is full", edits: []edit{
-		{"lockcore/rules/acquire.go", "place < 0 && !ahead && int64", "place < 0 && int64"},
+		{"lockcore/rules/acquire.go", "index < 0 && !ahead && int64", "index < 0 && int64"},
 	}, simulated: true},
 	{defect: "12", what: "requests with the limit 1 are in no deadlock", edits: []edit{
 		{"lockcore/party/deadlock.go", "if party.Limit == 1 && !joins {", "if false {"},
@@ -232,7 +232,7 @@ var mutants = []mutant{
 		{"lockcore/party/enter.go", "\t\t\tl.giveUp(ctx, rest...)\n", "\t\t\t_ = rest\n"},
 	}, simulated: true},
 	{defect: "hot loops", what: "what failed is asked again without a pause", edits: []edit{
-		{"internal/engine/update/lines.go", "\t\td = failurePause(min(failures, mostTries))", "\t\td = time.Millisecond"},
+		{"internal/engine/update/loop.go", "\t\td := failurePause(min(failures, mostTries))", "\t\td := time.Millisecond"},
 		{"lockcore/party/wait.go", "min(time.Second<<min(failures, 5), 30*time.Second)", "time.Millisecond"},
 	}, simulated: true},
 }
