@@ -1,8 +1,7 @@
-// Package clock is what a Locker waits by: timers, contexts that end, and what spreads them.
+// Package clock provides the timers, timeouts and jitter of a Locker.
 //
-// A process can be stopped for longer than a lease lasts, and go on; its timers fire then. The
-// simulation in lockcoretest stops a Locker in this way, through a clock of its own; everywhere
-// else the clock is [Real].
+// A process can be stopped for longer than a lease lasts, and continue; its timers fire late then. The
+// simulation stops Lockers in this way, with a clock of its own. Everywhere else the clock is [Real].
 package clock
 
 import (
@@ -11,24 +10,24 @@ import (
 	"time"
 )
 
-// Clock makes timers, and contexts that end by themselves.
+// Clock creates timers and contexts with a timeout.
 type Clock interface {
-	// NewTimer makes a timer that sends on its channel after d.
+	// NewTimer returns a timer that sends on its channel after d.
 	NewTimer(d time.Duration) *Timer
-	// AfterFunc makes a timer that calls f, in a goroutine of its own, after d.
+	// AfterFunc returns a timer that calls f in a new goroutine after d.
 	AfterFunc(d time.Duration, f func()) *Timer
-	// WithTimeout is context.WithTimeout.
+	// WithTimeout is like context.WithTimeout.
 	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
-	// Jitter draws from 0 to most, so that not all act at once. most is positive.
+	// Jitter returns a random duration in [0, most). most must be positive.
 	Jitter(most time.Duration) time.Duration
 }
 
-// Source is implemented by an engine that brings the clock of the process that it stands for.
+// Source is implemented by stores that also simulate the clock of a process.
 type Source interface {
 	Clock() Clock
 }
 
-// Of is the clock that engine brings, or [Real].
+// Of returns the clock of engine if it is a [Source], and [Real] otherwise.
 func Of(engine any) Clock {
 	if s, ok := engine.(Source); ok {
 		return s.Clock()
@@ -36,7 +35,7 @@ func Of(engine any) Clock {
 	return Real{}
 }
 
-// Timer is a time.Timer that a Clock made. C is nil if it calls a function.
+// Timer is like a time.Timer. C is nil if the timer calls a function.
 type Timer struct {
 	C     <-chan time.Time
 	Stop  func() bool
@@ -46,24 +45,24 @@ type Timer struct {
 // Real is the clock of the process itself.
 type Real struct{}
 
-// NewTimer is time.NewTimer.
+// NewTimer is like time.NewTimer.
 func (Real) NewTimer(d time.Duration) *Timer {
 	t := time.NewTimer(d)
 	return &Timer{C: t.C, Stop: t.Stop, Reset: t.Reset}
 }
 
-// AfterFunc is time.AfterFunc.
+// AfterFunc is like time.AfterFunc.
 func (Real) AfterFunc(d time.Duration, f func()) *Timer {
 	t := time.AfterFunc(d, f)
 	return &Timer{Stop: t.Stop, Reset: t.Reset}
 }
 
-// WithTimeout is context.WithTimeout.
+// WithTimeout is like context.WithTimeout.
 func (Real) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, d)
 }
 
-// Jitter draws at random.
+// Jitter returns a random duration in [0, most).
 func (Real) Jitter(most time.Duration) time.Duration {
-	return rand.N(most) //nolint:gosec // spreads, and hides nothing
+	return rand.N(most) //nolint:gosec // needs no secrecy
 }

@@ -1,17 +1,19 @@
 // Package store keeps one document per resource in a MongoDB collection and compares versions. It
-// knows no lock rules: package rules decides what a document becomes, and a swap stores the result
+// contains no lock rules: package rules decides what a document becomes, and a swap stores the result
 // if the document has not changed since it was read.
 //
-//	rules:  document + request + server time  ->  new document + outcome
-//	store:  load ... swap(version that was read, new document)
+//	      Load                     rules                       Swap
+//	collection ──▶ document, time ──────▶ next document ──▶ {_id, version} matches?
+//	                                                          yes: replaced
+//	                                                          no:  conflict, load again
 //
 // # Documents and versions
 //
 // The _id of a document is the name of its resource. Its version is a counter and a random value, so
-// no version ever repeats. A swap is a replacement whose filter is {_id, version}. If the version is
-// another one by now, nothing is written and the caller decides again.
+// no version ever repeats. A swap is a replacement whose filter is {_id, version}. If the version has
+// changed, nothing is written.
 //
-// The collection also contains one document with the _id 0, its identity. It records the version of
+// The collection also contains one document with the _id 0, its identity, which records the version of
 // the layout. Every read includes it, so that the server's time ($$NOW) is known even if no other
 // document exists. A collection that has documents but no identity belongs to another program or to
 // an older version of this one, and is refused.
@@ -25,11 +27,12 @@
 // that speak MongoDB's protocol differ in these. Package storetest checks it.
 //
 // Every write is acknowledged by a majority and journalled. Load reads locally from the primary:
-// a swap that is acknowledged by a majority commits the state on which it is based. Look and List
-// read what a majority has.
+// a swap that is acknowledged by a majority commits the state on which it is based. LoadMajority,
+// Versions and List read what a majority has.
 //
 // No command takes part in a session or a transaction of the caller. Every command has a time limit
-// of its own, in addition to the caller's.
+// of its own, in addition to the caller's. The comment of each function lists the outcomes of its
+// command.
 //
 // # Errors
 //
@@ -43,8 +46,16 @@
 // themselves: DocumentDB refuses commands that do, and on MongoDB it would not help, because the
 // index on _id has the collation of the collection and would take "A" and "a" for duplicates.
 //
+// # Guarantees
+//
+//   - Of several swaps that are based on the same version, at most one is applied, and at most once.
+//   - An extension gives its documents new versions, so no swap overwrites it unnoticed.
+//   - Nothing that a caller passes is interpreted by the server.
+//   - A collection that is refused is not changed.
+//
 // # Not promised
 //
-// The server's time is that of the node that executes a command. On a sharded cluster it is the
-// clock of the router.
+// A conflict does not prove that the swap was not applied: the driver may have sent it twice. The
+// server's time is that of the node that executes a command; on a sharded cluster it is the clock of
+// the router.
 package store

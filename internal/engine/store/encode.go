@@ -18,9 +18,9 @@ import (
 // maxDocument is the size in bytes of the largest document that MongoDB stores.
 const maxDocument = 16 << 20
 
-// encode returns the stored form of a document. Documents are encoded here and not by the driver: the
-// options of the caller's client must not change the layout, and the driver's encoder needs five times
-// as long for a queue of 1,000, since it asks the type of every value which methods it has.
+// encode returns the stored form of a document. The driver's encoder is not used, because the options of
+// the caller's client must not change the layout, and because it is five times slower for a queue of
+// 1,000 waiters: it looks up the methods of every value's type.
 func encode(d *rules.Document) (bson.Raw, error) {
 	if d.ID == "" || d.Version.N <= 0 || d.Version.R == "" {
 		return nil, fmt.Errorf("the document %q has no ID or no version", d.ID)
@@ -34,13 +34,13 @@ func encode(d *rules.Document) (bson.Raw, error) {
 	return raw, nil
 }
 
-// field is a field of a struct as its tag describes it.
+// field describes a field of a struct by its tag.
 type field struct {
 	key       string
 	omitEmpty bool
 }
 
-// fieldsOf returns the fields of a struct type in their order. A field with the tag "-" has no key.
+// fieldsOf returns the fields of a struct type in order. A field with the tag "-" has an empty key.
 func fieldsOf(t reflect.Type) []field {
 	if known, ok := knownFields.Load(t); ok {
 		return known.([]field)
@@ -123,7 +123,7 @@ func appendElement(dst []byte, key string, v reflect.Value) []byte {
 	}
 }
 
-// encodeAll returns the stored forms of the new documents. It refuses swaps that cannot be sent.
+// encodeAll returns the stored forms of the new documents. Its errors match ErrNotSent.
 func encodeAll(swaps []Swap) ([]bson.Raw, error) {
 	if len(swaps) > MaxSwaps {
 		return nil, fmt.Errorf("%w: swap %d documents: at most %d can be swapped at once", ErrNotSent, len(swaps), MaxSwaps)
@@ -139,8 +139,8 @@ func encodeAll(swaps []Swap) ([]bson.Raw, error) {
 	return encoded, nil
 }
 
-// decode reads a stored document. Whatever the document contains, it returns an error that names it,
-// and does not panic.
+// decode reads a stored document. It does not panic, whatever the document contains, and its errors name
+// the document.
 func decode(raw bson.Raw) (*rules.Document, error) {
 	var d rules.Document
 	err := bson.Unmarshal(raw, &d)

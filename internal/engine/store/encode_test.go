@@ -17,7 +17,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// FuzzDecode decodes bytes that may be no document at all.
+// FuzzDecode decodes arbitrary bytes.
 func FuzzDecode(f *testing.F) {
 	full := document("x", 1)
 	full.Waiters = []rules.Waiter{{LockID: "w", Hold: &rules.WaitingHold{ID: "h"}}}
@@ -114,7 +114,7 @@ func TestMemory_Helpers(t *testing.T) {
 	require.Nil(t, stored(t, m, "x"))
 }
 
-// BenchmarkMemory_Swap is the cost of the copies: a load and a swap of a document with two entries.
+// BenchmarkMemory_Swap measures a load and a swap of a document with two entries.
 func BenchmarkMemory_Swap(b *testing.B) {
 	m := store.NewMemory(time.Now)
 	require.NoError(b, m.Put(document("x", 1)))
@@ -129,7 +129,7 @@ func BenchmarkMemory_Swap(b *testing.B) {
 	}
 }
 
-// TestEncode_AsTheDriver compares the encoding with that of the driver, which users' tools read.
+// Tools of users read documents as the driver encodes them.
 func TestEncode_AsTheDriver(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

@@ -10,18 +10,18 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 )
 
-// failed describes the error of a command. The result matches ErrNotSent if the error proves that
+// commandError describes the error of a command. The result matches ErrNotSent if the error proves that
 // the command was not sent.
-func failed(err error, format string, args ...any) error {
-	what := fmt.Sprintf(format, args...)
+func commandError(err error, format string, args ...any) error {
+	operation := fmt.Sprintf(format, args...)
 	if notSent(err) {
-		return fmt.Errorf("%w: %s: %w", ErrNotSent, what, err)
+		return fmt.Errorf("%w: %s: %w", ErrNotSent, operation, err)
 	}
-	return fmt.Errorf("lockstep: %s: %w", what, err)
+	return fmt.Errorf("lockstep: %s: %w", operation, err)
 }
 
-// refused describes an error that happened before a write was sent.
-func refused(err error) error {
+// beforeWrite describes an error that happened before a write was sent.
+func beforeWrite(err error) error {
 	if errors.Is(err, ErrNotSent) {
 		return err
 	}
@@ -79,7 +79,7 @@ func duplicate(writeErrors int, code int, concern *mongo.WriteConcernError) bool
 	return writeErrors == 1 && code == duplicateKey && concern == nil
 }
 
-// ended describes the end of the caller's context before a command was sent.
-func ended(err error, format string, args ...any) error {
+// contextEnded describes the end of the caller's context before a command was sent.
+func contextEnded(err error, format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %w", ErrNotSent, fmt.Sprintf(format, args...), err)
 }

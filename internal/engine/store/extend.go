@@ -17,12 +17,12 @@ import (
 // ExtendChunk is the number of documents that one command of Extend changes.
 const ExtendChunk = 512
 
-// Extend sends one unordered command per ExtendChunk documents. A command that fails does not keep the
-// next ones from being sent, unless the caller's context has ended.
+// Extend sends one unordered command per ExtendChunk documents. After a command that fails it sends the
+// next ones, unless the caller's context has ended.
 //
 // Documents in which one entry is extended to the same end share a statement. On a sharded cluster each
-// document has a statement of its own: an update of many is broadcast there without shard versions, and
-// counts orphaned copies.
+// document has a statement of its own, because an updateMany is broadcast there without shard versions,
+// and counts orphaned copies.
 func (m *Mongo) Extend(ctx context.Context, parts []Extension) (found int, r string, err error) {
 	r = rand.Text()
 	documents := groupExtensions(parts)
@@ -30,7 +30,7 @@ func (m *Mongo) Extend(ctx context.Context, parts []Extension) (found int, r str
 		return 0, r, nil
 	}
 	if err := m.check(ctx); err != nil {
-		return 0, r, refused(err)
+		return 0, r, beforeWrite(err)
 	}
 	var causes []error
 	sent := false
@@ -53,10 +53,16 @@ func (m *Mongo) Extend(ctx context.Context, parts []Extension) (found int, r str
 	case sent:
 		return found, r, fmt.Errorf("lockstep: extend entries of %d documents: %w", len(documents), err)
 	default:
-		return 0, r, ended(err, "extend entries of %d documents", len(documents))
+		return 0, r, contextEnded(err, "extend entries of %d documents", len(documents))
 	}
 }
 
+// extend sends one command. Each document has two outcomes:
+//
+//  1. it contains all named entries: they are extended, and it gets a new version,
+//  2. it is missing, or does not contain all of them: it is not changed and not counted.
+//
+// After an error the outcome is unknown for the documents that were not counted.
 func (m *Mongo) extend(ctx context.Context, documents []documentExtension, r string) (found int, err error) {
 	ctx, cancel := command(ctx)
 	defer cancel()
@@ -130,7 +136,7 @@ func statements(documents []documentExtension, r string, sharded bool) []mongo.W
 	return models
 }
 
-// updateOfMany is the statement for documents in each of which one entry is extended to the same end.
+// updateOfMany returns the statement for documents in each of which one entry is extended to the same end.
 func updateOfMany(documents []documentExtension, r string) mongo.WriteModel {
 	names, ids := make(bson.A, len(documents)), make(bson.A, len(documents))
 	for i, d := range documents {
@@ -148,7 +154,7 @@ func updateOfMany(documents []documentExtension, r string) mongo.WriteModel {
 		SetArrayFilters([]any{bson.D{{Key: "p.id", Value: in}}})
 }
 
-// raising is an update that raises fields, and gives the document a new version.
+// raising returns an update that raises fields and gives the document a new version.
 func raising(r string, fields bson.D) bson.D {
 	return bson.D{
 		{Key: "$max", Value: fields},
@@ -157,9 +163,9 @@ func raising(r string, fields bson.D) bson.D {
 	}
 }
 
-// update is the statement for a document. It matches if the document contains all named entries: if
-// it matched with one of them, the owners of the others would believe that they were renewed. Where
-// that does no harm it is an update of many, which the driver puts into the same command as the others.
+// update returns the statement for one document. It matches only if the document contains all named
+// entries: otherwise the owners of missing entries would believe that they were renewed. Except on a
+// sharded cluster it is an updateMany, which the driver puts into the same command as the others.
 func (d *documentExtension) update(r string, sharded bool) mongo.WriteModel {
 	ids := make(bson.A, len(d.parts))
 	filters := make([]any, len(d.parts))

@@ -20,11 +20,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// soon is far above what an operation may take whose context lasts 200 ms: a cursor is closed within
-// a second. It is far below the time limit of a command, and the limits of the driver.
+// soon is well above the time that an operation with a context of 200 ms may take, in which a cursor is
+// closed within a second, and well below the time limits of commands and of the driver.
 const soon = 4 * time.Second
 
-// TestMongo_SilentServer_EndsWithTheContext has a server that stops answering.
 func TestMongo_SilentServer_EndsWithTheContext(t *testing.T) {
 	t.Parallel()
 	operations := map[string]func(ctx context.Context, s store.Store) error{
@@ -77,8 +76,8 @@ func TestMongo_SilentServer_EndsWithTheContext(t *testing.T) {
 	}
 }
 
-// TestMongo_SilentServer_DuringList ends a list while the server does not answer: by leaving the
-// loop, and by the end of the context.
+// TestMongo_SilentServer_DuringList ends a list while the server does not answer, by leaving the loop or
+// by the end of the context.
 func TestMongo_SilentServer_DuringList(t *testing.T) {
 	t.Parallel()
 	const documents = 600 // more than one answer
@@ -122,15 +121,15 @@ func TestMongo_SilentServer_DuringList(t *testing.T) {
 				require.ErrorIs(t, last, context.Canceled)
 				require.Equal(t, 501, n, "the first answer, and the error")
 				require.Equal(t, 1, f.checker.Count("getMore"))
-				return // the cursor is closed over a new connection, which is not established
+				return // the cursor would be closed on a new connection, which cannot be established
 			}
 			require.Equal(t, 1, f.checker.Count("killCursors"))
 		})
 	}
 }
 
-// TestMongo_LostServer_IsNotSent closes all connections and refuses new ones. As soon as the driver
-// knows, commands are not sent.
+// TestMongo_LostServer_IsNotSent closes all connections and refuses new ones. Commands are not sent as
+// soon as the driver has noticed.
 func TestMongo_LostServer_IsNotSent(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewProxy(t)
@@ -150,8 +149,8 @@ func TestMongo_LostServer_IsNotSent(t *testing.T) {
 	}
 }
 
-// TestMongo_RefusedConnection_IsNotSent has a command that needs a new connection while the server
-// accepts none, and one that waits for a silent server on the connection that there is.
+// TestMongo_RefusedConnection_IsNotSent sends a command on the only connection, to a silent server, and
+// then one that needs a new connection, which the server refuses.
 func TestMongo_RefusedConnection_IsNotSent(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewProxy(t)
@@ -210,7 +209,7 @@ func TestMongo_ClosedClient_IsNotSent(t *testing.T) {
 	}
 }
 
-// TestMongo_BusyPool_IsNotSent has one connection, which is in use.
+// The only connection of the pool is in use.
 func TestMongo_BusyPool_IsNotSent(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewProxy(t)
@@ -241,7 +240,7 @@ func TestMongo_BusyPool_IsNotSent(t *testing.T) {
 	require.NotErrorIs(t, <-first, store.ErrNotSent)
 }
 
-// TestNotSent_OtherErrors proves nothing from what resembles a proof.
+// Errors that resemble a proof prove nothing.
 func TestNotSent_OtherErrors(t *testing.T) {
 	t.Parallel()
 	for name, err := range map[string]error{

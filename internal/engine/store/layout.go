@@ -16,14 +16,14 @@ import (
 // identityID is the _id of the collection's identity. No resource has it, because names are strings.
 const identityID = int32(0)
 
-// Names of the indexes. The one on attn contains only the documents with more than plain holds.
+// Names of the indexes. The index on attn contains only documents with more than plain holds.
 const (
 	idleIndex = "lockstep_idle"
 	attnIndex = "lockstep_attn"
 )
 
-// contended is the filter of the index on attn. A query must contain it word for word, so that the
-// server uses the index.
+// contended is the filter of the partial index on attn. The server uses the index only for queries that
+// contain exactly this condition.
 var contended = bson.D{{Key: "$gte", Value: ""}}
 
 // Identify returns the identity of the collection. On an empty collection it creates it.
@@ -34,13 +34,15 @@ func (m *Mongo) Identify(ctx context.Context) (rules.Identity, error) {
 	return m.identify(ctx)
 }
 
-// Prepare creates the TTL index on idleAt and the partial index on attn.
+// Prepare creates the TTL index on idleAt and the partial index on attn with one command. Its outcomes
+// are: both indexes exist, or an error, for example because the TTL index exists with another retention
+// time.
 func (m *Mongo) Prepare(ctx context.Context) error {
 	if err := m.check(ctx); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
-		return ended(err, "create the indexes of %s", m.local.Name())
+		return contextEnded(err, "create the indexes of %s", m.local.Name())
 	}
 	ctx, cancel := command(ctx)
 	defer cancel()
@@ -55,12 +57,12 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 		},
 	})
 	if err != nil {
-		return failed(err, "create the indexes on idleAt and attn of %s", m.local.Name())
+		return commandError(err, "create the indexes on idleAt and attn of %s", m.local.Name())
 	}
 	return nil
 }
 
-// check verifies the collection's layout before the first operation.
+// check verifies the collection's layout before the first operation. A success is remembered.
 func (m *Mongo) check(ctx context.Context) error {
 	if m.checked.Load() {
 		return nil
@@ -78,7 +80,7 @@ func (m *Mongo) check(ctx context.Context) error {
 	return nil
 }
 
-// askTopology asks the server whether it is a router of a sharded cluster.
+// askTopology sends hello to find out whether the server is a router of a sharded cluster.
 func (m *Mongo) askTopology(ctx context.Context) error {
 	ctx, cancel := command(ctx)
 	defer cancel()
@@ -86,24 +88,24 @@ func (m *Mongo) askTopology(ctx context.Context) error {
 		Msg string `bson:"msg"`
 	}
 	if err := m.local.Database().RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
-		return failed(err, "ask the server of %s what it is", m.local.Name())
+		return commandError(err, "ask the server of %s what it is", m.local.Name())
 	}
 	m.sharded.Store(hello.Msg == "isdbgrid")
 	return nil
 }
 
-// checkOptions refuses a collection that does not compare strings byte by byte. There, "A" and "a"
-// could be one resource. DocumentDB ignores the collation of a collection, and does not report it.
+// checkOptions sends listCollections and refuses a collection that does not compare strings byte by byte,
+// in which "A" and "a" could be one resource. DocumentDB ignores collations and does not report them.
 func (m *Mongo) checkOptions(ctx context.Context) error {
 	name := m.local.Name()
 	if err := ctx.Err(); err != nil {
-		return ended(err, "read the options of %s", name)
+		return contextEnded(err, "read the options of %s", name)
 	}
 	ctx, cancel := command(ctx)
 	defer cancel()
 	found, err := m.local.Database().ListCollectionSpecifications(ctx, bson.D{{Key: "name", Value: name}})
 	if err != nil {
-		return failed(err, "read the options of %s (it needs the privilege listCollections)", name)
+		return commandError(err, "read the options of %s (it needs the privilege listCollections)", name)
 	}
 	for _, c := range found {
 		if err := checkCollation(name, c.Options); err != nil {
@@ -124,13 +126,14 @@ func checkCollation(collection string, options bson.Raw) error {
 	}
 }
 
-// identify reads the collection's identity. If there is none and the collection is empty, it creates
-// it. If the collection is not empty, it is refused and nothing is written.
+// identify reads the collection's identity. It has these outcomes:
 //
-// Two processes may do this at the same time. One of them inserts, the other gets a duplicate key and
-// reads again. A process that reads no identity and then finds a document may have found the identity that
-// another process has inserted after the read, or a document that the other process has written
-// since. It reads again before it refuses the collection.
+//  1. The identity exists: it is returned, or refused if it has another version.
+//  2. There is no identity, and the collection is empty: identify inserts one and reads again. If another
+//     process was faster, the insert fails with a duplicate key, which is not an error.
+//  3. There is no identity, but a document: another process may have inserted both since the read, so
+//     identify reads again. If there is still no identity, the collection is refused, and nothing was
+//     written.
 func (m *Mongo) identify(ctx context.Context) (rules.Identity, error) {
 	var refusal *rules.LayoutError
 	for range readAttempts {
@@ -156,11 +159,11 @@ func (m *Mongo) identify(ctx context.Context) (rules.Identity, error) {
 	return rules.Identity{}, fmt.Errorf("lockstep: the identity of %s is removed as often as it is created", m.local.Name())
 }
 
-// findForeign describes a document of a collection that has no identity. It returns nil if the
-// collection is empty.
+// findForeign sends one find for any document. It has three outcomes: no document, which returns nil; a
+// document, which it describes; or an error.
 func (m *Mongo) findForeign(ctx context.Context) (*rules.LayoutError, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, ended(err, "read %s", m.local.Name())
+		return nil, contextEnded(err, "read %s", m.local.Name())
 	}
 	ctx, cancel := command(ctx)
 	defer cancel()
@@ -169,7 +172,7 @@ func (m *Mongo) findForeign(ctx context.Context) (*rules.LayoutError, error) {
 		return nil, nil //nolint:nilnil // an empty collection is not refused
 	}
 	if err != nil {
-		return nil, failed(err, "read %s", m.local.Name())
+		return nil, commandError(err, "read %s", m.local.Name())
 	}
 	id := raw.Lookup("_id")
 	found := fmt.Sprintf("it has no identity, and a document whose _id is of the type %s", id.Type)
@@ -182,10 +185,11 @@ func (m *Mongo) findForeign(ctx context.Context) (*rules.LayoutError, error) {
 	return &rules.LayoutError{Collection: m.local.Name(), Found: found, Help: "Use a collection of its own for these locks."}, nil
 }
 
-// insertIdentity returns nil if another process was faster.
+// insertIdentity sends one insert. It has three outcomes: inserted; a duplicate key, because another
+// process was faster, which is not an error; or any other error.
 func (m *Mongo) insertIdentity(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
-		return ended(err, "create the identity of %s", m.local.Name())
+		return contextEnded(err, "create the identity of %s", m.local.Name())
 	}
 	ctx, cancel := command(ctx)
 	defer cancel()
@@ -195,7 +199,7 @@ func (m *Mongo) insertIdentity(ctx context.Context) error {
 		{Key: "id", Value: rand.Text()},
 	})
 	if err != nil && !mongo.IsDuplicateKeyError(err) {
-		return failed(err, "create the identity of %s", m.local.Name())
+		return commandError(err, "create the identity of %s", m.local.Name())
 	}
 	return nil
 }

@@ -18,7 +18,11 @@ import (
 // listBatch is the number of documents in one answer of the server.
 const listBatch = 500
 
-// List sends one command, and another one for each further 500 documents.
+// List sends one find, and one getMore per listBatch further documents. Its outcomes are:
+//
+//  1. The selected documents. One that cannot be decoded is an error that names it, and is followed by
+//     the others.
+//  2. An error of a command, which ends the list.
 func (m *Mongo) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
 	return func(yield func(rules.Document, error) bool) {
 		if err := m.check(ctx); err != nil {
@@ -32,9 +36,9 @@ func (m *Mongo) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Documen
 		}
 		defer closeCursor(ctx, cursor)
 		for next(ctx, cursor) {
-			// The server returns more than was asked for. A query that uses the index on attn does not
-			// contain the prefix of the name, and a range of lock IDs also matches a document in which
-			// one lock ID meets the lower bound and another the upper one.
+			// The server returns more documents than the query selects: a filter that uses the index on
+			// attn does not contain the prefix of the name, and a range of lock IDs also matches a document
+			// in which one lock ID meets the lower bound and another one the upper bound.
 			d, err := decode(cursor.Current)
 			if err != nil {
 				name, _ := nameOf(cursor.Current)
@@ -48,26 +52,26 @@ func (m *Mongo) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Documen
 			}
 		}
 		if err := cursor.Err(); err != nil {
-			yield(rules.Document{}, failed(err, "list %s", m.majority.Name()))
+			yield(rules.Document{}, commandError(err, "list %s", m.majority.Name()))
 		}
 	}
 }
 
 func (m *Mongo) openList(ctx context.Context, q rules.Query) (*mongo.Cursor, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, ended(err, "list %s", m.majority.Name())
+		return nil, contextEnded(err, "list %s", m.majority.Name())
 	}
 	ctx, cancel := command(ctx)
 	defer cancel()
 	cursor, err := m.majority.Find(ctx, listFilter(q),
 		options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}).SetProjection(withTime).SetBatchSize(listBatch))
 	if err != nil {
-		return nil, failed(err, "list %s", m.majority.Name())
+		return nil, commandError(err, "list %s", m.majority.Name())
 	}
 	return cursor, nil
 }
 
-// next moves a cursor. If that takes a command, the command has a time limit.
+// next advances a cursor. If that needs a command, the command has a time limit.
 func next(ctx context.Context, cursor *mongo.Cursor) bool {
 	if cursor.RemainingBatchLength() > 0 {
 		return cursor.Next(ctx)
@@ -77,16 +81,16 @@ func next(ctx context.Context, cursor *mongo.Cursor) bool {
 	return cursor.Next(ctx)
 }
 
-// listFilter selects the documents of a query.
+// listFilter returns a filter that matches at least the documents of a query.
 func listFilter(q rules.Query) bson.D {
 	filter := bson.D{}
 	switch {
 	case q.Resource != "":
 		filter = append(filter, bson.E{Key: "_id", Value: q.Resource})
 	case q.Waiting || q.Contended:
-		// A condition on _id would make the server choose the index on _id, which has all documents.
+		// With a condition on _id the server would choose the index on _id, which contains all documents.
 	default:
-		filter = append(filter, bson.E{Key: "_id", Value: prefixRange(q.Prefix)}) // without the identity
+		filter = append(filter, bson.E{Key: "_id", Value: prefixRange(q.Prefix)}) // excludes the identity
 	}
 	if q.Waiting || q.Contended {
 		filter = append(filter, bson.E{Key: "attn", Value: contended})
@@ -118,8 +122,8 @@ func anyOf(condition any, fields ...string) bson.D {
 	return bson.D{{Key: "$or", Value: either}}
 }
 
-// prefixRange matches the strings that begin with a prefix. Of a prefix that is not valid UTF-8 it
-// uses the part before the first invalid byte: a server refuses the rest.
+// prefixRange matches the strings that begin with a prefix. If the prefix is not valid UTF-8 it uses the
+// part before the first invalid byte, because servers refuse invalid strings.
 func prefixRange(prefix string) bson.D {
 	valid := prefix
 	for i, r := range prefix {
@@ -135,9 +139,9 @@ func prefixRange(prefix string) bson.D {
 	return condition
 }
 
-// successor returns the smallest string that is greater than all strings with a prefix, or "" if
-// there is none. Valid UTF-8 sorts by its runes, so it is the prefix with the next rune at its end. A
-// rune without a next one is removed, which moves the question to the rune before it.
+// successor returns the smallest string that is greater than all strings with a prefix, or "" if there
+// is none. Valid UTF-8 sorts by runes, so the successor ends with the rune after the prefix's last rune.
+// If there is no such rune, it is the successor of the prefix without its last rune.
 func successor(prefix string) string {
 	for prefix != "" {
 		last, size := utf8.DecodeLastRuneInString(prefix)

@@ -15,9 +15,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// Memory is a Store in memory. It keeps documents in their stored form, so what it returns shares no
-// memory with what was stored, and times are rounded to milliseconds as in MongoDB. It removes no
-// document by itself: see Delete.
+// Memory is a Store in memory. It keeps documents in their stored form, so that the documents it returns
+// share no memory with it, and times are rounded to milliseconds as in MongoDB. Documents are removed
+// only by Delete.
 type Memory struct {
 	now      func() time.Time
 	identity string
@@ -27,7 +27,7 @@ type Memory struct {
 	writes int64
 }
 
-// memoryDocument is a stored document. version is part of raw, and kept apart for comparisons.
+// memoryDocument is a stored document. version is a copy of the version in raw.
 type memoryDocument struct {
 	raw     bson.Raw
 	version rules.Version
@@ -35,8 +35,8 @@ type memoryDocument struct {
 
 var _ Store = (*Memory)(nil)
 
-// NewMemory returns an empty store. now is the clock of its server. It is called while the store is
-// locked, so it must not use the store.
+// NewMemory returns an empty store. now returns the server's time. It must not use the store, which is
+// locked while it is called.
 func NewMemory(now func() time.Time) *Memory {
 	return &Memory{now: now, identity: rand.Text(), docs: map[string]memoryDocument{}}
 }
@@ -51,7 +51,7 @@ func (m *Memory) Document(name string) (rules.Document, bool) {
 	}
 	d, err := decode(stored.raw)
 	if err != nil {
-		return rules.Document{}, false // encode has made it
+		return rules.Document{}, false // impossible, because encode made it
 	}
 	return *d, true
 }
@@ -63,7 +63,7 @@ func (m *Memory) Version(name string) rules.Version {
 	return m.docs[name].version
 }
 
-// Put stores a document, whatever was stored before. Its version must not be zero.
+// Put stores a document unconditionally. Its version must not be zero.
 func (m *Memory) Put(d *rules.Document) error {
 	raw, err := encode(d)
 	if err != nil {
@@ -92,7 +92,7 @@ func (m *Memory) Names() []string {
 // Load returns copies of documents.
 func (m *Memory) Load(ctx context.Context, names ...string) (Loaded, error) {
 	if err := ctx.Err(); err != nil {
-		return Loaded{}, ended(err, "read %q", names)
+		return Loaded{}, contextEnded(err, "read %q", names)
 	}
 	m.mu.Lock()
 	loaded := Loaded{Docs: make(map[string]*rules.Document, len(names)), At: m.time()}
@@ -103,7 +103,7 @@ func (m *Memory) Load(ctx context.Context, names ...string) (Loaded, error) {
 		}
 	}
 	m.mu.Unlock()
-	for _, raw := range stored { // no write changes it: a document is replaced as a whole
+	for _, raw := range stored { // unlocked, because writes replace raw documents and never change them
 		d, err := decode(raw)
 		if err != nil {
 			return Loaded{}, err
@@ -114,7 +114,7 @@ func (m *Memory) Load(ctx context.Context, names ...string) (Loaded, error) {
 	return loaded, nil
 }
 
-// Look is Load.
+// LoadMajority is like Load.
 func (m *Memory) LoadMajority(ctx context.Context, names ...string) (Loaded, error) {
 	return m.Load(ctx, names...)
 }
@@ -122,7 +122,7 @@ func (m *Memory) LoadMajority(ctx context.Context, names ...string) (Loaded, err
 // Versions returns the versions of documents.
 func (m *Memory) Versions(ctx context.Context, names ...string) (map[string]rules.Version, error) {
 	if err := ctx.Err(); err != nil {
-		return nil, ended(err, "read versions of %q", names)
+		return nil, contextEnded(err, "read versions of %q", names)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,15 +137,15 @@ func (m *Memory) Versions(ctx context.Context, names ...string) (map[string]rule
 
 func (m *Memory) time() time.Time { return m.now().UTC().Truncate(time.Millisecond) }
 
-// Swap compares and replaces like Mongo, also in that it inserts a document that has been removed if
-// several are swapped.
+// Swap behaves like that of Mongo. In particular, a swap of several documents inserts a document that has
+// been removed.
 func (m *Memory) Swap(ctx context.Context, swaps ...Swap) (done int, err error) {
 	encoded, err := encodeAll(swaps)
 	if err != nil || len(swaps) == 0 {
 		return 0, err
 	}
 	if err := ctx.Err(); err != nil {
-		return 0, ended(err, "write %q", swaps[0].Next.ID)
+		return 0, contextEnded(err, "write %q", swaps[0].Next.ID)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -168,7 +168,7 @@ func (m *Memory) Extend(ctx context.Context, parts []Extension) (found int, r st
 	defer m.mu.Unlock()
 	r = m.random()
 	if err := ctx.Err(); err != nil {
-		return 0, r, ended(err, "extend %d entries", len(parts))
+		return 0, r, contextEnded(err, "extend %d entries", len(parts))
 	}
 	for _, named := range groupExtensions(parts) {
 		extended, err := m.update(named.name, r, func(d *rules.Document) bool { return named.apply(d) })
@@ -182,7 +182,7 @@ func (m *Memory) Extend(ctx context.Context, parts []Extension) (found int, r st
 	return found, r, nil
 }
 
-// apply reports whether the document contains all named entries. Only then it changes the document.
+// apply extends the named entries if the document contains all of them, and reports whether it does.
 func (d *documentExtension) apply(doc *rules.Document) bool {
 	for _, p := range d.parts {
 		if p.ID == "" || !slices.ContainsFunc(doc.Entries, func(e rules.Entry) bool { return e.ID == p.ID }) {
@@ -208,7 +208,7 @@ func (d *documentExtension) apply(doc *rules.Document) bool {
 // Reserve sets the reservation of a document.
 func (m *Memory) Reserve(ctx context.Context, name string, reservation rules.Reservation) error {
 	if err := ctx.Err(); err != nil {
-		return ended(err, "reserve %q", name)
+		return contextEnded(err, "reserve %q", name)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -238,14 +238,13 @@ func (m *Memory) update(name, r string, change func(d *rules.Document) bool) (ch
 	return true, nil
 }
 
-// random returns a value that this store has not returned before. It is not random, so that a
-// simulation can be repeated.
+// random returns a new value. It is a counter, so that a simulation can be repeated.
 func (m *Memory) random() string {
 	m.writes++
 	return fmt.Sprintf("memory-%d", m.writes)
 }
 
-// List returns what matches when it is called.
+// List returns the documents that match when it is called.
 func (m *Memory) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
 	return func(yield func(rules.Document, error) bool) {
 		loaded, err := m.Load(ctx, m.Names()...)
@@ -264,7 +263,7 @@ func (m *Memory) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Docume
 // Identify returns the identity of the store.
 func (m *Memory) Identify(ctx context.Context) (rules.Identity, error) {
 	if err := ctx.Err(); err != nil {
-		return rules.Identity{}, ended(err, "identify the collection")
+		return rules.Identity{}, contextEnded(err, "identify the collection")
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -274,7 +273,7 @@ func (m *Memory) Identify(ctx context.Context) (rules.Identity, error) {
 // Prepare does nothing.
 func (m *Memory) Prepare(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
-		return ended(err, "create indexes")
+		return contextEnded(err, "create indexes")
 	}
 	return nil
 }

@@ -27,10 +27,11 @@ const (
 
 // Mongo is a Store in a MongoDB collection.
 type Mongo struct {
-	// local reads what the primary has, majority what a majority of the servers has. They write alike.
+	// local reads from the primary, majority reads what a majority of the servers has. Both write with a
+	// majority and the journal.
 	local, majority *mongo.Collection
 	retention       time.Duration
-	// checked is set once the collection was found to be in the layout of this version.
+	// checked is set once the collection is known to have the layout of this version.
 	checked atomic.Bool
 	// sharded is set if the server is a router of a sharded cluster.
 	sharded atomic.Bool
@@ -38,9 +39,9 @@ type Mongo struct {
 
 var _ Store = (*Mongo)(nil)
 
-// New returns the store in coll. It uses coll's client with concerns of its own: majority and
-// journalled writes, and reads from the primary. The TTL index that Prepare creates removes the
-// documents of idle resources after retention.
+// New returns the store in coll. It uses coll's client with its own concerns: majority and journalled
+// writes, and reads from the primary. The TTL index that Prepare creates removes the documents of idle
+// resources after retention.
 func New(coll *mongo.Collection, retention time.Duration) *Mongo {
 	journal := true
 	concern := writeconcern.Majority()
@@ -57,15 +58,15 @@ func (m *Mongo) Load(ctx context.Context, names ...string) (Loaded, error) {
 	return m.load(ctx, m.local, names)
 }
 
-// Look reads with majority read concern.
+// LoadMajority reads with majority read concern.
 func (m *Mongo) LoadMajority(ctx context.Context, names ...string) (Loaded, error) {
 	return m.load(ctx, m.majority, names)
 }
 
-// versionsBatch is the number of documents of one read of versions.
+// versionsBatch is the number of documents in one read of versions.
 const versionsBatch = 1000
 
-// Versions sends one command for 1,000 documents.
+// Versions sends one command per versionsBatch documents.
 func (m *Mongo) Versions(ctx context.Context, names ...string) (map[string]rules.Version, error) {
 	if err := m.check(ctx); err != nil {
 		return nil, err
@@ -79,23 +80,24 @@ func (m *Mongo) Versions(ctx context.Context, names ...string) (map[string]rules
 	return versions, nil
 }
 
+// readVersions sends one find. Its outcomes are the versions of the documents that exist, or an error.
 func (m *Mongo) readVersions(ctx context.Context, names []string, versions map[string]rules.Version) error {
 	if err := ctx.Err(); err != nil {
-		return ended(err, "read versions of %s", m.majority.Name())
+		return contextEnded(err, "read versions of %s", m.majority.Name())
 	}
 	ctx, cancel := command(ctx)
 	defer cancel()
 	cursor, err := m.majority.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: names}}}},
 		options.Find().SetProjection(bson.D{{Key: "version", Value: 1}}).SetBatchSize(versionsBatch+1))
 	if err != nil {
-		return failed(err, "read versions of %s", m.majority.Name())
+		return commandError(err, "read versions of %s", m.majority.Name())
 	}
 	var docs []struct {
 		ID      string        `bson:"_id"`
 		Version rules.Version `bson:"version"`
 	}
 	if err := cursor.All(ctx, &docs); err != nil { // it closes the cursor
-		return failed(err, "read versions of %s", m.majority.Name())
+		return commandError(err, "read versions of %s", m.majority.Name())
 	}
 	for _, d := range docs {
 		versions[d.ID] = d.Version
@@ -106,8 +108,8 @@ func (m *Mongo) readVersions(ctx context.Context, names []string, versions map[s
 // readAttempts bounds the reads of one call that do not find the identity.
 const readAttempts = 4
 
-// load repeats a read that does not find the identity. Either a majority does not have it yet, or the
-// collection was dropped, and is used as an empty one.
+// load repeats a read that does not find the identity. In that case either a majority does not have the
+// identity yet, or the collection was dropped and is used like an empty one.
 func (m *Mongo) load(ctx context.Context, coll *mongo.Collection, names []string) (Loaded, error) {
 	if err := m.check(ctx); err != nil {
 		return Loaded{}, err
@@ -115,7 +117,7 @@ func (m *Mongo) load(ctx context.Context, coll *mongo.Collection, names []string
 	for attempt := range readAttempts {
 		if attempt > 0 {
 			if err := pause(ctx, attempt); err != nil {
-				return Loaded{}, ended(err, "read %s", coll.Name())
+				return Loaded{}, contextEnded(err, "read %s", coll.Name())
 			}
 			if _, err := m.identify(ctx); err != nil {
 				return Loaded{}, err
@@ -130,7 +132,7 @@ func (m *Mongo) load(ctx context.Context, coll *mongo.Collection, names []string
 			return loaded, err
 		}
 	}
-	return Loaded{}, fmt.Errorf("lockstep: read %s: its identity was created, but is not there", coll.Name())
+	return Loaded{}, fmt.Errorf("lockstep: read %s: its identity was created, but is missing", coll.Name())
 }
 
 // pause waits for 10 to 20 milliseconds per attempt.
@@ -145,10 +147,15 @@ func pause(ctx context.Context, attempt int) error {
 	}
 }
 
-// read sends one command. identity is nil if the collection has none.
+// read sends one find, which has these outcomes:
+//
+//  1. The documents that exist, and the identity with the server's time.
+//  2. No identity: identity is nil, and the server's time is unknown.
+//  3. A document that cannot be decoded: an error that names it.
+//  4. Any other error.
 func (m *Mongo) read(ctx context.Context, coll *mongo.Collection, names []string) (loaded Loaded, identity bson.Raw, err error) {
 	if err := ctx.Err(); err != nil {
-		return Loaded{}, nil, ended(err, "read %s", coll.Name())
+		return Loaded{}, nil, contextEnded(err, "read %s", coll.Name())
 	}
 	ctx, cancel := command(ctx)
 	defer cancel()
@@ -160,7 +167,7 @@ func (m *Mongo) read(ctx context.Context, coll *mongo.Collection, names []string
 	cursor, err := coll.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}},
 		options.Find().SetProjection(withTime).SetBatchSize(int32(min(len(ids)+1, 1<<30))))
 	if err != nil {
-		return Loaded{}, nil, failed(err, "read %s", coll.Name())
+		return Loaded{}, nil, commandError(err, "read %s", coll.Name())
 	}
 	defer closeCursor(ctx, cursor)
 	loaded.Docs = make(map[string]*rules.Document, len(names))
@@ -179,14 +186,16 @@ func (m *Mongo) read(ctx context.Context, coll *mongo.Collection, names []string
 		loaded.Docs[d.ID] = d
 	}
 	if err := cursor.Err(); err != nil {
-		return Loaded{}, nil, failed(err, "read %s", coll.Name())
+		return Loaded{}, nil, commandError(err, "read %s", coll.Name())
 	}
 	return loaded, identity, nil
 }
 
-// withTime is the projection to all fields of documents and of the identity, and the server's time. A
-// $set in a pipeline would add the time without a list, but a pipeline takes a fifth longer.
-var withTime = func() bson.D {
+// withTime projects all fields of documents and of the identity, and adds the server's time. An
+// aggregation with $set would need no list of fields, but takes a fifth longer.
+var withTime = projectionWithTime()
+
+func projectionWithTime() bson.D {
 	var fields bson.D
 	for _, t := range []reflect.Type{reflect.TypeFor[rules.Document](), reflect.TypeFor[rules.Identity]()} {
 		for _, f := range fieldsOf(t) {
@@ -196,17 +205,17 @@ var withTime = func() bson.D {
 		}
 	}
 	return append(fields, bson.E{Key: "at", Value: "$$NOW"})
-}()
+}
 
-// command returns the context of one command. It has a time limit, and the session and the
-// transaction of the caller's context are hidden: the driver takes both from the context, whatever
-// the collection's options are. A nil session is what the driver itself uses for this.
+// command returns the context of one command. It has a time limit, and hides the session and the
+// transaction of the caller's context, which the driver would otherwise use. The driver itself hides
+// them with a nil session.
 func command(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(mongo.NewSessionContext(ctx, nil), commandTimeout)
 }
 
-// closeCursor closes a cursor, also if ctx has ended. The server forgets a cursor that could not be
-// closed in its own time.
+// closeCursor closes a cursor, even if ctx has ended. If it fails, the server closes the cursor after a
+// timeout of its own.
 func closeCursor(ctx context.Context, cursor *mongo.Cursor) {
 	ctx, cancel := context.WithTimeout(mongo.NewSessionContext(context.WithoutCancel(ctx), nil), closeTimeout)
 	defer cancel()

@@ -20,8 +20,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// TestMongo_Commands exercises the entire store. Each fixture checks its commands against the list in
-// package storetest; this test also makes sure that the commands were seen.
+// TestMongo_Commands exercises the entire store. Each fixture checks its commands with package storetest;
+// this test also verifies that the commands were seen.
 func TestMongo_Commands(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -42,7 +42,6 @@ func TestMongo_Commands(t *testing.T) {
 	require.NoError(t, f.checker.Err())
 }
 
-// TestMongo_Concerns reads the concerns of the commands.
 func TestMongo_Concerns(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -74,7 +73,7 @@ func TestMongo_Concerns(t *testing.T) {
 	require.GreaterOrEqual(t, writes, 6)
 }
 
-// TestMongo_ForeignCollection has collections that are not ours. No operation may write to them.
+// No operation may write to a collection of another program.
 func TestMongo_ForeignCollection(t *testing.T) {
 	t.Parallel()
 	past := time.Now().Add(-1000 * time.Hour)
@@ -124,8 +123,9 @@ func everything(t *testing.T, coll *mongo.Collection) []bson.M {
 	return all
 }
 
-// TestMongo_CollationOfCollection has a collection in which "A" equals "a". MongoDB reports that, and
-// the collection is refused: its index on _id takes the two for duplicates. DocumentDB ignores it.
+// TestMongo_CollationOfCollection uses a collection in which "A" equals "a". MongoDB reports the collation,
+// and the collection is refused because its index on _id takes the two for duplicates. DocumentDB ignores
+// the collation.
 func TestMongo_CollationOfCollection(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -156,7 +156,6 @@ func TestCheckCollation(t *testing.T) {
 	require.NoError(t, store.CheckCollation("locks", nil))
 }
 
-// TestMongo_Indexes reads what Prepare has created.
 func TestMongo_Indexes(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -185,7 +184,7 @@ func TestMongo_Indexes(t *testing.T) {
 	require.Equal(t, 2, found)
 }
 
-// TestMongo_ContendedQueries_UseTheirIndex asks the server for its plans, with many idle documents.
+// With many idle documents, the server must plan to use the index on attn.
 func TestMongo_ContendedQueries_UseTheirIndex(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -215,8 +214,7 @@ func TestMongo_ContendedQueries_UseTheirIndex(t *testing.T) {
 	}
 }
 
-// TestMongo_Identify_Concurrently has processes that meet on an empty collection. Some of them write
-// documents as soon as they can.
+// Several processes start on an empty collection, and some of them write documents at once.
 func TestMongo_Identify_Concurrently(t *testing.T) {
 	t.Parallel()
 	for range 5 {
@@ -250,8 +248,8 @@ func TestMongo_Identify_Concurrently(t *testing.T) {
 	}
 }
 
-// TestMongo_Identify_OtherProcessInBetween has another process create the identity and a document
-// between the read of the identity and the search for other documents, or before the insert.
+// Another process creates the identity and a document between the read of the identity and the search
+// for other documents, or before the insert.
 func TestMongo_Identify_OtherProcessInBetween(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{"find", "insert"} {
@@ -276,7 +274,6 @@ func TestMongo_Identify_OtherProcessInBetween(t *testing.T) {
 	}
 }
 
-// TestMongo_DroppedCollection_IsUsedAsEmpty drops the collection under a store.
 func TestMongo_DroppedCollection_IsUsedAsEmpty(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -290,7 +287,6 @@ func TestMongo_DroppedCollection_IsUsedAsEmpty(t *testing.T) {
 	require.NotEqual(t, first.ID, second.ID)
 }
 
-// TestMongo_CallersSession_IsNotUsed runs every operation in the context of a transaction.
 func TestMongo_CallersSession_IsNotUsed(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -326,7 +322,7 @@ func requireNoTransaction(t *testing.T, c storetest.Command) {
 	}
 }
 
-// TestMongo_RubbishDocuments are named in an error, by reads and by lists, and hide no other document.
+// Reads and lists name documents that cannot be decoded, and still return the others.
 func TestMongo_RubbishDocuments(t *testing.T) {
 	t.Parallel()
 	f := setup(t)
@@ -361,7 +357,7 @@ func TestMongo_RubbishDocuments(t *testing.T) {
 		require.Len(t, names, 3+i)
 		require.Equal(t, []string{"z"}, listed(t, f, rules.Query{Prefix: "z"}))
 	}
-	// Of another type is only a document that the index on attn contains.
+	// A list finds a document whose _id is not a string only through the index on attn.
 	_, err := f.raw.InsertOne(t.Context(), bson.D{{Key: "_id", Value: 5}, {Key: "attn", Value: bson.A{"x"}}})
 	require.NoError(t, err)
 	var failures []error

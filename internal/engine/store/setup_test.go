@@ -21,8 +21,8 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 const retention = 24 * time.Hour
 
-// fixture is a store in a new collection. The commands of the store's client are checked when the
-// test ends; raw is the same collection by a client that is not checked.
+// fixture is a store in a new collection. The commands of its client are checked when the test ends. raw
+// is the same collection with an unchecked client.
 type fixture struct {
 	*store.Mongo
 	raw     *mongo.Collection
@@ -69,10 +69,10 @@ func alsoMonitor(started func(e *event.CommandStartedEvent)) func(*options.Clien
 
 func version(n int64) rules.Version { return rules.Version{N: n, R: fmt.Sprint("r", n)} }
 
-// at is a time in whole milliseconds, as it is stored.
+// at returns a time in whole milliseconds, as it is stored.
 func at(seconds int) time.Time { return time.Unix(1_700_000_000+int64(seconds), 0).UTC() }
 
-// document has two entries, "a" and "b".
+// document returns a document with two entries, "a" and "b".
 func document(name string, n int64) *rules.Document {
 	return &rules.Document{
 		ID: name, Version: version(n), Fence: 7, IdleAt: at(100), EvidenceSince: at(0),

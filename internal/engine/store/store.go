@@ -11,18 +11,18 @@ import (
 
 // Store is a collection of documents. Implementations are safe for concurrent use.
 //
-// An error matches ErrNotSent if surely nothing was sent. After every other error of Swap, Extend
-// and Reserve the outcome is unknown, whatever the server said: the command may have been applied,
-// or may still be applied. A *rules.LayoutError is returned before anything is written; from Swap,
-// Extend and Reserve it matches ErrNotSent too.
+// An error matches ErrNotSent if it is certain that nothing was sent. After every other error of Swap,
+// Extend and Reserve the outcome is unknown, whatever the server returned: the command may have been
+// applied, or may still be applied. A *rules.LayoutError is returned before anything is written; from
+// Swap, Extend and Reserve it matches ErrNotSent too. All methods end when ctx ends.
 type Store interface {
 	// Load reads documents from the primary, with local read concern, for a swap: an acknowledged swap
 	// commits the state on which it is based.
 	Load(ctx context.Context, names ...string) (Loaded, error)
-	// Look reads documents that a majority of the servers has.
+	// LoadMajority reads documents as a majority of the servers has them.
 	LoadMajority(ctx context.Context, names ...string) (Loaded, error)
 	// Versions returns the versions of the documents that exist, by name, as a majority of the servers
-	// has them. It transfers nothing else of them.
+	// has them.
 	Versions(ctx context.Context, names ...string) (map[string]rules.Version, error)
 	// Swap replaces documents in order, each if its version is still Prev, and stops at the first
 	// whose version is another. It returns the number of documents that it replaced. A smaller number
@@ -35,10 +35,10 @@ type Store interface {
 	// that were not written for longer, so the document was removed in the state Prev. Callers must
 	// not swap on the basis of older reads.
 	Swap(ctx context.Context, swaps ...Swap) (done int, err error)
-	// Extend raises the ends of entries, in few commands, and gives their documents new versions. It
-	// changes the documents that contain all entries that were named of them, and returns their number
-	// and the random value R of the new versions. If that is the number of documents that were named, all
-	// entries were found. If it is less, the caller must not conclude anything about a single entry.
+	// Extend raises the ends of entries and gives their documents new versions. It changes only documents
+	// that contain all entries that were named of them. It returns their number and the random value R of
+	// the new versions. If found is the number of named documents, all entries were extended. If it is
+	// less, nothing is known about any single entry.
 	Extend(ctx context.Context, parts []Extension) (found int, r string, err error)
 	// Reserve sets the reservation of a document and gives it a new version, whatever its version is.
 	// A missing document is not an error.
@@ -54,9 +54,9 @@ type Store interface {
 	Prepare(ctx context.Context) error
 }
 
-// Loaded are the documents of one read. Their At is the field At.
+// Loaded contains the documents of one read. Each document's At is also the field At.
 type Loaded struct {
-	// Docs are the documents that exist, by name.
+	// Docs contains the documents that exist, by name.
 	Docs map[string]*rules.Document
 	// At is the server's time of the read. It is set even if no document exists.
 	At time.Time
@@ -85,5 +85,5 @@ type Extension struct {
 // MaxSwaps is the number of documents that one call of Swap can replace.
 const MaxSwaps = 100
 
-// ErrNotSent is matched by errors of commands that were surely not sent.
+// ErrNotSent is matched by errors that prove that a command was not sent.
 var ErrNotSent = errors.New("lockstep: not sent")

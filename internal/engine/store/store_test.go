@@ -89,10 +89,10 @@ func loadStored(t *testing.T, s store.Store) {
 	require.Equal(t, at(50), given.At)
 	require.Equal(t, full, stored(t, s, "x"))
 
-	looked, err := s.LoadMajority(t.Context(), "x", "missing")
+	read, err := s.LoadMajority(t.Context(), "x", "missing")
 	require.NoError(t, err)
-	require.Len(t, looked.Docs, 1)
-	require.Equal(t, looked.At, looked.Docs["x"].At)
+	require.Len(t, read.Docs, 1)
+	require.Equal(t, read.At, read.Docs["x"].At)
 	versions, err := s.Versions(t.Context(), "x", "missing")
 	require.NoError(t, err)
 	require.Equal(t, map[string]rules.Version{"x": full.Version}, versions)

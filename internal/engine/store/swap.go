@@ -20,10 +20,10 @@ func (m *Mongo) Swap(ctx context.Context, swaps ...Swap) (done int, err error) {
 		return 0, err
 	}
 	if err := m.check(ctx); err != nil {
-		return 0, refused(err)
+		return 0, beforeWrite(err)
 	}
 	if err := ctx.Err(); err != nil {
-		return 0, ended(err, "write %q", swaps[0].Next.ID)
+		return 0, contextEnded(err, "write %q", swaps[0].Next.ID)
 	}
 	ctx, cancel := command(ctx)
 	defer cancel()
@@ -37,10 +37,11 @@ func (m *Mongo) Swap(ctx context.Context, swaps ...Swap) (done int, err error) {
 	}
 }
 
-// insert has two outcomes without an error:
+// insert has these outcomes:
 //
-//  1. inserted,
-//  2. duplicate key: a document exists. That is a conflict.
+//  1. The document was inserted.
+//  2. Duplicate key: a document exists. This is a conflict.
+//  3. Any other error: unknown, or not sent.
 func (m *Mongo) insert(ctx context.Context, name string, next bson.Raw) (int, error) {
 	_, err := m.local.InsertOne(ctx, next)
 	if err == nil {
@@ -50,30 +51,32 @@ func (m *Mongo) insert(ctx context.Context, name string, next bson.Raw) (int, er
 		duplicate(len(we.WriteErrors), we.WriteErrors[0].Code, we.WriteConcernError) {
 		return 0, nil
 	}
-	return 0, failed(err, "insert %q", name)
+	return 0, commandError(err, "insert %q", name)
 }
 
-// replace has two outcomes without an error:
+// replace has these outcomes:
 //
-//  1. a document matched, and was replaced,
-//  2. none matched: it is missing, or has another version. That is a conflict.
+//  1. The document matched and was replaced.
+//  2. Nothing matched: it is missing or has another version. This is a conflict.
+//  3. An error: unknown, or not sent.
 func (m *Mongo) replace(ctx context.Context, s Swap, next bson.Raw) (int, error) {
 	res, err := m.local.ReplaceOne(ctx, filterOf(s), next)
 	if err != nil {
-		return 0, failed(err, "replace %q", s.Next.ID)
+		return 0, commandError(err, "replace %q", s.Next.ID)
 	}
 	return int(res.MatchedCount), nil
 }
 
-// replaceAll sends one ordered command in which each replacement is an upsert. The outcomes of each
-// replacement are:
+// replaceAll sends one ordered command in which each replacement is an upsert. Each replacement has
+// these outcomes:
 //
-//  1. the document with the previous version matched, and was replaced,
-//  2. there was no document, and the new one was inserted,
-//  3. there is a document with another version: the upsert tries to insert, and the _id is a
-//     duplicate. The server stops, and does not apply the replacements that follow.
+//  1. The document with the previous version matched and was replaced.
+//  2. There was no document, and the new one was inserted.
+//  3. There is a document with another version: the upsert tries to insert, and the _id is a
+//     duplicate. The server stops and does not apply the replacements that follow. This is a conflict.
+//  4. Any other error: unknown for all of them, or not sent.
 //
-// A replacement without upsert that matches nothing would not stop the server.
+// Without upsert, a replacement that matches nothing would not stop the server.
 func (m *Mongo) replaceAll(ctx context.Context, swaps []Swap, encoded []bson.Raw) (int, error) {
 	models := make([]mongo.WriteModel, len(swaps))
 	for i, s := range swaps {
@@ -90,11 +93,11 @@ func (m *Mongo) replaceAll(ctx context.Context, swaps []Swap, encoded []bson.Raw
 		duplicate(len(we.WriteErrors), we.WriteErrors[0].Code, we.WriteConcernError) {
 		return we.WriteErrors[0].Index, nil
 	}
-	return 0, failed(err, "replace %d documents, the first of them %q", len(swaps), swaps[0].Next.ID)
+	return 0, commandError(err, "replace %d documents, the first of them %q", len(swaps), swaps[0].Next.ID)
 }
 
-// filterOf matches the document in the state Prev. If there must be none, it matches nothing: no
-// version has the number -1.
+// filterOf matches the document with the version Prev. If there must be no document it matches nothing,
+// because no version has the number -1.
 func filterOf(s Swap) bson.D {
 	prev := s.Prev
 	if prev == (rules.Version{}) {
@@ -106,14 +109,17 @@ func filterOf(s Swap) bson.D {
 	}
 }
 
-// Reserve sends one update without a condition. A late copy of it delays writers for a moment, and
-// makes swaps fail that were based on the version before.
+// Reserve sends one unconditional update, which has these outcomes:
+//
+//  1. The document was reserved and has a new version: swaps that are based on the earlier one fail.
+//  2. There is no document, and nothing was changed.
+//  3. An error: unknown, or not sent. A late copy delays writers for a moment.
 func (m *Mongo) Reserve(ctx context.Context, name string, reservation rules.Reservation) error {
 	if err := m.check(ctx); err != nil {
-		return refused(err)
+		return beforeWrite(err)
 	}
 	if err := ctx.Err(); err != nil {
-		return ended(err, "reserve %q", name)
+		return contextEnded(err, "reserve %q", name)
 	}
 	ctx, cancel := command(ctx)
 	defer cancel()
@@ -125,7 +131,7 @@ func (m *Mongo) Reserve(ctx context.Context, name string, reservation rules.Rese
 		}},
 	})
 	if err != nil {
-		return failed(err, "reserve %q", name)
+		return commandError(err, "reserve %q", name)
 	}
 	return nil
 }

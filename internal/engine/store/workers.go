@@ -8,7 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// Worker names a process that takes its locks in the collection, and the task queue that it serves.
+// Worker identifies a process that keeps its locks in the collection, and the task queue that it serves.
 type Worker struct {
 	Namespace string `bson:"namespace"`
 	Queue     string `bson:"queue"`
@@ -17,10 +17,10 @@ type Worker struct {
 
 // WorkerStore is a Store that can also list the workers that use it.
 type WorkerStore interface {
-	// RegisterWorker stores that the worker runs now. Repeat it while it runs.
+	// RegisterWorker records that the worker is running. The worker must repeat it.
 	RegisterWorker(ctx context.Context, w Worker) error
-	// Workers returns the workers that have registered lately, by the server's clock.
-	Workers(ctx context.Context, lately time.Duration) ([]Worker, error)
+	// Workers returns the workers whose last registration is less than maxAge old, by the server's clock.
+	Workers(ctx context.Context, maxAge time.Duration) ([]Worker, error)
 }
 
 var _ WorkerStore = (*Mongo)(nil)
@@ -33,8 +33,9 @@ const (
 	registration      = "worker"
 )
 
-// RegisterWorker sends two commands. The first one reads the server's time, and makes sure that the
-// collection has an identity: one with other documents and without an identity is refused.
+// RegisterWorker sends two commands. The first one reads the server's time and ensures that the collection
+// has an identity, since a collection of documents without an identity is refused. The second one is an
+// upsert, which has two outcomes: the registration is stored, or an error.
 func (m *Mongo) RegisterWorker(ctx context.Context, w Worker) error {
 	if err := m.check(ctx); err != nil {
 		return err
@@ -44,7 +45,7 @@ func (m *Mongo) RegisterWorker(ctx context.Context, w Worker) error {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
-		return ended(err, "register a worker in %s", m.local.Name())
+		return contextEnded(err, "register a worker in %s", m.local.Name())
 	}
 	ctx, cancel := command(ctx)
 	defer cancel()
@@ -52,26 +53,27 @@ func (m *Mongo) RegisterWorker(ctx context.Context, w Worker) error {
 		{Key: registrationField, Value: registration}, {Key: "idleAt", Value: identity.At},
 	}}}, options.UpdateOne().SetUpsert(true))
 	if err != nil {
-		return failed(err, "register a worker in %s", m.local.Name())
+		return commandError(err, "register a worker in %s", m.local.Name())
 	}
 	return nil
 }
 
-// Workers sends one command, and another one for each further batch of the server's.
-func (m *Mongo) Workers(ctx context.Context, lately time.Duration) ([]Worker, error) {
+// Workers sends one find, and a getMore per further batch. Its outcomes are the registered workers, or an
+// error.
+func (m *Mongo) Workers(ctx context.Context, maxAge time.Duration) ([]Worker, error) {
 	if err := m.check(ctx); err != nil {
 		return nil, err
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, ended(err, "list the workers in %s", m.majority.Name())
+		return nil, contextEnded(err, "list the workers in %s", m.majority.Name())
 	}
 	ctx, cancel := command(ctx)
 	defer cancel()
-	// The range contains the documents whose _id is a document, so that the index on _id finds them.
+	// The range contains all documents whose _id is a document, and uses the index on _id.
 	filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: bson.D{}}}}, {Key: registrationField, Value: registration}}
 	cursor, err := m.majority.Find(ctx, filter, options.Find().SetProjection(bson.D{{Key: "idleAt", Value: 1}, {Key: "at", Value: "$$NOW"}}))
 	if err != nil {
-		return nil, failed(err, "list the workers in %s", m.majority.Name())
+		return nil, commandError(err, "list the workers in %s", m.majority.Name())
 	}
 	defer closeCursor(ctx, cursor)
 	var found []Worker
@@ -82,14 +84,14 @@ func (m *Mongo) Workers(ctx context.Context, lately time.Duration) ([]Worker, er
 			At     time.Time `bson:"at"`
 		}
 		if err := cursor.Decode(&d); err != nil {
-			return nil, failed(err, "read a worker in %s", m.majority.Name())
+			return nil, commandError(err, "read a worker in %s", m.majority.Name())
 		}
-		if d.At.Sub(d.IdleAt) < lately {
+		if d.At.Sub(d.IdleAt) < maxAge {
 			found = append(found, d.ID)
 		}
 	}
 	if err := cursor.Err(); err != nil {
-		return nil, failed(err, "list the workers in %s", m.majority.Name())
+		return nil, commandError(err, "list the workers in %s", m.majority.Name())
 	}
 	return found, nil
 }

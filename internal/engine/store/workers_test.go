@@ -48,7 +48,7 @@ func TestMongo_Workers_SilentForLong_IsLeftOut(t *testing.T) {
 	require.Equal(t, []store.Worker{one}, workers)
 }
 
-// A registration without an identity would make the collection one of another program.
+// A registration in a collection without an identity would make the collection look foreign.
 func TestMongo_RegisterWorker_DroppedCollection_HasAnIdentityAgain(t *testing.T) {
 	t.Parallel()
 	f := setup(t)

@@ -1,6 +1,6 @@
-// Package storetest checks the commands that a store sends. Servers that speak MongoDB's protocol
-// differ in what they make of aggregation pipelines in updates, of $expr, and of rare operators, so
-// the store does without them. Tests use it so:
+// Package storetest checks the commands that a store sends. Servers that speak MongoDB's protocol differ
+// in their support for aggregation pipelines in updates, $expr and rare operators, so the store does not
+// use them:
 //
 //	monitor, checker := storetest.Monitor()
 //	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetMonitor(monitor))
@@ -32,8 +32,8 @@ type Command struct {
 	Body bson.Raw
 }
 
-// Checker checks each command of a client against the list of what the store may send. It is safe for
-// concurrent use.
+// Checker checks each command of a client against the commands and operators that the store may send. It
+// is safe for concurrent use.
 type Checker struct {
 	mu       sync.Mutex
 	commands []Command
@@ -47,7 +47,7 @@ func Monitor() (*event.CommandMonitor, *Checker) {
 	return &event.CommandMonitor{Started: c.started}, c
 }
 
-// Err returns what was wrong with the commands so far, or nil.
+// Err returns the errors of all commands so far, or nil.
 func (c *Checker) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,8 +81,8 @@ func (c *Checker) started(_ context.Context, e *event.CommandStartedEvent) {
 	c.commands = append(c.commands, Command{Name: e.CommandName, Body: body})
 }
 
-// allowed lists the operators by command and by path of the value that contains them. The longest
-// path counts. Commands that are not listed are refused.
+// allowed lists the operators by command and by the path of the value that contains them. The longest
+// matching path counts. Commands that are not listed are refused.
 var allowed = map[string]map[string][]string{
 	"find": {
 		"filter":        {"$in", "$gte", "$gt", "$lt", "$and", "$or"},
@@ -101,7 +101,7 @@ var allowed = map[string]map[string][]string{
 	"hello":           {},
 	"listIndexes":     {},
 	"endSessions":     {},
-	// What tests do to their fixtures.
+	// Commands of the tests' fixtures.
 	"ping":         {},
 	"create":       {},
 	"delete":       {},
@@ -160,7 +160,7 @@ func (w *walker) value(path string, v bson.RawValue) {
 			w.value(path, item)
 		}
 	case bson.TypeString:
-		// In a projection a string with a dollar is an expression.
+		// In a projection, a string that begins with a dollar sign is an expression.
 		text := v.StringValue()
 		if strings.HasPrefix(path, "projection") && strings.HasPrefix(text, "$") && !slices.Contains(w.at(path), text) {
 			w.refuse(path, text)

@@ -12,9 +12,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 )
 
-// Proxy is a way to the test server that can hang or refuse new connections.
+// Proxy forwards connections to the test server. It can hang, and refuse or close connections.
 type Proxy struct {
-	// URI is that of the proxy.
+	// URI is the connection string of the proxy.
 	URI     string
 	running sync.WaitGroup
 
@@ -26,7 +26,7 @@ type Proxy struct {
 	target, address string
 }
 
-// NewProxy starts a proxy, which ends with the test.
+// NewProxy starts a proxy that ends with the test.
 func NewProxy(t testing.TB) *Proxy {
 	t.Helper()
 	uri, err := url.Parse(testenv.MongoURI(t))
@@ -74,7 +74,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// copy passes bytes on, or drops them while the proxy hangs.
+// copy forwards bytes, and drops them while the proxy hangs.
 func (p *Proxy) copy(to, from net.Conn) {
 	defer func() {
 		_ = to.Close()   // so that the other direction ends
