@@ -15,7 +15,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// brokenSaga returns what RunSaga says of a saga whose compensation failed.
+// brokenSaga returns the error of a saga whose compensation failed.
 func brokenSaga(ctx workflow.Context) error {
 	err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
 		s.CompensateWith(ctx, "Refuse")
@@ -28,7 +28,7 @@ func brokenSaga(ctx workflow.Context) error {
 	return err
 }
 
-// invalid checks that a refusal is one inside the workflow, and returns it.
+// invalid checks that the error matches ErrInvalid inside the workflow, and returns it.
 func invalid(err error) error {
 	var refused *lockcore.InvalidError
 	if !errors.As(err, &refused) || !errors.Is(err, lockcore.ErrInvalid) {
@@ -37,7 +37,7 @@ func invalid(err error) error {
 	return err
 }
 
-func TestWhatLockstepFailsWithHasATypeOutsideTheWorkflow(t *testing.T) {
+func TestFailures_InAHistory_HaveTheirTypes(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		fn    func(ctx workflow.Context) error
@@ -75,8 +75,8 @@ func TestWhatLockstepFailsWithHasATypeOutsideTheWorkflow(t *testing.T) {
 	}
 }
 
-// What a child failed with has its type in the parent.
-func TestAParentSeesTheTypeOfWhatItsChildFailedWith(t *testing.T) {
+// The parent sees the type of its child's failure.
+func TestFailures_OfAChild_HaveTheirTypesInTheParent(t *testing.T) {
 	t.Parallel()
 	env := workflowEnv(t, with(&fakeLocker{}))
 	env.RegisterWorkflowWithOptions(func(ctx workflow.Context) error {
@@ -93,8 +93,8 @@ func TestAParentSeesTheTypeOfWhatItsChildFailedWith(t *testing.T) {
 	require.True(t, seen.NonRetryable())
 }
 
-// What an update fails with has its type for its caller.
-func TestTheSenderOfAnUpdateSeesTheTypeOfItsFailure(t *testing.T) {
+// The caller of an update sees the type of its failure.
+func TestFailures_OfAnUpdate_HaveTheirTypesInTheClient(t *testing.T) {
 	t.Parallel()
 	env := workflowEnv(t, with(&fakeLocker{}))
 	var seen error

@@ -19,7 +19,7 @@ import (
 )
 
 // The context around a saga would give its step the scope step, and the saga would not be isolated.
-func TestASagasStepUnderAContextFromOutsideTheSagaIsRefused(t *testing.T) {
+func TestSagaStep_ContextFromOutside_IsRefused(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(outside workflow.Context) error {
@@ -36,8 +36,8 @@ func TestASagasStepUnderAContextFromOutsideTheSagaIsRefused(t *testing.T) {
 	require.Empty(t, l.asked(), "neither the step nor its undoing")
 }
 
-// A user's activity is guarded whatever its name begins with.
-func TestAnActivityIsExemptByItsExactNameAlone(t *testing.T) {
+// A user's activity is guarded even if its name begins with "lockstep.".
+func TestIsNeverGuarded_SimilarName_IsGuarded(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"internalSessionAudit", "internalSession", "lockstep.Audit", "lockstepAudit", "lockstep."} {
 		l := &fakeLocker{}
@@ -50,8 +50,8 @@ func TestAnActivityIsExemptByItsExactNameAlone(t *testing.T) {
 	}
 }
 
-// What a guard inside another asks for, and what the outer one does, is asked for at once.
-func TestGuardsAddUp(t *testing.T) {
+// A guard inside another adds its resources, and the step takes all of them together.
+func TestGuard_InsideAnother_AddsToIt(t *testing.T) {
 	t.Parallel()
 	exclusive, shared := lockcore.Exclusive, lockcore.Shared
 	limited := lockcore.SharedLimit
@@ -107,8 +107,8 @@ func TestGuardsAddUp(t *testing.T) {
 	}
 }
 
-// What a saga's step did can be undone only while nobody else has seen it: its locks stand for the saga.
-func TestAStepWithAnUndoIsNotOfScopeStep(t *testing.T) {
+// A saga's step can be undone only while its locks are held, so it cannot have scope step.
+func TestSagaStep_ScopeStep_IsRefused(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	err := runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
@@ -127,7 +127,7 @@ func TestAStepWithAnUndoIsNotOfScopeStep(t *testing.T) {
 }
 
 // A guarded step whose context comes from outside the saga would not hold its locks for the saga.
-func TestAStepInASagaUnderAContextFromOutsideIsRefused(t *testing.T) {
+func TestStep_InASagaWithOuterContext_IsRefused(t *testing.T) {
 	t.Parallel()
 	outside := func(outer workflow.Context, l workflows.Locks) func(workflow.Context) error {
 		l.Resources = resources(account)
@@ -166,8 +166,8 @@ func TestAStepInASagaUnderAContextFromOutsideIsRefused(t *testing.T) {
 	}
 }
 
-// A step beside a saga, in a coroutine or a handler of its own, is not taken for the saga's.
-func TestAStepBesideASagaIsNotRefused(t *testing.T) {
+// A step in another coroutine, or in a handler, does not belong to the saga.
+func TestStep_OutsideTheSagasCoroutine_IsNotRefused(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
@@ -185,8 +185,8 @@ func TestAStepBesideASagaIsNotRefused(t *testing.T) {
 	require.True(t, l.asked()[1].Persist)
 }
 
-// A saga that hands over has returned, though what it holds stands.
-func TestAStepAfterASagaThatHandsOverIsNotRefused(t *testing.T) {
+// A saga that hands over has returned, although its locks are still held.
+func TestStep_AfterASagaHandsOver_IsNotRefused(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	err := runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
@@ -202,8 +202,8 @@ func TestAStepAfterASagaThatHandsOverIsNotRefused(t *testing.T) {
 	require.Len(t, l.asked(), 1)
 }
 
-// What the database's side refuses is named as the user wrote it.
-func TestARefusalNamesTheLocksOrTheRule(t *testing.T) {
+// An error of lockcore names the field as the user wrote it.
+func TestInvalidLocks_Refusal_NamesTheFieldOrTheRule(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{enter: func(context.Context, int, party.Request) error {
 		return &lockcore.InvalidError{Field: "Request.Resources[0].Limit", Value: "-1", Bound: "1 or more"}

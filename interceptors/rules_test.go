@@ -10,7 +10,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-func TestAnAttemptComesBackSoonerTheNearerItIsToTheHead(t *testing.T) {
+func TestRetryDelay_Position_GrowsFromTheHead(t *testing.T) {
 	t.Parallel()
 	for attempt := int32(1); attempt < 20; attempt++ {
 		before := time.Duration(0)
@@ -27,7 +27,7 @@ func TestAnAttemptComesBackSoonerTheNearerItIsToTheHead(t *testing.T) {
 }
 
 // A pause beyond the time that the activity has left would fail it at once.
-func TestAnAttemptComesBackWithinTheTimeOfItsActivity(t *testing.T) {
+func TestRetryDelay_ActivityTimeout_IsNotExceeded(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
 	for _, ran := range []time.Duration{0, time.Second, 9 * time.Second, 10*time.Second - 1} {

@@ -30,7 +30,7 @@ import (
 type completions struct {
 	client.Client
 	err error
-	// status is that of the current run of every workflow.
+	// status is the status of the current run of every workflow.
 	status enumspb.WorkflowExecutionStatus
 
 	mu        sync.Mutex
@@ -76,7 +76,7 @@ func (d described) DescribeWorkflowExecution(
 	}}, nil
 }
 
-// waitsForAHold has a request of a workflow granted its hold while it waits, and returns the Locker that has done so.
+// waitsForAHold queues a request of a workflow, grants its hold, and returns the Locker that granted it.
 func waitsForAHold(t *testing.T, c *completions) *party.Locker {
 	t.Helper()
 	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), party.Config{})
@@ -121,14 +121,14 @@ func TestWake_GrantedHold_CompletesTheActivityWithIt(t *testing.T) {
 		require.Equal(t, "r", result.Leases[0].Resource)
 		require.Positive(t, result.Leases[0].FirstFence)
 		<-time.After(30 * time.Second) // in virtual time
-		l.WatchFor("r")                // another look shows the grant again
+		l.WatchFor("r")                // the next check reports the grant again
 		<-time.After(time.Second)
 		require.Len(t, c.seen(), 1)
 		require.Equal(t, []string{"n/w"}, holdersOf(t, l))
 	})
 }
 
-// What a claim means is said to the request that asks next.
+// The next request learns the outcome of a claim.
 func TestWake_Claim_CompletesTheActivityWithoutAResult(t *testing.T) {
 	t.Parallel()
 	require.Nil(t, resultOf(party.Wakeup{Resource: "r"}))
@@ -140,8 +140,8 @@ func TestWake_NobodyTakesTheHold_IsReleasedOnceTheWorkflowHasEnded(t *testing.T)
 	for status, want := range map[enumspb.WorkflowExecutionStatus][]string{
 		enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED:        nil,
 		enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED:       nil,
-		enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING:          {"n/w"}, // also one that a reset made: it goes on with the hold
-		enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW: {"n/w"}, // which may have handed the hold over
+		enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING:          {"n/w"}, // also a run that a reset made: it continues with the hold
+		enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW: {"n/w"}, // it may have handed the hold over
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := &completions{err: serviceerror.NewNotFound("no such activity"), status: status}
@@ -153,7 +153,7 @@ func TestWake_NobodyTakesTheHold_IsReleasedOnceTheWorkflowHasEnded(t *testing.T)
 	}
 }
 
-// A claim lapses if its workflow is not told of it, and a hold does not.
+// A claim lapses if its workflow is not woken, but a hold does not.
 func TestWake_ServerIsAway_HoldIsToldAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,8 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
+	"github.com/stretchr/testify/require"
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/interceptor"
@@ -18,23 +17,22 @@ import (
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/temporal-lockstep/lockstep/internal/lockactivities"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
 var account = lockcore.Exclusive("account/1")
 
-// releases records what the run verifies and releases by activities.
+// releases records the verifications and releases by activities.
 type releases struct {
 	lockactivities.Locker
 	mu       sync.Mutex
 	seen     []party.Verify
 	released []party.Release
-	// fail is how many calls fail before one succeeds.
+	// fail is the number of calls that fail before one succeeds.
 	fail int
 }
 
@@ -59,7 +57,7 @@ func (r *releases) record(call func()) error {
 	return nil
 }
 
-// runWorkflow runs fn with the steps Debit, Credit, which succeed, and Refuse, which does not.
+// runWorkflow runs fn with the steps Debit and Credit, which succeed, and Refuse, which fails.
 func runWorkflow(t *testing.T, env *testsuite.TestWorkflowEnvironment, r *releases, fn func(ctx workflow.Context) error) error {
 	t.Helper()
 	for _, name := range []string{"Debit", "Credit"} {
@@ -81,7 +79,7 @@ func step(ctx workflow.Context, name string) error {
 	return workflow.ExecuteActivity(ctx, name).Get(ctx, nil)
 }
 
-func TestStepsAreNumberedAndHeldIsWhatCompletedInTheSaga(t *testing.T) {
+func TestGuards_OfASaga_AreNumberedAndKnowWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	l, r := &fakeLocker{}, &releases{}
 	err := runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
@@ -125,7 +123,7 @@ func TestStepsAreNumberedAndHeldIsWhatCompletedInTheSaga(t *testing.T) {
 	}}, l.released)
 }
 
-func TestWhatAStepHeldForItselfIsNotHeldByTheSaga(t *testing.T) {
+func TestGuards_ScopeStep_HoldNothingForTheSaga(t *testing.T) {
 	t.Parallel()
 	l, r := &fakeLocker{}, &releases{}
 	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
@@ -140,7 +138,7 @@ func TestWhatAStepHeldForItselfIsNotHeldByTheSaga(t *testing.T) {
 	require.Len(t, r.seen, 1)
 }
 
-func TestOutsideASagaTheScopeIsTheStep(t *testing.T) {
+func TestGuards_OutsideASaga_HaveScopeStep(t *testing.T) {
 	t.Parallel()
 	l, r := &fakeLocker{}, &releases{}
 	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
@@ -150,7 +148,7 @@ func TestOutsideASagaTheScopeIsTheStep(t *testing.T) {
 	require.Empty(t, r.seen)
 }
 
-func TestAScopeThatDoesNotExistIsRefused(t *testing.T) {
+func TestGuards_UnknownScope_IsRefused(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
@@ -163,7 +161,7 @@ func TestAScopeThatDoesNotExistIsRefused(t *testing.T) {
 	require.Empty(t, l.asked())
 }
 
-func TestScopeSagaOutsideASagaIsReleasedWhenTheWorkflowReturns(t *testing.T) {
+func TestScopeSaga_OutsideASaga_IsReleasedAtTheEnd(t *testing.T) {
 	t.Parallel()
 	l, r := &fakeLocker{}, &releases{}
 	err := runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
@@ -180,7 +178,7 @@ func TestScopeSagaOutsideASagaIsReleasedWhenTheWorkflowReturns(t *testing.T) {
 	require.Equal(t, party.LastAttempt(1), l.released[0].Order)
 }
 
-func TestLockFailuresReachWorkflowCodeTyped(t *testing.T) {
+func TestStepFailure_OfALock_IsTyped(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{enter: func(context.Context, int, party.Request) error {
 		return &lockcore.LostError{Resource: "account/1", By: "another"}
@@ -195,7 +193,7 @@ func TestLockFailuresReachWorkflowCodeTyped(t *testing.T) {
 	}))
 }
 
-func TestTheFutureOfAGuardedStepWorksInSelectorsAndChains(t *testing.T) {
+func TestFuture_OfAGuardedStep_WorksInSelectorsAndChains(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, runWorkflow(t, workflowEnv(t, with(&fakeLocker{})), &releases{}, func(ctx workflow.Context) error {
 		ctx = workflows.Guard(ctx, account)
@@ -219,7 +217,7 @@ func TestTheFutureOfAGuardedStepWorksInSelectorsAndChains(t *testing.T) {
 	}))
 }
 
-func TestHeadersOfOtherInterceptorsStay(t *testing.T) {
+func TestHeaders_OfOtherInterceptors_AreKept(t *testing.T) {
 	t.Parallel()
 	for _, ourselvesFirst := range []bool{true, false} {
 		header := make(chan map[string]*commonpb.Payload, 1)
@@ -242,7 +240,7 @@ func TestHeadersOfOtherInterceptorsStay(t *testing.T) {
 	}
 }
 
-func TestInstalledTwiceTheWorkflowSideGuardsOnce(t *testing.T) {
+func TestWorkflow_InterceptorInstalledTwice_GuardsOnce(t *testing.T) {
 	t.Parallel()
 	l, r := &fakeLocker{}, &releases{}
 	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l), with(l)), r, func(ctx workflow.Context) error {
@@ -262,7 +260,7 @@ func TestInstalledTwiceTheWorkflowSideGuardsOnce(t *testing.T) {
 	require.Len(t, r.seen, 1)
 }
 
-func TestInstalledTwiceWorkflowAndUpdatesShareOneState(t *testing.T) {
+func TestWorkflow_InterceptorInstalledTwice_UpdatesShareTheState(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	env := workflowEnv(t, with(l), with(l))
@@ -291,8 +289,8 @@ func TestInstalledTwiceWorkflowAndUpdatesShareOneState(t *testing.T) {
 	require.Equal(t, "default-test-run-id/2/Credit", l.asked()[1].Part)
 }
 
-// Nothing is scheduled, and the error says what to use instead.
-func TestALocalActivityUnderLocksIsRefused(t *testing.T) {
+// Nothing is scheduled, and the error names the alternatives.
+func TestLocalActivity_UnderLocks_IsRefused(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
@@ -308,7 +306,7 @@ func TestALocalActivityUnderLocksIsRefused(t *testing.T) {
 	require.Empty(t, l.asked())
 }
 
-func TestLockstepsOwnActivitiesAreNeverGuarded(t *testing.T) {
+func TestOwnActivities_UnderLocks_AreNotGuarded(t *testing.T) {
 	t.Parallel()
 	l, r := &fakeLocker{}, &releases{}
 	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
@@ -319,7 +317,7 @@ func TestLockstepsOwnActivitiesAreNeverGuarded(t *testing.T) {
 	require.Len(t, r.released, 1)
 }
 
-func TestSessionsAreNotGuardedAndTheirStepsAre(t *testing.T) {
+func TestSessions_UnderLocks_OnlyTheirStepsAreGuarded(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
@@ -345,7 +343,7 @@ func (u *UserActivities) Release(context.Context) error {
 	return nil
 }
 
-func TestAUsersActivityCalledReleaseStaysTheUsers(t *testing.T) {
+func TestUsersActivity_CalledRelease_IsNotReplaced(t *testing.T) {
 	t.Parallel()
 	env := workflowEnv(t, with(&fakeLocker{}))
 	user := &UserActivities{called: make(chan struct{})}
@@ -354,4 +352,34 @@ func TestAUsersActivityCalledReleaseStaysTheUsers(t *testing.T) {
 		return workflow.ExecuteActivity(ctx, user.Release).Get(ctx, nil)
 	}))
 	<-user.called
+}
+
+// The SDK runs every coroutine after every event. With one for each open step, the time of a replay
+// grew with the square of their number.
+func TestWhenReady_ManySteps_ShareOneCoroutine(t *testing.T) {
+	t.Parallel()
+	const steps = 20
+	l, started := &fakeLocker{}, []string{}
+	count := &spy{coroutine: func(name string) {
+		if name != "" && name != "root" { // the SDK's own
+			started = append(started, name)
+		}
+	}}
+	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l), count), &releases{}, func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			ctx = workflows.Guard(ctx, account)
+			all := make([]workflow.Future, 0, 2*steps)
+			for range steps {
+				all = append(all, workflow.ExecuteActivity(ctx, "Debit"), s.Step(ctx, "Debit", "Credit"))
+			}
+			for _, step := range all {
+				if err := step.Get(ctx, nil); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}))
+	require.Len(t, l.asked(), 2*steps)
+	require.Equal(t, []string{"lockstep-steps", "lockstep-release"}, started)
 }

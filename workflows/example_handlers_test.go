@@ -13,7 +13,7 @@ import (
 
 var stepOptions = workflow.ActivityOptions{StartToCloseTimeout: 10 * time.Second}
 
-// The handler of an update locks in its workflow's name. Two updates of one workflow keep each other out by a guard of scope step.
+// An update handler locks in its workflow's name. A guard of scope step makes two updates of one workflow exclude each other.
 func Example_update() {
 	account := func(ctx workflow.Context, id string) error {
 		err := workflow.SetUpdateHandler(ctx, "debit", func(ctx workflow.Context, o order) error {
@@ -25,13 +25,13 @@ func Example_update() {
 			return err
 		}
 		workflow.GetSignalChannel(ctx, "close").Receive(ctx, nil)
-		// What handlers still run would otherwise be cut off, and its locks with it.
+		// Otherwise running handlers would be cut off, and their locks released.
 		return workflow.Await(ctx, func() bool { return workflow.AllHandlersFinished(ctx) })
 	}
 	_ = account
 }
 
-// A workflow for each account, which the first order starts. The locks of one order are free before the next begins.
+// Each account has a workflow, which the first order starts. The locks of one order are released before the next begins.
 func Example_signalWithStart() {
 	var transfer func(workflow.Context, order) error // the saga in the example of RunSaga
 	orders := func(ctx workflow.Context) error {

@@ -18,7 +18,7 @@ type order struct {
 }
 
 func debit(ctx context.Context, o order) error {
-	// A resource that remembers the highest fence refuses whoever comes with a lower one.
+	// A store that remembers the highest fence refuses writes with a lower one.
 	fence, _ := activities.Fence(ctx, "account/"+o.From)
 	_ = fence
 	return nil
@@ -27,7 +27,7 @@ func debit(ctx context.Context, o order) error {
 func refund(context.Context, order) error { return nil }
 func credit(context.Context, order) error { return nil }
 
-// A saga over two accounts: nobody else touches them until it has committed or was undone.
+// A saga over two accounts: no other workflow changes them until the saga has committed or was undone.
 func ExampleRunSaga() {
 	transfer := func(ctx workflow.Context, o order) error {
 		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: 10 * time.Second})
@@ -43,7 +43,7 @@ func ExampleRunSaga() {
 	_ = transfer
 }
 
-// One step at a time changes the account. The step reads the rates beside others that read them.
+// One step at a time changes the account. Several steps may read the rates at the same time.
 func ExampleGuard() {
 	pay := func(ctx workflow.Context, o order) error {
 		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: 10 * time.Second})
@@ -53,7 +53,7 @@ func ExampleGuard() {
 	_ = pay
 }
 
-// A step that waits for a minute at most, and what its failure says.
+// A step that waits for at most a minute, and the failure if the lock is busy for longer.
 func ExampleLocks() {
 	pay := func(ctx workflow.Context, o order) error {
 		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: 10 * time.Second})
@@ -95,11 +95,11 @@ func ExampleLock() {
 			MaxWait:   time.Hour,
 		})
 		if err != nil {
-			return err // a *lockcore.BusyError says who held it for an hour
+			return err // a *lockcore.BusyError names the holder
 		}
 		err = workflow.Sleep(ctx, 6*time.Hour)
 		if lost := hold.Release(ctx); err == nil {
-			err = lost // others may have been in between
+			err = lost // another workflow may have held it in between
 		}
 		return err
 	}

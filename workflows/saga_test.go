@@ -20,7 +20,7 @@ func do(ctx workflow.Context, name, what string) error {
 	return workflow.ExecuteActivity(ctx, name, what).Get(ctx, nil)
 }
 
-func TestASagaThatSucceedsUndoesNothing(t *testing.T) {
+func TestRunSaga_Succeeds_UndoesNothing(t *testing.T) {
 	t.Parallel()
 	env, j := newEnv()
 	require.NoError(t, execute(t, env, func(ctx workflow.Context) error {
@@ -32,7 +32,7 @@ func TestASagaThatSucceedsUndoesNothing(t *testing.T) {
 	require.Equal(t, []string{"1"}, j.read())
 }
 
-func TestASagaThatFailsUndoesInReverseOrder(t *testing.T) {
+func TestRunSaga_Fails_UndoesInReverseOrder(t *testing.T) {
 	t.Parallel()
 	env, j := newEnv()
 	err := execute(t, env, func(ctx workflow.Context) error {
@@ -76,7 +76,7 @@ func TestSaga_CompensationFails_OthersRun(t *testing.T) {
 		return err
 	})
 	require.Equal(t, []string{"undo 2", "undo 1"}, j.read())
-	// What stands in the history: all texts, and the original failure as the cause.
+	// The history has all texts, and the original failure as the cause.
 	require.ErrorContains(t, err, "undo 3")
 	require.ErrorContains(t, err, errStep.Error())
 	var app *temporal.ApplicationError
@@ -86,7 +86,7 @@ func TestSaga_CompensationFails_OthersRun(t *testing.T) {
 	require.Equal(t, "No", app.Type())
 }
 
-func TestCompensationsInParallelAllRun(t *testing.T) {
+func TestRunSaga_ParallelCompensation_AllRun(t *testing.T) {
 	t.Parallel()
 	env, j := newEnv()
 	var together bool
@@ -113,7 +113,7 @@ func TestCompensationsInParallelAllRun(t *testing.T) {
 	require.Len(t, j.read(), 3)
 }
 
-func TestACompensationHasTheOptionsOfItsRegistration(t *testing.T) {
+func TestCompensate_OptionsOfItsRegistration_Apply(t *testing.T) {
 	t.Parallel()
 	env, j := newEnv()
 	err := execute(t, env, func(ctx workflow.Context) error {
@@ -127,7 +127,7 @@ func TestACompensationHasTheOptionsOfItsRegistration(t *testing.T) {
 	require.Len(t, j.read(), 3)
 }
 
-func TestACompensationRegisteredByACoroutineThatHasEndedRuns(t *testing.T) {
+func TestCompensate_CoroutineHasEnded_Runs(t *testing.T) {
 	t.Parallel()
 	env, j := newEnv()
 	require.ErrorContains(t, execute(t, env, func(ctx workflow.Context) error {
@@ -143,7 +143,7 @@ func TestACompensationRegisteredByACoroutineThatHasEndedRuns(t *testing.T) {
 	require.Equal(t, []string{"1", "undo"}, j.read())
 }
 
-func TestACompensationMayRegisterAnother(t *testing.T) {
+func TestCompensate_RegistersAnother_BothRun(t *testing.T) {
 	t.Parallel()
 	env, j := newEnv()
 	require.ErrorContains(t, execute(t, env, func(ctx workflow.Context) error {
@@ -159,7 +159,7 @@ func TestACompensationMayRegisterAnother(t *testing.T) {
 	require.Equal(t, []string{"undo 2a", "undo 2b", "undo 1"}, j.read())
 }
 
-func TestACancelledSagaIsUndoneAndReturnsTheCancellation(t *testing.T) {
+func TestRunSaga_Cancelled_IsUndoneAndReturnsTheCancellation(t *testing.T) {
 	t.Parallel()
 	env, j := newEnv()
 	env.RegisterDelayedCallback(env.CancelWorkflow, time.Minute)
@@ -178,7 +178,7 @@ func TestACancelledSagaIsUndoneAndReturnsTheCancellation(t *testing.T) {
 }
 
 // A cancelled workflow whose compensation failed must not look as if it had been undone.
-func TestACancelledSagaThatWasNotUndoneFails(t *testing.T) {
+func TestRunSaga_CancelledAndNotUndone_Fails(t *testing.T) {
 	t.Parallel()
 	env, _ := newEnv()
 	env.RegisterDelayedCallback(env.CancelWorkflow, time.Minute)
@@ -193,7 +193,7 @@ func TestACancelledSagaThatWasNotUndoneFails(t *testing.T) {
 	require.ErrorContains(t, err, "canceled")
 }
 
-func TestACompensationRegisteredTooLatePanics(t *testing.T) {
+func TestCompensate_SagaHasEnded_Panics(t *testing.T) {
 	t.Parallel()
 	env, _ := newEnv()
 	require.ErrorContains(t, execute(t, env, func(ctx workflow.Context) error {
@@ -207,7 +207,7 @@ func TestACompensationRegisteredTooLatePanics(t *testing.T) {
 	}), "has ended")
 }
 
-func TestLocksWithoutTheInterceptorPanicAndSayWhatToAdd(t *testing.T) {
+func TestWithLocks_NoInterceptor_PanicsWithAdvice(t *testing.T) {
 	t.Parallel()
 	env, j := newEnv()
 	err := execute(t, env, func(ctx workflow.Context) error {
@@ -219,7 +219,7 @@ func TestLocksWithoutTheInterceptorPanicAndSayWhatToAdd(t *testing.T) {
 	require.Empty(t, j.read())
 }
 
-func TestSagaErrorMatchesWhatItHolds(t *testing.T) {
+func TestSagaError_Is_MatchesItsErrors(t *testing.T) {
 	t.Parallel()
 	lost := &lockcore.LostError{Resource: "r"}
 	err := error(&workflows.SagaError{

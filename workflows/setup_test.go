@@ -15,7 +15,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// journal is what the steps of a test did, in order.
+// journal records what the steps of a test did, in order.
 type journal struct {
 	mu    sync.Mutex
 	lines []string
@@ -35,14 +35,13 @@ func (j *journal) read() []string {
 
 var errStep = errors.New("the step failed")
 
-// newEnv is the SDK's test environment with two activities: Do, which writes its input to the journal,
+// newEnv returns the SDK's test environment with two activities: Do, which writes its input to the journal,
 // and Fail, which does so too and fails.
 func newEnv() (*testsuite.TestWorkflowEnvironment, *journal) {
 	suite := &testsuite.WorkflowTestSuite{}
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env, j := suite.NewTestWorkflowEnvironment(), &journal{}
-	// The SDK takes workflow code that runs for a second for blocked, and gives up after three without any: on a machine that is
-	// busy neither says anything.
+	// The default limits for blocked workflow code and for the whole test are too short for a busy machine.
 	env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}).SetTestTimeout(time.Minute)
 	env.RegisterActivityWithOptions(func(_ context.Context, what string) error {
 		j.write(what)

@@ -57,7 +57,7 @@ func TestEnter_CompensationAfterTwoResets_UndoesTheStepOfEveryRun(t *testing.T) 
 	})
 }
 
-// A bar of a run meets what the run before it keeps, on one resource, and takes it over on all.
+// A bar takes over what the run before it holds, on all resources.
 func TestRaise_AnotherRunHolds_TakesOver(t *testing.T) {
 	t.Parallel()
 	locker, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})

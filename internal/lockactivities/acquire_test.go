@@ -41,7 +41,7 @@ func attempt(t *testing.T, f *fakeLocker, id, in string) *temporal.ApplicationEr
 
 const twoForTheHold = `{"resources":[{"name":"account/1"},{"name":"account/2"}],"part":"lock/1","schedule":4,"holdOnly":true`
 
-// The worker that frees the lock completes the activity by this ID, so that no attempt must come soon.
+// The worker that frees the lock completes the activity by this ID, so the next attempt need not come soon.
 func TestAcquire_HoldOnlyUnderItsWaitID_WaitsLikeWait(t *testing.T) {
 	t.Parallel()
 	busy := &lockcore.BusyError{Resource: "account/2", Position: 2}

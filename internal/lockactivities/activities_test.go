@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeLocker notes what it is asked, and answers with err.
+// fakeLocker records its calls, and answers with err.
 type fakeLocker struct {
 	err      error
 	request  party.Request
@@ -42,10 +42,10 @@ type fakeLocker struct {
 	bars     []party.Raise
 	tended   []string
 	extended []string
-	// recheckErr, unless nil, is what Recheck answers instead of err.
+	// recheckErr, if not nil, is the error of Recheck instead of err.
 	recheckErr error
 	rechecked  []party.Request
-	// lacks are resources of which the hold is missing.
+	// lacks lists the resources on which the hold is missing.
 	lacks []string
 }
 
@@ -134,7 +134,7 @@ func call(t *testing.T, f *fakeLocker, name, in string) (string, error) {
 	return callFrom(t, f, true, name, in)
 }
 
-// callFrom calls from a workflow, or from no workflow.
+// callFrom calls from a workflow, or without one.
 func callFrom(t *testing.T, f *fakeLocker, workflow bool, name, in string) (string, error) {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
@@ -156,7 +156,7 @@ func callFrom(t *testing.T, f *fakeLocker, workflow bool, name, in string) (stri
 
 const leaseText = `{"resource":"account/1","lockId":"` + ownLockID + `","part":"p","order":{"schedule":1,"attempt":1},"mode":"X","fence":7,"left":"forever","joined":true}`
 
-func TestAcquireAsksOnceInTheNameOfTheRun(t *testing.T) {
+func TestAcquire_Workflow_RequestsInItsName(t *testing.T) {
 	t.Parallel()
 	f := &fakeLocker{}
 	out, err := call(t, f, "lockstep.Acquire", `{"resources":[{"name":"account/1"},{"name":"seats","mode":"S","limit":3}],
@@ -175,7 +175,7 @@ func TestAcquireAsksOnceInTheNameOfTheRun(t *testing.T) {
 	}, f.request)
 }
 
-func TestAcquireInAnotherNameAndForTheHoldAlone(t *testing.T) {
+func TestAcquire_OwnLockIDAndHoldOnly_AreRequested(t *testing.T) {
 	t.Parallel()
 	f := &fakeLocker{}
 	_, err := call(t, f, "lockstep.Acquire", `{"lockId":"mine","owner":"me","comment":"why","resources":[{"name":"account/1"}],"holdOnly":true}`)
@@ -188,7 +188,7 @@ func TestAcquireInAnotherNameAndForTheHoldAlone(t *testing.T) {
 	require.Empty(t, f.left, "there is no part to leave")
 }
 
-func TestAcquireThatParksOrTriesIsNotRetried(t *testing.T) {
+func TestAcquire_ParkOrTry_IsNotRetryable(t *testing.T) {
 	t.Parallel()
 	busy := &lockcore.BusyError{Resource: "account/1", Position: 2}
 	for field, failureType := range map[string]string{"park": "lockstep.Parked", "try": "lockstep.Busy"} {
@@ -202,7 +202,7 @@ func TestAcquireThatParksOrTriesIsNotRetried(t *testing.T) {
 	}
 }
 
-func TestKeepEndsWhereTheHoldIsLost(t *testing.T) {
+func TestKeep_HoldLost_Fails(t *testing.T) {
 	t.Parallel()
 	f := &fakeLocker{err: &lockcore.LostError{Resource: "account/1"}}
 	_, err := call(t, f, "lockstep.Keep", `{"resources":["account/1"]}`)
@@ -214,7 +214,7 @@ func TestKeepEndsWhereTheHoldIsLost(t *testing.T) {
 	require.Empty(t, f.released)
 }
 
-func TestRenewAndLeaveTakeLeasesAsAcquireGaveThem(t *testing.T) {
+func TestRenewAndLeave_LeasesOfAcquire_AreAccepted(t *testing.T) {
 	t.Parallel()
 	f := &fakeLocker{}
 	out, err := call(t, f, "lockstep.Renew", `{"leases":[`+leaseText+`]}`)
@@ -227,7 +227,7 @@ func TestRenewAndLeaveTakeLeasesAsAcquireGaveThem(t *testing.T) {
 	require.Equal(t, []lockcore.Lease{lease(ownLockID)}, f.left)
 }
 
-func TestReleaseEndsAnyNumberOfResourcesUpToTheSchedule(t *testing.T) {
+func TestRelease_ManyResources_EndsThemInBatches(t *testing.T) {
 	t.Parallel()
 	f := &fakeLocker{}
 	names := make([]string, 250)
@@ -250,7 +250,7 @@ func TestReleaseEndsAnyNumberOfResourcesUpToTheSchedule(t *testing.T) {
 	require.Len(t, f.left, 1)
 }
 
-func TestFailuresOfEveryActivityAreTyped(t *testing.T) {
+func TestActivities_Failures_AreTyped(t *testing.T) {
 	t.Parallel()
 	for name, in := range map[string]string{
 		"lockstep.Acquire": `{"resources":[{"name":"account/1"}]}`,
@@ -271,8 +271,8 @@ func TestFailuresOfEveryActivityAreTyped(t *testing.T) {
 	}
 }
 
-// Every exported method is registered under "lockstep." and its name: the names are the protocol.
-func TestTheNamesOfTheActivities(t *testing.T) {
+// Every exported method is registered under "lockstep." and its name, which other languages use.
+func TestActivities_Names_AreTheWireNames(t *testing.T) {
 	t.Parallel()
 	var names []string
 	for m := range reflect.TypeFor[*lockactivities.Activities]().Methods() {
@@ -331,7 +331,7 @@ func TestRelease_UsedWithARelease_IsRefused(t *testing.T) {
 }
 
 // All activities without a workflow would be one party.
-func TestAnActivityWithoutAWorkflowHasToGiveALockID(t *testing.T) {
+func TestActivities_NoWorkflow_NeedALockID(t *testing.T) {
 	t.Parallel()
 	for name, in := range map[string]string{
 		"lockstep.Acquire": `"resources":[{"name":"account/1"}]`, "lockstep.Release": `"resources":["account/1"]`,
@@ -345,8 +345,8 @@ func TestAnActivityWithoutAWorkflowHasToGiveALockID(t *testing.T) {
 	}
 }
 
-// In a run that was reset a hold may be missing which the run before released. What the others failed by is told nevertheless.
-func TestHandingOverAfterAResetHidesNoErrorBehindALockThatWasReleased(t *testing.T) {
+// In a run that was reset, a hold may be missing because the run before released it. Other errors are reported nevertheless.
+func TestKeep_HandOverAfterAReset_ReportsOtherErrors(t *testing.T) {
 	t.Parallel()
 	const in = `{"resources":["a","b"],"once":true,"handOver":true,"inherits":true}`
 	f := &fakeLocker{lacks: []string{"a"}}

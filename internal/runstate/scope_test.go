@@ -43,7 +43,7 @@ func TestScopeRelease_ResourceInUseElsewhere_StaysHeld(t *testing.T) {
 	require.Empty(t, s.takeReleasable())
 }
 
-func TestIsUndecided_ErrorOfALocalActivity(t *testing.T) {
+func TestIsUndecided_LocalActivityFailed_IsRepeatedUnlessDecided(t *testing.T) {
 	t.Parallel()
 	busy, req := &lockcore.BusyError{Resource: "r"}, party.Request{Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
 	for name, tc := range map[string]struct {

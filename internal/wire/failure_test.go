@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +21,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// throughHistory is what Temporal makes of an activity's error: a failure, in an activity's failure, and back.
+// throughHistory returns an activity's error as workflow code gets it from the history.
 func throughHistory(err error) error {
 	fc := temporal.GetDefaultFailureConverter()
 	return fc.FailureToError(activityFailure(fc.ErrorToFailure(err)))
@@ -62,7 +61,7 @@ func conditions() map[string]error {
 	}
 }
 
-func TestConditionsReachWorkflowCodeAsTheSameTypedErrors(t *testing.T) {
+func TestTypedError_EveryCondition_KeepsItsType(t *testing.T) {
 	t.Parallel()
 	for name, want := range conditions() {
 		for _, sent := range []error{want, fmt.Errorf("enter: %w", want), errors.Join(errors.New("other"), want)} {
@@ -82,7 +81,7 @@ func TestConditionsReachWorkflowCodeAsTheSameTypedErrors(t *testing.T) {
 	}
 }
 
-func TestAnAttemptThatALaterOneOvertookMayComeBack(t *testing.T) {
+func TestSupersededFailure_ByAnAttempt_IsRetryable(t *testing.T) {
 	t.Parallel()
 	first := party.Order{Schedule: 4, Attempt: 1}
 	for name, tc := range map[string]struct {
@@ -100,46 +99,7 @@ func TestAnAttemptThatALaterOneOvertookMayComeBack(t *testing.T) {
 	}
 }
 
-// A field that lockcore's errors gain must travel too.
-func TestEveryFieldOfLockcoresErrorsTravels(t *testing.T) {
-	t.Parallel()
-	for _, want := range []error{&lockcore.BusyError{}, &lockcore.LostError{}, &lockcore.SupersededError{}, &lockcore.DeadlockError{}, &lockcore.InvalidError{}, &party.OtherRunError{}} {
-		fill(reflect.ValueOf(want).Elem())
-		require.Equal(t, want, LockError(throughHistory(Failure(want))))
-	}
-	lease := lockcore.Lease{}
-	fill(reflect.ValueOf(&lease).Elem())
-	require.Equal(t, []lockcore.Lease{lease}, CoreLeases(Leases([]lockcore.Lease{lease})))
-}
-
-// fill gives every exported field a value that is not zero.
-func fill(v reflect.Value) {
-	if v.Type() == reflect.TypeFor[time.Time]() {
-		v.Set(reflect.ValueOf(since))
-		return
-	}
-	switch v.Kind() {
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if v.Type().Field(i).IsExported() {
-				fill(v.Field(i))
-			}
-		}
-	case reflect.Slice:
-		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		fill(v.Index(0))
-	case reflect.String:
-		v.SetString("text")
-	case reflect.Bool:
-		v.SetBool(true)
-	case reflect.Uint32:
-		v.SetUint(7)
-	default:
-		v.SetInt(7)
-	}
-}
-
-func TestTypedErrorsGiveOutTheFacts(t *testing.T) {
+func TestTypedError_As_FindsTheDetails(t *testing.T) {
 	t.Parallel()
 	var busy *lockcore.BusyError
 	require.ErrorAs(t, TypedError(throughHistory(Failure(conditions()["busy"]))), &busy)
@@ -156,7 +116,7 @@ func TestTypedErrorsGiveOutTheFacts(t *testing.T) {
 }
 
 // A workflow that returns a step's error must record what it would have recorded without Lockstep.
-func TestTypedErrorIsRecordedAsTheErrorThatItWraps(t *testing.T) {
+func TestTypedError_Recorded_IsTheOriginalFailure(t *testing.T) {
 	t.Parallel()
 	fc := temporal.GetDefaultFailureConverter()
 	plain := throughHistory(Failure(conditions()["lost"]))
@@ -165,7 +125,7 @@ func TestTypedErrorIsRecordedAsTheErrorThatItWraps(t *testing.T) {
 	require.True(t, proto.Equal(want, got), "want %v\ngot  %v", want, got)
 }
 
-func TestOtherErrorsPassAsTheyAre(t *testing.T) {
+func TestTypedError_OtherError_IsUnchanged(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, Failure(nil))
 	require.NoError(t, TypedError(nil))
@@ -181,7 +141,7 @@ func TestOtherErrorsPassAsTheyAre(t *testing.T) {
 	require.False(t, app.NonRetryable())
 }
 
-func TestAWaitThatEndedInATimeoutIsBusyToo(t *testing.T) {
+func TestTypedError_WaitTimedOut_IsBusy(t *testing.T) {
 	t.Parallel()
 	fc := temporal.GetDefaultFailureConverter()
 	timeout := &failurepb.Failure{
@@ -194,7 +154,7 @@ func TestAWaitThatEndedInATimeoutIsBusyToo(t *testing.T) {
 	require.True(t, temporal.IsTimeoutError(typed))
 }
 
-func TestFailuresWithoutReadableDetailsKeepTheirType(t *testing.T) {
+func TestLockError_UnreadableDetails_KeepsTheType(t *testing.T) {
 	t.Parallel()
 	for failureType, want := range map[string]error{
 		FailureBusy: lockcore.ErrBusy, FailureLost: lockcore.ErrLost, FailureSuperseded: lockcore.ErrSuperseded, FailureInvalid: lockcore.ErrInvalid,
@@ -204,14 +164,14 @@ func TestFailuresWithoutReadableDetailsKeepTheirType(t *testing.T) {
 	}
 }
 
-func TestABusyFailureStaysSmallAndComesBackLater(t *testing.T) {
+func TestBusyFailure_ManyHolders_IsSmallAndDelayed(t *testing.T) {
 	t.Parallel()
 	busy := &lockcore.BusyError{Resource: strings.Repeat("r", 512), LockID: strings.Repeat("l", 512), Position: 1}
 	for range 500 {
 		busy.Holders = append(busy.Holders, lockcore.Holder{LockID: strings.Repeat("h", 512), Owner: strings.Repeat("o", 512), Since: since})
 	}
 	err := Failure(busy)
-	// The server's bound on the failure of an attempt that is retried is 4 KB.
+	// The server keeps the failure of an attempt that is retried only if it is under 4 KB.
 	require.Less(t, proto.Size(temporal.GetDefaultFailureConverter().ErrorToFailure(err)), 4000)
 	var app *temporal.ApplicationError
 	require.ErrorAs(t, err, &app)
@@ -230,7 +190,7 @@ func asDetails(err error, d any) error {
 	return app.Details(d)
 }
 
-func TestBusyDelayGrowsWithThePlaceInTheQueue(t *testing.T) {
+func TestBusyDelay_Position_GrowsFromTheHead(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, 37500*time.Microsecond, busyDelay(0, 0))
 	require.Equal(t, 62500*time.Microsecond, busyDelay(0, 1))

@@ -126,7 +126,7 @@ func TestGolden_WireFormat_IsUnchanged(t *testing.T) {
 	require.JSONEq(t, string(want), string(got))
 }
 
-// failures returns the failures that stand for lockcore's errors, with all fields set. Their texts are lockcore's, and left out.
+// failures returns the failures of lockcore's errors with all fields set, without the messages, which come from lockcore.
 func failures(t *testing.T) map[string]any {
 	t.Helper()
 	busy, lost, superseded := filled[lockcore.BusyError](), filled[lockcore.LostError](), filled[lockcore.SupersededError]()
@@ -147,6 +147,7 @@ func failures(t *testing.T) map[string]any {
 	return all
 }
 
+// A field that lockcore's errors gain must travel too.
 func TestLockError_FailureWithAllFields_IsReadBack(t *testing.T) {
 	t.Parallel()
 	busy, lost, superseded := filled[lockcore.BusyError](), filled[lockcore.LostError](), filled[lockcore.SupersededError]()
@@ -156,7 +157,7 @@ func TestLockError_FailureWithAllFields_IsReadBack(t *testing.T) {
 	}
 }
 
-// recorded returns an application failure as a reader of a history gets it: without the error that it was made of.
+// recorded returns an application failure as a reader of a history gets it.
 func recorded(t *testing.T, err error) error {
 	t.Helper()
 	converter := temporal.GetDefaultFailureConverter()

@@ -17,12 +17,12 @@ func guardPayload(text string) *commonpb.Payload {
 	return &commonpb.Payload{Metadata: map[string][]byte{"encoding": []byte("json/plain")}, Data: []byte(text)}
 }
 
-// The text is the protocol: a change that breaks this test breaks histories in flight.
+// Histories have this text: a change that breaks this test breaks running workflows.
 const guardText = `{"part":"3/Debit","schedule":4,"scope":"saga",` +
 	`"resources":[{"name":"account/1","mode":"X","held":true},{"name":"rates","mode":"S","limit":3}],` +
 	`"ttl":"30s","holdTtl":"forever","reacquire":true,"newFence":true,"saga":"1","owner":"me"}`
 
-func TestGuardIsTheSameTextInEveryVersion(t *testing.T) {
+func TestGuard_Encoded_IsTheDocumentedText(t *testing.T) {
 	t.Parallel()
 	held := lockcore.Exclusive("account/1")
 	held.Held = true
@@ -38,14 +38,14 @@ func TestGuardIsTheSameTextInEveryVersion(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-func TestGuardOfANewerVersionIsRead(t *testing.T) {
+func TestDecodeGuard_UnknownField_IsIgnored(t *testing.T) {
 	t.Parallel()
 	got, err := DecodeGuard(guardPayload(`{"part":"1/A","schedule":1,"scope":"step","resources":[{"name":"r"}],"later":{"x":1}}`))
 	require.NoError(t, err)
 	require.Equal(t, "r", got.Resources[0].Name)
 }
 
-func TestGuardThatIsNotUnderstoodIsRefused(t *testing.T) {
+func TestDecodeGuard_NotUnderstood_IsRefused(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"no JSON": `nonsense`, "no scope": `{}`, "unknown scope": `{"scope":"galaxy","resources":[{"name":"r"}]}`, "bare ttl": `{"scope":"step","ttl":30}`,
@@ -57,7 +57,7 @@ func TestGuardThatIsNotUnderstoodIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, lockcore.ErrInvalid)
 }
 
-func TestRequestOfAGuard(t *testing.T) {
+func TestGuardRequest_EachScope_NamesItsParty(t *testing.T) {
 	t.Parallel()
 	g, err := DecodeGuard(guardPayload(guardText))
 	require.NoError(t, err)

@@ -9,10 +9,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// The text is the protocol: a change that breaks this test breaks runs that continue others.
+// Histories have this text: a change that breaks this test breaks runs that continue others.
 const handoverText = `{"from":"r2","started":"2026-01-02T03:04:05Z"}`
 
-func TestHandoverIsTheSameTextInEveryVersion(t *testing.T) {
+func TestHandover_Encoded_IsTheDocumentedText(t *testing.T) {
 	t.Parallel()
 	want := Handover{From: "r2", Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	p, err := EncodeHandover(want)
@@ -23,7 +23,7 @@ func TestHandoverIsTheSameTextInEveryVersion(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-func TestHeadersOfAStartThatAreNotUnderstoodAreRefused(t *testing.T) {
+func TestStartHeaders_NotUnderstood_AreRefused(t *testing.T) {
 	t.Parallel()
 	_, err := DecodeHandover(guardPayload(`nonsense`))
 	require.ErrorIs(t, err, lockcore.ErrInvalid)
@@ -31,8 +31,8 @@ func TestHeadersOfAStartThatAreNotUnderstoodAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, lockcore.ErrInvalid)
 }
 
-// What a guard says to be held counts in the run that wrote it. One that has it from the run before a reset has not got it.
-func TestAGuardOfAnotherRunHoldsNothing(t *testing.T) {
+// Held counts only in the run that wrote the guard. A run that has the step from the run before a reset does not hold the resource.
+func TestGuardRequest_OfAnotherRun_HoldsNothing(t *testing.T) {
 	t.Parallel()
 	held := lockcore.Exclusive("account/1")
 	held.Held = true

@@ -10,7 +10,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-func TestLockIDIsWhatTheProtocolSays(t *testing.T) {
+func TestLockID_Names_AreEscapedAndReadBack(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		run         Run
@@ -28,7 +28,7 @@ func TestLockIDIsWhatTheProtocolSays(t *testing.T) {
 			require.Equal(t, tc.want, tc.run.LockID())
 			require.Equal(t, tc.owner, tc.run.Owner())
 			require.True(t, strings.HasPrefix(tc.want, NamespacePrefix("n")))
-			tc.run.RunID = "" // it stands beside
+			tc.run.RunID = "" // the lock ID does not contain it
 			got, step, err := ParseLockID(tc.want)
 			require.NoError(t, err)
 			require.Equal(t, tc.run, got)
@@ -41,8 +41,8 @@ func TestLockIDIsWhatTheProtocolSays(t *testing.T) {
 	}
 }
 
-// A workflow ID of Temporal, which has at most 1,000 bytes, stands in the lock ID as it is.
-func TestALongWorkflowIDFits(t *testing.T) {
+// Temporal's workflow IDs have at most 1,000 bytes, so the lock ID contains them unchanged.
+func TestLockID_LongWorkflowID_Fits(t *testing.T) {
 	t.Parallel()
 	long := Run{Namespace: strings.Repeat("n", 36), WorkflowID: strings.Repeat("ä", 500)}
 	got, _, err := ParseLockID(long.LockID())
@@ -54,7 +54,7 @@ func TestALongWorkflowIDFits(t *testing.T) {
 }
 
 // The workflow of a step is known, however long the step's name is.
-func TestTheHashOfALongStepIsReadAsItIs(t *testing.T) {
+func TestParseLockID_HashOfAStep_IsReturned(t *testing.T) {
 	t.Parallel()
 	want := Run{Namespace: "n", WorkflowID: "w/1"}
 	for name, hashed := range map[string]bool{"3/Debit": false, "3/" + strings.Repeat("Debit", 20): true} {
@@ -66,7 +66,7 @@ func TestTheHashOfALongStepIsReadAsItIs(t *testing.T) {
 	}
 }
 
-func TestLockIDOfAnotherPartyIsRefused(t *testing.T) {
+func TestParseLockID_NotAWorkflows_IsRefused(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"", "plain-go", "a/b/c/d", "n/%", "n/%zz/r", "n/" + hashPrefix + strings.Repeat("0", 64)} {
 		_, _, err := ParseLockID(id)
@@ -75,7 +75,7 @@ func TestLockIDOfAnotherPartyIsRefused(t *testing.T) {
 	}
 }
 
-func TestNamespaceIDIsAUUID(t *testing.T) {
+func TestIsNamespaceID_OnlyUUIDs(t *testing.T) {
 	t.Parallel()
 	require.True(t, IsNamespaceID("32049b68-7872-4094-8e63-d0dd59896a83"))
 	for _, other := range []string{

@@ -23,9 +23,9 @@ func messageOf(t *testing.T, err error) string {
 	return app.Message()
 }
 
-// People know workflows by their IDs. Lock IDs that a user has chosen, and resources, stay as they
-// are.
-func TestTextsNameWorkflowsWithoutTheirNamespaceID(t *testing.T) {
+// People know workflows by their IDs. Lock IDs that a user has chosen, and resources, are not
+// changed.
+func TestText_OwnNamespaceID_IsLeftOut(t *testing.T) {
 	t.Parallel()
 	own, other := namespaceID+"/order-7", namespaceID+"/order-3"
 	busy := &lockcore.BusyError{Resource: "account/42", LockID: own, Holders: []lockcore.Holder{{LockID: other, Mode: lockcore.ModeExclusive}}}
@@ -51,13 +51,13 @@ func TestTextsNameWorkflowsWithoutTheirNamespaceID(t *testing.T) {
 	require.Equal(t, chosen.Error(), messageOf(t, Failure(chosen)))
 }
 
-func TestALossSaysWhy(t *testing.T) {
+func TestText_LostLease_GivesTheReason(t *testing.T) {
 	t.Parallel()
 	require.Contains(t, messageOf(t, Failure(&lockcore.LostError{Resource: "r", LockID: "a", By: "b"})), "its lease expired before it was renewed")
 	require.NotContains(t, messageOf(t, Failure(&lockcore.LostError{Resource: "r", LockID: "a", By: "b", Reason: "forced"})), "its time was over")
 }
 
-func TestARefusalNamesWhatTheUserWrote(t *testing.T) {
+func TestRewriteField_RequestField_NamesTheUsersField(t *testing.T) {
 	t.Parallel()
 	refused := &lockcore.InvalidError{Field: "Request.HoldTTL", Value: "1s", Bound: "not less than Request.TTL"}
 	got := RewriteField(refused, "Locks.").Error()
@@ -84,7 +84,7 @@ func FuzzCut(f *testing.F) {
 	})
 }
 
-func TestDurationIsText(t *testing.T) {
+func TestDuration_JSON_IsText(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{
 		`"30s"`: 30 * time.Second, `"1m30s"`: 90 * time.Second, `"100ms"`: 100 * time.Millisecond, `"forever"`: lockcore.Forever, `"0s"`: 0,
@@ -100,7 +100,7 @@ func TestDurationIsText(t *testing.T) {
 	}
 }
 
-func TestDurationWithoutUnitIsRefused(t *testing.T) {
+func TestDuration_NoUnit_IsRefused(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{`30`, `"30"`, `"soon"`, `{}`, `true`, `9223372036854775807`} {
 		var d Duration

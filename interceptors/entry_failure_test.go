@@ -6,19 +6,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
-	"github.com/stretchr/testify/require"
-
+	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-func TestAStepSaysThatItNeverRanOnlyIfThatIsKnown(t *testing.T) {
+// A step that wrongly counts as never run would not be undone. So the database must know that its run has not held the resource since
+// before the step was scheduled.
+func TestPartThatNeverRan_OnlyIfCertain(t *testing.T) {
 	t.Parallel()
 	own, reset := sagaGuard(), sagaGuard()
 	own.Run, reset.Run = "default-test-run-id", "the run before a reset"
@@ -56,8 +60,8 @@ func parkedAs(d wire.BusyDetails) wire.ParkedDetails {
 	return wire.ParkedDetails{BusyDetails: d}
 }
 
-// What the workflow answers by waiting is a failure of its own type, and uses no attempt.
-func TestAStepThatCannotHaveItsLocksParks(t *testing.T) {
+// A parked attempt has a failure type of its own, and is not retried.
+func TestStep_LocksBusy_Parks(t *testing.T) {
 	t.Parallel()
 	unavailable := wire.ParkedDetails{Unavailable: true}
 	unavailable.Resource, unavailable.LockID = "account/1", "default-test-namespace/default-test-workflow-id"
@@ -83,8 +87,8 @@ func TestAStepThatCannotHaveItsLocksParks(t *testing.T) {
 	}
 }
 
-// A place in a queue outlives an attempt after which another comes: the next one finds it again.
-func TestAFailedAttemptGivesUpItsPlaceOnlyIfNoOtherComes(t *testing.T) {
+// A request stays in the queue if another attempt follows, which finds it there.
+func TestStep_AttemptFails_WithdrawsOnlyAfterTheLast(t *testing.T) {
 	t.Parallel()
 	lost, layout, invalid := &lockcore.LostError{Resource: "account/1"}, &lockcore.LayoutError{}, &lockcore.InvalidError{Field: "TTL"}
 	for name, tc := range map[string]struct {
@@ -121,4 +125,37 @@ func TestAFailedAttemptGivesUpItsPlaceOnlyIfNoOtherComes(t *testing.T) {
 			})
 		}
 	}
+}
+
+// An attempt that took long to get its locks does not run if Temporal has given it up, and another one may run.
+func TestCheckNotAbandoned_LongEntry_AsksTemporal(t *testing.T) {
+	t.Parallel()
+	c, queue := testenv.Temporal(t), testenv.TaskQueue(t)
+	long := time.Now().Add(-time.Hour)
+	first, second := make(chan error, 1), make(chan error, 1)
+	w := sdkworker.New(c, queue, sdkworker.Options{})
+	w.RegisterActivityWithOptions(func(ctx context.Context) error {
+		if activity.GetInfo(ctx).Attempt > 1 {
+			err := checkNotAbandoned(ctx, long)
+			second <- err
+			return err
+		}
+		require.NoError(t, checkNotAbandoned(ctx, time.Now()))
+		<-ctx.Done() // it has timed out, and another attempt runs
+		result := <-second
+		first <- checkNotAbandoned(context.WithoutCancel(ctx), long)
+		return result
+	}, activity.RegisterOptions{Name: "Do"})
+	w.RegisterWorkflowWithOptions(func(ctx workflow.Context) error {
+		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+			StartToCloseTimeout: 3 * time.Second, RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Millisecond, MaximumAttempts: 2},
+		})
+		return workflow.ExecuteActivity(ctx, "Do").Get(ctx, nil)
+	}, workflow.RegisterOptions{Name: "W"})
+	require.NoError(t, w.Start())
+	t.Cleanup(w.Stop)
+	run, err := c.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: queue}, "W")
+	require.NoError(t, err)
+	require.NoError(t, run.Get(t.Context(), nil))
+	require.ErrorIs(t, <-first, errAbandoned)
 }

@@ -10,32 +10,32 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
 	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// fakeLocker gives every lock that it is asked for, unless told otherwise, and remembers what was asked.
+// fakeLocker grants every request, unless enter returns an error, and records the requests.
 type fakeLocker struct {
 	renewErr error
-	// ends counts what was left or released.
+	// ends counts leaves and releases.
 	ends     atomic.Int32
 	mu       sync.Mutex
 	requests []party.Request
 	queued   []bool
 	sessions []*fakeSession
 	released []party.Release
-	// enter, when set, decides about the n-th request, counted from 0.
+	// enter, if set, returns the error of the n-th request, counted from 0.
 	enter func(ctx context.Context, n int, req party.Request) error
-	// leaveErr is what Leave answers.
+	// leaveErr is the error of Leave.
 	leaveErr error
 }
 
@@ -123,7 +123,7 @@ func (f *fakeLocker) kept() []*fakeSession {
 	return append([]*fakeSession(nil), f.sessions...)
 }
 
-// loseAll ends the sessions that are held now, as a locker does that has lost their locks.
+// loseAll ends all sessions with a loss.
 func (f *fakeLocker) loseAll(by string) {
 	for _, s := range f.kept() {
 		s.cancel(&lockcore.LostError{Resource: s.leases[0].Resource, LockID: s.leases[0].LockID, Part: s.leases[0].Part, By: by})
@@ -177,12 +177,12 @@ func with(l locker) *Interceptor {
 	return &Interceptor{options: Options{}, locker: l, closer: newCloser(l, w)}
 }
 
-// workflowEnv is the SDK's test environment with these interceptors installed.
+// workflowEnv returns the SDK's test environment with these interceptors.
 func workflowEnv(t *testing.T, list ...interceptor.WorkerInterceptor) *testsuite.TestWorkflowEnvironment {
 	t.Helper()
 	suite := quietSuite()
 	env := suite.NewTestWorkflowEnvironment()
-	// Its own limits, of a second and of three, are those of a machine that is not busy.
+	// The default limits, of one and three seconds, are too short for a busy machine.
 	env.SetWorkerOptions(sdkworker.Options{Interceptors: list, EnableSessionWorker: true, DeadlockDetectionTimeout: time.Minute})
 	env.SetTestTimeout(time.Minute)
 	return env
@@ -195,3 +195,61 @@ func quietSuite() *testsuite.WorkflowTestSuite {
 }
 
 func resources(all ...lockcore.Resource) []lockcore.Resource { return all }
+
+// spy is an interceptor of a third party.
+type spy struct {
+	interceptor.WorkerInterceptorBase
+	// scheduled sees each activity that is scheduled, entered each that is run, and coroutine each
+	// that is started, by its name. Any of them may be nil.
+	scheduled func(ctx workflow.Context, activityType string)
+	entered   func(ctx context.Context)
+	coroutine func(name string)
+}
+
+func (s *spy) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &spyInbound{interceptor.WorkflowInboundInterceptorBase{Next: next}, s}
+}
+
+func (s *spy) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+	return &spyActivity{interceptor.ActivityInboundInterceptorBase{Next: next}, s}
+}
+
+type spyInbound struct {
+	interceptor.WorkflowInboundInterceptorBase
+	spy *spy
+}
+
+func (s *spyInbound) Init(out interceptor.WorkflowOutboundInterceptor) error {
+	return s.Next.Init(&spyOutbound{interceptor.WorkflowOutboundInterceptorBase{Next: out}, s.spy})
+}
+
+type spyOutbound struct {
+	interceptor.WorkflowOutboundInterceptorBase
+	spy *spy
+}
+
+func (s *spyOutbound) ExecuteActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
+	if s.spy.scheduled != nil {
+		s.spy.scheduled(ctx, activityType)
+	}
+	return s.Next.ExecuteActivity(ctx, activityType, args...)
+}
+
+func (s *spyOutbound) Go(ctx workflow.Context, name string, f func(ctx workflow.Context)) workflow.Context {
+	if s.spy.coroutine != nil {
+		s.spy.coroutine(name)
+	}
+	return s.Next.Go(ctx, name, f)
+}
+
+type spyActivity struct {
+	interceptor.ActivityInboundInterceptorBase
+	spy *spy
+}
+
+func (s *spyActivity) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+	if s.spy.entered != nil {
+		s.spy.entered(ctx)
+	}
+	return s.Next.ExecuteActivity(ctx, in)
+}

@@ -76,7 +76,7 @@ func application(t *testing.T, err error) *temporal.ApplicationError {
 	return app
 }
 
-func TestAStepRunsUnderItsLocksAndLeavesThem(t *testing.T) {
+func TestStep_LocksFree_RunsAndLeaves(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	result, err := runStep(t, l, sagaGuard(), func(ctx context.Context) (string, error) {
@@ -103,7 +103,7 @@ func TestAStepRunsUnderItsLocksAndLeavesThem(t *testing.T) {
 	require.Contains(t, req.Comment, "Debit")
 }
 
-func TestAnAttemptWaitsNoLongerThanItsStepMay(t *testing.T) {
+func TestStep_MaxWaitShort_BoundsTheInlineWait(t *testing.T) {
 	t.Parallel()
 	for left, want := range map[time.Duration]time.Duration{0: 2 * time.Second, time.Minute: 2 * time.Second, 300 * time.Millisecond: 300 * time.Millisecond} {
 		l, guard := &fakeLocker{}, sagaGuard()
@@ -114,7 +114,7 @@ func TestAnAttemptWaitsNoLongerThanItsStepMay(t *testing.T) {
 	}
 }
 
-func TestAStepWithoutGuardRunsAsItIs(t *testing.T) {
+func TestStep_NoGuard_TakesNoLocks(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	_, err := runWithHeader(t, []interceptor.WorkerInterceptor{with(l)}, nil, func(ctx context.Context) (string, error) {
@@ -125,8 +125,8 @@ func TestAStepWithoutGuardRunsAsItIs(t *testing.T) {
 	require.Empty(t, l.asked())
 }
 
-// A request that was refused has left nothing that could be given up.
-func TestARefusedGuardGivesNothingUp(t *testing.T) {
+// A request that was refused has left nothing to withdraw.
+func TestStep_InvalidLocks_WithdrawsNothing(t *testing.T) {
 	t.Parallel()
 	for _, scope := range []string{wire.ScopeStep, wire.ScopeSaga} {
 		l := &fakeLocker{enter: func(context.Context, int, party.Request) error { return &lockcore.InvalidError{Field: "resource"} }}
@@ -138,7 +138,7 @@ func TestARefusedGuardGivesNothingUp(t *testing.T) {
 	}
 }
 
-func TestLocksThatCannotBeHadKeepTheStepFromRunning(t *testing.T) {
+func TestStep_LocksNotAcquired_DoesNotRun(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		err          error
@@ -169,7 +169,7 @@ func TestLocksThatCannotBeHadKeepTheStepFromRunning(t *testing.T) {
 	}
 }
 
-func TestAGuardThatIsNotUnderstoodKeepsTheStepFromRunning(t *testing.T) {
+func TestStep_UnknownGuard_DoesNotRun(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	bad := &commonpb.Payload{Metadata: map[string][]byte{"encoding": []byte("json/plain")}, Data: []byte(`{"scope":"galaxy"}`)}
@@ -178,7 +178,7 @@ func TestAGuardThatIsNotUnderstoodKeepsTheStepFromRunning(t *testing.T) {
 	require.Empty(t, l.asked())
 }
 
-func TestAWorkerWithoutLockerDoesNotRunGuardedSteps(t *testing.T) {
+func TestStep_WorkerWithoutLocker_DoesNotRun(t *testing.T) {
 	t.Parallel()
 	payload, err := wire.EncodeGuard(sagaGuard())
 	require.NoError(t, err)
@@ -186,7 +186,7 @@ func TestAWorkerWithoutLockerDoesNotRunGuardedSteps(t *testing.T) {
 	requireFailure(t, err, wire.FailureUnavailable, false)
 }
 
-func TestALostLockCancelsTheStepWithTheCause(t *testing.T) {
+func TestStep_LockLost_IsCancelledWithTheCause(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	_, err := runStep(t, l, sagaGuard(), func(ctx context.Context) (string, error) {
@@ -205,7 +205,7 @@ func TestALostLockCancelsTheStepWithTheCause(t *testing.T) {
 	require.Equal(t, 1, l.kept()[0].leaves())
 }
 
-func TestAStepThatLostItsLockFailsEvenIfItReturnedNil(t *testing.T) {
+func TestStep_LockLost_FailsAlthoughItReturnedNil(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) {
@@ -215,8 +215,8 @@ func TestAStepThatLostItsLockFailsEvenIfItReturnedNil(t *testing.T) {
 	requireFailure(t, err, wire.FailureLost, true)
 }
 
-// As after a stop of the process for longer than the TTL: the step returns before the session has found out.
-func TestAStepThatReturnsAfterItsTTLIsAskedAboutItsLock(t *testing.T) {
+// The process was suspended for longer than the TTL: the step returns before the session has noticed the loss.
+func TestStep_ReturnsAfterItsTTL_LeaseIsRenewed(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{&lockcore.LostError{By: "another"}, errors.New("no database")} {
 		l := &fakeLocker{renewErr: err}
@@ -225,7 +225,7 @@ func TestAStepThatReturnsAfterItsTTLIsAskedAboutItsLock(t *testing.T) {
 	}
 }
 
-func TestTheOwnErrorOfAStepThatLostItsLockStaysItsCause(t *testing.T) {
+func TestStep_LockLostAndFailed_OwnErrorIsTheCause(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) {
@@ -239,7 +239,7 @@ func TestTheOwnErrorOfAStepThatLostItsLockStaysItsCause(t *testing.T) {
 	require.Equal(t, "NoMoney", cause.Type())
 }
 
-func TestAStepThatFailsKeepsItsErrorAndLeaves(t *testing.T) {
+func TestStep_Fails_KeepsItsErrorAndLeaves(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) {
@@ -249,7 +249,7 @@ func TestAStepThatFailsKeepsItsErrorAndLeaves(t *testing.T) {
 	require.Equal(t, 1, l.kept()[0].leaves())
 }
 
-func TestAStepThatPanicsLeaves(t *testing.T) {
+func TestStep_Panics_Leaves(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) { panic("boom") })
@@ -265,7 +265,7 @@ func TestGuard_ResultPending_IsRefused(t *testing.T) {
 	require.Equal(t, 1, l.kept()[0].leaves())
 }
 
-func TestAStepThatCannotLeaveHasSucceededNevertheless(t *testing.T) {
+func TestStep_LeaveFails_SucceedsNevertheless(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{leaveErr: errors.New("no primary")}
 	result, err := runStep(t, l, sagaGuard(), done)
@@ -273,7 +273,7 @@ func TestAStepThatCannotLeaveHasSucceededNevertheless(t *testing.T) {
 	require.Equal(t, "done", result)
 }
 
-func TestInstalledTwiceTheActivitySideEntersOnce(t *testing.T) {
+func TestStep_InterceptorInstalledTwice_EntersOnce(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	payload, err := wire.EncodeGuard(sagaGuard())
@@ -284,8 +284,8 @@ func TestInstalledTwiceTheActivitySideEntersOnce(t *testing.T) {
 	require.Len(t, l.kept(), 1)
 }
 
-// An attempt whose time runs out while it asks for its locks is Temporal's to judge: it is no failure of the locks.
-func TestAnAttemptThatEndsWhileItEntersIsNotALockFailure(t *testing.T) {
+// Temporal decides about an attempt that times out while it requests its locks: the locks have not failed.
+func TestEnterFailure_ContextEnded_IsNotALockFailure(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -297,10 +297,8 @@ func TestAnAttemptThatEndsWhileItEntersIsNotALockFailure(t *testing.T) {
 	require.ErrorAs(t, a.enterFailure(ctx, sagaGuard(), party.Request{}, &lockcore.LostError{}), &app)
 }
 
-// A wrong "never ran" leaves work undone. It is said only if the database knows that the step's party has not held since before
-// the step was scheduled, by the run that scheduled it.
-// Where time stands still while anybody works.
-func TestLeavingTakesAtMostHalfOfTheTimeThatIsLeft(t *testing.T) {
+// In virtual time.
+func TestLeave_DeadlineNear_TakesHalfOfTheTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, leavingTakesAtMostHalf)
 }
