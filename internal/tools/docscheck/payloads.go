@@ -62,10 +62,13 @@ func decode(text string, of reflect.Type) error {
 	return d.Decode(reflect.New(of).Interface())
 }
 
-// fields are the names of a struct's fields in JSON.
+// fields returns the names of a struct's fields in JSON, including those of embedded structs.
 func fields(of reflect.Type) []string {
 	var names []string
-	for f := range of.Fields() {
+	for _, f := range reflect.VisibleFields(of) {
+		if f.Anonymous || !f.IsExported() {
+			continue
+		}
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		names = append(names, name)
 	}
