@@ -152,7 +152,7 @@ func (l *Locker) answered(
 	}
 	lease, err := answer(op, &a)
 	if busy := new(BusyError); errors.As(err, &busy) {
-		busy.turn = l.holds.turn(op.Resource, busy.Position, op.Limit)
+		busy.grantIn = l.holds.turn(op.Resource, busy.Position, op.Limit)
 	}
 	if err == nil {
 		lease.owner, lease.host, lease.comment = req.Owner, req.Host, req.Comment

@@ -16,27 +16,27 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// Config is what a [Locker] is made with. Its zero value is the default.
+// Config configures a [Locker]. Its zero value is the default.
 type Config struct {
-	// TTL is how long a part may be silent before others may displace it: 100 ms to ten years, or
-	// Forever. Defaults to 30 s.
+	// TTL is the time without a renewal after which a part expires, and others may evict it: 100 ms to
+	// ten years, or Forever. Defaults to 30 s.
 	TTL time.Duration
-	// HoldTTL is how long a hold that is kept may stand with no part and no sign of life: 100 ms or
-	// more, or Forever. Not less than TTL. Defaults to 1 h, or TTL if that is more.
+	// HoldTTL is the time without a renewal after which a kept hold without parts expires: TTL to ten
+	// years, or Forever. Defaults to 1 h, or TTL if that is more.
 	HoldTTL time.Duration
-	// ClaimTTL is how long a grant to a waiter stands before it must be confirmed. Each time that a
-	// waiter comes too late, and others were let in, its next grant stands twice as long, up to
-	// four times ClaimTTL. 100 ms to 15 min. Defaults to 30 s.
+	// ClaimTTL is the time in which a waiter must confirm a grant. If it does not, and others are
+	// granted the resource instead, its next grant lasts twice as long, up to four times ClaimTTL. 100 ms
+	// to 15 min. Defaults to 30 s.
 	ClaimTTL time.Duration
-	// WaiterTTL is how long the place of a request of Acquire stands without being refreshed: 1 s to 1
-	// h. A place that Enter took stands for 24 h, or Retention if that is less. Defaults to 5 min.
+	// WaiterTTL is the time without a refresh after which a request of Acquire leaves the queue: 1 s to 1
+	// h. A request of Enter stays for 24 h, or Retention if that is less. Defaults to 5 min.
 	WaiterTTL time.Duration
-	// Retention is how long the document of an idle resource is kept, and with it the memory of its
-	// fence and of what was released. Evidence of lost holds is kept as long. 1 h to 1 year. Defaults
-	// to 24 h.
+	// Retention is the time for which the document of an idle resource is kept, with its latest fence
+	// and its record of releases. Evidence of lost holds is kept as long. 1 h to 1 year. Defaults to
+	// 24 h.
 	Retention time.Duration
-	// MaxWaiters bounds the queue of one resource. 1 to 5,000; with very long names, what fits into a
-	// document of 12 MB. Defaults to 2,000.
+	// MaxWaiters bounds the queue of one resource: 1 to 5,000. Very long names can make a document reach
+	// its limit of 12 MB earlier. Defaults to 2,000.
 	MaxWaiters int
 	// Host is stored with each hold, for people. At most 255 bytes. Defaults to the host name and
 	// process ID.
@@ -46,8 +46,8 @@ type Config struct {
 	// MeterProvider makes the metrics. Defaults to the global one.
 	MeterProvider metric.MeterProvider
 	// ResourceClass maps a resource's name to one of a few classes, such as "account" for
-	// "account/42". The class is the attribute lock.resource.class of metrics; "" leaves it out. Many
-	// goroutines call it at once. Defaults to nil: metrics do not tell resources apart.
+	// "account/42". Metrics record the class as the attribute lock.resource.class, unless it is "". It
+	// must be safe for concurrent use. Defaults to nil: no class.
 	ResourceClass func(resource string) string
 }
 
@@ -56,8 +56,8 @@ const (
 	maxTTL       = 10 * 365 * 24 * time.Hour
 	minRetention = time.Hour
 	maxRetention = 365 * 24 * time.Hour
-	// maxQueueTTL bounds claims, and places of Acquire, which a document's idleAt does not count:
-	// they must not outlive the document.
+	// maxQueueTTL bounds claims and waiters of Acquire. The time of a document's removal, idleAt, does not
+	// consider them, so they must end before it.
 	maxQueueTTL = minRetention
 )
 
@@ -94,6 +94,7 @@ func (c Config) policy() rules.Policy {
 	return rules.Policy{ClaimTTL: c.ClaimTTL.Milliseconds(), Retention: c.Retention.Milliseconds()}
 }
 
+// setDefault sets a field that has its zero value.
 func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -101,10 +102,10 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Bounds of what a caller may pass.
+// Bounds of arguments.
 const (
 	maxName = 512
-	// maxLockID leaves room for a workflow ID, of up to 1,000 bytes, and a namespace's.
+	// maxLockID leaves room for a workflow ID of up to 1,000 bytes and a namespace ID.
 	maxLockID    = 1500
 	maxComment   = 1024
 	maxResources = 100
@@ -112,7 +113,8 @@ const (
 	limitBound   = "1 to 1,000,000; lockcore.Shared has no limit"
 )
 
-// checkEnd refuses among others to look for one hold on several resources.
+// checkEnd checks the arguments of an operation that ends or extends holds. A first fence names a hold on
+// one resource.
 func checkEnd(field, lockID string, firstFence int64, resources []string) error {
 	return firstError(
 		checkText(field+".LockID", lockID, 1, maxLockID),
@@ -155,6 +157,7 @@ func checkRange[T int | time.Duration](field string, v, least, most T) error {
 	return refuse(v < least || v > most, field, fmt.Sprint(v), fmt.Sprintf("%v to %v", least, most))
 }
 
+// refuse returns an *InvalidError if invalid.
 func refuse(invalid bool, field, value, bound string) error {
 	if !invalid {
 		return nil
@@ -171,7 +174,7 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// quote shows a value that may be very long or no text at all.
+// quote quotes a value, and shortens a long one.
 func quote(s string) string {
 	const most = 64
 	if len(s) <= most {

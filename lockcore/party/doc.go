@@ -1,40 +1,40 @@
-// Package party is the lock library as layers use it that speak for workflows: what package lockcore
-// offers to programs, and in addition requests that bring their own part and order, holds that are
-// kept between steps, the runs of a workflow as one party, and waiting without a process.
+// Package party is the lock engine for layers that act for workflows. It offers what package lockcore
+// offers to programs and, in addition, requests with their own part and order, holds that are kept
+// between steps, all runs of a workflow as one party, and waiting without a process.
 //
 // # The model
 //
-// A lock ID names one hold on a resource. A hold has parts, its running users: an attempt of a step,
-// or a [Session]. Only a part trusts the lock at a given moment.
+// A lock ID names one hold on a resource. A hold has parts, its running users: an attempt of a step, or
+// a [Session]. Only parts trust a lock; the hold between them is only a reservation.
 //
 //	           Enter, Acquire                  Renew
 //	                 │                        ┌─────┐
 //	          busy   ▼   free                 ▼     │
-//	queued ◄──────── ? ──────────────► held, with parts ───► all their time is over: stays
-//	   │                                  ▲        │          until another needs the room,
-//	   │ granted      asks again          │        │ Leave    and then is evicted
+//	queued ◄──────── ? ──────────────► held, with parts ───► all parts expired: stays until
+//	   │                                  ▲        │          another request needs the
+//	   │ granted      confirms            │        │ Leave    resource, then is evicted
 //	   └──► claimed ──────────────────────┘        ▼
-//	                                       the last part left
+//	                                       the last part has left
 //	                                           │         │
 //	                                    kept   ▼         ▼   not kept
 //	                              held, without parts   free
 //
-// A saga asks with Persist: its hold is kept between steps, for the longer HoldTTL, until Release. A
-// part that a later attempt superseded, or whose hold another released, drains: it cannot be renewed,
-// and keeps others out until it leaves or its TTL ends.
+// A saga sets Persist: its hold is kept between steps, for the longer HoldTTL, until Release. A part
+// that a later attempt has superseded, or whose hold another party has released, drains: it cannot be
+// renewed, and excludes others until it leaves or expires.
+//
+// # Runs
+//
+// The party is the workflow, and the run label names the run that acts for it. A request of another run
+// gets an *OtherRunError. If it then sets TakeOver, the kept holds of that run continue under a new
+// fence. See [Request].
 //
 // # From a call to the database
 //
 // A call becomes an operation of package rules (acquire.go, enter.go, renew.go, release.go,
-// workflow.go). command.go adds it to the line of its resource (package update), and it is answered
-// when a swap that contains it has been acknowledged. [Locker.Acquire], and Enter with MaxWait, leave
-// the operation in the line while they wait (wait.go). The watcher finds what other processes grant
-// (watch.go), park.go serves requests that wait without a process, the keeper renews sessions
-// (renew.go), and deadlock.go searches for cycles of waits and ends them.
-//
-// # Runs
-//
-// The party is the workflow, and a run label tells which of its runs represents it. A request of
-// another run is answered by an *OtherRunError; with the permission TakeOver, what that run keeps
-// continues under a new fence. See [Request].
+// workflow.go). command.go adds it to the line of its resource (package update). It is answered when a
+// swap that contains it is acknowledged. [Locker.Acquire], and Enter with MaxWait, leave the operation
+// in the line while they wait (wait.go). The watcher finds the grants of other processes (watch.go).
+// park.go serves requests that wait without a process. The keeper renews sessions (renew.go), and
+// deadlock.go searches for cycles of waits and breaks them.
 package party

@@ -151,7 +151,7 @@ func (l *Locker) giveBackQueued(ctx context.Context, req *Request, at Resource, 
 	}
 	for i := range leases {
 		leases[i].keeps = leases[i].keeps && !req.Persist
-		if req.waits() {
+		if req.keepsWhileWaiting() {
 			leases[i].waitTTL = req.HoldTTL
 		}
 	}
@@ -234,10 +234,10 @@ func (i *inline) room() int { return int(i.most.Load() - i.waits.Load()) }
 // longer to come than the pace says.
 func (l *Locker) isNear(busy *BusyError, wait time.Duration) bool {
 	switch {
-	case busy.turn == 0:
+	case busy.grantIn == 0:
 		return busy.Position == 1
 	case busy.Position < 1 || int64(busy.Position) > l.inline.most.Load():
 		return false
 	}
-	return busy.turn/time.Duration(busy.Position) < pace.PositionWait && busy.turn < max(wait/2, min(wait, pace.PositionWait))
+	return busy.grantIn/time.Duration(busy.Position) < pace.PositionWait && busy.grantIn < max(wait/2, min(wait, pace.PositionWait))
 }

@@ -20,47 +20,47 @@ var (
 	ErrLost = errors.New("lockstep: lost")
 	// ErrSuperseded: a later request of the same part, or a release, came first. Nothing changed.
 	ErrSuperseded = errors.New("lockstep: superseded")
-	// ErrOtherRun: another run of the workflow speaks for its lock ID. Nothing was taken.
+	// ErrOtherRun: another run of the workflow holds, waits, or has replaced this one. Nothing was taken.
 	ErrOtherRun = errors.New("lockstep: another run holds")
 	// ErrQueueFull: the queue has Config.MaxWaiters, or the resource's document has 12 MB. Nothing was
-	// taken. It is an ErrBusy too.
+	// taken. Such an error matches ErrBusy too.
 	ErrQueueFull = errors.New("lockstep: queue full")
 	// ErrDeadlock: the request was taken out of the queue to end a deadlock.
 	ErrDeadlock = errors.New("lockstep: deadlock")
 	// ErrInvalid: an argument is never accepted. The database was not asked.
 	ErrInvalid = errors.New("lockstep: invalid")
-	// ErrUnknownOutcome: the operation may have taken effect. A request that queues may be repeated
-	// with a greater order; what any other may have taken is given back in the background. All other
-	// operations may be repeated as they are.
+	// ErrUnknownOutcome: the operation may have taken effect. A request that queues may be repeated with
+	// a greater order; what another request may have taken is released in the background. All other
+	// operations may be repeated unchanged.
 	ErrUnknownOutcome = errors.New("lockstep: outcome unknown")
 )
 
-// BusyError says who is in the way. It matches ErrBusy.
+// BusyError names the holders that block a request. It matches ErrBusy.
 type BusyError struct {
 	Resource, LockID string
-	// Position is this request's place among all that wait in the queue, from 1; 0 if it did not
-	// queue. A waiter that is passed over keeps its place.
+	// Position is the request's position in the queue, from 1; 0 if it did not queue. A waiter that is
+	// passed over keeps its position.
 	Position int
-	// Holders are those that are in its way.
+	// Holders block the request.
 	Holders []Holder
-	// RetryIn is the time until all of them could be displaced if nothing is heard of them; Forever if
-	// one does not end by itself.
+	// RetryIn is the time after which all Holders have expired unless they are renewed; Forever if one
+	// never expires.
 	RetryIn time.Duration
-	// Waiting is how many wait in the queue.
+	// Waiting is the number of waiters in the queue.
 	Waiting int
-	// Full says that there was no room in the queue; the error matches ErrQueueFull too.
+	// Full is set if the queue is full; the error matches ErrQueueFull too.
 	Full bool
-	// Note is what else is known of the wait, for people; empty if nothing is.
+	// Note explains the wait, for people; empty if there is nothing to add.
 	Note string
-	// NotHeldSince is from when on, by the server's clock, the lock ID, or the request's run if it names
-	// one, is known not to have held the resource in a mode that covers the request's. It is zero if
-	// it holds so, or may have in the last day.
+	// NotHeldSince is the server's time since which the lock ID, or its run if the request names one, is
+	// known not to have held the resource in a mode that covers the request's. It is zero if the lock ID
+	// holds the resource in such a mode, or may have held it in the last day.
 	NotHeldSince time.Time
-	// turn is when it can expect to be let in; 0 if nothing is known.
-	turn time.Duration
+	// grantIn is the predicted time to the grant; 0 if there is no prediction.
+	grantIn time.Duration
 }
 
-// mostNamed is how many holders the text of a BusyError names. A semaphore may have thousands.
+// mostNamed bounds the holders in the text of a BusyError. A semaphore may have thousands.
 const mostNamed = 3
 
 func (e *BusyError) Error() string {
@@ -92,13 +92,14 @@ func (e *BusyError) Is(target error) bool {
 	return target == ErrBusy || (e.Full && target == ErrQueueFull)
 }
 
-// LostError says what was lost, and to whom if that is known. It matches ErrLost.
+// LostError names a lost lock, and the lock ID that was granted the resource if it is known. It matches
+// ErrLost.
 type LostError struct {
 	Resource, LockID, Part string
 	Order                  Order
-	// By is the lock ID that was let in, empty if it is not known.
+	// By is the lock ID that was granted the resource; empty if it is not known.
 	By string
-	// Reason is what a forced release gave as its reason, or how the loss was noticed.
+	// Reason is the reason of a forced release, or describes how the loss was noticed.
 	Reason string
 }
 
@@ -116,14 +117,14 @@ func (e *LostError) Error() string {
 // Is makes errors.Is(err, ErrLost) true.
 func (e *LostError) Is(target error) bool { return target == ErrLost }
 
-// SupersededError says which request came too late, and what overtook it. It matches ErrSuperseded.
+// SupersededError names a request that came too late, and what superseded it. It matches ErrSuperseded.
 type SupersededError struct {
 	Resource, LockID, Part string
-	// Order is the request's, and By what overtook it.
+	// Order is the request's. By is the order of the later request or the release.
 	Order, By Order
-	// Released says that it was a release; else it was a later request of the same part.
+	// Released is set if it was a release, and not a later request of the same part.
 	Released bool
-	// Reason is that of a forced release.
+	// Reason is the reason of a forced release.
 	Reason string
 }
 
@@ -145,12 +146,12 @@ func (e *SupersededError) Error() string {
 // Is makes errors.Is(err, ErrSuperseded) true.
 func (e *SupersededError) Is(target error) bool { return target == ErrSuperseded }
 
-// DeadlockError says that a request had to give up its place, because it was in a circle of waits.
-// It matches ErrDeadlock. What its owner holds stands: others go on when the owner has released it.
+// DeadlockError reports that a request left the queue to end a deadlock. It matches ErrDeadlock. The owner
+// keeps what it holds: the others in the deadlock wait until the owner has released it.
 type DeadlockError struct {
 	Resource, LockID, Part string
 	Order                  Order
-	// Cycle says who waited for whom, for people.
+	// Cycle describes the cycle of waits, for people.
 	Cycle string
 	// NotHeldSince is as in [BusyError].
 	NotHeldSince time.Time
@@ -163,10 +164,10 @@ func (e *DeadlockError) Error() string {
 // Is makes errors.Is(err, ErrDeadlock) true.
 func (e *DeadlockError) Is(target error) bool { return target == ErrDeadlock }
 
-// InvalidError names what was refused. It matches ErrInvalid.
+// InvalidError reports an argument that is never accepted. It matches ErrInvalid.
 type InvalidError struct {
-	// Field is the name of the field or argument, Value what was passed, shortened for display, and
-	// Bound what would be accepted.
+	// Field is the name of the field or argument, Value its value, shortened for display, and Bound
+	// describes the accepted values.
 	Field, Value, Bound string
 }
 
@@ -177,14 +178,14 @@ func (e *InvalidError) Error() string {
 // Is makes errors.Is(err, ErrInvalid) true.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
-// UnknownOutcomeError wraps what the driver said. It matches ErrUnknownOutcome, and unwraps to the
-// driver's error.
+// UnknownOutcomeError reports an operation that may have taken effect. It matches ErrUnknownOutcome, and
+// unwraps to the driver's error.
 type UnknownOutcomeError struct {
-	// Op is the operation that ran: "acquire", "refresh", "renew", "leave", "release", "raise" or
-	// "deadlock", which ends one.
+	// Op is the operation: "acquire", "refresh", "renew", "leave", "release", "raise", or "deadlock",
+	// which ends one.
 	Op       string
 	Resource string
-	// Order is the one to repeat the operation with.
+	// Order is the order of the operation, with which to repeat it.
 	Order Order
 	Err   error
 }
@@ -199,17 +200,17 @@ func (e *UnknownOutcomeError) Is(target error) bool { return target == ErrUnknow
 // Unwrap returns the driver's error.
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 
-// LayoutError says that a collection is not in the layout of this version. CreateIndexes answers
-// with it, and so does the first operation of a Locker. Nothing was written.
+// LayoutError reports a collection with another layout than this version's. CreateIndexes and the first
+// operation of a Locker return it. Nothing was written.
 type LayoutError = rules.LayoutError
 
-// OtherRunError says which run of a workflow speaks for its lock ID. It matches ErrOtherRun. If
-// Temporal says that Run is the workflow's current run, the same request is asked again with
-// Request.TakeOver set to Other. Else Run has ended, and its request with it.
+// OtherRunError names the run of a workflow that holds or waits for its lock ID, or that has replaced the
+// run of the request. It matches ErrOtherRun. If Run is the workflow's current run, repeat the request
+// with Request.TakeOver set to Other. Otherwise Run has ended, and its request with it.
 type OtherRunError struct {
 	Resource, LockID string
-	// Run and Other are the labels of the run that asked, and of the one that speaks. Other is empty
-	// if the lock ID was used without a run label.
+	// Run is the label in the request, and Other that of the other run. Other is empty if the lock ID was
+	// used without a run label.
 	Run, Other string
 }
 
@@ -227,10 +228,9 @@ func deadlockError(op *rules.Acquire, d *rules.Document, verdict string) *Deadlo
 	}
 }
 
-// notHeldSince is from when on a lock ID, or with a label its run, is known not to have held in a mode
-// that covers the request. It is zero if it holds in such a mode, or if evidence says that it held. A
-// release by the holder itself leaves no evidence. A shared hold was never exclusive, unless its
-// Session made it weaker.
+// notHeldSince returns the value of BusyError.NotHeldSince. It is zero if the lock ID holds in a mode that
+// covers the request's, or if there is evidence that it held. A release by the holder itself leaves no
+// evidence. A shared hold was never exclusive, unless its Session has downgraded it.
 func notHeldSince(d *rules.Document, op *rules.Acquire) time.Time {
 	held := func(e rules.Entry) bool {
 		return e.LockID == op.LockID && e.State != rules.StateClaimed && (e.CutOff || rules.Covers(e.Mode, op.Mode))
@@ -250,8 +250,8 @@ func lostError(d *rules.Document, r rules.Request) *LostError {
 	return lost
 }
 
-// lossIn is the loss of a hold, as the evidence of one of the run labels tells it, if that is
-// known.
+// lossIn returns the loss of a hold from the evidence of the first run label that has any. Otherwise
+// known is false, and unknown is the Reason.
 func lossIn(d *rules.Document, lockID string, order int64, unknown string, labels ...string) (lost *LostError, known bool) {
 	for _, label := range labels {
 		if e := d.LossEvidence(lockID, label); e != nil {
@@ -267,7 +267,7 @@ func busy(op *rules.Acquire, a *update.Answer) *BusyError {
 	return e
 }
 
-// busyBy names the holders in a document that are in the way of a request.
+// busyBy returns a BusyError with the holders in a document that block a request.
 func busyBy(op *rules.Acquire, d *rules.Document) *BusyError {
 	e := &BusyError{Resource: op.Resource, LockID: op.LockID, NotHeldSince: notHeldSince(d, op)}
 	for _, h := range inTheWay(d, op.Party()) {
@@ -277,7 +277,7 @@ func busyBy(op *rules.Acquire, d *rules.Document) *BusyError {
 	return e
 }
 
-// inTheWay lists the holders that keep a party out.
+// inTheWay returns the holders that block a party.
 func inTheWay(d *rules.Document, p rules.Party) (way []Holder) {
 	blocking := map[string]bool{}
 	for i := range d.Entries {

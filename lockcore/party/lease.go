@@ -7,11 +7,11 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// Lease is what one part got on one resource: a value that can be stored, sent, and used by another
-// process to renew, leave or release. It is a snapshot; [Session] keeps leases alive.
+// Lease is the right of one part to one resource: a value that can be stored, sent, and used by another
+// process to renew, leave or release. It is a snapshot; a [Session] keeps leases alive.
 //
-// The lease of a request with HoldOnly describes the hold. It is never valid, Renew answers it with
-// ErrLost, Leave changes nothing, and Release ends the hold.
+// The lease of a request with HoldOnly describes the hold. It is never valid, Renew returns ErrLost for
+// it, Leave does nothing, and Release ends the hold.
 type Lease struct {
 	Resource string `json:"resource"`
 	LockID   string `json:"lockId"`
@@ -19,42 +19,41 @@ type Lease struct {
 	Part     string `json:"part,omitempty"`
 	Order    Order  `json:"order"`
 	Mode     Mode   `json:"mode"`
-	// Fence grows with every grant of the resource. A resource that remembers the highest fence it has
-	// seen, and refuses lower ones, is safe from a holder that does not know yet that it has lost.
+	// Fence increases with every grant of the resource. A resource that remembers the highest fence it
+	// has seen, and refuses lower ones, is safe from a holder that has lost its lock unnoticed.
 	Fence int64 `json:"fence"`
 	// FirstFence is the fence with which the hold began, and names the hold. Later attempts of a step
 	// and upgrades have greater fences.
 	FirstFence int64 `json:"firstFence,omitempty"`
 	// LeastFence is the smallest fence under which a part of the hold may still write to a fenced
-	// document: FirstFence, until another run of the workflow takes the hold over.
+	// document: FirstFence, or the fence of the latest take-over.
 	LeastFence int64 `json:"leastFence,omitempty"`
-	// Bars says that the request asked for NewFence: writes under smaller fences are refused after one
-	// under this lease, also those of other parts of the hold. Undone are the parts that the request
-	// undid: they are barred instead.
+	// Bars is set if the request asked for NewFence: after a write under this lease, writes under smaller
+	// fences are refused, including those of other parts of the hold. If the request undid parts, Bars is
+	// false, and only the writes of these parts, Undone, are refused.
 	Bars   bool     `json:"bars,omitempty"`
 	Undone []string `json:"undone,omitempty"`
-	// Left is what was left of the part's promise when the database answered; Forever if it has no
-	// end.
+	// Left is the time to the part's expiry when the database answered; Forever if it never expires.
 	Left time.Duration `json:"left"`
-	// Joined says that the lock ID held the resource before this request.
+	// Joined is set if the lock ID held the resource before this request.
 	Joined bool `json:"joined,omitempty"`
 
-	// What follows does not travel: another process has other clocks.
+	// The following fields are not encoded: they hold for the clocks of this process only.
 
-	// id is that of the entry, by which it is extended, and keptID that of what its lock ID keeps, which
-	// lasts until keptUntil by the local clock, and for holdTTL after a renewal.
+	// id is the ID of the part's entry, by which it is extended. keptID is the ID of the lock ID's kept
+	// hold, which lasts until keptUntil by the local clock, and for holdTTL after a renewal.
 	id, keptID string
 	keptUntil  time.Time
 	holdTTL    time.Duration
-	// validUntil is the local time until which the lease may be trusted: see leaseOf. It is zero in a
-	// lease that came from another process.
+	// validUntil is the local time until which the lease is trusted: see leaseOf. It is zero in a lease
+	// from another process.
 	validUntil time.Time
-	// ttl is how long a confirmation is trusted.
+	// ttl is the part's TTL, or rules.EndlessTTL.
 	ttl time.Duration
-	// owner, host and comment are those of the request, for an upgrade.
+	// owner, host and comment are the request's, for an upgrade.
 	owner, host, comment string
-	// keeps is set if the request may have begun what its lock ID keeps, so that taking it back ends
-	// that, unless another request has entered it since.
+	// keeps is set if the request may have begun the kept hold. Undoing the request then ends that hold,
+	// unless another request has joined it.
 	keeps bool
 	// waitTTL, unless it is 0, is the time for which the kept hold lasts after the leave.
 	waitTTL time.Duration
@@ -64,25 +63,25 @@ type Lease struct {
 	failing, downgrading bool
 }
 
-// Valid reports whether the part may still trust this lease by this process's clocks. A lease that
-// came from another process is not valid until it was renewed here. One without end is trusted for
-// 27 s after it was last confirmed: it may have been released by force.
+// Valid reports whether the part may still trust this lease, by this process's clocks. A lease from
+// another process is not valid until it is renewed here. A lease that never expires is valid for 27 s
+// after each confirmation, since it can be released by force.
 func (l Lease) Valid() bool { return !over(l.validUntil, time.Now()) }
 
-// askedTTL is the TTL as a request names it.
-func (l Lease) askedTTL() time.Duration {
+// requestTTL returns the TTL as a request names it.
+func (l Lease) requestTTL() time.Duration {
 	if l.Left == Forever {
 		return Forever
 	}
 	return l.ttl
 }
 
-// trustMargin is the part of the TTL by which trust ends early, for what the two clocks may differ
-// in speed, and for work that is noticed late.
+// trustMargin is the fraction of the TTL by which trust ends before the lease does: it allows for clocks
+// that run at different speeds, and for work that notices the end late.
 const trustMargin = 10
 
-// leaseOf returns the lease of a part. If it ends at E, it is trusted until Sent + (E - At) less a
-// tenth of the TTL, and never for longer than that after its command was sent.
+// leaseOf returns the lease of a part. A lease that ends at E is trusted until Sent + (E - At) less a
+// tenth of the TTL, and never for longer than the TTL less that tenth after its command was sent.
 func leaseOf(p *rules.Entry, a *update.Answer) Lease {
 	d := a.After
 	lease := Lease{
@@ -103,8 +102,7 @@ func leaseOf(p *rules.Entry, a *update.Answer) Lease {
 	return lease
 }
 
-// holdOf returns the lease of a request that asked for the hold alone. It is not trusted, since nothing
-// renews it.
+// holdOf returns the lease of a request with HoldOnly. It is not trusted, since nothing renews it.
 func holdOf(op *rules.Acquire, a *update.Answer) Lease {
 	d := a.After
 	k := d.Kept(op.LockID)
@@ -115,16 +113,8 @@ func holdOf(op *rules.Acquire, a *update.Answer) Lease {
 	}
 }
 
-func ttlOf(e *rules.Entry) time.Duration {
-	if e.TTL == 0 {
-		return Forever
-	}
-	return time.Duration(e.TTL) * time.Millisecond
-}
-
-// elapsed returns the time that has passed, for trust: the larger one of what the monotonic clock and
-// the process's own wall clock say. The former stops while the machine is suspended, and the latter
-// may be set back.
+// elapsed returns the time between two local times, for trust: the larger one of what the monotonic and
+// the wall clock measured. The former stops while the machine is suspended; the latter can be set back.
 func elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
@@ -138,7 +128,22 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// millis returns a TTL as the rules take it: 0 has no end.
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// ttlOf returns the TTL of an entry.
+func ttlOf(e *rules.Entry) time.Duration {
+	if e.TTL == 0 {
+		return Forever
+	}
+	return time.Duration(e.TTL) * time.Millisecond
+}
+
+// millis returns a TTL as package rules expects it: 0 never expires.
 func millis(d time.Duration) int64 {
 	if d == Forever {
 		return 0
@@ -146,17 +151,10 @@ func millis(d time.Duration) int64 {
 	return d.Milliseconds()
 }
 
-// remaining returns what is left at now until end.
+// remaining returns the time from now to end, or Forever.
 func remaining(end, now time.Time) time.Duration {
 	if !end.Before(rules.Never) {
 		return Forever
 	}
 	return end.Sub(now)
-}
-
-func earlier(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }

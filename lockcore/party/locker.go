@@ -24,12 +24,11 @@ type Locker struct {
 	clock clock.Clock
 	cfg   Config
 	tel   observer
-	// keeper renews for all sessions, and watch wakes all waiters.
+	// keeper renews all sessions, and watch wakes all waiters.
 	keeper *keeper
 	watch  *watcher
 	life   *lifecycle
-	// holds estimate when a waiter is granted the resource, and inline counts the calls of Enter that
-	// wait for it.
+	// holds predicts grants, and inline bounds the calls of Enter that wait for a predicted grant.
 	holds  holdTimes
 	inline inline
 }
@@ -38,12 +37,12 @@ type Locker struct {
 // one in memory.
 type Store = store.Store
 
-// Loaded is what a Store has read.
+// Loaded contains the documents that a Store has read, and the server's time.
 type Loaded = store.Loaded
 
-// New makes a Locker on coll. The collection is cloned with majority, journaled writes and the
-// primary, whatever the caller's client was set to. It asks the database nothing; call CreateIndexes
-// once per deployment. The error is an *InvalidError that names the field of cfg.
+// New returns a Locker on coll. It clones coll with majority, journaled writes and reads from the
+// primary, whatever the caller's client uses. It sends nothing to the database; call CreateIndexes once
+// per deployment. The error is an *InvalidError that names the field of cfg.
 func New(coll *mongo.Collection, cfg Config) (*Locker, error) {
 	if coll == nil {
 		return nil, &InvalidError{Field: "coll", Value: "nil", Bound: "a collection"}
@@ -55,7 +54,7 @@ func New(coll *mongo.Collection, cfg Config) (*Locker, error) {
 	return NewWithStore(store.New(coll, cfg.Retention), cfg)
 }
 
-// NewWithStore makes a Locker on another store, such as the one in memory of package lockcoretest.
+// NewWithStore returns a Locker on another store, such as the one in memory of package lockcoretest.
 func NewWithStore(s Store, cfg Config) (*Locker, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -72,10 +71,10 @@ func NewWithStore(s Store, cfg Config) (*Locker, error) {
 	return l, nil
 }
 
-// CreateIndexes makes the index by which documents of idle resources are removed, and the one by
-// which background work finds what is contended or kept. It may be called again at any time.
-// Without it locks work, documents stay forever, and background work reads all of them. A
-// collection in another layout is refused with a *LayoutError.
+// CreateIndexes creates the index by which documents of idle resources are removed, and the one by which
+// background work finds contended and kept resources. It may be repeated. Without the indexes locks
+// work, but documents stay forever, and background work reads all of them. It refuses a collection in
+// another layout with a *LayoutError.
 func (l *Locker) CreateIndexes(ctx context.Context) error {
 	if l.life.closed.Err() != nil {
 		return ErrClosed
@@ -83,9 +82,8 @@ func (l *Locker) CreateIndexes(ctx context.Context) error {
 	return l.store.Prepare(ctx)
 }
 
-// CollectionID returns the ID of the collection that the Locker keeps its locks in. Two Lockers
-// exclude each other if they have the same. It asks the database, and returns its errors, or
-// ErrClosed.
+// CollectionID returns the ID of the collection in which the Locker keeps its locks. Two Lockers exclude
+// each other if they have the same ID. It asks the database, and returns its errors, or ErrClosed.
 func (l *Locker) CollectionID(ctx context.Context) (string, error) {
 	if l.life.closed.Err() != nil {
 		return "", ErrClosed
@@ -99,8 +97,8 @@ func (l *Locker) CollectionID(ctx context.Context) (string, error) {
 	return id.ID, nil
 }
 
-// Worker is a process that takes its locks in the collection, as it registers there: the task queue
-// that it serves, and its identity. The Namespace is empty if it is not known.
+// Worker is a process that takes locks in the collection, with the task queue that it serves and its
+// identity. The Namespace is empty if it is not known.
 type Worker = store.Worker
 
 // RegisterWorker stores that a worker runs now, so that [Locker.Workers] lists it. Repeat it while the
@@ -118,8 +116,8 @@ func (l *Locker) RegisterWorker(ctx context.Context, w Worker) error {
 	return s.RegisterWorker(ctx, w)
 }
 
-// Workers returns the workers that have registered lately.
-func (l *Locker) Workers(ctx context.Context, lately time.Duration) ([]Worker, error) {
+// Workers returns the workers that have registered within the duration before now.
+func (l *Locker) Workers(ctx context.Context, within time.Duration) ([]Worker, error) {
 	if l.life.closed.Err() != nil {
 		return nil, ErrClosed
 	}
@@ -129,18 +127,16 @@ func (l *Locker) Workers(ctx context.Context, lately time.Duration) ([]Worker, e
 	}
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	return s.Workers(ctx, lately)
+	return s.Workers(ctx, within)
 }
 
-// ErrClosed is answered by every call of a Locker that was closed, and is the cause with which
-// calls that wait end then.
+// ErrClosed is returned by every call of a closed Locker, and by calls whose wait Close ends.
 var ErrClosed = errors.New("lockstep: locker closed")
 
-// Close ends what the Locker does. Calls that wait in a queue leave it and answer with ErrClosed.
-// All sessions end as by [Session.Leave]: so stop the work that they protect first. Then Close
-// waits for the cleanup that goes on in the background after requests that gave up, as long as ctx
-// allows, but no longer than 20 s. What it could not do by then it
-// says, in joined errors that name the resources: it ends with its TTL. A second call does nothing.
+// Close ends the Locker. Calls that wait in a queue leave it and return ErrClosed. All sessions end as
+// by [Session.Leave], so stop the work that they protect first. Then Close waits for the cleanup after
+// requests that gave up, until ctx ends, and for at most 20 s. The joined errors name the resources on
+// which cleanup is not complete: locks there end with their TTL. A second call does nothing.
 func (l *Locker) Close(ctx context.Context) (err error) {
 	l.life.once.Do(func() { err = l.close(ctx) })
 	return err
@@ -172,14 +168,14 @@ func (l *Locker) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// lifecycle is how a Locker comes to its end: first nothing new begins, and then nothing is sent
-// any more.
+// lifecycle ends a Locker in two steps: once closing ends, no call begins; once closed ends, nothing is
+// sent.
 type lifecycle struct {
 	once            sync.Once
 	closing, closed context.Context
 	begin           context.CancelCauseFunc
 	end             context.CancelFunc
-	// calls are those that may take something.
+	// calls counts the calls under way that may take a lock.
 	calls group
 }
 
@@ -190,8 +186,8 @@ func newLifecycle() *lifecycle {
 	return l
 }
 
-// call begins a call that may take something. Its context ends when Close begins; done has to be
-// called at its end.
+// call begins a call that may take a lock. Its context ends when Close begins. The caller must call
+// done.
 func (l *lifecycle) call(ctx context.Context) (_ context.Context, done func(), err error) {
 	ended := l.calls.add()
 	if l.closing.Err() != nil {
@@ -207,6 +203,7 @@ func (l *lifecycle) call(ctx context.Context) (_ context.Context, done func(), e
 	}, nil
 }
 
+// endedByClose adds ErrClosed to an error if Close has ended ctx.
 func endedByClose(ctx context.Context, err error) error {
 	if err != nil && errors.Is(context.Cause(ctx), ErrClosed) && !errors.Is(err, ErrClosed) {
 		return fmt.Errorf("%w: %w", ErrClosed, err)
@@ -214,11 +211,11 @@ func endedByClose(ctx context.Context, err error) error {
 	return err
 }
 
-// group counts what is under way.
+// group is a wait group whose wait can be cancelled.
 type group struct {
 	mu   sync.Mutex
 	jobs int
-	less chan struct{} // closed when one has ended
+	less chan struct{} // closed when a job has ended
 }
 
 func newGroup() group { return group{less: make(chan struct{})} }
@@ -236,7 +233,7 @@ func (g *group) add() (done func()) {
 	}
 }
 
-// wait waits until nothing is under way or ctx ends, and returns how much still is.
+// wait waits until no job is under way or ctx ends, and returns the number of jobs.
 func (g *group) wait(ctx context.Context) int {
 	for {
 		g.mu.Lock()

@@ -210,7 +210,7 @@ func (s *Session) Upgrade(ctx context.Context, resource string) error {
 	// It is the session's own part, which asks for more: its shared entry is kept until it gets that.
 	req, err := s.locker.complete(Request{
 		LockID: lease.LockID, Run: lease.Run, Resources: []Resource{{Name: resource, Mode: ModeExclusive, Held: true}}, Part: lease.Part, Order: lease.Order,
-		TTL: lease.askedTTL(), Owner: lease.owner, Host: lease.host, Comment: lease.comment,
+		TTL: lease.requestTTL(), Owner: lease.owner, Host: lease.host, Comment: lease.comment,
 	}, false)
 	if err != nil {
 		return err

@@ -207,7 +207,7 @@ func (h *holdTimes) turn(resource string, position int, limit int64) time.Durati
 // turnOf is when a request that found its resource busy can expect its turn; 0 if nothing is known.
 func turnOf(err error) time.Duration {
 	if busy := new(BusyError); errors.As(err, &busy) {
-		return busy.turn
+		return busy.grantIn
 	}
 	return 0
 }

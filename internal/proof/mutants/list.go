@@ -147,7 +147,7 @@ var mutants = []mutant{
 		{"lockcore/party/deadlock.go", "if party.Limit == 1 && !joins {", "if false {"},
 	}, tests: "TestADeadlockOfRequestsWithALimitOfOneEnds", simulated: true},
 	{defect: "12", what: "a semaphore of no places is one without limit", edits: []edit{
-		{"lockcore/party/request.go", "\t\tlimit = noPlaces\n", "\t\tlimit = 0\n"},
+		{"lockcore/party/request.go", "\t\tlimit = zeroLimit\n", "\t\tlimit = 0\n"},
 	}, tests: "TestASemaphoreOfNoPlacesIsRefused"},
 	{defect: "13", what: "a lease that is replaced in the moment in which it expires is not looked at again", edits: []edit{
 		{"lockcore/party/renew.go", "\t\t\tsooner(now) // what replaces the lease in this moment is looked at then\n", ""},
@@ -175,7 +175,7 @@ var mutants = []mutant{
 		{"lockcore/party/watch.go", "max(turn, time.Since(one.moved))", "turn"},
 	}, tests: "TestATurnThatDoesNotComeIsLookedForLessAndLessOften"},
 	{defect: "turns", what: "whoever queues waits inline, however long the holds last", edits: []edit{
-		{"lockcore/party/enter.go", "busy.turn/time.Duration(busy.Position) < pace.PositionWait && busy.turn < max(wait/2, min(wait, pace.PositionWait))", "wait > 0"},
+		{"lockcore/party/enter.go", "busy.grantIn/time.Duration(busy.Position) < pace.PositionWait && busy.grantIn < max(wait/2, min(wait, pace.PositionWait))", "wait > 0"},
 	}, tests: "TestRequestsBehindLongHoldsDoNotWaitInline|TestRequestsWaitInlineAsLongAsTheirTurnIsNear"},
 	{defect: "turns", what: "who is behind more than may wait waits too", edits: []edit{
 		{"lockcore/party/enter.go", " || int64(busy.Position) > l.inline.most.Load()", ""},
