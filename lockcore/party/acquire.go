@@ -10,12 +10,11 @@ import (
 )
 
 // Acquire waits in the queue until all resources are held, ctx ends or req.MaxWait has passed. It
-// takes them in the order of their names, so requests of several never block each other forever;
-// what it took is renewed while it waits for the rest.
+// takes them in the order of their names, so that requests of several resources never wait for each
+// other in a cycle. While it waits for the rest, it renews what it has taken.
 //
-// When it gives up it leaves the queue and gives back what it took. The error is ctx's cause, or
-// after req.MaxWait the *BusyError that names the holders in the way. Other errors are those of
-// Enter.
+// If it fails, it leaves the queue and releases what it has taken. The error is ctx's cause, or after
+// req.MaxWait the *BusyError that names the holders in the way. Other errors are those of Enter.
 func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	req, err := l.complete(req, true)
 	if err == nil {
@@ -30,22 +29,19 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 		return nil, err
 	}
 	defer done()
-	waitCtx := ctx
+	wait := ctx
 	if req.MaxWait > 0 {
 		var cancel context.CancelFunc
-		waitCtx, cancel = l.clock.WithTimeout(ctx, req.MaxWait)
+		wait, cancel = l.clock.WithTimeout(ctx, req.MaxWait)
 		defer cancel()
 	}
 	var s *Session
 	for _, res := range req.Resources {
-		var lease Lease
-		var asked []Lease // what it may have got of this resource
-		if err = waitCtx.Err(); err != nil {
-			err = failure("acquire", res.Name, req.Order, context.Cause(waitCtx), false)
-		} else {
-			lease, err = l.acquireOne(ctx, waitCtx, &req, l.acquireOp(&req, res), s)
-			asked = append(asked, req.leaseOn(res.Name))
+		if wait.Err() != nil {
+			err = failure("acquire", res.Name, req.Order, context.Cause(wait), false)
+			return nil, l.abandon(ctx, s, nil, err)
 		}
+		lease, err := l.acquireOne(ctx, wait, &req, l.acquireOp(&req, res), s)
 		switch {
 		case err != nil:
 		case s == nil:
@@ -53,23 +49,28 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 		default:
 			err = s.add(lease)
 		}
-		if err == nil {
-			continue
+		if err != nil {
+			return nil, l.abandon(ctx, s, []Lease{req.leaseOn(res.Name)}, err)
 		}
-		var leases []Lease
-		if s != nil {
-			leases = s.end(ErrEnded)
-		}
-		l.giveUp(ctx, append(leases, asked...)...)
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		return nil, err
 	}
 	return s, nil
 }
 
-// TryAcquire is an Enter that does not queue, with a Session that renews what it got.
+// abandon releases the leases of the session, if there is one, and others that the request may have got.
+// It returns ctx's cause if ctx has ended, otherwise err.
+func (l *Locker) abandon(ctx context.Context, s *Session, others []Lease, err error) error {
+	var leases []Lease
+	if s != nil {
+		leases = s.end(ErrEnded)
+	}
+	l.undo(ctx, append(leases, others...)...)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// TryAcquire is [Locker.TryEnter] with a Session that renews the leases.
 func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) {
 	if err := req.checkSession(); err != nil {
 		return nil, err
@@ -78,31 +79,32 @@ func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) 
 	if err != nil {
 		return nil, err
 	}
-	defer done() // Close waits for the session to be kept, so that it ends it
+	defer done() // after NewSession, so that Close ends the session
 	leases, err := l.enter(call, req, false)
 	if err != nil {
-		l.giveUp(call, leases...)
+		l.undo(call, leases...)
 		return nil, endedByClose(call, err)
 	}
 	return l.NewSession(ctx, leases), nil
 }
 
-// acquireOne waits for one resource. What it may have got when it gives up is given back.
-func (l *Locker) acquireOne(ctx, wait context.Context, req *Request, op rules.Acquire, held *Session) (Lease, error) {
+// acquireOne waits for one resource. If it gives up, what it may have got is released. The session, if
+// there is one, has the resources that were acquired before.
+func (l *Locker) acquireOne(ctx, wait context.Context, req *Request, op rules.Acquire, s *Session) (Lease, error) {
 	w := l.enqueue(ctx, req, op, false)
-	lease, err := w.await(wait, held)
+	lease, err := w.await(wait, s)
 	if err == nil {
 		w.stop()
 		return lease, nil
 	}
-	if lease, granted, _ := w.stop(); granted && ctx.Err() == nil && held.live() {
+	if lease, granted, _ := w.stop(); granted && ctx.Err() == nil && s.live() {
 		return lease, nil
 	}
 	return Lease{}, err
 }
 
-// acquireOp returns a complete request for one of its resources, as Acquire asks for it: it queues,
-// and refreshes its position in time.
+// acquireOp returns the operation of a complete request for one of its resources. It queues, with the
+// times of Acquire.
 func (l *Locker) acquireOp(req *Request, res Resource) rules.Acquire {
 	op := rules.Acquire{
 		Policy: l.cfg.policy(), Resource: res.Name, Call: req.entryID(res.Name), LockID: req.LockID, Label: req.Run, TakeOver: req.TakeOver, Undo: req.Undo,
@@ -118,19 +120,18 @@ func (l *Locker) acquireOp(req *Request, res Resource) rules.Acquire {
 	return op
 }
 
-// refreshEvery is the time after which a waiter of Acquire asks again, so that it stays queued.
+// refreshEvery returns the time after which a waiter of Acquire refreshes its request.
 func (l *Locker) refreshEvery() time.Duration { return l.cfg.WaiterTTL / 3 }
 
-// acquireCall makes a call of a request for one resource, and begins its span.
+// acquireCall returns the call of a request for one resource, and begins its span.
 func (l *Locker) acquireCall(outer context.Context, req *Request, op *rules.Acquire) (*update.Call, operation) {
 	ctx, span := l.tel.acquire(outer, req, Resource{Name: op.Resource, Mode: Mode(op.Mode), Limit: int(op.Limit)})
 	op.Trace = traceparent(outer, ctx)
 	return l.call(outer, *op, ending{by: op.LockID}), span
 }
 
-// takeBack makes a call that ends what a request may have been granted, and its position in the
-// queue.
-func (l *Locker) takeBack(ctx context.Context, op *rules.Acquire) *update.Call {
+// undoCall returns a call that ends what a request may have been granted, and its position in the queue.
+func (l *Locker) undoCall(ctx context.Context, op *rules.Acquire) *update.Call {
 	if op.Upgrades != "" {
 		return l.call(ctx, rules.UndoUpgrade{
 			Policy: op.Policy, Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: op.Order, Call: op.Call, Upgrades: op.Upgrades,
@@ -141,32 +142,32 @@ func (l *Locker) takeBack(ctx context.Context, op *rules.Acquire) *update.Call {
 	}, ending{})
 }
 
-// answered returns the lease that a request was granted, or why there is none, and ends its span.
-// behind are the holds that were in its way when it queued, as far as that is known here.
-func (l *Locker) answered(
-	ctx context.Context, req *Request, op *rules.Acquire, span operation, a update.Answer, err error, behind []blocker,
+// finishAcquire returns the lease that a request was granted, or its error, and ends the span. blockers
+// are the known holds that blocked the request while it queued.
+func (l *Locker) finishAcquire(
+	ctx context.Context, req *Request, op *rules.Acquire, span operation, a update.Answer, err error, blockers []blocker,
 ) (Lease, error) {
 	if err != nil {
 		span.end(nil, err)
 		return Lease{}, err
 	}
-	lease, err := answer(op, &a)
+	lease, err := resultOf(op, &a)
 	if busy := new(BusyError); errors.As(err, &busy) {
-		busy.grantIn = l.holds.turn(op.Resource, busy.Position, op.Limit)
+		busy.grantIn = l.holds.predict(op.Resource, busy.Position, op.Limit)
 	}
 	if err == nil {
 		lease.owner, lease.host, lease.comment = req.Owner, req.Host, req.Comment
 		span.took(a.After, op.LockID, lease.Fence)
-		if a.Outcome != rules.Again || a.Retried { // else the caller repeats what it was told before
-			l.tel.granted(ctx, req, op, a.After, behind)
+		if a.Outcome != rules.Again || a.Retried { // a repeated request was recorded before
+			l.tel.recordGrant(ctx, req, op, a.After, blockers)
 		}
 	}
 	span.end(&a, err)
 	return lease, err
 }
 
-// answer returns the lease of a request, or the error that says why there is none.
-func answer(op *rules.Acquire, a *update.Answer) (Lease, error) {
+// resultOf returns the lease of an answered request, or the error for its outcome.
+func resultOf(op *rules.Acquire, a *update.Answer) (Lease, error) {
 	d := a.After
 	switch a.Outcome {
 	case rules.Granted, rules.Joined, rules.Again:

@@ -18,9 +18,9 @@ const (
 	commandTimeout = update.CommandTimeout
 	// cleanupTimeout bounds the commands of the watcher.
 	cleanupTimeout = 5 * time.Second
-	// giveUpTimeout is how long a caller whose request failed waits until what it may have got is given
+	// undoTimeout is how long a caller whose request failed waits until what it may have got is given
 	// back. After that its lines do it alone.
-	giveUpTimeout = time.Second
+	undoTimeout = time.Second
 )
 
 func failure(op, resource string, order Order, err error, unknown bool) error {
@@ -39,7 +39,7 @@ func outcomeUnknown(err error) bool { return !errors.Is(err, store.ErrNotSent) }
 
 // detached returns a context for operations that must run although the caller's context has ended.
 func (l *Locker) detached(ctx context.Context) (context.Context, context.CancelFunc) {
-	return l.clock.WithTimeout(context.WithoutCancel(ctx), giveUpTimeout)
+	return l.clock.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 }
 
 // bounded returns a context for one command that reads.
@@ -87,13 +87,13 @@ func (l *Locker) owing(ctx context.Context, op rules.Op, why ending) *update.Cal
 // waiters that were granted the resource.
 func (l *Locker) wrote(ctx context.Context, a *update.Answer, why ending) {
 	ctx = context.WithoutCancel(ctx)
-	l.tel.ended(ctx, a, why)
-	l.tel.holdsGranted(ctx, a)
-	l.watch.wrote(a, l.holds.learn(a))
+	l.tel.recordEnded(ctx, a, why)
+	l.tel.recordHoldGrants(ctx, a)
+	l.watch.onWrite(a, l.holds.learn(a))
 }
 
 // look reads the documents that a majority of the servers has, by name.
-func (l *Locker) look(ctx context.Context, names ...string) (map[string]*rules.Document, error) {
+func (l *Locker) readMajority(ctx context.Context, names ...string) (map[string]*rules.Document, error) {
 	if l.life.closed.Err() != nil {
 		return nil, ErrClosed
 	}
@@ -129,7 +129,7 @@ func inParallel(n int, do func(int)) {
 }
 
 // read returns the document of a resource, nil if there is none.
-func (l *Locker) read(ctx context.Context, resource string) (*rules.Document, error) {
-	docs, err := l.look(ctx, resource)
+func (l *Locker) readOne(ctx context.Context, resource string) (*rules.Document, error) {
+	docs, err := l.readMajority(ctx, resource)
 	return docs[resource], err
 }

@@ -46,15 +46,15 @@ func FuzzReaders_DamagedDocument(f *testing.F) {
 		for _, op := range scenarios.AllOps(pick) {
 			after, result := op.Apply(d, now)
 			a := &update.Answer{After: after, Result: result, Sent: now}
-			tel.ended(t.Context(), a, ending{})
+			tel.recordEnded(t.Context(), a, ending{})
 			acquire, ok := op.(rules.Acquire)
 			if !ok {
 				continue
 			}
 			if !acquire.HoldOnly { // a request with a part
-				_, err := answer(&acquire, a)
+				_, err := resultOf(&acquire, a)
 				_ = fmt.Sprint(err)
-				tel.granted(t.Context(), &Request{}, &acquire, after, nil)
+				tel.recordGrant(t.Context(), &Request{}, &acquire, after, nil)
 			}
 			_ = fmt.Sprint(busyBy(&acquire, after), lostError(after, acquire.Request()), verdict(&acquire, after, rules.Next(d, acquire.Waiter())))
 		}

@@ -142,10 +142,10 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, cycle string) (bool, erro
 	if err != nil || a.Outcome != rules.Granted { // another process was faster
 		return false, err
 	}
-	l.tel.deadlock(ctx, w.Resource)
+	l.tel.countDeadlock(ctx, w.Resource)
 	wakeup := wakeupOf(a.After, w.LockID, w.Run, w.Part, w.Order.number())
 	wakeup.Deadlock = cycle
-	l.watch.tell([]Wakeup{wakeup})
+	l.watch.notify([]Wakeup{wakeup})
 	return true, nil
 }
 

@@ -282,7 +282,7 @@ func inTheWay(d *rules.Document, p rules.Party) (way []Holder) {
 	blocking := map[string]bool{}
 	for i := range d.Entries {
 		if e := &d.Entries[i]; e.InTheWay(p, d.At) {
-			blocking[nameOf(e)] = true
+			blocking[displayID(e)] = true
 		}
 	}
 	for _, h := range holders(d) {

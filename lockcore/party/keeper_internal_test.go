@@ -17,7 +17,7 @@ func TestLeaseThatIsReplacedWhenItExpiresIsLookedAtAgain(t *testing.T) {
 	s.cancel = func(error) {}
 	s.ctx = t.Context()
 	l.keeper.sessions[s] = true
-	found, any := l.keeper.look(now)
+	found, any := l.keeper.plan(now)
 	require.True(t, any)
 	require.Equal(t, []*Session{s}, found.over)
 

@@ -47,7 +47,7 @@ func (l *Locker) Recheck(ctx context.Context, req Request) (again time.Duration,
 	}
 	op := l.acquireOp(&req, req.Resources[0])
 	op.WaiterTTL = l.parkedTTL()
-	d, err := l.read(ctx, op.Resource)
+	d, err := l.readOne(ctx, op.Resource)
 	if err != nil {
 		return 0, err
 	}
@@ -108,7 +108,7 @@ func (l *Locker) KeepPosition(ctx context.Context, place Lease) error {
 	if err := checkEnd("place", place.LockID, 0, []string{place.Resource}); err != nil {
 		return err
 	}
-	d, err := l.read(ctx, place.Resource)
+	d, err := l.readOne(ctx, place.Resource)
 	if err != nil || d == nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func newListener(f func(Wakeup)) *listener {
 	return one
 }
 
-func (one *listener) tell(wakeup Wakeup) {
+func (one *listener) call(wakeup Wakeup) {
 	one.mu.Lock()
 	if one.stopped {
 		one.mu.Unlock()
@@ -273,12 +273,12 @@ func (l *Locker) WatchFor(resource string) {
 		return
 	}
 	w.searchBy(now.Add(pace.SearchAfter))
-	r := w.of(resource)
+	r := w.row(resource)
 	if !r.parked {
 		r.parked = true
-		w.lookBy(r, now)
+		w.pollBy(r, now)
 	}
-	if w.looking { // at what may be older than the caller's place
+	if w.polling { // at what may be older than the caller's place
 		r.changed = true
 	}
 }
@@ -301,7 +301,7 @@ func (w *watcher) forget(one *listener) {
 
 // tell has the requests of wake-ups asked again that wait in this process, and all listeners hear
 // of them.
-func (w *watcher) tell(wakeups []Wakeup) {
+func (w *watcher) notify(wakeups []Wakeup) {
 	if len(wakeups) == 0 {
 		return
 	}
@@ -311,7 +311,7 @@ func (w *watcher) tell(wakeups []Wakeup) {
 		if r := w.table[wakeup.Resource]; r != nil {
 			for _, one := range r.local {
 				if one.request.LockID == wakeup.LockID && one.request.Part == wakeup.Part {
-					one.call()
+					one.wake()
 				}
 			}
 		}
@@ -319,7 +319,7 @@ func (w *watcher) tell(wakeups []Wakeup) {
 	w.mu.Unlock()
 	for _, wakeup := range wakeups {
 		for _, f := range listeners {
-			f.tell(wakeup)
+			f.call(wakeup)
 		}
 	}
 }

@@ -46,9 +46,9 @@ func (l *Locker) LeaveQueue(ctx context.Context, leases ...Lease) error {
 	return l.leaveAll(ctx, leases, ops, leaving{})
 }
 
-// giveUp ends what a request got, or may have got, although its context may have ended. What cannot be
+// undo ends what a request got, or may have got, although its context may have ended. What cannot be
 // ended now is ended with the next write of the document.
-func (l *Locker) giveUp(ctx context.Context, leases ...Lease) {
+func (l *Locker) undo(ctx context.Context, leases ...Lease) {
 	ctx, cancel := l.detached(ctx)
 	defer cancel()
 	ops := make([]rules.Leave, len(leases))

@@ -30,7 +30,7 @@ func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
 			errs = append(errs, r.err)
 		}
 		if errors.Is(r.err, ErrLost) {
-			l.tel.lost(ctx, r.lease.Resource)
+			l.tel.countLoss(ctx, r.lease.Resource)
 		} else {
 			kept = append(kept, r.lease)
 		}
@@ -226,7 +226,7 @@ func (k *keeper) run() {
 	defer timer.Stop()
 	for {
 		now := time.Now()
-		found, any := k.look(now)
+		found, any := k.plan(now)
 		if !any {
 			return
 		}
@@ -248,7 +248,7 @@ func (k *keeper) run() {
 // suspended.
 const keeperPause = time.Second
 
-type outlook struct {
+type renewals struct {
 	// due are the leases to renew now, and of their sessions.
 	due []Lease
 	of  []*Session
@@ -261,7 +261,7 @@ type outlook struct {
 }
 
 // look finds what to do now, and reports whether any session is left.
-func (k *keeper) look(now time.Time) (found outlook, any bool) {
+func (k *keeper) plan(now time.Time) (found renewals, any bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if len(k.sessions) == 0 {
@@ -301,7 +301,7 @@ func (k *keeper) look(now time.Time) (found outlook, any bool) {
 	return found, true
 }
 
-func (k *keeper) renew(ctx context.Context, found outlook) {
+func (k *keeper) renew(ctx context.Context, found renewals) {
 	ctx, cancel := k.locker.clock.WithTimeout(ctx, found.within)
 	defer cancel()
 	k.locker.renewAll(ctx, found.within/2, found.due, func(i int, r renewResult) { found.of[i].apply(r) })
@@ -384,7 +384,7 @@ func (s *Session) apply(r renewResult) {
 		}
 	}
 	s.mu.Unlock()
-	s.tellLost(lost)
+	s.reportLoss(lost)
 }
 
 // expire ends the session's trust, if it is over. What was replaced since the keeper looked is
@@ -403,15 +403,15 @@ func (s *Session) expire(now time.Time) {
 	}
 	s.lost = lost
 	s.mu.Unlock()
-	s.tellLost(lost)
+	s.reportLoss(lost)
 }
 
-func (s *Session) tellLost(lost *LostError) {
+func (s *Session) reportLoss(lost *LostError) {
 	if lost == nil {
 		return
 	}
 	s.locker.keeper.remove(s)
-	s.locker.tel.lost(s.ctx, lost.Resource)
-	tellLoss(s.ctx, lost)
+	s.locker.tel.countLoss(s.ctx, lost.Resource)
+	addLostEvent(s.ctx, lost)
 	s.cancel(lost)
 }

@@ -219,14 +219,14 @@ func (s *Session) Upgrade(ctx context.Context, resource string) error {
 	op.Upgrades = lease.id
 	up, err := s.locker.acquireOne(ctx, ctx, &req, op, s)
 	if err != nil {
-		s.locker.giveUpUpgrade(ctx, &op)
+		s.locker.undoUpgrade(ctx, &op)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		return err
 	}
 	if err := s.replace(up); err != nil {
-		s.locker.giveUp(ctx, up)
+		s.locker.undo(ctx, up)
 		return err
 	}
 	return nil
@@ -252,12 +252,12 @@ func (s *Session) endUpgrade() {
 	s.locker.keeper.poke()
 }
 
-// giveUpUpgrade ends a request for an upgrade: the session holds in shared mode, under the ID that it
+// undoUpgrade ends a request for an upgrade: the session holds in shared mode, under the ID that it
 // had. If that cannot be done now, it is done with the next write.
-func (l *Locker) giveUpUpgrade(ctx context.Context, op *rules.Acquire) {
+func (l *Locker) undoUpgrade(ctx context.Context, op *rules.Acquire) {
 	ctx, cancel := l.detached(ctx)
 	defer cancel()
-	c := l.takeBack(ctx, op)
-	c.TakeBack, c.Owed = l.takeBack(ctx, op), true
+	c := l.undoCall(ctx, op)
+	c.TakeBack, c.Owed = l.undoCall(ctx, op), true
 	_, _ = l.do(ctx, "leave", orderOf(op.Order), c) // the cause is what the caller must see
 }

@@ -50,8 +50,8 @@ func blockersIn(holders []Holder) []blocker {
 	return found
 }
 
-// alsoBehind adds those of whom a refusal says that they are in the way.
-func alsoBehind(behind []blocker, refusal error) []blocker {
+// addBlockers adds those of whom a refusal says that they are in the way.
+func addBlockers(behind []blocker, refusal error) []blocker {
 	var busy *BusyError
 	if errors.As(refusal, &busy) {
 		for _, b := range blockersIn(busy.Holders) {
@@ -73,7 +73,7 @@ func endedBlocker(e *rules.EndedHold) []blocker {
 
 // blockers names them on a span: each by an event at that time and a link to its step, and the last
 // by attributes too.
-func blockers(span trace.Span, found []blocker, at time.Time) {
+func nameBlockers(span trace.Span, found []blocker, at time.Time) {
 	for i, b := range found {
 		attrs := []attribute.KeyValue{attribute.String(telemetry.BlockedByID, b.lockID)}
 		if b.owner != "" { // a part that drains does not tell
@@ -96,7 +96,7 @@ func blockers(span trace.Span, found []blocker, at time.Time) {
 }
 
 // wait is one that is over.
-type wait struct {
+type waitRecord struct {
 	resource, lockID, part, owner string
 	order, limit                  int64
 	mode                          Mode
@@ -108,11 +108,11 @@ type wait struct {
 	before, after []blocker
 }
 
-func (o *observer) waited(ctx context.Context, w *wait) {
+func (o *observer) recordWait(ctx context.Context, w *waitRecord) {
 	if w.until.Before(w.since) { // the database's clock ran backwards
 		w.until = w.since
 	}
-	o.metrics.waited(ctx, w)
+	o.metrics.countWait(ctx, w)
 	_, span := o.tracer.Start(ctx, telemetry.SpanWait, trace.WithTimestamp(w.since))
 	if !span.IsRecording() {
 		return
@@ -134,18 +134,18 @@ func (o *observer) waited(ctx context.Context, w *wait) {
 		return slices.ContainsFunc(w.after, func(a blocker) bool { return a.lockID == b.lockID && (a.fence == b.fence || b.fence == 0) })
 	})
 	before = before[:min(len(before), mostBlockers-min(len(w.after), mostBlockers))]
-	blockers(span, before, w.since)
-	blockers(span, w.after, w.until)
+	nameBlockers(span, before, w.since)
+	nameBlockers(span, w.after, w.until)
 	span.End(trace.WithTimestamp(w.until))
 }
 
 // granted writes the span of a wait that ended with a grant, which the request has taken up now.
-func (o *observer) granted(ctx context.Context, req *Request, op *rules.Acquire, d *rules.Document, before []blocker) {
+func (o *observer) recordGrant(ctx context.Context, req *Request, op *rules.Acquire, d *rules.Document, before []blocker) {
 	p := d.Part(op.LockID, op.Part, op.Order)
 	if p == nil || p.Since == nil || p.ClaimedAt == nil {
 		return
 	}
-	o.waited(ctx, &wait{
+	o.recordWait(ctx, &waitRecord{
 		resource: op.Resource, lockID: op.LockID, part: op.Part, owner: req.Owner, order: op.Order, limit: op.Limit, mode: Mode(op.Mode),
 		since: *p.Since, until: *p.ClaimedAt, fence: p.Fence, outcome: telemetry.OutcomeGranted,
 		before: before, after: lastBlocker(d, p),
@@ -153,7 +153,7 @@ func (o *observer) granted(ctx context.Context, req *Request, op *rules.Acquire,
 }
 
 // holdsGranted writes the spans of waits that a write ended by granting the holds.
-func (o *observer) holdsGranted(ctx context.Context, a *update.Answer) {
+func (o *observer) recordHoldGrants(ctx context.Context, a *update.Answer) {
 	for i := range a.Holds {
 		h := &a.Holds[i]
 		of := ctx
@@ -161,7 +161,7 @@ func (o *observer) holdsGranted(ctx context.Context, a *update.Answer) {
 			of = trace.ContextWithRemoteSpanContext(ctx, remote)
 		}
 		o.grants.Add(of, 1, o.of(a.After.ID, modeAttr(Mode(h.Mode)), outcomeAttr(telemetry.OutcomeGranted)))
-		o.waited(of, &wait{
+		o.recordWait(of, &waitRecord{
 			resource: a.After.ID, lockID: h.LockID, part: h.Part, owner: cmp.Or(h.Owner, h.LockID), order: h.Order, limit: h.Limit, mode: Mode(h.Mode),
 			since: *h.Since, until: *h.ClaimedAt, fence: h.Fence, outcome: telemetry.OutcomeGranted, after: lastBlocker(a.After, h),
 		})
@@ -194,10 +194,10 @@ func lastBlocker(d *rules.Document, p *rules.Entry) []blocker {
 
 // ended writes the spans of what a write ended: waits that were given up, and holds, its caller's
 // own or those of others.
-func (o *observer) ended(ctx context.Context, a *update.Answer, why ending) {
+func (o *observer) recordEnded(ctx context.Context, a *update.Answer, why ending) {
 	d := a.After
 	for _, g := range a.Withdrawn(d.At) {
-		o.gone(ctx, d, &g, why)
+		o.recordWithdrawn(ctx, d, &g, why)
 	}
 	told := map[string]bool{}
 	write := func(entries []rules.Entry, why ending) {
@@ -205,7 +205,7 @@ func (o *observer) ended(ctx context.Context, a *update.Answer, why ending) {
 			// A kept hold is told of by its own entry, and not by its parts'.
 			if e := &entries[i]; e.CreatedAt != nil && !told[e.LockID] {
 				told[e.LockID] = true
-				o.hold(ctx, a, e, why)
+				o.recordHold(ctx, a, e, why)
 			}
 		}
 	}
@@ -247,11 +247,11 @@ func grantedBy(e *rules.Entry, at time.Time) bool {
 	return (e.State == rules.StateClaimed || e.State == rules.StateKept) && e.ClaimedAt != nil && e.ClaimedAt.Equal(at)
 }
 
-func (o *observer) gone(ctx context.Context, d *rules.Document, g *rules.Entry, why ending) {
+func (o *observer) recordWithdrawn(ctx context.Context, d *rules.Document, g *rules.Entry, why ending) {
 	if g.Since == nil { // a damaged document: the length of the wait is unknown
 		return
 	}
-	w := wait{
+	w := waitRecord{
 		resource: d.ID, lockID: g.LockID, part: g.Part, owner: cmp.Or(g.Owner, g.LockID), order: g.Order, mode: Mode(g.Mode),
 		since: *g.Since, until: d.At, outcome: telemetry.OutcomeLeft,
 	}
@@ -267,16 +267,16 @@ func (o *observer) gone(ctx context.Context, d *rules.Document, g *rules.Entry, 
 	if g.ClaimedAt == nil {
 		w.after = blockersIn(inTheWay(d, rules.Party{LockID: g.LockID, Mode: g.Mode, Limit: g.Limit, Labelled: g.Label != "", Within: g.Within}))
 	}
-	o.waited(ctx, &w)
+	o.recordWait(ctx, &w)
 }
 
-func (o *observer) hold(ctx context.Context, a *update.Answer, e *rules.Entry, why ending) {
+func (o *observer) recordHold(ctx context.Context, a *update.Answer, e *rules.Entry, why ending) {
 	d := a.After
 	outcome, end := cmp.Or(why.outcome, telemetry.OutcomeReleased), d.At
 	if end.Before(*e.CreatedAt) {
 		end = *e.CreatedAt
 	}
-	o.metrics.held(ctx, d.ID, Mode(e.Mode), outcome, end.Sub(*e.CreatedAt))
+	o.metrics.countHold(ctx, d.ID, Mode(e.Mode), outcome, end.Sub(*e.CreatedAt))
 	// In the trace of the step that held, as far as that is known.
 	if remote := remoteSpan(e.Trace); remote.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, remote)
@@ -332,8 +332,8 @@ func drainsUntil(d *rules.Document, lockID string) (until time.Time) {
 	return until
 }
 
-// tellLoss notes on the span of the step, or of what else holds the lock, that it was lost.
-func tellLoss(ctx context.Context, lost *LostError) {
+// addLostEvent notes on the span of the step, or of what else holds the lock, that it was lost.
+func addLostEvent(ctx context.Context, lost *LostError) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
 		return

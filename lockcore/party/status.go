@@ -180,7 +180,7 @@ func statusesOf(d *rules.Document) []Status {
 		}
 		for i := range d.Entries {
 			if e := &d.Entries[i]; e.State == rules.StateRunning && e.LockID == h.LockID && h.State == StateHolding {
-				s.Running = append(s.Running, Running{Part: e.Part, Silent: max(0, d.At.Sub(lastSign(e))), ExpiresIn: remaining(e.ExpiresAt, d.At)})
+				s.Running = append(s.Running, Running{Part: e.Part, Silent: max(0, d.At.Sub(lastRenewal(e))), ExpiresIn: remaining(e.ExpiresAt, d.At)})
 			}
 		}
 		if c := d.Claim(h.LockID, h.Part); c != nil && h.State == StateClaimed {
@@ -210,7 +210,7 @@ func obstacles(d *rules.Document, waiter int) []Obstacle {
 	entries, ahead := d.Blockers(waiter)
 	var out []Obstacle
 	for _, e := range entries {
-		o := Obstacle{LockID: nameOf(e), State: StateHolding}
+		o := Obstacle{LockID: displayID(e), State: StateHolding}
 		if !e.Holds() {
 			o.State, o.Part = State(e.State), e.Part
 		}
@@ -245,8 +245,8 @@ func positions(d *rules.Document) []int {
 	return out
 }
 
-// nameOf returns the lock ID of an entry as others see it.
-func nameOf(e *rules.Entry) string {
+// displayID returns the lock ID of an entry as others see it.
+func displayID(e *rules.Entry) string {
 	if e.CutOff {
 		return e.LockID + cutOff
 	}
@@ -265,9 +265,9 @@ func holders(d *rules.Document) []Holder {
 	for i := range d.Entries {
 		e := &d.Entries[i]
 		h := Holder{
-			LockID: nameOf(e), Run: e.Label, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
+			LockID: displayID(e), Run: e.Label, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
 			Fence: e.Fence, FirstFence: e.FirstFence, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: int(e.Limit),
-			Silent: max(0, d.At.Sub(lastSign(e))),
+			Silent: max(0, d.At.Sub(lastRenewal(e))),
 		}
 		if began := cmp.Or(e.CreatedAt, e.ClaimedAt); began != nil {
 			h.Since = *began
@@ -300,9 +300,9 @@ func holders(d *rules.Document) []Holder {
 	return out
 }
 
-// lastSign is when an entry last gave a sign of life. An entry with an end was promised its TTL
+// lastRenewal is when an entry last gave a sign of life. An entry with an end was promised its TTL
 // from then on.
-func lastSign(e *rules.Entry) (last time.Time) {
+func lastRenewal(e *rules.Entry) (last time.Time) {
 	if e.TTL > 0 && e.ExpiresAt.Before(rules.Never) {
 		last = e.ExpiresAt.Add(-time.Duration(e.TTL) * time.Millisecond)
 	}

@@ -102,9 +102,9 @@ func (o operation) end(a *update.Answer, err error) {
 
 func (o operation) ended(a *update.Answer, outcome string, err error) {
 	now := time.Now()
-	o.metrics.operated(o.ctx, o.name, outcome, now.Sub(o.began))
+	o.metrics.countOperation(o.ctx, o.name, outcome, now.Sub(o.began))
 	if o.asked != nil {
-		o.metrics.acquired(o.ctx, o.asked, outcome, a)
+		o.metrics.countAcquire(o.ctx, o.asked, outcome, a)
 	}
 	if !o.IsRecording() {
 		return
@@ -120,7 +120,7 @@ func (o operation) ended(a *update.Answer, outcome string, err error) {
 		if busy.Position > 0 {
 			o.SetAttributes(attribute.Int(telemetry.Position, busy.Position))
 		}
-		blockers(o.Span, blockersIn(busy.Holders), now)
+		nameBlockers(o.Span, blockersIn(busy.Holders), now)
 	case errors.As(err, &deadlock):
 		o.SetAttributes(attribute.String(telemetry.Cycle, deadlock.Cycle))
 		o.SetStatus(codes.Error, err.Error())
@@ -231,7 +231,7 @@ func outcomeAttr(outcome string) attribute.KeyValue {
 }
 
 // operated counts a command.
-func (m *metrics) operated(ctx context.Context, span, outcome string, took time.Duration) {
+func (m *metrics) countOperation(ctx context.Context, span, outcome string, took time.Duration) {
 	if m.operations.Enabled(ctx) {
 		m.operations.Record(ctx, took.Seconds(), metric.WithAttributeSet(attribute.NewSet(
 			attribute.String(telemetry.Operation, strings.TrimPrefix(span, "lock.")), outcomeAttr(outcome))))
@@ -239,7 +239,7 @@ func (m *metrics) operated(ctx context.Context, span, outcome string, took time.
 }
 
 // acquired counts the answer to a request: d is nil if there was none.
-func (m *metrics) acquired(ctx context.Context, r *asked, outcome string, a *update.Answer) {
+func (m *metrics) countAcquire(ctx context.Context, r *asked, outcome string, a *update.Answer) {
 	if a == nil || !m.grants.Enabled(ctx) {
 		return
 	}
@@ -280,25 +280,25 @@ func (r *asked) queuedIn(d *rules.Document) bool {
 	return false
 }
 
-func (m *metrics) lost(ctx context.Context, resource string) {
+func (m *metrics) countLoss(ctx context.Context, resource string) {
 	if m.losses.Enabled(ctx) {
 		m.losses.Add(ctx, 1, m.of(resource))
 	}
 }
 
-func (m *metrics) deadlock(ctx context.Context, resource string) {
+func (m *metrics) countDeadlock(ctx context.Context, resource string) {
 	if m.deadlocks.Enabled(ctx) {
 		m.deadlocks.Add(ctx, 1, m.of(resource))
 	}
 }
 
-func (m *metrics) waited(ctx context.Context, w *wait) {
+func (m *metrics) countWait(ctx context.Context, w *waitRecord) {
 	if m.waits.Enabled(ctx) {
 		m.waits.Record(ctx, w.until.Sub(w.since).Seconds(), m.of(w.resource, modeAttr(w.mode), outcomeAttr(w.outcome)))
 	}
 }
 
-func (m *metrics) held(ctx context.Context, resource string, mode Mode, outcome string, stood time.Duration) {
+func (m *metrics) countHold(ctx context.Context, resource string, mode Mode, outcome string, stood time.Duration) {
 	if !m.holds.Enabled(ctx) {
 		return
 	}

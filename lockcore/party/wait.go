@@ -12,68 +12,64 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// waiting is a request for one resource that waits in its queue, in this process. Its call stays in
-// the line of the resource, so that the swap which frees the resource grants it in the same write.
+// waiting is a request for one resource that waits in its queue, in this process. Its call stays in the
+// line of the resource, so that the swap that frees the resource can grant it in the same write.
 type waiting struct {
 	l   *Locker
 	ctx context.Context
 	req *Request
 	op  rules.Acquire
-	// one is woken when the watcher finds that asking again is worthwhile.
-	one    *waiter
+	// waiter is woken when the watcher finds that refreshing the request is worthwhile.
+	waiter *waiter
 	ticket *update.Ticket
-	// span is that of the command that is under way, if asked is set.
-	span  operation
-	asked bool
-	// behind are the holds that were in its way when it queued, and last is the latest *BusyError.
-	behind []blocker
-	last   error
+	// span is the span of the command in flight, if inFlight is set.
+	span     operation
+	inFlight bool
+	// blockers are the holds that blocked the request so far, and busy is the latest *BusyError.
+	blockers []blocker
+	busy     error
 }
 
-// enqueue asks for one resource. The request stays in the queue if the resource is busy.
+// enqueue asks for one resource. If it is busy, the request queues. Unless it stays, stop withdraws it.
 func (l *Locker) enqueue(ctx context.Context, req *Request, op rules.Acquire, stays bool) *waiting {
-	w := &waiting{l: l, ctx: ctx, req: req, op: op, one: l.watch.add(&op)}
+	w := &waiting{l: l, ctx: ctx, req: req, op: op, waiter: l.watch.add(&op)}
 	var c *update.Call
 	c, w.span = l.acquireCall(ctx, req, &w.op)
-	c.Op, c.Sleeps, w.asked = w.op, true, true
+	c.Op, c.Sleeps, w.inFlight = w.op, true, true
 	if !stays {
-		c.TakeBack = l.takeBack(ctx, &w.op)
+		c.TakeBack = l.undoCall(ctx, &w.op)
 	}
 	w.ticket = l.lines.Submit(c)
 	return w
 }
 
-// first waits for the first answer.
-func (w *waiting) first(ctx context.Context) (Lease, error) {
+// firstAnswer waits for the first answer.
+func (w *waiting) firstAnswer(ctx context.Context) (Lease, error) {
 	for {
 		select {
 		case <-w.ticket.Ready():
 		case <-ctx.Done():
 			return Lease{}, failure("acquire", w.op.Resource, w.req.Order, context.Cause(ctx), true)
 		}
-		a, ok := w.ticket.Answer()
-		if !ok {
-			continue
+		if a, ok := w.ticket.Answer(); ok {
+			lease, err := w.answer(a)
+			if err != nil && errors.Is(err, ErrBusy) {
+				w.recordBusy(err)
+			}
+			return lease, err
 		}
-		lease, err := w.answer(a)
-		if err != nil && errors.Is(err, ErrBusy) {
-			w.last = err
-			w.behind = alsoBehind(w.behind, err)
-			w.l.watch.queued(w.one, turnOf(err))
-		}
-		return lease, err
 	}
 }
 
 // await waits until the resource is granted, or until wait ends: then the error is the latest
-// *BusyError. It ends too if held, what was taken before, is lost. Once the request has queued, an
-// error that passes does not end the wait.
-func (w *waiting) await(wait context.Context, held *Session) (Lease, error) {
-	again := w.l.clock.NewTimer(w.l.refreshEvery())
-	defer again.Stop()
+// *BusyError. It also ends if the session, with what was taken before, loses a lock. Once the request has
+// queued, a transient error does not end the wait.
+func (w *waiting) await(wait context.Context, s *Session) (Lease, error) {
+	refresh := w.l.clock.NewTimer(w.l.refreshEvery())
+	defer refresh.Stop()
 	var lost <-chan struct{}
-	if held != nil {
-		lost = held.ctx.Done()
+	if s != nil {
+		lost = s.ctx.Done()
 	}
 	for failures := 0; ; {
 		select {
@@ -87,77 +83,87 @@ func (w *waiting) await(wait context.Context, held *Session) (Lease, error) {
 			case err == nil:
 				return lease, nil
 			case errors.Is(err, ErrBusy) && !errors.Is(err, ErrQueueFull):
-				w.last, failures = err, 0
-				w.behind = alsoBehind(w.behind, err)
-				w.l.watch.queued(w.one, turnOf(err))
-				again.Reset(w.l.refreshEvery())
-			case w.last != nil && passes(err):
-				again.Reset(w.l.pauseAfter(failures))
+				failures = 0
+				w.recordBusy(err)
+				refresh.Reset(w.l.refreshEvery())
+			case w.busy != nil && isTransient(err):
+				refresh.Reset(w.l.pauseAfter(failures))
 				failures++
 			default:
 				return Lease{}, err
 			}
 		case <-wait.Done():
-			return Lease{}, w.ended(wait)
+			return Lease{}, w.timedOut(wait)
 		case <-lost:
-			if err := held.replace(); err != nil {
+			if err := s.replace(); err != nil {
 				return Lease{}, err
 			}
-			lost = nil // what ended was the context that the session was acquired with
-		case <-w.one.woken:
-			w.ask()
-		case <-again.C:
-			w.ask()
+			lost = nil // only the context that the session derives from has ended
+		case <-w.waiter.woken:
+			w.refresh()
+		case <-refresh.C:
+			w.refresh()
 		}
 	}
 }
 
-// ask asks again, to refresh the position in the queue or to take what is granted.
-func (w *waiting) ask() {
-	if !w.asked {
-		_, w.span = w.l.tel.acquire(w.ctx, w.req, Resource{Name: w.op.Resource, Mode: Mode(w.op.Mode), Limit: int(w.op.Limit)})
-		w.asked = true
-	}
+// recordBusy stores the *BusyError of an attempt that queued.
+func (w *waiting) recordBusy(err error) {
+	w.busy = err
+	w.blockers = addBlockers(w.blockers, err)
+	w.l.watch.queued(w.waiter, predicted(err))
+}
+
+// refresh repeats the request, to refresh its position in the queue or to confirm a grant.
+func (w *waiting) refresh() {
+	w.beginSpan()
 	w.ticket.Wake()
 }
 
-func (w *waiting) answer(a update.Answer) (Lease, error) {
-	if !w.asked {
+// beginSpan begins a span, unless a command is in flight.
+func (w *waiting) beginSpan() {
+	if !w.inFlight {
 		_, w.span = w.l.tel.acquire(w.ctx, w.req, Resource{Name: w.op.Resource, Mode: Mode(w.op.Mode), Limit: int(w.op.Limit)})
+		w.inFlight = true
 	}
-	w.asked = false
+}
+
+func (w *waiting) answer(a update.Answer) (Lease, error) {
+	w.beginSpan()
+	w.inFlight = false
 	var err error
 	if a.Err != nil {
 		err = failure("acquire", w.op.Resource, w.req.Order, a.Err, a.Unknown)
 	}
-	return w.l.answered(w.ctx, w.req, &w.op, w.span, a, err, w.behind)
+	return w.l.finishAcquire(w.ctx, w.req, &w.op, w.span, a, err, w.blockers)
 }
 
-// ended returns the error of a wait that has ended without an answer.
-func (w *waiting) ended(wait context.Context) error {
-	if w.last != nil {
-		return w.last
+// timedOut returns the error of a wait that has ended without an answer.
+func (w *waiting) timedOut(wait context.Context) error {
+	if w.busy != nil {
+		return w.busy
 	}
 	return failure("acquire", w.op.Resource, w.req.Order, context.Cause(wait), true)
 }
 
-// stop ends the wait. It returns the lease if the request was granted in the same moment.
+// stop ends the wait. It returns the lease if the request was granted at the same moment. With unknown,
+// the request may have been granted.
 func (w *waiting) stop() (lease Lease, granted bool, unknown bool) {
 	unknown = w.ticket.Abandon()
-	w.l.watch.remove(w.one)
+	w.l.watch.remove(w.waiter)
 	if a, ok := w.ticket.Answer(); ok && a.Err == nil {
 		if lease, err := w.answer(a); err == nil {
 			return lease, true, false
 		}
 	}
-	if w.asked {
+	if w.inFlight {
 		w.span.end(nil, failure("acquire", w.op.Resource, w.req.Order, context.Cause(w.ctx), unknown))
 	}
 	return Lease{}, false, unknown
 }
 
-// passes reports whether an error of a request that has queued may be over when it asks again.
-func passes(err error) bool {
+// isTransient reports whether a request that has queued should be repeated after an error.
+func isTransient(err error) bool {
 	var layout *LayoutError
 	for _, final := range []error{ErrLost, ErrSuperseded, ErrOtherRun, ErrDeadlock, ErrInvalid, ErrClosed} {
 		if errors.Is(err, final) {
@@ -167,24 +173,24 @@ func passes(err error) bool {
 	return !errors.As(err, &layout)
 }
 
-// pauseAfter grows from 1 s to 30 s with the failures before. A random part spreads the waiters.
+// pauseAfter returns the pause after a number of failures: 1 s to 30 s, and a random part that spreads the
+// waiters.
 func (l *Locker) pauseAfter(failures int) time.Duration {
 	d := min(time.Second<<min(failures, 5), 30*time.Second)
 	return d + l.clock.Jitter(d/4)
 }
 
-// holdTimes say how long holds of a resource last, by those that this Locker has ended: an average
-// that moves by an eighth with each. From it comes a guess at when a turn is near, so that a request
-// waits for it in its slot instead of coming again, and parked ones are called up before it. A guess
-// is never right or wrong, only fast or slow; so resources may share an average, by a hash of their
-// names.
+// holdTimes has the average times for which resources were held, from the holds that this Locker has
+// ended: a moving average with a weight of an eighth. It predicts grants, so that a request waits in its
+// slot if a grant is near, and parked requests are woken ahead of their grant. The estimate affects
+// latency only, so resources may share an average, by a hash of their names.
 type holdTimes [1 << 12]atomic.Int64 // milliseconds; 0 is unknown
 
 func (h *holdTimes) of(resource string) *atomic.Int64 {
 	return &h[crc32.ChecksumIEEE([]byte(resource))%uint32(len(h))]
 }
 
-// learn notes what an operation has ended, and reports whether that was a hold.
+// learn adds the hold that an operation has ended, and reports whether there was one.
 func (h *holdTimes) learn(a *update.Answer) bool {
 	i := slices.IndexFunc(a.Ended, func(e rules.Entry) bool { return e.CreatedAt != nil })
 	if i < 0 {
@@ -198,14 +204,15 @@ func (h *holdTimes) learn(a *update.Answer) bool {
 	return true
 }
 
-// turn is when the request at a position of a queue can expect its turn; 0 if nothing is known.
-func (h *holdTimes) turn(resource string, position int, limit int64) time.Duration {
-	at := max(1, int(min(limit, rules.Crowd))) // as many are let in at once
-	return time.Duration(h.of(resource).Load()) * time.Millisecond * time.Duration((position+at-1)/at)
+// predict returns the time until a request at a position of the queue is granted the resource; 0 if
+// nothing is known.
+func (h *holdTimes) predict(resource string, position int, limit int64) time.Duration {
+	atOnce := max(1, int(min(limit, rules.Crowd)))
+	return time.Duration(h.of(resource).Load()) * time.Millisecond * time.Duration((position+atOnce-1)/atOnce)
 }
 
-// turnOf is when a request that found its resource busy can expect its turn; 0 if nothing is known.
-func turnOf(err error) time.Duration {
+// predicted returns the predicted time to the grant of a busy request; 0 if nothing is known.
+func predicted(err error) time.Duration {
 	if busy := new(BusyError); errors.As(err, &busy) {
 		return busy.grantIn
 	}

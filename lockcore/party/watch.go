@@ -34,13 +34,13 @@ type watcher struct {
 	waiting int
 	// listeners are those of OnWakeup.
 	listeners map[*listener]bool
-	// timer fires at wakeAt, if that is not zero.
+	// timer fires at fireAt, if that is not zero.
 	timer  *clock.Timer
-	wakeAt time.Time
+	fireAt time.Time
 	// compareAt is when to read versions next.
 	compareAt time.Time
 	// looking says that a look is under way, and searching that a search is.
-	looking, searching bool
+	polling, searching bool
 	// searchAt is when to search for deadlocks next, and searched when the last search began.
 	searchAt, searched time.Time
 }
@@ -84,7 +84,7 @@ func newWatcher(l *Locker) *watcher {
 }
 
 // of is the table's row of a resource, which is made if there is none. The mutex is held.
-func (w *watcher) of(resource string) *watched {
+func (w *watcher) row(resource string) *watched {
 	r := w.table[resource]
 	if r == nil {
 		r = &watched{}
@@ -98,7 +98,7 @@ func (w *watcher) add(op *rules.Acquire) *waiter {
 	one := &waiter{resource: op.Resource, request: op.Waiter(), keeps: op.Persist, woken: make(chan struct{}, 1), moved: time.Now()}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r := w.of(one.resource)
+	r := w.row(one.resource)
 	r.local = append(r.local, one)
 	return one
 }
@@ -121,17 +121,17 @@ func (w *watcher) queued(one *waiter, turn time.Duration) {
 	if r.holder != "" {
 		turn = 0
 	}
-	w.lookBy(r, now.Add(soonest(pace.Poll, turn)))
+	w.pollBy(r, now.Add(pollPause(pace.Poll, turn)))
 }
 
-// lookBy makes the next look at a resource no later than at. The mutex is held.
-func (w *watcher) lookBy(r *watched, at time.Time) {
+// pollBy makes the next look at a resource no later than at. The mutex is held.
+func (w *watcher) pollBy(r *watched, at time.Time) {
 	if r.next.IsZero() {
 		w.waiting++
 	}
 	if r.next.IsZero() || at.Before(r.next) {
 		r.next = at
-		w.wakeBy(at)
+		w.fireBy(at)
 	}
 }
 
@@ -154,7 +154,7 @@ func (w *watcher) drop(resource string) {
 }
 
 // call has a request asked again.
-func (one *waiter) call() {
+func (one *waiter) wake() {
 	select {
 	case one.woken <- struct{}{}:
 	default:
@@ -165,7 +165,7 @@ func (one *waiter) call() {
 // those who were granted a claim, or whose lock ID has come to hold. After a claim for a parked
 // waiter the resource is looked at soon, when the claim is confirmed, and others of its lock ID may
 // join.
-func (w *watcher) wrote(a *update.Answer, endedHold bool) {
+func (w *watcher) onWrite(a *update.Answer, endedHold bool) {
 	d := a.After
 	if len(d.Waiters) == 0 && len(a.Holds) == 0 && !a.Retried && !hasClaim(d) && !w.watches(d.ID) { // most writes: nothing waits here
 		return
@@ -173,10 +173,10 @@ func (w *watcher) wrote(a *update.Answer, endedHold bool) {
 	wakeups, _ := wakeupsIn(d, d.Queue())
 	w.mu.Lock()
 	if len(wakeups) > 0 && len(w.listeners) > 0 {
-		r := w.of(d.ID)
+		r := w.row(d.ID)
 		r.parked = true
 		w.searchBy(time.Now().Add(pace.Search))
-		w.lookBy(r, time.Now().Add(pace.ClaimPoll))
+		w.pollBy(r, time.Now().Add(pace.ClaimPoll))
 	}
 	if r := w.table[d.ID]; r != nil {
 		if endedHold || slices.ContainsFunc(a.Ended, func(e rules.Entry) bool { return e.LockID == r.holder && e.State == rules.StateClaimed }) {
@@ -184,7 +184,7 @@ func (w *watcher) wrote(a *update.Answer, endedHold bool) {
 		}
 		for _, one := range r.local {
 			if d.Joins(one.request.Party()) {
-				one.call()
+				one.wake()
 			}
 			if one.request.Mode == rules.Exclusive && !one.keeps && d.Claim(one.request.LockID, one.request.Part) != nil {
 				r.holder = one.request.LockID
@@ -195,11 +195,11 @@ func (w *watcher) wrote(a *update.Answer, endedHold bool) {
 		case r.holder != "":
 			r.next = later(r.next, r.read.Add(pace.Poll))
 		case endedHold && len(r.local) > 0: // the next to hold is elsewhere
-			w.lookBy(r, time.Now().Add(soonest(pace.Poll, w.locker.holds.turn(d.ID, 1, 1))))
+			w.pollBy(r, time.Now().Add(pollPause(pace.Poll, w.locker.holds.predict(d.ID, 1, 1))))
 		}
 	}
 	if endedHold && len(w.listeners) > 0 {
-		wakeups = append(wakeups, w.near(d)...)
+		wakeups = append(wakeups, w.earlyWakeups(d)...)
 	}
 	w.mu.Unlock()
 	for i := range a.Holds {
@@ -208,7 +208,7 @@ func (w *watcher) wrote(a *update.Answer, endedHold bool) {
 	if a.Retried { // an earlier swap may have been applied, whose answer was lost
 		wakeups = append(wakeups, holdsGranted(d)...)
 	}
-	w.tell(wakeups)
+	w.notify(wakeups)
 }
 
 // watches reports whether a resource is in the table.
@@ -225,7 +225,7 @@ func (w *watcher) searchBy(at time.Time) {
 	if w.searchAt.IsZero() || at.Before(w.searchAt) {
 		w.searchAt = at
 		if !w.searching {
-			w.wakeBy(at)
+			w.fireBy(at)
 		}
 	}
 }
@@ -236,28 +236,28 @@ func (w *watcher) paced(usual time.Duration) time.Duration {
 	return max(usual, time.Duration(w.waiting)*pace.PerResource)
 }
 
-// wakeBy has the timer fire no later than at. The mutex is held. While a look is under way the
+// fireBy has the timer fire no later than at. The mutex is held. While a look is under way the
 // timer waits for its end.
-func (w *watcher) wakeBy(at time.Time) {
-	if w.looking || (!w.wakeAt.IsZero() && !at.Before(w.wakeAt)) {
+func (w *watcher) fireBy(at time.Time) {
+	if w.polling || (!w.fireAt.IsZero() && !at.Before(w.fireAt)) {
 		return
 	}
-	w.wakeAt = at
+	w.fireAt = at
 	if wait := max(0, time.Until(at)); w.timer == nil {
-		w.timer = w.locker.clock.AfterFunc(wait, w.pass)
+		w.timer = w.locker.clock.AfterFunc(wait, w.pollDue)
 	} else {
 		w.timer.Reset(wait)
 	}
 }
 
 // pass looks at what is due, and begins a search for deadlocks if one is, beside the looks.
-func (w *watcher) pass() {
+func (w *watcher) pollDue() {
 	w.mu.Lock()
-	if w.looking {
+	if w.polling {
 		w.mu.Unlock()
 		return
 	}
-	w.looking, w.wakeAt = true, time.Time{}
+	w.polling, w.fireAt = true, time.Time{}
 	now := time.Now()
 	compares := !now.Before(w.compareAt)
 	var due, others []string
@@ -280,21 +280,21 @@ func (w *watcher) pass() {
 	w.mu.Unlock()
 	slices.Sort(due)
 	if len(due) > 0 {
-		w.look(due)
+		w.poll(due)
 	}
 	if changed := w.changed(others); len(changed) > 0 {
-		w.look(changed)
+		w.poll(changed)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.looking = false
+	w.polling = false
 	waits := false
 	for _, r := range w.table {
 		if !r.next.IsZero() {
-			w.wakeBy(r.next)
+			w.fireBy(r.next)
 			waits = true
 			if r.parked {
-				w.wakeBy(w.compareAt)
+				w.fireBy(w.compareAt)
 			}
 		}
 	}
@@ -302,7 +302,7 @@ func (w *watcher) pass() {
 	case !waits:
 		w.searchAt = time.Time{}
 	case !w.searching:
-		w.wakeBy(w.searchAt)
+		w.fireBy(w.searchAt)
 	}
 }
 
@@ -352,17 +352,17 @@ func (w *watcher) search() {
 	defer w.mu.Unlock()
 	w.searching = false
 	if !w.searchAt.IsZero() {
-		w.wakeBy(w.searchAt)
+		w.fireBy(w.searchAt)
 	}
 }
 
-func (w *watcher) look(names []string) {
+func (w *watcher) poll(names []string) {
 	ctx, cancel := w.locker.clock.WithTimeout(w.locker.life.closing, cleanupTimeout)
 	defer cancel()
-	docs, err := w.locker.look(ctx, names...)
+	docs, err := w.locker.readMajority(ctx, names...)
 	for _, name := range names {
 		if err != nil {
-			w.lookAgain(name, pace.SettleRetry)
+			w.schedule(name, pace.SettleRetry)
 			continue
 		}
 		d := docs[name]
@@ -371,8 +371,8 @@ func (w *watcher) look(names []string) {
 		}
 		q := d.Queue()
 		wakeups, eager := wakeupsIn(d, q)
-		pause := w.found(name, d, q, eager)
-		w.tell(append(wakeups, holdsGranted(d)...))
+		pause := w.evaluate(name, d, q, eager)
+		w.notify(append(wakeups, holdsGranted(d)...))
 		switch {
 		case pause == 0:
 		case q.Due() && w.locker.settle(ctx, name):
@@ -380,13 +380,13 @@ func (w *watcher) look(names []string) {
 		case q.Due():
 			pause = pace.SettleRetry
 		}
-		w.lookAgain(name, pause)
+		w.schedule(name, pause)
 	}
 }
 
 // found calls the local waiters that a document lets go on, and returns when to look again; 0 if
 // none is left. told says that parked ones were told of their wake-ups, and are expected.
-func (w *watcher) found(name string, d *rules.Document, q *rules.Queue, told bool) (pause time.Duration) {
+func (w *watcher) evaluate(name string, d *rules.Document, q *rules.Queue, told bool) (pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.table[name]
@@ -415,12 +415,12 @@ func (w *watcher) found(name string, d *rules.Document, q *rules.Queue, told boo
 		}
 		switch {
 		case look.Answer == rules.NextGo, look.Answer == rules.NextGone:
-			one.call()
+			one.wake()
 		case look.Answer == rules.NextWait && one.stalled != nil && time.Since(one.moved) >= pace.PositionWait:
 			one.stalled()
 		}
-		if turn := w.locker.holds.turn(name, look.Position, one.request.Limit); turn > 0 && !here { // one that is late is looked for less and less often
-			pause = soonest(pause, max(turn, time.Since(one.moved)))
+		if turn := w.locker.holds.predict(name, look.Position, one.request.Limit); turn > 0 && !here { // one that is late is looked for less and less often
+			pause = pollPause(pause, max(turn, time.Since(one.moved)))
 		}
 		pause = w.sooner(pause, look.ValidFor)
 	}
@@ -428,7 +428,7 @@ func (w *watcher) found(name string, d *rules.Document, q *rules.Queue, told boo
 }
 
 // soonest is the pause, or less if a turn is known to be near, which may come in another process.
-func soonest(usual, turn time.Duration) time.Duration {
+func pollPause(usual, turn time.Duration) time.Duration {
 	if turn > 0 {
 		return min(usual, max(turn/pace.PollsPerGrant, pace.MinPoll))
 	}
@@ -443,8 +443,8 @@ func (w *watcher) sooner(pause, change time.Duration) time.Duration {
 	return pause
 }
 
-// lookAgain sets when to look next, or forgets a resource for which no request waits.
-func (w *watcher) lookAgain(name string, pause time.Duration) {
+// schedule sets when to look next, or forgets a resource for which no request waits.
+func (w *watcher) schedule(name string, pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.table[name]
@@ -457,16 +457,16 @@ func (w *watcher) lookAgain(name string, pause time.Duration) {
 		w.drop(name)
 		return
 	}
-	w.lookBy(r, r.read.Add(max(pause, pace.MinPoll)))
+	w.pollBy(r, r.read.Add(max(pause, pace.MinPoll)))
 }
 
 // near lists the parked requests at the head of a queue whose turn is near, as many as may wait
 // inline. The mutex is held.
-func (w *watcher) near(d *rules.Document) (early []Wakeup) {
+func (w *watcher) earlyWakeups(d *rules.Document) (early []Wakeup) {
 	r := w.table[d.ID]
 	for i := range d.Waiters {
 		one := &d.Waiters[i]
-		turn := w.locker.holds.turn(d.ID, i+1, one.Limit)
+		turn := w.locker.holds.predict(d.ID, i+1, one.Limit)
 		if turn == 0 || turn > pace.WakeLead || len(early) >= w.locker.inline.room() {
 			break
 		}

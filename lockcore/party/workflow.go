@@ -57,7 +57,7 @@ func (l *Locker) Verify(ctx context.Context, v Verify) error {
 			err = v.lost(d, use)
 		}
 		if errors.Is(err, ErrLost) {
-			l.tel.lost(ctx, use.Resource)
+			l.tel.countLoss(ctx, use.Resource)
 		}
 		errs[i] = err
 	})
@@ -94,7 +94,7 @@ func (v *Verify) lost(d *rules.Document, use Use) error {
 // Replaced returns the labels of the runs that a run of a party is known to have replaced on
 // resources, or that replaced it, by one taking over from the other. The error is the database's.
 func (l *Locker) Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error) {
-	docs, err := l.look(ctx, resources...)
+	docs, err := l.readMajority(ctx, resources...)
 	if err != nil {
 		return nil, failure("read", "", Order{}, err, false)
 	}

@@ -95,7 +95,7 @@ var mutants = []mutant{
 		{"lockcore/party/park.go", "known := look.By", "known := d == nil || d != nil || look.By"},
 	}, simulated: true},
 	{defect: "found by the simulation", what: "a lost answer about several resources costs the request its turn", edits: []edit{
-		{"lockcore/party/enter.go", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n\t\tcalls[i].TakeBack = l.takeBack(ctx, &ops[i])\n"},
+		{"lockcore/party/enter.go", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n\t\tcalls[i].TakeBack = l.undoCall(ctx, &ops[i])\n"},
 	}, simulated: true},
 	{defect: "1", what: "a request whose lock ID holds waits, for the deadlock search, for those ahead of it", edits: []edit{
 		{"lockcore/party/deadlock.go", "joins := d.Covered(party)", "joins := false"},
@@ -138,7 +138,7 @@ var mutants = []mutant{
 		{"lockcore/party/session.go", "\t\ts.trustShared(lease.Resource)\n", ""},
 	}, tests: "TestDowngradeWithoutAnAnswerLeavesTheSessionSharedUntilItIsKnown", simulated: true},
 	{defect: "12", what: "a passing error ends the wait of a request that has queued", edits: []edit{
-		{"lockcore/party/wait.go", "case w.last != nil && passes(err):", "case false:"},
+		{"lockcore/party/wait.go", "case w.busy != nil && isTransient(err):", "case false:"},
 	}, tests: "TestAcquire_ErrorsWhileQueued_KeepThePosition", simulated: true},
 	{defect: "12", what: "an upgrade is refused if the queue is full", edits: []edit{
 		{"lockcore/rules/acquire.go", "index < 0 && !ahead && int64", "index < 0 && int64"},
