@@ -229,7 +229,7 @@ var mutants = []mutant{
 		{"lockcore/party/request.go", "int { return strings.Compare(a.Name, b.Name) }", "int { return 0 * strings.Compare(a.Name, b.Name) }"},
 	}, simulated: true},
 	{defect: "several", what: "what one command may have taken of several is not given back", edits: []edit{
-		{"lockcore/party/enter.go", "\t\t\tl.giveUp(ctx, rest...)\n", "\t\t\t_ = rest\n"},
+		{"lockcore/party/enter.go", "\t\t\tl.undo(ctx, rest...)\n", "\t\t\t_ = rest\n"},
 	}, simulated: true},
 	{defect: "hot loops", what: "what failed is asked again without a pause", edits: []edit{
 		{"internal/engine/update/loop.go", "\t\td := failurePause(min(failures, mostTries))", "\t\td := time.Millisecond"},
