@@ -1,6 +1,8 @@
 package contention
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -9,7 +11,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
-func TestThreeInARowAreToldExactly(t *testing.T) {
+func TestAnalyze_ThreeWaitsInARow_AreReportedExactly(t *testing.T) {
 	t.Parallel()
 	r := threeInARow().report(t)
 
@@ -52,8 +54,8 @@ func TestThreeInARowAreToldExactly(t *testing.T) {
 	require.InDelta(t, 1.3, r.Overlong[0].Ran, 1e-9)
 }
 
-// The same, where waits name nobody: times and fences say it.
-func TestBlockersFollowFromTimesAndFences(t *testing.T) {
+// The waits name no blockers.
+func TestBlockers_NotNamed_FollowFromTimesAndFences(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.hold("r", "A", 1, 0, 1000, nil)
@@ -75,7 +77,7 @@ func TestBlockersFollowFromTimesAndFences(t *testing.T) {
 	require.InDelta(t, 0.1, r.Totals.Unexplained, 1e-9)
 }
 
-func TestKilledHoldersHoldIsEndedByAnother(t *testing.T) {
+func TestHolds_OfKilledWorker_ExpireAndAreLosses(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.step("r", "dead", "1/Debit", 1, 0, 0, telemetry.OutcomeGranted)
@@ -94,7 +96,7 @@ func TestKilledHoldersHoldIsEndedByAnother(t *testing.T) {
 	require.Equal(t, "100 % of the waiting was for dead, which held it 10.0 s: a worker died, or hung, in step Debit, and the hold expired", r.Resources[0].Why)
 }
 
-func TestDuplicatesCountOnce(t *testing.T) {
+func TestRead_DuplicateSpans_CountOnce(t *testing.T) {
 	t.Parallel()
 	s := threeInARow()
 	want := s.report(t)
@@ -106,7 +108,7 @@ func TestDuplicatesCountOnce(t *testing.T) {
 	require.Equal(t, want, r)
 }
 
-func TestHoldThatTwoProcessesWroteCountsOnce(t *testing.T) {
+func TestHolds_WrittenByTwoProcesses_CountOnce(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.hold("r", "A", 1, 0, 1050, nil)
@@ -120,7 +122,7 @@ func TestHoldThatTwoProcessesWroteCountsOnce(t *testing.T) {
 	require.Equal(t, begin.Add(time.Second), r.Holds[0].End, "whoever wrote the later one found it gone")
 }
 
-func TestDeadlocksAreToldOnce(t *testing.T) {
+func TestDeadlocks_SpanAndWait_CountOnce(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.hold("r1", "A", 1, 0, 2000, nil)
@@ -141,7 +143,7 @@ func TestDeadlocksAreToldOnce(t *testing.T) {
 	require.False(t, r.Waits[1].Blockers[0].Last, "nobody let it in")
 }
 
-func TestLossesThatStepsFound(t *testing.T) {
+func TestLosses_FoundBySteps_HaveTheirHolds(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.hold("r", "A", 1, 0, 1000, attrs{telemetry.Outcome: telemetry.OutcomeRevoked, telemetry.Reason: "by hand"})
@@ -157,7 +159,7 @@ func TestLossesThatStepsFound(t *testing.T) {
 	require.Equal(t, 0, r.Losses[3].Hold)
 }
 
-func TestOpenHoldIsKnownByItsAcquire(t *testing.T) {
+func TestHolds_WithoutSpan_FollowFromAcquires(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.wait("r", "A", 1, 0, 1000, nil)
@@ -181,7 +183,7 @@ func TestOpenHoldIsKnownByItsAcquire(t *testing.T) {
 	require.InDelta(t, 1, c.Unexplained, 1e-9, "from when A's hold ended, for as long as that is all that is known")
 }
 
-func TestStepOfASkewedClockIsMovedIntoItsHold(t *testing.T) {
+func TestSteps_WithSkewedClock_AreMovedIntoTheHold(t *testing.T) {
 	t.Parallel()
 	for _, skew := range []int{-60_000, -700, 700, 60_000} {
 		s := &scene{}
@@ -196,7 +198,7 @@ func TestStepOfASkewedClockIsMovedIntoItsHold(t *testing.T) {
 	}
 }
 
-func TestRepeatedEntryIsOneStep(t *testing.T) {
+func TestSteps_WithRepeatedAcquire_CountOnce(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.step("r", "A", "1/Debit", 1, 100, 0, telemetry.OutcomeGranted)
@@ -210,7 +212,7 @@ func TestRepeatedEntryIsOneStep(t *testing.T) {
 	require.Equal(t, "worker-1", r.Holds[0].Host)
 }
 
-func TestSpanThatEndsBeforeItBeginsHasNoLength(t *testing.T) {
+func TestAnalyze_SpanEndsBeforeStart_HasNoLength(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.hold("r", "A", 1, 1000, 500, nil)
@@ -221,7 +223,7 @@ func TestSpanThatEndsBeforeItBeginsHasNoLength(t *testing.T) {
 	require.Equal(t, "nobody had to wait", r.Resources[0].Why)
 }
 
-func TestResourcesAndTimesCanBeChosen(t *testing.T) {
+func TestAnalyze_WithOptions_SelectsResourcesAndTimes(t *testing.T) {
 	t.Parallel()
 	s := threeInARow()
 	r := reportOf(t, s.otlp(t, 4), Options{Resource: "account/1"})
@@ -241,7 +243,7 @@ func TestResourcesAndTimesCanBeChosen(t *testing.T) {
 	require.Empty(t, r.Holds)
 }
 
-func TestEventsOnAnybodysSpansTellOfLosses(t *testing.T) {
+func TestLosses_FromEventsOnOtherSpans(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.hold("r", "A", 1, 0, 1000, attrs{telemetry.Outcome: telemetry.OutcomeOrphaned, telemetry.Reason: "terminated"})
@@ -250,7 +252,7 @@ func TestEventsOnAnybodysSpansTellOfLosses(t *testing.T) {
 		{telemetry.EventLost, 2000, attrs{telemetry.Resource: "r", telemetry.LockID: lockID("A"), telemetry.Part: "1/Debit", telemetry.Reason: "terminated"}},
 		{"something else", 2001, attrs{telemetry.Resource: "r", telemetry.LockID: lockID("A")}},
 	}
-	s.add(telemetry.SpanRenew, 1999, 2000, attrs{telemetry.Outcome: telemetry.OutcomeLost, telemetry.BatchSize: 3}) // tells of the same
+	s.add(telemetry.SpanRenew, 1999, 2000, attrs{telemetry.Outcome: telemetry.OutcomeLost, telemetry.BatchSize: 3}) // the same loss
 	s.add(telemetry.SpanRenew, 60_000, 60_001, attrs{telemetry.Outcome: telemetry.OutcomeLost, telemetry.BatchSize: 1})
 	otlp := s.otlp(t, 3)
 	want := reportOf(t, otlp, Options{})
@@ -267,7 +269,7 @@ func TestEventsOnAnybodysSpansTellOfLosses(t *testing.T) {
 	}
 }
 
-func TestOwnerOfTwoHoldsIsBlamedOnce(t *testing.T) {
+func TestOwners_WithTwoHolds_AreBlamedOnce(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	team := attrs{telemetry.Owner: "team", telemetry.Mode: "shared"}
@@ -278,7 +280,7 @@ func TestOwnerOfTwoHoldsIsBlamedOnce(t *testing.T) {
 	require.Equal(t, Owner{Name: "team", Blocked: 1.8, BlockedWaits: 1, Held: 2.5, Worst: "r"}, r.Owners[0])
 }
 
-func TestQueueIsNoLongerWhereOneLeavesAsAnotherComes(t *testing.T) {
+func TestQueue_LeaveAndArrivalTogether_DoesNotGrow(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.wait("r", "A", 1, 0, 1000, nil)
@@ -286,4 +288,53 @@ func TestQueueIsNoLongerWhereOneLeavesAsAnotherComes(t *testing.T) {
 	r := s.report(t)
 	require.Equal(t, 1, r.Resources[0].LongestQueue)
 	require.Len(t, r.Resources[0].Queue, 2)
+}
+
+// patience is a context that is cancelled at the last call of Err.
+type patience struct {
+	context.Context
+	cancel      context.CancelCauseFunc
+	asked, last int
+}
+
+var errGaveUp = errors.New("gave up")
+
+func newPatience(t *testing.T, last int) *patience {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	t.Cleanup(func() { cancel(nil) })
+	return &patience{Context: ctx, cancel: cancel, last: last}
+}
+
+func (p *patience) Err() error {
+	if p.asked++; p.asked == p.last {
+		p.cancel(errGaveUp)
+	}
+	return p.Context.Err()
+}
+
+// Analyze is cancelled at each of its checks in turn.
+func TestAnalyze_Cancelled_ReturnsTheCause(t *testing.T) {
+	t.Parallel()
+	const n = 20
+	spans := func() *Spans {
+		var all []parsedSpan
+		for i := range int64(n) {
+			all = append(all, madeSpan(kindHold, "r", string(rune('a'+i)), "exclusive", i+1, i*1000, (i+1)*1000))
+			all = append(all, madeSpan(kindWait, "r", string(rune('a'+i)), "exclusive", i+1, 0, i*1000))
+		}
+		return madeSpans(all)
+	}
+	patient := newPatience(t, 0)
+	r, err := Analyze(patient, spans(), Options{})
+	require.NoError(t, err)
+	require.Len(t, r.Waits, n)
+	require.Greater(t, patient.asked, 3*n, "blockers, roots and trees ask for each wait")
+
+	for last := 1; last <= patient.asked; last++ {
+		p := newPatience(t, last)
+		r, err := Analyze(p, spans(), Options{})
+		require.ErrorIs(t, err, errGaveUp, "at %d", last)
+		require.Nil(t, r, "at %d", last)
+		require.LessOrEqual(t, p.asked-last, 3, "at %d: what is left is not begun", last)
+	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
-// concluded is the conclusion as text, by rule.
+// concluded returns the rules of the conclusion, and their texts.
 func concluded(t *testing.T, s *scene) (rules []string, text map[string]string) {
 	t.Helper()
 	text = map[string]string{}
@@ -22,7 +22,7 @@ func concluded(t *testing.T, s *scene) (rules []string, text map[string]string) 
 	return rules, text
 }
 
-// crossing is a deadlock between A and B, which the second of them ends.
+// crossing is a deadlock between two owners, of which the second is the victim.
 func crossing(s *scene, a, b, first, second string, at int) {
 	s.hold(first, a, 1000+at, at, at+90, nil)
 	s.hold(second, b, 1001+at, at, at+70, nil)
@@ -31,7 +31,7 @@ func crossing(s *scene, a, b, first, second string, at int) {
 	s.add(telemetry.SpanDeadlock, at+59, at+60, about(first, b, attrs{telemetry.Outcome: telemetry.OutcomeOK, telemetry.Cycle: fmt.Sprintf("%[1]s waits for %[2]s on %[3]s, %[2]s waits for %[1]s on %[4]s", b, a, first, second)}))
 }
 
-func TestDeadlocksAreConcludedByTypes(t *testing.T) {
+func TestConclusion_Deadlocks_AreGroupedByType(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	for i := range 3 {
@@ -54,8 +54,8 @@ func TestDeadlocksAreConcludedByTypes(t *testing.T) {
 	require.Contains(t, text["deadlocks"], "2 deadlocks of which not all types are known. Let each take")
 }
 
-// Two that hold a resource shared and want it alone are not helped by an order of names.
-func TestDeadlockOfAnUpgradeIsToldAsSuch(t *testing.T) {
+// Two owners hold a resource shared and request it exclusively: the order of names does not help them.
+func TestConclusion_UpgradeDeadlock_AdvisesExclusive(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	for i := range 2 {
@@ -73,7 +73,7 @@ func TestDeadlockOfAnUpgradeIsToldAsSuch(t *testing.T) {
 	require.Equal(t, "2 deadlocks among workflows of type Quote. They held rates shared, and each wanted it alone: ask for it exclusively at once.", text["deadlocks"])
 }
 
-func TestDeadWorkersAreConcluded(t *testing.T) {
+func TestConclusion_DeadWorkers(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.step("r", "dead", "1/Debit", 1, 0, 0, telemetry.OutcomeGranted)
@@ -88,7 +88,7 @@ func TestDeadWorkersAreConcluded(t *testing.T) {
 	require.Equal(t, []string{"dead-workers"}, rules, "its long hold is not told of twice")
 	require.Equal(t, "2 waits, 15.0 s in all (over 99 %), stood behind 1 hold in which a worker died or hung. A shorter TTL frees the locks of a dead step sooner, and a heartbeat timeout lets its next attempt begin sooner.", text["dead-workers"])
 
-	// The same, of which the next attempt of the step made an end.
+	// The next attempt of the step ended it.
 	s = &scene{}
 	s.step("r", "A", "1/Debit", 1, 0, 0, telemetry.OutcomeGranted)
 	request := attrs{telemetry.Part: "run-A/1/Debit", telemetry.Order: "1.2", telemetry.Outcome: telemetry.OutcomeJoined, telemetry.Hold: 1}
@@ -103,7 +103,7 @@ func TestDeadWorkersAreConcluded(t *testing.T) {
 	require.Contains(t, text["dead-workers"], "1 wait, 8.0 s in all (89 %)")
 	require.Contains(t, text["dead-workers"], "heartbeat timeout")
 
-	// A kept hold that expired between two steps had no worker that could die.
+	// A kept hold that expires between two steps has no worker.
 	s = &scene{}
 	s.step("r", "kept", "1/Debit", 1, 0, 1000, telemetry.OutcomeGranted)
 	s.hold("r", "kept", 1, 0, 10_000, attrs{telemetry.Outcome: telemetry.OutcomeExpired})
@@ -113,7 +113,7 @@ func TestDeadWorkersAreConcluded(t *testing.T) {
 	require.NotContains(t, rules, "dead-workers")
 }
 
-// audits hold r for so long, of which their step runs a part, and a transfer waits for each.
+// audits is three holds of r by audits, in each of which a step runs for a time and a transfer waits.
 func audits(held, ran int) *scene {
 	s := &scene{}
 	for i := range 3 {
@@ -129,7 +129,7 @@ func audits(held, ran int) *scene {
 	return s
 }
 
-func TestLongHoldsAreConcludedByType(t *testing.T) {
+func TestConclusion_LongHolds_AreGroupedByType(t *testing.T) {
 	t.Parallel()
 	rules, text := concluded(t, audits(40_000, 39_000))
 	require.Equal(t, []string{"long-holds"}, rules)
@@ -149,7 +149,7 @@ func TestLongHoldsAreConcludedByType(t *testing.T) {
 	require.NotContains(t, rules, "long-holds", "short, as holds are here")
 }
 
-func TestHotResourceIsConcluded(t *testing.T) {
+func TestConclusion_HotResource(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	for i := range 12 {
@@ -165,7 +165,7 @@ func TestHotResourceIsConcluded(t *testing.T) {
 		"It is wanted more often than it can be had: divide it, or shorten the steps that hold it.", text["hot"])
 }
 
-func TestWhatIsNotExplainedIsConcludedFirst(t *testing.T) {
+func TestConclusion_Unexplained_ComesFirst(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.hold("r", "A", 1, 0, 500, nil)
@@ -185,7 +185,7 @@ func TestWhatIsNotExplainedIsConcludedFirst(t *testing.T) {
 	require.Contains(t, text["hand-overs"], "36 % of the waiting was for locks that had been granted and were not taken yet. Look whether the workers that wait are busy or gone")
 }
 
-func TestConclusionIsNeverEmpty(t *testing.T) {
+func TestConclusion_NoRule_IsNotEmpty(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.hold("r", "A", 1, 0, 500, nil)
@@ -202,8 +202,7 @@ func TestConclusionIsNeverEmpty(t *testing.T) {
 	require.Contains(t, text["none"], "No single cause stands out. r0 was waited for most: 25 % of the waiting")
 }
 
-// Just below its threshold, no rule says anything.
-func TestRulesAreSilentBelowTheirThresholds(t *testing.T) {
+func TestConclusion_BelowThresholds_HasNoFinding(t *testing.T) {
 	t.Parallel()
 	totals := Totals{Wait: Distribution{Total: 100}, HandOver: 25}
 	require.Len(t, handOverFinding(&totals), 1)
@@ -224,7 +223,7 @@ func TestRulesAreSilentBelowTheirThresholds(t *testing.T) {
 		require.Equal(t, what == "", len(found) == 1, what)
 	}
 
-	for others, want := range map[int]bool{18: true, 21: false} { // seconds that others waited, beside 1 s behind the dead
+	for others, want := range map[int]bool{18: true, 21: false} { // seconds of other waits, in addition to 1 s for the dead worker
 		s := &scene{}
 		s.step("r", "dead", "1/Debit", 1, 0, 0, telemetry.OutcomeGranted)
 		s.hold("r", "dead", 1, 0, 2000, attrs{telemetry.Outcome: telemetry.OutcomeExpired})
@@ -235,7 +234,7 @@ func TestRulesAreSilentBelowTheirThresholds(t *testing.T) {
 		require.Equal(t, want, slices.Contains(rules, "dead-workers"), "%v", rules)
 	}
 
-	for share, want := range map[int]bool{420: true, 380: false} { // of 1,000 ms behind a hold of 1.2 s
+	for share, want := range map[int]bool{420: true, 380: false} { // of 1,000 ms, for a hold of 1.2 s
 		s := &scene{}
 		s.hold("q", "long", 1, 0, 1200, nil)
 		s.wait("q", "B", 0, 100, 100+share, attrs{telemetry.Outcome: telemetry.OutcomeLeft}, heldBy("long", 1))
@@ -255,4 +254,50 @@ func TestRulesAreSilentBelowTheirThresholds(t *testing.T) {
 		rules, _ := concluded(t, s)
 		require.Equal(t, want, slices.Contains(rules, "unread"), "%v", rules)
 	}
+}
+
+func TestWhy_ManyShortHolds(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	for i := range 12 {
+		owner := string(rune('a' + i))
+		if i > 0 {
+			s.wait("r", owner, 10+i, max(0, i*100-150), i*100, nil)
+		}
+		s.hold("r", owner, 10+i, i*100, i*100+97, nil)
+	}
+	r := s.report(t)
+	require.Equal(t, "many short holds, one after another: held 97 % of the time by 12 owners, 97 ms each (median)", r.Resources[0].Why)
+	require.Equal(t, 2, r.Resources[0].LongestQueue)
+}
+
+func TestWhy_HoldersWaitThemselves(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	for i, owner := range []string{"a", "b", "c", "d"} {
+		from := i * 1000
+		if i > 0 {
+			s.wait("r", owner, 10+i, from-900, from, nil)
+		}
+		s.hold("r", owner, 10+i, from, from+990, nil)
+		s.step("r", owner, "1/Debit", 10+i, from, from+90, telemetry.OutcomeGranted)
+		s.wait("other", owner, 20+i, from+100, from+900, nil)
+	}
+	require.Equal(t, "those who held it waited themselves: for 2.4 s of the 3.0 s that they kept others waiting, most for other; their steps ran 270 ms",
+		s.report(t).Resources[1].Why)
+}
+
+func TestWhy_HoldersAreBetweenSteps(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	for i, owner := range []string{"a", "b", "c", "d"} {
+		from := i * 1000
+		if i > 0 {
+			s.wait("r", owner, 10+i, from-900, from, nil)
+		}
+		s.hold("r", owner, 10+i, from, from+990, nil)
+		s.step("r", owner, "1/Debit", 10+i, from, from+90, telemetry.OutcomeGranted)
+	}
+	require.Equal(t, "those who held it stood between steps: their steps ran 270 ms of the 3.0 s that they kept others waiting",
+		s.report(t).Resources[0].Why)
 }

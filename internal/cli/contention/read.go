@@ -46,7 +46,7 @@ func Read(ctx context.Context, paths []string, stdin io.Reader) (*Spans, error) 
 	}
 	done := make(chan result, 1)
 	go func() {
-		spans, err := read(ctx, paths, stdin)
+		spans, err := read(ctx, paths, stdin, MaxSpans)
 		done <- result{spans, err}
 	}()
 	select {
@@ -57,8 +57,8 @@ func Read(ctx context.Context, paths []string, stdin io.Reader) (*Spans, error) 
 	}
 }
 
-func read(ctx context.Context, paths []string, stdin io.Reader) (*Spans, error) {
-	in := input{spans: newSpans(), parsing: semaphore.NewWeighted(maxParsing)}
+func read(ctx context.Context, paths []string, stdin io.Reader, maxSpans int) (*Spans, error) {
+	in := input{spans: newSpans(maxSpans), parsing: semaphore.NewWeighted(maxParsing)}
 	files, err := in.expand(paths)
 	if err != nil {
 		return nil, err
@@ -75,7 +75,10 @@ func read(ctx context.Context, paths []string, stdin io.Reader) (*Spans, error) 
 	if len(files) > 0 && in.spans.reading.Files == 0 {
 		return nil, in.unreadable
 	}
-	return in.spans, in.spans.finish()
+	if err := in.spans.finish(); err != nil {
+		return nil, err
+	}
+	return in.spans, nil
 }
 
 // maxParsing bounds the bytes of the documents that are parsed at the same time. A longer document is parsed alone.

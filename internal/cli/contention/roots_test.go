@@ -8,9 +8,10 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
-// outline is the trees in short: owners with what they caused or waited.
+// outline returns the trees as lines: owners with what they caused or waited.
 func outline(r *Report) (lines []string) {
 	var below func(indent string, list []Waiter)
 	below = func(indent string, list []Waiter) {
@@ -26,7 +27,7 @@ func outline(r *Report) (lines []string) {
 	return lines
 }
 
-// checkTrees checks what holds for the trees of every report.
+// checkTrees checks the invariants of trees.
 func checkTrees(t require.TestingT, r *Report) {
 	for i := range r.Roots {
 		root := &r.Roots[i]
@@ -46,9 +47,8 @@ func checkTrees(t require.TestingT, r *Report) {
 	}
 }
 
-// Whatever the holds and waits: every explained instant of a wait has a root, and none counts twice
-// for one.
-func TestRootsExplainWhatBlockersExplain(t *testing.T) {
+// Every explained instant of a wait has a root, and none counts twice for one root.
+func TestRoots_RandomSpans_ExplainWhatBlockersDo(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var spans []parsedSpan
@@ -72,8 +72,8 @@ func TestRootsExplainWhatBlockersExplain(t *testing.T) {
 	})
 }
 
-// While B waited for C, C was the root of A's wait; then B was.
-func TestRootIsTheOneThatWaitedForNothing(t *testing.T) {
+// While B waited for C, C was the root of A's wait; after that, B was.
+func TestRoots_Chain_EndsAtOwnerWithoutWait(t *testing.T) {
 	t.Parallel()
 	r := threeInARow().report(t)
 	require.Equal(t, []string{
@@ -85,8 +85,7 @@ func TestRootIsTheOneThatWaitedForNothing(t *testing.T) {
 	require.Equal(t, "held account/1 5.0 s, of which its steps ran 1.3 s", r.Roots[1].Did)
 }
 
-// A circle has no root: it is cut at the owner at which it closes.
-func TestCircleIsCutWhereItCloses(t *testing.T) {
+func TestRoots_Cycle_IsCutWhereItCloses(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.hold("p", "X", 1, 0, 1000, nil)
@@ -98,8 +97,8 @@ func TestCircleIsCutWhereItCloses(t *testing.T) {
 	require.Equal(t, "waited itself, in a circle", r.Roots[1].Did)
 }
 
-// Two readers that wait for one writer make a third wait: its time counts once.
-func TestTimeCountsOnceForARoot(t *testing.T) {
+// Two readers, which wait for one writer, block a third wait.
+func TestRoots_TwoPathsAtOnce_CountOnce(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	shared := attrs{telemetry.Mode: "shared"}
@@ -115,8 +114,8 @@ func TestTimeCountsOnceForARoot(t *testing.T) {
 	require.Len(t, r.Roots[0].Waiters, 2)
 }
 
-// What was not read is a root too, and so is who waited for what nothing explains.
-func TestRootsThatWereNotReadAreNamed(t *testing.T) {
+// A hold that was not read is a root, and so is an owner whose own wait is unexplained.
+func TestRoots_UnreadHold_IsNamed(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.wait("r", "A", 2, 0, 1000, nil, heldBy("unread", 1))
@@ -127,7 +126,7 @@ func TestRootsThatWereNotReadAreNamed(t *testing.T) {
 	require.Equal(t, []string{"B 0.9 in 1", "  C on p 0.9 of 0.9"}, outline(r))
 }
 
-func TestTreeListsTheBranchesThatMatter(t *testing.T) {
+func TestRoots_SmallBranches_AreOmitted(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.hold("r", "long", 1, 0, 100_000, nil)
@@ -143,7 +142,7 @@ func TestTreeListsTheBranchesThatMatter(t *testing.T) {
 }
 
 // Types are found by run or by workflow ID, in both formats.
-func TestWaitsAreGroupedByWorkflowTypeAndStep(t *testing.T) {
+func TestTypes_GroupWaitsByTypeAndStep(t *testing.T) {
 	t.Parallel()
 	s := threeInARow()
 	s.types("Transfer", "A", "B")
@@ -162,7 +161,7 @@ func TestWaitsAreGroupedByWorkflowTypeAndStep(t *testing.T) {
 	require.Equal(t, TypePair{Waited: 7.1, Waits: 2, Steps: r.Types[0].Steps}, r.Types[0], "without such spans")
 }
 
-func TestLoadIsOfAllResources(t *testing.T) {
+func TestLoad_CoversAllResources(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.hold("r1", "A", 1, 0, 1200, nil)
@@ -177,4 +176,128 @@ func TestLoadIsOfAllResources(t *testing.T) {
 		require.InDelta(t, want[1], load[at].Waiting, 1e-9, "waiting, %d", at)
 	}
 	require.Empty(t, (&scene{}).report(t).Load)
+}
+
+// relock changes the lock ID of an owner at a resource, also in the waits that name it.
+func (s *scene) relock(resource, owner, id string) {
+	for i := range s.spans {
+		span := &s.spans[i]
+		if span.attrs[telemetry.Resource] != resource {
+			continue
+		}
+		all := []attrs{span.attrs}
+		for j := range span.events {
+			all = append(all, span.events[j].attrs)
+		}
+		for _, a := range all {
+			for _, key := range []string{telemetry.LockID, telemetry.BlockedByID} {
+				if a[key] == lockID(owner) {
+					a[key] = id
+				}
+			}
+		}
+	}
+}
+
+func stepLockID(owner, step string) string {
+	return wire.Run{Namespace: namespace, WorkflowID: owner}.StepLockID(step)
+}
+
+// waitsMeanwhile: W holds the door and waits for the book, which X holds; A waits for the door.
+func waitsMeanwhile() *scene {
+	s := &scene{}
+	s.hold("book", "X", 1, 0, 1500, nil)
+	s.hold("door", "W", 2, 0, 2000, nil)
+	s.wait("book", "W", 3, 100, 1500, nil, heldBy("X", 1))
+	s.wait("door", "A", 4, 500, 2000, nil, heldBy("W", 2))
+	return s
+}
+
+// A hold of a single step does not depend on the waits of other steps.
+func TestRoots_StepLockID_IgnoresOtherSteps(t *testing.T) {
+	t.Parallel()
+	for name, book := range map[string]string{"a step": stepLockID("W", "2/Read"), "the workflow": lockID("W")} {
+		s := waitsMeanwhile()
+		s.relock("door", "W", stepLockID("W", "1/Open"))
+		s.relock("book", "W", book)
+		r := s.report(t)
+		require.Equal(t, []string{
+			"W 1.5 in 1", "  A on door 1.5 of 1.5",
+			"X 1.4 in 1", "  W on book 1.4 of 1.4",
+		}, outline(r), name)
+		require.Equal(t, "100 % of the waiting was for W, which held it 2.0 s", r.Resources[0].Why, name)
+	}
+}
+
+// A workflow keeps its hold while its steps wait. A step waits for its other locks, and an owner without Temporal is one thread of work,
+// whatever its lock IDs are.
+func TestRoots_Hold_FollowsItsOwnersWaits(t *testing.T) {
+	t.Parallel()
+	step := stepLockID("W", "1/Open")
+	for name, ids := range map[string]struct{ door, book string }{
+		"a workflow's, and a step's of it": {lockID("W"), step},
+		"one step's":                       {step, step},
+		"plain Go's, of one owner":         {"shop/billing/1", "shop/billing/2"},
+	} {
+		s := waitsMeanwhile()
+		s.relock("door", "W", ids.door)
+		s.relock("book", "W", ids.book)
+		r := s.report(t)
+		require.Equal(t, []string{
+			"X 2.4 in 2", "  W on book 1.4 of 2.4", "    A on door 1.0 of 1.0",
+			"W 0.5 in 1", "  A on door 0.5 of 0.5",
+		}, outline(r), name)
+		require.Contains(t, r.Resources[0].Why, "it waited itself 1.4 s for book", name)
+	}
+}
+
+// W's second step waits for X, and X for W's first step, which ends: this is not a deadlock.
+func TestRoots_WaitForAnotherStep_IsNotACycle(t *testing.T) {
+	t.Parallel()
+	circle := func() *scene {
+		s := &scene{}
+		s.hold("door", "W", 1, 0, 1200, nil)
+		s.hold("book", "X", 2, 0, 2000, nil)
+		s.wait("book", "W", 3, 200, 2000, nil, heldBy("X", 2))
+		s.wait("door", "X", 4, 300, 1200, nil, heldBy("W", 1))
+		return s
+	}
+	s := circle()
+	s.relock("door", "W", stepLockID("W", "1/Open"))
+	s.relock("book", "W", stepLockID("W", "2/Read"))
+	require.Equal(t, []string{
+		"W 1.8 in 2", "  X on door 0.9 of 1.8", "    W on book 0.9 of 0.9",
+		"X 0.9 in 1", "  W on book 0.9 of 0.9",
+	}, outline(s.report(t)))
+
+	s = circle()
+	s.relock("book", "W", stepLockID("W", "2/Read"))
+	require.Equal(t, []string{"X 1.8 in 1", "  W on book 1.8 of 1.8", "W 0.9 in 1", "  X on door 0.9 of 0.9"}, outline(s.report(t)),
+		"what the workflow keeps waits for its steps")
+}
+
+func TestWhy_StepLockID_IgnoresOtherSteps(t *testing.T) {
+	t.Parallel()
+	s := audits(40_000, 2000)
+	for i := range 3 {
+		audit := fmt.Sprint("audit", i)
+		s.relock("r", audit, stepLockID(audit, "1/Total"))
+		s.wait("other", audit, 0, 60_000*i+2000, 60_000*i+40_000, nil)
+	}
+	_, text := concluded(t, s)
+	require.Contains(t, text["long-holds"], "For 76.0 s of their 80.0 s no step ran and no lock was waited for")
+
+	s = &scene{}
+	for i, owner := range []string{"a", "b", "c", "d"} {
+		from := i * 1000
+		if i > 0 {
+			s.wait("r", owner, 10+i, from-900, from, nil)
+		}
+		s.hold("r", owner, 10+i, from, from+990, nil)
+		s.step("r", owner, "1/Debit", 10+i, from, from+90, telemetry.OutcomeGranted)
+		s.wait("other", owner, 20+i, from+100, from+900, nil)
+		s.relock("r", owner, stepLockID(owner, "1/Debit"))
+	}
+	require.Equal(t, "those who held it stood between steps: their steps ran 270 ms of the 3.0 s that they kept others waiting",
+		s.report(t).Resources[1].Why)
 }

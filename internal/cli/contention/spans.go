@@ -235,9 +235,9 @@ type problem struct {
 	text string
 }
 
-func newSpans() *Spans {
+func newSpans(limit int) *Spans {
 	return &Spans{
-		max: MaxSpans, types: map[string]string{}, services: map[string]int{}, names: map[string]int{},
+		max: limit, types: map[string]string{}, services: map[string]int{}, names: map[string]int{},
 		seen: map[fullID]struct{}{}, texts: map[string]string{}, named: map[namedHold]*namedHold{},
 	}
 }

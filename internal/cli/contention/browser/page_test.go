@@ -51,7 +51,7 @@ func (b *tab) selectWait(r *contention.Report, i int) string {
 	return b.details(fmt.Sprintf("wait-%d", i))
 }
 
-func TestFromAWaitToItsBlockerAndBack(t *testing.T) {
+func TestPage_Links_LeadFromWaitToBlockerAndBack(t *testing.T) {
 	t.Parallel()
 	r := large()
 	require.GreaterOrEqual(t, len(r.Holds), 10_000)
@@ -82,7 +82,7 @@ func TestFromAWaitToItsBlockerAndBack(t *testing.T) {
 	b.details(fmt.Sprintf("hold-%d", hold))
 }
 
-func TestTheDrawingIsWhatTheListsSay(t *testing.T) {
+func TestPage_Timeline_EqualsTheLists(t *testing.T) {
 	t.Parallel()
 	r := large()
 	wait, hold := typical(t, r)
@@ -131,7 +131,7 @@ func TestTheDrawingIsWhatTheListsSay(t *testing.T) {
 	require.Contains(t, b.details(fmt.Sprintf("wait-%d", wait)), r.Holds[hold].Owner)
 }
 
-func TestKeysZoomAndPan(t *testing.T) {
+func TestPage_Keys_ZoomAndPan(t *testing.T) {
 	t.Parallel()
 	b := open(t, scene.New(scene.Options{Seed: 3, Least: 100, Crowd: 8}), page.Options{})
 	seen := func() string { return evaluate[string](b, `document.getElementById("window").textContent`) }
@@ -153,7 +153,7 @@ func (b *tab) eventually(is func() bool, why string) {
 }
 
 // Times are printed and hardly asserted: the machine may be busy with other things.
-func TestZoomingIsSmooth(t *testing.T) {
+func TestPage_Zoom_IsFast(t *testing.T) {
 	t.Parallel()
 	r := scene.New(scene.Options{Seed: 5, Least: 10_000, Resources: 1, Crowd: 40})
 	b := open(t, r, everything)
@@ -189,7 +189,7 @@ func percentiles(times []float64) string {
 	return fmt.Sprintf("p50 %.1f, p95 %.1f, longest %.1f", at(50), at(95), at(100))
 }
 
-func TestNamesAreTextAndNothingElse(t *testing.T) {
+func TestPage_HostileNames_StayText(t *testing.T) {
 	t.Parallel()
 	b := open(t, evil(), page.Options{Title: script, TraceURL: traceURL})
 	said := b.selectWait(evil(), 0)
@@ -203,7 +203,7 @@ func TestNamesAreTextAndNothingElse(t *testing.T) {
 	require.Contains(t, b.details("hold-1"), "open")
 }
 
-func TestLooks(t *testing.T) {
+func TestPage_Schemes_FitTheWindow(t *testing.T) {
 	t.Parallel()
 	r := large()
 	wait, hold := typical(t, r)
@@ -233,7 +233,7 @@ func TestLooks(t *testing.T) {
 	}
 }
 
-func TestOwnersStandOnOneLineEach(t *testing.T) {
+func TestPage_Owners_HaveOneLineEach(t *testing.T) {
 	t.Parallel()
 	r := *large()
 	r.Owners = slices.Clone(r.Owners)
@@ -254,7 +254,7 @@ func TestOwnersStandOnOneLineEach(t *testing.T) {
 	require.Contains(t, tile, "20\u00a0% hand-overs, 30\u00a0% unexplained")
 }
 
-func TestAPageWithoutWaitsSaysSo(t *testing.T) {
+func TestPage_WithoutWaits_ReportsIt(t *testing.T) {
 	t.Parallel()
 	b := open(t, &contention.Report{Read: contention.Reading{Files: 1, Spans: 12}}, page.Options{})
 	require.Contains(t, get(b, chromedp.Text(chromedp.CSS("header"))), "No span of a lock was read.")

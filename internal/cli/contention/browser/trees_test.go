@@ -12,9 +12,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention/page/scene"
 )
 
-func TestTheConclusionStandsAtTheTop(t *testing.T) {
+func TestPage_Conclusion_IsAtTheTop(t *testing.T) {
 	t.Parallel()
-	r := scene.New(scene.Options{Seed: 3, Least: 100, Crowd: 8})
+	r := scene.New(scene.Options{Seed: 3, Least: 100, Resources: 1, Crowd: 8})
 	b := open(t, r, page.Options{})
 	require.Equal(t, r.Conclusion[0].Text+". "+r.Conclusion[0].Advice+".", evaluate[string](b, `document.querySelector("header #conclusion li").textContent`))
 	require.True(t, evaluate[bool](b, `document.getElementById("conclusion").getBoundingClientRect().bottom < innerHeight`), "it is seen without scrolling")
@@ -22,7 +22,7 @@ func TestTheConclusionStandsAtTheTop(t *testing.T) {
 
 // A root is opened and closed with the keyboard alone, and leads to its hold and to the waits
 // behind it.
-func TestTheTreeOfARootIsWalkedWithTheKeyboard(t *testing.T) {
+func TestPage_Tree_WorksWithTheKeyboard(t *testing.T) {
 	t.Parallel()
 	r := large()
 	b := open(t, r, everything)
@@ -55,7 +55,7 @@ func TestTheTreeOfARootIsWalkedWithTheKeyboard(t *testing.T) {
 	b.eventually(func() bool { return !evaluate[bool](b, second+`.open`) }, "Enter closes it")
 }
 
-func TestTreesAndOwnersHaveTheWidthOfThePage(t *testing.T) {
+func TestPage_Sections_HaveFullWidth(t *testing.T) {
 	t.Parallel()
 	b := open(t, large(), everything)
 	main := evaluate[float64](b, `document.querySelector("main").clientWidth`)

@@ -72,7 +72,7 @@ func (s *site) text() string {
 	return evaluate[string](s.tab, `(document.getElementById("main") || { innerText: "" }).innerText`)
 }
 
-func TestAnOperatorFindsAResourceAndSeesItsQueueMove(t *testing.T) {
+func TestUI_Resource_ShowsItsQueue(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.ask("first", "account/7")
@@ -97,7 +97,7 @@ func TestAnOperatorFindsAResourceAndSeesItsQueueMove(t *testing.T) {
 	require.Contains(t, s.text(), "third waits for account/7 (exclusive)")
 }
 
-func TestAnOperatorFollowsTheBlockingTreeAndCopiesTheRepair(t *testing.T) {
+func TestUI_BlockingTree_OffersTheRepair(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.ask("root", "1")
@@ -126,7 +126,7 @@ func TestAnOperatorFollowsTheBlockingTreeAndCopiesTheRepair(t *testing.T) {
 	s.shows("Why does middle wait?")
 }
 
-func TestADeadlockAppearsAndGoes(t *testing.T) {
+func TestUI_Deadlock_AppearsAndGoes(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.visit(s.address + "/waits")
@@ -146,7 +146,7 @@ func TestADeadlockAppearsAndGoes(t *testing.T) {
 }
 
 // The page lists the hottest, and finds the others by their names.
-func TestManyHeldResourcesStayAPageThatCanBeRead(t *testing.T) {
+func TestUI_ManyResources_ListsTheHottest(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	for i := range 10_000 {
@@ -160,7 +160,7 @@ func TestManyHeldResourcesStayAPageThatCanBeRead(t *testing.T) {
 	s.shows("1 resources in use")
 }
 
-func TestNamesAreTextOnThePage(t *testing.T) {
+func TestUI_HostileNames_StayText(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.ask(script, picture)
@@ -173,7 +173,7 @@ func TestNamesAreTextOnThePage(t *testing.T) {
 }
 
 // The keyboard alone reaches everything, and the focus stays when the page is refreshed.
-func TestThePageIsReadByKeyboard(t *testing.T) {
+func TestUI_Keyboard_ReachesEverything(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.ask("holder", "r")
@@ -195,7 +195,7 @@ func TestThePageIsReadByKeyboard(t *testing.T) {
 }
 
 // A server that is slow is not asked again by a page that still waits for its answer.
-func TestThePageAsksOnceAtATime(t *testing.T) {
+func TestUI_SlowServer_GetsOneRequestAtATime(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.visit(s.address)

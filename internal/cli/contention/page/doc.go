@@ -1,14 +1,13 @@
-// Package page writes the report of contention as one HTML file, for people.
+// Package page writes a contention report as one HTML file for people.
 //
-// The file is self-contained: script, style and data stand in it, and a Content-Security-Policy in its head forbids every source of
-// the network, so it opens from a folder, an attachment or a CI's artifacts, and sends nothing to anybody. What is read into it is not
-// trusted: names of resources and owners are whatever was locked. Three things keep them text: the data is JSON in which
-// <, > and & are escaped, in an element that is not run; the script only ever sets textContent; and the policy names the checksums
-// of the page's own scripts, so that nothing else would run if the first two failed.
+// The file is self-contained: it includes script, style and data, and its Content-Security-Policy forbids every network access. It opens
+// from a folder, an attachment or a CI's artifacts, and sends nothing. The names in it are not trusted: resources and owners are named by
+// whoever takes locks. Three things keep names text: the data is JSON in which <, > and & are escaped, in an element that is not run; the
+// script only sets textContent; and the policy allows only scripts with the checksums of the page's own.
 //
-// The page is bounded ([Options.MaxHolds]), and says what was left out. Percentages and sums are always those of the whole report.
+// The page is bounded ([Options.MaxHolds]) and reports what was left out. Percentages and sums are always those of the whole report.
 //
-// assets holds the page as it is written by hand: page.html is a template, page.css the style, and the scripts are joined in the order of
-// [scripts]. charts holds Apache ECharts, reduced to what is used; build makes it again. Neither Node nor npm is needed to build
-// or to test Lockstep. docs/adr/0006-charts.md says why this library.
+// The folder assets has the page's template, style and scripts, which are joined in the order of [scripts]. The folder charts has Apache
+// ECharts, reduced to the parts in use; build/build.sh makes it again. Neither Node nor npm is needed to build or test Lockstep.
+// docs/adr/0006-charts.md explains the choice of the library.
 package page

@@ -21,7 +21,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention/page/scene"
 )
 
-// data is what the tests look at of a page's data.
+// data is the part of a page's data that tests use.
 type data struct {
 	From      float64  `json:"from"`
 	LeftOut   []string `json:"leftOut"`
@@ -39,7 +39,7 @@ type data struct {
 	Losses                   []contention.Loss
 }
 
-// written is the page of a report, and its data.
+// written returns the page of a report, and its data.
 func written(t *testing.T, r *contention.Report, o page.Options) (string, data) {
 	t.Helper()
 	var b bytes.Buffer
@@ -52,7 +52,7 @@ func written(t *testing.T, r *contention.Report, o page.Options) (string, data) 
 	return html, d
 }
 
-// row gives a row's columns by name, with strings looked up.
+// row returns a row's columns by name, with strings looked up.
 func row(d data, columns []struct{ Name, Is string }, values []any) map[string]any {
 	m := map[string]any{}
 	for i, c := range columns {
@@ -68,7 +68,7 @@ var start = time.Date(2026, time.November, 20, 9, 0, 0, 0, time.UTC)
 
 func at(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
 
-// small is a hold that blocks a wait, which one that was not read blocks too.
+// small has a wait that two holds block, of which one was not read.
 func small() *contention.Report {
 	d := contention.Distribution{Count: 1, Total: 0.3, P50: 0.3, P95: 0.3, P99: 0.3, Max: 0.3}
 	return &contention.Report{
@@ -89,7 +89,7 @@ func small() *contention.Report {
 	}
 }
 
-func TestRowsSayWhatTheReportSays(t *testing.T) {
+func TestWrite_Rows_EqualTheReport(t *testing.T) {
 	t.Parallel()
 	_, d := written(t, small(), page.Options{})
 	require.InDelta(t, start.UnixMilli(), d.From, 0)
@@ -116,7 +116,7 @@ func TestRowsSayWhatTheReportSays(t *testing.T) {
 	require.Equal(t, []int64{100_000, 1, 400_000, 0}, d.Resources[0].Queue)
 }
 
-func TestTheVerdictNamesTheBottleneck(t *testing.T) {
+func TestWrite_Verdict_NamesTheBottleneck(t *testing.T) {
 	t.Parallel()
 	text := func(r *contention.Report) string {
 		whole, _ := written(t, r, page.Options{})
@@ -136,14 +136,14 @@ func TestTheVerdictNamesTheBottleneck(t *testing.T) {
 		strings.ReplaceAll(text(&contention.Report{Read: contention.Reading{Files: 3, Spans: 1234}}), "\u202f", " "))
 }
 
-func TestWhatIsLeftOutIsSaid(t *testing.T) {
+func TestWrite_OverMaxHolds_ReportsWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	r := scene.New(scene.Options{Seed: 2, Least: 400, Crowd: 6})
 	whole, d := written(t, r, page.Options{MaxHolds: 150})
 	require.Len(t, d.Holds, 150)
 	require.LessOrEqual(t, len(d.Waits), 150)
-	require.Contains(t, strings.Join(d.LeftOut, "\n"), "150 of 1\u202f201 holds are in this page")
-	require.Len(t, r.Holds, 1201)
+	require.Contains(t, strings.Join(d.LeftOut, "\n"), "150 of 1\u202f165 holds are in this page")
+	require.Len(t, r.Holds, 1165)
 	require.Less(t, len(whole), 1_200_000)
 
 	first := d.Resources[0]
@@ -179,7 +179,7 @@ func TestWhatIsLeftOutIsSaid(t *testing.T) {
 	require.Len(t, all.Holds, len(r.Holds))
 }
 
-func TestALongListOfBlockersKeepsTheLongestAndTheLast(t *testing.T) {
+func TestWrite_ManyBlockers_KeepsLongestAndLast(t *testing.T) {
 	t.Parallel()
 	r := small()
 	w := &r.Waits[0]
@@ -202,7 +202,7 @@ func TestALongListOfBlockersKeepsTheLongestAndTheLast(t *testing.T) {
 	require.True(t, last, "the last, though it was short")
 }
 
-func TestNothingInThePageComesFromElsewhere(t *testing.T) {
+func TestWrite_Page_UsesNoNetwork(t *testing.T) {
 	t.Parallel()
 	text, _ := written(t, small(), page.Options{TraceURL: "http://127.0.0.1:16686/trace/{trace}?uiFind={span}"})
 	policy := regexp.MustCompile(`http-equiv="Content-Security-Policy" content="([^"]*)"`).FindStringSubmatch(text)
@@ -212,7 +212,7 @@ func TestNothingInThePageComesFromElsewhere(t *testing.T) {
 	require.NotContains(t, allowed, "unsafe")
 	require.NotContains(t, allowed, "http")
 
-	// The checksums are those of what stands in the page: nothing else would run.
+	// The policy allows only the page's own scripts and style.
 	elements := regexp.MustCompile(`(?s)<(script|style)>(.*?)</(?:script|style)>`).FindAllStringSubmatch(text, -1)
 	require.Len(t, elements, 3)
 	for _, e := range elements {
@@ -224,7 +224,7 @@ func TestNothingInThePageComesFromElsewhere(t *testing.T) {
 	require.NotRegexp(t, `(?i)<(script|img|iframe|link|object|embed)[^>]*\b(src|href)=["']?(https?:)?//`, text)
 }
 
-func TestNamesCannotEndTheirElement(t *testing.T) {
+func TestWrite_HostileNames_StayText(t *testing.T) {
 	t.Parallel()
 	const evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\u2028&\xff"
 	r := small()
@@ -241,7 +241,7 @@ func TestNamesCannotEndTheirElement(t *testing.T) {
 	require.Contains(t, d.Strings, strings.ToValidUTF8(evil, "\ufffd"))
 }
 
-func TestOptionsAreRefused(t *testing.T) {
+func TestWrite_InvalidOptions_AreRefused(t *testing.T) {
 	t.Parallel()
 	for _, o := range []page.Options{
 		{MaxHolds: -1}, {TraceURL: "javascript:alert('{trace}')"}, {TraceURL: "//host/{trace}"}, {TraceURL: "http://host/trace"}, {TraceURL: "data:text/html,{trace}"},
@@ -254,19 +254,19 @@ func TestOptionsAreRefused(t *testing.T) {
 	}
 }
 
-// broken is a disk that is full.
+// broken is a writer that fails.
 type broken struct{}
 
 var errFull = errors.New("no space left")
 
 func (broken) Write([]byte) (int, error) { return 0, errFull }
 
-func TestAnErrorOfTheWriterIsReturned(t *testing.T) {
+func TestWrite_FailingWriter_ReturnsItsError(t *testing.T) {
 	t.Parallel()
 	require.ErrorIs(t, page.Write(broken{}, small(), page.Options{}), errFull)
 }
 
-func TestAnEmptyReportIsAPage(t *testing.T) {
+func TestWrite_EmptyReport_IsAPage(t *testing.T) {
 	t.Parallel()
 	_, d := written(t, &contention.Report{}, page.Options{})
 	require.NotNil(t, d.Holds)
@@ -274,8 +274,8 @@ func TestAnEmptyReportIsAPage(t *testing.T) {
 	require.NotNil(t, d.Resources)
 }
 
-// The library is what build/build.sh made of the published one, and nobody has touched it.
-func TestTheLibraryIsTheOneThatWasBuilt(t *testing.T) {
+// The library must be the output of build/build.sh.
+func TestLibrary_EqualsItsChecksum(t *testing.T) {
 	t.Parallel()
 	library, err := os.ReadFile("charts/echarts.js")
 	require.NoError(t, err)
@@ -298,7 +298,7 @@ func TestTheLibraryIsTheOneThatWasBuilt(t *testing.T) {
 	}
 }
 
-func TestAllScriptsAreInThePage(t *testing.T) {
+func TestWrite_Page_HasAllScripts(t *testing.T) {
 	t.Parallel()
 	text, _ := written(t, small(), page.Options{})
 	entries, err := os.ReadDir("assets")

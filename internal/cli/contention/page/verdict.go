@@ -10,13 +10,13 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
 )
 
-// verdict is what the page says first.
+// verdict is the page's headline.
 type verdict struct {
-	// Name is the bottleneck, if there is one; with Claim it is a sentence. Why is what it comes from.
+	// Name is the most waited-for resource, if there is one; with Claim it is a sentence. Why explains the waiting.
 	Name, Claim, Why string
 }
 
-// judge tells which resource is the bottleneck: the one with more than half of all waiting. Where there is none, it is said so.
+// judge names the bottleneck: a resource with more than half of all waiting.
 func judge(r *contention.Report) verdict {
 	if r.Read.LockSpans == 0 && len(r.Holds) == 0 && len(r.Waits) == 0 {
 		return verdict{
@@ -27,7 +27,7 @@ func judge(r *contention.Report) verdict {
 	if len(r.Resources) == 0 || r.Resources[0].Wait.Total <= 0 {
 		return verdict{Claim: "Nobody waited.", Why: fmt.Sprintf("%s, and none had to queue.", count(r.Totals.Acquisitions, "acquisition"))}
 	}
-	first := r.Resources[0]
+	first := &r.Resources[0]
 	share := 1.0
 	if r.Totals.Wait.Total > 0 {
 		share = min(1, first.Wait.Total/r.Totals.Wait.Total)
@@ -36,12 +36,10 @@ func judge(r *contention.Report) verdict {
 	if share > 0.5 {
 		claim = fmt.Sprintf("is the bottleneck: %s of all waiting.", percent(share))
 	}
-	return verdict{
-		Name: first.Name, Claim: claim, Why: sentence(first.Why),
-	}
+	return verdict{Name: first.Name, Claim: claim, Why: sentence(first.Why)}
 }
 
-// sentence begins with a capital and ends with a full stop.
+// sentence adds a capital and a full stop.
 func sentence(s string) string {
 	s = strings.TrimSpace(s)
 	if s == "" {
@@ -62,7 +60,7 @@ func count(n int, what string) string {
 	return integer(n) + " " + what + "s"
 }
 
-// integer groups thousands with narrow spaces, which no language reads as a decimal point.
+// integer separates thousands by narrow spaces, which no language reads as a decimal point.
 func integer(n int) string {
 	digits := strconv.Itoa(n)
 	for at := len(digits) - 3; at > 0; at -= 3 {
@@ -71,7 +69,7 @@ func integer(n int) string {
 	return digits
 }
 
-// percent does not say 0 or 100 of what is neither; assets/format.js says it alike.
+// percent returns 0 % and 100 % only if they are exact, as assets/format.js does.
 func percent(share float64) string {
 	switch p := share * 100; {
 	case p > 0 && p < 0.1:

@@ -1,36 +1,44 @@
-// Package scene makes reports of contention as large as one likes, for tests and for looking at pages: a crowd of sagas that lock two resources
-// each, played through with a seeded generator. The same options give the same report.
+// Package scene makes contention reports of any size, for tests and for looking at pages. It simulates sagas that lock two resources each,
+// and analyses the spans that they would write. Equal options give equal reports.
 package scene
 
 import (
+	"bytes"
 	"container/heap"
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
+	"go.opentelemetry.io/collector/pdata/pcommon"
+	"go.opentelemetry.io/collector/pdata/ptrace"
+
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
-// Options are those of a scene.
+// Options configure a scene.
 type Options struct {
-	// Seed begins the generator.
+	// Seed is that of the random numbers.
 	Seed uint64
-	// Least is how many holds, and how many waits, there are at least.
+	// Least is the least number of holds, and of waits.
 	Least int
-	// Resources are how many there are: the first is the most wanted. Defaults to 12.
+	// Resources is the number of resources, of which the first is the most requested. Defaults to 12.
 	Resources int
-	// Crowd is how many sagas run at once. Defaults to 16.
+	// Crowd is the number of sagas at a time. Defaults to 16.
 	Crowd int
 }
 
-// begin is when every scene begins.
+// begin is the start of every scene.
 var begin = time.Date(2026, time.November, 20, 9, 30, 0, 0, time.UTC)
 
-// ttl is how long a hold of a dead saga stands.
+// ttl is how long the holds of a dead saga last.
 const ttl = 400 * time.Millisecond
 
-// New plays a scene.
+// New makes a scene. It panics if its own spans cannot be analysed.
 func New(o Options) *contention.Report {
 	if o.Resources == 0 {
 		o.Resources = 12
@@ -38,13 +46,14 @@ func New(o Options) *contention.Report {
 	if o.Crowd == 0 {
 		o.Crowd = 16
 	}
-	//nolint:gosec // a scene is made up, and the same each time
-	s := &stage{options: o, random: rand.New(rand.NewPCG(o.Seed, 7)), report: &contention.Report{From: begin}}
+	//nolint:gosec // reproducible, and no secret
+	s := &stage{options: o, random: rand.New(rand.NewPCG(o.Seed, 7)), traces: ptrace.NewTraces()}
+	s.spans = s.traces.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans()
 	for i := range o.Resources {
-		s.resources = append(s.resources, &queue{name: resourceName(i, o.Resources), room: 1})
+		s.queues = append(s.queues, &queue{name: fmt.Sprintf("account/%d", i), mode: "exclusive", room: 1})
 	}
 	if o.Resources > 3 {
-		s.resources[3].room = 3
+		s.queues[3] = &queue{name: "inventory/widgets", mode: "shared", room: 3}
 	}
 	for i := range o.Crowd {
 		s.after(time.Duration(i)*3*time.Millisecond, s.newSaga)
@@ -54,54 +63,37 @@ func New(o Options) *contention.Report {
 		s.now = e.at
 		e.run()
 	}
-	summarise(s.report)
-	return s.report
+	return s.report()
 }
 
-func resourceName(i, n int) string {
-	if i == 3 && n > 3 {
-		return "inventory/widgets"
-	}
-	return fmt.Sprintf("account/%d", i)
-}
-
-// stage is a scene that is being played.
+// stage is the state of a simulation. Times are since begin.
 type stage struct {
-	options   Options
-	random    *rand.Rand
-	report    *contention.Report
-	resources []*queue
-	now       time.Duration
-	events    events
-	sagas     int
-	numbers   int
+	options      Options
+	random       *rand.Rand
+	traces       ptrace.Traces
+	spans        ptrace.SpanSlice
+	queues       []*queue
+	now          time.Duration
+	events       events
+	number       int // of the last event
+	sagas        int
+	holds, waits int
 }
 
-// queue is a resource: who holds it, and who waits.
-type queue struct {
-	name    string
-	room    int
-	holders int
-	waiters []*waiter
-	fence   int64
-}
-
-type waiter struct {
-	saga    *saga
-	step    int
-	wait    int
-	granted func(hold int)
-}
-
-// saga locks its resources in order, runs a step under each, and lets all of them go at the end.
-type saga struct {
-	name  string
-	run   string
-	trace string
-	wants []int
-	steps []string
-	holds []int
-	dies  bool
+func (s *stage) report() *contention.Report {
+	file, err := (&ptrace.JSONMarshaler{}).MarshalTraces(s.traces)
+	if err != nil {
+		panic(err)
+	}
+	spans, err := contention.Read(context.Background(), []string{"-"}, bytes.NewReader(file))
+	if err != nil {
+		panic(err)
+	}
+	r, err := contention.Analyze(context.Background(), spans, contention.Options{})
+	if err != nil {
+		panic(err)
+	}
+	return r
 }
 
 type event struct {
@@ -110,6 +102,7 @@ type event struct {
 	run    func()
 }
 
+// events is a heap whose root is the next event.
 type events []event
 
 func (e events) Len() int { return len(e) }
@@ -125,29 +118,49 @@ func (e *events) Pop() any {
 }
 
 func (s *stage) after(d time.Duration, run func()) {
-	s.numbers++
-	heap.Push(&s.events, event{at: s.now + d, number: s.numbers, run: run})
+	s.number++
+	heap.Push(&s.events, event{at: s.now + d, number: s.number, run: run})
 }
 
-// about is a duration whose median is d; some are much longer.
+// about returns a random duration whose median is d.
 func (s *stage) about(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * math.Exp(0.6*s.random.NormFloat64())).Truncate(time.Microsecond)
 }
 
-func (s *stage) id(digits int) string {
-	const hex = "0123456789abcdef"
-	id := make([]byte, digits)
-	for i := range id {
-		id[i] = hex[s.random.IntN(16)]
-	}
-	return string(id)
+// saga locks its resources in order, runs a step under each, and releases all of them at its end.
+type saga struct {
+	name   string
+	trace  pcommon.TraceID
+	steps  []string
+	queues []*queue
+	holds  []*hold
+	dies   bool
 }
 
-// pick is any of them: the first becomes the most wanted by being locked first, and held while its saga waits for another.
-func (s *stage) pick() int { return s.random.IntN(len(s.resources)) }
+// queue is a resource with its holds and waiters.
+type queue struct {
+	name, mode string
+	room       int
+	fence      int64
+	holds      []*hold
+	waiters    []*waiter
+}
+
+type hold struct {
+	*saga
+	queue *queue
+	fence int64
+	from  time.Duration
+}
+
+type waiter struct {
+	*saga
+	from time.Duration
+	seen *hold // the hold that was in the way when the wait began
+}
 
 func (s *stage) newSaga() {
-	if len(s.report.Holds) >= s.options.Least && len(s.report.Waits) >= s.options.Least {
+	if s.holds >= s.options.Least && s.waits >= s.options.Least {
 		return
 	}
 	s.sagas++
@@ -155,46 +168,124 @@ func (s *stage) newSaga() {
 	if s.random.IntN(9) == 0 {
 		kind, steps = "statement", []string{"ReadLedger", "Print"}
 	}
-	a, b := s.pick(), s.pick()
-	for a == b && len(s.resources) > 1 {
-		b = s.pick()
+	g := &saga{name: fmt.Sprintf("%s-%04d", kind, s.sagas), steps: steps, dies: s.random.IntN(400) == 0}
+	g.trace[0], g.trace[14], g.trace[15] = 1, byte(s.sagas>>8), byte(s.sagas)
+	// The first resource becomes the most requested, since it is held while its saga waits for another.
+	a, b := s.random.IntN(len(s.queues)), s.random.IntN(len(s.queues))
+	for _, i := range slices.Compact([]int{min(a, b), max(a, b)}) {
+		g.queues = append(g.queues, s.queues[i])
 	}
-	g := &saga{
-		name: fmt.Sprintf("%s-%04d", kind, s.sagas), run: s.id(8), trace: s.id(32), steps: steps,
-		wants: []int{min(a, b), max(a, b)}, dies: s.random.IntN(400) == 0,
-	}
-	if a == b {
-		g.wants = g.wants[:1]
-	}
+	run := s.span(g, "RunWorkflow:"+kind, s.now, s.now)
+	run.Attributes().PutStr("temporalWorkflowID", g.name)
 	s.next(g)
 }
 
-// next runs a saga's next step, or ends it.
+// next requests a saga's next resource, or ends the saga.
 func (s *stage) next(g *saga) {
-	at := len(g.holds)
-	if at == len(g.wants) {
-		s.end(g, "released")
+	if len(g.holds) == len(g.queues) {
+		s.end(g, telemetry.OutcomeReleased)
 		return
 	}
-	s.acquire(g, at, func(hold int) {
-		g.holds = append(g.holds, hold)
-		d := s.about(9 * time.Millisecond)
-		h := &s.report.Holds[hold]
-		h.Steps = append(h.Steps, contention.Step{
-			Name: g.steps[at], Part: fmt.Sprintf("%d/%s", at+1, g.steps[at]), Start: begin.Add(s.now), End: begin.Add(s.now + d),
-			Trace: g.trace, Span: s.id(16), Host: "worker-1",
-		})
-		if g.dies && at == len(g.wants)-1 {
-			s.after(ttl+s.about(5*time.Millisecond), func() { s.end(g, "expired") })
-			return
-		}
-		s.after(d, func() { s.next(g) })
+	q := g.queues[len(g.holds)]
+	if len(q.holds) < q.room && len(q.waiters) == 0 {
+		s.grant(g)
+		return
+	}
+	w := &waiter{saga: g, from: s.now, seen: q.holds[0]}
+	q.waiters = append(q.waiters, w)
+	s.waits++
+	switch s.random.IntN(300) {
+	case 0:
+		s.after(s.about(60*time.Millisecond), func() { s.leave(q, w, telemetry.OutcomeDeadlock) })
+	case 1, 2:
+		s.after(s.about(90*time.Millisecond), func() { s.leave(q, w, telemetry.OutcomeLeft) })
+	}
+}
+
+// grant gives a saga its next resource, and runs a step.
+func (s *stage) grant(g *saga) {
+	q, step := g.queues[len(g.holds)], len(g.holds)
+	q.fence = max(q.fence+1, begin.Add(s.now).UnixMilli())
+	h := &hold{saga: g, queue: q, fence: q.fence, from: s.now}
+	q.holds, g.holds = append(q.holds, h), append(g.holds, h)
+	s.holds++
+	part := fmt.Sprintf("%d/%s", step+1, g.steps[step])
+	acquire := s.lockSpan(g, q, telemetry.SpanAcquire, s.now, s.now, telemetry.OutcomeGranted)
+	acquire.PutStr(telemetry.Part, part)
+	acquire.PutStr(telemetry.Host, "worker-1")
+	acquire.PutInt(telemetry.Hold, h.fence)
+	if g.dies && len(g.holds) == len(g.queues) {
+		s.after(ttl+s.about(5*time.Millisecond), func() { s.end(g, telemetry.OutcomeExpired) })
+		return
+	}
+	s.after(s.about(9*time.Millisecond), func() {
+		s.lockSpan(g, q, telemetry.SpanLeave, s.now, s.now, telemetry.OutcomeOK).PutStr(telemetry.Part, part)
+		s.next(g)
 	})
 }
 
+// end releases a saga's holds, and grants their resources to the waiters while there is room.
 func (s *stage) end(g *saga, outcome string) {
-	for _, hold := range g.holds {
-		s.release(hold, outcome)
+	for _, h := range g.holds {
+		q := h.queue
+		s.lockSpan(g, q, telemetry.SpanHold, h.from, s.now, outcome).PutInt(telemetry.Fence, h.fence)
+		q.holds = slices.DeleteFunc(q.holds, func(o *hold) bool { return o == h })
+		for len(q.holds) < q.room && len(q.waiters) > 0 {
+			w := q.waiters[0]
+			q.waiters = q.waiters[1:]
+			s.endWait(q, w, telemetry.OutcomeGranted).PutInt(telemetry.Fence, max(q.fence+1, begin.Add(s.now).UnixMilli()))
+			s.grant(w.saga)
+		}
 	}
 	s.after(s.about(4*time.Millisecond), s.newSaga)
+}
+
+// leave ends a wait without a grant, and its saga.
+func (s *stage) leave(q *queue, w *waiter, outcome string) {
+	if i := slices.Index(q.waiters, w); i >= 0 {
+		q.waiters = slices.Delete(q.waiters, i, i+1)
+		s.endWait(q, w, outcome)
+		if outcome == telemetry.OutcomeDeadlock {
+			cycle := fmt.Sprintf("%[1]s waits for %[2]s on %[3]s, %[2]s waits for %[1]s on %[4]s", w.name, w.seen.name, q.name, s.queues[0].name)
+			s.lockSpan(w.saga, q, telemetry.SpanDeadlock, s.now, s.now, telemetry.OutcomeOK).PutStr(telemetry.Cycle, cycle)
+		}
+		s.end(w.saga, telemetry.OutcomeReleased)
+	}
+}
+
+func (s *stage) endWait(q *queue, w *waiter, outcome string) pcommon.Map {
+	a := s.lockSpan(w.saga, q, telemetry.SpanWait, w.from, s.now, outcome)
+	step := len(w.saga.holds)
+	a.PutStr(telemetry.Part, fmt.Sprintf("%d/%s", step+1, w.steps[step]))
+	a.PutStr(telemetry.BlockedByID, w.seen.lockID())
+	a.PutInt(telemetry.BlockedByFence, w.seen.fence)
+	return a
+}
+
+func (g *saga) lockID() string {
+	return wire.Run{Namespace: "3d1e1f0c-6f5a-4c9e-9d51-0a6f4b1c2d3e", WorkflowID: g.name}.LockID()
+}
+
+// lockSpan writes a span of Lockstep's, and returns its attributes.
+func (s *stage) lockSpan(g *saga, q *queue, name string, from, to time.Duration, outcome string) pcommon.Map {
+	a := s.span(g, name, from, to).Attributes()
+	a.PutStr(telemetry.Resource, q.name)
+	a.PutStr(telemetry.LockID, g.lockID())
+	a.PutStr(telemetry.Owner, g.name)
+	a.PutStr(telemetry.Mode, q.mode)
+	a.PutInt(telemetry.Limit, int64(q.room))
+	a.PutStr(telemetry.Order, "1.1")
+	a.PutStr(telemetry.Outcome, outcome)
+	return a
+}
+
+func (s *stage) span(g *saga, name string, from, to time.Duration) ptrace.Span {
+	span := s.spans.AppendEmpty()
+	n := s.spans.Len()
+	span.SetName(name)
+	span.SetTraceID(g.trace)
+	span.SetSpanID(pcommon.SpanID{0: 0xab, 5: byte(n >> 16), 6: byte(n >> 8), 7: byte(n)})
+	span.SetStartTimestamp(pcommon.NewTimestampFromTime(begin.Add(from)))
+	span.SetEndTimestamp(pcommon.NewTimestampFromTime(begin.Add(to)))
+	return span
 }

@@ -1,6 +1,8 @@
 package contention
 
 import (
+	"bytes"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -12,8 +14,8 @@ import (
 
 func at(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
 
-// In plain Go three parts of one lock ID held, from 0, 200 and 400 ms on, and each told of its own stay.
-func TestPartsOfAHoldTellOfOne(t *testing.T) {
+// Without Temporal, three parts of one lock ID held from 0, 200 and 400 ms on, and each wrote a span.
+func TestHolds_WithSeveralParts_AreJoined(t *testing.T) {
 	t.Parallel()
 	stays := [][2]int{{0, 1000}, {200, 3000}, {400, 600}}
 	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {
@@ -34,7 +36,7 @@ func TestPartsOfAHoldTellOfOne(t *testing.T) {
 	}
 }
 
-// attempt adds an attempt's acquire, and its leave, which is missing where to is 0.
+// attempt adds an attempt's acquire and, unless to is 0, its leave.
 func (s *scene) attempt(owner, part, order string, from, to int, outcome, host string) {
 	request := attrs{telemetry.Part: part, telemetry.Order: order, telemetry.Hold: 1, telemetry.Outcome: outcome, telemetry.Host: host}
 	s.add(telemetry.SpanAcquire, from-2, from, about("r", owner, request))
@@ -43,8 +45,8 @@ func (s *scene) attempt(owner, part, order string, from, to int, outcome, host s
 	}
 }
 
-// The tenth attempt of a step takes over from the ninth, whose worker was killed; then the saga stands between steps.
-func TestAttemptThatDiedRanUntilTheNextOne(t *testing.T) {
+// The tenth attempt of a step follows the ninth, whose worker was killed; then no step runs.
+func TestSteps_DeadAttempt_EndsAtTheNext(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.attempt("A", "1/Debit", "7.9", 100, 0, telemetry.OutcomeGranted, "worker-1")
@@ -63,8 +65,7 @@ func TestAttemptThatDiedRanUntilTheNextOne(t *testing.T) {
 	require.Contains(t, r.Resources[0].Why, "of which its steps ran 2.4 s: the rest of the time it stood between steps; a worker died, or hung, in step Debit, whose next attempt entered 1.9 s later")
 }
 
-// One that died with nobody after it may have run until its hold ended, or its promise did, and no longer.
-func TestStepNotSeenToLeaveRanNoLongerThanItsPromise(t *testing.T) {
+func TestSteps_WithoutLeave_EndWhenTheHoldExpires(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.attempt("A", "1/Debit", "1.1", 100, 0, telemetry.OutcomeGranted, "worker-1")
@@ -76,8 +77,8 @@ func TestStepNotSeenToLeaveRanNoLongerThanItsPromise(t *testing.T) {
 	require.Equal(t, []any{at(5000), true}, []any{step.End, step.EndUnseen})
 }
 
-// What was downgraded is shared when it ends, and a shared wait that stood behind it names it: it explains the wait, whatever its mode says now.
-func TestNamedHoldExplainsAWaitWhateverItsMode(t *testing.T) {
+// A downgraded hold is shared when it ends, although it blocked a shared wait that names it.
+func TestBlockers_NamedHold_BlocksInAnyMode(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"shared", "exclusive"} {
 		s := &scene{}
@@ -92,4 +93,37 @@ func TestNamedHoldExplainsAWaitWhateverItsMode(t *testing.T) {
 		require.InDelta(t, 3, r.Holds[0].Blocked, 1e-9)
 		require.Equal(t, "A", r.Owners[0].Name)
 	}
+}
+
+// Lock IDs without a namespace ID are not workflows, even with a slash.
+func TestHolds_PlainLockID_HasNoWorkflow(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	plain := func(id string) attrs { return attrs{telemetry.LockID: id, telemetry.Owner: ""} }
+	blocker := attrs{telemetry.BlockedByID: "billing/hourly/eu", telemetry.BlockedByFence: 9}
+	part := attrs{telemetry.LockID: "billing/nightly", telemetry.Owner: "", telemetry.Part: "1/Debit"}
+	expired := attrs{telemetry.Outcome: telemetry.OutcomeExpired, telemetry.EndedBy: "billing/nightly"}
+	maps.Copy(expired, plain("billing/weekly"))
+	s.hold("r", "", 1, 0, 1000, expired)
+	s.wait("r", "", 2, 100, 1000, part)
+	s.hold("r", "", 2, 1000, 1100, plain("billing/nightly"))
+	s.wait("q", "", 3, 100, 1000, plain("billing/nightly"), blocker)
+	s.wait("p", "", 4, 100, 200, attrs{telemetry.LockID: "billing/nightly", telemetry.Owner: "", telemetry.Outcome: telemetry.OutcomeDeadlock})
+	s.types("Billing", "nightly", "weekly", "hourly")
+	r := s.report(t)
+	for i := range r.Holds {
+		require.Empty(t, r.Holds[i].Workflow+r.Holds[i].WorkflowType)
+	}
+	for i := range r.Waits {
+		require.Empty(t, r.Waits[i].Workflow+r.Waits[i].WorkflowType+r.Waits[i].Run)
+		for _, b := range r.Waits[i].Blockers {
+			require.Empty(t, b.Workflow)
+		}
+	}
+	require.Empty(t, r.Types)
+	require.Equal(t, "billing/nightly", r.Deadlocks[0].Victim)
+	var table bytes.Buffer
+	require.NoError(t, WriteTable(&table, r, 10))
+	require.NotContains(t, table.String(), "Billing")
+	require.Contains(t, table.String(), "its room went to billing/nightly")
 }

@@ -5,20 +5,25 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/collector/pdata/ptrace"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
-// written writes a file of this name into a folder of its own, and returns its path.
+// written writes a file into a new folder, and returns its path.
 func written(t testing.TB, name string, data []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -43,7 +48,7 @@ func indented(t testing.TB, data []byte) []byte {
 	return b.Bytes()
 }
 
-func TestEveryFormGivesTheSameReport(t *testing.T) {
+func TestRead_EveryFormat_GivesTheSameReport(t *testing.T) {
 	t.Parallel()
 	s := threeInARow()
 	want := s.report(t)
@@ -91,7 +96,7 @@ func compact(t testing.TB, data []byte) []byte {
 	return b.Bytes()
 }
 
-func TestWhatIsBrokenIsCountedAndTheRestIsRead(t *testing.T) {
+func TestRead_BrokenDocuments_AreCountedAndSkipped(t *testing.T) {
 	t.Parallel()
 	s := threeInARow()
 	lines := bytes.SplitAfter(s.otlp(t, 1), []byte("\n"))
@@ -125,7 +130,7 @@ func TestWhatIsBrokenIsCountedAndTheRestIsRead(t *testing.T) {
 	}
 }
 
-func TestCutJaegerDocumentDoesNotHideTheNext(t *testing.T) {
+func TestRead_TruncatedJaegerDocument_KeepsTheNext(t *testing.T) {
 	t.Parallel()
 	s := threeInARow()
 	whole := s.jaeger(t)
@@ -134,8 +139,7 @@ func TestCutJaegerDocumentDoesNotHideTheNext(t *testing.T) {
 	require.Equal(t, len(s.spans), r.Read.LockSpans)
 }
 
-// A download that was cut gives the traces before its end.
-func TestCutJaegerDocumentGivesTheTracesBefore(t *testing.T) {
+func TestRead_TruncatedJaegerDocument_KeepsEarlierTraces(t *testing.T) {
 	t.Parallel()
 	s := threeInARow()
 	whole := s.jaeger(t)
@@ -145,7 +149,7 @@ func TestCutJaegerDocumentGivesTheTracesBefore(t *testing.T) {
 	require.Less(t, r.Read.LockSpans, len(s.spans))
 }
 
-func TestForeignAndMalformedSpansAreCounted(t *testing.T) {
+func TestRead_ForeignAndMalformedSpans_AreCounted(t *testing.T) {
 	t.Parallel()
 	s := threeInARow()
 	good := len(s.spans)
@@ -167,7 +171,7 @@ func TestForeignAndMalformedSpansAreCounted(t *testing.T) {
 	}
 }
 
-func TestFoldersAndStandardInput(t *testing.T) {
+func TestRead_FoldersAndStandardInput(t *testing.T) {
 	t.Parallel()
 	s := threeInARow()
 	lines := bytes.SplitAfter(s.otlp(t, 1), []byte("\n"))
@@ -188,7 +192,7 @@ func TestFoldersAndStandardInput(t *testing.T) {
 	require.Equal(t, len(s.spans), r.Read.LockSpans)
 }
 
-func TestWhatCannotBeReadIsSaid(t *testing.T) {
+func TestRead_NothingUsable_ReturnsReason(t *testing.T) {
 	t.Parallel()
 	var refused *InputError
 	_, err := Read(t.Context(), []string{"/no/such/file"}, nil)
@@ -214,7 +218,7 @@ func TestWhatCannotBeReadIsSaid(t *testing.T) {
 	}
 }
 
-func TestTooLongDocumentIsPassedOver(t *testing.T) {
+func TestRead_TooLongDocument_IsSkipped(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		in   string
@@ -239,7 +243,21 @@ func TestTooLongDocumentIsPassedOver(t *testing.T) {
 	}
 }
 
-func TestReadingEndsWhenItIsCancelled(t *testing.T) {
+func TestRead_MoreThanMaxSpans_IsRefused(t *testing.T) {
+	t.Parallel()
+	s := threeInARow()
+	path := written(t, "x.json", s.otlp(t, 3))
+	n := len(s.spans)
+	_, err := read(t.Context(), []string{path}, nil, n)
+	require.NoError(t, err)
+	_, err = read(t.Context(), []string{path}, nil, n-1)
+	var refused *TooManySpansError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, TooManySpansError{Spans: n, Max: n - 1}, *refused)
+	require.ErrorContains(t, err, "there are 14 spans of locks: a report is made of 13 at most")
+}
+
+func TestRead_Cancelled_ReturnsTheCause(t *testing.T) {
 	t.Parallel()
 	stop := errors.New("stop")
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -248,7 +266,7 @@ func TestReadingEndsWhenItIsCancelled(t *testing.T) {
 	require.ErrorIs(t, err, stop)
 }
 
-// FuzzRead checks that no input makes the readers panic, or the analysis break what holds for every report.
+// FuzzRead checks that no input makes the readers panic or breaks the invariants of reports.
 func FuzzRead(f *testing.F) {
 	s := threeInARow()
 	f.Add(s.otlp(f, 4))
@@ -268,9 +286,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// What a run of the demo wrote, and what a Jaeger 1.62 that it was sent to answered to
-// /api/traces?service=lockstep-demo-worker: the same report.
-func TestARealJaegerTellsTheSame(t *testing.T) {
+// The files are from one run of the demo: its own traces, and the answer of Jaeger 1.62 to /api/traces?service=lockstep-demo-worker.
+func TestRead_RealJaeger_EqualsOTLP(t *testing.T) {
 	t.Parallel()
 	report := func(file string) *Report {
 		spans, err := Read(t.Context(), []string{filepath.Join("testdata", "real", file)}, nil)
@@ -294,4 +311,163 @@ func TestARealJaegerTellsTheSame(t *testing.T) {
 	}
 	require.InDelta(t, otlp.Totals.Wait.Total, jaeger.Totals.Wait.Total, 0.001)
 	require.InDelta(t, otlp.Totals.Hold.Total, jaeger.Totals.Hold.Total, 0.001)
+}
+
+func zstdOf(t testing.TB, data []byte) []byte {
+	t.Helper()
+	w, err := zstd.NewWriter(nil)
+	require.NoError(t, err)
+	return w.EncodeAll(data, nil)
+}
+
+func protobufOf(t testing.TB, document []byte) []byte {
+	t.Helper()
+	traces, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(document)
+	require.NoError(t, err)
+	data, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(traces)
+	require.NoError(t, err)
+	return data
+}
+
+// messages writes lines as the Collector's file exporter does if it compresses each alone: with their lengths before them.
+func messages(lines []byte, pack func([]byte) []byte) (file []byte) {
+	for line := range bytes.Lines(lines) {
+		file = append(file, message(pack(bytes.TrimSpace(line)))...)
+	}
+	return file
+}
+
+func message(data []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(data))), data...)
+}
+
+func TestRead_BrokenMessages_AreCountedAndSkipped(t *testing.T) {
+	t.Parallel()
+	s := threeInARow()
+	good := messages(s.otlp(t, 1000), func(m []byte) []byte { return zstdOf(t, m) })
+	torn := bytes.Clone(good)
+	for i := len(torn) / 2; i < len(torn)/2+20; i++ {
+		torn[i] ^= 0xff
+	}
+	for name, c := range map[string]struct {
+		file   []byte
+		broken int
+		first  string
+	}{
+		"cut off":              {append(bytes.Clone(good), good[:len(good)-1]...), 1, "message 2: unexpected EOF"},
+		"cut off early":        {append(bytes.Clone(good), 0, 0), 1, "message 2: unexpected EOF"},
+		"torn in the middle":   {append(torn, good...), 1, "message 1 cannot be decompressed: "},
+		"a length that is no":  {append(bytes.Clone(good), "\xff\xff\xff\xff..."...), 1, "message 2: it is longer than a document may be"},
+		"neither":              {append(bytes.Clone(good), message(zstdOf(t, []byte("hello")))...), 1, "it is neither OTLP nor"},
+		"others' JSON":         {append(bytes.Clone(good), message(zstdOf(t, []byte(`{"resourceLogs":[]}`)))...), 0, ""},
+		"an empty one between": {append(append(bytes.Clone(good), message(nil)...), message(zstdOf(t, []byte("{}")))...), 1, "it is neither OTLP nor"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := reportOf(t, c.file, Options{})
+			require.Equal(t, len(s.spans), r.Read.LockSpans)
+			require.Equal(t, c.broken, r.Read.Broken)
+			if c.broken > 0 {
+				require.Contains(t, r.Read.Problems[0], c.first)
+			}
+		})
+	}
+}
+
+func TestRead_MessageTooLongDecompressed_IsSkipped(t *testing.T) {
+	t.Parallel()
+	bomb, small := zstdOf(t, make([]byte, 1<<20)), zstdOf(t, []byte("{}"))
+	var got, refused []string
+	file := bufio.NewReader(bytes.NewReader(append(message(bomb), message(small)...)))
+	require.NoError(t, splitDocuments(file, 1<<19, func(d document) error {
+		if d.err != nil {
+			refused = append(refused, d.err.Error())
+		} else {
+			got = append(got, string(d.data))
+		}
+		return nil
+	}))
+	require.Equal(t, []string{"{}"}, got)
+	require.Len(t, refused, 1)
+	require.Contains(t, refused[0], "message 1 cannot be decompressed: ")
+}
+
+// The names are those that the Collector's file exporter gives, and compressed ones.
+func TestRead_Folder_SelectsFilesByName(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		"traces.json": true, "traces-2026-09-14T05-02-14.173.json": true, "TRACES.JSONL": true, "traces.json.gz": true, "traces.json.zst": true,
+		"traces.json-2026-09-14T05-02-14.173.zst": true, "traces.jsonl-2026-09-14T05-02-14.173-size.gz": true,
+		"traces.zst": false, "traces.gz": false, "notes.json.bak": false, "traces.tar.gz": false, "a.json-2/x.gz": false,
+	} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, threeInARow().otlp(t, 10), 0o600))
+		_, err := Read(t.Context(), []string{dir}, nil)
+		require.Equal(t, want, err == nil, "%s: %v", name, err)
+	}
+}
+
+// The folder is a link, its file is a link, and another link leads back to it.
+func TestRead_Links_AreFollowed(t *testing.T) {
+	t.Parallel()
+	s := threeInARow()
+	file := written(t, "traces.json", s.otlp(t, 3))
+	folder, linked := t.TempDir(), filepath.Join(t.TempDir(), "linked")
+	require.NoError(t, os.Symlink(file, filepath.Join(folder, "a.json")))
+	require.NoError(t, os.Symlink(folder, filepath.Join(folder, "again.json")))
+	require.NoError(t, os.Symlink(folder, linked))
+	for _, path := range []string{folder, linked, linked + "/"} {
+		r := reportOfFiles(t, Options{}, path)
+		require.Equal(t, 1, r.Read.Files)
+		require.Equal(t, len(s.spans), r.Read.LockSpans)
+		require.Zero(t, r.Read.Unreadable)
+	}
+}
+
+// An unreadable file is fatal only if it was named itself, or is the only one.
+func TestRead_UnreadableFileInFolder_IsCounted(t *testing.T) {
+	t.Parallel()
+	s := threeInARow()
+	file := written(t, "traces.json", s.otlp(t, 3))
+	folder := filepath.Dir(file)
+	gone := filepath.Join(folder, "gone.json")
+	require.NoError(t, os.Symlink("/no/such/file", gone))
+	r := reportOfFiles(t, Options{}, folder)
+	require.Equal(t, 1, r.Read.Unreadable)
+	require.Equal(t, []string{gone + ": there is no such file or folder"}, r.Read.Problems)
+	require.Equal(t, len(s.spans), r.Read.LockSpans)
+
+	require.NoError(t, os.Remove(file))
+	for _, path := range []string{folder, gone} {
+		_, err := Read(t.Context(), []string{path}, nil)
+		var refused *InputError
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, gone, refused.Path)
+	}
+}
+
+func TestRead_CancelledAtBlockedStdin_Returns(t *testing.T) {
+	t.Parallel()
+	stdin, other := io.Pipe()
+	defer func() { _ = other.Close() }()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	enough := errors.New("enough")
+	done := make(chan error, 1)
+	go func() {
+		_, err := Read(ctx, []string{"-"}, stdin)
+		done <- err
+	}()
+	for _, part := range []string{string(threeInARow().otlp(t, 3)), "{"} { // incomplete
+		_, err := io.WriteString(other, part) // returns when it is read
+		require.NoError(t, err)
+	}
+	cancel(enough)
+	select {
+	case err := <-done:
+		require.ErrorIs(t, err, enough)
+	case <-time.After(time.Minute):
+		require.Fail(t, "it waits for the pipe")
+	}
 }

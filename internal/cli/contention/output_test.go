@@ -17,10 +17,10 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// everything is a scene with one of each.
+// everything is a scene with a case for each part of a report.
 func everything() *scene {
 	s := threeInARow()
-	// A worker is killed; its hold expires and the next displaces it.
+	// A worker is killed; its hold expires and is evicted.
 	s.step("account/3", "dead", "1/Debit", 30, 100, 0, telemetry.OutcomeGranted)
 	dead := s.hold("account/3", "dead", 30, 100, 4000, attrs{telemetry.Outcome: telemetry.OutcomeExpired, telemetry.EndedBy: lockID("next")})
 	dead.events = []sceneEvent{{telemetry.EventExpired, 3000, nil}}
@@ -40,14 +40,14 @@ func everything() *scene {
 	s.hold("q", "X", 52, 700, 1000, nil)
 	s.wait("p", "Y", 0, 300, 600, attrs{telemetry.Outcome: telemetry.OutcomeDeadlock}, heldBy("X", 50))
 	s.add(telemetry.SpanDeadlock, 590, 600, about("p", "Y", attrs{telemetry.Outcome: telemetry.OutcomeOK, telemetry.Cycle: "Y waits for X on p, X waits for Y on q"}))
-	// A hold that was taken away, and the step that noticed.
+	// A revoked hold, and the step that found it lost.
 	s.hold("account/4", "stuck", 60, 0, 2000, attrs{telemetry.Outcome: telemetry.OutcomeRevoked, telemetry.Reason: "released by hand"})
 	s.add(telemetry.SpanRenew, 2100, 2101, about("account/4", "stuck", attrs{telemetry.Outcome: telemetry.OutcomeLost}))
-	// One whose end was not read, and one whose name is no friend of terminals.
+	// A hold whose end was not read, and a name that could change a terminal.
 	s.step("account/5", "still", "1/Debit", 70, 100, 0, telemetry.OutcomeGranted)
 	s.hold("evil\x1b[2J\n<name>", "owner\tof it", 80, 0, 10, nil)
 	s.wait("evil\x1b[2J\n<name>", "waits\u202e for it", 81, 2, 10, nil)
-	// Others' spans.
+	// Spans of others.
 	s.add("RunActivity:Debit", 0, 10, nil)
 	s.types("Transfer", "A", "B", "X", "Y", "dead", "next")
 	s.types("Audit", "C")
@@ -55,11 +55,11 @@ func everything() *scene {
 	return s
 }
 
-func TestGolden(t *testing.T) {
+func TestOutputs_EqualGoldenFiles(t *testing.T) {
 	t.Parallel()
 	file := append(everything().otlp(t, 7), `{"resourceSpans":[{"scop`...)
 	r := reportOf(t, file, Options{})
-	for i := range r.Read.Problems { // the folder is another each time
+	for i := range r.Read.Problems { // the folder differs each time
 		r.Read.Problems[i] = r.Read.Problems[i][strings.LastIndex(r.Read.Problems[i], "traces.json"):]
 	}
 	var table, out bytes.Buffer
@@ -90,15 +90,14 @@ func golden(t *testing.T, name string, got []byte) {
 	require.Equal(t, string(want), string(got), "if it is meant to change: go test ./internal/cli/contention -run Golden -update")
 }
 
-// Who asks for a resource by a wrong name is told so.
-func TestTableOfNothingSaysSo(t *testing.T) {
+func TestWriteTable_NothingSelected_ReportsIt(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	require.NoError(t, WriteTable(&b, reportOf(t, threeInARow().otlp(t, 10), Options{Resource: "none/"}), 10))
 	require.Contains(t, b.String(), "  none: nothing that was read is of a resource that begins so")
 }
 
-func TestTableShowsTheFirstOfEachList(t *testing.T) {
+func TestWriteTable_Top_BoundsEachList(t *testing.T) {
 	t.Parallel()
 	r := everything().report(t)
 	var b bytes.Buffer
@@ -107,8 +106,7 @@ func TestTableShowsTheFirstOfEachList(t *testing.T) {
 	require.Equal(t, 1, strings.Count(b.String(), "why:"))
 }
 
-// The first error of the writer is told.
-func TestFailingWriterIsTold(t *testing.T) {
+func TestWrite_FailingWriter_ReturnsItsError(t *testing.T) {
 	t.Parallel()
 	r := everything().report(t)
 	var b bytes.Buffer
@@ -121,7 +119,7 @@ func TestFailingWriterIsTold(t *testing.T) {
 
 var errFull = errors.New("full")
 
-// full takes so many bytes.
+// full is a writer with room for some bytes.
 type full struct{ room int }
 
 func (f *full) Write(p []byte) (int, error) {
@@ -131,7 +129,7 @@ func (f *full) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestDurationsForPeople(t *testing.T) {
+func TestText_Formats(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[float64]string{
 		0: "0 s", 0.00001: "10 µs", 0.0012: "1.2 ms", 0.0124: "12 ms", 0.9994: "999 ms", 0.9996: "1.0 s", 4: "4.0 s", 99.94: "99.9 s",
@@ -146,7 +144,7 @@ func TestDurationsForPeople(t *testing.T) {
 	require.Equal(t, "a…f", printable("abcdef", 3))
 }
 
-func TestStepNames(t *testing.T) {
+func TestStepName_FromPart(t *testing.T) {
 	t.Parallel()
 	for part, want := range map[string]string{"3/Debit": "Debit", "12/a/b": "a/b", "run/3/Debit": "Debit", "run/12/a/b": "a/b", "Debit": "Debit", "x/Debit": "x/Debit", "3/": "3/", "": ""} {
 		require.Equal(t, want, stepName(part), part)

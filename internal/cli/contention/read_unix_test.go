@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Who gives up does not wait for a named pipe that nobody opens to write to it.
-func TestOpeningAPipeThatNobodyWritesToEndsWhenItIsCancelled(t *testing.T) {
+func TestRead_CancelledAtUnopenedPipe_Returns(t *testing.T) {
 	t.Parallel()
 	pipe := filepath.Join(t.TempDir(), "traces.json")
 	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
@@ -33,7 +32,7 @@ func TestOpeningAPipeThatNobodyWritesToEndsWhenItIsCancelled(t *testing.T) {
 	case <-time.After(time.Minute):
 		require.Fail(t, "it waits for the pipe")
 	}
-	other, err := os.OpenFile(pipe, os.O_RDWR, 0) // what still opens it goes on, and ends
+	other, err := os.OpenFile(pipe, os.O_RDWR, 0) // lets the goroutine that opens it end
 	require.NoError(t, err)
 	require.NoError(t, other.Close())
 }

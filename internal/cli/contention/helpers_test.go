@@ -21,7 +21,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
-// scene is a story told in spans. Times are in milliseconds since its begin.
+// scene is a list of spans. Times are in milliseconds since begin.
 type scene struct {
 	spans []sceneSpan
 	next  byte
@@ -52,10 +52,10 @@ func (s *scene) add(name string, from, to int, a attrs, events ...sceneEvent) *s
 	return &s.spans[len(s.spans)-1]
 }
 
-// namespace is the ID of the namespace of all workflows.
+// namespace is the namespace ID of all workflows.
 const namespace = "3d1e1f0c-6f5a-4c9e-9d51-0a6f4b1c2d3e"
 
-// lockID is that of an owner, which is a workflow.
+// lockID returns the lock ID of an owner that is a workflow.
 func lockID(owner string) string {
 	return wire.Run{Namespace: namespace, WorkflowID: owner}.LockID()
 }
@@ -66,14 +66,14 @@ func about(resource, owner string, more attrs) attrs {
 	return a
 }
 
-// hold adds one that was released.
+// hold adds a hold that was released.
 func (s *scene) hold(resource, owner string, fence, from, to int, more attrs) *sceneSpan {
 	a := about(resource, owner, attrs{telemetry.Fence: fence, telemetry.Outcome: telemetry.OutcomeReleased})
 	maps.Copy(a, more)
 	return s.add(telemetry.SpanHold, from, to, a)
 }
 
-// wait adds one that was granted, which the holds of by kept waiting, the last of them to its end.
+// wait adds a wait that was granted, blocked by the named holds, the last of which blocked it to the end.
 func (s *scene) wait(resource, owner string, fence, from, to int, more attrs, by ...attrs) *sceneSpan {
 	a := about(resource, owner, attrs{telemetry.Fence: fence, telemetry.Outcome: telemetry.OutcomeGranted})
 	maps.Copy(a, more)
@@ -88,7 +88,7 @@ func (s *scene) wait(resource, owner string, fence, from, to int, more attrs, by
 	return s.add(telemetry.SpanWait, from, to, a, events...)
 }
 
-// step adds a part's acquire, and its leave, which is missing where to is 0.
+// step adds a part's acquire and, unless to is 0, its leave.
 func (s *scene) step(resource, owner, part string, fence, from, to int, outcome string) {
 	part = "run-" + owner + "/" + part
 	request := attrs{telemetry.Part: part, telemetry.Order: "1.1", telemetry.Hold: fence, telemetry.Outcome: outcome, telemetry.Host: "worker-1"}
@@ -98,7 +98,7 @@ func (s *scene) step(resource, owner, part string, fence, from, to int, outcome 
 	}
 }
 
-// types adds what Temporal's tracing interceptor writes of workflows.
+// types adds spans of Temporal's tracing interceptor.
 func (s *scene) types(workflowType string, owners ...string) {
 	for _, owner := range owners {
 		s.add("RunWorkflow:"+workflowType, 0, 10, attrs{"temporalWorkflowID": owner, "temporalRunID": "run-" + owner})
@@ -112,7 +112,7 @@ func heldBy(owner string, fence int) attrs {
 func (s *sceneSpan) traceID() [16]byte { return [16]byte{15: 1 + s.id%3} }
 func (s *sceneSpan) spanID() [8]byte   { return [8]byte{0: 0xab, 7: s.id} }
 
-// otlp is the scene as OTLP's JSON, some spans a line.
+// otlp returns the scene in OTLP's JSON.
 func (s *scene) otlp(t testing.TB, perLine int) []byte {
 	t.Helper()
 	var out []byte
@@ -147,7 +147,7 @@ func stamp(ms int) pcommon.Timestamp {
 	return pcommon.NewTimestampFromTime(begin.Add(time.Duration(ms) * time.Millisecond))
 }
 
-// jaeger is the scene as Jaeger's query API tells it. Every second integer is a string.
+// jaeger returns the scene as Jaeger's query API does. Every second integer is a string.
 func (s *scene) jaeger(t testing.TB) []byte {
 	t.Helper()
 	micros := func(ms int) int64 { return begin.Add(time.Duration(ms) * time.Millisecond).UnixMicro() }
@@ -198,7 +198,7 @@ func (s *scene) report(t testing.TB) *Report {
 	return reportOf(t, s.otlp(t, 5), Options{})
 }
 
-// reportOf analyses one file, and checks what holds for every report.
+// reportOf analyses one file, and checks the invariants of reports.
 func reportOf(t testing.TB, file []byte, o Options) *Report {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "traces.json")
@@ -215,7 +215,7 @@ func reportOfFiles(t testing.TB, o Options, paths ...string) *Report {
 	return r
 }
 
-// checkReport checks what holds for every report: indexes fit, nothing is negative, and every wait is explained and unexplained in sum.
+// checkReport checks the invariants of reports: places exist, no length is negative, and explained and unexplained add up to the wait.
 func checkReport(t testing.TB, r *Report) {
 	t.Helper()
 	for i := range r.Waits {

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A resource with 100,000 waits and holds, of which 150 wait at any time, is no matter of minutes; one hold stands all the time.
-func TestLongQueuesAreNoMatterOfMinutes(t *testing.T) {
+// One resource has 100,000 holds and waits, of which 150 wait at any time; one hold lasts all the time.
+func TestAnalyze_TwoHundredThousandSpans_IsFast(t *testing.T) {
 	t.Parallel()
 	const n, depth = 100_000, 150
 	spans := make([]parsedSpan, 0, 2*n)
@@ -47,7 +47,7 @@ func TestLongQueuesAreNoMatterOfMinutes(t *testing.T) {
 	}
 }
 
-// worked is how long this process has worked, however long others kept it waiting.
+// worked returns the processor time of this process: the machine may be busy.
 func worked(t *testing.T) time.Duration {
 	t.Helper()
 	var used syscall.Rusage
