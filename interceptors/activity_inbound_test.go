@@ -216,7 +216,7 @@ func TestStep_LockLost_FailsAlthoughItReturnedNil(t *testing.T) {
 }
 
 // The process was suspended for longer than the TTL: the step returns before the session has noticed the loss.
-func TestStep_ReturnsAfterItsTTL_LeaseIsRenewed(t *testing.T) {
+func TestStep_ReturnsLate_LeaseIsRenewed(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{&lockcore.LostError{By: "another"}, errors.New("no database")} {
 		l := &fakeLocker{renewErr: err}
@@ -225,7 +225,7 @@ func TestStep_ReturnsAfterItsTTL_LeaseIsRenewed(t *testing.T) {
 	}
 }
 
-func TestStep_LockLostAndFailed_OwnErrorIsTheCause(t *testing.T) {
+func TestStep_LostAndFailed_KeepsItsErrorAsCause(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
 	_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) {

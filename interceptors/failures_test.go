@@ -76,7 +76,7 @@ func TestFailures_InAHistory_HaveTheirTypes(t *testing.T) {
 }
 
 // The parent sees the type of its child's failure.
-func TestFailures_OfAChild_HaveTheirTypesInTheParent(t *testing.T) {
+func TestFailures_OfChild_AreTypedInParent(t *testing.T) {
 	t.Parallel()
 	env := workflowEnv(t, with(&fakeLocker{}))
 	env.RegisterWorkflowWithOptions(func(ctx workflow.Context) error {
@@ -94,7 +94,7 @@ func TestFailures_OfAChild_HaveTheirTypesInTheParent(t *testing.T) {
 }
 
 // The caller of an update sees the type of its failure.
-func TestFailures_OfAnUpdate_HaveTheirTypesInTheClient(t *testing.T) {
+func TestFailures_OfUpdate_AreTypedInClient(t *testing.T) {
 	t.Parallel()
 	env := workflowEnv(t, with(&fakeLocker{}))
 	var seen error

@@ -17,7 +17,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-func TestCompensations_Run_ReacquireWithANewFenceBeforeTheRelease(t *testing.T) {
+func TestCompensations_Run_ReacquireWithNewFence(t *testing.T) {
 	t.Parallel()
 	r, l := &releases{}, &fakeLocker{}
 	l.enter = func(context.Context, int, party.Request) error {
@@ -213,7 +213,7 @@ func TestSaga_StepAfterItsEnd_BelongsToTheRun(t *testing.T) {
 }
 
 // The release must not have the options of the workflow's steps: it runs on the queue of Lockstep's own activities.
-func TestSaga_CheckFailsOnce_IsMadeByAnActivityWithItsOwnOptions(t *testing.T) {
+func TestSaga_CheckFailsOnce_ActivityRepeatsIt(t *testing.T) {
 	t.Parallel()
 	var options []workflow.ActivityOptions
 	seen := &spy{scheduled: func(ctx workflow.Context, name string) {
@@ -296,7 +296,7 @@ func lockOnce(t *testing.T, d *doors, l workflows.Locks) error {
 	return taken
 }
 
-func TestLock_FirstAttemptGotNothing_AsksAgainInALaterOrder(t *testing.T) {
+func TestLock_PartialResult_RequestIsRepeated(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]error{
 		"database": errors.New("no primary"), "full": &lockcore.BusyError{Resource: account.Name, Full: true},

@@ -135,7 +135,7 @@ func TestWake_Claim_CompletesTheActivityWithoutAResult(t *testing.T) {
 	require.Nil(t, resultOf(party.Wakeup{Resource: "r", Deadlock: "a cycle"}))
 }
 
-func TestWake_NobodyTakesTheHold_IsReleasedOnceTheWorkflowHasEnded(t *testing.T) {
+func TestWake_WorkflowEnded_HoldIsReleased(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[enumspb.WorkflowExecutionStatus][]string{
 		enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED:        nil,

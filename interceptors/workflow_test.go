@@ -79,7 +79,7 @@ func step(ctx workflow.Context, name string) error {
 	return workflow.ExecuteActivity(ctx, name).Get(ctx, nil)
 }
 
-func TestGuards_OfASaga_AreNumberedAndKnowWhatIsHeld(t *testing.T) {
+func TestGuards_OfSaga_AreNumberedAndCarryHeld(t *testing.T) {
 	t.Parallel()
 	l, r := &fakeLocker{}, &releases{}
 	err := runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
@@ -161,7 +161,7 @@ func TestGuards_UnknownScope_IsRefused(t *testing.T) {
 	require.Empty(t, l.asked())
 }
 
-func TestScopeSaga_OutsideASaga_IsReleasedAtTheEnd(t *testing.T) {
+func TestScopeSaga_OutsideSaga_IsReleasedAtEnd(t *testing.T) {
 	t.Parallel()
 	l, r := &fakeLocker{}, &releases{}
 	err := runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
@@ -193,7 +193,7 @@ func TestStepFailure_OfALock_IsTyped(t *testing.T) {
 	}))
 }
 
-func TestFuture_OfAGuardedStep_WorksInSelectorsAndChains(t *testing.T) {
+func TestFuture_GuardedStep_WorksInSelectors(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, runWorkflow(t, workflowEnv(t, with(&fakeLocker{})), &releases{}, func(ctx workflow.Context) error {
 		ctx = workflows.Guard(ctx, account)

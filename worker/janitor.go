@@ -41,7 +41,7 @@ type JanitorOptions struct {
 
 // check refuses options that contradict each other, or are out of bounds.
 func (o JanitorOptions) check() error {
-	field, value := "", ""
+	var field, value string
 	switch {
 	case o.Off && o.Interval != 0:
 		field, value = "Interval", o.Interval.String()

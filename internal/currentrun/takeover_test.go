@@ -33,7 +33,7 @@ func inAnActivity(t *testing.T, fn func(ctx context.Context)) {
 
 // A compensation of a run that was reset twice undoes the step of all three runs: its own, the first one, which the history names,
 // and the one in between, which only the database knows.
-func TestEnter_CompensationAfterTwoResets_UndoesTheStepOfEveryRun(t *testing.T) {
+func TestEnter_TwoResets_UndoesStepOfEveryRun(t *testing.T) {
 	t.Parallel()
 	locker, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)

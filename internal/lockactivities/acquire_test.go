@@ -42,7 +42,7 @@ func attempt(t *testing.T, f *fakeLocker, id, in string) *temporal.ApplicationEr
 const twoForTheHold = `{"resources":[{"name":"account/1"},{"name":"account/2"}],"part":"lock/1","schedule":4,"holdOnly":true`
 
 // The worker that frees the lock completes the activity by this ID, so the next attempt need not come soon.
-func TestAcquire_HoldOnlyUnderItsWaitID_WaitsLikeWait(t *testing.T) {
+func TestAcquire_HoldOnly_WaitsInBackoff(t *testing.T) {
 	t.Parallel()
 	busy := &lockcore.BusyError{Resource: "account/2", Position: 2}
 	f := &fakeLocker{err: busy}
@@ -65,7 +65,7 @@ func TestAcquire_HoldOnlyUnderItsWaitID_WaitsLikeWait(t *testing.T) {
 	}
 }
 
-func TestAcquire_HoldOnlyUnderItsWaitID_FailsByWhatItFinds(t *testing.T) {
+func TestAcquire_HoldOnly_FailsWithCurrentState(t *testing.T) {
 	t.Parallel()
 	busy := &lockcore.BusyError{Resource: "account/2", Position: 2}
 	for name, tc := range map[string]struct {

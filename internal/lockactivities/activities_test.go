@@ -175,7 +175,7 @@ func TestAcquire_Workflow_RequestsInItsName(t *testing.T) {
 	}, f.request)
 }
 
-func TestAcquire_OwnLockIDAndHoldOnly_AreRequested(t *testing.T) {
+func TestAcquire_OwnLockID_IsRequested(t *testing.T) {
 	t.Parallel()
 	f := &fakeLocker{}
 	_, err := call(t, f, "lockstep.Acquire", `{"lockId":"mine","owner":"me","comment":"why","resources":[{"name":"account/1"}],"holdOnly":true}`)

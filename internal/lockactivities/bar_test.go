@@ -14,7 +14,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-func TestBar_NamesTheSaga_UpToTheLastAttemptOfTheSchedule(t *testing.T) {
+func TestBar_Saga_RaisesItUpToSchedule(t *testing.T) {
 	t.Parallel()
 	f := &fakeLocker{}
 	out, err := call(t, f, wire.ActivityBar, `{"resources":["a","b"],"saga":"2","schedule":7}`)
@@ -25,7 +25,7 @@ func TestBar_NamesTheSaga_UpToTheLastAttemptOfTheSchedule(t *testing.T) {
 	}}, f.bars)
 }
 
-func TestBar_PartsStillRun_FailsUntilTheFirstMayHaveEnded(t *testing.T) {
+func TestBar_PartsStillRun_FailsWithDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, partsStillRun)
 }
@@ -45,7 +45,7 @@ func partsStillRun(t *testing.T) {
 	}
 }
 
-func TestBar_LockIDOfTheCallersChoice_IsRefusedByItsName(t *testing.T) {
+func TestBar_OwnLockID_IsRefused(t *testing.T) {
 	t.Parallel()
 	for _, workflow := range []bool{true, false} {
 		f := &fakeLocker{}

@@ -54,7 +54,7 @@ func TestLockID_LongWorkflowID_Fits(t *testing.T) {
 }
 
 // The workflow of a step is known, however long the step's name is.
-func TestParseLockID_HashOfAStep_IsReturned(t *testing.T) {
+func TestParseLockID_HashedStep_IsReturned(t *testing.T) {
 	t.Parallel()
 	want := Run{Namespace: "n", WorkflowID: "w/1"}
 	for name, hashed := range map[string]bool{"3/Debit": false, "3/" + strings.Repeat("Debit", 20): true} {
