@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Violation is a promise that was not kept.
+// Violation is a broken guarantee.
 type Violation struct {
 	Check, Text string
-	// Involved are the workflows whose story it is, and At when it happened, or 0.
+	// Involved lists the workflows that it concerns. At is the time, or 0.
 	Involved []string
 	At       int64
 }
 
-// Check finds what a log shows to be wrong.
+// Check returns the violations that a log proves.
 func Check(plan Plan, records []Record) []Violation {
 	s := Read(records)
 	return slices.Concat(s.checkIsolation(), s.checkFences(), s.checkUndo(), s.checkVain(), s.checkAtomicity(plan), s.checkLosses(), s.checkPlaces(),
@@ -57,7 +57,7 @@ func (s *Story) checkIsolation() (all []Violation) {
 	return all
 }
 
-// within are the lock IDs that stand on a semaphore when another one comes, by their workflows. One that has it already
+// within returns the lock IDs that hold a semaphore when another claim begins, by workflow. A lock ID that holds it already
 // joins.
 func within(earlier []*Claim, c *Claim) (in []string) {
 	seen := map[string]bool{}
@@ -72,7 +72,7 @@ func within(earlier []*Claim, c *Claim) (in []string) {
 		}
 	}
 	if !c.kept && c.lockID == c.workflow {
-		return nil // its saga's claim is the one that counts
+		return nil // its saga's claim counts instead
 	}
 	return in
 }
@@ -110,7 +110,7 @@ func (s *Story) checkFences() (all []Violation) {
 	return all
 }
 
-// checkUndo finds compensations beside their own step, and steps that come after their compensation.
+// checkUndo finds compensations that ran at the same time as their own step, and steps that ran after their compensation.
 func (s *Story) checkUndo() (all []Violation) {
 	undos := map[string][]*Attempt{}
 	for _, a := range s.attempts {
@@ -144,7 +144,7 @@ func (s *Story) checkUndo() (all []Violation) {
 	return all
 }
 
-// mayBeLate is how long after an attempt that found its locks busy its workflow may not know yet
+// mayBeLate bounds the time after an attempt that found its locks busy in which its workflow may not know
 // that it left a place.
 const mayBeLate = int64(2 * time.Second)
 

@@ -50,7 +50,7 @@ func (s *Story) checkAtomicity(plan Plan) (all []Violation) {
 type undoable struct {
 	id        int
 	began     bool  // the step's code has run
-	done      bool  // and Temporal was told so
+	done      bool  // and its success was returned to Temporal
 	undoBegan int64 // 0 if it did not
 	undoEnded int64 // when an attempt of it succeeded
 }
@@ -111,7 +111,7 @@ func checkSaga(scope, decides *Scope, failed bool, steps map[int]*undoable, at m
 	return all
 }
 
-// checkBarred finds compensations beside a guarded step of their own saga, or of one inside it.
+// checkBarred finds compensations that ran at the same time as a guarded step of their own saga, or of a saga inside it.
 func (s *Story) checkBarred() (all []Violation) {
 	for _, u := range s.attempts {
 		scope := s.byScope[[2]string{u.Run, u.Call.Instance}]
@@ -138,10 +138,10 @@ func (s *Story) checkBarred() (all []Violation) {
 	return all
 }
 
-// checkVain finds compensations of steps that never ran, in a run that knows it: each attempt found
-// its locks busy, and was the first of its scheduling. Nothing is known if a process died, if an
-// operator meddled, of what a rule was in the way, or if the workflow had one of the step's
-// resources before, perhaps in a step that then waited for another one.
+// checkVain finds compensations of steps that never ran, in a run that knows it: each attempt found its
+// locks busy, and was the first of its scheduling. Nothing is known if a process died, an operator
+// interfered, a rule was involved, or the workflow had one of the step's resources before, perhaps in a
+// step that then waited for another one.
 func (s *Story) checkVain() (all []Violation) {
 	if !s.calm {
 		return nil
@@ -171,7 +171,7 @@ func (s *Story) checkVain() (all []Violation) {
 	return all
 }
 
-// hadBefore reports whether another step of a's workflow may have had one of its resources before.
+// hadBefore reports whether another step of the workflow may have held one of the attempt's resources before.
 func (s *Story) hadBefore(a *Attempt) bool {
 	return slices.ContainsFunc(s.attempts, func(b *Attempt) bool {
 		return b.Workflow == a.Workflow && b.key() != a.key() && (b.begin != 0 && b.begin < a.At || len(b.Call.Node.Needs) > 1 && b.At < a.At) && slices.ContainsFunc(b.Call.Node.Needs, func(n Need) bool {
@@ -180,7 +180,7 @@ func (s *Story) hadBefore(a *Attempt) bool {
 	})
 }
 
-// position is where a node stands in the plan: the index among its siblings at each level, negative among parallel ones.
+// position locates a node in the plan: the index among its siblings at each level, negative for parallel siblings.
 type position []int
 
 func place(n *Node, here position, at map[int]position) {
@@ -202,4 +202,70 @@ func (p position) before(other position) bool {
 		}
 	}
 	return false
+}
+
+// checkSignals finds signals that the server accepted and that no run received. A workflow receives all signals before each of
+// its runs ends, and the server does not close a run that has received a signal since. Workflows that were terminated, reset or
+// restarted are excluded, because the signal may have gone to the run that was ended.
+func (s *Story) checkSignals() (all []Violation) {
+	for _, r := range s.signals {
+		if r.Error != "" || s.heard[[2]string{r.Workflow, r.Other}] || !s.endedItself(r.Workflow) || s.endedLate(r.Workflow) {
+			continue
+		}
+		all = append(all, Violation{
+			Check: "signals", At: r.At, Involved: []string{r.Workflow},
+			Text: fmt.Sprintf("%s: the signal of %s was accepted, and no run received it", r.Workflow, r.Other),
+		})
+	}
+	return all
+}
+
+// endedItself reports whether a workflow's last run ended by the workflow's own decision, and nothing ended an earlier one.
+func (s *Story) endedItself(workflow string) bool {
+	closed := s.closed[workflow]
+	return closed != nil && slices.Contains([]string{"Completed", "Failed", "Canceled"}, closed.Error) && !slices.ContainsFunc(s.meddled[workflow],
+		func(kind string) bool { return kind == "terminate" || kind == "reset" || kind == "restart" })
+}
+
+// endedLate reports whether a run received its signals in a workflow task before its last one. This is permitted if processes
+// are stopped, because the commit of a saga in between falls back to an ordinary activity if the database does not answer.
+func (s *Story) endedLate(workflow string) bool {
+	return !s.calm && slices.ContainsFunc(s.drained, func(r *Record) bool {
+		tasks := s.recorded[r.Run]
+		return r.Workflow == workflow && len(tasks) > 0 && r.Task < slices.Max(tasks)
+	})
+}
+
+// checkArguments finds steps and compensations whose arguments the caller changed after it had scheduled the step.
+func (s *Story) checkArguments() (all []Violation) {
+	for _, a := range s.attempts {
+		if !a.Call.Changed {
+			continue
+		}
+		what := a.step()
+		if a.Undo {
+			what = "the compensation of " + what
+		}
+		all = append(all, Violation{
+			Check: "arguments", At: a.At, Involved: []string{a.Workflow},
+			Text: fmt.Sprintf("%s: %s (%s) got arguments that were changed after it was scheduled", a.Workflow, what, a.Exec),
+		})
+	}
+	return all
+}
+
+// checkSkipped finds locks that a run holds although its code did not take them.
+func (s *Story) checkSkipped() (all []Violation) {
+	for _, skip := range s.skips {
+		for _, h := range s.holds {
+			if h.Run == skip.Run && h.Trusted > skip.At && slices.ContainsFunc(skip.Needs, func(n Need) bool { return n.Name == h.Other }) {
+				all = append(all, Violation{
+					Check: "unknown", At: h.At, Involved: []string{skip.Workflow},
+					Text: fmt.Sprintf("%s: it holds %s, which its code has not locked", skip.Workflow, h.Other),
+				})
+				break
+			}
+		}
+	}
+	return all
 }

@@ -9,20 +9,20 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// Claim is that a party had a resource from then until then, at least.
+// Claim asserts that a party had a resource during a time, at least.
 type Claim struct {
 	Need
 	workflow string
 	// lockID is the party: the workflow, or a step of scope step.
 	lockID string
-	// part is whose claim it is: those of one part do not exclude each other.
+	// part identifies the claimant. Claims of one part do not exclude each other.
 	part     string
 	kept     bool
 	from, to int64
 	what     string
 }
 
-// claims are what the parties had, by resource.
+// claims returns the claims of all parties, by resource.
 func (s *Story) claims() map[string][]*Claim {
 	all := map[string][]*Claim{}
 	add := func(c *Claim) {
@@ -55,7 +55,7 @@ func (s *Story) claims() map[string][]*Claim {
 	return all
 }
 
-// running are the claims of an attempt.
+// running adds the claims of an attempt.
 func (s *Story) running(a *Attempt, add func(*Claim)) {
 	what := fmt.Sprintf("%s attempt %d (%s)", a.step(), a.Attempt, a.Exec)
 	if a.Undo {
@@ -83,7 +83,7 @@ func (s *Story) running(a *Attempt, add func(*Claim)) {
 	}
 }
 
-// kept are the claims of sagas, and of steps whose locks stand until the run's end: one for each
+// kept returns the claims of sagas, and of steps whose locks are kept until the run's end: one for each
 // scope, resource and mode.
 func (s *Story) kept() []*Claim {
 	type key struct {
@@ -113,7 +113,7 @@ func (s *Story) kept() []*Claim {
 		c.to = s.keptUntil(k.run, k.scope)
 		if sc := s.byScope[[2]string{k.run, k.scope}]; sc != nil && s.short(k.run, k.scope)[k.need.Name] {
 			if failed, known := sc.failed(); failed || !known {
-				c.to = min(c.to, s.lastBegin(k.run, k.scope, k.need)) // a saga that fails looks at its locks by its undos alone
+				c.to = min(c.to, s.lastBegin(k.run, k.scope, k.need)) // only its undos show whether a failing saga holds its locks
 			}
 		}
 		if c.to >= c.from {
@@ -123,8 +123,8 @@ func (s *Story) kept() []*Claim {
 	return all
 }
 
-// keptUntil is until when a scope had its locks at least; 0 if it was told of a loss, or found one when it undid its steps: since
-// when is not known then.
+// keptUntil returns the time until which a scope had its locks at least. It is 0 if a loss was reported to the scope or found
+// by its compensations, because the time of the loss is unknown.
 func (s *Story) keptUntil(run, scope string) (until int64) {
 	sc := s.byScope[[2]string{run, scope}]
 	if sc != nil {
@@ -152,8 +152,8 @@ func (s *Story) keptUntil(run, scope string) (until int64) {
 	return until
 }
 
-// tookAgain reports whether an undo of a scope found that the short HoldTTL had ended with which a
-// step of the scope had taken the resource. The saga, which fails anyway, need not say so.
+// tookAgain reports whether a compensation of a scope acquired a resource again because a step's short
+// HoldTTL had ended. The saga fails anyway, and need not report that loss.
 func (s *Story) tookAgain(run, scope string) bool {
 	short := s.short(run, scope)
 	return slices.ContainsFunc(s.attempts, func(a *Attempt) bool {
@@ -162,8 +162,8 @@ func (s *Story) tookAgain(run, scope string) bool {
 	})
 }
 
-// short are the resources that a scope keeps with a HoldTTL that ends if no janitor works for a
-// few seconds.
+// short returns the resources that a scope keeps with a HoldTTL that ends if no janitor runs for a few
+// seconds.
 func (s *Story) short(run, scope string) map[string]bool {
 	short := map[string]bool{}
 	for _, a := range s.attempts {
@@ -176,7 +176,7 @@ func (s *Story) short(run, scope string) map[string]bool {
 	return short
 }
 
-// lastBegin is when the last attempt of a scope began that needs a resource.
+// lastBegin returns the time at which the last attempt of a scope began that needs a resource.
 func (s *Story) lastBegin(run, scope string, need Need) (last int64) {
 	for _, a := range s.attempts {
 		if a.Run == run && a.Call.Kept == scope && slices.Contains(a.Call.Node.Needs, need) {
@@ -186,8 +186,8 @@ func (s *Story) lastBegin(run, scope string, need Need) (last int64) {
 	return last
 }
 
-// toldLost reports whether a scope ended with the word that its locks were lost. One that fails
-// anyway need not say so of what an operator broke.
+// toldLost reports whether a loss was reported to a scope. A scope that fails anyway need not report the
+// loss of a hold that an operator has broken.
 func (s *Story) toldLost(scope *Scope) bool {
 	if failed, known := scope.failed(); s.isBroken(scope.workflow) && (failed || !known) {
 		return true
@@ -198,8 +198,8 @@ func (s *Story) toldLost(scope *Scope) bool {
 
 func (s *Story) isBroken(workflow string) bool { return slices.Contains(s.meddled[workflow], "break") }
 
-// extend has a claim go on in the run that continues as new from its own, and was handed its locks: until that run's first
-// step on the resource.
+// extend extends a claim to the run that continues as new and was handed the locks, until that run's first step on the
+// resource.
 func (s *Story) extend(c *Claim, run, scope string) {
 	sc := s.byScope[[2]string{run, scope}]
 	if sc == nil || !sc.handsOver {
@@ -210,7 +210,7 @@ func (s *Story) extend(c *Claim, run, scope string) {
 			continue
 		}
 		if a.outcome == "lost" || s.order[a.Run] > s.order[run] && len(s.meddled[c.workflow]) > 0 {
-			return // it may be another run than the heir
+			return // this may not be the run to which the locks were handed over
 		}
 		if a.begin != 0 && slices.ContainsFunc(a.held, func(h Held) bool { return h.Resource == c.Name }) {
 			c.to = max(c.to, a.begin)

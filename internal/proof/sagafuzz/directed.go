@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// directed are workflows that do what drawn ones seldom come to: a saga that is cancelled long
-// after its step has parked, one whose lock is broken while it does nothing but wait for its
-// end, a Lock whose workflow task is lost and which the next one leaves out, sagas that a signal meets at their end while
-// another workflow waits for their locks, and one that fails after the saga inside it has succeeded.
+// directed returns workflows for situations that random ones rarely reach: a saga that is cancelled long after its step has
+// parked; a saga whose lock is broken while it sleeps; a Lock whose workflow task is lost and that the next one leaves out; sagas
+// that receive a signal at their end while another workflow waits for their locks; a saga that fails after the saga inside it has
+// succeeded.
 func (p *planner) directed(from int) []Workflow {
 	step := func(id int, name string, takes time.Duration) Node {
 		return Node{Kind: Step, ID: id, Needs: []Need{{Name: name}}, Undo: "step", Time: takes, Timeout: 10 * time.Second, Attempts: 8}
@@ -37,16 +37,16 @@ func (p *planner) directed(from int) []Workflow {
 	return all
 }
 
-// deaf has a saga that is undone while one of its steps, which timed out, ignores its cancellation. The compensation is that of
-// CompensateWith, which does not know its step.
+// deaf returns a saga that is undone while one of its steps, which timed out, ignores its cancellation. The compensation is
+// registered with CompensateWith, so that it does not know its step.
 func (p *planner) deaf() Workflow {
 	step := Node{Kind: Step, ID: 2, Needs: []Need{{Name: "q/deaf"}}, Undo: "with", Attempts: 1, Deaf: true}
 	step.Time, step.Timeout = p.span(1300, 2000), time.Second
 	return Workflow{Input: Input{Body: Node{Kind: Saga, ID: 1, Retries: -1, Children: []Node{step}}}}
 }
 
-// nested has a saga that fails after a saga inside it has succeeded. The caller of each step changes the arguments once it has
-// scheduled the step, and one step is undone by a saga of its own.
+// nested returns a saga that fails after a saga inside it has succeeded. The caller of each step changes the arguments after it
+// has scheduled the step, and one step is undone by a saga inside its compensation.
 func (p *planner) nested() Workflow {
 	step := func(id int, undo string) Node {
 		return Node{
@@ -60,7 +60,7 @@ func (p *planner) nested() Workflow {
 	return Workflow{Input: Input{Body: Node{Kind: Saga, ID: 1, Retries: -1, Children: []Node{inner, fails}}}}
 }
 
-// leftOut has a Lock whose workflow task is lost. The next one has received a signal, and leaves the Lock out.
+// leftOut returns a Lock whose workflow task is lost. The next task has received a signal, and leaves the Lock out.
 func (p *planner) leftOut(number int) Workflow {
 	return Workflow{
 		Input: Input{Body: Node{
@@ -71,8 +71,7 @@ func (p *planner) leftOut(number int) Workflow {
 	}
 }
 
-// decideAgain has a saga and a Lock that heed a signal which comes at their run's end, and a workflow that takes what they have as
-// soon as it can.
+// decideAgain returns a saga and a Lock that heed a signal at their run's end, and a workflow that waits for their locks.
 func (p *planner) decideAgain() []Workflow {
 	const name = "q/again"
 	needs := []Need{{Name: name}}

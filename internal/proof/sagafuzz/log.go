@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// Call is what a step is called with, and what its compensation is.
+// Call is the argument of a step and of its compensation.
 type Call struct {
 	Node Node
-	// Instance is the sagas around the step, each with its attempt, as "3.1/5.1"; empty outside of sagas.
+	// Instance names the sagas around the step, each with its attempt, as in "3.1/5.1"; empty outside of sagas.
 	Instance string
 	// Kept is the scope that keeps the step's locks: the outermost saga with its attempt, or
 	// rootScope; empty if the step alone has them.
 	Kept string
-	// Changed is set by the caller after it has passed a pointer to the call: no activity may see it.
+	// Changed is set by the caller after it has passed a pointer to the call. No activity may see it.
 	Changed bool `json:",omitempty"`
 }
 
 // rootScope is the scope of locks that are kept until the workflow's function returns.
 const rootScope = "root"
 
-// Held is what an attempt got on a resource.
+// Held is a lease of an attempt.
 type Held struct {
 	Resource string
 	Fence    int64
@@ -41,23 +41,23 @@ type Record struct {
 
 	Workflow string `json:",omitempty"`
 	Run      string `json:",omitempty"`
-	// Exec names one execution of an attempt, by all four of its records.
+	// Exec identifies one execution of an attempt, in all four of its records.
 	Exec    string `json:",omitempty"`
 	Call    *Call  `json:",omitempty"`
 	Undo    bool   `json:",omitempty"`
 	Attempt int32  `json:",omitempty"`
 	Held    []Held `json:",omitempty"`
-	// Trusted is when a step's end last saw that its leases were valid; 0 if it never did. Of what
-	// was seen in the database it is when the look began.
+	// Trusted is the last time at which all leases of a step were valid; 0 if there was none. In records of the
+	// database's state it is the time at which the read began.
 	Trusted int64 `json:",omitempty"`
-	// Scope is that of Call.Kept, or the instance of a nested saga, or a Lock by its node's ID.
+	// Scope is a scope as in Call.Kept, the instance of a nested saga, or the ID of a Lock's node.
 	Scope string `json:",omitempty"`
 	Needs []Need `json:",omitempty"`
-	// Error is an outcome's text, and Type the kind of it as Lockstep tells it.
+	// Error is the text of an error, and Type its kind: see kindOf.
 	Error string `json:",omitempty"`
 	Type  string `json:",omitempty"`
-	// Other is the run that a reset made, or that a run which continues as new was followed by; the ID of a signal; the process
-	// that a fault meets; or the resource of a hold.
+	// Other is the run that a reset or continue-as-new has created, the ID of a signal, the process of a fault, or the resource
+	// of a hold.
 	Other string `json:",omitempty"`
 	// Task is the workflow task in which workflow code wrote the record, by the ID of the event that started it. Tasks are those
 	// of a run that the server has recorded.
@@ -65,22 +65,22 @@ type Record struct {
 	Tasks []int64 `json:",omitempty"`
 }
 
-// What a record tells.
+// Values of Record.What.
 const (
 	Enter    = "enter"    // an attempt came to the worker
 	Begin    = "begin"    // its code runs, under locks
 	End      = "end"      // its code has ended
-	Exit     = "exit"     // what Temporal is told
+	Exit     = "exit"     // its result was returned to Temporal
 	Locked   = "locked"   // a Lock has its locks
-	Leaving  = "leaving"  // a scope is about to end; a saga may be undone yet
+	Leaving  = "leaving"  // a scope is about to end; a saga may still be undone
 	Returned = "returned" // a scope has ended
 	HandOver = "handover" // a run leaves its locks to the next
 	Killed   = "killed"
 	Stopped  = "stopped"
 	Resumed  = "resumed"
-	Meddled  = "meddled" // Type says what an operator did to a workflow
+	Meddled  = "meddled" // an operator acted on a workflow as in Type
 	Closed   = "closed"  // a run has ended; Error is its status
-	Seen     = "seen"    // a step of the run, named by Scope, has a place or a claim
+	Seen     = "seen"    // a step of the run, named by Scope, has a waiter or a claim
 
 	Interrupted = "interrupted" // before a completion was sent, Type was done: "cancel" or "lose"
 	Signalled   = "signalled"   // a signal, named by Other, was sent; Error is empty if the server accepted it
@@ -104,8 +104,8 @@ func OpenLog(dir, process string) (*Log, error) {
 	return &Log{file: f, process: process}, err
 }
 
-// Write appends a record, in one write, so that a kill leaves no part of it. It panics if it cannot: without a log there is
-// nothing to check.
+// Write appends a record with one write, so that a kill leaves no part of it. It panics if it cannot, because there is nothing
+// to check without a log.
 func (l *Log) Write(r *Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,7 +125,7 @@ func (l *Log) Write(r *Record) {
 // Close closes the file.
 func (l *Log) Close() error { return l.file.Close() }
 
-// ReadLogs returns what all logs in dir say, in time order.
+// ReadLogs returns the records of all logs in dir, in time order.
 func ReadLogs(dir string) (all []Record, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.log"))
 	if err != nil {
@@ -136,7 +136,7 @@ func ReadLogs(dir string) (all []Record, err error) {
 		if err != nil {
 			return nil, err
 		}
-		whole := text[:bytes.LastIndexByte(text, '\n')+1] // the last line may be under way
+		whole := text[:bytes.LastIndexByte(text, '\n')+1] // the last line may be incomplete
 		for line := range bytes.Lines(whole) {
 			var r Record
 			if err := json.Unmarshal(line, &r); err != nil {

@@ -21,7 +21,7 @@ const (
 	neighbourCommand = "neighbour"
 )
 
-var errViolated = errors.New("a promise was not kept")
+var errViolated = errors.New("a guarantee was violated")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -96,7 +96,7 @@ func playSeeds(ctx context.Context, o options) error {
 	return failed
 }
 
-// playSeed plays one seed, and prints what it violates.
+// playSeed plays one seed and prints its violations.
 func playSeed(ctx context.Context, out io.Writer, seed uint64, o options) error {
 	dir, err := os.MkdirTemp(o.dir, fmt.Sprintf("sagafuzz-%d-", seed))
 	if err != nil {
@@ -125,7 +125,7 @@ func playSeed(ctx context.Context, out io.Writer, seed uint64, o options) error 
 	for i := range violations {
 		v := &violations[i]
 		if counts[v.Check]++; counts[v.Check] == 1 {
-			Tell(out, v, outcome.Records)
+			Report(out, v, outcome.Records)
 		}
 	}
 	fmt.Fprintf(out, "%v; logs in %s\n", counts, dir)

@@ -11,7 +11,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// runNeighbours is the whole of the process of the plan's neighbours: programs without Temporal, which take plain locks on the
+// runNeighbours is the main function of the neighbours' process: programs without Temporal that take plain locks on the
 // resources of the workflows. It ends when stdin ends.
 func runNeighbours(ctx context.Context, dir, run, name string) error {
 	log, err := OpenLog(dir, name)
@@ -44,14 +44,14 @@ func runNeighbours(ctx context.Context, dir, run, name string) error {
 	return nil
 }
 
-// neighbour is one program, with a lock ID of its own.
+// neighbour is one program with its own lock ID.
 type neighbour struct {
 	log    *Log
 	locker *lockcore.Locker
 	lockID string
 }
 
-// take takes locks, works under them, and leaves. The log shows it as an attempt of a step outside of sagas.
+// take acquires locks, works, and leaves. The log contains it as an attempt of a step outside of sagas.
 func (n *neighbour) take(ctx context.Context, number int, t *Take) {
 	if !pause(ctx, t.After) {
 		return
@@ -75,14 +75,14 @@ func (n *neighbour) take(ctx context.Context, number int, t *Take) {
 
 // Take is one use of locks by a neighbour.
 type Take struct {
-	// After is how long it waits before it asks for the locks, and MaxWait how long for them; 0 is as long as it takes.
+	// After is the pause before the request. MaxWait bounds its wait; 0 is no limit.
 	After, MaxWait time.Duration
 	Needs          []Need
 	Try            bool
 	Time           time.Duration // for which it has them
 }
 
-// neighbours draws the programs, and what each of them does.
+// neighbours draws the programs and their uses of locks.
 func (p *planner) neighbours() (all [][]Take) {
 	for range 2 {
 		var takes []Take

@@ -9,29 +9,29 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Plan is what one seed plays.
+// Plan describes everything that one seed plays.
 type Plan struct {
 	Seed      uint64
 	Workflows []Workflow
 	// Neighbours are programs that take plain locks, one after the other.
 	Neighbours [][]Take
-	// Faults are those of processes, in time order. A calm plan has none.
+	// Faults lists the faults of processes, in time order. A calm plan has none.
 	Faults []ProcessFault
 }
 
-// Workflow is one workflow and what is done to it.
+// Workflow describes one workflow and its faults.
 type Workflow struct {
 	ID    string
 	Input Input
-	// Faults are done one after the other, each so long after the one before.
+	// Faults are applied one after the other.
 	Faults     []WorkflowFault
 	Interrupts []Interrupt
 }
 
-// Interrupt is what happens just before the completion of a workflow task is sent: a signal or a cancellation arrives, or the
+// Interrupt describes an event just before the completion of a workflow task is sent: a signal or a cancellation arrives, or the
 // completion is lost, as if the worker died.
 type Interrupt struct {
-	// Closes selects completions that close a run, and Nth the number among those, or among all, of one worker process.
+	// Closes selects completions that close a run. Nth is the number among the selected completions of one worker process.
 	Closes bool
 	Nth    int
 	// Signal and Cancel are sent first; Wait passes after them.
@@ -40,15 +40,15 @@ type Interrupt struct {
 	Lose           bool
 }
 
-// Input is what the workflow is started with.
+// Input is the argument of the workflow.
 type Input struct {
 	Body Node
-	// Again is how often it continues as new; HandOver says that it keeps its locks then.
+	// Again is the number of times that it continues as new. With HandOver it keeps its locks then.
 	Again    int
 	HandOver bool
 }
 
-// Kind is what a node does.
+// Kind is the kind of a node.
 type Kind string
 
 const (
@@ -65,28 +65,28 @@ type Node struct {
 	Kind     Kind
 	ID       int // unique in its workflow
 	Children []Node
-	// Needs are what a step is guarded with, or a Lock takes.
+	// Needs lists the resources of a step's guard or of a Lock.
 	Needs []Need
-	// Scope is that of a step's guard. Empty is the default of where it stands.
+	// Scope is the scope of a step's guard. Empty selects the default of its position.
 	Scope string
-	// HoldTTL, MaxWait and Try are options of the locks; Retries one of a saga.
+	// HoldTTL, MaxWait and Try are options of locks. Retries is an option of a saga.
 	HoldTTL, MaxWait time.Duration
 	Try              bool
 	Retries          int
-	// Undo says how a step of a saga is undone: by "step" (Saga.Step), "with" (CompensateWith), "saga" (a saga inside its
-	// compensation) or not. With Reuse the caller changes the arguments after it has scheduled the step.
+	// Undo selects the compensation of a saga's step: "step" (Saga.Step), "with" (CompensateWith), "saga" (a saga inside its
+	// compensation), or none. With Reuse the caller changes the arguments after it has scheduled the step.
 	Undo  string
 	Reuse bool
-	// Heeds makes a saga fail if a signal or a cancellation has come by the end of its function. Skip makes a Lock be left out if
-	// a signal has come before it. More is a step that runs under a Lock if a signal has come by its end.
+	// Heeds makes a saga fail if a signal or a cancellation has arrived by the end of its function. Skip leaves a Lock out if a
+	// signal has arrived before it. More is a step that runs under a Lock if a signal has arrived by its end.
 	Heeds, Skip bool
 	More        *Node
-	// Rule is what the activity worker guards a step with. Time is its work, or a sleep's length.
+	// Rule lists the resources of the worker's rule for the step. Time is the length of its work, or of a sleep.
 	Rule          []Need
 	Time, Timeout time.Duration
-	// UndoTime is the work of its compensation. Defaults to 10 ms.
+	// UndoTime is the length of its compensation's work. Defaults to 10 ms.
 	UndoTime time.Duration
-	// Attempts is how often it is tried. It fails if Fail, and works on when it is cancelled if Deaf.
+	// Attempts bounds its attempts. With Fail it fails. With Deaf it ignores its cancellation.
 	Attempts   int32
 	Fail, Deaf bool
 }
@@ -115,28 +115,28 @@ func resources(needs []Need) (all []lockcore.Resource) {
 	return all
 }
 
-// WorkflowFault is what an operator does to a workflow: signal, cancel, terminate, reset, restart, activity
-// (whose attempts are counted from 1 again), or break, which ends its holds by force.
+// WorkflowFault is an operator's action on a workflow: signal, cancel, terminate, reset, restart, activity
+// (which resets a pending activity), or break, which releases its holds by force.
 type WorkflowFault struct {
 	Kind  string
 	After time.Duration
-	// Pick chooses among what there is, such as the workflow task to reset to.
+	// Pick chooses among several candidates, such as workflow tasks to reset to.
 	Pick uint64
 }
 
-// ProcessFault kills a process and starts it again, or stops it for a time.
+// ProcessFault kills a process and starts it again, or suspends it for a time.
 type ProcessFault struct {
 	At      time.Duration
 	Process int
-	// For is how long it is stopped; 0 kills it.
+	// For is the time for which it is suspended; 0 kills it.
 	For time.Duration
 }
 
 const (
 	processes = 4
-	// slots are those of worker processes, and the last that of the neighbours' process.
+	// slots counts the worker processes and the neighbours' process, which is the last one.
 	slots = processes + 1
-	// calmEvery is how many seeds there are for each one without faults of processes.
+	// calmEvery selects the seeds without faults of processes: one in so many.
 	calmEvery = 3
 )
 

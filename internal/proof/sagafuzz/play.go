@@ -12,6 +12,7 @@ import (
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
@@ -19,25 +20,24 @@ import (
 )
 
 const (
-	// atOnce is how many workflows run at a time.
+	// atOnce is the number of workflows that run at the same time.
 	atOnce = 12
-	// quiet is after what time without a step that began, or a scope that ended, nothing goes on
-	// any more: twice the time after which a wake-up that was lost is repaired. No run takes longer
-	// than longest for each of its workflows.
+	// quiet is the time without a step that begins or a scope that ends after which the run is stuck: twice the
+	// time after which a lost wake-up is repaired. No run takes longer than longest per workflow.
 	quiet   = 40 * time.Second
 	longest = 20 * time.Second
-	// lookAtQueues is how often it is logged who waits.
+	// lookAtQueues is the interval at which waiters are logged.
 	lookAtQueues = 200 * time.Millisecond
-	// freeWithin is how long after the last workflow's end a lock may stand: the HoldTTL of one that was terminated.
+	// freeWithin bounds the time after the last workflow's end in which locks may exist: the HoldTTL of a terminated workflow.
 	freeWithin = holdTTL + 10*time.Second
 	namespace  = "default"
 )
 
-// Outcome is what a seed came to.
+// Outcome is the result of a seed.
 type Outcome struct {
 	Plan    Plan
 	Records []Record
-	// Violations that only the servers show; the checks find the others.
+	// Seen contains the violations that were found during the run. Check finds the others.
 	Seen []Violation
 }
 
@@ -51,7 +51,7 @@ type play struct {
 	pool *pool
 
 	locker *lockcore.Locker
-	// giveUp ends the run when a workflow has not ended: others wait for it, and there is nothing more to see.
+	// giveUp ends the run if a workflow does not end.
 	giveUp context.CancelCauseFunc
 
 	mu   sync.Mutex
@@ -61,7 +61,7 @@ type play struct {
 
 var errGaveUp = errors.New("a workflow has not ended")
 
-// Play plays a plan. The error is that of a machine which cannot: of servers, files and processes.
+// Play plays a plan. Its errors concern servers, files and processes, not violations.
 func Play(ctx context.Context, plan Plan, dir string) (_ Outcome, err error) {
 	p := &play{Plan: plan, dir: dir, open: map[string]bool{}, run: fmt.Sprintf("sagafuzz_%d_%d", plan.Seed, time.Now().UnixMilli())}
 	outcome := Outcome{Plan: plan}
@@ -128,7 +128,7 @@ func (p *play) processes() error {
 	return errors.Join(failed[:]...)
 }
 
-// everything plays the workflows and the faults of processes, until all have ended and left no lock.
+// everything plays the workflows and the faults of processes, until all have ended and no lock is left.
 func (p *play) everything(ctx context.Context) error {
 	running, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
@@ -163,7 +163,7 @@ func (p *play) everything(ctx context.Context) error {
 	return p.free(ctx)
 }
 
-// watch gives the run up if nothing goes on any more.
+// watch ends the run if there is no progress.
 func (p *play) watch(ctx context.Context) error {
 	began := time.Now()
 	for pause(ctx, 2*time.Second) {
@@ -192,7 +192,7 @@ func (p *play) watch(ctx context.Context) error {
 	return nil
 }
 
-// look logs which steps have places and claims, and who holds what it may leave out, so that the checks see what is left.
+// look logs the steps that have waiters and claims, and the holds on resources that Locks may leave out.
 func (p *play) look(ctx context.Context) {
 	for pause(ctx, lookAtQueues) {
 		began := time.Now().UnixNano()
@@ -209,7 +209,7 @@ func (p *play) look(ctx context.Context) {
 	}
 }
 
-// terminate ends the workflows that a run which was given up has left.
+// terminate ends the workflows that are still open.
 func (p *play) terminate(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -222,7 +222,7 @@ func (p *play) terminate(ctx context.Context) {
 
 func (p *play) id(w *Workflow) string { return p.run + "_" + w.ID }
 
-// workflow starts a workflow, does to it what the plan says, and waits until it has ended.
+// workflow starts a workflow, applies its faults, and waits until it has ended.
 func (p *play) workflow(ctx context.Context, w *Workflow) error {
 	p.setOpen(w, true)
 	err := p.start(ctx, w)
@@ -263,7 +263,7 @@ func (p *play) start(ctx context.Context, w *Workflow) error {
 	return err
 }
 
-// end waits until the workflow has ended, in all of its runs, and looks at its history.
+// end waits until all runs of the workflow have ended, and checks the length of its history.
 func (p *play) end(ctx context.Context, w *Workflow) error {
 	ended := p.tc.GetWorkflow(ctx, p.id(w), "").Get(ctx, nil)
 	if ctx.Err() != nil {
@@ -288,8 +288,8 @@ func (p *play) end(ctx context.Context, w *Workflow) error {
 	return nil
 }
 
-// eventBound is how long the history of one run of a workflow may be. A step is three events, three of its workflow task, and
-// as much again for each resource that it has to wait for, for its compensation, and for each retry of its saga.
+// eventBound bounds the history of one run of a workflow. A step takes three events and three of its workflow task, and the same
+// again for each resource that it waits for, for its compensation, and for each retry of its saga.
 func eventBound(n *Node) int64 {
 	most := int64(40)
 	if n.More != nil {
@@ -307,21 +307,21 @@ func (p *play) violation(check, text string, involved ...string) {
 	p.seen = append(p.seen, Violation{Check: check, Text: text, Involved: involved, At: time.Now().UnixNano()})
 }
 
-// left says what stands and waits, one line each; empty if nothing does.
+// left lists the locks and waiters, one line each. It is empty if there are none.
 func (p *play) left(ctx context.Context) (text string, err error) {
 	for status, err := range p.locker.Status(ctx, lockcore.Filter{}) {
 		if err != nil {
 			return "", err
 		}
 		if status.ExpiresIn <= 0 || strings.HasPrefix(status.LockID, "%janitor/") {
-			continue // it is in no other's way, or is the janitor's office, as long as a process runs
+			continue // expired, or the lock of a running janitor
 		}
 		text += "\n  " + status.String()
 	}
 	return text, nil
 }
 
-// free waits until no lock stands and no request waits.
+// free waits until there are no locks and no waiters.
 func (p *play) free(ctx context.Context) error {
 	until := time.Now().Add(freeWithin)
 	for {
@@ -337,4 +337,46 @@ func (p *play) free(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// histories logs the workflow tasks of each run that the server has recorded. Records of other tasks do not count: their
+// completion was refused or lost, and the code decided again.
+func (p *play) histories(ctx context.Context) error {
+	records, err := ReadLogs(p.dir)
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for i := range records {
+		r := &records[i]
+		if r.Task == 0 || known[r.Run] {
+			continue
+		}
+		known[r.Run] = true
+		tasks, err := p.recorded(ctx, r.Workflow, r.Run)
+		var gone *serviceerror.NotFound
+		switch {
+		case errors.As(err, &gone):
+			continue
+		case err != nil:
+			return err
+		}
+		p.log.Write(&Record{What: Recorded, Workflow: r.Workflow, Run: r.Run, Tasks: tasks})
+	}
+	return nil
+}
+
+// recorded returns the workflow tasks of a run that have completed, by the IDs of the events that started them.
+func (p *play) recorded(ctx context.Context, workflow, run string) (tasks []int64, err error) {
+	events := p.tc.GetWorkflowHistory(ctx, workflow, run, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for events.HasNext() {
+		event, err := events.Next()
+		if err != nil {
+			return nil, err
+		}
+		if event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
+			tasks = append(tasks, event.GetWorkflowTaskCompletedEventAttributes().GetStartedEventId())
+		}
+	}
+	return tasks, nil
 }

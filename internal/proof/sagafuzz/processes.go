@@ -27,7 +27,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/worker"
 )
 
-// Promises are short, so that a run meets the end of many.
+// TTLs are short, so that many of them end during a run.
 const (
 	partTTL  = 2 * time.Second
 	holdTTL  = 30 * time.Second
@@ -36,7 +36,7 @@ const (
 	janitorInterval = time.Second
 )
 
-// withoutJanitor reports whether a process, by its name, has no janitor: that of the last slot.
+// withoutJanitor reports whether a process has no janitor, which is true for the last slot.
 func withoutJanitor(process string) bool {
 	return strings.HasPrefix(process, fmt.Sprintf("p%d-", processes-1))
 }
@@ -61,7 +61,7 @@ func dial(ctx context.Context, out io.Writer, opts ...grpc.DialOption) (client.C
 	return f.Dial(ctx)
 }
 
-// runWorker is the whole of a worker process: it polls until stdin ends, as it does when its parent has gone.
+// runWorker is the main function of a worker process. It polls until stdin ends, which it does when the parent has ended.
 func runWorker(ctx context.Context, dir, run, name string) error {
 	log, err := OpenLog(dir, name)
 	if err != nil {
@@ -107,15 +107,15 @@ func runWorker(ctx context.Context, dir, run, name string) error {
 		return err
 	}
 	fmt.Println(ready)
-	_, _ = io.Copy(io.Discard, os.Stdin) // whichever way it ends, the parent has gone
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent has ended
 	w.Stop()
 	return nil
 }
 
-// ready is what a worker process prints when it polls.
+// ready is the line that a worker process prints when it polls.
 const ready = "ready"
 
-// pool is the worker processes of a run, and that of the neighbours.
+// pool contains the worker processes of a run, and the neighbours' process.
 type pool struct {
 	dir, run string
 	log      *Log
@@ -170,7 +170,7 @@ func (p *pool) start(slot int) error {
 	return nil
 }
 
-// play does what the plan says to processes, and leaves all of them running.
+// play applies the faults of processes, and leaves all of them running.
 func (p *pool) play(ctx context.Context, faults []ProcessFault, began time.Time) error {
 	var wg sync.WaitGroup
 	var failed error
@@ -218,7 +218,7 @@ func (p *process) kill() error {
 	return nil
 }
 
-// quit has the process of a slot end by itself.
+// quit lets the process of a slot end by itself.
 func (p *pool) quit(slot int) error {
 	proc := p.slot[slot]
 	return errors.Join(proc.stdin.Close(), proc.cmd.Wait())
@@ -229,7 +229,7 @@ func (p *pool) stop() {
 	for _, proc := range p.slot {
 		if proc != nil {
 			_ = proc.stdin.Close()
-			_ = proc.kill() // all workflows have ended, or what is wrong is known
+			_ = proc.kill() // it may have ended
 		}
 	}
 }

@@ -7,6 +7,6 @@ import (
 	"syscall"
 )
 
-// signalStop stops a process where it is, and signalContinue has it go on.
+// signalStop suspends a process, and signalContinue resumes it.
 func signalStop(p *os.Process) error     { return p.Signal(syscall.SIGSTOP) }
 func signalContinue(p *os.Process) error { return p.Signal(syscall.SIGCONT) }

@@ -33,7 +33,7 @@ const (
 	stopSignal = "stop"
 )
 
-// player does in one worker process what plans say.
+// player runs the workflows and activities of plans in one worker process.
 type player struct {
 	interceptor.WorkerInterceptorBase
 	log   *Log
@@ -58,14 +58,14 @@ type walk struct {
 	in Input
 }
 
-// again is how the run ends if another is to follow.
+// again returns the error with which the run continues as new.
 func (w *walk) again(ctx workflow.Context) error {
 	next := w.in
 	next.Again--
 	return workflow.NewContinueAsNewError(ctx, playName, next)
 }
 
-// write logs what workflow code has come to, unless it is replayed.
+// write logs the progress of workflow code, except during replay.
 func (w *walk) write(ctx workflow.Context, r *Record) {
 	if workflow.IsReplaying(ctx) {
 		return
@@ -75,7 +75,7 @@ func (w *walk) write(ctx workflow.Context, r *Record) {
 	w.log.Write(r)
 }
 
-// receive receives a signal that has come, and reports whether there was one.
+// receive receives a signal without waiting, and reports whether there was one.
 func (w *walk) receive(ctx workflow.Context) bool {
 	var id string
 	if !workflow.GetSignalChannel(ctx, stopSignal).ReceiveAsync(&id) {
@@ -85,7 +85,7 @@ func (w *walk) receive(ctx workflow.Context) bool {
 	return true
 }
 
-// drain receives all signals that have come.
+// drain receives all signals that have arrived.
 func (w *walk) drain(ctx workflow.Context) {
 	for w.receive(ctx) {
 		continue
@@ -93,7 +93,7 @@ func (w *walk) drain(ctx workflow.Context) {
 	w.write(ctx, &Record{What: Drained})
 }
 
-// heed returns an error if the node heeds signals and cancellations, and one has come.
+// heed returns an error if the node heeds signals and cancellations, and one has arrived.
 func (w *walk) heed(ctx workflow.Context, n *Node) error {
 	switch {
 	case !n.Heeds:
@@ -106,7 +106,7 @@ func (w *walk) heed(ctx workflow.Context, n *Node) error {
 	return nil
 }
 
-// leave logs that a scope is about to end, as err says.
+// leave logs that a scope is about to end with err.
 func (w *walk) leave(ctx workflow.Context, scope string, err error) {
 	r := &Record{What: Leaving, Scope: scope, Error: text(err), Type: kindOf(err)}
 	var again *workflow.ContinueAsNewError
@@ -119,7 +119,7 @@ func (w *walk) leave(ctx workflow.Context, scope string, err error) {
 	w.write(ctx, r)
 }
 
-// do runs a node. instance is the sagas around it, and s the innermost.
+// do runs a node. instance names the sagas around it, and s is the innermost one.
 func (w *walk) do(ctx workflow.Context, s *workflows.Saga, instance string, n *Node) error {
 	switch n.Kind {
 	case Seq:
@@ -277,12 +277,12 @@ func (w *walk) undoBySaga(ctx workflow.Context, call Call) error {
 	return err
 }
 
-// inUndo stands between the step and the attempt in the name of a saga inside a compensation.
+// inUndo separates the step and the attempt in the name of a saga inside a compensation.
 const inUndo = "u."
 
 type execKey struct{}
 
-// Step is the activity of all steps: it works for a time, and stops when its context is done, unless it is deaf.
+// Step is the activity of all steps. It works for a time, and ends early when its context is done, unless it is deaf.
 func (p *player) Step(ctx context.Context, call Call) error {
 	if err := p.work(ctx, call.Node.Time, call.Node.Deaf); err != nil {
 		return err
@@ -293,12 +293,12 @@ func (p *player) Step(ctx context.Context, call Call) error {
 	return nil
 }
 
-// Undo is the activity that undoes one. It never fails by itself.
+// Undo is the activity of all compensations. It never fails by itself.
 func (p *player) Undo(ctx context.Context, call Call) error {
 	return p.work(ctx, cmp.Or(call.Node.UndoTime, 10*time.Millisecond), false)
 }
 
-// lookEvery is how often a step looks whether its leases are valid.
+// lookEvery is the interval at which a step checks that its leases are valid.
 const lookEvery = 5 * time.Millisecond
 
 func (p *player) work(ctx context.Context, long time.Duration, deaf bool) error {
@@ -306,7 +306,7 @@ func (p *player) work(ctx context.Context, long time.Duration, deaf bool) error 
 	return observe(ctx, p.log, exec, long, deaf, func() []lockcore.Lease { return activities.Leases(ctx) })
 }
 
-// observe logs the begin and the end of work that takes a time under leases, and when they were all valid last. The work also ends
+// observe logs the begin and the end of work under leases, and the last time at which all of them were valid. The work ends early
 // when ctx is done, unless it is deaf.
 func observe(ctx context.Context, log *Log, exec string, long time.Duration, deaf bool, leases func() []lockcore.Lease) (err error) {
 	begin := &Record{What: Begin, Exec: exec}
@@ -339,12 +339,12 @@ func observe(ctx context.Context, log *Log, exec string, long time.Duration, dea
 	return err
 }
 
-// valid reports whether there are as many leases as there were, and all are valid.
+// valid reports whether there are still count leases, and all are valid.
 func valid(leases []lockcore.Lease, count int) bool {
 	return len(leases) == count && !slices.ContainsFunc(leases, func(l lockcore.Lease) bool { return !l.Valid() })
 }
 
-// InterceptActivity has attempts logged outside of Lockstep's own interceptor, which stands behind this one.
+// InterceptActivity logs attempts outside of Lockstep's own interceptor.
 func (p *player) InterceptActivity(
 	_ context.Context, next interceptor.ActivityInboundInterceptor,
 ) interceptor.ActivityInboundInterceptor {
@@ -383,7 +383,7 @@ func text(err error) string {
 	return err.Error()
 }
 
-// kindOf names what of Lockstep's an error is; "other" if nothing.
+// kindOf names the kind of an error. It is "other" if the error is not one of Lockstep's.
 func kindOf(err error) string {
 	var undone *workflows.SagaError
 	var failed *temporal.ApplicationError

@@ -8,7 +8,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// role is something that an actor does again and again.
+// role is the behaviour that an actor repeats.
 type role func(*actor)
 
 // actor uses locks in a process. Sagas move from process to process.
@@ -58,17 +58,17 @@ func (a *actor) asks(p *process, what string, req *party.Request) *call {
 	}
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
-	a.w.speaks(c, req.LockID, req.Part, req.Order)
+	a.w.setLatestCall(c, req.LockID, req.Part, req.Order)
 	return c
 }
 
-// speaks makes a call the latest one about a request. The mutex is held.
-func (w *world) speaks(c *call, lockID, part string, order party.Order) {
+// setLatestCall records the latest call about a request. The mutex is held.
+func (w *world) setLatestCall(c *call, lockID, part string, order party.Order) {
 	key := partKey{"", lockID, part}
 	w.calls[key], w.requests[entryKey{key, number(order)}] = c, c
 }
 
-// resources draws one or two of them.
+// resources draws one or two resources.
 func (a *actor) resources(two float64, limits bool) (out []party.Resource, patient bool) {
 	names := []string{a.w.plan.resource(a.d)}
 	if second := a.w.plan.resource(a.d); a.d.chance(two) && second != names[0] {
@@ -109,7 +109,7 @@ func (a *actor) acquire(req party.Request, patient bool) *party.Session {
 	return a.keep(s, req)
 }
 
-// try asks once.
+// try calls TryAcquire.
 func (a *actor) try(ctx context.Context, req party.Request) *party.Session {
 	c := a.take("try", &req)
 	s, err := a.p.locker.TryAcquire(ctx, req)
@@ -117,7 +117,7 @@ func (a *actor) try(ctx context.Context, req party.Request) *party.Session {
 	return a.keep(s, req)
 }
 
-// keep records that the actor was given a session.
+// keep records the actor's session.
 func (a *actor) keep(s *party.Session, req party.Request) *party.Session {
 	if s != nil {
 		a.w.holds(a, a.p, req.LockID, s, req.Persist)
@@ -125,7 +125,7 @@ func (a *actor) keep(s *party.Session, req party.Request) *party.Session {
 	return s
 }
 
-// leave ends a session, and insists.
+// leave ends a session, and retries until it succeeds.
 func (a *actor) leave(s *party.Session) {
 	a.w.ends(s)
 	c := a.begin(a.p, "leave "+fmt.Sprint(leased(s)), leased(s)...)
@@ -151,7 +151,7 @@ func (a *actor) release(s *party.Session) {
 	}
 }
 
-// releasing records what a call ends.
+// releasing records the release that a call requests.
 func (w *world) releasing(c *call, r party.Release) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -181,7 +181,7 @@ func leased(s *party.Session) (out []string) {
 	return out
 }
 
-// plainly takes a lock or two, works, and ends.
+// plainly acquires one or two locks, works, and ends.
 func plainly(a *actor) {
 	rs, patient := a.resources(0.3, true)
 	s := a.acquire(party.Request{LockID: a.lockID, Owner: a.owner, Resources: rs}, patient)
@@ -196,7 +196,7 @@ func plainly(a *actor) {
 	}
 }
 
-// crossing takes one lock after the other, in whatever order.
+// crossing acquires two locks one after the other, in any order.
 func crossing(a *actor) {
 	rs := [2]party.Resource{}
 	rs[0].Name = a.w.plan.resource(a.d)
@@ -227,7 +227,7 @@ func crossing(a *actor) {
 	a.leave(first)
 }
 
-// trying asks once, and may give up while its command is on its way.
+// trying tries once, and may give up while its command is on its way.
 func trying(a *actor) {
 	rs, _ := a.resources(0.4, true)
 	req := party.Request{LockID: a.lockID, Resources: rs}
@@ -245,7 +245,7 @@ func trying(a *actor) {
 	}
 }
 
-// hurrying comes and goes, many times.
+// hurrying acquires and leaves many times.
 func hurrying(a *actor) {
 	for range 5 + a.d.upTo(10) {
 		req := party.Request{LockID: a.lockID, Resources: []party.Resource{party.Shared(a.w.plan.resources[0])}}
@@ -266,7 +266,7 @@ func hurrying(a *actor) {
 	}
 }
 
-// climbing goes up and down.
+// climbing upgrades and downgrades.
 func climbing(a *actor) {
 	r := a.w.plan.resource(a.d)
 	s := a.acquire(party.Request{LockID: a.lockID, Resources: []party.Resource{party.Shared(r)}}, true)
@@ -282,7 +282,7 @@ func climbing(a *actor) {
 	c := a.begin(a.p, "upgrade", r)
 	a.w.mu.Lock()
 	c.patient, c.upgrades = true, true
-	a.w.speaks(c, lease.LockID, lease.Part, lease.Order)
+	a.w.setLatestCall(c, lease.LockID, lease.Part, lease.Order)
 	a.w.mu.Unlock()
 	err := s.Upgrade(ctx, r)
 	a.returned(ctx, c, err)
@@ -297,7 +297,7 @@ func climbing(a *actor) {
 	a.leave(s)
 }
 
-// lasting holds for long, with a TTL of whatever length.
+// lasting holds for a long time, with a short, long or endless TTL.
 func lasting(a *actor) {
 	if a.d.chance(0.04) {
 		s := a.p.locker.NewSession(a.ctx, nil)
@@ -338,7 +338,7 @@ func lasting(a *actor) {
 	a.leave(s)
 }
 
-// operator releases by force.
+// operator releases holds by force.
 func operator(a *actor) {
 	a.p.sleep(a.d.between(0, 3*time.Second))
 	cast := a.w.plan.actors[a.d.upTo(len(a.w.plan.actors))]
@@ -347,7 +347,7 @@ func operator(a *actor) {
 	if force.FirstFence = a.w.document(r).HoldFence(cast.lockID); force.FirstFence == 0 {
 		return
 	}
-	if a.d.chance(0.5) { // what it saw may be over when it acts
+	if a.d.chance(0.5) { // the hold may have ended when it acts
 		a.p.sleep(a.d.between(0, 3*time.Second))
 	}
 	c := a.begin(a.p, "force release of "+cast.lockID, r)
@@ -356,7 +356,7 @@ func operator(a *actor) {
 	a.returned(a.ctx, c, err)
 }
 
-// keeping takes holds that are kept, beside others of its lock ID.
+// keeping acquires kept holds, together with other actors of its lock ID.
 func keeping(a *actor) {
 	rs, _ := a.resources(0.6, false)
 	req := party.Request{LockID: a.lockID, Resources: rs, Persist: true}

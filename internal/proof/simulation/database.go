@@ -31,16 +31,16 @@ type state struct {
 	doc             *rules.Document
 }
 
-// reading is what a process has read: at is the server's time that came with it.
+// reading is a read of a process, with the server's time at.
 type reading struct {
 	sent, at time.Time
 	version  rules.Version
 }
 
-// pastKept is the age of the oldest state that a read may return.
+// pastKept bounds the age of the states that a read may return.
 const pastKept = 15 * time.Second
 
-// serverNow is the server's clock, which differs between any two commands if it jitters.
+// serverNow returns the server's time, with jitter.
 func (w *world) serverNow() time.Time {
 	now := w.clock()
 	if j := w.plan.jitter; j > 0 {
@@ -49,7 +49,7 @@ func (w *world) serverNow() time.Time {
 	return now
 }
 
-// clock is the server's clock without jitter.
+// clock returns the server's time without jitter.
 func (w *world) clock() time.Time { return time.Now().Add(-time.Duration(w.skew.Load())) }
 
 // doc returns the stored document of a resource, an empty one if there is none. The mutex is held.
@@ -200,12 +200,11 @@ func (w *world) cutOff(p *process, after, lasts time.Duration) {
 		until := time.Now().Add(lasts)
 		w.note(p.name, "", "is cut off for %v", lasts.Round(time.Millisecond))
 		w.outage(p.name, until)
-		p.suffer(trouble{from: time.Now(), to: until})
+		p.addTrouble(trouble{from: time.Now(), to: until})
 	})
 }
 
-// away returns the error of a command of a process that cannot reach the database, after the time
-// that it takes to notice.
+// away returns the error of a command during an outage, after the time that it takes to notice.
 func (w *world) away(ctx context.Context, p *process, key uint64) error {
 	w.mu.Lock()
 	out := !w.faultless && slices.ContainsFunc(w.outages, func(o trouble) bool {

@@ -11,18 +11,18 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// finished records that an actor is done.
+// finished records that an actor has ended.
 func (w *world) finished(a *actor) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.done[a.name] = true
 }
 
-// settleDown waits until all have ended what they began, and then until every promise is over: everything can be had then.
+// settleDown waits until all actors have ended, and then until every TTL has passed. After that every resource must be free.
 func (w *world) settleDown(quiet <-chan struct{}) {
 	began, endWithin := time.Now(), w.endWithin()
 	for !w.over() {
-		w.bury()
+		w.releaseDead()
 		w.mu.Lock()
 		left := w.left()
 		w.mu.Unlock()
@@ -35,7 +35,7 @@ func (w *world) settleDown(quiet <-chan struct{}) {
 		w.phase(500*time.Millisecond, quiet)
 	}
 	w.phase(w.timesOver(), nil)
-	w.bury()
+	w.releaseDead()
 	w.phase(2*w.plan.cfg.TTL, nil)
 	for _, r := range w.plan.resources {
 		if w.over() {
@@ -51,17 +51,16 @@ func (w *world) settleDown(quiet <-chan struct{}) {
 	}
 }
 
-// timesOver is when no promise stands any more that was made before: a hold, a place, a claim of one that had slept, what
-// drains without an end, and what a late command made.
+// timesOver returns the time after which no earlier hold, waiter, claim, draining part or late command is in force.
 func (w *world) timesOver() time.Duration {
 	c := &w.plan.cfg
 	return c.HoldTTL + 2*c.WaiterTTL + rules.EndlessTTL + update.CommandTimeout
 }
 
-// endWithin is how long all that was begun may take to end: what the dead have left goes, and the living wait for each other.
+// endWithin bounds the time for all actors to end: locks of dead processes expire, and living ones wait for each other.
 func (w *world) endWithin() time.Duration { return w.timesOver() + parkedWithin + breakWithin }
 
-// left is an actor that is not done, and not dead. The mutex is held.
+// left returns the name of a living actor that has not ended, or "". The mutex is held.
 func (w *world) left() string {
 	for i := range w.plan.actors {
 		if a := w.cast[i]; !w.done[a.name] && !a.p.dead() {
@@ -71,13 +70,13 @@ func (w *world) left() string {
 	return ""
 }
 
-// leftWithin is how long after a request gave up, or after its process's troubles, what it asked for may stand: a copy may
-// come until the command timeout is over, and the cleanup pauses for up to 30 s after failures.
+// leftWithin bounds the time for which entries of a request may exist after it gave up, or after its process's troubles: a
+// copy may arrive within the command timeout, and the cleanup pauses for up to 30 s after failures.
 const leftWithin = update.CommandTimeout + 35*time.Second
 
-// nothingIsLeft is the half of I11 that is about requests that gave up: nothing stands of them that a living process should
-// have taken back. The mutex is held.
-func (w *world) nothingIsLeft() {
+// checkLeftovers is the half of I11 about requests that gave up: a living process must have taken back their entries and
+// waiters. The mutex is held.
+func (w *world) checkLeftovers() {
 	left := func(key partKey, what string) {
 		c := w.calls[partKey{"", key.lockID, key.part}]
 		if c == nil || c.gaveUp.IsZero() || !c.p.running() {
@@ -106,15 +105,15 @@ func (w *world) nothingIsLeft() {
 	}
 }
 
-// bury ends by force what has no end and belongs to processes that were killed.
-func (w *world) bury() {
+// releaseDead releases by force the endless holds of killed processes.
+func (w *world) releaseDead() {
 	for _, r := range w.plan.resources {
 		d := w.document(r)
 		for _, e := range d.Entries {
 			if e.State == rules.StateClaimed || e.TTL != 0 || !lives(&e, w.clock()) || !w.died(e.LockID) {
 				continue
 			}
-			w.mourn(e.LockID)
+			w.dropSessionsOf(e.LockID)
 			force := party.Release{Force: true, LockID: e.LockID, Resources: []string{r}, FirstFence: e.FirstFence, Now: true, Reason: "its process was killed"}
 			w.releasing(&call{began: time.Now()}, force)
 			_, _ = w.procs[0].locker.ReleaseHeld(context.Background(), force)
@@ -122,12 +121,12 @@ func (w *world) bury() {
 	}
 }
 
-// mourn takes the sessions of a lock ID whose processes were killed from those who trust: a release that does not wait says
-// that they are known to be dead.
-func (w *world) mourn(lockID string) {
+// dropSessionsOf removes the sessions of killed processes of a lock ID from the checks of trust, since a release without
+// draining asserts that they have stopped.
+func (w *world) dropSessionsOf(lockID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	maps.DeleteFunc(w.sessions, func(_ *party.Session, st *standing) bool { return st.lockID == lockID && st.p.dead() })
+	maps.DeleteFunc(w.sessions, func(_ *party.Session, st *openSession) bool { return st.lockID == lockID && st.p.dead() })
 }
 
 // died reports whether the processes of all actors of a lock ID were killed.
@@ -144,8 +143,8 @@ func (w *world) died(lockID string) bool {
 	return died
 }
 
-// wreck ends what is left in memory after the checks: everybody goes on, and all sessions end.
-func (w *world) wreck() {
+// shutDown ends all sessions and Lockers after the checks. Frozen and killed processes continue for this.
+func (w *world) shutDown() {
 	w.cancel()
 	for _, p := range w.procs {
 		p.revive()
@@ -157,10 +156,10 @@ func (w *world) wreck() {
 		_ = s.Leave(context.Background())
 	}
 	for _, p := range w.procs {
-		p.hush()
+		p.stopListening()
 		_ = p.locker.Close(context.Background())
 	}
 }
 
-// lastLockID takes everything in the end.
+// lastLockID is the lock ID that acquires every resource at the end.
 const lastLockID = "the last"

@@ -36,7 +36,7 @@ type command struct {
 
 func (c *command) String() string { return fmt.Sprintf("%s %v", c.kind, c.resources) }
 
-// fate is what becomes of a command.
+// fate describes the faults that a command meets.
 type fate struct {
 	there, back time.Duration
 	// refused replaces the effect with an error. lost replaces the answer. late is set if a refused
@@ -47,11 +47,11 @@ type fate struct {
 	again         time.Duration
 	// arrives is set if the command takes effect although its sender gave up while it was on its way.
 	arrives bool
-	// age is how old the state is that a read returns.
+	// age is the age of the state that a read returns.
 	age time.Duration
 }
 
-// slowFactor is how much slower the commands of a slow process are.
+// slowFactor is the factor by which the commands of a slow process are slower.
 const slowFactor = 20
 
 // fateOf follows from the seed, and from the number of commands of this kind before.
@@ -108,7 +108,7 @@ func (p *process) fateOf(c *command) fate {
 	}
 	p.w.mu.Unlock()
 	if slow || lost || refused {
-		p.suffer(trouble{from: c.sent, to: c.sent.Add(f.there + f.back), single: true})
+		p.addTrouble(trouble{from: c.sent, to: c.sent.Add(f.there + f.back), single: true})
 	}
 	return f
 }

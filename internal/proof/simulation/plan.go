@@ -7,21 +7,21 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// plan is what a seed draws before anything runs. Each seed has a few themes and a few kinds of faults, not all of them:
-// what happens often hides what happens seldom.
+// plan contains everything that a seed draws before the play begins. Each seed has a few themes and a few kinds of faults,
+// not all of them, because frequent events hide rare ones.
 type plan struct {
 	processes int
 	resources []string
 	cfg       party.Config
-	// busy is how long the actors begin new things.
+	// busy is the time in which actors begin new work.
 	busy time.Duration
-	// jitter is by how much the server's clock differs between two commands at most.
+	// jitter bounds the difference of the server's clock between two commands.
 	jitter time.Duration
 	// slow, lost, refused and again are the probabilities that a command is slow, that its answer is lost, that it is refused,
 	// and that it has a late copy if its answer is lost. breaks is the probability that a lost answer begins an outage of its
 	// process, and old that a read returns an old state.
 	slow, lost, refused, again, breaks, old float64
-	// lag is the time at most until a majority of the servers has a write.
+	// lag bounds the time until a majority of the servers has a write.
 	lag time.Duration
 	// sluggish is the process whose commands are all slow, -1 if there is none.
 	sluggish int
@@ -37,13 +37,13 @@ type event struct {
 	resource  string
 }
 
-// casting is an actor: what it plays, in which process, and in whose name.
+// casting describes an actor: its role, process, lock ID and owner.
 type casting struct {
 	role    role
 	process int
 	lockID  string
 	owner   string
-	// theme numbers the group that it belongs to.
+	// theme is the number of its group.
 	theme int
 }
 
@@ -142,7 +142,7 @@ func (p *plan) drawTheme(d *dice, theme int) {
 		each(1+d.upTo(2), plainly, "plain")
 	case 2: // two resources in opposite order
 		each(2+d.upTo(2), crossing, "cross")
-	case 3: // those who try, and give up on the way
+	case 3: // actors that try, and give up during the call
 		each(2+d.upTo(2), trying, "try")
 		each(1, plainly, "plain")
 	case 4: // sagas
@@ -168,7 +168,7 @@ func (p *plan) drawTheme(d *dice, theme int) {
 		add(plainly, id, "")
 		each(1, plainly, "plain")
 		each(1, operator, "operator")
-	case 9: // those who come and go so fast that the records of what has ended are soon forgotten
+	case 9: // actors that acquire and leave so fast that records of ended requests are soon dropped
 		each(2+d.upTo(2), hurrying, "hurry")
 		each(1, plainly, "plain")
 	}

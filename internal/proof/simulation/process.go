@@ -12,33 +12,33 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// process is one that uses the library: a Locker, its clock, and its way to the database, which is in network.go.
-// While it is frozen its timers, its timeouts and the answers to its commands are held, and it sends nothing. One that
-// was killed stays so.
+// process is a process that uses the library: a Locker, its clock, and its connection to the database (network.go).
+// While it is frozen, its timers, timeouts and the answers to its commands are delayed, and it sends nothing. A killed
+// process stays frozen.
 type process struct {
 	w      *world
 	n      int
 	name   string
 	locker *party.Locker
-	// hush ends the listening to wake-ups.
-	hush func()
+	// stopListening unregisters the receiver of wake-ups.
+	stopListening func()
 
 	mu sync.Mutex
-	// shut is closed when the process goes on; it is nil while it runs.
+	// shut is closed when the process continues; it is nil while the process runs.
 	shut   chan struct{}
 	killed bool
 	// sent counts the commands of each kind, so that latencies follow from the seed.
 	sent map[string]uint64
-	// at and spins count what happens in one instant.
+	// spins counts the uses of the clock at the instant at.
 	at    time.Time
 	spins int
-	// spun says that too much did. From then on all timers ring later, so that time passes, and the play can end.
+	// spun is set if there were too many. From then on all timers fire later, so that time passes and the play can end.
 	spun bool
-	// commands and kinds count what is sent in the second that began at second; most are allowed.
+	// commands and kinds count the commands in the second that began at second. most is the limit.
 	second         time.Time
 	commands, most int
 	kinds          map[string]int
-	// troubles are what it suffered.
+	// troubles lists the faults that affected it.
 	troubles []trouble
 
 	// deposed is the time in which it asks a primary that was deposed. reads are its latest loads by resource, and acked the
@@ -56,7 +56,7 @@ type trouble struct {
 	single bool
 }
 
-// mostSpins is how often a process may ask its clock for something in one instant.
+// mostSpins bounds the uses of its clock by a process in one instant.
 const mostSpins = 20_000
 
 func newProcess(w *world, n int) *process {
@@ -75,7 +75,7 @@ func newProcess(w *world, n int) *process {
 		panic(err)
 	}
 	p.locker = l
-	p.hush = l.OnWakeup(func(t party.Wakeup) { w.wakeup(p, t) })
+	p.stopListening = l.OnWakeup(func(t party.Wakeup) { w.wakeup(p, t) })
 	return p
 }
 
@@ -95,7 +95,7 @@ func (p *process) kill() {
 	p.mu.Unlock()
 }
 
-// thaw lets the process go on, unless it was killed.
+// thaw lets the process continue, unless it was killed.
 func (p *process) thaw() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +105,7 @@ func (p *process) thaw() {
 	}
 }
 
-// revive is for the end: what a killed process has left in memory must go too.
+// revive lets a killed process continue after the checks, so that it can be closed.
 func (p *process) revive() {
 	p.mu.Lock()
 	p.killed = false
@@ -125,7 +125,7 @@ func (p *process) running() bool {
 	return p.shut == nil
 }
 
-// hold blocks each caller while the process is frozen. Those who were held go on one after the other.
+// hold blocks while the process is frozen. The key determines the order in which blocked callers continue.
 func (p *process) hold(key uint64) {
 	for {
 		p.mu.Lock()
@@ -145,9 +145,9 @@ func (p *process) sleep(d time.Duration) {
 	p.hold(p.ring(d))
 }
 
-// ring draws what sets the order in which timers that are held go on: by when they were set, and for how long, so that it
-// does not matter in which order goroutines come here that run in the same instant. It also notices a process that asks its
-// clock for something again and again while no time passes.
+// ring draws the key for the order in which delayed timers continue. It follows from the time and the duration of the
+// timer, not from the order in which goroutines of the same instant are scheduled. It also detects a process that uses its
+// clock again and again while no time passes.
 func (p *process) ring(d time.Duration) uint64 {
 	p.mu.Lock()
 	if now := time.Now(); now.Equal(p.at) {
@@ -164,7 +164,7 @@ func (p *process) ring(d time.Duration) uint64 {
 	return draw(p.w.seed, "ring", uint64(p.n), uint64(p.w.since()), uint64(d)) //nolint:gosec // a few processes
 }
 
-// pause is by how much timers ring later than they were set to.
+// pause returns the delay of timers, which is not zero after too many spins.
 func (p *process) pause() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,11 +177,11 @@ func (p *process) pause() time.Duration {
 const (
 	// mostCommands is the number of commands that a process may send in a second.
 	mostCommands = 100
-	// hurryCommands comes to it for each of its actors that hurry: a try about every 55 ms.
+	// hurryCommands is added for each of its actors that hurry, which try about every 55 ms.
 	hurryCommands = 50
 )
 
-// countCommand notices a process that asks the database again and again.
+// countCommand detects a process that sends commands again and again.
 func (p *process) countCommand(c *command) {
 	p.mu.Lock()
 	if now := time.Now(); now.Sub(p.second) > time.Second {
@@ -197,8 +197,8 @@ func (p *process) countCommand(c *command) {
 	}
 }
 
-// suffer notes a trouble.
-func (p *process) suffer(t trouble) {
+// addTrouble records a fault that affects the process.
+func (p *process) addTrouble(t trouble) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.troubles = append(p.troubles, t)
@@ -223,7 +223,7 @@ func (p *process) suffered(ttl time.Duration, resource string) bool {
 	return single >= 3
 }
 
-// lastTrouble is when the last trouble on the resource ended, which may lie ahead.
+// lastTrouble returns the time at which the last trouble on the resource ends, which may be in the future.
 func (p *process) lastTrouble(resource string) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -296,7 +296,7 @@ type alarm struct {
 
 	mu    sync.Mutex
 	timer *time.Timer
-	// set counts what the alarm was set to, and live says that it has not rung yet.
+	// set counts the calls of reset and stop. live is set until the alarm fires.
 	set  int
 	live bool
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// parking is a saga's place in a queue, while it waits without a process.
+// parking is a parked request of a saga, which waits without a process.
 type parking struct {
 	began time.Time
 	turn  chan party.Wakeup
 }
 
-// wakeup takes the wake-ups that a process comes to know. One of a closed run is given back, as the
-// wakers of a worker do. An attempt of that run may still be on its way to use it.
+// wakeup receives the wake-ups of a process. A wake-up of a closed run leaves the queue, as the wakers of a
+// worker do. An attempt of that run may still be on its way.
 func (w *world) wakeup(p *process, t party.Wakeup) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -35,7 +35,7 @@ func (w *world) wakeup(p *process, t party.Wakeup) {
 	}
 }
 
-// saga runs a few steps, each as an activity in any process, under holds that stand between them.
+// saga runs a few steps, each as an activity in any process, under kept holds.
 func saga(a *actor) {
 	held := map[string]bool{}
 	for range 2 + a.d.upTo(2) {
@@ -60,7 +60,7 @@ func saga(a *actor) {
 	a.commit()
 }
 
-// errWasReset says that the workflow was reset during the step, and errNotRun that the step does not run.
+// Results of a step: errWasReset if the workflow was reset during the step, errNotRun if the step does not run.
 var (
 	errWasReset = errors.New("simulated: the workflow was reset")
 	errNotRun   = errors.New("simulated: the step does not run")
@@ -68,8 +68,8 @@ var (
 
 const (
 	stepTimeout = 6 * time.Second
-	// inlineWait is how long a step of a workflow waits before it parks, if its turn is near. Meanwhile
-	// it confirms a claim by the order by which it queued, which wakers know too.
+	// inlineWait is the time for which a step of a workflow waits before it parks, if its grant is expected
+	// soon. It then confirms a claim with the order with which it queued, which wakers know too.
 	inlineWait = 2 * time.Second
 )
 
@@ -116,7 +116,7 @@ func (a *actor) play(req party.Request, reset time.Duration, held map[string]boo
 	return errNotRun
 }
 
-// answered is what the worker and the workflow make of an attempt's outcome. It reports whether to try again.
+// answered handles an attempt's outcome like the worker and the workflow. It reports whether to try again.
 func (a *actor) answered(req *party.Request, held map[string]bool, err error) (again bool) {
 	var busy *party.BusyError
 	var other *party.OtherRunError
@@ -135,7 +135,7 @@ func (a *actor) answered(req *party.Request, held map[string]bool, err error) (a
 	return true
 }
 
-// anyProcess is one that was not killed.
+// anyProcess returns a process that was not killed.
 func (a *actor) anyProcess() *process {
 	for {
 		if p := a.w.procs[a.d.upTo(len(a.w.procs))]; !p.dead() {
@@ -236,10 +236,10 @@ func (a *actor) park(req party.Request, at string, held map[string]bool) bool {
 	return false
 }
 
-// errNoAnswer is what a saga sees if the process that it asked was frozen or killed.
+// errNoAnswer is the result of a call to a process that was frozen or killed.
 var errNoAnswer = errors.New("simulated: the attempt has timed out")
 
-// within asks a process, and goes on without its answer after d.
+// within calls ask, and continues without its answer after d.
 func (a *actor) within(d time.Duration, ask func() error) error {
 	done := make(chan error, 1)
 	a.w.actors.Add(1)
@@ -257,7 +257,7 @@ func (a *actor) within(d time.Duration, ask func() error) error {
 	}
 }
 
-// commit releases what the saga holds, and checks that it is told what it held.
+// commit releases the saga's holds, and checks the holds that the release reports.
 func (a *actor) commit() {
 	all := slices.Clone(a.w.plan.resources)
 	for !a.w.over() {

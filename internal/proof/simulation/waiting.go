@@ -11,13 +11,14 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// waiting is what the checks of those who wait remember.
+// waiting is the state of the checks of waiting requests.
 type waiting struct {
-	// idle is since when a request could be granted, and is not.
+	// idle contains the time since which a request could have been granted.
 	idle map[partKey]time.Time
-	// stuck is since when a request is in a deadlock without a break, and circled when it was in one last.
+	// stuck contains the time since which a request has been in a deadlock, and circled the last time at
+	// which it was in one.
 	stuck, circled map[partKey]time.Time
-	// parked are the sagas that wait without a process.
+	// parked contains the sagas that wait without a process.
 	parked map[partKey]*parking
 }
 
@@ -26,39 +27,39 @@ func newWaiting() waiting {
 }
 
 const (
-	// tickEvery is the pause between two looks at all that is told and all who wait.
+	// tickEvery is the pause between two checks of all answers and all waiting requests.
 	tickEvery = 200 * time.Millisecond
-	// grantWithin is how long what is free may be refused to the first who waits: its process looks, and writes if no
-	// write has granted it its claim. Looks and writes of others may come between, twice.
+	// grantWithin bounds the wait of the first waiter for a free resource. Its process polls, and writes if no write has
+	// granted the claim. Twice, polls and writes of others may come in between.
 	grantWithin = 3 * (pace.Poll + pace.SettleRetry)
-	// parkedWithin is the same for those who wait without a process. The process that told of the turn may have died then: so it
-	// counts until the request looks itself, which it does twice as late at most.
+	// parkedWithin is the same bound for parked requests. The process that sent the wake-up may have died, in which case the
+	// request rechecks itself, at most twice as late.
 	parkedWithin = 2 * pace.Recheck
-	// breakWithin is how long a deadlock may stand. A search ends what stood when it began, and a shortest circle in each.
+	// breakWithin bounds the life of a deadlock. A search ends one shortest cycle of each deadlock that existed when it began.
 	breakWithin = 3 * pace.Search
 )
 
-// tick looks again and again.
+// tick runs the periodic checks until the play is over.
 func (w *world) tick() {
 	for !w.over() {
 		w.mu.Lock()
-		w.everyWaiterGetsItsTurn()
-		w.deadlocksEnd()
+		w.checkGrants()
+		w.checkDeadlocksEnd()
 		for _, r := range w.plan.resources {
-			w.trustIsExclusive(r)
+			w.checkTrust(r)
 		}
-		w.lossesAreTold()
-		w.nothingIsLeft()
+		w.checkLossesReported()
+		w.checkLeftovers()
 		w.mu.Unlock()
 		pause := tickEvery
 		if w.calm() {
-			pause *= 4 // little happens any more
+			pause *= 4 // because little happens
 		}
 		w.phase(pause, nil)
 	}
 }
 
-// present reports whether a request waits in earnest: its caller has not given up, and its process lives.
+// present reports whether the caller of a waiting request still waits and its process is alive.
 func (w *world) present(key partKey, q *rules.Waiter) bool {
 	if !q.Waits(w.clock()) {
 		return false
@@ -70,7 +71,7 @@ func (w *world) present(key partKey, q *rules.Waiter) bool {
 	return c != nil && !c.done && !c.p.dead()
 }
 
-// well reports whether nothing troubles the process that waits for a request, and since when.
+// well reports whether the process of a waiting request works, since when, and the bound for its grant.
 func (w *world) well(key partKey) (since time.Time, within time.Duration, ok bool) {
 	if p := w.parked[key]; p != nil {
 		since, within = p.began, parkedWithin
@@ -85,8 +86,8 @@ func (w *world) well(key partKey) (since time.Time, within time.Duration, ok boo
 	return c.p.lastTrouble(key.resource), grantWithin, c.p.running()
 }
 
-// everyWaiterGetsItsTurn is I9: the first who waits is granted what is free, and each that may join joins.
-func (w *world) everyWaiterGetsItsTurn() {
+// checkGrants is I9: the first who waits is granted what is free, and each that may join joins.
+func (w *world) checkGrants() {
 	now := time.Now()
 	free := map[partKey]string{}
 	for _, r := range w.plan.resources {
@@ -132,8 +133,8 @@ func (w *world) everyWaiterGetsItsTurn() {
 	}
 }
 
-// exclusivelyHeld reports whether an exclusive entry stands. Beside it none is granted a claim, not even its own party,
-// which waits until what drains of it has ended: see "No claim is granted while a lock ID holds exclusively" in docs/internals.md.
+// exclusivelyHeld reports whether there is a live exclusive entry, in addition to which no claim is granted, not even to its
+// own party. See "No claims beside an exclusive holder" in docs/internals.md.
 func exclusivelyHeld(d *rules.Document, q *rules.Waiter) bool {
 	return slices.ContainsFunc(d.Entries, func(e rules.Entry) bool {
 		around := q.Within != "" && e.LockID == q.Within && e.State == rules.StateKept
@@ -151,11 +152,11 @@ func joins(d *rules.Document, q *rules.Waiter) bool {
 	return false
 }
 
-// deadlocksEnd is the half of I12 that no deadlock stays.
-func (w *world) deadlocksEnd() {
+// checkDeadlocksEnd is the half of I12 that no deadlock stays.
+func (w *world) checkDeadlocksEnd() {
 	now := time.Now()
 	in := map[partKey]bool{}
-	stuck := w.inCircles(true)
+	stuck := w.deadlockedRequests(true)
 	for _, s := range stuck {
 		in[s.key] = true
 		since, known := w.stuck[s.key]
@@ -178,8 +179,8 @@ func (w *world) deadlocksEnd() {
 	}
 }
 
-// listed says who is in deadlocks, and on what.
-func listed(all []*stander) string {
+// listed describes the requests that are in deadlocks.
+func listed(all []*waitNode) string {
 	out := ""
 	for _, s := range all {
 		out += " " + s.key.lockID + " waits for " + s.key.resource + ";"
@@ -187,52 +188,52 @@ func listed(all []*stander) string {
 	return out
 }
 
-// circles is the truth about deadlocks in the documents as they stand. It is found the other way round than the library does:
-// each that can go on goes on, and gives up what it has, until none is left that can. Those who are left wait for ever.
-type circles struct {
+// deadlockSearch finds the deadlocks in the current documents, with another algorithm than the library: each request that
+// can proceed does and gives up its holds, until none can. The remaining requests wait forever.
+type deadlockSearch struct {
 	docs  []rules.Document
-	waits []*stander
-	// mustEnd says that only deadlocks count that must end.
+	waits []*waitNode
+	// mustEnd restricts the search to deadlocks that the library must end.
 	mustEnd bool
-	// stays are the owners that cannot go on.
+	// stays contains the owners that cannot proceed.
 	stays map[string]bool
 }
 
-// stander is a live place in a queue.
-type stander struct {
+// waitNode is a live waiter.
+type waitNode struct {
 	key   partKey
 	owner string
 	d     *rules.Document
 	w     *rules.Waiter
-	ahead []*stander
-	// gone says that it waits no more, or is passed over, and granted that it can be granted.
+	ahead []*waitNode
+	// gone is set if it no longer waits or is passed over, and granted if it can be granted.
 	gone, granted bool
 }
 
-// circlesStand records which waiters are in a deadlock now, as the documents show it: they do not show that a waiter is dead.
-func (w *world) circlesStand() {
-	for _, s := range w.inCircles(false) {
+// recordDeadlocks records the waiters that are in a deadlock according to the documents, which do not show that a process is dead.
+func (w *world) recordDeadlocks() {
+	for _, s := range w.deadlockedRequests(false) {
 		w.circled[s.key] = time.Now()
 	}
 }
 
-// inCircles are the waits that are in a deadlock. If it must end, neither those with limits above 1 count, nor those that
-// no request waits for any more.
-func (w *world) inCircles(mustEnd bool) []*stander {
-	c := w.newCircles(mustEnd)
+// deadlockedRequests returns the waiters that are in a deadlock. With mustEnd it ignores requests with limits above 1, and
+// waiters whose callers no longer wait.
+func (w *world) deadlockedRequests(mustEnd bool) []*waitNode {
+	c := w.newDeadlockSearch(mustEnd)
 	if c == nil {
 		return nil
 	}
 	for changed := true; changed; {
 		changed = false
 		for _, s := range c.waits {
-			if !s.gone && c.canGo(s) {
+			if !s.gone && c.canProceed(s) {
 				s.gone, s.granted, changed = true, true, true
 			}
 		}
-		c.goOn()
+		c.updateStays()
 	}
-	var out []*stander
+	var out []*waitNode
 	for _, s := range c.waits {
 		if !s.gone && c.reaches(s) {
 			out = append(out, s)
@@ -241,9 +242,9 @@ func (w *world) inCircles(mustEnd bool) []*stander {
 	return out
 }
 
-// newCircles is nil if nobody waits.
-func (w *world) newCircles(mustEnd bool) *circles {
-	c := &circles{mustEnd: mustEnd, stays: map[string]bool{}}
+// newDeadlockSearch returns nil if no request waits.
+func (w *world) newDeadlockSearch(mustEnd bool) *deadlockSearch {
+	c := &deadlockSearch{mustEnd: mustEnd, stays: map[string]bool{}}
 	some := false
 	for _, r := range w.plan.resources {
 		d := *w.doc(r)
@@ -256,7 +257,7 @@ func (w *world) newCircles(mustEnd bool) *circles {
 	}
 	for i := range c.docs {
 		d := &c.docs[i]
-		var ahead []*stander
+		var ahead []*waitNode
 		for j := range d.Waiters {
 			q := &d.Waiters[j]
 			key := partKey{d.ID, q.LockID, q.Part}
@@ -264,17 +265,17 @@ func (w *world) newCircles(mustEnd bool) *circles {
 			if !q.Waits(w.clock()) || (mustEnd && !w.present(key, q)) {
 				continue
 			}
-			s := &stander{key: key, owner: owner, d: d, w: q, ahead: ahead}
+			s := &waitNode{key: key, owner: owner, d: d, w: q, ahead: ahead}
 			s.gone = mustEnd && q.Mode == rules.Shared && q.Limit > 1
 			c.waits, ahead = append(c.waits, s), append(ahead, s)
 		}
 	}
-	c.goOn()
+	c.updateStays()
 	return c
 }
 
-// goOn sees which owners wait for something: all others go on.
-func (c *circles) goOn() {
+// updateStays determines the owners that wait for something. All others proceed.
+func (c *deadlockSearch) updateStays() {
 	stays := map[string]bool{}
 	for _, s := range c.waits {
 		if !s.gone {
@@ -284,7 +285,7 @@ func (c *circles) goOn() {
 	c.stays = stays
 }
 
-// ownerOf is the owner of an entry. A kept hold tells it for the parts of its lock ID.
+// ownerOf returns the owner of an entry. The kept hold of a lock ID contains the owner of its parts.
 func ownerOf(d *rules.Document, e *rules.Entry) string {
 	owner := e.Owner
 	for i := range d.Entries {
@@ -295,11 +296,11 @@ func ownerOf(d *rules.Document, e *rules.Entry) string {
 	return cmp.Or(owner, e.LockID)
 }
 
-// obstacles are the owners that a wait waits for, of those who stay.
-func (c *circles) obstacles(s *stander) []string {
+// obstacles returns the owners that cannot proceed and for which a request waits.
+func (c *deadlockSearch) obstacles(s *waitNode) []string {
 	for _, o := range c.waits {
 		if o.granted && o.d == s.d && o.w.LockID == s.w.LockID && rules.Covers(o.w.Mode, s.w.Mode) {
-			return nil // it joins what was granted on the way
+			return nil // it joins the hold that was granted in between
 		}
 	}
 	var out []string
@@ -312,7 +313,7 @@ func (c *circles) obstacles(s *stander) []string {
 	others := map[string]string{}
 	for i := range s.d.Entries {
 		e := &s.d.Entries[i]
-		if e.LockID == s.w.LockID || !e.Counts(party, now) || e.State == rules.StateDraining || !c.stands(s.d, e) {
+		if e.LockID == s.w.LockID || !e.Counts(party, now) || e.State == rules.StateDraining || !c.outlasts(s.d, e) {
 			continue
 		}
 		others[e.LockID] = ownerOf(s.d, e)
@@ -334,8 +335,8 @@ func (c *circles) obstacles(s *stander) []string {
 			out = append(out, a.owner)
 		}
 	}
-	// A request that gets what it waits for holds it as long as its owner waits for something else. A deadlock that is made so need
-	// not end before it is made.
+	// A request that is granted holds the resource while its owner waits for something else. Such a deadlock need not end before
+	// it exists.
 	for _, o := range c.waits {
 		if c.mustEnd {
 			break
@@ -347,18 +348,18 @@ func (c *circles) obstacles(s *stander) []string {
 	return out
 }
 
-// stands reports whether an entry stands as long as its owner waits for something. A running part of a workflow ends by
+// outlasts reports whether an entry exists as long as its owner waits for something. A running part of a workflow ends by
 // itself, unless its own step waits for more locks.
-func (c *circles) stands(d *rules.Document, e *rules.Entry) bool {
+func (c *deadlockSearch) outlasts(d *rules.Document, e *rules.Entry) bool {
 	if e.Label == "" || e.State != rules.StateRunning {
 		return c.stays[ownerOf(d, e)]
 	}
-	return slices.ContainsFunc(c.waits, func(o *stander) bool { return !o.gone && o.w.LockID == e.LockID && o.w.Part == e.Part })
+	return slices.ContainsFunc(c.waits, func(o *waitNode) bool { return !o.gone && o.w.LockID == e.LockID && o.w.Part == e.Part })
 }
 
-// leader is the first place ahead of its own lock ID that asks for as much, or nil. A queue is served in its order, also
-// among requests of one party: s joins when its leader is granted, and not before.
-func (s *stander) leader() *stander {
+// leader returns the first waiter ahead with the same lock ID that requests at least the same mode, or nil. Since queues are
+// served in order, s joins only after its leader is granted.
+func (s *waitNode) leader() *waitNode {
 	for _, a := range s.ahead {
 		if !a.gone && a.w.LockID == s.w.LockID && rules.Covers(a.w.Mode, s.w.Mode) {
 			return a
@@ -367,10 +368,10 @@ func (s *stander) leader() *stander {
 	return nil
 }
 
-func (c *circles) canGo(s *stander) bool { return len(c.obstacles(s)) == 0 }
+func (c *deadlockSearch) canProceed(s *waitNode) bool { return len(c.obstacles(s)) == 0 }
 
-// reaches reports whether a wait leads back to its own owner.
-func (c *circles) reaches(s *stander) bool {
+// reaches reports whether a cycle of waits leads back to the request's owner.
+func (c *deadlockSearch) reaches(s *waitNode) bool {
 	seen := map[string]bool{}
 	next := c.obstacles(s)
 	for len(next) > 0 {
@@ -392,6 +393,6 @@ func (c *circles) reaches(s *stander) bool {
 	return false
 }
 
-// recently is for how long a deadlock that has ended may still be told of: the read that saw it took time, and so does the
-// command that ends it.
+// recently bounds the time after a deadlock has ended in which a victim may still be withdrawn: the read that found it took
+// time, and so does the command that ends it.
 const recently = 2*update.CommandTimeout + time.Second

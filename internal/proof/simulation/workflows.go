@@ -14,8 +14,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// newRunsPlan is a play of workflows: sagas that are reset in the middle of a step, whose steps go on in the old run
-// meanwhile, that compensate, and that have steps with lock IDs of their own. A few strangers want the same resources.
+// newRunsPlan draws a play of workflows: sagas that are reset during a step while the step continues in the old run, that
+// compensate, and that have steps with their own lock IDs. A few other parties compete for the same resources.
 func newRunsPlan(seed uint64) *plan {
 	p := newPlan(seed)
 	p.actors = nil
@@ -34,24 +34,24 @@ func newRunsPlan(seed uint64) *plan {
 type run struct {
 	*actor
 	label string
-	// reacquires is set if steps acquire again what was lost, which the verification must report. Such a
-	// workflow is not reset: a run cannot know what an earlier run has lost and acquired again.
+	// reacquires is set if steps acquire lost locks again, which the verification must report. Such a workflow is
+	// not reset, because a run cannot know what an earlier run has lost and acquired again.
 	reacquires bool
-	// steps are the parts whose compensations are registered, of all runs, and the resources of each.
+	// steps lists the requests of all runs whose compensations are registered.
 	steps []party.Request
-	// uses lists the resources under whose locks steps have run, of all runs, and before the labels of
-	// the runs before.
+	// uses lists the resources under whose locks steps of all runs have run, and before the labels of the
+	// earlier runs.
 	uses   []use
 	before []string
-	// stands is the time, by resource, until which a verified hold exists at least. releases is set once
-	// the run has begun to release.
-	stands   map[string]time.Time
-	releases bool
+	// heldUntil contains, by resource, the time until which a verified hold exists at least. releases is set once the run has
+	// begun to release.
+	heldUntil map[string]time.Time
+	releases  bool
 }
 
 // workflow is a saga that may be reset. It commits or compensates, and ends.
 func workflow(a *actor) {
-	r := &run{actor: a, stands: map[string]time.Time{}, reacquires: a.d.chance(0.4)}
+	r := &run{actor: a, heldUntil: map[string]time.Time{}, reacquires: a.d.chance(0.4)}
 	r.begins()
 	ok := true
 	pause := a.d.upTo(4)
@@ -59,7 +59,7 @@ func workflow(a *actor) {
 		if ok = r.oneStep(); !ok || a.w.over() {
 			break
 		}
-		if n == pause { // nobody renews what it keeps
+		if n == pause { // without a renewal of its kept holds
 			time.Sleep(a.d.between(0, 3*a.w.plan.cfg.HoldTTL/2))
 		}
 	}
@@ -71,7 +71,7 @@ func workflow(a *actor) {
 	r.ends()
 }
 
-// begins makes a run the workflow's current one, and closes the one before.
+// begins makes a new run the workflow's current one, and closes the run before.
 func (r *run) begins() {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
@@ -85,7 +85,7 @@ func (r *run) begins() {
 	r.w.noted(r.name, r.lockID, "begins %s", r.label)
 }
 
-// oneStep runs a step, of scope saga or with a lock ID of its own, and reports whether it ran.
+// oneStep runs a step, of scope saga or with its own lock ID, and reports whether it ran.
 func (r *run) oneStep() bool {
 	rs, _ := r.resources(0.3, true)
 	req := r.request(rs, "step")
@@ -112,7 +112,7 @@ func (r *run) oneStep() bool {
 	return true
 }
 
-// request is a new step's, in the name of this run.
+// request returns the request of a new step of this run.
 func (r *run) request(rs []party.Resource, kind string) party.Request {
 	r.schedule++
 	return party.Request{
@@ -158,7 +158,7 @@ func (r *run) compensate() {
 	}
 }
 
-// ends releases what the workflow has, under all its labels, as the janitor does.
+// ends releases all holds of the workflow, under all its labels, as the janitor does.
 func (r *run) ends() {
 	r.w.mu.Lock()
 	r.w.closed[r.label] = true
@@ -170,7 +170,7 @@ func (r *run) ends() {
 	r.release(func(l *party.Locker) error { return r.releaseFrom(r.ctx, l) }, all...)
 }
 
-// release calls fn in one process after the other until it has released what is listed.
+// release calls fn in one process after the other until it succeeds. what lists the releases, for the checks.
 func (r *run) release(fn func(l *party.Locker) error, what ...party.Release) {
 	r.w.mu.Lock()
 	r.releases = true
@@ -188,7 +188,7 @@ func (r *run) release(fn func(l *party.Locker) error, what ...party.Release) {
 	}
 }
 
-// releaseFrom releases what the workflow's runs have. Those of a workflow that was started again since are not its own.
+// releaseFrom releases the holds of the workflow's runs. Holds of a workflow that was started again are not included.
 func (r *run) releaseFrom(ctx context.Context, l *party.Locker) error {
 	var errs []error
 	for _, name := range r.w.plan.resources {
@@ -226,8 +226,8 @@ func (r *run) used(step *party.Request) {
 	}
 }
 
-// commit verifies what the steps have used, and releases it in another step, once that is recorded.
-// What is lost is left to ends, as a run leaves it to the janitor.
+// commit verifies the holds that the steps have used, and releases them afterwards. After a loss it leaves
+// the release to ends, as a run leaves it to the janitor.
 func (r *run) commit() {
 	if !r.reacquires && r.d.chance(0.4) { // it is reset, and the next run repeats no step
 		r.begins()
@@ -253,7 +253,7 @@ func (r *run) commit() {
 		}
 	}
 	r.w.mu.Lock()
-	r.isolated("release of "+r.label, func(resource string) time.Time { return r.stands[resource] })
+	r.isolated("release of "+r.label, func(resource string) time.Time { return r.heldUntil[resource] })
 	r.w.mu.Unlock()
 	all := party.Release{LockID: r.lockID, Run: r.label, Order: party.LastAttempt(r.schedule)}
 	for _, u := range r.uses {
@@ -268,8 +268,8 @@ func (r *run) commit() {
 	}
 }
 
-// verify verifies what the steps have used, in one process after the other, and reports whether
-// nothing is lost.
+// verify verifies the holds that the steps have used, in one process after the other, and reports whether
+// nothing was lost.
 func (r *run) verify() bool {
 	v := party.Verify{LockID: r.lockID, Run: r.label, Inherits: len(r.before) > 0, Before: r.before}
 	for _, u := range r.uses { // the first of each resource: a hold that began after it is another one
@@ -314,9 +314,8 @@ func (r *run) certain(v *party.Verify) (sure []string) {
 	return sure
 }
 
-// verified checks what a verification has reported. If nothing is lost, the workflow was isolated until
-// it asked, and is until it releases, as long as its holds do not expire. And nothing is reported lost
-// that it holds.
+// verified checks the answer to a verification. If nothing was lost, the workflow was isolated until the call
+// began, and remains so until it releases or its holds expire. No existing hold may be reported lost.
 func (r *run) verified(c *call, sure []string, err error) {
 	w := r.w
 	w.mu.Lock()
@@ -332,15 +331,15 @@ func (r *run) verified(c *call, sure []string, err error) {
 	}
 	r.isolated(c.what, func(string) time.Time { return c.began })
 	for _, u := range r.uses {
-		r.stands[u.resource] = c.began
+		r.heldUntil[u.resource] = c.began
 		if k := w.doc(u.resource).Kept(r.lockID); k != nil && k.Label == r.label {
-			r.stands[u.resource] = time.Now().Add(k.ExpiresAt.Sub(w.clock()) - w.plan.jitter)
+			r.heldUntil[u.resource] = time.Now().Add(k.ExpiresAt.Sub(w.clock()) - w.plan.jitter)
 		}
 	}
 }
 
-// isolated checks that nobody else was let in after a step had run, until a time on each resource. The
-// mutex is held.
+// isolated checks that no other party was granted a used resource after a step had run, until a time by
+// resource. The mutex is held.
 func (r *run) isolated(what string, until func(resource string) time.Time) {
 	for _, u := range r.uses {
 		for _, a := range r.w.admissions {

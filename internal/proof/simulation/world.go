@@ -32,7 +32,7 @@ type world struct {
 	faultless bool
 	lines     []line
 	ledger
-	told
+	answers
 	waiting
 	result *Violation
 }
@@ -45,7 +45,7 @@ func RunWorkflows(seed uint64) *Violation { return play(seed, newRunsPlan(seed))
 
 func play(seed uint64, p *plan) *Violation {
 	w := &world{
-		seed: seed, plan: p, began: time.Now(), stop: make(chan struct{}), ledger: newLedger(), told: newTold(), waiting: newWaiting(),
+		seed: seed, plan: p, began: time.Now(), stop: make(chan struct{}), ledger: newLedger(), answers: newAnswers(), waiting: newWaiting(),
 		database: database{docs: map[string]*rules.Document{}, past: map[string][]state{}, blocked: map[string]time.Time{}},
 	}
 	w.base, w.cancel = context.WithCancel(context.Background())
@@ -60,7 +60,7 @@ func play(seed uint64, p *plan) *Violation {
 // run plays from beginning to end.
 func (w *world) run() {
 	for _, e := range w.plan.events {
-		go w.happen(e)
+		go w.runEvent(e)
 	}
 	for i, c := range w.plan.actors {
 		w.cast = append(w.cast, newActor(w, i, c))
@@ -89,9 +89,9 @@ func (w *world) run() {
 	w.settleDown(quiet)
 	w.stopped.Do(func() { close(w.stop) })
 	<-ticking
-	w.wreck()
+	w.shutDown()
 	<-quiet
-	time.Sleep(10 * time.Minute) // time stands still when this ends, and what is under way needs some
+	time.Sleep(10 * time.Minute) // for everything that is still running: virtual time ends with this function
 }
 
 // phase lets d pass, or less: until done, or a violation.
@@ -127,8 +127,8 @@ func (w *world) calm() bool {
 
 func (w *world) since() time.Duration { return time.Since(w.began) }
 
-// happen lets an event begin and end.
-func (w *world) happen(e event) {
+// runEvent lets an event begin and end.
+func (w *world) runEvent(e event) {
 	if w.phase(e.at, nil); w.over() {
 		return
 	}
@@ -140,7 +140,7 @@ func (w *world) happen(e event) {
 	w.note(name, "", "%s for %v", e.what, e.lasts.Round(time.Millisecond))
 	for _, p := range w.procs {
 		if e.resource != "" || e.process < 0 || e.process == p.n {
-			p.suffer(trouble{from: time.Now(), to: until, resource: e.resource})
+			p.addTrouble(trouble{from: time.Now(), to: until, resource: e.resource})
 		}
 	}
 	switch e.what {
@@ -178,7 +178,7 @@ type Violation struct {
 	History []string
 }
 
-// String is what a failing seed prints.
+// String returns the report of a failing seed.
 func (v *Violation) String() string {
 	return fmt.Sprintf("seed %d: %s after %d ms: %s\n  %s\nrepeat it: make simulate FROM=%d SEEDS=1",
 		v.Seed, v.Kind, v.At.Milliseconds(), v.Text, strings.Join(v.History, "\n  "), v.Seed)
@@ -249,14 +249,14 @@ func (w *world) around(at time.Duration, text, about string) []string {
 	slices.Reverse(out)
 	for _, r := range w.plan.resources {
 		if mentions(r) {
-			out = append(out, w.standsOn(r)...)
+			out = append(out, w.contentOf(r)...)
 		}
 	}
 	return out
 }
 
-// standsOn lists what a document contains, with the time that is left.
-func (w *world) standsOn(resource string) []string {
+// contentOf lists the entries and waiters of a document, with their remaining times.
+func (w *world) contentOf(resource string) []string {
 	var out []string
 	left := func(t time.Time) string {
 		if !t.Before(rules.Never) {

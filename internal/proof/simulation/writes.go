@@ -25,38 +25,38 @@ func keyOf(resource string, e *rules.Entry) entryKey {
 	return entryKey{partKey{resource, e.LockID, e.Part}, e.Order}
 }
 
-// ledger is what the checks of single writes remember.
+// ledger is the state of the checks of single writes.
 type ledger struct {
-	// fences are the greatest fences of each resource.
+	// fences contains the greatest fence of each resource.
 	fences map[string]int64
-	// endedHolds are, by resource and lock ID, the greatest first fences of holds that have ended, and endedParts the
-	// entries, by ID, that were ended before their time, after their calls had returned.
+	// endedHolds contains, by resource and lock ID, the greatest first fence of holds that have ended. endedParts contains
+	// the entries, by ID, that were ended before they expired and after their calls had returned.
 	endedHolds map[partKey]int64
 	endedParts map[partKey]bool
-	// granted are the fences that each part was granted by applied writes.
+	// granted contains the fences that applied writes have granted to each part.
 	granted map[entryKey][]int64
-	// relied are the parts whose holders were told of a kept hold.
+	// relied contains the parts to which a kept hold was reported.
 	relied map[partKey]bool
-	// calls are the latest calls about a part, and requests the latest of each order. Their keys have no resource.
+	// calls contains the latest call about each part, and requests the latest one of each order. Their keys have no resource.
 	calls    map[partKey]*call
 	requests map[entryKey]*call
-	// leaving are parts that their holders have begun to leave, and releases the releases that have begun.
+	// leaving contains the parts that their holders have begun to leave, and releases the releases that have begun.
 	leaving  map[entryKey]bool
 	releases []release
-	// excused are the parts of requests whose answers were lost.
+	// excused contains the parts of requests whose answers were lost.
 	excused map[entryKey]bool
-	// runs numbers the run labels in the order in which the runs began, and closed are those that are over.
+	// runs numbers the run labels in the order in which the runs began. closed contains the labels of runs that have ended.
 	runs   map[string]int
 	closed map[string]bool
-	// barred are the orders up to which runs have raised a bar, when its steps can run no longer.
+	// barred contains the order up to which each run has raised a bar successfully.
 	barred map[string]int64
-	// admissions are the parts that were granted a resource, and renewals count renewals by part.
+	// admissions lists the grants to parts, and renewals counts the renewals of each part.
 	admissions []admission
 	renewals   map[partKey]int
 }
 
-// release is a call that ends holds of a lock ID on some resources: the one that first names, or, if
-// that is 0, those with the label up to an order.
+// release is a call that ends holds of a lock ID on some resources: the hold that first names; or, if
+// first is 0, holds with the label up to an order.
 type release struct {
 	call      *call
 	lockID    string
@@ -82,8 +82,7 @@ func newLedger() ledger {
 	}
 }
 
-// change is an applied write of one document, by a process. It may contain several operations. The
-// world's mutex is held.
+// change is an applied write of one document. It may contain several operations. The world's mutex is held.
 type change struct {
 	w             *world
 	p             *process
@@ -95,13 +94,13 @@ type change struct {
 // begin is called before the write can be seen.
 func (c *change) begin() {
 	if len(c.condemned()) > 0 {
-		c.w.circlesStand() // the last write may be long ago
+		c.w.recordDeadlocks() // the last write may be long ago
 	}
 }
 
 // run checks the write.
 func (c *change) run() {
-	moved := c.tell()
+	moved := c.record()
 	c.register()
 	c.expiryIsRead()
 	c.fencesGrow()
@@ -112,13 +111,13 @@ func (c *change) run() {
 	c.waitsInOrder()
 	c.verdictsAreTrue()
 	if moved {
-		c.w.circlesStand()
+		c.w.recordDeadlocks()
 	}
-	c.w.trustIsExclusive(c.after.ID)
+	c.w.checkTrust(c.after.ID)
 }
 
-// tell records what the write has changed, and reports whether it has changed more than ends.
-func (c *change) tell() (moved bool) {
+// record adds the changes of the write to the history, and reports whether it changed more than expiry times.
+func (c *change) record() (moved bool) {
 	var out []string
 	missing := func(in []rules.Entry, e *rules.Entry) bool {
 		return !slices.ContainsFunc(in, func(o rules.Entry) bool {
@@ -219,7 +218,7 @@ func (c *change) fencesGrow() {
 	w.fences[c.after.ID] = c.after.Fence
 }
 
-// endsAreMeant is I5: whatever was in force and is no longer was named by a call.
+// endsAreMeant is I5: an entry in force ends only if a call named it.
 func (c *change) endsAreMeant() {
 	for i := range c.before.Entries {
 		e := &c.before.Entries[i]
@@ -251,7 +250,7 @@ func (c *change) endsAreMeant() {
 	}
 }
 
-// unmeant describes why an entry should not have ended, and is empty if it should.
+// unmeant returns the reason why an entry should not have ended, or "" if a call named it.
 func (c *change) unmeant(e *rules.Entry) string {
 	w := c.w
 	if e.LockID == lastLockID {
@@ -297,8 +296,7 @@ func (c *change) unmeant(e *rules.Entry) string {
 	return "no call has named it"
 }
 
-// nothingReturns is I8 and a half of I6: a hold that has ended never exists again, and neither does a
-// part that was ended, by whatever comes late.
+// nothingReturns is I8 and half of I6: no late command brings back a hold or a part that has ended.
 func (c *change) nothingReturns() {
 	has := func(d *rules.Document, lockID string, first int64) bool {
 		return slices.ContainsFunc(d.Entries, func(e rules.Entry) bool { return e.BelongsTo(lockID) && e.Holds() && e.FirstFence == first })
@@ -376,8 +374,8 @@ func (c *change) isCompatible(at int, e *rules.Entry) {
 	}
 }
 
-// firstComeFirstServed is I4: no request still waits that was ahead of one that was granted. Waiters
-// that may join, and those that are overdue, are excepted.
+// firstComeFirstServed is I4: no request still waits that was ahead of one that was granted, except
+// waiters that may join or are overdue.
 func (c *change) firstComeFirstServed(e *rules.Entry) {
 	who := rules.Party{LockID: e.LockID, Within: e.Within}
 	if c.before.Claim(e.LockID, e.Part) != nil || c.before.HeldByEnclosing(who) || c.after.HeldByEnclosing(who) {
@@ -398,8 +396,8 @@ func (c *change) firstComeFirstServed(e *rules.Entry) {
 	}
 }
 
-// queueKeepsItsOrder is the other half of I4: a waiter keeps its position, and new ones queue behind.
-// Upgrades, and waiters that slept through a claim, go ahead.
+// queueKeepsItsOrder is the other half of I4: waiters keep their positions, and new waiters queue behind
+// them, except upgrades and waiters whose claim has lapsed.
 func (c *change) queueKeepsItsOrder() {
 	last := -1
 	for i := range c.after.Waiters {
@@ -427,8 +425,8 @@ func (c *change) queueKeepsItsOrder() {
 	}
 }
 
-// waitsInOrder is what keeps requests of several resources from waiting for each other in a circle:
-// while a request waits for a resource it holds none that comes later.
+// waitsInOrder checks that a request that waits for a resource holds no later one. Otherwise requests
+// for several resources could wait for each other in a cycle.
 func (c *change) waitsInOrder() {
 	for i := range c.after.Waiters {
 		q := &c.after.Waiters[i]
@@ -444,7 +442,7 @@ func (c *change) waitsInOrder() {
 	}
 }
 
-// condemned lists the requests that the write made victims of a deadlock.
+// condemned returns the requests that the write withdrew as victims of a deadlock.
 func (c *change) condemned() []partKey {
 	var out []partKey
 	for i := range c.after.Waiters {
@@ -468,8 +466,8 @@ func (c *change) verdictsAreTrue() {
 // lives reports whether an entry has not expired.
 func lives(e *rules.Entry, now time.Time) bool { return e.ExpiresAt.After(now) }
 
-// answeredSwap records what the sender of a swap has heard: which of its requests wait, or that it
-// does not know what became of them.
+// answeredSwap records the answer that the sender of a swap received: which of its requests wait, or
+// that their outcome is unknown.
 func (w *world) answeredSwap(p *process, next *rules.Document, err error) {
 	for i := range next.Entries {
 		e := &next.Entries[i]

@@ -10,17 +10,17 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// told is what the users of the Lockers were told.
-type told struct {
-	sessions map[*party.Session]*standing
+// answers contains the answers that the users of the Lockers received, for the checks.
+type answers struct {
+	sessions map[*party.Session]*openSession
 	// all are the sessions that there ever were.
 	all []*party.Session
 	// done are the actors that have ended.
 	done map[string]bool
 }
 
-func newTold() told {
-	return told{sessions: map[*party.Session]*standing{}, done: map[string]bool{}}
+func newAnswers() answers {
+	return answers{sessions: map[*party.Session]*openSession{}, done: map[string]bool{}}
 }
 
 // call is one call of the library by an actor.
@@ -29,14 +29,14 @@ type call struct {
 	actor  string
 	what   string
 	lockID string
-	// resources are those that it asks for, or ends.
+	// resources are the resources that it requests or ends.
 	resources []string
 	began     time.Time
 	done      bool
-	// patient is set if it waits as long as it takes, and queued once it was told of its position.
+	// patient is set if it waits without a limit, and queued once its position was reported.
 	patient, queued bool
-	// takes is set if it asks for locks which it gives back if it fails, upgrades if it may lose the
-	// part that it has, and kept once it has succeeded. gaveUp is the time of a failure.
+	// takes is set if it requests locks, which it must give back if it fails; upgrades if it may lose an
+	// existing part; kept once it has succeeded. gaveUp is the time at which it failed.
 	takes, upgrades, kept bool
 	gaveUp                time.Time
 }
@@ -95,12 +95,12 @@ func (a *actor) returned(ctx context.Context, c *call, err error) {
 	}
 }
 
-// faultsLast is for how long after the last fault its error may be returned: an answer takes 8 s at
-// most (see fateOf), and a call may try three times.
+// faultsLast bounds the time after the last fault in which its error may be returned: an answer takes at
+// most 8 s (see fateOf), and a call may try three times.
 const faultsLast = 30 * time.Second
 
-// followsFromCommands is I7: what a caller is told follows an acknowledged write that was made since
-// it asked, and that others are in the way at least a read. The mutex is held.
+// followsFromCommands is I7: an answer follows an acknowledged write that was made after the call began,
+// and an answer "busy" at least such a read. The mutex is held.
 func (w *world) followsFromCommands(c *call, err error) {
 	written := func(r string) bool { return !c.p.acked[r].Before(c.began) }
 	var lost *party.LostError
@@ -132,14 +132,14 @@ func (w *world) followsFromCommands(c *call, err error) {
 	}
 }
 
-// standing is a session that a process has, and has not ended.
-type standing struct {
+// openSession is a session that has not ended.
+type openSession struct {
 	s      *party.Session
 	p      *process
 	actor  string
 	lockID string
 	began  time.Time
-	// untrusted is since when it has a lease that is over, and hadLost is set once it has reported a loss.
+	// untrusted is the time since which one of its leases is over. hadLost is set once it has reported a loss.
 	untrusted time.Time
 	hadLost   bool
 }
@@ -148,7 +148,7 @@ type standing struct {
 func (w *world) holds(a *actor, p *process, lockID string, s *party.Session, kept bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	st := &standing{s: s, p: p, actor: a.name, lockID: lockID, began: time.Now()}
+	st := &openSession{s: s, p: p, actor: a.name, lockID: lockID, began: time.Now()}
 	w.sessions[s] = st
 	w.all = append(w.all, s)
 	for _, l := range s.Leases() {
@@ -162,12 +162,12 @@ func (w *world) holds(a *actor, p *process, lockID string, s *party.Session, kep
 		}
 	}
 	for _, l := range s.Leases() {
-		w.trustIsExclusive(l.Resource)
+		w.checkTrust(l.Resource)
 	}
 	context.AfterFunc(s.Context(), func() { w.lost(st) })
 }
 
-// ends records that an actor ends its session: from now on it trusts nothing.
+// ends records that an actor ends its session, which trusts no lease from now on.
 func (w *world) ends(s *party.Session) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -177,8 +177,8 @@ func (w *world) ends(s *party.Session) {
 	}
 }
 
-// trusted returns a session's lease on a resource, if it is valid and not known to be lost.
-func (st *standing) trusted(resource string) (party.Lease, bool) {
+// trusted returns a session's valid lease on a resource, unless the session has reported a loss.
+func (st *openSession) trusted(resource string) (party.Lease, bool) {
 	if st.s.Lost() != nil {
 		return party.Lease{}, false
 	}
@@ -190,10 +190,10 @@ func (st *standing) trusted(resource string) (party.Lease, bool) {
 	return party.Lease{}, false
 }
 
-// trustIsExclusive is I1. The mutex is held.
-func (w *world) trustIsExclusive(resource string) {
+// checkTrust is I1. The mutex is held.
+func (w *world) checkTrust(resource string) {
 	type trust struct {
-		st *standing
+		st *openSession
 		l  party.Lease
 	}
 	var all []trust
@@ -219,8 +219,8 @@ func (w *world) trustIsExclusive(resource string) {
 	}
 }
 
-// lossesAreTold: the holder of a lease that is over hears of it. The mutex is held.
-func (w *world) lossesAreTold() {
+// checkLossesReported: the holder of a lease that is over hears of it. The mutex is held.
+func (w *world) checkLossesReported() {
 	for s, st := range w.sessions {
 		lost := s.Lost() != nil
 		if st.hadLost && !lost {
@@ -248,8 +248,8 @@ func (w *world) lossesAreTold() {
 	}
 }
 
-// lost checks that a reported loss is one.
-func (w *world) lost(st *standing) {
+// lost checks that a reported loss is true.
+func (w *world) lost(st *openSession) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var loss *party.LostError
@@ -259,9 +259,9 @@ func (w *world) lost(st *standing) {
 	w.noted(st.actor, st.lockID, "is told: %v", loss)
 	for _, l := range st.s.Leases() {
 		if l.Resource != loss.Resource || w.doc(l.Resource).Part(l.LockID, l.Part, number(l.Order)) == nil {
-			continue // how it was ended was checked when that was written
+			continue // its end was checked when it was written
 		}
-		// What is left may be little from the beginning, if the answer to the grant was lost.
+		// If the answer to the grant was lost, the lease may have been short from the beginning.
 		if !st.p.suffered(l.Left, l.Resource) && !st.p.suffered(w.plan.cfg.TTL, l.Resource) {
 			w.broken("false loss", st.lockID, "%s in %s is told that %s has lost %s, which it holds: %v", st.actor, st.p.name, st.lockID, l.Resource, loss)
 		}
@@ -281,8 +281,7 @@ func (w *world) keptFirmly(lockID string) []string {
 	return out
 }
 
-// committed checks the holds that a saga was told of, against those that are known to have existed
-// when it asked.
+// committed compares the holds that were reported to a saga with those that existed when it asked.
 func (w *world) committed(a *actor, c *call, sure, told []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

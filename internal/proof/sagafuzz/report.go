@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// tellLines bounds a story: what comes before is left out.
+// tellLines bounds the number of lines in a report.
 const tellLines = 60
 
-// Tell prints a violation and the story of the workflows that it is about, in time order.
-func Tell(out io.Writer, v *Violation, records []Record) {
+// Report prints a violation and the records of the workflows that it involves, in time order.
+func Report(out io.Writer, v *Violation, records []Record) {
 	fmt.Fprintf(out, "VIOLATION %s: %s\n", v.Check, v.Text)
 	var began int64
 	if len(records) > 0 {
@@ -48,7 +48,7 @@ func Tell(out io.Writer, v *Violation, records []Record) {
 	}
 }
 
-// line says a record in one line; about is the entry of its attempt.
+// line formats a record. about is the Enter record of its attempt.
 func line(r, about *Record) string {
 	var b strings.Builder
 	if about.Workflow != "" {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Attempt is what the log says of one execution of a step or a compensation.
+// Attempt is one execution of a step or a compensation, according to the log.
 type Attempt struct {
 	Record                  // of its entry
 	begin, end, exit  int64 // 0 if it is not in the log
@@ -15,12 +15,12 @@ type Attempt struct {
 	outcome, whatEnds string // the type of its exit's error, and of its end's
 }
 
-// key names the step of which this is an attempt, in all runs of its workflow.
+// key identifies the step in all runs of its workflow.
 func (a *Attempt) key() string { return a.Workflow + " " + a.Call.Instance + " " + a.step() }
 
 func (a *Attempt) step() string { return "step " + itoa(a.Call.Node.ID) }
 
-// Scope is what the log says of a saga with all that is nested in it, of a Lock, or of a run's whole function.
+// Scope is a saga with everything nested in it, a Lock, or a run's whole function, according to the log.
 type Scope struct {
 	workflow, run, name string
 	leaving, returned   *Record // nil if they are not in the log
@@ -28,7 +28,7 @@ type Scope struct {
 	handsOver           bool
 }
 
-// failed reports whether the scope's code did not end well; known is false if the log does not tell.
+// failed reports whether the scope's code failed. known is false if the log does not contain its end.
 func (s *Scope) failed() (failed, known bool) {
 	switch {
 	case s.leaving == nil || s.handsOver:
@@ -43,40 +43,40 @@ func (s *Scope) failed() (failed, known bool) {
 
 func (s *Scope) isSaga() bool { return strings.Contains(s.name, ".") }
 
-// Story is what a log says.
+// Story is the content of a log.
 type Story struct {
 	Records  []Record
 	attempts []*Attempt // by entry
 	scopes   []*Scope
 	byScope  map[[2]string]*Scope // run, name
-	// stops are when each process was stopped, in time order, and killed when it was killed.
+	// stops contains the times at which each process was stopped, in order, and killed the time at which it was killed.
 	stops  map[string][]int64
 	killed map[string]int64
-	// resetFrom is the run that each run was reset from.
+	// resetFrom contains the run from which each run was reset.
 	resetFrom map[string]string
-	// order is in which order the runs of a workflow were seen first.
+	// order numbers runs in the order of their first records.
 	order map[string]int
-	// meddled is what was done to each workflow.
+	// meddled contains the operator's actions on each workflow.
 	meddled map[string][]string
-	// began is when each run was seen first, ended when its workflow's runs until then were ended
-	// from outside.
+	// began contains the time of each run's first record. ended contains the times at which an operator ended the
+	// workflow's runs.
 	began map[string]int64
 	ended map[string][]int64
-	// seen are the places and claims of steps.
+	// seen contains the waiters and claims of steps.
 	seen []*Record
 	calm bool
-	// recorded are the workflow tasks of each run that the server has recorded, in order; closed is the end of each workflow.
+	// recorded contains the workflow tasks of each run that the server has recorded, in order; closed the end of each workflow.
 	recorded map[string][]int64
 	closed   map[string]*Record
-	// signals were sent, heard holds those that a workflow received, by workflow and ID, and drained is the end of each run.
+	// signals contains the signals that were sent, heard the received ones by workflow and ID, drained the end of each run.
 	signals []*Record
 	heard   map[[2]string]bool
 	drained []*Record
-	// skips are Locks that were left out, and holds the holds on what a Lock may leave out.
+	// skips contains the Locks that were left out, and holds the holds on resources of such Locks.
 	skips, holds []*Record
 }
 
-// Read makes a story of a log, which is in time order.
+// Read returns the story of a log, which must be in time order.
 func Read(records []Record) *Story {
 	s := &Story{
 		Records: records, byScope: map[[2]string]*Scope{}, stops: map[string][]int64{}, killed: map[string]int64{},
@@ -137,7 +137,7 @@ func Read(records []Record) *Story {
 	return s
 }
 
-// keep keeps a record that one check looks at.
+// keep stores a record that only one check uses.
 func (s *Story) keep(r *Record) {
 	switch r.What {
 	case Seen:
@@ -155,14 +155,14 @@ func (s *Story) keep(r *Record) {
 	}
 }
 
-// happened reports whether a record was not written in a workflow task that the server has refused, or never got.
+// happened reports whether a record counts: it was not written in a workflow task that the server did not record.
 func (s *Story) happened(r *Record) bool {
 	tasks, known := s.recorded[r.Run]
 	return r.Task == 0 || !known || slices.Contains(tasks, r.Task)
 }
 
-// isPast reports whether a run's code says something after the run was ended, as in a process that
-// was stopped meanwhile.
+// isPast reports whether a record was written after its run was ended, for example by a process that was
+// stopped in between.
 func (s *Story) isPast(r *Record) bool {
 	return slices.ContainsFunc(s.ended[r.Workflow], func(at int64) bool { return s.began[r.Run] < at && at < r.At })
 }
@@ -178,7 +178,7 @@ func (a *Attempt) add(r *Record) {
 	}
 }
 
-// scope notes the earliest of the records that a workflow task may have written more than once.
+// scope stores a scope's record. A workflow task may have written it more than once; the earliest counts.
 func (s *Story) scope(r *Record) {
 	key := [2]string{r.Run, r.Scope}
 	scope := s.byScope[key]
@@ -197,7 +197,7 @@ func (s *Story) scope(r *Record) {
 	}
 }
 
-// trust says until when an attempt trusted its locks; see the package's introduction.
+// trust determines the time until which an attempt trusted its locks. See the package documentation.
 func (s *Story) trust(a *Attempt) {
 	switch {
 	case a.begin == 0:
@@ -218,7 +218,7 @@ func (s *Story) trust(a *Attempt) {
 // ran reports whether the attempt's code has run, under locks that it trusted.
 func (a *Attempt) ran() bool { return a.begin != 0 && a.trusted >= a.begin }
 
-// completed reports whether Temporal was told that it went well.
+// completed reports whether success was returned to Temporal.
 func (a *Attempt) completed() bool { return a.exit != 0 && a.outcome == "" }
 
 // stoppedBetween reports whether a process was stopped in a time.

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	commandpb "go.temporal.io/api/command/v1"
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+const planFile = "plan.json"
+
+// writePlan writes the plan for the worker processes, and next to the logs.
+func writePlan(dir string, plan Plan) error {
+	text, err := json.MarshalIndent(plan, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, planFile), text, 0o600)
+}
+
+func readPlan(dir string) (plan Plan, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, planFile)) //nolint:gosec // our own
+	if err != nil {
+		return plan, err
+	}
+	return plan, json.Unmarshal(text, &plan)
+}
+
+// interrupter is the gRPC interceptor of a worker process. It applies the plan's interrupts before the completion of a workflow
+// task is sent. After a signal or a cancellation the server refuses a completion that closes the run, and the code decides again.
+// After a lost completion the effects of the task are not recorded, and the task times out.
+type interrupter struct {
+	log   *Log
+	dir   string
+	plans map[string][]Interrupt // by workflow ID
+	tc    client.Client
+
+	mu   sync.Mutex
+	sent map[string]completions
+}
+
+// completions counts the completions of a workflow's tasks that this process was about to send, and those that close a run.
+type completions struct{ all, closing int }
+
+func newInterrupter(plan Plan, dir, run string, log *Log) *interrupter {
+	i := &interrupter{log: log, dir: dir, plans: map[string][]Interrupt{}, sent: map[string]completions{}}
+	for n := range plan.Workflows {
+		w := &plan.Workflows[n]
+		i.plans[run+"_"+w.ID] = w.Interrupts
+	}
+	return i
+}
+
+var errLost = status.Error(codes.InvalidArgument, "the plan loses this completion")
+
+func (i *interrupter) intercept(
+	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	task, ok := req.(*workflowservice.RespondWorkflowTaskCompletedRequest)
+	if !ok {
+		return invoke(ctx, method, req, reply, cc, opts...)
+	}
+	_, id, _ := strings.Cut(task.GetResourceId(), ":")
+	for n, in := range i.due(id, closes(task)) {
+		if !i.first(id, n) {
+			continue
+		}
+		i.arrive(ctx, id, n, in)
+		if in.Lose {
+			i.log.Write(&Record{What: Interrupted, Workflow: id, Type: "lose"})
+			return errLost
+		}
+	}
+	return invoke(ctx, method, req, reply, cc, opts...)
+}
+
+// arrive sends the signal and the cancellation of an interrupt, and waits.
+func (i *interrupter) arrive(ctx context.Context, id string, n int, in *Interrupt) {
+	if in.Signal {
+		sendSignal(ctx, i.tc, i.log, id, fmt.Sprintf("interrupt %d", n))
+	}
+	if in.Cancel {
+		err := i.tc.CancelWorkflow(ctx, id, "")
+		i.log.Write(&Record{What: Interrupted, Workflow: id, Type: "cancel", Error: text(err)})
+	}
+	pause(ctx, in.Wait)
+}
+
+// due counts a completion, and returns its interrupts by their index in the plan.
+func (i *interrupter) due(id string, closing bool) map[int]*Interrupt {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	c := i.sent[id]
+	if c.all++; closing {
+		c.closing++
+	}
+	i.sent[id] = c
+	due := map[int]*Interrupt{}
+	for n := range i.plans[id] {
+		in := &i.plans[id][n]
+		if !in.Closes && in.Nth == c.all || in.Closes && closing && in.Nth == c.closing {
+			due[n] = in
+		}
+	}
+	return due
+}
+
+// first reports whether no process has applied an interrupt before. It creates a file that must not exist yet.
+func (i *interrupter) first(id string, n int) bool {
+	name := filepath.Join(i.dir, fmt.Sprintf("%s-interrupt-%d", id, n))
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) //nolint:gosec // our own
+	if errors.Is(err, fs.ErrExist) {
+		return false
+	}
+	if err != nil {
+		panic(fmt.Sprintf("interrupt %d of %s: %v", n, id, err))
+	}
+	_ = f.Close() // it is empty
+	return true
+}
+
+// sendSignal sends a signal, and logs whether the server accepted it.
+func sendSignal(ctx context.Context, tc client.Client, log *Log, workflow, id string) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	err := tc.SignalWorkflow(ctx, workflow, "", stopSignal, id)
+	log.Write(&Record{What: Signalled, Workflow: workflow, Other: id, Error: text(err)})
+}
+
+// closes reports whether the completion of a workflow task closes its run.
+func closes(task *workflowservice.RespondWorkflowTaskCompletedRequest) bool {
+	return slices.ContainsFunc(task.GetCommands(), func(c *commandpb.Command) bool {
+		switch c.GetCommandType() {
+		case enumspb.COMMAND_TYPE_COMPLETE_WORKFLOW_EXECUTION, enumspb.COMMAND_TYPE_FAIL_WORKFLOW_EXECUTION,
+			enumspb.COMMAND_TYPE_CANCEL_WORKFLOW_EXECUTION, enumspb.COMMAND_TYPE_CONTINUE_AS_NEW_WORKFLOW_EXECUTION:
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+// meddle applies an operator's action to a workflow. Closed workflows can be reset and restarted.
+func (p *play) meddle(ctx context.Context, w *Workflow, f WorkflowFault) (err error) {
+	record := &Record{What: Meddled, Workflow: p.id(w), Type: f.Kind, At: time.Now().UnixNano()}
+	switch f.Kind {
+	case "cancel":
+		err = p.tc.CancelWorkflow(ctx, p.id(w), "")
+	case "terminate":
+		err = p.tc.TerminateWorkflow(ctx, p.id(w), "", "as planned")
+	case "restart":
+		err = p.start(ctx, w)
+	case "reset":
+		record.Run, record.Other, err = p.reset(ctx, p.id(w), f.Pick)
+	case "activity":
+		err = p.resetActivity(ctx, p.id(w), f.Pick)
+	case "break":
+		err = p.breakLocks(ctx, p.id(w))
+	}
+	var gone *serviceerror.NotFound
+	var early *serviceerror.FailedPrecondition
+	var invalid *serviceerror.InvalidArgument
+	if errors.As(err, &gone) || errors.As(err, &early) || errors.As(err, &invalid) {
+		record.Error, err = err.Error(), nil // it has ended, or has no such activity or workflow task
+	}
+	p.log.Write(record)
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return nil // the server is slow; no check needs to know whether it was done
+	}
+	return err
+}
+
+// reset resets the workflow to one of its workflow tasks.
+func (p *play) reset(ctx context.Context, id string, pick uint64) (old, run string, err error) {
+	var tasks []int64
+	events := p.tc.GetWorkflowHistory(ctx, id, "", false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for events.HasNext() {
+		event, err := events.Next()
+		if err != nil {
+			return "", "", err
+		}
+		if event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
+			tasks = append(tasks, event.GetEventId())
+		}
+	}
+	d, err := p.tc.DescribeWorkflowExecution(ctx, id, "")
+	if err != nil || len(tasks) == 0 {
+		return "", "", err
+	}
+	old = d.GetWorkflowExecutionInfo().GetExecution().GetRunId()
+	answer, err := p.tc.ResetWorkflowExecution(ctx, &workflowservice.ResetWorkflowExecutionRequest{
+		Namespace: namespace, WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: id, RunId: old},
+		Reason: "as planned", RequestId: fmt.Sprintf("%s %d", old, pick), WorkflowTaskFinishEventId: tasks[pick%uint64(len(tasks))],
+	})
+	return old, answer.GetRunId(), err
+}
+
+// breakLocks releases the holds of a workflow by force. Running parts drain.
+func (p *play) breakLocks(ctx context.Context, id string) error {
+	for s, err := range p.locker.Status(ctx, lockcore.Filter{States: []lockcore.State{lockcore.StateHolding}}) {
+		if err != nil {
+			return err
+		}
+		if !strings.HasSuffix(s.LockID, "/"+id) {
+			continue
+		}
+		err = p.locker.Core().Release(ctx, party.Release{
+			LockID: s.LockID, Resources: []string{s.Resource}, FirstFence: s.FirstFence, Force: true, Reason: "as planned",
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resetActivity resets a pending step, so that its attempts count from 1 again.
+func (p *play) resetActivity(ctx context.Context, id string, pick uint64) error {
+	d, err := p.tc.DescribeWorkflowExecution(ctx, id, "")
+	if err != nil || len(d.GetPendingActivities()) == 0 {
+		return err
+	}
+	pending := d.GetPendingActivities()[pick%uint64(len(d.GetPendingActivities()))]
+	_, err = p.tc.WorkflowService().ResetActivity(ctx, &workflowservice.ResetActivityRequest{
+		Namespace: namespace, Execution: d.GetWorkflowExecutionInfo().GetExecution(),
+		Activity: &workflowservice.ResetActivityRequest_Id{Id: pending.GetActivityId()},
+	})
+	return err
+}
