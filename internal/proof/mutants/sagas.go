@@ -30,7 +30,7 @@ var sagaMutants = []mutant{
 		{"workflows/compensate.go", "wire.NeverRan(c.step.Get(ctx, nil))", "wire.NeverRan(c.step.Get(ctx, nil)) && false"},
 	}},
 	{defect: "2", what: "a step gives back what it has when another of its resources is busy", check: "history", edits: []edit{
-		{"interceptors/entry_failure.go", "	case parked:\n		return false\n", "	case parked:\n		return guard.Scope == wire.ScopeStep\n"},
+		{"interceptors/activity_inbound.go", "	case parked:\n		return false\n", "	case parked:\n		return guard.Scope == wire.ScopeStep\n"},
 	}},
 	{defect: "3", what: "a compensation does not wait for its step", check: "undo", edits: []edit{
 		{"internal/runstate/step.go", "		step.Guard.Undoes = a.undoing.part\n", ""},
@@ -45,7 +45,7 @@ var sagaMutants = []mutant{
 		{"internal/wire/guard.go", "lockID, within, holdTTL = run.StepLockID(g.Part), lockID, 0", "within, holdTTL = \"\", 0"},
 	}},
 	{defect: "lost place", what: "a step that lost one lock keeps its place in the queue of another", check: "places", edits: []edit{
-		{"interceptors/entry_failure.go", "		return !guard.Try // which never queues\n", "		return false\n"},
+		{"interceptors/activity_inbound.go", "		return !guard.Try // which never queues\n", "		return false\n"},
 	}},
 }
 

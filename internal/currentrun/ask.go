@@ -1,0 +1,246 @@
+package currentrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
+	"google.golang.org/grpc"
+
+	"github.com/temporal-lockstep/lockstep/internal/wire"
+)
+
+const (
+	// askTimeout bounds one question about runs.
+	askTimeout = 5 * time.Second
+	// namespaceTimeout bounds one question about a namespace.
+	namespaceTimeout = 10 * time.Second
+	// collectionTimeout bounds the question for the collection's ID, which also takes at most half of the time that the caller has left.
+	collectionTimeout = 2 * time.Second
+)
+
+// IsCurrent reports whether Temporal reports a run as its workflow's current one, and open. Call it in an activity.
+func IsCurrent(ctx context.Context, own wire.Run) (bool, error) {
+	c := activity.GetClient(ctx)
+	if !IsRealClient(c) { // in the test environment no run follows another
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	now, err := Describe(ctx, c.WorkflowService(), activity.GetInfo(ctx).Namespace, own.WorkflowID, "")
+	if err != nil {
+		return false, fmt.Errorf("lockstep: ask which run of workflow %q is the current one: %w", own.WorkflowID, err)
+	}
+	status := now.GetStatus()
+	open := !HasEnded(status) && status != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+	return open && now.GetExecution().GetRunId() == own.RunID, nil
+}
+
+// Describer is the part of Temporal's service that Describe needs.
+type Describer interface {
+	DescribeWorkflowExecution(ctx context.Context, in *workflowservice.DescribeWorkflowExecutionRequest, opts ...grpc.CallOption) (*workflowservice.DescribeWorkflowExecutionResponse, error)
+}
+
+// Describe asks Temporal about a run of a workflow, or about the current run if runID is empty. The server answers from the run's
+// state and not from visibility, which lags behind. The answer is never nil without an error.
+func Describe(ctx context.Context, service Describer, namespace, workflowID, runID string) (*workflowpb.WorkflowExecutionInfo, error) {
+	answer, err := service.DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
+		Namespace: namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: runID},
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case answer.GetWorkflowExecutionInfo() == nil:
+		return nil, fmt.Errorf("lockstep: the server's answer about workflow %q is empty", workflowID)
+	}
+	return answer.GetWorkflowExecutionInfo(), nil
+}
+
+// HasEnded reports whether a run with this status has ended for good, so that no lock is taken in its name again. It is false for
+// a run that continued as new, because the next run may continue with its locks, and for a status that this version does not know.
+func HasEnded(status enumspb.WorkflowExecutionStatus) bool {
+	switch status {
+	case enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED, enumspb.WORKFLOW_EXECUTION_STATUS_FAILED, enumspb.WORKFLOW_EXECUTION_STATUS_CANCELED,
+		enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED, enumspb.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
+		return true
+	default:
+		return false
+	}
+}
+
+// RunsBefore returns the earlier runs whose histories a run that was reset contains. Call it in an activity.
+func RunsBefore(ctx context.Context, own wire.Run) (runs []string, err error) {
+	c := activity.GetClient(ctx)
+	if !IsRealClient(c) { // in the test environment no run is reset
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	for events := c.GetWorkflowHistory(ctx, own.WorkflowID, own.RunID, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); events.HasNext(); {
+		e, err := events.Next()
+		if err != nil {
+			return nil, fmt.Errorf("lockstep: read the history of run %q, which was reset: %w", own.RunID, err)
+		}
+		if reset := e.GetWorkflowTaskFailedEventAttributes(); reset.GetBaseRunId() != "" {
+			runs = append(runs, reset.GetBaseRunId())
+		}
+	}
+	return runs, nil
+}
+
+// IsRealClient reports whether a client reaches a server. In the SDK's test environments a client is nil, or a mock that ends the
+// process when it is called. There no waiter is woken, and no goroutine may outlive the workflow, because the environment skips the
+// time in which only timers run.
+func IsRealClient(c client.Client) bool {
+	if v := reflect.ValueOf(c); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return false
+	}
+	service := reflect.TypeOf(c.WorkflowService())
+	if service == nil {
+		return false
+	}
+	_, mocked := service.MethodByName("EXPECT")
+	return !mocked
+}
+
+// NamespaceError reports that a worker could not learn the ID of its namespace, and so cannot lock in it.
+type NamespaceError struct {
+	// Namespace is the name. It is empty if the start of the worker failed, because the SDK does not report the name then.
+	Namespace string
+	// Err is the server's answer.
+	Err error
+}
+
+func (e *NamespaceError) Error() string {
+	name := "namespace"
+	if e.Namespace != "" {
+		name = fmt.Sprintf("namespace %q", e.Namespace)
+	}
+	text := fmt.Sprintf("lockstep: the worker did not learn the ID of its %s, which lock IDs begin with: %v", name, e.Err)
+	var denied *serviceerror.PermissionDenied
+	if errors.As(e.Err, &denied) {
+		text += "; its credentials must allow DescribeNamespace"
+	}
+	return text
+}
+
+// Unwrap returns the server's answer.
+func (e *NamespaceError) Unwrap() error { return e.Err }
+
+// NamespaceIDs looks up the IDs of namespaces and remembers them. An ID is the same on all clusters that replicate the namespace,
+// and unique to it, while unrelated clusters may use the same names. The zero value is ready to use.
+type NamespaceIDs struct {
+	known sync.Map // IDs by namespaceKey
+}
+
+type namespaceKey struct {
+	client client.Client
+	name   string
+}
+
+// Run returns the workflow run that an activity belongs to. The first call for a namespace asks the server for its ID; in the SDK's
+// test environment the ID is the name. The error is an application failure of type lockstep.Unavailable, which is retryable.
+func (n *NamespaceIDs) Run(ctx context.Context) (wire.Run, error) {
+	id, err := n.id(ctx)
+	if err != nil {
+		return wire.Run{}, err
+	}
+	execution := activity.GetInfo(ctx).WorkflowExecution
+	return wire.Run{Namespace: id, WorkflowID: execution.ID, RunID: execution.RunID}, nil
+}
+
+func (n *NamespaceIDs) id(ctx context.Context) (string, error) {
+	c, name := activity.GetClient(ctx), activity.GetInfo(ctx).Namespace
+	if !IsRealClient(c) {
+		return name, nil
+	}
+	if id, ok := n.known.Load(namespaceKey{c, name}); ok {
+		return id.(string), nil //nolint:forcetypeassert // nothing else is stored
+	}
+	id, err := NamespaceID(ctx, c.WorkflowService(), name)
+	if err != nil {
+		return "", temporal.NewApplicationErrorWithOptions(err.Error(), wire.FailureUnavailable, temporal.ApplicationErrorOptions{Cause: err})
+	}
+	n.known.Store(namespaceKey{c, name}, id)
+	return id, nil
+}
+
+// NamespaceID asks a server for the ID of a namespace. The error is a *[NamespaceError].
+func NamespaceID(ctx context.Context, service workflowservice.WorkflowServiceClient, name string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, namespaceTimeout)
+	defer cancel()
+	answer, err := service.DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: name})
+	if err == nil && answer.GetNamespaceInfo().GetId() == "" {
+		err = errors.New("the server's answer has no ID")
+	}
+	if err != nil {
+		return "", &NamespaceError{Namespace: name, Err: err}
+	}
+	return answer.GetNamespaceInfo().GetId(), nil
+}
+
+// CollectionIdentifier is the part of a *party.Locker that a CollectionCheck needs.
+type CollectionIdentifier interface {
+	CollectionID(ctx context.Context) (string, error)
+}
+
+// CollectionCheck finds workers that keep their locks in another collection than the workflow's worker. Such a worker would run a
+// step next to steps that its lock excludes. The workflow's worker writes the ID of its own collection into everything that it
+// schedules, once it knows the ID, and the worker that runs the activity compares.
+//
+// A CollectionCheck belongs to one Locker, whose ID never changes. In the zero value the ID is not known.
+type CollectionCheck struct{ known atomic.Pointer[string] }
+
+// Known returns the ID, or "" if it is not known yet. It does no I/O, so workflow code may call it. The ID only travels in headers
+// and inputs, which a replay does not compare.
+func (c *CollectionCheck) Known() string {
+	if known := c.known.Load(); known != nil {
+		return *known
+	}
+	return ""
+}
+
+// Learn returns the ID, and asks the database for it the first time. It returns "" if the database does not answer.
+func (c *CollectionCheck) Learn(ctx context.Context, locker CollectionIdentifier) string {
+	if known := c.Known(); known != "" {
+		return known
+	}
+	bound := collectionTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		bound = min(bound, time.Until(deadline)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	found, err := locker.CollectionID(ctx)
+	if err != nil {
+		return ""
+	}
+	c.known.Store(&found)
+	return found
+}
+
+// Check returns an error if the workflow's worker uses another collection. It accepts the activity if one of the two IDs is not
+// known.
+func (c *CollectionCheck) Check(ctx context.Context, locker CollectionIdentifier, workflows string) error {
+	if workflows == "" {
+		return nil
+	}
+	own := c.Learn(ctx, locker)
+	if own == "" || own == workflows {
+		return nil
+	}
+	return temporal.NewApplicationError(fmt.Sprintf("lockstep: this worker keeps its locks in the collection with the ID %s, and the workflow's "+
+		"worker in that with the ID %s: give the Lockers of both the same database and collection", own, workflows), wire.FailureOtherCollection)
+}
