@@ -70,7 +70,7 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	ops := make([]rules.Acquire, len(req.Resources))
 	for i, res := range req.Resources {
 		ops[i] = l.acquireOp(&req, res)
-		ops[i].Queue, ops[i].WaiterTTL, ops[i].NextRefresh = queue, l.parkedTTL(), parkedHeardIn.Milliseconds()
+		ops[i].Queue, ops[i].WaiterTTL, ops[i].NextRefresh = queue, l.parkedTTL(), parkedRefresh.Milliseconds()
 	}
 	if len(ops) > 1 && req.TTL > 0 {
 		req.MaxWait = min(req.MaxWait, req.TTL/4) // nothing renews what it has taken before

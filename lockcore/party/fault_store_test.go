@@ -132,7 +132,7 @@ func (s *faultStore) Load(ctx context.Context, names ...string) (loaded store.Lo
 	return loaded, err
 }
 
-func (s *faultStore) Look(ctx context.Context, names ...string) (loaded store.Loaded, err error) {
+func (s *faultStore) LoadMajority(ctx context.Context, names ...string) (loaded store.Loaded, err error) {
 	err = s.through(ctx, command{kind: kindLook, names: names}, func() (err error) {
 		loaded, err = s.Store.LoadMajority(ctx, names...)
 		return err

@@ -16,27 +16,26 @@ import (
 )
 
 const (
-	// parkedHeardIn is when a request that has just parked will be heard of at the latest.
-	parkedHeardIn = 2 * time.Minute
-	// parkedMost bounds how long its place stands if nothing is heard of it.
-	parkedMost = 24 * time.Hour
-	// holdGrantTold bounds the time in which Lockers that watch a resource report a hold to OnWakeup after
-	// a waiter was granted it.
-	holdGrantTold = time.Minute
+	// parkedRefresh is the time within which a request that has just parked is refreshed.
+	parkedRefresh = 2 * time.Minute
+	// parkedTTLMost bounds the time for which a parked request stays queued without a refresh.
+	parkedTTLMost = 24 * time.Hour
+	// holdGrantReported is the time for which Lockers that watch a resource report a hold to OnWakeup after a
+	// waiter was granted it.
+	holdGrantReported = time.Minute
 )
 
-// parkedTTL is how long a parked place stands: its document is not removed before.
-func (l *Locker) parkedTTL() int64 { return min(parkedMost, l.cfg.Retention).Milliseconds() }
+// parkedTTL returns the time, in milliseconds, for which a parked request stays queued without a refresh. Its
+// document is not removed before.
+func (l *Locker) parkedTTL() int64 { return min(parkedTTLMost, l.cfg.Retention).Milliseconds() }
 
-// Recheck looks after a request for one resource that Enter queued, for those who wait without a
-// process. It takes nothing, and keeps alive the place in the queue. It reads, and writes only if
-// the place needs it.
+// Recheck refreshes a request for one resource that Enter queued, for waiters without a process. It takes
+// nothing. It reads, and writes only if the position in the queue must be extended.
 //
-// It returns nil if calling Enter again, with a greater order, is worthwhile. While the request
-// waits it returns a *BusyError, and when to look again: after 20 s at first, and after up to 10
-// min when it has waited long. A request that comes twice as late as that is passed over until it
-// is heard of. The victim of a deadlock gets a *DeadlockError. Other errors are the database's, and
-// ctx's.
+// It returns nil if repeating Enter, with a greater order, is worthwhile. While the request waits, it returns
+// a *BusyError, and the time after which to call Recheck again: 20 s at first, and up to 10 min when the
+// request has waited long. A request whose Recheck comes twice as late is passed over until the next one. The
+// victim of a deadlock gets a *DeadlockError. Other errors are the database's, and ctx's.
 func (l *Locker) Recheck(ctx context.Context, req Request) (again time.Duration, err error) {
 	req, err = l.complete(req, false)
 	if err != nil {
@@ -51,24 +50,24 @@ func (l *Locker) Recheck(ctx context.Context, req Request) (again time.Duration,
 	if err != nil {
 		return 0, err
 	}
-	look := rules.Next(d, op.Waiter())
-	if err := verdict(&op, d, look); err != nil {
+	next := rules.Next(d, op.Waiter())
+	if err := verdict(&op, d, next); err != nil {
 		return 0, err
 	}
-	// What a majority has may be older than the request: then it is no reason to ask again.
-	known := look.By != (rules.Supersession{}) || knows(d, &op)
-	if known && (look.Answer == rules.NextGo || look.Answer == rules.NextGone) {
+	// The document may be older than the request. Then it gives no reason to repeat it.
+	known := next.By != (rules.Supersession{}) || knows(d, &op)
+	if known && (next.Answer == rules.NextGo || next.Answer == rules.NextGone) {
 		return 0, nil
 	}
-	position, waited := look.Position, time.Duration(0)
-	if look.Waiter != nil {
-		waited = d.At.Sub(look.Waiter.Since)
+	position, waited := next.Position, time.Duration(0)
+	if next.Waiter != nil {
+		waited = d.At.Sub(next.Waiter.Since)
 	}
 	again = min(pace.RecheckMost, max(waited, pace.Recheck+time.Duration(position)*pace.RecheckEach))
-	if position == 1 && look.ValidFor > 0 {
-		again = min(again, max(look.ValidFor, pace.RecheckLeast))
+	if position == 1 && next.ValidFor > 0 {
+		again = min(again, max(next.ValidFor, pace.RecheckLeast))
 	}
-	if !known || look.Answer == rules.NextSettle || look.Waiter == nil || look.Waiter.OverdueAt.Sub(d.At) < again*5/4+pace.Recheck {
+	if !known || next.Answer == rules.NextSettle || next.Waiter == nil || next.Waiter.OverdueAt.Sub(d.At) < again*5/4+pace.Recheck {
 		op.NextRefresh = min(2*again+pace.Recheck, pace.RecheckMost).Milliseconds()
 		a, err := l.refresh(ctx, op)
 		if err != nil {
@@ -89,7 +88,7 @@ func (l *Locker) Recheck(ctx context.Context, req Request) (again time.Duration,
 	return again, busy
 }
 
-// knows reports whether a document was read after a request queued.
+// knows reports whether a document contains a request.
 func knows(d *rules.Document, op *rules.Acquire) bool {
 	if d == nil {
 		return false
@@ -100,27 +99,27 @@ func knows(d *rules.Document, op *rules.Acquire) bool {
 	})
 }
 
-// KeepPosition prolongs the place of a request that Enter queued, if it stands, for a caller that knows that
-// the request will come back. It asks for nothing. Whether the request is passed over, since it was
-// not heard of in time, stays as it is. The lease names resource, lock ID, run, part and order. An
-// error is the database's, or ctx's.
-func (l *Locker) KeepPosition(ctx context.Context, place Lease) error {
-	if err := checkEnd("place", place.LockID, 0, []string{place.Resource}); err != nil {
+// KeepPosition extends the time for which a request that Enter queued stays in the queue, for a caller that
+// knows that the request will be repeated. A request that is passed over, since it was not refreshed in time,
+// is still passed over. The lease names resource, lock ID, run, part and order. A request that does not exist
+// is not an error. Errors are the database's, and ctx's.
+func (l *Locker) KeepPosition(ctx context.Context, lease Lease) error {
+	if err := checkEnd("lease", lease.LockID, 0, []string{lease.Resource}); err != nil {
 		return err
 	}
-	d, err := l.readOne(ctx, place.Resource)
+	d, err := l.readOne(ctx, lease.Resource)
 	if err != nil || d == nil {
 		return err
 	}
 	i := slices.IndexFunc(d.Waiters, func(w rules.Waiter) bool {
-		return w.LockID == place.LockID && w.Label == place.Run && w.Part == place.Part && w.Order == place.Order.number() && w.Waits(d.At)
+		return w.LockID == lease.LockID && w.Label == lease.Run && w.Part == lease.Part && w.Order == lease.Order.number() && w.Waits(d.At)
 	})
 	if i < 0 {
 		return nil
 	}
 	w := d.Waiters[i]
 	req := Request{
-		LockID: w.LockID, Run: w.Label, Within: w.Within, Saga: w.Saga, Part: w.Part, Order: place.Order, Owner: cmp.Or(w.Owner, w.LockID), NeverVictim: w.NeverVictim,
+		LockID: w.LockID, Run: w.Label, Within: w.Within, Saga: w.Saga, Part: w.Part, Order: lease.Order, Owner: cmp.Or(w.Owner, w.LockID), NeverVictim: w.NeverVictim,
 	}
 	if w.Started != nil {
 		req.Started = *w.Started
@@ -131,23 +130,23 @@ func (l *Locker) KeepPosition(ctx context.Context, place Lease) error {
 	return err
 }
 
-// verdict is the *DeadlockError of the victim of a deadlock, and else nil. A request that has read
-// it before, in an answer that was lost, is known by what superseded it.
-func verdict(op *rules.Acquire, d *rules.Document, look rules.Decision) error {
-	reason := cmp.Or(look.Verdict, look.By.Reason)
+// verdict returns the *DeadlockError of the victim of a deadlock, otherwise nil. A request that has read its
+// verdict before, in an answer that was lost, finds it as the reason for which it was superseded.
+func verdict(op *rules.Acquire, d *rules.Document, next rules.Decision) error {
+	reason := cmp.Or(next.Verdict, next.By.Reason)
 	if !strings.HasPrefix(reason, deadlockReason) {
 		return nil
 	}
 	return deadlockError(op, d, reason)
 }
 
-// refresh carries out a request that asks for nothing, and refreshes its position in the queue.
+// refresh extends the position of a request in the queue. It takes nothing.
 func (l *Locker) refresh(ctx context.Context, op rules.Acquire) (update.Answer, error) {
 	op.Refresh, op.TTL, op.MaxWaiters, op.Host = true, millis(minTTL), int64(l.cfg.MaxWaiters), l.cfg.Host
 	return l.do(ctx, "refresh", orderOf(op.Order), l.call(ctx, op, ending{}))
 }
 
-// Wakeup says that a queued request is worth making again, by [Locker.Enter] with a greater order.
+// Wakeup reports that repeating a queued request, by [Locker.Enter] with a greater order, is worthwhile.
 type Wakeup struct {
 	Resource string
 	LockID   string
@@ -155,16 +154,17 @@ type Wakeup struct {
 	Run   string
 	Part  string
 	Order Order
-	// Deadlock is empty if the request was granted the hold, or a claim, which stands for Config.ClaimTTL, or may
-	// join what its lock ID holds. Else it was taken out of the queue to end this deadlock.
+	// Deadlock describes the deadlock for which the request was withdrawn from the queue. It is empty if
+	// the request was granted the hold, or a claim, which lasts for Config.ClaimTTL, or may join its lock
+	// ID's hold.
 	Deadlock string
-	// HoldFence is the fence with which the hold began, and Mode its mode, if the request was granted
-	// the hold, which no request needs to confirm: see Request.HoldOnly. Part is empty then. Defaults to
-	// 0: the request was granted no hold.
+	// HoldFence is the fence with which the hold began, and Mode its mode, if the request was granted the
+	// hold, which it need not confirm: see Request.HoldOnly. Part is empty in this case. Defaults to 0: the
+	// request was granted no hold.
 	HoldFence int64
 	Mode      Mode
-	// Early says that the turn has not come, but is near: if the request is made again now, by Enter
-	// with MaxWait, it waits for it.
+	// Early is set if the grant is only predicted: if the request is repeated now, by Enter with MaxWait, it
+	// waits for the grant.
 	Early bool
 }
 
@@ -179,30 +179,28 @@ func holdGranted(d *rules.Document, e *rules.Entry) Wakeup {
 	return w
 }
 
-// holdsGranted returns the wake-ups for the holds in a document that waiters were granted a short time
-// ago and that no request has joined since. The process that granted them may have died before it
-// could wake the waiters.
+// holdsGranted returns wake-ups for the holds in a document that waiters were granted recently and that no
+// request has joined since. The process that granted them may have died before it could wake the waiters.
 func holdsGranted(d *rules.Document) (wakeups []Wakeup) {
 	if d == nil {
 		return nil
 	}
 	for i := range d.Entries {
 		e := &d.Entries[i]
-		if e.State == rules.StateKept && e.ClaimedAt != nil && !e.Joined && e.Order > 0 && d.At.Sub(*e.ClaimedAt) < holdGrantTold {
+		if e.State == rules.StateKept && e.ClaimedAt != nil && !e.Joined && e.Order > 0 && d.At.Sub(*e.ClaimedAt) < holdGrantReported {
 			wakeups = append(wakeups, holdGranted(d, e))
 		}
 	}
 	return wakeups
 }
 
-// OnWakeup has f called with the wake-ups that this Locker comes to know of: by its own writes, and
-// on the resources that it watches. It is for requests that wait without a process, such as those
-// of workflows. One that is not heard is told again as long as a Locker watches the resource, so f
-// may be called more than once with one, and also for an Acquire of this process; it must not
-// block.
+// OnWakeup calls f with the wake-ups that this Locker notices, by its own writes and on the resources that it
+// watches. It is for requests that wait without a process, such as those of workflows. A wake-up is repeated
+// as long as a Locker watches the resource and the request is not repeated, so f may be called several
+// times for one, and also for an Acquire of this process. f must not block.
 //
-// stop waits for the calls of f that are under way, so f must not call it. After stop, f is not called
-// again. Close stops too, but does not wait.
+// stop waits for calls of f under way, so f must not call it; after stop, f is not called again. Close also
+// stops the calls, but does not wait.
 func (l *Locker) OnWakeup(f func(Wakeup)) (stop func()) {
 	w := l.watch
 	one := newListener(f)
@@ -218,7 +216,7 @@ func (l *Locker) OnWakeup(f func(Wakeup)) (stop func()) {
 	}
 }
 
-// listener is a function that hears of wake-ups.
+// listener is a function of OnWakeup.
 type listener struct {
 	f func(Wakeup)
 
@@ -251,7 +249,7 @@ func (one *listener) call(wakeup Wakeup) {
 	one.f(wakeup)
 }
 
-// stop waits until no call is under way.
+// stop prevents further calls, and waits for those under way.
 func (one *listener) stop() {
 	one.mu.Lock()
 	defer one.mu.Unlock()
@@ -261,9 +259,9 @@ func (one *listener) stop() {
 	}
 }
 
-// WatchFor looks after a resource until no request waits for it but those of Acquire: it has the
-// head of the queue granted a claim when the holder's promise ends, and searches for deadlocks.
-// What it finds goes to OnWakeup; without that it does nothing. It returns at once.
+// WatchFor watches a resource as long as parked requests wait for it. It grants the head of the queue a
+// claim when the holder expires, and searches for deadlocks. It reports to OnWakeup; without a function
+// there it does nothing. It returns at once.
 func (l *Locker) WatchFor(resource string) {
 	w := l.watch
 	now := time.Now()
@@ -278,12 +276,12 @@ func (l *Locker) WatchFor(resource string) {
 		r.parked = true
 		w.pollBy(r, now)
 	}
-	if w.polling { // at what may be older than the caller's place
+	if w.polling { // the poll may read a document without the request
 		r.changed = true
 	}
 }
 
-// forget takes a listener away, and with the last one the parked waiters.
+// forget removes a listener, and after the last one all parked waiters.
 func (w *watcher) forget(one *listener) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -299,8 +297,7 @@ func (w *watcher) forget(one *listener) {
 	}
 }
 
-// tell has the requests of wake-ups asked again that wait in this process, and all listeners hear
-// of them.
+// notify wakes the local waiters that wake-ups name, and calls all listeners.
 func (w *watcher) notify(wakeups []Wakeup) {
 	if len(wakeups) == 0 {
 		return
@@ -324,8 +321,9 @@ func (w *watcher) notify(wakeups []Wakeup) {
 	}
 }
 
-// wakeupsIn lists the requests in a document that may go on: by a claim, also one that they slept
-// through if none came after it, or by joining. It reports whether one of them is expected soon.
+// wakeupsIn returns wake-ups for the requests in a document that should be repeated: those with a claim, even
+// one that has lapsed if there is no other since, and those that may join a hold. expected is set if one of
+// them should be repeated soon.
 func wakeupsIn(d *rules.Document, q *rules.Queue) (wakeups []Wakeup, expected bool) {
 	if d == nil {
 		return nil, false
@@ -348,13 +346,13 @@ func wakeupsIn(d *rules.Document, q *rules.Queue) (wakeups []Wakeup, expected bo
 	return wakeups, expected
 }
 
-// hasClaim reports whether there is a claim in a document, lapsed or not.
+// hasClaim reports whether a document has a claim, lapsed or not.
 func hasClaim(d *rules.Document) bool {
 	return d != nil && slices.ContainsFunc(d.Entries, func(e rules.Entry) bool { return e.State == rules.StateClaimed })
 }
 
-// settle writes a document only to grant the head of its queue a claim, and reports whether there is
-// one then.
+// settle writes a document so that the head of its queue is granted a claim, and reports whether there is a
+// claim after the write.
 func (l *Locker) settle(ctx context.Context, resource string) bool {
 	a, err := l.do(ctx, "settle", Order{}, l.call(ctx, rules.Settle{Policy: l.cfg.policy(), Resource: resource}, ending{}))
 	return err == nil && hasClaim(a.After)

@@ -11,67 +11,67 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// watcher wakes those who have queued, of two kinds: local waiters wait in [Locker.Acquire], and
-// parked ones without a process, woken by those that listen with [Locker.OnWakeup]. It looks at a
-// resource after a write of this Locker, whose answer names the claims that it made, and by the
-// intervals of package pace. A look reads all resources that are due in one command, and asks
-// [rules.Next] what each document means:
+// watcher wakes waiters of two kinds: local ones wait in a call of this Locker, and parked ones without a
+// process, woken by the functions of [Locker.OnWakeup]. It polls a resource after writes of this Locker,
+// whose answers name the claims that they made, and in the intervals of package pace. A poll reads all
+// resources that are due with one command, and calls [rules.Next] for each waiter:
 //
-//	Go, Gone   the local waiter asks again; the parked one's wake-up is told to those who listen
+//	Go, Gone   the local waiter refreshes its request; the wake-up of a parked one is reported
 //	Settle     the watcher writes the document once, so that the head of the queue is granted a claim;
-//	           if the head is dead its claim lapses, and the next look finds the next head
-//	Wait       the watcher looks again, at the latest when time alone may change the answer
+//	           if the head is dead its claim lapses, and a later poll finds the next head
+//	Wait       the watcher polls again, at the latest when time alone can change the answer
 //
-// Of the resources for which parked requests wait it also reads the versions once a second, in one
-// command, and looks at those that have changed: a process that does not wake their workflows may
-// have freed them. A timer fires when the next look is due, and when a search for deadlocks is: see deadlock.go.
+// Once a second it also reads the versions of the resources for which parked requests wait, with one
+// command, and polls those that have changed: another process may have freed them without waking their
+// workflows. A timer fires when the next poll or search for deadlocks is due: see deadlock.go.
 type watcher struct {
 	locker *Locker
 
 	mu    sync.Mutex
 	table map[string]*watched
-	// waiting is how many of them are looked at, which are those that a request has queued for.
+	// waiting is the number of rows that are polled, which are those with a next time.
 	waiting int
-	// listeners are those of OnWakeup.
+	// listeners are the functions of OnWakeup.
 	listeners map[*listener]bool
 	// timer fires at fireAt, if that is not zero.
 	timer  *clock.Timer
 	fireAt time.Time
-	// compareAt is when to read versions next.
+	// compareAt is the time of the next read of versions.
 	compareAt time.Time
-	// looking says that a look is under way, and searching that a search is.
+	// polling is set during a poll, and searching during a search for deadlocks.
 	polling, searching bool
-	// searchAt is when to search for deadlocks next, and searched when the last search began.
+	// searchAt is the time of the next search for deadlocks, and searched that of the last.
 	searchAt, searched time.Time
 }
 
+// watched is the row of a resource.
 type watched struct {
 	local []*waiter
-	// parked says that there are, or may be, parked waiters.
+	// parked is set if there are, or may be, parked waiters.
 	parked bool
-	// read is when it was last read, and next when to read it again: zero if no local waiter has
-	// queued yet.
+	// read is the time of the last poll, and next that of the next one. next is zero until a local waiter
+	// has queued.
 	read, next time.Time
-	// version is that of the document which was read last; zero if there was none.
+	// version is that of the document as it was last read; zero if there was none.
 	version rules.Version
-	// holder is the lock ID that was let in here, and alone, so that this Locker hears of its end
-	// without looking.
+	// holder is the lock ID of a local waiter that was granted the resource alone, so that this Locker
+	// learns of its end without polling.
 	holder string
-	// changed says that parked waiters were tended while a look was under way.
+	// changed is set if WatchFor was called during a poll.
 	changed bool
 }
 
 type waiter struct {
 	resource string
 	request  *rules.Waiter
-	// keeps says that its hold may end in another process.
+	// keeps is set if the hold may end in another process.
 	keeps bool
-	// woken holds one token when asking again is worthwhile.
+	// woken has a token if refreshing the request is worthwhile.
 	woken chan struct{}
-	// position is its place when it was last looked at, and moved since when it has that.
+	// position is the position in the queue at the last poll, and moved the time since which it has it.
 	position int
 	moved    time.Time
-	// stalled, if there is one, is called when that has been so for pace.PositionWait.
+	// stalled, if set, is called when the position has not improved for pace.PositionWait.
 	stalled func()
 }
 
@@ -83,7 +83,7 @@ func newWatcher(l *Locker) *watcher {
 	}
 }
 
-// of is the table's row of a resource, which is made if there is none. The mutex is held.
+// row returns the row of a resource, which it adds if there is none. The mutex is held.
 func (w *watcher) row(resource string) *watched {
 	r := w.table[resource]
 	if r == nil {
@@ -93,7 +93,7 @@ func (w *watcher) row(resource string) *watched {
 	return r
 }
 
-// add registers a request before it queues, so that no claim is made for it unheard.
+// add registers a request before it queues, so that no claim for it goes unnoticed.
 func (w *watcher) add(op *rules.Acquire) *waiter {
 	one := &waiter{resource: op.Resource, request: op.Waiter(), keeps: op.Persist, woken: make(chan struct{}, 1), moved: time.Now()}
 	w.mu.Lock()
@@ -103,28 +103,28 @@ func (w *watcher) add(op *rules.Acquire) *waiter {
 	return one
 }
 
-// whenStalled has do called if the place of a request does not move for pace.PositionWait.
+// whenStalled calls do if the position of a request does not improve for pace.PositionWait.
 func (w *watcher) whenStalled(one *waiter, do func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	one.stalled, one.moved = do, time.Now()
 }
 
-// queued has the resource of a request watched, which waits now, and can expect its turn then. The
-// last that queues in a deadlock always sees it, since the search comes after.
-func (w *watcher) queued(one *waiter, turn time.Duration) {
+// queued polls the resource of a request that has queued, and predicts its grant in grantIn. The last
+// request that queues in a deadlock always finds it, since the search comes after.
+func (w *watcher) queued(one *waiter, grantIn time.Duration) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.searchBy(now.Add(pace.SearchAfter))
 	r := w.table[one.resource]
 	if r.holder != "" {
-		turn = 0
+		grantIn = 0
 	}
-	w.pollBy(r, now.Add(pollPause(pace.Poll, turn)))
+	w.pollBy(r, now.Add(pollPause(pace.Poll, grantIn)))
 }
 
-// pollBy makes the next look at a resource no later than at. The mutex is held.
+// pollBy makes the next poll of a resource no later than at. The mutex is held.
 func (w *watcher) pollBy(r *watched, at time.Time) {
 	if r.next.IsZero() {
 		w.waiting++
@@ -145,7 +145,7 @@ func (w *watcher) remove(one *waiter) {
 	}
 }
 
-// drop forgets a resource. The mutex is held.
+// drop removes the row of a resource. The mutex is held.
 func (w *watcher) drop(resource string) {
 	if !w.table[resource].next.IsZero() {
 		w.waiting--
@@ -153,7 +153,7 @@ func (w *watcher) drop(resource string) {
 	delete(w.table, resource)
 }
 
-// call has a request asked again.
+// wake makes the waiter refresh its request.
 func (one *waiter) wake() {
 	select {
 	case one.woken <- struct{}{}:
@@ -161,42 +161,23 @@ func (one *waiter) wake() {
 	}
 }
 
-// wrote takes in a document that a write of this Locker left, which may lack the queue: it wakes
-// those who were granted a claim, or whose lock ID has come to hold. After a claim for a parked
-// waiter the resource is looked at soon, when the claim is confirmed, and others of its lock ID may
-// join.
+// onWrite wakes the waiters that were granted a claim by a write of this Locker, or whose lock ID holds now.
+// The document may lack the queue.
 func (w *watcher) onWrite(a *update.Answer, endedHold bool) {
 	d := a.After
-	if len(d.Waiters) == 0 && len(a.Holds) == 0 && !a.Retried && !hasClaim(d) && !w.watches(d.ID) { // most writes: nothing waits here
+	if len(d.Waiters) == 0 && len(a.Holds) == 0 && !a.Retried && !hasClaim(d) && !w.watches(d.ID) { // most writes
 		return
 	}
 	wakeups, _ := wakeupsIn(d, d.Queue())
 	w.mu.Lock()
-	if len(wakeups) > 0 && len(w.listeners) > 0 {
+	if len(wakeups) > 0 && len(w.listeners) > 0 { // poll for the confirmation, after which others may join
 		r := w.row(d.ID)
 		r.parked = true
 		w.searchBy(time.Now().Add(pace.Search))
 		w.pollBy(r, time.Now().Add(pace.ClaimPoll))
 	}
 	if r := w.table[d.ID]; r != nil {
-		if endedHold || slices.ContainsFunc(a.Ended, func(e rules.Entry) bool { return e.LockID == r.holder && e.State == rules.StateClaimed }) {
-			r.holder = ""
-		}
-		for _, one := range r.local {
-			if d.Joins(one.request.Party()) {
-				one.wake()
-			}
-			if one.request.Mode == rules.Exclusive && !one.keeps && d.Claim(one.request.LockID, one.request.Part) != nil {
-				r.holder = one.request.LockID
-			}
-		}
-		switch {
-		case r.next.IsZero():
-		case r.holder != "":
-			r.next = later(r.next, r.read.Add(pace.Poll))
-		case endedHold && len(r.local) > 0: // the next to hold is elsewhere
-			w.pollBy(r, time.Now().Add(pollPause(pace.Poll, w.locker.holds.predict(d.ID, 1, 1))))
-		}
+		w.updateRow(r, a, endedHold)
 	}
 	if endedHold && len(w.listeners) > 0 {
 		wakeups = append(wakeups, w.earlyWakeups(d)...)
@@ -211,15 +192,38 @@ func (w *watcher) onWrite(a *update.Answer, endedHold bool) {
 	w.notify(wakeups)
 }
 
-// watches reports whether a resource is in the table.
+// updateRow wakes the local waiters that may join the hold, and sets the holder and the time of the next
+// poll after a write. The mutex is held.
+func (w *watcher) updateRow(r *watched, a *update.Answer, endedHold bool) {
+	d := a.After
+	if endedHold || slices.ContainsFunc(a.Ended, func(e rules.Entry) bool { return e.LockID == r.holder && e.State == rules.StateClaimed }) {
+		r.holder = ""
+	}
+	for _, one := range r.local {
+		if d.Joins(one.request.Party()) {
+			one.wake()
+		}
+		if one.request.Mode == rules.Exclusive && !one.keeps && d.Claim(one.request.LockID, one.request.Part) != nil {
+			r.holder = one.request.LockID
+		}
+	}
+	switch {
+	case r.next.IsZero():
+	case r.holder != "":
+		r.next = later(r.next, r.read.Add(pace.Poll))
+	case endedHold && len(r.local) > 0: // another process holds next
+		w.pollBy(r, time.Now().Add(pollPause(pace.Poll, w.locker.holds.predict(d.ID, 1, 1))))
+	}
+}
+
+// watches reports whether a resource has a row.
 func (w *watcher) watches(resource string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.table[resource] != nil
 }
 
-// searchBy makes the next search no later than at, but not too soon after the last. The mutex is
-// held.
+// searchBy makes the next search no later than at, but not too soon after the last. The mutex is held.
 func (w *watcher) searchBy(at time.Time) {
 	at = later(at, w.searched.Add(w.paced(pace.MinSearch)))
 	if w.searchAt.IsZero() || at.Before(w.searchAt) {
@@ -230,14 +234,13 @@ func (w *watcher) searchBy(at time.Time) {
 	}
 }
 
-// paced is a pause, or longer if what is to be read then is about many resources, so that it is
-// read for a small part of the time only. The mutex is held.
+// paced returns a pause. It is longer than usual if many resources are read after it, so that reads take a
+// small part of the time. The mutex is held.
 func (w *watcher) paced(usual time.Duration) time.Duration {
 	return max(usual, time.Duration(w.waiting)*pace.PerResource)
 }
 
-// fireBy has the timer fire no later than at. The mutex is held. While a look is under way the
-// timer waits for its end.
+// fireBy makes the timer fire no later than at, or after the poll that is under way. The mutex is held.
 func (w *watcher) fireBy(at time.Time) {
 	if w.polling || (!w.fireAt.IsZero() && !at.Before(w.fireAt)) {
 		return
@@ -250,7 +253,7 @@ func (w *watcher) fireBy(at time.Time) {
 	}
 }
 
-// pass looks at what is due, and begins a search for deadlocks if one is, beside the looks.
+// pollDue polls the resources that are due, and starts a search for deadlocks if one is due.
 func (w *watcher) pollDue() {
 	w.mu.Lock()
 	if w.polling {
@@ -306,12 +309,12 @@ func (w *watcher) pollDue() {
 	}
 }
 
-// begin notes that a look at the resource begins. The watcher's mutex is held.
+// begin records that a poll of the resource begins. The watcher's mutex is held.
 func (r *watched) begin(now time.Time) {
 	r.read, r.next, r.changed = now, now.Add(pace.MaxPoll), false
 }
 
-// changed returns the resources whose documents have other versions than when they were read last.
+// changed returns the resources whose documents have changed since they were last read.
 func (w *watcher) changed(names []string) (changed []string) {
 	if len(names) == 0 {
 		return nil
@@ -320,7 +323,7 @@ func (w *watcher) changed(names []string) (changed []string) {
 	defer cancel()
 	versions, err := w.locker.store.Versions(ctx, names...)
 	if err != nil {
-		return nil // it reads them again
+		return nil // they are read again in any case
 	}
 	now := time.Now()
 	slices.Sort(names)
@@ -335,8 +338,8 @@ func (w *watcher) changed(names []string) (changed []string) {
 	return changed
 }
 
-// isDue reports whether to look at the resource now. What only parked requests wait for is read along
-// with others, up to a second before its turn: many are then read by few commands.
+// isDue reports whether to poll the resource now. A resource for which only parked requests wait is polled
+// up to a second early, together with others, so that fewer commands are sent.
 func (r *watched) isDue(now time.Time) bool {
 	if len(r.local) == 0 && !r.read.IsZero() && r.next.Sub(r.read) >= pace.MaxPoll {
 		now = now.Add(pace.Coalesce)
@@ -347,7 +350,7 @@ func (r *watched) isDue(now time.Time) bool {
 func (w *watcher) search() {
 	ctx, cancel := w.locker.clock.WithTimeout(w.locker.life.closing, searchWithin)
 	defer cancel()
-	_, _ = w.locker.BreakDeadlocks(ctx) // after an error the next search comes after the pause
+	_, _ = w.locker.BreakDeadlocks(ctx) // an error is retried by the next search
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.searching = false
@@ -384,9 +387,9 @@ func (w *watcher) poll(names []string) {
 	}
 }
 
-// found calls the local waiters that a document lets go on, and returns when to look again; 0 if
-// none is left. told says that parked ones were told of their wake-ups, and are expected.
-func (w *watcher) evaluate(name string, d *rules.Document, q *rules.Queue, told bool) (pause time.Duration) {
+// evaluate wakes the local waiters that should refresh their requests, and returns the time until the next
+// poll; 0 if no request waits. notified is set if parked requests were woken, and are expected soon.
+func (w *watcher) evaluate(name string, d *rules.Document, q *rules.Queue, notified bool) (pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.table[name]
@@ -400,7 +403,7 @@ func (w *watcher) evaluate(name string, d *rules.Document, q *rules.Queue, told 
 	switch {
 	case len(r.local) > 0:
 		pause = pace.Poll
-	case r.parked && told:
+	case r.parked && notified:
 		pause = pace.ClaimPoll
 	case r.parked:
 		pause = w.paced(pace.MaxPoll)
@@ -409,33 +412,33 @@ func (w *watcher) evaluate(name string, d *rules.Document, q *rules.Queue, told 
 	}
 	here := d != nil && slices.ContainsFunc(d.Entries, func(e rules.Entry) bool { return e.LockID == r.holder })
 	for _, one := range r.local {
-		look := q.Next(one.request)
-		if one.position == 0 || look.Position < one.position {
-			one.position, one.moved = look.Position, time.Now()
+		next := q.Next(one.request)
+		if one.position == 0 || next.Position < one.position {
+			one.position, one.moved = next.Position, time.Now()
 		}
 		switch {
-		case look.Answer == rules.NextGo, look.Answer == rules.NextGone:
+		case next.Answer == rules.NextGo, next.Answer == rules.NextGone:
 			one.wake()
-		case look.Answer == rules.NextWait && one.stalled != nil && time.Since(one.moved) >= pace.PositionWait:
+		case next.Answer == rules.NextWait && one.stalled != nil && time.Since(one.moved) >= pace.PositionWait:
 			one.stalled()
 		}
-		if turn := w.locker.holds.predict(name, look.Position, one.request.Limit); turn > 0 && !here { // one that is late is looked for less and less often
-			pause = pollPause(pause, max(turn, time.Since(one.moved)))
+		if grantIn := w.locker.holds.predict(name, next.Position, one.request.Limit); grantIn > 0 && !here { // the later it is, the longer the pause
+			pause = pollPause(pause, max(grantIn, time.Since(one.moved)))
 		}
-		pause = w.sooner(pause, look.ValidFor)
+		pause = w.sooner(pause, next.ValidFor)
 	}
 	return w.sooner(pause, q.ValidFor())
 }
 
-// soonest is the pause, or less if a turn is known to be near, which may come in another process.
-func pollPause(usual, turn time.Duration) time.Duration {
-	if turn > 0 {
-		return min(usual, max(turn/pace.PollsPerGrant, pace.MinPoll))
+// pollPause returns the usual pause, or a shorter one if a grant, perhaps by another process, is predicted.
+func pollPause(usual, grantIn time.Duration) time.Duration {
+	if grantIn > 0 {
+		return min(usual, max(grantIn/pace.PollsPerGrant, pace.MinPoll))
 	}
 	return usual
 }
 
-// sooner is the pause, or less if something changes by time alone in that time.
+// sooner returns the pause, or a shorter one if time alone changes something before its end.
 func (w *watcher) sooner(pause, change time.Duration) time.Duration {
 	if change > 0 && change < pause {
 		return change + time.Millisecond + w.locker.clock.Jitter(pace.Spread)
@@ -443,7 +446,7 @@ func (w *watcher) sooner(pause, change time.Duration) time.Duration {
 	return pause
 }
 
-// schedule sets when to look next, or forgets a resource for which no request waits.
+// schedule sets the time of the next poll, or removes the row of a resource for which no request waits.
 func (w *watcher) schedule(name string, pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -460,21 +463,21 @@ func (w *watcher) schedule(name string, pause time.Duration) {
 	w.pollBy(r, r.read.Add(max(pause, pace.MinPoll)))
 }
 
-// near lists the parked requests at the head of a queue whose turn is near, as many as may wait
-// inline. The mutex is held.
+// earlyWakeups returns wake-ups for the parked requests at the head of a queue for which a grant is predicted
+// soon, for at most as many as may wait inline. The mutex is held.
 func (w *watcher) earlyWakeups(d *rules.Document) (early []Wakeup) {
 	r := w.table[d.ID]
 	for i := range d.Waiters {
 		one := &d.Waiters[i]
-		turn := w.locker.holds.predict(d.ID, i+1, one.Limit)
-		if turn == 0 || turn > pace.WakeLead || len(early) >= w.locker.inline.room() {
+		grantIn := w.locker.holds.predict(d.ID, i+1, one.Limit)
+		if grantIn == 0 || grantIn > pace.WakeLead || len(early) >= w.locker.inline.room() {
 			break
 		}
 		here := r != nil && slices.ContainsFunc(r.local, func(l *waiter) bool { return l.request.LockID == one.LockID && l.request.Part == one.Part })
 		if one.Label != "" && one.Hold == nil && !here && one.Waits(d.At) && !one.Overdue(d.At) {
-			call := wakeupOf(d, one.LockID, one.Label, one.Part, one.Order)
-			call.Early = true
-			early = append(early, call)
+			wakeup := wakeupOf(d, one.LockID, one.Label, one.Part, one.Order)
+			wakeup.Early = true
+			early = append(early, wakeup)
 		}
 	}
 	return early

@@ -92,7 +92,7 @@ var mutants = []mutant{
 		{"lockcore/party/deadlock.go", "l.stillExists(ctx, d); !exists {", "l.stillExists(ctx, d); !exists && err != nil {"},
 	}, simulated: true},
 	{defect: "found by the simulation", what: "a recheck trusts a read that is older than its request", edits: []edit{
-		{"lockcore/party/park.go", "known := look.By", "known := d == nil || d != nil || look.By"},
+		{"lockcore/party/park.go", "known := next.By", "known := d == nil || d != nil || next.By"},
 	}, simulated: true},
 	{defect: "found by the simulation", what: "a lost answer about several resources costs the request its turn", edits: []edit{
 		{"lockcore/party/enter.go", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n\t\tcalls[i].TakeBack = l.undoCall(ctx, &ops[i])\n"},
@@ -172,7 +172,7 @@ var mutants = []mutant{
 		{"lockcore/rules/acquire.go", "\tcase !op.Queue:\n", "\tcase !op.Queue || (claim != nil && claim.Alive(s.now)):\n"},
 	}, simulated: true},
 	{defect: "turns", what: "a turn that does not come is looked for at the pace of turns", edits: []edit{
-		{"lockcore/party/watch.go", "max(turn, time.Since(one.moved))", "turn"},
+		{"lockcore/party/watch.go", "max(grantIn, time.Since(one.moved))", "grantIn"},
 	}, tests: "TestATurnThatDoesNotComeIsLookedForLessAndLessOften"},
 	{defect: "turns", what: "whoever queues waits inline, however long the holds last", edits: []edit{
 		{"lockcore/party/enter.go", "busy.grantIn/time.Duration(busy.Position) < pace.PositionWait && busy.grantIn < max(wait/2, min(wait, pace.PositionWait))", "wait > 0"},
@@ -181,13 +181,13 @@ var mutants = []mutant{
 		{"lockcore/party/enter.go", " || int64(busy.Position) > l.inline.most.Load()", ""},
 	}, tests: "TestATurnBehindMoreThanMayWaitIsNotWaitedFor"},
 	{defect: "turns", what: "a turn is looked for although its predecessor is in the same process", edits: []edit{
-		{"lockcore/party/watch.go", "turn > 0 && !here", "turn > 0 && (here || !here)"},
+		{"lockcore/party/watch.go", "grantIn > 0 && !here", "grantIn > 0 && (here || !here)"},
 	}, tests: "TestTurnsWithinOneProcessAreNotLookedFor"},
 	{defect: "turns", what: "a saga's hold is expected to end in the process of its step", edits: []edit{
 		{"lockcore/party/watch.go", " && !one.keeps", ""},
 	}, tests: "TestAKeptHoldIsLookedForSinceItMayEndInAnotherProcess"},
 	{defect: "turns", what: "a turn that is near is given up after Near, although the place moves", edits: []edit{
-		{"lockcore/party/watch.go", "one.position, one.moved = look.Position, time.Now()", "one.position = look.Position"},
+		{"lockcore/party/watch.go", "one.position, one.moved = next.Position, time.Now()", "one.position = next.Position"},
 	}, tests: "TestATurnThatComesLaterThanExpectedIsWaitedForWhileThePlaceMoves"},
 	{defect: "turns", what: "a turn is waited for in a slot although the place does not move", edits: []edit{
 		{"lockcore/party/watch.go", "time.Since(one.moved) >= pace.PositionWait", "time.Since(one.moved) >= 100*pace.PositionWait"},
@@ -205,7 +205,7 @@ var mutants = []mutant{
 		{"lockcore/party/enter.go", "if i.waits.Add(1) > i.most.Load() {", "if i.waits.Add(1) < 0 {"},
 	}, tests: "TestNoMoreThanAllowedWaitInline"},
 	{defect: "turns", what: "parked requests are called up whose turn is not near", edits: []edit{
-		{"lockcore/party/watch.go", "turn > pace.WakeLead ||", "turn > 1000*pace.WakeLead ||"},
+		{"lockcore/party/watch.go", "grantIn > pace.WakeLead ||", "grantIn > 1000*pace.WakeLead ||"},
 	}, tests: "TestParkedRequestsAreCalledUpBeforeTheirTurn"},
 	{defect: "commits", what: "a run that takes over forgets which request began the hold", edits: []edit{
 		{"lockcore/rules/runs.go", "e.Label, e.Fence, e.LeastFence, e.Order, e.HandedOver = label, fence, fence, 0, false", "e.Label, e.Fence, e.LeastFence, e.Order, e.FirstOrder, e.HandedOver = label, fence, fence, 0, 0, false"},
