@@ -102,7 +102,6 @@ func (a *analysis) chosen(resource string, at interval) bool {
 func (a *analysis) chosenHold(h *hold) bool { return a.chosen(h.Resource, h.interval) }
 func (a *analysis) chosenWait(w *wait) bool { return a.chosen(w.Resource, w.interval) }
 
-// chosenHolds and chosenWaits are those that the report is about.
 func (a *analysis) chosenHolds() []*hold {
 	var all []*hold
 	for i := range a.holds {
@@ -163,7 +162,7 @@ func stepName(part string) string {
 	return part
 }
 
-// narrow reduces the report's holds and waits to the chosen ones and those that these and the trees refer to.
+// narrow reduces the report to the chosen holds and waits and the ones that these and the trees refer to.
 func (a *analysis) narrow() {
 	r := a.report
 	holds, waits := make([]bool, len(a.holds)), make([]bool, len(a.waits))
@@ -246,7 +245,7 @@ func (a *analysis) renumber(holds, waits []int) {
 	r.Holds, r.Waits = keptHolds, keptWaits
 }
 
-// places returns the new places of those that are kept, -1 for the others.
+// places returns the new place of each that is kept, and -1 for the others.
 func places(kept []bool) []int {
 	to := make([]int, len(kept))
 	n := 0

@@ -196,7 +196,8 @@ func (s *sweep) lane(l *lane) {
 	s.visited = s.visited[:0]
 }
 
-// wait finds the blockers of one wait among the holds that had begun before it and those that began later.
+// wait finds the blockers of one wait among the holds that had begun before it and the later ones. Exclusive requests were ahead of it in
+// the queue until exclusiveUntil.
 func (s *sweep) wait(l *lane, i int32, exclusiveUntil int64, begun, later []obstacle) {
 	w := &s.waits[i]
 	s.findNamed(w)
@@ -214,20 +215,13 @@ func (s *sweep) wait(l *lane, i int32, exclusiveUntil int64, begun, later []obst
 			h := &holds[j]
 			at := h.with(w.interval)
 			if s.isNamed[h.hold] == 0 {
-				if h.lockID == w.lockNumber || h.fence >= granted {
-					continue
-				}
-				if h.shared && w.Mode == shared && w.span.limit <= 0 {
-					// Shared requests exclude each other only while an exclusive one is ahead in the queue.
-					at.to = min(at.to, exclusiveUntil)
-				}
-				if at.length() == 0 {
-					continue
-				}
-				s.found = append(s.found, blocking{interval: at, reach: h.to, hold: h.hold})
+				at = h.inTheWay(w, granted, exclusiveUntil)
 			}
 			if at.length() == 0 {
 				continue
+			}
+			if s.isNamed[h.hold] == 0 {
+				s.found = append(s.found, blocking{interval: at, reach: h.to, hold: h.hold})
 			}
 			if at.from > until {
 				s.gaps = append(s.gaps, interval{until, at.from})
@@ -255,6 +249,19 @@ func (s *sweep) wait(l *lane, i int32, exclusiveUntil int64, begun, later []obst
 	s.markLast(w)
 	s.measureHandOver(l, w)
 	s.list(w, i)
+}
+
+// inTheWay returns the time in which a hold was in the way of a wait that does not name it. Shared holds block a shared request without a
+// limit only while an exclusive request is ahead in the queue.
+func (h *obstacle) inTheWay(w *wait, granted, exclusiveUntil int64) interval {
+	if h.lockID == w.lockNumber || h.fence >= granted {
+		return interval{}
+	}
+	at := h.with(w.interval)
+	if h.shared && w.Mode == shared && w.span.limit <= 0 {
+		at.to = min(at.to, exclusiveUntil)
+	}
+	return at
 }
 
 // charge blames an owner for a part of a wait. The parts of one wait come in the order of their starts; where they overlap they count once.

@@ -69,7 +69,7 @@ func TestBlockers_DrainingHold_BlocksUntilNextHold(t *testing.T) {
 }
 
 // The wait names no blockers, but has a limit.
-func TestALimitTellsThatSharedHoldsWereInTheWay(t *testing.T) {
+func TestBlockers_LimitWithoutNames_IncludeSharedHolds(t *testing.T) {
 	t.Parallel()
 	shared, limited := attrs{telemetry.Mode: "shared"}, attrs{telemetry.Mode: "shared", telemetry.Limit: 2}
 	s := &scene{}

@@ -319,7 +319,7 @@ func (a *analysis) why(u *usage, r *Resource) string {
 	return fmt.Sprintf("bursts: held only %s of the time, but up to %d queued at once", percent(r.Busy), r.LongestQueue)
 }
 
-// holdersTime is how those who kept others waiting for a resource spent the time in which they held it.
+// holdersTime sums up the holds of a resource that kept others waiting.
 type holdersTime struct {
 	held, ran, waited int64
 	waitedFor         string // the resource for which they waited longest

@@ -392,7 +392,7 @@ func TestRead_MessageTooLongDecompressed_IsSkipped(t *testing.T) {
 	require.Contains(t, refused[0], "message 1 cannot be decompressed: ")
 }
 
-// The names are those that the Collector's file exporter gives, and compressed ones.
+// The names include the ones that the Collector's file exporter gives.
 func TestRead_Folder_SelectsFilesByName(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{

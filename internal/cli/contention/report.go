@@ -125,7 +125,7 @@ type Hold struct {
 	WorkerDied *Death `json:"workerDied,omitempty"`
 	// Steps ran under the hold.
 	Steps []Step `json:"steps,omitempty"`
-	// Blocked is how long it kept others waiting in total, and Blocks are waits that list it as a blocker.
+	// Blocked is the total time that others waited for it, and Blocks are waits that list it as a blocker.
 	Blocked float64 `json:"blocked"`
 	Blocks  []int   `json:"blocks,omitempty"`
 }
@@ -211,7 +211,7 @@ type Blocker struct {
 // Owner sums up one owner's holds and waits.
 type Owner struct {
 	Name string `json:"name"`
-	// Blocked is how long others waited for it, in BlockedWaits waits.
+	// Blocked is the time that others waited for it, in BlockedWaits waits.
 	Blocked      float64 `json:"blocked"`
 	BlockedWaits int     `json:"blockedWaits"`
 	Waited       float64 `json:"waited"`
@@ -224,7 +224,7 @@ type Owner struct {
 type Finding struct {
 	// Rule is "unread", "deadlocks", "dead-workers", "long-holds", "hand-overs", "hot", or, if none of them applies, "none" or "no-waits".
 	Rule string `json:"rule"`
-	// Text is what was found, and Advice what to do; both are sentences without their full stops.
+	// Text describes the finding, and Advice a remedy; both are sentences without their full stops.
 	Text   string `json:"text"`
 	Advice string `json:"advice,omitempty"`
 	// Waited is the waiting in question, and Count the number of deadlocks, holds or waits.
@@ -236,14 +236,14 @@ type Finding struct {
 type Root struct {
 	Owner        string `json:"owner"`
 	WorkflowType string `json:"workflowType,omitempty"`
-	// Caused is how long others waited because of it, directly and through others, in Waits waits.
+	// Caused is the time that others waited because of it, directly and through others, in Waits waits.
 	Caused float64 `json:"caused"`
 	Waits  int     `json:"waits"`
 	// Hold caused most of that. Resource is what it held, and Did describes how it spent the time.
 	Hold     int    `json:"hold"`
 	Resource string `json:"resource"`
 	Did      string `json:"did"`
-	// Waiters waited for it directly, those that cost most first. Omitted is the number of the others.
+	// Waiters waited for it directly; the most expensive comes first. Omitted is the number of the others.
 	Waiters []Waiter `json:"waiters"`
 	Omitted int      `json:"omitted,omitempty"`
 }
@@ -254,7 +254,7 @@ type Waiter struct {
 	WorkflowType string `json:"workflowType,omitempty"`
 	Resource     string `json:"resource"`
 	Step         string `json:"step,omitempty"`
-	// Waited is how long it waited because of the root, and Total adds those that waited for it at the same time.
+	// Waited is the time that it waited because of the root, and Total adds the waits for it at the same time.
 	Waited float64 `json:"waited"`
 	Total  float64 `json:"total"`
 	// Wait is the longest of its waits here.

@@ -26,7 +26,7 @@ type ending struct {
 	// owner is the root, and hold its hold, -1 if it was not read.
 	owner string
 	hold  int
-	// fresh is how much of the wait the root explains on this path and on no earlier one.
+	// fresh is the part of the wait that the root explains on this path and on no earlier one.
 	fresh int64
 	// cycle is set if the root waited too, for an owner on the path.
 	cycle bool
@@ -109,7 +109,7 @@ func (w *walk) end(path []int, by *Blocker, at interval, cycle bool) {
 	}
 }
 
-// guilt is what a root caused.
+// guilt sums up the waiting that a root caused.
 type guilt struct {
 	owner  string
 	length int64
@@ -229,7 +229,7 @@ func (a *analysis) describe(r *Root, g *guilt) {
 type branch struct {
 	own, total int64
 	wait       int // the longest of its own waits
-	// below are those that waited for it, by owner and resource.
+	// below are its own waiters, by owner and resource.
 	below map[ownerAt]*branch
 }
 

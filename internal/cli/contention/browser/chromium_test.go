@@ -22,8 +22,8 @@ import (
 	contentionpage "github.com/temporal-lockstep/lockstep/internal/cli/contention/page"
 )
 
-// tab is a page in a browser of its own, with no network but the site that is under test, if there is one. What it asked for
-// and complained of is looked at when the test ends.
+// tab is a page in a browser of its own, with no network except the site under test, if there is one. The end of the test checks its
+// requests and errors.
 type tab struct {
 	t    *testing.T
 	ctx  context.Context
@@ -48,7 +48,7 @@ func open(t *testing.T, r *contention.Report, o contentionpage.Options) *tab {
 	return b
 }
 
-// start starts a browser. chromedp gives it an empty profile, and removes that at the end.
+// start starts a browser, with an empty profile that chromedp removes at the end.
 func start(t *testing.T, site string) *tab {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
@@ -84,7 +84,7 @@ func start(t *testing.T, site string) *tab {
 	return b
 }
 
-// chromium is the browser's path. None is a failure: what it would show is what the page is for.
+// chromium returns the browser's path. The test fails without a browser: the page is made for one.
 func chromium(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -96,7 +96,7 @@ func chromium(t *testing.T) string {
 	return ""
 }
 
-// listen notes requests that leave the machine's files, and whatever would stand in red in the console.
+// listen records requests other than for local files, and errors in the console.
 func (b *tab) listen(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -126,7 +126,7 @@ func (b *tab) run(actions ...chromedp.Action[chromedp.Void]) {
 	require.NoError(b.t, chromedp.Do(b.ctx, actions...))
 }
 
-// get runs an action that gives something.
+// get runs an action that has a result.
 func get[T any](b *tab, action chromedp.Action[T]) T {
 	b.t.Helper()
 	v, err := chromedp.Run(b.ctx, action)
@@ -140,13 +140,13 @@ func (b *tab) visit(address string) {
 	b.run(chromedp.Navigate(address), chromedp.WaitReady(chromedp.CSS("html[data-ready]")))
 }
 
-// evaluate returns what a script gives.
+// evaluate returns the value of a script.
 func evaluate[T any](b *tab, script string) T {
 	b.t.Helper()
 	return get(b, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 }
 
-// click clicks, with the mouse, on the one element that a selector finds.
+// click clicks on the only element that a selector finds.
 func (b *tab) click(selector string) {
 	b.t.Helper()
 	b.run(chromedp.WaitVisible(chromedp.CSS(selector)))
@@ -154,14 +154,14 @@ func (b *tab) click(selector string) {
 	b.run(chromedp.ScrollIntoView(chromedp.CSS(selector)), chromedp.Click(chromedp.CSS(selector)))
 }
 
-// details waits until the panel shows an item, and returns what it says.
+// details waits until the panel shows an item, and returns its text.
 func (b *tab) details(item string) string {
 	b.t.Helper()
 	b.run(chromedp.WaitVisible(chromedp.CSS(`#details [data-selected="` + item + `"]`)))
 	return get(b, chromedp.Text(chromedp.CSS("#details")))
 }
 
-// picture saves what is seen, where somebody wants to look.
+// picture saves a screenshot if LOCKSTEP_SCREENSHOTS names a folder.
 func (b *tab) picture(name string, whole bool) {
 	b.t.Helper()
 	folder := os.Getenv("LOCKSTEP_SCREENSHOTS")

@@ -6,9 +6,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
 )
 
-// zoomScript turns the wheel over the timeline once a frame, in and out at several places. Frames are the times from each to the next: what a reader
-// sees, and 16.7 ms where nothing is late. Work is how long
-// the page's thread was at one: the event, the drawing, and what follows it.
+// zoomScript turns the wheel over the timeline once a frame, in and out at several places. Frames are the times from one frame to the next,
+// 16.7 ms if nothing is late. Work is the time that the page's thread spent on each.
 const zoomScript = `(async () => {
 	const canvas = document.querySelector("#chart canvas");
 	const box = canvas.getBoundingClientRect();
@@ -37,13 +36,13 @@ const zoomScript = `(async () => {
 	return { Frames, Work };
 })()`
 
-// Names that would be something else than text, were they not escaped.
+// Names that are not text unless they are escaped.
 const (
 	script  = `</script><script>window.pwned = 1; alert(1)</script>`
 	picture = `<img src="https://example.com/x" onerror="window.pwned = 2">`
 )
 
-// evil is a report in which every name is one of them, and one hold has no end.
+// evil is a report with such names everywhere, and a hold without an end.
 func evil() *contention.Report {
 	start := time.Date(2026, time.November, 20, 9, 0, 0, 0, time.UTC)
 	end := start.Add(time.Second)

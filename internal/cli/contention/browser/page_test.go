@@ -23,12 +23,12 @@ import (
 
 const traceURL = "http://127.0.0.1:16686/trace/{trace}?uiFind={span}"
 
-// large has 10,000 waits and as many holds, all of them in the page. The tests only read it.
+// large has at least 10,000 waits and holds, all of them in the page. Tests must not change it.
 var large = sync.OnceValue(func() *contention.Report { return scene.New(scene.Options{Seed: 1, Least: 10_000, Resources: 6}) })
 
 var everything = page.Options{Title: "worker-1.json, worker-2.json", TraceURL: traceURL, MaxHolds: 100_000}
 
-// typical is a wait on the most waited-for resource that several holds blocked, and the hold whose end let it in.
+// typical returns a wait for the most waited-for resource that several holds blocked, and the hold whose end let it in.
 func typical(t *testing.T, r *contention.Report) (wait, hold int) {
 	t.Helper()
 	for i, w := range r.Waits {
@@ -41,7 +41,7 @@ func typical(t *testing.T, r *contention.Report) (wait, hold int) {
 	return 0, 0
 }
 
-// selectWait finds a wait in the list as a person would: by typing, and clicking.
+// selectWait finds a wait in the list as a person would, by typing and clicking.
 func (b *tab) selectWait(r *contention.Report, i int) string {
 	b.t.Helper()
 	w := r.Waits[i]
@@ -152,7 +152,7 @@ func (b *tab) eventually(is func() bool, why string) {
 	require.Eventually(b.t, is, 20*time.Second, 30*time.Millisecond, why)
 }
 
-// Times are printed and hardly asserted: the machine may be busy with other things.
+// The times are logged and have only a generous bound, since the machine may be busy.
 func TestPage_Zoom_IsFast(t *testing.T) {
 	t.Parallel()
 	r := scene.New(scene.Options{Seed: 5, Least: 10_000, Resources: 1, Crowd: 40})
@@ -166,7 +166,7 @@ func TestPage_Zoom_IsFast(t *testing.T) {
 	require.Less(t, used, 200.0, "of the page's thread; some 12 were measured")
 }
 
-// processorTime is what the page's thread has used, in seconds: others on the machine do not count.
+// processorTime returns the seconds that the page's thread has used. Other processes do not count.
 func (b *tab) processorTime() float64 {
 	b.t.Helper()
 	_, err := chromedp.Call(b.ctx, performance.Enable, performance.EnableParams{TimeDomain: "threadTicks"})
@@ -182,7 +182,7 @@ func (b *tab) processorTime() float64 {
 	return 0
 }
 
-// percentiles sorts the times, and says how they are spread.
+// percentiles sorts the times and formats their spread.
 func percentiles(times []float64) string {
 	slices.Sort(times)
 	at := func(p int) float64 { return times[min(len(times)-1, len(times)*p/100)] }

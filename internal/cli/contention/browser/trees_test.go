@@ -20,8 +20,7 @@ func TestPage_Conclusion_IsAtTheTop(t *testing.T) {
 	require.True(t, evaluate[bool](b, `document.getElementById("conclusion").getBoundingClientRect().bottom < innerHeight`), "it is seen without scrolling")
 }
 
-// A root is opened and closed with the keyboard alone, and leads to its hold and to the waits
-// behind it.
+// A root is opened and closed with the keyboard, and links to its hold and its waits.
 func TestPage_Tree_WorksWithTheKeyboard(t *testing.T) {
 	t.Parallel()
 	r := large()

@@ -20,7 +20,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
-// site is lockstep ui, on locks in memory, in a browser.
+// site is `lockstep ui` in a browser, with locks in memory.
 type site struct {
 	*tab
 	*party.Locker
@@ -38,7 +38,7 @@ func newSite(t *testing.T) *site {
 	return &site{tab: start(t, server.URL), Locker: l.Core(), address: server.URL}
 }
 
-// ask asks once, and queues if the resource is busy.
+// ask requests a resource once, and queues if it is busy.
 func (s *site) ask(lockID, resource string) {
 	s.t.Helper()
 	s.orders++
@@ -50,7 +50,7 @@ func (s *site) ask(lockID, resource string) {
 	}
 }
 
-// end ends a hold as lockstep release does.
+// end ends a hold as `lockstep release` does.
 func (s *site) end(lockID, resource string) {
 	s.t.Helper()
 	for st, err := range s.Status(s.t.Context(), lockcore.Filter{Resource: resource, LockID: lockID}) {
@@ -61,13 +61,13 @@ func (s *site) end(lockID, resource string) {
 	}
 }
 
-// shows waits until the page says something.
+// shows waits until the page has a text.
 func (s *site) shows(text string) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool { return strings.Contains(s.text(), text) }, time.Minute, 50*time.Millisecond, "the page does not say %q", text)
 }
 
-// text is what stands on the page; nothing while another comes.
+// text returns the text of the page, empty while another page loads.
 func (s *site) text() string {
 	return evaluate[string](s.tab, `(document.getElementById("main") || { innerText: "" }).innerText`)
 }
@@ -145,7 +145,7 @@ func TestUI_Deadlock_AppearsAndGoes(t *testing.T) {
 	s.shows("Root blockers") // the victim's lock is still in the way of the other
 }
 
-// The page lists the hottest, and finds the others by their names.
+// The page lists the hottest resources, and finds the others by name.
 func TestUI_ManyResources_ListsTheHottest(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -172,7 +172,7 @@ func TestUI_HostileNames_StayText(t *testing.T) {
 	}
 }
 
-// The keyboard alone reaches everything, and the focus stays when the page is refreshed.
+// The keyboard reaches everything, and a refresh keeps the focus.
 func TestUI_Keyboard_ReachesEverything(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -194,8 +194,8 @@ func TestUI_Keyboard_ReachesEverything(t *testing.T) {
 	require.Empty(t, evaluate[[]string](s.tab, `[...document.querySelectorAll("input")].filter((i) => !i.closest("label")).map((i) => i.outerHTML)`), "inputs have labels")
 }
 
-// A server that is slow is not asked again by a page that still waits for its answer.
-func TestUI_SlowServer_GetsOneRequestAtATime(t *testing.T) {
+// The page sends no request while it waits for an answer.
+func TestUI_SlowServer_IsAskedOnce(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	s.visit(s.address)

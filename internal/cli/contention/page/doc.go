@@ -2,7 +2,7 @@
 //
 // The file is self-contained: it includes script, style and data, and its Content-Security-Policy forbids every network access. It opens
 // from a folder, an attachment or a CI's artifacts, and sends nothing. The names in it are not trusted: resources and owners are named by
-// whoever takes locks. Three things keep names text: the data is JSON in which <, > and & are escaped, in an element that is not run; the
+// the users of locks. Three things keep names text: the data is JSON in which <, > and & are escaped, in an element that is not run; the
 // script only sets textContent; and the policy allows only scripts with the checksums of the page's own.
 //
 // The page is bounded ([Options.MaxHolds]) and reports what was left out. Percentages and sums are always those of the whole report.

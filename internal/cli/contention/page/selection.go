@@ -21,7 +21,7 @@ type selection struct {
 	// resources are the first ones of the report, and index their places by name.
 	resources []contention.Resource
 	index     map[string]int
-	// holds and waits are places in the report, in its order; holdAt and waitAt are the inverse, -1 for those that are left out.
+	// holds and waits are places in the report, in its order; holdAt and waitAt are the inverse, -1 for what is left out.
 	holds, waits   []int
 	holdAt, waitAt []int
 	counts         []counts // by resource
@@ -68,7 +68,7 @@ func choose(r *contention.Report, limit int) *selection {
 	return s
 }
 
-// holdWeight prefers holds that kept others waiting, and among the rest those that did not end by their release.
+// holdWeight prefers holds that kept others waiting, and among the rest the ones that did not end by their release.
 func holdWeight(h *contention.Hold) float64 {
 	if h.Blocked == 0 && h.Outcome != "released" {
 		return 1e-9
@@ -76,7 +76,7 @@ func holdWeight(h *contention.Hold) float64 {
 	return h.Blocked
 }
 
-// mostOf returns at most limit of the places, those that weigh most.
+// mostOf returns at most limit of the places, by weight.
 func mostOf(places []int, limit int, weight func(int) float64) []int {
 	if len(places) <= limit {
 		return places
