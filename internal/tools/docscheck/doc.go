@@ -1,24 +1,22 @@
-// Package docscheck holds the repository's words to its code.
+// Package docscheck checks that the documentation matches the code.
 //
-// What a reader of the documentation copies must compile, run and exist. Each check here looks at the whole tree, and
-// answers with what it found wrong, by file and line:
+// Each check reads all files of the repository and returns problems with file and line:
 //
-//	Snippets   every block of Go in a Markdown file compiles and is formatted
-//	Links      every relative link leads to a file, and to a heading if it names one
-//	Tests      every test that is named exists
-//	Exported   every exported name of a package that users import is documented
-//	Targets    every `make` target and every variable of the environment that is named exists
-//	Commands   every command and flag of lockstep that is named exists
-//	Defaults   the table of settings says what the code does
-//	Payloads   every example of an activity's JSON is what it reads or writes, and every field is named
-//	Places     no file names a place that only one machine has
+//	Snippets   each Go block in a Markdown file compiles and is formatted
+//	Links      each relative link has a target, and a heading if it names one
+//	Tests      each named test exists
+//	Targets    each named make target and environment variable exists
+//	Commands   each named command and flag of lockstep exists
+//	Payloads   each example of an activity's JSON matches its Go type, and each field is mentioned
+//	Places     no file names a path or a host of one machine
 //
-// The tests run them on this repository, and each on a small tree in which it must find something.
+// The tests run the checks on this repository, and each check on a small tree that contains mistakes. The linter checks that
+// exported names have comments.
 //
-// # Snippets that are fragments
+// # Fragments of Go
 //
-// A block that begins with a package clause is compiled as it is. Any other stands in a file that an HTML comment right
-// before it gives, at the line that says "...":
+// A block that begins with a package clause is compiled as it is. Other blocks are inserted into the file in the HTML comment
+// before the block, at the line "...":
 //
 //	<!-- snippet
 //	package main
@@ -30,13 +28,11 @@
 //	}
 //	-->
 //
-// A snippet may import what users may: nothing internal.
+// A snippet must not import internal packages.
 //
-// # Snippets that are run
+// # Parts of tested files
 //
-// A block after the comment
+// A block after this comment must be part of the file, as whole lines. Readers then see the code that a test runs.
 //
 //	<!-- snippet from lockcore/plain_locks_test.go -->
-//
-// stands in that file word for word, as whole lines. So what a test runs and what a reader sees are the same.
 package docscheck

@@ -13,50 +13,60 @@ var (
 	referenceLink = regexp.MustCompile(`^ {0,3}\[[^\]]+\]: +<?([^\s<>]+)>?`)
 )
 
-// Links follows every relative link of the tree's Markdown files.
-func Links(t Tree) ([]Problem, error) {
-	pages := map[string]page{}
-	if err := t.each(".md", func(name, text string) error {
-		pages[name] = parsePage(name, text)
-		return nil
-	}); err != nil {
-		return nil, err
+// Links finds relative links in Markdown files that have no target.
+func Links(t Tree) []Problem {
+	headings := map[string]map[string]bool{}
+	pages := t.pages()
+	for _, p := range pages {
+		headings[p.name] = p.headings
 	}
 	var problems []Problem
-	for _, name := range t.Files {
-		for i, line := range pages[name].prose {
-			targets := inlineLink.FindAllStringSubmatch(line, -1)
-			targets = append(targets, referenceLink.FindAllStringSubmatch(line, -1)...)
-			for _, m := range targets {
-				if text := follow(t, pages, name, m[1]); text != "" {
-					problems = append(problems, Problem{name, i + 1, text})
+	for _, p := range pages {
+		for _, s := range p.prose {
+			links := inlineLink.FindAllStringSubmatch(s.text, -1)
+			for _, m := range append(links, referenceLink.FindAllStringSubmatch(s.text, -1)...) {
+				if text := t.brokenLink(headings, p.name, m[1]); text != "" {
+					problems = append(problems, Problem{p.name, s.line, text})
 				}
 			}
 		}
 	}
-	return problems, nil
+	return problems
 }
 
-// follow says what is wrong with a link that stands on the page from; "" is nothing.
-func follow(t Tree, pages map[string]page, from, link string) string {
+// brokenLink returns the problem of a link on the page from, or "".
+func (t Tree) brokenLink(headings map[string]map[string]bool, from, link string) string {
 	u, err := url.Parse(link)
 	if err != nil {
 		return fmt.Sprintf("the link %s: %v", link, err)
 	}
 	if u.Scheme != "" || u.Host != "" {
-		return "" // elsewhere
+		return ""
 	}
 	to := from
 	if u.Path != "" {
 		to = path.Join(path.Dir(from), u.Path)
 	}
-	switch page, ok := pages[to]; {
+	switch {
 	case strings.HasPrefix(u.Path, "/") || to == ".." || strings.HasPrefix(to, "../"):
 		return fmt.Sprintf("the link %s leads out of the repository", link)
-	case !t.has(to):
-		return fmt.Sprintf("the link %s leads nowhere: there is no %s", link, to)
-	case ok && u.Fragment != "" && !page.headings[u.Fragment]:
-		return fmt.Sprintf("the link %s leads nowhere: %s has no such heading", link, to)
+	case !t.exists(to):
+		return fmt.Sprintf("the link %s is broken: there is no %s", link, to)
+	case u.Fragment != "" && headings[to] != nil && !headings[to][u.Fragment]:
+		return fmt.Sprintf("the link %s is broken: %s has no such heading", link, to)
 	}
 	return ""
+}
+
+// exists reports whether name is a file or a folder.
+func (t Tree) exists(name string) bool {
+	if _, ok := t.Files[name]; ok || name == "." {
+		return true
+	}
+	for file := range t.Files {
+		if strings.HasPrefix(file, name+"/") {
+			return true
+		}
+	}
+	return false
 }

@@ -1,7 +1,6 @@
 package docscheck
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,56 +9,53 @@ import (
 	"strings"
 )
 
-// Payloads holds the JSON of the tree's Markdown files to the structs that are sent. A block after the comment
+// Payloads compares JSON examples with Go types. A block after the comment
 //
 //	<!-- json AcquireParams -->
 //
-// is an example of the type of that name: it has no field that the type does not have. Its page names every field of the
-// type, in such a block or as a piece of code; and every one of types has an example.
-func Payloads(t Tree, types map[string]reflect.Type) ([]Problem, error) {
+// is an example of that type and must not have other fields. Its page must mention each field of the type, in such a block or as
+// inline code. Each type must have an example.
+func Payloads(t Tree, types map[string]reflect.Type) []Problem {
 	var problems []Problem
-	shown := map[string]bool{}
-	err := t.each(".md", func(name, text string) error {
-		page := parsePage(name, text)
-		first, named := map[string]int{}, map[string]string{}
-		for _, b := range page.blocks {
-			of, ok := strings.CutPrefix(strings.TrimSpace(b.comment), "json ")
+	documented := map[string]bool{}
+	for _, p := range t.pages() {
+		examples := map[string][]block{}
+		for _, b := range p.blocks {
+			name, ok := strings.CutPrefix(b.comment, "json ")
 			if !ok {
 				continue
 			}
-			if types[of] == nil {
-				problems = append(problems, Problem{name, b.line, "there is no payload " + of})
+			if types[name] == nil {
+				problems = append(problems, Problem{p.name, b.line, "there is no payload " + name})
 				continue
 			}
-			if err := decode(b.text, types[of]); err != nil {
-				problems = append(problems, Problem{name, b.line, fmt.Sprintf("this is no %s: %v", of, err)})
+			if err := decode(b.text, types[name]); err != nil {
+				problems = append(problems, Problem{p.name, b.line, fmt.Sprintf("this is not a %s: %v", name, err)})
 			}
-			if first[of] == 0 {
-				first[of] = b.line
-			}
-			shown[of], named[of] = true, named[of]+b.text
+			examples[name], documented[name] = append(examples[name], b), true
 		}
-		for _, of := range slices.Sorted(maps.Keys(first)) {
-			for _, field := range fields(types[of]) {
-				if !strings.Contains(named[of], `"`+field+`"`) && !slices.ContainsFunc(page.spans, func(s span) bool { return s.text == field }) {
-					problems = append(problems, Problem{name, first[of], fmt.Sprintf("the field %s of %s is not named", field, of)})
+		for _, name := range slices.Sorted(maps.Keys(examples)) {
+			for _, field := range fields(types[name]) {
+				inExample := func(b block) bool { return strings.Contains(b.text, `"`+field+`"`) }
+				inText := func(s span) bool { return s.text == field }
+				if !slices.ContainsFunc(examples[name], inExample) && !slices.ContainsFunc(p.code, inText) {
+					problems = append(problems, Problem{p.name, examples[name][0].line, fmt.Sprintf("the field %s of %s is not mentioned", field, name)})
 				}
 			}
 		}
-		return nil
-	})
-	for _, of := range slices.Sorted(maps.Keys(types)) {
-		if !shown[of] {
-			problems = append(problems, Problem{"docs", 0, "no page shows a " + of})
+	}
+	for _, name := range slices.Sorted(maps.Keys(types)) {
+		if !documented[name] {
+			problems = append(problems, Problem{"docs", 0, "no page has an example of " + name})
 		}
 	}
-	return problems, err
+	return problems
 }
 
-func decode(text string, of reflect.Type) error {
-	d := json.NewDecoder(bytes.NewReader([]byte(text)))
+func decode(text string, as reflect.Type) error {
+	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
-	return d.Decode(reflect.New(of).Interface())
+	return d.Decode(reflect.New(as).Interface())
 }
 
 // fields returns the names of a struct's fields in JSON, including those of embedded structs.

@@ -7,74 +7,68 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
+	"unicode"
 )
 
-// Places looks for what only one machine has: its folders, and where it gets packages from. The words are those of
-// Words, or any that a test makes up.
-func Places(t Tree, words []string) ([]Problem, error) {
-	patterns := make([]string, 0, len(words))
+// Places finds words in any file that only one machine understands. The words are those of Words.
+func Places(t Tree, words []string) []Problem {
+	var patterns []string
 	for _, w := range words {
 		patterns = append(patterns, regexp.QuoteMeta(w))
 	}
-	if len(patterns) == 0 {
-		return nil, nil
-	}
-	// A word that goes on is another word: /rooted, my/work, ${DIR}/work.
-	found := regexp.MustCompile(`(?:^|[^\w.})-])(` + strings.Join(patterns, "|") + `)(?:[^\w-]|$)`)
+	// A longer word is another word: /rooted, my/work, ${DIR}/work.
+	pattern := regexp.MustCompile(`(?:^|[^\w.})-])(` + strings.Join(patterns, "|") + `)(?:[^\w-]|$)`)
 	var problems []Problem
-	err := t.each("", func(name, text string) error {
-		if strings.ContainsRune(text, 0) {
-			return nil // no text
+	for _, name := range t.names("") {
+		if strings.ContainsRune(t.Files[name], 0) {
+			continue // a binary file
 		}
-		for i, line := range strings.Split(text, "\n") {
-			for _, m := range found.FindAllStringSubmatch(line, -1) {
+		for i, line := range strings.Split(t.Files[name], "\n") {
+			for _, m := range pattern.FindAllStringSubmatch(line, -1) {
 				problems = append(problems, Problem{name, i + 1, fmt.Sprintf("%s is a place of one machine", m[1])})
 			}
 		}
-		return nil
-	})
-	return problems, err
+	}
+	return problems
 }
 
-var host = regexp.MustCompile(`https?://([a-zA-Z0-9.-]+)`)
+var urlHost = regexp.MustCompile(`^https?://([a-zA-Z0-9.-]+)`)
 
-// Words are the places of this machine: where the checkout and the user's files are, and the hosts from which Go, npm
-// and apt fetch packages, as they are set up here.
+// Words returns the places of this machine: the folders of the checkout and of the user, and the hosts from which Go, npm and apt
+// are configured to download.
 func Words(ctx context.Context, root string) []string {
-	// Joined, so that this file does not name them.
-	words := []string{"/" + "root", "/" + "work"}
+	words := []string{"/" + "root", "/" + "work"} // joined, so that this file does not name them
 	for _, dir := range []string{root, os.Getenv("HOME")} {
 		if filepath.IsAbs(dir) && dir != "/" {
 			words = append(words, dir)
 		}
 	}
-	sources, _ := filepath.Glob("/etc/apt/sources.list.d/*") // a constant pattern
-	for _, file := range append(sources, "/etc/apt/sources.list") {
-		data, _ := os.ReadFile(file) //nolint:gosec // a file that is not there names no host
-		words = append(words, hosts(string(data))...)
-	}
-	for _, argv := range [][]string{{"go", "env", "GOPROXY", "GOSUMDB"}, {"npm", "config", "get", "registry"}} {
-		out, _ := exec.CommandContext(ctx, argv[0], argv[1:]...).Output() // a program that is not there fetches nothing
-		words = append(words, hosts(string(out))...)
-		for name := range strings.FieldsFuncSeq(string(out), func(r rune) bool { return r == ',' || r == '|' || r <= ' ' }) {
-			// GOSUMDB is a host's name alone.
-			if strings.Contains(name, ".") && !strings.Contains(name, "/") {
-				words = append(words, name)
+	var sources strings.Builder
+	files, _ := filepath.Glob("/etc/apt/sources.list.d/*") // a constant pattern
+	for _, file := range append(files, "/etc/apt/sources.list") {
+		data, _ := os.ReadFile(file) //nolint:gosec // a missing file names no host
+		for line := range strings.Lines(string(data)) {
+			if strings.Contains(line, "://") {
+				sources.WriteString(line)
 			}
 		}
 	}
-	slices.Sort(words)
-	return slices.Compact(words)
-}
-
-func hosts(text string) []string {
-	var names []string
-	for _, m := range host.FindAllStringSubmatch(text, -1) {
-		if !strings.HasPrefix(m[1], "127.") && m[1] != "localhost" {
-			names = append(names, m[1])
+	for _, argv := range [][]string{{"go", "env", "GOPROXY", "GOSUMDB"}, {"npm", "config", "get", "registry"}} {
+		out, _ := exec.CommandContext(ctx, argv[0], argv[1:]...).Output() // a missing program downloads nothing
+		sources.Write(out)
+	}
+	isSeparator := func(r rune) bool { return r == ',' || r == '|' || unicode.IsSpace(r) }
+	for source := range strings.FieldsFuncSeq(sources.String(), isSeparator) {
+		host := source
+		if m := urlHost.FindStringSubmatch(source); m != nil {
+			host = m[1]
+		} else if !strings.Contains(source, ".") || strings.Contains(source, "/") {
+			continue // GOSUMDB is a host without a scheme
+		}
+		if !strings.HasPrefix(host, "127.") && host != "localhost" {
+			words = append(words, host)
 		}
 	}
-	return names
+	return words
 }

@@ -2,29 +2,28 @@ package docscheck
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
 
-// Tree is the files that a check looks at.
+// Tree has the files that a check reads.
 type Tree struct {
-	// Root is the folder that the files are in.
+	// Root is the folder of the files.
 	Root string
-	// Files are the names of the files, relative to Root and with slashes, sorted.
-	Files []string
+	// Files has the text of each file by its name, which is relative to Root and has slashes.
+	Files map[string]string
 }
 
-// Problem is something that a check found wrong.
+// Problem is a mistake that a check has found.
 type Problem struct {
 	File string
-	// Line is counted from 1; 0 is the whole file.
+	// Line is counted from 1. 0 means the whole file.
 	Line int
 	Text string
 }
@@ -37,7 +36,7 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s:%d: %s", p.File, p.Line, p.Text)
 }
 
-// Checkout is the tree of a Git checkout: what is committed, and what would be.
+// Checkout reads the files of a Git checkout, including new ones that Git does not ignore.
 func Checkout(ctx context.Context, root string) (Tree, error) {
 	cmd := exec.CommandContext(ctx, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	cmd.Dir = root
@@ -45,66 +44,132 @@ func Checkout(ctx context.Context, root string) (Tree, error) {
 	if err != nil {
 		return Tree{}, fmt.Errorf("list the files of %s by git: %w", root, err)
 	}
-	t := Tree{Root: root}
+	t := Tree{Root: root, Files: map[string]string{}}
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
-		// What was removed and not committed yet is still in Git's list.
-		if info, err := os.Lstat(t.abs(name)); err == nil && info.Mode().IsRegular() {
-			t.Files = append(t.Files, name)
+		path := filepath.Join(root, filepath.FromSlash(name))
+		// Git also lists deleted files until the deletion is committed.
+		if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+			continue
 		}
+		text, err := os.ReadFile(path) //nolint:gosec // a file of the checkout
+		if err != nil {
+			return Tree{}, err
+		}
+		t.Files[name] = string(text)
 	}
-	slices.Sort(t.Files)
-	t.Files = slices.Compact(t.Files)
 	return t, nil
 }
 
-func (t Tree) abs(name string) string { return filepath.Join(t.Root, filepath.FromSlash(name)) }
+// names returns the names of the files with a suffix, sorted.
+func (t Tree) names(suffix string) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(t.Files)), func(name string) bool { return !strings.HasSuffix(name, suffix) })
+}
 
-func (t Tree) read(name string) (string, error) {
-	data, err := os.ReadFile(t.abs(name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%s is missing", name)
+// pages returns the Markdown files.
+func (t Tree) pages() []page {
+	var pages []page
+	for _, name := range t.names(".md") {
+		pages = append(pages, parsePage(name, t.Files[name]))
 	}
-	return string(data), err
+	return pages
 }
 
-// has reports whether name is a file or a folder of the tree.
-func (t Tree) has(name string) bool {
-	return name == "." || slices.ContainsFunc(t.Files, func(f string) bool {
-		return f == name || strings.HasPrefix(f, name+"/")
-	})
+// page is a parsed Markdown file.
+type page struct {
+	name string
+	// blocks are the fenced code blocks.
+	blocks []block
+	// prose are the lines outside code blocks and comments, with blanks instead of inline code.
+	prose []span
+	// code are the pieces of inline code.
+	code []span
+	// headings are the anchors of the headings.
+	headings map[string]bool
 }
 
-// each calls look for every file whose name ends in suffix.
-func (t Tree) each(suffix string, look func(name, text string) error) error {
-	for _, name := range t.Files {
-		if !strings.HasSuffix(name, suffix) {
+// span is a text and its line, counted from 1.
+type span struct {
+	line int
+	text string
+}
+
+// block is a fenced code block. line is the first line of its text, and comment the HTML comment before the block.
+type block struct {
+	span
+	lang, comment string
+}
+
+var (
+	fence      = regexp.MustCompile("^( *)(```+|~~~+) *([A-Za-z0-9_+-]*)")
+	inlineCode = regexp.MustCompile("``[^`]+``|`[^`]+`")
+	heading    = regexp.MustCompile(`^#{1,6} +(.*?) *#*$`)
+)
+
+func parsePage(name, text string) page {
+	p := page{name: name, headings: map[string]bool{}}
+	lines := strings.Split(text, "\n")
+	comment := ""
+	for i := 0; i < len(lines); i++ {
+		line, first := strings.TrimSpace(lines[i]), i
+		m := fence.FindStringSubmatch(lines[i])
+		switch {
+		case strings.HasPrefix(line, "<!--"):
+			for i < len(lines)-1 && !strings.Contains(lines[i], "-->") {
+				i++
+			}
+			comment = strings.TrimSpace(strings.Join(lines[first:i+1], "\n"))
+			comment = strings.TrimSpace(strings.TrimSuffix(strings.TrimPrefix(comment, "<!--"), "-->"))
+		case m != nil:
+			var body []string
+			for i++; i < len(lines) && !strings.HasPrefix(strings.TrimSpace(lines[i]), m[2]); i++ {
+				body = append(body, strings.TrimPrefix(lines[i], m[1]))
+			}
+			p.blocks = append(p.blocks, block{span{first + 2, strings.Join(body, "\n")}, m[3], comment})
+			comment = ""
+		case line != "":
+			comment = ""
+			p.addProse(span{i + 1, lines[i]})
+		}
+	}
+	return p
+}
+
+func (p *page) addProse(s span) {
+	if m := heading.FindStringSubmatch(s.text); m != nil {
+		p.headings[anchor(m[1])] = true
+	}
+	for _, code := range inlineCode.FindAllString(s.text, -1) {
+		p.code = append(p.code, span{s.line, strings.Trim(code, "` ")})
+	}
+	s.text = inlineCode.ReplaceAllStringFunc(s.text, func(code string) string { return strings.Repeat(" ", len(code)) })
+	p.prose = append(p.prose, s)
+}
+
+// anchor returns the fragment of a link to a heading.
+func anchor(heading string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == ' ':
+			return '-'
+		case r == '-' || r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r > 127:
+			return r
+		}
+		return -1
+	}, strings.ToLower(heading))
+}
+
+// shellLines returns the code that a reader may type into a shell: inline code, and the lines of blocks without a language or
+// with a shell's.
+func (p page) shellLines() []span {
+	all := p.code
+	for _, b := range p.blocks {
+		if !slices.Contains([]string{"", "sh", "bash", "shell", "console"}, b.lang) {
 			continue
 		}
-		text, err := t.read(name)
-		if err != nil {
-			return err
-		}
-		if err := look(name, text); err != nil {
-			return err
+		for i, line := range strings.Split(b.text, "\n") {
+			line, _, _ = strings.Cut(line, " #") // a comment
+			all = append(all, span{b.line + i, strings.TrimPrefix(strings.TrimSpace(line), "$ ")})
 		}
 	}
-	return nil
-}
-
-// isPublic reports whether a folder holds code that users import.
-func isPublic(dir string) bool {
-	return !slices.ContainsFunc(strings.Split(dir, "/"), func(part string) bool {
-		return part == "internal" || part == "testdata" || (part != "." && strings.HasPrefix(part, "."))
-	})
-}
-
-// goFiles lists the Go files that are no tests, by folder.
-func (t Tree) goFiles() map[string][]string {
-	dirs := map[string][]string{}
-	for _, name := range t.Files {
-		if strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
-			dirs[path.Dir(name)] = append(dirs[path.Dir(name)], name)
-		}
-	}
-	return dirs
+	return all
 }

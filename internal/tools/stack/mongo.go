@@ -149,7 +149,7 @@ func removeContainer(ctx context.Context, name string) error {
 	if err == nil || strings.Contains(err.Error(), "No such container") {
 		return nil
 	}
-	if docker(ctx, dockerWithin, "info") != nil {
+	if engineRuns := docker(ctx, dockerWithin, "info") == nil; !engineRuns {
 		return nil // without an engine no container runs
 	}
 	return fmt.Errorf("remove the container %s: %w", name, err)
