@@ -1,4 +1,4 @@
-# The command lockstep, alone: it needs no other program, and the roots of TLS. `make image` builds the program and this.
+# The image of the command lockstep: a static program and the root certificates for TLS. `make image` builds both and the image.
 FROM scratch
 COPY bin/image/ /
 USER 65532:65532

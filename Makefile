@@ -1,20 +1,20 @@
-# The servers are found by what stackctl prints, never by fixed ports: several checkouts can work on one machine.
+# The addresses of the servers come from stackctl. Ports are not fixed, so several checkouts can work on one machine.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 STACKCTL := go run ./internal/tools/stack/stackctl
-# Evaluated in the recipe's own shell; without a stack the recipe ends here, with stackctl's message.
+# Sets the addresses in the shell of a recipe. Without a stack the recipe fails with stackctl's message.
 WITH_STACK := env="$$($(STACKCTL) env)" && eval "$$env"
 
-# What `make demo` passes on, for example DEMO_FLAGS="--help".
+# Flags of `make demo`, for example DEMO_FLAGS="--help".
 DEMO_FLAGS ?=
-# What `make test` runs, for example TEST_FLAGS="-run Acquire ./lockcore/...".
+# Flags and packages of `make test`, for example TEST_FLAGS="-run Acquire ./lockcore/...".
 TEST_FLAGS ?= ./...
-# What `make fuzz-sagas` passes on, for example FUZZ_FLAGS="-for 2m".
+# Flags of `make fuzz-sagas`, for example FUZZ_FLAGS="-for 2m".
 FUZZ_FLAGS ?=
-# What `make bench` passes on, for example BENCH_FLAGS="--rounds 1000".
+# Flags of `make bench`, `make bench-hot` and `make bench-contended`, for example BENCH_FLAGS="--rounds 1000".
 BENCH_FLAGS ?=
-# The commit that `make bench-contended` compares with, for example AGAINST=HEAD~1. Empty for no comparison.
+# The commit to compare with in `make bench-contended`, for example AGAINST=HEAD~1. Without it there is no comparison.
 AGAINST ?=
 
 .PHONY: help
@@ -22,11 +22,11 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: stack-up
-stack-up: ## start a Temporal server and a MongoDB, or repair the ones that run (docs/stack.md)
+stack-up: ## start a Temporal server and a MongoDB, or repair the running ones (docs/stack.md)
 	@$(STACKCTL) up
 
 .PHONY: stack-down
-stack-down: ## end what stack-up has started; data stays
+stack-down: ## end the servers of stack-up; data remains
 	@$(STACKCTL) down
 
 .PHONY: stack-status
@@ -53,7 +53,7 @@ test: stack-up ## run all tests against real servers, with the race detector (TE
 	@$(WITH_STACK) && exec go test -race -timeout 30m $(TEST_FLAGS)
 
 .PHONY: simulate
-simulate: ## play seeds of the simulation of whole Lockers (SEEDS=20000 FROM=1), and random histories of one document (HISTORIES=60000)
+simulate: ## simulate whole Lockers (SEEDS=20000 FROM=1), and random histories of one document (HISTORIES=60000)
 	@go test -count=1 -timeout 12h ./lockcore/rules -run TestInvariants -rapid.checks $(or $(HISTORIES),3000)
 	@exec go test -count=1 -timeout 12h ./internal/proof/simulation -seeds $(or $(SEEDS),2000) -from $(or $(FROM),1)
 
@@ -62,11 +62,11 @@ explore: ## explore all interleavings of three parties on one resource (DEPTH=1:
 	@exec go test -count=1 -v -timeout 12h ./internal/engine/update -run TestExplore -deeper $(or $(DEPTH),0)
 
 .PHONY: explore-mutants
-explore-mutants: ## show which mutants of the rules and of the update loop the exploration finds: half an hour
+explore-mutants: ## show which mutants of the rules and the update loop the exploration finds, in half an hour
 	@exec go test -count=1 -v -timeout 12h ./internal/engine/update -run TestMutants -mutants -parallel 2
 
 .PHONY: fuzz-sagas
-fuzz-sagas: stack-up ## play random sagas on the servers, with workers that are killed (SEED=1 RUNS=10)
+fuzz-sagas: stack-up ## run random sagas on the servers and kill their workers (SEED=1 RUNS=10)
 	@$(WITH_STACK) && exec go run ./internal/proof/sagafuzz -seed $(or $(SEED),1) -runs $(or $(RUNS),10) $(FUZZ_FLAGS)
 
 .PHONY: bench
@@ -83,11 +83,11 @@ bench-contended: stack-up ## measure many Lockers on one resource (AGAINST=commi
 		else exec go run ./internal/tools/bench/contended $(BENCH_FLAGS); fi
 
 .PHONY: histories
-histories: stack-up ## record the histories of unreleased features anew (worker/testdata/histories)
+histories: stack-up ## record the histories of unreleased features again (worker/testdata/histories)
 	@$(WITH_STACK) && exec go test -count=1 -run '^TestReplay_RecordedHistories_Match$$' ./worker -record
 
 .PHONY: lint
-lint: ## look for mistakes, unformatted files, and broken rules of the house (CONTRIBUTING.md)
+lint: ## run the linters and the checks of formatting (CONTRIBUTING.md)
 	@bash .ci/run gofmt vet lint workflowcheck noskips
 
 .PHONY: fmt
@@ -95,5 +95,5 @@ fmt: ## format all Go files
 	@gofmt -w .
 
 .PHONY: ci
-ci: ## run what continuous integration runs
+ci: ## run all checks of continuous integration
 	@bash .ci/run
