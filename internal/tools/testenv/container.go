@@ -23,7 +23,7 @@ import (
 const (
 	mongoPort    = "27017/tcp"
 	temporalPort = "7233/tcp"
-	// startWithin includes the pull of an image of some 300 MB, and what it does before it listens.
+	// startWithin bounds the pull of an image of about 300 MB and the start of its server.
 	startWithin = 5 * time.Minute
 )
 
@@ -39,7 +39,8 @@ func startMongo(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The set calls itself by its address inside the container, which is nothing to a client outside: hence direct.
+	// The connection is direct, because clients cannot reach the address in the replica set's configuration, which is the one inside
+	// the container.
 	uri := "mongodb://" + endpoint + "/?directConnection=true"
 	c, err := mongo.Connect(options.Client().ApplyURI(uri))
 	if err != nil {
@@ -55,7 +56,7 @@ func startTemporal(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// It listens before it has the default namespace.
+	// The server listens before the default namespace exists.
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -70,7 +71,7 @@ func startTemporal(ctx context.Context) (string, error) {
 	}
 }
 
-// describe asks for the namespace that every test uses.
+// describe returns nil if the default namespace exists.
 func describe(ctx context.Context, address string) error {
 	c, err := client.DialContext(ctx, client.Options{HostPort: address, Logger: logger()})
 	if err != nil {
@@ -81,12 +82,12 @@ func describe(ctx context.Context, address string) error {
 	return err
 }
 
-// Each test process would otherwise begin with a page about the engine.
+// testcontainers would print a description of the engine in each test process.
 func init() { log.SetDefault(quiet{}) }
 
-// run starts a container and returns where its port is reached from here.
+// run starts a container and returns the address of its port.
 func run(ctx context.Context, image, port string, command ...string) (_ string, err error) {
-	// Where no engine is found, testcontainers panics while it looks for one.
+	// testcontainers panics if it finds no engine.
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("%v", r)
@@ -108,7 +109,7 @@ func run(ctx context.Context, image, port string, command ...string) (_ string, 
 	return c.PortEndpoint(ctx, port, "")
 }
 
-// removeContainers ends what this process has started.
+// removeContainers ends the containers of this process.
 func removeContainers() error {
 	running.Lock()
 	defer running.Unlock()
@@ -120,7 +121,7 @@ func removeContainers() error {
 	return errors.Join(errs...)
 }
 
-// quiet is a logger that says nothing: what goes wrong comes back as an error.
+// quiet is a logger that drops its input. Failures are returned as errors.
 type quiet struct{}
 
 var _ log.Logger = quiet{}

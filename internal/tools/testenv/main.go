@@ -8,13 +8,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main runs the tests of a package, removes the containers that they started, and fails when goroutines are left over.
-// The options say which goroutines are no leak.
+// Main runs the tests of a package, removes their containers, and fails if goroutines have leaked. The options name goroutines that
+// are not leaks.
 func Main(m goleak.TestingM, options ...goleak.Option) {
 	goleak.VerifyTestMain(&patient{tests: &withoutContainers{tests: m}, options: options}, options...)
 }
 
-// withoutContainers removes the containers before leaks are looked for: each is watched by a goroutine.
+// withoutContainers removes the containers before the search for leaks, because each container has a goroutine.
 type withoutContainers struct{ tests goleak.TestingM }
 
 func (w *withoutContainers) Run() int {
@@ -26,8 +26,8 @@ func (w *withoutContainers) Run() int {
 	return code
 }
 
-// patient gives goroutines time to end. goleak waits for less than half a second, and a connection that was closed takes
-// longer than that to notice on a busy machine.
+// patient gives goroutines time to end. goleak waits less than half a second, which is too short for closed connections on a busy
+// machine.
 type patient struct {
 	tests   goleak.TestingM
 	options []goleak.Option

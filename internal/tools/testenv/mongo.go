@@ -12,18 +12,18 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// answerWithin bounds one question to a server that is said to be there.
+// answerWithin bounds one request to a server.
 const answerWithin = 15 * time.Second
 
 const mongoVariable = "LOCKSTEP_MONGODB_URI"
 
-// MongoURI returns where tests find MongoDB. It fails the test if none can be had.
+// MongoURI returns the URI of MongoDB. It fails the test if there is no server.
 func MongoURI(t testing.TB) string {
 	t.Helper()
 	return mongoServer.address(t)
 }
 
-// Mongo returns a database of the test's own. After the test it is dropped and its client disconnected.
+// Mongo returns a new database. After the test it is dropped and its client disconnected.
 func Mongo(t testing.TB) *mongo.Database {
 	t.Helper()
 	c, err := mongo.Connect(options.Client().ApplyURI(MongoURI(t)))
@@ -32,7 +32,7 @@ func Mongo(t testing.TB) *mongo.Database {
 	}
 	db := c.Database(databaseName(t.Name()))
 	t.Cleanup(func() {
-		// The test's own context has ended by now.
+		// The test's context has ended.
 		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
 		defer cancel()
 		if err := db.Drop(ctx); err != nil {
@@ -50,13 +50,13 @@ func Mongo(t testing.TB) *mongo.Database {
 	return db
 }
 
-// databaseName is unique, and says where a database came from that a killed test has left behind. MongoDB allows 63
-// bytes, and does not tell upper from lower case.
+// databaseName returns a unique name that contains the test's name, to identify databases of tests that were killed. MongoDB allows
+// 63 bytes and ignores case.
 func databaseName(test string) string {
 	return "test_" + slug(test, 30) + "_" + suffix()
 }
 
-// slug keeps of a test's name what every server accepts in a name.
+// slug replaces the characters of a test's name that a server may reject.
 func slug(name string, length int) string {
 	s := strings.Map(func(r rune) rune {
 		switch {

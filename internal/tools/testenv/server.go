@@ -43,10 +43,10 @@ func (s *server) address(t testing.TB) string {
 	return s.found
 }
 
-// remedy tells how to get what a test needs.
+// remedy lists the ways to get the server.
 func (s *server) remedy() string {
 	return fmt.Sprintf(`Any one of these helps:
-  - make test                                           (starts what is needed, then runs all tests)
+  - make test                                           (starts the servers, then runs all tests)
   - make stack-up && eval "$(make -s stack-env)"        (for this shell)
   - set %s to a %s that answers
   - start a Docker engine that can pull images`, s.variable, s.what)

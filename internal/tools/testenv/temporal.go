@@ -12,13 +12,13 @@ import (
 
 const temporalVariable = "TEMPORAL_ADDRESS"
 
-// TemporalAddress returns where tests find Temporal's frontend. It fails the test if none can be had.
+// TemporalAddress returns the address of Temporal's frontend. It fails the test if there is no server.
 func TemporalAddress(t testing.TB) string {
 	t.Helper()
 	return temporalServer.address(t)
 }
 
-// Temporal returns a client for the default namespace. After the test it is closed.
+// Temporal returns a client for the default namespace. It is closed after the test.
 func Temporal(t testing.TB) client.Client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), answerWithin)
@@ -36,8 +36,8 @@ func TaskQueue(t testing.TB) string {
 	return "test-" + slug(t.Name(), 60) + "-" + suffix()
 }
 
-// logger writes errors only: tests provoke warnings by the hundred. It does not write to the test's log, which a worker
-// that outlives the test would make panic.
+// logger writes errors only, because tests cause many warnings. It does not write to the test's log: a worker that outlives the test
+// would make it panic.
 func logger() sdklog.Logger {
 	return sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
 }

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { Main(m) }
 
-func TestMongoIsFreshAndDropped(t *testing.T) {
+func TestMongo_Database_IsNewAndDropped(t *testing.T) {
 	t.Parallel()
 	var names []string
 	for range 2 {
@@ -37,14 +37,14 @@ func TestMongoIsFreshAndDropped(t *testing.T) {
 	require.NotContains(t, left, names[1])
 }
 
-func TestTemporalAnswers(t *testing.T) {
+func TestTemporal_Namespace_IsDescribed(t *testing.T) {
 	t.Parallel()
 	_, err := Temporal(t).WorkflowService().DescribeNamespace(t.Context(),
 		&workflowservice.DescribeNamespaceRequest{Namespace: client.DefaultNamespace})
 	require.NoError(t, err)
 }
 
-func TestNamesAreUniqueAndAccepted(t *testing.T) {
+func TestNames_LongTestName_AreUniqueAndValid(t *testing.T) {
 	t.Parallel()
 	require.NotEqual(t, TaskQueue(t), TaskQueue(t))
 	name := databaseName("TestÜber/case_with $dots.and a very long name that goes on and on")
@@ -52,17 +52,17 @@ func TestNamesAreUniqueAndAccepted(t *testing.T) {
 	require.Regexp(t, `^test_[a-z0-9_]+$`, name)
 }
 
-func TestVariableComesBeforeContainer(t *testing.T) {
+func TestAddress_VariableSet_StartsNoContainer(t *testing.T) {
 	t.Parallel()
 	s := &server{
 		variable: "WHERE",
 		getenv:   func(name string) string { return map[string]string{"WHERE": "there:1"}[name] },
-		start:    func(context.Context) (string, error) { return "", errors.New("not to be called") },
+		start:    func(context.Context) (string, error) { return "", errors.New("must not be called") },
 	}
 	require.Equal(t, "there:1", s.address(t))
 }
 
-func TestContainerIsStartedOnce(t *testing.T) {
+func TestAddress_SecondCall_StartsNoContainer(t *testing.T) {
 	t.Parallel()
 	started := 0
 	s := &server{
@@ -77,7 +77,7 @@ func TestContainerIsStartedOnce(t *testing.T) {
 	require.Equal(t, 1, started)
 }
 
-func TestWithoutAnyServerTheTestFailsAndSaysHowToGetOne(t *testing.T) {
+func TestAddress_NoServer_FailsWithRemedy(t *testing.T) {
 	t.Parallel()
 	s := &server{
 		what:     "MongoDB",
@@ -85,7 +85,7 @@ func TestWithoutAnyServerTheTestFailsAndSaysHowToGetOne(t *testing.T) {
 		getenv:   func(string) string { return "" },
 		start:    func(context.Context) (string, error) { return "", errors.New("no engine") },
 	}
-	for range 2 { // the second test must be told as well
+	for range 2 { // the second test must fail too
 		fake := &recorder{TB: t}
 		done := make(chan struct{})
 		go func() {
@@ -99,7 +99,7 @@ func TestWithoutAnyServerTheTestFailsAndSaysHowToGetOne(t *testing.T) {
 	}
 }
 
-// recorder takes down what would have failed a test.
+// recorder records the message of Fatalf.
 type recorder struct {
 	testing.TB
 	fatal string

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Wire is a way to a server that can be cut.
+// Wire is a TCP proxy to a server. Its connections can be cut.
 type Wire struct {
 	to      string
 	address string
@@ -37,7 +37,7 @@ func newWire(tb testing.TB, to string) *Wire {
 		}
 	})
 	tb.Cleanup(func() {
-		_ = listener.Close() // it is the end of the loop above
+		_ = listener.Close() // ends the loop above
 		w.Cut()
 		running.Wait()
 	})
@@ -47,7 +47,7 @@ func newWire(tb testing.TB, to string) *Wire {
 func (w *Wire) pass(conn net.Conn, running *sync.WaitGroup) {
 	back, err := new(net.Dialer).DialContext(context.Background(), "tcp", w.to)
 	if err != nil {
-		_ = conn.Close() // the client tries again
+		_ = conn.Close() // the client retries
 		return
 	}
 	w.mu.Lock()
@@ -58,14 +58,14 @@ func (w *Wire) pass(conn net.Conn, running *sync.WaitGroup) {
 		w.Cut()
 	}
 	running.Go(func() {
-		_, _ = io.Copy(back, conn) // ends with either
+		_, _ = io.Copy(back, conn) // ends with either connection
 		_ = back.Close()
 	})
 	_, _ = io.Copy(conn, back) // as above
 	_ = conn.Close()
 }
 
-// Cut ends all connections, and those that come.
+// Cut closes all connections, and new ones until Mend.
 func (w *Wire) Cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,14 +76,14 @@ func (w *Wire) Cut() {
 	w.conns = nil
 }
 
-// Mend lets connections through again.
+// Mend accepts connections again.
 func (w *Wire) Mend() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.isCut = false
 }
 
-// MongoByWire returns the address of the tests' database by a wire that can be cut.
+// MongoByWire returns a Wire to the MongoDB of the tests, and the URI of the MongoDB through it.
 func MongoByWire(tb testing.TB) (w *Wire, uri string) {
 	tb.Helper()
 	_, host, _ := strings.Cut(MongoURI(tb), "://")

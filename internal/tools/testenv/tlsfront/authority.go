@@ -1,5 +1,5 @@
-// Package tlsfront puts TLS in front of the servers of tests, which speak none: a front that asks for the client's
-// certificate, and a gateway that asks for an API key. Certificates are made by the test.
+// Package tlsfront adds TLS to the servers of tests: a front that requires a client certificate, and a gateway that requires headers
+// such as an API key. The tests create the certificates.
 package tlsfront
 
 import (
@@ -26,7 +26,7 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes one that is not trusted yet.
+// NewAuthority returns a new authority, which no system trusts.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{key: newKey(t)}
@@ -41,17 +41,17 @@ func NewAuthority(t testing.TB) *Authority {
 	return a
 }
 
-// Pool is one that trusts what the authority has signed.
+// Pool returns a pool that trusts the authority.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
 	return pool
 }
 
-// PEM is the authority's certificate.
+// PEM returns the authority's certificate.
 func (a *Authority) PEM() []byte { return encode("CERTIFICATE", a.cert.Raw) }
 
-// File writes the authority's certificate to a file.
+// File writes the authority's certificate to a file and returns its path.
 func (a *Authority) File(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "authority.pem")
@@ -62,7 +62,7 @@ func (a *Authority) File(t testing.TB) string {
 // Pair is a certificate and its key, in PEM.
 type Pair struct{ Cert, Key []byte }
 
-// Issue signs a certificate, for a client or for a server, that is reached by the name, or by 127.0.0.1 if it is empty.
+// Issue signs a certificate for a client or a server with this name, or for 127.0.0.1 if the name is empty.
 func (a *Authority) Issue(t testing.TB, name string) Pair {
 	t.Helper()
 	key := newKey(t)
@@ -82,7 +82,7 @@ func (a *Authority) Issue(t testing.TB, name string) Pair {
 	return Pair{Cert: encode("CERTIFICATE", der), Key: encode("PRIVATE KEY", secret)}
 }
 
-// Server is the configuration of a server that the authority vouches for, at 127.0.0.1, or at a name.
+// Server returns the TLS configuration of a server with this name, or at 127.0.0.1 if the name is empty.
 func (a *Authority) Server(t testing.TB, name string) *tls.Config {
 	t.Helper()
 	pair := a.Issue(t, name)
@@ -91,7 +91,7 @@ func (a *Authority) Server(t testing.TB, name string) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12}
 }
 
-// AskingClients is that of a server which also wants clients to have a certificate that the authority signed.
+// AskingClients returns the TLS configuration of a server at 127.0.0.1 that requires client certificates of the authority.
 func (a *Authority) AskingClients(t testing.TB) *tls.Config {
 	t.Helper()
 	conf := a.Server(t, "")

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Front ends the TLS of its clients, and passes on what they say to a server that speaks none.
+// Front is a proxy that accepts TLS connections for a server without TLS.
 type Front struct {
 	Address string
 
@@ -24,7 +24,7 @@ type Front struct {
 	clients []string
 }
 
-// New starts a front of the server at the address backend. It ends with the test.
+// New starts a front for the server at the address backend. It ends with the test.
 func New(t testing.TB, conf *tls.Config, backend string) *Front {
 	t.Helper()
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", conf)
@@ -40,7 +40,7 @@ func New(t testing.TB, conf *tls.Config, backend string) *Front {
 		}
 	})
 	t.Cleanup(func() {
-		_ = listener.Close() // it is the end of the loop above
+		_ = listener.Close() // ends the loop above
 		f.mu.Lock()
 		f.closed = true
 		f.mu.Unlock()
@@ -50,7 +50,7 @@ func New(t testing.TB, conf *tls.Config, backend string) *Front {
 	return f
 }
 
-// Cut ends all connections.
+// Cut closes all connections.
 func (f *Front) Cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,7 +60,7 @@ func (f *Front) Cut() {
 	f.conns = nil
 }
 
-// Clients are the names in the certificates of those that have connected, in their order.
+// Clients returns the names in the certificates of the clients, in the order of their connections.
 func (f *Front) Clients() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,9 +70,8 @@ func (f *Front) Clients() []string {
 func (f *Front) serve(ctx context.Context, conn *tls.Conn) {
 	defer func() { _ = conn.Close() }() // the other side may have
 	if err := conn.HandshakeContext(ctx); err != nil {
-		// The client is told by an alert, which a reset would overtake if what it has sent were
-		// left unread.
-		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second)) // else the copy below is not bounded
+		// Unread input would cause a reset, which may reach the client before the TLS alert does.
+		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second)) // bounds the copy below
 		_, _ = io.Copy(io.Discard, conn.NetConn())
 		return
 	}
@@ -92,7 +91,7 @@ func (f *Front) serve(ctx context.Context, conn *tls.Conn) {
 	}
 	f.mu.Unlock()
 	f.running.Go(func() {
-		_, _ = io.Copy(back, conn) // ends with either
+		_, _ = io.Copy(back, conn) // ends with either connection
 		_ = back.Close()
 	})
 	_, _ = io.Copy(conn, back) // as above

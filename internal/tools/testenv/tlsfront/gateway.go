@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Gateway starts a front of a gRPC server that passes on requests which have the headers wanted, and refuses others as
-// unauthenticated, with a text that repeats what they had instead. It ends with the test.
+// Gateway starts a proxy for a gRPC server. It refuses requests without the wanted headers as unauthenticated, with an error text that
+// repeats the value they had. It ends with the test.
 func Gateway(t testing.TB, conf *tls.Config, backend string, wanted map[string]string) (address string) {
 	t.Helper()
 	plain := new(http.Protocols)
