@@ -9,244 +9,215 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
-	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// hold asks for the hold alone, under a run label.
-func (p *parked) hold(lockID string, attempt uint32, resources ...party.Resource) party.Request {
-	req := p.request(lockID, resources...)
+// holdOnly returns a request of a run for the hold alone.
+func holdOnly(lockID string, attempt uint32, resources ...party.Resource) party.Request {
+	req := persistent(lockID, resources...)
 	req.Run, req.HoldOnly, req.Order.Attempt = "run", true, attempt
 	return req
 }
 
-// ofStep is the release by the holder of a part, and ofHold that of a hold without one.
-func ofStep(lockID string) party.Release {
-	return party.Release{LockID: lockID, Resources: []string{"r"}, Order: party.Order{Schedule: 1, Attempt: 1}, Leaving: new("step")}
-}
-
-func ofHold(lockID string) party.Release {
+// endOf returns the release of a hold without a part.
+func endOf(lockID string) party.Release {
 	return party.Release{LockID: lockID, Run: "run", Resources: []string{"r"}, Order: party.LastAttempt(1)}
 }
 
-func (p *parked) kept(resource, lockID string) *rules.Entry {
-	d := p.store.Document(resource)
+func kept(db *faultStore, lockID string) *rules.Entry {
+	d := db.Document("r")
 	return d.Kept(lockID)
 }
 
 func TestEnter_HoldOnly_LeaseHasNoPart(t *testing.T) {
 	t.Parallel()
-	p := newParked(t, nil)
-	swaps := p.store.count(of(kindSwap))
-	leases, err := p.Enter(t.Context(), p.hold("a", 1, party.Exclusive("r")))
-	require.NoError(t, err)
-	require.Equal(t, swaps+1, p.store.count(of(kindSwap)), "one write")
-	entries := p.store.Document("r").Entries
+	l, db := inMemory(t, party.Config{HoldTTL: 10 * time.Minute})
+	leases := confirm(t, l, holdOnly("a", 1, party.Exclusive("r")))
+	require.Equal(t, 1, db.swaps())
+	entries := db.Document("r").Entries
 	require.Len(t, entries, 1)
 	require.Equal(t, rules.StateKept, entries[0].State)
-	l := leases[0]
-	require.Equal(t, []any{"r", "a", "run", "step", party.ModeExclusive, entries[0].Fence}, []any{l.Resource, l.LockID, l.Run, l.Part, l.Mode, l.Fence})
-	require.Equal(t, l.Fence, l.FirstFence)
-	require.InDelta(t, 10*time.Minute, l.Left, float64(time.Minute))
-	require.False(t, l.Valid() || l.Joined)
-	_, err = p.Renew(t.Context(), l)
-	require.ErrorIs(t, err, party.ErrLost, "there is no part")
-	require.NoError(t, p.Leave(t.Context(), l))
-	text, err := json.Marshal(l)
+	lease := leases[0]
+	require.Equal(t, []any{"r", "a", "run", "p", party.ModeExclusive, entries[0].Fence},
+		[]any{lease.Resource, lease.LockID, lease.Run, lease.Part, lease.Mode, lease.Fence})
+	require.Equal(t, lease.Fence, lease.FirstFence)
+	require.InDelta(t, 10*time.Minute, lease.Left, float64(time.Minute))
+	require.False(t, lease.Valid() || lease.Joined)
+	_, err := l.Renew(t.Context(), lease)
+	require.ErrorIs(t, err, party.ErrLost)
+	leave(t, l, lease)
+	text, err := json.Marshal(lease)
 	require.NoError(t, err)
-	var travelled party.Lease
-	require.NoError(t, json.Unmarshal(text, &travelled))
-	require.NoError(t, p.Leave(t.Context(), travelled))
-	require.Equal(t, entries, p.store.Document("r").Entries, "neither a renewal nor a leave changes the hold")
-	require.NoError(t, p.Release(t.Context(), ofHold("a")))
-	require.Empty(t, p.store.Document("r").Entries)
+	var decoded party.Lease
+	require.NoError(t, json.Unmarshal(text, &decoded))
+	leave(t, l, decoded)
+	require.Equal(t, entries, db.Document("r").Entries, "neither a renewal nor a leave changes the hold")
+	require.NoError(t, l.Release(t.Context(), endOf("a")))
+	require.Empty(t, db.Document("r").Entries)
 }
 
-func TestEnter_HoldOnlyWithShortHoldTTL_HoldEndsInTime(t *testing.T) {
+func TestEnter_HoldOnlyWithShortHoldTTL_EndsInTime(t *testing.T) {
 	t.Parallel()
-	p := newParked(t, nil)
-	req := p.hold("a", 1, party.Exclusive("r"))
+	l, _ := inMemory(t, party.Config{})
+	req := holdOnly("a", 1, party.Exclusive("r"))
 	req.HoldTTL = 5 * time.Second
-	leases, err := p.Enter(t.Context(), req)
-	require.NoError(t, err)
-	require.LessOrEqual(t, leases[0].Left, 5*time.Second, "the default of TTL is longer")
+	require.LessOrEqual(t, confirm(t, l, req)[0].Left, 5*time.Second, "the default TTL is longer")
 }
 
-func TestRequest_HoldOnlyThatMakesNoSense_IsRefused(t *testing.T) {
+func TestEnter_HoldOnlyContradictsOtherFields_IsRefused(t *testing.T) {
 	t.Parallel()
-	p := newParked(t, nil)
-	valid := p.hold("a", 1, party.Exclusive("r"))
+	l, db := inMemory(t, party.Config{})
+	valid := holdOnly("a", 1, party.Exclusive("r"))
 	plain, queued := valid, valid
 	plain.Persist, queued.Queued = false, true
-	for _, req := range []party.Request{plain, queued} {
-		_, err := p.Enter(t.Context(), req)
-		require.ErrorIs(t, err, party.ErrInvalid)
-		require.ErrorContains(t, err, "Request.HoldOnly")
-	}
-	for _, acquire := range []func() (*party.Session, error){
-		func() (*party.Session, error) { return p.Acquire(t.Context(), valid) },
-		func() (*party.Session, error) { return p.TryAcquire(t.Context(), valid) },
+	for name, call := range map[string]func() error{
+		"without Persist": func() error { _, err := l.Enter(t.Context(), plain); return err },
+		"with Queued":     func() error { _, err := l.Enter(t.Context(), queued); return err },
+		"Acquire":         func() error { _, err := l.Acquire(t.Context(), valid); return err },
+		"TryAcquire":      func() error { _, err := l.TryAcquire(t.Context(), valid); return err },
 	} {
-		_, err := acquire()
-		require.ErrorIs(t, err, party.ErrInvalid)
-		require.ErrorContains(t, err, "Request.HoldOnly")
+		err := call()
+		require.ErrorIs(t, err, party.ErrInvalid, name)
+		require.ErrorContains(t, err, "Request.HoldOnly", name)
 	}
-	require.Zero(t, p.store.count(of(kindSwap)))
+	require.Zero(t, db.swaps())
 }
 
-// The swap that frees the resource makes the hold, and the process that writes it wakes the waiter.
-func TestEnter_HoldOnlyWaiter_IsGrantedTheHoldByTheRelease(t *testing.T) {
+// The swap that frees the resource makes the hold, and the process that wrote it wakes the waiter.
+func TestEnter_HoldOnlyWaiter_IsGrantedByTheRelease(t *testing.T) {
 	t.Parallel()
-	p := newParked(t, nil)
-	p.enter(t, "a", party.Exclusive("r"))
-	_, err := p.Enter(t.Context(), p.hold("b", 1, party.Exclusive("r")))
-	require.ErrorIs(t, err, party.ErrBusy)
-	swaps := p.store.count(of(kindSwap))
-	require.NoError(t, p.Release(t.Context(), ofStep("a")))
-	require.Equal(t, swaps+1, p.store.count(of(kindSwap)))
-	k := p.kept("r", "b")
-	require.NotNil(t, k)
-	require.Equal(t, party.Wakeup{
-		Resource: "r", LockID: "b", Run: "run", Order: party.Order{Schedule: 1, Attempt: 1}, HoldFence: k.FirstFence, Mode: party.ModeExclusive,
-	}, p.turn(t))
+	whileParked(t, func(t *testing.T, p *parked) {
+		confirm(t, p.Locker, persistent("a", party.Exclusive("r")))
+		queue(t, p.Locker, holdOnly("b", 1, party.Exclusive("r")))
+		swaps := p.db.swaps()
+		require.NoError(t, p.Release(t.Context(), stopped("a")))
+		require.Equal(t, swaps+1, p.db.swaps())
+		k := kept(p.db, "b")
+		require.NotNil(t, k)
+		require.Equal(t, party.Wakeup{
+			Resource: "r", LockID: "b", Run: "run", Order: party.Order{Schedule: 1, Attempt: 1}, HoldFence: k.FirstFence, Mode: party.ModeExclusive,
+		}, p.wakeup(t, "b"))
 
-	for attempt := uint32(1); attempt <= 3; attempt++ { // the same order again too
-		leases, err := p.Enter(t.Context(), p.hold("b", attempt, party.Exclusive("r")))
-		require.NoError(t, err)
-		require.True(t, leases[0].Joined)
-		require.Equal(t, k.FirstFence, leases[0].FirstFence)
-	}
-	require.Len(t, p.store.Document("r").Entries, 1)
-	require.Equal(t, k.FirstOrder, p.kept("r", "b").FirstOrder)
-	require.NoError(t, p.Release(t.Context(), ofHold("b")))
-	require.Empty(t, p.store.Document("r").Entries)
+		for attempt := uint32(1); attempt <= 3; attempt++ { // the same order again, and later ones
+			leases := confirm(t, p.Locker, holdOnly("b", attempt, party.Exclusive("r")))
+			require.True(t, leases[0].Joined)
+			require.Equal(t, k.FirstFence, leases[0].FirstFence)
+		}
+		require.Len(t, p.db.Document("r").Entries, 1)
+		require.Equal(t, k.FirstOrder, kept(p.db, "b").FirstOrder)
+		require.NoError(t, p.Release(t.Context(), endOf("b")))
+		require.Empty(t, p.db.Document("r").Entries)
+	})
 }
 
-func TestEnter_HoldOnlyInUnknownOutcome_IsGrantedOnce(t *testing.T) {
+func TestEnter_HoldOnlyRepeated_IsGrantedOnce(t *testing.T) {
 	t.Parallel()
-	p := newParked(t, nil)
-	req := p.hold("a", 1, party.Exclusive("q"), party.Exclusive("r"))
+	l, db := inMemory(t, party.Config{})
+	req := holdOnly("a", 1, party.Exclusive("q"), party.Exclusive("r"))
 	req.Call = "the same"
-	first, err := p.Enter(t.Context(), req)
-	require.NoError(t, err)
-	again, err := p.Enter(t.Context(), req)
-	require.NoError(t, err)
+	first, again := confirm(t, l, req), confirm(t, l, req)
 	for i := range again {
 		require.Equal(t, first[i].Fence, again[i].Fence)
 		require.False(t, again[i].Joined)
-		require.Len(t, p.store.Document(again[i].Resource).Entries, 1)
+		require.Len(t, db.Document(again[i].Resource).Entries, 1)
 	}
 }
 
-// What a request that does not queue has taken before it found a resource busy ends with it.
-func TestEnter_HoldOnlyWithoutQueue_LeavesNothing(t *testing.T) {
+func TestEnter_HoldOnlyDoesNotQueue_GivesBackWhatItTook(t *testing.T) {
 	t.Parallel()
-	p := newParked(t, nil)
-	p.enter(t, "a", party.Exclusive("r"))
-	_, err := p.TryEnter(t.Context(), p.hold("b", 1, party.Exclusive("q"), party.Exclusive("r")))
-	require.ErrorIs(t, err, party.ErrBusy)
-	require.Empty(t, p.store.Document("q").Entries)
-	require.Empty(t, p.store.Document("r").Waiters)
+	l, db := inMemory(t, party.Config{})
+	confirm(t, l, persistent("a", party.Exclusive("r")))
+	requireBusy(t, l, holdOnly("b", 1, party.Exclusive("q"), party.Exclusive("r")))
+	require.Empty(t, db.Document("q").Entries)
+	require.Empty(t, db.Document("r").Waiters)
 }
 
-// The waiter asked with MaxWait, and waits in this process for a moment.
-func TestEnter_HoldOnlyInline_IsGrantedByTheSwapOfTheRelease(t *testing.T) {
+func TestEnter_HoldOnlyWithMaxWait_IsGrantedByTheRelease(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := newParked(t, nil)
-		p.enter(t, "a", party.Exclusive("r"))
-		req := p.hold("b", 1, party.Exclusive("r"))
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
+		confirm(t, l, persistent("a", party.Exclusive("r")))
+		req := holdOnly("b", 1, party.Exclusive("r"))
 		req.MaxWait = time.Second
 		entered := make(chan error, 1)
 		go func() {
-			_, err := p.Enter(t.Context(), req)
+			_, err := l.Enter(t.Context(), req)
 			entered <- err
 		}()
 		synctest.Wait()
-		require.Len(t, p.store.Document("r").Waiters, 1)
-		swaps := p.store.count(of(kindSwap))
-		require.NoError(t, p.Release(t.Context(), ofStep("a")))
+		requireWaiting(t, db, 1, "r")
+		swaps := db.swaps()
+		require.NoError(t, l.Release(t.Context(), stopped("a")))
 		require.NoError(t, <-entered)
-		require.Equal(t, swaps+1, p.store.count(of(kindSwap)))
-		require.NotNil(t, p.kept("r", "b"))
+		require.Equal(t, swaps+1, db.swaps())
+		require.NotNil(t, kept(db, "b"))
 	})
 }
 
 // The process that made the grant has no listener, as if it had died.
-func TestOnWakeup_HoldGrantedElsewhere_IsFoundByAWatch(t *testing.T) {
+func TestOnWakeup_HoldGrantedElsewhere_IsReportedWhileItIsNew(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := newParked(t, nil)
-		other := newLocker(t, p.store, party.Config{})
-		p.enter(t, "a", party.Exclusive("r"))
-		_, err := p.Enter(t.Context(), p.hold("b", 1, party.Exclusive("r")))
-		require.ErrorIs(t, err, party.ErrBusy)
-		p.WatchFor("r")
-		elapse(time.Second)
-		require.NoError(t, other.Release(t.Context(), ofStep("a")))
-		require.Equal(t, p.kept("r", "b").FirstFence, p.turn(t).HoldFence)
-		elapse(2 * time.Minute)
-		for len(p.turns) > 0 {
-			<-p.turns
-		}
-		p.WatchFor("r")
-		elapse(time.Minute)
-		require.Empty(t, p.turns, "an old grant is not reported")
-	})
+	for name, joined := range map[string]bool{"not joined": false, "joined by a request": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			whileParked(t, func(t *testing.T, p *parked) {
+				other := newLocker(t, p.db, party.Config{})
+				confirm(t, p.Locker, persistent("a", party.Exclusive("r")))
+				queue(t, p.Locker, holdOnly("b", 1, party.Exclusive("r")))
+				if !joined {
+					p.WatchFor("r")
+					elapse(time.Second)
+				}
+				require.NoError(t, other.Release(t.Context(), stopped("a")))
+				if joined {
+					confirm(t, p.Locker, holdOnly("b", 2, party.Exclusive("r")))
+				} else {
+					require.Equal(t, kept(p.db, "b").FirstFence, p.wakeup(t, "b").HoldFence)
+					elapse(2 * time.Minute)
+					for len(p.wakes) > 0 {
+						<-p.wakes
+					}
+				}
+				p.WatchFor("r")
+				elapse(time.Minute)
+				require.Empty(t, p.wakes, "neither an old grant is reported nor one that was joined")
+			})
+		})
+	}
 }
 
-func TestOnWakeup_HoldThatARequestHasJoined_IsNotReported(t *testing.T) {
+// Only waiters that would wait in a slot are called early.
+func TestOnWakeup_HoldOnlyWaiterIsNext_IsNotCalledEarly(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := newParked(t, nil)
-		other := newLocker(t, p.store, party.Config{})
-		p.enter(t, "a", party.Exclusive("r"))
-		_, err := p.Enter(t.Context(), p.hold("b", 1, party.Exclusive("r")))
-		require.ErrorIs(t, err, party.ErrBusy)
-		require.NoError(t, other.Release(t.Context(), ofStep("a")))
-		_, err = p.Enter(t.Context(), p.hold("b", 2, party.Exclusive("r")))
-		require.NoError(t, err)
-		p.WatchFor("r")
-		elapse(time.Minute)
-		require.Empty(t, p.turns)
-	})
-}
-
-// Only who waits for a turn in a slot is told early.
-func TestOnWakeup_HoldOnlyWaiterNearItsTurn_IsNotToldEarly(t *testing.T) {
-	t.Parallel()
-	clock := lockcoretest.NewClock(time.Now())
-	p := newParked(t, clock)
+	l, db, clock := withClock(t, party.Config{})
+	p := listening(t, l, db)
 	for _, lockID := range []string{"a", "b", "c"} {
-		_, err := p.Enter(t.Context(), p.hold(lockID, 1, party.Exclusive("r")))
+		_, err := l.Enter(t.Context(), holdOnly(lockID, 1, party.Exclusive("r")), true)
 		require.Equal(t, lockID == "a", err == nil)
 	}
 	for _, lockID := range []string{"a", "b"} { // holds of 10 ms
 		clock.Advance(10 * time.Millisecond)
-		require.NoError(t, p.Release(t.Context(), ofHold(lockID)))
-		require.NotZero(t, p.turn(t).HoldFence)
+		require.NoError(t, l.Release(t.Context(), endOf(lockID)))
+		require.NotZero(t, (<-p.wakes).HoldFence)
 	}
-	require.Empty(t, p.turns)
+	require.Empty(t, p.wakes)
 }
 
-func TestRecheck_HoldOnly_KeepsTheWaiterOfAHold(t *testing.T) {
+func TestRecheck_HoldOnlyWaiter_IsRefreshed(t *testing.T) {
 	t.Parallel()
-	clock := lockcoretest.NewClock(time.Now())
-	p := newParked(t, clock)
-	p.enter(t, "a", party.Exclusive("r"))
-	req := p.hold("b", 1, party.Exclusive("r"))
-	_, err := p.Enter(t.Context(), req)
-	require.ErrorIs(t, err, party.ErrBusy)
+	l, db, clock := withClock(t, party.Config{})
+	confirm(t, l, persistent("a", party.Exclusive("r")))
+	req := holdOnly("b", 1, party.Exclusive("r"))
+	queue(t, l, req)
 	clock.Advance(3 * time.Minute)
-	swaps := p.store.count(of(kindSwap))
-	_, err = p.Recheck(t.Context(), req)
+	swaps := db.swaps()
+	_, err := l.Recheck(t.Context(), req)
 	require.ErrorIs(t, err, party.ErrBusy)
-	require.Equal(t, swaps+1, p.store.count(of(kindSwap)))
-	require.NoError(t, p.Release(t.Context(), ofStep("a")))
-	require.NotNil(t, p.kept("r", "b"))
-	again, err := p.Recheck(t.Context(), req)
-	require.NoError(t, err, "it is worthwhile to ask again")
+	require.Equal(t, swaps+1, db.swaps())
+	require.NoError(t, l.Release(t.Context(), stopped("a")))
+	require.NotNil(t, kept(db, "b"))
+	again, err := l.Recheck(t.Context(), req)
+	require.NoError(t, err, "asking again is worthwhile")
 	require.Zero(t, again)
 }
 

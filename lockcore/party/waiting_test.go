@@ -14,93 +14,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// enterOnce asks for r by a request that may queue, and that nobody renews or refreshes: its process is dead from then on.
-func enterOnce(t *testing.T, l *party.Locker, lockID, part string) error {
-	t.Helper()
-	req := request(lockID, party.Exclusive("r"))
-	req.Part, req.Order = part, party.Order{Schedule: 1, Attempt: 1}
-	_, err := l.Enter(t.Context(), req)
-	return err
-}
-
-func TestAParkedRequestWhoseLockIDHoldsJoinsPastTheQueue(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		p := newParked(t, nil)
-		held, err := p.TryAcquire(t.Context(), request("h", party.Exclusive("r")))
-		require.NoError(t, err)
-		for _, who := range [][2]string{{"l", "a"}, {"w", "a"}, {"l", "b"}} {
-			require.ErrorIs(t, enterOnce(t, p.Locker, who[0], who[1]), party.ErrBusy)
-		}
-		p.WatchFor("r")
-		require.NoError(t, held.Release(t.Context()))
-		require.NoError(t, enterOnce(t, p.Locker, "l", "a"))
-		deadlocks, err := p.Deadlocks(t.Context())
-		require.NoError(t, err)
-		require.Empty(t, deadlocks)
-		since := time.Now()
-		for turn := p.turn(t); turn.Part != "b"; turn = p.turn(t) {
-			require.Empty(t, turn.Deadlock)
-		}
-		require.LessOrEqual(t, time.Since(since), 2*time.Second)
-		require.NoError(t, enterOnce(t, p.Locker, "l", "b"))
-	})
-}
-
-// The holder and those ahead in the queue are dead: each of these costs one claim.
-func TestDeadPredecessorsCostTheirClaimsAndNoMore(t *testing.T) {
-	t.Parallel()
-	const dead, bound = 5, 30*time.Second + 5*30*time.Second + time.Second
-	for _, ttl := range []time.Duration{0, time.Hour} {
-		t.Run(fmt.Sprint("in a process, places stand for ", ttl), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				mem := lockcoretest.NewStore(time.Now)
-				l := newLocker(t, mem, party.Config{WaiterTTL: ttl})
-				require.NoError(t, enterOnce(t, l, "holder", "p"))
-				since := time.Now()
-				for i := range dead {
-					require.ErrorIs(t, enterOnce(t, l, fmt.Sprint("dead", i), "p"), party.ErrBusy)
-				}
-				got := <-acquireLater(t.Context(), l, request("live", party.Exclusive("r")))
-				require.NoError(t, got.err)
-				require.LessOrEqual(t, time.Since(since), bound)
-				require.NoError(t, got.session.Release(t.Context()))
-			})
-		})
-	}
-	t.Run("parked", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			p := newParked(t, nil)
-			require.NoError(t, enterOnce(t, p.Locker, "holder", "p"))
-			since := time.Now()
-			for i := range dead {
-				require.ErrorIs(t, enterOnce(t, p.Locker, fmt.Sprint("dead", i), "p"), party.ErrBusy)
-			}
-			require.ErrorIs(t, enterOnce(t, p.Locker, "live", "p"), party.ErrBusy)
-			p.WatchFor("r")
-			p.turnOf(t, "live")
-			require.LessOrEqual(t, time.Since(since), bound)
-		})
-	})
-}
-
-// turnOf takes the turns of others away until that of a lock ID comes.
-func (p *parked) turnOf(t *testing.T, lockID string) {
-	t.Helper()
-	for {
-		select {
-		case turn := <-p.turns:
-			if turn.LockID == lockID {
-				return
-			}
-		case <-time.After(5 * time.Hour): // of virtual time
-			require.Fail(t, "nobody was told that it is its turn")
-		}
-	}
-}
-
 func TestADeadlockOfRequestsWithALimitOfOneEnds(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
@@ -153,7 +66,7 @@ func TestASearchOfAnEarlierWaitDoesNotPutOffTheNext(t *testing.T) {
 				<-out
 			}
 		}
-		require.NoError(t, enterOnce(t, l, "a", "p"))
+		confirm(t, l, numbered("a", party.Exclusive("r")))
 		end := wait()
 		<-begun
 		end()

@@ -100,10 +100,10 @@ var mutants = []mutant{
 	{defect: "1", what: "a request whose lock ID holds waits, for the deadlock search, for those ahead of it", edits: []edit{
 		{"lockcore/party/deadlock.go", "joins := d.Covered(party)", "joins := false"},
 		{"lockcore/party/deadlock.go", "queue.Next(w).Answer != rules.NextGo", "queue != nil"},
-	}, tests: "TestAcquire_SameLockIDHolds_JoinsPastTheQueue|TestAParkedRequestWhoseLockIDHoldsJoinsPastTheQueue"},
+	}, tests: "TestAcquire_SameLockIDHolds_JoinsPastTheQueue|TestWatchFor_SameLockIDHolds_WakesTheWaiterThatJoins"},
 	{defect: "2", what: "no watcher writes a document whose head is dead", edits: []edit{
 		{"lockcore/party/watch.go", "q.Due() && w.locker.settle(ctx, name)", "q.Due() && false"},
-	}, tests: "TestDeadPredecessorsCostTheirClaimsAndNoMore", simulated: true},
+	}, tests: "TestQueue_DeadWaitersAhead_CostTheirClaims", simulated: true},
 	{defect: "3", what: "what a batch did not renew is not renewed alone", edits: []edit{
 		{"lockcore/party/renew.go", "\t\t\t} else {\n\t\t\t\talone = append(alone, i)\n\t\t\t}\n\t\t}\n", "\t\t\t} else {\n\t\t\t\tapply(i, renewResult{leases[i], &LostError{Resource: leases[i].Resource, LockID: leases[i].LockID, Part: leases[i].Part}})\n\t\t\t}\n\t\t}\n"},
 	}, tests: "TestDocumentThatCannotBeWrittenCostsNoOtherSessionItsLock", simulated: true},
@@ -200,7 +200,7 @@ var mutants = []mutant{
 	}, tests: "TestOneMaxWaitIsForAllResourcesOfARequest"},
 	{defect: "turns", what: "each of many parked resources is read by a command of its own", edits: []edit{
 		{"lockcore/party/watch.go", "now.Add(pace.Coalesce)", "now.Add(pace.Coalesce * 0)"},
-	}, tests: "TestManyParkedResourcesAreReadByFewCommands"},
+	}, tests: "TestWatchFor_ManyResources_AreReadTogether"},
 	{defect: "turns", what: "any number waits inline", edits: []edit{
 		{"lockcore/party/enter.go", "if i.waits.Add(1) > i.most.Load() {", "if i.waits.Add(1) < 0 {"},
 	}, tests: "TestNoMoreThanAllowedWaitInline"},
