@@ -192,7 +192,7 @@ func TestOnWakeup_HoldOnlyWaiterIsNext_IsNotCalledEarly(t *testing.T) {
 	l, db, clock := withClock(t, party.Config{})
 	p := listening(t, l, db)
 	for _, lockID := range []string{"a", "b", "c"} {
-		_, err := l.Enter(t.Context(), holdOnly(lockID, 1, party.Exclusive("r")), true)
+		_, err := l.Enter(t.Context(), holdOnly(lockID, 1, party.Exclusive("r")))
 		require.Equal(t, lockID == "a", err == nil)
 	}
 	for _, lockID := range []string{"a", "b"} { // holds of 10 ms

@@ -279,7 +279,7 @@ func TestRecheck_PositionIsFresh_WritesNothing(t *testing.T) {
 	t.Parallel()
 	l, db, clock := withClock(t, party.Config{HoldTTL: 10 * time.Minute})
 	for i, lockID := range []string{"a", "b", "c"} {
-		_, err := l.Enter(t.Context(), persistent(lockID, party.Exclusive("r")), true)
+		_, err := l.Enter(t.Context(), persistent(lockID, party.Exclusive("r")))
 		require.Equal(t, i == 0, err == nil)
 	}
 	recheck := func() (time.Duration, *party.BusyError) {
