@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/workflow"
@@ -17,7 +16,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv/tlsfront"
 )
 
-// pairs are an environment's.
+// pairs returns an environment as a list.
 func pairs(env map[string]string) (all []string) {
 	for name, value := range env {
 		all = append(all, name+"="+value)
@@ -25,7 +24,7 @@ func pairs(env map[string]string) (all []string) {
 	return all
 }
 
-func TestTheJanitorAsksAServerThatAsksForCertificates(t *testing.T) {
+func TestJanitor_ClientCertificates_Connects(t *testing.T) {
 	t.Parallel()
 	authority := tlsfront.NewAuthority(t)
 	cert, key := authority.Issue(t, "lockstep").Files(t, t.TempDir())
@@ -48,7 +47,7 @@ func TestTheJanitorAsksAServerThatAsksForCertificates(t *testing.T) {
 	code, stderr = janitor(env, "--tls", "--temporal-address", front.Address)
 	require.Equal(t, 0, code, stderr)
 
-	for variable, want := range map[string]struct{ value, says string }{
+	for variable, want := range map[string]struct{ value, text string }{
 		"TEMPORAL_TLS_CLIENT_CERT_PATH":    {filepath.Join(t.TempDir(), "none"), "no such file"},
 		"TEMPORAL_TLS_CLIENT_KEY_PATH":     {"", "set TEMPORAL_TLS_CLIENT_KEY_PATH"},
 		"TEMPORAL_TLS_SERVER_CA_CERT_PATH": {"", "the server's certificate is not trusted"},
@@ -59,14 +58,13 @@ func TestTheJanitorAsksAServerThatAsksForCertificates(t *testing.T) {
 		other[variable] = want.value
 		code, stderr := janitor(other)
 		require.Equal(t, 1, code)
-		require.Contains(t, stderr, want.says)
+		require.Contains(t, stderr, want.text)
 		require.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
 	}
 }
 
-// Temporal is found by a profile, as that of Temporal Cloud: an API key, and TLS because of it. The database asks for
-// certificates too.
-func TestTheWorkerServesByAnAPIKeyAndADatabaseByTLS(t *testing.T) {
+// The profile is like one of Temporal Cloud: an API key, and TLS because of it. The database requires certificates too.
+func TestWorker_APIKeyProfileAndDatabaseTLS_Serves(t *testing.T) {
 	t.Parallel()
 	authority := tlsfront.NewAuthority(t)
 	gateway := tlsfront.Gateway(t, authority.Server(t, ""), testenv.TemporalAddress(t), map[string]string{"Authorization": "Bearer the-key"})
@@ -86,8 +84,8 @@ server_ca_cert_path = "`+authority.File(t)+`"
 		return err
 	})
 	require.NoError(t, get(t, run))
-	require.Len(t, s.states(t, "account/1"), 1)
-	require.Equal(t, 0, s.stop(t), "%s", s.stderr)
+	require.Len(t, s.states(t, "account/1", ""), 1)
+	s.stop(t)
 
 	code, stdout, stderr := lockstep(t, append(slices.Clone(env), "TEMPORAL_API_KEY=secret"), "worker")
 	require.Equal(t, 1, code)
@@ -97,44 +95,22 @@ server_ca_cert_path = "`+authority.File(t)+`"
 	require.NotContains(t, stderr, "secret")
 }
 
-// mongoByTLS is the URI of the tests' database behind a front that asks for certificates.
+// mongoByTLS returns the URI of the tests' database behind a proxy that requires certificates.
 func mongoByTLS(t *testing.T, authority *tlsfront.Authority) string {
 	t.Helper()
 	u, err := url.Parse(testenv.MongoURI(t))
 	require.NoError(t, err)
 	conf := authority.AskingClients(t)
-	conf.NextProtos = nil // it is no HTTP
+	conf.NextProtos = nil // it is not HTTP
 	u.Host = tlsfront.New(t, conf, u.Host).Address
 	pair := authority.Issue(t, "lockstep")
 	both := filepath.Join(t.TempDir(), "both.pem")
 	require.NoError(t, os.WriteFile(both, append(pair.Cert, pair.Key...), 0o600))
 	query := u.Query()
-	query.Set("directConnection", "true") // the others of a set are not behind the front
+	query.Set("directConnection", "true") // the other members are not behind the proxy
 	query.Set("tls", "true")
 	query.Set("tlsCAFile", authority.File(t))
 	query.Set("tlsCertificateKeyFile", both)
 	u.RawQuery = query.Encode()
 	return u.String()
-}
-
-// The demo finds Temporal in the same way, and so do its workers, which it starts.
-func TestTheDemoRunsByTLS(t *testing.T) {
-	t.Parallel()
-	authority := tlsfront.NewAuthority(t)
-	cert, key := authority.Issue(t, "demo").Files(t, t.TempDir())
-	front := tlsfront.New(t, authority.AskingClients(t), testenv.TemporalAddress(t))
-	env := map[string]string{
-		"TEMPORAL_ADDRESS": front.Address, "TEMPORAL_TLS_SERVER_CA_CERT_PATH": authority.File(t), "LOCKSTEP_MONGODB_URI": testenv.MongoURI(t),
-	}
-	begun := time.Now()
-	code, _, stderr := lockstep(t, pairs(env), "demo")
-	require.Equal(t, 1, code)
-	require.Contains(t, stderr, "TEMPORAL_TLS_CLIENT_CERT_PATH")
-	require.NotContains(t, stderr, "make stack-up", "the server is there")
-	require.Less(t, time.Since(begun), time.Minute, "bounded, whatever the machine is doing")
-
-	env["TEMPORAL_TLS_CLIENT_CERT_PATH"], env["TEMPORAL_TLS_CLIENT_KEY_PATH"] = cert, key
-	code, stdout, stderr := lockstep(t, pairs(env), "demo", "--transfers", "4", "--accounts", "4", "--workers", "1", "--kill=false")
-	require.Equal(t, 0, code, stdout+stderr)
-	require.Contains(t, stdout, "conserved")
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention/page"
 )
 
-// contentionConfig is what the analysis of traces is called with.
+// contentionConfig has the arguments and flags of contention.
 type contentionConfig struct {
 	paths        []string
 	resource     string
@@ -30,8 +30,8 @@ func contentionCommand(s streams) *cobra.Command {
 	var cfg contentionConfig
 	c := &cobra.Command{
 		Use:   "contention [FILE | FOLDER | -]...",
-		Short: "Tell from traces who kept whom waiting for locks, how long, and why",
-		Long: `Reads traces and says which locks were waited for, who was at the root of the waiting, which workflow
+		Short: "Find out from traces who kept whom waiting for locks, how long, and why",
+		Long: `Reads traces and reports which locks were waited for, who was at the root of the waiting, which workflow
 types waited for which, which holds a dead worker explains, and what to do.
 
 It reads what the file exporter of the OpenTelemetry Collector writes: OTLP's JSON, one batch a line, also

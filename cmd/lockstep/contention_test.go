@@ -10,14 +10,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
 )
 
-// oneWait is a hold of A's on account/1, of 2 s, and B's wait for it, of 1 s.
+// oneWait is the trace of a hold on account/1 by A (2 s), and of a wait for it by B (1 s).
 const oneWait = `{"resourceSpans":[{"scopeSpans":[{"spans":[` +
 	`{"traceId":"00000000000000000000000000000001","spanId":"0000000000000001","name":"lock.hold","startTimeUnixNano":"1790000000000000000","endTimeUnixNano":"1790000002000000000",` +
 	`"attributes":[{"key":"lock.resource","value":{"stringValue":"account/1"}},{"key":"lock.id","value":{"stringValue":"A"}},{"key":"lock.fence","value":{"intValue":"1"}},{"key":"lock.outcome","value":{"stringValue":"released"}}]},` +
@@ -32,7 +31,7 @@ func traceFile(t *testing.T, text string) string {
 	return path
 }
 
-func TestContentionTellsFromFilesFoldersAndPipes(t *testing.T) {
+func TestContention_FilesFoldersAndPipes_AreRead(t *testing.T) {
 	t.Parallel()
 	path := traceFile(t, oneWait)
 	for _, args := range [][]string{{path}, {filepath.Dir(path)}, {path, path}, {"--top", "1", "--resource", "account/", path}} {
@@ -51,7 +50,7 @@ func TestContentionTellsFromFilesFoldersAndPipes(t *testing.T) {
 	}
 }
 
-func TestContentionPrintsItsReportAsJSON(t *testing.T) {
+func TestContention_JSON_IsTheReport(t *testing.T) {
 	t.Parallel()
 	code, stdout, stderr := lockstep(t, nil, "contention", "--json", traceFile(t, oneWait))
 	require.Equal(t, 0, code, stderr)
@@ -63,7 +62,7 @@ func TestContentionPrintsItsReportAsJSON(t *testing.T) {
 	require.Equal(t, "A", r.Waits[0].Blockers[0].Owner)
 }
 
-func TestContentionWritesAPage(t *testing.T) {
+func TestContention_HTML_WritesAPage(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "report.html")
 	code, stdout, stderr := lockstep(t, nil, "contention", "--html", path, "--jaeger-ui", "http://127.0.0.1:16686", traceFile(t, oneWait))
@@ -80,7 +79,7 @@ func TestContentionWritesAPage(t *testing.T) {
 	require.Contains(t, stderr, "--html: open /no/such/folder/report.html")
 }
 
-func TestContentionSaysWhatItCannotDo(t *testing.T) {
+func TestContention_WrongInput_IsExplained(t *testing.T) {
 	t.Parallel()
 	foreign := `{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"GET /"}]}]}]}`
 	for name, c := range map[string]struct {
@@ -111,33 +110,22 @@ func TestContentionSaysWhatItCannotDo(t *testing.T) {
 	}
 }
 
-// A pipe whose other end hangs, such as curl's, does not keep a person.
-func TestInterruptEndsContentionThatWaitsForAPipe(t *testing.T) {
+// The other end of the pipe, such as curl, may hang.
+func TestContention_InterruptedAtPipe_Ends(t *testing.T) {
 	t.Parallel()
 	c := exec.CommandContext(t.Context(), binary, "contention")
 	stdin, err := c.StdinPipe()
 	require.NoError(t, err)
-	var stdout, stderr bytes.Buffer
-	c.Stdout, c.Stderr = &stdout, &stderr
-	require.NoError(t, c.Start())
-	_, err = io.WriteString(stdin, oneWait+strings.Repeat(" ", 300_000)) // more than a pipe holds: it has begun to read, and waits for the line's end
+	p := startCommand(t, c, nil)
+	_, err = io.WriteString(stdin, oneWait+strings.Repeat(" ", 300_000)) // more than a pipe buffers: the command has begun to read, and waits for the end of the line
 	require.NoError(t, err)
-	require.NoError(t, c.Process.Signal(os.Interrupt))
-	ended := make(chan error, 1)
-	go func() { ended <- c.Wait() }()
-	select {
-	case err := <-ended:
-		require.Error(t, err)
-	case <-time.After(time.Minute):
-		require.NoError(t, c.Process.Kill())
-		require.Fail(t, "it waits for the pipe")
-	}
-	require.Equal(t, 130, c.ProcessState.ExitCode(), stderr.String())
-	require.Contains(t, stderr.String(), "lockstep: interrupted")
-	require.Empty(t, stdout.String())
+	p.interrupt(t)
+	require.Equal(t, 130, p.wait(t), &p.stderr)
+	require.Contains(t, p.stderr.String(), "lockstep: interrupted")
+	require.Empty(t, p.stdout.String())
 }
 
-// interruptedAtWork is a context that Ctrl-C cancels when the analysis asks for it; reading does not.
+// interruptedAtWork is a context that is interrupted when the analysis checks it. Reading does not check it.
 type interruptedAtWork struct {
 	context.Context
 	interrupt context.CancelCauseFunc
@@ -148,7 +136,7 @@ func (c *interruptedAtWork) Err() error {
 	return c.Context.Err()
 }
 
-func TestInterruptEndsContentionThatIsAtWork(t *testing.T) {
+func TestContention_InterruptedAtWork_Ends(t *testing.T) {
 	t.Parallel()
 	ctx, interrupt := context.WithCancelCause(t.Context())
 	defer interrupt(nil)

@@ -18,8 +18,8 @@ func demoCommand(s streams) *cobra.Command {
 in the middle, and lets auditors add up all accounts the whole time.
 
 Servers are found by TEMPORAL_ADDRESS and LOCKSTEP_MONGODB_URI; "lockstep worker --help" names the other
-variables, and the file, that say how Temporal is spoken to. LOCKSTEP_TEMPORAL_UI makes links into Temporal's
-web UI. "make demo" starts them first. Spans are written to a folder; with OTEL_EXPORTER_OTLP_ENDPOINT set they
+variables, and the file, with the settings of the connection to Temporal. LOCKSTEP_TEMPORAL_UI makes links into
+Temporal's web UI. "make demo" starts them first. Spans are written to a folder; with OTEL_EXPORTER_OTLP_ENDPOINT set they
 are also sent there, over OTLP as http/protobuf.
 
 Exit status: 0 if every transfer committed or was compensated, money was conserved and no audit was wrong;
@@ -50,5 +50,31 @@ Exit status: 0 if every transfer committed or was compensated, money was conserv
 	f.IntVar(&cfg.Auditors, "auditors", 1, "how many auditors at a time")
 	f.StringVar(&cfg.TracesDir, "traces", "traces", "the folder in which this run makes one for its traces and logs")
 	f.BoolVar(&cfg.Keep, "keep", false, "keep the database of this run, to look at it")
+	return c
+}
+
+// demoWorkerCommand is the hidden command that the demo starts as its worker processes.
+func demoWorkerCommand(s streams) *cobra.Command {
+	cfg := demo.WorkerConfig{Config: demo.Config{Out: s.out, Err: s.err}}
+	c := &cobra.Command{
+		Use:    "demo-worker",
+		Short:  "A worker process of the demo, which starts it",
+		Hidden: true,
+		Args:   noArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if cfg.Database == "" || cfg.TaskQueue == "" || cfg.Traces == "" {
+				return fmt.Errorf("%w: demo-worker is started by lockstep demo", errUsage)
+			}
+			if err := cfg.FromEnvironment(); err != nil {
+				return err
+			}
+			return demo.RunWorker(c.Context(), cfg, s.in)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&cfg.Database, "database", "", "the database of the run")
+	f.StringVar(&cfg.TaskQueue, "task-queue", "", "the task queue of the run")
+	f.StringVar(&cfg.Traces, "traces", "", "the file for the spans")
+	f.Int64Var(&cfg.Seed, "seed", 1, "the seed of the run")
 	return c
 }

@@ -1,30 +1,42 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/worker"
 )
 
-// The doctor says of the indexes that they are missing, that so few documents need none, and that they are used.
-func TestTheDoctorLooksAtTheIndexes(t *testing.T) {
+func TestDoctor_Indexes_MissingUnusedOrUsed(t *testing.T) {
 	t.Parallel()
-	db := testenv.Mongo(t)
-	said := func(want string) {
+	l := newLocks(t)
+	finds := func(want string) {
 		t.Helper()
-		_, out, stderr := lockstep(t, servers(t), "doctor", "--database", db.Name())
+		_, out, stderr := l.lockstep(t, "doctor")
 		require.Contains(t, out, want, stderr)
 	}
-	said("not there: lockstep_idle, lockstep_attn\n")
-	said("→ lockstep init --database " + db.Name() + " makes them")
-	code, _, stderr := lockstep(t, servers(t), "init", "--database", db.Name())
-	require.Zero(t, code, stderr)
-	said("both are there")
+	finds("not there: lockstep_idle, lockstep_attn\n")
+	finds("→ lockstep init --database " + l.database + " makes them")
+	l.prints(t, "init")
+	finds("both are there")
 	idle := make([]any, 20_000)
 	for i := range idle {
 		idle[i] = bson.D{
@@ -32,14 +44,193 @@ func TestTheDoctorLooksAtTheIndexes(t *testing.T) {
 			{Key: "attn", Value: bson.A{}}, {Key: "idleAt", Value: time.Now()},
 		}
 	}
-	_, err := db.Collection(defaultCollection).InsertMany(t.Context(), idle)
+	_, err := testenv.Mongo(t).Client().Database(l.database).Collection(defaultCollection).InsertMany(t.Context(), idle)
 	require.NoError(t, err)
-	said("both are there, and used to find what is contended\n")
+	finds("both are there, and used to find what is contended\n")
 }
 
 // The tests' server is FerretDB, which has no replica sets, or a replica set of one member. Neither makes the exit status 1.
 func TestDoctor_ServerOfTheTests_IsNotBroken(t *testing.T) {
 	t.Parallel()
-	_, out, stderr := lockstep(t, servers(t), "doctor", "--database", testenv.Mongo(t).Name())
+	_, out, stderr := newLocks(t).lockstep(t, "doctor")
 	require.Regexp(t, `(?m)^(warning|ok) +replica set `, out, stderr)
+}
+
+func TestDoctor_PollerWithoutThePlugin_IsNamed(t *testing.T) {
+	t.Parallel()
+	l := newLocks(t)
+	plugin := func() *worker.Plugin {
+		p, err := worker.NewPlugin(worker.Options{Locker: l.public, Janitor: worker.JanitorOptions{Off: true}})
+		require.NoError(t, err)
+		return p
+	}
+	dial := func(identity string, plugins ...client.Plugin) client.Client {
+		c, err := client.DialContext(t.Context(), client.Options{HostPort: testenv.TemporalAddress(t), Identity: identity, Plugins: plugins})
+		require.NoError(t, err)
+		t.Cleanup(c.Close)
+		return c
+	}
+	work := func(c client.Client, queue string, o sdkworker.Options) (stop func()) {
+		w := sdkworker.New(c, queue, o)
+		w.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: "A"})
+		require.NoError(t, w.Start())
+		return w.Stop
+	}
+	untilFound := func(want ...string) {
+		t.Helper()
+		var out string
+		require.Eventually(t, func() bool {
+			_, out, _ = l.lockstep(t, "doctor")
+			for _, text := range want {
+				if !strings.Contains(out, text) {
+					return false
+				}
+			}
+			return true
+		}, within, 100*time.Millisecond, "%q was not found", want)
+	}
+	untilFound("warning  pollers      no worker with the plugin has registered")
+	queue, guessed := testenv.TaskQueue(t), testenv.TaskQueue(t)
+	// The plugin on the client, the plugin on the worker alone, and an identity of the worker's own.
+	defer work(dial("by the client", plugin()), queue, sdkworker.Options{})()
+	defer work(dial(""), queue, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin()}})()
+	defer work(dial(""), queue, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin()}, Identity: "by the worker"})()
+	untilFound("ok       pollers      on 1 task queues all who poll have registered")
+
+	defer work(dial("not known to the plugin"), guessed, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin()}})()
+	untilFound("warning  pollers      ", guessed+" (not known to the plugin)")
+
+	defer work(dial("a stranger"), queue, sdkworker.Options{})()
+	untilFound("broken   pollers      ", queue+" (a stranger)", "install it there, or stop them")
+}
+
+// doorKeeper makes this test binary a worker that a test kills. The value is "database queue".
+const doorKeeper = "LOCKSTEP_TEST_DOOR_KEEPER"
+
+// keepDoor serves the activities of a door until the process is killed. Its locks end 45 s later; the drill needs 20 s of that.
+func keepDoor(database, queue string) error {
+	m, err := mongo.Connect(options.Client().ApplyURI(os.Getenv("LOCKSTEP_MONGODB_URI")))
+	if err != nil {
+		return err
+	}
+	locker, err := lockcore.New(m.Database(database).Collection("locks"), lockcore.Config{TTL: 45 * time.Second})
+	if err != nil {
+		return err
+	}
+	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Janitor: worker.JanitorOptions{Off: true}})
+	if err != nil {
+		return err
+	}
+	c, err := client.Dial(client.Options{HostPort: os.Getenv("TEMPORAL_ADDRESS")})
+	if err != nil {
+		return err
+	}
+	d := &door{work: make(chan struct{})}
+	w := sdkworker.New(c, queue, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}, Identity: "the keeper", DisableWorkflowWorker: true})
+	w.RegisterActivity(d.Work)
+	return w.Run(make(chan any))
+}
+
+// A drill: a worker is killed while its step holds the door.
+func TestWhy_KilledWorker_AdvisesReleaseThatWorks(t *testing.T) {
+	t.Parallel()
+	d := openDoorWith(t, sdkworker.Options{LocalActivityWorkerOnly: true})
+	keeper := exec.CommandContext(t.Context(), os.Args[0])
+	keeper.Env = append(keeper.Environ(), append(servers(t), doorKeeper+"="+d.database+" "+d.queue)...)
+	require.NoError(t, keeper.Start())
+	killed := d.come(t, "Enter", lockcore.StateHolding)
+	waits := d.come(t, "Enter", lockcore.StateWaiting)
+	require.Eventually(t, func() bool { // it waits without a worker
+		found, err := d.client.DescribeWorkflowExecution(t.Context(), waits.GetID(), "")
+		return err == nil && slices.ContainsFunc(found.GetPendingActivities(), func(a *workflowpb.PendingActivityInfo) bool {
+			return a.GetActivityType().GetName() == "lockstep.Wait" && a.GetAttempt() > 1
+		})
+	}, within, 50*time.Millisecond)
+	require.NoError(t, keeper.Process.Kill())
+	_ = keeper.Wait() // it was killed
+
+	var why string
+	require.Eventually(t, func() bool {
+		why = d.prints(t, "why", waits.GetID())
+		return strings.Contains(why, "nothing was heard of its worker the keeper for ")
+	}, within, 500*time.Millisecond)
+	_, repair, found := strings.Cut(why, "or now: lockstep ")
+	require.True(t, found, why)
+	repair, _, _ = strings.Cut(repair, "\n")
+	d.workAgain(t)
+	c := exec.CommandContext(t.Context(), "bash", "-c", "exec "+binary+" "+repair+" --now --yes") // copied from the advice
+	c.Env = append(c.Environ(), servers(t)...)
+	out, err := c.CombinedOutput()
+	require.NoError(t, err, string(out))
+	close(d.work)
+	require.NoError(t, waits.Get(t.Context(), nil))
+	require.NoError(t, d.client.TerminateWorkflow(t.Context(), killed.GetID(), killed.GetRunID(), "a drill"))
+}
+
+// workAgain starts a worker to replace the killed one.
+func (d *door) workAgain(t *testing.T) {
+	t.Helper()
+	w := d.worker(t, sdkworker.Options{DisableWorkflowWorker: true})
+	require.NoError(t, w.Start())
+	t.Cleanup(w.Stop)
+}
+
+// A drill: two workers of one namespace keep their locks in different collections.
+func TestDoctor_WorkersOnDifferentCollections_AreFound(t *testing.T) {
+	t.Parallel()
+	l, queue := newLocks(t), testenv.TaskQueue(t)
+	doctor := func() string {
+		_, out, _ := l.lockstep(t, "doctor")
+		return out
+	}
+	one := l.start(t, "worker", "--task-queue", queue)
+	require.Eventually(t, func() bool { return strings.Contains(doctor(), "ok       janitor ") }, within, 500*time.Millisecond)
+	require.Contains(t, doctor(), "ok       one place ")
+	other := l.start(t, "worker", "--task-queue", queue, "--collection", "more")
+	var found string
+	require.Eventually(t, func() bool {
+		found = doctor()
+		return strings.Contains(found, "broken   one place    workers of this namespace also keep locks in more")
+	}, within, 500*time.Millisecond)
+	require.Contains(t, found, "give all workers the same collection")
+
+	other.interrupt(t)
+	require.Zero(t, other.wait(t), &other.stderr)
+	require.Eventually(t, func() bool { return strings.Contains(doctor(), "ok       one place ") }, within, 500*time.Millisecond)
+	one.interrupt(t)
+	require.Zero(t, one.wait(t), &one.stderr)
+}
+
+// A drill: the database is away for a while.
+func TestDoctor_DatabaseAway_LocksRemain(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t)
+	holder := d.come(t, "Enter", lockcore.StateHolding)
+	wire, uri := testenv.MongoByWire(t)
+	env := append(servers(t), "LOCKSTEP_MONGODB_URI="+uri)
+	wire.Cut()
+	code, _, stderr := lockstep(t, env, "doctor", "--database", d.database)
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "no database answers at ")
+	wire.Mend()
+	_, out, stderr := lockstep(t, env, "doctor", "--database", d.database)
+	require.Contains(t, out, "ok       writing ", stderr)
+	code, out, stderr = lockstep(t, env, "show", "door", "--database", d.database)
+	require.Zero(t, code, stderr)
+	require.Contains(t, out, holder.GetID()+" holds door (exclusive)")
+	close(d.work)
+	require.NoError(t, holder.Get(t.Context(), nil))
+}
+
+// runDoorKeeper serves a door, and does not return, if this process was started for that.
+func runDoorKeeper() {
+	value := os.Getenv(doorKeeper)
+	if value == "" {
+		return
+	}
+	database, queue, _ := strings.Cut(value, " ")
+	if err := keepDoor(database, queue); err != nil && !errors.Is(err, context.Canceled) {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(1)
 }

@@ -21,12 +21,12 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 )
 
-// TestGettingStartedIsFollowedLiterally does what docs/getting-started.md says, in one shell:
+// The test follows docs/getting-started.md in one shell:
 //
-//   - a block of Go is saved as main.go, or takes the place of the function that it defines;
+//   - a block of Go is saved as main.go, or replaces the function that it defines;
 //   - commands must succeed;
 //   - commands before a block of output are run until they print it.
-func TestGettingStartedIsFollowedLiterally(t *testing.T) {
+func TestGettingStarted_Page_Works(t *testing.T) {
 	t.Parallel()
 	r := startReader(t)
 	after := map[string]func(t *testing.T){
@@ -58,7 +58,7 @@ type block struct{ lang, text string }
 
 var fenced = regexp.MustCompile("(?ms)^(<!-- not run: [^\n]*\n)?```(\\w+)\n(.*?)^```$")
 
-// blocksOf are the blocks of a page, but for those of which a comment says that they are not run.
+// blocksOf returns the code blocks of a page, except those that a comment marks as not run.
 func blocksOf(t *testing.T, page string) (blocks []block) {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -81,7 +81,7 @@ type reader struct {
 	typed    int
 }
 
-// startReader opens a shell in a clone: this one.
+// startReader opens a shell in this clone.
 func startReader(t *testing.T) *reader {
 	t.Helper()
 	clone, err := filepath.Abs("../..")
@@ -103,7 +103,7 @@ func startReader(t *testing.T) *reader {
 	require.NoError(t, err)
 	require.NoError(t, shell.Start())
 	t.Cleanup(func() {
-		_ = syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) // and what the page has left running
+		_ = syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) // also kills what the page has left running
 		_ = shell.Wait()
 	})
 	// A database and a port of the test's own.
@@ -113,7 +113,7 @@ func startReader(t *testing.T) *reader {
 
 var people = regexp.MustCompile(`\b(ann|ben|cleo)\b`)
 
-// own is a text of the page with places and names of the test's own.
+// own replaces paths and names of the page with those of the test.
 func (r *reader) own(text string) string {
 	text = strings.ReplaceAll(text, "~/seats", filepath.Join(r.dir, "seats"))
 	text = strings.ReplaceAll(text, `Database("lockstep")`, fmt.Sprintf("Database(%q)", r.database))
@@ -135,7 +135,7 @@ func (r *reader) saves(t *testing.T, text string) {
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
-// types types commands, and returns what was printed until the last of them returned, and its exit status.
+// types types commands, and returns their output and the exit status of the last one.
 func (r *reader) types(t *testing.T, commands string) (out, status string) {
 	t.Helper()
 	r.typed++
@@ -152,7 +152,7 @@ func (r *reader) types(t *testing.T, commands string) (out, status string) {
 	return out[:at[0]], out[at[2]:at[3]]
 }
 
-// looks types commands, twice a second at most, until they print what is wanted.
+// looks repeats commands, at most twice a second, until they print the wanted text.
 func (r *reader) looks(t *testing.T, commands, want string) {
 	t.Helper()
 	again := time.NewTicker(500 * time.Millisecond)
@@ -166,12 +166,12 @@ func (r *reader) looks(t *testing.T, commands, want string) {
 	}
 }
 
-// logs are what the programs of the page have written.
+// logs returns the logs of the page's programs.
 func (r *reader) logs() string {
 	var all strings.Builder
 	files, _ := filepath.Glob(filepath.Join(r.dir, "seats", "*.log")) // a constant pattern
 	for _, file := range files {
-		text, _ := os.ReadFile(file) // a file that cannot be read says nothing
+		text, _ := os.ReadFile(file) // unreadable files are left out
 		fmt.Fprintf(&all, "%s:\n%s\n", filepath.Base(file), text)
 	}
 	return all.String()
@@ -182,7 +182,7 @@ var (
 	number   = regexp.MustCompile(`\d+`)
 )
 
-// shows reports whether out is what the page says, but for empty lines. A line "…" of the page is any number of lines.
+// shows reports whether out matches the page, apart from empty lines. A line "…" of the page matches any number of lines.
 func shows(out, want string) bool {
 	pattern := `^\s*`
 	for line := range strings.Lines(want) {
@@ -199,7 +199,8 @@ func shows(out, want string) bool {
 	return regexp.MustCompile(pattern + `$`).MatchString(out)
 }
 
-// patternOf matches a word of the page. A number is any number, "…" is anything, and a duration is any; if it has hours, one of hours.
+// patternOf returns the pattern for a word of the page. A number matches any number, a duration any duration (one with hours
+// only those with hours), and "…" any text.
 func patternOf(word string) string {
 	switch {
 	case people.MatchString(word):
@@ -212,7 +213,7 @@ func patternOf(word string) string {
 	return strings.ReplaceAll(number.ReplaceAllString(regexp.QuoteMeta(word), `\d+`), "…", `\S*`)
 }
 
-// seesTheWaitInTemporal reads what Temporal's UI shows of Ben.
+// seesTheWaitInTemporal checks the data that Temporal's UI shows for Ben.
 func (r *reader) seesTheWaitInTemporal(t *testing.T) {
 	c := testenv.Temporal(t)
 	require.Eventually(t, func() bool {
@@ -225,7 +226,7 @@ func (r *reader) seesTheWaitInTemporal(t *testing.T) {
 	}, within, 100*time.Millisecond)
 }
 
-// seesThePage opens the address that lockstep ui has printed, and looks for Ben.
+// seesThePage opens the address that lockstep ui has printed, and checks that the pages show the holder.
 func (r *reader) seesThePage(t *testing.T) {
 	address := regexp.MustCompile(`(?m)^http://\S+$`)
 	require.Eventually(t, func() bool { return address.MatchString(r.out.String()) }, within, 10*time.Millisecond, r.out)

@@ -9,15 +9,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	"github.com/spf13/cobra"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// holdConfig is what hold and unhold are started with.
+// holdConfig has the flags of hold.
 type holdConfig struct {
 	databaseFlags
 	reason string
@@ -28,10 +27,10 @@ func holdCommand(s streams) *cobra.Command {
 	var cfg holdConfig
 	c := &cobra.Command{
 		Use:   "hold RESOURCE",
-		Short: "Keep everybody out of a resource, for maintenance, until unhold",
-		Long: `Queues for the resource like everybody else, so that those who hold it finish, and then holds it without
-end, under the lock ID "` + inspect.Maintenance + `". Whoever waits, and lockstep ps, show and why, see the reason. Ctrl-C, and
-the end of --wait, leave the queue. One hold of a resource excludes the next: it is refused.
+		Short: "Keep all parties out of a resource, for maintenance, until unhold",
+		Long: `Queues for the resource like any other party, so that its holders finish, and then holds it without end, under
+the lock ID "` + inspect.Maintenance + `". Waiters, and lockstep ps, show and why, see the reason. Ctrl-C, and the end of --wait,
+leave the queue. A second hold of a resource is refused.
 
 Exit status: 0 when it holds, 1 if it does not, 2 for wrong usage, 130 after Ctrl-C.`,
 		Args: arguments("the resource's name"),
@@ -39,8 +38,8 @@ Exit status: 0 when it holds, 1 if it does not, 2 for wrong usage, 130 after Ctr
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	cfg.add(f)
-	f.StringVar(&cfg.reason, "reason", "", "why, for those who wait; required")
+	cfg.add(c)
+	f.StringVar(&cfg.reason, "reason", "", "why, for the waiters; required")
 	f.DurationVar(&cfg.wait, "wait", 0, "how long to wait at most; as long as it takes by default")
 	return c
 }
@@ -48,19 +47,19 @@ Exit status: 0 when it holds, 1 if it does not, 2 for wrong usage, 130 after Ctr
 func (cfg *holdConfig) hold(ctx context.Context, s streams, resource string) error {
 	switch {
 	case strings.TrimSpace(cfg.reason) == "":
-		return fmt.Errorf("%w: --reason is required: those who wait see it", errUsage)
+		return fmt.Errorf("%w: --reason is required: the waiters see it", errUsage)
 	case cfg.wait < 0:
 		return fmt.Errorf("%w: --wait is %s: want 0 or more", errUsage, cfg.wait)
 	}
-	site, end, err := cfg.open(ctx, "lockstep hold")
+	at, err := cfg.open(ctx, "lockstep hold")
 	if err != nil {
 		return err
 	}
-	defer end()
-	if err := cfg.tellWhoHolds(ctx, s, site, resource); err != nil {
+	defer at.close()
+	if err := cfg.printHolders(ctx, s, at, resource); err != nil {
 		return err
 	}
-	if err := cfg.queue(ctx, site.Locker, cfg.request(resource)); err != nil {
+	if err := cfg.queue(ctx, at.Locker, cfg.request(resource)); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(s.out, "%q is held for maintenance; lockstep unhold %q ends that\n", resource, resource)
@@ -68,21 +67,21 @@ func (cfg *holdConfig) hold(ctx context.Context, s streams, resource string) err
 }
 
 func (cfg *holdConfig) request(resource string) party.Request {
-	who := "somebody"
+	operator := "an unknown user"
 	if u, err := user.Current(); err == nil {
-		who = u.Username
+		operator = u.Username
 	}
 	return party.Request{
-		LockID: inspect.Maintenance, Part: rand.Text(), Call: rand.Text(), Order: party.Order{Attempt: 1}, Comment: cfg.reason + " (" + who + ")",
-		// Maintenance of two resources is that of two parties. If it were one, those who keep one of
-		// the resources and wait for the other would be victims of a deadlock.
+		LockID: inspect.Maintenance, Part: rand.Text(), Call: rand.Text(), Order: party.Order{Attempt: 1}, Comment: cfg.reason + " (" + operator + ")",
+		// Each resource has its own owner. With one owner for all, a party that keeps one of the resources and waits for
+		// another would be the victim of a deadlock.
 		Owner:     inspect.Maintenance + "/" + resource,
 		Resources: []lockcore.Resource{lockcore.Exclusive(resource)}, TTL: lockcore.Forever, NeverVictim: true,
 	}
 }
 
-// queue asks once a second until the request is granted. Nothing renews a hold without end, so it
-// is kept when this process has ended. After unhold has ended it, it does not queue again.
+// queue tries once a second until the request is granted. The hold has no end, so it needs no renewal and outlives this
+// process. If unhold ends the request, it does not queue again.
 func (cfg *holdConfig) queue(ctx context.Context, locker *party.Locker, req party.Request) error {
 	if cfg.wait > 0 {
 		var cancel context.CancelFunc
@@ -95,7 +94,7 @@ func (cfg *holdConfig) queue(ctx context.Context, locker *party.Locker, req part
 		switch {
 		case err == nil && !leases[0].Joined:
 			return nil
-		case err == nil: // another command's hold came first, though none was there when this one began
+		case err == nil: // another command got its hold since this one began
 			err = heldAlready(resource, "")
 		case errors.Is(err, lockcore.ErrBusy):
 			select {
@@ -108,9 +107,9 @@ func (cfg *holdConfig) queue(ctx context.Context, locker *party.Locker, req part
 		case errors.Is(err, lockcore.ErrSuperseded):
 			err = fmt.Errorf("the hold was ended while it still waited, by lockstep unhold or release: %w", err)
 		case ctx.Err() != nil:
-			err = context.Cause(ctx) // what the command that was under way failed with says less
+			err = context.Cause(ctx) // it explains more than the error of the interrupted command
 		}
-		// Its place must not stay, nor what a command got whose answer was lost: that has no end.
+		// Leave the queue. If the answer of a granted request was lost, this also ends the hold, which has no end.
 		part := lockcore.Lease{Resource: resource, LockID: req.LockID, Part: req.Part, Order: req.Order}
 		if failed := locker.Leave(context.WithoutCancel(ctx), part); failed != nil {
 			err = fmt.Errorf("%w; %w", err, &leftError{resource, failed})
@@ -119,30 +118,29 @@ func (cfg *holdConfig) queue(ctx context.Context, locker *party.Locker, req part
 	}
 }
 
-// leftError says that hold could not end what it may have left.
+// leftError is returned if hold could not leave the queue.
 type leftError struct {
 	resource string
 	err      error
 }
 
 func (e *leftError) Error() string {
-	return fmt.Sprintf("it may stand in the queue of %q, or hold it without end, until lockstep unhold %q: %v", e.resource, e.resource, e.err)
+	return fmt.Sprintf("it may still be in the queue of %q, or hold it without end, until lockstep unhold %q: %v", e.resource, e.resource, e.err)
 }
 
 func (e *leftError) Unwrap() error { return e.err }
 
 func heldAlready(resource, reason string) error {
 	if reason == "" {
-		reason = fmt.Sprintf("lockstep show %q says why", resource)
+		reason = fmt.Sprintf("lockstep show %q has the reason", resource)
 	}
 	return fmt.Errorf("%q is held for maintenance already: %s", resource, reason)
 }
 
-// tellWhoHolds says for whom hold waits. It is an error if the resource is held for maintenance
-// already, or another command waits to hold it: the two would share one hold, which the first unhold
-// ends for both.
-func (cfg *holdConfig) tellWhoHolds(ctx context.Context, s streams, site *inspect.Site, resource string) error {
-	found, err := site.Resources(ctx, lockcore.Filter{Resource: resource})
+// printHolders prints the parties that hold must wait for. It fails if the resource is held for maintenance already, or
+// another command waits to hold it: the two would share one hold, which the first unhold would end for both.
+func (cfg *holdConfig) printHolders(ctx context.Context, s streams, at *site, resource string) error {
+	found, err := at.Resources(ctx, lockcore.Filter{Resource: resource})
 	if err != nil || len(found) == 0 {
 		return err
 	}
@@ -179,6 +177,6 @@ Exit status: 0, 1 if there is none, 2 for wrong usage.`,
 			return cfg.run(c.Context(), s, args[0], inspect.Maintenance)
 		},
 	}
-	db.add(c.Flags())
+	db.add(c)
 	return c
 }

@@ -3,168 +3,307 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
-	"go.temporal.io/sdk/client"
+	"golang.org/x/term"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
-	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// open connects to the database, for a command that looks or repairs.
-func (d *databaseFlags) open(ctx context.Context, command string) (site *inspect.Site, end func(), err error) {
-	coll, disconnect, err := d.connect(ctx, command)
-	if err != nil {
-		return nil, nil, err
-	}
-	locker, err := lockcore.New(coll, lockcore.Config{})
-	if err != nil {
-		disconnect()
-		return nil, nil, err
-	}
-	site = &inspect.Site{Locker: locker.Core(), Collection: coll}
-	if d.database != "" {
-		site.Flags = append(site.Flags, "--database", d.database)
-	}
-	if d.collection != defaultCollection {
-		site.Flags = append(site.Flags, "--collection", d.collection)
-	}
-	return site, func() {
-		_ = locker.Close(context.WithoutCancel(ctx)) // it has nothing under way
-		disconnect()
-	}, nil
+// inspection is a command that inspects locks, and prints its result as text or as JSON.
+type inspection struct {
+	siteFlags
+	// mayLeaveOutTemporal adds the flag --no-temporal.
+	mayLeaveOutTemporal bool
+	json                bool
+	// find returns the result and prints it as text. A result may come with an error, which makes the exit status 1.
+	find func(ctx context.Context, at *site, args []string) (result any, text func(io.Writer) error, err error)
 }
 
-// bothFlags are those of a command that asks the database and Temporal.
-type bothFlags struct {
-	temporalFlags
-	databaseFlags
-	// alone leaves Temporal out.
-	alone bool
-}
-
-func (b *bothFlags) add(f flagSet) {
-	b.temporalFlags.add(f)
-	b.databaseFlags.add(f)
-}
-
-// open connects to the database and to Temporal.
-func (b *bothFlags) open(ctx context.Context, s streams, command string) (site *inspect.Site, end func(), err error) {
-	site, disconnect, err := b.databaseFlags.open(ctx, command)
-	if err != nil || b.alone {
-		return site, disconnect, err
+// complete adds the flags and the action to a command.
+func (i *inspection) complete(s streams, c *cobra.Command) *cobra.Command {
+	f := c.Flags()
+	if i.noTemporal {
+		i.databaseFlags.add(c)
+	} else {
+		f.SortFlags = false
+		i.siteFlags.add(c)
 	}
-	defer func() {
+	if i.mayLeaveOutTemporal {
+		f.BoolVar(&i.noTemporal, "no-temporal", false, "do not ask Temporal")
+	}
+	f.BoolVar(&i.json, "json", false, "print JSON")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		at, err := i.open(c.Context(), s, c.CommandPath())
 		if err != nil {
-			disconnect()
+			return err
 		}
-	}()
-	tc, err := b.dial(ctx, s, func(*client.Options) {})
-	if err != nil {
-		return nil, nil, err
+		defer at.close()
+		result, text, err := i.find(c.Context(), at, args)
+		if result == nil {
+			return err
+		}
+		return errors.Join(write(s.out, i.json, result, text), err)
 	}
-	id, err := currentrun.NamespaceID(ctx, tc.WorkflowService(), b.namespace)
-	if err != nil {
-		tc.Close()
-		return nil, nil, err
-	}
-	site.Temporal = inspect.Temporal{Service: tc.WorkflowService(), Namespace: b.namespace, NamespaceID: id}
-	return site, func() {
-		tc.Close()
-		disconnect()
-	}, nil
+	return c
 }
 
-// write prints a value as JSON, or in words.
-func write(out io.Writer, asJSON bool, value any, words func(io.Writer) error) error {
+// write prints a value as JSON or as text.
+func write(out io.Writer, asJSON bool, value any, text func(io.Writer) error) error {
 	if !asJSON {
-		return words(out)
+		return text(out)
 	}
 	e := json.NewEncoder(out)
 	e.SetIndent("", "  ")
 	return e.Encode(value)
 }
 
+// notNil returns an empty list instead of nil, which JSON would show as null.
+func notNil[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
 func showCommand(s streams) *cobra.Command {
-	var db databaseFlags
-	var asJSON bool
-	c := &cobra.Command{
+	i := &inspection{siteFlags: siteFlags{noTemporal: true}}
+	i.find = func(ctx context.Context, at *site, args []string) (any, func(io.Writer) error, error) {
+		found, err := at.Resources(ctx, lockcore.Filter{Resource: args[0]})
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(found) == 0 {
+			return nil, nil, fmt.Errorf("%q is not held, and not waited for; lockstep ps lists what is held", args[0])
+		}
+		return found[0], found[0].Print, nil
+	}
+	return i.complete(s, &cobra.Command{
 		Use:   "show RESOURCE",
 		Short: "Show who holds a resource, its queue, and how to end each hold",
-		Long: `Shows everything that stands on one resource.
+		Long: `Shows the holders of a resource and its queue.
 
 Exit status: 0, 1 if it is not held and not waited for, or the database could not be read, 2 for wrong usage.`,
 		Args: arguments("the resource's name"),
-		RunE: func(c *cobra.Command, args []string) error {
-			site, end, err := db.open(c.Context(), "lockstep show")
-			if err != nil {
-				return err
-			}
-			defer end()
-			resources, err := site.Resources(c.Context(), lockcore.Filter{Resource: args[0]})
-			if err != nil {
-				return err
-			}
-			if len(resources) == 0 {
-				return fmt.Errorf("%q is not held, and not waited for; lockstep ps lists what is held", args[0])
-			}
-			return write(s.out, asJSON, resources[0], resources[0].Print)
-		},
-	}
-	db.add(c.Flags())
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return c
-}
-
-// whyConfig is what why is started with.
-type whyConfig struct {
-	bothFlags
-	json bool
+	})
 }
 
 func whyCommand(s streams) *cobra.Command {
-	var cfg whyConfig
-	c := &cobra.Command{
+	i := &inspection{mayLeaveOutTemporal: true}
+	i.find = func(ctx context.Context, at *site, args []string) (any, func(io.Writer) error, error) {
+		why, err := at.Why(ctx, args[0])
+		if err != nil {
+			return nil, nil, err
+		}
+		if !why.Known() {
+			also := ", and Temporal knows no such workflow"
+			if i.noTemporal {
+				also = "; Temporal was not asked"
+			}
+			return nil, nil, fmt.Errorf("no party of the name %q holds a lock or waits for one%s", args[0], also)
+		}
+		return why, why.Print, nil
+	}
+	return i.complete(s, &cobra.Command{
 		Use:   "why WORKFLOW",
 		Short: "Show why a workflow waits: the root blocker first, what it does, and what to do about it",
-		Long: `Shows the blocking tree of a workflow: who is in its way, whom that one waits for, and so on up to the root
-blocker, with what Temporal says of it and one line of advice. WORKFLOW is a workflow ID, or an owner as
-plain Go names it. --no-temporal asks the database alone.
+		Long: `Shows the blocking tree of a workflow: the party that blocks it, the party that blocks that one, and so on up
+to the root blocker, with what Temporal reports about it and one line of advice. WORKFLOW is a workflow ID, or
+an owner as plain Go names it. --no-temporal asks the database alone.
 
 ` + connectionHelp + `
 
 Exit status: 0, also if it waits for nothing; 1 if neither the database nor Temporal knows the name, or one
 of them did not answer; 2 for wrong usage.`,
 		Args: arguments("a workflow ID"),
-		RunE: func(c *cobra.Command, args []string) error { return cfg.run(c.Context(), s, args[0]) },
+	})
+}
+
+func orphansCommand(s streams) *cobra.Command {
+	i := &inspection{}
+	i.find = func(ctx context.Context, at *site, _ []string) (any, func(io.Writer) error, error) {
+		found, incomplete := at.Orphans(ctx, logger(s))
+		if incomplete != nil && len(found) == 0 {
+			return nil, nil, incomplete
+		}
+		return notNil(found), func(out io.Writer) error { return inspect.PrintOrphans(out, found) }, incomplete
+	}
+	return i.complete(s, &cobra.Command{
+		Use:   "orphans",
+		Short: "List what closed workflows have left: what a janitor would release now",
+		Long: `Does a janitor's round that changes nothing, and lists what a real one would end. A janitor works once a
+minute. If orphans stay longer, no janitor works: see lockstep doctor.
+
+` + connectionHelp + `
+
+Exit status: 0, 1 if the database or Temporal did not answer, 2 for wrong usage.`,
+		Args: noArguments,
+	})
+}
+
+func deadlocksCommand(s streams) *cobra.Command {
+	i := &inspection{siteFlags: siteFlags{noTemporal: true}}
+	i.find = func(ctx context.Context, at *site, _ []string) (any, func(io.Writer) error, error) {
+		found, err := at.Deadlocks(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		return notNil(found), func(out io.Writer) error {
+			if len(found) == 0 {
+				_, err := fmt.Fprintln(out, "no deadlock")
+				return err
+			}
+			for _, d := range found {
+				if _, err := fmt.Fprintln(out, at.DeadlockText(d)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, nil
+	}
+	return i.complete(s, &cobra.Command{
+		Use:   "deadlocks",
+		Short: "List the circles of parties that wait for each other",
+		Long: `Lists the current deadlocks. Workers find and end them by themselves within seconds. If one stays, no worker
+and no janitor watches the queues.
+
+Exit status: 0, 1 if the database could not be read, 2 for wrong usage.`,
+		Args: noArguments,
+	})
+}
+
+func doctorCommand(s streams) *cobra.Command {
+	i := &inspection{}
+	i.find = func(ctx context.Context, at *site, _ []string) (any, func(io.Writer) error, error) {
+		doctor := inspect.Doctor{Site: at.Site, Logger: logger(s)}
+		findings := doctor.Examine(ctx)
+		var err error
+		if bad := slices.IndexFunc(findings, func(f inspect.Finding) bool { return f.State == inspect.Broken || f.State == inspect.Unknown }); bad >= 0 {
+			err = fmt.Errorf("%s: %s", findings[bad].About, findings[bad].What)
+		}
+		return findings, func(out io.Writer) error { return inspect.PrintFindings(out, findings) }, err
+	}
+	return i.complete(s, &cobra.Command{
+		Use:   "doctor",
+		Short: "Look for what is wrong with the database, Temporal and what workflows have left",
+		Long: `Checks the database (version, replica set, clock, layout, indexes, rights) and Temporal (version, rights), and
+looks for what should not stay: orphans, deadlocks, no janitor. Each finding comes with advice. A check that got
+no answer is "unknown", never a guess. To see whether it may write, it locks the resource "lockstep/doctor" for
+a moment, shared.
+
+` + connectionHelp + `
+
+Exit status: 0 if nothing is broken or unknown, warnings apart; 1 if something is, or the database or Temporal
+does not answer at all; 2 for wrong usage.`,
+		Args: noArguments,
+	})
+}
+
+// psConfig has the flags of ps.
+type psConfig struct {
+	databaseFlags
+	filter lockcore.Filter
+	most   int
+	watch  time.Duration
+	json   bool
+}
+
+func psCommand(s streams) *cobra.Command {
+	var cfg psConfig
+	c := &cobra.Command{
+		Use:   "ps",
+		Short: "List who holds locks and who waits, the hottest resources first",
+		Long: `Lists the resources that are held or waited for: the one with the most waiters first, then the one with
+the longest wait. With --waiting it reads only what is contended or kept, by an index.
+
+Exit status: 0, 1 if the database could not be read, 2 for wrong usage.`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if cfg.json && !c.Flags().Changed("most") {
+				cfg.most = 0 // a program would not notice that the list is cut
+			}
+			return cfg.run(c.Context(), s)
+		},
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	cfg.add(f)
-	f.BoolVar(&cfg.alone, "no-temporal", false, "do not ask Temporal")
+	cfg.databaseFlags.add(c)
+	f.StringVar(&cfg.filter.Prefix, "prefix", "", "only resources whose names begin so")
+	f.BoolVar(&cfg.filter.Contended, "waiting", false, "only resources that are waited for, or kept by a workflow")
+	f.IntVar(&cfg.most, "most", 50, "how many resources to list at most; 0 is all, as with --json by default")
+	f.DurationVar(&cfg.watch, "watch", 0, "list again and again, after a pause of 1s or more, until Ctrl-C")
 	f.BoolVar(&cfg.json, "json", false, "print JSON")
 	return c
 }
 
-func (cfg *whyConfig) run(ctx context.Context, s streams, name string) error {
-	site, end, err := cfg.open(ctx, s, "lockstep why")
+func (cfg *psConfig) run(ctx context.Context, s streams) error {
+	switch {
+	case cfg.most < 0:
+		return fmt.Errorf("%w: --most is %d: want 0 or more", errUsage, cfg.most)
+	case cfg.watch != 0 && cfg.watch < time.Second:
+		return fmt.Errorf("%w: --watch is %s: want 1s or more", errUsage, cfg.watch)
+	}
+	at, err := cfg.open(ctx, "lockstep ps")
 	if err != nil {
 		return err
 	}
-	defer end()
-	why, err := site.Why(ctx, name)
-	if err != nil {
-		return err
-	}
-	if !why.Known() {
-		also := ", and Temporal knows no such workflow"
-		if cfg.alone {
-			also = "; Temporal was not asked"
+	defer at.close()
+	for {
+		if cfg.watch > 0 && !cfg.json {
+			if err := cfg.writeTime(s.out); err != nil {
+				return err
+			}
 		}
-		return fmt.Errorf("no party of the name %q holds a lock or waits for one%s", name, also)
+		if err := cfg.list(ctx, at, s.out); err != nil || cfg.watch == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(cfg.watch):
+		}
 	}
-	return write(s.out, cfg.json, why, why.Print)
+}
+
+// writeTime writes the line above each list of --watch. On a terminal the list replaces the last one.
+func (cfg *psConfig) writeTime(out io.Writer) error {
+	clear := ""
+	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		clear = "\x1b[H\x1b[2J"
+	}
+	_, err := fmt.Fprintf(out, "%s%s, every %s\n", clear, time.Now().Format(time.TimeOnly), cfg.watch)
+	return err
+}
+
+func (cfg *psConfig) list(ctx context.Context, at *site, out io.Writer) error {
+	resources, err := at.Resources(ctx, cfg.filter)
+	if err != nil {
+		return err
+	}
+	all := len(resources)
+	if cfg.most > 0 && all > cfg.most {
+		resources = resources[:cfg.most]
+	}
+	resources = notNil(resources)
+	if cfg.json && cfg.watch > 0 { // a list on each line
+		return json.NewEncoder(out).Encode(resources)
+	}
+	return write(out, cfg.json, resources, func(out io.Writer) error {
+		if all == 0 {
+			_, err := fmt.Fprintln(out, "no lock is held, and none is waited for")
+			return err
+		}
+		if err := inspect.PrintResources(out, resources); err != nil || all == len(resources) {
+			return err
+		}
+		_, err := fmt.Fprintf(out, "and %d more; see --most, --prefix and --waiting\n", all-len(resources))
+		return err
+	})
 }

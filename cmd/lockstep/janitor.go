@@ -9,18 +9,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"go.temporal.io/sdk/client"
 
 	"github.com/temporal-lockstep/lockstep/interceptors"
-	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/janitor"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// janitorConfig is what the janitor is started with.
+// janitorConfig has the flags of janitor.
 type janitorConfig struct {
-	temporalFlags
-	databaseFlags
+	siteFlags
 	interval   time.Duration
 	once, json bool
 }
@@ -30,14 +26,14 @@ func janitorCommand(s streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "janitor",
 		Short: "Release what closed workflows have left, and extend what open ones hold",
-		Long: `Asks Temporal, once a minute, about the workflow runs that hold locks or wait for them: what closed runs
-have left is released, what open runs hold is extended, and workflows whose turn has come are woken.
+		Long: `Asks Temporal, once a minute, about the workflow runs that hold locks or wait for them. It releases what closed
+runs have left, extends what open runs hold, and wakes workflows that were granted a lock.
 
 Every worker that has Lockstep's plugin does the same, unless it is switched off there. One janitor at a
 time works for a namespace and a collection; the others stand by.
 
   lockstep janitor          works, or stands by, until it is stopped
-  lockstep janitor --once   does one round, beside whoever works, and prints what it did; it wakes nobody
+  lockstep janitor --once   does one round, even if another janitor works, and prints what it did; it wakes no workflow
 
 ` + connectionHelp + `
 
@@ -48,8 +44,7 @@ Exit status: 0 after it was stopped or a round was done, 1 if it could not start
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	cfg.temporalFlags.add(f)
-	cfg.databaseFlags.add(f)
+	cfg.add(c)
 	f.DurationVar(&cfg.interval, "interval", janitor.DefaultInterval, "how often it asks")
 	f.BoolVar(&cfg.once, "once", false, "do one round, and print what it did")
 	f.BoolVar(&cfg.json, "json", false, "with --once: print JSON")
@@ -60,27 +55,14 @@ func (cfg *janitorConfig) run(ctx context.Context, s streams) error {
 	if err := cfg.check(); err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
-	coll, disconnect, err := cfg.connect(ctx, "lockstep janitor")
+	at, err := cfg.open(ctx, s, "lockstep janitor")
 	if err != nil {
 		return err
 	}
-	defer disconnect()
-	locker, err := lockcore.New(coll, lockcore.Config{})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = locker.Close(context.WithoutCancel(ctx)) }() // what it could not end ends with its TTL
-	tc, err := cfg.dial(ctx, s, func(*client.Options) {})
-	if err != nil {
-		return err
-	}
-	defer tc.Close()
-	id, err := currentrun.NamespaceID(ctx, tc.WorkflowService(), cfg.namespace)
-	if err != nil {
-		return err
-	}
+	defer at.close()
 	j, err := janitor.New(janitor.Options{
-		Locker: locker.Core(), Temporal: tc.WorkflowService(), Namespace: cfg.namespace, NamespaceID: id, Interval: cfg.interval, Logger: logger(s),
+		Locker: at.Locker, Temporal: at.Temporal.Service, Namespace: cfg.namespace, NamespaceID: at.Temporal.NamespaceID,
+		Interval: cfg.interval, Logger: logger(s),
 	})
 	if err != nil {
 		return err
@@ -92,8 +74,8 @@ func (cfg *janitorConfig) run(ctx context.Context, s streams) error {
 		}
 		return cfg.print(s.out, done)
 	}
-	waker := interceptors.New(interceptors.Options{Locker: locker})
-	connection := interceptors.Connection{Client: tc, Namespace: cfg.namespace, NamespaceID: id, Logger: logger(s)}
+	waker := interceptors.New(interceptors.Options{Locker: at.locker})
+	connection := interceptors.Connection{Client: at.client, Namespace: cfg.namespace, NamespaceID: at.Temporal.NamespaceID, Logger: logger(s)}
 	waker.Connect(connection)
 	defer waker.Disconnect(connection)
 	if _, err := fmt.Fprintf(s.out, "looking after the locks of namespace %q; Ctrl-C stops\n", cfg.namespace); err != nil {
@@ -103,12 +85,12 @@ func (cfg *janitorConfig) run(ctx context.Context, s streams) error {
 	return nil
 }
 
-// check refuses what contradicts itself.
+// check refuses flags that contradict each other.
 func (cfg *janitorConfig) check() error {
 	switch {
 	case cfg.json && !cfg.once:
 		return errors.New("--json prints what a round did, and needs --once")
-	case cfg.once && cfg.set.Changed("interval"):
+	case cfg.once && cfg.command.Flags().Changed("interval"):
 		return errors.New("--interval is for the loop, and --once does one round")
 	case cfg.interval == 0:
 		return errors.New("--interval is 0s: want 100ms to 1h")

@@ -3,29 +3,27 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 var binary string
 
 func TestMain(m *testing.M) {
-	beDoorKeeper()
+	runDoorKeeper()
 	dir, err := os.MkdirTemp("", "lockstep")
 	if err != nil {
 		panic(err)
@@ -34,8 +32,8 @@ func TestMain(m *testing.M) {
 	if out, err := exec.Command("go", "build", "-race", "-o", binary, ".").CombinedOutput(); err != nil { //nolint:noctx // the build bounds itself
 		panic(string(out))
 	}
-	onlyTheTests(dir)
-	// Who is started in the background by a script ignores interrupts, and hands that down to the processes that the tests interrupt.
+	clearSettings(dir)
+	// A process that a script starts in the background ignores interrupts, and so do its children, which the tests interrupt.
 	if signal.Ignored(os.Interrupt) {
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
@@ -44,11 +42,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// onlyTheTests takes away what the user's environment and configuration file say of how Temporal is spoken to.
-func onlyTheTests(dir string) {
+// clearSettings removes the user's settings of the connection to Temporal.
+func clearSettings(dir string) {
 	for _, pair := range os.Environ() {
 		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "TEMPORAL_") && name != "TEMPORAL_ADDRESS" {
-			_ = os.Unsetenv(name) // a name that is there
+			_ = os.Unsetenv(name)
 		}
 	}
 	empty := filepath.Join(dir, "temporal.toml")
@@ -57,22 +55,164 @@ func onlyTheTests(dir string) {
 	}
 }
 
+// within bounds what a test waits for: long, since machines are slow and only failures take it.
+const within = 2 * time.Minute
+
 // lockstep runs the compiled binary in an empty folder.
 func lockstep(t *testing.T, env []string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	c := exec.CommandContext(ctx, binary, args...)
-	c.Dir = t.TempDir()
-	c.Env = append(c.Environ(), env...)
-	var out, err bytes.Buffer
-	c.Stdout, c.Stderr = &out, &err
-	_ = c.Run() // the exit status says it
-	require.NoError(t, ctx.Err(), "it did not end")
-	return c.ProcessState.ExitCode(), out.String(), err.String()
+	p := start(t, env, args...)
+	code = p.wait(t)
+	return code, p.stdout.String(), p.stderr.String()
 }
 
-func TestWrongInputIsAnsweredInFewWords(t *testing.T) {
+// process is a command that runs in the background.
+type process struct {
+	*exec.Cmd
+	stdout, stderr text
+}
+
+// text is the output of a process, which may still run.
+type text struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (x *text) Write(p []byte) (int, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.b.Write(p)
+}
+
+func (x *text) String() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.b.String()
+}
+
+// start starts the compiled binary in an empty folder. The end of the test kills it.
+func start(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
+	return startCommand(t, exec.CommandContext(t.Context(), binary, args...), env)
+}
+
+func startCommand(t *testing.T, c *exec.Cmd, env []string) *process {
+	t.Helper()
+	p := &process{Cmd: c}
+	c.Dir, c.Env = t.TempDir(), append(c.Environ(), env...)
+	c.Stdout, c.Stderr = &p.stdout, &p.stderr
+	require.NoError(t, c.Start())
+	t.Cleanup(func() {
+		_ = c.Process.Kill() // most have ended
+		_ = c.Wait()
+	})
+	return p
+}
+
+// line returns the first line of its output.
+func (p *process) line(t *testing.T) (line string) {
+	t.Helper()
+	require.Eventually(t, func() (found bool) {
+		line, _, found = strings.Cut(p.stdout.String(), "\n")
+		return found
+	}, within, 10*time.Millisecond, "it prints nothing: %s", &p.stderr)
+	return line
+}
+
+// interrupt sends Ctrl-C.
+func (p *process) interrupt(t *testing.T) {
+	t.Helper()
+	require.NoError(t, p.Process.Signal(os.Interrupt))
+}
+
+// wait returns the exit status when the process has ended. It is -1 if a signal ended it.
+func (p *process) wait(t *testing.T) int {
+	t.Helper()
+	timeout := time.AfterFunc(5*time.Minute, func() { _ = p.Process.Kill() })
+	_ = p.Wait() // the exit status has the result
+	require.True(t, timeout.Stop(), "it did not end")
+	return p.ProcessState.ExitCode()
+}
+
+func servers(t *testing.T) []string {
+	t.Helper()
+	return []string{"TEMPORAL_ADDRESS=" + testenv.TemporalAddress(t), "LOCKSTEP_MONGODB_URI=" + testenv.MongoURI(t)}
+}
+
+// locks is a test's own collection of locks, on which commands run.
+type locks struct {
+	*party.Locker
+	public   *lockcore.Locker
+	database string
+	orders   uint32
+}
+
+func newLocks(t *testing.T) *locks {
+	t.Helper()
+	db := testenv.Mongo(t)
+	locker, err := lockcore.New(db.Collection(defaultCollection), lockcore.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, locker.Close(context.Background())) })
+	return &locks{Locker: locker.Core(), public: locker, database: db.Name()}
+}
+
+// start starts a command on the collection.
+func (l *locks) start(t *testing.T, args ...string) *process {
+	t.Helper()
+	return start(t, servers(t), append(args, "--database", l.database)...)
+}
+
+// lockstep runs a command on the collection.
+func (l *locks) lockstep(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return lockstep(t, servers(t), append(args, "--database", l.database)...)
+}
+
+// prints runs a command that must succeed, and returns its output.
+func (l *locks) prints(t *testing.T, args ...string) string {
+	t.Helper()
+	code, stdout, stderr := l.lockstep(t, args...)
+	require.Zero(t, code, stderr)
+	if args[0] != "janitor" { // which logs
+		require.Empty(t, stderr)
+	}
+	return stdout
+}
+
+// fails runs a command that must fail with an exit status, and returns its errors.
+func (l *locks) fails(t *testing.T, want int, args ...string) string {
+	t.Helper()
+	code, stdout, stderr := l.lockstep(t, args...)
+	require.Equal(t, want, code, stdout+stderr)
+	return stderr
+}
+
+// ask makes one attempt to acquire a resource, and queues if it is busy.
+func (l *locks) ask(t *testing.T, lockID, part, resource string) lockcore.Lease {
+	t.Helper()
+	l.orders++
+	leases, err := l.Enter(t.Context(), party.Request{
+		LockID: lockID, Part: part, Order: party.Order{Schedule: l.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
+	})
+	if err != nil {
+		require.ErrorIs(t, err, lockcore.ErrBusy)
+		return lockcore.Lease{}
+	}
+	return leases[0]
+}
+
+// states lists the states of the entries of a resource, of one lock ID or of all.
+func (l *locks) states(t *testing.T, resource, lockID string) []lockcore.State {
+	t.Helper()
+	states := []lockcore.State{}
+	for st, err := range l.Status(t.Context(), lockcore.Filter{Resource: resource, LockID: lockID}) {
+		require.NoError(t, err)
+		states = append(states, st.State)
+	}
+	return states
+}
+
+func TestRun_WrongUsage_IsExplained(t *testing.T) {
 	t.Parallel()
 	nowhere := []string{"TEMPORAL_ADDRESS=127.0.0.1:1", "LOCKSTEP_MONGODB_URI=mongodb://127.0.0.1:1/"}
 	for name, c := range map[string]struct {
@@ -81,41 +221,41 @@ func TestWrongInputIsAnsweredInFewWords(t *testing.T) {
 		code int
 		want string
 	}{
-		"unknown command":     {args: "frobnicate", code: 2, want: `unknown command "frobnicate"`},
-		"unknown flag":        {args: "demo --frobnicate", code: 2, want: "unknown flag: --frobnicate"},
-		"argument":            {args: "demo now", code: 2, want: `takes no argument: have "now"`},
-		"no number":           {args: "demo --transfers many", code: 2, want: `invalid argument "many"`},
-		"too few accounts":    {env: nowhere, args: "demo --accounts 0", code: 2, want: "--accounts is 0: want 2 to 90"},
-		"negative":            {env: nowhere, args: "demo --transfers -5", code: 2, want: "--transfers is -5: want 1 to"},
-		"nobody to go on":     {env: nowhere, args: "demo --workers 1", code: 2, want: "--kill needs at least 2 workers"},
-		"guards":              {env: nowhere, args: "demo --guards maybe", code: 2, want: `--guards is "maybe": want on or off`},
-		"no address":          {env: []string{"TEMPORAL_ADDRESS=", "LOCKSTEP_MONGODB_URI="}, args: "demo", code: 1, want: "TEMPORAL_ADDRESS is not set"},
-		"no database":         {env: nowhere, args: "demo", code: 1, want: "no database answers at [127.0.0.1:1]"},
-		"no MongoDB URI":      {env: append(nowhere, "LOCKSTEP_MONGODB_URI=http://user:secret@x/"), args: "demo", code: 1, want: "LOCKSTEP_MONGODB_URI"},
-		"worker's database":   {env: nowhere, args: "worker", code: 1, want: "no database answers at [127.0.0.1:1]"},
-		"worker's URI":        {env: nowhere, args: "worker --mongodb-uri http://user:secret@x/", code: 1, want: "--mongodb-uri"},
-		"worker without URI":  {env: []string{"LOCKSTEP_MONGODB_URI="}, args: "worker", code: 2, want: "neither --mongodb-uri nor LOCKSTEP_MONGODB_URI"},
-		"worker's argument":   {env: nowhere, args: "worker now", code: 2, want: `takes no argument: have "now"`},
-		"worker's janitor":    {env: nowhere, args: "worker --janitor often", code: 2, want: `invalid argument "often"`},
-		"janitor's database":  {env: nowhere, args: "janitor", code: 1, want: "no database answers at [127.0.0.1:1]"},
-		"janitor's argument":  {env: nowhere, args: "janitor now", code: 2, want: `takes no argument: have "now"`},
-		"janitor's interval":  {env: nowhere, args: "janitor --interval 1ms", code: 2, want: "100ms to 1h"},
-		"janitor of one mind": {env: nowhere, args: "janitor --once --interval 5m", code: 2, want: "--interval is for the loop"},
-		"janitor's JSON":      {env: nowhere, args: "janitor --json", code: 2, want: "needs --once"},
-		"a typing error":      {args: "hodl r", code: 2, want: `did you mean "hold"?`},
-		"ps of too few":       {env: nowhere, args: "ps --most -1", code: 2, want: "--most is -1: want 0 or more"},
-		"ps all the time":     {env: nowhere, args: "ps --watch 1ms", code: 2, want: "--watch is 1ms: want 1s or more"},
-		"ps's database":       {env: nowhere, args: "ps", code: 1, want: "no database answers at [127.0.0.1:1]"},
-		"show of nothing":     {env: nowhere, args: "show", code: 2, want: "wants the resource's name"},
-		"show of two":         {env: nowhere, args: "show a b", code: 2, want: `takes 1: have "b" too`},
-		"why of nobody":       {env: nowhere, args: "why", code: 2, want: "wants a workflow ID"},
-		"release of what":     {env: nowhere, args: "release r", code: 2, want: "wants the lock ID"},
-		"release why":         {env: nowhere, args: "release r l", code: 2, want: "--reason is required"},
-		"hold why":            {env: nowhere, args: "hold r", code: 2, want: "--reason is required"},
-		"hold till yesterday": {env: nowhere, args: "hold r --reason x --wait -1s", code: 2, want: "--wait is -1s"},
-		"doctor's database":   {env: nowhere, args: "doctor", code: 1, want: "no database answers at [127.0.0.1:1]"},
-		"a page nowhere":      {env: nowhere, args: "ui --listen here", code: 2, want: `--listen is "here": want host:port`},
-		"worker on its own":   {args: "demo-worker", code: 2, want: "started by lockstep demo"},
+		"unknown command":    {args: "frobnicate", code: 2, want: `unknown command "frobnicate"`},
+		"unknown flag":       {args: "demo --frobnicate", code: 2, want: "unknown flag: --frobnicate"},
+		"argument":           {args: "demo now", code: 2, want: `takes no argument: have "now"`},
+		"no number":          {args: "demo --transfers many", code: 2, want: `invalid argument "many"`},
+		"too few accounts":   {env: nowhere, args: "demo --accounts 0", code: 2, want: "--accounts is 0: want 2 to 90"},
+		"negative":           {env: nowhere, args: "demo --transfers -5", code: 2, want: "--transfers is -5: want 1 to"},
+		"no other worker":    {env: nowhere, args: "demo --workers 1", code: 2, want: "--kill needs at least 2 workers"},
+		"guards":             {env: nowhere, args: "demo --guards maybe", code: 2, want: `--guards is "maybe": want on or off`},
+		"no address":         {env: []string{"TEMPORAL_ADDRESS=", "LOCKSTEP_MONGODB_URI="}, args: "demo", code: 1, want: "TEMPORAL_ADDRESS is not set"},
+		"no database":        {env: nowhere, args: "demo", code: 1, want: "no database answers at [127.0.0.1:1]"},
+		"no MongoDB URI":     {env: append(nowhere, "LOCKSTEP_MONGODB_URI=http://user:secret@x/"), args: "demo", code: 1, want: "LOCKSTEP_MONGODB_URI"},
+		"worker's database":  {env: nowhere, args: "worker", code: 1, want: "no database answers at [127.0.0.1:1]"},
+		"worker's URI":       {env: nowhere, args: "worker --mongodb-uri http://user:secret@x/", code: 1, want: "--mongodb-uri"},
+		"worker without URI": {env: []string{"LOCKSTEP_MONGODB_URI="}, args: "worker", code: 2, want: "neither --mongodb-uri nor LOCKSTEP_MONGODB_URI"},
+		"worker's argument":  {env: nowhere, args: "worker now", code: 2, want: `takes no argument: have "now"`},
+		"worker's janitor":   {env: nowhere, args: "worker --janitor often", code: 2, want: `invalid argument "often"`},
+		"janitor's database": {env: nowhere, args: "janitor", code: 1, want: "no database answers at [127.0.0.1:1]"},
+		"janitor's argument": {env: nowhere, args: "janitor now", code: 2, want: `takes no argument: have "now"`},
+		"janitor's interval": {env: nowhere, args: "janitor --interval 1ms", code: 2, want: "100ms to 1h"},
+		"janitor once often": {env: nowhere, args: "janitor --once --interval 5m", code: 2, want: "--interval is for the loop"},
+		"janitor's JSON":     {env: nowhere, args: "janitor --json", code: 2, want: "needs --once"},
+		"a typing error":     {args: "hodl r", code: 2, want: `did you mean "hold"?`},
+		"ps of too few":      {env: nowhere, args: "ps --most -1", code: 2, want: "--most is -1: want 0 or more"},
+		"ps all the time":    {env: nowhere, args: "ps --watch 1ms", code: 2, want: "--watch is 1ms: want 1s or more"},
+		"ps's database":      {env: nowhere, args: "ps", code: 1, want: "no database answers at [127.0.0.1:1]"},
+		"show of nothing":    {env: nowhere, args: "show", code: 2, want: "wants the resource's name"},
+		"show of two":        {env: nowhere, args: "show a b", code: 2, want: `takes 1: have "b" too`},
+		"why of nothing":     {env: nowhere, args: "why", code: 2, want: "wants a workflow ID"},
+		"release of nothing": {env: nowhere, args: "release r", code: 2, want: "wants the lock ID"},
+		"release's reason":   {env: nowhere, args: "release r l", code: 2, want: "--reason is required"},
+		"hold's reason":      {env: nowhere, args: "hold r", code: 2, want: "--reason is required"},
+		"hold for less":      {env: nowhere, args: "hold r --reason x --wait -1s", code: 2, want: "--wait is -1s"},
+		"doctor's database":  {env: nowhere, args: "doctor", code: 1, want: "no database answers at [127.0.0.1:1]"},
+		"page's address":     {env: nowhere, args: "ui --listen here", code: 2, want: `--listen is "here": want host:port`},
+		"demo's worker":      {args: "demo-worker", code: 2, want: "started by lockstep demo"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -128,121 +268,4 @@ func TestWrongInputIsAnsweredInFewWords(t *testing.T) {
 			require.LessOrEqual(t, strings.Count(stderr, "\n"), 5, stderr)
 		})
 	}
-}
-
-func TestNoTemporalLeavesNothingBehind(t *testing.T) {
-	t.Parallel()
-	before := databases(t)
-	code, _, stderr := lockstep(t, []string{"TEMPORAL_ADDRESS=127.0.0.1:1", "LOCKSTEP_MONGODB_URI=" + testenv.MongoURI(t)}, "demo")
-	require.Equal(t, 1, code)
-	require.Contains(t, stderr, "no Temporal server answers at 127.0.0.1:1")
-	require.Contains(t, stderr, "make stack-up")
-	// Demos that run at the same time make databases too, and drop them.
-	made := databases(t)
-	mongo := testenv.Mongo(t).Client()
-	require.Eventually(t, func() bool {
-		now, err := mongo.ListDatabaseNames(t.Context(), demos)
-		made = slices.DeleteFunc(made, func(name string) bool {
-			return slices.Contains(before, name) || err == nil && !slices.Contains(now, name)
-		})
-		return len(made) == 0
-	}, 5*time.Minute, 100*time.Millisecond, "a database of a demo that could not start stands")
-}
-
-func servers(t *testing.T) []string {
-	t.Helper()
-	return []string{"TEMPORAL_ADDRESS=" + testenv.TemporalAddress(t), "LOCKSTEP_MONGODB_URI=" + testenv.MongoURI(t)}
-}
-
-// The main job, small: isolation holds while a worker is killed.
-func TestDemoConservesMoneyWhileAWorkerIsKilled(t *testing.T) {
-	t.Parallel()
-	traces := t.TempDir()
-	code, stdout, stderr := lockstep(t, servers(t), "demo", "--transfers", "12", "--accounts", "4", "--concurrency", "6", "--traces", traces)
-	require.Equal(t, 0, code, stdout+stderr)
-	require.Regexp(t, `transfers +\d+ committed, \d+ compensated, 0 failed otherwise`, stdout)
-	require.Regexp(t, `AUDITS THAT SAW A WRONG TOTAL +0\n`, stdout)
-	require.Contains(t, stdout, "conserved")
-	require.Contains(t, stdout, "worker-1, by SIGKILL")
-	requireEveryWaitExplained(t, traces)
-}
-
-// requireEveryWaitExplained: from a demo's traces alone each wait is joined with a hold that was in its way, and that hold with a
-// step, its workflow and its span.
-func requireEveryWaitExplained(t *testing.T, traces string) {
-	t.Helper()
-	code, stdout, stderr := lockstep(t, nil, "contention", "--json", traces)
-	require.Equal(t, 0, code, stderr)
-	var r contention.Report
-	require.NoError(t, json.Unmarshal([]byte(stdout), &r))
-	require.Zero(t, r.Read.Broken)
-	require.Zero(t, r.Read.Malformed)
-	require.NotEmpty(t, r.Waits, "nobody waited")
-	for i, w := range r.Waits {
-		require.True(t, slices.ContainsFunc(w.Blockers, func(b contention.Blocker) bool { return b.Named }), "its span names nobody: %+v", w)
-		require.True(t, slices.ContainsFunc(w.Blockers, func(b contention.Blocker) bool {
-			if b.Hold < 0 || b.Workflow == "" || b.Trace == "" || b.Span == "" {
-				return false
-			}
-			hold := r.Holds[b.Hold] // without a step where the grant was given back before it was taken
-			return (b.Step != "" || len(hold.Steps) == 0) && slices.Contains(hold.Blocks, i)
-		}), "no hold is joined with it: %+v", w)
-	}
-}
-
-// The control, small: without locks the same load goes wrong, and the demo says so.
-func TestControlFindsWhatGuardsAreFor(t *testing.T) {
-	t.Parallel()
-	code, stdout, stderr := lockstep(t, servers(t), "demo", "--guards", "off", "--transfers", "60", "--accounts", "4", "--kill=false")
-	require.Equal(t, 1, code, stdout+stderr)
-	require.Regexp(t, `AUDITS THAT SAW A WRONG TOTAL +[1-9]`, stdout)
-	require.Contains(t, stderr, "audits saw a wrong total")
-	require.Regexp(t, `this is what the control is for.*\n$`, stderr)
-}
-
-func TestInterruptedDemoStopsSoonAndLeavesNothingBehind(t *testing.T) {
-	t.Parallel()
-	c := exec.CommandContext(t.Context(), binary, "demo", "--transfers", "5000", "--accounts", "20")
-	c.Dir = t.TempDir()
-	c.Env = append(c.Environ(), servers(t)...)
-	progress, err := c.StderrPipe()
-	require.NoError(t, err)
-	var out bytes.Buffer
-	c.Stdout = &out
-	require.NoError(t, c.Start())
-	run := started(t, c.Dir)
-	require.NoError(t, c.Process.Signal(os.Interrupt))
-	begun := time.Now()
-	text, err := io.ReadAll(progress)
-	require.NoError(t, err)
-	require.Error(t, c.Wait())
-	require.Equal(t, 130, c.ProcessState.ExitCode(), string(text))
-	require.Contains(t, string(text), "lockstep: interrupted")
-	require.Less(t, time.Since(begun), time.Minute, "bounded, whatever the machine is doing")
-	require.NotContains(t, databases(t), databaseOf(run))
-	require.Empty(t, out.String())
-}
-
-// started waits until the demo in the folder dir has started its workers, and returns the run's name.
-func started(t *testing.T, dir string) (run string) {
-	t.Helper()
-	var found []string
-	require.Eventually(t, func() bool {
-		var err error
-		found, err = filepath.Glob(filepath.Join(dir, "traces", "*", "worker-3.json"))
-		return err == nil && len(found) == 1
-	}, time.Minute, 20*time.Millisecond, "it starts its workers")
-	return filepath.Base(filepath.Dir(found[0]))
-}
-
-func databaseOf(run string) string { return "lockstep_" + strings.ReplaceAll(run, "-", "_") }
-
-// demos are the databases of demos.
-var demos = bson.D{{Key: "name", Value: bson.D{{Key: "$regex", Value: "^lockstep_demo"}}}}
-
-func databases(t *testing.T) []string {
-	t.Helper()
-	names, err := testenv.Mongo(t).Client().ListDatabaseNames(t.Context(), demos)
-	require.NoError(t, err)
-	return names
 }

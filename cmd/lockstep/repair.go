@@ -10,16 +10,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// releaseConfig is what release is started with.
+// releaseConfig has the flags of release.
 type releaseConfig struct {
 	databaseFlags
 	reason   string
@@ -31,16 +30,15 @@ func releaseCommand(s streams) *cobra.Command {
 	var cfg releaseConfig
 	c := &cobra.Command{
 		Use:   "release RESOURCE LOCK-ID",
-		Short: "End a hold, or a place in the queue, by force",
-		Long: `Ends what a lock ID holds on a resource, or its places in the queue. The owner of a hold is told, with the
-reason, when it next renews or asks. What of it may still be at work keeps others out until it leaves or its
-promise ends; --now does not wait for that, and is for a holder that is known to be dead.
+		Short: "End a hold, or a queued request, by force",
+		Long: `Ends what a lock ID holds on a resource, or withdraws its requests from the queue. The owner of a hold gets the
+reason when it next renews or asks. A part that may still be at work keeps others out until it leaves or its
+lease ends; --now does not wait for that, and is for a holder that is known to be dead.
 
-The owner of a place in the queue loses it, and is told no reason. If it is a workflow, it may queue again at
-the end.
+The owner of a queued request gets no reason. If it is a workflow, it may queue again at the end.
 
-It names the hold by the fence with which that began, so what was granted since stays. It asks first, unless
---yes is given or nobody is at the terminal, when --yes is required.
+It names the hold by its first fence, so it ends nothing that was granted since. It asks for confirmation, unless
+--yes is given. Without a terminal, --yes is required.
 
 Exit status: 0, 1 if there was nothing to end or it was not confirmed, 2 for wrong usage.`,
 		Args: arguments("the resource's name", "the lock ID, as lockstep show prints it"),
@@ -48,25 +46,25 @@ Exit status: 0, 1 if there was nothing to end or it was not confirmed, 2 for wro
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	cfg.add(f)
+	cfg.add(c)
 	f.StringVar(&cfg.reason, "reason", "", "why, for the owner of a hold and for traces; required")
-	f.Int64Var(&cfg.fence, "fence", 0, "end only the hold that began with this fence; by default all that stands")
-	f.BoolVar(&cfg.now, "now", false, "do not wait for what may still be at work: it is known to be dead")
+	f.Int64Var(&cfg.fence, "fence", 0, "end only the hold that began with this fence; by default all current ones")
+	f.BoolVar(&cfg.now, "now", false, "do not wait for parts that may still be at work: the holder is known to be dead")
 	f.BoolVar(&cfg.yes, "yes", false, "do not ask")
 	return c
 }
 
 func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, lockID string) error {
 	if strings.TrimSpace(cfg.reason) == "" {
-		return fmt.Errorf("%w: --reason is required: the owner is told it", errUsage)
+		return fmt.Errorf("%w: --reason is required: the owner sees it", errUsage)
 	}
-	site, end, err := cfg.open(ctx, "lockstep release")
+	at, err := cfg.open(ctx, "lockstep release")
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer at.close()
 	var found []lockcore.Status
-	for st, err := range site.Locker.Status(ctx, lockcore.Filter{Resource: resource, LockID: lockID}) {
+	for st, err := range at.Locker.Status(ctx, lockcore.Filter{Resource: resource, LockID: lockID}) {
 		if err != nil {
 			return err
 		}
@@ -90,22 +88,22 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, lockID s
 		return err
 	}
 	for _, st := range found {
-		if err := cfg.end(ctx, site.Locker, &st); err != nil {
+		if err := cfg.end(ctx, at.Locker, &st); err != nil {
 			return err
 		}
 	}
-	said := "ended"
+	result := "ended"
 	if lockID != inspect.Maintenance && slices.ContainsFunc(found, waits) {
-		said += "; its place in the queue is gone: it is told no reason, and if it is a workflow, it may queue again at the end"
+		result += "; it is no longer in the queue. It gets no reason, and if it is a workflow, it may queue again at the end"
 	}
-	_, err = fmt.Fprintln(s.out, said)
+	_, err = fmt.Fprintln(s.out, result)
 	return err
 }
 
-// waits reports whether an entry is a place in the queue, or a claim, which has not begun to hold.
+// waits reports whether an entry is a queued request, or a claim, which is not a hold yet.
 func waits(st lockcore.Status) bool { return st.FirstFence == 0 }
 
-// end ends one entry of those that were shown.
+// end ends an entry.
 func (cfg *releaseConfig) end(ctx context.Context, locker *party.Locker, st *lockcore.Status) error {
 	if waits(*st) {
 		return locker.LeaveQueue(ctx, lockcore.Lease{Resource: st.Resource, LockID: st.LockID, Run: st.Run, Part: st.Part, Order: st.Order})
@@ -115,7 +113,7 @@ func (cfg *releaseConfig) end(ctx context.Context, locker *party.Locker, st *loc
 	})
 }
 
-// errUnconfirmed says that nothing was done.
+// errUnconfirmed is returned if the user does not confirm.
 var errUnconfirmed = errors.New("not confirmed: nothing was ended")
 
 func (cfg *releaseConfig) confirmed(ctx context.Context, s streams) error {
@@ -139,8 +137,8 @@ func (cfg *releaseConfig) confirmed(ctx context.Context, s streams) error {
 	return nil
 }
 
-// readLine reads up to the end of a line, or until ctx ends: then the error is its cause. What reads
-// goes on, since a terminal cannot be told to stop, and ends with the process.
+// readLine reads up to the end of a line, or until ctx ends; the error is its cause then. The goroutine that reads ends
+// with the process, since a read from a terminal cannot be stopped.
 func readLine(ctx context.Context, in io.Reader) (string, error) {
 	var line string
 	var err error

@@ -17,9 +17,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/ui"
 )
 
-// uiConfig is what ui is started with.
+// uiConfig has the flags of ui.
 type uiConfig struct {
-	bothFlags
+	siteFlags
 	listen, temporalUI string
 	hash               bool
 }
@@ -31,10 +31,9 @@ func uiCommand(s streams) *cobra.Command {
 		Short: "Serve a read-only page: who holds, who waits for whom, and how to repair it",
 		Long: `Serves a page about the locks, until Ctrl-C. It changes nothing: it shows the commands that do.
 
-It listens on the loopback, for whoever can log in to this machine, and answers under the loopback's names.
-At another address it asks for a token, which it draws and prints with the page's address, and answers under
-any name; LOCKSTEP_UI_TOKEN sets the token. It speaks HTTP: put a proxy with TLS in front of it if others may
-listen.
+It listens on the loopback, for all users of this machine, and answers under the loopback's names. At another
+address it requires a token, which it prints with the page's address, and answers under any name;
+LOCKSTEP_UI_TOKEN sets the token. It speaks HTTP: put a proxy with TLS in front of it if others may listen.
 
 ` + connectionHelp + `
 
@@ -44,11 +43,11 @@ Exit status: 0 after it was stopped, 1 if it could not start, 2 for wrong usage.
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	cfg.add(f)
+	cfg.add(c)
 	f.StringVar(&cfg.listen, "listen", "127.0.0.1:8390", "where to listen; port 0 takes a free one")
 	f.StringVar(&cfg.temporalUI, "temporal-ui", "", "the address of Temporal's web UI, for links (LOCKSTEP_TEMPORAL_UI)")
 	f.BoolVar(&cfg.hash, "hash-names", false, "show names of resources as hashes")
-	f.BoolVar(&cfg.alone, "no-temporal", false, "do not ask Temporal")
+	f.BoolVar(&cfg.noTemporal, "no-temporal", false, "do not ask Temporal")
 	return c
 }
 
@@ -57,12 +56,12 @@ func (cfg *uiConfig) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return fmt.Errorf("%w: --listen is %q: want host:port", errUsage, cfg.listen)
 	}
-	site, end, err := cfg.open(ctx, s, "lockstep ui")
+	at, err := cfg.open(ctx, s, "lockstep ui")
 	if err != nil {
 		return err
 	}
-	defer end()
-	o := ui.Options{Site: *site, HashNames: cfg.hash, TemporalUI: cmp.Or(cfg.temporalUI, os.Getenv("LOCKSTEP_TEMPORAL_UI"))}
+	defer at.close()
+	o := ui.Options{Site: at.Site, HashNames: cfg.hash, TemporalUI: cmp.Or(cfg.temporalUI, os.Getenv("LOCKSTEP_TEMPORAL_UI"))}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
@@ -78,8 +77,7 @@ func (cfg *uiConfig) run(ctx context.Context, s streams) error {
 	return serveUntil(ctx, listener, ui.Handler(o))
 }
 
-// addressOf is where a browser finds what listens: at this machine's name, if it listens at all of
-// its addresses.
+// addressOf returns the page's address for a browser. It has this machine's name if the server listens at all addresses.
 func addressOf(listens string) string {
 	host, port, err := net.SplitHostPort(listens)
 	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
@@ -94,7 +92,7 @@ func addressOf(listens string) string {
 
 func serveUntil(ctx context.Context, listener net.Listener, h http.Handler) error {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
-	stopped := context.AfterFunc(ctx, func() { _ = server.Close() }) // those who look look again
+	stopped := context.AfterFunc(ctx, func() { _ = server.Close() }) // browsers ask again
 	defer stopped()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err

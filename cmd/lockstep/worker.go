@@ -17,14 +17,15 @@ import (
 	"github.com/temporal-lockstep/lockstep/worker"
 )
 
-// drain is how long the worker's activities, each a few database commands, have to end when it is stopped.
-const drain = 10 * time.Second
+// stopTimeout is the time that the worker's activities have to end. Each is a few database commands.
+const stopTimeout = 10 * time.Second
 
-// workerConfig is what a worker is started with.
+// workerConfig has the flags of worker.
 type workerConfig struct {
 	temporalFlags
 	databaseFlags
-	janitor time.Duration
+	taskQueue string
+	janitor   time.Duration
 }
 
 func workerCommand(s streams) *cobra.Command {
@@ -54,14 +55,14 @@ Exit status: 0 after it was stopped, 1 if it could not start, 2 for wrong usage.
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	cfg.temporalFlags.add(f)
+	cfg.temporalFlags.add(c)
 	f.StringVar(&cfg.taskQueue, "task-queue", "lockstep", "the task queue")
-	cfg.databaseFlags.add(f)
+	cfg.databaseFlags.add(c)
 	f.DurationVar(&cfg.janitor, "janitor", worker.DefaultJanitorInterval, "how often the janitor asks Temporal; 0 runs none in this process")
 	return c
 }
 
-// run serves until ctx ends, and lets what is running end.
+// run serves until ctx ends, then lets running activities end.
 func (cfg *workerConfig) run(ctx context.Context, s streams) error {
 	coll, disconnect, err := cfg.connect(ctx, "lockstep worker")
 	if err != nil {
@@ -102,7 +103,7 @@ func (cfg *workerConfig) run(ctx context.Context, s streams) error {
 
 func (cfg *workerConfig) serve(ctx context.Context, s streams, tc client.Client) error {
 	fatal := make(chan error, 1)
-	w := sdkworker.New(tc, cfg.taskQueue, sdkworker.Options{WorkerStopTimeout: drain, OnFatalError: func(err error) { fatal <- err }})
+	w := sdkworker.New(tc, cfg.taskQueue, sdkworker.Options{WorkerStopTimeout: stopTimeout, OnFatalError: func(err error) { fatal <- err }})
 	if err := w.Start(); err != nil {
 		return fmt.Errorf("start the worker: %w", err)
 	}
@@ -112,17 +113,49 @@ func (cfg *workerConfig) serve(ctx context.Context, s streams, tc client.Client)
 	}
 	select {
 	case <-ctx.Done():
-		_, err := fmt.Fprintf(s.err, "lockstep: stopping, as soon as what is running has ended, and within %v; Ctrl-C ends it at once\n", drain)
+		_, err := fmt.Fprintf(s.err, "lockstep: stopping when the running activities have ended, within %v; Ctrl-C ends it at once\n", stopTimeout)
 		return err
 	case err := <-fatal:
-		return fmt.Errorf("the worker cannot go on: %w", err)
+		return fmt.Errorf("the worker cannot continue: %w", err)
 	}
 }
 
-// usage marks errors that say that an option was wrong.
+// usage marks errors about invalid options as errors of the caller.
 func usage(err error) error {
 	if errors.Is(err, lockcore.ErrInvalid) {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
 	return err
+}
+
+func initCommand(s streams) *cobra.Command {
+	var db databaseFlags
+	c := &cobra.Command{
+		Use:   "init",
+		Short: "Make the indexes of a collection of locks, and print its ID",
+		Long: `Makes the indexes that a collection of locks needs, if they are missing, and prints the collection's ID, by
+which workers tell it from others of the same name. It may be repeated. If the database role of the workers
+may not make indexes, a user with that right must run it once.
+
+Exit status: 0, 1 if the database could not be reached or refused, 2 for wrong usage.`,
+		Args: noArguments,
+		RunE: func(c *cobra.Command, _ []string) error {
+			at, err := db.open(c.Context(), "lockstep init")
+			if err != nil {
+				return err
+			}
+			defer at.close()
+			if err := at.Locker.CreateIndexes(c.Context()); err != nil {
+				return err
+			}
+			id, err := at.Locker.CollectionID(c.Context())
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(s.out, "the indexes are there; the collection's ID is %s\n", id)
+			return err
+		},
+	}
+	db.add(c)
+	return c
 }

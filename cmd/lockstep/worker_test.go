@@ -1,119 +1,63 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
+	"net"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// within bounds what a test waits for: long, since machines are slow and only failures take it.
-const within = 2 * time.Minute
-
-// served is a worker of the command line, and what it serves.
+// served is a worker of the command line, and the locks that it serves.
 type served struct {
-	client   client.Client
-	locker   *lockcore.Locker
-	locks    string // the task queue of the lock activities
-	database string
-	cmd      *exec.Cmd
-	stderr   *text
-	out      *bufio.Reader
+	*locks
+	*process
+	client client.Client
+	queue  string // of the lock activities
 }
 
-// text is what a process that still runs has written.
-type text struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (x *text) Write(p []byte) (int, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.b.Write(p)
-}
-
-func (x *text) String() string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.b.String()
-}
-
-// serve starts the command line's worker on a database of the test's own, and returns when it polls.
+// serve starts the command line's worker on a collection of the test's own, and returns when it polls.
 func serve(t *testing.T, args ...string) *served {
 	t.Helper()
 	return serveWith(t, servers(t), args...)
 }
 
-// serveWith is serve, with an environment that says where the servers are.
+// serveWith is serve with the addresses of the servers in env.
 func serveWith(t *testing.T, env []string, args ...string) *served {
 	t.Helper()
-	db := testenv.Mongo(t)
-	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{})
-	require.NoError(t, err)
-	s := &served{client: testenv.Temporal(t), locker: locker, locks: testenv.TaskQueue(t), database: db.Name(), stderr: &text{}}
-	s.cmd = exec.CommandContext(t.Context(), binary, append([]string{
-		"worker", "--task-queue", s.locks, "--database", s.database,
-	}, args...)...)
-	s.cmd.Dir = t.TempDir()
-	s.cmd.Env = append(s.cmd.Environ(), env...)
-	s.cmd.Stderr = s.stderr
-	stdout, err := s.cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, s.cmd.Start())
-	t.Cleanup(func() {
-		_ = s.cmd.Process.Kill() // where the test did not stop it
-		_ = s.cmd.Wait()
-	})
-	s.out = bufio.NewReader(stdout)
-	line, err := s.out.ReadString('\n')
-	require.NoError(t, err, "it did not start: %s", s.stderr)
-	require.Contains(t, line, s.locks)
+	s := &served{locks: newLocks(t), client: testenv.Temporal(t), queue: testenv.TaskQueue(t)}
+	s.process = start(t, env, append([]string{"worker", "--task-queue", s.queue, "--database", s.database}, args...)...)
+	require.Contains(t, s.line(t), s.queue)
 	return s
 }
 
-// stop ends the worker as Ctrl-C does, and returns its exit status.
-func (s *served) stop(t *testing.T) int {
+// stop interrupts the worker, and requires that it ends with exit status 0.
+func (s *served) stop(t *testing.T) {
 	t.Helper()
-	require.NoError(t, s.cmd.Process.Signal(os.Interrupt))
-	return s.wait(t)
+	s.interrupt(t)
+	require.Zero(t, s.wait(t), &s.stderr)
 }
 
-// wait waits until the worker has ended, and returns its exit status, which is -1 where a signal ended it.
-func (s *served) wait(t *testing.T) int {
-	t.Helper()
-	_, err := io.ReadAll(s.out)
-	require.NoError(t, err)
-	_ = s.cmd.Wait() // the exit status says it
-	return s.cmd.ProcessState.ExitCode()
-}
-
-// foreign starts a workflow on a worker that knows nothing of Lockstep, and which knows the lock activities by their
-// names and their JSON alone.
+// foreign starts a workflow on a worker without Lockstep, which knows the lock activities only by name and JSON.
 func (s *served) foreign(t *testing.T, fn func(ctx workflow.Context, locks workflow.Context) error) client.WorkflowRun {
 	t.Helper()
 	queue := testenv.TaskQueue(t)
 	w := sdkworker.New(s.client, queue, sdkworker.Options{})
 	w.RegisterWorkflowWithOptions(func(ctx workflow.Context) error {
-		return fn(ctx, workflow.WithActivityOptions(ctx, workflow.ActivityOptions{TaskQueue: s.locks, StartToCloseTimeout: 30 * time.Second}))
+		return fn(ctx, workflow.WithActivityOptions(ctx, workflow.ActivityOptions{TaskQueue: s.queue, StartToCloseTimeout: 30 * time.Second}))
 	}, workflow.RegisterOptions{Name: "Foreign"})
 	require.NoError(t, w.Start())
 	t.Cleanup(w.Stop)
@@ -131,23 +75,12 @@ func get(t *testing.T, run client.WorkflowRun) error {
 	return err
 }
 
-// states lists what stands on a resource.
-func (s *served) states(t *testing.T, resource string) []lockcore.State {
-	t.Helper()
-	states := []lockcore.State{}
-	for held, err := range s.locker.Status(t.Context(), lockcore.Filter{Resource: resource}) {
-		require.NoError(t, err)
-		states = append(states, held.State)
-	}
-	return states
-}
-
 func call(ctx workflow.Context, name string, in map[string]any) (out map[string]any, err error) {
 	err = workflow.ExecuteActivity(ctx, name, in).Get(ctx, &out)
 	return out, err
 }
 
-func TestTheWorkerServesWorkflowsThatKnowOnlyNamesAndJSON(t *testing.T) {
+func TestWorker_ForeignWorkflow_LocksByNameAndJSON(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "--janitor", "0")
 	resources := []map[string]any{{"name": "account/1"}, {"name": "seats", "mode": "S", "limit": 3}}
@@ -174,8 +107,8 @@ func TestTheWorkerServesWorkflowsThatKnowOnlyNamesAndJSON(t *testing.T) {
 		return failsAs(err, "lockstep.Superseded", "released", true)
 	})
 	require.NoError(t, get(t, run))
-	require.Empty(t, s.states(t, "account/1"))
-	require.Equal(t, 0, s.stop(t), "%s", s.stderr)
+	require.Empty(t, s.states(t, "account/1", ""))
+	s.stop(t)
 }
 
 // failsAs checks an activity's failure: its type, and one of its details.
@@ -191,9 +124,9 @@ func failsAs(err error, failure, field string, want any) error {
 	return nil
 }
 
-// A busy Acquire that is not retried leaves a place in the queue; the workflow waits for its turn without a slot, is
-// woken by the worker that grants it, and asks again.
-func TestAForeignWorkflowWaitsItsTurn(t *testing.T) {
+// A busy Acquire without retries stays queued. The workflow waits without a slot, is woken by the worker that grants the
+// lock, and asks again.
+func TestWorker_ForeignWorkflow_WaitsAndIsWoken(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "--janitor", "0")
 	resource := map[string]any{"name": "account/1"}
@@ -207,14 +140,14 @@ func TestAForeignWorkflowWaitsItsTurn(t *testing.T) {
 		if err := failsAs(err, "lockstep.Busy", "position", 1); err != nil {
 			return err
 		}
-		turn := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-			TaskQueue: s.locks, StartToCloseTimeout: 30 * time.Second, ActivityID: "lockstep-wait-1",
+		wait := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+			TaskQueue: s.queue, StartToCloseTimeout: 30 * time.Second, ActivityID: "lockstep-wait-1",
 		}), "lockstep.Wait", map[string]any{"resource": resource, "order": map[string]any{"schedule": 1, "attempt": 1}})
 		workflow.GetSignalChannel(ctx, "release").Receive(ctx, nil)
 		if _, err := call(locks, "lockstep.Release", map[string]any{"lockId": "other", "resources": names, "schedule": 1}); err != nil {
 			return err
 		}
-		if err := turn.Get(ctx, nil); err != nil {
+		if err := wait.Get(ctx, nil); err != nil {
 			return err
 		}
 		if _, err := call(once, "lockstep.Acquire", map[string]any{"resources": []any{resource}, "schedule": 2, "holdOnly": true}); err != nil {
@@ -230,10 +163,10 @@ func TestAForeignWorkflowWaitsItsTurn(t *testing.T) {
 	}, within, 20*time.Millisecond, "it does not wait")
 	require.NoError(t, s.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "release", nil))
 	require.NoError(t, get(t, run))
-	require.Empty(t, s.states(t, "account/1"))
+	require.Empty(t, s.states(t, "account/1", ""))
 }
 
-// holds is a workflow that keeps an account for ever.
+// holds starts a workflow that keeps an account forever.
 func (s *served) holds(t *testing.T) client.WorkflowRun {
 	t.Helper()
 	run := s.foreign(t, func(ctx workflow.Context, locks workflow.Context) error {
@@ -243,46 +176,124 @@ func (s *served) holds(t *testing.T) client.WorkflowRun {
 		workflow.GetSignalChannel(ctx, "never").Receive(ctx, nil)
 		return err
 	})
-	require.Eventually(t, func() bool { return len(s.states(t, "account/1")) == 1 }, within, 20*time.Millisecond, "it has no lock")
+	require.Eventually(t, func() bool { return len(s.states(t, "account/1", "")) == 1 }, within, 20*time.Millisecond, "it has no lock")
 	return run
 }
 
 func (s *served) untilReleased(t *testing.T) {
 	t.Helper()
-	require.Eventually(t, func() bool { return len(s.states(t, "account/1")) == 0 }, within, 20*time.Millisecond, "the lock stands")
+	require.Eventually(t, func() bool { return len(s.states(t, "account/1", "")) == 0 }, within, 20*time.Millisecond, "the lock is still held")
 }
 
-func TestTheWorkersJanitorReleasesWhatATerminatedWorkflowLeft(t *testing.T) {
+func TestWorker_Janitor_ReleasesLocksOfTerminatedWorkflow(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "--janitor", "200ms")
 	run := s.holds(t)
 	require.NoError(t, s.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "for the test"))
 	s.untilReleased(t)
-	require.Equal(t, 0, s.stop(t), "%s", s.stderr)
+	s.stop(t)
 }
 
-func TestTheJanitorAloneDoesARoundOrManyFromTheCommandLine(t *testing.T) {
+func TestJanitor_OnceOrForever_ReleasesLocksOfTerminatedWorkflow(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "--janitor", "0")
 	run := s.holds(t)
-	once := func(flags ...string) string {
-		code, stdout, stderr := lockstep(t, servers(t), append([]string{"janitor", "--once", "--database", s.database}, flags...)...)
-		require.Equal(t, 0, code, stderr)
-		return stdout
-	}
-	require.JSONEq(t, `{"listed":1,"asked":1,"open":1,"closed":0,"unknown":0,"failed":0,"extended":0,"released":0,"errors":0}`, once("--json"))
+	require.JSONEq(t, `{"listed":1,"asked":1,"open":1,"closed":0,"unknown":0,"failed":0,"extended":0,"released":0,"errors":0}`, s.prints(t, "janitor", "--once", "--json"))
 	require.NoError(t, s.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "for the test"))
-	require.Contains(t, once(), "1 locks and requests were released")
-	require.Empty(t, s.states(t, "account/1"))
+	require.Contains(t, s.prints(t, "janitor", "--once"), "1 locks and requests were released")
+	require.Empty(t, s.states(t, "account/1", ""))
 
 	run = s.holds(t)
-	c := exec.CommandContext(t.Context(), binary, "janitor", "--interval", "200ms", "--database", s.database)
-	c.Env = append(c.Environ(), servers(t)...)
-	require.NoError(t, c.Start())
-	t.Cleanup(func() { _ = c.Process.Kill() }) // if the test did not stop it
+	j := s.locks.start(t, "janitor", "--interval", "200ms")
 	require.NoError(t, s.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "for the test"))
 	s.untilReleased(t)
-	require.NoError(t, c.Process.Signal(os.Interrupt))
-	_ = c.Wait() // the exit status says it
-	require.Equal(t, 0, c.ProcessState.ExitCode())
+	j.interrupt(t)
+	require.Zero(t, j.wait(t), &j.stderr)
+}
+
+// stuck returns a worker that was interrupted while it runs an activity, which waits for the database until thaw is called.
+func stuck(t *testing.T) (s *served, run client.WorkflowRun, thaw func()) {
+	t.Helper()
+	uri, gate, asked := throttled(t, "account/1")
+	s = serve(t, "--janitor", "0", "--mongodb-uri", uri)
+	gate.Lock()
+	run = s.foreign(t, func(_ workflow.Context, locks workflow.Context) error {
+		_, err := call(locks, "lockstep.Release", map[string]any{"resources": []string{"account/1"}, "schedule": 1})
+		return err
+	})
+	// The server reports the activity as started before the worker has it. A worker that stops then would never get it.
+	select {
+	case <-asked:
+	case <-time.After(within):
+		require.Fail(t, "no activity asks the database")
+	}
+	s.interrupt(t)
+	require.Eventually(t, func() bool { return strings.Contains(s.stderr.String(), "lockstep: stopping") },
+		within, 10*time.Millisecond, "it did not see the signal")
+	return s, run, gate.Unlock
+}
+
+func TestWorker_Interrupted_EndsRunningActivities(t *testing.T) {
+	t.Parallel()
+	s, run, thaw := stuck(t)
+	thaw()
+	require.NoError(t, get(t, run))
+	require.Zero(t, s.wait(t), &s.stderr)
+}
+
+func TestWorker_SecondInterrupt_EndsItAtOnce(t *testing.T) {
+	t.Parallel()
+	s, run, thaw := stuck(t)
+	defer thaw()
+	s.interrupt(t)
+	require.Equal(t, -1, s.wait(t), "the signal ended it before the activity: %s", &s.stderr)
+	require.NoError(t, s.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "for the test"))
+}
+
+// throttled returns the URI of a proxy of the database that blocks while the gate is locked. asked is closed when a message
+// with the word has reached the gate.
+func throttled(t *testing.T, word string) (uri string, gate *sync.RWMutex, asked <-chan struct{}) {
+	t.Helper()
+	target, err := url.Parse(testenv.MongoURI(t))
+	require.NoError(t, err)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() }) // nothing depends on it
+	gate = &sync.RWMutex{}
+	came, once := make(chan struct{}), sync.Once{}
+	pass := func(to, from net.Conn) {
+		defer func() { _ = to.Close() }() // the other side has gone
+		buffer := make([]byte, 32<<10)
+		for {
+			n, err := from.Read(buffer)
+			if bytes.Contains(buffer[:n], []byte(word)) {
+				once.Do(func() { close(came) })
+			}
+			gate.RLock()
+			_, failed := to.Write(buffer[:n])
+			gate.RUnlock()
+			if err != nil || failed != nil {
+				return
+			}
+		}
+	}
+	host := target.Host
+	go func() {
+		for {
+			in, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			out, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", host)
+			if err != nil {
+				_ = in.Close() // the worker notices
+				continue
+			}
+			go pass(out, in)
+			go pass(in, out)
+		}
+	}()
+	target.Host = listener.Addr().String()
+	target.RawQuery = "directConnection=true"
+	return target.String(), gate, came
 }

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 type subscription = func(workflow.Context, string) error
 
-// service is a task queue whose worker is deployed anew.
+// service is a task queue whose worker is deployed several times.
 type service struct {
 	client client.Client
 	queue  string
@@ -60,7 +60,7 @@ func (s *service) deploy(t *testing.T, version subscription, plugins ...sdkworke
 	return stop
 }
 
-// start starts a subscription, and waits until it waits.
+// start starts a subscription, and returns when it waits for its renewal.
 func (s *service) start(t *testing.T) client.WorkflowRun {
 	t.Helper()
 	run, err := s.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: s.queue}, adoption.Name, "ada")
@@ -99,15 +99,15 @@ func replay(t *testing.T, version subscription, history *historypb.History) erro
 	t.Helper()
 	replayer, err := sdkworker.NewWorkflowReplayerWithOptions(sdkworker.WorkflowReplayerOptions{
 		Plugins:                  []sdkworker.Plugin{worker.NewReplayPlugin()},
-		DisableDeadlockDetection: true, // a second without an end is no deadlock on a machine that is busy
+		DisableDeadlockDetection: true, // a busy machine may take longer than its limit of a second
 	})
 	require.NoError(t, err)
 	replayer.RegisterWorkflowWithOptions(version, workflow.RegisterOptions{Name: adoption.Name})
 	return replayer.ReplayWorkflowHistory(nil, history)
 }
 
-// One subscription is started by each deployment, and all are renewed by the last one.
-func TestWorkflowsInFlightGoOnUnderEachDeployment(t *testing.T) {
+// Each deployment starts one subscription. The last deployment renews all of them.
+func TestDeployments_WorkflowsInFlight_Continue(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	stop := s.deploy(t, adoption.Before)
@@ -123,7 +123,7 @@ func TestWorkflowsInFlightGoOnUnderEachDeployment(t *testing.T) {
 	stop()
 
 	inFlight := []client.WorkflowRun{first, second, third}
-	for _, run := range inFlight { // what one does before it deploys
+	for _, run := range inFlight { // the check before a deployment
 		require.NoError(t, replay(t, adoption.Isolated, s.history(t, run)))
 	}
 	s.deploy(t, adoption.Isolated, s.plugin)
@@ -141,8 +141,8 @@ func TestWorkflowsInFlightGoOnUnderEachDeployment(t *testing.T) {
 	}, s.did)
 }
 
-// The saga without GetVersion is what breaks workflows in flight.
-func TestASagaWithoutGetVersionWouldNotReplay(t *testing.T) {
+// Without GetVersion the saga would break workflows in flight.
+func TestSaga_WithoutGetVersion_DoesNotReplay(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	s.deploy(t, adoption.Before, s.plugin)

@@ -1,2 +1,2 @@
-// Package adoption adds locks to a worker that exists, with workflows in flight, in three deployments.
+// Package adoption adds locks to an existing worker, with workflows in flight, in three deployments.
 package adoption

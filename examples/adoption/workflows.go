@@ -12,13 +12,13 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// Name is the workflow's, in every deployment.
+// Name is the name of the workflow in every deployment.
 const Name = "Subscription"
 
 // Renewed is the signal that a subscription waits for between its two steps.
 const Renewed = "renewed"
 
-// Before is the workflow as it was: it opens a customer's account, waits, perhaps for months, and then charges it.
+// Before is the workflow without locks: it opens a customer's account, waits, perhaps for months, and then charges it.
 func Before(ctx workflow.Context, customer string) error {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
 	if err := workflow.ExecuteActivity(ctx, "Open", customer).Get(ctx, nil); err != nil {
@@ -28,8 +28,8 @@ func Before(ctx workflow.Context, customer string) error {
 	return workflow.ExecuteActivity(ctx, "Charge", customer).Get(ctx, nil)
 }
 
-// Guarded is the same with a guard on its steps. It adds no event, but a guarded step that finds its lock busy does: so runs
-// that began without the guard go on without it.
+// Guarded is the same with a guard on its steps. A guard adds no event, but a wait for a busy lock does. So runs that began
+// without the guard continue without it.
 func Guarded(ctx workflow.Context, customer string) error {
 	if workflow.GetVersion(ctx, "locks", workflow.DefaultVersion, 1) == workflow.DefaultVersion {
 		return Before(ctx, customer)
@@ -47,8 +47,8 @@ func guarded(ctx workflow.Context, customer string) error {
 	return workflow.ExecuteActivity(ctx, "Charge", customer).Get(ctx, nil)
 }
 
-// Isolated holds the lock from the first step to the last, as a saga. The release at its end is an event, so a run goes on
-// as it began: that is what GetVersion is for.
+// Isolated holds the lock from the first step to the last, as a saga. Its release at the end is an event, so GetVersion lets
+// each run continue as it began.
 func Isolated(ctx workflow.Context, customer string) error {
 	switch workflow.GetVersion(ctx, "locks", workflow.DefaultVersion, 2) {
 	case workflow.DefaultVersion:
@@ -60,11 +60,11 @@ func Isolated(ctx workflow.Context, customer string) error {
 	}
 }
 
-// Saga is what new runs of Isolated do.
+// Saga is the workflow of new runs of Isolated.
 func Saga(ctx workflow.Context, customer string) error {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
 	return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-		// Nothing runs while it waits for the signal. The janitor of any worker extends the lock as long as the workflow is open.
+		// No step runs while it waits for the signal. The janitor of a worker extends the lock as long as the workflow is open.
 		ctx = workflows.Guard(ctx, lockcore.Exclusive("customer/"+customer))
 		s.CompensateWith(ctx, "Close", customer)
 		if err := workflow.ExecuteActivity(ctx, "Open", customer).Get(ctx, nil); err != nil {
@@ -77,7 +77,7 @@ func Saga(ctx workflow.Context, customer string) error {
 
 // Accounts has the activities, the same in every deployment.
 type Accounts struct {
-	// Did hears of each step, and whether it ran under its lock.
+	// Did is called for each step, with whether it ran under its lock.
 	Did func(step string, locked bool)
 }
 

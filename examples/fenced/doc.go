@@ -1,3 +1,3 @@
-// Package fenced shows what a lost lease can do, and what a fence does about it: a process that stalls for longer than its lock
-// lives wakes up and writes, and the document refuses it.
+// Package fenced shows how a fence protects from a lost lease: a process that stalls for longer than the lease lasts wakes up
+// and writes, but the document refuses the write.
 package fenced

@@ -24,9 +24,9 @@ type Price struct {
 // Prices has the activity.
 type Prices struct {
 	Coll *mongo.Collection
-	// Compute takes its time. attempt counts from 1.
+	// Compute may take long. attempt counts from 1.
 	Compute func(ctx context.Context, attempt int32) (cents int64)
-	// Wrote hears how each attempt's write ended.
+	// Wrote is called with the result of each attempt's write.
 	Wrote func(attempt int32, err error)
 	// Careless writes without a fence: the control.
 	Careless bool
@@ -39,8 +39,8 @@ func Reprice(ctx workflow.Context, product string) error {
 	return workflow.ExecuteActivity(workflows.Guard(ctx, lockcore.Exclusive(product)), prices.Set, product).Get(ctx, nil)
 }
 
-// Set computes the price and writes it. When this attempt stalls, a later one takes its place, with a greater fence. The
-// stalled one may learn of it too late: by its context, if it looks there before it writes, and at the latest by the fence.
+// Set computes the price and writes it. If this attempt stalls, a later one replaces it, with a greater fence. The stalled
+// attempt may notice that by its context before it writes. If it does not, the fence refuses the write.
 func (p *Prices) Set(ctx context.Context, product string) error {
 	attempt := activity.GetInfo(ctx).Attempt
 	cents := p.Compute(ctx, attempt)
@@ -54,8 +54,8 @@ func (p *Prices) write(ctx context.Context, product string, cents int64) error {
 	if len(leases) == 0 {
 		return fmt.Errorf("the price of %s is set without a lock: is the interceptor installed on this worker?", product)
 	}
-	// A process that was stopped right here has a context that has not ended yet. So the write does not look at it, and the
-	// fence alone decides.
+	// The context of a process that stalls right here has not ended yet. Therefore this write ignores it, and the fence alone
+	// decides.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	id := bson.D{{Key: "_id", Value: product}}

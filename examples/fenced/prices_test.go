@@ -20,11 +20,11 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 const product = "teapot"
 
-// What the attempts compute.
+// The results of the attempts.
 const stale, fresh = 100, 200
 
-// stall lets the first attempt sleep until a later one has written, and returns the price that stands then and how
-// the first one's write ended.
+// stall makes the first attempt sleep until a later one has written. It returns the final price and the error of the first
+// attempt's write.
 func stall(t *testing.T, careless bool) (cents int64, zombie error) {
 	t.Helper()
 	db, queue, c := testenv.Mongo(t), testenv.TaskQueue(t), testenv.Temporal(t)
@@ -71,15 +71,15 @@ func stall(t *testing.T, careless bool) (cents int64, zombie error) {
 	return price.Cents, zombie
 }
 
-func TestTheDocumentRefusesWhoeverLostItsLease(t *testing.T) {
+func TestSet_LostLease_IsRefused(t *testing.T) {
 	t.Parallel()
 	cents, zombie := stall(t, false)
 	require.ErrorIs(t, zombie, lockcore.ErrFenced)
 	require.EqualValues(t, fresh, cents)
 }
 
-// The control: without the fence, the stale price stands.
-func TestWithoutAFenceTheLateWriterWins(t *testing.T) {
+// The control: without the fence, the stale price remains.
+func TestSet_WithoutFence_LateWriterWins(t *testing.T) {
 	t.Parallel()
 	cents, zombie := stall(t, true)
 	require.NoError(t, zombie)

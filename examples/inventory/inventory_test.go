@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// robots note who is in a bay. The first wait until all bays are in use, so that the test sees that they can be.
+// robots record the orders in the bays. The first orders wait until all bays are in use, to show that they can be.
 type robots struct {
 	full chan struct{}
 
@@ -59,7 +59,7 @@ func (r *robots) Pack(_ context.Context, o inventory.Order) error {
 	return nil
 }
 
-func TestAsManyOrdersArePackedAtOnceAsThereAreBaysAndTheStockIsRight(t *testing.T) {
+func TestFulfil_MoreOrdersThanBays_StockIsRight(t *testing.T) {
 	t.Parallel()
 	const stock, orders, broken = 8, 14, 2
 	db, queue, c := testenv.Mongo(t), testenv.TaskQueue(t), testenv.Temporal(t)

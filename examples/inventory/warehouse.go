@@ -10,7 +10,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 )
 
-// FailureSoldOut is the type of the failure of an order that the stock does not suffice for.
+// FailureSoldOut is the failure type of an order that exceeds the stock.
 const FailureSoldOut = "inventory.SoldOut"
 
 // Robots do the work in the bays.
@@ -23,8 +23,8 @@ type Robots interface {
 type Item struct {
 	SKU  string `bson:"_id"`
 	Left int    `bson:"left"`
-	// Orders are those that have something reserved, so that a step that is run again reserves once; and Undone those
-	// that were put back, so that a step that comes late reserves nothing.
+	// Orders has the reserved quantities, so that a repeated step reserves once. Undone has the orders that were put back, so
+	// that a late step reserves nothing.
 	Orders map[string]int  `bson:"orders"`
 	Undone map[string]bool `bson:"undone"`
 }
@@ -33,12 +33,12 @@ type Item struct {
 type Warehouse struct {
 	Stock  *mongo.Collection
 	Robots Robots
-	// Counting is how long it takes to compute what is left.
+	// Counting is the time that it takes to compute the rest.
 	Counting time.Duration
 }
 
-// Reserve takes what was ordered out of the stock. It reads, computes and writes, as most code does; the lock lets one do
-// so at a time.
+// Reserve takes an order out of the stock. It reads, computes and writes, as most code does. The lock prevents two orders
+// from doing that at the same time.
 func (w *Warehouse) Reserve(ctx context.Context, o Order) error {
 	return w.change(ctx, o.SKU, func(item *Item) error {
 		switch _, reserved := item.Orders[o.ID]; {

@@ -10,10 +10,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// Bays is how many orders can be picked and packed at the same time.
+// Bays is the number of orders that can be picked and packed at the same time.
 const Bays = 3
 
-// Order is one customer's.
+// Order is a customer's order.
 type Order struct {
 	ID       string
 	SKU      string

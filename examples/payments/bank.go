@@ -10,7 +10,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 )
 
-// Bank has the activities, on accounts that know which payments they have seen: an activity may run twice.
+// Bank has the activities. An activity may run twice, so accounts record the payments that they have seen.
 type Bank struct {
 	Accounts *mongo.Collection
 }
@@ -21,7 +21,7 @@ type account struct {
 	Seen  []string `bson:"seen"`
 }
 
-// Open opens accounts with 10.00 each, in place of what was there.
+// Open opens accounts with 10.00 each, and replaces existing ones.
 func (b *Bank) Open(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		if _, err := b.Accounts.DeleteOne(ctx, bson.D{{Key: "_id", Value: name}}); err != nil {
@@ -34,7 +34,7 @@ func (b *Bank) Open(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// Balances are those of all accounts.
+// Balances returns the balances of all accounts.
 func (b *Bank) Balances(ctx context.Context) (map[string]int64, error) {
 	found, err := b.Accounts.Find(ctx, bson.D{})
 	if err != nil {
@@ -76,7 +76,7 @@ func (b *Bank) Statement(ctx context.Context, name string) (string, error) {
 	return fmt.Sprintf("%s: %d", name, of.Cents), err
 }
 
-// Print takes its time.
+// Print prints a letter.
 func (b *Bank) Print(_ context.Context, name string) error {
 	if name == "" {
 		return temporal.NewNonRetryableApplicationError("a letter to nobody", "payments.NoName", nil)
@@ -84,7 +84,7 @@ func (b *Bank) Print(_ context.Context, name string) error {
 	return nil
 }
 
-// key tells a step of a workflow from all others. An ActivityID would not: a step that waited for its locks gets another one.
+// key identifies a step of a workflow. An ActivityID does not: a step that waited for its locks gets a new one.
 func key(ctx context.Context, step string) string {
 	return activity.GetInfo(ctx).WorkflowExecution.ID + "/" + step
 }

@@ -42,7 +42,7 @@ func program(ctx context.Context) (err error) {
 	return run(ctx, cmp.Or(os.Getenv("TEMPORAL_ADDRESS"), client.DefaultHostPort), m.Database("payments"), "payments", os.Stdout)
 }
 
-// run starts a worker on a task queue, has it work, and prints what came of it.
+// run starts a worker on a task queue, runs workflows on it, and prints the result.
 func run(ctx context.Context, address string, db *mongo.Database, queue string, out io.Writer) error {
 	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{})
 	if err != nil {
@@ -87,7 +87,7 @@ func run(ctx context.Context, address string, db *mongo.Database, queue string, 
 	})
 }
 
-// work runs workflows that want the same accounts, all at once, and counts them.
+// work runs workflows on the same accounts, all at once, and counts them.
 func work(ctx context.Context, c client.Client, queue string) (ended int, err error) {
 	var started []client.WorkflowRun
 	start := func(workflow, in any) error {

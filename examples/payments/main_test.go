@@ -11,8 +11,8 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// TestTheProgramOfTheREADMERuns although its sagas lock two accounts in both orders, and its bank reads, computes and writes.
-func TestTheProgramOfTheREADMERuns(t *testing.T) {
+// The sagas lock two accounts in both orders, and the bank reads, computes and writes.
+func TestRun_ProgramOfREADME_Succeeds(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	require.NoError(t, run(t.Context(), testenv.TemporalAddress(t), testenv.Mongo(t), testenv.TaskQueue(t), &out))

@@ -36,11 +36,11 @@ func Notify(ctx workflow.Context, account string) error {
 	if err := workflow.ExecuteActivity(ctx, bank.Statement, account).Get(ctx, nil); err != nil {
 		return err
 	}
-	printer := workflows.Guard(ctx, lockcore.SharedLimit("printer", 2)) // a semaphore with two places
+	printer := workflows.Guard(ctx, lockcore.SharedLimit("printer", 2)) // a semaphore with limit 2
 	return workflow.ExecuteActivity(printer, bank.Print, account).Get(ctx, nil)
 }
 
-// Freeze keeps everybody off an account for a second.
+// Freeze keeps other workflows off an account for a second.
 func Freeze(ctx workflow.Context, account string) error {
 	hold, err := workflows.Lock(ctx, workflows.Locks{
 		Resources: []lockcore.Resource{lockcore.Exclusive("account/" + account)},
@@ -50,7 +50,7 @@ func Freeze(ctx workflow.Context, account string) error {
 	}
 	err = workflow.Sleep(ctx, time.Second) // or a signal, a child workflow, a person's decision
 	if lost := hold.Release(ctx); err == nil {
-		err = lost // others may have been in between
+		err = lost // another party may have had the lock
 	}
 	return err
 }

@@ -17,12 +17,12 @@ type Account struct {
 	ID string `bson:"_id"`
 	// Balance is in cents.
 	Balance int64 `bson:"balance"`
-	// Applied names the latest steps that were applied, so that a step which is run again, because
-	// it is unknown whether it was, is applied once. It is written together with the balance.
+	// Applied names the latest applied steps, so that a repeated step is applied once. It is written together with the
+	// balance.
 	Applied []string `bson:"applied"`
 }
 
-// remembered bounds Applied. A step is run again within minutes; an account sees fewer transfers meanwhile.
+// remembered bounds Applied. A step is repeated within minutes, and an account has fewer transfers in that time.
 const remembered = 1000
 
 // Failure types of steps that fail for a reason that trying again does not change.
@@ -35,11 +35,11 @@ const (
 type Bank struct {
 	// Accounts is the collection.
 	Accounts *mongo.Collection
-	// Pause is how long a step takes between reading and writing, and an auditor between two accounts.
+	// Pause is the time of a step between reading and writing, and of an auditor between two accounts.
 	Pause time.Duration
 	// Seed decides which transfers fail their check.
 	Seed int64
-	// FailPercent is how many of a hundred do.
+	// FailPercent is their share.
 	FailPercent int
 }
 
@@ -72,21 +72,20 @@ func (b *Bank) Credit(ctx context.Context, t Transfer) error {
 	return b.apply(ctx, t.To, t.ID+"/credit", func(balance int64) (int64, error) { return balance + t.Amount, nil })
 }
 
-// UndoDebit gives back what Debit took, if it took anything, and keeps a Debit that is still under way
-// from being applied later.
+// UndoDebit returns the amount, if Debit has taken it, and prevents a Debit in progress from being applied later.
 func (b *Bank) UndoDebit(ctx context.Context, t Transfer) error {
 	return b.undo(ctx, t.From, t.ID+"/debit", t.Amount)
 }
 
-// UndoCredit takes back what Credit gave, likewise.
+// UndoCredit takes the amount back, likewise.
 func (b *Bank) UndoCredit(ctx context.Context, t Transfer) error {
 	return b.undo(ctx, t.To, t.ID+"/credit", -t.Amount)
 }
 
-// Check fails for some transfers, always the same ones for a seed.
+// Check fails for some transfers. A seed always selects the same ones.
 func (b *Bank) Check(_ context.Context, t Transfer) error {
 	h := fnv.New32a()
-	_, _ = fmt.Fprintf(h, "%d/%s", b.Seed, t.Key) // a hash takes everything
+	_, _ = fmt.Fprintf(h, "%d/%s", b.Seed, t.Key) // a hash never fails
 	if int(h.Sum32()%100) < b.FailPercent {
 		return temporal.NewNonRetryableApplicationError("the check says no to "+t.ID, FailureCheck, nil)
 	}
@@ -109,7 +108,7 @@ func (b *Bank) Total(ctx context.Context, accounts []string) (int64, error) {
 	return total, nil
 }
 
-// apply changes a balance, unless the step was applied before or was undone already.
+// apply changes a balance, unless the step was applied or undone before.
 func (b *Bank) apply(ctx context.Context, id, step string, change func(int64) (int64, error)) error {
 	account, err := b.read(ctx, id)
 	if err != nil {
@@ -149,10 +148,9 @@ func (b *Bank) read(ctx context.Context, id string) (account Account, err error)
 	return account, nil
 }
 
-// write stores what was computed from an earlier read, whatever happened meanwhile: this is where an update
-// gets lost without a lock. The pause before it is what computing takes. If the lock is lost during it, ctx is
-// cancelled and nothing is written; a process that is stopped for longer than its lease, right here, can still write.
-// Careful code would make the write conditional on the lease's fence.
+// write stores a result that was computed from an earlier read: without a lock, an update in between gets lost. The pause
+// simulates the computation. If the lock is lost during the pause, ctx is cancelled and nothing is written. A process that
+// stalls right here for longer than its lease can still write; careful code would make the write conditional on the fence.
 func (b *Bank) write(ctx context.Context, account Account) error {
 	if err := pause(ctx, b.Pause); err != nil {
 		return err

@@ -33,8 +33,8 @@ func balanceOf(t *testing.T, b *transfer.Bank, id string) int64 {
 	return a.Balance
 }
 
-// A step may be run again because nobody knows whether it was applied, when its worker was killed after the write.
-func TestStepsApplyOnce(t *testing.T) {
+// A step is repeated if its worker was killed after the write.
+func TestBank_RepeatedSteps_ApplyOnce(t *testing.T) {
 	t.Parallel()
 	b, tr := setup(t)
 	for range 2 {
@@ -53,8 +53,8 @@ func TestStepsApplyOnce(t *testing.T) {
 	require.EqualValues(t, 1000, to)
 }
 
-// A compensation is registered before its step, so it may run where the step never did, or before it arrives.
-func TestUndoOfWhatWasNotAppliedDoesNothingAndKeepsItFromBeingAppliedLater(t *testing.T) {
+// A compensation is registered before its step, so it may run before the step or without it.
+func TestUndoDebit_BeforeDebit_PreventsIt(t *testing.T) {
 	t.Parallel()
 	b, tr := setup(t)
 	require.NoError(t, b.UndoDebit(t.Context(), tr))
@@ -63,7 +63,7 @@ func TestUndoOfWhatWasNotAppliedDoesNothingAndKeepsItFromBeingAppliedLater(t *te
 	require.EqualValues(t, 1000, from)
 }
 
-func TestDebitRefusesWhatTheAccountDoesNotHave(t *testing.T) {
+func TestDebit_InsufficientFunds_IsRefused(t *testing.T) {
 	t.Parallel()
 	b, tr := setup(t)
 	tr.Amount = 1001
@@ -72,7 +72,7 @@ func TestDebitRefusesWhatTheAccountDoesNotHave(t *testing.T) {
 	require.EqualValues(t, 1000, from)
 }
 
-func TestCheckFailsForTheSameTransfersEachTime(t *testing.T) {
+func TestCheck_SameSeed_FailsSameTransfers(t *testing.T) {
 	t.Parallel()
 	b := &transfer.Bank{Seed: 7, FailPercent: 20}
 	var failed [2]int

@@ -12,7 +12,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// Transfer is one transfer, and what all its steps get.
+// Transfer is the argument of a transfer and of all its steps.
 type Transfer struct {
 	// ID is unique; it makes the steps idempotent.
 	ID string
@@ -22,32 +22,32 @@ type Transfer struct {
 	From, To string
 	// Amount is in cents.
 	Amount int64
-	// Guarded takes the locks; without, it is the control.
+	// Guarded locks the accounts. The control runs without it.
 	Guarded bool
 }
 
-// Audit is what an auditor gets.
+// Audit is the argument of an audit.
 type Audit struct {
 	Accounts []string
 	Guarded  bool
 }
 
-// lockTTL is how long a killed worker's step keeps others out: short, for a demo.
+// lockTTL is the time for which a killed worker's step keeps others out: short, for a demo.
 const lockTTL = 5 * time.Second
 
-// stepOptions say nothing of waiting: a step that finds an account locked waits outside of its own time and attempts.
+// stepOptions need not allow for waiting: waiting for a lock uses neither the time nor the attempts of a step.
 var stepOptions = workflow.ActivityOptions{
-	StartToCloseTimeout:    5 * time.Second, // a killed worker's step is tried again after this
+	StartToCloseTimeout:    5 * time.Second, // then a killed worker's step is retried
 	ScheduleToCloseTimeout: 10 * time.Minute,
 	RetryPolicy:            &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 1},
 }
 
-// sagaOptions let a saga begin again that was given up to end a deadlock.
+// sagaOptions restarts sagas that were deadlock victims.
 var sagaOptions = workflows.SagaOptions{DeadlockRetries: 100}
 
-// TransferWorkflow moves the amount. Each account is locked at the step that needs it, and the locks stay until the
-// transfer has committed or has been undone. So transfers from A to B and from B to A can wait for each other: one of
-// them is told, undoes what it did, lets go, and begins again.
+// TransferWorkflow moves the amount. Each account is locked by the first step that needs it, until the transfer has committed
+// or has been undone. So transfers from A to B and from B to A can wait for each other: one of them is undone, releases its
+// locks, and begins again.
 func TransferWorkflow(ctx workflow.Context, t Transfer) error {
 	ctx = workflow.WithActivityOptions(ctx, stepOptions)
 	return workflows.RunSaga(ctx, sagaOptions, func(ctx workflow.Context, s *workflows.Saga) error {
@@ -68,9 +68,8 @@ func TransferWorkflow(ctx workflow.Context, t Transfer) error {
 	})
 }
 
-// AuditWorkflow returns the sum of the accounts. Shared locks on all of them let auditors read side by
-// side, and keep transfers out while they do. It is a saga so that the locks which it got first are kept
-// while it waits for the others.
+// AuditWorkflow returns the sum of the accounts. Shared locks on all accounts let auditors read at the same time, and keep
+// transfers out. It is a saga so that it keeps its first locks while it waits for the others.
 func AuditWorkflow(ctx workflow.Context, a Audit) (total int64, err error) {
 	ctx = workflow.WithActivityOptions(ctx, stepOptions)
 	err = workflows.RunSaga(ctx, sagaOptions, func(ctx workflow.Context, _ *workflows.Saga) error {

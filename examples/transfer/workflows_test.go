@@ -20,7 +20,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/worker"
 )
 
-// opening is what each account has at first.
+// opening is the first balance of each account.
 const opening = 1000
 
 // stage is a bank with accounts, and a worker that guards steps.
@@ -59,8 +59,7 @@ func (s *stage) start(t *testing.T, workflow, arg any) client.WorkflowRun {
 	return run
 }
 
-// replay runs the workflow's code against the history, as another worker would. It returns the activities that the history
-// scheduled.
+// replay runs the workflow's code against its history, as another worker would. It returns the scheduled activities.
 func (s *stage) replay(t *testing.T, run client.WorkflowRun) (steps []string) {
 	t.Helper()
 	history := &historypb.History{}
@@ -74,7 +73,7 @@ func (s *stage) replay(t *testing.T, run client.WorkflowRun) (steps []string) {
 	}
 	replayer, err := sdkworker.NewWorkflowReplayerWithOptions(sdkworker.WorkflowReplayerOptions{
 		Plugins:                  []sdkworker.Plugin{worker.NewReplayPlugin()},
-		DisableDeadlockDetection: true, // a second without an end is no deadlock on a machine that is busy
+		DisableDeadlockDetection: true, // a busy machine may take longer than its limit of a second
 	})
 	require.NoError(t, err)
 	replayer.RegisterWorkflow(transfer.TransferWorkflow)
@@ -82,9 +81,9 @@ func (s *stage) replay(t *testing.T, run client.WorkflowRun) (steps []string) {
 	return steps
 }
 
-// Every pair of accounts in both directions, all at once, with auditors beside: each balance ends as the sum of what
-// was committed, and no auditor sees anything but the whole.
-func TestTransfersAndAuditsAtOnceDoNotSeeEachOther(t *testing.T) {
+// All pairs of accounts in both directions, with auditors at the same time: each final balance is the sum of the committed
+// transfers, and every auditor sees the whole sum.
+func TestTransfers_WithAuditsAtOnce_AreIsolated(t *testing.T) {
 	t.Parallel()
 	s := onStage(t, 3, transfer.Bank{Pause: time.Millisecond, Seed: 3, FailPercent: 30})
 	balances := map[string]int64{}
@@ -128,7 +127,7 @@ func TestTransfersAndAuditsAtOnceDoNotSeeEachOther(t *testing.T) {
 	require.Less(t, compensated, len(transfers), "and some not")
 }
 
-func TestFailedCheckIsCompensatedUnderTheLocksAndReplays(t *testing.T) {
+func TestTransfer_FailedCheck_IsCompensatedAndReplays(t *testing.T) {
 	t.Parallel()
 	s := onStage(t, 2, transfer.Bank{FailPercent: 100})
 	run := s.start(t, transfer.TransferWorkflow, transfer.Transfer{ID: s.queue, From: s.names[0], To: s.names[1], Amount: 300, Guarded: true})
@@ -138,7 +137,7 @@ func TestFailedCheckIsCompensatedUnderTheLocksAndReplays(t *testing.T) {
 	require.Equal(t, []string{"Debit", "Check", "UndoDebit"}, s.replay(t, run))
 }
 
-func TestTooLittleMoneyChangesNothing(t *testing.T) {
+func TestTransfer_InsufficientFunds_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := onStage(t, 2, transfer.Bank{})
 	run := s.start(t, transfer.TransferWorkflow, transfer.Transfer{ID: s.queue, From: s.names[0], To: s.names[1], Amount: opening + 1, Guarded: true})
@@ -147,8 +146,8 @@ func TestTooLittleMoneyChangesNothing(t *testing.T) {
 	require.EqualValues(t, opening, balanceOf(t, s.bank, s.names[1]))
 }
 
-// The bank must be as naive as its documentation says, or the control would control nothing.
-func TestWithoutLocksAnUpdateGetsLost(t *testing.T) {
+// The bank must be as naive as documented. Otherwise the control would prove nothing.
+func TestCredit_WithoutLocks_LosesUpdates(t *testing.T) {
 	t.Parallel()
 	coll := testenv.Mongo(t).Collection("accounts")
 	require.NoError(t, transfer.OpenAccounts(t.Context(), coll, 1, opening))

@@ -12,10 +12,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// FailureTaken is the type of the failure of a checkout whose seat another customer is buying.
+// FailureTaken is the failure type of a checkout of a seat that another customer is buying.
 const FailureTaken = "unittests.SeatTaken"
 
-// patience is how long a customer waits for another who is buying the same seat.
+// patience is the time that a customer waits for another one who is buying the same seat.
 const patience = 5 * time.Minute
 
 // Shop has the activities. Tests replace its functions.
@@ -45,7 +45,7 @@ func Checkout(ctx workflow.Context, seat string) error {
 		return workflow.ExecuteActivity(ctx, shop.Issue, seat).Get(ctx, nil)
 	})
 	if errors.Is(err, lockcore.ErrBusy) {
-		return temporal.NewNonRetryableApplicationError(seat+" is being sold to somebody else", FailureTaken, err)
+		return temporal.NewNonRetryableApplicationError(seat+" is being sold to another customer", FailureTaken, err)
 	}
 	return err
 }

@@ -26,12 +26,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const seat = "seat/12"
 
-// theatre is a test's own workflow environment, locks and shop.
+// theatre has a workflow environment, locks and a shop of a test's own.
 type theatre struct {
 	env    *testsuite.TestWorkflowEnvironment
 	locker *lockcore.Locker
 	shop   *unittests.Shop
-	// did is what the shop did, and whether the seat was locked.
+	// did has the steps that the shop ran, with a note if the seat was not locked.
 	did []string
 }
 
@@ -65,20 +65,20 @@ func (th *theatre) does(what string) func(context.Context, string) error {
 	}
 }
 
-// isFree reports whether somebody else could have the seat.
+// isFree reports whether another customer could lock the seat.
 func (th *theatre) isFree(ctx context.Context) bool {
-	session, err := th.locker.TryAcquire(ctx, th.somebody())
+	session, err := th.locker.TryAcquire(ctx, th.otherCustomer())
 	if err != nil {
 		return false
 	}
 	return session.Leave(ctx) == nil
 }
 
-func (th *theatre) somebody() lockcore.Request {
-	return lockcore.Request{LockID: "somebody", Resources: []lockcore.Resource{lockcore.Exclusive(seat)}, TTL: time.Hour}
+func (th *theatre) otherCustomer() lockcore.Request {
+	return lockcore.Request{LockID: "other customer", Resources: []lockcore.Resource{lockcore.Exclusive(seat)}, TTL: time.Hour}
 }
 
-func TestACheckoutHoldsTheSeatUntilItsEnd(t *testing.T) {
+func TestCheckout_Success_HoldsSeatUntilItsEnd(t *testing.T) {
 	t.Parallel()
 	th := setup(t)
 	th.env.ExecuteWorkflow(unittests.Checkout, seat)
@@ -88,7 +88,7 @@ func TestACheckoutHoldsTheSeatUntilItsEnd(t *testing.T) {
 	require.True(t, th.isFree(t.Context()))
 }
 
-func TestAFailedCheckoutGivesTheMoneyBackUnderTheLock(t *testing.T) {
+func TestCheckout_IssueFails_RefundsUnderTheLock(t *testing.T) {
 	t.Parallel()
 	th := setup(t)
 	th.shop.OnIssue = func(context.Context, string) error {
@@ -101,10 +101,10 @@ func TestAFailedCheckoutGivesTheMoneyBackUnderTheLock(t *testing.T) {
 	require.True(t, th.isFree(t.Context()))
 }
 
-func TestACheckoutWaitsForWhoeverBuysTheSeat(t *testing.T) {
+func TestCheckout_SeatIsLocked_Waits(t *testing.T) {
 	t.Parallel()
 	th := setup(t)
-	session, err := th.locker.TryAcquire(t.Context(), th.somebody())
+	session, err := th.locker.TryAcquire(t.Context(), th.otherCustomer())
 	require.NoError(t, err)
 	began := th.env.Now()
 	th.env.RegisterDelayedCallback(func() { require.NoError(t, session.Leave(t.Context())) }, time.Minute)
@@ -115,10 +115,10 @@ func TestACheckoutWaitsForWhoeverBuysTheSeat(t *testing.T) {
 	require.GreaterOrEqual(t, th.env.Now().Sub(began), time.Minute)
 }
 
-func TestACheckoutGivesUpAfterItsPatience(t *testing.T) {
+func TestCheckout_WaitsTooLong_Fails(t *testing.T) {
 	t.Parallel()
 	th := setup(t)
-	_, err := th.locker.TryAcquire(t.Context(), th.somebody())
+	_, err := th.locker.TryAcquire(t.Context(), th.otherCustomer())
 	require.NoError(t, err)
 	th.env.ExecuteWorkflow(unittests.Checkout, seat)
 	require.True(t, th.env.IsWorkflowCompleted())
@@ -127,8 +127,8 @@ func TestACheckoutGivesUpAfterItsPatience(t *testing.T) {
 	require.Equal(t, unittests.FailureTaken, app.Type())
 }
 
-// No janitor works in the environment. A lock stands for its HoldTTL, so the test has one that is longer than what it skips.
-func TestALockStandsWhileTheEnvironmentSkipsTime(t *testing.T) {
+// No janitor works in the environment. A lock lasts for its HoldTTL, which must be longer than the time that the test skips.
+func TestLock_SkippedTime_LastsForHoldTTL(t *testing.T) {
 	t.Parallel()
 	th := setup(t)
 	th.env.ExecuteWorkflow(func(ctx workflow.Context) error {
@@ -141,7 +141,7 @@ func TestALockStandsWhileTheEnvironmentSkipsTime(t *testing.T) {
 			err = errors.New("it was not held")
 		}
 		if lost := hold.Release(ctx); err == nil {
-			err = lost // others may have been in between
+			err = lost // another party may have had the lock
 		}
 		return err
 	})

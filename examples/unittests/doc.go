@@ -1,3 +1,3 @@
-// Package unittests is a guarded workflow and its unit tests, which need no server: Temporal's test environment runs it, and
-// Lockstep's engine in memory keeps the locks.
+// Package unittests shows unit tests of a guarded workflow. They need no server: Temporal's test environment runs the
+// workflow, and an in-memory store has the locks.
 package unittests

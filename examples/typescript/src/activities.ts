@@ -1,9 +1,9 @@
-// A bank that reads an account, computes, and writes it: without isolation, what another transfer wrote in between is lost.
+// A bank that reads an account, computes, and writes it: without isolation, the write of another transfer in between is lost.
 import { setTimeout } from 'node:timers/promises';
 import { ApplicationFailure } from '@temporalio/activity';
 
 export function makeActivities(accounts: Map<string, number>) {
-  const applied = new Set<string>(); // by key: a step that is tried again does nothing twice
+  const applied = new Set<string>(); // by key, so that a repeated step does nothing
 
   async function add(key: string, account: string, amount: number): Promise<void> {
     if (applied.has(key)) return;

@@ -1,16 +1,16 @@
-// Lockstep's lock activities, for workflow code: by name and JSON, as docs/activities.md has them. `lockstep worker`
-// serves them on a task queue of its own. Copy this file into your project.
+// Lockstep's lock activities for workflow code, called by name and JSON as in docs/activities.md. `lockstep worker` serves
+// them on a task queue of its own. Copy this file into your project.
 import {
   ActivityFailure, ActivityOptions, ApplicationFailure, CancellationScope, proxyActivities, workflowInfo,
 } from '@temporalio/workflow';
 
-/** A resource and how it is locked: 'X' alone, 'S' together with others, 'S' with a limit as a semaphore. */
+/** A resource and its mode: 'X' exclusive, 'S' shared, 'S' with a limit as a semaphore. */
 export interface Resource { name: string; mode?: 'X' | 'S'; limit?: number }
 
-/** What was granted. A resource that compares fences refuses writers whose lock has gone to somebody else since. */
+/** A granted lock. A resource that compares fences refuses writers that have lost their lock. */
 export interface Lease { resource: string; lockId: string; mode: 'X' | 'S'; fence: number; joined?: boolean }
 
-/** Who has a lock. */
+/** A party that holds a lock. */
 export interface Holder { lockId: string; owner: string; mode: 'X' | 'S'; fence: number; expiresIn?: string }
 
 /** The details of failures of the types 'lockstep.Busy' and 'lockstep.Parked'. */
@@ -21,16 +21,16 @@ export interface Busy {
 export interface LocksOptions {
   /** The task queue that `lockstep worker` serves. Defaults to 'lockstep'. */
   taskQueue?: string;
-  /** How long the locks stand with no sign of life of the workflow, such as '10m', which is the default. */
+  /** The time after which the locks expire unless they are extended. Defaults to '10m'. */
   holdTtl?: string;
-  /** How long to wait for one resource, such as '5m'. Then it fails with 'lockstep.Busy'. Defaults to no bound. */
+  /** The longest wait for one resource, such as '5m'. Then it fails with 'lockstep.Busy'. Defaults to no bound. */
   maxWait?: string;
 }
 
-/** The type of the failure of a workflow that was chosen to end a deadlock. */
+/** The failure type of a deadlock victim. */
 export const DEADLOCK = 'lockstep.Deadlock';
 
-/** How often work is begun at most, where it is chosen to end deadlocks. */
+/** The number of times that work may begin, if it is a deadlock victim each time. */
 const ROUNDS = 20;
 
 interface LockActivities {
@@ -40,9 +40,9 @@ interface LockActivities {
 }
 
 /**
- * Runs work, and releases what it has locked when it has ended, whatever way: also when the workflow is cancelled. Where it is
- * chosen to end a deadlock it begins anew, when the others have been let through. So work undoes what it has done before it throws,
- * while the locks are held. One call in a workflow at a time, unless the resources differ.
+ * Runs work, and releases its locks at the end, also if it fails or the workflow is cancelled. If it is a deadlock victim, it
+ * begins again after the other parties. So work must undo its steps before it throws, while the locks are held. A workflow may
+ * make several calls at the same time only if the resources differ.
  */
 export async function withLocks<T>(options: LocksOptions, work: (locks: Locks, round: number) => Promise<T>): Promise<T> {
   for (let round = 1; ; round++) {
@@ -57,30 +57,30 @@ export async function withLocks<T>(options: LocksOptions, work: (locks: Locks, r
   }
 }
 
-// Numbers all that the run asks for: a copy of a request that comes after a later release locks nothing. Each workflow run has
-// its own, since the SDK gives each a module state of its own.
+// Numbers the requests of the run: a copy of a request that arrives after a later release locks nothing. The SDK gives each
+// workflow run a module state of its own.
 let schedule = 0;
 
-/** What one withLocks holds. */
+/** The locks of one call of withLocks. */
 export class Locks {
   private readonly asked = new Set<string>();
   private readonly held = new Set<string>();
   private released = false;
-  private readonly started = workflowInfo().startTime; // of those in a deadlock the one that began last gives up
+  private readonly started = workflowInfo().startTime; // the party that started last is the victim of a deadlock
 
   constructor(private readonly options: LocksOptions) {}
 
   /**
-   * Takes locks, beside those that are held already, and waits for its turn, first come, first served. Waiting takes no
-   * worker's slot, and adds no event however long it is. Fails with an ActivityFailure whose cause is an ApplicationFailure of type
-   * 'lockstep.Busy' (maxWait is over), 'lockstep.Lost' (held before, and others were in between: compensate), or
-   * 'lockstep.Invalid'; and with an ApplicationFailure of type DEADLOCK. Where the workflow is cancelled, with what
-   * Temporal throws then.
+   * Acquires locks in addition to those that it holds, first come, first served. A wait takes no worker's slot, and the
+   * number of its events does not depend on its length. Fails with an ActivityFailure whose cause is an ApplicationFailure of
+   * type 'lockstep.Busy' (maxWait is over), 'lockstep.Lost' (held before, and another party may have had it since:
+   * compensate), or 'lockstep.Invalid'; with an ApplicationFailure of type DEADLOCK; and with Temporal's error if the workflow
+   * is cancelled.
    */
   async acquire(...resources: Resource[]): Promise<Lease[]> {
     for (const r of resources) this.asked.add(r.name);
     for (let vain = 0; ;) {
-      this.mustGoOn();
+      this.checkNotReleased();
       const order = { schedule: ++schedule, attempt: 1 };
       try {
         const { leases } = await this.activities()['lockstep.Acquire']({
@@ -94,14 +94,14 @@ export class Locks {
         if (deadlock) throw deadlock;
         const busy = parkedOf(err);
         if (!busy) throw err;
-        this.mustGoOn();
-        vain = busy.full || busy.unavailable ? vain + 1 : 0; // no place in a queue
-        await this.turn(resources, busy, { ...order, attempt: busy.attempt ?? 1 }, vain);
+        this.checkNotReleased();
+        vain = busy.full || busy.unavailable ? vain + 1 : 0; // not in a queue
+        await this.wait(resources, busy, { ...order, attempt: busy.attempt ?? 1 }, vain);
       }
     }
   }
 
-  /** Gives back all locks and places in queues, for good, also in a workflow that is being cancelled. withLocks does it. */
+  /** Releases all locks and queued requests, also in a cancelled workflow. withLocks calls it. */
   async release(): Promise<void> {
     this.released = true;
     if (this.asked.size === 0) return;
@@ -109,13 +109,13 @@ export class Locks {
       this.activities()['lockstep.Release']({ resources: [...this.asked], schedule }));
   }
 
-  // A branch that nobody waits for any more must neither lock nor wait when all has been let go.
-  private mustGoOn(): void {
+  // An abandoned branch must neither lock nor wait after the release.
+  private checkNotReleased(): void {
     if (this.released) throw ApplicationFailure.nonRetryable('withLocks has ended', 'lockstep.Ended');
   }
 
-  /** Waits until what busy tells of is granted. */
-  private async turn(resources: Resource[], busy: Busy, order: { schedule: number; attempt: number }, vain: number): Promise<void> {
+  /** Waits until the busy resource is granted. */
+  private async wait(resources: Resource[], busy: Busy, order: { schedule: number; attempt: number }, vain: number): Promise<void> {
     const wait = this.activities({ activityId: `lockstep-wait-${order.schedule}`, summary: `waits for ${busy.resource}` });
     await wait['lockstep.Wait']({
       resource: resources.find((r) => r.name === busy.resource), order, started: this.started, maxWait: this.options.maxWait,
@@ -130,13 +130,13 @@ export class Locks {
   }
 }
 
-/** The failure of an activity whose request was given up to end a deadlock, and undefined for any other. */
+/** The failure of a deadlock victim's activity, or undefined. */
 function deadlockOf(err: unknown): ApplicationFailure | undefined {
   const cause = err instanceof ActivityFailure ? err.cause : undefined;
   return cause instanceof ApplicationFailure && cause.type === DEADLOCK ? cause : undefined;
 }
 
-/** What a 'lockstep.Busy' says, and undefined for any other failure. */
+/** The details of a 'lockstep.Busy', or undefined. */
 export function busyOf(err: unknown): Busy | undefined { return detailsOf(err, 'lockstep.Busy'); }
 
 function parkedOf(err: unknown): Busy | undefined { return detailsOf(err, 'lockstep.Parked'); }

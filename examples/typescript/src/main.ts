@@ -1,4 +1,4 @@
-// Sends transfers between three accounts, all at once, with auditors beside them, and says whether money was lost.
+// Runs transfers between three accounts, all at once and with auditors, and reports whether money was lost.
 import { Client, Connection } from '@temporalio/client';
 import { DefaultLogger, NativeConnection, Runtime, Worker } from '@temporalio/worker';
 import { makeActivities } from './activities';

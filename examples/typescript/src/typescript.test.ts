@@ -59,7 +59,7 @@ function start<F extends (...args: any[]) => Promise<any>>(workflow: F, name: st
   return client.workflow.start<F>(workflow, { taskQueue: run, workflowId: `${run}-${name}`, args } as never);
 }
 
-/** Waits until a pending activity of the workflow says what it waits for, and returns what it says. */
+/** Waits until a pending activity of the workflow waits for a lock, and returns its failure message. */
 async function waiting(handle: WorkflowHandle<any>): Promise<string> {
   for (;;) {
     const { raw } = await handle.describe();
@@ -105,13 +105,13 @@ test('a saga that fails gives back while it holds its locks', async () => {
   assert.equal(request.schedule, 1, 'each run numbers its own requests');
 });
 
-test('who waits is seen with the holder, is let in next with a greater fence, and its history stays short', async () => {
+test('a waiter names the holder, gets the lock next with a greater fence, and has a short history', async () => {
   const first = await start(hold, 'first', { name: 'gate' }, locks);
   await holding(first);
   const second = await start(hold, 'second', { name: 'gate' }, locks);
-  const says = await waiting(second);
-  assert.match(says, /gate/);
-  assert.ok(says.includes(first.workflowId), says);
+  const message = await waiting(second);
+  assert.match(message, /gate/);
+  assert.ok(message.includes(first.workflowId), message);
   await first.signal(letGo);
   const fence = await first.result();
   await second.signal(letGo);
@@ -120,7 +120,7 @@ test('who waits is seen with the holder, is let in next with a greater fence, an
   assert.ok((await second.fetchHistory()).events!.length <= 35);
 });
 
-test('a wait that is over says who holds the lock', async () => {
+test('a wait that times out names the holder', async () => {
   const first = await start(hold, 'holder', { name: 'door' }, locks);
   await holding(first);
   const second = await start(hold, 'impatient', { name: 'door' }, { ...locks, maxWait: '1s' });
@@ -133,7 +133,7 @@ test('a wait that is over says who holds the lock', async () => {
   await first.result();
 });
 
-test('who is cancelled leaves the queue, or gives back what it holds', async () => {
+test('a cancelled workflow leaves the queue, or releases its lock', async () => {
   const first = await start(hold, 'cancelled-holder', { name: 'bridge' }, locks);
   await holding(first);
   const second = await start(hold, 'cancelled-waiter', { name: 'bridge' }, locks);
@@ -149,7 +149,7 @@ test('who is cancelled leaves the queue, or gives back what it holds', async () 
   assert.ok((await third.result()) > 0);
 });
 
-test('a branch that nobody waits for any more locks nothing', async () => {
+test('an abandoned branch locks nothing', async () => {
   const first = await start(hold, 'slow', { name: 'lane' }, locks);
   await holding(first);
   const second = await start(impatient, 'gave-up', { name: 'lane' }, locks);
@@ -158,7 +158,7 @@ test('a branch that nobody waits for any more locks nothing', async () => {
   await completed(second, 'lockstep.Release');
   await first.signal(letGo);
   await first.result();
-  await completed(second, 'lockstep.Wait'); // sees, within 20 s, that its place is gone
+  await completed(second, 'lockstep.Wait'); // notices within 20 s that it is no longer queued
   await second.signal(letGo);
   await second.result();
   const steps = (await second.fetchHistory()).events!.flatMap((e) => e.activityTaskScheduledEventAttributes?.activityType?.name ?? []);

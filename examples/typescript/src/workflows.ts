@@ -6,7 +6,7 @@ const { debit, credit, refund, balance } = proxyActivities<Activities>({ startTo
 
 export interface Transfer { from: string; to: string; amount: number }
 
-/** A saga: what one account gave the other one gets, or gives back. Nobody else touches either in between. */
+/** A saga: it moves money, or returns it. No other saga changes the accounts in between. */
 export function transfer(t: Transfer, options: LocksOptions = {}): Promise<void> {
   return withLocks(options, async (locks, round) => {
     const key = `${workflowInfo().workflowId}/${round}`;
@@ -35,7 +35,7 @@ export function audit(accounts: string[], options: LocksOptions = {}): Promise<n
 
 export const letGo = defineSignal('letGo');
 
-/** Holds a resource until it is told to let go, and returns its fence. */
+/** Holds a resource until it gets the signal, and returns its fence. */
 export function hold(resource: Resource, options: LocksOptions = {}): Promise<number> {
   let told = false;
   setHandler(letGo, () => { told = true; });
@@ -48,7 +48,7 @@ export function hold(resource: Resource, options: LocksOptions = {}): Promise<nu
 
 export const giveUp = defineSignal('giveUp');
 
-/** Waits for a resource until it is told to give up, goes on without it, and stays: what was waited for must not be had any more. */
+/** Waits for a resource until it gets the signal to give up, and continues without it. It must not get the lock later. */
 export async function impatient(resource: Resource, options: LocksOptions = {}): Promise<void> {
   let gaveUp = false, told = false;
   setHandler(giveUp, () => { gaveUp = true; });

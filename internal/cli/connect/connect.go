@@ -1,13 +1,11 @@
-// Package connect opens the connections of the command line's processes, and makes sure at once that the server answers,
-// with errors for people: they name the address and the setting that is wrong, and never a password, a key or what
-// stands in a certificate.
+// Package connect opens the connections of lockstep's processes, and checks at once that the server answers. Its errors are
+// for people: they name the address and the wrong setting, and never contain a password, a key or a certificate.
 //
-// Where Temporal is, and how it is spoken to, is said by flags, by the TEMPORAL_* variables and by the configuration file
-// that the temporal command line and Temporal's SDKs read too: FindFrontend. Where the database is, is said by its URI
-// alone.
+// FindFrontend reads the settings of the connection to Temporal: from flags, from the TEMPORAL_* variables and from the
+// configuration file of Temporal's command line and SDKs. Everything about the database is in its URI.
 package connect
 
 import "time"
 
-// timeout is how long a server may take to answer for the first time.
+// timeout is the time that a server has for its first answer.
 const timeout = 5 * time.Second

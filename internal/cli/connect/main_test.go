@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-// only sets the variables of Temporal for a test, and no others: not the user's, nor the user's configuration file.
+// only sets Temporal's variables for a test, and hides the user's own and the user's configuration file.
 func only(t *testing.T, env map[string]string) {
 	t.Helper()
 	for _, pair := range os.Environ() {
@@ -27,7 +27,7 @@ func only(t *testing.T, env map[string]string) {
 	}
 }
 
-// file writes a file of the test's own.
+// file writes a temporary file.
 func file(t *testing.T, content string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "file")

@@ -15,18 +15,18 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 )
 
-// Mongo connects to a database, for a program of the name app. TLS and credentials are those of the URI's options. No
-// error has a password in it.
+// Mongo connects to a database, for a program with the name app. The URI has the options for TLS and credentials. Errors
+// contain no passwords.
 func Mongo(ctx context.Context, uri, app string) (*mongo.Client, error) {
 	if before, _, _ := strings.Cut(uri, "?"); strings.Count(before, "@") > 1 {
-		// The driver would take the rest of a password for a host.
+		// The driver would report the rest of the password as a host.
 		return nil, errors.New("the MongoDB URI: in a user name or password, @ is written %40, / %2F, : %3A and % itself %25")
 	}
 	var alert atomic.Pointer[net.OpError]
 	o := options.Client().ApplyURI(uri).SetServerSelectionTimeout(timeout).SetAppName(app).
 		SetServerMonitor(&event.ServerMonitor{ServerHeartbeatFailed: func(e *event.ServerHeartbeatFailedEvent) {
-			if told := (*net.OpError)(nil); errors.As(e.Failure, &told) && told.Op == "remote error" {
-				alert.Store(told)
+			if remote := (*net.OpError)(nil); errors.As(e.Failure, &remote) && remote.Op == "remote error" {
+				alert.Store(remote)
 			}
 		}})
 	if err := o.Validate(); err != nil {
@@ -38,21 +38,20 @@ func Mongo(ctx context.Context, uri, app string) (*mongo.Client, error) {
 	}
 	if err := c.Ping(ctx, nil); err != nil {
 		_ = c.Disconnect(context.WithoutCancel(ctx)) // it never connected
-		if told := alert.Load(); told != nil && !strings.Contains(err.Error(), told.Error()) {
-			// A server that refuses a client's certificate says so on some connections, and cuts
-			// others without a word.
-			err = fmt.Errorf("%w: %w", told, err)
+		if remote := alert.Load(); remote != nil && !strings.Contains(err.Error(), remote.Error()) {
+			// A server that refuses a client's certificate sends an alert on some connections, and only closes others.
+			err = fmt.Errorf("%w: %w", remote, err)
 		}
 		return nil, fmt.Errorf("no database answers at %s: %w", o.Hosts, err)
 	}
 	return c, nil
 }
 
-// quoted is what the driver's errors repeat of a URI, and first what of it may be repeated: the name of an option, a
-// scheme.
+// quoted matches quotations of the URI in the driver's errors. The first two alternatives are not secret: the name of an
+// option, and a scheme.
 var quoted = regexp.MustCompile(`value for "\w*"|must be "mongodb" or "mongodb\+srv"$|"(?:[^"\\]|\\.)*"`)
 
-// uriError is what is wrong with a URI, without what may be secret in it, and with the files that it names.
+// uriError removes possible secrets from an error about a URI, and adds the files that the URI names.
 func uriError(err error, uri string) error {
 	text := quoted.ReplaceAllStringFunc(err.Error(), func(match string) string {
 		if strings.HasPrefix(match, `"`) {
@@ -72,10 +71,10 @@ func uriError(err error, uri string) error {
 	return err
 }
 
-// fileOption are the options that name files of certificates and keys.
+// fileOption matches the options with files of certificates and keys.
 var fileOption = regexp.MustCompile(`(?i)^(tlsCAFile|tlsCertificateKeyFile|tlsCertificateFile|tlsPrivateKeyFile|sslCertificateAuthorityFile|sslClientCertificateKeyFile)$`)
 
-// Database is the name of the database in a URI's path, or empty if it has none.
+// Database returns the name of the database in a URI, or the empty string.
 func Database(uri string) string {
 	cs, err := connstring.Parse(uri)
 	if err != nil {

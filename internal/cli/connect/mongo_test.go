@@ -14,7 +14,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv/tlsfront"
 )
 
-func TestWhatIsWrongWithAURIIsToldWithoutItsPassword(t *testing.T) {
+func TestMongo_InvalidURI_ErrorHidesPassword(t *testing.T) {
 	t.Parallel()
 	none := filepath.Join(t.TempDir(), "none")
 	cert, key := tlsfront.NewAuthority(t).Issue(t, "client").Files(t, t.TempDir())
@@ -48,8 +48,8 @@ func TestWhatIsWrongWithAURIIsToldWithoutItsPassword(t *testing.T) {
 	}
 }
 
-// TLS is the driver's: its options pass through, and what it sees is told in time.
-func TestTheDatabaseIsReachedByTLS(t *testing.T) {
+// The driver does TLS: its options must reach it, and its errors must come in time.
+func TestMongo_TLS_ConnectsOrExplains(t *testing.T) {
 	t.Parallel()
 	u, err := url.Parse(testenv.MongoURI(t))
 	require.NoError(t, err)
@@ -58,14 +58,14 @@ func TestTheDatabaseIsReachedByTLS(t *testing.T) {
 	conf.NextProtos = nil
 	front := tlsfront.New(t, conf, u.Host)
 	with := func(address string, options map[string]string) string {
-		there := *u
-		query := there.Query()
-		query.Set("directConnection", "true") // the others of a set are not behind the front
+		proxied := *u
+		query := proxied.Query()
+		query.Set("directConnection", "true") // the other members are not behind the proxy
 		for name, value := range options {
 			query.Set(name, value)
 		}
-		there.Host, there.RawQuery = address, query.Encode()
-		return there.String()
+		proxied.Host, proxied.RawQuery = address, query.Encode()
+		return proxied.String()
 	}
 	pair := authority.Issue(t, "client")
 	both := file(t, string(pair.Cert)+string(pair.Key))

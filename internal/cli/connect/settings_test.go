@@ -23,7 +23,7 @@ address = "cloud:1"
 api_key = "secret-key"
 `
 
-func TestNothingSaidIsTheDefault(t *testing.T) {
+func TestFindFrontend_NoSettings_AreDefaults(t *testing.T) {
 	only(t, map[string]string{"TEMPORAL_ADDRESS": "", "TEMPORAL_API_KEY": "", "TEMPORAL_TLS_CLIENT_CERT_PATH": "", "TEMPORAL_TLS": ""})
 	f, err := connect.FindFrontend(connect.TemporalFlags{})
 	require.NoError(t, err)
@@ -34,7 +34,7 @@ func TestNothingSaidIsTheDefault(t *testing.T) {
 	require.Nil(t, f.Options.Credentials)
 }
 
-func TestFlagsWinOverTheEnvironmentAndThatOverTheFile(t *testing.T) {
+func TestFindFrontend_Precedence_FlagsEnvironmentFile(t *testing.T) {
 	only(t, nil)
 	find := func(flags connect.TemporalFlags) *connect.Frontend {
 		f, err := connect.FindFrontend(flags)
@@ -61,7 +61,7 @@ func TestFlagsWinOverTheEnvironmentAndThatOverTheFile(t *testing.T) {
 	require.Equal(t, "--temporal-address", f.AddressFrom)
 }
 
-func TestTLSIsAskedForByFlagVariableOrKey(t *testing.T) {
+func TestFindFrontend_TLS_ByFlagVariableOrKey(t *testing.T) {
 	yes, no := true, false
 	for name, c := range map[string]struct {
 		env      map[string]string
@@ -88,7 +88,7 @@ func TestTLSIsAskedForByFlagVariableOrKey(t *testing.T) {
 	}
 }
 
-func TestASettingThatCannotBeUsedIsNamedWithoutWhatIsSecret(t *testing.T) {
+func TestFindFrontend_InvalidSetting_IsNamedWithoutSecrets(t *testing.T) {
 	authority := tlsfront.NewAuthority(t)
 	cert, key := authority.Issue(t, "client").Files(t, t.TempDir())
 	_, otherKey := authority.Issue(t, "other").Files(t, t.TempDir())

@@ -19,13 +19,13 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// Telemetry is where a process of the command line sends its spans and metrics.
+// Telemetry has the OpenTelemetry providers of a process.
 type Telemetry struct {
 	Traces  *sdktrace.TracerProvider
 	Metrics *sdkmetric.MeterProvider
 }
 
-// Environment variables of OpenTelemetry that say where to send, and how. The exporters read the others of them.
+// Environment variables of OpenTelemetry. The exporters read further ones.
 const (
 	endpointVariable = "OTEL_EXPORTER_OTLP_ENDPOINT"
 	tracesVariable   = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
@@ -33,34 +33,33 @@ const (
 	metricsVariable  = "OTEL_METRICS_EXPORTER"
 )
 
-// shutdownWithin bounds how long a process that ends tries to send what it has.
-const shutdownWithin = 5 * time.Second
+// shutdownTimeout bounds the last export of a process.
+const shutdownTimeout = 5 * time.Second
 
-// TelemetryOptions are those of a process.
+// TelemetryOptions configure NewTelemetry.
 type TelemetryOptions struct {
-	// Service is its name, unless OTEL_SERVICE_NAME says another.
+	// Service is the service name. OTEL_SERVICE_NAME takes precedence.
 	Service string
-	// Errs is told of what cannot be sent, once.
+	// Errs gets the first error of an export.
 	Errs io.Writer
-	// NoMetrics sends spans alone, as OTEL_METRICS_EXPORTER=none does: for endpoints that take no metrics, such as Jaeger's.
+	// NoMetrics sends only spans, as OTEL_METRICS_EXPORTER=none does, for endpoints such as Jaeger's.
 	NoMetrics bool
-	// Beside are exporters beside OTLP's.
-	Beside []sdktrace.TracerProviderOption
+	// Exporters are further exporters of spans.
+	Exporters []sdktrace.TracerProviderOption
 }
 
-// NewTelemetry makes providers that export over OTLP if the environment says so, by OTEL_EXPORTER_OTLP_ENDPOINT or
-// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT. What cannot be
-// sent stops no process.
+// NewTelemetry makes providers, which export over OTLP if OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
+// is set. A failed export does not stop the process.
 func NewTelemetry(ctx context.Context, o TelemetryOptions) (*Telemetry, error) {
-	who, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", o.Service)), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	service, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", o.Service)), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	traces := append([]sdktrace.TracerProviderOption{sdktrace.WithResource(who)}, o.Beside...)
-	metrics := []sdkmetric.Option{sdkmetric.WithResource(who)}
+	traces := append([]sdktrace.TracerProviderOption{sdktrace.WithResource(service)}, o.Exporters...)
+	metrics := []sdkmetric.Option{sdkmetric.WithResource(service)}
 	if endpoint := cmp.Or(os.Getenv(endpointVariable), os.Getenv(tracesVariable)); endpoint != "" {
 		if p := os.Getenv(protocolVariable); p != "" && p != "http/protobuf" {
-			return nil, fmt.Errorf("%s is %q: lockstep's processes speak http/protobuf alone, on port 4318 of most collectors: leave it unset", protocolVariable, p)
+			return nil, fmt.Errorf("%s is %q: lockstep supports only http/protobuf, on port 4318 of most collectors: leave it unset", protocolVariable, p)
 		}
 		spans, err := otlptracehttp.New(ctx)
 		if err != nil {
@@ -78,7 +77,7 @@ func NewTelemetry(ctx context.Context, o TelemetryOptions) (*Telemetry, error) {
 		var once sync.Once
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 			once.Do(func() {
-				_, _ = fmt.Fprintf(o.Errs, "lockstep: telemetry cannot be sent to %s (%s=none sends spans alone); this is not told again: %v\n",
+				_, _ = fmt.Fprintf(o.Errs, "lockstep: telemetry cannot be sent to %s (%s=none sends spans alone); later failures are not reported: %v\n",
 					endpoint, metricsVariable, err)
 			})
 		}))
@@ -86,11 +85,11 @@ func NewTelemetry(ctx context.Context, o TelemetryOptions) (*Telemetry, error) {
 	return &Telemetry{sdktrace.NewTracerProvider(traces...), sdkmetric.NewMeterProvider(metrics...)}, nil
 }
 
-// Shutdown sends what there is, for a few seconds at most, also if ctx has ended.
+// Shutdown exports the rest, for a few seconds at most, even if ctx has ended.
 func (t *Telemetry) Shutdown(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
-	// Spans are lost at worst; the error handler has told why.
+	// At worst spans are lost; the error handler reports it.
 	if err := errors.Join(t.Traces.Shutdown(ctx), t.Metrics.Shutdown(ctx)); err != nil {
 		otel.Handle(err)
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
-// collector is what stands at the endpoint: it keeps what it is sent, by path.
+// collector records the requests of exporters, by path.
 type collector struct {
 	mu   sync.Mutex
 	sent map[string][]byte
@@ -39,7 +39,7 @@ func (c *collector) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 }
 
 // Not parallel: the environment is the process's.
-func TestSpansAndMetricsGoWhereTheEnvironmentSays(t *testing.T) {
+func TestTelemetry_Endpoint_GetsSpansAndMetrics(t *testing.T) {
 	c := &collector{sent: map[string][]byte{}}
 	server := httptest.NewServer(c)
 	defer server.Close()
@@ -65,7 +65,7 @@ func TestSpansAndMetricsGoWhereTheEnvironmentSays(t *testing.T) {
 	require.Empty(t, errs.String())
 }
 
-func TestMetricsCanBeLeftOut(t *testing.T) {
+func TestTelemetry_MetricsExporterNone_SendsOnlySpans(t *testing.T) {
 	c := &collector{sent: map[string][]byte{}}
 	server := httptest.NewServer(c)
 	defer server.Close()
@@ -80,9 +80,9 @@ func TestMetricsCanBeLeftOut(t *testing.T) {
 	require.Empty(t, c.sent)
 }
 
-func TestTelemetryThatCannotBeSentIsToldOnceAndStopsNobody(t *testing.T) {
+func TestTelemetry_NoCollector_IsReportedOnce(t *testing.T) {
 	server := httptest.NewServer(nil)
-	server.Close() // nobody listens there any more
+	server.Close() // refuses connections from now on
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
 	var errs bytes.Buffer
 	observed, err := connect.NewTelemetry(t.Context(), connect.TelemetryOptions{Service: "lockstep-test", Errs: &errs})
@@ -93,7 +93,7 @@ func TestTelemetryThatCannotBeSentIsToldOnceAndStopsNobody(t *testing.T) {
 	require.Equal(t, 1, strings.Count(errs.String(), "telemetry cannot be sent to "+server.URL), errs.String())
 }
 
-func TestAProtocolThatIsNotSpokenIsRefused(t *testing.T) {
+func TestTelemetry_OtherProtocol_IsRefused(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317")
 	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
 	_, err := connect.NewTelemetry(t.Context(), connect.TelemetryOptions{Service: "lockstep-test", Errs: io.Discard})

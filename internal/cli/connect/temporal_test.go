@@ -18,7 +18,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv/tlsfront"
 )
 
-// dial connects as the environment says.
+// dial connects with the settings of the environment.
 func dial(t *testing.T, flags connect.TemporalFlags) (client.Client, error) {
 	t.Helper()
 	f, err := connect.FindFrontend(flags)
@@ -27,7 +27,7 @@ func dial(t *testing.T, flags connect.TemporalFlags) (client.Client, error) {
 	return f.Dial(t.Context())
 }
 
-func TestAServerThatCannotBeWorkedWithIsExplained(t *testing.T) {
+func TestDial_UnusableServer_IsExplained(t *testing.T) {
 	temporal := testenv.TemporalAddress(t)
 	ours, theirs := tlsfront.NewAuthority(t), tlsfront.NewAuthority(t)
 	trust := "TEMPORAL_TLS_SERVER_CA_CERT_PATH"
@@ -47,7 +47,7 @@ func TestAServerThatCannotBeWorkedWithIsExplained(t *testing.T) {
 		address string
 		env     map[string]string
 		want    error
-		says    []string
+		texts   []string
 	}{
 		"nobody":          {"127.0.0.1:1", nil, connect.ErrNoAnswer, []string{"refused"}},
 		"nobody, TLS":     {"127.0.0.1:1", map[string]string{"TEMPORAL_TLS": "true"}, connect.ErrNoAnswer, []string{"refused"}},
@@ -75,8 +75,8 @@ func TestAServerThatCannotBeWorkedWithIsExplained(t *testing.T) {
 			require.ErrorIs(t, err, c.want, "%v", err)
 			var frontend *connect.FrontendError
 			require.ErrorAs(t, err, &frontend)
-			for _, says := range append(c.says, c.address+" (TEMPORAL_ADDRESS)") {
-				require.ErrorContains(t, err, says)
+			for _, text := range append(c.texts, c.address+" (TEMPORAL_ADDRESS)") {
+				require.ErrorContains(t, err, text)
 			}
 			require.NotContains(t, err.Error(), "secret")
 			require.Less(t, len(err.Error()), 400)
@@ -85,7 +85,7 @@ func TestAServerThatCannotBeWorkedWithIsExplained(t *testing.T) {
 	}
 }
 
-func TestTemporalIsReachedAsTheVariablesSay(t *testing.T) {
+func TestDial_Variables_Connect(t *testing.T) {
 	temporal := testenv.TemporalAddress(t)
 	authority := tlsfront.NewAuthority(t)
 	pair := authority.Issue(t, "client")
@@ -127,8 +127,8 @@ x-region = "here"
 	}
 }
 
-// A worker runs for longer than some certificates are good for.
-func TestARenewedCertificateIsTakenUp(t *testing.T) {
+// A worker may run for longer than a certificate is valid.
+func TestDial_RenewedCertificate_IsUsed(t *testing.T) {
 	authority := tlsfront.NewAuthority(t)
 	dir := t.TempDir()
 	cert, key := authority.Issue(t, "first").Files(t, dir)

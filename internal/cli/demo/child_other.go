@@ -4,5 +4,5 @@ package demo
 
 import "syscall"
 
-// childAttributes: elsewhere a worker notices that its parent is gone by the end of its standard input.
+// childAttributes has no equivalent here: a worker notices the end of its parent by the end of its standard input.
 func childAttributes() *syscall.SysProcAttr { return nil }

@@ -19,8 +19,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// load runs the transfers, auditors beside them for as long as they last, and the killing of a worker at
-// half. The results come with an error too, as far as they got.
+// load runs the transfers, with auditors at the same time, and kills a worker after half of the transfers. If it fails, it
+// returns the results so far with the error.
 func (r *run) load(ctx context.Context, p *pool) (*results, error) {
 	res := &results{running: map[string]bool{}}
 	bar := newProgress(r.cfg)
@@ -31,7 +31,7 @@ func (r *run) load(ctx context.Context, p *pool) (*results, error) {
 	transfers := r.plan()
 	var finished atomic.Int64
 	half := make(chan struct{})
-	audits, auditing := errgroup.WithContext(ctx) // they outlast the transfers
+	audits, auditing := errgroup.WithContext(ctx) // audits continue after the transfers
 	g, ctx := errgroup.WithContext(ctx)
 	stop := make(chan struct{})
 	for n := range r.cfg.Auditors {
@@ -69,7 +69,7 @@ func (r *run) load(ctx context.Context, p *pool) (*results, error) {
 	}
 	err := g.Wait()
 	if err != nil {
-		fail(err) // what audits wait for may never come
+		fail(err) // audits may wait forever otherwise
 	}
 	close(stop)
 	if auditErr := audits.Wait(); err == nil {
@@ -103,7 +103,7 @@ func (r *run) plan() []transfer.Transfer {
 	return transfers
 }
 
-// transfer runs one transfer to its end. Only what concerns the whole run is an error.
+// transfer runs one transfer and counts its result. Only failures of the whole run are errors.
 func (r *run) transfer(ctx context.Context, res *results, t transfer.Transfer) error {
 	err := r.execute(ctx, res, t.ID, transfer.TransferWorkflow, t, nil)
 	if ctx.Err() != nil {
@@ -113,8 +113,8 @@ func (r *run) transfer(ctx context.Context, res *results, t transfer.Transfer) e
 	return nil
 }
 
-// audit runs one audit after the other until stop is closed, and one more: it sees what is left for ever, and
-// so even a load that was over before an audit met it in the wrong moment is judged.
+// audit runs audits until stop is closed, and then a last one: it finds lasting damage of a load that ended before any audit
+// ran at the wrong moment.
 func (r *run) audit(ctx context.Context, res *results, n int, stop <-chan struct{}) error {
 	a := transfer.Audit{Guarded: r.cfg.Guards}
 	for i := range r.cfg.Accounts {
@@ -151,7 +151,7 @@ func (r *run) execute(ctx context.Context, res *results, id string, workflow, ar
 	return err
 }
 
-// results are what the load found.
+// results are the results of the load.
 type results struct {
 	mu      sync.Mutex
 	running map[string]bool
@@ -159,15 +159,15 @@ type results struct {
 	ids                               []string // of the transfers
 	committed, compensated, failed    int
 	audits, wrongAudits, failedAudits int
-	// lost are the transfers and audits that ended because they were told of a lost lock.
+	// lost counts the transfers and audits that ended with a lost lock.
 	lost         int
 	killed       string
 	firstFailure error
 	total        int64
 	events       []int64
-	// locks is what the traces tell.
+	// locks is the report of the traces.
 	locks *contention.Report
-	// page is the file of the report of who waited for whom.
+	// page is the file with the report about waits.
 	page string
 }
 
@@ -193,8 +193,8 @@ func (s *results) open() []string {
 	return ids
 }
 
-// count sorts a transfer by how it ended. A failed check, too little money, or a lost lock was
-// compensated: a compensation that failed comes as another error.
+// count counts a transfer by its result. A failed check, missing money and a lost lock were compensated: a failed
+// compensation has another error.
 func (s *results) count(id string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -230,9 +230,8 @@ func (s *results) audited(err error, right bool) {
 	}
 }
 
-// isLost reports whether a workflow ended because it was told of a lost lock: its worker, or the
-// database, was silent for longer than the lock's TTL. That is no wrong result.
-// A saga that could not be undone after it is one.
+// isLost reports whether a workflow ended with a lost lock, because its worker or the database was silent for longer than
+// the lock's TTL. That is not a wrong result, unless the saga could not be undone.
 func isLost(err error) bool {
 	var app *temporal.ApplicationError
 	failed := errors.As(err, &app) && app.Type() == wire.FailureSagaFailed

@@ -10,8 +10,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
-// A transfer that was told of a lost lock was undone. One that could not be undone after it counts as failed.
-func TestALostLockIsNoWrongResultUnlessTheSagaCouldNotBeUndone(t *testing.T) {
+// A transfer with a lost lock was undone, and counts as compensated. If it could not be undone, it counts as failed.
+func TestCount_LostLock_IsCompensatedUnlessUndoFailed(t *testing.T) {
 	t.Parallel()
 	lost := temporal.NewNonRetryableApplicationError("lost", wire.FailureLost, nil)
 	s := &results{}

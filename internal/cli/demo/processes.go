@@ -18,20 +18,20 @@ type process struct {
 	cmd   *exec.Cmd
 	stdin io.Closer     // closing it asks the process to stop
 	done  chan struct{} // closed when it has ended
-	asked atomic.Bool   // to end
+	asked atomic.Bool   // it was asked to stop
 	name  string
 	log   string
 }
 
-// pool is the worker processes of a run.
+// pool has the worker processes of a run.
 type pool struct {
 	run     *run
 	started int
 	running []*process
-	died    chan *process // those that ended without being asked to
+	died    chan *process // processes that ended by themselves
 }
 
-// watch fails the run when a worker ends by itself: the others may go on, and it would go unnoticed.
+// watch fails the run when a worker ends by itself, which would not be noticed if the others continue.
 func (p *pool) watch(ctx context.Context, fail context.CancelCauseFunc) {
 	select {
 	case proc := <-p.died:
@@ -73,9 +73,9 @@ func (p *pool) start(ctx context.Context) error {
 	p.running = append(p.running, proc)
 	polls := make(chan bool, 1)
 	go func() {
-		line, _ := bufio.NewReader(stdout).ReadString('\n') // no line means that it ended
+		line, _ := bufio.NewReader(stdout).ReadString('\n') // without a line it has ended
 		polls <- line == ready+"\n"
-		_ = proc.cmd.Wait() // how it ended is in its log
+		_ = proc.cmd.Wait() // the log has the reason
 		close(proc.done)
 		if !proc.asked.Load() {
 			p.died <- proc

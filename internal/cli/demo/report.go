@@ -4,22 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
+	"sync"
 	"time"
 
+	"github.com/schollz/progressbar/v3"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/term"
 
 	"github.com/temporal-lockstep/lockstep/examples/transfer"
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention/page"
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 )
 
-// measure completes the results with what the accounts, the histories and the traces say.
+// measure adds the results from the accounts, the histories and the traces.
 func (r *run) measure(ctx context.Context, res *results) error {
 	cursor, err := r.db.Collection("accounts").Find(ctx, bson.D{})
 	if err != nil {
@@ -56,7 +61,7 @@ func (r *run) countEvents(ctx context.Context, res *results) error {
 	return g.Wait()
 }
 
-// readTraces takes what the lock spans tell: waits from queued to granted, by the database's clock.
+// readTraces analyzes the lock spans. Waits last from queued to granted, by the database's clock.
 func (r *run) readTraces(ctx context.Context, res *results) error {
 	files, err := filepath.Glob(filepath.Join(r.dir, "*.json"))
 	if err != nil {
@@ -70,21 +75,23 @@ func (r *run) readTraces(ctx context.Context, res *results) error {
 		return err
 	}
 	if res.locks.Read.LockSpans == 0 { // the control locks nothing
-		res.page = "nobody waited: nothing was locked"
+		res.page = "no waits: nothing was locked"
 		return nil
 	}
 	res.page = filepath.Join(r.dir, "contention.html")
 	if err := page.WriteFile(res.page, res.locks, page.Options{Title: r.id, TraceURL: page.JaegerTraces(r.cfg.JaegerUI)}); err != nil {
-		return fmt.Errorf("write the report of who waited for whom: %w", err)
+		return fmt.Errorf("write the report about waits: %w", err)
 	}
 	return nil
 }
 
-// report prints the table. Its error says what was wrong.
+// report prints the results. It returns an error if they are wrong.
 func (s *results) report(r *run) error {
 	want := int64(r.cfg.Accounts) * openingBalance
-	w := tabwriter.NewWriter(r.cfg.Out, 0, 0, 2, ' ', 0)
-	row := func(name, format string, args ...any) { _, _ = fmt.Fprintf(w, name+"\t"+format+"\n", args...) }
+	var rows [][]string
+	row := func(name, format string, args ...any) {
+		rows = append(rows, []string{name, fmt.Sprintf(format, args...)})
+	}
 	row("guards", "%s", map[bool]string{true: "on", false: "OFF (the control)"}[r.cfg.Guards])
 	row("transfers", "%d committed, %d compensated, %d failed otherwise", s.committed, s.compensated, s.failed)
 	if s.killed != "" {
@@ -94,7 +101,7 @@ func (s *results) report(r *run) error {
 	row("AUDITS THAT SAW A WRONG TOTAL", "%d", s.wrongAudits)
 	row("money", "%s of %s: %s", cents(s.total), cents(want), map[bool]string{true: "conserved", false: "NOT CONSERVED"}[s.total == want])
 	locks := &s.locks.Totals
-	row("lost locks", "%d transfers and audits were told of one and undone, %d renewals or entries noticed one", s.lost, locks.Lost)
+	row("lost locks", "%d transfers and audits were undone because of one, %d renewals or entries noticed one", s.lost, locks.Lost)
 	row("deadlocks", "%d, each ended by one saga that was undone and began again", locks.Deadlocks)
 	row("waits for a lock", "%d of %d acquisitions; p50 %s, p99 %s (queued to granted, by the database's clock)",
 		locks.Waited, locks.Acquisitions, seconds(locks.Wait.P50), seconds(locks.Wait.P99))
@@ -102,7 +109,7 @@ func (s *results) report(r *run) error {
 	row("in Temporal's UI", "%s", r.uiLink())
 	row("who waited for whom", "%s", s.page)
 	row("traces", "%s (OTLP JSON lines, one file per process; %d broken lines)", r.dir, s.locks.Read.Broken)
-	if err := w.Flush(); err != nil {
+	if err := table.Write(r.cfg.Out, rows...); err != nil {
 		return err
 	}
 	return s.verdict(r, want)
@@ -135,7 +142,7 @@ func (s *results) verdict(r *run, want int64) error {
 	return fmt.Errorf("%w: %s", ErrWrong, what)
 }
 
-// uiLink is a list of this run's workflows.
+// uiLink returns the address of the list of this run's workflows.
 func (r *run) uiLink() string {
 	if r.cfg.TemporalUI == "" {
 		return fmt.Sprintf("the workflows of task queue %s (set LOCKSTEP_TEMPORAL_UI for a link)", r.id)
@@ -144,7 +151,7 @@ func (r *run) uiLink() string {
 	return strings.TrimRight(r.cfg.TemporalUI, "/") + "/namespaces/" + url.PathEscape(r.cfg.Temporal.Options.Namespace) + "/workflows?" + query.Encode()
 }
 
-// quantile is the nearest-rank quantile; zero if there is nothing.
+// quantile returns the nearest-rank quantile, or zero without values.
 func quantile(values []int64, q float64) int64 {
 	if len(values) == 0 {
 		return 0
@@ -158,3 +165,41 @@ func seconds(s float64) string {
 }
 
 func cents(n int64) string { return fmt.Sprintf("%d.%02d", n/100, n%100) }
+
+// progress shows the progress of the transfers: a bar on a terminal, otherwise a line for each tenth.
+type progress struct {
+	bar   *progressbar.ProgressBar
+	out   io.Writer
+	mu    sync.Mutex
+	total int
+	done  int
+}
+
+func newProgress(cfg Config) *progress {
+	p := &progress{out: cfg.Err, total: cfg.Transfers}
+	if f, ok := cfg.Err.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.bar = progressbar.NewOptions(cfg.Transfers, progressbar.OptionSetWriter(f), progressbar.OptionSetDescription("transfers"),
+			progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true))
+	}
+	return p
+}
+
+func (p *progress) add() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done++
+	if p.bar != nil {
+		_ = p.bar.Add(1) // the demo continues without the bar
+		return
+	}
+	if tenth := max(1, p.total/10); p.done%tenth == 0 || p.done == p.total {
+		_, _ = fmt.Fprintf(p.out, "transfers: %d of %d\n", p.done, p.total)
+	}
+}
+
+func (p *progress) close() {
+	if p.bar != nil {
+		_ = p.bar.Exit() // as above
+		_, _ = fmt.Fprintln(p.out)
+	}
+}

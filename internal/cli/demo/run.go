@@ -1,9 +1,12 @@
+// Package demo runs the transfer example as a load: concurrent transfers on worker processes, of which one is killed, and
+// auditors that must never see money missing.
 package demo
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,28 +17,101 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/temporal-lockstep/lockstep/examples/transfer"
+	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
+
+// Config configures the demo. Package cmd/lockstep fills it from flags.
+type Config struct {
+	Transfers   int
+	Accounts    int
+	Workers     int
+	Kill        bool
+	Seed        int64
+	Guards      bool
+	Concurrency int
+	Auditors    int
+	// Keep leaves the database of the run.
+	Keep bool
+	// TracesDir is the folder in which the run makes its own.
+	TracesDir string
+
+	// Temporal has the settings of the connection.
+	Temporal *connect.Frontend
+	MongoURI string
+	// TemporalUI is the address of Temporal's web UI; empty if it is not known.
+	TemporalUI string
+	// JaegerUI is the address of Jaeger's, for links from the report about waits; empty if there is none.
+	JaegerUI string
+
+	Out io.Writer // results
+	Err io.Writer // progress
+}
+
+// ErrUsage marks errors of the demo's caller.
+var ErrUsage = errors.New("wrong usage")
+
+// Check refuses values out of bounds and missing addresses.
+func (c *Config) Check() error {
+	for _, b := range []struct {
+		flag          string
+		value, lo, hi int
+	}{
+		{"--transfers", c.Transfers, 1, 100_000},
+		{"--accounts", c.Accounts, 2, 90},
+		{"--workers", c.Workers, 1, 32},
+		{"--concurrency", c.Concurrency, 1, 500},
+		{"--auditors", c.Auditors, 1, 50},
+	} {
+		if b.value < b.lo || b.value > b.hi {
+			return fmt.Errorf("%w: %s is %d: want %d to %d", ErrUsage, b.flag, b.value, b.lo, b.hi)
+		}
+	}
+	if c.Kill && c.Workers < 2 {
+		return fmt.Errorf("%w: --kill needs at least 2 workers, so that one continues: have --workers %d", ErrUsage, c.Workers)
+	}
+	for _, e := range []struct{ name, value string }{
+		{"TEMPORAL_ADDRESS", c.Temporal.AddressFrom}, {"LOCKSTEP_MONGODB_URI", c.MongoURI},
+	} {
+		if e.value == "" {
+			return fmt.Errorf("%s is not set: it is the address of a server.\n%s", e.name, remedy)
+		}
+	}
+	return nil
+}
+
+const remedy = `Start them, and set it, with:
+  make stack-up && eval "$(make -s stack-env)"
+or run "make demo", which does both`
+
+// FromEnvironment reads the addresses from the environment and from Temporal's configuration file.
+func (c *Config) FromEnvironment() (err error) {
+	c.MongoURI = os.Getenv("LOCKSTEP_MONGODB_URI")
+	c.TemporalUI = os.Getenv("LOCKSTEP_TEMPORAL_UI")
+	c.JaegerUI = os.Getenv("LOCKSTEP_JAEGER_UI")
+	c.Temporal, err = connect.FindFrontend(connect.TemporalFlags{})
+	return err
+}
 
 // openingBalance of each account, in cents.
 const openingBalance = 100_000
 
-// ErrWrong says that money was lost or an audit was wrong.
+// ErrWrong is returned if money was lost or an audit was wrong.
 var ErrWrong = errors.New("isolation was violated")
 
 // run is one run of the demo.
 type run struct {
 	cfg Config
 	id  string // names the task queue and the folder
-	// short ends each workflow's ID, and tells the runs of one day apart.
+	// short is the suffix of workflow IDs, different for each run of a day.
 	short string
 	dir   string // traces and logs
 	db    *mongo.Database
 	tc    client.Client
 }
 
-// Run runs the demo. The error is ErrWrong if money was lost or an audit was wrong, ErrUsage if the
-// configuration cannot be run, and ctx's cause if it was cancelled. It leaves nothing behind but traces.
+// Run runs the demo. The error is ErrWrong if money was lost or an audit was wrong, ErrUsage if the configuration is
+// invalid, and ctx's cause if it was cancelled. It leaves only traces.
 func Run(ctx context.Context, cfg Config) (err error) {
 	if err := cfg.Check(); err != nil {
 		return err
@@ -61,10 +137,10 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Close() }() // nothing of worth
+	defer func() { _ = log.Close() }()
 	if r.tc, err = connectTemporal(ctx, cfg.Temporal, observed.Traces, log); err != nil {
-		_ = os.RemoveAll(r.dir)      // nothing is in it yet
-		_ = os.Remove(cfg.TracesDir) // and if it was made for this, nothing in that; else it stays
+		_ = os.RemoveAll(r.dir)      // it is still empty
+		_ = os.Remove(cfg.TracesDir) // fails if it contains other runs
 		return err
 	}
 	defer r.tc.Close()
@@ -115,7 +191,7 @@ func (r *run) play(ctx context.Context) error {
 	return res.report(r)
 }
 
-// terminate ends the workflows that a cancelled run left: no worker would work on them any more.
+// terminate ends the open workflows of a cancelled run, which has no workers left.
 func (r *run) terminate(ctx context.Context, res *results) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

@@ -2,18 +2,28 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/contrib/opentelemetry"
+	"go.temporal.io/sdk/interceptor"
+	sdklog "go.temporal.io/sdk/log"
 	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/temporal-lockstep/lockstep/examples/transfer"
+	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
+	"github.com/temporal-lockstep/lockstep/internal/cli/otlpfile"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
 )
 
-// WorkerConfig is what a worker process is started with.
+// WorkerConfig configures a worker process.
 type WorkerConfig struct {
 	Config
 	Database  string
@@ -21,17 +31,16 @@ type WorkerConfig struct {
 	Traces    string
 }
 
-// The load's constants: what a step takes, and how often the check says no.
+// The duration of a step, and the share of transfers that fail their check.
 const (
 	stepPause   = 3 * time.Millisecond
 	failPercent = 12
 )
 
-// ready is what a worker process prints when it polls.
+// ready is the line that a worker process prints when it polls.
 const ready = "ready"
 
-// RunWorker is the whole of a worker process: it polls until stdin ends, which it does when the parent is
-// gone, or ctx ends.
+// RunWorker runs a worker process until ctx or stdin ends. Stdin ends when the parent does.
 func RunWorker(ctx context.Context, cfg WorkerConfig, stdin io.Reader) (err error) {
 	observed, err := observe(ctx, "lockstep-demo-worker", cfg.Traces, cfg.Err)
 	if err != nil {
@@ -68,7 +77,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig, stdin io.Reader) (err erro
 	}
 	gone := make(chan struct{})
 	go func() {
-		_, _ = io.Copy(io.Discard, stdin) // whichever way it ends, the parent is gone
+		_, _ = io.Copy(io.Discard, stdin) // after an error the parent has ended too
 		close(gone)
 	}()
 	select {
@@ -76,4 +85,41 @@ func RunWorker(ctx context.Context, cfg WorkerConfig, stdin io.Reader) (err erro
 	case <-ctx.Done():
 	}
 	return nil
+}
+
+// connectMongo connects to the database. Its errors have a remedy.
+func connectMongo(ctx context.Context, uri string) (*mongo.Client, error) {
+	c, err := connect.Mongo(ctx, uri, "lockstep demo")
+	if err != nil {
+		return nil, fmt.Errorf("LOCKSTEP_MONGODB_URI: %w\n%s", err, remedy)
+	}
+	return c, nil
+}
+
+// connectTemporal connects to Temporal. The SDK logs to w.
+func connectTemporal(ctx context.Context, f *connect.Frontend, tp *sdktrace.TracerProvider, w io.Writer) (client.Client, error) {
+	tracing, err := opentelemetry.NewTracingInterceptor(opentelemetry.TracerOptions{Tracer: tp.Tracer("temporal-sdk-go")})
+	if err != nil {
+		return nil, err
+	}
+	f.Options.Logger = sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	f.Options.Interceptors = []interceptor.ClientInterceptor{tracing}
+	c, err := f.Dial(ctx)
+	if errors.Is(err, connect.ErrNoAnswer) {
+		return nil, fmt.Errorf("%w\n%s", err, remedy)
+	}
+	return c, err
+}
+
+// observe writes each span to a file when it ends, so that a killed process loses only open spans. It also exports them if
+// the environment has an endpoint.
+func observe(ctx context.Context, service, path string, errs io.Writer) (*connect.Telemetry, error) {
+	exporter, err := otlpfile.New(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("traces: %w", err)
+	}
+	return connect.NewTelemetry(ctx, connect.TelemetryOptions{
+		Service: service, Errs: errs, NoMetrics: true,
+		Exporters: []sdktrace.TracerProviderOption{sdktrace.WithSyncer(exporter)},
+	})
 }

@@ -36,7 +36,7 @@ func (f *file) Start(context.Context) (err error) {
 // Stop closes the file.
 func (f *file) Stop(context.Context) error { return f.f.Close() }
 
-// UploadTraces appends one line.
+// UploadTraces appends a line.
 func (f *file) UploadTraces(_ context.Context, spans []*tracepb.ResourceSpans) error {
 	raw, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
-func TestSpansAreReadBackAndABrokenLineIsCounted(t *testing.T) {
+func TestNew_SpansAndBrokenLine_AreReadBack(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "spans.json")
 	exporter, err := otlpfile.New(t.Context(), path)
@@ -45,5 +45,5 @@ func TestSpansAreReadBackAndABrokenLineIsCounted(t *testing.T) {
 
 	raw, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.Contains(t, string(raw), `"traceId":"`+want.TraceID().String()+`"`, "IDs are hexadecimal, as OTLP's JSON wants them")
+	require.Contains(t, string(raw), `"traceId":"`+want.TraceID().String()+`"`, "IDs are hexadecimal, as in OTLP JSON")
 }

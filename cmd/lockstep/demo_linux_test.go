@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -15,26 +14,23 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 )
 
-// A demo that is killed can stop nobody: its workers must notice by themselves.
-func TestKilledDemoLeavesNoWorkers(t *testing.T) {
+// A killed demo cannot stop its workers: they must notice by themselves.
+func TestDemo_Killed_LeavesNoWorkers(t *testing.T) {
 	t.Parallel()
-	c := exec.CommandContext(t.Context(), binary, "demo", "--transfers", "5000", "--concurrency", "2")
-	c.Dir = t.TempDir()
-	c.Env = append(c.Environ(), servers(t)...)
-	require.NoError(t, c.Start())
+	c := start(t, servers(t), "demo", "--transfers", "5000", "--concurrency", "2")
 	run := started(t, c.Dir)
-	tidyUpAtTheEnd(t, run)
+	removeAtEnd(t, run)
 	require.Positive(t, workersOf(run))
 	require.NoError(t, c.Process.Kill())
 	require.Error(t, c.Wait())
-	require.Eventually(t, func() bool { return workersOf(run) == 0 }, 30*time.Second, 20*time.Millisecond, "a worker lives on")
+	require.Eventually(t, func() bool { return workersOf(run) == 0 }, 30*time.Second, 20*time.Millisecond, "a worker still runs")
 }
 
 // workersOf counts the worker processes of a run, as Linux sees them.
 func workersOf(run string) (n int) {
 	commands, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is right
 	for _, path := range commands {
-		line, err := os.ReadFile(path) // one that has ended meanwhile counts as none
+		line, err := os.ReadFile(path) // it fails for a process that has just ended
 		if err == nil && bytes.Contains(line, []byte("demo-worker\x00")) && bytes.Contains(line, []byte(run)) {
 			n++
 		}
@@ -42,8 +38,8 @@ func workersOf(run string) (n int) {
 	return n
 }
 
-// tidyUpAtTheEnd removes what a killed demo cannot: its database and its workflows.
-func tidyUpAtTheEnd(t *testing.T, run string) {
+// removeAtEnd removes the database and the workflows of a killed demo.
+func removeAtEnd(t *testing.T, run string) {
 	t.Helper()
 	mongo, temporal := testenv.Mongo(t).Client(), testenv.Temporal(t)
 	t.Cleanup(func() {
