@@ -72,9 +72,9 @@ func (a *analysis) makeHolds() {
 	for i := range drafts {
 		d := &drafts[i]
 		a.holds[i] = a.newHold(d, &a.report.Holds[i])
-		a.byKey[d.key] = int32(i) //nolint:gosec // at most a million
+		a.byKey[d.key] = int32(i)
 		p := party{d.key.resource, d.key.lockID}
-		a.byParty[p] = append(a.byParty[p], int32(i)) //nolint:gosec // at most a million
+		a.byParty[p] = append(a.byParty[p], int32(i))
 	}
 	a.addSteps()
 }

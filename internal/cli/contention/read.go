@@ -196,7 +196,7 @@ func (in *input) file(ctx context.Context, number int, of source, stdin io.Reade
 	if path == "-" {
 		path = "standard input"
 	} else {
-		f, err := os.Open(path)
+		f, err := os.Open(path) //nolint:gosec // the caller names the file
 		switch {
 		case err != nil && of.found:
 			in.skip(path, err)
@@ -226,7 +226,7 @@ func (in *input) documents(ctx context.Context, at place, from *bufio.Reader) er
 		at.line = d.line
 		if d.err != nil {
 			in.spans.broken(at, d.err)
-			return nil
+			return nil //nolint:nilerr // it is counted
 		}
 		size := min(int64(len(d.data)), maxParsing)
 		if in.parsing.Acquire(ctx, size) != nil || ctx.Err() != nil {

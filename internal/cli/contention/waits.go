@@ -49,9 +49,9 @@ func (a *analysis) makeWaits() {
 	for i, s := range found {
 		a.waits[i] = a.newWait(s, &a.report.Waits[i])
 		w := &a.waits[i]
-		a.byOwner[w.Owner] = append(a.byOwner[w.Owner], int32(i)) //nolint:gosec // at most a million
+		a.byOwner[w.Owner] = append(a.byOwner[w.Owner], int32(i))
 		if w.ofStep {
-			a.byStep[w.LockID] = append(a.byStep[w.LockID], int32(i)) //nolint:gosec // at most a million
+			a.byStep[w.LockID] = append(a.byStep[w.LockID], int32(i))
 		}
 	}
 	for _, done := range []spanKind{kindHold, kindAcquire, kindLeave, kindRenew, kindLost} {

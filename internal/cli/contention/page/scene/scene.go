@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"container/heap"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -169,7 +170,7 @@ func (s *stage) newSaga() {
 		kind, steps = "statement", []string{"ReadLedger", "Print"}
 	}
 	g := &saga{name: fmt.Sprintf("%s-%04d", kind, s.sagas), steps: steps, dies: s.random.IntN(400) == 0}
-	g.trace[0], g.trace[14], g.trace[15] = 1, byte(s.sagas>>8), byte(s.sagas)
+	binary.BigEndian.PutUint64(g.trace[8:], uint64(s.sagas)) //nolint:gosec // it is positive
 	// The first resource becomes the most requested, since it is held while its saga waits for another.
 	a, b := s.random.IntN(len(s.queues)), s.random.IntN(len(s.queues))
 	for _, i := range slices.Compact([]int{min(a, b), max(a, b)}) {
@@ -284,7 +285,9 @@ func (s *stage) span(g *saga, name string, from, to time.Duration) ptrace.Span {
 	n := s.spans.Len()
 	span.SetName(name)
 	span.SetTraceID(g.trace)
-	span.SetSpanID(pcommon.SpanID{0: 0xab, 5: byte(n >> 16), 6: byte(n >> 8), 7: byte(n)})
+	var id pcommon.SpanID
+	binary.BigEndian.PutUint64(id[:], uint64(n)) //nolint:gosec // it is positive
+	span.SetSpanID(id)
 	span.SetStartTimestamp(pcommon.NewTimestampFromTime(begin.Add(from)))
 	span.SetEndTimestamp(pcommon.NewTimestampFromTime(begin.Add(to)))
 	return span
