@@ -33,7 +33,7 @@ const (
 	postgresBin       = "/usr/lib/postgresql/18/bin/"
 	// postgresConnections is twice FerretDB's pool. An open connection takes a few MB.
 	postgresConnections = 300
-	// clusterParent is where the root, which stacks share, shows the stack's own data folder.
+	// clusterParent is the mount point of the stack's data folder in the root, which all stacks share.
 	clusterParent = "/srv"
 )
 

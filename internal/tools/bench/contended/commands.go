@@ -12,7 +12,7 @@ import (
 
 // counts are numbers of commands. They include renewals and the Lockers' background work.
 type counts struct {
-	// sent are the write commands, and done those that wrote something. reads are the read commands. failed are commands
+	// sent are the write commands, and done the write commands that wrote a document. reads are the read commands. failed are commands
 	// of any kind that ended in an error.
 	sent, done, reads, failed int64
 }
