@@ -31,11 +31,11 @@ Some defects of earlier engines cannot exist any longer:
 
 const engineTests = "./lockcore/party"
 
-// mutant is a defect.
+// mutant is a defect, made by edits of the source.
 type mutant struct {
 	defect, what string
 	edits        []edit
-	// tests, if not empty, find it: a pattern for go test -run, in package party.
+	// tests, if not empty, is a pattern for go test -run of the tests in package party that find it.
 	tests string
 	// simulated is set if a seed of the simulation finds it.
 	simulated bool
@@ -43,7 +43,7 @@ type mutant struct {
 	check string
 }
 
-// edit replaces the one place in a file that has the old text.
+// edit replaces a text that must occur once in a file.
 type edit struct{ file, old, new string }
 
 var mutants = []mutant{

@@ -1,11 +1,10 @@
-// Command mutants puts defects that lockcore once had back into its source, one at a time, and sees what finds each: a
-// seed of the simulation, or another test. It writes internal/proof/simulation/MUTANTS.md. Run it in the root of
-// the repository, with the servers of the stack up:
+// Command mutants puts earlier defects back into the source of lockcore, one at a time, and records what finds each of them: a
+// seed of the simulation, or a test. It writes internal/proof/simulation/MUTANTS.md. Run it in the root of the repository, with
+// the servers of the stack running:
 //
 //	go run ./internal/proof/mutants
 //
-// With -sagas it does so with defects of the Temporal side, plays them with the fuzzer of sagas, and writes
-// internal/proof/sagafuzz/MUTANTS.md.
+// With -sagas it uses defects of the Temporal side and the fuzzer of sagas, and writes internal/proof/sagafuzz/MUTANTS.md.
 package main
 
 import (
@@ -24,7 +23,7 @@ import (
 
 const (
 	pattern = "./internal/proof/simulation"
-	// unknown stands in the rows of mutants that were not played, or not found.
+	// unknown is the result of mutants that were not played or not found.
 	unknown = "not shown yet"
 )
 
@@ -44,7 +43,7 @@ func main() {
 	}
 }
 
-// run plays the mutants, and writes the page.
+// run plays the mutants and writes the page.
 func run() error {
 	page, header, mutants := "internal/proof/simulation/MUTANTS.md", header, mutants
 	if *sagas {
@@ -77,7 +76,7 @@ func run() error {
 	return errors.Join(failed, os.WriteFile(page, []byte(text), 0o600)) //nolint:gosec // the page of this repository
 }
 
-// rowOf is what a page says in the row that begins so.
+// rowOf returns the result in the row of a page that begins with begin.
 func rowOf(page, begin string) string {
 	if _, rest, ok := strings.Cut(page, begin); ok {
 		found, _, _ := strings.Cut(rest, " |\n")
@@ -86,7 +85,7 @@ func rowOf(page, begin string) string {
 	return unknown
 }
 
-// find says what notices the mutant.
+// find returns the seeds and tests that find the mutant.
 func (m *mutant) find(parent string) (string, error) {
 	dir, err := os.MkdirTemp(parent, "mutant")
 	if err != nil {
@@ -131,14 +130,14 @@ func (m *mutant) find(parent string) (string, error) {
 	return strings.Join(found, "; "), nil
 }
 
-// repeats is how often a seed that was found is played again.
+// repeats is the number of times that a failing seed is played again.
 const repeats = 10
 
 var counted = regexp.MustCompile(`each seed failed: map\[\d+:(\d+)\]`)
 
 var hit = regexp.MustCompile(`seed (\d+): (.+?) after \d+ ms: `)
 
-// play returns the first seed that the mutant fails, and that passes without it; "" if there is none.
+// play returns the first seed that fails with the mutant and passes without it; "" if there is none.
 func play(parent, dir, overlay string) (string, error) {
 	sound, err := built(parent, pattern)
 	if err != nil {
@@ -177,7 +176,7 @@ func play(parent, dir, overlay string) (string, error) {
 	return "", nil
 }
 
-// test returns the tests that fail with the mutant, and pass without it.
+// test returns the tests that fail with the mutant and pass without it.
 func (m *mutant) test(parent, dir, overlay string) ([]string, error) {
 	sound, err := built(parent, engineTests)
 	if err != nil {
@@ -196,7 +195,7 @@ func (m *mutant) test(parent, dir, overlay string) ([]string, error) {
 	}
 	var found []string
 	add := func(name, how string) {
-		if strings.Contains(name, "/") { // its parent is named
+		if strings.Contains(name, "/") { // its parent is reported
 			return
 		}
 		found = append(found, "`"+name+"`"+how)
@@ -213,7 +212,7 @@ func (m *mutant) test(parent, dir, overlay string) ([]string, error) {
 	return found, nil
 }
 
-// built is the binary of a package's tests, or of the fuzzer, which is made in dir if it is not there.
+// built returns the binary of a package's tests, or of the fuzzer. It builds it in dir unless it exists.
 func built(dir, in string, flags ...string) (string, error) {
 	binary := filepath.Join(dir, filepath.Base(in)+".test")
 	if _, err := os.Stat(binary); err == nil {
@@ -236,7 +235,7 @@ func execute(binary, in string, args ...string) ([]byte, error) {
 	return c.CombinedOutput()
 }
 
-// overlay writes the changed files, and which they stand for.
+// overlay writes the changed files, and an overlay file for the go command that replaces the originals with them.
 func (m *mutant) overlay(dir string) (string, error) {
 	changed := map[string]string{}
 	sources := map[string]string{}

@@ -49,7 +49,7 @@ var sagaMutants = []mutant{
 	}},
 }
 
-// fuzz returns the first seed in which the fuzzer's check notices the mutant, and that passes without it; "" if there is none.
+// fuzz returns the first seed in which the fuzzer's check finds the mutant and that passes without it; "" if there is none.
 func (m *mutant) fuzz(parent, dir, overlay string) (string, error) {
 	sound, err := built(parent, fuzzer)
 	if err != nil {

@@ -343,7 +343,7 @@ var upgradeScenarios = []Scenario{
 	}},
 }
 
-// giveUp gives up the upgrade that the call "u" asked for.
+// giveUp undoes the upgrade that the call "u" requested.
 func (s *stage) giveUp(lockID, part string, order int64) {
 	s.Helper()
 	old := fmt.Sprintf("%s/%s/%d", lockID, part, order)

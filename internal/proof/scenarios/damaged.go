@@ -6,9 +6,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// Damaged makes a document that no operation leaves: entries of unknown states, claims and waiters
-// without their times, orders and limits below zero. pick decides everything. A process that reads
-// such a document must not panic.
+// Damaged returns a document that no operation writes, with entries of unknown states, claims and waiters
+// without times, and negative orders and limits. All choices come from pick. A process that reads such a
+// document must not panic.
 func Damaged(pick func(possibilities int) int, now time.Time) *rules.Document {
 	at := func() time.Time {
 		return []time.Time{{}, rules.LongAgo, now.Add(-time.Hour), now, now.Add(time.Minute), rules.Never}[pick(6)]
@@ -55,7 +55,7 @@ func Damaged(pick func(possibilities int) int, now time.Time) *rules.Document {
 	return d
 }
 
-// AllOps makes one operation of each kind, of a party that may be in a damaged document.
+// AllOps returns one operation of each kind, of a party that may be in a damaged document.
 func AllOps(pick func(possibilities int) int) []rules.Op {
 	text := func() string { return []string{"w", "a", "w/1", ""}[pick(4)] }
 	lockID, label, part, order := text(), text(), text(), int64(pick(3))-1

@@ -1,9 +1,8 @@
-// Package scenarios tells what the lock rules promise, as short stories that are played on one
-// document: who acquires, waits, leaves and expires, and what each operation must answer.
+// Package scenarios specifies the lock rules by short examples on one document: which requests acquire,
+// wait, leave and expire, and the expected answer to each operation.
 //
-// A scenario plays on a Harness. Rules applies operations to a document in memory, with a clock that
-// the scenario moves. Lines sends them through the update loop to a store, in memory or on MongoDB,
-// and moves the times in the stored document back instead. The tests of lockcore/rules play all
-// scenarios on Rules, also with each rule broken on purpose; the tests of this package play them on
-// Lines.
+// A scenario runs on a Harness. [Rules] applies operations to a document in memory, with a clock that
+// the scenario moves. The tests of lockcore/rules run all scenarios on it, and once more for each rule
+// that they break on purpose. The tests of this package run them through the update loop, on a store in
+// memory and on MongoDB; there, time passes because the times in the stored document are moved back.
 package scenarios

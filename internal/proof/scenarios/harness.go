@@ -8,13 +8,13 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// Harness applies operations to documents for which time can be made to pass.
+// Harness applies operations to documents, and lets time pass for them.
 type Harness interface {
-	// Apply applies an operation, and returns the document after it.
+	// Apply applies an operation and returns the document after it.
 	Apply(op rules.Op) (*rules.Document, rules.Result, error)
 	// Stored returns the document of a resource, as of now.
 	Stored(resource string) (*rules.Document, error)
-	// Travel lets d pass for one resource. A negative d is a clock that runs backwards.
+	// Travel lets d pass for one resource. A negative d sets its clock back.
 	Travel(resource string, d time.Duration) error
 }
 
@@ -30,8 +30,8 @@ func NewRules() *Rules {
 	return &Rules{Now: time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC), docs: map[string]*rules.Document{}}
 }
 
-// Apply applies an operation. Like the update loop it stores nothing if the answer is read-only; then
-// the operation must have changed no more than a write that names nothing.
+// Apply applies an operation. Like the update loop it stores nothing if the answer is read-only, in which
+// case the operation must only have settled the document.
 func (r *Rules) Apply(op rules.Op) (*rules.Document, rules.Result, error) {
 	before := r.docs[op.ResourceName()]
 	after, result := op.Apply(before, r.Now)

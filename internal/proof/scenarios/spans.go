@@ -7,8 +7,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// spanScenarios are about what the spans of waits need: whose end let a waiter in, and which waiters
-// and claims an operation ended.
+// spanScenarios are about the facts for the spans of waits: the hold whose end let a waiter in, and the
+// waiters and claims that an operation ended.
 var spanScenarios = []Scenario{
 	{"after/a claim names the hold whose end let it in, also when it is confirmed", func(s *stage) {
 		a := s.take("a", "p", 1, owner("saga"))

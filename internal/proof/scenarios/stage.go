@@ -10,9 +10,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// Scenario is a story about one rule.
+// Scenario is an example of one rule.
 type Scenario struct {
-	// Name begins with the operation, the state or the invariant that the scenario is about.
+	// Name begins with the operation, the state or the invariant of the scenario.
 	Name string
 	play func(*stage)
 }
@@ -30,20 +30,20 @@ func All() []Scenario {
 		runScenarios, verifyScenarios, compensationScenarios, withinScenarios, holdScenarios)
 }
 
-// stage is what a scenario plays on: one resource of a harness.
+// stage runs a scenario on one resource of a harness.
 type stage struct {
 	testing.TB
 	h        Harness
 	resource string
 }
 
-// answer is what an operation returned.
+// answer is the result of an operation.
 type answer struct {
 	*rules.Document
 	rules.Result
 }
 
-// must fails the scenario because of the harness, not because of the rules.
+// must fails the scenario if the harness returned an error.
 func (s *stage) must(err error) {
 	s.Helper()
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *stage) must(err error) {
 	}
 }
 
-// check fails the scenario with what was expected, unless ok.
+// check fails the scenario with a description of the expectation, unless ok.
 func (s *stage) check(ok bool, format string, args ...any) {
 	s.Helper()
 	if !ok {
@@ -59,7 +59,7 @@ func (s *stage) check(ok bool, format string, args ...any) {
 	}
 }
 
-// do applies an operation, and fails the scenario if it has another outcome.
+// do applies an operation and expects an outcome.
 func (s *stage) do(want rules.Outcome, op rules.Op) *answer {
 	s.Helper()
 	d, r, err := s.h.Apply(op)
@@ -82,8 +82,7 @@ func (s *stage) stored() *rules.Document {
 	return d
 }
 
-// unchanged fails the scenario if the document differs from before in more than its version and
-// times that follow from when it was written.
+// unchanged expects that the document differs from before only in its version and the time of its write.
 func (s *stage) unchanged(before *rules.Document) {
 	s.Helper()
 	a, b := before.Clone(), s.stored().Clone()
@@ -133,8 +132,8 @@ func undoes(part string) with   { return func(op *rules.Acquire) { op.Undo = []s
 func within(lockID string) with { return func(op *rules.Acquire) { op.Within = lockID } }
 func saga(id string) with       { return func(op *rules.Acquire) { op.Saga = id } }
 
-// request is an exclusive request with the shortest TTL that does not queue. The same part and order
-// is the same call, unless call changes that.
+// request returns an exclusive request with the shortest TTL that does not queue. Requests with the same
+// part and order have the same call ID, unless call changes it.
 func (s *stage) request(lockID, part string, order int64, changes ...with) rules.Acquire {
 	op := rules.Acquire{
 		Policy: Policy, Resource: s.resource, Call: fmt.Sprintf("%s/%s/%d", lockID, part, order), LockID: lockID, Part: part, Order: order,
@@ -147,25 +146,25 @@ func (s *stage) request(lockID, part string, order int64, changes ...with) rules
 	return op
 }
 
-// ask sends a request, and expects an outcome.
+// ask sends a request and expects an outcome.
 func (s *stage) ask(want rules.Outcome, lockID, part string, order int64, changes ...with) *answer {
 	s.Helper()
 	return s.do(want, s.request(lockID, part, order, changes...))
 }
 
-// take sends a request that must be granted, and returns its part.
+// take expects that a request is granted, and returns its part.
 func (s *stage) take(lockID, part string, order int64, changes ...with) *rules.Entry {
 	s.Helper()
 	return s.part(s.ask(rules.Granted, lockID, part, order, changes...).Document, lockID, part, order)
 }
 
-// join sends a request that must join the hold of its lock ID.
+// join expects that a request joins the hold of its lock ID, and returns its part.
 func (s *stage) join(lockID, part string, order int64, changes ...with) *rules.Entry {
 	s.Helper()
 	return s.part(s.ask(rules.Joined, lockID, part, order, changes...).Document, lockID, part, order)
 }
 
-// part returns a part that must be running.
+// part expects that a part is running, and returns it.
 func (s *stage) part(d *rules.Document, lockID, part string, order int64) *rules.Entry {
 	s.Helper()
 	e := d.Part(lockID, part, order)
@@ -173,7 +172,7 @@ func (s *stage) part(d *rules.Document, lockID, part string, order int64) *rules
 	return e
 }
 
-// wait queues a request, and expects a position.
+// wait queues a request and expects a position.
 func (s *stage) wait(position int64, lockID, part string, order int64, changes ...with) {
 	s.Helper()
 	a := s.ask(rules.Queued, lockID, part, order, append(changes, queue)...)
@@ -267,7 +266,7 @@ func forced(reason string) func(*rules.Release) {
 }
 func atOnce(op *rules.Release) { op.Now = true }
 
-// force ends the hold that a lock ID has.
+// force releases the hold of a lock ID by force.
 func (s *stage) force(lockID, reason string) {
 	s.Helper()
 	s.release(lockID, 0, began(max(1, s.stored().HoldFence(lockID))), forced(reason))
