@@ -10,7 +10,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// actions calls visit with every world that one action leads to. Labels name the actions: see play.
+// actions calls visit with every world that one action leads to. The label of an action names it for play.
 func (w *world) actions(visit func(*world)) {
 	for i, p := range w.processes {
 		if p.crashed {
@@ -86,7 +86,7 @@ func (w *world) add(p *process, party int, v verb, id string, c *Call) {
 	w.pump(p)
 }
 
-// faultsOf are the faults that may meet what a process has under way.
+// faultsOf calls do with the faults that may affect a process and its command in flight.
 func (w *world) faultsOf(i int, p *process, do func(string, func(*world, *process))) {
 	fault := func(label string, act func(*world, *process)) {
 		do(label, func(w *world, p *process) {
@@ -148,7 +148,7 @@ func (w *world) crash(p *process) {
 	}
 }
 
-// partyActions are what a party may do.
+// partyActions calls visit with the worlds to which the actions of a party lead.
 func (w *world) partyActions(n int, p *process, visit func(*world), i int) {
 	of := &p.parties[n]
 	do := func(v verb, act func(*world, *process, *party)) {
@@ -248,8 +248,8 @@ func (w *world) partyActions(n int, p *process, visit func(*world), i int) {
 	}
 }
 
-// abandon gives up the request that a party waits for. If it surely was not applied since it queued,
-// it leaves the queue, as package lockcore does.
+// abandon ends the request for which a party waits. If the request was not applied again since it queued, it
+// leaves the queue, as package party does.
 func (w *world) abandon(p *process, n int, of *party) {
 	k := slices.IndexFunc(p.notes, func(m note) bool { return m.party == n && (m.verb == acquire || m.verb == upgrade) })
 	m := p.notes[k]
@@ -266,7 +266,7 @@ func (w *world) abandon(p *process, n int, of *party) {
 	w.pump(p)
 }
 
-// extendSteps are the two halves of an Extend: it takes effect, and then its answer arrives.
+// extendSteps calls do with the next half of an Extend: it takes effect, or its answer arrives.
 func (w *world) extendSteps(n int, p *process, do func(string, func(*world, *process))) {
 	if e := &p.extends[n]; !e.executed {
 		do("extend at the server for", func(w *world, p *process) {
@@ -309,7 +309,7 @@ func (w *world) extendSteps(n int, p *process, do func(string, func(*world, *pro
 	}
 }
 
-// ended gives the line the result of an Extend, as Lines.Extend does.
+// ended passes the result of an Extend to the line, as Lines.Extend does.
 func (p *process) ended(n int, all bool) {
 	e := p.extends[n]
 	p.extends = slices.Delete(p.extends, n, n+1)

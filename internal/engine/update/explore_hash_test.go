@@ -9,9 +9,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// encoder writes a world in a canonical form: times relative to the server's, and the random values
-// of versions in the order in which they occur. What influences neither the rules nor the invariants
-// is left out.
+// encoder writes a world in a canonical form: times are relative to the server's, and random values of
+// versions are numbered in the order of their occurrence. Fields that influence neither the rules nor the
+// invariants are omitted.
 type encoder struct {
 	out      []byte
 	now      int
@@ -29,7 +29,7 @@ func (w *world) hash(e *encoder) uint64 {
 	e.num(w.faults, w.ticks)
 	e.doc(w.doc)
 	e.num(len(w.old))
-	if w.faults > 0 { // nothing else reads them
+	if w.faults > 0 { // only faults read old states
 		for _, d := range w.old {
 			e.doc(d)
 		}
@@ -71,7 +71,7 @@ func (e *encoder) flags(bs ...bool) {
 	e.num(n)
 }
 
-// time writes a time. Those that are long past are equal.
+// time writes a time. All times in the distant past are equal.
 func (e *encoder) time(t time.Time) {
 	switch d := t.Sub(at(e.now)); {
 	case d > time.Hour:

@@ -8,7 +8,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// check checks what holds in every world.
+// check checks the invariants of every world.
 func (w *world) check() {
 	w.checkTrust()
 	w.checkLeftovers()
@@ -22,8 +22,7 @@ func (w *world) check() {
 	}
 }
 
-// checkTrust is I1, and what makes it true: a lease that is trusted is backed by an entry that lasts
-// as long.
+// checkTrust is I1. It also checks that every trusted lease is backed by an entry that lasts as long.
 func (w *world) checkTrust() {
 	for _, p := range w.processes {
 		for i := range p.parties {
@@ -53,7 +52,7 @@ func (w *world) backed(a *party) bool {
 	})
 }
 
-// checkLeftovers is I6 for what was given up, and for what was surely not applied.
+// checkLeftovers is I6 for abandoned requests, and for calls that were reported as not applied.
 func (w *world) checkLeftovers() {
 	for i, p := range w.processes {
 		for _, id := range p.never {
@@ -96,7 +95,7 @@ func (w *world) has(which func(*rules.Entry) bool) bool {
 	return false
 }
 
-// quiet reports whether nothing happens unless somebody acts.
+// quiet reports whether nothing happens without another action.
 func (w *world) quiet() bool {
 	if w.doc == nil || len(w.late) > 0 {
 		return false
@@ -109,8 +108,8 @@ func (w *world) quiet() bool {
 	return true
 }
 
-// checkGranted is I9: if nothing lives, and somebody waits, a settle and asking again grant the
-// resource.
+// checkGranted is I9: if all entries have expired and requests wait, a Settle and waking the requests grants
+// the resource.
 func (w *world) checkGranted() {
 	if w.has(func(e *rules.Entry) bool { return e.Alive(at(w.now)) }) {
 		return
@@ -129,7 +128,7 @@ func (w *world) checkGranted() {
 				return ok && n.call.asleep && op.LockID == v.LockID && op.Order == v.Order
 			})
 		}
-		if !alive { // its claim must lapse first
+		if !alive { // the caller is gone, and its claim would have to lapse first
 			return
 		}
 	}
@@ -162,7 +161,7 @@ func (w *world) checkGranted() {
 	w.fail("I9: the resource is free, %d wait, and nobody is granted it: %+v", waiting, next.doc.Waiters)
 }
 
-// finish answers all commands.
+// finish carries out and answers all commands.
 func (w *world) finish() {
 	for range 50 {
 		done := true
@@ -180,7 +179,7 @@ func (w *world) finish() {
 	w.fail("the lines do not come to rest")
 }
 
-// checkRead is I7: without a swap only that others are in the way is answered, by a read that was
+// checkRead is I7: an answer without a swap reports that the resource is busy, and follows a read that was
 // sent after the call arrived.
 func (w *world) checkRead(p *process, t *Reply) {
 	switch t.Outcome {
@@ -194,7 +193,7 @@ func (w *world) checkRead(p *process, t *Reply) {
 	}
 }
 
-// checkWrite checks a write of the document: I1 for what it contains, and I3.
+// checkWrite checks a write of the document: I1 for its entries, and I3.
 func (w *world) checkWrite(prev, next *rules.Document) {
 	fence, made := int64(0), map[int64]string{}
 	if prev != nil {
@@ -267,7 +266,7 @@ func (w *world) checkOp(op rules.Op, before, after *rules.Document, r *rules.Res
 	}
 }
 
-// othersAlive counts the other lock IDs that live in a document.
+// othersAlive counts the other lock IDs with live entries.
 func othersAlive(d *rules.Document, lockID string, now time.Time) (all, exclusive int) {
 	ids := map[string]bool{}
 	for i := range d.Entries {
@@ -360,7 +359,7 @@ func (w *world) checkAcquire(op *rules.Acquire, before, after *rules.Document, r
 	}
 }
 
-// checkClaims is I4 and I2 for the claims that an operation made.
+// checkClaims is I4 and I2 for the claims that an operation has granted.
 func (w *world) checkClaims(op rules.Op, before, after *rules.Document, now time.Time) {
 	queue := slices.Clone(before.Waiters)
 	for _, c := range after.Entries {
@@ -392,7 +391,7 @@ func (w *world) checkClaims(op rules.Op, before, after *rules.Document, now time
 	}
 }
 
-// named returns whose entries an operation may change, and the order up to which it may end them.
+// named returns the lock ID whose entries an operation may change, and the order up to which it may end them.
 func named(op rules.Op) (lockID string, order int64) {
 	switch op := op.(type) {
 	case rules.Acquire:
@@ -452,7 +451,7 @@ func (w *world) checkOthers(op rules.Op, before, after *rules.Document, now time
 	}
 }
 
-// checkRepeated is I6: an operation that is carried out again ends as if it had run once.
+// checkRepeated is I6: an operation that is repeated ends as if it had run once.
 func (w *world) checkRepeated(op rules.Op, after *rules.Document, r *rules.Result, now time.Time) {
 	again, second := op.Apply(after, now)
 	switch op := op.(type) {
@@ -476,7 +475,7 @@ func (w *world) checkRepeated(op rules.Op, after *rules.Document, r *rules.Resul
 	}
 }
 
-// checkExtend: what is extended is a running part of the party that extends it.
+// checkExtend checks that a party extends only its own running parts.
 func (w *world) checkExtend(p *process, e *extending) {
 	of := &p.parties[e.party]
 	for i := range e.parts {

@@ -11,15 +11,14 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// The model of the exploration: see TestExplore for what it covers.
+// This file contains the model of the exploration. TestExplore describes its coverage.
 //
-// A world is a value. An action copies the world, changes the copy, and lets every line run until it
-// waits for a command or has nothing to do. A command takes effect, and its result arrives, in one
-// action; between Next and that action everything else may happen, also ticks. What is unknown to a
-// process, such as an answer that was lost, costs a fault, and each path has a bounded number of
-// faults and ticks.
+// A world is a value. An action copies the world, changes the copy, and lets every line run until it waits
+// for a command or has nothing to do. One action carries out a command and passes its result to the line;
+// between Next and that action, all other actions and ticks may happen. Every lost or late command costs a
+// fault, and each path has a bounded number of faults and ticks.
 
-// verb is something that a party or a process does. Each may do it a bounded number of times.
+// verb is an action of a party or a process. Each has a budget per verb.
 type verb int
 
 const (
@@ -43,18 +42,18 @@ var verbNames = [verbs]string{
 
 type budget [verbs]int8
 
-// partySpec describes a party: what it asks for, and how often it may do what.
+// partySpec describes a party: its requests, and its budget of actions.
 type partySpec struct {
 	lockID  string
 	process int
 	mode    string
-	// limit is that of a semaphore, and maxWaiters of the queue; 0 is 3.
+	// limit is the limit of a semaphore. maxWaiters is the limit of the queue; 0 is 3.
 	limit, maxWaiters int64
-	// queues: its requests queue, and its calls sleep in the line. persists: its holds are kept, under
-	// the run label "run".
+	// queues is set if its requests queue and its calls sleep in the line. persists is set if its holds are kept,
+	// under the run label "run".
 	queues, persists bool
-	// order is that of its first request, less one. suffix distinguishes the calls of parties with the
-	// same orders.
+	// order is the order of its first request, minus one. suffix distinguishes the calls of parties with the same
+	// orders.
 	order  int64
 	suffix string
 	can    budget
@@ -76,17 +75,17 @@ func tickOf(t time.Time) int { return int(t.Sub(epoch) / time.Second) }
 
 var policy = rules.Policy{ClaimTTL: claimTTL * 1000}
 
-// world is everything: the server, the processes, and what is under way.
+// world is the complete state: the server, the processes, and the commands in flight.
 type world struct {
 	now int
-	// doc is what is stored, nil if nothing is. old are states that a deposed primary may return.
+	// doc is the stored document, or nil. old contains earlier states, which a deposed primary may return.
 	doc       *rules.Document
 	old       []*rules.Document
 	late      []lateCopy
 	processes []*process
-	// versions counts the random values that were drawn.
+	// versions counts the random values of versions.
 	versions int
-	// faults and ticks are how many are left.
+	// faults and ticks are the remaining budgets.
 	faults, ticks int
 	err           error
 	trail         *trail
@@ -106,15 +105,14 @@ func (t *trail) labels() (labels []string) {
 	return labels
 }
 
-// lateCopy is a write that was not applied yet although its sender has been told that it failed, or
-// that is applied a second time.
+// lateCopy is a write that may be applied after its failure was reported, or a second time.
 type lateCopy struct {
 	from   int
 	swap   *store.Swap
 	extend []store.Extension
 }
 
-// process is one process: its line, what it knows of the server's time, and its parties.
+// process is one process: its line, its knowledge of the server's time, and its parties.
 type process struct {
 	name    string
 	line    Line
@@ -126,9 +124,9 @@ type process struct {
 	parties []party
 	extends []extending
 	can     budget
-	// mustGo are requests that have ended: nothing of them is left once nothing is owed.
+	// mustGo lists requests that have ended. Once the line owes nothing, no trace of them may be left.
 	mustGo []request
-	// never are the IDs of calls that were surely not applied.
+	// never lists the IDs of calls that were reported as not applied.
 	never []string
 }
 
@@ -138,8 +136,7 @@ type request struct {
 	order      int64
 }
 
-// sample is the latest server time that a process knows: at, by an answer that it received then, to a
-// command that it sent then.
+// sample is the latest server time that a process knows, with the local times of the command.
 type sample struct {
 	known, fast        bool
 	at, sent, received int
@@ -154,13 +151,13 @@ func (s *sample) guess(now int) Now {
 	return Now{At: at(s.at + d), Sent: at(s.sent + d)}
 }
 
-// note is what the model knows of a call in a line.
+// note is the model's record of a call in a line.
 type note struct {
 	call  *Call
 	party int
 	verb  verb
 	id    string
-	// asked is set once a load was sent after the call arrived, and loaded once that was answered.
+	// asked is set once a load was sent after the call arrived, and loaded once that load was answered.
 	asked, loaded bool
 }
 
@@ -171,7 +168,7 @@ type party struct {
 	// n counts the requests. busy is set while one is in the line.
 	n    int64
 	busy bool
-	// held is set while the party believes that it holds, and it trusts the lease before the tick until.
+	// held is set while the party believes that it holds. It trusts its lease before the tick until.
 	held  bool
 	id    string
 	mode  string
@@ -180,11 +177,11 @@ type party struct {
 	until int
 	// downgrading is set while a renewal that downgrades is under way.
 	downgrading, deadlocked bool
-	// lost are the IDs of leases that were reported lost.
+	// lost lists the IDs of leases that were reported lost.
 	lost []string
 }
 
-// extending is an Extend under way: executed is set once the server has done it.
+// extending is an Extend in flight. executed is set once the server has carried it out.
 type extending struct {
 	party    int
 	parts    []store.Extension
@@ -264,7 +261,7 @@ func (w *world) draw() string {
 	return fmt.Sprint("v", w.versions)
 }
 
-// pump lets a line run until it waits for a command, or is idle.
+// pump runs a line until it waits for a command or is idle.
 func (w *world) pump(p *process) {
 	for !p.crashed && p.line.sent == nil && w.err == nil {
 		base, fresh := p.line.doc, p.line.fresh
@@ -316,7 +313,7 @@ func (w *world) matches(s *store.Swap) bool {
 	return w.doc.Version == s.Prev
 }
 
-// raise carries out Extend, by the store in memory.
+// raise carries out an Extend with the store in memory.
 func (w *world) raise(parts []store.Extension) (found int, r string) {
 	if w.doc == nil {
 		return 0, w.draw()
@@ -342,7 +339,7 @@ func (w *world) raise(parts []store.Extension) (found int, r string) {
 
 var errLost = errors.New("the answer was lost")
 
-// answer carries out the command in flight of a process, without a fault.
+// answer carries out a process's command in flight, without a fault.
 func (w *world) answer(p *process) {
 	switch p.line.sent.Kind {
 	case StepLoad:
@@ -385,8 +382,7 @@ func (w *world) loaded(p *process, d *rules.Document) {
 	w.tell(p, p.line.loadFinished(d, p.sample.guess(w.now), nil))
 }
 
-// failed tells the line that its command failed. If it is an outage all commands fail until the calls
-// are told.
+// failed reports to the line that its command failed. During an outage all commands fail until the calls fail.
 func (w *world) failed(p *process, err error, outage bool) {
 	p.sample.known = false
 	w.tell(p, p.line.Failed(err))
@@ -400,12 +396,12 @@ func (w *world) failed(p *process, err error, outage bool) {
 	w.pump(p)
 }
 
-// tell gives answers to the parties.
+// tell passes replies to the parties.
 func (w *world) tell(p *process, told []Reply) {
 	for _, t := range told {
 		i := slices.IndexFunc(p.notes, func(n note) bool { return n.call == t.Call })
 		if i < 0 {
-			continue // what was owed, or a call that was abandoned
+			continue // an owed operation or an abandoned call
 		}
 		n := p.notes[i]
 		if !slices.Contains(p.line.calls, t.Call) {
@@ -464,7 +460,7 @@ func (of *party) lose() {
 }
 
 func (w *world) toldError(p *process, of *party, n note, t *Reply, ended bool) {
-	if !ended { // it sleeps on in the queue
+	if !ended { // it still sleeps in the queue
 		return
 	}
 	switch n.verb {
@@ -483,7 +479,7 @@ func (w *world) toldError(p *process, of *party, n note, t *Reply, ended bool) {
 	}
 }
 
-// trust notes a lease: see leaseOf in package lockcore. The model has no margin.
+// trust records a lease, like leaseOf in package party, but without a margin.
 func (w *world) trust(p *process, of *party, t *Reply, id string) {
 	order := of.order
 	if op, ok := t.Call.Op.(rules.Acquire); ok {

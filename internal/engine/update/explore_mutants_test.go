@@ -15,7 +15,7 @@ import (
 
 var runMutants = flag.Bool("mutants", false, "run the exploration on each mutant")
 
-// mutant is a defect: text of a file, below lockcore, that is replaced.
+// mutant is a defect, made by replacing a text of a file.
 type mutant struct {
 	name, file, old, new string
 }
@@ -116,8 +116,8 @@ var mutants = []mutant{
 	{"what drains is dropped at once", "lockcore/rules/settle.go", "(e.State == StateDraining && !e.Alive(s.now))", "e.State == StateDraining"},
 }
 
-// TestMutants checks that each mutant can still be made, and with -mutants that the exploration finds
-// it. Those that it does not find are named.
+// TestMutants checks that each mutant can still be made. With -mutants it also checks that the exploration
+// finds each of them.
 func TestMutants(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../../..")

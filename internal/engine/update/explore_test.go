@@ -19,16 +19,16 @@ var mostStates = flag.Int("states", 1<<40, "end a scenario before it exceeds so 
 
 var deeper = flag.Int("deeper", 0, "explore so many actions deeper than by default")
 
-// shallower is how many actions less deep a slow build explores.
+// shallower is the number of actions by which a slow build explores less deeply.
 var shallower = 0
 
-// scenario is where an exploration begins, and what may happen.
+// scenario describes the beginning of an exploration, and the budgets of its actions.
 type scenario struct {
 	name    string
 	parties []partySpec
-	// prepare are actions that are taken first, at no cost: see play.
+	// prepare lists actions that are taken first, at no cost. See play.
 	prepare []string
-	// settles and withdrawals are those of a process of its own.
+	// settles and withdrawals are the budgets of an additional process.
 	settles, withdrawals int8
 	faults, ticks, depth int
 	// conflicts is the number of conflicts that each line has met before.
@@ -351,25 +351,23 @@ func scenarios() []scenario {
 	}
 }
 
-// TestExplore explores every interleaving of what parties, processes and the server may do, up to a
-// number of actions that each scenario states.
+// TestExplore explores every interleaving of the actions of parties, processes and the server, up to the
+// depth of each scenario.
 //
-// The processes drive real Lines, with real rules. The model is the rest: the stored document and the
-// states before it that a deposed primary may return, server time in ticks, what each process knows
-// of that time, commands in flight and late copies of them, and what the callers were told: the lease
-// that each party trusts, and until when.
+// The processes drive real Lines with the real rules. The model consists of the stored document and its
+// earlier states, which a deposed primary may return; server time in ticks; each process's knowledge of that
+// time; commands in flight and their late copies; and the leases that the parties trust.
 //
-// The actions are: a party acquires, asks again, gives up, renews by a swap, extends (in two halves, at
-// the server and when the answer arrives), upgrades, downgrades, leaves, releases; a process settles,
-// or withdraws a waiter; the command in flight of a line is carried out and answered; a tick passes.
-// Each is bounded in number. Faults are bounded too: a process crashes; a swap is applied, lost, late
-// or rolled back and its answer is an error; it is applied and reported as a conflict; a read fails, or
-// returns an old state; all commands fail until the callers are told; an extend is lost or late; a
-// process believes the clock of a server that is ahead.
+// The actions are: a party acquires, is woken, abandons its request, renews by a swap, extends (in two halves,
+// at the server and when the answer arrives), upgrades, downgrades, leaves, or releases; a process settles, or
+// withdraws a waiter; a line's command in flight is carried out and answered; a tick passes. Faults are: a
+// process crashes; a swap is applied, lost, late or rolled back, and its answer is an error; a swap is applied
+// and reported as a conflict; a read fails or returns an old state; all commands fail until the calls fail; an
+// extend is lost or late; a process believes the clock of a server that is ahead. All are bounded in number.
 //
-// After every action the world is checked: see check, checkWrite, checkOp and checkRead. Worlds that
-// differ in nothing that matters are visited once: see hash. The runs of package lockcore, bars,
-// requests within others and several resources are not modelled; TestExploreSeveral has the last.
+// After every action the world is checked by check, checkWrite, checkOp and checkRead. Equivalent worlds are
+// visited once: see hash. Runs, bars, requests within others and several resources are not modelled;
+// TestExploreSeveral covers the last.
 func TestExplore(t *testing.T) {
 	for _, s := range scenarios() {
 		t.Run(s.name, func(t *testing.T) {
