@@ -76,7 +76,7 @@ func (s *state) grantOrQueue(op *Acquire) {
 		s.result.Outcome = Full
 	case s.covered(op.LockID, op.Mode) && s.doc.AllowsJoin(op.Party()):
 		s.result.Outcome = Joined
-		if op.Label != "" { // evict expired entries that must not be renewed beside it
+		if op.Label != "" { // evict expired entries, which must not be renewed any longer
 			s.granted = op
 		}
 		s.grant(op)

@@ -28,7 +28,7 @@ type step struct {
 //	I6  an operation that is repeated ends as if it had run once; late requests are refused
 //	I8  a part that was reported lost, and has not left, is not reported held again
 //	I9  expired entries and waiters delay no request
-//	I12 the victim of a deadlock is told so, and no other request is
+//	I12 the victim of a deadlock gets that outcome, and no other request does
 type observer struct {
 	// latest is the latest time of a step: the server's clock may run backwards.
 	latest time.Time
@@ -241,7 +241,7 @@ func (o *observer) remember(s *step) {
 }
 
 // currentRun checks that a replaced run is refused, that a refused one changes nothing, and that
-// nothing is granted beside another run or a part that was cut off.
+// nothing is granted while another run holds or a part that was cut off is alive.
 func (o *observer) currentRun(s *step) error {
 	op, ok := s.op.(rules.Acquire)
 	if !ok || op.Label == "" {
@@ -609,7 +609,7 @@ func (o *observer) refused(s *step) error {
 }
 
 // neverHeldAgain is I8: a part that was reported lost is held again only under a new fence, and an
-// evicted run is told so before it holds again.
+// evicted run gets the outcome Lost before it holds again.
 func (o *observer) neverHeldAgain(s *step) error {
 	e := s.running()
 	if e == nil {

@@ -172,7 +172,7 @@ type Leave struct {
 	// QueueOnly ends waiters and claims, but no running part.
 	QueueOnly bool
 	// Keep lets a kept hold within another lock ID end HoldTTL from now, if the leave ends a part of it.
-	// Requests that go on to wait for other resources set it.
+	// Requests that then wait for other resources set it.
 	Keep    bool
 	HoldTTL int64
 }

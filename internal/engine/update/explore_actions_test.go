@@ -148,7 +148,7 @@ func (w *world) crash(p *process) {
 	}
 }
 
-// partyActions calls visit with the worlds to which the actions of a party lead.
+// partyActions calls visit with the worlds to which the actions of party n of process i lead.
 func (w *world) partyActions(n int, p *process, visit func(*world), i int) {
 	of := &p.parties[n]
 	do := func(v verb, act func(*world, *process, *party)) {
@@ -161,97 +161,109 @@ func (w *world) partyActions(n int, p *process, visit func(*world), i int) {
 		next.check()
 		visit(next)
 	}
-	add := func(w *world, p *process, v verb, id string, c *Call) { w.add(p, n, v, id, c) }
-	var waits *Call
-	if k := slices.IndexFunc(p.notes, func(m note) bool { return m.party == n && (m.verb == acquire || m.verb == upgrade) }); k >= 0 {
-		waits = p.notes[k].call
-	}
-	renews := slices.ContainsFunc(p.notes, func(m note) bool { return m.party == n && (m.verb == renew || m.verb == downgrade) })
-	if waits != nil && waits.asleep {
-		do(ask, func(w *world, p *process, _ *party) {
-			k := slices.IndexFunc(p.notes, func(m note) bool { return m.party == n && (m.verb == acquire || m.verb == upgrade) })
-			p.notes[k].asked, p.notes[k].loaded = false, false
-			p.line.Wake(p.notes[k].call)
-			w.pump(p)
-		})
-	}
-	if waits != nil {
-		do(abandon, func(w *world, p *process, of *party) { w.abandon(p, n, of) })
-	}
-	if of.busy && waits == nil {
+	waits := p.request(n)
+	if waits < 0 && of.busy {
 		panic("busy without a call")
+	}
+	if waits >= 0 {
+		if p.notes[waits].call.asleep {
+			do(ask, func(w *world, p *process, _ *party) { w.wake(p, waits) })
+		}
+		do(abandon, func(w *world, p *process, of *party) { w.abandon(p, n, of) })
 	}
 	switch {
 	case !of.held && !of.busy:
-		do(acquire, func(w *world, p *process, of *party) {
-			op := of.acquireOp()
-			of.n++
-			of.busy = true
-			add(w, p, acquire, op.Call, &Call{Op: op, Sleeps: of.queues, TakeBack: &Call{Op: of.takeBack(&op)}})
-		})
+		do(acquire, func(w *world, p *process, of *party) { w.acquire(p, n, of) })
 		if of.deadlocked {
 			do(leave, func(w *world, p *process, of *party) {
 				of.deadlocked = false
 				op := of.leaveOp()
 				op.Order = of.order0() + of.n - 1
-				add(w, p, leave, "", &Call{Op: op})
+				w.add(p, n, leave, "", &Call{Op: op})
 			})
 		}
 	case of.held:
-		if !renews {
-			do(renew, func(w *world, p *process, of *party) {
-				add(w, p, renew, of.id, &Call{Op: of.renewOp()})
-			})
-			if !slices.ContainsFunc(p.extends, func(e extending) bool { return e.party == n }) && p.sample.known {
-				do(extend, func(w *world, p *process, of *party) {
-					guess := p.sample.guess(w.now)
-					end := guess.At.Add(partTTL * time.Second)
-					p.extends = append(p.extends, extending{party: n, sent: w.now, guess: guess, swaps: p.line.Swaps(), parts: []store.Extension{
-						{Resource: resource, ID: of.id, End: end, At: guess.At, IdleAt: rules.IdleAt(end)},
-					}})
-				})
-			}
+		w.holderActions(n, p, do)
+	}
+}
+
+// request returns the index of the note of the request for which a party waits, or -1.
+func (p *process) request(n int) int {
+	return slices.IndexFunc(p.notes, func(m note) bool { return m.party == n && (m.verb == acquire || m.verb == upgrade) })
+}
+
+func (w *world) wake(p *process, request int) {
+	m := &p.notes[request]
+	m.asked, m.loaded = false, false
+	p.line.Wake(m.call)
+	w.pump(p)
+}
+
+func (w *world) acquire(p *process, n int, of *party) {
+	op := of.acquireOp()
+	of.n++
+	of.busy = true
+	w.add(p, n, acquire, op.Call, &Call{Op: op, Sleeps: of.queues, TakeBack: &Call{Op: of.takeBack(&op)}})
+}
+
+// holderActions calls do with the actions of a party that holds.
+func (w *world) holderActions(n int, p *process, do func(verb, func(*world, *process, *party))) {
+	of := &p.parties[n]
+	renews := slices.ContainsFunc(p.notes, func(m note) bool { return m.party == n && (m.verb == renew || m.verb == downgrade) })
+	if !renews {
+		do(renew, func(w *world, p *process, of *party) { w.add(p, n, renew, of.id, &Call{Op: of.renewOp()}) })
+		if !slices.ContainsFunc(p.extends, func(e extending) bool { return e.party == n }) && p.sample.known {
+			do(extend, func(w *world, p *process, of *party) { w.extend(p, n, of) })
 		}
-		if of.busy {
-			return
-		}
-		if of.mode == rules.Shared {
-			do(upgrade, func(w *world, p *process, of *party) {
-				op := of.acquireOp()
-				op.Mode, op.Limit, op.Order, op.Upgrades, op.Held = rules.Exclusive, 0, of.order, of.id, true
-				op.Call += "-up"
-				of.busy = true
-				add(w, p, upgrade, op.Call, &Call{Op: op, Sleeps: of.queues, TakeBack: &Call{Op: of.takeBack(&op)}})
-			})
-		} else if !renews {
-			do(downgrade, func(w *world, p *process, of *party) {
-				op := of.renewOp()
-				op.Downgrade = true
-				of.downgrading, of.mode = true, rules.Shared
-				add(w, p, downgrade, of.id, &Call{Op: op})
-			})
-		}
-		do(leave, func(w *world, p *process, of *party) {
-			op := of.leaveOp()
-			of.held = false
-			p.mustGo = append(p.mustGo, request{of.lockID, of.id, of.order})
-			add(w, p, leave, of.id, &Call{Op: op, TakeBack: &Call{Op: op}, Owed: true})
+	}
+	if of.busy {
+		return
+	}
+	if of.mode == rules.Shared {
+		do(upgrade, func(w *world, p *process, of *party) {
+			op := of.acquireOp()
+			op.Mode, op.Limit, op.Order, op.Upgrades, op.Held = rules.Exclusive, 0, of.order, of.id, true
+			op.Call += "-up"
+			of.busy = true
+			w.add(p, n, upgrade, op.Call, &Call{Op: op, Sleeps: of.queues, TakeBack: &Call{Op: of.takeBack(&op)}})
 		})
-		do(release, func(w *world, p *process, of *party) {
-			op := rules.Release{Policy: policy, Resource: resource, LockID: of.lockID, Label: of.label(), Order: of.order}
-			here := part
-			op.Leaving = &here
-			of.held = false
-			p.mustGo = append(p.mustGo, request{of.lockID, of.id, of.order})
-			add(w, p, release, of.id, &Call{Op: op, TakeBack: &Call{Op: op}, Owed: true})
+	} else if !renews {
+		do(downgrade, func(w *world, p *process, of *party) {
+			op := of.renewOp()
+			op.Downgrade = true
+			of.downgrading, of.mode = true, rules.Shared
+			w.add(p, n, downgrade, of.id, &Call{Op: op})
 		})
 	}
+	do(leave, func(w *world, p *process, of *party) { w.endHold(p, n, of, leave, of.leaveOp()) })
+	do(release, func(w *world, p *process, of *party) {
+		leaving := part
+		w.endHold(p, n, of, release, rules.Release{
+			Policy: policy, Resource: resource, LockID: of.lockID, Label: of.label(), Order: of.order, Leaving: &leaving,
+		})
+	})
+}
+
+// extend sends an Extend of a party's part.
+func (w *world) extend(p *process, n int, of *party) {
+	guess := p.sample.guess(w.now)
+	end := guess.At.Add(partTTL * time.Second)
+	p.extends = append(p.extends, extending{party: n, sent: w.now, guess: guess, swaps: p.line.Swaps(), parts: []store.Extension{
+		{Resource: resource, ID: of.id, End: end, At: guess.At, IdleAt: rules.IdleAt(end)},
+	}})
+}
+
+// endHold submits an operation that ends what a party holds.
+func (w *world) endHold(p *process, n int, of *party, v verb, op rules.Op) {
+	of.held = false
+	p.mustGo = append(p.mustGo, request{of.lockID, of.id, of.order})
+	w.add(p, n, v, of.id, &Call{Op: op, TakeBack: &Call{Op: op}, Owed: true})
 }
 
 // abandon ends the request for which a party waits. If the request was not applied again since it queued, it
 // leaves the queue, as package party does.
 func (w *world) abandon(p *process, n int, of *party) {
-	k := slices.IndexFunc(p.notes, func(m note) bool { return m.party == n && (m.verb == acquire || m.verb == upgrade) })
+	k := p.request(n)
 	m := p.notes[k]
 	p.notes = slices.Delete(p.notes, k, k+1)
 	of.busy = false

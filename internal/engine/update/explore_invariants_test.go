@@ -285,16 +285,7 @@ func othersAlive(d *rules.Document, lockID string, now time.Time) (all, exclusiv
 
 func (w *world) checkAcquire(op *rules.Acquire, before, after *rules.Document, r *rules.Result, now time.Time) {
 	others, exclusive := othersAlive(before, op.LockID, now)
-	ahead := 0
-	for i := range before.Waiters {
-		v := &before.Waiters[i]
-		if v.LockID == op.LockID && v.Part == op.Part {
-			break
-		}
-		if v.Waits(now) && !v.Overdue(now) {
-			ahead++
-		}
-	}
+	ahead := waitersAhead(before, op, now)
 	holds, claim := before.HoldFence(op.LockID) > 0, before.Claim(op.LockID, op.Part)
 	p := before.Part(op.LockID, op.Part, op.Order)
 	_, later := before.LaterOrder(op.LockID, op.Part, op.Order)
@@ -331,32 +322,53 @@ func (w *world) checkAcquire(op *rules.Acquire, before, after *rules.Document, r
 			w.fail("%s was told that it is superseded, and nothing has superseded it", op.LockID)
 		}
 	case rules.Busy, rules.Queued, rules.Full:
-		was := slices.IndexFunc(before.Waiters, func(v rules.Waiter) bool { return v.LockID == op.LockID && v.Part == op.Part && v.ExpiresAt.After(now) })
-		if was >= 0 && r.Position > int64(was)+1 {
-			w.fail("I4: %s went back in the queue from %d to %d", op.LockID, was+1, r.Position)
-		}
-		if claim != nil && !claim.Forfeited(now) && r.Outcome == rules.Queued {
-			if i := slices.IndexFunc(before.Waiters, func(v rules.Waiter) bool { return !v.Ahead }); i >= 0 && r.Position > int64(i)+1 {
-				w.fail("I4: %s, whose claim has lapsed, is queued at %d", op.LockID, r.Position)
-			}
-		}
-		queued := slices.ContainsFunc(before.Waiters, func(v rules.Waiter) bool { return v.LockID == op.LockID && v.Part == op.Part })
-		if exclusive == 0 && int64(others) < op.Room() && ahead == 0 && !queued && len(before.Waiters) == 0 {
-			w.fail("I9: %s was told %q, and nothing is in its way", op.LockID, r.Outcome)
-		}
-		if r.Outcome == rules.Full && int64(len(before.Waiters)) < op.MaxWaiters {
-			w.fail("I9: %s was told that the queue is full, with %d waiters", op.LockID, len(before.Waiters))
-		}
-		if r.Outcome == rules.Queued && after.Claim(op.LockID, op.Part) == nil && !slices.ContainsFunc(after.Waiters, func(v rules.Waiter) bool {
-			return v.LockID == op.LockID && v.Part == op.Part && v.Order == op.Order && v.ExpiresAt.After(now.Add((waiterTTL-1)*time.Second))
-		}) {
-			w.fail("I9: %s was told that it is queued, and it is not", op.LockID)
-		}
-		if r.Outcome == rules.Queued && !queued && !holds && claim == nil && int64(len(before.Waiters)) >= op.MaxWaiters &&
-			len(after.Waiters) > int(op.MaxWaiters) {
-			w.fail("I2: the queue is longer than its bound")
+		w.checkWaiting(op, before, after, r, now)
+	}
+}
+
+// checkWaiting is I4 and I9 for a request that was not granted.
+func (w *world) checkWaiting(op *rules.Acquire, before, after *rules.Document, r *rules.Result, now time.Time) {
+	others, exclusive := othersAlive(before, op.LockID, now)
+	ahead, holds, claim := waitersAhead(before, op, now), before.HoldFence(op.LockID) > 0, before.Claim(op.LockID, op.Part)
+	was := slices.IndexFunc(before.Waiters, func(v rules.Waiter) bool { return v.LockID == op.LockID && v.Part == op.Part && v.ExpiresAt.After(now) })
+	if was >= 0 && r.Position > int64(was)+1 {
+		w.fail("I4: %s went back in the queue from %d to %d", op.LockID, was+1, r.Position)
+	}
+	if claim != nil && !claim.Forfeited(now) && r.Outcome == rules.Queued {
+		if i := slices.IndexFunc(before.Waiters, func(v rules.Waiter) bool { return !v.Ahead }); i >= 0 && r.Position > int64(i)+1 {
+			w.fail("I4: %s, whose claim has lapsed, is queued at %d", op.LockID, r.Position)
 		}
 	}
+	queued := slices.ContainsFunc(before.Waiters, func(v rules.Waiter) bool { return v.LockID == op.LockID && v.Part == op.Part })
+	if exclusive == 0 && int64(others) < op.Room() && ahead == 0 && !queued && len(before.Waiters) == 0 {
+		w.fail("I9: %s was told %q, and nothing is in its way", op.LockID, r.Outcome)
+	}
+	if r.Outcome == rules.Full && int64(len(before.Waiters)) < op.MaxWaiters {
+		w.fail("I9: %s was told that the queue is full, with %d waiters", op.LockID, len(before.Waiters))
+	}
+	if r.Outcome == rules.Queued && after.Claim(op.LockID, op.Part) == nil && !slices.ContainsFunc(after.Waiters, func(v rules.Waiter) bool {
+		return v.LockID == op.LockID && v.Part == op.Part && v.Order == op.Order && v.ExpiresAt.After(now.Add((waiterTTL-1)*time.Second))
+	}) {
+		w.fail("I9: %s was told that it is queued, and it is not", op.LockID)
+	}
+	if r.Outcome == rules.Queued && !queued && !holds && claim == nil && int64(len(before.Waiters)) >= op.MaxWaiters &&
+		len(after.Waiters) > int(op.MaxWaiters) {
+		w.fail("I2: the queue is longer than its bound")
+	}
+}
+
+// waitersAhead counts the waiters ahead of a request that are neither expired nor overdue.
+func waitersAhead(d *rules.Document, op *rules.Acquire, now time.Time) (ahead int) {
+	for i := range d.Waiters {
+		v := &d.Waiters[i]
+		if v.LockID == op.LockID && v.Part == op.Part {
+			break
+		}
+		if v.Waits(now) && !v.Overdue(now) {
+			ahead++
+		}
+	}
+	return ahead
 }
 
 // checkClaims is I4 and I2 for the claims that an operation has granted.
