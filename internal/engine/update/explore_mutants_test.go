@@ -36,7 +36,7 @@ var mutants = []mutant{
 	{"a conflict in a bulk counts as a swap", "internal/engine/update/several.go", "l.swapFinished(i < done, err)", "l.swapFinished(i <= done, err)"},
 	{"a bulk that fails is forgotten", "internal/engine/update/several.go", "		return l.Failed(err)\n	}\n	l.Skipped()", "		l.Unsent()\n		return nil\n	}\n	l.Skipped()"},
 	{"a bulk that stops proves that the rest was not applied", "internal/engine/update/several.go", "	l.Skipped()\n", "	l.Unsent()\n"},
-	{"a bulk goes on after an answer that ends it", "internal/engine/update/several.go", "if r.Call == t.call && !proceed(r.Answer) {", "if false {"},
+	{"a bulk goes on after an answer that ends it", "internal/engine/update/several.go", "if r.Call == t.call && !proceed(r.Answer) {", "if r.Call == t.call && !proceed(r.Answer) && false {"},
 	{"what is owed must have been sent", "internal/engine/update/line.go", "if !sent && !c.unknown && !c.Owed {", "if !sent && !c.unknown {"},
 	{
 		"a conflict taken for a proof", "internal/engine/update/line.go", "		l.Conflicted()\n		return nil",
