@@ -18,11 +18,12 @@ const (
 	commandTimeout = update.CommandTimeout
 	// cleanupTimeout bounds the commands of the watcher.
 	cleanupTimeout = 5 * time.Second
-	// undoTimeout is how long a caller whose request failed waits until what it may have got is given
-	// back. After that its lines do it alone.
+	// undoTimeout bounds the wait of a caller whose request failed for the release of what it may have got.
+	// After it, the lines complete the release in the background.
 	undoTimeout = time.Second
 )
 
+// failure returns the error of an operation, which may have been applied if unknown is set.
 func failure(op, resource string, order Order, err error, unknown bool) error {
 	var layout *LayoutError
 	switch {
@@ -52,7 +53,7 @@ func (l *Locker) bounded(ctx context.Context) (context.Context, context.CancelFu
 	}
 }
 
-// do carries out an operation of a name. The error is the database's, ctx's or ErrClosed, and an
+// do carries out an operation. name is for its errors: the database's, ctx's or ErrClosed, and an
 // *UnknownOutcomeError if the operation may have been applied.
 func (l *Locker) do(ctx context.Context, name string, order Order, c *update.Call) (update.Answer, error) {
 	var a update.Answer
@@ -70,21 +71,21 @@ func (l *Locker) do(ctx context.Context, name string, order Order, c *update.Cal
 	return a, nil
 }
 
-// call makes a call of an operation. What it writes is reported with ctx and why.
+// call returns a call of an operation. Its effects are recorded in the trace of ctx, with the reason why.
 func (l *Locker) call(ctx context.Context, op rules.Op, why ending) *update.Call {
 	return &update.Call{Op: op, OnWrite: func(a update.Answer) { l.wrote(ctx, &a, why) }}
 }
 
-// owing makes a call that is carried out by the next acknowledged write of the document, even if its
-// caller gives up before.
+// owing returns a call that the next acknowledged write of the document carries out, even if its caller
+// gives up before.
 func (l *Locker) owing(ctx context.Context, op rules.Op, why ending) *update.Call {
 	c := l.call(ctx, op, why)
 	c.TakeBack, c.Owed = l.call(ctx, op, why), true
 	return c
 }
 
-// wrote reports what an acknowledged write did: it makes the spans of what has ended, and wakes the
-// waiters that were granted the resource.
+// wrote is called after an acknowledged write. It records the spans of what has ended, and wakes the waiters
+// that were granted the resource.
 func (l *Locker) wrote(ctx context.Context, a *update.Answer, why ending) {
 	ctx = context.WithoutCancel(ctx)
 	l.tel.recordEnded(ctx, a, why)
@@ -92,7 +93,7 @@ func (l *Locker) wrote(ctx context.Context, a *update.Answer, why ending) {
 	l.watch.onWrite(a, l.holds.learn(a))
 }
 
-// look reads the documents that a majority of the servers has, by name.
+// readMajority reads documents, by name, as a majority of the servers has them.
 func (l *Locker) readMajority(ctx context.Context, names ...string) (map[string]*rules.Document, error) {
 	if l.life.closed.Err() != nil {
 		return nil, ErrClosed
@@ -128,7 +129,7 @@ func inParallel(n int, do func(int)) {
 	_ = calls.Wait()
 }
 
-// read returns the document of a resource, nil if there is none.
+// readOne returns the document of a resource, or nil if there is none.
 func (l *Locker) readOne(ctx context.Context, resource string) (*rules.Document, error) {
 	docs, err := l.readMajority(ctx, resource)
 	return docs[resource], err

@@ -12,8 +12,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// Leave ends the parts that the leases name, and the hold too if it was not kept and no other part
-// is left. Leaving what has already ended is not an error. All are tried; errors are joined.
+// Leave ends the parts that the leases name, and a hold that is not kept when its last part has left.
+// Leaving a part that has already ended is not an error. All are tried; errors are joined.
 func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
 	ops := make([]rules.Leave, len(leases))
 	for i, lease := range leases {
@@ -22,9 +22,9 @@ func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
 	return l.leaveAll(ctx, leases, ops, leaving{})
 }
 
-// LeaveWithin is a Leave that is in no hurry. It is sent after d, or before that together with the next
-// command of this Locker for the same resource; at once if requests are known to wait for the resource.
-// Close waits for it.
+// LeaveWithin is a Leave that may be delayed: it is sent after d, or earlier, together with the next command of
+// this Locker for the resource. It is sent at once if requests are known to wait for the resource. Close
+// waits for it.
 func (l *Locker) LeaveWithin(ctx context.Context, d time.Duration, leases ...Lease) error {
 	defer l.life.calls.add()()
 	ops := make([]rules.Leave, len(leases))
@@ -34,9 +34,9 @@ func (l *Locker) LeaveWithin(ctx context.Context, d time.Duration, leases ...Lea
 	return l.leaveAll(ctx, leases, ops, leaving{within: d})
 }
 
-// LeaveQueue ends the queued requests, and the claims, that the leases name. A part that has taken its
-// claim up meanwhile stays, so it is for callers who do not know whether the request still waits.
-// Giving up what does not exist is not an error. All are tried; errors are joined.
+// LeaveQueue withdraws the queued requests and the claims that the leases name, for callers who do not know
+// whether the request still waits. A part that has confirmed its claim stays. A request that does not exist is
+// not an error. All are tried; errors are joined.
 func (l *Locker) LeaveQueue(ctx context.Context, leases ...Lease) error {
 	ops := make([]rules.Leave, len(leases))
 	for i, lease := range leases {
@@ -46,8 +46,8 @@ func (l *Locker) LeaveQueue(ctx context.Context, leases ...Lease) error {
 	return l.leaveAll(ctx, leases, ops, leaving{})
 }
 
-// undo ends what a request got, or may have got, although its context may have ended. What cannot be
-// ended now is ended with the next write of the document.
+// undo ends what a request got, or may have got, even if ctx has ended. What cannot be ended now is ended
+// with the next write of the document.
 func (l *Locker) undo(ctx context.Context, leases ...Lease) {
 	ctx, cancel := l.detached(ctx)
 	defer cancel()
@@ -60,14 +60,13 @@ func (l *Locker) undo(ctx context.Context, leases ...Lease) {
 	_ = l.leaveAll(ctx, leases, ops, leaving{owed: true}) // the cause is what the caller must see
 }
 
-// leaving selects the way in which leaves are carried out. An owed leave is carried out even if ctx ends
-// before it. A leave with within may be delayed for that time.
+// leaving selects how leaves are carried out: owed ones even if ctx ends, others with a delay of up to within.
 type leaving struct {
 	owed   bool
 	within time.Duration
 }
 
-// leaveAll carries out leaves, of several resources together unless they are in no hurry.
+// leaveAll carries out leaves: several resources in one command, unless they may be delayed.
 func (l *Locker) leaveAll(ctx context.Context, leases []Lease, ops []rules.Leave, how leaving) error {
 	if len(leases) == 0 {
 		return nil
@@ -115,7 +114,7 @@ func (l *Locker) leaveOp(lease Lease) rules.Leave {
 	}
 }
 
-// end carries out an operation that ends something.
+// end carries out an operation that ends something, with a span of that name.
 func (l *Locker) end(ctx context.Context, name string, of Lease, why ending, op rules.Op) (update.Answer, error) {
 	_, span := l.tel.start(ctx, name, of)
 	a, err := l.do(ctx, strings.TrimPrefix(name, "lock."), of.Order, l.call(ctx, op, why))
@@ -124,59 +123,56 @@ func (l *Locker) end(ctx context.Context, name string, of Lease, why ending, op 
 	return a, err
 }
 
-// Release is what [Locker.Release] ends.
+// Release is the input of [Locker.Release].
 type Release struct {
-	// LockID is whose holds, claims and queued places end.
+	// LockID is the lock ID whose holds, claims and queued requests end.
 	LockID string
-	// Run is the run label: what stands under another one stays. Defaults to "", which is all.
+	// Run, if set, restricts the release to entries with this run label. Defaults to "": all.
 	Run string
-	// Resources are on which: 1 to 100 names.
+	// Resources are 1 to 100 names.
 	Resources []string
-	// FirstFence is a lease's, or its Status's: the hold that began with it ends, on the one
-	// resource that is named, and no hold that began later. With Force it also names a hold that
-	// was released before, whose parts drain. Places in the queue stay. Defaults to 0: Order, which
-	// is required then, says what ends.
+	// FirstFence names the hold that ends, as in its leases and in Status, on the only resource. Later
+	// holds and queued requests stay. With Force it also names a hold that was released before, whose
+	// parts drain. Defaults to 0: Order, which is then required, decides what ends.
 	FirstFence int64
-	// Order bounds what ends: everything up to it, and nothing that was asked for later. It is for
-	// requests that bring their own orders, with a Schedule of 1 or more, or LastAttempt. With
-	// FirstFence it is the order of Leaving.
+	// Order is the order up to which everything ends; later requests stay. It is for requests with their
+	// own orders: with a Schedule of 1 or more, or LastAttempt. With FirstFence it is the order of
+	// Leaving.
 	Order Order
-	// Leaving names a part whose request with exactly this Order, which has to be given, is known to
-	// have stopped, so that it keeps others out no longer. Earlier requests of the part may still
-	// trust their leases. Defaults to nil: none is known to.
+	// Leaving names a part whose request with exactly this Order, which is required, is known to have
+	// stopped, so that it need not drain. Earlier requests of the part may still trust their leases.
+	// Defaults to nil: no part is known to have stopped.
 	Leaving *string
-	// Reason is why another than the holder ends this, such as that its workflow is closed: at most
-	// 512 bytes. Spans say so. Defaults to none: it is the holder's own release.
+	// Reason explains a release by another than the holder, such as "its workflow is closed": at most
+	// 512 bytes. Spans record it. Defaults to none: the holder releases.
 	Reason string
-	// Force, with FirstFence, is for a lock ID that does not end its hold itself. Its next renewal,
-	// or its next step, answers with a *LostError that gives the Reason, which is required. It does
-	// not go with Run or Order.
+	// Force, with FirstFence, is for a lock ID that does not end its hold itself. Its next renewal or
+	// step gets a *LostError with the Reason, which is required. It excludes Run and Order.
 	Force bool
-	// Now, with Force, does not wait for parts that may still trust their leases. It is for a
-	// holder that is known to be dead: if it lives, it works beside the next one. Defaults to
-	// false: such a part drains, and keeps others out until it leaves or its promise ends.
+	// Now, with Force, does not let parts drain that may still trust their leases. It is for a holder
+	// that is known to be dead: if it lives, it works at the same time as the next holder. Defaults to
+	// false: such parts exclude others until they leave or expire.
 	Now bool
 }
 
-// Release ends one hold of a lock ID, or all that it holds and asked for on the resources up to an
-// order. A part of it that may still trust its lease keeps others out until it leaves or its
-// promise ends; Status says until when. Releasing what is not held is no error. All resources are
-// tried; errors are joined. It may be repeated, and ends nothing then that was granted since.
+// Release ends one hold of a lock ID, or everything up to an order that it holds and requested on the
+// resources. A part that may still trust its lease drains: it excludes others until it leaves or expires,
+// as Status reports. Releasing what is not held is not an error. All resources are tried; errors are
+// joined. It may be repeated, and then ends nothing that was granted since.
 func (l *Locker) Release(ctx context.Context, r Release) error {
 	_, _, err := l.releaseEach(ctx, r, time.Time{}, false)
 	return err
 }
 
-// ReleaseHeld is Release, and returns the resources on which nothing says that the hold was lost:
-// the lock ID held, or it had been released before, as by a first try of the same release whose
-// answer did not come. If a resource that the lock ID was known to hold is missing here, its
-// isolation was lost.
+// ReleaseHeld is Release, and returns the resources on which there is no evidence of a loss: the lock ID held
+// them, or had released them, for example by an earlier try whose answer was lost.
 func (l *Locker) ReleaseHeld(ctx context.Context, r Release) (held []string, err error) {
 	held, _, err = l.releaseEach(ctx, r, time.Time{}, true)
 	return held, err
 }
 
-// releaseEach returns also the *LostErrors of holds that began then, if it asks for them.
+// releaseEach carries out a release on each resource. With asks, it also returns the *LostErrors of holds
+// that began at a time, if it is known.
 func (l *Locker) releaseEach(ctx context.Context, r Release, began time.Time, asks bool) (held []string, lost []error, err error) {
 	if err := r.check(); err != nil {
 		return nil, nil, err
@@ -212,9 +208,8 @@ func (l *Locker) releaseEach(ctx context.Context, r Release, began time.Time, as
 	return held, lost, errors.Join(errs...)
 }
 
-// lostBefore returns a *LostError if a hold that began then, and that a release did not find, was lost
-// and not released before: there is evidence, or some evidence was dropped since. A zero time is not
-// known.
+// lostBefore returns a *LostError if a hold that a release did not find was lost: there is evidence, or
+// evidence may have been dropped since the hold began. A zero time is not known.
 func lostBefore(d *rules.Document, op *rules.Release, began time.Time) error {
 	lost := d.LostUpTo(op.LockID, op.Label, op.Order)
 	if op.FirstFence > 0 {
@@ -254,7 +249,7 @@ func (r *Release) check() error {
 	)
 }
 
-// ending is that of what a release ends: by its holder, by force, or since its holder has ended.
+// ending returns why a release ends holds: by their holder, by force, or because their holder has ended.
 func (r *Release) ending() ending {
 	switch {
 	case r.Force:

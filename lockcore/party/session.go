@@ -11,9 +11,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// Session is a lock that is held and renewed in the background until Leave or Release, or until it
-// is lost. It is safe for concurrent use. A session that is neither left nor released renews until
-// Locker.Close, or for as long as the process lives.
+// Session is a lock that is held, and renewed in the background, until Leave or Release, or until it is
+// lost. It is safe for concurrent use. A session that is neither left nor released is renewed until
+// Locker.Close, or as long as the process lives.
 type Session struct {
 	locker *Locker
 	ctx    context.Context
@@ -23,18 +23,17 @@ type Session struct {
 	leases []held
 	lost   *LostError
 	ended  bool
-	// upgrading is the resource on which the session asks for an upgrade now.
+	// upgrading is the resource of the upgrade under way.
 	upgrading string
 }
 
-// ErrEnded is the cause with which a session's context is cancelled when the session was left or
-// released.
+// ErrEnded is the cause of a session's cancelled context after Leave or Release.
 var ErrEnded = errors.New("lockstep: session ended")
 
-// NewSession makes a session of leases that Enter or Renew gave. One that came from another process
-// has to be renewed here before: it is not known how long it was on its way, so the session would
-// be lost at once. The session's context derives from ctx; the session does not end with ctx, but
-// with Leave or Release. On a Locker that was closed the session has ended, with ErrClosed.
+// NewSession returns a session that renews leases from Enter, TryEnter or Renew. Renew a lease of another
+// process first: the age of such a lease is not known, so the session would lose it at once. The session's
+// context derives from ctx, but the session ends only with Leave or Release. On a closed Locker the session
+// has ended, with ErrClosed.
 func (l *Locker) NewSession(ctx context.Context, leases []Lease) *Session {
 	s := &Session{locker: l}
 	for _, lease := range leases {
@@ -51,13 +50,13 @@ func (l *Locker) NewSession(ctx context.Context, leases []Lease) *Session {
 	return s
 }
 
-// Context is derived from the one that acquired the session. It is cancelled when the lock is lost,
-// with the *LostError as its cause; when the session ends, with ErrEnded; and when Locker.Close
-// ends it, with ErrClosed.
+// Context returns a context that derives from the one that the session was made with. It is cancelled when
+// a lock is lost, with the *LostError as its cause; when the session ends, with ErrEnded; and when
+// Locker.Close ends it, with ErrClosed.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// Lost returns the *LostError if the session has lost a lock, and else nil: also if the session's
-// context had ended before the loss.
+// Lost returns the *LostError if the session has lost a lock, otherwise nil. It reports a loss even if the
+// session's context had ended before.
 func (s *Session) Lost() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +66,7 @@ func (s *Session) Lost() error {
 	return s.lost
 }
 
-// Leases are what the session holds now, in the order of their resources' names.
+// Leases returns the session's current leases, in the order of the resources' names.
 func (s *Session) Leases() []Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,12 +77,12 @@ func (s *Session) Leases() []Lease {
 	return leases
 }
 
-// Leave stops the renewal and ends this part. A hold that was kept stands. It waits for the
-// database as long as ctx allows; what it could not end ends with its TTL. It may be repeated.
+// Leave stops the renewal and ends this part. A kept hold stays. It waits for the database until ctx ends;
+// locks that it could not end expire. It may be repeated.
 func (s *Session) Leave(ctx context.Context) error { return s.leave(ctx, ErrEnded) }
 
-// LeaveWithin is a Leave that is in no hurry: the renewal stops at once, and [Locker.LeaveWithin] ends the
-// part.
+// LeaveWithin is a Leave that may be delayed by d: it stops the renewal at once and calls
+// [Locker.LeaveWithin].
 func (s *Session) LeaveWithin(ctx context.Context, d time.Duration) error {
 	defer s.locker.life.calls.add()()
 	return s.locker.LeaveWithin(ctx, d, s.end(ErrEnded)...)
@@ -94,8 +93,9 @@ func (s *Session) leave(ctx context.Context, cause error) error {
 	return s.locker.Leave(ctx, s.end(cause)...)
 }
 
-// Release is Leave that ends the hold of the whole lock ID, also one that was kept. It returns a
-// *LostError if the hold is missing and was not released: evidence says so, or is not complete.
+// Release is a Leave that ends the hold of the whole lock ID, even if it is kept. It returns a *LostError if
+// the hold was lost before, or may have been: it is missing, was not released, and the evidence of losses is
+// not complete.
 func (s *Session) Release(ctx context.Context) error {
 	defer s.locker.life.calls.add()()
 	leases := s.end(ErrEnded)
@@ -110,11 +110,10 @@ func (s *Session) Release(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// live reports whether the session, if there is one, has neither ended nor lost its lock.
+// live reports whether the session, if there is one, has neither ended nor lost a lock.
 func (s *Session) live() bool { return s == nil || s.replace() == nil }
 
-// replace puts leases in the place of those of the same resources, unless the session has ended or
-// lost its lock.
+// replace replaces the leases of the same resources, unless the session has ended or lost a lock.
 func (s *Session) replace(leases ...Lease) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +129,7 @@ func (s *Session) replace(leases ...Lease) error {
 	return nil
 }
 
-// leaseOn is the session's lease on a resource, or nil. The mutex is held.
+// leaseOn returns the session's lease on a resource, or nil. The mutex is held.
 func (s *Session) leaseOn(resource string) *held {
 	for i := range s.leases {
 		if s.leases[i].Resource == resource {
@@ -140,7 +139,7 @@ func (s *Session) leaseOn(resource string) *held {
 	return nil
 }
 
-// add lets the session keep another lease, unless it has lost what it had.
+// add adds a lease, and returns the cause if the session's context has ended.
 func (s *Session) add(lease Lease) error {
 	s.mu.Lock()
 	s.leases = append(s.leases, held{Lease: lease})
@@ -149,8 +148,8 @@ func (s *Session) add(lease Lease) error {
 	return context.Cause(s.ctx)
 }
 
-// end stops the renewal, and returns what is left to end in the database. A renewal that is under
-// way does no harm: if it comes after the end it finds nothing to renew.
+// end stops the renewal, and returns the leases to end in the database. A renewal under way does no harm: if
+// it comes after the end, it finds nothing to renew.
 func (s *Session) end(cause error) []Lease {
 	s.mu.Lock()
 	s.ended = true
@@ -160,11 +159,11 @@ func (s *Session) end(cause error) []Lease {
 	return s.Leases()
 }
 
-// Downgrade makes the session's exclusive leases shared, so that readers may come in beside it. A
-// lock ID that has other running parts on a resource stays exclusive there: the lease's Mode says
-// so. It takes one command per resource. The fences stay. Errors are those of Renew; what was
-// downgraded before one stays so. From before the command is sent the session trusts only shared:
-// after an error Mode says so, and Downgrade may be repeated.
+// Downgrade makes the session's exclusive leases shared, so that readers may hold the resources too. On a
+// resource where the lock ID has other running parts it stays exclusive: see the lease's Mode. It sends one
+// command per resource. Fences do not change. The errors are those of Renew; an error does not revert earlier
+// downgrades. The session trusts a lease only as shared from before its command is sent. After an error
+// Downgrade may be repeated.
 func (s *Session) Downgrade(ctx context.Context) error {
 	for _, lease := range s.Leases() {
 		if lease.Mode != ModeExclusive && !lease.downgrading {
@@ -189,10 +188,10 @@ func (s *Session) trustShared(resource string) {
 	lease.Mode, lease.downgrading = ModeShared, true
 }
 
-// Upgrade makes the session's shared lease on a resource exclusive, with a new fence. It goes ahead
-// of the queue and waits until the other holders have left, or ctx ends: then, as after any other
-// error, the session holds in shared mode as before. If two sessions wait to upgrade on a resource,
-// one of them gets ErrDeadlock. A session upgrades one resource at a time.
+// Upgrade makes the session's shared lease on a resource exclusive, with a new fence. It skips the queue,
+// and waits until the other holders have left, or ctx ends. After an error the session holds in shared
+// mode, as before. If two sessions wait for an upgrade of one resource, one of them gets ErrDeadlock. A
+// session upgrades one resource at a time.
 func (s *Session) Upgrade(ctx context.Context, resource string) error {
 	ctx, done, err := s.locker.life.call(ctx)
 	if err != nil {
@@ -207,7 +206,7 @@ func (s *Session) Upgrade(ctx context.Context, resource string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	// It is the session's own part, which asks for more: its shared entry is kept until it gets that.
+	// The request is of the session's own part. Its shared entry stays until the upgrade is granted.
 	req, err := s.locker.complete(Request{
 		LockID: lease.LockID, Run: lease.Run, Resources: []Resource{{Name: resource, Mode: ModeExclusive, Held: true}}, Part: lease.Part, Order: lease.Order,
 		TTL: lease.requestTTL(), Owner: lease.owner, Host: lease.host, Comment: lease.comment,
@@ -252,8 +251,8 @@ func (s *Session) endUpgrade() {
 	s.locker.keeper.poke()
 }
 
-// undoUpgrade ends a request for an upgrade: the session holds in shared mode, under the ID that it
-// had. If that cannot be done now, it is done with the next write.
+// undoUpgrade withdraws a request for an upgrade: the session holds in shared mode, under its old entry ID.
+// If that fails now, the next write does it.
 func (l *Locker) undoUpgrade(ctx context.Context, op *rules.Acquire) {
 	ctx, cancel := l.detached(ctx)
 	defer cancel()

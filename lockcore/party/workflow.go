@@ -15,34 +15,35 @@ import (
 
 // Verify is the input of [Locker.Verify].
 type Verify struct {
-	// LockID is the lock ID of the holds, and Run the run label, which is required.
+	// LockID is the lock ID of the holds, and Run the run label. Both are required.
 	LockID string
 	Run    string
 	// TakeOver is the label that Run may replace; see [Request]. First fences stay.
 	TakeOver string
 	// Uses lists what must be held. Defaults to nothing.
 	Uses []Use
-	// Inherits permits that holds are missing, because an earlier run of the party may have released
-	// them. Then a hold is lost only if there is evidence, of this run, of Before, or of a run that is
-	// known to have replaced one of them or to have been replaced by one. Defaults to false: a hold
-	// that is missing is lost.
+	// Inherits permits missing holds, because an earlier run of the party may have released them. A hold
+	// is then lost only if there is evidence of a loss by this run, by one of Before, or by a run that is
+	// known to have replaced one of them or to have been replaced by one. Defaults to false: a missing
+	// hold is lost.
 	Inherits bool
 	// Before lists labels of earlier runs whose losses count as losses of this one.
 	Before []string
 }
 
-// Use is the use of a resource by the party, which must have held the resource since.
+// Use is a resource that the party has used, and must have held since.
 type Use struct {
 	Resource string
-	// By is an order: a request of that order or an earlier one must have entered the hold.
+	// By is the greatest order of the requests that used the resource: one of them, or an earlier request,
+	// must have entered the hold.
 	By Order
 }
 
-// Verify makes sure, by one majority write to each resource, that the party holds what it used. It
+// Verify verifies, by one majority write to each resource, that the party still holds what it used. It
 // renews these holds, and releases nothing. It may be repeated.
 //
-// What is lost is returned as *LostErrors, joined. If another run holds, the error is an
-// *OtherRunError. Other errors are *InvalidError, and the database's.
+// The losses are returned as joined *LostErrors. If another run holds, the error is an *OtherRunError. Other
+// errors are *InvalidError, and the database's.
 func (l *Locker) Verify(ctx context.Context, v Verify) error {
 	if err := v.check(); err != nil {
 		return err
@@ -74,7 +75,7 @@ func (v *Verify) check() error {
 	return firstError(checks...)
 }
 
-// lost returns the loss if the party does not hold what it used.
+// lost returns the *LostError if the party does not hold what it used.
 func (v *Verify) lost(d *rules.Document, use Use) error {
 	if d.Keeps(v.LockID, use.By.number()) {
 		return nil
@@ -91,8 +92,8 @@ func (v *Verify) lost(d *rules.Document, use Use) error {
 	return e
 }
 
-// Replaced returns the labels of the runs that a run of a party is known to have replaced on
-// resources, or that replaced it, by one taking over from the other. The error is the database's.
+// Replaced returns the labels of the runs that a run of a party has replaced on the resources, or that have
+// replaced it, by take-overs, as far as the documents remember. The error is the database's.
 func (l *Locker) Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error) {
 	docs, err := l.readMajority(ctx, resources...)
 	if err != nil {
@@ -109,14 +110,13 @@ func (l *Locker) Replaced(ctx context.Context, lockID, run string, resources ...
 	return labels, nil
 }
 
-// Extend gives a sign of life for the kept hold of a lock ID on a resource, by the HoldTTL that it
-// was taken with, for those who hold without a process. A hold that has gone stays gone. handOver
-// marks it as left to the run that continues this one: Status says so until another run has taken
-// it over.
+// Extend renews the kept hold of a lock ID on a resource by its HoldTTL, for holders without a process. A
+// hold that is missing stays missing. With handOver, Status reports the hold as handed over to the
+// workflow's next run, until that run has taken it over.
 //
-// It returns after what time to call it again: a third of the HoldTTL, and 5 min if it has no end.
-// A hold that is not there is answered by a *LostError, and with a run label one of another run by
-// an *OtherRunError. Other errors are *InvalidError, and the database's.
+// It returns the time after which to call it again: a third of the HoldTTL, and at most 5 min. If the hold is
+// missing, the error is a *LostError; if another run has it, an *OtherRunError. Other errors are
+// *InvalidError, and the database's.
 func (l *Locker) Extend(ctx context.Context, lockID, run, resource string, handOver bool) (again time.Duration, err error) {
 	if err := checkEnd("Extend", lockID, 0, []string{resource}); err != nil {
 		return 0, err
@@ -135,11 +135,11 @@ func (l *Locker) Extend(ctx context.Context, lockID, run, resource string, handO
 	}
 }
 
-// extendEvery is how often a hold without end is looked after.
+// extendEvery is the interval of Extend for a hold that does not expire, and the longest one.
 const extendEvery = 5 * time.Minute
 
-// verifyHold renews the kept hold of a party, and returns the document. If another run holds, the
-// error is an *OtherRunError.
+// verifyHold renews the kept hold of a party, and returns the document. If another run holds, the error is an
+// *OtherRunError.
 func (l *Locker) verifyHold(ctx context.Context, op rules.Verify) (*rules.Document, error) {
 	op.Policy = l.cfg.policy()
 	a, err := l.do(ctx, "refresh", Order{}, l.call(ctx, op, ending{}))
@@ -152,38 +152,38 @@ func (l *Locker) verifyHold(ctx context.Context, op rules.Verify) (*rules.Docume
 	return a.After, nil
 }
 
-// Raise is the input of [Locker.Raise]: it bars the requests of one saga of a workflow run, up to an order.
+// Raise is the input of [Locker.Raise].
 type Raise struct {
-	// LockID is the workflow's, and Run the run label, which is required. Requests whose Within is LockID
-	// are barred like its own.
+	// LockID is the workflow's, and Run the run label. Both are required. Requests whose Within is LockID are
+	// barred like the workflow's own.
 	LockID string
 	Run    string
 	// TakeOver is the label that Run may replace; see [Request]. The bars of that run end.
 	TakeOver string
-	// Saga is that of the requests, and is required: requests of other sagas are not barred.
+	// Saga is the Saga of the barred requests, and is required.
 	Saga string
-	// Order is the greatest order that is barred. LastAttempt bars all attempts of a schedule, and of all
-	// before it. The Schedule is 1 or more.
+	// Order is the greatest order that is barred, with a Schedule of 1 or more. LastAttempt bars all attempts
+	// of a schedule, and of all before it.
 	Order Order
-	// Resources names the resources of the saga: any number of names, and at least one.
+	// Resources names the resources of the saga: one or more.
 	Resources []string
 }
 
-// Raise bars what a saga has requested so far, so that no step of the saga runs at the same time as a
-// compensation, or after it. Parts that run are cut off, also those of runs that Run has replaced: their next renewal returns a *LostError. Queued requests and
-// claims end. Requests that arrive later, with an order up to the bar's, are refused with a
-// *SupersededError. What the lock ID keeps is renewed, and not released.
+// Raise bars the requests of one saga of a workflow run, up to an order, so that no step of the saga runs at
+// the same time as a compensation, or after it. Running parts are cut off, including those of runs that Run
+// has replaced: their next renewal returns a *LostError. Queued requests and claims end. Later requests up to
+// that order are refused with a *SupersededError. The kept hold of the lock ID is renewed, and not released.
 //
-// Raise returns nil if no part that it has cut off can still run. As long as one may, because it has
-// neither left nor expired, it returns a *BusyError of the resource on which the first such part ends:
-// Holders are those parts there, and ExpiresIn says when each has ended at the latest. Calling Raise again
-// with the same values asks again.
+// Raise returns nil if no part that it has cut off can still run. If one may, because it has neither left
+// nor expired, it returns a *BusyError for the resource on which such parts end first: Holders are these
+// parts, and their ExpiresIn is the time after which each has ended at the latest. Repeat Raise with the
+// same values to check again.
 //
-// If another run speaks for the party on a resource, Raise returns an *OtherRunError, and nothing is
-// barred there. Other errors: *InvalidError, *UnknownOutcomeError, ErrClosed, ctx's cause, and the
-// database's. All resources are tried; errors are joined. Raise may be repeated after any error.
+// If another run of the party holds a resource, the error is an *OtherRunError, and nothing is barred there.
+// Other errors: *InvalidError, *UnknownOutcomeError, ErrClosed, ctx's cause, and the database's. All
+// resources are tried; errors are joined. Raise may be repeated after any error.
 //
-// A resource remembers its latest 64 bars. The bar ends with the take-over by another run.
+// A resource remembers its latest 64 bars. A bar ends when another run takes over.
 func (l *Locker) Raise(ctx context.Context, r Raise) error {
 	if err := r.check(); err != nil {
 		return err
@@ -222,7 +222,8 @@ func (l *Locker) raiseOne(ctx context.Context, r *Raise, resource string) error 
 	return nil
 }
 
-// stillRun names the parts that a bar has cut off and that may still run, the first that ends first.
+// stillRun returns a BusyError that names the parts that a bar has cut off and that may still run, in the
+// order in which they expire.
 func stillRun(op *rules.Raise, d *rules.Document) *BusyError {
 	e := &BusyError{Resource: op.Resource, LockID: op.LockID, Note: "its earlier steps may still run"}
 	for _, part := range op.StillRunning(d) {
