@@ -13,18 +13,18 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// Wait is an edge of the wait-for graph: a request in a queue, and whom it waits for.
+// Wait is an edge of the wait-for graph: a request in a queue, and the owner for which it waits.
 type Wait struct {
 	Resource string `json:"resource"`
-	// Owner waits, under LockID, Run, Part and Order, and For is the owner that it waits for: of a
-	// hold in its way, or of a request ahead in the queue.
+	// Owner is the owner of the waiting request, which LockID, Run, Part and Order name. For is the owner of
+	// a hold that blocks it, or of a request ahead of it in the queue.
 	Owner  string `json:"owner"`
 	LockID string `json:"lockId"`
 	Run    string `json:"run,omitempty"`
 	Part   string `json:"part,omitempty"`
 	Order  Order  `json:"order"`
 	For    string `json:"for"`
-	// Started is the request's, or when it queued, and NeverVictim the request's.
+	// Started is the request's, or the time at which it queued. NeverVictim is the request's.
 	Started     time.Time `json:"started"`
 	NeverVictim bool      `json:"neverVictim,omitempty"`
 }
@@ -32,12 +32,12 @@ type Wait struct {
 // Deadlock is a cycle of waits: each waits for the owner of the next.
 type Deadlock struct {
 	Waits []Wait `json:"waits"`
-	// Victim is the index of the wait that has to end: of those that may be one, or of all if none
-	// may, that of the owner that started last, and then of the greatest name.
+	// Victim is the index of the wait that must end: the owner that started last, and of several the one
+	// with the greatest name. Requests with NeverVictim are excluded, unless all have set it.
 	Victim int `json:"victim"`
 }
 
-// String says who waits for whom.
+// String describes the cycle of waits.
 func (d Deadlock) String() string {
 	parts := make([]string, len(d.Waits))
 	for i, w := range d.Waits {
@@ -46,12 +46,12 @@ func (d Deadlock) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Deadlocks lists the cycles in the wait-for graph as it stands: a shortest one through each owner
-// that is in one, each once. Waiting for room under a limit of more than 1 is no edge of the graph,
-// since any of several may give it.
+// Deadlocks returns the cycles in the current wait-for graph: for each owner in a cycle a shortest one through
+// it, each once. A wait for room under a limit of more than 1 is not an edge, since any of several holders may
+// end it.
 //
-// It reads every document that has a queue, not in one moment: a cycle is certain only when it is
-// found twice, and then it stays until a request gives up.
+// It reads all documents with a queue, but not at one moment: a cycle is certain only when it is found twice,
+// and then it lasts until a request gives up.
 func (l *Locker) Deadlocks(ctx context.Context) ([]Deadlock, error) {
 	var docs []rules.Document
 	for d, err := range l.list(ctx, rules.Query{Waiting: true}) {
@@ -63,16 +63,17 @@ func (l *Locker) Deadlocks(ctx context.Context) ([]Deadlock, error) {
 	return deadlocksIn(docs), nil
 }
 
-// BreakDeadlocks ends the deadlocks that are there: it takes the victim of each out of the queue,
-// if it still stands there, and returns those that it ended. The victim is told with ErrDeadlock:
-// by its Acquire, by Recheck, and by the next Enter of its part on that resource, whatever the
-// order. After that Enter it may queue again. Acquire does this by itself.
+// BreakDeadlocks ends the current deadlocks: it withdraws the victim of each from the queue, if it still
+// waits, and returns the deadlocks that it ended. The victim gets ErrDeadlock from its Acquire, from Recheck,
+// and from the next Enter of its part on that resource, with any order. After that Enter it may queue again.
+// Lockers with waiters do this in the background.
 func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
 	first, err := l.Deadlocks(ctx)
 	if err != nil || len(first) == 0 {
 		return nil, err
 	}
-	// Documents are read one by one. Most of what is not a deadlock does not look like the same one twice.
+	// Documents are read one by one, so a search can find waits that did not exist at the same time. Few of
+	// these are found twice.
 	second, err := l.Deadlocks(ctx)
 	if err != nil {
 		return nil, err
@@ -101,9 +102,8 @@ func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
 }
 
 // stillExists reports whether all waits of a deadlock exist after an acknowledged write to each of its
-// documents, the victim's last. What the searches have read may be old, each document by another
-// time, so that they can show waits that never existed together. A wait that they have read, and that
-// still exists, existed all the time in between.
+// documents, the victim's last. The searches may have read old documents of different times, and so waits that
+// never existed together. A wait that they have read, and that still exists, existed all the time in between.
 func (l *Locker) stillExists(ctx context.Context, d Deadlock) (bool, error) {
 	var docs []rules.Document
 	names := make([]string, len(d.Waits))
@@ -123,10 +123,10 @@ func (l *Locker) stillExists(ctx context.Context, d Deadlock) (bool, error) {
 	return newWaitGraph(docs).shows(d), nil
 }
 
-// deadlockReason begins the reason that a victim finds, and by which it knows.
+// deadlockReason begins the reason with which a victim is withdrawn. The victim recognizes it.
 const deadlockReason = "deadlock: "
 
-// withdraw takes a victim out of the queue, and reports whether it still stood there.
+// withdraw withdraws a victim from the queue, and reports whether it still waited.
 func (l *Locker) withdraw(ctx context.Context, w Wait, cycle string) (bool, error) {
 	const most = 1024 // of a record that every write of the document carries along
 	reason := deadlockReason + cycle
@@ -149,25 +149,25 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, cycle string) (bool, erro
 	return true, nil
 }
 
-// waitGraph is what the documents with queues say of which waiters wait for which. Its nodes are
-// places in queues. A place waits for those ahead of it in its queue. It also waits for each place
-// to which a hold in its way is tied: the hold does not end as long as that one waits. Places in a
-// cycle never go on. The edges are not written down: in a queue of n there are n²/2 of them.
+// waitGraph is the wait-for graph of documents with queues. Its nodes are positions in queues. A node waits
+// for those ahead of it in its queue, and for each node to which a hold that blocks it is tied: such a hold
+// does not end while that node waits. Nodes in a cycle wait forever. Edges are computed on demand, since a
+// queue of n has n²/2.
 type waitGraph struct {
 	docs []rules.Document
-	// owners are those of what is held, by document and entry.
+	// owners are the owners of entries, by document and entry.
 	owners [][]string
-	// leads are, by document and waiter, the earlier place that the waiter will join when that is
-	// granted, or -1.
+	// leads are, by document and waiter, the indexes of the earlier waiters that a waiter will join once they
+	// are granted, or -1.
 	leads [][]int
-	// waits are the places of each owner, in the order of the documents and queues.
+	// waits are the nodes of each owner, in the order of the documents and queues.
 	waits map[string][]place
 }
 
 type place struct{ doc, waiter int }
 
-// deadlocksIn finds a shortest cycle through each owner that is in one, each once. The same
-// documents give the same cycles to every process.
+// deadlocksIn finds for each owner in a cycle a shortest cycle, each once. The same documents give the same
+// cycles in every process.
 func deadlocksIn(docs []rules.Document) []Deadlock {
 	g := newWaitGraph(docs)
 	var out []Deadlock
@@ -203,8 +203,7 @@ func newWaitGraph(docs []rules.Document) *waitGraph {
 	return g
 }
 
-// ownersOf are the owners of what is held in a document, by entry. Parts leave it to their kept
-// hold to tell.
+// ownersOf returns the owners of the entries of a document. A part without an owner has that of the kept hold.
 func ownersOf(d *rules.Document) []string {
 	kept := map[string]string{}
 	for _, e := range d.Entries {
@@ -222,11 +221,11 @@ func ownersOf(d *rules.Document) []string {
 	return owners
 }
 
-// leadsOf are, by waiter, the first place ahead of it of the same lock ID and of a mode that covers
-// its own, or -1.
+// leadsOf returns for each waiter the first one ahead of it that has the same lock ID and a mode that covers its
+// own, or -1.
 func leadsOf(d *rules.Document) []int {
 	leads := make([]int, len(d.Waiters))
-	ahead := map[string][]int{} // those who may lead, two at most, by lock ID
+	ahead := map[string][]int{} // candidates by lock ID, at most two each
 	for j := range d.Waiters {
 		w := &d.Waiters[j]
 		leads[j] = -1
@@ -242,7 +241,7 @@ func leadsOf(d *rules.Document) []int {
 	return leads
 }
 
-// starts are the waits to which holds are tied, by owner: there is one in every deadlock.
+// starts returns the waits to which holds are tied, by owner. Every deadlock contains one.
 func (g *waitGraph) starts() []place {
 	var out []place
 	for i := range g.docs {
@@ -263,10 +262,10 @@ func (g *waitGraph) owner(p place) string {
 	return cmp.Or(w.Owner, w.LockID)
 }
 
-// tied lists the waits to which an entry is tied: it stands as long as they do. These are all waits
-// of its owner, which is one thread of work. Of a workflow only what is kept is tied so: a running
-// part is a step, which waits for nothing but the rest of its own locks. What a step within the
-// workflow keeps is tied to the step's waits. Draining parts and claims end by themselves.
+// tied returns the waits to which an entry is tied: the entry does not end before they do. These are all waits
+// of its owner, which is one thread of work. A running part of a workflow is tied only to the waits of its own
+// step, and what a step within the workflow keeps to those of that step. Draining parts and claims end by
+// themselves.
 func (g *waitGraph) tied(doc, entry int) []place {
 	e := &g.docs[doc].Entries[entry]
 	if !e.Holds() || !e.Alive(g.docs[doc].At) {
@@ -283,8 +282,8 @@ func (g *waitGraph) tied(doc, entry int) []place {
 }
 
 func (g *waitGraph) cycleThrough(start place) []Wait {
-	came := map[place]place{} // from where each place was reached first
-	// Those ahead of a waiter need to be looked at once.
+	came := map[place]place{} // the node from which each node was reached first
+	// seen has for each queue the number of waiters that were visited as being ahead of another.
 	seen := make([]int, len(g.docs))
 	queue := []place{start}
 	for len(queue) > 0 {
@@ -316,10 +315,10 @@ func (g *waitGraph) path(came map[place]place, start, last place) []Wait {
 	return out
 }
 
-// waitedFor lists the waits that must end before a place's does, but for those ahead of it that
-// were listed before. A party that may join its own hold waits only for running parts in its way. A
-// place behind another of its lock ID that it will join waits for what that one waits for: that it
-// gives up would end no wait. Room under a limit makes no edge, unless the limit is 1.
+// waitedFor returns the waits that must end before the wait at p does, except those ahead of it that were
+// returned before. A party that may join its own hold waits only for running parts that block it. A waiter that
+// will join an earlier one of its lock ID waits for what that one waits for: giving up itself would end no
+// wait. Room under a limit of more than 1 makes no edge.
 func (g *waitGraph) waitedFor(p place, seen []int) []place {
 	d, w, self := &g.docs[p.doc], g.waiter(p), g.owner(p)
 	party := w.Party()
@@ -349,7 +348,7 @@ func (g *waitGraph) waitedFor(p place, seen []int) []place {
 	return out
 }
 
-// shows reports whether each wait of a deadlock is a place that waits for the next one.
+// shows reports whether each wait of a deadlock exists, and waits for the next one.
 func (g *waitGraph) shows(d Deadlock) bool {
 	for i := range d.Waits {
 		at, next := g.placeOf(d.Waits[i]), g.placeOf(d.Waits[(i+1)%len(d.Waits)])
@@ -360,7 +359,7 @@ func (g *waitGraph) shows(d Deadlock) bool {
 	return true
 }
 
-// placeOf returns the place of a wait, or nil.
+// placeOf returns the position of a wait, or nil.
 func (g *waitGraph) placeOf(w Wait) *place {
 	for _, p := range g.waits[w.Owner] {
 		known := g.wait(p, p)
@@ -384,7 +383,7 @@ func (g *waitGraph) wait(p, next place) Wait {
 	return w
 }
 
-// victimOf is the wait that has to end: one that is no victim only if all are none.
+// victimOf returns the index of the wait that must end: see Deadlock.Victim.
 func victimOf(waits []Wait) int {
 	spared := slices.ContainsFunc(waits, func(w Wait) bool { return !w.NeverVictim })
 	victim := -1

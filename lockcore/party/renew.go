@@ -14,12 +14,11 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// Renew extends the leases, each by the TTL it was taken with, and returns those that stand with
-// what is left now. Several leases are renewed in batches of up to 500 resources, one command each;
-// what a batch could not renew is renewed one by one. A lease that is lost is left out and answered
-// by a *LostError; an error of the database leaves a lease as it was, since a promise outlives a
-// passing error, and is an *UnknownOutcomeError if the lease may have been extended. Several errors
-// are joined. When ctx ends, leases that were not renewed by then are answered so.
+// Renew extends each lease by its TTL, and returns the leases that are still held with the time that is left. It
+// renews up to 500 resources with one command, and one by one what such a batch could not renew. A lost lease
+// is omitted, and reported by a *LostError. After an error of the database a lease is returned unchanged, since
+// it may outlive a transient error; the error is an *UnknownOutcomeError if the lease may have been extended.
+// Errors are joined. If ctx ends, the leases that were not renewed have its error.
 func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
 	kept := make([]Lease, 0, len(leases))
 	var errs []error
@@ -38,7 +37,7 @@ func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
 	return kept, errors.Join(errs...)
 }
 
-// renewedAtOnce is the number of leases that one command renews.
+// renewedAtOnce bounds the leases that one command renews.
 const renewedAtOnce = store.ExtendChunk
 
 type renewResult struct {
@@ -46,9 +45,9 @@ type renewResult struct {
 	err   error
 }
 
-// renewAll renews in batches, which take no longer than within, and then one by one what a batch
-// could not renew, what failed the last time, and what has a TTL that is not known here. It calls
-// apply for each lease as soon as it knows, from several goroutines at once.
+// renewAll renews leases in batches, which take no longer than within. It then renews one by one the leases of
+// batches that failed, leases whose last renewal failed, and those of other processes, whose TTL is not known.
+// It calls apply for each lease as soon as its result is known, from several goroutines.
 func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Lease, apply func(int, renewResult)) {
 	var together, alone []int
 	for i, lease := range leases {
@@ -58,7 +57,7 @@ func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Le
 			alone = append(alone, i)
 		}
 	}
-	// In batches of their own, so that one lost lease does not make all others be renewed one by one.
+	// One lost lease makes only its own batch be renewed one by one.
 	for chunk := range slices.Chunk(together, renewedAtOnce) {
 		batch, cancel := l.clock.WithTimeout(ctx, within)
 		all, renewed := l.renewBatch(batch, leases, chunk)
@@ -77,8 +76,8 @@ func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Le
 	})
 }
 
-// renewBatch extends the entries that leases name, and reports whether all of them are known to have
-// been extended. What a lock ID keeps is extended when half of its time is over.
+// renewBatch extends the entries of leases, and reports whether all were extended for certain. It extends a kept
+// hold when half of its time is over.
 func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) (all bool, renewed []Lease) {
 	if l.life.closed.Err() != nil {
 		return false, nil
@@ -156,17 +155,16 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 	return renewed, nil
 }
 
-// keeper renews the leases of all sessions of a Locker. Its goroutine runs while there are
-// sessions, and looks at them when the next lease is due: a third of its TTL has passed, or a
-// failed renewal is to be repeated. It renews with it those that are nearly due. If a lease cannot
-// be trusted any more its session is lost.
+// keeper renews the leases of all sessions of a Locker. Its goroutine runs while there are sessions. It renews a
+// lease when a third of its TTL has passed, or soon after a renewal that failed, together with those that are
+// nearly due. If a lease is no longer trusted, its session is lost.
 type keeper struct {
 	locker *Locker
 
 	mu              sync.Mutex
 	sessions        map[*Session]bool
 	running, closed bool
-	// next is when the keeper looks again.
+	// next is the time of the next plan.
 	next time.Time
 	wake chan struct{}
 }
@@ -188,7 +186,7 @@ func (k *keeper) add(s *Session) bool {
 	case !k.running:
 		k.running = true
 		go k.run()
-	case due.Before(k.next): // a look goes through all sessions, so there is none for each that is added
+	case due.Before(k.next): // a plan visits all sessions, so not every session that is added makes one
 		k.poke()
 	}
 	return true
@@ -202,7 +200,7 @@ func (k *keeper) remove(s *Session) {
 	}
 }
 
-// close takes no more sessions, and returns those that are to be ended.
+// close refuses further sessions, and returns those that must be ended.
 func (k *keeper) close() []*Session {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -217,7 +215,7 @@ func (k *keeper) poke() {
 	}
 }
 
-// run renews what is due until there are no sessions; then no session needs the answers of what is
+// run renews leases that are due until there are no sessions. Then no session needs the results of renewals
 // under way.
 func (k *keeper) run() {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -244,23 +242,23 @@ func (k *keeper) run() {
 	}
 }
 
-// keeperPause is the longest pause between two looks: a timer stands still while the machine is
-// suspended.
+// keeperPause is the longest pause between two plans. Timers stop while the machine is suspended.
 const keeperPause = time.Second
 
+// renewals is a plan of the keeper.
 type renewals struct {
 	// due are the leases to renew now, and of their sessions.
 	due []Lease
 	of  []*Session
-	// within bounds the renewal: the longest trust of those leases, or a command.
+	// within bounds the renewal: the longest trust of those leases, or the time limit of a command.
 	within time.Duration
-	// over are the sessions that can be trusted no more.
+	// over are the sessions that can no longer be trusted.
 	over []*Session
-	// pause is how long nothing else needs to be done.
+	// pause is the time to the next plan.
 	pause time.Duration
 }
 
-// look finds what to do now, and reports whether any session is left.
+// plan returns what to do now, and reports whether any session is left.
 func (k *keeper) plan(now time.Time) (found renewals, any bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -308,8 +306,7 @@ func (k *keeper) renew(ctx context.Context, found renewals) {
 	k.poke()
 }
 
-// held is a lease of a session, and how its renewal goes: whether one is under way, when the last
-// one began, and its error.
+// held is a lease of a session with the state of its renewal.
 type held struct {
 	Lease
 	renewing bool
@@ -317,8 +314,8 @@ type held struct {
 	lastErr  error
 }
 
-// next is when to renew the lease. A renewal that failed is tried again soon, as long as the lease
-// can be trusted: a passing error loses nothing.
+// next returns the time of the next renewal. A renewal that failed is repeated soon, as long as the lease is
+// trusted: a transient error loses nothing.
 func (h *held) next() time.Time {
 	if h.lastErr != nil {
 		return h.lastTry.Add(h.ttl / 15)
@@ -326,8 +323,8 @@ func (h *held) next() time.Time {
 	return h.validUntil.Add(h.ttl/trustMargin - h.ttl + h.ttl/3)
 }
 
-// times are when to renew a lease next, but for those that are being renewed, and until when all
-// can be trusted; zero if there are none.
+// times returns the time of the next renewal, except of leases that are being renewed, and the time until which
+// all leases are trusted; zero if there are none.
 func (s *Session) times() (next, trusted time.Time) {
 	earliest := func(a *time.Time, b time.Time) {
 		if a.IsZero() || b.Before(*a) {
@@ -346,8 +343,7 @@ func (s *Session) times() (next, trusted time.Time) {
 	return next, trusted
 }
 
-// beginRenewal begins to renew the leases that are due, or will be within a quarter of their
-// interval, to go with others.
+// beginRenewal begins to renew the leases that are due, or will be within a quarter of their interval.
 func (s *Session) beginRenewal(now time.Time) (due []Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -369,17 +365,17 @@ func (s *Session) apply(r renewResult) {
 	i := slices.IndexFunc(s.leases, func(h held) bool {
 		return h.Resource == r.lease.Resource && h.Part == r.lease.Part && h.Order == r.lease.Order
 	})
-	if i >= 0 && !s.ended && s.lost == nil { // or it was replaced meanwhile
+	if i >= 0 && !s.ended && s.lost == nil { // otherwise it was replaced during the renewal
 		h := &s.leases[i]
 		h.renewing, h.lastErr = false, r.err
 		switch {
 		case errors.As(r.err, &lost) && s.upgrading == r.lease.Resource:
-			lost = nil // the upgrade may have taken the lease's place already: its answer tells
+			lost = nil // the upgrade may have replaced the lease already: its answer decides
 		case lost != nil:
 			s.lost = lost
 		case r.err == nil:
 			h.validUntil = later(h.validUntil, r.lease.validUntil)
-			// Only what the renewal is about: the mode may have changed while it was under way.
+			// The mode may have changed during the renewal.
 			h.Left, h.ttl = r.lease.Left, r.lease.ttl
 		}
 	}
@@ -387,8 +383,8 @@ func (s *Session) apply(r renewResult) {
 	s.reportLoss(lost)
 }
 
-// expire ends the session's trust, if it is over. What was replaced since the keeper looked is
-// trusted.
+// expire ends the session with a *LostError if one of its leases is no longer trusted. It checks again, since a
+// lease may have been replaced after the keeper's plan.
 func (s *Session) expire(now time.Time) {
 	s.mu.Lock()
 	i := slices.IndexFunc(s.leases, func(h held) bool { return over(h.validUntil, now) })

@@ -12,19 +12,18 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// State says how a party stands on a resource.
+// State is the state of a party on a resource.
 type State string
 
-// What Status lists.
+// The states of what Status lists.
 const (
 	StateHolding  State = "holding"  // a hold, expired or not
-	StateClaimed  State = "claimed"  // a waiter to whom the resource was granted, and who has not taken it up yet
-	StateDraining State = "draining" // a part that was cut off, and may not know yet
+	StateClaimed  State = "claimed"  // a waiter that was granted the resource and has not confirmed it
+	StateDraining State = "draining" // a part that was cut off, and may not know it yet
 	StateWaiting  State = "waiting"  // a request in the queue
 )
 
-// Holder is a party that holds a resource, or was granted it, as others see it. Its String is for
-// people.
+// Holder is a party that holds a resource, or was granted it, as others see it. Its String is for people.
 type Holder struct {
 	LockID string `json:"lockId"`
 	// Run is the run label; empty outside of Temporal.
@@ -33,26 +32,26 @@ type Holder struct {
 	Host  string `json:"host,omitempty"`
 	Mode  Mode   `json:"mode"`
 	Fence int64  `json:"fence,omitempty"`
-	// FirstFence is the one with which the hold began, by which [Release] names it.
+	// FirstFence is the fence with which the hold began. [Release] names the hold by it.
 	FirstFence int64 `json:"firstFence,omitempty"`
 	State      State `json:"state"`
-	// Part is that of a claim, of a part that drains, or of a waiter.
+	// Part is the part of a claim, a draining part or a waiter.
 	Part string `json:"part,omitempty"`
-	// Limit is the semaphore limit that it was granted with; 0 is none.
+	// Limit is the semaphore limit of the request; 0 if there is none.
 	Limit   int    `json:"limit,omitempty"`
 	Comment string `json:"comment,omitempty"`
-	// Since is when the hold was granted, by the database server's clock.
+	// Since is the time of the grant, by the database server's clock.
 	Since time.Time `json:"since,omitzero"`
-	// ExpiresIn is what is left until the holder can be displaced if nothing is heard of it; Forever
-	// if it never ends by itself.
+	// ExpiresIn is the time until the holder expires and can be evicted, unless it renews; Forever if it
+	// never expires.
 	ExpiresIn time.Duration `json:"expiresIn"`
 	// Trace is the W3C traceparent of the step that holds; empty if none was known.
 	Trace string `json:"trace,omitempty"`
-	// Silent is for how long a holder has given no sign of life, by the database server's clock. For a
-	// waiter it is how long it has waited.
+	// Silent is the time since a holder's last renewal, by the database server's clock. For a waiter it is
+	// the time since it queued.
 	Silent time.Duration `json:"silent,omitempty"`
-	// HoldTTL is for how long a hold that is kept stands without a sign of life, Forever if it has no
-	// end, and 0 if it is not kept.
+	// HoldTTL is the time without a renewal after which a kept hold expires; Forever if it never does, and 0
+	// if the hold is not kept.
 	HoldTTL time.Duration `json:"holdTtl,omitempty"`
 }
 
@@ -61,59 +60,57 @@ type Holder struct {
 type Status struct {
 	Resource string `json:"resource"`
 	Holder
-	// Order is the request's, of a waiter and of a claim; together with LockID and Part it names
-	// the request. Of a hold that is kept it is that of the last request which entered it.
+	// Order is the order of a waiter or a claim; with LockID and Part it names the request. Of a kept hold it
+	// is the order of the last request that entered it.
 	Order Order `json:"order,omitzero"`
-	// Position is a waiter's place in the queue, as in BusyError; otherwise 0.
+	// Position is a waiter's position in the queue, as in BusyError; otherwise 0.
 	Position int `json:"position,omitempty"`
-	// Overdue says that a waiter was not heard of when it had said, and is passed over until it is.
+	// Overdue is set if a waiter was not refreshed in time, and is passed over until it is.
 	Overdue bool `json:"overdue,omitempty"`
-	// HandedOver says that the run which keeps the hold has left it to the run that continues it.
+	// HandedOver is set if the run that keeps the hold has left it to the workflow's next run.
 	HandedOver bool `json:"handedOver,omitempty"`
-	// InTheWay is what keeps a waiter out, by the rules by which locks are granted: holders, or if there
-	// are none a waiter ahead. It is empty if the resource is being granted to it.
+	// InTheWay lists what blocks a waiter, by the rules by which locks are granted: holders, or else a waiter
+	// ahead. It is empty if the resource is being granted to it.
 	InTheWay []Obstacle `json:"-"`
-	// Running are the requests that work in the hold now: of one that is kept, the steps that run.
+	// Running lists the requests that have entered the hold and have not left, such as running steps.
 	Running []Running `json:"running,omitempty"`
 }
 
-// Obstacle names a Status of the same resource that keeps a waiter out.
+// Obstacle names a Status of the same resource that blocks a waiter.
 type Obstacle struct {
 	LockID string
 	State  State
-	// Part is that of a waiter, a claim or a draining part.
+	// Part is the part of a waiter, a claim or a draining part.
 	Part string
 }
 
 // Running is a request that entered a hold and has not left.
 type Running struct {
 	Part string `json:"part"`
-	// Silent is for how long it has given no sign of life, and ExpiresIn what is left of its promise,
-	// or Forever. Both are by the database server's clock.
+	// Silent is the time since the last renewal, and ExpiresIn the time until the part expires, or Forever.
+	// Both are by the database server's clock.
 	Silent    time.Duration `json:"silent"`
 	ExpiresIn time.Duration `json:"expiresIn"`
 }
 
-// Filter selects what Status lists. The zero Filter selects everything; each field that is set
-// narrows it. What it has no field for, such as a host, is a condition of the caller's loop.
+// Filter selects what Status lists. The zero Filter selects everything; each field that is set narrows the
+// selection.
 type Filter struct {
 	// Resource is one name, and Prefix the beginning of names. At most 512 bytes each.
 	Resource, Prefix string
 	LockID, Owner    string
 	// LockIDPrefix is the beginning of lock IDs. At most 1,500 bytes.
 	LockIDPrefix string
-	// States are what to list. Defaults to all.
+	// States are the states to list. Defaults to all.
 	States []State
-	// Contended lists only resources that have a queue, a claim, a draining part or a hold that is
-	// kept, with all that stands there. Other documents cost nothing then, if CreateIndexes was
-	// called. Defaults to false.
+	// Contended lists only resources that have a queue, a claim, a draining part or a kept hold, with
+	// everything on them. After CreateIndexes, other documents cost nothing. Defaults to false.
 	Contended bool
 }
 
-// Status streams who holds and who waits: by the resources' names, and of each resource the holders
-// before the queue. A name is found by itself, and what is contended or kept by an index; any other
-// filter reads all lock documents. It lists what a majority of the servers had when it was read;
-// documents are read one after the other.
+// Status streams holders and waiters, in the order of the resources' names, the holders of a resource before
+// its queue. It finds one name, and contended resources, by an index; any other filter reads all lock
+// documents. It lists what a majority of the servers had when it was read; documents are read one by one.
 //
 // The sequence ends after the first error: an *InvalidError, ctx's, or the database's.
 func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] {
@@ -205,7 +202,7 @@ func statusesOf(d *rules.Document) []Status {
 	return out
 }
 
-// obstacles returns what keeps the waiter at an index of the queue out.
+// obstacles returns what blocks the waiter at an index of the queue.
 func obstacles(d *rules.Document, waiter int) []Obstacle {
 	entries, ahead := d.Blockers(waiter)
 	var out []Obstacle
@@ -224,7 +221,7 @@ func obstacles(d *rules.Document, waiter int) []Obstacle {
 	return out
 }
 
-// limitOf is the limit that a waiter asked with.
+// limitOf returns the limit of a waiter's request.
 func limitOf(w *rules.Waiter) int {
 	if w.Mode == rules.Exclusive {
 		return 0
@@ -232,7 +229,7 @@ func limitOf(w *rules.Waiter) int {
 	return int(w.Limit)
 }
 
-// positions are, by waiter, the places in the queue: among all that wait, from 1.
+// positions returns the position of each waiter in the queue, from 1.
 func positions(d *rules.Document) []int {
 	out := make([]int, len(d.Waiters))
 	next := 1
@@ -256,9 +253,9 @@ func displayID(e *rules.Entry) string {
 // cutOff marks the lock ID of a part that also keeps its own party out, as others see it.
 const cutOff = " (cut off)"
 
-// holders lists a document's holds, draining parts and claims, as others see them. A hold that has
-// expired, and still stands, has nothing left. A part that has drained is not listed: it keeps no
-// request out, though it stands until the next write.
+// holders returns a document's holds, draining parts and claims, as others see them. An expired hold that was
+// not evicted has an ExpiresIn of 0 or less. A part that has drained is omitted: it blocks no request, although
+// the document contains it until the next write.
 func holders(d *rules.Document) []Holder {
 	var out []Holder
 	at := map[string]int{} // holds by lock ID
@@ -300,8 +297,8 @@ func holders(d *rules.Document) []Holder {
 	return out
 }
 
-// lastRenewal is when an entry last gave a sign of life. An entry with an end was promised its TTL
-// from then on.
+// lastRenewal returns the time of the last renewal of an entry, or of its grant. An entry that expires was
+// renewed its TTL before.
 func lastRenewal(e *rules.Entry) (last time.Time) {
 	if e.TTL > 0 && e.ExpiresAt.Before(rules.Never) {
 		last = e.ExpiresAt.Add(-time.Duration(e.TTL) * time.Millisecond)
@@ -314,8 +311,8 @@ func lastRenewal(e *rules.Entry) (last time.Time) {
 	return last
 }
 
-// String says who it is and for how long it is in the way. It names what a forced [Release] asks
-// for: the lock ID and the first fence.
+// String describes the holder, and how long it blocks others. It contains the arguments of a forced
+// [Release]: the lock ID and the first fence.
 func (h Holder) String() string {
 	part := ""
 	if h.Part != "" {
@@ -340,8 +337,7 @@ func (h Holder) until(over, endless, left string) string {
 	return fmt.Sprintf(left, roughly(h.ExpiresIn))
 }
 
-// who names a party, and says how it holds or asks. The preposition stands before the time at which
-// that began.
+// who describes a party and its request. The preposition precedes the time since which it holds or waits.
 func (h Holder) who(preposition string, facts ...string) string {
 	s := fmt.Sprintf("%q", h.LockID)
 	if h.Owner != "" && h.Owner != h.LockID {
@@ -362,7 +358,7 @@ func (h Holder) who(preposition string, facts ...string) string {
 	return s
 }
 
-// fences are "" for a claim, which has none yet.
+// fences returns "" for a claim, which has no fence yet.
 func (h Holder) fences() string {
 	switch {
 	case h.FirstFence != 0 && h.FirstFence != h.Fence:
@@ -375,8 +371,8 @@ func (h Holder) fences() string {
 	return ""
 }
 
-// String says the resource, who holds it or waits for it, and until when. It names what ends that:
-// of a hold the lock ID and the first fence; of a waiter the lock ID, the part and the order.
+// String describes the holder or waiter, and when it expires. It contains the arguments with which to end it: of
+// a hold the lock ID and the first fence; of a waiter the lock ID, the part and the order.
 func (s Status) String() string {
 	if s.State == StateWaiting {
 		place := s.until("its place ended %s", "", "its place ends in %s unless it asks again")
@@ -403,7 +399,7 @@ func ago(d time.Duration) string {
 	return roughly(d) + " ago"
 }
 
-// roughly is a duration in at most two units, such as "4m40s".
+// roughly formats a duration in at most two units, such as "4m40s".
 func roughly(d time.Duration) string {
 	grain := 10 * time.Millisecond
 	switch {
