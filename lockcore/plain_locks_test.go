@@ -50,7 +50,7 @@ func runAlone(ctx context.Context, locker *lockcore.Locker, work func(context.Co
 	return errors.Join(err, session.Release(ctx)) // a *LostError if it was lost
 }
 
-func TestOneRunOfAProgramAtATime(t *testing.T) {
+func TestRecipe_OneRunAtATime_SecondIsBusy(t *testing.T) {
 	t.Parallel()
 	l := setup(t, lockcore.Config{})
 	host, err := os.Hostname()
@@ -111,7 +111,7 @@ func unlockAll(ctx context.Context, locker *party.Locker, session string) error 
 	return errors.Join(errs...)
 }
 
-func TestADocumentStaysLockedBetweenTwoRequests(t *testing.T) {
+func TestRecipe_DocumentLock_LastsBetweenRequests(t *testing.T) {
 	t.Parallel()
 	l := setup(t, lockcore.Config{})
 	session, other := rand.Text(), rand.Text()
@@ -159,7 +159,7 @@ func setBalance(ctx context.Context, locker *lockcore.Locker, accounts *mongo.Co
 		bson.D{{Key: "_id", Value: id}}, bson.D{{Key: "$set", Value: bson.D{{Key: "balance", Value: to}}}})
 }
 
-func TestALateWriterIsRefusedByItsFence(t *testing.T) {
+func TestRecipe_LateWriter_IsFenced(t *testing.T) {
 	t.Parallel()
 	l := setup(t, lockcore.Config{})
 	accounts := l.db.Collection("accounts")

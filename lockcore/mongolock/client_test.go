@@ -24,7 +24,7 @@ var (
 	hour    = mongolock.LockDetails{TTL: 3600}
 )
 
-func TestExclusiveIsAlone(t *testing.T) {
+func TestXLock_Held_IsAlreadyLocked(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	require.NoError(t, c.XLock(t.Context(), "r", "a", forever))
@@ -40,7 +40,7 @@ func TestExclusiveIsAlone(t *testing.T) {
 	require.ErrorIs(t, c.XLock(t.Context(), "r", "a", forever), mongolock.ErrAlreadyLocked)
 }
 
-func TestSharedUpToALimit(t *testing.T) {
+func TestSLock_Limit_IsRespected(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	require.ErrorIs(t, c.SLock(t.Context(), "r", "a", forever, 0), mongolock.ErrAlreadyLocked)
@@ -56,7 +56,7 @@ func TestSharedUpToALimit(t *testing.T) {
 	require.Equal(t, "a b c d e", c.holders(t, "r"))
 }
 
-func TestOneOfManyGetsIt(t *testing.T) {
+func TestXLock_ManyAtOnce_OneIsGranted(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	var wg sync.WaitGroup
@@ -78,7 +78,7 @@ func TestOneOfManyGetsIt(t *testing.T) {
 	require.EqualValues(t, 7, refused.Load())
 }
 
-func TestUnlockEndsTheNewestFirst(t *testing.T) {
+func TestUnlock_SeveralLocks_NewestFirst(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	for i := range 5 {
@@ -106,7 +106,7 @@ func TestUnlockEndsTheNewestFirst(t *testing.T) {
 	require.Empty(t, unlocked)
 }
 
-func TestStatusFilters(t *testing.T) {
+func TestStatus_Filter_SelectsByEachField(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	take := func(resource, id string, ld mongolock.LockDetails) {
@@ -158,7 +158,7 @@ func TestStatusFilters(t *testing.T) {
 	}
 }
 
-func TestStatusTellsWhatIsLeft(t *testing.T) {
+func TestStatus_TTL_IsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	require.NoError(t, c.XLock(t.Context(), "forever", "a", forever))
@@ -199,7 +199,7 @@ func TestStatus_Host_IsAsGiven(t *testing.T) {
 	}
 }
 
-func TestRenewSetsTheTTLOfAll(t *testing.T) {
+func TestRenew_AllLocks_HaveTheNewTTL(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	require.NoError(t, c.XLock(t.Context(), "x", "a", hour))
@@ -225,7 +225,7 @@ func TestRenewSetsTheTTLOfAll(t *testing.T) {
 	require.Nil(t, other[0].RenewedAt)
 }
 
-func TestRenewNeedsASecond(t *testing.T) {
+func TestRenew_LessThanASecondLeft_IsNotFound(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	renewed, err := c.Renew(t.Context(), "nobody", 60)
@@ -243,7 +243,7 @@ func TestRenewNeedsASecond(t *testing.T) {
 	requireLeft(t, 3600, good[0].TTL) // nothing was renewed
 }
 
-func TestExpiredLocksAreInNobodysWay(t *testing.T) {
+func TestLock_ExpiredHolder_IsReplaced(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	require.NoError(t, c.SLock(t.Context(), "r", "reader", mongolock.LockDetails{TTL: 30}, 1))
@@ -263,7 +263,7 @@ func TestExpiredLocksAreInNobodysWay(t *testing.T) {
 	require.Equal(t, "reader", c.holders(t, "r"))
 }
 
-func TestPurgeEndsAllOfALockIDWithOneThatExpired(t *testing.T) {
+func TestPurge_OneLockExpired_EndsAllOfItsLockID(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	require.NoError(t, c.XLock(t.Context(), "x", "a", mongolock.LockDetails{TTL: 30}))
@@ -300,7 +300,7 @@ func TestPurgeEndsAllOfALockIDWithOneThatExpired(t *testing.T) {
 	require.Empty(t, purged)
 }
 
-func TestTextIsNeverCode(t *testing.T) {
+func TestLock_AnyText_IsStoredAsItIs(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	for _, text := range []string{"$owner", "a.b", "$$NOW", "$", "{$ne: null}", "ä ", "exclusive.lockId"} {
@@ -320,7 +320,7 @@ func TestTextIsNeverCode(t *testing.T) {
 	require.Len(t, others, 7)
 }
 
-func TestRefusals(t *testing.T) {
+func TestClient_InvalidInput_IsRefusedByName(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	long := strings.Repeat("x", 1025)
@@ -347,7 +347,7 @@ func TestRefusals(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-func TestAnErrorOfTheDatabaseIsNotAnAnswer(t *testing.T) {
+func TestClient_EndedContext_IsNotAnAnswer(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	ended, cancel := context.WithCancel(t.Context())
@@ -358,7 +358,7 @@ func TestAnErrorOfTheDatabaseIsNotAnAnswer(t *testing.T) {
 	require.NotErrorIs(t, c.XLock(ended, "r", "a", forever), mongolock.ErrAlreadyLocked)
 }
 
-func TestStatusesSort(t *testing.T) {
+func TestLockStatusesByCreatedAtDesc_Sort_NewestFirst(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	s := []mongolock.LockStatus{{LockId: "old", CreatedAt: now}, {LockId: "new", CreatedAt: now.Add(time.Second)}}

@@ -19,9 +19,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/mongolock"
 )
 
-// TestALockerOnTheSameCollection has a Locker wait for a lock of a client, in the queue, and the
+// TestClient_LockerOnTheCollection_RespectsBoth has a Locker wait for a lock of a client, in the queue, and the
 // other way round.
-func TestALockerOnTheSameCollection(t *testing.T) {
+func TestClient_LockerOnTheCollection_RespectsBoth(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	l, err := party.New(c.coll, lockcore.Config{})
@@ -63,9 +63,9 @@ func TestALockerOnTheSameCollection(t *testing.T) {
 	require.NoError(t, c.XLock(t.Context(), "r", "saga", hour))
 }
 
-// TestAnotherLayoutIsRefused has a collection in which clients of the package mongo-lock have left
+// TestClient_CollectionOfMongoLock_IsRefused has a collection in which clients of the package mongo-lock have left
 // a document.
-func TestAnotherLayoutIsRefused(t *testing.T) {
+func TestClient_CollectionOfMongoLock_IsRefused(t *testing.T) {
 	t.Parallel()
 	coll := testenv.Mongo(t).Collection("locks")
 	_, err := coll.InsertOne(t.Context(), bson.M{
@@ -78,8 +78,8 @@ func TestAnotherLayoutIsRefused(t *testing.T) {
 	require.ErrorAs(t, c.XLock(t.Context(), "r", "b", forever), &wrong)
 }
 
-// TestALockIDHasAResourceOnce has shared locks of one lock ID race.
-func TestALockIDHasAResourceOnce(t *testing.T) {
+// TestSLock_SameLockIDAtOnce_OneIsGranted has shared locks of one lock ID race.
+func TestSLock_SameLockIDAtOnce_OneIsGranted(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	var wg sync.WaitGroup
@@ -100,8 +100,8 @@ func TestALockIDHasAResourceOnce(t *testing.T) {
 	require.Equal(t, "a", c.holders(t, "r"))
 }
 
-// TestNobodyIsInTogether has clients and sessions take turns on one resource.
-func TestNobodyIsInTogether(t *testing.T) {
+// TestClient_LockersCompete_OneHoldsAtATime has clients and sessions take turns on one resource.
+func TestClient_LockersCompete_OneHoldsAtATime(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	l, err := party.New(c.coll, lockcore.Config{})

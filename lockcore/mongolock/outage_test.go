@@ -71,7 +71,7 @@ func setupCut(t *testing.T) (fixture, *cutter) {
 	return f, d
 }
 
-func TestALostAnswerIsAskedForAgain(t *testing.T) {
+func TestClient_LostAnswer_IsRepeated(t *testing.T) {
 	t.Parallel()
 	c, net := setupCut(t)
 	net.lose.Store(1)
@@ -89,7 +89,7 @@ func TestALostAnswerIsAskedForAgain(t *testing.T) {
 	require.Empty(t, c.holders(t, "r"))
 }
 
-func TestAnOutageIsNotALoss(t *testing.T) {
+func TestClient_Outage_IsNotALoss(t *testing.T) {
 	t.Parallel()
 	c, net := setupCut(t)
 	require.NoError(t, c.XLock(t.Context(), "r", "a", hour))

@@ -62,7 +62,7 @@ func (o *oldLocks) Unlock(_ context.Context, lockID string) ([]mongolock.LockSta
 	return nil, nil
 }
 
-func TestAFleetMovesOneProgramAfterTheOther(t *testing.T) {
+func TestRecipe_FleetMoves_OldAndNewExclude(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	l, err := lockcore.New(c.coll, lockcore.Config{})

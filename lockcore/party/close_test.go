@@ -12,7 +12,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-func TestCloseLeavesQueuesEndsSessionsAndStops(t *testing.T) {
+func TestClose_SessionsAndWaits_AreEnded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := newFaultStore()
@@ -44,7 +44,7 @@ func TestCloseLeavesQueuesEndsSessionsAndStops(t *testing.T) {
 	})
 }
 
-func TestCloseSaysWhatItCouldNotDo(t *testing.T) {
+func TestClose_Outage_ReturnsWhatItCouldNotRelease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := newFaultStore()
@@ -65,7 +65,7 @@ func TestCloseSaysWhatItCouldNotDo(t *testing.T) {
 	})
 }
 
-func TestCloseWaitsForCleanup(t *testing.T) {
+func TestClose_LostAnswer_WaitsForCleanup(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := newFaultStore()
@@ -79,7 +79,7 @@ func TestCloseWaitsForCleanup(t *testing.T) {
 	})
 }
 
-func TestCloseCutsOffACallThatHangs(t *testing.T) {
+func TestClose_HangingRelease_IsEnded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := newFaultStore()
@@ -96,7 +96,7 @@ func TestCloseCutsOffACallThatHangs(t *testing.T) {
 	})
 }
 
-func TestCloseEndsARequestThatHangs(t *testing.T) {
+func TestClose_HangingRequest_IsEnded(t *testing.T) {
 	t.Parallel()
 	for name, ask := range asking {
 		t.Run(name, func(t *testing.T) {

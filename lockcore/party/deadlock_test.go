@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -33,7 +34,7 @@ func crossed(t *testing.T, l *party.Locker, mem *lockcoretest.Store, change func
 	return wait("a", "y"), wait("b", "x"), held
 }
 
-func TestDeadlockIsEndedByTheYoungestGivingUp(t *testing.T) {
+func TestDeadlock_LastToStart_IsTheVictim(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
 	l := newLocker(t, mem, party.Config{})
@@ -54,7 +55,7 @@ func TestDeadlockIsEndedByTheYoungestGivingUp(t *testing.T) {
 	require.NoError(t, got.session.Release(t.Context()))
 }
 
-func TestTheLastToStartGivesUpUnlessItMayNot(t *testing.T) {
+func TestDeadlock_NeverVictim_IsSpared(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
 	l := newLocker(t, mem, party.Config{})
@@ -67,7 +68,7 @@ func TestTheLastToStartGivesUpUnlessItMayNot(t *testing.T) {
 	require.NoError(t, got.session.Release(t.Context()))
 }
 
-func TestADeadlockOfThoseWhoMustNotGiveUpEnds(t *testing.T) {
+func TestDeadlock_AllNeverVictim_StillEnds(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
 	l := newLocker(t, mem, party.Config{})
@@ -83,7 +84,7 @@ func TestADeadlockOfThoseWhoMustNotGiveUpEnds(t *testing.T) {
 	require.NoError(t, got.session.Release(t.Context()))
 }
 
-func TestDeadlocksAreListedWithTheirOwners(t *testing.T) {
+func TestDeadlocks_Cycle_IsListedAndBroken(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
 	l := newLocker(t, mem, party.Config{})
@@ -134,7 +135,7 @@ func TestDeadlocksAreListedWithTheirOwners(t *testing.T) {
 	require.ErrorIs(t, err, party.ErrBusy)
 }
 
-func TestRoomUnderALimitIsNoEdge(t *testing.T) {
+func TestDeadlocks_LimitMayHaveRoom_IsNotADeadlock(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
 	l := newLocker(t, mem, party.Config{})
@@ -155,7 +156,7 @@ func TestRoomUnderALimitIsNoEdge(t *testing.T) {
 	require.Empty(t, found, "b may leave, and then c goes on")
 }
 
-func TestTwoUpgradesWaitForEachOtherAndOneIsTold(t *testing.T) {
+func TestUpgrade_TwoUpgrades_OneIsTheVictim(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
 	l := newLocker(t, mem, party.Config{})
@@ -188,7 +189,7 @@ func TestTwoUpgradesWaitForEachOtherAndOneIsTold(t *testing.T) {
 }
 
 // A claim that is not confirmed ends by itself, so its party's other waits make no circle with it.
-func TestAClaimTiesNothing(t *testing.T) {
+func TestDeadlocks_Claim_IsNotAnEdge(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
 	l := newLocker(t, mem, party.Config{})
@@ -216,7 +217,7 @@ func TestAClaimTiesNothing(t *testing.T) {
 }
 
 // c is behind b though their modes are compatible: who comes first is served first.
-func TestAWaiterWaitsForAllThatAreAheadOfIt(t *testing.T) {
+func TestDeadlocks_WaitersAhead_AreEdges(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
 	l := newLocker(t, mem, party.Config{})
@@ -240,7 +241,7 @@ func TestAWaiterWaitsForAllThatAreAheadOfIt(t *testing.T) {
 }
 
 // The parts of a lock ID have owners of their own, who wait each for themselves.
-func TestEachPartOfALockIDCountsForItsOwnOwner(t *testing.T) {
+func TestDeadlocks_PartsOfALockID_HaveTheirOwners(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
 	l := newLocker(t, mem, party.Config{})
@@ -269,7 +270,7 @@ func TestEachPartOfALockIDCountsForItsOwnOwner(t *testing.T) {
 
 // The second of two requests of a lock ID that wait in one queue joins the first when that is granted, so it does not
 // wait for those between them.
-func TestARequestBehindAnotherOfItsLockIDWaitsForThatAlone(t *testing.T) {
+func TestDeadlocks_BehindItsLockID_WaitsForThatAlone(t *testing.T) {
 	t.Parallel()
 	mem := lockcoretest.NewStore(time.Now)
 	l := newLocker(t, mem, party.Config{})
@@ -310,7 +311,7 @@ func TestARequestBehindAnotherOfItsLockIDWaitsForThatAlone(t *testing.T) {
 
 // K2 and K3 ask for a resource in the name of one lock ID, one behind the other. Who holds it waits for what K3 holds. K2 is in nobody's
 // way: if it gave up, the deadlock would stand.
-func TestWhoWaitsInFrontOfItsOwnLockIDIsNoVictim(t *testing.T) {
+func TestDeadlocks_AheadOfItsLockID_IsNotAVictim(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 	orders := uint32(0)
@@ -333,4 +334,51 @@ func TestWhoWaitsInFrontOfItsOwnLockIDIsNoVictim(t *testing.T) {
 	for _, w := range found[0].Waits {
 		require.NotEqual(t, "K2", w.Owner)
 	}
+}
+
+func TestDeadlock_LimitOfOne_Ends(t *testing.T) {
+	t.Parallel()
+	mem := lockcoretest.NewStore(time.Now)
+	l := newLocker(t, mem, party.Config{})
+	for lockID, name := range map[string]string{"a": "x", "b": "y"} {
+		_, err := l.TryEnter(t.Context(), request(lockID, party.SharedLimit(name, 1)))
+		require.NoError(t, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	a := acquireLater(ctx, l, request("a", party.SharedLimit("y", 1)))
+	eventually(t, 1, waitersOf(mem, "y"), "a stands in the queue")
+	b := acquireLater(ctx, l, request("b", party.SharedLimit("x", 1)))
+	select {
+	case got := <-b:
+		require.ErrorIs(t, got.err, party.ErrDeadlock, "it queued last")
+	case <-time.After(15 * time.Second):
+		require.Fail(t, "the deadlock stands")
+	}
+	cancel()
+	require.ErrorIs(t, (<-a).err, context.Canceled)
+}
+
+func TestDeadlock_DrainingPart_IsNotAnEdge(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{TTL: 4 * time.Second})
+		_, err := l.TryEnter(t.Context(), request("A", party.Exclusive("r1")))
+		require.NoError(t, err)
+		_, err = l.TryAcquire(t.Context(), request("B", party.Exclusive("r2")))
+		require.NoError(t, err)
+		_, err = byForce(t.Context(), l, party.Release{Force: true, LockID: "A", Resources: []string{"r1"}, Reason: "op"})
+		require.NoError(t, err)
+		b := acquireLater(t.Context(), l, request("B", party.Exclusive("r1")))
+		eventually(t, 1, waitersOf(e, "r1"), "")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		a := acquireLater(ctx, l, request("A", party.Exclusive("r2")))
+		select {
+		case got := <-a:
+			t.Fatal(got.err)
+		case got := <-b:
+			require.NoError(t, got.err)
+		}
+	})
 }

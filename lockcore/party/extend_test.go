@@ -20,7 +20,7 @@ func keptOn(t *testing.T, l *party.Locker, lockID string, holdTTL time.Duration,
 	require.NoError(t, l.Leave(t.Context(), leases...))
 }
 
-func TestExtendKeepsWhatStandsAndTellsWhatIsLost(t *testing.T) {
+func TestExtend_Holds_KeptOrReportedLost(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
 	l := newLocker(t, lockcoretest.NewStore(clock.Now), party.Config{})
@@ -52,7 +52,7 @@ func TestExtendKeepsWhatStandsAndTellsWhatIsLost(t *testing.T) {
 	require.ErrorIs(t, err, party.ErrBusy)
 }
 
-func TestExtendTakesNothingAndIsNotStoppedByARelease(t *testing.T) {
+func TestExtend_NothingHeld_IsLost(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
 	l := newLocker(t, lockcoretest.NewStore(clock.Now), party.Config{})
@@ -75,7 +75,7 @@ func TestExtendTakesNothingAndIsNotStoppedByARelease(t *testing.T) {
 }
 
 // What a request got, and left, before it was queued is extended like any kept hold.
-func TestWhatARequestHasBeforeItQueuesIsExtended(t *testing.T) {
+func TestExtend_HoldOfAQueuedRequest_IsKept(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
 	l := newLocker(t, lockcoretest.NewStore(clock.Now), party.Config{})

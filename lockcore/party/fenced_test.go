@@ -52,7 +52,7 @@ func part(t *testing.T, l *party.Locker, name string, attempt uint32, change ...
 	return leases[0]
 }
 
-func TestParallelPartsOfOneHoldWriteAndEarlierAttemptsDoNot(t *testing.T) {
+func TestUpdateFenced_EarlierAttempt_IsFenced(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
 	l := newLocker(t, lockcoretest.NewStore(clock.Now), party.Config{})
@@ -90,7 +90,7 @@ func TestParallelPartsOfOneHoldWriteAndEarlierAttemptsDoNot(t *testing.T) {
 	require.ErrorIs(t, write(undo), party.ErrFenced)
 }
 
-func TestWhatFencedWritesStoreIsBounded(t *testing.T) {
+func TestUpdateFenced_ManySteps_StoresLittle(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
 	l := newLocker(t, lockcoretest.NewStore(clock.Now), party.Config{})
@@ -111,7 +111,7 @@ func TestWhatFencedWritesStoreIsBounded(t *testing.T) {
 	require.Less(t, len(fence), 2048)
 }
 
-func TestSharedLeaseIsRefusedAsAFence(t *testing.T) {
+func TestUpdateFenced_SharedLease_IsRefused(t *testing.T) {
 	t.Parallel()
 	write, _ := account(t)
 	err := write(party.Lease{Resource: "r", Fence: 7, Mode: party.ModeShared})
@@ -231,26 +231,6 @@ func mustMarshal(t *testing.T, doc bson.D) []byte {
 	raw, err := bson.Marshal(doc)
 	require.NoError(t, err)
 	return raw
-}
-
-// The position of items.$ comes from the last array that the filter matches. It must not come from an array of Lockstep.
-func TestUpdateFenced_PositionalOperator_WritesMatchedElement(t *testing.T) {
-	t.Parallel()
-	coll := testenv.Mongo(t).Collection("orders")
-	_, err := coll.InsertOne(t.Context(), bson.M{"_id": 1, "items": bson.A{bson.M{"sku": "a", "n": 0}, bson.M{"sku": "b", "n": 0}, bson.M{"sku": "c", "n": 0}}})
-	require.NoError(t, err)
-	secondAttempt := party.Lease{Resource: "r", LockID: "saga", Part: "b", Fence: 12, FirstFence: 10}
-	for range 3 {
-		require.NoError(t, party.UpdateFenced(t.Context(), coll, secondAttempt, bson.M{"_id": 1, "items.sku": "c"}, bson.M{"$inc": bson.M{"items.$.n": 1}}))
-	}
-	var order struct {
-		Items []struct {
-			SKU string
-			N   int
-		}
-	}
-	require.NoError(t, coll.FindOne(t.Context(), bson.M{}).Decode(&order))
-	require.Equal(t, "[{a 0} {b 0} {c 3}]", fmt.Sprint(order.Items))
 }
 
 // A run was reset. A step of the old run still believes that it holds the lock. It has no successor of the same part that could
@@ -406,4 +386,37 @@ func TestUpdateFenced_UpdateOfAnotherKind_IsRefused(t *testing.T) {
 		require.ErrorAs(t, err, &invalid, name)
 		require.Equal(t, "update", invalid.Field, name)
 	}
+}
+
+func TestUpdateFenced_LowerFence_IsFenced(t *testing.T) {
+	t.Parallel()
+	coll := testenv.Mongo(t).Collection("accounts")
+	byID := bson.D{{Key: "_id", Value: "$42"}}
+	_, err := coll.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "$42"}, {Key: "balance", Value: 1}})
+	require.NoError(t, err)
+	set := func(n int) bson.D { return bson.D{{Key: "$set", Value: bson.D{{Key: "balance", Value: n}}}} }
+	older, newer := party.Lease{Resource: "r", Fence: 7}, party.Lease{Resource: "r", Fence: 9}
+	require.NoError(t, party.UpdateFenced(t.Context(), coll, older, byID, set(2)))
+	require.NoError(t, party.UpdateFenced(t.Context(), coll, older, byID, set(3)), "the same fence may write again")
+	max := bson.D{{Key: "$max", Value: bson.D{{Key: "balance", Value: 4}}}}
+	require.NoError(t, party.UpdateFenced(t.Context(), coll, newer, byID, max))
+
+	err = party.UpdateFenced(t.Context(), coll, older, byID, set(5))
+	var fenced *party.FencedError
+	require.ErrorAs(t, err, &fenced)
+	require.ErrorIs(t, err, party.ErrFenced)
+	require.Equal(t, &party.FencedError{Resource: "r", Fence: 7, By: 9}, fenced)
+	var doc struct{ Balance int64 }
+	require.NoError(t, coll.FindOne(t.Context(), byID).Decode(&doc))
+	require.EqualValues(t, 4, doc.Balance)
+
+	nobody := bson.D{{Key: "_id", Value: "nobody"}}
+	require.ErrorIs(t, party.UpdateFenced(t.Context(), coll, newer, nobody, set(1)), mongo.ErrNoDocuments)
+	for _, update := range []any{
+		bson.D{{Key: "balance", Value: 1}}, bson.D{{Key: "$set", Value: bson.D{{Key: party.FenceField, Value: 1}}}}, 7, nil,
+		bson.D{{Key: "$max", Value: bson.D{{Key: party.FenceField + ".least", Value: 1}}}},
+	} {
+		require.ErrorIs(t, party.UpdateFenced(t.Context(), coll, newer, byID, update), party.ErrInvalid)
+	}
+	require.ErrorIs(t, party.UpdateFenced(t.Context(), coll, party.Lease{}, byID, set(1)), party.ErrInvalid)
 }

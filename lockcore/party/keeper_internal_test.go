@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLeaseThatIsReplacedWhenItExpiresIsLookedAtAgain(t *testing.T) {
+func TestKeeper_LeaseReplacedWhenItExpires_IsCheckedAgain(t *testing.T) {
 	t.Parallel()
 	l, err := NewWithStore(struct{ Store }{}, Config{})
 	require.NoError(t, err)

@@ -2,15 +2,14 @@ package party_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
@@ -37,7 +36,7 @@ func sessions(t *testing.T, l *party.Locker, first, n int) []*party.Session {
 	return out
 }
 
-func TestSessionsOfOneProcessAreRenewedTogether(t *testing.T) {
+func TestKeeper_ManySessions_AreRenewedTogether(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := newFaultStore()
@@ -67,7 +66,7 @@ func TestSessionsOfOneProcessAreRenewedTogether(t *testing.T) {
 	})
 }
 
-func TestOneOfABatchThatIsLostIsToldAndTheOthersGoOn(t *testing.T) {
+func TestKeeper_OneOfABatchLost_OthersContinue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := newFaultStore()
@@ -87,7 +86,7 @@ func TestOneOfABatchThatIsLostIsToldAndTheOthersGoOn(t *testing.T) {
 	})
 }
 
-func TestQuestionAboutALostLeaseDoesNotCostTheOthersTheirs(t *testing.T) {
+func TestKeeper_LostLeaseHangs_OthersAreRenewed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := newFaultStore()
@@ -106,7 +105,7 @@ func TestQuestionAboutALostLeaseDoesNotCostTheOthersTheirs(t *testing.T) {
 	})
 }
 
-func TestPassingErrorOfTheDatabaseLosesNothingAndALastingOneIsToldInTime(t *testing.T) {
+func TestKeeper_ErrorsOfTheDatabase_LoseOnlyIfTheyLast(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := newFaultStore()
@@ -129,51 +128,196 @@ func TestPassingErrorOfTheDatabaseLosesNothingAndALastingOneIsToldInTime(t *test
 	})
 }
 
-func TestDowngradeLetsReadersInAndKeepsTheFence(t *testing.T) {
-	t.Parallel()
-	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
-	s, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
-	require.NoError(t, err)
-	fence := s.Leases()[0].Fence
-	_, err = l.TryAcquire(t.Context(), request("b", party.Shared("r")))
-	require.ErrorIs(t, err, party.ErrBusy)
-	require.NoError(t, s.Downgrade(t.Context()))
-	require.Equal(t, party.ModeShared, s.Leases()[0].Mode)
-	require.Equal(t, fence, s.Leases()[0].Fence)
-	b, err := l.TryAcquire(t.Context(), request("b", party.Shared("r")))
-	require.NoError(t, err)
-	require.NoError(t, b.Release(t.Context()))
-	require.NoError(t, s.Upgrade(t.Context(), "r"))
-	require.Equal(t, party.ModeExclusive, s.Leases()[0].Mode)
-	require.Greater(t, s.Leases()[0].Fence, fence)
-	require.ErrorIs(t, s.Upgrade(t.Context(), "elsewhere"), party.ErrInvalid)
-	require.NoError(t, s.Release(t.Context()))
+// cut loses the answers of the next writes after they took effect; a negative number loses all.
+func (s *faultStore) cut(answers int) {
+	if answers < 0 {
+		answers = 1 << 30
+	}
+	s.set(nil, times(answers, cutting(), of(kindSwap, kindExtend)))
 }
 
-func TestLeaseOfAnotherProcessIsTrustedAndKeptAfterItWasRenewed(t *testing.T) {
+// refuse has everything fail, or nothing any longer.
+func (s *faultStore) refuse(everything bool) {
+	s.set(nil, nil)
+	if everything {
+		s.set(cutting(), nil)
+	}
+}
+
+func onFaulty(t *testing.T, cfg party.Config) (*party.Locker, *faultStore) {
+	t.Helper()
+	e := newFaultStore()
+	return newLocker(t, e, cfg), e
+}
+
+func TestKeeper_Outage_LosesTheLockWhenTrustEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		mem := lockcoretest.NewStore(time.Now)
-		elsewhere, l := newLocker(t, mem, party.Config{}), newLocker(t, mem, party.Config{})
-		leases, err := elsewhere.TryEnter(t.Context(), request("a", party.Exclusive("r")))
+		l, e := onFaulty(t, party.Config{TTL: 3 * time.Second})
+		s, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 		require.NoError(t, err)
-		sent, err := json.Marshal(leases)
-		require.NoError(t, err)
-		var got []party.Lease
-		require.NoError(t, json.Unmarshal(sent, &got))
-		require.False(t, got[0].Valid())
-		renewed, err := l.Renew(t.Context(), got...)
-		require.NoError(t, err)
-		s := l.NewSession(t.Context(), renewed)
-		require.True(t, s.Leases()[0].Valid())
-		elapse(time.Minute)
+		first := s.Leases()[0]
+		e.cut(4) // one renewal, its repeats, and one more
+		require.Eventually(t, func() bool { return s.Leases()[0].Valid() && !first.Valid() }, time.Minute, 10*time.Millisecond, "it is renewed after the outage")
 		require.NoError(t, s.Context().Err())
 
-		// As it came, its age is not known.
-		gone := l.NewSession(t.Context(), got)
-		<-gone.Context().Done()
-		require.ErrorIs(t, context.Cause(gone.Context()), party.ErrLost)
-		require.NoError(t, s.Context().Err(), "the lock itself stands")
+		e.cut(-1)
+		<-s.Context().Done()
+		var lost *party.LostError
+		require.ErrorAs(t, context.Cause(s.Context()), &lost)
+		require.Contains(t, lost.Reason, "could not be renewed in time")
+		e.cut(0)
 		require.NoError(t, s.Release(t.Context()))
+	})
+}
+
+func TestNewSession_LateLease_IsRenewedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{TTL: time.Second})
+		ls, err := l.TryEnter(t.Context(), request("a", party.Exclusive("r")))
+		require.NoError(t, err)
+		elapse(650 * time.Millisecond)
+		require.True(t, ls[0].Valid())
+		s := l.NewSession(t.Context(), ls)
+		require.False(t, done(s, time.Second), "lost after %d renewals: %v", e.count(of(kindExtend)), context.Cause(s.Context()))
+	})
+}
+
+func TestTryAcquire_OlderGrant_IsRenewedAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{TTL: time.Second})
+		req := request("a", party.Exclusive("r"))
+		req.Part, req.Order, req.Call = "p", party.Order{Schedule: 1, Attempt: 1}, "the same"
+		_, err := l.TryEnter(t.Context(), req)
+		require.NoError(t, err)
+		elapse(700 * time.Millisecond)
+		s, err := l.TryAcquire(t.Context(), req)
+		require.NoError(t, err)
+		require.False(t, done(s, time.Second), "lost after %d renewals: %v", e.count(of(kindExtend)), context.Cause(s.Context()))
+	})
+}
+
+func TestKeeper_ShortSessions_DoNotBoundLongRenewals(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newFaultStore()
+		slow := func(ctx context.Context) error { // a database that takes 80 ms
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(80 * time.Millisecond):
+				return nil
+			}
+		}
+		e.set(func(ctx context.Context, c command) error {
+			if e.renews("")(c) {
+				return slow(ctx)
+			}
+			return nil
+		}, nil)
+		l := newLocker(t, e, party.Config{})
+		req := request("long", party.Exclusive("long"))
+		req.TTL = 3 * time.Second
+		long, err := l.TryAcquire(t.Context(), req)
+		require.NoError(t, err)
+		stop := make(chan struct{})
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer close(stop)
+		for i := range 8 {
+			wg.Go(func() {
+				for n := 0; ; n++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					r := request(fmt.Sprint("s", i), party.Exclusive(fmt.Sprint("s", i)))
+					r.TTL = 120 * time.Millisecond
+					s, err := l.TryAcquire(context.Background(), r)
+					if err != nil {
+						t.Errorf("nobody else wants it: %v", err)
+						return
+					}
+					done(s, 150*time.Millisecond)
+					_ = s.Release(context.Background())
+				}
+			})
+		}
+		require.False(t, done(long, 10*time.Second), "%v", context.Cause(long.Context()))
+	})
+}
+
+func TestKeeper_OneDocumentFails_OthersAreRenewed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
+		all := sessions(t, l, 0, 5)
+		e.set(cutting(of(kindExtend, kindSwap), onResource("r/2")), nil)
+		<-all[2].Context().Done()
+		elapse(2 * time.Minute)
+		for i, s := range all {
+			if i != 2 {
+				require.NoError(t, context.Cause(s.Context()), "session %d", i)
+				require.True(t, s.Leases()[0].Valid())
+			}
+		}
+	})
+}
+
+func TestKeeper_OneDocumentHangs_OthersAreRenewed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
+		all := sessions(t, l, 0, 5)
+		e.set(hanging(of(kindExtend, kindSwap), onResource("r/0")), nil)
+		<-all[0].Context().Done()
+		elapse(2 * time.Minute)
+		for _, s := range all[1:] {
+			require.NoError(t, context.Cause(s.Context()))
+			require.True(t, s.Leases()[0].Valid())
+		}
+	})
+}
+
+func TestKeeper_EndlessSession_IsRenewedRarely(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
+		for name, ttl := range map[string]time.Duration{"short": 100 * time.Millisecond, "endless": party.Forever} {
+			req := request(name, party.Exclusive(name))
+			req.TTL = ttl
+			_, err := l.TryAcquire(t.Context(), req)
+			require.NoError(t, err)
+		}
+		elapse(time.Minute)
+		n := e.count(of(kindExtend, kindSwap), onResource("endless")) - 1 // the first makes it
+		require.LessOrEqual(t, n, 12)
+		require.GreaterOrEqual(t, n, 3, "it is confirmed like any other")
+	})
+}
+
+func TestKeeper_EndlessLeaseUnconfirmed_IsLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
+		s, err := l.TryAcquire(t.Context(), endless("a", party.Exclusive("r")))
+		require.NoError(t, err)
+		elapse(time.Minute)
+		require.NoError(t, s.Lost())
+		e.set(cutting(e.renews("")), nil)
+		elapse(15 * time.Second)
+		require.True(t, s.Leases()[0].Valid(), "a passing error loses nothing")
+		elapse(15 * time.Second)
+		require.False(t, s.Leases()[0].Valid())
+		require.ErrorIs(t, s.Lost(), party.ErrLost)
 	})
 }

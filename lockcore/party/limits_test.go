@@ -2,6 +2,7 @@ package party_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
@@ -33,7 +35,7 @@ var badNames = map[string]string{
 	"NUL": "a\x00b", "invalid UTF-8": "a\xffb", "half a letter": "ü"[:1],
 }
 
-func TestEveryBoundOfARequestIsRefusedByNameAndNothingChanges(t *testing.T) {
+func TestRequest_BeyondBounds_IsRefusedByName(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
 	_, err := l.TryEnter(t.Context(), request("holder", party.Exclusive("r")))
@@ -167,7 +169,7 @@ func badRequests() map[string]badRequest {
 	return bad
 }
 
-func TestEveryBoundOfTheConfigurationIsRefusedByName(t *testing.T) {
+func TestConfig_BeyondBounds_IsRefusedByName(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
 	before := contents(t, l.coll)
@@ -209,7 +211,7 @@ func TestEveryBoundOfTheConfigurationIsRefusedByName(t *testing.T) {
 	require.Equal(t, before, contents(t, l.coll))
 }
 
-func TestWhatIsJustWithinTheBoundsIsAccepted(t *testing.T) {
+func TestRequest_WithinBounds_IsAccepted(t *testing.T) {
 	t.Parallel()
 	longest := strings.Repeat("ü", 256)
 	l := setup(t, party.Config{
@@ -247,8 +249,8 @@ func state(t *testing.T, coll *mongo.Collection) stored {
 	return d
 }
 
-// TestTheFullestQueueStaysWellUnderTheLimitOfADocument fills a queue with the longest of everything.
-func TestTheFullestQueueStaysWellUnderTheLimitOfADocument(t *testing.T) {
+// TestDocument_FullestQueue_FitsTheLimit fills a queue with the longest of everything.
+func TestDocument_FullestQueue_FitsTheLimit(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{MaxWaiters: 1})
 	long := func(i int) string { return fmt.Sprintf("%04d", i) + strings.Repeat("x", 508) }
@@ -260,40 +262,6 @@ func TestTheFullestQueueStaysWellUnderTheLimitOfADocument(t *testing.T) {
 	require.ErrorIs(t, err, party.ErrBusy)
 	const most, limit = 5000, 16 << 20
 	require.Less(t, most*len(state(t, l.coll).Waiters.Value), limit*7/8)
-}
-
-func TestBadInputIsRefusedByNameAndTheDatabaseIsNotAsked(t *testing.T) {
-	t.Parallel()
-	l := setup(t, party.Config{})
-	long := strings.Repeat("x", 513)
-	for field, req := range map[string]party.Request{
-		"Request.LockID":              request("", party.Exclusive("r")),
-		"Request.Part":                {LockID: "a", Part: long, Resources: []party.Resource{party.Exclusive("r")}},
-		"Request.Owner":               {LockID: "a", Owner: "\xff", Resources: []party.Resource{party.Exclusive("r")}},
-		"Request.TTL":                 {LockID: "a", TTL: -time.Second, Resources: []party.Resource{party.Exclusive("r")}},
-		"Request.HoldTTL":             {LockID: "a", HoldTTL: time.Hour, Resources: []party.Resource{party.Exclusive("r")}},
-		"Request.MaxWait":             {LockID: "a", MaxWait: -1, Resources: []party.Resource{party.Exclusive("r")}},
-		"len(Request.Resources)":      request("a"),
-		"Request.Resources[0].Name":   request("a", party.Exclusive("")),
-		"Request.Resources[1].Name":   request("a", party.Exclusive("r"), party.Shared("r")),
-		"Request.Resources[0].Limit":  request("a", party.SharedLimit("r", -1)),
-		"Request.Resources[0].Mode":   request("a", party.Resource{Name: "r", Mode: "Q"}),
-		"Request.Resources[1].Name ":  request("a", party.Exclusive("r"), party.Exclusive("nul\x00")),
-		"Request.Resources[0].Limit ": request("a", party.Resource{Name: "r", Limit: 2}),
-	} {
-		_, err := l.TryEnter(t.Context(), req)
-		var invalid *party.InvalidError
-		require.ErrorAs(t, err, &invalid, field)
-		require.ErrorIs(t, err, party.ErrInvalid)
-		require.Equal(t, strings.TrimSpace(field), invalid.Field)
-	}
-	n, err := l.coll.CountDocuments(t.Context(), bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: ""}}}})
-	require.NoError(t, err)
-	require.Zero(t, n)
-	for _, cfg := range []party.Config{{TTL: -1}, {TTL: time.Hour, HoldTTL: time.Minute}, {Retention: time.Second}, {MaxWaiters: -1}, {ClaimTTL: 1}} {
-		_, err := party.New(l.coll, cfg)
-		require.ErrorIs(t, err, party.ErrInvalid)
-	}
 }
 
 // An empty lease once wrote a document without a name.
@@ -313,5 +281,52 @@ func TestLeave_EmptyLease_IsRefused(t *testing.T) {
 		var invalid *party.InvalidError
 		require.ErrorAs(t, err, &invalid, name)
 	}
+	require.Empty(t, e.commands())
+}
+
+// holdFence is the fence with which the hold of "a" began, and 0 if it has none.
+func holdFence(e documents, resource string) int64 {
+	d := e.Document(resource)
+	return d.HoldFence("a")
+}
+
+func TestSharedLimit_Zero_IsRefused(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+	_, err := l.TryEnter(t.Context(), request("a", party.SharedLimit("r", 0)))
+	var invalid *party.InvalidError
+	require.ErrorAs(t, err, &invalid)
+	require.Equal(t, "Request.Resources[0].Limit", invalid.Field)
+	require.Equal(t, "0", invalid.Value)
+	_, err = l.TryEnter(t.Context(), request("a", party.Shared("r")))
+	require.NoError(t, err)
+}
+
+func TestRequest_MeaninglessOrder_IsRefused(t *testing.T) {
+	t.Parallel()
+	e := newFaultStore()
+	l := newLocker(t, e, party.Config{})
+	refused := func(err error, field, value string) {
+		t.Helper()
+		var invalid *party.InvalidError
+		require.ErrorAs(t, err, &invalid)
+		require.Equal(t, field, invalid.Field)
+		require.Equal(t, value, invalid.Value)
+		require.NotEmpty(t, invalid.Bound)
+	}
+	for _, part := range []string{"", "step"} {
+		req := request("a", party.Exclusive("r"))
+		req.Part = part
+		_, err := l.Enter(t.Context(), req)
+		refused(err, "Request.Order", "0.0")
+	}
+	part := "step"
+	release := party.Release{LockID: "a", Resources: []string{"r"}, Leaving: &part}
+	refused(l.Release(t.Context(), release), "Release.Leaving", `"step"`)
+	release.Order = party.LastAttempt(math.MaxInt32 + 1)
+	refused(l.Release(t.Context(), release), "Release.Order.Schedule", "2147483648")
+	// All plain requests have such orders: it would end those that others of the lock ID made.
+	plain := party.Release{LockID: "a", Resources: []string{"r"}, Order: party.Order{Attempt: 1}}
+	refused(l.Release(t.Context(), plain), "Release.Order", "0.1")
 	require.Empty(t, e.commands())
 }

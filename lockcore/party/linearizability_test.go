@@ -101,10 +101,10 @@ func (s lockState) after(in call, out reply) lockState {
 	return s
 }
 
-// TestConcurrentHistoriesAreLinearizable has several clients, each with a connection of its own, take, renew and give
+// TestLocker_ConcurrentHistories_AreLinearizable has several clients, each with a connection of its own, take, renew and give
 // up a few locks at once. There must be an order of all that they did, each at a moment between its call and its
 // answer, in which one lock after the other could have given these answers.
-func TestConcurrentHistoriesAreLinearizable(t *testing.T) {
+func TestLocker_ConcurrentHistories_AreLinearizable(t *testing.T) {
 	t.Parallel()
 	db := testenv.Mongo(t).Name()
 	var mu sync.Mutex
@@ -211,7 +211,7 @@ func (p *contender) do(ctx context.Context, in call) (reply, error) {
 	}
 }
 
-func TestWrongHistoriesAreFoundOut(t *testing.T) {
+func TestLockModel_WrongHistories_AreRefused(t *testing.T) {
 	t.Parallel()
 	// Each thing is done after the one before it has ended.
 	type done struct {

@@ -49,7 +49,7 @@ func entering(t *testing.T, l *party.Locker, lockID string, each time.Duration) 
 	return out
 }
 
-func TestRequestsWaitInlineAsLongAsTheirTurnIsNear(t *testing.T) {
+func TestEnter_ShortHolds_WaitsWhileItsGrantIsNear(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const each = 50 * time.Millisecond
@@ -75,7 +75,7 @@ func TestRequestsWaitInlineAsLongAsTheirTurnIsNear(t *testing.T) {
 	})
 }
 
-func TestATurnThatIsFarIsNotWaitedFor(t *testing.T) {
+func TestEnter_GrantIsFar_DoesNotWait(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		each time.Duration
@@ -107,7 +107,7 @@ func TestATurnThatIsFarIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-func TestATurnBehindMoreThanMayWaitIsNotWaitedFor(t *testing.T) {
+func TestEnter_BehindMoreThanMayWait_DoesNotWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
@@ -128,7 +128,7 @@ func TestATurnBehindMoreThanMayWaitIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-func TestATurnThatComesLaterThanExpectedIsWaitedForWhileThePlaceMoves(t *testing.T) {
+func TestEnter_GrantIsLate_WaitsWhileThePositionMoves(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
@@ -146,7 +146,7 @@ func TestATurnThatComesLaterThanExpectedIsWaitedForWhileThePlaceMoves(t *testing
 	})
 }
 
-func TestATurnThatDoesNotComeIsNotWaitedFor(t *testing.T) {
+func TestEnter_PositionDoesNotMove_StopsWaiting(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
@@ -160,7 +160,7 @@ func TestATurnThatDoesNotComeIsNotWaitedFor(t *testing.T) {
 }
 
 // Nothing is known of how long holds last: one that is next in line waits a moment, and one further back does not.
-func TestEnterWaitsBrieflyWhenNextInLineOnly(t *testing.T) {
+func TestEnter_HoldsUnknown_OnlyTheNextWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
@@ -177,7 +177,7 @@ func TestEnterWaitsBrieflyWhenNextInLineOnly(t *testing.T) {
 	})
 }
 
-func TestOneMaxWaitIsForAllResourcesOfARequest(t *testing.T) {
+func TestEnter_MaxWait_IsSharedByAllResources(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ maxWait, ttl, want time.Duration }{
 		"as it says":       {400 * time.Millisecond, 0, 400 * time.Millisecond},
@@ -206,7 +206,7 @@ func TestOneMaxWaitIsForAllResourcesOfARequest(t *testing.T) {
 	}
 }
 
-func TestRequestsBehindLongHoldsDoNotWaitInline(t *testing.T) {
+func TestEnter_LongHolds_DoesNotWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
@@ -220,7 +220,7 @@ func TestRequestsBehindLongHoldsDoNotWaitInline(t *testing.T) {
 	})
 }
 
-func TestNoMoreThanAllowedWaitInline(t *testing.T) {
+func TestLimitInlineWaits_MoreRequests_DoNotWait(t *testing.T) {
 	t.Parallel()
 	for _, most := range []int{0, 2} {
 		t.Run(fmt.Sprint(most), func(t *testing.T) {
@@ -255,7 +255,7 @@ func TestNoMoreThanAllowedWaitInline(t *testing.T) {
 	}
 }
 
-func TestParkedRequestsAreCalledUpBeforeTheirTurn(t *testing.T) {
+func TestOnWakeup_ShortHolds_CallsParkedRequestsEarly(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		each time.Duration
@@ -296,7 +296,7 @@ func TestParkedRequestsAreCalledUpBeforeTheirTurn(t *testing.T) {
 
 // Whoever holds next is in the same process, which hears of the end without looking. Before the first
 // turn the process does not know that.
-func TestTurnsWithinOneProcessAreNotLookedFor(t *testing.T) {
+func TestWatcher_HolderInTheSameProcess_ReadsRarely(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := newFaultStore()
@@ -320,7 +320,7 @@ func TestTurnsWithinOneProcessAreNotLookedFor(t *testing.T) {
 }
 
 // A saga's lock is let go by the process that runs its workflow.
-func TestAKeptHoldIsLookedForSinceItMayEndInAnotherProcess(t *testing.T) {
+func TestWatcher_KeptHold_IsReadOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := newFaultStore()
@@ -347,7 +347,7 @@ func TestAKeptHoldIsLookedForSinceItMayEndInAnotherProcess(t *testing.T) {
 	})
 }
 
-func TestATurnThatDoesNotComeIsLookedForLessAndLessOften(t *testing.T) {
+func TestWatcher_LongHold_IsReadLessOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e := newFaultStore()

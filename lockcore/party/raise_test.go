@@ -59,7 +59,7 @@ func TestRaise_RunningPart_IsCutOffAndWaitedFor(t *testing.T) {
 	})
 }
 
-func TestRaise_PartThatNeverLeaves_IsWaitedForUntilItsTTLEnds(t *testing.T) {
+func TestRaise_PartNeverLeaves_EndsWithItsTTL(t *testing.T) {
 	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
 		bar.Resources = []string{"q", "r", "s"}
@@ -100,47 +100,7 @@ func TestRaise_LaterAttemptOfAnEarlierOrder_IsRefused(t *testing.T) {
 	})
 }
 
-func TestRaise_StepsOfOtherSagas_RunOn(t *testing.T) {
-	t.Parallel()
-	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
-		other, err := l.TryEnter(t.Context(), ofRun("one", "step of another saga", ofSaga("2", 1, 1)))
-		require.NoError(t, err)
-		later, err := l.TryEnter(t.Context(), ofRun("one", "later", ofSaga("1", 3, 1)))
-		require.NoError(t, err)
-		require.NoError(t, l.Raise(t.Context(), bar))
-		_, err = l.Renew(t.Context(), append(other, later...)...)
-		require.NoError(t, err)
-	})
-}
-
-func TestRaise_StepWithinTheLockID_IsCutOff(t *testing.T) {
-	t.Parallel()
-	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
-		step, err := l.TryEnter(t.Context(), ofRun("one", "", ofSaga("1", 2, 1), inStepScope))
-		require.NoError(t, err)
-		require.ErrorIs(t, l.Raise(t.Context(), bar), party.ErrBusy)
-		_, err = l.Renew(t.Context(), step...)
-		require.ErrorIs(t, err, party.ErrLost)
-		require.NoError(t, l.Leave(t.Context(), step...))
-		require.NoError(t, l.Raise(t.Context(), bar))
-	})
-}
-
-func TestRaise_QueuedRequest_IsEnded(t *testing.T) {
-	t.Parallel()
-	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
-		other, err := l.TryAcquire(t.Context(), request("other", party.Exclusive("r")))
-		require.NoError(t, err)
-		_, err = l.Enter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1)))
-		require.ErrorIs(t, err, party.ErrBusy)
-		require.NoError(t, l.Raise(t.Context(), bar))
-		require.NoError(t, other.Leave(t.Context()))
-		_, err = l.TryEnter(t.Context(), request("other", party.Exclusive("r")))
-		require.NoError(t, err, "nobody waits any longer")
-	})
-}
-
-func TestRaise_AnotherRunHolds_ReturnsOtherRunErrorAndTakesOver(t *testing.T) {
+func TestRaise_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
 	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
 		kept, err := l.TryEnter(t.Context(), ofRun("zero", "step"))
@@ -156,32 +116,6 @@ func TestRaise_AnotherRunHolds_ReturnsOtherRunErrorAndTakesOver(t *testing.T) {
 		_, err = l.TryEnter(t.Context(), ofRun("one", "undo", ofSaga("1", 3, 1), func(req *party.Request) { req.Resources[0].Held = true }))
 		require.NoError(t, err, "what the run before kept is the run's now")
 	})
-}
-
-// A reset replaces a run whose step runs on. A compensation of the new run must not run beside it.
-func TestRaise_StepOfAReplacedRunRuns_IsCutOffAndWaitedFor(t *testing.T) {
-	t.Parallel()
-	for name, scope := range map[string]func(*party.Request){"saga": func(*party.Request) {}, "step": inStepScope} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
-				kept, err := l.TryEnter(t.Context(), ofRun("zero", "first", ofSaga("1", 1, 1)))
-				require.NoError(t, err)
-				require.NoError(t, l.Leave(t.Context(), kept...))
-				step, err := l.Acquire(t.Context(), ofRun("zero", "step", ofSaga("1", 9, 1), scope))
-				require.NoError(t, err)
-				bar.TakeOver = "zero"
-				for range 2 {
-					require.ErrorIs(t, l.Raise(t.Context(), bar), party.ErrBusy)
-					bar.TakeOver = ""
-				}
-				<-step.Context().Done()
-				require.ErrorIs(t, step.Lost(), party.ErrLost, "the step is told")
-				require.NoError(t, l.Leave(t.Context(), step.Leases()...))
-				require.NoError(t, l.Raise(t.Context(), bar))
-			})
-		})
-	}
 }
 
 func TestRaise_LostAnswer_IsRepeated(t *testing.T) {
@@ -235,49 +169,6 @@ func TestRaise_PartWithoutEnd_EndsNevertheless(t *testing.T) {
 	})
 }
 
-func TestRaise_Claim_IsEnded(t *testing.T) {
-	t.Parallel()
-	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
-		other, err := l.TryAcquire(t.Context(), request("other", party.Exclusive("r")))
-		require.NoError(t, err)
-		_, err = l.Enter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1)))
-		require.ErrorIs(t, err, party.ErrBusy)
-		require.NoError(t, other.Release(t.Context()))
-		_, err = l.TryEnter(t.Context(), request("other", party.Exclusive("r")))
-		require.ErrorContains(t, err, "granted to", "the step may take its claim up")
-		require.NoError(t, l.Raise(t.Context(), bar))
-		_, err = l.TryEnter(t.Context(), request("other", party.Exclusive("r")))
-		require.NoError(t, err)
-	})
-}
-
-// lockstep.Wait does not name the saga of the request that it refreshes.
-func TestRaise_WaiterThatSleptThroughItsClaim_IsEnded(t *testing.T) {
-	t.Parallel()
-	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
-		holder := request("other", party.Exclusive("r"))
-		holder.TTL = time.Hour
-		leases, err := l.TryEnter(t.Context(), holder)
-		require.NoError(t, err)
-		_, err = l.Enter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1)))
-		require.ErrorIs(t, err, party.ErrBusy)
-		require.NoError(t, l.Leave(t.Context(), leases...))
-		elapse(30 * time.Second)
-		_, err = l.TryEnter(t.Context(), holder)
-		require.NoError(t, err)
-		waits := ofRun("one", "step", ofSaga("", 2, 1))
-		_, err = l.Recheck(t.Context(), waits)
-		require.ErrorIs(t, err, party.ErrBusy)
-		require.NoError(t, l.Raise(t.Context(), bar))
-		for s, err := range l.Status(t.Context(), party.Filter{Resource: "r"}) {
-			require.NoError(t, err)
-			require.Equal(t, "other", s.LockID)
-		}
-		_, err = l.Recheck(t.Context(), waits)
-		require.NotErrorIs(t, err, party.ErrBusy, "it waits no longer")
-	})
-}
-
 func TestRaise_ManyResources_AreAllBarred(t *testing.T) {
 	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
@@ -296,7 +187,7 @@ func TestRaise_ManyResources_AreAllBarred(t *testing.T) {
 }
 
 // What one resource answers does not keep the bar from the others, and a part that still runs does not hide it.
-func TestRaise_AnotherRunHoldsOneOfTwo_TheOtherIsBarred(t *testing.T) {
+func TestRaise_AnotherRunHoldsOne_BarsTheOther(t *testing.T) {
 	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
 		_, err := l.TryEnter(t.Context(), ofRun("zero", "step"))

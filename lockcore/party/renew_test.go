@@ -109,7 +109,7 @@ func TestRenewal_BatchThatMissesOne_AsksForEach(t *testing.T) {
 
 // A caller may give the same Call to requests of several parts and orders. Each makes an entry of its
 // own, and a renewal of one is none of another.
-func TestRenewal_PartThatLeft_IsLostAlthoughAnotherHasTheSameCall(t *testing.T) {
+func TestRenew_PartLeft_IsLostDespiteSameCall(t *testing.T) {
 	t.Parallel()
 	for name, next := range map[string]func(*party.Request){
 		"other part":   func(req *party.Request) { req.Part = "other" },
@@ -133,7 +133,7 @@ func TestRenewal_PartThatLeft_IsLostAlthoughAnotherHasTheSameCall(t *testing.T) 
 }
 
 // The process has two readers. The part of one of them ended, and the document still has the other's.
-func TestRenewal_OneOfTwoPartsOfADocumentIsGone_IsLost(t *testing.T) {
+func TestRenew_OneOfTwoPartsGone_IsLost(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, newFaultStore(), party.Config{})
 	var leases []party.Lease
@@ -154,7 +154,7 @@ func TestRenewal_OneOfTwoPartsOfADocumentIsGone_IsLost(t *testing.T) {
 
 // A renewal also extends what the lock ID keeps, when half of its time is over. That it still keeps it
 // does not mean that the part was renewed.
-func TestRenewal_SupersededPart_IsLostAlthoughItsHoldIsKept(t *testing.T) {
+func TestRenew_SupersededPart_IsLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newLocker(t, newFaultStore(), party.Config{})
@@ -182,7 +182,7 @@ func TestRenewing_LeasesInAnyOrder_AreSortedByName(t *testing.T) {
 
 // Renewals of many documents share a statement. It must not take the part of another request for the
 // one that is renewed, because that request has one of the same call in another document.
-func TestRenewal_PartThatLeft_IsLostAlthoughOthersOfTheCallAreRenewed(t *testing.T) {
+func TestRenew_PartLeft_IsLostThoughOthersAreRenewed(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
 	gone, err := l.TryEnter(t.Context(), request("a", party.Shared("r")))

@@ -5,10 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 
-	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
@@ -23,7 +20,7 @@ func list(t *testing.T, l *party.Locker, f party.Filter) []string {
 	return out
 }
 
-func TestStatusIsFilteredByEachField(t *testing.T) {
+func TestStatus_Filter_SelectsByEachField(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{Host: "host:1"})
 	enter := func(queue bool, req party.Request) {
@@ -73,40 +70,7 @@ func TestStatusIsFilteredByEachField(t *testing.T) {
 	}
 }
 
-func TestWriteWithALowerFenceIsRefusedAndToldByWhich(t *testing.T) {
-	t.Parallel()
-	coll := testenv.Mongo(t).Collection("accounts")
-	byID := bson.D{{Key: "_id", Value: "$42"}}
-	_, err := coll.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "$42"}, {Key: "balance", Value: 1}})
-	require.NoError(t, err)
-	set := func(n int) bson.D { return bson.D{{Key: "$set", Value: bson.D{{Key: "balance", Value: n}}}} }
-	older, newer := party.Lease{Resource: "r", Fence: 7}, party.Lease{Resource: "r", Fence: 9}
-	require.NoError(t, party.UpdateFenced(t.Context(), coll, older, byID, set(2)))
-	require.NoError(t, party.UpdateFenced(t.Context(), coll, older, byID, set(3)), "the same fence may write again")
-	max := bson.D{{Key: "$max", Value: bson.D{{Key: "balance", Value: 4}}}}
-	require.NoError(t, party.UpdateFenced(t.Context(), coll, newer, byID, max))
-
-	err = party.UpdateFenced(t.Context(), coll, older, byID, set(5))
-	var fenced *party.FencedError
-	require.ErrorAs(t, err, &fenced)
-	require.ErrorIs(t, err, party.ErrFenced)
-	require.Equal(t, &party.FencedError{Resource: "r", Fence: 7, By: 9}, fenced)
-	var doc struct{ Balance int64 }
-	require.NoError(t, coll.FindOne(t.Context(), byID).Decode(&doc))
-	require.EqualValues(t, 4, doc.Balance)
-
-	nobody := bson.D{{Key: "_id", Value: "nobody"}}
-	require.ErrorIs(t, party.UpdateFenced(t.Context(), coll, newer, nobody, set(1)), mongo.ErrNoDocuments)
-	for _, update := range []any{
-		bson.D{{Key: "balance", Value: 1}}, bson.D{{Key: "$set", Value: bson.D{{Key: party.FenceField, Value: 1}}}}, 7, nil,
-		bson.D{{Key: "$max", Value: bson.D{{Key: party.FenceField + ".least", Value: 1}}}},
-	} {
-		require.ErrorIs(t, party.UpdateFenced(t.Context(), coll, newer, byID, update), party.ErrInvalid)
-	}
-	require.ErrorIs(t, party.UpdateFenced(t.Context(), coll, party.Lease{}, byID, set(1)), party.ErrInvalid)
-}
-
-func TestSilenceIsCountedFromTheLastSignOfLife(t *testing.T) {
+func TestStatus_Silent_CountsFromTheLastRenewal(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
 	l := newLocker(t, lockcoretest.NewStore(clock.Now), party.Config{})
@@ -137,8 +101,8 @@ func TestSilenceIsCountedFromTheLastSignOfLife(t *testing.T) {
 	require.GreaterOrEqual(t, silent()["a"], time.Minute)
 }
 
-// TestStatusSaysWhichHoldsAreKept and by which TTL.
-func TestStatusSaysWhichHoldsAreKept(t *testing.T) {
+// TestStatus_KeptHold_HasItsTTL and by which TTL.
+func TestStatus_KeptHold_HasItsTTL(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 	for name, c := range map[string]struct {
@@ -163,8 +127,8 @@ func TestStatusSaysWhichHoldsAreKept(t *testing.T) {
 	}
 }
 
-// TestStatusNamesTheRequestOfAClaim: by that it can be left, and a janitor knows whose it is.
-func TestStatusNamesTheRequestOfAClaim(t *testing.T) {
+// TestStatus_Claim_NamesItsRequest: by that it can be left, and a janitor knows whose it is.
+func TestStatus_Claim_NamesItsRequest(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
 	holder, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
@@ -187,7 +151,7 @@ func TestStatusNamesTheRequestOfAClaim(t *testing.T) {
 }
 
 // A part that was cut off keeps others out until its lease ends. After that it is nothing, also while no write has removed it.
-func TestStatusDoesNotListAPartThatHasDrained(t *testing.T) {
+func TestStatus_DrainedPart_IsNotListed(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
 	l, err := party.NewWithStore(lockcoretest.NewStore(clock.Now), party.Config{})
@@ -202,7 +166,7 @@ func TestStatusDoesNotListAPartThatHasDrained(t *testing.T) {
 }
 
 // What is said of a whole hold is that of its first request, however many parts it has; the parts are listed in it.
-func TestStatusOfAHoldThatSeveralStepsWorkIn(t *testing.T) {
+func TestStatus_SeveralParts_AreListedInTheHold(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Now())
 	l := newLocker(t, lockcoretest.NewStore(clock.Now), party.Config{Host: "host:1"})

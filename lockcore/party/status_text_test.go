@@ -25,7 +25,7 @@ func says(t *testing.T, base party.Status, texts map[string]func(*party.Status))
 
 // A person who reads a status has to act on it: everything that a forced release or a withdrawal
 // needs is in the text.
-func TestStatusOfAHoldSaysWhatAPersonNeedsToAct(t *testing.T) {
+func TestStatusString_Hold_ShowsEverythingToActOn(t *testing.T) {
 	t.Parallel()
 	hold := party.Holder{LockID: "pay/1", Owner: "pay/1", Mode: party.ModeExclusive, Fence: 3, FirstFence: 3, State: party.StateHolding}
 	says(t, party.Status{Holder: hold}, map[string]func(*party.Status){
@@ -60,7 +60,7 @@ func TestStatusOfAHoldSaysWhatAPersonNeedsToAct(t *testing.T) {
 	})
 }
 
-func TestStatusOfAWaiterSaysWhatAPersonNeedsToAct(t *testing.T) {
+func TestStatusString_Waiter_ShowsEverythingToActOn(t *testing.T) {
 	t.Parallel()
 	claimed := party.Holder{LockID: "pay/1", Owner: "pay/1", Mode: party.ModeExclusive, State: party.StateClaimed, Part: "p"}
 	says(t, party.Status{Holder: claimed}, map[string]func(*party.Status){
@@ -88,7 +88,7 @@ func TestStatusOfAWaiterSaysWhatAPersonNeedsToAct(t *testing.T) {
 	})
 }
 
-func TestBusySaysWhoIsInTheWayInTheSameWords(t *testing.T) {
+func TestBusyError_Holders_ReadLikeStatus(t *testing.T) {
 	t.Parallel()
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	holder := party.Holder{LockID: "a", Owner: "saga", Mode: party.ModeShared, Fence: 3, FirstFence: 3, Since: since, ExpiresIn: party.Forever}
@@ -119,7 +119,7 @@ func TestBusySaysWhoIsInTheWayInTheSameWords(t *testing.T) {
 }
 
 // What the texts are made of comes from the document.
-func TestStatusOfAResourceReadsLikeAList(t *testing.T) {
+func TestStatusString_Resource_ReadsLikeAList(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	mem := lockcoretest.NewStore(clock.Now)

@@ -58,9 +58,9 @@ func (o *observed) said() map[string]*said {
 	return found
 }
 
-// TestTheCatalogueIsWhatIsRecorded provokes all that can be recorded, and compares it with the catalogue, from which
+// TestTelemetry_Catalogue_MatchesTheRecords provokes all that can be recorded, and compares it with the catalogue, from which
 // docs/telemetry.md is made, both ways.
-func TestTheCatalogueIsWhatIsRecorded(t *testing.T) {
+func TestTelemetry_Catalogue_MatchesTheRecords(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t, party.Config{TTL: 300 * time.Millisecond, MaxWaiters: 3, ResourceClass: func(string) string { return "some" }})

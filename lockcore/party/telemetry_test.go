@@ -3,12 +3,14 @@ package party_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -16,7 +18,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-func TestAWaitAndTheHoldThatBlockedItAreJoinedBothWays(t *testing.T) {
+func TestSpans_WaitAndHold_AreLinkedBothWays(t *testing.T) {
 	t.Parallel()
 	o := observe(t, party.Config{})
 	r := party.Exclusive("account/1")
@@ -55,7 +57,7 @@ func TestAWaitAndTheHoldThatBlockedItAreJoinedBothWays(t *testing.T) {
 }
 
 // A step that enters with a new fence, as compensations do, does not give its hold another name.
-func TestAHoldKeepsTheFenceThatItBeganWith(t *testing.T) {
+func TestHoldSpan_NewFence_KeepsItsFirstFence(t *testing.T) {
 	t.Parallel()
 	o := observe(t, party.Config{})
 	r := party.Exclusive("r")
@@ -87,7 +89,7 @@ func TestAHoldKeepsTheFenceThatItBeganWith(t *testing.T) {
 }
 
 // Whoever waits in a plain Go process has seen more of the queue than who comes again as another step.
-func TestAnAcquireThatWaitsNamesAllThatWereInTheWay(t *testing.T) {
+func TestWaitSpan_LocalWait_NamesAllBlockers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t, party.Config{})
@@ -120,7 +122,7 @@ func TestAnAcquireThatWaitsNamesAllThatWereInTheWay(t *testing.T) {
 	})
 }
 
-func TestTheHoldOfADeadHolderIsToldByWhoeverTakesItsRoom(t *testing.T) {
+func TestHoldSpan_DeadHolder_IsWrittenByTheNextHolder(t *testing.T) {
 	t.Parallel()
 	o := observe(t, party.Config{TTL: 30 * time.Second, HoldTTL: time.Minute})
 	r := party.Exclusive("r")
@@ -145,7 +147,7 @@ func TestTheHoldOfADeadHolderIsToldByWhoeverTakesItsRoom(t *testing.T) {
 	require.Equal(t, holding.SpanID().String(), text(wait.Attributes(), telemetry.BlockedBySpan))
 }
 
-func TestAWaitThatIsGivenUpIsToldToo(t *testing.T) {
+func TestWaitSpan_GivenUp_IsWritten(t *testing.T) {
 	t.Parallel()
 	o := observe(t, party.Config{})
 	r := party.Exclusive("r")
@@ -172,7 +174,7 @@ func TestAWaitThatIsGivenUpIsToldToo(t *testing.T) {
 }
 
 // On the real database, whose answers leave out what no request is about.
-func TestAWaitThatIsGivenUpNamesWhoWasInItsWay(t *testing.T) {
+func TestWaitSpan_GivenUpOnMongoDB_NamesTheBlocker(t *testing.T) {
 	t.Parallel()
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
@@ -194,7 +196,7 @@ func TestAWaitThatIsGivenUpNamesWhoWasInItsWay(t *testing.T) {
 
 // The next attempt of a step supersedes the one that was killed, which may still trust its lease: the hold is named, and not
 // what drains of it.
-func TestARetriedStepIsNamedByItsHold(t *testing.T) {
+func TestWaitSpan_RetriedStep_IsNamedByItsHold(t *testing.T) {
 	t.Parallel()
 	o := observe(t, party.Config{})
 	r := party.Exclusive("r")
@@ -214,7 +216,7 @@ func TestARetriedStepIsNamedByItsHold(t *testing.T) {
 }
 
 // A downgrade lets readers in, and the hold goes on.
-func TestAWaitThatADowngradeEndsNamesTheHold(t *testing.T) {
+func TestWaitSpan_EndedByDowngrade_NamesTheHold(t *testing.T) {
 	t.Parallel()
 	o := observe(t, party.Config{})
 	leases, err := o.Enter(t.Context(), asks("a", 1, party.Exclusive("r")))
@@ -227,7 +229,7 @@ func TestAWaitThatADowngradeEndsNamesTheHold(t *testing.T) {
 }
 
 // A semaphore is full of others who share: they are in the way.
-func TestAWaitForASemaphoreThatIsGivenUpNamesItsHolders(t *testing.T) {
+func TestWaitSpan_Semaphore_NamesTheHolder(t *testing.T) {
 	t.Parallel()
 	o := observe(t, party.Config{})
 	r := party.SharedLimit("r", 1)
@@ -238,7 +240,7 @@ func TestAWaitForASemaphoreThatIsGivenUpNamesItsHolders(t *testing.T) {
 }
 
 // The database's clock can run backwards; a length is never negative.
-func TestLengthsAreNeverNegative(t *testing.T) {
+func TestSpans_ClockRunsBackwards_AreNotNegative(t *testing.T) {
 	t.Parallel()
 	o := observe(t, party.Config{})
 	r := party.Exclusive("r")
@@ -252,7 +254,7 @@ func TestLengthsAreNeverNegative(t *testing.T) {
 	}
 }
 
-func TestSixteenBlockersAreNamedAtMost(t *testing.T) {
+func TestSpans_ManyBlockers_NameSixteen(t *testing.T) {
 	t.Parallel()
 	o := observe(t, party.Config{})
 	for i := range 20 {
@@ -265,7 +267,7 @@ func TestSixteenBlockersAreNamedAtMost(t *testing.T) {
 }
 
 // Every operation may be repeated; a wait is told of once.
-func TestARepeatedRequestTellsOfItsWaitOnce(t *testing.T) {
+func TestWaitSpan_RepeatedRequest_IsWrittenOnce(t *testing.T) {
 	t.Parallel()
 	o := observe(t, party.Config{})
 	r := party.Exclusive("r")
@@ -278,7 +280,7 @@ func TestARepeatedRequestTellsOfItsWaitOnce(t *testing.T) {
 	o.only(t, telemetry.SpanWait, "b")
 }
 
-func TestTheVictimOfADeadlockIsTold(t *testing.T) {
+func TestDeadlockSpan_Victim_IsNamed(t *testing.T) {
 	t.Parallel()
 	o := observe(t, party.Config{})
 	o.deadlocked(t)
@@ -290,7 +292,7 @@ func TestTheVictimOfADeadlockIsTold(t *testing.T) {
 	require.Equal(t, "owner-old waits for owner-young on y, owner-young waits for owner-old on x", text(deadlock.Attributes(), telemetry.Cycle))
 }
 
-func TestAHoldThatIsReleasedByForceSaysSo(t *testing.T) {
+func TestHoldSpan_ForcedRelease_IsRevoked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t, party.Config{TTL: 300 * time.Millisecond})
@@ -313,7 +315,7 @@ func TestAHoldThatIsReleasedByForceSaysSo(t *testing.T) {
 }
 
 // The claim of b is slept through, and c is let in by a write that ends nothing: what it waited for last is the claim, which has no fence.
-func TestAWaitBehindAClaimThatWasSleptThroughNamesIt(t *testing.T) {
+func TestWaitSpan_LapsedClaim_IsNamed(t *testing.T) {
 	t.Parallel()
 	o := observe(t, party.Config{})
 	r := party.Exclusive("r")
@@ -334,4 +336,67 @@ func TestAWaitBehindAClaimThatWasSleptThroughNamesIt(t *testing.T) {
 	slept := o.only(t, telemetry.SpanWait, "b")
 	require.Equal(t, start, slept.StartTime())
 	require.Equal(t, "c", text(slept.Attributes(), telemetry.BlockedByID))
+}
+
+// TestMetrics_ContendedResource_AreCounted: two that wait, one of whom gives up, behind a holder that dies.
+func TestMetrics_ContendedResource_AreCounted(t *testing.T) {
+	t.Parallel()
+	classes := func(name string) string { class, _, _ := strings.Cut(name, "/"); return class }
+	o := observe(t, party.Config{HoldTTL: time.Minute, ResourceClass: classes})
+	r := party.Exclusive("account/1")
+	o.enters(t, o.Locker, asks("a", 1, r))
+	o.queues(t, o.other, asks("b", 1, r))
+	o.clock.Advance(time.Second)
+	o.queues(t, o.other, asks("b", 1, r)) // asks again, and is not counted again
+	o.queues(t, o.other, asks("c", 1, r))
+	_, err := o.TryEnter(t.Context(), asks("d", 1, r))
+	require.ErrorIs(t, err, party.ErrBusy)
+	o.clock.Advance(8 * time.Second)
+	require.NoError(t, o.other.Leave(t.Context(), party.Lease{Resource: r.Name, LockID: "c", Part: "1/Debit", Order: party.Order{Schedule: 1, Attempt: 1}}))
+	o.clock.Advance(60 * time.Second)
+	o.enters(t, o.other, asks("b", 2, r))
+
+	class, mode := attribute.String(telemetry.Class, "account"), attribute.String(telemetry.Mode, "exclusive")
+	with := func(outcome string) attribute.Set {
+		return attribute.NewSet(class, mode, attribute.String(telemetry.Outcome, outcome))
+	}
+	found := o.measured(t)
+	counted := func(m telemetry.Metric, of attribute.Set) int64 {
+		for _, p := range found[m.Name].Data.(metricdata.Sum[int64]).DataPoints {
+			if p.Attributes.Equals(&of) {
+				return p.Value
+			}
+		}
+		return 0
+	}
+	require.EqualValues(t, 2, counted(telemetry.Granted, with(telemetry.OutcomeGranted)))
+	require.EqualValues(t, 2, counted(telemetry.Contended, with(telemetry.OutcomeQueued)))
+	require.EqualValues(t, 1, counted(telemetry.Contended, with(telemetry.OutcomeBusy)))
+	require.EqualValues(t, 1, counted(telemetry.Expired, attribute.NewSet(class)))
+	sums := map[attribute.Set]float64{}
+	for _, m := range []telemetry.Metric{telemetry.WaitDuration, telemetry.HoldDuration} {
+		for _, p := range found[m.Name].Data.(metricdata.Histogram[float64]).DataPoints {
+			sums[p.Attributes] += p.Sum
+		}
+	}
+	require.Equal(t, map[attribute.Set]float64{with(telemetry.OutcomeGranted): 69, with(telemetry.OutcomeLeft): 8, with(telemetry.OutcomeExpired): 69}, sums)
+	queue := found[telemetry.QueueLength.Name].Data.(metricdata.Histogram[int64]).DataPoints
+	require.Len(t, queue, 1)
+	require.EqualValues(t, 2, queue[0].Count)
+	require.EqualValues(t, 1+2, queue[0].Sum)
+}
+
+// measured is what was counted, by metric and attributes.
+func (o *observed) measured(t *testing.T) map[string]metricdata.Metrics {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	require.NoError(t, o.reader.Collect(t.Context(), &all))
+	found := map[string]metricdata.Metrics{}
+	for _, scope := range all.ScopeMetrics {
+		require.Equal(t, telemetry.Scope, scope.Scope.Name)
+		for _, m := range scope.Metrics {
+			found[m.Name] = m
+		}
+	}
+	return found
 }

@@ -143,17 +143,6 @@ func TestVerify_HoldBeganAfterTheUse_IsLost(t *testing.T) {
 	})
 }
 
-// The step that was scheduled first ran second.
-func TestVerify_EarlierStepJoinedTheHoldOfALaterOne_IsHeld(t *testing.T) {
-	t.Parallel()
-	verifies(t, func(v *verifying) {
-		v.use("t", "one", 3)
-		v.use("t", "one", 1, func(req *party.Request) { req.Part += " beside it" })
-		v.verify.Uses = append(v.verify.Uses, party.Use{Resource: "t", By: party.LastAttempt(1)})
-		v.requireHolds()
-	})
-}
-
 // The hold was lost, and a later step acquired it again.
 func TestVerify_HoldWasAcquiredAgain_IsLost(t *testing.T) {
 	t.Parallel()
@@ -213,7 +202,7 @@ func TestVerify_RunBeforeIsNotNamed_ItsLossDoesNotCount(t *testing.T) {
 
 // The first run was reset, and reset again: the last one does not know the run between, which had
 // continued with the hold.
-func TestVerify_RunThatReplacedTheFirstLostTheHold_IsLost(t *testing.T) {
+func TestVerify_RunBetweenLostTheHold_IsLost(t *testing.T) {
 	t.Parallel()
 	verifies(t, func(v *verifying) {
 		v.use("r", "two", 3, func(req *party.Request) { req.TakeOver = "one" })

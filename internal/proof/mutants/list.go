@@ -106,7 +106,7 @@ var mutants = []mutant{
 	}, tests: "TestQueue_DeadWaitersAhead_CostTheirClaims", simulated: true},
 	{defect: "3", what: "what a batch did not renew is not renewed alone", edits: []edit{
 		{"lockcore/party/renew.go", "\t\t\t} else {\n\t\t\t\talone = append(alone, i)\n\t\t\t}\n\t\t}\n", "\t\t\t} else {\n\t\t\t\tapply(i, renewResult{leases[i], &LostError{Resource: leases[i].Resource, LockID: leases[i].LockID, Part: leases[i].Part}})\n\t\t\t}\n\t\t}\n"},
-	}, tests: "TestDocumentThatCannotBeWrittenCostsNoOtherSessionItsLock", simulated: true},
+	}, tests: "TestKeeper_OneDocumentFails_OthersAreRenewed", simulated: true},
 	{defect: "5", what: "a request that gives up undoes a hold that another part has joined", edits: []edit{
 		{"lockcore/rules/end.go", "e.State == StateKept && !e.Joined &&", "e.State == StateKept &&"},
 	}, tests: "TestEnter_GivesUpHoldThatAnotherJoined_KeepsIt", simulated: true},
@@ -127,16 +127,16 @@ var mutants = []mutant{
 	}, tests: "TestReleaseHeld_RepeatedAfterALostAnswer_ReportsTheSame", simulated: true},
 	{defect: "12", what: "a session without end is renewed with every other", edits: []edit{
 		{"lockcore/party/renew.go", ">= h.ttl/12", ">= Forever"},
-	}, tests: "TestEndlessSessionIsNotRenewedWithEveryShortOne", simulated: true},
+	}, tests: "TestKeeper_EndlessSession_IsRenewedRarely", simulated: true},
 	{defect: "12", what: "a session of nothing is looked at without a pause", edits: []edit{
 		{"lockcore/party/renew.go", "\t\t\tcontinue\n\t\tcase over(trusted, now):", "\t\t\tfound.pause = 0\n\t\t\tcontinue\n\t\tcase over(trusted, now):"},
-	}, tests: "TestSessionOfNothingDoesNothing", simulated: true},
+	}, tests: "TestNewSession_NoLeases_DoesNothing", simulated: true},
 	{defect: "12", what: "a session tells of no loss that came after its context had ended", edits: []edit{
 		{"lockcore/party/session.go", "\tif s.lost == nil {\n\t\treturn nil", "\tif s.lost == nil || context.Cause(s.ctx) != error(s.lost) {\n\t\treturn nil"},
-	}, tests: "TestLossAfterTheContextEndedIsTold", simulated: true},
+	}, tests: "TestSession_LostAfterItsContextEnded_ReportsTheLoss", simulated: true},
 	{defect: "12", what: "a session trusts its exclusive lease while a downgrade is under way", edits: []edit{
 		{"lockcore/party/session.go", "\t\ts.trustShared(lease.Resource)\n", ""},
-	}, tests: "TestDowngradeWithoutAnAnswerLeavesTheSessionSharedUntilItIsKnown", simulated: true},
+	}, tests: "TestDowngrade_AnswerLost_TrustsSharedOnly", simulated: true},
 	{defect: "12", what: "a passing error ends the wait of a request that has queued", edits: []edit{
 		{"lockcore/party/wait.go", "case w.busy != nil && isTransient(err):", "case false:"},
 	}, tests: "TestAcquire_ErrorsWhileQueued_KeepThePosition", simulated: true},
@@ -145,19 +145,19 @@ var mutants = []mutant{
 	}, simulated: true},
 	{defect: "12", what: "requests with the limit 1 are in no deadlock", edits: []edit{
 		{"lockcore/party/deadlock.go", "if party.Limit == 1 && !joins {", "if false {"},
-	}, tests: "TestADeadlockOfRequestsWithALimitOfOneEnds", simulated: true},
+	}, tests: "TestDeadlock_LimitOfOne_Ends", simulated: true},
 	{defect: "12", what: "a semaphore of no places is one without limit", edits: []edit{
 		{"lockcore/party/request.go", "\t\tlimit = zeroLimit\n", "\t\tlimit = 0\n"},
-	}, tests: "TestASemaphoreOfNoPlacesIsRefused"},
+	}, tests: "TestSharedLimit_Zero_IsRefused"},
 	{defect: "13", what: "a lease that is replaced in the moment in which it expires is not looked at again", edits: []edit{
 		{"lockcore/party/renew.go", "\t\t\tsooner(now) // what replaces the lease in this moment is looked at then\n", ""},
-	}, tests: "TestLeaseThatIsReplacedWhenItExpiresIsLookedAtAgain"},
+	}, tests: "TestKeeper_LeaseReplacedWhenItExpires_IsCheckedAgain"},
 	{defect: "13", what: "the end of an earlier wait's search puts off the next search", edits: []edit{
 		{"lockcore/party/watch.go", "\tw.searching = false\n\tif", "\tw.searching, w.searchAt = false, time.Now().Add(pace.Search)\n\tif"},
-	}, tests: "TestASearchOfAnEarlierWaitDoesNotPutOffTheNext"},
+	}, tests: "TestWatcher_EarlierSearch_DoesNotDelayTheNext"},
 	{defect: "found by the simulation", what: "a forced release of a lease without end waits for nothing", edits: []edit{
 		{"lockcore/rules/settle.go", "2*ms(e.TTL) + EndlessTTL", "2 * ms(e.TTL)"},
-	}, tests: "TestHolderWithoutEndIsToldOfAForcedRelease", simulated: true},
+	}, tests: "TestSession_EndlessLeaseForced_EndsInTime", simulated: true},
 	{defect: "found on the servers", what: "giving up a place ends the part that has taken its claim up", edits: []edit{
 		{"lockcore/party/release.go", "\t\tops[i].QueueOnly = true\n", ""},
 	}, tests: "TestLeaveQueue_ClaimWasTakenUp_KeepsThePart", simulated: true},
@@ -173,40 +173,40 @@ var mutants = []mutant{
 	}, simulated: true},
 	{defect: "turns", what: "a turn that does not come is looked for at the pace of turns", edits: []edit{
 		{"lockcore/party/watch.go", "max(grantIn, time.Since(one.moved))", "grantIn"},
-	}, tests: "TestATurnThatDoesNotComeIsLookedForLessAndLessOften"},
+	}, tests: "TestWatcher_LongHold_IsReadLessOften"},
 	{defect: "turns", what: "whoever queues waits inline, however long the holds last", edits: []edit{
 		{"lockcore/party/enter.go", "busy.grantIn/time.Duration(busy.Position) < pace.PositionWait && busy.grantIn < max(wait/2, min(wait, pace.PositionWait))", "wait > 0"},
-	}, tests: "TestRequestsBehindLongHoldsDoNotWaitInline|TestRequestsWaitInlineAsLongAsTheirTurnIsNear"},
+	}, tests: "TestEnter_LongHolds_DoesNotWait|TestEnter_ShortHolds_WaitsWhileItsGrantIsNear"},
 	{defect: "turns", what: "who is behind more than may wait waits too", edits: []edit{
 		{"lockcore/party/enter.go", " || int64(busy.Position) > l.inline.most.Load()", ""},
-	}, tests: "TestATurnBehindMoreThanMayWaitIsNotWaitedFor"},
+	}, tests: "TestEnter_BehindMoreThanMayWait_DoesNotWait"},
 	{defect: "turns", what: "a turn is looked for although its predecessor is in the same process", edits: []edit{
 		{"lockcore/party/watch.go", "grantIn > 0 && !here", "grantIn > 0 && (here || !here)"},
-	}, tests: "TestTurnsWithinOneProcessAreNotLookedFor"},
+	}, tests: "TestWatcher_HolderInTheSameProcess_ReadsRarely"},
 	{defect: "turns", what: "a saga's hold is expected to end in the process of its step", edits: []edit{
 		{"lockcore/party/watch.go", " && !one.keeps", ""},
-	}, tests: "TestAKeptHoldIsLookedForSinceItMayEndInAnotherProcess"},
+	}, tests: "TestWatcher_KeptHold_IsReadOften"},
 	{defect: "turns", what: "a turn that is near is given up after Near, although the place moves", edits: []edit{
 		{"lockcore/party/watch.go", "one.position, one.moved = next.Position, time.Now()", "one.position = next.Position"},
-	}, tests: "TestATurnThatComesLaterThanExpectedIsWaitedForWhileThePlaceMoves"},
+	}, tests: "TestEnter_GrantIsLate_WaitsWhileThePositionMoves"},
 	{defect: "turns", what: "a turn is waited for in a slot although the place does not move", edits: []edit{
 		{"lockcore/party/watch.go", "time.Since(one.moved) >= pace.PositionWait", "time.Since(one.moved) >= 100*pace.PositionWait"},
-	}, tests: "TestATurnThatDoesNotComeIsNotWaitedFor"},
+	}, tests: "TestEnter_PositionDoesNotMove_StopsWaiting"},
 	{defect: "turns", what: "each resource of a request has a MaxWait of its own", edits: []edit{
 		{"lockcore/party/enter.go", "req.MaxWait = max(0, req.MaxWait-time.Since(began))", "_ = began"},
-	}, tests: "TestOneMaxWaitIsForAllResourcesOfARequest"},
+	}, tests: "TestEnter_MaxWait_IsSharedByAllResources"},
 	{defect: "turns", what: "what a request takes before expires while it waits for the rest", edits: []edit{
 		{"lockcore/party/enter.go", "min(req.MaxWait, req.TTL/4)", "min(req.MaxWait, 10*req.TTL)"},
-	}, tests: "TestOneMaxWaitIsForAllResourcesOfARequest"},
+	}, tests: "TestEnter_MaxWait_IsSharedByAllResources"},
 	{defect: "turns", what: "each of many parked resources is read by a command of its own", edits: []edit{
 		{"lockcore/party/watch.go", "now.Add(pace.Coalesce)", "now.Add(pace.Coalesce * 0)"},
 	}, tests: "TestWatchFor_ManyResources_AreReadTogether"},
 	{defect: "turns", what: "any number waits inline", edits: []edit{
 		{"lockcore/party/enter.go", "if i.waits.Add(1) > i.most.Load() {", "if i.waits.Add(1) < 0 {"},
-	}, tests: "TestNoMoreThanAllowedWaitInline"},
+	}, tests: "TestLimitInlineWaits_MoreRequests_DoNotWait"},
 	{defect: "turns", what: "parked requests are called up whose turn is not near", edits: []edit{
 		{"lockcore/party/watch.go", "grantIn > pace.WakeLead ||", "grantIn > 1000*pace.WakeLead ||"},
-	}, tests: "TestParkedRequestsAreCalledUpBeforeTheirTurn"},
+	}, tests: "TestOnWakeup_ShortHolds_CallsParkedRequestsEarly"},
 	{defect: "commits", what: "a run that takes over forgets which request began the hold", edits: []edit{
 		{"lockcore/rules/runs.go", "e.Label, e.Fence, e.LeastFence, e.Order, e.HandedOver = label, fence, fence, 0, false", "e.Label, e.Fence, e.LeastFence, e.Order, e.FirstOrder, e.HandedOver = label, fence, fence, 0, 0, false"},
 	}, tests: "TestVerify_TakenOverHoldBeganAfterTheUse_IsLost", simulated: true},

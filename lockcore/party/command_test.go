@@ -235,7 +235,7 @@ func TestLateCopy_OfAGrant_TakesNothing(t *testing.T) {
 }
 
 // The first swap is under way when the second one is acknowledged.
-func TestLateCopy_OfARequestThatWasGrantedAndLeft_TakesNothing(t *testing.T) {
+func TestLateCopy_RequestWasGrantedAndLeft_TakesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e, copies := newFaultStore(), late{}
@@ -250,7 +250,7 @@ func TestLateCopy_OfARequestThatWasGrantedAndLeft_TakesNothing(t *testing.T) {
 }
 
 // The first swap is under way when the second attempt finds the resource busy.
-func TestLateCopy_OfARequestThatFoundItBusy_TakesNothing(t *testing.T) {
+func TestLateCopy_RequestWasBusy_TakesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e, copies := newFaultStore(), late{}
@@ -271,7 +271,7 @@ func TestLateCopy_OfARequestThatFoundItBusy_TakesNothing(t *testing.T) {
 }
 
 // The request was withdrawn after an answer had been lost.
-func TestLateCopy_OfARequestThatWasWithdrawn_DoesNotQueue(t *testing.T) {
+func TestLateCopy_RequestWasWithdrawn_DoesNotQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		e, copies := newFaultStore(), late{}
@@ -352,3 +352,35 @@ func goroutines() int {
 }
 
 var bubbleOf = regexp.MustCompile(`synctest bubble \d+\]`)
+
+func TestRequest_LostAnswers_IsGrantedOnce(t *testing.T) {
+	t.Parallel()
+	l, e := onFaulty(t, party.Config{})
+	e.cut(2)
+	leases, err := l.TryEnter(t.Context(), request("a", party.Exclusive("r")))
+	require.NoError(t, err)
+	require.Equal(t, 3, e.count(of(kindSwap)))
+	require.Len(t, e.Document("r").Entries, 1)
+	require.Equal(t, e.Document("r").Entries[0].Fence, leases[0].Fence, "one grant, not three")
+	e.cut(1)
+	require.NoError(t, l.Leave(t.Context(), leases...))
+	require.Empty(t, e.Document("r").Entries)
+}
+
+func TestRequest_OutcomeStaysUnknown_IsReportedAndCleanedUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, e := onFaulty(t, party.Config{})
+		e.cut(-1)
+		_, err := l.TryEnter(t.Context(), request("a", party.Exclusive("r")))
+		var unknown *party.UnknownOutcomeError
+		require.ErrorAs(t, err, &unknown)
+		require.ErrorIs(t, err, party.ErrUnknownOutcome)
+		require.ErrorIs(t, err, errCut)
+		require.NotErrorIs(t, err, party.ErrBusy)
+		require.Equal(t, "acquire", unknown.Op)
+		e.cut(0)
+		_, err = l.TryEnter(t.Context(), request("b", party.Exclusive("r")))
+		require.NoError(t, err)
+	})
+}

@@ -19,7 +19,7 @@ func steadied(t time.Time, by time.Duration) time.Time {
 	return t
 }
 
-func TestElapsedTimeIsThatOfTheClockThatSaysMore(t *testing.T) {
+func TestElapsed_ClocksDiffer_IsTheLonger(t *testing.T) {
 	t.Parallel()
 	from := time.Now()
 	later := from.Add(time.Minute)

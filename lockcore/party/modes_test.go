@@ -1,0 +1,285 @@
+package party_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// An upgrade once numbered itself like the next attempt of its part. That attempt was then told that it
+// had been granted before, and the first one ran on beside it.
+func TestUpgrade_NextAttemptOfThePart_SupersedesIt(t *testing.T) {
+	t.Parallel()
+	for _, granted := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			e := newFaultStore()
+			l := newLocker(t, e, party.Config{})
+			req := request("a", party.Shared("r"))
+			req.Part, req.Order, req.Persist = "part", party.Order{Schedule: 1, Attempt: 1}, true
+			s, err := l.TryAcquire(t.Context(), req)
+			require.NoError(t, err)
+			upgraded := make(chan error, 1)
+			if granted {
+				require.NoError(t, s.Upgrade(t.Context(), "r"))
+			} else {
+				_, err = l.TryAcquire(t.Context(), request("reader", party.Shared("r")))
+				require.NoError(t, err)
+				go func() { upgraded <- s.Upgrade(t.Context(), "r") }()
+				synctest.Wait()
+				require.Equal(t, 1, waitersOf(e, "r")())
+			}
+			req.Order.Attempt = 2
+			next, err := l.TryEnter(t.Context(), req)
+			require.NoError(t, err)
+			require.Greater(t, next[0].Fence, s.Leases()[0].Fence, "it was not granted before")
+			<-s.Context().Done()
+			require.ErrorIs(t, s.Lost(), party.ErrLost)
+			if !granted {
+				require.Error(t, <-upgraded)
+				require.Empty(t, e.Document("r").Waiters)
+			}
+			_, err = l.Renew(t.Context(), next...)
+			require.NoError(t, err)
+		})
+	}
+}
+
+// An upgrade whose answer was lost was once tried to be taken back a single time. Without an end of its
+// TTL, the exclusive part stood forever, although Leave and Close returned nil.
+func TestUpgrade_AnswerIsLostInAnOutage_IsTakenBack(t *testing.T) {
+	t.Parallel()
+	for name, after := range map[string]func(*testing.T, *party.Locker, *party.Session, *faultStore){
+		"others share again": func(t *testing.T, l *party.Locker, _ *party.Session, e *faultStore) {
+			t.Helper()
+			elapse(time.Minute)
+			require.Equal(t, rules.Shared, e.Document("r").Entries[0].Mode)
+			_, err := l.TryAcquire(t.Context(), request("b", party.Shared("r")))
+			require.NoError(t, err)
+		},
+		"it leaves": func(t *testing.T, l *party.Locker, s *party.Session, e *faultStore) {
+			t.Helper()
+			require.NoError(t, s.Leave(t.Context()))
+			require.NoError(t, l.Close(t.Context()))
+			require.Empty(t, e.Document("r").Entries)
+		},
+		"the process closes": func(t *testing.T, l *party.Locker, _ *party.Session, e *faultStore) {
+			t.Helper()
+			require.NoError(t, l.Close(t.Context()))
+			require.Empty(t, e.Document("r").Entries)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				e := newFaultStore()
+				l := newLocker(t, e, party.Config{})
+				s, err := l.TryAcquire(t.Context(), endless("a", party.Shared("r")))
+				require.NoError(t, err)
+				e.set(nil, func(_ context.Context, c command) error {
+					if !grants("a")(c) {
+						return nil
+					}
+					e.set(cutting(of(kindSwap)), nil) // nothing is written any longer
+					return errCut
+				})
+				require.ErrorIs(t, s.Upgrade(t.Context(), "r"), party.ErrUnknownOutcome)
+				require.Equal(t, rules.Exclusive, e.Document("r").Entries[0].Mode)
+				elapse(10 * time.Second)
+				require.Equal(t, party.ModeShared, s.Leases()[0].Mode)
+				e.set(nil, nil)
+				after(t, l, s, e)
+			})
+		})
+	}
+}
+
+// Close once did not wait for upgrades: the dead request stayed at the head of the queue.
+func TestUpgrade_Close_EndsIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newFaultStore()
+		l, other := newLocker(t, e, party.Config{}), newLocker(t, e, party.Config{})
+		_, err := other.TryAcquire(t.Context(), request("reader", party.Shared("r")))
+		require.NoError(t, err)
+		s, err := l.TryAcquire(t.Context(), request("a", party.Shared("r")))
+		require.NoError(t, err)
+		upgraded := make(chan error, 1)
+		go func() { upgraded <- s.Upgrade(context.Background(), "r") }()
+		synctest.Wait()
+		require.Equal(t, 1, waitersOf(e, "r")())
+		require.NoError(t, l.Close(t.Context()))
+		require.ErrorIs(t, <-upgraded, party.ErrClosed)
+		require.Empty(t, e.Document("r").Waiters)
+		require.Len(t, e.Document("r").Entries, 1, "the reader's")
+		require.ErrorIs(t, s.Upgrade(t.Context(), "r"), party.ErrClosed)
+	})
+}
+
+// An upgrade once dropped what the request says of itself.
+func TestUpgrade_KeepsWhatTheRequestSays(t *testing.T) {
+	t.Parallel()
+	e := newFaultStore()
+	l := newLocker(t, e, party.Config{Host: "host of the process"})
+	req := request("a", party.Shared("r"))
+	req.Run, req.Owner, req.Host, req.Comment = "run", "owner", "host", "comment"
+	s, err := l.TryAcquire(t.Context(), req)
+	require.NoError(t, err)
+	for range 2 { // also after a renewal
+		was := e.Document("r").Entries[0]
+		require.NoError(t, s.Upgrade(t.Context(), "r"))
+		now := e.Document("r").Entries[0]
+		require.Equal(t, rules.Exclusive, now.Mode)
+		require.Equal(t, []string{"run", "owner", "host", "comment"}, []string{now.Label, now.Owner, now.Host, now.Comment})
+		require.Equal(t, was.CreatedAt, now.CreatedAt)
+		require.NoError(t, s.Downgrade(t.Context()))
+	}
+	require.NoError(t, s.Release(t.Context()))
+	require.Empty(t, e.Document("r").Entries)
+}
+
+func TestDowngrade_DuringRenewal_IsKept(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{TTL: 6 * time.Second})
+		leases, err := l.TryEnter(t.Context(), request("a", party.Exclusive("r/1"), party.Exclusive("r/2")))
+		require.NoError(t, err)
+		renewed, downgraded := make(chan struct{}), make(chan struct{})
+		e.set(nil, times(1, func(context.Context, command) error { // the answer is on its way until both are downgraded
+			close(renewed)
+			<-downgraded
+			return nil
+		}, of(kindExtend)))
+		s := l.NewSession(t.Context(), leases)
+		<-renewed
+		require.NoError(t, s.Downgrade(t.Context()))
+		close(downgraded)
+		elapse(10 * time.Second) // several renewals
+		for i, name := range []string{"r/1", "r/2"} {
+			require.Equal(t, party.ModeShared, s.Leases()[i].Mode)
+			require.True(t, s.Leases()[i].Valid())
+			require.Equal(t, rules.Shared, e.Document(name).Entries[0].Mode)
+		}
+	})
+}
+
+func TestUpgrade_SessionLeaves_LeavesNoClaim(t *testing.T) {
+	t.Parallel()
+	e := lockcoretest.NewStore(time.Now)
+	l := newLocker(t, e, party.Config{})
+	s, err := l.TryAcquire(t.Context(), request("a", party.Shared("r")))
+	require.NoError(t, err)
+	reader, err := l.TryAcquire(t.Context(), request("b", party.Shared("r")))
+	require.NoError(t, err)
+	upgraded := make(chan error, 1)
+	go func() { upgraded <- s.Upgrade(context.Background(), "r") }()
+	eventually(t, 1, waitersOf(e, "r"), "the upgrade waits for b")
+	require.NoError(t, s.Leave(t.Context()))
+	require.NoError(t, reader.Release(t.Context()))
+	require.ErrorIs(t, <-upgraded, party.ErrEnded)
+	require.Empty(t, e.Document("r").Entries, "a claim keeps others out for 30 s")
+	require.Empty(t, e.Document("r").Waiters)
+}
+
+func TestDowngrade_Readers_AreLetIn(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+	s, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
+	require.NoError(t, err)
+	fence := s.Leases()[0].Fence
+	_, err = l.TryAcquire(t.Context(), request("b", party.Shared("r")))
+	require.ErrorIs(t, err, party.ErrBusy)
+	require.NoError(t, s.Downgrade(t.Context()))
+	require.Equal(t, party.ModeShared, s.Leases()[0].Mode)
+	require.Equal(t, fence, s.Leases()[0].Fence)
+	b, err := l.TryAcquire(t.Context(), request("b", party.Shared("r")))
+	require.NoError(t, err)
+	require.NoError(t, b.Release(t.Context()))
+	require.NoError(t, s.Upgrade(t.Context(), "r"))
+	require.Equal(t, party.ModeExclusive, s.Leases()[0].Mode)
+	require.Greater(t, s.Leases()[0].Fence, fence)
+	require.ErrorIs(t, s.Upgrade(t.Context(), "elsewhere"), party.ErrInvalid)
+	require.NoError(t, s.Release(t.Context()))
+}
+
+// TestUpgrade_AnswerLost_IsTakenBack: the session goes on in shared mode, under the order that it was granted.
+func TestUpgrade_AnswerLost_IsTakenBack(t *testing.T) {
+	t.Parallel()
+	e := newFaultStore()
+	l := newLocker(t, e, party.Config{})
+	s, err := l.TryAcquire(t.Context(), request("a", party.Shared("r")))
+	require.NoError(t, err)
+	e.set(nil, cutting(of(kindSwap)))
+	require.ErrorIs(t, s.Upgrade(t.Context(), "r"), party.ErrUnknownOutcome)
+	e.set(nil, nil)
+	require.Equal(t, party.ModeShared, s.Leases()[0].Mode)
+	leases, err := l.Renew(t.Context(), s.Leases()...)
+	require.NoError(t, err)
+	require.Len(t, leases, 1)
+	_, err = l.TryEnter(t.Context(), request("b", party.Shared("r")))
+	require.NoError(t, err)
+	require.NoError(t, s.Leave(t.Context()))
+	require.Zero(t, holdFence(e, "r"))
+}
+
+func TestUpgrade_SessionEnded_IsGivenBack(t *testing.T) {
+	t.Parallel()
+	e := newFaultStore()
+	l := newLocker(t, e, party.Config{})
+	s, err := l.TryAcquire(t.Context(), request("a", party.Shared("r")))
+	require.NoError(t, err)
+	released := make(chan error, 1)
+	e.set(nil, times(1, func(context.Context, command) error { // the answer is on its way
+		go func() { released <- s.Release(context.Background()) }()
+		<-s.Context().Done()
+		return nil
+	}, grants("a")))
+	require.ErrorIs(t, s.Upgrade(t.Context(), "r"), party.ErrEnded)
+	require.NoError(t, <-released)
+	require.Empty(t, e.Document("r").Entries, "released, ended, and still held by nobody's session")
+}
+
+func TestUpgrade_EndlessLease_StaysEndless(t *testing.T) {
+	t.Parallel()
+	l := setup(t, party.Config{})
+	req := request("a", party.Shared("r"))
+	req.TTL = party.Forever
+	s, err := l.TryAcquire(t.Context(), req)
+	require.NoError(t, err)
+	require.NoError(t, s.Upgrade(t.Context(), "r"))
+	require.Equal(t, party.Forever, s.Leases()[0].Left)
+	require.NoError(t, s.Release(t.Context()))
+}
+
+func TestDowngrade_AnswerLost_TrustsSharedOnly(t *testing.T) {
+	t.Parallel()
+	e := newFaultStore()
+	l := newLocker(t, e, party.Config{})
+	s, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
+	require.NoError(t, err)
+	e.set(nil, cutting(of(kindSwap)))
+	require.ErrorIs(t, s.Downgrade(t.Context()), party.ErrUnknownOutcome)
+	e.set(nil, nil)
+	_, err = l.TryAcquire(t.Context(), request("b", party.Shared("r")))
+	require.NoError(t, err, "the downgrade took effect")
+	require.Equal(t, party.ModeShared, s.Leases()[0].Mode, "a reader is in")
+
+	// One that took no effect is made good by the next call, though the session trusts only shared
+	// meanwhile.
+	c, err := l.TryAcquire(t.Context(), request("c", party.Exclusive("r/2")))
+	require.NoError(t, err)
+	e.set(cutting(of(kindSwap)), nil)
+	require.ErrorIs(t, c.Downgrade(t.Context()), party.ErrUnknownOutcome)
+	e.set(nil, nil)
+	require.Equal(t, party.ModeShared, c.Leases()[0].Mode)
+	require.Equal(t, rules.Exclusive, e.Document("r/2").Entries[0].Mode)
+	require.NoError(t, c.Downgrade(t.Context()))
+	require.Equal(t, rules.Shared, e.Document("r/2").Entries[0].Mode)
+}

@@ -1,0 +1,156 @@
+package party_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+func done(s *party.Session, d time.Duration) bool {
+	select {
+	case <-s.Context().Done():
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
+func TestSession_EndlessLeaseForced_EndsInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{TTL: time.Second})
+		req := request("a", party.Exclusive("a"))
+		req.TTL = party.Forever
+		s, err := l.TryAcquire(t.Context(), req)
+		require.NoError(t, err)
+		_, err = byForce(t.Context(), l, party.Release{Force: true, LockID: "a", Resources: []string{"a"}, Reason: "op"})
+		require.NoError(t, err)
+		released := time.Now()
+		next := acquireLater(t.Context(), l, request("b", party.Exclusive("a")))
+		require.True(t, done(s, 11*time.Second), "a was not told")
+		require.NoError(t, (<-next).err)
+		waited := time.Since(released)
+		require.True(t, waited >= rules.EndlessTTL && waited < rules.EndlessTTL+time.Second, "b was let in after %v: a had trusted its lease", waited)
+	})
+}
+
+func TestSessionRelease_HoldWasLost_ReturnsLostError(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := newLocker(t, newFaultStore(), party.Config{})
+		begin := func(lockID string) *party.Session {
+			s, err := l.TryAcquire(t.Context(), request(lockID, party.Exclusive("r")))
+			require.NoError(t, err)
+			return s
+		}
+		force := func(s *party.Session) {
+			lease := s.Leases()[0]
+			_, err := l.ReleaseHeld(t.Context(), party.Release{Force: true,
+				LockID: lease.LockID, Resources: []string{"r"}, FirstFence: lease.FirstFence, Reason: "by hand", Now: true,
+			})
+			require.NoError(t, err)
+		}
+		forced := begin("a")
+		force(forced)
+		var lost *party.LostError
+		require.ErrorAs(t, forced.Release(t.Context()), &lost)
+		require.Equal(t, "by hand", lost.Reason)
+		ended := begin("a")
+		require.NoError(t, l.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"r"}, FirstFence: ended.Leases()[0].FirstFence}))
+		require.NoError(t, ended.Release(t.Context()), "it was released, and not lost")
+		for i := range rules.MaxEvidence + 1 {
+			force(begin(fmt.Sprint("b", i)))
+		}
+		require.ErrorAs(t, ended.Release(t.Context()), &lost)
+		require.Contains(t, lost.Reason, "not known any longer")
+	})
+}
+
+func TestSessionRelease_EarlierAttempt_Drains(t *testing.T) {
+	t.Parallel()
+	l := setup(t, party.Config{})
+	req := party.Request{LockID: "saga", Part: "step", Order: party.Order{Schedule: 1, Attempt: 1}, Resources: []party.Resource{party.Exclusive("r")}}
+	old, err := l.TryEnter(t.Context(), req)
+	require.NoError(t, err)
+	req.Order.Attempt = 2
+	s, err := l.TryAcquire(t.Context(), req)
+	require.NoError(t, err)
+	require.NoError(t, s.Release(t.Context()))
+	require.True(t, old[0].Valid())
+	_, err = l.TryEnter(t.Context(), request("other", party.Exclusive("r")))
+	require.ErrorIs(t, err, party.ErrBusy, "the zombie still trusts")
+}
+
+func TestNewSession_NoLeases_DoesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
+		s := l.NewSession(t.Context(), nil)
+		elapse(time.Hour)
+		require.NoError(t, s.Context().Err())
+		require.Empty(t, e.commands())
+		require.NoError(t, s.Leave(t.Context()))
+	})
+}
+
+func TestSession_LostAfterItsContextEnded_ReportsTheLoss(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := newFaultStore()
+		l := newLocker(t, e, party.Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		s, err := l.TryAcquire(ctx, request("a", party.Exclusive("r")))
+		require.NoError(t, err)
+		cancel()
+		elapse(time.Minute)
+		require.NoError(t, s.Lost(), "it is renewed nevertheless")
+		require.True(t, s.Leases()[0].Valid())
+		_, err = byForce(t.Context(), l, party.Release{Force: true, LockID: "a", Resources: []string{"r"}, Reason: "an operator said so"})
+		require.NoError(t, err)
+		elapse(time.Minute)
+		require.ErrorIs(t, context.Cause(s.Context()), context.Canceled)
+		var lost *party.LostError
+		require.ErrorAs(t, s.Lost(), &lost)
+		require.Equal(t, "an operator said so", lost.Reason)
+		require.ErrorIs(t, s.Downgrade(t.Context()), party.ErrLost)
+	})
+}
+
+func TestNewSession_LeaseOfAnotherProcess_NeedsRenewal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		mem := lockcoretest.NewStore(time.Now)
+		elsewhere, l := newLocker(t, mem, party.Config{}), newLocker(t, mem, party.Config{})
+		leases, err := elsewhere.TryEnter(t.Context(), request("a", party.Exclusive("r")))
+		require.NoError(t, err)
+		sent, err := json.Marshal(leases)
+		require.NoError(t, err)
+		var got []party.Lease
+		require.NoError(t, json.Unmarshal(sent, &got))
+		require.False(t, got[0].Valid())
+		renewed, err := l.Renew(t.Context(), got...)
+		require.NoError(t, err)
+		s := l.NewSession(t.Context(), renewed)
+		require.True(t, s.Leases()[0].Valid())
+		elapse(time.Minute)
+		require.NoError(t, s.Context().Err())
+
+		// As it came, its age is not known.
+		gone := l.NewSession(t.Context(), got)
+		<-gone.Context().Done()
+		require.ErrorIs(t, context.Cause(gone.Context()), party.ErrLost)
+		require.NoError(t, s.Context().Err(), "the lock itself stands")
+		require.NoError(t, s.Release(t.Context()))
+	})
+}
