@@ -108,10 +108,10 @@ func TestEnter_QueueIsFull_IsRefused(t *testing.T) {
 	l, db := inMemory(t, party.Config{MaxWaiters: 2})
 	enter(t, l, request("holder", party.Exclusive("r")))
 	for i := range 2 {
-		require.Equal(t, i+1, queue(t, l, numbered(fmt.Sprint(i), party.Exclusive("r"))).Position)
+		require.Equal(t, i+1, queueBusy(t, l, numbered(fmt.Sprint(i), party.Exclusive("r"))).Position)
 	}
 	before := db.Document("r")
-	busy := queue(t, l, numbered("one too many", party.Exclusive("r")))
+	busy := queueBusy(t, l, numbered("one too many", party.Exclusive("r")))
 	require.ErrorIs(t, busy, party.ErrQueueFull)
 	require.ErrorIs(t, busy, party.ErrBusy)
 	require.Equal(t, 2, busy.Waiting)
@@ -138,10 +138,10 @@ func TestEnter_Busy_ReportsSinceWhenItWasNotHeld(t *testing.T) {
 	for _, lockID := range []string{"a", "b"} {
 		leave(t, l, enter(t, l, next(lockID, party.Shared("r")))...)
 	}
-	require.NotZero(t, queue(t, l, next("a", party.Exclusive("r"))).NotHeldSince, "a holds the resource shared only")
+	require.NotZero(t, queueBusy(t, l, next("a", party.Exclusive("r"))).NotHeldSince, "a holds the resource shared only")
 	require.NoError(t, l.Release(t.Context(), party.Release{LockID: "b", Resources: []string{"r"}, Order: party.LastAttempt(schedule)}))
 	leave(t, l, confirm(t, l, next("a", party.Exclusive("r")))...)
-	require.NotZero(t, queue(t, l, next("b", party.Shared("r"))).NotHeldSince, "b has released it itself")
+	require.NotZero(t, queueBusy(t, l, next("b", party.Shared("r"))).NotHeldSince, "b has released it itself")
 }
 
 func TestEnter_AnotherRunHolds_NeedsTakeOver(t *testing.T) {

@@ -136,14 +136,6 @@ func (s *faultStore) cut(answers int) {
 	s.set(nil, times(answers, cutting(), of(kindSwap, kindExtend)))
 }
 
-// refuse has everything fail, or nothing any longer.
-func (s *faultStore) refuse(everything bool) {
-	s.set(nil, nil)
-	if everything {
-		s.set(cutting(), nil)
-	}
-}
-
 func onFaulty(t *testing.T, cfg party.Config) (*party.Locker, *faultStore) {
 	t.Helper()
 	e := newFaultStore()

@@ -44,13 +44,6 @@ func byForce(ctx context.Context, l *party.Locker, r party.Release) (held []stri
 	return held, nil
 }
 
-func anyOf(which ...condition) condition {
-	return func(c command) bool { return slices.ContainsFunc(which, func(is condition) bool { return is(c) }) }
-}
-
-// acquires matches the swaps of a lock ID's requests.
-func acquires(lockID string) condition { return anyOf(grants(lockID), queues(lockID)) }
-
 func (s *faultStore) renews(string) condition { return renews }
 
 // acquireOp is the operation of a request that is always the first of its part.

@@ -296,7 +296,7 @@ func TestRecheck_PositionIsFresh_WritesNothing(t *testing.T) {
 	require.Equal(t, before, db.swaps(), "a fresh position is not written")
 
 	clock.Advance(4 * time.Minute)
-	recheck()
+	_, _ = recheck()
 	require.Equal(t, before+1, db.swaps(), "an old position is refreshed")
 	clock.Advance(4 * time.Minute) // b is overdue, and keeps its position
 	again, busy = recheck()
@@ -459,7 +459,8 @@ func TestQueue_CrowdOfDeadParkedRequests_CostsTwentyMinutes(t *testing.T) {
 		}
 		synctest.Wait()
 		live := make(chan time.Time, 1)
-		go func() { live <- p.park(t, "live", start.Add(10*time.Hour)) }()
+		var waits sync.WaitGroup
+		waits.Go(func() { live <- p.park(t, "live", start.Add(10*time.Hour)) })
 		dead.Wait()
 		require.LessOrEqual(t, p.db.swaps(), 101*10, "a parked hour costs few writes")
 		elapse(time.Until(die))

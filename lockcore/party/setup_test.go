@@ -123,7 +123,14 @@ func requireBusy(t *testing.T, l *party.Locker, req party.Request) {
 }
 
 // queue makes a numbered request that must queue.
-func queue(t *testing.T, l *party.Locker, req party.Request) *party.BusyError {
+func queue(t *testing.T, l *party.Locker, req party.Request) {
+	t.Helper()
+	_, err := l.Enter(t.Context(), req)
+	require.ErrorAs(t, err, new(*party.BusyError))
+}
+
+// queueBusy makes a numbered request that must queue, and returns its error.
+func queueBusy(t *testing.T, l *party.Locker, req party.Request) *party.BusyError {
 	t.Helper()
 	_, err := l.Enter(t.Context(), req)
 	busy := new(party.BusyError)
