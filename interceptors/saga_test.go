@@ -354,7 +354,7 @@ func TestSaga_CannotVerify_IsUndone(t *testing.T) {
 		var took time.Duration
 		err := runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
 			began := workflow.Now(ctx)
-			err := workflows.RunSaga(ctx, workflows.SagaOptions{CommitAfterLoss: goOn, ReleaseTimeout: 5 * time.Minute},
+			err := workflows.RunSaga(ctx, workflows.SagaOptions{CommitAfterLoss: goOn, CommitTimeout: 5 * time.Minute},
 				func(ctx workflow.Context, s *workflows.Saga) error {
 					return s.Step(workflows.Guard(ctx, account), "Debit", "Credit").Get(ctx, nil)
 				})

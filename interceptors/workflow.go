@@ -39,7 +39,7 @@ func (w *workflowInbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.
 		return w.Next.ExecuteWorkflow(ctx, in)
 	}
 	if err := w.state.Begin(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
-		panic(err) // fails the workflow task, and not the workflow, until a worker takes it that can read the header
+		panic(err) // fails the workflow task, and not the workflow, until a worker that can read the header takes it
 	}
 	ctx = runstate.WithState(ctx, w.state)
 	result, err := w.Next.ExecuteWorkflow(ctx, in)
@@ -67,7 +67,7 @@ type workflowOutbound struct {
 // guardedKey marks the context of a call that an outer copy of this interceptor has handled already.
 type guardedKey struct{}
 
-// ExecuteActivity numbers the step and, if its context asks for locks, writes its guard. It never blocks, and adds no command.
+// ExecuteActivity numbers the step and, if its context asks for locks, writes its guard. It never blocks, and adds no command but that of the step.
 func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
 	state := runstate.StateFrom(ctx)
 	if state != nil && strings.HasPrefix(activityType, "internalSession") { // the SDK begins or ends a session
@@ -101,7 +101,7 @@ func (w *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityTy
 	return w.Next.ExecuteLocalActivity(ctx, activityType, args...)
 }
 
-// Go tracks coroutines, so that a step in a saga's function is recognised even if its context comes from outside the saga.
+// Go tracks coroutines, so that a step in a saga's function is recognised as the saga's even if its context comes from outside the saga.
 func (w *workflowOutbound) Go(ctx workflow.Context, name string, f func(ctx workflow.Context)) workflow.Context {
 	return w.Next.Go(ctx, name, runstate.TrackCoroutine(ctx, f))
 }
@@ -109,7 +109,7 @@ func (w *workflowOutbound) Go(ctx workflow.Context, name string, f func(ctx work
 // ExecuteChildWorkflow writes the owner that the child inherits into its header, if the context has one.
 func (w *workflowOutbound) ExecuteChildWorkflow(ctx workflow.Context, childType string, args ...any) workflow.ChildWorkflowFuture {
 	if err := runstate.WriteOwner(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
-		panic(err) // a text that cannot be written as JSON
+		panic(err) // the owner cannot be encoded as JSON
 	}
 	return w.Next.ExecuteChildWorkflow(ctx, childType, args...)
 }
@@ -118,13 +118,13 @@ func (w *workflowOutbound) ExecuteChildWorkflow(ctx workflow.Context, childType 
 func (w *workflowOutbound) NewContinueAsNewError(ctx workflow.Context, fn any, args ...any) error {
 	if state := runstate.StateFrom(ctx); state != nil {
 		if err := state.Continue(interceptor.WorkflowHeader(ctx)); err != nil {
-			panic(err) // a text that cannot be written as JSON
+			panic(err) // the owner cannot be encoded as JSON
 		}
 	}
 	return w.Next.NewContinueAsNewError(ctx, fn, args...)
 }
 
-// guardedStep schedules a step, and again after each wait for its locks.
+// guardedStep schedules a step, and reschedules it after each wait for its locks.
 type guardedStep struct {
 	outbound     *workflowOutbound
 	step         *runstate.Step
@@ -134,8 +134,11 @@ type guardedStep struct {
 	scheduled workflow.Future
 }
 
-// run returns a future that becomes ready after the step's outcome was recorded in its state, and whose error matches lockcore's if a lock
-// was the reason. It is a future of the SDK, because selectors accept no other.
+// run returns a future that becomes ready after the step's outcome was recorded in its state. If a lock was the reason for a failure, the
+// error matches that of lockcore. It is a future of the SDK, because selectors accept no other.
+//
+// A final outcome is passed on by the coroutine that noticed it. If the step must wait for its locks, a coroutine of its own does so,
+// because the other one must not block.
 func (g *guardedStep) run(ctx workflow.Context) workflow.Future {
 	g.scheduled = g.schedule(ctx)
 	if g.scheduled.IsReady() { // it was refused, and not scheduled
@@ -199,8 +202,8 @@ func (g *guardedStep) attempt(ctx workflow.Context) error {
 
 // passResult settles a future with the result of a step. A future that is chained to another decodes with the workflow's data converter.
 // But the step's data converter may depend on the context of the activity. So the step's future decodes the payload, and the result is
-// encoded for the workflow, in the way of the input of a run that continues this one; no such run is started. own is the context of the
-// calling coroutine, ctx that of the step.
+// encoded again for the workflow. The SDK offers no function for that, so the result is taken from the input of a ContinueAsNewError that
+// is never returned. own is the context of the calling coroutine, ctx that of the step.
 func (w *workflowOutbound) passResult(own, ctx workflow.Context, from workflow.Future, to workflow.Settable) {
 	var raw converter.RawValue
 	if from.Get(own, &raw) != nil || raw.Payload() == nil {

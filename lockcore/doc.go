@@ -15,86 +15,88 @@
 //
 // # The model
 //
-// A resource is a string, such as "account/42", and a document in the collection. A lock ID names
-// one hold on it; requests of one lock ID never block each other. A [Session] is one user of the hold:
-// its leases are renewed in the background, and its context is cancelled when one is lost.
+// A resource is a string, such as "account/42". The collection has one document for it. A lock ID
+// identifies a hold: requests with the same lock ID never block each other, and share the hold. A
+// [Session] is what Acquire returns: it renews its leases in the background, and its context is
+// cancelled when one is lost.
 //
 //	                  Acquire                         renewed
 //	                     │                            ┌─────┐
 //	           busy      ▼      free                  ▼     │
 //	queued ◄──────────── ? ─────────────────────────► held ─┴─► TTL over: stays until another
-//	   │                                               ▲  │     request needs the room, and is
-//	   │ granted by the write that frees the resource  │  │     evicted then
+//	   │                                               ▲  │     request needs the resource, and
+//	   │ granted by the write that frees the resource  │  │     is evicted then
 //	   └───────────────────────────────────────────────┘  ▼ Release
 //	                                                     free
 //
-// A [Lease] is a value: what a session has on one resource. It can be stored or sent, and another
-// process continues with it by [Locker.Resume], or ends it by [Locker.Leave].
+// A [Lease] is a plain struct that describes a session's lock on one resource. It can be stored or
+// sent to another process, which continues with it by [Locker.Resume], or ends it by [Locker.Leave].
 //
 // # What it guarantees
 //
-// While any session trusts an exclusive lease, no session of another lock ID trusts a lease on the
-// resource. A request with a limit of N is granted if fewer than N others hold. Waiters are served
-// in the order in which they queued; only upgrades go first. Each grant of a resource has a greater
-// fence than all before. Every operation may be repeated, and ends as if it had run once. "You hold
-// it" is answered only after a write that a majority of the servers has.
+// While a session considers an exclusive lease valid, no session of another lock ID considers a lease
+// on the same resource valid. A request with a limit of N is granted only while fewer than N others
+// hold the resource. Waiters are granted the resource in the order in which they queued; only upgrades
+// go first. Each grant of a resource has a greater fence than every earlier one. Every operation may be
+// repeated, with the same result as if it had run once. A grant is reported only after a
+// majority-acknowledged write.
 //
-// The database server's clock alone decides expiry. A session trusts a lease from before its command
-// was sent for as long as the answer allows, less a tenth of the TTL. It uses its monotonic or its
-// wall clock, whichever has advanced more; no two clocks must agree. A process can still be paused
-// between its look at the clock and the write that follows. If that matters, let the resource compare
-// fences; [UpdateFenced] does so for a document of MongoDB.
+// The database server's clock alone decides whether a lock has expired. A session counts the time of
+// a lease from before it sent the command, and stops considering it valid a tenth of the TTL early. It
+// measures by its monotonic or its wall clock, whichever has advanced more; clocks of different
+// machines need not agree. A process can still be paused between checking the clock and the write that
+// follows. If that matters, let the resource compare fences; [UpdateFenced] does so for a MongoDB
+// document.
 //
 // # Errors
 //
-// Conditions are matched with [errors.Is], and the types carry the facts, for [errors.As]:
+// Match conditions with [errors.Is], and get the details from the types with [errors.As]:
 //
-//	ErrBusy, ErrQueueFull   *BusyError            others hold it or are ahead. Nothing was taken
-//	ErrLost                 *LostError            it is not held any longer; to whom it went, or why
-//	ErrDeadlock             *DeadlockError        it left the queue, to end a circle of waits
-//	ErrFenced               *FencedError          a greater fence came first. Nothing was written
-//	ErrInvalid              *InvalidError         the field, the value and the bound. Nothing was sent
-//	ErrUnknownOutcome       *UnknownOutcomeError  it may have been applied
-//	ErrClosed                                     Locker.Close ended it, or came before it
-//	                        *LayoutError          another layout. Nothing was written
+//	ErrBusy, ErrQueueFull   *BusyError            others hold it or are ahead in the queue. Nothing was acquired
+//	ErrLost                 *LostError            it is no longer held; names the reason or the next holder
+//	ErrDeadlock             *DeadlockError        it was removed from the queue to end a cycle of waits
+//	ErrSuperseded           *SupersededError      a later request or a release came first. Nothing changed
+//	ErrFenced               *FencedError          a write with a greater fence came first. Nothing was written
+//	ErrInvalid              *InvalidError         an argument is invalid. Nothing was sent
+//	ErrUnknownOutcome       *UnknownOutcomeError  the operation may have been applied
+//	ErrClosed                                     the Locker was closed, before or during the call
+//	ErrEnded                                      the cause of a session's context after Leave or Release
+//	                        *LayoutError          the collection has another document format. Nothing was written
 //
-// Other errors are the database's, and nothing was done.
+// Other errors of a Locker come from the database, and the operation was not applied.
 //
 // # Cancellation
 //
-// When its context ends, Acquire leaves the queue, gives back what it took, and returns the context's
-// cause. If an answer was lost, what the request may have taken is given back in the background, with
-// the next write of the document that is acknowledged.
+// When its context ends, Acquire leaves the queue, releases what it has acquired, and returns the
+// context's cause. If an answer was lost, what the request may have acquired is released in the
+// background, by the next acknowledged write to the document.
 //
-// Leave and Release send nothing after their context has ended; what they cannot end ends with its
-// TTL. So call them with a context that has not ended: context.WithoutCancel, with a bound. A
-// session outlives its context: work that was cancelled still cleans up under its locks, and learns
-// of a loss from [Session.Lost]. [Locker.Close] ends all of this: waits, sessions, and background
-// work.
+// Leave and Release send nothing after their context has ended; locks that they could not end expire
+// with their TTL. So call them with context.WithoutCancel, and a timeout if the program must not wait
+// for the database. A session outlives its context: cancelled work can still clean up under its locks,
+// and learns of a loss from [Session.Lost]. [Locker.Close] ends waits, sessions, and background work.
 //
 // # Waiting
 //
-// Acquire waits in the queue of one resource after the other. A release in the same Locker grants a
-// waiter the resource in the same write. Grants by other processes are found by reads, which all
-// waiters in the process share: four a second for each resource, or up to fifty shortly before a
-// grant is expected.
+// Acquire waits in the queue of one resource after the other. The write that releases a resource also
+// grants it to the next waiter. Grants by other processes are found by reads, which all waiters in the
+// process share: four a second for each resource, or up to fifty shortly before a grant is expected.
 //
-// A request of several resources takes them in the order of their names, so such requests never
-// wait for each other in a circle. Requests that are made one after the other can. A Locker with
-// waiters searches the queues for circles of owners ([Request].Owner), and of each the owner that
-// started last gets ErrDeadlock. It must release what it holds before the others go on. Waits for
-// room under a limit of more than 1 are not part of a circle.
+// A request for several resources acquires them in the order of their names, so two such requests never
+// deadlock. Separate requests of one owner can. A Locker with waiters searches the queues for cycles of
+// owners ([Request].Owner). In each cycle, the owner that started last gets ErrDeadlock, and must
+// release what it holds before the others can continue. Waits under a limit of more than 1 are not
+// searched.
 //
 // # Cost
 //
-// The rules are Go functions; the database stores documents and compares versions. Acquiring and
-// releasing are one replacement of a document each, and a read before if the process does not know
-// the document, or if others hold it or wait. Operations of one process on one resource that come
-// together share one replacement. Requests of several resources that are free are one read and one
-// command for all. Leases of all sessions are renewed together, in one command for up to 500
-// resources.
+// The lock rules are Go functions; the database stores documents and compares versions. Acquiring and
+// releasing replace the document once each, after a read if the process has not cached the document, or
+// if others hold the resource or wait for it. Operations of one process on one resource that arrive at
+// the same time share one replacement. A request for several free resources takes one read and one
+// command. The leases of all sessions are renewed together, in one command for up to 500 resources.
 //
-// In the repository: docs/concepts.md for what is promised and what is not, docs/production.md for
-// failures, clocks and operation, and docs/internals.md for the stored document and the
-// reasons.
+// In the repository: docs/concepts.md lists what is guaranteed and what is not, docs/production.md
+// covers failures, clocks and operation, and docs/internals.md the document format and design
+// decisions.
 package lockcore

@@ -9,7 +9,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// Resource is one thing to lock, and how. Make one with [Exclusive], [Shared] or [SharedLimit].
+// Resource is a resource to lock, with the mode. Make one with [Exclusive], [Shared] or [SharedLimit].
 type Resource = party.Resource
 
 // Mode is ModeExclusive or ModeShared.
@@ -21,30 +21,31 @@ const (
 	ModeShared    = party.ModeShared
 )
 
-// Exclusive asks for name alone: 1 to 512 bytes of valid UTF-8 without NUL.
+// Exclusive requests exclusive access to name: 1 to 512 bytes of valid UTF-8 without NUL.
 func Exclusive(name string) Resource { return party.Exclusive(name) }
 
-// Shared asks for name together with any number of other shared holders.
+// Shared requests access to name that any number of other shared holders may have too.
 func Shared(name string) Resource { return party.Shared(name) }
 
-// SharedLimit asks for name together with fewer than limit other shared holders: a semaphore. limit is
-// 1 to 1,000,000. It belongs to the request: others may ask with another one.
+// SharedLimit requests access to name that is granted while fewer than limit others hold it: a
+// semaphore. limit is 1 to 1,000,000. It applies to this request only; other requests may use other
+// limits.
 func SharedLimit(name string, limit int) Resource { return party.SharedLimit(name, limit) }
 
-// Forever, as a TTL, makes a lock that never ends by itself: it is held until it is released. A
-// process that dies leaves it held.
+// Forever, as a TTL, makes a lock that never expires: it is held until it is released, even if its
+// process dies.
 const Forever time.Duration = party.Forever
 
-// Lease is what a session got on one resource: a value that can be stored, sent, and used by another
-// process. Its Fence grows with every grant of the resource, FirstFence names the hold, and Valid
-// reports whether it may still be trusted by this process's clocks.
+// Lease describes a session's lock on one resource. It can be stored, sent, and used by another process.
+// Its Fence is greater than that of every earlier grant of the resource, FirstFence identifies the hold,
+// and Valid reports whether the lock is certainly still held, by the clocks of this process.
 type Lease = party.Lease
 
-// Config is what a Locker is made with. Its zero value is the default: a TTL of 30 s, and a queue of
-// 2,000 waiters for each resource.
+// Config configures a Locker. Its zero value is the default: a TTL of 30 s, a HoldTTL of 1 h, and a queue
+// of up to 2,000 waiters for each resource.
 type Config = party.Config
 
-// Store keeps the documents of a Locker. New makes one on a collection, and package lockcoretest has
+// Store stores the documents of a Locker. New makes one on a collection, and package lockcoretest has
 // one in memory.
 type Store = party.Store
 
@@ -52,8 +53,8 @@ type Store = party.Store
 type (
 	// Status is a party that holds a resource, or waits for it.
 	Status = party.Status
-	// Holder is the part of it that is also in a BusyError: who, on which host, since when, and for how
-	// long unless it is renewed. Its String is for people.
+	// Holder is the part of a Status that is also in a BusyError: who holds, on which host, since when,
+	// and until when unless it is renewed. Its String is human-readable.
 	Holder = party.Holder
 	// State is StateHolding, StateClaimed, StateDraining or StateWaiting.
 	State = party.State
@@ -61,50 +62,51 @@ type (
 	Filter = party.Filter
 )
 
-// The states of what Status lists.
+// The values of Status.State.
 const (
 	StateHolding  = party.StateHolding  // a hold, expired or not
-	StateClaimed  = party.StateClaimed  // a waiter to whom the resource was granted, and who has not confirmed it yet
-	StateDraining = party.StateDraining // a user that was cut off, and may not know yet
+	StateClaimed  = party.StateClaimed  // a grant to a waiter that has not confirmed it yet
+	StateDraining = party.StateDraining // a session that was evicted, and may not know it yet
 	StateWaiting  = party.StateWaiting  // a request in the queue
 )
 
-// Conditions. Match them with [errors.Is]; the types below carry the facts.
+// Conditions. Match them with [errors.Is]; the types below have the details.
 var (
-	// ErrBusy: others hold the resource, or are ahead in its queue. Nothing was taken.
+	// ErrBusy: others hold the resource, or are ahead in its queue. Nothing was acquired.
 	ErrBusy = party.ErrBusy
-	// ErrQueueFull: the queue has Config.MaxWaiters. Nothing was taken. It is an ErrBusy too.
+	// ErrQueueFull: the queue already has Config.MaxWaiters waiters. Nothing was acquired. It also matches
+	// ErrBusy.
 	ErrQueueFull = party.ErrQueueFull
-	// ErrLost: the lock ID, or the session, does not hold any longer what it held.
+	// ErrLost: the lock ID or the session no longer holds the lock.
 	ErrLost = party.ErrLost
-	// ErrSuperseded: a later request, or a release, came first. Nothing changed.
+	// ErrSuperseded: a newer request or a release has overtaken this one. Nothing changed.
 	ErrSuperseded = party.ErrSuperseded
-	// ErrDeadlock: the request was taken out of the queue to end a deadlock.
+	// ErrDeadlock: the request was removed from the queue to end a deadlock.
 	ErrDeadlock = party.ErrDeadlock
 	// ErrFenced: a write with a greater fence came first.
 	ErrFenced = party.ErrFenced
-	// ErrInvalid: an argument is never accepted. The database was not asked.
+	// ErrInvalid: an argument is invalid. Nothing was sent to the database.
 	ErrInvalid = party.ErrInvalid
-	// ErrUnknownOutcome: the operation may have been applied. What it may have taken is given back in
-	// the background; it may be repeated.
+	// ErrUnknownOutcome: the operation may have been applied. The call can be repeated. What it may have
+	// acquired is released in the background.
 	ErrUnknownOutcome = party.ErrUnknownOutcome
 	// ErrEnded is the cause with which a session's context is cancelled when the session was left or
 	// released.
 	ErrEnded = party.ErrEnded
-	// ErrClosed is returned by every call of a Locker that was closed, and is the cause with which calls
-	// that wait end then.
+	// ErrClosed is returned by every call of a closed Locker, and by calls that are waiting when it is
+	// closed.
 	ErrClosed = party.ErrClosed
 )
 
-// The facts of errors.
+// The error types.
 type (
-	// BusyError names the holders in the way, and the position in the queue.
+	// BusyError names the holders that block the request, and its position in the queue.
 	BusyError = party.BusyError
-	// LostError names what was lost, and to whom if that is known.
+	// LostError names the lost lock, and the next holder if that is known.
 	LostError = party.LostError
-	// SupersededError names the request that came too late, and what overtook it.
+	// SupersededError names the request that came too late, and the operation that overtook it.
 	SupersededError = party.SupersededError
-	// DeadlockError describes the circle of waits.
+	// DeadlockError describes the cycle of waits.
 	DeadlockError = party.DeadlockError
 	// FencedError names the fence that overtook a write.
 	FencedError = party.FencedError
@@ -112,22 +114,22 @@ type (
 	InvalidError = party.InvalidError
 	// UnknownOutcomeError names the operation, and unwraps to the driver's error.
 	UnknownOutcomeError = party.UnknownOutcomeError
-	// LayoutError names the collection that has another layout, and what to do.
+	// LayoutError names a collection whose documents have another format, and the remedy.
 	LayoutError = party.LayoutError
 )
 
-// FenceField is the field in which [UpdateFenced] keeps what it remembers of the writes of a document.
+// FenceField is the field in which [UpdateFenced] records the fences of a document's writers.
 const FenceField = party.FenceField
 
-// UpdateFenced updates one document of the caller's on condition that the lease was not overtaken by a
-// write under a later hold. So a holder that was paused for longer than its TTL cannot overwrite what
-// the next holder wrote. filter and update are those of the driver's UpdateOne, and leave FenceField
-// alone. All writers of the document must use it, under exclusive leases of the same resource.
+// UpdateFenced updates one document of the caller, unless a writer with a later hold came first. So a
+// holder that was paused for longer than its TTL cannot overwrite the writes of the next holder. filter
+// and update are those of the driver's UpdateOne, and must not touch FenceField. All writers of the
+// document must use UpdateFenced, under exclusive leases of the same resource.
 //
 // Errors: *FencedError; mongo.ErrNoDocuments if no document matches filter; *InvalidError; the
-// driver's. After an error of the driver, also when ctx ends, the outcome is unknown, and the same
-// update may be repeated under the same lease if it may run twice. The collection's own write concern
-// counts: use majority, or the fence can be rolled back with the write.
+// driver's. After an error of the driver, also when ctx ends, the outcome is unknown; an idempotent
+// update can be repeated under the same lease. UpdateFenced uses the write concern of coll: use
+// majority, otherwise a failover can roll back the fence with the write.
 //
 // A source of the idea is Martin Kleppmann's "How to do distributed locking" (2016).
 func UpdateFenced(ctx context.Context, coll *mongo.Collection, lease Lease, filter, update any) error {

@@ -1,20 +1,21 @@
-// Package worker installs Lockstep in Temporal workers. A plugin on the client reaches every worker that is made from the client:
+// Package worker installs Lockstep in Temporal workers. Every worker that is made from a client has the plugins of the client:
 //
 //	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
 //	c, err := client.Dial(client.Options{Plugins: []client.Plugin{plugin}})
 //	w := sdkworker.New(c, "payments", sdkworker.Options{})
 //
-// The same plugin fits in worker.Options.Plugins and worker.WorkflowReplayerOptions.Plugins. If a worker gets it twice, it guards once. Two
-// plugins on one worker that differ in Locker or rules are refused when the worker is made.
+// In these examples, sdkworker is the package worker of Temporal's SDK. The same plugin can be used in sdkworker.Options.Plugins and
+// sdkworker.WorkflowReplayerOptions.Plugins. Installing it twice has no further effect. Two plugins on one worker that differ in Locker or
+// rules are refused when the worker is made.
 //
 // The plugin installs three things:
 //
 //   - an interceptor, after the existing ones, so that their spans enclose those of the locks;
 //   - activities whose names begin with "lockstep.";
-//   - the janitor, which asks Temporal about the runs that hold locks, releases what closed runs left, and extends what open runs hold
+//   - the janitor, which asks Temporal about the runs that hold locks, releases the locks of closed runs, and extends the locks of open runs
 //     (see [JanitorOptions]).
 //
-// A worker without plugins uses two functions, with the same options. It has no janitor: run "lockstep janitor" too.
+// Without the plugin, call [Interceptor] and [Register] with the same options. There is no janitor then: run "lockstep janitor" too.
 //
 //	guards, err := worker.Interceptor(o)
 //	w := sdkworker.New(c, "payments", sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{guards}})
@@ -23,13 +24,13 @@
 // # Rollout
 //
 // Workflows that use no locks run as before: no event, no database command, and their histories replay. Install the plugin on all workers of
-// a task queue before workflows use locks. A worker without it fails the workflow task of such a workflow, and another worker takes the
-// task; but it runs guarded activities without their locks.
+// a task queue before workflows use locks. A worker without the plugin fails the workflow task of such a workflow, which Temporal then gives
+// to another worker. But it runs guarded activities without their locks.
 //
 // # Namespaces
 //
-// Lock IDs begin with the ID of the worker's namespace, so several clusters may share a database. The worker asks Temporal for the ID. A
-// worker that may not describe its namespace does not start, and its error is a *[NamespaceError].
+// Lock IDs begin with the ID of the worker's namespace, so several Temporal clusters can share a database. The worker asks Temporal for the
+// ID. A worker without permission for DescribeNamespace does not start, and its error is a *[NamespaceError].
 //
 // # Ownership
 //

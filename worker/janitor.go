@@ -22,21 +22,21 @@ const DefaultJanitorInterval = janitor.DefaultInterval
 
 // JanitorOptions configures the janitor, which every process with the plugin has. The zero value is the default.
 //
-// A janitor asks Temporal about the workflow runs that hold locks, wait for them, or were granted them. It releases what closed runs left. It
-// extends what open runs hold, whatever their HoldTTL, so that a lock lasts under a long timer, a human's decision or a paused workflow. It
-// grants and wakes the head of a queue if nobody else does. One janitor works at a time for each namespace and collection; the others replace
-// it when its process dies.
+// A janitor asks Temporal about the workflow runs that hold locks, wait for them, or were granted them. It releases the locks of closed runs.
+// It extends the locks of open runs, so that they last across a long timer, a human decision, or a pause of the workflow. If no other process
+// does, it grants a free resource to the first waiter, and wakes it. One janitor works at a time for each namespace and collection; another
+// one takes over when its process dies.
 type JanitorOptions struct {
 	// Off turns the janitor of this process off. Another process must have one: a worker, or the command "lockstep janitor". Without a
-	// janitor, a lock of a terminated workflow remains until its HoldTTL ends, and a lock under a timer longer than its HoldTTL is lost.
+	// janitor, a lock of a terminated workflow remains until its HoldTTL ends, and a lock is lost during a timer longer than its HoldTTL.
 	// Defaults to false.
 	Off bool
 	// Interval is the time between two rounds: 100 ms to 1 h. It bounds the time for which the locks of a closed run remain. A HoldTTL of
 	// less than two intervals may end although its run is open. Must not be combined with Off. Defaults to 1 min.
 	Interval time.Duration
-	// QuestionsPerSecond bounds the questions to Temporal, one or two for each run: 1 to 10,000. Must not be combined with Off. Defaults to
+	// RequestsPerSecond bounds the requests to Temporal, one or two for each run: 1 to 10,000. Must not be combined with Off. Defaults to
 	// 50, a tenth of the default limit of a namespace in Temporal Cloud.
-	QuestionsPerSecond int
+	RequestsPerSecond int
 }
 
 // check refuses options that contradict each other, or are out of bounds.
@@ -45,10 +45,10 @@ func (o JanitorOptions) check() error {
 	switch {
 	case o.Off && o.Interval != 0:
 		field, value = "Interval", o.Interval.String()
-	case o.Off && o.QuestionsPerSecond != 0:
-		field, value = "QuestionsPerSecond", strconv.Itoa(o.QuestionsPerSecond)
+	case o.Off && o.RequestsPerSecond != 0:
+		field, value = "RequestsPerSecond", strconv.Itoa(o.RequestsPerSecond)
 	default:
-		return janitor.CheckPace("worker.Options.Janitor.", o.Interval, o.QuestionsPerSecond)
+		return janitor.CheckPace("worker.Options.Janitor.", o.Interval, o.RequestsPerSecond)
 	}
 	return &lockcore.InvalidError{Field: "worker.Options.Janitor." + field, Value: value, Bound: "unset with Off"}
 }
@@ -199,7 +199,7 @@ func (j *janitors) connected(c interceptors.Connection) {
 	d.Store(&c.Client)
 	one, err := janitor.New(janitor.Options{
 		Locker: j.options.Locker.Core(), Temporal: d, Namespace: c.Namespace, NamespaceID: c.NamespaceID, Logger: c.Logger,
-		Interval: j.options.Janitor.Interval, QuestionsPerSecond: j.options.Janitor.QuestionsPerSecond,
+		Interval: j.options.Janitor.Interval, RequestsPerSecond: j.options.Janitor.RequestsPerSecond,
 	})
 	if err != nil {
 		c.Logger.Error("lockstep: there is no janitor", "error", err) // its options were checked before

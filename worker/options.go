@@ -14,9 +14,9 @@ type Options struct {
 	// Locker takes and keeps the locks. Required.
 	Locker *lockcore.Locker
 	// Rules guard activities by their type, at most one rule for each; see [RuleFor]. They are checked when the plugin is made, and when a
-	// worker starts: it is an error if the worker does not have the type, or if the type's first argument does not fit the rule.
+	// worker starts: it is an error if the worker has not registered the activity type, or if the first argument of the activity does not fit the rule.
 	Rules []Rule
-	// TaskQueue is the task queue of all of Lockstep's own activities except lockstep.Wait, which runs on the queue of the step that waits.
+	// TaskQueue is the task queue of all of Lockstep's own activities except lockstep.Wait, which runs on the task queue of the waiting step.
 	// It is a queue of the workflow's namespace whose workers run activities and have Lockstep. A worker with LocalActivityWorkerOnly needs
 	// it, and is refused without it. Defaults to the workflow's task queue.
 	TaskQueue string
@@ -43,9 +43,9 @@ func (o Options) interceptor(connected func(interceptors.Connection)) *intercept
 	return interceptors.New(interceptors.Options{Locker: o.Locker, Rules: rules, TaskQueue: o.TaskQueue, Connected: connected})
 }
 
-// Interceptor returns only the worker interceptor, for the worker.Options.Interceptors of a worker without plugins. Such a worker also calls
-// [Register]. It has no janitor: run "lockstep janitor" too. After the worker has stopped, call Locker.Close, which waits until the steps
-// that have returned have left their locks. The error is a *lockcore.InvalidError that names the option.
+// Interceptor returns only the worker interceptor, for sdkworker.Options.Interceptors of a worker without the plugin. Also call [Register] on
+// that worker, and run "lockstep janitor". After the worker has stopped, call Locker.Close, which waits until the locks of finished steps
+// are released. The error is a *lockcore.InvalidError that names the option.
 func Interceptor(o Options) (interceptor.WorkerInterceptor, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -58,8 +58,8 @@ type Registry interface {
 	RegisterActivityWithOptions(a any, options activity.RegisterOptions)
 }
 
-// Register registers Lockstep's own activities on a worker; it may be called again. Give it the options of [Interceptor]: with a Locker on
-// another collection, locks would be taken in one place and released in another. The error is a *lockcore.InvalidError that names the
+// Register registers Lockstep's own activities on a worker; it may be called again. Pass the same options as to [Interceptor]: with a Locker
+// on another collection, locks would be acquired in one place and released in another. The error is a *lockcore.InvalidError that names the
 // option.
 func Register(registry Registry, o Options) error {
 	if err := o.check(); err != nil {

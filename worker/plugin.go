@@ -26,7 +26,7 @@ const PluginName = wire.PluginName
 // flushTimeout bounds the time for which the end of a worker waits until the locks of completed runs are released.
 const flushTimeout = 2 * time.Second
 
-// Plugin installs Lockstep in clients, workers and replayers. Make it with [NewPlugin]. It needs no closing, and does not close the Locker.
+// Plugin installs Lockstep in clients, workers and replayers. Make it with [NewPlugin]. It need not be closed, and does not close the Locker.
 // While a worker with the plugin runs, the plugin holds one more connection to Temporal for each client that it was given to, made with the
 // options of that client.
 type Plugin struct {
@@ -41,15 +41,15 @@ type Plugin struct {
 	registrations sync.Map
 }
 
-// NewPlugin returns a plugin that installs Lockstep: its interceptor, its activities and its janitor. Give it to client.Options.Plugins, from
-// where it reaches every worker made from that client, or to worker.Options.Plugins; given to both, it guards once and registers once. The
-// janitor begins when a worker starts; without a client, when a worker runs its first activity.
+// NewPlugin returns a plugin that installs Lockstep: its interceptor, its activities and its janitor. Put it into client.Options.Plugins, for
+// every worker that is made from the client, or into sdkworker.Options.Plugins, or both. The janitor starts when a worker starts, or, if the
+// client does not have the plugin, when a worker runs its first activity.
 //
 //	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
 //	c, err := client.Dial(client.Options{Plugins: []client.Plugin{plugin}})
 //
-// The error is a *lockcore.InvalidError that names the option. If a worker gets two plugins that differ in Locker or Rules, it panics when it
-// is made, as the SDK does with errors of plugins: such a worker would take locks in one place and release them in another.
+// The error is a *lockcore.InvalidError that names the option. If a worker gets two plugins that differ in Locker or Rules, sdkworker.New
+// panics, as for all errors of plugins: such a worker would acquire locks in one place and release them in another.
 func NewPlugin(o Options) (*Plugin, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func (p *Plugin) register(_ context.Context, o temporal.SimplePluginRunContextBe
 }
 
 // StartWorker starts the worker, and the janitor unless it runs already. The SDK asks the server about the worker's namespace at that time.
-// If the worker may not describe it, or no server answers, the error is a *[NamespaceError].
+// If that is not permitted, the error is a *[NamespaceError].
 func (p *Plugin) StartWorker(
 	ctx context.Context, o sdkworker.PluginStartWorkerOptions, next func(context.Context, sdkworker.PluginStartWorkerOptions) error,
 ) error {
@@ -187,7 +187,7 @@ func (p *Plugin) StartWorker(
 	return err
 }
 
-// StopWorker stops the worker, releases what completed runs hold, and stops the janitor with the last worker.
+// StopWorker stops the worker, releases the locks of completed runs, and stops the janitor when the last worker stops.
 func (p *Plugin) StopWorker(
 	ctx context.Context, o sdkworker.PluginStopWorkerOptions, next func(context.Context, sdkworker.PluginStopWorkerOptions),
 ) {

@@ -34,12 +34,12 @@ func TestNewPlugin_InvalidOptions_AreRefused(t *testing.T) {
 	}{
 		"no locker":             {worker.Options{}, "worker.Options.Locker"},
 		"no janitor, but often": {withJanitor(worker.JanitorOptions{Off: true, Interval: time.Minute}), "worker.Options.Janitor.Interval"},
-		"no janitor, but fast":  {withJanitor(worker.JanitorOptions{Off: true, QuestionsPerSecond: 1}), "worker.Options.Janitor.QuestionsPerSecond"},
+		"no janitor, but fast":  {withJanitor(worker.JanitorOptions{Off: true, RequestsPerSecond: 1}), "worker.Options.Janitor.RequestsPerSecond"},
 		"too often":             {withJanitor(worker.JanitorOptions{Interval: time.Millisecond}), "worker.Options.Janitor.Interval"},
 		"negative":              {withJanitor(worker.JanitorOptions{Interval: -time.Minute}), "worker.Options.Janitor.Interval"},
 		"negative and off":      {withJanitor(worker.JanitorOptions{Off: true, Interval: -time.Minute}), "worker.Options.Janitor.Interval"},
 		"too seldom":            {withJanitor(worker.JanitorOptions{Interval: 2 * time.Hour}), "worker.Options.Janitor.Interval"},
-		"too slow":              {withJanitor(worker.JanitorOptions{QuestionsPerSecond: -1}), "worker.Options.Janitor.QuestionsPerSecond"},
+		"too slow":              {withJanitor(worker.JanitorOptions{RequestsPerSecond: -1}), "worker.Options.Janitor.RequestsPerSecond"},
 	} {
 		var invalid *lockcore.InvalidError
 		_, err := worker.NewPlugin(tc.options)

@@ -33,15 +33,16 @@ type Rule struct {
 //	})
 //
 // The activity worker calls the function before each attempt. Workflow code does not change, and nothing is written to the history. T is the
-// type of the activity's first argument, or any; a worker that has another type does not start. If a dynamic activity serves the type, the
+// type of the activity's first argument, or any. A worker whose activity takes another type does not start. If a dynamic activity serves the type, the
 // argument is decoded to T, and a misspelled activity name is not noticed.
 //
-// The locks have scope step. What the workflow holds for a saga, or by workflows.Lock, does not block the step. A rule adds to a guard of the
+// The locks have ScopeStep. Locks that the workflow holds by a saga or workflows.Lock do not block the step. A rule adds to a guard of the
 // same step: a resource that both name is taken in the stronger mode, for the guard's scope. workflows.Unguarded does not remove a rule.
 //
-// A step that finds its locks busy does not park. The attempt fails with a retryable lockstep.Busy and keeps its position in the queue. The
-// next attempt follows within 20 s, sooner near the head of the queue, and before ScheduleToCloseTimeout. Such attempts count against
-// MaximumAttempts. A step that must be woken fast needs a guard. A local activity with a rule fails with lockstep.Invalid.
+// If the locks are busy, the workflow does not wait for them, as it does for a guard's: the attempt fails with a retryable lockstep.Busy, and
+// keeps its position in the queue. Temporal starts the next attempt within 20 s, sooner near the head of the queue, and before
+// ScheduleToCloseTimeout. Such attempts count against MaximumAttempts. A step that must run soon after a release needs a guard. A local
+// activity with a rule fails with lockstep.Invalid.
 func RuleFor[T any](activityType string, resources func(in T) []lockcore.Resource) Rule {
 	rule := Rule{activity: activityType, input: reflect.TypeFor[T]()}
 	if resources != nil {
@@ -53,7 +54,7 @@ func RuleFor[T any](activityType string, resources func(in T) []lockcore.Resourc
 	return rule
 }
 
-// Elsewhere returns the rule for a worker that need not have the activity type, because other workers run it.
+// Elsewhere returns the same rule, for a worker on which the activity type need not be registered, because other workers run it.
 func (r Rule) Elsewhere() Rule {
 	r.elsewhere = true
 	return r

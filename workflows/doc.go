@@ -1,5 +1,5 @@
-// Package workflows is the API for workflow code: guards on steps, sagas, and locks around code. Its worker needs the plugin of package
-// worker, and so do the workers of its activities.
+// Package workflows is the API for workflow code: guards on steps, sagas, and locks around code. The workers that run the workflow and its
+// activities need the plugin of package worker.
 //
 // # Guards
 //
@@ -9,8 +9,8 @@
 //	ctx = workflows.Guard(ctx, lockcore.Exclusive("account/42"), lockcore.SharedLimit("printer", 2))
 //	err := workflow.ExecuteActivity(ctx, Debit, in).Get(ctx, nil)
 //
-// If locks are busy, the workflow waits in their queue, first come, first served. The wait does not use the step's attempts or timeouts,
-// and no slot of a worker, except for a moment.
+// If locks are busy, the step waits in their queue, first come, first served. After two seconds at most it gives up its worker slot. From
+// then on, waiting does not count against the step's attempts or timeouts.
 //
 // # Sagas
 //
@@ -24,15 +24,16 @@
 //		return workflow.ExecuteActivity(ctx, Credit, in).Get(ctx, nil)
 //	})
 //
-//	Debit    ├─enter──run──leave─┤
-//	Credit                          ├─enter──run──leave─┤
+//	Debit    ├─acquire──run──end─┤
+//	Credit                          ├─acquire──run──end─┤
 //	locks    ├──────────────────────────────────────────────────┤ verified, recorded, released
 //
-// At its end the saga verifies its locks by a local activity. They are released after Temporal has recorded what the workflow decided.
+// At its end the saga verifies its locks with a local activity. They are released after Temporal has recorded the end of the saga in the
+// history.
 //
 // # Locks around code
 //
-// A Lock is held over timers, signals and child workflows:
+// Locks taken with [Lock] are held across timers, signals and child workflows:
 //
 //	hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Exclusive("account/42")}})
 //	…
@@ -43,10 +44,11 @@
 // Errors match lockcore.ErrBusy, ErrLost, ErrDeadlock, ErrSuperseded, ErrInvalid and ErrEnded, and the types that go with them. In a history
 // they are application errors whose types begin with "lockstep.". For failures of child workflows see [LockError].
 //
-// # Parties and versions
+// # Ownership and versions
 //
-// All locks of one workflow are held in its name, by all its runs. They do not exclude each other, except those of steps with ScopeStep.
-// Adding a saga or a Lock to running workflows, or guards around their steps, changes workflow code: use workflow.GetVersion.
+// The locks of a workflow belong to its workflow ID, so all its runs share them, and they do not exclude each other. Steps with ScopeStep are
+// the exception: each has locks of its own. Adding a saga, a Lock or a guard to the code of running workflows may change the order of their
+// commands, so that their histories do not replay: use workflow.GetVersion.
 //
 // Costs of waiting, idempotency keys, handlers, children and resets: docs/guides/guards.md and sagas.md in the repository.
 package workflows

@@ -11,11 +11,12 @@ import (
 )
 
 // SagaError is the error of [RunSaga] if a compensation failed. The state is then neither the one that the saga intended nor the one before
-// it, and a person must repair it. In a history, and so in a parent and in a client, it is an application error of the type
-// "lockstep.SagaFailed", which is not retryable.
+// it, and a person must repair it. A parent and a client receive it as an application error of the type "lockstep.SagaFailed", which is not
+// retryable.
 //
 // With errors.Is and errors.As it matches everything that Err or one of Compensations matches, except *temporal.CanceledError. So a
-// cancelled workflow whose compensation failed closes as failed, with the reasons in its history; as a cancellation it would hide them.
+// cancelled workflow whose compensation failed closes as failed, with the reasons in its history. If it closed as cancelled, the reasons
+// would be hidden.
 type SagaError struct {
 	// Err is the error of the saga's function.
 	Err error

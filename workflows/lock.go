@@ -8,13 +8,13 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/runstate"
 )
 
-// Hold is a set of locks held around code, from [Lock] to [Hold.Release]. It belongs to the workflow run that took it.
+// Hold is a set of locks held around code, from [Lock] to [Hold.Release]. It must not be used by another workflow run.
 type Hold struct {
 	lock *runstate.Lock
 }
 
-// Lock takes locks that are held until [Hold.Release], over timers, child workflows, signals and steps. Locks that the workflow does not
-// release are released when the workflow function has returned, whatever it returned, so no deferred call is needed.
+// Lock acquires locks that are held until [Hold.Release], across timers, child workflows, signals and steps. Locks that the workflow does not
+// release are released when the workflow function has returned, unless it hands them over ([HandOver]), so no deferred call is needed.
 //
 //	hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Exclusive("account/42")}})
 //	if err != nil {
@@ -26,23 +26,22 @@ type Hold struct {
 //	}
 //	return err
 //
-// Several resources are taken in the order of their names, all or none; those that it has are held while it waits for the rest. Lock is one
-// ordinary activity. While the locks are busy, the activity waits in the queue, in back-off: it uses no slot and adds nothing to the
-// history, and the worker that frees the lock completes it. Temporal's UI shows the holder in the last failure of the pending activity. Lock
-// needs one more activity for each of several resources that it waited for, and may need one more for a lock that the workflow holds in a
-// weaker mode.
+// Several resources are acquired in the order of their names; Lock holds those that it has while it waits for the rest. If it fails, it
+// releases them. Lock is an ordinary activity, not a local one. While a lock is busy, the activity waits between two attempts, in the queue
+// of the resource: it uses no slot and adds nothing to the history, and the worker that frees the lock completes it. Temporal's UI shows
+// the holder in the last failure of the pending activity. If several of the resources were busy, each one after the first costs another
+// activity. So may a lock that the workflow already holds in a weaker mode.
 //
-// [Locks.Scope] is for steps, and refused here. TTL is ignored, but must not exceed HoldTTL. The locks expire if they are not extended for
-// their HoldTTL. Each step under them extends them, and so does the janitor while the run is open: see worker.JanitorOptions.
+// [Locks.Scope] is for steps, and refused here. TTL is validated but has no effect. The locks expire after HoldTTL without an extension. Each
+// step under them extends them, and so does the janitor while the run is open: see worker.JanitorOptions.
 //
-// All locks of a run are held in the name of its workflow, so two calls of Lock in one run do not exclude each other. Steps guarded with
-// [ScopeStep] are parties of their own, which the locks do not block. A step guarded with [ScopeSaga] joins the locks, and fails with a
-// *lockcore.LostError if they are lost.
+// The locks belong to the workflow ID, so two calls of Lock in one run do not exclude each other. They do not block the workflow's steps with
+// [ScopeStep], which have locks of their own. A step guarded with [ScopeSaga] uses the locks, and fails with a *lockcore.LostError if they
+// are lost.
 //
-// All runs of a workflow share its locks: a run that was reset, or that continues another ([HandOver]), continues with the locks of the run
-// before it.
+// A run that was reset, or that continues another with [HandOver], continues with the locks of the run before it.
 //
-// Cancelling ctx during the wait withdraws the request, and releases what was granted in the same moment; the error is a
+// Cancelling ctx during the wait withdraws the request, and releases a lock that is granted at the same time; the error is a
 // *temporal.CanceledError. Other errors match *lockcore.BusyError (after MaxWait, or at once with Try), *lockcore.DeadlockError,
 // *lockcore.LostError or *lockcore.InvalidError. After an error nothing is held. Lock blocks. It panics if the worker runs without Lockstep's
 // interceptor, as [WithLocks] does.
@@ -70,8 +69,8 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 // an activity that the workflow does not wait for, or by the worker if the run ends. A lock that a saga in progress or another Hold uses too
 // is released when that ends. A second call returns the same error.
 //
-// The check is one local activity, which is one event, and an ordinary activity if that fails, for up to ten minutes. After that the error
-// gives the reason, and it is not known whether a lock was lost.
+// The check is a local activity, which costs one event. If that fails, it is repeated as an ordinary activity for up to ten minutes. After
+// that the error gives the reason, and it is not known whether a lock was lost.
 //
 // Return the error as it is, if nothing else failed before, as in the example of [Lock]. With errors.Join the history would have the type
 // of the joined error, and not "lockstep.Lost".
@@ -79,17 +78,18 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 // If the workflow function returns without an error and has not released the locks, they are verified then. If one was lost, or could not
 // be verified, the workflow fails with that error.
 //
-// Steps that run under the locks must have returned before: otherwise they are cut off, and fail with a *lockcore.LostError.
+// Steps that run under the locks must have returned before Release is called. Otherwise they lose their locks, and fail with a
+// *lockcore.LostError.
 func (h *Hold) Release(ctx workflow.Context) error { return h.lock.Release(ctx) }
 
 // Check verifies that the locks have been held without a gap since [Lock], and releases nothing. Call it before an effect that needs the
 // locks, in a workflow that holds them for long. If one was lost, the error matches [lockcore.ErrLost]; any other error means that the
-// database did not answer for ten minutes. After Release it returns the error of Release. It is one local activity, which is one event, and
-// an ordinary activity if that fails.
+// database did not answer for ten minutes. After Release it returns the error of Release. It costs one event, or an ordinary activity if the
+// local one fails.
 func (h *Hold) Check(ctx workflow.Context) error { return h.lock.Check(ctx) }
 
-// HandOver returns err. If the run ends with err, and err is a [workflow.ContinueAsNewError], it leaves its locks to the run that continues
-// it instead of releasing them:
+// HandOver returns err. If the run ends with err, and err is a [workflow.ContinueAsNewError], the run passes its locks to the run that
+// continues it instead of releasing them:
 //
 //	return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, Transfer, rest))
 //
@@ -97,7 +97,7 @@ func (h *Hold) Check(ctx workflow.Context) error { return h.lock.Check(ctx) }
 // between: they are extended once, for their HoldTTL, and the next run takes them over when it requests the same resources, by a guarded
 // step or a [Lock]. What it never requests is released when it ends, unless it hands over too.
 //
-// If a lock was lost, or cannot be extended for ten minutes, the run does not continue as new: it fails with that error, and releases what
+// If a lock was lost, or extending it has failed for ten minutes, the run does not continue as new: it fails with that error, and releases what
 // it holds.
 //
 // Compensations are not handed over, because they are functions; the next run must register those that it needs. Steps that still run are

@@ -9,14 +9,14 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-func TestSagaOptions_NegativeReleaseTimeout_IsRefused(t *testing.T) {
+func TestSagaOptions_NegativeCommitTimeout_IsRefused(t *testing.T) {
 	t.Parallel()
-	err := SagaOptions{ReleaseTimeout: -time.Second}.check()
+	err := SagaOptions{CommitTimeout: -time.Second}.check()
 	var invalid *lockcore.InvalidError
 	require.ErrorAs(t, err, &invalid)
-	require.Equal(t, "SagaOptions.ReleaseTimeout", invalid.Field)
+	require.Equal(t, "SagaOptions.CommitTimeout", invalid.Field)
 	require.Equal(t, "-1s", invalid.Value)
 	require.NotEmpty(t, invalid.Bound)
 	require.NoError(t, SagaOptions{}.check())
-	require.NoError(t, SagaOptions{ReleaseTimeout: lockcore.Forever}.check())
+	require.NoError(t, SagaOptions{CommitTimeout: lockcore.Forever}.check())
 }

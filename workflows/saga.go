@@ -20,9 +20,9 @@ import (
 type SagaOptions struct {
 	// ParallelCompensation runs all compensations at once instead of one after the other in reverse order. Defaults to false.
 	ParallelCompensation bool
-	// ReleaseTimeout bounds the attempts to commit if the database does not answer. After that the saga is undone, as if it had lost a
+	// CommitTimeout bounds the attempts to commit if the database does not answer. After that the saga is undone, as if it had lost a
 	// lock, and the error has the type "lockstep.Unavailable". 0 or more. Defaults to 10 min.
-	ReleaseTimeout time.Duration
+	CommitTimeout time.Duration
 	// CommitAfterLoss lets a saga continue and commit although it has lost a lock, or could not verify its locks, instead of being undone.
 	// Its steps acquire again what was lost, and the commit logs a warning. Another workflow may have held the lock in between. Defaults
 	// to false.
@@ -30,10 +30,11 @@ type SagaOptions struct {
 	// DeadlockRetries is the number of times that fn is called again from its beginning if a step was the victim of a deadlock
 	// (*lockcore.DeadlockError): up to 1,000, or -1 for never. Defaults to 10.
 	//
-	// Before each call the saga is compensated, its locks are released, as are those that fn has taken by [Lock], and the saga sleeps for
-	// 100 ms at first and up to 10 s, jittered by the run's ID. The sleep is a timer, which is two events. So fn must initialise the
-	// variables outside of it that it changes, and must put [Saga.Attempt] into idempotency keys. A signal that fn has received is not
-	// received again: receive it before RunSaga, or keep it in a variable outside of fn.
+	// Before each repeated call the saga is compensated, its locks and those that fn has acquired by [Lock] are released, and the saga sleeps:
+	// 50 to 100 ms at first and 5 to 10 s at most, depending on the run's ID. The sleep is a timer, which is two events.
+	//
+	// fn must reset the variables outside of it that it changes, and must put [Saga.Attempt] into idempotency keys. A signal that fn has
+	// received is not received again: receive it before RunSaga, or keep it in a variable outside of fn.
 	//
 	// The function of a saga inside another one is not called again, because its locks belong to the outer one.
 	DeadlockRetries int
@@ -49,8 +50,8 @@ func (o SagaOptions) check() error {
 	if o.DeadlockRetries < -1 || o.DeadlockRetries > maxRetries {
 		return runstate.Invalid("SagaOptions.DeadlockRetries", strconv.Itoa(o.DeadlockRetries), fmt.Sprintf("-1 to %d", maxRetries))
 	}
-	if o.ReleaseTimeout < 0 {
-		return runstate.Invalid("SagaOptions.ReleaseTimeout", o.ReleaseTimeout.String(), "0 (the default), or more")
+	if o.CommitTimeout < 0 {
+		return runstate.Invalid("SagaOptions.CommitTimeout", o.CommitTimeout.String(), "0 (the default), or more")
 	}
 	return nil
 }
@@ -65,9 +66,9 @@ type Saga struct {
 	attempt    int
 	ended      bool
 	parallel   bool
-	// outer is the saga around this one, which undoes this one if it fails later.
+	// outer is the enclosing saga. If it fails later, it also undoes this one.
 	outer *Saga
-	// nested identifies this saga to its steps.
+	// nested identifies this saga to its steps, whether or not it is inside another saga.
 	nested *runstate.Saga
 }
 
@@ -77,14 +78,15 @@ type sagaKey struct{}
 // into the idempotency keys of steps, because the steps of earlier attempts were undone.
 func (s *Saga) Attempt() int { return s.attempt }
 
-// RunSaga runs fn as a saga. Steps guarded in fn, by [Guard] or [WithLocks], hold their locks until RunSaga returns:
+// RunSaga runs fn as a saga. Steps guarded in fn, by [Guard] or [WithLocks], hold their locks until the saga has committed or has finished
+// compensating:
 //
 //  1. fn returns nil. RunSaga verifies that the saga still holds every lock that its steps have used, and has held it without a gap, and
 //     returns nil. If a lock was lost the saga is undone, as in 2, and the error matches [lockcore.ErrLost], unless
 //     [SagaOptions.CommitAfterLoss] is set.
 //  2. fn returns an error, including that of a cancelled context. The registered compensations run in reverse order while the locks are
 //     still held, on a context that is not cancelled. If one fails, the others still run. RunSaga returns fn's error as it is, or a
-//     *[SagaError] if a compensation failed.
+//     *[SagaError] if a compensation failed. After a deadlock fn is called again instead: see [SagaOptions.DeadlockRetries].
 //  3. fn returns a [workflow.ContinueAsNewError]. The locks are verified as in 1, and nothing is compensated. RunSaga returns the error, and
 //     the workflow must return it. The next run starts with no locks and no compensations. With [HandOver] the locks are not released,
 //     and the next run continues with them.
@@ -93,19 +95,19 @@ func (s *Saga) Attempt() int { return s.attempt }
 // ends, by its worker. If Temporal refuses the task, because a signal or a cancellation has arrived, the code runs again and still holds
 // all locks.
 //
-// The commit is one local activity, which is one event, and an ordinary activity if that fails. A saga without guarded steps has nothing to
-// release and adds no event. If the database does not answer for [SagaOptions.ReleaseTimeout], it is not known whether a lock was lost, and
+// The commit is a local activity, which costs one event. If that fails, it is repeated as an ordinary activity. A saga without guarded steps
+// has nothing to release and adds no event. If the database does not answer for [SagaOptions.CommitTimeout], it is not known whether a lock was lost, and
 // the saga is undone as in 2.
 //
 // Guarded steps of fn need the context that fn is given, or one derived from it. Under a context from outside the saga they fail with a
 // *lockcore.InvalidError, unless their [Locks.Scope] is ScopeStep.
 //
-// fn must wait for the steps that it starts. A step that still waits for its locks when fn has returned does not run: it leaves the queue
-// by an activity that the workflow does not wait for, and its error matches lockcore.ErrEnded. RunSaga does not use deferred functions,
+// fn must wait for the steps that it starts. A step that still waits for its locks when fn has returned does not run: a background activity
+// removes it from the queue, and its error matches lockcore.ErrEnded. RunSaga does not use deferred functions,
 // because those also run when a workflow is evicted from a worker's cache.
 //
-// A saga inside a saga is undone by itself if it fails. If it succeeds, it hands its locks and its compensations to the outer saga, which
-// verifies the locks when it commits, and runs the compensations, in their own order, if it fails. If the outer saga has begun to
+// If a saga inside a saga fails, only the inner saga is undone. If it succeeds, it hands its locks and its compensations to the outer saga, which
+// verifies the locks when it commits, and runs the compensations, in reverse order, if it fails. If the outer saga has begun to
 // compensate by then, the inner one is undone, and its error matches lockcore.ErrEnded. A saga inside a compensation hands only its locks
 // to the outer one.
 func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
@@ -153,7 +155,7 @@ func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx wo
 	s := &Saga{attempt: attempt, scope: runstate.ScopeFrom(inner), parallel: opts.ParallelCompensation}
 	inner, s.nested = runstate.WithSaga(inner)
 	if s.outer, _ = ctx.Value(sagaKey{}).(*Saga); s.outer != nil && (s.outer.ended || runstate.IsCompensating(ctx)) {
-		s.outer = nil
+		s.outer = nil // a saga inside a compensation is never undone by the saga that it helps to undo
 	}
 	return s, s.run(ctx, workflow.WithValue(inner, sagaKey{}, s), scope, opts, fn)
 }
@@ -179,13 +181,13 @@ func (s *Saga) run(ctx, inner workflow.Context, scope *runstate.Scope, opts Saga
 		return err
 	}
 	if scope != nil && (err == nil || continuesAsNew(err)) {
-		failed := scope.Commit(ctx, opts.ReleaseTimeout)
+		failed := scope.Commit(ctx, opts.CommitTimeout)
 		if failed == nil {
 			s.ended = true
 			return err
 		}
 		if opts.CommitAfterLoss {
-			workflow.GetLogger(ctx).Warn("lockstep: a saga commits although it has lost a lock, or it is not known whether it has", "error", failed)
+			workflow.GetLogger(ctx).Warn("lockstep: a saga commits although locks were lost or could not be verified", "error", failed)
 		} else {
 			err = failed
 		}
@@ -237,8 +239,8 @@ func (s *Saga) undoneWithOuter(ctx workflow.Context) error {
 // Compensate registers a function that undoes a step. Register it before the step runs: a step that timed out may have been applied, so fn
 // must also be right if the step never ran.
 //
-// fn runs only if the saga fails, with a context that is not cancelled, and has the activity options and locks of ctx. Steps that it runs
-// under ctx's locks take them again if they were lost, and get a new fence, so that a store which checks fences refuses late writes of the
+// fn runs only if the saga fails. Its context is not cancelled, and has the activity options and locks of ctx. Steps that fn runs under
+// these locks acquire them again if they were lost, and get a new fence, so that a store which checks fences refuses late writes of the
 // original step.
 //
 // No guarded step of the saga runs at the same time as a compensation. Before the first compensation, the saga waits for the steps that it
@@ -274,16 +276,16 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 //	err := s.Step(ctx, Debit, UndoDebit, in).Get(ctx, &result)
 //
 // undo is registered before the activity is scheduled, as by [Saga.CompensateWith], with the arguments as they are now. It does not run if
-// the step is known never to have run: it was not scheduled, or it did not get its locks. Nor does it run if it would have to give up in a
-// deadlock of compensations, the step was cancelled, and the database knows that the step never held its locks. Cancelling ctx cancels the
-// activity.
+// the step is known never to have run, because it was not scheduled or did not get its locks. It is also skipped if all of these hold: it
+// is the victim of a deadlock between compensations, the step was cancelled or did not get its locks, and the database knows that the step
+// never held them. Cancelling ctx cancels the activity.
 //
 // ctx must be the context that RunSaga gives to its function, or one derived from it. Under another one the step would not hold its locks
 // for the saga, so it is refused with a *lockcore.InvalidError, and nothing runs. A step whose arguments cannot be encoded is refused too.
-// undo has the options of ctx, except ActivityID. It runs outside the session of ctx if that has failed.
+// undo has the options of ctx, except ActivityID. If the worker session of ctx (workflow.CreateSession) has failed, undo runs outside it.
 func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workflow.Future {
 	if runstate.ScopeFrom(ctx) != s.scope {
-		return refuseStep(ctx, "a context from outside the saga", "the context that RunSaga gives to its function, or one made of it")
+		return refuseStep(ctx, "a context from outside the saga", "the context that RunSaga gives to its function, or one derived from it")
 	}
 	if activityName(undo) == "" {
 		return refuseStep(ctx, fmt.Sprintf("an undo of type %T", undo),

@@ -36,7 +36,7 @@
 //
 //   - What a closed run has left is released in the first round that begins after its end.
 //   - A hold with a HoldTTL of two intervals or more lasts as long as its run is open, if rounds take no longer than the
-//     interval. A round asks one question for each run, at [Options.QuestionsPerSecond].
+//     interval. A round asks one question for each run, at [Options.RequestsPerSecond].
 //   - In a queue with a request of an open run, the next waiter is granted the lock and woken, whichever process has died.
 //
 // # Not guaranteed

@@ -19,8 +19,8 @@ import (
 
 // Defaults and bounds of [Options].
 const (
-	DefaultInterval           = time.Minute
-	DefaultQuestionsPerSecond = 50
+	DefaultInterval          = time.Minute
+	DefaultRequestsPerSecond = 50
 
 	minInterval  = 100 * time.Millisecond
 	maxInterval  = time.Hour
@@ -55,8 +55,8 @@ type Options struct {
 	Namespace, NamespaceID string
 	// Interval is the time between the beginnings of two rounds: 100 ms to 1 h. Defaults to DefaultInterval.
 	Interval time.Duration
-	// QuestionsPerSecond bounds the questions to Temporal: 1 to 10,000. Defaults to DefaultQuestionsPerSecond.
-	QuestionsPerSecond int
+	// RequestsPerSecond bounds the questions to Temporal: 1 to 10,000. Defaults to DefaultRequestsPerSecond.
+	RequestsPerSecond int
 	// OnRound is called after each round, for metrics. It must not block. Defaults to none.
 	OnRound func(Result)
 	// Logger gets releases and failures. Required.
@@ -79,13 +79,13 @@ func (o Options) complete() (Options, error) {
 			return o, &lockcore.InvalidError{Field: "janitor.Options." + field.name, Value: field.value, Bound: field.bound}
 		}
 	}
-	err := CheckPace("janitor.Options.", o.Interval, o.QuestionsPerSecond)
+	err := CheckPace("janitor.Options.", o.Interval, o.RequestsPerSecond)
 	o.Interval = cmp.Or(o.Interval, DefaultInterval)
-	o.QuestionsPerSecond = cmp.Or(o.QuestionsPerSecond, DefaultQuestionsPerSecond)
+	o.RequestsPerSecond = cmp.Or(o.RequestsPerSecond, DefaultRequestsPerSecond)
 	return o, err
 }
 
-// CheckPace refuses an Interval or QuestionsPerSecond out of bounds. 0 is the default. The error is a
+// CheckPace refuses an Interval or RequestsPerSecond out of bounds. 0 is the default. The error is a
 // *lockcore.InvalidError whose field begins with prefix.
 func CheckPace(prefix string, interval time.Duration, questions int) error {
 	switch {
@@ -94,7 +94,7 @@ func CheckPace(prefix string, interval time.Duration, questions int) error {
 		return &lockcore.InvalidError{Field: prefix + "Interval", Value: interval.String(), Bound: bound}
 	case questions < 0 || questions > maxQuestions:
 		bound := fmt.Sprintf("1 to %d", maxQuestions)
-		return &lockcore.InvalidError{Field: prefix + "QuestionsPerSecond", Value: fmt.Sprint(questions), Bound: bound}
+		return &lockcore.InvalidError{Field: prefix + "RequestsPerSecond", Value: fmt.Sprint(questions), Bound: bound}
 	}
 	return nil
 }
@@ -118,7 +118,7 @@ func New(o Options) (*Janitor, error) {
 	if err != nil {
 		return nil, err
 	}
-	pace := rate.NewLimiter(rate.Limit(o.QuestionsPerSecond), 1)
+	pace := rate.NewLimiter(rate.Limit(o.RequestsPerSecond), 1)
 	return &Janitor{Options: o, asker: temporalAsker{o.Temporal, o.Namespace, pace}, pace: pace, lockID: "%janitor/" + rand.Text()}, nil
 }
 

@@ -174,13 +174,13 @@ func TestNew_InvalidOption_IsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		for field, change := range map[string]func(*Options){
-			"Locker":             func(o *Options) { o.Locker = nil },
-			"Temporal":           func(o *Options) { o.Temporal = nil },
-			"Logger":             func(o *Options) { o.Logger = nil },
-			"Namespace":          func(o *Options) { o.Namespace = "" },
-			"NamespaceID":        func(o *Options) { o.NamespaceID = "" },
-			"Interval":           func(o *Options) { o.Interval = time.Millisecond },
-			"QuestionsPerSecond": func(o *Options) { o.QuestionsPerSecond = -1 },
+			"Locker":            func(o *Options) { o.Locker = nil },
+			"Temporal":          func(o *Options) { o.Temporal = nil },
+			"Logger":            func(o *Options) { o.Logger = nil },
+			"Namespace":         func(o *Options) { o.Namespace = "" },
+			"NamespaceID":       func(o *Options) { o.NamespaceID = "" },
+			"Interval":          func(o *Options) { o.Interval = time.Millisecond },
+			"RequestsPerSecond": func(o *Options) { o.RequestsPerSecond = -1 },
 		} {
 			o := w.options()
 			change(&o)

@@ -90,7 +90,7 @@ func TestRound_Questions_ArePacedByExpiry(t *testing.T) {
 			w.keeps(t, "ns/"+name, "r", name, time.Duration(i)*time.Hour)
 			want = append([]string{name + "/r"}, want...)
 		}
-		w.round(t, w.janitor(t, func(o *Options) { o.QuestionsPerSecond = 10 }))
+		w.round(t, w.janitor(t, func(o *Options) { o.RequestsPerSecond = 10 }))
 		require.Equal(t, append(want, "forever/r"), w.asked)
 		require.Equal(t, 900*time.Millisecond, w.at[9].Sub(w.at[0]).Round(time.Millisecond))
 	})
@@ -147,7 +147,7 @@ func TestRound_ContextEndsOrRefused_Stops(t *testing.T) {
 		for i := range 20 {
 			w.keeps(t, fmt.Sprint("ns/", i), "r", fmt.Sprint(i), time.Hour)
 		}
-		j := w.janitor(t, func(o *Options) { o.QuestionsPerSecond = 1 })
+		j := w.janitor(t, func(o *Options) { o.RequestsPerSecond = 1 })
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		_, err := j.Round(ctx)

@@ -89,7 +89,7 @@ func (c stepContext) check(activityType string) error {
 	}
 	if c.locks.Scope == "" && !c.compensating && c.enclosingSaga() != nil {
 		return Invalid("the context of ExecuteActivity", fmt.Sprintf("a context from outside the saga, for %q", wire.Cut(activityType, 128)),
-			"the context that RunSaga gives to its function, or one made of it; or Locks.Scope: ScopeStep, if the locks are to end with the step")
+			"the context that RunSaga gives to its function, or one derived from it; or Locks.Scope: ScopeStep, if the locks are to end with the step")
 	}
 	return c.locks.Check()
 }

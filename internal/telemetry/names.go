@@ -1,5 +1,5 @@
-// Package telemetry names what Lockstep's spans and metrics say: those who make them and those who read them use the
-// same words. The names are a promise to all who have stored traces, and dashboards.
+// Package telemetry defines the names of Lockstep's spans, metrics, attributes and events, for the code that makes them and the
+// code that reads them. The names are stable, because users keep traces and dashboards.
 package telemetry
 
 // Scope is the instrumentation scope of all spans and metrics.
@@ -7,20 +7,20 @@ const Scope = "github.com/temporal-lockstep/lockstep/lockcore"
 
 // Names of spans.
 const (
-	// SpanAcquire is one request for one resource: from when it was sent until it was answered.
+	// SpanAcquire is one request for one resource, from sending it to its answer.
 	SpanAcquire = "lock.acquire"
-	// SpanWait lasts from when a request was queued until it was granted, or left the queue. By the database server's clock.
+	// SpanWait lasts from the enqueueing of a request to its grant or withdrawal, by the database server's clock.
 	SpanWait = "lock.wait"
-	// SpanHold lasts from when a resource was granted to a lock ID until it was released, or displaced. By the
-	// database server's clock. The write that ends the hold records it.
+	// SpanHold lasts from the grant of a resource to a lock ID to its release or eviction, by the database server's clock. The
+	// process whose write ends the hold records it.
 	SpanHold = "lock.hold"
-	// SpanRenew is one command that renews leases, of several resources.
+	// SpanRenew is one command that renews leases of several resources.
 	SpanRenew = "lock.renew"
-	// SpanLeave is the end of one part: a step has returned.
+	// SpanLeave is the end of one part, for example of a step that has returned.
 	SpanLeave = "lock.leave"
-	// SpanRelease is the end of a lock ID's hold, as a command.
+	// SpanRelease is the command that ends the hold of a lock ID.
 	SpanRelease = "lock.release"
-	// SpanDeadlock takes the victim of a deadlock out of a queue.
+	// SpanDeadlock is the command that removes the victim of a deadlock from a queue.
 	SpanDeadlock = "lock.deadlock"
 )
 
@@ -28,54 +28,54 @@ const (
 const (
 	Resource = "lock.resource"
 	Mode     = "lock.mode"
-	// Limit is the semaphore limit that a shared request asks with.
+	// Limit is the semaphore limit of a shared request.
 	Limit = "lock.limit"
 	// LockID, and within it Part and Order, name a request.
 	LockID = "lock.id"
 	Part   = "lock.part"
 	Order  = "lock.order"
 	Owner  = "lock.owner"
-	// Fence is, of a hold, the one with which it began; with Resource and LockID it names the hold. Of an acquire it is the
-	// lease's.
+	// Fence is the first fence of a hold, which identifies the hold together with Resource and LockID. On an acquire it is the
+	// fence of the lease.
 	Fence = "lock.fence"
-	// Hold is, of an acquire that was granted, the fence of the hold that it made or joined.
+	// Hold is the first fence of the hold that a granted acquire made or joined.
 	Hold    = "lock.hold.fence"
 	Outcome = "lock.outcome"
 	Reason  = "lock.reason"
 	Host    = "lock.host"
 	Comment = "lock.comment"
-	// Position is the place in the queue from 1, and Length how many wait.
+	// Position is the position in the queue, from 1. Length is the number of waiters.
 	Position = "lock.queue.position"
 	Length   = "lock.queue.length"
-	// BatchSize is how many leases a renewal is for.
+	// BatchSize is the number of leases of a renewal.
 	BatchSize = "lock.batch.size"
-	// BlockedByID, BlockedByFence and BlockedByOwner name the hold that was in the way, as its own span does; the resource is
-	// the same. On a span they are the last that was; on an event EventBlockedBy each that is known of.
+	// BlockedByID, BlockedByFence and BlockedByOwner identify the hold that blocked a request, like the attributes of its own
+	// span, on the same resource. A span has those of the last blocker; each event EventBlockedBy has those of one blocker.
 	BlockedByID    = "lock.blocked_by.id"
 	BlockedByFence = "lock.blocked_by.fence"
 	BlockedByOwner = "lock.blocked_by.owner"
-	// BlockedByTrace and BlockedBySpan are, in hexadecimal, the span of the step that held. The link says so too, where the
-	// reader of traces keeps links with their attributes.
+	// BlockedByTrace and BlockedBySpan identify, in hexadecimal, the span of the step that held. A span link has the same, but not
+	// every backend keeps links with their attributes.
 	BlockedByTrace = "lock.blocked_by.trace_id"
 	BlockedBySpan  = "lock.blocked_by.span_id"
-	// EndedBy is the lock ID whose request displaced a hold that had expired.
+	// EndedBy is the lock ID whose request evicted an expired hold.
 	EndedBy = "lock.ended_by.id"
-	// Cycle tells, of a deadlock, who waited for whom.
+	// Cycle lists who waited for whom in a deadlock.
 	Cycle = "lock.cycle"
 )
 
 // Names of events.
 const (
-	// EventBlockedBy names, on a wait or an acquire that was busy, one hold that was in the way, with the keys BlockedBy….
+	// EventBlockedBy names one blocker of a wait or of a busy acquire, with the keys BlockedBy….
 	EventBlockedBy = "lock.blocked_by"
-	// EventGrantedTo names, on a hold, by LockID and Part, a waiter whom its end let in.
+	// EventGrantedTo names, by LockID and Part, a waiter that the end of a hold let in.
 	EventGrantedTo = "lock.granted_to"
-	// EventLost is, on the span of the holder, when it was told that its lock is lost.
+	// EventLost is on the span of the holder, at the time at which it learned that its lock was lost.
 	EventLost = "lock.lost"
-	// EventDrained is, on a hold, until when parts of it may keep others out after its end: it comes after the end of the span,
-	// and before that time if the part leaves sooner.
+	// EventDrained is on a hold, at the time until which its parts may keep others out after its end. That time is after the end
+	// of the span. A part that leaves sooner ends the draining sooner.
 	EventDrained = "lock.drained"
-	// EventExpired is, on a hold, when its promise ended, which is before another needed its room.
+	// EventExpired is on an evicted hold, at the time at which its lease expired, which is before the eviction.
 	EventExpired = "lock.expired"
 )
 
@@ -88,34 +88,34 @@ const (
 	OutcomeBusy    = "busy"
 	OutcomeFull    = "full"
 
-	// OutcomeOK is that of other commands.
+	// OutcomeOK is the outcome of other commands that succeed.
 	OutcomeOK         = "ok"
 	OutcomeLost       = "lost"
 	OutcomeSuperseded = "superseded"
 	OutcomeDeadlock   = "deadlock"
 	OutcomeUnknown    = "unknown"
 	OutcomeError      = "error"
-	// OutcomeGone is, of a deadlock, that another process ended it.
+	// OutcomeGone means that another process has ended the deadlock.
 	OutcomeGone = "gone"
-	// OutcomeCanceled is that the caller's context ended first: it is not known whether the command took effect.
+	// OutcomeCanceled means that the caller's context ended first. It is not known whether the command took effect.
 	OutcomeCanceled = "canceled"
 )
 
-// How waits end, beside OutcomeGranted and OutcomeDeadlock.
+// Outcomes of waits, in addition to OutcomeGranted and OutcomeDeadlock.
 const (
-	// OutcomeLeft is that the request was given up: cancelled, or its time was over.
+	// OutcomeLeft means that the request was withdrawn, because it was cancelled or its time had ended.
 	OutcomeLeft = "left"
-	// OutcomeUnclaimed is that it was granted, and given up before it was taken.
+	// OutcomeUnclaimed means that it was granted, and withdrawn before it was confirmed.
 	OutcomeUnclaimed = "unclaimed"
 )
 
-// How holds end.
+// Outcomes of holds.
 const (
 	OutcomeReleased = "released"
-	// OutcomeExpired is that its promise had ended, and an incompatible request took its room.
+	// OutcomeExpired means that its lease had expired, and an incompatible request evicted it.
 	OutcomeExpired = "expired"
-	// OutcomeOrphaned is that another process released it, because its holder is known to have ended.
+	// OutcomeOrphaned means that another process released it, because its holder is known to have ended.
 	OutcomeOrphaned = "orphaned"
-	// OutcomeRevoked is that an operator released it by force, with a reason.
+	// OutcomeRevoked means that an operator released it by force, with a reason.
 	OutcomeRevoked = "revoked"
 )

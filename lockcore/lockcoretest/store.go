@@ -19,12 +19,12 @@ type Store struct {
 	now func() time.Time
 }
 
-// NewStore makes a store without any document. Expiry is decided by now, as it is by the server's
-// clock on a database.
+// NewStore returns an empty store. Expiry is decided by now, as a database decides it by the server's
+// clock.
 func NewStore(now func() time.Time) *Store { return &Store{store.NewMemory(now), now} }
 
-// ServerTime is the time by which expiry is decided now. A Locker asks for it before each write, so
-// that it notices at once when a test advances the clock.
+// ServerTime returns the time by which expiry is decided. A Locker reads it before each write, so it
+// notices at once when a test advances the clock.
 func (s *Store) ServerTime() time.Time { return s.now().UTC().Truncate(time.Millisecond) }
 
 // Document returns what is stored for a resource; its ID is empty if nothing is.
@@ -33,16 +33,16 @@ func (s *Store) Document(resource string) rules.Document {
 	return d
 }
 
-// Clock is a clock that stands still until it is told to go on.
+// Clock is a clock that moves only when [Clock.Advance] is called.
 type Clock struct {
 	mu  sync.Mutex
 	now time.Time
 }
 
-// NewClock makes a clock that shows start.
+// NewClock returns a clock whose time is start.
 func NewClock(start time.Time) *Clock { return &Clock{now: start} }
 
-// Now is what the clock shows.
+// Now returns the clock's time.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -20,20 +20,20 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Client takes, renews and ends locks in one collection. It is safe for concurrent use. Every
-// Client of the collection can unlock and renew by lock ID.
+// Client acquires, renews and releases locks in one collection. It is safe for concurrent use. Any
+// Client of the collection can unlock and renew a lock ID.
 type Client struct {
 	locker *party.Locker
 	store  store.Store
 	lines  *update.Lines
 }
 
-// retention is how long an idle document stays, lockcore's default.
+// retention is the time for which an idle document is kept. It is lockcore's default.
 const retention = 24 * time.Hour
 
-// NewClient makes a Client on collection. It asks the database nothing; call CreateIndexes once per
-// deployment. The collection is cloned with majority, journaled writes, majority reads and the
-// primary, whatever it was set to.
+// NewClient returns a Client on collection. It sends nothing to the database; call CreateIndexes once
+// per deployment. The collection is cloned with majority, journaled writes, majority reads and the
+// primary, whatever its own settings are.
 func NewClient(collection *mongo.Collection) *Client {
 	locks := store.New(collection, retention)
 	locker, err := party.NewWithStore(locks, lockcore.Config{Retention: retention})
@@ -43,34 +43,34 @@ func NewClient(collection *mongo.Collection) *Client {
 	return &Client{locker: locker, store: locks, lines: update.New(locks, clock.Real{}, policy)}
 }
 
-// Close ends what goes on in the background after an answer was lost: the request is taken back
-// once more, 10 s later, so that no late copy of it holds anything. It waits for that as long as
-// ctx allows. Locks stand. What the Client is asked afterwards fails with lockcore.ErrClosed.
+// Close waits, until ctx ends, for background work that undoes requests whose answers were lost: each
+// is undone again after 10 s, so that no late copy of it acquires a lock. Locks stay held. Later calls
+// of the Client return lockcore.ErrClosed.
 func (c *Client) Close(ctx context.Context) error {
 	defer c.lines.Close()
 	return c.locker.Close(ctx)
 }
 
-// CreateIndexes makes the index by which documents of idle resources are removed. Locks work
-// without it, and documents stay for ever. It may be called again at any time. A collection in
-// another layout, such as that of the package mongo-lock, is refused with a *lockcore.LayoutError.
+// CreateIndexes creates the index that removes the documents of idle resources. Locks work without
+// it, but their documents stay forever. It may be called again at any time. A collection in another
+// layout, such as that of the package mongo-lock, is refused with a *lockcore.LayoutError.
 func (c *Client) CreateIndexes(ctx context.Context) error { return c.locker.CreateIndexes(ctx) }
 
-// XLock takes an exclusive lock on a resource in the name of lockID: no other holds the resource
-// beside it. The answer is ErrAlreadyLocked if others hold it and their locks have not expired, or
-// if lockID itself does. An expired lock gives way, without a purge.
+// XLock acquires an exclusive lock on a resource for lockID. It returns ErrAlreadyLocked if another
+// lock ID holds the resource and its lock has not expired, or if lockID itself holds it. An expired
+// lock is replaced, without a purge.
 //
-// Any other error leaves open whether the lock was taken, unless it is a *lockcore.InvalidError or
-// a *lockcore.LayoutError. Unlock takes it back.
+// After any other error it is unknown whether the lock was taken, unless the error is a
+// *lockcore.InvalidError or a *lockcore.LayoutError. Unlock releases it.
 func (c *Client) XLock(ctx context.Context, resourceName, lockID string, ld LockDetails) error {
 	_, err := c.take(ctx, lockcore.Exclusive(resourceName), lockID, &ld)
 	return err
 }
 
-// SLock takes a shared lock on a resource in the name of lockID, beside others that are shared.
-// With maxConcurrent of 0 or more it is granted only while fewer than so many others hold the
-// resource, so that 0 never is; a negative maxConcurrent is no limit. The answers are those of
-// XLock.
+// SLock acquires a shared lock on a resource for lockID. Others may hold shared locks at the same
+// time. If maxConcurrent is not negative, the lock is granted only while fewer than maxConcurrent
+// others hold the resource, so 0 is never granted. A negative maxConcurrent means that the number is
+// not limited. The errors are those of XLock.
 func (c *Client) SLock(ctx context.Context, resourceName, lockID string, ld LockDetails, maxConcurrent int) error {
 	if err := checkLockID(lockID); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (c *Client) SLock(ctx context.Context, resourceName, lockID string, ld Lock
 		return ErrAlreadyLocked
 	}
 	res := lockcore.Shared(resourceName)
-	if maxConcurrent > 0 && maxConcurrent <= mostLimit { // more than a document can hold is no limit
+	if maxConcurrent > 0 && maxConcurrent <= mostLimit { // a document cannot hold more, so it need not be limited
 		res.Limit = maxConcurrent
 	}
 	lease, err := c.take(ctx, res, lockID, &ld)
@@ -98,8 +98,8 @@ const (
 // seconds of more than maxTTL is a duration that lockcore refuses.
 func seconds(n uint) time.Duration { return time.Duration(min(n, maxTTL+1)) * time.Second }
 
-// take asks for a lock under a name of its own, since locks of one lock ID exclude each other here,
-// and lockcore's do not.
+// take requests a lock under a unique lock ID of lockcore, because locks of one lock ID exclude each
+// other here, and do not in lockcore.
 func (c *Client) take(ctx context.Context, res lockcore.Resource, lockID string, ld *LockDetails) (lockcore.Lease, error) {
 	if err := checkLockID(lockID); err != nil {
 		return lockcore.Lease{}, err
@@ -128,8 +128,9 @@ func (c *Client) take(ctx context.Context, res lockcore.Resource, lockID string,
 // argumentOf names the argument that became a field of a party.Request.
 var argumentOf = strings.NewReplacer("Request.Resources[0].Name", "resourceName", "Request.", "LockDetails.")
 
-// once keeps a lock ID from having two shared locks on a resource. Of two, the one that was granted
-// later gives way: it finds the other. One that has expired is ended for the new one.
+// once ensures that a lock ID has at most one shared lock on a resource. If there are two, the one that
+// was granted later finds the other and is released, unless the earlier one has expired, which is then
+// ended.
 func (c *Client) once(ctx context.Context, lockID string, mine *lockcore.Lease) error {
 	found, err := c.Status(ctx, Filter{Resource: mine.Resource, LockId: lockID})
 	var errs []error
@@ -194,7 +195,7 @@ func givenHost(stored string) string {
 
 func onlyDashes(s string) bool { return strings.Trim(s, "-") == "" }
 
-// checkLockID refuses what has no place in a name, before the database is asked.
+// checkLockID refuses a lock ID that cannot be part of a stored lock ID, before the database is asked.
 func checkLockID(lockID string) error {
 	if len(lockID) >= 1 && len(lockID) <= maxLockID && utf8.ValidString(lockID) && !strings.ContainsRune(lockID, 0) {
 		return nil

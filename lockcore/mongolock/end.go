@@ -11,12 +11,11 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// Unlock ends all locks of lockID, the newest first, and returns what they were, in that order.
-// That there is none is no error. It ends the locks that it finds: one that is taken in the name of
-// lockID meanwhile stands.
+// Unlock releases all locks of lockID, the newest first, and returns them in that order. It is not an
+// error if there are none. A lock that lockID acquires during the call may stay.
 //
-// An error is the database's: locks may be left, and those that were ended before it are returned.
-// Call it again.
+// After an error of the database some locks may be left; the locks that were released before it are
+// returned. Call Unlock again.
 func (c *Client) Unlock(ctx context.Context, lockID string) ([]LockStatus, error) {
 	found, err := c.locksOf(ctx, lockID)
 	if err != nil {
@@ -34,17 +33,17 @@ func (c *Client) endAll(ctx context.Context, locks []LockStatus, verb string) ([
 	return locks, nil
 }
 
-// end ends a lock. Another one that was taken meanwhile has another name, and stands.
+// end releases a lock. A lock that was acquired later has another stored lock ID, and is not released.
 func (c *Client) end(ctx context.Context, l *LockStatus) error {
 	return c.locker.Leave(ctx, lockcore.Lease{Resource: l.Resource, LockID: l.name, Part: part, Order: order})
 }
 
-// Renew gives all locks of lockID a TTL of ttl seconds, 1 to ten years, from now, and returns how
-// they stand then, the newest first. A lock needs at least a second left to be renewed; one without
-// an end gets one. If a lock has less, or there is none, the answer is ErrLockNotFound: trust none
-// of the locks any more, and unlock.
+// Renew gives all locks of lockID a TTL of ttl seconds from now, 1 second to ten years, and returns
+// them, the newest first. A lock without an expiry gets one. A lock can be renewed only while at least
+// a second of its TTL is left. If one has less, or there are no locks, Renew returns ErrLockNotFound:
+// the locks can no longer be trusted, so unlock them.
 //
-// Any other error says nothing of the locks. They stand as long as they did, or were renewed.
+// After any other error each lock either has its old expiry or was renewed.
 func (c *Client) Renew(ctx context.Context, lockID string, ttl uint) ([]LockStatus, error) {
 	if ttl < 1 || ttl > maxTTL {
 		return []LockStatus{}, &lockcore.InvalidError{
@@ -55,7 +54,7 @@ func (c *Client) Renew(ctx context.Context, lockID string, ttl uint) ([]LockStat
 	if err != nil {
 		return []LockStatus{}, err
 	}
-	// If one is about to end, renewing the others would promise nothing.
+	// If one is about to expire, the others are not worth renewing.
 	if len(found) == 0 || slices.ContainsFunc(found, func(l LockStatus) bool { return l.TTL == 0 }) {
 		return []LockStatus{}, ErrLockNotFound
 	}
@@ -81,20 +80,19 @@ func (c *Client) renew(ctx context.Context, l *LockStatus, ttl uint) error {
 	return nil
 }
 
-// policy is lockcore's default: how long a waiter of a Locker, to whom a renewal grants the
-// resource, has to take it up.
+// policy is lockcore's default: the time that a waiter of a Locker has to confirm a grant that a
+// renewal makes.
 var policy = rules.Policy{ClaimTTL: 30_000}
 
 // Purger ends locks that expired.
 type Purger interface {
 	// Purge ends every lock that has expired, and all other locks of the same lock IDs, which their
-	// holders cannot trust any more. It returns what they were, the newest first. What a
-	// party.Locker holds stands.
+	// holders can no longer trust. It returns them, the newest first. Holds of a party.Locker stay.
 	Purge(ctx context.Context) ([]LockStatus, error)
 }
 
-// NewPurger makes a Purger for the collection of client. Others need none to go on: an expired lock
-// keeps none out.
+// NewPurger returns a Purger for the collection of client. Purging is optional: an expired lock does
+// not block others.
 func NewPurger(client *Client) Purger { return purger{client} }
 
 type purger struct{ client *Client }

@@ -9,9 +9,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// Status lists the locks that match f, the newest first. Locks that expired are among them until
-// they are purged or their room is needed. It reads what a majority has. Locks of a party.Locker
-// are not listed.
+// Status returns the locks that match f, the newest first. Expired locks are included until they are
+// purged or replaced. It reads with majority read concern. Locks of a party.Locker are not listed.
 func (c *Client) Status(ctx context.Context, f Filter) ([]LockStatus, error) {
 	locks := []LockStatus{}
 	q := rules.Query{Resource: f.Resource, LockIDPrefix: prefix}

@@ -14,42 +14,42 @@ const (
 	LOCK_TYPE_SHARED    = "shared"    //nolint:staticcheck // the name is mongo-lock's
 )
 
-// The answers that are not the database's. They are returned as they are, so that == works as
-// errors.Is does.
+// Errors that do not come from the database. They are returned unwrapped, so that == works like
+// errors.Is.
 var (
-	// ErrAlreadyLocked is XLock's and SLock's: others hold the resource, or the lock ID itself does,
-	// or others wait for it in the queue of a party.Locker. Nothing was taken.
+	// ErrAlreadyLocked is returned by XLock and SLock: others hold the resource, the lock ID itself
+	// holds it, or others wait for it in the queue of a party.Locker. No lock was taken.
 	ErrAlreadyLocked = errors.New("unable to acquire lock (resource is already locked)")
-	// ErrLockNotFound is Renew's: the lock ID has no lock, or one with less than a second left. An
-	// error of the database never becomes this one.
+	// ErrLockNotFound is returned by Renew: the lock ID has no lock, or one with less than a second
+	// left. It never stands in for an error of the database.
 	ErrLockNotFound = errors.New("unable to find lock")
 )
 
-// LockDetails is what is told of a lock that is taken. Its zero value is a lock without an end of
-// which nothing is told.
+// LockDetails describes a lock to acquire. Its zero value is a lock that does not expire and has no
+// description.
 type LockDetails struct {
 	// Owner, Host and Comment are for people: at most 512, 255 and 1,024 bytes. The
 	// lockstep command shows an empty Host as "-".
 	Owner, Host, Comment string
-	// TTL is how many seconds the lock stands unless it is renewed, at most ten years. 0 is without an
-	// end.
+	// TTL is the time in seconds after which the lock expires unless it is renewed: up to ten years. 0
+	// means that it does not expire.
 	TTL uint
 }
 
-// LockStatus is one lock as it stands.
+// LockStatus describes one lock.
 type LockStatus struct {
 	Resource string
 	LockId   string //nolint:staticcheck // the name is mongo-lock's
 	// Type is LOCK_TYPE_EXCLUSIVE or LOCK_TYPE_SHARED.
 	Type string
-	// Owner, Host and Comment are what LockDetails told.
+	// Owner, Host and Comment are copied from LockDetails.
 	Owner, Host, Comment string
-	// CreatedAt is when it was taken, and RenewedAt when it was last renewed, nil if it never was, by
-	// the database server's clock.
+	// CreatedAt is the time of the grant, and RenewedAt that of the last renewal, or nil if there was
+	// none, both by the database server's clock.
 	CreatedAt time.Time
 	RenewedAt *time.Time
-	// TTL is how many whole seconds were left, by the database server's clock, when it was read: 0 for
-	// less than one and for a lock that has expired, -1 for one without an end.
+	// TTL is the number of whole seconds that were left when the lock was read, by the database server's
+	// clock: 0 for less than one and for an expired lock, -1 for a lock that does not expire.
 	TTL int64
 
 	// objectID, name and fence are the hold's in lockcore.
@@ -59,8 +59,8 @@ type LockStatus struct {
 	expired  bool
 }
 
-// LockStatusesByCreatedAtDesc sorts locks, the newest first. Those that one process took within a
-// millisecond are in the order in which it asked for them.
+// LockStatusesByCreatedAtDesc sorts locks, the newest first. Locks that one process acquired within a
+// millisecond are sorted by the order of its requests.
 type LockStatusesByCreatedAtDesc []LockStatus
 
 // Len is that of sort.Interface.
@@ -78,13 +78,13 @@ func (ls LockStatusesByCreatedAtDesc) Less(i, j int) bool {
 // Swap is that of sort.Interface.
 func (ls LockStatusesByCreatedAtDesc) Swap(i, j int) { ls[i], ls[j] = ls[j], ls[i] }
 
-// Filter says which locks Status tells of: those that match all of its fields. A field with its
-// zero value selects everything.
+// Filter selects locks for Status. A lock must match all fields; a field with its zero value matches
+// every lock.
 type Filter struct {
 	// CreatedBefore and CreatedAfter are compared with LockStatus.CreatedAt. Both may be given.
 	CreatedBefore, CreatedAfter time.Time
 	// TTLlt and TTLgte are compared with LockStatus.TTL: less than, and greater than or equal to. A
-	// lock without an end matches neither.
+	// lock that does not expire matches neither.
 	TTLlt, TTLgte uint
 	// Resource, LockId and Owner are compared with the fields of the same names.
 	Resource string

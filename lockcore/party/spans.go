@@ -15,8 +15,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// Spans of waits and holds: the process that ends one writes it, from what the document says. Their
-// starts and ends are the database server's times, so that their lengths compare.
+// Spans of waits and holds are written, from the document, by the process that ends the wait or hold.
+// They start and end at times of the database server's clock, so that their durations can be compared.
 
 // mostBlockers bounds the holds that a span names and links to.
 const mostBlockers = 16
@@ -28,8 +28,8 @@ type blocker struct {
 	trace         string
 }
 
-// blockersIn are the first of holders, each lock ID once: by its hold if there is one, which says
-// more than a part that drains.
+// blockersIn returns the first of holders, each lock ID once: its hold if there is one, because a
+// draining part has fewer facts.
 func blockersIn(holders []Holder) []blocker {
 	var found []blocker
 	add := func(h Holder) {
@@ -50,7 +50,7 @@ func blockersIn(holders []Holder) []blocker {
 	return found
 }
 
-// addBlockers adds those of whom a refusal says that they are in the way.
+// addBlockers adds the holders that a BusyError names.
 func addBlockers(behind []blocker, refusal error) []blocker {
 	var busy *BusyError
 	if errors.As(refusal, &busy) {
@@ -71,12 +71,12 @@ func endedBlocker(e *rules.EndedHold) []blocker {
 	return []blocker{{e.LockID, cmp.Or(e.Owner, e.LockID), e.Fence, e.Trace}}
 }
 
-// blockers names them on a span: each by an event at that time and a link to its step, and the last
-// by attributes too.
+// nameBlockers records blockers on a span: each by an event at that time and a link to its step, and the
+// last one by attributes too.
 func nameBlockers(span trace.Span, found []blocker, at time.Time) {
 	for i, b := range found {
 		attrs := []attribute.KeyValue{attribute.String(telemetry.BlockedByID, b.lockID)}
-		if b.owner != "" { // a part that drains does not tell
+		if b.owner != "" { // a draining part has no owner
 			attrs = append(attrs, attribute.String(telemetry.BlockedByOwner, b.owner))
 		}
 		if b.fence != 0 { // a claim has none yet
@@ -95,7 +95,7 @@ func nameBlockers(span trace.Span, found []blocker, at time.Time) {
 	}
 }
 
-// wait is one that is over.
+// waitRecord is a wait that has ended.
 type waitRecord struct {
 	resource, lockID, part, owner string
 	order, limit                  int64
@@ -103,8 +103,8 @@ type waitRecord struct {
 	since, until                  time.Time
 	fence                         int64
 	outcome                       string
-	// before are those that were in the way when it queued, and after is the one whose end let it in,
-	// or those that were in the way when it gave up.
+	// before lists the blockers at the time it queued. after is the hold whose end let it in, or lists
+	// the blockers at the time it was withdrawn.
 	before, after []blocker
 }
 
@@ -139,7 +139,7 @@ func (o *observer) recordWait(ctx context.Context, w *waitRecord) {
 	span.End(trace.WithTimestamp(w.until))
 }
 
-// granted writes the span of a wait that ended with a grant, which the request has taken up now.
+// recordGrant writes the span of a wait that ended with a grant, which the request has now confirmed.
 func (o *observer) recordGrant(ctx context.Context, req *Request, op *rules.Acquire, d *rules.Document, before []blocker) {
 	p := d.Part(op.LockID, op.Part, op.Order)
 	if p == nil || p.Since == nil || p.ClaimedAt == nil {
@@ -152,7 +152,7 @@ func (o *observer) recordGrant(ctx context.Context, req *Request, op *rules.Acqu
 	})
 }
 
-// holdsGranted writes the spans of waits that a write ended by granting the holds.
+// recordHoldGrants writes the spans of waits that a write ended by granting the holds.
 func (o *observer) recordHoldGrants(ctx context.Context, a *update.Answer) {
 	for i := range a.Holds {
 		h := &a.Holds[i]
@@ -168,9 +168,8 @@ func (o *observer) recordHoldGrants(ctx context.Context, a *update.Answer) {
 	}
 }
 
-// lastBlocker is the hold whose end let a request in. If no hold ended then it is what drained
-// until then, or the claim that another slept through, which never had a fence: whichever ended
-// last.
+// lastBlocker returns the hold whose end let a request in. If no hold ended at that time, it returns the
+// draining part or the unconfirmed claim that ended last. A claim has no fence.
 func lastBlocker(d *rules.Document, p *rules.Entry) []blocker {
 	if p.Predecessor != nil {
 		return endedBlocker(p.Predecessor)
@@ -192,8 +191,8 @@ func lastBlocker(d *rules.Document, p *rules.Entry) []blocker {
 	return []blocker{{last.LockID, last.Owner, last.Fence, last.Trace}}
 }
 
-// ended writes the spans of what a write ended: waits that were given up, and holds, its caller's
-// own or those of others.
+// recordEnded writes the spans that a write ended: of withdrawn waits, and of holds of its caller and of
+// others.
 func (o *observer) recordEnded(ctx context.Context, a *update.Answer, why ending) {
 	d := a.After
 	for _, g := range a.Withdrawn(d.At) {
@@ -202,7 +201,7 @@ func (o *observer) recordEnded(ctx context.Context, a *update.Answer, why ending
 	told := map[string]bool{}
 	write := func(entries []rules.Entry, why ending) {
 		for i := range entries {
-			// A kept hold is told of by its own entry, and not by its parts'.
+			// The span of a kept hold is made from its own entry, not from its parts.
 			if e := &entries[i]; e.CreatedAt != nil && !told[e.LockID] {
 				told[e.LockID] = true
 				o.recordHold(ctx, a, e, why)
@@ -215,24 +214,25 @@ func (o *observer) recordEnded(ctx context.Context, a *update.Answer, why ending
 	}
 }
 
-// ending is why and by whom something ends, if that is not just its own release.
+// ending is the reason for which a wait or a hold ends, and who ended it, unless its own party released
+// it.
 type ending struct {
 	outcome, reason string
-	// by is the lock ID that acts.
+	// by is the lock ID of the operation.
 	by string
-	// cycle is the deadlock for which owner's place is taken from the queue.
+	// cycle describes the deadlock whose victim is owner.
 	cycle, owner string
 }
 
-// on says on a span why it ends something.
+// on records the reason as attributes of a span.
 func (e *ending) on(span trace.Span) {
 	optional(span, telemetry.Reason, e.reason)
 	optional(span, telemetry.Owner, e.owner)
 	optional(span, telemetry.Cycle, e.cycle)
 }
 
-// roomGivenTo is for whom the holds that had expired were displaced: the lock ID that was granted a
-// claim in that write, or that asked.
+// roomGivenTo returns the lock ID for which expired holds were evicted: the one that was granted a claim
+// in that write, or the one that requested the resource.
 func roomGivenTo(d *rules.Document, by string) string {
 	for i := range d.Entries {
 		if e := &d.Entries[i]; grantedBy(e, d.At) {
@@ -242,7 +242,7 @@ func roomGivenTo(d *rules.Document, by string) string {
 	return by
 }
 
-// grantedBy reports whether the write of a time granted a waiter this claim or hold.
+// grantedBy reports whether the write at that time granted this claim or hold to a waiter.
 func grantedBy(e *rules.Entry, at time.Time) bool {
 	return (e.State == rules.StateClaimed || e.State == rules.StateKept) && e.ClaimedAt != nil && e.ClaimedAt.Equal(at)
 }
@@ -315,14 +315,14 @@ func (o *observer) recordHold(ctx context.Context, a *update.Answer, e *rules.En
 	span.End(trace.WithTimestamp(end))
 }
 
-// grantedTo names on a hold a waiter whom its end let in.
+// grantedTo records on the span of a hold a waiter that its end let in.
 func grantedTo(span trace.Span, e *rules.Entry, at time.Time) {
 	span.AddEvent(telemetry.EventGrantedTo, trace.WithTimestamp(at), trace.WithAttributes(
 		attribute.String(telemetry.LockID, e.LockID), attribute.String(telemetry.Part, e.Part)))
 }
 
-// drainsUntil is until when parts of a lock ID keep others out although its hold has ended; zero if
-// none does.
+// drainsUntil returns the time until which parts of a lock ID keep others out although its hold has
+// ended. It is zero if there are none.
 func drainsUntil(d *rules.Document, lockID string) (until time.Time) {
 	for i := range d.Entries {
 		if e := &d.Entries[i]; e.State == rules.StateDraining && e.LockID == lockID && e.ExpiresAt.After(until) {
@@ -332,7 +332,7 @@ func drainsUntil(d *rules.Document, lockID string) (until time.Time) {
 	return until
 }
 
-// addLostEvent notes on the span of the step, or of what else holds the lock, that it was lost.
+// addLostEvent records the loss of a lock on the span of its holder, such as a step.
 func addLostEvent(ctx context.Context, lost *LostError) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {

@@ -18,9 +18,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// observer makes the spans and keeps the metrics. What it costs must not be noticed beside a round
-// trip: attributes are made only for spans that are recorded. docs/telemetry.md lists all that it
-// says.
+// observer makes the spans and the metrics. Its cost must be small compared with a round trip to the
+// database, so attributes are made only for recorded spans. docs/telemetry.md lists what it records.
 type observer struct {
 	tracer trace.Tracer
 	metrics
@@ -31,14 +30,14 @@ func newObserver(cfg *Config) (observer, error) {
 	return observer{cfg.TracerProvider.Tracer(telemetry.Scope), m}, err
 }
 
-// operation is one command, from when it is sent to its answer.
+// operation is one command, from sending it to its answer.
 type operation struct {
 	trace.Span
 	ctx     context.Context
 	metrics *metrics
 	name    string
 	began   time.Time
-	// asked is set for an acquire.
+	// asked is nil unless the operation is an acquire.
 	asked *asked
 }
 
@@ -51,7 +50,7 @@ func (o *observer) begin(ctx context.Context, name string, attrs func() []attrib
 	return ctx, operation{Span: span, ctx: ctx, metrics: &o.metrics, name: name, began: began}
 }
 
-// start is the span of a command that is about one lease.
+// start begins the span of a command for one lease.
 func (o *observer) start(ctx context.Context, name string, l Lease) (context.Context, operation) {
 	return o.begin(ctx, name, func() []attribute.KeyValue {
 		return []attribute.KeyValue{
@@ -86,16 +85,16 @@ func (o *observer) acquire(ctx context.Context, req *Request, res Resource) (con
 	return ctx, op
 }
 
-// end says how the command ended. That a resource is busy is an answer, not an error.
+// end records the outcome of the command. A busy resource is an outcome, not an error.
 func (o operation) end(a *update.Answer, err error) {
 	outcome := outcomeOf(a, err)
 	switch {
-	case err == nil && o.name == telemetry.SpanDeadlock && a.Outcome != rules.Granted: // another process was faster
+	case err == nil && o.name == telemetry.SpanDeadlock && a.Outcome != rules.Granted: // another process has ended the deadlock
 		outcome = telemetry.OutcomeGone
 	case err == nil && o.asked == nil:
 		outcome = telemetry.OutcomeOK
 	case (outcome == telemetry.OutcomeUnknown || outcome == telemetry.OutcomeError) && errors.Is(o.ctx.Err(), context.Canceled):
-		outcome, err = telemetry.OutcomeCanceled, nil // as its caller wished
+		outcome, err = telemetry.OutcomeCanceled, nil // by its caller
 	}
 	o.ended(a, outcome, err)
 }
@@ -130,7 +129,7 @@ func (o operation) ended(a *update.Answer, outcome string, err error) {
 	o.Span.End(trace.WithTimestamp(now))
 }
 
-// took says which hold an acquire made or joined.
+// took records the hold that an acquire made or joined.
 func (o operation) took(d *rules.Document, lockID string, fence int64) {
 	if o.IsRecording() {
 		o.SetAttributes(attribute.Int64(telemetry.Fence, fence), attribute.Int64(telemetry.Hold, d.HoldFence(lockID)))
@@ -157,8 +156,8 @@ func outcomeOf(a *update.Answer, err error) string {
 
 var traceContext propagation.TraceContext
 
-// traceparent is the span that ctx is in, in the W3C form: that of the step if there is one, and
-// else the acquire's own.
+// traceparent returns, in the W3C form, the span of the step if there is one, otherwise the span of the
+// acquire.
 func traceparent(outer, inner context.Context) string {
 	if trace.SpanContextFromContext(outer).IsValid() {
 		inner = outer
@@ -176,8 +175,8 @@ func remoteSpan(traceparent string) trace.SpanContext {
 	return trace.SpanContextFromContext(ctx)
 }
 
-// metrics are the instruments. The names of resources are not among their attributes, of which
-// there must be few.
+// metrics holds the instruments. Resource names are not among their attributes, because the number of
+// time series must stay small.
 type metrics struct {
 	class func(resource string) string
 
@@ -214,7 +213,7 @@ func newMetrics(cfg *Config) (metrics, error) {
 	return m, nil
 }
 
-// of are the attributes of a measurement about a resource.
+// of returns the attributes of a measurement for a resource.
 func (m *metrics) of(resource string, attrs ...attribute.KeyValue) metric.MeasurementOption {
 	if m.class != nil {
 		if class := m.class(resource); class != "" {
@@ -230,7 +229,7 @@ func outcomeAttr(outcome string) attribute.KeyValue {
 	return attribute.String(telemetry.Outcome, outcome)
 }
 
-// operated counts a command.
+// countOperation counts a command.
 func (m *metrics) countOperation(ctx context.Context, span, outcome string, took time.Duration) {
 	if m.operations.Enabled(ctx) {
 		m.operations.Record(ctx, took.Seconds(), metric.WithAttributeSet(attribute.NewSet(
@@ -238,14 +237,14 @@ func (m *metrics) countOperation(ctx context.Context, span, outcome string, took
 	}
 }
 
-// acquired counts the answer to a request: d is nil if there was none.
+// countAcquire counts the answer to a request.
 func (m *metrics) countAcquire(ctx context.Context, r *asked, outcome string, a *update.Answer) {
 	if a == nil || !m.grants.Enabled(ctx) {
 		return
 	}
 	switch outcome {
 	case telemetry.OutcomeAgain:
-		if a.Retried { // the answer that was lost is counted now
+		if a.Retried { // the answer of the first attempt was lost, so it is counted now
 			m.grants.Add(ctx, 1, m.of(r.resource, modeAttr(r.mode), outcomeAttr(outcome)))
 		}
 	case telemetry.OutcomeGranted, telemetry.OutcomeJoined:
@@ -253,7 +252,7 @@ func (m *metrics) countAcquire(ctx context.Context, r *asked, outcome string, a 
 	case telemetry.OutcomeBusy, telemetry.OutcomeFull:
 		m.contentions.Add(ctx, 1, m.of(r.resource, modeAttr(r.mode), outcomeAttr(outcome)))
 	case telemetry.OutcomeQueued:
-		if !r.queuedIn(a.After) { // it had queued before, and asked again
+		if !r.queuedIn(a.After) { // it was queued already
 			return
 		}
 		m.contentions.Add(ctx, 1, m.of(r.resource, modeAttr(r.mode), outcomeAttr(outcome)))
@@ -263,14 +262,13 @@ func (m *metrics) countAcquire(ctx context.Context, r *asked, outcome string, a 
 	}
 }
 
-// asked is what an acquire was for.
+// asked is the request of an acquire.
 type asked struct {
 	resource, lockID, part string
 	mode                   Mode
 }
 
-// queuedIn reports whether the request took its place in the queue in the write that left the
-// document.
+// queuedIn reports whether the write that left the document put the request into the queue.
 func (r *asked) queuedIn(d *rules.Document) bool {
 	for i := range d.Waiters {
 		if w := &d.Waiters[i]; w.LockID == r.lockID && w.Part == r.part {

@@ -27,7 +27,7 @@ func (op Acquire) Apply(before *Document, now time.Time) (*Document, Result) {
 }
 
 // superseded reports whether a release, a bar, a later request of the same part, or another call with
-// the same order came first.
+// the same order came first. The package documentation defines part, order, bar and call.
 func (s *state) superseded(op *Acquire) bool {
 	if _, overtaken := s.doc.SupersededBy(op.Request()); overtaken {
 		return true
@@ -45,7 +45,7 @@ func (s *state) isLost(op *Acquire) bool {
 	if op.Reacquire {
 		return false
 	}
-	if s.holds(op.LockID) { // another run of the party may have taken the lock since
+	if s.holds(op.LockID) { // perhaps only because another run of the workflow has acquired it since the eviction
 		return op.Label != "" && evicted
 	}
 	return op.Held || evicted
@@ -57,8 +57,9 @@ func (s *state) grantOrQueue(op *Acquire) {
 	claim := s.claim(op.LockID, op.Part)
 	tombstone := s.doc.Tombstone(op.LockID, op.Part)
 	index := slices.IndexFunc(s.doc.Waiters, func(w Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
-	// An upgrade goes ahead of the queue, because the waiters there wait for its own hold. A queued
-	// request is granted a claim by the write that frees the resource, so asking again does not grant it.
+	// A lock ID that already holds, for example one that upgrades, goes ahead of the queue, because the
+	// waiters there wait for its own hold. A request that is already queued is not granted here: the
+	// write that frees the resource gives it a claim.
 	ahead := s.holds(op.LockID) || s.doc.HeldByEnclosing(op.Party())
 	next := claim != nil || ahead || ((!op.Queue || index < 0) && !slices.ContainsFunc(s.doc.Waiters, s.eligible))
 	switch {
@@ -76,7 +77,7 @@ func (s *state) grantOrQueue(op *Acquire) {
 		s.result.Outcome = Full
 	case s.covered(op.LockID, op.Mode) && s.doc.AllowsJoin(op.Party()):
 		s.result.Outcome = Joined
-		if op.Label != "" { // evict expired entries, which must not be renewed any longer
+		if op.Label != "" { // makes end evict expired entries, which must not be renewed any longer
 			s.granted = op
 		}
 		s.grant(op)
@@ -166,7 +167,8 @@ func (s *state) holdFor(op *Acquire) Entry {
 		}
 		again = again || (e.Part == op.Part && (e.State == StateRunning || (e.State == StateClaimed && !e.Forfeited(s.now))))
 	}
-	// A hold within this one may have drawn the resource's latest fence.
+	// The hold needs a new fence if it is new, if the request demands one, if a hold within this one got
+	// a later fence, or if the same part runs again.
 	if s.result.Outcome == Granted || op.NewFence || s.doc.Fence > hold.Fence || again {
 		hold.Fence = s.nextFence()
 		s.doc.Fence = hold.Fence
@@ -180,7 +182,7 @@ func (s *state) holdFor(op *Acquire) Entry {
 // the time in milliseconds, this holds even if the document was removed in between.
 func (s *state) nextFence() int64 { return max(s.doc.Fence+1, s.now.UnixMilli()) }
 
-// clearEvidence drops the evidence of a party's loss. With a label it keeps records of take-overs.
+// clearEvidence drops the evidence of a lock ID's losses. With a label it drops only those of that run.
 func (s *state) clearEvidence(lockID, label string) {
 	s.doc.Evidence = without(s.doc.Evidence, func(e *Evidence) bool {
 		return e.LockID == lockID && (label == "" || (e.Label == label && e.To == ""))
@@ -195,9 +197,9 @@ func (s *state) upgraded(op *Acquire) *Entry {
 	return nil
 }
 
-// replaced returns the entries without those that a grant replaces: the part's claim, the kept entry,
-// and the part's earlier request, which drains if it has not expired. The lock ID's own entries are
-// last.
+// replaced returns the entries that stay, with the lock ID's own entries last. A grant replaces the part's
+// claim, the kept entry, and the part's earlier request, which drains if it has not expired: it keeps
+// others out until its lease ends.
 func (s *state) replaced(op *Acquire) []Entry {
 	var rest, own []Entry
 	for _, e := range s.doc.Entries {
@@ -216,7 +218,7 @@ func (s *state) replaced(op *Acquire) []Entry {
 	return append(rest, own...)
 }
 
-// kept returns the kept entry of the hold, new or extended.
+// kept returns the kept entry of the hold, new or extended. It is the entry that outlives the parts.
 func (s *state) kept(op *Acquire, hold Entry) Entry {
 	k := Entry{
 		ID: op.Call + "/k", LockID: op.LockID, Label: op.Label, State: StateKept, FirstFence: hold.FirstFence,

@@ -58,7 +58,7 @@ func (s *Site) Orphans(ctx context.Context, logger sdklog.Logger) ([]Orphan, err
 	dry := &dryLocker{Locker: s.Locker, site: s}
 	j, err := janitor.New(janitor.Options{
 		Locker: dry, Temporal: s.Temporal.Service, Namespace: s.Temporal.Namespace, NamespaceID: s.Temporal.NamespaceID,
-		QuestionsPerSecond: questionsPerSecond, Logger: withoutInfo{logger},
+		RequestsPerSecond: questionsPerSecond, Logger: withoutInfo{logger},
 	})
 	if err != nil {
 		return nil, err

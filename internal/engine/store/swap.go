@@ -13,7 +13,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// Swap sends one command: an insert, a replacement, or an ordered update of several documents.
+// Swap sends one command: an insert, a replacement, or an ordered update of several documents. It returns
+// the number of swaps that were applied before the first conflict. A conflict is not an error.
 func (m *Mongo) Swap(ctx context.Context, swaps ...Swap) (done int, err error) {
 	encoded, err := encodeAll(swaps)
 	if err != nil || len(swaps) == 0 {
@@ -41,7 +42,7 @@ func (m *Mongo) Swap(ctx context.Context, swaps ...Swap) (done int, err error) {
 //
 //  1. The document was inserted.
 //  2. Duplicate key: a document exists. This is a conflict.
-//  3. Any other error: unknown, or not sent.
+//  3. Any other error: the outcome is unknown, or the command was not sent.
 func (m *Mongo) insert(ctx context.Context, name string, next bson.Raw) (int, error) {
 	_, err := m.local.InsertOne(ctx, next)
 	if err == nil {
@@ -58,7 +59,7 @@ func (m *Mongo) insert(ctx context.Context, name string, next bson.Raw) (int, er
 //
 //  1. The document matched and was replaced.
 //  2. Nothing matched: it is missing or has another version. This is a conflict.
-//  3. An error: unknown, or not sent.
+//  3. An error: the outcome is unknown, or the command was not sent.
 func (m *Mongo) replace(ctx context.Context, s Swap, next bson.Raw) (int, error) {
 	res, err := m.local.ReplaceOne(ctx, filterOf(s), next)
 	if err != nil {
@@ -71,10 +72,11 @@ func (m *Mongo) replace(ctx context.Context, s Swap, next bson.Raw) (int, error)
 // these outcomes:
 //
 //  1. The document with the previous version matched and was replaced.
-//  2. There was no document, and the new one was inserted.
+//  2. There was no document, and the new one was inserted, also if a previous version was expected: the
+//     document was removed in between, because it was idle.
 //  3. There is a document with another version: the upsert tries to insert, and the _id is a
 //     duplicate. The server stops and does not apply the replacements that follow. This is a conflict.
-//  4. Any other error: unknown for all of them, or not sent.
+//  4. Any other error: the outcome of all is unknown, or the command was not sent.
 //
 // Without upsert, a replacement that matches nothing would not stop the server.
 func (m *Mongo) replaceAll(ctx context.Context, swaps []Swap, encoded []bson.Raw) (int, error) {
@@ -96,8 +98,8 @@ func (m *Mongo) replaceAll(ctx context.Context, swaps []Swap, encoded []bson.Raw
 	return 0, commandError(err, "replace %d documents, the first of them %q", len(swaps), swaps[0].Next.ID)
 }
 
-// filterOf matches the document with the version Prev. If there must be no document it matches nothing,
-// because no version has the number -1.
+// filterOf matches the document with the version Prev. If there must be no document, it matches nothing,
+// because no version has the number -1. The upsert then inserts, or fails with a duplicate _id.
 func filterOf(s Swap) bson.D {
 	prev := s.Prev
 	if prev == (rules.Version{}) {
@@ -111,9 +113,11 @@ func filterOf(s Swap) bson.D {
 
 // Reserve sends one unconditional update, which has these outcomes:
 //
-//  1. The document was reserved and has a new version: swaps that are based on the earlier one fail.
+//  1. The document was reserved for one process and has a new version: swaps that are based on the earlier
+//     one fail.
 //  2. There is no document, and nothing was changed.
-//  3. An error: unknown, or not sent. A late copy delays writers for a moment.
+//  3. An error: the outcome is unknown, or the command was not sent. If the command is applied late, it only
+//     delays writers for a moment.
 func (m *Mongo) Reserve(ctx context.Context, name string, reservation rules.Reservation) error {
 	if err := m.check(ctx); err != nil {
 		return beforeWrite(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// CommandTimeout bounds one command. The next attempt may reach a better server.
+// CommandTimeout bounds one command. The next attempt may reach another, healthy server.
 const CommandTimeout = 10 * time.Second
 
 const (
@@ -24,14 +24,15 @@ const (
 	mostGathering = 2 * time.Millisecond
 	// firstPause and mostPause are the first and the longest pause after failures.
 	firstPause, mostPause = 10 * time.Millisecond, 30 * time.Second
-	// mostCollected bounds the debts that are paid at the same time.
+	// mostCollected bounds the lines in debt that are retried at the same time.
 	mostCollected = 16
 	// debtPoll is the pause between two checks of WaitForDebts.
 	debtPoll = 20 * time.Millisecond
 )
 
-// Lines carries out the operations of one process, with one goroutine for each resource on which
-// operations wait. It is safe for concurrent use.
+// Lines carries out the operations of one process. A line is the queue of operations on one resource, and
+// has a goroutine while operations wait. If the outcome of a swap is unknown, its line is in debt: it owes
+// an acknowledged swap, see the package documentation. Lines is safe for concurrent use.
 type Lines struct {
 	store   store.Store
 	clock   clock.Clock
@@ -44,7 +45,7 @@ type Lines struct {
 
 	mu    sync.Mutex
 	lines map[string]*activeLine
-	// recent lists the lines that only cache a document, most recent first. cached is their size.
+	// recent lists the lines that only cache a document, most recent first. cached is their size in bytes.
 	recent list.List
 	cached int
 	// debtors are lines that owe a swap which could not be written at once. collecting is set while a
@@ -66,7 +67,7 @@ type activeLine struct {
 	running bool
 	// swapTook is the duration of the last swap.
 	swapTook time.Duration
-	// cache is the element of Lines.recent, or nil, and bytes the size that it counts.
+	// cache is the element of Lines.recent, or nil. bytes is its share of Lines.cached.
 	cache *list.Element
 	bytes int
 }
@@ -114,9 +115,9 @@ func (ls *Lines) run(e *activeLine) {
 	}
 }
 
-// gather waits a moment if calls sleep in the line. The callers that the last swap answered, such as
-// the one that released the resource and the one that was granted it, often submit the next operation
-// at once, which then shares a swap. Waiting costs a tenth of a swap, and saves every second one.
+// gather waits a moment if calls in the line wait for a grant. The callers that the last swap answered, such
+// as the previous and the next holder, often submit another operation at once, which then shares a swap.
+// Waiting costs a tenth of the time of a swap, and saves about half of the swaps.
 func (ls *Lines) gather(e *activeLine) {
 	e.mu.Lock()
 	d, sleeps := min(e.swapTook/10, mostGathering), e.line.Sleeps()
@@ -241,7 +242,7 @@ func (ls *Lines) pause(e *activeLine, why Pause) {
 		e.mu.Lock()
 		failures := e.line.Failures()
 		e.mu.Unlock()
-		// Bounded, because no call waits for more attempts, and collect retries debts.
+		// The pause is bounded: after mostTries no call waits, and collect retries the debts.
 		d := failurePause(min(failures, mostTries))
 		ls.sleep(d/2+ls.clock.Jitter(d/2+1), e.wake)
 	}
@@ -262,7 +263,8 @@ func (ls *Lines) sleep(d time.Duration, wake <-chan struct{}) {
 	}
 }
 
-// collect retries the debts of lines whose callers have given up, a few at a time, until none is left.
+// collect retries the swaps that lines owe after their callers have given up, a few lines at a time, until
+// none is in debt. Its pauses begin where those of the callers' attempts ended.
 func (ls *Lines) collect() {
 	for round := 3; ; round++ {
 		d := failurePause(round)
