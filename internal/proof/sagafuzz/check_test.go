@@ -331,3 +331,31 @@ func TestNewPlan_SameSeed_SamePlan(t *testing.T) {
 		require.LessOrEqual(t, len(plan.Workflows), 200)
 	}
 }
+
+// A run that is reset after its end replays the acquisition of a Lock that was released at that end. Only a Lock that was held when the run
+// was reset excludes others.
+func TestClaims_LockOfResetRun_CountsUnlessReleased(t *testing.T) {
+	t.Parallel()
+	next := workflowRun{w1.workflow, "r1-next"}
+	again := func(what string) []Record {
+		return record(Record{What: what, Workflow: next.workflow, Run: next.id, Scope: "5", Needs: []Need{account}, Task: 9})
+	}
+	for name, c := range map[string]struct {
+		tasks []int64
+		want  int
+	}{
+		"closed before the reset": {[]int64{3}, 1},
+		"reset while it was held": {[]int64{}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := Read(join(
+				record(Record{What: Recorded, Workflow: w1.workflow, Run: w1.id, Tasks: c.tasks}),
+				record(Record{What: Meddled, Workflow: w1.workflow, Run: w1.id, Type: "reset", Other: next.id}),
+				inTask(3, Leaving, rootScope, ""), again(Locked),
+				attempt("e1", w2, step(2, "1.1", account), 2), again(Leaving),
+			))
+			require.Len(t, s.claims()["account"], c.want)
+		})
+	}
+}

@@ -54,6 +54,8 @@ type Story struct {
 	killed map[string]int64
 	// resetFrom contains the run from which each run was reset.
 	resetFrom map[string]string
+	// left contains the scopes that a run has left for good, by run and name: the server has recorded the workflow task.
+	left map[[2]string]bool
 	// order numbers runs in the order of their first records.
 	order map[string]int
 	// meddled contains the operator's actions on each workflow.
@@ -80,7 +82,7 @@ type Story struct {
 func Read(records []Record) *Story {
 	s := &Story{
 		Records: records, byScope: map[[2]string]*Scope{}, stops: map[string][]int64{}, killed: map[string]int64{},
-		resetFrom: map[string]string{}, order: map[string]int{}, meddled: map[string][]string{}, calm: true,
+		resetFrom: map[string]string{}, left: map[[2]string]bool{}, order: map[string]int{}, meddled: map[string][]string{}, calm: true,
 		began: map[string]int64{}, ended: map[string][]int64{}, recorded: map[string][]int64{}, closed: map[string]*Record{},
 		heard: map[[2]string]bool{},
 	}
@@ -107,6 +109,9 @@ func Read(records []Record) *Story {
 				a.add(r)
 			}
 		case Locked, Leaving, HandOver, Returned:
+			if r.What == Leaving && slices.Contains(s.recorded[r.Run], r.Task) {
+				s.left[[2]string{r.Run, r.Scope}] = true
+			}
 			if !s.isPast(r) {
 				s.scope(r)
 			}
@@ -159,6 +164,17 @@ func (s *Story) keep(r *Record) {
 func (s *Story) happened(r *Record) bool {
 	tasks, known := s.recorded[r.Run]
 	return r.Task == 0 || !known || slices.Contains(tasks, r.Task)
+}
+
+// leftBefore reports whether a run begins, by a reset, after an earlier run has left the scope or has ended. Then its locks were released,
+// although the history of the new run has their acquisition.
+func (s *Story) leftBefore(run, scope string) bool {
+	for old := s.resetFrom[run]; old != ""; old = s.resetFrom[old] {
+		if s.left[[2]string{old, scope}] || s.left[[2]string{old, rootScope}] {
+			return true
+		}
+	}
+	return false
 }
 
 // isPast reports whether a record was written after its run was ended, for example by a process that was
