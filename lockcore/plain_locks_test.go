@@ -22,7 +22,7 @@ import (
 
 // The functions that do not begin with Test are the snippets of docs/guides/plain-locks.md, which shows them as they stand here.
 
-// ErrRunning says that another run of the program is on.
+// ErrRunning reports that the program is running already.
 var ErrRunning = errors.New("another run is on")
 
 func runAlone(ctx context.Context, locker *lockcore.Locker, work func(context.Context) error) error {

@@ -194,7 +194,7 @@ func TestCompensation_DeadlockAndStepNeverRan_IsDropped(t *testing.T) {
 	}
 }
 
-// Compensations that wait for each other, and that nobody else can make room for: one fails, and its saga tells so. The other goes on.
+// Compensations wait for each other in a deadlock: one fails, and the error of its saga says so. The other runs.
 func TestCompensation_DeadlockOfCompensations_Ends(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

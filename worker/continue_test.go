@@ -21,7 +21,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// entry is what a step saw of its lock on the account.
+// entry is the lock on the account as a step saw it.
 type entry struct {
 	name, run string
 	lease     lockcore.Lease

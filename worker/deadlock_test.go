@@ -49,7 +49,7 @@ func TestDeadlock_VictimBeforeParking_IsNotUndone(t *testing.T) {
 	}
 }
 
-// Fifty pairs of sagas in opposite directions: both have debited before either credits. However the deadlock is found, one gives way,
+// Fifty pairs of sagas in opposite directions: both have debited before either credits. However the deadlock is found, one is the victim,
 // begins again by itself, and both end well.
 func TestDeadlock_FiftyPairsOfSagas_AllEnd(t *testing.T) {
 	t.Parallel()
@@ -208,7 +208,7 @@ func (b *bundle) requireUndoneIfDone(t *testing.T) {
 	}
 }
 
-// A saga waits for its second account, is restarted under its workflow ID, and waits again; then it gives way in a deadlock. That
+// A saga waits for its second account, is restarted under its workflow ID, and waits again; then it is the victim of a deadlock. That
 // another run of it stood in the queue does not say that its step may have run.
 func TestDeadlock_RestartedSaga_UndoesOnlyWhatRan(t *testing.T) {
 	t.Parallel()

@@ -38,7 +38,7 @@ import (
 // Histories are kept in histories/<version>/<feature>.json. What a release has recorded stays forever.
 const (
 	histories = "testdata/histories"
-	// unreleased is the one folder that is recorded anew; a release renames it.
+	// unreleased is the only folder that is recorded again; a release renames it.
 	unreleased = "unreleased"
 )
 

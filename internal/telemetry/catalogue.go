@@ -8,11 +8,11 @@ type Span struct {
 	Name string
 	// Clock is whose times its start and end are, and When what it is made for.
 	Clock, When string
-	// Parent is what it stands under.
+	// Parent describes the parent span.
 	Parent     string
 	Attributes []Attribute
 	Events     []Event
-	// Links are what it links to; empty for none.
+	// Links describes the span's links; empty if it has none.
 	Links string
 	// Outcomes are the values of Outcome, with what they mean.
 	Outcomes []Value
@@ -167,7 +167,7 @@ func optional(a Attribute) Attribute {
 	return a
 }
 
-// LostEvent is what a holder's own span is told when its lock is lost.
+// LostEvent describes the event on a holder's own span when its lock is lost.
 var LostEvent = Event{
 	Name: EventLost, When: "when the session of a running step, or of plain Go, notices that its lock is lost",
 	Attributes: []Attribute{

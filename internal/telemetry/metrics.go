@@ -18,9 +18,9 @@ type Metric struct {
 // seconds suit what takes from a round trip to a saga's time.
 var seconds = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600}
 
-// Keys of the attributes of metrics, beside Mode and Outcome.
+// Keys of the attributes of metrics, in addition to Mode and Outcome.
 const (
-	// Class is what Config.ResourceClass makes of the resource's name; it is absent without that.
+	// Class is the result of Config.ResourceClass for the resource's name; absent if that is not set.
 	Class = "lock.resource.class"
 	// Operation is the name of the command's span without its "lock.".
 	Operation = "lock.operation"

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write docs/telemetry.md anew")
 
-// head is what the page says before its tables.
+// head is the text of the page before its tables.
 //
 //go:embed testdata/head.txt
 var head string

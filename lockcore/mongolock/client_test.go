@@ -333,7 +333,7 @@ func TestClient_InvalidInput_IsRefusedByName(t *testing.T) {
 		"LockDetails.TTL":     c.XLock(t.Context(), "r", "a", mongolock.LockDetails{TTL: math.MaxUint32}),
 		"ttl":                 second(c.Renew(t.Context(), "a", 0)),
 		"lockId ":             second(c.Renew(t.Context(), "", 1)),
-		"lockId  ":            second(c.Unlock(t.Context(), "")), // of mongo-lock, it unlocks everybody's
+		"lockId  ":            second(c.Unlock(t.Context(), "")), // of mongo-lock, it unlocks all locks of the lock ID
 		"lockId   ":           c.XLock(t.Context(), "r", long[:477], forever),
 	} {
 		var invalid *lockcore.InvalidError

@@ -35,7 +35,7 @@ func importOrders(ctx context.Context, locker *lockcore.Locker, old oldClient, w
 	return work(session.Context())
 }
 
-// oldLocks stands for the old client and its collection.
+// oldLocks represents the old client and its collection.
 type oldLocks struct {
 	mu    sync.Mutex
 	locks map[string]string // lock IDs by resource

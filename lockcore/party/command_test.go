@@ -80,7 +80,7 @@ func TestRequest_CancelledUnderWay_LeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// The answer comes when the caller has given up: the lock was granted to nobody.
+// The answer arrives after the caller has given up, so the lock that it grants must be released.
 func TestRequest_GrantedAfterItsCallerGaveUp_LeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	eachAsking(t, func(t *testing.T, ask func(context.Context, *party.Locker, party.Request) error) {

@@ -9,7 +9,7 @@ func (l *Locker) EndSessions() {
 	_ = l.Close(ctx)
 }
 
-// Tended is how many resources are tended.
+// Tended returns the number of resources that are tended.
 func (l *Locker) Tended() int {
 	l.watch.mu.Lock()
 	defer l.watch.mu.Unlock()

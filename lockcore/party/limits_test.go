@@ -241,7 +241,7 @@ func TestRequest_WithinBounds_IsAccepted(t *testing.T) {
 
 type stored struct{ Held, Waiters bson.RawValue }
 
-// state is what the only document says of who holds and who waits.
+// state lists the holders and waiters of the only document.
 func state(t *testing.T, coll *mongo.Collection) stored {
 	t.Helper()
 	var d stored

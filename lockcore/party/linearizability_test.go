@@ -26,7 +26,7 @@ const (
 	checkTimeout = 2 * time.Minute
 )
 
-// call is what a client asked of a lock.
+// call is a client's request for a lock operation.
 type call struct {
 	do       verb
 	resource int
@@ -43,7 +43,7 @@ const (
 	releaseIt     verb = "release"
 )
 
-// reply is what the client was told. The fence is 0 where nothing was granted.
+// reply is the answer that the client received. The fence is 0 if nothing was granted.
 type reply struct {
 	ok    bool
 	fence int64

@@ -122,7 +122,7 @@ func TestUpgrade_Close_EndsIt(t *testing.T) {
 	})
 }
 
-// An upgrade once dropped what the request says of itself.
+// An upgrade once dropped the request's own description.
 func TestUpgrade_KeepsWhatTheRequestSays(t *testing.T) {
 	t.Parallel()
 	e := newFaultStore()

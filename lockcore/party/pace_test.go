@@ -319,7 +319,7 @@ func TestWatcher_HolderInTheSameProcess_ReadsRarely(t *testing.T) {
 	})
 }
 
-// A saga's lock is let go by the process that runs its workflow.
+// A saga's lock is released by the process that runs its workflow.
 func TestWatcher_KeptHold_IsReadOften(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

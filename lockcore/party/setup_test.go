@@ -89,7 +89,7 @@ func virtual(t *testing.T, cfg party.Config, test func(t *testing.T, l *party.Lo
 }
 
 // elapse lets virtual time pass. The test is about that time, and waits for nothing else: virtual
-// time stands still while any goroutine works.
+// virtual time does not advance while any goroutine works.
 func elapse(d time.Duration) { <-time.After(d) }
 
 // request returns a request for resources. The Locker chooses its part and order.

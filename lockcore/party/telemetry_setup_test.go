@@ -123,7 +123,7 @@ func (o *observed) until(t *testing.T, why string, ok func() bool) {
 	require.Eventually(t, ok, time.Minute, time.Millisecond, why)
 }
 
-// waiting is how many wait for a resource.
+// waiting returns the number of waiters of a resource.
 func (o *observed) waiting(t *testing.T, name string) int {
 	t.Helper()
 	n := 0

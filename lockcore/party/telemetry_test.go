@@ -215,7 +215,7 @@ func TestWaitSpan_RetriedStep_IsNamedByItsHold(t *testing.T) {
 	require.Len(t, eventsNamed(wait, telemetry.EventBlockedBy), 1)
 }
 
-// A downgrade lets readers in, and the hold goes on.
+// A downgrade lets readers in, and the hold continues.
 func TestWaitSpan_EndedByDowngrade_NamesTheHold(t *testing.T) {
 	t.Parallel()
 	o := observe(t, party.Config{})

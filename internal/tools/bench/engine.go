@@ -24,7 +24,7 @@ import (
 type engineBench struct {
 	db  *mongo.Database
 	raw *mongo.Collection
-	// locker performs the measured operations. other stands for another process, whose changes locker has not read.
+	// locker performs the measured operations. other represents another process, whose changes locker has not read.
 	locker, other *party.Locker
 }
 

@@ -36,7 +36,7 @@ type Options struct {
 // begin is the start of every scene.
 var begin = time.Date(2026, time.November, 20, 9, 30, 0, 0, time.UTC)
 
-// ttl is how long the holds of a dead saga last.
+// ttl is the time after which the holds of a dead saga expire.
 const ttl = 400 * time.Millisecond
 
 // New makes a scene. It panics if its own spans cannot be analysed.
