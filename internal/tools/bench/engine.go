@@ -16,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
@@ -28,52 +29,48 @@ type engineBench struct {
 	locker, other *party.Locker
 }
 
-func runEngine(ctx context.Context, args []string, out io.Writer, env func(string) string) error {
-	flags := flag.NewFlagSet("bench engine", flag.ContinueOnError)
-	asJSON := flags.Bool("json", false, "print JSON")
-	rounds := flags.Int("rounds", 300, "how often each case is measured, 10 to 10000")
-	if err := parseFlags(flags, args); err != nil {
-		return err
-	}
-	if err := checkRange("--rounds", *rounds, 10, 10_000); err != nil {
-		return err
-	}
-	if err := requireVariables(env, "LOCKSTEP_MONGODB_URI"); err != nil {
-		return err
-	}
-	report, err := benchEngine(ctx, env("LOCKSTEP_MONGODB_URI"), *rounds)
+func runEngine(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("bench engine", flag.ExitOnError)
+	rounds := flags.Int("rounds", 300, "how often each case is measured")
+	asJSON := parseFlags(flags, args)
+	uri, err := variable("LOCKSTEP_MONGODB_URI")
 	if err != nil {
 		return err
 	}
-	return report.write(out, *asJSON, report.printEngine)
+	report, err := benchEngine(ctx, uri, *rounds)
+	if err != nil {
+		return err
+	}
+	return write(report, asJSON)
 }
 
-func benchEngine(ctx context.Context, uri string, rounds int) (report Report, err error) {
+func benchEngine(ctx context.Context, uri string, rounds int) (*engineReport, error) {
 	db, drop, err := database(ctx, uri)
 	if err != nil {
-		return report, err
+		return nil, err
 	}
 	defer drop()
 	locker, err := party.New(db.Collection("locks"), lockcore.Config{MaxWaiters: 5000})
 	if err != nil {
-		return report, err
+		return nil, err
 	}
 	if err := locker.CreateIndexes(ctx); err != nil {
-		return report, err
+		return nil, err
 	}
 	other, err := party.New(db.Collection("locks"), lockcore.Config{})
 	if err != nil {
-		return report, err
+		return nil, err
 	}
 	b := &engineBench{db: db, raw: db.Collection("raw"), locker: locker, other: other}
 	shared, err := b.sharedHolders(ctx)
 	if err != nil {
-		return report, err
+		return nil, err
 	}
+	report := &engineReport{}
 	for _, s := range []section{b.pairs(), b.tenResources(), shared, b.handOffs()} {
 		r, err := s.measure(ctx, rounds)
 		if err != nil {
-			return report, err
+			return nil, err
 		}
 		report.Sections = append(report.Sections, r)
 	}
@@ -83,6 +80,13 @@ func benchEngine(ctx context.Context, uri string, rounds int) (report Report, er
 
 // pairs are two operations each, compared with two raw commands.
 func (b *engineBench) pairs() section {
+	unknown := func(name string, mode func(string) lockcore.Resource) benchCase {
+		each := func(round int) lockcore.Resource { return mode(fmt.Sprintf(name, round)) }
+		// The document exists, but this process has not read it.
+		return benchCase{limit: 1.75, prepare: acquireRelease(b.other, each), once: acquireRelease(b.locker, each)}
+	}
+	exclusive, shared := unknown("bench/ux/%d", lockcore.Exclusive), unknown("bench/us/%d", lockcore.Shared)
+	exclusive.name, shared.name = "acquire + release, exclusive, not known", "acquire + release, shared, not known"
 	step := func(round int) party.Request { return stepOn(round, lockcore.Exclusive("bench/q")) }
 	kept := func(round int) party.Request {
 		return party.Request{
@@ -91,22 +95,22 @@ func (b *engineBench) pairs() section {
 		}
 	}
 	return section{name: "uncontended, two commands", cases: []benchCase{
-		{name: "two raw $inc", once: b.rawPair},
-		{name: "acquire + release, exclusive", limit: 1.3, once: b.acquireRelease(lockcore.Exclusive("bench/x"))},
-		{name: "acquire + release, shared", limit: 1.3, once: b.acquireRelease(lockcore.Shared("bench/s"))},
-		{name: "acquire + release, exclusive, not known", limit: 1.75, once: b.acquireReleaseUnknown("bench/ux/%d", lockcore.Exclusive)},
-		{name: "acquire + release, shared, not known", limit: 1.75, once: b.acquireReleaseUnknown("bench/us/%d", lockcore.Shared)},
-		{name: "acquire + release, semaphore", once: b.acquireRelease(lockcore.SharedLimit("bench/l", 10))},
+		{name: "two raw $inc", once: func(ctx context.Context, _ int) error { return rawPair(ctx, b.raw, "bench") }},
+		{name: "acquire + release, exclusive", limit: 1.3, once: acquireRelease(b.locker, always(lockcore.Exclusive("bench/x")))},
+		{name: "acquire + release, shared", limit: 1.3, once: acquireRelease(b.locker, always(lockcore.Shared("bench/s")))},
+		exclusive,
+		shared,
+		{name: "acquire + release, semaphore", once: acquireRelease(b.locker, always(lockcore.SharedLimit("bench/l", 10)))},
 		{name: "enter (would queue) + leave", once: b.enterLeave(step)},
 		{name: "enter + leave of a kept hold", limit: 1.35, once: b.enterLeave(kept)},
 	}}
 }
 
-// rawPair increments a number in a document twice. It needs two round trips, like an acquire and a release.
-func (b *engineBench) rawPair(ctx context.Context, _ int) (time.Duration, error) {
-	return timed(func() error { return rawPair(ctx, b.raw, "bench") })
+func always(res lockcore.Resource) func(int) lockcore.Resource {
+	return func(int) lockcore.Resource { return res }
 }
 
+// rawPair increments a number in a document twice. It needs two round trips, like an acquire and a release.
 func rawPair(ctx context.Context, documents *mongo.Collection, id string) error {
 	opts := options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)
 	for range 2 {
@@ -119,48 +123,30 @@ func rawPair(ctx context.Context, documents *mongo.Collection, id string) error 
 	return nil
 }
 
-// acquireRelease acquires a resource without queueing, and releases it.
-func (b *engineBench) acquireRelease(res lockcore.Resource) measurement {
-	return func(ctx context.Context, round int) (time.Duration, error) {
-		return timed(func() error { return acquireAndRelease(ctx, b.locker, round, res) })
-	}
-}
-
-// acquireReleaseUnknown does the same on another resource in each round. Its document exists, but this process has not read it.
-func (b *engineBench) acquireReleaseUnknown(name string, mode func(string) lockcore.Resource) measurement {
-	return func(ctx context.Context, round int) (time.Duration, error) {
-		res := mode(fmt.Sprintf(name, round))
-		if err := acquireAndRelease(ctx, b.other, round, res); err != nil {
-			return 0, err
+// acquireRelease acquires the resource of each round without queueing, and releases it.
+func acquireRelease(locker *party.Locker, resource func(round int) lockcore.Resource) operation {
+	return func(ctx context.Context, round int) error {
+		res := resource(round)
+		leases, err := locker.TryEnter(ctx, party.Request{LockID: fmt.Sprintf("bench/pair/%d", round), Resources: []lockcore.Resource{res}})
+		if err != nil {
+			return err
 		}
-		return timed(func() error { return acquireAndRelease(ctx, b.locker, round, res) })
+		lease := leases[0]
+		return locker.Release(ctx, party.Release{
+			LockID: lease.LockID, Resources: []string{res.Name}, FirstFence: lease.FirstFence, Order: lease.Order, Leaving: &lease.Part,
+		})
 	}
-}
-
-func acquireAndRelease(ctx context.Context, locker *party.Locker, round int, res lockcore.Resource) error {
-	leases, err := locker.TryEnter(ctx, party.Request{LockID: fmt.Sprintf("bench/pair/%d", round), Resources: []lockcore.Resource{res}})
-	if err != nil {
-		return err
-	}
-	lease := leases[0]
-	return locker.Release(ctx, party.Release{
-		LockID: lease.LockID, Resources: []string{res.Name}, FirstFence: lease.FirstFence, Order: lease.Order, Leaving: &lease.Part,
-	})
 }
 
 // enterLeave enters with the request of each round, queueing if it must, and leaves.
-func (b *engineBench) enterLeave(request func(round int) party.Request) measurement {
-	return func(ctx context.Context, round int) (time.Duration, error) {
-		return timed(func() error { return b.enterAndLeave(ctx, request(round)) })
+func (b *engineBench) enterLeave(request func(round int) party.Request) operation {
+	return func(ctx context.Context, round int) error {
+		leases, err := b.locker.Enter(ctx, request(round))
+		if err != nil {
+			return err
+		}
+		return b.locker.Leave(ctx, leases...)
 	}
-}
-
-func (b *engineBench) enterAndLeave(ctx context.Context, request party.Request) error {
-	leases, err := b.locker.Enter(ctx, request)
-	if err != nil {
-		return err
-	}
-	return b.locker.Leave(ctx, leases...)
 }
 
 // stepOn returns the request of a step.
@@ -176,20 +162,17 @@ func (b *engineBench) tenResources() section {
 	for i := range all {
 		all[i] = lockcore.Exclusive(fmt.Sprintf("bench/ten/%d", i))
 	}
-	tenSteps := func(ctx context.Context, round int) (time.Duration, error) {
-		return timed(func() error {
-			for _, res := range all {
-				if err := b.enterAndLeave(ctx, stepOn(round, res)); err != nil {
-					return err
-				}
+	tenSteps := func(ctx context.Context, round int) error {
+		for _, res := range all {
+			if err := b.enterLeave(func(int) party.Request { return stepOn(round, res) })(ctx, round); err != nil {
+				return err
 			}
-			return nil
-		})
+		}
+		return nil
 	}
-	oneStep := func(round int) party.Request { return stepOn(round, all...) }
 	return section{name: "enter + leave of ten resources", divisor: 3, cases: []benchCase{
 		{name: "ten steps, one after the other", once: tenSteps},
-		{name: "one step", limit: 0.4, once: b.enterLeave(oneStep)},
+		{name: "one step", limit: 0.4, once: b.enterLeave(func(round int) party.Request { return stepOn(round, all...) })},
 	}}
 }
 
@@ -207,7 +190,7 @@ func (b *engineBench) sharedHolders(ctx context.Context) (section, error) {
 				return s, err
 			}
 		}
-		s.cases = append(s.cases, benchCase{name: fmt.Sprint(c.holders), limit: c.limit, once: b.acquireRelease(res)})
+		s.cases = append(s.cases, benchCase{name: fmt.Sprint(c.holders), limit: c.limit, once: acquireRelease(b.locker, always(res))})
 	}
 	return s, nil
 }
@@ -220,7 +203,7 @@ func (b *engineBench) handOffs() section {
 		limit   float64
 	}{{10, 0}, {100, 0}, {1000, 6}} {
 		q := &queue{locker: b.locker, resource: fmt.Sprintf("bench/queue/%d", c.waiters), waiters: c.waiters}
-		s.cases = append(s.cases, benchCase{name: fmt.Sprint(c.waiters), limit: c.limit, once: q.handOff})
+		s.cases = append(s.cases, benchCase{name: fmt.Sprint(c.waiters), limit: c.limit, prepare: q.prepare, once: q.handOff})
 	}
 	return s
 }
@@ -242,27 +225,27 @@ func (q *queue) request(i int) party.Request {
 	}
 }
 
-func (q *queue) handOff(ctx context.Context, round int) (time.Duration, error) {
+// prepare fills the queue.
+func (q *queue) prepare(ctx context.Context, round int) error {
 	for ; q.entered < round+q.waiters+1; q.entered++ {
 		leases, err := q.locker.Enter(ctx, q.request(q.entered))
 		if err == nil {
 			q.holder = leases
 		} else if ignoreBusy(err) != nil {
-			return 0, err
-		}
-	}
-	next := q.request(round + 1)
-	// On a busy machine the waiter may have queued for so long that it is overdue and would not be granted.
-	if _, err := q.locker.Recheck(ctx, next); ignoreBusy(err) != nil {
-		return 0, err
-	}
-	return timed(func() (err error) {
-		if err = q.locker.Leave(ctx, q.holder...); err != nil {
 			return err
 		}
-		q.holder, err = q.locker.Enter(ctx, next)
+	}
+	// On a busy machine the waiter may have queued for so long that it is overdue and would not be granted.
+	_, err := q.locker.Recheck(ctx, q.request(round+1))
+	return ignoreBusy(err)
+}
+
+func (q *queue) handOff(ctx context.Context, round int) (err error) {
+	if err = q.locker.Leave(ctx, q.holder...); err != nil {
 		return err
-	})
+	}
+	q.holder, err = q.locker.Enter(ctx, q.request(round+1))
+	return err
 }
 
 func ignoreBusy(err error) error {
@@ -273,7 +256,7 @@ func ignoreBusy(err error) error {
 }
 
 // renewals renews 10,000 locks of one process, one in ten of them shared, and counts the commands.
-func (b *engineBench) renewals(ctx context.Context, uri string) ([]FactReport, error) {
+func (b *engineBench) renewals(ctx context.Context, uri string) ([]factReport, error) {
 	const n = 10_000
 	var commands atomic.Int64
 	monitor := &event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
@@ -318,8 +301,117 @@ func (b *engineBench) renewals(ctx context.Context, uri string) ([]FactReport, e
 		}
 		seconds = append(seconds, took.Seconds())
 	}
-	return []FactReport{
+	return []factReport{
 		{Name: "renewing 10,000 locks, one in ten shared", Value: float64(commands.Load()), Unit: "commands", Limit: 20},
-		{Name: "the same, median of 3", Value: median(seconds), Unit: "s", Limit: 1},
+		{Name: "the same, median of 3", Value: measure.Median(seconds), Unit: "s", Limit: 1},
 	}, nil
+}
+
+// section is a set of cases that run alternately and are compared with the first of them.
+type section struct {
+	name string
+	// divisor reduces the number of rounds, for cases that take long.
+	divisor int
+	cases   []benchCase
+}
+
+// benchCase is one operation.
+type benchCase struct {
+	name string
+	// limit is the highest acceptable ratio to the first case; 0 if there is none.
+	limit float64
+	// prepare, which may be nil, is not measured.
+	prepare, once operation
+}
+
+type operation func(ctx context.Context, round int) error
+
+// engineReport is the result of bench engine.
+type engineReport struct {
+	Sections []sectionReport `json:"sections"`
+	Facts    []factReport    `json:"facts"`
+}
+
+type sectionReport struct {
+	Name  string       `json:"name"`
+	Cases []caseReport `json:"cases"`
+}
+
+// caseReport is one line of a table. Times are in milliseconds.
+type caseReport struct {
+	Name     string  `json:"name"`
+	Rounds   int     `json:"rounds"`
+	MedianMS float64 `json:"medianMs"`
+	P90MS    float64 `json:"p90Ms"`
+	// Ratio is the median divided by that of the section's first case.
+	Ratio float64 `json:"ratio"`
+	// Limit is the highest acceptable ratio; 0 if there is none.
+	Limit float64 `json:"limit,omitempty"`
+}
+
+// factReport is one number that is compared with a limit and not with another case.
+type factReport struct {
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
+	Unit  string  `json:"unit"`
+	// Limit is the highest acceptable value; 0 if there is none.
+	Limit float64 `json:"limit,omitempty"`
+}
+
+func (s section) measure(ctx context.Context, rounds int) (sectionReport, error) {
+	report := sectionReport{Name: s.name}
+	rounds = max(rounds/max(s.divisor, 1), 5)
+	took := make([][]time.Duration, len(s.cases))
+	const warmUp = 3
+	for round := range rounds + warmUp {
+		for i, c := range s.cases {
+			if c.prepare != nil {
+				if err := c.prepare(ctx, round); err != nil {
+					return report, fmt.Errorf("prepare %s, %s: %w", s.name, c.name, err)
+				}
+			}
+			d, err := timed(func() error { return c.once(ctx, round) })
+			if err != nil {
+				return report, fmt.Errorf("%s, %s: %w", s.name, c.name, err)
+			}
+			if round >= warmUp {
+				took[i] = append(took[i], d)
+			}
+		}
+	}
+	for i, c := range s.cases {
+		slices.Sort(took[i])
+		report.Cases = append(report.Cases, caseReport{
+			Name: c.name, Rounds: rounds, MedianMS: measure.Millis(took[i][rounds/2]), P90MS: measure.Millis(took[i][rounds*9/10]), Limit: c.limit,
+		})
+		report.Cases[i].Ratio = report.Cases[i].MedianMS / report.Cases[0].MedianMS
+	}
+	return report, nil
+}
+
+func (r *engineReport) print(w io.Writer) {
+	for _, s := range r.Sections {
+		fmt.Fprintf(w, "%s\tmedian ms\tp90 ms\tratio\tlimit\t\t\n", s.Name)
+		for _, c := range s.Cases {
+			limit, verdict := judge(c.Ratio, c.Limit)
+			fmt.Fprintf(w, "%s\t%.3f\t%.3f\t%.2f\t%s\t%s\t\n", c.Name, c.MedianMS, c.P90MS, c.Ratio, limit, verdict)
+		}
+		fmt.Fprintln(w, "\t\t\t\t\t\t")
+	}
+	fmt.Fprintln(w, "in addition\tvalue\tunit\tlimit\t\t")
+	for _, f := range r.Facts {
+		limit, verdict := judge(f.Value, f.Limit)
+		fmt.Fprintf(w, "%s\t%.3f\t%s\t%s\t%s\t\n", f.Name, f.Value, f.Unit, limit, verdict)
+	}
+}
+
+// judge returns a limit as text, and whether the value misses it.
+func judge(value, limit float64) (text, verdict string) {
+	if limit == 0 {
+		return "", ""
+	}
+	if value > limit {
+		verdict = "MISSED"
+	}
+	return fmt.Sprintf("%.2f", limit), verdict
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,154 +20,144 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// hotConfig holds the flags of bench hot.
-type hotConfig struct {
+// hotBench compares ways to run one step at a time on a resource, for many workflows on few resources and on many. Its JSON is
+// the report.
+type hotBench struct {
 	uri, address string
-	// turns is the number of times that each cell is measured, and each how long.
-	turns int
+	client       client.Client
+	queue        string
+	// each is the time for which a cell is measured, Turns times.
 	each  time.Duration
-	// atATime is the number of workflows that run at the same time, and slots the number of activities that a process runs at
+	Turns int `json:"turns"`
+	// AtATime is the number of workflows that run at the same time, and Slots the number of activities that a process runs at
 	// the same time.
-	atATime, slots       int
+	AtATime int     `json:"atATime"`
+	Slots   int     `json:"slots"`
+	Seconds float64 `json:"seconds"`
+
 	resources, processes []int
-	asJSON               bool
 	writeDelay           time.Duration
+	// cells is the number of measurements so far. It makes the names of resources unique.
+	cells int
+
+	Rows []*hotRow `json:"rows"`
 }
 
-// runHot compares ways to run one step at a time on a resource, for many workflows on few resources and on many.
-func runHot(ctx context.Context, args []string, out io.Writer, env func(string) string) error {
-	cfg, err := parseHot(args)
-	if err != nil {
+func runHot(ctx context.Context, args []string) (err error) {
+	h := &hotBench{resources: []int{1, 10, 200}, processes: []int{1, 3}}
+	flags := flag.NewFlagSet("bench hot", flag.ExitOnError)
+	flags.IntVar(&h.Turns, "turns", 3, "how often each cell is measured")
+	flags.DurationVar(&h.each, "each", 10*time.Second, "how long each cell is measured")
+	flags.IntVar(&h.AtATime, "at-a-time", 20, "how many workflows run at the same time")
+	flags.IntVar(&h.Slots, "slots", 100, "how many activities a worker process runs at the same time")
+	flags.DurationVar(&h.writeDelay, "write-delay", 0, "how long answers of the database to writes are held back")
+	flags.Func("resources", "how many resources the workflows share, such as 1,10,200", numbers(&h.resources))
+	flags.Func("processes", "how many worker processes there are, such as 1,3", numbers(&h.processes))
+	asJSON := parseFlags(flags, args)
+	h.Seconds = h.each.Seconds()
+	if h.uri, err = variable("LOCKSTEP_MONGODB_URI"); err != nil {
 		return err
 	}
-	if err := requireVariables(env, "LOCKSTEP_MONGODB_URI", "TEMPORAL_ADDRESS"); err != nil {
+	if h.address, err = variable("TEMPORAL_ADDRESS"); err != nil {
 		return err
 	}
-	cfg.uri, cfg.address = env("LOCKSTEP_MONGODB_URI"), env("TEMPORAL_ADDRESS")
-	report, err := benchHot(ctx, cfg)
-	if err != nil {
+	if err := h.run(ctx); err != nil {
 		return err
 	}
-	return Report{Hot: &report}.write(out, cfg.asJSON, report.print)
+	return write(h, asJSON)
 }
 
-func parseHot(args []string) (cfg hotConfig, err error) {
-	flags := flag.NewFlagSet("bench hot", flag.ContinueOnError)
-	flags.BoolVar(&cfg.asJSON, "json", false, "print JSON")
-	flags.IntVar(&cfg.turns, "turns", 3, "how often each cell is measured, 1 to 100")
-	flags.DurationVar(&cfg.each, "each", 10*time.Second, "how long each cell is measured, 1s to 10m")
-	flags.IntVar(&cfg.atATime, "at-a-time", 20, "how many workflows run at the same time, 1 to 1000")
-	flags.IntVar(&cfg.slots, "slots", 100, "how many activities a worker process runs at the same time, 1 to 1000")
-	flags.DurationVar(&cfg.writeDelay, "write-delay", 0, "how long answers of the database to writes are held back, up to 1s")
-	resources := flags.String("resources", "1,10,200", "how many resources the workflows share, 1 to 10000")
-	processes := flags.String("processes", "1,3", "how many worker processes there are, 1 to 10")
-	if err := parseFlags(flags, args); err != nil {
-		return cfg, err
-	}
-	if err := errors.Join(
-		checkRange("--turns", cfg.turns, 1, 100),
-		checkRange("--each", cfg.each, time.Second, 10*time.Minute),
-		checkRange("--at-a-time", cfg.atATime, 1, 1000),
-		checkRange("--slots", cfg.slots, 1, 1000),
-		checkRange("--write-delay", cfg.writeDelay, 0, time.Second),
-	); err != nil {
-		return cfg, err
-	}
-	if cfg.resources, err = parseNumbers("--resources", *resources, 1, 10_000); err != nil {
-		return cfg, err
-	}
-	cfg.processes, err = parseNumbers("--processes", *processes, 1, 10)
-	return cfg, err
-}
-
-func parseNumbers(flag, list string, least, most int) (all []int, err error) {
-	for text := range strings.SplitSeq(list, ",") {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < least || n > most {
-			return nil, fmt.Errorf("%w: %s %q is not a list of numbers from %d to %d", errUsage, flag, list, least, most)
+// numbers parses a flag with positive numbers.
+func numbers(to *[]int) func(string) error {
+	return func(list string) error {
+		*to = nil
+		for text := range strings.SplitSeq(list, ",") {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 1 {
+				return errors.New("want a list of numbers")
+			}
+			*to = append(*to, n)
 		}
-		all = append(all, n)
+		return nil
 	}
-	return all, nil
 }
 
-func benchHot(ctx context.Context, cfg hotConfig) (report HotReport, err error) {
-	db, drop, err := database(ctx, cfg.uri)
+func (h *hotBench) run(ctx context.Context) error {
+	db, drop, err := database(ctx, h.uri)
 	if err != nil {
-		return report, err
+		return err
 	}
 	defer drop()
 	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{})
 	if err != nil {
-		return report, err
+		return err
 	}
 	if err := locker.CreateIndexes(ctx); err != nil {
-		return report, err
+		return err
 	}
-	c, err := client.Dial(client.Options{HostPort: cfg.address, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
+	h.client, err = client.Dial(client.Options{HostPort: h.address, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
 	if err != nil {
-		return report, fmt.Errorf("connect to TEMPORAL_ADDRESS: %w", err)
+		return fmt.Errorf("connect to TEMPORAL_ADDRESS: %w", err)
 	}
-	defer c.Close()
-	report = HotReport{AtATime: cfg.atATime, Slots: cfg.slots, Turns: cfg.turns, Seconds: cfg.each.Seconds()}
-	for _, n := range cfg.processes {
-		rows, err := (&hotBench{cfg: cfg, client: c}).measureWith(ctx, db, n)
-		if err != nil {
-			return report, err
+	defer h.client.Close()
+	for _, n := range h.processes {
+		if err := h.measureWith(ctx, db, n); err != nil {
+			return err
 		}
-		report.Rows = append(report.Rows, rows...)
 	}
-	return report, nil
-}
-
-// hotBench measures on one set of worker processes.
-type hotBench struct {
-	cfg    hotConfig
-	client client.Client
-	queue  string
-	// cells is the number of measurements so far. It makes the names of resources unique.
-	cells int
+	return nil
 }
 
 // measureWith starts n worker processes and measures all cells alternately.
-func (h *hotBench) measureWith(ctx context.Context, db *mongo.Database, n int) ([]HotRow, error) {
+func (h *hotBench) measureWith(ctx context.Context, db *mongo.Database, n int) error {
 	h.queue = fmt.Sprintf("lockstep-bench-hot-%d", time.Now().UnixNano())
 	stop, err := startWorkers(ctx, n, hotWorkerConfig{
-		Address: h.cfg.address, URI: h.cfg.uri, Database: db.Name(), Queue: h.queue, Slots: h.cfg.slots, WriteDelay: h.cfg.writeDelay,
+		Address: h.address, URI: h.uri, Database: db.Name(), Queue: h.queue, Slots: h.Slots, WriteDelay: h.writeDelay,
 	})
-	if err != nil {
-		return nil, err
-	}
 	defer stop()
-	if _, err := h.measure(ctx, kindNone, 1, min(h.cfg.each, 3*time.Second)); err != nil { // warms up
-		return nil, err
-	}
-	alone, err := h.latency(ctx, 40)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	rows := make([]HotRow, len(h.cfg.resources))
-	for i, resources := range h.cfg.resources {
-		rows[i] = newHotRow(n, resources, alone)
+	if _, err := h.measure(ctx, kindNone, 1, min(h.each, 3*time.Second)); err != nil { // warms up
+		return err
 	}
-	for range h.cfg.turns {
-		for i, resources := range h.cfg.resources {
-			for k, kind := range hotKinds {
-				m, err := h.measure(ctx, kind, resources, h.cfg.each)
+	var alone []float64
+	for range 40 {
+		took, err := timed(func() error { _, err := h.runOne(ctx, time.Now().Add(drain), hotStep{Kind: kindNone}); return err })
+		if err != nil {
+			return err
+		}
+		alone = append(alone, measure.Millis(took))
+	}
+	var rows []*hotRow
+	for _, resources := range h.resources {
+		row := &hotRow{Processes: n, Resources: resources, AloneMS: measure.Median(alone)}
+		for _, kind := range hotKinds {
+			row.Cells = append(row.Cells, &hotCell{Kind: kind})
+		}
+		rows = append(rows, row)
+	}
+	for range h.Turns {
+		for _, row := range rows {
+			for _, c := range row.Cells {
+				m, err := h.measure(ctx, c.Kind, row.Resources, h.each)
 				if err != nil {
-					return nil, fmt.Errorf("%s, %d resources: %w", kind, resources, err)
+					return fmt.Errorf("%s, %d resources: %w", c.Kind, row.Resources, err)
 				}
-				rows[i].Cells[k].add(m)
+				c.EachTurn = append(c.EachTurn, float64(m.ended)/h.each.Seconds())
+				c.beside, c.events = append(c.beside, measure.Median(m.latencies)), append(c.events, measure.Median(m.lengths))
 			}
 		}
 	}
-	for i := range rows {
-		rows[i].summarize()
+	for _, row := range rows {
+		row.summarize()
 	}
-	return rows, nil
+	h.Rows = append(h.Rows, rows...)
+	return nil
 }
 
 // cell is one measurement: workflows of one kind on a number of resources.
@@ -189,28 +180,28 @@ const (
 	drain = 20 * time.Second
 )
 
-// measured is the result of one measurement. beside is the median latency of unrelated workflows in milliseconds, and events
-// the mean length of a history.
-type measured struct{ perSecond, beside, events float64 }
-
-// measure keeps atATime workflows running and counts the workflows that end within the time each. A warm-up of a fifth of that
+// measure keeps AtATime workflows running and counts the workflows that end within the time each. A warm-up of a fifth of that
 // time is not counted. Unrelated workflows show the effect of the load on others.
-func (h *hotBench) measure(ctx context.Context, kind string, resources int, each time.Duration) (m measured, err error) {
+func (h *hotBench) measure(ctx context.Context, kind string, resources int, each time.Duration) (*cell, error) {
 	h.cells++
 	begins := time.Now().Add(each / 5)
 	c := &cell{hotBench: h, number: h.cells, resources: resources, kind: kind, begins: begins, ends: begins.Add(each)}
 	g, groupCtx := errgroup.WithContext(ctx)
-	for range h.cfg.atATime {
+	for range h.AtATime {
 		g.Go(func() error { return c.load(groupCtx) })
 	}
 	g.Go(func() error { return c.unrelated(groupCtx, each/20) })
 	if err := g.Wait(); err != nil {
-		return m, err
+		return c, err
 	}
-	if kind == kindMutex {
-		err = c.endMutexes(ctx)
+	if kind == kindMutex { // mutex workflows would wait a minute for further requests
+		for n := range resources {
+			if err := h.terminate(ctx, mutexOf(c.resource(n)), ""); err != nil {
+				return c, err
+			}
+		}
 	}
-	return measured{perSecond: float64(c.ended) / each.Seconds(), beside: median(c.latencies), events: mean(c.lengths)}, err
+	return c, nil
 }
 
 // load runs one workflow after the other.
@@ -220,7 +211,7 @@ func (c *cell) load(ctx context.Context) error {
 		resource := c.resource(c.begun % c.resources)
 		c.begun++
 		c.mu.Unlock()
-		run, err := c.run(ctx, c.ends.Add(drain), hotStep{Kind: c.kind, Resource: resource})
+		run, err := c.runOne(ctx, c.ends.Add(drain), hotStep{Kind: c.kind, Resource: resource})
 		if err != nil {
 			return err
 		}
@@ -248,12 +239,12 @@ func (c *cell) load(ctx context.Context) error {
 // unrelated runs workflows without a lock, with a pause after each.
 func (c *cell) unrelated(ctx context.Context, every time.Duration) error {
 	for time.Now().Before(c.ends) {
-		took, err := timed(func() error { _, err := c.run(ctx, c.ends.Add(drain), hotStep{Kind: kindNone}); return err })
+		took, err := timed(func() error { _, err := c.runOne(ctx, c.ends.Add(drain), hotStep{Kind: kindNone}); return err })
 		if err != nil {
 			return err
 		}
-		c.latencies = append(c.latencies, millis(took))
-		if err := pause(ctx, every); err != nil {
+		c.latencies = append(c.latencies, measure.Millis(took))
+		if err := measure.Pause(ctx, every); err != nil {
 			return err
 		}
 	}
@@ -262,16 +253,6 @@ func (c *cell) unrelated(ctx context.Context, every time.Duration) error {
 
 // resource returns the name of the n-th resource of the cell.
 func (c *cell) resource(n int) string { return fmt.Sprintf("%s/%d/%d", c.queue, c.number, n) }
-
-// endMutexes ends the mutex workflows, which would wait a minute for further requests.
-func (c *cell) endMutexes(ctx context.Context) error {
-	for n := range c.resources {
-		if err := c.terminate(ctx, mutexOf(c.resource(n)), ""); err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // terminate ends a workflow, if it has not ended.
 func (h *hotBench) terminate(ctx context.Context, id, runID string) error {
@@ -282,8 +263,8 @@ func (h *hotBench) terminate(ctx context.Context, id, runID string) error {
 	return err
 }
 
-// run starts a workflow and waits for its end. It terminates the workflow if it does not end before the deadline.
-func (h *hotBench) run(ctx context.Context, deadline time.Time, s hotStep) (client.WorkflowRun, error) {
+// runOne starts a workflow and waits for its end. It terminates the workflow if it does not end before the deadline.
+func (h *hotBench) runOne(ctx context.Context, deadline time.Time, s hotStep) (client.WorkflowRun, error) {
 	run, err := h.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{TaskQueue: h.queue}, hotWorkflow, s)
 	if err != nil {
 		return nil, err
@@ -300,21 +281,66 @@ func (h *hotBench) run(ctx context.Context, deadline time.Time, s hotStep) (clie
 	}
 	for err != nil && ctx.Err() == nil && time.Now().Before(deadline.Add(time.Minute)) {
 		if err = h.terminate(ctx, run.GetID(), run.GetRunID()); err != nil {
-			_ = pause(ctx, time.Second)
+			_ = measure.Pause(ctx, time.Second)
 		}
 	}
 	return run, err
 }
 
-// latency returns the median time of a workflow without any load, in milliseconds.
-func (h *hotBench) latency(ctx context.Context, rounds int) (float64, error) {
-	var all []float64
-	for range rounds {
-		took, err := timed(func() error { _, err := h.run(ctx, time.Now().Add(drain), hotStep{Kind: kindNone}); return err })
-		if err != nil {
-			return 0, err
+// hotRow has the results for a number of worker processes and of resources.
+type hotRow struct {
+	Processes int `json:"processes"`
+	Resources int `json:"resources"`
+	// AloneMS is the time of an unrelated workflow without a load, in milliseconds.
+	AloneMS float64    `json:"aloneMs"`
+	Cells   []*hotCell `json:"cells"`
+}
+
+// hotCell has the results for one kind of workflows: medians over the turns.
+type hotCell struct {
+	Kind      string  `json:"kind"`
+	PerSecond float64 `json:"perSecond"`
+	Least     float64 `json:"least"`
+	Most      float64 `json:"most"`
+	// OfMutex and OfNone are medians of each turn's ratio to mutex workflows and to workflows without locks. A ratio of one
+	// turn is not affected by what else the machine does during that turn.
+	OfMutex float64 `json:"ofMutex"`
+	OfNone  float64 `json:"ofNone"`
+	// BesideMS is the time of an unrelated workflow on the same workers, in milliseconds.
+	BesideMS float64 `json:"besideMs"`
+	// Events is the length of a history; one history in ten is read.
+	Events float64 `json:"events"`
+	// EachTurn has the workflows a second of each turn.
+	EachTurn []float64 `json:"eachTurn"`
+
+	beside, events []float64
+}
+
+func (r *hotRow) summarize() {
+	// ratio returns the median of the ratios to another kind in each turn.
+	ratio := func(turns []float64, kind string) float64 {
+		var ratios []float64
+		for i, base := range r.Cells[slices.Index(hotKinds, kind)].EachTurn {
+			if base > 0 {
+				ratios = append(ratios, turns[i]/base)
+			}
 		}
-		all = append(all, millis(took))
+		return measure.Median(ratios)
 	}
-	return median(all), nil
+	for _, c := range r.Cells {
+		c.PerSecond, c.Least, c.Most = measure.Median(c.EachTurn), slices.Min(c.EachTurn), slices.Max(c.EachTurn)
+		c.BesideMS, c.Events = measure.Median(c.beside), measure.Median(c.events)
+		c.OfMutex, c.OfNone = ratio(c.EachTurn, kindMutex), ratio(c.EachTurn, kindNone)
+	}
+}
+
+func (h *hotBench) print(w io.Writer) {
+	fmt.Fprintf(w, "%d workflows at a time, %d slots in a process; medians of %d turns of %g s, and their range\n\n", h.AtATime, h.Slots, h.Turns, h.Seconds)
+	fmt.Fprintln(w, "processes\tresources\tkind\ta second\tfrom\tto\tof mutex\tof none\tevents\tan unrelated workflow\t")
+	for _, row := range h.Rows {
+		for _, c := range row.Cells {
+			fmt.Fprintf(w, "%d\t%d\t%s\t%.1f\t%.1f\t%.1f\t%.2f\t%.2f\t%.1f\t%.0f ms, %.2f of alone\t\n",
+				row.Processes, row.Resources, c.Kind, c.PerSecond, c.Least, c.Most, c.OfMutex, c.OfNone, c.Events, c.BesideMS, c.BesideMS/row.AloneMS)
+		}
+	}
 }

@@ -14,7 +14,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,7 +22,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
+	"text/tabwriter"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -32,77 +31,55 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Getenv); err != nil {
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		if errors.Is(err, errUsage) {
-			os.Exit(2)
-		}
 		os.Exit(1)
 	}
 }
 
-var errUsage = errors.New("usage: bench engine [--json] [--rounds n], or bench hot [--json] [--turns n] [--each d] [--at-a-time n] [--slots n] " +
-	"[--resources n,n,…] [--processes n,n,…] [--write-delay d]")
-
-func run(ctx context.Context, args []string, out io.Writer, env func(string) string) error {
+func run(ctx context.Context, args []string) error {
 	switch {
 	case len(args) > 0 && args[0] == "engine":
-		return runEngine(ctx, args[1:], out, env)
+		return runEngine(ctx, args[1:])
 	case len(args) > 0 && args[0] == "hot":
-		return runHot(ctx, args[1:], out, env)
+		return runHot(ctx, args[1:])
 	case len(args) == 2 && args[0] == hotWorker: // started by bench hot
-		return runHotWorker(ctx, args[1], out)
+		return runHotWorker(ctx, args[1])
 	}
-	return errUsage
+	return errors.New("usage: bench engine|hot [--help]")
 }
 
-// Report is the result of a benchmark. Its JSON is a contract: fields are only added.
-type Report struct {
-	Sections []SectionReport `json:"sections"`
-	Facts    []FactReport    `json:"facts"`
-	// Hot is the result of bench hot.
-	Hot *HotReport `json:"hot,omitempty"`
+// parseFlags parses the flags of a benchmark, and exits if they are wrong. It returns whether the result is printed as JSON.
+func parseFlags(flags *flag.FlagSet, args []string) (asJSON bool) {
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	_ = flags.Parse(args) // it exits
+	return asJSON
 }
 
-// write prints a report as JSON, or calls print for a table.
-func (r Report) write(out io.Writer, asJSON bool, print func(io.Writer) error) error {
-	if !asJSON {
-		return print(out)
+// variable returns the value of an environment variable.
+func variable(name string) (string, error) {
+	value := os.Getenv(name)
+	if value == "" {
+		return "", fmt.Errorf(`%s is not set: start the servers with "make stack-up", then eval "$(make -s stack-env)"`, name)
 	}
-	enc := json.NewEncoder(out)
-	enc.SetIndent("", "  ")
-	return enc.Encode(r)
+	return value, nil
 }
 
-// parseFlags parses the flags of a benchmark, which has no arguments.
-func parseFlags(flags *flag.FlagSet, args []string) error {
-	flags.SetOutput(io.Discard)
-	if err := flags.Parse(args); err != nil {
-		return fmt.Errorf("%w: %w", errUsage, err)
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("%w: unexpected %q", errUsage, flags.Arg(0))
-	}
-	return nil
-}
+// report is the result of a benchmark.
+type report interface{ print(w io.Writer) }
 
-// checkRange returns an error if the value of a flag is out of bounds.
-func checkRange[T cmp.Ordered](flag string, value, least, most T) error {
-	if value < least || value > most {
-		return fmt.Errorf("%w: %s %v is not from %v to %v", errUsage, flag, value, least, most)
+// write prints a report as JSON or as tables.
+func write(r report, asJSON bool) error {
+	if asJSON {
+		enc := json.NewEncoder(os.Stdout)
+		enc.SetIndent("", "  ")
+		return enc.Encode(r)
 	}
-	return nil
-}
-
-// requireVariables returns an error if an environment variable is not set.
-func requireVariables(env func(string) string, names ...string) error {
-	for _, name := range names {
-		if env(name) == "" {
-			return fmt.Errorf(`%s is not set: start the servers with "make stack-up", then eval "$(make -s stack-env)"`, name)
-		}
-	}
-	return nil
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
+	r.print(w)
+	return w.Flush()
 }
 
 // database returns a new database, and a function that drops it and disconnects.
@@ -125,24 +102,4 @@ func timed(f func() error) (time.Duration, error) {
 	start := time.Now()
 	err := f()
 	return time.Since(start), err
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
-}
-
-func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-// median returns the middle value, or the mean of the two in the middle, or 0 of none.
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	if len(sorted) == 0 {
-		return 0
-	}
-	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }

@@ -9,10 +9,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"golang.org/x/sync/errgroup"
 
-	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/delay"
+	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -26,38 +29,12 @@ const (
 	resource = "contended/resource"
 )
 
-// caseReport holds the results of one case. Commands are counted per acquisition.
-type caseReport struct {
-	benchCase
-	// PerSecond is the number of acquisitions a second.
-	PerSecond float64 `json:"perSecond"`
-	// WaitP50MS and WaitP99MS are percentiles of the time in Acquire, in milliseconds.
-	WaitP50MS float64 `json:"waitP50Ms"`
-	WaitP99MS float64 `json:"waitP99Ms"`
-	// WritesSent counts the write commands.
-	WritesSent float64 `json:"writesSent"`
-	// WritesDone counts the write commands that matched or inserted at least one document.
-	WritesDone float64 `json:"writesDone"`
-	// Reads counts find, aggregate, getMore, count and distinct.
-	Reads float64 `json:"reads"`
-	// Failed counts the commands, of any kind, that ended in an error.
-	Failed float64 `json:"failed"`
-	// SlowShare is the number of the slow Locker's acquisitions, divided by the mean of all Lockers.
-	SlowShare float64 `json:"slowShare,omitempty"`
-}
-
-// member is one of the Lockers of a case, with its client.
-type member struct {
-	client *mongo.Client
-	locker *lockcore.Locker
-}
-
 // load is one measurement of one case.
 type load struct {
 	benchCase
-	members []*member
-	counts  *commandCounts
-	// Acquisitions are counted if Acquire returns from begins to ends.
+	clients []*mongo.Client
+	lockers []*lockcore.Locker
+	// Commands, and acquisitions by the time at which Acquire returns, are counted from begins to ends.
 	begins, ends time.Time
 	// holders is the number of goroutines that hold the resource. More than one is an error of the lock.
 	holders atomic.Int32
@@ -65,108 +42,81 @@ type load struct {
 	mu sync.Mutex
 	// waits are the times in Acquire, per Locker.
 	waits [][]time.Duration
+	// counted has the numbers of commands.
+	counted figures
 }
 
-// measure runs one case in a new database, and drops it afterwards.
-func measure(ctx context.Context, cfg config, c benchCase) (result caseReport, err error) {
+// measureCase measures one case in a new database, and drops it afterwards.
+func measureCase(ctx context.Context, cfg config, c benchCase) (r result, err error) {
+	l := &load{benchCase: c, waits: make([][]time.Duration, c.Lockers)}
 	name := fmt.Sprintf("lockstep_contended_%d", time.Now().UnixNano())
-	l := &load{benchCase: c, counts: &commandCounts{}, waits: make([][]time.Duration, c.Lockers)}
 	defer func() { err = errors.Join(err, l.close(ctx, name)) }()
 	for i := range c.Lockers {
-		d := delay.Delays{Writes: cfg.writeDelay, Reads: cfg.readDelay}
+		delays := measure.Delays{Writes: cfg.writeDelay, Reads: cfg.readDelay}
 		if c.Slow && i == c.Lockers-1 {
-			d.All = cfg.slow
+			delays.All = cfg.slow
 		}
-		m, err := connect(cfg.uri, name, d, l.counts)
+		client, err := mongo.Connect(options.Client().ApplyURI(cfg.uri).SetMonitor(l.monitor(delays)))
 		if err != nil {
-			return result, err
+			return r, fmt.Errorf("connect to LOCKSTEP_MONGODB_URI: %w", err)
 		}
-		l.members = append(l.members, m)
+		l.clients = append(l.clients, client)
+		locker, err := lockcore.New(client.Database(name).Collection("locks"), lockcore.Config{})
+		if err != nil {
+			return r, err
+		}
+		l.lockers = append(l.lockers, locker)
 	}
-	if err := l.members[0].locker.CreateIndexes(ctx); err != nil {
-		return result, fmt.Errorf("create indexes: %w", err)
+	if err := l.lockers[0].CreateIndexes(ctx); err != nil {
+		return r, fmt.Errorf("create indexes: %w", err)
 	}
 	l.begins = time.Now().Add(warmUp)
 	l.ends = l.begins.Add(cfg.each)
-	counted, err := l.run(ctx)
-	if err != nil {
-		return result, err
+	limited, cancel := context.WithDeadlineCause(ctx, l.ends.Add(drain), fmt.Errorf("the goroutines did not end within %s", drain))
+	defer cancel()
+	g, groupCtx := errgroup.WithContext(limited)
+	for i := range l.lockers {
+		for n := range l.Goroutines {
+			g.Go(func() error { return l.contend(groupCtx, i, n) })
+		}
 	}
-	return l.result(counted, cfg.each)
-}
-
-// connect returns a Locker on a client of its own.
-func connect(uri, database string, d delay.Delays, counts *commandCounts) (*member, error) {
-	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetMonitor(counts.monitor(d)))
-	if err != nil {
-		return nil, fmt.Errorf("connect to LOCKSTEP_MONGODB_URI: %w", err)
+	if err := g.Wait(); err != nil {
+		return r, errors.Join(err, context.Cause(limited))
 	}
-	locker, err := lockcore.New(client.Database(database).Collection("locks"), lockcore.Config{})
-	if err != nil {
-		return nil, errors.Join(err, client.Disconnect(context.Background()))
-	}
-	return &member{client, locker}, nil
+	return l.result(cfg.each)
 }
 
 // close closes the Lockers, drops the database and disconnects, even if ctx has ended.
 func (l *load) close(ctx context.Context, database string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
 	defer cancel()
-	errs := make([]error, len(l.members))
-	var closing sync.WaitGroup
-	for i, m := range l.members {
-		closing.Go(func() { errs[i] = m.locker.Close(ctx) })
+	var errs []error
+	for _, locker := range l.lockers {
+		errs = append(errs, locker.Close(ctx))
 	}
-	closing.Wait()
-	for i, m := range l.members {
+	for i, client := range l.clients {
 		if i == 0 {
-			errs[i] = errors.Join(errs[i], m.client.Database(database).Drop(ctx))
+			errs = append(errs, client.Database(database).Drop(ctx))
 		}
-		errs[i] = errors.Join(errs[i], m.client.Disconnect(ctx))
+		errs = append(errs, client.Disconnect(ctx))
 	}
 	return errors.Join(errs...)
-}
-
-// run runs the goroutines, and returns the commands that they sent while the case was measured.
-func (l *load) run(ctx context.Context) (counted counts, err error) {
-	ctx, cancel := context.WithDeadlineCause(ctx, l.ends.Add(drain), fmt.Errorf("the goroutines did not end within %s", drain))
-	defer cancel()
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
-	var working sync.WaitGroup
-	for i := range l.members {
-		for n := range l.Goroutines {
-			working.Go(func() {
-				if err := l.contend(ctx, i, n); err != nil {
-					fail(err)
-				}
-			})
-		}
-	}
-	if pause(ctx, time.Until(l.begins)) == nil {
-		before := l.counts.load()
-		if pause(ctx, time.Until(l.ends)) == nil {
-			counted = l.counts.load().minus(before)
-		}
-	}
-	working.Wait()
-	return counted, context.Cause(ctx)
 }
 
 // contend acquires and releases the resource until the measurement ends. It never cancels an Acquire, which would cost the
 // other requests time.
 func (l *load) contend(ctx context.Context, i, n int) error {
-	var waits []time.Duration
 	for round := 0; time.Now().Before(l.ends); round++ {
 		asked := time.Now()
-		session, err := l.members[i].locker.Acquire(ctx, lockcore.Request{
+		session, err := l.lockers[i].Acquire(ctx, lockcore.Request{
 			LockID:    fmt.Sprintf("contended/%d/%d/%d", i, n, round),
 			Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
 		})
 		if err != nil {
 			return fmt.Errorf("acquire: %w", err)
 		}
-		got := time.Now()
+		wait := time.Since(asked)
+		l.whileMeasured(func() { l.waits[i] = append(l.waits[i], wait) })
 		if holders := l.holders.Add(1); holders != 1 {
 			return fmt.Errorf("%d goroutines hold an exclusive lock", holders)
 		}
@@ -174,44 +124,72 @@ func (l *load) contend(ctx context.Context, i, n int) error {
 		if err := session.Release(ctx); err != nil {
 			return fmt.Errorf("release: %w", err)
 		}
-		if !got.Before(l.begins) && got.Before(l.ends) {
-			waits = append(waits, got.Sub(asked))
-		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.waits[i] = append(l.waits[i], waits...)
 	return nil
 }
 
-func (l *load) result(c counts, each time.Duration) (caseReport, error) {
-	r := caseReport{benchCase: l.benchCase}
-	all := slices.Concat(l.waits...)
-	if len(all) == 0 {
-		return r, fmt.Errorf("nothing was acquired in %s", each)
+// whileMeasured calls note if the measurement has begun and not ended.
+func (l *load) whileMeasured(note func()) {
+	if now := time.Now(); now.After(l.begins) && now.Before(l.ends) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		note()
 	}
-	slices.Sort(all)
-	acquired := float64(len(all))
-	r.PerSecond = acquired / each.Seconds()
-	r.WaitP50MS, r.WaitP99MS = millis(all[len(all)/2]), millis(all[len(all)*99/100])
-	r.WritesSent, r.WritesDone = float64(c.sent)/acquired, float64(c.done)/acquired
-	r.Reads, r.Failed = float64(c.reads)/acquired, float64(c.failed)/acquired
-	if l.Slow {
-		r.SlowShare = float64(len(l.waits[len(l.waits)-1])) / (acquired / float64(l.Lockers))
-	}
-	return r, nil
 }
 
-func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-// pause waits, and returns ctx's cause if ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+// monitor returns a monitor that counts the commands of one client, and delays their answers.
+func (l *load) monitor(d measure.Delays) *event.CommandMonitor {
+	return &event.CommandMonitor{
+		Started: func(_ context.Context, e *event.CommandStartedEvent) {
+			switch {
+			case measure.IsWrite(e.CommandName):
+				l.whileMeasured(func() { l.counted.WritesSent++ })
+			case measure.IsRead(e.CommandName):
+				l.whileMeasured(func() { l.counted.Reads++ })
+			}
+		},
+		Succeeded: func(ctx context.Context, e *event.CommandSucceededEvent) {
+			if measure.IsWrite(e.CommandName) && wrote(e.Reply) {
+				l.whileMeasured(func() { l.counted.WritesDone++ })
+			}
+			d.Hold(ctx, e.CommandName)
+		},
+		Failed: func(ctx context.Context, e *event.CommandFailedEvent) {
+			l.whileMeasured(func() { l.counted.Failed++ })
+			d.Hold(ctx, e.CommandName)
+		},
 	}
+}
+
+// wrote reports whether the answer of a write command counts at least one document. An update that matches a document and
+// leaves it unchanged counts, because a replica set acknowledges it like any other write.
+func wrote(reply bson.Raw) bool {
+	for _, key := range [][]string{
+		{"n"}, {"nModified"}, // update, insert, delete
+		{"lastErrorObject", "n"},                                 // findAndModify
+		{"nInserted"}, {"nMatched"}, {"nUpserted"}, {"nDeleted"}, // bulkWrite
+	} {
+		if n, ok := reply.Lookup(key...).AsInt64OK(); ok && n > 0 {
+			return true
+		}
+	}
+	value, err := reply.LookupErr("value") // findAndModify
+	return err == nil && value.Type != bson.TypeNull
+}
+
+func (l *load) result(each time.Duration) (result, error) {
+	all := slices.Concat(l.waits...)
+	if len(all) == 0 {
+		return result{}, fmt.Errorf("nothing was acquired in %s", each)
+	}
+	slices.Sort(all)
+	acquired, of := float64(len(all)), l.counted
+	f := figures{
+		PerSecond: acquired / each.Seconds(), WaitP50MS: measure.Millis(all[len(all)/2]), WaitP99MS: measure.Millis(all[len(all)*99/100]),
+		WritesSent: of.WritesSent / acquired, WritesDone: of.WritesDone / acquired, Reads: of.Reads / acquired, Failed: of.Failed / acquired,
+	}
+	if l.Slow {
+		f.SlowShare = float64(len(l.waits[len(l.waits)-1])) / (acquired / float64(l.Lockers))
+	}
+	return result{l.benchCase, f}, nil
 }

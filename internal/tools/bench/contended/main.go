@@ -12,7 +12,7 @@
 //
 // The flag --against names a binary of this command that was built from another commit. Both run alternately, as child
 // processes. `make bench-contended AGAINST=commit` copies this directory into that commit and builds it there. Therefore this
-// package imports only the driver and lockcore, and uses only lockcore's New, CreateIndexes, Acquire, Release, Close and Exclusive.
+// package imports only the driver, x/sync and lockcore, and uses only lockcore's New, CreateIndexes, Acquire, Release, Close and Exclusive.
 //
 // It needs a server: LOCKSTEP_MONGODB_URI, as `make stack-env` prints it.
 package main
@@ -33,20 +33,15 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr, os.Getenv); err != nil {
+	err := run(ctx, parse(), os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "contended:", err)
-		if errors.Is(err, errUsage) {
-			os.Exit(2)
-		}
 		os.Exit(1)
 	}
 }
 
-var errUsage = errors.New("usage: contended [--json] [--lockers 1,3,10 | --slow d] [--each d] [--write-delay d] [--read-delay d] " +
-	"[--against file [--turns n]]")
-
-// config holds the flags.
+// config has the flags.
 type config struct {
 	uri    string
 	asJSON bool
@@ -60,111 +55,67 @@ type config struct {
 	turns   int
 }
 
-// benchCase is a number of Lockers that contend for one resource.
+// benchCase is a number of Lockers that contend for one resource, with a number of goroutines each. The last one may be slow.
 type benchCase struct {
-	Name string `json:"name"`
-	// Lockers includes the slow one, if there is one.
-	Lockers int `json:"lockers"`
-	// Goroutines is the number of goroutines of each Locker.
-	Goroutines int  `json:"goroutines"`
-	Slow       bool `json:"slow,omitempty"`
+	Name                string
+	Lockers, Goroutines int
+	Slow                bool
 }
 
-// newCase returns the case of a number of Lockers: with 1, 3 and 10 Lockers 10, 7 and 4 goroutines each.
-func newCase(lockers int) benchCase {
-	c := benchCase{Lockers: lockers, Goroutines: 4}
-	switch {
-	case lockers == 1:
-		c.Goroutines = 10
-	case lockers <= 3:
-		c.Goroutines = 7
+// parse reads the flags. It exits if they are wrong.
+func parse() config {
+	cfg := config{uri: os.Getenv("LOCKSTEP_MONGODB_URI")}
+	flag.BoolVar(&cfg.asJSON, "json", false, "print JSON")
+	flag.DurationVar(&cfg.each, "each", 6*time.Second, "how long each case is measured")
+	flag.DurationVar(&cfg.writeDelay, "write-delay", 0, "how long answers of write commands are held back")
+	flag.DurationVar(&cfg.readDelay, "read-delay", 0, "how long answers of read commands are held back")
+	flag.DurationVar(&cfg.slow, "slow", 0, "measure ten Lockers and one to which all answers are held back this long")
+	flag.StringVar(&cfg.against, "against", "", "a binary of this command, built from another commit, to compare with")
+	flag.IntVar(&cfg.turns, "turns", 3, "how often each case is measured with --against")
+	flag.Func("lockers", "the numbers of Lockers, such as 1,3,10", func(list string) error {
+		cfg.cases = nil
+		for text := range strings.SplitSeq(list, ",") {
+			lockers, err := strconv.Atoi(text)
+			if err != nil || lockers < 1 {
+				return errors.New("want a list of numbers")
+			}
+			goroutines := 4
+			if lockers <= 3 {
+				goroutines = map[int]int{1: 10, 2: 7, 3: 7}[lockers]
+			}
+			cfg.cases = append(cfg.cases, benchCase{Name: fmt.Sprintf("%d × %d", lockers, goroutines), Lockers: lockers, Goroutines: goroutines})
+		}
+		return nil
+	})
+	_ = flag.Set("lockers", "1,3,10") // the default
+	flag.Parse()
+	cfg.turns = max(cfg.turns, 1)
+	if cfg.slow > 0 {
+		cfg.cases = []benchCase{{Name: "10 + 1 slow × 4", Lockers: 11, Goroutines: 4, Slow: true}}
 	}
-	c.Name = fmt.Sprintf("%d × %d", c.Lockers, c.Goroutines)
-	return c
+	return cfg
 }
 
-// slowCase returns the case of ten Lockers and a slow one.
-func slowCase() benchCase {
-	return benchCase{Name: "10 + 1 slow × 4", Lockers: 11, Goroutines: 4, Slow: true}
-}
-
-func run(ctx context.Context, args []string, out, progress io.Writer, env func(string) string) error {
-	cfg, err := parse(args)
-	if err != nil {
-		return err
-	}
-	if cfg.uri = env("LOCKSTEP_MONGODB_URI"); cfg.uri == "" {
+func run(ctx context.Context, cfg config, out, progress io.Writer) (err error) {
+	if cfg.uri == "" {
 		return errors.New(`LOCKSTEP_MONGODB_URI is not set: start the servers with "make stack-up", then eval "$(make -s stack-env)"`)
 	}
 	var r report
 	if cfg.against != "" {
-		r, err = compare(ctx, cfg, progress)
+		if r, err = compare(ctx, cfg, progress); err != nil {
+			return err
+		}
 	} else {
-		r, err = measureAll(ctx, cfg)
-	}
-	if err != nil {
-		return err
+		for _, c := range cfg.cases {
+			m, err := measureCase(ctx, cfg, c)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.Name, err)
+			}
+			r.Results = append(r.Results, m)
+		}
 	}
 	if cfg.asJSON {
-		enc := json.NewEncoder(out)
-		enc.SetIndent("", "  ")
-		return enc.Encode(r)
+		return json.NewEncoder(out).Encode(r)
 	}
-	return r.print(out)
-}
-
-func measureAll(ctx context.Context, cfg config) (report, error) {
-	r := newReport(cfg)
-	for _, c := range cfg.cases {
-		m, err := measure(ctx, cfg, c)
-		if err != nil {
-			return r, fmt.Errorf("%s: %w", c.Name, err)
-		}
-		r.Cases = append(r.Cases, m)
-		r.Targets = append(r.Targets, targets(cfg, m)...)
-	}
-	return r, nil
-}
-
-func parse(args []string) (config, error) {
-	cfg := config{}
-	flags := flag.NewFlagSet("contended", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.BoolVar(&cfg.asJSON, "json", false, "print JSON")
-	lockers := flags.String("lockers", "1,3,10", "the numbers of Lockers, 1 to 100")
-	flags.DurationVar(&cfg.each, "each", 6*time.Second, "how long each case is measured, 1s to 10m")
-	flags.DurationVar(&cfg.writeDelay, "write-delay", 0, "how long answers of write commands are held back, up to 1s")
-	flags.DurationVar(&cfg.readDelay, "read-delay", 0, "how long answers of read commands are held back, up to 1s")
-	flags.DurationVar(&cfg.slow, "slow", 0, "measure ten Lockers and one to which all answers are held back this long, up to 1s")
-	flags.StringVar(&cfg.against, "against", "", "a binary of this command, built from another commit, to compare with")
-	flags.IntVar(&cfg.turns, "turns", 3, "how often each case is measured with --against, 1 to 100")
-	if err := flags.Parse(args); err != nil {
-		return cfg, fmt.Errorf("%w: %w", errUsage, err)
-	}
-	if flags.NArg() > 0 {
-		return cfg, fmt.Errorf("%w: unexpected %q", errUsage, flags.Arg(0))
-	}
-	if cfg.each < time.Second || cfg.each > 10*time.Minute {
-		return cfg, fmt.Errorf("%w: --each %s is not from 1s to 10m", errUsage, cfg.each)
-	}
-	if cfg.turns < 1 || cfg.turns > 100 {
-		return cfg, fmt.Errorf("%w: --turns %d is not from 1 to 100", errUsage, cfg.turns)
-	}
-	for name, d := range map[string]time.Duration{"--write-delay": cfg.writeDelay, "--read-delay": cfg.readDelay, "--slow": cfg.slow} {
-		if d < 0 || d > time.Second {
-			return cfg, fmt.Errorf("%w: %s %s is not from 0 to 1s", errUsage, name, d)
-		}
-	}
-	if cfg.slow > 0 {
-		cfg.cases = []benchCase{slowCase()}
-		return cfg, nil
-	}
-	for text := range strings.SplitSeq(*lockers, ",") {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > 100 {
-			return cfg, fmt.Errorf("%w: --lockers %q is not a list of numbers from 1 to 100", errUsage, *lockers)
-		}
-		cfg.cases = append(cfg.cases, newCase(n))
-	}
-	return cfg, nil
+	return r.print(out, cfg)
 }

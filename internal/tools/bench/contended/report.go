@@ -1,178 +1,185 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
+	"os"
+	"os/exec"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
 )
 
-// report holds the results of a run. Its JSON is read by other builds of this command: fields are only added.
-type report struct {
-	// Seconds is the time for which each case was measured.
-	Seconds      float64 `json:"seconds"`
-	WriteDelayMS float64 `json:"writeDelayMs"`
-	ReadDelayMS  float64 `json:"readDelayMs"`
-	SlowMS       float64 `json:"slowMs"`
-	// Cases are the results of this build. With Against they are medians of the turns.
-	Cases   []caseReport `json:"cases"`
-	Targets []target     `json:"targets,omitempty"`
-	// Against is the path of the other build, Other are its medians, and Ratios compare the acquisitions a second.
-	Against string       `json:"against,omitempty"`
-	Turns   int          `json:"turns,omitempty"`
-	Other   []caseReport `json:"other,omitempty"`
-	Ratios  []ratio      `json:"ratios,omitempty"`
+// result is the result of one case.
+type result struct {
+	benchCase
+	figures
 }
 
-// ratio compares the acquisitions a second of two builds: this build's divided by the other's.
-type ratio struct {
-	Name  string  `json:"name"`
-	This  float64 `json:"this"`
-	Other float64 `json:"other"`
-	// EachTurn has the ratio of each turn, and Median the median of these.
-	EachTurn []float64 `json:"eachTurn"`
-	Median   float64   `json:"median"`
+// figures are numbers of commands per acquisition, including renewals and background work, and others.
+type figures struct {
+	// PerSecond is the number of acquisitions a second, and WaitP50MS and WaitP99MS are percentiles of the time in Acquire.
+	PerSecond, WaitP50MS, WaitP99MS float64
+	// WritesSent counts the write commands, WritesDone those that matched or inserted at least one document, Reads the commands
+	// that read documents, and Failed the commands of any kind that ended in an error.
+	WritesSent, WritesDone, Reads, Failed float64
+	// SlowShare is the number of the slow Locker's acquisitions, divided by the mean of all Lockers.
+	SlowShare float64
 }
 
-// target is a figure and its limit.
-type target struct {
-	Name  string  `json:"name"`
-	Value float64 `json:"value"`
-	// Least is the lower limit, and Most the upper one; 0 if there is none.
-	Least float64 `json:"least,omitempty"`
-	Most  float64 `json:"most,omitempty"`
+// columns are the titles of figures.list.
+const columns = "a second\twait p50 ms\tp99 ms\twrites sent\tdone\treads\tfailed\tslow's share\t"
+
+func (f *figures) list() []*float64 {
+	return []*float64{&f.PerSecond, &f.WaitP50MS, &f.WaitP99MS, &f.WritesSent, &f.WritesDone, &f.Reads, &f.Failed, &f.SlowShare}
 }
 
-func (t target) missed() bool { return t.Value < t.Least || t.Most > 0 && t.Value > t.Most }
-
-func (t target) limit() string {
-	if t.Most > 0 {
-		return fmt.Sprintf("at most %.2f", t.Most)
+// medians returns the median of each figure.
+func medians(turns []result) result {
+	m := result{benchCase: turns[0].benchCase}
+	for i, figure := range m.list() {
+		var values []float64
+		for t := range turns {
+			values = append(values, *turns[t].list()[i])
+		}
+		*figure = measure.Median(values)
 	}
-	return fmt.Sprintf("at least %.2f", t.Least)
+	return m
+}
+
+// report has the results of a run. With Against they are medians of the turns.
+type report struct {
+	Results []result
+	// Other has the results of the other build, and Ratios this build's acquisitions divided by the other's, in each turn.
+	Other  []result
+	Ratios [][]float64
+}
+
+// compare runs this build and another one alternately, as child processes. In each turn both builds measure each case, one
+// right after the other, because the speed of a shared machine changes from minute to minute. In every second turn the
+// other build is first.
+func compare(ctx context.Context, cfg config, progress io.Writer) (r report, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return r, err
+	}
+	paths := [2]string{self, cfg.against}
+	turns := make([][2][]result, len(cfg.cases)) // of each case, by build
+	ratios := make([][]float64, len(cfg.cases))
+	for turn := range cfg.turns {
+		for i, c := range cfg.cases {
+			var rates [2]float64
+			for n := range paths {
+				build := (turn + n) % 2
+				m, err := runChild(ctx, cfg, paths[build], c)
+				if err != nil {
+					return r, fmt.Errorf("%s: %s: %w", paths[build], c.Name, err)
+				}
+				turns[i][build] = append(turns[i][build], m)
+				rates[build] = m.PerSecond
+			}
+			ratios[i] = append(ratios[i], rates[0]/rates[1])
+			fmt.Fprintf(progress, "turn %d of %d, %s: this build %.1f a second, the other %.1f\n", turn+1, cfg.turns, c.Name, rates[0], rates[1])
+		}
+	}
+	for _, builds := range turns {
+		r.Results, r.Other = append(r.Results, medians(builds[0])), append(r.Other, medians(builds[1]))
+	}
+	r.Ratios = ratios
+	return r, nil
+}
+
+// runChild lets one build measure one case. If ctx ends, the child is interrupted, and drops its database.
+func runChild(ctx context.Context, cfg config, path string, c benchCase) (m result, err error) {
+	args := []string{"--json", "--each", cfg.each.String(), "--write-delay", cfg.writeDelay.String(), "--read-delay", cfg.readDelay.String()}
+	if c.Slow {
+		args = append(args, "--slow", cfg.slow.String())
+	} else {
+		args = append(args, "--lockers", strconv.Itoa(c.Lockers))
+	}
+	child := exec.CommandContext(ctx, path, args...) //nolint:gosec // builds of this command, named by the user
+	child.Cancel = func() error { return child.Process.Signal(os.Interrupt) }
+	child.WaitDelay = cleanup + 5*time.Second
+	var stderr bytes.Buffer
+	child.Stderr = &stderr
+	out, err := child.Output()
+	if err != nil {
+		return m, fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
+	}
+	var r report
+	if err := json.Unmarshal(out, &r); err != nil {
+		return m, fmt.Errorf("read its report: %w", err)
+	}
+	if len(r.Results) != 1 || r.Results[0].benchCase != c {
+		return m, fmt.Errorf("its report has other cases than the one asked for: %+v", r.Results)
+	}
+	return r.Results[0], nil
 }
 
 // majority is the delay of writes for which targets exist. A majority write took this long on a replica set of three.
 const majority = 12 * time.Millisecond
 
-// targets returns the targets of one build, of which some exist only for certain flags.
-func targets(cfg config, c caseReport) (all []target) {
-	if c.Slow {
-		return []target{{Name: c.Name + ": the slow Locker's part of its fair share", Value: c.SlowShare, Least: 0.5}}
-	}
-	if cfg.writeDelay != majority || cfg.readDelay != 0 {
-		return nil
-	}
-	if least := map[int]float64{1: 55, 3: 35, 10: 22}[c.Lockers]; least > 0 {
-		all = append(all, target{Name: c.Name + ": acquisitions a second", Value: c.PerSecond, Least: least})
-	}
-	if most := map[int]float64{1: 1.4, 10: 2.4}[c.Lockers]; most > 0 {
-		all = append(all, target{Name: c.Name + ": writes done per acquisition", Value: c.WritesDone, Most: most})
+// target is a figure with its lower or its upper limit; 0 if there is none.
+type target struct {
+	name               string
+	value, least, most float64
+}
+
+// targets returns the targets that exist for the flags. Those of a ratio are for the last build before compare-and-set.
+func (r report) targets(cfg config) (all []target) {
+	for i, m := range r.Results {
+		switch {
+		case m.Slow:
+			all = append(all, target{"the slow Locker's part of its fair share", m.SlowShare, 0.5, 0})
+		case cfg.readDelay == 0 && cfg.writeDelay == majority:
+			all = append(all, target{m.Name + ": acquisitions a second", m.PerSecond, map[int]float64{1: 55, 3: 35, 10: 22}[m.Lockers], 0},
+				target{m.Name + ": writes done per acquisition", m.WritesDone, 0, map[int]float64{1: 1.4, 10: 2.4}[m.Lockers]})
+		case cfg.readDelay == 0 && cfg.writeDelay == 0 && i < len(r.Ratios):
+			least := map[int]float64{1: 1.4, 3: 1.8, 10: 1.6}[m.Lockers]
+			all = append(all, target{m.Name + ": ratio, if the other build is 75178ef", measure.Median(r.Ratios[i]), least, 0})
+		}
 	}
 	return all
 }
 
-// ratioTargets returns the targets of a comparison with the build before compare-and-set (commit 75178ef).
-func ratioTargets(cfg config, c benchCase, median float64) []target {
-	least := map[int]float64{1: 1.4, 3: 1.8, 10: 1.6}[c.Lockers]
-	if c.Slow || least == 0 || cfg.writeDelay != 0 || cfg.readDelay != 0 {
-		return nil
-	}
-	return []target{{Name: c.Name + ": ratio, if the other build is 75178ef", Value: median, Least: least}}
-}
-
-func newReport(cfg config) report {
-	return report{
-		Seconds: cfg.each.Seconds(), WriteDelayMS: millis(cfg.writeDelay), ReadDelayMS: millis(cfg.readDelay), SlowMS: millis(cfg.slow),
-	}
-}
-
-func (r report) print(out io.Writer) error {
-	fmt.Fprintf(out, "Lockers × goroutines each, on one exclusive resource; %g s a case", r.Seconds)
-	if r.Against != "" {
-		fmt.Fprintf(out, ", medians of %d turns", r.Turns)
-	}
-	for _, d := range []struct {
-		of string
-		ms float64
-	}{{"writes", r.WriteDelayMS}, {"reads", r.ReadDelayMS}, {"all answers to the slow Locker", r.SlowMS}} {
-		if d.ms > 0 {
-			fmt.Fprintf(out, ", %s delayed by %g ms", d.of, d.ms)
-		}
-	}
-	fmt.Fprint(out, "\n\n")
+func (r report) print(out io.Writer, cfg config) error {
+	fmt.Fprintf(out, "Lockers × goroutines each, on one exclusive resource; %s a case, medians of %d turns with --against\n", cfg.each, cfg.turns)
+	fmt.Fprintf(out, "delays: writes %s, reads %s, all answers to the slow Locker %s\n\n", cfg.writeDelay, cfg.readDelay, cfg.slow)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "build\tcase\ta second\twait p50 ms\tp99 ms\twrites sent\tdone\treads\tfailed\tslow's share\t")
-	r.printCases(w, "this", r.Cases)
-	r.printCases(w, "other", r.Other)
-	if len(r.Ratios) > 0 {
-		fmt.Fprintln(w, "\t\t\t\t\t\t\t\t\t\t")
-		fmt.Fprintln(w, "acquisitions\tcase\tthis\tother\tratio\teach turn\t\t\t\t\t")
-		for _, x := range r.Ratios {
-			var turns []string
-			for _, v := range x.EachTurn {
-				turns = append(turns, fmt.Sprintf("%.2f", v))
+	fmt.Fprintln(w, "build\tcase\t"+columns)
+	for _, build := range []struct {
+		name    string
+		results []result
+	}{{"this", r.Results}, {"other", r.Other}} {
+		for _, m := range build.results {
+			fmt.Fprintf(w, "%s\t%s\t", build.name, m.Name)
+			for _, figure := range m.list() {
+				fmt.Fprintf(w, "%.2f\t", *figure)
 			}
-			fmt.Fprintf(w, "a second\t%s\t%.1f\t%.1f\t%.2f\t%s\t\t\t\t\t\n", x.Name, x.This, x.Other, x.Median, strings.Join(turns, " "))
+			fmt.Fprintln(w)
 		}
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	fmt.Fprint(out, "\nCommands are counted per acquisition. They include renewals and background work.\n")
-	if len(r.Targets) == 0 {
-		return nil
+	for i, turns := range r.Ratios {
+		fmt.Fprintf(out, "%s: ratio of acquisitions a second %.2f, in each turn %.2f\n", r.Results[i].Name, measure.Median(turns), turns)
 	}
-	fmt.Fprint(out, "\n")
-	fmt.Fprintln(w, "target\tvalue\tlimit\t\t")
-	for _, t := range r.Targets {
-		verdict := ""
-		if t.missed() {
-			verdict = "MISSED"
+	for _, t := range r.targets(cfg) {
+		switch {
+		case t.least == 0 && t.most == 0:
+		case t.value < t.least || t.most > 0 && t.value > t.most:
+			fmt.Fprintf(out, "MISSED %s: %.2f, want %g or more, %g or less\n", t.name, t.value, t.least, t.most)
+		default:
+			fmt.Fprintf(out, "met    %s: %.2f\n", t.name, t.value)
 		}
-		fmt.Fprintf(w, "%s\t%.2f\t%s\t%s\t\n", t.Name, t.Value, t.limit(), verdict)
 	}
-	return w.Flush()
-}
-
-func (r report) printCases(w io.Writer, build string, cases []caseReport) {
-	for _, c := range cases {
-		share := ""
-		if c.Slow {
-			share = fmt.Sprintf("%.2f", c.SlowShare)
-		}
-		fmt.Fprintf(w, "%s\t%s\t%.1f\t%.1f\t%.1f\t%.2f\t%.2f\t%.2f\t%.2f\t%s\t\n",
-			build, c.Name, c.PerSecond, c.WaitP50MS, c.WaitP99MS, c.WritesSent, c.WritesDone, c.Reads, c.Failed, share)
-	}
-}
-
-// medians returns a report with the median of each figure.
-func medians(turns []caseReport) caseReport {
-	m := caseReport{benchCase: turns[0].benchCase}
-	for _, figure := range []func(*caseReport) *float64{
-		func(c *caseReport) *float64 { return &c.PerSecond },
-		func(c *caseReport) *float64 { return &c.WaitP50MS },
-		func(c *caseReport) *float64 { return &c.WaitP99MS },
-		func(c *caseReport) *float64 { return &c.WritesSent },
-		func(c *caseReport) *float64 { return &c.WritesDone },
-		func(c *caseReport) *float64 { return &c.Reads },
-		func(c *caseReport) *float64 { return &c.Failed },
-		func(c *caseReport) *float64 { return &c.SlowShare },
-	} {
-		var values []float64
-		for i := range turns {
-			values = append(values, *figure(&turns[i]))
-		}
-		*figure(&m) = median(values)
-	}
-	return m
-}
-
-// median returns the middle value, or the mean of the two in the middle.
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	n := len(sorted)
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+	return nil
 }

@@ -1,4 +1,4 @@
-package delay
+package measure
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-// Package delay makes a database slower for benchmarks. A replica set of three needs about 12 ms for a majority write,
-// a database on one machine much less.
-package delay
+// Package measure makes a database slower for benchmarks, and has their statistics. A replica set of three needs about 12 ms for a
+// majority write, a database on one machine much less.
+package measure
 
 import (
 	"context"
@@ -26,14 +26,8 @@ func (d Delays) Hold(ctx context.Context, command string) {
 	case IsRead(command):
 		wait += d.Reads
 	}
-	if wait <= 0 {
-		return
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+	if wait > 0 {
+		_ = Pause(ctx, wait) // the command has its answer
 	}
 }
 
@@ -53,4 +47,26 @@ func IsWrite(command string) bool {
 // IsRead reports whether a command reads documents.
 func IsRead(command string) bool {
 	return slices.Contains([]string{"find", "aggregate", "getMore", "count", "distinct"}, command)
+}
+
+// Pause waits, and returns ctx's cause if ctx ends first.
+func Pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Millis returns a duration in milliseconds.
+func Millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// Median returns the middle value, or the mean of the two in the middle, or 0 of none.
+func Median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	if len(sorted) == 0 {
+		return 0
+	}
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
