@@ -1,7 +1,6 @@
 package stack
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +28,7 @@ func (s *Stack) cached(ctx context.Context, target string, build func(ctx contex
 		return nil
 	}
 	name := filepath.Base(target)
-	unlock, err := lockFile(ctx, target+".lock", func() { s.progress.Printf("%s: waiting for another run that builds it", name) })
+	unlock, err := lockFile(ctx, target+".lock", func() { s.log.Printf("%s: waiting for another run that builds it", name) })
 	if err != nil {
 		return err
 	}
@@ -37,31 +36,51 @@ func (s *Stack) cached(ctx context.Context, target string, build func(ctx contex
 	if exists(target) {
 		return nil
 	}
-	return s.progress.run("build "+name, func() error {
-		return s.retry(ctx, "build "+name, func() error { return inTemporary(ctx, target+".partial", build) })
+	return s.task("build "+name, func() error {
+		for attempt := 1; ; attempt++ {
+			// The folder may be left over from a run that was killed.
+			tmp := target + ".partial"
+			err := errors.Join(os.RemoveAll(tmp), os.MkdirAll(tmp, 0o755))
+			if err == nil {
+				err = errors.Join(build(ctx, tmp), os.RemoveAll(tmp))
+			}
+			if err == nil || ctx.Err() != nil || attempt == buildAttempts {
+				return err
+			}
+			pause := time.Duration(attempt) * 3 * time.Second
+			s.log.Printf("build %s failed (%s); attempt %d of %d follows in %s", name, firstLine(err), attempt+1, buildAttempts, pause)
+			select {
+			case <-ctx.Done():
+				return errors.Join(err, ctx.Err())
+			case <-time.After(pause):
+			}
+		}
 	})
 }
 
-// inTemporary runs a build in a new folder and removes the folder afterwards. The folder may be left over from a run that was killed.
-func inTemporary(ctx context.Context, tmp string, build func(ctx context.Context, tmp string) error) error {
-	if err := errors.Join(os.RemoveAll(tmp), os.MkdirAll(tmp, 0o755)); err != nil {
-		return err
-	}
-	return errors.Join(build(ctx, tmp), os.RemoveAll(tmp))
-}
+// repeatEvery is the time between two lines about a task that runs. Minutes without output look like a hang.
+const repeatEvery = 15 * time.Second
 
-func (s *Stack) retry(ctx context.Context, name string, f func() error) error {
-	for attempt := 1; ; attempt++ {
-		err := f()
-		if err == nil || ctx.Err() != nil || attempt == buildAttempts {
-			return err
-		}
-		pause := time.Duration(attempt) * 3 * time.Second
-		s.progress.Printf("%s failed (%s); attempt %d of %d follows in %s", name, firstLine(err), attempt+1, buildAttempts, pause)
+// task calls f. It prints the name of the task before, the elapsed time while f runs, and the result.
+func (s *Stack) task(name string, f func() error) error {
+	s.log.Printf("%s ...", name)
+	began := time.Now()
+	elapsed := func() time.Duration { return time.Since(began).Round(10 * time.Millisecond) }
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	tick := time.NewTicker(repeatEvery)
+	defer tick.Stop()
+	for {
 		select {
-		case <-ctx.Done():
-			return errors.Join(err, ctx.Err())
-		case <-time.After(pause):
+		case <-tick.C:
+			s.log.Printf("  %s: %s", name, elapsed())
+		case err := <-done:
+			outcome := "done"
+			if err != nil {
+				outcome = "failed"
+			}
+			s.log.Printf("%s: %s after %s", name, outcome, elapsed())
+			return err
 		}
 	}
 }
@@ -85,7 +104,7 @@ func (s *Stack) goTool(ctx context.Context, pkg, version string) (string, error)
 			dir:  tmp,
 			// Without cgo the build needs no C compiler. The caller's build settings must not apply.
 			env: []string{"GOBIN=" + tmp, "CGO_ENABLED=0", "GOOS=", "GOARCH=", "GOFLAGS=", "GOWORK=off"},
-			log: s.log("build-" + name),
+			log: s.logFile("build-" + name),
 		}.run(ctx)
 		if err != nil {
 			return err
@@ -95,7 +114,8 @@ func (s *Stack) goTool(ctx context.Context, pkg, version string) (string, error)
 	return target, err
 }
 
-// step is a program that must end before the work continues.
+// step is a program that must end before the work continues. If the context ends, the program and its children get SIGTERM, and
+// are killed 5 s later at most.
 type step struct {
 	argv []string
 	dir  string
@@ -103,10 +123,6 @@ type step struct {
 	env []string
 	// log is the file to which the program's output is appended.
 	log string
-	// signal is sent to the program and its children if the context ends. Defaults to SIGINT.
-	signal syscall.Signal
-	// grace is the time after which they are killed. Defaults to 5 s.
-	grace time.Duration
 }
 
 // run runs the program. Its error quotes the end of the log.
@@ -134,8 +150,8 @@ func (s step) exec(ctx context.Context, out *os.File) error {
 	cmd := exec.CommandContext(ctx, s.argv[0], s.argv[1:]...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = s.dir, append(os.Environ(), s.env...), out, out
 	bind(cmd)
-	cmd.Cancel = func() error { return signalGroup(cmd.Process, cmp.Or(s.signal, syscall.SIGINT)) }
-	cmd.WaitDelay = cmp.Or(s.grace, 5*time.Second)
+	cmd.Cancel = func() error { return signalGroup(cmd.Process, syscall.SIGTERM) }
+	cmd.WaitDelay = 5 * time.Second
 	err := cmd.Run()
 	if cmd.Process != nil && ctx.Err() != nil {
 		_ = signalGroup(cmd.Process, syscall.SIGKILL) // children may have outlived the program

@@ -4,17 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"math"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -37,34 +33,17 @@ const (
 	clusterParent = "/srv"
 )
 
-// host has the facts about the machine on which the documentdb choice depends.
-type host struct {
-	os  string // as in GOOS
-	id  string // the ID of /etc/os-release
-	uid int
-	// mounts is false if root may not mount, as in most containers.
-	mounts bool
-}
+var debian = regexp.MustCompile(`(?m)^ID=["']?debian`)
 
-func thisHost(ctx context.Context) host {
-	h := host{os: runtime.GOOS, uid: os.Geteuid()}
-	h.mounts = exec.CommandContext(ctx, "unshare", "--mount", "true").Run() == nil
+// documentDBPossible requires Debian, and root with the right to mount.
+func documentDBPossible(ctx context.Context) (string, error) {
 	release, _ := os.ReadFile("/etc/os-release") // without the file this is not Debian
-	if m := regexp.MustCompile(`(?m)^ID=["']?(\w+)`).FindSubmatch(release); m != nil {
-		h.id = string(m[1])
-	}
-	return h
-}
-
-func documentDBPossible(h host) (string, error) {
 	switch {
-	case h.os != "linux":
-		return "", fmt.Errorf("it needs Debian, and this is %s", h.os)
-	case h.id != "debian":
-		return "", fmt.Errorf("it needs Debian, and this is %q", h.id)
-	case h.uid != 0:
-		return "", fmt.Errorf("it needs root, and this is user %d", h.uid)
-	case !h.mounts:
+	case !debian.Match(release):
+		return "", errors.New("it needs Debian")
+	case os.Geteuid() != 0:
+		return "", fmt.Errorf("it needs root, and this is user %d", os.Geteuid())
+	case exec.CommandContext(ctx, "unshare", "--mount", "true").Run() != nil:
 		return "", errors.New("it needs the right to mount, which root does not have here (in a container: --privileged)")
 	}
 	return "this is Debian and the user is root: FerretDB on PostgreSQL with DocumentDB", nil
@@ -168,10 +147,9 @@ func (s *Stack) postgresRoot(ctx context.Context) (string, error) {
 				"--include=" + postgresPackage + ",ca-certificates",
 				postgresSuite, root, "", debootstrapScript,
 			},
-			dir:    tmp,
-			env:    []string{"DEBIAN_FRONTEND=noninteractive"},
-			log:    s.log("build-postgres"),
-			signal: syscall.SIGKILL,
+			dir: tmp,
+			env: []string{"DEBIAN_FRONTEND=noninteractive"},
+			log: s.logFile("build-postgres"),
 		}.run(ctx)
 		if err != nil {
 			return err
@@ -199,7 +177,7 @@ func (s *Stack) installDebootstrap(ctx context.Context) error {
 		argv: []string{"apt-get", "--option", "DPkg::Lock::Timeout=60", "update"},
 		dir:  s.cfg.Dir,
 		env:  []string{"DEBIAN_FRONTEND=noninteractive"},
-		log:  s.log("build-postgres"),
+		log:  s.logFile("build-postgres"),
 	}
 	// The update fails if any of its sources fails, although the package may be available.
 	updated := apt.run(ctx)
@@ -212,9 +190,13 @@ func (s *Stack) installDebootstrap(ctx context.Context) error {
 
 // inRoot runs a program as the user postgres in the root, in a mount namespace of its own. The mounts end with its last process,
 // even after SIGKILL. Each program replaces the previous one, so the recorded PID is PostgreSQL's.
+//
+// PostgreSQL does not start if any process has the PID in the lock file of one that was killed, so a PID that cannot exist replaces
+// it. PostgreSQL's other protection, the shared memory that the file names, remains.
 const inRoot = `
 root=$1 data=$2
 shift 2
+[ ! -f "$data/cluster/postmaster.pid" ] || sed -i '1s/.*/2147483647/' "$data/cluster/postmaster.pid"
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount --bind "$data" "$root` + clusterParent + `"
@@ -242,11 +224,10 @@ func (s *Stack) initCluster(ctx context.Context, root string) error {
 		// No password is acceptable for a temporary database that listens on the loopback interface only.
 		argv: s.inRoot(root, postgresBin+"initdb", "--pgdata="+clusterParent+"/partial", "--username=postgres",
 			"--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"),
-		dir:    data,
-		log:    s.log("initdb"),
-		signal: syscall.SIGTERM,
+		dir: data,
+		log: s.logFile("initdb"),
 	}
-	if err := s.progress.run("initialise PostgreSQL", func() error { return initdb.run(ctx) }); err != nil {
+	if err := s.task("initialise PostgreSQL", func() error { return initdb.run(ctx) }); err != nil {
 		return errors.Join(err, os.RemoveAll(partial))
 	}
 	return os.Rename(partial, cluster)
@@ -254,13 +235,25 @@ func (s *Stack) initCluster(ctx context.Context, root string) error {
 
 func (s *Stack) postgresService(root string) service {
 	return service{
-		name:      "postgres",
-		ports:     []string{"postgres"},
-		interrupt: true,
-		before:    func() error { return disownPID(filepath.Join(s.postgresData(), "cluster", "postmaster.pid")) },
+		name:  "postgres",
+		ports: []string{"postgres"},
 		argv: func(ports map[string]int) []string {
 			argv := []string{postgresBin + "postgres", "-D", clusterParent + "/cluster"}
-			for _, setting := range postgresSettings(ports["postgres"]) {
+			// Settings on the command line also apply to data of an older version of this program.
+			for _, setting := range []string{
+				"listen_addresses=" + loopback,
+				"port=" + strconv.Itoa(ports["postgres"]),
+				// Stacks share the root, so socket files would collide.
+				"unix_socket_directories=",
+				"max_connections=" + strconv.Itoa(postgresConnections),
+				"shared_buffers=256MB",
+				"shared_preload_libraries=pg_cron,pg_documentdb_core,pg_documentdb",
+				"cron.database_name=postgres",
+				// pg_cron builds indexes. It would connect to "localhost", which the root may not be able to resolve.
+				"cron.host=" + loopback,
+				// A lock is one row that changes thousands of times. With the default of a minute, its dead versions slow it down.
+				"autovacuum_naptime=10s",
+			} {
 				argv = append(argv, "-c", setting)
 			}
 			return s.inRoot(root, argv...)
@@ -270,38 +263,6 @@ func (s *Stack) postgresService(root string) service {
 		},
 		within: time.Minute,
 	}
-}
-
-// postgresSettings are passed on the command line, so that they also apply to data of an older version of this program.
-func postgresSettings(port int) []string {
-	return []string{
-		"listen_addresses=" + loopback,
-		"port=" + strconv.Itoa(port),
-		// Stacks share the root, so socket files would collide.
-		"unix_socket_directories=",
-		"max_connections=" + strconv.Itoa(postgresConnections),
-		"shared_buffers=256MB",
-		"shared_preload_libraries=pg_cron,pg_documentdb_core,pg_documentdb",
-		"cron.database_name=postgres",
-		// pg_cron builds indexes. It would connect to "localhost", which the root may not be able to resolve.
-		"cron.host=" + loopback,
-		// A lock is one row that changes thousands of times. With the default of a minute, its dead versions slow it down.
-		"autovacuum_naptime=10s",
-	}
-}
-
-// disownPID replaces the PID in the lock file of a PostgreSQL that was killed by one that cannot exist. PostgreSQL does not start
-// if any process has the PID in the file. Its other protection, the shared memory that the file names, remains.
-func disownPID(path string) error {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	_, rest, _ := strings.Cut(string(data), "\n")
-	return os.WriteFile(path, []byte(strconv.Itoa(math.MaxInt32)+"\n"+rest), 0o600)
 }
 
 // psql runs one statement. Its error contains the output.

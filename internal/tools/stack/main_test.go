@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"os"
 	"os/signal"
-	"syscall"
 	"testing"
 	"time"
 
@@ -26,24 +26,24 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// helper listens on an address until it receives SIGTERM.
+// helper listens on an address until it is interrupted.
 func helper(address string) {
-	terminated := make(chan os.Signal, 1)
-	signal.Notify(terminated, syscall.SIGTERM)
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt)
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	defer l.Close()
-	<-terminated
+	<-interrupted
 }
 
 // setup returns a stack in a new folder. Its parts are killed when the test ends.
 func setup(t *testing.T) *Stack {
 	t.Helper()
 	dir := t.TempDir()
-	s := New(Config{Dir: dir + "/stack", CacheDir: dir + "/cache", MongoImage: defaultMongoImage}, NewProgress(io.Discard))
+	s := New(Config{Dir: dir + "/stack", CacheDir: dir + "/cache", MongoImage: defaultMongoImage}, log.New(io.Discard, "", 0))
 	require.NoError(t, os.MkdirAll(s.cfg.Dir, 0o755))
 	t.Cleanup(func() {
 		for _, p := range s.state.Parts {

@@ -42,7 +42,7 @@ func (s *Stack) mongoChoices() []choice {
 		},
 		{
 			kind:     "documentdb",
-			possible: func(ctx context.Context) (string, error) { return documentDBPossible(thisHost(ctx)) },
+			possible: documentDBPossible,
 			start:    s.documentDB,
 			remedy:   "run on Debian as root, to build and start FerretDB on PostgreSQL with DocumentDB",
 		},
@@ -133,8 +133,8 @@ func (s *Stack) dockerPossible(ctx context.Context) (string, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, pullWithin, fmt.Errorf("it took more than %s", pullWithin))
 	defer cancel()
-	log := s.log("docker-pull")
-	err := s.progress.run("pull the image "+image, func() error {
+	log := s.logFile("docker-pull")
+	err := s.task("pull the image "+image, func() error {
 		return step{argv: []string{"docker", "pull", image}, dir: s.cfg.Dir, log: log}.run(ctx)
 	})
 	if err != nil {

@@ -67,11 +67,8 @@ func terminate(ctx context.Context, p Part) error {
 	if !alive(p) {
 		return nil
 	}
-	polite := syscall.SIGTERM
-	if p.Interrupt {
-		polite = syscall.SIGINT
-	}
-	for _, sig := range []syscall.Signal{polite, syscall.SIGKILL} {
+	// On SIGTERM, PostgreSQL would wait for its clients. The other servers end on SIGINT too.
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		if err := process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return fmt.Errorf("end %s (pid %d): %w", p.Name, p.PID, err)
 		}

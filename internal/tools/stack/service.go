@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -27,9 +26,6 @@ type service struct {
 	// container is the name of the container that argv runs, or empty.
 	container string
 	argv      func(ports map[string]int) []string
-	// before is called before each start, when no process of this service runs. It may be nil.
-	before    func() error
-	interrupt bool
 	// healthy sends a request that only this kind of service answers.
 	healthy func(ctx context.Context, ports map[string]int) error
 	// within bounds the time from the start to the first answer.
@@ -40,11 +36,11 @@ type service struct {
 func (s *Stack) ensure(ctx context.Context, svc service) (p Part, started bool, err error) {
 	if p, ok := s.recorded(svc.name); ok {
 		if !alive(p) {
-			s.progress.Printf("%s: has ended (pid %d) and is started again", svc.name, p.PID)
+			s.log.Printf("%s: has ended (pid %d) and is started again", svc.name, p.PID)
 		} else if err := svc.check(ctx, p); err != nil {
-			s.progress.Printf("%s: does not answer (%v) and is started again", svc.name, err)
+			s.log.Printf("%s: does not answer (%v) and is started again", svc.name, err)
 		} else {
-			s.progress.Printf("%s: runs already (pid %d)", svc.name, p.PID)
+			s.log.Printf("%s: runs already (pid %d)", svc.name, p.PID)
 			return p, false, nil
 		}
 		if err := s.end(ctx, p); err != nil {
@@ -52,7 +48,7 @@ func (s *Stack) ensure(ctx context.Context, svc service) (p Part, started bool, 
 		}
 	}
 	for attempt := 1; ; attempt++ {
-		err := s.progress.run("start "+svc.name, func() (err error) {
+		err := s.task("start "+svc.name, func() (err error) {
 			p, err = s.start(ctx, svc)
 			return err
 		})
@@ -63,28 +59,26 @@ func (s *Stack) ensure(ctx context.Context, svc service) (p Part, started bool, 
 			return Part{}, false, err
 		}
 		// The most likely reason is that another process took a port after it was picked.
-		s.progress.Printf("%s; attempt %d of %d", firstLine(err), attempt+1, startAttempts)
+		s.log.Printf("%s; attempt %d of %d", firstLine(err), attempt+1, startAttempts)
 	}
 }
 
 func (s *Stack) start(ctx context.Context, svc service) (Part, error) {
-	ports, err := s.pickPorts(svc.ports, s.portsBefore(svc.name))
+	s.mu.Lock()
+	before := s.state.Ports[svc.name]
+	s.mu.Unlock()
+	ports, err := s.pickPorts(svc.ports, before)
 	if err != nil {
 		return Part{}, err
 	}
-	if svc.before != nil {
-		if err := svc.before(); err != nil {
-			return Part{}, err
-		}
-	}
-	p := Part{Name: svc.name, Ports: ports, Log: s.log(svc.name), Interrupt: svc.interrupt, Container: svc.container}
+	p := Part{Name: svc.name, Ports: ports, Log: s.logFile(svc.name), Container: svc.container, started: true}
 	var ended <-chan struct{}
 	p.PID, p.Start, ended, err = launch(svc.argv(ports), filepath.Join(s.cfg.Dir, "data", svc.name), p.Log)
 	if err != nil {
 		return Part{}, fmt.Errorf("start %s: %w", svc.name, err)
 	}
 	// The part is recorded before the wait, so that Down finds it if this program is killed.
-	if err := s.record(p); err != nil {
+	if err := s.update(func(st *State) { st.put(p) }); err != nil {
 		return Part{}, errors.Join(err, terminate(context.WithoutCancel(ctx), p))
 	}
 	if err := svc.wait(ctx, p, ended); err != nil {
@@ -158,36 +152,26 @@ func (s *Stack) serviceOf(name string) service {
 	}
 }
 
-// end ends a part and removes it from the record.
+// end ends a part and removes it from the record. The container of a part that has ended may still run.
 func (s *Stack) end(ctx context.Context, p Part) error {
-	halt := func() error {
+	err := s.task(fmt.Sprintf("end %s (pid %d)", p.Name, p.PID), func() error {
 		err := terminate(ctx, p)
 		if p.Container != "" {
 			err = errors.Join(err, removeContainer(ctx, p.Container))
 		}
 		return err
-	}
-	var err error
-	if alive(p) {
-		err = s.progress.run(fmt.Sprintf("end %s (pid %d)", p.Name, p.PID), halt)
-	} else {
-		err = halt() // its container may still run
-	}
+	})
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.state.remove(p.Name)
-	s.started = slices.DeleteFunc(s.started, func(other Part) bool { return other.Name == p.Name })
-	return s.state.save(s.cfg.Dir)
+	return s.update(func(st *State) { st.remove(p.Name) })
 }
 
-func (s *Stack) record(p Part) error {
+// update changes the record and saves it.
+func (s *Stack) update(change func(st *State)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.state.put(p)
-	s.started = append(s.started, p)
+	change(&s.state)
 	return s.state.save(s.cfg.Dir)
 }
 
@@ -197,13 +181,7 @@ func (s *Stack) recorded(name string) (Part, bool) {
 	return s.state.part(name)
 }
 
-func (s *Stack) portsBefore(name string) map[string]int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.state.Ports[name]
-}
-
-func (s *Stack) log(name string) string { return filepath.Join(s.cfg.Dir, "logs", name+".log") }
+func (s *Stack) logFile(name string) string { return filepath.Join(s.cfg.Dir, "logs", name+".log") }
 
 func hostPort(port int) string { return net.JoinHostPort(loopback, strconv.Itoa(port)) }
 

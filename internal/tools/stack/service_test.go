@@ -2,7 +2,6 @@ package stack
 
 import (
 	"net"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,6 +18,7 @@ func TestEnsure_RunningPart_IsKept(t *testing.T) {
 
 	st, err := loadState(s.cfg.Dir)
 	require.NoError(t, err)
+	first.started = false
 	require.Equal(t, []Part{first}, st.Parts)
 }
 
@@ -74,14 +74,14 @@ func TestEnsure_ServiceFails_ReturnsLogAndLeavesNothing(t *testing.T) {
 	require.ErrorContains(t, err, "ended before it was ready")
 	require.ErrorContains(t, err, "no such setting")
 	require.Empty(t, s.state.Parts)
-	require.Empty(t, s.started)
 }
 
 func TestEndStarted_EarlierPart_IsKept(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	earlier := startHelper(t, s)
-	s.started = nil // as if an earlier run had started it
+	earlier.started = false // as if an earlier run had started it
+	s.state.put(earlier)
 	svc := helperService()
 	svc.name = "later"
 	later, _, err := s.ensure(t.Context(), svc)
@@ -118,39 +118,4 @@ func TestDown_OtherProcessWithPID_IsSpared(t *testing.T) {
 	require.NoError(t, s.Down(t.Context()))
 	require.True(t, alive(p))
 	kill(t, p)
-}
-
-func TestFreePorts_Names_GetDistinctPorts(t *testing.T) {
-	t.Parallel()
-	ports, err := freePorts([]string{"a", "b", "c"}, nil)
-	require.NoError(t, err)
-	require.Len(t, map[int]bool{ports["a"]: true, ports["b"]: true, ports["c"]: true}, 3)
-}
-
-func TestFreePorts_EarlierPort_IsUsedIfFree(t *testing.T) {
-	t.Parallel()
-	taken, err := net.Listen("tcp", loopback+":0")
-	require.NoError(t, err)
-	defer taken.Close()
-	port := taken.Addr().(*net.TCPAddr).Port
-	first, err := freePorts([]string{"a"}, map[string]int{"a": port})
-	require.NoError(t, err)
-	require.NotEqual(t, port, first["a"])
-	second, err := freePorts([]string{"a"}, first)
-	require.NoError(t, err)
-	require.Equal(t, first, second)
-}
-
-func TestListensOn_OtherProcess_IsFalse(t *testing.T) {
-	t.Parallel()
-	l, err := net.Listen("tcp", loopback+":0")
-	require.NoError(t, err)
-	defer l.Close()
-	port := l.Addr().(*net.TCPAddr).Port
-	ok, err := listensOn(os.Getpid(), port)
-	require.NoError(t, err)
-	require.True(t, ok)
-	ok, err = listensOn(os.Getppid(), port)
-	require.NoError(t, err)
-	require.False(t, ok)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"net/url"
 	"os"
 	"os/exec"
@@ -20,21 +21,19 @@ var ErrInterrupted = errors.New("interrupted; the servers that this run had star
 
 // Stack is a MongoDB and a Temporal server on this machine.
 type Stack struct {
-	cfg      Config
-	progress *Progress
+	cfg Config
+	log *log.Logger
 
 	// pickPorts chooses the ports of a service. Tests replace it.
 	pickPorts func(names []string, before map[string]int) (map[string]int, error)
 
 	mu    sync.Mutex
 	state State
-	// started are the parts that this run has started.
-	started []Part
 }
 
-// New returns the stack in cfg.Dir. It starts nothing.
-func New(cfg Config, progress *Progress) *Stack {
-	return &Stack{cfg: cfg, progress: progress, pickPorts: freePorts, state: State{Version: stateVersion}}
+// New returns the stack in cfg.Dir, which reports its progress to a logger. It starts nothing.
+func New(cfg Config, progress *log.Logger) *Stack {
+	return &Stack{cfg: cfg, log: progress, pickPorts: freePorts}
 }
 
 // Up starts both servers and returns when they answer. It keeps parts that answer and restarts the others. On an error, also if
@@ -45,53 +44,50 @@ func (s *Stack) Up(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	if err := s.provideAll(ctx); err != nil {
-		if ctx.Err() != nil {
-			err = ErrInterrupted
-		}
-		return errors.Join(err, s.endStarted(context.WithoutCancel(ctx)))
-	}
-	return nil
-}
-
-func (s *Stack) provideAll(ctx context.Context) error {
 	g, groupCtx := errgroup.WithContext(ctx)
 	for _, srv := range s.servers() {
 		g.Go(func() error { return s.provide(groupCtx, srv) })
 	}
 	if err := g.Wait(); err != nil {
-		return err
+		if ctx.Err() != nil {
+			err = ErrInterrupted
+		}
+		return errors.Join(err, s.endStarted(context.WithoutCancel(ctx)))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.state.Up = true
-	return s.state.save(s.cfg.Dir)
+	return s.update(func(st *State) { st.Up = true })
 }
 
-// Down ends the parts of the stack in reverse order. Data and logs remain.
+// Down ends the parts of the stack. Data and logs remain.
 func (s *Stack) Down(ctx context.Context) error {
 	unlock, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	err = s.update(func(st *State) { st.Up = false })
+	if len(s.state.Parts) == 0 {
+		s.log.Printf("nothing runs in %s", s.cfg.Dir)
+	}
+	return errors.Join(err, s.endParts(ctx, func(Part) bool { return true }))
+}
+
+// endStarted ends the parts that this run has started.
+func (s *Stack) endStarted(ctx context.Context) error {
+	return s.endParts(ctx, func(p Part) bool { return p.started })
+}
+
+// endParts ends the parts of which is returns true, in the reverse order of their start.
+func (s *Stack) endParts(ctx context.Context, is func(Part) bool) error {
 	s.mu.Lock()
-	s.state.Up = false
 	parts := slices.Clone(s.state.Parts)
 	s.mu.Unlock()
-	if len(parts) == 0 {
-		s.progress.Printf("nothing runs in %s", s.cfg.Dir)
-	}
 	var errs []error
 	for _, p := range slices.Backward(parts) {
-		if !alive(p) {
-			s.progress.Printf("%s (pid %d) had ended already", p.Name, p.PID)
+		if is(p) {
+			errs = append(errs, s.end(ctx, p))
 		}
-		errs = append(errs, s.end(ctx, p))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return errors.Join(append(errs, s.state.save(s.cfg.Dir))...)
+	return errors.Join(errs...)
 }
 
 // open takes the lock of the stack and reads its record.
@@ -100,7 +96,7 @@ func (s *Stack) open(ctx context.Context) (unlock func(), err error) {
 		return nil, fmt.Errorf("%w; LOCKSTEP_STACK_DIR can name another folder", err)
 	}
 	unlock, err = lockFile(ctx, filepath.Join(s.cfg.Dir, "lock"), func() {
-		s.progress.Printf("waiting for another run that works on %s", s.cfg.Dir)
+		s.log.Printf("waiting for another run that works on %s", s.cfg.Dir)
 	})
 	if err != nil && ctx.Err() != nil {
 		return nil, ErrInterrupted
@@ -108,25 +104,11 @@ func (s *Stack) open(ctx context.Context) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.state, err = loadState(s.cfg.Dir); err != nil {
 		unlock()
 		return nil, err
 	}
 	return unlock, nil
-}
-
-// endStarted ends the parts that this run has started, in reverse order.
-func (s *Stack) endStarted(ctx context.Context) error {
-	s.mu.Lock()
-	started := slices.Clone(s.started)
-	s.mu.Unlock()
-	var errs []error
-	for _, p := range slices.Backward(started) {
-		errs = append(errs, s.end(ctx, p))
-	}
-	return errors.Join(errs...)
 }
 
 // server is the MongoDB or the Temporal server of a stack.
@@ -153,8 +135,6 @@ type choice struct {
 	possible func(ctx context.Context) (reason string, err error)
 	// start starts the server, and returns its address when it answers.
 	start func(ctx context.Context) (Endpoint, error)
-	// required prevents later choices if the choice is possible but fails: the user has asked for it.
-	required bool
 	// remedy tells a user how to make the choice possible.
 	remedy string
 }
@@ -175,7 +155,7 @@ func (s *Stack) servers() []server {
 // provide keeps a server that runs, even if another choice has become possible: it may be in use. Otherwise it starts one.
 func (s *Stack) provide(ctx context.Context, srv server) error {
 	if s.runs(ctx, srv) {
-		s.progress.Printf("%s: runs already (%s, %s)", srv.name, srv.endpoint.Kind, redact(srv.endpoint.Address))
+		s.log.Printf("%s: runs already (%s, %s)", srv.name, srv.endpoint.Kind, redact(srv.endpoint.Address))
 		return nil
 	}
 	e, err := s.choose(ctx, srv)
@@ -207,23 +187,39 @@ func (s *Stack) runs(ctx context.Context, srv server) bool {
 	return parts > 0 && within(ctx, srv.endpoint.Address, srv.healthy) == nil
 }
 
-// choose starts the first choice that is possible.
+// givenKind is the kind of a server that the user provides.
+const givenKind = "given"
+
+// choose takes the given server, or starts the first choice that is possible.
 func (s *Stack) choose(ctx context.Context, srv server) (Endpoint, error) {
-	var rejected, remedies []string
-	for _, c := range append([]choice{srv.givenChoice()}, srv.choices...) {
-		if err := ctx.Err(); err != nil {
-			return Endpoint{}, err
+	ofServer := func(p Part) bool { return slices.Contains(srv.parts, p.Name) }
+	why := srv.variable + " is not set"
+	switch {
+	case srv.given != "" && !srv.namesStack():
+		// The parts of an earlier choice end only if the given server answers.
+		if err := within(ctx, srv.given, srv.healthy); err != nil {
+			return Endpoint{}, fmt.Errorf("%s: %s=%s does not answer: %w; correct it, or unset it to start a server",
+				srv.name, srv.variable, redact(srv.given), err)
 		}
-		var e Endpoint
+		why = srv.variable + " names it"
+		s.log.Printf("%s: %s (%s)", srv.name, givenKind, why)
+		return Endpoint{Kind: givenKind, Address: srv.given, UI: srv.ui, Why: []string{givenKind + ": " + why}}, s.endParts(ctx, ofServer)
+	case srv.given != "":
+		why = srv.variable + " names this stack"
+	}
+	s.log.Printf("%s: not %s: %s", srv.name, givenKind, why)
+	rejected := []string{"not " + givenKind + ": " + why}
+	remedies := []string{fmt.Sprintf("set %s to a %s server that answers", srv.variable, srv.name)}
+	for _, c := range srv.choices {
 		reason, err := c.possible(ctx)
-		possible := err == nil
-		if possible {
-			s.progress.Printf("%s: %s (%s)", srv.name, c.kind, reason)
+		if err == nil {
+			s.log.Printf("%s: %s (%s)", srv.name, c.kind, reason)
 			if c.kind != srv.endpoint.Kind {
-				if err := s.endParts(ctx, srv.parts); err != nil {
+				if err := s.endParts(ctx, ofServer); err != nil {
 					return Endpoint{}, err
 				}
 			}
+			var e Endpoint
 			if e, err = c.start(ctx); err == nil {
 				e.Kind, e.Why = c.kind, append(rejected, c.kind+": "+reason)
 				return e, nil
@@ -232,54 +228,12 @@ func (s *Stack) choose(ctx context.Context, srv server) (Endpoint, error) {
 		if ctx.Err() != nil {
 			return Endpoint{}, context.Cause(ctx)
 		}
-		if possible && c.required {
-			return Endpoint{}, fmt.Errorf("%s: %w", srv.name, err)
-		}
-		s.progress.Printf("%s: not %s: %s", srv.name, c.kind, firstLine(err))
+		s.log.Printf("%s: not %s: %s", srv.name, c.kind, firstLine(err))
 		rejected = append(rejected, fmt.Sprintf("not %s: %v", c.kind, err))
 		remedies = append(remedies, c.remedy)
 	}
 	return Endpoint{}, errors.New("no " + srv.name + " can be started here:\n  " + strings.Join(rejected, "\n  ") +
 		"\nAny one of these would help:\n  - " + strings.Join(remedies, "\n  - "))
-}
-
-// endParts ends the parts of an earlier choice, in reverse order.
-func (s *Stack) endParts(ctx context.Context, names []string) error {
-	for _, name := range slices.Backward(names) {
-		if p, ok := s.recorded(name); ok {
-			s.progress.Printf("%s: belongs to an earlier choice and is ended", name)
-			if err := s.end(ctx, p); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// givenKind is the choice of a server that the user provides.
-const givenKind = "given"
-
-func (srv server) givenChoice() choice {
-	return choice{
-		kind:     givenKind,
-		required: true,
-		remedy:   fmt.Sprintf("set %s to a %s server that answers", srv.variable, srv.name),
-		possible: func(context.Context) (string, error) {
-			if srv.given == "" {
-				return "", errors.New(srv.variable + " is not set")
-			}
-			if srv.namesStack() {
-				return "", errors.New(srv.variable + " names this stack")
-			}
-			return srv.variable + " names it", nil
-		},
-		start: func(ctx context.Context) (Endpoint, error) {
-			if err := within(ctx, srv.given, srv.healthy); err != nil {
-				return Endpoint{}, fmt.Errorf("%s=%s does not answer: %w; correct it, or unset it to start a server", srv.variable, redact(srv.given), err)
-			}
-			return Endpoint{Address: srv.given, UI: srv.ui}, nil
-		},
-	}
 }
 
 // namesStack reports whether the given address is the one of this stack. It is in a shell that has evaluated the stack's env.

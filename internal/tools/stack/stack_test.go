@@ -34,10 +34,6 @@ func TestChoose_Choices_TakesFirstThatStarts(t *testing.T) {
 	t.Parallel()
 	missing, broken := errors.New("no such thing"), errors.New("broken\nwith a log")
 	const notGiven = "not given: THING is not set"
-	required := fakeChoice("a", nil, broken)
-	required.required = true
-	notRequested := fakeChoice("a", missing, nil)
-	notRequested.required = true
 	for name, tt := range map[string]struct {
 		choices []choice
 		kind    string
@@ -58,15 +54,6 @@ func TestChoose_Choices_TakesFirstThatStarts(t *testing.T) {
 			choices: []choice{fakeChoice("a", nil, broken), fakeChoice("b", nil, nil)},
 			kind:    "b",
 			why:     []string{notGiven, "not a: broken\nwith a log", "b: it is there"},
-		},
-		"required one does not start": {
-			choices: []choice{required, fakeChoice("b", nil, nil)},
-			err:     "thing: broken\nwith a log",
-		},
-		"required one is missing": {
-			choices: []choice{notRequested, fakeChoice("b", nil, nil)},
-			kind:    "b",
-			why:     []string{notGiven, "not a: no such thing", "b: it is there"},
 		},
 		"none": {
 			choices: []choice{fakeChoice("a", missing, nil), fakeChoice("b", missing, nil)},
@@ -105,21 +92,7 @@ func TestChoose_ContextEnds_Stops(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-func TestServers_Choices_AreInOrder(t *testing.T) {
-	t.Parallel()
-	var kinds [][]string
-	for _, srv := range setup(t).servers() {
-		var kindsOf []string
-		for _, c := range srv.choices {
-			kindsOf = append(kindsOf, c.kind)
-			require.NotEmpty(t, c.remedy)
-		}
-		kinds = append(kinds, kindsOf)
-	}
-	require.Equal(t, [][]string{{"docker", "mongod", "documentdb"}, {"path", "go-install"}}, kinds)
-}
-
-func TestGivenChoice_NoAnswer_IsErrorWithoutPassword(t *testing.T) {
+func TestChoose_GivenServerAway_ErrorHasNoPassword(t *testing.T) {
 	t.Parallel()
 	s := setup(t)
 	ports, err := freePorts([]string{"none"}, nil)
@@ -131,23 +104,6 @@ func TestGivenChoice_NoAnswer_IsErrorWithoutPassword(t *testing.T) {
 	require.ErrorContains(t, err, "does not answer")
 	require.ErrorContains(t, err, "unset it")
 	require.NotContains(t, err.Error(), "secret")
-}
-
-// A shell that has evaluated the stack's env names the stack itself. Up must then repair the stack.
-func TestGivenChoice_OwnAddress_IsNotPossible(t *testing.T) {
-	t.Parallel()
-	s := setup(t)
-	s.cfg.MongoURI = "mongodb://127.0.0.1:1/"
-	given := s.servers()[0].givenChoice()
-	s.state.Mongo = Endpoint{Kind: "documentdb", Address: s.cfg.MongoURI}
-	_, err := given.possible(t.Context())
-	require.ErrorContains(t, err, "names this stack")
-	s.state.Mongo.Address = "mongodb://127.0.0.1:2/"
-	_, err = given.possible(t.Context())
-	require.NoError(t, err)
-	s.state.Mongo = Endpoint{Kind: givenKind, Address: s.cfg.MongoURI}
-	_, err = given.possible(t.Context())
-	require.NoError(t, err)
 }
 
 // helperServer returns a server with one choice, which starts the helper.
@@ -164,8 +120,43 @@ func helperServer(s *Stack, kind string) server {
 				return Endpoint{Address: hostPort(p.Ports["main"])}, err
 			},
 		}},
-		healthy: func(context.Context, string) error { return nil },
+		healthy: func(_ context.Context, address string) error {
+			if address == "wrong" {
+				return errors.New("no answer")
+			}
+			return nil
+		},
 	}
+}
+
+// A server that the user names replaces the stack's own only if it answers. The stack's own address, which is in a shell that has
+// evaluated the stack's env, names no other server.
+func TestProvide_GivenServer_ReplacesOwnIfItAnswers(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	require.NoError(t, s.provide(t.Context(), helperServer(s, "one")))
+	own, _ := s.recorded("helper")
+	given := func(address string) error {
+		srv := helperServer(s, "one")
+		srv.given = address
+		return s.provide(t.Context(), srv)
+	}
+	require.ErrorContains(t, given("wrong"), "does not answer")
+	require.True(t, alive(own))
+	require.Equal(t, "one", s.state.Mongo.Kind)
+
+	kill(t, own)
+	require.NoError(t, given(s.state.Mongo.Address), "it is repaired")
+	require.Equal(t, "one", s.state.Mongo.Kind)
+	require.Contains(t, s.state.Mongo.Why[0], "names this stack")
+	own, _ = s.recorded("helper")
+
+	require.NoError(t, given("right"))
+	require.False(t, alive(own))
+	require.Equal(t, Endpoint{Kind: givenKind, Address: "right", Why: []string{"given:  names it"}}, s.state.Mongo)
+	require.NoError(t, given("right"), "it is given again")
+	require.NoError(t, s.provide(t.Context(), helperServer(s, "one")))
+	require.Equal(t, "one", s.state.Mongo.Kind)
 }
 
 func TestProvide_OtherChoice_EndsEarlierParts(t *testing.T) {

@@ -12,12 +12,8 @@ import (
 	"time"
 )
 
-// stateVersion changes when older programs cannot read the file any longer.
-const stateVersion = 1
-
 // State is the record of a stack, stored as state.json.
 type State struct {
-	Version int `json:"version"`
 	// Up is set if the last Up succeeded and was not followed by Down.
 	Up       bool     `json:"up"`
 	Mongo    Endpoint `json:"mongo"`
@@ -48,8 +44,8 @@ type Part struct {
 	Container string         `json:"container,omitempty"`
 	Ports     map[string]int `json:"ports"`
 	Log       string         `json:"log"`
-	// Interrupt selects SIGINT to end the process. On SIGTERM, PostgreSQL waits for its clients.
-	Interrupt bool `json:"interrupt,omitempty"`
+	// started is set if this run has started it.
+	started bool
 }
 
 func (s *State) part(name string) (Part, bool) {
@@ -77,7 +73,7 @@ func loadState(dir string) (State, error) {
 	path := filepath.Join(dir, "state.json")
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return State{Version: stateVersion}, nil
+		return State{}, nil
 	}
 	if err != nil {
 		return State{}, err
@@ -85,9 +81,6 @@ func loadState(dir string) (State, error) {
 	var st State
 	if err := json.Unmarshal(data, &st); err != nil {
 		return State{}, fmt.Errorf("%s cannot be read (%w); end the processes that it names and remove it", path, err)
-	}
-	if st.Version != stateVersion {
-		return State{}, fmt.Errorf("%s was written by another version of this program; end the processes that it names and remove it", path)
 	}
 	return st, nil
 }

@@ -12,12 +12,11 @@ func TestState_Save_IsLoaded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	st := State{
-		Version:  stateVersion,
 		Up:       true,
 		Mongo:    Endpoint{Kind: "documentdb", Address: "mongodb://127.0.0.1:1/", Why: []string{"not docker: no engine"}},
 		Temporal: Endpoint{Kind: "path", Address: "127.0.0.1:2", UI: "http://127.0.0.1:3"},
 	}
-	st.put(Part{Name: "postgres", PID: 7, Start: "boot/8", Ports: map[string]int{"postgres": 9}, Log: "/log", Interrupt: true})
+	st.put(Part{Name: "postgres", PID: 7, Start: "boot/8", Ports: map[string]int{"postgres": 9}, Log: "/log"})
 	st.put(Part{Name: "mongo-container", PID: 10, Start: "boot/11", Container: "c", Ports: map[string]int{"mongo": 12}})
 	require.NoError(t, st.save(dir))
 	loaded, err := loadState(dir)
@@ -36,31 +35,15 @@ func TestLoadState_NewFolder_IsEmpty(t *testing.T) {
 	t.Parallel()
 	st, err := loadState(t.TempDir())
 	require.NoError(t, err)
-	require.Equal(t, State{Version: stateVersion}, st)
+	require.Equal(t, State{}, st)
 }
 
 func TestLoadState_Unreadable_NamesFile(t *testing.T) {
 	t.Parallel()
-	for name, content := range map[string]string{"cut": `{"version":`, "other version": `{"version":99}`} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			require.NoError(t, os.WriteFile(dir+"/state.json", []byte(content), 0o600))
-			_, err := loadState(dir)
-			require.ErrorContains(t, err, dir+"/state.json")
-		})
-	}
-}
-
-func TestPut_SameName_ReplacesAtEnd(t *testing.T) {
-	t.Parallel()
-	var st State
-	st.put(Part{Name: "a", PID: 1})
-	st.put(Part{Name: "b", PID: 2})
-	st.put(Part{Name: "a", PID: 3})
-	require.Equal(t, []Part{{Name: "b", PID: 2}, {Name: "a", PID: 3}}, st.Parts)
-	st.remove("b")
-	require.Equal(t, []Part{{Name: "a", PID: 3}}, st.Parts)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(dir+"/state.json", []byte(`{"up":`), 0o600))
+	_, err := loadState(dir)
+	require.ErrorContains(t, err, dir+"/state.json")
 }
 
 func TestLockFile_TakenLock_IsAwaited(t *testing.T) {

@@ -53,10 +53,10 @@ func TestPrintStatus_Parts_AreListed(t *testing.T) {
 		Up:       true,
 		Mongo:    Endpoint{Kind: "given", Address: "mongodb://me:secret@h:1/", Why: []string{"given: LOCKSTEP_MONGODB_URI names it"}},
 		Temporal: Endpoint{Kind: "path", Address: "127.0.0.1:2", UI: "http://127.0.0.1:3"},
+		Parts:    []Part{{Name: "temporal", PID: 4, Ports: map[string]int{"ui": 3, "grpc": 2}, Log: "/logs/temporal.log"}},
 	}
-	health := []Health{{Part: Part{Name: "temporal", PID: 4, Ports: map[string]int{"ui": 3, "grpc": 2}, Log: "/logs/temporal.log"}}}
 	var out bytes.Buffer
-	printStatus(&out, "/stack", st, health, nil)
+	printStatus(&out, "/stack", st, []error{nil}, nil)
 	for _, want := range []string{
 		"up      /stack", "given: LOCKSTEP_MONGODB_URI names it", "Web UI    http://127.0.0.1:3", "temporal", "ok",
 		"grpc 127.0.0.1:2, ui 127.0.0.1:3", "4", "/logs/temporal.log",
@@ -65,9 +65,8 @@ func TestPrintStatus_Parts_AreListed(t *testing.T) {
 	}
 	require.NotContains(t, out.String(), "secret")
 
-	health[0].Err = ErrNotUp
 	out.Reset()
-	printStatus(&out, "/stack", st, health, ErrNotUp)
+	printStatus(&out, "/stack", st, []error{ErrNotUp}, ErrNotUp)
 	require.Contains(t, out.String(), "not up  /stack")
 	require.Contains(t, out.String(), "failed")
 }

@@ -174,10 +174,11 @@ func (r report) print(out io.Writer, cfg config) error {
 	}
 	for _, t := range r.targets(cfg) {
 		switch {
-		case t.least == 0 && t.most == 0:
-		case t.value < t.least || t.most > 0 && t.value > t.most:
-			fmt.Fprintf(out, "MISSED %s: %.2f, want %g or more, %g or less\n", t.name, t.value, t.least, t.most)
-		default:
+		case t.value < t.least:
+			fmt.Fprintf(out, "MISSED %s: %.2f, want at least %g\n", t.name, t.value, t.least)
+		case t.most > 0 && t.value > t.most:
+			fmt.Fprintf(out, "MISSED %s: %.2f, want at most %g\n", t.name, t.value, t.most)
+		case t.least > 0 || t.most > 0:
 			fmt.Fprintf(out, "met    %s: %.2f\n", t.name, t.value)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"os"
 	"os/signal"
 	"syscall"
@@ -40,7 +41,7 @@ func run(ctx context.Context, args []string) error {
 	if len(args) != 1 {
 		return errors.New(usage)
 	}
-	s := stack.New(cfg, stack.NewProgress(os.Stderr))
+	s := stack.New(cfg, log.New(os.Stderr, "", 0))
 	switch args[0] {
 	case "up":
 		if err := s.Up(ctx); err != nil {
