@@ -3,10 +3,12 @@ package contention
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // Options select the holds and waits of a report. The zero value selects all.
@@ -17,45 +19,83 @@ type Options struct {
 	Since, Until time.Time
 }
 
-// analysis is the state that the steps of Analyze share.
+// analysis is the state that the steps of Analyze share. Lists of holds and waits are in the order of their starts.
 type analysis struct {
 	*Spans
 	ctx    context.Context
 	opts   Options
 	report *Report
 
-	holds []hold // in the order of their starts
-	waits []wait // in the order of their starts
-	// numbered are lock IDs and owners, and numbers their places in it.
-	numbered []string
-	numbers  map[string]int32
-	byKey    map[holdKey]int32
-	// The lists are in the order of starts: the holds of a lock ID at a resource, the waits of an owner, and the waits of a lock ID that
-	// belongs to a single step.
-	byParty map[party][]int32
-	byOwner map[string][]int32
-	byStep  map[string][]int32
+	holds     []*hold
+	waits     []*wait
+	resources map[string]*resource
+	owners    map[string]*owner
+	byKey     map[holdKey]*hold
+	byParty   map[party][]*hold
+	byStep    map[string][]*wait // by a lock ID that belongs to a single step
 
-	blamed    map[string]blamed // by owner
-	blamedOn  map[ownerAt]int64
 	deadlocks []deadlock
 	roots     []*guilt // the greatest first
 }
 
-// interval is a time, in nanoseconds since 1970.
-type interval struct{ from, to int64 }
+// item has the fields that the analysis needs of both holds and waits.
+type item struct {
+	interval
+	place    int // in the report
+	resource *resource
+	owner    *owner
+	ofStep   bool // the lock ID belongs to a single step
+	chosen   bool // the report is about it
+}
 
-func (i interval) length() int64 { return max(i.to-i.from, 0) }
+func (i *item) isChosen() bool   { return i.chosen }
+func (i *item) during() interval { return i.interval }
 
-// with returns the time that both have in common. Its length is 0 if there is none.
-func (i interval) with(o interval) interval {
-	return interval{max(i.from, o.from), min(i.to, o.to)}
+// resource is a resource with all its holds and waits.
+type resource struct {
+	name  string
+	holds []*hold
+	waits []*wait
+	// claims are the disjoint times in which it was granted to a waiter that had not taken it yet.
+	claims []interval
+	// blamed is the time that others waited here for an owner.
+	blamed map[*owner]int64
+}
+
+// owner is an owner with all its waits, and the sums over the chosen holds and waits.
+type owner struct {
+	name   string
+	waits  []*wait
+	chosen bool // it has chosen holds or waits
+
+	held, waited int64
+	blamed       blamed
+	worst        string // the resource at which others waited for it longest: for most
+	most         int64
+	// charged is what it is blamed for at the resource of the current sweep, where lastWait is the wait that was counted last, and
+	// until the end of the time that was counted in it.
+	charged  blamed
+	lastWait *wait
+	until    int64
+}
+
+// blamed is the time that others spent waiting, and the number of their waits.
+type blamed struct {
+	length int64
+	waits  int
 }
 
 // Analyze makes a report of the spans, which cannot be used again. The error is the cause with which ctx was cancelled; then Analyze
 // returns soon, without a report.
 func Analyze(ctx context.Context, spans *Spans, opts Options) (*Report, error) {
-	a := newAnalysis(ctx, spans, opts)
+	a := &analysis{
+		Spans: spans, ctx: ctx, opts: opts, resources: map[string]*resource{}, owners: map[string]*owner{},
+		byKey: map[holdKey]*hold{}, byParty: map[party][]*hold{}, byStep: map[string][]*wait{},
+		report: &Report{
+			Read: spans.reading, Resources: []Resource{}, Owners: []Owner{}, Conclusion: []Finding{}, Roots: []Root{}, Types: []TypePair{},
+			Load: []Load{}, Overlong: []Overlong{}, Losses: []Loss{}, Deadlocks: []Deadlock{},
+		},
+	}
 	for _, step := range []func(){
 		a.makeHolds, a.findLosses, a.makeWaits, a.findBlockers, a.findDeadlocks,
 		a.addResources, a.addOwners, a.addOverlong, a.addTotals, a.addLoad, a.addTypes, a.addRoots, a.conclude, a.narrow,
@@ -68,29 +108,19 @@ func Analyze(ctx context.Context, spans *Spans, opts Options) (*Report, error) {
 	return a.report, nil
 }
 
-func newAnalysis(ctx context.Context, spans *Spans, opts Options) *analysis {
-	return &analysis{
-		Spans: spans, ctx: ctx, opts: opts, numbers: map[string]int32{},
-		byKey: map[holdKey]int32{}, byParty: map[party][]int32{}, byOwner: map[string][]int32{}, byStep: map[string][]int32{},
-		report: &Report{
-			Read: spans.reading, Resources: []Resource{}, Owners: []Owner{}, Conclusion: []Finding{}, Roots: []Root{}, Types: []TypePair{},
-			Load: []Load{}, Overlong: []Overlong{}, Losses: []Loss{}, Deadlocks: []Deadlock{},
-		},
-	}
-}
-
 // stopped reports whether the caller has given up. Loops that take long check it for each wait, and end early.
 func (a *analysis) stopped() bool { return a.ctx.Err() != nil }
 
-// number returns the place of a lock ID or owner in numbered.
-func (a *analysis) number(name string) int32 {
-	n, ok := a.numbers[name]
-	if !ok {
-		n = int32(len(a.numbered)) //nolint:gosec // at most two for each of a million spans
-		a.numbers[name] = n
-		a.numbered = append(a.numbered, name)
+// newItem returns the item of a hold or wait, and fills in what the report contains of both.
+func (a *analysis) newItem(s *lockSpan, at interval, place int, to *Subject) item {
+	workflow, step := parseLockID(s.lockID)
+	*to = Subject{
+		Resource: s.resource, LockID: s.lockID, Owner: cmp.Or(s.owner, s.lockID), Workflow: workflow,
+		Mode: cmp.Or(s.mode, lockcore.ModeExclusive.String()),
 	}
-	return n
+	i := item{interval: at, place: place, resource: entry(a.resources, s.resource), owner: entry(a.owners, to.Owner), ofStep: step != ""}
+	i.resource.name, i.owner.name = s.resource, to.Owner
+	return i
 }
 
 func (a *analysis) chosen(resource string, at interval) bool {
@@ -99,27 +129,22 @@ func (a *analysis) chosen(resource string, at interval) bool {
 		(a.opts.Until.IsZero() || at.from <= a.opts.Until.UnixNano())
 }
 
-func (a *analysis) chosenHold(h *hold) bool { return a.chosen(h.Resource, h.interval) }
-func (a *analysis) chosenWait(w *wait) bool { return a.chosen(w.Resource, w.interval) }
-
-func (a *analysis) chosenHolds() []*hold {
-	var all []*hold
-	for i := range a.holds {
-		if h := &a.holds[i]; a.chosenHold(h) {
-			all = append(all, h)
+// chosen returns the holds or waits that the report is about.
+func chosen[T interface{ isChosen() bool }](all []T) (some []T) {
+	for _, one := range all {
+		if one.isChosen() {
+			some = append(some, one)
 		}
 	}
-	return all
+	return some
 }
 
-func (a *analysis) chosenWaits() []*wait {
-	var all []*wait
-	for i := range a.waits {
-		if w := &a.waits[i]; a.chosenWait(w) {
-			all = append(all, w)
-		}
+func times[T interface{ during() interval }](all []T) []interval {
+	list := make([]interval, len(all))
+	for i, one := range all {
+		list[i] = one.during()
 	}
-	return all
+	return list
 }
 
 // workflowType returns "" if no span that was read names the type.
@@ -143,9 +168,9 @@ func workflowOr(lockID string) string {
 }
 
 // runOf returns the run ID with which the parts of a workflow's run begin.
-func runOf(lockID, part string) string {
+func runOf(workflow, part string) string {
 	run, step, _ := strings.Cut(part, "/")
-	if workflow, _ := parseLockID(lockID); workflow == "" || stepName(step) == step {
+	if workflow == "" || stepName(step) == step {
 		return ""
 	}
 	return run
@@ -165,103 +190,104 @@ func stepName(part string) string {
 // narrow reduces the report to the chosen holds and waits and the ones that these and the trees refer to.
 func (a *analysis) narrow() {
 	r := a.report
-	holds, waits := make([]bool, len(a.holds)), make([]bool, len(a.waits))
-	keep := func(of []bool, i int) {
-		if i >= 0 {
-			of[i] = true
+	holds, waits := make([]int, len(r.Holds)), make([]int, len(r.Waits)) // 1 to keep it; then its new place, or -1
+	keep := func(of []int) func(*int) {
+		return func(i *int) {
+			if *i >= 0 {
+				of[*i] = 1
+			}
 		}
 	}
-	for i := range a.holds {
-		holds[i] = a.chosenHold(&a.holds[i])
-	}
-	for i := range a.waits {
-		waits[i] = a.chosenWait(&a.waits[i])
-	}
-	for i := range r.Roots {
-		keep(holds, r.Roots[i].Hold)
-		eachWaiter(r.Roots[i].Waiters, func(w *Waiter) { keep(waits, w.Wait) })
-	}
-	for _, l := range r.Losses {
-		keep(holds, l.Hold)
-	}
-	for i := range r.Waits {
-		if w := &r.Waits[i]; waits[i] {
-			keep(holds, w.Hold)
-			for j := range w.Blockers {
-				keep(holds, w.Blockers[j].Hold)
+	move := func(to []int) func(*int) {
+		return func(i *int) {
+			if *i >= 0 {
+				*i = to[*i]
 			}
+		}
+	}
+	for _, h := range chosen(a.holds) {
+		holds[h.place] = 1
+	}
+	for _, w := range chosen(a.waits) {
+		waits[w.place] = 1
+	}
+	for i := range r.Losses {
+		keep(holds)(&r.Losses[i].Hold)
+	}
+	eachTree(r, keep(holds), keep(waits))
+	for i := range r.Waits {
+		if waits[i] == 1 {
+			r.Waits[i].eachHold(keep(holds))
 		}
 	}
 	a.holds, a.waits = nil, nil
-	a.renumber(places(holds), places(waits))
-}
+	number(holds)
+	number(waits)
 
-// renumber moves each hold and wait to its new place, and drops those whose place is -1.
-func (a *analysis) renumber(holds, waits []int) {
-	r := a.report
-	move := func(i *int, to []int) {
-		if *i >= 0 {
-			*i = to[*i]
-		}
-	}
-	for i := range r.Roots {
-		move(&r.Roots[i].Hold, holds)
-		eachWaiter(r.Roots[i].Waiters, func(w *Waiter) { move(&w.Wait, waits) })
-	}
 	for i := range r.Losses {
-		move(&r.Losses[i].Hold, holds)
+		move(holds)(&r.Losses[i].Hold)
 	}
 	for i := range r.Overlong {
-		move(&r.Overlong[i].Hold, holds)
+		move(holds)(&r.Overlong[i].Hold)
 	}
-	keptHolds, keptWaits := r.Holds[:0], r.Waits[:0]
+	eachTree(r, move(holds), move(waits))
+	r.Holds = keptOf(r.Holds, holds)
 	for i := range r.Holds {
-		if holds[i] < 0 {
-			continue
+		h := &r.Holds[i]
+		h.Blocks = slices.DeleteFunc(h.Blocks, func(w int) bool { return waits[w] < 0 })
+		for j := range h.Blocks {
+			move(waits)(&h.Blocks[j])
 		}
-		h := r.Holds[i]
-		blocks := h.Blocks[:0]
-		for _, w := range h.Blocks {
-			if waits[w] >= 0 {
-				blocks = append(blocks, waits[w])
-			}
-		}
-		h.Blocks = blocks
-		keptHolds = append(keptHolds, h)
 	}
+	r.Waits = keptOf(r.Waits, waits)
 	for i := range r.Waits {
-		if waits[i] < 0 {
-			continue
-		}
-		w := r.Waits[i]
-		move(&w.Hold, holds)
-		for j := range w.Blockers {
-			move(&w.Blockers[j].Hold, holds)
-		}
-		keptWaits = append(keptWaits, w)
+		r.Waits[i].eachHold(move(holds))
 	}
-	clear(r.Holds[len(keptHolds):])
-	clear(r.Waits[len(keptWaits):])
-	r.Holds, r.Waits = keptHolds, keptWaits
 }
 
-// places returns the new place of each that is kept, and -1 for the others.
-func places(kept []bool) []int {
-	to := make([]int, len(kept))
+// number replaces each 1 by its new place, and each 0 by -1.
+func number(kept []int) {
 	n := 0
 	for i, k := range kept {
-		to[i] = -1
-		if k {
-			to[i] = n
+		kept[i] = -1
+		if k == 1 {
+			kept[i] = n
 			n++
 		}
 	}
-	return to
+}
+
+func keptOf[T any](list []T, to []int) []T {
+	n := 0
+	for i := range list {
+		if to[i] >= 0 {
+			list[n] = list[i]
+			n++
+		}
+	}
+	clear(list[n:])
+	return list[:n]
+}
+
+// eachTree calls functions with the references of all trees.
+func eachTree(r *Report, hold, wait func(*int)) {
+	for i := range r.Roots {
+		hold(&r.Roots[i].Hold)
+		eachWaiter(r.Roots[i].Waiters, func(w *Waiter) { wait(&w.Wait) })
+	}
 }
 
 func eachWaiter(list []Waiter, do func(*Waiter)) {
 	for i := range list {
 		do(&list[i])
 		eachWaiter(list[i].Waiters, do)
+	}
+}
+
+// eachHold calls a function with each reference of a wait to a hold.
+func (w *Wait) eachHold(do func(*int)) {
+	do(&w.Hold)
+	for i := range w.Blockers {
+		do(&w.Blockers[i].Hold)
 	}
 }

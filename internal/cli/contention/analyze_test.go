@@ -11,49 +11,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
-func TestAnalyze_ThreeWaitsInARow_AreReportedExactly(t *testing.T) {
-	t.Parallel()
-	r := threeInARow().report(t)
-
-	require.Equal(t, Totals{
-		Acquisitions: 4, Waited: 2,
-		Wait: Distribution{Count: 2, Total: 7.1, P50: 3.1, P95: 4, P99: 4, Max: 4},
-		Hold: Distribution{Count: 4, Total: 11, P50: 0.5, P95: 5, P99: 5, Max: 5},
-	}, r.Totals)
-	require.Equal(t, begin, r.From)
-	require.Equal(t, begin.Add(6*time.Second), r.To)
-
-	require.Len(t, r.Resources, 2)
-	one := r.Resources[0]
-	require.Equal(t, "account/1", one.Name)
-	require.InDelta(t, 1.0, one.Busy, 1e-9)
-	require.InDelta(t, 4/5.5, one.Contended, 1e-9)
-	require.Equal(t, 1, one.LongestQueue)
-	require.Equal(t, []QueueLength{{begin.Add(1500 * time.Millisecond), 1}, {begin.Add(5500 * time.Millisecond), 0}}, one.Queue)
-	require.Equal(t, "100 % of the waiting was for B, which held it 5.0 s, of which its steps ran 1.3 s: it waited itself 3.1 s for account/2", one.Why)
-	require.Equal(t, "100 % of the waiting was for C, which held it 5.0 s, of which step Charge ran 4.9 s", r.Resources[1].Why)
-
-	a := r.Waits[0]
-	require.Equal(t, "A", a.Workflow)
-	require.Equal(t, "run-A", a.Run)
-	require.Equal(t, "Debit", a.Step)
-	require.Equal(t, int64(11), r.Holds[a.Hold].Fence)
-	require.Len(t, a.Blockers, 1)
-	b := a.Blockers[0]
-	require.Equal(t, "Debit", b.Step, "which ran while A waited, for 0.3 s")
-	require.True(t, b.Named)
-	require.True(t, b.Last)
-	require.Equal(t, "B", r.Holds[b.Hold].Owner)
-	require.InDelta(t, 4, r.Holds[b.Hold].Blocked, 1e-9)
-
-	require.Equal(t, Owner{Name: "B", Blocked: 4, BlockedWaits: 1, Waited: 3.1, Held: 5.5, Worst: "account/1"}, r.Owners[0])
-	require.Equal(t, Owner{Name: "C", Blocked: 3.1, BlockedWaits: 1, Held: 5, Worst: "account/2"}, r.Owners[1])
-	require.Equal(t, Owner{Name: "A", Waited: 4, Held: 0.5}, r.Owners[2])
-	require.Len(t, r.Overlong, 1)
-	require.Equal(t, "B", r.Holds[r.Overlong[0].Hold].Owner)
-	require.InDelta(t, 1.3, r.Overlong[0].Ran, 1e-9)
-}
-
 // The waits name no blockers.
 func TestBlockers_NotNamed_FollowFromTimesAndFences(t *testing.T) {
 	t.Parallel()
@@ -75,25 +32,6 @@ func TestBlockers_NotNamed_FollowFromTimesAndFences(t *testing.T) {
 	require.True(t, w.Blockers[1].Last)
 	require.InDelta(t, 0.1, w.Unexplained, 1e-9, "the hand-over from A to B")
 	require.InDelta(t, 0.1, r.Totals.Unexplained, 1e-9)
-}
-
-func TestHolds_OfKilledWorker_ExpireAndAreLosses(t *testing.T) {
-	t.Parallel()
-	s := &scene{}
-	s.step("r", "dead", "1/Debit", 1, 0, 0, telemetry.OutcomeGranted)
-	dead := s.hold("r", "dead", 1, 0, 10_000, attrs{telemetry.Outcome: telemetry.OutcomeExpired, telemetry.EndedBy: lockID("next")})
-	dead.events = []sceneEvent{{telemetry.EventExpired, 8000, nil}}
-	s.wait("r", "next", 2, 2000, 10_000, nil, heldBy("dead", 1))
-	s.hold("r", "next", 2, 10_000, 10_100, nil)
-	r := s.report(t)
-	require.Equal(t, 1, r.Totals.Expired)
-	require.Len(t, r.Losses, 1)
-	require.Equal(t, "dead", r.Losses[0].Owner)
-	h := r.Holds[r.Losses[0].Hold]
-	require.Equal(t, lockID("next"), h.EndedBy)
-	require.Equal(t, begin.Add(8*time.Second), h.ExpiredAt)
-	require.Equal(t, h.ExpiredAt, h.Steps[0].End, "it was not seen to leave, and may have gone on no longer")
-	require.Equal(t, "100 % of the waiting was for dead, which held it 10.0 s: a worker died, or hung, in step Debit, and the hold expired", r.Resources[0].Why)
 }
 
 func TestRead_DuplicateSpans_CountOnce(t *testing.T) {

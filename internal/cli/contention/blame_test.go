@@ -40,10 +40,13 @@ func TestBlockers_WithLimit_IncludeSharedHolds(t *testing.T) {
 	s.hold("pool", "two", 2, 0, 2000, shared)
 	s.wait("pool", "three", 3, 500, 1000, limited, heldBy("one", 1))
 	s.hold("pool", "three", 3, 1000, 2000, shared)
+	s.wait("pool", "four", 4, 510, 1000, limited) // names none
 	r := s.report(t)
-	require.Equal(t, []string{"one", "two"}, owners(r.Waits[0].Blockers))
-	require.True(t, r.Waits[0].Blockers[0].Last)
-	require.False(t, r.Waits[0].Blockers[1].Last)
+	for _, w := range r.Waits {
+		require.Equal(t, []string{"one", "two"}, owners(w.Blockers))
+		require.True(t, w.Blockers[0].Last)
+		require.False(t, w.Blockers[1].Last)
+	}
 }
 
 // A hold that was released for a dead worker keeps others out until its part expires or another owner is granted the resource.
@@ -66,17 +69,6 @@ func TestBlockers_DrainingHold_BlocksUntilNextHold(t *testing.T) {
 		require.InDelta(t, 1.9, c.Blockers[0].To, 1e-9, "no longer than until B held")
 		require.Equal(t, begin.Add(3*time.Second).UTC(), r.Holds[0].DrainedUntil)
 	}
-}
-
-// The wait names no blockers, but has a limit.
-func TestBlockers_LimitWithoutNames_IncludeSharedHolds(t *testing.T) {
-	t.Parallel()
-	shared, limited := attrs{telemetry.Mode: "shared"}, attrs{telemetry.Mode: "shared", telemetry.Limit: 2}
-	s := &scene{}
-	s.hold("pool", "one", 1, 0, 1000, shared)
-	s.hold("pool", "two", 2, 0, 2000, shared)
-	s.wait("pool", "three", 3, 500, 1000, limited)
-	require.Equal(t, []string{"one", "two"}, owners(s.report(t).Waits[0].Blockers))
 }
 
 func owners(of []Blocker) []string {
@@ -197,60 +189,53 @@ func madeSpan(kind spanKind, resource, lockID, mode string, fence, from, to int6
 	}}
 }
 
+// Holds follow one another on one or two resources, alone or several at a time, while requests wait; others come at any time. Owners
+// return, or have several holds at a time; sometimes clocks differ. Some waits name holds.
 func TestBlockers_RandomSpans_EqualBruteForce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		draw := func(k spanKind) []parsedSpan {
-			n := rapid.IntRange(0, 30).Draw(t, "n")
-			spans := make([]parsedSpan, n)
-			for i := range spans {
-				from := rapid.Int64Range(0, 100).Draw(t, "from")
-				spans[i] = madeSpan(k, rapid.SampledFrom([]string{"r1", "r2"}).Draw(t, "resource"), fmt.Sprintf("%d", rapid.IntRange(0, 5).Draw(t, "id")),
-					rapid.SampledFrom([]string{"shared", "exclusive"}).Draw(t, "mode"), rapid.Int64Range(1, 40).Draw(t, "fence"),
-					from, from+rapid.Int64Range(0, 60).Draw(t, "length"))
-			}
-			return spans
-		}
-		r := analyzed(t, madeSpans(append(draw(kindHold), draw(kindWait)...)), Options{})
-		requireSumsOfEveryPair(t, r)
-	})
-}
-
-// Holds follow one another while many requests wait, and a few other holds overlap them.
-func TestBlockers_RandomQueues_EqualBruteForce(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		owner := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint(rapid.IntRange(0, 12).Draw(t, "owner")) })
+		number := func(from, to int, of string) int { return rapid.IntRange(from, to).Draw(t, of) }
+		limit, owners := rapid.SampledFrom([]int64{0, 5}).Draw(t, "limit"), rapid.SampledFrom([]int{5, 12, 500}).Draw(t, "owners")
+		resources, alone := number(1, 2, "resources"), rapid.SampledFrom([]int{0, 1, 5, 9}).Draw(t, "alone")
 		var spans []parsedSpan
-		add := func(k spanKind, id, mode string, fence, from, to int64) {
-			s := madeSpan(k, "r", id, mode, fence, from, to)
-			s.owner = owner.Draw(t, "owner")
+		add := func(k spanKind, id string, fence, from, to int64) {
+			mode := "shared"
+			if number(0, 8, "mode") < alone {
+				mode = "exclusive"
+			}
+			s := madeSpan(k, fmt.Sprint("r", number(1, resources, "resource")), id, mode, fence, from, to)
+			s.owner = fmt.Sprint(number(0, owners, "owner"))
+			if s.limit = limit; limit > 0 {
+				s.part = limited
+			}
 			spans = append(spans, s)
 		}
-		at, n := int64(0), rapid.IntRange(5, 30).Draw(t, "holds")
+		longest := rapid.SampledFrom([]int64{9, 40}).Draw(t, "longest")
+		at, n := int64(0), number(0, 30, "holds")
 		for i := range n {
-			from, id, fence := at+rapid.Int64Range(0, 2).Draw(t, "gap"), fmt.Sprint("h", i), int64(10*i+1)
+			id, fence := fmt.Sprint("h", number(0, 2*n, "id")), int64(10*i+1)
 			if rapid.Bool().Draw(t, "waited") { // and was granted when the previous hold ended
-				add(kindWait, id, "exclusive", fence, rapid.Int64Range(0, at).Draw(t, "since"), at)
+				add(kindWait, id, fence, rapid.Int64Range(0, at).Draw(t, "since"), at)
 			}
-			at = from + rapid.Int64Range(1, 9).Draw(t, "length")
-			add(kindHold, id, "exclusive", fence, from, at)
+			from := max(0, at+rapid.SampledFrom([]int64{0, 0, 0, 1, 2, -3}).Draw(t, "late"))
+			length := rapid.Int64Range(0, longest).Draw(t, "length")
+			add(kindHold, id, fence, from, from+length)
+			if at += rapid.Int64Range(0, 5).Draw(t, "next"); longest == 9 && rapid.Bool().Draw(t, "one after another") {
+				at = from + length
+			}
 		}
-		mode := rapid.SampledFrom([]string{"shared", "exclusive"})
-		for range rapid.IntRange(0, 3).Draw(t, "others") {
+		for range number(0, 10, "others") {
 			from := rapid.Int64Range(0, at).Draw(t, "from")
-			add(kindHold, fmt.Sprint("o", len(spans)), mode.Draw(t, "mode"), rapid.Int64Range(1, int64(10*n)).Draw(t, "fence"), from, from+rapid.Int64Range(0, at).Draw(t, "length"))
+			add(rapid.SampledFrom([]spanKind{kindHold, kindWait, kindWait}).Draw(t, "kind"), fmt.Sprint("h", number(0, 2*n, "id")),
+				int64(number(1, 10*n+10, "fence")), from, from+rapid.Int64Range(0, at).Draw(t, "length"))
 		}
-		for range rapid.IntRange(1, 10).Draw(t, "waits") {
-			from := rapid.Int64Range(0, at).Draw(t, "from")
-			id := fmt.Sprint(rapid.SampledFrom([]string{"h", "w"}).Draw(t, "id"), rapid.IntRange(0, n).Draw(t, "id"))
-			add(kindWait, id, mode.Draw(t, "mode"), rapid.Int64Range(1, int64(10*n)).Draw(t, "fence"), from, rapid.Int64Range(from, at).Draw(t, "to"))
-		}
-		// Some waits name holds.
 		for i := range spans {
-			named := &spans[rapid.IntRange(0, len(spans)-1).Draw(t, "named")]
-			if spans[i].kind == kindWait && named.kind == kindHold && named.mode == "exclusive" && rapid.Bool().Draw(t, "names") && named.fence < spans[i].fence {
-				spans[i].named = []namedHold{{lockID: named.lockID, fence: named.fence}}
+			s := &spans[i]
+			for range number(0, 2, "names") {
+				named := &spans[number(0, len(spans)-1, "named")]
+				if s.kind == kindWait && named.kind == kindHold && named.resource == s.resource && named.fence < s.fence && named.lockID != s.lockID {
+					s.named = append(s.named, namedHold{lockID: named.lockID, fence: named.fence})
+				}
 			}
 		}
 		requireSumsOfEveryPair(t, analyzed(t, madeSpans(spans), Options{}))
@@ -345,51 +330,6 @@ const limited = "limited"
 // fenceOf returns the fence of a wait, which madeSpan stores as its position.
 func fenceOf(w *Wait) int64 { return int64(w.Position) }
 
-// Many hold at a time and many wait; owners return, or have several holds at a time; sometimes clocks differ. Some requests are exclusive.
-func TestBlockers_RandomSemaphores_EqualBruteForce(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		owners := rapid.SampledFrom([]int{10, 500}).Draw(t, "owners")
-		owner := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint(rapid.IntRange(0, owners).Draw(t, "owner")) })
-		alone := rapid.SampledFrom([]int{0, 1, 5}).Draw(t, "alone")
-		mode := rapid.Custom(func(t *rapid.T) string {
-			if rapid.IntRange(0, 9).Draw(t, "mode") < alone {
-				return "exclusive"
-			}
-			return "shared"
-		})
-		n := rapid.IntRange(10, 40).Draw(t, "holds")
-		var spans []parsedSpan
-		add := func(k spanKind, id string, fence, from, to int64) *parsedSpan {
-			s := madeSpan(k, "r", id, mode.Draw(t, "mode"), fence, from, to)
-			s.owner = owner.Draw(t, "owner")
-			s.limit, s.part = 5, limited
-			spans = append(spans, s)
-			return &spans[len(spans)-1]
-		}
-		at := int64(0)
-		for i := range n {
-			id, fence := fmt.Sprint("h", rapid.IntRange(0, 2*n).Draw(t, "id")), int64(10*i+1)
-			if rapid.Bool().Draw(t, "waited") {
-				add(kindWait, id, fence, rapid.Int64Range(0, at).Draw(t, "since"), at)
-			}
-			from := max(0, at+rapid.SampledFrom([]int64{0, 0, 0, 1, 2, -3}).Draw(t, "late"))
-			add(kindHold, id, fence, from, from+rapid.Int64Range(0, 40).Draw(t, "length"))
-			at += rapid.Int64Range(0, 5).Draw(t, "next")
-		}
-		for i := range spans {
-			for range rapid.IntRange(0, 3).Draw(t, "names") {
-				named := &spans[rapid.IntRange(0, len(spans)-1).Draw(t, "named")]
-				if spans[i].kind == kindWait && named.kind == kindHold && named.fence < spans[i].fence && named.lockID != spans[i].lockID {
-					spans[i].named = append(spans[i].named, namedHold{lockID: named.lockID, fence: named.fence})
-				}
-			}
-		}
-		r := analyzed(t, madeSpans(spans), Options{})
-		requireSumsOfEveryPair(t, r)
-	})
-}
-
 // 5,000 requests wait for a semaphore of 50. Each wait lists the longest of its blockers and the last; the sums include all.
 func TestBlockers_LongSemaphoreQueue_AreExact(t *testing.T) {
 	t.Parallel()
@@ -423,21 +363,4 @@ func TestBlockers_LongSemaphoreQueue_AreExact(t *testing.T) {
 	require.Equal(t, 5, long, "those that were longest in its way")
 	h := &r.Holds[n/2]
 	require.InDelta(t, 10*limit*float64(depth)/1e9, h.Blocked, 2*10*limit*float64(limit)/1e9)
-}
-
-// If clocks differ, exclusive and shared holds may be in a wait's way at the same time.
-func TestBlockers_OverlappingModes_CountOnce(t *testing.T) {
-	t.Parallel()
-	var spans []parsedSpan
-	for i := range int64(20) {
-		spans = append(spans,
-			madeSpan(kindHold, "r", fmt.Sprint("x", i), "exclusive", 2*i+1, 10*i, 10*i+6),
-			madeSpan(kindHold, "r", fmt.Sprint("s", i), "shared", 2*i+2, 10*i+4, 10*i+9))
-	}
-	for i := range int64(5) {
-		spans = append(spans, madeSpan(kindWait, "r", fmt.Sprint("w", i), "exclusive", 100+i, 7*i, 200+i))
-	}
-	granted := madeSpan(kindWait, "r", "x3", "exclusive", 7, 5, 25) // it was not taken for 5 ns, in which others held
-	spans = append(spans, granted)
-	requireSumsOfEveryPair(t, analyzed(t, madeSpans(spans), Options{}))
 }

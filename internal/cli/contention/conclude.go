@@ -102,15 +102,15 @@ func typesText(types []string) string {
 func (a *analysis) deadFinding(total float64) []Finding {
 	var length int64
 	waits, holds, expired := 0, map[int]bool{}, 0
-	for _, w := range a.chosenWaits() {
+	for _, w := range chosen(a.waits) {
 		var dead coverage
 		for j := range w.Blockers {
 			b := &w.Blockers[j]
 			if b.Hold < 0 {
 				continue
 			}
-			h := &a.holds[b.Hold]
-			if dead.add(w.during(b).with(h.dead())) > 0 && !holds[b.Hold] {
+			h := a.holds[b.Hold]
+			if dead.add(w.blockedDuring(b).with(h.dead())) > 0 && !holds[b.Hold] {
 				holds[b.Hold] = true
 				if h.WorkerDied.Ended == deathExpired {
 					expired++
@@ -185,7 +185,7 @@ func (a *analysis) suspects() []*suspect {
 			if i < 0 || a.holds[i].mostlyDead() {
 				continue
 			}
-			h := &a.holds[i]
+			h := a.holds[i]
 			name := cmp.Or(h.WorkflowType, short(g.owner))
 			s := entry(byName, name)
 			s.name = name
@@ -245,8 +245,8 @@ func (a *analysis) advice(s *suspect) string {
 			return ""
 		}
 		var waits []interval
-		for _, i := range a.waitsDuring(c.hold, c.hold.interval) {
-			waits = append(waits, a.waits[i].with(c.hold.interval))
+		for _, w := range a.waitsDuring(c.hold, c.hold.interval) {
+			waits = append(waits, w.with(c.hold.interval))
 		}
 		held, idle = held+c.hold.length(), idle+max(c.hold.length()-c.hold.ran()-covered(waits), 0)
 		for i := range c.hold.Steps {
@@ -270,27 +270,26 @@ func (a *analysis) advice(s *suspect) string {
 }
 
 // why explains in a sentence where the waiting for a resource comes from.
-func (a *analysis) why(u *usage, r *Resource) string {
+func (a *analysis) why(of *resource, holds []*hold, r *Resource) string {
 	total := nanosecondsOf(r.Wait.Total)
 	if total == 0 {
 		return "nobody had to wait"
 	}
 	share := func(ns int64) float64 { return float64(ns) / float64(total) }
 	var worst *hold
-	var owner string // the owner that others waited for longest, the first of equals
-	counts, held := map[string]int{}, map[string]int64{}
-	blocked := func(owner string) int64 { return a.blamedOn[ownerAt{owner, u.resource}] }
-	for _, h := range u.holds {
+	var most *owner // the owner that others waited for longest, the first of equals
+	counts, held := map[*owner]int{}, map[*owner]int64{}
+	for _, h := range holds {
 		if worst == nil || h.blocked > worst.blocked {
 			worst = h
 		}
-		if blocked(h.Owner) > blocked(owner) {
-			owner = h.Owner
+		if of.blamed[h.owner] > of.blamed[most] {
+			most = h.owner
 		}
-		counts[h.Owner]++
-		held[h.Owner] += h.length()
+		counts[h.owner]++
+		held[h.owner] += h.length()
 	}
-	holders := a.holdersTime(u.holds)
+	holders := a.holdersTime(holds)
 	switch {
 	case worst != nil && share(worst.blocked) >= muchOfWaiting:
 		return fmt.Sprintf("%s of the waiting was for %s, which held it %s%s",
@@ -301,9 +300,9 @@ func (a *analysis) why(u *usage, r *Resource) string {
 	case share(nanosecondsOf(r.Unexplained)) >= mostOfWaiting:
 		return fmt.Sprintf("%s of the waiting is explained by no hold that was read: are the traces of all processes here?",
 			percent(share(nanosecondsOf(r.Unexplained))))
-	case share(blocked(owner)) >= muchOfWaiting:
-		return fmt.Sprintf("%s of the waiting was for %s, which held it %s in %s", percent(min(share(blocked(owner)), 1)),
-			short(owner), duration(held[owner]), many(counts[owner], "hold"))
+	case share(of.blamed[most]) >= muchOfWaiting:
+		return fmt.Sprintf("%s of the waiting was for %s, which held it %s in %s", percent(min(share(of.blamed[most]), 1)),
+			short(most.name), duration(held[most]), many(counts[most], "hold"))
 	case holders.waited > 0 && float64(holders.waited) >= muchOfWaiting*float64(holders.held):
 		return fmt.Sprintf("those who held it waited themselves: for %s of the %s that they kept others waiting, most for %s; their steps ran %s",
 			duration(holders.waited), duration(holders.held), holders.waitedFor, duration(holders.ran))
@@ -335,8 +334,8 @@ func (a *analysis) holdersTime(holds []*hold) holdersTime {
 		t.held += h.length()
 		t.ran += h.ran()
 		var waits []interval
-		for _, i := range a.waitsDuring(h, h.interval) {
-			if w := &a.waits[i]; w.Resource != h.Resource {
+		for _, w := range a.waitsDuring(h, h.interval) {
+			if w.resource != h.resource {
 				at := w.with(h.interval)
 				waits = append(waits, at)
 				waited[w.Resource] += at.length()
@@ -369,9 +368,9 @@ func (a *analysis) spent(h *hold) string {
 	overlong := h.overlong(ran)
 	var waited int64 // the longest wait of the holder
 	var waitedFor string
-	for _, i := range a.waitsDuring(h, h.interval) {
-		if n := a.waits[i].with(h.interval).length(); n >= waited {
-			waited, waitedFor = n, a.waits[i].Resource
+	for _, w := range a.waitsDuring(h, h.interval) {
+		if n := w.with(h.interval).length(); n >= waited {
+			waited, waitedFor = n, w.Resource
 		}
 	}
 	switch {

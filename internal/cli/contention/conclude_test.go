@@ -52,6 +52,13 @@ func TestConclusion_Deadlocks_AreGroupedByType(t *testing.T) {
 	crossing(s, "v", "w", "account/1", "account/2", 100)
 	_, text = concluded(t, s)
 	require.Contains(t, text["deadlocks"], "2 deadlocks of which not all types are known. Let each take")
+
+	s = &scene{} // only the victims' waits were read: nothing is known about the cycle
+	for i := range 2 {
+		s.wait("r", fmt.Sprint("victim", i), 0, 100*i, 100*i+90, attrs{telemetry.Outcome: telemetry.OutcomeDeadlock})
+	}
+	_, text = concluded(t, s)
+	require.Contains(t, text["deadlocks"], "2 deadlocks of which not all types are known. Let each take")
 }
 
 // Two owners hold a resource shared and request it exclusively: the order of names does not help them.
@@ -159,6 +166,9 @@ func TestConclusion_HotResource(t *testing.T) {
 		}
 		s.hold("r", owner, 10+i, i*100, i*100+97, nil)
 	}
+	r := s.report(t)
+	require.Equal(t, "many short holds, one after another: held 97 % of the time by 12 owners, 97 ms each (median)", r.Resources[0].Why)
+	require.Equal(t, 2, r.Resources[0].LongestQueue)
 	rules, text := concluded(t, s)
 	require.Equal(t, []string{"hot"}, rules)
 	require.Equal(t, "r has 100 % of the waiting, and is held 97 % of the time by one hold after another, 97 ms each (median). "+
@@ -223,81 +233,68 @@ func TestConclusion_BelowThresholds_HasNoFinding(t *testing.T) {
 		require.Equal(t, what == "", len(found) == 1, what)
 	}
 
-	for others, want := range map[int]bool{18: true, 21: false} { // seconds of other waits, in addition to 1 s for the dead worker
-		s := &scene{}
-		s.step("r", "dead", "1/Debit", 1, 0, 0, telemetry.OutcomeGranted)
-		s.hold("r", "dead", 1, 0, 2000, attrs{telemetry.Outcome: telemetry.OutcomeExpired})
-		s.wait("r", "next", 2, 1000, 2000, nil, heldBy("dead", 1))
-		s.hold("q", "A", 3, 0, 60_000, nil)
-		s.wait("q", "B", 4, 100, 100+1000*others, attrs{telemetry.Outcome: telemetry.OutcomeLeft}, heldBy("A", 3))
-		rules, _ := concluded(t, s)
-		require.Equal(t, want, slices.Contains(rules, "dead-workers"), "%v", rules)
-	}
-
-	for share, want := range map[int]bool{420: true, 380: false} { // of 1,000 ms, for a hold of 1.2 s
-		s := &scene{}
-		s.hold("q", "long", 1, 0, 1200, nil)
-		s.wait("q", "B", 0, 100, 100+share, attrs{telemetry.Outcome: telemetry.OutcomeLeft}, heldBy("long", 1))
-		for i := range 4 {
-			resource, by, other := fmt.Sprintf("r%d", i), fmt.Sprintf("h%d", i), (1000-share)/4
-			s.hold(resource, by, 1, 0, 1200, nil)
-			s.wait(resource, "w"+by, 0, 100, 100+other, attrs{telemetry.Outcome: telemetry.OutcomeLeft}, heldBy(by, 1))
+	left := attrs{telemetry.Outcome: telemetry.OutcomeLeft}
+	for _, c := range []struct {
+		rule    string
+		yes, no int
+		scene   func(s *scene, n int)
+	}{
+		{"dead-workers", 18, 21, func(s *scene, others int) { // seconds of other waits, in addition to 1 s for the dead worker
+			s.step("r", "dead", "1/Debit", 1, 0, 0, telemetry.OutcomeGranted)
+			s.hold("r", "dead", 1, 0, 2000, attrs{telemetry.Outcome: telemetry.OutcomeExpired})
+			s.wait("r", "next", 2, 1000, 2000, nil, heldBy("dead", 1))
+			s.hold("q", "A", 3, 0, 60_000, nil)
+			s.wait("q", "B", 4, 100, 100+1000*others, left, heldBy("A", 3))
+		}},
+		{"long-holds", 420, 380, func(s *scene, share int) { // of 1,000 ms, for a hold of 1.2 s
+			for i, waited := range []int{share, (1000 - share) / 4, (1000 - share) / 4, (1000 - share) / 4, (1000 - share) / 4} {
+				resource, by := fmt.Sprintf("r%d", i), fmt.Sprintf("h%d", i)
+				s.hold(resource, by, 1, 0, 1200, nil)
+				s.wait(resource, "w"+by, 0, 100, 100+waited, left, heldBy(by, 1))
+			}
+		}},
+		{"unread", 740, 760, func(s *scene, covered int) { // of 1,000 ms
+			s.hold("r", "A", 1, 0, covered, nil)
+			s.wait("r", "B", 2, 0, 1000, nil, heldBy("A", 1))
+		}},
+	} {
+		for n, want := range map[int]bool{c.yes: true, c.no: false} {
+			s := &scene{}
+			c.scene(s, n)
+			rules, _ := concluded(t, s)
+			require.Equal(t, want, slices.Contains(rules, c.rule), "%s: %d: %v", c.rule, n, rules)
 		}
-		rules, _ := concluded(t, s)
-		require.Equal(t, want, slices.Contains(rules, "long-holds"), "%v", rules)
-	}
-
-	for covered, want := range map[int]bool{740: true, 760: false} { // of 1,000 ms
-		s := &scene{}
-		s.hold("r", "A", 1, 0, covered, nil)
-		s.wait("r", "B", 2, 0, 1000, nil, heldBy("A", 1))
-		rules, _ := concluded(t, s)
-		require.Equal(t, want, slices.Contains(rules, "unread"), "%v", rules)
 	}
 }
 
-func TestWhy_ManyShortHolds(t *testing.T) {
+// Of four owners, each holds r after the other, runs a step for 90 ms, and is between steps for 900 ms.
+func TestWhy_HoldsLongerThanSteps_IsExplained(t *testing.T) {
 	t.Parallel()
-	s := &scene{}
-	for i := range 12 {
-		owner := string(rune('a' + i))
-		if i > 0 {
-			s.wait("r", owner, 10+i, max(0, i*100-150), i*100, nil)
+	const between = "those who held it stood between steps: their steps ran 270 ms of the 3.0 s that they kept others waiting"
+	for name, c := range map[string]struct {
+		waits, oneStep bool // for another resource; the lock ID is that of the step
+		want           string
+	}{
+		"they are between steps":   {false, false, between},
+		"they wait":                {true, false, "those who held it waited themselves: for 2.4 s of the 3.0 s that they kept others waiting, most for other; their steps ran 270 ms"},
+		"other steps of theirs do": {true, true, between},
+	} {
+		s := &scene{}
+		for i, owner := range []string{"a", "b", "c", "d"} {
+			from := i * 1000
+			if i > 0 {
+				s.wait("r", owner, 10+i, from-900, from, nil)
+			}
+			s.hold("r", owner, 10+i, from, from+990, nil)
+			s.step("r", owner, "1/Debit", 10+i, from, from+90, telemetry.OutcomeGranted)
+			if c.waits {
+				s.wait("other", owner, 20+i, from+100, from+900, nil)
+			}
+			if c.oneStep {
+				s.relock("r", owner, stepLockID(owner, "1/Debit"))
+			}
 		}
-		s.hold("r", owner, 10+i, i*100, i*100+97, nil)
+		all := s.report(t).Resources
+		require.Equal(t, c.want, all[slices.IndexFunc(all, func(r Resource) bool { return r.Name == "r" })].Why, name)
 	}
-	r := s.report(t)
-	require.Equal(t, "many short holds, one after another: held 97 % of the time by 12 owners, 97 ms each (median)", r.Resources[0].Why)
-	require.Equal(t, 2, r.Resources[0].LongestQueue)
-}
-
-func TestWhy_HoldersWaitThemselves(t *testing.T) {
-	t.Parallel()
-	s := &scene{}
-	for i, owner := range []string{"a", "b", "c", "d"} {
-		from := i * 1000
-		if i > 0 {
-			s.wait("r", owner, 10+i, from-900, from, nil)
-		}
-		s.hold("r", owner, 10+i, from, from+990, nil)
-		s.step("r", owner, "1/Debit", 10+i, from, from+90, telemetry.OutcomeGranted)
-		s.wait("other", owner, 20+i, from+100, from+900, nil)
-	}
-	require.Equal(t, "those who held it waited themselves: for 2.4 s of the 3.0 s that they kept others waiting, most for other; their steps ran 270 ms",
-		s.report(t).Resources[1].Why)
-}
-
-func TestWhy_HoldersAreBetweenSteps(t *testing.T) {
-	t.Parallel()
-	s := &scene{}
-	for i, owner := range []string{"a", "b", "c", "d"} {
-		from := i * 1000
-		if i > 0 {
-			s.wait("r", owner, 10+i, from-900, from, nil)
-		}
-		s.hold("r", owner, 10+i, from, from+990, nil)
-		s.step("r", owner, "1/Debit", 10+i, from, from+90, telemetry.OutcomeGranted)
-	}
-	require.Equal(t, "those who held it stood between steps: their steps ran 270 ms of the 3.0 s that they kept others waiting",
-		s.report(t).Resources[0].Why)
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
@@ -61,42 +62,43 @@ func decompress(file *bufio.Reader) (*bufio.Reader, error) {
 	return file, nil
 }
 
-// splitDocuments calls each with the documents of a file, none of which is longer than longest bytes, until each returns an error. It
-// returns that error; what the file contains is never one.
-func splitDocuments(in *bufio.Reader, longest int, each func(document) error) error {
+// splitDocuments calls each with the documents of a file, none of which is longer than longest bytes.
+func splitDocuments(in *bufio.Reader, longest int, each func(document)) {
 	// The Collector's file exporter writes messages with their lengths before them if it writes protobuf, or, in some versions, if it
 	// compresses. No text begins so. A message in protobuf is recognized if it has less than 32 MiB.
 	start, _ := in.Peek(frameHeader + len(zstdMagic))
 	if len(start) > frameHeader && (string(start[frameHeader:]) == zstdMagic || start[0] <= 1 && start[frameHeader] == protobufStart) {
-		return splitMessages(in, longest, each)
+		splitMessages(in, longest, each)
+		return
 	}
 	s := splitter{in: in, longest: longest, each: each}
-	return s.split()
+	s.split()
 }
 
 // splitMessages stops at a message that is cut off or has an impossible length: the next one cannot be found.
-func splitMessages(in *bufio.Reader, longest int, each func(document) error) error {
+func splitMessages(in *bufio.Reader, longest int, each func(document)) {
 	unzip, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(longest))) //nolint:gosec // it is positive
 	if err != nil {
-		return err
+		panic(err) // these options are valid
 	}
 	defer unzip.Close()
 	for n := 1; ; n++ {
-		message, err := nextMessage(in, longest)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return each(document{line: n, err: fmt.Errorf("message %d: %w", n, err)})
-		}
-		d := document{line: n, data: message}
-		if bytes.HasPrefix(message, []byte(zstdMagic)) {
-			if d.data, err = unzip.DecodeAll(message, nil); err != nil {
-				d.err = fmt.Errorf("message %d cannot be decompressed: %w", n, err)
+		d := document{line: n}
+		d.data, d.err = nextMessage(in, longest)
+		cut := d.err != nil
+		switch {
+		case errors.Is(d.err, io.EOF):
+			return
+		case cut:
+			d.err = fmt.Errorf("message %d: %w", n, d.err)
+		case bytes.HasPrefix(d.data, []byte(zstdMagic)):
+			if d.data, d.err = unzip.DecodeAll(d.data, nil); d.err != nil {
+				d.err = fmt.Errorf("message %d cannot be decompressed: %w", n, d.err)
 			}
 		}
-		if err := each(d); err != nil {
-			return err
+		each(d)
+		if cut {
+			return
 		}
 	}
 }
@@ -123,7 +125,7 @@ func nextMessage(in *bufio.Reader, longest int) ([]byte, error) {
 type splitter struct {
 	in      *bufio.Reader
 	longest int
-	each    func(document) error
+	each    func(document)
 
 	line int // the number of the last line that was read, from 1
 	// open is a document over several lines; it began on line begun, and depth of its braces and brackets are open.
@@ -132,33 +134,30 @@ type splitter struct {
 	depth int
 }
 
-func (s *splitter) split() error {
+func (s *splitter) split() {
 	for {
-		line, readErr := s.next()
+		line, err := s.next()
 		if s.line == 1 {
 			line = bytes.TrimPrefix(line, byteOrderMark)
 		}
-		if errors.Is(readErr, errTooLong) {
+		switch {
+		case err == nil || errors.Is(err, io.EOF):
+			s.add(line)
+		case errors.Is(err, errTooLong):
 			s.open = nil
-			if err := s.each(document{line: s.line, err: readErr}); err != nil {
-				return err
-			}
+			s.refuse(s.line, err)
 			continue
+		default: // such as a compressed file without its end
+			s.refuse(s.line, err)
 		}
-		if readErr != nil && !errors.Is(readErr, io.EOF) { // such as a compressed file without its end
-			if err := s.each(document{line: s.line, err: readErr}); err != nil {
-				return err
-			}
-			return s.flush()
-		}
-		if err := s.add(line); err != nil {
-			return err
-		}
-		if readErr != nil {
-			return s.flush()
+		if err != nil {
+			s.flush()
+			return
 		}
 	}
 }
+
+func (s *splitter) refuse(line int, err error) { s.each(document{line: line, err: err}) }
 
 // next reads a line, or, if the line is too long, skips it and returns errTooLong.
 func (s *splitter) next() (line []byte, err error) {
@@ -179,86 +178,68 @@ func (s *splitter) next() (line []byte, err error) {
 	}
 }
 
-func (s *splitter) add(line []byte) error {
+func (s *splitter) add(line []byte) {
 	if s.open != nil && startsDocument(line) { // the open one was cut off
-		if err := s.flush(); err != nil {
-			return err
-		}
+		s.flush()
 	}
 	trimmed := bytes.TrimSpace(line)
 	switch {
 	case s.open != nil && len(s.open)+len(line) > s.longest:
 		s.open = nil
-		return s.each(document{line: s.begun, err: errTooLong})
+		s.refuse(s.begun, errTooLong)
+		return
 	case s.open != nil:
 		s.open = append(s.open, line...)
 	case len(trimmed) == 0:
-		return nil
+		return
 	case trimmed[0] != '{':
-		return s.each(document{line: s.line, err: errors.New("no JSON object begins here")})
+		s.refuse(s.line, errors.New("no JSON object begins here"))
+		return
 	case trimmed[len(trimmed)-1] == '}':
-		return s.give(s.line, trimmed)
+		s.give(s.line, trimmed)
+		return
 	default:
 		s.open, s.begun, s.depth = line, s.line, 0
 	}
 	if s.depth += depth(line); s.depth <= 0 {
-		return s.flush()
+		s.flush()
 	}
-	return nil
 }
 
 // flush gives away the open document, whether it is complete or not.
-func (s *splitter) flush() error {
-	if s.open == nil {
-		return nil
+func (s *splitter) flush() {
+	if s.open != nil {
+		s.give(s.begun, bytes.TrimSpace(s.open))
+		s.open = nil
 	}
-	data := s.open
-	s.open = nil
-	return s.give(s.begun, bytes.TrimSpace(data))
 }
 
 // give gives a document away, or two: if a process was killed while it wrote, and another continued the file, a line has two.
-func (s *splitter) give(line int, data []byte) error {
+func (s *splitter) give(line int, data []byte) {
 	for firstKey(data) != "result" {
 		next := bytes.Index(data[1:], otlpStart) + 1
 		if next == 0 {
 			break
 		}
-		if err := s.each(document{line: line, data: data[:next]}); err != nil {
-			return err
-		}
+		s.each(document{line: line, data: data[:next]})
 		data = data[next:]
 	}
-	return s.each(document{line: line, data: data})
+	s.each(document{line: line, data: data})
 }
 
 // startsDocument reports whether a line begins a document, rather than continuing one.
 func startsDocument(line []byte) bool {
-	if len(line) == 0 || line[0] != '{' {
-		return false
-	}
-	switch firstKey(line) {
-	case "resourceSpans", "resourceLogs", "resourceMetrics", "data", "result":
-		return true
-	}
-	return false
+	return len(line) > 0 && line[0] == '{' && formats[firstKey(line)] != nil
 }
+
+var keyAtStart = regexp.MustCompile(`^\s*\{\s*"([^"]*)"`)
 
 // firstKey returns the first key of a JSON object, or "".
 func firstKey(document []byte) string {
-	rest, ok := bytes.CutPrefix(bytes.TrimSpace(document[:min(len(document), 256)]), []byte("{"))
-	if !ok {
-		return ""
+	if found := keyAtStart.FindSubmatch(document[:min(len(document), 256)]); found != nil {
+		return string(found[1])
 	}
-	rest, ok = bytes.CutPrefix(bytes.TrimSpace(rest), []byte(`"`))
-	if !ok {
-		return ""
-	}
-	name, _, ok := bytes.Cut(rest, []byte(`"`))
-	if !ok {
-		return ""
-	}
-	return string(name)
+	return ""
 }
 
 // depth returns how many more braces and brackets a line opens than it closes. No string continues on the next line.
@@ -280,22 +261,18 @@ func depth(line []byte) int {
 	return n
 }
 
+// formats are the functions that read documents, by first key.
+var formats = map[string]func([]byte, batch) error{
+	"resourceSpans": readOTLP, "resourceLogs": readNothing, "resourceMetrics": readNothing, "result": readResult, "data": readJaeger,
+}
+
 // formatOf returns the function that reads a document, found by its first key or else by its content, or nil.
 func formatOf(document []byte) func([]byte, batch) error {
-	if len(document) > 0 && document[0] == protobufStart {
+	switch read := formats[firstKey(document)]; {
+	case len(document) > 0 && document[0] == protobufStart:
 		return readProtobuf
-	}
-	switch firstKey(document) {
-	case "resourceSpans":
-		return readOTLP
-	case "resourceLogs", "resourceMetrics":
-		return readNothing
-	case "result":
-		return readResult
-	case "data":
-		return readJaeger
-	}
-	switch {
+	case read != nil:
+		return read
 	case bytes.Contains(document, otlpStart[1:]):
 		return readOTLP
 	case bytes.Contains(document, []byte(`"data"`)) && bytes.Contains(document, []byte(`"spans"`)):
@@ -306,7 +283,7 @@ func formatOf(document []byte) func([]byte, batch) error {
 	return nil
 }
 
-// readNothing accepts what the Collector writes in addition to traces.
+// readNothing accepts the other signals that the Collector writes.
 func readNothing([]byte, batch) error { return nil }
 
 // readResult reads an answer of version 3 of Jaeger's query API: OTLP in an envelope.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // OutcomeOpen is the outcome of a hold whose end was not read: it is still held, or its span was lost.
@@ -21,15 +20,17 @@ const (
 	deathRetried = "retried"
 )
 
-// hold is a hold of the report, with what the analysis needs.
+// hold is a hold of the report, with the facts that the analysis needs.
 type hold struct {
 	*Hold
-	interval
+	item
+	key  holdKey
+	span *lockSpan // its own span or, while it is open, that of its first acquire
+	open bool      // its own span was not read
 	// reach is the end of the time in which it may have kept others out: its end, or that of its draining parts.
-	reach                   int64
-	ownerNumber, lockNumber int32
-	ofStep                  bool // the lock ID belongs to a single step
-	blocked                 int64
+	reach   int64
+	blocked int64
+	namedBy *wait // the last wait in the sweep whose span names it
 }
 
 type holdKey struct {
@@ -40,64 +41,60 @@ type holdKey struct {
 // party is a lock ID at a resource.
 type party struct{ resource, lockID string }
 
-// holdDraft is a hold before all spans about it have been joined.
-type holdDraft struct {
-	key  holdKey
-	span *lockSpan // its own span or, while it is open, that of its first acquire
-	interval
-	open bool
-}
-
 // makeHolds makes a hold of each hold span and, if that was not read, of the acquires that made or joined it.
 func (a *analysis) makeHolds() {
-	var drafts []holdDraft
-	at := map[holdKey]int{}
+	add := func(k holdKey, s *lockSpan, open bool) {
+		h := &hold{item: item{interval: interval{s.start, s.end}}, key: k, span: s, open: open}
+		a.holds = append(a.holds, h)
+		a.byKey[k] = h
+	}
 	for i := range a.byKind[kindHold] {
 		s := &a.byKind[kindHold][i]
 		k := holdKey{s.resource, s.lockID, s.fence}
-		if j, twice := at[k]; twice {
-			a.join(&drafts[j], s)
-			continue
+		if h := a.byKey[k]; h != nil {
+			h.join(s, &a.report.Read.Repeated)
+		} else {
+			add(k, s, false)
 		}
-		at[k] = len(drafts)
-		drafts = append(drafts, holdDraft{k, s, interval{s.start, s.end}, false})
 	}
-	drafts = a.openHolds(drafts, at)
-	slices.SortFunc(drafts, func(x, y holdDraft) int {
+	a.openHolds(add)
+	slices.SortFunc(a.holds, func(x, y *hold) int {
 		return cmp.Or(cmp.Compare(x.from, y.from), cmp.Compare(x.key.resource, y.key.resource),
 			cmp.Compare(x.key.fence, y.key.fence), cmp.Compare(x.key.lockID, y.key.lockID))
 	})
-	a.report.Holds = make([]Hold, len(drafts))
-	a.holds = make([]hold, len(drafts))
-	for i := range drafts {
-		d := &drafts[i]
-		a.holds[i] = a.newHold(d, &a.report.Holds[i])
-		a.byKey[d.key] = int32(i)
-		p := party{d.key.resource, d.key.lockID}
-		a.byParty[p] = append(a.byParty[p], int32(i))
+	a.report.Holds = make([]Hold, len(a.holds))
+	for i, h := range a.holds {
+		h.Hold = &a.report.Holds[i]
+		a.describeHold(h, i)
+		h.resource.holds = append(h.resource.holds, h)
+		p := party{h.Resource, h.LockID}
+		a.byParty[p] = append(a.byParty[p], h)
 	}
 	a.addSteps()
+	for _, h := range a.holds {
+		h.chosen = a.chosen(h.Resource, h.interval)
+	}
 }
 
 // join adds another span of a hold. Without Temporal, several parts of one lock ID may hold a resource: each part's span covers its own
 // time, and the hold covers all of them and ended as the last one did. If two processes wrote spans of the same time, the earlier span
 // is right about the end: the writer of the later one found the hold gone.
-func (a *analysis) join(d *holdDraft, s *lockSpan) {
-	own := interval{d.span.start, d.span.end}
-	if sameTimes(d.interval, s) || sameTimes(own, s) {
-		a.report.Read.Repeated++
-		if endsBefore(s, d.span) {
-			if d.interval == own {
-				d.interval = interval{s.start, s.end}
+func (h *hold) join(s *lockSpan, repeated *int) {
+	own := interval{h.span.start, h.span.end}
+	if sameTimes(h.interval, s) || sameTimes(own, s) {
+		*repeated++
+		if endsBefore(s, h.span) {
+			if h.interval == own {
+				h.interval = interval{s.start, s.end}
 			}
-			d.span = s
+			h.span = s
 		}
 		return
 	}
-	if endsBefore(d.span, s) {
-		d.span = s
+	if endsBefore(h.span, s) {
+		h.span = s
 	}
-	d.from, d.to = min(d.from, s.start), max(d.to, s.end)
+	h.from, h.to = min(h.from, s.start), max(h.to, s.end)
 }
 
 func sameTimes(at interval, s *lockSpan) bool {
@@ -108,15 +105,16 @@ func endsBefore(x, y *lockSpan) bool {
 	return cmp.Or(cmp.Compare(x.end, y.end), bytes.Compare(x.id[:], y.id[:])) < 0
 }
 
-// acquiredFence returns the fence of the hold that an acquire made or joined, 0 if it did neither.
-func (s *lockSpan) acquiredFence() int64 {
-	switch {
-	case s.outcome != telemetry.OutcomeGranted && s.outcome != telemetry.OutcomeJoined && s.outcome != telemetry.OutcomeAgain:
-		return 0
-	case s.hold == 0 && s.outcome == telemetry.OutcomeGranted:
-		return s.fence
+// acquired returns the key of the hold that an acquire made or joined. Its fence is 0 if it did neither.
+func (s *lockSpan) acquired() holdKey {
+	k := holdKey{resource: s.resource, lockID: s.lockID}
+	switch s.outcome {
+	case telemetry.OutcomeGranted:
+		k.fence = cmp.Or(s.hold, s.fence)
+	case telemetry.OutcomeJoined, telemetry.OutcomeAgain:
+		k.fence = s.hold
 	}
-	return s.hold
+	return k
 }
 
 // letIn reports whether a wait ended because the resource became free for it.
@@ -126,64 +124,48 @@ func (s *lockSpan) letIn() bool {
 
 // openHolds adds the holds that are known only from acquires. Their times follow from a wait that ended with them, from their acquires,
 // and from the waits that ended with their end.
-func (a *analysis) openHolds(drafts []holdDraft, at map[holdKey]int) []holdDraft {
-	closed := len(drafts)
+func (a *analysis) openHolds(add func(k holdKey, s *lockSpan, open bool)) {
 	for i := range a.byKind[kindAcquire] {
 		s := &a.byKind[kindAcquire][i]
-		fence := s.acquiredFence()
-		if fence == 0 {
-			continue
-		}
-		k := holdKey{s.resource, s.lockID, fence}
-		j, known := at[k]
-		switch {
-		case !known:
-			at[k] = len(drafts)
-			drafts = append(drafts, holdDraft{k, s, interval{s.start, s.end}, true})
-		case j >= closed:
-			d := &drafts[j]
-			if s.start < d.from {
-				d.span, d.from = s, s.start
+		k := s.acquired()
+		switch h := a.byKey[k]; {
+		case k.fence == 0:
+		case h == nil:
+			add(k, s, true)
+		case h.open:
+			if s.start < h.from {
+				h.span, h.from = s, s.start
 			}
-			d.to = max(d.to, s.end)
+			h.to = max(h.to, s.end)
 		}
-	}
-	if closed == len(drafts) {
-		return drafts
 	}
 	for i := range a.byKind[kindWait] {
 		s := &a.byKind[kindWait][i]
-		if j, ok := at[holdKey{s.resource, s.lockID, cmp.Or(s.hold, s.fence)}]; ok && j >= closed {
-			drafts[j].from = s.end
-			drafts[j].to = max(drafts[j].to, s.end)
+		if h := a.byKey[holdKey{s.resource, s.lockID, cmp.Or(s.hold, s.fence)}]; h != nil && h.open {
+			h.from = s.end
+			h.to = max(h.to, s.end)
 		}
 		if !s.namesLast || !s.letIn() {
 			continue
 		}
 		last := s.blockedBy[len(s.blockedBy)-1]
-		if j, ok := at[holdKey{s.resource, last.lockID, last.fence}]; ok && j >= closed {
-			drafts[j].to = max(drafts[j].to, s.end)
+		if h := a.byKey[holdKey{s.resource, last.lockID, last.fence}]; h != nil && h.open {
+			h.to = max(h.to, s.end)
 		}
 	}
-	return drafts
 }
 
-func (a *analysis) newHold(d *holdDraft, to *Hold) hold {
-	s := d.span
-	d.to = max(d.to, d.from)
-	h := hold{Hold: to, interval: d.interval, reach: d.to, lockNumber: a.number(s.lockID)}
-	h.Resource, h.LockID, h.Fence = s.resource, s.lockID, d.key.fence
-	h.Owner = cmp.Or(s.owner, s.lockID)
-	h.ownerNumber = a.number(h.Owner)
-	h.Mode = modeOf(s)
-	workflow, step := parseLockID(s.lockID)
-	h.Workflow, h.ofStep = workflow, step != ""
-	h.Start, h.End = timeOf(d.from), timeOf(d.to)
-	h.Host = s.host
+// describeHold fills in a hold's part of the report, except its steps.
+func (a *analysis) describeHold(h *hold, place int) {
+	s := h.span
+	h.to = max(h.to, h.from)
+	h.reach = h.to
+	h.item = a.newItem(s, h.interval, place, &h.Subject)
+	h.Fence, h.Start, h.End, h.Host = h.key.fence, timeOf(h.from), timeOf(h.to), s.host
 	h.Trace, h.Span = hexIDs(s.trace, s.id)
-	if d.open {
+	if h.open {
 		h.Outcome = OutcomeOpen
-		return h
+		return
 	}
 	h.Outcome, h.Reason, h.EndedBy = s.outcome, s.reason, s.endedBy
 	if s.drained > h.to {
@@ -192,11 +174,7 @@ func (a *analysis) newHold(d *holdDraft, to *Hold) hold {
 	if s.expired > 0 {
 		h.ExpiredAt = timeOf(s.expired)
 	}
-	return h
 }
-
-// modeOf returns a span's mode. A lock is exclusive unless its span names another mode.
-func modeOf(s *lockSpan) string { return cmp.Or(s.mode, lockcore.ModeExclusive.String()) }
 
 // addSteps puts under each hold the steps that entered it, from their acquires until their leaves.
 func (a *analysis) addSteps() {
@@ -209,15 +187,13 @@ func (a *analysis) addSteps() {
 	}
 	for i := range a.byKind[kindAcquire] {
 		s := &a.byKind[kindAcquire][i]
-		fence := s.acquiredFence()
-		j, ok := a.byKey[holdKey{s.resource, s.lockID, fence}]
-		if fence == 0 || !ok {
+		h := a.byKey[s.acquired()]
+		if h == nil {
 			continue
 		}
-		h := &a.holds[j]
 		step := Step{Name: stepName(s.part), Part: s.part, Order: s.order, Start: timeOf(s.end), Host: s.host}
 		step.Trace, step.Span = hexIDs(s.trace, s.id)
-		h.Run = cmp.Or(h.Run, runOf(h.LockID, s.part))
+		h.Run = cmp.Or(h.Run, runOf(h.Workflow, s.part))
 		if at, ok := left[s.request()]; ok {
 			step.End = timeOf(max(at, s.end))
 			if h.Outcome == OutcomeOpen && at > h.to {
@@ -226,8 +202,7 @@ func (a *analysis) addSteps() {
 		}
 		h.Steps = append(h.Steps, step)
 	}
-	for i := range a.holds {
-		h := &a.holds[i]
+	for _, h := range a.holds {
 		h.arrangeSteps()
 		h.WorkflowType = a.workflowType(h.Run, h.Workflow)
 	}

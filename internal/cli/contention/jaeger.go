@@ -106,7 +106,8 @@ func readJaegerTraces(d *json.Decoder, to batch) error {
 
 func readJaegerSpan(from *jaegerSpan, service string, to batch) {
 	s := parsedSpan{name: from.Name, service: service}
-	s.trace, s.id = parseTraceID(from.TraceID), parseSpanID(from.SpanID)
+	parseHex(s.trace[:], from.TraceID)
+	parseHex(s.id[:], from.SpanID)
 	s.start = microseconds(from.StartTime)
 	s.end = s.start + microseconds(from.Duration)
 	for i := range from.Tags {

@@ -9,24 +9,25 @@ import (
 	"io"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
-// table writes a report for a terminal, and keeps the first error of its writer.
+// table is a report for a terminal.
 type table struct {
-	w   io.Writer
+	bytes.Buffer
 	r   *Report
 	top int
-	err error
 }
 
 // WriteTable writes a report for people, with the first top elements of each list. The error is that of w.
 func WriteTable(w io.Writer, r *Report, top int) error {
-	t := &table{w: w, r: r, top: top}
+	t := &table{r: r, top: top}
 	t.reading()
 	t.conclusion()
 	t.totals()
@@ -39,14 +40,11 @@ func WriteTable(w io.Writer, r *Report, top int) error {
 	t.deaths()
 	t.losses()
 	t.deadlocks()
-	return t.err
+	_, err := t.WriteTo(w)
+	return err
 }
 
-func (t *table) printf(format string, args ...any) {
-	if _, err := fmt.Fprintf(t.w, format, args...); t.err == nil {
-		t.err = err
-	}
-}
+func (t *table) printf(format string, args ...any) { fmt.Fprintf(t, format, args...) }
 
 // heading begins a section about a list of n elements.
 func (t *table) heading(what string, n int) {
@@ -56,18 +54,37 @@ func (t *table) heading(what string, n int) {
 	t.printf("\n%s\n", what)
 }
 
-// aligned writes rows, whose cells end in tabs, in columns.
-func (t *table) aligned(rows func(w io.Writer)) {
-	for _, line := range columns(rows) {
-		t.printf("%s\n", line)
+// list writes the first elements of a list, in columns below their heads; nothing if the list is empty.
+func list[T any](t *table, what string, heads row, all []T, cells func(T) row) {
+	if len(all) == 0 {
+		return
 	}
+	t.heading(what, len(all))
+	var rows []row
+	if heads != nil {
+		rows = append(rows, heads)
+	}
+	for _, one := range all[:min(len(all), t.top)] {
+		rows = append(rows, cells(one))
+	}
+	t.aligned(rows...)
+}
+
+// row has the cells of a line.
+type row []string
+
+// aligned writes rows in columns.
+func (t *table) aligned(rows ...row) {
+	t.printf("%s\n", strings.Join(columns(rows), "\n"))
 }
 
 // columns returns the lines of rows, aligned in columns.
-func columns(rows func(w io.Writer)) []string {
+func columns(rows []row) []string {
 	var b bytes.Buffer
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	rows(w)
+	for _, r := range rows {
+		fmt.Fprintln(w, "  "+strings.Join(r, "\t"))
+	}
 	_ = w.Flush() // to memory
 	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
 	for i := range lines {
@@ -121,11 +138,7 @@ func (t *table) conclusion() {
 func (t *table) totals() {
 	n := &t.r.Totals
 	t.printf("\nTOTALS\n")
-	t.aligned(func(w io.Writer) {
-		fmt.Fprintln(w, "  \tcount\ttotal\tp50\tp95\tp99\tmax")
-		fmt.Fprintf(w, "  waits\t%s\n", numbersOf(n.Wait))
-		fmt.Fprintf(w, "  holds\t%s\n", numbersOf(n.Hold))
-	})
+	t.aligned(row{"", "count", "total", "p50", "p95", "p99", "max"}, append(row{"waits"}, numbersOf(n.Wait)...), append(row{"holds"}, numbersOf(n.Hold)...))
 	t.printf("  %s of %s had to wait; %s, %s expired, %s found a lock lost\n", thousands(n.Waited), many(n.Acquisitions, "acquisition"),
 		many(n.Deadlocks, "deadlock"), many(n.Expired, "hold"), many(n.Lost, "step"))
 	if n.Unexplained > 0 && n.Wait.Total > 0 {
@@ -134,11 +147,11 @@ func (t *table) totals() {
 	}
 }
 
-func numbersOf(d Distribution) string {
+func numbersOf(d Distribution) row {
 	if d.Count == 0 {
-		return "0\t-\t-\t-\t-\t-"
+		return row{"0", "-", "-", "-", "-", "-"}
 	}
-	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", thousands(d.Count), Seconds(d.Total), Seconds(d.P50), Seconds(d.P95), Seconds(d.P99), Seconds(d.Max))
+	return row{thousands(d.Count), Seconds(d.Total), Seconds(d.P50), Seconds(d.P95), Seconds(d.P99), Seconds(d.Max)}
 }
 
 // loadLines bounds the lines of the load, and loadWidth the length of their bars.
@@ -153,11 +166,9 @@ func (t *table) load() {
 		return
 	}
 	t.printf("\nLOAD, over all resources: how many at once, in the mean\n")
-	per := (len(all) + loadLines - 1) / loadLines
 	var lines []Load
-	most := 0.0
-	for from := 0; from < len(all); from += per {
-		some := all[from:min(from+per, len(all))]
+	most := 1e-9
+	for some := range slices.Chunk(all, (len(all)+loadLines-1)/loadLines) {
 		mean := Load{At: some[0].At}
 		for _, l := range some {
 			mean.Held += l.Held / float64(len(some))
@@ -165,14 +176,15 @@ func (t *table) load() {
 		}
 		lines, most = append(lines, mean), max(most, mean.Waiting)
 	}
-	t.aligned(func(w io.Writer) {
-		fmt.Fprintln(w, "  from\theld\twaiting")
-		for _, l := range lines {
-			bar := strings.Repeat("#", int(math.Ceil(loadWidth*l.Waiting/max(most, 1e-9))))
-			fmt.Fprintf(w, "  %s\t%.1f\t%.1f\t%s\n", l.At.Format("15:04:05.000"), l.Held, l.Waiting, bar)
-		}
-	})
+	rows := []row{{"from", "held", "waiting"}}
+	for _, l := range lines {
+		bar := strings.Repeat("#", int(math.Ceil(loadWidth*l.Waiting/most)))
+		rows = append(rows, row{clock(l.At), fmt.Sprintf("%.1f", l.Held), fmt.Sprintf("%.1f", l.Waiting), bar})
+	}
+	t.aligned(rows...)
 }
+
+func clock(at time.Time) string { return at.Format("15:04:05.000") }
 
 // resources writes three lines for each resource that was waited for: waits, holds, and why.
 func (t *table) resources() {
@@ -190,13 +202,12 @@ func (t *table) resources() {
 	if len(all) == 0 {
 		return
 	}
-	lines := columns(func(w io.Writer) {
-		fmt.Fprintln(w, "  \t\tcount\ttotal\tp50\tp95\tp99\tmax\tqueue")
-		for i := range all {
-			fmt.Fprintf(w, "  %s\twaits\t%s\t%d\n", printable(all[i].Name, 32), numbersOf(all[i].Wait), all[i].LongestQueue)
-			fmt.Fprintf(w, "  \tholds\t%s\t\n", numbersOf(all[i].Hold))
-		}
-	})
+	rows := []row{{"", "", "count", "total", "p50", "p95", "p99", "max", "queue"}}
+	for i := range all {
+		rows = append(rows, append(append(row{printable(all[i].Name, 32), "waits"}, numbersOf(all[i].Wait)...), fmt.Sprint(all[i].LongestQueue)),
+			append(append(row{"", "holds"}, numbersOf(all[i].Hold)...), ""))
+	}
+	lines := columns(rows)
 	t.printf("%s\n", lines[0])
 	for i := range all {
 		t.printf("%s\n%s\n%s", lines[1+2*i], lines[2+2*i], wrap("why: "+printable(all[i].Why, 400), "    "))
@@ -262,11 +273,11 @@ func (t *table) types() {
 	for i := range all[:min(len(all), t.top)] {
 		p := &all[i]
 		t.printf("%s", wrap(fmt.Sprintf("%s waits for %s: %s in %s", typeOr(p.Waiter), typeOr(p.Blocker), Seconds(p.Waited), many(p.Waits, "wait")), "  "))
-		t.aligned(func(w io.Writer) {
-			for _, s := range p.Steps[:min(len(p.Steps), t.top)] {
-				fmt.Fprintf(w, "    %s\tfor %s\t%s\t%s\n", printable(cmp.Or(s.Waiter, "-"), 28), printable(cmp.Or(s.Blocker, "-"), 28), Seconds(s.Waited), many(s.Waits, "wait"))
-			}
-		})
+		var rows []row
+		for _, s := range p.Steps[:min(len(p.Steps), t.top)] {
+			rows = append(rows, row{"  " + printable(cmp.Or(s.Waiter, "-"), 28), "for " + printable(cmp.Or(s.Blocker, "-"), 28), Seconds(s.Waited), many(s.Waits, "wait")})
+		}
+		t.aligned(rows...)
 	}
 }
 
@@ -275,32 +286,15 @@ func (t *table) owners() {
 	for len(all) > 0 && all[len(all)-1].Blocked == 0 {
 		all = all[:len(all)-1]
 	}
-	if len(all) == 0 {
-		return
-	}
-	t.heading("OWNERS THAT KEPT OTHERS WAITING", len(all))
-	t.aligned(func(w io.Writer) {
-		fmt.Fprintln(w, "  \tblocked\twaits\twaited\theld\tworst on")
-		for _, o := range all[:min(len(all), t.top)] {
-			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", printable(short(o.Name), 40), Seconds(o.Blocked), thousands(o.BlockedWaits),
-				Seconds(o.Waited), Seconds(o.Held), printable(o.Worst, 24))
-		}
+	list(t, "OWNERS THAT KEPT OTHERS WAITING", row{"", "blocked", "waits", "waited", "held", "worst on"}, all, func(o Owner) row {
+		return row{printable(short(o.Name), 40), Seconds(o.Blocked), thousands(o.BlockedWaits), Seconds(o.Waited), Seconds(o.Held), printable(o.Worst, 24)}
 	})
 }
 
 func (t *table) overlong() {
-	all := t.r.Overlong
-	if len(all) == 0 {
-		return
-	}
-	t.heading("HELD MUCH LONGER THAN STEPS RAN", len(all))
-	t.aligned(func(w io.Writer) {
-		fmt.Fprintln(w, "  \ton\theld\tran\tblocked\tfrom")
-		for _, o := range all[:min(len(all), t.top)] {
-			h := &t.r.Holds[o.Hold]
-			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\n", printable(short(h.Owner), 40), printable(h.Resource, 24), Seconds(o.Held), Seconds(o.Ran),
-				Seconds(o.Blocked), h.Start.Format("15:04:05.000"))
-		}
+	list(t, "HELD MUCH LONGER THAN STEPS RAN", row{"", "on", "held", "ran", "blocked", "from"}, t.r.Overlong, func(o Overlong) row {
+		h := &t.r.Holds[o.Hold]
+		return row{printable(short(h.Owner), 40), printable(h.Resource, 24), Seconds(o.Held), Seconds(o.Ran), Seconds(o.Blocked), clock(h.Start)}
 	})
 }
 
@@ -311,35 +305,22 @@ func (t *table) deaths() {
 			all = append(all, &t.r.Holds[i])
 		}
 	}
-	if len(all) == 0 {
-		return
-	}
-	t.heading("HOLDS OF WORKERS THAT DIED, OR HUNG", len(all))
-	t.aligned(func(w io.Writer) {
-		fmt.Fprintln(w, "  \ton\tin step\tfrom\tfor\tended\tblocked")
-		for _, h := range all[:min(len(all), t.top)] {
-			d := h.WorkerDied
-			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(short(h.Owner), 24), printable(h.Resource, 20), printable(d.Step, 16), d.From.Format("15:04:05.000"),
-				Seconds(d.To.Sub(d.From).Seconds()), d.Ended, Seconds(h.Blocked))
+	list(t, "HOLDS OF WORKERS THAT DIED, OR HUNG", row{"", "on", "in step", "from", "for", "ended", "blocked"}, all, func(h *Hold) row {
+		d := h.WorkerDied
+		return row{
+			printable(short(h.Owner), 24), printable(h.Resource, 20), printable(d.Step, 16), clock(d.From),
+			Seconds(d.To.Sub(d.From).Seconds()), d.Ended, Seconds(h.Blocked),
 		}
 	})
 }
 
 func (t *table) losses() {
-	all := t.r.Losses
-	if len(all) == 0 {
-		return
-	}
-	t.heading("LOST, EXPIRED AND REVOKED", len(all))
-	t.aligned(func(w io.Writer) {
-		for _, l := range all[:min(len(all), t.top)] {
-			more := printable(l.Reason, 40)
-			if l.Outcome == telemetry.OutcomeExpired && l.Hold >= 0 && t.r.Holds[l.Hold].EndedBy != "" {
-				more = "its room went to " + printable(workflowOr(t.r.Holds[l.Hold].EndedBy), 40)
-			}
-			fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\n", l.At.Format("15:04:05.000"), l.Outcome, printable(cmp.Or(l.Resource, "(one of several)"), 24),
-				printable(cmp.Or(short(l.Owner), "(not known)"), 40), more)
+	list(t, "LOST, EXPIRED AND REVOKED", nil, t.r.Losses, func(l Loss) row {
+		more := printable(l.Reason, 40)
+		if l.Outcome == telemetry.OutcomeExpired && l.Hold >= 0 && t.r.Holds[l.Hold].EndedBy != "" {
+			more = "its room went to " + printable(workflowOr(t.r.Holds[l.Hold].EndedBy), 40)
 		}
+		return row{clock(l.At), l.Outcome, printable(cmp.Or(l.Resource, "(one of several)"), 24), printable(cmp.Or(short(l.Owner), "(not known)"), 40), more}
 	})
 }
 
@@ -350,7 +331,7 @@ func (t *table) deadlocks() {
 	}
 	t.heading("DEADLOCKS", len(all))
 	for _, d := range all[:min(len(all), t.top)] {
-		t.printf("  %s  %s gave way on %s\n", d.At.Format("15:04:05.000"), printable(short(d.Victim), 40), printable(d.Resource, 24))
+		t.printf("  %s  %s gave way on %s\n", clock(d.At), printable(short(d.Victim), 40), printable(d.Resource, 24))
 		if d.Cycle != "" {
 			t.printf("%s", wrap(printable(d.Cycle, 1000), "                "))
 		}
@@ -393,55 +374,41 @@ func printable(text string, limit int) string {
 // WriteJSON writes a report as one JSON object, with a line for each element of its lists. It encodes one element at a time, since a
 // report may be too large to be in memory twice. The error is that of w.
 func WriteJSON(w io.Writer, r *Report) error {
-	out := &jsonWriter{Writer: bufio.NewWriterSize(w, 1<<16)}
-	out.encoder = json.NewEncoder(&out.value)
-	out.encoder.SetEscapeHTML(false)
-	all := reflect.ValueOf(r).Elem()
-	for i := range all.NumField() {
-		name, _, _ := strings.Cut(all.Type().Field(i).Tag.Get("json"), ",")
-		start := ",\n"
-		if i == 0 {
-			start = "{"
-		}
-		_, _ = out.WriteString(start + `"` + name + `":`) // the writer keeps its error until it is flushed
-		if err := out.writeField(all.Field(i)); err != nil {
+	out := bufio.NewWriterSize(w, 1<<16) // it keeps its error until it is flushed
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	write := func(before string, v reflect.Value) error {
+		text.Reset()
+		if err := encoder.Encode(v.Interface()); err != nil {
 			return err
 		}
+		_, _ = out.WriteString(before)
+		_, err := out.Write(bytes.TrimRight(text.Bytes(), "\n"))
+		return err
+	}
+	before := "{"
+	for field, value := range reflect.ValueOf(r).Elem().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		before += `"` + name + `":`
+		if value.Kind() != reflect.Slice {
+			if err := write(before, value); err != nil {
+				return err
+			}
+			before = ",\n"
+			continue
+		}
+		_, _ = out.WriteString(before + "[")
+		before = "\n"
+		for i := range value.Len() {
+			if err := write(before, value.Index(i).Addr()); err != nil {
+				return err
+			}
+			before = ",\n"
+		}
+		_, _ = out.WriteString("]")
+		before = ",\n"
 	}
 	_, _ = out.WriteString("}\n")
 	return out.Flush()
-}
-
-// jsonWriter encodes one value after another into the same memory.
-type jsonWriter struct {
-	*bufio.Writer
-	value   bytes.Buffer
-	encoder *json.Encoder
-}
-
-func (out *jsonWriter) writeField(field reflect.Value) error {
-	if field.Kind() != reflect.Slice {
-		return out.writeValue(field)
-	}
-	_, _ = out.WriteString("[")
-	for i := range field.Len() {
-		if i > 0 {
-			_, _ = out.WriteString(",")
-		}
-		_, _ = out.WriteString("\n")
-		if err := out.writeValue(field.Index(i).Addr()); err != nil {
-			return err
-		}
-	}
-	_, err := out.WriteString("]")
-	return err
-}
-
-func (out *jsonWriter) writeValue(v reflect.Value) error {
-	out.value.Reset()
-	if err := out.encoder.Encode(v.Interface()); err != nil {
-		return err
-	}
-	_, err := out.Write(bytes.TrimRight(out.value.Bytes(), "\n"))
-	return err
 }

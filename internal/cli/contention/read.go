@@ -12,8 +12,8 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"sync"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 )
 
@@ -209,39 +209,49 @@ func (in *input) file(ctx context.Context, number int, of source, stdin io.Reade
 	}
 	at := place{file: number, path: path}
 	in.spans.reading.Files++
-	text, err := decompress(bufio.NewReaderSize(from, 1<<20))
+	text, err := decompress(bufio.NewReaderSize(untilCancelled{ctx, from}, 1<<20))
 	if err != nil {
 		at.line = 1
 		in.spans.broken(at, err)
 		return nil
 	}
-	return in.documents(ctx, at, text)
+	in.documents(ctx, at, text)
+	return nil
 }
 
-// documents cuts a file into documents, and parses several at a time.
-func (in *input) documents(ctx context.Context, at place, from *bufio.Reader) error {
-	var parsing errgroup.Group
-	parsing.SetLimit(runtime.GOMAXPROCS(0))
-	err := splitDocuments(from, maxDocument, func(d document) error {
+// documents cuts a file into documents, and parses as many at a time as there are processors.
+func (in *input) documents(ctx context.Context, at place, from *bufio.Reader) {
+	var parsing sync.WaitGroup
+	defer parsing.Wait()
+	splitDocuments(from, maxDocument, func(d document) {
 		at.line = d.line
 		if d.err != nil {
 			in.spans.broken(at, d.err)
-			return nil //nolint:nilerr // it is counted
+			return
 		}
-		size := min(int64(len(d.data)), maxParsing)
-		if in.parsing.Acquire(ctx, size) != nil || ctx.Err() != nil {
-			return context.Cause(ctx)
+		size := min(max(int64(len(d.data)), int64(maxParsing/runtime.GOMAXPROCS(0))), maxParsing)
+		if in.parsing.Acquire(ctx, size) != nil { // ctx is cancelled
+			return
 		}
 		to := batch{in.spans, at}
-		parsing.Go(func() error {
+		parsing.Go(func() {
 			defer in.parsing.Release(size)
 			to.parse(d.data)
-			return nil
 		})
-		return nil
 	})
-	_ = parsing.Wait() // parse returns no error
-	return err
+}
+
+// untilCancelled is a reader that fails when the context is cancelled.
+type untilCancelled struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (u untilCancelled) Read(p []byte) (int, error) {
+	if err := context.Cause(u.ctx); err != nil {
+		return 0, err
+	}
+	return u.Reader.Read(p)
 }
 
 func (b batch) parse(document []byte) {

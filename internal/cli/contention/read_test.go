@@ -8,10 +8,10 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +46,41 @@ func indented(t testing.TB, data []byte) []byte {
 	var b bytes.Buffer
 	require.NoError(t, json.Indent(&b, data, "", "  "))
 	return b.Bytes()
+}
+
+func compact(t testing.TB, data []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, json.Compact(&b, data))
+	return b.Bytes()
+}
+
+func zstdOf(t testing.TB, data []byte) []byte {
+	t.Helper()
+	w, err := zstd.NewWriter(nil)
+	require.NoError(t, err)
+	return w.EncodeAll(data, nil)
+}
+
+func protobufOf(t testing.TB, document []byte) []byte {
+	t.Helper()
+	traces, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(document)
+	require.NoError(t, err)
+	data, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(traces)
+	require.NoError(t, err)
+	return data
+}
+
+// messages writes lines as the Collector's file exporter does if it compresses each alone: with their lengths before them.
+func messages(lines []byte, pack func([]byte) []byte) (file []byte) {
+	for line := range bytes.Lines(lines) {
+		file = append(file, message(pack(bytes.TrimSpace(line)))...)
+	}
+	return file
+}
+
+func message(data []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(data))), data...)
 }
 
 func TestRead_EveryFormat_GivesTheSameReport(t *testing.T) {
@@ -89,63 +124,59 @@ func TestRead_EveryFormat_GivesTheSameReport(t *testing.T) {
 	}
 }
 
-func compact(t testing.TB, data []byte) []byte {
-	t.Helper()
-	var b bytes.Buffer
-	require.NoError(t, json.Compact(&b, data))
-	return b.Bytes()
-}
-
 func TestRead_BrokenDocuments_AreCountedAndSkipped(t *testing.T) {
 	t.Parallel()
 	s := threeInARow()
 	lines := bytes.SplitAfter(s.otlp(t, 1), []byte("\n"))
 	lines = lines[:len(lines)-1]
-	all := bytes.Join(lines, nil)
+	all, jaeger := bytes.Join(lines, nil), s.jaeger(t)
 	cut := lines[0][:len(lines[0])/2]
-	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	packed := messages(s.otlp(t, 1000), func(m []byte) []byte { return zstdOf(t, m) })
+	torn := bytes.Clone(packed)
+	for i := len(torn) / 2; i < len(torn)/2+20; i++ {
+		torn[i] ^= 0xff
+	}
+	file := func(parts ...any) (file []byte) {
+		for _, part := range parts {
+			file = fmt.Appendf(file, "%s", part)
+		}
+		return file
+	}
 	for name, c := range map[string]struct {
 		file   []byte
 		broken int
 		first  string
 	}{
-		"the last line of a killed process":      {join(all, cut), 1, ":15: broken JSON"},
-		"another process went on in the line":    {join(cut, all), 1, ":1: broken JSON"},
-		"or in the next":                         {join(cut, []byte("\n"), all), 1, ":1: broken JSON"},
-		"cut inside of a document of many lines": {join(indented(t, lines[0])[:300], []byte("\n"), all), 1, ":1: broken JSON"},
-		"a log":                                  {join([]byte("starting\n{\"level\":\"info\"}\n"), all), 2, ":1: no JSON object begins here"},
-		"a list":                                 {join(all, []byte("[1,2]\n")), 1, ":15: no JSON object"},
+		"the last line of a killed process":      {file(all, cut), 1, ":15: broken JSON"},
+		"another process went on in the line":    {file(cut, all), 1, ":1: broken JSON"},
+		"or in the next":                         {file(cut, "\n", all), 1, ":1: broken JSON"},
+		"cut inside of a document of many lines": {file(indented(t, lines[0])[:300], "\n", all), 1, ":1: broken JSON"},
+		"a log":                                  {file("starting\n{\"level\":\"info\"}\n", all), 2, ":1: no JSON object begins here"},
+		"a list":                                 {file(all, "[1,2]\n"), 1, ":15: no JSON object"},
 		"zipped, and cut":                        {zipped(t, all)[:len(zipped(t, all))-4], 1, "unexpected EOF"},
-		"bytes":                                  {join([]byte("\x00\x01\xff\n"), all), 1, ":1: no JSON object"},
+		"bytes":                                  {file("\x00\x01\xff\n", all), 1, ":1: no JSON object"},
+		"Jaeger, cut, and again":                 {file(compact(t, jaeger)[:200], "\n", compact(t, jaeger)), 1, ":1: broken JSON"},
+		"a message cut off":                      {file(packed, packed[:len(packed)-1]), 1, "message 2: unexpected EOF"},
+		"a message cut off early":                {file(packed, "\x00\x00"), 1, "message 2: unexpected EOF"},
+		"a message torn in the middle":           {file(torn, packed), 1, "message 1 cannot be decompressed: "},
+		"a length that is no":                    {file(packed, "\xff\xff\xff\xff..."), 1, "message 2: it is longer than a document may be"},
+		"a message that is neither":              {file(packed, message(zstdOf(t, []byte("hello")))), 1, "it is neither OTLP nor"},
+		"a message of others' JSON":              {file(packed, message(zstdOf(t, []byte(`{"resourceLogs":[]}`)))), 0, ""},
+		"an empty message between":               {file(packed, message(nil), message(zstdOf(t, []byte("{}")))), 1, "it is neither OTLP nor"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := reportOf(t, c.file, Options{})
 			require.Equal(t, c.broken, r.Read.Broken, r.Read.Problems)
-			require.Len(t, r.Read.Problems, 1)
-			require.Contains(t, r.Read.Problems[0], c.first)
+			require.Contains(t, strings.Join(r.Read.Problems, "\n"), c.first)
 			require.Equal(t, len(s.spans), r.Read.LockSpans)
 			require.Equal(t, 2, r.Totals.Waited)
 		})
 	}
-}
 
-func TestRead_TruncatedJaegerDocument_KeepsTheNext(t *testing.T) {
-	t.Parallel()
-	s := threeInARow()
-	whole := s.jaeger(t)
-	r := reportOf(t, slices.Concat(compact(t, whole)[:200], []byte("\n"), compact(t, whole)), Options{})
+	r := reportOf(t, jaeger[:len(jaeger)*3/4], Options{})
 	require.Equal(t, 1, r.Read.Broken)
-	require.Equal(t, len(s.spans), r.Read.LockSpans)
-}
-
-func TestRead_TruncatedJaegerDocument_KeepsEarlierTraces(t *testing.T) {
-	t.Parallel()
-	s := threeInARow()
-	whole := s.jaeger(t)
-	r := reportOf(t, whole[:len(whole)*3/4], Options{})
-	require.Equal(t, 1, r.Read.Broken)
-	require.NotZero(t, r.Read.LockSpans)
+	require.NotZero(t, r.Read.LockSpans, "the traces before it count")
 	require.Less(t, r.Read.LockSpans, len(s.spans))
 }
 
@@ -220,26 +251,23 @@ func TestRead_NothingUsable_ReturnsReason(t *testing.T) {
 
 func TestRead_TooLongDocument_IsSkipped(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		in   string
-		want []string
-	}{
-		"a line":     {`{"a":"` + strings.Repeat("x", 100) + "\"}\n{\"b\":1}\n", []string{`{"b":1}`}},
-		"many lines": {"{\n" + strings.Repeat("  \"a\":1,\n", 20) + "\n{\"data\":1}\n", []string{`{"data":1}`}},
-		"at the end": {"{\"b\":1}\n{" + strings.Repeat("x", 100), []string{`{"b":1}`}},
+	for name, c := range map[string]struct{ in, want, refused string }{
+		"a line":     {`{"a":"` + strings.Repeat("x", 2000) + "\"}\n{\"b\":1}\n", `{"b":1}`, "it is longer"},
+		"many lines": {"{\n" + strings.Repeat("  \"a\":1,\n", 200) + "\n{\"data\":1}\n", `{"data":1}`, "it is longer"},
+		"at the end": {"{\"b\":1}\n{" + strings.Repeat("x", 2000), `{"b":1}`, "it is longer"},
+		"a message":  {string(message(zstdOf(t, make([]byte, 1<<20)))) + string(message(zstdOf(t, []byte("{}")))), "{}", "message 1 cannot be decompressed: "},
 	} {
-		var got []string
-		refused := 0
-		require.NoError(t, splitDocuments(bufio.NewReaderSize(strings.NewReader(c.in), 16), 64, func(d document) error {
+		var got, refused []string
+		splitDocuments(bufio.NewReaderSize(strings.NewReader(c.in), 16), 1024, func(d document) {
 			if d.err != nil {
-				refused++
+				refused = append(refused, d.err.Error())
 			} else {
 				got = append(got, string(d.data))
 			}
-			return nil
-		}), name)
-		require.Equal(t, c.want, got, name)
-		require.Positive(t, refused, name)
+		})
+		require.Equal(t, []string{c.want}, got, name)
+		require.NotEmpty(t, refused, name)
+		require.Contains(t, refused[0], c.refused, name)
 	}
 }
 
@@ -255,15 +283,6 @@ func TestRead_MoreThanMaxSpans_IsRefused(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 	require.Equal(t, TooManySpansError{Spans: n, Max: n - 1}, *refused)
 	require.ErrorContains(t, err, "there are 14 spans of locks: a report is made of 13 at most")
-}
-
-func TestRead_Cancelled_ReturnsTheCause(t *testing.T) {
-	t.Parallel()
-	stop := errors.New("stop")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(stop)
-	_, err := Read(ctx, []string{written(t, "x.json", threeInARow().otlp(t, 1))}, nil)
-	require.ErrorIs(t, err, stop)
 }
 
 // FuzzRead checks that no input makes the readers panic or breaks the invariants of reports.
@@ -311,85 +330,6 @@ func TestRead_RealJaeger_EqualsOTLP(t *testing.T) {
 	}
 	require.InDelta(t, otlp.Totals.Wait.Total, jaeger.Totals.Wait.Total, 0.001)
 	require.InDelta(t, otlp.Totals.Hold.Total, jaeger.Totals.Hold.Total, 0.001)
-}
-
-func zstdOf(t testing.TB, data []byte) []byte {
-	t.Helper()
-	w, err := zstd.NewWriter(nil)
-	require.NoError(t, err)
-	return w.EncodeAll(data, nil)
-}
-
-func protobufOf(t testing.TB, document []byte) []byte {
-	t.Helper()
-	traces, err := (&ptrace.JSONUnmarshaler{}).UnmarshalTraces(document)
-	require.NoError(t, err)
-	data, err := (&ptrace.ProtoMarshaler{}).MarshalTraces(traces)
-	require.NoError(t, err)
-	return data
-}
-
-// messages writes lines as the Collector's file exporter does if it compresses each alone: with their lengths before them.
-func messages(lines []byte, pack func([]byte) []byte) (file []byte) {
-	for line := range bytes.Lines(lines) {
-		file = append(file, message(pack(bytes.TrimSpace(line)))...)
-	}
-	return file
-}
-
-func message(data []byte) []byte {
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(data))), data...)
-}
-
-func TestRead_BrokenMessages_AreCountedAndSkipped(t *testing.T) {
-	t.Parallel()
-	s := threeInARow()
-	good := messages(s.otlp(t, 1000), func(m []byte) []byte { return zstdOf(t, m) })
-	torn := bytes.Clone(good)
-	for i := len(torn) / 2; i < len(torn)/2+20; i++ {
-		torn[i] ^= 0xff
-	}
-	for name, c := range map[string]struct {
-		file   []byte
-		broken int
-		first  string
-	}{
-		"cut off":              {append(bytes.Clone(good), good[:len(good)-1]...), 1, "message 2: unexpected EOF"},
-		"cut off early":        {append(bytes.Clone(good), 0, 0), 1, "message 2: unexpected EOF"},
-		"torn in the middle":   {append(torn, good...), 1, "message 1 cannot be decompressed: "},
-		"a length that is no":  {append(bytes.Clone(good), "\xff\xff\xff\xff..."...), 1, "message 2: it is longer than a document may be"},
-		"neither":              {append(bytes.Clone(good), message(zstdOf(t, []byte("hello")))...), 1, "it is neither OTLP nor"},
-		"others' JSON":         {append(bytes.Clone(good), message(zstdOf(t, []byte(`{"resourceLogs":[]}`)))...), 0, ""},
-		"an empty one between": {append(append(bytes.Clone(good), message(nil)...), message(zstdOf(t, []byte("{}")))...), 1, "it is neither OTLP nor"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := reportOf(t, c.file, Options{})
-			require.Equal(t, len(s.spans), r.Read.LockSpans)
-			require.Equal(t, c.broken, r.Read.Broken)
-			if c.broken > 0 {
-				require.Contains(t, r.Read.Problems[0], c.first)
-			}
-		})
-	}
-}
-
-func TestRead_MessageTooLongDecompressed_IsSkipped(t *testing.T) {
-	t.Parallel()
-	bomb, small := zstdOf(t, make([]byte, 1<<20)), zstdOf(t, []byte("{}"))
-	var got, refused []string
-	file := bufio.NewReader(bytes.NewReader(append(message(bomb), message(small)...)))
-	require.NoError(t, splitDocuments(file, 1<<19, func(d document) error {
-		if d.err != nil {
-			refused = append(refused, d.err.Error())
-		} else {
-			got = append(got, string(d.data))
-		}
-		return nil
-	}))
-	require.Equal(t, []string{"{}"}, got)
-	require.Len(t, refused, 1)
-	require.Contains(t, refused[0], "message 1 cannot be decompressed: ")
 }
 
 // The names include the ones that the Collector's file exporter gives.

@@ -97,19 +97,24 @@ type QueueLength struct {
 	Length int       `json:"length"`
 }
 
-// Hold is one hold of one resource.
-type Hold struct {
+// Subject has the fields that holds and waits share.
+type Subject struct {
 	Resource string `json:"resource"`
 	LockID   string `json:"lockId"`
 	Owner    string `json:"owner"`
 	// Workflow and Run are set if the lock ID is that of a Temporal workflow, WorkflowType if a span that was read names it.
-	Workflow     string    `json:"workflow,omitempty"`
-	Run          string    `json:"run,omitempty"`
-	WorkflowType string    `json:"workflowType,omitempty"`
-	Mode         string    `json:"mode"`
-	Fence        int64     `json:"fence"`
-	Start        time.Time `json:"start"`
-	End          time.Time `json:"end"`
+	Workflow     string `json:"workflow,omitempty"`
+	Run          string `json:"run,omitempty"`
+	WorkflowType string `json:"workflowType,omitempty"`
+	Mode         string `json:"mode"`
+}
+
+// Hold is one hold of one resource.
+type Hold struct {
+	Subject
+	Fence int64     `json:"fence"`
+	Start time.Time `json:"start"`
+	End   time.Time `json:"end"`
 	// Outcome is released, expired, revoked, orphaned, or open if only an acquire was read.
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason,omitempty"`
@@ -159,17 +164,11 @@ type Death struct {
 
 // Wait is one wait in the queue of one resource.
 type Wait struct {
-	Resource     string    `json:"resource"`
-	LockID       string    `json:"lockId"`
-	Owner        string    `json:"owner"`
-	Workflow     string    `json:"workflow,omitempty"`
-	Run          string    `json:"run,omitempty"`
-	WorkflowType string    `json:"workflowType,omitempty"`
-	Mode         string    `json:"mode"`
-	Part         string    `json:"part,omitempty"`
-	Step         string    `json:"step,omitempty"`
-	Start        time.Time `json:"start"`
-	End          time.Time `json:"end"`
+	Subject
+	Part  string    `json:"part,omitempty"`
+	Step  string    `json:"step,omitempty"`
+	Start time.Time `json:"start"`
+	End   time.Time `json:"end"`
 	// Outcome is granted, deadlock, left or unclaimed.
 	Outcome  string `json:"outcome"`
 	Position int    `json:"position,omitempty"`

@@ -3,6 +3,7 @@ package contention
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
@@ -22,7 +23,7 @@ const (
 // ending is the end of a path from a wait, over the waits of those in its way, to a root.
 type ending struct {
 	// path begins with the wait, and ends with the wait that the root was in the way of.
-	path []int
+	path []*wait
 	// owner is the root, and hold its hold, -1 if it was not read.
 	owner string
 	hold  int
@@ -35,7 +36,7 @@ type ending struct {
 // walk follows one wait to its roots.
 type walk struct {
 	*analysis
-	path    []int
+	path    []*wait
 	covered map[string]*coverage // by root
 	endings int
 	visit   func(*ending)
@@ -43,20 +44,20 @@ type walk struct {
 
 // follow calls visit with the roots of a wait. While a hold in its way was tied to another wait, that wait is followed; for the rest of
 // the time the owner of the hold is the root.
-func (a *analysis) follow(first int, visit func(*ending)) {
-	w := walk{analysis: a, path: []int{first}, covered: map[string]*coverage{}, visit: visit}
-	w.followWait(a.waits[first].interval, nil)
+func (a *analysis) follow(first *wait, visit func(*ending)) {
+	w := walk{analysis: a, path: []*wait{first}, covered: map[string]*coverage{}, visit: visit}
+	w.followWait(first.interval, nil)
 }
 
 // followWait follows the blockers of the last wait on the path, during a time. The owner of that wait is by, unless the wait is the
 // first: then it is nil. What no hold explains ends with by, and so does what would close a cycle.
 func (w *walk) followWait(at interval, by *Blocker) {
-	last := &w.waits[w.path[len(w.path)-1]]
+	last := w.path[len(w.path)-1]
 	before := w.path[:len(w.path)-1]
 	until := at.from
 	for i := range last.Blockers {
 		b := &last.Blockers[i]
-		part := last.during(b).with(at)
+		part := last.blockedDuring(b).with(at)
 		if part.length() == 0 {
 			continue
 		}
@@ -65,7 +66,7 @@ func (w *walk) followWait(at interval, by *Blocker) {
 		switch {
 		case b.Hold < 0:
 			w.end(w.path, b, part, false)
-		case by != nil && w.closesCycle(&w.holds[b.Hold]):
+		case by != nil && w.closesCycle(w.holds[b.Hold]):
 			w.end(before, by, part, true)
 		default:
 			w.followHold(b, part)
@@ -76,16 +77,16 @@ func (w *walk) followWait(at interval, by *Blocker) {
 
 // followHold follows the waits to which a blocker's hold was tied, during a time.
 func (w *walk) followHold(b *Blocker, at interval) {
-	h := &w.holds[b.Hold]
+	h := w.holds[b.Hold]
 	until := at.from
 	if len(w.path) < maxDepth && w.endings < maxEndings && !w.closesCycle(h) {
-		for _, i := range w.waitsDuring(h, at) {
-			part := w.waits[i].with(interval{until, at.to})
+		for _, next := range w.waitsDuring(h, at) {
+			part := next.with(interval{until, at.to})
 			if part.length() == 0 {
 				continue
 			}
 			w.end(w.path, b, interval{until, part.from}, false)
-			w.path = append(w.path, int(i))
+			w.path = append(w.path, next)
 			w.followWait(part, b)
 			w.path = w.path[:len(w.path)-1]
 			until = part.to
@@ -96,10 +97,10 @@ func (w *walk) followHold(b *Blocker, at interval) {
 
 // closesCycle reports whether a hold is tied to a wait on the path.
 func (w *walk) closesCycle(h *hold) bool {
-	return slices.ContainsFunc(w.path, func(i int) bool { return h.tiedTo(&w.waits[i]) })
+	return slices.ContainsFunc(w.path, h.tiedTo)
 }
 
-func (w *walk) end(path []int, by *Blocker, at interval, cycle bool) {
+func (w *walk) end(path []*wait, by *Blocker, at interval, cycle bool) {
 	if by == nil || at.length() == 0 {
 		return
 	}
@@ -114,19 +115,21 @@ type guilt struct {
 	owner  string
 	length int64
 	waits  int
+	// lastWait is the wait that was counted last.
+	lastWait *wait
 	// byHold is length by hold, without inCycle: a cycle has no root except where it is cut.
 	byHold  map[int]int64
 	inCycle int64
 }
 
 // followAll calls visit with the roots of all waits that the report is about.
-func (a *analysis) followAll(visit func(wait int, e *ending)) {
-	for i := range a.waits {
+func (a *analysis) followAll(visit func(*ending)) {
+	for _, w := range a.waits {
 		if a.stopped() {
 			return
 		}
-		if a.chosenWait(&a.waits[i]) {
-			a.follow(i, func(e *ending) { visit(i, e) })
+		if w.chosen {
+			a.follow(w, visit)
 		}
 	}
 }
@@ -134,8 +137,7 @@ func (a *analysis) followAll(visit func(wait int, e *ending)) {
 // findRoots sums up what each root caused.
 func (a *analysis) findRoots() {
 	all := map[string]*guilt{}
-	lastWait := map[string]int{} // by root, plus 1
-	a.followAll(func(wait int, e *ending) {
+	a.followAll(func(e *ending) {
 		g := all[e.owner]
 		if g == nil {
 			g = &guilt{owner: e.owner, byHold: map[int]int64{}}
@@ -147,15 +149,12 @@ func (a *analysis) findRoots() {
 		} else {
 			g.byHold[e.hold] += e.fresh
 		}
-		if lastWait[e.owner] != wait+1 {
-			lastWait[e.owner] = wait + 1
+		if g.lastWait != e.path[0] {
+			g.lastWait = e.path[0]
 			g.waits++
 		}
 	})
-	for _, g := range all {
-		a.roots = append(a.roots, g)
-	}
-	slices.SortFunc(a.roots, func(x, y *guilt) int {
+	a.roots = slices.SortedFunc(maps.Values(all), func(x, y *guilt) int {
 		return cmp.Or(cmp.Compare(y.length, x.length), cmp.Compare(x.owner, y.owner))
 	})
 }
@@ -168,9 +167,9 @@ func (a *analysis) addRoots() {
 	for _, g := range roots {
 		trees[g.owner] = &branch{}
 	}
-	a.followAll(func(_ int, e *ending) {
+	a.followAll(func(e *ending) {
 		if t := trees[e.owner]; t != nil {
-			t.grow(a, e)
+			t.grow(e)
 		}
 	})
 	for _, g := range roots {
@@ -178,7 +177,7 @@ func (a *analysis) addRoots() {
 		t.sum()
 		root := Root{Owner: g.owner, Caused: seconds(g.length), Waits: g.waits, Hold: g.mainHold()}
 		a.describe(&root, g)
-		root.Waiters, root.Omitted = t.waiters(a, int64(leastBranch*float64(g.length)))
+		root.Waiters, root.Omitted = t.waiters(int64(leastBranch * float64(g.length)))
 		switch {
 		case len(root.Waiters) == 0:
 			root.Waiters = []Waiter{}
@@ -209,7 +208,7 @@ func (a *analysis) describe(r *Root, g *guilt) {
 		}
 		return
 	}
-	h := &a.holds[r.Hold]
+	h := a.holds[r.Hold]
 	r.WorkflowType, r.Resource = h.WorkflowType, h.Resource
 	r.Did = fmt.Sprintf("held %s %s", h.Resource, duration(h.length()))
 	step := h.stepDuring(h.interval)
@@ -225,29 +224,30 @@ func (a *analysis) describe(r *Root, g *guilt) {
 	}
 }
 
+type ownerAt struct{ owner, resource string }
+
 // branch is a node of a tree: a waiter, or the root.
 type branch struct {
 	own, total int64
-	wait       int // the longest of its own waits
+	wait       *wait // the longest of its own waits
 	// below are its own waiters, by owner and resource.
 	below map[ownerAt]*branch
 }
 
 // grow adds the time of an ending to the last waiter on its path from the root.
-func (b *branch) grow(a *analysis, e *ending) {
-	for i := len(e.path) - 1; i >= 0; i-- {
-		w := &a.waits[e.path[i]]
+func (b *branch) grow(e *ending) {
+	for _, w := range slices.Backward(e.path) {
 		at := ownerAt{w.Owner, w.Resource}
 		if b.below == nil {
 			b.below = map[ownerAt]*branch{}
 		}
 		next := b.below[at]
 		if next == nil {
-			next = &branch{wait: e.path[i]}
+			next = &branch{wait: w}
 			b.below[at] = next
 		}
-		if w.length() > a.waits[next.wait].length() {
-			next.wait = e.path[i]
+		if w.length() > next.wait.length() {
+			next.wait = w
 		}
 		b = next
 	}
@@ -263,22 +263,24 @@ func (b *branch) sum() int64 {
 }
 
 // waiters returns the branches that have at least the time least, and the number of the others.
-func (b *branch) waiters(a *analysis, least int64) (list []Waiter, omitted int) {
+func (b *branch) waiters(least int64) (list []Waiter, omitted int) {
 	all := make([]*branch, 0, len(b.below))
 	for _, below := range b.below {
 		if below.total > 0 && below.total >= least {
 			all = append(all, below)
 		}
 	}
-	slices.SortFunc(all, func(x, y *branch) int { return cmp.Or(cmp.Compare(y.total, x.total), cmp.Compare(x.wait, y.wait)) })
+	slices.SortFunc(all, func(x, y *branch) int {
+		return cmp.Or(cmp.Compare(y.total, x.total), cmp.Compare(x.wait.place, y.wait.place))
+	})
 	all = all[:min(len(all), maxWaiters)]
 	for _, below := range all {
-		w := &a.waits[below.wait]
+		w := below.wait
 		next := Waiter{
 			Owner: w.Owner, WorkflowType: w.WorkflowType, Resource: w.Resource, Step: w.Step,
-			Waited: seconds(below.own), Total: seconds(below.total), Wait: below.wait,
+			Waited: seconds(below.own), Total: seconds(below.total), Wait: w.place,
 		}
-		next.Waiters, next.Omitted = below.waiters(a, least)
+		next.Waiters, next.Omitted = below.waiters(least)
 		list = append(list, next)
 	}
 	return list, len(b.below) - len(list)

@@ -276,7 +276,7 @@ func TestRoots_WaitForAnotherStep_IsNotACycle(t *testing.T) {
 		"what the workflow keeps waits for its steps")
 }
 
-func TestWhy_StepLockID_IgnoresOtherSteps(t *testing.T) {
+func TestConclusion_StepLockID_IgnoresOtherSteps(t *testing.T) {
 	t.Parallel()
 	s := audits(40_000, 2000)
 	for i := range 3 {
@@ -286,18 +286,4 @@ func TestWhy_StepLockID_IgnoresOtherSteps(t *testing.T) {
 	}
 	_, text := concluded(t, s)
 	require.Contains(t, text["long-holds"], "For 76.0 s of their 80.0 s no step ran and no lock was waited for")
-
-	s = &scene{}
-	for i, owner := range []string{"a", "b", "c", "d"} {
-		from := i * 1000
-		if i > 0 {
-			s.wait("r", owner, 10+i, from-900, from, nil)
-		}
-		s.hold("r", owner, 10+i, from, from+990, nil)
-		s.step("r", owner, "1/Debit", 10+i, from, from+90, telemetry.OutcomeGranted)
-		s.wait("other", owner, 20+i, from+100, from+900, nil)
-		s.relock("r", owner, stepLockID(owner, "1/Debit"))
-	}
-	require.Equal(t, "those who held it stood between steps: their steps ran 270 ms of the 3.0 s that they kept others waiting",
-		s.report(t).Resources[1].Why)
 }

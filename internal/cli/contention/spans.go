@@ -121,53 +121,44 @@ type parsedSpan struct {
 	lost  []parsedSpan // the events about a lost lock
 }
 
+// texts are the attributes that are texts, and integers those that are integers.
+var (
+	texts = map[string]func(*parsedSpan) *string{
+		telemetry.Resource:       func(s *parsedSpan) *string { return &s.resource },
+		telemetry.LockID:         func(s *parsedSpan) *string { return &s.lockID },
+		telemetry.Owner:          func(s *parsedSpan) *string { return &s.owner },
+		telemetry.Mode:           func(s *parsedSpan) *string { return &s.mode },
+		telemetry.Part:           func(s *parsedSpan) *string { return &s.part },
+		telemetry.Order:          func(s *parsedSpan) *string { return &s.order },
+		telemetry.Outcome:        func(s *parsedSpan) *string { return &s.outcome },
+		telemetry.Reason:         func(s *parsedSpan) *string { return &s.reason },
+		telemetry.Host:           func(s *parsedSpan) *string { return &s.host },
+		telemetry.EndedBy:        func(s *parsedSpan) *string { return &s.endedBy },
+		telemetry.Cycle:          func(s *parsedSpan) *string { return &s.cycle },
+		telemetry.BlockedByID:    func(s *parsedSpan) *string { return &s.last.lockID },
+		telemetry.BlockedByOwner: func(s *parsedSpan) *string { return &s.last.owner },
+		"temporalRunID":          func(s *parsedSpan) *string { return &s.temporalRun },
+		"temporalWorkflowID":     func(s *parsedSpan) *string { return &s.temporalWorkflow },
+	}
+	integers = map[string]func(*parsedSpan) *int64{
+		telemetry.Fence:          func(s *parsedSpan) *int64 { return &s.fence },
+		telemetry.Hold:           func(s *parsedSpan) *int64 { return &s.hold },
+		telemetry.Limit:          func(s *parsedSpan) *int64 { return &s.limit },
+		telemetry.Position:       func(s *parsedSpan) *int64 { return &s.position },
+		telemetry.BlockedByFence: func(s *parsedSpan) *int64 { return &s.last.fence },
+	}
+)
+
 // set sets an attribute. Integers may come as text, or as floating-point numbers.
 func (s *parsedSpan) set(key, value string) {
-	switch key {
-	case telemetry.Resource:
-		s.resource = value
-	case telemetry.LockID:
-		s.lockID = value
-	case telemetry.Owner:
-		s.owner = value
-	case telemetry.Mode:
-		s.mode = value
-	case telemetry.Part:
-		s.part = value
-	case telemetry.Order:
-		s.order = value
-	case telemetry.Outcome:
-		s.outcome = value
-	case telemetry.Reason:
-		s.reason = value
-	case telemetry.Host:
-		s.host = value
-	case telemetry.EndedBy:
-		s.endedBy = value
-	case telemetry.Cycle:
-		s.cycle = value
-	case telemetry.Fence:
-		s.fence = integer(value)
-	case telemetry.Hold:
-		s.hold = integer(value)
-	case telemetry.Limit:
-		s.limit = integer(value)
-	case telemetry.Position:
-		s.position = integer(value)
-	case telemetry.BlockedByID:
-		s.last.lockID = value
-	case telemetry.BlockedByOwner:
-		s.last.owner = value
-	case telemetry.BlockedByFence:
-		s.last.fence = integer(value)
-	case telemetry.BlockedByTrace:
-		s.last.trace = parseTraceID(value)
-	case telemetry.BlockedBySpan:
-		s.last.span = parseSpanID(value)
-	case "temporalRunID":
-		s.temporalRun = value
-	case "temporalWorkflowID":
-		s.temporalWorkflow = value
+	if field := texts[key]; field != nil {
+		*field(s) = value
+	} else if field := integers[key]; field != nil {
+		*field(s) = integer(value)
+	} else if key == telemetry.BlockedByTrace {
+		parseHex(s.last.trace[:], value)
+	} else if key == telemetry.BlockedBySpan {
+		parseHex(s.last.span[:], value)
 	}
 }
 
@@ -203,7 +194,7 @@ type Spans struct {
 
 	// The rest finds what was seen before: spans, and the texts and holds that many spans have in common.
 	seen  map[fullID]struct{}
-	texts map[string]string
+	texts map[string]*string
 	named map[namedHold]*namedHold
 }
 
@@ -238,7 +229,7 @@ type problem struct {
 func newSpans(limit int) *Spans {
 	return &Spans{
 		max: limit, types: map[string]string{}, services: map[string]int{}, names: map[string]int{},
-		seen: map[fullID]struct{}{}, texts: map[string]string{}, named: map[namedHold]*namedHold{},
+		seen: map[fullID]struct{}{}, texts: map[string]*string{}, named: map[namedHold]*namedHold{},
 	}
 }
 
@@ -294,44 +285,33 @@ func (b batch) keep(s *parsedSpan) {
 
 // keep stores a span. Equal texts, and equal named holds, are stored once.
 func (s *Spans) keep(p *parsedSpan) {
+	for _, field := range texts {
+		if text := field(p); *text != "" {
+			*text = *intern(s.texts, *text)
+		}
+	}
 	l := p.lockSpan
 	l.end = max(l.end, l.start)
-	for _, text := range []*string{
-		&l.resource, &l.lockID, &l.owner, &l.mode, &l.part, &l.order, &l.outcome, &l.reason, &l.host, &l.endedBy, &l.cycle,
-	} {
-		*text = s.text(*text)
-	}
 	if l.kind == kindWait {
 		l.namesLast = p.last.lockID != ""
-		for _, n := range p.named {
-			if !l.namesLast || n != p.last { // most waits name one hold, in both ways
-				l.blockedBy = append(l.blockedBy, s.namedHold(n))
-			}
-		}
 		if l.namesLast {
-			l.blockedBy = append(l.blockedBy, s.namedHold(p.last))
+			p.named = append(slices.DeleteFunc(p.named, func(n namedHold) bool { return n == p.last }), p.last) // most waits name one hold, in both ways
+		}
+		for _, n := range p.named {
+			l.blockedBy = append(l.blockedBy, intern(s.named, n))
 		}
 	}
 	s.byKind[l.kind] = append(s.byKind[l.kind], l)
 }
 
-func (s *Spans) text(text string) string {
-	known, ok := s.texts[text]
-	if !ok {
-		s.texts[text] = text
-		return text
+// intern returns the first of equal values.
+func intern[T comparable](known map[T]*T, v T) *T {
+	p := known[v]
+	if p == nil {
+		p = new(v)
+		known[v] = p
 	}
-	return known
-}
-
-func (s *Spans) namedHold(n namedHold) *namedHold {
-	known := s.named[n]
-	if known == nil {
-		known = &n
-		known.lockID, known.owner = s.text(n.lockID), s.text(n.owner)
-		s.named[*known] = known
-	}
-	return known
+	return p
 }
 
 // learnType takes the type of a workflow from a span of the tracing interceptor of Temporal's Go SDK: the workflow's own span, or its
@@ -455,16 +435,6 @@ func integer(s string) int64 {
 		return 0
 	}
 	return int64(f)
-}
-
-func parseTraceID(s string) (id traceID) {
-	parseHex(id[:], s)
-	return id
-}
-
-func parseSpanID(s string) (id spanID) {
-	parseHex(id[:], s)
-	return id
 }
 
 // parseHex fills id from its end, since leading zeros may be missing. If s is not hexadecimal or too long, id stays zero.

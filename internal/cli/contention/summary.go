@@ -11,68 +11,31 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
-// usage is one resource's holds and waits that the report is about, in the order of their starts.
-type usage struct {
-	resource string
-	holds    []*hold
-	waits    []*wait
-}
-
 func (a *analysis) addResources() {
-	at := map[string]*usage{}
-	of := func(resource string) *usage {
-		u := at[resource]
-		if u == nil {
-			u = &usage{resource: resource}
-			at[resource] = u
+	for _, r := range a.resources {
+		holds, waits := chosen(r.holds), chosen(r.waits)
+		if len(holds)+len(waits) > 0 {
+			a.report.Resources = append(a.report.Resources, a.summary(r, holds, waits))
 		}
-		return u
-	}
-	for _, h := range a.chosenHolds() {
-		u := of(h.Resource)
-		u.holds = append(u.holds, h)
-	}
-	for _, w := range a.chosenWaits() {
-		u := of(w.Resource)
-		u.waits = append(u.waits, w)
-	}
-	for _, u := range at {
-		a.report.Resources = append(a.report.Resources, a.resource(u))
 	}
 	slices.SortFunc(a.report.Resources, func(x, y Resource) int {
 		return cmp.Or(cmp.Compare(y.Wait.Total, x.Wait.Total), cmp.Compare(y.Hold.Total, x.Hold.Total), cmp.Compare(x.Name, y.Name))
 	})
 }
 
-func (a *analysis) resource(u *usage) Resource {
-	holds, waits := holdTimes(u.holds), waitTimes(u.waits)
-	r := Resource{Name: u.resource, Wait: distribution(waits), Hold: distribution(holds)}
-	r.Unexplained, r.HandOver = unexplained(u.waits)
-	if n := float64(hull(append(slices.Clone(holds), waits...)).length()); n > 0 {
-		r.Busy, r.Contended = float64(covered(holds))/n, float64(covered(waits))/n
+func (a *analysis) summary(of *resource, holds []*hold, waits []*wait) Resource {
+	held, waited := times(holds), times(waits)
+	r := Resource{Name: of.name, Wait: distribution(waited), Hold: distribution(held)}
+	r.Unexplained, r.HandOver = unexplained(waits)
+	if n := float64(hull(slices.Concat(held, waited)).length()); n > 0 {
+		r.Busy, r.Contended = float64(covered(held))/n, float64(covered(waited))/n
 	}
-	r.Queue, r.LongestQueue = queueLengths(waits)
-	r.Why = a.why(u, &r)
+	r.Queue, r.LongestQueue = queueLengths(waited)
+	r.Why = a.why(of, holds, &r)
 	return r
 }
 
-func holdTimes(holds []*hold) []interval {
-	times := make([]interval, len(holds))
-	for i, h := range holds {
-		times[i] = h.interval
-	}
-	return times
-}
-
-func waitTimes(waits []*wait) []interval {
-	times := make([]interval, len(waits))
-	for i, w := range waits {
-		times[i] = w.interval
-	}
-	return times
-}
-
-// unexplained sums up, in seconds, what no hold explains, and the hand-overs in it.
+// unexplained sums up, in seconds, the time that no hold explains, and the hand-overs in it.
 func unexplained(waits []*wait) (all, handOver float64) {
 	var sum, handOvers int64
 	for _, w := range waits {
@@ -80,27 +43,6 @@ func unexplained(waits []*wait) (all, handOver float64) {
 		handOvers += w.handOver
 	}
 	return seconds(sum), seconds(handOvers)
-}
-
-// hull returns the time from the first start to the last end.
-func hull(times []interval) (whole interval) {
-	for i, t := range times {
-		if i == 0 {
-			whole = t
-		}
-		whole.from, whole.to = min(whole.from, t.from), max(whole.to, t.to)
-	}
-	return whole
-}
-
-// covered returns for how long at least one of the times lasted. They are in the order of their starts.
-func covered(times []interval) int64 {
-	var total, until int64
-	for _, t := range times {
-		total += max(t.to-max(t.from, until), 0)
-		until = max(until, t.to)
-	}
-	return total
 }
 
 // distribution is that of the lengths of times.
@@ -154,32 +96,20 @@ func queueLengths(waits []interval) (lengths []QueueLength, longest int) {
 
 // addOwners lists the owners that kept others waiting or waited themselves.
 func (a *analysis) addOwners() {
-	waited, held := map[string]int64{}, map[string]int64{}
-	for _, h := range a.chosenHolds() {
-		held[h.Owner] += h.length()
-		waited[h.Owner] += 0
+	for _, h := range chosen(a.holds) {
+		h.owner.chosen = true
+		h.owner.held += h.length()
 	}
-	for _, w := range a.chosenWaits() {
-		waited[w.Owner] += w.length()
+	for _, w := range chosen(a.waits) {
+		w.owner.chosen = true
+		w.owner.waited += w.length()
 	}
-	worst := map[string]string{} // the resource for which others waited longest, by owner
-	for at, length := range a.blamedOn {
-		w, ok := worst[at.owner]
-		most := a.blamedOn[ownerAt{at.owner, w}]
-		if !ok || length > most || length == most && at.resource < w {
-			worst[at.owner] = at.resource
+	for _, o := range a.owners {
+		if o.chosen && (o.blamed.waits > 0 || o.waited > 0) {
+			a.report.Owners = append(a.report.Owners, Owner{
+				Name: o.name, Blocked: seconds(o.blamed.length), BlockedWaits: o.blamed.waits, Waited: seconds(o.waited), Held: seconds(o.held), Worst: o.worst,
+			})
 		}
-	}
-	for name, length := range waited {
-		b := a.blamed[name]
-		if b.waits == 0 && length == 0 {
-			continue
-		}
-		o := Owner{Name: name, Waited: seconds(length), Held: seconds(held[name])}
-		if b.waits > 0 {
-			o.Blocked, o.BlockedWaits, o.Worst = seconds(b.length), b.waits, worst[name]
-		}
-		a.report.Owners = append(a.report.Owners, o)
 	}
 	slices.SortFunc(a.report.Owners, func(x, y Owner) int {
 		return cmp.Or(cmp.Compare(y.Blocked, x.Blocked), cmp.Compare(y.Waited, x.Waited), cmp.Compare(x.Name, y.Name))
@@ -187,13 +117,9 @@ func (a *analysis) addOwners() {
 }
 
 func (a *analysis) addOverlong() {
-	for i := range a.holds {
-		h := &a.holds[i]
-		if !a.chosenHold(h) {
-			continue
-		}
+	for _, h := range chosen(a.holds) {
 		if ran := h.ran(); h.overlong(ran) {
-			a.report.Overlong = append(a.report.Overlong, Overlong{Hold: i, Held: seconds(h.length()), Ran: seconds(ran), Blocked: h.Blocked})
+			a.report.Overlong = append(a.report.Overlong, Overlong{Hold: h.place, Held: seconds(h.length()), Ran: seconds(ran), Blocked: h.Blocked})
 		}
 	}
 	slices.SortStableFunc(a.report.Overlong, func(x, y Overlong) int {
@@ -202,7 +128,7 @@ func (a *analysis) addOverlong() {
 }
 
 func (a *analysis) addTotals() {
-	holds, waits := a.chosenHolds(), a.chosenWaits()
+	holds, waits := chosen(a.holds), chosen(a.waits)
 	t := &a.report.Totals
 	t.Acquisitions = len(holds)
 	for _, h := range holds {
@@ -223,11 +149,11 @@ func (a *analysis) addTotals() {
 			t.Lost++
 		}
 	}
-	all := append(holdTimes(holds), waitTimes(waits)...)
-	t.Hold, t.Wait = distribution(all[:len(holds)]), distribution(all[len(holds):])
+	held, waited := times(holds), times(waits)
+	t.Hold, t.Wait = distribution(held), distribution(waited)
 	t.Unexplained, t.HandOver = unexplained(waits)
 	t.Deadlocks = len(a.deadlocks)
-	if whole := hull(all); whole.to > 0 {
+	if whole := hull(slices.Concat(held, waited)); whole.to > 0 {
 		a.report.From, a.report.To = timeOf(whole.from), timeOf(whole.to)
 	}
 }
@@ -246,7 +172,7 @@ func (a *analysis) addLoad() {
 	for i := range n + 1 {
 		bounds[i] = whole.from + whole.length()/n*i + whole.length()%n*i/n
 	}
-	held, waiting := meanCounts(bounds, holdTimes(a.chosenHolds())), meanCounts(bounds, waitTimes(a.chosenWaits()))
+	held, waiting := meanCounts(bounds, times(chosen(a.holds))), meanCounts(bounds, times(chosen(a.waits)))
 	for i := range n {
 		r.Load = append(r.Load, Load{timeOf(bounds[i]), held[i], waiting[i]})
 	}
@@ -286,33 +212,33 @@ func meanCounts(bounds []int64, times []interval) []float64 {
 // pair is two workflow types, or two steps.
 type pair struct{ waiter, blocker string }
 
-// typesAndSteps are the types and the steps of a wait and a blocker.
+// typesAndSteps are the types and the steps of a wait and a blocker. Where they are about types alone, there are no steps.
 type typesAndSteps struct{ types, steps pair }
 
 // addTypes groups the waits of workflows by the types of waiters and blockers, and by their steps. Where several blockers of one type
 // were in the way of a wait at once, the time counts once.
 func (a *analysis) addTypes() {
-	byType, byStep := map[pair]*blamed{}, map[typesAndSteps]*blamed{}
-	for _, w := range a.chosenWaits() {
+	byTypes, bySteps := map[typesAndSteps]*blamed{}, map[typesAndSteps]*blamed{}
+	for _, w := range chosen(a.waits) {
 		if w.Workflow == "" {
 			continue
 		}
-		types, steps := map[pair]*coverage{}, map[typesAndSteps]*coverage{}
+		ofTypes, ofSteps := map[typesAndSteps]*coverage{}, map[typesAndSteps]*coverage{}
 		for i := range w.Blockers {
 			b := &w.Blockers[i]
-			k := typesAndSteps{pair{w.WorkflowType, a.blockerType(b)}, pair{w.Step, b.Step}}
-			entry(types, k.types).add(w.during(b))
-			entry(steps, k).add(w.during(b))
+			types := pair{w.WorkflowType, a.blockerType(b)}
+			entry(ofTypes, typesAndSteps{types: types}).add(w.blockedDuring(b))
+			entry(ofSteps, typesAndSteps{types, pair{w.Step, b.Step}}).add(w.blockedDuring(b))
 		}
-		addCoverages(byType, types)
-		addCoverages(byStep, steps)
+		addCoverages(byTypes, ofTypes)
+		addCoverages(bySteps, ofSteps)
 	}
 	steps := map[pair][]StepPair{}
-	for k, b := range byStep {
+	for k, b := range bySteps {
 		steps[k.types] = append(steps[k.types], StepPair{k.steps.waiter, k.steps.blocker, seconds(b.length), b.waits})
 	}
-	for of, b := range byType {
-		p := TypePair{Waiter: of.waiter, Blocker: of.blocker, Waited: seconds(b.length), Waits: b.waits, Steps: steps[of]}
+	for of, b := range byTypes {
+		p := TypePair{Waiter: of.types.waiter, Blocker: of.types.blocker, Waited: seconds(b.length), Waits: b.waits, Steps: steps[of.types]}
 		slices.SortFunc(p.Steps, func(x, y StepPair) int {
 			return cmp.Or(cmp.Compare(y.Waited, x.Waited), cmp.Compare(x.Waiter, y.Waiter), cmp.Compare(x.Blocker, y.Blocker))
 		})
@@ -325,13 +251,15 @@ func (a *analysis) addTypes() {
 
 // entry returns the value of a key, and adds one if there is none.
 func entry[K comparable, V any](all map[K]*V, key K) *V {
-	if all[key] == nil {
-		all[key] = new(V)
+	v := all[key]
+	if v == nil {
+		v = new(V)
+		all[key] = v
 	}
-	return all[key]
+	return v
 }
 
-func addCoverages[K comparable](sums map[K]*blamed, ofWait map[K]*coverage) {
+func addCoverages(sums map[typesAndSteps]*blamed, ofWait map[typesAndSteps]*coverage) {
 	for key, c := range ofWait {
 		if length := c.length(); length > 0 {
 			sum := entry(sums, key)
@@ -348,51 +276,20 @@ func (a *analysis) blockerType(b *Blocker) string {
 	return a.workflowType("", b.Workflow)
 }
 
-// during returns the time in which a blocker was in the wait's way.
-func (w *wait) during(b *Blocker) interval {
+// blockedDuring returns the time in which a blocker was in the wait's way.
+func (w *wait) blockedDuring(b *Blocker) interval {
 	return interval{w.from + nanosecondsOf(b.From), w.from + nanosecondsOf(b.To)}
-}
-
-// coverage is disjoint times, in their order.
-type coverage struct{ times []interval }
-
-// add adds a time, and returns how much of it is new.
-func (c *coverage) add(at interval) int64 {
-	if at.length() == 0 {
-		return 0
-	}
-	fresh := at.length()
-	first, _ := slices.BinarySearchFunc(c.times, at.from, func(t interval, from int64) int { return cmp.Compare(t.to, from) })
-	last := first
-	for ; last < len(c.times) && c.times[last].from <= at.to; last++ {
-		fresh -= c.times[last].with(at).length()
-		at = hull([]interval{at, c.times[last]})
-	}
-	c.times = slices.Replace(c.times, first, last, at)
-	return fresh
-}
-
-func (c *coverage) length() (sum int64) {
-	for _, t := range c.times {
-		sum += t.length()
-	}
-	return sum
 }
 
 // findLosses lists the holds that did not end by a release, and the steps that found their lock lost.
 func (a *analysis) findLosses() {
 	var losses []Loss
-	for i := range a.holds {
-		h := &a.holds[i]
+	for _, h := range chosen(a.holds) {
 		switch h.Outcome {
 		case telemetry.OutcomeExpired, telemetry.OutcomeRevoked, telemetry.OutcomeOrphaned:
-		default:
-			continue
-		}
-		if a.chosenHold(h) {
 			losses = append(losses, Loss{
-				Hold: i, Resource: h.Resource, LockID: h.LockID, Owner: h.Owner, At: h.End,
-				Outcome: h.Outcome, Reason: h.Reason, Trace: h.Trace, Span: h.Hold.Span,
+				Hold: h.place, Resource: h.Resource, LockID: h.LockID, Owner: h.Owner, At: h.End,
+				Outcome: h.Outcome, Reason: h.Reason, Trace: h.Trace, Span: h.Span,
 			})
 		}
 	}
@@ -424,10 +321,9 @@ func (a *analysis) lossOf(s *lockSpan) Loss {
 		Outcome: telemetry.OutcomeLost, Reason: s.reason,
 	}
 	l.Trace, l.Span = hexIDs(s.trace, s.id)
-	of := a.byParty[party{s.resource, s.lockID}]
-	for i := len(of) - 1; i >= 0; i-- {
-		if h := &a.holds[of[i]]; h.from <= s.end {
-			l.Hold, l.Owner = int(of[i]), h.Owner
+	for _, h := range slices.Backward(a.byParty[party{s.resource, s.lockID}]) {
+		if h.from <= s.end {
+			l.Hold, l.Owner = h.place, h.Owner
 			break
 		}
 	}
@@ -450,8 +346,7 @@ func (a *analysis) findDeadlocks() {
 			a.addDeadlock(s, typeOf)
 		}
 	}
-	for i := range a.waits {
-		w := &a.waits[i]
+	for _, w := range a.waits {
 		victim := party{w.Resource, w.LockID}
 		switch {
 		case w.Outcome != telemetry.OutcomeDeadlock:
@@ -489,13 +384,13 @@ func (d *deadlock) readCycle(typeOf map[string]string) {
 		owner, rest, ok := strings.Cut(clause, " waits for ")
 		on := strings.LastIndex(rest, " on ")
 		if !ok || on < 0 {
-			types[""], resources[""], resources[clause] = true, true, true
+			types[""], resources[""] = true, true
 			continue
 		}
 		types[typeOf[owner]], types[typeOf[rest[:on]]] = true, true
 		resources[rest[on+len(" on "):]] = true
 	}
-	if len(resources) == 1 {
+	if len(resources) == 1 && !resources[""] {
 		d.upgradeOf = d.Resource
 	}
 	if !types[""] {
@@ -506,13 +401,13 @@ func (d *deadlock) readCycle(typeOf map[string]string) {
 // typesOfOwners returns the workflow types of owners, as far as they are known.
 func (a *analysis) typesOfOwners() map[string]string {
 	all := map[string]string{}
-	for i := range a.holds {
-		if h := &a.holds[i]; h.WorkflowType != "" {
+	for _, h := range a.holds {
+		if h.WorkflowType != "" {
 			all[h.Owner] = h.WorkflowType
 		}
 	}
-	for i := range a.waits {
-		if w := &a.waits[i]; w.WorkflowType != "" {
+	for _, w := range a.waits {
+		if w.WorkflowType != "" {
 			all[w.Owner] = w.WorkflowType
 		}
 	}

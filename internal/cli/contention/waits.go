@@ -6,17 +6,13 @@ import (
 	"sort"
 )
 
-// wait is a wait of the report, with what the analysis needs.
+// wait is a wait of the report, with the facts that the analysis needs.
 type wait struct {
 	*Wait
-	interval
-	span                    *lockSpan
-	ownerNumber, lockNumber int32
-	ofStep                  bool // the lock ID belongs to a single step
-	unexplained, handOver   int64
+	item
+	span                  *lockSpan
+	unexplained, handOver int64
 }
-
-func (w *wait) letIn() bool { return w.span.letIn() }
 
 // makeWaits makes the waits, and drops the spans that are not needed after them.
 func (a *analysis) makeWaits() {
@@ -45,13 +41,26 @@ func (a *analysis) makeWaits() {
 			cmp.Compare(x.lockID, y.lockID), cmp.Compare(x.part, y.part), cmp.Compare(x.order, y.order))
 	})
 	a.report.Waits = make([]Wait, len(found))
-	a.waits = make([]wait, len(found))
 	for i, s := range found {
-		a.waits[i] = a.newWait(s, &a.report.Waits[i])
-		w := &a.waits[i]
-		a.byOwner[w.Owner] = append(a.byOwner[w.Owner], int32(i))
+		w := &wait{Wait: &a.report.Waits[i], span: s}
+		w.item = a.newItem(s, interval{s.start, s.end}, i, &w.Subject)
+		w.chosen = a.chosen(s.resource, w.interval)
+		w.Part, w.Step, w.Run = s.part, stepName(s.part), runOf(w.Workflow, s.part)
+		w.WorkflowType = a.workflowType(w.Run, w.Workflow)
+		w.Start, w.End = timeOf(s.start), timeOf(s.end)
+		w.Outcome, w.Position = s.outcome, int(max(min(s.position, 1<<30), 0))
+		w.Trace, w.Span = hexIDs(s.trace, s.id)
+		w.Hold = -1
+		if h := a.granted(s); h != nil {
+			w.Hold = h.place
+			if h.from > w.to {
+				w.resource.claims = append(w.resource.claims, interval{w.to, h.from})
+			}
+		}
+		a.waits = append(a.waits, w)
+		w.resource.waits, w.owner.waits = append(w.resource.waits, w), append(w.owner.waits, w)
 		if w.ofStep {
-			a.byStep[w.LockID] = append(a.byStep[w.LockID], int32(i))
+			a.byStep[w.LockID] = append(a.byStep[w.LockID], w)
 		}
 	}
 	for _, done := range []spanKind{kindHold, kindAcquire, kindLeave, kindRenew, kindLost} {
@@ -59,70 +68,47 @@ func (a *analysis) makeWaits() {
 	}
 }
 
-func (a *analysis) newWait(s *lockSpan, to *Wait) wait {
-	w := wait{Wait: to, interval: interval{s.start, s.end}, span: s, lockNumber: a.number(s.lockID)}
-	w.Resource, w.LockID, w.Part = s.resource, s.lockID, s.part
-	w.Owner = cmp.Or(s.owner, s.lockID)
-	w.ownerNumber = a.number(w.Owner)
-	w.Mode = modeOf(s)
-	workflow, step := parseLockID(s.lockID)
-	w.Workflow, w.ofStep, w.Run = workflow, step != "", runOf(s.lockID, s.part)
-	w.WorkflowType = a.workflowType(w.Run, w.Workflow)
-	w.Step = stepName(s.part)
-	w.Start, w.End = timeOf(s.start), timeOf(s.end)
-	w.Outcome, w.Position = s.outcome, int(max(min(s.position, 1<<30), 0))
-	w.Trace, w.Span = hexIDs(s.trace, s.id)
-	w.Hold = a.granted(s)
-	return w
-}
-
-// granted returns the hold that a wait led to, -1 if it is not known. A hold that was upgraded began before the wait ended.
-func (a *analysis) granted(s *lockSpan) int {
+// granted returns the hold that a wait led to, nil if it is not known. A hold that was upgraded began before the wait ended.
+func (a *analysis) granted(s *lockSpan) *hold {
 	if !s.letIn() {
-		return -1
+		return nil
 	}
 	for _, fence := range []int64{s.hold, s.fence} {
-		if i, ok := a.byKey[holdKey{s.resource, s.lockID, fence}]; ok && fence != 0 {
-			return int(i)
+		if h := a.byKey[holdKey{s.resource, s.lockID, fence}]; h != nil {
+			return h
 		}
 	}
-	of := a.byParty[party{s.resource, s.lockID}]
-	for i := len(of) - 1; i >= 0; i-- {
-		if h := &a.holds[of[i]]; h.Fence <= s.fence && h.from <= s.end && h.to >= s.end {
-			return int(of[i])
+	for _, h := range slices.Backward(a.byParty[party{s.resource, s.lockID}]) {
+		if h.Fence <= s.fence && h.from <= s.end && h.to >= s.end {
+			return h
 		}
 	}
-	return -1
+	return nil
 }
 
-// tied returns the waits that keep a hold from ending, in the order of their starts. The rule is that of lockcore's deadlock search: a
-// workflow keeps a hold while any of its steps waits, and so does an owner without Temporal, which is one thread of work. A step with a
-// lock ID of its own waits only for its other locks.
-func (a *analysis) tied(h *hold) []int32 {
-	if h.ofStep {
-		return a.byStep[h.LockID]
-	}
-	return a.byOwner[h.Owner]
-}
-
-// tiedTo reports whether a wait is one of those.
+// The waits that keep a hold from ending are tied to it. The rule is that of lockcore's deadlock search: a workflow keeps a hold while
+// any of its steps waits, and so does an owner without Temporal, which is one thread of work. A step with a lock ID of its own waits only
+// for its other locks.
 func (h *hold) tiedTo(w *wait) bool {
 	if h.ofStep {
-		return w.lockNumber == h.lockNumber
+		return w.LockID == h.LockID
 	}
-	return w.ownerNumber == h.ownerNumber
+	return w.owner == h.owner
 }
 
 // maxTried bounds how many waits of one owner are looked at.
 const maxTried = 64
 
 // waitsDuring returns the waits to which a hold is tied in a time, in the order of their starts. It looks at the latest maxTried.
-func (a *analysis) waitsDuring(h *hold, at interval) (found []int32) {
-	waits := a.tied(h)
-	begun := sort.Search(len(waits), func(i int) bool { return a.waits[waits[i]].from >= at.to })
-	for _, i := range waits[max(begun-maxTried, 0):begun] {
-		if a.waits[i].with(at).length() > 0 {
-			found = append(found, i)
+func (a *analysis) waitsDuring(h *hold, at interval) (found []*wait) {
+	waits := h.owner.waits
+	if h.ofStep {
+		waits = a.byStep[h.LockID]
+	}
+	begun := sort.Search(len(waits), func(i int) bool { return waits[i].from >= at.to })
+	for _, w := range waits[max(begun-maxTried, 0):begun] {
+		if w.with(at).length() > 0 {
+			found = append(found, w)
 		}
 	}
 	return found

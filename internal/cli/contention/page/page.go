@@ -2,6 +2,7 @@ package page
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/sha256"
 	"embed"
 	"encoding/base64"
@@ -19,9 +20,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
 )
 
-// DefaultMaxHolds is the default of Options.MaxHolds.
-const DefaultMaxHolds = 20_000
-
 // Options configure a page. The zero value is useful.
 type Options struct {
 	// Title is shown in the browser's tab and above the verdict, for instance the name of the file that was read. Defaults to "Lock contention".
@@ -34,48 +32,21 @@ type Options struct {
 	MaxHolds int
 }
 
-// OptionError reports an option that [Write] refuses.
-type OptionError struct {
-	// Option is the field's name, Value its value, and Want describes the values that are allowed.
-	Option, Value, Want string
-}
-
-func (e *OptionError) Error() string {
-	return fmt.Sprintf("page: option %s is %s: want %s", e.Option, e.Value, e.Want)
-}
-
-// Check returns the *[OptionError] that [Write] would return.
+// Check returns the error that [Write] would return about the options.
 func (o Options) Check() error {
-	_, err := o.withDefaults()
-	return err
-}
-
-func (o Options) withDefaults() (Options, error) {
-	if o.Title == "" {
-		o.Title = "Lock contention"
-	}
-	if o.MaxHolds == 0 {
-		o.MaxHolds = DefaultMaxHolds
-	}
 	if o.MaxHolds < 0 {
-		return o, &OptionError{Option: "MaxHolds", Value: fmt.Sprint(o.MaxHolds), Want: "a positive number, or 0 for the default"}
+		return fmt.Errorf("page: option MaxHolds is %d: want a positive number, or 0 for the default", o.MaxHolds)
 	}
-	return o, checkTraceURL(o.TraceURL)
-}
-
-// checkTraceURL allows only links that open a page: javascript: is a scheme too.
-func checkTraceURL(s string) error {
-	if s == "" {
+	if o.TraceURL == "" {
 		return nil
 	}
-	refused := &OptionError{Option: "TraceURL", Value: fmt.Sprintf("%q", s), Want: "an http or https URL with {trace} in it"}
-	u, err := url.Parse(strings.NewReplacer("{trace}", "0", "{span}", "0").Replace(s))
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return refused
-	}
-	if !strings.Contains(s, "{trace}") {
-		refused.Want = "{trace} in it, where the trace's ID goes"
-		return refused
+	// Only links that open a page: javascript: is a scheme too.
+	u, err := url.Parse(strings.NewReplacer("{trace}", "0", "{span}", "0").Replace(o.TraceURL))
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
+		return fmt.Errorf("page: option TraceURL is %q: want an http or https URL with {trace} in it", o.TraceURL)
+	case !strings.Contains(o.TraceURL, "{trace}"):
+		return fmt.Errorf("page: option TraceURL is %q: want {trace} in it, where the trace's ID goes", o.TraceURL)
 	}
 	return nil
 }
@@ -94,27 +65,28 @@ var files embed.FS
 // scripts are joined to one script, in this order.
 var scripts = []string{"format.js", "data.js", "dom.js", "lanes.js", "draw.js", "ticks.js", "legend.js", "tip.js", "timeline.js", "details.js", "finder.js", "tables.js", "trees.js", "page.js"}
 
-// assets are the parts that all pages have in common.
+// assets are the parts that all pages have in common, and the template of the rest.
 type assets struct {
-	template              *template.Template
-	style, charts, script string
-	policy                string
+	Policy         string
+	Style          template.CSS
+	Charts, Script template.JS
+	page           *template.Template
 }
 
 var loadAssets = sync.OnceValue(func() *assets {
-	a := &assets{style: asset("assets/page.css"), charts: asset("charts/echarts.js")}
-	var b strings.Builder
-	b.WriteString("(() => {\n\"use strict\";\n")
+	style, charts := asset("assets/page.css"), asset("charts/echarts.js")
+	script := "(() => {\n\"use strict\";\n"
 	for _, name := range scripts {
-		b.WriteString(asset("assets/" + name))
+		script += asset("assets/" + name)
 	}
-	b.WriteString("})();\n")
-	a.script = b.String()
-	a.template = template.Must(template.New("page.html").Parse(asset("assets/page.html")))
-	// The page's own script and style, by their checksums, and pictures in the page itself: nothing else.
-	a.policy = fmt.Sprintf("default-src 'none'; script-src %s %s; style-src %s; img-src data:; base-uri 'none'; form-action 'none'",
-		checksum(a.charts), checksum(a.script), checksum(a.style))
-	return a
+	script += "})();\n"
+	return &assets{
+		// The page's own script and style, by their checksums, and pictures in the page itself: nothing else.
+		Policy: fmt.Sprintf("default-src 'none'; script-src %s %s; style-src %s; img-src data:; base-uri 'none'; form-action 'none'",
+			checksum(charts), checksum(script), checksum(style)),
+		Style: template.CSS(style), Charts: template.JS(charts), Script: template.JS(script), //nolint:gosec // they are embedded
+		page: template.Must(template.New("page.html").Parse(asset("assets/page.html"))),
+	}
 })
 
 func asset(name string) string {
@@ -133,30 +105,28 @@ func checksum(s string) string {
 // content fills assets/page.html. Style and scripts are the page's own, and in the data everything is escaped that could end its element;
 // the template escapes the rest.
 type content struct {
-	Title, Policy  string
-	Verdict        verdict
-	Conclusion     []contention.Finding
-	Style          template.CSS
-	Charts, Script template.JS
-	Data           template.JS
+	*assets
+	Title      string
+	Verdict    verdict
+	Conclusion []contention.Finding
+	Data       template.JS
 }
 
-// Write writes the report as one HTML file. It returns an *[OptionError] before it writes anything; other errors are w's.
+// Write writes the report as one HTML file. It refuses options that [Options.Check] refuses, and writes nothing then; other errors are w's.
 func Write(w io.Writer, r *contention.Report, o Options) error {
-	o, err := o.withDefaults()
-	if err != nil {
+	if err := o.Check(); err != nil {
 		return err
 	}
+	o.MaxHolds = cmp.Or(o.MaxHolds, 20_000)
 	data, err := json.Marshal(encode(r, o)) // escapes <, >, &, U+2028 and U+2029
 	if err != nil {
 		return fmt.Errorf("page: data: %w", err)
 	}
 	a := loadAssets()
 	buffered := bufio.NewWriter(w)
-	err = a.template.Execute(buffered, content{
-		Title: o.Title, Policy: a.policy, Verdict: judge(r), Conclusion: r.Conclusion,
-		//nolint:gosec // style and scripts are embedded, and json.Marshal has escaped the data
-		Style: template.CSS(a.style), Charts: template.JS(a.charts), Script: template.JS(a.script), Data: template.JS(data),
+	err = a.page.Execute(buffered, content{
+		assets: a, Title: cmp.Or(o.Title, "Lock contention"), Verdict: judge(r), Conclusion: r.Conclusion,
+		Data: template.JS(data), //nolint:gosec // json.Marshal has escaped it
 	})
 	if err == nil {
 		err = buffered.Flush()
