@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -96,8 +94,7 @@ func (cfg *contentionConfig) run(ctx context.Context, s streams) error {
 	if cfg.json {
 		return contention.WriteJSON(s.out, report)
 	}
-	out := bufio.NewWriter(s.out)
-	return errors.Join(contention.WriteTable(out, report, cfg.top), out.Flush())
+	return contention.WriteTable(s.out, report, cfg.top)
 }
 
 func (cfg *contentionConfig) options() (contention.Options, error) {

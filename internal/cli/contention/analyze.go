@@ -64,9 +64,10 @@ type resource struct {
 
 // owner is an owner with all its waits, and the sums over the chosen holds and waits.
 type owner struct {
-	name   string
-	waits  []*wait
-	chosen bool // it has chosen holds or waits
+	name         string
+	workflowType string
+	waits        []*wait
+	chosen       bool // it has chosen holds or waits
 
 	held, waited int64
 	blamed       blamed
@@ -145,6 +146,12 @@ func times[T interface{ during() interval }](all []T) []interval {
 		list[i] = one.during()
 	}
 	return list
+}
+
+// findType finds the type of the workflow of a hold or wait, and so of its owner.
+func (a *analysis) findType(of *Subject, o *owner) {
+	of.WorkflowType = a.workflowType(of.Run, of.Workflow)
+	o.workflowType = cmp.Or(of.WorkflowType, o.workflowType)
 }
 
 // workflowType returns "" if no span that was read names the type.

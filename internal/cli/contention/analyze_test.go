@@ -11,29 +11,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
-// The waits name no blockers.
-func TestBlockers_NotNamed_FollowFromTimesAndFences(t *testing.T) {
-	t.Parallel()
-	s := &scene{}
-	s.hold("r", "A", 1, 0, 1000, nil)
-	s.hold("r", "B", 2, 1100, 2000, nil)
-	s.hold("other", "X", 9, 0, 5000, nil)
-	s.hold("r", "W", 3, 2000, 3000, nil)
-	s.wait("r", "W", 3, 500, 2000, nil)
-	s.hold("r", "D", 4, 1950, 4000, nil) // granted later: the clock ran backwards
-	r := s.report(t)
-	w := r.Waits[0]
-	require.Len(t, w.Blockers, 2)
-	require.Equal(t, []string{"A", "B"}, []string{w.Blockers[0].Owner, w.Blockers[1].Owner})
-	require.InDelta(t, 0.5, w.Blockers[0].To, 1e-9)
-	require.InDelta(t, 0.6, w.Blockers[1].From, 1e-9)
-	require.False(t, w.Blockers[1].Named)
-	require.False(t, w.Blockers[0].Last)
-	require.True(t, w.Blockers[1].Last)
-	require.InDelta(t, 0.1, w.Unexplained, 1e-9, "the hand-over from A to B")
-	require.InDelta(t, 0.1, r.Totals.Unexplained, 1e-9)
-}
-
 func TestRead_DuplicateSpans_CountOnce(t *testing.T) {
 	t.Parallel()
 	s := threeInARow()
@@ -207,17 +184,6 @@ func TestLosses_FromEventsOnOtherSpans(t *testing.T) {
 	}
 }
 
-func TestOwners_WithTwoHolds_AreBlamedOnce(t *testing.T) {
-	t.Parallel()
-	s := &scene{}
-	team := attrs{telemetry.Owner: "team", telemetry.Mode: "shared"}
-	s.hold("r", "A", 1, 0, 1000, team)
-	s.hold("r", "B", 2, 500, 2000, team)
-	s.wait("r", "C", 3, 200, 2000, nil)
-	r := s.report(t)
-	require.Equal(t, Owner{Name: "team", Blocked: 1.8, BlockedWaits: 1, Held: 2.5, Worst: "r"}, r.Owners[0])
-}
-
 func TestQueue_LeaveAndArrivalTogether_DoesNotGrow(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
@@ -237,12 +203,6 @@ type patience struct {
 
 var errGaveUp = errors.New("gave up")
 
-func newPatience(t *testing.T, last int) *patience {
-	ctx, cancel := context.WithCancelCause(t.Context())
-	t.Cleanup(func() { cancel(nil) })
-	return &patience{Context: ctx, cancel: cancel, last: last}
-}
-
 func (p *patience) Err() error {
 	if p.asked++; p.asked == p.last {
 		p.cancel(errGaveUp)
@@ -254,23 +214,24 @@ func (p *patience) Err() error {
 func TestAnalyze_Cancelled_ReturnsTheCause(t *testing.T) {
 	t.Parallel()
 	const n = 20
-	spans := func() *Spans {
+	analyze := func(last int) (*patience, *Report, error) {
 		var all []parsedSpan
 		for i := range int64(n) {
 			all = append(all, madeSpan(kindHold, "r", string(rune('a'+i)), "exclusive", i+1, i*1000, (i+1)*1000))
 			all = append(all, madeSpan(kindWait, "r", string(rune('a'+i)), "exclusive", i+1, 0, i*1000))
 		}
-		return madeSpans(all)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		p := &patience{Context: ctx, cancel: cancel, last: last}
+		r, err := Analyze(p, madeSpans(all), Options{})
+		return p, r, err
 	}
-	patient := newPatience(t, 0)
-	r, err := Analyze(patient, spans(), Options{})
+	patient, r, err := analyze(0)
 	require.NoError(t, err)
 	require.Len(t, r.Waits, n)
 	require.Greater(t, patient.asked, 3*n, "blockers, roots and trees ask for each wait")
-
 	for last := 1; last <= patient.asked; last++ {
-		p := newPatience(t, last)
-		r, err := Analyze(p, spans(), Options{})
+		p, r, err := analyze(last)
 		require.ErrorIs(t, err, errGaveUp, "at %d", last)
 		require.Nil(t, r, "at %d", last)
 		require.LessOrEqual(t, p.asked-last, 3, "at %d: what is left is not begun", last)

@@ -3,6 +3,7 @@ package contention
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -166,8 +167,6 @@ type suspect struct {
 	name   string
 	caused int64
 	holds  []causing
-	// typical is a length: half of what the suspect caused is behind holds that took so long or longer.
-	typical int64
 }
 
 // causing is a hold, and how much waiting it is the root of.
@@ -177,7 +176,7 @@ type causing struct {
 }
 
 // suspects groups what roots caused, without holds that a dead worker explains, holds that were not read, and cycles: other findings are
-// about those.
+// about those. The greatest comes first.
 func (a *analysis) suspects() []*suspect {
 	byName := map[string]*suspect{}
 	for _, g := range a.roots {
@@ -193,27 +192,21 @@ func (a *analysis) suspects() []*suspect {
 			s.holds = append(s.holds, causing{h, length})
 		}
 	}
-	var list []*suspect
-	for _, s := range byName {
-		s.keepLong()
-		list = append(list, s)
-	}
-	slices.SortFunc(list, func(x, y *suspect) int { return cmp.Or(cmp.Compare(y.caused, x.caused), cmp.Compare(x.name, y.name)) })
-	return list
+	return slices.SortedFunc(maps.Values(byName), func(x, y *suspect) int {
+		return cmp.Or(cmp.Compare(y.caused, x.caused), cmp.Compare(x.name, y.name))
+	})
 }
 
-// keepLong keeps the longest holds, which explain half of what the suspect caused.
-func (s *suspect) keepLong() {
+// longest returns the longest holds, which explain half of what the suspect caused.
+func (s *suspect) longest() []causing {
 	slices.SortFunc(s.holds, func(x, y causing) int {
 		return cmp.Or(cmp.Compare(y.hold.length(), x.hold.length()), cmp.Compare(y.caused, x.caused), x.hold.Start.Compare(y.hold.Start))
 	})
-	var sum int64
-	for i := range s.holds {
-		if sum += s.holds[i].caused; 2*sum >= s.caused {
-			s.typical, s.holds = s.holds[i].hold.length(), s.holds[:i+1]
-			return
-		}
+	n, sum := 0, int64(0)
+	for ; 2*sum < s.caused; n++ {
+		sum += s.holds[n].caused
 	}
+	return s.holds[:n]
 }
 
 // longFinding applies if much of the waiting is behind the long holds of one suspect.
@@ -224,31 +217,33 @@ func (a *analysis) longFinding() []Finding {
 		if share < muchOfWaiting {
 			break
 		}
-		if s.typical < int64(longHold) && s.typical < longerHold*nanosecondsOf(t.Hold.P50) {
+		holds := s.longest()
+		typical := holds[len(holds)-1].hold.length()
+		if typical < int64(longHold) && typical < longerHold*nanosecondsOf(t.Hold.P50) {
 			continue
 		}
 		return []Finding{{
-			Rule: "long-holds", Waited: seconds(s.caused), Count: len(s.holds), Advice: a.advice(s),
+			Rule: "long-holds", Waited: seconds(s.caused), Count: len(holds), Advice: a.advice(holds),
 			Text: fmt.Sprintf("%s of the waiting (%s) is behind holds of %s, at least half of it behind %s that stood %s or longer", percent(min(share, 1)),
-				duration(s.caused), s.name, thousands(len(s.holds)), duration(s.typical)),
+				duration(s.caused), s.name, thousands(len(holds)), duration(typical)),
 		}}
 	}
 	return nil
 }
 
 // advice depends on how the holds spent their time: with one step, or between steps.
-func (a *analysis) advice(s *suspect) string {
+func (a *analysis) advice(holds []causing) string {
 	var held, idle int64
 	bySteps := map[string]int64{}
-	for _, c := range s.holds {
+	for _, c := range holds {
 		if len(c.hold.Steps) == 0 {
 			return ""
 		}
-		var waits []interval
+		var waited coverage
 		for _, w := range a.waitsDuring(c.hold, c.hold.interval) {
-			waits = append(waits, w.with(c.hold.interval))
+			waited.add(w.with(c.hold.interval))
 		}
-		held, idle = held+c.hold.length(), idle+max(c.hold.length()-c.hold.ran()-covered(waits), 0)
+		held, idle = held+c.hold.length(), idle+max(c.hold.length()-c.hold.ran()-waited.length(), 0)
 		for i := range c.hold.Steps {
 			bySteps[c.hold.Steps[i].Name] += c.hold.Steps[i].during().length()
 		}
@@ -333,15 +328,15 @@ func (a *analysis) holdersTime(holds []*hold) holdersTime {
 		}
 		t.held += h.length()
 		t.ran += h.ran()
-		var waits []interval
+		var waits coverage
 		for _, w := range a.waitsDuring(h, h.interval) {
 			if w.resource != h.resource {
 				at := w.with(h.interval)
-				waits = append(waits, at)
+				waits.add(at)
 				waited[w.Resource] += at.length()
 			}
 		}
-		t.waited += covered(waits)
+		t.waited += waits.length()
 	}
 	for resource, length := range waited {
 		if most := waited[t.waitedFor]; length > most || length == most && resource < t.waitedFor {

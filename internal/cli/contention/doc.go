@@ -3,7 +3,7 @@
 // Three steps make a report, and a fourth writes it:
 //
 //	Read       read.go, documents.go, otlp.go, jaeger.go → spans.go   the lock spans in files
-//	Analyze    holds.go, waits.go                                     joins spans to holds and waits
+//	Analyze    analyze.go, holds.go, waits.go                         joins spans to holds and waits of resources and owners
 //	           blame.go                                               finds the holds in the way of each wait
 //	           roots.go                                               follows waits to the owners that waited for nothing
 //	           summary.go, conclude.go                                sums up, and concludes

@@ -204,7 +204,7 @@ func (a *analysis) addSteps() {
 	}
 	for _, h := range a.holds {
 		h.arrangeSteps()
-		h.WorkflowType = a.workflowType(h.Run, h.Workflow)
+		a.findType(&h.Subject, h.owner)
 	}
 }
 

@@ -3,7 +3,6 @@ package contention
 import (
 	"bytes"
 	"maps"
-	"slices"
 	"testing"
 	"time"
 
@@ -75,24 +74,6 @@ func TestSteps_WithoutLeave_EndWhenTheHoldExpires(t *testing.T) {
 	r := s.report(t)
 	step := r.Holds[0].Steps[0]
 	require.Equal(t, []any{at(5000), true}, []any{step.End, step.EndUnseen})
-}
-
-// A downgraded hold is shared when it ends, although it blocked a shared wait that names it.
-func TestBlockers_NamedHold_BlocksInAnyMode(t *testing.T) {
-	t.Parallel()
-	for _, mode := range []string{"shared", "exclusive"} {
-		s := &scene{}
-		s.hold("r", "A", 1, 0, 9000, attrs{telemetry.Mode: "shared"})
-		s.wait("r", "B", 2, 1000, 4000, attrs{telemetry.Mode: mode}, heldBy("A", 1))
-		s.hold("r", "B", 2, 4000, 4500, attrs{telemetry.Mode: mode})
-		r := s.report(t)
-		w := r.Waits[0]
-		require.Zero(t, w.Unexplained)
-		i := slices.IndexFunc(w.Blockers, func(b Blocker) bool { return b.Owner == "A" })
-		require.Equal(t, []any{true, true, 0.0, 3.0}, []any{w.Blockers[i].Named, w.Blockers[i].Last, w.Blockers[i].From, w.Blockers[i].To})
-		require.InDelta(t, 3, r.Holds[0].Blocked, 1e-9)
-		require.Equal(t, "A", r.Owners[0].Name)
-	}
 }
 
 // Lock IDs without a namespace ID are not workflows, even with a slash.

@@ -90,20 +90,14 @@ func golden(t *testing.T, name string, got []byte) {
 	require.Equal(t, string(want), string(got), "if it is meant to change: go test ./internal/cli/contention -run Golden -update")
 }
 
-func TestWriteTable_NothingSelected_ReportsIt(t *testing.T) {
+func TestWriteTable_TopAndNothingSelected_AreReported(t *testing.T) {
 	t.Parallel()
-	var b strings.Builder
-	require.NoError(t, WriteTable(&b, reportOf(t, threeInARow().otlp(t, 10), Options{Resource: "none/"}), 10))
-	require.Contains(t, b.String(), "  none: nothing that was read is of a resource that begins so")
-}
-
-func TestWriteTable_Top_BoundsEachList(t *testing.T) {
-	t.Parallel()
-	r := everything().report(t)
-	var b bytes.Buffer
-	require.NoError(t, WriteTable(&b, r, 1))
-	require.Contains(t, b.String(), "(the first 1 of 7)")
-	require.Equal(t, 1, strings.Count(b.String(), "why:"))
+	var one, none strings.Builder
+	require.NoError(t, WriteTable(&one, everything().report(t), 1))
+	require.Contains(t, one.String(), "(the first 1 of 7)")
+	require.Equal(t, 1, strings.Count(one.String(), "why:"))
+	require.NoError(t, WriteTable(&none, reportOf(t, threeInARow().otlp(t, 10), Options{Resource: "none/"}), 10))
+	require.Contains(t, none.String(), "  none: nothing that was read is of a resource that begins so")
 }
 
 func TestWrite_FailingWriter_ReturnsItsError(t *testing.T) {

@@ -339,11 +339,11 @@ type deadlock struct {
 
 // findDeadlocks lists the deadlocks that were ended: by their own spans or, if one was not read, by the victim's wait.
 func (a *analysis) findDeadlocks() {
-	spans, typeOf := map[party]int{}, a.typesOfOwners()
+	spans := map[party]int{}
 	for i := range a.byKind[kindDeadlock] {
 		if s := &a.byKind[kindDeadlock][i]; s.outcome == telemetry.OutcomeOK {
 			spans[party{s.resource, s.lockID}]++
-			a.addDeadlock(s, typeOf)
+			a.addDeadlock(s)
 		}
 	}
 	for _, w := range a.waits {
@@ -353,7 +353,7 @@ func (a *analysis) findDeadlocks() {
 		case spans[victim] > 0:
 			spans[victim]--
 		default:
-			a.addDeadlock(w.span, typeOf)
+			a.addDeadlock(w.span)
 		}
 	}
 	slices.SortStableFunc(a.deadlocks, func(x, y deadlock) int {
@@ -364,7 +364,7 @@ func (a *analysis) findDeadlocks() {
 	}
 }
 
-func (a *analysis) addDeadlock(s *lockSpan, typeOf map[string]string) {
+func (a *analysis) addDeadlock(s *lockSpan) {
 	if !a.chosen(s.resource, interval{s.start, s.end}) {
 		return
 	}
@@ -372,13 +372,13 @@ func (a *analysis) addDeadlock(s *lockSpan, typeOf map[string]string) {
 		At: timeOf(s.end), Victim: cmp.Or(s.owner, workflowOr(s.lockID)), Cycle: s.cycle, Resource: s.resource, LockID: s.lockID,
 	}}
 	d.Trace, d.Span = hexIDs(s.trace, s.id)
-	d.readCycle(typeOf)
+	a.readCycle(&d)
 	a.deadlocks = append(a.deadlocks, d)
 }
 
 // readCycle finds the workflow types in the cycle, if all of them are known. It reads the text, since some waited behind another waiter
 // and not behind a hold.
-func (d *deadlock) readCycle(typeOf map[string]string) {
+func (a *analysis) readCycle(d *deadlock) {
 	types, resources := map[string]bool{}, map[string]bool{}
 	for clause := range strings.SplitSeq(d.Cycle, ", ") {
 		owner, rest, ok := strings.Cut(clause, " waits for ")
@@ -387,7 +387,13 @@ func (d *deadlock) readCycle(typeOf map[string]string) {
 			types[""], resources[""] = true, true
 			continue
 		}
-		types[typeOf[owner]], types[typeOf[rest[:on]]] = true, true
+		for _, name := range []string{owner, rest[:on]} {
+			workflowType := ""
+			if o := a.owners[name]; o != nil {
+				workflowType = o.workflowType
+			}
+			types[workflowType] = true
+		}
 		resources[rest[on+len(" on "):]] = true
 	}
 	if len(resources) == 1 && !resources[""] {
@@ -396,20 +402,4 @@ func (d *deadlock) readCycle(typeOf map[string]string) {
 	if !types[""] {
 		d.WorkflowTypes = slices.Sorted(maps.Keys(types))
 	}
-}
-
-// typesOfOwners returns the workflow types of owners, as far as they are known.
-func (a *analysis) typesOfOwners() map[string]string {
-	all := map[string]string{}
-	for _, h := range a.holds {
-		if h.WorkflowType != "" {
-			all[h.Owner] = h.WorkflowType
-		}
-	}
-	for _, w := range a.waits {
-		if w.WorkflowType != "" {
-			all[w.Owner] = w.WorkflowType
-		}
-	}
-	return all
 }

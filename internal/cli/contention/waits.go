@@ -46,7 +46,7 @@ func (a *analysis) makeWaits() {
 		w.item = a.newItem(s, interval{s.start, s.end}, i, &w.Subject)
 		w.chosen = a.chosen(s.resource, w.interval)
 		w.Part, w.Step, w.Run = s.part, stepName(s.part), runOf(w.Workflow, s.part)
-		w.WorkflowType = a.workflowType(w.Run, w.Workflow)
+		a.findType(&w.Subject, w.owner)
 		w.Start, w.End = timeOf(s.start), timeOf(s.end)
 		w.Outcome, w.Position = s.outcome, int(max(min(s.position, 1<<30), 0))
 		w.Trace, w.Span = hexIDs(s.trace, s.id)

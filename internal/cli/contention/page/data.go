@@ -3,8 +3,10 @@ package page
 import (
 	"cmp"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
@@ -25,13 +27,9 @@ type data struct {
 	Strings   []string   `json:"strings"`
 	Resources []resource `json:"resources"`
 
-	HoldColumns []column[*contention.Hold] `json:"holdColumns"`
-	Holds       [][]any                    `json:"holds"`
-	WaitColumns []column[*contention.Wait] `json:"waitColumns"`
-	Waits       [][]any                    `json:"waits"`
-	// Strangers are holds that blocked a wait and are not in the page: not read, or left out.
-	StrangerColumns []column[stranger] `json:"strangerColumns"`
-	Strangers       [][]any            `json:"strangers"`
+	Columns map[string][]column `json:"columns"`
+	Holds   [][]any             `json:"holds"`
+	Waits   [][]any             `json:"waits"`
 
 	Owners    []contention.Owner    `json:"owners"`
 	Roots     []contention.Root     `json:"roots"`
@@ -56,98 +54,66 @@ type load struct {
 	Waiting float64 `json:"waiting"`
 }
 
-type stranger struct {
-	resource, lockID, owner, workflow string
-	fence                             int64
-	hold                              int
+// hold is a hold of the report with at most maxSteps steps; Blocks is sent as a number.
+type hold struct {
+	contention.Hold
+	MoreSteps int `json:"moreSteps"`
 }
 
-type strangerKey struct {
-	resource, lockID string
-	fence            int64
-	hold             int
+// wait is a wait of the report with its most important blockers. Unexplained is without HandOver. References to holds are places in the
+// page, notRead, or leftOut.
+type wait struct {
+	contention.Wait
+	MoreBlockers int `json:"moreBlockers"`
 }
 
-// column is one number of each row: a place in the table of strings ("string"), a time ("time"), a duration ("micros"), or itself ("value").
-type column[T any] struct {
-	Name  string                `json:"name"`
-	Is    string                `json:"is"`
-	value func(*encoder, T) any // Is determines what happens to it
+const (
+	notRead = -1
+	leftOut = -2
+)
+
+// column is the name of a value in a row, and its kind: a place in the table of strings ("string"), a time ("time"), a duration in
+// microseconds ("micros"), rows of "steps" or "blockers", or the value itself ("value").
+type column struct {
+	Name string `json:"name"`
+	Is   string `json:"is"`
 }
 
-var holdColumns = []column[*contention.Hold]{
-	{"resource", "value", func(e *encoder, h *contention.Hold) any { return e.index[h.Resource] }},
-	{"lockId", "string", func(_ *encoder, h *contention.Hold) any { return h.LockID }},
-	{"owner", "string", func(_ *encoder, h *contention.Hold) any { return h.Owner }},
-	{"workflow", "string", func(_ *encoder, h *contention.Hold) any { return h.Workflow }},
-	{"run", "string", func(_ *encoder, h *contention.Hold) any { return h.Run }},
-	{"mode", "string", func(_ *encoder, h *contention.Hold) any { return h.Mode }},
-	{"fence", "value", func(_ *encoder, h *contention.Hold) any { return fence(h.Fence) }},
-	{"start", "time", func(_ *encoder, h *contention.Hold) any { return h.Start }},
-	{"end", "time", func(_ *encoder, h *contention.Hold) any { return h.End }},
-	{"outcome", "string", func(_ *encoder, h *contention.Hold) any { return h.Outcome }},
-	{"reason", "string", func(_ *encoder, h *contention.Hold) any { return h.Reason }},
-	{"endedBy", "string", func(_ *encoder, h *contention.Hold) any { return h.EndedBy }},
-	{"expiredAt", "time", func(_ *encoder, h *contention.Hold) any { return h.ExpiredAt }},
-	{"host", "string", func(_ *encoder, h *contention.Hold) any { return h.Host }},
-	{"trace", "string", func(_ *encoder, h *contention.Hold) any { return h.Trace }},
-	{"span", "string", func(_ *encoder, h *contention.Hold) any { return h.Span }},
-	{"blocked", "micros", func(_ *encoder, h *contention.Hold) any { return h.Blocked }},
-	{"blocks", "value", func(_ *encoder, h *contention.Hold) any { return len(h.Blocks) }},
-	{"steps", "value", func(e *encoder, h *contention.Hold) any { return e.steps(h.Steps[:min(len(h.Steps), maxSteps)]) }},
-	{"moreSteps", "value", func(_ *encoder, h *contention.Hold) any { return max(len(h.Steps)-maxSteps, 0) }},
-	{"workflowType", "string", func(_ *encoder, h *contention.Hold) any { return h.WorkflowType }},
-	{"workerDied", "value", func(_ *encoder, h *contention.Hold) any { return h.WorkerDied }},
+var kinds = map[reflect.Type]string{
+	reflect.TypeFor[string](): "string", reflect.TypeFor[time.Time](): "time", reflect.TypeFor[float64](): "micros",
+	reflect.TypeFor[[]contention.Step](): "steps", reflect.TypeFor[[]contention.Blocker](): "blockers",
 }
 
-var waitColumns = []column[*contention.Wait]{
-	{"resource", "value", func(e *encoder, w *contention.Wait) any { return e.index[w.Resource] }},
-	{"lockId", "string", func(_ *encoder, w *contention.Wait) any { return w.LockID }},
-	{"owner", "string", func(_ *encoder, w *contention.Wait) any { return w.Owner }},
-	{"workflow", "string", func(_ *encoder, w *contention.Wait) any { return w.Workflow }},
-	{"run", "string", func(_ *encoder, w *contention.Wait) any { return w.Run }},
-	{"mode", "string", func(_ *encoder, w *contention.Wait) any { return w.Mode }},
-	{"part", "string", func(_ *encoder, w *contention.Wait) any { return w.Part }},
-	{"step", "string", func(_ *encoder, w *contention.Wait) any { return w.Step }},
-	{"start", "time", func(_ *encoder, w *contention.Wait) any { return w.Start }},
-	{"end", "time", func(_ *encoder, w *contention.Wait) any { return w.End }},
-	{"outcome", "string", func(_ *encoder, w *contention.Wait) any { return w.Outcome }},
-	{"position", "value", func(_ *encoder, w *contention.Wait) any { return w.Position }},
-	{"trace", "string", func(_ *encoder, w *contention.Wait) any { return w.Trace }},
-	{"span", "string", func(_ *encoder, w *contention.Wait) any { return w.Span }},
-	{"hold", "value", func(e *encoder, w *contention.Wait) any { return at(e.holdAt, w.Hold) }},
-	{"unexplained", "micros", func(_ *encoder, w *contention.Wait) any { return max(w.Unexplained-w.HandOver, 0) }},
-	{"handOver", "micros", func(_ *encoder, w *contention.Wait) any { return w.HandOver }},
-	{"blockers", "value", func(e *encoder, w *contention.Wait) any { return e.blockers(w) }},
-	{"moreBlockers", "value", func(_ *encoder, w *contention.Wait) any { return max(len(w.Blockers)-maxBlockers, 0) + w.Omitted }},
-	{"workflowType", "string", func(_ *encoder, w *contention.Wait) any { return w.WorkflowType }},
-}
-
-var strangerColumns = []column[stranger]{
-	{"resource", "value", func(e *encoder, s stranger) any { return e.index[s.resource] }},
-	{"lockId", "string", func(_ *encoder, s stranger) any { return s.lockID }},
-	{"owner", "string", func(_ *encoder, s stranger) any { return s.owner }},
-	{"workflow", "string", func(_ *encoder, s stranger) any { return s.workflow }},
-	{"fence", "value", func(_ *encoder, s stranger) any { return fence(s.fence) }},
-	{"read", "value", func(_ *encoder, s stranger) any { return b2i(s.hold >= 0) }},
+// columns returns the columns of a struct's rows. Fields of embedded structs are its own.
+func columns(of reflect.Type) (all []column) {
+	for f := range of.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if f.Anonymous {
+			all = append(all, columns(f.Type)...)
+		} else {
+			all = append(all, column{name, cmp.Or(kinds[f.Type], "value")})
+		}
+	}
+	return all
 }
 
 type encoder struct {
 	*selection
-	report *contention.Report
+	from   time.Time
 	data   *data
 	places map[string]int // of strings
-	// strangers are places in the data's Strangers.
-	strangers map[strangerKey]int
 }
 
 func encode(r *contention.Report, o Options) *data {
 	s := choose(r, o.MaxHolds)
-	e := &encoder{selection: s, report: r, places: map[string]int{"": 0}, strangers: map[strangerKey]int{}}
+	e := &encoder{selection: s, from: r.From, places: map[string]int{"": 0}}
 	e.data = &data{
 		TraceURL: o.TraceURL, From: millis(r.From), To: millis(r.To), Read: r.Read, Totals: r.Totals, LeftOut: s.leftOut, Cut: s.cut,
-		Strings: []string{""}, HoldColumns: holdColumns, WaitColumns: waitColumns, StrangerColumns: strangerColumns,
-		Resources: []resource{}, Holds: [][]any{}, Waits: [][]any{}, Strangers: [][]any{},
+		Strings: []string{""}, Resources: []resource{}, Holds: [][]any{}, Waits: [][]any{},
+		Columns: map[string][]column{
+			"holds": columns(reflect.TypeFor[hold]()), "steps": columns(reflect.TypeFor[contention.Step]()),
+			"waits": columns(reflect.TypeFor[wait]()), "blockers": columns(reflect.TypeFor[contention.Blocker]()),
+		},
 		Owners: first(r.Owners), Types: first(r.Types), Deadlocks: first(r.Deadlocks),
 		Roots: first(r.Roots), Load: []load{}, Overlong: []contention.Overlong{}, Losses: first(r.Losses),
 	}
@@ -155,10 +121,21 @@ func encode(r *contention.Report, o Options) *data {
 		e.resource(i, 2*o.MaxHolds)
 	}
 	for _, i := range s.holds {
-		e.data.Holds = append(e.data.Holds, row(e, holdColumns, &r.Holds[i]))
+		h := hold{Hold: r.Holds[i], MoreSteps: max(len(r.Holds[i].Steps)-maxSteps, 0)}
+		h.Steps = h.Steps[:len(h.Steps)-h.MoreSteps]
+		e.data.Holds = append(e.data.Holds, e.row(reflect.ValueOf(h)))
 	}
 	for _, i := range s.waits {
-		e.data.Waits = append(e.data.Waits, row(e, waitColumns, &r.Waits[i]))
+		w := wait{Wait: r.Waits[i], MoreBlockers: max(len(r.Waits[i].Blockers)-maxBlockers, 0) + r.Waits[i].Omitted}
+		w.Hold, w.Unexplained, w.Blockers = at(s.holdAt, w.Hold), max(w.Unexplained-w.HandOver, 0), longestBlockers(w.Blockers)
+		for j := range w.Blockers {
+			if b := &w.Blockers[j]; b.Hold >= 0 {
+				if b.Hold = at(s.holdAt, b.Hold); b.Hold < 0 {
+					b.Hold = leftOut
+				}
+			}
+		}
+		e.data.Waits = append(e.data.Waits, e.row(reflect.ValueOf(w)))
 	}
 	for i := range e.data.Roots {
 		root := &e.data.Roots[i]
@@ -178,56 +155,62 @@ func encode(r *contention.Report, o Options) *data {
 	return e.data
 }
 
-func row[T any](e *encoder, columns []column[T], item T) []any {
-	values := make([]any, len(columns))
-	for i := range columns {
-		values[i] = columns[i].value(e, item)
-		switch v := values[i].(type) {
-		case string:
-			values[i] = e.str(v)
-		case time.Time:
-			values[i] = e.time(v)
-		case float64:
-			values[i] = micros(v)
+// row returns the values of a struct's columns.
+func (e *encoder) row(of reflect.Value) []any {
+	var values []any
+	for f, v := range of.Fields() {
+		if f.Anonymous {
+			values = append(values, e.row(v)...)
+		} else {
+			values = append(values, e.value(v))
 		}
 	}
 	return values
 }
 
-func millis(t time.Time) float64 { return float64(t.UnixMicro()) / 1000 }
+func (e *encoder) value(v reflect.Value) any {
+	switch x := v.Interface().(type) {
+	case string:
+		return e.str(x)
+	case time.Time:
+		return e.time(x)
+	case float64:
+		return int64(math.Round(x * 1e6))
+	case int64:
+		if x > 1<<53 || x < 0 { // a script's numbers would round it
+			return strconv.FormatInt(x, 10)
+		}
+	case []int:
+		return len(x)
+	case []contention.Step, []contention.Blocker:
+		rows := make([][]any, v.Len())
+		for i := range rows {
+			rows[i] = e.row(v.Index(i))
+		}
+		return rows
+	}
+	return v.Interface()
+}
 
-func micros(seconds float64) int64 { return int64(math.Round(seconds * 1e6)) }
+func millis(t time.Time) float64 { return float64(t.UnixMicro()) / 1000 }
 
 // time returns microseconds since the report's From, -1 for a time that is not set. If clocks differ, a time before From is From.
 func (e *encoder) time(t time.Time) int64 {
 	if t.IsZero() {
 		return -1
 	}
-	return max(0, t.Sub(e.report.From).Microseconds())
+	return max(0, t.Sub(e.from).Microseconds())
 }
 
 // str returns the place of s in the table of strings.
-func (e *encoder) str(s string) int64 {
+func (e *encoder) str(s string) int {
 	place, ok := e.places[s]
 	if !ok {
 		place = len(e.data.Strings)
 		e.places[s] = place
 		e.data.Strings = append(e.data.Strings, s)
 	}
-	return int64(place)
-}
-
-// digits is a number that a script's numbers would round; a fence is one if it is too large.
-type digits int64
-
-// MarshalText writes the number in full.
-func (d digits) MarshalText() ([]byte, error) { return strconv.AppendInt(nil, int64(d), 10), nil }
-
-func fence(n int64) any {
-	if n > 1<<53 || n < 0 {
-		return digits(n)
-	}
-	return n
+	return place
 }
 
 func (e *encoder) resource(i, maxQueue int) {
@@ -240,65 +223,24 @@ func (e *encoder) resource(i, maxQueue int) {
 	e.data.Resources = append(e.data.Resources, r)
 }
 
-// steps returns name, part, start, end, trace and span of each step, and 1 if its end was not seen, one after the other.
-func (e *encoder) steps(steps []contention.Step) []int64 {
-	flat := make([]int64, 0, 7*len(steps))
-	for _, s := range steps {
-		flat = append(flat, e.str(s.Name), e.str(s.Part), e.time(s.Start), e.time(s.End), e.str(s.Trace), e.str(s.Span), b2i(s.EndUnseen))
-	}
-	return flat
-}
-
-// blockers returns, for each of a wait's most important blockers: the place of the hold, or -1 minus that of a stranger; from and to, since
-// the wait began; 1 for named plus 2 for last; and step, trace and span.
-func (e *encoder) blockers(w *contention.Wait) []int64 {
-	kept := longestBlockers(w.Blockers)
-	flat := make([]int64, 0, 7*len(kept))
-	for i := range kept {
-		b := &kept[i]
-		hold := at(e.holdAt, b.Hold)
-		if hold < 0 {
-			hold = -1 - e.stranger(w.Resource, b)
-		}
-		step := b.Step
-		if b.BetweenSteps {
-			step = "after " + step
-		}
-		flat = append(flat, int64(hold), micros(b.From), micros(b.To), b2i(b.Named)+2*b2i(b.Last), e.str(step), e.str(b.Trace), e.str(b.Span))
-	}
-	return flat
-}
-
-// longestBlockers keeps the last blocker, whose end let the wait in, and the longest others, in the order of time.
+// longestBlockers returns a copy of the last blocker, whose end let the wait in, and of the longest others, in the order of time.
 func longestBlockers(all []contention.Blocker) []contention.Blocker {
+	kept := slices.Clone(all)
 	if len(all) <= maxBlockers {
-		return all
+		return kept
 	}
-	order := make([]int, len(all))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(x, y int) int {
-		return cmp.Or(cmp.Compare(b2i(all[y].Last), b2i(all[x].Last)), cmp.Compare(all[y].To-all[y].From, all[x].To-all[x].From))
+	slices.SortStableFunc(kept, func(x, y contention.Blocker) int {
+		switch {
+		case x.Last:
+			return -1
+		case y.Last:
+			return 1
+		}
+		return cmp.Compare(y.To-y.From, x.To-x.From)
 	})
-	order = order[:maxBlockers]
-	slices.Sort(order)
-	kept := make([]contention.Blocker, len(order))
-	for i, n := range order {
-		kept[i] = all[n]
-	}
+	kept = kept[:maxBlockers]
+	slices.SortStableFunc(kept, func(x, y contention.Blocker) int { return cmp.Or(cmp.Compare(x.From, y.From), cmp.Compare(x.To, y.To)) })
 	return kept
-}
-
-func (e *encoder) stranger(resource string, b *contention.Blocker) int {
-	key := strangerKey{resource, b.LockID, b.Fence, b.Hold}
-	place, ok := e.strangers[key]
-	if !ok {
-		place = len(e.data.Strangers)
-		e.strangers[key] = place
-		e.data.Strangers = append(e.data.Strangers, row(e, strangerColumns, stranger{resource, b.LockID, b.Owner, b.Workflow, b.Fence, b.Hold}))
-	}
-	return place
 }
 
 func (e *encoder) waiters(list []contention.Waiter) []contention.Waiter {
@@ -309,17 +251,10 @@ func (e *encoder) waiters(list []contention.Waiter) []contention.Waiter {
 	return list
 }
 
-func b2i(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// at translates a place in the report into one in the page, -1 if it has none.
+// at translates a place in the report into one in the page.
 func at(places []int, i int) int {
 	if i < 0 || i >= len(places) {
-		return -1
+		return notRead
 	}
 	return places[i]
 }

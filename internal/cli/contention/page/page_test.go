@@ -33,10 +33,9 @@ type data struct {
 			Holds, AllHolds, Waits, AllWaits int
 		} `json:"counts"`
 	} `json:"resources"`
-	HoldColumns, WaitColumns []struct{ Name, Is string }
-	Holds, Waits, Strangers  [][]any
-	Roots                    []contention.Root
-	Losses                   []contention.Loss
+	Columns      map[string][]struct{ Name, Is string }
+	Holds, Waits []any
+	Roots        []contention.Root
 }
 
 // written returns the page of a report, and its data.
@@ -52,16 +51,23 @@ func written(t *testing.T, r *contention.Report, o page.Options) (string, data) 
 	return html, d
 }
 
-// row returns a row's columns by name, with strings looked up.
-func row(d data, columns []struct{ Name, Is string }, values []any) map[string]any {
-	m := map[string]any{}
-	for i, c := range columns {
-		m[c.Name] = values[i]
-		if c.Is == "string" {
-			m[c.Name] = d.Strings[int(values[i].(float64))]
+// rows returns rows of a kind with their columns by name, and strings looked up.
+func (d *data) rows(kind string, of any) (all []map[string]any) {
+	for _, values := range of.([]any) {
+		m := map[string]any{}
+		for i, c := range d.Columns[kind] {
+			switch v := values.([]any)[i]; c.Is {
+			case "string":
+				m[c.Name] = d.Strings[int(v.(float64))]
+			case "steps", "blockers":
+				m[c.Name] = d.rows(c.Is, v)
+			default:
+				m[c.Name] = v
+			}
 		}
+		all = append(all, m)
 	}
-	return m
+	return all
 }
 
 var start = time.Date(2026, time.November, 20, 9, 0, 0, 0, time.UTC)
@@ -98,25 +104,26 @@ func TestWrite_Rows_EqualTheReport(t *testing.T) {
 	_, d := written(t, small(), page.Options{})
 	require.InDelta(t, start.UnixMilli(), d.From, 0)
 	require.Len(t, d.Holds, 2)
-	alice := row(d, d.HoldColumns, d.Holds[0])
+	holds := d.rows("holds", d.Holds)
+	alice, bob := holds[0], holds[1]
 	require.Equal(t, "alice", alice["owner"])
 	require.Equal(t, "expired", alice["outcome"])
 	require.EqualValues(t, 200_000, alice["start"])
 	require.EqualValues(t, 300_000, alice["expiredAt"])
 	require.EqualValues(t, 7, alice["fence"])
-	require.Len(t, alice["steps"], 7)
-	bob := row(d, d.HoldColumns, d.Holds[1])
+	require.EqualValues(t, 1, alice["blocks"])
+	step := alice["steps"].([]map[string]any)[0]
+	require.Equal(t, []any{"Debit", "3/Debit", 210_000.0, 290_000.0, false}, []any{step["name"], step["part"], step["start"], step["end"], step["endUnseen"]})
 	require.Equal(t, "1152921504606846976", bob["fence"], "a fence beyond what a script's numbers hold is digits")
 	require.EqualValues(t, -1, bob["expiredAt"], "a time that is not known")
 
-	wait := row(d, d.WaitColumns, d.Waits[0])
+	wait := d.rows("waits", d.Waits)[0]
 	require.Equal(t, "Credit", wait["step"])
 	require.EqualValues(t, 1, wait["hold"])
-	blockers := wait["blockers"].([]any)
-	require.Len(t, blockers, 14)
-	require.Equal(t, []any{-1.0, 0.0, 100_000.0, 1.0}, blockers[:4], "one that was not read: a stranger, named")
-	require.Equal(t, []any{0.0, 100_000.0, 300_000.0, 2.0}, blockers[7:11], "the hold, inferred and last")
-	require.Len(t, d.Strangers, 1)
+	for i, want := range [][]any{{-1.0, "zoe", 0.0, 100_000.0, true, false}, {0.0, "alice", 100_000.0, 300_000.0, false, true}} { // the first was not read
+		b := wait["blockers"].([]map[string]any)[i]
+		require.Equal(t, want, []any{b["hold"], b["owner"], b["from"], b["to"], b["named"], b["last"]})
+	}
 	require.Equal(t, []int64{100_000, 1, 400_000, 0}, d.Resources[0].Queue)
 }
 
@@ -159,14 +166,16 @@ func TestWrite_OverMaxHolds_ReportsWhatIsLeftOut(t *testing.T) {
 	require.Positive(t, last.Counts.AllHolds)
 	require.Empty(t, last.Queue)
 
-	for _, values := range d.Waits {
-		blockers := row(d, d.WaitColumns, values)["blockers"].([]any)
-		for i := 0; i < len(blockers); i += 7 {
-			at := int(blockers[i].(float64))
-			require.Less(t, at, len(d.Holds))
-			require.Less(t, -1-at, len(d.Strangers))
+	leftOut := 0
+	for _, w := range d.rows("waits", d.Waits) {
+		for _, b := range w["blockers"].([]map[string]any) {
+			require.Less(t, int(b["hold"].(float64)), len(d.Holds))
+			if b["hold"] == -2.0 {
+				leftOut++
+			}
 		}
 	}
+	require.Positive(t, leftOut)
 	var waiters func(list []contention.Waiter)
 	waiters = func(list []contention.Waiter) {
 		for _, w := range list {
@@ -192,15 +201,15 @@ func TestWrite_ManyBlockers_KeepsLongestAndLast(t *testing.T) {
 		w.Blockers = append(w.Blockers, contention.Blocker{Hold: 0, From: float64(i), To: float64(i) + 0.01 + float64(i%10), Last: i == 90})
 	}
 	_, d := written(t, r, page.Options{})
-	wait := row(d, d.WaitColumns, d.Waits[0])
-	blockers := wait["blockers"].([]any)
-	require.Len(t, blockers, 25*7)
+	wait := d.rows("waits", d.Waits)[0]
+	blockers := wait["blockers"].([]map[string]any)
+	require.Len(t, blockers, 25)
 	require.EqualValues(t, 75, wait["moreBlockers"])
 	var froms []float64
 	last := false
-	for i := 0; i < len(blockers); i += 7 {
-		froms = append(froms, blockers[i+1].(float64))
-		last = last || blockers[i+3].(float64) == 2
+	for _, b := range blockers {
+		froms = append(froms, b["from"].(float64))
+		last = last || b["last"].(bool)
 	}
 	require.IsIncreasing(t, froms, "in the order of time")
 	require.True(t, last, "the last, though it was short")

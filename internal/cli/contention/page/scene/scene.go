@@ -4,13 +4,13 @@ package scene
 
 import (
 	"bytes"
-	"container/heap"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sort"
 	"time"
 
 	"go.opentelemetry.io/collector/pdata/pcommon"
@@ -59,9 +59,9 @@ func New(o Options) *contention.Report {
 	for i := range o.Crowd {
 		s.after(time.Duration(i)*3*time.Millisecond, s.newSaga)
 	}
-	for s.events.Len() > 0 {
-		e := heap.Pop(&s.events).(event)
-		s.now = e.at
+	for len(s.events) > 0 {
+		e := s.events[0]
+		s.events, s.now = s.events[1:], e.at
 		e.run()
 	}
 	return s.report()
@@ -75,8 +75,7 @@ type stage struct {
 	spans        ptrace.SpanSlice
 	queues       []*queue
 	now          time.Duration
-	events       events
-	number       int // of the last event
+	events       []event // the next one first
 	sagas        int
 	holds, waits int
 }
@@ -98,29 +97,15 @@ func (s *stage) report() *contention.Report {
 }
 
 type event struct {
-	at     time.Duration
-	number int
-	run    func()
+	at  time.Duration
+	run func()
 }
 
-// events is a heap whose root is the next event.
-type events []event
-
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].number < e[j].number
-}
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
-func (e *events) Pop() any {
-	last := (*e)[len(*e)-1]
-	*e = (*e)[:len(*e)-1]
-	return last
-}
-
+// after adds an event, after those of the same time.
 func (s *stage) after(d time.Duration, run func()) {
-	s.number++
-	heap.Push(&s.events, event{at: s.now + d, number: s.number, run: run})
+	e := event{s.now + d, run}
+	i := sort.Search(len(s.events), func(i int) bool { return s.events[i].at > e.at })
+	s.events = slices.Insert(s.events, i, e)
 }
 
 // about returns a random duration whose median is d.
