@@ -59,8 +59,8 @@ func New(o Options) *Interceptor {
 		i.rules[rule.Activity] = rule
 	}
 	if o.Locker != nil {
-		i.locker = coreLocker{o.Locker.Core()}
-		i.waker = newWaker(o.Locker.Core(), o.Connected)
+		i.locker = coreLocker{o.Locker}
+		i.waker = newWaker(o.Locker, o.Connected)
 		i.closer = newCloser(i.locker, i.waker)
 	}
 	return i

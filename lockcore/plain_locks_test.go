@@ -117,28 +117,28 @@ func TestRecipe_DocumentLock_LastsBetweenRequests(t *testing.T) {
 	session, other := rand.Text(), rand.Text()
 	var leases []lockcore.Lease
 	for range 3 {
-		lease, err := lockDocument(t.Context(), l.Core(), session, bson.NewObjectID())
+		lease, err := lockDocument(t.Context(), l.Locker, session, bson.NewObjectID())
 		require.NoError(t, err)
 		leases = append(leases, lease)
 	}
 	lockedTo := func(session string, lease lockcore.Lease) error {
 		var id bson.ObjectID
 		require.NoError(t, id.UnmarshalText([]byte(lease.Resource[len("invoices/"):])))
-		_, err := lockDocument(t.Context(), l.Core(), session, id)
+		_, err := lockDocument(t.Context(), l.Locker, session, id)
 		return err
 	}
 	require.ErrorIs(t, lockedTo(other, leases[0]), lockcore.ErrBusy)
 	require.NoError(t, lockedTo(session, leases[0]), "its own session may come again, and so keeps it")
 
-	require.NoError(t, unlockDocument(t.Context(), l.Core(), leases[1]))
+	require.NoError(t, unlockDocument(t.Context(), l.Locker, leases[1]))
 	require.NoError(t, lockedTo(other, leases[1]))
 	require.ErrorIs(t, lockedTo(other, leases[2]), lockcore.ErrBusy)
 
-	require.NoError(t, unlockAll(t.Context(), l.Core(), session))
+	require.NoError(t, unlockAll(t.Context(), l.Locker, session))
 	require.NoError(t, lockedTo(other, leases[0]))
 	require.NoError(t, lockedTo(other, leases[2]))
-	require.ErrorIs(t, unlockDocument(t.Context(), l.Core(), lockcore.Lease{}), lockcore.ErrInvalid)
-	require.NoError(t, unlockDocument(t.Context(), l.Core(), leases[0]), "and takes nothing from whoever holds it now")
+	require.ErrorIs(t, unlockDocument(t.Context(), l.Locker, lockcore.Lease{}), lockcore.ErrInvalid)
+	require.NoError(t, unlockDocument(t.Context(), l.Locker, leases[0]), "and takes nothing from whoever holds it now")
 	require.ErrorIs(t, lockedTo(session, leases[0]), lockcore.ErrSuperseded, "a session that has ended does not come back")
 }
 
@@ -172,7 +172,7 @@ func TestRecipe_LateWriter_IsFenced(t *testing.T) {
 	}
 
 	stalled := party.Request{LockID: "stalled", Resources: []lockcore.Resource{lockcore.Exclusive("account/7")}, TTL: 300 * time.Millisecond}
-	old, err := l.Core().TryEnter(t.Context(), stalled)
+	old, err := l.TryEnter(t.Context(), stalled)
 	require.NoError(t, err)
 	require.NoError(t, setBalance(t.Context(), l.Locker, accounts, "7", 10))
 	require.False(t, old[0].Valid())

@@ -67,7 +67,7 @@ func TestActivities_CalledByName_LockForAnyLanguage(t *testing.T) {
 	free, err := b.isFree(t.Context(), account.Name)
 	require.NoError(t, err)
 	require.False(t, free)
-	require.NoError(t, b.locker.Core().Release(t.Context(), party.Release{LockID: lockID(run), Run: run.GetRunID(), Resources: []string{account.Name}, Order: party.LastAttempt(3)}))
+	require.NoError(t, b.locker.Release(t.Context(), party.Release{LockID: lockID(run), Run: run.GetRunID(), Resources: []string{account.Name}, Order: party.LastAttempt(3)}))
 	b.requireFree(t, account.Name)
 }
 

@@ -63,7 +63,7 @@ func TestBar_StepStillRuns_WaitsUntilItLeft(t *testing.T) {
 		pause := a.GetNextAttemptScheduleTime().AsTime().Sub(a.GetLastAttemptCompleteTime().AsTime())
 		return pause > time.Second && pause < 4*time.Second
 	}, "the bar is not in back-off")
-	require.NoError(t, b.locker.Core().Leave(t.Context(), lockcore.Lease{
+	require.NoError(t, b.locker.Leave(t.Context(), lockcore.Lease{
 		Resource: account.Name, LockID: lockID(run), Run: run.GetRunID(), Part: run.GetRunID() + "/step", Order: party.Order{Schedule: 1, Attempt: 1},
 	}))
 	_, err := b.end(t, run)

@@ -406,7 +406,7 @@ func TestWhy_SameBlockersAsPageAndContention(t *testing.T) {
 		<-time.After(200 * time.Millisecond) // the load, and nothing waits for it
 		return nil
 	}})
-	site := inspect.Site{Locker: s.locker.Core(), Temporal: inspect.Temporal{Service: s.client.WorkflowService(), Namespace: "default", NamespaceID: namespaceID}}
+	site := inspect.Site{Locker: s.locker, Temporal: inspect.Temporal{Service: s.client.WorkflowService(), Namespace: "default", NamespaceID: namespaceID}}
 
 	var runs []client.WorkflowRun
 	for i := range sagas {

@@ -141,7 +141,7 @@ func TestDeadlock_VictimHasCodec_IsWoken(t *testing.T) {
 	steps, locker := work(sdkworker.Options{DisableWorkflowWorker: true})
 
 	older := party.Request{LockID: "somebody", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{account2}}
-	holds, err := b.locker.Core().TryAcquire(t.Context(), older)
+	holds, err := b.locker.TryAcquire(t.Context(), older)
 	require.NoError(t, err)
 	run := victim.start(t, "W")
 	victim.untilParked(t, run)
@@ -150,7 +150,7 @@ func TestDeadlock_VictimHasCodec_IsWoken(t *testing.T) {
 	older.Resources = []lockcore.Resource{account}
 	acquired := make(chan error, 1)
 	go func() {
-		got, err := b.locker.Core().Acquire(t.Context(), older)
+		got, err := b.locker.Acquire(t.Context(), older)
 		if err == nil {
 			err = got.Leave(t.Context())
 		}

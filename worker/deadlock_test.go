@@ -121,7 +121,7 @@ func (b *bundle) crossAll(t *testing.T, pairs []pair) {
 	}
 	left := slices.Clone(runs)
 	require.Eventually(t, func() bool {
-		_, err := b.locker.Core().BreakDeadlocks(t.Context())
+		_, err := b.locker.BreakDeadlocks(t.Context())
 		left = slices.DeleteFunc(left, func(run client.WorkflowRun) bool { return b.hasEnded(t, run) })
 		return err == nil && len(left) == 0
 	}, 5*within, 10*lookEvery, "the sagas do not end")
@@ -165,7 +165,7 @@ func (b *bundle) cross(t *testing.T) (inSlot int) {
 		b.signal(t, run, "credit")
 	}
 	require.Eventually(t, func() bool {
-		_, err := b.locker.Core().BreakDeadlocks(t.Context())
+		_, err := b.locker.BreakDeadlocks(t.Context())
 		return err == nil && b.hasEnded(t, runs[0]) && b.hasEnded(t, runs[1])
 	}, within, lookEvery, "the sagas do not end")
 	for _, run := range runs {
@@ -234,7 +234,7 @@ func TestDeadlock_RestartedSaga_UndoesOnlyWhatRan(t *testing.T) {
 	b.untilEvent(t, back, enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
 	b.signal(t, back, "credit")
 	require.Eventually(t, func() bool {
-		_, err := b.locker.Core().BreakDeadlocks(t.Context())
+		_, err := b.locker.BreakDeadlocks(t.Context())
 		return err == nil && b.hasEnded(t, second) && b.hasEnded(t, back)
 	}, 2*within, 10*lookEvery, "the sagas do not end")
 	for _, run := range []client.WorkflowRun{second, back} {

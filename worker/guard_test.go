@@ -188,7 +188,7 @@ func TestGuard_LockLost_StepIsCancelledWithTypedError(t *testing.T) {
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Stuck": func(ctx context.Context) error {
 		lease := activities.Leases(ctx)[0]
-		if err := b.locker.Core().Release(ctx, party.Release{LockID: lease.LockID, Resources: []string{account.Name}, Order: lease.Order}); err != nil {
+		if err := b.locker.Release(ctx, party.Release{LockID: lease.LockID, Resources: []string{account.Name}, Order: lease.Order}); err != nil {
 			return err
 		}
 		<-ctx.Done()
@@ -215,7 +215,7 @@ func TestGuard_MaxWaitOver_TypedErrorAndNotQueued(t *testing.T) {
 		return err
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"A": nothing})
-	holder, err := b.locker.Core().Acquire(t.Context(), party.Request{LockID: "holder", Owner: "alice", Resources: []lockcore.Resource{account}})
+	holder, err := b.locker.Acquire(t.Context(), party.Request{LockID: "holder", Owner: "alice", Resources: []lockcore.Resource{account}})
 	require.NoError(t, err)
 	run := b.start(t, "W")
 	<-failed
@@ -242,7 +242,7 @@ func TestGuard_BusyIsNotRetryable_TriesOnce(t *testing.T) {
 		return err
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"A": nothing})
-	holder, err := b.locker.Core().Acquire(t.Context(), request("holder"))
+	holder, err := b.locker.Acquire(t.Context(), request("holder"))
 	require.NoError(t, err)
 	run := b.start(t, "W")
 	<-failed
@@ -373,7 +373,7 @@ func TestGuard_ManyLongNamesBusy_WorkflowTaskSucceeds(t *testing.T) {
 		return nil
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
-	held, err := b.locker.Core().TryAcquire(t.Context(), party.Request{LockID: "somebody", Resources: resources})
+	held, err := b.locker.TryAcquire(t.Context(), party.Request{LockID: "somebody", Resources: resources})
 	require.NoError(t, err)
 	run := b.start(t, "W")
 	require.Eventually(t, func() bool {

@@ -323,12 +323,12 @@ func inACircle(t *testing.T, b *bundle, start func() client.WorkflowRun) client.
 	older := party.Request{
 		LockID: "somebody", Owner: "somebody", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{account2},
 	}
-	holds, err := b.locker.Core().TryAcquire(t.Context(), older)
+	holds, err := b.locker.TryAcquire(t.Context(), older)
 	require.NoError(t, err)
 	run := start()
 	b.untilParked(t, run)
 	older.Resources = []lockcore.Resource{account}
-	got, err := b.locker.Core().Acquire(t.Context(), older)
+	got, err := b.locker.Acquire(t.Context(), older)
 	require.NoError(t, err)
 	require.NoError(t, errors.Join(got.Leave(t.Context()), holds.Leave(t.Context())))
 	return run

@@ -83,7 +83,7 @@ func leftBehind(b *bundle) *bundle {
 func (b *bundle) round(t *testing.T) janitor.Result {
 	t.Helper()
 	j, err := janitor.New(janitor.Options{
-		Locker: b.locker.Core(), Temporal: b.client.WorkflowService(), Namespace: "default", NamespaceID: namespaceID,
+		Locker: b.locker, Temporal: b.client.WorkflowService(), Namespace: "default", NamespaceID: namespaceID,
 		Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
 	})
 	require.NoError(t, err)
@@ -96,7 +96,7 @@ func (b *bundle) round(t *testing.T) janitor.Result {
 func (b *bundle) hold(t *testing.T, lockID, run string, resources ...string) {
 	t.Helper()
 	for _, name := range resources {
-		leases, err := b.locker.Core().TryEnter(t.Context(), party.Request{
+		leases, err := b.locker.TryEnter(t.Context(), party.Request{
 			LockID: lockID, Run: run, Resources: []lockcore.Resource{lockcore.Exclusive(name)}, Part: "p", Order: party.Order{Schedule: 1, Attempt: 1},
 			Persist: true, HoldTTL: lockcore.Forever,
 		})
@@ -357,13 +357,13 @@ func TestJanitor_RunClosedWhilePartRuns_PartDrains(t *testing.T) {
 	run := b.ended(t)
 	req := request(lockID(run))
 	req.Persist, req.Run = true, run.GetRunID()
-	leases, err := b.locker.Core().TryEnter(t.Context(), req)
+	leases, err := b.locker.TryEnter(t.Context(), req)
 	require.NoError(t, err)
 	require.Equal(t, janitor.Result{Listed: 1, Asked: 1, Closed: 1, Released: 1}, b.round(t))
 	free, err := b.isFree(t.Context(), account.Name)
 	require.NoError(t, err)
 	require.False(t, free, "its process may still trust the lock")
-	_, err = b.locker.Core().Renew(t.Context(), leases...)
+	_, err = b.locker.Renew(t.Context(), leases...)
 	require.Error(t, err)
 	require.NoError(t, b.locker.Leave(t.Context(), leases...))
 	b.requireFree(t, account.Name)

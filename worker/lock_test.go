@@ -327,7 +327,7 @@ func TestLock_WakerDies_NextAttemptFindsTheHold(t *testing.T) {
 	elsewhere, err := lockcore.New(testenv.Mongo(t).Client().Database(b.database).Collection(lockCollection), lockcore.Config{})
 	require.NoError(t, err)
 	closeAtEnd(t, elsewhere)
-	holder, err := elsewhere.Core().TryAcquire(t.Context(), party.Request{LockID: "somebody", Resources: []lockcore.Resource{account}})
+	holder, err := elsewhere.TryAcquire(t.Context(), party.Request{LockID: "somebody", Resources: []lockcore.Resource{account}})
 	require.NoError(t, err)
 	run := b.start(t, "W")
 	b.untilParked(t, run)

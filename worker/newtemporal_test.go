@@ -123,7 +123,7 @@ func TestPause_WorkflowHoldsAndWaits_KeepsBoth(t *testing.T) {
 	b.untilParked(t, last)
 	b.pause(t, holder)
 	b.pause(t, waiter)
-	site := inspect.Site{Locker: b.locker.Core(), Temporal: inspect.Temporal{Service: b.client.WorkflowService(), Namespace: client.DefaultNamespace, NamespaceID: namespaceID}}
+	site := inspect.Site{Locker: b.locker, Temporal: inspect.Temporal{Service: b.client.WorkflowService(), Namespace: client.DefaultNamespace, NamespaceID: namespaceID}}
 	why, err := site.Why(t.Context(), last.GetID())
 	require.NoError(t, err)
 	require.NotEmpty(t, why.Roots)
@@ -173,7 +173,7 @@ func TestDoctor_WorkerWithoutPlugin_IsFound(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.Disconnect(context.WithoutCancel(t.Context()))) })
 	doctor := inspect.Doctor{Logger: log.NewStructuredLogger(slog.Default()), Site: inspect.Site{
-		Locker: b.locker.Core(), Collection: m.Database(b.database).Collection(lockCollection),
+		Locker: b.locker, Collection: m.Database(b.database).Collection(lockCollection),
 		Temporal: inspect.Temporal{Service: b.client.WorkflowService(), Namespace: client.DefaultNamespace, NamespaceID: namespaceID},
 	}}
 	workers := func() (found inspect.Finding) {

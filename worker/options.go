@@ -65,6 +65,6 @@ func Register(registry Registry, o Options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	lockactivities.Register(registry, o.Locker.Core())
+	lockactivities.Register(registry, o.Locker)
 	return nil
 }

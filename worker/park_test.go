@@ -126,7 +126,7 @@ func TestPark_QueueFull_StepWaitsForRoom(t *testing.T) {
 	holds := b.taken(t, account)
 	first := make(chan error, 1)
 	go func() {
-		s, err := b.locker.Core().Acquire(t.Context(), party.Request{LockID: "first", Resources: []lockcore.Resource{account}})
+		s, err := b.locker.Acquire(t.Context(), party.Request{LockID: "first", Resources: []lockcore.Resource{account}})
 		if err == nil {
 			err = s.Leave(t.Context())
 		}

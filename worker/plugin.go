@@ -125,7 +125,7 @@ func (p *Plugin) configureWorker(_ context.Context, o sdkworker.PluginConfigureW
 		known.listen(o.WorkerRegistryOptions)
 	}
 	if slots := o.WorkerOptions.MaxConcurrentActivityExecutionSize; slots > 0 && p.locker != nil {
-		p.locker.Core().LimitInlineWaits(slots / 4)
+		p.locker.LimitInlineWaits(slots / 4)
 	}
 	return p.install(&o.WorkerOptions.Interceptors)
 }
@@ -154,7 +154,7 @@ func (p *Plugin) register(_ context.Context, o temporal.SimplePluginRunContextBe
 	if p.locker == nil {
 		return nil
 	}
-	lockactivities.Register(o.Registry, p.locker.Core())
+	lockactivities.Register(o.Registry, p.locker)
 	known, isWorker := p.registrations.Load(o.InstanceKey)
 	if !isWorker { // a replayer has no activities
 		return nil

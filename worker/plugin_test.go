@@ -164,7 +164,7 @@ func TestPlugin_WorkerStarts_HasRegistered(t *testing.T) {
 	b.client = c
 	b.work(t, sdkworker.Options{Plugins: []sdkworker.Plugin{b.plugin}}, map[string]any{"A": nothing})
 	b.work(t, sdkworker.Options{Identity: "its own"}, map[string]any{"A": nothing})
-	registered, err := b.locker.Core().Workers(t.Context(), time.Minute)
+	registered, err := b.locker.Workers(t.Context(), time.Minute)
 	require.NoError(t, err)
 	require.ElementsMatch(t, []party.Worker{
 		{Namespace: "default", Queue: b.queue, Identity: "the client's"}, {Namespace: "default", Queue: b.queue, Identity: "its own"},

@@ -121,7 +121,7 @@ func (r *registrar) keep(ctx context.Context, w *registered, tried chan<- struct
 		names, logger := r.names(w)
 		var errs []error
 		for _, name := range names {
-			errs = append(errs, r.locker.Core().RegisterWorker(ctx, name))
+			errs = append(errs, r.locker.RegisterWorker(ctx, name))
 		}
 		err := errors.Join(errs...)
 		if err != nil && !failed && ctx.Err() == nil {

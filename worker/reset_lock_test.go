@@ -123,7 +123,7 @@ func (b *bundle) queues(t *testing.T) <-chan *party.Session {
 	got := make(chan *party.Session, 1)
 	go func() {
 		defer close(got)
-		s, err := b.locker.Core().Acquire(t.Context(), party.Request{LockID: "somebody", Resources: []lockcore.Resource{account}})
+		s, err := b.locker.Acquire(t.Context(), party.Request{LockID: "somebody", Resources: []lockcore.Resource{account}})
 		if err == nil {
 			got <- s
 		} else if t.Context().Err() == nil {

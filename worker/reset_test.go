@@ -462,7 +462,7 @@ func TestActivityReset_SameAttemptNumber_HasAnotherPart(t *testing.T) {
 // isBusy reports whether another party cannot have a resource.
 func (b *bundle) isBusy(t *testing.T, name string) bool {
 	t.Helper()
-	s, err := b.locker.Core().TryAcquire(context.WithoutCancel(t.Context()), party.Request{LockID: "looks", Resources: []lockcore.Resource{lockcore.Exclusive(name)}})
+	s, err := b.locker.TryAcquire(context.WithoutCancel(t.Context()), party.Request{LockID: "looks", Resources: []lockcore.Resource{lockcore.Exclusive(name)}})
 	if err != nil {
 		return errors.Is(err, lockcore.ErrBusy)
 	}

@@ -131,10 +131,10 @@ func TestSaga_LossBetweenSteps_CompensationReacquires(t *testing.T) {
 	b.work(t, sdkworker.Options{}, map[string]any{"Write": func(_ context.Context, what string) error { b.write("%s", what); return nil }})
 	run := b.start(t, "W")
 	b.untilWritten(t, 1)
-	require.NoError(t, b.locker.Core().Release(t.Context(), party.Release{
+	require.NoError(t, b.locker.Release(t.Context(), party.Release{
 		LockID: lockID(run), Run: run.GetRunID(), Resources: []string{account.Name}, Order: party.LastAttempt(1),
 	}))
-	intruder, err := b.locker.Core().Acquire(t.Context(), request("intruder"))
+	intruder, err := b.locker.Acquire(t.Context(), request("intruder"))
 	require.NoError(t, err)
 	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "go on", nil))
 	b.untilBusy(t, run)
@@ -157,7 +157,7 @@ func TestSaga_WaitCancelled_LeavesNothing(t *testing.T) {
 	})
 	b.workflow("step", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Look") })
 	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
-	holder, err := b.locker.Core().Acquire(t.Context(), request("holder"))
+	holder, err := b.locker.Acquire(t.Context(), request("holder"))
 	require.NoError(t, err)
 	for _, name := range []string{"W", "step"} {
 		run := b.start(t, name)
@@ -478,7 +478,7 @@ func TestRunSaga_BeginsAgain_ReleasesItsLock(t *testing.T) {
 	b.signal(t, there, "go on")
 	b.signal(t, back, "go on")
 	require.Eventually(t, func() bool {
-		_, err := b.locker.Core().BreakDeadlocks(t.Context())
+		_, err := b.locker.BreakDeadlocks(t.Context())
 		return err == nil && b.hasEnded(t, there) && b.hasEnded(t, back)
 	}, within, 10*lookEvery, "the sagas do not end")
 	for _, run := range []client.WorkflowRun{there, back} {

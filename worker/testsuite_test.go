@@ -66,14 +66,14 @@ func itsClock(env *testsuite.TestWorkflowEnvironment) func() time.Time { return 
 func wallClock(*testsuite.TestWorkflowEnvironment) func() time.Time    { return time.Now }
 
 func (s *suite) isFree(ctx context.Context) bool {
-	leases, err := s.locker.Core().TryEnter(ctx, party.Request{LockID: "nobody", Resources: []lockcore.Resource{account}})
+	leases, err := s.locker.TryEnter(ctx, party.Request{LockID: "nobody", Resources: []lockcore.Resource{account}})
 	return err == nil && s.locker.Leave(ctx, leases...) == nil
 }
 
 // taken is another party's hold on the account.
 func (s *suite) taken(t *testing.T, ttl time.Duration) []lockcore.Lease {
 	t.Helper()
-	leases, err := s.locker.Core().TryEnter(t.Context(), party.Request{LockID: "somebody", Resources: []lockcore.Resource{account}, TTL: ttl})
+	leases, err := s.locker.TryEnter(t.Context(), party.Request{LockID: "somebody", Resources: []lockcore.Resource{account}, TTL: ttl})
 	require.NoError(t, err)
 	return leases
 }

@@ -114,7 +114,6 @@ func (f *siteFlags) add(c *cobra.Command) {
 // site is an open connection to a site's servers.
 type site struct {
 	inspect.Site
-	locker *lockcore.Locker
 	client client.Client // nil without Temporal
 	close  func()
 }
@@ -162,7 +161,7 @@ func (d *databaseFlags) open(ctx context.Context, command string) (*site, error)
 		disconnect()
 		return nil, err
 	}
-	opened := &site{Site: inspect.Site{Locker: locker.Core(), Collection: coll}, locker: locker}
+	opened := &site{Site: inspect.Site{Locker: locker, Collection: coll}}
 	if d.database != "" {
 		opened.Flags = append(opened.Flags, "--database", d.database)
 	}

@@ -60,7 +60,7 @@ func TestDoctor_PollerWithoutThePlugin_IsNamed(t *testing.T) {
 	t.Parallel()
 	l := newLocks(t)
 	plugin := func() *worker.Plugin {
-		p, err := worker.NewPlugin(worker.Options{Locker: l.public, Janitor: worker.JanitorOptions{Off: true}})
+		p, err := worker.NewPlugin(worker.Options{Locker: l.Locker, Janitor: worker.JanitorOptions{Off: true}})
 		require.NoError(t, err)
 		return p
 	}

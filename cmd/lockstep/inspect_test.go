@@ -98,7 +98,7 @@ func openDoorWith(t *testing.T, o sdkworker.Options) *door {
 // worker makes a worker with the activity Work.
 func (d *door) worker(t *testing.T, o sdkworker.Options) sdkworker.Worker {
 	t.Helper()
-	plugin, err := worker.NewPlugin(worker.Options{Locker: d.public, TaskQueue: d.queue, Janitor: worker.JanitorOptions{Off: true}})
+	plugin, err := worker.NewPlugin(worker.Options{Locker: d.Locker, TaskQueue: d.queue, Janitor: worker.JanitorOptions{Off: true}})
 	require.NoError(t, err)
 	o.Plugins = []sdkworker.Plugin{plugin}
 	w := sdkworker.New(d.client, d.queue, o)

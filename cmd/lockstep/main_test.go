@@ -142,7 +142,6 @@ func servers(t *testing.T) []string {
 // locks is a test's own collection of locks, on which commands run.
 type locks struct {
 	*party.Locker
-	public   *lockcore.Locker
 	database string
 	orders   uint32
 }
@@ -153,7 +152,7 @@ func newLocks(t *testing.T) *locks {
 	locker, err := lockcore.New(db.Collection(defaultCollection), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, locker.Close(context.Background())) })
-	return &locks{Locker: locker.Core(), public: locker, database: db.Name()}
+	return &locks{Locker: locker, database: db.Name()}
 }
 
 // start starts a command on the collection.

@@ -184,15 +184,15 @@ func mayTakeOver(ctx context.Context, own wire.Run, err error) (label string, fa
 
 // Releaser is the part of a *party.Locker that Release and ReleaseInherited need.
 type Releaser interface {
-	ReleaseHeld(ctx context.Context, r party.Release) (held []string, err error)
+	Release(ctx context.Context, r party.Release) error
 	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
 }
 
-// Release calls Releaser.ReleaseHeld for any number of resources.
+// Release calls Releaser.Release for any number of resources.
 func Release(ctx context.Context, locker Releaser, r party.Release, names []string) error {
 	for batch := range slices.Chunk(names, releaseBatch) {
 		r.Resources = batch
-		if _, err := locker.ReleaseHeld(ctx, r); err != nil {
+		if err := locker.Release(ctx, r); err != nil {
 			return err
 		}
 	}

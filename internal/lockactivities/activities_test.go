@@ -79,9 +79,9 @@ func (f *fakeLocker) Leave(_ context.Context, leases ...lockcore.Lease) error {
 	return f.err
 }
 
-func (f *fakeLocker) ReleaseHeld(_ context.Context, r party.Release) ([]string, error) {
+func (f *fakeLocker) Release(_ context.Context, r party.Release) error {
 	f.released = append(f.released, r)
-	return r.Resources[:1], f.err
+	return f.err
 }
 
 func (f *fakeLocker) Verify(_ context.Context, v party.Verify) error {

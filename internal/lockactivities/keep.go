@@ -115,7 +115,7 @@ func (a *Activities) releaseIfEnded(ctx context.Context, info activity.Info, sel
 	holds := lockcore.Filter{LockID: self.lockID, Contended: true, States: []lockcore.State{lockcore.StateHolding}}
 	for s, err := range a.Locker.Status(bounded, holds) {
 		if err == nil && s.Run == self.run && slices.Contains(resources, s.Resource) {
-			_, err = a.Locker.ReleaseHeld(bounded, party.Release{
+			err = a.Locker.Release(bounded, party.Release{
 				LockID: self.lockID, Run: self.run, Resources: []string{s.Resource}, FirstFence: s.FirstFence,
 				Reason: "released by its keep-alive, since its workflow run is closed",
 			})

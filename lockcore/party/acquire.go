@@ -125,7 +125,7 @@ func (l *Locker) refreshEvery() time.Duration { return l.cfg.WaiterTTL / 3 }
 
 // acquireCall returns the call of a request for one resource, and begins its span.
 func (l *Locker) acquireCall(outer context.Context, req *Request, op *rules.Acquire) (*update.Call, operation) {
-	ctx, span := l.tel.acquire(outer, req, Resource{Name: op.Resource, Mode: Mode(op.Mode), Limit: int(op.Limit)})
+	ctx, span := l.tel.acquire(outer, req, op)
 	op.Trace = traceparent(outer, ctx)
 	return l.call(outer, *op, ending{by: op.LockID}), span
 }
@@ -196,4 +196,172 @@ func resultOf(op *rules.Acquire, a *update.Answer) (Lease, error) {
 		}
 	}
 	return Lease{}, busy(op, a)
+}
+
+// waiting is a request for one resource that waits in its queue, in this process. Its call stays in the
+// line of the resource, so that the swap that frees the resource can grant it in the same write.
+type waiting struct {
+	l   *Locker
+	ctx context.Context
+	req *Request
+	op  rules.Acquire
+	// waiter is woken when the watcher finds that refreshing the request is worthwhile.
+	waiter *waiter
+	ticket *update.Ticket
+	// span is the span of the command in flight, if inFlight is set.
+	span     operation
+	inFlight bool
+	// blockers are the holds that blocked the request so far, and busy is the latest *BusyError.
+	blockers []blocker
+	busy     error
+}
+
+// enqueue asks for one resource. If it is busy, the request queues. Unless it stays, stop withdraws it.
+func (l *Locker) enqueue(ctx context.Context, req *Request, op rules.Acquire, stays bool) *waiting {
+	w := &waiting{l: l, ctx: ctx, req: req, op: op, waiter: l.watch.add(&op)}
+	var c *update.Call
+	c, w.span = l.acquireCall(ctx, req, &w.op)
+	c.Op, c.Sleeps, w.inFlight = w.op, true, true
+	if !stays {
+		c.TakeBack = l.undoCall(ctx, &w.op)
+	}
+	w.ticket = l.lines.Submit(c)
+	return w
+}
+
+// firstAnswer waits for the first answer.
+func (w *waiting) firstAnswer(ctx context.Context) (Lease, error) {
+	for {
+		select {
+		case <-w.ticket.Ready():
+		case <-ctx.Done():
+			return Lease{}, failure("acquire", w.op.Resource, w.req.Order, context.Cause(ctx), true)
+		}
+		if a, ok := w.ticket.Answer(); ok {
+			lease, err := w.answer(a)
+			if err != nil && errors.Is(err, ErrBusy) {
+				w.recordBusy(err)
+			}
+			return lease, err
+		}
+	}
+}
+
+// await waits until the resource is granted, or until wait ends: then the error is the latest
+// *BusyError. It also ends if the session, with what was taken before, loses a lock. Once the request has
+// queued, a transient error does not end the wait.
+func (w *waiting) await(wait context.Context, s *Session) (Lease, error) {
+	refresh := w.l.clock.NewTimer(w.l.refreshEvery())
+	defer refresh.Stop()
+	var lost <-chan struct{}
+	if s != nil {
+		lost = s.ctx.Done()
+	}
+	for failures := 0; ; {
+		select {
+		case <-w.ticket.Ready():
+			a, ok := w.ticket.Answer()
+			if !ok {
+				continue
+			}
+			lease, err := w.answer(a)
+			switch {
+			case err == nil:
+				return lease, nil
+			case errors.Is(err, ErrBusy) && !errors.Is(err, ErrQueueFull):
+				failures = 0
+				w.recordBusy(err)
+				refresh.Reset(w.l.refreshEvery())
+			case w.busy != nil && isTransient(err):
+				refresh.Reset(w.l.pauseAfter(failures))
+				failures++
+			default:
+				return Lease{}, err
+			}
+		case <-wait.Done():
+			return Lease{}, w.timedOut(wait)
+		case <-lost:
+			if err := s.replace(); err != nil {
+				return Lease{}, err
+			}
+			lost = nil // only the context that the session derives from has ended
+		case <-w.waiter.woken:
+			w.refresh()
+		case <-refresh.C:
+			w.refresh()
+		}
+	}
+}
+
+// recordBusy stores the *BusyError of an attempt that queued.
+func (w *waiting) recordBusy(err error) {
+	w.busy = err
+	w.blockers = addBlockers(w.blockers, err)
+	w.l.watch.queued(w.waiter, predicted(err))
+}
+
+// refresh repeats the request, to refresh its position in the queue or to confirm a grant.
+func (w *waiting) refresh() {
+	w.beginSpan()
+	w.ticket.Wake()
+}
+
+// beginSpan begins a span, unless a command is in flight.
+func (w *waiting) beginSpan() {
+	if !w.inFlight {
+		_, w.span = w.l.tel.acquire(w.ctx, w.req, &w.op)
+		w.inFlight = true
+	}
+}
+
+func (w *waiting) answer(a update.Answer) (Lease, error) {
+	w.beginSpan()
+	w.inFlight = false
+	var err error
+	if a.Err != nil {
+		err = failure("acquire", w.op.Resource, w.req.Order, a.Err, a.Unknown)
+	}
+	return w.l.finishAcquire(w.ctx, w.req, &w.op, w.span, a, err, w.blockers)
+}
+
+// timedOut returns the error of a wait that has ended without an answer.
+func (w *waiting) timedOut(wait context.Context) error {
+	if w.busy != nil {
+		return w.busy
+	}
+	return failure("acquire", w.op.Resource, w.req.Order, context.Cause(wait), true)
+}
+
+// stop ends the wait. It returns the lease if the request was granted at the same moment. With unknown,
+// the request may have been granted.
+func (w *waiting) stop() (lease Lease, granted bool, unknown bool) {
+	unknown = w.ticket.Abandon()
+	w.l.watch.remove(w.waiter)
+	if a, ok := w.ticket.Answer(); ok && a.Err == nil {
+		if lease, err := w.answer(a); err == nil {
+			return lease, true, false
+		}
+	}
+	if w.inFlight {
+		w.span.end(nil, failure("acquire", w.op.Resource, w.req.Order, context.Cause(w.ctx), unknown))
+	}
+	return Lease{}, false, unknown
+}
+
+// isTransient reports whether a request that has queued should be repeated after an error.
+func isTransient(err error) bool {
+	var layout *LayoutError
+	for _, final := range []error{ErrLost, ErrSuperseded, ErrOtherRun, ErrDeadlock, ErrInvalid, ErrClosed} {
+		if errors.Is(err, final) {
+			return false
+		}
+	}
+	return !errors.As(err, &layout)
+}
+
+// pauseAfter returns the pause after a number of failures: 1 s to 30 s, and a random part that spreads the
+// waiters.
+func (l *Locker) pauseAfter(failures int) time.Duration {
+	d := min(time.Second<<min(failures, 5), 30*time.Second)
+	return d + l.clock.Jitter(d/4)
 }

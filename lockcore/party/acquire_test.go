@@ -12,7 +12,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 func TestTryAcquire_HeldByAnother_IsBusy(t *testing.T) {
@@ -20,15 +19,13 @@ func TestTryAcquire_HeldByAnother_IsBusy(t *testing.T) {
 	l := setup(t, party.Config{})
 	a := tryAcquire(t, l.Locker, request("a", party.Exclusive("r")))
 	_, err := l.TryAcquire(t.Context(), request("b", party.Exclusive("r")))
-	var busy *party.BusyError
-	require.ErrorAs(t, err, &busy)
+	busy := errorAs[*party.BusyError](t, err)
 	require.ErrorIs(t, err, party.ErrBusy)
 	require.Equal(t, "r", busy.Resource)
 	require.Len(t, busy.Holders, 1)
 	require.Equal(t, "a", busy.Holders[0].LockID)
 	require.Greater(t, busy.RetryIn, 20*time.Second)
-	_, err = l.TryAcquire(t.Context(), request("b", party.Shared("r")))
-	require.ErrorIs(t, err, party.ErrBusy)
+	requireBusy(t, l.Locker, request("b", party.Shared("r")))
 
 	require.NoError(t, a.Release(t.Context()))
 	require.ErrorIs(t, context.Cause(a.Context()), party.ErrEnded)
@@ -120,8 +117,7 @@ func TestAcquire_MaxWait_EndsInTime(t *testing.T) {
 				err := (<-waits).err
 				require.LessOrEqual(t, time.Since(began), req.MaxWait+time.Second, "one second more to leave the queue")
 				if c.atOnce == nil {
-					var busy *party.BusyError
-					require.ErrorAs(t, err, &busy)
+					busy := errorAs[*party.BusyError](t, err)
 					require.Equal(t, "holder", busy.Holders[0].LockID)
 				}
 				require.Error(t, err)
@@ -248,17 +244,5 @@ func TestAcquire_SameLockIDHolds_JoinsPastTheQueue(t *testing.T) {
 				require.NoError(t, requireGranted(t, waits[1]).Leave(t.Context()))
 			})
 		})
-	}
-}
-
-func TestTryAcquire_AnotherLayout_IsNotAnUnknownOutcome(t *testing.T) {
-	t.Parallel()
-	for _, refused := range []kind{kindLoad, kindSwap} {
-		l, db := inMemory(t, party.Config{})
-		db.set(failing(fmt.Errorf("%w: %w", errNotSent, &rules.LayoutError{Collection: "c", Found: "other"}), of(refused)), nil)
-		_, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
-		var layout *party.LayoutError
-		require.ErrorAs(t, err, &layout)
-		require.NotErrorIs(t, err, party.ErrUnknownOutcome)
 	}
 }

@@ -76,14 +76,6 @@ func (l *Locker) call(ctx context.Context, op rules.Op, why ending) *update.Call
 	return &update.Call{Op: op, OnWrite: func(a update.Answer) { l.wrote(ctx, &a, why) }}
 }
 
-// owing returns a call that the next acknowledged write of the document carries out, even if its caller
-// gives up before.
-func (l *Locker) owing(ctx context.Context, op rules.Op, why ending) *update.Call {
-	c := l.call(ctx, op, why)
-	c.TakeBack, c.Owed = l.call(ctx, op, why), true
-	return c
-}
-
 // wrote is called after an acknowledged write. It records the spans of what has ended, and wakes the waiters
 // that were granted the resource.
 func (l *Locker) wrote(ctx context.Context, a *update.Answer, why ending) {

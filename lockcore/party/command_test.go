@@ -3,7 +3,6 @@ package party_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"runtime"
@@ -20,8 +19,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
+type asker func(context.Context, *party.Locker, party.Request) error
+
 // asking are the ways to make a request that must leave nothing behind when it fails.
-var asking = map[string]func(context.Context, *party.Locker, party.Request) error{
+var asking = map[string]asker{
 	"TryAcquire": func(ctx context.Context, l *party.Locker, req party.Request) error {
 		_, err := l.TryAcquire(ctx, req)
 		return err
@@ -37,23 +38,25 @@ var asking = map[string]func(context.Context, *party.Locker, party.Request) erro
 }
 
 // eachAsking runs a test in virtual time for each way to make a request.
-func eachAsking(t *testing.T, test func(t *testing.T, ask func(context.Context, *party.Locker, party.Request) error)) {
+func eachAsking(t *testing.T, test func(t *testing.T, l *party.Locker, db *faultStore, ask asker)) {
 	t.Helper()
 	for name, ask := range asking {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) { test(t, ask) })
+			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) { test(t, l, db, ask) })
 		})
 	}
 }
 
 func TestRequest_AnswerIsLostInAnOutage_LeavesNothingBehind(t *testing.T) {
 	t.Parallel()
-	eachAsking(t, func(t *testing.T, ask func(context.Context, *party.Locker, party.Request) error) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{})
+	eachAsking(t, func(t *testing.T, l *party.Locker, e *faultStore, ask asker) {
 		e.set(cutting(ends("a")), cutting(onResource("b"), of(kindSwap)))
-		require.ErrorIs(t, ask(t.Context(), l, endless("a", party.Exclusive("a"), party.Exclusive("b"))), party.ErrUnknownOutcome)
+		unknown := errorAs[*party.UnknownOutcomeError](t, ask(t.Context(), l, endless("a", party.Exclusive("a"), party.Exclusive("b"))))
+		require.Equal(t, "acquire", unknown.Op)
+		require.ErrorIs(t, unknown, party.ErrUnknownOutcome)
+		require.ErrorIs(t, unknown, errCut)
+		require.NotErrorIs(t, unknown, party.ErrBusy)
 		require.Len(t, e.Document("b").Entries, 1, "it took effect")
 		elapse(time.Minute)
 		e.set(nil, nil)
@@ -65,9 +68,7 @@ func TestRequest_AnswerIsLostInAnOutage_LeavesNothingBehind(t *testing.T) {
 
 func TestRequest_CancelledUnderWay_LeavesNothingBehind(t *testing.T) {
 	t.Parallel()
-	eachAsking(t, func(t *testing.T, ask func(context.Context, *party.Locker, party.Request) error) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{})
+	eachAsking(t, func(t *testing.T, l *party.Locker, e *faultStore, ask asker) {
 		ctx, cancel := context.WithCancel(t.Context())
 		e.set(nil, times(1, func(context.Context, command) error {
 			cancel()
@@ -83,9 +84,7 @@ func TestRequest_CancelledUnderWay_LeavesNothingBehind(t *testing.T) {
 // The answer arrives after the caller has given up, so the lock that it grants must be released.
 func TestRequest_GrantedAfterItsCallerGaveUp_LeavesNothingBehind(t *testing.T) {
 	t.Parallel()
-	eachAsking(t, func(t *testing.T, ask func(context.Context, *party.Locker, party.Request) error) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{})
+	eachAsking(t, func(t *testing.T, l *party.Locker, e *faultStore, ask asker) {
 		ctx, cancel := context.WithCancel(t.Context())
 		e.set(nil, times(1, func(context.Context, command) error {
 			cancel()
@@ -112,21 +111,14 @@ func TestRequest_ServerErrorAfterTheSwapWasApplied_LeavesNothingBehind(t *testin
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			eachAsking(t, func(t *testing.T, ask func(context.Context, *party.Locker, party.Request) error) {
-				for _, several := range []bool{false, true} {
-					e := newFaultStore()
-					l := newLocker(t, e, party.Config{})
+			eachAsking(t, func(t *testing.T, l *party.Locker, e *faultStore, ask asker) {
+				for _, names := range [][]party.Resource{{party.Exclusive("r")}, {party.Exclusive("r"), party.Exclusive("s")}} {
 					e.set(nil, failing(failure, of(kindSwap)))
-					req := endless("a", party.Exclusive("r"))
-					if several {
-						req.Resources = append(req.Resources, party.Exclusive("s"))
-					}
-					require.ErrorIs(t, ask(t.Context(), l, req), party.ErrUnknownOutcome)
+					require.ErrorIs(t, ask(t.Context(), l, endless("a", names...)), party.ErrUnknownOutcome)
 					e.set(nil, nil)
 					elapse(time.Minute)
 					require.Empty(t, e.Document("r").Entries)
 					require.Empty(t, e.Document("s").Entries)
-					require.NoError(t, l.Close(t.Context()))
 				}
 			})
 		})
@@ -165,10 +157,9 @@ func (k *late) deliver(t *testing.T, s store.Store) (done int) {
 
 func TestLateCopy_AfterItsRequestGaveUp_TakesNothing(t *testing.T) {
 	t.Parallel()
-	eachAsking(t, func(t *testing.T, ask func(context.Context, *party.Locker, party.Request) error) {
-		for _, names := range [][]string{{"r"}, {"r", "s"}} {
-			e, copies := newFaultStore(), late{}
-			l := newLocker(t, e, party.Config{})
+	eachAsking(t, func(t *testing.T, l *party.Locker, e *faultStore, ask asker) {
+		for _, names := range [][]string{{"r"}, {"q", "s"}} {
+			copies := late{}
 			e.set(func(ctx context.Context, c command) error {
 				if grants("late")(c) {
 					return copies.keep(ctx, c)
@@ -185,7 +176,6 @@ func TestLateCopy_AfterItsRequestGaveUp_TakesNothing(t *testing.T) {
 			for _, name := range names {
 				require.Empty(t, e.Document(name).Entries)
 			}
-			require.NoError(t, l.Close(t.Context()))
 		}
 	})
 }
@@ -193,9 +183,8 @@ func TestLateCopy_AfterItsRequestGaveUp_TakesNothing(t *testing.T) {
 // The copy arrives while the outage lasts: no swap has replaced the version that it depends on.
 func TestLateCopy_BeforeTheDebtIsPaid_IsTakenBack(t *testing.T) {
 	t.Parallel()
-	eachAsking(t, func(t *testing.T, ask func(context.Context, *party.Locker, party.Request) error) {
-		e, copies := newFaultStore(), late{}
-		l := newLocker(t, e, party.Config{})
+	eachAsking(t, func(t *testing.T, l *party.Locker, e *faultStore, ask asker) {
+		copies := late{}
 		e.set(func(ctx context.Context, c command) error {
 			switch {
 			case grants("late")(c):
@@ -219,53 +208,13 @@ func TestLateCopy_BeforeTheDebtIsPaid_IsTakenBack(t *testing.T) {
 // the request.
 func TestLateCopy_OfAGrant_TakesNothing(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{})
-		_, err := l.TryEnter(t.Context(), request("a", party.Exclusive("r")))
-		require.NoError(t, err)
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
+		enter(t, l, request("a", party.Exclusive("r")))
 		copies := late{swaps: [][]store.Swap{e.commands(grants("a"))[0].swaps}}
 		elapse(time.Hour)
-		other, err := l.TryEnter(t.Context(), request("b", party.Exclusive("r")))
-		require.NoError(t, err)
+		other := enter(t, l, request("b", party.Exclusive("r")))
 		require.NoError(t, l.Leave(t.Context(), other...))
 		require.Zero(t, copies.deliver(t, e.Store))
-		require.Empty(t, e.Document("r").Entries)
-	})
-}
-
-// The first swap is under way when the second one is acknowledged.
-func TestLateCopy_RequestWasGrantedAndLeft_TakesNothing(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e, copies := newFaultStore(), late{}
-		l := newLocker(t, e, party.Config{})
-		e.set(times(1, copies.keep, grants("late")), nil)
-		s, err := l.TryAcquire(t.Context(), endless("late", party.Exclusive("r")))
-		require.NoError(t, err)
-		require.NoError(t, s.Leave(t.Context()))
-		require.Zero(t, copies.deliver(t, e.Store))
-		require.Empty(t, e.Document("r").Entries)
-	})
-}
-
-// The first swap is under way when the second attempt finds the resource busy.
-func TestLateCopy_RequestWasBusy_TakesNothing(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e, copies := newFaultStore(), late{}
-		l := newLocker(t, e, party.Config{})
-		taken := func(ctx context.Context, c command) error {
-			err := change(ctx, e.Store, acquireOp("r", "holder", rules.Exclusive))
-			return errors.Join(copies.keep(ctx, c), err)
-		}
-		e.set(times(1, taken, grants("late")), nil)
-		_, err := l.TryAcquire(t.Context(), endless("late", party.Exclusive("r")))
-		require.ErrorIs(t, err, party.ErrBusy)
-		err = change(t.Context(), e.Store, rules.Leave{Resource: "r", LockID: "holder", Part: "p", Order: 1})
-		require.NoError(t, err)
-		require.Zero(t, copies.deliver(t, e.Store))
-		elapse(time.Minute)
 		require.Empty(t, e.Document("r").Entries)
 	})
 }
@@ -273,16 +222,14 @@ func TestLateCopy_RequestWasBusy_TakesNothing(t *testing.T) {
 // The request was withdrawn after an answer had been lost.
 func TestLateCopy_RequestWasWithdrawn_DoesNotQueue(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e, copies := newFaultStore(), late{}
-		l := newLocker(t, e, party.Config{})
-		holder, err := l.TryAcquire(t.Context(), request("holder", party.Shared("r")))
-		require.NoError(t, err)
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
+		copies := late{}
+		holder := tryAcquire(t, l, request("holder", party.Shared("r")))
 		e.set(times(1, copies.keep, queues("late")), nil)
 		next := acquireLater(t.Context(), l, request("late", party.Exclusive("r")))
 		elapse(time.Second)
 		w := e.Document("r").Waiters[0]
-		err = change(t.Context(), e.Store, rules.Withdraw{Resource: "r", LockID: "late", Part: w.Part, Order: w.Order, Reason: "deadlock: a test says so"})
+		err := change(t.Context(), e.Store, rules.Withdraw{Resource: "r", LockID: "late", Part: w.Part, Order: w.Order, Reason: "deadlock: a test says so"})
 		require.NoError(t, err)
 		require.ErrorIs(t, (<-next).err, party.ErrDeadlock)
 		require.Zero(t, copies.deliver(t, e.Store))
@@ -295,9 +242,7 @@ func TestLateCopy_RequestWasWithdrawn_DoesNotQueue(t *testing.T) {
 // The first swap took effect and its answer was lost. What comes after it is not sent at all.
 func TestRequest_NotSentAfterALostAnswer_HasAnUnknownOutcome(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{})
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		e.set(nil, func(_ context.Context, c command) error {
 			if c.kind != kindSwap {
 				return nil
@@ -319,8 +264,7 @@ func TestRequest_ManyLostAnswers_CostNoGoroutineEach(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const many = 2000
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{})
+		l, e := inMemory(t, party.Config{})
 		e.set(nil, cutting(of(kindSwap)))
 		var asked sync.WaitGroup
 		for i := range many {
@@ -355,32 +299,13 @@ var bubbleOf = regexp.MustCompile(`synctest bubble \d+\]`)
 
 func TestRequest_LostAnswers_IsGrantedOnce(t *testing.T) {
 	t.Parallel()
-	l, e := onFaulty(t, party.Config{})
+	l, e := inMemory(t, party.Config{})
 	e.cut(2)
-	leases, err := l.TryEnter(t.Context(), request("a", party.Exclusive("r")))
-	require.NoError(t, err)
+	leases := enter(t, l, request("a", party.Exclusive("r")))
 	require.Equal(t, 3, e.count(of(kindSwap)))
 	require.Len(t, e.Document("r").Entries, 1)
 	require.Equal(t, e.Document("r").Entries[0].Fence, leases[0].Fence, "one grant, not three")
 	e.cut(1)
 	require.NoError(t, l.Leave(t.Context(), leases...))
 	require.Empty(t, e.Document("r").Entries)
-}
-
-func TestRequest_OutcomeStaysUnknown_IsReportedAndCleanedUp(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l, e := onFaulty(t, party.Config{})
-		e.cut(-1)
-		_, err := l.TryEnter(t.Context(), request("a", party.Exclusive("r")))
-		var unknown *party.UnknownOutcomeError
-		require.ErrorAs(t, err, &unknown)
-		require.ErrorIs(t, err, party.ErrUnknownOutcome)
-		require.ErrorIs(t, err, errCut)
-		require.NotErrorIs(t, err, party.ErrBusy)
-		require.Equal(t, "acquire", unknown.Op)
-		e.cut(0)
-		_, err = l.TryEnter(t.Context(), request("b", party.Exclusive("r")))
-		require.NoError(t, err)
-	})
 }

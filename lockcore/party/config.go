@@ -1,6 +1,7 @@
 package party
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"os"
@@ -62,12 +63,12 @@ const (
 )
 
 func (c Config) withDefaults() (Config, error) {
-	setDefault(&c.TTL, 30*time.Second)
-	setDefault(&c.HoldTTL, max(time.Hour, c.TTL))
-	setDefault(&c.ClaimTTL, 30*time.Second)
-	setDefault(&c.WaiterTTL, 5*time.Minute)
-	setDefault(&c.Retention, 24*time.Hour)
-	setDefault(&c.MaxWaiters, 2000)
+	c.TTL = cmp.Or(c.TTL, 30*time.Second)
+	c.HoldTTL = cmp.Or(c.HoldTTL, max(time.Hour, c.TTL))
+	c.ClaimTTL = cmp.Or(c.ClaimTTL, 30*time.Second)
+	c.WaiterTTL = cmp.Or(c.WaiterTTL, 5*time.Minute)
+	c.Retention = cmp.Or(c.Retention, 24*time.Hour)
+	c.MaxWaiters = cmp.Or(c.MaxWaiters, 2000)
 	if c.Host == "" {
 		name, _ := os.Hostname() // the name is for people; without one the process ID remains
 		c.Host = fmt.Sprintf("%s:%d", name, os.Getpid())
@@ -78,7 +79,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.MeterProvider == nil {
 		c.MeterProvider = otel.GetMeterProvider()
 	}
-	return c, firstError(
+	return c, cmp.Or(
 		checkTTL("Config.TTL", c.TTL),
 		checkTTL("Config.HoldTTL", c.HoldTTL),
 		checkAtLeast("Config.HoldTTL", c.HoldTTL, c.TTL, "Config.TTL"),
@@ -92,14 +93,6 @@ func (c Config) withDefaults() (Config, error) {
 
 func (c Config) policy() rules.Policy {
 	return rules.Policy{ClaimTTL: c.ClaimTTL.Milliseconds(), Retention: c.Retention.Milliseconds()}
-}
-
-// setDefault sets a field that has its zero value.
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 // Bounds of arguments.
@@ -116,7 +109,7 @@ const (
 // checkEnd checks the arguments of an operation that ends or extends holds. A first fence names a hold on
 // one resource.
 func checkEnd(field, lockID string, firstFence int64, resources []string) error {
-	return firstError(
+	return cmp.Or(
 		checkText(field+".LockID", lockID, 1, maxLockID),
 		checkResources(field+".Resources", resources, ""),
 		refuse(firstFence < 0 || (firstFence > 0 && len(resources) != 1), field+".FirstFence", strconv.FormatInt(firstFence, 10),
@@ -125,7 +118,7 @@ func checkEnd(field, lockID string, firstFence int64, resources []string) error 
 }
 
 func checkResources(field string, names []string, of string) error {
-	return firstError(checkRange("len("+field+")", len(names), 1, maxResources), checkNames(field, names, of))
+	return cmp.Or(checkRange("len("+field+")", len(names), 1, maxResources), checkNames(field, names, of))
 }
 
 func checkNames(field string, names []string, of string) error {
@@ -133,7 +126,7 @@ func checkNames(field string, names []string, of string) error {
 	for i, name := range names {
 		errs = append(errs, checkText(fmt.Sprintf("%s[%d]%s", field, i, of), name, 1, maxName))
 	}
-	return firstError(errs...)
+	return cmp.Or(errs...)
 }
 
 func checkSchedule(field string, o Order) error {
@@ -163,15 +156,6 @@ func refuse(invalid bool, field, value, bound string) error {
 		return nil
 	}
 	return &InvalidError{Field: field, Value: value, Bound: bound}
-}
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // quote quotes a value, and shortens a long one.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -128,8 +127,10 @@ func TestCommands_OfEachOperation(t *testing.T) {
 		require.NoError(t, l.Release(t.Context(), party.Release{LockID: "b", Resources: []string{"r/1"}, Order: party.LastAttempt(1)}))
 	}, writes)
 	w.sends(t, "release by force", func() {
-		_, err := byForce(t.Context(), l, party.Release{Force: true, Now: true, LockID: "a", Resources: []string{"r/1"}, Reason: "test"})
-		require.NoError(t, err)
+		for s, err := range l.Status(t.Context(), party.Filter{LockID: "a"}) {
+			require.NoError(t, err)
+			require.NoError(t, l.Revoke(t.Context(), "r/1", "a", s.FirstFence, "test", true))
+		}
 	}, reads, writes)
 
 	w.sends(t, "acquire three", enter(l, nil, request("c", three...), false), reads, writes)
@@ -144,34 +145,13 @@ func TestCommands_OfEachOperation(t *testing.T) {
 	w.sends(t, "acquire after another process did", enter(l, nil, request("d", three[0]), false), writes, reads, writes)
 }
 
-func TestCommands_TenResources_AreOneReadAndOneWrite(t *testing.T) {
-	t.Parallel()
-	coll, w := careless(t)
-	l := fresh(t, coll)
-	req := request("a")
-	for i := range 10 {
-		req.Resources = append(req.Resources, party.Exclusive(fmt.Sprint("r/", i)))
-	}
-	var leases []party.Lease
-	for _, want := range [][]string{{reads, writes}, {writes}} {
-		w.sends(t, "acquire ten", func() {
-			var err error
-			leases, err = l.TryEnter(t.Context(), req)
-			require.NoError(t, err)
-			require.Len(t, leases, 10)
-		}, want...)
-		w.sends(t, "leave ten", func() { require.NoError(t, l.Leave(t.Context(), leases...)) }, writes)
-	}
-}
-
 // Within a process a hand-over is one write, however many wait: the swap that frees the resource grants
 // it to the next.
 func TestCommands_HandOverWithinAProcess_IsOneWrite(t *testing.T) {
 	t.Parallel()
 	coll, w := careless(t)
 	l := fresh(t, coll)
-	s, err := l.TryAcquire(t.Context(), request("holder", party.Exclusive("r")))
-	require.NoError(t, err)
+	s := tryAcquire(t, l, request("holder", party.Exclusive("r")))
 	const waiting = 5
 	var waits []<-chan acquired
 	for i := range waiting {
@@ -189,22 +169,9 @@ func TestCommands_HandOverWithinAProcess_IsOneWrite(t *testing.T) {
 	require.NoError(t, s.Leave(t.Context()))
 }
 
-func TestCommands_ThousandRenewals_AreTwo(t *testing.T) {
-	t.Parallel()
-	coll, w := careless(t)
-	l := fresh(t, coll)
-	leases := manyLeases(t, l, 1000)
-	w.sends(t, "renew", func() {
-		kept, err := l.Renew(t.Context(), leases...)
-		require.NoError(t, err)
-		require.Len(t, kept, len(leases))
-	}, writes, writes)
-}
-
 func TestCommands_TenThousandRenewals_AreTwenty(t *testing.T) {
 	t.Parallel()
-	e := newFaultStore()
-	l := newLocker(t, e, party.Config{})
+	l, e := inMemory(t, party.Config{})
 	leases := manyLeases(t, l, 10_000)
 	sent := e.count()
 	kept, err := l.Renew(t.Context(), leases...)
@@ -223,8 +190,7 @@ func manyLeases(t *testing.T, l *party.Locker, n int) (leases []party.Lease) {
 			req.Resources = append(req.Resources, party.Exclusive(fmt.Sprint("r/", i+j)))
 		}
 		req.TTL = time.Hour
-		got, err := l.TryEnter(t.Context(), req)
-		require.NoError(t, err)
+		got := enter(t, l, req)
 		leases = append(leases, got...)
 	}
 	slices.Reverse(leases)
@@ -237,9 +203,8 @@ func TestCommands_ConcernsAreThoseOfTheStore(t *testing.T) {
 	coll, w := careless(t)
 	l := fresh(t, coll)
 	w.take()
-	s, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r"), party.Exclusive("s")))
-	require.NoError(t, err)
-	_, err = l.Renew(t.Context(), s.Leases()...)
+	s := tryAcquire(t, l, request("a", party.Exclusive("r"), party.Exclusive("s")))
+	_, err := l.Renew(t.Context(), s.Leases()...)
 	require.NoError(t, err)
 	require.NoError(t, s.Leave(t.Context()))
 	_, err = l.Replaced(t.Context(), "a", "", "r")
@@ -292,15 +257,11 @@ func TestCommands_AnswersExceptBusy_FollowAWrite(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				e := newFaultStore()
-				l := newLocker(t, e, party.Config{})
-				_, err := l.TryEnter(t.Context(), a)
-				require.NoError(t, err)
+			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
+				enter(t, l, a)
 				victim := changed(func(req *party.Request) { req.LockID = "victim" })
-				_, err = l.Enter(t.Context(), victim)
-				require.ErrorIs(t, err, party.ErrBusy)
-				err = change(t.Context(), e.Store, rules.Withdraw{Resource: "r", LockID: "victim", Part: "p", Order: 2<<32 | 1, Reason: "deadlock: test"})
+				queue(t, l, victim)
+				err := change(t.Context(), e.Store, rules.Withdraw{Resource: "r", LockID: "victim", Part: "p", Order: 2<<32 | 1, Reason: "deadlock: test"})
 				require.NoError(t, err)
 
 				e.set(failing(errNotSent, of(kindSwap)), nil)

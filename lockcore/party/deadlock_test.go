@@ -4,167 +4,217 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// crossed: a holds x and wants y, and b holds y and wants x. It returns their waits, and what a and b hold.
-func crossed(t *testing.T, l *party.Locker, mem *lockcoretest.Store, change func(lockID string, req *party.Request)) (a, b <-chan acquired, held []party.Lease) {
-	t.Helper()
-	for _, req := range []party.Request{request("a", party.Exclusive("x")), request("b", party.Exclusive("y"))} {
-		leases, err := l.TryEnter(t.Context(), req)
-		require.NoError(t, err)
-		held = append(held, leases...)
+// TestDeadlock_Victim_Ends has a hold x and ask for y, and b hold y and ask for x.
+func TestDeadlock_Victim_Ends(t *testing.T) {
+	t.Parallel()
+	started := func(lockID string, req *party.Request) {
+		req.Started = map[string]time.Time{"a": time.Now(), "b": time.Now().Add(-time.Hour)}[lockID]
 	}
-	wait := func(id, name string) <-chan acquired {
-		req := request(id, party.Exclusive(name))
-		if change != nil {
-			change(id, &req)
-		}
-		out := acquireLater(t.Context(), l, req)
-		eventually(t, 1, waitersOf(mem, name), id+" stands in the queue")
-		return out
+	for name, c := range map[string]struct {
+		change func(lockID string, req *party.Request)
+		res    func(name string) party.Resource
+		victim string
+	}{
+		"the last to queue":                    {nil, party.Exclusive, "b"},
+		"the last to queue for seats":          {nil, func(name string) party.Resource { return party.SharedLimit(name, 1) }, "b"},
+		"the last to start":                    {started, party.Exclusive, "a"},
+		"not a request that is never a victim": {func(lockID string, req *party.Request) { req.NeverVictim = lockID == "b" }, party.Exclusive, "a"},
+		"the last to start if all are never victims": {func(lockID string, req *party.Request) {
+			started(lockID, req)
+			req.NeverVictim = true
+		}, party.Exclusive, "a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, db := inMemory(t, party.Config{})
+			held := map[string][]party.Lease{"a": enter(t, l, request("a", c.res("x"))), "b": enter(t, l, request("b", c.res("y")))}
+			waits := map[string]<-chan acquired{}
+			for _, w := range [][2]string{{"a", "y"}, {"b", "x"}} {
+				req := request(w[0], c.res(w[1]))
+				if c.change != nil {
+					c.change(w[0], &req)
+				}
+				waits[w[0]] = acquireLater(t.Context(), l, req)
+				if w[0] == "a" {
+					requireWaiting(t, db, 1, "y")
+				}
+			}
+			deadlock := errorAs[*party.DeadlockError](t, (<-waits[c.victim]).err)
+			require.ErrorIs(t, deadlock, party.ErrDeadlock)
+			require.Contains(t, deadlock.Cycle, "a waits for b on y")
+			require.Contains(t, deadlock.Cycle, "b waits for a on x")
+			// The other continues once the victim's owner has released what it held.
+			leave(t, l, held[c.victim]...)
+			other := map[string]string{"a": "b", "b": "a"}[c.victim]
+			require.NoError(t, requireGranted(t, waits[other]).Release(t.Context()))
+		})
 	}
-	return wait("a", "y"), wait("b", "x"), held
-}
-
-func TestDeadlock_LastToStart_IsTheVictim(t *testing.T) {
-	t.Parallel()
-	mem := lockcoretest.NewStore(time.Now)
-	l := newLocker(t, mem, party.Config{})
-	a, b, held := crossed(t, l, mem, func(id string, req *party.Request) {
-		req.Started = map[string]time.Time{"a": time.Now(), "b": time.Now().Add(-time.Hour)}[id]
-	})
-	got := <-a
-	require.ErrorIs(t, got.err, party.ErrDeadlock)
-	var deadlock *party.DeadlockError
-	require.ErrorAs(t, got.err, &deadlock)
-	require.Equal(t, "y", deadlock.Resource)
-	require.Contains(t, deadlock.Cycle, "a waits for b on y")
-	require.Contains(t, deadlock.Cycle, "b waits for a on x")
-	// What the victim held goes when its owner says so, and then the other goes on.
-	require.NoError(t, l.Leave(t.Context(), held[0]))
-	got = <-b
-	require.NoError(t, got.err)
-	require.NoError(t, got.session.Release(t.Context()))
-}
-
-func TestDeadlock_NeverVictim_IsSpared(t *testing.T) {
-	t.Parallel()
-	mem := lockcoretest.NewStore(time.Now)
-	l := newLocker(t, mem, party.Config{})
-	a, b, held := crossed(t, l, mem, func(id string, req *party.Request) { req.NeverVictim = id == "b" })
-	got := <-a
-	require.ErrorIs(t, got.err, party.ErrDeadlock, "b queued last, and compensates")
-	require.NoError(t, l.Leave(t.Context(), held[0]))
-	got = <-b
-	require.NoError(t, got.err)
-	require.NoError(t, got.session.Release(t.Context()))
-}
-
-func TestDeadlock_AllNeverVictim_StillEnds(t *testing.T) {
-	t.Parallel()
-	mem := lockcoretest.NewStore(time.Now)
-	l := newLocker(t, mem, party.Config{})
-	a, b, held := crossed(t, l, mem, func(id string, req *party.Request) {
-		req.NeverVictim = true
-		req.Started = map[string]time.Time{"a": time.Now(), "b": time.Now().Add(-time.Hour)}[id]
-	})
-	got := <-a
-	require.ErrorIs(t, got.err, party.ErrDeadlock, "it started last")
-	require.NoError(t, l.Leave(t.Context(), held[0]))
-	got = <-b
-	require.NoError(t, got.err)
-	require.NoError(t, got.session.Release(t.Context()))
 }
 
 func TestDeadlocks_Cycle_IsListedAndBroken(t *testing.T) {
 	t.Parallel()
-	mem := lockcoretest.NewStore(time.Now)
-	l := newLocker(t, mem, party.Config{})
-	none, err := l.Deadlocks(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, none)
-	for id, name := range map[string]string{"a": "x", "b": "y", "c": "z"} {
-		_, err := l.TryEnter(t.Context(), request(id, party.Exclusive(name)))
-		require.NoError(t, err)
+	l, db := inMemory(t, party.Config{})
+	for _, w := range [][2]string{{"a", "x"}, {"b", "y"}, {"c", "z"}} {
+		enter(t, l, request(w[0], party.Exclusive(w[1])))
 	}
-	queue := func(id, owner, name string) {
-		req := request(id, party.Exclusive(name))
-		req.Part, req.Owner, req.Order = "wait", owner, party.Order{Schedule: 1}
-		_, err := l.Enter(t.Context(), req)
-		require.ErrorIs(t, err, party.ErrBusy)
+	for _, w := range [][2]string{{"a", "y"}, {"b", "z"}, {"bystander", "y"}, {"c", "x"}} {
+		queue(t, l, numbered(w[0], party.Exclusive(w[1])))
 	}
-	queue("a", "a", "y")
-	queue("b", "b", "z")
-	queue("bystander", "bystander", "y")
-	none, err = l.Deadlocks(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, none, "a chain is no circle")
-	queue("c", "c", "x")
-	found, err := l.Deadlocks(t.Context())
-	require.NoError(t, err)
-	require.Len(t, found, 1)
-	require.Equal(t, "a waits for b on y, b waits for c on z, c waits for a on x", found[0].String())
-	require.Equal(t, "c", found[0].Waits[found[0].Victim].Owner, "it queued last")
-
 	broken, err := l.BreakDeadlocks(t.Context())
 	require.NoError(t, err)
 	require.Len(t, broken, 1)
+	require.Equal(t, "a waits for b on y, b waits for c on z, c waits for a on x", broken[0].String())
+	require.Equal(t, "c", broken[0].Waits[broken[0].Victim].Owner, "it queued last")
 	again, err := l.BreakDeadlocks(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, again, "one victim is enough")
-	require.Len(t, mem.Document("y").Waiters, 2)
+	require.Len(t, db.Document("y").Waiters, 2)
 
 	// The victim comes back late, with a greater order, and after much else has ended there.
-	victim := request("c", party.Exclusive("x"))
-	victim.Part, victim.Order = "wait", party.Order{Schedule: 1, Attempt: 2}
+	victim := numbered("c", party.Exclusive("x"))
+	victim.Order.Attempt = 2
 	for i := range 2 * rules.MaxReleases {
 		require.NoError(t, l.Release(t.Context(), party.Release{LockID: fmt.Sprint("other/", i), Resources: []string{"x"}, Order: party.LastAttempt(1)}))
 	}
 	_, err = l.Enter(t.Context(), victim)
 	require.ErrorIs(t, err, party.ErrDeadlock)
 	victim.Order.Attempt++ // it was told, and has left
-	_, err = l.Enter(t.Context(), victim)
-	require.ErrorIs(t, err, party.ErrBusy)
+	queue(t, l, victim)
 }
 
-func TestDeadlocks_LimitMayHaveRoom_IsNotADeadlock(t *testing.T) {
+// TestDeadlocks_Waits_AreEdges lists the deadlocks after some requests hold, and others have queued.
+func TestDeadlocks_Waits_AreEdges(t *testing.T) {
 	t.Parallel()
-	mem := lockcoretest.NewStore(time.Now)
-	l := newLocker(t, mem, party.Config{})
-	for _, req := range []party.Request{
-		request("a", party.SharedLimit("seats", 2)), request("b", party.SharedLimit("seats", 2)), request("c", party.Exclusive("x")),
+	type ask struct {
+		lockID, owner, part string
+		res                 party.Resource
+	}
+	seats := party.SharedLimit("seats", 2)
+	for name, c := range map[string]struct {
+		holds, waits []ask
+		want         []string
+	}{
+		"a chain is not a cycle": {
+			[]ask{{"a", "", "", party.Exclusive("x")}, {"b", "", "", party.Exclusive("y")}}, []ask{{"a", "", "", party.Exclusive("y")}}, nil,
+		},
+		"a limit may get room: b may leave": {
+			[]ask{{"a", "", "", seats}, {"b", "", "", seats}, {"c", "", "", party.Exclusive("x")}},
+			[]ask{{"c", "", "", seats}, {"a", "", "", party.Exclusive("x")}}, nil,
+		},
+		"waiters ahead, although the modes are compatible": {
+			[]ask{{"a", "", "", party.SharedLimit("x", 2)}, {"c", "", "", party.Exclusive("y")}},
+			[]ask{{"b", "", "", party.SharedLimit("x", 1)}, {"c", "", "", party.Shared("x")}, {"a", "", "", party.Exclusive("y")}},
+			[]string{"a waits for c on y, c waits for b on x, b waits for a on x"},
+		},
+		"parts of a lock ID have their own owners": {
+			[]ask{{"family", "first", "", party.Shared("x")}, {"family", "second", "other", party.Shared("x")}, {"b", "", "", party.Exclusive("y")}},
+			[]ask{{"family", "second", "", party.Exclusive("y")}, {"b", "", "", party.Exclusive("x")}},
+			[]string{"b waits for second on x, second waits for b on y"},
+		},
+		// K2 blocks nobody: if it gave up, the deadlock would remain.
+		"a waiter of the same lock ID ahead is not in the cycle": {
+			[]ask{{"L", "K3", "", party.Exclusive("1")}, {"f", "F", "", party.Exclusive("2")}},
+			[]ask{{"L", "K2", "2", party.Exclusive("2")}, {"L", "K3", "3", party.Exclusive("2")}, {"f", "F", "", party.Exclusive("1")}},
+			[]string{"F waits for K3 on 1, K3 waits for F on 2"},
+		},
 	} {
-		_, err := l.TryEnter(t.Context(), req)
-		require.NoError(t, err)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, _ := inMemory(t, party.Config{})
+			for _, a := range c.holds {
+				req := request(a.lockID, a.res)
+				req.Owner = a.owner
+				enter(t, l, req)
+			}
+			for _, a := range c.waits {
+				req := numbered(a.lockID, a.res)
+				req.Owner, req.Part = a.owner, "wait"+a.part
+				queue(t, l, req)
+			}
+			found, err := l.Deadlocks(t.Context())
+			require.NoError(t, err)
+			var got []string
+			for _, d := range found {
+				got = append(got, d.String())
+			}
+			require.Equal(t, c.want, got)
+		})
 	}
-	for id, res := range map[string]party.Resource{"c": party.SharedLimit("seats", 2), "a": party.Exclusive("x")} {
-		req := request(id, res)
-		req.Part, req.Order = "wait", party.Order{Schedule: 1}
-		_, err := l.Enter(t.Context(), req)
-		require.ErrorIs(t, err, party.ErrBusy)
-	}
+}
+
+// A claim that is not confirmed ends by itself, so the other waits of its party make no cycle with it.
+func TestDeadlocks_Claim_IsNotAnEdge(t *testing.T) {
+	t.Parallel()
+	l, db := inMemory(t, party.Config{})
+	holder := enter(t, l, request("h", party.Exclusive("x")))
+	enter(t, l, request("b", party.Exclusive("y")))
+	queue(t, l, numbered("a", party.Exclusive("x")))
+	leave(t, l, holder...)
+	second := numbered("a", party.Exclusive("y"))
+	second.Part = "second"
+	queue(t, l, second)
+	queue(t, l, numbered("b", party.Exclusive("x")))
+	d := db.Document("x")
+	require.NotNil(t, d.Claim("a", "p"))
 	found, err := l.Deadlocks(t.Context())
 	require.NoError(t, err)
-	require.Empty(t, found, "b may leave, and then c goes on")
+	require.Empty(t, found)
+}
+
+// The second of two requests of a lock ID that wait in one queue joins the first when that is granted, so it does not
+// wait for those between them.
+func TestDeadlocks_BehindItsLockID_WaitsForThatAlone(t *testing.T) {
+	t.Parallel()
+	l, _ := inMemory(t, party.Config{})
+	other := enter(t, l, request("other", party.Exclusive("x")))
+	ask := func(lockID, part string, mode party.Resource) ([]party.Lease, error) {
+		req := request(lockID, mode)
+		req.Part, req.Order = part, party.Order{Schedule: 1}
+		return l.Enter(t.Context(), req)
+	}
+	for _, w := range []struct {
+		lockID, part string
+		res          party.Resource
+	}{
+		{"family", "reads", party.Shared("x")},
+		{"reader", "reads", party.Shared("x")},
+		{"family", "writes", party.Exclusive("x")},
+		{"plain", "writes", party.Exclusive("x")},
+		{"family", "writes too", party.Exclusive("x")},
+	} {
+		_, err := ask(w.lockID, w.part, w.res)
+		require.ErrorIs(t, err, party.ErrBusy)
+	}
+	require.NoError(t, l.Leave(t.Context(), other...))
+	_, err := ask("family", "reads", party.Shared("x"))
+	require.NoError(t, err)
+	reader, err := ask("reader", "reads", party.Shared("x"))
+	require.NoError(t, err)
+	found, err := l.Deadlocks(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, found, "the reader may leave, and then the family goes on")
+	require.NoError(t, l.Leave(t.Context(), reader...))
+	for _, part := range []string{"writes", "writes too"} {
+		_, err = ask("family", part, party.Exclusive("x"))
+		require.NoError(t, err)
+	}
 }
 
 func TestUpgrade_TwoUpgrades_OneIsTheVictim(t *testing.T) {
 	t.Parallel()
-	mem := lockcoretest.NewStore(time.Now)
-	l := newLocker(t, mem, party.Config{})
+	l, _ := inMemory(t, party.Config{})
 	sessions := map[string]*party.Session{}
 	results := make(chan error, 2)
 	for _, id := range []string{"a", "b"} {
-		s, err := l.TryAcquire(t.Context(), request(id, party.Shared("r")))
-		require.NoError(t, err)
+		s := tryAcquire(t, l, request(id, party.Shared("r")))
 		sessions[id] = s
 	}
 	for _, s := range sessions {
@@ -188,189 +238,14 @@ func TestUpgrade_TwoUpgrades_OneIsTheVictim(t *testing.T) {
 	}
 }
 
-// A claim that is not confirmed ends by itself, so its party's other waits make no circle with it.
-func TestDeadlocks_Claim_IsNotAnEdge(t *testing.T) {
-	t.Parallel()
-	mem := lockcoretest.NewStore(time.Now)
-	l := newLocker(t, mem, party.Config{})
-	held := map[string][]party.Lease{}
-	for lockID, name := range map[string]string{"h": "x", "b": "y"} {
-		leases, err := l.TryEnter(t.Context(), request(lockID, party.Exclusive(name)))
-		require.NoError(t, err)
-		held[lockID] = leases
-	}
-	queue := func(lockID, part, name string) {
-		req := request(lockID, party.Exclusive(name))
-		req.Part, req.Order = part, party.Order{Schedule: 1}
-		_, err := l.Enter(t.Context(), req)
-		require.ErrorIs(t, err, party.ErrBusy)
-	}
-	queue("a", "first", "x")
-	require.NoError(t, l.Leave(t.Context(), held["h"]...))
-	queue("a", "second", "y")
-	queue("b", "wait", "x")
-	d := mem.Document("x")
-	require.NotNil(t, d.Claim("a", "first"))
-	found, err := l.Deadlocks(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, found)
-}
-
-// c is behind b though their modes are compatible: who comes first is served first.
-func TestDeadlocks_WaitersAhead_AreEdges(t *testing.T) {
-	t.Parallel()
-	mem := lockcoretest.NewStore(time.Now)
-	l := newLocker(t, mem, party.Config{})
-	for lockID, res := range map[string]party.Resource{"a": party.SharedLimit("x", 2), "c": party.Exclusive("y")} {
-		_, err := l.TryEnter(t.Context(), request(lockID, res))
-		require.NoError(t, err)
-	}
-	queue := func(lockID string, res party.Resource) {
-		req := request(lockID, res)
-		req.Part, req.Order = "wait", party.Order{Schedule: 1}
-		_, err := l.Enter(t.Context(), req)
-		require.ErrorIs(t, err, party.ErrBusy)
-	}
-	queue("b", party.SharedLimit("x", 1)) // waits for a
-	queue("c", party.Shared("x"))         // waits for b
-	queue("a", party.Exclusive("y"))      // waits for c
-	found, err := l.Deadlocks(t.Context())
-	require.NoError(t, err)
-	require.Len(t, found, 1)
-	require.Equal(t, "a waits for c on y, c waits for b on x, b waits for a on x", found[0].String())
-}
-
-// The parts of a lock ID have owners of their own, who wait each for themselves.
-func TestDeadlocks_PartsOfALockID_HaveTheirOwners(t *testing.T) {
-	t.Parallel()
-	mem := lockcoretest.NewStore(time.Now)
-	l := newLocker(t, mem, party.Config{})
-	take := func(lockID, owner string, res party.Resource) {
-		req := request(lockID, res)
-		req.Owner = owner
-		_, err := l.TryEnter(t.Context(), req)
-		require.NoError(t, err)
-	}
-	take("family", "first", party.Shared("x"))
-	take("family", "second", party.Shared("x"))
-	take("b", "b", party.Exclusive("y"))
-	queue := func(lockID, owner, name string) {
-		req := request(lockID, party.Exclusive(name))
-		req.Part, req.Owner, req.Order = "wait", owner, party.Order{Schedule: 1}
-		_, err := l.Enter(t.Context(), req)
-		require.ErrorIs(t, err, party.ErrBusy)
-	}
-	queue("family", "second", "y")
-	queue("b", "b", "x")
-	found, err := l.Deadlocks(t.Context())
-	require.NoError(t, err)
-	require.Len(t, found, 1)
-	require.Equal(t, "b waits for second on x, second waits for b on y", found[0].String())
-}
-
-// The second of two requests of a lock ID that wait in one queue joins the first when that is granted, so it does not
-// wait for those between them.
-func TestDeadlocks_BehindItsLockID_WaitsForThatAlone(t *testing.T) {
-	t.Parallel()
-	mem := lockcoretest.NewStore(time.Now)
-	l := newLocker(t, mem, party.Config{})
-	other, err := l.TryEnter(t.Context(), request("other", party.Exclusive("x")))
-	require.NoError(t, err)
-	ask := func(lockID, part string, mode party.Resource) ([]party.Lease, error) {
-		req := request(lockID, mode)
-		req.Part, req.Order = part, party.Order{Schedule: 1}
-		return l.Enter(t.Context(), req)
-	}
-	for _, w := range []struct {
-		lockID, part string
-		res          party.Resource
-	}{
-		{"family", "reads", party.Shared("x")},
-		{"reader", "reads", party.Shared("x")},
-		{"family", "writes", party.Exclusive("x")},
-		{"plain", "writes", party.Exclusive("x")},
-		{"family", "writes too", party.Exclusive("x")},
-	} {
-		_, err := ask(w.lockID, w.part, w.res)
-		require.ErrorIs(t, err, party.ErrBusy)
-	}
-	require.NoError(t, l.Leave(t.Context(), other...))
-	_, err = ask("family", "reads", party.Shared("x"))
-	require.NoError(t, err)
-	reader, err := ask("reader", "reads", party.Shared("x"))
-	require.NoError(t, err)
-	found, err := l.Deadlocks(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, found, "the reader may leave, and then the family goes on")
-	require.NoError(t, l.Leave(t.Context(), reader...))
-	for _, part := range []string{"writes", "writes too"} {
-		_, err = ask("family", part, party.Exclusive("x"))
-		require.NoError(t, err)
-	}
-}
-
-// K2 and K3 ask for a resource in the name of one lock ID, one behind the other. Who holds it waits for what K3 holds. K2 is in nobody's
-// way: if it gave up, the deadlock would stand.
-func TestDeadlocks_AheadOfItsLockID_IsNotAVictim(t *testing.T) {
-	t.Parallel()
-	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
-	orders := uint32(0)
-	enter := func(lockID, owner, resource string) error {
-		orders++
-		req := request(lockID, party.Exclusive(resource))
-		req.Owner, req.Part, req.Order, req.TTL = owner, owner, party.Order{Schedule: orders, Attempt: 1}, time.Hour
-		_, err := l.Enter(t.Context(), req)
-		return err
-	}
-	require.NoError(t, enter("L", "K3", "1"))
-	require.NoError(t, enter("f", "F", "2"))
-	require.ErrorIs(t, enter("L", "K2", "2"), party.ErrBusy)
-	require.ErrorIs(t, enter("L", "K3", "2"), party.ErrBusy)
-	require.ErrorIs(t, enter("f", "F", "1"), party.ErrBusy)
-	found, err := l.Deadlocks(t.Context())
-	require.NoError(t, err)
-	require.Len(t, found, 1)
-	require.Len(t, found[0].Waits, 2)
-	for _, w := range found[0].Waits {
-		require.NotEqual(t, "K2", w.Owner)
-	}
-}
-
-func TestDeadlock_LimitOfOne_Ends(t *testing.T) {
-	t.Parallel()
-	mem := lockcoretest.NewStore(time.Now)
-	l := newLocker(t, mem, party.Config{})
-	for lockID, name := range map[string]string{"a": "x", "b": "y"} {
-		_, err := l.TryEnter(t.Context(), request(lockID, party.SharedLimit(name, 1)))
-		require.NoError(t, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	a := acquireLater(ctx, l, request("a", party.SharedLimit("y", 1)))
-	eventually(t, 1, waitersOf(mem, "y"), "a stands in the queue")
-	b := acquireLater(ctx, l, request("b", party.SharedLimit("x", 1)))
-	select {
-	case got := <-b:
-		require.ErrorIs(t, got.err, party.ErrDeadlock, "it queued last")
-	case <-time.After(15 * time.Second):
-		require.Fail(t, "the deadlock stands")
-	}
-	cancel()
-	require.ErrorIs(t, (<-a).err, context.Canceled)
-}
-
 func TestDeadlock_DrainingPart_IsNotAnEdge(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{TTL: 4 * time.Second})
-		_, err := l.TryEnter(t.Context(), request("A", party.Exclusive("r1")))
-		require.NoError(t, err)
-		_, err = l.TryAcquire(t.Context(), request("B", party.Exclusive("r2")))
-		require.NoError(t, err)
-		_, err = byForce(t.Context(), l, party.Release{Force: true, LockID: "A", Resources: []string{"r1"}, Reason: "op"})
-		require.NoError(t, err)
+	virtual(t, party.Config{TTL: 4 * time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
+		enter(t, l, request("A", party.Exclusive("r1")))
+		tryAcquire(t, l, request("B", party.Exclusive("r2")))
+		revoke(t, l, "A", "op", "r1")
 		b := acquireLater(t.Context(), l, request("B", party.Exclusive("r1")))
-		eventually(t, 1, waitersOf(e, "r1"), "")
+		requireWaiting(t, e, 1, "r1")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		a := acquireLater(ctx, l, request("A", party.Exclusive("r2")))

@@ -74,17 +74,15 @@ func TestLeaveQueue_ClaimWasTakenUp_KeepsThePart(t *testing.T) {
 
 // A forced release that does not wait for the drain frees the resource, although its holder may trust
 // its lease for hours.
-func TestReleaseHeld_ForcedAgain_EndsNothingGrantedSince(t *testing.T) {
+func TestRelease_ForcedAgain_EndsNothingGrantedSince(t *testing.T) {
 	t.Parallel()
 	l, db := inMemory(t, party.Config{})
 	req := request("a", party.Exclusive("r"))
 	req.TTL = 6 * time.Hour
 	dead := enter(t, l, req)
 	force := party.Release{Force: true, LockID: "a", Resources: []string{"r"}, FirstFence: dead[0].FirstFence, Reason: "it hangs"}
-	held, err := l.ReleaseHeld(t.Context(), force)
-	require.NoError(t, err)
-	require.Equal(t, []string{"r"}, held)
-	_, err = l.TryEnter(t.Context(), request("b", party.Exclusive("r")))
+	require.NoError(t, l.Release(t.Context(), force))
+	_, err := l.TryEnter(t.Context(), request("b", party.Exclusive("r")))
 	require.ErrorContains(t, err, "draining", "the holder may still work")
 
 	force.Now = true
@@ -95,31 +93,6 @@ func TestReleaseHeld_ForcedAgain_EndsNothingGrantedSince(t *testing.T) {
 	require.NoError(t, l.Release(t.Context(), force))
 	d := db.Document("r")
 	require.Equal(t, again.Leases()[0].FirstFence, d.HoldFence("a"))
-}
-
-// A release that finds nothing is not a loss. One that finds evidence of a loss reports it whenever it
-// is repeated.
-func TestReleaseHeld_RepeatedAfterALostAnswer_ReportsTheSame(t *testing.T) {
-	t.Parallel()
-	l, db, clock := withClock(t, party.Config{})
-	req := numbered("a", party.Exclusive("r"))
-	req.Persist = true
-	enter(t, l, req)
-	db.set(nil, times(1, cutting(), of(kindSwap)))
-	held, err := l.ReleaseHeld(t.Context(), party.Release{LockID: "a", Resources: []string{"r"}, Order: req.Order, Leaving: &req.Part})
-	require.NoError(t, err)
-	require.Equal(t, []string{"r"}, held, "its first copy released it")
-
-	req.Order.Schedule = 2
-	enter(t, l, req)
-	clock.Advance(2 * time.Hour)
-	enter(t, newLocker(t, db, party.Config{}), request("b", party.Exclusive("r")))
-	for range 2 {
-		db.set(nil, times(1, cutting(), of(kindSwap)))
-		held, err = l.ReleaseHeld(t.Context(), party.Release{LockID: "a", Resources: []string{"r"}, Order: req.Order})
-		require.NoError(t, err)
-		require.Empty(t, held, "b was let in")
-	}
 }
 
 func TestRelease_PlainRequestWaits_QueuesAgain(t *testing.T) {
@@ -138,4 +111,76 @@ func TestRelease_PlainRequestWaits_QueuesAgain(t *testing.T) {
 		require.NoError(t, b.Release(t.Context()))
 		require.NoError(t, requireGranted(t, waits[0]).Release(t.Context()))
 	})
+}
+
+// keptOn takes resources for a lock ID and leaves at once, so that the holds stand without a process.
+func keptOn(t *testing.T, l *party.Locker, lockID string, holdTTL time.Duration, resources ...party.Resource) {
+	t.Helper()
+	req := request(lockID, resources...)
+	req.Part, req.Order, req.Persist, req.HoldTTL, req.TTL = "p", party.Order{Schedule: 7, Attempt: 1}, true, holdTTL, time.Second
+	leases := enter(t, l, req)
+	require.NoError(t, l.Leave(t.Context(), leases...))
+}
+
+func TestExtend_Holds_KeptOrReportedLost(t *testing.T) {
+	t.Parallel()
+	l, _, clock := withClock(t, party.Config{})
+	mine, gone := party.Exclusive("r/1"), party.Shared("r/2")
+	keptOn(t, l, "a", time.Minute, mine, gone)
+	for range 5 {
+		clock.Advance(45 * time.Second)
+		for _, r := range []party.Resource{mine, gone} {
+			again, err := l.Extend(t.Context(), "a", "", r.Name, false)
+			require.NoError(t, err)
+			require.Equal(t, 20*time.Second, again)
+		}
+	}
+	clock.Advance(45 * time.Second)
+	requireBusy(t, l, request("b", mine))
+
+	revoke(t, l, "a", "it has to go", gone.Name)
+	_, err := l.Extend(t.Context(), "a", "", gone.Name, false)
+	lost := errorAs[*party.LostError](t, err)
+	require.Equal(t, gone.Name, lost.Resource)
+	require.Equal(t, "it has to go", lost.Reason)
+	_, err = l.Extend(t.Context(), "a", "", mine.Name, false)
+	require.NoError(t, err)
+	clock.Advance(45 * time.Second)
+	requireBusy(t, l, request("b", mine))
+}
+
+func TestExtend_NothingHeld_IsLost(t *testing.T) {
+	t.Parallel()
+	l, _ := inMemory(t, party.Config{})
+	r := party.Exclusive("r/1")
+	_, err := l.Extend(t.Context(), "a", "", r.Name, false)
+	require.ErrorIs(t, err, party.ErrLost)
+
+	keptOn(t, l, "a", party.Forever, r)
+	again, err := l.Extend(t.Context(), "a", "", r.Name, false)
+	require.NoError(t, err)
+	require.Equal(t, 5*time.Minute, again)
+	require.NoError(t, l.Release(t.Context(), party.Release{LockID: "a", Resources: []string{r.Name}, Order: party.LastAttempt(7)}))
+	_, err = l.Extend(t.Context(), "a", "", r.Name, false)
+	require.ErrorIs(t, err, party.ErrLost)
+	enter(t, l, request("b", r))
+
+	_, err = l.Extend(t.Context(), "", "", r.Name, false)
+	require.ErrorIs(t, err, party.ErrInvalid)
+}
+
+// What a request got, and left, before it was queued is extended like any kept hold.
+func TestExtend_HoldOfAQueuedRequest_IsKept(t *testing.T) {
+	t.Parallel()
+	l, _, clock := withClock(t, party.Config{})
+	keptOn(t, l, "other", party.Forever, party.Exclusive("r/2"))
+	req := request("a", party.Exclusive("r/1"), party.Exclusive("r/2"))
+	req.Part, req.Order, req.Persist, req.TTL, req.HoldTTL = "p", party.Order{Schedule: 1, Attempt: 1}, true, time.Second, 20*time.Second
+	queue(t, l, req)
+	for range 5 {
+		clock.Advance(15 * time.Second)
+		_, err := l.Extend(t.Context(), "a", "", "r/1", false)
+		require.NoError(t, err)
+	}
+	requireBusy(t, l, request("b", party.Exclusive("r/1")))
 }

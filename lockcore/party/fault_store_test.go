@@ -33,7 +33,6 @@ const (
 	kindReserve  kind = "reserve"
 	kindList     kind = "list"
 	kindIdentify kind = "identify"
-	kindPrepare  kind = "prepare"
 )
 
 // command is a command that a Locker sent to its store.
@@ -95,7 +94,7 @@ func (s *faultStore) count(which ...condition) int { return len(s.commands(which
 func (s *faultStore) swaps() int { return s.count(of(kindSwap)) }
 
 // through sends a command between the hooks.
-func (s *faultStore) through(ctx context.Context, c command, send func() error) error {
+func through[T any](ctx context.Context, s *faultStore, c command, send func() (T, error)) (answer T, err error) {
 	for _, sw := range c.swaps {
 		d := s.Document(sw.Next.ID)
 		if d.Version != sw.Prev {
@@ -111,82 +110,62 @@ func (s *faultStore) through(ctx context.Context, c command, send func() error) 
 	before, after := s.before, s.after
 	s.mu.Unlock()
 	if before != nil {
-		if err := before(ctx, c); err != nil {
-			return err
-		}
+		err = before(ctx, c)
 	}
-	if err := send(); err != nil {
-		return err
+	var sent T
+	if err == nil {
+		sent, err = send()
 	}
-	if after != nil {
-		return after(ctx, c)
+	if err == nil && after != nil {
+		err = after(ctx, c)
 	}
-	return nil
-}
-
-func (s *faultStore) Load(ctx context.Context, names ...string) (loaded store.Loaded, err error) {
-	err = s.through(ctx, command{kind: kindLoad, names: names}, func() (err error) {
-		loaded, err = s.Store.Load(ctx, names...)
-		return err
-	})
-	return loaded, err
-}
-
-func (s *faultStore) LoadMajority(ctx context.Context, names ...string) (loaded store.Loaded, err error) {
-	err = s.through(ctx, command{kind: kindLook, names: names}, func() (err error) {
-		loaded, err = s.Store.LoadMajority(ctx, names...)
-		return err
-	})
-	return loaded, err
-}
-
-func (s *faultStore) Versions(ctx context.Context, names ...string) (versions map[string]rules.Version, err error) {
-	err = s.through(ctx, command{kind: kindVersions, names: names}, func() (err error) {
-		versions, err = s.Store.Versions(ctx, names...)
-		return err
-	})
-	return versions, err
-}
-
-func (s *faultStore) Swap(ctx context.Context, swaps ...store.Swap) (done int, err error) {
-	err = s.through(ctx, command{kind: kindSwap, swaps: swaps}, func() (err error) {
-		done, err = s.Store.Swap(ctx, swaps...)
-		return err
-	})
 	if err != nil {
-		return 0, err
+		return answer, err
 	}
-	return done, nil
+	return sent, nil
+}
+
+func (s *faultStore) Load(ctx context.Context, names ...string) (store.Loaded, error) {
+	return through(ctx, s, command{kind: kindLoad, names: names}, func() (store.Loaded, error) { return s.Store.Load(ctx, names...) })
+}
+
+func (s *faultStore) LoadMajority(ctx context.Context, names ...string) (store.Loaded, error) {
+	return through(ctx, s, command{kind: kindLook, names: names}, func() (store.Loaded, error) { return s.Store.LoadMajority(ctx, names...) })
+}
+
+func (s *faultStore) Versions(ctx context.Context, names ...string) (map[string]rules.Version, error) {
+	c := command{kind: kindVersions, names: names}
+	return through(ctx, s, c, func() (map[string]rules.Version, error) { return s.Store.Versions(ctx, names...) })
+}
+
+func (s *faultStore) Swap(ctx context.Context, swaps ...store.Swap) (int, error) {
+	return through(ctx, s, command{kind: kindSwap, swaps: swaps}, func() (int, error) { return s.Store.Swap(ctx, swaps...) })
 }
 
 func (s *faultStore) Extend(ctx context.Context, parts []store.Extension) (found int, r string, err error) {
-	err = s.through(ctx, command{kind: kindExtend, parts: parts}, func() (err error) {
-		found, r, err = s.Store.Extend(ctx, parts)
-		return err
+	found, err = through(ctx, s, command{kind: kindExtend, parts: parts}, func() (n int, err error) {
+		n, r, err = s.Store.Extend(ctx, parts)
+		return n, err
 	})
 	return found, r, err
 }
 
 func (s *faultStore) Reserve(ctx context.Context, name string, r rules.Reservation) error {
-	return s.through(ctx, command{kind: kindReserve, names: []string{name}}, func() error { return s.Store.Reserve(ctx, name, r) })
+	_, err := through(ctx, s, command{kind: kindReserve, names: []string{name}}, func() (any, error) { return nil, s.Store.Reserve(ctx, name, r) })
+	return err
 }
 
 func (s *faultStore) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
-	var docs iter.Seq2[rules.Document, error]
-	err := s.through(ctx, command{kind: kindList, query: q}, func() error { docs = s.Store.List(ctx, q); return nil })
+	c := command{kind: kindList, query: q}
+	docs, err := through(ctx, s, c, func() (iter.Seq2[rules.Document, error], error) { return s.Store.List(ctx, q), nil })
 	if err != nil {
 		return func(yield func(rules.Document, error) bool) { yield(rules.Document{}, err) }
 	}
 	return docs
 }
 
-func (s *faultStore) Identify(ctx context.Context) (id rules.Identity, err error) {
-	err = s.through(ctx, command{kind: kindIdentify}, func() (err error) { id, err = s.Store.Identify(ctx); return err })
-	return id, err
-}
-
-func (s *faultStore) Prepare(ctx context.Context) error {
-	return s.through(ctx, command{kind: kindPrepare}, func() error { return s.Store.Prepare(ctx) })
+func (s *faultStore) Identify(ctx context.Context) (rules.Identity, error) {
+	return through(ctx, s, command{kind: kindIdentify}, func() (rules.Identity, error) { return s.Store.Identify(ctx) })
 }
 
 // condition reports whether a hook concerns a command.
@@ -298,6 +277,14 @@ var withdraws = swapping(func(before, after *rules.Document) bool {
 	return tombstones(after) > tombstones(before)
 })
 
+// cut loses the answers of the next writes after they took effect; a negative number loses all.
+func (s *faultStore) cut(answers int) {
+	if answers < 0 {
+		answers = 1 << 30
+	}
+	s.set(nil, times(answers, cutting(), of(kindSwap, kindExtend)))
+}
+
 // failing fails all commands that match.
 func failing(err error, which ...condition) hook {
 	return func(_ context.Context, c command) error {
@@ -368,5 +355,12 @@ func change(ctx context.Context, s store.Store, op rules.Op) error {
 		if err != nil || done == 1 {
 			return err
 		}
+	}
+}
+
+// acquireOp is the operation of a request that is always the first of its part.
+func acquireOp(resource, lockID, mode string) rules.Acquire {
+	return rules.Acquire{
+		Resource: resource, Call: "another process", LockID: lockID, Part: "p", Order: 1, Mode: mode, TTL: 3_600_000, HoldTTL: 3_600_000,
 	}
 }

@@ -84,7 +84,7 @@ const (
 //
 // A source of the idea is Martin Kleppmann's "How to do distributed locking" (2016).
 func UpdateFenced(ctx context.Context, coll *mongo.Collection, lease Lease, filter, update any) error {
-	err := firstError(
+	err := cmp.Or(
 		refuse(lease.Fence <= 0, "lease.Fence", fmt.Sprint(lease.Fence), "the fence of a lease that was granted"),
 		refuse(lease.Mode == ModeShared, "lease.Mode", lease.Mode.String(), "exclusive: fences do not order shared leases"),
 		checkUpdate(update),

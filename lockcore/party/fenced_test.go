@@ -16,7 +16,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
-	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
@@ -47,15 +46,13 @@ func part(t *testing.T, l *party.Locker, name string, attempt uint32, change ...
 	for _, f := range change {
 		f(&req)
 	}
-	leases, err := l.Enter(t.Context(), req)
-	require.NoError(t, err)
+	leases := confirm(t, l, req)
 	return leases[0]
 }
 
 func TestUpdateFenced_EarlierAttempt_IsFenced(t *testing.T) {
 	t.Parallel()
-	clock := lockcoretest.NewClock(time.Now())
-	l := newLocker(t, lockcoretest.NewStore(clock.Now), party.Config{})
+	l, _, clock := withClock(t, party.Config{})
 	write, _ := account(t)
 	a, b1 := part(t, l, "a", 1), part(t, l, "b", 1)
 	require.NoError(t, write(b1))
@@ -66,8 +63,7 @@ func TestUpdateFenced_EarlierAttempt_IsFenced(t *testing.T) {
 		require.NoError(t, write(b2))
 		require.NoError(t, write(a), "it holds, in parallel")
 	}
-	var fenced *party.FencedError
-	require.ErrorAs(t, write(b1), &fenced)
+	fenced := errorAs[*party.FencedError](t, write(b1))
 	require.Equal(t, &party.FencedError{Resource: "account/42", Fence: b1.Fence, By: b2.Fence}, fenced)
 	b3 := part(t, l, "b", 3)
 	require.NoError(t, write(b3))
@@ -83,8 +79,7 @@ func TestUpdateFenced_EarlierAttempt_IsFenced(t *testing.T) {
 
 	// So does a later hold, once it has written.
 	clock.Advance(2 * time.Hour)
-	next, err := l.TryEnter(t.Context(), request("next", party.Exclusive("account/42")))
-	require.NoError(t, err)
+	next := enter(t, l, request("next", party.Exclusive("account/42")))
 	require.NoError(t, write(undo), "nobody has written since")
 	require.NoError(t, write(next[0]))
 	require.ErrorIs(t, write(undo), party.ErrFenced)
@@ -92,8 +87,7 @@ func TestUpdateFenced_EarlierAttempt_IsFenced(t *testing.T) {
 
 func TestUpdateFenced_ManySteps_StoresLittle(t *testing.T) {
 	t.Parallel()
-	clock := lockcoretest.NewClock(time.Now())
-	l := newLocker(t, lockcoretest.NewStore(clock.Now), party.Config{})
+	l, _, clock := withClock(t, party.Config{})
 	write, stored := account(t)
 	first := part(t, l, "first", 1)
 	for i := range 100 {
@@ -115,8 +109,7 @@ func TestUpdateFenced_SharedLease_IsRefused(t *testing.T) {
 	t.Parallel()
 	write, _ := account(t)
 	err := write(party.Lease{Resource: "r", Fence: 7, Mode: party.ModeShared})
-	var invalid *party.InvalidError
-	require.ErrorAs(t, err, &invalid)
+	invalid := errorAs[*party.InvalidError](t, err)
 	require.Equal(t, "lease.Mode", invalid.Field)
 }
 
@@ -247,8 +240,7 @@ func TestUpdateFenced_RunThatWasTakenOver_IsFenced(t *testing.T) {
 	require.NoError(t, write(parallel))
 	require.NoError(t, write(newRun), "parts of the new run do not bar each other")
 	for _, old := range []party.Lease{oldRun, retried} {
-		var fenced *party.FencedError
-		require.ErrorAs(t, write(old), &fenced)
+		fenced := errorAs[*party.FencedError](t, write(old))
 		require.Equal(t, &party.FencedError{Resource: "r", Fence: old.Fence, By: 15}, fenced)
 	}
 	require.EqualValues(t, bson.A{int64(10), int64(12), int64(17), int64(15)}, stored()["log"])
@@ -266,8 +258,7 @@ func TestUpdateFenced_UnacknowledgedWrites_AreRefused(t *testing.T) {
 	require.NoError(t, err)
 	careless := coll.Clone(options.Collection().SetWriteConcern(writeconcern.Unacknowledged()))
 	err = party.UpdateFenced(t.Context(), careless, party.Lease{Resource: "r", Fence: 7}, bson.M{"_id": 1}, bson.M{"$inc": bson.M{"n": 1}})
-	var invalid *party.InvalidError
-	require.ErrorAs(t, err, &invalid)
+	invalid := errorAs[*party.InvalidError](t, err)
 	require.Equal(t, "coll", invalid.Field)
 	require.Zero(t, updates.Load(), "nothing was sent")
 }
@@ -402,8 +393,7 @@ func TestUpdateFenced_LowerFence_IsFenced(t *testing.T) {
 	require.NoError(t, party.UpdateFenced(t.Context(), coll, newer, byID, max))
 
 	err = party.UpdateFenced(t.Context(), coll, older, byID, set(5))
-	var fenced *party.FencedError
-	require.ErrorAs(t, err, &fenced)
+	fenced := errorAs[*party.FencedError](t, err)
 	require.ErrorIs(t, err, party.ErrFenced)
 	require.Equal(t, &party.FencedError{Resource: "r", Fence: 7, By: 9}, fenced)
 	var doc struct{ Balance int64 }

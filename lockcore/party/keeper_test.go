@@ -22,15 +22,14 @@ func (s *faultStore) renewals() (batches []int, singles int) {
 	for _, c := range s.commands(of(kindExtend)) {
 		batches = append(batches, len(c.parts))
 	}
-	return batches, s.count(of(kindSwap), s.renews(""))
+	return batches, s.count(of(kindSwap), renews)
 }
 
 func sessions(t *testing.T, l *party.Locker, first, n int) []*party.Session {
 	t.Helper()
 	var out []*party.Session
 	for i := first; i < first+n; i++ {
-		s, err := l.TryAcquire(t.Context(), request(fmt.Sprint("holder/", i), party.Exclusive(fmt.Sprint("r/", i))))
-		require.NoError(t, err)
+		s := tryAcquire(t, l, request(fmt.Sprint("holder/", i), party.Exclusive(fmt.Sprint("r/", i))))
 		out = append(out, s)
 	}
 	return out
@@ -38,9 +37,7 @@ func sessions(t *testing.T, l *party.Locker, first, n int) []*party.Session {
 
 func TestKeeper_ManySessions_AreRenewedTogether(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{TTL: 3 * time.Second})
+	virtual(t, party.Config{TTL: 3 * time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		const n = 500
 		var all []*party.Session
 		for i := range n { // one after the other, as sessions begin
@@ -68,16 +65,11 @@ func TestKeeper_ManySessions_AreRenewedTogether(t *testing.T) {
 
 func TestKeeper_OneOfABatchLost_OthersContinue(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{TTL: time.Second})
+	virtual(t, party.Config{TTL: time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		all := sessions(t, l, 0, 3)
-		held, err := byForce(t.Context(), l, party.Release{Force: true, LockID: "holder/1", Resources: []string{"r/1", "r/2"}, Reason: "an operator said so"})
-		require.NoError(t, err)
-		require.Equal(t, []string{"r/1"}, held)
+		revoke(t, l, "holder/1", "an operator said so", "r/1", "r/2")
 		<-all[1].Context().Done()
-		var lost *party.LostError
-		require.ErrorAs(t, context.Cause(all[1].Context()), &lost)
+		lost := errorAs[*party.LostError](t, context.Cause(all[1].Context()))
 		require.Equal(t, "an operator said so", lost.Reason)
 		for _, s := range []*party.Session{all[0], all[2]} {
 			require.NoError(t, s.Context().Err())
@@ -86,39 +78,18 @@ func TestKeeper_OneOfABatchLost_OthersContinue(t *testing.T) {
 	})
 }
 
-func TestKeeper_LostLeaseHangs_OthersAreRenewed(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{TTL: time.Second})
-		all := sessions(t, l, 0, 3)
-		_, err := byForce(t.Context(), l, party.Release{Force: true, LockID: "holder/1", Resources: []string{"r/1"}, Reason: "test"})
-		require.NoError(t, err)
-		e.set(hanging(of(kindLoad, kindSwap), onResource("r/1")), nil)
-		// Its end is told when it cannot be trusted any more; by then the others were renewed.
-		<-all[1].Context().Done()
-		for _, s := range []*party.Session{all[0], all[2]} {
-			require.NoError(t, s.Context().Err())
-			require.NotNil(t, e.Document(s.Leases()[0].Resource).Entries[0].RenewedAt)
-			require.NoError(t, s.Release(t.Context()))
-		}
-	})
-}
-
 func TestKeeper_ErrorsOfTheDatabase_LoseOnlyIfTheyLast(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{TTL: 2 * time.Second})
+	virtual(t, party.Config{TTL: 2 * time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		all := sessions(t, l, 0, 3)
-		e.set(cutting(e.renews("")), nil)
+		e.set(cutting(renews), nil)
 		require.Eventually(t, func() bool { b, s := e.renewals(); return len(b)+s >= 2 }, 10*time.Second, time.Millisecond, "it is tried again soon")
 		e.set(nil, nil)
 		require.Eventually(t, func() bool { return e.Document("r/0").Entries[0].RenewedAt != nil }, 10*time.Second, time.Millisecond)
 		for _, s := range all {
 			require.NoError(t, s.Context().Err())
 		}
-		e.set(cutting(e.renews("")), nil)
+		e.set(cutting(renews), nil)
 		for _, s := range all {
 			<-s.Context().Done()
 			require.ErrorIs(t, context.Cause(s.Context()), party.ErrLost)
@@ -128,26 +99,10 @@ func TestKeeper_ErrorsOfTheDatabase_LoseOnlyIfTheyLast(t *testing.T) {
 	})
 }
 
-// cut loses the answers of the next writes after they took effect; a negative number loses all.
-func (s *faultStore) cut(answers int) {
-	if answers < 0 {
-		answers = 1 << 30
-	}
-	s.set(nil, times(answers, cutting(), of(kindSwap, kindExtend)))
-}
-
-func onFaulty(t *testing.T, cfg party.Config) (*party.Locker, *faultStore) {
-	t.Helper()
-	e := newFaultStore()
-	return newLocker(t, e, cfg), e
-}
-
 func TestKeeper_Outage_LosesTheLockWhenTrustEnds(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l, e := onFaulty(t, party.Config{TTL: 3 * time.Second})
-		s, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
-		require.NoError(t, err)
+	virtual(t, party.Config{TTL: 3 * time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
+		s := tryAcquire(t, l, request("a", party.Exclusive("r")))
 		first := s.Leases()[0]
 		e.cut(4) // one renewal, its repeats, and one more
 		require.Eventually(t, func() bool { return s.Leases()[0].Valid() && !first.Valid() }, time.Minute, 10*time.Millisecond, "it is renewed after the outage")
@@ -155,8 +110,7 @@ func TestKeeper_Outage_LosesTheLockWhenTrustEnds(t *testing.T) {
 
 		e.cut(-1)
 		<-s.Context().Done()
-		var lost *party.LostError
-		require.ErrorAs(t, context.Cause(s.Context()), &lost)
+		lost := errorAs[*party.LostError](t, context.Cause(s.Context()))
 		require.Contains(t, lost.Reason, "could not be renewed in time")
 		e.cut(0)
 		require.NoError(t, s.Release(t.Context()))
@@ -165,11 +119,8 @@ func TestKeeper_Outage_LosesTheLockWhenTrustEnds(t *testing.T) {
 
 func TestNewSession_LateLease_IsRenewedAtOnce(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{TTL: time.Second})
-		ls, err := l.TryEnter(t.Context(), request("a", party.Exclusive("r")))
-		require.NoError(t, err)
+	virtual(t, party.Config{TTL: time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
+		ls := enter(t, l, request("a", party.Exclusive("r")))
 		elapse(650 * time.Millisecond)
 		require.True(t, ls[0].Valid())
 		s := l.NewSession(t.Context(), ls)
@@ -179,16 +130,12 @@ func TestNewSession_LateLease_IsRenewedAtOnce(t *testing.T) {
 
 func TestTryAcquire_OlderGrant_IsRenewedAtOnce(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{TTL: time.Second})
+	virtual(t, party.Config{TTL: time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		req := request("a", party.Exclusive("r"))
 		req.Part, req.Order, req.Call = "p", party.Order{Schedule: 1, Attempt: 1}, "the same"
-		_, err := l.TryEnter(t.Context(), req)
-		require.NoError(t, err)
+		enter(t, l, req)
 		elapse(700 * time.Millisecond)
-		s, err := l.TryAcquire(t.Context(), req)
-		require.NoError(t, err)
+		s := tryAcquire(t, l, req)
 		require.False(t, done(s, time.Second), "lost after %d renewals: %v", e.count(of(kindExtend)), context.Cause(s.Context()))
 	})
 }
@@ -206,7 +153,7 @@ func TestKeeper_ShortSessions_DoNotBoundLongRenewals(t *testing.T) {
 			}
 		}
 		e.set(func(ctx context.Context, c command) error {
-			if e.renews("")(c) {
+			if renews(c) {
 				return slow(ctx)
 			}
 			return nil
@@ -214,8 +161,7 @@ func TestKeeper_ShortSessions_DoNotBoundLongRenewals(t *testing.T) {
 		l := newLocker(t, e, party.Config{})
 		req := request("long", party.Exclusive("long"))
 		req.TTL = 3 * time.Second
-		long, err := l.TryAcquire(t.Context(), req)
-		require.NoError(t, err)
+		long := tryAcquire(t, l, req)
 		stop := make(chan struct{})
 		var wg sync.WaitGroup
 		defer wg.Wait()
@@ -246,48 +192,37 @@ func TestKeeper_ShortSessions_DoNotBoundLongRenewals(t *testing.T) {
 
 func TestKeeper_OneDocumentFails_OthersAreRenewed(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{})
-		all := sessions(t, l, 0, 5)
-		e.set(cutting(of(kindExtend, kindSwap), onResource("r/2")), nil)
-		<-all[2].Context().Done()
-		elapse(2 * time.Minute)
-		for i, s := range all {
-			if i != 2 {
-				require.NoError(t, context.Cause(s.Context()), "session %d", i)
-				require.True(t, s.Leases()[0].Valid())
-			}
+	for name, fault := range map[string]func(...condition) hook{"fails": cutting, "hangs": hanging} {
+		for _, lost := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", lost: ", lost), func(t *testing.T) {
+				t.Parallel()
+				virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
+					all := sessions(t, l, 0, 5)
+					if lost {
+						revoke(t, l, "holder/2", "test", "r/2")
+					}
+					e.set(fault(of(kindLoad, kindExtend, kindSwap), onResource("r/2")), nil)
+					<-all[2].Context().Done()
+					elapse(2 * time.Minute)
+					for i, s := range all {
+						if i != 2 {
+							require.NoError(t, context.Cause(s.Context()), "session %d", i)
+							require.True(t, s.Leases()[0].Valid())
+						}
+					}
+				})
+			})
 		}
-	})
-}
-
-func TestKeeper_OneDocumentHangs_OthersAreRenewed(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{})
-		all := sessions(t, l, 0, 5)
-		e.set(hanging(of(kindExtend, kindSwap), onResource("r/0")), nil)
-		<-all[0].Context().Done()
-		elapse(2 * time.Minute)
-		for _, s := range all[1:] {
-			require.NoError(t, context.Cause(s.Context()))
-			require.True(t, s.Leases()[0].Valid())
-		}
-	})
+	}
 }
 
 func TestKeeper_EndlessSession_IsRenewedRarely(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{})
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		for name, ttl := range map[string]time.Duration{"short": 100 * time.Millisecond, "endless": party.Forever} {
 			req := request(name, party.Exclusive(name))
 			req.TTL = ttl
-			_, err := l.TryAcquire(t.Context(), req)
-			require.NoError(t, err)
+			tryAcquire(t, l, req)
 		}
 		elapse(time.Minute)
 		n := e.count(of(kindExtend, kindSwap), onResource("endless")) - 1 // the first makes it
@@ -298,14 +233,11 @@ func TestKeeper_EndlessSession_IsRenewedRarely(t *testing.T) {
 
 func TestKeeper_EndlessLeaseUnconfirmed_IsLost(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{})
-		s, err := l.TryAcquire(t.Context(), endless("a", party.Exclusive("r")))
-		require.NoError(t, err)
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
+		s := tryAcquire(t, l, endless("a", party.Exclusive("r")))
 		elapse(time.Minute)
 		require.NoError(t, s.Lost())
-		e.set(cutting(e.renews("")), nil)
+		e.set(cutting(renews), nil)
 		elapse(15 * time.Second)
 		require.True(t, s.Leases()[0].Valid(), "a passing error loses nothing")
 		elapse(15 * time.Second)

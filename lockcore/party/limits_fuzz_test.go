@@ -35,8 +35,7 @@ func (f fixture) refused(t *testing.T, err error, before []string) bool {
 	if err == nil {
 		return false
 	}
-	var invalid *party.InvalidError
-	require.ErrorAs(t, err, &invalid)
+	invalid := errorAs[*party.InvalidError](t, err)
 	require.NotEmpty(t, invalid.Field)
 	require.NotEmpty(t, invalid.Bound)
 	require.Equal(t, before, contents(t, f.coll))
@@ -80,8 +79,7 @@ func FuzzNamesOfARequest(f *testing.F) {
 		waiter := req
 		waiter.LockID += "2"
 		if len(waiter.LockID) <= 512 {
-			_, err = l.Enter(t.Context(), waiter)
-			require.ErrorIs(t, err, party.ErrBusy)
+			queue(t, l.Locker, waiter)
 			d = l.document(t, resource)
 			require.Len(t, d.Waiters, 1)
 			require.Equal(t, [2]string{waiter.LockID, part}, [2]string{d.Waiters[0].LockID, d.Waiters[0].Part})

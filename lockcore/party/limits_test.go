@@ -12,7 +12,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
@@ -38,8 +37,7 @@ var badNames = map[string]string{
 func TestRequest_BeyondBounds_IsRefusedByName(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
-	_, err := l.TryEnter(t.Context(), request("holder", party.Exclusive("r")))
-	require.NoError(t, err)
+	enter(t, l.Locker, request("holder", party.Exclusive("r")))
 	before := contents(t, l.coll)
 
 	refuse := func(what, field string, err error) {
@@ -68,8 +66,6 @@ func TestRequest_BeyondBounds_IsRefusedByName(t *testing.T) {
 	}
 	for what, id := range badLockIDs {
 		refuse(what, "Release.LockID", l.Release(t.Context(), party.Release{LockID: id, Resources: []string{"r"}}))
-		_, err := l.ReleaseHeld(t.Context(), party.Release{Force: true, LockID: id, Resources: []string{"r"}, Reason: "because"})
-		refuse(what, "Release.LockID", err)
 		if id != "" {
 			refuse(what, "Filter.LockID", firstStatus(t.Context(), l.Locker, party.Filter{LockID: id}))
 			refuse(what, "Filter.Owner", firstStatus(t.Context(), l.Locker, party.Filter{Owner: id}))
@@ -233,8 +229,7 @@ func TestRequest_WithinBounds_IsAccepted(t *testing.T) {
 	for i := range req.Resources {
 		req.Resources[i].Name = fmt.Sprintf("%03d", i) + longest[:508] + "x"
 	}
-	leases, err = l.TryEnter(t.Context(), req)
-	require.NoError(t, err)
+	leases = enter(t, l.Locker, req)
 	require.Len(t, leases, 100)
 	require.NoError(t, l.Leave(t.Context(), leases...))
 }
@@ -255,11 +250,9 @@ func TestDocument_FullestQueue_FitsTheLimit(t *testing.T) {
 	l := setup(t, party.Config{MaxWaiters: 1})
 	long := func(i int) string { return fmt.Sprintf("%04d", i) + strings.Repeat("x", 508) }
 	lockID := strings.Repeat("l", 1500)
-	_, err := l.TryEnter(t.Context(), request(long(0), party.Exclusive("r")))
-	require.NoError(t, err)
+	enter(t, l.Locker, request(long(0), party.Exclusive("r")))
 	req := party.Request{LockID: lockID, Part: long(2), Owner: long(3), Resources: []party.Resource{party.Exclusive("r")}, Order: party.Order{Attempt: 1}}
-	_, err = l.Enter(t.Context(), req)
-	require.ErrorIs(t, err, party.ErrBusy)
+	queue(t, l.Locker, req)
 	const most, limit = 5000, 16 << 20
 	require.Less(t, most*len(state(t, l.coll).Waiters.Value), limit*7/8)
 }
@@ -267,8 +260,7 @@ func TestDocument_FullestQueue_FitsTheLimit(t *testing.T) {
 // An empty lease once wrote a document without a name.
 func TestLeave_EmptyLease_IsRefused(t *testing.T) {
 	t.Parallel()
-	e := newFaultStore()
-	l := newLocker(t, e, party.Config{})
+	l, e := inMemory(t, party.Config{})
 	for name, err := range map[string]error{
 		"Leave":      l.Leave(t.Context(), party.Lease{}),
 		"LeaveQueue": l.LeaveQueue(t.Context(), party.Lease{}),
@@ -284,32 +276,22 @@ func TestLeave_EmptyLease_IsRefused(t *testing.T) {
 	require.Empty(t, e.commands())
 }
 
-// holdFence is the fence with which the hold of "a" began, and 0 if it has none.
-func holdFence(e documents, resource string) int64 {
-	d := e.Document(resource)
-	return d.HoldFence("a")
-}
-
 func TestSharedLimit_Zero_IsRefused(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+	l, _ := inMemory(t, party.Config{})
 	_, err := l.TryEnter(t.Context(), request("a", party.SharedLimit("r", 0)))
-	var invalid *party.InvalidError
-	require.ErrorAs(t, err, &invalid)
+	invalid := errorAs[*party.InvalidError](t, err)
 	require.Equal(t, "Request.Resources[0].Limit", invalid.Field)
 	require.Equal(t, "0", invalid.Value)
-	_, err = l.TryEnter(t.Context(), request("a", party.Shared("r")))
-	require.NoError(t, err)
+	enter(t, l, request("a", party.Shared("r")))
 }
 
 func TestRequest_MeaninglessOrder_IsRefused(t *testing.T) {
 	t.Parallel()
-	e := newFaultStore()
-	l := newLocker(t, e, party.Config{})
+	l, e := inMemory(t, party.Config{})
 	refused := func(err error, field, value string) {
 		t.Helper()
-		var invalid *party.InvalidError
-		require.ErrorAs(t, err, &invalid)
+		invalid := errorAs[*party.InvalidError](t, err)
 		require.Equal(t, field, invalid.Field)
 		require.Equal(t, value, invalid.Value)
 		require.NotEmpty(t, invalid.Bound)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -208,47 +207,5 @@ func (p *contender) do(ctx context.Context, in call) (reply, error) {
 	default:
 		p.leases[in.resource] = nil
 		return reply{ok: true}, p.Release(ctx, party.Release{LockID: held.LockID, Resources: []string{name}, FirstFence: held.FirstFence, Order: held.Order, Leaving: &held.Part})
-	}
-}
-
-func TestLockModel_WrongHistories_AreRefused(t *testing.T) {
-	t.Parallel()
-	// Each thing is done after the one before it has ended.
-	type done struct {
-		client int
-		do     verb
-		out    reply
-	}
-	yes := func(fence int64) reply { return reply{true, fence} }
-	no := reply{}
-	good := []done{
-		{0, takeShared, yes(5)}, {1, takeShared, yes(6)}, {2, takeExclusive, no}, {0, renewIt, yes(5)}, {0, leaveIt, yes(0)},
-		{1, releaseIt, yes(0)}, {2, takeExclusive, yes(9)}, {1, takeShared, no}, {1, renewIt, no},
-	}
-	check := func(history []done) porcupine.CheckResult {
-		var ops []porcupine.Operation
-		for i, d := range history {
-			ops = append(ops, porcupine.Operation{
-				ClientId: d.client, Input: call{do: d.do, client: d.client}, Output: d.out, Call: int64(2 * i), Return: int64(2*i + 1),
-			})
-		}
-		return porcupine.CheckOperationsTimeout(lockModel, ops, checkTimeout)
-	}
-	require.Equal(t, porcupine.Ok, check(good))
-	for what, wrong := range map[string]done{
-		"two hold exclusively":              {0, takeExclusive, yes(10)},
-		"one shares what another has alone": {0, takeShared, yes(10)},
-		"who gave it up renews it":          {0, renewIt, yes(5)},
-		"who holds it is told it was lost":  {2, renewIt, no},
-	} {
-		require.Equal(t, porcupine.Illegal, check(append(slices.Clone(good), wrong)), what)
-	}
-	for what, wrong := range map[string][]done{
-		"what is free is refused":      {{0, takeShared, no}},
-		"a fence that does not grow":   {{0, takeShared, yes(5)}, {1, takeShared, yes(5)}},
-		"a fence that falls":           {{0, takeExclusive, yes(5)}, {0, leaveIt, yes(0)}, {1, takeExclusive, yes(4)}},
-		"exclusive beside shared ones": {{0, takeShared, yes(5)}, {1, takeExclusive, yes(6)}},
-	} {
-		require.Equal(t, porcupine.Illegal, check(wrong), what)
 	}
 }

@@ -24,8 +24,7 @@ func TestLocker_CollectionOfMongoLock_IsRefused(t *testing.T) {
 	require.NoError(t, err)
 	l, err := party.New(coll, party.Config{})
 	require.NoError(t, err)
-	var wrong *party.LayoutError
-	require.ErrorAs(t, l.CreateIndexes(t.Context()), &wrong)
+	wrong := errorAs[*party.LayoutError](t, l.CreateIndexes(t.Context()))
 	_, err = l.TryAcquire(t.Context(), request("b", party.Exclusive("r")))
 	require.ErrorAs(t, err, &wrong)
 	require.ErrorContains(t, err, `"locks"`)
@@ -47,8 +46,7 @@ func TestLocker_CollectionOfALaterVersion_IsRefused(t *testing.T) {
 	require.NoError(t, err)
 	later, err := party.New(l.coll, party.Config{})
 	require.NoError(t, err)
-	var wrong *party.LayoutError
-	require.ErrorAs(t, later.CreateIndexes(t.Context()), &wrong)
+	wrong := errorAs[*party.LayoutError](t, later.CreateIndexes(t.Context()))
 	_, err = later.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
 	require.ErrorAs(t, err, &wrong)
 	require.ErrorContains(t, err, "version 4")
@@ -89,7 +87,6 @@ func calls(l *party.Locker, s *party.Session, leases []party.Lease) map[string]f
 		"LeaveQueue":   func(ctx context.Context) error { return l.LeaveQueue(ctx, leases...) },
 		"KeepPosition": func(ctx context.Context) error { return l.KeepPosition(ctx, leases[0]) },
 		"Release":      func(ctx context.Context) error { return l.Release(ctx, end) },
-		"ReleaseHeld":  func(ctx context.Context) error { _, err := l.ReleaseHeld(ctx, end); return err },
 		"Extend":       func(ctx context.Context) error { _, err := l.Extend(ctx, "a", "", "r", false); return err },
 		"Recheck":      func(ctx context.Context) error { _, err := l.Recheck(ctx, queued); return err },
 		"Verify": func(ctx context.Context) error {

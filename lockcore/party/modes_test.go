@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
@@ -18,26 +17,21 @@ import (
 func TestUpgrade_NextAttemptOfThePart_SupersedesIt(t *testing.T) {
 	t.Parallel()
 	for _, granted := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			e := newFaultStore()
-			l := newLocker(t, e, party.Config{})
+		virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
 			req := request("a", party.Shared("r"))
 			req.Part, req.Order, req.Persist = "part", party.Order{Schedule: 1, Attempt: 1}, true
-			s, err := l.TryAcquire(t.Context(), req)
-			require.NoError(t, err)
+			s := tryAcquire(t, l, req)
 			upgraded := make(chan error, 1)
 			if granted {
 				require.NoError(t, s.Upgrade(t.Context(), "r"))
 			} else {
-				_, err = l.TryAcquire(t.Context(), request("reader", party.Shared("r")))
-				require.NoError(t, err)
+				tryAcquire(t, l, request("reader", party.Shared("r")))
 				go func() { upgraded <- s.Upgrade(t.Context(), "r") }()
 				synctest.Wait()
-				require.Equal(t, 1, waitersOf(e, "r")())
+				requireWaiting(t, e, 1, "r")
 			}
 			req.Order.Attempt = 2
-			next, err := l.TryEnter(t.Context(), req)
-			require.NoError(t, err)
+			next := enter(t, l, req)
 			require.Greater(t, next[0].Fence, s.Leases()[0].Fence, "it was not granted before")
 			<-s.Context().Done()
 			require.ErrorIs(t, s.Lost(), party.ErrLost)
@@ -45,7 +39,7 @@ func TestUpgrade_NextAttemptOfThePart_SupersedesIt(t *testing.T) {
 				require.Error(t, <-upgraded)
 				require.Empty(t, e.Document("r").Waiters)
 			}
-			_, err = l.Renew(t.Context(), next...)
+			_, err := l.Renew(t.Context(), next...)
 			require.NoError(t, err)
 		})
 	}
@@ -60,8 +54,7 @@ func TestUpgrade_AnswerIsLostInAnOutage_IsTakenBack(t *testing.T) {
 			t.Helper()
 			elapse(time.Minute)
 			require.Equal(t, rules.Shared, e.Document("r").Entries[0].Mode)
-			_, err := l.TryAcquire(t.Context(), request("b", party.Shared("r")))
-			require.NoError(t, err)
+			tryAcquire(t, l, request("b", party.Shared("r")))
 		},
 		"it leaves": func(t *testing.T, l *party.Locker, s *party.Session, e *faultStore) {
 			t.Helper()
@@ -77,11 +70,8 @@ func TestUpgrade_AnswerIsLostInAnOutage_IsTakenBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				e := newFaultStore()
-				l := newLocker(t, e, party.Config{})
-				s, err := l.TryAcquire(t.Context(), endless("a", party.Shared("r")))
-				require.NoError(t, err)
+			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
+				s := tryAcquire(t, l, endless("a", party.Shared("r")))
 				e.set(nil, func(_ context.Context, c command) error {
 					if !grants("a")(c) {
 						return nil
@@ -106,14 +96,12 @@ func TestUpgrade_Close_EndsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFaultStore()
 		l, other := newLocker(t, e, party.Config{}), newLocker(t, e, party.Config{})
-		_, err := other.TryAcquire(t.Context(), request("reader", party.Shared("r")))
-		require.NoError(t, err)
-		s, err := l.TryAcquire(t.Context(), request("a", party.Shared("r")))
-		require.NoError(t, err)
+		tryAcquire(t, other, request("reader", party.Shared("r")))
+		s := tryAcquire(t, l, request("a", party.Shared("r")))
 		upgraded := make(chan error, 1)
 		go func() { upgraded <- s.Upgrade(context.Background(), "r") }()
 		synctest.Wait()
-		require.Equal(t, 1, waitersOf(e, "r")())
+		requireWaiting(t, e, 1, "r")
 		require.NoError(t, l.Close(t.Context()))
 		require.ErrorIs(t, <-upgraded, party.ErrClosed)
 		require.Empty(t, e.Document("r").Waiters)
@@ -125,12 +113,10 @@ func TestUpgrade_Close_EndsIt(t *testing.T) {
 // An upgrade once dropped the request's own description.
 func TestUpgrade_KeepsWhatTheRequestSays(t *testing.T) {
 	t.Parallel()
-	e := newFaultStore()
-	l := newLocker(t, e, party.Config{Host: "host of the process"})
+	l, e := inMemory(t, party.Config{Host: "host of the process"})
 	req := request("a", party.Shared("r"))
 	req.Run, req.Owner, req.Host, req.Comment = "run", "owner", "host", "comment"
-	s, err := l.TryAcquire(t.Context(), req)
-	require.NoError(t, err)
+	s := tryAcquire(t, l, req)
 	for range 2 { // also after a renewal
 		was := e.Document("r").Entries[0]
 		require.NoError(t, s.Upgrade(t.Context(), "r"))
@@ -146,11 +132,8 @@ func TestUpgrade_KeepsWhatTheRequestSays(t *testing.T) {
 
 func TestDowngrade_DuringRenewal_IsKept(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{TTL: 6 * time.Second})
-		leases, err := l.TryEnter(t.Context(), request("a", party.Exclusive("r/1"), party.Exclusive("r/2")))
-		require.NoError(t, err)
+	virtual(t, party.Config{TTL: 6 * time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
+		leases := enter(t, l, request("a", party.Exclusive("r/1"), party.Exclusive("r/2")))
 		renewed, downgraded := make(chan struct{}), make(chan struct{})
 		e.set(nil, times(1, func(context.Context, command) error { // the answer is on its way until both are downgraded
 			close(renewed)
@@ -172,15 +155,12 @@ func TestDowngrade_DuringRenewal_IsKept(t *testing.T) {
 
 func TestUpgrade_SessionLeaves_LeavesNoClaim(t *testing.T) {
 	t.Parallel()
-	e := lockcoretest.NewStore(time.Now)
-	l := newLocker(t, e, party.Config{})
-	s, err := l.TryAcquire(t.Context(), request("a", party.Shared("r")))
-	require.NoError(t, err)
-	reader, err := l.TryAcquire(t.Context(), request("b", party.Shared("r")))
-	require.NoError(t, err)
+	l, e := inMemory(t, party.Config{})
+	s := tryAcquire(t, l, request("a", party.Shared("r")))
+	reader := tryAcquire(t, l, request("b", party.Shared("r")))
 	upgraded := make(chan error, 1)
 	go func() { upgraded <- s.Upgrade(context.Background(), "r") }()
-	eventually(t, 1, waitersOf(e, "r"), "the upgrade waits for b")
+	requireWaiting(t, e, 1, "r")
 	require.NoError(t, s.Leave(t.Context()))
 	require.NoError(t, reader.Release(t.Context()))
 	require.ErrorIs(t, <-upgraded, party.ErrEnded)
@@ -190,17 +170,14 @@ func TestUpgrade_SessionLeaves_LeavesNoClaim(t *testing.T) {
 
 func TestDowngrade_Readers_AreLetIn(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
-	s, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
-	require.NoError(t, err)
+	l, _ := inMemory(t, party.Config{})
+	s := tryAcquire(t, l, request("a", party.Exclusive("r")))
 	fence := s.Leases()[0].Fence
-	_, err = l.TryAcquire(t.Context(), request("b", party.Shared("r")))
-	require.ErrorIs(t, err, party.ErrBusy)
+	requireBusy(t, l, request("b", party.Shared("r")))
 	require.NoError(t, s.Downgrade(t.Context()))
 	require.Equal(t, party.ModeShared, s.Leases()[0].Mode)
 	require.Equal(t, fence, s.Leases()[0].Fence)
-	b, err := l.TryAcquire(t.Context(), request("b", party.Shared("r")))
-	require.NoError(t, err)
+	b := tryAcquire(t, l, request("b", party.Shared("r")))
 	require.NoError(t, b.Release(t.Context()))
 	require.NoError(t, s.Upgrade(t.Context(), "r"))
 	require.Equal(t, party.ModeExclusive, s.Leases()[0].Mode)
@@ -209,32 +186,10 @@ func TestDowngrade_Readers_AreLetIn(t *testing.T) {
 	require.NoError(t, s.Release(t.Context()))
 }
 
-// TestUpgrade_AnswerLost_IsTakenBack: the session goes on in shared mode, under the order that it was granted.
-func TestUpgrade_AnswerLost_IsTakenBack(t *testing.T) {
-	t.Parallel()
-	e := newFaultStore()
-	l := newLocker(t, e, party.Config{})
-	s, err := l.TryAcquire(t.Context(), request("a", party.Shared("r")))
-	require.NoError(t, err)
-	e.set(nil, cutting(of(kindSwap)))
-	require.ErrorIs(t, s.Upgrade(t.Context(), "r"), party.ErrUnknownOutcome)
-	e.set(nil, nil)
-	require.Equal(t, party.ModeShared, s.Leases()[0].Mode)
-	leases, err := l.Renew(t.Context(), s.Leases()...)
-	require.NoError(t, err)
-	require.Len(t, leases, 1)
-	_, err = l.TryEnter(t.Context(), request("b", party.Shared("r")))
-	require.NoError(t, err)
-	require.NoError(t, s.Leave(t.Context()))
-	require.Zero(t, holdFence(e, "r"))
-}
-
 func TestUpgrade_SessionEnded_IsGivenBack(t *testing.T) {
 	t.Parallel()
-	e := newFaultStore()
-	l := newLocker(t, e, party.Config{})
-	s, err := l.TryAcquire(t.Context(), request("a", party.Shared("r")))
-	require.NoError(t, err)
+	l, e := inMemory(t, party.Config{})
+	s := tryAcquire(t, l, request("a", party.Shared("r")))
 	released := make(chan error, 1)
 	e.set(nil, times(1, func(context.Context, command) error { // the answer is on its way
 		go func() { released <- s.Release(context.Background()) }()
@@ -251,8 +206,7 @@ func TestUpgrade_EndlessLease_StaysEndless(t *testing.T) {
 	l := setup(t, party.Config{})
 	req := request("a", party.Shared("r"))
 	req.TTL = party.Forever
-	s, err := l.TryAcquire(t.Context(), req)
-	require.NoError(t, err)
+	s := tryAcquire(t, l.Locker, req)
 	require.NoError(t, s.Upgrade(t.Context(), "r"))
 	require.Equal(t, party.Forever, s.Leases()[0].Left)
 	require.NoError(t, s.Release(t.Context()))
@@ -260,21 +214,18 @@ func TestUpgrade_EndlessLease_StaysEndless(t *testing.T) {
 
 func TestDowngrade_AnswerLost_TrustsSharedOnly(t *testing.T) {
 	t.Parallel()
-	e := newFaultStore()
-	l := newLocker(t, e, party.Config{})
-	s, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
-	require.NoError(t, err)
+	l, e := inMemory(t, party.Config{})
+	s := tryAcquire(t, l, request("a", party.Exclusive("r")))
 	e.set(nil, cutting(of(kindSwap)))
 	require.ErrorIs(t, s.Downgrade(t.Context()), party.ErrUnknownOutcome)
 	e.set(nil, nil)
-	_, err = l.TryAcquire(t.Context(), request("b", party.Shared("r")))
+	_, err := l.TryAcquire(t.Context(), request("b", party.Shared("r")))
 	require.NoError(t, err, "the downgrade took effect")
 	require.Equal(t, party.ModeShared, s.Leases()[0].Mode, "a reader is in")
 
 	// One that took no effect is made good by the next call, though the session trusts only shared
 	// meanwhile.
-	c, err := l.TryAcquire(t.Context(), request("c", party.Exclusive("r/2")))
-	require.NoError(t, err)
+	c := tryAcquire(t, l, request("c", party.Exclusive("r/2")))
 	e.set(cutting(of(kindSwap)), nil)
 	require.ErrorIs(t, c.Downgrade(t.Context()), party.ErrUnknownOutcome)
 	e.set(nil, nil)

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/pace"
-	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
@@ -26,8 +25,7 @@ func step(lockID string, schedule uint32) party.Request {
 func lasting(t *testing.T, l *party.Locker, each time.Duration) {
 	t.Helper()
 	for i := range 3 {
-		leases, err := l.Enter(t.Context(), step(fmt.Sprint("before/", i), 1))
-		require.NoError(t, err)
+		leases := confirm(t, l, step(fmt.Sprint("before/", i), 1))
 		elapse(each)
 		require.NoError(t, l.Leave(t.Context(), leases...))
 	}
@@ -53,7 +51,7 @@ func TestEnter_ShortHolds_WaitsWhileItsGrantIsNear(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const each = 50 * time.Millisecond
-		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+		l, _ := inMemory(t, party.Config{})
 		lasting(t, l, each)
 		var all []<-chan error
 		for i := range 32 {
@@ -86,11 +84,9 @@ func TestEnter_GrantIsFar_DoesNotWait(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 				lasting(t, l, c.each)
-				holder, err := l.Enter(t.Context(), step("holder", 1))
-				require.NoError(t, err)
+				holder := confirm(t, l, step("holder", 1))
 				var waiting []<-chan error
 				for i := range c.wait {
 					waiting = append(waiting, entering(t, l, fmt.Sprint("near/", i), 0))
@@ -109,17 +105,14 @@ func TestEnter_GrantIsFar_DoesNotWait(t *testing.T) {
 
 func TestEnter_BehindMoreThanMayWait_DoesNotWait(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 		l.LimitInlineWaits(2)
 		lasting(t, l, 5*time.Millisecond)
-		holder, err := l.Enter(t.Context(), step("holder", 1))
-		require.NoError(t, err)
+		holder := confirm(t, l, step("holder", 1))
 		for i := range 3 { // they have come and gone to wait elsewhere
 			req := step(fmt.Sprint("parked/", i), 1)
 			req.MaxWait = 0
-			_, err := l.Enter(t.Context(), req)
-			require.ErrorIs(t, err, party.ErrBusy)
+			queue(t, l, req)
 		}
 		began := time.Now()
 		require.ErrorIs(t, <-entering(t, l, "behind them", 0), party.ErrBusy)
@@ -130,8 +123,7 @@ func TestEnter_BehindMoreThanMayWait_DoesNotWait(t *testing.T) {
 
 func TestEnter_GrantIsLate_WaitsWhileThePositionMoves(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 		lasting(t, l, 5*time.Millisecond)
 		var all []<-chan error
 		for i := range 6 {
@@ -148,11 +140,9 @@ func TestEnter_GrantIsLate_WaitsWhileThePositionMoves(t *testing.T) {
 
 func TestEnter_PositionDoesNotMove_StopsWaiting(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 		lasting(t, l, 5*time.Millisecond)
-		_, err := l.Enter(t.Context(), step("holder", 1))
-		require.NoError(t, err)
+		confirm(t, l, step("holder", 1))
 		began := time.Now()
 		require.ErrorIs(t, <-entering(t, l, "next", 0), party.ErrBusy)
 		require.InDelta(t, pace.PositionWait.Seconds()+pace.Poll.Seconds()/2, time.Since(began).Seconds(), pace.Poll.Seconds(), "in virtual time")
@@ -162,14 +152,11 @@ func TestEnter_PositionDoesNotMove_StopsWaiting(t *testing.T) {
 // Nothing is known of how long holds last: one that is next in line waits a moment, and one further back does not.
 func TestEnter_HoldsUnknown_OnlyTheNextWaits(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
-		holder, err := l.TryAcquire(t.Context(), request("holder", party.Exclusive("r")))
-		require.NoError(t, err)
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
+		holder := tryAcquire(t, l, request("holder", party.Exclusive("r")))
 		next := entering(t, l, "next", 0)
-		_, err = l.Enter(t.Context(), step("second", 1))
-		busy := new(party.BusyError)
-		require.ErrorAs(t, err, &busy)
+		_, err := l.Enter(t.Context(), step("second", 1))
+		busy := errorAs[*party.BusyError](t, err)
 		require.Equal(t, 2, busy.Position)
 		elapse(300 * time.Millisecond)
 		require.NoError(t, holder.Release(t.Context()))
@@ -185,19 +172,16 @@ func TestEnter_MaxWait_IsSharedByAllResources(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 				for i, resource := range []string{"a", "b"} {
-					holder, err := l.TryAcquire(t.Context(), request("holder", party.Exclusive(resource)))
-					require.NoError(t, err)
+					holder := tryAcquire(t, l, request("holder", party.Exclusive(resource)))
 					time.AfterFunc(time.Duration(i+1)*300*time.Millisecond, func() { _ = holder.Release(t.Context()) })
 				}
 				req := step("both", 1)
 				req.Resources, req.MaxWait, req.TTL = []party.Resource{party.Exclusive("a"), party.Exclusive("b")}, c.maxWait, c.ttl
 				began := time.Now()
 				_, err := l.Enter(t.Context(), req)
-				busy := new(party.BusyError)
-				require.ErrorAs(t, err, &busy)
+				busy := errorAs[*party.BusyError](t, err)
 				require.Equal(t, "b", busy.Resource)
 				require.Equal(t, c.want, time.Since(began), "in virtual time")
 				elapse(time.Second)
@@ -208,14 +192,11 @@ func TestEnter_MaxWait_IsSharedByAllResources(t *testing.T) {
 
 func TestEnter_LongHolds_DoesNotWait(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 		lasting(t, l, 2*time.Second)
-		_, err := l.Enter(t.Context(), step("holder", 1))
-		require.NoError(t, err)
+		confirm(t, l, step("holder", 1))
 		began := time.Now()
-		_, err = l.Enter(t.Context(), step("next", 1))
-		require.ErrorIs(t, err, party.ErrBusy)
+		queue(t, l, step("next", 1))
 		require.Less(t, time.Since(began), 100*time.Millisecond, "in virtual time")
 	})
 }
@@ -227,7 +208,7 @@ func TestLimitInlineWaits_MoreRequests_DoNotWait(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				const each = 10 * time.Millisecond
-				l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+				l, _ := inMemory(t, party.Config{})
 				l.LimitInlineWaits(most)
 				l.LimitInlineWaits(7) // no more than before
 				lasting(t, l, each)
@@ -267,8 +248,7 @@ func TestOnWakeup_ShortHolds_CallsParkedRequestsEarly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 				l.LimitInlineWaits(c.most)
 				var early []string
 				defer l.OnWakeup(func(w party.Wakeup) {
@@ -277,13 +257,11 @@ func TestOnWakeup_ShortHolds_CallsParkedRequestsEarly(t *testing.T) {
 					}
 				})()
 				lasting(t, l, c.each)
-				holder, err := l.Enter(t.Context(), step("holder", 1))
-				require.NoError(t, err)
+				holder := confirm(t, l, step("holder", 1))
 				for i := range 8 {
 					req := step(fmt.Sprint("step/", i), 1)
 					req.MaxWait = 0
-					_, err := l.Enter(t.Context(), req)
-					require.ErrorIs(t, err, party.ErrBusy)
+					queue(t, l, req)
 				}
 				elapse(c.each)
 				require.Empty(t, early)
@@ -298,9 +276,7 @@ func TestOnWakeup_ShortHolds_CallsParkedRequestsEarly(t *testing.T) {
 // turn the process does not know that.
 func TestWatcher_HolderInTheSameProcess_ReadsRarely(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{})
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		const each = 40 * time.Millisecond
 		lasting(t, l, each)
 		var all []<-chan error
@@ -326,8 +302,7 @@ func TestWatcher_KeptHold_IsReadOften(t *testing.T) {
 		e := newFaultStore()
 		l, elsewhere := newLocker(t, e, party.Config{}), newLocker(t, e.Store, party.Config{})
 		lasting(t, l, 20*time.Millisecond)
-		before, err := l.Enter(t.Context(), step("before", 1))
-		require.NoError(t, err)
+		before := confirm(t, l, step("before", 1))
 		saga := make(chan error, 1)
 		go func() {
 			req := step("saga", 1)
@@ -353,8 +328,7 @@ func TestWatcher_LongHold_IsReadLessOften(t *testing.T) {
 		e := newFaultStore()
 		l, elsewhere := newLocker(t, e, party.Config{}), newLocker(t, e.Store, party.Config{})
 		lasting(t, l, 5*time.Millisecond)
-		holder, err := elsewhere.TryAcquire(t.Context(), request("holder", party.Exclusive("r")))
-		require.NoError(t, err)
+		holder := tryAcquire(t, elsewhere, request("holder", party.Exclusive("r")))
 		next := acquireLater(t.Context(), l, request("next", party.Exclusive("r")))
 		elapse(30 * time.Second)
 		require.LessOrEqual(t, e.count(of(kindLook)), 30*4+20, "four a second, and some more at first")

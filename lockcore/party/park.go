@@ -203,7 +203,7 @@ func holdsGranted(d *rules.Document) (wakeups []Wakeup) {
 // stops the calls, but does not wait.
 func (l *Locker) OnWakeup(f func(Wakeup)) (stop func()) {
 	w := l.watch
-	one := newListener(f)
+	one := &listener{f: f}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.listeners[one] = true
@@ -221,15 +221,8 @@ type listener struct {
 	f func(Wakeup)
 
 	mu      sync.Mutex
-	ended   *sync.Cond // broadcast when a call has ended
-	calls   int
 	stopped bool
-}
-
-func newListener(f func(Wakeup)) *listener {
-	one := &listener{f: f}
-	one.ended = sync.NewCond(&one.mu)
-	return one
+	calls   sync.WaitGroup
 }
 
 func (one *listener) call(wakeup Wakeup) {
@@ -238,25 +231,18 @@ func (one *listener) call(wakeup Wakeup) {
 		one.mu.Unlock()
 		return
 	}
-	one.calls++
+	one.calls.Add(1)
 	one.mu.Unlock()
-	defer func() {
-		one.mu.Lock()
-		defer one.mu.Unlock()
-		one.calls--
-		one.ended.Broadcast()
-	}()
+	defer one.calls.Done()
 	one.f(wakeup)
 }
 
 // stop prevents further calls, and waits for those under way.
 func (one *listener) stop() {
 	one.mu.Lock()
-	defer one.mu.Unlock()
 	one.stopped = true
-	for one.calls > 0 {
-		one.ended.Wait()
-	}
+	one.mu.Unlock()
+	one.calls.Wait()
 }
 
 // WatchFor watches a resource as long as parked requests wait for it. It grants the head of the queue a

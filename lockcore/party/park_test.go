@@ -185,8 +185,7 @@ func TestWatchFor_Deadlock_WakesTheVictim(t *testing.T) {
 		w := p.wakeup(t, "young")
 		require.Contains(t, w.Deadlock, "young waits for old on r1")
 		_, err := p.Recheck(t.Context(), waits)
-		var deadlock *party.DeadlockError
-		require.ErrorAs(t, err, &deadlock)
+		deadlock := errorAs[*party.DeadlockError](t, err)
 		require.Equal(t, w.Deadlock, deadlock.Cycle)
 	})
 }
@@ -284,8 +283,7 @@ func TestRecheck_PositionIsFresh_WritesNothing(t *testing.T) {
 	}
 	recheck := func() (time.Duration, *party.BusyError) {
 		again, err := l.Recheck(t.Context(), persistent("c", party.Exclusive("r")))
-		busy := new(party.BusyError)
-		require.ErrorAs(t, err, &busy)
+		busy := errorAs[*party.BusyError](t, err)
 		return again, busy
 	}
 	before := db.swaps()

@@ -3,20 +3,17 @@ package party_test
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // raising runs fn with the Locker of a workflow "w" and the bar of its saga "1" up to schedule 2.
 func raising(t *testing.T, fn func(t *testing.T, l *party.Locker, bar party.Raise)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 		fn(t, l, party.Raise{LockID: "w", Run: "one", Saga: "1", Order: party.LastAttempt(2), Resources: []string{"r"}})
 	})
 }
@@ -37,8 +34,7 @@ func TestRaise_RunningPart_IsCutOffAndWaitedFor(t *testing.T) {
 		step, err := l.Acquire(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1)))
 		require.NoError(t, err)
 		for range 2 { // it may be repeated
-			var busy *party.BusyError
-			require.ErrorAs(t, l.Raise(t.Context(), bar), &busy)
+			busy := errorAs[*party.BusyError](t, l.Raise(t.Context(), bar))
 			require.Equal(t, "r", busy.Resource)
 			require.Len(t, busy.Holders, 1)
 			require.Equal(t, party.StateDraining, busy.Holders[0].State)
@@ -63,15 +59,12 @@ func TestRaise_PartNeverLeaves_EndsWithItsTTL(t *testing.T) {
 	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
 		bar.Resources = []string{"q", "r", "s"}
-		_, err := l.TryEnter(t.Context(), ofRun("one", "long", ofSaga("1", 1, 1)))
-		require.NoError(t, err)
+		enter(t, l, ofRun("one", "long", ofSaga("1", 1, 1)))
 		short := ofRun("one", "short", ofSaga("1", 2, 1))
 		short.Resources, short.TTL = []party.Resource{party.Exclusive("s")}, 10*time.Second
-		_, err = l.TryEnter(t.Context(), short)
-		require.NoError(t, err)
+		enter(t, l, short)
 		for _, resource := range []string{"s", "r"} { // of several resources the one that ends first is reported
-			var busy *party.BusyError
-			require.ErrorAs(t, l.Raise(t.Context(), bar), &busy)
+			busy := errorAs[*party.BusyError](t, l.Raise(t.Context(), bar))
 			require.Equal(t, resource, busy.Resource)
 			elapse(busy.RetryIn)
 		}
@@ -103,15 +96,13 @@ func TestRaise_LaterAttemptOfAnEarlierOrder_IsRefused(t *testing.T) {
 func TestRaise_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
 	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
-		kept, err := l.TryEnter(t.Context(), ofRun("zero", "step"))
-		require.NoError(t, err)
+		kept := enter(t, l, ofRun("zero", "step"))
 		require.NoError(t, l.Leave(t.Context(), kept...))
-		var other *party.OtherRunError
-		require.ErrorAs(t, l.Raise(t.Context(), bar), &other)
+		other := errorAs[*party.OtherRunError](t, l.Raise(t.Context(), bar))
 		require.Equal(t, party.OtherRunError{Resource: "r", LockID: "w", Run: "one", Other: "zero"}, *other)
 		bar.TakeOver = other.Other
 		require.NoError(t, l.Raise(t.Context(), bar))
-		_, err = l.TryEnter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1)))
+		_, err := l.TryEnter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1)))
 		require.ErrorIs(t, err, party.ErrSuperseded)
 		_, err = l.TryEnter(t.Context(), ofRun("one", "undo", ofSaga("1", 3, 1), func(req *party.Request) { req.Resources[0].Held = true }))
 		require.NoError(t, err, "what the run before kept is the run's now")
@@ -120,13 +111,10 @@ func TestRaise_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
 
 func TestRaise_LostAnswer_IsRepeated(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		db := newFaultStore()
-		l := newLocker(t, db, party.Config{})
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
 		bar := party.Raise{LockID: "w", Run: "one", Saga: "1", Order: party.LastAttempt(2), Resources: []string{"r"}}
 		db.set(nil, cutting(of(kindSwap)))
-		var unknown *party.UnknownOutcomeError
-		require.ErrorAs(t, l.Raise(t.Context(), bar), &unknown)
+		unknown := errorAs[*party.UnknownOutcomeError](t, l.Raise(t.Context(), bar))
 		require.Equal(t, "raise", unknown.Op)
 		require.Equal(t, "r", unknown.Resource)
 		db.set(nil, nil)
@@ -149,8 +137,7 @@ func TestRaise_BadInput_IsRefused(t *testing.T) {
 		} {
 			wrong := bar
 			change(&wrong)
-			var invalid *party.InvalidError
-			require.ErrorAs(t, l.Raise(t.Context(), wrong), &invalid)
+			invalid := errorAs[*party.InvalidError](t, l.Raise(t.Context(), wrong))
 			require.Equal(t, field, invalid.Field)
 		}
 	})
@@ -159,10 +146,8 @@ func TestRaise_BadInput_IsRefused(t *testing.T) {
 func TestRaise_PartWithoutEnd_EndsNevertheless(t *testing.T) {
 	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
-		_, err := l.TryEnter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1), func(req *party.Request) { req.TTL, req.HoldTTL = party.Forever, party.Forever }))
-		require.NoError(t, err)
-		var busy *party.BusyError
-		require.ErrorAs(t, l.Raise(t.Context(), bar), &busy)
+		enter(t, l, ofRun("one", "step", ofSaga("1", 2, 1), func(req *party.Request) { req.TTL, req.HoldTTL = party.Forever, party.Forever }))
+		busy := errorAs[*party.BusyError](t, l.Raise(t.Context(), bar))
 		require.Equal(t, 30*time.Second, busy.RetryIn)
 		elapse(busy.RetryIn)
 		require.NoError(t, l.Raise(t.Context(), bar))
@@ -190,13 +175,11 @@ func TestRaise_ManyResources_AreAllBarred(t *testing.T) {
 func TestRaise_AnotherRunHoldsOne_BarsTheOther(t *testing.T) {
 	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
-		_, err := l.TryEnter(t.Context(), ofRun("zero", "step"))
-		require.NoError(t, err)
+		enter(t, l, ofRun("zero", "step"))
 		onS := func(req *party.Request) { req.Resources[0].Name = "s" }
-		_, err = l.TryEnter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1), onS))
-		require.NoError(t, err)
+		enter(t, l, ofRun("one", "step", ofSaga("1", 2, 1), onS))
 		bar.Resources = []string{"s", "r"}
-		err = l.Raise(t.Context(), bar)
+		err := l.Raise(t.Context(), bar)
 		require.ErrorIs(t, err, party.ErrOtherRun)
 		require.NotErrorIs(t, err, party.ErrBusy)
 		_, err = l.TryEnter(t.Context(), ofRun("one", "late", ofSaga("1", 1, 1), onS))

@@ -1,6 +1,7 @@
 package party
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,11 +16,7 @@ import (
 // Leave ends the parts that the leases name, and a hold that is not kept when its last part has left.
 // Leaving a part that has already ended is not an error. All are tried; errors are joined.
 func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
-	ops := make([]rules.Leave, len(leases))
-	for i, lease := range leases {
-		ops[i] = l.leaveOp(lease)
-	}
-	return l.leaveAll(ctx, leases, ops, leaving{})
+	return l.leaveAll(ctx, leases, leaving{})
 }
 
 // LeaveWithin is a Leave that may be delayed: it is sent after d, or earlier, together with the next command of
@@ -27,23 +24,14 @@ func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
 // waits for it.
 func (l *Locker) LeaveWithin(ctx context.Context, d time.Duration, leases ...Lease) error {
 	defer l.life.calls.add()()
-	ops := make([]rules.Leave, len(leases))
-	for i, lease := range leases {
-		ops[i] = l.leaveOp(lease)
-	}
-	return l.leaveAll(ctx, leases, ops, leaving{within: d})
+	return l.leaveAll(ctx, leases, leaving{within: d})
 }
 
 // LeaveQueue withdraws the queued requests and the claims that the leases name, for callers who do not know
 // whether the request still waits. A part that has confirmed its claim stays. A request that does not exist is
 // not an error. All are tried; errors are joined.
 func (l *Locker) LeaveQueue(ctx context.Context, leases ...Lease) error {
-	ops := make([]rules.Leave, len(leases))
-	for i, lease := range leases {
-		ops[i] = l.leaveOp(lease)
-		ops[i].QueueOnly = true
-	}
-	return l.leaveAll(ctx, leases, ops, leaving{})
+	return l.leaveAll(ctx, leases, leaving{queueOnly: true})
 }
 
 // undo ends what a request got, or may have got, even if ctx has ended. What cannot be ended now is ended
@@ -51,23 +39,18 @@ func (l *Locker) LeaveQueue(ctx context.Context, leases ...Lease) error {
 func (l *Locker) undo(ctx context.Context, leases ...Lease) {
 	ctx, cancel := l.detached(ctx)
 	defer cancel()
-	ops := make([]rules.Leave, len(leases))
-	for i, lease := range leases {
-		ops[i] = l.leaveOp(lease)
-		ops[i].Undo, ops[i].Call = lease.keeps, lease.id
-		ops[i].Keep, ops[i].HoldTTL = lease.waitTTL > 0, millis(lease.waitTTL)
-	}
-	_ = l.leaveAll(ctx, leases, ops, leaving{owed: true}) // the cause is what the caller must see
+	_ = l.leaveAll(ctx, leases, leaving{undo: true}) // the cause is what the caller must see
 }
 
-// leaving selects how leaves are carried out: owed ones even if ctx ends, others with a delay of up to within.
+// leaving selects how leaves are carried out: to undo a request, even if ctx ends; with a delay of up to within; or for
+// queued requests and claims only.
 type leaving struct {
-	owed   bool
-	within time.Duration
+	undo, queueOnly bool
+	within          time.Duration
 }
 
 // leaveAll carries out leaves: several resources in one command, unless they may be delayed.
-func (l *Locker) leaveAll(ctx context.Context, leases []Lease, ops []rules.Leave, how leaving) error {
+func (l *Locker) leaveAll(ctx context.Context, leases []Lease, how leaving) error {
 	if len(leases) == 0 {
 		return nil
 	}
@@ -84,12 +67,19 @@ func (l *Locker) leaveAll(ctx context.Context, leases []Lease, ops []rules.Leave
 		if errs[i] = checkEnd("lease", lease.LockID, 0, []string{lease.Resource}); errs[i] != nil {
 			continue
 		}
-		_, span := l.tel.start(ctx, telemetry.SpanLeave, lease)
-		c := l.call(ctx, ops[i], ending{})
-		if how.owed {
-			c = l.owing(ctx, ops[i], ending{})
+		_, spans[i] = l.tel.start(ctx, telemetry.SpanLeave, lease)
+		op := rules.Leave{
+			Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: lease.Order.number(),
+			QueueOnly: how.queueOnly,
 		}
-		spans[i] = span
+		if how.undo {
+			op.Undo, op.Call = lease.keeps, lease.id
+			op.Keep, op.HoldTTL = lease.waitTTL > 0, millis(lease.waitTTL)
+		}
+		c := l.call(ctx, op, ending{})
+		if how.undo { // the next acknowledged write of the document carries it out, even if this call gives up before
+			c.TakeBack, c.Owed = l.call(ctx, op, ending{}), true
+		}
 		calls, sent = append(calls, c), append(sent, i)
 	}
 	var answers []update.Answer
@@ -106,12 +96,6 @@ func (l *Locker) leaveAll(ctx context.Context, leases []Lease, ops []rules.Leave
 		spans[i].end(&a, errs[i])
 	}
 	return errors.Join(errs...)
-}
-
-func (l *Locker) leaveOp(lease Lease) rules.Leave {
-	return rules.Leave{
-		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: lease.Order.number(),
-	}
 }
 
 // end carries out an operation that ends something, with a span of that name.
@@ -160,70 +144,53 @@ type Release struct {
 // as Status reports. Releasing what is not held is not an error. All resources are tried; errors are
 // joined. It may be repeated, and then ends nothing that was granted since.
 func (l *Locker) Release(ctx context.Context, r Release) error {
-	_, _, err := l.releaseEach(ctx, r, time.Time{}, false)
-	return err
-}
-
-// ReleaseHeld is Release, and returns the resources on which there is no evidence of a loss: the lock ID held
-// them, or had released them, for example by an earlier try whose answer was lost.
-func (l *Locker) ReleaseHeld(ctx context.Context, r Release) (held []string, err error) {
-	held, _, err = l.releaseEach(ctx, r, time.Time{}, true)
-	return held, err
-}
-
-// releaseEach carries out a release on each resource. With asks, it also returns the *LostErrors of holds
-// that began at a time, if it is known.
-func (l *Locker) releaseEach(ctx context.Context, r Release, began time.Time, asks bool) (held []string, lost []error, err error) {
 	if err := r.check(); err != nil {
-		return nil, nil, err
+		return err
 	}
+	errs := make([]error, len(r.Resources))
+	inParallel(len(r.Resources), func(i int) { _, errs[i] = l.release(ctx, &r, r.Resources[i]) })
+	return errors.Join(errs...)
+}
+
+// Revoke ends a hold by force. resource, lockID and firstFence identify it, as Status lists them. The
+// holder's next renewal returns a *LostError with the reason, which has 1 to 512 bytes. Others stay
+// locked out until the holder leaves or its lease ends. If dead is set, they do not: set it only if the
+// holder is known to be dead. It is not an error if the hold does not exist.
+func (l *Locker) Revoke(ctx context.Context, resource, lockID string, firstFence int64, reason string, dead bool) error {
+	return l.Release(ctx, Release{LockID: lockID, Resources: []string{resource}, FirstFence: firstFence, Force: true, Now: dead, Reason: reason})
+}
+
+// release carries out a release on one resource.
+func (l *Locker) release(ctx context.Context, r *Release, resource string) (update.Answer, error) {
 	op := rules.Release{
-		Policy: l.cfg.policy(), LockID: r.LockID, Label: r.Run, FirstFence: r.FirstFence, Order: r.Order.number(), Leaving: r.Leaving,
+		Policy: l.cfg.policy(), Resource: resource, LockID: r.LockID, Label: r.Run, FirstFence: r.FirstFence, Order: r.Order.number(), Leaving: r.Leaving,
 		Force: r.Force, Now: r.Now,
 	}
 	if r.Force {
 		op.Reason = r.Reason
 	}
-	results := make([]error, len(r.Resources))
-	inParallel(len(r.Resources), func(i int) {
-		op := op
-		op.Resource = r.Resources[i]
-		after, err := l.release(ctx, op, r.ending())
-		if err == nil && asks && len(after.Released()) == 0 {
-			err = lostBefore(after.After, &op, began)
-		}
-		results[i] = err
-	})
-	var errs []error
-	for i, err := range results {
-		switch {
-		case err == nil:
-			held = append(held, r.Resources[i])
-		case errors.Is(err, ErrLost):
-			lost = append(lost, err)
-		default:
-			errs = append(errs, err)
-		}
-	}
-	return held, lost, errors.Join(errs...)
+	return l.end(ctx, telemetry.SpanRelease, Lease{Resource: resource, LockID: r.LockID, Order: r.Order}, r.ending(), op)
 }
 
-// lostBefore returns a *LostError if a hold that a release did not find was lost: there is evidence, or
-// evidence may have been dropped since the hold began. A zero time is not known.
-func lostBefore(d *rules.Document, op *rules.Release, began time.Time) error {
-	lost := d.LostUpTo(op.LockID, op.Label, op.Order)
-	if op.FirstFence > 0 {
-		lost = d.LostBefore(op.LockID, op.FirstFence, began)
+// releaseHold ends the hold of a lease. If the hold is missing and was not released, it returns a *LostError if there is
+// evidence of the loss, or evidence may have been dropped since the hold began.
+func (l *Locker) releaseHold(ctx context.Context, lease Lease) error {
+	r := Release{
+		LockID: lease.LockID, Run: lease.Run, Resources: []string{lease.Resource}, FirstFence: lease.FirstFence, Order: lease.Order, Leaving: &lease.Part,
 	}
+	if err := r.check(); err != nil {
+		return err
+	}
+	a, err := l.release(ctx, &r, lease.Resource)
+	if err != nil || len(a.Released()) > 0 {
+		return err
+	}
+	lost := a.After.LostBefore(lease.LockID, lease.FirstFence, lease.granted)
 	if !lost {
 		return nil
 	}
-	e, _ := lossIn(d, op.LockID, op.Order, "what became of it is not known any longer", op.Label)
+	e, _ := lossIn(a.After, lease.LockID, lease.Order.number(), "what became of it is not known any longer", lease.Run)
 	return e
-}
-
-func (l *Locker) release(ctx context.Context, op rules.Release, why ending) (update.Answer, error) {
-	return l.end(ctx, telemetry.SpanRelease, Lease{Resource: op.Resource, LockID: op.LockID, Order: orderOf(op.Order)}, why, op)
 }
 
 func (r *Release) check() error {
@@ -234,7 +201,7 @@ func (r *Release) check() error {
 	if r.Force {
 		least = 1
 	}
-	return firstError(
+	return cmp.Or(
 		checkEnd("Release", r.LockID, r.FirstFence, r.Resources),
 		refuse(r.Leaving != nil && r.Order == (Order{}), "Release.Leaving", quote(leaving),
 			"nil without Release.Order, which says which request of the part"),

@@ -37,6 +37,17 @@ func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
 	return kept, errors.Join(errs...)
 }
 
+// Resume returns a session that continues to renew leases, also those of another process. If one is lost it
+// returns a *LostError and no session. The other leases have then been renewed once, and expire with their
+// TTL unless they are resumed again or left.
+func (l *Locker) Resume(ctx context.Context, leases ...Lease) (*Session, error) {
+	renewed, err := l.Renew(ctx, leases...)
+	if err != nil {
+		return nil, err
+	}
+	return l.NewSession(ctx, renewed), nil
+}
+
 // renewedAtOnce bounds the leases that one command renews.
 const renewedAtOnce = store.ExtendChunk
 

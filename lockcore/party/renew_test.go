@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,8 +15,7 @@ import (
 
 func threeLeases(t *testing.T, l *party.Locker) []party.Lease {
 	t.Helper()
-	leases, err := l.TryEnter(t.Context(), request("a", party.Exclusive("r/1"), party.Exclusive("r/2"), party.Exclusive("r/3")))
-	require.NoError(t, err)
+	leases := enter(t, l, request("a", party.Exclusive("r/1"), party.Exclusive("r/2"), party.Exclusive("r/3")))
 	return leases
 }
 
@@ -35,8 +33,7 @@ func TestRenewal_ThatWasNotSent_IsNoUnknownOutcome(t *testing.T) {
 		"no server":    errNotSent,
 		"other layout": fmt.Errorf("%w: %w", errNotSent, &rules.LayoutError{Collection: "c", Found: "other"}),
 	} {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{})
+		l, e := inMemory(t, party.Config{})
 		leases := threeLeases(t, l)
 		e.set(failing(refusal, of(kindExtend, kindSwap)), nil)
 		kept, err := l.Renew(t.Context(), leases...)
@@ -59,14 +56,12 @@ func TestRenewal_WithoutAnAnswer_IsUnknownForEachLease(t *testing.T) {
 	for name, failure := range map[string]error{"cut": errCut, "error of the server": mongo.CommandError{Code: 13, Message: "not authorized"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := newFaultStore()
-			l := newLocker(t, e, party.Config{})
+			l, e := inMemory(t, party.Config{})
 			leases := threeLeases(t, l)
 			e.set(failing(failure, of(kindExtend, kindSwap)), nil)
 			_, err := l.Renew(t.Context(), leases...)
 			for i, one := range each(t, err) {
-				var unknown *party.UnknownOutcomeError
-				require.ErrorAs(t, one, &unknown)
+				unknown := errorAs[*party.UnknownOutcomeError](t, one)
 				require.Equal(t, leases[i].Resource, unknown.Resource)
 				require.Equal(t, leases[i].Order, unknown.Order)
 				require.ErrorContains(t, one, failure.Error())
@@ -78,14 +73,12 @@ func TestRenewal_WithoutAnAnswer_IsUnknownForEachLease(t *testing.T) {
 
 func TestRenewal_BatchThatFails_IsRenewedOneByOne(t *testing.T) {
 	t.Parallel()
-	e := newFaultStore()
-	l := newLocker(t, e, party.Config{})
+	l, e := inMemory(t, party.Config{})
 	leases := threeLeases(t, l)
 	e.set(both(cutting(of(kindExtend)), cutting(of(kindSwap), onResource("r/2"))), nil)
 	_, err := l.Renew(t.Context(), leases...)
 	require.Len(t, each(t, err), 1)
-	var unknown *party.UnknownOutcomeError
-	require.ErrorAs(t, err, &unknown)
+	unknown := errorAs[*party.UnknownOutcomeError](t, err)
 	require.Equal(t, "r/2", unknown.Resource)
 	for _, name := range []string{"r/1", "r/3"} {
 		require.NotNil(t, e.Document(name).Entries[0].RenewedAt)
@@ -95,14 +88,13 @@ func TestRenewal_BatchThatFails_IsRenewedOneByOne(t *testing.T) {
 // A batch that finds fewer documents than it names proves nothing of any one of them.
 func TestRenewal_BatchThatMissesOne_AsksForEach(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, newFaultStore(), party.Config{})
+	l, _ := inMemory(t, party.Config{})
 	leases := threeLeases(t, l)
 	require.NoError(t, l.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"r/3"}, FirstFence: leases[2].FirstFence, Order: leases[2].Order, Leaving: &leases[2].Part}))
 	kept, err := l.Renew(t.Context(), leases...)
 	require.Len(t, kept, 2)
 	require.Equal(t, "r/2", kept[1].Resource)
-	var lost *party.LostError
-	require.ErrorAs(t, err, &lost)
+	lost := errorAs[*party.LostError](t, err)
 	require.Equal(t, "r/3", lost.Resource)
 	require.Len(t, each(t, err), 1)
 }
@@ -117,16 +109,14 @@ func TestRenew_PartLeft_IsLostDespiteSameCall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLocker(t, newFaultStore(), party.Config{})
+			l, _ := inMemory(t, party.Config{})
 			req := request("a", party.Exclusive("r"))
 			req.Part, req.Order, req.Call = "part", party.Order{Schedule: 1, Attempt: 1}, "the same"
-			leases, err := l.TryEnter(t.Context(), req)
-			require.NoError(t, err)
+			leases := enter(t, l, req)
 			next(&req)
-			_, err = l.TryEnter(t.Context(), req)
-			require.NoError(t, err)
+			enter(t, l, req)
 			require.NoError(t, l.Leave(t.Context(), leases...))
-			_, err = l.Renew(t.Context(), leases...)
+			_, err := l.Renew(t.Context(), leases...)
 			require.ErrorIs(t, err, party.ErrLost)
 		})
 	}
@@ -135,18 +125,16 @@ func TestRenew_PartLeft_IsLostDespiteSameCall(t *testing.T) {
 // The process has two readers. The part of one of them ended, and the document still has the other's.
 func TestRenew_OneOfTwoPartsGone_IsLost(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, newFaultStore(), party.Config{})
+	l, _ := inMemory(t, party.Config{})
 	var leases []party.Lease
 	for _, lockID := range []string{"a", "b"} {
-		got, err := l.TryEnter(t.Context(), request(lockID, party.Shared("r")))
-		require.NoError(t, err)
+		got := enter(t, l, request(lockID, party.Shared("r")))
 		leases = append(leases, got...)
 	}
 	force := party.Release{Force: true, LockID: "a", Resources: []string{"r"}, FirstFence: leases[0].FirstFence, Reason: "test"}
 	require.NoError(t, l.Release(t.Context(), force)) // its part drains
 	kept, err := l.Renew(t.Context(), leases...)
-	var lost *party.LostError
-	require.ErrorAs(t, err, &lost)
+	lost := errorAs[*party.LostError](t, err)
 	require.Equal(t, "a", lost.LockID)
 	require.Len(t, kept, 1)
 	require.Equal(t, "b", kept[0].LockID)
@@ -156,24 +144,21 @@ func TestRenew_OneOfTwoPartsGone_IsLost(t *testing.T) {
 // does not mean that the part was renewed.
 func TestRenew_SupersededPart_IsLost(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, newFaultStore(), party.Config{})
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 		req := request("a", party.Exclusive("r"))
 		req.Part, req.Order, req.Persist, req.HoldTTL = "part", party.Order{Schedule: 1, Attempt: 1}, true, 40*time.Second
-		leases, err := l.TryEnter(t.Context(), req)
-		require.NoError(t, err)
+		leases := enter(t, l, req)
 		elapse(25 * time.Second)
 		req.Order.Attempt++
-		_, err = l.TryEnter(t.Context(), req)
-		require.NoError(t, err)
-		_, err = l.Renew(t.Context(), leases...)
+		enter(t, l, req)
+		_, err := l.Renew(t.Context(), leases...)
 		require.ErrorIs(t, err, party.ErrLost)
 	})
 }
 
 func TestRenewing_LeasesInAnyOrder_AreSortedByName(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, newFaultStore(), party.Config{})
+	l, _ := inMemory(t, party.Config{})
 	leases := threeLeases(t, l)
 	s := l.NewSession(t.Context(), []party.Lease{leases[2], leases[0], leases[1]})
 	require.Equal(t, leases, s.Leases())
@@ -185,11 +170,9 @@ func TestRenewing_LeasesInAnyOrder_AreSortedByName(t *testing.T) {
 func TestRenew_PartLeft_IsLostThoughOthersAreRenewed(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
-	gone, err := l.TryEnter(t.Context(), request("a", party.Shared("r")))
-	require.NoError(t, err)
-	both, err := l.TryEnter(t.Context(), request("b", party.Shared("r"), party.Shared("s")))
-	require.NoError(t, err)
+	gone := enter(t, l.Locker, request("a", party.Shared("r")))
+	both := enter(t, l.Locker, request("b", party.Shared("r"), party.Shared("s")))
 	require.NoError(t, l.Leave(t.Context(), gone...))
-	_, err = l.Renew(t.Context(), gone[0], both[1])
+	_, err := l.Renew(t.Context(), gone[0], both[1])
 	require.ErrorIs(t, err, party.ErrLost)
 }

@@ -1,6 +1,7 @@
 package party
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -187,27 +188,27 @@ func (l *Locker) complete(req Request, draws bool) (Request, error) {
 		req.Part, req.Order = rand.Text()[:16], Order{Attempt: 1}
 	}
 	if req.HoldOnly && req.HoldTTL > 0 { // the default of TTL may be longer
-		setDefault(&req.TTL, req.HoldTTL)
+		req.TTL = cmp.Or(req.TTL, req.HoldTTL)
 	}
-	setDefault(&req.TTL, l.cfg.TTL)
+	req.TTL = cmp.Or(req.TTL, l.cfg.TTL)
 	if req.HoldTTL != 0 && !req.Persist {
 		return req, &InvalidError{Field: "Request.HoldTTL", Value: req.HoldTTL.String(), Bound: "0 without Request.Persist"}
 	}
 	if req.Persist {
-		setDefault(&req.HoldTTL, max(l.cfg.HoldTTL, req.TTL))
+		req.HoldTTL = cmp.Or(req.HoldTTL, max(l.cfg.HoldTTL, req.TTL))
 	} else {
 		req.HoldTTL = req.TTL
 	}
-	setDefault(&req.Owner, req.LockID)
-	setDefault(&req.Host, l.cfg.Host)
+	req.Owner = cmp.Or(req.Owner, req.LockID)
+	req.Host = cmp.Or(req.Host, l.cfg.Host)
 	req.Resources = slices.Clone(req.Resources)
 	for i := range req.Resources {
-		setDefault(&req.Resources[i].Mode, ModeExclusive)
+		req.Resources[i].Mode = cmp.Or(req.Resources[i].Mode, ModeExclusive)
 	}
 	if err := req.check(); err != nil {
 		return req, err
 	}
-	setDefault(&req.Call, rand.Text())
+	req.Call = cmp.Or(req.Call, rand.Text())
 	slices.SortFunc(req.Resources, func(a, b Resource) int { return strings.Compare(a.Name, b.Name) })
 	return req, nil
 }
@@ -258,7 +259,7 @@ func (r *Request) check() error {
 		errs = append(errs, CheckMode(field, res), refuse(twice, field+".Name", quote(res.Name), "each resource once in a request"))
 		names[i] = res.Name
 	}
-	return firstError(append(errs, checkResources("Request.Resources", names, ".Name"),
+	return cmp.Or(append(errs, checkResources("Request.Resources", names, ".Name"),
 		refuse(r.Order == (Order{}), "Request.Order", r.Order.String(),
 			"0.1 or more for a request that queues, or that names its part: it is asked again by it"))...)
 }
@@ -289,7 +290,7 @@ func (r *Request) checkRun() []error {
 
 // CheckMode returns an *InvalidError that names the field if no request may have the mode and the limit of r.
 func CheckMode(field string, r Resource) error {
-	return firstError(
+	return cmp.Or(
 		refuse(r.Mode != ModeExclusive && r.Mode != ModeShared, field+".Mode", quote(string(r.Mode)), `"X" (exclusive) or "S" (shared)`),
 		refuse(r.Mode == ModeExclusive && r.Limit != 0, field+".Limit", strconv.Itoa(r.Limit), "0 in exclusive mode"),
 		refuse(r.Limit == zeroLimit, field+".Limit", "0", limitBound),

@@ -1,6 +1,7 @@
 package party
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -100,13 +101,7 @@ func (s *Session) Release(ctx context.Context) error {
 	defer s.locker.life.calls.add()()
 	leases := s.end(ErrEnded)
 	errs := make([]error, len(leases))
-	inParallel(len(leases), func(i int) {
-		lease := leases[i]
-		_, lost, err := s.locker.releaseEach(ctx, Release{
-			LockID: lease.LockID, Run: lease.Run, Resources: []string{lease.Resource}, FirstFence: lease.FirstFence, Order: lease.Order, Leaving: &lease.Part,
-		}, lease.granted, true)
-		errs[i] = errors.Join(append(lost, err)...)
-	})
+	inParallel(len(leases), func(i int) { errs[i] = s.locker.releaseHold(ctx, leases[i]) })
 	return errors.Join(errs...)
 }
 
@@ -235,7 +230,7 @@ func (s *Session) beginUpgrade(resource string) (Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	lease := s.leaseOn(resource)
-	err := firstError(refuse(lease == nil, "resource", quote(resource), "one that the session holds"),
+	err := cmp.Or(refuse(lease == nil, "resource", quote(resource), "one that the session holds"),
 		refuse(s.upgrading != "", "resource", quote(resource), "one upgrade of a session at a time"))
 	if err != nil {
 		return Lease{}, err

@@ -26,15 +26,11 @@ func done(s *party.Session, d time.Duration) bool {
 
 func TestSession_EndlessLeaseForced_EndsInTime(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{TTL: time.Second})
+	virtual(t, party.Config{TTL: time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		req := request("a", party.Exclusive("a"))
 		req.TTL = party.Forever
-		s, err := l.TryAcquire(t.Context(), req)
-		require.NoError(t, err)
-		_, err = byForce(t.Context(), l, party.Release{Force: true, LockID: "a", Resources: []string{"a"}, Reason: "op"})
-		require.NoError(t, err)
+		s := tryAcquire(t, l, req)
+		revoke(t, l, "a", "op", "a")
 		released := time.Now()
 		next := acquireLater(t.Context(), l, request("b", party.Exclusive("a")))
 		require.True(t, done(s, 11*time.Second), "a was not told")
@@ -46,24 +42,15 @@ func TestSession_EndlessLeaseForced_EndsInTime(t *testing.T) {
 
 func TestSessionRelease_HoldWasLost_ReturnsLostError(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := newLocker(t, newFaultStore(), party.Config{})
-		begin := func(lockID string) *party.Session {
-			s, err := l.TryAcquire(t.Context(), request(lockID, party.Exclusive("r")))
-			require.NoError(t, err)
-			return s
-		}
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
+		begin := func(lockID string) *party.Session { return tryAcquire(t, l, request(lockID, party.Exclusive("r"))) }
 		force := func(s *party.Session) {
 			lease := s.Leases()[0]
-			_, err := l.ReleaseHeld(t.Context(), party.Release{Force: true,
-				LockID: lease.LockID, Resources: []string{"r"}, FirstFence: lease.FirstFence, Reason: "by hand", Now: true,
-			})
-			require.NoError(t, err)
+			require.NoError(t, l.Revoke(t.Context(), "r", lease.LockID, lease.FirstFence, "by hand", true))
 		}
 		forced := begin("a")
 		force(forced)
-		var lost *party.LostError
-		require.ErrorAs(t, forced.Release(t.Context()), &lost)
+		lost := errorAs[*party.LostError](t, forced.Release(t.Context()))
 		require.Equal(t, "by hand", lost.Reason)
 		ended := begin("a")
 		require.NoError(t, l.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"r"}, FirstFence: ended.Leases()[0].FirstFence}))
@@ -80,22 +67,17 @@ func TestSessionRelease_EarlierAttempt_Drains(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
 	req := party.Request{LockID: "saga", Part: "step", Order: party.Order{Schedule: 1, Attempt: 1}, Resources: []party.Resource{party.Exclusive("r")}}
-	old, err := l.TryEnter(t.Context(), req)
-	require.NoError(t, err)
+	old := enter(t, l.Locker, req)
 	req.Order.Attempt = 2
-	s, err := l.TryAcquire(t.Context(), req)
-	require.NoError(t, err)
+	s := tryAcquire(t, l.Locker, req)
 	require.NoError(t, s.Release(t.Context()))
 	require.True(t, old[0].Valid())
-	_, err = l.TryEnter(t.Context(), request("other", party.Exclusive("r")))
-	require.ErrorIs(t, err, party.ErrBusy, "the zombie still trusts")
+	requireBusy(t, l.Locker, request("other", party.Exclusive("r"))) // the zombie still trusts
 }
 
 func TestNewSession_NoLeases_DoesNothing(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{})
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		s := l.NewSession(t.Context(), nil)
 		elapse(time.Hour)
 		require.NoError(t, s.Context().Err())
@@ -106,9 +88,7 @@ func TestNewSession_NoLeases_DoesNothing(t *testing.T) {
 
 func TestSession_LostAfterItsContextEnded_ReportsTheLoss(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l := newLocker(t, e, party.Config{})
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s, err := l.TryAcquire(ctx, request("a", party.Exclusive("r")))
 		require.NoError(t, err)
@@ -116,12 +96,10 @@ func TestSession_LostAfterItsContextEnded_ReportsTheLoss(t *testing.T) {
 		elapse(time.Minute)
 		require.NoError(t, s.Lost(), "it is renewed nevertheless")
 		require.True(t, s.Leases()[0].Valid())
-		_, err = byForce(t.Context(), l, party.Release{Force: true, LockID: "a", Resources: []string{"r"}, Reason: "an operator said so"})
-		require.NoError(t, err)
+		revoke(t, l, "a", "an operator said so", "r")
 		elapse(time.Minute)
 		require.ErrorIs(t, context.Cause(s.Context()), context.Canceled)
-		var lost *party.LostError
-		require.ErrorAs(t, s.Lost(), &lost)
+		lost := errorAs[*party.LostError](t, s.Lost())
 		require.Equal(t, "an operator said so", lost.Reason)
 		require.ErrorIs(t, s.Downgrade(t.Context()), party.ErrLost)
 	})
@@ -132,8 +110,7 @@ func TestNewSession_LeaseOfAnotherProcess_NeedsRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := lockcoretest.NewStore(time.Now)
 		elsewhere, l := newLocker(t, mem, party.Config{}), newLocker(t, mem, party.Config{})
-		leases, err := elsewhere.TryEnter(t.Context(), request("a", party.Exclusive("r")))
-		require.NoError(t, err)
+		leases := enter(t, elsewhere, request("a", party.Exclusive("r")))
 		sent, err := json.Marshal(leases)
 		require.NoError(t, err)
 		var got []party.Lease

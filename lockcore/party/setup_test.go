@@ -125,17 +125,14 @@ func requireBusy(t *testing.T, l *party.Locker, req party.Request) {
 // queue makes a numbered request that must queue.
 func queue(t *testing.T, l *party.Locker, req party.Request) {
 	t.Helper()
-	_, err := l.Enter(t.Context(), req)
-	require.ErrorAs(t, err, new(*party.BusyError))
+	queueBusy(t, l, req)
 }
 
 // queueBusy makes a numbered request that must queue, and returns its error.
 func queueBusy(t *testing.T, l *party.Locker, req party.Request) *party.BusyError {
 	t.Helper()
 	_, err := l.Enter(t.Context(), req)
-	busy := new(party.BusyError)
-	require.ErrorAs(t, err, &busy)
-	return busy
+	return errorAs[*party.BusyError](t, err)
 }
 
 // confirm repeats a numbered request that must be granted.
@@ -203,22 +200,15 @@ func requireWaiting(t *testing.T, db *faultStore, n int, resource string) {
 	require.Eventually(t, func() bool { return len(db.Document(resource).Waiters) == n }, 10*time.Second, time.Millisecond)
 }
 
-// revoke releases by force what a lock ID holds of some resources, and returns the names of the
-// resources that it held.
-func revoke(t *testing.T, l *party.Locker, lockID, reason string, resources ...string) (held []string) {
+// revoke releases by force what a lock ID holds of some resources.
+func revoke(t *testing.T, l *party.Locker, lockID, reason string, resources ...string) {
 	t.Helper()
 	for s, err := range l.Status(t.Context(), party.Filter{LockID: lockID, States: []party.State{party.StateHolding}}) {
 		require.NoError(t, err)
-		if !slices.Contains(resources, s.Resource) {
-			continue
+		if slices.Contains(resources, s.Resource) {
+			require.NoError(t, l.Revoke(t.Context(), s.Resource, lockID, s.FirstFence, reason, false))
 		}
-		released, err := l.ReleaseHeld(t.Context(), party.Release{
-			Force: true, LockID: lockID, Resources: []string{s.Resource}, FirstFence: s.FirstFence, Reason: reason,
-		})
-		require.NoError(t, err)
-		held = append(held, released...)
 	}
-	return held
 }
 
 // firstStatus returns the error of a listing, if it begins with one.
@@ -235,4 +225,17 @@ func enterOrTry(ctx context.Context, l *party.Locker, req party.Request, queue b
 		return l.Enter(ctx, req)
 	}
 	return l.TryEnter(ctx, req)
+}
+
+// errorAs returns the error of a type in the tree of err.
+func errorAs[E error](t testing.TB, err error) (found E) {
+	t.Helper()
+	require.ErrorAs(t, err, &found)
+	return found
+}
+
+// requireInvalid requires an *InvalidError that names a field.
+func requireInvalid(t testing.TB, err error, field string) {
+	t.Helper()
+	require.Equal(t, field, errorAs[*party.InvalidError](t, err).Field)
 }

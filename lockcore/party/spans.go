@@ -119,7 +119,7 @@ func (o *observer) recordWait(ctx context.Context, w *waitRecord) {
 	}
 	span.SetAttributes(
 		attribute.String(telemetry.Resource, w.resource),
-		attribute.String(telemetry.Mode, w.mode.String()),
+		modeAttr(w.mode),
 		attribute.String(telemetry.LockID, w.lockID),
 		attribute.String(telemetry.Part, w.part),
 		attribute.String(telemetry.Order, orderOf(w.order).String()),
@@ -287,7 +287,7 @@ func (o *observer) recordHold(ctx context.Context, a *update.Answer, e *rules.En
 	}
 	span.SetAttributes(
 		attribute.String(telemetry.Resource, d.ID),
-		attribute.String(telemetry.Mode, Mode(e.Mode).String()),
+		modeAttr(Mode(e.Mode)),
 		attribute.String(telemetry.LockID, e.LockID),
 		attribute.String(telemetry.Owner, cmp.Or(e.Owner, e.LockID)),
 		attribute.Int64(telemetry.Fence, e.FirstFence),

@@ -159,7 +159,7 @@ func (f *Filter) check() error {
 		known := slices.Contains([]State{StateHolding, StateClaimed, StateDraining, StateWaiting}, s)
 		errs = append(errs, refuse(!known, fmt.Sprintf("Filter.States[%d]", i), quote(string(s)), `"holding", "claimed", "draining" or "waiting"`))
 	}
-	return firstError(errs...)
+	return cmp.Or(errs...)
 }
 
 func (f *Filter) selects(s *Status) bool {

@@ -72,8 +72,7 @@ func TestStatus_Filter_SelectsByEachField(t *testing.T) {
 
 func TestStatus_Silent_CountsFromTheLastRenewal(t *testing.T) {
 	t.Parallel()
-	clock := lockcoretest.NewClock(time.Now())
-	l := newLocker(t, lockcoretest.NewStore(clock.Now), party.Config{})
+	l, _, clock := withClock(t, party.Config{})
 	silent := func() map[string]time.Duration {
 		got := map[string]time.Duration{}
 		for s, err := range l.Status(t.Context(), party.Filter{}) {
@@ -84,15 +83,13 @@ func TestStatus_Silent_CountsFromTheLastRenewal(t *testing.T) {
 	}
 	hold := request("a", party.Exclusive("r"))
 	hold.Persist, hold.HoldTTL = true, time.Hour
-	leases, err := l.TryEnter(t.Context(), hold)
-	require.NoError(t, err)
+	leases := enter(t, l, hold)
 	wait := request("b", party.Exclusive("r"))
 	wait.Part, wait.Order = "p", party.Order{Schedule: 1}
-	_, err = l.Enter(t.Context(), wait)
-	require.ErrorIs(t, err, party.ErrBusy)
+	queue(t, l, wait)
 	clock.Advance(20 * time.Second)
 	require.Equal(t, map[string]time.Duration{"a": 20 * time.Second, "b": 20 * time.Second}, silent())
-	_, err = l.Renew(t.Context(), leases...)
+	_, err := l.Renew(t.Context(), leases...)
 	require.NoError(t, err)
 	clock.Advance(5 * time.Second)
 	require.Equal(t, map[string]time.Duration{"a": 5 * time.Second, "b": 25 * time.Second}, silent())
@@ -104,7 +101,7 @@ func TestStatus_Silent_CountsFromTheLastRenewal(t *testing.T) {
 // TestStatus_KeptHold_HasItsTTL and by which TTL.
 func TestStatus_KeptHold_HasItsTTL(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+	l, _ := inMemory(t, party.Config{})
 	for name, c := range map[string]struct {
 		change func(*party.Request)
 		want   time.Duration
@@ -115,8 +112,7 @@ func TestStatus_KeptHold_HasItsTTL(t *testing.T) {
 	} {
 		req := ofRun("one", "step", c.change)
 		req.Resources = []party.Resource{party.Exclusive(name)}
-		leases, err := l.TryEnter(t.Context(), req)
-		require.NoError(t, err)
+		leases := enter(t, l, req)
 		for range 2 { // with its part, and without
 			for s, err := range l.Status(t.Context(), party.Filter{Resource: name}) {
 				require.NoError(t, err)
@@ -130,13 +126,11 @@ func TestStatus_KeptHold_HasItsTTL(t *testing.T) {
 // TestStatus_Claim_NamesItsRequest: by that it can be left, and a janitor knows whose it is.
 func TestStatus_Claim_NamesItsRequest(t *testing.T) {
 	t.Parallel()
-	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
-	holder, err := l.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
-	require.NoError(t, err)
+	l, _ := inMemory(t, party.Config{})
+	holder := tryAcquire(t, l, request("a", party.Exclusive("r")))
 	req := request("b", party.Exclusive("r"))
 	req.Part, req.Order = "step", party.Order{Schedule: 7, Attempt: 2}
-	_, err = l.Enter(t.Context(), req)
-	require.ErrorIs(t, err, party.ErrBusy)
+	queue(t, l, req)
 	require.NoError(t, holder.Leave(t.Context()))
 	var claims []party.Status
 	for s, err := range l.Status(t.Context(), party.Filter{States: []party.State{party.StateClaimed}}) {
@@ -157,8 +151,7 @@ func TestStatus_DrainedPart_IsNotListed(t *testing.T) {
 	l, err := party.NewWithStore(lockcoretest.NewStore(clock.Now), party.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { closeSoon(l) })
-	leases, err := l.TryEnter(t.Context(), party.Request{LockID: "a", Resources: []party.Resource{party.Exclusive("x")}, TTL: time.Minute})
-	require.NoError(t, err)
+	leases := enter(t, l, party.Request{LockID: "a", Resources: []party.Resource{party.Exclusive("x")}, TTL: time.Minute})
 	require.NoError(t, l.Release(t.Context(), party.Release{LockID: "a", Resources: []string{"x"}, FirstFence: leases[0].FirstFence, Force: true, Reason: "by hand"}))
 	require.Equal(t, []string{"x a draining"}, list(t, l, party.Filter{}))
 	clock.Advance(time.Minute)
@@ -168,8 +161,7 @@ func TestStatus_DrainedPart_IsNotListed(t *testing.T) {
 // What is said of a whole hold is that of its first request, however many parts it has; the parts are listed in it.
 func TestStatus_SeveralParts_AreListedInTheHold(t *testing.T) {
 	t.Parallel()
-	clock := lockcoretest.NewClock(time.Now())
-	l := newLocker(t, lockcoretest.NewStore(clock.Now), party.Config{Host: "host:1"})
+	l, _, clock := withClock(t, party.Config{Host: "host:1"})
 	found := func() party.Status {
 		var all []party.Status
 		for s, err := range l.Status(t.Context(), party.Filter{}) {

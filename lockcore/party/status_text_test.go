@@ -126,19 +126,17 @@ func TestStatusString_Resource_ReadsLikeAList(t *testing.T) {
 	l := newLocker(t, mem, party.Config{Host: "host:1"})
 	hold := request("a", party.Exclusive("r"))
 	hold.TTL = party.Forever
-	leases, err := l.TryEnter(t.Context(), hold)
-	require.NoError(t, err)
+	leases := enter(t, l, hold)
 	wait := party.Request{
 		LockID: "b", Owner: "saga", Resources: []party.Resource{party.Exclusive("r")}, Part: "3/Debit", Order: party.Order{Schedule: 4, Attempt: 2},
 	}
 	clock.Advance(10 * time.Second)
-	_, err = l.Enter(t.Context(), wait)
+	_, err := l.Enter(t.Context(), wait)
 	require.EqualError(t, err, fmt.Sprintf(`lockstep: "r" is busy for "b" (place 1 of 1 in the queue): `+
 		`held by "a" on host:1 (exclusive, first fence %d) since 2026-01-02T03:04:05Z, no end`, leases[0].Fence))
 	behind := request("c", party.Exclusive("r"))
 	behind.Part, behind.Order = "p", party.Order{Schedule: 1}
-	_, err = l.Enter(t.Context(), behind)
-	require.ErrorIs(t, err, party.ErrBusy)
+	queue(t, l, behind)
 	list := func() []string {
 		var got []string
 		for s, err := range l.Status(t.Context(), party.Filter{}) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +39,7 @@ type operation struct {
 	name    string
 	began   time.Time
 	// asked is nil unless the operation is an acquire.
-	asked *asked
+	asked *rules.Acquire
 }
 
 func (o *observer) begin(ctx context.Context, name string, attrs func() []attribute.KeyValue) (context.Context, operation) {
@@ -68,11 +69,11 @@ func (o *observer) batch(ctx context.Context, leases int) (context.Context, oper
 	})
 }
 
-func (o *observer) acquire(ctx context.Context, req *Request, res Resource) (context.Context, operation) {
+func (o *observer) acquire(ctx context.Context, req *Request, asked *rules.Acquire) (context.Context, operation) {
 	ctx, op := o.begin(ctx, telemetry.SpanAcquire, func() []attribute.KeyValue {
 		return []attribute.KeyValue{
-			attribute.String(telemetry.Resource, res.Name),
-			attribute.String(telemetry.Mode, res.Mode.String()),
+			attribute.String(telemetry.Resource, asked.Resource),
+			modeAttr(Mode(asked.Mode)),
 			attribute.String(telemetry.LockID, req.LockID),
 			attribute.String(telemetry.Part, req.Part),
 			attribute.String(telemetry.Order, req.Order.String()),
@@ -80,8 +81,8 @@ func (o *observer) acquire(ctx context.Context, req *Request, res Resource) (con
 			attribute.String(telemetry.Comment, req.Comment),
 		}
 	})
-	limited(op, int64(res.Limit))
-	op.asked = &asked{resource: res.Name, lockID: req.LockID, part: req.Part, mode: res.Mode}
+	limited(op, asked.Limit)
+	op.asked = asked
 	return ctx, op
 }
 
@@ -96,10 +97,6 @@ func (o operation) end(a *update.Answer, err error) {
 	case (outcome == telemetry.OutcomeUnknown || outcome == telemetry.OutcomeError) && errors.Is(o.ctx.Err(), context.Canceled):
 		outcome, err = telemetry.OutcomeCanceled, nil // by its caller
 	}
-	o.ended(a, outcome, err)
-}
-
-func (o operation) ended(a *update.Answer, outcome string, err error) {
 	now := time.Now()
 	o.metrics.countOperation(o.ctx, o.name, outcome, now.Sub(o.began))
 	if o.asked != nil {
@@ -238,44 +235,34 @@ func (m *metrics) countOperation(ctx context.Context, span, outcome string, took
 }
 
 // countAcquire counts the answer to a request.
-func (m *metrics) countAcquire(ctx context.Context, r *asked, outcome string, a *update.Answer) {
+func (m *metrics) countAcquire(ctx context.Context, op *rules.Acquire, outcome string, a *update.Answer) {
 	if a == nil || !m.grants.Enabled(ctx) {
 		return
 	}
+	of := m.of(op.Resource, modeAttr(Mode(op.Mode)), outcomeAttr(outcome))
 	switch outcome {
 	case telemetry.OutcomeAgain:
 		if a.Retried { // the answer of the first attempt was lost, so it is counted now
-			m.grants.Add(ctx, 1, m.of(r.resource, modeAttr(r.mode), outcomeAttr(outcome)))
+			m.grants.Add(ctx, 1, of)
 		}
 	case telemetry.OutcomeGranted, telemetry.OutcomeJoined:
-		m.grants.Add(ctx, 1, m.of(r.resource, modeAttr(r.mode), outcomeAttr(outcome)))
+		m.grants.Add(ctx, 1, of)
 	case telemetry.OutcomeBusy, telemetry.OutcomeFull:
-		m.contentions.Add(ctx, 1, m.of(r.resource, modeAttr(r.mode), outcomeAttr(outcome)))
+		m.contentions.Add(ctx, 1, of)
 	case telemetry.OutcomeQueued:
-		if !r.queuedIn(a.After) { // it was queued already
-			return
+		if queuedNow(a.After, op) { // otherwise it was queued already
+			m.contentions.Add(ctx, 1, of)
+			m.queue.Record(ctx, a.Length, m.of(op.Resource))
 		}
-		m.contentions.Add(ctx, 1, m.of(r.resource, modeAttr(r.mode), outcomeAttr(outcome)))
-		m.queue.Record(ctx, a.Length, m.of(r.resource))
 	case telemetry.OutcomeLost:
-		m.losses.Add(ctx, 1, m.of(r.resource))
+		m.losses.Add(ctx, 1, m.of(op.Resource))
 	}
 }
 
-// asked is the request of an acquire.
-type asked struct {
-	resource, lockID, part string
-	mode                   Mode
-}
-
-// queuedIn reports whether the write that left the document put the request into the queue.
-func (r *asked) queuedIn(d *rules.Document) bool {
-	for i := range d.Waiters {
-		if w := &d.Waiters[i]; w.LockID == r.lockID && w.Part == r.part {
-			return w.Since.Equal(d.At)
-		}
-	}
-	return false
+// queuedNow reports whether the write that left the document put a request into the queue.
+func queuedNow(d *rules.Document, op *rules.Acquire) bool {
+	i := slices.IndexFunc(d.Waiters, func(w rules.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
+	return i >= 0 && d.Waiters[i].Since.Equal(d.At)
 }
 
 func (m *metrics) countLoss(ctx context.Context, resource string) {

@@ -243,12 +243,11 @@ func (o *observed) endings(t *testing.T) {
 	o.enters(t, o.Locker, asksWith)
 	o.clock.Advance(time.Hour)
 	o.enters(t, o.other, asks("b", 1, r))
-	_, err := byForce(t.Context(), o.Locker, party.Release{Force: true, LockID: "b", Resources: []string{"endings"}, Reason: "by hand"})
-	require.NoError(t, err)
+	revoke(t, o.Locker, "b", "by hand", "endings")
 	o.clock.Advance(time.Hour)
 	o.enters(t, o.other, asks("c", 1, r))
 	require.NoError(t, o.Release(t.Context(), party.Release{LockID: "c", Resources: []string{"endings"}, Order: party.LastAttempt(1), Reason: "it is closed"}))
-	_, err = o.TryEnter(t.Context(), asks("c", 1, r))
+	_, err := o.TryEnter(t.Context(), asks("c", 1, r))
 	require.ErrorIs(t, err, party.ErrSuperseded)
 }
 
@@ -271,8 +270,7 @@ func (o *observed) losses(t *testing.T) {
 		<-session.Context().Done()
 		require.NoError(t, next.Release(t.Context()))
 	})
-	var evicted *party.LostError
-	require.ErrorAs(t, context.Cause(session.Context()), &evicted)
+	require.ErrorAs(t, context.Cause(session.Context()), new(*party.LostError))
 }
 
 // failures: a database that refuses, and one of which nobody knows what it did.

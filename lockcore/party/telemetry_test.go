@@ -301,8 +301,7 @@ func TestHoldSpan_ForcedRelease_IsRevoked(t *testing.T) {
 			var err error
 			session, err = o.TryAcquire(ctx, party.Request{LockID: "a", Resources: []party.Resource{party.Exclusive("r")}})
 			require.NoError(t, err)
-			_, err = byForce(ctx, o.other, party.Release{Force: true, LockID: "a", Resources: []string{"r"}, Reason: "the operator said so"})
-			require.NoError(t, err)
+			revoke(t, o.other, "a", "the operator said so", "r")
 			_, err = o.Renew(ctx, session.Leases()...)
 			require.ErrorIs(t, err, party.ErrLost)
 			<-session.Context().Done() // the keeper finds out too

@@ -46,8 +46,7 @@ func TestWatcher_SlowDeadlockSearch_StillReads(t *testing.T) {
 	}, nil)
 	t.Cleanup(func() { close(answer) })
 	here, elsewhere := newLocker(t, e, party.Config{}), newLocker(t, e.Store, party.Config{})
-	a, err := elsewhere.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
-	require.NoError(t, err)
+	a := tryAcquire(t, elsewhere, request("a", party.Exclusive("r")))
 	b := acquireLater(t.Context(), here, request("b", party.Exclusive("r")))
 	<-begun
 	require.NoError(t, a.Release(t.Context()))
@@ -67,8 +66,7 @@ func TestWatcher_DeadlockSearchFails_StillReads(t *testing.T) {
 	}
 	e.set(both(fails, cutting(of(kindLook))), nil) // so that a read is due again and again
 	here, elsewhere := newLocker(t, e, party.Config{}), newLocker(t, e.Store, party.Config{})
-	a, err := elsewhere.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
-	require.NoError(t, err)
+	a := tryAcquire(t, elsewhere, request("a", party.Exclusive("r")))
 	b := acquireLater(t.Context(), here, request("b", party.Exclusive("r")))
 	<-begun
 	e.reading(t, "the search stands for the read, and found nothing")
@@ -82,15 +80,14 @@ func TestWatcher_ManyWaiters_ShareReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFaultStore()
 		here, elsewhere := newLocker(t, e, party.Config{}), newLocker(t, e.Store, party.Config{})
-		a, err := elsewhere.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
-		require.NoError(t, err)
+		a := tryAcquire(t, elsewhere, request("a", party.Exclusive("r")))
 		const waiting = 20
 		var waits []<-chan acquired
 		start := time.Now()
 		for i := range waiting {
 			waits = append(waits, acquireLater(t.Context(), here, request(fmt.Sprint("w", i), party.Shared("r"))))
 		}
-		eventually(t, waiting, waitersOf(e, "r"), "all stand in the queue")
+		requireWaiting(t, e, waiting, "r")
 		// Reads go on while nothing happens; nobody polls with writes.
 		require.Eventually(t, func() bool { return e.count(of(kindLook)) >= 3 }, 10*time.Second, time.Millisecond, "it is read")
 		require.LessOrEqual(t, e.count(of(kindSwap)), waiting, "requests that queue at the same time share a swap")
@@ -129,7 +126,7 @@ func TestWatcher_EarlierSearch_DoesNotDelayTheNext(t *testing.T) {
 		wait := func() (end func()) {
 			ctx, cancel := context.WithCancel(t.Context())
 			out := acquireLater(ctx, l, request("b", party.Exclusive("r")))
-			eventually(t, 1, waitersOf(e, "r"), "it stands in the queue")
+			requireWaiting(t, e, 1, "r")
 			return func() {
 				cancel()
 				<-out

@@ -72,7 +72,7 @@ func (v *Verify) check() error {
 	for i, u := range v.Uses {
 		checks = append(checks, checkText(fmt.Sprintf("Verify.Uses[%d].Resource", i), u.Resource, 1, maxName))
 	}
-	return firstError(checks...)
+	return cmp.Or(checks...)
 }
 
 // lost returns the *LostError if the party does not hold what it used.
@@ -235,7 +235,7 @@ func stillRun(op *rules.Raise, d *rules.Document) *BusyError {
 }
 
 func (r *Raise) check() error {
-	return firstError(
+	return cmp.Or(
 		checkText("Raise.LockID", r.LockID, 1, maxLockID),
 		checkText("Raise.Run", r.Run, 1, maxName),
 		checkText("Raise.TakeOver", r.TakeOver, 0, maxName),

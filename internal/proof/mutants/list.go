@@ -77,7 +77,7 @@ var mutants = []mutant{
 		{"internal/engine/update/line.go", "\t\tl.fresh = false // later calls must not be dated by the time of an old read\n", ""},
 	}, simulated: true},
 	{defect: "found by the simulation", what: "what a request gives back during an outage is forgotten", edits: []edit{
-		{"lockcore/party/command.go", "c.TakeBack, c.Owed = l.call(ctx, op, why), true", "c.TakeBack, c.Owed = l.call(ctx, op, why), false"},
+		{"lockcore/party/release.go", "c.TakeBack, c.Owed = l.call(ctx, op, ending{}), true", "c.TakeBack, c.Owed = l.call(ctx, op, ending{}), false"},
 	}, simulated: true},
 	{defect: "found by the simulation", what: "a waiter that finds its queue full does not ask again", edits: []edit{
 		{"internal/engine/update/line.go", "(c.queued && outcome == rules.Full))", "c == nil)"},
@@ -111,20 +111,20 @@ var mutants = []mutant{
 		{"lockcore/rules/end.go", "e.State == StateKept && !e.Joined &&", "e.State == StateKept &&"},
 	}, tests: "TestEnter_GivesUpHoldThatAnotherJoined_KeepsIt", simulated: true},
 	{defect: "6", what: "a request gives nothing back when its context has ended", edits: []edit{
-		{"lockcore/party/release.go", "\tctx, cancel := l.detached(ctx)\n\tdefer cancel()\n\tops := make", "\tops := make"},
+		{"lockcore/party/release.go", "\tctx, cancel := l.detached(ctx)\n\tdefer cancel()\n\t_ = l", "\t_ = l"},
 	}, simulated: true},
 	{defect: "7", what: "orders of requests that name none come from the process's clock", edits: []edit{
 		{"lockcore/party/request.go", "rand.Text()[:16], Order{Attempt: 1}", "rand.Text()[:0], Order{Schedule: uint32(time.Now().Unix()), Attempt: 1}"},
 	}, tests: "TestTryAcquire_ClockBehindAnotherProcess_IsNotSuperseded"},
 	{defect: "8", what: "a forced release that names a hold ends whatever the lock ID holds", edits: []edit{
 		{"lockcore/rules/end.go", "\t\treturn e.LockID == op.LockID && e.FirstFence == op.FirstFence\n", "\t\treturn e.LockID == op.LockID\n"},
-	}, tests: "TestReleaseHeld_ForcedAgain_EndsNothingGrantedSince", simulated: true},
+	}, tests: "TestRelease_ForcedAgain_EndsNothingGrantedSince", simulated: true},
 	{defect: "9", what: "a forced release waits for the drain of a holder that is known to be dead", edits: []edit{
 		{"lockcore/rules/end.go", "return op.Now || (", "return ("},
-	}, tests: "TestReleaseHeld_ForcedAgain_EndsNothingGrantedSince"},
+	}, tests: "TestRelease_ForcedAgain_EndsNothingGrantedSince"},
 	{defect: "10", what: "a release that finds nothing is taken for a loss", edits: []edit{
 		{"lockcore/party/release.go", "\tif !lost {\n", "\tif false {\n"},
-	}, tests: "TestReleaseHeld_RepeatedAfterALostAnswer_ReportsTheSame", simulated: true},
+	}, tests: "TestSessionRelease_HoldWasLost_ReturnsLostError"},
 	{defect: "12", what: "a session without end is renewed with every other", edits: []edit{
 		{"lockcore/party/renew.go", ">= h.ttl/12", ">= Forever"},
 	}, tests: "TestKeeper_EndlessSession_IsRenewedRarely", simulated: true},
@@ -138,7 +138,7 @@ var mutants = []mutant{
 		{"lockcore/party/session.go", "\t\ts.trustShared(lease.Resource)\n", ""},
 	}, tests: "TestDowngrade_AnswerLost_TrustsSharedOnly", simulated: true},
 	{defect: "12", what: "a passing error ends the wait of a request that has queued", edits: []edit{
-		{"lockcore/party/wait.go", "case w.busy != nil && isTransient(err):", "case false:"},
+		{"lockcore/party/acquire.go", "case w.busy != nil && isTransient(err):", "case false:"},
 	}, tests: "TestAcquire_ErrorsWhileQueued_KeepThePosition", simulated: true},
 	{defect: "12", what: "an upgrade is refused if the queue is full", edits: []edit{
 		{"lockcore/rules/acquire.go", "index < 0 && !ahead && int64", "index < 0 && int64"},
@@ -159,7 +159,7 @@ var mutants = []mutant{
 		{"lockcore/rules/settle.go", "2*ms(e.TTL) + EndlessTTL", "2 * ms(e.TTL)"},
 	}, tests: "TestSession_EndlessLeaseForced_EndsInTime", simulated: true},
 	{defect: "found on the servers", what: "giving up a place ends the part that has taken its claim up", edits: []edit{
-		{"lockcore/party/release.go", "\t\tops[i].QueueOnly = true\n", ""},
+		{"lockcore/party/release.go", "\t\t\tQueueOnly: how.queueOnly,\n", ""},
 	}, tests: "TestLeaveQueue_ClaimWasTakenUp_KeepsThePart", simulated: true},
 	{defect: "found on the servers", what: "another call with the same order shares the part of one that runs", edits: []edit{
 		{"lockcore/rules/acquire.go", "return p != nil && p.Alive(s.now) && p.ID != op.Call && p.ID != op.Upgrades", "return false && p != nil"},
@@ -233,6 +233,6 @@ var mutants = []mutant{
 	}, simulated: true},
 	{defect: "hot loops", what: "what failed is asked again without a pause", edits: []edit{
 		{"internal/engine/update/loop.go", "\t\td := failurePause(min(failures, mostTries))", "\t\td := time.Millisecond"},
-		{"lockcore/party/wait.go", "min(time.Second<<min(failures, 5), 30*time.Second)", "time.Millisecond"},
+		{"lockcore/party/acquire.go", "min(time.Second<<min(failures, 5), 30*time.Second)", "time.Millisecond"},
 	}, simulated: true},
 }

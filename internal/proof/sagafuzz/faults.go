@@ -224,7 +224,7 @@ func (p *play) breakLocks(ctx context.Context, id string) error {
 		if !strings.HasSuffix(s.LockID, "/"+id) {
 			continue
 		}
-		err = p.locker.Core().Release(ctx, party.Release{
+		err = p.locker.Release(ctx, party.Release{
 			LockID: s.LockID, Resources: []string{s.Resource}, FirstFence: s.FirstFence, Force: true, Reason: "as planned",
 		})
 		if err != nil {

@@ -352,7 +352,7 @@ func operator(a *actor) {
 	}
 	c := a.begin(a.p, "force release of "+cast.lockID, r)
 	a.w.releasing(c, force)
-	_, err := a.p.locker.ReleaseHeld(a.ctx, force)
+	err := a.p.locker.Release(a.ctx, force)
 	a.returned(a.ctx, c, err)
 }
 

@@ -116,7 +116,7 @@ func (w *world) releaseDead() {
 			w.dropSessionsOf(e.LockID)
 			force := party.Release{Force: true, LockID: e.LockID, Resources: []string{r}, FirstFence: e.FirstFence, Now: true, Reason: "its process was killed"}
 			w.releasing(&call{began: time.Now()}, force)
-			_, _ = w.procs[0].locker.ReleaseHeld(context.Background(), force)
+			_ = w.procs[0].locker.Release(context.Background(), force)
 		}
 	}
 }

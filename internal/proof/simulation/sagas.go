@@ -257,7 +257,7 @@ func (a *actor) within(d time.Duration, ask func() error) error {
 	}
 }
 
-// commit releases the saga's holds, and checks the holds that the release reports.
+// commit releases the saga's holds.
 func (a *actor) commit() {
 	all := slices.Clone(a.w.plan.resources)
 	for !a.w.over() {
@@ -265,11 +265,10 @@ func (a *actor) commit() {
 		r := party.Release{LockID: a.lockID, Resources: all, Order: party.LastAttempt(a.schedule)}
 		c := a.begin(p, "commit", all...)
 		a.w.releasing(c, r)
-		sure := a.w.keptFirmly(a.lockID)
 		if a.within(10*time.Second, func() error {
-			told, err := p.locker.ReleaseHeld(a.ctx, r)
+			err := p.locker.Release(a.ctx, r)
 			if err == nil {
-				a.w.committed(a, c, sure, told)
+				a.w.committed(a, c)
 			}
 			return err
 		}) == nil {

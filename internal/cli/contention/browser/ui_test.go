@@ -33,9 +33,9 @@ func newSite(t *testing.T) *site {
 	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
-	server := httptest.NewServer(ui.Handler(ui.Options{Site: inspect.Site{Locker: l.Core(), Flags: []string{"--database", "bank"}}}))
+	server := httptest.NewServer(ui.Handler(ui.Options{Site: inspect.Site{Locker: l, Flags: []string{"--database", "bank"}}}))
 	t.Cleanup(server.Close)
-	return &site{tab: start(t, server.URL), Locker: l.Core(), address: server.URL}
+	return &site{tab: start(t, server.URL), Locker: l, address: server.URL}
 }
 
 // ask requests a resource once, and queues if it is busy.

@@ -9,6 +9,36 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
+// Locker acquires, renews and releases locks in one collection. It is safe for concurrent use; one per
+// process and collection is enough. These methods are enough for plain locks:
+//
+//   - Acquire waits in the queue until all resources are held; TryAcquire does not wait.
+//   - Resume returns a session that continues to renew leases, also those of another process.
+//   - Leave ends the use of leases without a session, and Revoke ends a hold by force.
+//   - Status streams holders and waiters.
+//   - CreateIndexes prepares the collection, CollectionID identifies it, and Close ends all activity.
+//
+// The others are for layers that build on this package; package party documents all.
+type Locker = party.Locker
+
+// Request is a request for locks on one or several resources under one lock ID. LockID and Resources are
+// required. TTL, MaxWait, Owner, Started, Host and Comment are optional. The zero value of every other
+// field is the usual choice.
+type Request = party.Request
+
+// Session renews locks in the background until Leave or Release, or until one is lost. It is safe for
+// concurrent use. A session that is neither left nor released renews until Locker.Close, or until the
+// process ends. Several sessions can share a hold, if they have the same lock ID.
+type Session = party.Session
+
+// New returns a Locker on coll. It uses a handle of its own, with write concern majority and journal,
+// and reads from the primary, whatever the settings of coll are. New sends nothing to the database; call
+// CreateIndexes once per deployment. The error is an *InvalidError that names the field of cfg.
+func New(coll *mongo.Collection, cfg Config) (*Locker, error) { return party.New(coll, cfg) }
+
+// NewWithStore makes a Locker on another store, such as the one in memory of package lockcoretest.
+func NewWithStore(s Store, cfg Config) (*Locker, error) { return party.NewWithStore(s, cfg) }
+
 // Resource is a resource to lock, with the mode. Make one with [Exclusive], [Shared] or [SharedLimit].
 type Resource = party.Resource
 
