@@ -4,19 +4,22 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"sort"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-
 	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/store/storetest"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/mongolock"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 var (
@@ -27,16 +30,15 @@ var (
 func TestXLock_Held_IsAlreadyLocked(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
-	require.NoError(t, c.XLock(t.Context(), "r", "a", forever))
+	c.xlock(t, "r", "a", forever)
 	for _, id := range []string{"a", "b"} { // the lock ID itself is refused too
 		require.Equal(t, mongolock.ErrAlreadyLocked, c.XLock(t.Context(), "r", id, forever))
 		require.ErrorIs(t, c.SLock(t.Context(), "r", id, forever, -1), mongolock.ErrAlreadyLocked)
 	}
-	require.NoError(t, c.XLock(t.Context(), "other", "b", forever))
-	unlocked, err := c.Unlock(t.Context(), "a")
-	require.NoError(t, err)
+	c.xlock(t, "other", "b", forever)
+	unlocked := c.unlock(t, "a")
 	require.Len(t, unlocked, 1)
-	require.NoError(t, c.XLock(t.Context(), "r", "b", forever))
+	c.xlock(t, "r", "b", forever)
 	require.ErrorIs(t, c.XLock(t.Context(), "r", "a", forever), mongolock.ErrAlreadyLocked)
 }
 
@@ -44,84 +46,76 @@ func TestSLock_Limit_IsRespected(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	require.ErrorIs(t, c.SLock(t.Context(), "r", "a", forever, 0), mongolock.ErrAlreadyLocked)
-	require.NoError(t, c.SLock(t.Context(), "r", "a", forever, 2))
+	c.slock(t, "r", "a", forever, 2)
 	require.ErrorIs(t, c.SLock(t.Context(), "r", "a", forever, -1), mongolock.ErrAlreadyLocked, "once per lock ID")
 	require.ErrorIs(t, c.XLock(t.Context(), "r", "a", forever), mongolock.ErrAlreadyLocked, "no upgrade")
-	require.NoError(t, c.SLock(t.Context(), "r", "b", forever, 2))
+	c.slock(t, "r", "b", forever, 2)
 	require.ErrorIs(t, c.SLock(t.Context(), "r", "c", forever, 2), mongolock.ErrAlreadyLocked)
-	require.NoError(t, c.SLock(t.Context(), "r", "c", forever, 3))
-	require.NoError(t, c.SLock(t.Context(), "r", "d", forever, -1))
-	require.NoError(t, c.SLock(t.Context(), "r", "e", forever, math.MaxInt))
+	c.slock(t, "r", "c", forever, 3)
+	c.slock(t, "r", "d", forever, -1)
+	c.slock(t, "r", "e", forever, math.MaxInt)
 	require.ErrorIs(t, c.XLock(t.Context(), "r", "f", forever), mongolock.ErrAlreadyLocked)
 	require.Equal(t, "a b c d e", c.holders(t, "r"))
 }
 
-func TestXLock_ManyAtOnce_OneIsGranted(t *testing.T) {
+func TestLock_ManyAtOnce_OneIsGranted(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
-	var wg sync.WaitGroup
-	var got, refused atomic.Int32
-	for i := range 8 {
-		wg.Go(func() {
-			switch err := c.XLock(t.Context(), "r", fmt.Sprint(i), hour); err {
-			case nil:
-				got.Add(1)
-			case mongolock.ErrAlreadyLocked: //nolint:errorlint // == is promised
-				refused.Add(1)
-			default:
-				t.Error(err)
-			}
-		})
+	for name, lock := range map[string]func(i int) error{
+		"exclusive":             func(i int) error { return c.XLock(t.Context(), "exclusive", fmt.Sprint(i), hour) },
+		"shared by one lock ID": func(int) error { return c.SLock(t.Context(), "shared", "a", hour, -1) },
+	} {
+		var wg sync.WaitGroup
+		var got, refused atomic.Int32
+		for i := range 8 {
+			wg.Go(func() {
+				switch err := lock(i); err {
+				case nil:
+					got.Add(1)
+				case mongolock.ErrAlreadyLocked: //nolint:errorlint // == is promised
+					refused.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		require.EqualValues(t, 1, got.Load(), name)
+		require.EqualValues(t, 7, refused.Load(), name)
 	}
-	wg.Wait()
-	require.EqualValues(t, 1, got.Load())
-	require.EqualValues(t, 7, refused.Load())
 }
 
 func TestUnlock_SeveralLocks_NewestFirst(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
-	for i := range 5 {
-		require.NoError(t, c.XLock(t.Context(), fmt.Sprint("r", i), "a", forever))
+	for i := range 3 {
+		c.xlock(t, fmt.Sprint("r", i), "a", forever)
 	}
-	require.NoError(t, c.SLock(t.Context(), "s", "a", mongolock.LockDetails{Owner: "o", Host: "h", Comment: "c", TTL: 60}, -1))
-	require.NoError(t, c.SLock(t.Context(), "s", "b", forever, -1))
-	unlocked, err := c.Unlock(t.Context(), "a")
-	require.NoError(t, err)
-	var order []string
-	for _, s := range unlocked {
-		order = append(order, s.Resource)
-	}
-	require.Equal(t, "s r4 r3 r2 r1 r0", strings.Join(order, " "))
+	c.slock(t, "s", "a", mongolock.LockDetails{Owner: "o", Host: "h", Comment: "c", TTL: 60}, -1)
+	c.slock(t, "s", "b", forever, -1)
+	unlocked := c.unlock(t, "a")
+	require.Equal(t, "s/a r2/a r1/a r0/a", names(unlocked))
 	require.Equal(t, mongolock.LOCK_TYPE_SHARED, unlocked[0].Type)
 	require.Equal(t, []string{"o", "h", "c"}, []string{unlocked[0].Owner, unlocked[0].Host, unlocked[0].Comment})
 	requireLeft(t, 60, unlocked[0].TTL)
-	left, err := c.Status(t.Context(), mongolock.Filter{})
-	require.NoError(t, err)
-	require.Len(t, left, 1)
-	require.Equal(t, "b", left[0].LockId)
-
-	unlocked, err = c.Unlock(t.Context(), "a")
-	require.NoError(t, err)
-	require.Empty(t, unlocked)
+	require.Equal(t, "s/b", names(c.status(t, mongolock.Filter{})))
+	require.Empty(t, c.unlock(t, "a"))
 }
 
 func TestStatus_Filter_SelectsByEachField(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	take := func(resource, id string, ld mongolock.LockDetails) {
-		require.NoError(t, c.SLock(t.Context(), resource, id, ld, -1))
+		c.slock(t, resource, id, ld, -1)
 	}
 	take("r1", "a", mongolock.LockDetails{Owner: "$john", Host: "host.name", TTL: 3600})
 	take("r2", "a", mongolock.LockDetails{Owner: "$john", TTL: 60})
-	all, err := c.Status(t.Context(), mongolock.Filter{})
-	require.NoError(t, err)
+	all := c.status(t, mongolock.Filter{})
 	at := all[0].CreatedAt
 	// The server's clock may not have moved on since; the one that is asked for below is its own.
 	require.Eventually(t, func() bool {
-		require.NoError(t, c.SLock(t.Context(), "clock", "clock", forever, -1))
-		unlocked, err := c.Unlock(t.Context(), "clock")
-		require.NoError(t, err)
+		c.slock(t, "clock", "clock", forever, -1)
+		unlocked := c.unlock(t, "clock")
 		return unlocked[0].CreatedAt.After(at)
 	}, 10*time.Second, time.Millisecond)
 	take("r2", "$b", mongolock.LockDetails{Owner: "smith"})
@@ -147,27 +141,23 @@ func TestStatus_Filter_SelectsByEachField(t *testing.T) {
 		"several":   {mongolock.Filter{LockId: "a", Resource: "r2", TTLlt: 5000}, "r2/a"},
 		"operator":  {mongolock.Filter{LockId: "$ne"}, ""},
 	} {
-		got, err := c.Status(t.Context(), want.filter)
-		require.NoError(t, err)
-		names := []string{}
-		for _, s := range got {
-			names = append(names, s.Resource+"/"+s.LockId)
-		}
-		sort.Strings(names)
-		require.Equal(t, want.locks, strings.Join(names, " "), name)
+		got := c.status(t, want.filter)
+		slices.SortFunc(got, func(a, b mongolock.LockStatus) int {
+			return strings.Compare(a.Resource+"/"+a.LockId, b.Resource+"/"+b.LockId)
+		})
+		require.Equal(t, want.locks, names(got), name)
 	}
 }
 
 func TestStatus_TTL_IsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
-	require.NoError(t, c.XLock(t.Context(), "forever", "a", forever))
-	require.NoError(t, c.XLock(t.Context(), "hour", "a", hour))
-	require.NoError(t, c.XLock(t.Context(), "over", "a", mongolock.LockDetails{TTL: 10}))
+	c.xlock(t, "forever", "a", forever)
+	c.xlock(t, "hour", "a", hour)
+	c.xlock(t, "over", "a", mongolock.LockDetails{TTL: 10})
 	c.age(t, "over", time.Minute)
 	left := map[string]int64{}
-	statuses, err := c.Status(t.Context(), mongolock.Filter{LockId: "a"})
-	require.NoError(t, err)
+	statuses := c.status(t, mongolock.Filter{LockId: "a"})
 	for _, s := range statuses {
 		left[s.Resource] = s.TTL
 		require.Nil(t, s.RenewedAt)
@@ -185,16 +175,14 @@ func TestStatus_Host_IsAsGiven(t *testing.T) {
 	c := setup(t)
 	for i, host := range []string{"", "-", "--", "host-1", "-x", "host:4711"} {
 		resource, id := fmt.Sprint("r", i), fmt.Sprint("id", i)
-		require.NoError(t, c.XLock(t.Context(), resource, id, mongolock.LockDetails{Host: host, TTL: 60}))
-		status, err := c.Status(t.Context(), mongolock.Filter{Resource: resource})
-		require.NoError(t, err)
+		c.xlock(t, resource, id, mongolock.LockDetails{Host: host, TTL: 60})
+		status := c.status(t, mongolock.Filter{Resource: resource})
 		require.Len(t, status, 1)
 		require.Equal(t, host, status[0].Host)
 		renewed, err := c.Renew(t.Context(), id, 120)
 		require.NoError(t, err)
 		require.Equal(t, host, renewed[0].Host)
-		unlocked, err := c.Unlock(t.Context(), id)
-		require.NoError(t, err)
+		unlocked := c.unlock(t, id)
 		require.Equal(t, host, unlocked[0].Host)
 	}
 }
@@ -202,9 +190,9 @@ func TestStatus_Host_IsAsGiven(t *testing.T) {
 func TestRenew_AllLocks_HaveTheNewTTL(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
-	require.NoError(t, c.XLock(t.Context(), "x", "a", hour))
-	require.NoError(t, c.SLock(t.Context(), "s", "b", hour, -1))
-	require.NoError(t, c.SLock(t.Context(), "s", "a", forever, -1))
+	c.xlock(t, "x", "a", hour)
+	c.slock(t, "s", "b", hour, -1)
+	c.slock(t, "s", "a", forever, -1)
 	for _, ttl := range []uint{7200, 60} { // longer, and shorter
 		renewed, err := c.Renew(t.Context(), "a", ttl)
 		require.NoError(t, err)
@@ -213,15 +201,13 @@ func TestRenew_AllLocks_HaveTheNewTTL(t *testing.T) {
 			require.EqualValues(t, ttl, s.TTL)
 			require.NotNil(t, s.RenewedAt)
 		}
-		statuses, err := c.Status(t.Context(), mongolock.Filter{LockId: "a"})
-		require.NoError(t, err)
+		statuses := c.status(t, mongolock.Filter{LockId: "a"})
 		for _, s := range statuses {
 			requireLeft(t, int64(ttl), s.TTL)
 			require.NotNil(t, s.RenewedAt)
 		}
 	}
-	other, err := c.Status(t.Context(), mongolock.Filter{LockId: "b"})
-	require.NoError(t, err)
+	other := c.status(t, mongolock.Filter{LockId: "b"})
 	require.Nil(t, other[0].RenewedAt)
 }
 
@@ -232,48 +218,47 @@ func TestRenew_LessThanASecondLeft_IsNotFound(t *testing.T) {
 	require.Equal(t, mongolock.ErrLockNotFound, err)
 	require.Empty(t, renewed)
 
-	require.NoError(t, c.XLock(t.Context(), "good", "a", hour))
-	require.NoError(t, c.SLock(t.Context(), "short", "a", mongolock.LockDetails{TTL: 30}, -1))
+	c.xlock(t, "good", "a", hour)
+	c.slock(t, "short", "a", mongolock.LockDetails{TTL: 30}, -1)
 	c.age(t, "short", 29*time.Second+10*time.Millisecond)
 	renewed, err = c.Renew(t.Context(), "a", 7200)
 	require.ErrorIs(t, err, mongolock.ErrLockNotFound)
 	require.Empty(t, renewed)
-	good, err := c.Status(t.Context(), mongolock.Filter{Resource: "good"})
-	require.NoError(t, err)
+	good := c.status(t, mongolock.Filter{Resource: "good"})
 	requireLeft(t, 3600, good[0].TTL) // nothing was renewed
 }
 
 func TestLock_ExpiredHolder_IsReplaced(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
-	require.NoError(t, c.SLock(t.Context(), "r", "reader", mongolock.LockDetails{TTL: 30}, 1))
+	c.slock(t, "r", "reader", mongolock.LockDetails{TTL: 30}, 1)
 	c.age(t, "r", time.Minute)
-	require.NoError(t, c.SLock(t.Context(), "r", "reader", mongolock.LockDetails{TTL: 30}, 1), "nor in its own")
+	c.slock(t, "r", "reader", mongolock.LockDetails{TTL: 30}, 1) // nor in its own
 	require.Equal(t, "reader", c.holders(t, "r"))
 	c.age(t, "r", time.Minute)
-	require.NoError(t, c.SLock(t.Context(), "r", "reader", mongolock.LockDetails{TTL: 30}, -1), "which has ended")
+	c.slock(t, "r", "reader", mongolock.LockDetails{TTL: 30}, -1) // which has ended
 	require.Equal(t, "reader", c.holders(t, "r"))
 	c.age(t, "r", time.Minute)
-	require.NoError(t, c.SLock(t.Context(), "r", "another", mongolock.LockDetails{TTL: 30}, 1))
+	c.slock(t, "r", "another", mongolock.LockDetails{TTL: 30}, 1)
 	c.age(t, "r", time.Minute)
-	require.NoError(t, c.XLock(t.Context(), "r", "writer", mongolock.LockDetails{TTL: 30}))
+	c.xlock(t, "r", "writer", mongolock.LockDetails{TTL: 30})
 	require.Equal(t, "writer", c.holders(t, "r"))
 	c.age(t, "r", time.Minute)
-	require.NoError(t, c.SLock(t.Context(), "r", "reader", hour, -1))
+	c.slock(t, "r", "reader", hour, -1)
 	require.Equal(t, "reader", c.holders(t, "r"))
 }
 
 func TestPurge_OneLockExpired_EndsAllOfItsLockID(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
-	require.NoError(t, c.XLock(t.Context(), "x", "a", mongolock.LockDetails{TTL: 30}))
-	require.NoError(t, c.SLock(t.Context(), "s", "b", mongolock.LockDetails{TTL: 30}, -1))
+	c.xlock(t, "x", "a", mongolock.LockDetails{TTL: 30})
+	c.slock(t, "s", "b", mongolock.LockDetails{TTL: 30}, -1)
 	c.age(t, "x", time.Minute)
 	c.age(t, "s", time.Minute)
-	require.NoError(t, c.SLock(t.Context(), "s", "c", hour, -1))
-	require.NoError(t, c.XLock(t.Context(), "alive", "a", hour))
-	require.NoError(t, c.XLock(t.Context(), "forever", "b", forever))
-	require.NoError(t, c.XLock(t.Context(), "other", "c", forever))
+	c.slock(t, "s", "c", hour, -1)
+	c.xlock(t, "alive", "a", hour)
+	c.xlock(t, "forever", "b", forever)
+	c.xlock(t, "other", "c", forever)
 	l, err := party.New(c.coll, lockcore.Config{})
 	require.NoError(t, err)
 	running, err := l.TryAcquire(t.Context(), party.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("running")}})
@@ -281,15 +266,10 @@ func TestPurge_OneLockExpired_EndsAllOfItsLockID(t *testing.T) {
 
 	purged, err := mongolock.NewPurger(c.Client).Purge(t.Context())
 	require.NoError(t, err)
-	var names []string
-	for _, s := range purged {
-		names = append(names, s.Resource+"/"+s.LockId)
-	}
-	require.Equal(t, "forever/b alive/a s/b x/a", strings.Join(names, " "), "all of both lock IDs, the newest first")
+	require.Equal(t, "forever/b alive/a s/b x/a", names(purged), "all of both lock IDs, the newest first")
 	require.Equal(t, "c", c.holders(t, "s"))
 	require.Equal(t, "c", c.holders(t, "other"))
-	left, err := c.Status(t.Context(), mongolock.Filter{})
-	require.NoError(t, err)
+	left := c.status(t, mongolock.Filter{})
 	require.Len(t, left, 2)
 	// What a session of the same lock ID holds still runs.
 	require.ErrorIs(t, c.XLock(t.Context(), "running", "b", hour), mongolock.ErrAlreadyLocked)
@@ -304,20 +284,12 @@ func TestLock_AnyText_IsStoredAsItIs(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
 	for _, text := range []string{"$owner", "a.b", "$$NOW", "$", "{$ne: null}", "ä ", "exclusive.lockId"} {
-		require.NoError(t, c.SLock(t.Context(), text, text, mongolock.LockDetails{Owner: text, Host: text, Comment: text, TTL: 60}, 3))
-		require.NoError(t, c.SLock(t.Context(), text, "other", forever, -1))
-		renewed, err := c.Renew(t.Context(), text, 90)
+		c.slock(t, text, text, mongolock.LockDetails{Owner: text, Host: text, Comment: text, TTL: 60}, 3)
+		_, err := c.Renew(t.Context(), text, 90)
 		require.NoError(t, err)
-		require.Len(t, renewed, 1)
-		unlocked, err := c.Unlock(t.Context(), text)
-		require.NoError(t, err)
-		require.Len(t, unlocked, 1)
-		s := unlocked[0]
+		s := c.unlock(t, text)[0]
 		require.Equal(t, []string{text, text, text, text, text}, []string{s.Resource, s.LockId, s.Owner, s.Host, s.Comment})
 	}
-	others, err := c.Status(t.Context(), mongolock.Filter{LockId: "other"})
-	require.NoError(t, err)
-	require.Len(t, others, 7)
 }
 
 func TestClient_InvalidInput_IsRefusedByName(t *testing.T) {
@@ -340,8 +312,7 @@ func TestClient_InvalidInput_IsRefusedByName(t *testing.T) {
 		require.ErrorAs(t, err, &invalid, field)
 		require.Equal(t, strings.TrimSpace(field), invalid.Field)
 	}
-	left, err := c.Status(t.Context(), mongolock.Filter{})
-	require.NoError(t, err)
+	left := c.status(t, mongolock.Filter{})
 	require.Empty(t, left)
 }
 
@@ -358,10 +329,64 @@ func TestClient_EndedContext_IsNotAnAnswer(t *testing.T) {
 	require.NotErrorIs(t, c.XLock(ended, "r", "a", forever), mongolock.ErrAlreadyLocked)
 }
 
-func TestLockStatusesByCreatedAtDesc_Sort_NewestFirst(t *testing.T) {
+func TestClient_Outage_IsNotALoss(t *testing.T) {
 	t.Parallel()
-	now := time.Now()
-	s := []mongolock.LockStatus{{LockId: "old", CreatedAt: now}, {LockId: "new", CreatedAt: now.Add(time.Second)}}
-	sort.Sort(mongolock.LockStatusesByCreatedAtDesc(s))
-	require.Equal(t, "new", s[0].LockId)
+	c, p := setup(t), storetest.NewProxy(t)
+	client, err := mongo.Connect(options.Client().ApplyURI(p.URI).SetServerSelectionTimeout(time.Second))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Disconnect(context.Background())) })
+	far := mongolock.NewClient(client.Database(c.coll.Database().Name()).Collection(c.coll.Name()))
+	require.NoError(t, far.XLock(t.Context(), "r", "a", hour))
+	p.Refuse()
+	p.Cut()
+	_, err = far.Renew(t.Context(), "a", 60)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, mongolock.ErrLockNotFound)
+	err = far.XLock(t.Context(), "r", "b", hour)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, mongolock.ErrAlreadyLocked)
+	_, err = far.Unlock(t.Context(), "a")
+	require.Error(t, err)
+	require.Equal(t, "a", c.holders(t, "r"))
+}
+
+// TestClient_LockerOnTheCollection_RespectsBoth has a Locker wait for a lock of a client, in the queue, and the
+// other way round.
+func TestClient_LockerOnTheCollection_RespectsBoth(t *testing.T) {
+	t.Parallel()
+	c := setup(t)
+	l, err := party.New(c.coll, lockcore.Config{})
+	require.NoError(t, err)
+	request := party.Request{LockID: "saga", Resources: []lockcore.Resource{lockcore.Exclusive("r")}, Owner: "payments"}
+	c.xlock(t, "r", "a", hour)
+	_, err = l.TryAcquire(t.Context(), request)
+	var busy *lockcore.BusyError
+	require.ErrorAs(t, err, &busy)
+	require.Contains(t, busy.Holders[0].LockID, "mongo-lock/a/")
+
+	got := make(chan *party.Session, 1)
+	go func() {
+		s, err := l.Acquire(t.Context(), request)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- s
+	}()
+	require.Eventually(t, func() bool {
+		for s, err := range l.Status(t.Context(), lockcore.Filter{States: []lockcore.State{lockcore.StateWaiting}}) {
+			return err == nil && s.Resource == "r"
+		}
+		return false
+	}, 10*time.Second, 5*time.Millisecond, "it queues")
+	c.unlock(t, "a")
+	require.ErrorIs(t, c.XLock(t.Context(), "r", "b", hour), mongolock.ErrAlreadyLocked, "the waiter is first")
+	s := <-got
+	require.NotNil(t, s)
+
+	// A hold of a Locker is not a client's lock, whatever its lock ID.
+	require.Empty(t, c.unlock(t, "saga"))
+	require.Empty(t, c.holders(t, "r"))
+	require.ErrorIs(t, c.XLock(t.Context(), "r", "saga", hour), mongolock.ErrAlreadyLocked)
+	require.NoError(t, s.Release(t.Context()))
+	c.xlock(t, "r", "saga", hour)
 }

@@ -3,7 +3,6 @@ package mongolock_test
 import (
 	"context"
 	"crypto/rand"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,57 +34,26 @@ func importOrders(ctx context.Context, locker *lockcore.Locker, old oldClient, w
 	return work(session.Context())
 }
 
-// oldLocks represents the old client and its collection.
-type oldLocks struct {
-	mu    sync.Mutex
-	locks map[string]string // lock IDs by resource
-}
-
-func (o *oldLocks) XLock(_ context.Context, resource, lockID string, _ mongolock.LockDetails) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if _, held := o.locks[resource]; held {
-		return mongolock.ErrAlreadyLocked
-	}
-	o.locks[resource] = lockID
-	return nil
-}
-
-func (o *oldLocks) Unlock(_ context.Context, lockID string) ([]mongolock.LockStatus, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for resource, id := range o.locks {
-		if id == lockID {
-			delete(o.locks, resource)
-		}
-	}
-	return nil, nil
-}
-
+// A client on a collection of its own represents mongo-lock's.
 func TestRecipe_FleetMoves_OldAndNewExclude(t *testing.T) {
 	t.Parallel()
-	c := setup(t)
+	c, old := setup(t), setup(t)
 	l, err := lockcore.New(c.coll, lockcore.Config{})
 	require.NoError(t, err)
-	old, details := &oldLocks{locks: map[string]string{}}, mongolock.LockDetails{}
-	try := func() error {
-		_, err := l.TryAcquire(t.Context(), lockcore.Request{LockID: "b", Resources: []lockcore.Resource{lockcore.Exclusive("table/orders")}})
-		return err
-	}
-
-	require.NoError(t, old.XLock(t.Context(), "table/orders", "old", details))
+	request := lockcore.Request{LockID: "b", Resources: []lockcore.Resource{lockcore.Exclusive("table/orders")}}
+	old.xlock(t, "table/orders", "old", hour)
 	work := func(context.Context) error {
-		require.ErrorIs(t, old.XLock(t.Context(), "table/orders", "old", details), mongolock.ErrAlreadyLocked)
-		require.ErrorIs(t, try(), lockcore.ErrBusy)
+		require.ErrorIs(t, old.XLock(t.Context(), "table/orders", "old", hour), mongolock.ErrAlreadyLocked)
+		_, err := l.TryAcquire(t.Context(), request)
+		require.ErrorIs(t, err, lockcore.ErrBusy)
 		return nil
 	}
 	require.ErrorIs(t, importOrders(t.Context(), l, old, work), mongolock.ErrAlreadyLocked)
-	require.Equal(t, "old", old.locks["table/orders"], "an old program's lock stands")
-	_, err = old.Unlock(t.Context(), "old")
-	require.NoError(t, err)
+	require.Equal(t, "old", old.holders(t, "table/orders"), "an old program's lock stands")
+	old.unlock(t, "old")
 	require.NoError(t, importOrders(t.Context(), l, old, work))
-	require.Empty(t, old.locks)
-	s, err := l.TryAcquire(t.Context(), lockcore.Request{LockID: "c", Resources: []lockcore.Resource{lockcore.Exclusive("table/orders")}})
+	require.Empty(t, old.holders(t, "table/orders"))
+	s, err := l.TryAcquire(t.Context(), request)
 	require.NoError(t, err)
 	require.NoError(t, s.Release(t.Context()))
 }

@@ -30,14 +30,11 @@ func setup(t *testing.T) fixture {
 	return fixture{c, coll}
 }
 
-// holders are the lock IDs that hold a resource, whether their locks have expired or not, in the
-// order of their names.
+// holders returns the lock IDs that hold a resource, expired or not, sorted.
 func (f fixture) holders(t *testing.T, resource string) string {
 	t.Helper()
-	statuses, err := f.Status(t.Context(), mongolock.Filter{Resource: resource})
-	require.NoError(t, err)
-	ids := make([]string, 0, len(statuses))
-	for _, s := range statuses {
+	var ids []string
+	for _, s := range f.status(t, mongolock.Filter{Resource: resource}) {
 		ids = append(ids, s.LockId)
 	}
 	slices.Sort(ids)
@@ -82,4 +79,38 @@ func aged(v any, d time.Duration) any {
 		}
 	}
 	return v
+}
+
+func (f fixture) xlock(t *testing.T, resource, lockID string, ld mongolock.LockDetails) {
+	t.Helper()
+	require.NoError(t, f.XLock(t.Context(), resource, lockID, ld))
+}
+
+func (f fixture) slock(t *testing.T, resource, lockID string, ld mongolock.LockDetails, limit int) {
+	t.Helper()
+	require.NoError(t, f.SLock(t.Context(), resource, lockID, ld, limit))
+}
+
+// status returns the locks of a filter.
+func (f fixture) status(t *testing.T, filter mongolock.Filter) []mongolock.LockStatus {
+	t.Helper()
+	found, err := f.Status(t.Context(), filter)
+	require.NoError(t, err)
+	return found
+}
+
+func (f fixture) unlock(t *testing.T, lockID string) []mongolock.LockStatus {
+	t.Helper()
+	unlocked, err := f.Unlock(t.Context(), lockID)
+	require.NoError(t, err)
+	return unlocked
+}
+
+// names returns the resources and lock IDs of locks, in their order.
+func names(locks []mongolock.LockStatus) string {
+	var out []string
+	for _, s := range locks {
+		out = append(out, s.Resource+"/"+s.LockId)
+	}
+	return strings.Join(out, " ")
 }

@@ -41,7 +41,8 @@ func TestTryAcquire_ClockBehindAnotherProcess_IsNotSuperseded(t *testing.T) {
 	l, db := inMemory(t, party.Config{})
 	ahead := tryAcquire(t, l, request("a", party.Exclusive("r")))
 	require.NoError(t, ahead.Release(t.Context()))
-	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) { // in the year 2000
+	synctest.Test(t, func(t *testing.T) { // in the year 2000
+		l, _ := inMemory(t, party.Config{})
 		other := tryAcquire(t, l, request("a", party.Exclusive("r")))
 		require.NoError(t, other.Release(t.Context()))
 		behind := tryAcquire(t, newLocker(t, db, party.Config{}), request("a", party.Exclusive("r")))
@@ -92,47 +93,40 @@ func TestAcquire_CancelledDuringRelease_LeavesNothingBehind(t *testing.T) {
 }
 
 func TestAcquire_MaxWait_EndsInTime(t *testing.T) {
-	t.Parallel()
 	hang := hanging(of(kindLoad, kindLook, kindSwap, kindExtend))
-	for name, c := range map[string]struct{ atOnce, queued hook }{
+	type test struct{ atOnce, queued hook }
+	eachCase(t, map[string]test{
 		"the database answers":       {},
 		"it hangs":                   {atOnce: hang},
 		"it hangs in the queue":      {queued: hang},
 		"it fails while it is asked": {queued: cutting(of(kindLoad, kindLook, kindSwap))},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
-				tryAcquire(t, newLocker(t, db, party.Config{}), request("holder", party.Exclusive("r")))
-				db.set(c.atOnce, nil)
-				req := request("a", party.Exclusive("r"))
-				req.MaxWait = 200 * time.Millisecond
-				began := time.Now()
-				waits := acquireLater(t.Context(), l, req)
-				synctest.Wait()
-				if c.atOnce == nil {
-					requireWaiting(t, db, 1, "r")
-					db.set(c.queued, nil)
-				}
-				err := (<-waits).err
-				require.LessOrEqual(t, time.Since(began), req.MaxWait+time.Second, "one second more to leave the queue")
-				if c.atOnce == nil {
-					busy := errorAs[*party.BusyError](t, err)
-					require.Equal(t, "holder", busy.Holders[0].LockID)
-				}
-				require.Error(t, err)
-				db.set(nil, nil)
-				elapse(time.Minute)
-				require.Empty(t, db.Document("r").Waiters)
-			})
-		})
-	}
+	}, func(t *testing.T, l *party.Locker, db *faultStore, c test) {
+		tryAcquire(t, newLocker(t, db, party.Config{}), request("holder", party.Exclusive("r")))
+		db.set(c.atOnce, nil)
+		req := request("a", party.Exclusive("r"))
+		req.MaxWait = 200 * time.Millisecond
+		began := time.Now()
+		waits := acquireLater(t.Context(), l, req)
+		synctest.Wait()
+		if c.atOnce == nil {
+			requireWaiting(t, db, 1, "r")
+			db.set(c.queued, nil)
+		}
+		err := (<-waits).err
+		require.LessOrEqual(t, time.Since(began), req.MaxWait+time.Second, "one second more to leave the queue")
+		if c.atOnce == nil {
+			require.Equal(t, "holder", errorAs[*party.BusyError](t, err).Holders[0].LockID)
+		}
+		require.Error(t, err)
+		db.set(nil, nil)
+		elapse(time.Minute)
+		require.Empty(t, db.Document("r").Waiters)
+	})
 }
 
 // When the caller gives up, the reads hang that come before the write which gives back "a". So no
 // command that gives it back was sent.
 func TestAcquire_GivesUpWhileReadsHang_LeavesNothingBehind(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
 		tryAcquire(t, l, request("holder", party.Exclusive("b")))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -152,37 +146,31 @@ func TestAcquire_GivesUpWhileReadsHang_LeavesNothingBehind(t *testing.T) {
 
 // Once a request has queued, any error of the database may pass, also one without a label.
 func TestAcquire_ErrorsWhileQueued_KeepThePosition(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct{ before, after hook }{
+	type test struct{ before, after hook }
+	eachCase(t, map[string]test{
 		"not primary":    {before: failing(mongo.CommandError{Code: 10107, Message: "not primary"}, of(kindLoad, kindSwap))},
 		"not authorized": {before: failing(mongo.CommandError{Code: 13, Message: "not authorized"}, of(kindLoad, kindSwap))},
 		"not sent":       {before: failing(errNotSent, of(kindLoad, kindSwap))},
 		"not written":    {before: cutting(of(kindSwap))},
 		"answers lost":   {after: times(3, failing(errCut), of(kindSwap, kindExtend))},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
-				holder := tryAcquire(t, newLocker(t, db.Store, party.Config{}), endless("holder", party.Exclusive("r")))
-				waits := acquireLater(t.Context(), l, request("a", party.Exclusive("r")))
-				requireWaiting(t, db, 1, "r")
-				since := db.Document("r").Waiters[0].Since
-				elapse(99 * time.Second) // the position is refreshed after 100 s
-				db.set(c.before, c.after)
-				elapse(2 * time.Minute)
-				db.set(nil, nil)
-				elapse(time.Minute)
-				requireWaiting(t, db, 1, "r")
-				require.Equal(t, since, db.Document("r").Waiters[0].Since)
-				require.NoError(t, holder.Leave(t.Context()))
-				require.NoError(t, requireGranted(t, waits).Leave(t.Context()))
-			})
-		})
-	}
+	}, func(t *testing.T, l *party.Locker, db *faultStore, c test) {
+		holder := tryAcquire(t, newLocker(t, db.Store, party.Config{}), endless("holder", party.Exclusive("r")))
+		waits := acquireLater(t.Context(), l, request("a", party.Exclusive("r")))
+		requireWaiting(t, db, 1, "r")
+		since := db.Document("r").Waiters[0].Since
+		elapse(99 * time.Second) // the position is refreshed after 100 s
+		db.set(c.before, c.after)
+		elapse(2 * time.Minute)
+		db.set(nil, nil)
+		elapse(time.Minute)
+		requireWaiting(t, db, 1, "r")
+		require.Equal(t, since, db.Document("r").Waiters[0].Since)
+		require.NoError(t, holder.Leave(t.Context()))
+		require.NoError(t, requireGranted(t, waits).Leave(t.Context()))
+	})
 }
 
 func TestAcquire_OutageOutlastsPosition_QueuesAgain(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
 		held := enter(t, l, endless("h", party.Exclusive("r")))
 		waits := acquireLater(t.Context(), l, request("next", party.Exclusive("r")))
@@ -203,7 +191,6 @@ func TestAcquire_OutageOutlastsPosition_QueuesAgain(t *testing.T) {
 }
 
 func TestAcquire_LosesFirstResource_StopsWaitingForSecond(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{TTL: time.Second}, func(t *testing.T, l *party.Locker, db *faultStore) {
 		tryAcquire(t, l, request("x", party.Exclusive("b")))
 		next := acquireLater(t.Context(), l, request("a", party.Exclusive("a"), party.Exclusive("b")))
@@ -221,28 +208,22 @@ func TestAcquire_LosesFirstResource_StopsWaitingForSecond(t *testing.T) {
 // The queue is l, w, l. When the first is granted the third may join it, and waits neither for w nor
 // for its own lock ID.
 func TestAcquire_SameLockIDHolds_JoinsPastTheQueue(t *testing.T) {
-	t.Parallel()
-	for name, owners := range map[string][]string{"one owner each": {"", "", ""}, "an owner for each request": {"1", "2", "3"}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
-				held := tryAcquire(t, newLocker(t, db.Store, party.Config{}), request("h", party.Exclusive("r")))
-				var waits []<-chan acquired
-				for i, lockID := range []string{"l", "w", "l"} {
-					req := request(lockID, party.Exclusive("r"))
-					req.Owner = owners[i]
-					waits = append(waits, acquireLater(t.Context(), l, req))
-					requireWaiting(t, db, i+1, "r")
-				}
-				require.NoError(t, held.Release(t.Context()))
-				first := requireGranted(t, waits[0])
-				since := time.Now()
-				second := requireGranted(t, waits[2])
-				require.LessOrEqual(t, time.Since(since), time.Second, "it joins at once")
-				require.NoError(t, first.Leave(t.Context()))
-				require.NoError(t, second.Leave(t.Context()))
-				require.NoError(t, requireGranted(t, waits[1]).Leave(t.Context()))
-			})
-		})
-	}
+	eachCase(t, map[string][]string{"one owner each": {"", "", ""}, "an owner for each request": {"1", "2", "3"}}, func(t *testing.T, l *party.Locker, db *faultStore, owners []string) {
+		held := tryAcquire(t, newLocker(t, db.Store, party.Config{}), request("h", party.Exclusive("r")))
+		var waits []<-chan acquired
+		for i, lockID := range []string{"l", "w", "l"} {
+			req := request(lockID, party.Exclusive("r"))
+			req.Owner = owners[i]
+			waits = append(waits, acquireLater(t.Context(), l, req))
+			requireWaiting(t, db, i+1, "r")
+		}
+		require.NoError(t, held.Release(t.Context()))
+		first := requireGranted(t, waits[0])
+		since := time.Now()
+		second := requireGranted(t, waits[2])
+		require.LessOrEqual(t, time.Since(since), time.Second, "it joins at once")
+		require.NoError(t, first.Leave(t.Context()))
+		require.NoError(t, second.Leave(t.Context()))
+		require.NoError(t, requireGranted(t, waits[1]).Leave(t.Context()))
+	})
 }

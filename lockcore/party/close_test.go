@@ -43,30 +43,23 @@ func TestClose_SessionsAndWaits_AreEnded(t *testing.T) {
 
 // It takes as long as the caller's context, and 20 s at most.
 func TestClose_Outage_ReturnsWhatItCouldNotRelease(t *testing.T) {
-	t.Parallel()
-	for name, within := range map[string]time.Duration{"context of 5 s": 5 * time.Second, "context of an hour": time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
-				tryAcquire(t, l, endless("a", party.Exclusive("held")))
-				db.set(cutting(ends("a")), cutting(of(kindSwap)))
-				_, err := l.TryAcquire(t.Context(), endless("a", party.Exclusive("gone")))
-				require.ErrorIs(t, err, party.ErrUnknownOutcome)
-				ctx, cancel := context.WithTimeout(t.Context(), within)
-				defer cancel()
-				began := time.Now()
-				err = l.Close(ctx)
-				require.ErrorIs(t, err, party.ErrUnknownOutcome)
-				require.ErrorContains(t, err, `"held"`)
-				require.ErrorContains(t, err, `"gone"`)
-				require.LessOrEqual(t, time.Since(began), min(within, 40*time.Second)+time.Second)
-			})
-		})
-	}
+	eachCase(t, map[string]time.Duration{"context of 5 s": 5 * time.Second, "context of an hour": time.Hour}, func(t *testing.T, l *party.Locker, db *faultStore, within time.Duration) {
+		tryAcquire(t, l, endless("a", party.Exclusive("held")))
+		db.set(cutting(ends("a")), cutting(of(kindSwap)))
+		_, err := l.TryAcquire(t.Context(), endless("a", party.Exclusive("gone")))
+		require.ErrorIs(t, err, party.ErrUnknownOutcome)
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		began := time.Now()
+		err = l.Close(ctx)
+		require.ErrorIs(t, err, party.ErrUnknownOutcome)
+		require.ErrorContains(t, err, `"held"`)
+		require.ErrorContains(t, err, `"gone"`)
+		require.LessOrEqual(t, time.Since(began), min(within, 40*time.Second)+time.Second)
+	})
 }
 
 func TestClose_HangingRelease_IsEnded(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
 		db.set(hanging(of(kindSwap)), nil)
 		released := make(chan error, 1)
@@ -80,24 +73,18 @@ func TestClose_HangingRelease_IsEnded(t *testing.T) {
 }
 
 func TestClose_HangingRequest_IsEnded(t *testing.T) {
-	t.Parallel()
-	for name, ask := range asking {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
-				hang := make(chan struct{})
-				e.set(nil, times(1, func(ctx context.Context, _ command) error {
-					close(hang)
-					<-ctx.Done()
-					return ctx.Err()
-				}, grants("a")))
-				asked := make(chan error, 1)
-				go func() { asked <- ask(context.Background(), l, endless("a", party.Exclusive("r"))) }()
-				<-hang
-				require.NoError(t, l.Close(t.Context()))
-				require.ErrorIs(t, <-asked, party.ErrClosed)
-				require.Empty(t, e.Document("r").Entries)
-			})
-		})
-	}
+	eachCase(t, asking, func(t *testing.T, l *party.Locker, db *faultStore, ask asker) {
+		hang := make(chan struct{})
+		db.set(nil, times(1, func(ctx context.Context, _ command) error {
+			close(hang)
+			<-ctx.Done()
+			return ctx.Err()
+		}, grants("a")))
+		asked := make(chan error, 1)
+		go func() { asked <- ask(context.Background(), l, endless("a", party.Exclusive("r"))) }()
+		<-hang
+		require.NoError(t, l.Close(t.Context()))
+		require.ErrorIs(t, <-asked, party.ErrClosed)
+		require.Empty(t, db.Document("r").Entries)
+	})
 }

@@ -37,20 +37,8 @@ var asking = map[string]asker{
 	},
 }
 
-// eachAsking runs a test in virtual time for each way to make a request.
-func eachAsking(t *testing.T, test func(t *testing.T, l *party.Locker, db *faultStore, ask asker)) {
-	t.Helper()
-	for name, ask := range asking {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) { test(t, l, db, ask) })
-		})
-	}
-}
-
 func TestRequest_AnswerIsLostInAnOutage_LeavesNothingBehind(t *testing.T) {
-	t.Parallel()
-	eachAsking(t, func(t *testing.T, l *party.Locker, e *faultStore, ask asker) {
+	eachCase(t, asking, func(t *testing.T, l *party.Locker, e *faultStore, ask asker) {
 		e.set(cutting(ends("a")), cutting(onResource("b"), of(kindSwap)))
 		unknown := errorAs[*party.UnknownOutcomeError](t, ask(t.Context(), l, endless("a", party.Exclusive("a"), party.Exclusive("b"))))
 		require.Equal(t, "acquire", unknown.Op)
@@ -67,8 +55,7 @@ func TestRequest_AnswerIsLostInAnOutage_LeavesNothingBehind(t *testing.T) {
 }
 
 func TestRequest_CancelledUnderWay_LeavesNothingBehind(t *testing.T) {
-	t.Parallel()
-	eachAsking(t, func(t *testing.T, l *party.Locker, e *faultStore, ask asker) {
+	eachCase(t, asking, func(t *testing.T, l *party.Locker, e *faultStore, ask asker) {
 		ctx, cancel := context.WithCancel(t.Context())
 		e.set(nil, times(1, func(context.Context, command) error {
 			cancel()
@@ -83,8 +70,7 @@ func TestRequest_CancelledUnderWay_LeavesNothingBehind(t *testing.T) {
 
 // The answer arrives after the caller has given up, so the lock that it grants must be released.
 func TestRequest_GrantedAfterItsCallerGaveUp_LeavesNothingBehind(t *testing.T) {
-	t.Parallel()
-	eachAsking(t, func(t *testing.T, l *party.Locker, e *faultStore, ask asker) {
+	eachCase(t, asking, func(t *testing.T, l *party.Locker, e *faultStore, ask asker) {
 		ctx, cancel := context.WithCancel(t.Context())
 		e.set(nil, times(1, func(context.Context, command) error {
 			cancel()
@@ -110,8 +96,7 @@ func TestRequest_ServerErrorAfterTheSwapWasApplied_LeavesNothingBehind(t *testin
 		"bulk write error":    mongo.BulkWriteException{WriteErrors: []mongo.BulkWriteError{{WriteError: mongo.WriteError{Code: 189, Message: "stepped down"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			eachAsking(t, func(t *testing.T, l *party.Locker, e *faultStore, ask asker) {
+			eachCase(t, asking, func(t *testing.T, l *party.Locker, e *faultStore, ask asker) {
 				for _, names := range [][]party.Resource{{party.Exclusive("r")}, {party.Exclusive("r"), party.Exclusive("s")}} {
 					e.set(nil, failing(failure, of(kindSwap)))
 					require.ErrorIs(t, ask(t.Context(), l, endless("a", names...)), party.ErrUnknownOutcome)
@@ -156,8 +141,7 @@ func (k *late) deliver(t *testing.T, s store.Store) (done int) {
 }
 
 func TestLateCopy_AfterItsRequestGaveUp_TakesNothing(t *testing.T) {
-	t.Parallel()
-	eachAsking(t, func(t *testing.T, l *party.Locker, e *faultStore, ask asker) {
+	eachCase(t, asking, func(t *testing.T, l *party.Locker, e *faultStore, ask asker) {
 		for _, names := range [][]string{{"r"}, {"q", "s"}} {
 			copies := late{}
 			e.set(func(ctx context.Context, c command) error {
@@ -182,8 +166,7 @@ func TestLateCopy_AfterItsRequestGaveUp_TakesNothing(t *testing.T) {
 
 // The copy arrives while the outage lasts: no swap has replaced the version that it depends on.
 func TestLateCopy_BeforeTheDebtIsPaid_IsTakenBack(t *testing.T) {
-	t.Parallel()
-	eachAsking(t, func(t *testing.T, l *party.Locker, e *faultStore, ask asker) {
+	eachCase(t, asking, func(t *testing.T, l *party.Locker, e *faultStore, ask asker) {
 		copies := late{}
 		e.set(func(ctx context.Context, c command) error {
 			switch {
@@ -207,7 +190,6 @@ func TestLateCopy_BeforeTheDebtIsPaid_IsTakenBack(t *testing.T) {
 // The copy of a grant comes after its holder died and others have had the lock: no record is left of
 // the request.
 func TestLateCopy_OfAGrant_TakesNothing(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		enter(t, l, request("a", party.Exclusive("r")))
 		copies := late{swaps: [][]store.Swap{e.commands(grants("a"))[0].swaps}}
@@ -221,7 +203,6 @@ func TestLateCopy_OfAGrant_TakesNothing(t *testing.T) {
 
 // The request was withdrawn after an answer had been lost.
 func TestLateCopy_RequestWasWithdrawn_DoesNotQueue(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		copies := late{}
 		holder := tryAcquire(t, l, request("holder", party.Shared("r")))
@@ -241,7 +222,6 @@ func TestLateCopy_RequestWasWithdrawn_DoesNotQueue(t *testing.T) {
 
 // The first swap took effect and its answer was lost. What comes after it is not sent at all.
 func TestRequest_NotSentAfterALostAnswer_HasAnUnknownOutcome(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		e.set(nil, func(_ context.Context, c command) error {
 			if c.kind != kindSwap {

@@ -239,7 +239,6 @@ func TestUpgrade_TwoUpgrades_OneIsTheVictim(t *testing.T) {
 }
 
 func TestDeadlock_DrainingPart_IsNotAnEdge(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{TTL: 4 * time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		enter(t, l, request("A", party.Exclusive("r1")))
 		tryAcquire(t, l, request("B", party.Exclusive("r2")))

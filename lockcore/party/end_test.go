@@ -12,35 +12,29 @@ import (
 )
 
 func TestLeaveWithin_NextWrite_IsShared(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
+	type test struct {
 		next   func(t *testing.T, l *party.Locker)
 		writes int
-	}{
+	}
+	eachCase(t, map[string]test{
 		"with the next request": {func(t *testing.T, l *party.Locker) { t.Helper(); confirm(t, l, numbered("b", party.Exclusive("r"))) }, 1},
 		"alone":                 {func(*testing.T, *party.Locker) { elapse(50 * time.Millisecond) }, 1},
 		"not too soon":          {func(*testing.T, *party.Locker) { elapse(40 * time.Millisecond) }, 0},
 		"when it closes":        {func(t *testing.T, l *party.Locker) { t.Helper(); require.NoError(t, l.Close(context.Background())) }, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
-				leases := confirm(t, l, numbered("a", party.Exclusive("r")))
-				writes := db.swaps()
-				left := make(chan error, 1)
-				go func() { left <- l.LeaveWithin(t.Context(), 50*time.Millisecond, leases...) }()
-				synctest.Wait()
-				c.next(t, l)
-				synctest.Wait()
-				require.Equal(t, writes+c.writes, db.swaps())
-				require.NoError(t, <-left)
-			})
-		})
-	}
+	}, func(t *testing.T, l *party.Locker, db *faultStore, c test) {
+		leases := confirm(t, l, numbered("a", party.Exclusive("r")))
+		writes := db.swaps()
+		left := make(chan error, 1)
+		go func() { left <- l.LeaveWithin(t.Context(), 50*time.Millisecond, leases...) }()
+		synctest.Wait()
+		c.next(t, l)
+		synctest.Wait()
+		require.Equal(t, writes+c.writes, db.swaps())
+		require.NoError(t, <-left)
+	})
 }
 
 func TestLeaveWithin_OthersWait_LeavesAtOnce(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
 		leases := confirm(t, l, numbered("a", party.Exclusive("r")))
 		queue(t, l, numbered("b", party.Exclusive("r")))
@@ -96,7 +90,6 @@ func TestRelease_ForcedAgain_EndsNothingGrantedSince(t *testing.T) {
 }
 
 func TestRelease_PlainRequestWaits_QueuesAgain(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
 		holder := tryAcquire(t, l, request("holder", party.Exclusive("r")))
 		var waits []<-chan acquired

@@ -162,7 +162,6 @@ func TestEnter_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
 
 // The workflow holds the lock, and its compensation waits nevertheless until the step has left.
 func TestAcquire_Undo_WaitsForTheRunningStep(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
 		step := tryAcquire(t, l, ofRun("one", "step"))
 		waits := acquireLater(t.Context(), l, ofRun("one", "undo", func(req *party.Request) { req.Undo = []string{"step"} }))
@@ -183,7 +182,6 @@ func TestAcquire_Undo_WaitsForTheRunningStep(t *testing.T) {
 // A step with a lock ID of its own keeps what it has while it waits for the rest. When it has all and
 // its process dies, others are let in after its TTL.
 func TestEnter_StepWithinLockID_HoldsEndWithItsParts(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{HoldTTL: 10 * time.Minute}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 		step := numbered("w/1", party.Exclusive("q"), party.Exclusive("r"))
 		step.Run, step.Within, step.Persist = "run", "w", true

@@ -21,8 +21,3 @@ func (l *Locker) Tended() int {
 	}
 	return n
 }
-
-// Downgrade makes an exclusive lease shared, as Session.Downgrade does.
-func (l *Locker) Downgrade(ctx context.Context, lease Lease) (Lease, error) {
-	return l.renewOne(ctx, lease, true)
-}

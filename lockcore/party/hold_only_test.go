@@ -86,7 +86,6 @@ func TestEnter_HoldOnlyContradictsOtherFields_IsRefused(t *testing.T) {
 
 // The swap that frees the resource makes the hold, and the process that wrote it wakes the waiter.
 func TestEnter_HoldOnlyWaiter_IsGrantedByTheRelease(t *testing.T) {
-	t.Parallel()
 	whileParked(t, func(t *testing.T, p *parked) {
 		confirm(t, p.Locker, persistent("a", party.Exclusive("r")))
 		queue(t, p.Locker, holdOnly("b", 1, party.Exclusive("r")))
@@ -134,7 +133,6 @@ func TestEnter_HoldOnlyDoesNotQueue_GivesBackWhatItTook(t *testing.T) {
 }
 
 func TestEnter_HoldOnlyWithMaxWait_IsGrantedByTheRelease(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
 		confirm(t, l, persistent("a", party.Exclusive("r")))
 		req := holdOnly("b", 1, party.Exclusive("r"))
@@ -159,7 +157,6 @@ func TestOnWakeup_HoldGrantedElsewhere_IsReportedWhileItIsNew(t *testing.T) {
 	t.Parallel()
 	for name, joined := range map[string]bool{"not joined": false, "joined by a request": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			whileParked(t, func(t *testing.T, p *parked) {
 				other := newLocker(t, p.db, party.Config{})
 				confirm(t, p.Locker, persistent("a", party.Exclusive("r")))

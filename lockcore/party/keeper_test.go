@@ -36,7 +36,6 @@ func sessions(t *testing.T, l *party.Locker, first, n int) []*party.Session {
 }
 
 func TestKeeper_ManySessions_AreRenewedTogether(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{TTL: 3 * time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		const n = 500
 		var all []*party.Session
@@ -64,7 +63,6 @@ func TestKeeper_ManySessions_AreRenewedTogether(t *testing.T) {
 }
 
 func TestKeeper_OneOfABatchLost_OthersContinue(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{TTL: time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		all := sessions(t, l, 0, 3)
 		revoke(t, l, "holder/1", "an operator said so", "r/1", "r/2")
@@ -79,7 +77,6 @@ func TestKeeper_OneOfABatchLost_OthersContinue(t *testing.T) {
 }
 
 func TestKeeper_ErrorsOfTheDatabase_LoseOnlyIfTheyLast(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{TTL: 2 * time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		all := sessions(t, l, 0, 3)
 		e.set(cutting(renews), nil)
@@ -100,7 +97,6 @@ func TestKeeper_ErrorsOfTheDatabase_LoseOnlyIfTheyLast(t *testing.T) {
 }
 
 func TestKeeper_Outage_LosesTheLockWhenTrustEnds(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{TTL: 3 * time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		s := tryAcquire(t, l, request("a", party.Exclusive("r")))
 		first := s.Leases()[0]
@@ -118,7 +114,6 @@ func TestKeeper_Outage_LosesTheLockWhenTrustEnds(t *testing.T) {
 }
 
 func TestNewSession_LateLease_IsRenewedAtOnce(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{TTL: time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		ls := enter(t, l, request("a", party.Exclusive("r")))
 		elapse(650 * time.Millisecond)
@@ -129,7 +124,6 @@ func TestNewSession_LateLease_IsRenewedAtOnce(t *testing.T) {
 }
 
 func TestTryAcquire_OlderGrant_IsRenewedAtOnce(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{TTL: time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		req := request("a", party.Exclusive("r"))
 		req.Part, req.Order, req.Call = "p", party.Order{Schedule: 1, Attempt: 1}, "the same"
@@ -195,7 +189,6 @@ func TestKeeper_OneDocumentFails_OthersAreRenewed(t *testing.T) {
 	for name, fault := range map[string]func(...condition) hook{"fails": cutting, "hangs": hanging} {
 		for _, lost := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", lost: ", lost), func(t *testing.T) {
-				t.Parallel()
 				virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
 					all := sessions(t, l, 0, 5)
 					if lost {
@@ -217,7 +210,6 @@ func TestKeeper_OneDocumentFails_OthersAreRenewed(t *testing.T) {
 }
 
 func TestKeeper_EndlessSession_IsRenewedRarely(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		for name, ttl := range map[string]time.Duration{"short": 100 * time.Millisecond, "endless": party.Forever} {
 			req := request(name, party.Exclusive(name))
@@ -232,7 +224,6 @@ func TestKeeper_EndlessSession_IsRenewedRarely(t *testing.T) {
 }
 
 func TestKeeper_EndlessLeaseUnconfirmed_IsLost(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		s := tryAcquire(t, l, endless("a", party.Exclusive("r")))
 		elapse(time.Minute)

@@ -137,29 +137,6 @@ func FuzzNamesOfWhatEnds(f *testing.F) {
 	})
 }
 
-// FuzzNamesOfAHost passes any text as the host.
-//
-//	go test ./lockcore -run '^$' -fuzz FuzzNamesOfAHost -fuzztime 1m
-func FuzzNamesOfAHost(f *testing.F) {
-	l := fuzzed(f)
-	for _, s := range spellings {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, host string) {
-		before := contents(t, l.coll)
-		mine, err := party.New(l.coll, party.Config{Host: host})
-		if l.refused(t, err, before) {
-			return
-		}
-		_, err = mine.TryEnter(t.Context(), request("a", party.Exclusive("r")))
-		require.NoError(t, err)
-		if host != "" { // which takes the default
-			require.Equal(t, host, l.document(t, "r").Held[0].Host)
-		}
-		l.forget(t, "r", before)
-	})
-}
-
 type entry struct {
 	LockID  string `bson:"lockId"`
 	Part    string `bson:"part"`

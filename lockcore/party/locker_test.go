@@ -10,7 +10,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // A client of mongo-lock has left a lock in the collection. Its Renew could shorten what our parts
@@ -37,19 +36,6 @@ func TestLocker_CollectionOfMongoLock_IsRefused(t *testing.T) {
 	indexes, err := coll.Indexes().ListSpecifications(t.Context())
 	require.NoError(t, err)
 	require.Len(t, indexes, 1, "the index on _id")
-}
-
-func TestLocker_CollectionOfALaterVersion_IsRefused(t *testing.T) {
-	t.Parallel()
-	l := setup(t, party.Config{})
-	_, err := l.coll.UpdateByID(t.Context(), 0, bson.D{{Key: "$set", Value: bson.D{{Key: "version", Value: rules.LayoutVersion + 1}}}})
-	require.NoError(t, err)
-	later, err := party.New(l.coll, party.Config{})
-	require.NoError(t, err)
-	wrong := errorAs[*party.LayoutError](t, later.CreateIndexes(t.Context()))
-	_, err = later.TryAcquire(t.Context(), request("a", party.Exclusive("r")))
-	require.ErrorAs(t, err, &wrong)
-	require.ErrorContains(t, err, "version 4")
 }
 
 func TestCollectionID_SameCollection_IsTheSame(t *testing.T) {

@@ -15,41 +15,36 @@ import (
 // An upgrade once numbered itself like the next attempt of its part. That attempt was then told that it
 // had been granted before, and the first one ran on beside it.
 func TestUpgrade_NextAttemptOfThePart_SupersedesIt(t *testing.T) {
-	t.Parallel()
-	for _, granted := range []bool{true, false} {
-		virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
-			req := request("a", party.Shared("r"))
-			req.Part, req.Order, req.Persist = "part", party.Order{Schedule: 1, Attempt: 1}, true
-			s := tryAcquire(t, l, req)
-			upgraded := make(chan error, 1)
-			if granted {
-				require.NoError(t, s.Upgrade(t.Context(), "r"))
-			} else {
-				tryAcquire(t, l, request("reader", party.Shared("r")))
-				go func() { upgraded <- s.Upgrade(t.Context(), "r") }()
-				synctest.Wait()
-				requireWaiting(t, e, 1, "r")
-			}
-			req.Order.Attempt = 2
-			next := enter(t, l, req)
-			require.Greater(t, next[0].Fence, s.Leases()[0].Fence, "it was not granted before")
-			<-s.Context().Done()
-			require.ErrorIs(t, s.Lost(), party.ErrLost)
-			if !granted {
-				require.Error(t, <-upgraded)
-				require.Empty(t, e.Document("r").Waiters)
-			}
-			_, err := l.Renew(t.Context(), next...)
-			require.NoError(t, err)
-		})
-	}
+	eachCase(t, map[string]bool{"granted": true, "waiting": false}, func(t *testing.T, l *party.Locker, e *faultStore, granted bool) {
+		req := persistent("a", party.Shared("r"))
+		s := tryAcquire(t, l, req)
+		upgraded := make(chan error, 1)
+		if granted {
+			require.NoError(t, s.Upgrade(t.Context(), "r"))
+		} else {
+			tryAcquire(t, l, request("reader", party.Shared("r")))
+			go func() { upgraded <- s.Upgrade(t.Context(), "r") }()
+			synctest.Wait()
+			requireWaiting(t, e, 1, "r")
+		}
+		req.Order.Attempt = 2
+		next := enter(t, l, req)
+		require.Greater(t, next[0].Fence, s.Leases()[0].Fence, "it was not granted before")
+		<-s.Context().Done()
+		require.ErrorIs(t, s.Lost(), party.ErrLost)
+		if !granted {
+			require.Error(t, <-upgraded)
+			require.Empty(t, e.Document("r").Waiters)
+		}
+		_, err := l.Renew(t.Context(), next...)
+		require.NoError(t, err)
+	})
 }
 
 // An upgrade whose answer was lost was once tried to be taken back a single time. Without an end of its
 // TTL, the exclusive part stood forever, although Leave and Close returned nil.
 func TestUpgrade_AnswerIsLostInAnOutage_IsTakenBack(t *testing.T) {
-	t.Parallel()
-	for name, after := range map[string]func(*testing.T, *party.Locker, *party.Session, *faultStore){
+	eachCase(t, map[string]func(*testing.T, *party.Locker, *party.Session, *faultStore){
 		"others share again": func(t *testing.T, l *party.Locker, _ *party.Session, e *faultStore) {
 			t.Helper()
 			elapse(time.Minute)
@@ -67,27 +62,22 @@ func TestUpgrade_AnswerIsLostInAnOutage_IsTakenBack(t *testing.T) {
 			require.NoError(t, l.Close(t.Context()))
 			require.Empty(t, e.Document("r").Entries)
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
-				s := tryAcquire(t, l, endless("a", party.Shared("r")))
-				e.set(nil, func(_ context.Context, c command) error {
-					if !grants("a")(c) {
-						return nil
-					}
-					e.set(cutting(of(kindSwap)), nil) // nothing is written any longer
-					return errCut
-				})
-				require.ErrorIs(t, s.Upgrade(t.Context(), "r"), party.ErrUnknownOutcome)
-				require.Equal(t, rules.Exclusive, e.Document("r").Entries[0].Mode)
-				elapse(10 * time.Second)
-				require.Equal(t, party.ModeShared, s.Leases()[0].Mode)
-				e.set(nil, nil)
-				after(t, l, s, e)
-			})
+	}, func(t *testing.T, l *party.Locker, e *faultStore, after func(*testing.T, *party.Locker, *party.Session, *faultStore)) {
+		s := tryAcquire(t, l, endless("a", party.Shared("r")))
+		e.set(nil, func(_ context.Context, c command) error {
+			if !grants("a")(c) {
+				return nil
+			}
+			e.set(cutting(of(kindSwap)), nil) // nothing is written any longer
+			return errCut
 		})
-	}
+		require.ErrorIs(t, s.Upgrade(t.Context(), "r"), party.ErrUnknownOutcome)
+		require.Equal(t, rules.Exclusive, e.Document("r").Entries[0].Mode)
+		elapse(10 * time.Second)
+		require.Equal(t, party.ModeShared, s.Leases()[0].Mode)
+		e.set(nil, nil)
+		after(t, l, s, e)
+	})
 }
 
 // Close once did not wait for upgrades: the dead request stayed at the head of the queue.
@@ -131,7 +121,6 @@ func TestUpgrade_KeepsWhatTheRequestSays(t *testing.T) {
 }
 
 func TestDowngrade_DuringRenewal_IsKept(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{TTL: 6 * time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		leases := enter(t, l, request("a", party.Exclusive("r/1"), party.Exclusive("r/2")))
 		renewed, downgraded := make(chan struct{}), make(chan struct{})
@@ -204,8 +193,7 @@ func TestUpgrade_SessionEnded_IsGivenBack(t *testing.T) {
 func TestUpgrade_EndlessLease_StaysEndless(t *testing.T) {
 	t.Parallel()
 	l := setup(t, party.Config{})
-	req := request("a", party.Shared("r"))
-	req.TTL = party.Forever
+	req := endless("a", party.Shared("r"))
 	s := tryAcquire(t, l.Locker, req)
 	require.NoError(t, s.Upgrade(t.Context(), "r"))
 	require.Equal(t, party.Forever, s.Leases()[0].Left)

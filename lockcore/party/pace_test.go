@@ -74,37 +74,31 @@ func TestEnter_ShortHolds_WaitsWhileItsGrantIsNear(t *testing.T) {
 }
 
 func TestEnter_GrantIsFar_DoesNotWait(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
+	type test struct {
 		each time.Duration
 		wait int
-	}{
+	}
+	eachCase(t, map[string]test{
 		"the turns of four come in half of the time": {200 * time.Millisecond, 4},
 		"a place does not move for long":             {600 * time.Millisecond, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
-				lasting(t, l, c.each)
-				holder := confirm(t, l, step("holder", 1))
-				var waiting []<-chan error
-				for i := range c.wait {
-					waiting = append(waiting, entering(t, l, fmt.Sprint("near/", i), 0))
-				}
-				began := time.Now()
-				require.ErrorIs(t, <-entering(t, l, "far", 0), party.ErrBusy)
-				require.Zero(t, time.Since(began), "in virtual time")
-				require.NoError(t, l.Leave(t.Context(), holder...))
-				for _, one := range waiting {
-					require.NoError(t, <-one)
-				}
-			})
-		})
-	}
+	}, func(t *testing.T, l *party.Locker, _ *faultStore, c test) {
+		lasting(t, l, c.each)
+		holder := confirm(t, l, step("holder", 1))
+		var waiting []<-chan error
+		for i := range c.wait {
+			waiting = append(waiting, entering(t, l, fmt.Sprint("near/", i), 0))
+		}
+		began := time.Now()
+		require.ErrorIs(t, <-entering(t, l, "far", 0), party.ErrBusy)
+		require.Zero(t, time.Since(began), "in virtual time")
+		require.NoError(t, l.Leave(t.Context(), holder...))
+		for _, one := range waiting {
+			require.NoError(t, <-one)
+		}
+	})
 }
 
 func TestEnter_BehindMoreThanMayWait_DoesNotWait(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 		l.LimitInlineWaits(2)
 		lasting(t, l, 5*time.Millisecond)
@@ -122,7 +116,6 @@ func TestEnter_BehindMoreThanMayWait_DoesNotWait(t *testing.T) {
 }
 
 func TestEnter_GrantIsLate_WaitsWhileThePositionMoves(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 		lasting(t, l, 5*time.Millisecond)
 		var all []<-chan error
@@ -139,7 +132,6 @@ func TestEnter_GrantIsLate_WaitsWhileThePositionMoves(t *testing.T) {
 }
 
 func TestEnter_PositionDoesNotMove_StopsWaiting(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 		lasting(t, l, 5*time.Millisecond)
 		confirm(t, l, step("holder", 1))
@@ -151,7 +143,6 @@ func TestEnter_PositionDoesNotMove_StopsWaiting(t *testing.T) {
 
 // Nothing is known of how long holds last: one that is next in line waits a moment, and one further back does not.
 func TestEnter_HoldsUnknown_OnlyTheNextWaits(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 		holder := tryAcquire(t, l, request("holder", party.Exclusive("r")))
 		next := entering(t, l, "next", 0)
@@ -165,33 +156,27 @@ func TestEnter_HoldsUnknown_OnlyTheNextWaits(t *testing.T) {
 }
 
 func TestEnter_MaxWait_IsSharedByAllResources(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct{ maxWait, ttl, want time.Duration }{
+	type test struct{ maxWait, ttl, want time.Duration }
+	eachCase(t, map[string]test{
 		"as it says":       {400 * time.Millisecond, 0, 400 * time.Millisecond},
 		"a quarter of TTL": {2 * time.Second, 1400 * time.Millisecond, 350 * time.Millisecond},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
-				for i, resource := range []string{"a", "b"} {
-					holder := tryAcquire(t, l, request("holder", party.Exclusive(resource)))
-					time.AfterFunc(time.Duration(i+1)*300*time.Millisecond, func() { _ = holder.Release(t.Context()) })
-				}
-				req := step("both", 1)
-				req.Resources, req.MaxWait, req.TTL = []party.Resource{party.Exclusive("a"), party.Exclusive("b")}, c.maxWait, c.ttl
-				began := time.Now()
-				_, err := l.Enter(t.Context(), req)
-				busy := errorAs[*party.BusyError](t, err)
-				require.Equal(t, "b", busy.Resource)
-				require.Equal(t, c.want, time.Since(began), "in virtual time")
-				elapse(time.Second)
-			})
-		})
-	}
+	}, func(t *testing.T, l *party.Locker, _ *faultStore, c test) {
+		for i, resource := range []string{"a", "b"} {
+			holder := tryAcquire(t, l, request("holder", party.Exclusive(resource)))
+			time.AfterFunc(time.Duration(i+1)*300*time.Millisecond, func() { _ = holder.Release(t.Context()) })
+		}
+		req := step("both", 1)
+		req.Resources, req.MaxWait, req.TTL = []party.Resource{party.Exclusive("a"), party.Exclusive("b")}, c.maxWait, c.ttl
+		began := time.Now()
+		_, err := l.Enter(t.Context(), req)
+		busy := errorAs[*party.BusyError](t, err)
+		require.Equal(t, "b", busy.Resource)
+		require.Equal(t, c.want, time.Since(began), "in virtual time")
+		elapse(time.Second)
+	})
 }
 
 func TestEnter_LongHolds_DoesNotWait(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 		lasting(t, l, 2*time.Second)
 		confirm(t, l, step("holder", 1))
@@ -237,45 +222,39 @@ func TestLimitInlineWaits_MoreRequests_DoNotWait(t *testing.T) {
 }
 
 func TestOnWakeup_ShortHolds_CallsParkedRequestsEarly(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
+	type test struct {
 		each time.Duration
 		most int
 		want int
-	}{
+	}
+	eachCase(t, map[string]test{
 		"short holds": {50 * time.Millisecond, 25, 4}, "long holds": {2 * time.Second, 25, 0},
 		"no room to wait": {50 * time.Millisecond, 0, 0}, "room for two": {50 * time.Millisecond, 2, 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
-				l.LimitInlineWaits(c.most)
-				var early []string
-				defer l.OnWakeup(func(w party.Wakeup) {
-					if w.Early {
-						early = append(early, w.LockID)
-					}
-				})()
-				lasting(t, l, c.each)
-				holder := confirm(t, l, step("holder", 1))
-				for i := range 8 {
-					req := step(fmt.Sprint("step/", i), 1)
-					req.MaxWait = 0
-					queue(t, l, req)
-				}
-				elapse(c.each)
-				require.Empty(t, early)
-				require.NoError(t, l.Leave(t.Context(), holder...))
-				require.Len(t, early, c.want, "the first has a claim, and these come next: %v", early)
-			})
-		})
-	}
+	}, func(t *testing.T, l *party.Locker, _ *faultStore, c test) {
+		l.LimitInlineWaits(c.most)
+		var early []string
+		defer l.OnWakeup(func(w party.Wakeup) {
+			if w.Early {
+				early = append(early, w.LockID)
+			}
+		})()
+		lasting(t, l, c.each)
+		holder := confirm(t, l, step("holder", 1))
+		for i := range 8 {
+			req := step(fmt.Sprint("step/", i), 1)
+			req.MaxWait = 0
+			queue(t, l, req)
+		}
+		elapse(c.each)
+		require.Empty(t, early)
+		require.NoError(t, l.Leave(t.Context(), holder...))
+		require.Len(t, early, c.want, "the first has a claim, and these come next: %v", early)
+	})
 }
 
 // Whoever holds next is in the same process, which hears of the end without looking. Before the first
 // turn the process does not know that.
 func TestWatcher_HolderInTheSameProcess_ReadsRarely(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		const each = 40 * time.Millisecond
 		lasting(t, l, each)

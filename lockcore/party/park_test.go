@@ -72,7 +72,6 @@ func stopped(lockID string) party.Release {
 }
 
 func TestOnWakeup_LeaveMakesAClaim_IsReported(t *testing.T) {
-	t.Parallel()
 	whileParked(t, func(t *testing.T, p *parked) {
 		leases := confirm(t, p.Locker, persistent("a", party.Exclusive("r")))
 		queue(t, p.Locker, persistent("b", party.Exclusive("r")))
@@ -84,7 +83,6 @@ func TestOnWakeup_LeaveMakesAClaim_IsReported(t *testing.T) {
 
 // A stopped listener was once called after stop had returned.
 func TestOnWakeup_Stop_WaitsForARunningCall(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 		called, proceed := make(chan struct{}, 100), make(chan struct{})
 		var running, stopped atomic.Bool
@@ -150,7 +148,6 @@ func TestWatchFor_NoListener_WatchesNothing(t *testing.T) {
 
 // The holder is dead, and the waiter has no process.
 func TestWatchFor_HolderDies_WakesTheWaiter(t *testing.T) {
-	t.Parallel()
 	whileParked(t, func(t *testing.T, p *parked) {
 		dead := request("dead", party.Exclusive("r"))
 		dead.TTL = 100 * time.Millisecond
@@ -169,7 +166,6 @@ func TestWatchFor_HolderDies_WakesTheWaiter(t *testing.T) {
 }
 
 func TestWatchFor_Deadlock_WakesTheVictim(t *testing.T) {
-	t.Parallel()
 	whileParked(t, func(t *testing.T, p *parked) {
 		for lockID, has := range map[string]string{"old": "r1", "young": "r2"} {
 			leave(t, p.Locker, confirm(t, p.Locker, persistent(lockID, party.Exclusive(has)))...)
@@ -203,7 +199,6 @@ func TestWatchFor_FreedElsewhere_WakesWithinTwoSeconds(t *testing.T) {
 		"versions that cannot be read": {false, cutting(of(kindVersions)), 20 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			whileParked(t, func(t *testing.T, p *parked) {
 				p.db.set(c.before, nil)
 				other := newLocker(t, p.db.Store, party.Config{})
@@ -230,7 +225,6 @@ func TestWatchFor_FreedElsewhere_WakesWithinTwoSeconds(t *testing.T) {
 
 // The queue is l.a, w, l.b. When l.a is granted, l.b may join it.
 func TestWatchFor_SameLockIDHolds_WakesTheWaiterThatJoins(t *testing.T) {
-	t.Parallel()
 	whileParked(t, func(t *testing.T, p *parked) {
 		held := tryAcquire(t, p.Locker, request("h", party.Exclusive("r")))
 		ask := func(lockID, part string) party.Request {
@@ -258,7 +252,6 @@ func TestWatchFor_SameLockIDHolds_WakesTheWaiterThatJoins(t *testing.T) {
 
 // A worker whose workflows wait for many resources reads all of them by few commands.
 func TestWatchFor_ManyResources_AreReadTogether(t *testing.T) {
-	t.Parallel()
 	whileParked(t, func(t *testing.T, p *parked) {
 		for i := range 500 {
 			res := party.Exclusive(fmt.Sprint("r/", i))
@@ -299,8 +292,7 @@ func TestRecheck_PositionIsFresh_WritesNothing(t *testing.T) {
 	clock.Advance(4 * time.Minute) // b is overdue, and keeps its position
 	again, busy = recheck()
 	require.Equal(t, 2, busy.Position)
-	for s, err := range l.Status(t.Context(), party.Filter{LockID: "c"}) {
-		require.NoError(t, err)
+	for _, s := range statuses(t, l, party.Filter{LockID: "c"}) {
 		require.Equal(t, busy.Position, s.Position)
 	}
 	require.LessOrEqual(t, again, 2*time.Minute, "the first waiter that is not overdue asks when the hold expires")
@@ -381,7 +373,6 @@ func TestQueue_DeadWaitersAhead_CostTheirClaims(t *testing.T) {
 	}
 	for _, ttl := range []time.Duration{0, time.Hour} {
 		t.Run(fmt.Sprint("Acquire with WaiterTTL ", ttl), func(t *testing.T) {
-			t.Parallel()
 			virtual(t, party.Config{WaiterTTL: ttl}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 				since := time.Now()
 				prepare(t, l)
@@ -393,7 +384,6 @@ func TestQueue_DeadWaitersAhead_CostTheirClaims(t *testing.T) {
 		})
 	}
 	t.Run("WatchFor", func(t *testing.T) {
-		t.Parallel()
 		whileParked(t, func(t *testing.T, p *parked) {
 			since := time.Now()
 			prepare(t, p.Locker)
@@ -446,7 +436,6 @@ func (p *parked) park(t *testing.T, lockID string, dies time.Time) (granted time
 
 // A hundred requests park for an hour, and their processes die. Then the holder releases.
 func TestQueue_CrowdOfDeadParkedRequests_CostsTwentyMinutes(t *testing.T) {
-	t.Parallel()
 	whileParked(t, func(t *testing.T, p *parked) {
 		held := tryAcquire(t, p.Locker, request("holder", party.Exclusive("r")))
 		start := time.Now()

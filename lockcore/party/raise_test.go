@@ -29,7 +29,6 @@ func ofSaga(saga string, schedule, attempt uint32) func(*party.Request) {
 func inStepScope(req *party.Request) { req.LockID, req.Within, req.Persist = "w/step", "w", false }
 
 func TestRaise_RunningPart_IsCutOffAndWaitedFor(t *testing.T) {
-	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
 		step, err := l.Acquire(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1)))
 		require.NoError(t, err)
@@ -56,7 +55,6 @@ func TestRaise_RunningPart_IsCutOffAndWaitedFor(t *testing.T) {
 }
 
 func TestRaise_PartNeverLeaves_EndsWithItsTTL(t *testing.T) {
-	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
 		bar.Resources = []string{"q", "r", "s"}
 		enter(t, l, ofRun("one", "long", ofSaga("1", 1, 1)))
@@ -73,7 +71,6 @@ func TestRaise_PartNeverLeaves_EndsWithItsTTL(t *testing.T) {
 }
 
 func TestRaise_LaterAttemptOfAnEarlierOrder_IsRefused(t *testing.T) {
-	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
 		require.NoError(t, l.Raise(t.Context(), bar))
 		for _, barred := range []party.Request{ofRun("one", "step", ofSaga("1", 2, 9)), ofRun("one", "another", ofSaga("1", 1, 1)), ofRun("one", "", ofSaga("1", 2, 2), inStepScope)} {
@@ -94,7 +91,6 @@ func TestRaise_LaterAttemptOfAnEarlierOrder_IsRefused(t *testing.T) {
 }
 
 func TestRaise_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
-	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
 		kept := enter(t, l, ofRun("zero", "step"))
 		require.NoError(t, l.Leave(t.Context(), kept...))
@@ -110,7 +106,6 @@ func TestRaise_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
 }
 
 func TestRaise_LostAnswer_IsRepeated(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
 		bar := party.Raise{LockID: "w", Run: "one", Saga: "1", Order: party.LastAttempt(2), Resources: []string{"r"}}
 		db.set(nil, cutting(of(kindSwap)))
@@ -124,7 +119,6 @@ func TestRaise_LostAnswer_IsRepeated(t *testing.T) {
 }
 
 func TestRaise_BadInput_IsRefused(t *testing.T) {
-	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
 		for field, change := range map[string]func(*party.Raise){
 			"Raise.LockID":         func(r *party.Raise) { r.LockID = "" },
@@ -137,14 +131,12 @@ func TestRaise_BadInput_IsRefused(t *testing.T) {
 		} {
 			wrong := bar
 			change(&wrong)
-			invalid := errorAs[*party.InvalidError](t, l.Raise(t.Context(), wrong))
-			require.Equal(t, field, invalid.Field)
+			requireInvalid(t, l.Raise(t.Context(), wrong), field)
 		}
 	})
 }
 
 func TestRaise_PartWithoutEnd_EndsNevertheless(t *testing.T) {
-	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
 		enter(t, l, ofRun("one", "step", ofSaga("1", 2, 1), func(req *party.Request) { req.TTL, req.HoldTTL = party.Forever, party.Forever }))
 		busy := errorAs[*party.BusyError](t, l.Raise(t.Context(), bar))
@@ -155,7 +147,6 @@ func TestRaise_PartWithoutEnd_EndsNevertheless(t *testing.T) {
 }
 
 func TestRaise_ManyResources_AreAllBarred(t *testing.T) {
-	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
 		bar.Resources = nil
 		for i := range 150 {
@@ -173,7 +164,6 @@ func TestRaise_ManyResources_AreAllBarred(t *testing.T) {
 
 // What one resource answers does not keep the bar from the others, and a part that still runs does not hide it.
 func TestRaise_AnotherRunHoldsOne_BarsTheOther(t *testing.T) {
-	t.Parallel()
 	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
 		enter(t, l, ofRun("zero", "step"))
 		onS := func(req *party.Request) { req.Resources[0].Name = "s" }

@@ -143,7 +143,6 @@ func TestRenew_OneOfTwoPartsGone_IsLost(t *testing.T) {
 // A renewal also extends what the lock ID keeps, when half of its time is over. That it still keeps it
 // does not mean that the part was renewed.
 func TestRenew_SupersededPart_IsLost(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 		req := request("a", party.Exclusive("r"))
 		req.Part, req.Order, req.Persist, req.HoldTTL = "part", party.Order{Schedule: 1, Attempt: 1}, true, 40*time.Second

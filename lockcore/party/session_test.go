@@ -25,10 +25,8 @@ func done(s *party.Session, d time.Duration) bool {
 }
 
 func TestSession_EndlessLeaseForced_EndsInTime(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{TTL: time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
-		req := request("a", party.Exclusive("a"))
-		req.TTL = party.Forever
+		req := endless("a", party.Exclusive("a"))
 		s := tryAcquire(t, l, req)
 		revoke(t, l, "a", "op", "a")
 		released := time.Now()
@@ -41,7 +39,6 @@ func TestSession_EndlessLeaseForced_EndsInTime(t *testing.T) {
 }
 
 func TestSessionRelease_HoldWasLost_ReturnsLostError(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 		begin := func(lockID string) *party.Session { return tryAcquire(t, l, request(lockID, party.Exclusive("r"))) }
 		force := func(s *party.Session) {
@@ -76,7 +73,6 @@ func TestSessionRelease_EarlierAttempt_Drains(t *testing.T) {
 }
 
 func TestNewSession_NoLeases_DoesNothing(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		s := l.NewSession(t.Context(), nil)
 		elapse(time.Hour)
@@ -87,7 +83,6 @@ func TestNewSession_NoLeases_DoesNothing(t *testing.T) {
 }
 
 func TestSession_LostAfterItsContextEnded_ReportsTheLoss(t *testing.T) {
-	t.Parallel()
 	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s, err := l.TryAcquire(ctx, request("a", party.Exclusive("r")))

@@ -79,16 +79,17 @@ func withClock(t *testing.T, cfg party.Config) (*party.Locker, *faultStore, *loc
 	return newLocker(t, db, cfg), db, clock
 }
 
-// virtual runs a test in virtual time, with a Locker on a store in memory.
+// virtual runs a parallel test in virtual time, with a Locker on a store in memory.
 func virtual(t *testing.T, cfg party.Config, test func(t *testing.T, l *party.Locker, db *faultStore)) {
 	t.Helper()
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l, db := inMemory(t, cfg)
 		test(t, l, db)
 	})
 }
 
-// elapse lets virtual time pass. The test is about that time, and waits for nothing else: virtual
+// elapse lets virtual time pass. The test is about that time, and waits for nothing else:
 // virtual time does not advance while any goroutine works.
 func elapse(d time.Duration) { <-time.After(d) }
 
@@ -238,4 +239,25 @@ func errorAs[E error](t testing.TB, err error) (found E) {
 func requireInvalid(t testing.TB, err error, field string) {
 	t.Helper()
 	require.Equal(t, field, errorAs[*party.InvalidError](t, err).Field)
+}
+
+// eachCase runs a parallel test in virtual time for each case.
+func eachCase[C any](t *testing.T, cases map[string]C, test func(t *testing.T, l *party.Locker, db *faultStore, c C)) {
+	t.Helper()
+	t.Parallel()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) { test(t, l, db, c) })
+		})
+	}
+}
+
+// statuses returns what a Locker lists.
+func statuses(t *testing.T, l *party.Locker, f party.Filter) (all []party.Status) {
+	t.Helper()
+	for s, err := range l.Status(t.Context(), f) {
+		require.NoError(t, err)
+		all = append(all, s)
+	}
+	return all
 }

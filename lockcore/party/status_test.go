@@ -13,8 +13,7 @@ import (
 func list(t *testing.T, l *party.Locker, f party.Filter) []string {
 	t.Helper()
 	out := []string{}
-	for s, err := range l.Status(t.Context(), f) {
-		require.NoError(t, err)
+	for _, s := range statuses(t, l, f) {
 		out = append(out, s.Resource+" "+s.LockID+" "+string(s.State))
 	}
 	return out
@@ -58,8 +57,7 @@ func TestStatus_Filter_SelectsByEachField(t *testing.T) {
 	} {
 		require.Equal(t, c.want, list(t, l.Locker, c.filter), name)
 	}
-	for s, err := range l.Status(t.Context(), party.Filter{LockID: "d"}) {
-		require.NoError(t, err)
+	for _, s := range statuses(t, l.Locker, party.Filter{LockID: "d"}) {
 		require.Equal(t, 1, s.Position)
 		require.Equal(t, "p", s.Part)
 	}
@@ -75,8 +73,7 @@ func TestStatus_Silent_CountsFromTheLastRenewal(t *testing.T) {
 	l, _, clock := withClock(t, party.Config{})
 	silent := func() map[string]time.Duration {
 		got := map[string]time.Duration{}
-		for s, err := range l.Status(t.Context(), party.Filter{}) {
-			require.NoError(t, err)
+		for _, s := range statuses(t, l, party.Filter{}) {
 			got[s.LockID] = s.Silent
 		}
 		return got
@@ -84,8 +81,7 @@ func TestStatus_Silent_CountsFromTheLastRenewal(t *testing.T) {
 	hold := request("a", party.Exclusive("r"))
 	hold.Persist, hold.HoldTTL = true, time.Hour
 	leases := enter(t, l, hold)
-	wait := request("b", party.Exclusive("r"))
-	wait.Part, wait.Order = "p", party.Order{Schedule: 1}
+	wait := numbered("b", party.Exclusive("r"))
 	queue(t, l, wait)
 	clock.Advance(20 * time.Second)
 	require.Equal(t, map[string]time.Duration{"a": 20 * time.Second, "b": 20 * time.Second}, silent())
@@ -114,8 +110,7 @@ func TestStatus_KeptHold_HasItsTTL(t *testing.T) {
 		req.Resources = []party.Resource{party.Exclusive(name)}
 		leases := enter(t, l, req)
 		for range 2 { // with its part, and without
-			for s, err := range l.Status(t.Context(), party.Filter{Resource: name}) {
-				require.NoError(t, err)
+			for _, s := range statuses(t, l, party.Filter{Resource: name}) {
 				require.Equal(t, c.want, s.HoldTTL, name)
 			}
 			require.NoError(t, l.Leave(t.Context(), leases...))
@@ -132,11 +127,7 @@ func TestStatus_Claim_NamesItsRequest(t *testing.T) {
 	req.Part, req.Order = "step", party.Order{Schedule: 7, Attempt: 2}
 	queue(t, l, req)
 	require.NoError(t, holder.Leave(t.Context()))
-	var claims []party.Status
-	for s, err := range l.Status(t.Context(), party.Filter{States: []party.State{party.StateClaimed}}) {
-		require.NoError(t, err)
-		claims = append(claims, s)
-	}
+	claims := statuses(t, l, party.Filter{States: []party.State{party.StateClaimed}})
 	require.Len(t, claims, 1)
 	require.Equal(t, "step", claims[0].Part)
 	require.Equal(t, req.Order, claims[0].Order)
@@ -163,11 +154,7 @@ func TestStatus_SeveralParts_AreListedInTheHold(t *testing.T) {
 	t.Parallel()
 	l, _, clock := withClock(t, party.Config{Host: "host:1"})
 	found := func() party.Status {
-		var all []party.Status
-		for s, err := range l.Status(t.Context(), party.Filter{}) {
-			require.NoError(t, err)
-			all = append(all, s)
-		}
+		all := statuses(t, l, party.Filter{})
 		require.Len(t, all, 1)
 		return all[0]
 	}

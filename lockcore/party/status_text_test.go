@@ -124,8 +124,7 @@ func TestStatusString_Resource_ReadsLikeAList(t *testing.T) {
 	clock := lockcoretest.NewClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	mem := lockcoretest.NewStore(clock.Now)
 	l := newLocker(t, mem, party.Config{Host: "host:1"})
-	hold := request("a", party.Exclusive("r"))
-	hold.TTL = party.Forever
+	hold := endless("a", party.Exclusive("r"))
 	leases := enter(t, l, hold)
 	wait := party.Request{
 		LockID: "b", Owner: "saga", Resources: []party.Resource{party.Exclusive("r")}, Part: "3/Debit", Order: party.Order{Schedule: 4, Attempt: 2},
@@ -134,13 +133,11 @@ func TestStatusString_Resource_ReadsLikeAList(t *testing.T) {
 	_, err := l.Enter(t.Context(), wait)
 	require.EqualError(t, err, fmt.Sprintf(`lockstep: "r" is busy for "b" (place 1 of 1 in the queue): `+
 		`held by "a" on host:1 (exclusive, first fence %d) since 2026-01-02T03:04:05Z, no end`, leases[0].Fence))
-	behind := request("c", party.Exclusive("r"))
-	behind.Part, behind.Order = "p", party.Order{Schedule: 1}
+	behind := numbered("c", party.Exclusive("r"))
 	queue(t, l, behind)
 	list := func() []string {
 		var got []string
-		for s, err := range l.Status(t.Context(), party.Filter{}) {
-			require.NoError(t, err)
+		for _, s := range statuses(t, l, party.Filter{}) {
 			got = append(got, s.String())
 		}
 		return got

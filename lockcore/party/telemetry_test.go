@@ -215,19 +215,6 @@ func TestWaitSpan_RetriedStep_IsNamedByItsHold(t *testing.T) {
 	require.Len(t, eventsNamed(wait, telemetry.EventBlockedBy), 1)
 }
 
-// A downgrade lets readers in, and the hold continues.
-func TestWaitSpan_EndedByDowngrade_NamesTheHold(t *testing.T) {
-	t.Parallel()
-	o := observe(t, party.Config{})
-	leases, err := o.Enter(t.Context(), asks("a", 1, party.Exclusive("r")))
-	require.NoError(t, err)
-	o.queues(t, o.other, asks("b", 1, party.Shared("r")))
-	_, err = o.Downgrade(t.Context(), leases[0])
-	require.NoError(t, err)
-	o.enters(t, o.other, asks("b", 2, party.Shared("r")))
-	require.Equal(t, "a", text(o.only(t, telemetry.SpanWait, "b").Attributes(), telemetry.BlockedByID))
-}
-
 // A semaphore is full of others who share: they are in the way.
 func TestWaitSpan_Semaphore_NamesTheHolder(t *testing.T) {
 	t.Parallel()

@@ -22,6 +22,7 @@ type verifying struct {
 // verifies calls fn for such a saga, which holds both.
 func verifies(t *testing.T, fn func(v *verifying)) {
 	t.Helper()
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { fn(newVerifying(t, lockcoretest.NewStore(time.Now))) })
 }
 
@@ -75,7 +76,6 @@ func (v *verifying) requireLost() {
 func reacquire(req *party.Request) { req.Reacquire = true }
 
 func TestVerify_Held_IsRenewedAndNotReleased(t *testing.T) {
-	t.Parallel()
 	verifies(t, func(v *verifying) {
 		for range 3 {
 			elapse(time.Minute - time.Second)
@@ -106,7 +106,6 @@ func TestVerify_AnswerLost_IsRepeated(t *testing.T) {
 }
 
 func TestVerify_HoldEvicted_IsLostAndNothingIsReleased(t *testing.T) {
-	t.Parallel()
 	verifies(t, func(v *verifying) {
 		elapse(time.Minute)
 		v.other("r")
@@ -123,7 +122,6 @@ func TestVerify_HoldEvicted_IsLostAndNothingIsReleased(t *testing.T) {
 
 // A step that completed although no hold was made by then ran without its lock.
 func TestVerify_HoldNeverMade_IsLostUnlessInherited(t *testing.T) {
-	t.Parallel()
 	verifies(t, func(v *verifying) {
 		v.verify.Uses[1].Resource = "never"
 		v.requireLost()
@@ -133,7 +131,6 @@ func TestVerify_HoldNeverMade_IsLostUnlessInherited(t *testing.T) {
 }
 
 func TestVerify_HoldBeganAfterTheUse_IsLost(t *testing.T) {
-	t.Parallel()
 	verifies(t, func(v *verifying) {
 		v.verify.Uses[1].By = party.LastAttempt(1)
 		v.requireLost()
@@ -145,7 +142,6 @@ func TestVerify_HoldBeganAfterTheUse_IsLost(t *testing.T) {
 
 // The hold was lost, and a later step acquired it again.
 func TestVerify_HoldWasAcquiredAgain_IsLost(t *testing.T) {
-	t.Parallel()
 	verifies(t, func(v *verifying) {
 		elapse(time.Minute)
 		v.other("r")
@@ -156,7 +152,6 @@ func TestVerify_HoldWasAcquiredAgain_IsLost(t *testing.T) {
 }
 
 func TestVerify_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
-	t.Parallel()
 	verifies(t, func(v *verifying) {
 		v.verify.Run, v.verify.Inherits = "two", true
 		var other *party.OtherRunError
@@ -170,7 +165,6 @@ func TestVerify_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
 
 // The run before began the hold after the use, and the next one has taken it over.
 func TestVerify_TakenOverHoldBeganAfterTheUse_IsLost(t *testing.T) {
-	t.Parallel()
 	verifies(t, func(v *verifying) {
 		v.verify.Run, v.verify.TakeOver, v.verify.Uses[1].By = "two", "one", party.LastAttempt(1)
 		v.requireLost()
@@ -181,7 +175,6 @@ func TestVerify_TakenOverHoldBeganAfterTheUse_IsLost(t *testing.T) {
 
 // The run before lost a hold which the next one has never had: that is a loss of the next one too.
 func TestVerify_RunBeforeLostTheHold_IsLost(t *testing.T) {
-	t.Parallel()
 	verifies(t, func(v *verifying) {
 		elapse(time.Minute)
 		v.other("r")
@@ -191,7 +184,6 @@ func TestVerify_RunBeforeLostTheHold_IsLost(t *testing.T) {
 }
 
 func TestVerify_RunBeforeIsNotNamed_ItsLossDoesNotCount(t *testing.T) {
-	t.Parallel()
 	verifies(t, func(v *verifying) {
 		elapse(time.Minute)
 		v.other("r")
@@ -203,7 +195,6 @@ func TestVerify_RunBeforeIsNotNamed_ItsLossDoesNotCount(t *testing.T) {
 // The first run was reset, and reset again: the last one does not know the run between, which had
 // continued with the hold.
 func TestVerify_RunBetweenLostTheHold_IsLost(t *testing.T) {
-	t.Parallel()
 	verifies(t, func(v *verifying) {
 		v.use("r", "two", 3, func(req *party.Request) { req.TakeOver = "one" })
 		elapse(time.Minute)
@@ -214,7 +205,6 @@ func TestVerify_RunBetweenLostTheHold_IsLost(t *testing.T) {
 }
 
 func TestVerify_InvalidInput_IsRefused(t *testing.T) {
-	t.Parallel()
 	verifies(t, func(v *verifying) {
 		for field, wrong := range map[string]party.Verify{
 			"Verify.LockID": {Run: "one"}, "Verify.Run": {LockID: "w"}, "Verify.TakeOver": {LockID: "w", Run: "one", TakeOver: "\x00"},
