@@ -33,6 +33,9 @@ func (m Mode) String() string {
 	return "exclusive"
 }
 
+// Stronger returns the mode that covers the other.
+func (m Mode) Stronger(other Mode) Mode { return Mode(rules.Stronger(string(m), string(other))) }
+
 // Resource is a thing to lock, and the mode to lock it in. Make one with [Exclusive], [Shared] or
 // [SharedLimit].
 type Resource struct {

@@ -289,9 +289,7 @@ func holders(d *rules.Document) []Holder {
 			out[i].HoldTTL = max(out[i].HoldTTL, h.HoldTTL)
 			out[i].Fence = max(out[i].Fence, h.Fence)
 			out[i].Silent = min(out[i].Silent, h.Silent)
-			if h.Mode == ModeExclusive {
-				out[i].Mode = ModeExclusive
-			}
+			out[i].Mode = h.Mode.Stronger(out[i].Mode)
 		}
 	}
 	return out

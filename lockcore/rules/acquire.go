@@ -142,8 +142,8 @@ func (s *state) grant(op *Acquire) {
 	}
 }
 
-// holdFor returns the mode and the fences of the hold that the request begins or joins. An exclusive
-// request makes the whole hold exclusive.
+// holdFor returns the mode and the fences of the hold that the request begins or joins. A request
+// in a stronger mode gives it to the whole hold.
 func (s *state) holdFor(op *Acquire) Entry {
 	hold := Entry{Mode: op.Mode, Owner: op.Owner, FirstFence: s.doc.HoldFence(op.LockID)}
 	if op.Owner == op.LockID {
@@ -158,13 +158,9 @@ func (s *state) holdFor(op *Acquire) Entry {
 		hold.Fence = max(hold.Fence, e.Fence)
 		if e.Holds() {
 			hold.LeastFence = max(hold.LeastFence, e.LeastFence)
-			if e.Mode == Exclusive {
-				hold.Mode = Exclusive
-			}
+			hold.Mode = Stronger(hold.Mode, e.Mode)
 		}
-		if op.Mode == Exclusive {
-			e.Mode = Exclusive
-		}
+		e.Mode = Stronger(e.Mode, op.Mode)
 		again = again || (e.Part == op.Part && (e.State == StateRunning || (e.State == StateClaimed && !e.Forfeited(s.now))))
 	}
 	// The hold needs a new fence if it is new, if the request demands one, if a hold within this one got

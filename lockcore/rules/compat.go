@@ -5,6 +5,14 @@ import "time"
 // Covers reports whether a hold in mode have suffices for a request in mode want.
 func Covers(have, want string) bool { return have == Exclusive || want == Shared }
 
+// Stronger returns the mode that covers the other.
+func Stronger(a, b string) string {
+	if Covers(b, a) {
+		return b
+	}
+	return a
+}
+
 // Compatible reports whether two lock IDs may hold in these modes at the same time.
 func Compatible(a, b string) bool { return a == Shared && b == Shared }
 
