@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
@@ -641,26 +642,16 @@ func readOnly(s *step) error {
 // repetition, with once, the document after the operation and a Settle.
 func repeated(once, twice *rules.Document) error {
 	a, b := once.Clone(), twice.Clone()
+	key := func(e rules.Entry) string { return fmt.Sprint(e.LockID, e.Part, e.State, e.Order, e.ID, e.CutOff) }
 	for _, d := range []*rules.Document{a, b} {
 		d.Entries = slices.DeleteFunc(d.Entries, func(e rules.Entry) bool { return !e.Holds() && !e.Alive(d.At) })
-		slices.SortFunc(d.Entries, func(x, y rules.Entry) int { return compareText(x, y) })
+		slices.SortFunc(d.Entries, func(x, y rules.Entry) int { return strings.Compare(key(x), key(y)) })
 		d.Attn = nil
 	}
 	if !reflect.DeepEqual(a, b) {
 		return fmt.Errorf("I6: run once it left\n%+v, run twice\n%+v", a, b)
 	}
 	return nil
-}
-
-func compareText(x, y rules.Entry) int {
-	key := func(e rules.Entry) string { return fmt.Sprint(e.LockID, e.Part, e.State, e.Order, e.ID, e.CutOff) }
-	switch a, b := key(x), key(y); {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 func later(a, b time.Time) time.Time {

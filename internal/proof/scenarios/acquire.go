@@ -251,15 +251,6 @@ var upgradeScenarios = []Scenario{
 		s.check(second.Fence > first.Fence && second.FirstFence == first.Fence, "a new fence, got %+v", second)
 		s.check(s.stored().Part("a", "p", 1).Mode == rules.Exclusive, "an exclusive part, got %+v", s.stored().Entries)
 	}},
-	{"upgrade/it waits for others that share, ahead of the queue", func(s *stage) {
-		s.take("a", "p", 1, shared)
-		s.take("b", "p", 1, shared)
-		s.wait(1, "c", "p", 1)
-		s.wait(1, "a", "q", 1)
-		s.leave("b", "p", 1)
-		s.claimed("a", "q")
-		s.take("a", "q", 1)
-	}},
 	{"upgrade/upgrades queue first come, first served, also in a full queue", func(s *stage) {
 		for _, lockID := range []string{"a", "b", "c"} {
 			s.take(lockID, "p", 1, shared)

@@ -64,14 +64,6 @@ var leaseScenarios = []Scenario{
 		s.leave("a", "p", 2)
 		s.renew(rules.Lost, "a", "p", 2)
 	}},
-	{"renew/a downgrade lets others share", func(s *stage) {
-		s.take("a", "p", 1, keep)
-		s.wait(1, "b", "p", 1, shared)
-		e := s.part(s.renew(rules.Granted, "a", "p", 1, downgrade).Document, "a", "p", 1)
-		s.check(e.Mode == rules.Shared, "a shared part, got %+v", e)
-		s.take("b", "p", 1, shared)
-		s.ask(rules.Busy, "c", "p", 1)
-	}},
 	{"renew/a hold with other parts is not downgraded", func(s *stage) {
 		s.take("a", "p", 1)
 		s.join("a", "q", 1)
@@ -82,12 +74,6 @@ var leaseScenarios = []Scenario{
 
 // leaveScenarios are about parts that end.
 var leaveScenarios = []Scenario{
-	{"leave/it ends the part, and reports the hold that ended with it, once", func(s *stage) {
-		e := s.take("a", "p", 1)
-		d := s.leave("a", "p", 1)
-		s.check(len(d.Entries) == 0 && len(d.Released()) == 1 && d.Released()[0].Fence == e.Fence, "the hold with fence %d to end, got %+v", e.Fence, d.Result)
-		s.check(len(s.leave("a", "p", 1).Released()) == 0, "nothing more to end")
-	}},
 	{"leave/it ends only what it names", func(s *stage) {
 		s.take("a", "p", 2, shared)
 		s.join("a", "q", 2, shared)
@@ -346,17 +332,6 @@ var expiryScenarios = []Scenario{
 		s.renew(rules.Granted, "a", "p", 1)
 		s.check(s.stored().LossEvidence("b", "") == nil, "no record, got %+v", s.stored().Evidence)
 	}},
-	{"expiry/a claim evicts too", func(s *stage) {
-		s.take("a", "p", 1, keep)
-		s.wait(1, "b", "p", 1)
-		s.pass(holdTTL - waiterTTL/2)
-		s.wait(1, "b", "p", 1)
-		s.pass(waiterTTL / 2)
-		s.settle()
-		s.claimed("b", "p")
-		r := s.stored().LossEvidence("a", "")
-		s.check(r != nil && r.By == "b", "a record of b, got %+v", r)
-	}},
 	{"expiry/all waiters that one write grants count against a limit", func(s *stage) {
 		s.take("a", "p", 1, limit(3))
 		s.take("b", "p", 1, limit(3), forever)
@@ -454,11 +429,6 @@ var expiryScenarios = []Scenario{
 		s.check(e.ID != "a/p/1", "another ID, so that no extension finds it, got %+v", e)
 		s.leave("a", "p", 1, granted("a/p/1"))
 		s.entries(0)
-	}},
-	{"draining/a superseded or released part does not keep its own lock ID out", func(s *stage) {
-		s.take("a", "p", 1)
-		s.release("a", 1)
-		s.take("a", "q", 2)
 	}},
 }
 

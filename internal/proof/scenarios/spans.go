@@ -62,24 +62,6 @@ var spanScenarios = []Scenario{
 		s.after(s.claimed("c", "p"), nil)
 		s.after(s.take("b", "p", 1, shared), want)
 	}},
-	{"after/nothing, if no hold ended in the write that made the claim", func(s *stage) {
-		s.take("a", "p", 1)
-		s.wait(1, "b", "p", 1)
-		s.release("a", 1)
-		s.pass(partTTL)
-		s.settle()
-		s.after(s.claimed("b", "p"), nil)
-		s.wait(1, "c", "p", 1)
-		s.pass(claimTTL)
-		s.settle()
-		s.after(s.take("c", "p", 1), nil)
-		b := s.claimed("b", "p") // c waited for it
-		s.check(!b.ExpiresAt.After(*s.stored().Part("c", "p", 1).ClaimedAt), "the lapsed claim of b, got %+v", b)
-		c := s.part(s.stored(), "c", "p", 1)
-		s.wait(1, "b", "p", 1)
-		s.leave("c", "p", 1)
-		s.after(s.claimed("b", "p"), &rules.EndedHold{LockID: "c", Fence: c.Fence, Trace: "trace"})
-	}},
 	{"gone/a leave reports the waiter or the claim that it ends, once", func(s *stage) {
 		a := s.take("a", "p", 1)
 		s.wait(1, "b", "p", 2, owner("saga"))
@@ -105,13 +87,6 @@ var spanScenarios = []Scenario{
 		s.gone(s.leave("c", "p", 1, waitingOnly), "p")
 		s.gone(s.leave("b", "r", 3, waitingOnly), "r")
 		s.gone(s.release("b", 9))
-	}},
-	{"gone/a withdrawal reports the waiter", func(s *stage) {
-		s.take("a", "p", 1)
-		s.wait(1, "b", "p", 2)
-		s.gone(s.withdraw(rules.Lost, "b", "p", 1))
-		s.gone(s.withdraw(rules.Granted, "b", "p", 2), "p")
-		s.gone(s.withdraw(rules.Lost, "b", "p", 2))
 	}},
 	{"gone/waiters that expired and claims that were confirmed are not reported", func(s *stage) {
 		s.take("a", "p", 1, forever)
