@@ -3,7 +3,11 @@ package store_test
 import (
 	"bytes"
 	"cmp"
+	"flag"
+	"fmt"
+	"math"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -11,7 +15,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/x/bsonx/bsoncore"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
@@ -49,17 +52,6 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func TestEncode_OmitsAt(t *testing.T) {
-	t.Parallel()
-	d := document("x", 1)
-	d.At = at(50)
-	raw, err := store.Encode(d)
-	require.NoError(t, err)
-	_, err = raw.LookupErr("at")
-	require.ErrorIs(t, err, bsoncore.ErrElementNotFound)
-	require.Equal(t, at(50), d.At)
-}
-
 func FuzzSuccessor(f *testing.F) {
 	for _, prefix := range []string{"", "a", "a\U0010FFFF", "\U0010FFFF", "a\uD7FF", "a\uFFFD", "\u0000"} {
 		f.Add(prefix, "x")
@@ -93,42 +85,6 @@ func removeLastRunes(s string) string {
 	return string(kept)
 }
 
-func TestMemory_Helpers(t *testing.T) {
-	t.Parallel()
-	now := at(5).Add(1500 * time.Microsecond)
-	m := store.NewMemory(func() time.Time { return now })
-	_, ok := m.Document("x")
-	require.False(t, ok)
-	require.NoError(t, m.Put(document("x", 1)))
-	require.NoError(t, m.Put(document("x", 5)))
-	require.NoError(t, m.Put(document("w", 1)))
-	require.Error(t, m.Put(&rules.Document{ID: "unversioned"}))
-	d, ok := m.Document("x")
-	require.True(t, ok)
-	require.Equal(t, document("x", 5), &d)
-	require.Equal(t, []string{"w", "x"}, m.Names())
-	loaded, err := m.Load(t.Context(), "x")
-	require.NoError(t, err)
-	require.Equal(t, at(5).Add(time.Millisecond), loaded.At)
-	m.Delete("x")
-	require.Nil(t, stored(t, m, "x"))
-}
-
-// BenchmarkMemory_Swap measures a load and a swap of a document with two entries.
-func BenchmarkMemory_Swap(b *testing.B) {
-	m := store.NewMemory(time.Now)
-	require.NoError(b, m.Put(document("x", 1)))
-	for n := int64(1); b.Loop(); n++ {
-		loaded, err := m.Load(b.Context(), "x")
-		require.NoError(b, err)
-		d := loaded.Docs["x"]
-		d.Version = version(n + 1)
-		done, err := m.Swap(b.Context(), store.Swap{Prev: version(n), Next: d})
-		require.NoError(b, err)
-		require.Equal(b, 1, done)
-	}
-}
-
 // Tools of users read documents as the driver encodes them.
 func TestEncode_AsTheDriver(t *testing.T) {
 	t.Parallel()
@@ -149,29 +105,35 @@ func TestEncode_AsTheDriver(t *testing.T) {
 	}
 }
 
-// fill sets about half of the fields that are stored.
+// fill sets about half of the fields that are stored. If random is nil it sets each field, and each slice to one element.
 func fill(random *rand.Rand, v reflect.Value) {
-	if random.IntN(2) == 0 && v.Kind() != reflect.Struct {
+	below := func(n int) int {
+		if random == nil {
+			return 1
+		}
+		return random.IntN(n)
+	}
+	if below(2) == 0 && v.Kind() != reflect.Struct {
 		return
 	}
 	switch v.Kind() {
 	case reflect.String:
-		v.SetString(strings.Repeat("ä", random.IntN(3)))
+		v.SetString(strings.Repeat("ä", below(3)))
 	case reflect.Int64:
-		v.SetInt(random.Int64())
+		v.SetInt(int64(below(math.MaxInt64)))
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		fill(random, v.Elem())
 	case reflect.Slice:
-		v.Set(reflect.MakeSlice(v.Type(), random.IntN(12), 12))
+		v.Set(reflect.MakeSlice(v.Type(), below(12), 12))
 		for i := range v.Len() {
 			fill(random, v.Index(i))
 		}
 	case reflect.Struct:
 		if v.Type() == reflect.TypeFor[time.Time]() {
-			v.Set(reflect.ValueOf(time.UnixMilli(random.Int64N(1 << 45)).Add(999_999)))
+			v.Set(reflect.ValueOf(time.UnixMilli(int64(below(1 << 45))).Add(999_999)))
 			return
 		}
 		for i := range v.NumField() {
@@ -179,5 +141,43 @@ func fill(random *rand.Rand, v reflect.Value) {
 		}
 	default:
 		panic(v.Kind())
+	}
+}
+
+var updateGolden = flag.Bool("update", false, "rewrite testdata/document.golden")
+
+// Processes of different versions share a collection, so no stored name or type may change by accident.
+func TestEncode_EveryField_MatchesGolden(t *testing.T) {
+	t.Parallel()
+	const golden = "testdata/document.golden"
+	var d rules.Document
+	fill(nil, reflect.ValueOf(&d).Elem())
+	raw, err := store.Encode(&d)
+	require.NoError(t, err)
+	var got strings.Builder
+	describeFields(t, &got, "", raw)
+	if *updateGolden {
+		require.NoError(t, os.WriteFile(golden, []byte(got.String()), 0o600))
+	}
+	want, err := os.ReadFile(golden)
+	require.NoError(t, err)
+	require.Equal(t, string(want), got.String())
+}
+
+// describeFields writes a line with the path and the type of each field.
+func describeFields(t *testing.T, out *strings.Builder, prefix string, raw bson.Raw) {
+	t.Helper()
+	elements, err := raw.Elements()
+	require.NoError(t, err)
+	for _, e := range elements {
+		path := prefix + e.Key()
+		fmt.Fprintf(out, "%s: %s\n", path, e.Value().Type)
+		switch e.Value().Type {
+		case bson.TypeEmbeddedDocument:
+			describeFields(t, out, path+".", e.Value().Document())
+		case bson.TypeArray:
+			describeFields(t, out, path+".", bson.Raw(e.Value().Array()))
+		default:
+		}
 	}
 }

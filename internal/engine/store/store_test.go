@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -21,32 +22,26 @@ func TestStore(t *testing.T) {
 		"Memory": func(*testing.T) store.Store { return store.NewMemory(time.Now) },
 	}
 	behaviours := map[string]func(t *testing.T, s store.Store){
-		"Load_Missing_ReturnsTime":            loadMissing,
-		"Load_Document_IsWhatWasStored":       loadStored,
-		"Load_Result_SharesNoMemory":          loadCopies,
-		"Swap_SameVersion_Replaces":           swapReplaces,
-		"Swap_OtherVersion_IsConflict":        swapConflicts,
-		"Swap_Insert_OfExisting_IsConflict":   insertConflicts,
-		"Swap_Several_StopsAtConflict":        swapSeveralStops,
-		"Swap_Several_StopsAtInsert":          swapSeveralStopsAtInsert,
-		"Swap_Several_Applies":                swapSeveral,
-		"Swap_Several_Removed_IsInserted":     swapSeveralRemoved,
-		"Swap_Bounds_AreRefused":              swapBounds,
-		"Swap_Concurrent_OneWins":             swapConcurrent,
-		"Extend_NamedEntries_AreRaised":       extendRaises,
-		"Extend_Later_NeverShortens":          extendNeverShortens,
-		"Extend_MakesOldSwapsFail":            extendMakesSwapsFail,
-		"Extend_Missing_CountsFewer":          extendMissing,
-		"Extend_SameEntryTwice_IsMerged":      extendTwice,
-		"Extend_ManyDocuments_InChunks":       extendMany,
-		"Reserve_ChangesVersion":              reserve,
-		"List_Queries":                        list,
-		"List_PrefixOfLastRune":               listLastRune,
-		"List_StopsEarly":                     listStops,
-		"Names_AreData":                       namesAreData,
-		"Identify_IsStable":                   identify,
-		"EndedContext_IsNotSent":              endedContext,
-		"Names_DifferInCase_AreDifferentDocs": namesDifferInCase,
+		"Load_Missing_ReturnsTime":       loadMissing,
+		"Load_Document_IsWhatWasStored":  loadStored,
+		"Load_Result_SharesNoMemory":     loadCopies,
+		"Swap_ReplacesUpToAConflict":     swapTable,
+		"Swap_Several_Applies":           swapSeveral,
+		"Swap_Bounds_AreRefused":         swapBounds,
+		"Swap_Concurrent_OneWins":        swapConcurrent,
+		"Extend_NamedEntries_AreRaised":  extendRaises,
+		"Extend_Later_NeverShortens":     extendNeverShortens,
+		"Extend_MakesOldSwapsFail":       extendMakesSwapsFail,
+		"Extend_Missing_CountsFewer":     extendMissing,
+		"Extend_SameEntryTwice_IsMerged": extendTwice,
+		"Extend_ManyDocuments_InChunks":  extendMany,
+		"Reserve_ChangesVersion":         reserve,
+		"List_Queries":                   list,
+		"List_PrefixOfLastRune":          listLastRune,
+		"List_StopsEarly":                listStops,
+		"Names_AreData":                  namesAreData,
+		"Identify_IsStable":              identify,
+		"EndedContext_IsNotSent":         endedContext,
 	}
 	for kind, make := range implementations {
 		t.Run(kind, func(t *testing.T) {
@@ -118,73 +113,61 @@ func loadCopies(t *testing.T, s store.Store) {
 	require.Equal(t, "lock-a", stored(t, s, "x").Entries[0].LockID)
 }
 
-func swapReplaces(t *testing.T, s store.Store) {
-	insert(t, s, document("x", 1))
-	next := document("x", 2)
-	next.Entries = next.Entries[:1]
-	done, err := s.Swap(t.Context(), store.Swap{Prev: version(1), Next: next})
-	require.NoError(t, err)
-	require.Equal(t, 1, done)
-	require.Equal(t, next, stored(t, s, "x"))
-	done, err = s.Swap(t.Context())
-	require.NoError(t, err)
-	require.Zero(t, done)
-}
-
-func swapConflicts(t *testing.T, s store.Store) {
-	insert(t, s, document("x", 2))
-	for name, prev := range map[string]rules.Version{"N": {N: 1, R: "r2"}, "R": {N: 2, R: "r1"}} {
-		done, err := s.Swap(t.Context(), store.Swap{Prev: prev, Next: document("x", 3)})
-		require.NoError(t, err, name)
-		require.Zero(t, done, name)
+// swapTable swaps documents of version 1, and lists those that exist afterwards by their versions.
+func swapTable(t *testing.T, s store.Store) {
+	to := func(name string, prev, next int64) store.Swap {
+		swap := store.Swap{Next: document(name, next)}
+		if prev > 0 {
+			swap.Prev = version(prev)
+		}
+		return swap
 	}
-	done, err := s.Swap(t.Context(), store.Swap{Prev: version(1), Next: document("missing", 2)})
-	require.NoError(t, err)
-	require.Zero(t, done)
-	require.Equal(t, document("x", 2), stored(t, s, "x"))
-	require.Nil(t, stored(t, s, "missing"))
-}
-
-func insertConflicts(t *testing.T, s store.Store) {
-	insert(t, s, document("x", 1))
-	done, err := s.Swap(t.Context(), store.Swap{Next: document("x", 9)})
-	require.NoError(t, err)
-	require.Zero(t, done)
-	require.Equal(t, document("x", 1), stored(t, s, "x"))
-}
-
-func swapSeveralStops(t *testing.T, s store.Store) {
-	insert(t, s, document("a", 1), document("b", 2), document("c", 1))
-	done, err := s.Swap(t.Context(),
-		store.Swap{Prev: version(1), Next: document("a", 2)},
-		store.Swap{Prev: version(1), Next: document("b", 2)}, // b has version 2
-		store.Swap{Prev: version(1), Next: document("c", 2)},
-		store.Swap{Next: document("d", 1)},
-	)
-	require.NoError(t, err)
-	require.Equal(t, 1, done)
-	require.Equal(t, document("a", 2), stored(t, s, "a"))
-	require.Equal(t, document("b", 2), stored(t, s, "b"))
-	require.Equal(t, document("c", 1), stored(t, s, "c"))
-	require.Nil(t, stored(t, s, "d"))
-}
-
-func swapSeveralStopsAtInsert(t *testing.T, s store.Store) {
-	insert(t, s, document("b", 1), document("c", 1))
-	done, err := s.Swap(t.Context(),
-		store.Swap{Next: document("a", 1)},
-		store.Swap{Next: document("b", 9)}, // there is one
-		store.Swap{Prev: version(1), Next: document("c", 2)},
-	)
-	require.NoError(t, err)
-	require.Equal(t, 1, done)
-	require.Equal(t, document("a", 1), stored(t, s, "a"))
-	require.Equal(t, document("b", 1), stored(t, s, "b"))
-	require.Equal(t, document("c", 1), stored(t, s, "c"))
-	done, err = s.Swap(t.Context(), store.Swap{Next: document("b", 9)}, store.Swap{Next: document("e", 1)})
-	require.NoError(t, err)
-	require.Zero(t, done)
-	require.Nil(t, stored(t, s, "e"))
+	otherRandom := to("x", 1, 3)
+	otherRandom.Prev.R = "other"
+	type versions = map[string]int64
+	for name, test := range map[string]struct {
+		before []string
+		swaps  []store.Swap
+		done   int
+		after  versions
+	}{
+		"nothing":              {[]string{"x"}, nil, 0, versions{"x": 1}},
+		"same version":         {[]string{"x", "y"}, []store.Swap{to("x", 1, 2)}, 1, versions{"x": 2, "y": 1}},
+		"other number":         {[]string{"x"}, []store.Swap{to("x", 2, 3)}, 0, versions{"x": 1}},
+		"other random value":   {[]string{"x"}, []store.Swap{otherRandom}, 0, versions{"x": 1}},
+		"missing":              {[]string{"x"}, []store.Swap{to("y", 1, 2)}, 0, versions{"x": 1}},
+		"insert":               {[]string{"x"}, []store.Swap{to("y", 0, 9)}, 1, versions{"x": 1, "y": 9}},
+		"insert of existing":   {[]string{"x"}, []store.Swap{to("x", 0, 9)}, 0, versions{"x": 1}},
+		"names differ in case": {[]string{"A", "a"}, []store.Swap{to("a", 1, 2)}, 1, versions{"A": 1, "a": 2}},
+		"several, a conflict": {
+			[]string{"a", "b", "c"}, []store.Swap{to("a", 1, 2), to("b", 2, 3), to("c", 1, 2), to("d", 0, 1)}, 1, versions{"a": 2, "b": 1, "c": 1},
+		},
+		"several, insert of existing": {
+			[]string{"b", "c"}, []store.Swap{to("a", 0, 1), to("b", 0, 9), to("c", 1, 2)}, 1, versions{"a": 1, "b": 1, "c": 1},
+		},
+		"several, conflict first":  {[]string{"b"}, []store.Swap{to("b", 0, 9), to("e", 0, 1)}, 0, versions{"b": 1}},
+		"several, one was removed": {[]string{"a"}, []store.Swap{to("removed", 1, 2), to("a", 1, 2)}, 2, versions{"removed": 2, "a": 2}},
+	} {
+		prefix := name + "/"
+		want := map[string]*rules.Document{}
+		for resource, n := range test.after {
+			want[resource] = document(prefix+resource, n)
+		}
+		for _, before := range test.before {
+			insert(t, s, document(prefix+before, 1))
+		}
+		for _, swap := range test.swaps {
+			*swap.Next = *document(prefix+swap.Next.ID, swap.Next.Version.N)
+		}
+		done, err := s.Swap(t.Context(), test.swaps...)
+		require.NoError(t, err, name)
+		require.Equal(t, test.done, done, name)
+		after := map[string]*rules.Document{}
+		for _, resource := range listed(t, s, rules.Query{Prefix: prefix}) {
+			after[strings.TrimPrefix(resource, prefix)] = stored(t, s, resource)
+		}
+		require.Equal(t, want, after, name)
+	}
 }
 
 func swapSeveral(t *testing.T, s store.Store) {
@@ -202,16 +185,6 @@ func swapSeveral(t *testing.T, s store.Store) {
 	for i := range swaps {
 		require.Equal(t, document(fmt.Sprint("x", i), 2), stored(t, s, fmt.Sprint("x", i)))
 	}
-}
-
-func swapSeveralRemoved(t *testing.T, s store.Store) {
-	insert(t, s, document("a", 1))
-	done, err := s.Swap(t.Context(),
-		store.Swap{Prev: version(1), Next: document("removed", 2)},
-		store.Swap{Prev: version(1), Next: document("a", 2)})
-	require.NoError(t, err)
-	require.Equal(t, 2, done)
-	require.Equal(t, document("removed", 2), stored(t, s, "removed"))
 }
 
 func swapBounds(t *testing.T, s store.Store) {
@@ -498,15 +471,6 @@ func namesAreData(t *testing.T, s store.Store) {
 	}
 }
 
-func namesDifferInCase(t *testing.T, s store.Store) {
-	insert(t, s, document("A", 1), document("a", 1))
-	done, err := s.Swap(t.Context(), store.Swap{Prev: version(1), Next: document("a", 2)})
-	require.NoError(t, err)
-	require.Equal(t, 1, done)
-	require.Equal(t, document("A", 1), stored(t, s, "A"))
-	require.Equal(t, document("a", 2), stored(t, s, "a"))
-}
-
 func identify(t *testing.T, s store.Store) {
 	first, err := s.Identify(t.Context())
 	require.NoError(t, err)
@@ -533,21 +497,42 @@ func endedContext(t *testing.T, s store.Store) {
 	require.Equal(t, document("x", 1), stored(t, s, "x"))
 }
 
-// everyOperation returns the error of each operation. The writes expect version 1 of "x".
+// operations returns all operations by name. The writes expect version 1 of "x".
+func operations(s store.Store) map[string]func(ctx context.Context) error {
+	swap := func(swaps ...store.Swap) func(ctx context.Context) error {
+		return func(ctx context.Context) error { _, err := s.Swap(ctx, swaps...); return err }
+	}
+	y, x := store.Swap{Next: document("y", 1)}, store.Swap{Prev: version(1), Next: document("x", 2)}
+	return map[string]func(ctx context.Context) error{
+		"Load":       func(ctx context.Context) error { _, err := s.Load(ctx, "x"); return err },
+		"Look":       func(ctx context.Context) error { _, err := s.LoadMajority(ctx, "x"); return err },
+		"Versions":   func(ctx context.Context) error { _, err := s.Versions(ctx, "x"); return err },
+		"Insert":     swap(y),
+		"Replace":    swap(x),
+		"ReplaceAll": swap(x, y),
+		"Extend": func(ctx context.Context) error {
+			_, _, err := s.Extend(ctx, []store.Extension{{Resource: "x", ID: "x/a", End: at(200), At: at(50), IdleAt: at(300)}})
+			return err
+		},
+		"Reserve": func(ctx context.Context) error {
+			return s.Reserve(ctx, "x", rules.Reservation{By: "p", Until: at(1)})
+		},
+		"List": func(ctx context.Context) (last error) {
+			for _, err := range s.List(ctx, rules.Query{}) {
+				last = err
+			}
+			return last
+		},
+		"Identify": func(ctx context.Context) error { _, err := s.Identify(ctx); return err },
+		"Prepare":  func(ctx context.Context) error { return s.Prepare(ctx) },
+	}
+}
+
+// everyOperation returns the error of each operation.
 func everyOperation(ctx context.Context, s store.Store) map[string]error {
 	errs := map[string]error{}
-	_, errs["Load"] = s.Load(ctx, "x")
-	_, errs["Look"] = s.LoadMajority(ctx, "x")
-	_, errs["Versions"] = s.Versions(ctx, "x")
-	_, errs["Insert"] = s.Swap(ctx, store.Swap{Next: document("y", 1)})
-	_, errs["Replace"] = s.Swap(ctx, store.Swap{Prev: version(1), Next: document("x", 2)})
-	_, errs["ReplaceAll"] = s.Swap(ctx, store.Swap{Prev: version(1), Next: document("x", 2)}, store.Swap{Next: document("y", 1)})
-	_, _, errs["Extend"] = s.Extend(ctx, []store.Extension{{Resource: "x", ID: "x/a", End: at(200), At: at(50), IdleAt: at(300)}})
-	errs["Reserve"] = s.Reserve(ctx, "x", rules.Reservation{By: "p", Until: at(1)})
-	for _, err := range s.List(ctx, rules.Query{}) {
-		errs["List"] = err
+	for name, operation := range operations(s) {
+		errs[name] = operation(ctx)
 	}
-	_, errs["Identify"] = s.Identify(ctx)
-	errs["Prepare"] = s.Prepare(ctx)
 	return errs
 }
