@@ -18,8 +18,18 @@ type Violation struct {
 // Check returns the violations that a log proves.
 func Check(plan Plan, records []Record) []Violation {
 	s := Read(records)
-	return slices.Concat(s.checkIsolation(), s.checkFences(), s.checkUndo(), s.checkVain(), s.checkAtomicity(plan), s.checkLosses(), s.checkPlaces(),
-		s.checkSignals(), s.checkArguments(), s.checkSkipped(), s.checkBarred())
+	for _, check := range []func(){
+		s.checkIsolation, s.checkFences, s.checkUndo, s.checkVain, func() { s.checkAtomicity(plan) }, s.checkLosses, s.checkPlaces,
+		s.checkSignals, s.checkArguments, s.checkSkipped, s.checkBarred,
+	} {
+		check()
+	}
+	return s.violations
+}
+
+// found records a violation.
+func (s *Story) found(check string, at int64, involved []string, format string, args ...any) {
+	s.violations = append(s.violations, Violation{Check: check, At: at, Involved: involved, Text: fmt.Sprintf(format, args...)})
 }
 
 // excludes reports whether two claims on one resource must not overlap.
@@ -35,26 +45,21 @@ func excludes(a, b *Claim) bool {
 }
 
 // checkIsolation finds claims that exclude each other and overlap, and semaphores with too many in them.
-func (s *Story) checkIsolation() (all []Violation) {
+func (s *Story) checkIsolation() {
 	for _, claims := range s.claims() {
 		for i, c := range claims {
 			for _, earlier := range claims[:i] {
 				if earlier.to > c.from && excludes(earlier, c) {
-					all = append(all, Violation{
-						Check: "isolation", At: c.from, Involved: []string{earlier.workflow, c.workflow},
-						Text: fmt.Sprintf("%s: %s of %s began while %s of %s had it", c.Name, c.what, c.workflow, earlier.what, earlier.workflow),
-					})
+					s.found("isolation", c.from, []string{earlier.workflow, c.workflow},
+						"%s: %s of %s began while %s of %s had it", c.Name, c.what, c.workflow, earlier.what, earlier.workflow)
 				}
 			}
 			if in := within(claims[:i], c); c.Limit > 0 && len(in) >= c.Limit {
-				all = append(all, Violation{
-					Check: "limit", At: c.from, Involved: append(in, c.workflow),
-					Text: fmt.Sprintf("%s: %s of %s began while %d others had it, of %d", c.Name, c.what, c.workflow, len(in), c.Limit),
-				})
+				s.found("limit", c.from, append(in, c.workflow),
+					"%s: %s of %s began while %d others had it, of %d", c.Name, c.what, c.workflow, len(in), c.Limit)
 			}
 		}
 	}
-	return all
 }
 
 // within returns the lock IDs that hold a semaphore when another claim begins, by workflow. A lock ID that holds it already
@@ -78,7 +83,7 @@ func within(earlier []*Claim, c *Claim) (in []string) {
 }
 
 // checkFences finds grants with a fence that is not greater than an earlier grant's.
-func (s *Story) checkFences() (all []Violation) {
+func (s *Story) checkFences() {
 	type grant struct {
 		*Attempt
 		Held
@@ -98,20 +103,17 @@ func (s *Story) checkFences() (all []Violation) {
 			}
 			for _, earlier := range grants {
 				if earlier.begin < later.At && earlier.Fence >= later.Fence {
-					all = append(all, Violation{
-						Check: "fences", At: later.begin, Involved: []string{earlier.Workflow, later.Workflow},
-						Text: fmt.Sprintf("%s: %s of %s has the fence %d, and %s of %s had %d before",
-							name, later.step(), later.Workflow, later.Fence, earlier.step(), earlier.Workflow, earlier.Fence),
-					})
+					s.found("fences", later.begin, []string{earlier.Workflow, later.Workflow},
+						"%s: %s of %s has the fence %d, and %s of %s had %d before",
+						name, later.step(), later.Workflow, later.Fence, earlier.step(), earlier.Workflow, earlier.Fence)
 				}
 			}
 		}
 	}
-	return all
 }
 
 // checkUndo finds compensations that ran at the same time as their own step, and steps that ran after their compensation.
-func (s *Story) checkUndo() (all []Violation) {
+func (s *Story) checkUndo() {
 	undos := map[string][]*Attempt{}
 	for _, a := range s.attempts {
 		if a.Undo && a.ran() {
@@ -135,13 +137,10 @@ func (s *Story) checkUndo() (all []Violation) {
 			default:
 				continue
 			}
-			all = append(all, Violation{
-				Check: "undo", At: u.begin, Involved: []string{a.Workflow},
-				Text: fmt.Sprintf("%s: the compensation of %s (%s) %s (%s)", a.Workflow, a.step(), u.Exec, text, a.Exec),
-			})
+			s.found("undo", u.begin, []string{a.Workflow},
+				"%s: the compensation of %s (%s) %s (%s)", a.Workflow, a.step(), u.Exec, text, a.Exec)
 		}
 	}
-	return all
 }
 
 // mayBeLate bounds the time after an attempt that found its locks busy in which its workflow may not know
@@ -153,9 +152,9 @@ const mayBeLate = int64(2 * time.Second)
 const leavesWithin = int64(10 * time.Second)
 
 // checkPlaces finds places and claims that steps have although their saga has ended.
-func (s *Story) checkPlaces() (all []Violation) {
+func (s *Story) checkPlaces() {
 	if !s.calm {
-		return nil
+		return
 	}
 	for _, scope := range s.scopes {
 		if !scope.isSaga() || strings.Contains(scope.name, "/") || scope.leaving == nil || scope.returned == nil || s.isUnderWay(scope) {
@@ -167,15 +166,12 @@ func (s *Story) checkPlaces() (all []Violation) {
 				before[r.Scope] = true
 			}
 			if r.Run == scope.run && before[r.Scope] && scope.leaving.At+leavesWithin < r.Trusted {
-				all = append(all, Violation{
-					Check: "places", At: r.At, Involved: []string{scope.workflow},
-					Text: fmt.Sprintf("%s: %s has a place long after saga %s has ended", scope.workflow, r.Scope, scope.name),
-				})
+				s.found("places", r.At, []string{scope.workflow},
+					"%s: %s has a place long after saga %s has ended", scope.workflow, r.Scope, scope.name)
 				break
 			}
 		}
 	}
-	return all
 }
 
 // isUnderWay reports whether an attempt of a step may have left a place when its saga was about to
@@ -188,21 +184,17 @@ func (s *Story) isUnderWay(scope *Scope) bool {
 }
 
 // checkLosses finds outcomes of scopes that no fault explains.
-func (s *Story) checkLosses() (all []Violation) {
+func (s *Story) checkLosses() {
 	for _, scope := range s.scopes {
 		for _, r := range []*Record{scope.leaving, scope.returned} {
 			again := r == scope.returned && r != nil && scope.leaving != nil && scope.leaving.Type == r.Type // a run's end says no more than "Failed"
 			if r == nil || again || s.explained(scope, r) {
 				continue
 			}
-			all = append(all, Violation{
-				Check: "unexplained", At: r.At, Involved: []string{scope.workflow},
-				Text: fmt.Sprintf("%s: %s of scope %s: %s", scope.workflow, r.Type, scope.name, r.Error),
-			})
+			s.found("unexplained", r.At, []string{scope.workflow}, "%s: %s of scope %s: %s", scope.workflow, r.Type, scope.name, r.Error)
 			break
 		}
 	}
-	return all
 }
 
 // explained reports whether what a scope ended with is what the plan or its faults make of it.

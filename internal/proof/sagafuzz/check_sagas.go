@@ -7,7 +7,7 @@ import (
 )
 
 // checkAtomicity finds sagas that failed and were not undone, newest first, and sagas that committed and were.
-func (s *Story) checkAtomicity(plan Plan) (all []Violation) {
+func (s *Story) checkAtomicity(plan Plan) {
 	byRun := map[string][]*Attempt{}
 	for _, a := range s.attempts {
 		if a.begin != 0 {
@@ -41,9 +41,8 @@ func (s *Story) checkAtomicity(plan Plan) (all []Violation) {
 			}
 		}
 		_, id, _ := strings.Cut(scope.workflow, "_w")
-		all = append(all, checkSaga(scope, decides, failed, steps, positions["w"+id])...)
+		s.checkSaga(scope, decides, failed, steps, positions["w"+id])
 	}
-	return all
 }
 
 // undoable is a step of a saga, and its compensation.
@@ -86,12 +85,10 @@ func (s *Story) around(scope *Scope) *Scope {
 }
 
 // checkSaga checks a saga. decides is the one whose end decides whether it is undone: itself, or one around it.
-func checkSaga(scope, decides *Scope, failed bool, steps map[int]*undoable, at map[int]position) (all []Violation) {
+func (s *Story) checkSaga(scope, decides *Scope, failed bool, steps map[int]*undoable, at map[int]position) {
 	wrong := func(format string, args ...any) {
-		all = append(all, Violation{
-			Check: "atomicity", At: scope.leaving.At, Involved: []string{scope.workflow},
-			Text: fmt.Sprintf("%s: saga %s: ", scope.workflow, scope.name) + fmt.Sprintf(format, args...),
-		})
+		text := fmt.Sprintf(format, args...)
+		s.found("atomicity", scope.leaving.At, []string{scope.workflow}, "%s: saga %s: %s", scope.workflow, scope.name, text)
 	}
 	undone := decides.returned != nil && decides.returned.Type != "sagaerror"
 	for _, step := range steps {
@@ -108,11 +105,10 @@ func checkSaga(scope, decides *Scope, failed bool, steps map[int]*undoable, at m
 			}
 		}
 	}
-	return all
 }
 
 // checkBarred finds compensations that ran at the same time as a guarded step of their own saga, or of a saga inside it.
-func (s *Story) checkBarred() (all []Violation) {
+func (s *Story) checkBarred() {
 	for _, u := range s.attempts {
 		scope := s.byScope[[2]string{u.Run, u.Call.Instance}]
 		if !u.Undo || !u.ran() || scope == nil {
@@ -127,24 +123,21 @@ func (s *Story) checkBarred() (all []Violation) {
 				continue
 			}
 			if a.begin < u.trusted && u.begin < a.trusted {
-				all = append(all, Violation{
-					Check: "barred", At: max(a.begin, u.begin), Involved: []string{a.Workflow},
-					Text: fmt.Sprintf("%s: the compensation of %s (%s) and %s (%s) of saga %s ran at the same time",
-						a.Workflow, u.step(), u.Exec, a.step(), a.Exec, scope.name),
-				})
+				s.found("barred", max(a.begin, u.begin), []string{a.Workflow},
+					"%s: the compensation of %s (%s) and %s (%s) of saga %s ran at the same time",
+					a.Workflow, u.step(), u.Exec, a.step(), a.Exec, scope.name)
 			}
 		}
 	}
-	return all
 }
 
 // checkVain finds compensations of steps that never ran, in a run that knows it: each attempt found its
 // locks busy, and was the first of its scheduling. Nothing is known if a process died, an operator
 // interfered, a rule was involved, or the workflow had one of the step's resources before, perhaps in a
 // step that then waited for another one.
-func (s *Story) checkVain() (all []Violation) {
+func (s *Story) checkVain() {
 	if !s.calm {
-		return nil
+		return
 	}
 	ran := map[string]bool{}
 	for _, a := range s.attempts {
@@ -163,12 +156,8 @@ func (s *Story) checkVain() (all []Violation) {
 			continue
 		}
 		ran[a.key()] = true // once is enough
-		all = append(all, Violation{
-			Check: "vain", At: a.At, Involved: []string{a.Workflow},
-			Text: fmt.Sprintf("%s: the compensation of %s ran, which never did", a.Workflow, a.step()),
-		})
+		s.found("vain", a.At, []string{a.Workflow}, "%s: the compensation of %s ran, which never did", a.Workflow, a.step())
 	}
-	return all
 }
 
 // hadBefore reports whether another step of the workflow may have held one of the attempt's resources before.
@@ -207,17 +196,13 @@ func (p position) before(other position) bool {
 // checkSignals finds signals that the server accepted and that no run received. A workflow receives all signals before each of
 // its runs ends, and the server does not close a run that has received a signal since. Workflows that were terminated, reset or
 // restarted are excluded, because the signal may have gone to the run that was ended.
-func (s *Story) checkSignals() (all []Violation) {
+func (s *Story) checkSignals() {
 	for _, r := range s.signals {
 		if r.Error != "" || s.heard[[2]string{r.Workflow, r.Other}] || !s.endedItself(r.Workflow) || s.endedLate(r.Workflow) {
 			continue
 		}
-		all = append(all, Violation{
-			Check: "signals", At: r.At, Involved: []string{r.Workflow},
-			Text: fmt.Sprintf("%s: the signal of %s was accepted, and no run received it", r.Workflow, r.Other),
-		})
+		s.found("signals", r.At, []string{r.Workflow}, "%s: the signal of %s was accepted, and no run received it", r.Workflow, r.Other)
 	}
-	return all
 }
 
 // endedItself reports whether a workflow's last run ended by the workflow's own decision, and nothing ended an earlier one.
@@ -237,7 +222,7 @@ func (s *Story) endedLate(workflow string) bool {
 }
 
 // checkArguments finds steps and compensations whose arguments the caller changed after it had scheduled the step.
-func (s *Story) checkArguments() (all []Violation) {
+func (s *Story) checkArguments() {
 	for _, a := range s.attempts {
 		if !a.Call.Changed {
 			continue
@@ -246,26 +231,20 @@ func (s *Story) checkArguments() (all []Violation) {
 		if a.Undo {
 			what = "the compensation of " + what
 		}
-		all = append(all, Violation{
-			Check: "arguments", At: a.At, Involved: []string{a.Workflow},
-			Text: fmt.Sprintf("%s: %s (%s) got arguments that were changed after it was scheduled", a.Workflow, what, a.Exec),
-		})
+		s.found("arguments", a.At, []string{a.Workflow},
+			"%s: %s (%s) got arguments that were changed after it was scheduled", a.Workflow, what, a.Exec)
 	}
-	return all
 }
 
 // checkSkipped finds locks that a run holds although its code did not take them.
-func (s *Story) checkSkipped() (all []Violation) {
+func (s *Story) checkSkipped() {
 	for _, skip := range s.skips {
 		for _, h := range s.holds {
 			if h.Run == skip.Run && h.Trusted > skip.At && slices.ContainsFunc(skip.Needs, func(n Need) bool { return n.Name == h.Other }) {
-				all = append(all, Violation{
-					Check: "unknown", At: h.At, Involved: []string{skip.Workflow},
-					Text: fmt.Sprintf("%s: it holds %s, which its code has not locked", skip.Workflow, h.Other),
-				})
+				s.found("unknown", h.At, []string{skip.Workflow},
+					"%s: it holds %s, which its code has not locked", skip.Workflow, h.Other)
 				break
 			}
 		}
 	}
-	return all
 }

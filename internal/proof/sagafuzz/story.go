@@ -76,6 +76,8 @@ type Story struct {
 	drained []*Record
 	// skips contains the Locks that were left out, and holds the holds on resources of such Locks.
 	skips, holds []*Record
+	// violations are what the checks have found.
+	violations []Violation
 }
 
 // Read returns the story of a log, which must be in time order.
