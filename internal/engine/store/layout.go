@@ -41,25 +41,19 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 	if err := m.check(ctx); err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return contextEnded(err, "create the indexes of %s", m.local.Name())
-	}
-	ctx, cancel := command(ctx)
-	defer cancel()
-	_, err := m.local.Indexes().CreateMany(ctx, []mongo.IndexModel{
-		{
-			Keys:    bson.D{{Key: "idleAt", Value: 1}},
-			Options: options.Index().SetName(idleIndex).SetExpireAfterSeconds(int32(m.retention.Seconds())),
-		},
-		{
-			Keys:    bson.D{{Key: "attn", Value: 1}},
-			Options: options.Index().SetName(attnIndex).SetPartialFilterExpression(bson.D{{Key: "attn", Value: contended}}),
-		},
+	return send(ctx, "create the indexes on idleAt and attn of "+m.local.Name(), func(ctx context.Context) error {
+		_, err := m.local.Indexes().CreateMany(ctx, []mongo.IndexModel{
+			{
+				Keys:    bson.D{{Key: "idleAt", Value: 1}},
+				Options: options.Index().SetName(idleIndex).SetExpireAfterSeconds(int32(m.retention.Seconds())),
+			},
+			{
+				Keys:    bson.D{{Key: "attn", Value: 1}},
+				Options: options.Index().SetName(attnIndex).SetPartialFilterExpression(bson.D{{Key: "attn", Value: contended}}),
+			},
+		})
+		return err
 	})
-	if err != nil {
-		return commandError(err, "create the indexes on idleAt and attn of %s", m.local.Name())
-	}
-	return nil
 }
 
 // check verifies the collection's layout before the first operation. A success is remembered.
@@ -82,30 +76,27 @@ func (m *Mongo) check(ctx context.Context) error {
 
 // askTopology sends hello to find out whether the server is a router of a sharded cluster.
 func (m *Mongo) askTopology(ctx context.Context) error {
-	ctx, cancel := command(ctx)
-	defer cancel()
-	var hello struct {
-		Msg string `bson:"msg"`
-	}
-	if err := m.local.Database().RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
-		return commandError(err, "ask the server of %s what it is", m.local.Name())
-	}
-	m.sharded.Store(hello.Msg == "isdbgrid")
-	return nil
+	return send(ctx, fmt.Sprintf("ask the server of %s what it is", m.local.Name()), func(ctx context.Context) error {
+		var hello struct {
+			Msg string `bson:"msg"`
+		}
+		err := m.local.Database().RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello)
+		m.sharded.Store(hello.Msg == "isdbgrid")
+		return err
+	})
 }
 
 // checkOptions sends listCollections and refuses a collection that does not compare strings byte by byte,
 // in which "A" and "a" could be one resource. DocumentDB ignores collations and does not report them.
 func (m *Mongo) checkOptions(ctx context.Context) error {
 	name := m.local.Name()
-	if err := ctx.Err(); err != nil {
-		return contextEnded(err, "read the options of %s", name)
-	}
-	ctx, cancel := command(ctx)
-	defer cancel()
-	found, err := m.local.Database().ListCollectionSpecifications(ctx, bson.D{{Key: "name", Value: name}})
+	var found []mongo.CollectionSpecification
+	err := send(ctx, fmt.Sprintf("read the options of %s (it needs the privilege listCollections)", name), func(ctx context.Context) (err error) {
+		found, err = m.local.Database().ListCollectionSpecifications(ctx, bson.D{{Key: "name", Value: name}})
+		return err
+	})
 	if err != nil {
-		return commandError(err, "read the options of %s (it needs the privilege listCollections)", name)
+		return err
 	}
 	for _, c := range found {
 		if err := checkCollation(name, c.Options); err != nil {
@@ -162,17 +153,16 @@ func (m *Mongo) identify(ctx context.Context) (rules.Identity, error) {
 // findForeign sends one find for any document. It has three outcomes: no document, which returns nil; a
 // document, which it describes; or an error.
 func (m *Mongo) findForeign(ctx context.Context) (*rules.LayoutError, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, contextEnded(err, "read %s", m.local.Name())
-	}
-	ctx, cancel := command(ctx)
-	defer cancel()
-	raw, err := m.local.FindOne(ctx, bson.D{}).Raw()
+	var raw bson.Raw
+	err := send(ctx, "read "+m.local.Name(), func(ctx context.Context) (err error) {
+		raw, err = m.local.FindOne(ctx, bson.D{}).Raw()
+		return err
+	})
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return nil, nil //nolint:nilnil // an empty collection is not refused
 	}
 	if err != nil {
-		return nil, commandError(err, "read %s", m.local.Name())
+		return nil, err
 	}
 	id := raw.Lookup("_id")
 	found := fmt.Sprintf("it has no identity, and a document whose _id is of the type %s", id.Type)
@@ -188,20 +178,17 @@ func (m *Mongo) findForeign(ctx context.Context) (*rules.LayoutError, error) {
 // insertIdentity sends one insert. It has three outcomes: inserted; a duplicate key, because another
 // process was faster, which is not an error; or any other error.
 func (m *Mongo) insertIdentity(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return contextEnded(err, "create the identity of %s", m.local.Name())
-	}
-	ctx, cancel := command(ctx)
-	defer cancel()
-	_, err := m.local.InsertOne(ctx, bson.D{
-		{Key: "_id", Value: identityID},
-		{Key: "version", Value: rules.LayoutVersion},
-		{Key: "id", Value: rand.Text()},
+	return send(ctx, "create the identity of "+m.local.Name(), func(ctx context.Context) error {
+		_, err := m.local.InsertOne(ctx, bson.D{
+			{Key: "_id", Value: identityID},
+			{Key: "version", Value: rules.LayoutVersion},
+			{Key: "id", Value: rand.Text()},
+		})
+		if mongo.IsDuplicateKeyError(err) {
+			return nil
+		}
+		return err
 	})
-	if err != nil && !mongo.IsDuplicateKeyError(err) {
-		return commandError(err, "create the identity of %s", m.local.Name())
-	}
-	return nil
 }
 
 // parseIdentity refuses an identity of another version of the layout, and a document of another

@@ -82,27 +82,22 @@ func (m *Mongo) Versions(ctx context.Context, names ...string) (map[string]rules
 
 // readVersions sends one find. Its outcomes are the versions of the documents that exist, or an error.
 func (m *Mongo) readVersions(ctx context.Context, names []string, versions map[string]rules.Version) error {
-	if err := ctx.Err(); err != nil {
-		return contextEnded(err, "read versions of %s", m.majority.Name())
-	}
-	ctx, cancel := command(ctx)
-	defer cancel()
-	cursor, err := m.majority.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: names}}}},
-		options.Find().SetProjection(bson.D{{Key: "version", Value: 1}}).SetBatchSize(versionsBatch+1))
-	if err != nil {
-		return commandError(err, "read versions of %s", m.majority.Name())
-	}
-	var docs []struct {
-		ID      string        `bson:"_id"`
-		Version rules.Version `bson:"version"`
-	}
-	if err := cursor.All(ctx, &docs); err != nil { // it closes the cursor
-		return commandError(err, "read versions of %s", m.majority.Name())
-	}
-	for _, d := range docs {
-		versions[d.ID] = d.Version
-	}
-	return nil
+	return send(ctx, "read versions of "+m.majority.Name(), func(ctx context.Context) error {
+		cursor, err := m.majority.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: names}}}},
+			options.Find().SetProjection(bson.D{{Key: "version", Value: 1}}).SetBatchSize(versionsBatch+1))
+		if err != nil {
+			return err
+		}
+		var docs []struct {
+			ID      string        `bson:"_id"`
+			Version rules.Version `bson:"version"`
+		}
+		err = cursor.All(ctx, &docs) // it closes the cursor
+		for _, d := range docs {
+			versions[d.ID] = d.Version
+		}
+		return err
+	})
 }
 
 // readAttempts bounds the reads of one call that do not find the identity.
@@ -212,6 +207,19 @@ func projectionWithTime() bson.D {
 // them with a nil session.
 func command(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(mongo.NewSessionContext(ctx, nil), commandTimeout)
+}
+
+// send calls fn, which sends one command, with the context of a command. Its errors name the operation.
+func send(ctx context.Context, operation string, fn func(ctx context.Context) error) error {
+	if err := ctx.Err(); err != nil {
+		return contextEnded(err, "%s", operation)
+	}
+	ctx, cancel := command(ctx)
+	defer cancel()
+	if err := fn(ctx); err != nil {
+		return commandError(err, "%s", operation)
+	}
+	return nil
 }
 
 // closeCursor closes a cursor, even if ctx has ended. If it fails, the server closes the cursor after a

@@ -122,20 +122,14 @@ func (m *Mongo) Reserve(ctx context.Context, name string, reservation rules.Rese
 	if err := m.check(ctx); err != nil {
 		return beforeWrite(err)
 	}
-	if err := ctx.Err(); err != nil {
-		return contextEnded(err, "reserve %q", name)
-	}
-	ctx, cancel := command(ctx)
-	defer cancel()
-	_, err := m.local.UpdateOne(ctx, bson.D{{Key: "_id", Value: name}}, bson.D{
-		{Key: "$inc", Value: bson.D{{Key: "version.n", Value: int64(1)}}},
-		{Key: "$set", Value: bson.D{
-			{Key: "version.r", Value: rand.Text()},
-			{Key: "reserved", Value: bson.D{{Key: "by", Value: reservation.By}, {Key: "until", Value: reservation.Until}}},
-		}},
+	return send(ctx, fmt.Sprintf("reserve %q", name), func(ctx context.Context) error {
+		_, err := m.local.UpdateOne(ctx, bson.D{{Key: "_id", Value: name}}, bson.D{
+			{Key: "$inc", Value: bson.D{{Key: "version.n", Value: int64(1)}}},
+			{Key: "$set", Value: bson.D{
+				{Key: "version.r", Value: rand.Text()},
+				{Key: "reserved", Value: bson.D{{Key: "by", Value: reservation.By}, {Key: "until", Value: reservation.Until}}},
+			}},
+		})
+		return err
 	})
-	if err != nil {
-		return commandError(err, "reserve %q", name)
-	}
-	return nil
 }

@@ -44,18 +44,12 @@ func (m *Mongo) RegisterWorker(ctx context.Context, w Worker) error {
 	if err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return contextEnded(err, "register a worker in %s", m.local.Name())
-	}
-	ctx, cancel := command(ctx)
-	defer cancel()
-	_, err = m.local.UpdateOne(ctx, bson.D{{Key: "_id", Value: w}}, bson.D{{Key: "$set", Value: bson.D{
-		{Key: registrationField, Value: registration}, {Key: "idleAt", Value: identity.At},
-	}}}, options.UpdateOne().SetUpsert(true))
-	if err != nil {
-		return commandError(err, "register a worker in %s", m.local.Name())
-	}
-	return nil
+	return send(ctx, "register a worker in "+m.local.Name(), func(ctx context.Context) error {
+		_, err := m.local.UpdateOne(ctx, bson.D{{Key: "_id", Value: w}}, bson.D{{Key: "$set", Value: bson.D{
+			{Key: registrationField, Value: registration}, {Key: "idleAt", Value: identity.At},
+		}}}, options.UpdateOne().SetUpsert(true))
+		return err
+	})
 }
 
 // Workers sends one find, and a getMore per further batch. Its outcomes are the registered workers, or an
@@ -64,34 +58,25 @@ func (m *Mongo) Workers(ctx context.Context, maxAge time.Duration) ([]Worker, er
 	if err := m.check(ctx); err != nil {
 		return nil, err
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, contextEnded(err, "list the workers in %s", m.majority.Name())
-	}
-	ctx, cancel := command(ctx)
-	defer cancel()
 	// The range contains all documents whose _id is a document, and uses the index on _id.
 	filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: bson.D{}}}}, {Key: registrationField, Value: registration}}
-	cursor, err := m.majority.Find(ctx, filter, options.Find().SetProjection(bson.D{{Key: "idleAt", Value: 1}, {Key: "at", Value: "$$NOW"}}))
-	if err != nil {
-		return nil, commandError(err, "list the workers in %s", m.majority.Name())
+	var all []struct {
+		ID     Worker    `bson:"_id"`
+		IdleAt time.Time `bson:"idleAt"`
+		At     time.Time `bson:"at"`
 	}
-	defer closeCursor(ctx, cursor)
+	err := send(ctx, "list the workers in "+m.majority.Name(), func(ctx context.Context) error {
+		cursor, err := m.majority.Find(ctx, filter, options.Find().SetProjection(bson.D{{Key: "idleAt", Value: 1}, {Key: "at", Value: "$$NOW"}}))
+		if err != nil {
+			return err
+		}
+		return cursor.All(ctx, &all) // it closes the cursor
+	})
 	var found []Worker
-	for cursor.Next(ctx) {
-		var d struct {
-			ID     Worker    `bson:"_id"`
-			IdleAt time.Time `bson:"idleAt"`
-			At     time.Time `bson:"at"`
-		}
-		if err := cursor.Decode(&d); err != nil {
-			return nil, commandError(err, "read a worker in %s", m.majority.Name())
-		}
+	for _, d := range all {
 		if d.At.Sub(d.IdleAt) < maxAge {
 			found = append(found, d.ID)
 		}
 	}
-	if err := cursor.Err(); err != nil {
-		return nil, commandError(err, "list the workers in %s", m.majority.Name())
-	}
-	return found, nil
+	return found, err
 }
