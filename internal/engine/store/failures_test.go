@@ -101,7 +101,7 @@ func TestMongo_SilentServer_DuringList(t *testing.T) {
 func TestMongo_LostServer_IsNotSent(t *testing.T) {
 	t.Parallel()
 	p := storetest.NewProxy(t)
-	f := setupAt(t, p.URI, func(o *options.ClientOptions) { o.SetServerSelectionTimeout(50 * time.Millisecond) })
+	f := setupAt(t, p.URI, func(o *options.ClientOptions) { o.SetServerSelectionTimeout(250 * time.Millisecond) })
 	insert(t, f, document("x", 1))
 	p.Refuse()
 	p.Cut()
