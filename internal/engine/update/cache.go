@@ -34,8 +34,7 @@ func (ls *Lines) leave(e *activeLine) {
 	if e.users--; e.users > 0 || ls.debtors[e] {
 		return
 	}
-	doc, known := e.line.Cached()
-	if e.bytes = size(doc); !known || e.bytes > mostCached/16 {
+	if e.bytes = size(e.line.doc); !e.line.known || e.bytes > mostCached/16 {
 		delete(ls.lines, e.line.Name)
 		return
 	}
@@ -87,7 +86,7 @@ func (ls *Lines) Extend(ctx context.Context, parts []store.Extension) (all bool,
 	for name := range ends {
 		if e := ls.find(name); e != nil {
 			e.mu.Lock()
-			before[name], swaps[name] = e, e.line.Swaps()
+			before[name], swaps[name] = e, e.line.swaps
 			e.mu.Unlock()
 		}
 	}

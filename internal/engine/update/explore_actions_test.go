@@ -248,7 +248,7 @@ func (w *world) holderActions(n int, p *process, do func(verb, func(*world, *pro
 func (w *world) extend(p *process, n int, of *party) {
 	guess := p.sample.guess(w.now)
 	end := guess.At.Add(partTTL * time.Second)
-	p.extends = append(p.extends, extending{party: n, sent: w.now, guess: guess, swaps: p.line.Swaps(), parts: []store.Extension{
+	p.extends = append(p.extends, extending{party: n, sent: w.now, guess: guess, swaps: p.line.swaps, parts: []store.Extension{
 		{Resource: resource, ID: of.id, End: end, At: guess.At, IdleAt: rules.IdleAt(end)},
 	}})
 }

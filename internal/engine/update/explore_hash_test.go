@@ -175,7 +175,7 @@ func (e *encoder) process(p *process) {
 	for i := range p.extends {
 		x := &p.extends[i]
 		e.num(200+x.party, x.found, e.now-x.sent)
-		e.flags(x.executed, x.drains, x.swaps == p.line.Swaps())
+		e.flags(x.executed, x.drains, x.swaps == p.line.swaps)
 		e.moment(x.guess)
 		e.text(x.parts[0].ID)
 		e.version(rules.Version{N: e.n, R: x.r})

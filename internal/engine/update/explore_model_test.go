@@ -264,10 +264,7 @@ func (w *world) draw() string {
 // pump runs a line until it waits for a command or is idle.
 func (w *world) pump(p *process) {
 	for !p.crashed && p.line.sent == nil && w.err == nil {
-		base, fresh := p.line.doc, p.line.fresh
-		guess := p.sample.guess(w.now)
-		owes := p.line.debt
-		step := p.line.Next(guess, w.draw())
+		step := p.line.Next(p.sample.guess(w.now), w.draw())
 		switch step.Kind {
 		case StepIdle:
 			return
@@ -284,11 +281,7 @@ func (w *world) pump(p *process) {
 			}
 		case StepSwap:
 			p.issued = w.now
-			now := guess.At
-			if fresh {
-				now = p.line.at.At
-			}
-			w.checkOps(p, base, now, owes, &step)
+			w.checkServed(p, &step)
 		case StepReserve:
 			p.issued = w.now
 		}

@@ -141,7 +141,7 @@ type Reply struct {
 type Pause int
 
 // The pauses. ConflictPause and ReservedPause are short and jittered; FailurePause grows with
-// Line.Failures.
+// the number of failures.
 const (
 	NoPause Pause = iota
 	ConflictPause
@@ -223,17 +223,8 @@ func (l *Line) hasWork() bool {
 // lapses.
 func (l *Line) InDebt() (owes bool, lapses time.Time) { return l.debt && !l.hasWork(), l.lapses }
 
-// Owed returns the operations that are owed.
-func (l *Line) Owed() []*Call { return l.owed }
-
 // WriteOff drops the debt.
 func (l *Line) WriteOff() { l.debt, l.owed, l.lapses = false, nil, time.Time{} }
-
-// Failures returns the number of successive commands that have failed.
-func (l *Line) Failures() int { return l.failures }
-
-// Cached returns the cached document, if there is one.
-func (l *Line) Cached() (doc *rules.Document, known bool) { return l.doc, l.known }
 
 // Offer sets the cached document, if there is none.
 func (l *Line) Offer(doc *rules.Document) {
@@ -530,11 +521,8 @@ func (l *Line) Skipped() {
 	l.Unsent()
 }
 
-// Swaps returns the number of acknowledged swaps of the line.
-func (l *Line) Swaps() uint64 { return l.swaps }
-
 // Extended reports that the process has raised the ends of entries, by ID, in a command that gave the
-// document a new version with the random value r. When the command was sent, Swaps was swaps.
+// document a new version with the random value r. When the command was sent, the line had as many acknowledged swaps.
 //
 // The cached document is advanced only if this process wrote it, and before the command was sent:
 //

@@ -138,7 +138,7 @@ func (ls *Lines) next(e *activeLine) (step Step, ok bool) {
 		e.line.WriteOff()
 		owes = false
 	}
-	stuck := owes && (e.line.Failures() > 1 || ls.closed.Err() != nil)
+	stuck := owes && (e.line.failures > 1 || ls.closed.Err() != nil)
 	if !stuck {
 		step = e.line.Next(guess, newRandom())
 	}
@@ -240,7 +240,7 @@ func (ls *Lines) pause(e *activeLine, why Pause) {
 		ls.sleep(10*time.Millisecond+ls.clock.Jitter(10*time.Millisecond), nil)
 	case FailurePause:
 		e.mu.Lock()
-		failures := e.line.Failures()
+		failures := e.line.failures
 		e.mu.Unlock()
 		// The pause is bounded: after mostTries no call waits, and collect retries the debts.
 		d := failurePause(min(failures, mostTries))
@@ -339,7 +339,7 @@ func (ls *Lines) owed() map[string][]*Call {
 	for _, e := range lines {
 		e.mu.Lock()
 		if !e.line.Idle() && e.line.debt {
-			owed[e.line.Name] = e.line.Owed()
+			owed[e.line.Name] = e.line.owed
 		}
 		e.mu.Unlock()
 	}

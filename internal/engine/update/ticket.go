@@ -147,6 +147,5 @@ func (t *Ticket) wait(ctx context.Context) Answer {
 func (e *activeLine) waitedFor() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	doc, known := e.line.Cached()
-	return known && doc != nil && len(doc.Waiters) > 0
+	return e.line.known && e.line.doc != nil && len(e.line.doc.Waiters) > 0
 }
