@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
-	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -58,10 +57,9 @@ func TestActivities_CalledByName_LockForAnyLanguage(t *testing.T) {
 		}
 		return call("lockstep.Acquire", map[string]any{"resources": resources, "schedule": 3, "holdOnly": true})
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	b.serve(t)
 	run := b.start(t, "W")
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Equal(t, []string{"free: false", "free: false", "free: true"}, b.read())
 	// A hold without a part goes as soon as it is released.
 	free, err := b.isFree(t.Context(), account.Name)
@@ -86,7 +84,7 @@ func TestAcquire_RetriedInDeadlock_IsToldOfIt(t *testing.T) {
 			}
 			err := take(first, 1)
 			if err == nil {
-				workflow.GetSignalChannel(ctx, "go on").Receive(ctx, nil)
+				receive(ctx, "go on")
 				err = take(second, 2)
 			}
 			return errors.Join(err, call(ctx, "lockstep.Release", map[string]any{"resources": []string{first, second}, "schedule": 2}))
@@ -94,7 +92,7 @@ func TestAcquire_RetriedInDeadlock_IsToldOfIt(t *testing.T) {
 	}
 	b.workflow("A", both("a", "b"))
 	b.workflow("B", both("b", "a"))
-	b.work(t, sdkworker.Options{}, nil)
+	b.serve(t)
 	older := b.start(t, "A")
 	require.Eventually(t, func() bool { return len(b.holders(t, "a")) == 1 }, within, 10*time.Millisecond, "a is not held")
 	younger := b.start(t, "B")
@@ -107,8 +105,7 @@ func TestAcquire_RetriedInDeadlock_IsToldOfIt(t *testing.T) {
 	var app *temporal.ApplicationError
 	require.ErrorAs(t, err, &app)
 	require.ErrorContains(t, err, "deadlock")
-	_, err = b.end(t, older)
-	require.NoError(t, err)
+	b.succeed(t, older)
 	b.requireFree(t, "a")
 	b.requireFree(t, "b")
 }

@@ -54,7 +54,7 @@ func TestBar_StepStillRuns_WaitsUntilItLeft(t *testing.T) {
 		}
 		return byName(ctx, "lockstep.Acquire", acquire(2, map[string]any{"holdOnly": true}))
 	})
-	b.work(t, sdkworker.Options{}, nil)
+	b.serve(t)
 	run := b.start(t, "W")
 	b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool {
 		if a.GetActivityType().GetName() != "lockstep.Bar" || a.GetState() != enumspb.PENDING_ACTIVITY_STATE_SCHEDULED || !isBusy(a) {
@@ -66,8 +66,7 @@ func TestBar_StepStillRuns_WaitsUntilItLeft(t *testing.T) {
 	require.NoError(t, b.locker.Leave(t.Context(), lockcore.Lease{
 		Resource: account.Name, LockID: lockID(run), Run: run.GetRunID(), Part: run.GetRunID() + "/step", Order: party.Order{Schedule: 1, Attempt: 1},
 	}))
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 }
 
 func TestBar_RunBeforeHolds_IsTakenOver(t *testing.T) {
@@ -80,7 +79,7 @@ func TestBar_RunBeforeHolds_IsTakenOver(t *testing.T) {
 		return err
 	})
 	b.workflow("New", func(ctx workflow.Context) error { return byName(ctx, "lockstep.Bar", barUpTo(1)) })
-	b.work(t, sdkworker.Options{}, nil)
+	b.serve(t)
 	o := client.StartWorkflowOptions{TaskQueue: b.queue, ID: b.queue}
 	old, err := b.client.ExecuteWorkflow(t.Context(), o, "Old")
 	require.NoError(t, err)
@@ -88,8 +87,7 @@ func TestBar_RunBeforeHolds_IsTakenOver(t *testing.T) {
 	b.terminate(t, old)
 	run, err := b.client.ExecuteWorkflow(t.Context(), o, "New")
 	require.NoError(t, err)
-	_, err = b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Equal(t, []string{run.GetRunID()}, b.runs(t, account.Name))
 }
 
@@ -112,57 +110,64 @@ func TestBar_TestEnvironment_ReturnsWhenPartsEnded(t *testing.T) {
 	}
 }
 
-// A step that timed out or ignores its cancellation still runs. Each kind of compensation waits for its end.
-func TestSaga_StepRunsOn_IsUndoneAfterIt(t *testing.T) {
+// A step that timed out, that ignores its cancellation, or that its saga does not wait for still runs. Each kind of compensation waits
+// for its end.
+func TestCompensation_StepStillRuns_WaitsForIt(t *testing.T) {
 	t.Parallel()
-	once := func(ctx workflow.Context, timeout time.Duration) workflow.Context {
-		return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-			StartToCloseTimeout: timeout, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
-		})
+	type start = func(ctx workflow.Context) workflow.Future
+	late := func(ctx workflow.Context, start start) error {
+		return start(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+			StartToCloseTimeout: 2 * time.Second, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
+		})).Get(ctx, nil)
 	}
-	late := func(ctx workflow.Context) error { return do(once(ctx, 2*time.Second), "Slow") }
-	cancelled := func(ctx workflow.Context) error {
+	cancelled := func(ctx workflow.Context, start start) error {
 		own, cancel := workflow.WithCancel(ctx)
-		slow := workflow.ExecuteActivity(own, "Slow")
+		slow := start(own)
 		receive(ctx, "cancel")
 		cancel()
 		return slow.Get(ctx, nil)
 	}
-	left := func(ctx workflow.Context) error {
-		workflow.ExecuteActivity(ctx, "Slow")
+	left := func(ctx workflow.Context, start start) error {
+		start(ctx)
 		receive(ctx, "cancel")
 		return errors.New("the saga does not wait for its step")
 	}
-	with := func(ctx workflow.Context, s *workflows.Saga) { s.CompensateWith(ctx, "Undo") }
-	byFunction := func(ctx workflow.Context, s *workflows.Saga) {
+	slow := func(ctx workflow.Context) workflow.Future { return workflow.ExecuteActivity(ctx, "Slow") }
+	with := func(ctx workflow.Context, s *workflows.Saga) start {
+		s.CompensateWith(ctx, "Undo")
+		return slow
+	}
+	byFunction := func(ctx workflow.Context, s *workflows.Saga) start {
 		s.Compensate(ctx, func(ctx workflow.Context) error { return do(ctx, "Undo") })
+		return slow
+	}
+	asStep := func(_ workflow.Context, s *workflows.Saga) start {
+		return func(ctx workflow.Context) workflow.Future { return s.Step(ctx, "Slow", "Undo") }
 	}
 	for name, tc := range map[string]struct {
 		scope    workflows.Scope
-		register func(ctx workflow.Context, s *workflows.Saga)
-		run      func(ctx workflow.Context) error
+		register func(ctx workflow.Context, s *workflows.Saga) start
+		run      func(ctx workflow.Context, start start) error
 	}{
 		"timed out, CompensateWith":  {"", with, late},
 		"timed out, Compensate":      {"", byFunction, late},
+		"timed out, Step":            {"", asStep, late},
 		"timed out, scope step":      {workflows.ScopeStep, with, late},
 		"cancelled, CompensateWith":  {"", with, cancelled},
+		"cancelled, Step":            {"", asStep, cancelled},
 		"not waited for, Compensate": {"", byFunction, left},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			l := workflows.Locks{Resources: []lockcore.Resource{account}, Scope: tc.scope}
-			b.workflow("W", func(ctx workflow.Context) error {
-				return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
-					ctx = workflows.WithLocks(ctx, l)
-					tc.register(ctx, s)
-					return tc.run(ctx)
-				})
+			b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
+				ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: tc.scope})
+				return tc.run(ctx, tc.register(ctx, s))
 			})
-			running, letGo := make(chan struct{}), make(chan struct{})
+			running, leave := make(chan struct{}), make(chan struct{})
 			b.work(t, sdkworker.Options{}, map[string]any{
-				"Slow": func(context.Context) error { close(running); <-letGo; b.write("step"); return nil },
-				"Undo": func(context.Context) error { b.write("undo"); return nil },
+				"Slow": func(context.Context) error { close(running); <-leave; b.write("step"); return nil }, // it does not look at its context
+				"Undo": b.writer("undo"),
 			})
 			run := b.start(t, "W")
 			<-running
@@ -170,7 +175,8 @@ func TestSaga_StepRunsOn_IsUndoneAfterIt(t *testing.T) {
 			b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool {
 				return a.GetActivityType().GetName() == "lockstep.Bar" && a.GetLastFailure() != nil
 			}, "the saga does not wait for its step")
-			close(letGo)
+			require.Empty(t, b.read())
+			close(leave)
 			_, err := b.end(t, run)
 			require.Error(t, err)
 			require.Equal(t, []string{"step", "undo"}, b.read())
@@ -196,70 +202,12 @@ func TestSaga_StepComesLate_DoesNotRun(t *testing.T) {
 	b.work(t, sdkworker.Options{}, b.writes())
 	run := b.start(t, "W")
 	b.untilWritten(t, 1)
-	later := &bundle{client: b.client, plugin: b.plugin, locker: b.locker, queue: b.queue + "-later"}
-	later.work(t, sdkworker.Options{DisableWorkflowWorker: true}, map[string]any{"Do": func(context.Context) error { b.write("late"); return nil }})
+	later := b.on(b.queue + "-later")
+	later.work(t, sdkworker.Options{DisableWorkflowWorker: true}, map[string]any{"Do": b.writer("late")})
 	b.untilEvents(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_FAILED, 1) // it is refused
 	b.signal(t, run, "end")
 	_, err := b.end(t, run)
 	require.Error(t, err)
 	require.Equal(t, []string{"undo"}, b.read())
 	b.requireFree(t, account.Name)
-}
-
-// A step that ignores its cancellation, or has timed out and lives on, is not undone while it still runs.
-func TestCompensation_StepStillRuns_WaitsForIt(t *testing.T) {
-	t.Parallel()
-	for name, ends := range map[string]func(ctx workflow.Context, s *workflows.Saga) error{
-		"cancelled": func(ctx workflow.Context, s *workflows.Saga) error {
-			own, cancel := workflow.WithCancel(ctx)
-			step := s.Step(own, "Step", "Undo")
-			receive(ctx, "go on")
-			cancel()
-			return step.Get(ctx, nil)
-		},
-		"timed out": func(ctx workflow.Context, s *workflows.Saga) error {
-			ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-				StartToCloseTimeout: 2 * time.Second, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
-			})
-			step := s.Step(ctx, "Step", "Undo")
-			receive(ctx, "go on")
-			return step.Get(ctx, nil)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			entered, leave := make(chan struct{}), make(chan struct{})
-			b.workflow("W", func(ctx workflow.Context) error {
-				return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
-					return ends(workflows.Guard(ctx, account), s)
-				})
-			})
-			b.work(t, sdkworker.Options{}, map[string]any{
-				"Step": func(context.Context) error {
-					b.write("step begins")
-					close(entered)
-					<-leave // it does not look at its context
-					b.write("step ends")
-					return errors.New("nobody reads this")
-				},
-				"Undo": func(context.Context) error {
-					b.write("undone")
-					return nil
-				},
-			})
-			run := b.start(t, "W")
-			<-entered
-			b.signal(t, run, "go on")
-			b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool {
-				return a.GetActivityType().GetName() == "lockstep.Bar" && a.GetLastFailure() != nil
-			}, "the saga does not wait for its step")
-			require.Equal(t, []string{"step begins"}, b.read())
-			close(leave)
-			_, err := b.end(t, run)
-			require.Error(t, err)
-			require.Equal(t, []string{"step begins", "step ends", "undone"}, b.read())
-			b.requireFree(t, account.Name)
-		})
-	}
 }

@@ -44,7 +44,7 @@ func TestClosedRun_LeftHold_LastsForHoldTTL(t *testing.T) {
 			b := setup(t)
 			b.workflow("W", holds(briefly))
 			b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Look") })
-			b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+			b.serve(t)
 			run, err := b.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: b.queue, WorkflowRunTimeout: timeout}, "W")
 			require.NoError(t, err)
 			b.untilWritten(t, 1)
@@ -55,8 +55,7 @@ func TestClosedRun_LeftHold_LastsForHoldTTL(t *testing.T) {
 			require.Error(t, err)
 			ended := time.Now()
 			require.Equal(t, []string{lockID(run)}, b.holders(t, account.Name)) // until another request evicts it
-			_, err = b.end(t, b.start(t, "other"))
-			require.NoError(t, err)
+			b.succeed(t, b.start(t, "other"))
 			t.Logf("the next one was done %v after the end", time.Since(ended))
 			b.requireFree(t, account.Name)
 		})
@@ -66,30 +65,37 @@ func TestClosedRun_LeftHold_LastsForHoldTTL(t *testing.T) {
 // A later run of the same workflow knows that the earlier one is closed, and does not wait for its promise to end.
 func TestClosedRun_LeftAHold_LaterRunAcquiresIt(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string]client.StartWorkflowOptions{
-		"started again after termination": {ID: "again"},
-		"retried after a timeout": {
+	look := lockAround(lasting(account), func(ctx workflow.Context) error {
+		err := do(ctx, "Look")
+		receive(ctx, "go on")
+		return err
+	})
+	for name, tc := range map[string]struct {
+		fn func(ctx workflow.Context) error
+		client.StartWorkflowOptions
+	}{
+		"saga, started again after termination": {fn: holds(lasting(account))},
+		"Lock, started again after termination": {fn: look},
+		"saga, retried after a timeout": {holds(lasting(account)), client.StartWorkflowOptions{
 			WorkflowRunTimeout: runTimeout, RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, MaximumAttempts: 2},
-		},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.workflow("W", holds(workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: longer}))
-			b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
-			o.TaskQueue = b.queue
-			if o.ID != "" {
-				o.ID = b.queue
-			}
-			run, err := b.client.ExecuteWorkflow(t.Context(), o, "W")
+			b.workflow("W", tc.fn)
+			b.serve(t)
+			tc.TaskQueue, tc.ID = b.queue, b.queue
+			run, err := b.client.ExecuteWorkflow(t.Context(), tc.StartWorkflowOptions, "W")
 			require.NoError(t, err)
 			b.untilWritten(t, 1)
-			if o.ID != "" {
+			if tc.RetryPolicy == nil {
 				b.terminate(t, run)
-				_, err = b.client.ExecuteWorkflow(t.Context(), o, "W")
+				_, err = b.client.ExecuteWorkflow(t.Context(), tc.StartWorkflowOptions, "W")
 				require.NoError(t, err)
 			}
 			b.untilWritten(t, 2)
+			b.requireHolds(t, b.current(t, run), account)
 			b.signal(t, run, "go on")
 			require.NoError(t, b.last(t, run))
 			b.requireFree(t, account.Name)
@@ -97,31 +103,95 @@ func TestClosedRun_LeftAHold_LaterRunAcquiresIt(t *testing.T) {
 	}
 }
 
-// A step outlives its run, because a terminated run does not cancel its activities. Others stay out until it has returned and the
-// hold's TTL has ended.
-func TestTerminatedRun_StepStillRuns_OthersStayOut(t *testing.T) {
+// A step outlives its saga or its run: because it ignores its cancellation, because a terminated run does not cancel its activities, or
+// because an update's step runs when the run ends. Others stay out until it has returned.
+func TestStep_OutlivesItsLocks_OthersStayOut(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	entered, leave := make(chan struct{}), make(chan struct{})
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			return do(workflows.WithLocks(ctx, briefly), "Step")
+	inSaga := func(l workflows.Locks) func(ctx workflow.Context) error {
+		return func(ctx workflow.Context) error {
+			return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error { return do(workflows.WithLocks(ctx, l), "Step") })
+		}
+	}
+	inUpdate := func(ctx workflow.Context) error {
+		err := workflow.SetUpdateHandler(ctx, "pay", func(ctx workflow.Context) error {
+			return do(workflows.WithLocks(withOptions(ctx), saved(account)), "Step")
 		})
-	})
-	b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
-	b.work(t, sdkworker.Options{}, map[string]any{
-		"Step":  func(context.Context) error { close(entered); <-leave; b.write("step"); return nil },
-		"Other": func(context.Context) error { b.write("other"); return nil },
-	})
-	run := b.start(t, "W")
-	<-entered
-	b.terminate(t, run)
-	other := b.start(t, "other")
-	b.untilParked(t, other)
-	close(leave)
-	_, err := b.end(t, other)
-	require.NoError(t, err)
-	require.Equal(t, []string{"step", "other"}, b.read())
+		receive(ctx, "go on")
+		return err
+	}
+	for name, tc := range map[string]struct {
+		fn  func(ctx workflow.Context) error
+		end func(b *bundle, t *testing.T, run client.WorkflowRun)
+	}{
+		"terminated run": {inSaga(briefly), (*bundle).terminate}, // until its hold's TTL has ended too
+		"cancelled saga": {inSaga(locks(account)), func(b *bundle, t *testing.T, run client.WorkflowRun) {
+			b.cancel(t, run)
+			_, err := b.end(t, run)
+			require.True(t, temporal.IsCanceledError(err), "%v", err)
+		}},
+		"update": {inUpdate, func(b *bundle, t *testing.T, run client.WorkflowRun) {
+			b.signal(t, run, "go on")
+			b.succeed(t, run)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			entered, leave := make(chan struct{}), make(chan struct{})
+			b.workflow("W", tc.fn)
+			b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
+			b.work(t, sdkworker.Options{}, map[string]any{
+				"Step":  func(context.Context) error { close(entered); <-leave; b.write("step"); return nil },
+				"Other": b.writer("other"),
+			})
+			run := b.start(t, "W")
+			if name == "update" {
+				_, err := b.client.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
+					WorkflowID: run.GetID(), RunID: run.GetRunID(), UpdateName: "pay", WaitForStage: client.WorkflowUpdateStageAccepted,
+				})
+				require.NoError(t, err)
+			}
+			<-entered
+			tc.end(b, t, run)
+			other := b.start(t, "other")
+			b.untilParked(t, other)
+			require.Empty(t, b.read())
+			close(leave)
+			b.succeed(t, other)
+			require.Equal(t, []string{"step", "other"}, b.read())
+			b.requireFree(t, account.Name)
+		})
+	}
+}
+
+// The cancellation and the grant meet: whichever comes first, nothing stays, and the next run is not kept waiting.
+func TestWait_CancelledAsItIsGranted_LeavesNothing(t *testing.T) {
+	t.Parallel()
+	for name, fn := range map[string]func(ctx workflow.Context) error{
+		"saga": func(ctx workflow.Context) error {
+			return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
+				return do(workflows.Guard(ctx, account), "Nothing")
+			})
+		},
+		"Lock": lockAround(locks(account), func(ctx workflow.Context) error { return workflow.Sleep(ctx, time.Second) }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setupWith(t, lockcore.Config{ClaimTTL: longer / 4, WaiterTTL: longer, HoldTTL: longer})
+			b.workflow("W", fn)
+			b.serve(t)
+			for range 6 {
+				run, other := b.parked(t, "W")
+				cancelled := make(chan error, 1)
+				go func() { cancelled <- b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()) }()
+				require.NoError(t, other.Leave(t.Context()))
+				require.NoError(t, <-cancelled)
+				_, _ = b.end(t, run) // cancelled, or done before it heard
+				b.requireFree(t, account.Name)
+				require.Empty(t, b.waiters(t, account.Name))
+			}
+		})
+	}
 }
 
 // The grant to a run that is gone is given back at once, and the next in line is served.
@@ -129,7 +199,7 @@ func TestTerminatedRun_Waiting_IsSkipped(t *testing.T) {
 	t.Parallel()
 	b := setupWith(t, lockcore.Config{ClaimTTL: longer / 4, WaiterTTL: longer})
 	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Look") })
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	b.serve(t)
 	somebody := b.taken(t, account)
 	gone := b.start(t, "W")
 	b.untilParked(t, gone)
@@ -138,8 +208,7 @@ func TestTerminatedRun_Waiting_IsSkipped(t *testing.T) {
 	b.terminate(t, gone)
 	began := time.Now()
 	require.NoError(t, somebody.Leave(t.Context()))
-	_, err := b.end(t, next)
-	require.NoError(t, err)
+	b.succeed(t, next)
 	t.Logf("the next in line was done after %v", time.Since(began))
 	b.requireFree(t, account.Name)
 }
@@ -147,16 +216,14 @@ func TestTerminatedRun_Waiting_IsSkipped(t *testing.T) {
 func TestSaga_CancelledBeforeFirstStep_RequestsNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			ctx.Done().Receive(ctx, nil)
-			return do(workflows.Guard(ctx, account), "Look")
-		})
+	b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
+		ctx.Done().Receive(ctx, nil)
+		return do(workflows.Guard(ctx, account), "Look")
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	b.serve(t)
 	somebody := b.taken(t, account)
 	run := b.start(t, "W")
-	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
+	b.cancel(t, run)
 	_, err := b.end(t, run)
 	require.True(t, temporal.IsCanceledError(err), "%v", err)
 	require.Empty(t, b.read())
@@ -164,82 +231,27 @@ func TestSaga_CancelledBeforeFirstStep_RequestsNothing(t *testing.T) {
 	require.NoError(t, somebody.Leave(t.Context()))
 }
 
-// The cancellation and the grant meet: whichever comes first, nothing stays, and the next run is not kept waiting.
-func TestWait_CancelledAsItIsGranted_LeavesNothing(t *testing.T) {
-	t.Parallel()
-	b := setupWith(t, lockcore.Config{ClaimTTL: longer / 4, WaiterTTL: longer, HoldTTL: longer})
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			return do(workflows.Guard(ctx, account), "Nothing")
-		})
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
-	for range 6 {
-		somebody := b.taken(t, account)
-		run := b.start(t, "W")
-		b.untilParked(t, run)
-		cancelled := make(chan error, 1)
-		go func() { cancelled <- b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()) }()
-		require.NoError(t, somebody.Leave(t.Context()))
-		require.NoError(t, <-cancelled)
-		_, _ = b.end(t, run) // cancelled, or done before it heard
-		b.requireFree(t, account.Name)
-		require.Empty(t, b.waiters(t, account.Name))
-	}
-}
-
-// A step that ignores its cancellation still runs after its saga has released: no other workflow acquires the lock before it returns.
-func TestCancelledSaga_StepStillRuns_OthersStayOut(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	entered, leave := make(chan struct{}), make(chan struct{})
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error { return do(workflows.Guard(ctx, account), "Step") })
-	})
-	b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
-	b.work(t, sdkworker.Options{}, map[string]any{
-		"Step":  func(context.Context) error { close(entered); <-leave; b.write("step"); return nil },
-		"Other": func(context.Context) error { b.write("other"); return nil },
-	})
-	run := b.start(t, "W")
-	<-entered
-	other := b.start(t, "other")
-	b.untilParked(t, other)
-	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
-	_, err := b.end(t, run)
-	require.True(t, temporal.IsCanceledError(err), "%v", err)
-	require.Empty(t, b.read())
-	close(leave)
-	_, err = b.end(t, other)
-	require.NoError(t, err)
-	require.Equal(t, []string{"step", "other"}, b.read())
-	b.requireFree(t, account.Name)
-}
-
 // Eviction ends the coroutines of a run and runs its deferred functions. Nothing is released, and the run continues on a worker.
 func TestCacheEviction_ReleasesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			defer b.write("deferred")
-			ctx = workflows.Guard(ctx, account)
-			if err := do(ctx, "Nothing"); err != nil {
-				return err
-			}
-			receive(ctx, "go on")
-			return do(ctx, "Nothing")
-		})
+	b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
+		defer b.write("deferred")
+		ctx = workflows.Guard(ctx, account)
+		if err := do(ctx, "Nothing"); err != nil {
+			return err
+		}
+		receive(ctx, "go on")
+		return do(ctx, "Nothing")
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
+	b.serve(t)
 	run := b.start(t, "W")
 	b.completed(t, run, 2)
 	sdkworker.PurgeStickyWorkflowCache()
 	b.untilWritten(t, 1)
 	require.Equal(t, []string{lockID(run)}, b.holders(t, account.Name))
 	b.signal(t, run, "go on")
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	b.requireFree(t, account.Name)
 }
 
@@ -251,27 +263,24 @@ func TestPanic_CodeIsRepaired_RunStillHolds(t *testing.T) {
 	var broken atomic.Bool
 	broken.Store(true)
 	panicked := make(chan struct{}, 100)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			ctx = workflows.Guard(ctx, account)
-			if err := do(ctx, "Nothing"); err != nil {
-				return err
-			}
-			if broken.Load() {
-				panicked <- struct{}{}
-				panic("broken")
-			}
-			return do(ctx, "Look")
-		})
+	b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
+		ctx = workflows.Guard(ctx, account)
+		if err := do(ctx, "Nothing"); err != nil {
+			return err
+		}
+		if broken.Load() {
+			panicked <- struct{}{}
+			panic("broken")
+		}
+		return do(ctx, "Look")
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing, "Look": b.look})
+	b.serve(t)
 	run := b.start(t, "W")
 	<-panicked
 	<-panicked
 	require.Equal(t, []string{lockID(run)}, b.holders(t, account.Name))
 	broken.Store(false)
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Equal(t, []string{"free: false"}, b.read())
 	b.requireFree(t, account.Name)
 }
@@ -280,15 +289,13 @@ func TestPanic_CodeIsRepaired_RunStillHolds(t *testing.T) {
 func TestPanic_FailsRun_HoldsLast(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			if err := do(workflows.WithLocks(ctx, briefly), "Nothing"); err != nil {
-				return err
-			}
-			panic("broken")
-		})
+	b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
+		if err := do(workflows.WithLocks(ctx, briefly), "Nothing"); err != nil {
+			return err
+		}
+		panic("broken")
 	})
-	b.work(t, sdkworker.Options{WorkflowPanicPolicy: sdkworker.FailWorkflow}, map[string]any{"Nothing": nothing})
+	b.work(t, sdkworker.Options{WorkflowPanicPolicy: sdkworker.FailWorkflow}, nil)
 	run := b.start(t, "W")
 	var failed *temporal.PanicError
 	require.ErrorAs(t, run.Get(t.Context(), nil), &failed)

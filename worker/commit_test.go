@@ -40,84 +40,61 @@ func (b *bundle) goBetween(t *testing.T, run client.WorkflowRun) {
 	b.signal(t, run, "go on")
 }
 
-func TestLock_Lost_ReleaseFails(t *testing.T) {
+// Another party has held the account in between.
+func TestLoss_BeforeTheEnd_IsReported(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		hold, err := workflows.Lock(ctx, brief)
-		if err != nil {
-			return err
-		}
-		receive(ctx, "go on")
-		return hold.Release(ctx)
-	})
-	b.work(t, sdkworker.Options{}, nil)
-	run := b.start(t, "W")
-	b.goBetween(t, run)
-	_, err := b.end(t, run)
-	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
-	b.requireFree(t, account.Name)
-}
-
-func TestLock_LostAndNotReleased_WorkflowFails(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		if _, err := workflows.Lock(ctx, brief); err != nil {
-			return err
-		}
-		receive(ctx, "go on")
-		return nil
-	})
-	b.work(t, sdkworker.Options{}, nil)
-	run := b.start(t, "W")
-	b.goBetween(t, run)
-	_, err := b.end(t, run)
-	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
-	_ = failedAs(t, err, "lockstep.Lost")
-	b.requireFree(t, account.Name)
-}
-
-func TestSaga_CommitAfterLossAllowed_Commits(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{CommitAfterLoss: true}, func(ctx workflow.Context, s *workflows.Saga) error {
-			if err := s.Step(workflows.WithLocks(ctx, brief), "Note", "Undo", "step").Get(ctx, nil); err != nil {
+	inSaga := func(o workflows.SagaOptions) func(ctx workflow.Context) error {
+		return func(ctx workflow.Context) error {
+			return workflows.RunSaga(ctx, o, func(ctx workflow.Context, s *workflows.Saga) error {
+				err := s.Step(workflows.WithLocks(ctx, brief), "Note", "Undo", "step").Get(ctx, nil)
+				receive(ctx, "go on")
+				if err == nil && o.CommitAfterLoss {
+					err = s.Step(workflows.WithLocks(ctx, brief), "Note", "Undo", "step 2").Get(ctx, nil)
+				}
 				return err
-			}
-			receive(ctx, "go on")
-			return s.Step(workflows.WithLocks(ctx, brief), "Note", "Undo", "step 2").Get(ctx, nil)
-		})
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note, "Undo": b.undoes})
-	run := b.start(t, "W")
-	b.goBetween(t, run)
-	_, err := b.end(t, run)
-	require.NoError(t, err)
-	require.Equal(t, []string{"step", "step 2"}, b.read())
-	b.requireFree(t, account.Name)
-}
-
-func TestSaga_LockLost_IsCompensated(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
-			if err := s.Step(workflows.WithLocks(ctx, brief), "Note", "Undo", "step").Get(ctx, nil); err != nil {
-				return err
-			}
+			})
+		}
+	}
+	for name, tc := range map[string]struct {
+		fn   func(ctx workflow.Context) error
+		lost bool
+		want []string
+	}{
+		"saga":                  {inSaga(workflows.SagaOptions{}), true, []string{"step", "undid step"}},
+		"saga, CommitAfterLoss": {inSaga(workflows.SagaOptions{CommitAfterLoss: true}), false, []string{"step", "step 2"}},
+		"Lock": {lockAround(brief, func(ctx workflow.Context) error {
 			receive(ctx, "go on")
 			return nil
+		}), true, nil},
+		"Lock that is handed over": {func(ctx workflow.Context) error {
+			_, err := workflows.Lock(ctx, brief)
+			receive(ctx, "go on")
+			return errors.Join(err, workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W")))
+		}, true, nil},
+		"Lock that is left held": {func(ctx workflow.Context) error {
+			_, err := workflows.Lock(ctx, brief)
+			receive(ctx, "go on")
+			return err
+		}, true, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.workflow("W", tc.fn)
+			b.serve(t)
+			run := b.start(t, "W")
+			b.goBetween(t, run)
+			_, err := b.end(t, run)
+			if tc.lost {
+				require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
+				_ = failedAs(t, err, "lockstep.Lost")
+			} else {
+				require.NoError(t, err)
+			}
+			require.Equal(t, tc.want, b.read())
+			b.requireFree(t, account.Name)
 		})
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note, "Undo": b.undoes})
-	run := b.start(t, "W")
-	b.goBetween(t, run)
-	_, err := b.end(t, run)
-	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
-	require.Equal(t, []string{"step", "undid step"}, b.read())
-	b.requireFree(t, account.Name)
+	}
 }
 
 func (b *bundle) undoes(_ context.Context, what string) error {
@@ -129,13 +106,11 @@ func (b *bundle) undoes(_ context.Context, what string) error {
 func TestSaga_StepRanWithoutPlugin_CommitFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
-			return s.Step(workflows.Guard(ctx, account), "Note", "Undo", "step").Get(ctx, nil)
-		})
+	b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
+		return s.Step(workflows.Guard(ctx, account), "Note", "Undo", "step").Get(ctx, nil)
 	})
 	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
-	b.work(t, sdkworker.Options{DisableWorkflowWorker: true, Plugins: []sdkworker.Plugin{}}, map[string]any{"Note": b.note, "Undo": b.undoes})
+	b.work(t, sdkworker.Options{DisableWorkflowWorker: true, Plugins: []sdkworker.Plugin{}}, nil)
 	_, err := b.end(t, b.start(t, "W"))
 	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
 	require.Equal(t, []string{"step", "undid step"}, b.read())
@@ -174,8 +149,7 @@ func TestGuard_WorkerHasAnotherLockDatabase_IsRefused(t *testing.T) {
 	}, "the step was not refused")
 	require.Equal(t, []string{b.queue}, b.read())
 	b.signal(t, first, "go on")
-	_, err := b.end(t, first)
-	require.NoError(t, err)
+	b.succeed(t, first)
 	own := sdkworker.New(b.client, elsewhere, sdkworker.Options{DisableWorkflowWorker: true, Plugins: []sdkworker.Plugin{b.plugin}})
 	for name, fn := range steps {
 		own.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
@@ -183,8 +157,7 @@ func TestGuard_WorkerHasAnotherLockDatabase_IsRefused(t *testing.T) {
 	require.NoError(t, own.Start())
 	t.Cleanup(own.Stop)
 	b.signal(t, second, "go on")
-	_, err = b.end(t, second)
-	require.NoError(t, err)
+	b.succeed(t, second)
 	require.Equal(t, []string{b.queue, elsewhere}, b.read())
 }
 
@@ -235,10 +208,7 @@ func signalled(ctx workflow.Context, name string) bool {
 }
 
 func (b *bundle) writes() map[string]any {
-	write := func(line string) func(context.Context) error {
-		return func(context.Context) error { b.write("%s", line); return nil }
-	}
-	return map[string]any{"Do": write("do"), "Undo": write("undo")}
+	return map[string]any{"Do": b.writer("do"), "Undo": b.writer("undo")}
 }
 
 func doOrUndo(ctx workflow.Context, s *workflows.Saga) error {
@@ -283,7 +253,7 @@ func TestRun_TaskRefused_StillHoldsItsLocks(t *testing.T) {
 			return do(ctx, "Undo")
 		}, []string{"do", "locked", "undo"}, false},
 		"lock": {func(ctx workflow.Context) error {
-			hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{account}})
+			hold, err := workflows.Lock(ctx, locks(account))
 			if err != nil {
 				return err
 			}
@@ -324,10 +294,8 @@ func TestSaga_CancelledDuringCommit_CompensatesUnderLocks(t *testing.T) {
 		b.lookAround(ctx)
 		return true
 	})
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
-			return errors.Join(doOrUndo(ctx, s), ctx.Err())
-		})
+	b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
+		return errors.Join(doOrUndo(ctx, s), ctx.Err())
 	})
 	b.work(t, sdkworker.Options{}, b.writes())
 	_, err := b.end(t, b.startAs(t, "W"))
@@ -399,8 +367,7 @@ func TestSaga_CommitRepeatedAfterActivity_IsNotUndone(t *testing.T) {
 		})
 	})
 	b.work(t, sdkworker.Options{}, b.writes())
-	_, err := b.end(t, b.startAs(t, "W"))
-	require.NoError(t, err)
+	b.succeed(t, b.startAs(t, "W"))
 	require.NotContains(t, b.read(), "undo")
 	b.requireFree(t, account.Name)
 }
@@ -426,8 +393,7 @@ func TestSaga_WorkerDiesWithTheCommit_IsNotUndone(t *testing.T) {
 	})
 	b.workflow("W", func(ctx workflow.Context) error { return saga(ctx, doOrUndo) })
 	b.work(t, sdkworker.Options{}, b.writes())
-	_, err := b.end(t, b.startAs(t, "W"))
-	require.NoError(t, err)
+	b.succeed(t, b.startAs(t, "W"))
 	require.Equal(t, []string{"do"}, b.read())
 	b.requireFree(t, account.Name)
 }
@@ -448,11 +414,11 @@ func TestLock_TaskIsLost_HoldsNothing(t *testing.T) {
 			receive(ctx, "end")
 			return nil
 		}
-		_, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{account}})
+		_, err := workflows.Lock(ctx, locks(account))
 		receive(ctx, "end")
 		return err
 	})
-	b.work(t, sdkworker.Options{}, nil)
+	b.serve(t)
 	run := b.startAs(t, "W")
 	b.untilWritten(t, 1)
 	free, err := b.isFree(t.Context(), account.Name)
@@ -475,7 +441,7 @@ func TestLock_ReleasingTaskLost_StepRunsUnderIt(t *testing.T) {
 		return false
 	})
 	b.workflow("W", func(ctx workflow.Context) error {
-		hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{account}})
+		hold, err := workflows.Lock(ctx, locks(account))
 		if err != nil {
 			return err
 		}

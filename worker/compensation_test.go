@@ -43,44 +43,6 @@ func (b *bundle) meeting() func(context.Context, string) error {
 	}
 }
 
-// Two sagas lock the same accounts in opposite orders. The compensation of the step that never ran must not ask for the lock for
-// which the step waited in vain, or both would wait forever.
-func TestCompensation_SagasInOppositeOrder_End(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	transfer := func(accounts ...lockcore.Resource) func(ctx workflow.Context) error {
-		return func(ctx workflow.Context) error {
-			return workflows.RunSaga(ctx, workflows.SagaOptions{DeadlockRetries: 10}, func(ctx workflow.Context, s *workflows.Saga) error {
-				for _, r := range accounts {
-					ctx := workflows.Guard(ctx, r)
-					if err := s.Step(ctx, "Meet", "Undo", r.Name).Get(ctx, nil); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-		}
-	}
-	b.workflow("there", transfer(account, account2))
-	b.workflow("back", transfer(account2, account))
-	b.work(t, sdkworker.Options{}, map[string]any{
-		"Meet": b.meeting(), "Undo": func(_ context.Context, name string) error { b.write("undid %s", name); return nil },
-	})
-	for _, run := range []client.WorkflowRun{b.start(t, "there"), b.start(t, "back")} {
-		_, err := b.end(t, run)
-		require.NoError(t, err, "it was undone, and began again")
-	}
-	balance := map[string]int{}
-	for _, line := range b.read() {
-		balance[line]++
-	}
-	for _, name := range []string{account.Name, account2.Name} {
-		require.Equal(t, 2, balance["did "+name]-balance["undid "+name], "%v", b.read())
-		b.requireFree(t, name)
-	}
-	require.Positive(t, balance["undid "+account.Name]+balance["undid "+account2.Name], "they did not meet")
-}
-
 // A step that gives up its wait ends its saga then, and not when the lock is free: it is not undone, since it never ran.
 func TestCompensation_StepNeverGranted_IsNotUndone(t *testing.T) {
 	t.Parallel()
@@ -91,17 +53,15 @@ func TestCompensation_StepNeverGranted_IsNotUndone(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			l.Resources = []lockcore.Resource{account}
-			b.workflow("W", func(ctx workflow.Context) error {
-				return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
-					return s.Step(workflows.WithLocks(ctx, l), "Look", "Look").Get(ctx, nil)
-				})
+			b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
+				return s.Step(workflows.WithLocks(ctx, l), "Look", "Look").Get(ctx, nil)
 			})
-			b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+			b.serve(t)
 			other := b.taken(t, account)
 			run := b.start(t, "W")
 			if name == "cancel" {
 				b.untilParked(t, run)
-				require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
+				b.cancel(t, run)
 			}
 			_, err := b.end(t, run) // while the lock is held
 			require.Equal(t, name == "cancel", temporal.IsCanceledError(err), "%v", err)
@@ -117,13 +77,11 @@ func TestCompensation_StepNeverGranted_IsNotUndone(t *testing.T) {
 func TestCompensateWith_StepNeverRan_Runs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
-			s.CompensateWith(workflows.Guard(ctx, account), "Look")
-			return do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Try: true}), "Look")
-		})
+	b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
+		s.CompensateWith(workflows.Guard(ctx, account), "Look")
+		return do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Try: true}), "Look")
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	b.serve(t)
 	other := b.taken(t, account)
 	run := b.start(t, "W")
 	b.untilParked(t, run) // the compensation, for the step tried
@@ -132,23 +90,6 @@ func TestCompensateWith_StepNeverRan_Runs(t *testing.T) {
 	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrBusy)
 	require.Equal(t, []string{"free: false"}, b.read())
 	b.requireFree(t, account.Name)
-}
-
-// A step under the lock that has run, and then failed, is undone.
-func TestCompensation_StepFailed_IsUndone(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
-			ctx = workflows.Guard(ctx, account)
-			s.CompensateWith(ctx, "Look")
-			return do(ctx, "Refuse")
-		})
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look, "Refuse": refuse})
-	_, err := b.end(t, b.start(t, "W"))
-	require.ErrorContains(t, err, "no money")
-	require.Equal(t, []string{"free: false"}, b.read())
 }
 
 // Two steps are cancelled in the moment in which they find their locks busy, so that their
@@ -165,7 +106,7 @@ func TestCompensation_DeadlockAndStepNeverRan_IsDropped(t *testing.T) {
 				}
 				inner, cancel := workflow.WithCancel(workflows.Guard(ctx, others))
 				vain := s.Step(inner, "Never", "Undo", "never")
-				workflow.GetSignalChannel(ctx, "go on").Receive(ctx, nil)
+				receive(ctx, "go on")
 				cancel()
 				return vain.Get(ctx, nil)
 			})
@@ -248,21 +189,19 @@ type bill struct{ Account string }
 func TestUndo_ArgumentsChangedLater_KeepsThoseOfItsStep(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			ctx = workflows.Guard(ctx, account)
-			in := &bill{}
-			for _, name := range []string{"a", "b"} {
-				in.Account = name
-				if err := s.Step(ctx, "Pay", "Undo", in, []string{name}).Get(ctx, nil); err != nil {
-					return err
-				}
+	b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
+		ctx = workflows.Guard(ctx, account)
+		in := &bill{}
+		for _, name := range []string{"a", "b"} {
+			in.Account = name
+			if err := s.Step(ctx, "Pay", "Undo", in, []string{name}).Get(ctx, nil); err != nil {
+				return err
 			}
-			in.Account = "c"
-			s.CompensateWith(ctx, "Undo", in, []string{"c"})
-			in.Account = "d"
-			return do(ctx, "Refuse")
-		})
+		}
+		in.Account = "c"
+		s.CompensateWith(ctx, "Undo", in, []string{"c"})
+		in.Account = "d"
+		return do(ctx, "Refuse")
 	})
 	step := func(what string) any {
 		return func(_ context.Context, in bill, names []string) error {
@@ -290,12 +229,9 @@ func TestStep_ArgumentsChangedWhileWaiting_KeepsItsOwn(t *testing.T) {
 		b.write("pay %s", in.Account)
 		return nil
 	}})
-	other := b.taken(t, account)
-	run := b.start(t, "W")
-	b.untilParked(t, run)
+	run, other := b.parked(t, "W")
 	require.NoError(t, other.Leave(t.Context()))
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Equal(t, []string{"pay a"}, b.read())
 }
 
@@ -329,7 +265,7 @@ func TestSagaStep_DidNotRun_IsNotUndone(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			b.workflow("W", func(ctx workflow.Context) error {
-				err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+				err := saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
 					return s.Step(c.context(ctx), "Pay", "Undo", c.arg).Get(ctx, nil)
 				})
 				var failed *workflows.SagaError
@@ -342,8 +278,7 @@ func TestSagaStep_DidNotRun_IsNotUndone(t *testing.T) {
 				return func(context.Context, any) error { b.write("%s", what); return nil }
 			}
 			b.work(t, sdkworker.Options{}, map[string]any{"Pay": write("pay"), "Undo": write("undo")})
-			_, err := b.end(t, b.start(t, "W"))
-			require.NoError(t, err)
+			b.succeed(t, b.start(t, "W"))
 			require.Empty(t, b.read())
 		})
 	}
@@ -352,15 +287,13 @@ func TestSagaStep_DidNotRun_IsNotUndone(t *testing.T) {
 func TestUndo_StepHasAnActivityID_HasAnother(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			o := workflow.GetActivityOptions(ctx)
-			o.ActivityID = "pay"
-			err := s.Step(workflow.WithActivityOptions(workflows.Guard(ctx, account), o), "Note", "Undo", "paid").Get(ctx, nil)
-			return errors.Join(err, do(ctx, "Refuse"))
-		})
+	b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
+		o := workflow.GetActivityOptions(ctx)
+		o.ActivityID = "pay"
+		err := s.Step(workflow.WithActivityOptions(workflows.Guard(ctx, account), o), "Note", "Undo", "paid").Get(ctx, nil)
+		return errors.Join(err, do(ctx, "Refuse"))
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note, "Undo": b.undoes, "Refuse": refuse})
+	b.serve(t)
 	events, err := b.end(t, b.start(t, "W"))
 	require.Error(t, err)
 	ids := map[string]string{}
@@ -378,19 +311,17 @@ func TestUndo_SessionFailed_RunsOutsideOfIt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	there := b.queue + "-there"
-	b.workflow("W", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			session, err := workflow.CreateSession(workflow.WithTaskQueue(workflows.Guard(ctx, account), there), &workflow.SessionOptions{
-				CreationTimeout: time.Minute, ExecutionTimeout: time.Hour, HeartbeatTimeout: 3 * time.Second,
-			})
-			if err != nil {
-				return err
-			}
-			err = s.Step(session, "Note", "Undo", "paid").Get(ctx, nil)
-			return errors.Join(err, do(session, "Block"))
+	b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
+		session, err := workflow.CreateSession(workflow.WithTaskQueue(workflows.Guard(ctx, account), there), &workflow.SessionOptions{
+			CreationTimeout: time.Minute, ExecutionTimeout: time.Hour, HeartbeatTimeout: 3 * time.Second,
 		})
+		if err != nil {
+			return err
+		}
+		err = s.Step(session, "Note", "Undo", "paid").Get(ctx, nil)
+		return errors.Join(err, do(session, "Block"))
 	})
-	b.work(t, sdkworker.Options{}, nil)
+	b.serve(t)
 	block := make(chan struct{})
 	activities := map[string]any{
 		"Note": b.note, "Undo": b.undoes,
@@ -432,15 +363,13 @@ func TestUndo_AfterReset_BarsStepsOfEarlierRuns(t *testing.T) {
 	write := func(lease lockcore.Lease, by string) error {
 		return lockcore.UpdateFenced(context.Background(), accounts, lease, bson.M{"_id": "1"}, bson.M{"$set": bson.M{"by": by}})
 	}
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
-			ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, TTL: time.Second})
-			if err := do(ctx, "First"); err != nil {
-				return err
-			}
-			workflow.Go(ctx, func(ctx workflow.Context) { receive(ctx, "noise") })
-			return s.Step(ctx, "Write", "UndoWrite").Get(ctx, nil)
-		})
+	b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
+		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, TTL: time.Second})
+		if err := do(ctx, "First"); err != nil {
+			return err
+		}
+		workflow.Go(ctx, func(ctx workflow.Context) { receive(ctx, "noise") })
+		return s.Step(ctx, "Write", "UndoWrite").Get(ctx, nil)
 	})
 	const hang = 2
 	wake, late := make(chan struct{}), make(chan error, hang)

@@ -72,13 +72,12 @@ func setScene(t *testing.T) *scene {
 	t.Cleanup(func() { require.NoError(t, watched.Disconnect(context.WithoutCancel(t.Context()))) })
 	locker, err := lockcore.New(watched.Database(db.Name()).Collection(lockCollection), lockcore.Config{TracerProvider: provider})
 	require.NoError(t, err)
-	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Janitor: worker.JanitorOptions{Off: true}})
-	require.NoError(t, err)
+	plugin := newPlugin(t, worker.Options{Locker: locker})
 	c, err := client.Dial(client.Options{HostPort: testenv.TemporalAddress(t), Interceptors: []interceptor.ClientInterceptor{tracing}})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	askForNamespace(t, c)
-	s.bundle = &bundle{client: c, locker: locker, plugin: plugin, queue: testenv.TaskQueue(t), database: db.Name(), workflows: map[string]any{}}
+	s.bundle = &bundle{client: c, locker: locker, plugin: plugin, queue: testenv.TaskQueue(t), database: db.Name(), workflows: map[string]any{}, events: &events{}}
 	return s
 }
 
@@ -221,14 +220,12 @@ func TestContention_KnownScene_IsReported(t *testing.T) {
 // playThreeSagas returns the lock IDs of A, B and C.
 func (s *scene) playThreeSagas(t *testing.T) (ids []string) {
 	t.Helper()
-	s.workflow("saga", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
-			ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeSaga})
-			if err := do(ctx, "Charge"); err != nil {
-				return err
-			}
-			return do(ctx, "Ship")
-		})
+	s.saga("saga", func(ctx workflow.Context, _ *workflows.Saga) error {
+		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeSaga})
+		if err := do(ctx, "Charge"); err != nil {
+			return err
+		}
+		return do(ctx, "Ship")
 	})
 	entered, queued := make(chan struct{}, 3), make(chan struct{})
 	s.work(t, sdkworker.Options{}, map[string]any{
@@ -248,8 +245,7 @@ func (s *scene) playThreeSagas(t *testing.T) (ids []string) {
 	s.untilParked(t, c)
 	close(queued)
 	for _, run := range []client.WorkflowRun{a, b, c} {
-		_, err := s.end(t, run)
-		require.NoError(t, err)
+		s.succeed(t, run)
 		ids = append(ids, runLock(run))
 	}
 	return ids
@@ -298,8 +294,7 @@ func TestContention_BlockerInAnotherProcess_IsLinked(t *testing.T) {
 	s.untilParked(t, other)
 	require.NoError(t, cmd.Process.Kill())
 	require.Error(t, cmd.Wait())
-	_, err := s.end(t, other)
-	require.NoError(t, err)
+	s.succeed(t, other)
 	require.NoError(t, s.client.TerminateWorkflow(t.Context(), killed.GetID(), killed.GetRunID(), "the test is over"))
 
 	r := s.report(t)
@@ -387,20 +382,18 @@ func TestWhy_SameBlockersAsPageAndContention(t *testing.T) {
 	t.Parallel()
 	s := setScene(t)
 	const shelves, sagas = 4, 12
-	s.workflow("Move", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
-			var i int
-			if _, err := fmt.Sscanf(workflow.GetInfo(ctx).WorkflowExecution.ID, s.queue+"-%d", &i); err != nil {
+	s.saga("Move", func(ctx workflow.Context, _ *workflows.Saga) error {
+		var i int
+		if _, err := fmt.Sscanf(workflow.GetInfo(ctx).WorkflowExecution.ID, s.queue+"-%d", &i); err != nil {
+			return err
+		}
+		first := i % (shelves - 1)
+		for _, n := range []int{first, first + 1} { // in the same order, so that they cannot deadlock
+			if err := do(workflows.Guard(ctx, lockcore.Exclusive(fmt.Sprintf("shelf/%d", n))), "Work"); err != nil {
 				return err
 			}
-			first := i % (shelves - 1)
-			for _, n := range []int{first, first + 1} { // in the same order, so that they cannot deadlock
-				if err := do(workflows.Guard(ctx, lockcore.Exclusive(fmt.Sprintf("shelf/%d", n))), "Work"); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		}
+		return nil
 	})
 	s.work(t, sdkworker.Options{}, map[string]any{"Work": func(ctx context.Context) error {
 		<-time.After(200 * time.Millisecond) // the load, and nothing waits for it

@@ -101,20 +101,18 @@ func TestHandOver_ContinueAsNew_OthersStayOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var entries []entry
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			first := workflow.GetInfo(ctx).ContinuedExecutionRunID == ""
-			if first {
-				if err := call(workflows.Guard(ctx, account), "first"); err != nil {
-					return err
-				}
+	b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
+		first := workflow.GetInfo(ctx).ContinuedExecutionRunID == ""
+		if first {
+			if err := call(workflows.Guard(ctx, account), "first"); err != nil {
+				return err
 			}
-			receive(ctx, "go on")
-			if first {
-				return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W"))
-			}
-			return call(workflows.Guard(ctx, account), "second")
-		})
+		}
+		receive(ctx, "go on")
+		if first {
+			return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W"))
+		}
+		return call(workflows.Guard(ctx, account), "second")
 	})
 	b.workflow("other", func(ctx workflow.Context) error { return call(workflows.Guard(ctx, account), "other") })
 	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
@@ -125,10 +123,8 @@ func TestHandOver_ContinueAsNew_OthersStayOut(t *testing.T) {
 	b.signal(t, first, "go on")
 	second := b.untilContinued(t, first)
 	b.signal(t, second, "go on")
-	_, err := b.end(t, second)
-	require.NoError(t, err)
-	_, err = b.end(t, other)
-	require.NoError(t, err)
+	b.succeed(t, second)
+	b.succeed(t, other)
 	require.Equal(t, []string{"first", "second", "other"}, b.read())
 	b.replayRun(t, first)
 	require.NotEqual(t, entries[0].run, entries[1].run)
@@ -281,10 +277,9 @@ func TestHandOver_NotReturned_Releases(t *testing.T) {
 		})
 		return do(ctx, "Look")
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	b.serve(t)
 	run := b.start(t, "W")
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Equal(t, enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED, b.status(t, run))
 	require.Equal(t, []string{"free: false", "free: false"}, b.read())
 	b.requireFree(t, account.Name)
@@ -322,8 +317,7 @@ func TestOwner_ChildWorkflow_InheritsIfAsked(t *testing.T) {
 		return nil
 	}})
 	run := b.start(t, "W")
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Contains(t, owners, owner(run.GetID()))
 	require.Equal(t, []string{"child: true", "next: true", "child: false", "next: false"}, b.read())
 }
@@ -415,30 +409,42 @@ func locksAgain(ctx workflow.Context) error {
 	return err
 }
 
-// The next run's own lock is what the lock of the run before was: its release lets it go. What it does not take stays
-// until its end.
+// The next run's own lock is what the lock of the run before was: its release frees it, also if that run is reset. What it does not
+// take stays until its end.
 func TestHandOver_Lock_NextRunReleasesIt(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	var entries []entry
-	b.workflow("W", handsLocksOver(locksAgain))
-	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
-	first := b.start(t, "W")
-	next := b.untilContinued(t, first)
-	b.untilWritten(t, 2)
-	b.untilHeldBy(t, next)
-	b.requireHolds(t, first, second)
-	b.signal(t, next, "go on")
-	b.requireFree(t, account.Name)
-	b.requireHolds(t, first, second)
-	b.signal(t, next, "go on")
-	_, err := b.end(t, next)
-	require.NoError(t, err)
-	require.Equal(t, []string{"first", "second", "third"}, b.read())
-	for _, e := range entries[1:] {
-		require.Equal(t, next.GetRunID(), e.lease.Run)
+	for name, isReset := range map[string]bool{"at once": false, "after a reset": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			var entries []entry
+			b.workflow("W", handsLocksOver(func(ctx workflow.Context) error {
+				receive(ctx, "go on")
+				return locksAgain(ctx)
+			}))
+			b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+			first := b.start(t, "W")
+			next := b.untilContinued(t, first)
+			b.completed(t, next, 1)
+			if isReset {
+				next = b.reset(t, next, 1)
+			}
+			b.signal(t, next, "go on")
+			b.untilWritten(t, 2)
+			b.untilHeldBy(t, next)
+			b.requireHolds(t, first, second)
+			b.signal(t, next, "go on")
+			b.requireFree(t, account.Name)
+			b.requireHolds(t, first, second)
+			b.signal(t, next, "go on")
+			b.succeed(t, next)
+			require.Equal(t, []string{"first", "second", "third"}, b.read())
+			for _, e := range entries[1:] {
+				require.Equal(t, next.GetRunID(), e.lease.Run)
+			}
+			b.requireFree(t, second.Name)
+		})
 	}
-	b.requireFree(t, second.Name)
 }
 
 func (b *bundle) requireHolds(t *testing.T, run client.WorkflowRun, resources ...lockcore.Resource) {
@@ -446,54 +452,4 @@ func (b *bundle) requireHolds(t *testing.T, run client.WorkflowRun, resources ..
 	for _, r := range resources {
 		require.Equal(t, []string{run.GetRunID()}, b.runs(t, r.Name))
 	}
-}
-
-// The lock is lost before the hand-over: the run cannot continue as new, and its failure names the lost lock.
-func TestHandOver_LostLock_IsNotHandedOver(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		if _, err := workflows.Lock(ctx, lasting(account, second)); err != nil {
-			return err
-		}
-		receive(ctx, "go on")
-		return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W"))
-	})
-	b.work(t, sdkworker.Options{}, nil)
-	run := b.start(t, "W")
-	b.untilHeldBy(t, run)
-	b.forceRelease(t, run)
-	b.signal(t, run, "go on")
-	_, err := b.end(t, run)
-	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
-	require.Equal(t, enumspb.WORKFLOW_EXECUTION_STATUS_FAILED, b.status(t, run))
-	b.requireFree(t, account.Name)
-	b.requireFree(t, second.Name)
-}
-
-// A run that has taken over the locks of another is reset, and still holds them.
-func TestHandOver_NextRunIsReset_StillHolds(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	var entries []entry
-	b.workflow("W", handsLocksOver(func(ctx workflow.Context) error {
-		receive(ctx, "go on")
-		return locksAgain(ctx)
-	}))
-	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
-	first := b.start(t, "W")
-	next := b.untilContinued(t, first)
-	b.completed(t, next, 1)
-	run := b.reset(t, next, 1)
-	b.signal(t, run, "go on")
-	b.untilWritten(t, 2)
-	b.untilHeldBy(t, run)
-	b.requireHolds(t, first, second)
-	b.signal(t, run, "go on")
-	b.requireFree(t, account.Name)
-	b.requireHolds(t, first, second)
-	b.signal(t, run, "go on")
-	_, err := b.end(t, run)
-	require.NoError(t, err)
-	b.requireFree(t, second.Name)
 }

@@ -84,9 +84,7 @@ func TestGuard_ConverterWithContext_ReadsTheResult(t *testing.T) {
 		return errors.Join(greet(ctx, "hello"), greet(workflows.Guard(ctx, account2), "hello"), greet(workflows.Guard(ctx, account), "hello"))
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Greet": func(context.Context) (string, error) { return "hello", nil }, "Nothing": nothing})
-	other := b.taken(t, account)
-	run := b.start(t, "W")
-	b.untilParked(t, run)
+	run, other := b.parked(t, "W")
 	require.NoError(t, other.Leave(t.Context()))
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
@@ -103,31 +101,28 @@ func TestWait_StepHasOwnConverter_WorkerReadsIt(t *testing.T) {
 		return do(workflows.Guard(ctx, account), "Do")
 	})
 	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
-	c, err := client.Dial(client.Options{HostPort: testenv.TemporalAddress(t), DataConverter: own})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	elsewhere := &bundle{client: c, plugin: b.plugin, locker: b.locker, queue: b.queue + "-elsewhere", workflows: map[string]any{}}
+	elsewhere := b.on(b.queue + "-elsewhere")
+	elsewhere.reach(t, client.Options{DataConverter: own})
 	elsewhere.work(t, sdkworker.Options{DisableWorkflowWorker: true}, map[string]any{"Do": nothing})
 	other := b.taken(t, account)
 	run := b.start(t, "W")
 	b.untilActivity(t, run, isBusy, "the wait does not find that the lock is busy")
 	require.NoError(t, other.Leave(t.Context()))
-	_, err = b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 }
 
 // A worker without the victim's codec wakes it. The victim still receives the deadlock error.
 func TestDeadlock_VictimHasCodec_IsWoken(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	plain := &bundle{client: b.client, plugin: b.plugin, locker: b.locker, queue: b.queue + "-plain", workflows: map[string]any{}}
+	plain := b.on(b.queue + "-plain")
 	plain.workflow("Plain", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, lockcore.Exclusive("plain")), "Do") })
 	plain.work(t, sdkworker.Options{}, map[string]any{"Do": nothing})
-	_, err := plain.end(t, plain.start(t, "Plain"))
-	require.NoError(t, err)
+	plain.succeed(t, plain.start(t, "Plain"))
 
 	c := sealed(t)
-	victim := &bundle{client: c, locker: b.locker, queue: b.queue, workflows: map[string]any{}}
+	victim := b.on(b.queue)
+	victim.client = c
 	work := func(o sdkworker.Options) (sdkworker.Worker, *lockcore.Locker) {
 		locker, err := lockcore.New(testenv.Mongo(t).Client().Database(b.database).Collection(lockCollection), lockcore.Config{})
 		require.NoError(t, err)

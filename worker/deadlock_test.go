@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -17,75 +18,54 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// stepOf runs a step under ctx, and has its saga undo it.
-type stepOf func(ctx workflow.Context, s *workflows.Saga, name, id string) error
-
-// A saga receives a deadlock error while its step waits in its slot, at its first attempt. The step
-// never ran, so it is not undone: its compensation would wait for the lock of the other saga.
+// A saga receives a deadlock error while its step waits in its slot, at its first attempt. The step never ran, so it is not undone: its
+// compensation would wait for the lock of the other saga.
 func TestDeadlock_VictimBeforeParking_IsNotUndone(t *testing.T) {
 	t.Parallel()
-	for name, step := range map[string]stepOf{
-		"Step": func(ctx workflow.Context, s *workflows.Saga, name, id string) error {
-			return s.Step(ctx, name, "Undo"+name, id).Get(ctx, nil)
-		},
+	b := setup(t)
+	p := b.pair("", account, account2)
+	b.workOnTransfers(t)
+	// On a busy machine both may have parked before the search. Such a scene shows nothing.
+	for scenes, inSlot := 0, 0; inSlot < 3; scenes++ {
+		require.Less(t, scenes, 15, "no deadlock was found while a step waited in its slot")
+		inSlot += b.cross(t, lookEvery, p)
+	}
+	b.requireUndoneIfDone(t)
+}
+
+// Pairs of sagas that wait for each other: both have debited before either credits. However the deadlock is found, one is the victim,
+// begins again by itself, and both end well.
+func TestDeadlock_ManyPairsOfSagas_AllEnd(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		pairs int
+		locks func(i int) (one, other lockcore.Resource)
+	}{
+		"in opposite directions": {50, func(i int) (one, other lockcore.Resource) {
+			return lockcore.Exclusive(fmt.Sprintf("account/%d/a", i)), lockcore.Exclusive(fmt.Sprintf("account/%d/b", i))
+		}},
+		// Both share a resource, and then want it alone: what the victim held was only shared. If its compensation ran it would want the
+		// resource alone too, and so would the other's: neither could end.
+		"upgrades": {10, func(i int) (one, other lockcore.Resource) {
+			name := fmt.Sprintf("account/%d", i)
+			return lockcore.Shared(name), lockcore.Exclusive(name)
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.workflow("there", transfer(step, account, account2))
-			b.workflow("back", transfer(step, account2, account))
-			steps := map[string]any{}
-			for _, name := range []string{"Debit", "UndoDebit", "Credit", "UndoCredit"} {
-				steps[name] = func(_ context.Context, id string) error { b.write("%s %s", name, id); return nil }
+			var pairs []pair
+			for i := range tc.pairs {
+				one, other := tc.locks(i)
+				pairs = append(pairs, b.pair(fmt.Sprintf(" %d", i), one, other))
 			}
-			b.work(t, sdkworker.Options{}, steps)
-			// On a busy machine both may have parked before the search. Such a scene shows nothing.
-			for scenes, inSlot := 0, 0; inSlot < 3; scenes++ {
-				require.Less(t, scenes, 15, "no deadlock was found while a step waited in its slot")
-				inSlot += b.cross(t)
+			b.workOnTransfers(t)
+			for batch := range slices.Chunk(pairs, 10) { // more at once would only wait for the machine
+				b.cross(t, 10*lookEvery, batch...)
 			}
 			b.requireUndoneIfDone(t)
 		})
 	}
-}
-
-// Fifty pairs of sagas in opposite directions: both have debited before either credits. However the deadlock is found, one is the victim,
-// begins again by itself, and both end well.
-func TestDeadlock_FiftyPairsOfSagas_AllEnd(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	var pairs []pair
-	for i := range 50 {
-		one, other := lockcore.Exclusive(fmt.Sprintf("account/%d/a", i)), lockcore.Exclusive(fmt.Sprintf("account/%d/b", i))
-		there, back := fmt.Sprintf("there %d", i), fmt.Sprintf("back %d", i)
-		b.workflow(there, transfer(undoable, one, other))
-		b.workflow(back, transfer(undoable, other, one))
-		pairs = append(pairs, pair{there, back, one.Name, other.Name})
-	}
-	b.workOnTransfers(t)
-	for batch := range slices.Chunk(pairs, 10) { // more at once would only wait for the machine
-		b.crossAll(t, batch)
-	}
-	b.requireUndoneIfDone(t)
-}
-
-// Pairs of sagas that share a resource, and then both want it alone: the step that is given up never ran, since what its saga held
-// was only shared. If its compensation ran it would want the resource alone too, and so would the other's: neither could end.
-func TestDeadlock_BothUpgrade_BothEnd(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	var pairs []pair
-	for i := range 10 {
-		name := fmt.Sprintf("account/%d", i)
-		there, back := fmt.Sprintf("there %d", i), fmt.Sprintf("back %d", i)
-		for _, workflow := range []string{there, back} {
-			b.workflow(workflow, transfer(undoable, lockcore.Shared(name), lockcore.Exclusive(name)))
-		}
-		pairs = append(pairs, pair{there, back, name, name})
-	}
-	b.workOnTransfers(t)
-	b.crossAll(t, pairs)
-	b.requireUndoneIfDone(t)
 }
 
 // undoable does a step, which a compensation of its name undoes.
@@ -98,16 +78,47 @@ func (b *bundle) workOnTransfers(t *testing.T) {
 	t.Helper()
 	steps := map[string]any{}
 	for _, name := range []string{"Debit", "UndoDebit", "Credit", "UndoCredit"} {
-		steps[name] = func(_ context.Context, id string) error { b.write("%s %s", name, id); return nil }
+		steps[name] = func(_ context.Context, id string) error {
+			b.write("%s %s", name, id)
+			return nil
+		}
 	}
 	b.work(t, sdkworker.Options{}, steps)
 }
 
-// pair are two workflows that lock two accounts in opposite orders.
+// pair are two workflows that lock two accounts in opposite orders, unless these are one: then both lock it as the first and as the
+// second.
 type pair struct{ there, back, one, other string }
 
-// crossAll runs pairs, each of which meets in a deadlock, and requires that all end well.
-func (b *bundle) crossAll(t *testing.T, pairs []pair) {
+func (b *bundle) pair(suffix string, one, other lockcore.Resource) pair {
+	p := pair{"there" + suffix, "back" + suffix, one.Name, other.Name}
+	b.workflow(p.there, transfer(one, other))
+	if one.Name != other.Name {
+		one, other = other, one
+	}
+	b.workflow(p.back, transfer(one, other))
+	return p
+}
+
+// transfer debits one account and credits the other. Its first Credit is scheduled when the test says so.
+func transfer(from, to lockcore.Resource) func(ctx workflow.Context) error {
+	return func(ctx workflow.Context) error {
+		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+			id := fmt.Sprintf("%s/%d", workflow.GetInfo(ctx).WorkflowExecution.ID, s.Attempt())
+			if err := undoable(workflows.Guard(ctx, from), s, "Debit", id); err != nil {
+				return err
+			}
+			if s.Attempt() == 1 {
+				receive(ctx, "credit")
+			}
+			return undoable(workflows.Guard(ctx, to), s, "Credit", id)
+		})
+	}
+}
+
+// cross runs pairs, each of which meets in a deadlock, and requires that all end well. It returns how many steps were given up in their
+// slots.
+func (b *bundle) cross(t *testing.T, every time.Duration, pairs ...pair) (inSlot int) {
 	t.Helper()
 	var runs []client.WorkflowRun
 	for _, p := range pairs {
@@ -119,55 +130,7 @@ func (b *bundle) crossAll(t *testing.T, pairs []pair) {
 	for _, run := range runs {
 		b.signal(t, run, "credit")
 	}
-	left := slices.Clone(runs)
-	require.Eventually(t, func() bool {
-		_, err := b.locker.BreakDeadlocks(t.Context())
-		left = slices.DeleteFunc(left, func(run client.WorkflowRun) bool { return b.hasEnded(t, run) })
-		return err == nil && len(left) == 0
-	}, 5*within, 10*lookEvery, "the sagas do not end")
-	for _, run := range runs {
-		_, err := b.end(t, run)
-		require.NoError(t, err)
-	}
-	for _, p := range pairs {
-		b.requireFree(t, p.one)
-		b.requireFree(t, p.other)
-	}
-}
-
-// transfer debits one account and credits the other. Its first Credit is scheduled when the test
-// says so.
-func transfer(step stepOf, from, to lockcore.Resource) func(ctx workflow.Context) error {
-	return func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			id := fmt.Sprintf("%s/%d", workflow.GetInfo(ctx).WorkflowExecution.ID, s.Attempt())
-			if err := step(workflows.Guard(ctx, from), s, "Debit", id); err != nil {
-				return err
-			}
-			if s.Attempt() == 1 {
-				receive(ctx, "credit")
-			}
-			return step(workflows.Guard(ctx, to), s, "Credit", id)
-		})
-	}
-}
-
-// cross runs a transfer in each direction. Both have debited before either credits. Deadlocks are
-// searched for all the time, as by many processes. It returns how many steps were given up in their
-// slots.
-func (b *bundle) cross(t *testing.T) (inSlot int) {
-	t.Helper()
-	runs := []client.WorkflowRun{b.start(t, "there"), b.start(t, "back")}
-	for _, run := range runs {
-		b.untilEvent(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
-	}
-	for _, run := range runs {
-		b.signal(t, run, "credit")
-	}
-	require.Eventually(t, func() bool {
-		_, err := b.locker.BreakDeadlocks(t.Context())
-		return err == nil && b.hasEnded(t, runs[0]) && b.hasEnded(t, runs[1])
-	}, within, lookEvery, "the sagas do not end")
+	b.breakDeadlocks(t, every, runs...)
 	for _, run := range runs {
 		events, err := b.end(t, run)
 		require.NoError(t, err)
@@ -177,9 +140,22 @@ func (b *bundle) cross(t *testing.T) (inSlot int) {
 			}
 		}
 	}
-	b.requireFree(t, account.Name)
-	b.requireFree(t, account2.Name)
+	for _, p := range pairs {
+		b.requireFree(t, p.one)
+		b.requireFree(t, p.other)
+	}
 	return inSlot
+}
+
+// breakDeadlocks searches for deadlocks until the runs have ended.
+func (b *bundle) breakDeadlocks(t *testing.T, every time.Duration, runs ...client.WorkflowRun) {
+	t.Helper()
+	left := slices.Clone(runs)
+	require.Eventually(t, func() bool {
+		_, err := b.locker.Core().BreakDeadlocks(t.Context())
+		left = slices.DeleteFunc(left, func(run client.WorkflowRun) bool { return b.hasEnded(t, run) })
+		return err == nil && len(left) == 0
+	}, 5*within, every, "the sagas do not end")
 }
 
 func (b *bundle) hasEnded(t *testing.T, run client.WorkflowRun) bool {
@@ -213,12 +189,10 @@ func (b *bundle) requireUndoneIfDone(t *testing.T) {
 func TestDeadlock_RestartedSaga_UndoesOnlyWhatRan(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("both", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			return undoable(workflows.Guard(ctx, account, account2), s, "Debit", fmt.Sprintf("both/%d", s.Attempt()))
-		})
+	b.saga("both", func(ctx workflow.Context, s *workflows.Saga) error {
+		return undoable(workflows.Guard(ctx, account, account2), s, "Debit", fmt.Sprintf("both/%d", s.Attempt()))
 	})
-	b.workflow("back", transfer(undoable, account2, account))
+	b.workflow("back", transfer(account2, account))
 	b.workOnTransfers(t)
 	other := b.taken(t, account2)
 	first := b.start(t, "both")
@@ -233,14 +207,8 @@ func TestDeadlock_RestartedSaga_UndoesOnlyWhatRan(t *testing.T) {
 	require.NoError(t, other.Leave(t.Context()))
 	b.untilEvent(t, back, enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
 	b.signal(t, back, "credit")
-	require.Eventually(t, func() bool {
-		_, err := b.locker.BreakDeadlocks(t.Context())
-		return err == nil && b.hasEnded(t, second) && b.hasEnded(t, back)
-	}, 2*within, 10*lookEvery, "the sagas do not end")
-	for _, run := range []client.WorkflowRun{second, back} {
-		_, err := b.end(t, run)
-		require.NoError(t, err)
-	}
+	b.breakDeadlocks(t, 10*lookEvery, second, back)
+	b.succeed(t, second, back)
 	lines := b.read()
 	require.NotContains(t, lines, "UndoDebit both/1", "it never ran: %v", lines)
 	require.Contains(t, lines, "Debit both/2", "it gave way, and began again: %v", lines)

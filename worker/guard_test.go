@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -54,16 +52,12 @@ func TestHistory_Guard_AddsNoEvent_SagaAddsOne(t *testing.T) {
 	steps := func(ctx workflow.Context) error { return errors.Join(do(ctx, "A"), do(ctx, "B"), do(ctx, "A")) }
 	b.workflow("unguarded", steps)
 	b.workflow("guarded", func(ctx workflow.Context) error { return steps(workflows.Guard(ctx, account)) })
-	b.workflow("saga", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			ctx = workflows.Guard(ctx, account, lockcore.Shared("rates"))
-			s.CompensateWith(ctx, "B")
-			return steps(ctx)
-		})
+	b.saga("saga", func(ctx workflow.Context, s *workflows.Saga) error {
+		ctx = workflows.Guard(ctx, account, lockcore.Shared("rates"))
+		s.CompensateWith(ctx, "B")
+		return steps(ctx)
 	})
-	b.workflow("unlocked saga", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error { return steps(ctx) })
-	})
+	b.saga("unlocked saga", func(ctx workflow.Context, _ *workflows.Saga) error { return steps(ctx) })
 	b.work(t, sdkworker.Options{}, map[string]any{"A": nothing, "B": nothing})
 	count := map[string]int{}
 	for name := range b.workflows {
@@ -99,9 +93,8 @@ func TestScopeStep_StepEnds_LocksAreFree(t *testing.T) {
 	b.workflow("W", func(ctx workflow.Context) error {
 		return errors.Join(do(workflows.Guard(ctx, account), "Look"), do(ctx, "Look"))
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
-	_, err := b.end(t, b.start(t, "W"))
-	require.NoError(t, err)
+	b.serve(t)
+	b.succeed(t, b.start(t, "W"))
 	require.Equal(t, []string{"free: false", "free: true"}, b.read())
 }
 
@@ -115,32 +108,28 @@ func (b *bundle) look(ctx context.Context) error {
 func TestSaga_BetweenSteps_OthersStayOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("saga", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
-			ctx = workflows.Guard(ctx, account)
-			if err := do(ctx, "First"); err != nil {
-				return err
-			}
-			workflow.GetSignalChannel(ctx, "go on").Receive(ctx, nil)
-			return do(ctx, "Second")
-		})
+	b.saga("saga", func(ctx workflow.Context, _ *workflows.Saga) error {
+		ctx = workflows.Guard(ctx, account)
+		if err := do(ctx, "First"); err != nil {
+			return err
+		}
+		receive(ctx, "go on")
+		return do(ctx, "Second")
 	})
 	b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
 	entered := make(chan struct{})
 	b.work(t, sdkworker.Options{}, map[string]any{
 		"First":  func(context.Context) error { b.write("first"); close(entered); return nil },
-		"Second": func(context.Context) error { b.write("second"); return nil },
-		"Other":  func(context.Context) error { b.write("other"); return nil },
+		"Second": b.writer("second"),
+		"Other":  b.writer("other"),
 	})
 	saga := b.start(t, "saga")
 	<-entered
 	other := b.start(t, "other")
 	b.untilBusy(t, other)
-	require.NoError(t, b.client.SignalWorkflow(t.Context(), saga.GetID(), saga.GetRunID(), "go on", nil))
-	_, err := b.end(t, saga)
-	require.NoError(t, err)
-	_, err = b.end(t, other)
-	require.NoError(t, err)
+	b.signal(t, saga, "go on")
+	b.succeed(t, saga)
+	b.succeed(t, other)
 	require.Equal(t, []string{"first", "second", "other"}, b.read())
 }
 
@@ -149,15 +138,13 @@ func TestGuard_ManyWorkflows_NoLostUpdate(t *testing.T) {
 	b := setup(t)
 	const many = 8
 	var balance, seen int
-	b.workflow("W", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
-			ctx = workflows.Guard(ctx, account)
-			var read int
-			if err := workflow.ExecuteActivity(ctx, "Read").Get(ctx, &read); err != nil {
-				return err
-			}
-			return workflow.ExecuteActivity(ctx, "Write", read+1).Get(ctx, nil)
-		})
+	b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
+		ctx = workflows.Guard(ctx, account)
+		var read int
+		if err := workflow.ExecuteActivity(ctx, "Read").Get(ctx, &read); err != nil {
+			return err
+		}
+		return workflow.ExecuteActivity(ctx, "Write", read+1).Get(ctx, nil)
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{
 		"Read":  func(context.Context) (int, error) { b.mu.Lock(); defer b.mu.Unlock(); seen++; return balance, nil },
@@ -167,10 +154,7 @@ func TestGuard_ManyWorkflows_NoLostUpdate(t *testing.T) {
 	for range many {
 		runs = append(runs, b.start(t, "W"))
 	}
-	for _, run := range runs {
-		_, err := b.end(t, run)
-		require.NoError(t, err)
-	}
+	b.succeed(t, runs...)
 	require.Equal(t, many, balance)
 	require.Equal(t, many, seen)
 }
@@ -201,58 +185,6 @@ func TestGuard_LockLost_StepIsCancelledWithTypedError(t *testing.T) {
 	require.True(t, released)
 }
 
-func TestGuard_MaxWaitOver_TypedErrorAndNotQueued(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	var busy *lockcore.BusyError
-	failed, once := make(chan struct{}), sync.Once{}
-	b.workflow("W", func(ctx workflow.Context) error {
-		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: time.Second})
-		err := do(ctx, "A")
-		errors.As(err, &busy)
-		once.Do(func() { close(failed) }) // a replay comes by again
-		workflow.GetSignalChannel(ctx, "go on").Receive(ctx, nil)
-		return err
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{"A": nothing})
-	holder, err := b.locker.Acquire(t.Context(), party.Request{LockID: "holder", Owner: "alice", Resources: []lockcore.Resource{account}})
-	require.NoError(t, err)
-	run := b.start(t, "W")
-	<-failed
-	require.NoError(t, holder.Release(t.Context()))
-	// The workflow has left the queue, although it has not ended.
-	b.requireFree(t, account.Name)
-	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "go on", nil))
-	_, err = b.end(t, run)
-	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrBusy)
-	require.NotNil(t, busy)
-	require.Equal(t, "alice", busy.Holders[0].Owner)
-}
-
-// A retry policy that names lockstep.Busy asks once, and leaves no place in a queue.
-func TestGuard_BusyIsNotRetryable_TriesOnce(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	failed, once := make(chan struct{}), sync.Once{}
-	b.workflow("W", func(ctx workflow.Context) error {
-		ctx = workflow.WithRetryPolicy(workflows.Guard(ctx, account), temporal.RetryPolicy{NonRetryableErrorTypes: []string{"lockstep.Busy"}})
-		err := do(ctx, "A")
-		once.Do(func() { close(failed) }) // a replay comes by again
-		workflow.GetSignalChannel(ctx, "go on").Receive(ctx, nil)
-		return err
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{"A": nothing})
-	holder, err := b.locker.Acquire(t.Context(), request("holder"))
-	require.NoError(t, err)
-	run := b.start(t, "W")
-	<-failed
-	require.NoError(t, holder.Release(t.Context()))
-	b.requireFree(t, account.Name)
-	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "go on", nil))
-	_, err = b.end(t, run)
-	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrBusy)
-}
-
 func TestGuard_ResultPending_IsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -279,15 +211,14 @@ func TestGuard_InUpdateHandler_StepsRun(t *testing.T) {
 		}
 		return workflow.Await(ctx, func() bool { return ended })
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	b.serve(t)
 	run := b.start(t, "W")
 	handle, err := b.client.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
 		WorkflowID: run.GetID(), RunID: run.GetRunID(), UpdateName: "pay", WaitForStage: client.WorkflowUpdateStageCompleted,
 	})
 	require.NoError(t, err)
 	require.NoError(t, handle.Get(t.Context(), nil))
-	_, err = b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Equal(t, []string{"free: false"}, b.read())
 }
 
@@ -315,16 +246,14 @@ func TestGuard_SameNameTwice_TakesTheStrongerLock(t *testing.T) {
 			do(workflows.Guard(ctx, lockcore.Shared(account.Name), account, lockcore.SharedLimit(account.Name, 3)), "Look"),
 		)
 	})
-	b.workflow("saga", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			return do(workflows.Guard(ctx, account, account), "Look")
-		})
+	b.saga("saga", func(ctx workflow.Context, _ *workflows.Saga) error {
+		return do(workflows.Guard(ctx, account, account), "Look")
 	})
 	b.workflow("lock", func(ctx workflow.Context) error {
 		return under(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Shared(account.Name), account}}, func(*workflows.Hold) error { return do(ctx, "Look") })
 	})
 	b.workflow("rule", func(ctx workflow.Context) error { return do(ctx, "Ruled") })
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look, "Ruled": b.look})
+	b.work(t, sdkworker.Options{}, map[string]any{"Ruled": b.look})
 	for _, name := range []string{"guard", "saga", "lock", "rule"} {
 		_, err := b.end(t, b.start(t, name))
 		require.NoError(t, err, name)
@@ -333,21 +262,48 @@ func TestGuard_SameNameTwice_TakesTheStrongerLock(t *testing.T) {
 	require.Equal(t, []string{"free: false", "free: false", "free: false", "free: false", "free: false"}, b.read())
 }
 
-func TestGuard_SameNameTwiceOnceInvalid_IsRefused(t *testing.T) {
+// A step and a Lock are refused before anything is scheduled, and the error names the field.
+func TestLocks_Invalid_NothingIsScheduled(t *testing.T) {
 	t.Parallel()
+	one := []lockcore.Resource{account}
+	step := func(l workflows.Locks) func(ctx workflow.Context) error {
+		return func(ctx workflow.Context) error { return do(workflows.WithLocks(ctx, l), "Look") }
+	}
+	lock := func(l workflows.Locks) func(ctx workflow.Context) error {
+		return func(ctx workflow.Context) error {
+			_, err := workflows.Lock(ctx, l)
+			return err
+		}
+	}
+	both := []func(l workflows.Locks) func(ctx workflow.Context) error{step, lock}
 	b := setup(t)
-	invalid := lockcore.Resource{Name: account.Name, Mode: "Z"}
-	b.workflow("guard", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account, invalid), "Run") })
-	b.workflow("lock", func(ctx workflow.Context) error {
-		return under(ctx, locks(account, invalid), func(*workflows.Hold) error { return nil })
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Run": func(context.Context) error { b.write("ran"); return nil }})
-	for _, name := range []string{"guard", "lock"} {
-		_, err := b.end(t, b.start(t, name))
-		var refused *lockcore.InvalidError
-		require.ErrorAs(t, workflows.LockError(err), &refused, name)
-		require.Contains(t, refused.Field, "Mode", name)
-		require.Equal(t, `"Z"`, refused.Value, name)
+	fields := map[string]string{}
+	for _, tc := range []struct {
+		field string
+		locks workflows.Locks
+		uses  []func(l workflows.Locks) func(ctx workflow.Context) error
+	}{
+		{"Locks.TTL", workflows.Locks{Resources: one, TTL: -time.Second}, both},
+		{"Locks.HoldTTL", workflows.Locks{Resources: one, HoldTTL: -time.Second}, both},
+		{"Locks.MaxWait", workflows.Locks{Resources: one, MaxWait: -time.Second}, both},
+		{"Locks.Resources[0].Name", locks(lockcore.Exclusive("\xff\xfe")), both},
+		{"Locks.Resources[1].Name", locks(account, lockcore.Exclusive("\xff\xfe")), both},
+		{"Locks.Resources[0].Mode", locks(account, lockcore.Resource{Name: account.Name, Mode: "Z"}), both},
+		{"Locks.Scope", workflows.Locks{Resources: one, Scope: workflows.ScopeSaga}, both[1:]},
+	} {
+		for i, use := range tc.uses {
+			name := fmt.Sprintf("%s %d", tc.field, i)
+			fields[name] = tc.field
+			b.workflow(name, use(tc.locks))
+		}
+	}
+	b.serve(t)
+	for name, field := range fields {
+		events, err := b.end(t, b.start(t, name))
+		var invalid *lockcore.InvalidError
+		require.ErrorAs(t, workflows.LockError(err), &invalid, name)
+		require.Equal(t, field, invalid.Field, name)
+		require.Equal(t, []string{"failed: lockstep.Invalid"}, commands(t, &historypb.History{Events: events}), name)
 	}
 	require.Empty(t, b.read())
 }
@@ -372,8 +328,8 @@ func TestGuard_ManyLongNamesBusy_WorkflowTaskSucceeds(t *testing.T) {
 		}
 		return nil
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
-	held, err := b.locker.TryAcquire(t.Context(), party.Request{LockID: "somebody", Resources: resources})
+	b.serve(t)
+	held, err := b.locker.Core().TryAcquire(t.Context(), party.Request{LockID: "somebody", Resources: resources})
 	require.NoError(t, err)
 	run := b.start(t, "W")
 	require.Eventually(t, func() bool {
@@ -385,83 +341,5 @@ func TestGuard_ManyLongNamesBusy_WorkflowTaskSucceeds(t *testing.T) {
 		return err == nil && (ended || len(d.GetPendingActivities()) == len(resources) && !steps)
 	}, within, lookEvery, "the steps do not wait")
 	require.NoError(t, held.Leave(t.Context()))
-	_, err = b.end(t, run)
-	require.NoError(t, err)
-}
-
-func TestOptions_OfAnotherFunction_AreRefused(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	resources := []lockcore.Resource{account}
-	b.workflow("scope", func(ctx workflow.Context) error {
-		_, err := workflows.Lock(ctx, workflows.Locks{Resources: resources, Scope: workflows.ScopeSaga})
-		return err
-	})
-	odd := lockcore.Exclusive("\xff\xfe")
-	b.workflow("name of a step", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account, odd), "Look") })
-	b.workflow("name", func(ctx workflow.Context) error {
-		_, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{odd}})
-		return err
-	})
-	b.workflow("wait", func(ctx workflow.Context) error {
-		return do(workflows.WithLocks(ctx, workflows.Locks{Resources: resources, MaxWait: -time.Second}), "Look")
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
-	for name, field := range map[string]string{
-		"scope":          "Locks.Scope",
-		"name of a step": "Locks.Resources[1].Name", "name": "Locks.Resources[0].Name", "wait": "Locks.MaxWait",
-	} {
-		_, err := b.end(t, b.start(t, name))
-		require.ErrorContains(t, err, field)
-		require.Empty(t, b.read())
-		b.requireFree(t, account.Name)
-	}
-}
-
-func TestLocks_NegativeDuration_IsRefused(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	resources := []lockcore.Resource{account}
-	for field, l := range map[string]workflows.Locks{
-		"Locks.TTL": {Resources: resources, TTL: -time.Second}, "Locks.HoldTTL": {Resources: resources, HoldTTL: -time.Second},
-		"Locks.MaxWait": {Resources: resources, MaxWait: -time.Second},
-	} {
-		b.workflow("step "+field, func(ctx workflow.Context) error { return do(workflows.WithLocks(ctx, l), "Look") })
-		b.workflow("lock "+field, func(ctx workflow.Context) error {
-			_, err := workflows.Lock(ctx, l)
-			return err
-		})
-	}
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
-	for _, field := range []string{"Locks.TTL", "Locks.HoldTTL", "Locks.MaxWait"} {
-		for _, name := range []string{"step ", "lock "} {
-			events, err := b.end(t, b.start(t, name+field))
-			var invalid *lockcore.InvalidError
-			require.ErrorAs(t, workflows.LockError(err), &invalid, name+field)
-			require.Equal(t, field, invalid.Field)
-			require.Equal(t, "-1s", invalid.Value)
-			require.Equal(t, []string{"failed: lockstep.Invalid"}, commands(t, &historypb.History{Events: events}), "nothing was scheduled")
-		}
-	}
-	require.Empty(t, b.read())
-}
-
-func TestAcquire_NegativeDuration_IsRefused(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	for _, field := range []string{"ttl", "holdTtl"} {
-		b.workflow(field, func(ctx workflow.Context) error {
-			in := map[string]any{"resources": []lockcore.Resource{account}, "schedule": 1, "holdOnly": true, field: "-1s"}
-			return workflow.ExecuteActivity(ctx, "lockstep.Acquire", in).Get(ctx, nil)
-		})
-	}
-	b.work(t, sdkworker.Options{}, nil)
-	for field, refused := range map[string]string{"ttl": "TTL", "holdTtl": "HoldTTL"} {
-		_, err := b.end(t, b.start(t, field))
-		var invalid *lockcore.InvalidError
-		require.ErrorAs(t, workflows.LockError(err), &invalid, field)
-		require.Equal(t, refused, invalid.Field)
-		require.Equal(t, "-1s", invalid.Value)
-	}
-	b.requireFree(t, account.Name)
+	b.succeed(t, run)
 }

@@ -11,7 +11,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -35,7 +34,7 @@ func TestQuery_ChangesNothing(t *testing.T) {
 		})
 		return errors.Join(err, holds(briefly)(ctx))
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	b.serve(t)
 	run := b.start(t, "W")
 	b.completed(t, run, 2)
 	_, err := b.client.QueryWorkflow(t.Context(), run.GetID(), run.GetRunID(), "ask", true)
@@ -45,45 +44,9 @@ func TestQuery_ChangesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{lockID(run)}, b.holders(t, account.Name))
 	b.signal(t, run, "go on")
-	_, err = b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Equal(t, []string{"free: false"}, b.read())
 	b.requireFree(t, account.Name)
-}
-
-// The run ends while an update's step runs, in scope saga: the release cuts it off, and others wait until it has returned.
-func TestUpdate_OutlivesItsRun_LeavesNothing(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	entered, leave := make(chan struct{}), make(chan struct{})
-	b.workflow("W", func(ctx workflow.Context) error {
-		err := workflow.SetUpdateHandler(ctx, "pay", func(uctx workflow.Context) error {
-			uctx = workflow.WithActivityOptions(uctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
-			return do(workflows.WithLocks(uctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeSaga}), "Step")
-		})
-		receive(ctx, "go on")
-		return err
-	})
-	b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
-	b.work(t, sdkworker.Options{}, map[string]any{
-		"Step":  func(context.Context) error { close(entered); <-leave; b.write("step"); return nil },
-		"Other": func(context.Context) error { b.write("other"); return nil },
-	})
-	run := b.start(t, "W")
-	_, err := b.client.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
-		WorkflowID: run.GetID(), RunID: run.GetRunID(), UpdateName: "pay", WaitForStage: client.WorkflowUpdateStageAccepted,
-	})
-	require.NoError(t, err)
-	<-entered
-	b.signal(t, run, "go on")
-	_, err = b.end(t, run)
-	require.NoError(t, err)
-	other := b.start(t, "other")
-	b.untilParked(t, other)
-	close(leave)
-	_, err = b.end(t, other)
-	require.NoError(t, err)
-	require.Equal(t, []string{"step", "other"}, b.read())
 }
 
 // A child has its own locks: its parent's keep it out, and how it ends is its own end.
@@ -96,45 +59,40 @@ func TestChild_LocksAreItsOwn(t *testing.T) {
 		t.Run(policy.String(), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.workflow("child", func(ctx workflow.Context) error {
-				return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-					err := do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Try: true}), "Look")
-					if !lockcoreBusy(err) {
-						return errors.Join(errors.New("the parent's lock did not keep its child out"), err)
-					}
-					if err := do(workflows.Guard(ctx, second), "Look"); err != nil {
-						return err
-					}
-					selector := workflow.NewSelector(ctx)
-					selector.AddReceive(workflow.GetSignalChannel(ctx, "go on"), func(workflow.ReceiveChannel, bool) {})
-					selector.AddReceive(ctx.Done(), func(workflow.ReceiveChannel, bool) {})
-					selector.Select(ctx)
-					return ctx.Err()
-				})
+			b.saga("child", func(ctx workflow.Context, _ *workflows.Saga) error {
+				err := do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Try: true}), "Look")
+				if !lockcoreBusy(err) {
+					return errors.Join(errors.New("the parent's lock did not keep its child out"), err)
+				}
+				if err := do(workflows.Guard(ctx, second), "Look"); err != nil {
+					return err
+				}
+				selector := workflow.NewSelector(ctx)
+				selector.AddReceive(workflow.GetSignalChannel(ctx, "go on"), func(workflow.ReceiveChannel, bool) {})
+				selector.AddReceive(ctx.Done(), func(workflow.ReceiveChannel, bool) {})
+				selector.Select(ctx)
+				return ctx.Err()
 			})
-			b.workflow("W", func(ctx workflow.Context) error {
-				return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-					if err := do(workflows.Guard(ctx, account), "Look"); err != nil {
-						return err
-					}
-					child := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
-						WorkflowID: b.queue, ParentClosePolicy: policy,
-					}), "child")
-					if err := child.GetChildWorkflowExecution().Get(ctx, nil); err != nil {
-						return err
-					}
-					receive(ctx, "go on")
-					return nil
-				})
+			b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
+				if err := do(workflows.Guard(ctx, account), "Look"); err != nil {
+					return err
+				}
+				child := workflow.ExecuteChildWorkflow(workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
+					WorkflowID: b.queue, ParentClosePolicy: policy,
+				}), "child")
+				if err := child.GetChildWorkflowExecution().Get(ctx, nil); err != nil {
+					return err
+				}
+				receive(ctx, "go on")
+				return nil
 			})
-			b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+			b.serve(t)
 			run := b.start(t, "W")
 			b.untilWritten(t, 2)
 			child := b.client.GetWorkflow(t.Context(), b.queue, "")
 			require.Eventually(t, func() bool { return len(b.holders(t, second.Name)) == 1 }, within, lookEvery, "the child holds nothing")
 			b.signal(t, run, "go on")
-			_, err := b.end(t, run)
-			require.NoError(t, err)
+			b.succeed(t, run)
 			b.requireFree(t, account.Name)
 			if !free {
 				require.Len(t, b.holders(t, second.Name), 1)
@@ -166,7 +124,7 @@ func TestChild_WaitsForParent_ErrorNamesParent(t *testing.T) {
 					return workflow.ExecuteChildWorkflow(ctx, "child").Get(ctx, nil)
 				})
 			})
-			b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+			b.serve(t)
 			run := b.start(t, "parent")
 			_, err := b.end(t, run)
 			require.True(t, lockcoreBusy(workflows.LockError(err)), "%v", err)
@@ -187,7 +145,7 @@ func TestSession_UnderLock_WorkerNeedsNoPlugin(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		l := workflows.Locks{Resources: []lockcore.Resource{account}}
+		l := locks(account)
 		err = under(session, l, func(*workflows.Hold) error {
 			return errors.Join(say(session, "in"), say(session, "out"))
 		})
@@ -208,9 +166,7 @@ func TestSession_UnderLock_WorkerNeedsNoPlugin(t *testing.T) {
 	require.NoError(t, w.Start())
 	t.Cleanup(w.Stop)
 
-	other := b.taken(t, account)
-	run := b.start(t, "W")
-	b.untilParked(t, run)
+	run, other := b.parked(t, "W")
 	require.NoError(t, other.Leave(t.Context()))
 	b.untilWritten(t, 1)
 	b.requireHolds(t, run, account)
@@ -249,12 +205,9 @@ func TestSession_StepWaits_IsCancelled(t *testing.T) {
 		return nil
 	})
 	b.work(t, sdkworker.Options{EnableSessionWorker: true}, nil)
-	other := b.taken(t, account)
-	run := b.start(t, "W")
-	b.untilParked(t, run)
+	run, other := b.parked(t, "W")
 	b.signal(t, run, "go on")
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	b.untilQueued(t, account.Name, 0)
 	require.NoError(t, other.Leave(t.Context()))
 	b.requireFree(t, account.Name)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"testing"
@@ -12,14 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/temporal-lockstep/lockstep/internal/janitor"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
@@ -62,14 +58,12 @@ func (b *bundle) dial(t *testing.T, o client.Options) client.Client {
 // leftBehind gives a bundle the workflows of the janitor's tests: "Hold" is a saga that keeps the account forever and stays
 // open, "Stay" stays open, and "End" ends.
 func leftBehind(b *bundle) *bundle {
-	stay := func(ctx workflow.Context) { workflow.GetSignalChannel(ctx, "end").Receive(ctx, nil) }
-	b.workflow("Hold", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
-			ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: lockcore.Forever})
-			err := do(ctx, "Note")
-			stay(ctx)
-			return err
-		})
+	stay := func(ctx workflow.Context) { receive(ctx, "end") }
+	b.saga("Hold", func(ctx workflow.Context, _ *workflows.Saga) error {
+		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, HoldTTL: lockcore.Forever})
+		err := do(ctx, "Note")
+		stay(ctx)
+		return err
 	})
 	b.workflow("Stay", func(ctx workflow.Context) error {
 		stay(ctx)
@@ -105,13 +99,6 @@ func (b *bundle) hold(t *testing.T, lockID, run string, resources ...string) {
 	}
 }
 
-func (b *bundle) ended(t *testing.T) client.WorkflowRun {
-	t.Helper()
-	run := b.start(t, "End")
-	require.NoError(t, run.Get(t.Context(), nil))
-	return run
-}
-
 // untilOffice waits until a janitor of the tests' namespace is in office, or until none is.
 func (b *bundle) untilOffice(t *testing.T, taken bool) {
 	t.Helper()
@@ -125,7 +112,7 @@ func TestJanitor_TerminatedWorkflow_LocksAreReleased(t *testing.T) {
 	t.Parallel()
 	b := leftBehind(setup(t))
 	janitored(t, b)
-	b.work(t, sdkworker.Options{}, map[string]any{"Note": func(context.Context) error { b.write("entered"); return nil }})
+	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.writer("entered")})
 	holder := b.start(t, "Hold")
 	b.untilWritten(t, 1)
 	waiter, next := b.start(t, "Hold"), b.start(t, "Hold")
@@ -155,15 +142,13 @@ func TestJanitor_OpenRun_HoldIsExtended(t *testing.T) {
 	b.workflow("second", func(ctx workflow.Context) error {
 		return under(ctx, locks(account), func(*workflows.Hold) error { return say(ctx, "second") })
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note})
+	b.serve(t)
 	first := b.start(t, "first")
 	b.untilWritten(t, 1)
 	second := b.start(t, "second")
 	b.untilParked(t, second)
-	_, err := b.end(t, first)
-	require.NoError(t, err)
-	_, err = b.end(t, second)
-	require.NoError(t, err)
+	b.succeed(t, first)
+	b.succeed(t, second)
 	require.Equal(t, []string{"locked", "done", "second"}, b.read())
 	b.requireFree(t, account.Name)
 }
@@ -174,13 +159,11 @@ func TestJanitor_PartlyGranted_HeldPartIsExtended(t *testing.T) {
 	b := setup(t)
 	janitored(t, b)
 	const holdTTL = 5 * time.Second
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			l := workflows.Locks{Resources: []lockcore.Resource{account2, account}, TTL: time.Second, HoldTTL: holdTTL}
-			return do(workflows.WithLocks(ctx, l), "Nothing")
-		})
+	b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
+		l := workflows.Locks{Resources: []lockcore.Resource{account2, account}, TTL: time.Second, HoldTTL: holdTTL}
+		return do(workflows.WithLocks(ctx, l), "Nothing")
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
+	b.serve(t)
 	other := b.taken(t, account2)
 	run := b.start(t, "W")
 	b.untilParked(t, run)
@@ -190,31 +173,48 @@ func TestJanitor_PartlyGranted_HeldPartIsExtended(t *testing.T) {
 		require.False(t, free)
 	}
 	require.NoError(t, other.Leave(t.Context()))
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	b.requireFree(t, account.Name)
 }
 
-// Nothing is released for a run that Temporal does not let the janitor ask about, and the office is left to others.
-func TestJanitor_NamespaceNotPermitted_IsLeftAlone(t *testing.T) {
+// The janitor's own connection is made as the client was, which has applied its credentials to its options already, or is that of the
+// client with which it shares it. A plugin that is only on the worker starts its janitor with the first activity.
+func TestJanitor_HoweverConnected_Runs(t *testing.T) {
 	t.Parallel()
-	b := leftBehind(setup(t))
-	run := b.startedAndTerminated(t)
-	b.hold(t, lockID(run), run.GetRunID(), account.Name)
-	var asked atomic.Int64
-	janitored(t, b, grpc.WithChainUnaryInterceptor(func(
-		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
-	) error {
-		if _, ok := req.(*workflowservice.DescribeWorkflowExecutionRequest); ok {
-			asked.Add(1)
-			return status.Error(codes.PermissionDenied, "not yours")
-		}
-		return invoke(ctx, method, req, reply, cc, opts...)
-	}))
-	b.work(t, sdkworker.Options{}, nil)
-	require.Eventually(t, func() bool { return asked.Load() > 1 }, within, lookEvery, "it does not stand for office again")
-	b.untilOffice(t, false)
-	b.requireHolds(t, run, account)
+	for name, connect := range map[string]func(t *testing.T, b *bundle){
+		"client with credentials": func(t *testing.T, b *bundle) {
+			authority := tlsfront.NewAuthority(t)
+			front := tlsfront.New(t, authority.AskingClients(t), testenv.TemporalAddress(t))
+			pair := authority.Issue(t, "lockstep")
+			cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
+			require.NoError(t, err)
+			b.client = b.dial(t, client.Options{
+				HostPort: front.Address, Credentials: client.NewMTLSCredentials(cert),
+				ConnectionOptions: client.ConnectionOptions{TLS: &tls.Config{RootCAs: authority.Pool(), ServerName: "127.0.0.1"}},
+			})
+		},
+		"client that shares a connection": func(t *testing.T, b *bundle) {
+			c, err := client.NewClientFromExisting(b.client, client.Options{Plugins: []client.Plugin{b.plugin}})
+			require.NoError(t, err)
+			t.Cleanup(c.Close)
+			b.client = c
+		},
+		"plugin on the worker only": func(*testing.T, *bundle) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := leftBehind(setup(t))
+			plugin, err := worker.NewPlugin(oftenOn(b))
+			require.NoError(t, err)
+			b.plugin = plugin
+			connect(t, b)
+			b.serve(t)
+			run := b.start(t, "Hold")
+			b.untilHeldBy(t, run)
+			b.terminate(t, run)
+			b.requireFree(t, account.Name)
+		})
+	}
 }
 
 func (b *bundle) startedAndTerminated(t *testing.T) client.WorkflowRun {
@@ -230,7 +230,7 @@ func TestJanitor_WorkerStarts_Runs(t *testing.T) {
 	b := leftBehind(setup(t))
 	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Look") })
 	other := b.taken(t, account)
-	w := b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	w := b.serve(t)
 	waits := b.start(t, "W")
 	b.untilParked(t, waits)
 	w.Stop()
@@ -244,7 +244,7 @@ func TestJanitor_WorkerStarts_Runs(t *testing.T) {
 	t.Cleanup(func() { _ = locker.Close(context.Background()) }) // the database goes with the test
 	fresh.locker = locker
 	janitored(t, fresh)
-	fresh.work(t, sdkworker.Options{}, nil)
+	fresh.serve(t)
 	b.requireFree(t, account2.Name)
 	require.Eventually(t, func() bool {
 		for _, e := range b.historyOf(t, waits.GetID(), waits.GetRunID()).GetEvents() {
@@ -254,22 +254,8 @@ func TestJanitor_WorkerStarts_Runs(t *testing.T) {
 		}
 		return false
 	}, within, lookEvery, "the workflow is not woken")
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
-	_, err = b.end(t, waits)
-	require.NoError(t, err)
-}
-
-func TestJanitor_PluginOnWorkerOnly_StartsWithFirstActivity(t *testing.T) {
-	t.Parallel()
-	b := leftBehind(setup(t))
-	plugin, err := worker.NewPlugin(oftenOn(b))
-	require.NoError(t, err)
-	b.plugin = plugin
-	b.work(t, sdkworker.Options{}, map[string]any{"Note": func(context.Context) error { return nil }})
-	holder := b.start(t, "Hold")
-	b.untilHeldBy(t, holder)
-	b.terminate(t, holder)
-	b.requireFree(t, account.Name)
+	b.serve(t)
+	b.succeed(t, waits)
 }
 
 // It ends with the last worker, and works again with the next.
@@ -277,14 +263,14 @@ func TestJanitor_LastWorkerStops_Stops(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	janitored(t, b)
-	first := b.work(t, sdkworker.Options{}, nil)
-	last := b.work(t, sdkworker.Options{}, nil)
+	first := b.serve(t)
+	last := b.serve(t)
 	b.untilOffice(t, true)
 	first.Stop()
 	b.untilOffice(t, true)
 	last.Stop()
 	b.requireFree(t, janitor.LockName(namespaceID))
-	b.work(t, sdkworker.Options{}, nil)
+	b.serve(t)
 	b.untilOffice(t, true)
 }
 
@@ -307,78 +293,7 @@ func TestJanitor_WaitingRunIsReset_StepsHoldIsReleased(t *testing.T) {
 	b.untilParked(t, run)
 	require.Len(t, b.holders(t, account.Name), 1)
 	wasReset.Store(true)
-	_, err := b.end(t, b.reset(t, run, 1))
-	require.NoError(t, err)
+	b.succeed(t, b.reset(t, run, 1))
 	b.requireFree(t, account.Name)
 	require.NoError(t, other.Leave(t.Context()))
-}
-
-// The janitor's own connection is made as the client was, which has applied its credentials to its
-// options already.
-func TestJanitor_ClientWithCredentials_UsesThem(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	authority := tlsfront.NewAuthority(t)
-	front := tlsfront.New(t, authority.AskingClients(t), testenv.TemporalAddress(t))
-	pair := authority.Issue(t, "lockstep")
-	cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
-	require.NoError(t, err)
-	plugin, err := worker.NewPlugin(oftenOn(b))
-	require.NoError(t, err)
-	b.plugin = plugin
-	b.client = b.dial(t, client.Options{
-		HostPort: front.Address, Credentials: client.NewMTLSCredentials(cert),
-		ConnectionOptions: client.ConnectionOptions{TLS: &tls.Config{RootCAs: authority.Pool(), ServerName: "127.0.0.1"}},
-	})
-	b.work(t, sdkworker.Options{}, nil)
-	b.untilOffice(t, true)
-}
-
-// A client that shares another one's connection gives the plugin that connection too.
-func TestJanitor_SharedConnection_IsShared(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	plugin, err := worker.NewPlugin(oftenOn(b))
-	require.NoError(t, err)
-	b.plugin = plugin
-	c, err := client.NewClientFromExisting(b.client, client.Options{Plugins: []client.Plugin{plugin}})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	b.client = c
-	b.work(t, sdkworker.Options{}, nil)
-	b.untilOffice(t, true)
-}
-
-// What a closed run has left is released, and a part of it that still trusts its lease drains.
-func TestJanitor_RunClosedWhilePartRuns_PartDrains(t *testing.T) {
-	t.Parallel()
-	b := leftBehind(setup(t))
-	b.work(t, sdkworker.Options{}, nil)
-	run := b.ended(t)
-	req := request(lockID(run))
-	req.Persist, req.Run = true, run.GetRunID()
-	leases, err := b.locker.TryEnter(t.Context(), req)
-	require.NoError(t, err)
-	require.Equal(t, janitor.Result{Listed: 1, Asked: 1, Closed: 1, Released: 1}, b.round(t))
-	free, err := b.isFree(t.Context(), account.Name)
-	require.NoError(t, err)
-	require.False(t, free, "its process may still trust the lock")
-	_, err = b.locker.Renew(t.Context(), leases...)
-	require.Error(t, err)
-	require.NoError(t, b.locker.Leave(t.Context(), leases...))
-	b.requireFree(t, account.Name)
-}
-
-func TestJanitor_RunWithManyLocks_IsDescribedOnce(t *testing.T) {
-	t.Parallel()
-	b := leftBehind(setup(t))
-	b.work(t, sdkworker.Options{}, nil)
-	for i := range 5 {
-		run := b.ended(t)
-		for j := range 10 {
-			b.hold(t, lockID(run), run.GetRunID(), fmt.Sprintf("%d/%d", i, j))
-		}
-	}
-	require.Equal(t, janitor.Result{Listed: 50, Asked: 5, Closed: 5, Released: 50}, b.round(t))
-	require.Zero(t, b.round(t))
 }

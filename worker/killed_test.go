@@ -123,14 +123,12 @@ func untilLine(t *testing.T, out *bufio.Reader, words string) string {
 func TestKilledWorker_StepIsRetried_OthersStayOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("saga", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
-			// The killed attempt may trust its lease for the TTL, and keeps others out so long after the release too.
-			ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 3 * time.Second})
-			err := do(workflow.WithStartToCloseTimeout(ctx, 4*time.Second), "Step")
-			receive(ctx, "go on") // the other one is queued
-			return err
-		})
+	b.saga("saga", func(ctx workflow.Context, _ *workflows.Saga) error {
+		// The killed attempt may trust its lease for the TTL, and keeps others out so long after the release too.
+		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 3 * time.Second})
+		err := do(workflow.WithStartToCloseTimeout(ctx, 4*time.Second), "Step")
+		receive(ctx, "go on") // the other one is queued
+		return err
 	})
 	b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
 	// This process runs the workflows; the first attempt of the step can only run in the other one.
@@ -150,15 +148,13 @@ func TestKilledWorker_StepIsRetried_OthersStayOut(t *testing.T) {
 			b.write("attempt %d", activity.GetInfo(ctx).Attempt)
 			return nil
 		},
-		"Other": func(context.Context) error { b.write("other"); return nil },
+		"Other": b.writer("other"),
 	})
 	other := b.start(t, "other")
 	b.untilBusy(t, other)
 	b.signal(t, saga, "go on")
-	_, err = b.end(t, saga)
-	require.NoError(t, err)
-	_, err = b.end(t, other)
-	require.NoError(t, err)
+	b.succeed(t, saga)
+	b.succeed(t, other)
 	require.Equal(t, []string{"attempt 2", "other"}, b.read())
 	require.Greater(t, next, killed)
 }
@@ -186,8 +182,7 @@ func TestKilledWorker_WaiterGetsTheLock(t *testing.T) {
 	require.NoError(t, cmd.Process.Kill())
 	died := time.Now()
 	require.Error(t, cmd.Wait())
-	_, err := b.end(t, other)
-	require.NoError(t, err)
+	b.succeed(t, other)
 	t.Logf("let in %s after the holder's process was killed, whose promise was %s", (<-let).Sub(died), promise)
 	require.NoError(t, b.client.TerminateWorkflow(t.Context(), killed.GetID(), killed.GetRunID(), "the test is over"))
 }

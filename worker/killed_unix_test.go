@@ -27,12 +27,10 @@ var watched = workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 4 * 
 func TestStoppedWorker_StepIsRetried_OthersStayOut(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("saga", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			err := do(workflows.WithLocks(workflow.WithHeartbeatTimeout(ctx, 4*time.Second), watched), "Watch")
-			receive(ctx, "go on") // the other one is queued
-			return err
-		})
+	b.saga("saga", func(ctx workflow.Context, _ *workflows.Saga) error {
+		err := do(workflows.WithLocks(workflow.WithHeartbeatTimeout(ctx, 4*time.Second), watched), "Watch")
+		receive(ctx, "go on") // the other one is queued
+		return err
 	})
 	b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
 	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
@@ -48,15 +46,13 @@ func TestStoppedWorker_StepIsRetried_OthersStayOut(t *testing.T) {
 			b.write("attempt %d", activity.GetInfo(ctx).Attempt)
 			return nil
 		},
-		"Other": func(context.Context) error { b.write("other"); return nil },
+		"Other": b.writer("other"),
 	})
 	other := b.start(t, "other")
 	b.untilParked(t, other)
 	b.signal(t, run, "go on")
-	_, err = b.end(t, run)
-	require.NoError(t, err)
-	_, err = b.end(t, other)
-	require.NoError(t, err)
+	b.succeed(t, run)
+	b.succeed(t, other)
 	require.Equal(t, []string{"attempt 2", "other"}, b.read())
 	require.Greater(t, next, paused)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
@@ -83,8 +79,7 @@ func TestStoppedWorker_LongerThanTTL_StepFails(t *testing.T) {
 	b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, map[string]any{
 		"Other": func(ctx context.Context) error { next, _ = activities.Fence(ctx, account.Name); return nil },
 	})
-	_, err = b.end(t, b.start(t, "other"))
-	require.NoError(t, err)
+	b.succeed(t, b.start(t, "other"))
 	t.Logf("others were done %v after the pause began", time.Since(began))
 	require.Greater(t, next, paused)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -55,7 +54,7 @@ func TestLock_Uncontended_AddsSevenEvents(t *testing.T) {
 	b.workflow("locked", func(ctx workflow.Context) error {
 		return under(ctx, locks(account, lockcore.Shared("rates")), func(*workflows.Hold) error { return do(ctx, "Look") })
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	b.serve(t)
 	plain, err := b.end(t, b.start(t, "plain"))
 	require.NoError(t, err)
 	locked, err := b.end(t, b.start(t, "locked"))
@@ -73,34 +72,6 @@ func TestLock_Uncontended_AddsSevenEvents(t *testing.T) {
 	b.requireFree(t, "rates")
 }
 
-func TestLock_Waiters_GrantedInOrderWithoutASlot(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return under(ctx, locks(account), func(*workflows.Hold) error {
-			return say(ctx, workflow.GetInfo(ctx).WorkflowExecution.RunID)
-		})
-	})
-	b.work(t, sdkworker.Options{MaxConcurrentActivityExecutionSize: 1}, map[string]any{"Note": b.note})
-	other := b.taken(t, account)
-	var want []string
-	var runs []client.WorkflowRun
-	for i := range 6 {
-		run := b.start(t, "W")
-		runs, want = append(runs, run), append(want, run.GetRunID())
-		b.untilQueued(t, account.Name, i+1)
-	}
-	b.untilParked(t, runs[0])
-	require.NoError(t, other.Leave(t.Context()))
-	for _, run := range runs {
-		events, err := b.end(t, run)
-		require.NoError(t, err)
-		require.LessOrEqual(t, countEvents(events), 30)
-	}
-	require.Equal(t, want, b.read())
-	b.requireFree(t, account.Name)
-}
-
 func TestLock_SignalsTimersSteps_StaysHeld(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -115,95 +86,14 @@ func TestLock_SignalsTimersSteps_StaysHeld(t *testing.T) {
 	b.workflow("second", func(ctx workflow.Context) error {
 		return under(ctx, locks(account), func(*workflows.Hold) error { return say(ctx, "second") })
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look, "Note": b.note})
+	b.serve(t)
 	first := b.start(t, "first")
 	b.untilWritten(t, 1)
 	second := b.start(t, "second")
 	b.untilParked(t, second)
 	b.signal(t, first, "go on")
-	for _, run := range []client.WorkflowRun{first, second} {
-		_, err := b.end(t, run)
-		require.NoError(t, err)
-	}
+	b.succeed(t, first, second)
 	require.Equal(t, []string{"free: false", "free: false", "second"}, b.read())
-	b.requireFree(t, account.Name)
-}
-
-func TestLock_WaitCancelled_LeavesNothing(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	last := lockcore.Exclusive("account/2")
-	b.workflow("W", func(ctx workflow.Context) error {
-		return under(ctx, locks(last, account), func(*workflows.Hold) error { return errors.New("it has the locks") })
-	})
-	b.work(t, sdkworker.Options{}, nil)
-	other := b.taken(t, last)
-	run := b.start(t, "W")
-	b.untilParked(t, run)
-	free, err := b.isFree(t.Context(), account.Name)
-	require.NoError(t, err)
-	require.False(t, free, "what it has already does not stand")
-	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
-	_, err = b.end(t, run)
-	require.True(t, temporal.IsCanceledError(err), "%v", err)
-	b.requireFree(t, account.Name)
-	b.untilQueued(t, last.Name, 0)
-	require.NoError(t, other.Leave(t.Context()))
-	b.requireFree(t, last.Name)
-}
-
-// The cancellation and the grant meet, in any order: nothing is left in either.
-func TestLock_CancelledAsItIsGranted_IsReleased(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return under(ctx, locks(account), func(*workflows.Hold) error { return workflow.Sleep(ctx, time.Hour) })
-	})
-	b.work(t, sdkworker.Options{}, nil)
-	for range 5 {
-		other := b.taken(t, account)
-		run := b.start(t, "W")
-		b.untilParked(t, run)
-		left := make(chan error, 1)
-		go func() { left <- other.Leave(t.Context()) }()
-		require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
-		require.NoError(t, <-left)
-		_, err := b.end(t, run)
-		require.True(t, temporal.IsCanceledError(err), "%v", err)
-		b.requireFree(t, account.Name)
-	}
-}
-
-func TestLock_TryOrMaxWait_ErrorNamesTheHolder(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	for name, l := range map[string]workflows.Locks{
-		"try": {Try: true}, "wait": {MaxWait: time.Second},
-	} {
-		l.Resources = []lockcore.Resource{account, lockcore.Exclusive("account/0")}
-		b.workflow(name, func(ctx workflow.Context) error {
-			_, err := workflows.Lock(ctx, l)
-			var busy *lockcore.BusyError
-			if !errors.As(err, &busy) {
-				return fmt.Errorf("not busy: %w", err)
-			}
-			return say(ctx, busy.Holders[0].LockID)
-		})
-	}
-	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note})
-	other := b.taken(t, account)
-	for i, name := range []string{"try", "wait"} {
-		events, err := b.end(t, b.start(t, name))
-		require.NoError(t, err)
-		require.Len(t, b.read(), i+1)
-		b.untilQueued(t, account.Name, 0)
-		b.requireFree(t, "account/0")
-		if name == "try" {
-			require.Equal(t, 17, countEvents(events)) // those of a workflow with two steps
-		}
-	}
-	require.Equal(t, []string{"somebody", "somebody"}, b.read())
-	require.NoError(t, other.Leave(t.Context()))
 	b.requireFree(t, account.Name)
 }
 
@@ -217,7 +107,7 @@ func TestLock_WithLimit_IsASemaphore(t *testing.T) {
 			return err
 		})
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note})
+	b.serve(t)
 	first, second := b.start(t, "W"), b.start(t, "W")
 	b.untilWritten(t, 2)
 	third := b.start(t, "W")
@@ -227,34 +117,15 @@ func TestLock_WithLimit_IsASemaphore(t *testing.T) {
 	b.untilWritten(t, 3)
 	b.signal(t, second, "stand up")
 	b.signal(t, third, "stand up")
-	for _, run := range []client.WorkflowRun{first, second, third} {
-		_, err := b.end(t, run)
-		require.NoError(t, err)
-	}
+	b.succeed(t, first, second, third)
 	b.requireFree(t, "seats")
-}
-
-func TestLock_NotReleased_EndsWithTheRun(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		if _, err := workflows.Lock(ctx, locks(account)); err != nil {
-			return err
-		}
-		return errors.Join(do(ctx, "Look"), do(ctx, "Refuse"))
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look, "Refuse": refuse})
-	_, err := b.end(t, b.start(t, "W"))
-	require.ErrorContains(t, err, "no money")
-	require.Equal(t, []string{"free: false"}, b.read())
-	b.requireFree(t, account.Name)
 }
 
 func TestLock_AndSaga_ReleasedWithLater(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	saga := func(ctx workflow.Context, fn func(ctx workflow.Context) error) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error { return fn(ctx) })
+		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error { return fn(ctx) })
 	}
 	free := func(ctx workflow.Context) error {
 		receive(ctx, "free")
@@ -272,14 +143,13 @@ func TestLock_AndSaga_ReleasedWithLater(t *testing.T) {
 			return errors.Join(err, do(ctx, "Look"), under(ctx, locks(account), func(*workflows.Hold) error { return nil }), do(ctx, "Look"))
 		}), free(ctx))
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	b.serve(t)
 	for i, name := range []string{"lock in saga", "saga in lock"} {
 		run := b.start(t, name)
 		b.untilWritten(t, 3*i+3)
 		b.requireFree(t, account.Name) // while the run is open
 		b.signal(t, run, "free")
-		_, err := b.end(t, run)
-		require.NoError(t, err)
+		b.succeed(t, run)
 		require.Equal(t, []string{"free: false", "free: false", "free: false"}, b.read()[3*i:], name)
 	}
 }
@@ -300,13 +170,12 @@ func TestLock_Lost_StepUnderItFails(t *testing.T) {
 		}
 		return under(ctx, locks(account), func(*workflows.Hold) error { return do(joins, "Look") })
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look, "Note": b.note})
+	b.serve(t)
 	run := b.start(t, "W")
 	b.untilWritten(t, 1)
 	b.forceRelease(t, run)
 	b.signal(t, run, "go on")
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Equal(t, []string{"locked", "free: false"}, b.read())
 	b.requireFree(t, account.Name)
 }
@@ -323,7 +192,7 @@ func TestLock_WakerDies_NextAttemptFindsTheHold(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.locksOnce(locks(account))
-	w := b.work(t, sdkworker.Options{}, nil)
+	w := b.serve(t)
 	elsewhere, err := lockcore.New(testenv.Mongo(t).Client().Database(b.database).Collection(lockCollection), lockcore.Config{})
 	require.NoError(t, err)
 	closeAtEnd(t, elsewhere)
@@ -334,8 +203,7 @@ func TestLock_WakerDies_NextAttemptFindsTheHold(t *testing.T) {
 	w.Stop()
 	require.NoError(t, holder.Leave(t.Context()))
 	require.Equal(t, []string{runLock(run)}, b.holders(t, account.Name), "the hold is granted while no worker runs")
-	plugin, err := worker.NewPlugin(worker.Options{Locker: elsewhere, Janitor: worker.JanitorOptions{Off: true}}) // whose process has watched nothing
-	require.NoError(t, err)
+	plugin := newPlugin(t, worker.Options{Locker: elsewhere}) // whose process has watched nothing
 	b.work(t, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}}, nil)
 	events, err := b.end(t, run)
 	require.NoError(t, err)
@@ -371,30 +239,6 @@ func TestLock_SeveralResources_AsksUntilAllAreHeld(t *testing.T) {
 	b.requireFree(t, second.Name)
 }
 
-func TestLock_WorkflowEndsWhileItWaits_LeavesNothing(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		workflow.Go(ctx, func(ctx workflow.Context) {
-			if _, err := workflows.Lock(ctx, locks(account)); !errors.Is(err, lockcore.ErrEnded) {
-				panic(fmt.Sprintf("not ended: %v", err))
-			}
-		})
-		receive(ctx, "go")
-		return nil
-	})
-	b.work(t, sdkworker.Options{}, nil)
-	holder := b.taken(t, account)
-	run := b.start(t, "W")
-	b.untilParked(t, run)
-	b.signal(t, run, "go")
-	_, err := b.end(t, run)
-	require.NoError(t, err)
-	b.untilQueued(t, account.Name, 0)
-	require.NoError(t, holder.Leave(t.Context()))
-	b.requireFree(t, account.Name)
-}
-
 // The workflow that started last gets the deadlock error and releases what it holds; the other one continues.
 func TestLock_TwoInADeadlock_OneIsTold(t *testing.T) {
 	t.Parallel()
@@ -413,7 +257,7 @@ func TestLock_TwoInADeadlock_OneIsTold(t *testing.T) {
 	}
 	b.workflow("one", cross(account, second))
 	b.workflow("two", cross(second, account))
-	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note})
+	b.serve(t)
 	runs := []client.WorkflowRun{b.start(t, "one"), b.start(t, "two")}
 	for i, r := range []lockcore.Resource{account, second} {
 		require.Eventually(t, func() bool { return len(b.holders(t, r.Name)) == 1 }, within, 20*time.Millisecond)
@@ -422,10 +266,7 @@ func TestLock_TwoInADeadlock_OneIsTold(t *testing.T) {
 	for _, run := range runs {
 		b.signal(t, run, "go")
 	}
-	for _, run := range runs {
-		_, err := b.end(t, run)
-		require.NoError(t, err)
-	}
+	b.succeed(t, runs...)
 	require.Equal(t, []string{"victim", "survivor"}, b.read())
 	b.requireFree(t, account.Name)
 	b.requireFree(t, second.Name)
@@ -440,7 +281,7 @@ func TestLock_ResetWhileWaiting_WaitsAgain(t *testing.T) {
 			return say(ctx, workflow.GetInfo(ctx).WorkflowExecution.RunID)
 		})
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note})
+	b.serve(t)
 	holder := b.taken(t, account)
 	old := b.start(t, "W")
 	b.untilParked(t, old)

@@ -105,7 +105,8 @@ func TestNamespace_SameNameInTwoClusters_LocksDiffer(t *testing.T) {
 	b.workflow("account", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Look") })
 	steps := map[string]any{"Note": b.note, "Undo": func(context.Context, string) error { return nil }, "Look": b.look}
 	b.work(t, sdkworker.Options{}, steps)
-	second := &bundle{client: other, locker: b.locker, plugin: b.plugin, queue: b.queue, database: b.database, workflows: b.workflows}
+	second := b.on(b.queue)
+	second.client = other
 	second.work(t, sdkworker.Options{}, steps)
 	start := func(c client.Client, name string) client.WorkflowRun {
 		run, err := c.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{ID: b.queue, TaskQueue: b.queue}, name)

@@ -43,7 +43,7 @@ func (b *bundle) version(t *testing.T, build string, behavior workflow.Versionin
 func (b *bundle) versioned() {
 	b.workflow("W", func(ctx workflow.Context) error {
 		name := workflow.GetInfo(ctx).WorkflowExecution.ID[:1]
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
 			if err := s.Step(workflows.Guard(ctx, account), "Note", "Note", name+" first").Get(ctx, nil); err != nil {
 				return err
 			}
@@ -73,10 +73,7 @@ func TestVersioning_Pinned_VersionsShareTheLocks(t *testing.T) {
 	b.untilParked(t, next)
 	b.signal(t, old, "go on")
 	b.signal(t, next, "go on")
-	for _, run := range []client.WorkflowRun{old, next} {
-		_, err := b.end(t, run)
-		require.NoError(t, err)
-	}
+	b.succeed(t, old, next)
 	require.Equal(t, []string{"a first on 1", "a second on 1", "b first on 2", "b second on 2"}, b.read())
 	b.requireFree(t, account.Name)
 }
@@ -93,8 +90,7 @@ func TestVersioning_AutoUpgrade_SagaKeepsItsLocks(t *testing.T) {
 	first.Stop()
 	b.requireHolds(t, run, account)
 	b.signal(t, run, "go on")
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Equal(t, []string{"a first on 1", "a second on 2"}, b.read())
 	b.requireFree(t, account.Name)
 }
@@ -106,15 +102,13 @@ func TestPause_WorkflowHoldsAndWaits_KeepsBoth(t *testing.T) {
 	const holdTTL = 2 * time.Second
 	b := setup(t)
 	janitored(t, b)
-	b.workflow("Saga", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
-			ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, TTL: time.Second, HoldTTL: holdTTL})
-			err := do(ctx, "Note")
-			workflow.GetSignalChannel(ctx, "end").Receive(ctx, nil)
-			return err
-		})
+	b.saga("Saga", func(ctx workflow.Context, _ *workflows.Saga) error {
+		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, TTL: time.Second, HoldTTL: holdTTL})
+		err := do(ctx, "Note")
+		receive(ctx, "end")
+		return err
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Note": func(context.Context) error { b.write("entered"); return nil }})
+	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.writer("entered")})
 	holder := b.start(t, "Saga")
 	b.untilWritten(t, 1)
 	waiter := b.start(t, "Saga")
@@ -140,7 +134,7 @@ func TestPause_WorkflowHoldsAndWaits_KeepsBoth(t *testing.T) {
 	for i, run := range []client.WorkflowRun{holder, waiter, last} { // in their order, though the last was never paused
 		b.untilWritten(t, i+1)
 		b.requireHolds(t, run, account)
-		require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "end", nil))
+		b.signal(t, run, "end")
 		require.NoError(t, run.Get(t.Context(), nil))
 	}
 	b.requireFree(t, account.Name)
@@ -168,7 +162,7 @@ func TestDoctor_WorkerWithoutPlugin_IsFound(t *testing.T) {
 	b := setup(t)
 	b.client = b.dial(t, client.Options{WorkerHeartbeatInterval: time.Second})
 	b.workflow("W", func(workflow.Context) error { return nil })
-	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
+	b.serve(t)
 	m, err := mongo.Connect(options.Client().ApplyURI(testenv.MongoURI(t)))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.Disconnect(context.WithoutCancel(t.Context()))) })

@@ -91,8 +91,7 @@ func TestPark_DatabaseDown_StepWaits(t *testing.T) {
 				require.Contains(t, b.details(t, run), "cannot be reached")
 			}
 			w.Mend()
-			_, err := b.end(t, run)
-			require.NoError(t, err)
+			b.succeed(t, run)
 			require.Equal(t, []string{"attempt 1"}, b.read())
 			b.requireFree(t, account.Name)
 		})
@@ -113,15 +112,13 @@ func (b *bundle) details(t *testing.T, run client.WorkflowRun) string {
 func TestPark_QueueFull_StepWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	b := setupWith(t, lockcore.Config{MaxWaiters: 1})
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
-			ctx = workflow.WithRetryPolicy(workflows.Guard(ctx, account), temporal.RetryPolicy{MaximumAttempts: 1})
-			return s.Step(ctx, "Do", "Undo").Get(ctx, nil)
-		})
+	b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
+		ctx = workflow.WithRetryPolicy(workflows.Guard(ctx, account), temporal.RetryPolicy{MaximumAttempts: 1})
+		return s.Step(ctx, "Do", "Undo").Get(ctx, nil)
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{
-		"Do":   func(context.Context) error { b.write("done"); return nil },
-		"Undo": func(context.Context) error { b.write("undone"); return nil },
+		"Do":   b.writer("done"),
+		"Undo": b.writer("undone"),
 	})
 	holds := b.taken(t, account)
 	first := make(chan error, 1)
@@ -139,8 +136,7 @@ func TestPark_QueueFull_StepWaitsForRoom(t *testing.T) {
 	}, "the step does not wait for room")
 	require.NoError(t, holds.Leave(t.Context()))
 	require.NoError(t, <-first)
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Equal(t, []string{"done"}, b.read())
 	b.requireFree(t, account.Name)
 }
@@ -164,11 +160,9 @@ func TestPark_CancelledAsItIsGranted_GrantIsReturned(t *testing.T) {
 					receive(ctx, "end")
 					return nil
 				})
-				b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, map[string]any{"Nothing": nothing})
+				b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
 				decides := b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
-				other := b.taken(t, account)
-				run := b.start(t, "W")
-				b.untilParked(t, run)
+				run, other := b.parked(t, "W")
 				decides.Stop()
 				both := []func(){
 					func() {
@@ -185,8 +179,7 @@ func TestPark_CancelledAsItIsGranted_GrantIsReturned(t *testing.T) {
 				b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
 				b.requireFree(t, account.Name)
 				b.signal(t, run, "end")
-				_, err := b.end(t, run)
-				require.NoError(t, err)
+				b.succeed(t, run)
 			})
 		}
 	}
@@ -212,10 +205,8 @@ func TestWait_HasItsStepsFairnessKeyAndHighestPriority(t *testing.T) {
 	b.workflow("W", func(ctx workflow.Context) error {
 		return do(workflow.WithPriority(workflows.Guard(ctx, account), temporal.Priority{PriorityKey: 2, FairnessKey: "tenant"}), "Nothing")
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
-	other := b.taken(t, account)
-	run := b.start(t, "W")
-	b.untilParked(t, run)
+	b.serve(t)
+	run, other := b.parked(t, "W")
 	require.NoError(t, other.Leave(t.Context()))
 	events, err := b.end(t, run)
 	require.NoError(t, err)
@@ -244,10 +235,9 @@ func TestTaskQueue_Given_ActivitiesRunThere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var err error
-	b.plugin, err = worker.NewPlugin(worker.Options{Locker: b.locker, TaskQueue: b.queue + "-locks", Janitor: worker.JanitorOptions{Off: true}})
-	require.NoError(t, err)
+	b.plugin = newPlugin(t, worker.Options{Locker: b.locker, TaskQueue: b.queue + "-locks"})
 	b.workflow("W", func(ctx workflow.Context) error {
-		return under(ctx, workflows.Locks{Resources: []lockcore.Resource{account}}, func(*workflows.Hold) error { return nil })
+		return under(ctx, locks(account), func(*workflows.Hold) error { return nil })
 	})
 	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true, Plugins: []sdkworker.Plugin{b.plugin}}, nil)
 	locks := sdkworker.New(b.client, b.queue+"-locks", sdkworker.Options{Plugins: []sdkworker.Plugin{b.plugin}, DisableWorkflowWorker: true})
@@ -270,10 +260,12 @@ func TestTaskQueue_Given_ActivitiesRunThere(t *testing.T) {
 func TestPark_NoSlotForLong_StillRuns(t *testing.T) {
 	t.Parallel()
 	b := setupWith(t, lockcore.Config{ClaimTTL: 300 * time.Millisecond})
-	b.workflow("Late", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Note") })
+	b.workflow("Late", func(ctx workflow.Context) error {
+		return workflow.ExecuteActivity(workflows.Guard(ctx, account), "Note", workflow.GetInfo(ctx).WorkflowExecution.RunID).Get(ctx, nil)
+	})
 	b.workflow("Load", func(ctx workflow.Context) error { return again(ctx, "Take") })
 	b.workflow("Rival", func(ctx workflow.Context) error { return again(workflows.Guard(ctx, account), "Use") })
-	b.work(t, sdkworker.Options{MaxConcurrentActivityExecutionSize: 1}, map[string]any{"Note": b.noteRun, "Take": b.takeSlot})
+	b.work(t, sdkworker.Options{MaxConcurrentActivityExecutionSize: 1}, map[string]any{"Take": b.takeSlot})
 	var rivals atomic.Int64
 	queue := b.elsewhere(t, map[string]any{"Use": func(ctx context.Context) error {
 		rivals.Add(1)
@@ -386,15 +378,13 @@ var shelf = lockcore.Exclusive("shelf")
 func TestGuard_OneOfTwoLost_LeavesTheOthersQueue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
-			err := do(workflows.Guard(ctx, account, shelf), "Nothing")
-			b.write("%v", err)
-			workflow.GetSignalChannel(ctx, "go on").Receive(ctx, nil)
-			return err
-		})
+	b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
+		err := do(workflows.Guard(ctx, account, shelf), "Nothing")
+		b.write("%v", err)
+		receive(ctx, "go on")
+		return err
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
+	b.serve(t)
 	other := b.taken(t, shelf)
 	run := b.start(t, "W")
 	b.untilParked(t, run)

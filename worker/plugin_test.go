@@ -80,77 +80,61 @@ func TestPlugin_OnWorker_InstallsOneInterceptor(t *testing.T) {
 	}), lockcore.ErrInvalid)
 }
 
-func guardedSaga(ctx workflow.Context) error {
-	return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
-		ctx = workflows.Guard(ctx, account)
-		return errors.Join(do(ctx, "Look"), do(ctx, "Look"))
-	})
-}
-
-func TestPlugin_OnClientAndWorker_GuardsOnce(t *testing.T) {
+// Lockstep is installed on the client, the worker or both, or by hand, and guards each step once.
+func TestPlugin_HoweverInstalled_GuardsOnce(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.workflow("W", guardedSaga)
-	c, err := client.Dial(client.Options{HostPort: testenv.TemporalAddress(t), Plugins: []client.Plugin{b.plugin}})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	b.client = c
-	b.work(t, sdkworker.Options{Plugins: []sdkworker.Plugin{b.plugin}}, map[string]any{"Look": b.look})
-	events, err := b.end(t, b.start(t, "W"))
-	require.NoError(t, err)
-	require.Equal(t, []string{"free: false", "free: false"}, b.read())
-	b.requireFree(t, account.Name)
-	require.Equal(t, 1, countGuards(events, "1/Look"))
-	require.Equal(t, 1, countGuards(events, "2/Look"))
+	for name, install := range map[string]func(t *testing.T, b *bundle) sdkworker.Worker{
+		"client": func(t *testing.T, b *bundle) sdkworker.Worker {
+			b.reach(t, client.Options{Plugins: []client.Plugin{b.plugin}})
+			return sdkworker.New(b.client, b.queue, sdkworker.Options{})
+		},
+		"client and worker": func(t *testing.T, b *bundle) sdkworker.Worker {
+			b.reach(t, client.Options{Plugins: []client.Plugin{b.plugin}})
+			return sdkworker.New(b.client, b.queue, sdkworker.Options{Plugins: []sdkworker.Plugin{b.plugin}})
+		},
+		"Register": func(t *testing.T, b *bundle) sdkworker.Worker {
+			o := worker.Options{Locker: b.locker}
+			own, err := worker.Interceptor(o)
+			require.NoError(t, err)
+			w := sdkworker.New(b.client, b.queue, sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{own}})
+			require.NoError(t, worker.Register(w, o))
+			require.NoError(t, worker.Register(w, o))
+			return w
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
+				ctx = workflows.Guard(ctx, account)
+				return errors.Join(do(ctx, "Look"), do(ctx, "Look"))
+			})
+			w := install(t, b)
+			w.RegisterWorkflowWithOptions(b.workflows["W"], workflow.RegisterOptions{Name: "W"})
+			w.RegisterActivityWithOptions(b.look, activity.RegisterOptions{Name: "Look"})
+			require.NoError(t, w.Start())
+			t.Cleanup(w.Stop)
+			events, err := b.end(t, b.start(t, "W"))
+			require.NoError(t, err)
+			require.Equal(t, []string{"free: false", "free: false"}, b.read())
+			b.requireFree(t, account.Name)
+			require.Equal(t, []string{"1/Look", "2/Look"}, guardedParts(events))
+		})
+	}
 }
 
-func TestPlugin_OnClientOnly_ReachesItsWorkers(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", guardedSaga)
-	c, err := client.Dial(client.Options{HostPort: testenv.TemporalAddress(t), Plugins: []client.Plugin{b.plugin}})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	b.client = c
-	b.work(t, sdkworker.Options{Plugins: []sdkworker.Plugin{}}, map[string]any{"Look": b.look})
-	_, err = b.end(t, b.start(t, "W"))
-	require.NoError(t, err)
-	require.Equal(t, []string{"free: false", "free: false"}, b.read())
-}
-
-func TestRegister_ExistingWorker_IsGuarded(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", guardedSaga)
-	o := worker.Options{Locker: b.locker}
-	own, err := worker.Interceptor(o)
-	require.NoError(t, err)
-	w := sdkworker.New(b.client, b.queue, sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{own}})
-	require.NoError(t, worker.Register(w, o))
-	require.NoError(t, worker.Register(w, o))
-	w.RegisterWorkflowWithOptions(b.workflows["W"], workflow.RegisterOptions{Name: "W"})
-	w.RegisterActivityWithOptions(b.look, activity.RegisterOptions{Name: "Look"})
-	require.NoError(t, w.Start())
-	t.Cleanup(w.Stop)
-	_, err = b.end(t, b.start(t, "W"))
-	require.NoError(t, err)
-	require.Equal(t, []string{"free: false", "free: false"}, b.read())
-	b.requireFree(t, account.Name)
-}
-
-// countGuards counts the steps whose header carries a guard with that part.
-func countGuards(events []*historypb.HistoryEvent, part string) int {
-	n := 0
+// guardedParts returns the parts of the guards that the headers of the steps carry.
+func guardedParts(events []*historypb.HistoryEvent) (parts []string) {
 	for _, e := range events {
-		payload := e.GetActivityTaskScheduledEventAttributes().GetHeader().GetFields()[wire.HeaderKey]
-		if payload == nil {
-			continue
-		}
-		if guard, err := wire.DecodeGuard(payload); err == nil && guard.Part == part {
-			n++
+		if payload := e.GetActivityTaskScheduledEventAttributes().GetHeader().GetFields()[wire.HeaderKey]; payload != nil {
+			guard, err := wire.DecodeGuard(payload)
+			parts = append(parts, guard.Part)
+			if err != nil {
+				parts = append(parts, err.Error())
+			}
 		}
 	}
-	return n
+	return parts
 }
 
 func TestPlugin_WorkerStarts_HasRegistered(t *testing.T) {
@@ -187,8 +171,7 @@ func TestPlugin_DatabaseDoesNotAnswer_StopDoesNotWait(t *testing.T) {
 	locker, err := lockcore.New(db.Database("d").Collection(lockCollection), lockcore.Config{})
 	require.NoError(t, err)
 	closeAtEnd(t, locker)
-	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Janitor: worker.JanitorOptions{Off: true}})
-	require.NoError(t, err)
+	plugin := newPlugin(t, worker.Options{Locker: locker})
 	w := sdkworker.New(testenv.Temporal(t), testenv.TaskQueue(t), sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}})
 	w.RegisterActivityWithOptions(nothing, activity.RegisterOptions{Name: "A"})
 	began := time.Now()
@@ -204,16 +187,14 @@ func TestPlugin_DatabaseDoesNotAnswer_StopDoesNotWait(t *testing.T) {
 func TestPlugin_VersionProvider_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
-			return s.Step(workflows.Guard(ctx, account), "Look", "Look").Get(ctx, nil)
-		})
+	b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
+		return s.Step(workflows.Guard(ctx, account), "Look", "Look").Get(ctx, nil)
 	})
 	b.work(t, sdkworker.Options{
 		PreferredVersionProvider: func(sdkworker.PreferredVersionProviderInput) *sdkworker.VersionPreference {
 			return &sdkworker.VersionPreference{Version: workflow.DefaultVersion}
 		},
-	}, map[string]any{"Look": b.look})
+	}, nil)
 	other := b.taken(t, account)
 	run := b.start(t, "W")
 	b.untilEvent(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_FAILED)
@@ -235,9 +216,8 @@ func (b *bundle) during(t *testing.T, do func()) {
 	require.NoError(t, err)
 	l, err := lockcore.New(c.Database(b.database).Collection(lockCollection), lockcore.Config{})
 	require.NoError(t, err)
-	plugin, err := worker.NewPlugin(worker.Options{Locker: l, Janitor: worker.JanitorOptions{Off: true}})
-	require.NoError(t, err)
-	w := b.work(t, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}}, map[string]any{"Note": b.note})
+	plugin := newPlugin(t, worker.Options{Locker: l})
+	w := b.work(t, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}}, nil)
 	do()
 	w.Stop()
 	ctx := context.WithoutCancel(t.Context())
@@ -250,14 +230,12 @@ func (b *bundle) during(t *testing.T, do func()) {
 func TestShortLivedWorkers_BetweenWorkers_LocksStayHeld(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("Saga", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			if err := s.Step(workflows.Guard(ctx, account), "Note", "Note", "saga").Get(ctx, nil); err != nil {
-				return err
-			}
-			receive(ctx, "go on")
-			return nil
-		})
+	b.saga("Saga", func(ctx workflow.Context, s *workflows.Saga) error {
+		if err := s.Step(workflows.Guard(ctx, account), "Note", "Note", "saga").Get(ctx, nil); err != nil {
+			return err
+		}
+		receive(ctx, "go on")
+		return nil
 	})
 	b.workflow("Waiter", func(ctx workflow.Context) error {
 		return workflow.ExecuteActivity(workflows.Guard(ctx, account), "Note", "waiter").Get(ctx, nil)
@@ -269,12 +247,10 @@ func TestShortLivedWorkers_BetweenWorkers_LocksStayHeld(t *testing.T) {
 	b.requireHolds(t, saga, account)
 	b.signal(t, saga, "go on")
 	b.during(t, func() {
-		_, err := b.end(t, saga)
-		require.NoError(t, err)
+		b.succeed(t, saga)
 	})
 	b.during(t, func() {
-		_, err := b.end(t, waiter)
-		require.NoError(t, err)
+		b.succeed(t, waiter)
 	})
 	require.Equal(t, []string{"saga", "waiter"}, b.read())
 	free, err := b.isFree(t.Context(), account.Name)

@@ -26,33 +26,6 @@ func lasting(resources ...lockcore.Resource) workflows.Locks {
 	return workflows.Locks{Resources: resources, HoldTTL: longer}
 }
 
-// A lock around code of a later run does not wait for the promise of a closed one, either.
-func TestLock_LaterRun_AcquiresWhatClosedRunLeft(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return under(ctx, lasting(account), func(*workflows.Hold) error {
-			err := say(ctx, "locked")
-			receive(ctx, "go on")
-			return err
-		})
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note})
-	o := client.StartWorkflowOptions{TaskQueue: b.queue, ID: b.queue}
-	old, err := b.client.ExecuteWorkflow(t.Context(), o, "W")
-	require.NoError(t, err)
-	b.untilWritten(t, 1)
-	b.terminate(t, old)
-	run, err := b.client.ExecuteWorkflow(t.Context(), o, "W")
-	require.NoError(t, err)
-	b.untilWritten(t, 2)
-	require.Equal(t, []string{run.GetRunID()}, b.runs(t, account.Name))
-	b.signal(t, run, "go on")
-	_, err = b.end(t, run)
-	require.NoError(t, err)
-	b.requireFree(t, account.Name)
-}
-
 // underALock takes the account, runs steps under the lock with a signal before each but the first, and releases it.
 func underALock(guard func(workflow.Context) workflow.Context, steps ...string) func(ctx workflow.Context) error {
 	return func(ctx workflow.Context) error {
@@ -108,8 +81,7 @@ func TestLock_Reset_StaysHeld(t *testing.T) {
 				somebody := <-queued // released while the run is open
 				require.NoError(t, somebody.Leave(t.Context()))
 				b.signal(t, run, "go on")
-				_, err := b.end(t, run)
-				require.NoError(t, err)
+				b.succeed(t, run)
 				require.Equal(t, want, b.read())
 				b.requireFree(t, account.Name)
 			})
@@ -154,8 +126,7 @@ func TestLock_ResetTwice_StaysHeld(t *testing.T) {
 	}
 	b.requireFree(t, account.Name)
 	b.signal(t, run, "go on")
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Equal(t, names, b.read())
 }
 
@@ -203,7 +174,7 @@ func TestReset_StepOfEarlierRun_IsUndone(t *testing.T) {
 					}
 					return nil
 				})
-				b.work(t, sdkworker.Options{}, nil)
+				b.serve(t)
 				run := b.start(t, "W")
 				for range resets {
 					b.untilEvent(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
@@ -223,8 +194,7 @@ func TestReset_StepOfEarlierRun_IsUndone(t *testing.T) {
 				t.Cleanup(later.Stop)
 				b.untilUndoing(t, run)
 				require.NoError(t, other.Leave(t.Context()))
-				_, err := b.end(t, run)
-				require.NoError(t, err)
+				b.succeed(t, run)
 				require.Equal(t, []string{"undone"}, b.read())
 				b.requireFree(t, account.Name)
 			})
@@ -249,18 +219,16 @@ func (b *bundle) untilUndoing(t *testing.T, run client.WorkflowRun) {
 func heldInBetween(t *testing.T, b *bundle) (between, last client.WorkflowRun) {
 	t.Helper()
 	var entries []entry
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			if err := call(workflows.Guard(ctx, account), "first"); err != nil {
-				return err
-			}
-			receive(ctx, "go on")
-			if err := call(workflows.Guard(ctx, second), "second"); err != nil {
-				return err
-			}
-			receive(ctx, "end")
-			return nil
-		})
+	b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
+		if err := call(workflows.Guard(ctx, account), "first"); err != nil {
+			return err
+		}
+		receive(ctx, "go on")
+		if err := call(workflows.Guard(ctx, second), "second"); err != nil {
+			return err
+		}
+		receive(ctx, "end")
+		return nil
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
 	_, between = b.startAndReset(t)
@@ -277,8 +245,7 @@ func TestResetTwice_MiddleRunsHold_ReleasedAtEnd(t *testing.T) {
 	b := setup(t)
 	_, last := heldInBetween(t, b)
 	b.signal(t, last, "end")
-	_, err := b.end(t, last)
-	require.NoError(t, err)
+	b.succeed(t, last)
 	b.requireFree(t, account.Name)
 	b.requireFree(t, second.Name)
 }
@@ -307,16 +274,14 @@ func TestResetTwice_EarlierLoss_IsFound(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			var entries []entry
-			b.workflow("W", func(ctx workflow.Context) error {
-				return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-					for i, then := range []string{"go on", "end"} {
-						if err := call(workflows.Guard(ctx, guarded[i]), "step"); err != nil {
-							return err
-						}
-						receive(ctx, then)
+			b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
+				for i, then := range []string{"go on", "end"} {
+					if err := call(workflows.Guard(ctx, guarded[i]), "step"); err != nil {
+						return err
 					}
-					return nil
-				})
+					receive(ctx, then)
+				}
+				return nil
 			})
 			b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
 			run := b.start(t, "W")
@@ -357,16 +322,14 @@ func zombieOfAReset(t *testing.T, resources []lockcore.Resource) {
 	t.Helper()
 	b := setup(t)
 	z := &zombies{taken: make(chan struct{}), goes: make(chan struct{}), ended: make(chan error, 1)}
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			if err := do(workflows.Guard(ctx, account), "First"); err != nil {
-				return err
-			}
-			workflow.Go(ctx, func(ctx workflow.Context) { receive(ctx, "noise") })
-			err := do(workflows.Guard(ctx, resources...), "Step")
-			receive(ctx, "go on")
+	b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
+		if err := do(workflows.Guard(ctx, account), "First"); err != nil {
 			return err
-		})
+		}
+		workflow.Go(ctx, func(ctx workflow.Context) { receive(ctx, "noise") })
+		err := do(workflows.Guard(ctx, resources...), "Step")
+		receive(ctx, "go on")
+		return err
 	})
 	b.work(t, sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{z}}, map[string]any{
 		"First": nothing, "Step": func(ctx context.Context) error {
@@ -391,8 +354,7 @@ func zombieOfAReset(t *testing.T, resources []lockcore.Resource) {
 	require.False(t, app.NonRetryable(), "Temporal's answer may have been an old one")
 	require.Equal(t, before, b.leases(t))
 	b.signal(t, run, "go on")
-	_, err = b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Equal(t, []string{"step of " + run.GetRunID()}, b.read())
 	b.requireFree(t, account.Name)
 	b.requireFree(t, second.Name)

@@ -116,10 +116,8 @@ func TestReset_BetweenSteps_OthersStayOut(t *testing.T) {
 			b.requireHolds(t, run, second)
 			sdkworker.PurgeStickyWorkflowCache()
 			b.signal(t, run, "go on")
-			_, err := b.end(t, run)
-			require.NoError(t, err)
-			_, err = b.end(t, other)
-			require.NoError(t, err)
+			b.succeed(t, run)
+			b.succeed(t, other)
 			require.Equal(t, []string{"first", "second", "third", "other"}, b.read())
 			first, third := entries[0].lease, entries[2].lease
 			require.Equal(t, []string{old.GetRunID(), run.GetRunID()}, []string{first.Run, third.Run})
@@ -145,20 +143,17 @@ func TestReset_CurrentRunUnknown_StepWaits(t *testing.T) {
 		}
 		return invoke(ctx, method, req, reply, cc, opts...)
 	})}}})
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			if err := call(workflows.Guard(ctx, account), "first"); err != nil {
-				return err
-			}
-			receive(ctx, "go on")
-			return call(workflows.Guard(workflow.WithRetryPolicy(ctx, temporal.RetryPolicy{MaximumAttempts: 1}), account), "second")
-		})
+	b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
+		if err := call(workflows.Guard(ctx, account), "first"); err != nil {
+			return err
+		}
+		receive(ctx, "go on")
+		return call(workflows.Guard(workflow.WithRetryPolicy(ctx, temporal.RetryPolicy{MaximumAttempts: 1}), account), "second")
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(new([]entry))})
 	_, run := b.startAndReset(t)
 	b.signal(t, run, "go on")
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Equal(t, []string{"first", "second"}, b.read())
 	require.Greater(t, refused.Load(), int64(1), "it was asked again")
 }
@@ -175,15 +170,13 @@ func TestReset_SagaHadEnded_AcquiresAgain(t *testing.T) {
 	b.signal(t, old, "go on")
 	b.untilWritten(t, 2)
 	b.signal(t, old, "go on")
-	_, err := b.end(t, old)
-	require.NoError(t, err)
+	b.succeed(t, old)
 	b.requireFree(t, account.Name)
 	run := b.reset(t, old, 2)
 	b.signal(t, run, "go on")
 	b.untilWritten(t, 4)
 	b.signal(t, run, "go on")
-	_, err = b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Equal(t, []string{"first", "second", "third", "second", "third"}, b.read())
 	b.requireFree(t, account.Name)
 }
@@ -192,20 +185,17 @@ func TestReset_SagaHadEnded_AcquiresAgain(t *testing.T) {
 func TestReset_OldRunsHolds_ReleasedAtTheEnd(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			if err := do(workflows.Guard(ctx, account), "Look"); err != nil {
-				return err
-			}
-			receive(ctx, "go on")
-			return nil
-		})
+	b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
+		if err := do(workflows.Guard(ctx, account), "Look"); err != nil {
+			return err
+		}
+		receive(ctx, "go on")
+		return nil
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	b.serve(t)
 	_, run := b.startAndReset(t)
 	b.signal(t, run, "go on")
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	b.requireFree(t, account.Name)
 }
 
@@ -216,15 +206,13 @@ func TestReset_StepRuns_NewAttemptRunsAlone(t *testing.T) {
 	b := setup(t)
 	var ids []string
 	entered, leave := make(chan struct{}), make(chan struct{})
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			ctx = workflows.Guard(ctx, account)
-			if err := do(ctx, "First"); err != nil {
-				return err
-			}
-			workflow.Go(ctx, func(ctx workflow.Context) { receive(ctx, "noise") })
-			return do(ctx, "Step")
-		})
+	b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
+		ctx = workflows.Guard(ctx, account)
+		if err := do(ctx, "First"); err != nil {
+			return err
+		}
+		workflow.Go(ctx, func(ctx workflow.Context) { receive(ctx, "noise") })
+		return do(ctx, "Step")
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"First": nothing, "Step": func(ctx context.Context) error {
 		b.mu.Lock()
@@ -245,8 +233,7 @@ func TestReset_StepRuns_NewAttemptRunsAlone(t *testing.T) {
 	run := b.reset(t, old, 3)
 	b.untilParked(t, run)
 	close(leave)
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Equal(t, []string{"step 1", "step 2"}, b.read())
 	require.Equal(t, []string{old.GetRunID(), run.GetRunID()}, ids)
 	b.requireFree(t, account.Name)
@@ -274,8 +261,7 @@ func TestReset_RunWaits_WaitsAgain(t *testing.T) {
 		return slices.Equal(waits, []string{run.GetRunID()})
 	}, within, lookEvery, "the new run does not wait alone")
 	require.NoError(t, somebody.Leave(t.Context()))
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Equal(t, run.GetRunID(), entries[0].lease.Run)
 	b.requireFree(t, account.Name)
 }
@@ -325,7 +311,7 @@ func TestReset_WaitHadTimedOut_WaitsAgain(t *testing.T) {
 		receive(ctx, "go on")
 		return nil
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	b.serve(t)
 	somebody := b.taken(t, account)
 	old := b.start(t, "W")
 	b.untilEvent(t, old, enumspb.EVENT_TYPE_ACTIVITY_TASK_FAILED)
@@ -337,8 +323,7 @@ func TestReset_WaitHadTimedOut_WaitsAgain(t *testing.T) {
 	require.NoError(t, somebody.Leave(t.Context()))
 	run := b.reset(t, old, tasks)
 	b.signal(t, run, "go on")
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Empty(t, b.read())
 }
 
@@ -371,7 +356,7 @@ func TestActivityReset_StepHadRun_IsUndone(t *testing.T) {
 			})
 			b.work(t, sdkworker.Options{}, map[string]any{
 				"Fail": func(context.Context) error { b.write("ran"); return errors.New("fails") },
-				"Undo": func(context.Context) error { b.write("undone"); return nil },
+				"Undo": b.writer("undone"),
 			})
 			run := b.start(t, "W")
 			b.untilWritten(t, 1)
@@ -418,8 +403,7 @@ func TestActivityReset_StepRunsAgain(t *testing.T) {
 				b.untilFailed(t, run)
 				b.resetActivities(t, run, "Fail")
 			}
-			_, err := b.end(t, run)
-			require.NoError(t, err)
+			b.succeed(t, run)
 			b.requireFree(t, account.Name)
 		})
 	}
@@ -434,7 +418,7 @@ func TestActivityReset_SameAttemptNumber_HasAnotherPart(t *testing.T) {
 		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 			StartToCloseTimeout: time.Second, RetryPolicy: &temporal.RetryPolicy{InitialInterval: 2 * time.Second},
 		})
-		return do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}}), "Deaf")
+		return do(workflows.WithLocks(ctx, locks(account)), "Deaf")
 	})
 	goes, looked := make(chan struct{}), make(chan error, 1)
 	b.work(t, sdkworker.Options{}, map[string]any{"Deaf": func(ctx context.Context) error {
@@ -475,22 +459,4 @@ func (b *bundle) untilFailed(t *testing.T, run client.WorkflowRun) {
 	b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool {
 		return a.GetState() == enumspb.PENDING_ACTIVITY_STATE_SCHEDULED && a.GetLastFailure().GetMessage() == "fails"
 	}, "the attempt is not over")
-}
-
-// A step that does not wait, and finds its lock busy at once, has nothing to undo, and its undoing does not wait for the lock.
-func TestActivityReset_StepWasBusy_IsNotUndone(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
-			ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Try: true})
-			return s.Step(ctx, "Look", "Look").Get(ctx, nil)
-		})
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
-	other := b.taken(t, account)
-	_, err := b.end(t, b.start(t, "W")) // while the lock is held
-	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrBusy)
-	require.Empty(t, b.read())
-	require.NoError(t, other.Leave(t.Context()))
 }

@@ -66,10 +66,8 @@ func TestRule_WorkflowHoldsTheResource_Joins(t *testing.T) {
 	b.workflow("the same guard", func(ctx workflow.Context) error { return step(workflows.Guard(ctx, account)) })
 	b.workflow("a weaker guard", func(ctx workflow.Context) error { return step(workflows.Guard(ctx, lockcore.Shared(account.Name))) })
 	b.workflow("another guard", func(ctx workflow.Context) error { return step(workflows.Guard(ctx, account2)) })
-	b.workflow("a saga", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			return errors.Join(step(workflows.Guard(ctx, account)), step(ctx), step(workflows.Unguarded(ctx)))
-		})
+	b.saga("a saga", func(ctx workflow.Context, _ *workflows.Saga) error {
+		return errors.Join(step(workflows.Guard(ctx, account)), step(ctx), step(workflows.Unguarded(ctx)))
 	})
 	b.workflow("a lock", func(ctx workflow.Context) error {
 		return under(ctx, locks(account), func(*workflows.Hold) error { return step(ctx) })
@@ -122,12 +120,10 @@ func TestRule_Busy_StepWaits(t *testing.T) {
 func TestRule_RemovedDuringSaga_SagaEnds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			err := pay(ctx, payment{account.Name})
-			receive(ctx, "go on")
-			return errors.Join(err, pay(ctx, payment{account.Name}))
-		})
+	b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
+		err := pay(ctx, payment{account.Name})
+		receive(ctx, "go on")
+		return errors.Join(err, pay(ctx, payment{account.Name}))
 	})
 	plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker, Rules: []worker.Rule{payments()}})
 	require.NoError(t, err)

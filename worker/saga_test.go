@@ -47,16 +47,14 @@ func (b *bundle) status(t *testing.T, run client.WorkflowRun) enumspb.WorkflowEx
 func TestSaga_StepFails_CompensatesInReverseUnderLocks(t *testing.T) {
 	t.Parallel()
 	b, fences := setup(t), map[string]int64{}
-	b.workflow("W", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			ctx = workflows.Guard(ctx, account)
-			s.CompensateWith(ctx, "Look", "undo 1")
-			if err := workflow.ExecuteActivity(ctx, "Look", "1").Get(ctx, nil); err != nil {
-				return err
-			}
-			s.CompensateWith(ctx, "Look", "undo 2")
-			return do(ctx, "Refuse")
-		})
+	b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
+		ctx = workflows.Guard(ctx, account)
+		s.CompensateWith(ctx, "Look", "undo 1")
+		if err := workflow.ExecuteActivity(ctx, "Look", "1").Get(ctx, nil); err != nil {
+			return err
+		}
+		s.CompensateWith(ctx, "Look", "undo 2")
+		return do(ctx, "Refuse")
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.lookAs(fences), "Refuse": refuse})
 	run := b.start(t, "W")
@@ -71,15 +69,13 @@ func TestSaga_StepFails_CompensatesInReverseUnderLocks(t *testing.T) {
 func TestSaga_CompensationFails_OthersRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			ctx = workflows.Guard(ctx, account)
-			s.CompensateWith(ctx, "Look")
-			s.CompensateWith(ctx, "Refuse")
-			return do(ctx, "Refuse")
-		})
+	b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
+		ctx = workflows.Guard(ctx, account)
+		s.CompensateWith(ctx, "Look")
+		s.CompensateWith(ctx, "Refuse")
+		return do(ctx, "Refuse")
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look, "Refuse": refuse})
+	b.serve(t)
 	run := b.start(t, "W")
 	_, err := b.end(t, run)
 	require.ErrorContains(t, err, "compensation 2 (Refuse)")
@@ -91,20 +87,18 @@ func TestSaga_CompensationFails_OthersRun(t *testing.T) {
 func TestSaga_Cancelled_IsCompensatedAndReleased(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			ctx = workflows.Guard(ctx, account)
-			s.CompensateWith(ctx, "Look")
-			if err := do(ctx, "Look"); err != nil {
-				return err
-			}
-			return workflow.Sleep(ctx, time.Hour)
-		})
+	b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
+		ctx = workflows.Guard(ctx, account)
+		s.CompensateWith(ctx, "Look")
+		if err := do(ctx, "Look"); err != nil {
+			return err
+		}
+		return workflow.Sleep(ctx, time.Hour)
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
+	b.serve(t)
 	run := b.start(t, "W")
 	b.untilWritten(t, 1)
-	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
+	b.cancel(t, run)
 	_, err := b.end(t, run)
 	require.True(t, temporal.IsCanceledError(err), "%v", err)
 	require.Equal(t, enumspb.WORKFLOW_EXECUTION_STATUS_CANCELED, b.status(t, run))
@@ -117,16 +111,14 @@ func TestSaga_Cancelled_IsCompensatedAndReleased(t *testing.T) {
 func TestSaga_LossBetweenSteps_CompensationReacquires(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			ctx = workflows.Guard(ctx, account)
-			s.CompensateWith(ctx, "Write", "undo")
-			if err := workflow.ExecuteActivity(ctx, "Write", "first").Get(ctx, nil); err != nil {
-				return err
-			}
-			workflow.GetSignalChannel(ctx, "go on").Receive(ctx, nil)
-			return workflow.ExecuteActivity(ctx, "Write", "second").Get(ctx, nil)
-		})
+	b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
+		ctx = workflows.Guard(ctx, account)
+		s.CompensateWith(ctx, "Write", "undo")
+		if err := workflow.ExecuteActivity(ctx, "Write", "first").Get(ctx, nil); err != nil {
+			return err
+		}
+		receive(ctx, "go on")
+		return workflow.ExecuteActivity(ctx, "Write", "second").Get(ctx, nil)
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Write": func(_ context.Context, what string) error { b.write("%s", what); return nil }})
 	run := b.start(t, "W")
@@ -136,7 +128,7 @@ func TestSaga_LossBetweenSteps_CompensationReacquires(t *testing.T) {
 	}))
 	intruder, err := b.locker.Acquire(t.Context(), request("intruder"))
 	require.NoError(t, err)
-	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "go on", nil))
+	b.signal(t, run, "go on")
 	b.untilBusy(t, run)
 	b.write("intruder")
 	require.NoError(t, intruder.Release(t.Context()))
@@ -146,31 +138,6 @@ func TestSaga_LossBetweenSteps_CompensationReacquires(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-// A cancellation that finds the step waiting for its lock: nothing was taken, and nothing must be left in the queue.
-func TestSaga_WaitCancelled_LeavesNothing(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
-			return do(workflows.Guard(ctx, account), "Look")
-		})
-	})
-	b.workflow("step", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Look") })
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
-	holder, err := b.locker.Acquire(t.Context(), request("holder"))
-	require.NoError(t, err)
-	for _, name := range []string{"W", "step"} {
-		run := b.start(t, name)
-		b.untilBusy(t, run)
-		require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
-		_, err = b.end(t, run)
-		require.True(t, temporal.IsCanceledError(err), "%v", err)
-	}
-	require.NoError(t, holder.Release(t.Context()))
-	b.requireFree(t, account.Name)
-	require.Empty(t, b.read())
-}
-
 func TestSaga_ContinueAsNew_Releases(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -178,7 +145,7 @@ func TestSaga_ContinueAsNew_Releases(t *testing.T) {
 		if workflow.GetInfo(ctx).ContinuedExecutionRunID != "" {
 			return do(ctx, "Look")
 		}
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
 			s.CompensateWith(ctx, "Refuse")
 			if err := do(workflows.Guard(ctx, account), "Look"); err != nil {
 				return err
@@ -186,50 +153,54 @@ func TestSaga_ContinueAsNew_Releases(t *testing.T) {
 			return workflow.NewContinueAsNewError(ctx, "W")
 		})
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look, "Refuse": refuse})
-	_, err := b.end(t, b.start(t, "W"))
-	require.NoError(t, err)
+	b.serve(t)
+	b.succeed(t, b.start(t, "W"))
 	require.Equal(t, []string{"free: false", "free: true"}, b.read())
 }
 
-func TestScopeSaga_WorkflowFailsOutsideSaga_Releases(t *testing.T) {
+func TestRun_FailsOutsideSaga_ReleasesAll(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: request("").Resources, Scope: workflows.ScopeSaga})
-		return errors.Join(do(ctx, "Look"), do(workflows.Unguarded(ctx), "Look"), do(ctx, "Refuse"))
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look, "Refuse": refuse})
-	_, err := b.end(t, b.start(t, "W"))
-	require.ErrorContains(t, err, "no money")
-	require.Equal(t, []string{"free: false", "free: false"}, b.read())
-	b.requireFree(t, account.Name)
+	for name, take := range map[string]func(ctx workflow.Context) (workflow.Context, error){
+		"scope saga": func(ctx workflow.Context) (workflow.Context, error) {
+			return workflows.WithLocks(ctx, saved(account)), nil
+		},
+		"Lock": func(ctx workflow.Context) (workflow.Context, error) {
+			_, err := workflows.Lock(ctx, locks(account))
+			return ctx, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			_, err := b.run(t, func(ctx workflow.Context) error {
+				ctx, err := take(ctx)
+				return errors.Join(err, do(ctx, "Look"), do(workflows.Unguarded(ctx), "Look"), do(ctx, "Refuse"))
+			})
+			require.ErrorContains(t, err, "no money")
+			require.Equal(t, []string{"free: false", "free: false"}, b.read())
+			b.requireFree(t, account.Name)
+		})
+	}
 }
 
 var errLate = errors.New("too late")
 
-// untilWaiting blocks until the workflow's history shows that its step waits.
-func untilWaiting(ctx workflow.Context) { workflow.GetSignalChannel(ctx, "waits").Receive(ctx, nil) }
-
-func (b *bundle) tellWaiting(t *testing.T, run client.WorkflowRun) {
-	t.Helper()
-	b.untilParked(t, run)
-	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "waits", nil))
-}
-
 // Whether its saga fails or succeeds, and wherever its locks are taken, a step that waits when the saga's function returns does
-// not run afterwards, and leaves nothing.
+// not run afterwards, is not undone, and leaves nothing.
 func TestSaga_EndsWhileStepWaits_StepDoesNotRun(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		locks  workflows.Locks
 		result error
+		undoes bool // by a compensation of its own
 		want   []string
 	}{
-		"undone":          {workflows.Locks{}, errLate, []string{"undo"}},
-		"step scope":      {workflows.Locks{Scope: workflows.ScopeStep}, errLate, []string{"undo"}},
-		"committed":       {workflows.Locks{}, nil, nil},
-		"committed, step": {workflows.Locks{Scope: workflows.ScopeStep}, nil, nil},
+		"undone":            {workflows.Locks{}, errLate, false, []string{"undo"}},
+		"undone, own":       {workflows.Locks{}, errLate, true, []string{"undo"}},
+		"undone, in step":   {workflows.Locks{Scope: workflows.ScopeStep}, errLate, false, []string{"undo"}},
+		"committed":         {workflows.Locks{}, nil, false, nil},
+		"committed, own":    {workflows.Locks{}, nil, true, nil},
+		"committed in step": {workflows.Locks{Scope: workflows.ScopeStep}, nil, false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -237,10 +208,14 @@ func TestSaga_EndsWhileStepWaits_StepDoesNotRun(t *testing.T) {
 			tc.locks.Resources = []lockcore.Resource{account}
 			b.workflow("W", func(ctx workflow.Context) error {
 				var step workflow.Future
-				err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+				err := saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
 					s.CompensateWith(workflows.Unguarded(ctx), "Undo")
-					step = workflow.ExecuteActivity(workflows.WithLocks(ctx, tc.locks), "Do")
-					untilWaiting(ctx)
+					if tc.undoes {
+						step = s.Step(workflows.WithLocks(ctx, tc.locks), "Do", "Undo")
+					} else {
+						step = workflow.ExecuteActivity(workflows.WithLocks(ctx, tc.locks), "Do")
+					}
+					receive(ctx, "waits")
 					return tc.result
 				})
 				if left := step.Get(ctx, nil); !errors.Is(err, tc.result) || !errors.Is(left, lockcore.ErrEnded) {
@@ -248,15 +223,10 @@ func TestSaga_EndsWhileStepWaits_StepDoesNotRun(t *testing.T) {
 				}
 				return nil
 			})
-			b.work(t, sdkworker.Options{}, map[string]any{
-				"Do":   func(context.Context) error { b.write("do"); return nil },
-				"Undo": func(context.Context) error { b.write("undo"); return nil },
-			})
-			other := b.taken(t, account)
-			run := b.start(t, "W")
-			b.tellWaiting(t, run)
-			_, err := b.end(t, run)
-			require.NoError(t, err)
+			b.work(t, sdkworker.Options{}, b.writes())
+			run, other := b.parked(t, "W")
+			b.signal(t, run, "waits")
+			b.succeed(t, run)
 			require.Equal(t, tc.want, b.read())
 			b.untilQueued(t, account.Name, 0)
 			require.NoError(t, other.Leave(t.Context()))
@@ -265,33 +235,17 @@ func TestSaga_EndsWhileStepWaits_StepDoesNotRun(t *testing.T) {
 	}
 }
 
-func TestSaga_FailsWhileStepWaits_StepIsNotUndone(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			s.Step(workflows.Guard(ctx, account), "Do", "Undo")
-			untilWaiting(ctx)
-			return errLate
-		})
-	})
-	note := func(context.Context) error { b.write("ran"); return nil }
-	b.work(t, sdkworker.Options{}, map[string]any{"Do": note, "Undo": note})
-	other := b.taken(t, account)
-	run := b.start(t, "W")
-	b.tellWaiting(t, run)
-	_, err := b.end(t, run)
-	require.ErrorContains(t, err, errLate.Error())
-	require.Empty(t, b.read(), "an undo would wait for the same lock")
-	b.untilQueued(t, account.Name, 0)
-	require.NoError(t, other.Leave(t.Context()))
-	b.requireFree(t, account.Name)
-}
-
-// A run that ends in whatever way leaves the queues in which its steps wait, and who comes behind them has not to wait for grants to
-// lapse.
+// A run that ends in whatever way leaves the queues in which it waits. The next in the queue need not wait for a grant to lapse.
 func TestRun_EndsWhileStepWaits_LeavesTheQueue(t *testing.T) {
 	t.Parallel()
+	waits := map[string]func(ctx workflow.Context) error{
+		"scope step": func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Do") },
+		"scope saga": func(ctx workflow.Context) error { return do(workflows.WithLocks(ctx, saved(account)), "Do") },
+		"Lock": func(ctx workflow.Context) error {
+			_, err := workflows.Lock(ctx, locks(account))
+			return err
+		},
+	}
 	for name, end := range map[string]func(ctx workflow.Context) error{
 		"completed": func(workflow.Context) error { return nil },
 		"continued": func(ctx workflow.Context) error { return workflow.NewContinueAsNewError(ctx, "Next") },
@@ -299,21 +253,24 @@ func TestRun_EndsWhileStepWaits_LeavesTheQueue(t *testing.T) {
 			return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "Next"))
 		},
 	} {
-		for _, scope := range []workflows.Scope{workflows.ScopeStep, workflows.ScopeSaga} {
-			t.Run(name+", "+string(scope), func(t *testing.T) {
+		for what, wait := range waits {
+			t.Run(name+", "+what, func(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
 				b.workflow("Next", func(ctx workflow.Context) error { return workflow.Sleep(ctx, longer) })
 				b.workflow("W", func(ctx workflow.Context) error {
-					_ = workflow.ExecuteActivity(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: scope}), "Do")
-					untilWaiting(ctx)
+					workflow.Go(ctx, func(ctx workflow.Context) {
+						if err := wait(ctx); !errors.Is(err, lockcore.ErrEnded) {
+							panic(fmt.Sprintf("not ended: %v", err))
+						}
+					})
+					receive(ctx, "waits")
 					return end(ctx)
 				})
-				b.work(t, sdkworker.Options{}, map[string]any{"Do": func(context.Context) error { b.write("do"); return nil }})
-				other := b.taken(t, account)
-				run := b.start(t, "W")
+				b.work(t, sdkworker.Options{}, b.writes())
+				run, other := b.parked(t, "W")
 				t.Cleanup(func() { _ = b.client.TerminateWorkflow(context.Background(), run.GetID(), "", "the test is over") })
-				b.tellWaiting(t, run)
+				b.signal(t, run, "waits")
 				history := b.untilClosed(t, run)
 				b.untilQueued(t, account.Name, 0)
 				b.replay(t, history)
@@ -328,16 +285,13 @@ func TestRun_EndsWhileStepWaits_LeavesTheQueue(t *testing.T) {
 // untilClosed waits for the end of this run, not of the runs that continue it.
 func (b *bundle) untilClosed(t *testing.T, run client.WorkflowRun) *historypb.History {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		d, err := b.client.DescribeWorkflowExecution(t.Context(), run.GetID(), run.GetRunID())
-		return err == nil && d.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
-	}, within, lookEvery, "the run did not end")
+	require.Eventually(t, func() bool { return b.hasEnded(t, run) }, within, lookEvery, "the run did not end")
 	return b.historyOf(t, run.GetID(), run.GetRunID())
 }
 
 // undoableSaga runs a saga whose steps are undone under the names of what they did.
 func undoableSaga(ctx workflow.Context, fn func(ctx workflow.Context, step func(what string) error) error) error {
-	return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+	return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
 		guarded := workflows.Guard(ctx, account)
 		return fn(ctx, func(what string) error { return s.Step(guarded, "Note", "Undo", what).Get(ctx, nil) })
 	})
@@ -360,7 +314,7 @@ func TestNestedSaga_OuterFails_IsUndoneWithIt(t *testing.T) {
 			return errors.Join(step("1"), inner, undone, step("5"), errRefused)
 		})
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note, "Undo": b.undoes})
+	b.serve(t)
 	_, err := b.end(t, b.start(t, "W"))
 	require.ErrorContains(t, err, errRefused.Error())
 	require.Equal(t, []string{"2", "3", "4", "undid 4", "1", "5", "undid 5", "undid 1", "undid 3", "undid 2"}, b.read())
@@ -375,7 +329,7 @@ func TestNestedSaga_OuterCompensates_IsUndone(t *testing.T) {
 		var late error
 		done := workflow.NewWaitGroup(ctx)
 		done.Add(1)
-		err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+		err := saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
 			workflow.Go(ctx, func(ctx workflow.Context) {
 				defer done.Done()
 				late = undoableSaga(ctx, func(ctx workflow.Context, step func(string) error) error {
@@ -400,14 +354,13 @@ func TestNestedSaga_OuterCompensates_IsUndone(t *testing.T) {
 		}
 		return nil
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note, "Undo": b.undoes})
+	b.serve(t)
 	run := b.start(t, "W")
 	b.untilWritten(t, 1)
 	b.signal(t, run, "fail")
 	b.untilWritten(t, 2)
 	b.signal(t, run, "go on")
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Equal(t, []string{"inner", "compensating", "undid inner"}, b.read())
 	b.requireFree(t, account.Name)
 }
@@ -419,7 +372,7 @@ func TestNestedSaga_FailsWhileWaiting_StepDoesNotRun(t *testing.T) {
 	b.workflow("W", func(ctx workflow.Context) error {
 		return undoableSaga(ctx, func(ctx workflow.Context, step func(string) error) error {
 			var waits workflow.Future
-			err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			err := saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
 				waits = s.Step(workflows.Guard(ctx, account2), "Note", "Undo", "waits")
 				receive(ctx, "fail")
 				return errRefused
@@ -433,15 +386,14 @@ func TestNestedSaga_FailsWhileWaiting_StepDoesNotRun(t *testing.T) {
 			return step("outer")
 		})
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note, "Undo": b.undoes})
+	b.serve(t)
 	other := b.taken(t, account2)
 	run := b.start(t, "W")
 	b.untilParked(t, run)
 	b.signal(t, run, "fail")
 	b.untilWritten(t, 1)
 	require.NoError(t, other.Leave(t.Context()))
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Equal(t, []string{"outer"}, b.read())
 	b.requireFree(t, account2.Name)
 }
@@ -452,7 +404,7 @@ func TestRunSaga_BeginsAgain_ReleasesItsLock(t *testing.T) {
 	b := setup(t)
 	crossing := func(one, other lockcore.Resource) func(ctx workflow.Context) error {
 		return func(ctx workflow.Context) error {
-			return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
 				hold, err := workflows.Lock(ctx, locks(one))
 				if err != nil {
 					return err
@@ -477,14 +429,8 @@ func TestRunSaga_BeginsAgain_ReleasesItsLock(t *testing.T) {
 	b.untilWritten(t, 2)
 	b.signal(t, there, "go on")
 	b.signal(t, back, "go on")
-	require.Eventually(t, func() bool {
-		_, err := b.locker.BreakDeadlocks(t.Context())
-		return err == nil && b.hasEnded(t, there) && b.hasEnded(t, back)
-	}, within, 10*lookEvery, "the sagas do not end")
-	for _, run := range []client.WorkflowRun{there, back} {
-		_, err := b.end(t, run)
-		require.NoError(t, err)
-	}
+	b.breakDeadlocks(t, 10*lookEvery, there, back)
+	b.succeed(t, there, back)
 	b.requireFree(t, account.Name)
 	b.requireFree(t, account2.Name)
 }
@@ -514,13 +460,12 @@ func TestHoldCheck_LostLock_SaysSo(t *testing.T) {
 		}
 		return nil
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.note})
+	b.serve(t)
 	run := b.start(t, "W")
 	b.untilWritten(t, 1)
 	b.requireHolds(t, run, account)
 	b.forceRelease(t, run)
 	b.signal(t, run, "go on")
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	b.requireFree(t, account.Name)
 }

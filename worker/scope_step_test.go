@@ -81,12 +81,11 @@ func TestScopeStep_StepsOfOneWorkflow_AreIndependent(t *testing.T) {
 					return errors.Join(do(workflows.Guard(ctx, tc.resource), "Nothing"), steps(ctx))
 				})
 			})
-			b.work(t, sdkworker.Options{}, map[string]any{"Use": c.step, "Nothing": nothing})
+			b.work(t, sdkworker.Options{}, map[string]any{"Use": c.step})
 			run := b.start(t, "W")
 			require.Eventually(t, func() bool { return int(c.running.Load())+len(b.waiters(t, "license")) == 10 }, within, lookEvery, "not all have asked")
 			close(c.letGo)
-			_, err := b.end(t, run)
-			require.NoError(t, err)
+			b.succeed(t, run)
 			require.Equal(t, tc.at, c.most.Load())
 			b.requireFree(t, "license")
 		})
@@ -117,7 +116,7 @@ func TestScopeStep_TwoBusyResources_Runs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account, account2), "Nothing") })
-	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
+	b.serve(t)
 	ctx, stop := context.WithCancel(t.Context())
 	var users sync.WaitGroup
 	defer users.Wait()
@@ -150,7 +149,7 @@ func TestScopeStep_KeptWhileWaiting_IsReleased(t *testing.T) {
 		"cancelled": func(ctx workflow.Context) error {
 			ctx, cancel := workflow.WithCancel(ctx)
 			future := workflow.ExecuteActivity(step(ctx, 0), "Nothing")
-			untilWaiting(ctx)
+			receive(ctx, "waits")
 			cancel()
 			return future.Get(ctx, nil)
 		},
@@ -159,7 +158,7 @@ func TestScopeStep_KeptWhileWaiting_IsReleased(t *testing.T) {
 			var future workflow.Future
 			err := saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
 				future = workflow.ExecuteActivity(step(ctx, 0), "Nothing")
-				untilWaiting(ctx)
+				receive(ctx, "waits")
 				return nil
 			})
 			return errors.Join(err, future.Get(ctx, nil))
@@ -176,7 +175,7 @@ func TestScopeStep_KeptWhileWaiting_IsReleased(t *testing.T) {
 			b.workflow("W", func(ctx workflow.Context) error {
 				if fn == nil {
 					workflow.ExecuteActivity(step(ctx, 0), "Nothing")
-					untilWaiting(ctx)
+					receive(ctx, "waits")
 					return errLate
 				}
 				err := fn(ctx)
@@ -197,7 +196,7 @@ func TestScopeStep_KeptWhileWaiting_IsReleased(t *testing.T) {
 				require.NoError(t, other.Leave(t.Context()))
 			case "after its time":
 			default:
-				b.tellWaiting(t, run)
+				b.signal(t, run, "waits")
 			}
 			require.Eventually(t, func() bool { return len(b.holders(t, account.Name)) == 0 }, soon, lookEvery, "it keeps what it had")
 			b.untilQueued(t, account2.Name, 0)

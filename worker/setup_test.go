@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -27,6 +28,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
+	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
 func TestMain(m *testing.M) {
@@ -58,9 +60,14 @@ type bundle struct {
 	// database is the address of the locks, for other processes.
 	database string
 
-	mu        sync.Mutex
 	workflows map[string]any
-	lines     []string
+	*events
+}
+
+// events are what happened in a test.
+type events struct {
+	mu    sync.Mutex
+	lines []string
 }
 
 func setup(t *testing.T, rules ...worker.Rule) *bundle {
@@ -75,13 +82,12 @@ func setupWith(t *testing.T, config lockcore.Config, rules ...worker.Rule) *bund
 	require.NoError(t, err)
 	closeAtEnd(t, locker)
 	// Without a janitor, which would mend what tests of other things break.
-	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Rules: rules, Janitor: worker.JanitorOptions{Off: true}})
-	require.NoError(t, err)
+	plugin := newPlugin(t, worker.Options{Locker: locker, Rules: rules})
 	c := testenv.Temporal(t)
 	askForNamespace(t, c)
 	return &bundle{
 		client: c, locker: locker, plugin: plugin, queue: testenv.TaskQueue(t), database: db.Name(),
-		workflows: map[string]any{},
+		workflows: map[string]any{}, events: &events{},
 	}
 }
 
@@ -114,13 +120,11 @@ func askForNamespace(t *testing.T, c client.Client) {
 	require.NotEmpty(t, namespaceID)
 }
 
-// work starts a worker with the plugin, the workflows so far and the given activities, until the test ends.
+// work starts a worker with the plugin, the workflows so far, the bundle's own activities and the given ones, until the test ends.
 func (b *bundle) work(t *testing.T, o sdkworker.Options, activities map[string]any) sdkworker.Worker {
 	t.Helper()
 	if o.Plugins == nil && o.LocalActivityWorkerOnly {
-		var err error
-		b.plugin, err = worker.NewPlugin(worker.Options{Locker: b.locker, TaskQueue: b.queue, Janitor: worker.JanitorOptions{Off: true}})
-		require.NoError(t, err)
+		b.plugin = newPlugin(t, worker.Options{Locker: b.locker, TaskQueue: b.queue})
 	}
 	if o.Plugins == nil {
 		o.Plugins = []sdkworker.Plugin{b.plugin}
@@ -133,7 +137,9 @@ func (b *bundle) work(t *testing.T, o sdkworker.Options, activities map[string]a
 		}
 		w.RegisterWorkflowWithOptions(fn, workflow.RegisterOptions{Name: name})
 	}
-	for name, fn := range activities {
+	all := map[string]any{"Look": b.look, "Note": b.note, "Undo": b.undoes, "Refuse": refuse, "Nothing": nothing}
+	maps.Copy(all, activities)
+	for name, fn := range all {
 		w.RegisterActivityWithOptions(fn, activity.RegisterOptions{Name: name})
 	}
 	require.NoError(t, w.Start())
@@ -141,11 +147,54 @@ func (b *bundle) work(t *testing.T, o sdkworker.Options, activities map[string]a
 	return w
 }
 
+// serve starts a worker for the workflows so far and the bundle's own activities.
+func (b *bundle) serve(t *testing.T) sdkworker.Worker {
+	t.Helper()
+	return b.work(t, sdkworker.Options{}, nil)
+}
+
+// run runs a workflow with the bundle's own activities to its end.
+func (b *bundle) run(t *testing.T, fn func(ctx workflow.Context) error) ([]*historypb.HistoryEvent, error) {
+	t.Helper()
+	b.workflow("W", fn)
+	b.serve(t)
+	return b.end(t, b.start(t, "W"))
+}
+
+// on is the bundle with another task queue.
+func (b *bundle) on(queue string) *bundle {
+	return &bundle{client: b.client, plugin: b.plugin, locker: b.locker, queue: queue, database: b.database, workflows: b.workflows, events: b.events}
+}
+
+// reach replaces the bundle's client by one with these options.
+func (b *bundle) reach(t *testing.T, o client.Options) {
+	t.Helper()
+	o.HostPort = testenv.TemporalAddress(t)
+	c, err := client.Dial(o)
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	b.client = c
+}
+
+// newPlugin returns a plugin without a janitor.
+func newPlugin(t *testing.T, o worker.Options) *worker.Plugin {
+	t.Helper()
+	o.Janitor.Off = true
+	plugin, err := worker.NewPlugin(o)
+	require.NoError(t, err)
+	return plugin
+}
+
 // workflow makes fn known under a name. Its activities have a minute, and are tried until it is over.
 func (b *bundle) workflow(name string, fn func(ctx workflow.Context) error) {
 	b.workflows[name] = func(ctx workflow.Context) error {
 		return fn(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute}))
 	}
+}
+
+// saga makes a workflow known that is a saga.
+func (b *bundle) saga(name string, fn func(ctx workflow.Context, s *workflows.Saga) error) {
+	b.workflow(name, func(ctx workflow.Context) error { return saga(ctx, fn) })
 }
 
 func (b *bundle) start(t *testing.T, name string) client.WorkflowRun {
@@ -165,6 +214,20 @@ func (b *bundle) end(t *testing.T, run client.WorkflowRun) ([]*historypb.History
 	history := b.historyOf(t, run.GetID(), run.GetRunID())
 	b.replay(t, history)
 	return history.GetEvents(), result
+}
+
+// succeed requires that the runs end without an error.
+func (b *bundle) succeed(t *testing.T, runs ...client.WorkflowRun) {
+	t.Helper()
+	for _, run := range runs {
+		_, err := b.end(t, run)
+		require.NoError(t, err)
+	}
+}
+
+func (b *bundle) cancel(t *testing.T, run client.WorkflowRun) {
+	t.Helper()
+	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
 }
 
 func (b *bundle) terminate(t *testing.T, run client.WorkflowRun) {
@@ -212,13 +275,21 @@ func (b *bundle) tryReplay(t *testing.T, history *historypb.History) error {
 }
 
 // write notes what happened, for a test to compare with what should have.
-func (b *bundle) write(format string, args ...any) {
+func (b *events) write(format string, args ...any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.lines = append(b.lines, fmt.Sprintf(format, args...))
 }
 
-func (b *bundle) read() []string {
+// writer returns a step that notes that it ran.
+func (b *events) writer(line string) func(context.Context) error {
+	return func(context.Context) error {
+		b.write("%s", line)
+		return nil
+	}
+}
+
+func (b *events) read() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return append([]string(nil), b.lines...)

@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"context"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -22,7 +21,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
-	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
 )
@@ -35,10 +33,7 @@ func traced(t *testing.T) (*bundle, *tracetest.InMemoryExporter) {
 	tracing, err := opentelemetry.NewTracingInterceptor(opentelemetry.TracerOptions{Tracer: provider.Tracer("test")})
 	require.NoError(t, err)
 	b := setupWith(t, lockcore.Config{TracerProvider: provider})
-	c, err := client.Dial(client.Options{HostPort: testenv.TemporalAddress(t), Interceptors: []interceptor.ClientInterceptor{tracing}})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	b.client = c
+	b.reach(t, client.Options{Interceptors: []interceptor.ClientInterceptor{tracing}})
 	return b, spans
 }
 
@@ -101,7 +96,7 @@ func TestSpans_OrphanedHold_EndedByJanitor(t *testing.T) {
 	t.Parallel()
 	b, exported := traced(t)
 	leftBehind(b)
-	b.work(t, sdkworker.Options{}, map[string]any{"Note": func(context.Context) error { b.write("entered"); return nil }})
+	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.writer("entered")})
 	holder := b.start(t, "Hold")
 	b.untilWritten(t, 1)
 	b.terminate(t, holder)

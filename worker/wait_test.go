@@ -3,7 +3,6 @@ package worker_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
 	sdkpb "go.temporal.io/api/sdk/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
@@ -30,6 +30,15 @@ func (b *bundle) taken(t *testing.T, resource lockcore.Resource) *party.Session 
 	s, err := b.locker.TryAcquire(t.Context(), party.Request{LockID: "somebody", Resources: []lockcore.Resource{resource}})
 	require.NoError(t, err)
 	return s
+}
+
+// parked starts a workflow that waits for the account, which another party holds.
+func (b *bundle) parked(t *testing.T, name string) (client.WorkflowRun, *party.Session) {
+	t.Helper()
+	other := b.taken(t, account)
+	run := b.start(t, name)
+	b.untilParked(t, run)
+	return run, other
 }
 
 // untilQueued waits until the queue of a resource has n requests.
@@ -57,90 +66,161 @@ func (b *bundle) untilParked(t *testing.T, run client.WorkflowRun) {
 	}, "the workflow does not wait")
 }
 
-func TestWait_Busy_TakesNoSlotAndIsWoken(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Look") })
-	b.work(t, sdkworker.Options{MaxConcurrentActivityExecutionSize: 1}, map[string]any{"Look": b.look})
-	other := b.taken(t, account)
-	first := b.start(t, "W")
-	b.untilParked(t, first)
-	var runs []client.WorkflowRun
-	for i := range 5 {
-		runs = append(runs, b.start(t, "W"))
-		b.untilQueued(t, account.Name, i+2)
+// lockAround holds a lock while it calls fn.
+func lockAround(l workflows.Locks, fn func(ctx workflow.Context) error) func(ctx workflow.Context) error {
+	return func(ctx workflow.Context) error {
+		return under(ctx, l, func(*workflows.Hold) error { return fn(ctx) })
 	}
-	require.NoError(t, other.Leave(t.Context()))
-	for _, run := range append(runs, first) {
-		events, err := b.end(t, run)
-		require.NoError(t, err)
-		require.LessOrEqual(t, countEvents(events), 24)
-	}
-	require.Equal(t, []string{"free: false", "free: false", "free: false", "free: false", "free: false", "free: false"}, b.read())
-	b.requireFree(t, account.Name)
 }
 
-func TestWait_SeveralWaiters_KeepTheirOrder(t *testing.T) {
+func TestWait_SeveralWaiters_GrantedInOrderWithoutASlot(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Note") })
-	b.work(t, sdkworker.Options{}, map[string]any{"Note": b.noteRun})
-	other := b.taken(t, account)
-	var want []string
-	var runs []client.WorkflowRun
-	for i := range 8 {
-		run := b.start(t, "W")
-		runs, want = append(runs, run), append(want, run.GetRunID())
-		b.untilQueued(t, account.Name, i+1)
+	noteRun := func(ctx workflow.Context) error {
+		return workflow.ExecuteActivity(ctx, "Note", workflow.GetInfo(ctx).WorkflowExecution.RunID).Get(ctx, nil)
 	}
-	require.NoError(t, other.Leave(t.Context()))
-	for _, run := range runs {
-		_, err := b.end(t, run)
-		require.NoError(t, err)
+	for name, tc := range map[string]struct {
+		fn   func(ctx workflow.Context) error
+		most int // events
+	}{
+		"step": {func(ctx workflow.Context) error { return noteRun(workflows.Guard(ctx, account)) }, 24},
+		"Lock": {lockAround(locks(account), noteRun), 30},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.workflow("W", tc.fn)
+			b.work(t, sdkworker.Options{MaxConcurrentActivityExecutionSize: 1}, nil)
+			other := b.taken(t, account)
+			var want []string
+			var runs []client.WorkflowRun
+			for i := range 6 {
+				run := b.start(t, "W")
+				runs, want = append(runs, run), append(want, run.GetRunID())
+				b.untilQueued(t, account.Name, i+1)
+			}
+			b.untilParked(t, runs[0])
+			require.NoError(t, other.Leave(t.Context()))
+			for _, run := range runs {
+				events, err := b.end(t, run)
+				require.NoError(t, err)
+				require.LessOrEqual(t, countEvents(events), tc.most)
+			}
+			require.Equal(t, want, b.read())
+			b.requireFree(t, account.Name)
+		})
 	}
-	require.Equal(t, want, b.read())
 }
 
-func (b *bundle) noteRun(ctx context.Context) error {
-	b.write("%s", runID(ctx))
-	return nil
-}
-
-func TestWait_Cancelled_LeavesTheQueue(t *testing.T) {
+// The workflow has the first lock and waits for the second one when it is cancelled.
+func TestWait_Cancelled_LeavesNothing(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Nothing") })
-	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
-	other := b.taken(t, account)
-	run := b.start(t, "W")
-	b.untilParked(t, run)
-	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
-	_, err := b.end(t, run)
-	require.True(t, temporal.IsCanceledError(err), "%v", err)
-	b.untilQueued(t, account.Name, 0)
-	require.NoError(t, other.Leave(t.Context()))
-	b.requireFree(t, account.Name)
+	for name, fn := range map[string]func(ctx workflow.Context) error{
+		"step": func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account, account2), "Look") },
+		"saga": func(ctx workflow.Context) error {
+			return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+				return s.Step(workflows.Guard(ctx, account, account2), "Look", "Look").Get(ctx, nil)
+			})
+		},
+		"Lock": lockAround(locks(account2, account), func(ctx workflow.Context) error { return do(ctx, "Look") }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.workflow("W", fn)
+			b.serve(t)
+			other := b.taken(t, account2)
+			run := b.start(t, "W")
+			b.untilParked(t, run)
+			require.Len(t, b.holders(t, account.Name), 1)
+			b.cancel(t, run)
+			_, err := b.end(t, run)
+			require.True(t, temporal.IsCanceledError(err), "%v", err)
+			b.requireFree(t, account.Name)
+			b.untilQueued(t, account2.Name, 0)
+			require.NoError(t, other.Leave(t.Context()))
+			b.requireFree(t, account2.Name)
+			require.Empty(t, b.read())
+		})
+	}
 }
 
-func TestWait_MaxWaitOver_ErrorNamesTheHolder(t *testing.T) {
+// A workflow that gave up has left the queue, although it has not ended.
+func TestWait_GivenUp_ErrorNamesTheHolder(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		err := do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: time.Second}), "Nothing")
-		var busy *lockcore.BusyError
-		if !asError(err, &busy) {
-			return fmt.Errorf("not busy: %w", err)
-		}
-		b.write("%s at %d", busy.Holders[0].LockID, busy.Position)
-		return nil
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
-	other := b.taken(t, account)
-	_, err := b.end(t, b.start(t, "W"))
-	require.NoError(t, err)
-	require.Contains(t, b.read(), "somebody at 1")
-	b.untilQueued(t, account.Name, 0)
-	require.NoError(t, other.Leave(t.Context()))
+	step := func(l workflows.Locks) func(ctx workflow.Context) error {
+		return func(ctx workflow.Context) error { return do(workflows.WithLocks(ctx, l), "Nothing") }
+	}
+	lock := func(l workflows.Locks) func(ctx workflow.Context) error {
+		l.Resources = append(l.Resources, lockcore.Exclusive("account/0"))
+		return lockAround(l, func(workflow.Context) error { return nil })
+	}
+	try := workflows.Locks{Resources: []lockcore.Resource{account}, Try: true}
+	short := workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: time.Second}
+	for name, fn := range map[string]func(ctx workflow.Context) error{
+		"step, try": step(try), "step, max wait": step(short), "Lock, try": lock(try), "Lock, max wait": lock(short),
+		"step whose policy does not retry": func(ctx workflow.Context) error {
+			return step(locks(account))(workflow.WithRetryPolicy(ctx, temporal.RetryPolicy{NonRetryableErrorTypes: []string{"lockstep.Busy"}}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.workflow("W", func(ctx workflow.Context) error {
+				err := fn(ctx)
+				if busy := new(lockcore.BusyError); errors.As(err, &busy) {
+					_ = say(ctx, busy.Holders[0].LockID)
+				}
+				receive(ctx, "go on")
+				return err
+			})
+			b.serve(t)
+			other := b.taken(t, account)
+			run := b.start(t, "W")
+			b.untilWritten(t, 1)
+			require.Equal(t, []string{"somebody"}, b.read())
+			b.untilQueued(t, account.Name, 0)
+			require.NoError(t, other.Leave(t.Context()))
+			b.requireFree(t, account.Name)
+			b.requireFree(t, "account/0")
+			b.signal(t, run, "go on")
+			events, err := b.end(t, run)
+			require.ErrorIs(t, workflows.LockError(err), lockcore.ErrBusy)
+			require.Contains(t, commands(t, &historypb.History{Events: events}), "failed: lockstep.Busy")
+		})
+	}
+}
+
+// The process that frees the lock, or the server when MaxWait is over, ends the wait.
+func TestWait_NoWorkerPolls_Ends(t *testing.T) {
+	t.Parallel()
+	for name, maxWait := range map[string]time.Duration{"woken": 0, "max wait": 5 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			l := workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: maxWait}
+			b.workflow("W", lockAround(l, func(workflow.Context) error { return nil }))
+			b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
+			asks := b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
+			run, other := b.parked(t, "W")
+			t.Cleanup(func() { _ = b.client.TerminateWorkflow(context.Background(), run.GetID(), "", "the test is over") }) // where it does not end
+			asks.Stop()
+			if maxWait == 0 {
+				require.NoError(t, other.Leave(t.Context()))
+				b.untilEvents(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, 1)
+				b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
+				b.succeed(t, run)
+			} else {
+				_, err := b.end(t, run)
+				var busy *lockcore.BusyError
+				require.ErrorAs(t, workflows.LockError(err), &busy)
+				require.Equal(t, "somebody", busy.Holders[0].LockID)
+				b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
+				b.untilQueued(t, account.Name, 0)
+				require.NoError(t, other.Leave(t.Context()))
+			}
+			b.requireFree(t, account.Name)
+		})
+	}
 }
 
 func TestWait_IsShownInCurrentDetails(t *testing.T) {
@@ -152,10 +232,8 @@ func TestWait_IsShownInCurrentDetails(t *testing.T) {
 		b.write("after: %s", workflow.GetCurrentDetails(ctx))
 		return err
 	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
-	other := b.taken(t, account)
-	run := b.start(t, "W")
-	b.untilParked(t, run)
+	b.serve(t)
+	run, other := b.parked(t, "W")
 	meta, err := b.client.QueryWorkflow(t.Context(), run.GetID(), run.GetRunID(), "__temporal_workflow_metadata")
 	require.NoError(t, err)
 	var details sdkpb.WorkflowMetadata
@@ -164,33 +242,26 @@ func TestWait_IsShownInCurrentDetails(t *testing.T) {
 	require.Contains(t, details.GetCurrentDetails(), account.Name)
 	require.Contains(t, details.GetCurrentDetails(), "somebody")
 	require.NoError(t, other.Leave(t.Context()))
-	_, err = b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Contains(t, b.read(), "after: mine")
 }
-
-func runID(ctx context.Context) string { return activity.GetInfo(ctx).WorkflowExecution.RunID }
-
-func asError[T error](err error, target *T) bool { return errors.As(err, target) }
 
 // Steps of one saga that wait side by side: the first is granted a claim, and the others, who may join it, get none.
 func TestWait_StepsOfOneSaga_GrantedTogether(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
-			ctx = workflows.Guard(ctx, account)
-			steps := make([]workflow.Future, 3)
-			for i := range steps {
-				steps[i] = workflow.ExecuteActivity(ctx, "Meet")
+	b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
+		ctx = workflows.Guard(ctx, account)
+		steps := make([]workflow.Future, 3)
+		for i := range steps {
+			steps[i] = workflow.ExecuteActivity(ctx, "Meet")
+		}
+		for _, step := range steps {
+			if err := step.Get(ctx, nil); err != nil {
+				return err
 			}
-			for _, step := range steps {
-				if err := step.Get(ctx, nil); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		}
+		return nil
 	})
 	inside, all := make(chan struct{}, 3), make(chan struct{})
 	b.work(t, sdkworker.Options{}, map[string]any{"Meet": func(ctx context.Context) error {
@@ -210,70 +281,7 @@ func TestWait_StepsOfOneSaga_GrantedTogether(t *testing.T) {
 		<-inside
 	}
 	close(all)
-	_, err := b.end(t, run)
-	require.NoError(t, err)
-}
-
-func TestWait_SagaCancelledBeforeGrant_UndoesNothing(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			return s.Step(workflows.Guard(ctx, account), "Look", "Look").Get(ctx, nil)
-		})
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
-	other := b.taken(t, account)
-	run := b.start(t, "W")
-	b.untilParked(t, run)
-	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
-	_, err := b.end(t, run) // while the lock is held
-	require.True(t, temporal.IsCanceledError(err), "%v", err)
-	require.Empty(t, b.read())
-	require.NoError(t, other.Leave(t.Context()))
-}
-
-// What a workflow returns is recorded as what it is, whatever type it has in workflow code.
-func TestWait_ReturnedLockError_KeepsItsFailureType(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: time.Second}), "Nothing")
-	})
-	b.work(t, sdkworker.Options{}, map[string]any{"Nothing": nothing})
-	other := b.taken(t, account)
-	events, err := b.end(t, b.start(t, "W"))
-	require.Error(t, err)
-	failure := events[len(events)-1].GetWorkflowExecutionFailedEventAttributes().GetFailure()
-	require.Equal(t, "lockstep.Busy", failure.GetApplicationFailureInfo().GetType())
-	require.NoError(t, other.Leave(t.Context()))
-}
-
-// No worker looks when the wait is over.
-func TestMaxWait_NoWorkerPolls_EndsTheWait(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		_, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: 5 * time.Second})
-		var busy *lockcore.BusyError
-		if !errors.As(err, &busy) || busy.Holders[0].LockID != "somebody" {
-			return fmt.Errorf("not busy: %w", err)
-		}
-		return nil
-	})
-	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
-	asks := b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
-	other := b.taken(t, account)
-	run := b.start(t, "W")
-	t.Cleanup(func() { _ = b.client.TerminateWorkflow(context.Background(), run.GetID(), "", "the test is over") }) // where it does not end
-	b.untilParked(t, run)
-	asks.Stop()
-	_, err := b.end(t, run)
-	require.NoError(t, err)
-	b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
-	b.untilQueued(t, account.Name, 0)
-	require.NoError(t, other.Leave(t.Context()))
-	b.requireFree(t, account.Name)
+	b.succeed(t, run)
 }
 
 // A step waits, runs for longer than its MaxWait, fails, and waits again for the one that came in between.
@@ -309,30 +317,8 @@ func TestMaxWait_RunBetweenWaits_DoesNotCount(t *testing.T) {
 	s := <-second
 	b.untilEvents(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_FAILED, 2)
 	require.NoError(t, s.Leave(t.Context()))
-	_, err := b.end(t, run)
-	require.NoError(t, err)
+	b.succeed(t, run)
 	require.Len(t, b.read(), 2)
-}
-
-func TestWait_NoWorkerPolls_IsWoken(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return under(ctx, locks(account), func(*workflows.Hold) error { return nil })
-	})
-	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
-	asks := b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
-	other := b.taken(t, account)
-	run := b.start(t, "W")
-	t.Cleanup(func() { _ = b.client.TerminateWorkflow(context.Background(), run.GetID(), "", "the test is over") }) // where it does not end
-	b.untilActivity(t, run, isBusy, "the workflow does not wait")
-	asks.Stop()
-	require.NoError(t, other.Leave(t.Context()))
-	b.untilEvents(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, 1)
-	b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
-	_, err := b.end(t, run)
-	require.NoError(t, err)
-	b.requireFree(t, account.Name)
 }
 
 // A wait in the middle of a step is another scheduling of it: what names it to the outside must not be what Temporal counts.
@@ -375,8 +361,7 @@ func TestWait_BetweenTwoAttempts_StepRunsAgain(t *testing.T) {
 			other := <-others
 			b.untilParked(t, run)
 			require.NoError(t, other.Leave(t.Context()))
-			_, err := b.end(t, run)
-			require.NoError(t, err)
+			b.succeed(t, run)
 			require.Equal(t, []string{"attempt 1, half way: false", "attempt 1, half way: false"}, b.read())
 			first, second := <-ids, <-ids
 			if id != "" {
@@ -398,12 +383,9 @@ func TestMaxWait_Forever_WaitsAsLongAsItTakes(t *testing.T) {
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Do": nothing})
 	for _, name := range []string{"step", "lock"} {
-		other := b.taken(t, account)
-		run := b.start(t, name)
-		b.untilParked(t, run)
+		run, other := b.parked(t, name)
 		require.NoError(t, other.Leave(t.Context()))
-		_, err := b.end(t, run)
-		require.NoError(t, err)
+		b.succeed(t, run)
 		b.requireFree(t, account.Name)
 	}
 }

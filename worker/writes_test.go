@@ -51,8 +51,7 @@ func setupCounting(t *testing.T, before func(n int)) (*bundle, *writes) {
 	b.locker, err = lockcore.New(c.Database(b.database).Collection(lockCollection), lockcore.Config{})
 	require.NoError(t, err)
 	closeAtEnd(t, b.locker)
-	b.plugin, err = worker.NewPlugin(worker.Options{Locker: b.locker, Janitor: worker.JanitorOptions{Off: true}})
-	require.NoError(t, err)
+	b.plugin = newPlugin(t, worker.Options{Locker: b.locker})
 	return b, w
 }
 
@@ -62,7 +61,7 @@ func TestWrites_Uncontended_AreAsFewAsDocumented(t *testing.T) {
 	t.Parallel()
 	saga := func(steps int) func(workflow.Context) error {
 		return func(ctx workflow.Context) error {
-			return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
 				for range steps {
 					if err := s.Step(workflows.Guard(ctx, account), "Look", "Undo").Get(ctx, nil); err != nil {
 						return err
@@ -80,7 +79,7 @@ func TestWrites_Uncontended_AreAsFewAsDocumented(t *testing.T) {
 		"saga of one step":    {saga(1), 3, 4},
 		"saga of three steps": {saga(3), 5, 8},
 		"Lock": {func(ctx workflow.Context) error {
-			hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{account}})
+			hold, err := workflows.Lock(ctx, locks(account))
 			if err != nil {
 				return err
 			}
@@ -91,9 +90,8 @@ func TestWrites_Uncontended_AreAsFewAsDocumented(t *testing.T) {
 			t.Parallel()
 			b, w := setupCounting(t, nil)
 			b.workflow("W", c.run)
-			stopped := b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look, "Undo": b.look})
-			_, err := b.end(t, b.start(t, "W"))
-			require.NoError(t, err)
+			stopped := b.work(t, sdkworker.Options{}, map[string]any{"Undo": b.look})
+			b.succeed(t, b.start(t, "W"))
 			stopped.Stop() // it waits for work in the background
 			t.Logf("%d writes", w.n)
 			require.GreaterOrEqual(t, w.n, c.least)
@@ -111,9 +109,8 @@ func TestGuard_LeaveHangs_ResultIsReported(t *testing.T) {
 		}
 	})
 	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Look") })
-	stopped := b.work(t, sdkworker.Options{}, map[string]any{"Look": b.look})
-	_, err := b.end(t, b.start(t, "W"))
-	require.NoError(t, err)
+	stopped := b.serve(t)
+	b.succeed(t, b.start(t, "W"))
 	close(ended)
 	stopped.Stop()
 	require.Equal(t, 2, w.n)
