@@ -1,6 +1,7 @@
 package interceptors
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -187,91 +188,67 @@ func TestStep_WorkerWithoutLocker_DoesNotRun(t *testing.T) {
 	requireFailure(t, err, wire.FailureUnavailable, false)
 }
 
-func TestStep_LockLost_IsCancelledWithTheCause(t *testing.T) {
+// However a step ends, its part leaves. A step whose lock was lost fails, also if it returned nil, or if its process was suspended for
+// longer than the TTL and the session has not noticed the loss.
+func TestStep_Ends_LeavesAndReportsIt(t *testing.T) {
 	t.Parallel()
-	l := &fakeLocker{}
-	_, err := runStep(t, l, sagaGuard(), func(ctx context.Context) (string, error) {
-		l.loseAll("another")
-		<-ctx.Done()
-		var lost *lockcore.LostError
-		require.ErrorAs(t, context.Cause(ctx), &lost)
-		return "", ctx.Err()
-	})
-	requireFailure(t, err, wire.FailureLost, true)
-	app := application(t, err)
-	require.NoError(t, app.Unwrap(), "the cancellation that the loss caused says nothing")
-	var lost *lockcore.LostError
-	require.ErrorAs(t, wire.LockError(err), &lost)
-	require.Equal(t, "another", lost.By)
-	require.Equal(t, 1, l.kept()[0].leaves())
-}
-
-func TestStep_LockLost_FailsAlthoughItReturnedNil(t *testing.T) {
-	t.Parallel()
-	l := &fakeLocker{}
-	_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) {
-		l.loseAll("another")
-		return "done", nil
-	})
-	requireFailure(t, err, wire.FailureLost, true)
-}
-
-// The process was suspended for longer than the TTL: the step returns before the session has noticed the loss.
-func TestStep_ReturnsLate_LeaseIsRenewed(t *testing.T) {
-	t.Parallel()
-	for _, err := range []error{&lockcore.LostError{By: "another"}, errors.New("no database")} {
-		l := &fakeLocker{renewErr: err}
-		_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) { return "done", nil })
-		requireFailure(t, err, wire.FailureLost, true)
+	noMoney := temporal.NewNonRetryableApplicationError("no money", "NoMoney", nil)
+	for name, tc := range map[string]struct {
+		locker      *fakeLocker
+		loses       bool
+		err         error
+		panics      bool
+		failureType string
+		cause       string
+	}{
+		"well":                           {},
+		"well, and leaving fails":        {locker: &fakeLocker{leaveErr: errors.New("no primary")}},
+		"with an error":                  {err: noMoney, failureType: "NoMoney"},
+		"in a panic":                     {panics: true, failureType: "none"},
+		"pending":                        {err: activity.ErrResultPending, failureType: wire.FailureResultPending},
+		"well, after a loss":             {loses: true, failureType: wire.FailureLost},
+		"with an error, after a loss":    {loses: true, err: noMoney, failureType: wire.FailureLost, cause: "NoMoney"},
+		"by a loss":                      {loses: true, err: context.Canceled, failureType: wire.FailureLost},
+		"late, and its lease is lost":    {locker: &fakeLocker{renewErr: &lockcore.LostError{By: "another"}}, failureType: wire.FailureLost},
+		"late, and the database is away": {locker: &fakeLocker{renewErr: errors.New("no database")}, failureType: wire.FailureLost},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := cmp.Or(tc.locker, &fakeLocker{})
+			result, err := runStep(t, l, sagaGuard(), func(ctx context.Context) (string, error) {
+				if tc.loses {
+					l.loseAll("another")
+				}
+				if tc.panics {
+					panic("boom")
+				}
+				if errors.Is(tc.err, context.Canceled) {
+					<-ctx.Done()
+					require.ErrorIs(t, context.Cause(ctx), lockcore.ErrLost)
+				}
+				return "done", tc.err
+			})
+			require.Equal(t, 1, l.kept()[0].leaves())
+			if tc.failureType == "" {
+				require.NoError(t, err)
+				require.Equal(t, "done", result)
+				return
+			}
+			if tc.panics {
+				require.ErrorContains(t, err, "boom")
+				return
+			}
+			requireFailure(t, err, tc.failureType, true)
+			var lost *lockcore.LostError
+			require.Equal(t, tc.failureType == wire.FailureLost, errors.As(wire.LockError(err), &lost))
+			if tc.loses {
+				require.Equal(t, "another", lost.By)
+				var cause *temporal.ApplicationError
+				require.Equal(t, tc.cause != "", errors.As(application(t, err).Unwrap(), &cause), "a cancellation that the loss caused says nothing")
+				require.True(t, cause == nil || cause.Type() == tc.cause)
+			}
+		})
 	}
-}
-
-func TestStep_LostAndFailed_KeepsItsErrorAsCause(t *testing.T) {
-	t.Parallel()
-	l := &fakeLocker{}
-	_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) {
-		l.loseAll("another")
-		return "", temporal.NewApplicationError("no money", "NoMoney")
-	})
-	requireFailure(t, err, wire.FailureLost, true)
-	app := application(t, err)
-	var cause *temporal.ApplicationError
-	require.ErrorAs(t, app.Unwrap(), &cause)
-	require.Equal(t, "NoMoney", cause.Type())
-}
-
-func TestStep_Fails_KeepsItsErrorAndLeaves(t *testing.T) {
-	t.Parallel()
-	l := &fakeLocker{}
-	_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) {
-		return "", temporal.NewNonRetryableApplicationError("no money", "NoMoney", nil)
-	})
-	requireFailure(t, err, "NoMoney", true)
-	require.Equal(t, 1, l.kept()[0].leaves())
-}
-
-func TestStep_Panics_Leaves(t *testing.T) {
-	t.Parallel()
-	l := &fakeLocker{}
-	_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) { panic("boom") })
-	require.ErrorContains(t, err, "boom")
-	require.Equal(t, 1, l.kept()[0].leaves())
-}
-
-func TestGuard_ResultPending_IsRefused(t *testing.T) {
-	t.Parallel()
-	l := &fakeLocker{}
-	_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) { return "", activity.ErrResultPending })
-	requireFailure(t, err, wire.FailureResultPending, true)
-	require.Equal(t, 1, l.kept()[0].leaves())
-}
-
-func TestStep_LeaveFails_SucceedsNevertheless(t *testing.T) {
-	t.Parallel()
-	l := &fakeLocker{leaveErr: errors.New("no primary")}
-	result, err := runStep(t, l, sagaGuard(), done)
-	require.NoError(t, err)
-	require.Equal(t, "done", result)
 }
 
 func TestStep_InterceptorInstalledTwice_EntersOnce(t *testing.T) {

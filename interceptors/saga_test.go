@@ -17,71 +17,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-func TestCompensations_Run_ReacquireWithNewFence(t *testing.T) {
-	t.Parallel()
-	r, l := &releases{}, &fakeLocker{}
-	l.enter = func(context.Context, int, party.Request) error {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if len(l.released) > 0 {
-			return errors.New("entered after the release")
-		}
-		return nil
-	}
-	err := runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			ctx = workflows.Guard(ctx, account)
-			s.CompensateWith(ctx, "Credit")
-			if err := step(ctx, "Debit"); err != nil {
-				return err
-			}
-			return step(ctx, "Refuse")
-		})
-	})
-	var app *temporal.ApplicationError
-	require.ErrorAs(t, err, &app)
-	require.Equal(t, "No", app.Type())
-	asked := l.asked()
-	require.Len(t, asked, 3)
-	require.False(t, asked[1].Reacquire)
-	require.False(t, asked[1].NewFence)
-	require.Equal(t, "default-test-run-id/3/Credit", asked[2].Part)
-	require.True(t, asked[2].Reacquire)
-	require.True(t, asked[2].NewFence)
-	require.True(t, asked[2].Persist)
-	require.True(t, asked[2].Resources[0].Held)
-	require.Len(t, l.released, 1)
-	require.Equal(t, party.LastAttempt(3), l.released[0].Order)
-}
-
-func TestSaga_LockLost_IsUndone(t *testing.T) {
-	t.Parallel()
-	l := &fakeLocker{enter: func(_ context.Context, n int, req party.Request) error {
-		if n == 1 && !req.Reacquire {
-			return &lockcore.LostError{Resource: "account/1", By: "another"}
-		}
-		return nil
-	}}
-	r := &releases{}
-	err := runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			ctx = workflows.Guard(ctx, account)
-			s.CompensateWith(ctx, "Credit")
-			if err := step(ctx, "Debit"); err != nil {
-				return err
-			}
-			err := step(ctx, "Debit")
-			if !errors.Is(err, lockcore.ErrLost) {
-				return errors.New("the loss did not reach the function")
-			}
-			return err
-		})
-	})
-	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
-	require.Len(t, l.asked(), 3)
-	require.Len(t, l.released, 1)
-}
-
 func TestSagaStep_NoUndo_IsRefused(t *testing.T) {
 	t.Parallel()
 	for _, undo := range []any{nil, 7, (func() error)(nil)} {
@@ -94,18 +29,6 @@ func TestSagaStep_NoUndo_IsRefused(t *testing.T) {
 		require.ErrorContains(t, err, "an undo of type")
 		require.Empty(t, l.asked())
 	}
-}
-
-func TestSaga_CommitAfterLoss_Commits(t *testing.T) {
-	t.Parallel()
-	l := &fakeLocker{}
-	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{CommitAfterLoss: true}, func(ctx workflow.Context, _ *workflows.Saga) error {
-			return step(workflows.Guard(ctx, account), "Debit")
-		})
-	}))
-	require.True(t, l.asked()[0].Reacquire)
-	require.False(t, l.asked()[0].NewFence)
 }
 
 func TestNestedSaga_Succeeds_LeavesItsLocksToTheOuter(t *testing.T) {
@@ -161,36 +84,6 @@ func TestSagas_Concurrent_ReleaseWhatTheOtherDoesNotUse(t *testing.T) {
 	require.Equal(t, []string{"a"}, r.released[0].Resources)
 	require.Len(t, l.released, 1, "the run ends with the second one")
 	require.Equal(t, []string{"account/1", "b"}, l.released[0].Resources)
-}
-
-func TestSaga_ContinuesAsNew_ReleasesWithoutCompensation(t *testing.T) {
-	t.Parallel()
-	l, r := &fakeLocker{}, &releases{}
-	err := runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			guarded := workflows.Guard(ctx, account)
-			s.CompensateWith(guarded, "Credit")
-			if err := step(guarded, "Debit"); err != nil {
-				return err
-			}
-			return workflow.NewContinueAsNewError(ctx, "W")
-		})
-	})
-	var again *workflow.ContinueAsNewError
-	require.ErrorAs(t, err, &again)
-	require.Len(t, l.asked(), 1)
-	require.Len(t, r.seen, 1)
-}
-
-func TestSaga_NoLocks_ReleasesNothing(t *testing.T) {
-	t.Parallel()
-	r := &releases{}
-	require.NoError(t, runWorkflow(t, workflowEnv(t, with(&fakeLocker{})), r, func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
-			return step(ctx, "Debit")
-		})
-	}))
-	require.Empty(t, r.seen)
 }
 
 func TestSaga_StepAfterItsEnd_BelongsToTheRun(t *testing.T) {

@@ -138,16 +138,6 @@ func TestGuards_ScopeStep_HoldNothingForTheSaga(t *testing.T) {
 	require.Len(t, r.seen, 1)
 }
 
-func TestGuards_OutsideASaga_HaveScopeStep(t *testing.T) {
-	t.Parallel()
-	l, r := &fakeLocker{}, &releases{}
-	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
-		return step(workflows.Guard(ctx, account), "Debit")
-	}))
-	require.False(t, l.asked()[0].Persist)
-	require.Empty(t, r.seen)
-}
-
 func TestGuards_UnknownScope_IsRefused(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
@@ -159,38 +149,6 @@ func TestGuards_UnknownScope_IsRefused(t *testing.T) {
 		return nil
 	}))
 	require.Empty(t, l.asked())
-}
-
-func TestScopeSaga_OutsideSaga_IsReleasedAtEnd(t *testing.T) {
-	t.Parallel()
-	l, r := &fakeLocker{}, &releases{}
-	err := runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
-		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeSaga})
-		if err := step(ctx, "Debit"); err != nil {
-			return err
-		}
-		return errors.New("failed in the end")
-	})
-	require.ErrorContains(t, err, "failed in the end")
-	require.Empty(t, r.seen, "a run that fails verifies nothing")
-	require.Len(t, l.released, 1)
-	require.Equal(t, []string{"account/1"}, l.released[0].Resources)
-	require.Equal(t, party.LastAttempt(1), l.released[0].Order)
-}
-
-func TestStepFailure_OfALock_IsTyped(t *testing.T) {
-	t.Parallel()
-	l := &fakeLocker{enter: func(context.Context, int, party.Request) error {
-		return &lockcore.LostError{Resource: "account/1", By: "another"}
-	}}
-	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(ctx workflow.Context) error {
-		err := step(workflows.Guard(ctx, account), "Debit")
-		var lost *lockcore.LostError
-		if !errors.As(err, &lost) || lost.By != "another" || !errors.Is(err, lockcore.ErrLost) {
-			return err
-		}
-		return nil
-	}))
 }
 
 func TestFuture_GuardedStep_WorksInSelectors(t *testing.T) {
@@ -238,26 +196,6 @@ func TestHeaders_OfOtherInterceptors_AreKept(t *testing.T) {
 		require.Contains(t, got, "other")
 		require.Contains(t, got, wire.HeaderKey)
 	}
-}
-
-func TestWorkflow_InterceptorInstalledTwice_GuardsOnce(t *testing.T) {
-	t.Parallel()
-	l, r := &fakeLocker{}, &releases{}
-	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l), with(l)), r, func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
-			ctx = workflows.Guard(ctx, account)
-			if err := step(ctx, "Debit"); err != nil {
-				return err
-			}
-			return step(ctx, "Credit")
-		})
-	}))
-	asked := l.asked()
-	require.Len(t, asked, 2)
-	require.Equal(t, "default-test-run-id/1/Debit", asked[0].Part)
-	require.Equal(t, "default-test-run-id/2/Credit", asked[1].Part)
-	require.True(t, asked[1].Resources[0].Held)
-	require.Len(t, r.seen, 1)
 }
 
 func TestWorkflow_InterceptorInstalledTwice_UpdatesShareTheState(t *testing.T) {

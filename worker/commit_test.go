@@ -166,15 +166,33 @@ func TestGuard_WorkerHasAnotherLockDatabase_IsRefused(t *testing.T) {
 func (b *bundle) beforeTask(t *testing.T, is func(*workflowservice.RespondWorkflowTaskCompletedRequest) bool, do func(ctx context.Context) bool) {
 	t.Helper()
 	var done atomic.Bool
-	b.client = b.dial(t, client.Options{ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(
-		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
-	) error {
+	b.intercept(t, func(ctx context.Context, req any) error {
 		completed, ok := req.(*workflowservice.RespondWorkflowTaskCompletedRequest)
 		if ok && is(completed) && done.CompareAndSwap(false, true) && !do(context.WithoutCancel(ctx)) {
 			return status.Error(codes.InvalidArgument, "the test loses it")
 		}
+		return nil
+	})
+}
+
+// intercept calls before before each call of the server. If it returns an error the call fails with it.
+func (b *bundle) intercept(t *testing.T, before func(ctx context.Context, req any) error) {
+	t.Helper()
+	b.client = b.dial(t, client.Options{ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(
+		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	) error {
+		if err := before(ctx, req); err != nil {
+			return err
+		}
 		return invoke(ctx, method, req, reply, cc, opts...)
 	})}}})
+}
+
+// signalBefore sends a signal before a workflow task.
+func (b *bundle) signalBefore(ctx context.Context, name string) {
+	if err := b.client.SignalWorkflow(ctx, b.queue, "", name, nil); err != nil {
+		b.write("%v", err)
+	}
 }
 
 // closes reports whether a workflow task closes its run.
@@ -267,9 +285,7 @@ func TestRun_TaskRefused_StillHoldsItsLocks(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			b.beforeTask(t, closes, func(ctx context.Context) bool {
-				if err := b.client.SignalWorkflow(ctx, b.queue, "", "stop", nil); err != nil {
-					b.write("%v", err)
-				}
+				b.signalBefore(ctx, "stop")
 				b.lookAround(ctx)
 				return true
 			})
@@ -310,18 +326,14 @@ func TestSaga_ContinuesAsNewUnderSignals_AllAreReceived(t *testing.T) {
 	const orders = 6
 	b := setup(t)
 	var ends atomic.Int32
-	b.client = b.dial(t, client.Options{ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(
-		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
-	) error {
+	b.intercept(t, func(ctx context.Context, req any) error {
 		task, ok := req.(*workflowservice.RespondWorkflowTaskCompletedRequest)
-		if ok && closes(task) && ends.Add(1)%2 == 1 { // the second one decides again
-			b.lookAround(context.WithoutCancel(ctx))
-			if err := b.client.SignalWorkflow(context.WithoutCancel(ctx), b.queue, "", "order", nil); err != nil {
-				b.write("%v", err)
-			}
+		if ctx = context.WithoutCancel(ctx); ok && closes(task) && ends.Add(1)%2 == 1 { // the second one decides again
+			b.lookAround(ctx)
+			b.signalBefore(ctx, "order")
 		}
-		return invoke(ctx, method, req, reply, cc, opts...)
-	})}}})
+		return nil
+	})
 	b.workflows["W"] = func(ctx workflow.Context, received int) error {
 		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute})
 		if err := saga(ctx, doOrUndo); err != nil {
@@ -348,9 +360,7 @@ func TestSaga_CommitRepeatedAfterActivity_IsNotUndone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.beforeTask(t, closes, func(ctx context.Context) bool {
-		if err := b.client.SignalWorkflow(ctx, b.queue, "", "more", nil); err != nil {
-			b.write("%v", err)
-		}
+		b.signalBefore(ctx, "more")
 		return true
 	})
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -403,9 +413,7 @@ func TestLock_TaskIsLost_HoldsNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.beforeTask(t, func(*workflowservice.RespondWorkflowTaskCompletedRequest) bool { return true }, func(ctx context.Context) bool {
-		if err := b.client.SignalWorkflow(ctx, b.queue, "", "never mind", nil); err != nil {
-			b.write("%v", err)
-		}
+		b.signalBefore(ctx, "never mind")
 		return false
 	})
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -434,9 +442,7 @@ func TestLock_ReleasingTaskLost_StepRunsUnderIt(t *testing.T) {
 	b := setup(t)
 	var released atomic.Bool
 	b.beforeTask(t, func(*workflowservice.RespondWorkflowTaskCompletedRequest) bool { return released.Load() }, func(ctx context.Context) bool {
-		if err := b.client.SignalWorkflow(ctx, b.queue, "", "more", nil); err != nil {
-			b.write("%v", err)
-		}
+		b.signalBefore(ctx, "more")
 		b.lookAround(ctx)
 		return false
 	})

@@ -13,6 +13,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/opentelemetry"
@@ -120,9 +121,18 @@ func TestDeadlock_VictimHasCodec_IsWoken(t *testing.T) {
 	plain.work(t, sdkworker.Options{}, map[string]any{"Do": nothing})
 	plain.succeed(t, plain.start(t, "Plain"))
 
-	c := sealed(t)
 	victim := b.on(b.queue)
-	victim.client = c
+	victim.reach(t, client.Options{
+		DataConverter: converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), secret{}),
+		ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(
+			ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+		) error {
+			if _, wakes := req.(*workflowservice.RespondActivityTaskCompletedByIdRequest); wakes {
+				return errors.New("it wakes no workflow itself")
+			}
+			return invoke(ctx, method, req, reply, cc, opts...)
+		})}},
+	})
 	work := func(o sdkworker.Options) (sdkworker.Worker, *lockcore.Locker) {
 		locker, err := lockcore.New(testenv.Mongo(t).Client().Database(b.database).Collection(lockCollection), lockcore.Config{})
 		require.NoError(t, err)
@@ -151,39 +161,12 @@ func TestDeadlock_VictimHasCodec_IsWoken(t *testing.T) {
 		}
 		acquired <- err
 	}()
-	require.Eventually(t, func() bool {
-		completed := 0
-		for _, e := range b.historyOf(t, run.GetID(), run.GetRunID()).GetEvents() {
-			if e.GetActivityTaskCompletedEventAttributes() != nil {
-				completed++
-			}
-		}
-		return completed == 2 // the first step, and the wait
-	}, within, lookEvery, "the victim is not woken")
+	b.untilEvents(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, 2) // the first step, and the wait
 	work(sdkworker.Options{DisableWorkflowWorker: true})
 	ctx, cancel := context.WithTimeout(t.Context(), within)
 	defer cancel()
 	require.NoError(t, run.Get(ctx, nil))
 	require.NoError(t, errors.Join(<-acquired, holds.Leave(t.Context())))
-}
-
-// sealed is a client with a codec, which itself wakes no workflow.
-func sealed(t *testing.T) client.Client {
-	t.Helper()
-	c, err := client.Dial(client.Options{
-		HostPort: testenv.TemporalAddress(t), DataConverter: converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), secret{}),
-		ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(
-			ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
-		) error {
-			if _, wakes := req.(*workflowservice.RespondActivityTaskCompletedByIdRequest); wakes {
-				return errors.New("it wakes no workflow itself")
-			}
-			return invoke(ctx, method, req, reply, cc, opts...)
-		})}},
-	})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	return c
 }
 
 // toldOfADeadlock is a saga that expects to be the victim of one.

@@ -240,11 +240,7 @@ func (b *bundle) untilRecorded(t *testing.T, f feature, run client.WorkflowRun) 
 
 func (b *bundle) untilEvent(t *testing.T, run client.WorkflowRun, kind enumspb.EventType) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		return slices.ContainsFunc(b.historyOf(t, run.GetID(), run.GetRunID()).GetEvents(), func(e *historypb.HistoryEvent) bool {
-			return e.GetEventType() == kind
-		})
-	}, within, 20*time.Millisecond, "the run has no event %s", kind)
+	b.untilEvents(t, run, kind, 1)
 }
 
 // writeHistory writes it as `temporal workflow show --output json` does.

@@ -246,14 +246,7 @@ func TestJanitor_WorkerStarts_Runs(t *testing.T) {
 	janitored(t, fresh)
 	fresh.serve(t)
 	b.requireFree(t, account2.Name)
-	require.Eventually(t, func() bool {
-		for _, e := range b.historyOf(t, waits.GetID(), waits.GetRunID()).GetEvents() {
-			if e.GetEventType() == enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED {
-				return true
-			}
-		}
-		return false
-	}, within, lookEvery, "the workflow is not woken")
+	b.untilEvent(t, waits, enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
 	b.serve(t)
 	b.succeed(t, waits)
 }

@@ -26,17 +26,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// dial connects to the tests' server, through a function that sees every call.
-func dial(t *testing.T, see grpc.UnaryClientInterceptor) client.Client {
-	t.Helper()
-	c, err := client.Dial(client.Options{HostPort: testenv.TemporalAddress(t), ConnectionOptions: client.ConnectionOptions{
-		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(see)},
-	}})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	return c
-}
-
 // otherCluster connects to a namespace that is called "default" too, as that of another cluster might be.
 func otherCluster(t *testing.T) client.Client {
 	t.Helper()
@@ -61,15 +50,19 @@ func otherCluster(t *testing.T) client.Client {
 			}
 		}
 	}
-	c := dial(t, func(
-		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
-	) error {
-		rename(req, "default", name)
-		err := invoke(ctx, method, req, reply, cc, opts...)
-		rename(reply, name, "default")
-		return err
-	})
-	_, err := c.WorkflowService().RegisterNamespace(t.Context(), &workflowservice.RegisterNamespaceRequest{
+	c, err := client.Dial(client.Options{HostPort: testenv.TemporalAddress(t), ConnectionOptions: client.ConnectionOptions{
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(
+			ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+		) error {
+			rename(req, "default", name)
+			err := invoke(ctx, method, req, reply, cc, opts...)
+			rename(reply, name, "default")
+			return err
+		})},
+	}})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	_, err = c.WorkflowService().RegisterNamespace(t.Context(), &workflowservice.RegisterNamespaceRequest{
 		Namespace: name, WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
 	})
 	require.NoError(t, err)
@@ -139,15 +132,13 @@ func TestNamespace_SameNameInTwoClusters_LocksDiffer(t *testing.T) {
 func TestNamespace_DescribeNotPermitted_WorkerDoesNotStart(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	c := dial(t, func(
-		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
-	) error {
+	b.intercept(t, func(_ context.Context, req any) error {
 		if _, ok := req.(*workflowservice.DescribeNamespaceRequest); ok {
 			return status.Error(codes.PermissionDenied, "not yours")
 		}
-		return invoke(ctx, method, req, reply, cc, opts...)
+		return nil
 	})
-	w := sdkworker.New(c, b.queue, sdkworker.Options{Plugins: []sdkworker.Plugin{b.plugin}})
+	w := sdkworker.New(b.client, b.queue, sdkworker.Options{})
 	err := w.Start()
 	var unknown *worker.NamespaceError
 	require.ErrorAs(t, err, &unknown)

@@ -188,15 +188,18 @@ func TestPark_CancelledAsItIsGranted_GrantIsReturned(t *testing.T) {
 // untilEvents waits until the run's history has n events of a type.
 func (b *bundle) untilEvents(t *testing.T, run client.WorkflowRun, kind enumspb.EventType, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		found := 0
-		for _, e := range b.historyOf(t, run.GetID(), run.GetRunID()).GetEvents() {
-			if e.GetEventType() == kind {
-				found++
-			}
+	require.Eventually(t, func() bool { return b.count(t, run, kind) >= n }, within, lookEvery, "the history has no %d events %s", n, kind)
+}
+
+// count counts the events of a type in the run's history.
+func (b *bundle) count(t *testing.T, run client.WorkflowRun, kind enumspb.EventType) (n int) {
+	t.Helper()
+	for _, e := range b.historyOf(t, run.GetID(), run.GetRunID()).GetEvents() {
+		if e.GetEventType() == kind {
+			n++
 		}
-		return found >= n
-	}, within, lookEvery, "the history has no %d events %s", n, kind)
+	}
+	return n
 }
 
 func TestWait_HasItsStepsFairnessKeyAndHighestPriority(t *testing.T) {

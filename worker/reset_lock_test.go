@@ -178,7 +178,7 @@ func TestReset_StepOfEarlierRun_IsUndone(t *testing.T) {
 				run := b.start(t, "W")
 				for range resets {
 					b.untilEvent(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-					tasks := b.tasks(t, run)
+					tasks := b.count(t, run, enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED)
 					b.signal(t, run, "noise")
 					b.completed(t, run, tasks+1)
 					run = b.reset(t, run, tasks+1)

@@ -18,7 +18,6 @@ import (
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -58,18 +57,7 @@ func (b *bundle) startAndReset(t *testing.T) (old, run client.WorkflowRun) {
 // completed waits until n workflow tasks of a run have been done.
 func (b *bundle) completed(t *testing.T, run client.WorkflowRun, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return b.tasks(t, run) >= n }, within, lookEvery, "%d workflow tasks were not done", n)
-}
-
-// tasks counts the workflow tasks of a run that have been done.
-func (b *bundle) tasks(t *testing.T, run client.WorkflowRun) (done int) {
-	t.Helper()
-	for _, event := range b.historyOf(t, run.GetID(), run.GetRunID()).GetEvents() {
-		if event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
-			done++
-		}
-	}
-	return done
+	b.untilEvents(t, run, enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, n)
 }
 
 // threeSteps is a saga that takes the account in its first step, and only account/2 in the second; it waits for a signal
@@ -135,14 +123,12 @@ func TestReset_CurrentRunUnknown_StepWaits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var refused atomic.Int64
-	b.client = b.dial(t, client.Options{ConnectionOptions: client.ConnectionOptions{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(
-		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
-	) error {
+	b.intercept(t, func(_ context.Context, req any) error {
 		if _, ok := req.(*workflowservice.DescribeWorkflowExecutionRequest); ok && refused.Add(1) == 1 {
 			return status.Error(codes.PermissionDenied, "not now")
 		}
-		return invoke(ctx, method, req, reply, cc, opts...)
-	})}}})
+		return nil
+	})
 	b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
 		if err := call(workflows.Guard(ctx, account), "first"); err != nil {
 			return err

@@ -86,13 +86,7 @@ type LostDetails struct {
 	Reason   string      `json:"reason,omitempty"`
 }
 
-func lostDetails(e *lockcore.LostError) LostDetails {
-	return LostDetails{Resource: e.Resource, LockID: e.LockID, Part: e.Part, Order: e.Order, By: e.By, Reason: e.Reason}
-}
-
-func (d LostDetails) lockError() error {
-	return &lockcore.LostError{Resource: d.Resource, LockID: d.LockID, Part: d.Part, Order: d.Order, By: d.By, Reason: d.Reason}
-}
+func (d LostDetails) lockError() error { return (*lockcore.LostError)(&d) }
 
 // SupersededDetails are the details of [FailureSuperseded].
 type SupersededDetails struct {
@@ -105,17 +99,7 @@ type SupersededDetails struct {
 	Reason   string      `json:"reason,omitempty"`
 }
 
-func supersededDetails(e *lockcore.SupersededError) SupersededDetails {
-	return SupersededDetails{
-		Resource: e.Resource, LockID: e.LockID, Part: e.Part, Order: e.Order, By: e.By, Released: e.Released, Reason: e.Reason,
-	}
-}
-
-func (d SupersededDetails) lockError() error {
-	return &lockcore.SupersededError{
-		Resource: d.Resource, LockID: d.LockID, Part: d.Part, Order: d.Order, By: d.By, Released: d.Released, Reason: d.Reason,
-	}
-}
+func (d SupersededDetails) lockError() error { return (*lockcore.SupersededError)(&d) }
 
 // DeadlockDetails are the details of [FailureDeadlock].
 type DeadlockDetails struct {
@@ -149,13 +133,7 @@ type OtherRunDetails struct {
 	Other    string `json:"other,omitempty"`
 }
 
-func otherRunDetails(e *party.OtherRunError) OtherRunDetails {
-	return OtherRunDetails{Resource: e.Resource, LockID: e.LockID, Run: e.Run, Other: e.Other}
-}
-
-func (d OtherRunDetails) lockError() error {
-	return &party.OtherRunError{Resource: d.Resource, LockID: d.LockID, Run: d.Run, Other: d.Other}
-}
+func (d OtherRunDetails) lockError() error { return (*party.OtherRunError)(&d) }
 
 // InvalidDetails are the details of [FailureInvalid].
 type InvalidDetails struct {

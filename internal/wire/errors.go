@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
 
 	"go.temporal.io/sdk/temporal"
@@ -24,30 +25,15 @@ func LockError(err error) error {
 }
 
 func coreError(err error) error {
-	var (
-		lost       *lockcore.LostError
-		superseded *lockcore.SupersededError
-		deadlock   *lockcore.DeadlockError
-		invalid    *lockcore.InvalidError
-		busy       *lockcore.BusyError
-		other      *party.OtherRunError
-	)
-	switch {
-	case errors.As(err, &other):
-		return other
-	case errors.As(err, &lost):
-		return lost
-	case errors.As(err, &superseded):
-		return superseded
-	case errors.As(err, &deadlock):
-		return deadlock
-	case errors.As(err, &invalid):
-		return invalid
-	case errors.As(err, &busy):
-		return busy
-	default:
-		return nil
+	return cmp.Or(as[*party.OtherRunError](err), as[*lockcore.LostError](err), as[*lockcore.SupersededError](err),
+		as[*lockcore.DeadlockError](err), as[*lockcore.InvalidError](err), as[*lockcore.BusyError](err))
+}
+
+func as[T error](err error) error {
+	if found, ok := errors.AsType[T](err); ok {
+		return found
 	}
+	return nil
 }
 
 func failureError(app *temporal.ApplicationError) error {
@@ -88,11 +74,22 @@ func detailsOf[T any](app *temporal.ApplicationError) T {
 // is the *temporal.ActivityError that Temporal made: a workflow that returns it records the same failure as without Lockstep.
 type StepError struct {
 	*temporal.ActivityError
-	// Lock is one of lockcore's typed errors.
+	Outcome
+}
+
+// Outcome is what Lockstep knows of a step that failed because of its locks.
+type Outcome struct {
+	// Lock is one of lockcore's errors; nil if the database did not answer.
 	Lock error
 	// NeverRan is set if no attempt of the step reached the step's own code.
 	NeverRan bool
 }
+
+// Is matches everything that the lock's error matches.
+func (o Outcome) Is(target error) bool { return errors.Is(o.Lock, target) }
+
+// As finds the lock's typed error.
+func (o Outcome) As(target any) bool { return errors.As(o.Lock, target) }
 
 // TypedError returns err as a [*StepError] if a lock was the reason, or as a [*WaitError] if it comes from one of Lockstep's local
 // activities. Any other error is returned as it is.
@@ -106,9 +103,9 @@ func TypedError(err error) error {
 	case lock == nil:
 		return err
 	case errors.As(err, &act):
-		return &StepError{ActivityError: act, Lock: lock}
+		return &StepError{act, Outcome{Lock: lock}}
 	case errors.As(err, &app):
-		return &WaitError{ApplicationError: app, Lock: lock}
+		return &WaitError{app, Outcome{Lock: lock}}
 	default:
 		return err
 	}
@@ -129,26 +126,14 @@ func (e *StepError) PartNeverRan() string {
 	return ""
 }
 
-// Error returns Temporal's text.
-func (e *StepError) Error() string { return e.ActivityError.Error() }
-
 // Unwrap returns Temporal's error.
 func (e *StepError) Unwrap() error { return e.ActivityError }
-
-// Is matches everything that the lock's error matches.
-func (e *StepError) Is(target error) bool { return errors.Is(e.Lock, target) }
-
-// As finds the lock's typed error.
-func (e *StepError) As(target any) bool { return errors.As(e.Lock, target) }
 
 // WaitError ended the wait of a step, or kept the step from being scheduled. It matches lockcore's error. To everything else it is an
 // application failure.
 type WaitError struct {
 	*temporal.ApplicationError
-	// Lock is one of lockcore's errors; nil if the database did not answer.
-	Lock error
-	// NeverRan is set if no attempt of the step reached the step's own code.
-	NeverRan bool
+	Outcome
 }
 
 // NewWaitError returns a lockcore error as a *WaitError.
@@ -159,14 +144,12 @@ func NewWaitError(lock error, neverRan bool) error {
 	if !errors.As(Failure(lock), &app) {
 		return lock
 	}
-	return &WaitError{ApplicationError: app, Lock: lock, NeverRan: neverRan}
+	return &WaitError{app, Outcome{lock, neverRan}}
 }
 
 // NewWaitUnavailable returns the error of a wait that ended because the database did not answer.
 func NewWaitUnavailable(message string, neverRan bool) error {
-	var app *temporal.ApplicationError
-	errors.As(temporal.NewNonRetryableApplicationError(Cut(message, maxMessage), FailureUnavailable, nil), &app)
-	return &WaitError{ApplicationError: app, NeverRan: neverRan}
+	return newWaitError(Cut(message, maxMessage), FailureUnavailable, Outcome{nil, neverRan})
 }
 
 // NewWaitEnded returns the error of a step that was still waiting when its saga ended.
@@ -176,22 +159,17 @@ func NewWaitEnded(neverRan bool) error {
 
 // NewEnded returns an error that matches lockcore.ErrEnded.
 func NewEnded(message string, neverRan bool) error {
-	var app *temporal.ApplicationError
-	errors.As(temporal.NewNonRetryableApplicationError(message, FailureEnded, nil), &app)
-	return &WaitError{ApplicationError: app, Lock: lockcore.ErrEnded, NeverRan: neverRan}
+	return newWaitError(message, FailureEnded, Outcome{lockcore.ErrEnded, neverRan})
 }
 
-// Error returns the failure's text.
-func (e *WaitError) Error() string { return e.ApplicationError.Error() }
+func newWaitError(message, failureType string, of Outcome) error {
+	var app *temporal.ApplicationError
+	errors.As(temporal.NewNonRetryableApplicationError(message, failureType, nil), &app)
+	return &WaitError{app, of}
+}
 
 // Unwrap returns the failure.
 func (e *WaitError) Unwrap() error { return e.ApplicationError }
-
-// Is matches everything that the lock's error matches.
-func (e *WaitError) Is(target error) bool { return errors.Is(e.Lock, target) }
-
-// As finds the lock's typed error.
-func (e *WaitError) As(target any) bool { return errors.As(e.Lock, target) }
 
 // WaitCanceledError is the error of a step that was cancelled while it waited. It unwraps to a *temporal.CanceledError.
 type WaitCanceledError struct {

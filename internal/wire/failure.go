@@ -28,30 +28,23 @@ const unavailable = "lockstep: the locks' database, or Temporal, cannot be reach
 // Failure returns the application failure that an error of lockcore has in histories. Any other error is a failure of the database,
 // and retryable. nil stays nil.
 func Failure(err error) error {
-	var (
-		busy       *lockcore.BusyError
-		lost       *lockcore.LostError
-		superseded *lockcore.SupersededError
-		deadlock   *lockcore.DeadlockError
-		invalid    *lockcore.InvalidError
-		other      *party.OtherRunError
-	)
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.As(err, &other):
-		return temporal.NewApplicationErrorWithOptions(text(other, other.LockID), FailureOtherRun,
-			temporal.ApplicationErrorOptions{Details: []any{otherRunDetails(other)}})
-	case errors.As(err, &lost):
-		return LostFailure(lost, nil)
-	case errors.As(err, &superseded):
-		return supersededFailure(superseded)
-	case errors.As(err, &deadlock):
-		return DeadlockFailure(deadlock, "")
-	case errors.As(err, &invalid):
-		return InvalidFailure(invalid, "")
-	case errors.As(err, &busy):
-		return busyFailure(busy)
+	}
+	switch e := coreError(err).(type) { //nolint:errorlint // it is what coreError has found
+	case *party.OtherRunError:
+		return temporal.NewApplicationErrorWithOptions(text(e, e.LockID), FailureOtherRun,
+			temporal.ApplicationErrorOptions{Details: []any{OtherRunDetails(*e)}})
+	case *lockcore.LostError:
+		return LostFailure(e, nil)
+	case *lockcore.SupersededError:
+		return supersededFailure(e)
+	case *lockcore.DeadlockError:
+		return DeadlockFailure(e, "")
+	case *lockcore.InvalidError:
+		return InvalidFailure(e, "")
+	case *lockcore.BusyError:
+		return busyFailure(e)
 	default:
 		return UnavailableFailure(0, err)
 	}
@@ -74,7 +67,7 @@ func InvalidFailure(invalid *lockcore.InvalidError, neverRan string) error {
 // LostFailure returns the failure of a step that lost its lock. step is the error that the step's function returned, if any.
 func LostFailure(lost *lockcore.LostError, step error) error {
 	return temporal.NewApplicationErrorWithOptions(text(lost, lost.LockID), FailureLost,
-		temporal.ApplicationErrorOptions{NonRetryable: true, Cause: step, Details: []any{lostDetails(lost)}})
+		temporal.ApplicationErrorOptions{NonRetryable: true, Cause: step, Details: []any{LostDetails(*lost)}})
 }
 
 // DeadlockFailure returns the failure of the victim of a deadlock. neverRan is as in [BusyDetails].
@@ -90,7 +83,7 @@ func DeadlockFailure(deadlock *lockcore.DeadlockError, neverRan string) error {
 // the earlier ones. A release by the workflow is not an attempt.
 func supersededFailure(e *lockcore.SupersededError) error {
 	byAttempt := e.By.Schedule == e.Order.Schedule && (!e.Released || e.By.Attempt > 0 && e.By != party.LastAttempt(e.By.Schedule))
-	o := temporal.ApplicationErrorOptions{NonRetryable: !byAttempt, Details: []any{supersededDetails(e)}}
+	o := temporal.ApplicationErrorOptions{NonRetryable: !byAttempt, Details: []any{SupersededDetails(*e)}}
 	if byAttempt {
 		o.NextRetryDelay = supersededDelay
 	}
