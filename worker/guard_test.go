@@ -13,7 +13,6 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
-	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -44,31 +43,6 @@ func lockID(run client.WorkflowRun) string {
 // owner is that of a workflow.
 func owner(workflowID string) string {
 	return wire.Run{Namespace: namespaceID, WorkflowID: workflowID}.Owner()
-}
-
-func TestHistory_Guard_AddsNoEvent_SagaAddsOne(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	steps := func(ctx workflow.Context) error { return errors.Join(do(ctx, "A"), do(ctx, "B"), do(ctx, "A")) }
-	b.workflow("unguarded", steps)
-	b.workflow("guarded", func(ctx workflow.Context) error { return steps(workflows.Guard(ctx, account)) })
-	b.saga("saga", func(ctx workflow.Context, s *workflows.Saga) error {
-		ctx = workflows.Guard(ctx, account, lockcore.Shared("rates"))
-		s.CompensateWith(ctx, "B")
-		return steps(ctx)
-	})
-	b.saga("unlocked saga", func(ctx workflow.Context, _ *workflows.Saga) error { return steps(ctx) })
-	b.work(t, sdkworker.Options{}, map[string]any{"A": nothing, "B": nothing})
-	count := map[string]int{}
-	for name := range b.workflows {
-		events, err := b.end(t, b.start(t, name))
-		require.NoError(t, err)
-		count[name] = countEvents(events)
-	}
-	require.Equal(t, count["unguarded"], count["guarded"])
-	require.Equal(t, count["unguarded"], count["unlocked saga"])
-	require.Equal(t, count["unguarded"]+1, count["saga"])
-	b.requireFree(t, account.Name)
 }
 
 // countEvents counts a history's events, except those of workflow tasks that timed out on a busy machine.
@@ -185,16 +159,6 @@ func TestGuard_LockLost_StepIsCancelledWithTypedError(t *testing.T) {
 	require.True(t, released)
 }
 
-func TestGuard_ResultPending_IsRefused(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Pending") })
-	b.work(t, sdkworker.Options{}, map[string]any{"Pending": func(context.Context) error { return activity.ErrResultPending }})
-	_, err := b.end(t, b.start(t, "W"))
-	_ = failedAs(t, err, "lockstep.ResultPending")
-	b.requireFree(t, account.Name)
-}
-
 func TestGuard_InUpdateHandler_StepsRun(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -303,7 +267,9 @@ func TestLocks_Invalid_NothingIsScheduled(t *testing.T) {
 		var invalid *lockcore.InvalidError
 		require.ErrorAs(t, workflows.LockError(err), &invalid, name)
 		require.Equal(t, field, invalid.Field, name)
-		require.Equal(t, []string{"failed: lockstep.Invalid"}, commands(t, &historypb.History{Events: events}), name)
+		if !strings.HasSuffix(field, "Mode") { // which a worker refuses
+			require.Equal(t, []string{"failed: lockstep.Invalid"}, commands(t, &historypb.History{Events: events}), name)
+		}
 	}
 	require.Empty(t, b.read())
 }

@@ -15,7 +15,6 @@ import (
 	"go.temporal.io/sdk/log"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
-	"google.golang.org/grpc"
 
 	"github.com/temporal-lockstep/lockstep/internal/janitor"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
@@ -34,12 +33,12 @@ func oftenOn(b *bundle) worker.Options {
 }
 
 // janitored gives a bundle a plugin whose janitor works often, on the client.
-func janitored(t *testing.T, b *bundle, dial ...grpc.DialOption) {
+func janitored(t *testing.T, b *bundle) {
 	t.Helper()
 	plugin, err := worker.NewPlugin(oftenOn(b))
 	require.NoError(t, err)
 	b.plugin = plugin
-	b.client = b.dial(t, client.Options{ConnectionOptions: client.ConnectionOptions{DialOptions: dial}})
+	b.client = b.dial(t, client.Options{})
 }
 
 // dial connects with the bundle's plugin.

@@ -158,31 +158,3 @@ func TestKilledWorker_StepIsRetried_OthersStayOut(t *testing.T) {
 	require.Equal(t, []string{"attempt 2", "other"}, b.read())
 	require.Greater(t, next, killed)
 }
-
-// No process acts for one that has died: its waiters are granted the lock when the lease of its part has expired.
-func TestKilledWorker_WaiterGetsTheLock(t *testing.T) {
-	t.Parallel()
-	const promise = 3 * time.Second
-	b := setup(t)
-	b.workflow("killed", func(ctx workflow.Context) error {
-		return do(workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, TTL: promise}), "Step")
-	})
-	b.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
-	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
-	cmd, out := startChild(t, b)
-	killed := b.start(t, "killed")
-	untilLine(t, out, enteredLine)
-	let := make(chan time.Time, 1)
-	b.work(t, sdkworker.Options{DisableWorkflowWorker: true}, map[string]any{
-		"Step":  func(context.Context) error { return nil },
-		"Other": func(context.Context) error { let <- time.Now(); return nil },
-	})
-	other := b.start(t, "other")
-	b.untilParked(t, other)
-	require.NoError(t, cmd.Process.Kill())
-	died := time.Now()
-	require.Error(t, cmd.Wait())
-	b.succeed(t, other)
-	t.Logf("let in %s after the holder's process was killed, whose promise was %s", (<-let).Sub(died), promise)
-	require.NoError(t, b.client.TerminateWorkflow(t.Context(), killed.GetID(), killed.GetRunID(), "the test is over"))
-}

@@ -97,30 +97,6 @@ func TestLock_SignalsTimersSteps_StaysHeld(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-func TestLock_WithLimit_IsASemaphore(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		return under(ctx, locks(lockcore.SharedLimit("seats", 2)), func(*workflows.Hold) error {
-			err := say(ctx, "sits")
-			receive(ctx, "stand up")
-			return err
-		})
-	})
-	b.serve(t)
-	first, second := b.start(t, "W"), b.start(t, "W")
-	b.untilWritten(t, 2)
-	third := b.start(t, "W")
-	b.untilParked(t, third)
-	require.Len(t, b.read(), 2)
-	b.signal(t, first, "stand up")
-	b.untilWritten(t, 3)
-	b.signal(t, second, "stand up")
-	b.signal(t, third, "stand up")
-	b.succeed(t, first, second, third)
-	b.requireFree(t, "seats")
-}
-
 func TestLock_AndSaga_ReleasedWithLater(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -23,7 +23,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -167,24 +166,6 @@ func TestReset_SagaHadEnded_AcquiresAgain(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-// No guarded step comes after the reset: the release at the end of the new run is for what the old one left too.
-func TestReset_OldRunsHolds_ReleasedAtTheEnd(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
-		if err := do(workflows.Guard(ctx, account), "Look"); err != nil {
-			return err
-		}
-		receive(ctx, "go on")
-		return nil
-	})
-	b.serve(t)
-	_, run := b.startAndReset(t)
-	b.signal(t, run, "go on")
-	b.succeed(t, run)
-	b.requireFree(t, account.Name)
-}
-
 // The step runs while its run is reset: the new run has it still to do, in its own name, and only when the old attempt has
 // left.
 func TestReset_StepRuns_NewAttemptRunsAlone(t *testing.T) {
@@ -239,12 +220,7 @@ func TestReset_RunWaits_WaitsAgain(t *testing.T) {
 	b.completed(t, old, 3)
 	run := b.reset(t, old, 3)
 	require.Eventually(t, func() bool {
-		var waits []string
-		for s, err := range b.locker.Status(t.Context(), lockcore.Filter{Resource: account.Name, States: []lockcore.State{lockcore.StateWaiting}}) {
-			require.NoError(t, err)
-			waits = append(waits, s.Run)
-		}
-		return slices.Equal(waits, []string{run.GetRunID()})
+		return slices.Equal(b.listed(t, account.Name, lockcore.StateWaiting, runOf), []string{run.GetRunID()})
 	}, within, lookEvery, "the new run does not wait alone")
 	require.NoError(t, somebody.Leave(t.Context()))
 	b.succeed(t, run)
@@ -412,8 +388,8 @@ func TestActivityReset_SameAttemptNumber_HasAnotherPart(t *testing.T) {
 			return nil
 		}
 		<-goes // it does not look at ctx
-		busy, valid := b.isBusy(t, account.Name), activities.Leases(ctx)[0].Valid()
-		if valid && !busy {
+		free, err := b.isFree(context.WithoutCancel(ctx), account.Name)
+		if valid := activities.Leases(ctx)[0].Valid(); valid && free || err != nil {
 			looked <- errors.New("it trusts its lock, which is free")
 		}
 		close(looked)
@@ -427,16 +403,6 @@ func TestActivityReset_SameAttemptNumber_HasAnotherPart(t *testing.T) {
 	require.NoError(t, run.Get(t.Context(), nil))
 	close(goes)
 	require.NoError(t, <-looked)
-}
-
-// isBusy reports whether another party cannot have a resource.
-func (b *bundle) isBusy(t *testing.T, name string) bool {
-	t.Helper()
-	s, err := b.locker.TryAcquire(context.WithoutCancel(t.Context()), party.Request{LockID: "looks", Resources: []lockcore.Resource{lockcore.Exclusive(name)}})
-	if err != nil {
-		return errors.Is(err, lockcore.ErrBusy)
-	}
-	return s.Release(context.WithoutCancel(t.Context())) != nil
 }
 
 // untilFailed waits until the attempt of Fail that has begun is over, and no other has begun.

@@ -301,34 +301,33 @@ func (b *bundle) untilWritten(t *testing.T, n int) {
 	require.Eventually(t, func() bool { return len(b.read()) >= n }, within, lookEvery, "fewer than %d things were written", n)
 }
 
-// lockIDs returns the lock IDs of a resource in one state, in the order of Status.
-func (b *bundle) lockIDs(t *testing.T, resource string, state lockcore.State) (ids []string) {
+// listed returns what pick takes of each request for a resource that is in one state, in the order of Status.
+func (b *bundle) listed(t *testing.T, resource string, state lockcore.State, pick func(lockcore.Status) string) (all []string) {
 	t.Helper()
 	for s, err := range b.locker.Status(t.Context(), lockcore.Filter{Resource: resource, States: []lockcore.State{state}}) {
 		require.NoError(t, err)
-		ids = append(ids, s.LockID)
+		all = append(all, pick(s))
 	}
-	return ids
+	return all
 }
+
+func lockIDOf(s lockcore.Status) string { return s.LockID }
+func runOf(s lockcore.Status) string    { return s.Run }
 
 func (b *bundle) holders(t *testing.T, resource string) []string {
 	t.Helper()
-	return b.lockIDs(t, resource, lockcore.StateHolding)
+	return b.listed(t, resource, lockcore.StateHolding, lockIDOf)
 }
 
 func (b *bundle) waiters(t *testing.T, resource string) []string {
 	t.Helper()
-	return b.lockIDs(t, resource, lockcore.StateWaiting)
+	return b.listed(t, resource, lockcore.StateWaiting, lockIDOf)
 }
 
 // runs returns the run labels of the holders of a resource.
-func (b *bundle) runs(t *testing.T, resource string) (labels []string) {
+func (b *bundle) runs(t *testing.T, resource string) []string {
 	t.Helper()
-	for s, err := range b.locker.Status(t.Context(), lockcore.Filter{Resource: resource, States: []lockcore.State{lockcore.StateHolding}}) {
-		require.NoError(t, err)
-		labels = append(labels, s.Run)
-	}
-	return labels
+	return b.listed(t, resource, lockcore.StateHolding, runOf)
 }
 
 // isFree reports whether another party could acquire the resource now.

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
-	sdkpb "go.temporal.io/api/sdk/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
@@ -44,17 +43,7 @@ func (b *bundle) parked(t *testing.T, name string) (client.WorkflowRun, *party.S
 // untilQueued waits until the queue of a resource has n requests.
 func (b *bundle) untilQueued(t *testing.T, resource string, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		waiting := 0
-		for s, err := range b.locker.Status(t.Context(), lockcore.Filter{Resource: resource, States: []lockcore.State{lockcore.StateWaiting}}) {
-			if err != nil {
-				return false
-			}
-			_ = s
-			waiting++
-		}
-		return waiting == n
-	}, within, 20*time.Millisecond, "%d do not wait for %s", n, resource)
+	require.Eventually(t, func() bool { return len(b.waiters(t, resource)) == n }, within, lookEvery, "%d do not wait for %s", n, resource)
 }
 
 // untilParked waits until an attempt of the activity by which the run waits has failed.
@@ -234,13 +223,10 @@ func TestWait_IsShownInCurrentDetails(t *testing.T) {
 	})
 	b.serve(t)
 	run, other := b.parked(t, "W")
-	meta, err := b.client.QueryWorkflow(t.Context(), run.GetID(), run.GetRunID(), "__temporal_workflow_metadata")
-	require.NoError(t, err)
-	var details sdkpb.WorkflowMetadata
-	require.NoError(t, meta.Get(&details))
-	require.Contains(t, details.GetCurrentDetails(), "mine")
-	require.Contains(t, details.GetCurrentDetails(), account.Name)
-	require.Contains(t, details.GetCurrentDetails(), "somebody")
+	details := b.details(t, run)
+	for _, want := range []string{"mine", account.Name, "somebody"} {
+		require.Contains(t, details, want)
+	}
 	require.NoError(t, other.Leave(t.Context()))
 	b.succeed(t, run)
 	require.Contains(t, b.read(), "after: mine")
