@@ -152,7 +152,7 @@ func (b *bundle) breakDeadlocks(t *testing.T, every time.Duration, runs ...clien
 	t.Helper()
 	left := slices.Clone(runs)
 	require.Eventually(t, func() bool {
-		_, err := b.locker.Core().BreakDeadlocks(t.Context())
+		_, err := b.locker.BreakDeadlocks(t.Context())
 		left = slices.DeleteFunc(left, func(run client.WorkflowRun) bool { return b.hasEnded(t, run) })
 		return err == nil && len(left) == 0
 	}, 5*within, every, "the sagas do not end")

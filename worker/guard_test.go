@@ -295,7 +295,7 @@ func TestGuard_ManyLongNamesBusy_WorkflowTaskSucceeds(t *testing.T) {
 		return nil
 	})
 	b.serve(t)
-	held, err := b.locker.Core().TryAcquire(t.Context(), party.Request{LockID: "somebody", Resources: resources})
+	held, err := b.locker.TryAcquire(t.Context(), party.Request{LockID: "somebody", Resources: resources})
 	require.NoError(t, err)
 	run := b.start(t, "W")
 	require.Eventually(t, func() bool {
