@@ -17,13 +17,6 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// InputError reports a file or folder that cannot be read.
-type InputError struct {
-	Path, Reason string
-}
-
-func (e *InputError) Error() string { return fmt.Sprintf("%s: %s", e.Path, e.Reason) }
-
 // SpareMemory makes the garbage collector run earlier, for a program that does nothing but make a report: for a million spans that costs
 // a second and saves a third of a GiB. It does nothing if the environment sets GOGC.
 func SpareMemory() {
@@ -36,9 +29,9 @@ func SpareMemory() {
 // stdin if a path is "-". The content of a file determines its format and compression. Links to files are followed; links to folders only
 // if they are named in paths.
 //
-// Broken lines and spans of others are counted, and so are files inside a folder that cannot be read, as long as others can. The error is
-// an *[InputError] if a path cannot be read, a *[TooManySpansError], or the cause with which ctx was cancelled. After a cancellation Read
-// returns at once, even while stdin or a pipe blocks; a goroutine then ends when that does.
+// Broken lines and spans of others are counted, and so are files inside a folder that cannot be read, as long as others can. The error
+// reports a path that cannot be read, or more than [MaxSpans] lock spans, or is the cause with which ctx was cancelled. After a
+// cancellation Read returns at once, even while stdin or a pipe blocks; a goroutine then ends when that does.
 func Read(ctx context.Context, paths []string, stdin io.Reader) (*Spans, error) {
 	type result struct {
 		spans *Spans
@@ -146,7 +139,7 @@ func (in *input) folder(path string) (files []source, err error) {
 	case in.unreadable != nil:
 		return nil, in.unreadable
 	}
-	return nil, &InputError{path, "there is no *.json or *.jsonl (or one of them with .gz or .zst) in this folder"}
+	return nil, fmt.Errorf("%s: there is no *.json or *.jsonl (or one of them with .gz or .zst) in this folder", path)
 }
 
 // isFile reports whether a folder's entry is a file or a link to one. A dangling link counts: opening it reports the error.
@@ -180,15 +173,16 @@ func hasTraces(name string) bool {
 		packed && (strings.Contains(plain, ".json-2") || strings.Contains(plain, ".jsonl-2"))
 }
 
+// inputError reports a file or folder that cannot be read.
 func inputError(path string, err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return &InputError{path, "there is no such file or folder"}
-	}
 	var of *fs.PathError
-	if errors.As(err, &of) {
-		return &InputError{of.Path, of.Err.Error()}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s: there is no such file or folder", path)
+	case errors.As(err, &of):
+		return fmt.Errorf("%s: %w", of.Path, of.Err)
 	}
-	return &InputError{path, err.Error()}
+	return fmt.Errorf("%s: %w", path, err)
 }
 
 func (in *input) file(ctx context.Context, number int, of source, stdin io.Reader) error {

@@ -225,9 +225,7 @@ func TestRead_FoldersAndStandardInput(t *testing.T) {
 
 func TestRead_NothingUsable_ReturnsReason(t *testing.T) {
 	t.Parallel()
-	var refused *InputError
 	_, err := Read(t.Context(), []string{"/no/such/file"}, nil)
-	require.ErrorAs(t, err, &refused)
 	require.EqualError(t, err, "/no/such/file: there is no such file or folder")
 	_, err = Read(t.Context(), []string{t.TempDir()}, nil)
 	require.ErrorContains(t, err, "there is no *.json or *.jsonl")
@@ -279,9 +277,6 @@ func TestRead_MoreThanMaxSpans_IsRefused(t *testing.T) {
 	_, err := read(t.Context(), []string{path}, nil, n)
 	require.NoError(t, err)
 	_, err = read(t.Context(), []string{path}, nil, n-1)
-	var refused *TooManySpansError
-	require.ErrorAs(t, err, &refused)
-	require.Equal(t, TooManySpansError{Spans: n, Max: n - 1}, *refused)
 	require.ErrorContains(t, err, "there are 14 spans of locks: a report is made of 13 at most")
 }
 
@@ -382,9 +377,7 @@ func TestRead_UnreadableFileInFolder_IsCounted(t *testing.T) {
 	require.NoError(t, os.Remove(file))
 	for _, path := range []string{folder, gone} {
 		_, err := Read(t.Context(), []string{path}, nil)
-		var refused *InputError
-		require.ErrorAs(t, err, &refused)
-		require.Equal(t, gone, refused.Path)
+		require.EqualError(t, err, gone+": there is no such file or folder")
 	}
 }
 

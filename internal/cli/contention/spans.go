@@ -18,15 +18,6 @@ import (
 // MaxSpans is the number of lock spans from which a report can be made.
 const MaxSpans = 1_000_000
 
-// TooManySpansError reports that more lock spans were read than [MaxSpans].
-type TooManySpansError struct {
-	Spans, Max int
-}
-
-func (e *TooManySpansError) Error() string {
-	return fmt.Sprintf("there are %s spans of locks: a report is made of %s at most; name fewer files, or traces of a shorter time", thousands(e.Spans), thousands(e.Max))
-}
-
 // ErrNoLockSpans is returned if no span was read that Lockstep had written.
 var ErrNoLockSpans = errors.New("no lock spans were found")
 
@@ -369,7 +360,8 @@ func (s *Spans) finish() error {
 		}
 	}
 	if s.reading.LockSpans > s.max {
-		return &TooManySpansError{Spans: s.reading.LockSpans, Max: s.max}
+		return fmt.Errorf("there are %s spans of locks: a report is made of %s at most; name fewer files, or traces of a shorter time",
+			thousands(s.reading.LockSpans), thousands(s.max))
 	}
 	return nil
 }

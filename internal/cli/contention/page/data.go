@@ -61,7 +61,7 @@ type hold struct {
 }
 
 // wait is a wait of the report with its most important blockers. Unexplained is without HandOver. References to holds are places in the
-// page, notRead, or leftOut.
+// page, notRead, or leftOut. Only blockers that are not in the page have their lock IDs, owners, workflows and fences.
 type wait struct {
 	contention.Wait
 	MoreBlockers int `json:"moreBlockers"`
@@ -73,7 +73,7 @@ const (
 )
 
 // column is the name of a value in a row, and its kind: a place in the table of strings ("string"), a time ("time"), a duration in
-// microseconds ("micros"), rows of "steps" or "blockers", or the value itself ("value").
+// microseconds ("micros"), 1 for true ("flag"), rows of "steps" or "blockers", or the value itself ("value").
 type column struct {
 	Name string `json:"name"`
 	Is   string `json:"is"`
@@ -81,7 +81,7 @@ type column struct {
 
 var kinds = map[reflect.Type]string{
 	reflect.TypeFor[string](): "string", reflect.TypeFor[time.Time](): "time", reflect.TypeFor[float64](): "micros",
-	reflect.TypeFor[[]contention.Step](): "steps", reflect.TypeFor[[]contention.Blocker](): "blockers",
+	reflect.TypeFor[bool](): "flag", reflect.TypeFor[[]contention.Step](): "steps", reflect.TypeFor[[]contention.Blocker](): "blockers",
 }
 
 // columns returns the columns of a struct's rows. Fields of embedded structs are its own.
@@ -129,10 +129,12 @@ func encode(r *contention.Report, o Options) *data {
 		w := wait{Wait: r.Waits[i], MoreBlockers: max(len(r.Waits[i].Blockers)-maxBlockers, 0) + r.Waits[i].Omitted}
 		w.Hold, w.Unexplained, w.Blockers = at(s.holdAt, w.Hold), max(w.Unexplained-w.HandOver, 0), longestBlockers(w.Blockers)
 		for j := range w.Blockers {
-			if b := &w.Blockers[j]; b.Hold >= 0 {
-				if b.Hold = at(s.holdAt, b.Hold); b.Hold < 0 {
-					b.Hold = leftOut
-				}
+			b := &w.Blockers[j]
+			switch h := at(s.holdAt, b.Hold); {
+			case h >= 0: // whose own row has the rest
+				b.Hold, b.LockID, b.Owner, b.Workflow, b.Fence = h, "", "", "", 0
+			case b.Hold >= 0:
+				b.Hold = leftOut
 			}
 		}
 		e.data.Waits = append(e.data.Waits, e.row(reflect.ValueOf(w)))
@@ -180,6 +182,11 @@ func (e *encoder) value(v reflect.Value) any {
 		if x > 1<<53 || x < 0 { // a script's numbers would round it
 			return strconv.FormatInt(x, 10)
 		}
+	case bool:
+		if x {
+			return 1
+		}
+		return 0
 	case []int:
 		return len(x)
 	case []contention.Step, []contention.Blocker:

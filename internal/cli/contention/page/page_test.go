@@ -59,6 +59,8 @@ func (d *data) rows(kind string, of any) (all []map[string]any) {
 			switch v := values.([]any)[i]; c.Is {
 			case "string":
 				m[c.Name] = d.Strings[int(v.(float64))]
+			case "flag":
+				m[c.Name] = v == 1.0
 			case "steps", "blockers":
 				m[c.Name] = d.rows(c.Is, v)
 			default:
@@ -120,7 +122,7 @@ func TestWrite_Rows_EqualTheReport(t *testing.T) {
 	wait := d.rows("waits", d.Waits)[0]
 	require.Equal(t, "Credit", wait["step"])
 	require.EqualValues(t, 1, wait["hold"])
-	for i, want := range [][]any{{-1.0, "zoe", 0.0, 100_000.0, true, false}, {0.0, "alice", 100_000.0, 300_000.0, false, true}} { // the first was not read
+	for i, want := range [][]any{{-1.0, "zoe", 0.0, 100_000.0, true, false}, {0.0, "", 100_000.0, 300_000.0, false, true}} { // the first was not read
 		b := wait["blockers"].([]map[string]any)[i]
 		require.Equal(t, want, []any{b["hold"], b["owner"], b["from"], b["to"], b["named"], b["last"]})
 	}

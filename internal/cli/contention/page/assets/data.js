@@ -58,6 +58,7 @@ function value(raw, is, v) {
     case "string": return raw.strings[v];
     case "time": return time(raw, v);
     case "micros": return v / 1000;
+    case "flag": return v === 1;
     case "steps": case "blockers": return rows(raw, is, v);
     default: return v;
   }
