@@ -271,12 +271,14 @@ func TestConclusion_BelowThresholds_HasNoFinding(t *testing.T) {
 func TestWhy_HoldsLongerThanSteps_IsExplained(t *testing.T) {
 	t.Parallel()
 	const between = "those who held it stood between steps: their steps ran 270 ms of the 3.0 s that they kept others waiting"
+	const waited = "those who held it waited themselves: for 2.4 s of the 3.0 s that they kept others waiting, most for other; " +
+		"their steps ran 270 ms"
 	for name, c := range map[string]struct {
 		waits, oneStep bool // for another resource; the lock ID is that of the step
 		want           string
 	}{
 		"they are between steps":   {false, false, between},
-		"they wait":                {true, false, "those who held it waited themselves: for 2.4 s of the 3.0 s that they kept others waiting, most for other; their steps ran 270 ms"},
+		"they wait":                {true, false, waited},
 		"other steps of theirs do": {true, true, between},
 	} {
 		s := &scene{}

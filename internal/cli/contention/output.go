@@ -138,7 +138,8 @@ func (t *table) conclusion() {
 func (t *table) totals() {
 	n := &t.r.Totals
 	t.printf("\nTOTALS\n")
-	t.aligned(row{"", "count", "total", "p50", "p95", "p99", "max"}, append(row{"waits"}, numbersOf(n.Wait)...), append(row{"holds"}, numbersOf(n.Hold)...))
+	t.aligned(row{"", "count", "total", "p50", "p95", "p99", "max"},
+		append(row{"waits"}, numbersOf(n.Wait)...), append(row{"holds"}, numbersOf(n.Hold)...))
 	t.printf("  %s of %s had to wait; %s, %s expired, %s found a lock lost\n", thousands(n.Waited), many(n.Acquisitions, "acquisition"),
 		many(n.Deadlocks, "deadlock"), many(n.Expired, "hold"), many(n.Lost, "step"))
 	if n.Unexplained > 0 && n.Wait.Total > 0 {
@@ -275,7 +276,8 @@ func (t *table) types() {
 		t.printf("%s", wrap(fmt.Sprintf("%s waits for %s: %s in %s", typeOr(p.Waiter), typeOr(p.Blocker), Seconds(p.Waited), many(p.Waits, "wait")), "  "))
 		var rows []row
 		for _, s := range p.Steps[:min(len(p.Steps), t.top)] {
-			rows = append(rows, row{"  " + printable(cmp.Or(s.Waiter, "-"), 28), "for " + printable(cmp.Or(s.Blocker, "-"), 28), Seconds(s.Waited), many(s.Waits, "wait")})
+			waiter, blocker := printable(cmp.Or(s.Waiter, "-"), 28), printable(cmp.Or(s.Blocker, "-"), 28)
+			rows = append(rows, row{"  " + waiter, "for " + blocker, Seconds(s.Waited), many(s.Waits, "wait")})
 		}
 		t.aligned(rows...)
 	}
@@ -287,7 +289,9 @@ func (t *table) owners() {
 		all = all[:len(all)-1]
 	}
 	list(t, "OWNERS THAT KEPT OTHERS WAITING", row{"", "blocked", "waits", "waited", "held", "worst on"}, all, func(o Owner) row {
-		return row{printable(short(o.Name), 40), Seconds(o.Blocked), thousands(o.BlockedWaits), Seconds(o.Waited), Seconds(o.Held), printable(o.Worst, 24)}
+		return row{
+			printable(short(o.Name), 40), Seconds(o.Blocked), thousands(o.BlockedWaits), Seconds(o.Waited), Seconds(o.Held), printable(o.Worst, 24),
+		}
 	})
 }
 
@@ -320,7 +324,8 @@ func (t *table) losses() {
 		if l.Outcome == telemetry.OutcomeExpired && l.Hold >= 0 && t.r.Holds[l.Hold].EndedBy != "" {
 			more = "its room went to " + printable(workflowOr(t.r.Holds[l.Hold].EndedBy), 40)
 		}
-		return row{clock(l.At), l.Outcome, printable(cmp.Or(l.Resource, "(one of several)"), 24), printable(cmp.Or(short(l.Owner), "(not known)"), 40), more}
+		resource, owner := cmp.Or(l.Resource, "(one of several)"), cmp.Or(short(l.Owner), "(not known)")
+		return row{clock(l.At), l.Outcome, printable(resource, 24), printable(owner, 40), more}
 	})
 }
 

@@ -285,8 +285,8 @@ func (s *Spans) keep(p *parsedSpan) {
 	l.end = max(l.end, l.start)
 	if l.kind == kindWait {
 		l.namesLast = p.last.lockID != ""
-		if l.namesLast {
-			p.named = append(slices.DeleteFunc(p.named, func(n namedHold) bool { return n == p.last }), p.last) // most waits name one hold, in both ways
+		if l.namesLast { // most waits name one hold, in both ways
+			p.named = append(slices.DeleteFunc(p.named, func(n namedHold) bool { return n == p.last }), p.last)
 		}
 		for _, n := range p.named {
 			l.blockedBy = append(l.blockedBy, intern(s.named, n))

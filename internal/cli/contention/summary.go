@@ -107,7 +107,8 @@ func (a *analysis) addOwners() {
 	for _, o := range a.owners {
 		if o.chosen && (o.blamed.waits > 0 || o.waited > 0) {
 			a.report.Owners = append(a.report.Owners, Owner{
-				Name: o.name, Blocked: seconds(o.blamed.length), BlockedWaits: o.blamed.waits, Waited: seconds(o.waited), Held: seconds(o.held), Worst: o.worst,
+				Name: o.name, Blocked: seconds(o.blamed.length), BlockedWaits: o.blamed.waits, Worst: o.worst,
+				Waited: seconds(o.waited), Held: seconds(o.held),
 			})
 		}
 	}

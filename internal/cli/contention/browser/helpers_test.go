@@ -64,14 +64,15 @@ func evil() *contention.Report {
 		Losses:    []contention.Loss{{Hold: -1, Resource: picture, LockID: script, Owner: picture, At: end, Outcome: script, Reason: script, Trace: script, Span: picture}},
 		Deadlocks: []contention.Deadlock{{At: end, Victim: script, Cycle: picture, Trace: script, Span: script}},
 		Holds: []contention.Hold{{
-			Subject: contention.Subject{Resource: picture, LockID: script, Owner: picture, Workflow: script, Run: picture, Mode: script}, Fence: 1, Start: start, End: end, Outcome: script,
-			Reason: picture, Host: script, Trace: script, Span: picture, Steps: []contention.Step{{Name: script, Part: picture, Start: start, End: end}}, Blocked: 1, Blocks: []int{0},
+			Subject: contention.Subject{Resource: picture, LockID: script, Owner: picture, Workflow: script, Run: picture, Mode: script},
+			Fence:   1, Start: start, End: end, Outcome: script, Reason: picture, Host: script, Trace: script, Span: picture,
+			Steps: []contention.Step{{Name: script, Part: picture, Start: start, End: end}}, Blocked: 1, Blocks: []int{0},
 		}, {
 			Subject: contention.Subject{Resource: picture, LockID: script, Owner: picture, Mode: script}, Fence: 2, Start: end, Outcome: "open",
 		}},
 		Waits: []contention.Wait{{
-			Subject: contention.Subject{Resource: picture, LockID: picture, Owner: script, Workflow: picture, Mode: script}, Step: picture, Start: start, End: end, Outcome: picture, Trace: picture,
-			Span: script, Hold: -1, Blockers: []contention.Blocker{{Hold: 0, LockID: script, Owner: picture, Step: script, To: 1, Named: true, Last: true}},
+			Subject: contention.Subject{Resource: picture, LockID: picture, Owner: script, Workflow: picture, Mode: script},
+			Step:    picture, Start: start, End: end, Outcome: picture, Trace: picture, Span: script, Hold: -1, Blockers: []contention.Blocker{{Hold: 0, LockID: script, Owner: picture, Step: script, To: 1, Named: true, Last: true}},
 		}},
 	}
 }
