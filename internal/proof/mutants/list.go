@@ -145,7 +145,7 @@ var mutants = []mutant{
 	}, simulated: true},
 	{defect: "12", what: "requests with the limit 1 are in no deadlock", edits: []edit{
 		{"lockcore/party/deadlock.go", "if party.Limit == 1 && !joins {", "if false {"},
-	}, tests: "TestDeadlock_LimitOfOne_Ends", simulated: true},
+	}, tests: "TestDeadlock_Victim_Ends", simulated: true},
 	{defect: "12", what: "a semaphore of no places is one without limit", edits: []edit{
 		{"lockcore/party/request.go", "\t\tlimit = zeroLimit\n", "\t\tlimit = 0\n"},
 	}, tests: "TestSharedLimit_Zero_IsRefused"},
