@@ -97,7 +97,7 @@ func (l *Locker) acquireOne(ctx, wait context.Context, req *Request, op rules.Ac
 		w.stop()
 		return lease, nil
 	}
-	if lease, granted, _ := w.stop(); granted && ctx.Err() == nil && s.live() {
+	if lease, granted, _ := w.stop(); granted && ctx.Err() == nil && (s == nil || s.replace() == nil) {
 		return lease, nil
 	}
 	return Lease{}, err
@@ -273,13 +273,17 @@ func (w *waiting) await(wait context.Context, s *Session) (Lease, error) {
 				w.recordBusy(err)
 				refresh.Reset(w.l.refreshEvery())
 			case w.busy != nil && isTransient(err):
-				refresh.Reset(w.l.pauseAfter(failures))
+				pause := min(time.Second<<min(failures, 5), 30*time.Second)
+				refresh.Reset(pause + w.l.clock.Jitter(pause/4)) // which spreads the waiters
 				failures++
 			default:
 				return Lease{}, err
 			}
 		case <-wait.Done():
-			return Lease{}, w.timedOut(wait)
+			if w.busy != nil {
+				return Lease{}, w.busy
+			}
+			return Lease{}, failure("acquire", w.op.Resource, w.req.Order, context.Cause(wait), true)
 		case <-lost:
 			if err := s.replace(); err != nil {
 				return Lease{}, err
@@ -296,8 +300,10 @@ func (w *waiting) await(wait context.Context, s *Session) (Lease, error) {
 // recordBusy stores the *BusyError of an attempt that queued.
 func (w *waiting) recordBusy(err error) {
 	w.busy = err
-	w.blockers = addBlockers(w.blockers, err)
-	w.l.watch.queued(w.waiter, predicted(err))
+	if busy := new(BusyError); errors.As(err, &busy) {
+		w.blockers = addBlockers(w.blockers, busy.Holders)
+		w.l.watch.queued(w.waiter, busy.grantIn)
+	}
 }
 
 // refresh repeats the request, to refresh its position in the queue or to confirm a grant.
@@ -322,14 +328,6 @@ func (w *waiting) answer(a update.Answer) (Lease, error) {
 		err = failure("acquire", w.op.Resource, w.req.Order, a.Err, a.Unknown)
 	}
 	return w.l.finishAcquire(w.ctx, w.req, &w.op, w.span, a, err, w.blockers)
-}
-
-// timedOut returns the error of a wait that has ended without an answer.
-func (w *waiting) timedOut(wait context.Context) error {
-	if w.busy != nil {
-		return w.busy
-	}
-	return failure("acquire", w.op.Resource, w.req.Order, context.Cause(wait), true)
 }
 
 // stop ends the wait. It returns the lease if the request was granted at the same moment. With unknown,
@@ -357,11 +355,4 @@ func isTransient(err error) bool {
 		}
 	}
 	return !errors.As(err, &layout)
-}
-
-// pauseAfter returns the pause after a number of failures: 1 s to 30 s, and a random part that spreads the
-// waiters.
-func (l *Locker) pauseAfter(failures int) time.Duration {
-	d := min(time.Second<<min(failures, 5), 30*time.Second)
-	return d + l.clock.Jitter(d/4)
 }

@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
@@ -34,9 +33,6 @@ func failure(op, resource string, order Order, err error, unknown bool) error {
 	}
 	return fmt.Errorf("lockstep: %s of %q: %w", op, resource, err)
 }
-
-// outcomeUnknown reports whether a command that failed like this may have been applied.
-func outcomeUnknown(err error) bool { return !errors.Is(err, store.ErrNotSent) }
 
 // detached returns a context for operations that must run although the caller's context has ended.
 func (l *Locker) detached(ctx context.Context) (context.Context, context.CancelFunc) {

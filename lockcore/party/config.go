@@ -3,7 +3,6 @@ package party
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -127,10 +126,6 @@ func checkNames(field string, names []string, of string) error {
 		errs = append(errs, checkText(fmt.Sprintf("%s[%d]%s", field, i, of), name, 1, maxName))
 	}
 	return cmp.Or(errs...)
-}
-
-func checkSchedule(field string, o Order) error {
-	return checkRange(field+".Order.Schedule", int(o.Schedule), 0, math.MaxInt32)
 }
 
 func checkText(field, value string, atLeast, atMost int) error {

@@ -142,7 +142,7 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, cycle string) (bool, erro
 	if err != nil || a.Outcome != rules.Granted { // another process has ended the deadlock
 		return false, err
 	}
-	l.tel.countDeadlock(ctx, w.Resource)
+	l.tel.count(ctx, l.tel.deadlocks, w.Resource)
 	wakeup := wakeupOf(a.After, w.LockID, w.Run, w.Part, w.Order.number())
 	wakeup.Deadlock = cycle
 	l.watch.notify([]Wakeup{wakeup})

@@ -273,11 +273,3 @@ func (h *holdTimes) predict(resource string, position int, limit int64) time.Dur
 	atOnce := max(1, int(min(limit, rules.Crowd)))
 	return time.Duration(h.of(resource).Load()) * time.Millisecond * time.Duration((position+atOnce-1)/atOnce)
 }
-
-// predicted returns the predicted time to the grant of a busy request; 0 if nothing is known.
-func predicted(err error) time.Duration {
-	if busy := new(BusyError); errors.As(err, &busy) {
-		return busy.grantIn
-	}
-	return 0
-}

@@ -96,23 +96,6 @@ func TestKeeper_ErrorsOfTheDatabase_LoseOnlyIfTheyLast(t *testing.T) {
 	})
 }
 
-func TestKeeper_Outage_LosesTheLockWhenTrustEnds(t *testing.T) {
-	virtual(t, party.Config{TTL: 3 * time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
-		s := tryAcquire(t, l, request("a", party.Exclusive("r")))
-		first := s.Leases()[0]
-		e.cut(4) // one renewal, its repeats, and one more
-		require.Eventually(t, func() bool { return s.Leases()[0].Valid() && !first.Valid() }, time.Minute, 10*time.Millisecond, "it is renewed after the outage")
-		require.NoError(t, s.Context().Err())
-
-		e.cut(-1)
-		<-s.Context().Done()
-		lost := errorAs[*party.LostError](t, context.Cause(s.Context()))
-		require.Contains(t, lost.Reason, "could not be renewed in time")
-		e.cut(0)
-		require.NoError(t, s.Release(t.Context()))
-	})
-}
-
 func TestNewSession_LateLease_IsRenewedAtOnce(t *testing.T) {
 	virtual(t, party.Config{TTL: time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
 		ls := enter(t, l, request("a", party.Exclusive("r")))

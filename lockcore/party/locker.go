@@ -67,7 +67,8 @@ func NewWithStore(s Store, cfg Config) (*Locker, error) {
 	l := &Locker{store: s, clock: clock.Of(s), cfg: cfg, tel: tel, life: newLifecycle()}
 	l.lines = update.New(s, l.clock, cfg.policy())
 	l.inline.most.Store(inlineWaits)
-	l.keeper, l.watch = newKeeper(l), newWatcher(l)
+	l.keeper = &keeper{locker: l, sessions: map[*Session]bool{}, wake: make(chan struct{}, 1)}
+	l.watch = &watcher{locker: l, table: map[string]*watched{}, listeners: map[*listener]bool{}}
 	return l, nil
 }
 
@@ -180,7 +181,7 @@ type lifecycle struct {
 }
 
 func newLifecycle() *lifecycle {
-	l := &lifecycle{calls: newGroup()}
+	l := &lifecycle{calls: group{less: make(chan struct{})}}
 	l.closing, l.begin = context.WithCancelCause(context.Background())
 	l.closed, l.end = context.WithCancel(context.Background())
 	return l
@@ -217,8 +218,6 @@ type group struct {
 	jobs int
 	less chan struct{} // closed when a job has ended
 }
-
-func newGroup() group { return group{less: make(chan struct{})} }
 
 func (g *group) add() (done func()) {
 	g.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -212,7 +213,7 @@ func (r *Release) check() error {
 			"false without Release.FirstFence, and with Release.Run or Release.Order"),
 		refuse(r.Now && !r.Force, "Release.Now", "true", "false without Release.Force"),
 		checkText("Release.Run", r.Run, 0, maxName),
-		checkSchedule("Release", r.Order),
+		checkRange("Release.Order.Schedule", int(r.Order.Schedule), 0, math.MaxInt32),
 	)
 }
 

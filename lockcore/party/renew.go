@@ -29,7 +29,7 @@ func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
 			errs = append(errs, r.err)
 		}
 		if errors.Is(r.err, ErrLost) {
-			l.tel.countLoss(ctx, r.lease.Resource)
+			l.tel.count(ctx, l.tel.losses, r.lease.Resource)
 		} else {
 			kept = append(kept, r.lease)
 		}
@@ -127,17 +127,11 @@ func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) 
 	}
 	all, err := l.lines.Extend(ctx, parts)
 	told := err
-	if err != nil && outcomeUnknown(err) {
+	if err != nil && !errors.Is(err, store.ErrNotSent) {
 		told = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	span.end(nil, told)
 	return all, renewed
-}
-
-func (l *Locker) renewOp(lease Lease) rules.Renew {
-	return rules.Renew{
-		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order.number(),
-	}
 }
 
 func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lease, error) {
@@ -145,8 +139,9 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 		return lease, err
 	}
 	spanCtx, span := l.tel.start(ctx, telemetry.SpanRenew, lease)
-	op := l.renewOp(lease)
-	op.Downgrade = downgrade
+	op := rules.Renew{
+		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order.number(), Downgrade: downgrade,
+	}
 	a, err := l.do(spanCtx, "renew", lease.Order, l.call(spanCtx, op, ending{}))
 	if err != nil {
 		span.end(nil, err)
@@ -178,10 +173,6 @@ type keeper struct {
 	// next is the time of the next plan.
 	next time.Time
 	wake chan struct{}
-}
-
-func newKeeper(l *Locker) *keeper {
-	return &keeper{locker: l, sessions: map[*Session]bool{}, wake: make(chan struct{}, 1)}
 }
 
 // add reports whether the Locker still renews.
@@ -418,7 +409,7 @@ func (s *Session) reportLoss(lost *LostError) {
 		return
 	}
 	s.locker.keeper.remove(s)
-	s.locker.tel.countLoss(s.ctx, lost.Resource)
+	s.locker.tel.count(s.ctx, s.locker.tel.losses, lost.Resource)
 	addLostEvent(s.ctx, lost)
 	s.cancel(lost)
 }

@@ -248,7 +248,7 @@ func (r *Request) check() error {
 		checkTTL("Request.HoldTTL", r.HoldTTL),
 		checkAtLeast("Request.HoldTTL", r.HoldTTL, r.TTL, "Request.TTL"),
 		checkRange("Request.MaxWait", r.MaxWait, 0, maxTTL),
-		checkSchedule("Request", r.Order),
+		checkRange("Request.Order.Schedule", int(r.Order.Schedule), 0, math.MaxInt32),
 	}
 	errs = append(errs, r.checkRun()...)
 	errs = append(errs, refuse(r.HoldOnly && (!r.Persist || r.Queued), "Request.HoldOnly", "true", "false without Request.Persist or with Request.Queued"))

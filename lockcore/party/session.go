@@ -105,9 +105,6 @@ func (s *Session) Release(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// live reports whether the session, if there is one, has neither ended nor lost a lock.
-func (s *Session) live() bool { return s == nil || s.replace() == nil }
-
 // replace replaces the leases of the same resources, unless the session has ended or lost a lock.
 func (s *Session) replace(leases ...Lease) error {
 	s.mu.Lock()

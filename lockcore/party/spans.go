@@ -3,7 +3,6 @@ package party
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -30,35 +29,24 @@ type blocker struct {
 
 // blockersIn returns the first of holders, each lock ID once: its hold if there is one, because a
 // draining part has fewer facts.
-func blockersIn(holders []Holder) []blocker {
-	var found []blocker
-	add := func(h Holder) {
-		if len(found) < mostBlockers && !slices.ContainsFunc(found, func(f blocker) bool { return f.lockID == h.LockID }) {
-			found = append(found, blocker{h.LockID, h.Owner, h.FirstFence, h.Trace})
-		}
-	}
+func blockersIn(holders []Holder) (found []blocker) {
 	for _, draining := range []bool{false, true} {
 		for _, h := range holders {
-			if len(found) == mostBlockers {
-				return found
-			}
-			if (h.State == StateDraining) == draining {
-				add(h)
+			known := slices.ContainsFunc(found, func(f blocker) bool { return f.lockID == h.LockID })
+			if (h.State == StateDraining) == draining && !known && len(found) < mostBlockers {
+				found = append(found, blocker{h.LockID, h.Owner, h.FirstFence, h.Trace})
 			}
 		}
 	}
 	return found
 }
 
-// addBlockers adds the holders that a BusyError names.
-func addBlockers(behind []blocker, refusal error) []blocker {
-	var busy *BusyError
-	if errors.As(refusal, &busy) {
-		for _, b := range blockersIn(busy.Holders) {
-			known := slices.ContainsFunc(behind, func(k blocker) bool { return k.lockID == b.lockID && k.fence == b.fence })
-			if !known && len(behind) < mostBlockers {
-				behind = append(behind, b)
-			}
+// addBlockers adds holders to the blockers that are known.
+func addBlockers(behind []blocker, holders []Holder) []blocker {
+	for _, b := range blockersIn(holders) {
+		known := slices.ContainsFunc(behind, func(k blocker) bool { return k.lockID == b.lockID && k.fence == b.fence })
+		if !known && len(behind) < mostBlockers {
+			behind = append(behind, b)
 		}
 	}
 	return behind
@@ -231,20 +219,16 @@ func (e *ending) on(span trace.Span) {
 	optional(span, telemetry.Cycle, e.cycle)
 }
 
-// roomGivenTo returns the lock ID for which expired holds were evicted: the one that was granted a claim
-// in that write, or the one that requested the resource.
+// roomGivenTo returns the lock ID for which expired holds were evicted: the waiter that was granted a claim
+// or a hold in that write, or the one that requested the resource.
 func roomGivenTo(d *rules.Document, by string) string {
 	for i := range d.Entries {
-		if e := &d.Entries[i]; grantedBy(e, d.At) {
+		e := &d.Entries[i]
+		if (e.State == rules.StateClaimed || e.State == rules.StateKept) && e.ClaimedAt != nil && e.ClaimedAt.Equal(d.At) {
 			return e.LockID
 		}
 	}
 	return by
-}
-
-// grantedBy reports whether the write at that time granted this claim or hold to a waiter.
-func grantedBy(e *rules.Entry, at time.Time) bool {
-	return (e.State == rules.StateClaimed || e.State == rules.StateKept) && e.ClaimedAt != nil && e.ClaimedAt.Equal(at)
 }
 
 func (o *observer) recordWithdrawn(ctx context.Context, d *rules.Document, g *rules.Entry, why ending) {

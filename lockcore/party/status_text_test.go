@@ -124,8 +124,7 @@ func TestStatusString_Resource_ReadsLikeAList(t *testing.T) {
 	clock := lockcoretest.NewClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	mem := lockcoretest.NewStore(clock.Now)
 	l := newLocker(t, mem, party.Config{Host: "host:1"})
-	hold := endless("a", party.Exclusive("r"))
-	leases := enter(t, l, hold)
+	leases := enter(t, l, endless("a", party.Exclusive("r")))
 	wait := party.Request{
 		LockID: "b", Owner: "saga", Resources: []party.Resource{party.Exclusive("r")}, Part: "3/Debit", Order: party.Order{Schedule: 4, Attempt: 2},
 	}
@@ -133,8 +132,7 @@ func TestStatusString_Resource_ReadsLikeAList(t *testing.T) {
 	_, err := l.Enter(t.Context(), wait)
 	require.EqualError(t, err, fmt.Sprintf(`lockstep: "r" is busy for "b" (place 1 of 1 in the queue): `+
 		`held by "a" on host:1 (exclusive, first fence %d) since 2026-01-02T03:04:05Z, no end`, leases[0].Fence))
-	behind := numbered("c", party.Exclusive("r"))
-	queue(t, l, behind)
+	queue(t, l, numbered("c", party.Exclusive("r")))
 	list := func() []string {
 		var got []string
 		for _, s := range statuses(t, l, party.Filter{}) {
@@ -144,7 +142,7 @@ func TestStatusString_Resource_ReadsLikeAList(t *testing.T) {
 	}
 	const (
 		first  = `"b" of "saga" (exclusive, part "3/Debit", order 4.2) since 2026-01-02T03:04:15Z, `
-		second = `"c" (exclusive, part "p", order 1.0) since 2026-01-02T03:04:15Z, `
+		second = `"c" (exclusive, part "p", order 1.1) since 2026-01-02T03:04:15Z, `
 	)
 	held := fmt.Sprintf(`"r": held by "a" on host:1 (exclusive, first fence %d) since 2026-01-02T03:04:05Z, no end; heard of `, leases[0].Fence)
 	clock.Advance(20 * time.Second)

@@ -255,7 +255,7 @@ func (m *metrics) countAcquire(ctx context.Context, op *rules.Acquire, outcome s
 			m.queue.Record(ctx, a.Length, m.of(op.Resource))
 		}
 	case telemetry.OutcomeLost:
-		m.losses.Add(ctx, 1, m.of(op.Resource))
+		m.count(ctx, m.losses, op.Resource)
 	}
 }
 
@@ -265,15 +265,9 @@ func queuedNow(d *rules.Document, op *rules.Acquire) bool {
 	return i >= 0 && d.Waiters[i].Since.Equal(d.At)
 }
 
-func (m *metrics) countLoss(ctx context.Context, resource string) {
-	if m.losses.Enabled(ctx) {
-		m.losses.Add(ctx, 1, m.of(resource))
-	}
-}
-
-func (m *metrics) countDeadlock(ctx context.Context, resource string) {
-	if m.deadlocks.Enabled(ctx) {
-		m.deadlocks.Add(ctx, 1, m.of(resource))
+func (m *metrics) count(ctx context.Context, counter metric.Int64Counter, resource string) {
+	if counter.Enabled(ctx) {
+		counter.Add(ctx, 1, m.of(resource))
 	}
 }
 
@@ -289,6 +283,6 @@ func (m *metrics) countHold(ctx context.Context, resource string, mode Mode, out
 	}
 	m.holds.Record(ctx, stood.Seconds(), m.of(resource, modeAttr(mode), outcomeAttr(outcome)))
 	if outcome == telemetry.OutcomeExpired {
-		m.expirations.Add(ctx, 1, m.of(resource))
+		m.count(ctx, m.expirations, resource)
 	}
 }

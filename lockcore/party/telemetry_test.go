@@ -218,12 +218,14 @@ func TestWaitSpan_RetriedStep_IsNamedByItsHold(t *testing.T) {
 // A semaphore is full of others who share: they are in the way.
 func TestWaitSpan_Semaphore_NamesTheHolder(t *testing.T) {
 	t.Parallel()
-	o := observe(t, party.Config{})
-	r := party.SharedLimit("r", 1)
-	o.enters(t, o.Locker, asks("a", 1, r))
-	_, err := o.other.Acquire(t.Context(), party.Request{LockID: "b", Resources: []party.Resource{r}, MaxWait: time.Millisecond})
-	require.ErrorIs(t, err, party.ErrBusy)
-	require.Equal(t, "a", text(o.only(t, telemetry.SpanWait, "b").Attributes(), telemetry.BlockedByID))
+	synctest.Test(t, func(t *testing.T) {
+		o := observe(t, party.Config{})
+		r := party.SharedLimit("r", 1)
+		o.enters(t, o.Locker, asks("a", 1, r))
+		_, err := o.other.Acquire(t.Context(), party.Request{LockID: "b", Resources: []party.Resource{r}, MaxWait: time.Millisecond})
+		require.ErrorIs(t, err, party.ErrBusy)
+		require.Equal(t, "a", text(o.only(t, telemetry.SpanWait, "b").Attributes(), telemetry.BlockedByID))
+	})
 }
 
 // The database's clock can run backwards; a length is never negative.

@@ -77,12 +77,6 @@ type waiter struct {
 
 const searchWithin = time.Minute
 
-func newWatcher(l *Locker) *watcher {
-	return &watcher{
-		locker: l, table: map[string]*watched{}, listeners: map[*listener]bool{},
-	}
-}
-
 // row returns the row of a resource, which it adds if there is none. The mutex is held.
 func (w *watcher) row(resource string) *watched {
 	r := w.table[resource]

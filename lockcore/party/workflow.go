@@ -58,7 +58,7 @@ func (l *Locker) Verify(ctx context.Context, v Verify) error {
 			err = v.lost(d, use)
 		}
 		if errors.Is(err, ErrLost) {
-			l.tel.countLoss(ctx, use.Resource)
+			l.tel.count(ctx, l.tel.losses, use.Resource)
 		}
 		errs[i] = err
 	})
