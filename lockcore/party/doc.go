@@ -34,7 +34,7 @@
 // A call becomes an operation of package rules (acquire.go, enter.go, renew.go, release.go,
 // workflow.go). command.go adds it to the line of its resource (package update). It is answered when a
 // swap that contains it is acknowledged. [Locker.Acquire], and Enter with MaxWait, leave the operation
-// in the line while they wait (wait.go). The watcher finds the grants of other processes (watch.go).
+// in the line while they wait (acquire.go). The watcher finds the grants of other processes (watch.go).
 // park.go serves requests that wait without a process. The keeper renews sessions (renew.go), and
 // deadlock.go searches for cycles of waits and breaks them.
 package party
