@@ -208,7 +208,8 @@ func TestAcquire_LosesFirstResource_StopsWaitingForSecond(t *testing.T) {
 // The queue is l, w, l. When the first is granted the third may join it, and waits neither for w nor
 // for its own lock ID.
 func TestAcquire_SameLockIDHolds_JoinsPastTheQueue(t *testing.T) {
-	eachCase(t, map[string][]string{"one owner each": {"", "", ""}, "an owner for each request": {"1", "2", "3"}}, func(t *testing.T, l *party.Locker, db *faultStore, owners []string) {
+	cases := map[string][]string{"one owner each": {"", "", ""}, "an owner for each request": {"1", "2", "3"}}
+	eachCase(t, cases, func(t *testing.T, l *party.Locker, db *faultStore, owners []string) {
 		held := tryAcquire(t, newLocker(t, db.Store, party.Config{}), request("h", party.Exclusive("r")))
 		var waits []<-chan acquired
 		for i, lockID := range []string{"l", "w", "l"} {
