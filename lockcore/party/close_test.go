@@ -13,10 +13,8 @@ import (
 )
 
 func TestClose_SessionsAndWaits_AreEnded(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l, other := newLocker(t, e, party.Config{}), newLocker(t, e.Store, party.Config{})
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
+		other := newLocker(t, e.Store, party.Config{})
 		tryAcquire(t, other, request("other", party.Exclusive("busy")))
 		plain := tryAcquire(t, l, endless("plain", party.Exclusive("plain")))
 		kept := request("saga", party.Exclusive("kept"))

@@ -98,22 +98,14 @@ func TestKeeper_ErrorsOfTheDatabase_LoseOnlyIfTheyLast(t *testing.T) {
 
 func TestNewSession_LateLease_IsRenewedAtOnce(t *testing.T) {
 	virtual(t, party.Config{TTL: time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
-		ls := enter(t, l, request("a", party.Exclusive("r")))
+		req := numbered("a", party.Exclusive("r"))
+		req.Call = "the same"
+		leases := enter(t, l, req)
 		elapse(650 * time.Millisecond)
-		require.True(t, ls[0].Valid())
-		s := l.NewSession(t.Context(), ls)
-		require.False(t, done(s, time.Second), "lost after %d renewals: %v", e.count(of(kindExtend)), context.Cause(s.Context()))
-	})
-}
-
-func TestTryAcquire_OlderGrant_IsRenewedAtOnce(t *testing.T) {
-	virtual(t, party.Config{TTL: time.Second}, func(t *testing.T, l *party.Locker, e *faultStore) {
-		req := request("a", party.Exclusive("r"))
-		req.Part, req.Order, req.Call = "p", party.Order{Schedule: 1, Attempt: 1}, "the same"
-		enter(t, l, req)
-		elapse(700 * time.Millisecond)
-		s := tryAcquire(t, l, req)
-		require.False(t, done(s, time.Second), "lost after %d renewals: %v", e.count(of(kindExtend)), context.Cause(s.Context()))
+		require.True(t, leases[0].Valid())
+		for _, s := range []*party.Session{l.NewSession(t.Context(), leases), tryAcquire(t, l, req)} {
+			require.False(t, done(s, time.Second), "lost after %d renewals: %v", e.count(of(kindExtend)), context.Cause(s.Context()))
+		}
 	})
 }
 

@@ -82,10 +82,8 @@ func TestUpgrade_AnswerIsLostInAnOutage_IsTakenBack(t *testing.T) {
 
 // Close once did not wait for upgrades: the dead request stayed at the head of the queue.
 func TestUpgrade_Close_EndsIt(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l, other := newLocker(t, e, party.Config{}), newLocker(t, e, party.Config{})
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
+		other := newLocker(t, e, party.Config{})
 		tryAcquire(t, other, request("reader", party.Shared("r")))
 		s := tryAcquire(t, l, request("a", party.Shared("r")))
 		upgraded := make(chan error, 1)

@@ -48,10 +48,8 @@ func entering(t *testing.T, l *party.Locker, lockID string, each time.Duration) 
 }
 
 func TestEnter_ShortHolds_WaitsWhileItsGrantIsNear(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
 		const each = 50 * time.Millisecond
-		l, _ := inMemory(t, party.Config{})
 		lasting(t, l, each)
 		var all []<-chan error
 		for i := range 32 {
@@ -276,10 +274,8 @@ func TestWatcher_HolderInTheSameProcess_ReadsRarely(t *testing.T) {
 
 // A saga's lock is released by the process that runs its workflow.
 func TestWatcher_KeptHold_IsReadOften(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l, elsewhere := newLocker(t, e, party.Config{}), newLocker(t, e.Store, party.Config{})
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
+		elsewhere := newLocker(t, e.Store, party.Config{})
 		lasting(t, l, 20*time.Millisecond)
 		before := confirm(t, l, step("before", 1))
 		saga := make(chan error, 1)
@@ -302,10 +298,8 @@ func TestWatcher_KeptHold_IsReadOften(t *testing.T) {
 }
 
 func TestWatcher_LongHold_IsReadLessOften(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		l, elsewhere := newLocker(t, e, party.Config{}), newLocker(t, e.Store, party.Config{})
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
+		elsewhere := newLocker(t, e.Store, party.Config{})
 		lasting(t, l, 5*time.Millisecond)
 		holder := tryAcquire(t, elsewhere, request("holder", party.Exclusive("r")))
 		next := acquireLater(t.Context(), l, request("next", party.Exclusive("r")))

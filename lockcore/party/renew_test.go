@@ -99,60 +99,43 @@ func TestRenewal_BatchThatMissesOne_AsksForEach(t *testing.T) {
 	require.Len(t, each(t, err), 1)
 }
 
-// A caller may give the same Call to requests of several parts and orders. Each makes an entry of its
-// own, and a renewal of one is none of another.
-func TestRenew_PartLeft_IsLostDespiteSameCall(t *testing.T) {
-	t.Parallel()
-	for name, next := range map[string]func(*party.Request){
-		"other part":   func(req *party.Request) { req.Part = "other" },
-		"next attempt": func(req *party.Request) { req.Order.Attempt++ },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l, _ := inMemory(t, party.Config{})
-			req := request("a", party.Exclusive("r"))
-			req.Part, req.Order, req.Call = "part", party.Order{Schedule: 1, Attempt: 1}, "the same"
-			leases := enter(t, l, req)
-			next(&req)
-			enter(t, l, req)
-			require.NoError(t, l.Leave(t.Context(), leases...))
-			_, err := l.Renew(t.Context(), leases...)
-			require.ErrorIs(t, err, party.ErrLost)
-		})
-	}
+// The part of a lease has ended, and the document has another entry of its lock ID. A caller may give the same Call
+// to requests of several parts and orders, and a renewal also extends the kept hold when half of its time is over.
+func TestRenew_PartEnded_IsLostDespiteAnotherEntry(t *testing.T) {
+	eachCase(t, map[string]func(*party.Request){
+		"of another part":     func(req *party.Request) { req.Part = "other" },
+		"of the next attempt": func(req *party.Request) { req.Order.Attempt++ },
+		"of a kept hold": func(req *party.Request) {
+			req.Order.Attempt++
+			req.Persist, req.HoldTTL = true, 40*time.Second
+		},
+	}, func(t *testing.T, l *party.Locker, _ *faultStore, next func(*party.Request)) {
+		req := numbered("a", party.Exclusive("r"))
+		req.Call = "the same"
+		following := req
+		next(&following)
+		req.Persist, req.HoldTTL = following.Persist, following.HoldTTL
+		leases := enter(t, l, req)
+		elapse(25 * time.Second)
+		enter(t, l, following)
+		if !req.Persist {
+			leave(t, l, leases...)
+		}
+		_, err := l.Renew(t.Context(), leases...)
+		require.ErrorIs(t, err, party.ErrLost)
+	})
 }
 
 // The process has two readers. The part of one of them ended, and the document still has the other's.
 func TestRenew_OneOfTwoPartsGone_IsLost(t *testing.T) {
 	t.Parallel()
 	l, _ := inMemory(t, party.Config{})
-	var leases []party.Lease
-	for _, lockID := range []string{"a", "b"} {
-		got := enter(t, l, request(lockID, party.Shared("r")))
-		leases = append(leases, got...)
-	}
-	force := party.Release{Force: true, LockID: "a", Resources: []string{"r"}, FirstFence: leases[0].FirstFence, Reason: "test"}
-	require.NoError(t, l.Release(t.Context(), force)) // its part drains
+	leases := append(enter(t, l, request("a", party.Shared("r"))), enter(t, l, request("b", party.Shared("r")))...)
+	revoke(t, l, "a", "test", "r") // its part drains
 	kept, err := l.Renew(t.Context(), leases...)
-	lost := errorAs[*party.LostError](t, err)
-	require.Equal(t, "a", lost.LockID)
+	require.Equal(t, "a", errorAs[*party.LostError](t, err).LockID)
 	require.Len(t, kept, 1)
 	require.Equal(t, "b", kept[0].LockID)
-}
-
-// A renewal also extends what the lock ID keeps, when half of its time is over. That it still keeps it
-// does not mean that the part was renewed.
-func TestRenew_SupersededPart_IsLost(t *testing.T) {
-	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, _ *faultStore) {
-		req := request("a", party.Exclusive("r"))
-		req.Part, req.Order, req.Persist, req.HoldTTL = "part", party.Order{Schedule: 1, Attempt: 1}, true, 40*time.Second
-		leases := enter(t, l, req)
-		elapse(25 * time.Second)
-		req.Order.Attempt++
-		enter(t, l, req)
-		_, err := l.Renew(t.Context(), leases...)
-		require.ErrorIs(t, err, party.ErrLost)
-	})
 }
 
 func TestRenewing_LeasesInAnyOrder_AreSortedByName(t *testing.T) {

@@ -76,10 +76,8 @@ func TestWatcher_DeadlockSearchFails_StillReads(t *testing.T) {
 }
 
 func TestWatcher_ManyWaiters_ShareReads(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		e := newFaultStore()
-		here, elsewhere := newLocker(t, e, party.Config{}), newLocker(t, e.Store, party.Config{})
+	virtual(t, party.Config{}, func(t *testing.T, here *party.Locker, e *faultStore) {
+		elsewhere := newLocker(t, e.Store, party.Config{})
 		a := tryAcquire(t, elsewhere, request("a", party.Exclusive("r")))
 		const waiting = 20
 		var waits []<-chan acquired
