@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"io"
 	"os"
@@ -73,10 +72,6 @@ func TestContention_HTML_WritesAPage(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(html), "account/1")
 	require.Contains(t, string(html), "127.0.0.1:16686")
-
-	code, _, stderr = lockstep(t, nil, "contention", "--html", "/no/such/folder/report.html", traceFile(t, oneWait))
-	require.Equal(t, 1, code)
-	require.Contains(t, stderr, "--html: open /no/such/folder/report.html")
 }
 
 func TestContention_WrongInput_IsExplained(t *testing.T) {
@@ -123,29 +118,4 @@ func TestContention_InterruptedAtPipe_Ends(t *testing.T) {
 	require.Equal(t, 130, p.wait(t), &p.stderr)
 	require.Contains(t, p.stderr.String(), "lockstep: interrupted")
 	require.Empty(t, p.stdout.String())
-}
-
-// interruptedAtWork is a context that is interrupted when the analysis checks it. Reading does not check it.
-type interruptedAtWork struct {
-	context.Context
-	interrupt context.CancelCauseFunc
-}
-
-func (c *interruptedAtWork) Err() error {
-	c.interrupt(errInterrupted)
-	return c.Context.Err()
-}
-
-func TestContention_InterruptedAtWork_Ends(t *testing.T) {
-	t.Parallel()
-	ctx, interrupt := context.WithCancelCause(t.Context())
-	defer interrupt(nil)
-	var stdout, stderr bytes.Buffer
-	path := filepath.Join(t.TempDir(), "report.html")
-	s := streams{in: strings.NewReader(""), out: &stdout, err: &stderr}
-	code := run(&interruptedAtWork{ctx, interrupt}, []string{"contention", "--html", path, traceFile(t, oneWait)}, s)
-	require.Equal(t, 130, code, stderr.String())
-	require.Equal(t, "lockstep: interrupted\n", stderr.String())
-	require.Empty(t, stdout.String())
-	require.NoFileExists(t, path)
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
-	"github.com/temporal-lockstep/lockstep/internal/tools/testenv/tlsfront"
 )
 
 func TestDemo_NoTemporal_LeavesNothing(t *testing.T) {
@@ -115,26 +114,4 @@ func databases(t *testing.T) []string {
 	names, err := testenv.Mongo(t).Client().ListDatabaseNames(t.Context(), demos)
 	require.NoError(t, err)
 	return names
-}
-
-// The demo passes the settings on to its workers.
-func TestDemo_TLS_Runs(t *testing.T) {
-	t.Parallel()
-	authority := tlsfront.NewAuthority(t)
-	cert, key := authority.Issue(t, "demo").Files(t, t.TempDir())
-	front := tlsfront.New(t, authority.AskingClients(t), testenv.TemporalAddress(t))
-	env := map[string]string{
-		"TEMPORAL_ADDRESS": front.Address, "TEMPORAL_TLS_SERVER_CA_CERT_PATH": authority.File(t), "LOCKSTEP_MONGODB_URI": testenv.MongoURI(t),
-	}
-	begun := time.Now()
-	code, _, stderr := lockstep(t, pairs(env), "demo")
-	require.Equal(t, 1, code)
-	require.Contains(t, stderr, "TEMPORAL_TLS_CLIENT_CERT_PATH")
-	require.NotContains(t, stderr, "make stack-up", "the server is there")
-	require.Less(t, time.Since(begun), time.Minute, "bounded, whatever the machine is doing")
-
-	env["TEMPORAL_TLS_CLIENT_CERT_PATH"], env["TEMPORAL_TLS_CLIENT_KEY_PATH"] = cert, key
-	code, stdout, stderr := lockstep(t, pairs(env), "demo", "--transfers", "4", "--accounts", "4", "--workers", "1", "--kill=false")
-	require.Equal(t, 0, code, stdout+stderr)
-	require.Contains(t, stdout, "conserved")
 }

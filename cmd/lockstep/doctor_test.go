@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -32,6 +31,8 @@ func TestDoctor_Indexes_MissingUnusedOrUsed(t *testing.T) {
 		t.Helper()
 		_, out, stderr := l.lockstep(t, "doctor")
 		require.Contains(t, out, want, stderr)
+		// The tests' server is FerretDB, which has no replica sets, or a replica set of one member.
+		require.Regexp(t, `(?m)^(warning|ok) +replica set `, out)
 	}
 	finds("not there: lockstep_idle, lockstep_attn\n")
 	finds("→ lockstep init --database " + l.database + " makes them")
@@ -47,13 +48,6 @@ func TestDoctor_Indexes_MissingUnusedOrUsed(t *testing.T) {
 	_, err := testenv.Mongo(t).Client().Database(l.database).Collection(defaultCollection).InsertMany(t.Context(), idle)
 	require.NoError(t, err)
 	finds("both are there, and used to find what is contended\n")
-}
-
-// The tests' server is FerretDB, which has no replica sets, or a replica set of one member. Neither makes the exit status 1.
-func TestDoctor_ServerOfTheTests_IsNotBroken(t *testing.T) {
-	t.Parallel()
-	_, out, stderr := newLocks(t).lockstep(t, "doctor")
-	require.Regexp(t, `(?m)^(warning|ok) +replica set `, out, stderr)
 }
 
 func TestDoctor_PollerWithoutThePlugin_IsNamed(t *testing.T) {
@@ -107,28 +101,31 @@ func TestDoctor_PollerWithoutThePlugin_IsNamed(t *testing.T) {
 // doorKeeper makes this test binary a worker that a test kills. The value is "database queue".
 const doorKeeper = "LOCKSTEP_TEST_DOOR_KEEPER"
 
-// keepDoor serves the activities of a door until the process is killed. Its locks end 45 s later; the drill needs 20 s of that.
-func keepDoor(database, queue string) error {
+// runDoorKeeper serves the activities of a door until the process is killed, if the process was started for that. Its locks end
+// 45 s later; the drill needs 20 s of that.
+func runDoorKeeper() {
+	database, queue, wanted := strings.Cut(os.Getenv(doorKeeper), " ")
+	if !wanted {
+		return
+	}
+	must := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
 	m, err := mongo.Connect(options.Client().ApplyURI(os.Getenv("LOCKSTEP_MONGODB_URI")))
-	if err != nil {
-		return err
-	}
+	must(err)
 	locker, err := lockcore.New(m.Database(database).Collection("locks"), lockcore.Config{TTL: 45 * time.Second})
-	if err != nil {
-		return err
-	}
+	must(err)
 	plugin, err := worker.NewPlugin(worker.Options{Locker: locker, Janitor: worker.JanitorOptions{Off: true}})
-	if err != nil {
-		return err
-	}
+	must(err)
 	c, err := client.Dial(client.Options{HostPort: os.Getenv("TEMPORAL_ADDRESS")})
-	if err != nil {
-		return err
-	}
+	must(err)
 	d := &door{work: make(chan struct{})}
 	w := sdkworker.New(c, queue, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}, Identity: "the keeper", DisableWorkflowWorker: true})
 	w.RegisterActivity(d.Work)
-	return w.Run(make(chan any))
+	must(w.Run(make(chan any)))
+	os.Exit(1)
 }
 
 // A drill: a worker is killed while its step holds the door.
@@ -157,7 +154,9 @@ func TestWhy_KilledWorker_AdvisesReleaseThatWorks(t *testing.T) {
 	_, repair, found := strings.Cut(why, "or now: lockstep ")
 	require.True(t, found, why)
 	repair, _, _ = strings.Cut(repair, "\n")
-	d.workAgain(t)
+	again := d.worker(t, sdkworker.Options{DisableWorkflowWorker: true})
+	require.NoError(t, again.Start())
+	defer again.Stop()
 	c := exec.CommandContext(t.Context(), "bash", "-c", "exec "+binary+" "+repair+" --now --yes") // copied from the advice
 	c.Env = append(c.Environ(), servers(t)...)
 	out, err := c.CombinedOutput()
@@ -165,14 +164,6 @@ func TestWhy_KilledWorker_AdvisesReleaseThatWorks(t *testing.T) {
 	close(d.work)
 	require.NoError(t, waits.Get(t.Context(), nil))
 	require.NoError(t, d.client.TerminateWorkflow(t.Context(), killed.GetID(), killed.GetRunID(), "a drill"))
-}
-
-// workAgain starts a worker to replace the killed one.
-func (d *door) workAgain(t *testing.T) {
-	t.Helper()
-	w := d.worker(t, sdkworker.Options{DisableWorkflowWorker: true})
-	require.NoError(t, w.Start())
-	t.Cleanup(w.Stop)
 }
 
 // A drill: two workers of one namespace keep their locks in different collections.
@@ -220,17 +211,4 @@ func TestDoctor_DatabaseAway_LocksRemain(t *testing.T) {
 	require.Contains(t, out, holder.GetID()+" holds door (exclusive)")
 	close(d.work)
 	require.NoError(t, holder.Get(t.Context(), nil))
-}
-
-// runDoorKeeper serves a door, and does not return, if this process was started for that.
-func runDoorKeeper() {
-	value := os.Getenv(doorKeeper)
-	if value == "" {
-		return
-	}
-	database, queue, _ := strings.Cut(value, " ")
-	if err := keepDoor(database, queue); err != nil && !errors.Is(err, context.Canceled) {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(1)
 }

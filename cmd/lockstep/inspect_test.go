@@ -15,10 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	commonpb "go.temporal.io/api/common/v1"
-	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -62,19 +59,6 @@ func (d *door) lock(ctx workflow.Context) error {
 	return errors.Join(workflow.Sleep(ctx, within), hold.Release(ctx))
 }
 
-// lockAndFail holds the door while an activity fails.
-func (d *door) lockAndFail(ctx workflow.Context) error {
-	hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Exclusive("door")}})
-	if err != nil {
-		return err
-	}
-	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: within, RetryPolicy: &temporal.RetryPolicy{BackoffCoefficient: 1}})
-	return errors.Join(workflow.ExecuteActivity(ctx, "Fail").Get(ctx, nil), hold.Release(ctx))
-}
-
-// Fail fails.
-func (d *door) Fail(context.Context) error { return errors.New("no such hinge") }
-
 // openDoor starts a worker without a janitor.
 func openDoor(t *testing.T) *door {
 	t.Helper()
@@ -88,8 +72,6 @@ func openDoorWith(t *testing.T, o sdkworker.Options) *door {
 	w := d.worker(t, o)
 	w.RegisterWorkflowWithOptions(d.enter, workflow.RegisterOptions{Name: "Enter"})
 	w.RegisterWorkflowWithOptions(d.lock, workflow.RegisterOptions{Name: "Lock"})
-	w.RegisterWorkflowWithOptions(d.lockAndFail, workflow.RegisterOptions{Name: "LockAndWork"})
-	w.RegisterActivity(d.Fail)
 	require.NoError(t, w.Start())
 	t.Cleanup(w.Stop)
 	return d
@@ -175,25 +157,6 @@ func TestOrphans_TerminatedWorkflow_AreListedAndReleased(t *testing.T) {
 	require.Regexp(t, `(?m)^warning  orphans +1 locks and places of closed workflows`, found)
 	require.Contains(t, d.prints(t, "janitor", "--once"), "1 locks and requests were released")
 	require.Equal(t, "no orphans\n", d.prints(t, "orphans"))
-	close(d.work)
-	require.NoError(t, waits.Get(t.Context(), nil))
-}
-
-// A drill: an operator has paused the activity of a holder, and forgotten it.
-func TestWhy_HolderPaused_AdvisesUnpause(t *testing.T) {
-	t.Parallel()
-	d := openDoor(t)
-	locks := d.come(t, "LockAndWork", lockcore.StateHolding)
-	waits := d.come(t, "Enter", lockcore.StateWaiting)
-	_, err := d.client.WorkflowService().PauseActivity(t.Context(), &workflowservice.PauseActivityRequest{
-		Namespace: "default", Execution: &commonpb.WorkflowExecution{WorkflowId: locks.GetID()}, Activity: &workflowservice.PauseActivityRequest_Type{Type: "Fail"},
-	})
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		return strings.Contains(d.prints(t, "why", waits.GetID()), "its activity Fail is paused: temporal activity unpause --workflow-id "+locks.GetID())
-	}, within, 100*time.Millisecond)
-	require.NoError(t, d.client.TerminateWorkflow(t.Context(), locks.GetID(), locks.GetRunID(), "a drill"))
-	d.prints(t, "janitor", "--once")
 	close(d.work)
 	require.NoError(t, waits.Get(t.Context(), nil))
 }

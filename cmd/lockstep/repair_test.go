@@ -149,14 +149,3 @@ func TestHold_InterruptedWithoutDatabase_ReportsWhatIsLeft(t *testing.T) {
 	require.Equal(t, 130, waits.wait(t))
 	require.Contains(t, waits.stderr.String(), `lockstep: interrupted; it may still be in the queue of "r", or hold it without end, until lockstep unhold "r": `)
 }
-
-func TestHold_WaitTimedOut_NamesTheLimit(t *testing.T) {
-	t.Parallel()
-	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
-	_, err = l.TryEnter(t.Context(), party.Request{LockID: "holder", Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
-	require.NoError(t, err)
-	cfg := holdConfig{reason: "paint", wait: 50 * time.Millisecond}
-	require.EqualError(t, cfg.queue(t.Context(), l, cfg.request("r")), "it was not free within 50ms")
-}

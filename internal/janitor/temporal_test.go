@@ -3,9 +3,7 @@ package janitor
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"maps"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +17,6 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
-	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
@@ -233,104 +230,4 @@ func (s *servers) resetRuns() map[string]verdictCase {
 
 func (s *servers) options() Options {
 	return Options{Locker: s.Locker, Temporal: s.client.WorkflowService(), Namespace: "default", NamespaceID: s.namespaceID, Interval: time.Second, Logger: logger()}
-}
-
-// lockID returns the lock ID of a workflow.
-func (s *servers) lockID(run *commonpb.WorkflowExecution) string {
-	return wire.Run{Namespace: s.namespaceID, WorkflowID: run.GetWorkflowId()}.LockID()
-}
-
-// keeps gives a run a kept hold, as between two steps of a saga.
-func (s *servers) keeps(t *testing.T, run *commonpb.WorkflowExecution, resource string, holdTTL time.Duration) {
-	t.Helper()
-	leases, err := s.TryEnter(t.Context(), request(s.lockID(run), run.GetRunId(), resource, holdTTL))
-	require.NoError(t, err)
-	require.NoError(t, s.Leave(t.Context(), leases...))
-}
-
-// isFree reports whether another party could acquire the resource now.
-func (s *servers) isFree(t *testing.T, resource string) bool {
-	t.Helper()
-	stranger, err := s.TryAcquire(t.Context(), party.Request{LockID: "stranger", Resources: []lockcore.Resource{lockcore.Exclusive(resource)}})
-	if err != nil {
-		require.ErrorIs(t, err, lockcore.ErrBusy)
-		return false
-	}
-	require.NoError(t, stranger.Release(t.Context()))
-	return true
-}
-
-func TestRound_TerminatedRun_IsReleased(t *testing.T) {
-	t.Parallel()
-	s := newServers(t)
-	ended, stands := s.start(t), s.start(t)
-	s.keeps(t, ended, "saga's", lockcore.Forever)
-	s.keeps(t, stands, "open run's", lockcore.Forever)
-	_, err := s.Enter(t.Context(), request(s.lockID(ended), ended.GetRunId(), "open run's", time.Hour))
-	require.ErrorIs(t, err, lockcore.ErrBusy)
-	s.terminate(t, ended)
-	require.False(t, s.isFree(t, "saga's"))
-	j, err := New(s.options())
-	require.NoError(t, err)
-	result, err := j.Round(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, Result{Listed: 3, Asked: 2, Open: 1, Closed: 1, Released: 2}, result)
-	require.True(t, s.isFree(t, "saga's"))
-	require.False(t, s.isFree(t, "open run's"))
-	for entry, err := range s.Status(t.Context(), lockcore.Filter{LockID: s.lockID(ended)}) {
-		require.NoError(t, err)
-		t.Errorf("%v is left", entry)
-	}
-}
-
-// The hold of a run that Temporal does not know ends with its TTL.
-func TestRun_OpenOrResetRun_HoldsOutliveTheirTTL(t *testing.T) {
-	t.Parallel()
-	s := newServers(t)
-	const ttl = 10 * time.Second // a busy machine may stop for half of it
-	var results results
-	o := s.options()
-	o.Interval, o.OnRound = ttl/10, results.add
-	j, err := New(o)
-	require.NoError(t, err)
-	running, old := s.start(t), s.start(t)
-	heir := s.reset(t, old)
-	missing := &commonpb.WorkflowExecution{WorkflowId: "unknown-" + rand.Text(), RunId: heir.GetRunId()}
-	stop := run(t, j)
-	s.keeps(t, running, "open", ttl)
-	s.keeps(t, old, "reset", ttl)
-	s.keeps(t, missing, "missing", ttl)
-	for began, look := time.Now(), time.NewTicker(ttl/40); time.Since(began) < 3*ttl; <-look.C {
-		require.False(t, s.isFree(t, "open"), results.String())
-		require.False(t, s.isFree(t, "reset"), results.String())
-	}
-	require.True(t, s.isFree(t, "missing"))
-	taken, err := s.TryEnter(t.Context(), func() party.Request {
-		req := request(s.lockID(heir), heir.GetRunId(), "reset", ttl)
-		req.TakeOver = old.GetRunId()
-		return req
-	}())
-	require.NoError(t, err)
-	require.True(t, taken[0].Joined, "the heir joins the hold of the run before")
-	require.NoError(t, s.Leave(t.Context(), taken...))
-	stop()
-	require.True(t, s.isFree(t, LockName(s.namespaceID)))
-}
-
-// results are the results of a janitor's rounds.
-type results struct {
-	mu  sync.Mutex
-	all []Result
-}
-
-func (r *results) add(one Result) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.all = append(r.all, one)
-}
-
-func (r *results) String() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return fmt.Sprintf("%+v", r.all)
 }

@@ -143,6 +143,7 @@ func TestDial_RenewedCertificate_IsUsed(t *testing.T) {
 	again := func() {
 		before := len(front.Clients())
 		front.Cut()
+		front.Mend()
 		require.Eventually(t, func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()

@@ -8,10 +8,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
+	enumspb "go.temporal.io/api/enums/v1"
 	failurepb "go.temporal.io/api/failure/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
@@ -59,7 +61,7 @@ func TestAdvise_RootBlocker_ByStateOfItsWorkflow(t *testing.T) {
 	}
 }
 
-// failing is a Temporal service with one workflow, whose activity cannot get its lock.
+// failing is a Temporal service with one workflow, which has activities in all states.
 type failing struct{ Frontend }
 
 func (failing) DescribeWorkflowExecution(
@@ -67,15 +69,25 @@ func (failing) DescribeWorkflowExecution(
 ) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	return &workflowservice.DescribeWorkflowExecutionResponse{PendingActivities: []*workflowpb.PendingActivityInfo{
 		{LastFailure: &failurepb.Failure{Message: `"account/7" is held by …`}},
+		{Attempt: 2, NextAttemptScheduleTime: timestamppb.New(time.Now().Add(time.Hour))},
+		{Attempt: 2, NextAttemptScheduleTime: timestamppb.New(time.Now().Add(-time.Hour))},
+		{State: enumspb.PENDING_ACTIVITY_STATE_STARTED},
+		{State: enumspb.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED},
+		{State: enumspb.PENDING_ACTIVITY_STATE_STARTED, Paused: true},
 	}}, nil
 }
 
-func TestDescribe_DiscreetSite_LeavesOutFailures(t *testing.T) {
+func TestDescribe_PendingActivities_StatesAndFailures(t *testing.T) {
 	t.Parallel()
 	for discreet, want := range map[bool]string{true: "", false: `"account/7" is held by …`} {
 		d, err := (&Site{Discreet: discreet, Temporal: Temporal{Service: failing{}}}).ask(t.Context(), "w", "")
 		require.NoError(t, err)
 		require.Equal(t, want, d.Activities[0].Failure)
+		var states []string
+		for _, a := range d.Activities {
+			states = append(states, a.State)
+		}
+		require.Equal(t, []string{"scheduled", "in back-off", "scheduled", "running", "running", "paused"}, states)
 	}
 }
 

@@ -13,19 +13,19 @@ import (
 
 // Wire is a TCP proxy to a server. Its connections can be cut.
 type Wire struct {
-	to      string
-	address string
+	Address string
+	// accept, unless nil, is called for each new connection, and reports whether it is passed on.
+	accept func(net.Conn) bool
 
 	mu    sync.Mutex
 	isCut bool
 	conns []net.Conn
 }
 
-func newWire(tb testing.TB, to string) *Wire {
+// NewWire passes the connections of a listener that accept, unless nil, returns true for on to a server, until the test ends.
+func NewWire(tb testing.TB, listener net.Listener, to string, accept func(net.Conn) bool) *Wire {
 	tb.Helper()
-	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(tb, err)
-	w := &Wire{to: to, address: listener.Addr().String()}
+	w := &Wire{Address: listener.Addr().String(), accept: accept}
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
@@ -33,7 +33,7 @@ func newWire(tb testing.TB, to string) *Wire {
 			if err != nil {
 				return
 			}
-			running.Go(func() { w.pass(conn, &running) })
+			running.Go(func() { w.pass(conn, to, &running) })
 		}
 	})
 	tb.Cleanup(func() {
@@ -44,11 +44,14 @@ func newWire(tb testing.TB, to string) *Wire {
 	return w
 }
 
-func (w *Wire) pass(conn net.Conn, running *sync.WaitGroup) {
-	back, err := new(net.Dialer).DialContext(context.Background(), "tcp", w.to)
-	if err != nil {
-		_ = conn.Close() // the client retries
+func (w *Wire) pass(conn net.Conn, to string, running *sync.WaitGroup) {
+	defer func() { _ = conn.Close() }() // the other side may have
+	if w.accept != nil && !w.accept(conn) {
 		return
+	}
+	back, err := new(net.Dialer).DialContext(context.Background(), "tcp", to)
+	if err != nil {
+		return // the client retries
 	}
 	w.mu.Lock()
 	w.conns = append(w.conns, conn, back)
@@ -62,7 +65,6 @@ func (w *Wire) pass(conn net.Conn, running *sync.WaitGroup) {
 		_ = back.Close()
 	})
 	_, _ = io.Copy(conn, back) // as above
-	_ = conn.Close()
 }
 
 // Cut closes all connections, and new ones until Mend.
@@ -88,6 +90,8 @@ func MongoByWire(tb testing.TB) (w *Wire, uri string) {
 	tb.Helper()
 	_, host, _ := strings.Cut(MongoURI(tb), "://")
 	host, _, _ = strings.Cut(host[strings.LastIndex(host, "@")+1:], "/")
-	w = newWire(tb, host)
-	return w, strings.Replace(MongoURI(tb), host, w.address, 1)
+	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(tb, err)
+	w = NewWire(tb, listener, host, nil)
+	return w, strings.Replace(MongoURI(tb), host, w.Address, 1)
 }

@@ -1,26 +1,28 @@
 package tlsfront
 
 import (
-	"context"
 	"crypto/tls"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 )
 
 // Front is a proxy that accepts TLS connections for a server without TLS.
 type Front struct {
-	Address string
+	*testenv.Wire
 
-	backend string
-	running sync.WaitGroup
 	mu      sync.Mutex
-	closed  bool
-	conns   []net.Conn
 	clients []string
 }
 
@@ -29,70 +31,63 @@ func New(t testing.TB, conf *tls.Config, backend string) *Front {
 	t.Helper()
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", conf)
 	require.NoError(t, err)
-	f := &Front{Address: listener.Addr().String(), backend: backend}
-	f.running.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			f.running.Go(func() { f.serve(t.Context(), conn.(*tls.Conn)) })
+	f := &Front{}
+	f.Wire = testenv.NewWire(t, listener, backend, func(conn net.Conn) bool {
+		secured := conn.(*tls.Conn)
+		if err := secured.HandshakeContext(t.Context()); err != nil {
+			// Unread input would cause a reset, which may reach the client before the TLS alert does.
+			_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second)) // bounds the copy below
+			_, _ = io.Copy(io.Discard, secured.NetConn())
+			return false
 		}
-	})
-	t.Cleanup(func() {
-		_ = listener.Close() // ends the loop above
 		f.mu.Lock()
-		f.closed = true
-		f.mu.Unlock()
-		f.Cut()
-		f.running.Wait()
+		defer f.mu.Unlock()
+		for _, c := range secured.ConnectionState().PeerCertificates {
+			f.clients = append(f.clients, c.Subject.CommonName)
+		}
+		return true
 	})
 	return f
-}
-
-// Cut closes all connections.
-func (f *Front) Cut() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, c := range f.conns {
-		_ = c.Close() // it may have ended
-	}
-	f.conns = nil
 }
 
 // Clients returns the names in the certificates of the clients, in the order of their connections.
 func (f *Front) Clients() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]string(nil), f.clients...)
+	return slices.Clone(f.clients)
 }
 
-func (f *Front) serve(ctx context.Context, conn *tls.Conn) {
-	defer func() { _ = conn.Close() }() // the other side may have
-	if err := conn.HandshakeContext(ctx); err != nil {
-		// Unread input would cause a reset, which may reach the client before the TLS alert does.
-		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second)) // bounds the copy below
-		_, _ = io.Copy(io.Discard, conn.NetConn())
-		return
+// Gateway starts a proxy for a gRPC server. It refuses requests without the wanted headers as unauthenticated, with an error text that
+// repeats the value they had. It ends with the test.
+func Gateway(t testing.TB, conf *tls.Config, backend string, wanted map[string]string) (address string) {
+	t.Helper()
+	plain := new(http.Protocols)
+	plain.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: plain}
+	to, err := url.Parse("http://" + backend)
+	require.NoError(t, err)
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to) },
+		Transport:     transport,
+		FlushInterval: -1,
 	}
-	back, err := (&net.Dialer{}).DialContext(ctx, "tcp", f.backend)
-	if err != nil {
-		return
-	}
-	defer func() { _ = back.Close() }() // as above
-	f.mu.Lock()
-	if f.closed {
-		f.mu.Unlock()
-		return
-	}
-	f.conns = append(f.conns, conn, back)
-	for _, c := range conn.ConnectionState().PeerCertificates {
-		f.clients = append(f.clients, c.Subject.CommonName)
-	}
-	f.mu.Unlock()
-	f.running.Go(func() {
-		_, _ = io.Copy(back, conn) // ends with either connection
-		_ = back.Close()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for key, value := range wanted {
+			if have := r.Header.Get(key); have != value {
+				w.Header().Set("Content-Type", "application/grpc")
+				w.Header().Set("Grpc-Status", "16")
+				w.Header().Set("Grpc-Message", key+" is not "+have)
+				return
+			}
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	server.TLS, server.EnableHTTP2 = conf, true
+	server.StartTLS()
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+		transport.CloseIdleConnections()
 	})
-	_, _ = io.Copy(conn, back) // as above
+	return server.Listener.Addr().String()
 }
