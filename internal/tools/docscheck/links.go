@@ -15,27 +15,22 @@ var (
 
 // Links finds relative links in Markdown files that have no target.
 func Links(t Tree) []Problem {
-	headings := map[string]map[string]bool{}
-	pages := t.pages()
-	for _, p := range pages {
-		headings[p.name] = p.headings
-	}
-	var problems []Problem
-	for _, p := range pages {
+	headings := map[string]set{}
+	t.pages(func(p page, _ reporter) { headings[p.name] = p.headings })
+	return t.pages(func(p page, report reporter) {
 		for _, s := range p.prose {
 			links := inlineLink.FindAllStringSubmatch(s.text, -1)
 			for _, m := range append(links, referenceLink.FindAllStringSubmatch(s.text, -1)...) {
 				if text := t.brokenLink(headings, p.name, m[1]); text != "" {
-					problems = append(problems, Problem{p.name, s.line, text})
+					report(s.line, "%s", text)
 				}
 			}
 		}
-	}
-	return problems
+	})
 }
 
 // brokenLink returns the problem of a link on the page from, or "".
-func (t Tree) brokenLink(headings map[string]map[string]bool, from, link string) string {
+func (t Tree) brokenLink(headings map[string]set, from, link string) string {
 	u, err := url.Parse(link)
 	if err != nil {
 		return fmt.Sprintf("the link %s: %v", link, err)

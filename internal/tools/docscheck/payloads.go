@@ -2,7 +2,6 @@ package docscheck
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -16,9 +15,8 @@ import (
 // is an example of that type and must not have other fields. Its page must mention each field of the type, in such a block or as
 // inline code. Each type must have an example.
 func Payloads(t Tree, types map[string]reflect.Type) []Problem {
-	var problems []Problem
-	documented := map[string]bool{}
-	for _, p := range t.pages() {
+	documented := set{}
+	problems := t.pages(func(p page, report reporter) {
 		examples := map[string][]block{}
 		for _, b := range p.blocks {
 			name, ok := strings.CutPrefix(b.comment, "json ")
@@ -26,11 +24,13 @@ func Payloads(t Tree, types map[string]reflect.Type) []Problem {
 				continue
 			}
 			if types[name] == nil {
-				problems = append(problems, Problem{p.name, b.line, "there is no payload " + name})
+				report(b.line, "there is no payload %s", name)
 				continue
 			}
-			if err := decode(b.text, types[name]); err != nil {
-				problems = append(problems, Problem{p.name, b.line, fmt.Sprintf("this is not a %s: %v", name, err)})
+			d := json.NewDecoder(strings.NewReader(b.text))
+			d.DisallowUnknownFields()
+			if err := d.Decode(reflect.New(types[name]).Interface()); err != nil {
+				report(b.line, "this is not a %s: %v", name, err)
 			}
 			examples[name], documented[name] = append(examples[name], b), true
 		}
@@ -39,23 +39,17 @@ func Payloads(t Tree, types map[string]reflect.Type) []Problem {
 				inExample := func(b block) bool { return strings.Contains(b.text, `"`+field+`"`) }
 				inText := func(s span) bool { return s.text == field }
 				if !slices.ContainsFunc(examples[name], inExample) && !slices.ContainsFunc(p.code, inText) {
-					problems = append(problems, Problem{p.name, examples[name][0].line, fmt.Sprintf("the field %s of %s is not mentioned", field, name)})
+					report(examples[name][0].line, "the field %s of %s is not mentioned", field, name)
 				}
 			}
 		}
-	}
+	})
 	for _, name := range slices.Sorted(maps.Keys(types)) {
 		if !documented[name] {
 			problems = append(problems, Problem{"docs", 0, "no page has an example of " + name})
 		}
 	}
 	return problems
-}
-
-func decode(text string, as reflect.Type) error {
-	d := json.NewDecoder(strings.NewReader(text))
-	d.DisallowUnknownFields()
-	return d.Decode(reflect.New(as).Interface())
 }
 
 // fields returns the names of a struct's fields in JSON, including those of embedded structs.

@@ -21,9 +21,8 @@ import (
 // Snippets compiles all Go blocks of the Markdown files as packages of the module in the folder module. It also compares blocks of
 // any language with the file that their comment names. It writes nothing to the folder.
 func Snippets(ctx context.Context, t Tree, module string) ([]Problem, error) {
-	var problems []Problem
 	var files []string
-	for _, p := range t.pages() {
+	problems := t.pages(func(p page, report reporter) {
 		for _, b := range p.blocks {
 			var err error
 			if source, ok := strings.CutPrefix(b.comment, "snippet from "); ok {
@@ -35,10 +34,10 @@ func Snippets(ctx context.Context, t Tree, module string) ([]Problem, error) {
 				}
 			}
 			if err != nil {
-				problems = append(problems, Problem{p.name, b.line, err.Error()})
+				report(b.line, "%v", err)
 			}
 		}
-	}
+	})
 	if len(files) == 0 {
 		return problems, nil
 	}

@@ -65,13 +65,27 @@ func (t Tree) names(suffix string) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(t.Files)), func(name string) bool { return !strings.HasSuffix(name, suffix) })
 }
 
-// pages returns the Markdown files.
-func (t Tree) pages() []page {
-	var pages []page
+// reporter reports a problem at a line of a page.
+type reporter func(line int, format string, args ...any)
+
+// pages calls check for each Markdown file, and returns the problems that check reports.
+func (t Tree) pages(check func(p page, report reporter)) (problems []Problem) {
 	for _, name := range t.names(".md") {
-		pages = append(pages, parsePage(name, t.Files[name]))
+		check(parsePage(name, t.Files[name]), func(line int, format string, args ...any) {
+			problems = append(problems, Problem{name, line, fmt.Sprintf(format, args...)})
+		})
 	}
-	return pages
+	return problems
+}
+
+// set has the first groups of all matches in some texts.
+type set map[string]bool
+
+func (s set) add(pattern *regexp.Regexp, text string) set {
+	for _, m := range pattern.FindAllStringSubmatch(text, -1) {
+		s[m[1]] = true
+	}
+	return s
 }
 
 // page is a parsed Markdown file.
@@ -84,7 +98,7 @@ type page struct {
 	// code are the pieces of inline code.
 	code []span
 	// headings are the anchors of the headings.
-	headings map[string]bool
+	headings set
 }
 
 // span is a text and its line, counted from 1.
@@ -106,7 +120,7 @@ var (
 )
 
 func parsePage(name, text string) page {
-	p := page{name: name, headings: map[string]bool{}}
+	p := page{name: name, headings: set{}}
 	lines := strings.Split(text, "\n")
 	comment := ""
 	for i := 0; i < len(lines); i++ {
