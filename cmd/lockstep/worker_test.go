@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -214,7 +212,17 @@ func TestJanitor_OnceOrForever_ReleasesLocksOfTerminatedWorkflow(t *testing.T) {
 // stuck returns a worker that was interrupted while it runs an activity, which waits for the database until thaw is called.
 func stuck(t *testing.T) (s *served, run client.WorkflowRun, thaw func()) {
 	t.Helper()
-	uri, gate, asked := throttled(t, "account/1")
+	wire, uri := testenv.MongoByWire(t)
+	var gate sync.RWMutex
+	asked := make(chan struct{})
+	ask := sync.OnceFunc(func() { close(asked) })
+	wire.OnData(func(data []byte) {
+		if bytes.Contains(data, []byte("account/1")) {
+			ask()
+		}
+		gate.RLock()
+		defer gate.RUnlock()
+	})
 	s = serve(t, "--janitor", "0", "--mongodb-uri", uri)
 	gate.Lock()
 	run = s.foreign(t, func(_ workflow.Context, locks workflow.Context) error {
@@ -248,52 +256,4 @@ func TestWorker_SecondInterrupt_EndsItAtOnce(t *testing.T) {
 	s.interrupt(t)
 	require.Equal(t, -1, s.wait(t), "the signal ended it before the activity: %s", &s.stderr)
 	require.NoError(t, s.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "for the test"))
-}
-
-// throttled returns the URI of a proxy of the database that blocks while the gate is locked. asked is closed when a message
-// with the word has reached the gate.
-func throttled(t *testing.T, word string) (uri string, gate *sync.RWMutex, asked <-chan struct{}) {
-	t.Helper()
-	target, err := url.Parse(testenv.MongoURI(t))
-	require.NoError(t, err)
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = listener.Close() }) // nothing depends on it
-	gate = &sync.RWMutex{}
-	came, once := make(chan struct{}), sync.Once{}
-	pass := func(to, from net.Conn) {
-		defer func() { _ = to.Close() }() // the other side has gone
-		buffer := make([]byte, 32<<10)
-		for {
-			n, err := from.Read(buffer)
-			if bytes.Contains(buffer[:n], []byte(word)) {
-				once.Do(func() { close(came) })
-			}
-			gate.RLock()
-			_, failed := to.Write(buffer[:n])
-			gate.RUnlock()
-			if err != nil || failed != nil {
-				return
-			}
-		}
-	}
-	host := target.Host
-	go func() {
-		for {
-			in, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			out, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", host)
-			if err != nil {
-				_ = in.Close() // the worker notices
-				continue
-			}
-			go pass(out, in)
-			go pass(in, out)
-		}
-	}()
-	target.Host = listener.Addr().String()
-	target.RawQuery = "directConnection=true"
-	return target.String(), gate, came
 }

@@ -17,9 +17,7 @@ import (
 )
 
 func TestRun_TwoJanitors_OneWorks(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		w.keeps(t, "ns/w", "r", "r", lockcore.Forever)
 		first := run(t, w.janitor(t))
 		synctest.Wait()
@@ -37,9 +35,7 @@ func TestRun_TwoJanitors_OneWorks(t *testing.T) {
 }
 
 func TestRun_DeadJanitor_IsReplacedAfterItsTTL(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		j := w.janitor(t)
 		_, err := w.TryEnter(t.Context(), party.Request{LockID: "%janitor/dead", Resources: []lockcore.Resource{lockcore.Exclusive(LockName("ns"))}})
 		require.NoError(t, err)
@@ -53,9 +49,7 @@ func TestRun_DeadJanitor_IsReplacedAfterItsTTL(t *testing.T) {
 
 // Holds of two intervals last as long as a janitor works.
 func TestRun_OpenRun_HoldsLast(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		w.is("w/r", answer{verdict: open})
 		stop := run(t, w.janitor(t))
 		for i := range 10 { // at any moment between two rounds
@@ -83,9 +77,7 @@ func TestRun_OpenRun_HoldsLast(t *testing.T) {
 
 // The holder has died, and the process that watched the queue.
 func TestRun_HeadOfQueue_IsWoken(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		dies := request("dead", "", "r", 0)
 		dies.Persist = false
 		_, err := w.TryEnter(t.Context(), dies)
@@ -105,9 +97,7 @@ func TestRun_HeadOfQueue_IsWoken(t *testing.T) {
 
 // A janitor with other credentials can work instead.
 func TestRun_RefusedByTemporal_ReleasesItsLock(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		w.keeps(t, "ns/w", "r", "r", lockcore.Forever)
 		var warnings lines
 		j, err := New(w.options())
@@ -154,9 +144,7 @@ func (l *lines) count(text string) int {
 }
 
 func TestRun_LockerClosed_Returns(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		ended := make(chan struct{})
 		j := w.janitor(t)
 		go func() {
@@ -170,9 +158,7 @@ func TestRun_LockerClosed_Returns(t *testing.T) {
 }
 
 func TestNew_InvalidOption_IsNamed(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		for field, change := range map[string]func(*Options){
 			"Locker":            func(o *Options) { o.Locker = nil },
 			"Temporal":          func(o *Options) { o.Temporal = nil },

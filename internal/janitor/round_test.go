@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,9 +15,7 @@ import (
 )
 
 func TestRound_Verdicts_ExtendOrRelease(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		for _, name := range []string{"open", "closed", "missing"} {
 			w.keeps(t, "ns/"+name, "r", name, time.Hour)
 		}
@@ -55,9 +52,7 @@ func TestRound_TakenOverAfterListing_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, found := range map[string]answer{"closed": {verdict: closed}, "open": {verdict: open}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			inWorld(t, func(t *testing.T, w *world) {
 				w.keeps(t, "ns/w", "one", "r", time.Minute)
 				w.is("w/one", found)
 				w.before = func() {
@@ -80,9 +75,7 @@ func TestRound_TakenOverAfterListing_ChangesNothing(t *testing.T) {
 }
 
 func TestRound_Questions_ArePacedByExpiry(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		var want []string
 		w.keeps(t, "ns/forever", "r", "forever", lockcore.Forever)
 		for i := 9; i > 0; i-- {
@@ -97,9 +90,7 @@ func TestRound_Questions_ArePacedByExpiry(t *testing.T) {
 }
 
 func TestRound_QuestionFails_ChangesNothing(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		w.keeps(t, "ns/a", "r", "a", time.Minute)
 		w.keeps(t, "ns/b", "r", "b", time.Minute)
 		w.err = errors.New("no answer")
@@ -114,9 +105,7 @@ func TestRound_QuestionFails_ChangesNothing(t *testing.T) {
 
 // The run has only the wait of another step pending, so nothing waits for the request any longer. Kept holds and a newer request stay.
 func TestRound_AbandonedWait_IsWithdrawn(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		w.keeps(t, "ns/other", "r", "busy", lockcore.Forever)
 		w.keeps(t, "ns/other", "r", "busy too", lockcore.Forever)
 		w.keeps(t, "ns/w", "r", "kept", lockcore.Forever)
@@ -141,9 +130,7 @@ func TestRound_AbandonedWait_IsWithdrawn(t *testing.T) {
 }
 
 func TestRound_ContextEndsOrRefused_Stops(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		for i := range 20 {
 			w.keeps(t, fmt.Sprint("ns/", i), "r", fmt.Sprint(i), time.Hour)
 		}
@@ -179,9 +166,7 @@ func TestRound_StepEnded_ReleasesItsEntries(t *testing.T) {
 		"its activity has an odd name": {answer{verdict: open, settled: true, pending: []pendingActivity{{"3", "3"}}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			inWorld(t, func(t *testing.T, w *world) {
 				step := wire.Run{Namespace: "ns", WorkflowID: "w"}.StepLockID("3/Debit")
 				w.keeps(t, "ns/other", "r", "busy", lockcore.Forever)
 				w.keeps(t, step, "r", "taken", lockcore.Forever)
@@ -199,9 +184,7 @@ func TestRound_StepEnded_ReleasesItsEntries(t *testing.T) {
 
 // The lock ID of a rule names the activity.
 func TestRound_RuleActivityEnded_WithdrawsItsWait(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		step := wire.Run{Namespace: "ns", WorkflowID: "w"}.StepLockID("17@1700000000")
 		w.keeps(t, "ns/other", "r", "busy", lockcore.Forever)
 		w.waits(t, step, "r", "busy")
@@ -215,9 +198,7 @@ func TestRound_RuleActivityEnded_WithdrawsItsWait(t *testing.T) {
 
 // Its workers may be away for any time. The wait of a run with an heir expires.
 func TestRun_OpenRun_KeepsItsWait(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		w.keeps(t, "ns/other", "r", "busy", lockcore.Forever)
 		w.waits(t, "ns/w", "r", "busy")
 		w.waits(t, "ns/reset", "r", "busy")
@@ -231,9 +212,7 @@ func TestRun_OpenRun_KeepsItsWait(t *testing.T) {
 
 // The run ends between the listing and the question.
 func TestRun_HandedOverAfterListing_Stays(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		w.keeps(t, "ns/w", "r", "handed over", time.Hour)
 		w.is("w/r", answer{verdict: inherited, continued: true})
 		w.before = func() { w.handsOver(t, "ns/w", "r", "handed over") }
@@ -244,9 +223,7 @@ func TestRun_HandedOverAfterListing_Stays(t *testing.T) {
 }
 
 func TestRun_ContinuedAsNew_KeepsOnlyWhatWasHandedOver(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		w.keeps(t, "ns/w", "r", "handed over", time.Hour)
 		w.keeps(t, "ns/w", "r", "not released", time.Hour)
 		w.handsOver(t, "ns/w", "r", "handed over")
@@ -262,9 +239,7 @@ func TestRun_ContinuedAsNew_KeepsOnlyWhatWasHandedOver(t *testing.T) {
 // A run lost its lock to a forced release, and is terminated while its undo waits. The janitor's release must not erase the
 // evidence: a run that a reset makes of it must find the loss.
 func TestRound_ClosedRun_KeepsEvidenceOfLoss(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	inWorld(t, func(t *testing.T, w *world) {
 		w.keeps(t, "ns/w", "one", "r", time.Hour)
 		var first int64
 		for s, err := range w.Status(t.Context(), lockcore.Filter{Resource: "r"}) {

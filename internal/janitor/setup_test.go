@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -36,18 +37,22 @@ type world struct {
 	results []Result
 }
 
-func newWorld(t *testing.T) *world {
+// inWorld runs a test in virtual time.
+func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
-	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
-	require.NoError(t, err)
-	w := &world{Locker: l, answers: map[string]answer{}}
-	l.OnWakeup(func(turn party.Wakeup) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.wakes = append(w.wakes, turn)
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+		require.NoError(t, err)
+		w := &world{Locker: l, answers: map[string]answer{}}
+		l.OnWakeup(func(turn party.Wakeup) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.wakes = append(w.wakes, turn)
+		})
+		t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
+		test(t, w)
 	})
-	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
-	return w
 }
 
 func (w *world) ask(_ context.Context, workflowID, run string) (answer, error) {

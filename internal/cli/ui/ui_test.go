@@ -72,44 +72,28 @@ func TestHandler_NoToken_RefusesForeignHosts(t *testing.T) {
 	require.Equal(t, http.StatusMethodNotAllowed, get(t, h, "/", func(r *http.Request) { r.Method = http.MethodPost }).Code, "it is read-only")
 }
 
-func TestHandler_Token_IsRequired(t *testing.T) {
-	t.Parallel()
-	h := page(t, ui.Options{Token: "secret"})
-	for _, address := range []string{"/", "/static/page.js", "/resource?name=free", "/?token=wrong"} {
-		w := get(t, h, address, nil)
-		require.Equal(t, http.StatusUnauthorized, w.Code, address)
-		require.NotContains(t, w.Body.String(), "payroll")
-	}
-	w := get(t, h, "/?token=secret", nil)
-	require.Equal(t, http.StatusOK, w.Code)
-	cookies := w.Result().Cookies()
-	require.Len(t, cookies, 1)
-	require.True(t, cookies[0].HttpOnly)
-	require.Equal(t, http.StatusOK, get(t, h, "/", func(r *http.Request) { r.AddCookie(cookies[0]) }).Code)
-}
-
-// Behind a proxy or in a container the server has names that it does not know. Other sites do not know the token.
-func TestHandler_Token_AllowsAnyHost(t *testing.T) {
-	t.Parallel()
-	h := page(t, ui.Options{Token: "secret"})
-	for _, host := range []string{"locks.example", "[::]:8390", "127.0.0.1"} {
-		named := func(r *http.Request) { r.Host = host }
-		require.Equal(t, http.StatusOK, get(t, h, "/?token=secret", named).Code, host)
-		require.Equal(t, http.StatusUnauthorized, get(t, h, "/", named).Code, host)
-	}
-}
-
-func TestHandler_Token_MayContainAnyCharacter(t *testing.T) {
+// Behind a proxy or in a container the server has names that it does not know. Other sites do not know the token, which may contain
+// any character.
+func TestHandler_Token_IsRequiredUnderAnyName(t *testing.T) {
 	t.Parallel()
 	const token = `a;b"c\d, é&+%`
 	h := page(t, ui.Options{Token: token})
-	w := get(t, h, "/?token="+url.QueryEscape(token), nil)
-	require.Equal(t, http.StatusOK, w.Code)
-	cookies := w.Result().Cookies()
-	require.Len(t, cookies, 1)
-	require.NotContains(t, cookies[0].Value, "a;b", "the cookie has a hash")
-	require.Equal(t, http.StatusOK, get(t, h, "/", func(r *http.Request) { r.AddCookie(cookies[0]) }).Code)
-	require.Equal(t, http.StatusUnauthorized, get(t, h, "/?token="+cookies[0].Value, nil).Code, "the hash is not a token")
+	for _, host := range []string{"locks.example", "[::]:8390", "127.0.0.1"} {
+		named := func(r *http.Request) { r.Host = host }
+		for _, address := range []string{"/", "/static/page.js", "/resource?name=free", "/?token=wrong"} {
+			w := get(t, h, address, named)
+			require.Equal(t, http.StatusUnauthorized, w.Code, address)
+			require.NotContains(t, w.Body.String(), "payroll")
+		}
+		w := get(t, h, "/?token="+url.QueryEscape(token), named)
+		require.Equal(t, http.StatusOK, w.Code)
+		cookies := w.Result().Cookies()
+		require.Len(t, cookies, 1)
+		require.True(t, cookies[0].HttpOnly)
+		require.NotContains(t, cookies[0].Value, "a;b", "the cookie has a hash")
+		require.Equal(t, http.StatusOK, get(t, h, "/", func(r *http.Request) { r.AddCookie(cookies[0]) }).Code)
+		require.Equal(t, http.StatusUnauthorized, get(t, h, "/?token="+cookies[0].Value, named).Code, "the hash is not a token")
+	}
 }
 
 func TestHandler_ResourceNamedLikeAPage_IsShown(t *testing.T) {

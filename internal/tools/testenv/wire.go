@@ -2,9 +2,8 @@ package testenv
 
 import (
 	"context"
-	"io"
 	"net"
-	"strings"
+	"net/url"
 	"sync"
 	"testing"
 
@@ -17,9 +16,10 @@ type Wire struct {
 	// accept, unless nil, is called for each new connection, and reports whether it is passed on.
 	accept func(net.Conn) bool
 
-	mu    sync.Mutex
-	isCut bool
-	conns []net.Conn
+	mu     sync.Mutex
+	isCut  bool
+	conns  []net.Conn
+	onData func(data []byte)
 }
 
 // NewWire passes the connections of a listener that accept, unless nil, returns true for on to a server, until the test ends.
@@ -60,11 +60,33 @@ func (w *Wire) pass(conn net.Conn, to string, running *sync.WaitGroup) {
 	if isCut {
 		w.Cut()
 	}
-	running.Go(func() {
-		_, _ = io.Copy(back, conn) // ends with either connection
-		_ = back.Close()
-	})
-	_, _ = io.Copy(conn, back) // as above
+	running.Go(func() { w.copy(back, conn) })
+	w.copy(conn, back)
+}
+
+// copy passes data on until either connection ends.
+func (w *Wire) copy(to, from net.Conn) {
+	defer func() { _ = to.Close() }() // the other side has gone
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		w.mu.Lock()
+		onData := w.onData
+		w.mu.Unlock()
+		if onData != nil {
+			onData(buffer[:n])
+		}
+		if _, failed := to.Write(buffer[:n]); err != nil || failed != nil {
+			return
+		}
+	}
+}
+
+// OnData calls a function with all data before it is passed on.
+func (w *Wire) OnData(call func(data []byte)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.onData = call
 }
 
 // Cut closes all connections, and new ones until Mend.
@@ -88,10 +110,14 @@ func (w *Wire) Mend() {
 // MongoByWire returns a Wire to the MongoDB of the tests, and the URI of the MongoDB through it.
 func MongoByWire(tb testing.TB) (w *Wire, uri string) {
 	tb.Helper()
-	_, host, _ := strings.Cut(MongoURI(tb), "://")
-	host, _, _ = strings.Cut(host[strings.LastIndex(host, "@")+1:], "/")
+	u, err := url.Parse(MongoURI(tb))
+	require.NoError(tb, err)
 	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(tb, err)
-	w = NewWire(tb, listener, host, nil)
-	return w, strings.Replace(MongoURI(tb), host, w.Address, 1)
+	w = NewWire(tb, listener, u.Host, nil)
+	query := u.Query()
+	query.Del("replicaSet")
+	query.Set("directConnection", "true") // the members' own addresses would bypass the Wire
+	u.Host, u.RawQuery = w.Address, query.Encode()
+	return w, u.String()
 }
