@@ -88,25 +88,91 @@ func requireProblems(t *testing.T, problems []docscheck.Problem, want ...string)
 	require.Equal(t, want, texts)
 }
 
-func TestPayloads_Mismatches_AreFound(t *testing.T) {
+type thing struct {
+	A int `json:"a"`
+	B int `json:"b,omitempty"`
+	C int `json:"c"`
+}
+
+func TestChecks_Mistakes_AreFound(t *testing.T) {
 	t.Parallel()
-	type thing struct {
-		A int `json:"a"`
-		B int `json:"b,omitempty"`
-		C int `json:"c"`
+	help := func(args ...string) (string, error) {
+		if len(args) == 0 {
+			return "Usage:\n  lockstep [command]\n\nCommands:\n  demo        Move\n\nFlags:\n  -h, --help   help\n", nil
+		}
+		return "Flags:\n      --guards string   on\n  -h, --help   help\n", nil
 	}
-	tree := docscheck.Tree{Files: map[string]string{
-		"a.md": "<!-- json Thing -->\n```json\n{\"a\": 1, \"d\": 2}\n```\n`b`\n\n<!-- json Other -->\n```json\n{}\n```\n```json\n{\"x\": 1}\n```\n",
-		"b.md": "<!-- json Thing -->\n```json\n{\"a\": 1, \"b\": 2, \"c\": \"x\"}\n```\n",
-	}}
-	problems := docscheck.Payloads(tree, map[string]reflect.Type{"Thing": reflect.TypeFor[thing](), "Unseen": reflect.TypeFor[thing]()})
-	requireProblems(t, problems,
-		`a.md:3: this is not a Thing: json: unknown field "d"`,
-		"a.md:9: there is no payload Other",
-		"a.md:3: the field c of Thing is not mentioned",
-		"b.md:3: this is not a Thing: json: cannot unmarshal string into Go struct field thing.c of type int",
-		"docs: no page has an example of Unseen",
-	)
+	for name, tt := range map[string]struct {
+		check func(docscheck.Tree) []docscheck.Problem
+		files map[string]string
+		want  []string
+	}{
+		"Payloads": {func(tree docscheck.Tree) []docscheck.Problem {
+			return docscheck.Payloads(tree, map[string]reflect.Type{"Thing": reflect.TypeFor[thing](), "Unseen": reflect.TypeFor[thing]()})
+		}, map[string]string{
+			"a.md": "<!-- json Thing -->\n```json\n{\"a\": 1, \"d\": 2}\n```\n`b`\n\n<!-- json Other -->\n```json\n{}\n```\n```json\n{\"x\": 1}\n```\n",
+			"b.md": "<!-- json Thing -->\n```json\n{\"a\": 1, \"b\": 2, \"c\": \"x\"}\n```\n",
+		}, []string{
+			`a.md:3: this is not a Thing: json: unknown field "d"`,
+			"a.md:9: there is no payload Other",
+			"a.md:3: the field c of Thing is not mentioned",
+			"b.md:3: this is not a Thing: json: cannot unmarshal string into Go struct field thing.c of type int",
+			"docs: no page has an example of Unseen",
+		}},
+		"Tests": {docscheck.Tests, map[string]string{
+			"a_test.go": "package a\n\nfunc TestAll(t *testing.T) {\n\tt.Run(\"some case\", f)\n\tt.Run(\"I1/it is, as said\", f)\n}\n",
+			"a.go":      "package a\n\nfunc TestNone() {}\n",
+			"a.md": "`TestAll` `TestAll/some_case` `TestAll/other`\n`TestNone` `Test` `Testing` `I1/it is, as said` `I1/it is not`, `a/b.go` " +
+				"`go vet ./a/b c`\n```\nTestBlock\n```\n",
+		}, []string{"a.md:1: TestAll has no subtest other", "a.md:2: there is no test TestNone", "a.md:2: there is no scenario I1/it is not"}},
+		"Links": {docscheck.Links, map[string]string{
+			"docs/a.md": "# One thing\n[ok](../b.md#two-things), [folder](..), [self](#one-thing), [web](https://example.com/x)\n" +
+				"[gone](c.md) `[code](no.md)`\n[no heading](../b.md#three)\n[out](../../x.md)\n\n[ref]: d.md\n" +
+				"```\n[block](no.md)\n```\n<!-- [comment](no.md) -->\n",
+			"b.md": "## Two `things`\n## Two things\n",
+		}, []string{
+			"docs/a.md:3: the link c.md is broken: there is no docs/c.md",
+			"docs/a.md:4: the link ../b.md#three is broken: b.md has no such heading",
+			"docs/a.md:5: the link ../../x.md leads out of the repository",
+			"docs/a.md:7: the link d.md is broken: there is no docs/d.md",
+		}},
+		"Targets": {docscheck.Targets, map[string]string{
+			"Makefile": "TEST_FLAGS ?= ./...\n\n.PHONY: test\ntest: stack-up ## x\n\tgo test\nstack-up:\n",
+			"a.go":     "package a\n\nconst v = \"LOCKSTEP_ADDRESS\"\n",
+			"a.md": "make sure. `make test`, `make dance` `LOCKSTEP_ADDRESS`\n```sh\nmake -s stack-up TEST_FLAGS=-v test fly\n" +
+				"LOCKSTEP_NOTHING=1 make\n```\n",
+		}, []string{
+			`a.md:1: there is no target "dance" in the Makefile`,
+			`a.md:3: there is no target "fly" in the Makefile`,
+			"a.md:4: nothing reads the variable LOCKSTEP_NOTHING",
+		}},
+		"Commands": {func(tree docscheck.Tree) []docscheck.Problem {
+			problems, err := docscheck.Commands(tree, help)
+			require.NoError(t, err)
+			return problems
+		}, map[string]string{
+			"a.md": "`lockstep demo --guards=off` `--guards` `lockstep --help` `lockstep dance` `--fly`\n" +
+				"```sh\n./bin/lockstep demo --fly  # lockstep ok\ngo run ./cmd/lockstep demo\nmake demo DEMO_FLAGS=\"--guards off --swim\"\n```\n" +
+				"`lockstep.Busy` `docker compose up --wait`\n",
+			"b.md": "`--privileged` is another program's.\n",
+		}, []string{
+			`a.md:1: lockstep has no command "dance"`,
+			"a.md:3: lockstep demo has no flag --fly",
+			"a.md:5: lockstep demo has no flag --swim",
+			"a.md:1: lockstep has no flag --fly",
+		}},
+		"Places": {func(tree docscheck.Tree) []docscheck.Problem {
+			return docscheck.Places(tree, []string{"/secret", "packages.example"})
+		}, map[string]string{
+			"a.txt": "see /secret/place.txt\nsee my/secret and /secretary\nuse https://packages.example/x\n",
+			"b.bin": "\x00/secret/",
+		}, []string{"a.txt:1: /secret is a place of one machine", "a.txt:3: packages.example is a place of one machine"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			requireProblems(t, tt.check(docscheck.Tree{Files: tt.files}), tt.want...)
+		})
+	}
 }
 
 func TestSnippets_CompilerErrors_AreFound(t *testing.T) {
@@ -174,84 +240,5 @@ func TestSnippets_MissingInFile_AreFound(t *testing.T) {
 		"a.md:21: b_test.go is missing",
 		"a.md:26: a.md is not a go file",
 		"a.md:31: a.ts does not contain the snippet",
-	)
-}
-
-func TestTests_MissingNames_AreFound(t *testing.T) {
-	t.Parallel()
-	tree := docscheck.Tree{Files: map[string]string{
-		"a_test.go": "package a\n\nfunc TestAll(t *testing.T) {\n\tt.Run(\"some case\", f)\n\tt.Run(\"I1/it is, as said\", f)\n}\n",
-		"a.go":      "package a\n\nfunc TestNone() {}\n",
-		"a.md":      "`TestAll` `TestAll/some_case` `TestAll/other`\n`TestNone` `Test` `Testing` `I1/it is, as said` `I1/it is not`, `a/b.go` `go vet ./a/b c`\n```\nTestBlock\n```\n",
-	}}
-	problems := docscheck.Tests(tree)
-	requireProblems(t, problems, "a.md:1: TestAll has no subtest other", "a.md:2: there is no test TestNone", "a.md:2: there is no scenario I1/it is not")
-}
-
-func TestLinks_BrokenLinks_AreFound(t *testing.T) {
-	t.Parallel()
-	tree := docscheck.Tree{Files: map[string]string{
-		"docs/a.md": "# One thing\n[ok](../b.md#two-things), [folder](..), [self](#one-thing), [web](https://example.com/x)\n" +
-			"[gone](c.md) `[code](no.md)`\n[no heading](../b.md#three)\n[out](../../x.md)\n\n[ref]: d.md\n" +
-			"```\n[block](no.md)\n```\n<!-- [comment](no.md) -->\n",
-		"b.md": "## Two `things`\n## Two things\n",
-	}}
-	problems := docscheck.Links(tree)
-	requireProblems(t, problems,
-		"docs/a.md:3: the link c.md is broken: there is no docs/c.md",
-		"docs/a.md:4: the link ../b.md#three is broken: b.md has no such heading",
-		"docs/a.md:5: the link ../../x.md leads out of the repository",
-		"docs/a.md:7: the link d.md is broken: there is no docs/d.md",
-	)
-}
-
-func TestTargets_MissingNames_AreFound(t *testing.T) {
-	t.Parallel()
-	tree := docscheck.Tree{Files: map[string]string{
-		"Makefile": "TEST_FLAGS ?= ./...\n\n.PHONY: test\ntest: stack-up ## x\n\tgo test\nstack-up:\n",
-		"a.go":     "package a\n\nconst v = \"LOCKSTEP_ADDRESS\"\n",
-		"a.md": "make sure. `make test`, `make dance` `LOCKSTEP_ADDRESS`\n```sh\nmake -s stack-up TEST_FLAGS=-v test fly\n" +
-			"LOCKSTEP_NOTHING=1 make\n```\n",
-	}}
-	problems := docscheck.Targets(tree)
-	requireProblems(t, problems,
-		`a.md:1: there is no target "dance" in the Makefile`,
-		`a.md:3: there is no target "fly" in the Makefile`,
-		"a.md:4: nothing reads the variable LOCKSTEP_NOTHING",
-	)
-}
-
-func TestCommands_MissingNames_AreFound(t *testing.T) {
-	t.Parallel()
-	help := func(args ...string) (string, error) {
-		if len(args) == 0 {
-			return "Usage:\n  lockstep [command]\n\nCommands:\n  demo        Move\n\nFlags:\n  -h, --help   help\n", nil
-		}
-		return "Flags:\n      --guards string   on\n  -h, --help   help\n", nil
-	}
-	tree := docscheck.Tree{Files: map[string]string{"a.md": "`lockstep demo --guards=off` `--guards` `lockstep --help` `lockstep dance` `--fly`\n" +
-		"```sh\n./bin/lockstep demo --fly  # lockstep ok\ngo run ./cmd/lockstep demo\nmake demo DEMO_FLAGS=\"--guards off --swim\"\n```\n" +
-		"`lockstep.Busy` `docker compose up --wait`\n",
-		"b.md": "`--privileged` is another program's.\n"}}
-	problems, err := docscheck.Commands(tree, help)
-	require.NoError(t, err)
-	requireProblems(t, problems,
-		`a.md:1: lockstep has no command "dance"`,
-		"a.md:3: lockstep demo has no flag --fly",
-		"a.md:5: lockstep demo has no flag --swim",
-		"a.md:1: lockstep has no flag --fly",
-	)
-}
-
-func TestPlaces_Words_AreFound(t *testing.T) {
-	t.Parallel()
-	tree := docscheck.Tree{Files: map[string]string{
-		"a.txt": "see /secret/place.txt\nsee my/secret and /secretary\nuse https://packages.example/x\n",
-		"b.bin": "\x00/secret/",
-	}}
-	problems := docscheck.Places(tree, []string{"/secret", "packages.example"})
-	requireProblems(t, problems,
-		"a.txt:1: /secret is a place of one machine",
-		"a.txt:3: packages.example is a place of one machine",
 	)
 }

@@ -25,7 +25,7 @@
 // # Guarantees
 //
 //   - Up is idempotent. It keeps parts that answer and restarts parts that do not. It changes the choice only if the recorded one
-//     is broken. Runs on the same folder wait for each other.
+//     is broken, or if the user names a server, which must answer before any part ends. Runs on the same folder wait for each other.
 //   - A part is recorded before Up waits for it, so Down finds the parts of a run that was killed.
 //   - A run that fails or is interrupted ends the parts that it has started, and no others.
 //   - Down ends only recorded processes. A process is identified by its PID and its start time.
