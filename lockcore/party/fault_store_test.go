@@ -357,10 +357,3 @@ func change(ctx context.Context, s store.Store, op rules.Op) error {
 		}
 	}
 }
-
-// acquireOp is the operation of a request that is always the first of its part.
-func acquireOp(resource, lockID, mode string) rules.Acquire {
-	return rules.Acquire{
-		Resource: resource, Call: "another process", LockID: lockID, Part: "p", Order: 1, Mode: mode, TTL: 3_600_000, HoldTTL: 3_600_000,
-	}
-}

@@ -126,7 +126,7 @@ func requireBusy(t *testing.T, l *party.Locker, req party.Request) {
 // queue makes a numbered request that must queue.
 func queue(t *testing.T, l *party.Locker, req party.Request) {
 	t.Helper()
-	queueBusy(t, l, req)
+	_ = queueBusy(t, l, req)
 }
 
 // queueBusy makes a numbered request that must queue, and returns its error.

@@ -352,25 +352,25 @@ func mostImportant(found []blocking, n int) []blocking {
 	return kept[:n]
 }
 
-func (c *blocking) describe(w *wait) Blocker {
-	b := Blocker{Hold: c.hold.placeOr(), From: seconds(c.from - w.from), To: seconds(c.to - w.from), Named: c.named != nil, Last: c.last}
-	if n := c.named; n != nil {
-		b.LockID, b.Owner, b.Fence = n.lockID, cmp.Or(n.owner, n.lockID), n.fence
-		b.Trace, b.Span = hexIDs(n.trace, n.span)
+func (b *blocking) describe(w *wait) Blocker {
+	out := Blocker{Hold: b.hold.placeOr(), From: seconds(b.from - w.from), To: seconds(b.to - w.from), Named: b.named != nil, Last: b.last}
+	if n := b.named; n != nil {
+		out.LockID, out.Owner, out.Fence = n.lockID, cmp.Or(n.owner, n.lockID), n.fence
+		out.Trace, out.Span = hexIDs(n.trace, n.span)
 	}
-	h := c.hold
+	h := b.hold
 	if h == nil {
-		b.Workflow, _ = parseLockID(b.LockID)
-		return b
+		out.Workflow, _ = parseLockID(out.LockID)
+		return out
 	}
-	b.LockID, b.Owner, b.Fence, b.Workflow = h.LockID, h.Owner, h.Fence, h.Workflow
-	if s := h.stepDuring(c.interval); s != nil {
-		b.Step, b.Trace, b.Span = s.Name, s.Trace, s.Span
-	} else if b.Trace == "" {
-		b.Trace, b.Span = h.Trace, h.Span
+	out.LockID, out.Owner, out.Fence, out.Workflow = h.LockID, h.Owner, h.Fence, h.Workflow
+	if s := h.stepDuring(b.interval); s != nil {
+		out.Step, out.Trace, out.Span = s.Name, s.Trace, s.Span
+	} else if out.Trace == "" {
+		out.Trace, out.Span = h.Trace, h.Span
 	}
-	if s := h.stepBefore(c.to); b.Step == "" && s != nil {
-		b.Step, b.BetweenSteps = s.Name, true
+	if s := h.stepBefore(b.to); out.Step == "" && s != nil {
+		out.Step, out.BetweenSteps = s.Name, true
 	}
-	return b
+	return out
 }

@@ -123,7 +123,7 @@ func printStatus(w io.Writer, dir string, st State, failed []error, err error) {
 	fmt.Fprintln(t, "PART\tHEALTH\tADDRESS\tPID\tLOG")
 	for i, p := range st.Parts {
 		health := "ok"
-		if failed[i] != nil {
+		if failed[i] != nil { //nolint:gosec // it has an element for each part
 			health = "failed" // the returned error has the reason, which may span lines
 		}
 		var addresses []string
