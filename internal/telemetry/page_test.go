@@ -47,13 +47,12 @@ func spans() string {
 			fmt.Fprintf(&b, " Links: %s.", s.Links)
 		}
 		fmt.Fprintf(&b, "\n\n- Attributes: %s.\n", list(s.Attributes))
-		outcomes := make([]string, len(s.Outcomes))
-		for i, o := range s.Outcomes {
-			outcomes[i] = "`" + o.Name + "`"
-		}
-		fmt.Fprintf(&b, "- `%s`: %s.\n", telemetry.Outcome, strings.Join(outcomes, ", "))
 		for _, e := range s.Events {
-			b.WriteString(event(e))
+			if before := event(e); strings.Contains(b.String(), before) {
+				fmt.Fprintf(&b, "- Event `%s`, as above.\n", e.Name)
+			} else {
+				b.WriteString(before)
+			}
 		}
 	}
 	b.WriteString("\n### On the holder's own span\n\n" + event(telemetry.LostEvent))
@@ -137,10 +136,19 @@ func metrics() string {
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | `%s` |\n", m.Name, m.Kind, m.Unit, m.Help, m.When, strings.Join(m.Attributes, "`, `"))
 	}
 	b.WriteString("\nUpper bounds of the histograms' buckets, unless a view of yours sets others:\n\n| histogram | bounds |\n| --- | --- |\n")
+	of, order := map[string][]string{}, []string(nil)
 	for _, m := range telemetry.Metrics {
-		if len(m.Buckets) > 0 {
-			fmt.Fprintf(&b, "| `%s` | %s |\n", m.Name, strings.Trim(strings.ReplaceAll(fmt.Sprint(m.Buckets), " ", ", "), "[]"))
+		if len(m.Buckets) == 0 {
+			continue
 		}
+		bounds := strings.Trim(strings.ReplaceAll(fmt.Sprint(m.Buckets), " ", ", "), "[]")
+		if of[bounds] == nil {
+			order = append(order, bounds)
+		}
+		of[bounds] = append(of[bounds], "`"+m.Name+"`")
+	}
+	for _, bounds := range order {
+		fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(of[bounds], ", "), bounds)
 	}
 	return b.String()
 }

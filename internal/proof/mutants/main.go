@@ -17,20 +17,19 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 )
 
 const (
 	pattern = "./internal/proof/simulation"
-	// unknown is the result of mutants that were not played or not found.
-	unknown = "not shown yet"
+	// notPlayed is the result of mutants that were not played.
+	notPlayed = "not played"
 )
 
 var (
 	seeds     = flag.Int("seeds", 1000, "how many seeds to play at most")
 	sagas     = flag.Bool("sagas", false, "play the defects of the Temporal side, with the fuzzer of sagas")
-	only      = flag.String("only", "", "play the mutants of these defects alone, as 5,12, and keep the other rows of the page")
+	only      = flag.String("only", "", "a regular expression: play only the mutants whose description matches, and keep the other rows of the page")
 	runTests  = flag.Bool("tests", true, "run the tests that find mutants")
 	simulated = flag.Bool("simulate", false, "play the simulation for mutants too that are found by a test, with these seeds")
 )
@@ -58,16 +57,20 @@ func run() error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	selected, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("-only %q: %w", *only, err)
+	}
 	text := header
 	var failed error
 	for i := range mutants {
 		m := &mutants[i]
-		begin := fmt.Sprintf("| %s | %s | ", m.defect, m.what)
+		begin := fmt.Sprintf("| %s | ", m.what)
 		found := rowOf(string(old), begin)
-		if *only == "" || slices.Contains(strings.Split(*only, ","), m.defect) {
+		if selected.MatchString(m.what) {
 			if found, err = m.find(dir); err != nil {
 				failed = errors.Join(failed, fmt.Errorf("%s: %w", m.what, err))
-				found = unknown
+				found = "not found"
 			}
 			fmt.Println(begin + found + " |")
 		}
@@ -82,7 +85,7 @@ func rowOf(page, begin string) string {
 		found, _, _ := strings.Cut(rest, " |\n")
 		return found
 	}
-	return unknown
+	return notPlayed
 }
 
 // find returns the seeds and tests that find the mutant.
@@ -122,7 +125,7 @@ func (m *mutant) find(parent string) (string, error) {
 		found = append(found, names...)
 	}
 	if len(found) == 0 && !m.simulated && !*runTests {
-		return unknown, nil
+		return notPlayed, nil
 	}
 	if len(found) == 0 {
 		return "", fmt.Errorf("not found by %d seeds", *seeds)
@@ -169,7 +172,7 @@ func play(parent, dir, overlay string) (string, error) {
 			if fails == nil {
 				return "", fmt.Errorf("seed %d does not fail again: %s", seed, again[max(0, len(again)-2000):])
 			}
-			return fmt.Sprintf("seed %d (%s of %d times): %s", seed, fails[1], repeats, found[2]), nil
+			return fmt.Sprintf("seed %d (%s/%d): %s", seed, fails[1], repeats, found[2]), nil
 		}
 		from = seed + 1
 	}

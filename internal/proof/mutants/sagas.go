@@ -5,46 +5,43 @@ import (
 	"strings"
 )
 
-const sagaHeader = `# What finds the defects that sagas had
+const sagaHeader = `# What finds defects of sagas
 
-Each row is a defect that the Temporal side once had, put back on purpose by a change of its source. The last column says which
-seed of the fuzzer of sagas, ` + "`internal/proof/sagafuzz`" + ` noticed, and by which check. "not shown yet" says that
-the change was not played, or not found. A seed counts only if it passes without the
-change. Runs on real servers do not repeat exactly, so another run may need another seed.
+Each row is a defect that the Temporal side once had, put back on purpose by a change of its source. The last column names the seed of the
+saga fuzzer, ` + "`internal/proof/sagafuzz`" + `, that notices it, and the check. A seed counts only if it passes without the change. Runs on real servers do not repeat
+exactly, so another run may need another seed.
 
 This page is written by the command below, with the addresses of the stack in the environment (` + "`make stack-env`" + `):
 
     go run ./internal/proof/mutants -sagas -seeds 50
 
-The numbers are those under which the defects were found.
-
-| defect | what was put back | what finds it |
-| --- | --- | --- |
+| what was put back | what finds it |
+| --- | --- |
 `
 
 // fuzzer is the package of the fuzzer of sagas.
 const fuzzer = "./internal/proof/sagafuzz"
 
 var sagaMutants = []mutant{
-	{defect: "1", what: "a compensation runs although its step never ran", check: "vain", edits: []edit{
+	{what: "a compensation runs although its step never ran", check: "vain", edits: []edit{
 		{"workflows/compensate.go", "wire.NeverRan(c.step.Get(ctx, nil))", "wire.NeverRan(c.step.Get(ctx, nil)) && false"},
 	}},
-	{defect: "2", what: "a step gives back what it has when another of its resources is busy", check: "history", edits: []edit{
+	{what: "a step releases what it has when another resource is busy", check: "history", edits: []edit{
 		{"interceptors/activity_inbound.go", "	case parked:\n		return false\n", "	case parked:\n		return guard.Scope == wire.ScopeStep\n"},
 	}},
-	{defect: "3", what: "a compensation does not wait for its step", check: "undo", edits: []edit{
+	{what: "a compensation does not wait for its step", check: "undo", edits: []edit{
 		{"internal/runstate/step.go", "		step.Guard.Undoes = a.undoing.part\n", ""},
 	}},
-	{defect: "8", what: "a step that is cancelled while it waits leaves its place, which is granted", check: "places", edits: []edit{
+	{what: "a step that is cancelled while it waits stays in the queue", check: "places", edits: []edit{
 		{"internal/runstate/wait.go", "		err = wire.NewWaitCanceled(!t.ran)\n", "		return wire.NewWaitCanceled(!t.ran)\n"},
 	}},
-	{defect: "11", what: "a saga does not look at its end whether it still has its locks", check: "isolation", edits: []edit{
+	{what: "a saga does not verify its locks at its end", check: "isolation", edits: []edit{
 		{"internal/lockactivities/release.go", "		v.Uses = append(v.Uses, party.Use{Resource: u.Resource, By: party.LastAttempt(u.Schedule)})\n", "		_ = u\n"},
 	}},
-	{defect: "13", what: "steps of scope step share the lock ID of their workflow", check: "limit", edits: []edit{
+	{what: "steps of scope step share the lock ID of their workflow", check: "limit", edits: []edit{
 		{"internal/wire/guard.go", "lockID, within, holdTTL = run.StepLockID(g.Part), lockID, 0", "within, holdTTL = \"\", 0"},
 	}},
-	{defect: "lost place", what: "a step that lost one lock keeps its place in the queue of another", check: "places", edits: []edit{
+	{what: "a step that lost one lock stays in the queue of another", check: "places", edits: []edit{
 		{"interceptors/activity_inbound.go", "		return !guard.Try // which never queues\n", "		return false\n"},
 	}},
 }
