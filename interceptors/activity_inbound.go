@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// leaveTimeout bounds the leave at the end of a step. A part that could not leave expires with its TTL.
-	leaveTimeout = 5 * time.Second
-	// leaveDelay bounds the delay of the leave of a saga's step. Within that time, the leave shares the write of another command of this
-	// process for the same resource, such as that of the next step. No other party waits for it, because the saga holds the resource.
+	// endTimeout bounds the commands at the end of a step. If its part could not leave the hold, it expires with its TTL.
+	endTimeout = 5 * time.Second
+	// leaveDelay is the longest time for which a saga's step delays leaving its hold, to share the write of another command of this process
+	// for the same resource, such as that of the next step. No other party waits for that, because the saga holds the resource.
 	leaveDelay = 50 * time.Millisecond
-	// mostLeaves bounds the leaves in the background. Beyond that a step leaves before it returns.
-	mostLeaves = 1000
+	// maxBackgroundLeaves is the number of steps that may be leaving in the background. Beyond it a step leaves before it returns.
+	maxBackgroundLeaves = 1000
 	// clockDifference is the largest expected difference between the clocks of the database and of Temporal.
 	clockDifference = time.Minute
-	// longEntry is the duration of an entry after which an attempt asks Temporal whether it is still pending.
-	longEntry = 10 * time.Second
-	// pendingTimeout bounds that question.
+	// slowAcquire is the duration of acquiring after which an attempt asks Temporal whether it is still pending.
+	slowAcquire = 10 * time.Second
+	// pendingTimeout bounds that DescribeWorkflowExecution.
 	pendingTimeout = 5 * time.Second
 )
 
@@ -41,12 +41,12 @@ type activityInbound struct {
 }
 
 // ExecuteActivity runs the step under the locks that its header and a rule ask for. The outcomes are:
-//  1. Neither asks for locks: the step runs as it is.
+//  1. Neither asks for locks, or another interceptor of Lockstep has acquired them: the step runs as it is.
 //  2. The locks cannot be acquired: the step does not run, and the attempt fails; see enterFailure and enterRule.
 //  3. The step runs under its locks, and leaves them however it ends.
 func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
 	if wire.IsNeverGuarded(activity.GetInfo(ctx).ActivityType.Name) {
-		_, _ = a.run(ctx) // the activity itself reports an error
+		_, _ = a.currentRun(ctx) // starts waking workflows of the namespace. The activity itself reports an error
 		return a.Next.ExecuteActivity(ctx, in)
 	}
 	guard, err := guardOf(ctx)
@@ -64,11 +64,12 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 		return nil, temporal.NewApplicationError(
 			"lockstep: this worker has no Locker and cannot guard the step", wire.FailureUnavailable)
 	}
-	leases, err := a.enter(ctx, guard, addRule(guard, byRule))
+	byRule = addRule(guard, byRule)
+	leases, err := a.enter(ctx, guard, byRule)
 	if err != nil {
 		return nil, err
 	}
-	return a.step(ctx, in, leases, guard)
+	return a.runStep(ctx, in, leases, guard)
 }
 
 // guardOf returns the guard in the step's header, or nil if there is none.
@@ -84,8 +85,8 @@ func guardOf(ctx context.Context) (*wire.Guard, error) {
 	return &guard, nil
 }
 
-// run returns the workflow run of the attempt. From then on this process wakes workflows of its namespace.
-func (a *activityInbound) run(ctx context.Context) (wire.Run, error) {
+// currentRun returns the workflow run of the attempt. From its first call on, this process wakes workflows of the run's namespace.
+func (a *activityInbound) currentRun(ctx context.Context) (wire.Run, error) {
 	run, err := a.namespaces.Run(ctx)
 	if err == nil {
 		a.waker.use(ctx, run.Namespace)
@@ -93,8 +94,8 @@ func (a *activityInbound) run(ctx context.Context) (wire.Run, error) {
 	return run, err
 }
 
-// enter takes the locks of the guard, and then those of a rule. No heartbeats are sent during that time, so the HeartbeatTimeout bounds
-// all of it. Each request takes at most half of the time that is left.
+// enter acquires the locks of the guard, and then those of a rule. No heartbeats are sent during that time, so the HeartbeatTimeout bounds
+// all of it, and currentrun.Enter gives each request at most half of the remaining time.
 func (a *activityInbound) enter(ctx context.Context, guard *wire.Guard, byRule []lockcore.Resource) (leases []lockcore.Lease, err error) {
 	began := time.Now()
 	if limit := activity.GetInfo(ctx).HeartbeatTimeout; limit > 0 {
@@ -107,7 +108,7 @@ func (a *activityInbound) enter(ctx context.Context, guard *wire.Guard, byRule [
 			return nil, err
 		}
 	}
-	run, err := a.run(ctx)
+	run, err := a.currentRun(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +126,8 @@ func (a *activityInbound) enter(ctx context.Context, guard *wire.Guard, byRule [
 		err = checkNotAbandoned(ctx, began)
 	}
 	if err != nil && len(leases) > 0 {
-		leave(ctx, ending(a.locker.NewSession(ctx, leases), guard))
+		session := a.locker.NewSession(ctx, leases)
+		leave(ctx, endMethod(session, guard))
 	}
 	return leases, err
 }
@@ -138,14 +140,14 @@ func (a *activityInbound) enterGuard(ctx context.Context, run wire.Run, guard wi
 	}
 	leases, err := enter(ctx, a.locker, run, req)
 	if err == nil {
-		a.collection.Learn(ctx, a.locker) // so that the workflow's next steps carry the ID
+		a.collection.Learn(ctx, a.locker) // so that the headers of the workflow's next steps contain the collection's ID
 		return leases, nil
 	}
 	wire.NoteAncestor(err, run, guard.Ancestors)
 	// If the request was invalid, nothing was sent. If it was superseded, nothing in the queue belongs to this attempt.
-	leftNothing := errors.Is(err, lockcore.ErrInvalid) || errors.Is(err, lockcore.ErrSuperseded)
+	queuedNothing := errors.Is(err, lockcore.ErrInvalid) || errors.Is(err, lockcore.ErrSuperseded)
 	err = a.enterFailure(ctx, guard, req, wire.RewriteField(err, "Locks."))
-	if !leftNothing && endsQueueing(ctx, guard, err) {
+	if !queuedNothing && mustWithdraw(ctx, guard, err) {
 		a.withdraw(ctx, req)
 	}
 	return nil, err
@@ -155,14 +157,15 @@ func (a *activityInbound) enterGuard(ctx context.Context, run wire.Run, guard wi
 func guardRequest(ctx context.Context, run wire.Run, guard wire.Guard) party.Request {
 	info := activity.GetInfo(ctx)
 	req := guard.Request(run, info.Attempt, fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt))
-	if req.MaxWait = currentrun.InlineWait(info); guard.MaxWait > 0 {
+	req.MaxWait = currentrun.InlineWait(info)
+	if guard.MaxWait > 0 {
 		req.MaxWait = min(req.MaxWait, time.Duration(guard.MaxWait))
 	}
 	return req
 }
 
-// step runs the step while its leases are renewed. The leave is deferred, so that it also follows a panic.
-func (a *activityInbound) step(
+// runStep runs the step while its leases are renewed. Leaving is deferred, so that it also follows a panic.
+func (a *activityInbound) runStep(
 	ctx context.Context, in *interceptor.ExecuteActivityInput, leases []lockcore.Lease, guard *wire.Guard,
 ) (result any, err error) {
 	held, succeeded := a.locker.NewSession(ctx, leases), false
@@ -171,7 +174,7 @@ func (a *activityInbound) step(
 	lost := a.findLoss(ctx, held)
 	switch {
 	case lost != nil:
-		return nil, wire.LostFailure(lost, unlessCanceled(err))
+		return nil, wire.LostFailure(lost, dropCancellation(err))
 	case errors.Is(err, activity.ErrResultPending):
 		return nil, temporal.NewNonRetryableApplicationError(
 			"lockstep: a guarded activity returned ErrResultPending: its locks end when it returns, so it cannot be completed later; "+
@@ -192,7 +195,7 @@ func (a *activityInbound) findLoss(ctx context.Context, held session) *lockcore.
 	if errors.As(held.Lost(), &lost) || len(expired) == 0 {
 		return lost
 	}
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	_, err := a.locker.Renew(bounded, expired...)
 	if err == nil || errors.As(err, &lost) {
@@ -204,52 +207,53 @@ func (a *activityInbound) findLoss(ctx context.Context, held session) *lockcore.
 	}
 }
 
-// unlessCanceled drops the error that a step returns because its context was cancelled. It has no information, and Temporal would take
-// it for a cancellation that it requested.
-func unlessCanceled(err error) error {
+// dropCancellation returns nil for the error that a step returns because its context was cancelled. That error adds nothing, and Temporal
+// would take it for a cancellation that it requested.
+func dropCancellation(err error) error {
 	if errors.Is(err, context.Canceled) || temporal.IsCanceledError(err) {
 		return nil
 	}
 	return err
 }
 
-// end ends the part of a step. If the step has succeeded, its result does not wait for the leave: if this process dies first, the part
-// expires with its TTL.
+// end ends the part of a step. If the step has succeeded, its part leaves in the background, without delaying the result: if this process
+// dies first, the part expires with its TTL. In the SDK's test environment nothing runs in the background.
 func (a *activityInbound) end(ctx context.Context, held session, guard *wire.Guard, succeeded bool) {
-	how := ending(held, guard)
-	if !succeeded || a.waker.isTest() || !a.leaves.begin(mostLeaves) {
-		leave(ctx, how)
+	endPart := endMethod(held, guard)
+	if !succeeded || a.waker.isTest() || !a.leaves.begin(maxBackgroundLeaves) {
+		leave(ctx, endPart)
 		return
 	}
 	if guard != nil && guard.Scope == wire.ScopeSaga && !slices.ContainsFunc(held.Leases(), isOfStep) {
-		how = func(ctx context.Context) error { return held.LeaveWithin(ctx, leaveDelay) }
+		endPart = func(ctx context.Context) error { return held.LeaveWithin(ctx, leaveDelay) }
 	}
 	ctx = context.WithoutCancel(ctx) // the result is reported already, so the attempt's deadline does not matter
 	go func() {
 		defer a.leaves.end()
-		leave(ctx, how)
+		leave(ctx, endPart)
 	}()
 }
 
-// ending returns the method that ends the part of a step. What a saga keeps remains. In scope step nothing remains.
-func ending(held session, guard *wire.Guard) func(context.Context) error {
+// endMethod returns the method that ends the part of a step. What a saga keeps remains. A step of scope step that has several resources
+// keeps them too while it acquires the rest, and must release them.
+func endMethod(held session, guard *wire.Guard) func(context.Context) error {
 	if guard != nil && guard.Scope == wire.ScopeStep && guard.Keeps() {
 		return held.Release
 	}
 	return held.Leave
 }
 
-// isOfStep reports whether a lease has a lock ID of the step's own, such as the lease of a rule. Its lock ends with the leave, so other
-// parties may wait for the leave.
+// isOfStep reports whether a lease has a lock ID of the step's own, such as the lease of a rule. Other parties may wait for its end, so it
+// must not be delayed.
 func isOfStep(l lockcore.Lease) bool {
 	_, step, err := wire.ParseLockID(l.LockID)
 	return err != nil || step != ""
 }
 
-// leave calls how, for at most half of the time that is left for the attempt: a step that is done must be able to report its result even
-// if the database is slow.
-func leave(ctx context.Context, how func(ctx context.Context) error) {
-	bound := leaveTimeout
+// leave calls endPart, for at most endTimeout and at most half of the attempt's remaining time, if any: a step that is done must be able to
+// report its result even if the database is slow.
+func leave(ctx context.Context, endPart func(ctx context.Context) error) {
+	bound := endTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		if left := time.Until(deadline); left > 0 {
 			bound = min(bound, left/2)
@@ -257,13 +261,13 @@ func leave(ctx context.Context, how func(ctx context.Context) error) {
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
 	defer cancel()
-	if err := how(bounded); err != nil {
+	if err := endPart(bounded); err != nil {
 		activity.GetLogger(ctx).Warn("lockstep: the step could not leave its locks, which expire with its TTL", "error", err)
 	}
 }
 
-// enterFailure returns the failure of an attempt that did not get its locks. If the attempt was cancelled or timed out, Temporal decides
-// what follows, so the failure is not that of a lock.
+// enterFailure returns the failure of an attempt that did not get its locks. If the attempt was cancelled or timed out, it returns the
+// context's error, because Temporal decides what follows.
 func (a *activityInbound) enterFailure(ctx context.Context, guard wire.Guard, req party.Request, err error) error {
 	if ctx.Err() != nil && wire.LockError(err) == nil {
 		return fmt.Errorf("lockstep: enter %q: %w", guard.Part, ctx.Err())
@@ -289,12 +293,12 @@ func (a *activityInbound) enterFailure(ctx context.Context, guard wire.Guard, re
 // The workflow does not undo such a step.
 //
 // Temporal's count of attempts is not enough: it starts at 1 again if an operator resets the activity or the run. But a step that ran has
-// held all its locks. So it is certain if the database knows that the step's run has not held the busy resource since before the step was
-// scheduled. It is also certain if the first attempt is refused as invalid.
+// held all its locks. So no attempt ran if the database shows that the run's last hold of the busy resource ended before the step was
+// scheduled. No attempt ran either if the first one is refused as invalid.
 //
 // For a compensation it returns the part that the compensation undoes, which requested the same resources: if the run has not held this
-// one since the workflow began, no worker with Lockstep ran that step. In a run that was made by a reset nothing is certain: the run
-// before may have run the step, and have lost or released what it held.
+// one since the workflow began, no worker with the plugin ran that step. In a run created by a reset nothing is certain: the earlier run
+// may have executed the step, and have lost or released what it held.
 func partThatNeverRan(ctx context.Context, guard wire.Guard, err error) string {
 	refused, since := errors.Is(err, lockcore.ErrInvalid), notHeldSince(err)
 	if !refused && since.IsZero() {
@@ -305,7 +309,7 @@ func partThatNeverRan(ctx context.Context, guard wire.Guard, err error) string {
 	switch {
 	case wasReset:
 		return ""
-	case refused && guard.Undoes == "" && info.Attempt <= 1: // a worker of another version may have accepted an earlier attempt
+	case refused && guard.Undoes == "" && info.Attempt == 1: // a worker of another version may have accepted an earlier attempt
 		return guard.Part
 	case refused:
 		return ""
@@ -332,9 +336,9 @@ func notHeldSince(err error) time.Time {
 	return time.Time{}
 }
 
-// endsQueueing reports whether no later attempt will use the requests that this attempt, or one before it, may have left in queues. They
-// may also be in the queues of resources after the one on which it failed.
-func endsQueueing(ctx context.Context, guard wire.Guard, failure error) bool {
+// mustWithdraw reports whether this attempt must remove the requests of the step from the queues, because no later attempt will use them.
+// An earlier attempt may have queued for resources after the one on which this attempt failed.
+func mustWithdraw(ctx context.Context, guard wire.Guard, failure error) bool {
 	var app *temporal.ApplicationError
 	_, parked := wire.Parked(failure)
 	switch {
@@ -345,7 +349,7 @@ func endsQueueing(ctx context.Context, guard wire.Guard, failure error) bool {
 	case guard.Scope == wire.ScopeStep:
 		return true
 	case errors.As(failure, &app) && app.NonRetryable():
-		return !guard.Try // which never queues
+		return !guard.Try // a request that only tries never queues
 	default:
 		return isLast(ctx)
 	}
@@ -367,8 +371,8 @@ func isLast(ctx context.Context) bool {
 
 func hasCanceled(ctx context.Context) bool { return temporal.IsCanceledError(context.Cause(ctx)) }
 
-// withdraw removes the request from the queues, and gives back a grant that no attempt has confirmed. In scope step it also releases what
-// earlier attempts have left.
+// withdraw removes the request from the queues, and returns a grant that no attempt has confirmed. In scope step, where the request is
+// within the workflow's lock ID, it also releases what earlier attempts have left.
 func (a *activityInbound) withdraw(ctx context.Context, req party.Request) {
 	names := make([]string, 0, len(req.Resources))
 	leases := make([]lockcore.Lease, 0, len(req.Resources))
@@ -387,13 +391,13 @@ func (a *activityInbound) withdraw(ctx context.Context, req party.Request) {
 // errAbandoned is the failure of an attempt that Temporal has given up. Temporal ignores it.
 var errAbandoned = errors.New("lockstep: Temporal has given up this attempt while it took its locks")
 
-// checkNotAbandoned returns an error if the entry took long, and Temporal does not confirm that it still waits for this attempt. The
+// checkNotAbandoned returns an error if acquiring took long, and Temporal does not confirm that it still waits for this attempt. The
 // process may have been suspended, so that another attempt runs or has run. A suspended machine stops one of the two clocks of the
 // process, so the longer of the two durations counts.
 func checkNotAbandoned(ctx context.Context, began time.Time) error {
 	elapsed := max(time.Since(began), time.Now().Round(0).Sub(began.Round(0)))
 	c := activity.GetClient(ctx)
-	if elapsed <= longEntry || !currentrun.IsRealClient(c) {
+	if elapsed <= slowAcquire || !currentrun.IsRealClient(c) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, pendingTimeout)
@@ -401,7 +405,7 @@ func checkNotAbandoned(ctx context.Context, began time.Time) error {
 	info := activity.GetInfo(ctx)
 	answer, err := c.DescribeWorkflowExecution(ctx, info.WorkflowExecution.ID, info.WorkflowExecution.RunID)
 	if err != nil {
-		return fmt.Errorf("lockstep: ask whether an attempt is still pending that took %v to get its locks: %w", elapsed.Round(time.Second), err)
+		return fmt.Errorf("lockstep: the attempt took %v to get its locks; checking that it is still pending failed: %w", elapsed.Round(time.Second), err)
 	}
 	if slices.ContainsFunc(answer.GetPendingActivities(), func(a *workflowpb.PendingActivityInfo) bool {
 		return a.GetActivityId() == info.ActivityID && a.GetAttempt() == info.Attempt && a.GetLastStartedTime().AsTime().Equal(info.StartedTime)

@@ -285,7 +285,7 @@ func leavingTakesAtMostHalf(t *testing.T) {
 	for name, tc := range map[string]struct {
 		left time.Duration
 		want time.Duration
-	}{"plenty": {time.Hour, leaveTimeout}, "little": {time.Second, time.Second / 2}, "none": {-time.Second, leaveTimeout}} {
+	}{"plenty": {time.Hour, endTimeout}, "little": {time.Second, time.Second / 2}, "none": {-time.Second, endTimeout}} {
 		ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(tc.left))
 		defer cancel()
 		_, keep := context.WithCancelCause(ctx)

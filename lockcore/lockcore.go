@@ -13,17 +13,18 @@ import (
 // process and collection is enough. These methods are enough for plain locks:
 //
 //   - Acquire waits in the queue until all resources are held; TryAcquire does not wait.
-//   - Resume returns a session that continues to renew leases, also those of another process.
-//   - Leave ends the use of leases without a session, and Revoke ends a hold by force.
+//   - Resume returns a session that continues to renew leases, including those of another process.
+//   - Leave ends leases that no session of this process renews, and Revoke ends a hold by force.
 //   - Status streams holders and waiters.
 //   - CreateIndexes prepares the collection, CollectionID identifies it, and Close ends all activity.
 //
-// The others are for layers that build on this package; package party documents all.
+// The others are for layers that build on this package. The fields and methods of all types here are
+// documented in package party: go doc github.com/temporal-lockstep/lockstep/lockcore/party.
 type Locker = party.Locker
 
 // Request is a request for locks on one or several resources under one lock ID. LockID and Resources are
-// required. TTL, MaxWait, Owner, Started, Host and Comment are optional. The zero value of every other
-// field is the usual choice.
+// required. TTL, MaxWait, Owner, Started, Host and Comment are optional. The other fields are for layers
+// that build on this package; leave them zero.
 type Request = party.Request
 
 // Session renews locks in the background until Leave or Release, or until one is lost. It is safe for
@@ -51,15 +52,15 @@ const (
 	ModeShared    = party.ModeShared
 )
 
-// Exclusive requests exclusive access to name: 1 to 512 bytes of valid UTF-8 without NUL.
+// Exclusive requests exclusive access to name, which has 1 to 512 bytes of valid UTF-8 without NUL.
 func Exclusive(name string) Resource { return party.Exclusive(name) }
 
-// Shared requests access to name that any number of other shared holders may have too.
+// Shared requests shared access to name. Any number of parties may share it.
 func Shared(name string) Resource { return party.Shared(name) }
 
 // SharedLimit requests access to name that is granted while fewer than limit others hold it: a
-// semaphore. limit is 1 to 1,000,000. It applies to this request only; other requests may use other
-// limits.
+// semaphore. limit is 1 to 1,000,000. Each request brings its own limit; it is not a property of the
+// resource.
 func SharedLimit(name string, limit int) Resource { return party.SharedLimit(name, limit) }
 
 // Forever, as a TTL, makes a lock that never expires: it is held until it is released, even if its
@@ -67,12 +68,13 @@ func SharedLimit(name string, limit int) Resource { return party.SharedLimit(nam
 const Forever time.Duration = party.Forever
 
 // Lease describes a session's lock on one resource. It can be stored, sent, and used by another process.
-// Its Fence is greater than that of every earlier grant of the resource, FirstFence identifies the hold,
-// and Valid reports whether the lock is certainly still held, by the clocks of this process.
+// Its Fence is greater than that of every earlier grant of the resource, FirstFence is the fence that the
+// hold began with, and Valid reports whether the lock is certainly still held, by the clocks of this
+// process.
 type Lease = party.Lease
 
-// Config configures a Locker. Its zero value is the default: a TTL of 30 s, a HoldTTL of 1 h, and a queue
-// of up to 2,000 waiters for each resource.
+// Config configures a Locker. Its zero value is the default: a TTL of 30 s, and a queue of up to 2,000
+// waiters for each resource. HoldTTL, 1 h, is for kept holds: see party.Request.Persist.
 type Config = party.Config
 
 // Store stores the documents of a Locker. New makes one on a collection, and package lockcoretest has
@@ -81,10 +83,10 @@ type Store = party.Store
 
 // What Status lists.
 type (
-	// Status is a party that holds a resource, or waits for it.
+	// Status describes one holder of a resource, or one waiter.
 	Status = party.Status
-	// Holder is the part of a Status that is also in a BusyError: who holds, on which host, since when,
-	// and until when unless it is renewed. Its String is human-readable.
+	// Holder has the fields that Status and BusyError share: who holds, on which host, since when, and
+	// when the lock expires if it is not renewed. Its String is human-readable.
 	Holder = party.Holder
 	// State is StateHolding, StateClaimed, StateDraining or StateWaiting.
 	State = party.State
@@ -96,7 +98,7 @@ type (
 const (
 	StateHolding  = party.StateHolding  // a hold, expired or not
 	StateClaimed  = party.StateClaimed  // a grant to a waiter that has not confirmed it yet
-	StateDraining = party.StateDraining // a session that was evicted, and may not know it yet
+	StateDraining = party.StateDraining // a session that was cut off, and may still trust its lease
 	StateWaiting  = party.StateWaiting  // a request in the queue
 )
 
@@ -109,16 +111,16 @@ var (
 	ErrQueueFull = party.ErrQueueFull
 	// ErrLost: the lock ID or the session no longer holds the lock.
 	ErrLost = party.ErrLost
-	// ErrSuperseded: a newer request or a release has overtaken this one. Nothing changed.
+	// ErrSuperseded: a newer request, or a release, was applied before this one. Nothing changed.
 	ErrSuperseded = party.ErrSuperseded
 	// ErrDeadlock: the request was removed from the queue to end a deadlock.
 	ErrDeadlock = party.ErrDeadlock
-	// ErrFenced: a write with a greater fence came first.
+	// ErrFenced: the document has a greater fence. Nothing was written.
 	ErrFenced = party.ErrFenced
 	// ErrInvalid: an argument is invalid. Nothing was sent to the database.
 	ErrInvalid = party.ErrInvalid
-	// ErrUnknownOutcome: the operation may have been applied. The call can be repeated. What it may have
-	// acquired is released in the background.
+	// ErrUnknownOutcome: the operation may have been applied. The call can be repeated. If it is not, what
+	// it may have acquired is released in the background.
 	ErrUnknownOutcome = party.ErrUnknownOutcome
 	// ErrEnded is the cause with which a session's context is cancelled when the session was left or
 	// released.
@@ -138,7 +140,7 @@ type (
 	SupersededError = party.SupersededError
 	// DeadlockError describes the cycle of waits.
 	DeadlockError = party.DeadlockError
-	// FencedError names the fence that overtook a write.
+	// FencedError names the greater fence that the document has.
 	FencedError = party.FencedError
 	// InvalidError names the field, the value and the bound.
 	InvalidError = party.InvalidError
@@ -151,17 +153,18 @@ type (
 // FenceField is the field in which [UpdateFenced] records the fences of a document's writers.
 const FenceField = party.FenceField
 
-// UpdateFenced updates one document of the caller, unless a writer with a later hold came first. So a
-// holder that was paused for longer than its TTL cannot overwrite the writes of the next holder. filter
+// UpdateFenced updates one of your own documents, unless a writer with a greater fence has already
+// written it. So a holder that was paused for longer than its TTL cannot overwrite the writes of the next
+// holder. filter
 // and update are those of the driver's UpdateOne, and must not touch FenceField. All writers of the
 // document must use UpdateFenced, under exclusive leases of the same resource.
 //
 // Errors: *FencedError; mongo.ErrNoDocuments if no document matches filter; *InvalidError; the
-// driver's. After an error of the driver, also when ctx ends, the outcome is unknown; an idempotent
+// driver's. After an error of the driver, including when ctx ends, the outcome is unknown; an idempotent
 // update can be repeated under the same lease. UpdateFenced uses the write concern of coll: use
 // majority, otherwise a failover can roll back the fence with the write.
 //
-// A source of the idea is Martin Kleppmann's "How to do distributed locking" (2016).
+// The idea is described in Martin Kleppmann's "How to do distributed locking" (2016).
 func UpdateFenced(ctx context.Context, coll *mongo.Collection, lease Lease, filter, update any) error {
 	return party.UpdateFenced(ctx, coll, lease, filter, update)
 }

@@ -1,4 +1,4 @@
-// Package worker installs Lockstep in Temporal workers. Every worker that is made from a client has the plugins of the client:
+// Package worker installs Lockstep in Temporal workers. Give the plugin to the client. Every worker made from that client gets it:
 //
 //	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
 //	c, err := client.Dial(client.Options{Plugins: []client.Plugin{plugin}})
@@ -10,7 +10,7 @@
 //
 // The plugin installs three things:
 //
-//   - an interceptor, after the existing ones, so that their spans enclose those of the locks;
+//   - an interceptor, innermost, so that the spans of other interceptors enclose those of the locks;
 //   - activities whose names begin with "lockstep.";
 //   - the janitor, which asks Temporal about the runs that hold locks, releases the locks of closed runs, and extends the locks of open runs
 //     (see [JanitorOptions]).
@@ -32,7 +32,7 @@
 // Lock IDs begin with the ID of the worker's namespace, so several Temporal clusters can share a database. The worker asks Temporal for the
 // ID. A worker without permission for DescribeNamespace does not start, and its error is a *[NamespaceError].
 //
-// # Ownership
+// # Lifetimes
 //
 // The Locker and its MongoDB client belong to the caller: the plugin does not close them, and they must outlive the worker.
 package worker

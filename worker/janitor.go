@@ -31,8 +31,8 @@ type JanitorOptions struct {
 	// janitor, a lock of a terminated workflow remains until its HoldTTL ends, and a lock is lost during a timer longer than its HoldTTL.
 	// Defaults to false.
 	Off bool
-	// Interval is the time between two rounds: 100 ms to 1 h. It bounds the time for which the locks of a closed run remain. A HoldTTL of
-	// less than two intervals may end although its run is open. Must not be combined with Off. Defaults to 1 min.
+	// Interval is the time between two rounds: 100 ms to 1 h. It bounds the time for which the locks of a closed run remain. If
+	// HoldTTL is below two intervals, locks of an open run may expire. Must not be combined with Off. Defaults to 1 min.
 	Interval time.Duration
 	// RequestsPerSecond bounds the requests to Temporal, one or two for each run: 1 to 10,000. Must not be combined with Off. Defaults to
 	// 50, a tenth of the default limit of a namespace in Temporal Cloud.

@@ -42,8 +42,8 @@ type Plugin struct {
 }
 
 // NewPlugin returns a plugin that installs Lockstep: its interceptor, its activities and its janitor. Put it into client.Options.Plugins, for
-// every worker that is made from the client, or into sdkworker.Options.Plugins, or both. The janitor starts when a worker starts, or, if the
-// client does not have the plugin, when a worker runs its first activity.
+// every worker that is made from the client, or into sdkworker.Options.Plugins, or both. The janitor starts when a worker starts. If only
+// the worker has the plugin, it starts with the worker's first activity, which gives it a client.
 //
 //	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
 //	c, err := client.Dial(client.Options{Plugins: []client.Plugin{plugin}})
@@ -61,7 +61,7 @@ func NewPlugin(o Options) (*Plugin, error) {
 	return p, nil
 }
 
-// NewReplayPlugin returns a plugin for worker.WorkflowReplayerOptions.Plugins: it replays histories of guarded workflows and needs no
+// NewReplayPlugin returns a plugin for sdkworker.WorkflowReplayerOptions.Plugins: it replays histories of guarded workflows and needs no
 // database. Guarded steps of a worker with this plugin fail.
 func NewReplayPlugin() *Plugin {
 	p := &Plugin{interceptor: interceptors.New(interceptors.Options{})}
@@ -162,7 +162,7 @@ func (p *Plugin) register(_ context.Context, o temporal.SimplePluginRunContextBe
 	return known.(*registrations).check(o.Registry, p.rules)
 }
 
-// StartWorker starts the worker, and the janitor unless it runs already. The SDK asks the server about the worker's namespace at that time.
+// StartWorker starts the worker, and the janitor if the client has the plugin. The SDK asks the server about the worker's namespace at that time.
 // If that is not permitted, the error is a *[NamespaceError].
 func (p *Plugin) StartWorker(
 	ctx context.Context, o sdkworker.PluginStartWorkerOptions, next func(context.Context, sdkworker.PluginStartWorkerOptions) error,

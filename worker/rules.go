@@ -26,7 +26,7 @@ type Rule struct {
 }
 
 // RuleFor returns the rule of an activity type, by the name under which it is registered. The function returns the resources that an
-// activity with this first argument locks while it runs; an empty list means no locks.
+// activity whose first argument is in locks while it runs; an empty list means no locks.
 //
 //	worker.RuleFor("Debit", func(t Transfer) []lockcore.Resource {
 //		return []lockcore.Resource{lockcore.Exclusive("account/" + t.From)}
@@ -39,8 +39,8 @@ type Rule struct {
 // The locks have ScopeStep. Locks that the workflow holds by a saga or workflows.Lock do not block the step. A rule adds to a guard of the
 // same step: a resource that both name is taken in the stronger mode, for the guard's scope. workflows.Unguarded does not remove a rule.
 //
-// If the locks are busy, the workflow does not wait for them, as it does for a guard's: the attempt fails with a retryable lockstep.Busy, and
-// keeps its position in the queue. Temporal starts the next attempt within 20 s, sooner near the head of the queue, and before
+// Unlike with a guard, the workflow does not wait for busy locks: the attempt fails with a retryable lockstep.Busy, and the activity keeps its
+// position in the queue. Temporal starts the next attempt after at most 20 s, sooner near the head of the queue, and in time for
 // ScheduleToCloseTimeout. Such attempts count against MaximumAttempts. A step that must run soon after a release needs a guard. A local
 // activity with a rule fails with lockstep.Invalid.
 func RuleFor[T any](activityType string, resources func(in T) []lockcore.Resource) Rule {
@@ -54,7 +54,8 @@ func RuleFor[T any](activityType string, resources func(in T) []lockcore.Resourc
 	return rule
 }
 
-// Elsewhere returns the same rule, for a worker on which the activity type need not be registered, because other workers run it.
+// Elsewhere returns the same rule for workers that do not register the activity type, because other workers run it. So all workers can
+// share one Options.
 func (r Rule) Elsewhere() Rule {
 	r.elsewhere = true
 	return r

@@ -15,8 +15,8 @@ import (
 type compensation struct {
 	number   int
 	activity string
-	// step is the step that it undoes, if known.
-	step workflow.Future
+	// undoes is the future of the step that it undoes, or nil.
+	undoes workflow.Future
 	// ctx is the context of the registration. Its options and locks are the compensation's.
 	ctx workflow.Context
 	fn  func(ctx workflow.Context) error
@@ -38,14 +38,14 @@ func (s *Saga) remove(c *compensation) {
 	s.pending = slices.DeleteFunc(s.pending, func(other *compensation) bool { return other == c })
 }
 
-// compensate runs the pending compensations, in reverse order, and those that they register. It returns those that failed, and how many
-// ran.
+// compensate runs the pending compensations, in reverse order, and those that sagas inside them hand over. It returns those that failed,
+// and the number of those that ran.
 func (s *Saga) compensate(ctx workflow.Context) (failed []*CompensationError, ran int) {
 	for len(s.pending) > 0 {
-		for _, done := range start(ctx, s.next(ctx, s.parallel)) {
+		for _, r := range start(ctx, s.next(ctx, s.parallel)) {
 			ran++
-			if err := done.future.Get(ctx, nil); err != nil {
-				failed = append(failed, &CompensationError{Step: done.number, Activity: done.activity, Err: err})
+			if err := r.future.Get(ctx, nil); err != nil {
+				failed = append(failed, &CompensationError{Number: r.number, Activity: r.activity, Err: err})
 			}
 		}
 	}
@@ -60,7 +60,11 @@ func (s *Saga) next(ctx workflow.Context, all bool) []*compensation {
 		from = 0
 	}
 	next := slices.DeleteFunc(slices.Clone(s.pending[from:]), func(c *compensation) bool {
-		return c.step != nil && c.step.IsReady() && wire.NeverRan(c.step.Get(ctx, nil))
+		if c.undoes == nil || !c.undoes.IsReady() {
+			return false
+		}
+		err := c.undoes.Get(ctx, nil)
+		return wire.NeverRan(err)
 	})
 	slices.Reverse(next)
 	s.pending = s.pending[:from]
@@ -72,14 +76,14 @@ type running struct {
 	future workflow.Future
 }
 
-// start runs each compensation in a coroutine of its own. The context of a registration may belong to a coroutine that has ended, and only
-// that coroutine could wait with it.
+// start runs each compensation in a coroutine of its own: the context of its registration may belong to a coroutine that has ended, and a
+// context can block only in its own coroutine.
 func start(ctx workflow.Context, batch []*compensation) []running {
 	started := make([]running, 0, len(batch))
 	for _, c := range batch {
 		future, settable := workflow.NewFuture(ctx)
-		own, _ := workflow.NewDisconnectedContext(c.ctx)
-		workflow.GoNamed(runstate.WithCompensating(own), fmt.Sprintf("compensation-%d", c.number), func(ctx workflow.Context) {
+		uncancelled, _ := workflow.NewDisconnectedContext(c.ctx)
+		workflow.GoNamed(runstate.WithCompensating(uncancelled), fmt.Sprintf("compensation-%d", c.number), func(ctx workflow.Context) {
 			settable.Set(nil, c.fn(ctx))
 		})
 		started = append(started, running{c, future})
@@ -87,17 +91,17 @@ func start(ctx workflow.Context, batch []*compensation) []running {
 	return started
 }
 
-// runUndo runs an activity that undoes a step, in the session of ctx unless that has failed.
+// runUndo runs an activity that undoes a step, in the worker session of ctx unless that has failed.
 func runUndo(ctx workflow.Context, activity any, args []any) error {
 	options := workflow.GetActivityOptions(ctx)
-	options.ActivityID = "" // that of the step
+	options.ActivityID = "" // which is the step's
 	ctx = workflow.WithActivityOptions(ctx, options)
 	session := runstate.Session(ctx)
 	if !hasFailed(session) {
 		inSession, cancel := workflow.WithCancel(ctx)
 		defer cancel()
 		future := workflow.ExecuteActivity(inSession, activity, args...)
-		_ = workflow.Await(ctx, func() bool { return future.IsReady() || hasFailed(session) }) // it is never cancelled
+		_ = workflow.Await(ctx, func() bool { return future.IsReady() || hasFailed(session) }) // ctx is disconnected: no error
 		if !hasFailed(session) {
 			return future.Get(ctx, nil)
 		}
@@ -109,7 +113,7 @@ func hasFailed(session *workflow.SessionInfo) bool {
 	return session != nil && session.SessionState == workflow.SessionStateFailed
 }
 
-// activityName returns the name, for people, of an activity that is given as a string or a function.
+// activityName returns the display name of an activity that is given as a string or a function; "" for anything else.
 func activityName(activity any) string {
 	if name, ok := activity.(string); ok {
 		return name

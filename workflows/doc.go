@@ -21,15 +21,15 @@
 //		if err := s.Step(ctx, Debit, Refund, in).Get(ctx, nil); err != nil {
 //			return err
 //		}
-//		return workflow.ExecuteActivity(ctx, Credit, in).Get(ctx, nil)
+//		return s.Step(ctx, Credit, TakeBack, in).Get(ctx, nil)
 //	})
 //
-//	Debit    ├─acquire──run──end─┤
-//	Credit                          ├─acquire──run──end─┤
+//	Debit    ├─acquire──run──return─┤
+//	Credit                             ├─join──run──return─┤
 //	locks    ├──────────────────────────────────────────────────┤ verified, recorded, released
 //
-// At its end the saga verifies its locks with a local activity. They are released after Temporal has recorded the end of the saga in the
-// history.
+// At its end the saga verifies its locks with a local activity. They are released after Temporal has recorded the end of the saga: the
+// server has accepted the workflow task in which the saga ended.
 //
 // # Locks around code
 //
@@ -41,13 +41,15 @@
 //
 // # Errors
 //
-// Errors match lockcore.ErrBusy, ErrLost, ErrDeadlock, ErrSuperseded, ErrInvalid and ErrEnded, and the types that go with them. In a history
+// Errors match lockcore.ErrBusy, ErrLost, ErrDeadlock, ErrSuperseded and ErrInvalid, and their types, or lockcore.ErrEnded. In a history
 // they are application errors whose types begin with "lockstep.". For failures of child workflows see [LockError].
 //
-// # Ownership and versions
+// # Who shares locks
 //
-// The locks of a workflow belong to its workflow ID, so all its runs share them, and they do not exclude each other. Steps with ScopeStep are
-// the exception: each has locks of its own. Adding a saga, a Lock or a guard to the code of running workflows may change the order of their
+// The locks of sagas and of [Lock] belong to the workflow ID: all runs of a workflow share them, and do not exclude each other. A step
+// guarded outside a saga, or with ScopeStep, has locks of its own.
+//
+// Adding a saga, a Lock or a guard to the code of running workflows may change the order of their
 // commands, so that their histories do not replay: use workflow.GetVersion.
 //
 // Costs of waiting, idempotency keys, handlers, children and resets: docs/guides/guards.md and sagas.md in the repository.

@@ -28,8 +28,8 @@ type SagaError struct {
 
 // CompensationError is the failure of one compensation.
 type CompensationError struct {
-	// Step is the number of the compensation, counted from 1 in the order of registration.
-	Step int
+	// Number is the number of the compensation, counted from 1 in the order of registration.
+	Number int
 	// Activity is the name of the activity; empty if [Saga.Compensate] registered a function.
 	Activity string
 	// Err is the error of the compensation.
@@ -103,9 +103,9 @@ func (e *SagaError) all() []error {
 
 func (e *CompensationError) Error() string {
 	if e.Activity == "" {
-		return fmt.Sprintf("compensation %d: %v", e.Step, e.Err)
+		return fmt.Sprintf("compensation %d: %v", e.Number, e.Err)
 	}
-	return fmt.Sprintf("compensation %d (%s): %v", e.Step, e.Activity, e.Err)
+	return fmt.Sprintf("compensation %d (%s): %v", e.Number, e.Activity, e.Err)
 }
 
 // Unwrap returns the error of the compensation.

@@ -8,7 +8,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/runstate"
 )
 
-// Hold is a set of locks held around code, from [Lock] to [Hold.Release]. It must not be used by another workflow run.
+// Hold contains the locks that are held around code, from [Lock] to [Hold.Release]. Do not store it outside the workflow function.
 type Hold struct {
 	lock *runstate.Lock
 }
@@ -21,30 +21,31 @@ type Hold struct {
 //		return err
 //	}
 //	err = workflow.Sleep(ctx, time.Minute)
-//	if lost := hold.Release(ctx); err == nil {
+//	lost := hold.Release(ctx)
+//	if err == nil {
 //		err = lost
 //	}
 //	return err
 //
 // Several resources are acquired in the order of their names; Lock holds those that it has while it waits for the rest. If it fails, it
-// releases them. Lock is an ordinary activity, not a local one. While a lock is busy, the activity waits between two attempts, in the queue
-// of the resource: it uses no slot and adds nothing to the history, and the worker that frees the lock completes it. Temporal's UI shows
-// the holder in the last failure of the pending activity. If several of the resources were busy, each one after the first costs another
-// activity. So may a lock that the workflow already holds in a weaker mode.
+// releases them. Lock runs an ordinary activity, not a local one. If a lock is busy, the activity's attempt fails, and the request stays in
+// the queue of the resource. In retry back-off the activity uses no slot and adds nothing to the history, until the worker that frees the
+// lock completes it by its ID. Temporal's UI shows the holder in the last failure of the pending activity. If several of the resources were
+// busy, each one after the first costs another activity. So may an upgrade of a lock that the workflow already holds.
 //
 // [Locks.Scope] is for steps, and refused here. TTL is validated but has no effect. The locks expire after HoldTTL without an extension. Each
-// step under them extends them, and so does the janitor while the run is open: see worker.JanitorOptions.
+// [ScopeSaga] step on the same resources extends them, and so does the janitor while the run is open: see worker.JanitorOptions.
 //
 // The locks belong to the workflow ID, so two calls of Lock in one run do not exclude each other. They do not block the workflow's steps with
 // [ScopeStep], which have locks of their own. A step guarded with [ScopeSaga] uses the locks, and fails with a *lockcore.LostError if they
 // are lost.
 //
-// A run that was reset, or that continues another with [HandOver], continues with the locks of the run before it.
+// A run created by a reset, or by [HandOver], continues with the locks of the run before it.
 //
 // Cancelling ctx during the wait withdraws the request, and releases a lock that is granted at the same time; the error is a
 // *temporal.CanceledError. Other errors match *lockcore.BusyError (after MaxWait, or at once with Try), *lockcore.DeadlockError,
-// *lockcore.LostError or *lockcore.InvalidError. After an error nothing is held. Lock blocks. It panics if the worker runs without Lockstep's
-// interceptor, as [WithLocks] does.
+// *lockcore.LostError or *lockcore.InvalidError. After an error this call holds nothing. Lock blocks the calling coroutine. It panics if the
+// worker runs without Lockstep's interceptor, as [WithLocks] does.
 func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 	state := runstate.StateFrom(ctx)
 	if state == nil {
@@ -65,9 +66,9 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 }
 
 // Release verifies that the locks have been held without a gap since [Lock], even if ctx is cancelled. If one was lost, another workflow may
-// have held it: the error matches [lockcore.ErrLost]. In any case the locks are released after Temporal has recorded the workflow task: by
-// an activity that the workflow does not wait for, or by the worker if the run ends. A lock that a saga in progress or another Hold uses too
-// is released when that ends. A second call returns the same error.
+// have held it: the error matches [lockcore.ErrLost]. In any case the locks are released after the server has accepted the workflow task:
+// by an activity that the workflow does not wait for, or by the worker if the run ends. A lock that a saga in progress or another Hold uses
+// too is released when that ends. A second call returns the same error.
 //
 // The check is a local activity, which costs one event. If that fails, it is repeated as an ordinary activity for up to ten minutes. After
 // that the error gives the reason, and it is not known whether a lock was lost.
@@ -88,20 +89,20 @@ func (h *Hold) Release(ctx workflow.Context) error { return h.lock.Release(ctx) 
 // local one fails.
 func (h *Hold) Check(ctx workflow.Context) error { return h.lock.Check(ctx) }
 
-// HandOver returns err. If the run ends with err, and err is a [workflow.ContinueAsNewError], the run passes its locks to the run that
-// continues it instead of releasing them:
+// HandOver marks the run and returns err unchanged. If the run then ends with err, and err is a [workflow.ContinueAsNewError], the run
+// passes its locks to the run that continues it instead of releasing them:
 //
 //	return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, Transfer, rest))
 //
 // Inside [RunSaga] return it from the saga's function, and return RunSaga's error from the workflow. No other workflow gets the locks in
 // between: they are extended once, for their HoldTTL, and the next run takes them over when it requests the same resources, by a guarded
-// step or a [Lock]. What it never requests is released when it ends, unless it hands over too.
+// step or a [Lock]. Locks that the next run never requests are released when that run ends, unless it hands over too.
 //
-// If a lock was lost, or extending it has failed for ten minutes, the run does not continue as new: it fails with that error, and releases what
-// it holds.
+// If a lock was lost, or extending it has failed for ten minutes, the run does not continue as new: it fails with the error of the lock, and
+// releases what it holds.
 //
 // Compensations are not handed over, because they are functions; the next run must register those that it needs. Steps that still run are
-// not handed over either, because the server cancels them. A run that is retried, or started by a cron schedule, inherits nothing.
+// not handed over either, because they end with their run. Only continue-as-new hands over: a run created by a retry gets nothing.
 //
 // HandOver does nothing if err is another error, or nil. It adds one event, of a local activity, if anything is held. It panics, and so
 // fails the workflow task, if the worker runs without Lockstep's interceptor.

@@ -22,7 +22,7 @@ const (
 	ScopeSaga Scope = wire.ScopeSaga
 )
 
-// Locks are the locks that a step must hold before it runs. The zero value of every field except Resources is the usual choice.
+// Locks describes the locks of a step, or of [Lock]. Only Resources is required.
 type Locks struct {
 	// Resources lists 1 to 100 resources, which are acquired in the order of their names. If several have the same name, one lock is
 	// acquired, in the stronger mode and with the lower limit.
@@ -35,22 +35,22 @@ type Locks struct {
 	// HoldTTL is the time for which locks of ScopeSaga, and those of [Lock], last between two steps if nothing extends them: 100 ms to ten years, or
 	// lockcore.Forever, and not less than TTL. ScopeStep ignores it. Defaults to the HoldTTL of the activity worker's Locker.
 	HoldTTL time.Duration
-	// Owner is the unit of deadlock detection, and is shown to people. Defaults to the owner of the context (see [WithOwner]), which is
-	// "<namespace ID>/<workflow ID>" unless it was set or inherited.
+	// Owner is the party of the deadlock search, and appears in errors, traces and tools. Defaults to the owner of the context (see
+	// [WithOwner]), which is "<namespace ID>/<workflow ID>" unless it was set or inherited.
 	Owner string
-	// MaxWait bounds the total time for which the step waits for its locks. After that the step fails with a *lockcore.BusyError. The time
-	// counts from the first attempt that gives up its worker slot, and does not include the time in which the step ran. MaxWait also bounds
-	// each wait in a slot. 0 or more. Defaults to 0, which means as long as it takes.
+	// MaxWait bounds the time for which the step waits after it has given up its worker slot, without the time in which it ran. After that
+	// the step fails with a *lockcore.BusyError. Each wait in a slot is bounded by MaxWait separately. For [Lock] it bounds the whole wait.
+	// 0 or more. Defaults to 0, which means as long as it takes.
 	//
 	// A wait in a slot takes at most two seconds and at most a quarter of the attempt's time, and is part of the attempt. All other waiting
-	// does not count against the step's timeouts and attempts: afterwards the step is scheduled again with those that are left. If no
-	// worker polls the task queue, the wait ends 10 s after MaxWait.
+	// does not count: afterwards the step is scheduled again with the remaining time and attempts. If no worker polls the task queue, the
+	// wait ends 10 s after MaxWait.
 	//
 	// Compensations ignore MaxWait, because they must run. If a [Saga.Step] gave up waiting, its compensation does not run.
 	MaxWait time.Duration
 	// Try fails the step at once with a *lockcore.BusyError if its locks are busy, and leaves no request in a queue. A retry policy whose
-	// NonRetryableErrorTypes contain "lockstep.Busy" does the same. Compensations ignore both, as they ignore MaxWait. If another worker ran
-	// the workflow's previous step, that step may still hold the lock for a moment after its result has arrived. Defaults to false.
+	// NonRetryableErrorTypes contain "lockstep.Busy" does the same. Compensations ignore both, as they ignore MaxWait. A previous ScopeStep
+	// step of the workflow, on another worker, may still hold the lock for a moment after its result has arrived. Defaults to false.
 	Try bool
 }
 
@@ -71,9 +71,10 @@ const notInstalled = "lockstep: this workflow asks for locks, but its worker run
 	"add worker.NewPlugin(…) to client.Options.Plugins or to worker.Options.Plugins, " +
 	"or worker.Interceptor(…) to worker.Options.Interceptors"
 
-// Guard is [WithLocks] with resources only. A Guard inside another adds to it:
+// Guard is [WithLocks] with resources only. A Guard on a guarded context adds to it:
 //
 //	ctx = workflows.Guard(ctx, lockcore.Exclusive("account/42"), lockcore.Shared("rates"))
+//	printing := workflows.Guard(ctx, lockcore.SharedLimit("printer", 2)) // all three
 func Guard(ctx workflow.Context, resources ...lockcore.Resource) workflow.Context {
 	return WithLocks(ctx, Locks{Resources: resources})
 }
@@ -82,18 +83,18 @@ func Guard(ctx workflow.Context, resources ...lockcore.Resource) workflow.Contex
 // runs, renews them while it runs, and releases them according to l.Scope. WithLocks itself acquires no lock, adds no event to the history, and does not change ctx. Local
 // activities under the context are refused with a *lockcore.InvalidError. Child workflows and timers are not guarded.
 //
-// A WithLocks inside another adds to it: a step holds the resources of both, in the stronger mode if both name the same one, and all with the
-// longer of the two scopes. Other options that the inner one sets replace those of the outer one. [Unguarded] removes all of them; it does
+// WithLocks on a guarded context adds to it: a step holds the resources of both, in the stronger mode if both name the same one. If either
+// has ScopeSaga, both have. Other options that the inner one sets replace those of the outer one. [Unguarded] removes all of them; it does
 // not remove a rule of the worker.
 //
 // A step whose locks cannot be acquired fails with an error that matches [lockcore.ErrBusy], [lockcore.ErrLost], [lockcore.ErrDeadlock],
 // [lockcore.ErrSuperseded] or [lockcore.ErrInvalid], and the types that go with them, or [lockcore.ErrEnded] if its saga ends while it
 // waits. Cancelling ctx cancels the step, and also its wait for locks. A step that has waited is scheduled as another activity: it begins
-// with attempt 1, and no heartbeat details. The future of a guarded step becomes ready slightly later within the workflow
-// task than that of an unguarded one, so a Selector may prefer a timer that fires in the same workflow task.
+// with attempt 1, fewer attempts and less time left, and no heartbeat details. The future of a guarded step becomes ready slightly later
+// within the workflow task than that of an unguarded one, so a Selector may prefer a timer that fires in the same workflow task.
 //
-// WithLocks panics, and so fails the workflow task and not the workflow, if the worker that runs the workflow does not have Lockstep. If only
-// the activity's worker does not have it, the step runs without locks: see package worker.
+// WithLocks panics, and so fails the workflow task and not the workflow, if the worker that runs the workflow does not have the plugin. If
+// only the activity's worker does not have it, the step runs without locks: see package worker.
 func WithLocks(ctx workflow.Context, l Locks) workflow.Context {
 	if runstate.StateFrom(ctx) == nil {
 		panic(notInstalled)
@@ -107,9 +108,9 @@ func Unguarded(ctx workflow.Context) workflow.Context {
 	return runstate.WithLocks(ctx, nil)
 }
 
-// WithOwner returns a context whose steps have owner, the unit of deadlock detection. Child workflows under the context inherit it, and so do
-// the runs that continue or retry them; Locks.Owner overrides it. An empty owner restores the run's default: the inherited owner, or the
-// workflow. Owners are cut to 512 bytes.
+// WithOwner returns a context whose steps belong to the given owner: the deadlock search treats all that belongs to one owner as one party.
+// Child workflows under the context inherit the owner, and so do the runs that continue or retry them; Locks.Owner overrides it. An empty
+// owner restores the run's default: the inherited owner, or the workflow. Owners are cut to 512 bytes.
 //
 // If a parent and its children share an owner, the deadlock search treats the parent as waiting for whatever its children wait for. It cannot
 // detect a child that waits for a lock of its parent, because both have one owner. WithOwner adds no event, and needs no plugin if nothing

@@ -30,8 +30,8 @@ type SagaOptions struct {
 	// DeadlockRetries is the number of times that fn is called again from its beginning if a step was the victim of a deadlock
 	// (*lockcore.DeadlockError): up to 1,000, or -1 for never. Defaults to 10.
 	//
-	// Before each repeated call the saga is compensated, its locks and those that fn has acquired by [Lock] are released, and the saga sleeps:
-	// 50 to 100 ms at first and 5 to 10 s at most, depending on the run's ID. The sleep is a timer, which is two events.
+	// Before each repeated call the saga is undone, its locks and those that fn has acquired by [Lock] are released, and the saga sleeps:
+	// 50 to 100 ms at first and 5 to 10 s at most, with a jitter made from the run's ID. The sleep is a timer, which is two events.
 	//
 	// fn must reset the variables outside of it that it changes, and must put [Saga.Attempt] into idempotency keys. A signal that fn has
 	// received is not received again: receive it before RunSaga, or keep it in a variable outside of fn.
@@ -82,17 +82,18 @@ func (s *Saga) Attempt() int { return s.attempt }
 // compensating:
 //
 //  1. fn returns nil. RunSaga verifies that the saga still holds every lock that its steps have used, and has held it without a gap, and
-//     returns nil. If a lock was lost the saga is undone, as in 2, and the error matches [lockcore.ErrLost], unless
-//     [SagaOptions.CommitAfterLoss] is set.
+//     returns nil. If a lock was lost, the saga is undone as in 2, and the error matches [lockcore.ErrLost]. With
+//     [SagaOptions.CommitAfterLoss] it commits nevertheless.
 //  2. fn returns an error, including that of a cancelled context. The registered compensations run in reverse order while the locks are
 //     still held, on a context that is not cancelled. If one fails, the others still run. RunSaga returns fn's error as it is, or a
-//     *[SagaError] if a compensation failed. After a deadlock fn is called again instead: see [SagaOptions.DeadlockRetries].
-//  3. fn returns a [workflow.ContinueAsNewError]. The locks are verified as in 1, and nothing is compensated. RunSaga returns the error, and
-//     the workflow must return it. The next run starts with no locks and no compensations. With [HandOver] the locks are not released,
-//     and the next run continues with them.
+//     *[SagaError] if a compensation failed. If fn failed because of a deadlock, RunSaga then calls it again instead of returning: see
+//     [SagaOptions.DeadlockRetries].
+//  3. fn returns a [workflow.ContinueAsNewError]. The locks are verified as in 1. If none was lost, nothing is compensated, and RunSaga
+//     returns the error, which the workflow must return. The next run starts with no locks and no compensations. With [HandOver] the locks
+//     are not released, and the next run continues with them.
 //
-// The locks are released after Temporal has recorded the workflow task: by an activity that the workflow does not wait for, or, if the run
-// ends, by its worker. If Temporal refuses the task, because a signal or a cancellation has arrived, the code runs again and still holds
+// The locks are released after the server has accepted the workflow task: by an activity that the workflow does not wait for, or, if the run
+// ends, by its worker. If the server rejects the task, because a signal or a cancellation has arrived, the code runs again and still holds
 // all locks.
 //
 // The commit is a local activity, which costs one event. If that fails, it is repeated as an ordinary activity. A saga without guarded steps
@@ -103,13 +104,12 @@ func (s *Saga) Attempt() int { return s.attempt }
 // *lockcore.InvalidError, unless their [Locks.Scope] is ScopeStep.
 //
 // fn must wait for the steps that it starts. A step that still waits for its locks when fn has returned does not run: a background activity
-// removes it from the queue, and its error matches lockcore.ErrEnded. RunSaga does not use deferred functions,
-// because those also run when a workflow is evicted from a worker's cache.
+// removes it from the queue, and its error matches lockcore.ErrEnded. A panic in fn does not undo the saga: it fails the workflow task.
 //
 // If a saga inside a saga fails, only the inner saga is undone. If it succeeds, it hands its locks and its compensations to the outer saga, which
-// verifies the locks when it commits, and runs the compensations, in reverse order, if it fails. If the outer saga has begun to
-// compensate by then, the inner one is undone, and its error matches lockcore.ErrEnded. A saga inside a compensation hands only its locks
-// to the outer one.
+// verifies the locks when it commits, and runs the compensations, in reverse order, if it fails. If the inner saga ran in another
+// coroutine, and the outer one has begun to compensate by then, the inner one is undone, and its error matches lockcore.ErrEnded. A saga
+// inside a compensation hands only its locks to the saga that is compensating.
 func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
 	if err := opts.check(); err != nil {
 		return err
@@ -236,12 +236,12 @@ func (s *Saga) undoneWithOuter(ctx workflow.Context) error {
 	return errors.Join(errs...)
 }
 
-// Compensate registers a function that undoes a step. Register it before the step runs: a step that timed out may have been applied, so fn
-// must also be right if the step never ran.
+// Compensate registers a function that undoes a step. Register it before the step runs, because a step that timed out may have been
+// applied. So fn must be safe to run even if the step never ran.
 //
 // fn runs only if the saga fails. Its context is not cancelled, and has the activity options and locks of ctx. Steps that fn runs under
-// these locks acquire them again if they were lost, and get a new fence, so that a store which checks fences refuses late writes of the
-// original step.
+// these locks always get a new fence, so that a store which checks fences refuses late writes of the original step, and acquire lost locks
+// again.
 //
 // No guarded step of the saga runs at the same time as a compensation. Before the first compensation, the saga waits for the steps that it
 // cancelled, that timed out, or that fn did not wait for, until they have returned or their TTL has ended.
@@ -275,10 +275,12 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 //
 //	err := s.Step(ctx, Debit, UndoDebit, in).Get(ctx, &result)
 //
-// undo is registered before the activity is scheduled, as by [Saga.CompensateWith], with the arguments as they are now. It does not run if
-// the step is known never to have run, because it was not scheduled or did not get its locks. It is also skipped if all of these hold: it
-// is the victim of a deadlock between compensations, the step was cancelled or did not get its locks, and the database knows that the step
-// never held them. Cancelling ctx cancels the activity.
+// Cancelling ctx cancels the activity. undo is registered before the activity is scheduled, as by [Saga.CompensateWith], with the arguments
+// as they are now. It does not run
+//
+//   - if the step is known never to have run, because it was not scheduled or did not get its locks;
+//   - if undo became the victim of a deadlock between compensations, the step was cancelled, and the database shows that the step never
+//     held its locks.
 //
 // ctx must be the context that RunSaga gives to its function, or one derived from it. Under another one the step would not hold its locks
 // for the saga, so it is refused with a *lockcore.InvalidError, and nothing runs. A step whose arguments cannot be encoded is refused too.
@@ -300,11 +302,11 @@ func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workf
 	c.fn = func(ctx workflow.Context) error {
 		return c.undoStep(runstate.WithUndoing(ctx, undone), undo, encoded)
 	}
-	c.step = workflow.ExecuteActivity(runstate.WithUndone(ctx, undone), activity, args...)
-	if c.step.IsReady() { // it was refused, and not scheduled
+	c.undoes = workflow.ExecuteActivity(runstate.WithUndone(ctx, undone), activity, args...)
+	if c.undoes.IsReady() { // it was refused, and not scheduled
 		s.remove(c)
 	}
-	return c.step
+	return c.undoes
 }
 
 func refuseStep(ctx workflow.Context, value, bound string) workflow.Future {
@@ -316,7 +318,7 @@ func refuseStep(ctx workflow.Context, value, bound string) workflow.Future {
 // undoStep runs the activity that undoes a step.
 func (c *compensation) undoStep(ctx workflow.Context, undo any, args []any) error {
 	err := runUndo(ctx, undo, args)
-	if wire.NeverRan(err) && mayNotHaveRun(ctx, c.step) {
+	if wire.NeverRan(err) && mayNotHaveRun(ctx, c.undoes) {
 		workflow.GetLogger(ctx).Info("lockstep: there is nothing to undo: the step never held its locks", "undo", c.activity, "error", err)
 		return nil
 	}

@@ -70,7 +70,7 @@ func TestSaga_CompensationFails_OthersRun(t *testing.T) {
 		})
 		var failed *workflows.SagaError
 		if !errors.As(err, &failed) || len(failed.Compensations) != 2 ||
-			failed.Compensations[0].Step != 3 || failed.Compensations[1].Step != 2 || failed.Compensations[1].Activity != "Fail" {
+			failed.Compensations[0].Number != 3 || failed.Compensations[1].Number != 2 || failed.Compensations[1].Activity != "Fail" {
 			return errors.New("the failures of compensations are not told")
 		}
 		return err
@@ -103,7 +103,7 @@ func TestRunSaga_ParallelCompensation_AllRun(t *testing.T) {
 			}
 			return errStep
 		})
-		if failed := (*workflows.SagaError)(nil); !errors.As(err, &failed) || failed.Compensations[0].Step != 2 || failed.Compensations[1].Step != 1 {
+		if failed := (*workflows.SagaError)(nil); !errors.As(err, &failed) || failed.Compensations[0].Number != 2 || failed.Compensations[1].Number != 1 {
 			return errors.New("the failures are not told, the last registered first")
 		}
 		return err
@@ -224,7 +224,7 @@ func TestSagaError_Is_MatchesItsErrors(t *testing.T) {
 	lost := &lockcore.LostError{Resource: "r"}
 	err := error(&workflows.SagaError{
 		Err:           temporal.NewCanceledError(),
-		Compensations: []*workflows.CompensationError{{Step: 2, Err: errStep}, {Step: 1, Activity: "Undo", Err: lost}},
+		Compensations: []*workflows.CompensationError{{Number: 2, Err: errStep}, {Number: 1, Activity: "Undo", Err: lost}},
 	})
 	require.ErrorIs(t, err, errStep)
 	require.ErrorIs(t, err, lockcore.ErrLost)
@@ -232,12 +232,12 @@ func TestSagaError_Is_MatchesItsErrors(t *testing.T) {
 	require.ErrorAs(t, err, &got)
 	var compensation *workflows.CompensationError
 	require.ErrorAs(t, err, &compensation)
-	require.Equal(t, 2, compensation.Step)
+	require.Equal(t, 2, compensation.Number)
 	require.False(t, temporal.IsCanceledError(err))
 	require.ErrorContains(t, err, "compensation 1 (Undo)")
 	require.Equal(t, lost, workflows.LockError(err))
 
-	both := &workflows.SagaError{Err: temporal.NewCanceledError(), Compensations: []*workflows.CompensationError{{Step: 1, Err: temporal.NewCanceledError()}}}
+	both := &workflows.SagaError{Err: temporal.NewCanceledError(), Compensations: []*workflows.CompensationError{{Number: 1, Err: temporal.NewCanceledError()}}}
 	require.False(t, temporal.IsCanceledError(both))
 	require.NoError(t, errors.Unwrap(both))
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -53,21 +54,22 @@ func (b *Bank) Balances(ctx context.Context) (map[string]int64, error) {
 
 // Debit takes the money from one account.
 func (b *Bank) Debit(ctx context.Context, p Payment) error {
-	return b.add(ctx, p.From, -p.Cents, "debit")
+	return b.add(ctx, p.From, -p.Cents, p.key(ctx, "debit"))
 }
 
 // Refund undoes Debit, if it has debited.
 func (b *Bank) Refund(ctx context.Context, p Payment) error {
-	of, err := b.read(ctx, p.From)
-	if err != nil || !of.saw(key(ctx, "debit")) {
-		return err
-	}
-	return b.add(ctx, p.From, p.Cents, "refund")
+	return b.undo(ctx, p.From, p.Cents, p.key(ctx, "debit"))
 }
 
 // Credit gives it to the other.
 func (b *Bank) Credit(ctx context.Context, p Payment) error {
-	return b.add(ctx, p.To, p.Cents, "credit")
+	return b.add(ctx, p.To, p.Cents, p.key(ctx, "credit"))
+}
+
+// TakeBack undoes Credit, if it has credited.
+func (b *Bank) TakeBack(ctx context.Context, p Payment) error {
+	return b.undo(ctx, p.To, -p.Cents, p.key(ctx, "credit"))
 }
 
 // Statement reads an account.
@@ -84,18 +86,27 @@ func (b *Bank) Print(_ context.Context, name string) error {
 	return nil
 }
 
-// key identifies a step of a workflow. An ActivityID does not: a step that waited for its locks gets a new one.
-func key(ctx context.Context, step string) string {
-	return activity.GetInfo(ctx).WorkflowExecution.ID + "/" + step
+// key identifies a step of a payment. An ActivityID does not: a step that waited for its locks gets a new one.
+func (p Payment) key(ctx context.Context, step string) string {
+	return fmt.Sprintf("%s/%d/%s", activity.GetInfo(ctx).WorkflowExecution.ID, p.Attempt, step)
+}
+
+// undo adds cents, if the account has seen the step.
+func (b *Bank) undo(ctx context.Context, name string, cents int64, step string) error {
+	of, err := b.read(ctx, name)
+	if err != nil || !slices.Contains(of.Seen, step) {
+		return err
+	}
+	return b.add(ctx, name, cents, step+", undone")
 }
 
 func (b *Bank) add(ctx context.Context, name string, cents int64, step string) error {
 	of, err := b.read(ctx, name)
-	if err != nil || of.saw(key(ctx, step)) {
+	if err != nil || slices.Contains(of.Seen, step) {
 		return err
 	}
 	of.Cents += cents
-	of.Seen = append(of.Seen, key(ctx, step))
+	of.Seen = append(of.Seen, step)
 	_, err = b.Accounts.ReplaceOne(ctx, bson.D{{Key: "_id", Value: name}}, of)
 	return err
 }
@@ -103,13 +114,4 @@ func (b *Bank) add(ctx context.Context, name string, cents int64, step string) e
 func (b *Bank) read(ctx context.Context, name string) (a account, err error) {
 	err = b.Accounts.FindOne(ctx, bson.D{{Key: "_id", Value: name}}).Decode(&a)
 	return a, err
-}
-
-func (a account) saw(key string) bool {
-	for _, seen := range a.Seen {
-		if seen == key {
-			return true
-		}
-	}
-	return false
 }

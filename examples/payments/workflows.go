@@ -13,6 +13,8 @@ import (
 type Payment struct {
 	From, To string
 	Cents    int64
+	// Attempt is the attempt of the saga, set by Transfer.
+	Attempt int
 }
 
 var bank *Bank // names its activities
@@ -22,11 +24,12 @@ func Transfer(ctx workflow.Context, p Payment) error {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: 10 * time.Second})
 	return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
 		ctx = workflows.Guard(ctx, lockcore.Exclusive("account/"+p.From), lockcore.Exclusive("account/"+p.To))
-		// If the saga fails, Refund undoes what Debit may have done.
+		p.Attempt = s.Attempt() // part of the idempotency keys: a deadlock undoes the saga and starts it again
+		// If the saga fails, Refund undoes what Debit may have done, and TakeBack what Credit may have done.
 		if err := s.Step(ctx, bank.Debit, bank.Refund, p).Get(ctx, nil); err != nil {
 			return err
 		}
-		return workflow.ExecuteActivity(ctx, bank.Credit, p).Get(ctx, nil)
+		return s.Step(ctx, bank.Credit, bank.TakeBack, p).Get(ctx, nil)
 	})
 }
 
