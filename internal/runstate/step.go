@@ -14,25 +14,25 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Step is one call of ExecuteActivity under locks, or one [Lock], which is a step without an activity.
+// Step is one call of ExecuteActivity under locks, or one [Lock], which runs no activity of the user.
 type Step struct {
 	Guard *wire.Guard
 	scope *Scope
 	saga  *Saga
-	// queue and priority are those of the activity.
+	// queue and priority are those of the activity; empty for a Lock.
 	queue    string
 	priority temporal.Priority
 	// maxWait bounds the wait; 0 means as long as it takes.
 	maxWait time.Duration
-	// waitingSince is the start of the wait, moved forward by the time in which the step ran between two waits.
+	// waitingSince is the start of the wait, moved forward so that the time in which the step ran does not count.
 	waitingSince time.Time
-	// scheduled is the time of the latest scheduling. used is the time from there until the step found a lock busy.
+	// scheduled is the time of the latest scheduling. used is the time from scheduled until the step found a lock busy.
 	scheduled time.Time
 	used      time.Duration
 	// parked has the details of the latest attempt that did not get the locks, and parkedAs its schedule number.
 	parked   *wire.ParkedDetails
 	parkedAs uint32
-	// fullRetries counts the attempts in a row that left no request in a queue.
+	// fullRetries counts the consecutive attempts that left no request in a queue.
 	fullRetries int
 	// ran is set if an attempt may have run the step's own code.
 	ran bool
@@ -40,8 +40,8 @@ type Step struct {
 	text string
 }
 
-// RefuseLocal returns an error for a local activity under locks. Its attempts have the time of the worker's clock and not of the server's,
-// so they cannot be ordered.
+// RefuseLocal returns an error for a local activity under locks. The worker and not the server counts its attempts and sets their times, so
+// they cannot be ordered.
 func RefuseLocal(ctx workflow.Context, activityType string) error {
 	if stepContextOf(ctx).locks == nil {
 		return nil
@@ -50,8 +50,8 @@ func RefuseLocal(ctx workflow.Context, activityType string) error {
 		"an ordinary activity, by workflow.ExecuteActivity; or workflows.Lock, and the local activity under workflows.Unguarded")
 }
 
-// Step numbers a call of ExecuteActivity and returns its guard, or nil if it is not guarded under ctx. If it returns an error, which is a
-// *wire.WaitError, the step must not be scheduled.
+// Step assigns a number to a call of ExecuteActivity and returns the step, or nil if it is not guarded under ctx. If it returns an error,
+// which is a *wire.WaitError, the step must not be scheduled.
 func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 	s.steps++
 	a := stepContextOf(ctx)
@@ -139,8 +139,8 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 	return step
 }
 
-// nextSchedule assigns the next schedule number, and sets Held for the resources that the run is known to hold. A run that was reset does
-// not know it.
+// nextSchedule assigns the next schedule number, and sets Held for the resources that the run is known to hold. A run created by a reset
+// cannot trust its history about that.
 func (t *Step) nextSchedule(ctx workflow.Context) {
 	s, next := t.scope.state, *t.Guard
 	s.schedules++
@@ -160,14 +160,14 @@ func (t *Step) nextSchedule(ctx workflow.Context) {
 	t.Guard = &next
 }
 
-// Scheduled records that the step is scheduled. It may run until it has ended.
+// Scheduled records that the step is scheduled: from now on its code may run.
 func (t *Step) Scheduled() {
 	if t.saga != nil {
 		t.saga.open = append(t.saga.open, t)
 	}
 }
 
-// ended records that the step has ended with err. A step that was cancelled or timed out may still run.
+// ended records that Temporal has reported the step's end with err. The code of a step that was cancelled or timed out may still run.
 func (t *Step) ended(err error) {
 	if t.saga == nil {
 		return
@@ -183,8 +183,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout)
 }
 
-// Enter calls ask until the locks are granted, waiting in between. ask schedules the step if necessary and returns its error. After a wait
-// ctx is the context of the next scheduling. Enter returns the error of ask, or of the wait, as one that matches lockcore's.
+// Enter calls ask, which schedules the step and returns its error, and again after each wait for the locks, until the step has run or failed.
+// After a wait, ctx is the context of the next scheduling. Enter returns the error of ask, or of the wait, as an error of package lockcore.
 func (t *Step) Enter(ctx workflow.Context, ask func(ctx workflow.Context) error) error {
 	for {
 		err := ask(ctx)
@@ -196,7 +196,7 @@ func (t *Step) Enter(ctx workflow.Context, ask func(ctx workflow.Context) error)
 		}
 		if err := t.wait(ctx, details, err); err != nil {
 			t.ended(nil)
-			if t.ran && t.saga != nil { // an attempt before the one that waited
+			if t.ran && t.saga != nil { // an earlier attempt may have run, and may still run
 				t.saga.late.addAll(t.Guard.Resources, 0)
 			}
 			return err
@@ -213,7 +213,7 @@ func IsFinal(err error) bool {
 }
 
 // nextAttempt prepares the next scheduling of a step that has waited, and returns its context: the options are those of ctx, less the
-// attempts and the time that the step itself has used.
+// attempts and the time that the step itself has used. The parked attempt did not run, and does not count.
 func (t *Step) nextAttempt(ctx workflow.Context) workflow.Context {
 	t.nextSchedule(ctx)
 	opts := workflow.GetActivityOptions(ctx)
@@ -229,13 +229,13 @@ func (t *Step) nextAttempt(ctx workflow.Context) workflow.Context {
 }
 
 // settle records the outcome of the step. It withdraws a grant that no attempt confirmed because the step was cancelled or timed out first,
-// and releases what an attempt kept that did not return.
+// and releases what an attempt that never returned has kept.
 func (t *Step) settle(err error) {
 	timedOut, keeps := isTimeout(err), t.Guard.Scope == wire.ScopeSaga
 	switch {
 	case err == nil && keeps && !t.scope.closed:
 		t.scope.uses.addAll(t.Guard.Resources, t.Guard.Schedule)
-	case t.scope.lock != nil: // its scope is released
+	case t.scope.lock != nil: // a Lock: the Release of its scope does it
 	case timedOut && !keeps && (t.parked != nil || t.Guard.Keeps()):
 		t.release(t.Guard.Schedule)
 	case (timedOut || temporal.IsCanceledError(err)) && t.parked != nil && !(keeps && t.scope.closed):

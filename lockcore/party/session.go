@@ -12,9 +12,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// Session is a lock that is held, and renewed in the background, until Leave or Release, or until it is
-// lost. It is safe for concurrent use. A session that is neither left nor released is renewed until
-// Locker.Close, or as long as the process lives.
+// Session holds locks and renews them in the background until Leave or Release, or until one is lost. It is
+// safe for concurrent use. A session that is neither left nor released renews until Locker.Close, or as long
+// as the process lives. Several sessions can share a hold, if they have the same lock ID.
 type Session struct {
 	locker *Locker
 	ctx    context.Context
@@ -31,10 +31,10 @@ type Session struct {
 // ErrEnded is the cause of a session's cancelled context after Leave or Release.
 var ErrEnded = errors.New("lockstep: session ended")
 
-// NewSession returns a session that renews leases from Enter, TryEnter or Renew. Renew a lease of another
-// process first: the age of such a lease is not known, so the session would lose it at once. The session's
-// context derives from ctx, but the session ends only with Leave or Release. On a closed Locker the session
-// has ended, with ErrClosed.
+// NewSession returns a session that renews leases from Enter, TryEnter or Renew. Call Renew first for a lease
+// that came from another process: its age is not known, so the session would lose it at once. The session's
+// context derives from ctx, but the end of ctx does not end the session. On a closed Locker the session is
+// returned already ended, with ErrClosed.
 func (l *Locker) NewSession(ctx context.Context, leases []Lease) *Session {
 	s := &Session{locker: l}
 	for _, lease := range leases {
@@ -78,8 +78,9 @@ func (s *Session) Leases() []Lease {
 	return leases
 }
 
-// Leave stops the renewal and ends this part. A kept hold stays. It waits for the database until ctx ends;
-// locks that it could not end expire. It may be repeated.
+// Leave stops the renewal and ends only this session's use of the locks: other sessions of the lock ID, and
+// kept holds, stay. It waits for the database until ctx ends; locks that it could not end expire. It may be
+// repeated.
 func (s *Session) Leave(ctx context.Context) error { return s.leave(ctx, ErrEnded) }
 
 // LeaveWithin is a Leave that may be delayed by d: it stops the renewal at once and calls
@@ -95,8 +96,8 @@ func (s *Session) leave(ctx context.Context, cause error) error {
 }
 
 // Release is a Leave that ends the hold of the whole lock ID, even if it is kept. It returns a *LostError if
-// the hold was lost before, or may have been: it is missing, was not released, and the evidence of losses is
-// not complete.
+// the hold was lost before. It also does if that cannot be excluded: the hold is missing, no release of it is
+// recorded, and older records of losses have been dropped.
 func (s *Session) Release(ctx context.Context) error {
 	defer s.locker.life.calls.add()()
 	leases := s.end(ErrEnded)
@@ -152,10 +153,10 @@ func (s *Session) end(cause error) []Lease {
 }
 
 // Downgrade makes the session's exclusive leases shared, so that readers may hold the resources too. On a
-// resource where the lock ID has other running parts it stays exclusive: see the lease's Mode. It sends one
-// command per resource. Fences do not change. The errors are those of Renew; an error does not revert earlier
-// downgrades. The session trusts a lease only as shared from before its command is sent. After an error
-// Downgrade may be repeated.
+// resource where other sessions use the same hold, that hold stays exclusive, and the lease's Mode reports
+// it. It sends one command per resource. Fences do not change. The errors are those of [Locker.Renew]; an
+// error does not revert earlier downgrades. Just before it sends the command for a lease, the session starts
+// to treat that lease as shared. After an error Downgrade may be repeated.
 func (s *Session) Downgrade(ctx context.Context) error {
 	for _, lease := range s.Leases() {
 		if lease.Mode != ModeExclusive && !lease.downgrading {
@@ -198,7 +199,7 @@ func (s *Session) Upgrade(ctx context.Context, resource string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	// The request is of the session's own part. Its shared entry stays until the upgrade is granted.
+	// The request reuses the session's part. The shared entry stays until the upgrade is granted.
 	req, err := s.locker.complete(Request{
 		LockID: lease.LockID, Run: lease.Run, Resources: []Resource{{Name: resource, Mode: ModeExclusive, Held: true}}, Part: lease.Part, Order: lease.Order,
 		TTL: lease.requestTTL(), Owner: lease.owner, Host: lease.host, Comment: lease.comment,
@@ -244,7 +245,7 @@ func (s *Session) endUpgrade() {
 }
 
 // undoUpgrade withdraws a request for an upgrade: the session holds in shared mode, under its old entry ID.
-// If that fails now, the next write does it.
+// If that fails now, the next write of this Locker to the document repeats it (Owed).
 func (l *Locker) undoUpgrade(ctx context.Context, op *rules.Acquire) {
 	ctx, cancel := l.detached(ctx)
 	defer cancel()

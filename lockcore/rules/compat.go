@@ -16,15 +16,17 @@ func Stronger(a, b string) string {
 // Compatible reports whether two lock IDs may hold in these modes at the same time.
 func Compatible(a, b string) bool { return a == Shared && b == Shared }
 
-// Party contains the fields of a request that decide whether it is compatible with others.
+// Party contains the fields of a request that decide whether it is compatible with others. The terms
+// are those of document.go.
 type Party struct {
 	LockID string
 	Mode   string
 	// Limit is the number of lock IDs that may hold, including this one; 0 is no limit.
 	Limit int64
-	// Labelled is set if the request has a run label.
+	// Labelled is set if the request has a run label: it acts for a workflow run.
 	Labelled bool
-	// Within is the enclosing lock ID, whose kept hold neither blocks nor counts.
+	// Within is the enclosing lock ID, for a step with a lock ID of its own. The enclosing kept hold
+	// neither blocks the party nor counts.
 	Within string
 }
 
@@ -36,11 +38,11 @@ func (op *Acquire) Party() Party {
 // Party returns the fields of the queued request that decide about compatibility.
 func (w *Waiter) Party() Party { return Party{w.LockID, w.Mode, w.Limit, w.Label != "", w.Within} }
 
-// BelongsTo reports whether the entry is a lock ID's own. A part that was cut off is treated like an
-// entry of another party.
+// BelongsTo reports whether the entry is a lock ID's own. A draining part that was cut off (CutOff) also
+// blocks its own lock ID, so it is treated like an entry of another party.
 func (e *Entry) BelongsTo(lockID string) bool { return e.LockID == lockID && !e.CutOff }
 
-// partyKey identifies the party as which the entry counts under a limit.
+// partyKey returns the key under which the entry counts under a limit.
 func (e *Entry) partyKey() string {
 	if e.CutOff {
 		return e.LockID + "\x00" // which no lock ID contains
@@ -63,8 +65,9 @@ func (e *Entry) Blocks(p Party, now time.Time) bool {
 	return e.Counts(p, now) && !Compatible(e.Mode, p.Mode)
 }
 
-// Admits reports whether the party may hold in addition to all entries that are alive at d.At. A party
-// with a run label that holds exclusively is admitted only if it may hold exclusively.
+// Admits reports whether the party may hold in addition to all entries that are alive at d.At, the
+// server's time of the read. A party with a run label that holds exclusively keeps that mode: it is
+// tested as an exclusive request.
 func (d *Document) Admits(p Party) bool {
 	if p.Labelled && d.holds(p.LockID, func(e *Entry) bool { return e.Mode == Exclusive }) {
 		p.Mode = Exclusive
@@ -83,7 +86,7 @@ func (d *Document) Admits(p Party) bool {
 }
 
 // Precedes reports whether the waiters behind w wait for it: w has not expired, is neither overdue nor
-// a tombstone, and cannot join a hold.
+// a tombstone, and cannot join a hold of its own lock ID, which would need no grant.
 func (d *Document) Precedes(w *Waiter) bool {
 	return w.Waits(d.At) && !w.Overdue(d.At) && !d.Joins(w.Party())
 }
@@ -97,8 +100,8 @@ func (d *Document) Covered(p Party) bool {
 func (d *Document) Joins(p Party) bool { return d.Covered(p) && d.AllowsJoin(p) }
 
 // AllowsJoin reports whether a party that is covered may join its hold. A party with a run label may
-// not if there is an incompatible entry: one within its hold, or a part that was cut off. Limits apply
-// to new holds only.
+// not if there is an incompatible entry, which can only be the lock of a step within its hold, or a part
+// that was cut off. Limits apply to new holds only.
 func (d *Document) AllowsJoin(p Party) bool {
 	p.Limit = 0
 	return !p.Labelled || d.Admits(p)
@@ -113,13 +116,14 @@ func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
 	return false
 }
 
-// NeedsNoClaim reports whether a request would be granted the resource without a claim, so that its
-// waiter must be woken. It continues a hold of its party that covers it, even an expired one that was
-// not evicted; or it upgrades a hold, or is within what its workflow keeps, and nothing blocks it.
+// NeedsNoClaim reports whether a request would be granted the resource if it asked again. The queue makes
+// no claim for it, so its waiter must be woken. It continues a hold of its party that covers it, even an
+// expired one that was not evicted; or it upgrades a hold, or is within what its enclosing lock ID keeps,
+// and nothing blocks it.
 func (d *Document) NeedsNoClaim(p Party) bool {
 	covered := d.holds(p.LockID, func(e *Entry) bool { return Covers(e.Mode, p.Mode) })
-	ahead := d.holds(p.LockID, func(*Entry) bool { return true }) || d.HeldByEnclosing(p)
-	return (covered && d.AllowsJoin(p)) || (ahead && d.Admits(p))
+	skipsQueue := d.holds(p.LockID, func(*Entry) bool { return true }) || d.HeldByEnclosing(p)
+	return (covered && d.AllowsJoin(p)) || (skipsQueue && d.Admits(p))
 }
 
 // HeldByEnclosing reports whether the party's enclosing lock ID keeps the resource.
@@ -128,8 +132,8 @@ func (d *Document) HeldByEnclosing(p Party) bool {
 }
 
 // admitsHead reports whether a write grants the resource to w if w is the head of the queue. It does
-// not if there is a live exclusive entry, even one of the same party, except the kept hold of the
-// enclosing lock ID.
+// not if there is a live exclusive entry, even one of the same party: then w is woken instead, as
+// NeedsNoClaim reports. The kept hold of the enclosing lock ID is ignored.
 func (d *Document) admitsHead(w *Waiter) bool {
 	p := w.Party()
 	for i := range d.Entries {
@@ -146,10 +150,11 @@ func (e *Entry) InTheWay(p Party, now time.Time) bool {
 	return e.Blocks(p, now) || (p.Mode == Shared && p.Limit > 0 && e.Counts(p, now))
 }
 
-// Blockers returns what the waiter at an index of the queue waits for: the entries whose mode excludes
-// it; if there are none, the entries that count under its limit, if that is reached; and if there are
-// none either, the nearest incompatible waiter ahead, or the first one ahead if all are compatible. A
-// waiter that may join its own hold does not wait for other waiters.
+// Blockers returns what the waiter at an index of the queue waits for. The first that applies:
+//  1. the entries whose mode excludes it;
+//  2. if its limit is reached, the entries that count under it;
+//  3. nothing, if a hold of its own covers it;
+//  4. the nearest incompatible waiter ahead, or the first one ahead if all are compatible.
 func (d *Document) Blockers(waiter int) (entries []*Entry, ahead *Waiter) {
 	w := &d.Waiters[waiter]
 	p := w.Party()

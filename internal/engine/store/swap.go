@@ -14,7 +14,8 @@ import (
 )
 
 // Swap sends one command: an insert, a replacement, or an ordered update of several documents. It returns
-// the number of swaps that were applied before the first conflict. A conflict is not an error.
+// the number of swaps that were applied before the first conflict. A conflict is not an error. After an
+// error that does not match ErrNotSent, the outcome is unknown.
 func (m *Mongo) Swap(ctx context.Context, swaps ...Swap) (done int, err error) {
 	encoded, err := encodeAll(swaps)
 	if err != nil || len(swaps) == 0 {
@@ -72,8 +73,9 @@ func (m *Mongo) replace(ctx context.Context, s Swap, next bson.Raw) (int, error)
 // these outcomes:
 //
 //  1. The document with the previous version matched and was replaced.
-//  2. There was no document, and the new one was inserted, also if a previous version was expected: the
-//     document was removed in between, because it was idle.
+//  2. There was no document, and the new one was inserted, even if a previous version was expected. That is
+//     safe: the server removes a document only when nothing in it has been alive for the retention, and
+//     fences grow with the server's time. A single replacement reports a conflict instead.
 //  3. There is a document with another version: the upsert tries to insert, and the _id is a
 //     duplicate. The server stops and does not apply the replacements that follow. This is a conflict.
 //  4. Any other error: the outcome of all is unknown, or the command was not sent.
@@ -113,8 +115,8 @@ func filterOf(s Swap) bson.D {
 
 // Reserve sends one unconditional update, which has these outcomes:
 //
-//  1. The document was reserved for one process and has a new version: swaps that are based on the earlier
-//     one fail.
+//  1. The document advises other processes to let one go first, and has a new version: swaps that are based
+//     on the earlier one fail.
 //  2. There is no document, and nothing was changed.
 //  3. An error: the outcome is unknown, or the command was not sent. If the command is applied late, it only
 //     delays writers for a moment.
