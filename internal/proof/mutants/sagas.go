@@ -42,7 +42,7 @@ var sagaMutants = []mutant{
 		{"internal/wire/guard.go", "lockID, within, holdTTL = run.StepLockID(g.Part), lockID, 0", "within, holdTTL = \"\", 0"},
 	}},
 	{what: "a step that lost one lock stays in the queue of another", check: "places", edits: []edit{
-		{"interceptors/activity_inbound.go", "		return !guard.Try // which never queues\n", "		return false\n"},
+		{"interceptors/activity_inbound.go", "		return !guard.Try // a request that only tries never queues\n", "		return false\n"},
 	}},
 }
 
