@@ -536,3 +536,24 @@ func everyOperation(ctx context.Context, s store.Store) map[string]error {
 	}
 	return errs
 }
+
+func TestMemory_PutAndDelete_AreSeen(t *testing.T) {
+	t.Parallel()
+	now := at(5).Add(1500 * time.Microsecond)
+	m := store.NewMemory(func() time.Time { return now })
+	_, ok := m.Document("x")
+	require.False(t, ok)
+	require.NoError(t, m.Put(document("x", 1)))
+	require.NoError(t, m.Put(document("x", 5)))
+	require.NoError(t, m.Put(document("w", 1)))
+	require.Error(t, m.Put(&rules.Document{ID: "unversioned"}))
+	d, ok := m.Document("x")
+	require.True(t, ok)
+	require.Equal(t, document("x", 5), &d)
+	require.Equal(t, []string{"w", "x"}, m.Names())
+	loaded, err := m.Load(t.Context(), "x")
+	require.NoError(t, err)
+	require.Equal(t, at(5).Add(time.Millisecond), loaded.At, "times have milliseconds, as in the database")
+	m.Delete("x")
+	require.Nil(t, stored(t, m, "x"))
+}
