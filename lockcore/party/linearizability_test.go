@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -207,5 +208,44 @@ func (p *contender) do(ctx context.Context, in call) (reply, error) {
 	default:
 		p.leases[in.resource] = nil
 		return reply{ok: true}, p.Release(ctx, party.Release{LockID: held.LockID, Resources: []string{name}, FirstFence: held.FirstFence, Order: held.Order, Leaving: &held.Part})
+	}
+}
+
+// The control of the test above: the model refuses histories that no lock may have.
+func TestLockModel_WrongHistories_AreRefused(t *testing.T) {
+	t.Parallel()
+	// done is an operation that begins after the one before it has ended.
+	type done struct {
+		client int
+		do     verb
+		out    reply
+	}
+	granted := func(fence int64) reply { return reply{true, fence} }
+	refused := reply{}
+	good := []done{
+		{0, takeShared, granted(5)}, {1, takeShared, granted(6)}, {2, takeExclusive, refused}, {0, renewIt, granted(5)}, {0, leaveIt, granted(0)},
+		{1, releaseIt, granted(0)}, {2, takeExclusive, granted(9)}, {1, takeShared, refused}, {1, renewIt, refused},
+	}
+	check := func(history []done) porcupine.CheckResult {
+		var ops []porcupine.Operation
+		for i, d := range history {
+			ops = append(ops, porcupine.Operation{
+				ClientId: d.client, Input: call{do: d.do, client: d.client}, Output: d.out, Call: int64(2 * i), Return: int64(2*i + 1),
+			})
+		}
+		return porcupine.CheckOperationsTimeout(lockModel, ops, checkTimeout)
+	}
+	require.Equal(t, porcupine.Ok, check(good))
+	for name, history := range map[string][]done{
+		"second exclusive holder":         append(slices.Clone(good), done{0, takeExclusive, granted(10)}),
+		"shared beside exclusive":         append(slices.Clone(good), done{0, takeShared, granted(10)}),
+		"renewal after leaving":           append(slices.Clone(good), done{0, renewIt, granted(5)}),
+		"loss reported to the holder":     append(slices.Clone(good), done{2, renewIt, refused}),
+		"free resource refused":           {{0, takeShared, refused}},
+		"fence granted twice":             {{0, takeShared, granted(5)}, {1, takeShared, granted(5)}},
+		"smaller fence after a greater":   {{0, takeExclusive, granted(5)}, {0, leaveIt, granted(0)}, {1, takeExclusive, granted(4)}},
+		"exclusive granted beside shared": {{0, takeShared, granted(5)}, {1, takeExclusive, granted(6)}},
+	} {
+		require.Equal(t, porcupine.Illegal, check(history), name)
 	}
 }

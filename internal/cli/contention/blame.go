@@ -47,7 +47,7 @@ func (h *hold) placeOr() int {
 type sweep struct {
 	*analysis
 	keep    int      // the number of blockers that a wait keeps
-	charged []*owner // those that are blamed at the current resource
+	charged []*owner // the owners blamed at the current resource
 	found   []blocking
 	gaps    []interval // the parts of the current wait that no hold explains
 }

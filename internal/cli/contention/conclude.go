@@ -299,10 +299,10 @@ func (a *analysis) why(of *resource, holds []*hold, r *Resource) string {
 		return fmt.Sprintf("%s of the waiting was for %s, which held it %s in %s", percent(min(share(of.blamed[most]), 1)),
 			short(most.name), duration(held[most]), many(counts[most], "hold"))
 	case holders.waited > 0 && float64(holders.waited) >= muchOfWaiting*float64(holders.held):
-		return fmt.Sprintf("those who held it waited themselves: for %s of the %s that they kept others waiting, most for %s; their steps ran %s",
+		return fmt.Sprintf("its holders waited themselves: for %s of the %s that they kept others waiting, most for %s; their steps ran %s",
 			duration(holders.waited), duration(holders.held), holders.waitedFor, duration(holders.ran))
 	case holders.held > 0 && float64(holders.ran) < muchOfWaiting*float64(holders.held):
-		return fmt.Sprintf("those who held it stood between steps: their steps ran %s of the %s that they kept others waiting",
+		return fmt.Sprintf("its holders were between two steps: their steps ran %s of the %s that they kept others waiting",
 			duration(holders.ran), duration(holders.held))
 	case r.Busy >= mostOfTime:
 		return fmt.Sprintf("many short holds, one after another: held %s of the time by %s, %s each (median)",

@@ -270,8 +270,8 @@ func TestConclusion_BelowThresholds_HasNoFinding(t *testing.T) {
 // Of four owners, each holds r after the other, runs a step for 90 ms, and is between steps for 900 ms.
 func TestWhy_HoldsLongerThanSteps_IsExplained(t *testing.T) {
 	t.Parallel()
-	const between = "those who held it stood between steps: their steps ran 270 ms of the 3.0 s that they kept others waiting"
-	const waited = "those who held it waited themselves: for 2.4 s of the 3.0 s that they kept others waiting, most for other; " +
+	const between = "its holders were between two steps: their steps ran 270 ms of the 3.0 s that they kept others waiting"
+	const waited = "its holders waited themselves: for 2.4 s of the 3.0 s that they kept others waiting, most for other; " +
 		"their steps ran 270 ms"
 	for name, c := range map[string]struct {
 		waits, oneStep bool // for another resource; the lock ID is that of the step

@@ -112,7 +112,7 @@ type parsedSpan struct {
 	lost  []parsedSpan // the events about a lost lock
 }
 
-// texts are the attributes that are texts, and integers those that are integers.
+// texts and integers contain the fields of the attributes of type string and of type int.
 var (
 	texts = map[string]func(*parsedSpan) *string{
 		telemetry.Resource:       func(s *parsedSpan) *string { return &s.resource },

@@ -113,7 +113,7 @@ func loadCopies(t *testing.T, s store.Store) {
 	require.Equal(t, "lock-a", stored(t, s, "x").Entries[0].LockID)
 }
 
-// swapTable swaps documents of version 1, and lists those that exist afterwards by their versions.
+// swapTable swaps documents of version 1, and lists the versions of the documents that exist afterwards.
 func swapTable(t *testing.T, s store.Store) {
 	to := func(name string, prev, next int64) store.Swap {
 		swap := store.Swap{Next: document(name, next)}

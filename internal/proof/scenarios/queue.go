@@ -252,7 +252,7 @@ var claimScenarios = []Scenario{
 		s.claimed("c", "p")
 		s.take("c", "p", 2)
 	}},
-	{"claim/a later order confirms it, also if it lapsed and nobody came in between", func(s *stage) {
+	{"claim/a later order confirms it, even if it lapsed, unless another party was granted", func(s *stage) {
 		for i, wait := range []time.Duration{0, claimTTL} {
 			order := int64(10*i + 1)
 			s.take("a", "p", order)
