@@ -186,8 +186,7 @@ func (l *Locker) releaseHold(ctx context.Context, lease Lease) error {
 	if err != nil || len(a.Released()) > 0 {
 		return err
 	}
-	lost := a.After.LostBefore(lease.LockID, lease.FirstFence, lease.granted)
-	if !lost {
+	if !a.After.LostBefore(lease.LockID, lease.FirstFence, lease.granted) {
 		return nil
 	}
 	e, _ := lossIn(a.After, lease.LockID, lease.Order.number(), "what became of it is not known any longer", lease.Run)

@@ -109,7 +109,7 @@ var mutants = []mutant{
 		{"lockcore/rules/end.go", "return op.Now || (", "return ("},
 	}, tests: "TestRelease_ForcedAgain_EndsNothingGrantedSince"},
 	{what: "a release that finds nothing reports a loss", edits: []edit{
-		{"lockcore/party/release.go", "\tif !lost {\n", "\tif false {\n"},
+		{"lockcore/party/release.go", "if !a.After.LostBefore(", "if false && !a.After.LostBefore("},
 	}, tests: "TestSessionRelease_HoldWasLost_ReturnsLostError"},
 	{what: "an endless lease is renewed at the pace of others", edits: []edit{
 		{"lockcore/party/renew.go", ">= h.ttl/12", ">= Forever"},
