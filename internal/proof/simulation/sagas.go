@@ -131,7 +131,7 @@ func (a *actor) answered(req *party.Request, held map[string]bool, err error) (a
 	case errors.As(err, &busy) && !busy.Full:
 		return a.park(*req, busy.Resource, held)
 	}
-	time.Sleep(time.Second)
+	time.Sleep(time.Second) // of virtual time: the pause of a retry
 	return true
 }
 
@@ -274,6 +274,6 @@ func (a *actor) commit() {
 		}) == nil {
 			return
 		}
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) // of virtual time: the pause of a retry
 	}
 }
