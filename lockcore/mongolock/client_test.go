@@ -15,8 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
-	"github.com/temporal-lockstep/lockstep/internal/engine/store/storetest"
-
+	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/mongolock"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
@@ -331,14 +330,14 @@ func TestClient_EndedContext_IsNotAnAnswer(t *testing.T) {
 
 func TestClient_Outage_IsNotALoss(t *testing.T) {
 	t.Parallel()
-	c, p := setup(t), storetest.NewProxy(t)
-	client, err := mongo.Connect(options.Client().ApplyURI(p.URI).SetServerSelectionTimeout(time.Second))
+	c := setup(t)
+	wire, uri := testenv.MongoByWire(t)
+	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetServerSelectionTimeout(time.Second))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Disconnect(context.Background())) })
 	far := mongolock.NewClient(client.Database(c.coll.Database().Name()).Collection(c.coll.Name()))
 	require.NoError(t, far.XLock(t.Context(), "r", "a", hour))
-	p.Refuse()
-	p.Cut()
+	wire.Cut()
 	_, err = far.Renew(t.Context(), "a", 60)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, mongolock.ErrLockNotFound)

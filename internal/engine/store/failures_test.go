@@ -16,7 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
-	"github.com/temporal-lockstep/lockstep/internal/engine/store/storetest"
+	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
@@ -29,10 +29,10 @@ func TestMongo_SilentServer_EndsWithTheContext(t *testing.T) {
 	for name := range operations(nil) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := storetest.NewProxy(t)
-			f := setupAt(t, p.URI)
+			wire, uri := testenv.MongoByWire(t)
+			f := setupAt(t, uri)
 			insert(t, f, document("x", 1))
-			p.Hang()
+			wire.Hang()
 			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 			defer cancel()
 			began := time.Now()
@@ -52,11 +52,11 @@ func TestMongo_SilentServer_DuringList(t *testing.T) {
 	for _, leave := range []bool{true, false} {
 		t.Run(fmt.Sprint("Leave=", leave), func(t *testing.T) {
 			t.Parallel()
-			p := storetest.NewProxy(t)
+			wire, uri := testenv.MongoByWire(t)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			began := time.Now()
-			f := setupAt(t, p.URI, alsoMonitor(func(e *event.CommandStartedEvent) {
+			f := setupAt(t, uri, alsoMonitor(func(e *event.CommandStartedEvent) {
 				if e.CommandName == "getMore" {
 					began = time.Now()
 					time.AfterFunc(200*time.Millisecond, cancel)
@@ -77,7 +77,7 @@ func TestMongo_SilentServer_DuringList(t *testing.T) {
 			for _, err := range f.List(ctx, rules.Query{}) {
 				last = err
 				if n++; n == 1 {
-					p.Hang()
+					wire.Hang()
 					if leave {
 						began = time.Now()
 						break
@@ -100,11 +100,10 @@ func TestMongo_SilentServer_DuringList(t *testing.T) {
 // soon as the driver has noticed.
 func TestMongo_LostServer_IsNotSent(t *testing.T) {
 	t.Parallel()
-	p := storetest.NewProxy(t)
-	f := setupAt(t, p.URI, func(o *options.ClientOptions) { o.SetServerSelectionTimeout(250 * time.Millisecond) })
+	wire, uri := testenv.MongoByWire(t)
+	f := setupAt(t, uri, func(o *options.ClientOptions) { o.SetServerSelectionTimeout(250 * time.Millisecond) })
 	insert(t, f, document("x", 1))
-	p.Refuse()
-	p.Cut()
+	wire.Cut()
 	swap := store.Swap{Prev: version(1), Next: document("x", 2)}
 	require.Eventually(t, func() bool {
 		_, err := f.Swap(t.Context(), swap)
@@ -132,18 +131,18 @@ func TestMongo_RefusedConnection_IsNotSent(t *testing.T) {
 // ends the command, and checks that its outcome is unknown and that no other command was sent.
 func swapInFlight(t *testing.T, refuses bool, change ...func(*options.ClientOptions)) (f *fixture, end func()) {
 	t.Helper()
-	p := storetest.NewProxy(t)
+	wire, uri := testenv.MongoByWire(t)
 	sending := make(chan struct{}, 100)
-	f = setupAt(t, p.URI, append(change, alsoMonitor(func(e *event.CommandStartedEvent) {
+	f = setupAt(t, uri, append(change, alsoMonitor(func(e *event.CommandStartedEvent) {
 		if e.CommandName == "update" {
 			sending <- struct{}{}
 		}
 	}))...)
 	insert(t, f, document("x", 1))
 	if refuses {
-		p.Refuse()
+		wire.Refuse()
 	}
-	p.Hang()
+	wire.Hang()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	first := make(chan error, 1)
@@ -164,11 +163,10 @@ func swapInFlight(t *testing.T, refuses bool, change ...func(*options.ClientOpti
 // TestMongo_LostAnswer_IsUnknown closes the connection of a command in flight.
 func TestMongo_LostAnswer_IsUnknown(t *testing.T) {
 	t.Parallel()
-	p := storetest.NewProxy(t)
-	f := setupAt(t, p.URI, alsoMonitor(func(e *event.CommandStartedEvent) {
+	wire, uri := testenv.MongoByWire(t)
+	f := setupAt(t, uri, alsoMonitor(func(e *event.CommandStartedEvent) {
 		if e.CommandName == "update" {
-			p.Refuse()
-			p.Cut()
+			wire.Cut()
 		}
 	}), func(o *options.ClientOptions) { o.SetServerSelectionTimeout(time.Second) })
 	insert(t, f, document("x", 1))

@@ -10,16 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Wire is a TCP proxy to a server. Its connections can be cut.
+// Wire is a TCP proxy to a server. It can cut or refuse connections, and hang.
 type Wire struct {
 	Address string
 	// accept, unless nil, is called for each new connection, and reports whether it is passed on.
 	accept func(net.Conn) bool
 
-	mu     sync.Mutex
-	isCut  bool
-	conns  []net.Conn
-	onData func(data []byte)
+	mu             sync.Mutex
+	refuses, hangs bool
+	conns          []net.Conn
+	onData         func(data []byte)
 }
 
 // NewWire passes the connections of a listener that accept, unless nil, returns true for on to a server, until the test ends.
@@ -54,11 +54,14 @@ func (w *Wire) pass(conn net.Conn, to string, running *sync.WaitGroup) {
 		return // the client retries
 	}
 	w.mu.Lock()
-	w.conns = append(w.conns, conn, back)
-	isCut := w.isCut
+	refuses := w.refuses
+	if !refuses {
+		w.conns = append(w.conns, conn, back)
+	}
 	w.mu.Unlock()
-	if isCut {
-		w.Cut()
+	if refuses {
+		_ = back.Close() // nothing was sent
+		return
 	}
 	running.Go(func() { w.copy(back, conn) })
 	w.copy(conn, back)
@@ -71,10 +74,13 @@ func (w *Wire) copy(to, from net.Conn) {
 	for {
 		n, err := from.Read(buffer)
 		w.mu.Lock()
-		onData := w.onData
+		onData, hangs := w.onData, w.hangs
 		w.mu.Unlock()
 		if onData != nil {
 			onData(buffer[:n])
+		}
+		if hangs {
+			n = 0
 		}
 		if _, failed := to.Write(buffer[:n]); err != nil || failed != nil {
 			return
@@ -89,11 +95,25 @@ func (w *Wire) OnData(call func(data []byte)) {
 	w.onData = call
 }
 
+// Hang makes the server silent: what is sent is lost. Connections stay open.
+func (w *Wire) Hang() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hangs = true
+}
+
+// Refuse closes new connections until Mend.
+func (w *Wire) Refuse() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refuses = true
+}
+
 // Cut closes all connections, and new ones until Mend.
 func (w *Wire) Cut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.isCut = true
+	w.refuses = true
 	for _, c := range w.conns {
 		_ = c.Close() // it may have ended
 	}
@@ -104,7 +124,7 @@ func (w *Wire) Cut() {
 func (w *Wire) Mend() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.isCut = false
+	w.refuses = false
 }
 
 // MongoByWire returns a Wire to the MongoDB of the tests, and the URI of the MongoDB through it.
