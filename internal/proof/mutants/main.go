@@ -70,7 +70,7 @@ func run() error {
 		if selected.MatchString(m.what) {
 			if found, err = m.find(dir); err != nil {
 				failed = errors.Join(failed, fmt.Errorf("%s: %w", m.what, err))
-				found = "not found"
+				found, _, _ = strings.Cut(err.Error(), "\n")
 			}
 			fmt.Println(begin + found + " |")
 		}
