@@ -161,13 +161,13 @@ var mutants = []mutant{
 		{"lockcore/party/watch.go", "max(grantIn, time.Since(one.moved))", "grantIn"},
 	}, tests: "TestWatcher_LongHold_IsReadLessOften"},
 	{what: "requests wait in the slot however long holds last", edits: []edit{
-		{"lockcore/party/enter.go", "busy.grantIn/time.Duration(busy.Position) < pace.PositionWait && busy.grantIn < max(wait/2, min(wait, pace.PositionWait))", "wait > 0"},
+		{"lockcore/party/enter.go", "busy.grantIn/time.Duration(busy.Position) < pace.PositionWait && busy.grantIn < max(wait/2, min(wait, pace.PositionWait))", "wait > 0*pace.PositionWait"},
 	}, tests: "TestEnter_LongHolds_DoesNotWait|TestEnter_ShortHolds_WaitsWhileItsGrantIsNear"},
 	{what: "a request waits in the slot behind more than may wait", edits: []edit{
 		{"lockcore/party/enter.go", " || int64(busy.Position) > l.inline.most.Load()", ""},
 	}, tests: "TestEnter_BehindMoreThanMayWait_DoesNotWait"},
 	{what: "a resource is polled although its holder is in the same process", edits: []edit{
-		{"lockcore/party/watch.go", "grantIn > 0 && !here", "grantIn > 0 && (here || !here)"},
+		{"lockcore/party/watch.go", "\t\t\tr.holder = one.request.LockID\n", ""},
 	}, tests: "TestWatcher_HolderInTheSameProcess_ReadsRarely"},
 	{what: "a kept hold is expected to end in the process of its step", edits: []edit{
 		{"lockcore/party/watch.go", " && !one.keeps", ""},
@@ -218,7 +218,7 @@ var mutants = []mutant{
 		{"lockcore/party/enter.go", "\t\t\tl.undo(ctx, rest...)\n", "\t\t\t_ = rest\n"},
 	}, simulated: true},
 	{what: "a failed command is retried without a pause", edits: []edit{
-		{"internal/engine/update/loop.go", "\t\td := failurePause(min(failures, mostTries))", "\t\td := time.Millisecond"},
+		{"internal/engine/update/loop.go", "\t\td := failurePause(min(failures, mostTries))", "\t\td := time.Duration(1+0*failures) * time.Millisecond"},
 		{"lockcore/party/acquire.go", "min(time.Second<<min(failures, 5), 30*time.Second)", "time.Millisecond"},
 	}, simulated: true},
 }

@@ -1,19 +1,84 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-func TestEveryMutantStillApplies(t *testing.T) {
+// TestMutants_Source_Compiles checks that each edit finds its text, and that the package compiles with it.
+func TestMutants_Source_Compiles(t *testing.T) {
 	t.Chdir("../../..") // the edits name files from the repository's root
+	packages := listPackages(t)
 	for _, list := range [][]mutant{mutants, sagaMutants} {
 		for i := range list {
 			t.Run(list[i].what, func(t *testing.T) {
-				_, err := list[i].overlay(t.TempDir())
+				overlay, err := list[i].overlay(t.TempDir())
 				require.NoError(t, err)
+				text, err := os.ReadFile(overlay)
+				require.NoError(t, err)
+				var changed struct{ Replace map[string]string }
+				require.NoError(t, json.Unmarshal(text, &changed))
+				for file := range changed.Replace {
+					checkTypes(t, packages, filepath.Dir(file), changed.Replace)
+				}
 			})
 		}
 	}
+}
+
+// listed is what go list says about a package.
+type listed struct {
+	ImportPath, Dir, Export string
+	GoFiles                 []string
+}
+
+// listPackages returns the packages of this module and their dependencies, by import path and by folder.
+func listPackages(t *testing.T) map[string]listed {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles", "./lockcore/...", "./workflows", "./worker").Output()
+	require.NoError(t, err)
+	all := map[string]listed{}
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		err := d.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		require.NoError(t, err)
+		all[p.ImportPath], all[p.Dir] = p, p
+	}
+}
+
+// checkTypes checks the types of the package in a folder, with some of its files replaced.
+func checkTypes(t *testing.T, packages map[string]listed, dir string, replaced map[string]string) {
+	t.Helper()
+	p := packages[dir]
+	require.NotEmpty(t, p.GoFiles, dir)
+	set := token.NewFileSet()
+	var files []*ast.File
+	for _, name := range p.GoFiles {
+		path := filepath.Join(dir, name)
+		if to, ok := replaced[path]; ok {
+			path = to
+		}
+		file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		files = append(files, file)
+	}
+	imports := importer.ForCompiler(set, "gc", func(path string) (io.ReadCloser, error) { return os.Open(packages[path].Export) })
+	_, err := (&types.Config{Importer: imports}).Check(p.ImportPath, set, files, nil)
+	require.NoError(t, err)
 }
