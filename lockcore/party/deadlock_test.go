@@ -90,6 +90,26 @@ func TestDeadlocks_Cycle_IsListedAndBroken(t *testing.T) {
 	queue(t, l, victim)
 }
 
+// Both searches read from a server that is behind, so both find the deadlock.
+func TestBreakDeadlocks_EndedSinceTheReads_WithdrawsNobody(t *testing.T) {
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
+		enter(t, l, request("a", party.Exclusive("x")))
+		enter(t, l, request("b", party.Exclusive("y")))
+		a, b := numbered("a", party.Exclusive("y")), numbered("b", party.Exclusive("x"))
+		queue(t, l, a)
+		queue(t, l, b)
+		behind := newLocker(t, newLaggingStore(db, "x", "y"), party.Config{})
+		found, err := behind.Deadlocks(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "b", found[0].Waits[found[0].Victim].Owner)
+		require.NoError(t, l.LeaveQueue(t.Context(), party.Lease{Resource: "y", LockID: a.LockID, Part: a.Part, Order: a.Order}))
+		broken, err := behind.BreakDeadlocks(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, broken)
+		queue(t, l, b)
+	})
+}
+
 // TestDeadlocks_Waits_AreEdges lists the deadlocks after some requests hold, and others have queued.
 func TestDeadlocks_Waits_AreEdges(t *testing.T) {
 	t.Parallel()

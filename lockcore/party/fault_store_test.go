@@ -357,3 +357,39 @@ func change(ctx context.Context, s store.Store, op rules.Op) error {
 		}
 	}
 }
+
+// laggingStore reads as a server that is behind: documents as they were when the store was made. Writes, and reads before them, are
+// those of the store inside.
+type laggingStore struct {
+	*faultStore
+	behind []rules.Document
+}
+
+func newLaggingStore(db *faultStore, names ...string) *laggingStore {
+	s := &laggingStore{faultStore: db}
+	for _, name := range names {
+		s.behind = append(s.behind, db.Document(name))
+	}
+	return s
+}
+
+func (s *laggingStore) LoadMajority(ctx context.Context, names ...string) (store.Loaded, error) {
+	loaded, err := s.faultStore.LoadMajority(ctx, names...)
+	for i, d := range s.behind {
+		if _, asked := loaded.Docs[d.ID]; asked {
+			loaded.Docs[d.ID] = &s.behind[i]
+		}
+	}
+	return loaded, err
+}
+
+func (s *laggingStore) List(context.Context, rules.Query) iter.Seq2[rules.Document, error] {
+	return func(yield func(rules.Document, error) bool) {
+		for _, d := range s.behind {
+			d.At = time.Now()
+			if !yield(d, nil) {
+				return
+			}
+		}
+	}
+}

@@ -318,6 +318,19 @@ func TestRecheck_ReturnsNil_WhenAskingIsWorthwhile(t *testing.T) {
 	require.Empty(t, db.Document("r").Entries, "a recheck takes nothing")
 }
 
+// The server is behind: there the resource is free, and the request does not wait.
+func TestRecheck_ReadIsOlderThanTheRequest_IsBusy(t *testing.T) {
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
+		leave(t, l, confirm(t, l, numbered("before", party.Exclusive("r")))...)
+		behind := newLocker(t, newLaggingStore(db, "r"), party.Config{})
+		enter(t, l, request("a", party.Exclusive("r")))
+		req := persistent("b", party.Exclusive("r"))
+		queue(t, l, req)
+		_, err := behind.Recheck(t.Context(), req)
+		require.Equal(t, "a", errorAs[*party.BusyError](t, err).Holders[0].LockID)
+	})
+}
+
 func TestRecheck_RequestThatCannotQueue_IsRefused(t *testing.T) {
 	t.Parallel()
 	l, db := inMemory(t, party.Config{})

@@ -76,10 +76,10 @@ var mutants = []mutant{
 	}, simulated: true},
 	{what: "a deadlock is broken on the evidence of old reads", edits: []edit{
 		{"lockcore/party/deadlock.go", "l.stillExists(ctx, d); !exists {", "l.stillExists(ctx, d); !exists && err != nil {"},
-	}, simulated: true},
+	}, tests: "TestBreakDeadlocks_EndedSinceTheReads_WithdrawsNobody"},
 	{what: "a recheck accepts a read older than its request", edits: []edit{
 		{"lockcore/party/park.go", "known := next.By", "known := d == nil || d != nil || next.By"},
-	}, simulated: true},
+	}, tests: "TestRecheck_ReadIsOlderThanTheRequest_IsBusy"},
 	{what: "a lost answer about several resources loses the position", edits: []edit{
 		{"lockcore/party/enter.go", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n\t\tcalls[i].TakeBack = l.undoCall(ctx, &ops[i])\n"},
 	}, simulated: true},
