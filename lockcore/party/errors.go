@@ -280,10 +280,8 @@ func busyBy(op *rules.Acquire, d *rules.Document) *BusyError {
 // inTheWay returns the holders that block a party.
 func inTheWay(d *rules.Document, p rules.Party) (way []Holder) {
 	blocking := map[string]bool{}
-	for i := range d.Entries {
-		if e := &d.Entries[i]; e.InTheWay(p, d.At) {
-			blocking[displayID(e)] = true
-		}
+	for _, e := range d.InTheWay(p) {
+		blocking[displayID(e)] = true
 	}
 	for _, h := range holders(d) {
 		if blocking[h.LockID] && h.ExpiresIn > 0 {

@@ -65,25 +65,32 @@ func (e *Entry) Blocks(p Party, now time.Time) bool {
 	return e.Counts(p, now) && !Compatible(e.Mode, p.Mode)
 }
 
-// Admits reports whether the party may hold in addition to all entries that are alive at d.At, the
-// server's time of the read. A party with a run label that holds exclusively keeps that mode: it is
-// tested as an exclusive request.
-func (d *Document) Admits(p Party) bool {
+// InTheWay returns the entries that keep the party out at d.At, the server's time of the read: those whose
+// mode excludes it, or else, if its limit is reached, those that count under it. A party with a run label
+// that holds exclusively keeps that mode: it is tested as an exclusive request.
+func (d *Document) InTheWay(p Party) []*Entry {
 	if p.Labelled && d.holds(p.LockID, func(e *Entry) bool { return e.Mode == Exclusive }) {
 		p.Mode = Exclusive
 	}
+	var excluding, counted []*Entry
 	others := map[string]bool{}
 	for i := range d.Entries {
-		e := &d.Entries[i]
-		if e.Blocks(p, d.At) {
-			return false
-		}
-		if e.Counts(p, d.At) {
+		switch e := &d.Entries[i]; {
+		case e.Blocks(p, d.At):
+			excluding = append(excluding, e)
+		case p.Limit > 0 && e.Counts(p, d.At):
+			counted = append(counted, e)
 			others[e.partyKey()] = true
 		}
 	}
-	return p.Limit == 0 || int64(len(others)) < p.Limit
+	if len(excluding) == 0 && p.Limit > 0 && int64(len(others)) >= p.Limit {
+		return counted
+	}
+	return excluding
 }
+
+// Admits reports whether the party may hold in addition to all entries that are alive at d.At.
+func (d *Document) Admits(p Party) bool { return len(d.InTheWay(p)) == 0 }
 
 // Precedes reports whether the waiters behind w wait for it: w has not expired, is neither overdue nor
 // a tombstone, and cannot join a hold of its own lock ID, which would need no grant.
@@ -144,36 +151,12 @@ func (d *Document) admitsHead(w *Waiter) bool {
 	return d.Admits(p)
 }
 
-// InTheWay reports whether a refused request reports the entry as a reason: its mode excludes the
-// request, or it counts under the request's limit.
-func (e *Entry) InTheWay(p Party, now time.Time) bool {
-	return e.Blocks(p, now) || (p.Mode == Shared && p.Limit > 0 && e.Counts(p, now))
-}
-
-// Blockers returns what the waiter at an index of the queue waits for. The first that applies:
-//  1. the entries whose mode excludes it;
-//  2. if its limit is reached, the entries that count under it;
-//  3. nothing, if a hold of its own covers it;
-//  4. the nearest incompatible waiter ahead, or the first one ahead if all are compatible.
+// Blockers returns what the waiter at an index of the queue waits for: the entries that are in its way.
+// If there are none, and no hold of its own covers it, it is the nearest incompatible waiter ahead, or the
+// first one ahead if all are compatible.
 func (d *Document) Blockers(waiter int) (entries []*Entry, ahead *Waiter) {
 	w := &d.Waiters[waiter]
-	p := w.Party()
-	var counted []*Entry
-	parties := map[string]bool{}
-	for i := range d.Entries {
-		e := &d.Entries[i]
-		switch {
-		case e.Blocks(p, d.At):
-			entries = append(entries, e)
-		case e.Counts(p, d.At):
-			counted = append(counted, e)
-			parties[e.partyKey()] = true
-		}
-	}
-	if len(entries) == 0 && w.Mode == Shared && w.Limit > 0 && int64(len(parties)) >= w.Limit {
-		entries = counted
-	}
-	if len(entries) > 0 || d.Covered(p) {
+	if entries = d.InTheWay(w.Party()); len(entries) > 0 || d.Covered(w.Party()) {
 		return entries, nil
 	}
 	for i := waiter - 1; i >= 0; i-- {

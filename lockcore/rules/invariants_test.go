@@ -555,6 +555,9 @@ func (o *observer) noDelay(s *step) error {
 	if before.Admits(op.Party()) && !awake && claim == nil && !asks && s.after.Kept(op.LockID) == nil && s.after.Admits(op.Party()) {
 		return errors.New("nothing blocked it")
 	}
+	if held := before.HoldFence(op.LockID); held != 0 && held == s.after.HoldFence(op.LockID) && claim == nil && len(s.after.InTheWay(op.Party())) == 0 {
+		return errors.New("it skips the queue, and no holder is in its way")
+	}
 	return nil
 }
 

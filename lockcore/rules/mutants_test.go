@@ -155,8 +155,8 @@ var mutants = []mutant{
 	{"Entry.Counts", `!e.BelongsTo(p.LockID)`, `true`},
 	{"Entry.Counts", `!p.enclosedBy(e)`, `true`},
 	{"Party.enclosedBy", ` && e.State == StateKept`, ``},
-	{"Document.Admits", `p.Labelled && d.holds`, `false && d.holds`},
-	{"Document.Admits", `p.Limit == 0 || int64(len(others)) < p.Limit`, `true`},
+	{"Document.InTheWay", `p.Labelled && d.holds`, `false && d.holds`},
+	{"Document.InTheWay", `int64(len(others)) >= p.Limit`, `false`},
 	{"Document.AllowsJoin", `!p.Labelled || d.Admits(p)`, `true`},
 	{"Document.AllowsJoin", `p.Limit = 0`, ``},
 
