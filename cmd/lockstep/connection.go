@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -115,7 +116,9 @@ func (f *siteFlags) add(c *cobra.Command) {
 type site struct {
 	inspect.Site
 	client client.Client // nil without Temporal
-	close  func()
+	// noDatabase and noTemporal are set by openReachable.
+	noDatabase, noTemporal error
+	close                  func()
 }
 
 // open connects to the database and, unless noTemporal is set, to Temporal.
@@ -128,11 +131,19 @@ func (f *siteFlags) open(ctx context.Context, s streams, command string) (*site,
 		opened.close()
 		return nil, err
 	}
-	disconnect := opened.close
-	opened.close = func() {
-		opened.client.Close()
-		disconnect()
+	return opened, nil
+}
+
+// openReachable is open for a command that works even if a server cannot be used: the site has the reason.
+func (f *siteFlags) openReachable(ctx context.Context, s streams, command string) (*site, error) {
+	opened, err := f.databaseFlags.open(ctx, command)
+	switch {
+	case errors.Is(err, errUsage):
+		return nil, err
+	case err != nil:
+		opened = &site{noDatabase: err, close: func() {}}
 	}
+	opened.noTemporal = f.openTemporal(ctx, s, opened)
 	return opened, nil
 }
 
@@ -147,6 +158,11 @@ func (f *siteFlags) openTemporal(ctx context.Context, s streams, to *site) (err 
 		return err
 	}
 	to.Temporal = inspect.Temporal{Service: service, Namespace: f.namespace, NamespaceID: id}
+	disconnect := to.close
+	to.close = func() {
+		to.client.Close()
+		disconnect()
+	}
 	return nil
 }
 

@@ -34,6 +34,7 @@ func TestDoctor_Indexes_MissingUnusedOrUsed(t *testing.T) {
 		// The tests' server is FerretDB, which has no replica sets, or a replica set of one member.
 		require.Regexp(t, `(?m)^(warning|ok) +replica set `, out)
 	}
+	l.ask(t, "holder", "p", "r") // which makes the collection
 	finds("not there: lockstep_idle, lockstep_attn\n")
 	finds("→ lockstep init --database " + l.database + " makes them")
 	l.prints(t, "init")
@@ -83,6 +84,7 @@ func TestDoctor_PollerWithoutThePlugin_IsNamed(t *testing.T) {
 			return true
 		}, within, 100*time.Millisecond, "%q was not found", want)
 	}
+	l.prints(t, "init")
 	untilFound("warning  pollers      no worker with the plugin has registered")
 	queue, guessed := testenv.TaskQueue(t), testenv.TaskQueue(t)
 	// The plugin on the client, the plugin on the worker alone, and an identity of the worker's own.
@@ -200,15 +202,66 @@ func TestDoctor_DatabaseAway_LocksRemain(t *testing.T) {
 	wire, uri := testenv.MongoByWire(t)
 	env := append(servers(t), "LOCKSTEP_MONGODB_URI="+uri)
 	wire.Cut()
-	code, _, stderr := lockstep(t, env, "doctor", "--database", d.database)
+	code, out, stderr := lockstep(t, env, "doctor", "--database", d.database)
 	require.Equal(t, 1, code)
-	require.Contains(t, stderr, "no database answers at ")
+	require.Contains(t, out, "unknown  database     LOCKSTEP_MONGODB_URI: no database answers at ", stderr)
 	wire.Mend()
-	_, out, stderr := lockstep(t, env, "doctor", "--database", d.database)
+	_, out, stderr = lockstep(t, env, "doctor", "--database", d.database)
 	require.Contains(t, out, "ok       writing ", stderr)
 	code, out, stderr = lockstep(t, env, "show", "door", "--database", d.database)
 	require.Zero(t, code, stderr)
 	require.Contains(t, out, holder.GetID()+" holds door (exclusive)")
 	close(d.work)
 	require.NoError(t, holder.Get(t.Context(), nil))
+}
+
+// All checks that can be made are made. The others are unknown, and the reason appears once.
+func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
+	t.Parallel()
+	l := newLocks(t)
+	l.prints(t, "init")
+	db := testenv.Mongo(t).Client().Database(l.database)
+	foreign := db.Collection("orders")
+	_, err := foreign.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "order/1"}})
+	require.NoError(t, err)
+	const ofLocks, ofTemporal = "indexes, writing, janitor, pollers, orphans, deadlocks", "questions, janitor, one place, workers, pollers, orphans"
+	for name, c := range map[string]struct{ args, once, see, stderr string }{
+		"no database": {
+			"--mongodb-uri mongodb://127.0.0.1:1/", "unknown  database     --mongodb-uri: no database answers at [127.0.0.1:1]", "unknown  one place    not checked: see database\n",
+			"unknown: database, replica set, clocks, collection, indexes, writing, janitor, one place, pollers, orphans, deadlocks",
+		},
+		"no Temporal": {
+			"--temporal-address 127.0.0.1:1", "unknown  Temporal     no Temporal server answers at 127.0.0.1:1", "unknown  one place    not checked: see Temporal\n",
+			"unknown: Temporal, " + ofTemporal,
+		},
+		"neither": {
+			"--mongodb-uri mongodb://127.0.0.1:1/ --temporal-address 127.0.0.1:1", "no database answers at", "unknown  janitor      not checked: see collection and Temporal\n",
+			"unknown: database, replica set, clocks, collection, indexes, writing, Temporal, questions, janitor, one place, workers, pollers, orphans, deadlocks",
+		},
+		"no namespace": {
+			"--namespace nowhere", "broken   Temporal     the server does not know the namespace at", "unknown  workers      not checked: see Temporal\n",
+			"broken: Temporal; unknown: " + ofTemporal,
+		},
+		"no collection": {
+			"--collection nothing", `broken   collection   there is no collection of locks: database "` + l.database + `" has no collection "nothing", or it is empty`,
+			"unknown  writing      not checked: see collection\n", "broken: collection; unknown: " + ofLocks,
+		},
+		"another's collection": {
+			"--collection orders", `broken   collection   lockstep: the collection "orders" has another layout`, "unknown  writing      not checked: see collection\n",
+			"broken: collection; unknown: " + ofLocks,
+		},
+	} {
+		code, out, stderr := l.lockstep(t, append([]string{"doctor"}, strings.Fields(c.args)...)...)
+		require.Equal(t, 1, code, name)
+		require.Equal(t, "lockstep: "+c.stderr+"\n", stderr, name)
+		require.Regexp(t, `^((ok|warning|broken|unknown) .*\n( +→ .*\n)*){14}$`, out, name)
+		require.Equal(t, 1, strings.Count(out, c.once), name+"\n"+out)
+		require.Contains(t, out, c.see, name)
+	}
+	names, err := db.ListCollectionNames(t.Context(), bson.D{})
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{defaultCollection, "orders"}, names, "it makes no collection")
+	n, err := foreign.CountDocuments(t.Context(), bson.D{})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n, "it writes to no collection of others")
 }

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +23,8 @@ type inspection struct {
 	// mayLeaveOutTemporal adds the flag --no-temporal.
 	mayLeaveOutTemporal bool
 	json                bool
+	// lenient is set if find works even if a server does not answer, or there is no collection of locks.
+	lenient bool
 	// find returns the result and prints it as text. A result may come with an error, which makes the exit status 1.
 	find func(ctx context.Context, at *site, args []string) (result any, text func(io.Writer) error, err error)
 }
@@ -40,12 +42,21 @@ func (i *inspection) complete(s streams, c *cobra.Command) *cobra.Command {
 		f.BoolVar(&i.noTemporal, "no-temporal", false, "do not ask Temporal")
 	}
 	f.BoolVar(&i.json, "json", false, "print JSON")
+	open := i.open
+	if i.lenient {
+		open = i.openReachable
+	}
 	c.RunE = func(c *cobra.Command, args []string) error {
-		at, err := i.open(c.Context(), s, c.CommandPath())
+		at, err := open(c.Context(), s, c.CommandPath())
 		if err != nil {
 			return err
 		}
 		defer at.close()
+		if !i.lenient {
+			if err := at.CheckCollection(c.Context()); err != nil {
+				return err
+			}
+		}
 		result, text, err := i.find(c.Context(), at, args)
 		if result == nil {
 			return err
@@ -180,13 +191,25 @@ Exit status: 0, 1 if the database could not be read, 2 for wrong usage.`,
 }
 
 func doctorCommand(s streams) *cobra.Command {
-	i := &inspection{}
+	i := &inspection{lenient: true}
 	i.find = func(ctx context.Context, at *site, _ []string) (any, func(io.Writer) error, error) {
-		doctor := inspect.Doctor{Site: at.Site, Logger: logger(s)}
+		doctor := inspect.Doctor{Site: at.Site, NoDatabase: at.noDatabase, NoTemporal: at.noTemporal, Logger: logger(s)}
 		findings := doctor.Examine(ctx)
+		var bad []string
+		for _, state := range []string{inspect.Broken, inspect.Unknown} {
+			var about []string
+			for _, f := range findings {
+				if f.State == state {
+					about = append(about, f.About)
+				}
+			}
+			if len(about) > 0 {
+				bad = append(bad, state+": "+strings.Join(about, ", "))
+			}
+		}
 		var err error
-		if bad := slices.IndexFunc(findings, func(f inspect.Finding) bool { return f.State == inspect.Broken || f.State == inspect.Unknown }); bad >= 0 {
-			err = fmt.Errorf("%s: %s", findings[bad].About, findings[bad].What)
+		if len(bad) > 0 {
+			err = errors.New(strings.Join(bad, "; "))
 		}
 		return findings, func(out io.Writer) error { return inspect.PrintFindings(out, findings) }, err
 	}
@@ -195,13 +218,13 @@ func doctorCommand(s streams) *cobra.Command {
 		Short: "Look for what is wrong with the database, Temporal and what workflows have left",
 		Long: `Checks the database (version, replica set, clock, layout, indexes, rights) and Temporal (version, rights), and
 looks for what should not stay: orphans, deadlocks, no janitor. Each finding comes with advice. A check that got
-no answer is "unknown", never a guess. To see whether it may write, it locks the resource "lockstep/doctor" for
-a moment, shared.
+no answer is "unknown", never a guess, and if a server does not answer, the others are checked. To see whether it
+may write, it locks the resource "lockstep/doctor" for a moment, shared. It writes to no other collection than one
+of locks.
 
 ` + connectionHelp + `
 
-Exit status: 0 if nothing is broken or unknown, warnings apart; 1 if something is, or the database or Temporal
-does not answer at all; 2 for wrong usage.`,
+Exit status: 0 if nothing is broken or unknown, warnings apart; 1 if something is; 2 for wrong usage.`,
 		Args: noArguments,
 	})
 }
@@ -255,6 +278,9 @@ func (cfg *psConfig) run(ctx context.Context, s streams) error {
 		return err
 	}
 	defer at.close()
+	if err := at.CheckCollection(ctx); err != nil {
+		return err
+	}
 	for {
 		if cfg.watch > 0 && !cfg.json {
 			if err := cfg.writeTime(s.out); err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.temporal.io/sdk/client"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -185,6 +186,18 @@ func TestPs_JSON_ListsAllResources(t *testing.T) {
 		require.Len(t, listed, want)
 	}
 	require.Contains(t, l.prints(t, "ps"), "and 10 more; see --most")
+}
+
+// "No lock is held" would be a wrong answer to a wrong name.
+func TestCommands_NoCollection_FailAndMakeNone(t *testing.T) {
+	t.Parallel()
+	l := newLocks(t)
+	for _, args := range [][]string{{"ps"}, {"show", "r"}, {"why", "w"}, {"deadlocks"}, {"orphans"}, {"release", "r", "w", "--reason", "a drill", "--yes"}} {
+		require.Equal(t, `lockstep: there is no collection of locks: database "`+l.database+`" has no collection "locks", or it is empty`+"\n", l.fails(t, 1, args...))
+	}
+	names, err := testenv.Mongo(t).Client().Database(l.database).ListCollectionNames(t.Context(), bson.D{})
+	require.NoError(t, err)
+	require.Empty(t, names)
 }
 
 var update = flag.Bool("update", false, "write the golden files")

@@ -252,7 +252,6 @@ func TestRun_WrongUsage_IsExplained(t *testing.T) {
 		"release's reason":   {env: nowhere, args: "release r l", code: 2, want: "--reason is required"},
 		"hold's reason":      {env: nowhere, args: "hold r", code: 2, want: "--reason is required"},
 		"hold for less":      {env: nowhere, args: "hold r --reason x --wait -1s", code: 2, want: "--wait is -1s"},
-		"doctor's database":  {env: nowhere, args: "doctor", code: 1, want: "no database answers at [127.0.0.1:1]"},
 		"page's address":     {env: nowhere, args: "ui --listen here", code: 2, want: `--listen is "here": want host:port`},
 		"demo's worker":      {args: "demo-worker", code: 2, want: "started by lockstep demo"},
 	} {

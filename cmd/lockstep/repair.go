@@ -63,6 +63,9 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, lockID s
 		return err
 	}
 	defer at.close()
+	if err := at.CheckCollection(ctx); err != nil {
+		return err
+	}
 	var found []lockcore.Status
 	for st, err := range at.Locker.Status(ctx, lockcore.Filter{Resource: resource, LockID: lockID}) {
 		if err != nil {

@@ -1,5 +1,5 @@
 // Package inspect shows operators who holds locks and who waits, with what Temporal knows of the workflows behind them.
-// It changes nothing, except that the doctor acquires and leaves one lock.
+// It changes nothing, except that the doctor acquires and leaves one lock in a collection of locks.
 //
 // A [Site] is a collection of locks, with the Temporal namespace that its workflows run in. What it offers:
 //

@@ -47,40 +47,59 @@ func finding(state, what, advice string) (Finding, error) {
 // Doctor checks a site.
 type Doctor struct {
 	Site
-	Logger sdklog.Logger
+	// NoDatabase and NoTemporal explain why the site has no connection to its database, or to Temporal.
+	NoDatabase, NoTemporal error
+	Logger                 sdklog.Logger
 }
 
 // checkTimeout is generous because Temporal is asked about each run that may have left an orphan.
 const checkTimeout = time.Minute
 
-// Examine checks the database first, then Temporal, then what workflows have left. It writes only to lock the resource
-// "lockstep/doctor" for a moment.
+// Names of the checks on which others depend.
+const (
+	aboutDatabase   = "database"
+	aboutCollection = "collection"
+	aboutTemporal   = "Temporal"
+)
+
+// Examine checks the database first, then Temporal, then what workflows have left. A check that depends on one that is not
+// well is not made: it is Unknown, and names the other. Examine writes only to a collection of locks, where it locks the
+// resource "lockstep/doctor" for a moment.
 func (d *Doctor) Examine(ctx context.Context) (findings []Finding) {
+	well := map[string]bool{}
 	for _, check := range []struct {
 		about string
+		needs []string
 		run   func(context.Context) (Finding, error)
 	}{
-		{"database", d.server},
-		{"replica set", d.replicaSet},
-		{"clocks", d.clock},
-		{"collection", d.collection},
-		{"indexes", d.indexes},
-		{"writing", d.writing},
-		{"Temporal", d.temporal},
-		{"questions", d.questions},
-		{"janitor", d.janitor},
-		{"one place", d.otherCollections},
-		{"workers", d.workers},
-		{"pollers", d.pollers},
-		{"orphans", d.orphans},
-		{"deadlocks", d.deadlocks},
+		{aboutDatabase, nil, d.server},
+		{"replica set", []string{aboutDatabase}, d.replicaSet},
+		{"clocks", []string{aboutDatabase}, d.clock},
+		{aboutCollection, []string{aboutDatabase}, d.collection},
+		{"indexes", []string{aboutCollection}, d.indexes},
+		{"writing", []string{aboutCollection}, d.writing},
+		{aboutTemporal, nil, d.temporal},
+		{"questions", []string{aboutTemporal}, d.questions},
+		{"janitor", []string{aboutCollection, aboutTemporal}, d.janitor},
+		{"one place", []string{aboutDatabase, aboutTemporal}, d.otherCollections},
+		{"workers", []string{aboutTemporal}, d.workers},
+		{"pollers", []string{aboutCollection, aboutTemporal}, d.pollers},
+		{"orphans", []string{aboutCollection, aboutTemporal}, d.orphans},
+		{"deadlocks", []string{aboutCollection}, d.deadlocks},
 	} {
-		limited, cancel := context.WithTimeout(ctx, checkTimeout)
-		found, err := check.run(limited)
-		cancel()
-		if err != nil {
-			found = Finding{State: Unknown, What: err.Error(), Advice: "the question was not answered: mend that first"}
+		found := Finding{}
+		missing := slices.DeleteFunc(check.needs, func(about string) bool { return well[about] })
+		if len(missing) > 0 {
+			found = Finding{State: Unknown, What: "not checked: see " + strings.Join(missing, " and ")}
+		} else {
+			limited, cancel := context.WithTimeout(ctx, checkTimeout)
+			var err error
+			if found, err = check.run(limited); err != nil {
+				found = Finding{State: Unknown, What: err.Error(), Advice: "the question was not answered: mend that first"}
+			}
+			cancel()
 		}
+		well[check.about] = found.State == OK
 		found.About = check.about
 		findings = append(findings, found)
 	}
@@ -100,6 +119,9 @@ type build struct {
 }
 
 func (d *Doctor) server(ctx context.Context) (Finding, error) {
+	if d.NoDatabase != nil {
+		return Finding{}, d.NoDatabase
+	}
 	var b build
 	if err := d.runCommand(ctx, "buildInfo", &b); err != nil {
 		return Finding{}, err
@@ -163,11 +185,18 @@ func (d *Doctor) clock(ctx context.Context) (Finding, error) {
 }
 
 func (d *Doctor) collection(ctx context.Context) (Finding, error) {
+	err := d.CheckCollection(ctx)
+	if errors.Is(err, ErrNoCollection) {
+		return finding(Broken, err.Error(), "name the collection of your workers with --database and --collection; or "+d.command("init")+" makes this one")
+	}
+	if err != nil {
+		return Finding{}, err
+	}
 	id, err := d.Locker.CollectionID(ctx)
 	var layout *lockcore.LayoutError
 	switch {
 	case errors.As(err, &layout):
-		return finding(Broken, err.Error(), "give these locks a collection of their own")
+		return finding(Broken, err.Error(), "nothing was written there: name the collection of your workers with --database and --collection")
 	case err != nil:
 		return Finding{}, err
 	}

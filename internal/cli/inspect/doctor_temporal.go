@@ -19,6 +19,13 @@ import (
 )
 
 func (d *Doctor) temporal(ctx context.Context) (Finding, error) {
+	var namespace *serviceerror.NamespaceNotFound
+	switch {
+	case errors.As(d.NoTemporal, &namespace):
+		return finding(Broken, d.NoTemporal.Error(), "name the namespace of your workers with --namespace")
+	case d.NoTemporal != nil:
+		return Finding{}, d.NoTemporal
+	}
 	info, err := d.Temporal.Service.GetSystemInfo(ctx, &workflowservice.GetSystemInfoRequest{})
 	if err != nil {
 		return Finding{}, err

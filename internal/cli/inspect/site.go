@@ -3,11 +3,15 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.temporal.io/api/workflowservice/v1"
 	"google.golang.org/grpc"
 
@@ -42,6 +46,19 @@ type Frontend interface {
 	GetSystemInfo(ctx context.Context, in *workflowservice.GetSystemInfoRequest, opts ...grpc.CallOption) (*workflowservice.GetSystemInfoResponse, error)
 	DescribeTaskQueue(ctx context.Context, in *workflowservice.DescribeTaskQueueRequest, opts ...grpc.CallOption) (*workflowservice.DescribeTaskQueueResponse, error)
 	ListWorkers(ctx context.Context, in *workflowservice.ListWorkersRequest, opts ...grpc.CallOption) (*workflowservice.ListWorkersResponse, error)
+}
+
+// ErrNoCollection is returned if there is no collection of locks to read.
+var ErrNoCollection = errors.New("there is no collection of locks")
+
+// CheckCollection returns an error that matches [ErrNoCollection] if the collection does not exist or is empty. The Locker
+// cannot tell: it begins a collection of locks there, even if it only reads.
+func (s *Site) CheckCollection(ctx context.Context) error {
+	err := s.Collection.FindOne(ctx, bson.D{}, options.FindOne().SetProjection(bson.D{{Key: "_id", Value: 1}})).Err()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return fmt.Errorf("%w: database %q has no collection %q, or it is empty", ErrNoCollection, s.Collection.Database().Name(), s.Collection.Name())
+	}
+	return err
 }
 
 // Resource is a resource that is held or waited for.
