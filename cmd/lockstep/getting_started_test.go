@@ -178,8 +178,8 @@ func (r *reader) logs() string {
 }
 
 var (
-	duration = regexp.MustCompile(`^(\d+[hms])+$`)
-	number   = regexp.MustCompile(`\d+`)
+	seconds = regexp.MustCompile(`^(min|s)\b`)
+	number  = regexp.MustCompile(`\d+`)
 )
 
 // shows reports whether out matches the page, apart from empty lines. A line "…" of the page matches any number of lines.
@@ -199,16 +199,14 @@ func shows(out, want string) bool {
 	return regexp.MustCompile(pattern + `$`).MatchString(out)
 }
 
-// patternOf returns the pattern for a word of the page. A number matches any number, a duration any duration (one with hours
-// only those with hours), and "…" any text.
+// patternOf returns the pattern for a word of the page. A number matches any number, the unit of a duration below one hour every such
+// unit, and "…" any text.
 func patternOf(word string) string {
 	switch {
 	case people.MatchString(word):
 		return regexp.QuoteMeta(word)
-	case duration.MatchString(word) && strings.Contains(word, "h"):
-		return `\d+h[\d.ms]*`
-	case duration.MatchString(word):
-		return `[\d.hms]+`
+	case seconds.MatchString(word):
+		return seconds.ReplaceAllLiteralString(word, `(?:ms|s|min(?: \d+ s)?)`)
 	}
 	return strings.ReplaceAll(number.ReplaceAllString(regexp.QuoteMeta(word), `\d+`), "…", `\S*`)
 }

@@ -2,6 +2,8 @@ package inspect
 
 import (
 	"fmt"
+	"math"
+	"strings"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -101,15 +103,32 @@ func usualSilence(r party.Running) time.Duration {
 	return max(10*time.Second, (r.Silent+r.ExpiresIn)/2)
 }
 
-// Short formats a duration for people.
+// Short formats a duration for people, as in "12 s" and "1 h 5 min".
 func Short(d time.Duration) string {
-	switch {
-	case d == lockcore.Forever:
+	if d == lockcore.Forever {
 		return "ever"
-	case d >= 10*time.Minute:
-		return d.Round(time.Minute).String()
-	case d >= time.Second:
-		return d.Round(time.Second).String()
 	}
-	return max(0, d).Round(10 * time.Millisecond).String()
+	d = max(0, d)
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", d.Round(10*time.Millisecond).Milliseconds())
+	case d < 10*time.Minute:
+		d = d.Round(time.Second)
+	case d < 48*time.Hour:
+		d = d.Round(time.Minute)
+	default:
+		d = d.Round(time.Hour)
+	}
+	const day = 24 * time.Hour
+	var text []string
+	for _, unit := range []struct {
+		name string
+		in   time.Duration
+		of   time.Duration
+	}{{"d", day, math.MaxInt64}, {"h", time.Hour, day}, {"min", time.Minute, time.Hour}, {"s", time.Second, time.Minute}} {
+		if n := d % unit.of / unit.in; n > 0 {
+			text = append(text, fmt.Sprint(int64(n), " ", unit.name))
+		}
+	}
+	return strings.Join(text, " ")
 }

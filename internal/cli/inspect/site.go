@@ -77,7 +77,7 @@ type Entry struct {
 	// For is the time for which it has held or waited.
 	For time.Duration `json:"for"`
 	lockcore.Status
-	// End is the command that ends it by force.
+	// End is the command that ends it by force. If it ends with "--reason", the reason must be added.
 	End string `json:"end"`
 }
 
@@ -163,18 +163,21 @@ func (s *Site) OwnerName(owner string) string {
 
 // commandToEnd returns the shell command that ends an entry by force.
 func (s *Site) commandToEnd(st *lockcore.Status) string {
-	verb, names, flags := "release", []string{st.Resource, st.LockID}, []string{"--reason", "say why"}
+	verb, names, reason := "release", []string{st.Resource, st.LockID}, needsReason
 	if st.LockID == Maintenance {
-		verb, names, flags = "unhold", names[:1], nil
+		verb, names, reason = "unhold", names[:1], ""
 	}
 	if s.Discreet {
 		return "lockstep " + verb + ", with the names that are hidden here"
 	}
 	if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "-") }) {
-		return s.command(append([]string{verb}, flags...)...) + " -- " + shellLine(names...) // otherwise they would be flags
+		return s.command(verb) + " -- " + shellLine(names...) // otherwise they would be flags; it asks for the flag --reason
 	}
-	return s.command(slices.Concat([]string{verb}, names, flags)...)
+	return s.command(append([]string{verb}, names...)...) + reason
 }
+
+// needsReason is the end of a command to which its user adds the reason. Without one the command fails.
+const needsReason = " --reason"
 
 // command returns a lockstep command with the flags that it needs to find the locks.
 func (s *Site) command(words ...string) string {

@@ -183,8 +183,8 @@ func TestWhy_Maintenance_ShowsReason(t *testing.T) {
 func TestEntry_End_IsQuotedForShell(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ resource, lockID, want string }{
-		{"a b", "it's $HOME", "lockstep\nrelease\na b\nit's $HOME\n--reason\nsay why\n--database\nd\n"},
-		{"r", "--now", "lockstep\nrelease\n--reason\nsay why\n--database\nd\n--\nr\n--now\n"},
+		{"a b", "it's $HOME", "lockstep\nrelease\na b\nit's $HOME\n--database\nd\n--reason\n"},
+		{"r", "--now", "lockstep\nrelease\n--database\nd\n--\nr\n--now\n"},
 	} {
 		s := newScene(t)
 		s.holds(c.lockID, lockcore.Exclusive(c.resource))

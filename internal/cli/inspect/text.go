@@ -68,20 +68,25 @@ func PrintFindings(out io.Writer, findings []Finding) error {
 
 // String describes an entry without its party.
 func (e *Entry) String() string {
+	before, after := e.Around()
+	return before + table.Plain(e.Resource) + after
+}
+
+// Around returns the text of String before and after the name of the resource.
+func (e *Entry) Around() (before, after string) {
 	mode := e.Mode.String()
 	if e.Limit > 0 {
 		mode += fmt.Sprintf(" with limit %d", e.Limit)
 	}
-	what := fmt.Sprintf("%s (%s)", table.Plain(e.Resource), mode)
 	switch e.State {
 	case lockcore.StateWaiting:
-		return fmt.Sprintf("waits for %s for %s, position %d", what, Short(e.For), e.Position)
+		return "waits for ", fmt.Sprintf(" (%s) for %s, position %d", mode, Short(e.For), e.Position)
 	case lockcore.StateClaimed:
-		return fmt.Sprintf("was granted %s %s ago, and has not confirmed it yet", what, Short(e.For))
+		return "was granted ", fmt.Sprintf(" (%s) %s ago, and has not confirmed it yet", mode, Short(e.For))
 	case lockcore.StateDraining:
-		return fmt.Sprintf("leaves %s, draining for %s more", what, Short(e.ExpiresIn))
+		return "leaves ", fmt.Sprintf(" (%s), draining for %s more", mode, Short(e.ExpiresIn))
 	default:
-		return fmt.Sprintf("holds %s for %s", what, Short(e.For))
+		return "holds ", fmt.Sprintf(" (%s) for %s", mode, Short(e.For))
 	}
 }
 

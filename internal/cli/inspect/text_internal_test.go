@@ -44,17 +44,17 @@ func TestAdvise_RootBlocker_ByStateOfItsWorkflow(t *testing.T) {
 		doing *Doing
 		want  string
 	}{
-		"at work":                {step(asIs), at(Activity{State: "running"}), "it is at work: Debit has been running for 1m0s"},
-		"its worker is silent":   {step(silent), at(Activity{State: "running"}), "nothing was heard of its worker worker-2 for 22s: if that is dead, the workflow continues when the activity's timeout has ended that attempt, and keeps the lock until then; or end it: lockstep release r w"},
-		"a step's is":            {step(ofAStep), at(Activity{State: "running"}), "nothing was heard of its worker worker-2 for 22s: if that is dead, its lock ends in 8s by itself, or now: lockstep release r w"},
+		"at work":                {step(asIs), at(Activity{State: "running"}), "it is at work: Debit has been running for 1 min"},
+		"its worker is silent":   {step(silent), at(Activity{State: "running"}), "nothing was heard of its worker worker-2 for 22 s: if that is dead, the workflow continues when the activity's timeout has ended that attempt, and keeps the lock until then; or end it: lockstep release r w"},
+		"a step's is":            {step(ofAStep), at(Activity{State: "running"}), "nothing was heard of its worker worker-2 for 22 s: if that is dead, its lock ends in 8 s by itself, or now: lockstep release r w"},
 		"paused":                 {step(asIs), at(Activity{State: "paused"}), "its activity Debit is paused: temporal activity unpause --workflow-id w --activity-id 7 --namespace prod"},
 		"its workflow is paused": {step(asIs), &Doing{Status: "Paused", open: true}, "its workflow is paused: temporal workflow unpause --workflow-id w --namespace prod"},
-		"scheduled":              {step(asIs), at(Activity{State: "scheduled"}), "its activity Debit was scheduled 1m0s ago and no worker has taken it: is one running for its task queue?"},
-		"failed":                 {step(asIs), at(Activity{State: "in back-off", Next: time.Now().Add(90 * time.Second), Failure: "no"}), "its activity Debit has failed (no), attempt 3 comes in 1m30s"},
-		"failed, and hidden":     {step(asIs), at(Activity{State: "in back-off", Next: time.Now().Add(90 * time.Second)}), "its activity Debit has failed, attempt 3 comes in 1m30s"},
+		"scheduled":              {step(asIs), at(Activity{State: "scheduled"}), "its activity Debit was scheduled 1 min ago and no worker has taken it: is one running for its task queue?"},
+		"failed":                 {step(asIs), at(Activity{State: "in back-off", Next: time.Now().Add(90 * time.Second), Failure: "no"}), "its activity Debit has failed (no), attempt 3 comes in 1 min 30 s"},
+		"failed, and hidden":     {step(asIs), at(Activity{State: "in back-off", Next: time.Now().Add(90 * time.Second)}), "its activity Debit has failed, attempt 3 comes in 1 min 30 s"},
 		"over":                   {step(asIs), &Doing{Status: "Failed"}, "its run is over (Failed): a janitor releases its locks within a minute; lockstep janitor --once --namespace prod --database d does now"},
 		"over, with an heir":     {step(asIs), &Doing{Status: "ContinuedAsNew", heir: "run-2"}, "its run is over (ContinuedAsNew), and run run-2 continues it: that takes over the locks that it needs, and a janitor releases the rest"},
-		"over, in a step":        {step(ofAStep), &Doing{Status: "TimedOut"}, "its run is over (TimedOut), and one of its steps may still work: its lock ends in 8s by itself unless it is renewed, or now: lockstep release r w"},
+		"over, in a step":        {step(ofAStep), &Doing{Status: "TimedOut"}, "its run is over (TimedOut), and one of its steps may still work: its lock ends in 8 s by itself unless it is renewed, or now: lockstep release r w"},
 		"not known":              {step(asIs), &Doing{Status: Unknown}, "Temporal does not know this workflow run; if it is known to be dead: lockstep release r w"},
 	} {
 		require.Equal(t, c.want, site.advise(&Node{Party: Party{Name: "w", Workflow: "w"}, Hold: c.hold, Doing: c.doing}), name)
@@ -88,6 +88,17 @@ func TestDescribe_PendingActivities_StatesAndFailures(t *testing.T) {
 			states = append(states, a.State)
 		}
 		require.Equal(t, []string{"scheduled", "in back-off", "scheduled", "running", "running", "paused"}, states)
+	}
+}
+
+func TestShort_Durations_HaveUnits(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0 ms", 344 * time.Millisecond: "340 ms", 12*time.Second + 4e8: "12 s", 5 * time.Minute: "5 min", 70 * time.Second: "1 min 10 s",
+		25*time.Minute + 31*time.Second: "26 min", time.Hour: "1 h", 65 * time.Minute: "1 h 5 min", 50*time.Hour + 20*time.Minute: "2 d 2 h",
+		lockcore.Forever: "ever",
+	} {
+		require.Equal(t, want, Short(d))
 	}
 }
 

@@ -143,6 +143,8 @@ func (s *Site) describeRoots(ctx context.Context, roots []*Node, limit int) (err
 // Doing describes a workflow run, as Temporal reports it.
 type Doing struct {
 	RunID string `json:"runId"`
+	// Type is its workflow type.
+	Type string `json:"type,omitempty"`
 	// Status is "Running", "Paused", "Completed" and so on, or "unknown" if Temporal does not know the run.
 	Status     string     `json:"status"`
 	Activities []Activity `json:"activities,omitempty"`
@@ -198,7 +200,7 @@ func (s *Site) describe(ctx context.Context, workflowID, run string) (*Doing, er
 	}
 	info := found.GetWorkflowExecutionInfo()
 	d := &Doing{
-		RunID: info.GetExecution().GetRunId(), Status: info.GetStatus().String(), Children: len(found.GetPendingChildren()),
+		RunID: info.GetExecution().GetRunId(), Type: info.GetType().GetName(), Status: info.GetStatus().String(), Children: len(found.GetPendingChildren()),
 		open: !currentrun.HasEnded(info.GetStatus()) && info.GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW,
 	}
 	if attempt := found.GetPendingWorkflowTask().GetAttempt(); attempt > 1 {
