@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -234,6 +235,7 @@ type psConfig struct {
 	databaseFlags
 	filter lockcore.Filter
 	most   int
+	all    bool
 	watch  time.Duration
 	json   bool
 }
@@ -244,14 +246,17 @@ func psCommand(s streams) *cobra.Command {
 		Use:   "ps",
 		Short: "List who holds locks and who waits, the hottest resources first",
 		Long: `Lists the resources that are held or waited for: the one with the most waiters first, then the one with
-the longest wait. With --waiting it reads only what is contended or kept, by an index.
+the longest wait. With --waiting it reads only what is contended or kept, by an index. Long names are shortened in
+the middle; lockstep show and --json have them in full. Locks of Lockstep itself are listed with --all, and with
+--json, as "internal".
 
-Exit status: 0, 1 if the database could not be read, 2 for wrong usage.`,
+Exit status: 0, 1 if the database could not be read or has no such collection, 2 for wrong usage.`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if cfg.json && !c.Flags().Changed("most") {
 				cfg.most = 0 // a program would not notice that the list is cut
 			}
+			cfg.all = cfg.all || cfg.json
 			return cfg.run(c.Context(), s)
 		},
 	}
@@ -261,6 +266,7 @@ Exit status: 0, 1 if the database could not be read, 2 for wrong usage.`,
 	f.StringVar(&cfg.filter.Prefix, "prefix", "", "only resources whose names begin so")
 	f.BoolVar(&cfg.filter.Contended, "waiting", false, "only resources that are waited for, or kept by a workflow")
 	f.IntVar(&cfg.most, "most", 50, "how many resources to list at most; 0 is all, as with --json by default")
+	f.BoolVar(&cfg.all, "all", false, "also the locks of janitors and of lockstep doctor")
 	f.DurationVar(&cfg.watch, "watch", 0, "list again and again, after a pause of 1s or more, until Ctrl-C")
 	f.BoolVar(&cfg.json, "json", false, "print JSON")
 	return c
@@ -312,6 +318,9 @@ func (cfg *psConfig) list(ctx context.Context, at *site, out io.Writer) error {
 	resources, err := at.Resources(ctx, cfg.filter)
 	if err != nil {
 		return err
+	}
+	if !cfg.all {
+		resources = slices.DeleteFunc(resources, func(r inspect.Resource) bool { return r.Internal })
 	}
 	all := len(resources)
 	if cfg.most > 0 && all > cfg.most {

@@ -188,6 +188,15 @@ func TestPs_JSON_ListsAllResources(t *testing.T) {
 	require.Contains(t, l.prints(t, "ps"), "and 10 more; see --most")
 }
 
+func TestPs_LocksOfLockstep_AreListedOnRequest(t *testing.T) {
+	t.Parallel()
+	l := newLocks(t)
+	l.ask(t, "a janitor", "p", janitor.LockName("the-namespace"))
+	require.Equal(t, "no lock is held, and none is waited for\n", l.prints(t, "ps"))
+	require.Contains(t, l.prints(t, "ps", "--all"), "lockstep.janitor/the-namespace  a janitor")
+	require.Contains(t, l.prints(t, "ps", "--json"), `"internal": true`)
+}
+
 // "No lock is held" would be a wrong answer to a wrong name.
 func TestCommands_NoCollection_FailAndMakeNone(t *testing.T) {
 	t.Parallel()

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/janitor"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
@@ -69,6 +70,8 @@ type Resource struct {
 	Waiters []Entry `json:"waiters,omitempty"`
 	// LongestWait is the time that the waiter with the longest wait has waited.
 	LongestWait time.Duration `json:"longestWait,omitempty"`
+	// Internal is set if Lockstep itself locks it: a janitor, or the doctor.
+	Internal bool `json:"internal,omitempty"`
 }
 
 // Entry is a party's hold on a resource, or its wait for one.
@@ -93,7 +96,8 @@ func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, er
 			return nil, err
 		}
 		if len(all) == 0 || all[len(all)-1].Name != st.Resource {
-			all = append(all, Resource{Name: st.Resource})
+			internal := st.Resource == probe || strings.HasPrefix(st.Resource, janitor.LockName(""))
+			all = append(all, Resource{Name: st.Resource, Internal: internal})
 		}
 		r := &all[len(all)-1]
 		if s.Discreet {

@@ -10,7 +10,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// PrintResources prints a line for each resource.
+// listWidth is the width of a list of resources.
+const listWidth = 100
+
+// PrintResources prints a line for each resource. It shortens long names in the middle.
 func PrintResources(out io.Writer, resources []Resource) error {
 	rows := [][]string{{"RESOURCE", "HELD BY", "MODE", "FOR", "ENDS IN", "WAITING", "LONGEST"}}
 	for i := range resources {
@@ -33,6 +36,7 @@ func PrintResources(out io.Writer, resources []Resource) error {
 		}
 		rows = append(rows, row)
 	}
+	table.Fit(listWidth, rows, 0, 1)
 	return table.Write(out, rows...)
 }
 

@@ -126,6 +126,25 @@ func TestPrint_ControlCharacters_AreReplaced(t *testing.T) {
 	}
 }
 
+func TestPrintResources_LongNames_AreShortenedInTheMiddle(t *testing.T) {
+	t.Parallel()
+	held := func(resource, by string) Resource {
+		return Resource{
+			Name:    resource,
+			Holders: []Entry{{Party: Party{Name: by}, For: 75 * time.Minute, Status: lockcore.Status{Holder: lockcore.Holder{State: lockcore.StateDraining, ExpiresIn: time.Hour}}}},
+			Waiters: make([]Entry, 2000), LongestWait: 61 * time.Minute,
+		}
+	}
+	long := held("account/"+strings.Repeat("é", 40)+"/main", "transfer-6ba7b810-9dad-11d1-80b4-00c04fd430c8")
+	long.Holders = append(long.Holders, long.Holders...)
+	var out strings.Builder
+	require.NoError(t, PrintResources(&out, []Resource{long, held("account/1", "transfer-2")}))
+	require.Equal(t, `RESOURCE              HELD BY                MODE                 FOR      ENDS IN  WAITING  LONGEST
+account/éé…éééé/main  transfer-6…and 1 more  exclusive, draining  1h15m0s  1h0m0s   2000     1h1m0s
+account/1             transfer-2             exclusive, draining  1h15m0s  1h0m0s   2000     1h1m0s
+`, out.String())
+}
+
 // A standalone MongoDB and FerretDB both answer hello without the name of a replica set.
 func TestDoctor_ReplicaSet_SeverityByKindOfServer(t *testing.T) {
 	t.Parallel()

@@ -2,16 +2,52 @@
 package table
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"unicode"
+	"unicode/utf8"
 )
+
+// separation is the number of spaces between two columns.
+const separation = 2
+
+// Fit shortens cells of some columns in the middle, so that the rows are at most width characters wide. It leaves columns
+// of eight characters as they are.
+func Fit(width int, rows [][]string, columns ...int) {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	total := separation * (len(widths) - 1)
+	for _, w := range widths {
+		total += w
+	}
+	for ; total > width; total-- {
+		widest := slices.MaxFunc(columns, func(a, b int) int { return cmp.Compare(widths[a], widths[b]) })
+		if widths[widest] <= 8 {
+			break
+		}
+		widths[widest]--
+	}
+	for _, row := range rows {
+		for _, i := range columns {
+			if cell := []rune(row[i]); len(cell) > widths[i] {
+				head := widths[i] / 2
+				row[i] = string(cell[:head]) + "…" + string(cell[len(cell)-(widths[i]-head-1):])
+			}
+		}
+	}
+}
 
 // Write prints rows as columns, two spaces apart. If there is a header, it is the first row.
 func Write(out io.Writer, rows ...[]string) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	w := tabwriter.NewWriter(out, 0, 0, separation, ' ', 0)
 	for _, row := range rows {
 		_, _ = fmt.Fprintln(w, strings.Join(row, "\t")) // Flush returns the error
 	}
