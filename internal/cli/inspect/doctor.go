@@ -49,7 +49,9 @@ type Doctor struct {
 	Site
 	// NoDatabase and NoTemporal explain why the site has no connection to its database, or to Temporal.
 	NoDatabase, NoTemporal error
-	Logger                 sdklog.Logger
+	// ReadOnly leaves out the check that writes.
+	ReadOnly bool
+	Logger   sdklog.Logger
 }
 
 // checkTimeout is generous because Temporal is asked about each run that may have left an orphan.
@@ -257,6 +259,9 @@ const (
 )
 
 func (d *Doctor) writing(ctx context.Context) (Finding, error) {
+	if d.ReadOnly {
+		return finding(Unknown, "not tried: nothing is written here", d.command("doctor")+" tries it")
+	}
 	began := time.Now()
 	s, err := d.Locker.TryAcquire(ctx, party.Request{LockID: probe, Resources: []lockcore.Resource{lockcore.Shared(probe)}, TTL: time.Minute})
 	if err == nil {

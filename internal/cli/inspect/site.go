@@ -3,6 +3,8 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,8 +33,17 @@ type Site struct {
 	Temporal Temporal
 	// Flags are the flags with which the lockstep command finds the locks, for commands to copy.
 	Flags []string
-	// Discreet leaves the names of resources out of commands, comments and failures.
+	// Discreet leaves the names of resources out of commands, comments and failures. ResourceName returns hashes then.
 	Discreet bool
+}
+
+// ResourceName returns the name of a resource for people.
+func (s *Site) ResourceName(resource string) string {
+	if !s.Discreet {
+		return resource
+	}
+	sum := sha256.Sum256([]byte(resource))
+	return hex.EncodeToString(sum[:6])
 }
 
 // Temporal is a connection to a namespace.

@@ -35,7 +35,7 @@ func (s *Site) DeadlockText(d party.Deadlock) string {
 	for i := range d.Waits {
 		w := &d.Waits[i]
 		w.Owner, w.For = table.Plain(s.OwnerName(w.Owner)), table.Plain(s.OwnerName(w.For))
-		w.Resource = table.Plain(w.Resource)
+		w.Resource = table.Plain(s.ResourceName(w.Resource))
 	}
 	return d.String() + "; " + d.Waits[d.Victim].Owner + " gives up"
 }

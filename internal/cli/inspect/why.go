@@ -173,20 +173,21 @@ type Activity struct {
 	Waits bool `json:"waits,omitempty"`
 }
 
-// ask asks Temporal about a run of a workflow, or about the current run if run is empty.
+// ask is Describe, which also finds the run that continues a closed one.
 func (s *Site) ask(ctx context.Context, workflowID, run string) (*Doing, error) {
-	d, err := s.describe(ctx, workflowID, run)
+	d, err := s.Describe(ctx, workflowID, run)
 	if err != nil || d.open || run == "" {
 		return d, err
 	}
-	current, err := s.describe(ctx, workflowID, "")
+	current, err := s.Describe(ctx, workflowID, "")
 	if err == nil && current.open {
 		d.heir = current.RunID
 	}
 	return d, err
 }
 
-func (s *Site) describe(ctx context.Context, workflowID, run string) (*Doing, error) {
+// Describe asks Temporal about a run of a workflow, or about the current run if run is empty.
+func (s *Site) Describe(ctx context.Context, workflowID, run string) (*Doing, error) {
 	found, err := s.Temporal.Service.DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
 		Namespace: s.Temporal.Namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: run},
 	})
