@@ -139,9 +139,9 @@ func TestPrintResources_LongNames_AreShortenedInTheMiddle(t *testing.T) {
 	long.Holders = append(long.Holders, long.Holders...)
 	var out strings.Builder
 	require.NoError(t, PrintResources(&out, []Resource{long, held("account/1", "transfer-2")}))
-	require.Equal(t, `RESOURCE              HELD BY                MODE                 FOR      ENDS IN  WAITING  LONGEST
-account/éé…éééé/main  transfer-6…and 1 more  exclusive, draining  1h15m0s  1h0m0s   2000     1h1m0s
-account/1             transfer-2             exclusive, draining  1h15m0s  1h0m0s   2000     1h1m0s
+	require.Equal(t, `RESOURCE            HELD BY             MODE                 FOR         ENDS IN  WAITING  LONGEST
+account/é…ééé/main  transfer-…d 1 more  exclusive, draining  1 h 15 min  1 h      2000     1 h 1 min
+account/1           transfer-2          exclusive, draining  1 h 15 min  1 h      2000     1 h 1 min
 `, out.String())
 }
 
