@@ -28,6 +28,7 @@ type BusyDetails struct {
 	Full         bool      `json:"full,omitempty"`
 	Note         string    `json:"note,omitempty"`
 	NotHeldSince time.Time `json:"notHeldSince,omitzero"`
+	At           time.Time `json:"at,omitzero"`
 	// NeverRan is the Part of the step if it is certain that no attempt of this scheduling has run the step's code.
 	NeverRan string `json:"neverRan,omitempty"`
 }
@@ -36,7 +37,7 @@ type BusyDetails struct {
 func busyDetails(e *lockcore.BusyError) BusyDetails {
 	d := BusyDetails{
 		Resource: e.Resource, LockID: e.LockID, Position: e.Position, RetryIn: Duration(e.RetryIn),
-		Waiting: e.Waiting, Full: e.Full, Note: e.Note, NotHeldSince: e.NotHeldSince,
+		Waiting: e.Waiting, Full: e.Full, Note: e.Note, NotHeldSince: e.NotHeldSince, At: e.At,
 	}
 	size := jsonSize(d)
 	for i, h := range e.Holders {
@@ -62,7 +63,7 @@ func (d BusyDetails) lockError() error {
 	}
 	return &lockcore.BusyError{
 		Resource: d.Resource, LockID: d.LockID, Position: d.Position, Holders: holders,
-		RetryIn: time.Duration(d.RetryIn), Waiting: d.Waiting, Full: d.Full, NotHeldSince: d.NotHeldSince, Note: d.Note,
+		RetryIn: time.Duration(d.RetryIn), Waiting: d.Waiting, Full: d.Full, NotHeldSince: d.NotHeldSince, Note: d.Note, At: d.At,
 	}
 }
 

@@ -138,7 +138,9 @@ func ParkFailure(err error, req party.Request, neverRan string) error {
 	case errors.As(err, &busy):
 		details := ParkedDetails{BusyDetails: busyDetails(busy), Attempt: req.Order.Attempt}
 		details.NeverRan = neverRan
-		return finalBenign(busy, busy.LockID, FailureParked, details)
+		shown := *busy
+		shown.Position = 0 // the message is shown as long as the step waits
+		return finalBenign(&shown, busy.LockID, FailureParked, details)
 	case LockError(err) != nil || errors.As(err, &layout):
 		return Failure(err)
 	default:

@@ -51,6 +51,17 @@ func TestText_OwnNamespaceID_IsLeftOut(t *testing.T) {
 	require.Equal(t, chosen.Error(), messageOf(t, Failure(chosen)))
 }
 
+// A workflow's details show the message as long as the step waits, and others come and go meanwhile.
+func TestParkFailure_Message_HasItsTimeAndNoPosition(t *testing.T) {
+	t.Parallel()
+	busy := &lockcore.BusyError{Resource: "r", LockID: "me", Position: 2, Waiting: 2, At: time.Date(2026, 1, 2, 15, 35, 2, 0, time.UTC)}
+	parked := ParkFailure(busy, party.Request{LockID: "me"}, "")
+	require.Equal(t, `lockstep: "r" is busy for "me" (as of 2026-01-02 15:35:02 UTC): others are ahead in the queue`, messageOf(t, parked))
+	details, _ := Parked(parked)
+	require.Equal(t, 2, details.Position)
+	require.Contains(t, messageOf(t, WaitingFailure(busy, time.Second)), "(position 2 of 2 in the queue, as of 2026-01-02 15:35:02 UTC)")
+}
+
 func TestText_LostLease_GivesTheReason(t *testing.T) {
 	t.Parallel()
 	require.Contains(t, messageOf(t, Failure(&lockcore.LostError{Resource: "r", LockID: "a", By: "b"})), "its lease expired before it was renewed")

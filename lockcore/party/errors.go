@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -52,6 +54,8 @@ type BusyError struct {
 	Full bool
 	// Note explains the wait, for people; empty if there is nothing to add.
 	Note string
+	// At is the server's time at which Holders and Position were true; zero if it is not known.
+	At time.Time
 	// NotHeldSince is the server's time since which the lock ID, or its run if the request names one, is
 	// known not to have held the resource in a mode that covers the request's. It is zero if the lock ID
 	// holds the resource in such a mode, or may have held it in the last day.
@@ -64,18 +68,28 @@ type BusyError struct {
 const mostNamed = 3
 
 func (e *BusyError) Error() string {
-	place := ""
+	var facts []string
 	switch {
 	case e.Full:
-		place = fmt.Sprintf(", and its queue is full (%d wait)", e.Waiting)
+		facts = append(facts, fmt.Sprintf("its queue is full: %d wait", e.Waiting))
 	case e.Position > 0:
-		place = fmt.Sprintf(" (place %d of %d in the queue)", e.Position, max(e.Waiting, e.Position))
+		facts = append(facts, fmt.Sprintf("position %d of %d in the queue", e.Position, max(e.Waiting, e.Position)))
+	}
+	if !e.At.IsZero() {
+		facts = append(facts, "as of "+e.At.UTC().Format("2006-01-02 15:04:05 UTC"))
+	}
+	when := ""
+	if facts != nil {
+		when = " (" + strings.Join(facts, ", ") + ")"
 	}
 	who := []string{"others are ahead in the queue"}
 	if len(e.Holders) > 0 {
 		who = nil
 	}
 	for _, h := range e.Holders[:min(mostNamed, len(e.Holders))] {
+		if h.Run != "" {
+			h.LockID, h.Owner = name(h.LockID), name(h.Owner)
+		}
 		who = append(who, h.String())
 	}
 	if more := len(e.Holders) - mostNamed; more > 0 {
@@ -84,7 +98,19 @@ func (e *BusyError) Error() string {
 	if e.Note != "" {
 		who = slices.Insert(who, 0, e.Note)
 	}
-	return fmt.Sprintf("lockstep: %q is busy for %q%s: %s", e.Resource, e.LockID, place, strings.Join(who, "; "))
+	return fmt.Sprintf("lockstep: %q is busy for %q%s: %s", e.Resource, name(e.LockID), when, strings.Join(who, "; "))
+}
+
+// ofWorkflow matches the beginning of the lock IDs and owners of workflows: the ID of a namespace.
+var ofWorkflow = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/`)
+
+// name returns a lock ID or an owner for people: for a workflow it is the workflow ID.
+func name(lockID string) string {
+	id := ofWorkflow.ReplaceAllString(lockID, "")
+	if plain, err := url.PathUnescape(id); err == nil && id != lockID {
+		return plain
+	}
+	return id
 }
 
 // Is makes errors.Is(err, ErrBusy) true, and errors.Is(err, ErrQueueFull) if the queue was full.
@@ -104,9 +130,9 @@ type LostError struct {
 }
 
 func (e *LostError) Error() string {
-	s := fmt.Sprintf("lockstep: %q lost its lock on %q", e.LockID, e.Resource)
+	s := fmt.Sprintf("lockstep: %q lost its lock on %q", name(e.LockID), e.Resource)
 	if e.By != "" {
-		s += fmt.Sprintf(" to %q", e.By)
+		s += fmt.Sprintf(" to %q", name(e.By))
 	}
 	if e.Reason != "" {
 		s += ": " + e.Reason
@@ -140,7 +166,7 @@ func (e *SupersededError) Error() string {
 		what += " (" + e.Reason + ")"
 	}
 	return fmt.Sprintf("lockstep: the request of %q (part %q, order %s) for %q came after %s with order %s",
-		e.LockID, e.Part, e.Order, e.Resource, what, e.By)
+		name(e.LockID), e.Part, e.Order, e.Resource, what, e.By)
 }
 
 // Is makes errors.Is(err, ErrSuperseded) true.
@@ -158,7 +184,7 @@ type DeadlockError struct {
 }
 
 func (e *DeadlockError) Error() string {
-	return fmt.Sprintf("lockstep: %q gave up waiting for %q, since it was in a deadlock: %s", e.LockID, e.Resource, e.Cycle)
+	return fmt.Sprintf("lockstep: %q gave up waiting for %q, since it was in a deadlock: %s", name(e.LockID), e.Resource, e.Cycle)
 }
 
 // Is makes errors.Is(err, ErrDeadlock) true.
@@ -215,7 +241,7 @@ type OtherRunError struct {
 }
 
 func (e *OtherRunError) Error() string {
-	return fmt.Sprintf("lockstep: run %q of %q asks for %q, and run %q speaks for it", e.Run, e.LockID, e.Resource, e.Other)
+	return fmt.Sprintf("lockstep: run %q of %q asks for %q, and run %q represents it", e.Run, name(e.LockID), e.Resource, e.Other)
 }
 
 // Is makes errors.Is(err, ErrOtherRun) true.
@@ -269,7 +295,7 @@ func busy(op *rules.Acquire, a *update.Answer) *BusyError {
 
 // busyBy returns a BusyError with the holders in a document that block a request.
 func busyBy(op *rules.Acquire, d *rules.Document) *BusyError {
-	e := &BusyError{Resource: op.Resource, LockID: op.LockID, NotHeldSince: notHeldSince(d, op)}
+	e := &BusyError{Resource: op.Resource, LockID: op.LockID, NotHeldSince: notHeldSince(d, op), At: d.At}
 	for _, h := range inTheWay(d, op.Party()) {
 		e.Holders = append(e.Holders, h)
 		e.RetryIn = max(e.RetryIn, h.ExpiresIn)

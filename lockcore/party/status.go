@@ -292,6 +292,11 @@ func holders(d *rules.Document) []Holder {
 			out[i].Mode = h.Mode.Stronger(out[i].Mode)
 		}
 	}
+	for i := range out {
+		if out[i].Mode == ModeExclusive { // an upgrade or a claim
+			out[i].Limit = 0
+		}
+	}
 	return out
 }
 
@@ -322,7 +327,17 @@ func (h Holder) String() string {
 	case StateDraining:
 		return h.until("drained %s", "draining until it leaves", "draining for another %s") + ": " + h.who("since", part) + ", was cut off"
 	}
-	return "held by " + h.who("since", part) + ", " + h.until("expired %s", "no end", "for another %s unless renewed")
+	text := "held by " + h.who("since", part) + ", "
+	if h.KeptByWorkflow() {
+		return text + "kept while the workflow is open"
+	}
+	return text + h.until("expired %s", "no end", "for another %s unless renewed")
+}
+
+// KeptByWorkflow reports whether the hold stays as long as its workflow is open: the janitor extends it, and it
+// expires only if no worker runs for a HoldTTL.
+func (h Holder) KeptByWorkflow() bool {
+	return h.State == StateHolding && h.Run != "" && h.HoldTTL != 0 && h.ExpiresIn > 0
 }
 
 func (h Holder) until(over, endless, left string) string {
@@ -373,12 +388,12 @@ func (h Holder) fences() string {
 // a hold the lock ID and the first fence; of a waiter the lock ID, the part and the order.
 func (s Status) String() string {
 	if s.State == StateWaiting {
-		place := s.until("its place ended %s", "", "its place ends in %s unless it asks again")
+		ends := s.until("it left the queue %s", "", "it leaves the queue in %s unless it asks again")
 		if s.Overdue && s.ExpiresIn > 0 {
-			place = "overdue: passed over until it asks again, its place ends in " + roughly(s.ExpiresIn)
+			ends = "overdue: passed over until it asks again, it leaves the queue in " + roughly(s.ExpiresIn)
 		}
 		who := s.who("since", fmt.Sprintf("part %q", s.Part), "order "+s.Order.String())
-		return fmt.Sprintf("%q: waiting at place %d for %s: %s, %s", s.Resource, s.Position, roughly(s.Silent), who, place)
+		return fmt.Sprintf("%q: waiting at position %d for %s: %s, %s", s.Resource, s.Position, roughly(s.Silent), who, ends)
 	}
 	text := fmt.Sprintf("%q: %s", s.Resource, s.Holder)
 	if s.State == StateHolding && s.Silent > 0 {

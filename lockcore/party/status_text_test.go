@@ -45,6 +45,9 @@ func TestStatusString_Hold_ShowsEverythingToActOn(t *testing.T) {
 		`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, expired 1m ago; heard of 1m30s ago`: func(s *party.Status) {
 			s.Silent, s.ExpiresIn = 90*time.Second, -time.Minute-2*time.Millisecond
 		},
+		`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, kept while the workflow is open; heard of 5s ago`: func(s *party.Status) {
+			s.Silent, s.Run, s.HoldTTL, s.ExpiresIn = 5*time.Second, "run-1", time.Hour, time.Hour
+		},
 	})
 	hold.State = party.StateDraining
 	says(t, party.Status{Holder: hold}, map[string]func(*party.Status){
@@ -73,16 +76,16 @@ func TestStatusString_Waiter_ShowsEverythingToActOn(t *testing.T) {
 	})
 	waiter := party.Holder{LockID: "b", Owner: "b", Mode: party.ModeExclusive, State: party.StateWaiting, Part: "p"}
 	says(t, party.Status{Position: 1, Holder: waiter}, map[string]func(*party.Status){
-		`waiting at place 3 for 2h: "b" of "saga-2" (exclusive, part "3/Debit", order 4.2) since 2026-01-02T03:04:05Z, ` +
-			`its place ends in 4m40s unless it asks again`: func(s *party.Status) {
+		`waiting at position 3 for 2h: "b" of "saga-2" (exclusive, part "3/Debit", order 4.2) since 2026-01-02T03:04:05Z, ` +
+			`it leaves the queue in 4m40s unless it asks again`: func(s *party.Status) {
 			s.Part, s.Order, s.Position, s.Owner = "3/Debit", party.Order{Schedule: 4, Attempt: 2}, 3, "saga-2"
 			s.Silent, s.ExpiresIn = 2*time.Hour, 4*time.Minute+40*time.Second
 		},
-		`waiting at place 1 for 5m: "b" (exclusive, part "p", order 0.0) since 2026-01-02T03:04:05Z, ` +
-			`overdue: passed over until it asks again, its place ends in 55m`: func(s *party.Status) {
+		`waiting at position 1 for 5m: "b" (exclusive, part "p", order 0.0) since 2026-01-02T03:04:05Z, ` +
+			`overdue: passed over until it asks again, it leaves the queue in 55m`: func(s *party.Status) {
 			s.Overdue, s.Silent, s.ExpiresIn = true, 5*time.Minute, 55*time.Minute
 		},
-		`waiting at place 1 for 12h: "b" (shared with limit 2, part "p", order 0.0) since 2026-01-02T03:04:05Z, its place ended 2h ago`: func(s *party.Status) {
+		`waiting at position 1 for 12h: "b" (shared with limit 2, part "p", order 0.0) since 2026-01-02T03:04:05Z, it left the queue 2h ago`: func(s *party.Status) {
 			s.Mode, s.Limit, s.Silent, s.ExpiresIn = party.ModeShared, 2, 11*time.Hour+40*time.Minute, -2*time.Hour
 		},
 	})
@@ -112,9 +115,25 @@ func TestBusyError_Holders_ReadLikeStatus(t *testing.T) {
 		c.err.Resource, c.err.LockID = "r", "me"
 		require.EqualError(t, &c.err, `lockstep: "r" is busy for "me": `+c.want, name)
 		c.err.Position, c.err.Waiting = 2, 7
-		require.EqualError(t, &c.err, `lockstep: "r" is busy for "me" (place 2 of 7 in the queue): `+c.want, name)
+		require.EqualError(t, &c.err, `lockstep: "r" is busy for "me" (position 2 of 7 in the queue): `+c.want, name)
 		c.err.Position, c.err.Full = 0, true
-		require.EqualError(t, &c.err, `lockstep: "r" is busy for "me", and its queue is full (7 wait): `+c.want, name)
+		require.EqualError(t, &c.err, `lockstep: "r" is busy for "me" (its queue is full: 7 wait): `+c.want, name)
+	}
+}
+
+// A workflow is named by its workflow ID, as lockstep ps names it. Other lock IDs are shown as they are.
+func TestErrors_Workflows_AreNamedByWorkflowID(t *testing.T) {
+	t.Parallel()
+	const ns = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11/"
+	me, other := ns+"transfer%2F7", ns+"transfer-8"
+	holder := party.Holder{LockID: other, Owner: other, Run: "r", State: party.StateHolding, HoldTTL: time.Hour, ExpiresIn: time.Hour}
+	for want, err := range map[string]error{
+		`lockstep: "r" is busy for "transfer/7": held by "transfer-8" (exclusive), kept while the workflow is open`: &party.BusyError{
+			Resource: "r", LockID: me, Holders: []party.Holder{holder}},
+		`lockstep: "transfer/7" lost its lock on "r" to "transfer-8"`: &party.LostError{Resource: "r", LockID: me, By: other},
+		`lockstep: "pay/1" lost its lock on "r" to "50%2F"`:           &party.LostError{Resource: "r", LockID: "pay/1", By: "50%2F"},
+	} {
+		require.EqualError(t, err, want)
 	}
 }
 
@@ -130,7 +149,7 @@ func TestStatusString_Resource_ReadsLikeAList(t *testing.T) {
 	}
 	clock.Advance(10 * time.Second)
 	_, err := l.Enter(t.Context(), wait)
-	require.EqualError(t, err, fmt.Sprintf(`lockstep: "r" is busy for "b" (place 1 of 1 in the queue): `+
+	require.EqualError(t, err, fmt.Sprintf(`lockstep: "r" is busy for "b" (position 1 of 1 in the queue, as of 2026-01-02 03:04:15 UTC): `+
 		`held by "a" on host:1 (exclusive, first fence %d) since 2026-01-02T03:04:05Z, no end`, leases[0].Fence))
 	queue(t, l, numbered("c", party.Exclusive("r")))
 	list := func() []string {
@@ -148,8 +167,8 @@ func TestStatusString_Resource_ReadsLikeAList(t *testing.T) {
 	clock.Advance(20 * time.Second)
 	require.Equal(t, []string{
 		held + "30s ago",
-		`"r": waiting at place 1 for 20s: ` + first + "its place ends in 24h unless it asks again",
-		`"r": waiting at place 2 for 20s: ` + second + "its place ends in 24h unless it asks again",
+		`"r": waiting at position 1 for 20s: ` + first + "it leaves the queue in 24h unless it asks again",
+		`"r": waiting at position 2 for 20s: ` + second + "it leaves the queue in 24h unless it asks again",
 	}, list())
 
 	withdraw := rules.Withdraw{Resource: "r", LockID: "b", Part: wait.Part, Order: 4<<32 | 2, Reason: "a deadlock"}
@@ -158,6 +177,6 @@ func TestStatusString_Resource_ReadsLikeAList(t *testing.T) {
 	clock.Advance(4*time.Minute + 40*time.Second)
 	require.Equal(t, []string{
 		held + "5m10s ago",
-		`"r": waiting at place 1 for 5m: ` + second + "overdue: passed over until it asks again, its place ends in 24h",
-	}, list(), "who was taken out of the queue has no place, and counts for none behind it")
+		`"r": waiting at position 1 for 5m: ` + second + "overdue: passed over until it asks again, it leaves the queue in 24h",
+	}, list(), "who was taken out of the queue has no position, and counts for none behind it")
 }
