@@ -17,6 +17,7 @@
 //	│   └── draining   a part that was cut off; it blocks others while its lease may be trusted
 //	├── Waiters   the queue, first come, first served
 //	├── Evidence  records of evictions, forced releases and take-overs
+//	├── Forced    the last forced releases, for people
 //	├── Releases  the order up to which each run has released everything
 //	└── Bars      requests that a compensation has overtaken
 //

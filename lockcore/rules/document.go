@@ -28,6 +28,8 @@ type Document struct {
 	Releases []ReleaseRecord `bson:"over,omitempty"`
 	// Bars refuse late requests of steps that a compensation undoes.
 	Bars []Bar `bson:"bars,omitempty"`
+	// Forced has the last MaxForced forced releases, for people. No rule reads it.
+	Forced []Evidence `bson:"forced,omitempty"`
 	// IdleAt is the end of the last TTL in the document, rounded up to IdleGrain. Claims made by the
 	// same write do not count. A TTL index removes the document a retention time later.
 	IdleAt time.Time `bson:"idleAt"`
@@ -294,8 +296,7 @@ func (d *Document) Bytes() int {
 			n += record + len(w.Hold.ID) + len(w.Hold.Host) + len(w.Hold.Comment) + len(w.Hold.Trace)
 		}
 	}
-	for i := range d.Evidence {
-		e := &d.Evidence[i]
+	for _, e := range slices.Concat(d.Evidence, d.Forced) {
 		n += record + len(e.LockID) + len(e.Label) + len(e.To) + len(e.By) + len(e.Reason)
 	}
 	for i := range d.Releases {
@@ -317,6 +318,7 @@ func (d *Document) Clone() *Document {
 	c.Evidence = append([]Evidence{}, d.Evidence...)
 	c.Releases = slices.Clone(d.Releases)
 	c.Bars = slices.Clone(d.Bars)
+	c.Forced = slices.Clone(d.Forced)
 	c.Attn = append([]string{}, d.Attn...)
 	return &c
 }

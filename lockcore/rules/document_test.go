@@ -31,6 +31,7 @@ func TestDocument_Bytes_IsNoLessThanWhatIsStored(t *testing.T) {
 				Hold: &rules.WaitingHold{ID: text, TTL: 1, Host: text, Comment: text, Trace: text},
 			})
 			d.Evidence = append(d.Evidence, rules.Evidence{LockID: text, Label: text, To: text, Fence: 1, At: now, By: text, Reason: text})
+			d.Forced = d.Evidence
 			d.Releases = append(d.Releases, rules.ReleaseRecord{LockID: text, Label: text, Order: 1, Lost: true})
 			d.Bars = append(d.Bars, rules.Bar{LockID: text, Label: text, Saga: text, Part: text, Order: 1})
 		}

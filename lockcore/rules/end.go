@@ -114,7 +114,11 @@ func (op Release) Apply(before *Document, now time.Time) (*Document, Result) {
 			continue
 		}
 		if op.Force && e.Holds() && e.CreatedAt != nil {
-			s.evidence = append(s.evidence, Evidence{LockID: e.LockID, Label: e.Label, Fence: e.FirstFence, At: s.now, Reason: op.Reason})
+			lost := Evidence{LockID: e.LockID, Label: e.Label, Fence: e.FirstFence, At: s.now, Reason: op.Reason}
+			s.evidence = append(s.evidence, lost)
+			if !slices.Contains(s.doc.Forced, lost) { // a hold that is not kept has an entry for each part
+				s.doc.Forced = tail(append(s.doc.Forced, lost), MaxForced)
+			}
 		}
 		if !op.stopped(&e) && (e.State == StateDraining || e.State == StateRunning) {
 			draining = append(draining, s.drain(e))

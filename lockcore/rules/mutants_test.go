@@ -312,6 +312,7 @@ var mutants = []mutant{
 	{"state.recordRelease", `old.LockID == op.LockID && old.Label == op.Label`, `false`},
 	{"state.recordRelease", `s.clearEvidence(op.LockID, op.Label)`, ``},
 	{"state.recordRelease", `MaxReleases)`, `2*MaxReleases)`},
+	{"Release.Apply", `MaxForced)`, `2*MaxForced)`},
 	{"Withdraw.Apply", ` && w.Verdict == ""`, ``},
 	{"Withdraw.Apply", ` && w.Order == op.Order`, ``},
 	{"Withdraw.Apply", ` && w.Part == op.Part`, ``},

@@ -18,6 +18,7 @@ const (
 	MaxEvidence = 64
 	MaxReleases = 64
 	MaxBars     = 64
+	MaxForced   = 5
 	SettleMost  = 64
 )
 

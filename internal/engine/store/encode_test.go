@@ -26,6 +26,7 @@ func FuzzDecode(f *testing.F) {
 	full.Waiters = []rules.Waiter{{LockID: "w", Hold: &rules.WaitingHold{ID: "h"}}}
 	full.Evidence = []rules.Evidence{{LockID: "e"}}
 	full.Releases = []rules.ReleaseRecord{{LockID: "o"}}
+	full.Forced = full.Evidence
 	full.Bars = []rules.Bar{{LockID: "b"}}
 	full.Reserved = &rules.Reservation{By: "p"}
 	raw, err := store.Encode(full)

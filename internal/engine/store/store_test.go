@@ -75,6 +75,7 @@ func loadStored(t *testing.T, s store.Store) {
 	full.Waiters = []rules.Waiter{{LockID: "w", Mode: "exclusive", Since: at(1), ExpiresAt: rules.Never, OverdueAt: at(2), Hold: &rules.WaitingHold{ID: "h", TTL: 5}}}
 	full.Evidence = []rules.Evidence{{LockID: "e", Fence: 3, At: at(4), Reason: "expired"}}
 	full.Releases = []rules.ReleaseRecord{{LockID: "o", Order: 4}}
+	full.Forced = full.Evidence
 	full.Bars = []rules.Bar{{LockID: "b", Saga: "s", Order: 5}}
 	full.Attn = []string{rules.StateKept, "exclusive"}
 	full.Reserved = &rules.Reservation{By: "p", Until: at(6)}

@@ -466,6 +466,19 @@ var evidenceScenarios = []Scenario{
 		s.check(d.LostUpTo("a", "", 4) && !d.LostUpTo("a", "", 1), "a loss, got %+v", d.Releases)
 		s.ask(rules.Busy, "a", "p", 5, keep)
 	}},
+	{"evidence/the last forced releases stay after it is gone", func(s *stage) {
+		for i := range int64(rules.MaxForced + 1) {
+			first := s.take("a", "p", i+1, keep, reacquire).FirstFence
+			for range 2 { // the second is a copy of the first
+				s.release("a", 0, began(first), forced(fmt.Sprint("because ", i)), atOnce)
+			}
+		}
+		s.release("a", 9)
+		d := s.stored()
+		first, last := d.Forced[0], d.Forced[len(d.Forced)-1]
+		s.check(len(d.Forced) == rules.MaxForced && d.LossEvidence("a", "") == nil, "%d, and no evidence, got %+v", rules.MaxForced, d)
+		s.check(first.Reason == "because 1" && last.Reason == fmt.Sprint("because ", rules.MaxForced), "the last ones, got %+v", d.Forced)
+	}},
 	{"evidence/it is bounded, and says from when on it is complete", func(s *stage) {
 		for i := range rules.MaxEvidence + 1 {
 			s.take(fmt.Sprint("a", i), "p", 1)
