@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -132,10 +131,10 @@ func TestCommands_HolderAndWaiter_AreShownAndReleased(t *testing.T) {
 	lockID := asJSON.Roots[0].Hold.LockID
 	require.Contains(t, d.fails(t, 2, "release", "door", lockID, "--reason", "a drill"), "there is no terminal to ask at: --yes")
 	require.Contains(t, d.fails(t, 1, "release", "door", lockID, "--reason", "a drill", "--fence", "7", "--yes"), "--fence is 7: nothing was ended")
-	require.Contains(t, d.prints(t, "release", "door", lockID, "--reason", "a drill", "--now", "--yes"), "ended\n")
+	require.Contains(t, d.prints(t, "release", "door", first.GetID(), "--reason", "a drill", "--now", "--yes"), "ended\n"+second.GetID()+" ")
 	require.Eventually(t, func() bool {
 		_, out, _ := d.lockstep(t, "show", "door")
-		return bytes.Contains([]byte(out), []byte(second.GetID()+" holds door"))
+		return strings.Contains(out, second.GetID()+" holds door")
 	}, within, 100*time.Millisecond, "the waiter gets the lock")
 	close(d.work)
 	require.NoError(t, second.Get(t.Context(), nil))

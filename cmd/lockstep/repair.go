@@ -9,11 +9,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
@@ -29,11 +31,12 @@ type releaseConfig struct {
 func releaseCommand(s streams) *cobra.Command {
 	var cfg releaseConfig
 	c := &cobra.Command{
-		Use:   "release RESOURCE LOCK-ID",
+		Use:   "release RESOURCE NAME",
 		Short: "End a hold, or a queued request, by force",
-		Long: `Ends what a lock ID holds on a resource, or withdraws its requests from the queue. The owner of a hold gets the
-reason when it next renews or asks. A part that may still be at work keeps others out until it leaves or its
-lease ends; --now does not wait for that, and is for a holder that is known to be dead.
+		Long: `Ends what a party holds on a resource, or withdraws its requests from the queue, and shows who gets the lock.
+NAME is a lock ID, or the name that lockstep ps, show and why print, if only one party on the resource has it. The
+owner of a hold gets the reason when it next renews or asks. A part that may still be at work keeps others out until
+it leaves or its lease ends; --now does not wait for that, and is for a holder that is known to be dead.
 
 The owner of a queued request gets no reason. If it is a workflow, it may queue again at the end.
 
@@ -41,7 +44,7 @@ It names the hold by its first fence, so it ends nothing that was granted since.
 --yes is given. Without a terminal, --yes is required.
 
 Exit status: 0, 1 if there was nothing to end or it was not confirmed, 2 for wrong usage.`,
-		Args: arguments("the resource's name", "the lock ID, as lockstep show prints it"),
+		Args: arguments("the resource's name", "the lock ID or the name, as lockstep show prints it"),
 		RunE: func(c *cobra.Command, args []string) error { return cfg.run(c.Context(), s, args[0], args[1]) },
 	}
 	f := c.Flags()
@@ -54,7 +57,7 @@ Exit status: 0, 1 if there was nothing to end or it was not confirmed, 2 for wro
 	return c
 }
 
-func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, lockID string) error {
+func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, name string) error {
 	if strings.TrimSpace(cfg.reason) == "" {
 		return fmt.Errorf("%w: --reason is required: the owner sees it", errUsage)
 	}
@@ -66,49 +69,133 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, lockID s
 	if err := at.CheckCollection(ctx); err != nil {
 		return err
 	}
-	var found []lockcore.Status
-	for st, err := range at.Locker.Status(ctx, lockcore.Filter{Resource: resource, LockID: lockID}) {
-		if err != nil {
-			return err
-		}
-		found = append(found, st)
+	entries, err := entriesOf(ctx, at, resource)
+	if err != nil {
+		return err
 	}
-	if len(found) == 0 {
-		return fmt.Errorf("%q neither holds %q nor waits for it; lockstep show %q lists who does", lockID, resource, resource)
+	found, err := named(name, resource, entries)
+	if err != nil {
+		return err
 	}
 	if cfg.fence != 0 {
-		found = slices.DeleteFunc(found, func(st lockcore.Status) bool { return st.FirstFence != cfg.fence })
+		found = choose(found, func(e *inspect.Entry) bool { return e.FirstFence == cfg.fence })
 		if len(found) == 0 {
-			return fmt.Errorf("--fence is %d: nothing was ended: no hold of %q on %q began with it; lockstep show %q lists the fences", cfg.fence, lockID, resource, resource)
+			return fmt.Errorf("--fence is %d: nothing was ended: no hold of %q on %q began with it; lockstep show %q lists the fences", cfg.fence, name, resource, resource)
 		}
 	}
-	for _, st := range found {
-		if _, err := fmt.Fprintln(s.out, st); err != nil {
+	for i := range found {
+		if _, err := fmt.Fprintln(s.out, found[i].Status); err != nil {
 			return err
 		}
 	}
 	if err := cfg.confirmed(ctx, s); err != nil {
 		return err
 	}
-	for _, st := range found {
-		if err := cfg.end(ctx, at.Locker, &st); err != nil {
+	for i := range found {
+		if err := cfg.end(ctx, at.Locker, &found[i].Status); err != nil {
 			return err
 		}
 	}
 	result := "ended"
-	if lockID != inspect.Maintenance && slices.ContainsFunc(found, waits) {
+	if name != inspect.Maintenance && len(choose(found, func(e *inspect.Entry) bool { return e.FirstFence == 0 })) > 0 {
 		result += "; it is no longer in the queue. It gets no reason, and if it is a workflow, it may queue again at the end"
 	}
-	_, err = fmt.Fprintln(s.out, result)
-	return err
+	if _, err := fmt.Fprintln(s.out, result); err != nil {
+		return err
+	}
+	if len(choose(found, func(e *inspect.Entry) bool { return e.State != lockcore.StateWaiting })) == 0 {
+		return nil // a waiter's end grants nothing
+	}
+	fence := int64(0)
+	for i := range entries {
+		fence = max(fence, entries[i].Fence)
+	}
+	return reportNext(ctx, s, at, resource, fence)
 }
 
-// waits reports whether an entry is a queued request, or a claim, which is not a hold yet.
-func waits(st lockcore.Status) bool { return st.FirstFence == 0 }
+// entriesOf lists the entries of a resource, holders first.
+func entriesOf(ctx context.Context, at *site, resource string) (entries []inspect.Entry, err error) {
+	listed, err := at.Resources(ctx, lockcore.Filter{Resource: resource})
+	for i := range listed { // one at most
+		entries = slices.Concat(listed[i].Holders, listed[i].Waiters)
+	}
+	return entries, err
+}
+
+// choose returns the entries that meet a condition.
+func choose(entries []inspect.Entry, chosen func(*inspect.Entry) bool) (found []inspect.Entry) {
+	for i := range entries {
+		if chosen(&entries[i]) {
+			found = append(found, entries[i])
+		}
+	}
+	return found
+}
+
+// named returns the entries with a lock ID. If there are none, the name may be that of a party with a single lock ID.
+func named(name, resource string, entries []inspect.Entry) ([]inspect.Entry, error) {
+	found := choose(entries, func(e *inspect.Entry) bool { return e.LockID == name })
+	if len(found) > 0 {
+		return found, nil
+	}
+	found = choose(entries, func(e *inspect.Entry) bool {
+		return e.Party.Name == name || e.Party.Workflow == name || e.Party.Owner == name
+	})
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%q neither holds %q nor waits for it; lockstep show %q lists who does", name, resource, resource)
+	}
+	if len(choose(found, func(e *inspect.Entry) bool { return e.LockID != found[0].LockID })) == 0 {
+		return found, nil
+	}
+	text := ""
+	for i := range found {
+		text += fmt.Sprintf("\n  %s %s", table.Plain(found[i].LockID), &found[i])
+	}
+	return nil, fmt.Errorf("nothing was ended: %q has several lock IDs on %q; name one of them:%s", name, resource, text)
+}
+
+const (
+	// confirmWait bounds the time for which release waits until a party has confirmed its grant.
+	confirmWait = 3 * time.Second
+	// maxNext is the number of parties that release shows if none has got the lock.
+	maxNext = 3
+)
+
+// reportNext prints who was granted a resource after a fence, or else who is next.
+func reportNext(ctx context.Context, s streams, at *site, resource string, fence int64) error {
+	for limit := time.Now().Add(confirmWait); ; {
+		entries, err := entriesOf(ctx, at, resource)
+		if err != nil {
+			return fmt.Errorf("it was ended, but who has got it could not be read: %w", err)
+		}
+		shown := choose(entries, func(e *inspect.Entry) bool { return e.State == lockcore.StateHolding && e.FirstFence > fence })
+		if len(shown) == 0 {
+			shown = choose(entries, func(e *inspect.Entry) bool { return e.State != lockcore.StateHolding })
+			if len(shown) > 0 && time.Now().Before(limit) {
+				select {
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				case <-time.After(100 * time.Millisecond):
+					continue
+				}
+			}
+		}
+		if len(shown) == 0 {
+			_, err := fmt.Fprintln(s.out, "no party waits for it")
+			return err
+		}
+		for i := range shown[:min(len(shown), maxNext)] {
+			if _, err := fmt.Fprintln(s.out, table.Plain(shown[i].Party.Name), &shown[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
 
 // end ends an entry.
 func (cfg *releaseConfig) end(ctx context.Context, locker *party.Locker, st *lockcore.Status) error {
-	if waits(*st) {
+	if st.FirstFence == 0 { // a queued request, or a claim, which is not a hold yet
 		return locker.LeaveQueue(ctx, lockcore.Lease{Resource: st.Resource, LockID: st.LockID, Run: st.Run, Part: st.Part, Order: st.Order})
 	}
 	return locker.Release(ctx, party.Release{

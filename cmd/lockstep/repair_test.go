@@ -122,6 +122,39 @@ func TestRelease_QueuedRequest_IsWithdrawn(t *testing.T) {
 	require.Contains(t, strings.ReplaceAll(help, "\n", " "), "it may queue again at the end")
 }
 
+// ps, show and why print names, which are what an operator has at hand.
+func TestRelease_Name_EndsTheOnlyPartyOfThatName(t *testing.T) {
+	t.Parallel()
+	l := newLocks(t)
+	ask := func(lockID, owner string, of lockcore.Resource) {
+		l.orders++
+		_, err := l.Enter(t.Context(), party.Request{
+			LockID: lockID, Owner: owner, Part: "p", Order: party.Order{Schedule: l.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{of},
+		})
+		if err != nil {
+			require.ErrorIs(t, err, lockcore.ErrBusy)
+		}
+	}
+	release := func(name string, flags ...string) []string {
+		return append([]string{"release", "r", name, "--reason", "a drill", "--yes"}, flags...)
+	}
+	ask("a/1", "ann", lockcore.Shared("r"))
+	ask("a/2", "ann", lockcore.Shared("r"))
+	ask("b/1", "ben", lockcore.Exclusive("r"))
+	require.Regexp(t, `^lockstep: nothing was ended: "ann" has several lock IDs on "r"; name one of them:
+  a/1 holds r \(shared\) for .*
+  a/2 holds r \(shared\) for .*
+$`, l.fails(t, 1, release("ann")...))
+	require.Regexp(t, `ended\nben waits for r \(exclusive\) for .*, position 1\n$`, l.prints(t, release("a/1", "--now")...))
+	require.Regexp(t, `ended\nben was granted r \(exclusive\) .* ago, and has not confirmed it yet\n$`, l.prints(t, release("ann", "--now")...))
+	ask("c/1", "cleo", lockcore.Exclusive("r"))
+	require.Contains(t, l.prints(t, release("cleo")...), "ended; it is no longer in the queue.")
+	ask("b/1", "ben", lockcore.Exclusive("r"))
+	require.Regexp(t, `ended\nben leaves r \(exclusive\), draining for .* more\n$`, l.prints(t, release("ben")...))
+	require.Contains(t, l.prints(t, release("b/1", "--now")...), "ended\nno party waits for it\n")
+	require.Contains(t, l.fails(t, 1, release("ben")...), `"ben" neither holds "r" nor waits for it`)
+}
+
 // The draining part of an earlier hold has the same lock ID.
 func TestRelease_Fence_EndsThatHoldOnly(t *testing.T) {
 	t.Parallel()

@@ -124,7 +124,7 @@ func (l *Locker) KeepPosition(ctx context.Context, lease Lease) error {
 	if w.Started != nil {
 		req.Started = *w.Started
 	}
-	op := l.acquireOp(&req, Resource{Name: d.ID, Mode: Mode(w.Mode), Limit: limitOf(&w)})
+	op := l.acquireOp(&req, Resource{Name: d.ID, Mode: Mode(w.Mode), Limit: limitOf(w.Mode, w.Limit)})
 	op.WaiterTTL, op.NextRefresh = l.parkedTTL(), cmp.Or(w.OverdueAt.Sub(d.At).Milliseconds()/2, -1)
 	_, err = l.refresh(ctx, op)
 	return err

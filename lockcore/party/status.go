@@ -195,7 +195,7 @@ func statusesOf(d *rules.Document) []Status {
 			Resource: d.ID, Order: orderOf(w.Order), Position: places[i], Overdue: w.Overdue(d.At), InTheWay: obstacles(d, i),
 			Holder: Holder{
 				LockID: w.LockID, Run: w.Label, Owner: cmp.Or(w.Owner, w.LockID), Mode: Mode(w.Mode), State: StateWaiting, Part: w.Part, Since: w.Since,
-				Silent: max(0, d.At.Sub(w.Since)), Limit: limitOf(w), ExpiresIn: remaining(w.ExpiresAt, d.At),
+				Silent: max(0, d.At.Sub(w.Since)), Limit: limitOf(w.Mode, w.Limit), ExpiresIn: remaining(w.ExpiresAt, d.At),
 			},
 		})
 	}
@@ -221,12 +221,12 @@ func obstacles(d *rules.Document, waiter int) []Obstacle {
 	return out
 }
 
-// limitOf returns the limit of a waiter's request.
-func limitOf(w *rules.Waiter) int {
-	if w.Mode == rules.Exclusive {
+// limitOf returns the semaphore limit of a request. That of an exclusive waiter or claim is stored as 1.
+func limitOf(mode string, limit int64) int {
+	if mode == rules.Exclusive {
 		return 0
 	}
-	return int(w.Limit)
+	return int(limit)
 }
 
 // positions returns the position of each waiter in the queue, from 1.
@@ -263,7 +263,7 @@ func holders(d *rules.Document) []Holder {
 		e := &d.Entries[i]
 		h := Holder{
 			LockID: displayID(e), Run: e.Label, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
-			Fence: e.Fence, FirstFence: e.FirstFence, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: int(e.Limit),
+			Fence: e.Fence, FirstFence: e.FirstFence, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: limitOf(e.Mode, e.Limit),
 			Silent: max(0, d.At.Sub(lastRenewal(e))),
 		}
 		if began := cmp.Or(e.CreatedAt, e.ClaimedAt); began != nil {

@@ -131,7 +131,7 @@ func TestPrintResources_LongNames_AreShortenedInTheMiddle(t *testing.T) {
 	held := func(resource, by string) Resource {
 		return Resource{
 			Name:    resource,
-			Holders: []Entry{{Party: Party{Name: by}, For: 75 * time.Minute, Status: lockcore.Status{Holder: lockcore.Holder{State: lockcore.StateDraining, ExpiresIn: time.Hour}}}},
+			Holders: []Entry{{Party: Party{Name: by}, For: 75 * time.Minute, Status: lockcore.Status{Holder: lockcore.Holder{State: lockcore.StateDraining, ExpiresIn: time.Second}}}},
 			Waiters: make([]Entry, 2000), LongestWait: 61 * time.Minute,
 		}
 	}
@@ -140,8 +140,8 @@ func TestPrintResources_LongNames_AreShortenedInTheMiddle(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, PrintResources(&out, []Resource{long, held("account/1", "transfer-2")}))
 	require.Equal(t, `RESOURCE            HELD BY             MODE                 FOR         ENDS IN  WAITING  LONGEST
-account/é…ééé/main  transfer-…d 1 more  exclusive, draining  1 h 15 min  1 h      2000     1 h 1 min
-account/1           transfer-2          exclusive, draining  1 h 15 min  1 h      2000     1 h 1 min
+account…ééééé/main  transfe…and 1 more  exclusive, draining  1 h 15 min  1 s      2000     1 h 1 min
+account/1           transfer-2          exclusive, draining  1 h 15 min  1 s      2000     1 h 1 min
 `, out.String())
 }
 

@@ -38,8 +38,8 @@ func Fit(width int, rows [][]string, columns ...int) {
 	for _, row := range rows {
 		for _, i := range columns {
 			if cell := []rune(row[i]); len(cell) > widths[i] {
-				head := widths[i] / 2
-				row[i] = string(cell[:head]) + "…" + string(cell[len(cell)-(widths[i]-head-1):])
+				tail := widths[i] * 3 / 5 // names differ more at their ends
+				row[i] = string(cell[:widths[i]-tail-1]) + "…" + string(cell[len(cell)-tail:])
 			}
 		}
 	}
