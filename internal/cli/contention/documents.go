@@ -264,6 +264,7 @@ func depth(line []byte) int {
 // formats are the functions that read documents, by first key.
 var formats = map[string]func([]byte, batch) error{
 	"resourceSpans": readOTLP, "resourceLogs": readNothing, "resourceMetrics": readNothing, "result": readResult, "data": readJaeger,
+	"batches": readTempo, "trace": readTempo,
 }
 
 // formatOf returns the function that reads a document, found by its first key or else by its content, or nil.

@@ -1,6 +1,11 @@
 package contention
 
 import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"regexp"
+
 	"go.opentelemetry.io/collector/pdata/pcommon"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 )
@@ -8,6 +13,32 @@ import (
 // readOTLP reads one ExportTraceServiceRequest in OTLP's JSON encoding. A broken document adds nothing.
 func readOTLP(document []byte, to batch) error {
 	return readTraces(&ptrace.JSONUnmarshaler{}, document, to)
+}
+
+// tempoAnswer is an answer of Tempo's query API: version 2 has it in an envelope, and earlier ones have batches.
+type tempoAnswer struct {
+	Trace         *tempoAnswer    `json:"trace"`
+	Batches       json.RawMessage `json:"batches"`
+	ResourceSpans json.RawMessage `json:"resourceSpans"`
+}
+
+// base64ID is an ID as protobuf's own JSON encoding writes it. OTLP has hexadecimal IDs.
+var base64ID = regexp.MustCompile(`"(traceId|spanId|parentSpanId)":\s*"([A-Za-z0-9+/]{11}=|[A-Za-z0-9+/]{22}==)"`)
+
+func readTempo(document []byte, to batch) error {
+	var answer tempoAnswer
+	if err := json.Unmarshal(document, &answer); err != nil {
+		return err
+	}
+	if answer.Trace != nil {
+		answer = *answer.Trace
+	}
+	spans := base64ID.ReplaceAllFunc(append(answer.Batches, answer.ResourceSpans...), func(found []byte) []byte {
+		part := base64ID.FindSubmatch(found)
+		id, _ := base64.StdEncoding.DecodeString(string(part[2])) // on an error the ID is empty, and the span malformed
+		return fmt.Appendf(nil, `"%s":"%x"`, part[1], id)
+	})
+	return readOTLP(fmt.Appendf(nil, `{"resourceSpans":%s}`, spans), to)
 }
 
 // readProtobuf reads a request in OTLP's protobuf encoding.

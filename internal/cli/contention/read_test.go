@@ -19,6 +19,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/collector/pdata/ptrace"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
@@ -71,6 +74,16 @@ func protobufOf(t testing.TB, document []byte) []byte {
 	return data
 }
 
+// tempoOf returns a document as Tempo's query API does: protobuf's JSON, which has IDs in base64.
+func tempoOf(t testing.TB, document []byte) []byte {
+	t.Helper()
+	var traces tracepb.TracesData
+	require.NoError(t, proto.Unmarshal(protobufOf(t, document), &traces))
+	text, err := protojson.Marshal(&traces)
+	require.NoError(t, err)
+	return compact(t, text)
+}
+
 // messages writes lines as the Collector's file exporter does if it compresses each alone: with their lengths before them.
 func messages(lines []byte, pack func([]byte) []byte) (file []byte) {
 	for line := range bytes.Lines(lines) {
@@ -110,6 +123,8 @@ func TestRead_EveryFormat_GivesTheSameReport(t *testing.T) {
 		"Jaeger in one line": compact(t, s.jaeger(t)),
 		"Jaeger twice":       append(compact(t, s.jaeger(t)), compact(t, s.jaeger(t))...),
 		"Jaeger's OTLP":      append(append([]byte(`{"result":`), bytes.TrimSpace(whole)...), '}'),
+		"Tempo":              bytes.Replace(tempoOf(t, whole), []byte(`"resourceSpans"`), []byte(`"batches"`), 1),
+		"Tempo 2":            indented(t, fmt.Appendf(nil, `{"trace":%s,"metrics":{}}`, tempoOf(t, whole))),
 		"pretty result":      indented(t, append(append([]byte(`{"result":`), whole...), '}')),
 	} {
 		t.Run(name, func(t *testing.T) {
