@@ -20,14 +20,18 @@ const patience = 5 * time.Minute
 
 // Shop has the activities. Tests replace its functions.
 type Shop struct {
-	OnCharge, OnRefund, OnIssue func(ctx context.Context, seat string) error
+	OnCharge func(ctx context.Context, seat string) (charge string, err error)
+	OnRefund func(ctx context.Context, seat, charge string) error
+	OnIssue  func(ctx context.Context, seat string) error
 }
 
-// Charge takes the money.
-func (s *Shop) Charge(ctx context.Context, seat string) error { return s.OnCharge(ctx, seat) }
+// Charge takes the money, and returns the ID of the charge.
+func (s *Shop) Charge(ctx context.Context, seat string) (string, error) { return s.OnCharge(ctx, seat) }
 
-// Refund gives it back.
-func (s *Shop) Refund(ctx context.Context, seat string) error { return s.OnRefund(ctx, seat) }
+// Refund gives it back. If the ID is empty, because Charge failed or did not answer, it looks for a charge for the seat.
+func (s *Shop) Refund(ctx context.Context, seat, charge string) error {
+	return s.OnRefund(ctx, seat, charge)
+}
 
 // Issue issues the ticket.
 func (s *Shop) Issue(ctx context.Context, seat string) error { return s.OnIssue(ctx, seat) }
@@ -38,8 +42,11 @@ func Checkout(ctx workflow.Context, seat string) error {
 	err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
 		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Exclusive(seat)}, MaxWait: patience})
 		var shop *Shop
-		s.CompensateWith(ctx, shop.Refund, seat)
-		if err := workflow.ExecuteActivity(ctx, shop.Charge, seat).Get(ctx, nil); err != nil {
+		var charge string // the ID, once Charge has returned
+		s.Compensate(ctx, func(ctx workflow.Context) error {
+			return workflow.ExecuteActivity(ctx, shop.Refund, seat, charge).Get(ctx, nil)
+		})
+		if err := workflow.ExecuteActivity(ctx, shop.Charge, seat).Get(ctx, &charge); err != nil {
 			return err
 		}
 		return workflow.ExecuteActivity(ctx, shop.Issue, seat).Get(ctx, nil)
