@@ -1,8 +1,11 @@
 package worker_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"io"
+	"log/slog"
 	"net"
 	"testing"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
+	sdklog "go.temporal.io/sdk/log"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -157,6 +161,26 @@ func TestPlugin_WorkerStarts_HasRegistered(t *testing.T) {
 		require.NoError(t, err)
 		require.Fail(t, "a registration is listed as a lock", "%+v", s)
 	}
+}
+
+// Nothing else fails without the indexes, so an operator would not notice.
+func TestPlugin_MissingIndexes_AreLogged(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	logs, log := io.Pipe()
+	t.Cleanup(func() { require.NoError(t, logs.Close()) })
+	c, err := client.Dial(client.Options{
+		HostPort: testenv.TemporalAddress(t), Plugins: []client.Plugin{b.plugin},
+		Logger: sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))),
+	})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	b.client = c
+	b.serve(t)
+	line, err := bufio.NewReader(logs).ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, "run lockstep init")
+	require.Contains(t, line, "collection="+b.database+".locks missing=\"[lockstep_idle lockstep_attn]\"")
 }
 
 // The database accepts connections and answers nothing, so that a registration is under way when the worker stops.

@@ -29,6 +29,8 @@ const (
 // task queues, to find workers without Lockstep: those run guarded steps without locks, and nothing fails. A nil registrar does nothing.
 type registrar struct {
 	locker *lockcore.Locker
+	// indexes is done once the indexes were checked.
+	indexes sync.Once
 
 	mu sync.Mutex
 	// clients has the namespaces of the clients that the plugin was given to, with the identities that their workers have by default.
@@ -131,12 +133,22 @@ func (r *registrar) keep(ctx context.Context, w *registered, tried chan<- struct
 		if failed = err != nil; tried != nil {
 			close(tried)
 			tried = nil
+			r.indexes.Do(func() { r.checkIndexes(ctx, logger) })
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
+	}
+}
+
+// checkIndexes logs a warning if the collection lacks indexes, because nothing else fails then. Workers need not have the right to ask.
+func (r *registrar) checkIndexes(ctx context.Context, logger sdklog.Logger) {
+	collection, missing, err := r.locker.MissingIndexes(ctx)
+	if err == nil && len(missing) > 0 {
+		logger.Warn("lockstep: indexes are missing, so idle documents stay forever and background work reads all documents: run lockstep init",
+			"collection", collection, "missing", missing)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/worker"
 )
 
@@ -215,6 +216,20 @@ func TestDoctor_DatabaseAway_LocksRemain(t *testing.T) {
 	require.NoError(t, holder.Get(t.Context(), nil))
 }
 
+func TestDoctor_DifferentLimitsOfASemaphore_AreFound(t *testing.T) {
+	t.Parallel()
+	l := newLocks(t)
+	ask := func(lockID string, limit int) {
+		_, err := l.TryEnter(t.Context(), party.Request{LockID: lockID, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.SharedLimit("printer", limit)}})
+		require.NoError(t, err)
+	}
+	ask("a", 2)
+	ask("b", 2)
+	require.Contains(t, l.prints(t, "doctor"), "ok       semaphores   all requests of a semaphore name the same limit\n")
+	ask("c", 3)
+	require.Contains(t, l.prints(t, "doctor"), `warning  semaphores   1 resources are requested with different limits, such as "printer" (limits 2, 3); 0 is none`)
+}
+
 // All checks that can be made are made. The others are unknown, and the reason appears once.
 func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 	t.Parallel()
@@ -224,11 +239,11 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 	foreign := db.Collection("orders")
 	_, err := foreign.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "order/1"}})
 	require.NoError(t, err)
-	const ofLocks, ofTemporal = "indexes, writing, janitor, pollers, orphans, deadlocks", "questions, janitor, one place, workers, pollers, orphans"
+	const ofLocks, ofTemporal = "indexes, writing, janitor, pollers, orphans, deadlocks, semaphores", "questions, janitor, one place, workers, pollers, orphans"
 	for name, c := range map[string]struct{ args, once, see, stderr string }{
 		"no database": {
 			"--mongodb-uri mongodb://127.0.0.1:1/", "unknown  database     --mongodb-uri: no database answers at [127.0.0.1:1]", "unknown  one place    not checked: see database\n",
-			"unknown: database, replica set, clocks, collection, indexes, writing, janitor, one place, pollers, orphans, deadlocks",
+			"unknown: database, replica set, clocks, collection, indexes, writing, janitor, one place, pollers, orphans, deadlocks, semaphores",
 		},
 		"no Temporal": {
 			"--temporal-address 127.0.0.1:1", "unknown  Temporal     no Temporal server answers at 127.0.0.1:1", "unknown  one place    not checked: see Temporal\n",
@@ -236,7 +251,7 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 		},
 		"neither": {
 			"--mongodb-uri mongodb://127.0.0.1:1/ --temporal-address 127.0.0.1:1", "no database answers at", "unknown  janitor      not checked: see collection and Temporal\n",
-			"unknown: database, replica set, clocks, collection, indexes, writing, Temporal, questions, janitor, one place, workers, pollers, orphans, deadlocks",
+			"unknown: database, replica set, clocks, collection, indexes, writing, Temporal, questions, janitor, one place, workers, pollers, orphans, deadlocks, semaphores",
 		},
 		"no namespace": {
 			"--namespace nowhere", "broken   Temporal     the server does not know the namespace at", "unknown  workers      not checked: see Temporal\n",
@@ -254,7 +269,7 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 		code, out, stderr := l.lockstep(t, append([]string{"doctor"}, strings.Fields(c.args)...)...)
 		require.Equal(t, 1, code, name)
 		require.Equal(t, "lockstep: "+c.stderr+"\n", stderr, name)
-		require.Regexp(t, `^((ok|warning|broken|unknown) .*\n( +→ .*\n)*){14}$`, out, name)
+		require.Regexp(t, `^((ok|warning|broken|unknown) .*\n( +→ .*\n)*){15}$`, out, name)
 		require.Equal(t, 1, strings.Count(out, c.once), name+"\n"+out)
 		require.Contains(t, out, c.see, name)
 	}

@@ -83,6 +83,21 @@ func (l *Locker) CreateIndexes(ctx context.Context) error {
 	return l.store.Prepare(ctx)
 }
 
+// MissingIndexes returns the name of the collection with its database, and the indexes that CreateIndexes
+// would create. It needs the right listIndexes. A store in memory misses none.
+func (l *Locker) MissingIndexes(ctx context.Context) (collection string, missing []string, err error) {
+	if l.life.closed.Err() != nil {
+		return "", nil, ErrClosed
+	}
+	s, ok := l.store.(store.WorkerStore)
+	if !ok {
+		return "", nil, nil
+	}
+	ctx, cancel := l.bounded(ctx)
+	defer cancel()
+	return s.MissingIndexes(ctx)
+}
+
 // CollectionID returns the ID of the collection in which the Locker keeps its locks. Two Lockers exclude
 // each other if they have the same ID. It asks the database, and returns its errors, or ErrClosed.
 func (l *Locker) CollectionID(ctx context.Context) (string, error) {

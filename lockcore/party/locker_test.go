@@ -109,6 +109,7 @@ func TestLocker_Closed_RefusesEveryCall(t *testing.T) {
 	all["Deadlocks"] = func(ctx context.Context) error { _, err := l.Deadlocks(ctx); return err }
 	all["BreakDeadlocks"] = func(ctx context.Context) error { _, err := l.BreakDeadlocks(ctx); return err }
 	all["CreateIndexes"] = l.CreateIndexes
+	all["MissingIndexes"] = func(ctx context.Context) error { _, _, err := l.MissingIndexes(ctx); return err }
 	all["CollectionID"] = func(ctx context.Context) error { _, err := l.CollectionID(ctx); return err }
 	all["Renewing"] = func(ctx context.Context) error { return context.Cause(l.NewSession(ctx, leases).Context()) }
 	require.NoError(t, l.Close(t.Context()))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -88,6 +89,7 @@ func (d *Doctor) Examine(ctx context.Context) (findings []Finding) {
 		{"pollers", []string{aboutCollection, aboutTemporal}, d.pollers},
 		{"orphans", []string{aboutCollection, aboutTemporal}, d.orphans},
 		{"deadlocks", []string{aboutCollection}, d.deadlocks},
+		{"semaphores", []string{aboutCollection}, d.semaphores},
 	} {
 		found := Finding{}
 		missing := slices.DeleteFunc(check.needs, func(about string) bool { return well[about] })
@@ -209,15 +211,9 @@ func (d *Doctor) collection(ctx context.Context) (Finding, error) {
 const contendedIndex = "lockstep_attn"
 
 func (d *Doctor) indexes(ctx context.Context) (Finding, error) {
-	specs, err := d.Collection.Indexes().ListSpecifications(ctx)
+	_, missing, err := d.Locker.MissingIndexes(ctx)
 	if err != nil {
 		return Finding{}, err
-	}
-	var missing []string
-	for _, name := range []string{"lockstep_idle", contendedIndex} {
-		if !slices.ContainsFunc(specs, func(s mongo.IndexSpecification) bool { return s.Name == name }) {
-			missing = append(missing, name)
-		}
 	}
 	if len(missing) > 0 {
 		return finding(Warning, "not there: "+strings.Join(missing, ", "),
@@ -279,6 +275,32 @@ func (d *Doctor) writing(ctx context.Context) (Finding, error) {
 		return finding(Warning, fmt.Sprintf("a command takes %s", took), "each step waits for two: see the database's load, and how far away it is")
 	}
 	return ok("a lock was taken and left, %s for each", took)
+}
+
+// semaphores looks for resources whose shared holders and waiters differ in their limits. It reads all documents.
+func (d *Doctor) semaphores(ctx context.Context) (Finding, error) {
+	resources, err := d.Resources(ctx, lockcore.Filter{})
+	if err != nil {
+		return Finding{}, err
+	}
+	var differ []string
+	for i := range resources {
+		r, limits := &resources[i], map[int]bool{}
+		for _, e := range slices.Concat(r.Holders, r.Waiters) {
+			if e.Mode == lockcore.ModeShared && e.State != lockcore.StateDraining && e.ExpiresIn > 0 {
+				limits[e.Limit] = true
+			}
+		}
+		if len(limits) > 1 {
+			text := strings.Trim(fmt.Sprint(slices.Sorted(maps.Keys(limits))), "[]")
+			differ = append(differ, fmt.Sprintf("%q (limits %s)", d.ResourceName(r.Name), strings.ReplaceAll(text, " ", ", ")))
+		}
+	}
+	if len(differ) > 0 {
+		return finding(Warning, fmt.Sprintf("%d resources are requested with different limits, such as %s; 0 is none", len(differ), differ[0]),
+			"a request counts all holders against its own limit: let all requests of a semaphore name the same one")
+	}
+	return ok("all requests of a semaphore name the same limit")
 }
 
 // maxCollections bounds the collections that otherCollections reads.

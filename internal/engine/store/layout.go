@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -54,6 +55,21 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 		})
 		return err
 	})
+}
+
+// MissingIndexes sends one listIndexes, and looks for the indexes by their names.
+func (m *Mongo) MissingIndexes(ctx context.Context) (collection string, missing []string, err error) {
+	collection = m.local.Database().Name() + "." + m.local.Name()
+	err = send(ctx, "list the indexes of "+m.local.Name(), func(ctx context.Context) error {
+		found, err := m.local.Indexes().ListSpecifications(ctx)
+		for _, name := range []string{idleIndex, attnIndex} {
+			if !slices.ContainsFunc(found, func(s mongo.IndexSpecification) bool { return s.Name == name }) {
+				missing = append(missing, name)
+			}
+		}
+		return err
+	})
+	return collection, missing, err
 }
 
 // check verifies the collection's layout before the first operation. A success is remembered.

@@ -15,12 +15,14 @@ type Worker struct {
 	Identity  string `bson:"identity"`
 }
 
-// WorkerStore is a Store that can also list the workers that use it.
+// WorkerStore is a Store that can also list the workers that use it, and the indexes that it lacks.
 type WorkerStore interface {
 	// RegisterWorker records that the worker is running. The worker must repeat it.
 	RegisterWorker(ctx context.Context, w Worker) error
 	// Workers returns the workers whose last registration is less than maxAge old, by the server's clock.
 	Workers(ctx context.Context, maxAge time.Duration) ([]Worker, error)
+	// MissingIndexes returns the name of the collection, and the indexes that Prepare would create.
+	MissingIndexes(ctx context.Context) (collection string, missing []string, err error)
 }
 
 var _ WorkerStore = (*Mongo)(nil)
