@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
 	"os/user"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
@@ -66,16 +68,24 @@ func (cfg *holdConfig) hold(ctx context.Context, s streams, resource string) err
 	return err
 }
 
-func (cfg *holdConfig) request(resource string) party.Request {
-	operator := "an unknown user"
+// signed returns a reason with the user and the host of this command.
+func signed(reason string) string {
+	name := "an unknown user"
 	if u, err := user.Current(); err == nil {
-		operator = u.Username
+		name = u.Username
 	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "an unknown host"
+	}
+	return reason + " (" + name + "@" + host + ")"
+}
+
+func (cfg *holdConfig) request(resource string) party.Request {
+	reason := signed(cfg.reason)
 	return party.Request{
-		LockID: inspect.Maintenance, Part: rand.Text(), Call: rand.Text(), Order: party.Order{Attempt: 1}, Comment: cfg.reason + " (" + operator + ")",
-		// Each resource has its own owner. With one owner for all, a party that keeps one of the resources and waits for
-		// another would be the victim of a deadlock.
-		Owner:     inspect.Maintenance + "/" + resource,
+		LockID: inspect.Maintenance, Part: rand.Text(), Call: rand.Text(), Order: party.Order{Attempt: 1}, Comment: reason,
+		Owner:     wire.Cut(inspect.MaintenanceOf(resource)+reason, 1500),
 		Resources: []lockcore.Resource{lockcore.Exclusive(resource)}, TTL: lockcore.Forever, NeverVictim: true,
 	}
 }
@@ -154,7 +164,7 @@ func (cfg *holdConfig) printHolders(ctx context.Context, s streams, at *site, re
 	}
 	for _, w := range found[0].Waiters {
 		if w.LockID == inspect.Maintenance {
-			return fmt.Errorf("another lockstep hold waits for %q already; lockstep unhold %q ends that", resource, resource)
+			return fmt.Errorf("another lockstep hold waits for %q already: %s; lockstep unhold %q ends that", resource, w.Comment, resource)
 		}
 	}
 	if n := len(found[0].Waiters); n > 0 {

@@ -88,19 +88,23 @@ func notNil[T any](list []T) []T {
 func showCommand(s streams) *cobra.Command {
 	i := &inspection{siteFlags: siteFlags{noTemporal: true}}
 	i.find = func(ctx context.Context, at *site, args []string) (any, func(io.Writer) error, error) {
-		found, err := at.Resources(ctx, lockcore.Filter{Resource: args[0]})
+		found, ok, err := at.Show(ctx, args[0])
 		if err != nil {
 			return nil, nil, err
 		}
-		if len(found) == 0 {
-			return nil, nil, fmt.Errorf("%q is not held, and not waited for; lockstep ps lists what is held", args[0])
+		if !ok {
+			err = fmt.Errorf("%q is not held, and not waited for; lockstep ps lists what is held", args[0])
+			if len(found.Forced) == 0 {
+				return nil, nil, err
+			}
 		}
-		return found[0], found[0].Print, nil
+		return found, found.Print, err
 	}
 	return i.complete(s, &cobra.Command{
 		Use:   "show RESOURCE",
 		Short: "Show who holds a resource, its queue, and how to end each hold",
-		Long: `Shows the holders of a resource and its queue.
+		Long: `Shows the holders of a resource, its queue, and the last five holds that were released by force: whose, when, by whom
+and why. An idle resource is forgotten after a day.
 
 Exit status: 0, 1 if it is not held and not waited for, or the database could not be read, 2 for wrong usage.`,
 		Args: arguments("the resource's name"),

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +60,14 @@ func (d *door) lock(ctx workflow.Context) error {
 	return errors.Join(workflow.Sleep(ctx, within), hold.Release(ctx))
 }
 
+// broken locks the door, and then its workflow task fails.
+func (d *door) broken(ctx workflow.Context) error {
+	if _, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Exclusive("door")}}); err != nil {
+		return err
+	}
+	panic("no such door")
+}
+
 // openDoor starts a worker without a janitor.
 func openDoor(t *testing.T) *door {
 	t.Helper()
@@ -71,6 +80,7 @@ func openDoorWith(t *testing.T, o sdkworker.Options) *door {
 	o.Identity = "the door's worker"
 	w := d.worker(t, o)
 	w.RegisterWorkflowWithOptions(d.enter, workflow.RegisterOptions{Name: "Enter"})
+	w.RegisterWorkflowWithOptions(d.broken, workflow.RegisterOptions{Name: "Broken"})
 	w.RegisterWorkflowWithOptions(d.lock, workflow.RegisterOptions{Name: "Lock"})
 	require.NoError(t, w.Start())
 	t.Cleanup(w.Stop)
@@ -131,13 +141,32 @@ func TestCommands_HolderAndWaiter_AreShownAndReleased(t *testing.T) {
 	lockID := asJSON.Roots[0].Hold.LockID
 	require.Contains(t, d.fails(t, 2, "release", "door", lockID, "--reason", "a drill"), "there is no terminal to ask at: --yes")
 	require.Contains(t, d.fails(t, 1, "release", "door", lockID, "--reason", "a drill", "--fence", "7", "--yes"), "--fence is 7: nothing was ended")
-	require.Contains(t, d.prints(t, "release", "door", first.GetID(), "--reason", "a drill", "--now", "--yes"), "ended\n"+second.GetID()+" ")
+	_, ended, logged := d.lockstep(t, "release", "door", first.GetID(), "--reason", "a drill", "--now", "--yes")
+	require.Contains(t, ended, "ended\n"+second.GetID()+" ")
+	require.Regexp(t, `level=INFO msg="lockstep: ended by force" resource=door lockId=\S+ owner=\S+ fence=\d+ reason="a drill \(.+@.+\)"\n`, logged)
 	require.Eventually(t, func() bool {
 		_, out, _ := d.lockstep(t, "show", "door")
 		return strings.Contains(out, second.GetID()+" holds door")
 	}, within, 100*time.Millisecond, "the waiter gets the lock")
 	close(d.work)
 	require.NoError(t, second.Get(t.Context(), nil))
+	lost := first.GetID() + ` lost its lock on door at .* UTC, released by force: a drill \(.+@.+\)\n`
+	require.Regexp(t, lost, d.prints(t, "why", first.GetID()))
+	require.Eventually(t, func() bool {
+		status, out, _ := d.lockstep(t, "show", "door")
+		return status == 1 && regexp.MustCompile(`not held, and not waited for\n\n  `+lost).MatchString(out)
+	}, within, 100*time.Millisecond, "it is known after the owner has left")
+}
+
+// A workflow whose code fails holds its locks until it is mended.
+func TestWhy_FailingWorkflowTask_QuotesTheFailure(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t)
+	d.come(t, "Broken", lockcore.StateHolding)
+	waits := d.come(t, "Enter", lockcore.StateWaiting)
+	require.Eventually(t, func() bool {
+		return regexp.MustCompile(`→ its workflow task has failed \d+ times: .*no such door`).MatchString(d.prints(t, "why", waits.GetID()))
+	}, within, 100*time.Millisecond)
 }
 
 // A drill: no janitor works when a workflow is terminated.

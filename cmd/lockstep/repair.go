@@ -50,7 +50,7 @@ Exit status: 0, 1 if there was nothing to end or it was not confirmed, 2 for wro
 	f := c.Flags()
 	f.SortFlags = false
 	cfg.add(c)
-	f.StringVar(&cfg.reason, "reason", "", "why, for the owner of a hold and for traces; required")
+	f.StringVar(&cfg.reason, "reason", "", "why, for the owner of a hold, lockstep show and traces; required. Your name and host are added")
 	f.Int64Var(&cfg.fence, "fence", 0, "end only the hold that began with this fence; by default all current ones")
 	f.BoolVar(&cfg.now, "now", false, "do not wait for parts that may still be at work: the holder is known to be dead")
 	f.BoolVar(&cfg.yes, "yes", false, "do not ask")
@@ -95,6 +95,8 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, name str
 		if err := cfg.end(ctx, at.Locker, &found[i].Status); err != nil {
 			return err
 		}
+		e := &found[i]
+		logger(s).Info("lockstep: ended by force", "resource", resource, "lockId", e.LockID, "owner", e.Owner, "fence", e.FirstFence, "reason", signed(cfg.reason))
 	}
 	result := "ended"
 	if name != inspect.Maintenance && len(choose(found, func(e *inspect.Entry) bool { return e.FirstFence == 0 })) > 0 {
@@ -141,6 +143,9 @@ func named(name, resource string, entries []inspect.Entry) ([]inspect.Entry, err
 	found = choose(entries, func(e *inspect.Entry) bool {
 		return e.Party.Name == name || e.Party.Workflow == name || e.Party.Owner == name
 	})
+	if len(found) == 0 && name == inspect.Maintenance {
+		return nil, fmt.Errorf("%q is not held for maintenance, and no lockstep hold waits for it", resource)
+	}
 	if len(found) == 0 {
 		return nil, fmt.Errorf("%q neither holds %q nor waits for it; lockstep show %q lists who does", name, resource, resource)
 	}
@@ -199,7 +204,7 @@ func (cfg *releaseConfig) end(ctx context.Context, locker *party.Locker, st *loc
 		return locker.LeaveQueue(ctx, lockcore.Lease{Resource: st.Resource, LockID: st.LockID, Run: st.Run, Part: st.Part, Order: st.Order})
 	}
 	return locker.Release(ctx, party.Release{
-		LockID: st.LockID, Resources: []string{st.Resource}, FirstFence: st.FirstFence, Reason: cfg.reason, Force: true, Now: cfg.now,
+		LockID: st.LockID, Resources: []string{st.Resource}, FirstFence: st.FirstFence, Reason: signed(cfg.reason), Force: true, Now: cfg.now,
 	})
 }
 

@@ -34,7 +34,7 @@ func TestHold_Maintenance_KeepsOthersOutUntilUnhold(t *testing.T) {
 	close(d.work)
 	require.Contains(t, d.prints(t, "unhold", "door"), "ended")
 	require.NoError(t, second.Get(t.Context(), nil))
-	require.Contains(t, d.fails(t, 1, "unhold", "door"), `"maintenance" neither holds "door" nor waits for it`)
+	require.Contains(t, d.fails(t, 1, "unhold", "door"), `"door" is not held for maintenance, and no lockstep hold waits for it`)
 }
 
 func TestHold_Interrupted_LeavesTheQueue(t *testing.T) {
@@ -42,6 +42,7 @@ func TestHold_Interrupted_LeavesTheQueue(t *testing.T) {
 	d := openDoor(t)
 	first := d.come(t, "Enter", lockcore.StateHolding)
 	c := d.startHold(t, "door")
+	require.Regexp(t, `maintenance waits for door .*\n +comment +paint \(.+@.+\)\n`, d.prints(t, "show", "door"))
 	c.interrupt(t)
 	require.Equal(t, 130, c.wait(t), &c.stderr)
 	require.Contains(t, c.stderr.String(), "waits for "+first.GetID()+", which holds door")

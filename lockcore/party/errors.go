@@ -106,8 +106,11 @@ var ofWorkflow = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/
 
 // name returns a lock ID or an owner for people: for a workflow it is the workflow ID.
 func name(lockID string) string {
-	id := ofWorkflow.ReplaceAllString(lockID, "")
-	if plain, err := url.PathUnescape(id); err == nil && id != lockID {
+	if !ofWorkflow.MatchString(lockID) {
+		return lockID
+	}
+	id := strings.Split(lockID, "/")[1] // a step's name may follow
+	if plain, err := url.PathUnescape(id); err == nil {
 		return plain
 	}
 	return id

@@ -139,6 +139,42 @@ func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] 
 	}
 }
 
+// Loss is a hold that its party has lost.
+type Loss struct {
+	Resource, LockID string
+	// Run is the run label of the hold.
+	Run string
+	At  time.Time
+	// By is the lock ID that was granted the resource of an expired hold.
+	By string
+	// Reason is that of a forced release.
+	Reason string
+}
+
+// Losses streams lost holds, in the order of the resources' names: the last five forced releases of each
+// resource, and evictions of which the party has not heard yet, or which it has not made up for. Of the
+// filter it uses Resource, Prefix and Contended. The sequence ends as that of Status.
+func (l *Locker) Losses(ctx context.Context, f Filter) iter.Seq2[Loss, error] {
+	return func(yield func(Loss, error) bool) {
+		if err := f.check(); err != nil {
+			yield(Loss{}, err)
+			return
+		}
+		for d, err := range l.list(ctx, rules.Query{Resource: f.Resource, Prefix: f.Prefix, Contended: f.Contended}) {
+			if err != nil {
+				yield(Loss{}, fmt.Errorf("lockstep: list the locks: %w", err))
+				return
+			}
+			evicted := slices.DeleteFunc(d.Evidence, func(e rules.Evidence) bool { return e.To != "" || slices.Contains(d.Forced, e) })
+			for _, e := range slices.Compact(slices.Concat(d.Forced, evicted)) { // an eviction is recorded for each entry of the hold
+				if !yield(Loss{Resource: d.ID, LockID: e.LockID, Run: e.Label, At: e.At, By: e.By, Reason: e.Reason}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // list streams documents, unless the Locker is closed.
 func (l *Locker) list(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
 	if l.life.closed.Err() != nil {

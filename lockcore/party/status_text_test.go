@@ -125,8 +125,8 @@ func TestBusyError_Holders_ReadLikeStatus(t *testing.T) {
 func TestErrors_Workflows_AreNamedByWorkflowID(t *testing.T) {
 	t.Parallel()
 	const ns = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11/"
-	me, other := ns+"transfer%2F7", ns+"transfer-8"
-	holder := party.Holder{LockID: other, Owner: other, Run: "r", State: party.StateHolding, HoldTTL: time.Hour, ExpiresIn: time.Hour}
+	me, other := ns+"transfer%2F7", ns+"transfer-8/1%2FDebit"
+	holder := party.Holder{LockID: other, Owner: ns + "transfer-8", Run: "r", State: party.StateHolding, HoldTTL: time.Hour, ExpiresIn: time.Hour}
 	for want, err := range map[string]error{
 		`lockstep: "r" is busy for "transfer/7": held by "transfer-8" (exclusive), kept while the workflow is open`: &party.BusyError{
 			Resource: "r", LockID: me, Holders: []party.Holder{holder}},

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -54,7 +55,7 @@ func (s *Site) adviseOpen(d *Doing, h *Entry, workflowID string) string {
 	case d.Status == "Paused":
 		return "its workflow is paused: " + s.temporalCommand("workflow", "unpause", "--workflow-id", workflowID)
 	case d.TaskFailures > 0:
-		return fmt.Sprintf("its workflow task has failed %d times: its workers' logs say why", d.TaskFailures)
+		return fmt.Sprintf("its workflow task has failed %d times: %s", d.TaskFailures, cmp.Or(d.TaskFailure, "its workers' logs say why"))
 	}
 	for _, a := range d.Activities {
 		if !a.Waits {

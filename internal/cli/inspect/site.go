@@ -57,6 +57,9 @@ type Frontend interface {
 	currentrun.Describer
 	GetSystemInfo(ctx context.Context, in *workflowservice.GetSystemInfoRequest, opts ...grpc.CallOption) (*workflowservice.GetSystemInfoResponse, error)
 	DescribeTaskQueue(ctx context.Context, in *workflowservice.DescribeTaskQueueRequest, opts ...grpc.CallOption) (*workflowservice.DescribeTaskQueueResponse, error)
+	GetWorkflowExecutionHistoryReverse(
+		ctx context.Context, in *workflowservice.GetWorkflowExecutionHistoryReverseRequest, opts ...grpc.CallOption,
+	) (*workflowservice.GetWorkflowExecutionHistoryReverseResponse, error)
 	ListWorkers(ctx context.Context, in *workflowservice.ListWorkersRequest, opts ...grpc.CallOption) (*workflowservice.ListWorkersResponse, error)
 }
 
@@ -79,6 +82,8 @@ type Resource struct {
 	// Holders includes claims and holds that drain. Waiters is the queue.
 	Holders []Entry `json:"holders,omitempty"`
 	Waiters []Entry `json:"waiters,omitempty"`
+	// Forced has the last forced releases, if they were asked for.
+	Forced []Loss `json:"forced,omitempty"`
 	// LongestWait is the time that the waiter with the longest wait has waited.
 	LongestWait time.Duration `json:"longestWait,omitempty"`
 	// Internal is set if Lockstep itself locks it: a janitor, or the doctor.
@@ -111,6 +116,9 @@ func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, er
 			all = append(all, Resource{Name: st.Resource, Internal: internal})
 		}
 		r := &all[len(all)-1]
+		if reason, ok := strings.CutPrefix(st.Owner, MaintenanceOf(st.Resource)); ok && st.LockID == Maintenance {
+			st.Comment = reason // which a waiter does not have
+		}
 		if s.Discreet {
 			st.Comment = ""
 		}
@@ -144,8 +152,49 @@ type Party struct {
 	Owner string `json:"owner"`
 }
 
+// Loss is a hold that a party has lost.
+type Loss struct {
+	Party    Party     `json:"party"`
+	Resource string    `json:"resource"`
+	At       time.Time `json:"at"`
+	// By was granted the resource of an expired hold. Reason is that of a forced release, with the operator.
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// Losses lists the lost holds that the documents which a filter selects still know.
+func (s *Site) Losses(ctx context.Context, f lockcore.Filter) (all []Loss, err error) {
+	for l, err := range s.Locker.Losses(ctx, f) {
+		if err != nil {
+			return nil, err
+		}
+		of := lockcore.Status{Holder: lockcore.Holder{LockID: l.LockID, Run: l.Run}}
+		all = append(all, Loss{Party: s.PartyOf(&of), Resource: l.Resource, At: l.At, By: s.OwnerName(l.By), Reason: l.Reason})
+	}
+	return all, nil
+}
+
+// Show returns a resource with its last forced releases. ok is false if it is neither held nor waited for.
+func (s *Site) Show(ctx context.Context, resource string) (r Resource, ok bool, err error) {
+	found, err := s.Resources(ctx, lockcore.Filter{Resource: resource})
+	if err != nil {
+		return Resource{}, false, err
+	}
+	r = Resource{Name: resource}
+	if len(found) > 0 {
+		r = found[0]
+	}
+	r.Forced, err = s.Losses(ctx, lockcore.Filter{Resource: resource})
+	r.Forced = slices.DeleteFunc(r.Forced, func(l Loss) bool { return l.Reason == "" })
+	return r, len(found) > 0, err
+}
+
 // Maintenance is the lock ID of the holds that operators take.
 const Maintenance = "maintenance"
+
+// MaintenanceOf begins the owner of a hold for maintenance. The reason follows. Each resource has its own owner: with
+// one owner for all, a party that keeps one of the resources and waits for another would be the victim of a deadlock.
+func MaintenanceOf(resource string) string { return Maintenance + " of " + resource + ": " }
 
 // PartyOf returns the party of an entry.
 func (s *Site) PartyOf(st *lockcore.Status) Party {

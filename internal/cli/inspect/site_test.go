@@ -180,6 +180,75 @@ func TestWhy_Maintenance_ShowsReason(t *testing.T) {
 	require.Contains(t, b.String(), "for maintenance: moving house; it ends by lockstep unhold r --database d")
 }
 
+// A healthy saga's hold has no end to fear, and the queue of a hold for maintenance shows why it waits.
+func TestPrint_KeptHoldAndMaintenance_ExplainThemselves(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.stepHolds("before", "", lockcore.Exclusive("r"))
+	site := s.site()
+	resources, err := site.Resources(t.Context(), lockcore.Filter{})
+	require.NoError(t, err)
+	forced := resources[0].Holders[0]
+	require.NoError(t, s.Revoke(t.Context(), "r", forced.LockID, forced.FirstFence, "a drill (ann@host)", true))
+	s.stepHolds("transfer/7", "", lockcore.Exclusive("r"))
+	_, err = s.Enter(t.Context(), party.Request{
+		LockID: inspect.Maintenance, Owner: inspect.MaintenanceOf("r") + "paint (ann@host)", Part: "p", Order: party.Order{Attempt: 1},
+		TTL: lockcore.Forever, Resources: []lockcore.Resource{lockcore.Exclusive("r")},
+	})
+	require.ErrorContains(t, err, `held by "transfer/7" `)
+	require.ErrorContains(t, err, "kept while the workflow is open")
+
+	shown, ok, err := site.Show(t.Context(), "r")
+	require.NoError(t, err)
+	require.True(t, ok)
+	var b strings.Builder
+	require.NoError(t, shown.Print(&b))
+	require.Regexp(t, `^r
+
+  transfer/7 holds r \(exclusive\) for \S+ \S+
+      run +transfer/7-1
+      host +\S+
+      ends +kept while the workflow is open; if no worker runs, it ends in 1 h
+      step runs .*
+      fence .*
+      lock ID .*
+      to end it .*
+
+  maintenance waits for r \(exclusive\) for \S+ \S+, position 1
+      comment +paint \(ann@host\)
+      lock ID +maintenance
+
+  before lost its lock on r at \S+ \S+ UTC, released by force: a drill \(ann@host\)
+$`, b.String())
+	b.Reset()
+	require.NoError(t, inspect.PrintResources(&b, []inspect.Resource{shown}))
+	require.Regexp(t, `(?m)^r +transfer/7 +exclusive +\S+ \S+ +kept `, b.String())
+
+	why, err := site.Why(t.Context(), "before")
+	require.NoError(t, err)
+	require.True(t, why.Known())
+	b.Reset()
+	require.NoError(t, why.Print(&b))
+	require.Regexp(t, `^before holds no lock and waits for none\nbefore lost its lock on r at .* UTC, released by force: a drill \(ann@host\)\n$`, b.String())
+}
+
+func TestWhy_ExpiredHold_NamesTheNextHolder(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	l, err := party.NewWithStore(lockcoretest.NewStore(clock.Now), lockcore.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
+	s := &scene{T: t, Locker: l}
+	s.stepHolds("late", "", lockcore.Exclusive("r"))
+	clock.Advance(2 * time.Hour)
+	s.stepHolds("next", "", lockcore.Exclusive("r"))
+	why, err := s.site().Why(t.Context(), "late")
+	require.NoError(t, err)
+	var b strings.Builder
+	require.NoError(t, why.Print(&b))
+	require.Equal(t, "late holds no lock and waits for none\nlate lost its lock on r at 2026-01-02 05:04:05 UTC, to next\n", b.String())
+}
+
 func TestEntry_End_IsQuotedForShell(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ resource, lockID, want string }{

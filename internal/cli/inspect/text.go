@@ -22,10 +22,11 @@ func PrintResources(out io.Writer, resources []Resource) error {
 		if len(r.Holders) > 0 {
 			h := &r.Holders[0]
 			row[1], row[2], row[3], row[4] = table.Plain(h.Party.Name), h.Mode.String(), Short(h.For), Short(h.ExpiresIn)
+			if h.KeptByWorkflow() {
+				row[4] = "kept"
+			}
 			if h.State != lockcore.StateHolding {
 				row[2] += ", " + string(h.State)
-			} else if h.keeps() && len(h.Running) == 0 {
-				row[2] += ", kept" // between two steps
 			}
 			if more := len(r.Holders) - 1; more > 0 {
 				row[1] += fmt.Sprintf(" and %d more", more)
@@ -107,8 +108,39 @@ func (r *Resource) Print(out io.Writer) error {
 			}
 		}
 	}
+	if len(r.Holders)+len(r.Waiters) == 0 {
+		b.WriteString("\n  not held, and not waited for\n")
+	}
+	for i := range r.Forced {
+		fmt.Fprintf(&b, "\n  %s\n", &r.Forced[i])
+	}
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// String describes a loss: who lost what, when, and to whom or why.
+func (l *Loss) String() string {
+	text := fmt.Sprintf("%s lost its lock on %s at %s", l.Party.Name, l.Resource, l.At.UTC().Format("2006-01-02 15:04:05 UTC"))
+	if l.By != "" {
+		text += ", to " + l.By
+	}
+	if l.Reason != "" {
+		text += ", released by force: " + l.Reason
+	}
+	return table.Plain(text)
+}
+
+// Ends describes the end of a hold.
+func (e *Entry) Ends() string {
+	switch {
+	case e.ExpiresIn == lockcore.Forever && !e.KeptByWorkflow():
+		return "never by itself"
+	case e.ExpiresIn == lockcore.Forever:
+		return "kept while the workflow is open"
+	case e.KeptByWorkflow():
+		return "kept while the workflow is open; if no worker runs, it ends in " + Short(e.ExpiresIn)
+	}
+	return "in " + Short(e.ExpiresIn) + ", unless it is renewed; heard of " + Short(e.Silent) + " ago"
 }
 
 // facts returns the details of an entry, as pairs of a name and a text.
@@ -129,11 +161,7 @@ func (e *Entry) facts() (facts [][2]string) {
 		return facts
 	}
 	add("host", e.Host)
-	ends := "in " + Short(e.ExpiresIn) + ", unless it is renewed; heard of " + Short(e.Silent) + " ago"
-	if e.ExpiresIn == lockcore.Forever {
-		ends = "never by itself"
-	}
-	add("ends", ends)
+	add("ends", e.Ends())
 	for _, r := range e.Running {
 		if e.Party.Workflow == "" {
 			break // plain Go has no steps
@@ -152,7 +180,7 @@ func (e *Entry) facts() (facts [][2]string) {
 func (w *Why) Print(out io.Writer) error {
 	var b strings.Builder
 	switch {
-	case len(w.Waits) == 0 && len(w.Holds) == 0:
+	case len(w.Waits)+len(w.Holds) == 0:
 		fmt.Fprintf(&b, "%s holds no lock and waits for none\n", table.Plain(w.Party.Name))
 	case len(w.Waits) == 0:
 		fmt.Fprintf(&b, "%s waits for no lock\n", table.Plain(w.Party.Name))
@@ -165,6 +193,9 @@ func (w *Why) Print(out io.Writer) error {
 			fmt.Fprintf(&b, "%s %s\n", table.Plain(w.Party.Name), &w.Holds[i])
 		}
 		w.Doing.print(&b)
+	}
+	for i := range w.Lost {
+		fmt.Fprintf(&b, "%s\n", &w.Lost[i])
 	}
 	for _, root := range w.Roots {
 		b.WriteString("\n" + root.line() + "\n")

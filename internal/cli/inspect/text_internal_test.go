@@ -52,6 +52,8 @@ func TestAdvise_RootBlocker_ByStateOfItsWorkflow(t *testing.T) {
 		"scheduled":              {step(asIs), at(Activity{State: "scheduled"}), "its activity Debit was scheduled 1 min ago and no worker has taken it: is one running for its task queue?"},
 		"failed":                 {step(asIs), at(Activity{State: "in back-off", Next: time.Now().Add(90 * time.Second), Failure: "no"}), "its activity Debit has failed (no), attempt 3 comes in 1 min 30 s"},
 		"failed, and hidden":     {step(asIs), at(Activity{State: "in back-off", Next: time.Now().Add(90 * time.Second)}), "its activity Debit has failed, attempt 3 comes in 1 min 30 s"},
+		"its task fails":         {step(asIs), &Doing{Status: "Running", open: true, TaskFailures: 2, TaskFailure: "no such account"}, "its workflow task has failed 2 times: no such account"},
+		"its task is too slow":   {step(asIs), &Doing{Status: "Running", open: true, TaskFailures: 2}, "its workflow task has failed 2 times: its workers' logs say why"},
 		"over":                   {step(asIs), &Doing{Status: "Failed"}, "its run is over (Failed): a janitor releases its locks within a minute; lockstep janitor --once --namespace prod --database d does now"},
 		"over, with an heir":     {step(asIs), &Doing{Status: "ContinuedAsNew", heir: "run-2"}, "its run is over (ContinuedAsNew), and run run-2 continues it: that takes over the locks that it needs, and a janitor releases the rest"},
 		"over, in a step":        {step(ofAStep), &Doing{Status: "TimedOut"}, "its run is over (TimedOut), and one of its steps may still work: its lock ends in 8 s by itself unless it is renewed, or now: lockstep release r w"},

@@ -11,6 +11,7 @@ import (
 
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
+	failurepb "go.temporal.io/api/failure/v1"
 	"go.temporal.io/api/serviceerror"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
@@ -27,6 +28,8 @@ type Why struct {
 	// Waits and Holds are the party's own. If it waits, Holds has only those that others wait for or that are kept.
 	Waits []Entry `json:"waits,omitempty"`
 	Holds []Entry `json:"holds,omitempty"`
+	// Lost has the holds that it is known to have lost.
+	Lost []Loss `json:"lost,omitempty"`
 	// Doing describes its workflow, if it is one.
 	Doing *Doing `json:"doing,omitempty"`
 	// Roots are the root blockers, with their waiters down to the party.
@@ -35,7 +38,7 @@ type Why struct {
 
 // Known reports whether the party holds a lock or waits for one, or is a workflow that Temporal knows.
 func (w *Why) Known() bool {
-	return len(w.Waits)+len(w.Holds) > 0 || (w.Doing != nil && w.Doing.Status != Unknown)
+	return len(w.Waits)+len(w.Holds)+len(w.Lost) > 0 || (w.Doing != nil && w.Doing.Status != Unknown)
 }
 
 // Why explains why a workflow, or another owner, waits. A name that is not known gets no Waits and no Holds.
@@ -56,6 +59,10 @@ func (s *Site) Why(ctx context.Context, name string) (Why, error) {
 			break
 		}
 	}
+	if why.Lost, err = s.Losses(ctx, lockcore.Filter{Contended: len(why.Waits) > 0}); err != nil {
+		return Why{}, err
+	}
+	why.Lost = slices.DeleteFunc(why.Lost, func(l Loss) bool { return l.Party.Name != name })
 	why.Roots = graphOf(resources).above(why.Waits)
 	return why, s.describeRoots(ctx, why.Roots, len(why.Roots))
 }
@@ -150,7 +157,9 @@ type Doing struct {
 	Activities []Activity `json:"activities,omitempty"`
 	// TaskFailures counts the failures of its workflow task in a row.
 	TaskFailures int32 `json:"taskFailures,omitempty"`
-	Children     int   `json:"children,omitempty"`
+	// TaskFailure is the message of the first of them.
+	TaskFailure string `json:"taskFailure,omitempty"`
+	Children    int    `json:"children,omitempty"`
 	// open is set while the run is open. Otherwise heir is the workflow's open run, if it has one.
 	open bool
 	heir string
@@ -206,6 +215,9 @@ func (s *Site) Describe(ctx context.Context, workflowID, run string) (*Doing, er
 	}
 	if attempt := found.GetPendingWorkflowTask().GetAttempt(); attempt > 1 {
 		d.TaskFailures = attempt - 1
+		if d.TaskFailure, err = s.taskFailure(ctx, workflowID, d.RunID); err != nil {
+			return nil, err
+		}
 	}
 	for _, p := range found.GetPendingActivities() {
 		a := activityOf(p)
@@ -217,11 +229,36 @@ func (s *Site) Describe(ctx context.Context, workflowID, run string) (*Doing, er
 	return d, nil
 }
 
+// taskFailure returns the message of the failure that is last in a run's history. Temporal records only the first of
+// several failures in a row.
+func (s *Site) taskFailure(ctx context.Context, workflowID, run string) (string, error) {
+	if s.Discreet {
+		return "", nil
+	}
+	last, err := s.Temporal.Service.GetWorkflowExecutionHistoryReverse(ctx, &workflowservice.GetWorkflowExecutionHistoryReverseRequest{
+		Namespace: s.Temporal.Namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: run}, MaximumPageSize: 20,
+	})
+	if err != nil {
+		return "", fmt.Errorf("lockstep: read the history of workflow %q: %w", workflowID, err)
+	}
+	for _, e := range last.GetHistory().GetEvents() {
+		if failed := e.GetWorkflowTaskFailedEventAttributes(); failed != nil {
+			return firstLine(failed.GetFailure()), nil
+		}
+	}
+	return "", nil // it timed out
+}
+
+// firstLine returns the first line of a failure's message, shortened.
+func firstLine(f *failurepb.Failure) string {
+	line, _, _ := strings.Cut(f.GetMessage(), "\n")
+	return wire.Cut(line, 200)
+}
+
 func activityOf(p *workflowpb.PendingActivityInfo) Activity {
-	failure, _, _ := strings.Cut(p.GetLastFailure().GetMessage(), "\n")
 	a := Activity{
 		ID: p.GetActivityId(), Type: p.GetActivityType().GetName(), Attempt: p.GetAttempt(), Since: timeOf(p.GetScheduledTime()), State: "scheduled",
-		Worker: p.GetLastWorkerIdentity(), Failure: wire.Cut(failure, 200), Waits: p.GetActivityType().GetName() == wire.ActivityWait,
+		Worker: p.GetLastWorkerIdentity(), Failure: firstLine(p.GetLastFailure()), Waits: p.GetActivityType().GetName() == wire.ActivityWait,
 	}
 	next := timeOf(p.GetNextAttemptScheduleTime())
 	switch {
