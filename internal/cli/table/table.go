@@ -37,12 +37,19 @@ func Fit(width int, rows [][]string, columns ...int) {
 	}
 	for _, row := range rows {
 		for _, i := range columns {
-			if cell := []rune(row[i]); len(cell) > widths[i] {
-				tail := widths[i] * 3 / 5 // names differ more at their ends
-				row[i] = string(cell[:widths[i]-tail-1]) + "…" + string(cell[len(cell)-tail:])
-			}
+			row[i] = Shorten(row[i], widths[i])
 		}
 	}
+}
+
+// Shorten returns a text of at most width characters. It leaves out the middle, and more of the beginning than of the end,
+// because names differ more at their ends.
+func Shorten(text string, width int) string {
+	letters, tail := []rune(text), width*3/5
+	if len(letters) <= width {
+		return text
+	}
+	return string(letters[:width-tail-1]) + "…" + string(letters[len(letters)-tail:])
 }
 
 // Write prints rows as columns, two spaces apart. If there is a header, it is the first row.

@@ -10,11 +10,14 @@ import (
 	"errors"
 	"html/template"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
+
+	sdklog "go.temporal.io/sdk/log"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
@@ -40,8 +43,10 @@ var pageHTML string
 type server struct {
 	Options
 	pages     *template.Template
-	list      cached[[]inspect.Resource]
+	list      cached[listing]
 	deadlocks cached[[]party.Deadlock]
+	orphans   cached[[]inspect.Orphan]
+	findings  cached[[]inspect.Finding]
 	seen      history
 }
 
@@ -49,10 +54,11 @@ type server struct {
 func Handler(o Options) http.Handler {
 	o.Discreet = o.HashNames
 	s := &server{Options: o}
-	s.list.read, s.deadlocks.read = s.readResources, s.Deadlocks
-	s.pages = template.Must(template.New("page").Funcs(template.FuncMap{
-		"short": inspect.Short, "resource": s.name, "says": s.describe, "why": whyLink, "show": s.showLink, "temporal": s.temporalLink, "owner": s.OwnerName, "ring": s.ringOf,
-	}).Parse(pageHTML))
+	s.list = cached[listing]{read: s.readResources, minPause: listPause}
+	s.deadlocks = cached[[]party.Deadlock]{read: s.Deadlocks, minPause: listPause}
+	s.orphans = cached[[]inspect.Orphan]{read: s.readOrphans, minPause: checkPause}
+	s.findings = cached[[]inspect.Finding]{read: s.examine, minPause: checkPause}
+	s.pages = template.Must(template.New("page").Funcs(s.functions()).Parse(pageHTML))
 	mux := http.NewServeMux()
 	files, _ := fs.Sub(static, "static") // it is embedded
 	mux.Handle("GET /static/", http.StripPrefix("/static/", http.FileServerFS(files)))
@@ -60,6 +66,8 @@ func Handler(o Options) http.Handler {
 	mux.HandleFunc("GET /resource", s.showResource)
 	mux.HandleFunc("GET /why", s.showWhy)
 	mux.HandleFunc("GET /waits", s.showWaits)
+	mux.HandleFunc("GET /orphans", s.showOrphans)
+	mux.HandleFunc("GET /doctor", s.showDoctor)
 	return s.guarded(mux)
 }
 
@@ -115,22 +123,25 @@ func isLoopback(host string) bool {
 const maxResources = 200
 
 func (s *server) showResources(w http.ResponseWriter, r *http.Request) {
-	v := view{Title: "Resources", List: true, Query: strings.TrimSpace(r.URL.Query().Get("q"))}
-	all, at, err := s.list.get(r.Context())
+	v := view{Title: "Resources", Page: "/", Query: strings.TrimSpace(r.URL.Query().Get("q"))}
+	l, at, err := s.list.get(r.Context())
 	if err != nil {
 		s.fail(w, v, err)
 		return
 	}
-	if v.Query != "" {
-		all = slices.DeleteFunc(slices.Clone(all), func(r inspect.Resource) bool { return !s.matches(&r, v.Query) })
-	}
-	v.All, v.Resources, v.At = len(all), all[:min(len(all), maxResources)], at
+	all := slices.DeleteFunc(slices.Clone(l.all), func(r inspect.Resource) bool {
+		if v.Query == "" {
+			return r.Internal // it is found by its name
+		}
+		return !s.matches(&r, v.Query)
+	})
+	v.All, v.Resources, v.Types, v.At = len(all), all[:min(len(all), maxResources)], l.types, at
 	s.write(w, http.StatusOK, v)
 }
 
 // matches reports whether the name of a resource, or of a party on it, contains the text.
 func (s *server) matches(r *inspect.Resource, text string) bool {
-	if strings.Contains(s.name(r.Name), text) {
+	if strings.Contains(s.ResourceName(r.Name), text) {
 		return true
 	}
 	return slices.ContainsFunc(slices.Concat(r.Holders, r.Waiters), func(e inspect.Entry) bool { return strings.Contains(e.Party.Name, text) })
@@ -139,18 +150,18 @@ func (s *server) matches(r *inspect.Resource, text string) bool {
 func (s *server) showResource(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
 	v := view{Title: name}
-	all, at, err := s.list.get(r.Context())
+	l, at, err := s.list.get(r.Context())
 	if err != nil {
 		s.fail(w, v, err)
 		return
 	}
-	if i := slices.IndexFunc(all, func(r inspect.Resource) bool { return s.name(r.Name) == name }); i >= 0 {
-		v.Resource = &all[i]
+	if i := slices.IndexFunc(l.all, func(r inspect.Resource) bool { return s.ResourceName(r.Name) == name }); i >= 0 {
+		v.Resource, v.Types = &l.all[i], l.types
 	} else {
 		v.Problem = "No party holds this resource, and none waits for it."
 	}
 	v.At = at
-	v.Recent, v.Since = s.seen.endedOn(func(resource string) bool { return s.name(resource) == name })
+	v.Recent, v.Since = s.seen.endedOn(func(resource string) bool { return s.ResourceName(resource) == name })
 	s.write(w, http.StatusOK, v)
 }
 
@@ -162,12 +173,12 @@ func (s *server) showWhy(w http.ResponseWriter, r *http.Request) {
 		s.write(w, http.StatusBadRequest, v)
 		return
 	}
-	all, at, err := s.list.get(r.Context())
+	l, at, err := s.list.get(r.Context())
 	if err != nil {
 		s.fail(w, v, err)
 		return
 	}
-	why, err := s.WhyIn(r.Context(), name, all)
+	why, err := s.WhyIn(r.Context(), name, l.all)
 	if err != nil {
 		s.fail(w, v, err)
 		return
@@ -186,10 +197,10 @@ func (s *server) showWhy(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *server) showWaits(w http.ResponseWriter, r *http.Request) {
-	v := view{Title: "Who waits for whom"}
-	all, at, err := s.list.get(r.Context())
+	v := view{Title: "Who waits for whom", Page: "/waits"}
+	l, at, err := s.list.get(r.Context())
 	if err == nil {
-		v.Forest, v.At = s.Forest(all), at
+		v.Forest, v.At = s.Forest(l.all), at
 		v.Deadlocks, _, err = s.deadlocks.get(r.Context())
 	}
 	if err != nil {
@@ -199,6 +210,44 @@ func (s *server) showWaits(w http.ResponseWriter, r *http.Request) {
 	if len(v.Forest) == 0 {
 		v.Problem = "No party waits."
 	}
+	s.write(w, http.StatusOK, v)
+}
+
+// noTemporal is the reason that is shown if no Temporal server is to be asked.
+var noTemporal = errors.New("Temporal is not asked: lockstep ui runs with --no-temporal") //nolint:staticcheck // a name begins it
+
+func (s *server) readOrphans(ctx context.Context) ([]inspect.Orphan, error) {
+	if s.Temporal.Service == nil {
+		return nil, noTemporal
+	}
+	return s.Orphans(ctx, sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
+}
+
+func (s *server) showOrphans(w http.ResponseWriter, r *http.Request) {
+	v := view{Title: "Orphans", Page: "/orphans"}
+	var err error
+	if v.Orphans, v.At, err = s.orphans.get(r.Context()); err != nil {
+		s.fail(w, v, err)
+		return
+	}
+	s.write(w, http.StatusOK, v)
+}
+
+// examine makes the doctor's checks, except the one that writes.
+func (s *server) examine(ctx context.Context) ([]inspect.Finding, error) {
+	d := inspect.Doctor{Site: s.Site, ReadOnly: true, Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))}
+	if s.Temporal.Service == nil {
+		d.NoTemporal = noTemporal
+	}
+	if s.Collection == nil {
+		d.NoDatabase = errors.New("the locks are not in a database")
+	}
+	return d.Examine(ctx), nil
+}
+
+func (s *server) showDoctor(w http.ResponseWriter, r *http.Request) {
+	v := view{Title: "Doctor", Page: "/doctor"}
+	v.Findings, v.At, _ = s.findings.get(r.Context()) // it does not fail
 	s.write(w, http.StatusOK, v)
 }
 

@@ -1,6 +1,7 @@
 package ui_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,15 +17,17 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/cli/ui"
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
@@ -31,7 +35,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testenv.Main(m) }
 
 // page serves a collection with one holder.
 func page(t *testing.T, o ui.Options) http.Handler {
@@ -96,12 +100,16 @@ func TestHandler_Token_IsRequiredUnderAnyName(t *testing.T) {
 	}
 }
 
+var tag = regexp.MustCompile(`<[^>]*>`)
+
+func withoutTags(html string) string { return tag.ReplaceAllString(html, "") }
+
 func TestHandler_ResourceNamedLikeAPage_IsShown(t *testing.T) {
 	t.Parallel()
 	h := page(t, ui.Options{})
 	require.Contains(t, get(t, h, "/", nil).Body.String(), `class="filter"`)
 	text := get(t, h, "/resource?name=Resources", nil).Body.String()
-	require.Contains(t, text, "holds Resources")
+	require.Contains(t, withoutTags(text), "holds Resources")
 	require.NotContains(t, text, `class="filter"`)
 }
 
@@ -110,7 +118,7 @@ func TestHandler_HashNames_HidesResources(t *testing.T) {
 	h := page(t, ui.Options{HashNames: true})
 	list := get(t, h, "/", nil).Body.String()
 	require.Contains(t, list, "payroll")
-	for _, address := range []string{"/", "/resource?name=" + hashed(list), "/why?workflow=payroll", "/waits"} {
+	for _, address := range []string{"/", "/resource?name=" + hashed(list), "/why?workflow=payroll", "/waits", "/orphans", "/doctor"} {
 		text := get(t, h, address, nil).Body.String()
 		require.NotContains(t, text, "boss", address)
 	}
@@ -153,16 +161,18 @@ func (c *counted) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Docum
 	return c.Store.List(ctx, q)
 }
 
-// temporal counts its questions, and knows every workflow.
+// temporal counts its questions, and knows every workflow, in one status.
 type temporal struct {
 	inspect.Frontend
-	asked atomic.Int32
+	status enumspb.WorkflowExecutionStatus
+	asked  atomic.Int32
 }
 
 func (s *temporal) DescribeWorkflowExecution(_ context.Context, in *workflowservice.DescribeWorkflowExecutionRequest, _ ...grpc.CallOption) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	s.asked.Add(1)
 	return &workflowservice.DescribeWorkflowExecutionResponse{WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{
-		Execution: &commonpb.WorkflowExecution{WorkflowId: in.GetExecution().GetWorkflowId(), RunId: "run"}, Status: enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING,
+		Execution: &commonpb.WorkflowExecution{WorkflowId: in.GetExecution().GetWorkflowId(), RunId: "run"}, Type: &commonpb.WorkflowType{Name: "OrderSaga"},
+		Status: cmp.Or(s.status, enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING),
 	}}, nil
 }
 
@@ -225,7 +235,7 @@ func TestHandler_ManyViewers_ShareListing(t *testing.T) {
 		s.ask("another", "", lockcore.Exclusive("r"))
 		<-time.After(2 * time.Second)
 		_, text := s.get("/why?workflow=another")
-		require.Contains(t, text, "waits for r", "it is listed again after two seconds")
+		require.Contains(t, withoutTags(text), "waits for r", "it is listed again after two seconds")
 	})
 }
 
@@ -248,18 +258,87 @@ func TestHandler_DatabaseAway_ViewersShareFailure(t *testing.T) {
 	})
 }
 
+const namespace = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11"
+
 func TestHandler_ManyRootBlockers_AsksAboutTen(t *testing.T) {
 	t.Parallel()
-	service := &temporal{}
-	const namespace = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11"
-	s := newScene(t, inspect.Temporal{Service: service, Namespace: "default", NamespaceID: namespace})
-	for i := range 40 {
-		s.ask(wire.Run{Namespace: namespace, WorkflowID: fmt.Sprintf("reader-%02d", i)}.LockID(), "run", lockcore.Shared("r"))
+	synctest.Test(t, func(t *testing.T) {
+		service := &temporal{}
+		s := newScene(t, inspect.Temporal{Service: service, Namespace: "default", NamespaceID: namespace})
+		for i := range 40 {
+			s.ask(wire.Run{Namespace: namespace, WorkflowID: fmt.Sprintf("reader-%02d", i)}.LockID(), fmt.Sprint("run-", i), lockcore.Shared("r"))
+		}
+		s.ask(wire.Run{Namespace: namespace, WorkflowID: "writer"}.LockID(), "run", lockcore.Exclusive("r"))
+		_, text := s.get("/why?workflow=writer")
+		require.Equal(t, 40, strings.Count(withoutTags(text), "holds r (shared)"), "all are shown")
+		require.Equal(t, int32(20+1+10), service.asked.Swap(0), "the types of twenty holders, the workflow and ten root blockers")
+
+		for _, want := range []int{20, 40, 40} {
+			_, text = s.get("/resource?name=r")
+			require.Equal(t, want, strings.Count(text, `class="type">OrderSaga<`))
+			<-time.After(2 * time.Second)
+		}
+		require.Equal(t, int32(20), service.asked.Load(), "each run is asked about once")
+	})
+}
+
+func TestHandler_InternalLocks_AreHiddenUntilSearched(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, inspect.Temporal{})
+	s.ask("order-1042", "", lockcore.Exclusive("stock/sku-7"))
+	s.ask("a janitor", "", lockcore.Exclusive("lockstep.janitor/"+namespace))
+	s.ask("a doctor", "", lockcore.Exclusive("lockstep/doctor"))
+	_, text := s.get("/")
+	require.Contains(t, text, "order-1042")
+	require.NotContains(t, text, "a janitor")
+	require.NotContains(t, text, "a doctor")
+	_, text = s.get("/?q=lockstep.janitor")
+	require.Contains(t, text, "a janitor")
+}
+
+func TestHandler_Orphans_AreListed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		service := &temporal{status: enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED}
+		s := newScene(t, inspect.Temporal{Service: service, Namespace: "default", NamespaceID: namespace})
+		s.ask(wire.Run{Namespace: namespace, WorkflowID: "order-1042"}.LockID(), "run", lockcore.Exclusive("stock/sku-7"))
+		s.ask(wire.Run{Namespace: namespace, WorkflowID: "order-1043"}.LockID(), "run", lockcore.Exclusive("stock/sku-7"))
+		for range 10 {
+			_, text := s.get("/orphans")
+			require.Contains(t, text, `href="/why?workflow=order-1043"`)
+			require.Contains(t, text, `href="/resource?name=stock%2Fsku-7"`)
+			require.Contains(t, text, "a queued request")
+		}
+		require.Equal(t, int32(2), service.asked.Load(), "viewers share the answers")
+	})
+	code, text := newScene(t, inspect.Temporal{}).get("/orphans")
+	require.Equal(t, http.StatusBadGateway, code)
+	require.Contains(t, text, "Temporal is not asked")
+}
+
+// The doctor's checks, on real servers.
+func TestHandler_Doctor_WritesNothing(t *testing.T) {
+	t.Parallel()
+	collection := testenv.Mongo(t).Collection("locks")
+	l, err := lockcore.New(collection, lockcore.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
+	require.NoError(t, l.CreateIndexes(t.Context()))
+	service := testenv.Temporal(t).WorkflowService()
+	id, err := currentrun.NamespaceID(t.Context(), service, "default")
+	require.NoError(t, err)
+	site := inspect.Site{Locker: l, Collection: collection, Temporal: inspect.Temporal{Service: service, Namespace: "default", NamespaceID: id}}
+	before, err := collection.CountDocuments(t.Context(), bson.D{})
+	require.NoError(t, err)
+	h := ui.Handler(ui.Options{Site: site})
+	first := get(t, h, "/doctor", nil).Body.String()
+	require.Equal(t, first, get(t, h, "/doctor", nil).Body.String(), "viewers share the findings")
+	for _, want := range []string{"ok database", "ok collection", "unknown writing not tried", "lockstep doctor tries it", "ok Temporal", "warning janitor none works", "ok orphans", "ok deadlocks"} {
+		require.Contains(t, strings.Join(strings.Fields(withoutTags(first)), " "), want)
 	}
-	s.ask(wire.Run{Namespace: namespace, WorkflowID: "writer"}.LockID(), "run", lockcore.Exclusive("r"))
-	_, text := s.get("/why?workflow=writer")
-	require.Equal(t, 40, strings.Count(text, "holds r (shared)"), "all are shown")
-	require.Equal(t, int32(1+10), service.asked.Load(), "the workflow and ten root blockers")
+	after, err := collection.CountDocuments(t.Context(), bson.D{})
+	require.NoError(t, err)
+	require.Equal(t, before, after, "the doctor has locked its resource")
 }
 
 func TestHandler_EndedLately_ListsEachEndOnce(t *testing.T) {

@@ -2,54 +2,96 @@ package ui
 
 import (
 	"fmt"
+	"html/template"
 	"math"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // view is the data of a page.
 type view struct {
 	Title string
-	// List is set for the list of resources. Query filters it, and All counts the resources that match.
-	List      bool
+	// Page is the path of a page that the navigation leads to.
+	Page string
+	// Query filters the resources, and All counts those that match.
 	Query     string
 	All       int
 	Resources []inspect.Resource
-	Resource  *inspect.Resource
+	// Types has the workflow types of holders, by run.
+	Types    map[string]string
+	Resource *inspect.Resource
 	// Recent has the holds and waits on the resource that were seen to end since Since.
 	Recent    []ended
 	Since     time.Time
 	Why       *inspect.Why
 	Forest    []*inspect.Node
 	Deadlocks []party.Deadlock
+	Orphans   []inspect.Orphan
+	Findings  []inspect.Finding
 	// Problem explains why there is nothing to see.
 	Problem string
 	At      time.Time
 }
 
-// name returns the name of a resource, or its hash.
-func (s *server) name(resource string) string {
-	if !s.HashNames {
-		return resource
+func (s *server) functions() template.FuncMap {
+	return template.FuncMap{
+		"short": inspect.Short, "ends": endsText, "owner": s.OwnerName, "ring": s.ringOf, "key": keyOf,
+		"before":   func(e inspect.Entry) string { before, _ := e.Around(); return before },
+		"after":    func(e inspect.Entry) string { _, after := e.Around(); return after },
+		"resource": func(name string) string { return table.Plain(s.ResourceName(name)) },
+		"words":    words,
+		"show":     s.showLink, "why": whyLink, "temporal": s.temporalLink,
+		"incomplete": func(command string) bool { return strings.HasSuffix(command, "--reason") },
 	}
-	return hashOf(resource)[:12]
 }
 
-// describe describes an entry, with the name of its resource or the hash of that.
-func (s *server) describe(e inspect.Entry) string {
-	e.Resource = s.name(e.Resource)
-	return e.String()
+var duration = regexp.MustCompile(`(\d) (d|h|min|s|ms)\b`)
+
+// words returns a text as HTML. Its words are not broken at hyphens and slashes, which names and commands are full of, and
+// its durations not before their units.
+func words(text string) template.HTML {
+	list := strings.Split(duration.ReplaceAllString(text, "$1\u00a0$2"), " ")
+	for i, word := range list {
+		list[i] = template.HTMLEscapeString(word)
+		if strings.ContainsAny(word, "-/") {
+			list[i] = `<span class="name">` + list[i] + `</span>`
+		}
+	}
+	return template.HTML(strings.Join(list, " ")) //nolint:gosec // each word is escaped
 }
 
 func (s *server) showLink(resource string) string {
-	return "/resource?name=" + url.QueryEscape(s.name(resource))
+	return "/resource?name=" + url.QueryEscape(s.ResourceName(resource))
 }
 
-func whyLink(p inspect.Party) string { return "/why?workflow=" + url.QueryEscape(p.Name) }
+// whyLink returns the address of the page about a party, by its name.
+func whyLink(name string) string { return "/why?workflow=" + url.QueryEscape(name) }
+
+// keyOf identifies an entry in a page and in its next version.
+func keyOf(e inspect.Entry) string {
+	return hashOf(strings.Join([]string{e.Resource, e.LockID, e.Part}, "\x00"))[:12]
+}
+
+// kept reports whether a hold lasts as long as its workflow is open.
+func kept(e *inspect.Entry) bool { return e.State == lockcore.StateHolding && e.HoldTTL != 0 }
+
+// endsText describes when a hold ends. It is for a table.
+func endsText(e inspect.Entry) string {
+	switch {
+	case e.ExpiresIn == lockcore.Forever:
+		return "never"
+	case kept(&e):
+		return "kept"
+	}
+	return "in " + inspect.Short(e.ExpiresIn)
+}
 
 // temporalLink returns the address of a workflow in Temporal's UI, or the empty string.
 func (s *server) temporalLink(p inspect.Party, run string) string {
@@ -63,35 +105,79 @@ func (s *server) temporalLink(p inspect.Party, run string) string {
 	return link
 }
 
-// ring is the drawing of a deadlock: parties on an ellipse, and an arrow from each to the party that it waits for.
+// ring is the drawing of a deadlock: parties in a circle, and an arrow from each to the party that it waits for, with the
+// resource.
 type ring struct {
 	Width, Height int
-	Parties       []ringParty
-	Arrows        []string
+	Parties       []box
+	Arrows        []arrow
 }
 
-type ringParty struct {
-	X, Y   float64
-	Name   string
-	Victim bool
+// box is a party. X and Y are its center.
+type box struct {
+	X, Y, Left, Top, Width, Height float64
+	Name, Text                     string
+	Victim                         bool
 }
 
-func (s *server) ringOf(d party.Deadlock) ring {
-	const width, height, margin = 640, 260, 40.0
+// arrow is a wait. Anchor is the end of the label that is at X.
+type arrow struct {
+	Path, Anchor   string
+	X, Y           float64
+	Resource, Text string
+}
+
+// maxDrawn is the number of parties up to which a deadlock is drawn.
+const maxDrawn = 4
+
+// ringOf draws a deadlock, or returns nil if it has too many parties.
+func (s *server) ringOf(d party.Deadlock) *ring {
 	n := len(d.Waits)
-	r := ring{Width: width, Height: height}
-	at := func(i float64) (x, y float64) {
-		angle := 2*math.Pi*i/float64(n) - math.Pi/2
-		return width/2 + math.Cos(angle)*(width/2-4*margin), height/2 + math.Sin(angle)*(height/2-margin)
+	if n > maxDrawn {
+		return nil
 	}
-	const gap = 0.1 // at both ends of an arrow, as a part of the way
+	const width, letter = 580, 7.6
+	radius := 70 + 22*float64(n)
+	r := &ring{Width: width}
+	const centerX, margin = width / 2, 40
+	centerY := radius + margin
 	for i, w := range d.Waits {
-		x, y := at(float64(i))
-		r.Parties = append(r.Parties, ringParty{X: x, Y: y, Name: s.OwnerName(w.Owner), Victim: i == d.Victim})
-		fromX, fromY := at(float64(i) + gap)
-		midX, midY := at(float64(i) + 0.5)
-		toX, toY := at(float64(i) + 1 - gap)
-		r.Arrows = append(r.Arrows, fmt.Sprintf("M%.1f %.1fQ%.1f %.1f %.1f %.1f", fromX, fromY, midX, midY, toX, toY))
+		angle := 2*math.Pi*float64(i)/float64(n) - math.Pi/2
+		b := box{X: centerX + math.Cos(angle)*(width/2-110), Y: centerY + math.Sin(angle)*radius, Height: 34, Name: s.OwnerName(w.Owner), Victim: i == d.Victim}
+		b.Text = table.Shorten(table.Plain(b.Name), 24)
+		if b.Width = 24 + letter*float64(len([]rune(b.Text))); b.Victim {
+			b.Height, b.Width = 52, max(b.Width, 160)
+		}
+		b.Left, b.Top = b.X-b.Width/2, b.Y-b.Height/2
+		r.Parties = append(r.Parties, b)
+		r.Height = max(r.Height, int(b.Top+b.Height)+30)
+	}
+	for i, w := range d.Waits {
+		from, to := r.Parties[i], r.Parties[(i+1)%n]
+		side := 0.0 // of two parties, each has its own side
+		if n == 2 {
+			side = float64(1-2*i) * 60
+		}
+		fromX, fromY := from.edge(to.X-from.X+side, to.Y-from.Y)
+		toX, toY := to.edge(from.X-to.X+side, from.Y-to.Y)
+		a := arrow{X: (fromX+toX)/2 + side/2, Y: (fromY + toY) / 2, Resource: w.Resource, Text: table.Shorten(table.Plain(s.ResourceName(w.Resource)), 41-5*n)}
+		a.Path = fmt.Sprintf("M%.1f %.1fQ%.1f %.1f %.1f %.1f", fromX, fromY, (fromX+toX)/2+side, a.Y, toX, toY)
+		switch off := a.X - centerX; {
+		case math.Abs(off) < 20 && n > 2:
+			a.Anchor, a.Y = "middle", a.Y+math.Copysign(40, a.Y-centerY) // beyond the boxes
+		case off > 0:
+			a.Anchor, a.X = "start", a.X+14
+		default:
+			a.Anchor, a.X = "end", a.X-14
+		}
+		r.Arrows = append(r.Arrows, a)
 	}
 	return r
+}
+
+// edge returns the point outside of the box where an arrow in a direction begins.
+func (b *box) edge(x, y float64) (edgeX, edgeY float64) {
+	const gap = 5
+	scale := min((b.Width/2+gap)/math.Abs(x), (b.Height/2+gap)/math.Abs(y)) // one of them may be infinite
+	return b.X + x*scale, b.Y + y*scale
 }

@@ -1,10 +1,18 @@
 package browser
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -172,7 +180,35 @@ func (b *tab) picture(name string, whole bool) {
 	if whole {
 		take = chromedp.FullScreenshot(100)
 	}
-	png := get(b, take)
 	require.NoError(b.t, os.MkdirAll(folder, 0o750))
-	require.NoError(b.t, os.WriteFile(filepath.Join(folder, name+".png"), png, 0o600))
+	require.NoError(b.t, os.WriteFile(filepath.Join(folder, name+".png"), smaller(b.t, get(b, take)), 0o600))
+}
+
+// smaller reduces a picture to 256 colors: the most frequent ones that differ visibly.
+func smaller(t *testing.T, picture []byte) []byte {
+	t.Helper()
+	from, err := png.Decode(bytes.NewReader(picture))
+	require.NoError(t, err)
+	count := map[color.RGBA]int{}
+	size := from.Bounds()
+	for y := size.Min.Y; y < size.Max.Y; y++ {
+		for x := size.Min.X; x < size.Max.X; x++ {
+			count[color.RGBAModel.Convert(from.At(x, y)).(color.RGBA)]++
+		}
+	}
+	to := image.NewPaletted(size, nil)
+	for _, c := range slices.SortedFunc(maps.Keys(count), func(a, b color.RGBA) int { return cmp.Compare(count[b], count[a]) }) {
+		r, g, b, _ := c.RGBA()
+		near := func(other color.Color) bool {
+			otherR, otherG, otherB, _ := other.RGBA()
+			return max(r, otherR)-min(r, otherR)+max(g, otherG)-min(g, otherG)+max(b, otherB)-min(b, otherB) < 24*0x101
+		}
+		if len(to.Palette) < 256 && !slices.ContainsFunc(to.Palette, near) {
+			to.Palette = append(to.Palette, c)
+		}
+	}
+	draw.Draw(to, size, from, size.Min, draw.Src)
+	var out bytes.Buffer
+	require.NoError(t, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&out, to))
+	return out.Bytes()
 }

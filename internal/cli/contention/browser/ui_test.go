@@ -3,6 +3,7 @@ package browser
 import (
 	"fmt"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -67,6 +68,14 @@ func (s *site) shows(text string) {
 	require.Eventually(s.t, func() bool { return strings.Contains(s.text(), text) }, time.Minute, 50*time.Millisecond, "the page does not say %q", text)
 }
 
+// refreshed waits until the page has fetched itself again.
+func (s *site) refreshed() {
+	s.t.Helper()
+	const at = `(document.querySelector(".at time") || {}).textContent || ""`
+	was := evaluate[string](s.tab, at)
+	s.eventually(func() bool { return evaluate[string](s.tab, at) != was }, "it is refreshed")
+}
+
 // text returns the text of the page, empty while another page loads.
 func (s *site) text() string {
 	return evaluate[string](s.tab, `(document.getElementById("main") || { innerText: "" }).innerText`)
@@ -81,16 +90,11 @@ func TestUI_Resource_ShowsItsQueue(t *testing.T) {
 	s.ask("other", "account/8")
 	s.visit(s.address)
 	s.shows("2 resources in use")
-	s.picture("ui-resources-light", false)
 	s.run(chromedp.SendKeys(chromedp.CSS("input[name=q]"), "account/7"+kb.Enter), chromedp.WaitReady(chromedp.CSS("html[data-ready]")))
 	s.shows("1 resources in use")
 	s.click(`a[href="/resource?name=account%2F7"]`)
 	s.shows("first holds account/7 (exclusive)")
 	s.shows("second waits for account/7 (exclusive)")
-	_, err := chromedp.Call(s.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}})
-	require.NoError(t, err)
-	s.picture("ui-resource-dark", false)
-
 	s.end("first", "account/7")
 	s.shows("second was granted account/7") // without loading the page again
 	require.Contains(t, s.text(), "held (exclusive): first")
@@ -110,10 +114,17 @@ func TestUI_BlockingTree_OffersTheRepair(t *testing.T) {
 	tree := s.text()
 	require.Less(t, strings.Index(tree, "root holds 1"), strings.Index(tree, "middle waits for 1"))
 	require.Less(t, strings.Index(tree, "middle waits for 1"), strings.LastIndex(tree, "leaf waits for 2"))
-	s.picture("ui-why-light", false)
 
-	const command = "lockstep release 1 root --reason 'say why' --database bank"
-	require.Equal(t, command, get(s.tab, chromedp.Text(chromedp.CSS("main code"))))
+	const command = `lockstep release 1 root --database bank --reason 'it'\''s dead'`
+	shown := func() string { return get(s.tab, chromedp.Text(chromedp.CSS("main code"))) }
+	require.Equal(t, "lockstep release 1 root --database bank --reason", shown(), "without a reason the command fails")
+	s.click("details summary")
+	s.run(chromedp.SendKeys(chromedp.CSS("input.reason"), "it's dead"))
+	require.Equal(t, command, shown())
+	evaluate[bool](s.tab, "document.activeElement.blur() || true")
+	s.refreshed()
+	require.Equal(t, command, shown(), "the reason stays")
+	require.Contains(t, s.text(), "lock ID", "the details stay open")
 	s.click("button.copy")
 	require.Eventually(t, func() bool {
 		said := get(s.tab, chromedp.Text(chromedp.CSS("button.copy")))
@@ -122,6 +133,7 @@ func TestUI_BlockingTree_OffersTheRepair(t *testing.T) {
 	evaluate[bool](s.tab, "getSelection().removeAllRanges() || true")
 	s.end("root", "1")
 	require.Eventually(t, func() bool { return !strings.Contains(s.text(), "root holds 1") }, time.Minute, 50*time.Millisecond)
+	require.Equal(t, 1, evaluate[int](s.tab, `document.querySelectorAll('.tree ul a[href="/resource?name=2"]').length`))
 	s.click(`.tree > li > a[href="/why?workflow=middle"]`)
 	s.shows("Why does middle wait?")
 }
@@ -136,8 +148,9 @@ func TestUI_Deadlock_AppearsAndGoes(t *testing.T) {
 	s.ask("a", "2")
 	s.ask("b", "1")
 	s.shows("a waits for b on 2")
-	require.Len(t, evaluate[[]string](s.tab, `[...document.querySelectorAll("svg path.arrow")].map((p) => p.getAttribute("d"))`), 2)
-	s.picture("ui-deadlock-light", false)
+	require.Equal(t, 2, evaluate[int](s.tab, `document.querySelectorAll("svg path.arrow").length`))
+	require.Equal(t, []string{"/resource?name=2", "/resource?name=1", "/why?workflow=a", "/why?workflow=b"}, evaluate[[]string](s.tab,
+		`[...document.querySelectorAll("svg a")].map((a) => a.getAttribute("href"))`))
 	broken, err := s.BreakDeadlocks(t.Context())
 	require.NoError(t, err)
 	require.Len(t, broken, 1)
@@ -179,7 +192,7 @@ func TestUI_Keyboard_ReachesEverything(t *testing.T) {
 	s.ask("holder", "r")
 	s.visit(s.address)
 	reached := map[string]bool{}
-	for range 12 {
+	for range 14 {
 		_, err := chromedp.Run(s.ctx, chromedp.KeyEvent(kb.Tab))
 		require.NoError(t, err)
 		reached[evaluate[string](s.tab, `document.activeElement.textContent || document.activeElement.name || document.activeElement.id`)] = true
@@ -187,9 +200,8 @@ func TestUI_Keyboard_ReachesEverything(t *testing.T) {
 			break
 		}
 	}
-	require.Subset(t, reached, map[string]bool{"Resources": true, "Waits": true, "workflow": true, "live": true, "q": true, "r": true})
-	was := evaluate[string](s.tab, `document.querySelector(".at time").textContent`)
-	require.Eventually(t, func() bool { return evaluate[string](s.tab, `document.querySelector(".at time").textContent`) != was }, time.Minute, 50*time.Millisecond)
+	require.Subset(t, reached, map[string]bool{"Resources": true, "Waits": true, "Orphans": true, "Doctor": true, "workflow": true, "live": true, "q": true, "r": true})
+	s.refreshed()
 	require.Equal(t, "r", evaluate[string](s.tab, `document.activeElement.textContent`))
 	require.Empty(t, evaluate[[]string](s.tab, `[...document.querySelectorAll("input")].filter((i) => !i.closest("label")).map((i) => i.outerHTML)`), "inputs have labels")
 }
@@ -205,4 +217,76 @@ func TestUI_SlowServer_IsAskedOnce(t *testing.T) {
 	require.Equal(t, 1, evaluate[int](s.tab, afterTwoMore))
 	evaluate[bool](s.tab, `(window.answer(new Response("")), true)`)
 	require.Eventually(t, func() bool { return evaluate[int](s.tab, "window.asked") == 2 }, time.Minute, 50*time.Millisecond, "after the answer it asks again")
+}
+
+// brokenScript returns the words of up to 40 letters that are on two lines, and the elements that stick out of the window.
+const brokenScript = `(() => {
+	const found = [];
+	const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+	for (let node; (node = texts.nextNode());) {
+		for (const word of node.data.matchAll(/\S+/g)) {
+			const range = document.createRange();
+			range.setStart(node, word.index);
+			range.setEnd(node, word.index + word[0].length);
+			const lines = new Set([...range.getClientRects()].map((r) => Math.round(r.top)));
+			if (word[0].length <= 40 && lines.size > 1) found.push("broken: " + word[0]);
+		}
+	}
+	const width = document.documentElement.clientWidth;
+	if (document.documentElement.scrollWidth > width) found.push("scrolls: " + document.documentElement.scrollWidth);
+	for (const e of document.body.querySelectorAll("*")) {
+		const box = e.getBoundingClientRect();
+		if (box.width && (box.right > width + 1 || box.left < -1)) found.push("sticks out: " + e.tagName + " " + e.textContent.slice(0, 40));
+		if (e.tagName === "rect" || e.tagName === "text") {
+			const others = [...e.ownerSVGElement.querySelectorAll("text, rect")].filter((o) => o.closest("a") !== e.closest("a")).map((o) => [o, o.getBoundingClientRect()]);
+			for (const [o, b] of others) if (b.left < box.right && box.left < b.right && b.top < box.bottom && box.top < b.bottom) found.push("overlaps: " + e.closest("a").textContent + o.closest("a").textContent);
+		}
+		if (e.tagName === "text" && (box.left < e.ownerSVGElement.getBoundingClientRect().left || box.right > e.ownerSVGElement.getBoundingClientRect().right)) found.push("clipped: " + e.textContent);
+	}
+	return found;
+})()`
+
+// It takes the pictures for docs/pictures, which the package's page explains.
+func TestUI_Widths_BreakNoWordAndFit(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	type page struct {
+		path, shows, picture string
+		whole                bool
+	}
+	look := func(pages ...page) {
+		for _, scheme := range []string{"light", "dark"} {
+			_, err := chromedp.Call(s.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+			require.NoError(t, err)
+			for _, p := range pages {
+				for _, width := range []int64{480, 1400, 1920} {
+					s.run(chromedp.EmulateViewport(width, 700))
+					s.visit(s.address + p.path)
+					s.shows(p.shows)
+					require.Empty(t, evaluate[[]string](s.tab, brokenScript), "%s at %d pixels", p.path, width)
+					if width == 1400 && p.picture != "" {
+						s.picture("ui-"+p.picture+"-"+scheme, p.whole)
+					}
+				}
+			}
+		}
+	}
+	look(
+		page{"/", "OrderSaga", "home", true},
+		page{"/resource?name=" + url.QueryEscape(jacket), "order-1051 waits for", "resource", true},
+		page{"/why?workflow=order-1057", "ChargeCard", "tree", true},
+		page{"/orphans", "order-0991", "", true},
+		page{"/doctor", "not checked", "", true},
+	)
+	s.deadlock("stock/sku-31007-tent-two-persons", "warehouse/hamburg/dock-3", "stock/sku-31990-camping-lantern")
+	look(page{"/waits", "started last", "deadlock", false})
+	for _, n := range []int{2, 4, 5} {
+		var resources []string
+		for i := range n {
+			resources = append(resources, fmt.Sprintf("stock/sku-%d%04d-folding-chair-of-beech-wood", n, i))
+		}
+		s.deadlock(resources...)
+		s.shows(resources[1])
+	}
+	look(page{"/waits", "sku-50004", "", true})
 }

@@ -14,6 +14,12 @@ document.addEventListener("click", (e) => {
   if (done) getSelection().removeAllRanges();
 });
 
+// A command that needs a reason ends with --reason, until the reader has typed one.
+const fill = (input) => {
+  input.closest("dd").querySelector(".typed").textContent = input.value && `'${input.value.replaceAll("'", "'\\''")}'`;
+};
+document.addEventListener("input", (e) => { if (e.target.matches(".reason")) fill(e.target); });
+
 const busy = () => document.hidden || !live.checked || !getSelection().isCollapsed || (main.contains(document.activeElement) && document.activeElement.matches("input"));
 
 // One question at a time: answers that came late would pile up, and an old one would replace a newer.
@@ -37,7 +43,14 @@ async function refresh() {
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const fresh = page.getElementById("main");
   if (!fresh || busy()) return;
+  // What the reader has opened or typed stays.
+  const before = new Map([...main.querySelectorAll("[data-key]")].map((e) => [e.dataset.key, e]));
   main.replaceChildren(...fresh.childNodes);
+  for (const e of main.querySelectorAll("[data-key]")) {
+    const old = before.get(e.dataset.key);
+    if (old && old.open) e.open = true;
+    if (old && old.value) { e.value = old.value; fill(e); }
+  }
   document.title = page.title;
   const same = address ? main.querySelector(`a[href="${CSS.escape(address)}"]`) : null;
   if (same) same.focus({ preventScroll: true });
