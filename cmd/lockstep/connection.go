@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.opentelemetry.io/otel/trace"
 	"go.temporal.io/sdk/client"
 	sdklog "go.temporal.io/sdk/log"
 
@@ -72,7 +73,11 @@ const (
 )
 
 // databaseFlags select the collection of the locks.
-type databaseFlags struct{ uri, database, collection string }
+type databaseFlags struct {
+	uri, database, collection string
+	// traces gets the spans of the command. Defaults to none.
+	traces trace.TracerProvider
+}
 
 func (d *databaseFlags) add(c *cobra.Command) {
 	f := c.Flags()
@@ -172,7 +177,7 @@ func (d *databaseFlags) open(ctx context.Context, command string) (*site, error)
 	if err != nil {
 		return nil, err
 	}
-	locker, err := lockcore.New(coll, lockcore.Config{})
+	locker, err := lockcore.New(coll, lockcore.Config{TracerProvider: d.traces})
 	if err != nil {
 		disconnect()
 		return nil, err

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -41,7 +42,8 @@ it leaves or its lease ends; --now does not wait for that, and is for a holder t
 The owner of a queued request gets no reason. If it is a workflow, it may queue again at the end.
 
 It names the hold by its first fence, so it ends nothing that was granted since. It asks for confirmation, unless
---yes is given. Without a terminal, --yes is required.
+--yes is given. Without a terminal, --yes is required. With OTEL_EXPORTER_OTLP_ENDPOINT set, the span of the hold,
+with your name and the reason, is sent there.
 
 Exit status: 0, 1 if there was nothing to end or it was not confirmed, 2 for wrong usage.`,
 		Args: arguments("the resource's name", "the lock ID or the name, as lockstep show prints it"),
@@ -61,6 +63,12 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, name str
 	if strings.TrimSpace(cfg.reason) == "" {
 		return fmt.Errorf("%w: --reason is required: the owner sees it", errUsage)
 	}
+	observed, err := connect.NewTelemetry(ctx, connect.TelemetryOptions{Service: "lockstep-release", Errs: s.err, NoMetrics: true})
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	defer observed.Shutdown(ctx)
+	cfg.traces = observed.Traces
 	at, err := cfg.open(ctx, "lockstep release")
 	if err != nil {
 		return err

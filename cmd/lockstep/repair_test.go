@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +124,25 @@ func TestRelease_QueuedRequest_IsWithdrawn(t *testing.T) {
 	require.NotContains(t, l.prints(t, "release", "r", "holder", "--reason", "a drill", "--yes"), "queue")
 	_, help, _ := lockstep(t, nil, "release", "--help")
 	require.Contains(t, strings.ReplaceAll(help, "\n", " "), "it may queue again at the end")
+}
+
+// The trace of the holder shows who ended its hold, and why.
+func TestRelease_Endpoint_GetsTheSpanOfTheHold(t *testing.T) {
+	t.Parallel()
+	sent := make(chan string, 10)
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		sent <- string(body)
+	}))
+	t.Cleanup(collector.Close)
+	l := newLocks(t)
+	l.ask(t, "holder", "p", "r")
+	env := append(servers(t), "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL)
+	code, _, stderr := lockstep(t, env, "release", "r", "holder", "--reason", "ticket 4711", "--yes", "--database", l.database)
+	require.Zero(t, code, stderr)
+	collector.Close()
+	close(sent)
+	require.Regexp(t, `(?s)lock\.hold.*revoked.*ticket 4711 \(.+@.+\)`, <-sent)
 }
 
 // ps, show and why print names, which are what an operator has at hand.
