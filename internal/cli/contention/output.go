@@ -11,10 +11,9 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode"
 
+	cells "github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
@@ -71,7 +70,7 @@ func list[T any](t *table, what string, heads row, all []T, cells func(T) row) {
 }
 
 // row has the cells of a line.
-type row []string
+type row = []string
 
 // aligned writes rows in columns.
 func (t *table) aligned(rows ...row) {
@@ -81,11 +80,10 @@ func (t *table) aligned(rows ...row) {
 // columns returns the lines of rows, aligned in columns.
 func columns(rows []row) []string {
 	var b bytes.Buffer
-	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	for _, r := range rows {
-		fmt.Fprintln(w, "  "+strings.Join(r, "\t"))
+		r[0] = "  " + r[0]
 	}
-	_ = w.Flush() // to memory
+	_ = cells.Write(&b, rows...) // to memory
 	lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
 	for i := range lines {
 		lines[i] = trimRight(lines[i])
@@ -362,18 +360,7 @@ func trimRight(line string) string { return strings.TrimRight(line, " ") }
 
 // printable replaces what might change a terminal or its columns, and cuts the middle of text longer than limit.
 func printable(text string, limit int) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, strings.ToValidUTF8(text, "?"))
-	runes := []rune(text)
-	if len(runes) <= limit {
-		return text
-	}
-	half := (limit - 1) / 2
-	return string(runes[:limit-1-half]) + "…" + string(runes[len(runes)-half:])
+	return cells.Shorten(cells.Plain(text), limit)
 }
 
 // WriteJSON writes a report as one JSON object, with a line for each element of its lists. It encodes one element at a time, since a
