@@ -213,12 +213,12 @@ func (s *server) showWaits(w http.ResponseWriter, r *http.Request) {
 	s.write(w, http.StatusOK, v)
 }
 
-// noTemporal is the reason that is shown if no Temporal server is to be asked.
-var noTemporal = errors.New("Temporal is not asked: lockstep ui runs with --no-temporal") //nolint:staticcheck // a name begins it
+// errNoTemporal is the reason that is shown if no Temporal server is to be asked.
+var errNoTemporal = errors.New("Temporal is not asked: lockstep ui runs with --no-temporal") //nolint:staticcheck // a name begins it
 
 func (s *server) readOrphans(ctx context.Context) ([]inspect.Orphan, error) {
 	if s.Temporal.Service == nil {
-		return nil, noTemporal
+		return nil, errNoTemporal
 	}
 	return s.Orphans(ctx, sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 }
@@ -237,7 +237,7 @@ func (s *server) showOrphans(w http.ResponseWriter, r *http.Request) {
 func (s *server) examine(ctx context.Context) ([]inspect.Finding, error) {
 	d := inspect.Doctor{Site: s.Site, ReadOnly: true, Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))}
 	if s.Temporal.Service == nil {
-		d.NoTemporal = noTemporal
+		d.NoTemporal = errNoTemporal
 	}
 	if s.Collection == nil {
 		d.NoDatabase = errors.New("the locks are not in a database")

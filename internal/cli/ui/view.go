@@ -79,16 +79,13 @@ func keyOf(e inspect.Entry) string {
 	return hashOf(strings.Join([]string{e.Resource, e.LockID, e.Part}, "\x00"))[:12]
 }
 
-// kept reports whether a hold lasts as long as its workflow is open.
-func kept(e *inspect.Entry) bool { return e.State == lockcore.StateHolding && e.HoldTTL != 0 }
-
 // endsText describes when a hold ends. It is for a table.
 func endsText(e inspect.Entry) string {
 	switch {
+	case e.KeptByWorkflow():
+		return "kept"
 	case e.ExpiresIn == lockcore.Forever:
 		return "never"
-	case kept(&e):
-		return "kept"
 	}
 	return "in " + inspect.Short(e.ExpiresIn)
 }
