@@ -308,8 +308,12 @@ func TestHandler_Orphans_AreListed(t *testing.T) {
 			require.Contains(t, text, `href="/why?workflow=order-1043"`)
 			require.Contains(t, text, `href="/resource?name=stock%2Fsku-7"`)
 			require.Contains(t, text, "a queued request")
+			<-time.After(400 * time.Millisecond)
 		}
-		require.Equal(t, int32(2), service.asked.Load(), "viewers share the answers")
+		require.Equal(t, int32(2), service.asked.Load(), "viewers share the answers for five seconds")
+		<-time.After(2 * time.Second)
+		s.get("/orphans")
+		require.Equal(t, int32(4), service.asked.Load())
 	})
 	code, text := newScene(t, inspect.Temporal{}).get("/orphans")
 	require.Equal(t, http.StatusBadGateway, code)
