@@ -227,6 +227,8 @@ func TestWait_IsShownInCurrentDetails(t *testing.T) {
 	for _, want := range []string{"mine", account.Name, "somebody"} {
 		require.Contains(t, details, want)
 	}
+	require.Regexp(t, `\(as of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\)`, details)
+	require.NotContains(t, details, "position", "it changes while the details stay")
 	require.NoError(t, other.Leave(t.Context()))
 	b.succeed(t, run)
 	require.Contains(t, b.read(), "after: mine")

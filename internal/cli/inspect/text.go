@@ -24,6 +24,8 @@ func PrintResources(out io.Writer, resources []Resource) error {
 			row[1], row[2], row[3], row[4] = table.Plain(h.Party.Name), h.Mode.String(), Short(h.For), Short(h.ExpiresIn)
 			if h.KeptByWorkflow() {
 				row[4] = "kept"
+			} else if h.ExpiresIn == lockcore.Forever {
+				row[4] = "never"
 			}
 			if h.State != lockcore.StateHolding {
 				row[2] += ", " + string(h.State)
@@ -130,8 +132,8 @@ func (l *Loss) String() string {
 	return table.Plain(text)
 }
 
-// Ends describes the end of a hold.
-func (e *Entry) Ends() string {
+// ends describes the end of a hold.
+func (e *Entry) ends() string {
 	switch {
 	case e.ExpiresIn == lockcore.Forever && !e.KeptByWorkflow():
 		return "never by itself"
@@ -161,7 +163,7 @@ func (e *Entry) facts() (facts [][2]string) {
 		return facts
 	}
 	add("host", e.Host)
-	add("ends", e.Ends())
+	add("ends", e.ends())
 	for _, r := range e.Running {
 		if e.Party.Workflow == "" {
 			break // plain Go has no steps
