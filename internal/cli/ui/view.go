@@ -86,6 +86,8 @@ func endsText(e inspect.Entry) string {
 		return "kept"
 	case e.ExpiresIn == lockcore.Forever:
 		return "never"
+	case e.ExpiresIn <= 0:
+		return "expired"
 	}
 	return "in " + inspect.Short(e.ExpiresIn)
 }
