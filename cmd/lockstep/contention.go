@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention/page"
@@ -68,7 +67,7 @@ func (cfg *contentionConfig) run(ctx context.Context, s streams) error {
 		return err
 	}
 	if len(cfg.paths) == 0 {
-		if f, ok := s.in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		if terminalOf(s.in) != nil {
 			return fmt.Errorf("%w: nothing to read: name files or folders with traces, or pipe traces in", errUsage)
 		}
 		cfg.paths = []string{"-"}

@@ -250,8 +250,8 @@ func psCommand(s streams) *cobra.Command {
 		Use:   "ps",
 		Short: "List who holds locks and who waits, the hottest resources first",
 		Long: `Lists the resources that are held or waited for: the one with the most waiters first, then the one with
-the longest wait. With --waiting it reads only what is contended or kept, by an index. Long names are shortened in
-the middle; lockstep show and --json have them in full. Locks of Lockstep itself are listed with --all, and with
+the longest wait. With --waiting it reads only what is contended or kept, by an index. On a terminal, long
+names are shortened in the middle. Locks of Lockstep itself are listed with --all, and with
 --json, as "internal".
 
 Exit status: 0, 1 if the database could not be read or has no such collection, 2 for wrong usage.`,
@@ -311,11 +311,29 @@ func (cfg *psConfig) run(ctx context.Context, s streams) error {
 // writeTime writes the line above each list of --watch. On a terminal the list replaces the last one.
 func (cfg *psConfig) writeTime(out io.Writer) error {
 	clear := ""
-	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if terminalOf(out) != nil {
 		clear = "\x1b[H\x1b[2J"
 	}
 	_, err := fmt.Fprintf(out, "%s%s, every %s\n", clear, time.Now().Format(time.TimeOnly), cfg.watch)
 	return err
+}
+
+// terminalOf returns a stream if it is a terminal, or nil.
+func terminalOf(stream any) *os.File {
+	if f, ok := stream.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return f
+	}
+	return nil
+}
+
+// listWidth is the width of a list of resources: that of the terminal, but at least 100. Elsewhere it has no limit.
+func listWidth(out io.Writer) int {
+	f := terminalOf(out)
+	if f == nil {
+		return 0
+	}
+	width, _, _ := term.GetSize(int(f.Fd()))
+	return max(100, width)
 }
 
 func (cfg *psConfig) list(ctx context.Context, at *site, out io.Writer) error {
@@ -336,10 +354,10 @@ func (cfg *psConfig) list(ctx context.Context, at *site, out io.Writer) error {
 	}
 	return write(out, cfg.json, resources, func(out io.Writer) error {
 		if all == 0 {
-			_, err := fmt.Fprintln(out, "no lock is held, and none is waited for")
+			_, err := fmt.Fprintf(out, "no lock is held, and none is waited for, in collection %s of database %s\n", at.Collection.Name(), at.Collection.Database().Name())
 			return err
 		}
-		if err := inspect.PrintResources(out, resources); err != nil || all == len(resources) {
+		if err := inspect.PrintResources(out, resources, listWidth(out)); err != nil || all == len(resources) {
 			return err
 		}
 		_, err := fmt.Fprintf(out, "and %d more; see --most, --prefix and --waiting\n", all-len(resources))

@@ -220,7 +220,7 @@ func TestPs_LocksOfLockstep_AreListedOnRequest(t *testing.T) {
 	t.Parallel()
 	l := newLocks(t)
 	l.ask(t, "a janitor", "p", janitor.LockName("the-namespace"))
-	require.Equal(t, "no lock is held, and none is waited for\n", l.prints(t, "ps"))
+	require.Equal(t, "no lock is held, and none is waited for, in collection locks of database "+l.database+"\n", l.prints(t, "ps"))
 	require.Contains(t, l.prints(t, "ps", "--all"), "lockstep.janitor/the-namespace  a janitor")
 	require.Contains(t, l.prints(t, "ps", "--json"), `"internal": true`)
 }

@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
@@ -223,8 +221,7 @@ func (cfg *releaseConfig) confirmed(ctx context.Context, s streams) error {
 	if cfg.yes {
 		return nil
 	}
-	in, ok := s.in.(*os.File)
-	if !ok || !term.IsTerminal(int(in.Fd())) {
+	if terminalOf(s.in) == nil {
 		return fmt.Errorf("%w: there is no terminal to ask at: --yes ends it without asking", errUsage)
 	}
 	if _, err := fmt.Fprint(s.out, "End it? [y/N] "); err != nil {

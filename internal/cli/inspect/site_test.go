@@ -221,7 +221,7 @@ func TestPrint_KeptHoldAndMaintenance_ExplainThemselves(t *testing.T) {
   before lost its lock on r at \S+ \S+ UTC, released by force: a drill \(ann@host\)
 $`, b.String())
 	b.Reset()
-	require.NoError(t, inspect.PrintResources(&b, []inspect.Resource{shown}))
+	require.NoError(t, inspect.PrintResources(&b, []inspect.Resource{shown}, 100))
 	require.Regexp(t, `(?m)^r +transfer/7 +exclusive +\S+ \S+ +kept `, b.String())
 
 	why, err := site.Why(t.Context(), "before")

@@ -10,11 +10,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// listWidth is the width of a list of resources.
-const listWidth = 100
-
-// PrintResources prints a line for each resource. It shortens long names in the middle.
-func PrintResources(out io.Writer, resources []Resource) error {
+// PrintResources prints a line for each resource. It shortens long names in the middle to fit a width; 0 is no limit.
+func PrintResources(out io.Writer, resources []Resource, width int) error {
 	rows := [][]string{{"RESOURCE", "HELD BY", "MODE", "FOR", "ENDS IN", "WAITING", "LONGEST"}}
 	for i := range resources {
 		r := &resources[i]
@@ -39,7 +36,9 @@ func PrintResources(out io.Writer, resources []Resource) error {
 		}
 		rows = append(rows, row)
 	}
-	table.Fit(listWidth, rows, 0, 1)
+	if width > 0 {
+		table.Fit(width, rows, 0, 1)
+	}
 	return table.Write(out, rows...)
 }
 

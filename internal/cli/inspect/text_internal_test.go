@@ -118,7 +118,7 @@ func TestPrint_ControlCharacters_AreReplaced(t *testing.T) {
 		Doing: &Doing{Activities: []Activity{{Type: name, ID: name, Worker: name, Failure: name}}},
 	}}}
 	var b strings.Builder
-	require.NoError(t, PrintResources(&b, []Resource{r}))
+	require.NoError(t, PrintResources(&b, []Resource{r}, 100))
 	require.NoError(t, r.Print(&b))
 	require.NoError(t, why.Print(&b))
 	require.NoError(t, PrintOrphans(&b, []Orphan{{Party: e.Party, Resource: name, Reason: name}}))
@@ -140,11 +140,15 @@ func TestPrintResources_LongNames_AreShortenedInTheMiddle(t *testing.T) {
 	long := held("account/"+strings.Repeat("é", 40)+"/main", "transfer-6ba7b810-9dad-11d1-80b4-00c04fd430c8")
 	long.Holders = append(long.Holders, long.Holders...)
 	var out strings.Builder
-	require.NoError(t, PrintResources(&out, []Resource{long, held("account/1", "transfer-2")}))
+	require.NoError(t, PrintResources(&out, []Resource{long, held("account/1", "transfer-2")}, 100))
 	require.Equal(t, `RESOURCE            HELD BY             MODE                 FOR         ENDS IN  WAITING  LONGEST
 account…ééééé/main  transfe…and 1 more  exclusive, draining  1 h 15 min  1 s      2000     1 h 1 min
 account/1           transfer-2          exclusive, draining  1 h 15 min  1 s      2000     1 h 1 min
 `, out.String())
+
+	out.Reset()
+	require.NoError(t, PrintResources(&out, []Resource{long}, 0))
+	require.Contains(t, out.String(), long.Name+"  transfer-6ba7b810-9dad-11d1-80b4-00c04fd430c8 and 1 more  ")
 }
 
 // A standalone MongoDB and FerretDB both answer hello without the name of a replica set.

@@ -107,7 +107,7 @@ func (m *Mongo) askTopology(ctx context.Context) error {
 func (m *Mongo) checkOptions(ctx context.Context) error {
 	name := m.local.Name()
 	var found []mongo.CollectionSpecification
-	err := send(ctx, fmt.Sprintf("read the options of %s (it needs the privilege listCollections)", name), func(ctx context.Context) (err error) {
+	err := send(ctx, fmt.Sprintf("read the options of %s, for which the privilege listCollections is needed", name), func(ctx context.Context) (err error) {
 		found, err = m.local.Database().ListCollectionSpecifications(ctx, bson.D{{Key: "name", Value: name}})
 		return err
 	})
