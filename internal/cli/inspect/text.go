@@ -131,8 +131,8 @@ func (l *Loss) String() string {
 	return table.Plain(text)
 }
 
-// ends describes the end of a hold.
-func (e *Entry) ends() string {
+// Ends describes the end of a hold.
+func (e *Entry) Ends() string {
 	switch {
 	case e.ExpiresIn == lockcore.Forever && !e.KeptByWorkflow():
 		return "never by itself"
@@ -162,7 +162,7 @@ func (e *Entry) facts() (facts [][2]string) {
 		return facts
 	}
 	add("host", e.Host)
-	add("ends", e.ends())
+	add("ends", e.Ends())
 	for _, r := range e.Running {
 		if e.Party.Workflow == "" {
 			break // plain Go has no steps
