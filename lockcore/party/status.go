@@ -328,11 +328,6 @@ func holders(d *rules.Document) []Holder {
 			out[i].Mode = h.Mode.Stronger(out[i].Mode)
 		}
 	}
-	for i := range out {
-		if out[i].Mode == ModeExclusive { // an upgrade or a claim
-			out[i].Limit = 0
-		}
-	}
 	return out
 }
 

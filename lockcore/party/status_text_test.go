@@ -180,3 +180,16 @@ func TestStatusString_Resource_ReadsLikeAList(t *testing.T) {
 		`"r": waiting at position 1 for 5m: ` + second + "overdue: passed over until it asks again, it leaves the queue in 24h",
 	}, list(), "who was taken out of the queue has no position, and counts for none behind it")
 }
+
+// Internally an exclusive request has the limit 1. Nobody asked for that, so nothing shows it.
+func TestStatus_ExclusiveClaim_HasNoLimit(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+	leases := enter(t, l, endless("a", party.Exclusive("r")))
+	queue(t, l, numbered("b", party.Exclusive("r")))
+	require.NoError(t, l.Leave(t.Context(), leases...))
+	claim := statuses(t, l, party.Filter{})[0]
+	require.Equal(t, party.StateClaimed, claim.State)
+	require.Zero(t, claim.Limit)
+	require.Contains(t, claim.String(), "(exclusive, part")
+}
