@@ -243,7 +243,7 @@ func typeName(t reflect.Type) string {
 	if t == nil {
 		return "no argument"
 	}
-	return "a " + t.String()
+	return "an argument of type " + t.String()
 }
 
 // isTaken reports whether the registry has an activity type that was registered before the plugin could record it: the registry panics if a

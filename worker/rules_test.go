@@ -219,8 +219,8 @@ func TestRule_OtherArgumentType_WorkerDoesNotStart(t *testing.T) {
 		"a prefixed method": {&shop{}, "shop.", named("shop.Buy"), ""},
 		"anything":          {func(context.Context, any) error { return nil }, "Look", look, ""},
 		"any rule":          {func(context.Context) error { return nil }, "Look", worker.RuleFor("Look", func(any) []lockcore.Resource { return nil }), ""},
-		"a pointer to it":   {func(context.Context, *payment) error { return nil }, "Look", look, "takes a *worker_test.payment"},
-		"a number":          {func(context.Context, int) error { return nil }, "Look", look, "takes a int"},
+		"a pointer to it":   {func(context.Context, *payment) error { return nil }, "Look", look, "takes an argument of type *worker_test.payment"},
+		"a number":          {func(context.Context, int) error { return nil }, "Look", look, "takes an argument of type int"},
 		"nothing":           {func(context.Context) error { return nil }, "Look", look, "takes no argument"},
 	} {
 		plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker, Rules: []worker.Rule{c.rule}})

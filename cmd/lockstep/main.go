@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -59,7 +60,8 @@ func run(ctx context.Context, args []string, s streams) int {
 		_, _ = fmt.Fprintln(s.err, "lockstep:", text)
 		return 130
 	}
-	_, _ = fmt.Fprintln(s.err, "lockstep:", err)
+	// Errors of the library, and those that wrap them, have the prefix too.
+	_, _ = fmt.Fprintln(s.err, "lockstep:", strings.ReplaceAll(err.Error(), "lockstep: ", ""))
 	if errors.Is(err, errUsage) || errors.Is(err, demo.ErrUsage) {
 		_, _ = fmt.Fprintln(s.err, `Try "lockstep --help", or "lockstep COMMAND --help".`)
 		return 2

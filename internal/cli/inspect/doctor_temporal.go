@@ -64,7 +64,7 @@ func (d *Doctor) orphans(ctx context.Context) (Finding, error) {
 		return Finding{}, err
 	case len(found) > 0:
 		return finding(Warning,
-			fmt.Sprintf("%d locks and places of closed workflows, such as that of %q on %q", len(found), found[0].Party.Name, d.ResourceName(found[0].Resource)),
+			fmt.Sprintf("%d locks and queued requests of closed workflows, such as that of %q on %q", len(found), found[0].Party.Name, d.ResourceName(found[0].Resource)),
 			"a janitor ends them within a minute; "+d.command("janitor", "--once")+" does now")
 	}
 	return ok("closed workflows have left nothing")
