@@ -102,7 +102,7 @@ func typesText(types []string) string {
 // deadFinding sums up the waits behind holds whose worker died.
 func (a *analysis) deadFinding(total float64) []Finding {
 	var length int64
-	waits, holds, expired := 0, map[int]bool{}, 0
+	waits, holds, expired := 0, map[*hold]int64{}, 0
 	for _, w := range chosen(a.waits) {
 		var dead coverage
 		for j := range w.Blockers {
@@ -111,12 +111,12 @@ func (a *analysis) deadFinding(total float64) []Finding {
 				continue
 			}
 			h := a.holds[b.Hold]
-			if dead.add(w.blockedDuring(b).with(h.dead())) > 0 && !holds[b.Hold] {
-				holds[b.Hold] = true
-				if h.WorkerDied.Ended == deathExpired {
-					expired++
-				}
+			at := w.blockedDuring(b).with(h.dead())
+			dead.add(at)
+			if at.length() > 0 && holds[h] == 0 && h.WorkerDied.Ended == deathExpired {
+				expired++
 			}
+			holds[h] += at.length()
 		}
 		if n := dead.length(); n > 0 {
 			length += n
@@ -126,10 +126,14 @@ func (a *analysis) deadFinding(total float64) []Finding {
 	if seconds(length) < muchDead*total || waits == 0 {
 		return nil
 	}
+	maps.DeleteFunc(holds, func(_ *hold, waited int64) bool { return waited == 0 })
+	worst := slices.MinFunc(slices.Collect(maps.Keys(holds)), func(x, y *hold) int {
+		return cmp.Or(cmp.Compare(holds[y], holds[x]), cmp.Compare(x.place, y.place))
+	})
 	f := Finding{
 		Rule: "dead-workers", Waited: seconds(length), Count: waits,
-		Text: fmt.Sprintf("%s, %s in all (%s), stood behind %s in which a worker died or hung", many(waits, "wait"), duration(length),
-			percent(min(seconds(length)/total, 1)), many(len(holds), "hold")),
+		Text: fmt.Sprintf("%s, %s in all (%s), stood behind %s in which a worker died or hung; %s of it for step %s of %s", many(waits, "wait"), duration(length),
+			percent(min(seconds(length)/total, 1)), many(len(holds), "hold"), duration(holds[worst]), worst.WorkerDied.Step, short(worst.Owner)),
 		Advice: "A heartbeat timeout, or a shorter one, lets the step's next attempt begin sooner",
 	}
 	if expired > 0 {

@@ -93,7 +93,7 @@ func TestConclusion_DeadWorkers(t *testing.T) {
 	require.Equal(t, "held r 10.0 s: a worker died, or hung, in step Debit, and the hold expired", r.Roots[0].Did)
 	rules, text := concluded(t, s)
 	require.Equal(t, []string{"dead-workers"}, rules, "its long hold is not told of twice")
-	require.Equal(t, "2 waits, 15.0 s in all (over 99 %), stood behind 1 hold in which a worker died or hung. A shorter TTL frees the locks of a dead step sooner, and a heartbeat timeout lets its next attempt begin sooner.", text["dead-workers"])
+	require.Equal(t, "2 waits, 15.0 s in all (over 99 %), stood behind 1 hold in which a worker died or hung; 15.0 s of it for step Debit of dead. A shorter TTL frees the locks of a dead step sooner, and a heartbeat timeout lets its next attempt begin sooner.", text["dead-workers"])
 
 	// The next attempt of the step ended it.
 	s = &scene{}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
@@ -30,7 +31,8 @@ type hold struct {
 	// reach is the end of the time in which it may have kept others out: its end, or that of its draining parts.
 	reach   int64
 	blocked int64
-	namedBy *wait // the last wait in the sweep whose span names it
+	drains  []*lockSpan // acquires of its own lock ID that queued until a part of it had drained
+	namedBy *wait       // the last wait in the sweep whose span names it
 }
 
 type holdKey struct {
@@ -178,7 +180,7 @@ func (a *analysis) describeHold(h *hold, place int) {
 
 // addSteps puts under each hold the steps that entered it, from their acquires until their leaves.
 func (a *analysis) addSteps() {
-	left := map[request]int64{}
+	left, acquired := map[request]int64{}, map[request]bool{}
 	for i := range a.byKind[kindLeave] {
 		s := &a.byKind[kindLeave][i]
 		if at, ok := left[s.request()]; !ok || s.start < at {
@@ -186,9 +188,17 @@ func (a *analysis) addSteps() {
 		}
 	}
 	for i := range a.byKind[kindAcquire] {
+		acquired[a.byKind[kindAcquire][i].request()] = true
+	}
+	for i := range a.byKind[kindAcquire] {
 		s := &a.byKind[kindAcquire][i]
 		h := a.byKey[s.acquired()]
 		if h == nil {
+			if len(s.blockedBy) > 0 {
+				if own := a.byKey[holdKey{s.resource, s.lockID, s.blockedBy[0].fence}]; own != nil {
+					own.drains = append(own.drains, s)
+				}
+			}
 			continue
 		}
 		step := Step{Name: stepName(s.part), Part: s.part, Order: s.order, Start: timeOf(s.end), Host: s.host}
@@ -201,11 +211,27 @@ func (a *analysis) addSteps() {
 			}
 		}
 		h.Steps = append(h.Steps, step)
+		before := s.attemptBefore()
+		if _, known := left[before]; h.Workflow != "" && before.order != "" && !known && !acquired[before] {
+			h.Steps = append(h.Steps, Step{Name: step.Name, Part: s.part, Order: before.order})
+		}
 	}
 	for _, h := range a.holds {
 		h.arrangeSteps()
 		a.findType(&h.Subject, h.owner)
 	}
+}
+
+// attemptBefore returns the request of the attempt before one that joined a hold. Its order is empty if there was none. If no span of it
+// was read, its process died before it exported them.
+func (s *lockSpan) attemptBefore() request {
+	before := s.request()
+	schedule, attempt, _ := strings.Cut(s.order, ".")
+	before.order = ""
+	if n := integer(attempt); n > 1 && s.outcome == telemetry.OutcomeJoined {
+		before.order = fmt.Sprintf("%s.%d", schedule, n-1)
+	}
+	return before
 }
 
 // arrangeSteps orders the steps, drops those of repeated acquires, and fits them into the hold.
@@ -229,11 +255,27 @@ func (h *hold) arrangeSteps() {
 		}
 	}
 	for i := range h.Steps {
+		if h.Steps[i].Start.IsZero() { // its acquire was not read
+			h.Steps[i].Start = h.idleBefore(h.Steps[i].End)
+		}
+	}
+	for i := range h.Steps {
 		h.fit(&h.Steps[i])
 	}
 	h.findDeath()
 	slices.SortStableFunc(h.Steps, func(x, y Step) int { return x.Start.Compare(y.Start) })
 	h.Host = cmp.Or(h.Host, h.Steps[len(h.Steps)-1].Host)
+}
+
+// idleBefore returns the end of the last step that ended before a time, or else the start of the hold.
+func (h *hold) idleBefore(at time.Time) time.Time {
+	from := timeOf(h.from)
+	for i := range h.Steps {
+		if s := &h.Steps[i]; !s.Start.IsZero() && s.End.After(from) && s.End.Before(at) {
+			from = s.End
+		}
+	}
+	return from
 }
 
 // compareOrders compares orders of the form "schedule.attempt" by their numbers, and others as text.
@@ -297,8 +339,11 @@ func (h *hold) stepDuring(t interval) *Step {
 }
 
 // findDeath finds the longest death of a worker under the hold. The steps must be in the order of parts and attempts. A kept hold that
-// expires between two steps had no worker.
+// expires between two steps had no worker. Lockstep's own locks are left out.
 func (h *hold) findDeath() {
+	if inspect.Internal(h.Resource) {
+		return
+	}
 	for i := range h.Steps {
 		s := &h.Steps[i]
 		if !s.EndUnseen {
@@ -310,11 +355,26 @@ func (h *hold) findDeath() {
 				continue
 			}
 			d.To, d.Ended = h.End, deathExpired
+		} else {
+			d.To = h.drainedAfter(&d)
 		}
 		if h.WorkerDied == nil || d.To.Sub(d.From) > h.WorkerDied.To.Sub(h.WorkerDied.From) {
 			h.WorkerDied = &d
 		}
 	}
+}
+
+// drainedAfter returns the time at which the hold was freed of a dead attempt: when the next attempt entered or, if a compensation had to
+// wait until the dead attempt's part had drained, when that step entered.
+func (h *hold) drainedAfter(d *Death) time.Time {
+	to := d.To
+	for _, s := range h.drains {
+		i := slices.IndexFunc(h.Steps, func(next Step) bool { return next.Part == s.part && next.Start.UnixNano() >= s.end })
+		if i >= 0 && s.start >= d.From.UnixNano() && h.Steps[i].Start.After(to) {
+			to = h.Steps[i].Start
+		}
+	}
+	return to
 }
 
 // dead returns the longest time for which the hold may have had no worker.
@@ -337,7 +397,7 @@ func (d *Death) text() string {
 	if d.Ended == deathExpired {
 		return fmt.Sprintf("a worker died, or hung, in step %s, and the hold expired", d.Step)
 	}
-	return fmt.Sprintf("a worker died, or hung, in step %s, whose next attempt entered %s later", d.Step, Seconds(d.To.Sub(d.From).Seconds()))
+	return fmt.Sprintf("a worker died, or hung, in step %s, which delayed its saga by %s", d.Step, Seconds(d.To.Sub(d.From).Seconds()))
 }
 
 // overlong reports whether the hold lasted much longer than steps ran under it. Without steps nothing is known.

@@ -3,11 +3,13 @@ package contention
 import (
 	"bytes"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/temporal-lockstep/lockstep/internal/janitor"
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
@@ -61,7 +63,53 @@ func TestSteps_DeadAttempt_EndsAtTheNext(t *testing.T) {
 	require.InDelta(t, 2.4, r.Overlong[0].Ran, 1e-9)
 	require.Equal(t, "Debit", r.Waits[0].Blockers[0].Step)
 	require.True(t, r.Waits[0].Blockers[0].BetweenSteps, "nothing ran while B waited")
-	require.Contains(t, r.Resources[0].Why, "of which its steps ran 2.4 s: the rest of the time it stood between steps; a worker died, or hung, in step Debit, whose next attempt entered 1.9 s later")
+	require.Contains(t, r.Resources[0].Why, "of which its steps ran 2.4 s: the rest of the time it stood between steps; a worker died, or hung, in step Debit, which delayed its saga by 1.9 s")
+}
+
+// A killed worker has not exported the acquire of its attempt. The next attempt joins the hold, and a compensation waits until the dead
+// attempt's part has drained.
+func TestSteps_UnreadAttempt_IsADeath(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.attempt("A", "run-A/1/Debit", "3.1", 100, 900, telemetry.OutcomeGranted, "worker-2")
+	s.attempt("A", "run-A/2/Credit", "4.2", 11_000, 11_200, telemetry.OutcomeJoined, "worker-2")
+	queued := attrs{telemetry.Part: "run-A/3/Refund", telemetry.Order: "5.1", telemetry.Outcome: telemetry.OutcomeQueued}
+	maps.Copy(queued, attrs{telemetry.BlockedByID: lockID("A") + " (cut off)", telemetry.BlockedByFence: 1})
+	s.add(telemetry.SpanAcquire, 11_290, 11_300, about("r", "A", queued))
+	s.attempt("A", "run-A/3/Refund", "6.1", 30_900, 31_000, telemetry.OutcomeJoined, "worker-2")
+	s.hold("r", "A", 1, 100, 31_100, nil)
+	s.wait("r", "B", 2, 2000, 31_100, nil, heldBy("A", 1))
+	r := s.report(t)
+	require.Equal(t, &Death{Step: "Credit", From: at(900), To: at(30_900), Ended: "retried"}, r.Holds[0].WorkerDied)
+	require.Equal(t, []any{"4.1", at(900), at(11_000), true}, []any{
+		r.Holds[0].Steps[1].Order, r.Holds[0].Steps[1].Start, r.Holds[0].Steps[1].End, r.Holds[0].Steps[1].EndUnseen})
+	rules, text := concluded(t, s)
+	require.Equal(t, []string{"dead-workers"}, rules)
+	require.Contains(t, text["dead-workers"], "in which a worker died or hung; 28.9 s of it for step Credit of A. A heartbeat timeout")
+
+	// An attempt that failed before it had the lock was read.
+	s.add(telemetry.SpanAcquire, 10_000, 10_100, about("r", "A", attrs{
+		telemetry.Part: "run-A/2/Credit", telemetry.Order: "4.1", telemetry.Outcome: telemetry.OutcomeError}))
+	require.Nil(t, s.report(t).Holds[0].WorkerDied)
+}
+
+// Holds of Lockstep itself are not listed as deaths.
+func TestDeaths_OfLockstepItself_AreLeftOut(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	s.step(janitor.LockName(namespace), "j", "1/Run", 1, 0, 0, telemetry.OutcomeGranted)
+	s.hold(janitor.LockName(namespace), "j", 1, 0, 9000, attrs{telemetry.Outcome: telemetry.OutcomeExpired})
+	require.Nil(t, s.report(t).Holds[0].WorkerDied)
+}
+
+func TestDeadlocks_InTheTable_HaveNoNamespace(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	cycle := strings.NewReplacer("X", namespace+"/a b", "Y", namespace+"/c").Replace("X waits for Y on r, Y waits for X on q")
+	s.add(telemetry.SpanDeadlock, 0, 10, about("r", "c", attrs{telemetry.Outcome: telemetry.OutcomeOK, telemetry.Cycle: cycle}))
+	var table bytes.Buffer
+	require.NoError(t, WriteTable(&table, s.report(t), 10))
+	require.Contains(t, table.String(), "  a b waits for c on r, c waits for a b on q\n")
 }
 
 func TestSteps_WithoutLeave_EndWhenTheHoldExpires(t *testing.T) {

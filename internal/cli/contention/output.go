@@ -336,7 +336,7 @@ func (t *table) deadlocks() {
 	for _, d := range all[:min(len(all), t.top)] {
 		t.printf("  %s  %s gave way on %s\n", clock(d.At), printable(short(d.Victim), 40), printable(d.Resource, 24))
 		if d.Cycle != "" {
-			t.printf("%s", wrap(printable(d.Cycle, 1000), "                "))
+			t.printf("%s", wrap(printable(shortCycle(d.Cycle), 1000), "                "))
 		}
 	}
 }

@@ -158,7 +158,8 @@ type Death struct {
 	// From is the start of the attempt, and To the time at which the hold was freed of it.
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
-	// Ended is "expired" if another owner evicted the hold, or "retried" if the step's next attempt entered.
+	// Ended is "expired" if another owner evicted the hold, or "retried" if the step's next attempt entered. To is later than that if a
+	// compensation had to wait for the dead attempt's TTL.
 	Ended string `json:"ended"`
 }
 

@@ -64,7 +64,7 @@ type lockSpan struct {
 	fence, hold      int64
 	position, limit  int64
 	expired, drained int64
-	// blockedBy are the holds that a wait names. If namesLast is set, the last one is named by the span's own attributes: the last hold
+	// blockedBy are the holds that a wait or a busy acquire names. If namesLast is set, the last one is named by the span's own attributes: the last hold
 	// that the waiter saw in its way.
 	blockedBy []*namedHold
 	namesLast bool
@@ -291,6 +291,9 @@ func (s *Spans) keep(p *parsedSpan) {
 		for _, n := range p.named {
 			l.blockedBy = append(l.blockedBy, intern(s.named, n))
 		}
+	}
+	if l.kind == kindAcquire && p.last.fence != 0 {
+		l.blockedBy = append(l.blockedBy, intern(s.named, p.last))
 	}
 	s.byKind[l.kind] = append(s.byKind[l.kind], l)
 }

@@ -64,6 +64,17 @@ func thousands(n int) string {
 	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
 }
 
+// shortCycle removes the namespace IDs from the text of a cycle.
+func shortCycle(cycle string) string {
+	clauses := strings.Split(cycle, ", ")
+	for i, clause := range clauses {
+		if owner, rest, ok := strings.Cut(clause, " waits for "); ok {
+			clauses[i] = short(owner) + " waits for " + short(rest)
+		}
+	}
+	return strings.Join(clauses, ", ")
+}
+
 // short removes the namespace ID with which Temporal's owners begin.
 func short(owner string) string {
 	if namespace, name, ok := strings.Cut(owner, "/"); ok && wire.IsNamespaceID(namespace) && name != "" {

@@ -86,7 +86,7 @@ type Resource struct {
 	Forced []Loss `json:"forced,omitempty"`
 	// LongestWait is the time that the waiter with the longest wait has waited.
 	LongestWait time.Duration `json:"longestWait,omitempty"`
-	// Internal is set if Lockstep itself locks it: a janitor, or the doctor.
+	// Internal is the result of the function [Internal].
 	Internal bool `json:"internal,omitempty"`
 }
 
@@ -103,6 +103,11 @@ type Entry struct {
 // keeps reports whether the entry is a hold that is kept between steps.
 func (e *Entry) keeps() bool { return e.State == lockcore.StateHolding && e.HoldTTL != 0 }
 
+// Internal reports whether Lockstep itself locks a resource: a janitor, or the doctor.
+func Internal(resource string) bool {
+	return resource == probe || strings.HasPrefix(resource, janitor.LockName(""))
+}
+
 // Resources lists the resources that a filter selects: the one with the most waiters first, then by the longest wait,
 // then by name.
 func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, error) {
@@ -112,8 +117,7 @@ func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, er
 			return nil, err
 		}
 		if len(all) == 0 || all[len(all)-1].Name != st.Resource {
-			internal := st.Resource == probe || strings.HasPrefix(st.Resource, janitor.LockName(""))
-			all = append(all, Resource{Name: st.Resource, Internal: internal})
+			all = append(all, Resource{Name: st.Resource, Internal: Internal(st.Resource)})
 		}
 		r := &all[len(all)-1]
 		if reason, ok := strings.CutPrefix(st.Owner, MaintenanceOf(st.Resource)); ok && st.LockID == Maintenance {
