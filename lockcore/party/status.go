@@ -60,7 +60,7 @@ type Holder struct {
 type Status struct {
 	Resource string `json:"resource"`
 	Holder
-	// Order is the order of a waiter or a claim; with LockID and Part it names the request. Of a kept hold it
+	// Order is the order of a waiter, a claim or a draining part; with LockID and Part it names the request. Of a kept hold it
 	// is the order of the last request that entered it.
 	Order Order `json:"order,omitzero"`
 	// Position is a waiter's position in the queue, as in BusyError; otherwise 0.
@@ -218,6 +218,11 @@ func statusesOf(d *rules.Document) []Status {
 		}
 		if c := d.Claim(h.LockID, h.Part); c != nil && h.State == StateClaimed {
 			s.Order = orderOf(c.Order)
+		}
+		for i := range d.Entries {
+			if e := &d.Entries[i]; h.State == StateDraining && e.State == rules.StateDraining && displayID(e) == h.LockID && e.Part == h.Part && e.Fence == h.Fence {
+				s.Order = orderOf(e.Order)
+			}
 		}
 		out = append(out, s)
 	}

@@ -13,28 +13,56 @@ import (
 
 // advise returns what to do about a root blocker.
 func (s *Site) advise(n *Node) string {
-	h, name := n.Hold, n.Party.Name
+	h := n.Hold
 	switch {
 	case n.Deadlock:
 		return "a deadlock: it is found within seconds, and the party that started last gives up; see " + s.command("deadlocks")
 	case h == nil:
 		return ""
 	case h.State == lockcore.StateDraining:
-		return fmt.Sprintf("its hold has ended, and a part of it may still work: it keeps others out for another %s at most", Short(h.ExpiresIn))
+		return fmt.Sprintf("a part of it was cut off and may still work: it keeps others out for another %s at most%s", Short(h.ExpiresIn), ifDead(h))
 	case h.State == lockcore.StateClaimed:
 		return fmt.Sprintf("it was granted the lock and must confirm that within %s; otherwise the next waiter gets it", Short(h.ExpiresIn))
 	case h.State == lockcore.StateWaiting:
 		return "it is next in the queue"
 	case h.LockID == Maintenance:
 		return fmt.Sprintf("for maintenance: %s; it ends by %s", h.Comment, h.End)
+	case h.ExpiresIn <= 0:
+		return "it has expired: any party may acquire it"
+	case n.Party.Workflow == "":
+		return h.process() + ": ask its operators what it does" + ifDead(h)
 	case n.Doing == nil:
-		return fmt.Sprintf("ask its operators what %q does; if it is known to be dead: %s", name, h.End)
+		return fmt.Sprintf("ask its operators what %q does%s", n.Party.Name, ifDead(h))
 	case n.Doing.Status == Unknown:
-		return "Temporal does not know this workflow run; if it is known to be dead: " + h.End
+		return "Temporal does not know this workflow run" + ifDead(h)
 	case !n.Doing.open:
 		return s.adviseClosed(n.Doing, h)
 	}
 	return s.adviseOpen(n.Doing, h, n.Party.Workflow)
+}
+
+// earlierAttempt describes an attempt that drains while its party holds the lock, or returns the empty string.
+func (n *Node) earlierAttempt() string {
+	if n.draining == nil || n.draining == n.Hold {
+		return ""
+	}
+	return fmt.Sprintf("; attempt %d was cut off and keeps others out for another %s at most", n.draining.Order.Attempt, Short(n.draining.ExpiresIn))
+}
+
+// process describes the holder of a hold that is not a workflow's.
+func (e *Entry) process() string {
+	if e.LockID == Maintenance {
+		return "for maintenance: " + e.Comment
+	}
+	return "it is no workflow, but a process on " + cmp.Or(e.Host, "an unknown host")
+}
+
+// ifDead returns the command that ends a hold at once, with its condition.
+func ifDead(h *Entry) string {
+	if h.endNow == "" {
+		return ""
+	}
+	return "; if it is known to be dead: " + h.endNow
 }
 
 // adviseClosed returns the advice about a hold of a closed run.
@@ -44,7 +72,7 @@ func (s *Site) adviseClosed(d *Doing, h *Entry) string {
 	case d.heir != "":
 		return fmt.Sprintf("%s, and run %s continues it: that takes over the locks that it needs, and a janitor releases the rest", over, d.heir)
 	case !h.keeps():
-		return fmt.Sprintf("%s, and one of its steps may still work: its lock ends in %s by itself unless it is renewed, or now: %s", over, Short(h.ExpiresIn), h.End)
+		return fmt.Sprintf("%s, and one of its steps may still work: its lock ends in %s by itself unless it is renewed%s", over, Short(h.ExpiresIn), ifDead(h))
 	}
 	return fmt.Sprintf("%s: a janitor releases its locks within a minute; %s does now", over, s.command("janitor", "--once"))
 }
@@ -81,20 +109,26 @@ func (s *Site) adviseActivity(a *Activity, h *Entry, workflowID string) string {
 		return fmt.Sprintf("its activity %s has failed%s, attempt %d comes in %s", a.Type, failed, a.Attempt, Short(time.Until(a.Next)))
 	case "running":
 	default:
+		if time.Since(a.Since) < pickUp {
+			return fmt.Sprintf("its activity %s was scheduled %s ago and waits for a worker", a.Type, Short(time.Since(a.Since)))
+		}
 		return fmt.Sprintf("its activity %s was scheduled %s ago and no worker has taken it: is one running for its task queue?", a.Type, Short(time.Since(a.Since)))
 	}
 	for _, step := range h.Running {
 		if step.Silent <= usualSilence(step) {
 			continue
 		}
-		ends := fmt.Sprintf("its lock ends in %s by itself, or now: %s", Short(step.ExpiresIn), h.End)
+		ends := fmt.Sprintf("its lock ends in %s by itself, or now: %s", Short(step.ExpiresIn), h.endNow)
 		if h.keeps() {
-			ends = "the workflow continues when the activity's timeout has ended that attempt, and keeps the lock until then; or end it: " + h.End
+			ends = "the workflow continues when the activity's timeout has ended that attempt, and keeps the lock until then; or end it: " + h.endNow
 		}
 		return fmt.Sprintf("nothing was heard of its worker %s for %s: if that is dead, %s", a.Worker, Short(step.Silent), ends)
 	}
 	return fmt.Sprintf("it is at work: %s has been running for %s", a.Type, Short(time.Since(a.Since)))
 }
+
+// pickUp is the time in which a worker usually takes an activity.
+const pickUp = 5 * time.Second
 
 // usualSilence returns the time without a renewal from which on a step is suspicious. It renews after a third of its TTL.
 func usualSilence(r party.Running) time.Duration {
@@ -107,7 +141,7 @@ func usualSilence(r party.Running) time.Duration {
 // Short formats a duration for people, as in "12 s" and "1 h 5 min".
 func Short(d time.Duration) string {
 	if d == lockcore.Forever {
-		return "ever"
+		return "never"
 	}
 	d = max(0, d)
 	switch {

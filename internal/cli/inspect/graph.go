@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -24,6 +25,8 @@ type Node struct {
 	Waiting []*Node `json:"waiting,omitempty"`
 	// More is the number of other waiters that are not listed.
 	More int `json:"more,omitempty"`
+	// draining is an earlier attempt of the holder, which was cut off.
+	draining *Entry
 }
 
 // graph has the waits of a listing.
@@ -58,7 +61,7 @@ func (g *graph) blockers(w *Entry) (found []*Entry) {
 		}
 		for i := range entries {
 			e := &entries[i]
-			if e.LockID == o.LockID && e.State == o.State && (o.Part == "" || e.Part == o.Part) {
+			if e.LockID == strings.TrimSuffix(o.LockID, cutOff) && e.State == o.State && (o.Part == "" || e.Part == o.Part) {
 				found = append(found, e)
 			}
 		}
@@ -171,7 +174,12 @@ func treesOf(paths []path) (roots []*Node) {
 	for _, p := range paths {
 		last := p.links[len(p.links)-1]
 		at := findOrAdd(&roots, last.hold.Party)
-		at.Hold = cmp.Or(at.Hold, last.hold)
+		if last.hold.State == lockcore.StateDraining {
+			at.draining = last.hold
+		}
+		if at.Hold == nil || at.Hold == at.draining {
+			at.Hold = last.hold
+		}
 		at.Deadlock = at.Deadlock || p.circular
 		for i := len(p.links) - 1; i >= 0; i-- {
 			at = findOrAdd(&at.Waiting, p.links[i].wait.Party)

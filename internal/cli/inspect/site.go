@@ -96,8 +96,13 @@ type Entry struct {
 	// For is the time for which it has held or waited.
 	For time.Duration `json:"for"`
 	lockcore.Status
-	// End is the command that ends it by force. If it ends with "--reason", the reason must be added.
+	// End is the command that ends it by force. If it ends with "--reason", the reason must be added. It is empty for a
+	// draining part whose party holds the resource again: the command would end that hold too.
 	End string `json:"end"`
+	// endNow is the command for a holder that is dead.
+	endNow string
+	// ahead names the maintenance that is ahead of a waiter.
+	ahead string
 }
 
 // keeps reports whether the entry is a hold that is kept between steps.
@@ -126,7 +131,10 @@ func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, er
 		if s.Discreet {
 			st.Comment = ""
 		}
-		e := Entry{Party: s.PartyOf(&st), Status: st, End: s.commandToEnd(&st)}
+		if st.State == lockcore.StateDraining {
+			st.LockID = strings.TrimSuffix(st.LockID, cutOff)
+		}
+		e := Entry{Party: s.PartyOf(&st), Status: st, End: s.commandToEnd(&st, st.State == lockcore.StateDraining), endNow: s.commandToEnd(&st, true)}
 		if st.State != lockcore.StateWaiting {
 			if !st.Since.IsZero() {
 				e.For = max(0, time.Since(st.Since))
@@ -135,13 +143,43 @@ func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, er
 			continue
 		}
 		e.For = st.Silent
+		for i := range r.Waiters {
+			if w := &r.Waiters[i]; w.LockID == Maintenance {
+				e.ahead = "; maintenance is ahead of it: " + w.Comment
+			}
+		}
 		r.Waiters = append(r.Waiters, e)
 		r.LongestWait = max(r.LongestWait, e.For)
+	}
+	for i := range all {
+		all[i].holdsFirst()
 	}
 	slices.SortStableFunc(all, func(a, b Resource) int {
 		return cmp.Or(cmp.Compare(len(b.Waiters), len(a.Waiters)), cmp.Compare(b.LongestWait, a.LongestWait), cmp.Compare(a.Name, b.Name))
 	})
 	return all, nil
+}
+
+// cutOff ends the lock ID of a draining part that keeps its own party out, as lockcore shows it.
+const cutOff = " (cut off)"
+
+// holdsFirst sorts the holders: draining parts come last.
+func (r *Resource) holdsFirst() {
+	drains := func(e Entry) int {
+		if e.State == lockcore.StateDraining {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(r.Holders, func(a, b Entry) int { return drains(a) - drains(b) })
+	for i := range r.Holders {
+		e := &r.Holders[i]
+		if e.State == lockcore.StateDraining && slices.ContainsFunc(r.Holders, func(o Entry) bool {
+			return o.State == lockcore.StateHolding && o.LockID == e.LockID
+		}) {
+			e.End, e.endNow = "", ""
+		}
+	}
 }
 
 // Party is the holder of a lock, or a waiter.
@@ -229,19 +267,22 @@ func (s *Site) OwnerName(owner string) string {
 	return owner
 }
 
-// commandToEnd returns the shell command that ends an entry by force.
-func (s *Site) commandToEnd(st *lockcore.Status) string {
-	verb, names, reason := "release", []string{st.Resource, st.LockID}, needsReason
+// commandToEnd returns the shell command that ends an entry by force. If now is set, it does not wait for running parts.
+func (s *Site) commandToEnd(st *lockcore.Status, now bool) string {
+	verb, names, reason := []string{"release"}, []string{st.Resource, st.LockID}, needsReason
+	if now {
+		verb = append(verb, "--now")
+	}
 	if st.LockID == Maintenance {
-		verb, names, reason = "unhold", names[:1], ""
+		verb, names, reason = []string{"unhold"}, names[:1], ""
 	}
 	if s.Discreet {
-		return "lockstep " + verb + ", with the names that are hidden here"
+		return "lockstep " + strings.Join(verb, " ") + ", with the names that are hidden here"
 	}
 	if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "-") }) {
-		return s.command(verb) + " -- " + shellLine(names...) // otherwise they would be flags; it asks for the flag --reason
+		return s.command(verb...) + " -- " + shellLine(names...) // otherwise they would be flags; it asks for the flag --reason
 	}
-	return s.command(append([]string{verb}, names...)...) + reason
+	return s.command(append(verb, names...)...) + reason
 }
 
 // needsReason is the end of a command to which its user adds the reason. Without one the command fails.

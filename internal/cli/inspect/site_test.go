@@ -301,3 +301,76 @@ func TestOwnerName_WorkflowOfSite_IsShort(t *testing.T) {
 		require.Equal(t, want, [2]string{known.OwnerName(owner), unknown.OwnerName(owner)}, owner)
 	}
 }
+
+// printed returns what show prints of a resource, and why of a party.
+func (s *scene) printed(resource, name string) (shown, why string) {
+	s.Helper()
+	r, _, err := s.site().Show(s.Context(), resource)
+	require.NoError(s, err)
+	w, err := s.site().Why(s.Context(), name)
+	require.NoError(s, err)
+	var a, b strings.Builder
+	require.NoError(s, r.Print(&a))
+	require.NoError(s, w.Print(&b))
+	return a.String(), b.String()
+}
+
+// The command that ends the first attempt would end the hold of the second too.
+func TestPrint_LaterAttempt_HoldsAndEarlierDrains(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	x := lockcore.Exclusive("r")
+	s.stepHolds("trial", "", x)
+	s.orders--
+	require.NoError(t, s.step("trial", "", x, func(r *party.Request) { r.Order.Attempt = 2 }))
+	s.stepWaits("me", "", x)
+	shown, why := s.printed("r", "me")
+	require.Regexp(t, `^r\n\n  trial holds r (?s:.*)to end it(?s:.*)\n  trial leaves r .*\n(?s:.*)ends +in 1 min at most; it was cut off and is not renewed\n`, shown)
+	require.Equal(t, 1, strings.Count(shown, "to end it"))
+	require.Regexp(t, `\ntrial holds r .*\n└─ me waits for r .*\n→ .*; attempt 1 was cut off and keeps others out for another 1 min at most\n$`, why)
+	listed, err := s.site().Resources(t.Context(), lockcore.Filter{})
+	require.NoError(t, err)
+	require.Zero(t, listed[0].Others())
+}
+
+// A part that was cut off by another run has another name in lockcore.
+func TestPrint_PartCutOffByAnotherRun_CanBeEndedNow(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	x := lockcore.Exclusive("r")
+	s.stepHolds("trial", "a", x)
+	require.ErrorIs(t, s.step("trial", "a", x, func(r *party.Request) { r.Run, r.TakeOver = "trial-2", "trial-1" }), lockcore.ErrBusy)
+	shown, why := s.printed("r", "trial")
+	require.NotContains(t, shown+why, "cut off)")
+	require.Regexp(t, `to end it +lockstep release --now r \S+/trial/a --database d --reason\n`, shown)
+	require.Regexp(t, `→ a part of it was cut off .*; if it is known to be dead: lockstep release --now r \S+/trial/a --database d --reason\n`, why)
+}
+
+func TestWhy_SemaphoreWithTwoHolders_ListsTheWaiterOnce(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	for _, name := range []string{"a", "b"} {
+		s.holds(name, lockcore.SharedLimit("printer", 2))
+	}
+	s.waits("me", lockcore.SharedLimit("printer", 2))
+	_, why := s.printed("printer", "me")
+	require.Regexp(t, `\na holds printer .*\n→ it is no workflow, but a process on \S+: ask its operators what it does; if .*\n\nb holds printer .*\n└─ me waits for printer .*\n→ `, why)
+	require.Equal(t, 1, strings.Count(why, "└─"))
+	_, why = s.printed("printer", "a")
+	require.Regexp(t, `^a waits for no lock\na holds printer .*\n   it is no workflow, but a process on \S+\n$`, why)
+}
+
+func TestWhy_MaintenanceThatWaits_IsNamed(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	x := lockcore.Exclusive("r")
+	s.holds("a", x)
+	_, err := s.Enter(s.Context(), party.Request{
+		LockID: inspect.Maintenance, Owner: inspect.MaintenanceOf("r") + "new schema", Part: "p", Order: party.Order{Attempt: 1}, TTL: lockcore.Forever,
+		Resources: []lockcore.Resource{x}, NeverVictim: true,
+	})
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	s.waits("me", x)
+	_, why := s.printed("r", "me")
+	require.Regexp(t, `^me waits for r .*, position 2; maintenance is ahead of it: new schema\n`, why)
+}

@@ -12,23 +12,17 @@ import (
 
 // PrintResources prints a line for each resource. It shortens long names in the middle to fit a width; 0 is no limit.
 func PrintResources(out io.Writer, resources []Resource, width int) error {
-	rows := [][]string{{"RESOURCE", "HELD BY", "MODE", "FOR", "ENDS IN", "WAITING", "LONGEST"}}
+	rows := [][]string{{"RESOURCE", "HELD BY", "MODE", "FOR", "ENDS", "WAITING", "LONGEST"}}
+	others, widest := make([]string, len(resources)), 0 // these are not shortened
 	for i := range resources {
 		r := &resources[i]
 		row := []string{table.Plain(r.Name), "-", "-", "-", "-", strconv.Itoa(len(r.Waiters)), "-"}
 		if len(r.Holders) > 0 {
 			h := &r.Holders[0]
-			row[1], row[2], row[3], row[4] = table.Plain(h.Party.Name), h.Mode.String(), Short(h.For), Short(h.ExpiresIn)
-			if h.KeptByWorkflow() {
-				row[4] = "kept"
-			} else if h.ExpiresIn == lockcore.Forever {
-				row[4] = "never"
-			}
-			if h.State != lockcore.StateHolding {
-				row[2] += ", " + string(h.State)
-			}
-			if more := len(r.Holders) - 1; more > 0 {
-				row[1] += fmt.Sprintf(" and %d more", more)
+			row[1], row[2], row[3], row[4] = table.Plain(h.Party.Name), h.Kind(), Short(h.For), h.Ending()
+			if more := r.Others(); more > 0 {
+				others[i] = fmt.Sprintf(" and %d more", more)
+				widest = max(widest, len(others[i]))
 			}
 		}
 		if len(r.Waiters) > 0 {
@@ -37,9 +31,49 @@ func PrintResources(out io.Writer, resources []Resource, width int) error {
 		rows = append(rows, row)
 	}
 	if width > 0 {
-		table.Fit(width, rows, 0, 1)
+		table.Fit(width-widest, rows, 0, 1)
+	}
+	for i, text := range others {
+		rows[i+1][1] += text
 	}
 	return table.Write(out, rows...)
+}
+
+// Others returns the number of parties that hold the resource, in addition to that of its first holder.
+func (r *Resource) Others() int {
+	parties := map[Party]bool{}
+	for i := range r.Holders {
+		parties[r.Holders[i].Party] = true
+	}
+	return max(0, len(parties)-1)
+}
+
+// Kind describes the mode and the state of an entry. It is for a table.
+func (e *Entry) Kind() string {
+	if e.State == lockcore.StateHolding {
+		return e.mode()
+	}
+	return e.mode() + ", " + string(e.State)
+}
+
+// Ending describes when a hold ends. It is for a table.
+func (e *Entry) Ending() string {
+	switch {
+	case e.KeptByWorkflow():
+		return "kept"
+	case e.ExpiresIn <= 0:
+		return "expired"
+	case e.ExpiresIn == lockcore.Forever:
+		return "never"
+	}
+	return "in " + Short(e.ExpiresIn)
+}
+
+func (e *Entry) mode() string {
+	if e.Limit > 0 {
+		return fmt.Sprintf("%s with limit %d", e.Mode, e.Limit)
+	}
+	return e.Mode.String()
 }
 
 // PrintOrphans prints a line for each orphan.
@@ -80,17 +114,16 @@ func (e *Entry) String() string {
 
 // Around returns the text of String before and after the name of the resource.
 func (e *Entry) Around() (before, after string) {
-	mode := e.Mode.String()
-	if e.Limit > 0 {
-		mode += fmt.Sprintf(" with limit %d", e.Limit)
-	}
-	switch e.State {
-	case lockcore.StateWaiting:
+	mode := e.mode()
+	switch {
+	case e.State == lockcore.StateWaiting:
 		return "waits for ", fmt.Sprintf(" (%s) for %s, position %d", mode, Short(e.For), e.Position)
-	case lockcore.StateClaimed:
+	case e.State == lockcore.StateClaimed:
 		return "was granted ", fmt.Sprintf(" (%s) %s ago, and has not confirmed it yet", mode, Short(e.For))
-	case lockcore.StateDraining:
+	case e.State == lockcore.StateDraining:
 		return "leaves ", fmt.Sprintf(" (%s), draining for %s more", mode, Short(e.ExpiresIn))
+	case e.ExpiresIn <= 0:
+		return "held ", fmt.Sprintf(" (%s), which expired %s ago", mode, Short(-e.ExpiresIn))
 	default:
 		return "holds ", fmt.Sprintf(" (%s) for %s", mode, Short(e.For))
 	}
@@ -140,6 +173,12 @@ func (e *Entry) Ends() string {
 		return "kept while the workflow is open"
 	case e.KeptByWorkflow():
 		return "kept while the workflow is open; if no worker runs, it ends in " + Short(e.ExpiresIn)
+	case e.ExpiresIn <= 0:
+		return "expired: any party may acquire it"
+	case e.State == lockcore.StateDraining:
+		return "in " + Short(e.ExpiresIn) + " at most; it was cut off and is not renewed"
+	case e.State == lockcore.StateClaimed:
+		return "in " + Short(e.ExpiresIn) + ", unless it is confirmed"
 	}
 	return "in " + Short(e.ExpiresIn) + ", unless it is renewed; heard of " + Short(e.Silent) + " ago"
 }
@@ -187,21 +226,27 @@ func (w *Why) Print(out io.Writer) error {
 		fmt.Fprintf(&b, "%s waits for no lock\n", table.Plain(w.Party.Name))
 	}
 	for i := range w.Waits {
-		fmt.Fprintf(&b, "%s %s\n", table.Plain(w.Party.Name), &w.Waits[i])
+		fmt.Fprintf(&b, "%s %s%s\n", table.Plain(w.Party.Name), &w.Waits[i], table.Plain(w.Waits[i].ahead))
 	}
 	if len(w.Waits) == 0 {
 		for i := range w.Holds {
-			fmt.Fprintf(&b, "%s %s\n", table.Plain(w.Party.Name), &w.Holds[i])
+			h := &w.Holds[i]
+			fmt.Fprintf(&b, "%s %s\n", table.Plain(w.Party.Name), h)
+			if h.Party.Workflow == "" {
+				fmt.Fprintf(&b, "   %s\n", table.Plain(h.process()))
+			}
 		}
 		w.Doing.print(&b)
 	}
 	for i := range w.Lost {
 		fmt.Fprintf(&b, "%s\n", &w.Lost[i])
 	}
-	for _, root := range w.Roots {
+	for i, root := range w.Roots {
 		b.WriteString("\n" + root.line() + "\n")
 		root.Doing.print(&b)
-		root.branches(&b, "")
+		if i+1 == len(w.Roots) || root.below() != w.Roots[i+1].below() { // several holders may have the same waiters
+			b.WriteString(root.below())
+		}
 		if root.Advice != "" {
 			fmt.Fprintf(&b, "→ %s\n", table.Plain(root.Advice))
 		}
@@ -227,6 +272,13 @@ func (n *Node) line() string {
 	return text
 }
 
+// below returns the branches below a node as text.
+func (n *Node) below() string {
+	var b strings.Builder
+	n.branches(&b, "")
+	return b.String()
+}
+
 func (n *Node) branches(b *strings.Builder, indent string) {
 	for i, child := range n.Waiting {
 		fork, deeper := "├─ ", "│  "
@@ -243,7 +295,11 @@ func (d *Doing) print(b *strings.Builder) {
 	if d == nil {
 		return
 	}
-	fmt.Fprintf(b, "   workflow  %s, run %s\n", d.Status, d.RunID)
+	run := ""
+	if d.RunID != "" {
+		run = ", run " + d.RunID
+	}
+	fmt.Fprintf(b, "   workflow  %s%s\n", d.Status, run)
 	for _, a := range d.Activities {
 		text := fmt.Sprintf("%s (%s), %s, attempt %d", a.Type, a.ID, a.State, a.Attempt)
 		if a.Worker != "" {

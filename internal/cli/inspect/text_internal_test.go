@@ -24,7 +24,7 @@ func TestAdvise_RootBlocker_ByStateOfItsWorkflow(t *testing.T) {
 	t.Parallel()
 	site := &Site{Temporal: Temporal{Namespace: "prod"}, Flags: []string{"--database", "d"}}
 	step := func(change func(*Entry)) *Entry {
-		e := &Entry{End: "lockstep release r w", Status: lockcore.Status{Holder: lockcore.Holder{
+		e := &Entry{endNow: "lockstep release --now r w", Status: lockcore.Status{Holder: lockcore.Holder{
 			State: lockcore.StateHolding, HoldTTL: time.Hour, ExpiresIn: time.Hour,
 		}, Running: []party.Running{{Part: "1/Debit", Silent: 2 * time.Second, ExpiresIn: 28 * time.Second}}}}
 		change(e)
@@ -45,8 +45,8 @@ func TestAdvise_RootBlocker_ByStateOfItsWorkflow(t *testing.T) {
 		want  string
 	}{
 		"at work":                {step(asIs), at(Activity{State: "running"}), "it is at work: Debit has been running for 1 min"},
-		"its worker is silent":   {step(silent), at(Activity{State: "running"}), "nothing was heard of its worker worker-2 for 22 s: if that is dead, the workflow continues when the activity's timeout has ended that attempt, and keeps the lock until then; or end it: lockstep release r w"},
-		"a step's is":            {step(ofAStep), at(Activity{State: "running"}), "nothing was heard of its worker worker-2 for 22 s: if that is dead, its lock ends in 8 s by itself, or now: lockstep release r w"},
+		"its worker is silent":   {step(silent), at(Activity{State: "running"}), "nothing was heard of its worker worker-2 for 22 s: if that is dead, the workflow continues when the activity's timeout has ended that attempt, and keeps the lock until then; or end it: lockstep release --now r w"},
+		"a step's is":            {step(ofAStep), at(Activity{State: "running"}), "nothing was heard of its worker worker-2 for 22 s: if that is dead, its lock ends in 8 s by itself, or now: lockstep release --now r w"},
 		"paused":                 {step(asIs), at(Activity{State: "paused"}), "its activity Debit is paused: temporal activity unpause --workflow-id w --activity-id 7 --namespace prod"},
 		"its workflow is paused": {step(asIs), &Doing{Status: "Paused", open: true}, "its workflow is paused: temporal workflow unpause --workflow-id w --namespace prod"},
 		"scheduled":              {step(asIs), at(Activity{State: "scheduled"}), "its activity Debit was scheduled 1 min ago and no worker has taken it: is one running for its task queue?"},
@@ -56,8 +56,11 @@ func TestAdvise_RootBlocker_ByStateOfItsWorkflow(t *testing.T) {
 		"its task is too slow":   {step(asIs), &Doing{Status: "Running", open: true, TaskFailures: 2}, "its workflow task has failed 2 times: its workers' logs say why"},
 		"over":                   {step(asIs), &Doing{Status: "Failed"}, "its run is over (Failed): a janitor releases its locks within a minute; lockstep janitor --once --namespace prod --database d does now"},
 		"over, with an heir":     {step(asIs), &Doing{Status: "ContinuedAsNew", heir: "run-2"}, "its run is over (ContinuedAsNew), and run run-2 continues it: that takes over the locks that it needs, and a janitor releases the rest"},
-		"over, in a step":        {step(ofAStep), &Doing{Status: "TimedOut"}, "its run is over (TimedOut), and one of its steps may still work: its lock ends in 8 s by itself unless it is renewed, or now: lockstep release r w"},
-		"not known":              {step(asIs), &Doing{Status: Unknown}, "Temporal does not know this workflow run; if it is known to be dead: lockstep release r w"},
+		"over, in a step":        {step(ofAStep), &Doing{Status: "TimedOut"}, "its run is over (TimedOut), and one of its steps may still work: its lock ends in 8 s by itself unless it is renewed; if it is known to be dead: lockstep release --now r w"},
+		"not known":              {step(asIs), &Doing{Status: Unknown}, "Temporal does not know this workflow run; if it is known to be dead: lockstep release --now r w"},
+		"no longer renewed":      {step(func(e *Entry) { e.ExpiresIn = 0 }), at(Activity{State: "running"}), "it has expired: any party may acquire it"},
+		"just scheduled":         {step(asIs), &Doing{Status: "Running", open: true, Activities: []Activity{{Type: "Debit", State: "scheduled", Since: time.Now().Add(-2 * time.Second)}}}, "its activity Debit was scheduled 2 s ago and waits for a worker"},
+		"a part was cut off":     {step(func(e *Entry) { e.State, e.ExpiresIn = lockcore.StateDraining, 8*time.Second }), nil, "a part of it was cut off and may still work: it keeps others out for another 8 s at most; if it is known to be dead: lockstep release --now r w"},
 	} {
 		require.Equal(t, c.want, site.advise(&Node{Party: Party{Name: "w", Workflow: "w"}, Hold: c.hold, Doing: c.doing}), name)
 	}
@@ -98,7 +101,7 @@ func TestShort_Durations_HaveUnits(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		-time.Second: "0 ms", 344 * time.Millisecond: "340 ms", 12*time.Second + 4e8: "12 s", 5 * time.Minute: "5 min", 70 * time.Second: "1 min 10 s",
 		25*time.Minute + 31*time.Second: "26 min", time.Hour: "1 h", 65 * time.Minute: "1 h 5 min", 50*time.Hour + 20*time.Minute: "2 d 2 h",
-		lockcore.Forever: "ever",
+		lockcore.Forever: "never",
 	} {
 		require.Equal(t, want, Short(d))
 	}
@@ -138,12 +141,18 @@ func TestPrintResources_LongNames_AreShortenedInTheMiddle(t *testing.T) {
 		}
 	}
 	long := held("account/"+strings.Repeat("é", 40)+"/main", "transfer-6ba7b810-9dad-11d1-80b4-00c04fd430c8")
-	long.Holders = append(long.Holders, long.Holders...)
+	long.Holders = append(long.Holders, Entry{Party: Party{Name: "another"}}, long.Holders[0]) // its own other part is not counted
 	var out strings.Builder
-	require.NoError(t, PrintResources(&out, []Resource{long, held("account/1", "transfer-2")}, 100))
-	require.Equal(t, `RESOURCE            HELD BY             MODE                 FOR         ENDS IN  WAITING  LONGEST
-account…ééééé/main  transfe…and 1 more  exclusive, draining  1 h 15 min  1 s      2000     1 h 1 min
-account/1           transfer-2          exclusive, draining  1 h 15 min  1 s      2000     1 h 1 min
+	expired := held("printer", "job-3")
+	expired.Holders[0].Status = lockcore.Status{Holder: lockcore.Holder{State: lockcore.StateHolding, Mode: lockcore.ModeShared, Limit: 3, ExpiresIn: -time.Minute}}
+	forever := held("store", "maintenance")
+	forever.Holders[0].State, forever.Holders[0].ExpiresIn = lockcore.StateHolding, lockcore.Forever
+	require.NoError(t, PrintResources(&out, []Resource{long, held("account/1", "transfer-2"), expired, forever}, 100))
+	require.Equal(t, `RESOURCE      HELD BY                   MODE                 FOR         ENDS     WAITING  LONGEST
+acco…éé/main  trans…fd430c8 and 1 more  exclusive, draining  1 h 15 min  in 1 s   2000     1 h 1 min
+account/1     transfer-2                exclusive, draining  1 h 15 min  in 1 s   2000     1 h 1 min
+printer       job-3                     shared with limit 3  1 h 15 min  expired  2000     1 h 1 min
+store         maintenance               exclusive            1 h 15 min  never    2000     1 h 1 min
 `, out.String())
 
 	out.Reset()

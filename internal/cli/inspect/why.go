@@ -110,6 +110,9 @@ func (w *Why) fill(asked Party, resources []Resource) {
 		}
 		if len(w.Waits)+len(w.Holds) > 0 {
 			w.Party = p
+			if e := slices.Concat(w.Waits, w.Holds)[0]; e.Party.Workflow == "" {
+				w.Party, w.Doing = e.Party, nil
+			}
 			break
 		}
 	}
@@ -142,7 +145,7 @@ func (s *Site) describeRoots(ctx context.Context, roots []*Node, limit int) (err
 				return err
 			}
 		}
-		root.Advice = s.advise(root)
+		root.Advice = s.advise(root) + root.earlierAttempt()
 	}
 	return nil
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/cli/table"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
@@ -42,7 +41,7 @@ type view struct {
 
 func (s *server) functions() template.FuncMap {
 	return template.FuncMap{
-		"short": inspect.Short, "ends": endsText, "owner": s.OwnerName, "ring": s.ringOf, "key": keyOf,
+		"short": inspect.Short, "owner": s.OwnerName, "ring": s.ringOf, "key": keyOf,
 		"before":   func(e inspect.Entry) string { before, _ := e.Around(); return before },
 		"after":    func(e inspect.Entry) string { _, after := e.Around(); return after },
 		"resource": func(name string) string { return table.Plain(s.ResourceName(name)) },
@@ -77,19 +76,6 @@ func whyLink(name string) string { return "/why?workflow=" + url.QueryEscape(nam
 // keyOf identifies an entry in a page and in its next version.
 func keyOf(e inspect.Entry) string {
 	return hashOf(strings.Join([]string{e.Resource, e.LockID, e.Part}, "\x00"))[:12]
-}
-
-// endsText describes when a hold ends. It is for a table.
-func endsText(e inspect.Entry) string {
-	switch {
-	case e.KeptByWorkflow():
-		return "kept"
-	case e.ExpiresIn == lockcore.Forever:
-		return "never"
-	case e.ExpiresIn <= 0:
-		return "expired"
-	}
-	return "in " + inspect.Short(e.ExpiresIn)
 }
 
 // temporalLink returns the address of a workflow in Temporal's UI, or the empty string.
