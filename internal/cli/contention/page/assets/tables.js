@@ -131,7 +131,7 @@ function drawLosses() {
 
 function drawDeadlocks() {
   show("deadlocks", report.deadlocks, table([
-    ["At", (d) => clock(Date.parse(d.at))], ["Who waited for whom", (d) => name(d.cycle), "text"], ["Given up", (d) => name(d.victim), "text"],
+    ["At", (d) => clock(Date.parse(d.at))], ["Who waited for whom", (d) => name(d.cycle.split(" ").map(shortOwner).join(" ")), "text"], ["Given up", (d) => shortName(d.victim), "text"],
     ["Trace / span", (d) => (d.trace ? traceLink(d.trace, d.span, true) : ""), "text"],
   ], report.deadlocks, { most: 8 }));
 }
