@@ -91,7 +91,7 @@ func (d *Doctor) Examine(ctx context.Context) (findings []Finding) {
 		{"deadlocks", []string{aboutCollection}, d.deadlocks},
 		{"semaphores", []string{aboutCollection}, d.semaphores},
 	} {
-		found := Finding{}
+		var found Finding
 		missing := slices.DeleteFunc(check.needs, func(about string) bool { return well[about] })
 		if len(missing) > 0 {
 			found = Finding{State: Unknown, What: "not checked: see " + strings.Join(missing, " and ")}
@@ -204,7 +204,7 @@ func (d *Doctor) collection(ctx context.Context) (Finding, error) {
 	case err != nil:
 		return Finding{}, err
 	}
-	return ok("%s.%s, ID %s: all workers have to say the same ID", d.Collection.Database().Name(), d.Collection.Name(), id)
+	return ok("%s.%s, ID %s: all workers must report the same ID", d.Collection.Database().Name(), d.Collection.Name(), id)
 }
 
 // contendedIndex is the partial index that finds the resources with waiters or kept holds.

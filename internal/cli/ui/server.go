@@ -214,7 +214,7 @@ func (s *server) showWaits(w http.ResponseWriter, r *http.Request) {
 }
 
 // errNoTemporal is the reason that is shown if no Temporal server is to be asked.
-var errNoTemporal = errors.New("Temporal is not asked: lockstep ui runs with --no-temporal") //nolint:staticcheck // a name begins it
+var errNoTemporal = errors.New("Temporal is not asked: lockstep ui runs with --no-temporal")
 
 func (s *server) readOrphans(ctx context.Context) ([]inspect.Orphan, error) {
 	if s.Temporal.Service == nil {
