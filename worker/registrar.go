@@ -133,6 +133,8 @@ func (r *registrar) keep(ctx context.Context, w *registered, tried chan<- struct
 		if failed = err != nil; tried != nil {
 			close(tried)
 			tried = nil
+		}
+		if !failed {
 			r.indexes.Do(func() { r.checkIndexes(ctx, logger) })
 		}
 		select {

@@ -85,7 +85,7 @@ func (cfg *holdConfig) request(resource string) party.Request {
 	reason := signed(cfg.reason)
 	return party.Request{
 		LockID: inspect.Maintenance, Part: rand.Text(), Call: rand.Text(), Order: party.Order{Attempt: 1}, Comment: reason,
-		Owner:     wire.Cut(inspect.MaintenanceOf(resource)+reason, 1500),
+		Owner:     wire.Cut(inspect.MaintenanceOf(resource)+reason, wire.MaxName),
 		Resources: []lockcore.Resource{lockcore.Exclusive(resource)}, TTL: lockcore.Forever, NeverVictim: true,
 	}
 }

@@ -229,7 +229,7 @@ func TestPs_LocksOfLockstep_AreListedOnRequest(t *testing.T) {
 func TestCommands_NoCollection_FailAndMakeNone(t *testing.T) {
 	t.Parallel()
 	l := newLocks(t)
-	for _, args := range [][]string{{"ps"}, {"show", "r"}, {"why", "w"}, {"deadlocks"}, {"orphans"}, {"release", "r", "w", "--reason", "a drill", "--yes"}} {
+	for _, args := range [][]string{{"ps"}, {"show", "r"}, {"why", "w"}, {"deadlocks"}, {"orphans"}, {"ui", "--listen", "127.0.0.1:0"}, {"release", "r", "w", "--reason", "a drill", "--yes"}} {
 		require.Equal(t, `lockstep: there is no collection of locks: database "`+l.database+`" has no collection "locks", or it is empty`+"\n", l.fails(t, 1, args...))
 	}
 	names, err := testenv.Mongo(t).Client().Database(l.database).ListCollectionNames(t.Context(), bson.D{})

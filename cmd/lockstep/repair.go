@@ -15,6 +15,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/cli/table"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
@@ -61,12 +62,16 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, name str
 	if strings.TrimSpace(cfg.reason) == "" {
 		return fmt.Errorf("%w: --reason is required: the owner sees it", errUsage)
 	}
-	observed, err := connect.NewTelemetry(ctx, connect.TelemetryOptions{Service: "lockstep-release", Errs: s.err, NoMetrics: true})
-	if err != nil {
-		return fmt.Errorf("%w: %w", errUsage, err)
+	if n := len(signed(cfg.reason)); n > wire.MaxName {
+		return fmt.Errorf("%w: --reason has %d bytes with your name and host: want at most %d", errUsage, n, wire.MaxName)
 	}
-	defer observed.Shutdown(ctx)
-	cfg.traces = observed.Traces
+	observed, err := connect.NewTelemetry(ctx, connect.TelemetryOptions{Service: "lockstep-release", Errs: s.err, NoMetrics: true})
+	if err != nil { // a hold must end even if the environment's settings are those of another exporter
+		_, _ = fmt.Fprintln(s.err, "lockstep: no span is sent:", err)
+	} else {
+		defer observed.Shutdown(ctx)
+		cfg.traces = observed.Traces
+	}
 	at, err := cfg.open(ctx, "lockstep release")
 	if err != nil {
 		return err
@@ -79,15 +84,9 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, name str
 	if err != nil {
 		return err
 	}
-	found, err := named(name, resource, entries)
+	found, err := cfg.named(name, resource, entries)
 	if err != nil {
 		return err
-	}
-	if cfg.fence != 0 {
-		found = choose(found, func(e *inspect.Entry) bool { return e.FirstFence == cfg.fence })
-		if len(found) == 0 {
-			return fmt.Errorf("--fence is %d: nothing was ended: no hold of %q on %q began with it; lockstep show %q lists the fences", cfg.fence, name, resource, resource)
-		}
 	}
 	for i := range found {
 		if _, err := fmt.Fprintln(s.out, found[i].Status); err != nil {
@@ -140,15 +139,23 @@ func choose(entries []inspect.Entry, chosen func(*inspect.Entry) bool) (found []
 	return found
 }
 
-// named returns the entries with a lock ID. If there are none, the name may be that of a party with a single lock ID.
-func named(name, resource string, entries []inspect.Entry) ([]inspect.Entry, error) {
-	found := choose(entries, func(e *inspect.Entry) bool { return e.LockID == name })
-	if len(found) > 0 {
-		return found, nil
-	}
-	found = choose(entries, func(e *inspect.Entry) bool {
-		return e.Party.Name == name || e.Party.Workflow == name || e.Party.Owner == name
+// named returns the entries with a lock ID or of a party of that name, which must have a single lock ID. Parts that were cut off are
+// among them if they may be ended now.
+func (cfg *releaseConfig) named(name, resource string, entries []inspect.Entry) ([]inspect.Entry, error) {
+	found := choose(entries, func(e *inspect.Entry) bool {
+		return e.LockID == name || e.Party.Name == name || e.Party.Workflow == name || e.Party.Owner == name
 	})
+	if cfg.fence != 0 {
+		found = choose(found, func(e *inspect.Entry) bool { return e.FirstFence == cfg.fence })
+		if len(found) == 0 {
+			return nil, fmt.Errorf("--fence is %d: nothing was ended: no hold of %q on %q began with it; lockstep show %q lists the fences", cfg.fence, name, resource, resource)
+		}
+	}
+	if alive := choose(found, func(e *inspect.Entry) bool { return e.State != lockcore.StateDraining }); !cfg.now && len(found) > 0 {
+		if found = alive; len(alive) == 0 {
+			return nil, fmt.Errorf("nothing was ended: what %q held on %q has been cut off already; if it is known to be dead, --now does not wait for it", name, resource)
+		}
+	}
 	if len(found) == 0 && name == inspect.Maintenance {
 		return nil, fmt.Errorf("%q is not held for maintenance, and no lockstep hold waits for it", resource)
 	}
@@ -162,7 +169,7 @@ func named(name, resource string, entries []inspect.Entry) ([]inspect.Entry, err
 	for i := range found {
 		text += fmt.Sprintf("\n  %s %s", table.Plain(found[i].LockID), &found[i])
 	}
-	return nil, fmt.Errorf("nothing was ended: %q has several lock IDs on %q; name one of them:%s", name, resource, text)
+	return nil, fmt.Errorf("nothing was ended: %q has several lock IDs on %q; name one of them, or a hold's --fence:%s", name, resource, text)
 }
 
 const (
@@ -195,6 +202,13 @@ func reportNext(ctx context.Context, s streams, at *site, resource string, fence
 			_, err := fmt.Fprintln(s.out, "no party waits for it")
 			return err
 		}
+		seen := map[string]bool{}
+		shown = choose(shown, func(e *inspect.Entry) bool { // a party may have several parts that drain
+			party := string(e.State) + e.LockID
+			first := !seen[party]
+			seen[party] = true
+			return first
+		})
 		for i := range shown[:min(len(shown), maxNext)] {
 			if _, err := fmt.Fprintln(s.out, table.Plain(shown[i].Party.Name), &shown[i]); err != nil {
 				return err

@@ -37,6 +37,8 @@ func TestHold_Maintenance_KeepsOthersOutUntilUnhold(t *testing.T) {
 	close(d.work)
 	require.Contains(t, d.prints(t, "unhold", "door"), "ended")
 	require.NoError(t, second.Get(t.Context(), nil))
+	require.Contains(t, d.prints(t, "hold", "hall", "--reason", strings.Repeat("é", 240)), `"hall" is held`)
+	require.Contains(t, d.fails(t, 2, "release", "hall", "maintenance", "--yes", "--reason", strings.Repeat("é", 256)), "want at most 512")
 	require.Contains(t, d.fails(t, 1, "unhold", "door"), `"door" is not held for maintenance, and no lockstep hold waits for it`)
 }
 
@@ -143,6 +145,13 @@ func TestRelease_Endpoint_GetsTheSpanOfTheHold(t *testing.T) {
 	collector.Close()
 	close(sent)
 	require.Regexp(t, `(?s)lock\.hold.*revoked.*ticket 4711 \(.+@.+\)`, <-sent)
+
+	// The environment is that of a worker with another exporter.
+	l.ask(t, "other", "p", "r")
+	code, out, stderr := lockstep(t, append(env, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"), "release", "r", "other", "--reason", "x", "--yes", "--now", "--database", l.database)
+	require.Zero(t, code, stderr)
+	require.Contains(t, out, "ended")
+	require.Contains(t, stderr, "no span is sent: OTEL_EXPORTER_OTLP_PROTOCOL")
 }
 
 // ps, show and why print names, which are what an operator has at hand.
@@ -163,17 +172,21 @@ func TestRelease_Name_EndsTheOnlyPartyOfThatName(t *testing.T) {
 	}
 	ask("a/1", "ann", lockcore.Shared("r"))
 	ask("a/2", "ann", lockcore.Shared("r"))
+	ask("ann", "zoe", lockcore.Shared("r"))
 	ask("b/1", "ben", lockcore.Exclusive("r"))
-	require.Regexp(t, `^lockstep: nothing was ended: "ann" has several lock IDs on "r"; name one of them:
+	require.Regexp(t, `^lockstep: nothing was ended: "ann" has several lock IDs on "r"; name one of them, or a hold's --fence:
   a/1 holds r \(shared\) for .*
   a/2 holds r \(shared\) for .*
+  ann holds r \(shared\) for .*
 $`, l.fails(t, 1, release("ann")...))
+	require.Contains(t, l.prints(t, release("zoe", "--now")...), "ended\nben waits for r")
 	require.Regexp(t, `ended\nben waits for r \(exclusive\) for .*, position 1\n$`, l.prints(t, release("a/1", "--now")...))
 	require.Regexp(t, `ended\nben was granted r \(exclusive\) .* ago, and has not confirmed it yet\n$`, l.prints(t, release("ann", "--now")...))
 	ask("c/1", "cleo", lockcore.Exclusive("r"))
 	require.Contains(t, l.prints(t, release("cleo")...), "ended; it is no longer in the queue.")
 	ask("b/1", "ben", lockcore.Exclusive("r"))
 	require.Regexp(t, `ended\nben leaves r \(exclusive\), draining for .* more\n$`, l.prints(t, release("ben")...))
+	require.Contains(t, l.fails(t, 1, release("ben")...), `nothing was ended: what "ben" held on "r" has been cut off already`)
 	require.Contains(t, l.prints(t, release("b/1", "--now")...), "ended\nno party waits for it\n")
 	require.Contains(t, l.fails(t, 1, release("ben")...), `"ben" neither holds "r" nor waits for it`)
 }

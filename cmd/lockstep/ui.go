@@ -61,6 +61,9 @@ func (cfg *uiConfig) run(ctx context.Context, s streams) error {
 		return err
 	}
 	defer at.close()
+	if err := at.CheckCollection(ctx); err != nil { // the page must not make one
+		return err
+	}
 	o := ui.Options{Site: at.Site, HashNames: cfg.hash, TemporalUI: cmp.Or(cfg.temporalUI, os.Getenv("LOCKSTEP_TEMPORAL_UI"))}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.listen)
 	if err != nil {

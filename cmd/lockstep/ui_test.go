@@ -14,6 +14,7 @@ import (
 func TestUI_PrintedAddress_IsAnswered(t *testing.T) {
 	t.Parallel()
 	l := newLocks(t)
+	l.ask(t, "holder", "p", "r")
 	for _, listen := range []string{":0", "127.0.0.1:0", "0.0.0.0:0"} {
 		p := start(t, append(servers(t), `LOCKSTEP_UI_TOKEN=a;b"c d&é`), "ui", "--no-temporal", "--listen", listen, "--database", l.database)
 		line := p.line(t)

@@ -113,12 +113,13 @@ func (op Release) Apply(before *Document, now time.Time) (*Document, Result) {
 		if !op.names(&e) {
 			continue
 		}
-		if op.Force && e.Holds() && e.CreatedAt != nil {
-			lost := Evidence{LockID: e.LockID, Label: e.Label, Fence: e.FirstFence, At: s.now, Reason: op.Reason}
+		holds, cutOff := e.Holds() && e.CreatedAt != nil, op.Now && e.State == StateDraining
+		lost := Evidence{LockID: e.LockID, Label: e.Label, Fence: e.FirstFence, At: s.now, Reason: op.Reason}
+		if op.Force && holds {
 			s.evidence = append(s.evidence, lost)
-			if !slices.Contains(s.doc.Forced, lost) { // a hold that is not kept has an entry for each part
-				s.doc.Forced = tail(append(s.doc.Forced, lost), MaxForced)
-			}
+		}
+		if op.Force && (holds || cutOff) && !slices.Contains(s.doc.Forced, lost) { // a hold that is not kept has an entry for each part
+			s.doc.Forced = tail(append(s.doc.Forced, lost), MaxForced)
 		}
 		if !op.stopped(&e) && (e.State == StateDraining || e.State == StateRunning) {
 			draining = append(draining, s.drain(e))

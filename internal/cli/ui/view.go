@@ -45,18 +45,20 @@ func (s *server) functions() template.FuncMap {
 		"before":   func(e inspect.Entry) string { before, _ := e.Around(); return before },
 		"after":    func(e inspect.Entry) string { _, after := e.Around(); return after },
 		"resource": func(name string) string { return table.Plain(s.ResourceName(name)) },
-		"words":    words,
-		"show":     s.showLink, "why": whyLink, "temporal": s.temporalLink,
+		"words":    words, "command": command,
+		"show": s.showLink, "why": whyLink, "temporal": s.temporalLink,
 		"incomplete": func(command string) bool { return strings.HasSuffix(command, "--reason") },
 	}
 }
 
 var duration = regexp.MustCompile(`(\d) (d|h|min|s|ms)\b`)
 
-// words returns a text as HTML. Its words are not broken at hyphens and slashes, which names and commands are full of, and
-// its durations not before their units.
-func words(text string) template.HTML {
-	list := strings.Split(duration.ReplaceAllString(text, "$1\u00a0$2"), " ")
+// words returns a text as HTML, as command does. Its durations are not broken before their units.
+func words(text string) template.HTML { return command(duration.ReplaceAllString(text, "$1\u00a0$2")) }
+
+// command returns a text to copy as HTML. Its words are not broken at hyphens and slashes, which names and commands are full of.
+func command(text string) template.HTML {
+	list := strings.Split(text, " ")
 	for i, word := range list {
 		list[i] = template.HTMLEscapeString(word)
 		if strings.ContainsAny(word, "-/") {

@@ -479,6 +479,14 @@ var evidenceScenarios = []Scenario{
 		s.check(len(d.Forced) == rules.MaxForced && d.LossEvidence("a", "") == nil, "%d, and no evidence, got %+v", rules.MaxForced, d)
 		s.check(first.Reason == "because 1" && last.Reason == fmt.Sprint("because ", rules.MaxForced), "the last ones, got %+v", d.Forced)
 	}},
+	{"evidence/a part that drains and is ended at once is a forced release too", func(s *stage) {
+		first := s.take("a", "p", 1).FirstFence
+		s.release("a", 0, began(first), forced("it hangs"))
+		s.release("a", 0, began(first), forced("it hangs, again"))
+		s.release("a", 0, began(first), forced("it is dead"), atOnce)
+		d := s.stored()
+		s.check(len(d.Forced) == 2 && d.Forced[1].Reason == "it is dead" && len(d.Evidence) == 1, "two, and one loss, got %+v", d)
+	}},
 	{"evidence/it is bounded, and says from when on it is complete", func(s *stage) {
 		for i := range rules.MaxEvidence + 1 {
 			s.take(fmt.Sprint("a", i), "p", 1)
