@@ -20,7 +20,7 @@ func (s *Site) advise(n *Node) string {
 	case h == nil:
 		return ""
 	case h.State == lockcore.StateDraining:
-		return fmt.Sprintf("a part of it was cut off and may still work: it keeps others out for another %s at most%s", Short(h.ExpiresIn), ifDead(h))
+		return fmt.Sprintf("a part of it was cut off and may still work: it keeps others out %s%s", untilLeft(h.ExpiresIn, "for another %s at most"), ifDead(h))
 	case h.State == lockcore.StateClaimed:
 		return fmt.Sprintf("it was granted the lock and must confirm that within %s; otherwise the next waiter gets it", Short(h.ExpiresIn))
 	case h.State == lockcore.StateWaiting:
@@ -46,7 +46,7 @@ func (n *Node) earlierAttempt() string {
 	if n.draining == nil || n.draining == n.Hold {
 		return ""
 	}
-	return fmt.Sprintf("; attempt %d was cut off and keeps others out for another %s at most", n.draining.Order.Attempt, Short(n.draining.ExpiresIn))
+	return fmt.Sprintf("; attempt %d was cut off and keeps others out %s", n.draining.Order.Attempt, untilLeft(n.draining.ExpiresIn, "for another %s at most"))
 }
 
 // process describes the holder of a hold that is not a workflow's.
@@ -72,7 +72,7 @@ func (s *Site) adviseClosed(d *Doing, h *Entry) string {
 	case d.heir != "":
 		return fmt.Sprintf("%s, and run %s continues it: that takes over the locks that it needs, and a janitor releases the rest", over, d.heir)
 	case !h.keeps():
-		return fmt.Sprintf("%s, and one of its steps may still work: its lock ends in %s by itself unless it is renewed%s", over, Short(h.ExpiresIn), ifDead(h))
+		return fmt.Sprintf("%s, and one of its steps may still work: its lock ends %s%s", over, ending(h.ExpiresIn, " by itself unless it is renewed"), ifDead(h))
 	}
 	return fmt.Sprintf("%s: a janitor releases its locks within a minute; %s does now", over, s.command("janitor", "--once"))
 }
@@ -118,7 +118,7 @@ func (s *Site) adviseActivity(a *Activity, h *Entry, workflowID string) string {
 		if step.Silent <= usualSilence(step) {
 			continue
 		}
-		ends := fmt.Sprintf("its lock ends in %s by itself, or now: %s", Short(step.ExpiresIn), h.endNow)
+		ends := fmt.Sprintf("its lock ends %s, or now: %s", ending(step.ExpiresIn, " by itself"), h.endNow)
 		if h.keeps() {
 			ends = "the workflow continues when the activity's timeout has ended that attempt, and keeps the lock until then; or end it: " + h.endNow
 		}
@@ -138,6 +138,22 @@ func usualSilence(r party.Running) time.Duration {
 	return max(10*time.Second, (r.Silent+r.ExpiresIn)/2)
 }
 
+// ending returns when a lease that has d left ends, with the condition of that.
+func ending(d time.Duration, condition string) string {
+	if d == lockcore.Forever {
+		return "when it is released"
+	}
+	return "in " + Short(d) + condition
+}
+
+// untilLeft returns for how long a part that has d left drains, in the format for a limited time.
+func untilLeft(d time.Duration, format string) string {
+	if d == lockcore.Forever {
+		return "until it leaves"
+	}
+	return fmt.Sprintf(format, Short(d))
+}
+
 // Short formats a duration for people, as in "12 s" and "1 h 5 min".
 func Short(d time.Duration) string {
 	if d == lockcore.Forever {
@@ -145,7 +161,7 @@ func Short(d time.Duration) string {
 	}
 	d = max(0, d)
 	switch {
-	case d < time.Second:
+	case d < 995*time.Millisecond:
 		return fmt.Sprintf("%d ms", d.Round(10*time.Millisecond).Milliseconds())
 	case d < 10*time.Minute:
 		d = d.Round(time.Second)

@@ -51,7 +51,7 @@ func (d *Doctor) janitor(ctx context.Context) (Finding, error) {
 	case err != nil:
 		return Finding{}, err
 	case active != nil:
-		return ok("one works on %s, heard of %s ago", active.Host, Short(active.Silent))
+		return ok("one works on %s, last heard from %s ago", active.Host, Short(active.Silent))
 	}
 	return finding(Warning, "none works for this namespace and collection",
 		"every worker with the plugin on its client has one, unless it is switched off; or run lockstep janitor")

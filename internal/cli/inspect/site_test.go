@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
@@ -230,6 +231,50 @@ $`, b.String())
 	b.Reset()
 	require.NoError(t, why.Print(&b))
 	require.Regexp(t, `^before holds no lock and waits for none\nbefore lost its lock on r at .* UTC, released by force: a drill \(ann@host\)\n$`, b.String())
+}
+
+// oneWorkflow is a Temporal service with the workflow "order-1".
+type oneWorkflow struct{ inspect.Frontend }
+
+func (oneWorkflow) DescribeWorkflowExecution(
+	_ context.Context, in *workflowservice.DescribeWorkflowExecutionRequest, _ ...grpc.CallOption,
+) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	if in.Execution.WorkflowId != "order-1" {
+		return nil, serviceerror.NewNotFound("no such workflow")
+	}
+	return &workflowservice.DescribeWorkflowExecutionResponse{}, nil
+}
+
+// A plain owner, and a workflow of another namespace, may have the name of a workflow.
+func TestWhy_SameName_ReportsOwnLossesOnly(t *testing.T) {
+	t.Parallel()
+	s, x := newScene(t), lockcore.Exclusive
+	site := s.site()
+	site.Temporal = inspect.Temporal{Service: oneWorkflow{}, NamespaceID: ns}
+	s.holds("order-1", x("a"))
+	s.stepHolds("order-1", "", x("b"))
+	other := wire.Run{Namespace: "7d1f8a52-0c4e-4a7d-8f1e-2b9c3d4e5f60", WorkflowID: "order-1"}
+	require.NoError(t, s.step("order-1", "", x("c"), func(r *party.Request) { r.LockID, r.Owner = other.LockID(), other.Owner() }))
+	require.NoError(t, s.step("owned", "", x("d"), func(r *party.Request) { r.LockID, r.Owner, r.Run = "job-7", "ann", "" }))
+	resources, err := site.Resources(t.Context(), lockcore.Filter{})
+	require.NoError(t, err)
+	for _, r := range resources {
+		h := r.Holders[0]
+		require.NoError(t, s.Revoke(t.Context(), r.Name, h.LockID, h.FirstFence, "a drill", true))
+	}
+	require.NoError(t, s.step("owned", "", x("e"), func(r *party.Request) { r.LockID, r.Owner, r.Run = "job-7", "ann", "" }))
+	lost := func(name string) (of []string) {
+		why, err := site.Why(t.Context(), name)
+		require.NoError(t, err)
+		for _, l := range why.Lost {
+			of = append(of, l.Resource)
+		}
+		return of
+	}
+	require.Equal(t, []string{"b"}, lost("order-1"))
+	require.Equal(t, []string{"c"}, lost(other.Owner()))
+	require.Equal(t, []string{"d"}, lost("ann"), "by its lock ID")
+	require.Equal(t, []string{"d"}, lost("job-7"))
 }
 
 func TestWhy_ExpiredHold_NamesTheNextHolder(t *testing.T) {

@@ -121,7 +121,7 @@ func (e *Entry) Around() (before, after string) {
 	case e.State == lockcore.StateClaimed:
 		return "was granted ", fmt.Sprintf(" (%s) %s ago, and has not confirmed it yet", mode, Short(e.For))
 	case e.State == lockcore.StateDraining:
-		return "leaves ", fmt.Sprintf(" (%s), draining for %s more", mode, Short(e.ExpiresIn))
+		return "leaves ", fmt.Sprintf(" (%s), draining %s", mode, untilLeft(e.ExpiresIn, "for %s more"))
 	case e.ExpiresIn <= 0:
 		return "held ", fmt.Sprintf(" (%s), which expired %s ago", mode, Short(-e.ExpiresIn))
 	default:
@@ -180,7 +180,7 @@ func (e *Entry) Ends() string {
 	case e.State == lockcore.StateClaimed:
 		return "in " + Short(e.ExpiresIn) + ", unless it is confirmed"
 	}
-	return "in " + Short(e.ExpiresIn) + ", unless it is renewed; heard of " + Short(e.Silent) + " ago"
+	return "in " + Short(e.ExpiresIn) + ", unless it is renewed; last heard from " + Short(e.Silent) + " ago"
 }
 
 // facts returns the details of an entry, as pairs of a name and a text.
@@ -206,7 +206,7 @@ func (e *Entry) facts() (facts [][2]string) {
 		if e.Party.Workflow == "" {
 			break // plain Go has no steps
 		}
-		add("step runs", fmt.Sprintf("%s; heard of %s ago, its lease ends in %s", r.Part, Short(r.Silent), Short(r.ExpiresIn)))
+		add("step runs", fmt.Sprintf("%s; last heard from %s ago, its lease ends %s", r.Part, Short(r.Silent), ending(r.ExpiresIn, "")))
 	}
 	if e.FirstFence > 0 {
 		add("fence", fmt.Sprint(e.FirstFence))

@@ -10,6 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	enumspb "go.temporal.io/api/enums/v1"
 	failurepb "go.temporal.io/api/failure/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/api/serviceerror"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"google.golang.org/grpc"
@@ -44,35 +46,88 @@ func TestAdvise_RootBlocker_ByStateOfItsWorkflow(t *testing.T) {
 		doing *Doing
 		want  string
 	}{
-		"at work":                {step(asIs), at(Activity{State: "running"}), "it is at work: Debit has been running for 1 min"},
-		"its worker is silent":   {step(silent), at(Activity{State: "running"}), "nothing was heard of its worker worker-2 for 22 s: if that is dead, the workflow continues when the activity's timeout has ended that attempt, and keeps the lock until then; or end it: lockstep release --now r w"},
-		"a step's is":            {step(ofAStep), at(Activity{State: "running"}), "nothing was heard of its worker worker-2 for 22 s: if that is dead, its lock ends in 8 s by itself, or now: lockstep release --now r w"},
-		"paused":                 {step(asIs), at(Activity{State: "paused"}), "its activity Debit is paused: temporal activity unpause --workflow-id w --activity-id 7 --namespace prod"},
-		"its workflow is paused": {step(asIs), &Doing{Status: "Paused", open: true}, "its workflow is paused: temporal workflow unpause --workflow-id w --namespace prod"},
-		"scheduled":              {step(asIs), at(Activity{State: "scheduled"}), "its activity Debit was scheduled 1 min ago and no worker has taken it: is one running for its task queue?"},
-		"failed":                 {step(asIs), at(Activity{State: "in back-off", Next: time.Now().Add(90 * time.Second), Failure: "no"}), "its activity Debit has failed (no), attempt 3 comes in 1 min 30 s"},
-		"failed, and hidden":     {step(asIs), at(Activity{State: "in back-off", Next: time.Now().Add(90 * time.Second)}), "its activity Debit has failed, attempt 3 comes in 1 min 30 s"},
-		"its task fails":         {step(asIs), &Doing{Status: "Running", open: true, TaskFailures: 2, TaskFailure: "no such account"}, "its workflow task has failed 2 times: no such account"},
-		"its task is too slow":   {step(asIs), &Doing{Status: "Running", open: true, TaskFailures: 2}, "its workflow task has failed 2 times: its workers' logs say why"},
-		"over":                   {step(asIs), &Doing{Status: "Failed"}, "its run is over (Failed): a janitor releases its locks within a minute; lockstep janitor --once --namespace prod --database d does now"},
-		"over, with an heir":     {step(asIs), &Doing{Status: "ContinuedAsNew", heir: "run-2"}, "its run is over (ContinuedAsNew), and run run-2 continues it: that takes over the locks that it needs, and a janitor releases the rest"},
-		"over, in a step":        {step(ofAStep), &Doing{Status: "TimedOut"}, "its run is over (TimedOut), and one of its steps may still work: its lock ends in 8 s by itself unless it is renewed; if it is known to be dead: lockstep release --now r w"},
-		"not known":              {step(asIs), &Doing{Status: Unknown}, "Temporal does not know this workflow run; if it is known to be dead: lockstep release --now r w"},
-		"no longer renewed":      {step(func(e *Entry) { e.ExpiresIn = 0 }), at(Activity{State: "running"}), "it has expired: any party may acquire it"},
-		"just scheduled":         {step(asIs), &Doing{Status: "Running", open: true, Activities: []Activity{{Type: "Debit", State: "scheduled", Since: time.Now().Add(-2 * time.Second)}}}, "its activity Debit was scheduled 2 s ago and waits for a worker"},
+		"at work":                  {step(asIs), at(Activity{State: "running"}), "it is at work: Debit has been running for 1 min"},
+		"its worker is silent":     {step(silent), at(Activity{State: "running"}), "nothing was heard of its worker worker-2 for 22 s: if that is dead, the workflow continues when the activity's timeout has ended that attempt, and keeps the lock until then; or end it: lockstep release --now r w"},
+		"a step's is":              {step(ofAStep), at(Activity{State: "running"}), "nothing was heard of its worker worker-2 for 22 s: if that is dead, its lock ends in 8 s by itself, or now: lockstep release --now r w"},
+		"paused":                   {step(asIs), at(Activity{State: "paused"}), "its activity Debit is paused: temporal activity unpause --workflow-id w --activity-id 7 --namespace prod"},
+		"its workflow is paused":   {step(asIs), &Doing{Status: "Paused", open: true}, "its workflow is paused: temporal workflow unpause --workflow-id w --namespace prod"},
+		"scheduled":                {step(asIs), at(Activity{State: "scheduled"}), "its activity Debit was scheduled 1 min ago and no worker has taken it: is one running for its task queue?"},
+		"failed":                   {step(asIs), at(Activity{State: "in back-off", Next: time.Now().Add(90 * time.Second), Failure: "no"}), "its activity Debit has failed (no), attempt 3 comes in 1 min 30 s"},
+		"failed, and hidden":       {step(asIs), at(Activity{State: "in back-off", Next: time.Now().Add(90 * time.Second)}), "its activity Debit has failed, attempt 3 comes in 1 min 30 s"},
+		"its task fails":           {step(asIs), &Doing{Status: "Running", open: true, TaskFailures: 2, TaskFailure: "no such account"}, "its workflow task has failed 2 times: no such account"},
+		"its task is too slow":     {step(asIs), &Doing{Status: "Running", open: true, TaskFailures: 2}, "its workflow task has failed 2 times: its workers' logs say why"},
+		"over":                     {step(asIs), &Doing{Status: "Failed"}, "its run is over (Failed): a janitor releases its locks within a minute; lockstep janitor --once --namespace prod --database d does now"},
+		"over, with an heir":       {step(asIs), &Doing{Status: "ContinuedAsNew", heir: "run-2"}, "its run is over (ContinuedAsNew), and run run-2 continues it: that takes over the locks that it needs, and a janitor releases the rest"},
+		"over, in a step":          {step(ofAStep), &Doing{Status: "TimedOut"}, "its run is over (TimedOut), and one of its steps may still work: its lock ends in 8 s by itself unless it is renewed; if it is known to be dead: lockstep release --now r w"},
+		"not known":                {step(asIs), &Doing{Status: Unknown}, "Temporal does not know this workflow run; if it is known to be dead: lockstep release --now r w"},
+		"no longer renewed":        {step(func(e *Entry) { e.ExpiresIn = 0 }), at(Activity{State: "running"}), "it has expired: any party may acquire it"},
+		"just scheduled":           {step(asIs), &Doing{Status: "Running", open: true, Activities: []Activity{{Type: "Debit", State: "scheduled", Since: time.Now().Add(-2 * time.Second)}}}, "its activity Debit was scheduled 2 s ago and waits for a worker"},
+		"over, in an endless step": {step(func(e *Entry) { e.HoldTTL, e.ExpiresIn = 0, lockcore.Forever }), &Doing{Status: "TimedOut"}, "its run is over (TimedOut), and one of its steps may still work: its lock ends when it is released; if it is known to be dead: lockstep release --now r w"},
+		"an endless step is silent": {step(func(e *Entry) {
+			e.HoldTTL = 0
+			e.Running[0].Silent, e.Running[0].ExpiresIn = 2*time.Minute, lockcore.Forever
+		}), at(Activity{State: "running"}), "nothing was heard of its worker worker-2 for 2 min: if that is dead, its lock ends when it is released, or now: lockstep release --now r w"},
+		"an endless part drains": {step(func(e *Entry) { e.State, e.ExpiresIn = lockcore.StateDraining, lockcore.Forever }), nil, "a part of it was cut off and may still work: it keeps others out until it leaves; if it is known to be dead: lockstep release --now r w"},
 		"a part was cut off":     {step(func(e *Entry) { e.State, e.ExpiresIn = lockcore.StateDraining, 8*time.Second }), nil, "a part of it was cut off and may still work: it keeps others out for another 8 s at most; if it is known to be dead: lockstep release --now r w"},
 	} {
 		require.Equal(t, c.want, site.advise(&Node{Party: Party{Name: "w", Workflow: "w"}, Hold: c.hold, Doing: c.doing}), name)
 	}
 }
 
-// failing is a Temporal service with one workflow, which has activities in all states.
-type failing struct{ Frontend }
+// failing is a Temporal service with one workflow, which has activities in all states and a workflow task that fails. It
+// answers with a history that ends with the types of events, or with an error if there are none.
+type failing struct {
+	Frontend
+	last []enumspb.EventType
+}
+
+func (f failing) GetWorkflowExecutionHistoryReverse(
+	context.Context, *workflowservice.GetWorkflowExecutionHistoryReverseRequest, ...grpc.CallOption,
+) (*workflowservice.GetWorkflowExecutionHistoryReverseResponse, error) {
+	if f.last == nil {
+		return nil, serviceerror.NewPermissionDenied("not the history", "")
+	}
+	h := &historypb.History{}
+	for _, kind := range f.last {
+		e := &historypb.HistoryEvent{EventType: kind}
+		if kind == enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED {
+			e.Attributes = &historypb.HistoryEvent_WorkflowTaskFailedEventAttributes{WorkflowTaskFailedEventAttributes: &historypb.WorkflowTaskFailedEventAttributes{
+				Failure: &failurepb.Failure{Message: "no such account"},
+			}}
+		}
+		h.Events = append(h.Events, e)
+	}
+	return &workflowservice.GetWorkflowExecutionHistoryReverseResponse{History: h}, nil
+}
+
+// An earlier failure does not explain why the workflow task fails now.
+func TestAsk_FailingWorkflowTask_QuotesItsOwnFailure(t *testing.T) {
+	t.Parallel()
+	const failed, scheduled = enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED, enumspb.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED
+	for name, c := range map[string]struct {
+		last []enumspb.EventType
+		want string
+	}{
+		"failed":                       {[]enumspb.EventType{scheduled, failed}, "no such account"},
+		"timed out after a failure":    {[]enumspb.EventType{enumspb.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT, scheduled, failed}, ""},
+		"completed after a failure":    {[]enumspb.EventType{scheduled, enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, failed}, ""},
+		"the history must not be read": {nil, ""},
+	} {
+		site := &Site{Temporal: Temporal{Service: failing{last: c.last}}}
+		d, err := site.Describe(t.Context(), "w", "")
+		require.NoError(t, err, name)
+		require.Empty(t, d.TaskFailure, "%s: a list of types needs no history", name)
+		d, err = site.ask(t.Context(), "w", "")
+		require.NoError(t, err, name)
+		require.Equal(t, int32(2), d.TaskFailures, name)
+		require.Equal(t, c.want, d.TaskFailure, name)
+	}
+}
 
 func (failing) DescribeWorkflowExecution(
 	context.Context, *workflowservice.DescribeWorkflowExecutionRequest, ...grpc.CallOption,
 ) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
-	return &workflowservice.DescribeWorkflowExecutionResponse{PendingActivities: []*workflowpb.PendingActivityInfo{
+	return &workflowservice.DescribeWorkflowExecutionResponse{PendingWorkflowTask: &workflowpb.PendingWorkflowTaskInfo{Attempt: 3}, PendingActivities: []*workflowpb.PendingActivityInfo{
 		{LastFailure: &failurepb.Failure{Message: `"account/7" is held by …`}},
 		{Attempt: 2, NextAttemptScheduleTime: timestamppb.New(time.Now().Add(time.Hour))},
 		{Attempt: 2, NextAttemptScheduleTime: timestamppb.New(time.Now().Add(-time.Hour))},
@@ -99,7 +154,7 @@ func TestDescribe_PendingActivities_StatesAndFailures(t *testing.T) {
 func TestShort_Durations_HaveUnits(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
-		-time.Second: "0 ms", 344 * time.Millisecond: "340 ms", 12*time.Second + 4e8: "12 s", 5 * time.Minute: "5 min", 70 * time.Second: "1 min 10 s",
+		-time.Second: "0 ms", 344 * time.Millisecond: "340 ms", 994 * time.Millisecond: "990 ms", 997 * time.Millisecond: "1 s", 12*time.Second + 4e8: "12 s", 5 * time.Minute: "5 min", 70 * time.Second: "1 min 10 s",
 		25*time.Minute + 31*time.Second: "26 min", time.Hour: "1 h", 65 * time.Minute: "1 h 5 min", 50*time.Hour + 20*time.Minute: "2 d 2 h",
 		lockcore.Forever: "never",
 	} {

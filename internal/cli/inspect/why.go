@@ -59,10 +59,13 @@ func (s *Site) Why(ctx context.Context, name string) (Why, error) {
 			break
 		}
 	}
-	if why.Lost, err = s.Losses(ctx, lockcore.Filter{Contended: len(why.Waits) > 0}); err != nil {
+	losses, err := s.Losses(ctx, lockcore.Filter{Contended: len(why.Waits) > 0})
+	if err != nil {
 		return Why{}, err
 	}
-	why.Lost = slices.DeleteFunc(why.Lost, func(l Loss) bool { return l.Party.Name != name })
+	if why.addLosses(why.Party, losses); !why.Known() {
+		why.addLosses(Party{Owner: name}, losses) // of the plain Go party of the same name
+	}
 	why.Roots = graphOf(resources).above(why.Waits)
 	return why, s.describeRoots(ctx, why.Roots, len(why.Roots))
 }
@@ -121,10 +124,23 @@ func (w *Why) fill(asked Party, resources []Resource) {
 	slices.SortStableFunc(w.Holds, oldestFirst)
 }
 
-// isOf reports whether a party owns an entry. A workflow without a namespace matches those of every namespace.
-func (e *Entry) isOf(p Party) bool {
-	named := p.Workflow != "" && e.Party.Workflow == p.Workflow && (p.Namespace == "" || e.Party.Namespace == p.Namespace)
-	return named || e.Party.Owner == p.Owner || e.LockID == p.Owner
+// addLosses adds the losses of a party, and of the lock IDs in Waits and Holds.
+func (w *Why) addLosses(p Party, losses []Loss) {
+	for _, l := range losses {
+		used := func(e Entry) bool { return e.LockID == l.Party.Owner }
+		if l.Party.is(p) || slices.ContainsFunc(slices.Concat(w.Waits, w.Holds), used) {
+			w.Lost = append(w.Lost, l)
+		}
+	}
+}
+
+// isOf reports whether a party owns an entry.
+func (e *Entry) isOf(p Party) bool { return e.Party.is(p) || e.LockID == p.Owner }
+
+// is reports whether two parties are the same. A workflow without a namespace matches those of every namespace.
+func (p Party) is(other Party) bool {
+	named := other.Workflow != "" && p.Workflow == other.Workflow && (other.Namespace == "" || p.Namespace == other.Namespace)
+	return named || p.Owner == other.Owner
 }
 
 // describeRoots sets Doing and Advice of root blockers. It asks Temporal about the workflows of the site's namespace,
@@ -160,7 +176,7 @@ type Doing struct {
 	Activities []Activity `json:"activities,omitempty"`
 	// TaskFailures counts the failures of its workflow task in a row.
 	TaskFailures int32 `json:"taskFailures,omitempty"`
-	// TaskFailure is the message of the first of them.
+	// TaskFailure is the message of the first of them. Describe leaves it empty.
 	TaskFailure string `json:"taskFailure,omitempty"`
 	Children    int    `json:"children,omitempty"`
 	// open is set while the run is open. Otherwise heir is the workflow's open run, if it has one.
@@ -185,9 +201,12 @@ type Activity struct {
 	Waits bool `json:"waits,omitempty"`
 }
 
-// ask is Describe, which also finds the run that continues a closed one.
+// ask is Describe, which also finds the failure of the workflow task and the run that continues a closed one.
 func (s *Site) ask(ctx context.Context, workflowID, run string) (*Doing, error) {
 	d, err := s.Describe(ctx, workflowID, run)
+	if err == nil && d.TaskFailures > 0 {
+		d.TaskFailure = s.taskFailure(ctx, workflowID, d.RunID)
+	}
 	if err != nil || d.open || run == "" {
 		return d, err
 	}
@@ -218,9 +237,6 @@ func (s *Site) Describe(ctx context.Context, workflowID, run string) (*Doing, er
 	}
 	if attempt := found.GetPendingWorkflowTask().GetAttempt(); attempt > 1 {
 		d.TaskFailures = attempt - 1
-		if d.TaskFailure, err = s.taskFailure(ctx, workflowID, d.RunID); err != nil {
-			return nil, err
-		}
 	}
 	for _, p := range found.GetPendingActivities() {
 		a := activityOf(p)
@@ -232,24 +248,27 @@ func (s *Site) Describe(ctx context.Context, workflowID, run string) (*Doing, er
 	return d, nil
 }
 
-// taskFailure returns the message of the failure that is last in a run's history. Temporal records only the first of
-// several failures in a row.
-func (s *Site) taskFailure(ctx context.Context, workflowID, run string) (string, error) {
+// taskFailure returns the message of the failure with which the last workflow task in a run's history ended. Temporal
+// records only the first of several failures in a row. It returns the empty string if the history cannot be read.
+func (s *Site) taskFailure(ctx context.Context, workflowID, run string) string {
 	if s.Discreet {
-		return "", nil
+		return ""
 	}
 	last, err := s.Temporal.Service.GetWorkflowExecutionHistoryReverse(ctx, &workflowservice.GetWorkflowExecutionHistoryReverseRequest{
 		Namespace: s.Temporal.Namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: run}, MaximumPageSize: 20,
 	})
 	if err != nil {
-		return "", fmt.Errorf("lockstep: read the history of workflow %q: %w", workflowID, err)
+		return "" // without permission for it, the rest is still known
 	}
 	for _, e := range last.GetHistory().GetEvents() {
-		if failed := e.GetWorkflowTaskFailedEventAttributes(); failed != nil {
-			return firstLine(failed.GetFailure()), nil
+		switch e.GetEventType() {
+		case enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+			return firstLine(e.GetWorkflowTaskFailedEventAttributes().GetFailure())
+		case enumspb.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT, enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+			return ""
 		}
 	}
-	return "", nil // it timed out
+	return ""
 }
 
 // firstLine returns the first line of a failure's message, shortened.
