@@ -62,6 +62,8 @@ type BusyError struct {
 	NotHeldSince time.Time
 	// grantIn is the predicted time to the grant; 0 if there is no prediction.
 	grantIn time.Duration
+	// ofRun is set if the request names a run.
+	ofRun bool
 }
 
 // mostNamed bounds the holders in the text of a BusyError. A semaphore may have thousands.
@@ -86,9 +88,10 @@ func (e *BusyError) Error() string {
 	if len(e.Holders) > 0 {
 		who = nil
 	}
+	namespace := ofWorkflow.FindString(e.LockID)
 	for _, h := range e.Holders[:min(mostNamed, len(e.Holders))] {
 		if h.Run != "" {
-			h.LockID, h.Owner = name(h.LockID), name(h.Owner)
+			h.LockID, h.Owner = name(namespace, h.LockID, true), name(namespace, h.Owner, true)
 		}
 		who = append(who, h.String())
 	}
@@ -98,18 +101,21 @@ func (e *BusyError) Error() string {
 	if e.Note != "" {
 		who = slices.Insert(who, 0, e.Note)
 	}
-	return fmt.Sprintf("lockstep: %q is busy for %q%s: %s", e.Resource, name(e.LockID), when, strings.Join(who, "; "))
+	return fmt.Sprintf("lockstep: %q is busy for %q%s: %s", e.Resource, name(namespace, e.LockID, e.ofRun), when, strings.Join(who, "; "))
 }
 
-// ofWorkflow matches the beginning of the lock IDs and owners of workflows: the ID of a namespace.
+// ofWorkflow matches the beginning of the lock IDs and owners of workflows, the ID of a namespace, and that of the
+// names of their parts, the ID of a run.
 var ofWorkflow = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/`)
 
-// name returns a lock ID or an owner for people: for a workflow it is the workflow ID.
-func name(lockID string) string {
-	if !ofWorkflow.MatchString(lockID) {
+// name returns a lock ID or an owner for people: for a workflow of the namespace it is the workflow ID. Only if it is
+// known to belong to a run may the name of a step follow: plain lock IDs may begin with a UUID too.
+func name(namespace, lockID string, ofRun bool) string {
+	id, ok := strings.CutPrefix(lockID, namespace)
+	id, _, ofStep := strings.Cut(id, "/")
+	if namespace == "" || !ok || (ofStep && !ofRun) {
 		return lockID
 	}
-	id := strings.Split(lockID, "/")[1] // a step's name may follow
 	if plain, err := url.PathUnescape(id); err == nil {
 		return plain
 	}
@@ -133,9 +139,10 @@ type LostError struct {
 }
 
 func (e *LostError) Error() string {
-	s := fmt.Sprintf("lockstep: %q lost its lock on %q", name(e.LockID), e.Resource)
+	namespace, ofRun := ofWorkflow.FindString(e.LockID), ofWorkflow.MatchString(e.Part)
+	s := fmt.Sprintf("lockstep: %q lost its lock on %q", name(namespace, e.LockID, ofRun), e.Resource)
 	if e.By != "" {
-		s += fmt.Sprintf(" to %q", name(e.By))
+		s += fmt.Sprintf(" to %q", name(namespace, e.By, ofRun))
 	}
 	if e.Reason != "" {
 		s += ": " + e.Reason
@@ -169,7 +176,7 @@ func (e *SupersededError) Error() string {
 		what += " (" + e.Reason + ")"
 	}
 	return fmt.Sprintf("lockstep: the request of %q (part %q, order %s) for %q came after %s with order %s",
-		name(e.LockID), e.Part, e.Order, e.Resource, what, e.By)
+		name(ofWorkflow.FindString(e.LockID), e.LockID, ofWorkflow.MatchString(e.Part)), e.Part, e.Order, e.Resource, what, e.By)
 }
 
 // Is makes errors.Is(err, ErrSuperseded) true.
@@ -187,7 +194,16 @@ type DeadlockError struct {
 }
 
 func (e *DeadlockError) Error() string {
-	return fmt.Sprintf("lockstep: %q gave up waiting for %q, since it was in a deadlock: %s", name(e.LockID), e.Resource, e.Cycle)
+	namespace := ofWorkflow.FindString(e.LockID)
+	waits := strings.Split(e.Cycle, ", ")
+	for i, wait := range waits {
+		owner, rest, _ := strings.Cut(wait, " waits for ")
+		if other, resource, complete := strings.Cut(rest, " on "); complete {
+			waits[i] = name(namespace, owner, false) + " waits for " + name(namespace, other, false) + " on " + resource
+		}
+	}
+	return fmt.Sprintf("lockstep: %q gave up waiting for %q, since it was in a deadlock: %s",
+		name(namespace, e.LockID, ofWorkflow.MatchString(e.Part)), e.Resource, strings.Join(waits, ", "))
 }
 
 // Is makes errors.Is(err, ErrDeadlock) true.
@@ -244,7 +260,8 @@ type OtherRunError struct {
 }
 
 func (e *OtherRunError) Error() string {
-	return fmt.Sprintf("lockstep: run %q of %q asks for %q, and run %q represents it", e.Run, name(e.LockID), e.Resource, e.Other)
+	return fmt.Sprintf("lockstep: run %q of %q asks for %q, and run %q represents it",
+		e.Run, name(ofWorkflow.FindString(e.LockID), e.LockID, e.Run != ""), e.Resource, e.Other)
 }
 
 // Is makes errors.Is(err, ErrOtherRun) true.
@@ -298,7 +315,7 @@ func busy(op *rules.Acquire, a *update.Answer) *BusyError {
 
 // busyBy returns a BusyError with the holders in a document that block a request.
 func busyBy(op *rules.Acquire, d *rules.Document) *BusyError {
-	e := &BusyError{Resource: op.Resource, LockID: op.LockID, NotHeldSince: notHeldSince(d, op), At: d.At}
+	e := &BusyError{Resource: op.Resource, LockID: op.LockID, NotHeldSince: notHeldSince(d, op), At: d.At, ofRun: op.Label != ""}
 	for _, h := range inTheWay(d, op.Party()) {
 		e.Holders = append(e.Holders, h)
 		e.RetryIn = max(e.RetryIn, h.ExpiresIn)

@@ -121,19 +121,47 @@ func TestBusyError_Holders_ReadLikeStatus(t *testing.T) {
 	}
 }
 
-// A workflow is named by its workflow ID, as lockstep ps names it. Other lock IDs are shown as they are.
+// A workflow is named by its workflow ID, as lockstep ps names it. Lock IDs of other namespaces, and plain ones, are
+// shown as they are.
 func TestErrors_Workflows_AreNamedByWorkflowID(t *testing.T) {
 	t.Parallel()
-	const ns = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11/"
-	me, other := ns+"transfer%2F7", ns+"transfer-8/1%2FDebit"
-	holder := party.Holder{LockID: other, Owner: ns + "transfer-8", Run: "r", State: party.StateHolding, HoldTTL: time.Hour, ExpiresIn: time.Hour}
+	const ns, elsewhere = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11/", "7d1f8a52-0c4e-4a7d-8f1e-2b9c3d4e5f60/"
+	const part = "5f8a1f0e-7c1d-4c57-9a53-0d3b5a0b8f21/1/Debit"
+	me, other, tenants := ns+"transfer%2F7", ns+"transfer-8/1%2FDebit", ns+"invoices/7"
+	holder := func(lockID, owner, run string) []party.Holder {
+		return []party.Holder{{LockID: lockID, Owner: owner, Run: run, State: party.StateHolding, HoldTTL: time.Hour, ExpiresIn: time.Hour}}
+	}
+	const kept = " (exclusive), kept while the workflow is open"
 	for want, err := range map[string]error{
-		`lockstep: "r" is busy for "transfer/7": held by "transfer-8" (exclusive), kept while the workflow is open`: &party.BusyError{
-			Resource: "r", LockID: me, Holders: []party.Holder{holder}},
-		`lockstep: "transfer/7" lost its lock on "r" to "transfer-8"`: &party.LostError{Resource: "r", LockID: me, By: other},
+		`lockstep: "r" is busy for "transfer/7": held by "transfer-8"` + kept: &party.BusyError{
+			Resource: "r", LockID: me, Holders: holder(other, ns+"transfer-8", "r")},
+		`lockstep: "r" is busy for "transfer/7": held by "` + elsewhere + `transfer%2F7"` + kept: &party.BusyError{
+			Resource: "r", LockID: me, Holders: holder(elsewhere+"transfer%2F7", "", "r")},
+		`lockstep: "r" is busy for "` + tenants + `": held by "` + tenants + `8" (exclusive), for another 1h unless renewed`: &party.BusyError{
+			Resource: "r", LockID: tenants, Holders: holder(tenants+"8", "", "")},
+		`lockstep: "transfer/7" lost its lock on "r" to "transfer-8"`: &party.LostError{Resource: "r", LockID: me, Part: part, By: other},
+		`lockstep: "transfer-8" lost its lock on "r"`:                 &party.LostError{Resource: "r", LockID: other, Part: part},
+		`lockstep: "` + tenants + `" lost its lock on "r"`:            &party.LostError{Resource: "r", LockID: tenants, Part: "p"},
 		`lockstep: "pay/1" lost its lock on "r" to "50%2F"`:           &party.LostError{Resource: "r", LockID: "pay/1", By: "50%2F"},
+		`lockstep: "transfer/7" gave up waiting for "r", since it was in a deadlock: ` +
+			`transfer/7 waits for ` + elsewhere + `b on r, ` + elsewhere + `b waits for transfer/7 on ` + ns + `q, ` + ns + `c wai…`: &party.DeadlockError{
+			Resource: "r", LockID: me, Part: part,
+			Cycle: me + " waits for " + elsewhere + "b on r, " + elsewhere + "b waits for " + me + " on " + ns + "q, " + ns + "c wai…",
+		},
 	} {
 		require.EqualError(t, err, want)
+	}
+}
+
+// A request that names a run is a workflow's, and its step's name is left out.
+func TestEnter_StepOfWorkflow_IsBusyUnderItsWorkflowID(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})
+	enter(t, l, endless("a", party.Exclusive("r")))
+	const step = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11/transfer-8/Debit"
+	for run, want := range map[string]string{"": step, "run": "transfer-8"} {
+		_, err := l.TryEnter(t.Context(), party.Request{LockID: step, Run: run, Part: "p", Order: party.Order{Attempt: 1}, Resources: []party.Resource{party.Exclusive("r")}})
+		require.ErrorContains(t, err, `"r" is busy for "`+want+`"`)
 	}
 }
 

@@ -225,7 +225,7 @@ func (l *Locker) raiseOne(ctx context.Context, r *Raise, resource string) error 
 // stillRun returns a BusyError that names the parts that a bar has cut off and that may still run, in the
 // order in which they expire.
 func stillRun(op *rules.Raise, d *rules.Document) *BusyError {
-	e := &BusyError{Resource: op.Resource, LockID: op.LockID, Note: "its earlier steps may still run", At: d.At}
+	e := &BusyError{Resource: op.Resource, LockID: op.LockID, Note: "its earlier steps may still run", At: d.At, ofRun: true}
 	for _, part := range op.StillRunning(d) {
 		e.Holders = append(e.Holders, holders(&rules.Document{ID: d.ID, At: d.At, Entries: []rules.Entry{*part}})...)
 	}

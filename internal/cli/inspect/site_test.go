@@ -196,7 +196,7 @@ func TestPrint_KeptHoldAndMaintenance_ExplainThemselves(t *testing.T) {
 		LockID: inspect.Maintenance, Owner: inspect.MaintenanceOf("r") + "paint (ann@host)", Part: "p", Order: party.Order{Attempt: 1},
 		TTL: lockcore.Forever, Resources: []lockcore.Resource{lockcore.Exclusive("r")},
 	})
-	require.ErrorContains(t, err, `held by "transfer/7" `)
+	require.ErrorContains(t, err, `held by "`+ns+`/transfer%2F7" `)
 	require.ErrorContains(t, err, "kept while the workflow is open")
 
 	shown, ok, err := site.Show(t.Context(), "r")
