@@ -217,7 +217,7 @@ func (d *Doctor) indexes(ctx context.Context) (Finding, error) {
 	}
 	if len(missing) > 0 {
 		return finding(Warning, "not there: "+strings.Join(missing, ", "),
-			d.command("init")+" makes them: without, idle documents stay, and background work reads all")
+			d.command("init")+" makes them: without them, idle documents stay, and background work reads all")
 	}
 	return d.indexUse(ctx)
 }
