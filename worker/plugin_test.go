@@ -1,12 +1,11 @@
 package worker_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -167,20 +166,37 @@ func TestPlugin_WorkerStarts_HasRegistered(t *testing.T) {
 func TestPlugin_MissingIndexes_AreLogged(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	logs, log := io.Pipe()
-	t.Cleanup(func() { require.NoError(t, logs.Close()) })
+	logged := make(lines, 1000)
 	c, err := client.Dial(client.Options{
 		HostPort: testenv.TemporalAddress(t), Plugins: []client.Plugin{b.plugin},
-		Logger: sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelWarn}))),
+		Logger: sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelWarn}))),
 	})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	b.client = c
 	b.serve(t)
-	line, err := bufio.NewReader(logs).ReadString('\n')
-	require.NoError(t, err)
-	require.Contains(t, line, "run lockstep init")
-	require.Contains(t, line, "collection="+b.database+".locks missing=\"[lockstep_idle lockstep_attn]\"")
+	for {
+		select {
+		case line := <-logged:
+			if strings.Contains(line, "run lockstep init") {
+				require.Contains(t, line, "collection="+b.database+".locks missing=\"[lockstep_idle lockstep_attn]\"")
+				return
+			}
+		case <-time.After(within):
+			require.Fail(t, "nothing was logged")
+		}
+	}
+}
+
+// lines gets what a logger writes. It never blocks the logger, which works until its worker has stopped.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	select {
+	case l <- string(line):
+	default:
+	}
+	return len(line), nil
 }
 
 // The database accepts connections and answers nothing, so that a registration is under way when the worker stops.
