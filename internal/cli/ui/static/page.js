@@ -16,7 +16,7 @@ document.addEventListener("click", (e) => {
 
 // A command that needs a reason ends with --reason, until the reader has typed one.
 const fill = (input) => {
-  input.closest("dd").querySelector(".typed").textContent = input.value && `'${input.value.replaceAll("'", "'\\''")}'`;
+  input.closest("dd").querySelector(".typed").textContent = input.value && ` '${input.value.replaceAll("'", "'\\''")}'`;
 };
 document.addEventListener("input", (e) => { if (e.target.matches(".reason")) fill(e.target); });
 
