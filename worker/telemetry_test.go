@@ -146,6 +146,7 @@ func TestSpans_QueryReplays_MakesNone(t *testing.T) {
 	b.waitAndRelease(t)
 	run := b.start(t, "W")
 	require.NoError(t, run.Get(t.Context(), nil))
+	b.requireFree(t, account.Name)
 	before := locksIn(exported)
 	require.NotZero(t, before)
 	sdkworker.PurgeStickyWorkflowCache() // of all workers of this process: they replay what they need
