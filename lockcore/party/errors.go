@@ -325,12 +325,12 @@ func busyBy(op *rules.Acquire, d *rules.Document) *BusyError {
 
 // inTheWay returns the holders that block a party.
 func inTheWay(d *rules.Document, p rules.Party) (way []Holder) {
-	blocking := map[string]bool{}
+	blocking := map[Obstacle]bool{}
 	for _, e := range d.InTheWay(p) {
-		blocking[displayID(e)] = true
+		blocking[obstacleOf(e)] = true
 	}
 	for _, h := range holders(d) {
-		if blocking[h.LockID] && h.ExpiresIn > 0 {
+		if blocking[Obstacle{h.LockID, h.State, h.Part}] && h.ExpiresIn > 0 {
 			way = append(way, h)
 		}
 	}

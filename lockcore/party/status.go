@@ -220,7 +220,7 @@ func statusesOf(d *rules.Document) []Status {
 			s.Order = orderOf(c.Order)
 		}
 		for i := range d.Entries {
-			if e := &d.Entries[i]; h.State == StateDraining && e.State == rules.StateDraining && displayID(e) == h.LockID && e.Part == h.Part && e.Fence == h.Fence {
+			if e := &d.Entries[i]; h.State == StateDraining && e.State == rules.StateDraining && e.LockID == h.LockID && e.Part == h.Part && e.Fence == h.Fence {
 				s.Order = orderOf(e.Order)
 			}
 		}
@@ -248,10 +248,7 @@ func obstacles(d *rules.Document, waiter int) []Obstacle {
 	entries, ahead := d.Blockers(waiter)
 	var out []Obstacle
 	for _, e := range entries {
-		o := Obstacle{LockID: displayID(e), State: StateHolding}
-		if !e.Holds() {
-			o.State, o.Part = State(e.State), e.Part
-		}
+		o := obstacleOf(e)
 		if !slices.Contains(out, o) {
 			out = append(out, o)
 		}
@@ -283,16 +280,13 @@ func positions(d *rules.Document) []int {
 	return out
 }
 
-// displayID returns the lock ID of an entry as others see it.
-func displayID(e *rules.Entry) string {
-	if e.CutOff {
-		return e.LockID + cutOff
+// obstacleOf returns what an entry that blocks others is to them: a hold as a whole, or else a single part.
+func obstacleOf(e *rules.Entry) Obstacle {
+	if e.Holds() {
+		return Obstacle{LockID: e.LockID, State: StateHolding}
 	}
-	return e.LockID
+	return Obstacle{e.LockID, State(e.State), e.Part} // the names of the states are the same
 }
-
-// cutOff marks the lock ID of a part that also keeps its own party out, as others see it.
-const cutOff = " (cut off)"
 
 // holders returns a document's holds, draining parts and claims, as others see them. An expired hold that was
 // not evicted has an ExpiresIn of 0 or less. A part that has drained is omitted: it blocks no request, although
@@ -303,7 +297,7 @@ func holders(d *rules.Document) []Holder {
 	for i := range d.Entries {
 		e := &d.Entries[i]
 		h := Holder{
-			LockID: displayID(e), Run: e.Label, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
+			LockID: e.LockID, Run: e.Label, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
 			Fence: e.Fence, FirstFence: e.FirstFence, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: limitOf(e.Mode, e.Limit),
 			Silent: max(0, d.At.Sub(lastRenewal(e))),
 		}

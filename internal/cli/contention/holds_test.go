@@ -74,7 +74,7 @@ func TestSteps_UnreadAttempt_IsADeath(t *testing.T) {
 	s.attempt("A", "run-A/1/Debit", "3.1", 100, 900, telemetry.OutcomeGranted, "worker-2")
 	s.attempt("A", "run-A/2/Credit", "4.2", 11_000, 11_200, telemetry.OutcomeJoined, "worker-2")
 	queued := attrs{telemetry.Part: "run-A/3/Refund", telemetry.Order: "5.1", telemetry.Outcome: telemetry.OutcomeQueued}
-	maps.Copy(queued, attrs{telemetry.BlockedByID: lockID("A") + " (cut off)", telemetry.BlockedByFence: 1})
+	maps.Copy(queued, attrs{telemetry.BlockedByID: lockID("A"), telemetry.BlockedByFence: 1})
 	s.add(telemetry.SpanAcquire, 11_290, 11_300, about("r", "A", queued))
 	s.attempt("A", "run-A/3/Refund", "6.1", 30_900, 31_000, telemetry.OutcomeJoined, "worker-2")
 	s.hold("r", "A", 1, 100, 31_100, nil)

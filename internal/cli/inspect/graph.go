@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -61,7 +60,7 @@ func (g *graph) blockers(w *Entry) (found []*Entry) {
 		}
 		for i := range entries {
 			e := &entries[i]
-			if e.LockID == strings.TrimSuffix(o.LockID, cutOff) && e.State == o.State && (o.Part == "" || e.Part == o.Part) {
+			if e.LockID == o.LockID && e.State == o.State && (o.Part == "" || e.Part == o.Part) {
 				found = append(found, e)
 			}
 		}

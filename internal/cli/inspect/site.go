@@ -131,9 +131,6 @@ func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, er
 		if s.Discreet {
 			st.Comment = ""
 		}
-		if st.State == lockcore.StateDraining {
-			st.LockID = strings.TrimSuffix(st.LockID, cutOff)
-		}
 		e := Entry{Party: s.PartyOf(&st), Status: st, End: s.commandToEnd(&st, st.State == lockcore.StateDraining), endNow: s.commandToEnd(&st, true)}
 		if st.State != lockcore.StateWaiting {
 			if !st.Since.IsZero() {
@@ -159,9 +156,6 @@ func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, er
 	})
 	return all, nil
 }
-
-// cutOff ends the lock ID of a draining part that keeps its own party out, as lockcore shows it.
-const cutOff = " (cut off)"
 
 // holdsFirst sorts the holders: draining parts come last.
 func (r *Resource) holdsFirst() {
