@@ -24,7 +24,7 @@ type inspection struct {
 	// mayLeaveOutTemporal adds the flag --no-temporal.
 	mayLeaveOutTemporal bool
 	json                bool
-	// lenient is set if find works even if a server does not answer, or there is no collection of locks.
+	// lenient is set if find copes with a server that does not answer and with a missing collection.
 	lenient bool
 	// find returns the result and prints it as text. A result may come with an error, which makes the exit status 1.
 	find func(ctx context.Context, at *site, args []string) (result any, text func(io.Writer) error, err error)

@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string, s streams) int {
 		_, _ = fmt.Fprintln(s.err, "lockstep:", text)
 		return 130
 	}
-	// Errors of the library, and those that wrap them, have the prefix too.
+	// Errors of the library have the prefix too, also inside other errors.
 	_, _ = fmt.Fprintln(s.err, "lockstep:", strings.ReplaceAll(err.Error(), "lockstep: ", ""))
 	if errors.Is(err, errUsage) || errors.Is(err, demo.ErrUsage) {
 		_, _ = fmt.Fprintln(s.err, `Try "lockstep --help", or "lockstep COMMAND --help".`)

@@ -151,10 +151,12 @@ func (cfg *releaseConfig) named(name, resource string, entries []inspect.Entry) 
 			return nil, fmt.Errorf("--fence is %d: nothing was ended: no hold of %q on %q began with it; lockstep show %q lists the fences", cfg.fence, name, resource, resource)
 		}
 	}
-	if alive := choose(found, func(e *inspect.Entry) bool { return e.State != lockcore.StateDraining }); !cfg.now && len(found) > 0 {
-		if found = alive; len(alive) == 0 {
-			return nil, fmt.Errorf("nothing was ended: what %q held on %q has been cut off already; if it is known to be dead, --now does not wait for it", name, resource)
-		}
+	known := len(found) > 0
+	if !cfg.now {
+		found = choose(found, func(e *inspect.Entry) bool { return e.State != lockcore.StateDraining })
+	}
+	if known && len(found) == 0 {
+		return nil, fmt.Errorf("nothing was ended: what %q held on %q has been cut off already; if it is known to be dead, --now does not wait for it", name, resource)
 	}
 	if len(found) == 0 && name == inspect.Maintenance {
 		return nil, fmt.Errorf("%q is not held for maintenance, and no lockstep hold waits for it", resource)
@@ -184,7 +186,7 @@ func reportNext(ctx context.Context, s streams, at *site, resource string, fence
 	for limit := time.Now().Add(confirmWait); ; {
 		entries, err := entriesOf(ctx, at, resource)
 		if err != nil {
-			return fmt.Errorf("it was ended, but who has got it could not be read: %w", err)
+			return fmt.Errorf("it was ended, but its new holder could not be read: %w", err)
 		}
 		shown := choose(entries, func(e *inspect.Entry) bool { return e.State == lockcore.StateHolding && e.FirstFence > fence })
 		if len(shown) == 0 {

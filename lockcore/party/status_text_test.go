@@ -209,7 +209,7 @@ func TestStatusString_Resource_ReadsLikeAList(t *testing.T) {
 	}, list(), "who was taken out of the queue has no position, and counts for none behind it")
 }
 
-// Internally an exclusive request has the limit 1. Nobody asked for that, so nothing shows it.
+// An exclusive request is stored with the limit 1, which no caller asked for.
 func TestStatus_ExclusiveClaim_HasNoLimit(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, lockcoretest.NewStore(time.Now), party.Config{})

@@ -54,7 +54,7 @@ func (e *Entry) process() string {
 	if e.LockID == Maintenance {
 		return "for maintenance: " + e.Comment
 	}
-	return "it is no workflow, but a process on " + cmp.Or(e.Host, "an unknown host")
+	return "it is a process on " + cmp.Or(e.Host, "an unknown host") + ", not a workflow"
 }
 
 // ifDead returns the command that ends a hold at once, with its condition.

@@ -398,10 +398,10 @@ func TestWhy_SemaphoreWithTwoHolders_ListsTheWaiterOnce(t *testing.T) {
 	}
 	s.waits("me", lockcore.SharedLimit("printer", 2))
 	_, why := s.printed("printer", "me")
-	require.Regexp(t, `\na holds printer .*\n→ it is no workflow, but a process on \S+: ask its operators what it does; if .*\n\nb holds printer .*\n└─ me waits for printer .*\n→ `, why)
+	require.Regexp(t, `\na holds printer .*\n→ it is a process on \S+, not a workflow: ask its operators what it does; if .*\n\nb holds printer .*\n└─ me waits for printer .*\n→ `, why)
 	require.Equal(t, 1, strings.Count(why, "└─"))
 	_, why = s.printed("printer", "a")
-	require.Regexp(t, `^a waits for no lock\na holds printer .*\n   it is no workflow, but a process on \S+\n$`, why)
+	require.Regexp(t, `^a waits for no lock\na holds printer .*\n   it is a process on \S+, not a workflow\n$`, why)
 }
 
 func TestWhy_MaintenanceThatWaits_IsNamed(t *testing.T) {

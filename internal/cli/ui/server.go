@@ -233,7 +233,7 @@ func (s *server) showOrphans(w http.ResponseWriter, r *http.Request) {
 	s.write(w, http.StatusOK, v)
 }
 
-// examine makes the doctor's checks, except the one that writes.
+// examine makes the doctor's checks, without writing.
 func (s *server) examine(ctx context.Context) ([]inspect.Finding, error) {
 	d := inspect.Doctor{Site: s.Site, ReadOnly: true, Logger: sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler))}
 	if s.Temporal.Service == nil {

@@ -19,7 +19,7 @@ type view struct {
 	Title string
 	// Page is the path of a page that the navigation leads to.
 	Page string
-	// Query filters the resources, and All counts those that match.
+	// Query filters the resources, and All counts the matches.
 	Query     string
 	All       int
 	Resources []inspect.Resource
