@@ -110,52 +110,63 @@ func TestBar_TestEnvironment_ReturnsWhenPartsEnded(t *testing.T) {
 	}
 }
 
+// starter starts the step of a saga.
+type starter = func(ctx workflow.Context) workflow.Future
+
+// Three ways in which a step still runs when its saga has failed.
+func stepTimesOut(ctx workflow.Context, start starter) error {
+	return start(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		StartToCloseTimeout: 2 * time.Second, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
+	})).Get(ctx, nil)
+}
+
+func stepIsCancelled(ctx workflow.Context, start starter) error {
+	own, cancel := workflow.WithCancel(ctx)
+	slow := start(own)
+	receive(ctx, "cancel")
+	cancel()
+	return slow.Get(ctx, nil)
+}
+
+func stepIsNotWaitedFor(ctx workflow.Context, start starter) error {
+	start(ctx)
+	receive(ctx, "cancel")
+	return errors.New("the saga does not wait for its step")
+}
+
+// Three ways to register its compensation.
+func undoByActivity(ctx workflow.Context, s *workflows.Saga) starter {
+	s.CompensateWith(ctx, "Undo")
+	return slowStep
+}
+
+func undoByFunction(ctx workflow.Context, s *workflows.Saga) starter {
+	s.Compensate(ctx, func(ctx workflow.Context) error { return do(ctx, "Undo") })
+	return slowStep
+}
+
+func undoOfStep(_ workflow.Context, s *workflows.Saga) starter {
+	return func(ctx workflow.Context) workflow.Future { return s.Step(ctx, "Slow", "Undo") }
+}
+
+func slowStep(ctx workflow.Context) workflow.Future { return workflow.ExecuteActivity(ctx, "Slow") }
+
 // A step that timed out, that ignores its cancellation, or that its saga does not wait for still runs. Each kind of compensation waits
 // for its end.
 func TestCompensation_StepStillRuns_WaitsForIt(t *testing.T) {
 	t.Parallel()
-	type start = func(ctx workflow.Context) workflow.Future
-	late := func(ctx workflow.Context, start start) error {
-		return start(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-			StartToCloseTimeout: 2 * time.Second, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
-		})).Get(ctx, nil)
-	}
-	cancelled := func(ctx workflow.Context, start start) error {
-		own, cancel := workflow.WithCancel(ctx)
-		slow := start(own)
-		receive(ctx, "cancel")
-		cancel()
-		return slow.Get(ctx, nil)
-	}
-	left := func(ctx workflow.Context, start start) error {
-		start(ctx)
-		receive(ctx, "cancel")
-		return errors.New("the saga does not wait for its step")
-	}
-	slow := func(ctx workflow.Context) workflow.Future { return workflow.ExecuteActivity(ctx, "Slow") }
-	with := func(ctx workflow.Context, s *workflows.Saga) start {
-		s.CompensateWith(ctx, "Undo")
-		return slow
-	}
-	byFunction := func(ctx workflow.Context, s *workflows.Saga) start {
-		s.Compensate(ctx, func(ctx workflow.Context) error { return do(ctx, "Undo") })
-		return slow
-	}
-	asStep := func(_ workflow.Context, s *workflows.Saga) start {
-		return func(ctx workflow.Context) workflow.Future { return s.Step(ctx, "Slow", "Undo") }
-	}
 	for name, tc := range map[string]struct {
 		scope    workflows.Scope
-		register func(ctx workflow.Context, s *workflows.Saga) start
-		run      func(ctx workflow.Context, start start) error
+		register func(ctx workflow.Context, s *workflows.Saga) starter
+		run      func(ctx workflow.Context, start starter) error
 	}{
-		"timed out, CompensateWith":  {"", with, late},
-		"timed out, Compensate":      {"", byFunction, late},
-		"timed out, Step":            {"", asStep, late},
-		"timed out, scope step":      {workflows.ScopeStep, with, late},
-		"cancelled, CompensateWith":  {"", with, cancelled},
-		"cancelled, Step":            {"", asStep, cancelled},
-		"not waited for, Compensate": {"", byFunction, left},
+		"timed out, CompensateWith":  {"", undoByActivity, stepTimesOut},
+		"timed out, Compensate":      {"", undoByFunction, stepTimesOut},
+		"timed out, Step":            {"", undoOfStep, stepTimesOut},
+		"timed out, scope step":      {workflows.ScopeStep, undoByActivity, stepTimesOut},
+		"cancelled, CompensateWith":  {"", undoByActivity, stepIsCancelled},
+		"cancelled, Step":            {"", undoOfStep, stepIsCancelled},
+		"not waited for, Compensate": {"", undoByFunction, stepIsNotWaitedFor},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -375,6 +375,31 @@ func blockedIn(nodes []*inspect.Node) (found []blocked) {
 	return found
 }
 
+// sampleBlockers asks twice why a workflow waits, and records the time for what both answers contain. If both name one root blocker, the
+// page must name it in between; then the result is true.
+func sampleBlockers(t *testing.T, site inspect.Site, workflowID string, samples map[blocked]time.Time) bool {
+	t.Helper()
+	first, err := site.Why(t.Context(), workflowID)
+	require.NoError(t, err)
+	between := time.Now()
+	shown := httptest.NewRecorder()
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/why?workflow="+url.QueryEscape(workflowID), http.NoBody)
+	ui.Handler(ui.Options{Site: site}).ServeHTTP(shown, request) // a new one, which has listed nothing before
+	second, err := site.Why(t.Context(), workflowID)
+	require.NoError(t, err)
+	later := blockedIn(second.Roots)
+	for _, b := range blockedIn(first.Roots) {
+		if slices.Contains(later, b) {
+			samples[b] = between
+		}
+	}
+	if len(first.Roots) != 1 || len(second.Roots) != 1 || first.Roots[0].Party != second.Roots[0].Party {
+		return false
+	}
+	require.Contains(t, shown.Body.String(), first.Roots[0].Party.Workflow)
+	return true
+}
+
 // TestWhy_SameBlockersAsPageAndContention samples the blocking trees of the workflows that wait, while sagas
 // move between shelves. What two samples in a row show was so between them: the report on the traces
 // must say so too, and the page must name the root blocker.
@@ -422,22 +447,7 @@ func TestWhy_SameBlockersAsPageAndContention(t *testing.T) {
 		default:
 		}
 		for _, run := range runs {
-			first, err := site.Why(t.Context(), run.GetID())
-			require.NoError(t, err)
-			between := time.Now()
-			shown := httptest.NewRecorder()
-			request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/why?workflow="+url.QueryEscape(run.GetID()), http.NoBody)
-			ui.Handler(ui.Options{Site: site}).ServeHTTP(shown, request) // a new one, which has listed nothing before
-			second, err := site.Why(t.Context(), run.GetID())
-			require.NoError(t, err)
-			later := blockedIn(second.Roots)
-			for _, b := range blockedIn(first.Roots) {
-				if slices.Contains(later, b) {
-					samples[b] = between
-				}
-			}
-			if len(first.Roots) == 1 && len(second.Roots) == 1 && first.Roots[0].Party == second.Roots[0].Party {
-				require.Contains(t, shown.Body.String(), first.Roots[0].Party.Workflow)
+			if sampleBlockers(t, site, run.GetID(), samples) {
 				named++
 			}
 		}

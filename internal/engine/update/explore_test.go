@@ -177,107 +177,106 @@ const (
 	cQueues = "acquire c; go p2; go p2;"
 )
 
-func scenarios() []scenario {
-	return []scenario{
-		{name: "three try", faults: 1, ticks: 3, depth: 8, parties: []partySpec{
-			{lockID: "a", process: 0, mode: x, can: budget{acquire: 1, leave: 1, extend: 1}},
-			{lockID: "b", process: 1, mode: s, can: budget{acquire: 1, leave: 1, renew: 1}},
-			{lockID: "c", process: 2, mode: s, can: budget{acquire: 1}},
-		}},
-		{name: "three queue", faults: 1, ticks: 2, depth: 8, parties: []partySpec{
-			{lockID: "a", process: 0, mode: x, queues: true, can: budget{acquire: 1, leave: 1}},
-			{lockID: "b", process: 1, mode: x, queues: true, can: budget{acquire: 1, ask: 1, abandon: 1}},
-			{lockID: "c", process: 2, mode: s, queues: true, can: budget{acquire: 1, ask: 1}},
-		}},
-		{name: "two wait", faults: 1, ticks: 3, depth: 6, prepare: aHolds + bQueues + cQueues, parties: []partySpec{
-			{lockID: "a", process: 0, mode: x, can: budget{leave: 1, extend: 1}},
-			{lockID: "b", process: 1, mode: x, queues: true, can: budget{ask: 2, abandon: 1, leave: 1}},
-			{lockID: "c", process: 2, mode: s, queues: true, can: budget{ask: 2}},
-		}},
-		{name: "an open claim", faults: 1, ticks: 3, depth: 6, settles: 1, prepare: aHolds + bQueues + "leave a; go p0;", parties: []partySpec{
-			{lockID: "a", process: 0, mode: x, can: budget{acquire: 1}},
-			{lockID: "b", process: 1, mode: x, queues: true, can: budget{ask: 2, abandon: 1, leave: 1, extend: 1}},
-		}},
-		{name: "a swap in flight", faults: 2, ticks: 2, depth: 5, settles: 1, prepare: "acquire a; go p0;", parties: []partySpec{
-			{lockID: "a", process: 0, mode: x, can: budget{acquire: 1, abandon: 1, leave: 1}},
-			{lockID: "b", process: 1, mode: x, can: budget{acquire: 1, abandon: 1}},
-		}},
-		{name: "a part drains", faults: 1, ticks: 3, depth: 5, prepare: aHolds + "acquire a'; go p1; go p1;", parties: []partySpec{
-			{lockID: "a", process: 0, mode: x, can: budget{renew: 1, extend: 1, leave: 1}},
-			{lockID: "a", order: 10, process: 1, mode: x, can: budget{extend: 1, leave: 1, release: 1}},
-			{lockID: "b", process: 2, mode: x, queues: true, can: budget{acquire: 1, ask: 1}},
-		}},
-		{name: "a request that was overtaken", faults: 1, ticks: 1, depth: 9, parties: []partySpec{
-			{lockID: "a", process: 0, mode: x, can: budget{acquire: 2, abandon: 1}},
-			{lockID: "a", order: 10, process: 1, mode: x, can: budget{acquire: 1, leave: 1}},
-		}},
-		{name: "two calls with one order", faults: 1, ticks: 1, depth: 9, parties: []partySpec{
-			{lockID: "a", process: 0, mode: x, can: budget{acquire: 1, renew: 1}},
-			{lockID: "a", suffix: "'", process: 1, mode: x, can: budget{acquire: 1}},
-		}},
-		{name: "a reservation", faults: 1, ticks: 1, depth: 7, conflicts: 3, prepare: aHolds, parties: []partySpec{
-			{lockID: "a", process: 0, mode: s, can: budget{leave: 1}},
-			{lockID: "b", process: 1, mode: s, can: budget{acquire: 1, leave: 1}},
-			{lockID: "c", process: 2, mode: s, can: budget{acquire: 1}},
-		}},
-		{name: "upgrades", faults: 1, ticks: 2, depth: 6, withdrawals: 1, prepare: aHolds + bQueues, parties: []partySpec{
-			{lockID: "a", process: 0, mode: s, queues: true, can: budget{upgrade: 1, abandon: 1, ask: 1, downgrade: 1, leave: 1}},
-			{lockID: "b", process: 1, mode: s, queues: true, can: budget{upgrade: 1, leave: 1, extend: 1}},
-		}},
-		{name: "a deadlock", faults: 1, ticks: 1, depth: 6, withdrawals: 1, prepare: aHolds + bQueues + cQueues, parties: []partySpec{
-			{lockID: "a", process: 0, mode: x, can: budget{leave: 1}},
-			{lockID: "b", process: 1, mode: x, queues: true, can: budget{ask: 2, leave: 1, abandon: 1}},
-			{lockID: "c", process: 2, mode: x, queues: true, can: budget{ask: 1}},
-		}},
-		{name: "the victim of a deadlock", faults: 1, ticks: 1, depth: 9, withdrawals: 1, parties: []partySpec{
-			{lockID: "a", process: 0, mode: x, can: budget{leave: 1}},
-			{lockID: "b", process: 1, mode: x, queues: true, can: budget{ask: 2, leave: 1, abandon: 1}},
-		}, prepare: aHolds + bQueues + "withdraw b by p2; go p2; go p2;"},
-		{name: "a claim that lapses", ticks: 3, depth: 10, prepare: aHolds + bQueues + cQueues + "leave a; go p0; tick;", parties: []partySpec{
-			{lockID: "a", process: 0, mode: x},
-			{lockID: "b", process: 1, mode: x, queues: true, can: budget{ask: 2, leave: 1}},
-			{lockID: "c", process: 2, mode: x, queues: true, can: budget{ask: 2}},
-		}},
-		{name: "a lost hold", faults: 1, ticks: 2, depth: 7, prepare: aHolds + "tick; tick;" + bQueues, parties: []partySpec{
-			{lockID: "a", process: 0, mode: x, can: budget{renew: 2, extend: 1, leave: 1}},
-			{lockID: "b", process: 1, mode: x, can: budget{leave: 1, extend: 1}},
-		}},
-		{name: "an expired hold", faults: 1, ticks: 2, depth: 7, prepare: aHolds + "tick; tick;", parties: []partySpec{
-			{lockID: "a", process: 0, mode: x, can: budget{acquire: 1, renew: 2, extend: 1, leave: 1}},
-			{lockID: "b", process: 1, mode: x, can: budget{acquire: 1, leave: 1}},
-			{lockID: "c", process: 2, mode: s, queues: true, can: budget{acquire: 1, ask: 1}},
-		}},
-		{name: "two in one process", faults: 1, ticks: 2, depth: 6, prepare: aHolds + "acquire b; go p0;", parties: []partySpec{
-			{lockID: "a", process: 0, mode: x, queues: true, can: budget{acquire: 1, leave: 1, extend: 1}},
-			{lockID: "b", process: 0, mode: x, queues: true, can: budget{ask: 1, abandon: 1, leave: 1}},
-			{lockID: "c", process: 1, mode: x, queues: true, can: budget{acquire: 1, ask: 1}},
-		}},
-		{name: "a state that was rolled back", ticks: 1, depth: 9, parties: []partySpec{
-			{lockID: "a", process: 0, mode: s, can: budget{extend: 1, leave: 1}},
-			{lockID: "d", process: 0, mode: x, can: budget{acquire: 1}},
-			{lockID: "b", process: 1, mode: s},
-			{lockID: "c", process: 2, mode: s, can: budget{acquire: 1}},
-		}, prepare: aHolds + bQueues + "leave b; a write that is rolled back for p1; acquire d; a read of state -1 for p0;"},
-		{name: "stale reads", faults: 2, ticks: 1, depth: 6, prepare: aHolds + bQueues, parties: []partySpec{
-			{lockID: "a", process: 0, mode: s, can: budget{extend: 1, leave: 1}},
-			{lockID: "d", process: 0, mode: x, can: budget{acquire: 1}},
-			{lockID: "b", process: 1, mode: s, can: budget{leave: 1}},
-		}},
-		{name: "a semaphore", faults: 1, ticks: 2, depth: 7, settles: 1, prepare: aHolds, parties: []partySpec{
-			{lockID: "a", process: 0, mode: s, limit: 2, queues: true, can: budget{acquire: 1, leave: 1}},
-			{lockID: "b", process: 1, mode: s, limit: 2, queues: true, can: budget{acquire: 1, ask: 1}},
-			{lockID: "c", process: 2, mode: s, limit: 2, queues: true, can: budget{acquire: 1, ask: 1}},
-		}},
-		{name: "a full queue", faults: 1, ticks: 3, depth: 6, prepare: aHolds + bQueues, parties: []partySpec{
-			{lockID: "a", process: 0, mode: x, can: budget{leave: 1, renew: 1}},
-			{lockID: "b", process: 1, mode: x, queues: true, maxWaiters: 1, can: budget{ask: 1, abandon: 1}},
-			{lockID: "c", process: 2, mode: x, queues: true, maxWaiters: 1, can: budget{acquire: 1, ask: 1}},
-		}},
-		{name: "a kept hold", faults: 1, ticks: 4, depth: 9, parties: []partySpec{
-			{lockID: "a", process: 0, mode: x, persists: true, can: budget{acquire: 2, renew: 1, leave: 1, release: 1, abandon: 1}},
-			{lockID: "b", process: 1, mode: x, queues: true, can: budget{acquire: 1, ask: 1}},
-		}},
-	}
+// scenarios are the starting points of the exploration, each with what its parties may do.
+var scenarios = []scenario{
+	{name: "three try", faults: 1, ticks: 3, depth: 8, parties: []partySpec{
+		{lockID: "a", process: 0, mode: x, can: budget{acquire: 1, leave: 1, extend: 1}},
+		{lockID: "b", process: 1, mode: s, can: budget{acquire: 1, leave: 1, renew: 1}},
+		{lockID: "c", process: 2, mode: s, can: budget{acquire: 1}},
+	}},
+	{name: "three queue", faults: 1, ticks: 2, depth: 8, parties: []partySpec{
+		{lockID: "a", process: 0, mode: x, queues: true, can: budget{acquire: 1, leave: 1}},
+		{lockID: "b", process: 1, mode: x, queues: true, can: budget{acquire: 1, ask: 1, abandon: 1}},
+		{lockID: "c", process: 2, mode: s, queues: true, can: budget{acquire: 1, ask: 1}},
+	}},
+	{name: "two wait", faults: 1, ticks: 3, depth: 6, prepare: aHolds + bQueues + cQueues, parties: []partySpec{
+		{lockID: "a", process: 0, mode: x, can: budget{leave: 1, extend: 1}},
+		{lockID: "b", process: 1, mode: x, queues: true, can: budget{ask: 2, abandon: 1, leave: 1}},
+		{lockID: "c", process: 2, mode: s, queues: true, can: budget{ask: 2}},
+	}},
+	{name: "an open claim", faults: 1, ticks: 3, depth: 6, settles: 1, prepare: aHolds + bQueues + "leave a; go p0;", parties: []partySpec{
+		{lockID: "a", process: 0, mode: x, can: budget{acquire: 1}},
+		{lockID: "b", process: 1, mode: x, queues: true, can: budget{ask: 2, abandon: 1, leave: 1, extend: 1}},
+	}},
+	{name: "a swap in flight", faults: 2, ticks: 2, depth: 5, settles: 1, prepare: "acquire a; go p0;", parties: []partySpec{
+		{lockID: "a", process: 0, mode: x, can: budget{acquire: 1, abandon: 1, leave: 1}},
+		{lockID: "b", process: 1, mode: x, can: budget{acquire: 1, abandon: 1}},
+	}},
+	{name: "a part drains", faults: 1, ticks: 3, depth: 5, prepare: aHolds + "acquire a'; go p1; go p1;", parties: []partySpec{
+		{lockID: "a", process: 0, mode: x, can: budget{renew: 1, extend: 1, leave: 1}},
+		{lockID: "a", order: 10, process: 1, mode: x, can: budget{extend: 1, leave: 1, release: 1}},
+		{lockID: "b", process: 2, mode: x, queues: true, can: budget{acquire: 1, ask: 1}},
+	}},
+	{name: "a request that was overtaken", faults: 1, ticks: 1, depth: 9, parties: []partySpec{
+		{lockID: "a", process: 0, mode: x, can: budget{acquire: 2, abandon: 1}},
+		{lockID: "a", order: 10, process: 1, mode: x, can: budget{acquire: 1, leave: 1}},
+	}},
+	{name: "two calls with one order", faults: 1, ticks: 1, depth: 9, parties: []partySpec{
+		{lockID: "a", process: 0, mode: x, can: budget{acquire: 1, renew: 1}},
+		{lockID: "a", suffix: "'", process: 1, mode: x, can: budget{acquire: 1}},
+	}},
+	{name: "a reservation", faults: 1, ticks: 1, depth: 7, conflicts: 3, prepare: aHolds, parties: []partySpec{
+		{lockID: "a", process: 0, mode: s, can: budget{leave: 1}},
+		{lockID: "b", process: 1, mode: s, can: budget{acquire: 1, leave: 1}},
+		{lockID: "c", process: 2, mode: s, can: budget{acquire: 1}},
+	}},
+	{name: "upgrades", faults: 1, ticks: 2, depth: 6, withdrawals: 1, prepare: aHolds + bQueues, parties: []partySpec{
+		{lockID: "a", process: 0, mode: s, queues: true, can: budget{upgrade: 1, abandon: 1, ask: 1, downgrade: 1, leave: 1}},
+		{lockID: "b", process: 1, mode: s, queues: true, can: budget{upgrade: 1, leave: 1, extend: 1}},
+	}},
+	{name: "a deadlock", faults: 1, ticks: 1, depth: 6, withdrawals: 1, prepare: aHolds + bQueues + cQueues, parties: []partySpec{
+		{lockID: "a", process: 0, mode: x, can: budget{leave: 1}},
+		{lockID: "b", process: 1, mode: x, queues: true, can: budget{ask: 2, leave: 1, abandon: 1}},
+		{lockID: "c", process: 2, mode: x, queues: true, can: budget{ask: 1}},
+	}},
+	{name: "the victim of a deadlock", faults: 1, ticks: 1, depth: 9, withdrawals: 1, parties: []partySpec{
+		{lockID: "a", process: 0, mode: x, can: budget{leave: 1}},
+		{lockID: "b", process: 1, mode: x, queues: true, can: budget{ask: 2, leave: 1, abandon: 1}},
+	}, prepare: aHolds + bQueues + "withdraw b by p2; go p2; go p2;"},
+	{name: "a claim that lapses", ticks: 3, depth: 10, prepare: aHolds + bQueues + cQueues + "leave a; go p0; tick;", parties: []partySpec{
+		{lockID: "a", process: 0, mode: x},
+		{lockID: "b", process: 1, mode: x, queues: true, can: budget{ask: 2, leave: 1}},
+		{lockID: "c", process: 2, mode: x, queues: true, can: budget{ask: 2}},
+	}},
+	{name: "a lost hold", faults: 1, ticks: 2, depth: 7, prepare: aHolds + "tick; tick;" + bQueues, parties: []partySpec{
+		{lockID: "a", process: 0, mode: x, can: budget{renew: 2, extend: 1, leave: 1}},
+		{lockID: "b", process: 1, mode: x, can: budget{leave: 1, extend: 1}},
+	}},
+	{name: "an expired hold", faults: 1, ticks: 2, depth: 7, prepare: aHolds + "tick; tick;", parties: []partySpec{
+		{lockID: "a", process: 0, mode: x, can: budget{acquire: 1, renew: 2, extend: 1, leave: 1}},
+		{lockID: "b", process: 1, mode: x, can: budget{acquire: 1, leave: 1}},
+		{lockID: "c", process: 2, mode: s, queues: true, can: budget{acquire: 1, ask: 1}},
+	}},
+	{name: "two in one process", faults: 1, ticks: 2, depth: 6, prepare: aHolds + "acquire b; go p0;", parties: []partySpec{
+		{lockID: "a", process: 0, mode: x, queues: true, can: budget{acquire: 1, leave: 1, extend: 1}},
+		{lockID: "b", process: 0, mode: x, queues: true, can: budget{ask: 1, abandon: 1, leave: 1}},
+		{lockID: "c", process: 1, mode: x, queues: true, can: budget{acquire: 1, ask: 1}},
+	}},
+	{name: "a state that was rolled back", ticks: 1, depth: 9, parties: []partySpec{
+		{lockID: "a", process: 0, mode: s, can: budget{extend: 1, leave: 1}},
+		{lockID: "d", process: 0, mode: x, can: budget{acquire: 1}},
+		{lockID: "b", process: 1, mode: s},
+		{lockID: "c", process: 2, mode: s, can: budget{acquire: 1}},
+	}, prepare: aHolds + bQueues + "leave b; a write that is rolled back for p1; acquire d; a read of state -1 for p0;"},
+	{name: "stale reads", faults: 2, ticks: 1, depth: 6, prepare: aHolds + bQueues, parties: []partySpec{
+		{lockID: "a", process: 0, mode: s, can: budget{extend: 1, leave: 1}},
+		{lockID: "d", process: 0, mode: x, can: budget{acquire: 1}},
+		{lockID: "b", process: 1, mode: s, can: budget{leave: 1}},
+	}},
+	{name: "a semaphore", faults: 1, ticks: 2, depth: 7, settles: 1, prepare: aHolds, parties: []partySpec{
+		{lockID: "a", process: 0, mode: s, limit: 2, queues: true, can: budget{acquire: 1, leave: 1}},
+		{lockID: "b", process: 1, mode: s, limit: 2, queues: true, can: budget{acquire: 1, ask: 1}},
+		{lockID: "c", process: 2, mode: s, limit: 2, queues: true, can: budget{acquire: 1, ask: 1}},
+	}},
+	{name: "a full queue", faults: 1, ticks: 3, depth: 6, prepare: aHolds + bQueues, parties: []partySpec{
+		{lockID: "a", process: 0, mode: x, can: budget{leave: 1, renew: 1}},
+		{lockID: "b", process: 1, mode: x, queues: true, maxWaiters: 1, can: budget{ask: 1, abandon: 1}},
+		{lockID: "c", process: 2, mode: x, queues: true, maxWaiters: 1, can: budget{acquire: 1, ask: 1}},
+	}},
+	{name: "a kept hold", faults: 1, ticks: 4, depth: 9, parties: []partySpec{
+		{lockID: "a", process: 0, mode: x, persists: true, can: budget{acquire: 2, renew: 1, leave: 1, release: 1, abandon: 1}},
+		{lockID: "b", process: 1, mode: x, queues: true, can: budget{acquire: 1, ask: 1}},
+	}},
 }
 
 // TestExplore explores every interleaving of the actions of parties, processes and the server, up to the
@@ -299,7 +298,7 @@ func scenarios() []scenario {
 // visited once: see hash. Runs, bars, requests within others and several resources are not modelled;
 // TestExploreSeveral covers the last.
 func TestExplore(t *testing.T) {
-	for _, s := range scenarios() {
+	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			began := time.Now()
 			var x exploration
