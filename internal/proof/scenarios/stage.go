@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
@@ -17,10 +16,19 @@ type Scenario struct {
 	play func(*stage)
 }
 
+// T reports that a scenario has failed. A *testing.T is one, and lockstep verify has one of its own, so
+// that no command contains package testing.
+type T interface {
+	// Helper marks the calling function as a helper.
+	Helper()
+	// Fatalf records a failure and ends the goroutine that calls it.
+	Fatalf(format string, args ...any)
+}
+
 // Run plays the scenario on a resource that has no document yet.
-func (s Scenario) Run(t testing.TB, h Harness, resource string) {
+func (s Scenario) Run(t T, h Harness, resource string) {
 	t.Helper()
-	s.play(&stage{TB: t, h: h, resource: resource})
+	s.play(&stage{T: t, h: h, resource: resource})
 }
 
 // All returns all scenarios.
@@ -32,7 +40,7 @@ func All() []Scenario {
 
 // stage runs a scenario on one resource of a harness.
 type stage struct {
-	testing.TB
+	T
 	h        Harness
 	resource string
 }

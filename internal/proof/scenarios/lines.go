@@ -1,0 +1,87 @@
+package scenarios
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
+	"github.com/temporal-lockstep/lockstep/internal/engine/update"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// Lines is a Harness that sends operations through the update loop to a store. It is safe for concurrent
+// use by scenarios on different resources.
+type Lines struct {
+	ctx     context.Context
+	lines   *update.Lines
+	store   store.Store
+	travels atomic.Int64
+}
+
+// NewLines returns a harness whose commands end with ctx. Close it when all scenarios have ended.
+func NewLines(ctx context.Context, s store.Store) *Lines {
+	return &Lines{ctx: ctx, lines: update.New(s, clock.Real{}, Policy), store: s}
+}
+
+// Close ends the commands that are under way.
+func (l *Lines) Close() { l.lines.Close() }
+
+// Apply sends an operation, and waits for its answer.
+func (l *Lines) Apply(op rules.Op) (*rules.Document, rules.Result, error) {
+	a := l.lines.Do(l.ctx, &update.Call{Op: op})
+	return a.After, a.Result, a.Err
+}
+
+// Stored reads the document.
+func (l *Lines) Stored(resource string) (*rules.Document, error) {
+	loaded, err := l.store.Load(l.ctx, resource)
+	if err != nil {
+		return nil, err
+	}
+	if loaded.Docs[resource] == nil {
+		return nil, fmt.Errorf("%q has no document", resource)
+	}
+	return loaded.Docs[resource].Clone(), nil
+}
+
+// Travel moves all times of the stored document back, except those without end. The document gets a
+// new version, so the update loop reads it again.
+func (l *Lines) Travel(resource string, d time.Duration) error {
+	next, err := l.Stored(resource)
+	if err != nil {
+		return err
+	}
+	shift(next, d)
+	prev := next.Version
+	next.Version = rules.Version{N: prev.N + 1, R: fmt.Sprintf("travel-%d", l.travels.Add(1))}
+	done, err := l.store.Swap(l.ctx, store.Swap{Prev: prev, Next: next})
+	if err == nil && done != 1 {
+		err = fmt.Errorf("%q was changed by another process", resource)
+	}
+	return err
+}
+
+func shift(doc *rules.Document, d time.Duration) {
+	move := func(times ...*time.Time) {
+		for _, t := range times {
+			if t != nil && t.Before(rules.Never) {
+				*t = t.Add(-d)
+			}
+		}
+	}
+	move(&doc.EvidenceSince, &doc.IdleAt)
+	for i := range doc.Entries {
+		e := &doc.Entries[i]
+		move(&e.ExpiresAt, e.RenewedAt, e.Since, e.ClaimedAt, e.PositionExpiresAt, e.CreatedAt)
+	}
+	for i := range doc.Waiters {
+		w := &doc.Waiters[i]
+		move(&w.Since, &w.ExpiresAt, &w.OverdueAt, w.Started)
+	}
+	for i := range doc.Evidence {
+		move(&doc.Evidence[i].At)
+	}
+}
