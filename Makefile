@@ -10,7 +10,7 @@ WITH_STACK := env="$$($(STACKCTL) env)" && eval "$$env"
 DEMO_FLAGS ?=
 # Flags and packages of `make test`, for example TEST_FLAGS="-run Acquire ./lockcore/...".
 TEST_FLAGS ?= ./...
-# Flags of `make fuzz-sagas`, for example FUZZ_FLAGS="-for 2m".
+# Flags of `make fuzz-sagas` and `make fuzz-sagas-mixed`, for example FUZZ_FLAGS="-for 2m".
 FUZZ_FLAGS ?=
 # Flags of `make bench`, `make bench-hot` and `make bench-contended`, for example BENCH_FLAGS="--rounds 1000".
 BENCH_FLAGS ?=
@@ -68,6 +68,11 @@ explore-mutants: ## show which mutants of the rules and the update loop the expl
 .PHONY: fuzz-sagas
 fuzz-sagas: stack-up ## run random sagas on the servers and kill their workers (SEED=1 RUNS=10)
 	@$(WITH_STACK) && exec go run ./internal/proof/sagafuzz -seed $(or $(SEED),1) -runs $(or $(RUNS),10) $(FUZZ_FLAGS)
+
+.PHONY: fuzz-sagas-mixed
+fuzz-sagas-mixed: stack-up ## the same, with half of the workers from an earlier commit (SEED=1 RUNS=10)
+	@.ci/previous bin/sagafuzz-previous
+	@$(WITH_STACK) && exec go run ./internal/proof/sagafuzz -previous bin/sagafuzz-previous -seed $(or $(SEED),1) -runs $(or $(RUNS),10) $(FUZZ_FLAGS)
 
 .PHONY: bench
 bench: stack-up ## compare operations with raw commands on the same database (BENCH_FLAGS="...")

@@ -18,6 +18,7 @@ type Violation struct {
 // Check returns the violations that a log proves.
 func Check(plan Plan, records []Record) []Violation {
 	s := Read(records)
+	s.calm = s.calm && !plan.Failovers
 	for _, check := range []func(){
 		s.checkIsolation, s.checkFences, s.checkUndo, s.checkVain, func() { s.checkAtomicity(plan) }, s.checkLosses, s.checkPlaces,
 		s.checkSignals, s.checkArguments, s.checkSkipped, s.checkBarred,

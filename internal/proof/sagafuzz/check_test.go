@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -331,6 +332,58 @@ func TestNewPlan_SameSeed_SamePlan(t *testing.T) {
 		require.GreaterOrEqual(t, len(plan.Workflows), 50)
 		require.LessOrEqual(t, len(plan.Workflows), 200)
 	}
+}
+
+func TestCheck_LossDuringFailovers_IsExplained(t *testing.T) {
+	t.Parallel()
+	plan, log := twoSteps, join(leaving("1.1", "lost"), returned("1.1", "lost"))
+	require.Len(t, Check(plan, log), 1)
+	plan.Failovers = true
+	require.Empty(t, Check(plan, log))
+}
+
+func TestPlan_Mix_HasWorkersOfBothBuilds(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(50) {
+		plan := NewPlan(seed)
+		require.Nil(t, plan.Previous)
+		plan.mix()
+		again := NewPlan(seed)
+		again.mix()
+		require.Equal(t, plan, again)
+		require.Contains(t, plan.Previous[:processes], true, seed)
+		require.Contains(t, plan.Previous[:processes], false, seed)
+	}
+}
+
+func TestPool_SlotStartsAgain_ItsBuildChanges(t *testing.T) {
+	t.Parallel()
+	pool := &pool{previous: "/the/previous", turns: []bool{false, true}}
+	this, err := os.Executable()
+	require.NoError(t, err)
+	for _, want := range []struct {
+		slot          int
+		name, program string
+	}{
+		{0, "p0-1", this}, {1, "p1-2-previous", "/the/previous"}, {1, "p1-3", this}, {0, "p0-4-previous", "/the/previous"}, {1, "p1-5-previous", "/the/previous"},
+	} {
+		name, program, err := pool.next(want.slot)
+		require.NoError(t, err)
+		require.Equal(t, want.name, name)
+		require.Equal(t, want.program, program)
+	}
+}
+
+func TestBuilds_CountsProcessesAndTheRunsOfBoth(t *testing.T) {
+	t.Parallel()
+	records := []Record{
+		{Process: "fuzzer", Run: "r1"},
+		{Process: "p0-1", Run: "r1", Task: 3}, {Process: "p1-2-previous", Run: "r1", Task: 9},
+		{Process: "p0-1", Run: "r2", Task: 3}, {Process: "p1-2-previous", Run: "r3", Task: 3}, {Process: "p2-3", Run: "r3"},
+	}
+	require.Empty(t, builds(Plan{}, records))
+	require.Equal(t, " (1 of 3 processes of the previous build; both builds ran the code of 1 of 3 workflow runs)",
+		builds(Plan{Previous: []bool{true}}, records))
 }
 
 // A run that is reset after its end replays the acquisition of a Lock that was released at that end. Only a Lock that was held when the run

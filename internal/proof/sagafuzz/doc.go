@@ -1,6 +1,7 @@
 // Command sagafuzz runs random sagas on real servers and checks their guarantees.
 //
 //	make fuzz-sagas SEED=7 RUNS=3 FUZZ_FLAGS="-parallel 3"
+//	make fuzz-sagas-mixed SEED=7 RUNS=3
 //
 // # From the seed to the violations
 //
@@ -17,12 +18,19 @@
 //
 // The timing of a run depends on the machine, so a seed that failed may pass the next time.
 //
+// # Two builds
+//
+// With -previous, about half of the processes run another build of this program, whose library is that of an earlier commit
+// (.ci/previous). Both builds share the database and the task queue, as during an update of the workers. The seed selects the builds
+// of the first processes, and whenever a process is started again the build of its slot changes. The previous build creates the
+// collection. Workers keep one workflow in memory, so that each build often replays what the other has begun.
+//
 // # The log
 //
 // Each process appends to its own file, and all use the clock of one machine. A step writes "begin" before its work, so a
 // process that is killed leaves a begin without an end. An interceptor around it writes "enter" and "exit": Lockstep acts
 // between enter and begin, and exit is the result for Temporal. Workflow code writes "leaving" when a scope is about to end,
-// and "returned" with its result.
+// and "returned" with its result. Each record names its process; the name of one of the previous build ends with "-previous".
 //
 // # Decisions
 //

@@ -15,10 +15,12 @@ import (
 	"time"
 )
 
-// Hidden commands, of worker processes and of the neighbours' process.
+// Hidden commands: of worker processes, of the neighbours' process, and of the process that prepares the collection. Another build of
+// this program must understand them (.ci/previous).
 const (
 	workerCommand    = "worker"
 	neighbourCommand = "neighbour"
+	prepareCommand   = "prepare"
 )
 
 var errViolated = errors.New("a guarantee was violated")
@@ -40,14 +42,22 @@ func run(ctx context.Context) error {
 	if len(os.Args) == 5 && os.Args[1] == neighbourCommand {
 		return runNeighbours(context.WithoutCancel(ctx), os.Args[2], os.Args[3], os.Args[4])
 	}
+	if len(os.Args) == 3 && os.Args[1] == prepareCommand {
+		return prepare(ctx, os.Args[2])
+	}
 	seed := flag.Uint64("seed", 1, "the first seed")
 	runs := flag.Uint64("runs", 10, "how many seeds to play")
 	begins := flag.Duration("for", 0, "begin no seed after this time; 0 is no limit")
 	most := flag.Int("workflows", 200, "play no more workflows of each seed than these")
 	dir := flag.String("dir", "", "where the logs go and stay (default: a temporary folder, which stays if a seed fails)")
 	parallel := flag.Int("parallel", 1, "how many seeds to play at a time")
+	previous := flag.String("previous", "", "another build of this program, which about half of the processes run (make fuzz-sagas-mixed)")
+	failovers := flag.Bool("failovers", false, "the database fails over during the run, so that lost locks are no violation")
 	flag.Parse()
-	return playSeeds(ctx, options{first: *seed, runs: *runs, parallel: *parallel, begins: *begins, most: *most, dir: *dir})
+	return playSeeds(ctx, options{
+		first: *seed, runs: *runs, parallel: *parallel, begins: *begins, most: *most, dir: *dir,
+		previous: *previous, failovers: *failovers,
+	})
 }
 
 // options are the flags.
@@ -57,6 +67,8 @@ type options struct {
 	begins      time.Duration
 	most        int
 	dir         string
+	previous    string
+	failovers   bool
 }
 
 // playSeeds plays seeds, several at a time, until one fails or the time for new ones is over. Each seed prints its result at once.
@@ -108,13 +120,18 @@ func playSeed(ctx context.Context, out io.Writer, seed uint64, o options) error 
 	began := time.Now()
 	plan := NewPlan(seed)
 	plan.Workflows = plan.Workflows[:min(o.most, len(plan.Workflows))]
-	outcome, err := Play(ctx, plan, dir)
+	if o.previous != "" {
+		plan.mix()
+	}
+	plan.Failovers = o.failovers
+	outcome, err := Play(ctx, plan, dir, o.previous)
 	if err != nil {
 		return fmt.Errorf("%w (logs in %s)", err, dir)
 	}
 	violations := append(outcome.Seen, Check(outcome.Plan, outcome.Records)...)
-	fmt.Fprintf(out, "seed %d: %d workflows, %d faults of processes, %d records in %.1f s: %d violations\n", seed,
-		len(outcome.Plan.Workflows), len(outcome.Plan.Faults), len(outcome.Records), time.Since(began).Seconds(), len(violations))
+	fmt.Fprintf(out, "seed %d: %d workflows, %d faults of processes, %d records in %.1f s%s: %d violations\n", seed,
+		len(outcome.Plan.Workflows), len(outcome.Plan.Faults), len(outcome.Records), time.Since(began).Seconds(),
+		builds(outcome.Plan, outcome.Records), len(violations))
 	switch {
 	case len(violations) == 0 && o.dir != "":
 		return nil

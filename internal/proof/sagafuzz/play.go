@@ -61,8 +61,9 @@ type play struct {
 
 var errGaveUp = errors.New("a workflow has not ended")
 
-// Play plays a plan. Its errors concern servers, files and processes, not violations.
-func Play(ctx context.Context, plan Plan, dir string) (_ Outcome, err error) {
+// Play plays a plan. The processes of the previous build run the program previous. Its errors concern servers, files and processes, not
+// violations.
+func Play(ctx context.Context, plan Plan, dir, previous string) (_ Outcome, err error) {
 	p := &play{Plan: plan, dir: dir, open: map[string]bool{}, run: fmt.Sprintf("sagafuzz_%d_%d", plan.Seed, time.Now().UnixMilli())}
 	outcome := Outcome{Plan: plan}
 	if p.log, err = OpenLog(dir, "fuzzer"); err != nil {
@@ -84,10 +85,10 @@ func Play(ctx context.Context, plan Plan, dir string) (_ Outcome, err error) {
 	}
 	defer disconnect()
 	defer func() { err = errors.Join(err, dropDatabase(ctx, p.run)) }()
-	if err := p.locker.CreateIndexes(ctx); err != nil {
+	p.pool = &pool{dir: dir, run: p.run, log: p.log, previous: previous, turns: slices.Clone(plan.Previous)}
+	if err := p.pool.prepare(ctx); err != nil {
 		return outcome, err
 	}
-	p.pool = &pool{dir: dir, run: p.run, log: p.log}
 	defer p.pool.stop()
 	if err := writePlan(dir, plan); err != nil {
 		return outcome, err

@@ -34,6 +34,10 @@ const (
 	claimTTL = 3 * time.Second
 
 	janitorInterval = time.Second
+
+	// cacheOfMixed is the number of workflows that a worker keeps in memory if two builds play. It is small, so that each build often
+	// replays what the other has begun.
+	cacheOfMixed = 1
 )
 
 // withoutJanitor reports whether a process has no janitor, which is true for the last slot.
@@ -76,6 +80,9 @@ func runWorker(ctx context.Context, dir, run, name string) error {
 	if err != nil {
 		return err
 	}
+	if plan.Previous != nil {
+		sdkworker.SetStickyWorkflowCacheSize(cacheOfMixed)
+	}
 	interrupts := newInterrupter(plan, dir, run, log)
 	tc, err := dial(ctx, os.Stderr, grpc.WithChainUnaryInterceptor(interrupts.intercept))
 	if err != nil {
@@ -112,6 +119,16 @@ func runWorker(ctx context.Context, dir, run, name string) error {
 	return nil
 }
 
+// prepare creates the indexes, and with them the collection and its identity.
+func prepare(ctx context.Context, run string) error {
+	locker, disconnect, err := newLocker(ctx, run)
+	if err != nil {
+		return err
+	}
+	defer disconnect()
+	return locker.CreateIndexes(ctx)
+}
+
 // ready is the line that a worker process prints when it polls.
 const ready = "ready"
 
@@ -119,10 +136,47 @@ const ready = "ready"
 type pool struct {
 	dir, run string
 	log      *Log
+	// previous is another build of this program; empty if there is none. turns selects the slots whose next process runs it.
+	previous string
 
-	mu   sync.Mutex
-	slot [slots]*process
-	born int
+	mu    sync.Mutex
+	slot  [slots]*process
+	turns []bool
+	born  int
+}
+
+// ofPrevious ends the names of processes of the previous build.
+const ofPrevious = "-previous"
+
+// prepare lets the previous build create the collection, as it has done before an upgrade. Without one this build creates it.
+func (p *pool) prepare(ctx context.Context) error {
+	if p.previous == "" {
+		return prepare(ctx, p.run)
+	}
+	output, err := exec.CommandContext(ctx, p.previous, prepareCommand, p.run).CombinedOutput() //nolint:gosec // a flag names it
+	if err != nil {
+		return fmt.Errorf("%s %s: %w: %s", p.previous, prepareCommand, err, output)
+	}
+	return nil
+}
+
+// next returns a name and a program for the next process of a slot.
+func (p *pool) next(slot int) (name, program string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.born++
+	name = fmt.Sprintf("p%d-%d", slot, p.born)
+	if p.previous == "" {
+		program, err = os.Executable()
+		return name, program, err
+	}
+	previous := p.turns[slot]
+	p.turns[slot] = !previous
+	if previous {
+		return name + ofPrevious, p.previous, nil
+	}
+	program, err = os.Executable()
+	return name, program, err
 }
 
 type process struct {
@@ -133,23 +187,20 @@ type process struct {
 
 // start starts a process in a slot, and returns when it polls.
 func (p *pool) start(slot int) error {
-	exe, err := os.Executable()
+	name, exe, err := p.next(slot)
 	if err != nil {
 		return err
 	}
-	p.mu.Lock()
-	p.born++
-	proc, command := &process{name: fmt.Sprintf("p%d-%d", slot, p.born)}, workerCommand
+	proc, command := &process{name: name}, workerCommand
 	if slot == processes {
 		command = neighbourCommand
 	}
-	p.mu.Unlock()
 	output, err := os.Create(filepath.Join(p.dir, proc.name+".output"))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = output.Close() }()                          // the child has its own copy
-	proc.cmd = exec.Command(exe, command, p.dir, p.run, proc.name) //nolint:gosec,noctx // ourselves; it is ended by stop
+	proc.cmd = exec.Command(exe, command, p.dir, p.run, proc.name) //nolint:gosec,noctx // a build of ours; it is ended by stop
 	proc.cmd.Stderr = output
 	if proc.stdin, err = proc.cmd.StdinPipe(); err != nil {
 		return err

@@ -3,12 +3,40 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 )
 
 // tellLines bounds the number of lines in a report.
 const tellLines = 60
+
+// builds describes how many processes two builds had, and how many workflow runs both of them have worked for. It is empty if only one
+// build played.
+func builds(plan Plan, records []Record) string {
+	if plan.Previous == nil {
+		return ""
+	}
+	// Each map has the processes, or the runs whose workflow code wrote a record, by whether the build was the previous one.
+	processes, runs := map[bool]set{true: {}, false: {}}, map[bool]set{true: {}, false: {}}
+	for i := range records {
+		r := &records[i]
+		if !strings.HasPrefix(r.Process, "p") {
+			continue
+		}
+		previous := strings.HasSuffix(r.Process, ofPrevious)
+		processes[previous][r.Process] = true
+		if r.Task != 0 {
+			runs[previous][r.Run] = true
+		}
+	}
+	all := maps.Clone(runs[false])
+	maps.Copy(all, runs[true])
+	return fmt.Sprintf(" (%d of %d processes of the previous build; both builds ran the code of %d of %d workflow runs)",
+		len(processes[true]), len(processes[true])+len(processes[false]), len(runs[true])+len(runs[false])-len(all), len(all))
+}
+
+type set map[string]bool
 
 // Report prints a violation and the records of the workflows that it involves, in time order.
 func Report(out io.Writer, v *Violation, records []Record) {
