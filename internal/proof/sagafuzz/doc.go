@@ -21,9 +21,9 @@
 // # Two builds
 //
 // With -previous, about half of the processes run another build of this program, whose library is that of an earlier commit
-// (.ci/previous). Both builds share the database and the task queue, as during an update of the workers. The seed selects the builds
-// of the first processes, and whenever a process is started again the build of its slot changes. The previous build creates the
-// collection. Workers keep one workflow in memory, so that each build often replays what the other has begun.
+// (.ci/previous). Both builds share the database and the task queue, as during an update of the workers. The seed selects the
+// processes; half of the workers are of each build at any time. The previous build creates the collection. Workers keep one workflow
+// in memory, so that each build often replays what the other has begun.
 //
 // # The log
 //

@@ -17,21 +17,20 @@ type Plan struct {
 	Neighbours [][]Take
 	// Faults lists the faults of processes, in time order. A calm plan has none.
 	Faults []ProcessFault
-	// Previous selects the slots whose first process is of the previous build. It is nil if only one build plays.
+	// Previous selects the slots whose processes are of the previous build. It is nil if only one build plays.
 	Previous []bool `json:",omitempty"`
 	// Failovers is set if the caller makes the database fail over during the run.
 	Failovers bool `json:",omitempty"`
 }
 
-// mix selects the slots whose first process is of the previous build: two or three of five, so that workers of both builds run.
-// Whenever a process is started again, the build of its slot changes.
+// mix selects the slots whose processes are of the previous build: half of the workers, and the neighbours in half of the seeds.
 func (p *Plan) mix() {
 	r := rand.New(rand.NewPCG(p.Seed, 0x0bd)) //nolint:gosec // it must be the same each time
-	previous := slots/2 + r.IntN(2)
 	p.Previous = make([]bool, slots)
-	for _, slot := range r.Perm(slots)[:previous] {
+	for _, slot := range r.Perm(processes)[:processes/2] {
 		p.Previous[slot] = true
 	}
+	p.Previous[processes] = r.IntN(2) == 0
 }
 
 // Workflow describes one workflow and its faults.

@@ -85,7 +85,7 @@ func Play(ctx context.Context, plan Plan, dir, previous string) (_ Outcome, err 
 	}
 	defer disconnect()
 	defer func() { err = errors.Join(err, dropDatabase(ctx, p.run)) }()
-	p.pool = &pool{dir: dir, run: p.run, log: p.log, previous: previous, turns: slices.Clone(plan.Previous)}
+	p.pool = &pool{dir: dir, run: p.run, log: p.log, previous: previous, ofPrevious: plan.Previous}
 	if err := p.pool.prepare(ctx); err != nil {
 		return outcome, err
 	}

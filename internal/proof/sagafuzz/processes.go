@@ -136,17 +136,17 @@ const ready = "ready"
 type pool struct {
 	dir, run string
 	log      *Log
-	// previous is another build of this program; empty if there is none. turns selects the slots whose next process runs it.
-	previous string
+	// previous is another build of this program; empty if there is none. ofPrevious selects the slots that run it.
+	previous   string
+	ofPrevious []bool
 
-	mu    sync.Mutex
-	slot  [slots]*process
-	turns []bool
-	born  int
+	mu   sync.Mutex
+	slot [slots]*process
+	born int
 }
 
-// ofPrevious ends the names of processes of the previous build.
-const ofPrevious = "-previous"
+// previousMark ends the names of processes of the previous build.
+const previousMark = "-previous"
 
 // prepare lets the previous build create the collection, as it has done before an upgrade. Without one this build creates it.
 func (p *pool) prepare(ctx context.Context) error {
@@ -166,14 +166,8 @@ func (p *pool) next(slot int) (name, program string, err error) {
 	defer p.mu.Unlock()
 	p.born++
 	name = fmt.Sprintf("p%d-%d", slot, p.born)
-	if p.previous == "" {
-		program, err = os.Executable()
-		return name, program, err
-	}
-	previous := p.turns[slot]
-	p.turns[slot] = !previous
-	if previous {
-		return name + ofPrevious, p.previous, nil
+	if p.previous != "" && p.ofPrevious[slot] {
+		return name + previousMark, p.previous, nil
 	}
 	program, err = os.Executable()
 	return name, program, err

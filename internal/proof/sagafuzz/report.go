@@ -24,7 +24,7 @@ func builds(plan Plan, records []Record) string {
 		if !strings.HasPrefix(r.Process, "p") {
 			continue
 		}
-		previous := strings.HasSuffix(r.Process, ofPrevious)
+		previous := strings.HasSuffix(r.Process, previousMark)
 		processes[previous][r.Process] = true
 		if r.Task != 0 {
 			runs[previous][r.Run] = true
