@@ -185,6 +185,14 @@ func (l *Locker) enterInline(ctx context.Context, req *Request, op rules.Acquire
 		lease, err = w.await(wait, nil)
 		req.MaxWait = max(0, req.MaxWait-time.Since(began))
 	}
+	if err != nil && w.ticket.InFlight() {
+		// A write that may grant the request is on its way. A grant that nobody uses would keep others out until its TTL ends.
+		answered, cancel := l.clock.WithTimeout(ctx, pace.PositionWait)
+		if granted, answer := w.firstAnswer(answered); answered.Err() == nil {
+			lease, err = granted, answer
+		}
+		cancel()
+	}
 	if err == nil {
 		w.stop()
 		return lease, nil

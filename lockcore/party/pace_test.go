@@ -1,6 +1,7 @@
 package party_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -136,6 +137,19 @@ func TestEnter_PositionDoesNotMove_StopsWaiting(t *testing.T) {
 		began := time.Now()
 		require.ErrorIs(t, <-entering(t, l, "next", 0), party.ErrBusy)
 		require.InDelta(t, pace.PositionWait.Seconds()+pace.Poll.Seconds()/2, time.Since(began).Seconds(), pace.Poll.Seconds(), "in virtual time")
+	})
+}
+
+// The write that grants the request is on its way when the wait ends. A request that gave up then would leave
+// a grant that nobody uses, and that keeps all others out until its TTL ends.
+func TestEnter_GrantedWhileItGivesUp_Holds(t *testing.T) {
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
+		leases := confirm(t, l, step("holder", 1))
+		next := entering(t, l, "next", 0)
+		elapse(pace.PositionWait - 10*time.Millisecond)
+		db.set(times(1, func(context.Context, command) error { elapse(400 * time.Millisecond); return nil }, grants("next")), nil)
+		require.NoError(t, l.Leave(t.Context(), leases...))
+		require.NoError(t, <-next)
 	})
 }
 

@@ -181,13 +181,15 @@ func (l *Line) Abandon(c *Call) (unknown bool) {
 		return false
 	}
 	l.remove(c)
-	sent := l.sent != nil && answered(l.sent.Replies, c)
-	if !sent && !c.unknown && !c.Owed {
+	if !l.InFlight(c) && !c.unknown && !c.Owed {
 		return false
 	}
 	l.takeBack(c)
 	return true
 }
+
+// InFlight reports whether a swap is on its way that applies a call.
+func (l *Line) InFlight(c *Call) bool { return l.sent != nil && answered(l.sent.Replies, c) }
 
 func (l *Line) remove(c *Call) {
 	l.calls = slices.DeleteFunc(l.calls, func(other *Call) bool { return other == c })

@@ -79,6 +79,13 @@ func (t *Ticket) Wake() {
 	t.lines.start(t.active)
 }
 
+// InFlight reports whether a swap is on its way that applies the operation.
+func (t *Ticket) InFlight() bool {
+	t.active.mu.Lock()
+	defer t.active.mu.Unlock()
+	return t.active.line.InFlight(t.call)
+}
+
 // Abandon ends the ticket. It reports whether the operation may have been applied without an answer, in
 // which case the line takes it back.
 func (t *Ticket) Abandon() (unknown bool) {

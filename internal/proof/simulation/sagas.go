@@ -170,8 +170,13 @@ func (a *actor) entered(c *call, err error) {
 	defer a.w.mu.Unlock()
 	c.done, c.kept = true, err == nil
 	a.w.noted(a.name, a.lockID, "%s: %v", c.what, err)
-	if !a.w.isOver() {
-		a.w.followsFromCommands(c, err)
+	if a.w.isOver() {
+		return
+	}
+	a.w.followsFromCommands(c, err)
+	disturbed := slices.ContainsFunc(c.resources, func(r string) bool { return !c.p.lastTrouble(r).Before(c.began) })
+	if errors.Is(err, party.ErrUnknownOutcome) && a.ctx.Err() == nil && c.p.running() && !disturbed {
+		a.w.broken("unknown", c.lockID, "%s of %s does not know its outcome, and no command has failed since it began: %v", c.what, c.lockID, err)
 	}
 }
 
