@@ -43,10 +43,10 @@ demo: stack-up ## see sagas wait, commit, compensate and crash (DEMO_FLAGS="..."
 
 .PHONY: image
 image: ## build a container image of the command (IMAGE=lockstep:dev)
-	@mkdir -p bin/image/etc/ssl/certs
-	@CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o bin/image/lockstep ./cmd/lockstep
-	@cp /etc/ssl/certs/ca-certificates.crt bin/image/etc/ssl/certs/
-	@docker build --quiet --tag $(or $(IMAGE),lockstep:dev) .
+	@mkdir -p bin/image/bin
+	@GOOS=linux CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "bin/image/linux/$$(go env GOARCH)/lockstep" ./cmd/lockstep
+	@cp /etc/ssl/certs/ca-certificates.crt bin/image/bin/
+	@docker build --quiet --build-arg "TARGETPLATFORM=linux/$$(go env GOARCH)" --tag $(or $(IMAGE),lockstep:dev) --file Dockerfile bin/image
 
 .PHONY: test
 test: stack-up ## run all tests against real servers, with the race detector (TEST_FLAGS="./lockcore/...")
