@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/demo"
+	"github.com/temporal-lockstep/lockstep/internal/cli/verify"
 )
 
 var (
@@ -62,7 +63,7 @@ func run(ctx context.Context, args []string, s streams) int {
 	}
 	// Errors of the library have the prefix too, also inside other errors.
 	_, _ = fmt.Fprintln(s.err, "lockstep:", strings.ReplaceAll(err.Error(), "lockstep: ", ""))
-	if errors.Is(err, errUsage) || errors.Is(err, demo.ErrUsage) {
+	if errors.Is(err, errUsage) || errors.Is(err, demo.ErrUsage) || errors.Is(err, verify.ErrUsage) {
 		_, _ = fmt.Fprintln(s.err, `Try "lockstep --help", or "lockstep COMMAND --help".`)
 		return 2
 	}
@@ -87,9 +88,9 @@ func rootCommand(s streams) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
 	root.SetVersionTemplate("lockstep {{.Version}}\n") // as the command version prints it
 	addGroup(root, "see", "See and repair:", psCommand(s), showCommand(s), whyCommand(s), uiCommand(s), deadlocksCommand(s), orphansCommand(s),
-		doctorCommand(s), contentionCommand(s), releaseCommand(s), holdCommand(s), unholdCommand(s))
+		doctorCommand(s), verifyCommand(s), contentionCommand(s), releaseCommand(s), holdCommand(s), unholdCommand(s))
 	addGroup(root, "work", "Work:", workerCommand(s), janitorCommand(s), initCommand(s), demoCommand(s))
-	root.AddCommand(demoWorkerCommand(s), versionCommand())
+	root.AddCommand(demoWorkerCommand(s), verifyClientCommand(s), versionCommand())
 	return root
 }
 

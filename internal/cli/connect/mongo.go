@@ -16,8 +16,8 @@ import (
 )
 
 // Mongo connects to a database, for a program with the name app. The URI has the options for TLS and credentials. Errors
-// contain no passwords.
-func Mongo(ctx context.Context, uri, app string) (*mongo.Client, error) {
+// contain no passwords. change changes the client's options before it connects.
+func Mongo(ctx context.Context, uri, app string, change ...func(*options.ClientOptions)) (*mongo.Client, error) {
 	if before, _, _ := strings.Cut(uri, "?"); strings.Count(before, "@") > 1 {
 		// The driver would report the rest of the password as a host.
 		return nil, errors.New("the MongoDB URI: in a user name or password, @ is written %40, / %2F, : %3A and % itself %25")
@@ -29,6 +29,9 @@ func Mongo(ctx context.Context, uri, app string) (*mongo.Client, error) {
 				alert.Store(remote)
 			}
 		}})
+	for _, apply := range change {
+		apply(o)
+	}
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("the MongoDB URI: %w", uriError(err, uri))
 	}

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/cli/child"
 )
 
 // process is one worker process.
@@ -58,7 +60,7 @@ func (p *pool) start(ctx context.Context) error {
 		"--database", p.run.db.Name(), "--task-queue", p.run.id, "--seed", strconv.FormatInt(p.run.cfg.Seed, 10),
 		"--traces", filepath.Join(p.run.dir, name+".json"))
 	proc.cmd.Stderr = log
-	proc.cmd.SysProcAttr = childAttributes()
+	proc.cmd.SysProcAttr = child.Attributes()
 	proc.cmd.WaitDelay = time.Second
 	if proc.stdin, err = proc.cmd.StdinPipe(); err != nil {
 		return err

@@ -1,0 +1,285 @@
+package verify
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
+	"github.com/temporal-lockstep/lockstep/internal/proof/linear"
+)
+
+// Options configures a run. URI, Database and Client are required.
+type Options struct {
+	URI      string
+	Database string
+	// Client returns a command that runs RunClient on its standard streams.
+	Client func() *exec.Cmd
+	// Err gets the errors of client processes. Defaults to none.
+	Err io.Writer
+	// Version is that of the command, for the report.
+	Version string
+	// Clients is the number of client processes of the histories: 2 to 12.
+	Clients int
+	// Seed draws the operations and the cuts. Each further round has the next seed.
+	Seed uint64
+	// Duration repeats the checks with clients until it is over. Defaults to one round.
+	Duration time.Duration
+	// Control names the defect of a control. Then only the checks with clients are made, and the first
+	// violation ends the run. Defaults to none.
+	Control string
+	// StepDown makes the primary step down in the middle of a history.
+	StepDown bool
+}
+
+var (
+	// ErrUsage marks errors of the caller.
+	ErrUsage = errors.New("wrong usage")
+	// ErrViolated is returned if a check was violated.
+	ErrViolated = errors.New("a guarantee was violated")
+)
+
+// most is the greatest number of clients. Some checks start a few in addition.
+const most = 12
+
+// Check refuses values out of bounds.
+func (o *Options) Check() error {
+	switch {
+	case o.Clients < 2 || o.Clients > most:
+		return fmt.Errorf("%w: --clients is %d: want 2 to %d", ErrUsage, o.Clients, most)
+	case o.Duration < 0:
+		return fmt.Errorf("%w: --duration is %s: want 0 or more", ErrUsage, o.Duration)
+	case o.Control != "" && !slices.Contains(Controls(), o.Control):
+		return fmt.Errorf("%w: --control is %q: want %s", ErrUsage, o.Control, strings.Join(Controls(), ", "))
+	case o.Control != "" && o.StepDown:
+		return fmt.Errorf("%w: --control and --step-down exclude each other", ErrUsage)
+	}
+	return nil
+}
+
+// run is a run of the checks.
+type run struct {
+	o    Options
+	coll *mongo.Collection
+	// store reads what clients have written, and the server's time. No control breaks it.
+	store *store.Mongo
+	// began is the origin of the times in histories.
+	began      time.Time
+	operations atomic.Int64
+	report     *Report
+}
+
+// test is a check of the list.
+type test struct {
+	name, shows, unit, promised string
+	// clients is set if the check uses client processes. Such checks are repeated.
+	clients bool
+	run     func(r *run, ctx context.Context, seed uint64) (outcome, error)
+}
+
+// outcome is what a check has found in one round.
+type outcome struct {
+	count int
+	// seen is the first violation, reason explains why the check was not possible, and note has other facts.
+	seen, reason, note string
+}
+
+var tests = []test{
+	{
+		"scenarios", "the rules of the locks, through the update loop and this database", "scenarios",
+		"each scenario of the rules has the outcome that it specifies", false, (*run).scenarios,
+	},
+	{
+		"histories", "requests of several processes are linearizable", "operations",
+		"one holder exclusively or several in shared mode; a free lock is granted, a held one is not lost; fences increase", true, (*run).histories,
+	},
+	{
+		"queues", "waits of several processes are linearizable", "operations",
+		"one holder exclusively or several in shared mode; a held lock is not lost; fences increase", true, (*run).queues,
+	},
+	{
+		"expiry", "a killed process keeps its locks until they end by the server's clock", "locks",
+		"a waiter is granted the lock after its end by the server's clock, and within " + mostLate.String() + " of it", true, (*run).expiry,
+	},
+	{
+		"trust", "a process stops to trust a lease before another is granted the lock", "questions",
+		"no process trusts a lease after its end, or while another process holds; a renewed lock is not given away", true, (*run).trust,
+	},
+	{
+		"fences", "fences increase and follow the server's clock, even if a document was removed", "fences",
+		"each fence is greater than the one before, and at most " + fenceSlack.String() + " behind the server's time in milliseconds", true, (*run).fences,
+	},
+	{
+		"cuts", "the same as histories, while connections are cut", "operations",
+		"no lock is lost or granted twice, a failed request holds nothing once it was left, and clients work again within " + worksAgain.String(), true, (*run).cuts,
+	},
+	{
+		"step-down", "the same as histories, while the primary steps down", "operations",
+		"no lock is lost or granted twice, and clients work again within " + worksAgain.String(), true, (*run).stepDown,
+	},
+	{
+		"indexes", "the queries of the store use their indexes", "queries",
+		"a query that runs in the background reads an index, not all documents", false, (*run).indexes,
+	},
+}
+
+// Run makes the checks. The error is ErrViolated if one was violated, ErrUsage if the options are invalid, and
+// ctx's cause if ctx ended. The report is nil if no check was begun.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	if o.Err == nil {
+		o.Err = io.Discard
+	}
+	o.Err = &lockedWriter{w: o.Err}
+	mc, err := connect.Mongo(ctx, o.URI, "lockstep verify")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }() // the process ends anyway
+	r := &run{o: o, began: time.Now()}
+	r.coll = mc.Database(o.Database).Collection("lockstep_verify_" + strings.ToLower(rand.Text()[:12]))
+	r.store = store.New(r.coll, retention)
+	server, err := describe(ctx, r.coll)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkStepDown(o, server); err != nil {
+		return nil, err
+	}
+	r.report = &Report{Version: o.Version, Started: r.began.UTC().Truncate(time.Millisecond), Seed: o.Seed, Control: o.Control, Server: server, Checks: []Check{}}
+	if err := r.prepare(ctx); err != nil {
+		r.remove(ctx)
+		return nil, err
+	}
+	err = r.rounds(ctx)
+	r.remove(ctx)
+	r.report.Took, r.report.Operations = time.Since(r.began), r.operations.Load()
+	violated := slices.ContainsFunc(r.report.Checks, func(c Check) bool { return c.Result == Violated })
+	switch {
+	case ctx.Err() != nil:
+		r.report.Result = Incomplete
+		return r.report, context.Cause(ctx)
+	case violated:
+		r.report.Result = Violated
+		return r.report, errors.Join(ErrViolated, err)
+	case err != nil:
+		r.report.Result, r.report.Error = Incomplete, err.Error()
+		return r.report, err
+	}
+	r.report.Result = Held
+	return r.report, nil
+}
+
+// rounds makes all checks, and then repeats those with clients until the time is over.
+func (r *run) rounds(ctx context.Context) error {
+	for round := uint64(0); ; round++ {
+		for i := range tests {
+			t := &tests[i]
+			if !r.wants(t, round) {
+				continue
+			}
+			stop, err := r.check(ctx, t, r.o.Seed+round)
+			if stop || err != nil {
+				return err
+			}
+			if round > 0 && time.Since(r.began) >= r.o.Duration {
+				return nil
+			}
+		}
+		r.report.Rounds++
+		if time.Since(r.began) >= r.o.Duration {
+			return nil
+		}
+	}
+}
+
+func (r *run) wants(t *test, round uint64) bool {
+	if t.name == "step-down" && !r.o.StepDown {
+		return false
+	}
+	return t.clients || (round == 0 && r.o.Control == "")
+}
+
+// check makes one check and adds its result to the report. With stop, the run must end.
+func (r *run) check(ctx context.Context, t *test, seed uint64) (stop bool, err error) {
+	began := time.Now()
+	found, err := t.run(r, ctx, seed)
+	var stuck *stuckError
+	switch {
+	case ctx.Err() != nil:
+		return true, context.Cause(ctx)
+	case errors.As(err, &stuck):
+		found.seen = stuck.Error()
+	case err != nil:
+		return true, fmt.Errorf("%s: %w", t.name, err)
+	}
+	i := slices.IndexFunc(r.report.Checks, func(c Check) bool { return c.Name == t.name })
+	if i < 0 {
+		i = len(r.report.Checks)
+		r.report.Checks = append(r.report.Checks, Check{Name: t.name, Shows: t.shows, Unit: t.unit, Result: Held})
+	}
+	c := &r.report.Checks[i]
+	c.Count += found.count
+	c.Took += time.Since(began)
+	c.Note = found.note
+	switch {
+	case c.Result == Violated:
+	case found.seen != "":
+		c.Result, c.Seen, c.Promised, c.Seed = Violated, found.seen, t.promised, seed
+	case found.reason != "":
+		c.Result, c.Reason = NotPossible, found.reason
+	}
+	return r.o.Control != "" && c.Result == Violated, nil
+}
+
+// lockedWriter is a writer for several processes.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+// Write writes what a process has printed.
+func (l *lockedWriter) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(b)
+}
+
+// judge checks a history.
+func judge(history []linear.Operation) outcome {
+	granted, refused, unknown := 0, 0, 0
+	for _, op := range history {
+		switch {
+		case !op.Do.Takes():
+		case op.Unknown:
+			unknown++
+		case op.OK:
+			granted++
+		default:
+			refused++
+		}
+	}
+	found := outcome{count: len(history), note: fmt.Sprintf("%d granted, %d refused, %d with an unknown outcome", granted, refused, unknown)}
+	result := linear.Check(history, deciding)
+	found.seen = result.Seen
+	if result.Undecided {
+		found.reason = fmt.Sprintf("the history could not be judged within %s: use fewer --clients", deciding)
+	}
+	return found
+}
+
+// deciding bounds the time to judge a history.
+const deciding = time.Minute

@@ -1,0 +1,105 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+)
+
+// hello is the server's answer to hello.
+type hello struct {
+	SetName  string   `bson:"setName"`
+	Msg      string   `bson:"msg"`
+	Hosts    []string `bson:"hosts"`
+	Passives []string `bson:"passives"`
+	Primary  string   `bson:"primary"`
+}
+
+// Topologies.
+const (
+	replicaSet = "replica set"
+	sharded    = "sharded cluster"
+	standalone = "standalone server"
+)
+
+// describe asks the server what it is.
+func describe(ctx context.Context, coll *mongo.Collection) (Server, error) {
+	ask := func(name string, answer any) error {
+		return coll.Database().RunCommand(ctx, bson.D{{Key: name, Value: 1}}).Decode(answer)
+	}
+	var h hello
+	var build struct {
+		Version  string
+		FerretDB struct{ Version string }
+	}
+	if err := errors.Join(ask("hello", &h), ask("buildInfo", &build)); err != nil {
+		return Server{}, fmt.Errorf("ask the server what it is: %w", err)
+	}
+	s := Server{
+		Product: "MongoDB", Version: build.Version, Topology: standalone, ReplicaSet: h.SetName, Members: len(h.Hosts) + len(h.Passives),
+		Collection: coll.Database().Name() + "." + coll.Name(),
+	}
+	if build.FerretDB.Version != "" {
+		s.Product, s.Version = "FerretDB", build.FerretDB.Version+", which speaks for MongoDB "+build.Version+","
+	}
+	switch {
+	case h.Msg == "isdbgrid":
+		s.Topology = sharded
+	case h.SetName != "":
+		s.Topology = replicaSet
+	}
+	var status struct {
+		StorageEngine struct{ Name string }
+	}
+	if err := ask("serverStatus", &status); err == nil { // it needs a right that a user of locks may lack
+		s.Storage = status.StorageEngine.Name
+	}
+	return s, nil
+}
+
+// unauthorized is the server's error code for a missing right.
+const unauthorized = 13
+
+// prepare makes the collection. It first tries to remove it, so that nothing is made that could not be removed.
+func (r *run) prepare(ctx context.Context) error {
+	err := r.coll.Drop(ctx)
+	if err == nil {
+		err = r.store.Prepare(ctx)
+	}
+	var refused mongo.ServerError
+	if errors.As(err, &refused) && refused.HasErrorCode(unauthorized) {
+		return fmt.Errorf("the user may not do in database %q what verify needs there. It makes, uses and removes a collection of its own; "+
+			"the role readWrite allows that: %w", r.coll.Database().Name(), err)
+	}
+	return err
+}
+
+// removing bounds the removal of the collection.
+const removing = 30 * time.Second
+
+// remove removes the collection, even if ctx has ended.
+func (r *run) remove(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removing)
+	defer cancel()
+	for ctx.Err() == nil {
+		if err := r.coll.Drop(ctx); err == nil {
+			return
+		}
+		pause(ctx, time.Second)
+	}
+	r.report.Left = r.report.Server.Collection
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,123 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/proof/linear"
+)
+
+// trust is a check with two parts: a lease that nobody renews, and one that its process renews.
+func (r *run) trust(ctx context.Context, seed uint64) (outcome, error) {
+	clients, stop, err := r.clients(ctx, 4, seed)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer stop()
+	var parts [2]outcome
+	var errs [2]error
+	inParallel(2, func(i int) {
+		if i == 0 {
+			parts[i], errs[i] = r.forsaken(ctx, clients[0], clients[1], fmt.Sprintf("trust/%d/forsaken", seed))
+		} else {
+			parts[i], errs[i] = r.renewed(ctx, clients[2], clients[3], fmt.Sprintf("trust/%d/renewed", seed))
+		}
+	})
+	for _, err := range errs {
+		if err != nil {
+			return outcome{}, err
+		}
+	}
+	found := outcome{count: parts[0].count + parts[1].count, seen: parts[0].seen}
+	if found.seen == "" {
+		found.seen = parts[1].seen
+	}
+	return found, nil
+}
+
+// forsaken asks a holder that does not renew, again and again, whether it trusts its lease, while another
+// client waits. It must not after the lease's end, nor after the other was granted the lock.
+func (r *run) forsaken(ctx context.Context, holder, waiter *process, resource string) (found outcome, err error) {
+	o := order{Do: linear.TakeExclusive, Resource: resource, TTL: shortTTL, Within: waiting}
+	a, _, _, err := holder.do(ctx, o)
+	if err := expected(a, o, err); err != nil {
+		return found, err
+	}
+	loaded, err := r.store.LoadMajority(ctx, resource)
+	if err != nil {
+		return found, err
+	}
+	end := ends(loaded, resource, holder.number)
+	var granted atomic.Pointer[time.Time]
+	h := &handover{run: r, waiter: waiter, resource: resource}
+	done := make(chan struct{})
+	defer func() { <-done }()
+	go func() {
+		defer close(done)
+		h.answer, _, _, h.err = waiter.do(ctx, order{Do: linear.WaitExclusive, Resource: resource, TTL: longTTL, Within: waiting})
+		now := time.Now()
+		granted.Store(&now)
+	}()
+	for {
+		now, err := r.store.LoadMajority(ctx)
+		if err != nil {
+			return found, err
+		}
+		a, from, _, err := holder.do(ctx, order{Do: askValid, Resource: resource})
+		if err != nil {
+			return found, err
+		}
+		found.count++
+		since := granted.Load()
+		other := since != nil && from.After(*since)
+		switch {
+		case a.OK && other && h.answer.OK:
+			found.seen = fmt.Sprintf("on %s: client %d trusted its lease after client %d had been granted the lock", resource, holder.number, waiter.number)
+			return found, nil
+		case a.OK && !end.IsZero() && !now.At.Before(end):
+			found.seen = fmt.Sprintf("on %s: client %d trusted its lease at %s by the server's clock, or later, and it ended at %s",
+				resource, holder.number, now.At.Format(timeOfDay), end.Format(timeOfDay))
+			return found, nil
+		case other:
+			<-done
+			return found, expected(h.answer, o, h.err)
+		}
+	}
+}
+
+// renewed lets a client renew a lock for a few TTLs while another one asks for it. A grant is wrong if it came
+// before an end of the lock that had been read before the question.
+func (r *run) renewed(ctx context.Context, holder, other *process, resource string) (found outcome, err error) {
+	o := order{Do: linear.WaitExclusive, Resource: resource, TTL: shortTTL, Within: waiting}
+	a, _, _, err := holder.do(ctx, o)
+	if err := expected(a, o, err); err != nil {
+		return found, err
+	}
+	for began := time.Now(); time.Since(began) < 3*shortTTL && ctx.Err() == nil; pause(ctx, 5*poll) {
+		before, err := r.store.LoadMajority(ctx, resource)
+		if err != nil {
+			return found, err
+		}
+		end := ends(before, resource, holder.number)
+		a, _, _, err := other.do(ctx, order{Do: linear.TakeShared, Resource: resource, TTL: shortTTL, Within: waiting})
+		if err != nil {
+			return found, err
+		}
+		after, err := r.store.LoadMajority(ctx)
+		if err != nil {
+			return found, err
+		}
+		found.count++
+		r.operations.Add(1)
+		if a.OK {
+			if after.At.Before(end) {
+				found.seen = fmt.Sprintf("on %s: client %d was granted the lock at %s by the server's clock, at the latest, and client %d had it until %s",
+					resource, other.number, after.At.Format(timeOfDay), holder.number, end.Format(timeOfDay))
+			}
+			return found, nil // otherwise the machine was too slow to renew it
+		}
+	}
+	return found, nil
+}
