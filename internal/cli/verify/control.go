@@ -34,7 +34,7 @@ func broken(control string, seed uint64, s store.Store) (store.Store, error) {
 	case EarlyAnswer:
 		return &earlyAnswer{s, dice}, nil
 	case ClockJump:
-		return &clockJump{s, dice}, nil
+		return &clockJump{s, dice, mostJump}, nil
 	case LostCompare:
 		return &lostCompare{s}, nil
 	}
@@ -76,10 +76,11 @@ func (e *earlyAnswer) Swap(ctx context.Context, swaps ...store.Swap) (int, error
 // mostJump bounds the jumps of the clock.
 const mostJump = 20 * time.Second
 
-// clockJump adds a random duration to the server's time.
+// clockJump adds a random duration, up to most, to the server's time, or subtracts it.
 type clockJump struct {
 	store.Store
 	*dice
+	most time.Duration
 }
 
 func (c *clockJump) jump(loaded store.Loaded) store.Loaded {

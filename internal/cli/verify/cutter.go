@@ -12,9 +12,9 @@ import (
 // How often a connection is cut while cuts are on: per write to the server, at each of three moments; and per
 // write that no connection can be made for a while.
 const (
-	cutShare  = 0.02
-	awayShare = 0.005
-	mostAway  = 1500 * time.Millisecond
+	cutShare  = 0.03
+	awayShare = 0.01
+	mostAway  = 3 * time.Second
 )
 
 // errCut is the error of a connection that was cut.

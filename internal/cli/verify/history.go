@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,20 +20,21 @@ type plan struct {
 	each int
 	// waits is set if requests wait in the queue.
 	waits bool
-	// within bounds each operation.
-	within time.Duration
+	// within bounds each operation, and enough the time to begin operations. A lock that is lost makes
+	// all others wait.
+	within, enough time.Duration
 	// midway, if set, is called after half of the operations.
 	midway func(ctx context.Context) error
 }
 
 // histories is a check: clients take, renew and leave locks.
 func (r *run) histories(ctx context.Context, seed uint64) (outcome, error) {
-	return r.playAndJudge(ctx, seed, plan{name: "histories", resources: 3, each: 250, within: 30 * time.Second})
+	return r.playAndJudge(ctx, seed, plan{name: "histories", resources: 3, each: 250, within: 30 * time.Second, enough: time.Minute})
 }
 
 // queues is a check: clients wait for locks.
 func (r *run) queues(ctx context.Context, seed uint64) (outcome, error) {
-	return r.playAndJudge(ctx, seed, plan{name: "queues", resources: 2, each: 100, within: 30 * time.Second, waits: true})
+	return r.playAndJudge(ctx, seed, plan{name: "queues", resources: 2, each: 100, within: 12 * time.Second, enough: 45 * time.Second, waits: true})
 }
 
 func (r *run) playAndJudge(ctx context.Context, seed uint64, p plan) (outcome, error) {
@@ -55,6 +57,7 @@ func (r *run) play(ctx context.Context, clients []*process, seed uint64, p plan)
 	errs := make([]error, len(clients)+1)
 	var done atomic.Int64
 	half := make(chan struct{})
+	reached := sync.OnceFunc(func() { close(half) })
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	inParallel(len(clients)+1, func(i int) {
@@ -71,9 +74,10 @@ func (r *run) play(ctx context.Context, clients []*process, seed uint64, p plan)
 		player := &player{process: clients[i], run: r, plan: p, rand: rand.New(rand.NewPCG(seed, uint64(i))), seed: seed} //nolint:gosec // it must be repeatable
 		parts[i], errs[i] = player.play(ctx, func() {
 			if done.Add(1) == int64(p.each*len(clients)/2) {
-				close(half)
+				reached()
 			}
 		})
+		reached() // the first that has ended
 		if errs[i] != nil {
 			cancel(errs[i]) // the others need not continue
 		}
@@ -83,8 +87,8 @@ func (r *run) play(ctx context.Context, clients []*process, seed uint64, p plan)
 		history = append(history, part...)
 	}
 	for _, err := range errs {
-		if stuck := new(stuckError); errors.As(err, &stuck) {
-			return history, stuck
+		if v := new(violation); errors.As(err, &v) {
+			return history, v
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -103,12 +107,14 @@ type player struct {
 	rand *rand.Rand
 	seed uint64
 	held []int
+	// asked is the number of operations so far.
+	asked int
 }
 
 func (p *player) resource(i int) string { return fmt.Sprintf("%s/%d/%d", p.plan.name, p.seed, i) }
 
 func (p *player) play(ctx context.Context, done func()) (history []linear.Operation, err error) {
-	for range p.plan.each {
+	for began := time.Now(); p.asked < p.plan.each && time.Since(began) < p.plan.enough; p.asked++ {
 		ops, err := p.step(ctx)
 		history = append(history, ops...)
 		if err != nil {
@@ -181,7 +187,7 @@ func deleteInt(list []int, i int) []int {
 	return kept
 }
 
-// takeAll takes each resource exclusively and leaves it.
+// takeAll takes each resource exclusively and leaves it. Nobody holds them, so a wait must be granted.
 func (p *player) takeAll(ctx context.Context) (history []linear.Operation, err error) {
 	do := linear.TakeExclusive
 	if p.plan.waits {
@@ -193,6 +199,9 @@ func (p *player) takeAll(ctx context.Context) (history []linear.Operation, err e
 			history = append(history, ops...)
 			if err != nil {
 				return history, err
+			}
+			if last := len(ops) - 1; do.Waits() && !ops[last].OK {
+				return history, &violation{fmt.Sprintf("on %s: %s. All clients had left", p.resource(i), ops[last])}
 			}
 		}
 	}
@@ -209,7 +218,7 @@ func (r *run) cuts(ctx context.Context, seed uint64) (outcome, error) {
 	if _, err := r.tellAll(ctx, clients, cutOn); err != nil {
 		return outcome{}, err
 	}
-	history, err := r.play(ctx, clients, seed, plan{name: "cuts", resources: 4, each: 60, within: 3 * time.Second})
+	history, err := r.play(ctx, clients, seed, plan{name: "cuts", resources: 4, each: 80, within: time.Second, enough: time.Minute})
 	if err != nil {
 		return outcome{count: len(history)}, err
 	}
@@ -220,7 +229,7 @@ func (r *run) cuts(ctx context.Context, seed uint64) (outcome, error) {
 	}
 	found.note += fmt.Sprintf(", %d connections cut", n)
 	// Without cuts, each client must work again by itself.
-	calm, err := r.play(ctx, clients, seed, plan{name: "after cuts", resources: 2, each: 5, within: worksAgain})
+	calm, err := r.play(ctx, clients, seed, plan{name: "after cuts", resources: 2, each: 5, within: worksAgain, enough: worksAgain})
 	if err != nil {
 		return found, err
 	}

@@ -127,7 +127,7 @@ func (p *process) perform(ctx context.Context, r *run, o order) ([]linear.Operat
 	case o.Do == linear.Renew:
 		return nil, nil
 	case !o.Do.Takes():
-		return nil, &stuckError{p.number, o, a.Text}
+		return nil, &violation{fmt.Sprintf("client %d did not carry out %q on %s: %s", p.number, o.Do, o.Resource, a.Text)}
 	}
 	p.tries[o.Resource]++
 	settled, err := p.perform(ctx, r, order{Do: linear.Settle, Resource: o.Resource})
@@ -139,16 +139,10 @@ func (p *process) perform(ctx context.Context, r *run, o order) ([]linear.Operat
 	return append(settled, op), nil
 }
 
-// stuckError reports a client that did not work again in time.
-type stuckError struct {
-	client int
-	order  order
-	text   string
-}
+// violation is an error that is an observation of a check, and not a failure to make it.
+type violation struct{ seen string }
 
-func (e *stuckError) Error() string {
-	return fmt.Sprintf("client %d did not carry out %q on %s: %s", e.client, e.order.Do, e.order.Resource, e.text)
-}
+func (v *violation) Error() string { return v.seen }
 
 // kill ends a process as a crash would.
 func (p *process) kill() {
@@ -182,7 +176,11 @@ func (r *run) clients(ctx context.Context, n int, seed uint64) (started []*proce
 	inParallel(n, func(i int) { started[i], errs[i] = r.start(ctx, i, seed) })
 	stop = func() {
 		inParallel(n, func(i int) {
-			if started[i] != nil {
+			switch {
+			case started[i] == nil:
+			case ctx.Err() != nil:
+				started[i].kill()
+			default:
 				started[i].stop()
 			}
 		})

@@ -41,6 +41,10 @@ type Options struct {
 	Control string
 	// StepDown makes the primary step down in the middle of a history.
 	StepDown bool
+	// Progress, if set, is called with each check that has ended.
+	Progress func(Check)
+	// only names the checks of a test.
+	only []string
 }
 
 var (
@@ -73,7 +77,9 @@ type run struct {
 	o    Options
 	coll *mongo.Collection
 	// store reads what clients have written, and the server's time. No control breaks it.
-	store *store.Mongo
+	store store.Store
+	// patience bounds the removal of the collection.
+	patience time.Duration
 	// began is the origin of the times in histories.
 	began      time.Time
 	operations atomic.Int64
@@ -94,6 +100,8 @@ type outcome struct {
 	// seen is the first violation, reason explains why the check was not possible, and note has other facts.
 	seen, reason, note string
 }
+
+const stepDownCheck = "step-down"
 
 var tests = []test{
 	{
@@ -125,7 +133,7 @@ var tests = []test{
 		"no lock is lost or granted twice, a failed request holds nothing once it was left, and clients work again within " + worksAgain.String(), true, (*run).cuts,
 	},
 	{
-		"step-down", "the same as histories, while the primary steps down", "operations",
+		stepDownCheck, "the same as histories, while the primary steps down", "operations",
 		"no lock is lost or granted twice, and clients work again within " + worksAgain.String(), true, (*run).stepDown,
 	},
 	{
@@ -149,7 +157,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }() // the process ends anyway
-	r := &run{o: o, began: time.Now()}
+	r := &run{o: o, began: time.Now(), patience: removing}
 	r.coll = mc.Database(o.Database).Collection("lockstep_verify_" + strings.ToLower(rand.Text()[:12]))
 	r.store = store.New(r.coll, retention)
 	server, err := describe(ctx, r.coll)
@@ -186,6 +194,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 // rounds makes all checks, and then repeats those with clients until the time is over.
 func (r *run) rounds(ctx context.Context) error {
 	for round := uint64(0); ; round++ {
+		r.report.Rounds++
 		for i := range tests {
 			t := &tests[i]
 			if !r.wants(t, round) {
@@ -199,7 +208,6 @@ func (r *run) rounds(ctx context.Context) error {
 				return nil
 			}
 		}
-		r.report.Rounds++
 		if time.Since(r.began) >= r.o.Duration {
 			return nil
 		}
@@ -207,7 +215,7 @@ func (r *run) rounds(ctx context.Context) error {
 }
 
 func (r *run) wants(t *test, round uint64) bool {
-	if t.name == "step-down" && !r.o.StepDown {
+	if t.name == stepDownCheck && !r.o.StepDown || r.o.only != nil && !slices.Contains(r.o.only, t.name) {
 		return false
 	}
 	return t.clients || (round == 0 && r.o.Control == "")
@@ -217,12 +225,12 @@ func (r *run) wants(t *test, round uint64) bool {
 func (r *run) check(ctx context.Context, t *test, seed uint64) (stop bool, err error) {
 	began := time.Now()
 	found, err := t.run(r, ctx, seed)
-	var stuck *stuckError
+	var contradiction *violation
 	switch {
 	case ctx.Err() != nil:
 		return true, context.Cause(ctx)
-	case errors.As(err, &stuck):
-		found.seen = stuck.Error()
+	case errors.As(err, &contradiction):
+		found.seen = contradiction.seen
 	case err != nil:
 		return true, fmt.Errorf("%s: %w", t.name, err)
 	}
@@ -241,6 +249,9 @@ func (r *run) check(ctx context.Context, t *test, seed uint64) (stop bool, err e
 		c.Result, c.Seen, c.Promised, c.Seed = Violated, found.seen, t.promised, seed
 	case found.reason != "":
 		c.Result, c.Reason = NotPossible, found.reason
+	}
+	if r.o.Progress != nil {
+		r.o.Progress(*c)
 	}
 	return r.o.Control != "" && c.Result == Violated, nil
 }

@@ -1,12 +1,15 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
 	"sync"
+	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/proof/scenarios"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // atOnce is the number of scenarios that run at the same time.
@@ -20,6 +23,7 @@ func (r *run) scenarios(ctx context.Context, _ uint64) (outcome, error) {
 	next := make(chan scenarios.Scenario)
 	var mu sync.Mutex
 	var found outcome
+	var err error
 	go func() {
 		defer close(next)
 		for _, s := range all {
@@ -28,16 +32,51 @@ func (r *run) scenarios(ctx context.Context, _ uint64) (outcome, error) {
 	}()
 	inParallel(atOnce, func(int) {
 		for s := range next {
-			failed := play(s, h)
+			watched := &watched{Harness: h}
+			failed := play(s, watched)
 			mu.Lock()
 			found.count++
-			if failed != "" && found.seen == "" {
+			switch {
+			case failed == "":
+			case watched.err != nil:
+				err = watched.err
+			case found.seen == "":
 				found.seen = fmt.Sprintf("scenario %q: %s", s.Name, failed)
 			}
 			mu.Unlock()
 		}
 	})
-	return found, nil
+	if found.seen != "" {
+		err = nil
+	}
+	return found, err
+}
+
+// watched is a harness that keeps its error, which is no failure of a scenario.
+type watched struct {
+	scenarios.Harness
+	err error
+}
+
+// Apply applies an operation.
+func (w *watched) Apply(op rules.Op) (*rules.Document, rules.Result, error) {
+	d, result, err := w.Harness.Apply(op)
+	w.err = cmp.Or(w.err, err)
+	return d, result, err
+}
+
+// Stored returns a document.
+func (w *watched) Stored(resource string) (*rules.Document, error) {
+	d, err := w.Harness.Stored(resource)
+	w.err = cmp.Or(w.err, err)
+	return d, err
+}
+
+// Travel lets time pass.
+func (w *watched) Travel(resource string, d time.Duration) error {
+	err := w.Harness.Travel(resource, d)
+	w.err = cmp.Or(w.err, err)
+	return err
 }
 
 // play plays a scenario in a goroutine of its own, which a failure ends, and returns the failure.

@@ -70,10 +70,15 @@ func (r *run) prepare(ctx context.Context) error {
 	if err == nil {
 		err = r.store.Prepare(ctx)
 	}
+	return explainRefusal(r.coll.Database().Name(), err)
+}
+
+// explainRefusal explains an error about a missing right.
+func explainRefusal(database string, err error) error {
 	var refused mongo.ServerError
 	if errors.As(err, &refused) && refused.HasErrorCode(unauthorized) {
-		return fmt.Errorf("the user may not do in database %q what verify needs there. It makes, uses and removes a collection of its own; "+
-			"the role readWrite allows that: %w", r.coll.Database().Name(), err)
+		return fmt.Errorf("the user may not do in database %q what verify needs there: it makes, uses and removes a collection of its own, "+
+			"which the role readWrite allows: %w", database, err)
 	}
 	return err
 }
@@ -83,7 +88,7 @@ const removing = 30 * time.Second
 
 // remove removes the collection, even if ctx has ended.
 func (r *run) remove(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removing)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.patience)
 	defer cancel()
 	for ctx.Err() == nil {
 		if err := r.coll.Drop(ctx); err == nil {
