@@ -49,7 +49,7 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 		_, _ = a.currentRun(ctx) // starts waking workflows of the namespace. The activity itself reports an error
 		return a.Next.ExecuteActivity(ctx, in)
 	}
-	guard, err := guardOf(ctx)
+	guard, err := a.guardOf(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -73,14 +73,18 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 }
 
 // guardOf returns the guard in the step's header, or nil if there is none.
-func guardOf(ctx context.Context) (*wire.Guard, error) {
+func (a *activityInbound) guardOf(ctx context.Context) (*wire.Guard, error) {
 	payload := interceptor.Header(ctx)[wire.HeaderKey]
 	if payload == nil {
 		return nil, nil //nolint:nilnil // no guard, and no error
 	}
-	guard, err := wire.DecodeGuard(payload)
+	info := activity.GetInfo(ctx)
+	guard, err := wire.DecodeGuardWith(a.options.DataConverter, info.Namespace, info.WorkflowExecution.ID, payload)
+	if errors.Is(err, lockcore.ErrInvalid) {
+		err = wire.Failure(err)
+	}
 	if err != nil {
-		return nil, wire.Failure(err)
+		return nil, err
 	}
 	return &guard, nil
 }

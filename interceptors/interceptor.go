@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/workflow"
 
@@ -24,15 +25,20 @@ type Options struct {
 	Rules []Rule
 	// TaskQueue is the task queue of Lockstep's own activities. Defaults to the workflow's.
 	TaskQueue string
+	// DataConverter, if not nil, encodes guards, so that histories do not show the names of resources.
+	DataConverter converter.DataConverter
+	// WakeOnly wakes a workflow without the result that names the lock it was granted: the workflow asks for the lock again. It is for
+	// processes that do not have the workflow's data converter.
+	WakeOnly bool
 	// Connected, if not nil, is called with each connection to Temporal that the interceptor learns of: from [Interceptor.Connect], and
 	// from the first activity of a namespace that this process runs. It must not block.
 	Connected func(Connection)
 }
 
-// Same reports whether interceptors with these options guard alike: with the same Locker and task queue, and rules for the same
-// activities.
+// Same reports whether interceptors with these options guard alike: with the same Locker and task queue, rules for the same activities,
+// and a DataConverter or none. Two data converters cannot be compared.
 func (o Options) Same(other Options) bool {
-	return o.Locker == other.Locker && o.TaskQueue == other.TaskQueue &&
+	return o.Locker == other.Locker && o.TaskQueue == other.TaskQueue && (o.DataConverter == nil) == (other.DataConverter == nil) &&
 		slices.EqualFunc(o.Rules, other.Rules, func(a, b Rule) bool { return a.Activity == b.Activity })
 }
 
@@ -61,6 +67,7 @@ func New(o Options) *Interceptor {
 	if o.Locker != nil {
 		i.locker = coreLocker{o.Locker}
 		i.waker = newWaker(o.Locker, o.Connected)
+		i.waker.wakeOnly = o.WakeOnly
 		i.closer = newCloser(i.locker, i.waker)
 	}
 	return i
@@ -105,7 +112,7 @@ func (i *Interceptor) InterceptWorkflow(_ workflow.Context, next interceptor.Wor
 	if i.closer != nil {
 		closes = i.closer
 	}
-	return newWorkflowInbound(next, runstate.NewState(&i.collection, closes, i.options.TaskQueue))
+	return newWorkflowInbound(next, runstate.NewState(&i.collection, closes, i.options.TaskQueue, i.options.DataConverter))
 }
 
 // InterceptActivity returns the activity side, one for each attempt.

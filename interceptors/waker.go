@@ -47,6 +47,8 @@ const (
 // be lost: then the waiting activity's next attempt finds the grant.
 type waker struct {
 	locker *party.Locker
+	// wakeOnly completes activities without a result.
+	wakeOnly bool
 	// connected, if not nil, is called with each new connection.
 	connected func(Connection)
 
@@ -215,7 +217,11 @@ func (w *waker) wake(u party.Wakeup) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wakeTimeout)
 	defer cancel()
-	err = c.Client.CompleteActivityByID(ctx, c.Namespace, run.WorkflowID, run.RunID, wire.WaitID(u.Order.Schedule), resultOf(u), nil)
+	result := resultOf(u)
+	if w.wakeOnly {
+		result = nil
+	}
+	err = c.Client.CompleteActivityByID(ctx, c.Namespace, run.WorkflowID, run.RunID, wire.WaitID(u.Order.Schedule), result, nil)
 	var notFound *serviceerror.NotFound
 	switch {
 	case err == nil, u.Early: // an early wake-up is repeated when the lock is granted

@@ -79,10 +79,16 @@ func (d described) DescribeWorkflowExecution(
 // waitsForAHold queues a request of a workflow, grants its hold, and returns the Locker that granted it.
 func waitsForAHold(t *testing.T, c *completions) *party.Locker {
 	t.Helper()
+	return waitsForAHoldWith(t, c, Options{})
+}
+
+func waitsForAHoldWith(t *testing.T, c *completions, o Options) *party.Locker {
+	t.Helper()
 	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), party.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) })
-	newWaker(l, nil).connect(Connection{
+	o.Locker = l
+	New(o).Connect(Connection{
 		Client: c, Namespace: "name", NamespaceID: "n", Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
 	})
 	holds, err := l.TryEnter(t.Context(), party.Request{LockID: "holder", Resources: []party.Resource{lockcore.Exclusive("r")}})
@@ -125,6 +131,18 @@ func TestWake_GrantedHold_CompletesTheActivityWithIt(t *testing.T) {
 		<-time.After(time.Second)
 		require.Len(t, c.seen(), 1)
 		require.Equal(t, []string{"n/w"}, holdersOf(t, l))
+	})
+}
+
+// A process without the workflow's data converter would show the name of the resource in the history.
+func TestWake_WakeOnly_CompletesTheActivityWithoutAResult(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &completions{}
+		waitsForAHoldWith(t, c, Options{WakeOnly: true})
+		synctest.Wait()
+		require.Len(t, c.seen(), 1)
+		require.Nil(t, c.seen()[0].result)
 	})
 }
 

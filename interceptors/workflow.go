@@ -166,7 +166,7 @@ func (g *guardedStep) schedule(ctx workflow.Context) workflow.Future {
 
 // writeGuard puts the step's guard into the header of its next scheduling.
 func writeGuard(ctx workflow.Context, step *runstate.Step, activityType string) error {
-	payload, err := wire.EncodeGuard(*step.Guard)
+	payload, err := runstate.StateFrom(ctx).EncodeGuard(ctx, *step.Guard)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
 
 	"github.com/temporal-lockstep/lockstep/interceptors"
@@ -20,6 +21,18 @@ type Options struct {
 	// It is a queue of the workflow's namespace whose workers run activities and have Lockstep. A worker with LocalActivityWorkerOnly needs
 	// it, and is refused without it. Defaults to the workflow's task queue.
 	TaskQueue string
+	// DataConverter hides the names of resources in workflow histories. It must have a codec that encrypts. It encodes the guards of steps,
+	// which otherwise are plain JSON in the headers of activities, and the plugin gives it to its clients:
+	//
+	//   - as client.Options.DataConverter, unless that is set. Inputs, results and summaries of Lockstep's activities contain names too;
+	//   - in a client.Options.FailureConverter that encodes the messages and the details of all failures, unless that is set.
+	//
+	// A client with a converter that shows what it encodes is refused. The option needs the plugin in client.Options.Plugins, on the clients
+	// of all workers, of workflows and of activities. Clients that read failures, and replayers, need the same two converters.
+	//
+	// Workers can be restarted with the option one after the other: one that has it reads guards in clear, and one that lacks it fails an
+	// encoded guard with a retryable lockstep.Unavailable. Defaults to nil: names stand in clear.
+	DataConverter converter.DataConverter
 	// Janitor configures the janitor of the plugin. [Interceptor] and [Register] have no janitor, and ignore it.
 	Janitor JanitorOptions
 }
@@ -40,7 +53,7 @@ func (o Options) interceptor(connected func(interceptors.Connection)) *intercept
 	for i, r := range o.Rules {
 		rules[i] = r.forInterceptor()
 	}
-	return interceptors.New(interceptors.Options{Locker: o.Locker, Rules: rules, TaskQueue: o.TaskQueue, Connected: connected})
+	return interceptors.New(interceptors.Options{Locker: o.Locker, Rules: rules, TaskQueue: o.TaskQueue, DataConverter: o.DataConverter, Connected: connected})
 }
 
 // Interceptor returns only the worker interceptor, for sdkworker.Options.Interceptors of a worker without the plugin. Also call [Register] on
@@ -49,6 +62,9 @@ func (o Options) interceptor(connected func(interceptors.Connection)) *intercept
 func Interceptor(o Options) (interceptor.WorkerInterceptor, error) {
 	if err := o.check(); err != nil {
 		return nil, err
+	}
+	if o.DataConverter != nil {
+		return nil, needsClient()
 	}
 	return o.interceptor(nil), nil
 }

@@ -72,7 +72,10 @@ func NewReplayPlugin() *Plugin {
 // simplePlugin returns the SDK's implementation of a plugin, which calls the methods below.
 func (p *Plugin) simplePlugin() *temporal.SimplePlugin {
 	simple, err := temporal.NewSimplePlugin(temporal.SimplePluginOptions{
-		Name:            PluginName,
+		Name: PluginName,
+		ConfigureClient: func(_ context.Context, o client.PluginConfigureClientOptions) error {
+			return hideNames(p.interceptor.Options().DataConverter, o.ClientOptions)
+		},
 		ConfigureWorker: p.configureWorker,
 		ConfigureWorkflowReplayer: func(_ context.Context, o sdkworker.PluginConfigureWorkflowReplayerOptions) error {
 			return p.install(&o.WorkflowReplayerOptions.Interceptors)
@@ -119,6 +122,9 @@ func (p *Plugin) configureWorker(_ context.Context, o sdkworker.PluginConfigureW
 			Field: "worker.Options.TaskQueue", Value: `""`,
 			Bound: "a task queue whose workers run activities and have Lockstep: this worker has LocalActivityWorkerOnly",
 		}
+	}
+	if options.DataConverter != nil && !p.registrar.hasClients() {
+		return needsClient()
 	}
 	known := &registrations{funcs: map[string]reflect.Type{}}
 	if _, twice := p.registrations.LoadOrStore(o.WorkerInstanceKey, known); !twice {

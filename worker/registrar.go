@@ -64,6 +64,12 @@ func (r *registrar) addClient(o client.Options) {
 	}
 }
 
+func (r *registrar) hasClients() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.clients) > 0
+}
+
 // defaultIdentity returns the identity that the SDK gives to a client, and to its workers.
 func defaultIdentity() string {
 	host, err := os.Hostname()

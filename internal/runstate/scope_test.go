@@ -29,7 +29,7 @@ func TestUses_AddedTwice_KeepTheFirstSchedule(t *testing.T) {
 // A resource that two sagas use is released with the last of them.
 func TestScopeRelease_ResourceInUseElsewhere_StaysHeld(t *testing.T) {
 	t.Parallel()
-	s := NewState(nil, nil, "")
+	s := NewState(nil, nil, "", nil)
 	s.ended = true // nothing is scheduled
 	one, other := s.newScope(), s.newScope()
 	one.uses.addAll([]lockcore.Resource{lockcore.Exclusive("shared"), lockcore.Exclusive("own")}, 1)

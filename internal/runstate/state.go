@@ -7,6 +7,7 @@ import (
 	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
@@ -30,6 +31,8 @@ type State struct {
 	endings []*ending
 	// taskQueue is the queue of Lockstep's own activities; empty for that of the run.
 	taskQueue string
+	// guards encodes guards; nil if they are plain JSON.
+	guards converter.DataConverter
 	// closer releases the locks after the run has closed. It is nil in a replayer.
 	closer Closer
 	// details has the description of the waits that Temporal's UI shows.
@@ -63,9 +66,10 @@ type callback struct {
 func (c callback) isReady() bool { return c.future.IsReady() }
 
 // NewState returns the state of a run that has requested no locks yet. closer, if not nil, releases the locks after the run has closed.
-// Lockstep's own activities run on taskQueue, or on the run's task queue if it is empty.
-func NewState(collection *currentrun.CollectionCheck, closer Closer, taskQueue string) *State {
-	s := &State{collection: collection, closer: closer, taskQueue: taskQueue}
+// Lockstep's own activities run on taskQueue, or on the run's task queue if it is empty. guards encodes guards; if it is nil, they are plain
+// JSON.
+func NewState(collection *currentrun.CollectionCheck, closer Closer, taskQueue string, guards converter.DataConverter) *State {
+	s := &State{collection: collection, closer: closer, taskQueue: taskQueue, guards: guards}
 	s.root = s.newScope()
 	return s
 }
@@ -120,6 +124,14 @@ func (s *State) Begin(ctx workflow.Context, header Header) error {
 		}
 	}
 	return err
+}
+
+// EncodeGuard makes the payload of a step's header.
+//
+//workflowcheck:ignore an encryption may be random: replay does not compare headers
+func (s *State) EncodeGuard(ctx workflow.Context, g wire.Guard) (*commonpb.Payload, error) {
+	info := workflow.GetInfo(ctx)
+	return wire.EncodeGuardWith(s.guards, info.Namespace, info.WorkflowExecution.ID, g)
 }
 
 // before returns the run that was reset, if a reset made this run.

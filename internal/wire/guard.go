@@ -71,19 +71,26 @@ func EncodeGuard(g Guard) (*commonpb.Payload, error) {
 // must not be ignored.
 func DecodeGuard(p *commonpb.Payload) (Guard, error) {
 	g, err := fromPayload[Guard](p, HeaderKey, "a guard")
-	if err == nil && g.Scope != ScopeStep && g.Scope != ScopeSaga {
-		err = &lockcore.InvalidError{
-			Field: "scope", Value: fmt.Sprintf("%q", Cut(g.Scope, 64)), Bound: ScopeStep + " or " + ScopeSaga + ", or a newer worker",
-		}
+	if err == nil {
+		err = g.check()
 	}
-	err = cmp.Or(
-		err, CheckNotNegative("ttl", g.TTL, workersDefault), CheckNotNegative("holdTtl", g.HoldTTL, workersDefault),
-		CheckNotNegative("maxWait", g.MaxWait, asLongAsItTakes),
-	)
 	if err != nil {
 		return Guard{}, err
 	}
 	return g, nil
+}
+
+// check returns a *lockcore.InvalidError for a scope that this version does not know, and for negative durations.
+func (g Guard) check() error {
+	if g.Scope != ScopeStep && g.Scope != ScopeSaga {
+		return &lockcore.InvalidError{
+			Field: "scope", Value: fmt.Sprintf("%q", Cut(g.Scope, 64)), Bound: ScopeStep + " or " + ScopeSaga + ", or a newer worker",
+		}
+	}
+	return cmp.Or(
+		CheckNotNegative("ttl", g.TTL, workersDefault), CheckNotNegative("holdTtl", g.HoldTTL, workersDefault),
+		CheckNotNegative("maxWait", g.MaxWait, asLongAsItTakes),
+	)
 }
 
 // IsFromOtherRun reports whether another run scheduled the step, before a reset.
@@ -170,8 +177,8 @@ func isInvalid(r lockcore.Resource) bool {
 
 func isShared(r lockcore.Resource) bool { return r.Mode == lockcore.ModeShared }
 
-// toPayload encodes a header. Headers do not pass through the user's data converter, so that workers with another one can read them.
-// Resource names therefore appear unencrypted in the history. what names the content, for errors.
+// toPayload encodes a header. Headers do not pass through the user's data converter, so that workers with another one can read them. For
+// guards, whose resource names would stand in clear in the history, there is [EncodeGuardWith]. what names the content, for errors.
 func toPayload(what string, v any) (*commonpb.Payload, error) {
 	p, err := converter.GetDefaultDataConverter().ToPayload(v)
 	if err != nil {
