@@ -12,6 +12,8 @@ DEMO_FLAGS ?=
 TEST_FLAGS ?= ./...
 # Flags of `make fuzz-sagas` and `make fuzz-sagas-mixed`, for example FUZZ_FLAGS="-for 2m".
 FUZZ_FLAGS ?=
+# Flags of `make chaos` and `make chaos-controls`, for example CHAOS_FLAGS="-for 30s -markdown".
+CHAOS_FLAGS ?=
 # Flags of `make bench`, `make bench-hot` and `make bench-contended`, for example BENCH_FLAGS="--rounds 1000".
 BENCH_FLAGS ?=
 # The commit to compare with in `make bench-contended`, for example AGAINST=HEAD~1. Without it there is no comparison.
@@ -73,6 +75,14 @@ fuzz-sagas: stack-up ## run random sagas on the servers and kill their workers (
 fuzz-sagas-mixed: stack-up ## the same, with half of the workers from an earlier commit (SEED=1 RUNS=10)
 	@.ci/previous bin/sagafuzz-previous
 	@$(WITH_STACK) && exec go run ./internal/proof/sagafuzz -previous bin/sagafuzz-previous -seed $(or $(SEED),1) -runs $(or $(RUNS),10) $(FUZZ_FLAGS)
+
+.PHONY: chaos
+chaos: ## disturb clients, workers, servers and connections, on servers of its own (SEED=1 RUNS=1 CHAOS_FLAGS="-v")
+	@exec go run -C internal/proof/chaos . -seed $(or $(SEED),1) -runs $(or $(RUNS),1) $(CHAOS_FLAGS)
+
+.PHONY: chaos-controls
+chaos-controls: ## show that each kind of fault in `make chaos` finds a defect that was put in on purpose
+	@exec go run -C internal/proof/chaos . -controls $(CHAOS_FLAGS)
 
 .PHONY: bench
 bench: stack-up ## compare operations with raw commands on the same database (BENCH_FLAGS="...")

@@ -1,14 +1,10 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"sync"
 	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/proof/jsonlog"
 )
 
 // Call is the argument of a step and of its compensation.
@@ -91,60 +87,30 @@ const (
 	Recorded    = "recorded"    // the server has recorded Tasks of the run
 )
 
-// Log appends records to a file.
+// Log appends records to the file of one process.
 type Log struct {
-	mu      sync.Mutex
-	file    *os.File
+	*jsonlog.File
 	process string
 }
 
 // OpenLog opens the log of one process in dir.
 func OpenLog(dir, process string) (*Log, error) {
-	f, err := os.OpenFile(filepath.Join(dir, process+".log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) //nolint:gosec // our own
-	return &Log{file: f, process: process}, err
+	f, err := jsonlog.Open(dir, process)
+	return &Log{File: f, process: process}, err
 }
 
-// Write appends a record with one write, so that a kill leaves no part of it. It panics if it cannot, because there is nothing
-// to check without a log.
+// Write appends a record.
 func (l *Log) Write(r *Record) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	r.Process = l.process
 	if r.At == 0 {
 		r.At = time.Now().UnixNano()
 	}
-	line, err := json.Marshal(r)
-	if err == nil {
-		_, err = l.file.Write(append(line, '\n'))
-	}
-	if err != nil {
-		panic(fmt.Sprintf("the log of %s: %v", l.process, err))
-	}
+	l.Append(r)
 }
-
-// Close closes the file.
-func (l *Log) Close() error { return l.file.Close() }
 
 // ReadLogs returns the records of all logs in dir, in time order.
 func ReadLogs(dir string) (all []Record, err error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.log"))
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range files {
-		text, err := os.ReadFile(name) //nolint:gosec // our own
-		if err != nil {
-			return nil, err
-		}
-		whole := text[:bytes.LastIndexByte(text, '\n')+1] // the last line may be incomplete
-		for line := range bytes.Lines(whole) {
-			var r Record
-			if err := json.Unmarshal(line, &r); err != nil {
-				return nil, fmt.Errorf("%s: %w", name, err)
-			}
-			all = append(all, r)
-		}
-	}
+	all, err = jsonlog.Read[Record](dir)
 	slices.SortStableFunc(all, func(a, b Record) int { return int(a.At - b.At) })
-	return all, nil
+	return all, err
 }

@@ -80,6 +80,36 @@ func terminate(ctx context.Context, p Part) error {
 	return fmt.Errorf("%s (pid %d) did not end", p.Name, p.PID)
 }
 
+// Kill kills the recorded processes of parts without notice, as a crash does, and waits until they have ended. Up starts them
+// again, on the same ports. It refuses parts that run in a container, because their process is only the container's client.
+func (s *Stack) Kill(ctx context.Context, names ...string) error {
+	st, err := loadState(s.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		p, ok := st.part(name)
+		if !ok || p.Container != "" || !alive(p) {
+			return fmt.Errorf("%s is not a process of this stack that runs", name)
+		}
+		process, err := os.FindProcess(p.PID)
+		if err != nil {
+			return err
+		}
+		defer process.Release()
+		if err := process.Kill(); err != nil {
+			return fmt.Errorf("kill %s (pid %d): %w", name, p.PID, err)
+		}
+		if !gone(ctx, p) {
+			return fmt.Errorf("%s (pid %d) did not end", name, p.PID)
+		}
+	}
+	return nil
+}
+
+// Record returns the record of the stack, as the last Up or Down has left it.
+func (s *Stack) Record() (State, error) { return loadState(s.cfg.Dir) }
+
 // gone waits until the process has ended.
 func gone(ctx context.Context, p Part) bool {
 	ctx, cancel := context.WithTimeout(ctx, stopWithin)

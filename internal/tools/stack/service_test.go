@@ -119,3 +119,18 @@ func TestDown_OtherProcessWithPID_IsSpared(t *testing.T) {
 	require.True(t, alive(p))
 	kill(t, p)
 }
+
+func TestKill_RecordedPart_EndsAndStartsOnSamePorts(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	before := startHelper(t, s)
+	require.NoError(t, s.Kill(t.Context(), before.Name))
+	require.False(t, alive(before))
+	require.Error(t, s.Kill(t.Context(), before.Name), "it has ended")
+	after := startHelper(t, s)
+	require.NotEqual(t, before.PID, after.PID)
+	require.Equal(t, before.Ports, after.Ports)
+	record, err := s.Record()
+	require.NoError(t, err)
+	require.Equal(t, after.PID, record.Parts[0].PID)
+}

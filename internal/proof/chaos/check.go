@@ -1,0 +1,336 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Violation is a broken guarantee.
+type Violation struct{ Check, Text string }
+
+// checks are pure functions over the records of a run, in the order of time.
+var checks = []struct {
+	name  string
+	check func(*story) []string
+}{
+	{"trust", (*story).trust},
+	{"limits", (*story).limits},
+	{"fences", (*story).fences},
+	{"order", (*story).order},
+	{"lost updates", (*story).lostUpdates},
+	{"isolation", (*story).isolation},
+	{"sagas", (*story).sagas},
+	{"left locks", (*story).leftLocks},
+	{"linearizability", (*story).linearizability},
+	{"recovery", (*story).recovery},
+}
+
+// Check returns the violations that a log proves.
+func Check(records []Record) (found []Violation) {
+	s := read(records)
+	for _, c := range checks {
+		for _, text := range c.check(s) {
+			found = append(found, Violation{c.name, text})
+		}
+	}
+	return found
+}
+
+// lease is what is known of one lease.
+type lease struct {
+	Record // of its grant
+	// asked is the time before the request, and trusted the last time at which the lease was seen to be valid.
+	asked, trusted int64
+}
+
+// partyOf returns the lock ID without the number of the attempt of a saga's step.
+func partyOf(lockID string) string {
+	name, _, _ := strings.Cut(lockID, "@")
+	return name
+}
+
+// story is the content of a log.
+type story struct {
+	records []Record
+	began   int64
+	leases  []*lease
+	byID    map[[2]string]*lease // by lock ID and resource
+	asked   map[[2]string]*Record
+	// disturbed lists the faults that acted or may have acted, each with the time of its end.
+	disturbed []disturbance
+}
+
+type disturbance struct {
+	*Fault
+	from, to int64
+	acted    bool
+}
+
+func read(records []Record) *story {
+	s := &story{records: records, byID: map[[2]string]*lease{}, asked: map[[2]string]*Record{}}
+	open := map[int]*disturbance{}
+	for i := range records {
+		r := &records[i]
+		if i == 0 {
+			s.began = r.At
+		}
+		key := [2]string{r.LockID, r.Resource}
+		switch r.What {
+		case Asked:
+			s.asked[key] = r
+		case Got:
+			l := &lease{Record: *r, asked: cmp.Or(r.Began, r.At), trusted: r.At}
+			if a := s.asked[key]; a != nil {
+				l.Limit = a.Limit
+			}
+			s.leases = append(s.leases, l)
+			s.byID[key] = l
+		case Trusted:
+			if l := s.byID[key]; l != nil {
+				l.trusted = max(l.trusted, r.At)
+			}
+		case Began:
+			open[r.Number] = &disturbance{Fault: r.Fault, from: r.At, to: 1<<63 - 1}
+		case Acted:
+			open[r.Number].acted = true
+		case Ended:
+			open[r.Number].to = r.At
+		}
+	}
+	for _, d := range open {
+		s.disturbed = append(s.disturbed, *d)
+	}
+	slices.SortFunc(s.disturbed, func(a, b disturbance) int { return cmp.Compare(a.from, b.from) })
+	slices.SortFunc(s.leases, func(a, b *lease) int { return cmp.Compare(a.At, b.At) })
+	return s
+}
+
+// at formats a time.
+func (s *story) at(t int64) string { return fmt.Sprintf("%.3f s", float64(t-s.began)/1e9) }
+
+// resources returns the leases of each resource, in the order of their grants.
+func (s *story) resources() map[string][]*lease {
+	all := map[string][]*lease{}
+	for _, l := range s.leases {
+		all[l.Resource] = append(all[l.Resource], l)
+	}
+	return all
+}
+
+// trust finds an exclusive lease that a process trusted while another party trusted its own.
+func (s *story) trust() (found []string) {
+	for name, leases := range s.resources() {
+		for i, l := range leases {
+			for _, earlier := range leases[:i] {
+				if earlier.trusted > l.At && partyOf(earlier.LockID) != partyOf(l.LockID) && !(earlier.Shared && l.Shared) {
+					found = append(found, fmt.Sprintf("%s: %s was granted the lock at %s, while %s trusted its own from %s to %s",
+						name, l.LockID, s.at(l.At), earlier.LockID, s.at(earlier.At), s.at(earlier.trusted)))
+				}
+			}
+		}
+	}
+	return found
+}
+
+// limits finds a semaphore that more parties trusted at the same time than its limit.
+func (s *story) limits() (found []string) {
+	for name, leases := range s.resources() {
+		for i, l := range leases {
+			others := 0
+			for _, earlier := range leases[:i] {
+				if earlier.trusted > l.At {
+					others++
+				}
+			}
+			if l.Limit > 0 && others >= l.Limit {
+				found = append(found, fmt.Sprintf("%s: %s was granted one of %d permits at %s, while %d others trusted theirs", name, l.LockID, l.Limit, s.at(l.At), others))
+			}
+		}
+	}
+	return found
+}
+
+// fences finds a grant whose fence is not greater than that of a grant that was known before it was asked for, or that
+// occurs twice. Steps of one saga share the fence of its hold.
+func (s *story) fences() (found []string) {
+	for name, leases := range s.resources() {
+		seen := map[int64]*lease{}
+		for i, l := range leases {
+			if other := seen[l.Fence]; other != nil && partyOf(other.LockID) != partyOf(l.LockID) {
+				found = append(found, fmt.Sprintf("%s: %s and %s have the same fence %d", name, other.LockID, l.LockID, l.Fence))
+			}
+			seen[l.Fence] = l
+			if strings.Contains(l.LockID, "@") {
+				continue // the log does not have the time at which a step asked
+			}
+			for _, earlier := range leases[:i] {
+				if earlier.At < l.asked && earlier.Fence >= l.Fence {
+					found = append(found, fmt.Sprintf("%s: %s asked at %s and got fence %d, but %s had fence %d since %s",
+						name, l.LockID, s.at(l.asked), l.Fence, earlier.LockID, earlier.Fence, s.at(earlier.At)))
+				}
+			}
+		}
+	}
+	return found
+}
+
+// order finds a request that was granted before one that had been seen in the queue before the later one was asked for, if
+// both are exclusive and no fault concerned the earlier one: the queue passes over a waiter that cannot be heard.
+func (s *story) order() (found []string) {
+	waited := map[[2]string]int64{} // the first time at which a request was surely in the queue
+	for i := range s.records {
+		if r := &s.records[i]; r.What == Queue {
+			for _, id := range r.LockIDs {
+				key := [2]string{id, r.Resource}
+				waited[key] = cmp.Or(waited[key], r.At)
+			}
+		}
+	}
+	for name, leases := range s.resources() {
+		for i, l := range leases {
+			seen, ok := waited[[2]string{l.LockID, name}]
+			if !ok || l.Shared || s.faulty(l.Slot, seen-int64(ttl), l.At) {
+				continue
+			}
+			for _, other := range leases[:i] {
+				if !other.Shared && other.asked > seen && !strings.Contains(other.LockID, "@") {
+					found = append(found, fmt.Sprintf("%s: %s waited since before %s, but %s, which asked at %s, was granted the lock before it",
+						name, l.LockID, s.at(seen), other.LockID, s.at(other.asked)))
+				}
+			}
+		}
+	}
+	return found
+}
+
+// faulty reports whether a fault concerned a process at some time.
+func (s *story) faulty(slot int, from, to int64) bool {
+	return slices.ContainsFunc(s.disturbed, func(d disturbance) bool { return d.concerns(slot) && d.from <= to && d.to >= from })
+}
+
+// lostUpdates finds a write to a register that overwrote another one, and a sum that has changed.
+func (s *story) lostUpdates() (found []string) {
+	last := map[string]*Record{}
+	for i := range s.records {
+		r := &s.records[i]
+		if r.What != Access || r.Result != done || r.Error == "read" {
+			continue
+		}
+		if r.Error == "write" && r.Base != r.Version {
+			by := "another party"
+			if l := last[r.Resource]; l != nil {
+				by = l.LockID
+			}
+			found = append(found, fmt.Sprintf("%s: at %s %s overwrote the update of %s: it had read version %d, and there was %d",
+				r.Resource, s.at(r.At), r.LockID, by, r.Base, r.Version))
+		}
+		last[r.Resource] = r
+	}
+	return found
+}
+
+// isolation finds an access to a register between two accesses of another party.
+func (s *story) isolation() (found []string) {
+	type use struct{ present, before string }
+	uses := map[string]*use{}
+	over := map[[2]string]string{} // a party that was followed by another, and by which
+	for i := range s.records {
+		r := &s.records[i]
+		if r.What != Access || r.Result != done {
+			continue
+		}
+		u := uses[r.Resource]
+		if u == nil {
+			u = &use{}
+			uses[r.Resource] = u
+		}
+		if u.present == r.LockID {
+			continue
+		}
+		if by, again := over[[2]string{r.LockID, r.Resource}]; again {
+			found = append(found, fmt.Sprintf("%s: at %s %s used it again, after %s had used it in between", r.Resource, s.at(r.At), r.LockID, by))
+		}
+		over[[2]string{u.present, r.Resource}] = r.LockID
+		u.before, u.present = u.present, r.LockID
+	}
+	return found
+}
+
+// sagas finds sagas that did not end, and money that was made or destroyed.
+func (s *story) sagas() (found []string) {
+	for i := range s.records {
+		switch r := &s.records[i]; {
+		case r.What == Open:
+			found = append(found, fmt.Sprintf("the saga %s has not ended %v after the load", r.LockID, sagaBound))
+		case r.What == Total && r.Version != 0 && r.Version != r.Base:
+			found = append(found, fmt.Sprintf("there were %d at the beginning, and %d at the end", r.Base, r.Version))
+		}
+	}
+	return found
+}
+
+// leftLocks finds locks that were left one TTL after all processes had been stopped.
+func (s *story) leftLocks() (found []string) {
+	for i := range s.records {
+		if r := &s.records[i]; r.What == Remains {
+			found = append(found, fmt.Sprintf("%v after the end: %s", ttl, r.Error))
+		}
+	}
+	return found
+}
+
+// recovery finds a client whose operations did not succeed again within the bound after a fault that concerned it.
+func (s *story) recovery() (found []string) {
+	for _, r := range s.recoveries() {
+		if r.took > r.fault.bound() {
+			found = append(found, fmt.Sprintf("after %v, which ended at %s, %s succeeded again after %v at the earliest",
+				r.fault, s.at(r.to), slotName(r.slot), r.took.Round(time.Millisecond)))
+		}
+	}
+	return found
+}
+
+// recovered is the time that a client needed after a fault. If it did not recover before the end of the log or the next fault,
+// it is the time until then.
+type recovered struct {
+	fault *Fault
+	slot  int
+	to    int64
+	took  time.Duration
+}
+
+// recoveries returns how long each client needed after each fault.
+func (s *story) recoveries() (all []recovered) {
+	probes := make([][]int64, clients) // the times of those that succeeded
+	end := s.began
+	for i := range s.records {
+		r := &s.records[i]
+		if r.What == Probe && r.Result == done {
+			probes[r.Slot] = append(probes[r.Slot], r.At)
+		}
+		if r.What == Stopped || end == s.began || r.What == Probe {
+			end = r.At
+		}
+	}
+	for _, d := range s.disturbed {
+		for slot := range clients {
+			if !d.acted || !d.concerns(slot) {
+				continue
+			}
+			until := end
+			for _, other := range s.disturbed { // a later or longer one ends the observation
+				if other.from != d.from && other.concerns(slot) && other.to > d.to {
+					until = min(until, max(other.from, d.to))
+				}
+			}
+			if at, ok := slices.BinarySearch(probes[slot], d.to); ok || at < len(probes[slot]) {
+				until = min(until, probes[slot][at])
+			}
+			all = append(all, recovered{d.Fault, slot, d.to, time.Duration(until - d.to)})
+		}
+	}
+	return all
+}

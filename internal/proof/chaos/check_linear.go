@@ -1,0 +1,158 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/proof/linear"
+)
+
+const (
+	// linearLimit bounds the check of one resource.
+	linearLimit = 5 * time.Second
+	// forever is the time of an answer that never comes.
+	forever = time.Duration(1<<63 - 1)
+	// dating is how much earlier than a TTL after its request a lease may end: the estimate of the server's time, by which leases
+	// are dated, is a lower bound.
+	dating = time.Second
+)
+
+// linearizability finds histories of try, renew and release that no lock can have. Leases may expire: this is a leave at any time
+// after the earliest end. An operation without an answer, or with an unknown outcome, may be applied at any time.
+func (s *story) linearizability() (found []string) {
+	for _, ops := range s.histories() {
+		if ops == nil {
+			continue
+		}
+		if r := linear.Check(ops, linearLimit); !r.OK && !r.Undecided {
+			found = append(found, r.Seen)
+		}
+	}
+	return found
+}
+
+// histories returns the operations of each resource; nil if it had more parties at the same time than the model.
+func (s *story) histories() map[string][]linear.Operation {
+	byResource := map[string]map[string][]*Record{}
+	for i := range s.records {
+		r := &s.records[i]
+		if r.What != Try && r.What != Renew && r.What != Release {
+			continue
+		}
+		if byResource[r.Resource] == nil {
+			byResource[r.Resource] = map[string][]*Record{}
+		}
+		byResource[r.Resource][r.LockID] = append(byResource[r.Resource][r.LockID], r)
+	}
+	all := map[string][]linear.Operation{}
+	for name, byID := range byResource {
+		all[name] = s.history(name, byID)
+	}
+	return all
+}
+
+// history returns the operations on one resource.
+func (s *story) history(name string, byID map[string][]*Record) (ops []linear.Operation) {
+	parties := slices.SortedFunc(func(yield func([]*Record) bool) {
+		for _, records := range byID {
+			if !yield(records) {
+				return
+			}
+		}
+	}, func(a, b []*Record) int { return cmp.Compare(a[0].Began, b[0].Began) })
+	var busy [linear.MaxClients]time.Duration // until when each client of the model has operations
+	for i := range busy {
+		busy[i] = -forever
+	}
+	for _, records := range parties {
+		own := s.operations(name, records)
+		client := slices.IndexFunc(busy[:], func(until time.Duration) bool { return until < own[0].From })
+		if client < 0 {
+			return nil
+		}
+		for _, o := range own {
+			o.Client = client
+			busy[client] = max(busy[client], o.To)
+			ops = append(ops, o)
+		}
+	}
+	return ops
+}
+
+// operations returns the operations of one party, which has one lease. Each record of a call without an answer is followed by
+// the one with the answer, unless its process was killed.
+func (s *story) operations(name string, records []*Record) (ops []linear.Operation) {
+	var last *Record // the last operation that is known to have given or renewed the lease
+	may := false     // it may hold the resource
+	var expires, release time.Duration
+	for i, r := range records {
+		if r.Result == "" && i+1 < len(records) {
+			continue // its answer follows
+		}
+		o := linear.Operation{Resource: name, From: s.since(r.Began), To: s.since(r.At), OK: r.Result == granted, Fence: r.Fence}
+		if r.Result == unknown || r.Result == "" {
+			o.Unknown, o.To = true, forever
+		}
+		switch r.What {
+		case Try:
+			o.Do, o.Try = linear.TakeExclusive, 1
+			if r.Shared {
+				o.Do = linear.TakeShared
+			}
+			if r.Result == failed {
+				continue
+			}
+			may = o.OK || o.Unknown
+			if o.Unknown {
+				expires = o.From
+			}
+		case Renew:
+			if r.Result != granted && r.Result != lost {
+				continue
+			}
+			o.Do = linear.Renew
+		default:
+			o.Do, o.OK = linear.Leave, true
+			if r.Result == failed {
+				continue
+			}
+			o.Unknown = false
+			release = o.To
+		}
+		if o.OK && r.What != Release {
+			last = r
+		}
+		ops = append(ops, o)
+	}
+	if len(ops) == 0 {
+		return []linear.Operation{{Resource: name, Do: linear.Leave, OK: true, From: s.since(records[0].Began), To: s.since(records[0].Began) + 1}}
+	}
+	if last != nil {
+		expires = s.since(last.Began) + ttl - dating
+		if s.clockJumped(last.Slot, last.Began) {
+			expires = s.since(last.Began)
+		}
+	}
+	if may && (release == 0 || release > expires) {
+		ops = append(ops, linear.Operation{Resource: name, Do: linear.Leave, OK: true, From: expires, To: forever})
+	}
+	return ops
+}
+
+func (s *story) since(t int64) time.Duration { return time.Duration(t - s.began) }
+
+// clockJumped reports whether a wall clock was made wrong shortly before. For ten seconds the estimate of the server's time may
+// stand still then, which shortens leases.
+func (s *story) clockJumped(slot int, at int64) bool {
+	return slices.ContainsFunc(s.disturbed, func(d disturbance) bool {
+		return d.Kind == WrongClock && d.Slot == slot && d.from <= at && at-d.from < int64(12*time.Second)
+	})
+}
+
+// describe returns the first line of a text.
+func describe(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const ms = int64(time.Millisecond)
+
+// sorted returns records in the order of time.
+func sorted(records ...Record) []Record {
+	slices.SortStableFunc(records, func(a, b Record) int { return int(a.At - b.At) })
+	return records
+}
+
+// hold returns the records of one hold: asked for, granted and last trusted at some ms.
+func hold(lockID, resource string, asked, at, trusted, fence int64, change ...func(*Record)) []Record {
+	records := []Record{
+		{What: Asked, At: asked * ms, LockID: lockID, Resource: resource},
+		{What: Got, Began: asked * ms, At: at * ms, LockID: lockID, Resource: resource, Fence: fence},
+		{What: Trusted, At: trusted * ms, LockID: lockID, Resource: resource},
+	}
+	for i := range records {
+		for _, c := range change {
+			c(&records[i])
+		}
+	}
+	return records
+}
+
+func shared(r *Record) { r.Shared = true }
+
+func permit(r *Record) { r.Shared, r.Limit = true, 1 }
+
+func slot(n int) func(*Record) { return func(r *Record) { r.Slot = n } }
+
+func use(at int64, op, lockID string, base, version int64) Record {
+	return Record{What: Access, At: at * ms, Resource: "x/0", LockID: lockID, Error: op, Result: done, Base: base, Version: version}
+}
+
+// fault returns the records of a fault that acted.
+func fault(number int, f Fault, from, to int64) []Record {
+	return []Record{
+		{What: Began, At: from * ms, Number: number, Fault: &f}, {What: Acted, At: to * ms, Number: number, Fault: &f},
+		{What: Ended, At: to * ms, Number: number, Fault: &f},
+	}
+}
+
+func operation(what, lockID string, from, to int64, result string, fence int64) Record {
+	return Record{What: what, Began: from * ms, At: to * ms, LockID: lockID, Resource: "h/0/0", Result: result, Fence: fence}
+}
+
+func TestCheck_GoodHistories_HaveNoViolations(t *testing.T) {
+	t.Parallel()
+	waited := Record{What: Queue, Began: 110 * ms, At: 120 * ms, Resource: "x/0", LockIDs: []string{"b"}}
+	for name, records := range map[string][]Record{
+		"one after the other": slices.Concat(hold("a", "x/0", 0, 10, 100, 1), hold("b", "x/0", 5, 101, 200, 2)),
+		"shared at once":      slices.Concat(hold("a", "x/0", 0, 10, 100, 1, shared), hold("b", "x/0", 5, 50, 200, 2, shared)),
+		"permit after permit": slices.Concat(hold("a", "z/0", 0, 10, 100, 1, permit), hold("b", "z/0", 5, 101, 200, 2, permit)),
+		"attempts of a step":  slices.Concat(hold("s#1@w.1", "x/0", 10, 10, 100, 1), hold("s#1@w.2", "x/0", 50, 50, 200, 2)),
+		"in the queue's order": slices.Concat(hold("a", "x/0", 0, 10, 130, 1), hold("b", "x/0", 100, 131, 200, 2),
+			hold("c", "x/0", 125, 201, 300, 3), []Record{waited}),
+		"updates":             {use(1, "read", "a", 0, 0), use(2, "write", "a", 0, 0), use(3, "read", "b", 0, 1), use(4, "write", "b", 1, 1)},
+		"no money lost":       {{What: Total, Base: 10, Version: 10}},
+		"recovered":           slices.Concat(fault(0, Fault{Kind: Cut, Slot: 1}, 100, 200), []Record{{What: Probe, Slot: 1, Result: done, At: 900 * ms}}),
+		"another one's fault": slices.Concat(fault(0, Fault{Kind: Cut, Slot: 6}, 100, 200), []Record{{What: Stopped, At: 60_000 * ms}}),
+		"linearizable": {
+			operation(Try, "a", 0, 1, granted, 5), operation(Try, "b", 2, 3, refused, 0), operation(Renew, "a", 4, 5, granted, 5),
+			operation(Release, "a", 6, 7, granted, 0), operation(Try, "c", 8, 9, granted, 6),
+		},
+		"taken without an answer": {operation(Try, "a", 0, 1, unknown, 0), operation(Try, "b", 2, 3, refused, 0), operation(Try, "c", 4, 5, granted, 2)},
+		"expired":                 {operation(Try, "a", 0, 1, granted, 5), operation(Try, "b", 3000, 3001, granted, 6), operation(Renew, "a", 3002, 3003, lost, 5)},
+		"killed":                  {operation(Try, "a", 0, 0, "", 0), operation(Try, "b", 2, 3, refused, 0)},
+	} {
+		require.Empty(t, Check(sorted(records...)), name)
+	}
+}
+
+// Each history breaks one guarantee, which its check must find.
+func TestCheck_BadHistories_ShowTheirViolation(t *testing.T) {
+	t.Parallel()
+	waited := Record{What: Queue, Began: 110 * ms, At: 120 * ms, Resource: "x/0", LockIDs: []string{"b"}}
+	jumped := slices.Concat(hold("a", "x/0", 0, 10, 130, 1), hold("b", "x/0", 100, 201, 300, 3, slot(2)), hold("c", "x/0", 125, 131, 200, 2), []Record{waited})
+	for _, c := range []struct {
+		check, name string
+		records     []Record
+	}{
+		{"trust", "two exclusive holders", slices.Concat(hold("a", "x/0", 0, 10, 100, 1), hold("b", "x/0", 5, 50, 200, 2))},
+		{"trust", "shared beside exclusive", slices.Concat(hold("a", "x/0", 0, 10, 100, 1), hold("b", "x/0", 5, 50, 200, 2, shared))},
+		{"trust", "a client beside a saga", slices.Concat(hold("s#1@w.1", "x/0", 10, 10, 100, 1), hold("b", "x/0", 5, 50, 200, 2))},
+		{"limits", "two with one permit", slices.Concat(hold("a", "z/0", 0, 10, 100, 1, permit), hold("b", "z/0", 5, 50, 200, 2, permit))},
+		{"fences", "a smaller fence later", slices.Concat(hold("a", "x/0", 0, 10, 100, 2), hold("b", "x/0", 101, 102, 200, 1))},
+		{"fences", "a fence twice", slices.Concat(hold("a", "x/0", 0, 10, 100, 2), hold("b", "x/0", 5, 102, 200, 2))},
+		{"order", "a later request first", jumped},
+		{"lost updates", "a write on an old version", []Record{use(1, "read", "a", 0, 0), use(2, "read", "b", 0, 0), use(3, "write", "b", 0, 0), use(4, "write", "a", 0, 1)}},
+		{"isolation", "a use in between", []Record{use(1, "apply", "a", 0, 0), use(2, "apply", "b", 0, 1), use(3, "apply", "a", 0, 2)}},
+		{"sagas", "a saga that does not end", []Record{{What: Open, LockID: "s"}}},
+		{"sagas", "money from nowhere", []Record{{What: Total, Base: 10, Version: 11}}},
+		{"left locks", "a lock that is left", []Record{{What: Remains, Error: "a holds x/0"}}},
+		{"recovery", "no success in time", slices.Concat(fault(0, Fault{Kind: Cut, Slot: 1}, 100, 200), []Record{{What: Probe, Slot: 1, Result: done, At: 4000 * ms}})},
+		{"recovery", "no success at all", slices.Concat(fault(0, Fault{Kind: DatabaseRestart, Slot: -1}, 100, 200), []Record{{What: Stopped, At: 60_000 * ms}})},
+		{"linearizability", "granted twice", []Record{operation(Try, "a", 0, 1, granted, 5), operation(Try, "b", 2, 3, granted, 6)}},
+		{"linearizability", "refused by nobody", []Record{operation(Try, "b", 2, 3, refused, 0)}},
+		{"linearizability", "lost too early", []Record{operation(Try, "a", 0, 1, granted, 5), operation(Renew, "a", 500, 501, lost, 5)}},
+		{"linearizability", "refused after the release", []Record{
+			operation(Try, "a", 0, 1, granted, 5), operation(Release, "a", 2, 3, granted, 0), operation(Try, "b", 4, 5, refused, 0),
+		}},
+	} {
+		var found []string
+		for _, v := range Check(sorted(c.records...)) {
+			found = append(found, v.Check)
+		}
+		require.Contains(t, found, c.check, c.name)
+	}
+	excused := append(jumped, fault(0, Fault{Kind: Pause, Slot: 2}, 150, 180)...)
+	require.Empty(t, Check(sorted(excused...)), "the queue may pass over a waiter that is stopped")
+}
+
+func TestNewPlan_AnySeed_HasThreeKindsAndIsPure(t *testing.T) {
+	t.Parallel()
+	for first := uint64(1); first < 100; first += 8 {
+		all := map[Kind]bool{}
+		for seed := first; seed < first+8; seed++ {
+			plan := NewPlan(seed, 2*time.Minute)
+			require.Equal(t, plan, NewPlan(seed, 2*time.Minute))
+			own := map[Kind]bool{}
+			for i := range plan {
+				own[plan[i].Kind], all[plan[i].Kind] = true, true
+				require.LessOrEqual(t, plan[i].At, 2*time.Minute)
+			}
+			require.GreaterOrEqual(t, len(own), 3, "seed %d", seed)
+		}
+		require.Len(t, all, len(kinds), "seeds %d to %d", first, first+7)
+	}
+}
+
+func TestControls_EachKind_HasOne(t *testing.T) {
+	t.Parallel()
+	var have []Kind
+	for _, c := range controls() {
+		have = append(have, c.kind)
+		require.NotEmpty(t, c.shows)
+		for _, shown := range c.shows {
+			require.True(t, slices.ContainsFunc(checks, func(check struct {
+				name  string
+				check func(*story) []string
+			}) bool {
+				return check.name == shown
+			}), shown)
+		}
+		for _, f := range c.setup.Plan {
+			require.Equal(t, c.kind, f.Kind)
+			require.Less(t, f.At, c.setup.Long)
+		}
+	}
+	require.Equal(t, kinds, have)
+}
+
+func TestSummary_Line_CountsOnlyWhatActed(t *testing.T) {
+	t.Parallel()
+	records := fault(0, Fault{Kind: Cut, Slot: 1}, 100, 200)
+	records = append(records, Record{What: Began, At: 300 * ms, Number: 1, Fault: &Fault{Kind: Slow, Slot: 2}},
+		Record{What: Ended, At: 400 * ms, Number: 1}, Record{What: Probe, Slot: 1, Result: done, At: 700 * ms})
+	line := summarize(records, nil).line(7, settings{long: time.Minute})
+	require.Equal(t, "seed 7: 60 s, 6 clients, 2 workers; faults: cut 1 (1 had nothing to act on); 1 operations, 10 of 10 checks held;"+
+		" longest recovery 0.5 s (bound 3 s)", line)
+	table := summarize(records, []Violation{{Check: "trust"}}).line(7, settings{long: time.Minute, markdown: true})
+	require.Equal(t, "| 7 | cut 1 | 1 | 9 of 10 | 0.5 s |", table)
+	require.False(t, strings.Contains(line, "slow"))
+}

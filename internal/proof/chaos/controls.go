@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Values of Child.Broken. Each makes all clients wrong in one way.
+const (
+	brokenForever = "forever"  // takes locks without a TTL
+	brokenLong    = "long"     // not wrong: holds longer than a restart takes, so that it still trusts its locks afterwards
+	brokenUnknown = "unknown"  // takes an unknown outcome for the answer no, and an error of a release for a success
+	brokenLate    = "late"     // counts its TTL from the answer instead of from the request
+	brokenNoLimit = "no limit" // sends commands without a time limit
+	brokenWall    = "wall"     // trusts its wall clock
+)
+
+// control is a run with one kind of fault in which something is wrong on purpose. The checks must find it.
+type control struct {
+	kind Kind
+	what string
+	// shows lists the checks of which one at least must find a violation.
+	shows []string
+	setup Setup
+	// notDurable makes the database acknowledge writes before they are durable.
+	notDurable bool
+}
+
+var errNotShown = errors.New("a control shows no violation: the check would not find the defect either")
+
+// controls returns one control for each kind of fault.
+func controls() []control {
+	each := func(f Fault, targets int, first, gap time.Duration) (plan []Fault) {
+		for slot := range targets {
+			f.Slot, f.At = slot, first+time.Duration(slot)*gap
+			plan = append(plan, f)
+		}
+		return plan
+	}
+	server := func(f Fault, times ...time.Duration) (plan []Fault) {
+		f.Slot = -1
+		for _, at := range times {
+			f.At = at
+			plan = append(plan, f)
+		}
+		return plan
+	}
+	const second = time.Second
+	return []control{
+		{kind: Kill, what: "locks without a TTL", shows: []string{"left locks"}, setup: Setup{
+			Long: 8 * second, Broken: brokenForever, Plan: each(Fault{Kind: Kill}, clients, second, second),
+		}},
+		{kind: Pause, what: "a register that does not check fences", shows: []string{"lost updates"}, setup: Setup{
+			Long: 16 * second, Unchecked: true, Plan: each(Fault{Kind: Pause, For: ttl + 2*second}, clients, second, 1700*time.Millisecond),
+		}},
+		{kind: DatabaseRestart, what: "a database that acknowledges before a write is durable", shows: []string{"trust", "isolation"}, notDurable: true, setup: Setup{
+			Long: 25 * second, Broken: brokenLong, Plan: server(Fault{Kind: DatabaseRestart, Twice: true}, 4*second, 15*second),
+		}},
+		{kind: TemporalRestart, what: "sagas whose holds end during the outage, and whose last step does not ask for its lock", shows: []string{"isolation"}, setup: Setup{
+			Long: 24 * second, BareSagas: true, Unchecked: true, Plan: server(Fault{Kind: TemporalRestart, For: ttl + 2*second}, 3*second, 13*second),
+		}},
+		{kind: Cut, what: "clients that take an unknown outcome for an answer", shows: []string{"linearizability"}, setup: Setup{
+			Long: 14 * second, Broken: brokenUnknown, Plan: each(Fault{Kind: Cut, For: 2500 * time.Millisecond}, clients, second, 1700*time.Millisecond),
+		}},
+		{kind: Slow, what: "clients that count their TTL from the answer", shows: []string{"trust"}, setup: Setup{
+			Long: 16 * second, Broken: brokenLate, Plan: each(Fault{Kind: Slow, For: 13 * second, Delay: 1200 * time.Millisecond}, clients/2, second, 0),
+		}},
+		{kind: HalfOpen, what: "clients whose commands have no time limit", shows: []string{"recovery"}, setup: Setup{
+			Long: 22 * second, Broken: brokenNoLimit, Plan: each(Fault{Kind: HalfOpen, For: second, Answers: true, Silent: true}, clients, second, 0),
+		}},
+		{kind: WrongClock, what: "clients that trust their wall clocks", shows: []string{"trust"}, setup: Setup{
+			Long: 14 * second, Broken: brokenWall, Plan: each(Fault{Kind: WrongClock, Wall: -5 * time.Minute}, clients, 3*second, 700*time.Millisecond),
+		}},
+	}
+}
+
+// runControls runs the controls, or some of them, and prints what each has shown.
+func runControls(ctx context.Context, o settings, srv *servers, exe, work string) error {
+	all := controls()
+	if o.pick > 0 {
+		r := rand.New(rand.NewPCG(o.seed, 0)) //nolint:gosec // it should be the same each time
+		r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		all = slices.DeleteFunc(all, func(c control) bool { return !srv.can(c.kind) })
+		all = all[:min(o.pick, len(all))]
+	}
+	var failed error
+	for _, c := range all {
+		if !srv.can(c.kind) {
+			continue // it was printed
+		}
+		if err := c.run(ctx, o, srv, exe, work); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("control %s: %w", c.kind, err))
+		}
+	}
+	if failed == nil && o.dir == "" {
+		return os.RemoveAll(work)
+	}
+	return failed
+}
+
+// run runs one control.
+func (c *control) run(ctx context.Context, o settings, srv *servers, exe, work string) (err error) {
+	dir := filepath.Join(work, "control-"+strings.ReplaceAll(string(c.kind), " ", "-"))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if c.notDurable {
+		if err := srv.notDurable(ctx, true); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, srv.notDurable(context.WithoutCancel(ctx), false)) }()
+	}
+	began := time.Now()
+	records, err := Play(ctx, c.setup, srv, exe, dir)
+	if err != nil {
+		return fmt.Errorf("%w (logs in %s)", err, dir)
+	}
+	if o.verbose {
+		printFaults(records)
+	}
+	violations := Check(records)
+	counts := map[string]int{}
+	shown := ""
+	for _, v := range violations {
+		counts[v.Check]++
+		if shown == "" && slices.Contains(c.shows, v.Check) {
+			shown = v.Check + ": " + describe(v.Text)
+		}
+	}
+	if shown == "" {
+		return fmt.Errorf("%s: %w; found were %v; logs in %s", c.what, errNotShown, counts, dir)
+	}
+	sum := summarize(records, violations)
+	fmt.Printf("control %s: %s: %d faults acted; found %v in %.0f s: %s\n", c.kind, c.what, sum.acted[c.kind], counts, time.Since(began).Seconds(), shown)
+	return nil
+}

@@ -1,0 +1,86 @@
+// Command chaos runs client processes and Temporal workers under load, disturbs them and their servers, and checks afterwards
+// that Lockstep has kept its guarantees.
+//
+//	make chaos SEED=7 RUNS=3
+//	make chaos-controls
+//
+// # From the seed to the violations
+//
+//	plan.go       the faults of a seed: a pure function
+//	controls.go   one run for each kind of fault in which something is wrong on purpose
+//	client.go     a client process, and naive.go what is wrong in some controls
+//	worker.go     a worker process, with sagas that move money
+//	register.go   resources that check fences, in the program itself, which no fault concerns
+//	proxy.go      the connections of a process to a server, on toxiproxy
+//	wall.go       the clock of the client processes
+//	servers.go    the database and Temporal, which can be killed and started again
+//	nemesis.go    applies the faults, and logs what was seen of each
+//	play.go       one run, from the servers to the locks that remain
+//	log.go        the log that all processes write, by the machine's monotonic clock
+//	check*.go     pure functions over the log, which return violations
+//
+// The timing of a run is the machine's, so a seed that failed may pass the next time.
+//
+// # Load
+//
+// Six clients take exclusive locks, shared locks and semaphores. They try or queue, hold for a few milliseconds or for longer than
+// the TTL, and write to registers. Two workers run sagas with guarded steps on the same registers. A part of the sagas is undone.
+// Each client also asks again and again for a resource of its own, which shows when it can work. It also runs short histories of
+// try, renew and leave without a session.
+//
+// # Faults
+//
+//	kill               SIGKILL. A new process takes the slot
+//	stop               SIGSTOP for longer than the TTL
+//	database restart   SIGKILL of the database's processes, which are started again on the same ports
+//	Temporal restart   the same for Temporal
+//	cut                connections are closed, and new ones refused for a time
+//	slow               data is delayed in both directions
+//	half-open          present connections swallow requests, answers or both. They are reset at the end, or stay silent
+//	clock              the wall clock of a client becomes wrong by minutes
+//
+// Connections are disturbed between each process and the database, and between each worker and Temporal. Each seed has at least
+// three kinds of faults, and eight seeds in a row have all. A fault counts only if it was seen to act: a process in state T, a
+// number of closed connections, a server that refuses connections and has another process ID, a clock that has jumped.
+//
+// # Clocks
+//
+// Go programs read the clock without libc. So the client is built with another time.Now, whose wall clock can be set, while its
+// monotonic clock runs on. The lock library has no clock to inject here, because it uses wall time in two places only. Trust in a
+// lease ends by the monotonic or the wall clock, whichever has moved more. The estimate of the server's time uses the one that has
+// moved less. Leases end by the server's clock. Workers keep their clocks, because Temporal's SDK compares the server's times with
+// its own.
+//
+// # Checks
+//
+//	trust            nobody trusts an exclusive lock while another party trusts the same one
+//	limits           no more parties trust a semaphore than its limit
+//	fences           a later grant has a greater fence
+//	order            an exclusive request is granted before one that was asked for while it was seen in the queue
+//	lost updates     no write to a register overwrites one that its writer has not read
+//	isolation        between two uses of a register by one party, no other party uses it
+//	sagas            all sagas end, and the sum of all registers is what it was
+//	left locks       one TTL after all processes were stopped, half of them by SIGKILL, no lock is left
+//	linearizability  a single lock could have given the answers of each history
+//	recovery         after a fault, each client that it concerned succeeds again within 2 s or one TTL, without a restart
+//
+// A holder logs every 20 ms that its lease is valid. What it logs is the time before it looked, so a process that was stopped in
+// between trusted its lease at that time at least. Two overlapping holds therefore prove a violation, whatever the load of the
+// machine. Only recovery and the end of sagas depend on how fast the machine is.
+//
+// On a connection that stays silent only its time limit ends a command, which is ten seconds. After such a fault a client has ten
+// seconds more. With the default TTL of 30 s that is less than one TTL. The TTL of a run is three seconds.
+//
+// # Controls
+//
+// A check that finds nothing may be blind. So each kind of fault has a control, a run with only that kind of fault in which
+// something is wrong on purpose: see [controls]. It fails unless the expected check finds a violation.
+//
+// # What it does not show
+//
+//   - Nothing about replica sets: the local database is one server. The simulation covers failovers.
+//   - Order is checked only for requests that were seen in the queue and that no fault concerned.
+//   - A history in which too many parties overlap for the model is not decided. The output counts them.
+//   - Connections between the parts of a server, such as FerretDB and PostgreSQL, are not disturbed.
+//   - Power failures: a killed process loses nothing that the operating system has taken.
+package main

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/temporal-lockstep/lockstep/internal/proof/jsonlog"
+)
+
+// Record is a line of the log. What is set depends on What.
+type Record struct {
+	// At is the time in ns by the machine's monotonic clock, which all processes share. For a call it is the time after the
+	// answer, and Began the time before the call.
+	At, Began int64
+	What      string
+	Process   string
+	// Slot is the process's slot, and the slot of a fault's target.
+	Slot int
+
+	Resource string `json:",omitempty"`
+	LockID   string `json:",omitempty"`
+	Shared   bool   `json:",omitempty"`
+	Limit    int    `json:",omitempty"`
+	Fence    int64  `json:",omitempty"`
+	// Result is the result of a call: see the constants. Error is its error.
+	Result string `json:",omitempty"`
+	Error  string `json:",omitempty"`
+	// LockIDs are those that waited in a queue.
+	LockIDs []string `json:",omitempty"`
+	// Base and Version are versions of a register: the one that a write is based on, and the present one before it.
+	Base, Version int64 `json:",omitempty"`
+	// Number is the index of the fault in the plan.
+	Number int    `json:",omitempty"`
+	Fault  *Fault `json:",omitempty"`
+}
+
+// Values of Record.What.
+const (
+	Asked   = "asked"   // a request for one resource of an acquisition, with Result queue or try
+	Got     = "got"     // it was granted; the holder trusts it from At on
+	Not     = "not"     // it was not granted
+	Trusted = "trusted" // the lease was valid at At
+	Left    = "left"    // the lease was given back
+	Probe   = "probe"   // a request for a resource that no other process asks for was carried out, and the lock given back
+
+	Try     = "try"     // the operations of a history that must be linearizable
+	Renew   = "renew"   //
+	Release = "release" //
+
+	Access = "access" // an access to a register, in the register's order; Error names the operation
+	Queue  = "queue"  // the queue of a resource, as it was at some time between Began and At
+
+	Born    = "born"    // a process is ready
+	Dead    = "dead"    // a process has ended, by a fault or at the end
+	Began   = "began"   // a fault is about to act
+	Acted   = "acted"   // it was seen to act: Result is what was seen
+	Ended   = "ended"   // it has ended
+	Stopped = "stopped" // all processes have been stopped, at the end
+	Remains = "remains" // a lock was left after all processes had stopped for a TTL
+	Total   = "total"   // the sum of all registers: Base at the beginning, Version at the end
+	Open    = "open"    // a saga that has not ended
+	Closed  = "closed"  // a saga has ended
+)
+
+// Values of Record.Result.
+const (
+	granted = "granted"
+	refused = "refused"
+	done    = "done"
+	lost    = "lost"
+	unknown = "unknown" // the operation may have been applied
+	failed  = "failed"  // it was not applied
+	tried   = "try"
+	queued  = "queue"
+)
+
+// now returns the time of the machine's monotonic clock, which counts from its boot. No fault of a wall clock changes it.
+func now() int64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
+		panic(err) // there is nothing to check without a clock
+	}
+	return t.Nano()
+}
+
+// Log appends records to the file of one process.
+type Log struct {
+	*jsonlog.File
+	process string
+	slot    int
+}
+
+// OpenLog opens the log of a process in dir.
+func OpenLog(dir, process string, slot int) (*Log, error) {
+	f, err := jsonlog.Open(dir, process)
+	return &Log{File: f, process: process, slot: slot}, err
+}
+
+// Write appends a record of this process.
+func (l *Log) Write(r *Record) {
+	r.Process, r.Slot = l.process, l.slot
+	l.write(r)
+}
+
+// WriteAbout appends a record about another process.
+func (l *Log) WriteAbout(process string, slot int, r *Record) {
+	r.Process, r.Slot = process, slot
+	l.write(r)
+}
+
+func (l *Log) write(r *Record) {
+	if r.At == 0 {
+		r.At = now()
+	}
+	l.Append(r)
+}
+
+// ReadLogs returns the records of all logs in dir, in the order of time.
+func ReadLogs(dir string) (all []Record, err error) {
+	all, err = jsonlog.Read[Record](dir)
+	slices.SortStableFunc(all, func(a, b Record) int { return int(a.At - b.At) })
+	return all, err
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Hidden commands, of the child processes.
+const (
+	clientCommand = "client"
+	workerCommand = "worker"
+)
+
+var errViolated = errors.New("a guarantee was violated")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	if len(os.Args) == 3 && (os.Args[1] == clientCommand || os.Args[1] == workerCommand) {
+		var c Child
+		if err := json.Unmarshal([]byte(os.Args[2]), &c); err != nil {
+			return err
+		}
+		if os.Args[1] == clientCommand {
+			return runClient(c)
+		}
+		return runWorker(c)
+	}
+	var o settings
+	flag.Uint64Var(&o.seed, "seed", 1, "the first seed")
+	flag.Uint64Var(&o.runs, "runs", 1, "the number of seeds to play")
+	flag.DurationVar(&o.long, "for", 2*time.Minute, "the load of each seed")
+	flag.StringVar(&o.dir, "dir", "", "where the logs go and stay (default: a temporary folder, which stays if a seed fails)")
+	flag.BoolVar(&o.markdown, "markdown", false, "print a table of the seeds")
+	flag.BoolVar(&o.controls, "controls", false, "run the controls instead of seeds: each must show a violation")
+	flag.IntVar(&o.pick, "pick", 0, "run only this number of controls, which the seed chooses")
+	flag.BoolVar(&o.verbose, "v", false, "print each fault with what was seen of it")
+	flag.Parse()
+	return o.run(ctx)
+}
+
+// settings are the flags.
+type settings struct {
+	seed, runs                  uint64
+	long                        time.Duration
+	dir                         string
+	markdown, controls, verbose bool
+	pick                        int
+}
+
+func (o settings) run(ctx context.Context) (err error) {
+	work, err := os.MkdirTemp(o.dir, "chaos-")
+	if err != nil {
+		return err
+	}
+	if work, err = filepath.Abs(work); err != nil {
+		return err
+	}
+	exe, err := o.executable(ctx, work)
+	if err != nil {
+		return err
+	}
+	srv, err := openServers(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, srv.close(ctx)) }()
+	left := slices.DeleteFunc(slices.Clone(kinds), srv.can)
+	if len(left) > 0 {
+		fmt.Printf("left out, because the servers are not this program's own processes: %v\n", left)
+	}
+	if o.controls {
+		return runControls(ctx, o, srv, exe, work)
+	}
+	if o.markdown {
+		fmt.Println("| seed | faults that were seen to act | operations | checks held | longest recovery |")
+		fmt.Println("| ---: | --- | ---: | ---: | ---: |")
+	}
+	var failed error
+	for seed := o.seed; seed < o.seed+o.runs && ctx.Err() == nil; seed++ {
+		failed = errors.Join(failed, o.playSeed(ctx, srv, exe, work, seed))
+	}
+	if failed == nil && o.dir == "" {
+		return os.RemoveAll(work)
+	}
+	return errors.Join(failed, ctx.Err())
+}
+
+// executable returns the program of the child processes. It is built only if a wall clock must be set.
+func (o settings) executable(ctx context.Context, work string) (exe string, err error) {
+	set := o.controls
+	for seed := o.seed; seed < o.seed+o.runs; seed++ {
+		set = set || slices.ContainsFunc(NewPlan(seed, o.long), func(f Fault) bool { return f.Kind == WrongClock })
+	}
+	if !set {
+		return os.Executable()
+	}
+	return buildClient(ctx, work)
+}
+
+// playSeed plays one seed and prints its line and the first violation of each check.
+func (o settings) playSeed(ctx context.Context, srv *servers, exe, work string, seed uint64) error {
+	dir := filepath.Join(work, fmt.Sprintf("seed-%d", seed))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	plan := slices.DeleteFunc(NewPlan(seed, o.long), func(f Fault) bool { return !srv.can(f.Kind) })
+	records, err := Play(ctx, Setup{Seed: seed, Long: o.long, Plan: plan}, srv, exe, dir)
+	if err != nil {
+		return fmt.Errorf("seed %d: %w (logs in %s)", seed, err, dir)
+	}
+	violations := Check(records)
+	if o.verbose {
+		printFaults(records)
+	}
+	fmt.Println(summarize(records, violations).line(seed, o))
+	seen := map[string]bool{}
+	for _, v := range violations {
+		if !seen[v.Check] {
+			seen[v.Check] = true
+			fmt.Printf("  VIOLATION of %s: %s\n", v.Check, v.Text)
+		}
+	}
+	if len(violations) > 0 {
+		fmt.Printf("  %d violations; logs in %s\n", len(violations), dir)
+		return fmt.Errorf("seed %d: %w", seed, errViolated)
+	}
+	return nil
+}
+
+// summary is the content of a seed's line.
+type summary struct {
+	long       time.Duration
+	acted      map[Kind]int
+	operations int
+	held       int
+	longest    time.Duration
+	notActed   int
+}
+
+func summarize(records []Record, violations []Violation) summary {
+	sum := summary{acted: map[Kind]int{}, held: len(checks)}
+	broken := map[string]bool{}
+	for _, v := range violations {
+		broken[v.Check] = true
+	}
+	sum.held -= len(broken)
+	story := read(records)
+	for _, d := range story.disturbed {
+		if d.acted {
+			sum.acted[d.Kind]++
+		} else {
+			sum.notActed++
+		}
+	}
+	for _, r := range story.recoveries() {
+		sum.longest = max(sum.longest, r.took)
+	}
+	for i := range records {
+		switch r := &records[i]; {
+		case r.What == Got, r.What == Not, r.What == Left, r.What == Probe, r.What == Closed,
+			(r.What == Try || r.What == Renew || r.What == Release) && r.Result != "":
+			sum.operations++
+		}
+	}
+	return sum
+}
+
+// line returns the line of a seed.
+func (sum summary) line(seed uint64, o settings) string {
+	var faults []string
+	for _, k := range kinds {
+		if n := sum.acted[k]; n > 0 {
+			faults = append(faults, fmt.Sprintf("%s %d", k, n))
+		}
+	}
+	all := strings.Join(faults, ", ")
+	if o.markdown {
+		return fmt.Sprintf("| %d | %s | %d | %d of %d | %.1f s |", seed, all, sum.operations, sum.held, len(checks), sum.longest.Seconds())
+	}
+	if sum.notActed > 0 {
+		all += fmt.Sprintf(" (%d had nothing to act on)", sum.notActed)
+	}
+	return fmt.Sprintf("seed %d: %.0f s, %d clients, %d workers; faults: %s; %d operations, %d of %d checks held; longest recovery %.1f s (bound %.0f s)",
+		seed, o.long.Seconds(), clients, workers, all, sum.operations, sum.held, len(checks), sum.longest.Seconds(), recoveryBound.Seconds())
+}
+
+// printFaults prints each fault, with what was seen of it.
+func printFaults(records []Record) {
+	s := read(records)
+	for i := range records {
+		if r := &records[i]; r.What == Acted {
+			fmt.Printf("  %8s %v: %s\n", s.at(r.At), r.Fault, r.Result)
+		}
+	}
+}

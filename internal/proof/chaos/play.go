@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	enumspb "go.temporal.io/api/enums/v1"
+	temporalclient "go.temporal.io/sdk/client"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// Setup is a run to play: the faults of a seed, or those of a control.
+type Setup struct {
+	Seed uint64
+	Long time.Duration // the load
+	Plan []Fault
+	// Broken makes all clients wrong, Unchecked the registers, and BareSagas the sagas. See controls.go.
+	Broken               string
+	Unchecked, BareSagas bool
+}
+
+// play is a run.
+type play struct {
+	Setup
+	dir, name string // the folder of the logs; the name of the database and the task queue
+	servers   *servers
+	log       *Log
+	registers *Registers
+	locker    *lockcore.Locker // not through a proxy
+	tc        temporalclient.Client
+	pool      *pool
+	nemesis   *nemesis
+	sagas     sync.WaitGroup
+}
+
+const (
+	// sagasAtOnce is the number of sagas that run at the same time.
+	sagasAtOnce = 3
+	// sagaBound bounds the time in which all sagas end after the load.
+	sagaBound = 60 * time.Second
+	// lookAtQueues is the interval at which the queues are logged.
+	lookAtQueues = 200 * time.Millisecond
+)
+
+// Play plays a setup and returns its log. Errors concern the program and its servers, not violations.
+func Play(ctx context.Context, s Setup, srv *servers, exe, dir string) (records []Record, err error) {
+	p := &play{Setup: s, dir: dir, servers: srv, name: fmt.Sprintf("chaos_%d_%d", s.Seed, time.Now().UnixMilli())}
+	if p.log, err = OpenLog(dir, "program", -1); err != nil {
+		return nil, err
+	}
+	defer func() { _ = p.log.Close() }() // each write was checked
+	closeAll, err := p.open(ctx, exe)
+	defer closeAll()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.load(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.ending(ctx); err != nil {
+		return nil, err
+	}
+	return ReadLogs(dir)
+}
+
+// open starts everything but the load. close must be called even after an error.
+func (p *play) open(ctx context.Context, exe string) (closeAll func(), err error) {
+	var closers []func()
+	closeAll = func() {
+		for _, c := range slices.Backward(closers) {
+			c()
+		}
+	}
+	var names []string
+	for i := range exclusives {
+		names = append(names, fmt.Sprintf("x/%d", i))
+	}
+	p.registers = newRegisters(p.log, p.Unchecked, names)
+	listener, err := p.registers.serve()
+	if err != nil {
+		return closeAll, err
+	}
+	closers = append(closers, func() { _ = listener.Close() })
+	mc, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + p.servers.mongo + "/?directConnection=true").SetServerSelectionTimeout(opTimeout))
+	if err != nil {
+		return closeAll, err
+	}
+	closers = append(closers, func() {
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		_, _ = mc.Database(p.name).Drop(last), mc.Disconnect(last) // it is of no use to anybody
+	})
+	if p.locker, err = lockcore.New(mc.Database(p.name).Collection("locks"), lockcore.Config{TTL: ttl, ClaimTTL: ttl, WaiterTTL: ttl}); err != nil {
+		return closeAll, err
+	}
+	if err := p.locker.CreateIndexes(ctx); err != nil {
+		return closeAll, err
+	}
+	output, err := os.Create(filepath.Join(p.dir, "program.output")) //nolint:gosec // our own
+	if err != nil {
+		return closeAll, err
+	}
+	closers = append(closers, func() { _ = output.Close() })
+	if p.tc, err = dialTemporal(p.servers.temporal, output); err != nil {
+		return closeAll, err
+	}
+	closers = append(closers, p.tc.Close)
+	p.nemesis = &nemesis{servers: p.servers, log: p.log}
+	closers = append(closers, p.nemesis.close)
+	if err := p.nemesis.open(p.servers); err != nil {
+		return closeAll, err
+	}
+	p.pool = &pool{exe: exe, log: p.log, child: func(slot int) Child { return p.child(slot, listener.Addr().String()) }}
+	p.nemesis.pool = p.pool
+	closers = append(closers, p.pool.stop)
+	return closeAll, p.pool.startAll()
+}
+
+// child returns the configuration of a process.
+func (p *play) child(slot int, registers string) Child {
+	c := Child{Dir: p.dir, Slot: slot, Seed: p.Seed, Mongo: p.nemesis.mongo[slot].Listen, Database: p.name, Registers: registers, Broken: p.Broken}
+	if slot >= clients {
+		c.Temporal = p.nemesis.temporal[slot].Listen
+	}
+	return c
+}
+
+// load applies the faults while clients and sagas work, and waits until the sagas have ended.
+func (p *play) load(ctx context.Context) error {
+	p.log.Write(&Record{What: Total, Base: p.registers.total()})
+	began := time.Now()
+	loading, stop := context.WithTimeout(ctx, p.Long)
+	defer stop()
+	looking, stopLooking := context.WithCancel(ctx)
+	var looks sync.WaitGroup
+	looks.Go(func() { p.look(looking) })
+	for i := range sagasAtOnce {
+		p.sagas.Go(func() { p.transfers(ctx, loading, i) })
+	}
+	err := p.nemesis.play(loading, p.Plan, began)
+	if err == nil || errors.Is(err, context.DeadlineExceeded) {
+		<-loading.Done()
+		err = ctx.Err()
+	}
+	p.sagas.Wait()
+	stopLooking()
+	looks.Wait()
+	return err
+}
+
+// transfers runs one saga after the other until the load ends, and waits for the last one.
+func (p *play) transfers(ctx, loading context.Context, thread int) {
+	r := rand.New(rand.NewPCG(p.Seed, uint64(100+thread))) //nolint:gosec // it should be the same each time
+	for number := 0; pause(loading, span(r, 50, 300)); number++ {
+		from := r.IntN(exclusives)
+		to := (from + 1 + r.IntN(exclusives-1)) % exclusives
+		t := Transfer{From: fmt.Sprintf("x/%d", from), To: fmt.Sprintf("x/%d", to), Amount: 1 + r.Int64N(50), Fail: r.IntN(4) == 0}
+		if p.BareSagas {
+			t.HoldTTL, t.Bare = ttl, true
+		}
+		p.transfer(ctx, loading, fmt.Sprintf("%s-%d-%d", p.name, thread, number), t)
+	}
+}
+
+// transfer starts a saga and waits until it has ended.
+func (p *play) transfer(ctx, loading context.Context, id string, t Transfer) {
+	for { // the server may be down; a start that was applied is found by its ID
+		call, cancel := context.WithTimeout(ctx, opTimeout)
+		_, err := p.tc.ExecuteWorkflow(call, temporalclient.StartWorkflowOptions{
+			ID: id, TaskQueue: p.name, WorkflowTaskTimeout: opTimeout, WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+			WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
+		}, transferName, t)
+		cancel()
+		if err == nil || strings.Contains(err.Error(), "already started") {
+			break
+		}
+		if !pause(ctx, 100*time.Millisecond) {
+			return
+		}
+	}
+	p.await(ctx, loading, id)
+}
+
+// await waits until a saga has ended, and logs it if it has not within sagaBound after the load.
+func (p *play) await(ctx, loading context.Context, id string) {
+	for began := time.Now(); ; {
+		if loading.Err() == nil {
+			began = time.Now()
+		}
+		late := time.Since(began)
+		call, cancel := context.WithTimeout(ctx, opTimeout)
+		d, err := p.tc.DescribeWorkflowExecution(call, id, "")
+		cancel()
+		if err == nil && d.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
+			p.log.Write(&Record{What: Closed, LockID: id, Result: d.GetWorkflowExecutionInfo().GetStatus().String()})
+			return
+		}
+		if late > sagaBound {
+			p.log.Write(&Record{What: Open, LockID: id, Error: text(err)})
+			return
+		}
+		if !pause(ctx, 50*time.Millisecond) {
+			return
+		}
+	}
+}
+
+// look logs the queues.
+func (p *play) look(ctx context.Context) {
+	for pause(ctx, lookAtQueues) {
+		began := now()
+		queues := map[string][]string{}
+		call, cancel := context.WithTimeout(ctx, opTimeout)
+		for s, err := range p.locker.Status(call, lockcore.Filter{Contended: true, States: []lockcore.State{lockcore.StateWaiting}}) {
+			if err == nil {
+				queues[s.Resource] = append(queues[s.Resource], s.LockID)
+			}
+		}
+		cancel()
+		for resource, waiting := range queues {
+			p.log.Write(&Record{What: Queue, Began: began, Resource: resource, LockIDs: waiting})
+		}
+	}
+}
+
+// ending stops all processes, and logs the locks that remain one TTL later.
+func (p *play) ending(ctx context.Context) error {
+	p.pool.stop()
+	p.log.Write(&Record{What: Stopped})
+	p.log.Write(&Record{What: Total, Base: initialBalance * exclusives, Version: p.registers.total()})
+	if !pause(ctx, ttl+200*time.Millisecond) {
+		return ctx.Err()
+	}
+	for s, err := range p.locker.Status(ctx, lockcore.Filter{}) {
+		if err != nil {
+			return err
+		}
+		if s.ExpiresIn > 0 {
+			p.log.Write(&Record{What: Remains, Resource: s.Resource, LockID: s.LockID, Error: s.String()})
+		}
+	}
+	return nil
+}

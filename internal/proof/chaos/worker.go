@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"go.temporal.io/sdk/activity"
+	temporalclient "go.temporal.io/sdk/client"
+	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/worker"
+	"github.com/temporal-lockstep/lockstep/workflows"
+)
+
+// Transfer is the argument of a saga that moves money from one register to another.
+type Transfer struct {
+	From, To string
+	Amount   int64
+	// Fail makes its last step fail, so that it is undone.
+	Fail bool
+	// HoldTTL is the TTL of its locks between two steps, or 0. With Bare its last step does not ask for its lock.
+	HoldTTL time.Duration
+	Bare    bool
+}
+
+// Step is the argument of its steps and their compensations.
+type Step struct {
+	Resource, Owner, Key string
+	Delta                int64
+	Undo, Fail, Bare     bool
+}
+
+const (
+	transferName = "transfer"
+	stepName     = "step"
+	// sagaHoldTTL is the TTL of kept locks. The janitor of each worker extends them.
+	sagaHoldTTL = 30 * time.Second
+)
+
+// bank runs the transfers of one worker process.
+type bank struct {
+	*client
+	attempts atomic.Int64
+}
+
+// runWorker is the main function of a worker process. It works until its standard input ends.
+func runWorker(c Child) error {
+	cl, err := openClient(c, sagaHoldTTL)
+	if err != nil {
+		return err
+	}
+	tc, err := dialTemporal(c.Temporal, os.Stderr)
+	if err != nil {
+		return err
+	}
+	defer tc.Close()
+	plugin, err := worker.NewPlugin(worker.Options{Locker: cl.locker, Janitor: worker.JanitorOptions{Interval: time.Second}})
+	if err != nil {
+		return err
+	}
+	w := sdkworker.New(tc, c.Database, sdkworker.Options{
+		Plugins: []sdkworker.Plugin{plugin}, StickyScheduleToStartTimeout: time.Second, WorkerStopTimeout: time.Second,
+	})
+	b := &bank{client: cl}
+	w.RegisterWorkflowWithOptions(transfer, workflow.RegisterOptions{Name: transferName})
+	w.RegisterActivityWithOptions(b.step, activity.RegisterOptions{Name: stepName})
+	if err := w.Start(); err != nil {
+		return err
+	}
+	cl.log.Write(&Record{What: Born})
+	fmt.Println(ready)
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent has ended
+	w.Stop()
+	return nil
+}
+
+func dialTemporal(address string, out io.Writer) (temporalclient.Client, error) {
+	return temporalclient.NewLazyClient(temporalclient.Options{
+		HostPort: address, Logger: sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelWarn}))),
+	})
+}
+
+// transfer takes money from a register, gives it to another, and looks at the first one again. Between its steps it keeps its
+// locks, so no other party may use the registers in between.
+func transfer(ctx workflow.Context, t Transfer) error {
+	id := workflow.GetInfo(ctx).WorkflowExecution.ID
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		StartToCloseTimeout: 2 * ttl, RetryPolicy: &temporal.RetryPolicy{InitialInterval: 100 * time.Millisecond, BackoffCoefficient: 1},
+	})
+	return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+		owner := fmt.Sprintf("%s#%d", id, s.Attempt())
+		on := func(resource string) workflow.Context {
+			return workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Exclusive(resource)}, HoldTTL: t.HoldTTL})
+		}
+		for i, step := range []Step{{Resource: t.From, Delta: -t.Amount}, {Resource: t.To, Delta: t.Amount}} {
+			step.Owner, step.Key = owner, fmt.Sprintf("%s/%d", owner, i)
+			undo := step
+			undo.Undo = true
+			on := on(step.Resource)
+			s.CompensateWith(on, stepName, undo)
+			if err := workflow.ExecuteActivity(on, stepName, step).Get(ctx, nil); err != nil {
+				return err
+			}
+		}
+		last := Step{Resource: t.From, Owner: owner, Key: owner + "/2", Fail: t.Fail, Bare: t.Bare}
+		if t.Bare {
+			return workflow.ExecuteActivity(ctx, stepName, last).Get(ctx, nil)
+		}
+		return workflow.ExecuteActivity(on(t.From), stepName, last).Get(ctx, nil)
+	})
+}
+
+// errPlanned is the reason of a transfer that is undone.
+var errPlanned = errors.New("as planned")
+
+// step changes a register under the step's lock.
+func (b *bank) step(ctx context.Context, in Step) error {
+	use := &Use{Resource: in.Resource, LockID: in.Owner, Key: in.Key, Delta: in.Delta, Undo: in.Undo}
+	if in.Bare {
+		// The registers of this control check no fences.
+		_, err := b.registers.call("Apply", use)
+		return err
+	}
+	fence, ok := activities.Fence(ctx, in.Resource)
+	if !ok {
+		return temporal.NewNonRetryableApplicationError("the step has no lock", "chaos", nil)
+	}
+	use.Fence = fence
+	attempt := fmt.Sprintf("%s@%s.%d", in.Owner, b.Name, b.attempts.Add(1))
+	b.log.Write(&Record{What: Got, Resource: in.Resource, LockID: attempt, Fence: fence})
+	if _, err := b.registers.call("Apply", use); err != nil {
+		return err
+	}
+	observe(b.log, attempt, 30*time.Millisecond, func() []lockcore.Lease { return activities.Leases(ctx) })
+	if in.Fail {
+		return temporal.NewNonRetryableApplicationError(errPlanned.Error(), "planned", errPlanned)
+	}
+	return nil
+}
