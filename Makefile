@@ -84,6 +84,10 @@ chaos: ## disturb clients, workers, servers and connections, on servers of its o
 chaos-controls: ## show that each kind of fault in `make chaos` finds a defect that was put in on purpose
 	@exec go run -C internal/proof/chaos . -controls $(CHAOS_FLAGS)
 
+.PHONY: defects
+defects: stack-up ## try commands of docs/defects.md: ten rows, one (ROW=12), or all (ALL=1); SEED=7 repeats a draw
+	@$(WITH_STACK) && exec go run ./internal/tools/defects $(if $(ROW),-row $(ROW)) $(if $(ALL),-all) $(if $(SEED),-seed $(SEED))
+
 .PHONY: bench
 bench: stack-up ## compare operations with raw commands on the same database (BENCH_FLAGS="...")
 	@$(WITH_STACK) && exec go run ./internal/tools/bench engine $(BENCH_FLAGS)

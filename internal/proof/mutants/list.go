@@ -1,5 +1,10 @@
 package main
 
+import (
+	"cmp"
+	"slices"
+)
+
 const header = `# What finds defects of the lock engine
 
 Each row is a defect that the engine once had, or could have, put back on purpose by a change of its source. The last column lists what
@@ -21,12 +26,26 @@ type mutant struct {
 	// what describes the defect, and names its row on the page.
 	what  string
 	edits []edit
-	// tests, if not empty, is a pattern for go test -run of the tests in package party that find it.
-	tests string
+	// tests, if not empty, is a pattern for go test -run of the tests that find it. They are in the package in, by default in package party.
+	tests, in string
 	// simulated is set if a seed of the simulation finds it.
 	simulated bool
 	// check, if not empty, is the check of the fuzzer of sagas that finds it.
 	check string
+}
+
+// all returns the mutants of all lists.
+func all() []mutant { return slices.Concat(mutants, sagaMutants, productMutants) }
+
+// packageOfTests returns the package of the tests that find the mutant.
+func (m *mutant) packageOfTests() string { return cmp.Or(m.in, engineTests) }
+
+// limit returns the time after which a test that does not end has found the mutant. Tests outside of the engine wait for servers.
+func (m *mutant) limit() string {
+	if m.in == "" {
+		return "20s"
+	}
+	return "2m"
 }
 
 // edit replaces a text that must occur once in a file.

@@ -5,9 +5,17 @@
 //	go run ./internal/proof/mutants
 //
 // With -sagas it uses defects of the Temporal side and the fuzzer of sagas, and writes internal/proof/sagafuzz/MUTANTS.md.
+//
+// With an argument, a text that occurs in the description of one defect only, it puts that defect back, shows that it is found, and writes
+// no page. These are the commands of docs/defects.md:
+//
+//	go run ./internal/proof/mutants "steps of scope step share the lock ID"
+//
+// With -list it prints the descriptions of all defects.
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,11 +40,23 @@ var (
 	only      = flag.String("only", "", "a regular expression: play only the mutants whose description matches, and keep the other rows of the page")
 	runTests  = flag.Bool("tests", true, "run the tests that find mutants")
 	simulated = flag.Bool("simulate", false, "play the simulation for mutants too that are found by a test, with these seeds")
+	list      = flag.Bool("list", false, "print the descriptions of all defects")
 )
 
 func main() {
 	flag.Parse()
-	if err := run(); err != nil {
+	var err error
+	switch {
+	case *list:
+		for _, m := range all() {
+			fmt.Println(m.what)
+		}
+	case flag.NArg() > 0:
+		err = show(strings.Join(flag.Args(), " "))
+	default:
+		err = run()
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -44,7 +64,7 @@ func main() {
 
 // run plays the mutants and writes the page.
 func run() error {
-	page, header, mutants := "internal/proof/simulation/MUTANTS.md", header, mutants
+	page, header, mutants := enginePage, header, mutants
 	if *sagas {
 		page, header, mutants = "internal/proof/sagafuzz/MUTANTS.md", sagaHeader, sagaMutants
 	}
@@ -181,18 +201,18 @@ func play(parent, dir, overlay string) (string, error) {
 
 // test returns the tests that fail with the mutant and pass without it.
 func (m *mutant) test(parent, dir, overlay string) ([]string, error) {
-	sound, err := built(parent, engineTests)
+	sound, err := built(parent, m.packageOfTests())
 	if err != nil {
 		return nil, err
 	}
-	broken, err := built(dir, engineTests, "-overlay", overlay)
+	broken, err := built(dir, m.packageOfTests(), "-overlay", overlay)
 	if err != nil {
 		return nil, err
 	}
-	if out, err := execute(sound, engineTests, "-test.run", m.tests); err != nil {
-		return nil, fmt.Errorf("%s fails without the mutant: %s", m.tests, out)
+	if out, err := execute(sound, m.packageOfTests(), "-test.run", m.tests, "-test.v"); err != nil || !bytes.Contains(out, []byte("--- PASS: ")) {
+		return nil, fmt.Errorf("%s does not pass without the mutant: %s", m.tests, out)
 	}
-	out, err := execute(broken, engineTests, "-test.timeout", "20s", "-test.run", m.tests)
+	out, err := execute(broken, m.packageOfTests(), "-test.timeout", m.limit(), "-test.run", m.tests)
 	if err == nil {
 		return nil, fmt.Errorf("%s passes", m.tests)
 	}
@@ -206,7 +226,7 @@ func (m *mutant) test(parent, dir, overlay string) ([]string, error) {
 	for _, fail := range regexp.MustCompile(`--- FAIL: (\S+) `).FindAllSubmatch(out, -1) {
 		add(string(fail[1]), "")
 	}
-	if hangs := regexp.MustCompile(`panic: test timed out after 20s\s+running tests:\s+(\w+)`).FindSubmatch(out); hangs != nil {
+	if hangs := regexp.MustCompile(`panic: test timed out after \w+\s+running tests:\s+(\w+)`).FindSubmatch(out); hangs != nil {
 		add(string(hangs[1]), ", which does not end")
 	}
 	if len(found) == 0 {

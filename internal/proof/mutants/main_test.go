@@ -22,7 +22,7 @@ import (
 func TestMutants_Source_Compiles(t *testing.T) {
 	t.Chdir("../../..") // the edits name files from the repository's root
 	packages := listPackages(t)
-	for _, list := range [][]mutant{mutants, sagaMutants} {
+	for _, list := range [][]mutant{mutants, sagaMutants, productMutants} {
 		for i := range list {
 			t.Run(list[i].what, func(t *testing.T) {
 				overlay, err := list[i].overlay(t.TempDir())
@@ -48,7 +48,7 @@ type listed struct {
 // listPackages returns the packages of this module and their dependencies, by import path and by folder.
 func listPackages(t *testing.T) map[string]listed {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles", "./lockcore/...", "./workflows", "./worker").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles", "./lockcore/...", "./worker", "./internal/cli/...").Output()
 	require.NoError(t, err)
 	all := map[string]listed{}
 	for d := json.NewDecoder(bytes.NewReader(out)); ; {

@@ -23,25 +23,25 @@ This page is written by the command below, with the addresses of the stack in th
 const fuzzer = "./internal/proof/sagafuzz"
 
 var sagaMutants = []mutant{
-	{what: "a compensation runs although its step never ran", check: "vain", edits: []edit{
+	{what: "a compensation runs although its step never ran", in: worker, tests: "TestCompensation_StepNeverGranted_IsNotUndone", check: "vain", edits: []edit{
 		{"workflows/compensate.go", "return wire.NeverRan(err)", "return wire.NeverRan(err) && false"},
 	}},
-	{what: "a step releases what it has when another resource is busy", check: "history", edits: []edit{
+	{what: "a step releases what it has when another resource is busy", in: worker, tests: "TestScopeStep_TwoBusyResources_Runs", check: "history", edits: []edit{
 		{"interceptors/activity_inbound.go", "	case parked:\n		return false\n", "	case parked:\n		return guard.Scope == wire.ScopeStep\n"},
 	}},
-	{what: "a compensation does not wait for its step", check: "undo", edits: []edit{
+	{what: "a compensation does not wait for its step", in: worker, tests: "TestUndo_AfterReset_BarsStepsOfEarlierRuns", check: "undo", edits: []edit{
 		{"internal/runstate/step.go", "		step.Guard.Undoes = a.undoing.part\n", ""},
 	}},
-	{what: "a step that is cancelled while it waits stays in the queue", check: "places", edits: []edit{
+	{what: "a step that is cancelled while it waits stays in the queue", in: worker, tests: "TestWait_Cancelled_LeavesNothing", check: "places", edits: []edit{
 		{"internal/runstate/wait.go", "		err = wire.NewWaitCanceled(!t.ran)\n", "		return wire.NewWaitCanceled(!t.ran)\n"},
 	}},
-	{what: "a saga does not verify its locks at its end", check: "isolation", edits: []edit{
+	{what: "a saga does not verify its locks at its end", in: worker, tests: "TestLoss_BeforeTheEnd_IsReported", check: "isolation", edits: []edit{
 		{"internal/lockactivities/release.go", "		v.Uses = append(v.Uses, party.Use{Resource: u.Resource, By: party.LastAttempt(u.Schedule)})\n", "		_ = u\n"},
 	}},
-	{what: "steps of scope step share the lock ID of their workflow", check: "limit", edits: []edit{
+	{what: "steps of scope step share the lock ID of their workflow", in: worker, tests: "TestScopeStep_StepsOfOneWorkflow_AreIndependent", check: "limit", edits: []edit{
 		{"internal/wire/guard.go", "lockID, within, holdTTL = run.StepLockID(g.Part), lockID, 0", "within, holdTTL = \"\", 0"},
 	}},
-	{what: "a step that lost one lock stays in the queue of another", check: "places", edits: []edit{
+	{what: "a step that lost one lock stays in the queue of another", in: worker, tests: "TestGuard_OneOfTwoLost_LeavesTheOthersQueue", check: "places", edits: []edit{
 		{"interceptors/activity_inbound.go", "		return !guard.Try // a request that only tries never queues\n", "		return false\n"},
 	}},
 }

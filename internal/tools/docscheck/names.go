@@ -1,6 +1,7 @@
 package docscheck
 
 import (
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -10,26 +11,32 @@ var (
 	testName = regexp.MustCompile(`^(Test[A-Z]\w*)(?:/([\w/-]+))?$`)
 	testFunc = regexp.MustCompile(`(?m)^func (Test[A-Z]\w*)\(`)
 	scenario = regexp.MustCompile(`^(?:rule \d+|\w+)/\S+ .*\S$`)
+	testRun  = regexp.MustCompile(`^go test \./(\S+) -run '?(Test\w+)`)
 	quoted   = regexp.MustCompile(`"((?:[^"\\\n]|\\.)*)"`)
 )
 
 // Tests finds named tests, subtests and scenarios that do not exist. A subtest, such as TestAll/some_case, must be a string in a Go
 // file, as it is or with spaces instead of the underscores. So must a scenario, a sentence after its subject, such as
-// "I1/a waiter is granted".
+// "I1/a waiter is granted". The test in a command such as go test ./worker -run TestAll must be in that package.
 func Tests(t Tree) []Problem {
-	functions, strs := set{}, set{}
+	functions, strs, inPackage := set{}, set{}, set{}
 	for _, name := range t.names(".go") {
 		for text := range (set{}).add(quoted, t.Files[name]) {
 			strs[strings.ReplaceAll(text, " ", "_")] = true
 		}
 		if strings.HasSuffix(name, "_test.go") {
 			functions.add(testFunc, t.Files[name])
+			for function := range (set{}).add(testFunc, t.Files[name]) {
+				inPackage[path.Dir(name)+" "+function] = true
+			}
 		}
 	}
 	return t.pages(func(p page, report reporter) {
 		for _, s := range p.code {
-			m := testName.FindStringSubmatch(s.text)
+			m, run := testName.FindStringSubmatch(s.text), testRun.FindStringSubmatch(s.text)
 			switch {
+			case run != nil && !inPackage[run[1]+" "+run[2]]:
+				report(s.line, "package %s has no test %s", run[1], run[2])
 			case m == nil && scenario.MatchString(s.text) && !strs[strings.ReplaceAll(s.text, " ", "_")]:
 				report(s.line, "there is no scenario %s", s.text)
 			case m == nil:
@@ -104,6 +111,9 @@ func Commands(t Tree, help func(args ...string) (string, error)) ([]Problem, err
 	return t.pages(func(p page, report reporter) {
 		runsLockstep := false
 		for _, c := range p.shellLines() {
+			if strings.HasPrefix(c.text, "go test ") { // ./cmd/lockstep is its package
+				continue
+			}
 			for _, m := range cliCommand.FindAllStringSubmatch(c.text, -1) {
 				runsLockstep = true
 				checkWords(flags, strings.Fields(m[1]), c.line, report)

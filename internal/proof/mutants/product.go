@@ -1,0 +1,108 @@
+package main
+
+// productMutants are defects that Lockstep once had outside of the engine, each of which a Go test finds. They have no page but
+// docs/defects.md.
+var productMutants = []mutant{
+	// Workflow side. Their tests run workflows on a Temporal server.
+	{what: "a commit releases in the local activity that verifies", in: worker, tests: "TestSaga_CancelledDuringCommit_CompensatesUnderLocks", edits: []edit{
+		{"internal/runstate/release.go", "\t\tUsed: used, Inherits", "\t\tUsed: used, Resources: used.names(), Schedule: s.schedules, Inherits"},
+		{"internal/lockactivities/release.go", "\tcase len(p.Used) == 0:\n", "\tcase len(p.Used) >= 0:\n"},
+		{"internal/lockactivities/release.go", "\t\treturn wire.ReleaseResult{}, wire.Failure(a.verify(ctx, p, caller))\n", "\t\tif err := a.verify(ctx, p, caller); err != nil {\n\t\t\treturn wire.ReleaseResult{}, wire.Failure(err)\n\t\t}\n"},
+	}},
+	{what: "a Lock is taken by a local activity", in: worker, tests: "TestLock_TaskIsLost_HoldsNothing", edits: []edit{
+		{"internal/runstate/lock.go", "\treturn t.scope.state.runActivity(ctx, o, wire.ActivityAcquire, l.params(ctx), result, t.mustStop)\n", "\treturn workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{\n\t\tScheduleToCloseTimeout: o.StartToCloseTimeout,\n\t}), wire.ActivityAcquire, l.params(ctx)).Get(ctx, result)\n"},
+	}},
+	{what: "a release is a local activity", in: worker, tests: "TestLock_ReleasingTaskLost_StepRunsUnderIt", edits: []edit{
+		{"internal/runstate/release.go", "s.schedule(ctx, workflow.ActivityOptions{Summary: wire.Cut(e.summary, 120), StartToCloseTimeout: attemptTimeout}, e.name, e.params)", "workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{ScheduleToCloseTimeout: attemptTimeout}), e.name, e.params)"},
+	}},
+	{what: "a closing run is released before it has closed", in: worker, tests: "TestRun_TaskRefused_StillHoldsItsLocks", edits: []edit{
+		{"interceptors/closing.go", "\t\tlast, err := c.closeOf(ctx, to, run)\n", "\t\tlast, err := &historypb.HistoryEvent{EventType: enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED}, error(nil)\n"},
+	}},
+	{what: "the compensations of a saga inside a saga are dropped", in: worker, tests: "TestNestedSaga_OuterFails_IsUndoneWithIt", edits: []edit{
+		{"workflows/saga.go", "s.outer != nil && len(s.pending) > 0 {", "s.outer != nil && len(s.pending) < 0 {"},
+	}},
+	{what: "the arguments of a compensation are encoded when it runs", in: worker, tests: "TestUndo_ArgumentsChangedLater_KeepsThoseOfItsStep", edits: []edit{
+		{"workflows/saga.go", "runstate.WithUndoing(ctx, undone), undo, encoded)", "runstate.WithUndoing(ctx, undone), undo, append(encoded[:0:0], args...))"},
+	}},
+	{what: "a step that has waited is scheduled with changed arguments", in: worker, tests: "TestStep_ArgumentsChangedWhileWaiting_KeepsItsOwn", edits: []edit{
+		{"interceptors/workflow.go", "\t\targs = encoded // ", "\t\t_ = encoded // "},
+	}},
+	{what: "a saga that fails does not wait for the steps that may still run", in: worker, tests: "TestCompensation_StepStillRuns_WaitsForIt|TestSaga_StepComesLate_DoesNotRun", edits: []edit{
+		{"workflows/saga.go", "\t\ts.nested.Bar(ctx)\n", ""},
+	}},
+	{what: "the waits of a failed saga's steps are not cancelled", in: worker, tests: "TestNestedSaga_FailsWhileWaiting_StepDoesNotRun", edits: []edit{
+		{"internal/runstate/wait.go", " || t.saga.IsUndoing() && !t.Guard.NeverVictim", ""},
+	}},
+	{what: "MaxWait counts the time in which the step ran", in: worker, tests: "TestMaxWait_RunBetweenWaits_DoesNotCount", edits: []edit{
+		{"internal/runstate/wait.go", "t.waitingSince.Add(t.used)", "t.waitingSince.Add(0 * t.used)"},
+	}},
+	{what: "a worker with another lock database runs the step", in: worker, tests: "TestGuard_WorkerHasAnotherLockDatabase_IsRefused", edits: []edit{
+		{"interceptors/activity_inbound.go", "guard.Collection); err != nil {", "guard.Collection); err != nil && false {"},
+	}},
+
+	// Activity side.
+	{what: "a step that returns after its TTL counts as successful", in: interceptors, tests: "TestStep_Ends_LeavesAndReportsIt", edits: []edit{
+		{"interceptors/activity_inbound.go", "&lost) || len(expired) == 0 {", "&lost) || len(expired) >= 0 {"},
+	}},
+	{what: "a wake-up for a granted hold is sent once", in: interceptors, tests: "TestWake_ServerIsAway_HoldIsToldAgain", edits: []edit{
+		{"interceptors/waker.go", "\t\tif u.HoldFence > 0 {\n\t\t\tw.nextAttempt(u)\n\t\t}\n", ""},
+	}},
+	{what: "after a reset, a step that ran counts as one that never did", in: interceptors, tests: "TestPartThatNeverRan_OnlyIfCertain", edits: []edit{
+		{"interceptors/activity_inbound.go", "\tcase wasReset:\n", "\tcase wasReset && false:\n"},
+	}},
+	{what: "a negative MaxWait in a guard means no bound", in: "./internal/wire", tests: "TestDecodeGuard_NegativeDuration_IsRefused", edits: []edit{
+		{"internal/wire/guard.go", "\t\tCheckNotNegative(\"maxWait\", g.MaxWait, asLongAsItTakes),\n", ""},
+	}},
+	{what: "a valid request for a name hides an invalid one", in: "./internal/wire", tests: "TestMerge_InvalidRequest_IsKept", edits: []edit{
+		{"internal/wire/guard.go", "\tcase isInvalid(a):\n\tcase isInvalid(b):\n", "\tcase isInvalid(a) && isInvalid(b):\n"},
+	}},
+
+	// The janitor.
+	{what: "the janitor keeps what a step of a reset run has kept", in: janitor, tests: "TestRound_|TestRun_", edits: []edit{
+		{"internal/janitor/round.go", "case found.verdict == inherited && step != \"\":", "case false:"},
+	}},
+	{what: "the janitor takes one wait of a run for another", in: janitor, tests: "TestRound_AbandonedWait_IsWithdrawn", edits: []edit{
+		{"internal/janitor/ask.go", "p.id == wire.WaitID(order.Schedule)\n", "p.id == wire.WaitID(order.Schedule) || p.id != \"\"\n"},
+	}},
+	{what: "the janitor releases what was handed over while it listed", in: janitor, tests: "TestRun_HandedOverAfterListing_Stays", edits: []edit{
+		{"internal/janitor/round.go", "if now.State == lockcore.StateHolding && now.HandedOver {", "if false && now.HandedOver {"},
+	}},
+	{what: "the janitor keeps what a run that continued as new has left", in: janitor, tests: "TestRun_ContinuedAsNew_KeepsOnlyWhatWasHandedOver", edits: []edit{
+		{"internal/janitor/round.go", "case found.continued && !r.handedOver(ctx, e):", "case false && !r.handedOver(ctx, e):"},
+	}},
+
+	// The lock library.
+	{what: "a part that has drained is listed for ever", in: engineTests, tests: "TestStatus_DrainedPart_IsNotListed", edits: []edit{
+		{"lockcore/party/status.go", "e.State == rules.StateDraining && h.ExpiresIn <= 0:", "false:"},
+	}},
+	{what: "a lock that another process has freed is noticed late", in: engineTests, tests: "TestWatchFor_FreedElsewhere_WakesWithinTwoSeconds", edits: []edit{
+		{"lockcore/party/watch.go", "compares := !now.Before(w.compareAt)", "compares := now.IsZero()"},
+	}},
+
+	// Commands.
+	{what: "a lock ID with a slash counts as a workflow's", in: contention, tests: "TestHolds_PlainLockID_HasNoWorkflow", edits: []edit{
+		{"internal/cli/contention/analyze.go", "if err != nil || !wire.IsNamespaceID(of.Namespace) {", "if err != nil {"},
+	}},
+	{what: "a step is blamed for what another step of its workflow waits for", in: contention, tests: "TestRoots_StepLockID_IgnoresOtherSteps|TestRoots_WaitForAnotherStep_IsNotACycle|TestConclusion_StepLockID_IgnoresOtherSteps", edits: []edit{
+		{"internal/cli/contention/waits.go", "\tif h.ofStep {\n\t\treturn w.LockID == h.LockID\n\t}\n", ""},
+		{"internal/cli/contention/waits.go", "\tif h.ofStep {\n\t\twaits = a.byStep[h.LockID]\n\t}\n", ""},
+	}},
+	{what: "an interrupt during the analysis is ignored", in: contention, tests: "TestAnalyze_Cancelled_ReturnsTheCause", edits: []edit{
+		{"internal/cli/contention/analyze.go", "bool { return a.ctx.Err() != nil }", "bool { return false }"},
+	}},
+	{what: "why shows what another party of the same name has lost", in: inspect, tests: "TestWhy_SameName_ReportsOwnLossesOnly", edits: []edit{
+		{"internal/cli/inspect/why.go", "(other.Namespace == \"\" || p.Namespace == other.Namespace)", "(other.Namespace == \"\" || p.Namespace != \"\")"},
+	}},
+	{what: "the doctor calls a standalone server a warning", in: inspect, tests: "TestDoctor_ReplicaSet_SeverityByKindOfServer", edits: []edit{
+		{"internal/cli/inspect/doctor.go", "finding(Broken, \"a standalone server, in no replica set\"", "finding(Warning, \"a standalone server, in no replica set\""},
+	}},
+}
+
+// Packages of tests.
+const (
+	worker       = "./worker"
+	interceptors = "./interceptors"
+	janitor      = "./internal/janitor"
+	contention   = "./internal/cli/contention"
+	inspect      = "./internal/cli/inspect"
+)

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+)
+
+const enginePage = "internal/proof/simulation/MUTANTS.md"
+
+var seedInRow = regexp.MustCompile(`seed (\d+)`)
+
+// show puts the defect back whose description contains a text, and prints what finds it. It returns an error if nothing does.
+func show(text string) error {
+	m, err := named(text)
+	if err != nil {
+		return err
+	}
+	fmt.Println("put back:", m.what)
+	for _, e := range m.edits {
+		fmt.Println("in", e.file)
+	}
+	parent, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(parent)
+	dir, err := os.MkdirTemp(parent, "mutant")
+	if err != nil {
+		return err
+	}
+	overlay, err := m.overlay(dir)
+	if err != nil {
+		return err
+	}
+	if m.tests == "" && !m.simulated {
+		return errors.New("only the fuzzer of sagas finds it: play it with -sagas -only")
+	}
+	if m.tests != "" {
+		names, err := m.test(parent, dir, overlay)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("found by %s of %s: each passes without the change, and fails with it\n", strings.Join(names, "; "), m.packageOfTests())
+	}
+	if m.simulated && (m.tests == "" || *simulated) {
+		return m.showSeed(parent, dir, overlay)
+	}
+	return nil
+}
+
+// named returns the mutant whose description contains a text.
+func named(text string) (*mutant, error) {
+	var found []*mutant
+	for _, m := range all() {
+		if m.what == text {
+			return &m, nil
+		}
+		if strings.Contains(m.what, text) {
+			found = append(found, &m)
+		}
+	}
+	if len(found) != 1 {
+		return nil, fmt.Errorf("%d descriptions contain %q, not one: -list prints them", len(found), text)
+	}
+	return found[0], nil
+}
+
+// showSeed plays the seed that the page names for the mutant, without the change and with it.
+func (m *mutant) showSeed(parent, dir, overlay string) error {
+	page, err := os.ReadFile(enginePage)
+	if err != nil {
+		return err
+	}
+	row := seedInRow.FindStringSubmatch(rowOf(string(page), fmt.Sprintf("| %s | ", m.what)))
+	if row == nil {
+		return fmt.Errorf("%s names no seed for it", enginePage)
+	}
+	sound, err := built(parent, pattern)
+	if err != nil {
+		return err
+	}
+	broken, err := built(dir, pattern, "-overlay", overlay)
+	if err != nil {
+		return err
+	}
+	args := []string{"-test.timeout", "10m", "-from", row[1], "-seeds", "1"}
+	if out, err := execute(sound, pattern, args...); err != nil {
+		return fmt.Errorf("seed %s fails without the change: %s", row[1], out)
+	}
+	out, err := execute(broken, pattern, args...)
+	if err == nil {
+		return fmt.Errorf("seed %s passes with the change: play the mutant again with -only", row[1])
+	}
+	at := hit.FindIndex(out)
+	if at == nil {
+		return fmt.Errorf("the simulation fails without a violation: %s", out)
+	}
+	line, _, _ := bytes.Cut(out[at[0]:], []byte("\n"))
+	fmt.Printf("found by the simulation: seed %s passes without the change. With it:\n%s\n", row[1], line)
+	return nil
+}
