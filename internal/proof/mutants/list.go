@@ -45,7 +45,7 @@ func (m *mutant) limit() string {
 	if m.in == "" {
 		return "20s"
 	}
-	return "2m"
+	return "1m"
 }
 
 // edit replaces a text that must occur once in a file.

@@ -26,10 +26,10 @@ var sagaMutants = []mutant{
 	{what: "a compensation runs although its step never ran", in: worker, tests: "TestCompensation_StepNeverGranted_IsNotUndone", check: "vain", edits: []edit{
 		{"workflows/compensate.go", "return wire.NeverRan(err)", "return wire.NeverRan(err) && false"},
 	}},
-	{what: "a step releases what it has when another resource is busy", in: worker, tests: "TestScopeStep_TwoBusyResources_Runs", check: "history", edits: []edit{
+	{what: "a step releases what it has when another resource is busy", in: worker, tests: "TestScopeStep_KeptWhileWaiting_IsReleased/when_it_has_run", check: "history", edits: []edit{
 		{"interceptors/activity_inbound.go", "	case parked:\n		return false\n", "	case parked:\n		return guard.Scope == wire.ScopeStep\n"},
 	}},
-	{what: "a compensation does not wait for its step", in: worker, tests: "TestUndo_AfterReset_BarsStepsOfEarlierRuns", check: "undo", edits: []edit{
+	{what: "a compensation does not wait for its step", check: "undo", edits: []edit{
 		{"internal/runstate/step.go", "		step.Guard.Undoes = a.undoing.part\n", ""},
 	}},
 	{what: "a step that is cancelled while it waits stays in the queue", in: worker, tests: "TestWait_Cancelled_LeavesNothing", check: "places", edits: []edit{
