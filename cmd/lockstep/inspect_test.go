@@ -21,6 +21,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
+	"github.com/temporal-lockstep/lockstep/internal/cli/verify"
 	"github.com/temporal-lockstep/lockstep/internal/janitor"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -286,7 +287,7 @@ func TestJSON_FieldsOfCommands_AreAContract(t *testing.T) {
 	for name, of := range map[string]reflect.Type{
 		"ps": reflect.TypeFor[[]inspect.Resource](), "show": reflect.TypeFor[inspect.Resource](), "why": reflect.TypeFor[inspect.Why](),
 		"deadlocks": reflect.TypeFor[[]party.Deadlock](), "orphans": reflect.TypeFor[[]inspect.Orphan](), "doctor": reflect.TypeFor[[]inspect.Finding](),
-		"janitor": reflect.TypeFor[janitor.Result](),
+		"janitor": reflect.TypeFor[janitor.Result](), "verify": reflect.TypeFor[verify.Report](),
 	} {
 		text := strings.Join(fields(of, "", nil), "\n") + "\n"
 		require.NotContains(t, text, "no name", name)

@@ -254,6 +254,14 @@ func TestRun_WrongUsage_IsExplained(t *testing.T) {
 		"hold's reason":      {env: nowhere, args: "hold r", code: 2, want: "--reason is required"},
 		"hold for less":      {env: nowhere, args: "hold r --reason x --wait -1s", code: 2, want: "--wait is -1s"},
 		"page's address":     {env: nowhere, args: "ui --listen here", code: 2, want: `--listen is "here": want host:port`},
+		"verify's database":  {env: nowhere, args: "verify", code: 1, want: "LOCKSTEP_MONGODB_URI: no database answers at [127.0.0.1:1]"},
+		"verify's URI":       {env: nowhere, args: "verify --mongodb-uri http://user:secret@x/", code: 1, want: "--mongodb-uri: the MongoDB URI"},
+		"verify without URI": {env: []string{"LOCKSTEP_MONGODB_URI="}, args: "verify", code: 2, want: "neither --mongodb-uri nor LOCKSTEP_MONGODB_URI"},
+		"verify's argument":  {env: nowhere, args: "verify now", code: 2, want: `takes no argument: have "now"`},
+		"verify's clients":   {env: nowhere, args: "verify --clients 1", code: 2, want: "--clients is 1: want 2 to 12"},
+		"verify's duration":  {env: nowhere, args: "verify --duration long", code: 2, want: `invalid argument "long"`},
+		"verify's control":   {env: nowhere, args: "verify --control all", code: 2, want: `--control is "all": want early-answer, clock-jump, lost-compare`},
+		"verify's client":    {args: "verify-client", code: 2, want: "started by lockstep verify"},
 		"demo's worker":      {args: "demo-worker", code: 2, want: "started by lockstep demo"},
 	} {
 		t.Run(name, func(t *testing.T) {

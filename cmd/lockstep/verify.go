@@ -103,7 +103,11 @@ func verifyClientCommand(s streams) *cobra.Command {
 		Hidden: true,
 		Args:   noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return verify.RunClient(c.Context(), s.in, s.out)
+			err := verify.RunClient(c.Context(), s.in, s.out)
+			if errors.Is(err, verify.ErrUsage) {
+				return fmt.Errorf("%w: verify-client is started by lockstep verify", errUsage)
+			}
+			return err
 		},
 	}
 }

@@ -66,13 +66,10 @@ func TestCutter_On_CutsAtEachMoment(t *testing.T) {
 	address, read := echo(t)
 	c := newCutter(1)
 	seen := map[string]bool{}
-	for range 2000 {
+	for i := 0; i < 5000 && (i < 300 || len(seen) < 4); i++ {
 		conn, err := c.DialContext(t.Context(), "tcp", address)
 		if err != nil {
-			require.ErrorIs(t, err, errCut)
-			seen["away"] = true
-			c.set(false) // it can connect again
-			continue
+			t.Fatalf("off ends the time without connections: %v", err)
 		}
 		c.set(true)
 		before := read.Load()
@@ -82,9 +79,6 @@ func TestCutter_On_CutsAtEachMoment(t *testing.T) {
 			require.ErrorIs(t, err, errCut)
 			seen["before it is sent"] = true
 			require.Equal(t, before, read.Load())
-			if time.Now().Before(c.away) {
-				t.Error("off ends the time without connections")
-			}
 			continue
 		}
 		_, err = io.ReadFull(conn, make([]byte, 1))

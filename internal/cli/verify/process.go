@@ -16,7 +16,7 @@ import (
 
 const (
 	// starting bounds the time to start a client process.
-	starting = 30 * time.Second
+	starting = 2 * time.Minute
 	// answering bounds the answer to an order, in addition to the time that the order itself has.
 	answering = worksAgain + 30*time.Second
 )
@@ -88,7 +88,7 @@ func (p *process) read(stdout io.Reader) {
 }
 
 // exchange writes a line and reads the answer.
-func (p *process) exchange(ctx context.Context, line any, within time.Duration) (reply, error) {
+func (p *process) exchange(ctx context.Context, line fmt.Stringer, within time.Duration) (reply, error) {
 	if err := json.NewEncoder(p.stdin).Encode(line); err != nil {
 		return reply{}, fmt.Errorf("write to client process %d: %w", p.number, err)
 	}
@@ -98,7 +98,7 @@ func (p *process) exchange(ctx context.Context, line any, within time.Duration) 
 	case a := <-p.lines:
 		return a, a.err
 	case <-timeout.C:
-		return reply{}, fmt.Errorf("client process %d has not answered %+v within %s", p.number, line, within)
+		return reply{}, fmt.Errorf("client process %d has not answered %s within %s", p.number, line, within)
 	case <-ctx.Done():
 		return reply{}, context.Cause(ctx)
 	}

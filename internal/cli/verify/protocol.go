@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/proof/linear"
@@ -18,6 +19,12 @@ type setup struct {
 	// Control names the defect of the store, or is empty.
 	Control string `json:"control,omitempty"`
 }
+
+// String describes the setup in errors. The URI may contain a password.
+func (s setup) String() string { return fmt.Sprintf("the setup of client %d", s.Client) }
+
+// String describes the order in errors.
+func (o order) String() string { return fmt.Sprintf("%q on %q", o.Do, o.Resource) }
 
 // Orders that are not operations of a history.
 const (

@@ -294,3 +294,12 @@ func judge(history []linear.Operation) outcome {
 
 // deciding bounds the time to judge a history.
 const deciding = time.Minute
+
+// Names returns the names of all checks.
+func Names() []string {
+	names := make([]string, len(tests))
+	for i, t := range tests {
+		names[i] = t.name
+	}
+	return names
+}

@@ -32,6 +32,12 @@ func (r *run) scenarios(ctx context.Context, _ uint64) (outcome, error) {
 	}()
 	inParallel(atOnce, func(int) {
 		for s := range next {
+			mu.Lock()
+			over := found.seen != "" || err != nil
+			mu.Unlock()
+			if over {
+				continue // the first is enough
+			}
 			watched := &watched{Harness: h}
 			failed := play(s, watched)
 			mu.Lock()

@@ -129,13 +129,31 @@ func TestRun_Interrupted_RemovesCollection(t *testing.T) {
 
 func TestRun_Duration_RepeatsWithNewSeeds(t *testing.T) {
 	t.Parallel()
-	o := settings(t, "fences", "scenarios")
-	o.Duration = 10 * time.Second
-	report, err := Run(t.Context(), o)
+	o := settings(t, "trust", "fences", "indexes")
+	o.Duration = time.Hour
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var made []string
+	o.Progress = func(c Check) {
+		if made = append(made, c.Name); len(made) == 5 {
+			cancel()
+		}
+	}
+	report, err := Run(ctx, o)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, []string{"trust", "fences", "indexes", "trust", "fences"}, made, "what needs no clients is not repeated")
+	require.Equal(t, 2*24, report.Checks[1].Count, "the fences of both rounds")
+}
+
+// The setup contains the URI, and with it a password.
+func TestExchange_NoAnswer_DoesNotPrintThePassword(t *testing.T) {
+	t.Parallel()
+	in, out, err := os.Pipe()
 	require.NoError(t, err)
-	require.Greater(t, report.Rounds, 1)
-	require.Equal(t, "scenarios", report.Checks[0].Name)
-	require.Greater(t, report.Checks[1].Count, 24, "the fences of several rounds")
+	defer func() { require.NoError(t, errors.Join(in.Close(), out.Close())) }()
+	p := &process{number: 3, stdin: out, lines: make(chan reply)}
+	_, err = p.exchange(t.Context(), setup{URI: "mongodb://user:secret@host/", Client: 3}, time.Millisecond)
+	require.EqualError(t, err, "client process 3 has not answered the setup of client 3 within 1ms")
 }
 
 func TestOptions_OutOfBounds_AreRefused(t *testing.T) {
