@@ -91,15 +91,8 @@ func TestRun_Controls_AreFoundByEachCheck(t *testing.T) {
 
 func TestScenarios_ClockJumps_AreViolated(t *testing.T) {
 	t.Parallel()
-	working := store.NewMemory(time.Now)
-	r := &run{store: working}
-	found, err := r.scenarios(t.Context(), 0)
-	require.NoError(t, err)
-	require.Empty(t, found.seen)
-	require.Greater(t, found.count, 100)
-
 	jumping := &clockJump{store.NewMemory(time.Now), &dice{rand: newCutter(1).rand}, 2 * time.Hour}
-	found, err = (&run{store: jumping}).scenarios(t.Context(), 0)
+	found, err := (&run{store: jumping}).scenarios(t.Context(), 0)
 	require.NoError(t, err)
 	require.Contains(t, found.seen, `scenario "`)
 }
