@@ -28,9 +28,8 @@ var checks = []struct {
 	{"recovery", (*story).recovery},
 }
 
-// Check returns the violations that a log proves.
-func Check(records []Record) (found []Violation) {
-	s := read(records)
+// Check returns the violations that the log proves.
+func (s *story) Check() (found []Violation) {
 	for _, c := range checks {
 		for _, text := range c.check(s) {
 			found = append(found, Violation{c.name, text})
@@ -61,6 +60,8 @@ type story struct {
 	asked   map[[2]string]*Record
 	// disturbed lists the faults that acted or may have acted, each with the time of its end.
 	disturbed []disturbance
+	// histories counts those that the check of linearizability has decided, and undecided the others.
+	histories, undecided int
 }
 
 type disturbance struct {
@@ -74,7 +75,7 @@ func read(records []Record) *story {
 	open := map[int]*disturbance{}
 	for i := range records {
 		r := &records[i]
-		if i == 0 {
+		if i == 0 || r.What == Total && r.Version == 0 { // the load begins
 			s.began = r.At
 		}
 		key := [2]string{r.LockID, r.Resource}

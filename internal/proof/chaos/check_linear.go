@@ -22,19 +22,24 @@ const (
 // linearizability finds histories of try, renew and release that no lock can have. Leases may expire: this is a leave at any time
 // after the earliest end. An operation without an answer, or with an unknown outcome, may be applied at any time.
 func (s *story) linearizability() (found []string) {
-	for _, ops := range s.histories() {
-		if ops == nil {
+	for _, ops := range s.allHistories() {
+		r := linear.Result{Undecided: true}
+		if ops != nil {
+			r = linear.Check(ops, linearLimit)
+		}
+		if r.Undecided {
+			s.undecided++
 			continue
 		}
-		if r := linear.Check(ops, linearLimit); !r.OK && !r.Undecided {
+		if s.histories++; !r.OK {
 			found = append(found, r.Seen)
 		}
 	}
 	return found
 }
 
-// histories returns the operations of each resource; nil if it had more parties at the same time than the model.
-func (s *story) histories() map[string][]linear.Operation {
+// allHistories returns the operations of each resource; nil if it had more parties at the same time than the model.
+func (s *story) allHistories() map[string][]linear.Operation {
 	byResource := map[string]map[string][]*Record{}
 	for i := range s.records {
 		r := &s.records[i]

@@ -76,7 +76,7 @@ func TestCheck_GoodHistories_HaveNoViolations(t *testing.T) {
 		"expired":                 {operation(Try, "a", 0, 1, granted, 5), operation(Try, "b", 3000, 3001, granted, 6), operation(Renew, "a", 3002, 3003, lost, 5)},
 		"killed":                  {operation(Try, "a", 0, 0, "", 0), operation(Try, "b", 2, 3, refused, 0)},
 	} {
-		require.Empty(t, Check(sorted(records...)), name)
+		require.Empty(t, read(sorted(records...)).Check(), name)
 	}
 }
 
@@ -111,13 +111,13 @@ func TestCheck_BadHistories_ShowTheirViolation(t *testing.T) {
 		}},
 	} {
 		var found []string
-		for _, v := range Check(sorted(c.records...)) {
+		for _, v := range read(sorted(c.records...)).Check() {
 			found = append(found, v.Check)
 		}
 		require.Contains(t, found, c.check, c.name)
 	}
 	excused := append(jumped, fault(0, Fault{Kind: Pause, Slot: 2}, 150, 180)...)
-	require.Empty(t, Check(sorted(excused...)), "the queue may pass over a waiter that is stopped")
+	require.Empty(t, read(sorted(excused...)).Check(), "the queue may pass over a waiter that is stopped")
 }
 
 func TestNewPlan_AnySeed_HasThreeKindsAndIsPure(t *testing.T) {
@@ -165,10 +165,10 @@ func TestSummary_Line_CountsOnlyWhatActed(t *testing.T) {
 	records := fault(0, Fault{Kind: Cut, Slot: 1}, 100, 200)
 	records = append(records, Record{What: Began, At: 300 * ms, Number: 1, Fault: &Fault{Kind: Slow, Slot: 2}},
 		Record{What: Ended, At: 400 * ms, Number: 1}, Record{What: Probe, Slot: 1, Result: done, At: 700 * ms})
-	line := summarize(records, nil).line(7, settings{long: time.Minute})
-	require.Equal(t, "seed 7: 60 s, 6 clients, 2 workers; faults: cut 1 (1 had nothing to act on); 1 operations, 10 of 10 checks held;"+
-		" longest recovery 0.5 s (bound 3 s)", line)
-	table := summarize(records, []Violation{{Check: "trust"}}).line(7, settings{long: time.Minute, markdown: true})
-	require.Equal(t, "| 7 | cut 1 | 1 | 9 of 10 | 0.5 s |", table)
+	line := summarize(read(records), nil).line(7, settings{long: time.Minute})
+	require.Equal(t, "seed 7: 60 s, 6 clients, 2 workers; faults: cut 1 (1 had nothing to act on); 1 operations, 0 sagas, 0 histories (0 not decided);"+
+		" 10 of 10 checks held; longest recovery 0.5 s (bound 3 s)", line)
+	table := summarize(read(records), []Violation{{Check: "trust"}}).line(7, settings{long: time.Minute, markdown: true})
+	require.Equal(t, "| 7 | cut 1 | 1 | 0 | 9 of 10 | 0.5 s |", table)
 	require.False(t, strings.Contains(line, "slow"))
 }

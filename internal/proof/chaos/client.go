@@ -164,6 +164,8 @@ func (c *client) hold(ctx context.Context, r *rand.Rand, lockID string) {
 		ask.TTL = lockcore.Forever
 	case brokenLong:
 		ask.TTL, long = 10*ttl, span(r, 500, 4000)
+	case brokenHeld:
+		long = span(r, 500, 4000)
 	case brokenWall, brokenLate:
 		c.naive(ctx, ask)
 		return

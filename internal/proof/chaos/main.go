@@ -52,6 +52,7 @@ func run(ctx context.Context) error {
 	flag.BoolVar(&o.markdown, "markdown", false, "print a table of the seeds")
 	flag.BoolVar(&o.controls, "controls", false, "run the controls instead of seeds: each must show a violation")
 	flag.IntVar(&o.pick, "pick", 0, "run only this number of controls, which the seed chooses")
+	flag.StringVar(&o.only, "only", "", "run only the control of this kind of fault")
 	flag.BoolVar(&o.verbose, "v", false, "print each fault with what was seen of it")
 	flag.Parse()
 	return o.run(ctx)
@@ -64,6 +65,7 @@ type settings struct {
 	dir                         string
 	markdown, controls, verbose bool
 	pick                        int
+	only                        string
 }
 
 func (o settings) run(ctx context.Context) (err error) {
@@ -91,8 +93,8 @@ func (o settings) run(ctx context.Context) (err error) {
 		return runControls(ctx, o, srv, exe, work)
 	}
 	if o.markdown {
-		fmt.Println("| seed | faults that were seen to act | operations | checks held | longest recovery |")
-		fmt.Println("| ---: | --- | ---: | ---: | ---: |")
+		fmt.Println("| seed | faults that were seen to act | operations | sagas | checks held | longest recovery |")
+		fmt.Println("| ---: | --- | ---: | ---: | ---: | ---: |")
 	}
 	var failed error
 	for seed := o.seed; seed < o.seed+o.runs && ctx.Err() == nil; seed++ {
@@ -127,11 +129,12 @@ func (o settings) playSeed(ctx context.Context, srv *servers, exe, work string, 
 	if err != nil {
 		return fmt.Errorf("seed %d: %w (logs in %s)", seed, err, dir)
 	}
-	violations := Check(records)
+	story := read(records)
+	violations := story.Check()
 	if o.verbose {
-		printFaults(records)
+		story.printFaults()
 	}
-	fmt.Println(summarize(records, violations).line(seed, o))
+	fmt.Println(summarize(story, violations).line(seed, o))
 	seen := map[string]bool{}
 	for _, v := range violations {
 		if !seen[v.Check] {
@@ -148,22 +151,22 @@ func (o settings) playSeed(ctx context.Context, srv *servers, exe, work string, 
 
 // summary is the content of a seed's line.
 type summary struct {
-	long       time.Duration
-	acted      map[Kind]int
-	operations int
-	held       int
-	longest    time.Duration
-	notActed   int
+	acted             map[Kind]int
+	notActed          int
+	operations, sagas int
+	story             *story
+	held              int
+	longest           time.Duration
 }
 
-func summarize(records []Record, violations []Violation) summary {
-	sum := summary{acted: map[Kind]int{}, held: len(checks)}
+// summarize counts what a checked story contains.
+func summarize(story *story, violations []Violation) summary {
+	sum := summary{acted: map[Kind]int{}, held: len(checks), story: story}
 	broken := map[string]bool{}
 	for _, v := range violations {
 		broken[v.Check] = true
 	}
 	sum.held -= len(broken)
-	story := read(records)
 	for _, d := range story.disturbed {
 		if d.acted {
 			sum.acted[d.Kind]++
@@ -174,9 +177,13 @@ func summarize(records []Record, violations []Violation) summary {
 	for _, r := range story.recoveries() {
 		sum.longest = max(sum.longest, r.took)
 	}
-	for i := range records {
-		switch r := &records[i]; {
-		case r.What == Got, r.What == Not, r.What == Left, r.What == Probe, r.What == Closed,
+	for i := range story.records {
+		r := &story.records[i]
+		if r.What == Closed {
+			sum.sagas++
+		}
+		switch {
+		case r.What == Got, r.What == Not, r.What == Left, r.What == Probe,
 			(r.What == Try || r.What == Renew || r.What == Release) && r.Result != "":
 			sum.operations++
 		}
@@ -194,20 +201,20 @@ func (sum summary) line(seed uint64, o settings) string {
 	}
 	all := strings.Join(faults, ", ")
 	if o.markdown {
-		return fmt.Sprintf("| %d | %s | %d | %d of %d | %.1f s |", seed, all, sum.operations, sum.held, len(checks), sum.longest.Seconds())
+		return fmt.Sprintf("| %d | %s | %d | %d | %d of %d | %.1f s |", seed, all, sum.operations, sum.sagas, sum.held, len(checks), sum.longest.Seconds())
 	}
 	if sum.notActed > 0 {
 		all += fmt.Sprintf(" (%d had nothing to act on)", sum.notActed)
 	}
-	return fmt.Sprintf("seed %d: %.0f s, %d clients, %d workers; faults: %s; %d operations, %d of %d checks held; longest recovery %.1f s (bound %.0f s)",
-		seed, o.long.Seconds(), clients, workers, all, sum.operations, sum.held, len(checks), sum.longest.Seconds(), recoveryBound.Seconds())
+	return fmt.Sprintf("seed %d: %.0f s, %d clients, %d workers; faults: %s; %d operations, %d sagas, %d histories (%d not decided);"+
+		" %d of %d checks held; longest recovery %.1f s (bound %.0f s)",
+		seed, o.long.Seconds(), clients, workers, all, sum.operations, sum.sagas, sum.story.histories, sum.story.undecided, sum.held, len(checks), sum.longest.Seconds(), recoveryBound.Seconds())
 }
 
 // printFaults prints each fault, with what was seen of it.
-func printFaults(records []Record) {
-	s := read(records)
-	for i := range records {
-		if r := &records[i]; r.What == Acted {
+func (s *story) printFaults() {
+	for i := range s.records {
+		if r := &s.records[i]; r.What == Acted {
 			fmt.Printf("  %8s %v: %s\n", s.at(r.At), r.Fault, r.Result)
 		}
 	}

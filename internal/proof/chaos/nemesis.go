@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
 // nemesis applies the faults of a plan.
@@ -12,6 +14,8 @@ type nemesis struct {
 	pool    *pool
 	servers *servers
 	log     *Log
+	// loses is set if the database loses the latest acknowledged writes of this collection in a restart.
+	loses *mongo.Collection
 	// mongo and temporal are the proxies of each slot; clients have none to Temporal.
 	mongo    [slots]*proxy
 	temporal [slots]*proxy
@@ -20,7 +24,7 @@ type nemesis struct {
 // open starts the proxies.
 func (n *nemesis) open(s *servers) (err error) {
 	for slot := range slots {
-		if n.mongo[slot], err = newProxy(fmt.Sprintf("mongo %d", slot), s.mongo); err != nil {
+		if n.mongo[slot], err = newProxy(fmt.Sprintf("mongo %d", slot), s.database); err != nil {
 			return err
 		}
 		if slot < clients {
@@ -101,7 +105,7 @@ func (n *nemesis) act(ctx context.Context, f *Fault, proc *process) (seen string
 		}
 		return seen, err
 	case DatabaseRestart, TemporalRestart:
-		return n.servers.restart(ctx, f)
+		return n.servers.restart(ctx, f, n.loses)
 	case WrongClock:
 		return proc.setWall(f.Wall)
 	}

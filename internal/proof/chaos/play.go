@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -26,8 +25,9 @@ type Setup struct {
 	Long time.Duration // the load
 	Plan []Fault
 	// Broken makes all clients wrong, Unchecked the registers, and BareSagas the sagas. See controls.go.
-	Broken               string
-	Unchecked, BareSagas bool
+	// Forgets makes the database lose its latest acknowledged writes in a restart.
+	Broken                        string
+	Unchecked, BareSagas, Forgets bool
 }
 
 // play is a run.
@@ -92,7 +92,7 @@ func (p *play) open(ctx context.Context, exe string) (closeAll func(), err error
 		return closeAll, err
 	}
 	closers = append(closers, func() { _ = listener.Close() })
-	mc, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + p.servers.mongo + "/?directConnection=true").SetServerSelectionTimeout(opTimeout))
+	mc, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + p.servers.database + "/?directConnection=true").SetServerSelectionTimeout(opTimeout))
 	if err != nil {
 		return closeAll, err
 	}
@@ -117,6 +117,9 @@ func (p *play) open(ctx context.Context, exe string) (closeAll func(), err error
 	}
 	closers = append(closers, p.tc.Close)
 	p.nemesis = &nemesis{servers: p.servers, log: p.log}
+	if p.Forgets {
+		p.nemesis.loses = mc.Database(p.name).Collection("locks")
+	}
 	closers = append(closers, p.nemesis.close)
 	if err := p.nemesis.open(p.servers); err != nil {
 		return closeAll, err
@@ -148,11 +151,12 @@ func (p *play) load(ctx context.Context) error {
 	for i := range sagasAtOnce {
 		p.sagas.Go(func() { p.transfers(ctx, loading, i) })
 	}
-	err := p.nemesis.play(loading, p.Plan, began)
-	if err == nil || errors.Is(err, context.DeadlineExceeded) {
+	err := p.nemesis.play(ctx, p.Plan, began) // a server that is down at the end of the load is started again
+	if err == nil {
 		<-loading.Done()
 		err = ctx.Err()
 	}
+	stop()
 	p.sagas.Wait()
 	stopLooking()
 	looks.Wait()

@@ -14,14 +14,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/stack"
 )
 
 // servers are the database and Temporal of a run. Servers of the program's own stack can be restarted; given ones cannot.
 type servers struct {
-	mongo, temporal string // host and port
+	database, temporal string // host and port
 	// own is nil if the environment names the servers.
 	own *stack.Stack
 
@@ -33,7 +35,7 @@ func openServers(ctx context.Context) (*servers, error) {
 	uri, temporal := os.Getenv("LOCKSTEP_MONGODB_URI"), os.Getenv("TEMPORAL_ADDRESS")
 	if uri != "" && temporal != "" {
 		host, err := hostOf(uri)
-		return &servers{mongo: host, temporal: temporal}, err
+		return &servers{database: host, temporal: temporal}, err
 	}
 	if uri != "" || temporal != "" {
 		return nil, errors.New("set both LOCKSTEP_MONGODB_URI and TEMPORAL_ADDRESS, or none to start servers that can be restarted")
@@ -61,7 +63,7 @@ func openServers(ctx context.Context) (*servers, error) {
 		return nil, err
 	}
 	s.temporal = record.Temporal.Address
-	s.mongo, err = hostOf(record.Mongo.Address)
+	s.database, err = hostOf(record.Mongo.Address)
 	return s, err
 }
 
@@ -109,19 +111,27 @@ func (s *servers) parts(f *Fault) (names []string) {
 	return names
 }
 
-// restart kills the processes of a server, and starts them again on the same ports. It returns what was seen.
-func (s *servers) restart(ctx context.Context, f *Fault) (seen string, err error) {
+// restart kills the processes of a server, and starts them again on the same ports. It returns what was seen. With loses, the
+// database has forgotten its latest acknowledged writes then.
+func (s *servers) restart(ctx context.Context, f *Fault, loses *mongo.Collection) (seen string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, err := s.own.Record()
 	if err != nil {
 		return "", err
 	}
+	var old []bson.Raw
+	if loses != nil {
+		if old, err = documents(ctx, loses); err != nil {
+			return "", err
+		}
+		pause(ctx, forgets)
+	}
 	names := s.parts(f)
 	if err := s.own.Kill(ctx, names...); err != nil {
 		return "", err
 	}
-	address := s.mongo
+	address := s.database
 	if f.Kind == TemporalRestart {
 		address = s.temporal
 	}
@@ -130,6 +140,11 @@ func (s *servers) restart(ctx context.Context, f *Fault) (seen string, err error
 	began := time.Now()
 	if err := s.own.Up(ctx); err != nil {
 		return "", err
+	}
+	if loses != nil {
+		if err := restore(ctx, loses, old); err != nil {
+			return "", err
+		}
 	}
 	after, err := s.own.Record()
 	if err != nil {
@@ -144,28 +159,28 @@ func (s *servers) restart(ctx context.Context, f *Fault) (seen string, err error
 	return fmt.Sprintf("%s refused connections and has other process IDs; it took %.1f s to start", strings.Join(names, " and "), time.Since(began).Seconds()), nil
 }
 
-// notDurable makes PostgreSQL acknowledge writes before they are durable, or durable again. It is for a control.
-func (s *servers) notDurable(ctx context.Context, on bool) error {
-	record, err := s.own.Record()
+// forgets is the time of the latest writes that a database which is not durable loses.
+const forgets = 1500 * time.Millisecond
+
+// documents returns all documents of a collection.
+func documents(ctx context.Context, c *mongo.Collection) (all []bson.Raw, err error) {
+	cursor, err := c.Find(ctx, bson.D{})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	port := record.Ports["postgres"]["postgres"]
-	if port == 0 {
-		return errors.New("this control needs PostgreSQL as the engine of the database")
-	}
-	c, err := pgx.Connect(ctx, fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres", port))
-	if err != nil {
-		return err
-	}
-	statements := []string{"ALTER SYSTEM RESET synchronous_commit", "ALTER SYSTEM RESET wal_writer_delay", "SELECT pg_reload_conf()"}
-	if on { // the process that makes writes durable later runs each 10 s
-		statements[0], statements[1] = "ALTER SYSTEM SET synchronous_commit = off", "ALTER SYSTEM SET wal_writer_delay = '10s'"
-	}
-	for _, sql := range statements {
-		if _, err = c.Exec(ctx, sql); err != nil {
-			break
+	return all, cursor.All(ctx, &all)
+}
+
+// restore gives a collection its earlier documents.
+func restore(ctx context.Context, c *mongo.Collection, old []bson.Raw) error {
+	ids := bson.A{}
+	for _, d := range old {
+		id := bson.D{{Key: "_id", Value: d.Lookup("_id")}}
+		if _, err := c.ReplaceOne(ctx, id, d, options.Replace().SetUpsert(true)); err != nil {
+			return err
 		}
+		ids = append(ids, d.Lookup("_id"))
 	}
-	return errors.Join(err, c.Close(context.WithoutCancel(ctx)))
+	_, err := c.DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$nin", Value: ids}}}})
+	return err
 }
