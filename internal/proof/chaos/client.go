@@ -17,7 +17,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // Child configures a child process.
@@ -274,7 +273,7 @@ func (c *client) history(ctx context.Context, r *rand.Rand, lockID string) {
 	}
 	var leases []lockcore.Lease
 	result := c.operation(Try, resource, lockID, shared, func(ctx context.Context) (fence int64, err error) {
-		leases, err = c.locker.TryEnter(ctx, party.Request(ask))
+		leases, err = c.locker.TryEnter(ctx, ask)
 		if err != nil {
 			return 0, err
 		}

@@ -68,8 +68,8 @@ func controls() []control {
 		{kind: Cut, what: "clients that take an unknown outcome for an answer", shows: []string{"linearizability"}, setup: Setup{
 			Long: 14 * second, Broken: brokenUnknown, Plan: each(Fault{Kind: Cut, For: 2500 * time.Millisecond}, clients, second, 1700*time.Millisecond),
 		}},
-		{kind: Slow, what: "clients that count their TTL from the answer", shows: []string{"trust"}, setup: Setup{
-			Long: 16 * second, Broken: brokenLate, Plan: each(Fault{Kind: Slow, For: 13 * second, Delay: 1200 * time.Millisecond}, clients/2, second, 0),
+		{kind: Slow, what: "clients that count their TTL from the answer", shows: []string{"trust", "limits"}, setup: Setup{
+			Long: 18 * second, Broken: brokenLate, Plan: each(Fault{Kind: Slow, For: 15 * second, Delay: 1200 * time.Millisecond}, clients/2, second, 0),
 		}},
 		{kind: HalfOpen, what: "clients whose commands have no time limit", shows: []string{"recovery"}, setup: Setup{
 			Long: 22 * second, Broken: brokenNoLimit, Plan: each(Fault{Kind: HalfOpen, For: second, Answers: true, Silent: true}, clients, second, 0),

@@ -106,7 +106,7 @@ func NewPlan(seed uint64, long time.Duration) []Fault {
 	r := rand.New(rand.NewPCG(seed, 0xc4a05)) //nolint:gosec // it must be the same each time
 	var chosen []Kind
 	for i, k := range kinds {
-		distance := (uint64(i) + 8 - seed%8) % 8 //nolint:gosec // small
+		distance := (uint64(i) + 8 - seed%8) % 8
 		if distance == 0 || distance == 3 || distance == 5 || r.IntN(2) == 0 {
 			chosen = append(chosen, k)
 		}

@@ -49,6 +49,8 @@ const (
 	sagasAtOnce = 3
 	// sagaBound bounds the time in which all sagas end after the load.
 	sagaBound = 60 * time.Second
+	// releaseBound bounds the time in which their locks are released.
+	releaseBound = 20 * time.Second
 	// lookAtQueues is the interval at which the queues are logged.
 	lookAtQueues = 200 * time.Millisecond
 )
@@ -107,7 +109,7 @@ func (p *play) open(ctx context.Context, exe string) (closeAll func(), err error
 	if err := p.locker.CreateIndexes(ctx); err != nil {
 		return closeAll, err
 	}
-	output, err := os.Create(filepath.Join(p.dir, "program.output")) //nolint:gosec // our own
+	output, err := os.Create(filepath.Join(p.dir, "program.output"))
 	if err != nil {
 		return closeAll, err
 	}
@@ -238,8 +240,22 @@ func (p *play) look(ctx context.Context) {
 	}
 }
 
-// ending stops all processes, and logs the locks that remain one TTL later.
+// sagasHold reports whether a saga holds locks, or this is not known.
+func (p *play) sagasHold(ctx context.Context) bool {
+	for s, err := range p.locker.Status(ctx, lockcore.Filter{}) {
+		if err != nil || strings.Contains(s.LockID, "/"+p.name+"-") {
+			return true
+		}
+	}
+	return false
+}
+
+// ending waits until the workers have released the locks of all sagas: if a worker was killed after a saga had closed, the other
+// worker's janitor does. Then it stops all processes, and logs the locks that remain one TTL later.
 func (p *play) ending(ctx context.Context) error {
+	for began := time.Now(); time.Since(began) < releaseBound && p.sagasHold(ctx) && pause(ctx, 200*time.Millisecond); {
+		continue
+	}
 	p.pool.stop()
 	p.log.Write(&Record{What: Stopped})
 	p.log.Write(&Record{What: Total, Base: initialBalance * exclusives, Version: p.registers.total()})

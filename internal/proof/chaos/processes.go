@@ -119,7 +119,7 @@ func suspend(proc *process) (seen string, err error) {
 		if after := stat[bytes.LastIndexByte(stat, ')')+1:]; len(after) > 1 && after[1] == 'T' {
 			return fmt.Sprintf("%s (pid %d) was in state T", proc.name, proc.cmd.Process.Pid), nil
 		}
-		time.Sleep(time.Millisecond) //nolint:forbidigo // the kernel gives no sign
+		time.Sleep(time.Millisecond)
 	}
 	return "", nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"strings"
@@ -80,7 +81,7 @@ func (p *proxy) mend() error {
 		if err = p.Start(); err == nil {
 			return nil
 		}
-		time.Sleep(20 * time.Millisecond) //nolint:forbidigo // the kernel gives no sign
+		time.Sleep(20 * time.Millisecond)
 	}
 	return err
 }
@@ -219,7 +220,7 @@ func (t *toxic) pass(n *network, l *link, stub *toxics.ToxicStub, c *stream.Stre
 
 // refuses reports whether nothing accepts connections at an address.
 func refuses(address string) bool {
-	c, err := net.DialTimeout("tcp", address, time.Second)
+	c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", address)
 	if err != nil {
 		return true
 	}

@@ -5,8 +5,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 // echo starts a server that sends back each line.
 func echo(t *testing.T) (address string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // loopback
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
@@ -108,7 +109,9 @@ func TestProxy_HalfOpen_SwallowsAndIsResetOrStaysSilent(t *testing.T) {
 
 func TestWithWall_GoOfThisMachine_IsKnown(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join(runtime.GOROOT(), "src", "time", "time.go"))
+	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+	require.NoError(t, err)
+	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(root)), "src", "time", "time.go"))
 	require.NoError(t, err)
 	changed, err := withWall(string(text))
 	require.NoError(t, err)

@@ -132,7 +132,7 @@ func (r *Registers) total() (sum int64) {
 
 // serve accepts connections until the listener is closed.
 func (r *Registers) serve() (net.Listener, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // loopback
 	if err != nil {
 		return nil, err
 	}
