@@ -59,7 +59,7 @@ func controls() []control {
 		{kind: Pause, what: "a register that does not check fences", shows: []string{"lost updates"}, setup: Setup{
 			Long: 22 * second, Broken: brokenHeld, Unchecked: true, Plan: each(Fault{Kind: Pause, For: ttl + 4*second}, clients, second, 1700*time.Millisecond),
 		}},
-		{kind: DatabaseRestart, what: "a database that acknowledges before a write is durable", shows: []string{"trust", "isolation"}, setup: Setup{
+		{kind: DatabaseRestart, what: "a database that acknowledges before a write is durable", shows: []string{"trust", "isolation", "linearizability"}, setup: Setup{
 			Long: 25 * second, Broken: brokenLong, Forgets: true, Plan: server(Fault{Kind: DatabaseRestart, Twice: true}, 4*second, 15*second),
 		}},
 		{kind: TemporalRestart, what: "sagas whose holds end during the outage, and whose last step does not ask for its lock", shows: []string{"isolation"}, setup: Setup{
@@ -69,7 +69,7 @@ func controls() []control {
 			Long: 14 * second, Broken: brokenUnknown, Plan: each(Fault{Kind: Cut, For: 2500 * time.Millisecond}, clients, second, 1700*time.Millisecond),
 		}},
 		{kind: Slow, what: "clients that count their TTL from the answer", shows: []string{"trust", "limits"}, setup: Setup{
-			Long: 18 * second, Broken: brokenLate, Plan: each(Fault{Kind: Slow, For: 15 * second, Delay: 1200 * time.Millisecond}, clients/2, second, 0),
+			Long: 28 * second, Broken: brokenLate, NoSagas: true, Plan: each(Fault{Kind: Slow, For: 25 * second, Delay: 700 * time.Millisecond}, clients/2, second, 0),
 		}},
 		{kind: HalfOpen, what: "clients whose commands have no time limit", shows: []string{"recovery"}, setup: Setup{
 			Long: 22 * second, Broken: brokenNoLimit, Plan: each(Fault{Kind: HalfOpen, For: second, Answers: true, Silent: true}, clients, second, 0),

@@ -25,9 +25,10 @@ type Setup struct {
 	Long time.Duration // the load
 	Plan []Fault
 	// Broken makes all clients wrong, Unchecked the registers, and BareSagas the sagas. See controls.go.
-	// Forgets makes the database lose its latest acknowledged writes in a restart.
+	// NoSagas leaves the registers to the clients. Forgets makes the database lose its latest acknowledged writes in a restart.
 	Broken                        string
 	Unchecked, BareSagas, Forgets bool
+	NoSagas                       bool
 }
 
 // play is a run.
@@ -151,6 +152,9 @@ func (p *play) load(ctx context.Context) error {
 	var looks sync.WaitGroup
 	looks.Go(func() { p.look(looking) })
 	for i := range sagasAtOnce {
+		if p.NoSagas {
+			break
+		}
 		p.sagas.Go(func() { p.transfers(ctx, loading, i) })
 	}
 	err := p.nemesis.play(ctx, p.Plan, began) // a server that is down at the end of the load is started again
