@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -53,6 +54,9 @@ var (
 	// ErrViolated is returned if a check was violated.
 	ErrViolated = errors.New("a guarantee was violated")
 )
+
+// finding bounds the search for the defect of a control. Defects are drawn: one seed may show none.
+const finding = 2 * time.Minute
 
 // most is the greatest number of clients. Some checks start a few in addition.
 const most = 12
@@ -152,6 +156,9 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		o.Err = io.Discard
 	}
 	o.Err = &lockedWriter{w: o.Err}
+	if o.Control != "" {
+		o.Duration = cmp.Or(o.Duration, finding)
+	}
 	mc, err := connect.Mongo(ctx, o.URI, "lockstep verify")
 	if err != nil {
 		return nil, err
