@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
+	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -61,6 +64,10 @@ func NewTelemetry(ctx context.Context, o TelemetryOptions) (*Telemetry, error) {
 		if p := os.Getenv(protocolVariable); p != "" && p != "http/protobuf" {
 			return nil, fmt.Errorf("%s is %q: lockstep supports only http/protobuf, on port 4318 of most collectors: leave it unset", protocolVariable, p)
 		}
+		if err := checkExporters(); err != nil {
+			return nil, err
+		}
+		endpoint = withoutPassword(endpoint)
 		spans, err := otlptracehttp.New(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("%s %q: %w", endpointVariable, endpoint, err)
@@ -83,6 +90,38 @@ func NewTelemetry(ctx context.Context, o TelemetryOptions) (*Telemetry, error) {
 		}))
 	}
 	return &Telemetry{sdktrace.NewTracerProvider(traces...), sdkmetric.NewMeterProvider(metrics...)}, nil
+}
+
+// checkExporters refuses endpoints and headers that the exporters cannot read: they would log the values, which may be secret.
+func checkExporters() error {
+	for _, signal := range []string{"", "TRACES_", "METRICS_"} {
+		endpoint, headers := "OTEL_EXPORTER_OTLP_"+signal+"ENDPOINT", "OTEL_EXPORTER_OTLP_"+signal+"HEADERS"
+		if _, err := url.Parse(os.Getenv(endpoint)); err != nil {
+			return fmt.Errorf("%s is not a URL", endpoint)
+		}
+		for header := range strings.SplitSeq(os.Getenv(headers), ",") {
+			name, value, found := strings.Cut(header, "=")
+			if _, err := url.PathUnescape(value); err != nil || !headerName.MatchString(name) || !found {
+				if strings.TrimSpace(os.Getenv(headers)) == "" {
+					continue
+				}
+				return fmt.Errorf("%s: want name=value, with commas in between, and special characters written as %%2C", headers)
+			}
+		}
+	}
+	return nil
+}
+
+// headerName matches the name of a header, with space around it.
+var headerName = regexp.MustCompile("^\\s*[0-9A-Za-z!#$%&'*+.^_`|~-]+\\s*$")
+
+// withoutPassword returns an address for people.
+func withoutPassword(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "…"
+	}
+	return u.Redacted()
 }
 
 // Shutdown exports the rest, for a few seconds at most, even if ctx has ended.

@@ -58,7 +58,7 @@ func FindFrontend(flags TemporalFlags) (*Frontend, error) {
 	p.Address = cmp.Or(flags.Address, p.Address, client.DefaultHostPort)
 	p.Namespace = cmp.Or(flags.Namespace, p.Namespace, client.DefaultNamespace)
 	if strings.HasPrefix(p.Address, "http://") || strings.HasPrefix(p.Address, "https://") {
-		return nil, &SettingError{Setting: f.AddressFrom, Value: p.Address, Want: "want host:port, without a scheme"}
+		return nil, &SettingError{Setting: f.AddressFrom, Value: withoutPassword(p.Address), Want: "want host:port, without a scheme"}
 	}
 	if flags.TLS != nil {
 		if p.TLS == nil {
