@@ -1,7 +1,7 @@
 package main
 
 import (
-	"encoding/binary"
+	wire "encoding/binary"
 	"io"
 	"maps"
 	"net"
@@ -67,11 +67,11 @@ func (p *commandProxy) pass(from net.Conn) {
 		if _, err := io.ReadFull(from, header); err != nil {
 			return
 		}
-		body := make([]byte, binary.LittleEndian.Uint32(header)-16)
+		body := make([]byte, wire.LittleEndian.Uint32(header)-16)
 		if _, err := io.ReadFull(from, body); err != nil {
 			return
 		}
-		p.record(binary.LittleEndian.Uint32(header[12:]), body)
+		p.record(wire.LittleEndian.Uint32(header[12:]), body)
 		if _, err := to.Write(append(header, body...)); err != nil {
 			return
 		}
@@ -84,7 +84,7 @@ func (p *commandProxy) record(opcode uint32, body []byte) {
 	if opcode != message || len(body) < 5 || body[4] != kindBody { // the first question on a connection has an older form
 		return
 	}
-	elements, err := bson.Raw(body[5 : 5+binary.LittleEndian.Uint32(body[5:])]).Elements()
+	elements, err := bson.Raw(body[5 : 5+wire.LittleEndian.Uint32(body[5:])]).Elements()
 	if err != nil || len(elements) == 0 {
 		return
 	}
