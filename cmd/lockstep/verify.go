@@ -75,7 +75,7 @@ func (cfg *verifyConfig) run(ctx context.Context, s streams) error {
 	}
 	cfg.Database = cmp.Or(cfg.Database, connect.Database(cfg.URI), defaultDatabase)
 	cfg.Version, cfg.Err = version(), s.err
-	cfg.Client = func() *exec.Cmd { return exec.Command(exe, "verify-client") } //nolint:gosec,noctx // ourselves; verify ends it
+	cfg.Client = func() *exec.Cmd { return exec.Command(exe, "verify-client") } //nolint:noctx // ourselves; verify ends it
 	if terminalOf(s.err) != nil {
 		cfg.Progress = func(c verify.Check) { _, _ = fmt.Fprintf(s.err, "%s: %s, %d %s\n", c.Name, c.Result, c.Count, c.Unit) }
 	}
