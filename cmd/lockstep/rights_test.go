@@ -52,7 +52,7 @@ func newCommandProxy(t *testing.T) *commandProxy {
 
 // pass copies one connection in both directions until one side ends it.
 func (p *commandProxy) pass(from net.Conn) {
-	to, err := (&net.Dialer{}).Dial("tcp", p.target) //nolint:noctx // it ends with the process that connects
+	to, err := (&net.Dialer{}).Dial("tcp", p.target)
 	if err != nil {
 		_ = from.Close()
 		return
@@ -72,7 +72,7 @@ func (p *commandProxy) pass(from net.Conn) {
 			return
 		}
 		p.record(wire.LittleEndian.Uint32(header[12:]), body)
-		if _, err := to.Write(append(header, body...)); err != nil {
+		if _, err := to.Write(slices.Concat(header, body)); err != nil {
 			return
 		}
 	}
