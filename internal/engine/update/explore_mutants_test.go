@@ -38,7 +38,7 @@ var mutants = []mutant{
 	{"a bulk that fails is forgotten", "internal/engine/update/several.go", "		return l.Failed(err)\n	}\n	l.Skipped()", "		l.Unsent()\n		return nil\n	}\n	l.Skipped()"},
 	{"a bulk that stops proves that the rest was not applied", "internal/engine/update/several.go", "	l.Skipped()\n", "	l.Unsent()\n"},
 	{"a bulk goes on after an answer that ends it", "internal/engine/update/several.go", "if r.Call == t.call && !proceed(r.Answer) {", "if r.Call == t.call && !proceed(r.Answer) && false {"},
-	{"what is owed must have been sent", "internal/engine/update/line.go", "if !sent && !c.unknown && !c.Owed {", "if !sent && !c.unknown {"},
+	{"what is owed must have been sent", "internal/engine/update/line.go", "if !l.InFlight(c) && !c.unknown && !c.Owed {", "if !l.InFlight(c) && !c.unknown {"},
 	{
 		"a conflict taken for a proof", "internal/engine/update/line.go", "		l.Conflicted()\n		return nil",
 		"		answers := l.sent.Replies\n		l.Conflicted()\n		var told []Reply\n		for _, t := range answers {\n			l.remove(t.Call)\n" +
