@@ -43,7 +43,7 @@ func buildClient(ctx context.Context, work string) (exe string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(source, []byte(changed), 0o600); err != nil {
+	if err := os.WriteFile(source, []byte(changed), 0o600); err != nil { //nolint:gosec // the path is that of this program's cache
 		return "", err
 	}
 	if err := os.WriteFile(overlay, list, 0o600); err != nil {
