@@ -105,7 +105,7 @@ func (p *commandProxy) needRights() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// The sets are those of the table in docs/security.md: whoever changes one changes the other.
+// The sets are those of the table in docs/security.md: change both together.
 func TestRights_OfEachProgram(t *testing.T) {
 	t.Parallel()
 	l := newLocks(t)

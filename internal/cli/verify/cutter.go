@@ -68,7 +68,7 @@ func (c *cutter) DialContext(ctx context.Context, network, address string) (net.
 	return cut, nil
 }
 
-// moment is when a connection is cut.
+// moment is the point of a command at which a connection is cut.
 type moment int
 
 const (

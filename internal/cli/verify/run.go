@@ -98,7 +98,7 @@ type test struct {
 	run     func(r *run, ctx context.Context, seed uint64) (outcome, error)
 }
 
-// outcome is what a check has found in one round.
+// outcome is the result of a check in one round.
 type outcome struct {
 	count int
 	// seen is the first violation, reason explains why the check was not possible, and note has other facts.
