@@ -107,7 +107,13 @@ type outcome struct {
 
 const stepDownCheck = "step-down"
 
+// The check of the indexes is first: PostgreSQL plans by statistics, and those of a collection that had large
+// documents before are wrong about the small ones.
 var tests = []test{
+	{
+		"indexes", "the queries of the store use their indexes", "queries",
+		"a query that runs in the background reads an index, not all documents", false, (*run).indexes,
+	},
 	{
 		"scenarios", "the rules of the locks, through the update loop and this database", "scenarios",
 		"each scenario of the rules has the outcome that it specifies", false, (*run).scenarios,
@@ -139,10 +145,6 @@ var tests = []test{
 	{
 		stepDownCheck, "the same as histories, while the primary steps down", "operations",
 		"no lock is lost or granted twice, and clients work again within " + worksAgain.String(), true, (*run).stepDown,
-	},
-	{
-		"indexes", "the queries of the store use their indexes", "queries",
-		"a query that runs in the background reads an index, not all documents", false, (*run).indexes,
 	},
 }
 
