@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -14,12 +15,15 @@ import (
 // time counts from the answer of the database instead of from the request. If the answer takes long, so does a part of the TTL.
 //
 // The connections of the first half of the clients are slow in the control of brokenLate. These hold for as long as they trust
-// their leases. The others hold briefly, so that they are there when such a lease ends.
+// their leases. Each has one opponent, which asks all the time while such a lease lasts. After a hold of its own the opponent is
+// silent, because a slow swap succeeds only if nobody else changes the document.
 func (c *client) naive(ctx context.Context, ask lockcore.Request) {
-	long := 2 * ttl
-	if c.Broken == brokenLate && c.Slot >= clients/2 {
+	long, opponent := 2*ttl, c.Broken == brokenLate && c.Slot >= clients/2
+	if c.Broken == brokenLate {
+		ask.Resources = []lockcore.Resource{lockcore.Exclusive(fmt.Sprintf("late/%d", c.Slot%(clients/2)))}
+	}
+	if opponent {
 		long = ttl / 30
-		pause(ctx, ttl/10)
 	}
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -37,9 +41,6 @@ func (c *client) naive(ctx context.Context, ask lockcore.Request) {
 		clock = func() time.Time { return time.Now().Round(0) }
 	}
 	trusted := ttl - ttl/10
-	if c.Broken == brokenLate { // without a margin either, which would hide a short delay
-		trusted = ttl
-	}
 	until := clock().Add(trusted)
 	look := time.NewTicker(logEvery)
 	defer look.Stop()
@@ -58,4 +59,7 @@ func (c *client) naive(ctx context.Context, ask lockcore.Request) {
 		}
 	}
 	_ = c.locker.Leave(call, leases...) // it ends with its TTL otherwise
+	if opponent {
+		pause(ctx, 2*ttl)
+	}
 }
