@@ -28,6 +28,8 @@ type Child struct {
 	Mongo, Database, Temporal, Registers string
 	// Broken makes the process wrong on purpose: see controls.go.
 	Broken string
+	// Samples is the folder of a soak's samples, or empty.
+	Samples string
 }
 
 const (
@@ -53,6 +55,9 @@ type client struct {
 // openClient connects a child process, which may be a worker too.
 func openClient(c Child, holdTTL time.Duration) (*client, error) {
 	log, err := OpenLog(c.Dir, c.Name, c.Slot)
+	if err == nil && c.Samples != "" {
+		err = sampleSelf(&c)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -262,14 +267,16 @@ func (c *client) probe(ctx context.Context, r *rand.Rand, lockID string) {
 }
 
 // history carries out one short history of operations without a session, on a resource that all clients use for a short time.
-// Each history has a lock ID of its own.
+// Each history has a lock ID of its own. The log has a name of its own for each use of a resource, which is used again after two
+// minutes: with ever new resources the cache of documents would grow to its bound.
 func (c *client) history(ctx context.Context, r *rand.Rand, lockID string) {
 	pause(ctx, span(r, 5, 60))
-	resource := fmt.Sprintf("h/%d/%d", now()/int64(2*time.Second), r.IntN(2))
+	use, half := now()/int64(2*time.Second), r.IntN(2)
+	resource, name := fmt.Sprintf("h/%d/%d", use, half), fmt.Sprintf("h/%d/%d", use%64, half)
 	shared := r.IntN(2) == 0
-	ask := lockcore.Request{LockID: lockID, Resources: []lockcore.Resource{lockcore.Exclusive(resource)}}
+	ask := lockcore.Request{LockID: lockID, Resources: []lockcore.Resource{lockcore.Exclusive(name)}}
 	if shared {
-		ask.Resources = []lockcore.Resource{lockcore.Shared(resource)}
+		ask.Resources = []lockcore.Resource{lockcore.Shared(name)}
 	}
 	var leases []lockcore.Lease
 	result := c.operation(Try, resource, lockID, shared, func(ctx context.Context) (fence int64, err error) {

@@ -48,6 +48,7 @@ func run(ctx context.Context) error {
 	flag.Uint64Var(&o.seed, "seed", 1, "the first seed")
 	flag.Uint64Var(&o.runs, "runs", 1, "the number of seeds to play")
 	flag.DurationVar(&o.long, "for", 2*time.Minute, "the load of each seed")
+	flag.DurationVar(&o.soak, "soak", 0, "play one soak of this length instead of seeds, and sample what each process uses")
 	flag.StringVar(&o.dir, "dir", "", "where the logs go and stay (default: a temporary folder, which stays if a seed fails)")
 	flag.BoolVar(&o.markdown, "markdown", false, "print a table of the seeds")
 	flag.BoolVar(&o.controls, "controls", false, "run the controls instead of seeds: each must show a violation")
@@ -61,7 +62,7 @@ func run(ctx context.Context) error {
 // settings are the flags.
 type settings struct {
 	seed, runs                  uint64
-	long                        time.Duration
+	long, soak                  time.Duration
 	dir                         string
 	markdown, controls, verbose bool
 	pick                        int
@@ -92,6 +93,9 @@ func (o settings) run(ctx context.Context) (err error) {
 	if o.controls {
 		return runControls(ctx, o, srv, exe, work)
 	}
+	if o.soak > 0 {
+		return o.playSoak(ctx, srv, exe, work)
+	}
 	if o.markdown {
 		fmt.Println("| seed | faults that were seen to act | operations | sagas | checks held | longest recovery |")
 		fmt.Println("| ---: | --- | ---: | ---: | ---: | ---: |")
@@ -108,7 +112,7 @@ func (o settings) run(ctx context.Context) (err error) {
 
 // executable returns the program of the child processes. It is built only if a wall clock must be set.
 func (o settings) executable(ctx context.Context, work string) (exe string, err error) {
-	set := o.controls
+	set := o.controls || o.soak > 0
 	for seed := o.seed; seed < o.seed+o.runs; seed++ {
 		set = set || slices.ContainsFunc(NewPlan(seed, o.long), func(f Fault) bool { return f.Kind == WrongClock })
 	}
@@ -118,7 +122,7 @@ func (o settings) executable(ctx context.Context, work string) (exe string, err 
 	return buildClient(ctx, work)
 }
 
-// playSeed plays one seed and prints its line and the first violation of each check.
+// playSeed plays one seed and judges it.
 func (o settings) playSeed(ctx context.Context, srv *servers, exe, work string, seed uint64) error {
 	dir := filepath.Join(work, fmt.Sprintf("seed-%d", seed))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -129,7 +133,11 @@ func (o settings) playSeed(ctx context.Context, srv *servers, exe, work string, 
 	if err != nil {
 		return fmt.Errorf("seed %d: %w (logs in %s)", seed, err, dir)
 	}
-	story := read(records)
+	return o.judge(read(records), seed, dir)
+}
+
+// judge checks what happened, and prints the line of a seed and the first violation of each check.
+func (o settings) judge(story *story, seed uint64, dir string) error {
 	violations := story.Check()
 	if o.verbose {
 		story.printFaults()
@@ -182,13 +190,22 @@ func summarize(story *story, violations []Violation) summary {
 		if r.What == Closed {
 			sum.sagas++
 		}
-		switch {
-		case r.What == Got, r.What == Not, r.What == Left, r.What == Probe,
-			(r.What == Try || r.What == Renew || r.What == Release) && r.Result != "":
+		if r.isOperation() {
 			sum.operations++
 		}
 	}
 	return sum
+}
+
+// isOperation reports whether a record is the answer of an operation on locks.
+func (r *Record) isOperation() bool {
+	switch r.What {
+	case Got, Not, Left, Probe:
+		return true
+	case Try, Renew, Release:
+		return r.Result != ""
+	}
+	return false
 }
 
 // line returns the line of a seed.

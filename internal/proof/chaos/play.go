@@ -29,6 +29,8 @@ type Setup struct {
 	Broken                        string
 	Unchecked, BareSagas, Forgets bool
 	NoSagas                       bool
+	// Samples is the folder of a soak's samples, or empty.
+	Samples string
 }
 
 // play is a run.
@@ -135,7 +137,7 @@ func (p *play) open(ctx context.Context, exe string) (closeAll func(), err error
 
 // child returns the configuration of a process.
 func (p *play) child(slot int, registers string) Child {
-	c := Child{Dir: p.dir, Slot: slot, Seed: p.Seed, Mongo: p.nemesis.mongo[slot].Listen, Database: p.name, Registers: registers, Broken: p.Broken}
+	c := Child{Dir: p.dir, Slot: slot, Seed: p.Seed, Mongo: p.nemesis.mongo[slot].Listen, Database: p.name, Registers: registers, Broken: p.Broken, Samples: p.Samples}
 	if slot >= clients {
 		c.Temporal = p.nemesis.temporal[slot].Listen
 	}

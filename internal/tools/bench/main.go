@@ -2,10 +2,13 @@
 //
 //	go run ./internal/tools/bench engine [--json] [--rounds n]
 //	go run ./internal/tools/bench hot [--json] [--turns n] [--each d] [--at-a-time n] [--slots n] [--resources n,n,…] [--processes n,n,…] [--write-delay d]
+//	go run ./internal/tools/bench scale [--json] [--short] [--each d] [--write-delay d]
 //
 // engine compares operations of the lock engine with raw commands on the same database.
 //
 // hot compares guards, sagas and locks with mutex workflows and with workflows that use no lock, on few resources and on many.
+//
+// scale shows how costs grow with the number of resources, clients, waiters and idle documents.
 //
 // The command in the directory contended measures many Lockers on one resource, and compares two builds of the lock engine.
 //
@@ -45,10 +48,12 @@ func run(ctx context.Context, args []string) error {
 		return runEngine(ctx, args[1:])
 	case len(args) > 0 && args[0] == "hot":
 		return runHot(ctx, args[1:])
+	case len(args) > 0 && args[0] == "scale":
+		return runScale(ctx, args[1:])
 	case len(args) == 2 && args[0] == hotWorker: // started by bench hot
 		return runHotWorker(ctx, args[1])
 	}
-	return errors.New("usage: bench engine|hot [--help]")
+	return errors.New("usage: bench engine|hot|scale [--help]")
 }
 
 // parseFlags parses the flags of a benchmark, and exits if they are wrong. It returns whether the result is printed as JSON.
