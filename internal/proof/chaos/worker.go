@@ -44,8 +44,9 @@ type Step struct {
 const (
 	transferName = "transfer"
 	stepName     = "step"
-	// sagaHoldTTL is the TTL of kept locks. The janitor of each worker extends them.
-	sagaHoldTTL = 30 * time.Second
+	// sagaHoldTTL is the TTL of kept locks. The janitor of each worker extends them, if it can ask Temporal. So it is longer than
+	// several restarts of Temporal in a row, each of which takes ten seconds on a busy machine.
+	sagaHoldTTL = 2 * time.Minute
 )
 
 // bank runs the transfers of one worker process.
