@@ -67,7 +67,7 @@ func (t *Ticket) Answer() (latest Answer, ok bool) {
 		return Answer{}, false
 	}
 	latest = t.answers[len(t.answers)-1]
-	t.answers = t.answers[:0]
+	t.answers = nil // an answer has a whole document, with its queue
 	return latest, true
 }
 

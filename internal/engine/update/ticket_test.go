@@ -1,0 +1,28 @@
+package update
+
+import (
+	"runtime"
+	"testing"
+	"weak"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// Each waiter of a process has a ticket. If each kept a document, a queue would take memory by the square of its length.
+func TestTicket_AnswerIsTaken_ForgetsTheDocument(t *testing.T) {
+	t.Parallel()
+	ticket := &Ticket{ready: make(chan struct{}, 1)}
+	document := &rules.Document{ID: "x"}
+	kept := weak.Make(document)
+	ticket.deliver(Answer{After: document})
+	a, ok := ticket.Answer()
+	require.True(t, ok)
+	require.Same(t, document, a.After)
+	document, a = nil, Answer{}
+	runtime.GC()
+	require.Nil(t, kept.Value(), "%v", a.After)
+	_, again := ticket.Answer()
+	require.False(t, again)
+}
