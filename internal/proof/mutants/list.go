@@ -96,6 +96,9 @@ var mutants = []mutant{
 	{what: "a deadlock is broken on the evidence of old reads", edits: []edit{
 		{"lockcore/party/deadlock.go", "l.stillExists(ctx, d); !exists {", "l.stillExists(ctx, d); !exists && err != nil {"},
 	}, tests: "TestBreakDeadlocks_EndedSinceTheReads_WithdrawsNobody"},
+	{what: "a step that gives up does not wait for the write that may have granted its lock", edits: []edit{
+		{"lockcore/party/enter.go", "if err != nil && w.ticket.InFlight() {", "if err != nil && false {"},
+	}, tests: "TestEnter_GrantedWhileItGivesUp_Holds", simulated: true},
 	{what: "a recheck accepts a read older than its request", edits: []edit{
 		{"lockcore/party/park.go", "known := next.By", "known := d == nil || d != nil || next.By"},
 	}, tests: "TestRecheck_ReadIsOlderThanTheRequest_IsBusy"},
