@@ -12,9 +12,9 @@ DEMO_FLAGS ?=
 TEST_FLAGS ?= ./...
 # Flags of `make fuzz-sagas` and `make fuzz-sagas-mixed`, for example FUZZ_FLAGS="-for 2m".
 FUZZ_FLAGS ?=
-# Flags of `make chaos` and `make chaos-controls`, for example CHAOS_FLAGS="-for 30s -markdown".
+# Flags of `make chaos`, `make chaos-controls` and `make soak`, for example CHAOS_FLAGS="-for 30s -markdown".
 CHAOS_FLAGS ?=
-# Flags of `make bench`, `make bench-hot` and `make bench-contended`, for example BENCH_FLAGS="--rounds 1000".
+# Flags of `make bench`, `make bench-hot`, `make bench-scale` and `make bench-contended`, for example BENCH_FLAGS="--rounds 1000".
 BENCH_FLAGS ?=
 # The commit to compare with in `make bench-contended`, for example AGAINST=HEAD~1. Without it there is no comparison.
 AGAINST ?=
@@ -88,6 +88,10 @@ chaos-controls: ## show that each kind of fault in `make chaos` finds a defect t
 defects: stack-up ## try commands of docs/defects.md: ten rows, one (ROW=12), or all (ALL=1); SEED=7 repeats a draw
 	@$(WITH_STACK) && exec go run ./internal/tools/defects $(if $(ROW),-row $(ROW)) $(if $(ALL),-all) $(if $(SEED),-seed $(SEED))
 
+.PHONY: soak
+soak: ## play one long seed of `make chaos`, and show that no process uses more and more memory (LONG=30m CHAOS_FLAGS="-dir /tmp")
+	@exec go run -C internal/proof/chaos . -soak $(or $(LONG),30m) $(CHAOS_FLAGS)
+
 .PHONY: bench
 bench: stack-up ## compare operations with raw commands on the same database (BENCH_FLAGS="...")
 	@$(WITH_STACK) && exec go run ./internal/tools/bench engine $(BENCH_FLAGS)
@@ -95,6 +99,10 @@ bench: stack-up ## compare operations with raw commands on the same database (BE
 .PHONY: bench-hot
 bench-hot: stack-up ## compare guards, sagas and locks with a mutex workflow, on few resources and on many (BENCH_FLAGS="--turns 1")
 	@$(WITH_STACK) && exec go run ./internal/tools/bench hot $(BENCH_FLAGS)
+
+.PHONY: bench-scale
+bench-scale: stack-up ## measure more and more resources, clients, waiters and idle documents (BENCH_FLAGS="--short")
+	@$(WITH_STACK) && exec go run ./internal/tools/bench scale $(BENCH_FLAGS)
 
 .PHONY: bench-contended
 bench-contended: stack-up ## measure many Lockers on one resource (AGAINST=commit to compare, BENCH_FLAGS="--write-delay 12ms")

@@ -3,6 +3,7 @@
 //
 //	make chaos SEED=7 RUNS=3
 //	make chaos-controls
+//	make soak LONG=30m
 //
 // # From the seed to the violations
 //
@@ -18,6 +19,7 @@
 //	play.go       one run, from the servers to the locks that remain
 //	log.go        the log that all processes write, by the machine's monotonic clock
 //	check*.go     pure functions over the log, which return violations
+//	soak*.go      a long run that samples what the processes use
 //
 // The timing of a run is the machine's, so a seed that failed may pass the next time.
 //
@@ -76,6 +78,14 @@
 //
 // A check that finds nothing may be blind. So each kind of fault has a control, a run with only that kind of fault in which
 // something is wrong on purpose: see [controls]. It fails unless the expected check finds a violation.
+//
+// # Soak
+//
+// A soak plays one plan for long, with a fault every 8 to 20 seconds. Only the last client and the last worker are killed. Each
+// process samples its resident memory, its live heap, its goroutines and its file descriptors once a second. The program divides the
+// time into thirty windows and takes the median of each. A line through the medians of the second half may rise by a tenth of
+// their level, or by what soak.go allows for small levels. The slope of the line is the median of all slopes between two windows, so
+// an outage does not bend it. All checks of a seed are made too. soak_report.go writes a chart and the values.
 //
 // # What it does not show
 //

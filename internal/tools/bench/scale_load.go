@@ -115,8 +115,8 @@ type loadRow struct {
 	Reads      float64 `json:"reads"`
 	// DocumentKB is the size of the first resource's document at the end of the measurement, or 0 if it does not exist.
 	DocumentKB float64 `json:"documentKb"`
-	// HeapKB is by how much the load has raised the live heap, divided by the number of goroutines that wait or, without a
-	// queue, by the number of resources that were used at most.
+	// HeapKB is by how much the waiters have raised the live heap and the stacks, divided by their number. It is 0 if they are
+	// fewer than 1,000, because the clients' connections would dominate it.
 	HeapKB float64 `json:"heapKb"`
 }
 
@@ -160,9 +160,9 @@ func (b *scaleBench) measureLoad(ctx context.Context, c loadCase) (*loadRow, err
 		_ = measure.Pause(running, b.each) // a goroutine that fails ends it early
 		f.open.Store(false)
 	}
-	row := f.result(c, b.each, (waiting-before)/1e3)
-	if !c.queued {
-		row.HeapKB = (liveHeap() - before) / 1e3 / float64(max(1, min(c.resources, len(f.waits))))
+	row := f.result(c, b.each)
+	if waiters := c.lockers * c.goroutines; waiters >= 1_000 {
+		row.HeapKB = (waiting - before) / 1e3 / float64(waiters)
 	}
 	document, sizeErr := b.db.Collection(c.collection).FindOne(ctx, bson.D{{Key: "_id", Value: resourceName(0)}}).Raw()
 	if row.DocumentKB = float64(len(document)) / 1e3; errors.Is(sizeErr, mongo.ErrNoDocuments) { // nobody has asked for it
@@ -252,14 +252,14 @@ func (b *scaleBench) awaitQueues(ctx context.Context, c loadCase) error {
 	return nil
 }
 
-// result summarizes the measurement. heapKB is what the waiting goroutines take.
-func (f *fleet) result(c loadCase, each time.Duration, heapKB float64) *loadRow {
+// result summarizes the measurement.
+func (f *fleet) result(c loadCase, each time.Duration) *loadRow {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	slices.Sort(f.waits)
 	row := &loadRow{
 		What: c.what, Lockers: c.lockers, Goroutines: c.goroutines, Resources: c.resources,
-		PerSecond: float64(len(f.waits)) / each.Seconds(), HeapKB: heapKB / float64(c.lockers*c.goroutines),
+		PerSecond: float64(len(f.waits)) / each.Seconds(),
 	}
 	if n := len(f.waits); n > 0 {
 		row.WaitP50MS, row.WaitP99MS = measure.Millis(f.waits[n/2]), measure.Millis(f.waits[n*99/100])
