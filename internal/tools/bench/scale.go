@@ -86,11 +86,9 @@ func (b *scaleBench) growDocuments(ctx context.Context, numbers []int) error {
 		}
 		documents = n
 		if n > 0 {
-			row, err := b.measureLoad(ctx, loadCase{what: "resources", lockers: 1, goroutines: 8, resources: n, collection: "documents"})
-			if err != nil {
+			if err := b.addLoad(ctx, loadCase{what: "resources", lockers: 1, goroutines: 8, resources: n, collection: "documents"}); err != nil {
 				return err
 			}
-			b.Loads = append(b.Loads, row)
 		}
 		if n == 0 || n >= 10_000 {
 			row, err := measureBackground(ctx, f.lockers[0], n)
@@ -103,40 +101,40 @@ func (b *scaleBench) growDocuments(ctx context.Context, numbers []int) error {
 	return nil
 }
 
-func (b *scaleBench) growClients(ctx context.Context, numbers []int) error {
+func (b *scaleBench) growClients(ctx context.Context, numbers []int) (err error) {
 	for _, resources := range []int{1, 1_000} {
 		for _, n := range numbers {
-			row, err := b.measureLoad(ctx, loadCase{
+			err = errors.Join(err, b.addLoad(ctx, loadCase{
 				what: "clients", lockers: n, goroutines: 1, resources: resources, collection: fmt.Sprintf("clients_%d_%d", resources, n),
-			})
-			if err != nil {
-				return err
-			}
-			b.Loads = append(b.Loads, row)
+			}))
 		}
 	}
-	return nil
+	return err
+}
+
+func (b *scaleBench) addLoad(ctx context.Context, c loadCase) error {
+	row, err := b.measureLoad(ctx, c)
+	if err == nil {
+		b.Loads = append(b.Loads, row)
+	}
+	return err
 }
 
 // growWaiters measures queues. Their waiters belong to one Locker or, up to 1,000, to four: these take long to queue, because they
 // change the same document.
-func (b *scaleBench) growWaiters(ctx context.Context, numbers []int) error {
+func (b *scaleBench) growWaiters(ctx context.Context, numbers []int) (err error) {
 	for _, lockers := range []int{1, 4} {
 		for _, n := range numbers {
 			if lockers > 1 && n > 1_000 {
 				continue
 			}
-			row, err := b.measureLoad(ctx, loadCase{
+			err = errors.Join(err, b.addLoad(ctx, loadCase{
 				what: "waiters", lockers: lockers, goroutines: n / lockers, resources: (n + mostWaiters - 1) / mostWaiters,
 				collection: fmt.Sprintf("waiters_%d_%d", lockers, n), queued: true,
-			})
-			if err != nil {
-				return err
-			}
-			b.Loads = append(b.Loads, row)
+			}))
 		}
 	}
-	return nil
+	return err
 }
 
 // insertIdle adds documents of idle resources, with the numbers from from to to. They are copies of one that a Locker has left.
@@ -184,7 +182,7 @@ func fillQueues(ctx context.Context, locker *party.Locker) error {
 	return nil
 }
 
-// backgroundRow has the times, in ms, of work that reads many documents: medians of five, beside a number of idle documents.
+// backgroundRow has the times, in ms, of work that reads many documents: medians of three, beside a number of idle documents.
 type backgroundRow struct {
 	Documents int `json:"documents"`
 	// Search is the search for deadlocks, List what the janitor and `lockstep ps --waiting` read, All what `lockstep ps` reads.
@@ -217,7 +215,7 @@ func measureBackground(ctx context.Context, locker *party.Locker, documents int)
 		{&row.ListMS, list(lockcore.Filter{Contended: true})},
 	} {
 		var took []float64
-		for range 5 {
+		for range 3 {
 			d, err := timed(work.do)
 			if err != nil {
 				return nil, err

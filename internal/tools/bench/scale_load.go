@@ -142,17 +142,7 @@ func (b *scaleBench) measureLoad(ctx context.Context, c loadCase) (*loadRow, err
 		return nil, err
 	}
 	g, running := errgroup.WithContext(running)
-	for i, locker := range f.lockers {
-		for n := range c.goroutines {
-			name := random(c.resources)
-			if c.queued {
-				own := resourceName((i*c.goroutines + n) % c.resources)
-				name = func() string { return own }
-			}
-			g.Go(func() error { return f.repeat(running, locker, fmt.Sprintf("scale/%d/%d", i, n), name) })
-		}
-	}
-	err = errors.Join(b.awaitQueues(running, c), release())
+	err = errors.Join(b.start(running, g, f, c), release())
 	waiting := liveHeap()
 	if err == nil {
 		_ = measure.Pause(running, b.each/4) // the warm-up
@@ -174,13 +164,30 @@ func (b *scaleBench) measureLoad(ctx context.Context, c loadCase) (*loadRow, err
 	if err == nil && failed != nil {
 		err = failed
 	}
-	if err == nil && len(f.waits) == 0 {
-		err = errors.New("nothing was acquired")
-	}
 	if err != nil {
 		return nil, fmt.Errorf("%s, %d Lockers with %d goroutines, %d resources: %w", c.what, c.lockers, c.goroutines, c.resources, err)
 	}
 	return row, nil
+}
+
+// start starts the goroutines of a case. If it has queues, it returns when all goroutines wait. They begin to wait in groups: the
+// document of a queue is copied for each request, and a process that applies thousands at once renews nothing meanwhile.
+func (b *scaleBench) start(ctx context.Context, g *errgroup.Group, f *fleet, c loadCase) error {
+	const group = 250
+	for n := range c.lockers * c.goroutines {
+		name := random(c.resources)
+		if c.queued {
+			own := resourceName(n % c.resources)
+			name = func() string { return own }
+		}
+		g.Go(func() error { return f.repeat(ctx, f.lockers[n/c.goroutines], fmt.Sprintf("scale/%d", n), name) })
+		if started := n + 1; c.queued && (started%group == 0 || started == c.lockers*c.goroutines) {
+			if err := b.awaitQueues(ctx, c, started); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // repeat acquires and releases until ctx ends.
@@ -215,7 +222,9 @@ func (f *fleet) hold(ctx context.Context, c loadCase) (release func() error, err
 		return errors.Join(errs...)
 	}
 	for i := 0; c.queued && i < c.resources; i++ {
-		s, err := f.lockers[0].TryAcquire(ctx, lockcore.Request{LockID: "scale/gate", Resources: []lockcore.Resource{lockcore.Exclusive(resourceName(i))}})
+		s, err := f.lockers[0].TryAcquire(ctx, lockcore.Request{
+			LockID: "scale/gate", Resources: []lockcore.Resource{lockcore.Exclusive(resourceName(i))}, TTL: scaleBound,
+		})
 		if err != nil {
 			return release, errors.Join(err, release())
 		}
@@ -224,9 +233,9 @@ func (f *fleet) hold(ctx context.Context, c loadCase) (release func() error, err
 	return release, nil
 }
 
-// awaitQueues returns when all goroutines of a case with queues wait.
-func (b *scaleBench) awaitQueues(ctx context.Context, c loadCase) error {
-	for c.queued {
+// awaitQueues returns when a number of requests wait.
+func (b *scaleBench) awaitQueues(ctx context.Context, c loadCase, want int) error {
+	for {
 		cursor, err := b.db.Collection(c.collection).Aggregate(ctx, mongo.Pipeline{
 			{{Key: "$match", Value: bson.D{{Key: "waiters", Value: bson.D{{Key: "$exists", Value: true}}}}}},
 			{{Key: "$project", Value: bson.D{{Key: "n", Value: bson.D{{Key: "$size", Value: "$waiters"}}}}}},
@@ -242,14 +251,13 @@ func (b *scaleBench) awaitQueues(ctx context.Context, c loadCase) error {
 		for _, q := range queues {
 			waiting += q.N
 		}
-		if waiting == c.lockers*c.goroutines {
+		if waiting == want {
 			return nil
 		}
-		if err := measure.Pause(ctx, 200*time.Millisecond); err != nil {
-			return fmt.Errorf("%d of %d waiters queued: %w", waiting, c.lockers*c.goroutines, err)
+		if err := measure.Pause(ctx, 100*time.Millisecond); err != nil {
+			return fmt.Errorf("%d of %d waiters queued: %w", waiting, want, err)
 		}
 	}
-	return nil
 }
 
 // result summarizes the measurement.
