@@ -44,9 +44,9 @@ type Step struct {
 const (
 	transferName = "transfer"
 	stepName     = "step"
-	// sagaHoldTTL is the TTL of kept locks. The janitor of each worker extends them, if it can ask Temporal. So it is longer than
-	// several restarts of Temporal in a row, each of which takes ten seconds on a busy machine.
-	sagaHoldTTL = 2 * time.Minute
+	// sagaHoldTTL is the TTL of kept locks, as by default. The janitor of each worker extends them, if it can ask Temporal. With two
+	// minutes the locks of a saga ended in a soak, because on a busy machine two restarts of Temporal took longer.
+	sagaHoldTTL = time.Hour
 )
 
 // bank runs the transfers of one worker process.

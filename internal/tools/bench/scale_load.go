@@ -173,7 +173,7 @@ func (b *scaleBench) measureLoad(ctx context.Context, c loadCase) (*loadRow, err
 // start starts the goroutines of a case. If it has queues, it returns when all goroutines wait. They begin to wait in groups: the
 // document of a queue is copied for each request, and a process that applies thousands at once renews nothing meanwhile.
 func (b *scaleBench) start(ctx context.Context, g *errgroup.Group, f *fleet, c loadCase) error {
-	const group = 250
+	const group = 1_000
 	for n := range c.lockers * c.goroutines {
 		name := random(c.resources)
 		if c.queued {
