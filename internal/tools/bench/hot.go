@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
+	"github.com/temporal-lockstep/lockstep/internal/tools/bench/mutexworkflow"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -196,7 +197,7 @@ func (h *hotBench) measure(ctx context.Context, kind string, resources int, each
 	}
 	if kind == kindMutex { // mutex workflows would wait a minute for further requests
 		for n := range resources {
-			if err := h.terminate(ctx, mutexOf(c.resource(n)), ""); err != nil {
+			if err := h.terminate(ctx, mutexworkflow.ID(c.resource(n)), ""); err != nil {
 				return c, err
 			}
 		}
