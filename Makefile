@@ -16,6 +16,8 @@ FUZZ_FLAGS ?=
 CHAOS_FLAGS ?=
 # Flags of `make bench`, `make bench-hot`, `make bench-scale` and `make bench-contended`, for example BENCH_FLAGS="--rounds 1000".
 BENCH_FLAGS ?=
+# Flags of `make compare`, for example COMPARE_FLAGS="-only redislock,etcd -markdown".
+COMPARE_FLAGS ?=
 # The commit to compare with in `make bench-contended`, for example AGAINST=HEAD~1. Without it there is no comparison.
 AGAINST ?=
 
@@ -108,6 +110,10 @@ bench-scale: stack-up ## measure more and more resources, clients, waiters and i
 bench-contended: stack-up ## measure many Lockers on one resource (AGAINST=commit to compare, BENCH_FLAGS="--write-delay 12ms")
 	@$(WITH_STACK) && if [ -n "$(AGAINST)" ]; then exec internal/tools/bench/contended/against.sh "$(AGAINST)" $(BENCH_FLAGS); \
 		else exec go run ./internal/tools/bench/contended $(BENCH_FLAGS); fi
+
+.PHONY: compare
+compare: stack-up ## compare with other locks, in ten minutes; installs Redis, etcd, PostgreSQL from Debian (COMPARE_FLAGS="-short")
+	@$(WITH_STACK) && exec go run -C internal/tools/compare . $(COMPARE_FLAGS)
 
 .PHONY: histories
 histories: stack-up ## record the histories of unreleased features again (worker/testdata/histories)
