@@ -39,13 +39,16 @@ type temporalInstance struct {
 	worker      sdkworker.Worker
 	locker      *lockcore.Locker // only with kindGuard
 	kind, queue string
+	// prefix makes resources unique among runs, because mutex workflows of an earlier run may still be open. mutexes has those of this run.
+	prefix  string
+	mutexes sync.Map
 }
 
 type holding struct{ Kind, Resource string }
 
 func openTemporal(kind string) func(context.Context, env) (instance, error) {
 	return func(ctx context.Context, e env) (instance, error) {
-		i := &temporalInstance{kind: kind, queue: e.Queue}
+		i := &temporalInstance{kind: kind, queue: e.Queue, prefix: e.Mutexes + "/"}
 		var opts sdkworker.Options
 		if kind == kindGuard {
 			if err := i.withLocker(ctx, e, &opts); err != nil {
@@ -118,6 +121,8 @@ func (i *temporalInstance) acquire(ctx context.Context, _ int, resource string) 
 	// The grant is sent once, unless an attempt that took too long is repeated.
 	a := &acquisition{granted: make(chan context.Context, 5), released: make(chan struct{})}
 	id := "compare/" + rand.Text()
+	resource = i.prefix + resource
+	i.mutexes.Store(mutexworkflow.ID(resource), nil)
 	acquisitions.Store(id, a)
 	run, err := i.client.ExecuteWorkflow(ctx, i.options(id), holderWorkflow, holding{i.kind, resource})
 	if err != nil {
@@ -159,6 +164,10 @@ func (i *temporalInstance) write(ctx context.Context) error {
 
 func (i *temporalInstance) close(ctx context.Context) error {
 	i.worker.Stop()
+	for id := range i.mutexes.Range {
+		// It is not an error that the workflow has ended, or that another instance has terminated it.
+		_ = i.client.TerminateWorkflow(ctx, id.(string), "", "the comparison is over")
+	}
 	i.client.Close()
 	if i.locker == nil {
 		return nil
