@@ -178,28 +178,31 @@ func (s *story) fences() (found []string) {
 	return found
 }
 
-// order finds a request that was granted before one that had been seen in the queue before the later one was asked for, if
-// both are exclusive and no fault concerned the earlier one: the queue passes over a waiter that cannot be heard.
+// order finds a request that was granted before one that had been seen in the queue before the later one was asked for, if both
+// are exclusive, no fault concerned the earlier one, and it was not overdue yet when the other was granted: the queue passes over
+// a waiter that is not heard of. Steps are left out: they refresh their requests at other times.
 func (s *story) order() (found []string) {
-	waited := map[[2]string]int64{} // the first time at which a request was surely in the queue
+	type look struct{ at, heard int64 }
+	looks := map[[2]string][]look{} // at a request that surely was in the queue
 	for i := range s.records {
 		if r := &s.records[i]; r.What == Queue {
-			for _, id := range r.LockIDs {
+			for n, id := range r.LockIDs {
 				key := [2]string{id, r.Resource}
-				waited[key] = cmp.Or(waited[key], r.At)
+				looks[key] = append(looks[key], look{r.At, r.Heard[n]})
 			}
 		}
 	}
 	for name, leases := range s.resources() {
 		for i, l := range leases {
-			seen, ok := waited[[2]string{l.LockID, name}]
-			if !ok || l.Shared || s.faulty(l.Slot, seen-int64(ttl), l.At) {
+			waited := looks[[2]string{l.LockID, name}]
+			if len(waited) == 0 || l.Shared || strings.Contains(l.LockID, "@") || s.faulty(l.Slot, waited[0].at-int64(ttl), l.At) {
 				continue
 			}
 			for _, other := range leases[:i] {
-				if !other.Shared && other.asked > seen && !strings.Contains(other.LockID, "@") {
-					found = append(found, fmt.Sprintf("%s: %s waited since before %s, but %s, which asked at %s, was granted the lock before it",
-						name, l.LockID, s.at(seen), other.LockID, s.at(other.asked)))
+				passed := slices.IndexFunc(waited, func(w look) bool { return w.at < other.asked && w.heard > other.At })
+				if passed >= 0 && !other.Shared && !strings.Contains(other.LockID, "@") {
+					found = append(found, fmt.Sprintf("%s: %s waited at %s, but %s, which asked at %s, was granted the lock before it",
+						name, l.LockID, s.at(waited[passed].at), other.LockID, s.at(other.asked)))
 				}
 			}
 		}

@@ -53,9 +53,15 @@ func operation(what, lockID string, from, to int64, result string, fence int64) 
 	return Record{What: what, Began: from * ms, At: to * ms, LockID: lockID, Resource: "h/0/0", Result: result, Fence: fence}
 }
 
+// overtaking returns the records of c, which gets a lock before b, which waits and is heard of until some time.
+func overtaking(heard int64) []Record {
+	return slices.Concat(hold("a", "x/0", 0, 10, 130, 1), hold("b", "x/0", 100, 201, 300, 3, slot(2)), hold("c", "x/0", 125, 131, 200, 2),
+		[]Record{{What: Queue, Began: 110 * ms, At: 120 * ms, Resource: "x/0", LockIDs: []string{"b"}, Heard: []int64{heard * ms}}})
+}
+
 func TestCheck_GoodHistories_HaveNoViolations(t *testing.T) {
 	t.Parallel()
-	waited := Record{What: Queue, Began: 110 * ms, At: 120 * ms, Resource: "x/0", LockIDs: []string{"b"}}
+	waited := Record{What: Queue, Began: 110 * ms, At: 120 * ms, Resource: "x/0", LockIDs: []string{"b"}, Heard: []int64{1000 * ms}}
 	for name, records := range map[string][]Record{
 		"one after the other": slices.Concat(hold("a", "x/0", 0, 10, 100, 1), hold("b", "x/0", 5, 101, 200, 2)),
 		"shared at once":      slices.Concat(hold("a", "x/0", 0, 10, 100, 1, shared), hold("b", "x/0", 5, 50, 200, 2, shared)),
@@ -63,10 +69,11 @@ func TestCheck_GoodHistories_HaveNoViolations(t *testing.T) {
 		"attempts of a step":  slices.Concat(hold("s#1@w.1", "x/0", 10, 10, 100, 1), hold("s#1@w.2", "x/0", 50, 50, 200, 2)),
 		"in the queue's order": slices.Concat(hold("a", "x/0", 0, 10, 130, 1), hold("b", "x/0", 100, 131, 200, 2),
 			hold("c", "x/0", 125, 201, 300, 3), []Record{waited}),
-		"updates":             {use(1, "read", "a", 0, 0), use(2, "write", "a", 0, 0), use(3, "read", "b", 0, 1), use(4, "write", "b", 1, 1)},
-		"no money lost":       {{What: Total, Base: 10, Version: 10}},
-		"recovered":           slices.Concat(fault(0, Fault{Kind: Cut, Slot: 1}, 100, 200), []Record{{What: Probe, Slot: 1, Result: done, At: 900 * ms}}),
-		"another one's fault": slices.Concat(fault(0, Fault{Kind: Cut, Slot: 6}, 100, 200), []Record{{What: Stopped, At: 60_000 * ms}}),
+		"past a silent waiter": overtaking(130),
+		"updates":              {use(1, "read", "a", 0, 0), use(2, "write", "a", 0, 0), use(3, "read", "b", 0, 1), use(4, "write", "b", 1, 1)},
+		"no money lost":        {{What: Total, Base: 10, Version: 10}},
+		"recovered":            slices.Concat(fault(0, Fault{Kind: Cut, Slot: 1}, 100, 200), []Record{{What: Probe, Slot: 1, Result: done, At: 900 * ms}}),
+		"another one's fault":  slices.Concat(fault(0, Fault{Kind: Cut, Slot: 6}, 100, 200), []Record{{What: Stopped, At: 60_000 * ms}}),
 		"linearizable": {
 			operation(Try, "a", 0, 1, granted, 5), operation(Try, "b", 2, 3, refused, 0), operation(Renew, "a", 4, 5, granted, 5),
 			operation(Release, "a", 6, 7, granted, 0), operation(Try, "c", 8, 9, granted, 6),
@@ -82,8 +89,7 @@ func TestCheck_GoodHistories_HaveNoViolations(t *testing.T) {
 // Each history breaks one guarantee, which its check must find.
 func TestCheck_BadHistories_ShowTheirViolation(t *testing.T) {
 	t.Parallel()
-	waited := Record{What: Queue, Began: 110 * ms, At: 120 * ms, Resource: "x/0", LockIDs: []string{"b"}}
-	jumped := slices.Concat(hold("a", "x/0", 0, 10, 130, 1), hold("b", "x/0", 100, 201, 300, 3, slot(2)), hold("c", "x/0", 125, 131, 200, 2), []Record{waited})
+	jumped := overtaking(1000)
 	for _, c := range []struct {
 		check, name string
 		records     []Record

@@ -59,7 +59,7 @@
 //	trust            nobody trusts an exclusive lock while another party trusts the same one
 //	limits           no more parties trust a semaphore than its limit
 //	fences           a later grant has a greater fence
-//	order            an exclusive request is granted before one that was asked for while it was seen in the queue
+//	order            an exclusive request is granted before one that was asked for while it waited, was heard of, and no fault concerned it
 //	lost updates     no write to a register overwrites one that its writer has not read
 //	isolation        between two uses of a register by one party, no other party uses it
 //	sagas            all sagas end, and the sum of all registers is what it was

@@ -56,6 +56,9 @@ const (
 	releaseBound = 20 * time.Second
 	// lookAtQueues is the interval at which the queues are logged.
 	lookAtQueues = 200 * time.Millisecond
+	// afterOverdue is the time for which a waiter of a client stays in the queue after it became overdue: it refreshes its
+	// request three times in its TTL, and two times may be left out.
+	afterOverdue = ttl / 3
 )
 
 // Play plays a setup and returns its log. Errors concern the program and its servers, not violations.
@@ -232,16 +235,26 @@ func (p *play) await(ctx, loading context.Context, id string) {
 func (p *play) look(ctx context.Context) {
 	for pause(ctx, lookAtQueues) {
 		began := now()
-		queues := map[string][]string{}
+		queues := map[string]*Record{}
 		call, cancel := context.WithTimeout(ctx, opTimeout)
 		for s, err := range p.locker.Status(call, lockcore.Filter{Contended: true, States: []lockcore.State{lockcore.StateWaiting}}) {
-			if err == nil {
-				queues[s.Resource] = append(queues[s.Resource], s.LockID)
+			if err != nil {
+				break
 			}
+			q := queues[s.Resource]
+			if q == nil {
+				q = &Record{What: Queue, Began: began, Resource: s.Resource}
+				queues[s.Resource] = q
+			}
+			heard := int64(0)
+			if !s.Overdue {
+				heard = began + int64(s.ExpiresIn-afterOverdue)
+			}
+			q.LockIDs, q.Heard = append(q.LockIDs, s.LockID), append(q.Heard, heard)
 		}
 		cancel()
-		for resource, waiting := range queues {
-			p.log.Write(&Record{What: Queue, Began: began, Resource: resource, LockIDs: waiting})
+		for _, q := range queues {
+			p.log.Write(q)
 		}
 	}
 }
