@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/xml"
 	"errors"
 	"io"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,7 +36,7 @@ func TestTables_Results_AreMediansOfTurns(t *testing.T) {
 	require.Equal(t, []string{"Lockstep", "2.00", "4.00", "3.00", "3.00", "6.00"}, parts[0].rows[1], "the ratio is the median of the turns' ratios")
 	require.Equal(t, []string{"Lockstep", "100", "10.0", "40.0", "4.00", "9, 3"}, parts[1].rows[1])
 	require.Equal(t, []string{"Lockstep", "10.0", "25 %", "2.00", "700", "1.50"}, parts[2].rows[1])
-	require.Equal(t, []string{"a <b>", "0", "unknown", "150 of 200 in 1m0s", "0", "unknown"}, parts[2].rows[2])
+	require.Equal(t, []string{"a <b>", "0", "unknown", "150 of 200 in 30s", "0", "unknown"}, parts[2].rows[2])
 	require.Equal(t, []string{"Lockstep", "4.00 s", "5.00 s", "after 12 ms", "lost", "refused"}, parts[3].rows[1])
 	require.Equal(t, []string{"a <b>", "not within 15s", "not within 15s", "it still holds the lock", "held", "accepted, as it should be"}, parts[3].rows[2])
 }
@@ -97,6 +99,29 @@ func TestProcessorTime_Child_IsCounted(t *testing.T) {
 	require.GreaterOrEqual(t, used, alone)
 	require.NoError(t, in.Close())
 	_ = busy.Wait() // read fails at the end of its input
+}
+
+// careless grants a lock to everybody.
+type careless struct{ instance }
+
+func (careless) acquire(context.Context, int, string) (*held, error) {
+	return &held{release: func(context.Context) error { return nil }}, nil
+}
+
+func TestMeasures_TwoHolders_Fail(t *testing.T) {
+	t.Parallel()
+	g := &group{system: system{name: "careless"}, sizes: short, sent: new(atomic.Int64)}
+	for range processes {
+		g.instances = append(g.instances, careless{})
+	}
+	for name, run := range map[string]func(context.Context) error{
+		"hand-off": func(ctx context.Context) error { _, err := g.handOff(ctx); return err },
+		"fairness": func(ctx context.Context) error { _, err := g.fairly(ctx); return err },
+		"crowd":    func(ctx context.Context) error { _, err := g.manyWaiters(ctx); return err },
+	} {
+		g.holders.Store(0)
+		require.ErrorContains(t, run(t.Context()), "two clients hold the lock", name)
+	}
 }
 
 func TestChoose_UnknownSystem_IsRefused(t *testing.T) {

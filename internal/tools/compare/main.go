@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -100,15 +101,16 @@ func (o settings) compare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := o.measureAll(ctx, srv, results); err != nil {
-		return err
+	failed := o.measureAll(ctx, srv, results)
+	if failed != nil && slices.ContainsFunc(results, func(r *result) bool { return len(r.fairs) == 0 }) {
+		return failed
 	}
 	fmt.Println(where)
 	if err := print(os.Stdout, tables(results, o.sizes), o.markdown); err != nil {
 		return err
 	}
-	if o.svg == "" {
-		return nil
+	if o.svg == "" || failed != nil {
+		return failed // the tables show what was measured before
 	}
 	file, err := os.Create(o.svg)
 	if err != nil {
