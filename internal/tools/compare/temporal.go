@@ -135,13 +135,14 @@ func (i *temporalInstance) acquire(ctx context.Context, _ int, resource string) 
 		close(a.released)
 		return nil, errors.Join(context.Cause(ctx), i.client.TerminateWorkflow(context.WithoutCancel(ctx), id, "", "nobody waits for it"))
 	}
-	h := &held{lost: step.Done()}
+	h := &held{}
 	h.release = func(ctx context.Context) error {
 		close(a.released)
 		acquisitions.Delete(id)
 		return run.Get(ctx, nil)
 	}
 	if i.kind == kindGuard {
+		h.lost = step.Done()
 		h.write = func(ctx context.Context) error { return i.updateFenced(ctx, activities.Leases(step)[0]) }
 		h.check = func(context.Context) error { return context.Cause(step) }
 	}
