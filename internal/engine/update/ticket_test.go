@@ -14,15 +14,17 @@ import (
 func TestTicket_AnswerIsTaken_ForgetsTheDocument(t *testing.T) {
 	t.Parallel()
 	ticket := &Ticket{ready: make(chan struct{}, 1)}
-	document := &rules.Document{ID: "x"}
-	kept := weak.Make(document)
-	ticket.deliver(Answer{After: document})
-	a, ok := ticket.Answer()
-	require.True(t, ok)
-	require.Same(t, document, a.After)
-	document, a = nil, Answer{}
+	answer := func() weak.Pointer[rules.Document] {
+		document := &rules.Document{ID: "x"}
+		ticket.deliver(Answer{After: document})
+		a, ok := ticket.Answer()
+		require.True(t, ok)
+		require.Same(t, document, a.After)
+		return weak.Make(document)
+	}
+	kept := answer()
 	runtime.GC()
-	require.Nil(t, kept.Value(), "%v", a.After)
+	require.Nil(t, kept.Value())
 	_, again := ticket.Answer()
 	require.False(t, again)
 }

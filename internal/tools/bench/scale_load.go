@@ -197,11 +197,11 @@ func (f *fleet) repeat(ctx context.Context, locker *party.Locker, lockID string,
 		session, err := locker.Acquire(ctx, lockcore.Request{
 			LockID: fmt.Sprintf("%s/%d", lockID, round), Resources: []lockcore.Resource{lockcore.Exclusive(name())},
 		})
-		if ctx.Err() == nil && err != nil {
-			return fmt.Errorf("acquire: %w", err)
+		if ctx.Err() != nil && err != nil {
+			break // the end of the load
 		}
 		if err != nil {
-			return nil
+			return fmt.Errorf("acquire: %w", err)
 		}
 		f.waited(time.Since(asked))
 		if err := session.Release(context.WithoutCancel(ctx)); err != nil {
