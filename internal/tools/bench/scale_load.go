@@ -197,10 +197,10 @@ func (f *fleet) repeat(ctx context.Context, locker *party.Locker, lockID string,
 		session, err := locker.Acquire(ctx, lockcore.Request{
 			LockID: fmt.Sprintf("%s/%d", lockID, round), Resources: []lockcore.Resource{lockcore.Exclusive(name())},
 		})
-		if ctx.Err() != nil && err != nil {
-			break // the end of the load
-		}
 		if err != nil {
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // the end of the load
+			}
 			return fmt.Errorf("acquire: %w", err)
 		}
 		f.waited(time.Since(asked))

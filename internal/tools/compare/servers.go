@@ -263,7 +263,7 @@ func (s *servers) place(name string) (port, dir string, err error) {
 }
 
 func freePort() (string, error) {
-	l, err := net.Listen("tcp", hostPort("0"))
+	l, err := net.Listen("tcp", hostPort("0")) //nolint:noctx // it does not wait
 	if err != nil {
 		return "", err
 	}
@@ -275,7 +275,7 @@ func freePort() (string, error) {
 func hostPort(port string) string { return net.JoinHostPort("127.0.0.1", port) }
 
 func dials(address string) error {
-	conn, err := net.DialTimeout("tcp", address, time.Second)
+	conn, err := net.DialTimeout("tcp", address, time.Second) //nolint:noctx // it has a bound
 	if err != nil {
 		return err
 	}
@@ -284,7 +284,7 @@ func dials(address string) error {
 
 // launch starts a program and returns when it answers. The program ends with this one.
 func (s *servers) launch(ctx context.Context, name string, owner *syscall.Credential, answers func(context.Context) error, argv ...string) error {
-	log, err := os.Create(filepath.Join(s.dir, name+".log"))
+	log, err := os.Create(filepath.Join(s.dir, name+".log")) //nolint:gosec // a name in this program
 	if err != nil {
 		return err
 	}
