@@ -54,6 +54,7 @@ func run(ctx context.Context) error {
 	flag.BoolVar(&o.controls, "controls", false, "run the controls instead of seeds: each must show a violation")
 	flag.IntVar(&o.pick, "pick", 0, "run only this number of controls, which the seed chooses")
 	flag.StringVar(&o.only, "only", "", "run only the control of this kind of fault")
+	flag.DurationVar(&recoveryBound, "recovery", recoveryBound, "how long a client may need after a fault; a machine with other work needs more")
 	flag.BoolVar(&o.verbose, "v", false, "print each fault with what was seen of it")
 	flag.Parse()
 	return o.run(ctx)

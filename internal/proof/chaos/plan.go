@@ -28,9 +28,6 @@ var kinds = []Kind{Kill, Pause, DatabaseRestart, TemporalRestart, Cut, Slow, Hal
 const (
 	// ttl is the TTL of all leases, claims and waiters, so that many end during a run.
 	ttl = 3 * time.Second
-	// recoveryBound is the time after the end of a fault within which each client's operations must succeed again.
-	recoveryBound = max(2*time.Second, ttl)
-
 	// silentBound is added to it if connections stay half-open: only its time limit ends a command on such a connection.
 	silentBound = 10 * time.Second
 
@@ -38,6 +35,10 @@ const (
 	workers = 2
 	slots   = clients + workers // the clients come first
 )
+
+// recoveryBound is the time after the end of a fault within which each client's operations must succeed again. The flag
+// -recovery changes it.
+var recoveryBound = max(2*time.Second, ttl)
 
 // Fault is one fault of a plan.
 type Fault struct {
