@@ -4,6 +4,7 @@ package kubernetes
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"maps"
 	"os"
@@ -46,7 +47,7 @@ func decode(text []byte) (all []runtime.Object, err error) {
 	for {
 		document := make([]byte, len(text))
 		n, err := documents.Read(document)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return all, nil
 		}
 		if err != nil {
@@ -149,7 +150,7 @@ func TestDeployments_SelectTheirPods_AndAreConfined(t *testing.T) {
 		require.True(t, *c.SecurityContext.ReadOnlyRootFilesystem)
 		require.False(t, *c.SecurityContext.AllowPrivilegeEscalation)
 		require.Equal(t, []corev1.Capability{"ALL"}, c.SecurityContext.Capabilities.Drop)
-		require.True(t, c.Resources.Requests.Memory().Cmp(*c.Resources.Limits.Memory()) <= 0)
+		require.LessOrEqual(t, c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value())
 		require.False(t, c.Resources.Requests.Cpu().IsZero())
 	}
 }
