@@ -26,7 +26,7 @@ type Record struct {
 	// Result is the result of a call: see the constants. Error is its error.
 	Result string `json:",omitempty"`
 	Error  string `json:",omitempty"`
-	// LockIDs are those that waited in a queue. Heard has the time for each until which it is not passed over, or 0.
+	// LockIDs has the waiters of a queue. Heard has the time at which each becomes overdue, or 0.
 	LockIDs []string `json:",omitempty"`
 	Heard   []int64  `json:",omitempty"`
 	// Base and Version are versions of a register: the one that a write is based on, and the present one before it.

@@ -16,7 +16,7 @@ import (
 //
 // The connections of the first half of the clients are slow in the control of brokenLate. These hold for as long as they trust
 // their leases. Each has one opponent, which asks all the time while such a lease lasts. After a hold of its own the opponent is
-// silent, because a slow swap succeeds only if nobody else changes the document.
+// silent, because a slow swap fails if another client changes the document.
 func (c *client) naive(ctx context.Context, ask lockcore.Request) {
 	long, opponent := 2*ttl, c.Broken == brokenLate && c.Slot >= clients/2
 	if c.Broken == brokenLate {

@@ -166,7 +166,7 @@ func (s *servers) restart(ctx context.Context, f *Fault, loses *mongo.Collection
 		strings.Join(names, " and "), up.Seconds(), (time.Since(began) - up).Seconds()), nil
 }
 
-// A database that was just started is slow at first, for everybody. A restart ends when five writes in a row of a client
+// A database is slow for a while after its start, with or without locks. A restart ends when five writes in a row of a client
 // without locks each took less than warmWrite. Otherwise recovery would be a measure of the database.
 const (
 	warmWrite  = 100 * time.Millisecond

@@ -19,7 +19,7 @@ import (
 
 var errGrows = errors.New("a process uses more and more")
 
-// gauges are the values of a Sample. Growth up to least is never an error: it is what caches, pools and collections vary by.
+// gauges are the values of a Sample. Growth up to least is never an error: caches, pools and garbage collection vary by that much.
 var gauges = []struct {
 	name  string
 	least float64
@@ -30,7 +30,7 @@ var gauges = []struct {
 	{"file descriptors", 5},
 }
 
-// Sample is what a process used at some time, in the order of gauges.
+// Sample has the memory, goroutines and file descriptors of a process at some time, in the order of gauges.
 type Sample struct {
 	At      int64
 	Process string

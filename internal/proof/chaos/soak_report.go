@@ -29,7 +29,7 @@ type soak struct {
 type windowLoad struct {
 	// operations and sagas a second.
 	operations, sagas float64
-	// median and p99 are the time of an acquire and a release of a resource for which nobody waits, in ms.
+	// median and p99 are the time of an acquire and a release of a free resource, in ms.
 	median, p99 float64
 }
 

@@ -183,7 +183,7 @@ func fillQueues(ctx context.Context, locker *party.Locker) error {
 	return nil
 }
 
-// backgroundRow has the times, in ms, of work that reads many documents: medians of three, beside a number of idle documents.
+// backgroundRow has the times, in ms, of work that reads many documents: medians of three, with a number of idle documents in the collection.
 type backgroundRow struct {
 	Documents int `json:"documents"`
 	// Search is the search for deadlocks, List what the janitor and `lockstep ps --waiting` read, All what `lockstep ps` reads.

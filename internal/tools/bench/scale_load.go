@@ -155,7 +155,7 @@ func (b *scaleBench) measureLoad(ctx context.Context, c loadCase) (*loadRow, err
 		row.HeapKB = (waiting - before) / 1e3 / float64(waiters)
 	}
 	document, sizeErr := b.db.Collection(c.collection).FindOne(ctx, bson.D{{Key: "_id", Value: resourceName(0)}}).Raw()
-	if row.DocumentKB = float64(len(document)) / 1e3; errors.Is(sizeErr, mongo.ErrNoDocuments) { // nobody has asked for it
+	if row.DocumentKB = float64(len(document)) / 1e3; errors.Is(sizeErr, mongo.ErrNoDocuments) { // it was never requested
 		sizeErr = nil
 	}
 	failed := context.Cause(running)

@@ -15,7 +15,7 @@
 //
 // Systems take turns, and the result is the median of the turns.
 //
-//   - A pair: one client acquires and releases, and nobody else wants the lock. It is compared with a raw durable write to the same
+//   - A pair: one client acquires and releases, without competition. It is compared with a raw durable write to the same
 //     server; for Temporal, with the same workflow without a lock.
 //   - A hand-off: the holder releases after 20 ms, and ten clients wait. The time ends when the next Acquire returns. Each holder is
 //     replaced by a new waiter, so a request that jumps the queue does not count as a hand-off.

@@ -25,7 +25,7 @@ const (
 	childCommand = "holder"
 )
 
-// faultResult is what a run of the two faults shows.
+// faultResult has the observations of the two faults.
 type faultResult struct {
 	// killed and stopped are the times until the next client has the lock, negative if it is longer than patience.
 	killed, stopped time.Duration

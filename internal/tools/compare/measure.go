@@ -227,7 +227,7 @@ func (g *group) fairly(ctx context.Context) (fairResult, error) {
 	}, nil
 }
 
-// crowdResult is what many waiters cost: while nobody can have the lock, and until all have had it. Processor times are negative if
+// crowdResult has the cost of many waiters: while another client holds the lock, and until all have had it. Processor times are negative if
 // they are unknown.
 type crowdResult struct {
 	// idleRequests is a number per second, and idleCPU a share of one processor.
@@ -278,7 +278,7 @@ func (g *group) manyWaiters(ctx context.Context) (r crowdResult, err error) {
 	}, nil
 }
 
-// spent is what an action needed: requests, and the servers' processor time in seconds, negative if unknown.
+// spent has the cost of an action: requests, and the servers' processor time in seconds, negative if unknown.
 type spent struct{ requests, cpu float64 }
 
 func (g *group) spend(action func() error) (spent, error) {

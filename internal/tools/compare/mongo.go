@@ -16,7 +16,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/mongolock"
 )
 
-// mongoClient is what the systems on MongoDB share.
+// mongoClient is the client of the systems on MongoDB.
 type mongoClient struct {
 	db *mongo.Database
 	// raw contains the document of the raw write, and data that locks protect.

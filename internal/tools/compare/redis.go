@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redisClient is what both Redis systems share.
+// redisClient is the client of both Redis systems.
 type redisClient struct{ *redis.Client }
 
 func openRedis(e env) redisClient {

@@ -33,7 +33,7 @@ const (
 // servers are the servers of a run.
 type servers struct {
 	env
-	// dir is the temporary folder of those that the program has started.
+	// dir is the temporary folder of the started servers.
 	dir       string
 	processes []*exec.Cmd
 	// pids has the main processes of each server, as far as they are known, to count their processor time.
@@ -165,7 +165,7 @@ func (s *servers) startPostgres(ctx context.Context, program string) error {
 			return err
 		}
 	}
-	initdb := exec.CommandContext(ctx, filepath.Join(filepath.Dir(program), "initdb"), "-D", dir, "-U", "postgres", "--auth=trust") //nolint:gosec // beside the program
+	initdb := exec.CommandContext(ctx, filepath.Join(filepath.Dir(program), "initdb"), "-D", dir, "-U", "postgres", "--auth=trust") //nolint:gosec // in the folder of postgres
 	initdb.SysProcAttr, initdb.Dir = &syscall.SysProcAttr{Credential: owner}, dir
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return fmt.Errorf("initdb: %w\n%s", err, out)

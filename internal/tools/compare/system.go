@@ -48,7 +48,7 @@ type held struct {
 	// check asks whether the lock is still held. It is nil if that cannot be asked.
 	check func(context.Context) error
 	// write changes data that the lock protects, with the protection against late writers that the system has, if any. It is nil for
-	// a mutex workflow, which has no data: there, the end of the step is what may come too late.
+	// a mutex workflow, which has no data: there, the end of the step may come too late.
 	write func(context.Context) error
 }
 

@@ -109,7 +109,7 @@ type acquisition struct {
 func hold(ctx context.Context) error {
 	found, ok := acquisitions.Load(activity.GetInfo(ctx).WorkflowExecution.ID)
 	if !ok {
-		return errors.New("nobody waits for this step")
+		return errors.New("no client waits for this step")
 	}
 	a := found.(*acquisition)
 	a.granted <- ctx
@@ -133,7 +133,7 @@ func (i *temporalInstance) acquire(ctx context.Context, _ int, resource string) 
 	case step = <-a.granted:
 	case <-ctx.Done():
 		close(a.released)
-		return nil, errors.Join(context.Cause(ctx), i.client.TerminateWorkflow(context.WithoutCancel(ctx), id, "", "nobody waits for it"))
+		return nil, errors.Join(context.Cause(ctx), i.client.TerminateWorkflow(context.WithoutCancel(ctx), id, "", "no client waits for it"))
 	}
 	h := &held{}
 	h.release = func(ctx context.Context) error {

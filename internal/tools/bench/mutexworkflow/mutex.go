@@ -1,5 +1,5 @@
 // Package mutexworkflow is the lock that Temporal users write without a database, for benchmarks to compare with: a mutex workflow,
-// as in Temporal's samples (temporalio/samples-go, folder mutex), written anew. One workflow for each resource grants the resource by
+// as in Temporal's samples (temporalio/samples-go, folder mutex), in our own version. One workflow for each resource grants the resource by
 // signals, in the order of the requests.
 package mutexworkflow
 
