@@ -77,7 +77,7 @@
 // # Controls
 //
 // A check that finds nothing may be blind. So each kind of fault has a control, a run with only that kind of fault in which
-// something is wrong on purpose: see [controls]. It fails unless the expected check finds a violation.
+// something is wrong on purpose: see [controls]. It fails unless the expected check finds a violation in one of three attempts.
 //
 // # Soak
 //
