@@ -96,7 +96,7 @@ func (n *nemesis) act(ctx context.Context, f *Fault, proc *process) (seen string
 	switch f.Kind {
 	case Kill:
 		seen = n.pool.kill(proc)
-		return seen, n.pool.start(f.Slot)
+		return seen, n.pool.start(ctx, f.Slot)
 	case Pause:
 		seen, err = suspend(proc)
 		pause(ctx, f.For)

@@ -67,7 +67,10 @@ func Play(ctx context.Context, s Setup, srv *servers, exe, dir string) (records 
 	if p.log, err = OpenLog(dir, "program", -1); err != nil {
 		return nil, err
 	}
-	defer func() { _ = p.log.Close() }() // each write was checked
+	defer func() { _ = p.log.Close() }()   // each write was checked
+	if err := srv.start(ctx); err != nil { // an earlier run may have ended in the middle of a restart
+		return nil, err
+	}
 	closeAll, err := p.open(ctx, exe)
 	defer closeAll()
 	if err != nil {
@@ -135,7 +138,7 @@ func (p *play) open(ctx context.Context, exe string) (closeAll func(), err error
 	p.pool = &pool{exe: exe, log: p.log, child: func(slot int) Child { return p.child(slot, listener.Addr().String()) }}
 	p.nemesis.pool = p.pool
 	closers = append(closers, p.pool.stop)
-	return closeAll, p.pool.startAll()
+	return closeAll, p.pool.startAll(ctx)
 }
 
 // child returns the configuration of a process.

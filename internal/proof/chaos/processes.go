@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,16 +39,36 @@ type process struct {
 	busy sync.Mutex
 }
 
-// start starts a process in a slot, and returns when it is ready.
-func (p *pool) start(slot int) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.born++
+// startBound bounds the time in which a new process becomes ready. It includes a restart of Temporal: a worker that starts while
+// the server is down ends with an error.
+const startBound = time.Minute
+
+// start starts a process in a slot, and returns when it is ready. Like a supervisor, it starts another one if that ends.
+func (p *pool) start(ctx context.Context, slot int) error {
+	for began := time.Now(); ; {
+		proc, err := p.launch(slot)
+		if err == nil {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.slot[slot] = proc
+			return nil
+		}
+		if time.Since(began) > startBound || !pause(ctx, 200*time.Millisecond) {
+			return err
+		}
+	}
+}
+
+// launch starts a process and waits until it is ready.
+func (p *pool) launch(slot int) (*process, error) {
 	c := p.child(slot)
+	p.mu.Lock()
+	p.born++
 	c.Name, c.Seed = fmt.Sprintf("s%d-%d", slot, p.born), c.Seed<<16+uint64(p.born) //nolint:gosec // small
+	p.mu.Unlock()
 	config, err := json.Marshal(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	role := clientCommand
 	if slot >= clients {
@@ -55,33 +76,33 @@ func (p *pool) start(slot int) error {
 	}
 	output, err := os.Create(filepath.Join(c.Dir, c.Name+".output"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = output.Close() }()                                                      // the child has its own copy
 	proc := &process{name: c.Name, slot: slot, cmd: exec.Command(p.exe, role, string(config))} //nolint:gosec,noctx // ourselves; it is ended by stop
 	proc.cmd.Stderr = output
 	if proc.stdin, err = proc.cmd.StdinPipe(); err != nil {
-		return err
+		return nil, err
 	}
 	stdout, err := proc.cmd.StdoutPipe()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	proc.stdout = bufio.NewReader(stdout)
 	if err := proc.cmd.Start(); err != nil {
-		return err
+		return nil, err
 	}
-	p.slot[slot] = proc
 	if line, _ := proc.stdout.ReadString('\n'); line != ready+"\n" {
-		return fmt.Errorf("process %s did not start: see %s", proc.name, output.Name())
+		p.kill(proc)
+		return nil, fmt.Errorf("process %s did not start: see %s", proc.name, output.Name())
 	}
-	return nil
+	return proc, nil
 }
 
 // startAll starts a process in each slot.
-func (p *pool) startAll() error {
+func (p *pool) startAll(ctx context.Context) error {
 	for slot := range slots {
-		if err := p.start(slot); err != nil {
+		if err := p.start(ctx, slot); err != nil {
 			return err
 		}
 	}

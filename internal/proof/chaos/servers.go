@@ -55,7 +55,7 @@ func openServers(ctx context.Context) (*servers, error) {
 		return nil, err
 	}
 	s := &servers{own: stack.New(cfg, log.New(io.MultiWriter(progress), "", log.LstdFlags))}
-	if err := s.own.Up(ctx); err != nil {
+	if err := s.start(ctx); err != nil {
 		return nil, err
 	}
 	record, err := s.own.Record()
@@ -65,6 +65,14 @@ func openServers(ctx context.Context) (*servers, error) {
 	s.temporal = record.Temporal.Address
 	s.database, err = hostOf(record.Mongo.Address)
 	return s, err
+}
+
+// start starts the program's own servers, if they do not run.
+func (s *servers) start(ctx context.Context) error {
+	if s.own == nil {
+		return nil
+	}
+	return s.own.Up(ctx)
 }
 
 func hostOf(uri string) (string, error) {
