@@ -60,6 +60,8 @@ type story struct {
 	asked   map[[2]string]*Record
 	// disturbed lists the faults that acted or may have acted, each with the time of its end.
 	disturbed []disturbance
+	// quick has the times at which each client had written without a lock within quickWrite.
+	quick [slots][]int64
 	// histories counts those that the check of linearizability has decided, and undecided the others.
 	histories, undecided int
 }
@@ -92,6 +94,10 @@ func read(records []Record) *story {
 		case Trusted:
 			if l := s.byID[key]; l != nil {
 				l.trusted = max(l.trusted, r.At)
+			}
+		case Plain:
+			if r.Result == done && r.At-r.Began < int64(quickWrite) {
+				s.quick[r.Slot] = append(s.quick[r.Slot], r.At)
 			}
 		case Began:
 			open[r.Number] = &disturbance{Fault: r.Fault, from: r.At, to: 1<<63 - 1}
@@ -212,7 +218,7 @@ func (s *story) order() (found []string) {
 
 // faulty reports whether a fault concerned a process at some time.
 func (s *story) faulty(slot int, from, to int64) bool {
-	return slices.ContainsFunc(s.disturbed, func(d disturbance) bool { return d.concerns(slot) && d.from <= to && d.to >= from })
+	return slices.ContainsFunc(s.disturbed, func(d disturbance) bool { return d.concerns(slot) && d.from <= to && s.end(d, slot) >= from })
 }
 
 // lostUpdates finds a write to a register that overwrote another one, and a sum that has changed.
@@ -286,6 +292,20 @@ func (s *story) leftLocks() (found []string) {
 	return found
 }
 
+// quickWrite bounds a write without a lock that shows that the database works as before for a client.
+const quickWrite = 100 * time.Millisecond
+
+// end returns the time at which a fault has ended for a client. A database is slow for seconds after its start, with or without
+// locks. So a restart ends when the client has written without a lock as fast as before.
+func (s *story) end(d disturbance, slot int) int64 {
+	if d.Kind == DatabaseRestart {
+		if at, _ := slices.BinarySearch(s.quick[slot], d.to); at < len(s.quick[slot]) {
+			return s.quick[slot][at]
+		}
+	}
+	return d.to
+}
+
 // recovery finds a client whose operations did not succeed again within the bound after a fault that concerned it.
 func (s *story) recovery() (found []string) {
 	for _, r := range s.recoveries() {
@@ -304,6 +324,8 @@ type recovered struct {
 	slot  int
 	to    int64
 	took  time.Duration
+	// database is how long the client's writes without a lock were slow after a restart.
+	database time.Duration
 }
 
 // recoveries returns how long each client needed after each fault.
@@ -324,16 +346,17 @@ func (s *story) recoveries() (all []recovered) {
 			if !d.acted || !d.concerns(slot) {
 				continue
 			}
-			until := end
+			ended := s.end(d, slot)
+			until := max(end, ended)
 			for _, other := range s.disturbed { // a later or longer one ends the observation
-				if other.from != d.from && other.concerns(slot) && other.to > d.to {
-					until = min(until, max(other.from, d.to))
+				if other.from != d.from && other.concerns(slot) && s.end(other, slot) > ended {
+					until = min(until, max(other.from, ended))
 				}
 			}
-			if at, ok := slices.BinarySearch(probes[slot], d.to); ok || at < len(probes[slot]) {
+			if at, ok := slices.BinarySearch(probes[slot], ended); ok || at < len(probes[slot]) {
 				until = min(until, probes[slot][at])
 			}
-			all = append(all, recovered{d.Fault, slot, d.to, time.Duration(until - d.to)})
+			all = append(all, recovered{d.Fault, slot, ended, time.Duration(until - ended), time.Duration(ended - d.to)})
 		}
 	}
 	return all

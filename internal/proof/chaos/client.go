@@ -84,7 +84,7 @@ func runClient(c Child) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	var wg sync.WaitGroup
-	for thread, work := range []func(context.Context, *rand.Rand, string){cl.hold, cl.hold, cl.history, cl.probe} {
+	for thread, work := range []func(context.Context, *rand.Rand, string){cl.hold, cl.hold, cl.history, cl.probe, cl.plain} {
 		r := rand.New(rand.NewPCG(c.Seed, uint64(thread))) //nolint:gosec // it should be the same each time
 		wg.Go(func() {
 			for number := 0; ctx.Err() == nil; number++ {
@@ -264,6 +264,17 @@ func (c *client) probe(ctx context.Context, r *rand.Rand, lockID string) {
 	}
 	result := resultOf(err)
 	c.log.Write(&Record{What: Probe, Began: began, LockID: lockID, Result: result, Error: text(err)})
+}
+
+// plain writes without a lock. It shows when the database itself works for this client.
+func (c *client) plain(ctx context.Context, r *rand.Rand, lockID string) {
+	pause(ctx, span(r, 100, 200))
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), opTimeout)
+	defer cancel()
+	began := now()
+	_, err := c.coll.Database().Collection("plain").UpdateOne(call,
+		bson.D{{Key: "_id", Value: c.Slot}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}, options.UpdateOne().SetUpsert(true))
+	c.log.Write(&Record{What: Plain, Began: began, LockID: lockID, Result: resultOf(err), Error: text(err)})
 }
 
 // history carries out one short history of operations without a session, on a resource that all clients use for a short time.

@@ -34,8 +34,8 @@
 //
 //	kill               SIGKILL. A new process takes the slot
 //	stop               SIGSTOP for longer than the TTL
-//	database restart   SIGKILL of the database's processes, which are started again on the same ports. It ends when the database
-//	                   writes as before for a client without locks
+//	database restart   SIGKILL of the database's processes, which are started again on the same ports. For each client it ends
+//	                   when its writes without locks are as fast as before
 //	Temporal restart   the same for Temporal
 //	cut                connections are closed, and new ones refused for a time
 //	slow               data is delayed in both directions

@@ -98,8 +98,8 @@ func (o settings) run(ctx context.Context) (err error) {
 		return o.playSoak(ctx, srv, exe, work)
 	}
 	if o.markdown {
-		fmt.Println("| seed | faults that were seen to act | operations | sagas | checks held | longest recovery |")
-		fmt.Println("| ---: | --- | ---: | ---: | ---: | ---: |")
+		fmt.Println("| seed | faults that were seen to act | operations | sagas | checks held | longest recovery | of the database |")
+		fmt.Println("| ---: | --- | ---: | ---: | ---: | ---: | ---: |")
 	}
 	var failed error
 	for seed := o.seed; seed < o.seed+o.runs && ctx.Err() == nil; seed++ {
@@ -165,7 +165,8 @@ type summary struct {
 	operations, sagas int
 	story             *story
 	held              int
-	longest           time.Duration
+	// longest is the longest time that a client needed after a fault, and database the longest one of the database before that.
+	longest, database time.Duration
 }
 
 // summarize counts what a checked story contains.
@@ -184,7 +185,7 @@ func summarize(story *story, violations []Violation) summary {
 		}
 	}
 	for _, r := range story.recoveries() {
-		sum.longest = max(sum.longest, r.took)
+		sum.longest, sum.database = max(sum.longest, r.took), max(sum.database, r.database)
 	}
 	for i := range story.records {
 		r := &story.records[i]
@@ -219,14 +220,15 @@ func (sum summary) line(seed uint64, o settings) string {
 	}
 	all := strings.Join(faults, ", ")
 	if o.markdown {
-		return fmt.Sprintf("| %d | %s | %d | %d | %d of %d | %.1f s |", seed, all, sum.operations, sum.sagas, sum.held, len(checks), sum.longest.Seconds())
+		return fmt.Sprintf("| %d | %s | %d | %d | %d of %d | %.1f s | %.1f s |",
+			seed, all, sum.operations, sum.sagas, sum.held, len(checks), sum.longest.Seconds(), sum.database.Seconds())
 	}
 	if sum.notActed > 0 {
 		all += fmt.Sprintf(" (%d had nothing to act on)", sum.notActed)
 	}
 	return fmt.Sprintf("seed %d: %.0f s, %d clients, %d workers; faults: %s; %d operations, %d sagas, %d histories (%d not decided);"+
-		" %d of %d checks held; longest recovery %.1f s (bound %.0f s)",
-		seed, o.long.Seconds(), clients, workers, all, sum.operations, sum.sagas, sum.story.histories, sum.story.undecided, sum.held, len(checks), sum.longest.Seconds(), recoveryBound.Seconds())
+		" %d of %d checks held; longest recovery %.1f s (bound %.0f s), of the database %.1f s",
+		seed, o.long.Seconds(), clients, workers, all, sum.operations, sum.sagas, sum.story.histories, sum.story.undecided, sum.held, len(checks), sum.longest.Seconds(), recoveryBound.Seconds(), sum.database.Seconds())
 }
 
 // printFaults prints each fault, with what was seen of it.

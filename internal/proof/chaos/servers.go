@@ -155,11 +155,6 @@ func (s *servers) restart(ctx context.Context, f *Fault, loses *mongo.Collection
 		}
 	}
 	up := time.Since(began)
-	if f.Kind == DatabaseRestart {
-		if err := s.warm(ctx); err != nil {
-			return "", err
-		}
-	}
 	after, err := s.own.Record()
 	if err != nil {
 		return "", err
@@ -170,39 +165,7 @@ func (s *servers) restart(ctx context.Context, f *Fault, loses *mongo.Collection
 	if !refused {
 		return "", nil // it was not seen to act
 	}
-	return fmt.Sprintf("%s refused connections and has other process IDs; it took %.1f s to start, and %.1f s until it wrote as before",
-		strings.Join(names, " and "), up.Seconds(), (time.Since(began) - up).Seconds()), nil
-}
-
-// A database is slow for a while after its start, with or without locks. A restart ends when five writes in a row of a client
-// without locks each took less than warmWrite. Otherwise recovery would be a measure of the database.
-const (
-	warmWrite  = 100 * time.Millisecond
-	warmWrites = 5
-	warmWithin = time.Minute
-)
-
-// warm waits until the database has written as before a restart.
-func (s *servers) warm(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, warmWithin, fmt.Errorf("the database was restarted, and has not written as before within %s", warmWithin))
-	defer cancel()
-	mc, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + s.database + "/?directConnection=true"))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }() // it was for these writes
-	writes := mc.Database("chaos_writes").Collection("writes")
-	for fast := 0; fast < warmWrites; {
-		began := time.Now()
-		_, err := writes.UpdateOne(ctx, bson.D{{Key: "_id", Value: 1}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}, options.UpdateOne().SetUpsert(true))
-		if fast++; err != nil || time.Since(began) > warmWrite {
-			fast = 0
-		}
-		if !pause(ctx, 10*time.Millisecond) {
-			return context.Cause(ctx)
-		}
-	}
-	return nil
+	return fmt.Sprintf("%s refused connections and has other process IDs; it took %.1f s to start", strings.Join(names, " and "), up.Seconds()), nil
 }
 
 // forgets is the time of the latest writes that a database which is not durable loses.
