@@ -60,7 +60,7 @@ type story struct {
 	asked   map[[2]string]*Record
 	// disturbed lists the faults that acted or may have acted, each with the time of its end.
 	disturbed []disturbance
-	// quick has the times at which each client had written without a lock within quickWrite.
+	// quick has the times at which each client had read and written without locks within quickWrite.
 	quick [slots][]int64
 	// histories counts those that the check of linearizability has decided, and undecided the others.
 	histories, undecided int
@@ -292,11 +292,11 @@ func (s *story) leftLocks() (found []string) {
 	return found
 }
 
-// quickWrite bounds a write without a lock that shows that the database works as before for a client.
-const quickWrite = 100 * time.Millisecond
+// quickWrite bounds the reads and writes without locks that show that the database works as before for a client.
+const quickWrite = 200 * time.Millisecond
 
 // end returns the time at which a fault has ended for a client. A database is slow for seconds after its start, with or without
-// locks. So a restart ends when the client has written without a lock as fast as before.
+// locks. So a restart ends when the client has read and written without locks as fast as before.
 func (s *story) end(d disturbance, slot int) int64 {
 	if d.Kind == DatabaseRestart {
 		if at, _ := slices.BinarySearch(s.quick[slot], d.to); at < len(s.quick[slot]) {
@@ -324,7 +324,7 @@ type recovered struct {
 	slot  int
 	to    int64
 	took  time.Duration
-	// database is how long the client's writes without a lock were slow after a restart.
+	// database is how long the client's reads and writes without locks were slow after a restart.
 	database time.Duration
 }
 

@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -266,14 +267,29 @@ func (c *client) probe(ctx context.Context, r *rand.Rand, lockID string) {
 	c.log.Write(&Record{What: Probe, Began: began, LockID: lockID, Result: result, Error: text(err)})
 }
 
-// plain writes without a lock. It shows when the database itself works for this client.
+// plainAtOnce is the number of commands that plain sends at once, as many as the other threads may have under way.
+const plainAtOnce = 4
+
+// plain reads and writes without locks. It shows when the database itself works for this client: after a start, a database makes
+// what it needs for each command that comes at the same time as others.
 func (c *client) plain(ctx context.Context, r *rand.Rand, lockID string) {
-	pause(ctx, span(r, 100, 200))
+	pause(ctx, span(r, 200, 400))
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), opTimeout)
 	defer cancel()
 	began := now()
-	_, err := c.coll.Database().Collection("plain").UpdateOne(call,
-		bson.D{{Key: "_id", Value: c.Slot}}, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}, options.UpdateOne().SetUpsert(true))
+	g, call := errgroup.WithContext(call)
+	for i := range plainAtOnce {
+		one := bson.D{{Key: "_id", Value: fmt.Sprintf("%d/%d", c.Slot, i)}}
+		g.Go(func() error {
+			coll := c.coll.Database().Collection("plain")
+			if err := coll.FindOne(call, one).Err(); err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
+				return err
+			}
+			_, err := coll.UpdateOne(call, one, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}, options.UpdateOne().SetUpsert(true))
+			return err
+		})
+	}
+	err := g.Wait()
 	c.log.Write(&Record{What: Plain, Began: began, LockID: lockID, Result: resultOf(err), Error: text(err)})
 }
 

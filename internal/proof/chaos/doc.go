@@ -35,7 +35,7 @@
 //	kill               SIGKILL. A new process takes the slot
 //	stop               SIGSTOP for longer than the TTL
 //	database restart   SIGKILL of the database's processes, which are started again on the same ports. For each client it ends
-//	                   when its writes without locks are as fast as before
+//	                   when its reads and writes without locks are as fast as before
 //	Temporal restart   the same for Temporal
 //	cut                connections are closed, and new ones refused for a time
 //	slow               data is delayed in both directions

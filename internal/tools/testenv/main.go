@@ -1,16 +1,32 @@
 package testenv
 
 import (
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"time"
 
 	"go.uber.org/goleak"
 )
 
+const (
+	// testsAtOnce is the number of tests of a package that run at once, unless -parallel is given or there are more processors. They
+	// mostly wait for servers.
+	testsAtOnce = 6
+	parallel    = "test.parallel"
+)
+
 // Main runs the tests of a package, removes their containers, and fails if goroutines have leaked. The options name goroutines that
 // are not leaks.
 func Main(m goleak.TestingM, options ...goleak.Option) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
+	if !given && runtime.GOMAXPROCS(0) < testsAtOnce {
+		_ = flag.Set(parallel, strconv.Itoa(testsAtOnce)) // the testing package defines it
+	}
 	goleak.VerifyTestMain(&patient{tests: &withoutContainers{tests: m}, options: options}, options...)
 }
 
