@@ -60,8 +60,6 @@ type story struct {
 	asked   map[[2]string]*Record
 	// disturbed lists the faults that acted or may have acted, each with the time of its end.
 	disturbed []disturbance
-	// quick has the times at which each client had read and written without locks within quickWrite.
-	quick [slots][]int64
 	// histories counts those that the check of linearizability has decided, and undecided the others.
 	histories, undecided int
 }
@@ -94,10 +92,6 @@ func read(records []Record) *story {
 		case Trusted:
 			if l := s.byID[key]; l != nil {
 				l.trusted = max(l.trusted, r.At)
-			}
-		case Plain:
-			if r.Result == done && r.At-r.Began < int64(quickWrite) {
-				s.quick[r.Slot] = append(s.quick[r.Slot], r.At)
 			}
 		case Began:
 			open[r.Number] = &disturbance{Fault: r.Fault, from: r.At, to: 1<<63 - 1}
@@ -218,7 +212,7 @@ func (s *story) order() (found []string) {
 
 // faulty reports whether a fault concerned a process at some time.
 func (s *story) faulty(slot int, from, to int64) bool {
-	return slices.ContainsFunc(s.disturbed, func(d disturbance) bool { return d.concerns(slot) && d.from <= to && s.end(d, slot) >= from })
+	return slices.ContainsFunc(s.disturbed, func(d disturbance) bool { return d.concerns(slot) && d.from <= to && d.to >= from })
 }
 
 // lostUpdates finds a write to a register that overwrote another one, and a sum that has changed.
@@ -292,26 +286,12 @@ func (s *story) leftLocks() (found []string) {
 	return found
 }
 
-// quickWrite bounds the reads and writes without locks that show that the database works as before for a client.
-const quickWrite = 200 * time.Millisecond
-
-// end returns the time at which a fault has ended for a client. A database is slow for seconds after its start, with or without
-// locks. So a restart ends when the client has read and written without locks as fast as before.
-func (s *story) end(d disturbance, slot int) int64 {
-	if d.Kind == DatabaseRestart {
-		if at, _ := slices.BinarySearch(s.quick[slot], d.to); at < len(s.quick[slot]) {
-			return s.quick[slot][at]
-		}
-	}
-	return d.to
-}
-
 // recovery finds a client whose operations did not succeed again within the bound after a fault that concerned it.
 func (s *story) recovery() (found []string) {
 	for _, r := range s.recoveries() {
-		if r.took > r.fault.bound() {
-			found = append(found, fmt.Sprintf("after %v, which ended at %s, %s succeeded again after %v at the earliest",
-				r.fault, s.at(r.to), slotName(r.slot), r.took.Round(time.Millisecond)))
+		if r.took > r.bound {
+			found = append(found, fmt.Sprintf("after %v, which ended at %s, %s succeeded again after %v at the earliest; the bound is %v",
+				r.fault, s.at(r.to), slotName(r.slot), r.took.Round(time.Millisecond), r.bound))
 		}
 	}
 	return found
@@ -323,9 +303,8 @@ type recovered struct {
 	fault *Fault
 	slot  int
 	to    int64
-	took  time.Duration
-	// database is how long the client's reads and writes without locks were slow after a restart.
-	database time.Duration
+	// bound is that of the fault, or what remains of the bound of an earlier one.
+	took, bound time.Duration
 }
 
 // recoveries returns how long each client needed after each fault.
@@ -346,17 +325,19 @@ func (s *story) recoveries() (all []recovered) {
 			if !d.acted || !d.concerns(slot) {
 				continue
 			}
-			ended := s.end(d, slot)
-			until := max(end, ended)
+			until, bound := end, d.bound()
 			for _, other := range s.disturbed { // a later or longer one ends the observation
-				if other.from != d.from && other.concerns(slot) && s.end(other, slot) > ended {
-					until = min(until, max(other.from, ended))
+				if other.from != d.from && other.concerns(slot) && other.to > d.to {
+					until = min(until, max(other.from, d.to))
+				}
+				if other.acted && other.concerns(slot) && other.to <= d.to {
+					bound = max(bound, other.bound()-time.Duration(d.to-other.to))
 				}
 			}
-			if at, ok := slices.BinarySearch(probes[slot], ended); ok || at < len(probes[slot]) {
+			if at, ok := slices.BinarySearch(probes[slot], d.to); ok || at < len(probes[slot]) {
 				until = min(until, probes[slot][at])
 			}
-			all = append(all, recovered{d.Fault, slot, ended, time.Duration(until - ended), time.Duration(ended - d.to)})
+			all = append(all, recovered{d.Fault, slot, d.to, time.Duration(until - d.to), bound})
 		}
 	}
 	return all

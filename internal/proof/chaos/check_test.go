@@ -49,18 +49,6 @@ func fault(number int, f Fault, from, to int64) []Record {
 	}
 }
 
-// recovers returns probes that succeed, the one of client 1 at one time in ms and those of the others at another.
-func recovers(one, others int64) (records []Record) {
-	for slot := range clients {
-		at := others
-		if slot == 1 {
-			at = one
-		}
-		records = append(records, Record{What: Probe, Slot: slot, Result: done, At: at * ms})
-	}
-	return records
-}
-
 func operation(what, lockID string, from, to int64, result string, fence int64) Record {
 	return Record{What: what, Began: from * ms, At: to * ms, LockID: lockID, Resource: "h/0/0", Result: result, Fence: fence}
 }
@@ -85,9 +73,8 @@ func TestCheck_GoodHistories_HaveNoViolations(t *testing.T) {
 		"updates":              {use(1, "read", "a", 0, 0), use(2, "write", "a", 0, 0), use(3, "read", "b", 0, 1), use(4, "write", "b", 1, 1)},
 		"no money lost":        {{What: Total, Base: 10, Version: 10}},
 		"recovered":            slices.Concat(fault(0, Fault{Kind: Cut, Slot: 1}, 100, 200), []Record{{What: Probe, Slot: 1, Result: done, At: 900 * ms}}),
-		"a slow database": slices.Concat(fault(0, Fault{Kind: DatabaseRestart, Slot: -1}, 100, 200), recovers(4000, 300), []Record{
-			{What: Plain, Slot: 1, Result: done, Began: 300 * ms, At: 1900 * ms}, {What: Plain, Slot: 1, Result: done, Began: 1950 * ms, At: 2000 * ms},
-		}),
+		"while commands are stuck": slices.Concat(fault(0, Fault{Kind: HalfOpen, Slot: 1, Silent: true}, 100, 200), fault(1, Fault{Kind: Cut, Slot: 1}, 250, 300),
+			[]Record{{What: Probe, Slot: 1, Result: done, At: 13_000 * ms}}),
 		"another one's fault": slices.Concat(fault(0, Fault{Kind: Cut, Slot: 6}, 100, 200), []Record{{What: Stopped, At: 60_000 * ms}}),
 		"linearizable": {
 			operation(Try, "a", 0, 1, granted, 5), operation(Try, "b", 2, 3, refused, 0), operation(Renew, "a", 4, 5, granted, 5),
@@ -122,10 +109,9 @@ func TestCheck_BadHistories_ShowTheirViolation(t *testing.T) {
 		{"sagas", "money from nowhere", []Record{{What: Total, Base: 10, Version: 11}}},
 		{"left locks", "a lock that is left", []Record{{What: Remains, Error: "a holds x/0"}}},
 		{"recovery", "no success in time", slices.Concat(fault(0, Fault{Kind: Cut, Slot: 1}, 100, 200), []Record{{What: Probe, Slot: 1, Result: done, At: 4000 * ms}})},
+		{"recovery", "no success after stuck commands", slices.Concat(fault(0, Fault{Kind: HalfOpen, Slot: 1, Silent: true}, 100, 200),
+			[]Record{{What: Probe, Slot: 1, Result: done, At: 13_300 * ms}})},
 		{"recovery", "no success at all", slices.Concat(fault(0, Fault{Kind: DatabaseRestart, Slot: -1}, 100, 200), []Record{{What: Stopped, At: 60_000 * ms}})},
-		{"recovery", "a fast database, but no success in time", slices.Concat(fault(0, Fault{Kind: DatabaseRestart, Slot: -1}, 100, 200), recovers(4000, 300), []Record{
-			{What: Plain, Slot: 1, Result: done, Began: 300 * ms, At: 350 * ms},
-		})},
 		{"linearizability", "granted twice", []Record{operation(Try, "a", 0, 1, granted, 5), operation(Try, "b", 2, 3, granted, 6)}},
 		{"linearizability", "refused by nobody", []Record{operation(Try, "b", 2, 3, refused, 0)}},
 		{"linearizability", "lost too early", []Record{operation(Try, "a", 0, 1, granted, 5), operation(Renew, "a", 500, 501, lost, 5)}},
@@ -190,7 +176,7 @@ func TestSummary_Line_CountsOnlyWhatActed(t *testing.T) {
 		Record{What: Ended, At: 400 * ms, Number: 1}, Record{What: Probe, Slot: 1, Result: done, At: 700 * ms})
 	line := summarize(read(records), nil).line(7, settings{long: time.Minute})
 	require.Equal(t, "seed 7: 60 s, 6 clients, 2 workers; faults: cut 1 (1 had nothing to act on); 1 operations, 0 sagas, 0 histories (0 not decided);"+
-		" 10 of 10 checks held; longest recovery 0.5 s (bound 3 s), of the database 0.0 s", line)
+		" 10 of 10 checks held; longest recovery 0.5 s (bound 3 s), with stuck commands 0.0 s (bound 13 s)", line)
 	table := summarize(read(records), []Violation{{Check: "trust"}}).line(7, settings{long: time.Minute, markdown: true})
 	require.Equal(t, "| 7 | cut 1 | 1 | 0 | 9 of 10 | 0.5 s | 0.0 s |", table)
 	require.NotContains(t, line, "slow")

@@ -15,7 +15,6 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -85,7 +84,7 @@ func runClient(c Child) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	var wg sync.WaitGroup
-	for thread, work := range []func(context.Context, *rand.Rand, string){cl.hold, cl.hold, cl.history, cl.probe, cl.plain} {
+	for thread, work := range []func(context.Context, *rand.Rand, string){cl.hold, cl.hold, cl.history, cl.probe} {
 		r := rand.New(rand.NewPCG(c.Seed, uint64(thread))) //nolint:gosec // it should be the same each time
 		wg.Go(func() {
 			for number := 0; ctx.Err() == nil; number++ {
@@ -265,32 +264,6 @@ func (c *client) probe(ctx context.Context, r *rand.Rand, lockID string) {
 	}
 	result := resultOf(err)
 	c.log.Write(&Record{What: Probe, Began: began, LockID: lockID, Result: result, Error: text(err)})
-}
-
-// plainAtOnce is the number of commands that plain sends at once, as many as the other threads may have under way.
-const plainAtOnce = 4
-
-// plain reads and writes without locks. It shows when the database itself works for this client: after a start, a database makes
-// what it needs for each command that comes at the same time as others.
-func (c *client) plain(ctx context.Context, r *rand.Rand, lockID string) {
-	pause(ctx, span(r, 200, 400))
-	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), opTimeout)
-	defer cancel()
-	began := now()
-	g, call := errgroup.WithContext(call)
-	for i := range plainAtOnce {
-		one := bson.D{{Key: "_id", Value: fmt.Sprintf("%d/%d", c.Slot, i)}}
-		g.Go(func() error {
-			coll := c.coll.Database().Collection("plain")
-			if err := coll.FindOne(call, one).Err(); err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
-				return err
-			}
-			_, err := coll.UpdateOne(call, one, bson.D{{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}}}, options.UpdateOne().SetUpsert(true))
-			return err
-		})
-	}
-	err := g.Wait()
-	c.log.Write(&Record{What: Plain, Began: began, LockID: lockID, Result: resultOf(err), Error: text(err)})
 }
 
 // history carries out one short history of operations without a session, on a resource that all clients use for a short time.

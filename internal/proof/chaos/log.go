@@ -44,7 +44,6 @@ const (
 	Trusted = "trusted" // the lease was valid at At
 	Left    = "left"    // the lease was given back
 	Probe   = "probe"   // a request for a resource that no other process asks for was carried out, and the lock given back
-	Plain   = "plain"   // reads and writes without locks
 
 	Try     = "try"     // the operations of a history that must be linearizable
 	Renew   = "renew"   //

@@ -98,7 +98,7 @@ func (o settings) run(ctx context.Context) (err error) {
 		return o.playSoak(ctx, srv, exe, work)
 	}
 	if o.markdown {
-		fmt.Println("| seed | faults that were seen to act | operations | sagas | checks held | longest recovery | of the database |")
+		fmt.Println("| seed | faults that were seen to act | operations | sagas | checks held | longest recovery | with stuck commands |")
 		fmt.Println("| ---: | --- | ---: | ---: | ---: | ---: | ---: |")
 	}
 	var failed error
@@ -165,8 +165,8 @@ type summary struct {
 	operations, sagas int
 	story             *story
 	held              int
-	// longest is the longest time that a client needed after a fault, and database the longest one of the database before that.
-	longest, database time.Duration
+	// longest is the longest recovery, and stuck the longest one after faults that leave commands without an answer.
+	longest, stuck time.Duration
 }
 
 // summarize counts what a checked story contains.
@@ -185,7 +185,11 @@ func summarize(story *story, violations []Violation) summary {
 		}
 	}
 	for _, r := range story.recoveries() {
-		sum.longest, sum.database = max(sum.longest, r.took), max(sum.database, r.database)
+		if r.bound > recoveryBound {
+			sum.stuck = max(sum.stuck, r.took)
+		} else {
+			sum.longest = max(sum.longest, r.took)
+		}
 	}
 	for i := range story.records {
 		r := &story.records[i]
@@ -221,14 +225,15 @@ func (sum summary) line(seed uint64, o settings) string {
 	all := strings.Join(faults, ", ")
 	if o.markdown {
 		return fmt.Sprintf("| %d | %s | %d | %d | %d of %d | %.1f s | %.1f s |",
-			seed, all, sum.operations, sum.sagas, sum.held, len(checks), sum.longest.Seconds(), sum.database.Seconds())
+			seed, all, sum.operations, sum.sagas, sum.held, len(checks), sum.longest.Seconds(), sum.stuck.Seconds())
 	}
 	if sum.notActed > 0 {
 		all += fmt.Sprintf(" (%d had nothing to act on)", sum.notActed)
 	}
 	return fmt.Sprintf("seed %d: %.0f s, %d clients, %d workers; faults: %s; %d operations, %d sagas, %d histories (%d not decided);"+
-		" %d of %d checks held; longest recovery %.1f s (bound %.0f s), of the database %.1f s",
-		seed, o.long.Seconds(), clients, workers, all, sum.operations, sum.sagas, sum.story.histories, sum.story.undecided, sum.held, len(checks), sum.longest.Seconds(), recoveryBound.Seconds(), sum.database.Seconds())
+		" %d of %d checks held; longest recovery %.1f s (bound %.0f s), with stuck commands %.1f s (bound %.0f s)",
+		seed, o.long.Seconds(), clients, workers, all, sum.operations, sum.sagas, sum.story.histories, sum.story.undecided, sum.held, len(checks),
+		sum.longest.Seconds(), recoveryBound.Seconds(), sum.stuck.Seconds(), (recoveryBound + stuckBound).Seconds())
 }
 
 // printFaults prints each fault, with what was seen of it.

@@ -28,8 +28,8 @@ var kinds = []Kind{Kill, Pause, DatabaseRestart, TemporalRestart, Cut, Slow, Hal
 const (
 	// ttl is the TTL of all leases, claims and waiters, so that many end during a run.
 	ttl = 3 * time.Second
-	// silentBound is added to it if connections stay half-open: only its time limit ends a command on such a connection.
-	silentBound = 10 * time.Second
+	// stuckBound is added to recoveryBound after faults that leave commands without an answer: see [Fault.sticks].
+	stuckBound = 10 * time.Second
 
 	clients = 6
 	workers = 2
@@ -66,10 +66,14 @@ func (f *Fault) concerns(slot int) bool {
 	return f.Kind == DatabaseRestart || f.Slot == slot && !f.Temporal
 }
 
+// sticks reports whether a fault may leave a command without an answer, so that only its time limit ends it. That happens on a
+// connection that stays half-open, and to commands that come while the database starts: those that come later overtake them.
+func (f *Fault) sticks() bool { return f.Silent || f.Kind == DatabaseRestart }
+
 // bound returns the time after its end within which operations must succeed again.
 func (f *Fault) bound() time.Duration {
-	if f.Silent {
-		return recoveryBound + silentBound
+	if f.sticks() {
+		return recoveryBound + stuckBound
 	}
 	return recoveryBound
 }
