@@ -171,6 +171,9 @@ func (w *world) partyActions(n int, p *process, visit func(*world), i int) {
 		}
 		do(abandon, func(w *world, p *process, of *party) { w.abandon(p, n, of) })
 	}
+	if ending := p.ending(n); ending >= 0 {
+		do(abandon, func(w *world, p *process, _ *party) { w.giveUp(p, ending) })
+	}
 	switch {
 	case !of.held && !of.busy:
 		do(acquire, func(w *world, p *process, of *party) { w.acquire(p, n, of) })
@@ -190,6 +193,19 @@ func (w *world) partyActions(n int, p *process, visit func(*world), i int) {
 // request returns the index of the note of the request for which a party waits, or -1.
 func (p *process) request(n int) int {
 	return slices.IndexFunc(p.notes, func(m note) bool { return m.party == n && (m.verb == acquire || m.verb == upgrade) })
+}
+
+// ending returns the index of the note of a call that ends what party n held, or -1.
+func (p *process) ending(n int) int {
+	return slices.IndexFunc(p.notes, func(m note) bool { return m.party == n && (m.verb == leave || m.verb == release) && m.call.Owed })
+}
+
+// giveUp ends the wait for a call that ends a hold. The line must carry it out nevertheless.
+func (w *world) giveUp(p *process, ending int) {
+	call := p.notes[ending].call
+	p.notes = slices.Delete(p.notes, ending, ending+1)
+	p.line.Abandon(call)
+	w.pump(p)
 }
 
 func (w *world) wake(p *process, request int) {
