@@ -137,7 +137,7 @@ func (p *play) open(ctx context.Context, exe string) (closeAll func(), err error
 	}
 	p.pool = &pool{exe: exe, log: p.log, child: func(slot int) Child { return p.child(slot, listener.Addr().String()) }}
 	p.nemesis.pool = p.pool
-	closers = append(closers, p.pool.stop)
+	closers = append(closers, func() { p.pool.stop(0, slots) })
 	return closeAll, p.pool.startAll(ctx)
 }
 
@@ -150,7 +150,7 @@ func (p *play) child(slot int, registers string) Child {
 	return c
 }
 
-// load applies the faults while clients and sagas work, and waits until the sagas have ended.
+// load applies the faults while clients and sagas work. Then it stops the clients, and waits until the sagas have ended.
 func (p *play) load(ctx context.Context) error {
 	p.log.Write(&Record{What: Total, Base: p.registers.total()})
 	began := time.Now()
@@ -171,6 +171,7 @@ func (p *play) load(ctx context.Context) error {
 		err = ctx.Err()
 	}
 	stop()
+	p.pool.stop(0, clients)
 	p.sagas.Wait()
 	stopLooking()
 	looks.Wait()
@@ -273,12 +274,12 @@ func (p *play) sagasHold(ctx context.Context) bool {
 }
 
 // ending waits until the workers have released the locks of all sagas: if a worker was killed after a saga had closed, the other
-// worker's janitor does. Then it stops all processes, and logs the locks that remain one TTL later.
+// worker's janitor does. Then it stops the workers, and logs the locks that remain one TTL later.
 func (p *play) ending(ctx context.Context) error {
 	for began := time.Now(); time.Since(began) < releaseBound && p.sagasHold(ctx) && pause(ctx, 200*time.Millisecond); {
 		continue
 	}
-	p.pool.stop()
+	p.pool.stop(clients, slots)
 	p.log.Write(&Record{What: Stopped})
 	p.log.Write(&Record{What: Total, Base: initialBalance * exclusives, Version: p.registers.total()})
 	if !pause(ctx, ttl+200*time.Millisecond) {

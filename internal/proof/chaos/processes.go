@@ -172,10 +172,10 @@ func (p *pool) quit(proc *process, within time.Duration) {
 	p.log.WriteAbout(proc.name, proc.slot, &Record{What: Dead})
 }
 
-// stop ends all processes: those in every second slot by themselves, and the others by a kill, in the middle of whatever they do.
-func (p *pool) stop() {
+// stop ends the processes in some slots: in every second one by itself, and in the others by a kill, in the middle of whatever it does.
+func (p *pool) stop(from, to int) {
 	var wg sync.WaitGroup
-	for slot := range slots {
+	for slot := from; slot < to; slot++ {
 		proc := p.at(slot)
 		if proc == nil {
 			continue

@@ -38,12 +38,13 @@ type Transfer struct {
 type Step struct {
 	Resource, Owner, Key string
 	Delta                int64
-	Undo, Fail, Bare     bool
+	Fail, Bare           bool
 }
 
 const (
 	transferName = "transfer"
 	stepName     = "step"
+	undoName     = "undo"
 	// sagaHoldTTL is the TTL of kept locks, as by default. The janitor of each worker extends them, if it can ask Temporal. With two
 	// minutes the locks of a saga ended in a soak, because on a busy machine two restarts of Temporal took longer.
 	sagaHoldTTL = time.Hour
@@ -76,6 +77,7 @@ func runWorker(c Child) error {
 	b := &bank{client: cl}
 	w.RegisterWorkflowWithOptions(transfer, workflow.RegisterOptions{Name: transferName})
 	w.RegisterActivityWithOptions(b.step, activity.RegisterOptions{Name: stepName})
+	w.RegisterActivityWithOptions(b.undo, activity.RegisterOptions{Name: undoName})
 	if err := w.Start(); err != nil {
 		return err
 	}
@@ -106,11 +108,7 @@ func transfer(ctx workflow.Context, t Transfer) error {
 		}
 		for i, step := range []Step{{Resource: t.From, Delta: -t.Amount}, {Resource: t.To, Delta: t.Amount}} {
 			step.Owner, step.Key = owner, fmt.Sprintf("%s/%d", owner, i)
-			undo := step
-			undo.Undo = true
-			on := on(step.Resource)
-			s.CompensateWith(on, stepName, undo)
-			if err := workflow.ExecuteActivity(on, stepName, step).Get(ctx, nil); err != nil {
+			if err := s.Step(on(step.Resource), stepName, undoName, step).Get(ctx, nil); err != nil {
 				return err
 			}
 		}
@@ -126,8 +124,13 @@ func transfer(ctx workflow.Context, t Transfer) error {
 var errPlanned = errors.New("as planned")
 
 // step changes a register under the step's lock.
-func (b *bank) step(ctx context.Context, in Step) error {
-	use := &Use{Resource: in.Resource, LockID: in.Owner, Key: in.Key, Delta: in.Delta, Undo: in.Undo}
+func (b *bank) step(ctx context.Context, in Step) error { return b.apply(ctx, in, false) }
+
+// undo takes back what a step may have changed.
+func (b *bank) undo(ctx context.Context, in Step) error { return b.apply(ctx, in, true) }
+
+func (b *bank) apply(ctx context.Context, in Step, undo bool) error {
+	use := &Use{Resource: in.Resource, LockID: in.Owner, Key: in.Key, Delta: in.Delta, Undo: undo}
 	if in.Bare {
 		// The registers of this control check no fences.
 		_, err := b.registers.call("Apply", use)
