@@ -143,9 +143,6 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, cycle string) (bool, erro
 		return false, err
 	}
 	l.tel.count(ctx, l.tel.deadlocks, w.Resource)
-	wakeup := wakeupOf(a.After, w.LockID, w.Run, w.Part, w.Order.number())
-	wakeup.Deadlock = cycle
-	l.watch.notify([]Wakeup{wakeup})
 	return true, nil
 }
 

@@ -308,8 +308,8 @@ func (w *watcher) notify(wakeups []Wakeup) {
 }
 
 // wakeupsIn returns wake-ups for the requests in a document that should be repeated: those with a claim, even
-// one that has lapsed if there is no other since, and those that may join a hold. expected is set if one of
-// them should be repeated soon.
+// one that has lapsed if there is no other since, those that may join a hold, and the victims of deadlocks.
+// expected is set if one of them should be repeated soon to get what it waits for.
 func wakeupsIn(d *rules.Document, q *rules.Queue) (wakeups []Wakeup, expected bool) {
 	if d == nil {
 		return nil, false
@@ -325,11 +325,26 @@ func wakeupsIn(d *rules.Document, q *rules.Queue) (wakeups []Wakeup, expected bo
 		}
 	}
 	for i := range d.Waiters {
-		if w := &d.Waiters[i]; w.Waits(d.At) && d.NeedsNoClaim(w.Party()) {
+		w := &d.Waiters[i]
+		switch {
+		case isVictim(d, w):
+			wakeup := wakeupOf(d, w.LockID, w.Label, w.Part, w.Order)
+			wakeup.Deadlock = strings.TrimPrefix(w.Verdict, deadlockReason)
+			wakeups = append(wakeups, wakeup)
+		case w.Waits(d.At) && d.NeedsNoClaim(w.Party()):
 			wakeups, expected = append(wakeups, wakeupOf(d, w.LockID, w.Label, w.Part, w.Order)), expected || !w.Overdue(d.At)
 		}
 	}
 	return wakeups, expected
+}
+
+// isVictim reports whether a waiter is the victim of a deadlock and has not read its verdict. The process that
+// withdrew it may have died since, or may be unable to wake it.
+func isVictim(d *rules.Document, w *rules.Waiter) bool { return w.Verdict != "" && w.ExpiresAt.After(d.At) }
+
+// hasVictim reports whether a document has the victim of a deadlock.
+func hasVictim(d *rules.Document) bool {
+	return d != nil && slices.ContainsFunc(d.Waiters, func(w rules.Waiter) bool { return isVictim(d, &w) })
 }
 
 // hasClaim reports whether a document has a claim, lapsed or not.

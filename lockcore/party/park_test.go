@@ -166,24 +166,44 @@ func TestWatchFor_HolderDies_WakesTheWaiter(t *testing.T) {
 }
 
 func TestWatchFor_Deadlock_WakesTheVictim(t *testing.T) {
-	whileParked(t, func(t *testing.T, p *parked) {
-		for lockID, has := range map[string]string{"old": "r1", "young": "r2"} {
-			leave(t, p.Locker, confirm(t, p.Locker, persistent(lockID, party.Exclusive(has)))...)
-		}
-		started := time.Now()
-		waits := persistent("old", party.Exclusive("r2"))
-		waits.Part, waits.Started = "second step", started
-		queue(t, p.Locker, waits)
-		waits.LockID, waits.Resources, waits.Started = "young", []party.Resource{party.Exclusive("r1")}, started.Add(time.Second)
-		queue(t, p.Locker, waits)
-		p.WatchFor("r1")
-		p.WatchFor("r2")
-		w := p.wakeup(t, "young")
-		require.Contains(t, w.Deadlock, "young waits for old on r1")
-		_, err := p.Recheck(t.Context(), waits)
-		deadlock := errorAs[*party.DeadlockError](t, err)
-		require.Equal(t, w.Deadlock, deadlock.Cycle)
-	})
+	t.Parallel()
+	for name, elsewhere := range map[string]bool{
+		"found here": false,
+		"found by a process without a listener, like a Go program that does not use Temporal": true,
+	} {
+		t.Run(name, func(t *testing.T) {
+			whileParked(t, func(t *testing.T, p *parked) {
+				other := newLocker(t, p.db.Store, party.Config{})
+				for lockID, has := range map[string]string{"old": "r1", "young": "r2"} {
+					leave(t, p.Locker, confirm(t, p.Locker, persistent(lockID, party.Exclusive(has)))...)
+				}
+				started := time.Now()
+				waits := persistent("old", party.Exclusive("r2"))
+				waits.Part, waits.Started = "second step", started
+				queue(t, p.Locker, waits)
+				waits.LockID, waits.Resources, waits.Started = "young", []party.Resource{party.Exclusive("r1")}, started.Add(time.Second)
+				queue(t, p.Locker, waits)
+				p.WatchFor("r1")
+				p.WatchFor("r2")
+				if elsewhere {
+					broken, err := other.BreakDeadlocks(t.Context())
+					require.NoError(t, err)
+					require.Len(t, broken, 1)
+				}
+				ended := time.Now()
+				w := p.wakeup(t, "young")
+				require.LessOrEqual(t, time.Since(ended), 2*time.Second)
+				require.Contains(t, w.Deadlock, "young waits for old on r1")
+				_, err := p.Recheck(t.Context(), waits)
+				deadlock := errorAs[*party.DeadlockError](t, err)
+				require.Equal(t, w.Deadlock, deadlock.Cycle)
+				end := stopped("young")
+				end.Order = waits.Order
+				require.NoError(t, p.Release(t.Context(), end))
+				require.NoError(t, p.Release(t.Context(), stopped("old")))
+			})
+		})
+	}
 }
 
 // The process that frees the resource has no listener, like a Go program that does not use Temporal.

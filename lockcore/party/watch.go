@@ -393,7 +393,7 @@ func (w *watcher) evaluate(name string, d *rules.Document, q *rules.Queue, notif
 	if r.version = (rules.Version{}); d != nil {
 		r.version = d.Version
 	}
-	r.parked = r.parked && (r.changed || q.Waiting > 0 || hasClaim(d))
+	r.parked = r.parked && (r.changed || q.Waiting > 0 || hasClaim(d) || hasVictim(d))
 	switch {
 	case len(r.local) > 0:
 		pause = pace.Poll

@@ -49,7 +49,7 @@
 //	I8   a hold that has ended does not return, and a loss remains a loss
 //	I9   the first waiter for a free resource is granted it within a bound, and everything ends
 //	I11  a request that gave up leaves nothing; when all actors have ended or died, every resource can be acquired
-//	I12  only requests in a deadlock are withdrawn, and deadlocks end
+//	I12  only requests in a deadlock are withdrawn, deadlocks end, and a victim that waits without a process is woken
 //
 // In addition: nothing expires except by a time that was read with the document; a session reports the end of its lease, and no
 // other loss; a patient request does not fail because of a passing error; an upgrade is never refused; and no process repeats
@@ -57,7 +57,7 @@
 //
 // The bound of I9 begins when the resource is free for the first waiter and its process has had no trouble since: no freeze, no
 // outage, no failed command. It follows from the intervals in package pace, and so does the bound for deadlocks: see grantWithin,
-// parkedWithin and breakWithin. The bounds of the end follow from the TTLs that the seed has drawn.
+// parkedWithin, breakWithin and toldWithin. The bounds of the end follow from the TTLs that the seed has drawn.
 //
 // # When a seed fails
 //

@@ -13,6 +13,8 @@ import (
 type parking struct {
 	began time.Time
 	turn  chan party.Wakeup
+	// watched is the process that watches the resource for it.
+	watched *process
 }
 
 // wakeup receives the wake-ups of a process. A wake-up of a closed run leaves the queue, as the wakers of a
@@ -138,7 +140,11 @@ func (a *actor) answered(req *party.Request, held map[string]bool, err error) (a
 // anyProcess returns a process that was not killed.
 func (a *actor) anyProcess() *process {
 	for {
-		if p := a.w.procs[a.d.upTo(len(a.w.procs))]; !p.dead() {
+		n := a.d.upTo(len(a.w.procs))
+		if p := a.w.procs[n]; p.plain { // another one runs workflows
+			n = (n + 1) % len(a.w.procs)
+		}
+		if p := a.w.procs[n]; !p.dead() {
 			return p
 		}
 	}
@@ -205,6 +211,7 @@ func (a *actor) park(req party.Request, at string, held map[string]bool) bool {
 		p.locker.WatchFor(at)
 		c := a.begin(p, "recheck "+at)
 		a.w.mu.Lock()
+		place.watched = p
 		a.w.calls[partKey{"", req.LockID, req.Part}] = c
 		a.w.mu.Unlock()
 		var after time.Duration

@@ -20,10 +20,12 @@ type waiting struct {
 	stuck, circled map[partKey]time.Time
 	// parked contains the sagas that wait without a process.
 	parked map[partKey]*parking
+	// victims contains the time since which a saga that waits without a process is the victim of a deadlock.
+	victims map[partKey]time.Time
 }
 
 func newWaiting() waiting {
-	return waiting{idle: map[partKey]time.Time{}, stuck: map[partKey]time.Time{}, circled: map[partKey]time.Time{}, parked: map[partKey]*parking{}}
+	return waiting{idle: map[partKey]time.Time{}, stuck: map[partKey]time.Time{}, circled: map[partKey]time.Time{}, parked: map[partKey]*parking{}, victims: map[partKey]time.Time{}}
 }
 
 const (
@@ -37,6 +39,9 @@ const (
 	parkedWithin = 2 * pace.Recheck
 	// breakWithin bounds the life of a deadlock. A search ends one shortest cycle of each deadlock that existed when it began.
 	breakWithin = 3 * pace.Search
+	// toldWithin bounds the time after which the victim of a deadlock is woken, by a process that watches the resource for it. It
+	// reads versions, and documents that have changed. Twice, a read may fail.
+	toldWithin = 3 * (pace.VersionPoll + pace.SettleRetry)
 )
 
 // tick runs the periodic checks until the play is over.
@@ -45,6 +50,7 @@ func (w *world) tick() {
 		w.mu.Lock()
 		w.checkGrants()
 		w.checkDeadlocksEnd()
+		w.checkVictimsAreTold()
 		for _, r := range w.plan.resources {
 			w.checkTrust(r)
 		}
@@ -177,6 +183,31 @@ func (w *world) checkDeadlocksEnd() {
 			delete(w.stuck, key)
 		}
 	}
+}
+
+// checkVictimsAreTold finds a parked victim of a deadlock that nobody wakes, whichever process has withdrawn it.
+func (w *world) checkVictimsAreTold() {
+	now := time.Now()
+	untold := map[partKey]bool{}
+	for _, r := range w.plan.resources {
+		for _, q := range w.doc(r).Waiters {
+			key := partKey{r, q.LockID, q.Part}
+			p := w.parked[key]
+			if q.Verdict == "" || p == nil || p.watched == nil {
+				continue
+			}
+			untold[key] = true
+			since, known := w.victims[key]
+			if trouble := p.watched.lastTrouble(r); !known || !p.watched.running() || p.watched.dead() || trouble.After(since) || len(p.turn) > 0 {
+				since = now
+			}
+			w.victims[key] = since
+			if now.Sub(since) > toldWithin {
+				w.broken("I12 told", q.LockID, "%s is the victim of a deadlock on %s since %d ms, and waits on", q.LockID, r, since.Sub(w.began).Milliseconds())
+			}
+		}
+	}
+	maps.DeleteFunc(w.victims, func(key partKey, _ time.Time) bool { return !untold[key] })
 }
 
 // listed describes the requests that are in deadlocks.
