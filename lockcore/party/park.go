@@ -340,7 +340,9 @@ func wakeupsIn(d *rules.Document, q *rules.Queue) (wakeups []Wakeup, expected bo
 
 // isVictim reports whether a waiter is the victim of a deadlock and has not read its verdict. The process that
 // withdrew it may have died since, or may be unable to wake it.
-func isVictim(d *rules.Document, w *rules.Waiter) bool { return w.Verdict != "" && w.ExpiresAt.After(d.At) }
+func isVictim(d *rules.Document, w *rules.Waiter) bool {
+	return w.Verdict != "" && w.ExpiresAt.After(d.At)
+}
 
 // hasVictim reports whether a document has the victim of a deadlock.
 func hasVictim(d *rules.Document) bool {

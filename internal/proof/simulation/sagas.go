@@ -140,11 +140,11 @@ func (a *actor) answered(req *party.Request, held map[string]bool, err error) (a
 // anyProcess returns a process that was not killed.
 func (a *actor) anyProcess() *process {
 	for {
-		n := a.d.upTo(len(a.w.procs))
-		if p := a.w.procs[n]; p.plain { // another one runs workflows
-			n = (n + 1) % len(a.w.procs)
+		p := a.w.procs[a.d.upTo(len(a.w.procs))]
+		if next := a.w.procs[(p.n+1)%len(a.w.procs)]; p.plain && !next.dead() { // which runs workflows
+			p = next
 		}
-		if p := a.w.procs[n]; !p.dead() {
+		if !p.dead() {
 			return p
 		}
 	}

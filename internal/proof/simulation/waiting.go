@@ -193,7 +193,7 @@ func (w *world) checkVictimsAreTold() {
 		for _, q := range w.doc(r).Waiters {
 			key := partKey{r, q.LockID, q.Part}
 			p := w.parked[key]
-			if q.Verdict == "" || p == nil || p.watched == nil {
+			if q.Verdict == "" || p == nil || p.watched == nil || p.watched.plain {
 				continue
 			}
 			untold[key] = true
