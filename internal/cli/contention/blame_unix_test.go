@@ -14,9 +14,9 @@ import (
 )
 
 // One resource has 100,000 holds and waits, of which 150 wait at any time; one hold lasts all the time.
-func TestAnalyze_TwoHundredThousandSpans_IsFast(t *testing.T) {
+func TestAnalyze_HundredThousandSpans_IsFast(t *testing.T) {
 	t.Parallel()
-	const n, depth = 100_000, 150
+	const n, depth = 50_000, 150
 	spans := make([]parsedSpan, 0, 2*n)
 	for i := range int64(n) {
 		id := fmt.Sprint(i)
@@ -42,7 +42,7 @@ func TestAnalyze_TwoHundredThousandSpans_IsFast(t *testing.T) {
 			require.Zero(t, last.Unexplained)
 			return
 		case <-time.After(time.Second):
-			require.Less(t, worked(t)-began, 2*time.Minute, "it takes too long")
+			require.Less(t, worked(t)-began, time.Minute, "it takes too long")
 		}
 	}
 }
