@@ -101,7 +101,7 @@ func TestMongo_SilentServer_DuringList(t *testing.T) {
 func TestMongo_LostServer_IsNotSent(t *testing.T) {
 	t.Parallel()
 	wire, uri := testenv.MongoByWire(t)
-	f := setupAt(t, uri, func(o *options.ClientOptions) { o.SetServerSelectionTimeout(250 * time.Millisecond) })
+	f := setupAt(t, uri, func(o *options.ClientOptions) { o.SetServerSelectionTimeout(time.Second) })
 	insert(t, f, document("x", 1))
 	wire.Cut()
 	swap := store.Swap{Prev: version(1), Next: document("x", 2)}
