@@ -38,7 +38,6 @@ func TestMain(m *testing.M) {
 	if signal.Ignored(os.Interrupt) {
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
-	testenv.SeveralAtOnce()
 	code := m.Run()
 	_ = os.RemoveAll(dir) // a temporary folder
 	os.Exit(code)

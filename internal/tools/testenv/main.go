@@ -1,11 +1,8 @@
 package testenv
 
 import (
-	"flag"
 	"fmt"
 	"os"
-	"runtime"
-	"strconv"
 	"time"
 
 	"go.uber.org/goleak"
@@ -14,20 +11,7 @@ import (
 // Main runs the tests of a package, removes their containers, and fails if goroutines have leaked. The options name goroutines that
 // are not leaks.
 func Main(m goleak.TestingM, options ...goleak.Option) {
-	SeveralAtOnce()
 	goleak.VerifyTestMain(&patient{tests: &withoutContainers{tests: m}, options: options}, options...)
-}
-
-// SeveralAtOnce lets four tests of the package run at once, unless -parallel is given or there are more processors: tests with servers
-// mostly wait. It must be called before the tests run.
-func SeveralAtOnce() {
-	const flagName, atOnce = "test.parallel", 4
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == flagName })
-	if !given && runtime.GOMAXPROCS(0) < atOnce {
-		_ = flag.Set(flagName, strconv.Itoa(atOnce)) // the testing package defines it
-	}
 }
 
 // withoutContainers removes the containers before the search for leaks, because each container has a goroutine.
