@@ -74,7 +74,7 @@ func controls() []control {
 		{kind: HalfOpen, what: "clients whose commands have no time limit", shows: []string{"recovery"}, setup: Setup{
 			Long: 22 * second, Broken: brokenNoLimit, Plan: each(Fault{Kind: HalfOpen, For: second, Answers: true, Silent: true}, clients, second, 0),
 		}},
-		{kind: WrongClock, what: "clients that trust their wall clocks", shows: []string{"trust"}, setup: Setup{
+		{kind: WrongClock, what: "clients that trust their wall clocks", shows: []string{"trust", "limits"}, setup: Setup{
 			Long: 14 * second, Broken: brokenWall, Plan: each(Fault{Kind: WrongClock, Wall: -5 * time.Minute}, clients, 3*second, 700*time.Millisecond),
 		}},
 	}
