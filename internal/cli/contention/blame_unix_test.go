@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// One resource has 100,000 holds and waits, of which 150 wait at any time; one hold lasts all the time.
+// One resource has 50,000 holds and as many waits, of which 150 wait at any time; one hold lasts all the time.
 func TestAnalyze_HundredThousandSpans_IsFast(t *testing.T) {
 	t.Parallel()
 	const n, depth = 50_000, 150

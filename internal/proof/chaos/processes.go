@@ -140,7 +140,7 @@ func suspend(proc *process) (seen string, err error) {
 		if after := stat[bytes.LastIndexByte(stat, ')')+1:]; len(after) > 1 && after[1] == 'T' {
 			return fmt.Sprintf("%s (pid %d) was in state T", proc.name, proc.cmd.Process.Pid), nil
 		}
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) // Linux has no event for it that a reader of /proc could wait for
 	}
 	return "", nil
 }
