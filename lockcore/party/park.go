@@ -327,7 +327,7 @@ func wakeupsIn(d *rules.Document, q *rules.Queue) (wakeups []Wakeup, expected bo
 	for i := range d.Waiters {
 		w := &d.Waiters[i]
 		switch {
-		case isVictim(d, w):
+		case w.IsTombstone(d.At): // the process that withdrew it may have died since, or may be unable to wake it
 			wakeup := wakeupOf(d, w.LockID, w.Label, w.Part, w.Order)
 			wakeup.Deadlock = strings.TrimPrefix(w.Verdict, deadlockReason)
 			wakeups = append(wakeups, wakeup)
@@ -338,15 +338,9 @@ func wakeupsIn(d *rules.Document, q *rules.Queue) (wakeups []Wakeup, expected bo
 	return wakeups, expected
 }
 
-// isVictim reports whether a waiter is the victim of a deadlock and has not read its verdict. The process that
-// withdrew it may have died since, or may be unable to wake it.
-func isVictim(d *rules.Document, w *rules.Waiter) bool {
-	return w.Verdict != "" && w.ExpiresAt.After(d.At)
-}
-
 // hasVictim reports whether a document has the victim of a deadlock.
 func hasVictim(d *rules.Document) bool {
-	return d != nil && slices.ContainsFunc(d.Waiters, func(w rules.Waiter) bool { return isVictim(d, &w) })
+	return d != nil && slices.ContainsFunc(d.Waiters, func(w rules.Waiter) bool { return w.IsTombstone(d.At) })
 }
 
 // hasClaim reports whether a document has a claim, lapsed or not.

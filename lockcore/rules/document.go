@@ -201,6 +201,9 @@ var LongAgo = time.Unix(0, 0).UTC()
 // Waits reports whether the waiter is queued at now and is not a tombstone.
 func (w *Waiter) Waits(now time.Time) bool { return w.Verdict == "" && w.ExpiresAt.After(now) }
 
+// IsTombstone reports whether the waiter was withdrawn to end a deadlock, and its part has not left since.
+func (w *Waiter) IsTombstone(now time.Time) bool { return w.Verdict != "" && w.ExpiresAt.After(now) }
+
 // Overdue reports whether the waiter is passed over at now.
 func (w *Waiter) Overdue(now time.Time) bool { return !w.OverdueAt.After(now) }
 

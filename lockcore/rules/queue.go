@@ -126,7 +126,7 @@ func (q *Queue) Next(r *Waiter) Decision {
 	if d == nil {
 		return Decision{Answer: NextGone}
 	}
-	if t := d.Tombstone(r.LockID, r.Part); t != nil && t.ExpiresAt.After(d.At) {
+	if t := d.Tombstone(r.LockID, r.Part); t != nil && t.IsTombstone(d.At) {
 		return Decision{Answer: NextGone, Waiter: t, Verdict: t.Verdict}
 	}
 	if by, ok := d.SupersededBy(r.Request()); ok {

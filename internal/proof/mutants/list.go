@@ -97,7 +97,7 @@ var mutants = []mutant{
 		{"lockcore/party/deadlock.go", "l.stillExists(ctx, d); !exists {", "l.stillExists(ctx, d); !exists && err != nil {"},
 	}, tests: "TestBreakDeadlocks_EndedSinceTheReads_WithdrawsNobody"},
 	{what: "a victim of a deadlock is told only by the process that withdrew it", edits: []edit{
-		{"lockcore/party/park.go", "case isVictim(d, w):", "case false && isVictim(d, w):"},
+		{"lockcore/party/park.go", "case w.IsTombstone(d.At):", "case false && w.IsTombstone(d.At):"},
 		{"lockcore/party/deadlock.go", "\treturn true, nil\n}\n\n// waitGraph", "\twakeup := wakeupOf(a.After, w.LockID, w.Run, w.Part, w.Order.number())\n\twakeup.Deadlock = cycle\n\tl.watch.notify([]Wakeup{wakeup})\n\treturn true, nil\n}\n\n// waitGraph"},
 	}, tests: "TestWatchFor_Deadlock_WakesTheVictim", simulated: true},
 	{what: "a step that gives up does not wait for the write that may have granted its lock", edits: []edit{
