@@ -31,12 +31,12 @@ func (op Renew) Apply(before *Document, now time.Time) (*Document, Result) {
 // downgrade makes a hold shared, unless it has another part.
 func (s *state) downgrade(lockID, part string) {
 	own := func(e *Entry) bool { return e.BelongsTo(lockID) && e.Holds() }
-	s.downgraded = append(s.downgraded, filter(s.doc.Entries, func(e *Entry) bool { return e.BelongsTo(lockID) && e.Mode == Exclusive })...)
 	if s.anyEntry(func(e *Entry) bool { return own(e) && e.State == StateRunning && e.Part != part }) {
 		return
 	}
 	for i := range s.doc.Entries {
-		if e := &s.doc.Entries[i]; own(e) {
+		if e := &s.doc.Entries[i]; own(e) && e.Mode == Exclusive {
+			s.downgraded = append(s.downgraded, *e)
 			e.Mode = Shared
 		}
 	}

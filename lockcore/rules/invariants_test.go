@@ -210,7 +210,8 @@ func (o *observer) remember(s *step) {
 	}
 	switch op := s.op.(type) {
 	case rules.Acquire:
-		if s.Outcome == rules.Granted || (s.Outcome == rules.Joined && op.Persist && op.Reacquire) {
+		// A plain lock ID may hold although it was evicted: another of its requests was granted in the same write.
+		if s.Outcome == rules.Granted || (s.Outcome == rules.Joined && op.Persist && (op.Reacquire || op.Label == "")) {
 			delete(o.evicted, run{op.LockID, op.Label})
 		}
 		if s.Outcome != rules.OtherRun {
