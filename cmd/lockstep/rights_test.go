@@ -114,7 +114,7 @@ func TestRights_OfEachProgram(t *testing.T) {
 	l.prints(t, "init")
 	reading := []string{"find", "listCollections"}
 	for name, want := range map[string][]string{
-		"ps": reading, "show account/1": reading, "deadlocks": reading, "orphans": reading,
+		"ps": reading, "show account/1": reading, "deadlocks": reading, "orphans": reading, "why waiter": reading,
 		"init":           {"createIndexes", "find", "insert", "listCollections"},
 		"doctor":         {"count", "explain", "find", "insert", "listCollections", "listIndexes", "update"},
 		"janitor --once": reading, // it has nothing to release

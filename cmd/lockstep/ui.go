@@ -71,8 +71,12 @@ func (cfg *uiConfig) run(ctx context.Context, s streams) error {
 	}
 	address := addressOf(listener.Addr().String())
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		o.Token = cmp.Or(os.Getenv("LOCKSTEP_UI_TOKEN"), rand.Text())
-		address += "?token=" + url.QueryEscape(o.Token)
+		if o.Token = os.Getenv("LOCKSTEP_UI_TOKEN"); o.Token != "" {
+			address += "?token=…, with the token of LOCKSTEP_UI_TOKEN" // standard output may be a log that others read
+		} else {
+			o.Token = rand.Text()
+			address += "?token=" + o.Token
+		}
 	}
 	if _, err := fmt.Fprintf(s.out, "%s\nCtrl-C stops\n", address); err != nil {
 		return err

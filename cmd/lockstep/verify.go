@@ -29,7 +29,7 @@ func verifyCommand(s streams) *cobra.Command {
 		Short: "Check on your own database what the locks guarantee, with several processes",
 		Long: `Checks what the locks guarantee on your own database: the scenarios of the rules, histories of several client
 processes for linearizability, expiry, trust and fences against the server's clock, the use of the indexes, and
-the same histories while connections are cut. It takes about a minute.
+the same histories while connections are cut. It takes one to three minutes.
 
 It makes a collection of its own, lockstep_verify_…, and removes it at the end, also after Ctrl-C. It writes to no
 other. It needs the role readWrite on the database, and --step-down in addition clusterManager on the cluster.

@@ -333,12 +333,12 @@ func fenceOf(w *Wait) int64 { return int64(w.Position) }
 // 5,000 requests wait for a semaphore of 50. Each wait lists the longest of its blockers and the last; the sums include all.
 func TestBlockers_LongSemaphoreQueue_AreExact(t *testing.T) {
 	t.Parallel()
-	const n, limit, depth = 12_000, 50, 5000
+	const n, limit, depth = 6_000, 50, 2500
 	spans := make([]parsedSpan, 0, 2*n)
 	for i := range int64(n) { // every 10 ns one ends and another begins
 		id := fmt.Sprint(i)
 		h := madeSpan(kindHold, "r", id, "shared", i+1, 10*i, 10*(i+limit))
-		if i%1000 == 7 {
+		if i%500 == 7 {
 			h.end += 20 // 20 ns longer
 		}
 		spans = append(spans, h)

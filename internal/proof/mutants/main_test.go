@@ -22,6 +22,8 @@ import (
 func TestMutants_Source_Compiles(t *testing.T) {
 	t.Chdir("../../..") // the edits name files from the repository's root
 	packages := listPackages(t)
+	set := token.NewFileSet()
+	imports := importer.ForCompiler(set, "gc", func(path string) (io.ReadCloser, error) { return os.Open(packages[path].Export) })
 	for _, list := range [][]mutant{mutants, sagaMutants, productMutants} {
 		for i := range list {
 			t.Run(list[i].what, func(t *testing.T) {
@@ -32,7 +34,7 @@ func TestMutants_Source_Compiles(t *testing.T) {
 				var changed struct{ Replace map[string]string }
 				require.NoError(t, json.Unmarshal(text, &changed))
 				for file := range changed.Replace {
-					checkTypes(t, packages, filepath.Dir(file), changed.Replace)
+					checkTypes(t, set, imports, packages[filepath.Dir(file)], changed.Replace)
 				}
 			})
 		}
@@ -62,15 +64,13 @@ func listPackages(t *testing.T) map[string]listed {
 	}
 }
 
-// checkTypes checks the types of the package in a folder, with some of its files replaced.
-func checkTypes(t *testing.T, packages map[string]listed, dir string, replaced map[string]string) {
+// checkTypes checks the types of a package, with some of its files replaced.
+func checkTypes(t *testing.T, set *token.FileSet, imports types.Importer, p listed, replaced map[string]string) {
 	t.Helper()
-	p := packages[dir]
-	require.NotEmpty(t, p.GoFiles, dir)
-	set := token.NewFileSet()
+	require.NotEmpty(t, p.GoFiles, p.Dir)
 	var files []*ast.File
 	for _, name := range p.GoFiles {
-		path := filepath.Join(dir, name)
+		path := filepath.Join(p.Dir, name)
 		if to, ok := replaced[path]; ok {
 			path = to
 		}
@@ -78,7 +78,6 @@ func checkTypes(t *testing.T, packages map[string]listed, dir string, replaced m
 		require.NoError(t, err)
 		files = append(files, file)
 	}
-	imports := importer.ForCompiler(set, "gc", func(path string) (io.ReadCloser, error) { return os.Open(packages[path].Export) })
 	_, err := (&types.Config{Importer: imports}).Check(p.ImportPath, set, files, nil)
 	require.NoError(t, err)
 }

@@ -26,6 +26,9 @@ const traceURL = "http://127.0.0.1:16686/trace/{trace}?uiFind={span}"
 // large has at least 10,000 waits and holds, all of them in the page. Tests must not change it.
 var large = sync.OnceValue(func() *contention.Report { return scene.New(scene.Options{Seed: 1, Least: 10_000, Resources: 6}) })
 
+// some has at least 1,000 of each, which a browser draws and photographs sooner. Tests must not change it.
+var some = sync.OnceValue(func() *contention.Report { return scene.New(scene.Options{Seed: 1, Least: 1_000, Resources: 6}) })
+
 var everything = page.Options{Title: "worker-1.json, worker-2.json", TraceURL: traceURL, MaxHolds: 100_000}
 
 // typical returns a wait for the most waited-for resource that several holds blocked, and the hold whose end let it in.
@@ -205,7 +208,7 @@ func TestPage_HostileNames_StayText(t *testing.T) {
 
 func TestPage_Schemes_FitTheWindow(t *testing.T) {
 	t.Parallel()
-	r := large()
+	r := some()
 	wait, hold := typical(t, r)
 	b := open(t, r, everything)
 	address := evaluate[string](b, `location.href`)
@@ -235,7 +238,7 @@ func TestPage_Schemes_FitTheWindow(t *testing.T) {
 
 func TestPage_Owners_HaveOneLineEach(t *testing.T) {
 	t.Parallel()
-	r := *large()
+	r := *some()
 	r.Owners = slices.Clone(r.Owners)
 	long := "transfer-" + strings.Repeat("0246-", 40)
 	r.Owners[0].Name, r.Owners[1].Name = long, "audit-0-0008"
@@ -272,7 +275,7 @@ func TestPage_Conclusion_IsAtTheTop(t *testing.T) {
 // A root is opened and closed with the keyboard, and links to its hold and its waits.
 func TestPage_Tree_WorksWithTheKeyboard(t *testing.T) {
 	t.Parallel()
-	r := large()
+	r := some()
 	b := open(t, r, everything)
 	const second = `document.querySelectorAll("#roots > div > ul > li > details, #roots > ul > li > details")[1]`
 	root := r.Roots[1]
@@ -305,7 +308,7 @@ func TestPage_Tree_WorksWithTheKeyboard(t *testing.T) {
 
 func TestPage_Sections_HaveFullWidth(t *testing.T) {
 	t.Parallel()
-	b := open(t, large(), everything)
+	b := open(t, some(), everything)
 	main := evaluate[float64](b, `document.querySelector("main").clientWidth`)
 	for _, id := range []string{"roots-section", "types-section", "owners-section", "load-section"} {
 		require.InDelta(t, main, evaluate[float64](b, `document.getElementById("`+id+`").offsetWidth`), 1, id)
