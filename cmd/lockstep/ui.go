@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"time"
 
@@ -32,8 +31,8 @@ func uiCommand(s streams) *cobra.Command {
 		Long: `Serves a page about the locks, until Ctrl-C. It changes nothing: it shows the commands that do.
 
 It listens on the loopback, for all users of this machine, and answers under the loopback's names. At another
-address it requires a token, which it prints with the page's address, and answers under any name;
-LOCKSTEP_UI_TOKEN sets the token. It speaks HTTP: put a proxy with TLS in front of it if others may listen.
+address it answers under any name, and requires a token: that of LOCKSTEP_UI_TOKEN, or a random one, which it
+prints with the page's address. It speaks HTTP: put a proxy with TLS in front of it if others may listen.
 
 ` + connectionHelp + `
 
@@ -71,8 +70,8 @@ func (cfg *uiConfig) run(ctx context.Context, s streams) error {
 	}
 	address := addressOf(listener.Addr().String())
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		if o.Token = os.Getenv("LOCKSTEP_UI_TOKEN"); o.Token != "" {
-			address += "?token=…, with the token of LOCKSTEP_UI_TOKEN" // standard output may be a log that others read
+		if o.Token = os.Getenv("LOCKSTEP_UI_TOKEN"); o.Token != "" { // is not printed: the output may be a log that others read
+			address += "\nadd ?token= and the value of LOCKSTEP_UI_TOKEN"
 		} else {
 			o.Token = rand.Text()
 			address += "?token=" + o.Token

@@ -10,17 +10,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The printed address works in a browser, whatever the token is.
+// The printed address works in a browser. A token that the caller has set is not printed, and any text works.
 func TestUI_PrintedAddress_IsAnswered(t *testing.T) {
 	t.Parallel()
 	l := newLocks(t)
 	l.ask(t, "holder", "p", "r")
-	for _, listen := range []string{":0", "127.0.0.1:0", "0.0.0.0:0"} {
-		p := start(t, append(servers(t), `LOCKSTEP_UI_TOKEN=a;b"c d&é`), "ui", "--no-temporal", "--listen", listen, "--database", l.database)
+	for _, c := range []struct{ listen, token string }{{":0", ""}, {"127.0.0.1:0", ""}, {"0.0.0.0:0", ""}, {":0", `a;b"c d&é`}} {
+		p := start(t, append(servers(t), "LOCKSTEP_UI_TOKEN="+c.token), "ui", "--no-temporal", "--listen", c.listen, "--database", l.database)
 		line := p.line(t)
 		address, err := url.Parse(line)
 		require.NoError(t, err)
-		require.NotContains(t, line, " ")
+		if c.token != "" {
+			require.Empty(t, address.RawQuery, "the token is a secret")
+			require.Contains(t, p.stdout.String(), "add ?token= and the value of LOCKSTEP_UI_TOKEN")
+			address.RawQuery = url.Values{"token": {c.token}}.Encode()
+		}
 		require.False(t, net.ParseIP(address.Hostname()).IsUnspecified(), line)
 
 		// The machine may not be able to resolve its own name.

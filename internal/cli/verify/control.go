@@ -84,7 +84,7 @@ type clockJump struct {
 }
 
 func (c *clockJump) jump(loaded store.Loaded) store.Loaded {
-	loaded.At = loaded.At.Add(time.Duration(c.below(2 * int(mostJump)))).Add(-mostJump)
+	loaded.At = loaded.At.Add(time.Duration(c.below(2 * int(c.most)))).Add(-c.most)
 	for _, d := range loaded.Docs {
 		d.At = loaded.At
 	}

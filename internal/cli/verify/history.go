@@ -1,10 +1,12 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -227,16 +229,26 @@ func (r *run) cuts(ctx context.Context, seed uint64) (outcome, error) {
 	if err != nil {
 		return found, err
 	}
-	found.note += fmt.Sprintf(", %d connections cut", n)
-	// Without cuts, each client must work again by itself.
-	calm, err := r.play(ctx, clients, seed, plan{name: "after cuts", resources: 2, each: 5, within: worksAgain, enough: worksAgain})
+	if found.note += fmt.Sprintf(", %d connections cut", n); n == 0 {
+		found.reason = "no connection was cut"
+	}
+	return r.afterwards(ctx, clients, seed, "after cuts", found)
+}
+
+// afterwards plays a short history after a fault, in which each client must work again by itself, and adds it to
+// what was found.
+func (r *run) afterwards(ctx context.Context, clients []*process, seed uint64, name string, found outcome) (outcome, error) {
+	history, err := r.play(ctx, clients, seed, plan{name: name, resources: 2, each: 5, within: worksAgain, enough: worksAgain})
 	if err != nil {
 		return found, err
 	}
-	after := judge(calm)
+	after := judge(history)
 	found.count += after.count
-	if found.seen == "" {
-		found.seen = after.seen
+	if found.seen = cmp.Or(found.seen, after.seen); found.seen != "" {
+		return found, nil
+	}
+	if i := slices.IndexFunc(history, func(op linear.Operation) bool { return op.Unknown }); i >= 0 {
+		found.seen = fmt.Sprintf("on %s: it had no answer within %s, although the fault was over", history[i], worksAgain)
 	}
 	return found, nil
 }

@@ -166,5 +166,34 @@ func explainable(command bson.Raw) bson.D {
 
 func (r *run) explain(ctx context.Context, command bson.D) (string, error) {
 	raw, err := r.coll.Database().RunCommand(ctx, bson.D{{Key: "explain", Value: command}, {Key: "verbosity", Value: "queryPlanner"}}).Raw()
-	return raw.String(), err
+	if err != nil {
+		return "", err
+	}
+	return chosenPlan(raw), nil
+}
+
+// chosenPlan returns the part of an explanation that describes what the server does: MongoDB also lists the plans that it has
+// rejected. Other servers have no such parts, and the whole explanation counts.
+func chosenPlan(raw bson.Raw) string {
+	var chosen []string
+	var search func(bson.Raw)
+	search = func(raw bson.Raw) {
+		elements, _ := raw.Elements() // the driver has checked it
+		for _, e := range elements {
+			value := e.Value()
+			switch value.Type {
+			case bson.TypeEmbeddedDocument:
+				known := len(chosen)
+				if search(value.Document()); e.Key() == "winningPlan" && len(chosen) == known { // that of shards contains theirs
+					chosen = append(chosen, value.String())
+				}
+			case bson.TypeArray:
+				search(bson.Raw(value.Array()))
+			}
+		}
+	}
+	if search(raw); len(chosen) == 0 {
+		return raw.String()
+	}
+	return strings.Join(chosen, "\n")
 }

@@ -240,7 +240,7 @@ func (r *run) check(ctx context.Context, t *test, seed uint64) (stop bool, err e
 		return true, context.Cause(ctx)
 	case errors.As(err, &contradiction):
 		found.seen = contradiction.seen
-	case err != nil:
+	case err != nil && found.seen == "": // what was seen before an error counts
 		return true, fmt.Errorf("%s: %w", t.name, err)
 	}
 	i := slices.IndexFunc(r.report.Checks, func(c Check) bool { return c.Name == t.name })

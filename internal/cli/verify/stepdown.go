@@ -20,17 +20,26 @@ func checkStepDown(o Options, s Server) error {
 
 // stepDown is a check: the primary steps down while clients take, renew and leave locks.
 func (r *run) stepDown(ctx context.Context, seed uint64) (outcome, error) {
+	clients, stop, err := r.clients(ctx, r.o.Clients, seed)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer stop()
 	var took string
 	admin := r.coll.Database().Client().Database("admin")
-	found, err := r.playAndJudge(ctx, seed, plan{
+	history, err := r.play(ctx, clients, seed, plan{
 		name: "step-down", resources: 3, each: 150, within: 30 * time.Second, enough: 2 * time.Minute,
 		midway: func(ctx context.Context) (err error) {
 			took, err = stepDownPrimary(ctx, mongoAdmin{admin})
 			return err
 		},
 	})
+	if err != nil {
+		return outcome{count: len(history)}, err
+	}
+	found := judge(history)
 	found.note += took
-	return found, err
+	return r.afterwards(ctx, clients, seed, "after step-down", found)
 }
 
 // admin sends commands to the primary.

@@ -222,6 +222,34 @@ func TestJudgeHandovers_EarlyLateOrSmallerFence_IsViolated(t *testing.T) {
 	}
 }
 
+func TestJudgeHandovers_NoLockWasRenewed_IsNotPossible(t *testing.T) {
+	t.Parallel()
+	found, err := judgeHandovers([]*handover{{answer: answer{OK: true, Fence: 2}, fence: 1, waiter: &process{}}})
+	require.NoError(t, err)
+	require.Empty(t, found.seen)
+	require.Contains(t, found.reason, "did not renew its locks in time")
+}
+
+func TestChosenPlan_RejectedPlans_DoNotCount(t *testing.T) {
+	t.Parallel()
+	plan := func(index string) bson.D {
+		return bson.D{{Key: "stage", Value: "FETCH"}, {Key: "inputStage", Value: bson.D{{Key: "indexName", Value: index}}}}
+	}
+	planner := bson.D{{Key: "winningPlan", Value: plan("used")}, {Key: "rejectedPlans", Value: bson.A{plan("rejected")}}}
+	for name, explanation := range map[string]bson.D{
+		"one server": {{Key: "queryPlanner", Value: planner}},
+		"shards":     {{Key: "queryPlanner", Value: bson.D{{Key: "winningPlan", Value: bson.D{{Key: "shards", Value: bson.A{planner}}}}}}},
+	} {
+		raw, err := bson.Marshal(explanation)
+		require.NoError(t, err)
+		require.Contains(t, chosenPlan(raw), "used", name)
+		require.NotContains(t, chosenPlan(raw), "rejected", name)
+	}
+	raw, err := bson.Marshal(bson.D{{Key: "plan", Value: "Index Scan using other"}})
+	require.NoError(t, err)
+	require.Contains(t, chosenPlan(raw), "other")
+}
+
 func TestEnds_RunningPart_IsFound(t *testing.T) {
 	t.Parallel()
 	at := time.Now()

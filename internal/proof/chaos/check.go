@@ -23,6 +23,7 @@ var checks = []struct {
 	{"lost updates", (*story).lostUpdates},
 	{"isolation", (*story).isolation},
 	{"sagas", (*story).sagas},
+	{"crashes", (*story).crashes},
 	{"left locks", (*story).leftLocks},
 	{"linearizability", (*story).linearizability},
 	{"recovery", (*story).recovery},
@@ -41,8 +42,9 @@ func (s *story) Check() (found []Violation) {
 // lease is what is known of one lease.
 type lease struct {
 	Record // of its grant
-	// asked is the time before the request, and trusted the last time at which the lease was seen to be valid.
+	// asked is the time before the request, and trusted the last time at which the lease was seen to be valid; seen is set if it was.
 	asked, trusted int64
+	seen           bool
 }
 
 // partyOf returns the lock ID without the number of the attempt of a saga's step.
@@ -91,7 +93,7 @@ func read(records []Record) *story {
 			s.byID[key] = l
 		case Trusted:
 			if l := s.byID[key]; l != nil {
-				l.trusted = max(l.trusted, r.At)
+				l.trusted, l.seen = max(l.trusted, r.At), true
 			}
 		case Began:
 			open[r.Number] = &disturbance{Fault: r.Fault, from: r.At, to: 1<<63 - 1}
@@ -155,7 +157,8 @@ func (s *story) limits() (found []string) {
 }
 
 // fences finds a grant whose fence is not greater than that of a grant that was known before it was asked for, or that
-// occurs twice. Steps of one saga share the fence of its hold.
+// occurs twice. It also finds an exclusive lease that was valid after another party's, and whose fence is not greater. Steps of one
+// saga share the fence of its hold.
 func (s *story) fences() (found []string) {
 	for name, leases := range s.resources() {
 		seen := map[int64]*lease{}
@@ -164,6 +167,13 @@ func (s *story) fences() (found []string) {
 				found = append(found, fmt.Sprintf("%s: %s and %s have the same fence %d", name, other.LockID, l.LockID, l.Fence))
 			}
 			seen[l.Fence] = l
+			for _, earlier := range leases[:i] {
+				if earlier.seen && l.seen && !earlier.Shared && !l.Shared && partyOf(earlier.LockID) != partyOf(l.LockID) &&
+					earlier.trusted < l.trusted && earlier.Fence > l.Fence {
+					found = append(found, fmt.Sprintf("%s: %s trusted fence %d at %s, after %s had trusted fence %d",
+						name, l.LockID, l.Fence, s.at(l.trusted), earlier.LockID, earlier.Fence))
+				}
+			}
 			if strings.Contains(l.LockID, "@") {
 				continue // the log does not have the time at which a step asked
 			}
@@ -178,32 +188,39 @@ func (s *story) fences() (found []string) {
 	return found
 }
 
-// order finds a request that was granted before one that had been seen in the queue before the later one was asked for, if both
-// are exclusive, no fault concerned the earlier one, and it was not overdue yet when the other was granted: the queue passes over
-// a waiter that is not heard of. Steps are left out: they refresh their requests at other times.
+// order finds a request that was granted before one that had been seen in the queue before the later one was asked for, and that
+// still waited after the grant. Both are exclusive, no fault concerned the earlier one, and it was not overdue yet when the other was
+// granted: the queue passes over a waiter that is not heard of. Steps are left out: they refresh their requests at other times.
 func (s *story) order() (found []string) {
-	type look struct{ at, heard int64 }
+	type look struct{ began, at, heard int64 }
 	looks := map[[2]string][]look{} // at a request that surely was in the queue
 	for i := range s.records {
 		if r := &s.records[i]; r.What == Queue {
 			for n, id := range r.LockIDs {
 				key := [2]string{id, r.Resource}
-				looks[key] = append(looks[key], look{r.At, r.Heard[n]})
+				looks[key] = append(looks[key], look{r.Began, r.At, r.Heard[n]})
 			}
 		}
 	}
-	for name, leases := range s.resources() {
-		for i, l := range leases {
-			waited := looks[[2]string{l.LockID, name}]
-			if len(waited) == 0 || l.Shared || strings.Contains(l.LockID, "@") || s.faulty(l.Slot, waited[0].at-int64(ttl), l.At) {
-				continue
-			}
-			for _, other := range leases[:i] {
-				passed := slices.IndexFunc(waited, func(w look) bool { return w.at < other.asked && w.heard > other.At })
-				if passed >= 0 && !other.Shared && !strings.Contains(other.LockID, "@") {
-					found = append(found, fmt.Sprintf("%s: %s waited at %s, but %s, which asked at %s, was granted the lock before it",
-						name, l.LockID, s.at(waited[passed].at), other.LockID, s.at(other.asked)))
-				}
+	all := s.resources()
+	for key, waited := range looks {
+		lockID, name := key[0], key[1]
+		ask := s.asked[key]
+		if ask == nil || ask.Shared || strings.Contains(lockID, "@") {
+			continue
+		}
+		until := waited[len(waited)-1].began // it waited at least until then
+		if l := s.byID[key]; l != nil {
+			until = l.At
+		}
+		if s.faulty(ask.Slot, waited[0].at-int64(ttl), until) {
+			continue
+		}
+		for _, other := range all[name] {
+			passed := slices.IndexFunc(waited, func(w look) bool { return w.at < other.asked && w.heard > other.At })
+			if passed >= 0 && other.At < until && !other.Shared && other.LockID != lockID && !strings.Contains(other.LockID, "@") {
+				found = append(found, fmt.Sprintf("%s: %s waited at %s, but %s, which asked at %s, was granted the lock before it",
+					name, lockID, s.at(waited[passed].at), other.LockID, s.at(other.asked)))
 			}
 		}
 	}
@@ -215,7 +232,7 @@ func (s *story) faulty(slot int, from, to int64) bool {
 	return slices.ContainsFunc(s.disturbed, func(d disturbance) bool { return d.concerns(slot) && d.from <= to && d.to >= from })
 }
 
-// lostUpdates finds a write to a register that overwrote another one, and a sum that has changed.
+// lostUpdates finds a write to a register that overwrote another one.
 func (s *story) lostUpdates() (found []string) {
 	last := map[string]*Record{}
 	for i := range s.records {
@@ -238,39 +255,72 @@ func (s *story) lostUpdates() (found []string) {
 
 // isolation finds an access to a register between two accesses of another party.
 func (s *story) isolation() (found []string) {
-	type use struct{ present, before string }
-	uses := map[string]*use{}
+	present := map[string]string{}
 	over := map[[2]string]string{} // a party that was followed by another, and by which
 	for i := range s.records {
 		r := &s.records[i]
 		if r.What != Access || r.Result != done {
 			continue
 		}
-		u := uses[r.Resource]
-		if u == nil {
-			u = &use{}
-			uses[r.Resource] = u
-		}
-		if u.present == r.LockID {
+		before := present[r.Resource]
+		if before == r.LockID {
 			continue
 		}
 		if by, again := over[[2]string{r.LockID, r.Resource}]; again {
 			found = append(found, fmt.Sprintf("%s: at %s %s used it again, after %s had used it in between", r.Resource, s.at(r.At), r.LockID, by))
 		}
-		over[[2]string{u.present, r.Resource}] = r.LockID
-		u.before, u.present = u.present, r.LockID
+		over[[2]string{before, r.Resource}] = r.LockID
+		present[r.Resource] = r.LockID
 	}
 	return found
 }
 
-// sagas finds sagas that did not end, and money that was made or destroyed.
+// sagas finds sagas that did not end, or ended half done, and money that was made or destroyed.
 func (s *story) sagas() (found []string) {
+	applied := map[string]map[string]bool{} // of each attempt, the steps that were applied and not undone
+	undone := map[string]bool{}
 	for i := range s.records {
 		switch r := &s.records[i]; {
+		case r.What == Access && r.Result == done && r.Key != "":
+			if applied[r.LockID] == nil {
+				applied[r.LockID] = map[string]bool{}
+			}
+			undone[r.Key] = undone[r.Key] || r.Undo
+			applied[r.LockID][r.Key] = !undone[r.Key]
 		case r.What == Open:
 			found = append(found, fmt.Sprintf("the saga %s has not ended %v after the load", r.LockID, sagaBound))
 		case r.What == Total && r.Version != 0 && r.Version != r.Base:
 			found = append(found, fmt.Sprintf("there were %d at the beginning, and %d at the end", r.Base, r.Version))
+		}
+	}
+	for i := range s.records {
+		r := &s.records[i]
+		if r.What != Closed {
+			continue
+		}
+		effects := 0
+		for attempt, steps := range applied {
+			if saga, _, _ := strings.Cut(attempt, "#"); saga != r.LockID {
+				continue
+			}
+			for _, stays := range steps {
+				if stays {
+					effects++
+				}
+			}
+		}
+		if want := map[bool]int{true: transferSteps, false: 0}[r.Result == completed]; effects != want {
+			found = append(found, fmt.Sprintf("the saga %s ended as %s, and %d of its steps are in effect instead of %d", r.LockID, r.Result, effects, want))
+		}
+	}
+	return found
+}
+
+// crashes finds processes that ended although nobody asked them to, or by a panic.
+func (s *story) crashes() (found []string) {
+	for i := range s.records {
+		if r := &s.records[i]; r.What == Crashed {
+			found = append(found, fmt.Sprintf("%s ended at %s: %s", r.Process, s.at(r.At), r.Error))
 		}
 	}
 	return found
@@ -286,7 +336,7 @@ func (s *story) leftLocks() (found []string) {
 	return found
 }
 
-// recovery finds a client whose operations did not succeed again within the bound after a fault that concerned it.
+// recovery finds a process whose operations did not succeed again within the bound after a fault that concerned it.
 func (s *story) recovery() (found []string) {
 	for _, r := range s.recoveries() {
 		if r.took > r.bound {
@@ -297,7 +347,7 @@ func (s *story) recovery() (found []string) {
 	return found
 }
 
-// recovered is the time that a client needed after a fault. If it did not recover before the end of the log or the next fault,
+// recovered is the time that a process needed after a fault. If it did not recover before the end of the load or the next fault,
 // it is the time until then.
 type recovered struct {
 	fault *Fault
@@ -307,21 +357,21 @@ type recovered struct {
 	took, bound time.Duration
 }
 
-// recoveries returns how long each client needed after each fault.
+// recoveries returns how long each process needed after each fault: until the answer of a probe that began after it.
 func (s *story) recoveries() (all []recovered) {
-	probes := make([][]int64, clients) // the times of those that succeeded
-	end := s.began
+	type probe struct{ began, at int64 }
+	var probes [slots][]probe // those that succeeded
+	end := s.records[len(s.records)-1].At
 	for i := range s.records {
-		r := &s.records[i]
-		if r.What == Probe && r.Result == done {
-			probes[r.Slot] = append(probes[r.Slot], r.At)
-		}
-		if r.What == Stopped || end == s.began || r.What == Probe {
+		switch r := &s.records[i]; {
+		case r.What == Probe && r.Result == done:
+			probes[r.Slot] = append(probes[r.Slot], probe{r.Began, r.At})
+		case r.What == Over:
 			end = r.At
 		}
 	}
 	for _, d := range s.disturbed {
-		for slot := range clients {
+		for slot := range slots {
 			if !d.acted || !d.concerns(slot) {
 				continue
 			}
@@ -334,8 +384,8 @@ func (s *story) recoveries() (all []recovered) {
 					bound = max(bound, other.bound()-time.Duration(d.to-other.to))
 				}
 			}
-			if at, ok := slices.BinarySearch(probes[slot], d.to); ok || at < len(probes[slot]) {
-				until = min(until, probes[slot][at])
+			if at := slices.IndexFunc(probes[slot], func(p probe) bool { return p.began >= d.to }); at >= 0 {
+				until = min(until, probes[slot][at].at)
 			}
 			all = append(all, recovered{d.Fault, slot, d.to, time.Duration(until - d.to), bound})
 		}

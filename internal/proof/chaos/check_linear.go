@@ -17,6 +17,8 @@ const (
 	// dating is how much earlier than a TTL after its request a lease may end: the estimate of the server's time, by which leases
 	// are dated, is a lower bound.
 	dating = time.Second
+	// ending is how much later than a TTL after the answer a lease must have ended.
+	ending = time.Second
 )
 
 // linearizability finds histories of try, renew and release that no lock can have. Leases may expire: this is a leave at any time
@@ -89,8 +91,9 @@ func (s *story) history(name string, byID map[string][]*Record) (ops []linear.Op
 // operations returns the operations of one party, which has one lease. Each record of a call without an answer is followed by
 // the one with the answer, unless its process was killed.
 func (s *story) operations(name string, records []*Record) (ops []linear.Operation) {
-	var last *Record // the last operation that is known to have given or renewed the lease
-	may := false     // it may hold the resource
+	var last *Record           // the last operation that is known to have given or renewed the lease
+	may := false               // it may hold the resource
+	latest := time.Duration(0) // its lease ends then at the latest
 	var expires, release time.Duration
 	for i, r := range records {
 		if r.Result == "" && i+1 < len(records) {
@@ -99,6 +102,7 @@ func (s *story) operations(name string, records []*Record) (ops []linear.Operati
 		o := linear.Operation{Resource: name, From: s.since(r.Began), To: s.since(r.At), OK: r.Result == granted, Fence: r.Fence}
 		if r.Result == unknown || r.Result == "" {
 			o.Unknown, o.To = true, forever
+			latest = forever
 		}
 		switch r.What {
 		case Try:
@@ -141,7 +145,10 @@ func (s *story) operations(name string, records []*Record) (ops []linear.Operati
 		}
 	}
 	if may && (release == 0 || release > expires) {
-		ops = append(ops, linear.Operation{Resource: name, Do: linear.Leave, OK: true, From: expires, To: forever})
+		if last != nil {
+			latest = max(latest, s.since(last.At)+ttl+ending)
+		}
+		ops = append(ops, linear.Operation{Resource: name, Do: linear.Leave, OK: true, From: expires, To: latest})
 	}
 	return ops
 }

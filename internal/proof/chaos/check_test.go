@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -41,6 +42,12 @@ func use(at int64, op, lockID string, base, version int64) Record {
 	return Record{What: Access, At: at * ms, Resource: "x/0", LockID: lockID, Error: op, Result: done, Base: base, Version: version}
 }
 
+// change returns the change of a register by a step of a saga's attempt, or by its compensation.
+func change(at int64, attempt string, step int, undo bool) Record {
+	return Record{What: Access, At: at * ms, Resource: fmt.Sprintf("x/%d", step), LockID: attempt, Error: "apply", Result: done,
+		Key: fmt.Sprintf("%s/%d", attempt, step), Undo: undo}
+}
+
 // fault returns the records of a fault that acted.
 func fault(number int, f Fault, from, to int64) []Record {
 	return []Record{
@@ -71,11 +78,16 @@ func TestCheck_GoodHistories_HaveNoViolations(t *testing.T) {
 			hold("c", "x/0", 125, 201, 300, 3), []Record{waited}),
 		"past a silent waiter": overtaking(130),
 		"updates":              {use(1, "read", "a", 0, 0), use(2, "write", "a", 0, 0), use(3, "read", "b", 0, 1), use(4, "write", "b", 1, 1)},
-		"no money lost":        {{What: Total, Base: 10, Version: 10}},
-		"recovered":            slices.Concat(fault(0, Fault{Kind: Cut, Slot: 1}, 100, 200), []Record{{What: Probe, Slot: 1, Result: done, At: 900 * ms}}),
+		"sagas": {
+			change(1, "s#1", 0, false), change(2, "s#1", 0, true), change(3, "s#2", 0, false), change(4, "s#2", 1, false),
+			{What: Closed, At: 9 * ms, LockID: "s", Result: completed},
+			change(5, "t#1", 0, true), change(6, "t#1", 0, false), {What: Closed, At: 9 * ms, LockID: "t", Result: "Failed"}, // undone before it was applied
+		},
+		"no money lost": {{What: Total, Base: 10, Version: 10}},
+		"recovered":     slices.Concat(fault(0, Fault{Kind: Cut, Slot: 1}, 100, 200), []Record{{What: Probe, Slot: 1, Result: done, Began: 300 * ms, At: 900 * ms}}),
 		"while commands are stuck": slices.Concat(fault(0, Fault{Kind: HalfOpen, Slot: 1, Silent: true}, 100, 200), fault(1, Fault{Kind: Cut, Slot: 1}, 250, 300),
-			[]Record{{What: Probe, Slot: 1, Result: done, At: 13_000 * ms}}),
-		"another one's fault": slices.Concat(fault(0, Fault{Kind: Cut, Slot: 6}, 100, 200), []Record{{What: Stopped, At: 60_000 * ms}}),
+			[]Record{{What: Probe, Slot: 1, Result: done, Began: 300 * ms, At: 13_000 * ms}}),
+		"a fault of another connection": slices.Concat(fault(0, Fault{Kind: Cut, Slot: 6, Temporal: true}, 100, 200), []Record{{What: Over, At: 60_000 * ms}}),
 		"linearizable": {
 			operation(Try, "a", 0, 1, granted, 5), operation(Try, "b", 2, 3, refused, 0), operation(Renew, "a", 4, 5, granted, 5),
 			operation(Release, "a", 6, 7, granted, 0), operation(Try, "c", 8, 9, granted, 6),
@@ -101,17 +113,29 @@ func TestCheck_BadHistories_ShowTheirViolation(t *testing.T) {
 		{"trust", "a client beside a saga", slices.Concat(hold("s#1@w.1", "x/0", 10, 10, 100, 1), hold("b", "x/0", 5, 50, 200, 2))},
 		{"limits", "two with one permit", slices.Concat(hold("a", "z/0", 0, 10, 100, 1, permit), hold("b", "z/0", 5, 50, 200, 2, permit))},
 		{"fences", "a smaller fence later", slices.Concat(hold("a", "x/0", 0, 10, 100, 2), hold("b", "x/0", 101, 102, 200, 1))},
+		{"fences", "a smaller fence of a step", slices.Concat(hold("a", "x/0", 0, 10, 100, 2), hold("s#1@w.1", "x/0", 101, 101, 200, 1))},
 		{"fences", "a fence twice", slices.Concat(hold("a", "x/0", 0, 10, 100, 2), hold("b", "x/0", 5, 102, 200, 2))},
 		{"order", "a later request first", jumped},
 		{"lost updates", "a write on an old version", []Record{use(1, "read", "a", 0, 0), use(2, "read", "b", 0, 0), use(3, "write", "b", 0, 0), use(4, "write", "a", 0, 1)}},
 		{"isolation", "a use in between", []Record{use(1, "apply", "a", 0, 0), use(2, "apply", "b", 0, 1), use(3, "apply", "a", 0, 2)}},
+		{"order", "a later request first, and the earlier one never", slices.Concat(jumped[:3], jumped[6:], []Record{
+			{What: Asked, At: 100 * ms, LockID: "b", Resource: "x/0", Slot: 2},
+			{What: Queue, Began: 140 * ms, At: 150 * ms, Resource: "x/0", LockIDs: []string{"b"}, Heard: []int64{0}},
+		})},
 		{"sagas", "a saga that does not end", []Record{{What: Open, LockID: "s"}}},
+		{"sagas", "a step that is not undone", []Record{change(1, "s#1", 0, false), {What: Closed, At: 9 * ms, LockID: "s", Result: "Failed"}}},
+		{"sagas", "a success with half of the steps", []Record{change(1, "s#1", 0, false), {What: Closed, At: 9 * ms, LockID: "s", Result: completed}}},
+		{"crashes", "a process that ends", []Record{{What: Crashed, Process: "s6-7", Error: "exit status 2"}}},
 		{"sagas", "money from nowhere", []Record{{What: Total, Base: 10, Version: 11}}},
 		{"left locks", "a lock that is left", []Record{{What: Remains, Error: "a holds x/0"}}},
-		{"recovery", "no success in time", slices.Concat(fault(0, Fault{Kind: Cut, Slot: 1}, 100, 200), []Record{{What: Probe, Slot: 1, Result: done, At: 4000 * ms}})},
+		{"recovery", "no success in time", slices.Concat(fault(0, Fault{Kind: Cut, Slot: 1}, 100, 200), []Record{{What: Probe, Slot: 1, Result: done, Began: 300 * ms, At: 4000 * ms}})},
 		{"recovery", "no success after stuck commands", slices.Concat(fault(0, Fault{Kind: HalfOpen, Slot: 1, Silent: true}, 100, 200),
-			[]Record{{What: Probe, Slot: 1, Result: done, At: 13_300 * ms}})},
-		{"recovery", "no success at all", slices.Concat(fault(0, Fault{Kind: DatabaseRestart, Slot: -1}, 100, 200), []Record{{What: Stopped, At: 60_000 * ms}})},
+			[]Record{{What: Probe, Slot: 1, Result: done, Began: 300 * ms, At: 13_300 * ms}})},
+		{"recovery", "no success at all", slices.Concat(fault(0, Fault{Kind: DatabaseRestart, Slot: -1}, 100, 200), []Record{{What: Over, At: 60_000 * ms}})},
+		{"recovery", "no success that began after the fault", slices.Concat(fault(0, Fault{Kind: Pause, Slot: 1}, 100, 200),
+			[]Record{{What: Probe, Slot: 1, Result: done, Began: 90 * ms, At: 210 * ms}, {What: Over, At: 60_000 * ms}})},
+		{"recovery", "a worker", slices.Concat(fault(0, Fault{Kind: Cut, Slot: clients}, 100, 200), []Record{{What: Over, At: 60_000 * ms}})},
+		{"linearizability", "a lock that outlives its TTL", []Record{operation(Try, "a", 0, 1, granted, 5), operation(Try, "b", 4100, 4101, refused, 0)}},
 		{"linearizability", "granted twice", []Record{operation(Try, "a", 0, 1, granted, 5), operation(Try, "b", 2, 3, granted, 6)}},
 		{"linearizability", "refused by nobody", []Record{operation(Try, "b", 2, 3, refused, 0)}},
 		{"linearizability", "lost too early", []Record{operation(Try, "a", 0, 1, granted, 5), operation(Renew, "a", 500, 501, lost, 5)}},
@@ -173,11 +197,11 @@ func TestSummary_Line_CountsOnlyWhatActed(t *testing.T) {
 	t.Parallel()
 	records := fault(0, Fault{Kind: Cut, Slot: 1}, 100, 200)
 	records = append(records, Record{What: Began, At: 300 * ms, Number: 1, Fault: &Fault{Kind: Slow, Slot: 2}},
-		Record{What: Ended, At: 400 * ms, Number: 1}, Record{What: Probe, Slot: 1, Result: done, At: 700 * ms})
+		Record{What: Ended, At: 400 * ms, Number: 1}, Record{What: Probe, Slot: 1, Result: done, Began: 200 * ms, At: 700 * ms})
 	line := summarize(read(records), nil).line(7, settings{long: time.Minute})
 	require.Equal(t, "seed 7: 60 s, 6 clients, 2 workers; faults: cut 1 (1 had nothing to act on); 1 operations, 0 sagas, 0 histories (0 not decided);"+
-		" 10 of 10 checks held; longest recovery 0.5 s (bound 3 s), with stuck commands 0.0 s (bound 13 s)", line)
+		" 11 of 11 checks held; longest recovery 0.5 s (bound 3 s), with stuck commands 0.0 s (bound 13 s)", line)
 	table := summarize(read(records), []Violation{{Check: "trust"}}).line(7, settings{long: time.Minute, markdown: true})
-	require.Equal(t, "| 7 | cut 1 | 1 | 0 | 9 of 10 | 0.5 s | 0.0 s |", table)
+	require.Equal(t, "| 7 | cut 1 | 1 | 0 | 10 of 11 | 0.5 s | 0.0 s |", table)
 	require.NotContains(t, line, "slow")
 }

@@ -84,13 +84,8 @@ func runClient(c Child) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	var wg sync.WaitGroup
-	for thread, work := range []func(context.Context, *rand.Rand, string){cl.hold, cl.hold, cl.history, cl.probe} {
-		r := rand.New(rand.NewPCG(c.Seed, uint64(thread))) //nolint:gosec // it should be the same each time
-		wg.Go(func() {
-			for number := 0; ctx.Err() == nil; number++ {
-				work(ctx, r, fmt.Sprintf("%s/%d/%d", c.Name, thread, number))
-			}
-		})
+	for thread, work := range []work{cl.hold, cl.hold, cl.history, cl.probe} {
+		wg.Go(func() { cl.repeat(ctx, thread, work) })
 	}
 	cl.log.Write(&Record{What: Born})
 	fmt.Println(ready)
@@ -100,6 +95,17 @@ func runClient(c Child) error {
 	leaving, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
 	return cl.locker.Close(leaving)
+}
+
+// work is what a thread of a client does again and again. All choices come from the random numbers.
+type work func(ctx context.Context, r *rand.Rand, lockID string)
+
+// repeat does some work with ever new lock IDs until ctx ends.
+func (c *client) repeat(ctx context.Context, thread int, do work) {
+	r := rand.New(rand.NewPCG(c.Seed, uint64(thread))) //nolint:gosec // it should be the same each time
+	for number := 0; ctx.Err() == nil; number++ {
+		do(ctx, r, fmt.Sprintf("%s/%d/%d", c.Name, thread, number))
+	}
 }
 
 // obey carries out the commands of the parent until it closes the pipe.
@@ -181,7 +187,7 @@ func (c *client) hold(ctx context.Context, r *rand.Rand, lockID string) {
 		c.log.Write(&Record{What: Not, Began: began, LockID: lockID, Result: resultOf(err), Error: err.Error()})
 		return
 	}
-	c.work(lockID, began, long, session.Leases)
+	c.use(lockID, began, long, session.Leases)
 	c.leave(lockID, session)
 }
 
@@ -196,9 +202,9 @@ func (c *client) leave(lockID string, session *lockcore.Session) {
 	c.log.Write(&Record{What: Left, Began: began, LockID: lockID, Result: resultOf(err), Error: text(err)})
 }
 
-// work reads the registers of exclusive locks, waits, and writes them. It logs that it trusts its leases while it does. It
+// use reads the registers of exclusive locks, waits, and writes them. It logs that it trusts its leases while it does. It
 // writes even if it does not trust them any longer, because a register must not depend on that.
-func (c *client) work(lockID string, began int64, long time.Duration, leases func() []lockcore.Lease) {
+func (c *client) use(lockID string, began int64, long time.Duration, leases func() []lockcore.Lease) {
 	first := leases()
 	for _, l := range first {
 		c.log.Write(&Record{What: Got, Began: began, Resource: l.Resource, LockID: lockID, Shared: l.Mode == lockcore.ModeShared, Fence: l.Fence})
@@ -223,17 +229,22 @@ func (c *client) work(lockID string, began int64, long time.Duration, leases fun
 }
 
 // observe logs for a time that leases are valid, each with a time at which it was. The time is read first: a process that is
-// stopped in between trusted its lease at that time at least.
+// stopped in between trusted its lease at that time at least. The last such time of a lease that ends is logged too.
 func observe(log *Log, lockID string, long time.Duration, leases func() []lockcore.Lease) {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
-	logged := map[string]int64{}
+	valid, logged := map[string]int64{}, map[string]int64{}
 	for end := now() + int64(long); ; <-look.C {
 		at := now()
 		for _, l := range leases() {
-			if l.Valid() && (at-logged[l.Resource] >= int64(logEvery) || at >= end) {
-				logged[l.Resource] = at
-				log.Write(&Record{At: at, What: Trusted, Resource: l.Resource, LockID: lockID})
+			ended := !l.Valid()
+			if !ended {
+				valid[l.Resource] = at
+			}
+			last := valid[l.Resource]
+			if last > logged[l.Resource] && (ended || at >= end || last-logged[l.Resource] >= int64(logEvery)) {
+				logged[l.Resource] = last
+				log.Write(&Record{At: last, What: Trusted, Resource: l.Resource, LockID: lockID})
 			}
 		}
 		if at >= end {
@@ -267,11 +278,12 @@ func (c *client) probe(ctx context.Context, r *rand.Rand, lockID string) {
 }
 
 // history carries out one short history of operations without a session, on a resource that all clients use for a short time.
-// Each history has a lock ID of its own. The log has a name of its own for each use of a resource, which is used again after two
-// minutes: with ever new resources the cache of documents would grow to its bound.
+// Each history has a lock ID of its own. The time is more than two TTLs, so that the lease of a killed client ends within it. The
+// log has a name of its own for each use of a resource, which is used again after some minutes: with ever new resources the cache of
+// documents would grow to its bound.
 func (c *client) history(ctx context.Context, r *rand.Rand, lockID string) {
 	pause(ctx, span(r, 5, 60))
-	use, half := now()/int64(2*time.Second), r.IntN(2)
+	use, half := now()/int64(8*time.Second), r.IntN(2)
 	resource, name := fmt.Sprintf("h/%d/%d", use, half), fmt.Sprintf("h/%d/%d", use%64, half)
 	shared := r.IntN(2) == 0
 	ask := lockcore.Request{LockID: lockID, Resources: []lockcore.Resource{lockcore.Exclusive(name)}}

@@ -51,7 +51,6 @@ func controls() []control {
 		}
 		return plan
 	}
-	// A cut that is longer than opTimeout leaves an outcome unknown if it meets a write. Half of the clients look on.
 	again := func(times int, gap time.Duration, faults []Fault) (plan []Fault) {
 		for n := range times {
 			for _, f := range faults {
@@ -64,7 +63,7 @@ func controls() []control {
 	const second = time.Second
 	return []control{
 		{kind: Kill, what: "locks without a TTL", shows: []string{"left locks"}, setup: Setup{
-			Long: 8 * second, Broken: brokenForever, Plan: each(Fault{Kind: Kill}, clients, second, second),
+			Long: 8 * second, Broken: brokenForever, Gentle: true, Plan: each(Fault{Kind: Kill}, clients, second, second),
 		}},
 		{kind: Pause, what: "a register that does not check fences", shows: []string{"lost updates"}, setup: Setup{
 			Long: 22 * second, Broken: brokenHeld, Unchecked: true, Plan: each(Fault{Kind: Pause, For: ttl + 4*second}, clients, second, 1700*time.Millisecond),
@@ -75,6 +74,7 @@ func controls() []control {
 		{kind: TemporalRestart, what: "sagas whose holds end during the outage, and whose last step does not ask for its lock", shows: []string{"isolation"}, setup: Setup{
 			Long: 24 * second, BareSagas: true, Unchecked: true, Plan: server(Fault{Kind: TemporalRestart, For: ttl + 2*second}, 3*second, 13*second),
 		}},
+		// A cut that is longer than opTimeout leaves an outcome unknown if it meets a write. Half of the clients look on.
 		{kind: Cut, what: "clients that take an unknown outcome for an answer", shows: []string{"linearizability"}, setup: Setup{
 			Long: 30 * second, Broken: brokenUnknown, NoSagas: true, Plan: again(8, 3300*time.Millisecond, each(Fault{Kind: Cut, For: 2500 * time.Millisecond}, clients/2, second, 200*time.Millisecond)),
 		}},
@@ -100,14 +100,19 @@ func runControls(ctx context.Context, o settings, srv *servers, exe, work string
 		all = all[:min(o.pick, len(all))]
 	}
 	var failed error
+	ran := 0
 	for _, c := range all {
 		if !srv.can(c.kind) || o.only != "" && o.only != string(c.kind) {
 			continue // what the servers cannot do was printed
 		}
+		ran++
 		if err := c.run(ctx, o, srv, exe, work); err != nil {
 			err = fmt.Errorf("control %s: %w", c.kind, err)
 			failed = errors.Join(failed, err)
 		}
+	}
+	if ran == 0 {
+		return fmt.Errorf("no control was run: -only is %q; want one of %v", o.only, kinds)
 	}
 	if failed == nil && o.dir == "" {
 		return os.RemoveAll(work)
@@ -154,10 +159,10 @@ func (c *control) attempt(ctx context.Context, o settings, srv *servers, exe, di
 			shown = v.Check + ": " + describe(v.Text)
 		}
 	}
-	if shown == "" {
-		return fmt.Errorf("%s: %w; found were %v; logs in %s", c.what, errNotShown, counts, dir)
-	}
 	sum := summarize(story, violations)
+	if shown == "" || sum.acted[c.kind] == 0 {
+		return fmt.Errorf("%s: %w; %d faults acted; found were %v; logs in %s", c.what, errNotShown, sum.acted[c.kind], counts, dir)
+	}
 	fmt.Printf("control %s: %s: %d faults acted; found %v in %.0f s: %s\n", c.kind, c.what, sum.acted[c.kind], counts, time.Since(began).Seconds(), shown)
 	return nil
 }

@@ -29,8 +29,11 @@ type Record struct {
 	// LockIDs has the waiters of a queue. Heard has the time at which each becomes overdue, or 0.
 	LockIDs []string `json:",omitempty"`
 	Heard   []int64  `json:",omitempty"`
-	// Base and Version are versions of a register: the one that a write is based on, and the present one before it.
-	Base, Version int64 `json:",omitempty"`
+	// Base and Version are versions of a register: the one that a write is based on, and the present one before it. Key names
+	// the change of a saga's step, and Undo is set for its compensation.
+	Base, Version int64  `json:",omitempty"`
+	Key           string `json:",omitempty"`
+	Undo          bool   `json:",omitempty"`
 	// Number is the index of the fault in the plan.
 	Number int    `json:",omitempty"`
 	Fault  *Fault `json:",omitempty"`
@@ -54,9 +57,11 @@ const (
 
 	Born    = "born"    // a process is ready
 	Dead    = "dead"    // a process has ended, by a fault or at the end
+	Crashed = "crashed" // a process has ended by itself; Error is its state
 	Began   = "began"   // a fault is about to act
 	Acted   = "acted"   // it was seen to act: Result is what was seen
 	Ended   = "ended"   // it has ended
+	Over    = "over"    // the load is over, and clients are about to be stopped
 	Stopped = "stopped" // all processes have been stopped, at the end
 	Remains = "remains" // a lock was left after all processes had stopped for a TTL
 	Total   = "total"   // the sum of all registers: Base at the beginning, Version at the end

@@ -21,7 +21,10 @@ const (
 	workerCommand = "worker"
 )
 
-var errViolated = errors.New("a guarantee was violated")
+var (
+	errViolated = errors.New("a guarantee was violated")
+	errEmpty    = errors.New("it shows nothing")
+)
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -57,6 +60,9 @@ func run(ctx context.Context) error {
 	flag.DurationVar(&recoveryBound, "recovery", recoveryBound, "how long a client may need after a fault; a machine with other work needs more")
 	flag.BoolVar(&o.verbose, "v", false, "print each fault with what was seen of it")
 	flag.Parse()
+	if o.runs == 0 {
+		return errors.New("-runs is 0: want at least 1")
+	}
 	return o.run(ctx)
 }
 
@@ -143,7 +149,8 @@ func (o settings) judge(story *story, seed uint64, dir string) error {
 	if o.verbose {
 		story.printFaults()
 	}
-	fmt.Println(summarize(story, violations).line(seed, o))
+	sum := summarize(story, violations)
+	fmt.Println(sum.line(seed, o))
 	seen := map[string]bool{}
 	for _, v := range violations {
 		if !seen[v.Check] {
@@ -155,16 +162,26 @@ func (o settings) judge(story *story, seed uint64, dir string) error {
 		fmt.Printf("  %d violations; logs in %s\n", len(violations), dir)
 		return fmt.Errorf("seed %d: %w", seed, errViolated)
 	}
+	if o.long >= fullSeed && (len(sum.acted) < leastKinds || sum.operations == 0 || sum.completed == 0 || story.histories == 0) {
+		return fmt.Errorf("seed %d: %w: see its line; %d sagas were completed; logs in %s", seed, errEmpty, sum.completed, dir)
+	}
 	return nil
 }
 
+const (
+	// fullSeed is the length from which a seed must show something, and leastKinds the number of kinds of faults that must have acted.
+	fullSeed   = 2 * time.Minute
+	leastKinds = 3
+)
+
 // summary is the content of a seed's line.
 type summary struct {
-	acted             map[Kind]int
-	notActed          int
-	operations, sagas int
-	story             *story
-	held              int
+	acted    map[Kind]int
+	notActed int
+	// sagas have ended, and some of them were completed.
+	operations, sagas, completed int
+	story                        *story
+	held                         int
 	// longest is the longest recovery, and stuck the longest one after faults that leave commands without an answer.
 	longest, stuck time.Duration
 }
@@ -195,6 +212,9 @@ func summarize(story *story, violations []Violation) summary {
 		r := &story.records[i]
 		if r.What == Closed {
 			sum.sagas++
+			if r.Result == completed {
+				sum.completed++
+			}
 		}
 		if r.isOperation() {
 			sum.operations++

@@ -95,7 +95,7 @@ func (n *nemesis) apply(ctx context.Context, number int, f *Fault) error {
 func (n *nemesis) act(ctx context.Context, f *Fault, proc *process) (seen string, err error) {
 	switch f.Kind {
 	case Kill:
-		seen = n.pool.kill(proc)
+		seen = kill(proc)
 		return seen, n.pool.start(ctx, f.Slot)
 	case Pause:
 		seen, err = suspend(proc)

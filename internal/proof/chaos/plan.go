@@ -31,6 +31,9 @@ const (
 	// stuckBound is added to recoveryBound after faults that leave commands without an answer: see [Fault.sticks].
 	stuckBound = 10 * time.Second
 
+	// lastFault is how long before the end of the load the last fault begins, so that all can recover within the load.
+	lastFault = 20 * time.Second
+
 	clients = 6
 	workers = 2
 	slots   = clients + workers // the clients come first
@@ -118,7 +121,7 @@ func NewPlan(seed uint64, long time.Duration) []Fault {
 	}
 	var faults []Fault
 	next := slices.Clone(chosen) // each kind once, and then at random
-	for at := span(r, 1500, 4000); at < long-2*ttl; at += span(r, 1000, 5000) {
+	for at := span(r, 1500, 4000); at < long-lastFault; at += span(r, 1000, 5000) {
 		if len(next) == 0 {
 			next = append(next, chosen[r.IntN(len(chosen))])
 		}

@@ -29,6 +29,8 @@ type Setup struct {
 	Broken                        string
 	Unchecked, BareSagas, Forgets bool
 	NoSagas                       bool
+	// Gentle lets all processes end by themselves at the end.
+	Gentle bool
 	// Samples is the folder of a soak's samples, or empty.
 	Samples string
 }
@@ -136,7 +138,7 @@ func (p *play) open(ctx context.Context, exe string) (closeAll func(), err error
 		return closeAll, err
 	}
 	p.pool = &pool{exe: exe, log: p.log, child: func(slot int) Child { return p.child(slot, listener.Addr().String()) }}
-	p.nemesis.pool = p.pool
+	p.nemesis.pool, p.pool.gentle = p.pool, p.Gentle
 	closers = append(closers, func() { p.pool.stop(0, slots) })
 	return closeAll, p.pool.startAll(ctx)
 }
@@ -150,11 +152,12 @@ func (p *play) child(slot int, registers string) Child {
 	return c
 }
 
-// load applies the faults while clients and sagas work. Then it stops the clients, and waits until the sagas have ended.
+// load applies the faults while clients and sagas work, and goes on for as long as clients may need after the last one. Then it stops
+// the clients, and waits until the sagas have ended.
 func (p *play) load(ctx context.Context) error {
 	p.log.Write(&Record{What: Total, Base: p.registers.total()})
 	began := time.Now()
-	loading, stop := context.WithTimeout(ctx, p.Long)
+	loading, stop := context.WithCancel(ctx)
 	defer stop()
 	looking, stopLooking := context.WithCancel(ctx)
 	var looks sync.WaitGroup
@@ -166,10 +169,10 @@ func (p *play) load(ctx context.Context) error {
 		p.sagas.Go(func() { p.transfers(ctx, loading, i) })
 	}
 	err := p.nemesis.play(ctx, p.Plan, began) // a server that is down at the end of the load is started again
-	if err == nil {
-		<-loading.Done()
+	if err == nil && !pause(ctx, max(time.Until(began.Add(p.Long)), recoveryBound+stuckBound+time.Second)) {
 		err = ctx.Err()
 	}
+	p.log.Write(&Record{What: Over})
 	stop()
 	p.pool.stop(0, clients)
 	p.sagas.Wait()

@@ -11,9 +11,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/cli/child"
 )
 
 // pool contains the child processes of a run.
@@ -22,6 +27,9 @@ type pool struct {
 	log *Log
 	// child returns the configuration of a slot's next process.
 	child func(slot int) Child
+
+	// gentle makes all processes end by themselves at the end.
+	gentle bool
 
 	mu   sync.Mutex
 	slot [slots]*process
@@ -35,6 +43,9 @@ type process struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
+	// ended is closed when it has ended, and asked is set before it is made to end.
+	ended chan struct{}
+	asked atomic.Bool
 	// busy is locked while a fault of the process is under way.
 	busy sync.Mutex
 }
@@ -46,7 +57,7 @@ const startBound = time.Minute
 // start starts a process in a slot, and returns when it is ready. Like a supervisor, it starts another one if that ends.
 func (p *pool) start(ctx context.Context, slot int) error {
 	for began := time.Now(); ; {
-		proc, err := p.launch(slot)
+		proc, err := p.launch(ctx, slot)
 		if err == nil {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -60,7 +71,7 @@ func (p *pool) start(ctx context.Context, slot int) error {
 }
 
 // launch starts a process and waits until it is ready.
-func (p *pool) launch(slot int) (*process, error) {
+func (p *pool) launch(ctx context.Context, slot int) (*process, error) {
 	c := p.child(slot)
 	p.mu.Lock()
 	p.born++
@@ -78,9 +89,10 @@ func (p *pool) launch(slot int) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = output.Close() }()                                                      // the child has its own copy
-	proc := &process{name: c.Name, slot: slot, cmd: exec.Command(p.exe, role, string(config))} //nolint:gosec,noctx // ourselves; it is ended by stop
-	proc.cmd.Stderr = output
+	defer func() { _ = output.Close() }() // the child has its own copy
+	proc := &process{name: c.Name, slot: slot, ended: make(chan struct{})}
+	proc.cmd = exec.Command(p.exe, role, string(config)) //nolint:gosec,noctx // ourselves; it is ended by stop
+	proc.cmd.Stderr, proc.cmd.SysProcAttr = output, child.Attributes()
 	if proc.stdin, err = proc.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -92,12 +104,33 @@ func (p *pool) launch(slot int) (*process, error) {
 	if err := proc.cmd.Start(); err != nil {
 		return nil, err
 	}
+	starting, stop := context.WithTimeout(ctx, startBound)
+	defer stop()
+	kill := context.AfterFunc(starting, func() { _ = proc.cmd.Process.Kill() })
+	defer kill()
 	if line, _ := proc.stdout.ReadString('\n'); line != ready+"\n" {
-		p.kill(proc)
+		_ = proc.cmd.Process.Kill()
+		_ = proc.cmd.Wait()
 		return nil, fmt.Errorf("process %s did not start: see %s", proc.name, output.Name())
 	}
+	go p.watch(proc)
 	return proc, nil
 }
+
+// watch logs the end of a process, and that it has crashed: that it ended although nobody asked it to, or by a panic. A process that
+// was asked may also end with an error, if the database does not answer.
+func (p *pool) watch(proc *process) {
+	_ = proc.cmd.Wait() // the state says more
+	state := proc.cmd.ProcessState
+	if state.ExitCode() == panicked || !proc.asked.Load() {
+		p.log.WriteAbout(proc.name, proc.slot, &Record{What: Crashed, Error: state.String()})
+	}
+	p.log.WriteAbout(proc.name, proc.slot, &Record{What: Dead})
+	close(proc.ended)
+}
+
+// panicked is the exit status of a Go program after a panic.
+const panicked = 2
 
 // startAll starts a process in each slot.
 func (p *pool) startAll(ctx context.Context) error {
@@ -116,10 +149,15 @@ func (p *pool) at(slot int) *process {
 }
 
 // kill kills a process. It returns what was seen, or nothing.
-func (p *pool) kill(proc *process) string {
+func kill(proc *process) string {
+	select {
+	case <-proc.ended: // by itself, which was logged
+		return ""
+	default:
+	}
+	proc.asked.Store(true)
 	_ = proc.cmd.Process.Kill() // it may have ended, which the state shows
-	_ = proc.cmd.Wait()
-	p.log.WriteAbout(proc.name, proc.slot, &Record{What: Dead})
+	<-proc.ended
 	status, ok := proc.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
 		return ""
@@ -130,12 +168,12 @@ func (p *pool) kill(proc *process) string {
 // suspend stops a process. It returns what was seen, or nothing.
 func suspend(proc *process) (seen string, err error) {
 	if err := proc.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		return "", err
+		return "", unlessGone(err)
 	}
 	for range 100 {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", proc.cmd.Process.Pid))
 		if err != nil {
-			return "", err
+			return "", unlessGone(err)
 		}
 		if after := stat[bytes.LastIndexByte(stat, ')')+1:]; len(after) > 1 && after[1] == 'T' {
 			return fmt.Sprintf("%s (pid %d) was in state T", proc.name, proc.cmd.Process.Pid), nil
@@ -145,49 +183,57 @@ func suspend(proc *process) (seen string, err error) {
 	return "", nil
 }
 
-func resume(proc *process) error { return proc.cmd.Process.Signal(syscall.SIGCONT) }
+func resume(proc *process) error { return unlessGone(proc.cmd.Process.Signal(syscall.SIGCONT)) }
+
+// unlessGone returns nil if an error says that a process has ended: that is logged as a crash, and no error of the program.
+func unlessGone(err error) error {
+	if errors.Is(err, os.ErrProcessDone) || errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}
 
 // setWall makes the wall clock of a client wrong. It returns what the client saw.
 func (p *process) setWall(d time.Duration) (seen string, err error) {
 	if _, err := fmt.Fprintln(p.stdin, int64(d)); err != nil {
-		return "", err
+		return "", unlessGone(err)
 	}
 	line, err := p.stdout.ReadString('\n')
-	jump, parseErr := time.ParseDuration(string(bytes.TrimSpace([]byte(line))))
-	if err := errors.Join(err, parseErr); err != nil {
-		return "", err
+	if err != nil {
+		return "", unlessGone(err)
 	}
-	if jump.Abs() < time.Second {
-		return "", nil
+	jump, err := time.ParseDuration(strings.TrimSpace(line))
+	if err != nil || jump.Abs() < time.Second {
+		return "", err
 	}
 	return fmt.Sprintf("%s saw its wall clock jump by %v", p.name, jump), nil
 }
 
 // quit lets a process end by itself, and kills it if it does not.
-func (p *pool) quit(proc *process, within time.Duration) {
+func quit(proc *process, within time.Duration) {
+	proc.asked.Store(true)
 	_ = proc.stdin.Close() // it may have ended
 	t := time.AfterFunc(within, func() { _ = proc.cmd.Process.Kill() })
-	_ = proc.cmd.Wait() // whichever way it ended
+	<-proc.ended
 	t.Stop()
-	p.log.WriteAbout(proc.name, proc.slot, &Record{What: Dead})
 }
 
-// stop ends the processes in some slots: in every second one by itself, and in the others by a kill, in the middle of whatever it does.
+// stop ends the processes in some slots: in every second one by itself, and in the others by a kill, in the middle of whatever it
+// does, unless the pool is gentle.
 func (p *pool) stop(from, to int) {
+	p.mu.Lock()
+	procs := slices.Clone(p.slot[from:to])
+	clear(p.slot[from:to])
+	p.mu.Unlock()
 	var wg sync.WaitGroup
-	for slot := from; slot < to; slot++ {
-		proc := p.at(slot)
-		if proc == nil {
-			continue
+	for _, proc := range procs {
+		switch {
+		case proc == nil:
+		case proc.slot%2 == 0 || p.gentle:
+			wg.Go(func() { quit(proc, 2*opTimeout) })
+		default:
+			wg.Go(func() { kill(proc) })
 		}
-		p.slot[slot] = nil
-		wg.Go(func() {
-			if slot%2 == 0 {
-				p.quit(proc, 2*opTimeout)
-				return
-			}
-			p.kill(proc)
-		})
 	}
 	wg.Wait()
 }

@@ -79,7 +79,7 @@ func usage() [4]float64 {
 // and the last worker are killed, so that the other processes live from the beginning to the end.
 func NewSoakPlan(seed uint64, long time.Duration) (faults []Fault) {
 	r := rand.New(rand.NewPCG(seed, 0x50a4)) //nolint:gosec // it must be the same each time
-	for at := span(r, 3000, 6000); at < long-2*ttl; at += span(r, 8000, 20000) {
+	for at := span(r, 3000, 6000); at < long-lastFault; at += span(r, 8000, 20000) {
 		f := newFault(r, kinds[r.IntN(len(kinds))], at)
 		if f.Kind == Kill {
 			f.Slot = []int{clients - 1, slots - 1}[r.IntN(2)]

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -12,15 +13,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// soakOf returns a soak of 30 minutes with two processes, whose gauges at a second are those of values.
+// soakOf returns a soak of 30 minutes with six processes. The gauges of one at a second are those of values, and those of the others are flat.
 func soakOf(values func(second int) [4]float64) *soak {
 	records := append([]Record{{What: Total}, {What: Probe, Began: 1e9, At: 1e9 + 4*ms, Result: done}, {What: Closed, At: 2e9}}, fault(0, Fault{Kind: Cut}, 3000, 4000)...)
 	var samples []Sample
 	for second := range 1800 {
 		at := int64(second) * int64(time.Second)
-		samples = append(samples, Sample{At: at, Process: "s0-1", Values: [4]float64{30, 5, 40, 20}}, Sample{At: at, Process: "s1-2", Slot: 1, Values: values(second)})
+		for slot := range slots - 2 {
+			samples = append(samples, Sample{At: at, Process: fmt.Sprintf("s%d-1", slot), Slot: slot, Values: [4]float64{30, 5, 40, 20}})
+			if slot == 1 {
+				samples[len(samples)-1].Values = values(second)
+			}
+		}
 		if second > 900 { // a process that was born late is not judged
-			samples = append(samples, Sample{At: at, Process: "s5-9", Slot: 5, Values: [4]float64{float64(second), 5, 40, 20}})
+			samples = append(samples, Sample{At: at, Process: "s7-9", Slot: 7, Values: [4]float64{float64(second), 5, 40, 20}})
 		}
 	}
 	return newSoak(read(records), samples, 30*time.Minute)
@@ -47,7 +53,7 @@ func TestVerdict_Gauges_GrowthIsFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := soakOf(c.values)
-			require.Equal(t, []string{"s0-1", "s1-2"}, s.whole)
+			require.Equal(t, []string{"s0-1", "s1-1", "s2-1", "s3-1", "s4-1", "s5-1"}, s.whole)
 			text, flat := s.verdict()
 			require.Equal(t, len(c.grows) == 0, flat, text)
 			for _, gauge := range gauges {
@@ -68,9 +74,9 @@ func TestSoak_Files_HaveLoadAndSamples(t *testing.T) {
 	t.Parallel()
 	s := soakOf(func(int) [4]float64 { return [4]float64{30, 5, 40, 20} })
 	require.Contains(t, s.loadCSV(), "\n0,0.02,0.017,4.00,4.00\n60,0.00")
-	require.Contains(t, s.samplesCSV(), "\n1799.0,s1-2,1,30.00,5.00,40,20\n")
+	require.Contains(t, s.samplesCSV(), "\n1799.0,s1-1,1,30.00,5.00,40,20\n")
 	chart := s.svg()
-	require.Equal(t, 4*2+3, strings.Count(chart, "<polyline"))
+	require.Equal(t, 4*(slots-2)+3, strings.Count(chart, "<polyline"))
 	for decoder := xml.NewDecoder(strings.NewReader(chart)); ; {
 		_, err := decoder.Token()
 		if errors.Is(err, io.EOF) {

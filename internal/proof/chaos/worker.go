@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,8 +44,11 @@ type Step struct {
 
 const (
 	transferName = "transfer"
-	stepName     = "step"
-	undoName     = "undo"
+	// transferSteps is the number of its steps that have an effect, and completed Temporal's name of its success.
+	transferSteps = 2
+	completed     = "Completed"
+	stepName      = "step"
+	undoName      = "undo"
 	// sagaHoldTTL is the TTL of kept locks, as by default. The janitor of each worker extends them, if it can ask Temporal. With two
 	// minutes the locks of a saga ended in a soak, because on a busy machine two restarts of Temporal took longer.
 	sagaHoldTTL = time.Hour
@@ -73,6 +77,10 @@ func runWorker(c Child) error {
 	}
 	w := sdkworker.New(tc, c.Database, sdkworker.Options{
 		Plugins: []sdkworker.Plugin{plugin}, StickyScheduleToStartTimeout: time.Second, WorkerStopTimeout: time.Second,
+		OnFatalError: func(err error) { // the worker polls no longer
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(panicked)
+		},
 	})
 	b := &bank{client: cl}
 	w.RegisterWorkflowWithOptions(transfer, workflow.RegisterOptions{Name: transferName})
@@ -81,10 +89,15 @@ func runWorker(c Child) error {
 	if err := w.Start(); err != nil {
 		return err
 	}
+	ctx, stop := context.WithCancel(context.Background())
+	var probes sync.WaitGroup
+	probes.Go(func() { cl.repeat(ctx, 0, cl.probe) })
 	cl.log.Write(&Record{What: Born})
 	fmt.Println(ready)
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent has ended
 	w.Stop()
+	stop()
+	probes.Wait()
 	return nil
 }
 
