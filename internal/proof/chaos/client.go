@@ -37,6 +37,8 @@ const (
 	opTimeout = 2 * time.Second
 	// lookEvery is the interval at which a holder checks that it may trust its lease.
 	lookEvery = 5 * time.Millisecond
+	// historyTime is the time for which all clients use the same resource for their histories.
+	historyTime = 5 * time.Second
 	// logEvery is the interval at which it logs that it did.
 	logEvery = 20 * time.Millisecond
 
@@ -278,12 +280,12 @@ func (c *client) probe(ctx context.Context, r *rand.Rand, lockID string) {
 }
 
 // history carries out one short history of operations without a session, on a resource that all clients use for a short time.
-// Each history has a lock ID of its own. The time is more than two TTLs, so that the lease of a killed client ends within it. The
+// Each history has a lock ID of its own. The time is longer than a TTL, so that the lease of a killed client ends within it. The
 // log has a name of its own for each use of a resource, which is used again after some minutes: with ever new resources the cache of
 // documents would grow to its bound.
 func (c *client) history(ctx context.Context, r *rand.Rand, lockID string) {
 	pause(ctx, span(r, 5, 60))
-	use, half := now()/int64(8*time.Second), r.IntN(2)
+	use, half := now()/int64(historyTime), r.IntN(2)
 	resource, name := fmt.Sprintf("h/%d/%d", use, half), fmt.Sprintf("h/%d/%d", use%64, half)
 	shared := r.IntN(2) == 0
 	ask := lockcore.Request{LockID: lockID, Resources: []lockcore.Resource{lockcore.Exclusive(name)}}

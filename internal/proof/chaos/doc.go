@@ -27,8 +27,8 @@
 //
 // Six clients take exclusive locks, shared locks and semaphores. They try or queue, hold for a few milliseconds or for longer than
 // the TTL, and write to registers. Two workers run sagas with guarded steps on the same registers. A part of the sagas is undone.
-// Each client also asks again and again for a resource of its own, which shows when it can work. It also runs short histories of
-// try, renew and leave without a session.
+// Each process also asks again and again for a resource of its own, which shows when it can work. Clients also run short histories
+// of try, renew and leave without a session.
 //
 // # Faults
 //
@@ -58,13 +58,14 @@
 //	trust            nobody trusts an exclusive lock while another party trusts the same one
 //	limits           no more parties trust a semaphore than its limit
 //	fences           a later grant has a greater fence
-//	order            an exclusive request is granted before one that was asked for while it waited, was heard of, and no fault concerned it
+//	order            an exclusive request that waits, that is heard of, and that no fault concerns, is not overtaken by a later one
 //	lost updates     no write to a register overwrites one that its writer has not read
 //	isolation        between two uses of a register by one party, no other party uses it
-//	sagas            all sagas end, and the sum of all registers is what it was
+//	sagas            all sagas end, each with all of its steps in effect or none, and the sum of all registers is what it was
+//	crashes          no process ends by itself
 //	left locks       one TTL after all processes were stopped, half of them by SIGKILL, no lock is left
 //	linearizability  a single lock could have given the answers of each history
-//	recovery         after a fault, each client that it concerned succeeds again within 2 s or one TTL, without a restart
+//	recovery         after a fault, each process that it concerned succeeds again within 2 s or one TTL, without a restart
 //
 // A holder logs every 20 ms that its lease is valid. What it logs is the time before it looked, so a process that was stopped in
 // between trusted its lease at that time at least. Two overlapping holds therefore prove a violation, whatever the load of the
@@ -72,13 +73,14 @@
 //
 // Some faults leave commands without an answer, and only its time limit of ten seconds ends such a command: a connection that stays
 // silent, and a restart of the database. In a restart FerretDB opens up to sixty connections to PostgreSQL at once. The commands that
-// wait for them took up to 7 s, while later ones took 0.1 s. After such a fault a client has ten seconds more. With the default TTL of
+// wait for them took up to 7 s, while later ones took 0.1 s. After such a fault a process has ten seconds more. With the default TTL of
 // 30 s that is less than one TTL. The TTL of a run is three seconds.
 //
 // # Controls
 //
 // A check that finds nothing may be blind. So each kind of fault has a control, a run with only that kind of fault in which
-// something is wrong on purpose: see [controls]. It fails unless the expected check finds a violation in one of three attempts.
+// something is wrong on purpose: see [controls]. It fails unless a fault acted and the expected check finds a violation in one of
+// three attempts. A seed of two minutes also fails if fewer than three kinds of faults acted, or if nothing was done.
 //
 // # Soak
 //
@@ -91,7 +93,8 @@
 // # What it does not show
 //
 //   - Nothing about replica sets: the local database is one server. The simulation covers failovers.
-//   - Order is checked only for requests that were seen in the queue and that no fault concerned.
+//   - Order is checked only for requests that were seen in the queue and that no fault concerned. That a free lock is granted at all
+//     is checked by probes and at the end of sagas.
 //   - A history in which too many parties overlap for the model is not decided. The output counts them.
 //   - Connections between the parts of a server, such as FerretDB and PostgreSQL, are not disturbed.
 //   - Power failures: a killed process loses nothing that the operating system has taken.

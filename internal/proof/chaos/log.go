@@ -30,7 +30,7 @@ type Record struct {
 	LockIDs []string `json:",omitempty"`
 	Heard   []int64  `json:",omitempty"`
 	// Base and Version are versions of a register: the one that a write is based on, and the present one before it. Key names
-	// the change of a saga's step, and Undo is set for its compensation.
+	// the change that a saga's step makes, and Undo is set for its compensation.
 	Base, Version int64  `json:",omitempty"`
 	Key           string `json:",omitempty"`
 	Undo          bool   `json:",omitempty"`

@@ -78,7 +78,10 @@ func (r *Registers) use(op string, in *Use, out *Answer, do func(*register)) err
 	if reg == nil {
 		return errors.New("there is no register " + in.Resource)
 	}
-	rec := &Record{What: Access, Resource: in.Resource, LockID: in.LockID, Fence: in.Fence, Result: done, Error: op, Base: in.Base, Version: reg.version, Key: in.Key, Undo: in.Undo}
+	rec := &Record{What: Access, Resource: in.Resource, LockID: in.LockID, Fence: in.Fence, Result: done, Error: op, Base: in.Base, Version: reg.version}
+	if in.Delta != 0 {
+		rec.Key, rec.Undo = in.Key, in.Undo
+	}
 	if in.Fence < reg.fence && !r.unchecked {
 		out.Refused, rec.Result = true, refused
 	} else {

@@ -10,8 +10,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// MaxClients is the greatest number of clients in a history.
-const MaxClients = 16
+// MaxClients is the greatest number of clients in a history. In chaos, a party that may still hold a lock needs one too.
+const MaxClients = 48
 
 // Verb names an operation.
 type Verb string
