@@ -56,6 +56,7 @@ var everyCommand = map[string][]string{
 	"deadlocks": {"deadlocks"}, "orphans": {"orphans"}, "doctor": {"doctor"}, "doctor json": {"doctor", "--json"}, "init": {"init"},
 	"release": {"release", "account/1", "nobody", "--reason", "test", "--yes"}, "unhold": {"unhold", "account/1"},
 	"hold": {"hold", "account/1", "--reason", "test"}, "worker": {"worker"}, "janitor": {"janitor", "--once"}, "demo": {"demo", "--transfers", "1"},
+	"verify": {"verify", "--control", "lost-compare"}, // which ends at the first violation
 }
 
 func TestSecrets_DatabaseCannotBeUsed_AreNotPrinted(t *testing.T) {

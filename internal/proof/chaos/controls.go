@@ -63,7 +63,7 @@ func controls() []control {
 	const second = time.Second
 	return []control{
 		{kind: Kill, what: "locks without a TTL", shows: []string{"left locks"}, setup: Setup{
-			Long: 8 * second, Broken: brokenForever, Gentle: true, Plan: each(Fault{Kind: Kill}, clients, second, second),
+			Long: 8 * second, Broken: brokenForever, Gentle: true, NoSagas: true, Plan: each(Fault{Kind: Kill}, clients, second, second),
 		}},
 		{kind: Pause, what: "a register that does not check fences", shows: []string{"lost updates"}, setup: Setup{
 			Long: 22 * second, Broken: brokenHeld, Unchecked: true, Plan: each(Fault{Kind: Pause, For: ttl + 4*second}, clients, second, 1700*time.Millisecond),

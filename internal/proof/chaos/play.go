@@ -169,7 +169,11 @@ func (p *play) load(ctx context.Context) error {
 		p.sagas.Go(func() { p.transfers(ctx, loading, i) })
 	}
 	err := p.nemesis.play(ctx, p.Plan, began) // a server that is down at the end of the load is started again
-	if err == nil && !pause(ctx, max(time.Until(began.Add(p.Long)), recoveryBound+stuckBound+time.Second)) {
+	recovering := time.Duration(0)
+	for i := range p.Plan {
+		recovering = max(recovering, p.Plan[i].bound()+time.Second)
+	}
+	if err == nil && !pause(ctx, max(time.Until(began.Add(p.Long)), recovering)) {
 		err = ctx.Err()
 	}
 	p.log.Write(&Record{What: Over})
