@@ -121,7 +121,7 @@ histories: stack-up ## record the histories of unreleased features again (worker
 
 .PHONY: lint
 lint: ## run the linters and the checks of formatting (CONTRIBUTING.md)
-	@bash .ci/run gofmt vet lint workflowcheck noskips
+	@bash .ci/run gofmt lint workflowcheck noskips
 
 .PHONY: fmt
 fmt: ## format all Go files

@@ -48,7 +48,7 @@ func expected(a answer, o order, err error) error {
 	case a.Failed:
 		return fmt.Errorf("%s on %s: %s", o.Do, o.Resource, a.Text)
 	case !a.OK:
-		return &violation{fmt.Sprintf("%s on %s: refused, although nobody else uses it", o.Do, o.Resource)}
+		return &violation{fmt.Sprintf("%s on %s: not granted, although no other client holds it", o.Do, o.Resource)}
 	}
 	return nil
 }

@@ -189,7 +189,7 @@ func deleteInt(list []int, i int) []int {
 	return kept
 }
 
-// takeAll takes each resource exclusively and leaves it. Nobody holds them, so a wait must be granted.
+// takeAll takes each resource exclusively and leaves it. No client holds them, so a wait must be granted.
 func (p *player) takeAll(ctx context.Context) (history []linear.Operation, err error) {
 	do := linear.TakeExclusive
 	if p.plan.waits {

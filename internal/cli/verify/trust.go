@@ -11,7 +11,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/proof/linear"
 )
 
-// trust is a check with two parts: a lease that nobody renews, and one that its process renews.
+// trust is a check with two parts: a lease that is not renewed, and one that its process renews.
 func (r *run) trust(ctx context.Context, seed uint64) (outcome, error) {
 	clients, stop, err := r.clients(ctx, 4, seed)
 	if err != nil {
@@ -45,6 +45,7 @@ func (r *run) forsaken(ctx context.Context, holder, waiter *process, resource st
 	if err := expected(a, o, err); err != nil {
 		return found, err
 	}
+	wait := order{Do: linear.WaitExclusive, Resource: resource, TTL: longTTL, Within: waiting}
 	loaded, err := r.store.LoadMajority(ctx, resource)
 	if err != nil {
 		return found, err
@@ -56,7 +57,7 @@ func (r *run) forsaken(ctx context.Context, holder, waiter *process, resource st
 	defer func() { <-done }()
 	go func() {
 		defer close(done)
-		h.answer, _, _, h.err = waiter.do(ctx, order{Do: linear.WaitExclusive, Resource: resource, TTL: longTTL, Within: waiting})
+		h.answer, _, _, h.err = waiter.do(ctx, wait)
 		now := time.Now()
 		granted.Store(&now)
 	}()
@@ -82,7 +83,7 @@ func (r *run) forsaken(ctx context.Context, holder, waiter *process, resource st
 			return found, nil
 		case other:
 			<-done
-			return found, expected(h.answer, o, h.err)
+			return found, expected(h.answer, wait, h.err)
 		}
 	}
 }

@@ -316,7 +316,7 @@ func (s *story) sagas() (found []string) {
 	return found
 }
 
-// crashes finds processes that ended although nobody asked them to, or by a panic.
+// crashes finds processes that ended by themselves or by a panic.
 func (s *story) crashes() (found []string) {
 	for i := range s.records {
 		if r := &s.records[i]; r.What == Crashed {

@@ -55,7 +55,7 @@
 //
 // # Checks
 //
-//	trust            nobody trusts an exclusive lock while another party trusts the same one
+//	trust            no party trusts an exclusive lock while another party trusts it
 //	limits           no more parties trust a semaphore than its limit
 //	fences           a later grant has a greater fence
 //	order            an exclusive request that waits, that is heard of, and that no fault concerns, is not overtaken by a later one

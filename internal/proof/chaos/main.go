@@ -88,6 +88,9 @@ func (o settings) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if filepath.Dir(exe) == work { // it was built for this run
+		defer func() { err = errors.Join(err, os.RemoveAll(exe)) }()
+	}
 	srv, err := openServers(ctx)
 	if err != nil {
 		return err

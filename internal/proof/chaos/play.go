@@ -152,7 +152,7 @@ func (p *play) child(slot int, registers string) Child {
 	return c
 }
 
-// load applies the faults while clients and sagas work, and goes on for as long as clients may need after the last one. Then it stops
+// load applies the faults while clients and sagas work, and for as long as clients may need to recover from the last one. Then it stops
 // the clients, and waits until the sagas have ended.
 func (p *play) load(ctx context.Context) error {
 	p.log.Write(&Record{What: Total, Base: p.registers.total()})

@@ -117,8 +117,8 @@ func (p *pool) launch(ctx context.Context, slot int) (*process, error) {
 	return proc, nil
 }
 
-// watch logs the end of a process, and that it has crashed: that it ended although nobody asked it to, or by a panic. A process that
-// was asked may also end with an error, if the database does not answer.
+// watch waits for the end of a process and logs it. It also logs a crash if the process ended by itself or by a panic. A process that
+// was asked to end may return an error, if the database does not answer.
 func (p *pool) watch(proc *process) {
 	_ = proc.cmd.Wait() // the state says more
 	state := proc.cmd.ProcessState
@@ -151,7 +151,7 @@ func (p *pool) at(slot int) *process {
 // kill kills a process. It returns what was seen, or nothing.
 func kill(proc *process) string {
 	select {
-	case <-proc.ended: // by itself, which was logged
+	case <-proc.ended: // by itself, and watch has logged it
 		return ""
 	default:
 	}
@@ -185,7 +185,7 @@ func suspend(proc *process) (seen string, err error) {
 
 func resume(proc *process) error { return unlessGone(proc.cmd.Process.Signal(syscall.SIGCONT)) }
 
-// unlessGone returns nil if an error says that a process has ended: that is logged as a crash, and no error of the program.
+// unlessGone returns nil for an error that means that a process has ended. It is logged as a crash, and the run continues.
 func unlessGone(err error) error {
 	if errors.Is(err, os.ErrProcessDone) || errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF) || errors.Is(err, os.ErrClosed) {
 		return nil

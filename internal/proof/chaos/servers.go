@@ -59,12 +59,14 @@ func openServers(ctx context.Context) (*servers, error) {
 		return nil, err
 	}
 	record, err := s.own.Record()
-	if err != nil {
-		return nil, err
+	if err == nil {
+		s.temporal = record.Temporal.Address
+		s.database, err = hostOf(record.Mongo.Address)
 	}
-	s.temporal = record.Temporal.Address
-	s.database, err = hostOf(record.Mongo.Address)
-	return s, err
+	if err != nil {
+		return nil, errors.Join(err, s.close(ctx))
+	}
+	return s, nil
 }
 
 // start starts the program's own servers, if they do not run.
@@ -78,7 +80,7 @@ func (s *servers) start(ctx context.Context) error {
 func hostOf(uri string) (string, error) {
 	u, err := url.Parse(uri)
 	if err != nil || u.Host == "" || strings.Contains(u.Host, ",") || u.User != nil {
-		return "", fmt.Errorf("the program needs the URI of one server without credentials: %q", uri)
+		return "", errors.New("LOCKSTEP_MONGODB_URI must be the URI of one server, without credentials") // it may contain a secret
 	}
 	if u.Port() == "" {
 		return net.JoinHostPort(u.Host, "27017"), nil
