@@ -108,7 +108,7 @@ func randomAcquire(pick func(int) int, op rules.Acquire) rules.Acquire {
 		if pick(8) == 1 {
 			op.Undo = []string{map[string]string{"p": "q", "q": "p"}[op.Part]}
 		}
-		if op.LockID == "w/1" && pick(2) == 1 {
+		if op.LockID == "w/1" { // always, as a lock ID's enclosing lock ID does not change
 			op.Within = "w"
 		}
 	}
