@@ -87,7 +87,7 @@ func TestPage_Links_LeadFromWaitToBlockerAndBack(t *testing.T) {
 
 func TestPage_Timeline_EqualsTheLists(t *testing.T) {
 	t.Parallel()
-	r := large()
+	r := some()
 	wait, hold := typical(t, r)
 	b := open(t, r, everything)
 	b.selectWait(r, wait)
