@@ -74,8 +74,8 @@ func TestVerify_Documented_FieldsAndLine(t *testing.T) {
 	page, err := os.ReadFile("../../docs/verify.md")
 	require.NoError(t, err)
 	line := (&verify.Report{
-		Version: "v0.1.0", Result: verify.Held, Operations: 1843, Seed: 7, Started: time.Date(2026, 11, 26, 10, 0, 0, 0, time.UTC),
-		Server: verify.Server{Product: "MongoDB", Version: "8.0.4", Topology: "replica set", Members: 3, Storage: "wiredTiger"},
+		Version: "(devel)", Result: verify.Held, Operations: 1952, Seed: 968116, Started: time.Date(2026, 11, 26, 17, 0, 52, 0, time.UTC),
+		Server: verify.Server{Product: "FerretDB", Version: "v2.7.0 (emulates MongoDB 7.0.77)", Topology: "standalone server"},
 		Checks: make([]verify.Check, 8),
 	}).Line()
 	require.Contains(t, string(page), "\n"+line+"\n")

@@ -131,7 +131,7 @@ func (d *Doctor) server(ctx context.Context) (Finding, error) {
 		return Finding{}, err
 	}
 	if len(b.FerretDB) > 0 {
-		return ok("FerretDB, which speaks for MongoDB %s", b.Version)
+		return ok("FerretDB, which emulates MongoDB %s", b.Version)
 	}
 	return ok("MongoDB %s", b.Version)
 }

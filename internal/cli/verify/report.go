@@ -43,7 +43,7 @@ type Report struct {
 
 // Server describes what the run was connected to.
 type Server struct {
-	// Product is "MongoDB" or "FerretDB", and Version that of the MongoDB that it is or emulates.
+	// Product is "MongoDB" or "FerretDB", and Version its version, for FerretDB with that of the MongoDB that it emulates.
 	Product string `json:"product"`
 	Version string `json:"version"`
 	// Topology is "replica set", "sharded cluster" or "standalone server".

@@ -131,7 +131,7 @@ var tests = []test{
 		"a waiter is granted the lock after its end by the server's clock, and within " + mostLate.String() + " of it", true, (*run).expiry,
 	},
 	{
-		"trust", "a process stops to trust a lease before another is granted the lock", "questions",
+		"trust", "a process stops trusting a lease before another is granted the lock", "questions",
 		"no process trusts a lease after its end, or while another process holds; a renewed lock is not given away", true, (*run).trust,
 	},
 	{

@@ -44,7 +44,7 @@ func describe(ctx context.Context, coll *mongo.Collection) (Server, error) {
 		Collection: coll.Database().Name() + "." + coll.Name(),
 	}
 	if build.FerretDB.Version != "" {
-		s.Product, s.Version = "FerretDB", build.FerretDB.Version+", which speaks for MongoDB "+build.Version+","
+		s.Product, s.Version = "FerretDB", build.FerretDB.Version+" (emulates MongoDB "+build.Version+")"
 	}
 	switch {
 	case h.Msg == "isdbgrid":
