@@ -255,7 +255,7 @@ func observe(log *Log, lockID string, long time.Duration, leases func() []lockco
 	}
 }
 
-// probe asks for a resource that only this client asks for. It succeeds whenever the client can work at all.
+// probe asks for a resource that only this process asks for. It succeeds whenever the process can work at all.
 func (c *client) probe(ctx context.Context, r *rand.Rand, lockID string) {
 	pause(ctx, span(r, 50, 100))
 	if c.Broken == brokenNoLimit { // as a client that leaves all time limits to the network
@@ -270,7 +270,7 @@ func (c *client) probe(ctx context.Context, r *rand.Rand, lockID string) {
 	defer cancel()
 	began := now()
 	session, err := c.locker.TryAcquire(call, lockcore.Request{
-		LockID: lockID, Resources: []lockcore.Resource{lockcore.Exclusive(fmt.Sprintf("p/%d", c.Slot))},
+		LockID: lockID, Resources: []lockcore.Resource{lockcore.Exclusive("p/" + c.Name)},
 	})
 	if err == nil {
 		err = session.Leave(call)
