@@ -68,16 +68,16 @@ func (cfg *uiConfig) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
-	address := addressOf(listener.Addr().String())
+	address, hint := addressOf(listener.Addr().String()), ""
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		if o.Token = os.Getenv("LOCKSTEP_UI_TOKEN"); o.Token != "" { // is not printed: the output may be a log that others read
-			address += "\nadd ?token= and the value of LOCKSTEP_UI_TOKEN"
+			hint = "add ?token= and the value of LOCKSTEP_UI_TOKEN\n"
 		} else {
 			o.Token = rand.Text()
 			address += "?token=" + o.Token
 		}
 	}
-	if _, err := fmt.Fprintf(s.out, "%s\nCtrl-C stops\n", address); err != nil {
+	if _, err := fmt.Fprintf(s.out, "%s\n%sCtrl-C stops\n", address, hint); err != nil {
 		return err
 	}
 	return serveUntil(ctx, listener, ui.Handler(o))

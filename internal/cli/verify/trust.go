@@ -119,7 +119,6 @@ func (r *run) renewed(ctx context.Context, holder, other *process, resource stri
 		found.count++
 		r.operations.Add(1)
 		if a.OK {
-			found.reason = late
 			trusts, _, _, err := holder.do(ctx, order{Do: askValid, Resource: resource})
 			switch {
 			case err != nil:
@@ -129,6 +128,8 @@ func (r *run) renewed(ctx context.Context, holder, other *process, resource stri
 			case after.At.Before(end):
 				found.seen = fmt.Sprintf("on %s: client %d was granted the lock at %s by the server's clock, at the latest, and client %d had it until %s",
 					resource, other.number, after.At.Format(timeOfDay), holder.number, end.Format(timeOfDay))
+			default:
+				found.reason = late
 			}
 			return found, nil
 		}

@@ -309,7 +309,11 @@ func (s *story) sagas() (found []string) {
 				}
 			}
 		}
-		if want := map[bool]int{true: transferSteps, false: 0}[r.Result == completed]; effects != want {
+		want := 0
+		if r.Result == completed {
+			want = transferSteps
+		}
+		if effects != want {
 			found = append(found, fmt.Sprintf("the saga %s ended as %s, and %d of its steps are in effect instead of %d", r.LockID, r.Result, effects, want))
 		}
 	}
