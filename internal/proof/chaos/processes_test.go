@@ -23,7 +23,7 @@ func TestPool_ProcessEnds_CrashIsLogged(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			exe := filepath.Join(dir, "child")
-			require.NoError(t, os.WriteFile(exe, []byte("#!/bin/sh\n"+c.script+"\n"), 0o700)) //nolint:gosec // a program
+			require.NoError(t, os.WriteFile(exe, []byte("#!/bin/sh\n"+c.script+"\n"), 0o700))
 			log, err := OpenLog(dir, "program", -1)
 			require.NoError(t, err)
 			p := &pool{exe: exe, log: log, child: func(slot int) Child { return Child{Dir: dir, Slot: slot} }}
