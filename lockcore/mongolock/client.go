@@ -28,15 +28,12 @@ type Client struct {
 	lines  *update.Lines
 }
 
-// retention is the time for which an idle document is kept. It is lockcore's default.
-const retention = 24 * time.Hour
-
 // NewClient returns a Client on collection. It sends nothing to the database; call CreateIndexes once
 // per deployment. The collection is cloned with majority, journaled writes, majority reads and the
 // primary, whatever its own settings are.
 func NewClient(collection *mongo.Collection) *Client {
-	locks := store.New(collection, retention)
-	locker, err := party.NewWithStore(locks, lockcore.Config{Retention: retention})
+	locks := store.New(collection)
+	locker, err := party.NewWithStore(locks, lockcore.Config{})
 	if err != nil {
 		panic(err) // the instruments of the global meter provider are refused: a mistake in the program
 	}

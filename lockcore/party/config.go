@@ -29,12 +29,8 @@ type Config struct {
 	// to 15 min. Defaults to 30 s.
 	ClaimTTL time.Duration
 	// WaiterTTL is the time without a refresh after which a request of Acquire leaves the queue: 1 s to 1
-	// h. A request of Enter stays for 24 h, or Retention if that is less. Defaults to 5 min.
+	// h. A request of Enter stays for 24 h. Defaults to 5 min.
 	WaiterTTL time.Duration
-	// Retention is the time for which the document of an idle resource is kept, with its latest fence
-	// and its record of releases. Evidence of lost holds is kept as long. 1 h to 1 year. Defaults to
-	// 24 h.
-	Retention time.Duration
 	// MaxWaiters bounds the queue of one resource: 1 to 5,000. Very long names can make a document reach
 	// its limit of 12 MB earlier. Defaults to 2,000.
 	MaxWaiters int
@@ -52,13 +48,11 @@ type Config struct {
 }
 
 const (
-	minTTL       = 100 * time.Millisecond
-	maxTTL       = 10 * 365 * 24 * time.Hour
-	minRetention = time.Hour
-	maxRetention = 365 * 24 * time.Hour
-	// maxQueueTTL bounds claims and waiters of Acquire. The time of a document's removal, idleAt, does not
-	// consider them, so they must end before it.
-	maxQueueTTL = minRetention
+	minTTL = 100 * time.Millisecond
+	maxTTL = 10 * 365 * 24 * time.Hour
+	// maxQueueTTL bounds claims and waiters of Acquire. The time of a document's removal does not
+	// consider them, so they must end within rules.Retention.
+	maxQueueTTL = time.Hour
 )
 
 func (c Config) withDefaults() (Config, error) {
@@ -66,7 +60,6 @@ func (c Config) withDefaults() (Config, error) {
 	c.HoldTTL = cmp.Or(c.HoldTTL, max(time.Hour, c.TTL))
 	c.ClaimTTL = cmp.Or(c.ClaimTTL, 30*time.Second)
 	c.WaiterTTL = cmp.Or(c.WaiterTTL, 5*time.Minute)
-	c.Retention = cmp.Or(c.Retention, 24*time.Hour)
 	c.MaxWaiters = cmp.Or(c.MaxWaiters, 2000)
 	if c.Host == "" {
 		name, _ := os.Hostname() // the name is for people; without one the process ID remains
@@ -84,14 +77,13 @@ func (c Config) withDefaults() (Config, error) {
 		checkAtLeast("Config.HoldTTL", c.HoldTTL, c.TTL, "Config.TTL"),
 		checkRange("Config.ClaimTTL", c.ClaimTTL, minTTL, maxQueueTTL/4),
 		checkRange("Config.WaiterTTL", c.WaiterTTL, time.Second, maxQueueTTL),
-		checkRange("Config.Retention", c.Retention, minRetention, maxRetention),
 		checkRange("Config.MaxWaiters", c.MaxWaiters, 1, 5000),
 		checkText("Config.Host", c.Host, 1, 255),
 	)
 }
 
 func (c Config) policy() rules.Policy {
-	return rules.Policy{ClaimTTL: c.ClaimTTL.Milliseconds(), Retention: c.Retention.Milliseconds()}
+	return rules.Policy{ClaimTTL: c.ClaimTTL.Milliseconds()}
 }
 
 // Bounds of arguments.

@@ -19,7 +19,7 @@ import (
 // If a resource is busy, the error is a *BusyError, nothing is taken, and the request, which must have an
 // Order, waits in the queue of that resource, until it is repeated with a greater order, left or
 // released. It is passed over if it is not refreshed for 4 min, or as Recheck sets, and leaves the queue
-// after 24 h, or Config.Retention if that is less. With Persist, Enter keeps the holds that it got
+// after 24 h. With Persist, Enter keeps the holds that it got
 // before. With HoldOnly, the write that frees the resource grants the request the hold.
 //
 // With MaxWait, Enter first waits itself if a grant is near: if recent holds predict it within half of
@@ -71,7 +71,7 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	ops := make([]rules.Acquire, len(req.Resources))
 	for i, res := range req.Resources {
 		ops[i] = l.acquireOp(&req, res)
-		ops[i].Queue, ops[i].WaiterTTL, ops[i].NextRefresh = queue, l.parkedTTL(), parkedRefresh.Milliseconds()
+		ops[i].Queue, ops[i].WaiterTTL, ops[i].NextRefresh = queue, parkedTTL.Milliseconds(), parkedRefresh.Milliseconds()
 	}
 	if len(ops) > 1 && req.TTL > 0 {
 		req.MaxWait = min(req.MaxWait, req.TTL/4) // nothing renews what it has taken before

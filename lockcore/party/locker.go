@@ -51,7 +51,7 @@ func New(coll *mongo.Collection, cfg Config) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewWithStore(store.New(coll, cfg.Retention), cfg)
+	return NewWithStore(store.New(coll), cfg)
 }
 
 // NewWithStore returns a Locker on another store, such as the one in memory of package lockcoretest.

@@ -18,16 +18,13 @@ import (
 const (
 	// parkedRefresh is the time within which a request that has just parked is refreshed.
 	parkedRefresh = 2 * time.Minute
-	// parkedTTLMost bounds the time for which a parked request stays queued without a refresh.
-	parkedTTLMost = 24 * time.Hour
+	// parkedTTL is the time for which a parked request stays queued without a refresh. Its document is not
+	// removed before.
+	parkedTTL = rules.Retention
 	// holdGrantReported is the time for which Lockers that watch a resource report a hold to OnWakeup after a
 	// waiter was granted it.
 	holdGrantReported = time.Minute
 )
-
-// parkedTTL returns the time, in milliseconds, for which a parked request stays queued without a refresh. Its
-// document is not removed before.
-func (l *Locker) parkedTTL() int64 { return min(parkedTTLMost, l.cfg.Retention).Milliseconds() }
 
 // Recheck refreshes a request for one resource that Enter queued, for waiters without a process. It takes
 // nothing. It reads, and writes only if the position in the queue must be extended.
@@ -45,7 +42,7 @@ func (l *Locker) Recheck(ctx context.Context, req Request) (again time.Duration,
 		return 0, &InvalidError{Field: "Request.Resources", Value: fmt.Sprint(n), Bound: "1 for Recheck"}
 	}
 	op := l.acquireOp(&req, req.Resources[0])
-	op.WaiterTTL = l.parkedTTL()
+	op.WaiterTTL = parkedTTL.Milliseconds()
 	d, err := l.readOne(ctx, op.Resource)
 	if err != nil {
 		return 0, err
@@ -125,7 +122,7 @@ func (l *Locker) KeepPosition(ctx context.Context, lease Lease) error {
 		req.Started = *w.Started
 	}
 	op := l.acquireOp(&req, Resource{Name: d.ID, Mode: Mode(w.Mode), Limit: limitOf(w.Mode, w.Limit)})
-	op.WaiterTTL, op.NextRefresh = l.parkedTTL(), cmp.Or(w.OverdueAt.Sub(d.At).Milliseconds()/2, -1)
+	op.WaiterTTL, op.NextRefresh = parkedTTL.Milliseconds(), cmp.Or(w.OverdueAt.Sub(d.At).Milliseconds()/2, -1)
 	_, err = l.refresh(ctx, op)
 	return err
 }

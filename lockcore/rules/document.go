@@ -31,7 +31,7 @@ type Document struct {
 	// Forced has the last MaxForced forced releases, for people. No rule reads it.
 	Forced []Evidence `bson:"forced,omitempty"`
 	// IdleAt is the end of the last TTL in the document, rounded up to IdleGrain. Claims made by the
-	// same write do not count. A TTL index removes the document a retention time later.
+	// same write do not count. A TTL index removes the document after Retention.
 	IdleAt time.Time `bson:"idleAt"`
 	// Attn lists the states of entries other than StateRunning, and the modes of waiters and of new
 	// claims. A partial index contains the documents in which it is not empty.

@@ -393,7 +393,7 @@ var mutants = []mutant{
 
 	// What every write does.
 	{"begin", `return !w.ExpiresAt.After(now)`, `return false`},
-	{"begin", `now.Add(-ms(policy.EvidenceRetention()))`, `now`},
+	{"begin", `now.Add(-Retention)`, `now`},
 	{"begin", `d.EvidenceSince.IsZero()`, `true`},
 	{"state.end", `if e.State != StateRunning`, `if false`},
 	{"state.end", `if len(s.doc.Waiters) > 0`, `if false`},

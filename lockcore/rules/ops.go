@@ -56,21 +56,14 @@ type Op interface {
 	ResourceName() string
 }
 
+// Retention is the time for which the document of an idle resource is kept. The evidence of a new document
+// is complete for that time. It is a constant, because processes with different values could miss a loss.
+const Retention = 24 * time.Hour
+
 // Policy configures how operations settle a document. All times are in milliseconds.
 type Policy struct {
 	// ClaimTTL is the time within which a claim must be confirmed, unless Waiter.ClaimTTL is longer.
 	ClaimTTL int64
-	// Retention is the time for which the document of an idle resource is kept. The evidence of a new
-	// document is complete for that time. Defaults to a day.
-	Retention int64
-}
-
-// EvidenceRetention returns Retention or its default.
-func (p Policy) EvidenceRetention() int64 {
-	if p.Retention == 0 {
-		return (24 * time.Hour).Milliseconds()
-	}
-	return p.Retention
 }
 
 // Acquire requests the resource. All times are in milliseconds; a TTL of 0 has no end.

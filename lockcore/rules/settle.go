@@ -34,7 +34,7 @@ func begin(before *Document, resource string, policy Policy, now time.Time) *sta
 	d.ID, d.At = resource, now
 	d.Waiters = without(d.Waiters, func(w *Waiter) bool { return !w.ExpiresAt.After(now) })
 	if d.EvidenceSince.IsZero() {
-		d.EvidenceSince = now.Add(-ms(policy.EvidenceRetention()))
+		d.EvidenceSince = now.Add(-Retention)
 	}
 	return &state{doc: d, result: Result{Outcome: Granted}, now: now, policy: policy, attn: map[string]bool{}}
 }

@@ -20,8 +20,6 @@ import (
 const (
 	// longTTL is the TTL of locks that must not expire during a run.
 	longTTL = time.Hour
-	// retention is that of the collection.
-	retention = 24 * time.Hour
 	// worksAgain bounds the time in which a client must have left a resource, whatever happens to its
 	// connections.
 	worksAgain = time.Minute
@@ -61,11 +59,11 @@ func RunClient(ctx context.Context, in io.Reader, out io.Writer) error {
 		return errors.Join(err, write.Encode(answer{Failed: true, Text: err.Error()}))
 	}
 	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }() // the process ends anyway
-	kept, err := broken(s.Control, s.Seed, store.New(mc.Database(s.Database).Collection(s.Collection), retention))
+	kept, err := broken(s.Control, s.Seed, store.New(mc.Database(s.Database).Collection(s.Collection)))
 	if err != nil {
 		return err
 	}
-	if c.locker, err = party.NewWithStore(kept, party.Config{TTL: longTTL, Retention: retention}); err != nil {
+	if c.locker, err = party.NewWithStore(kept, party.Config{TTL: longTTL}); err != nil {
 		return err
 	}
 	defer func() {

@@ -60,8 +60,8 @@ func (r *run) wrongTTL(ctx context.Context) (string, error) {
 		if s.ExpireAfterSeconds == nil {
 			continue
 		}
-		if after := time.Duration(*s.ExpireAfterSeconds) * time.Second; after != retention || s.KeysDocument.Lookup("idleAt").Type == 0 {
-			return fmt.Sprintf("the TTL index %s on %s removes after %s, not after %s", s.Name, s.KeysDocument, after, retention), nil
+		if after := time.Duration(*s.ExpireAfterSeconds) * time.Second; after != rules.Retention || s.KeysDocument.Lookup("idleAt").Type == 0 {
+			return fmt.Sprintf("the TTL index %s on %s removes after %s, not after %s", s.Name, s.KeysDocument, after, rules.Retention), nil
 		}
 		return "", nil
 	}
@@ -116,7 +116,7 @@ func (r *run) recordQueries(ctx context.Context) ([]query, error) {
 		return nil, err
 	}
 	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }() // it was for these queries
-	s := store.New(mc.Database(r.coll.Database().Name()).Collection(r.coll.Name()), retention)
+	s := store.New(mc.Database(r.coll.Database().Name()).Collection(r.coll.Name()))
 	const attn, id, pkey = "lockstep_attn", "_id_", "pkey" // the last is that of FerretDB's PostgreSQL
 	list := func(q rules.Query) func() error {
 		return func() error {

@@ -168,7 +168,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }() // the process ends anyway
 	r := &run{o: o, began: time.Now(), patience: removing}
 	r.coll = mc.Database(o.Database).Collection("lockstep_verify_" + strings.ToLower(rand.Text()[:12]))
-	r.store = store.New(r.coll, retention)
+	r.store = store.New(r.coll)
 	server, err := describe(ctx, r.coll)
 	if err != nil {
 		return nil, err

@@ -180,7 +180,7 @@ func TestIndexes_IndexMissing_IsViolated(t *testing.T) {
 	t.Parallel()
 	o := settings(t)
 	coll := testenv.Mongo(t).Collection("locks")
-	r := &run{o: o, coll: coll, store: store.New(coll, retention)}
+	r := &run{o: o, coll: coll, store: store.New(coll)}
 	require.NoError(t, r.store.Prepare(t.Context()))
 	found, err := r.indexes(t.Context(), 0)
 	require.NoError(t, err)

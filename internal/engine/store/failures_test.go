@@ -110,7 +110,7 @@ func TestMongo_LostServer_IsNotSent(t *testing.T) {
 		_, unselected := errors.AsType[topology.ServerSelectionError](err)
 		return unselected && errors.Is(err, store.ErrNotSent)
 	}, 10*time.Second, time.Millisecond)
-	require.Equal(t, document("x", 1), stored(t, store.New(f.raw, retention), "x"))
+	require.Equal(t, document("x", 1), stored(t, store.New(f.raw), "x"))
 	for name, err := range everyOperation(t.Context(), f) {
 		require.ErrorIs(t, err, store.ErrNotSent, name)
 	}

@@ -36,8 +36,7 @@ func (m *Mongo) Identify(ctx context.Context) (rules.Identity, error) {
 }
 
 // Prepare creates the TTL index on idleAt and the partial index on attn with one command. Its outcomes
-// are: both indexes exist, or an error, for example because the TTL index exists with another retention
-// time.
+// are: both indexes exist, or an error, for example because the TTL index exists with another time.
 func (m *Mongo) Prepare(ctx context.Context) error {
 	if err := m.check(ctx); err != nil {
 		return err
@@ -46,7 +45,7 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 		_, err := m.local.Indexes().CreateMany(ctx, []mongo.IndexModel{
 			{
 				Keys:    bson.D{{Key: "idleAt", Value: 1}},
-				Options: options.Index().SetName(idleIndex).SetExpireAfterSeconds(int32(m.retention.Seconds())),
+				Options: options.Index().SetName(idleIndex).SetExpireAfterSeconds(int32(rules.Retention.Seconds())),
 			},
 			{
 				Keys:    bson.D{{Key: "attn", Value: 1}},

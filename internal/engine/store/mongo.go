@@ -30,7 +30,6 @@ type Mongo struct {
 	// local reads from the primary, majority reads what a majority of the servers has. Both write with a
 	// majority and the journal.
 	local, majority *mongo.Collection
-	retention       time.Duration
 	// checked is set once the collection is known to have the layout of this version.
 	checked atomic.Bool
 	// sharded is set if the server is a router of a sharded cluster.
@@ -40,9 +39,8 @@ type Mongo struct {
 var _ Store = (*Mongo)(nil)
 
 // New returns the store in coll. It uses coll's client with its own concerns: majority and journalled
-// writes, and reads from the primary. The TTL index that Prepare creates removes the documents of idle
-// resources after retention.
-func New(coll *mongo.Collection, retention time.Duration) *Mongo {
+// writes, and reads from the primary.
+func New(coll *mongo.Collection) *Mongo {
 	journal := true
 	concern := writeconcern.Majority()
 	concern.Journal = &journal
@@ -50,7 +48,7 @@ func New(coll *mongo.Collection, retention time.Duration) *Mongo {
 		return coll.Clone(options.Collection().SetWriteConcern(concern).SetReadConcern(reads).
 			SetReadPreference(readpref.Primary()))
 	}
-	return &Mongo{local: clone(readconcern.Local()), majority: clone(readconcern.Majority()), retention: retention}
+	return &Mongo{local: clone(readconcern.Local()), majority: clone(readconcern.Majority())}
 }
 
 // Load reads with local read concern.

@@ -173,7 +173,7 @@ func TestMongo_Indexes(t *testing.T) {
 	for _, index := range all {
 		switch index.Name {
 		case "lockstep_idle":
-			require.Equal(t, int64(retention/time.Second), index.Expires)
+			require.Equal(t, int64(rules.Retention/time.Second), index.Expires)
 			require.JSONEq(t, `{"idleAt": {"$numberInt": "1"}}`, index.Key.String())
 			found++
 		case "lockstep_attn":
@@ -223,7 +223,7 @@ func TestMongo_Identify_Concurrently(t *testing.T) {
 		var ids, errs sync.Map
 		for i := range 10 {
 			wg.Go(func() {
-				s := store.New(f.client.Database(f.raw.Database().Name()).Collection(f.raw.Name()), retention)
+				s := store.New(f.client.Database(f.raw.Database().Name()).Collection(f.raw.Name()))
 				if i%2 == 0 {
 					if _, err := s.Swap(t.Context(), store.Swap{Next: document(fmt.Sprint("x", i), 1)}); err != nil {
 						errs.Store(i, err)
@@ -263,7 +263,7 @@ func TestMongo_Identify_OtherProcessInBetween(t *testing.T) {
 				}
 			}))
 			other = setup(t)
-			other.Mongo = store.New(f.raw, retention)
+			other.Mongo = store.New(f.raw)
 			identity, err := f.Identify(t.Context())
 			require.NoError(t, err)
 			same, err := other.Identify(t.Context())

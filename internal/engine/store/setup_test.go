@@ -19,8 +19,6 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-const retention = 24 * time.Hour
-
 // fixture is a store in a new collection. The commands of its client are checked when the test ends. raw
 // is the same collection with an unchecked client.
 type fixture struct {
@@ -52,7 +50,7 @@ func setupAt(t *testing.T, uri string, change ...func(*options.ClientOptions)) *
 		_ = client.Disconnect(context.WithoutCancel(t.Context())) // the test may have done it
 	})
 	f.client = client
-	f.Mongo = store.New(client.Database(f.raw.Database().Name()).Collection(f.raw.Name()), retention)
+	f.Mongo = store.New(client.Database(f.raw.Database().Name()).Collection(f.raw.Name()))
 	return f
 }
 

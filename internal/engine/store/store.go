@@ -31,7 +31,7 @@ type Store interface {
 	// documents can be replaced at once.
 	//
 	// If several documents are swapped, one that has been removed since it was read is inserted. That
-	// is right only if it was read less than the retention time ago: the TTL index removes documents
+	// is right only if it was read less than rules.Retention ago: the TTL index removes documents
 	// that were not written for longer, so the document was removed in the state Prev. Callers must
 	// not swap on the basis of older reads.
 	Swap(ctx context.Context, swaps ...Swap) (done int, err error)
@@ -50,7 +50,7 @@ type Store interface {
 	List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error]
 	// Identify returns the identity of the collection. On an empty collection it creates it.
 	Identify(ctx context.Context) (rules.Identity, error)
-	// Prepare creates the indexes. It may be called again, with the same retention time.
+	// Prepare creates the indexes. It may be called again.
 	Prepare(ctx context.Context) error
 }
 

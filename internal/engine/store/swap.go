@@ -74,7 +74,7 @@ func (m *Mongo) replace(ctx context.Context, s Swap, next bson.Raw) (int, error)
 //
 //  1. The document with the previous version matched and was replaced.
 //  2. There was no document, and the new one was inserted, even if a previous version was expected. That is
-//     safe: the server removes a document only when nothing in it has been alive for the retention, and
+//     safe: the server removes a document only when nothing in it has been alive for rules.Retention, and
 //     fences grow with the server's time. A single replacement reports a conflict instead.
 //  3. There is a document with another version: the upsert tries to insert, and the _id is a
 //     duplicate. The server stops and does not apply the replacements that follow. This is a conflict.

@@ -55,7 +55,7 @@ func TestMongo_RegisterWorker_DroppedCollection_HasAnIdentityAgain(t *testing.T)
 	require.NoError(t, f.RegisterWorker(t.Context(), one))
 	require.NoError(t, f.raw.Drop(t.Context()))
 	require.NoError(t, f.RegisterWorker(t.Context(), one))
-	identity, err := store.New(f.raw, retention).Identify(t.Context())
+	identity, err := store.New(f.raw).Identify(t.Context())
 	require.NoError(t, err)
 	require.NotEmpty(t, identity.ID)
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
 // Violation is a broken guarantee.
@@ -42,9 +44,17 @@ func (s *story) Check() (found []Violation) {
 // lease is what is known of one lease.
 type lease struct {
 	Record // of its grant
-	// asked is the time before the request, and trusted the last time at which the lease was seen to be valid; seen is set if it was.
-	asked, trusted int64
+	// asked is the time before the request.
+	asked int64
+	// first and trusted are the first and the last time at which the lease was seen to be valid; seen is set if it was. A process that
+	// was stopped until its answer came may have a lease that never was.
+	first, trusted int64
 	seen           bool
+}
+
+// overlaps reports whether two leases were trusted at the same time.
+func (l *lease) overlaps(other *lease) bool {
+	return l.seen && other.seen && l.first <= other.trusted && other.first <= l.trusted
 }
 
 // partyOf returns the lock ID without the number of the attempt of a saga's step.
@@ -60,10 +70,12 @@ type story struct {
 	leases  []*lease
 	byID    map[[2]string]*lease // by lock ID and resource
 	asked   map[[2]string]*Record
+	died    map[string]int64 // by process
 	// disturbed lists the faults that acted or may have acted, each with the time of its end.
 	disturbed []disturbance
-	// histories counts those that the check of linearizability has decided, and undecided the others.
-	histories, undecided int
+	// histories counts those that the check of linearizability has decided, and undecided the others. compared counts the pairs of
+	// requests whose order was compared.
+	histories, undecided, compared int
 }
 
 type disturbance struct {
@@ -73,7 +85,7 @@ type disturbance struct {
 }
 
 func read(records []Record) *story {
-	s := &story{records: records, byID: map[[2]string]*lease{}, asked: map[[2]string]*Record{}}
+	s := &story{records: records, byID: map[[2]string]*lease{}, asked: map[[2]string]*Record{}, died: map[string]int64{}}
 	open := map[int]*disturbance{}
 	for i := range records {
 		r := &records[i]
@@ -85,7 +97,7 @@ func read(records []Record) *story {
 		case Asked:
 			s.asked[key] = r
 		case Got:
-			l := &lease{Record: *r, asked: cmp.Or(r.Began, r.At), trusted: r.At}
+			l := &lease{Record: *r, asked: cmp.Or(r.Began, r.At)}
 			if a := s.asked[key]; a != nil {
 				l.Limit = a.Limit
 			}
@@ -93,8 +105,13 @@ func read(records []Record) *story {
 			s.byID[key] = l
 		case Trusted:
 			if l := s.byID[key]; l != nil {
-				l.trusted, l.seen = max(l.trusted, r.At), true
+				if !l.seen {
+					l.first, l.seen = r.At, true
+				}
+				l.trusted = r.At
 			}
+		case Dead:
+			s.died[r.Process] = r.At
 		case Began:
 			open[r.Number] = &disturbance{Fault: r.Fault, from: r.At, to: 1<<63 - 1}
 		case Acted:
@@ -128,9 +145,9 @@ func (s *story) trust() (found []string) {
 	for name, leases := range s.resources() {
 		for i, l := range leases {
 			for _, earlier := range leases[:i] {
-				if earlier.trusted > l.At && partyOf(earlier.LockID) != partyOf(l.LockID) && !(earlier.Shared && l.Shared) {
-					found = append(found, fmt.Sprintf("%s: %s was granted the lock at %s, while %s trusted its own from %s to %s",
-						name, l.LockID, s.at(l.At), earlier.LockID, s.at(earlier.At), s.at(earlier.trusted)))
+				if earlier.overlaps(l) && partyOf(earlier.LockID) != partyOf(l.LockID) && !(earlier.Shared && l.Shared) {
+					found = append(found, fmt.Sprintf("%s: %s trusted its lease from %s to %s, and %s from %s to %s",
+						name, l.LockID, s.at(l.first), s.at(l.trusted), earlier.LockID, s.at(earlier.first), s.at(earlier.trusted)))
 				}
 			}
 		}
@@ -141,15 +158,15 @@ func (s *story) trust() (found []string) {
 // limits finds a semaphore that more parties trusted at the same time than its limit.
 func (s *story) limits() (found []string) {
 	for name, leases := range s.resources() {
-		for i, l := range leases {
+		for _, l := range leases {
 			others := 0
-			for _, earlier := range leases[:i] {
-				if earlier.trusted > l.At {
+			for _, other := range leases {
+				if l.seen && other.seen && other != l && other.first <= l.first && l.first <= other.trusted {
 					others++
 				}
 			}
 			if l.Limit > 0 && others >= l.Limit {
-				found = append(found, fmt.Sprintf("%s: %s was granted one of %d permits at %s, while %d others trusted theirs", name, l.LockID, l.Limit, s.at(l.At), others))
+				found = append(found, fmt.Sprintf("%s: %s trusted one of %d permits at %s, while %d others trusted theirs", name, l.LockID, l.Limit, s.at(l.first), others))
 			}
 		}
 	}
@@ -218,7 +235,11 @@ func (s *story) order() (found []string) {
 		}
 		for _, other := range all[name] {
 			passed := slices.IndexFunc(waited, func(w look) bool { return w.at < other.asked && w.heard > other.At })
-			if passed >= 0 && other.At < until && !other.Shared && other.LockID != lockID && !strings.Contains(other.LockID, "@") {
+			if passed < 0 || other.Shared || other.LockID == lockID || strings.Contains(other.LockID, "@") {
+				continue
+			}
+			s.compared++
+			if other.At < until {
 				found = append(found, fmt.Sprintf("%s: %s waited at %s, but %s, which asked at %s, was granted the lock before it",
 					name, lockID, s.at(waited[passed].at), other.LockID, s.at(other.asked)))
 			}
@@ -275,7 +296,8 @@ func (s *story) isolation() (found []string) {
 	return found
 }
 
-// sagas finds sagas that did not end, or ended half done, and money that was made or destroyed.
+// sagas finds sagas that did not end, ended half done, or ended otherwise than planned without a reason, compensations in the wrong
+// order, and money that was made or destroyed.
 func (s *story) sagas() (found []string) {
 	applied := map[string]map[string]bool{} // of each attempt, the steps that were applied and not undone
 	undone := map[string]bool{}
@@ -284,6 +306,9 @@ func (s *story) sagas() (found []string) {
 		case r.What == Access && r.Result == done && r.Key != "":
 			if applied[r.LockID] == nil {
 				applied[r.LockID] = map[string]bool{}
+			}
+			if first := r.Undo && !undone[r.Key]; first && r.Key == r.LockID+"/1" && undone[r.LockID+"/0"] {
+				found = append(found, fmt.Sprintf("%s: at %s the second step was undone, after the first one", r.LockID, s.at(r.At)))
 			}
 			undone[r.Key] = undone[r.Key] || r.Undo
 			applied[r.LockID][r.Key] = !undone[r.Key]
@@ -316,8 +341,20 @@ func (s *story) sagas() (found []string) {
 		if effects != want {
 			found = append(found, fmt.Sprintf("the saga %s ended as %s, and %d of its steps are in effect instead of %d", r.LockID, r.Result, effects, want))
 		}
+		if planned := r.Undo; (r.Result == completed) == planned && !s.mayFail(r) {
+			found = append(found, fmt.Sprintf("the saga %s ended as %s, and was planned to fail: %t; its error is %q", r.LockID, r.Result, planned, r.Error))
+		}
 	}
 	return found
+}
+
+// mayFail reports whether a saga's failure has a reason that is not a defect: deadlocks, or a lost lock after a fault that concerned a
+// worker. If a step cannot renew its lock for a TTL, it is lost.
+func (s *story) mayFail(r *Record) bool {
+	disturbed := slices.ContainsFunc(s.disturbed, func(d disturbance) bool {
+		return d.from < r.At && (d.Kind == DatabaseRestart || d.Slot >= clients)
+	})
+	return strings.Contains(r.Error, wire.FailureDeadlock) || strings.Contains(r.Error, wire.FailureLost) && disturbed
 }
 
 // crashes finds processes that ended by themselves or by a panic.
@@ -340,59 +377,90 @@ func (s *story) leftLocks() (found []string) {
 	return found
 }
 
-// recovery finds a process whose operations did not succeed again within the bound after a fault that concerned it.
+// recovery finds a process that did not work again within the bound after a fault that concerned it, or that stopped to work without
+// a fault.
 func (s *story) recovery() (found []string) {
 	for _, r := range s.recoveries() {
 		if r.took > r.bound {
-			found = append(found, fmt.Sprintf("after %v, which ended at %s, %s succeeded again after %v at the earliest; the bound is %v",
-				r.fault, s.at(r.to), slotName(r.slot), r.took.Round(time.Millisecond), r.bound))
+			found = append(found, fmt.Sprintf("%s: after %s, which ended at %s, it worked again after %v at the earliest; the bound is %v",
+				slotName(r.slot), r.after, s.at(r.to), r.took.Round(time.Millisecond), r.bound))
 		}
 	}
 	return found
 }
 
-// recovered is the time that a process needed after a fault. If it did not recover before the end of the load or the next fault,
-// it is the time until then.
+// recovered is the time that a process needed until it worked again.
 type recovered struct {
-	fault *Fault
+	// after is the fault, or what else the time begins with.
+	after fmt.Stringer
+	fault bool
 	slot  int
 	to    int64
-	// bound is that of the fault, or what remains of the bound of an earlier one.
-	took, bound time.Duration
+	// took is the time until the answer of the first probe that began after the fault. If the load or the next fault came before, it
+	// is the time until then, and seen is not set.
+	took  time.Duration
+	seen  bool
+	bound time.Duration
 }
 
-// recoveries returns how long each process needed after each fault: until the answer of a probe that began after it.
+// begin is the reason of a recovered that follows no fault.
+type begin string
+
+func (b begin) String() string { return string(b) }
+
+// recoveries returns how long each process needed to work again after each fault, and after each of its successful probes. Faults that
+// were not seen to act are no exception: a process must work after them too.
 func (s *story) recoveries() (all []recovered) {
-	type probe struct{ began, at int64 }
-	var probes [slots][]probe // those that succeeded
+	var probes [slots][]*Record // those that succeeded
 	end := s.records[len(s.records)-1].At
 	for i := range s.records {
 		switch r := &s.records[i]; {
 		case r.What == Probe && r.Result == done:
-			probes[r.Slot] = append(probes[r.Slot], probe{r.Began, r.At})
+			probes[r.Slot] = append(probes[r.Slot], r)
 		case r.What == Over:
 			end = r.At
 		}
 	}
-	for _, d := range s.disturbed {
-		for slot := range slots {
-			if !d.acted || !d.concerns(slot) {
+	for slot := range slots {
+		if len(probes[slot]) == 0 && !s.faulty(slot, s.began, end) {
+			continue // a log without this process
+		}
+		quiet := recovered{after: begin("the begin of the load"), slot: slot, to: s.began, bound: recoveryBound}
+		for _, d := range append(s.disturbed, disturbance{from: end, to: end}) {
+			if last := d.Fault == nil; !last && !d.concerns(slot) {
 				continue
 			}
-			until, bound := end, d.bound()
-			for _, other := range s.disturbed { // a later or longer one ends the observation
-				if other.from != d.from && other.concerns(slot) && other.to > d.to {
-					until = min(until, max(other.from, d.to))
-				}
-				if other.acted && other.concerns(slot) && other.to <= d.to {
-					bound = max(bound, other.bound()-time.Duration(d.to-other.to))
-				}
+			if d.from > quiet.to {
+				all = append(all, working(quiet, probes[slot], d.from)...)
 			}
-			if at := slices.IndexFunc(probes[slot], func(p probe) bool { return p.began >= d.to }); at >= 0 {
-				until = min(until, probes[slot][at].at)
+			if d.Fault == nil {
+				break
 			}
-			all = append(all, recovered{d.Fault, slot, d.to, time.Duration(until - d.to), bound})
+			remains := quiet.bound - time.Duration(d.to-quiet.to)
+			if d.to < quiet.to { // an earlier fault lasts longer
+				quiet.bound = max(quiet.bound, d.bound()-time.Duration(quiet.to-d.to))
+				continue
+			}
+			quiet = recovered{after: d.Fault, fault: true, slot: slot, to: d.to, bound: max(d.bound(), remains)}
 		}
 	}
 	return all
+}
+
+// working returns how long a process needed to work again in a time without faults: at its begin, and after each success.
+func working(r recovered, probes []*Record, until int64) (all []recovered) {
+	stuck := r.to + int64(r.bound) // commands that a fault has left without an answer may delay others until then
+	for _, p := range probes {
+		if p.Began < r.to {
+			continue
+		}
+		if p.At > until {
+			break
+		}
+		r.took, r.seen = time.Duration(p.At-r.to), true
+		all = append(all, r)
+		r = recovered{after: begin("a success"), slot: r.slot, to: p.At, bound: max(recoveryBound, time.Duration(stuck-p.At))}
+	}
+	r.took, r.seen = time.Duration(until-r.to), false
+	return append(all, r)
 }

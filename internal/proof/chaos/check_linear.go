@@ -93,16 +93,19 @@ func (s *story) history(name string, byID map[string][]*Record) (ops []linear.Op
 func (s *story) operations(name string, records []*Record) (ops []linear.Operation) {
 	var last *Record           // the last operation that is known to have given or renewed the lease
 	may := false               // it may hold the resource
-	latest := time.Duration(0) // its lease ends then at the latest
+	latest := time.Duration(0) // its lease ends then at the latest, and later commands have no effect on others
 	var expires, release time.Duration
 	for i, r := range records {
 		if r.Result == "" && i+1 < len(records) {
 			continue // its answer follows
 		}
 		o := linear.Operation{Resource: name, From: s.since(r.Began), To: s.since(r.At), OK: r.Result == granted, Fence: r.Fence}
-		if r.Result == unknown || r.Result == "" {
-			o.Unknown, o.To = true, forever
-			latest = forever
+		o.Unknown = r.Result == unknown || r.Result == ""
+		if (o.OK || o.Unknown) && r.What != Release {
+			latest = max(latest, s.sentUntil(r)+ttl+ending)
+		}
+		if o.Unknown {
+			o.To = max(latest, o.To)
 		}
 		switch r.What {
 		case Try:
@@ -145,12 +148,25 @@ func (s *story) operations(name string, records []*Record) (ops []linear.Operati
 		}
 	}
 	if may && (release == 0 || release > expires) {
-		if last != nil {
-			latest = max(latest, s.since(last.At)+ttl+ending)
+		end := linear.Operation{Resource: name, Do: linear.Leave, OK: true, From: expires, To: latest}
+		if ops[0].Unknown { // and is not applied after it
+			end.Do, end.Try = linear.Settle, ops[0].Try
 		}
-		ops = append(ops, linear.Operation{Resource: name, Do: linear.Leave, OK: true, From: expires, To: latest})
+		ops = append(ops, end)
 	}
 	return ops
+}
+
+// sentUntil returns the time until which a process may have sent the commands of an operation: its answer, or without one the end of
+// the process.
+func (s *story) sentUntil(r *Record) time.Duration {
+	if r.Result != "" {
+		return s.since(r.At)
+	}
+	if died, ok := s.died[r.Process]; ok {
+		return s.since(died)
+	}
+	return forever - ttl - ending
 }
 
 func (s *story) since(t int64) time.Duration { return time.Duration(t - s.began) }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
 const ms = int64(time.Millisecond)
@@ -22,6 +24,7 @@ func hold(lockID, resource string, asked, at, trusted, fence int64, change ...fu
 	records := []Record{
 		{What: Asked, At: asked * ms, LockID: lockID, Resource: resource},
 		{What: Got, Began: asked * ms, At: at * ms, LockID: lockID, Resource: resource, Fence: fence},
+		{What: Trusted, At: at * ms, LockID: lockID, Resource: resource},
 		{What: Trusted, At: trusted * ms, LockID: lockID, Resource: resource},
 	}
 	for i := range records {
@@ -70,10 +73,11 @@ func TestCheck_GoodHistories_HaveNoViolations(t *testing.T) {
 	t.Parallel()
 	waited := Record{What: Queue, Began: 110 * ms, At: 120 * ms, Resource: "x/0", LockIDs: []string{"b"}, Heard: []int64{1000 * ms}}
 	for name, records := range map[string][]Record{
-		"one after the other": slices.Concat(hold("a", "x/0", 0, 10, 100, 1), hold("b", "x/0", 5, 101, 200, 2)),
-		"shared at once":      slices.Concat(hold("a", "x/0", 0, 10, 100, 1, shared), hold("b", "x/0", 5, 50, 200, 2, shared)),
-		"permit after permit": slices.Concat(hold("a", "z/0", 0, 10, 100, 1, permit), hold("b", "z/0", 5, 101, 200, 2, permit)),
-		"attempts of a step":  slices.Concat(hold("s#1@w.1", "x/0", 10, 10, 100, 1), hold("s#1@w.2", "x/0", 50, 50, 200, 2)),
+		"one after the other":                       slices.Concat(hold("a", "x/0", 0, 10, 100, 1), hold("b", "x/0", 5, 101, 200, 2)),
+		"shared at once":                            slices.Concat(hold("a", "x/0", 0, 10, 100, 1, shared), hold("b", "x/0", 5, 50, 200, 2, shared)),
+		"an answer that came after the lease's end": slices.Concat(hold("a", "x/0", 1, 50, 50, 1)[:2], hold("b", "x/0", 5, 20, 100, 2)),
+		"permit after permit":                       slices.Concat(hold("a", "z/0", 0, 10, 100, 1, permit), hold("b", "z/0", 5, 101, 200, 2, permit)),
+		"attempts of a step":                        slices.Concat(hold("s#1@w.1", "x/0", 10, 10, 100, 1), hold("s#1@w.2", "x/0", 50, 50, 200, 2)),
 		"in the queue's order": slices.Concat(hold("a", "x/0", 0, 10, 130, 1), hold("b", "x/0", 100, 131, 200, 2),
 			hold("c", "x/0", 125, 201, 300, 3), []Record{waited}),
 		"past a silent waiter": overtaking(130),
@@ -81,10 +85,11 @@ func TestCheck_GoodHistories_HaveNoViolations(t *testing.T) {
 		"sagas": {
 			change(1, "s#1", 0, false), change(2, "s#1", 0, true), change(3, "s#2", 0, false), change(4, "s#2", 1, false),
 			{What: Closed, At: 9 * ms, LockID: "s", Result: completed},
-			change(5, "t#1", 0, true), change(6, "t#1", 0, false), {What: Closed, At: 9 * ms, LockID: "t", Result: "Failed"}, // undone before it was applied
+			change(5, "t#1", 0, true), change(6, "t#1", 0, false), {What: Closed, At: 9 * ms, LockID: "t", Result: "Failed", Undo: true}, // undone before it was applied
 		},
-		"no money lost": {{What: Total, Base: 10, Version: 10}},
-		"recovered":     slices.Concat(fault(0, Fault{Kind: Cut, Slot: 1}, 100, 200), []Record{{What: Probe, Slot: 1, Result: done, Began: 300 * ms, At: 900 * ms}}),
+		"a saga that lost a lock": slices.Concat(fault(0, Fault{Kind: Pause, Slot: clients}, 1, 8), []Record{{What: Closed, At: 9 * ms, LockID: "s", Result: "Failed", Error: wire.FailureLost}}),
+		"no money lost":           {{What: Total, Base: 10, Version: 10}},
+		"recovered":               slices.Concat(fault(0, Fault{Kind: Cut, Slot: 1}, 100, 200), []Record{{What: Probe, Slot: 1, Result: done, Began: 300 * ms, At: 900 * ms}}),
 		"while commands are stuck": slices.Concat(fault(0, Fault{Kind: HalfOpen, Slot: 1, Silent: true}, 100, 200), fault(1, Fault{Kind: Cut, Slot: 1}, 250, 300),
 			[]Record{{What: Probe, Slot: 1, Result: done, Began: 300 * ms, At: 13_000 * ms}}),
 		"a fault of another connection": slices.Concat(fault(0, Fault{Kind: Cut, Slot: 6, Temporal: true}, 100, 200), []Record{{What: Over, At: 60_000 * ms}}),
@@ -123,7 +128,13 @@ func TestCheck_BadHistories_ShowTheirViolation(t *testing.T) {
 			{What: Queue, Began: 140 * ms, At: 150 * ms, Resource: "x/0", LockIDs: []string{"b"}, Heard: []int64{0}},
 		})},
 		{"sagas", "a saga that does not end", []Record{{What: Open, LockID: "s"}}},
-		{"sagas", "a step that is not undone", []Record{change(1, "s#1", 0, false), {What: Closed, At: 9 * ms, LockID: "s", Result: "Failed"}}},
+		{"sagas", "a step that is not undone", []Record{change(1, "s#1", 0, false), {What: Closed, At: 9 * ms, LockID: "s", Result: "Failed", Undo: true}}},
+		{"sagas", "the first step is undone first", []Record{
+			change(1, "s#1", 0, false), change(2, "s#1", 1, false), change(3, "s#1", 0, true), change(4, "s#1", 1, true),
+			{What: Closed, At: 9 * ms, LockID: "s", Result: "Failed", Undo: true},
+		}},
+		{"sagas", "a failure without a reason", []Record{{What: Closed, LockID: "s", Result: "Failed", Error: wire.FailureLost}}},
+		{"sagas", "a success that should fail", []Record{change(1, "s#1", 0, false), change(2, "s#1", 1, false), {What: Closed, At: 9 * ms, LockID: "s", Result: completed, Undo: true}}},
 		{"sagas", "a success with half of the steps", []Record{change(1, "s#1", 0, false), {What: Closed, At: 9 * ms, LockID: "s", Result: completed}}},
 		{"crashes", "a process that ends", []Record{{What: Crashed, Process: "s6-7", Error: "exit status 2"}}},
 		{"sagas", "money from nowhere", []Record{{What: Total, Base: 10, Version: 11}}},
@@ -134,8 +145,17 @@ func TestCheck_BadHistories_ShowTheirViolation(t *testing.T) {
 		{"recovery", "no success at all", slices.Concat(fault(0, Fault{Kind: DatabaseRestart, Slot: -1}, 100, 200), []Record{{What: Over, At: 60_000 * ms}})},
 		{"recovery", "no success that began after the fault", slices.Concat(fault(0, Fault{Kind: Pause, Slot: 1}, 100, 200),
 			[]Record{{What: Probe, Slot: 1, Result: done, Began: 90 * ms, At: 210 * ms}, {What: Over, At: 60_000 * ms}})},
+		{"recovery", "a process that stops to work without a fault", []Record{
+			{What: Probe, Slot: 1, Result: done, At: 100 * ms}, {What: Over, At: 60_000 * ms},
+		}},
+		{"recovery", "a process that stops to work after a fault that did not act", slices.Concat(fault(0, Fault{Kind: Cut, Slot: 1}, 100, 200)[:1],
+			[]Record{{What: Ended, At: 200 * ms}, {What: Over, At: 60_000 * ms}})},
 		{"recovery", "a worker", slices.Concat(fault(0, Fault{Kind: Cut, Slot: clients}, 100, 200), []Record{{What: Over, At: 60_000 * ms}})},
 		{"linearizability", "a lock that outlives its TTL", []Record{operation(Try, "a", 0, 1, granted, 5), operation(Try, "b", 4100, 4101, refused, 0)}},
+		{"linearizability", "a lock without an answer that outlives its TTL", []Record{operation(Try, "a", 0, 1, unknown, 0), operation(Try, "b", 4100, 4101, refused, 0)}},
+		{"linearizability", "a killed client's lock that outlives its TTL", []Record{
+			operation(Try, "a", 0, 0, "", 0), {What: Dead, At: 10 * ms}, operation(Try, "b", 4100, 4101, refused, 0),
+		}},
 		{"linearizability", "granted twice", []Record{operation(Try, "a", 0, 1, granted, 5), operation(Try, "b", 2, 3, granted, 6)}},
 		{"linearizability", "refused by nobody", []Record{operation(Try, "b", 2, 3, refused, 0)}},
 		{"linearizability", "lost too early", []Record{operation(Try, "a", 0, 1, granted, 5), operation(Renew, "a", 500, 501, lost, 5)}},
@@ -171,9 +191,10 @@ func TestNewPlan_AnySeed_HasThreeKindsAndIsPure(t *testing.T) {
 	}
 }
 
-func TestControls_EachKind_HasOne(t *testing.T) {
+func TestControls_EachKindAndCheck_HasOne(t *testing.T) {
 	t.Parallel()
 	var have []Kind
+	alone := map[string]bool{}
 	for _, c := range controls() {
 		have = append(have, c.kind)
 		require.NotEmpty(t, c.shows)
@@ -189,8 +210,12 @@ func TestControls_EachKind_HasOne(t *testing.T) {
 			require.Equal(t, c.kind, f.Kind)
 			require.Less(t, f.At, c.setup.Long)
 		}
+		alone[c.shows[0]] = alone[c.shows[0]] || len(c.shows) == 1
 	}
-	require.Equal(t, kinds, have)
+	require.Equal(t, kinds, have[:len(kinds)])
+	for _, check := range checks {
+		require.True(t, alone[check.name], "a control that only the check %q can show", check.name)
+	}
 }
 
 func TestSummary_Line_CountsOnlyWhatActed(t *testing.T) {
@@ -200,8 +225,8 @@ func TestSummary_Line_CountsOnlyWhatActed(t *testing.T) {
 		Record{What: Ended, At: 400 * ms, Number: 1}, Record{What: Probe, Slot: 1, Result: done, Began: 200 * ms, At: 700 * ms})
 	line := summarize(read(records), nil).line(7, settings{long: time.Minute})
 	require.Equal(t, "seed 7: 60 s, 6 clients, 2 workers; faults: cut 1 (1 had nothing to act on); 1 operations, 0 sagas, 0 histories (0 not decided);"+
-		" 11 of 11 checks held; longest recovery 0.5 s (bound 3 s), with stuck commands 0.0 s (bound 13 s)", line)
+		" 11 of 11 checks held; 1 of 2 recoveries seen, the longest 0.5 s (bound 3 s), with stuck commands 0.0 s (bound 13 s)", line)
 	table := summarize(read(records), []Violation{{Check: "trust"}}).line(7, settings{long: time.Minute, markdown: true})
-	require.Equal(t, "| 7 | cut 1 | 1 | 0 | 10 of 11 | 0.5 s | 0.0 s |", table)
+	require.Equal(t, "| 7 | cut 1 | 1 | 0 | 0 of 0 | 10 of 11 | 1 of 2 | 0.5 s | 0.0 s |", table)
 	require.NotContains(t, line, "slow")
 }

@@ -39,6 +39,8 @@ const (
 	lookEvery = 5 * time.Millisecond
 	// historyTime is the time for which all clients use the same resource for their histories.
 	historyTime = 5 * time.Second
+	// historyNames is the number of pairs of such resources.
+	historyNames = 64
 	// logEvery is the interval at which it logs that it did.
 	logEvery = 20 * time.Millisecond
 
@@ -91,6 +93,10 @@ func runClient(c Child) error {
 	}
 	cl.log.Write(&Record{What: Born})
 	fmt.Println(ready)
+	if c.Broken == brokenExit {
+		pause(ctx, ttl)
+		os.Exit(1)
+	}
 	obey()
 	stop()
 	wg.Wait()
@@ -140,7 +146,11 @@ type request struct {
 func (c *client) draw(r *rand.Rand, lockID string) request {
 	req := request{lockID: lockID, queue: r.IntN(3) > 0}
 	name := func() string { return fmt.Sprintf("x/%d", r.IntN(exclusives)) }
-	switch r.IntN(8) {
+	which := r.IntN(8)
+	if c.Broken == brokenPermits {
+		which = 0
+	}
+	switch which {
 	case 0, 1:
 		req.resources = []lockcore.Resource{lockcore.SharedLimit(fmt.Sprintf("z/%d", r.IntN(semaphores)), permits)}
 	case 2:
@@ -176,7 +186,7 @@ func (c *client) hold(ctx context.Context, r *rand.Rand, lockID string) {
 		ask.TTL = lockcore.Forever
 	case brokenLong:
 		ask.TTL, long = 10*ttl, span(r, 500, 4000)
-	case brokenHeld:
+	case brokenHeld, brokenPermits:
 		long = span(r, 500, 4000)
 	case brokenWall, brokenLate:
 		c.naive(ctx, ask)
@@ -197,11 +207,16 @@ func isShared(res lockcore.Resource) bool { return res.Mode == lockcore.ModeShar
 
 // leave gives a session's locks back.
 func (c *client) leave(lockID string, session *lockcore.Session) {
+	began := now()
+	err := leaveInTime(session)
+	c.log.Write(&Record{What: Left, Began: began, LockID: lockID, Result: resultOf(err), Error: text(err)})
+}
+
+// leaveInTime leaves with a time limit of its own. If the rest of the request's were too short, the lock would stay for a TTL.
+func leaveInTime(session *lockcore.Session) error {
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	defer cancel()
-	began := now()
-	err := session.Leave(ctx)
-	c.log.Write(&Record{What: Left, Began: began, LockID: lockID, Result: resultOf(err), Error: text(err)})
+	return session.Leave(ctx)
 }
 
 // use reads the registers of exclusive locks, waits, and writes them. It logs that it trusts its leases while it does. It
@@ -255,6 +270,9 @@ func observe(log *Log, lockID string, long time.Duration, leases func() []lockco
 	}
 }
 
+// probedBy returns the name of the resource that only one process asks for.
+func probedBy(process string) string { return "p/" + process }
+
 // probe asks for a resource that only this process asks for. It succeeds whenever the process can work at all.
 func (c *client) probe(ctx context.Context, r *rand.Rand, lockID string) {
 	pause(ctx, span(r, 50, 100))
@@ -270,10 +288,10 @@ func (c *client) probe(ctx context.Context, r *rand.Rand, lockID string) {
 	defer cancel()
 	began := now()
 	session, err := c.locker.TryAcquire(call, lockcore.Request{
-		LockID: lockID, Resources: []lockcore.Resource{lockcore.Exclusive("p/" + c.Name)},
+		LockID: lockID, Resources: []lockcore.Resource{lockcore.Exclusive(probedBy(c.Name))},
 	})
 	if err == nil {
-		err = session.Leave(call)
+		err = leaveInTime(session)
 	}
 	result := resultOf(err)
 	c.log.Write(&Record{What: Probe, Began: began, LockID: lockID, Result: result, Error: text(err)})
@@ -286,7 +304,7 @@ func (c *client) probe(ctx context.Context, r *rand.Rand, lockID string) {
 func (c *client) history(ctx context.Context, r *rand.Rand, lockID string) {
 	pause(ctx, span(r, 5, 60))
 	use, half := now()/int64(historyTime), r.IntN(2)
-	resource, name := fmt.Sprintf("h/%d/%d", use, half), fmt.Sprintf("h/%d/%d", use%64, half)
+	resource, name := fmt.Sprintf("h/%d/%d", use, half), fmt.Sprintf("h/%d/%d", use%historyNames, half)
 	shared := r.IntN(2) == 0
 	ask := lockcore.Request{LockID: lockID, Resources: []lockcore.Resource{lockcore.Exclusive(name)}}
 	if shared {

@@ -8,7 +8,7 @@
 // # From the seed to the violations
 //
 //	plan.go       the faults of a seed: a pure function
-//	controls.go   one run for each kind of fault in which something is wrong on purpose
+//	controls.go   runs in which something is wrong on purpose, and edits.go what some of them change in the database
 //	client.go     a client process, and naive.go what is wrong in some controls
 //	worker.go     a worker process, with sagas that move money
 //	register.go   resources that check fences, in the program itself, which no fault concerns
@@ -61,11 +61,13 @@
 //	order            an exclusive request that waits, that is heard of, and that no fault concerns, is not overtaken by a later one
 //	lost updates     no write to a register overwrites one that its writer has not read
 //	isolation        between two uses of a register by one party, no other party uses it
-//	sagas            all sagas end, each with all of its steps in effect or none, and the sum of all registers is what it was
+//	sagas            all sagas end as planned, unless they lost a lock or were undone for a deadlock too often, each with all of its
+//	                 steps in effect or none, undone in reverse order, and the sum of all registers is what it was
 //	crashes          no process ends by itself
-//	left locks       one TTL after all processes were stopped, half of them by SIGKILL, no lock is left
+//	left locks       one TTL after all processes were stopped, half of them by SIGKILL, no lock is left, and each can be acquired at once
 //	linearizability  a single lock could have given the answers of each history
-//	recovery         after a fault, each process that it concerned succeeds again within 2 s or one TTL, without a restart
+//	recovery         after a fault, each process whose connections to the database it concerned succeeds again within 2 s or one TTL,
+//	                 without a restart, and until the next fault it never stops for longer
 //
 // A holder logs every 20 ms that its lease is valid. What it logs is the time before it looked, so a process that was stopped in
 // between trusted its lease at that time at least. Two overlapping holds therefore prove a violation, whatever the load of the
@@ -80,7 +82,8 @@
 //
 // A check that finds nothing may be blind. So each kind of fault has a control, a run with only that kind of fault in which
 // something is wrong on purpose: see [controls]. It fails unless a fault acted and the expected check finds a violation in one of
-// three attempts. A seed of two minutes also fails if fewer than three kinds of faults acted, or if nothing was done.
+// three attempts. Checks that none of these needs have a control without faults. A seed of two minutes also fails if fewer than three
+// kinds of faults acted, or if too little was done to check.
 //
 // # Soak
 //
@@ -93,6 +96,7 @@
 // # What it does not show
 //
 //   - Nothing about replica sets: the local database is one server. The simulation covers failovers.
+//   - How soon a worker polls Temporal again is not measured. Its sagas must end.
 //   - Order is checked only for requests that were seen in the queue and that no fault concerned. That a free lock is granted at all
 //     is checked by probes and at the end of sagas.
 //   - A history in which too many parties overlap for the model is not decided. The output counts them.

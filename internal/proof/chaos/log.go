@@ -66,7 +66,7 @@ const (
 	Remains = "remains" // a lock was left after all processes had stopped for a TTL
 	Total   = "total"   // the sum of all registers: Base at the beginning, Version at the end
 	Open    = "open"    // a saga that has not ended
-	Closed  = "closed"  // a saga has ended
+	Closed  = "closed"  // a saga has ended: Result is its status, Error its failure, and Undo is set if it was planned to fail
 )
 
 // Values of Record.Result.

@@ -56,7 +56,7 @@ func run(ctx context.Context) error {
 	flag.BoolVar(&o.markdown, "markdown", false, "print a table of the seeds")
 	flag.BoolVar(&o.controls, "controls", false, "run the controls instead of seeds: each must show a violation")
 	flag.IntVar(&o.pick, "pick", 0, "run only this number of controls, which the seed chooses")
-	flag.StringVar(&o.only, "only", "", "run only the control of this kind of fault")
+	flag.StringVar(&o.only, "only", "", "run only the control of this kind of fault, or of this name")
 	flag.DurationVar(&recoveryBound, "recovery", recoveryBound, "how long a client may need after a fault; a machine with other work needs more")
 	flag.BoolVar(&o.verbose, "v", false, "print each fault with what was seen of it")
 	flag.Parse()
@@ -107,8 +107,8 @@ func (o settings) run(ctx context.Context) (err error) {
 		return o.playSoak(ctx, srv, exe, work)
 	}
 	if o.markdown {
-		fmt.Println("| seed | faults that were seen to act | operations | sagas | checks held | longest recovery | with stuck commands |")
-		fmt.Println("| ---: | --- | ---: | ---: | ---: | ---: | ---: |")
+		fmt.Println("| seed | faults that were seen to act | operations | sagas | histories | checks held | recoveries | longest | with stuck commands |")
+		fmt.Println("| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
 	}
 	var failed error
 	for seed := o.seed; seed < o.seed+o.runs && ctx.Err() == nil; seed++ {
@@ -165,8 +165,9 @@ func (o settings) judge(story *story, seed uint64, dir string) error {
 		fmt.Printf("  %d violations; logs in %s\n", len(violations), dir)
 		return fmt.Errorf("seed %d: %w", seed, errViolated)
 	}
-	if o.long >= fullSeed && (len(sum.acted) < leastKinds || sum.operations == 0 || sum.completed == 0 || story.histories == 0) {
-		return fmt.Errorf("seed %d: %w: see its line; %d sagas were completed; logs in %s", seed, errEmpty, sum.completed, dir)
+	if o.long >= fullSeed && sum.empty() {
+		return fmt.Errorf("seed %d: %w: see its line; %d sagas were completed, and the order of %d pairs of requests was compared; logs in %s",
+			seed, errEmpty, sum.completed, story.compared, dir)
 	}
 	return nil
 }
@@ -185,8 +186,16 @@ type summary struct {
 	operations, sagas, completed int
 	story                        *story
 	held                         int
-	// longest is the longest recovery, and stuck the longest one after faults that leave commands without an answer.
-	longest, stuck time.Duration
+	// after is the number of times without faults that follow a fault, recoveries in how many of them a recovery was seen, before the next
+	// fault. longest is the longest recovery, and stuck the longest one after faults that leave commands without an answer.
+	after, recoveries int
+	longest, stuck    time.Duration
+}
+
+// empty reports whether a seed shows too little to count.
+func (sum summary) empty() bool {
+	return len(sum.acted) < leastKinds || sum.operations == 0 || sum.completed == 0 || sum.recoveries == 0 || sum.story.compared == 0 ||
+		sum.story.undecided*4 > sum.story.histories
 }
 
 // summarize counts what a checked story contains.
@@ -205,6 +214,14 @@ func summarize(story *story, violations []Violation) summary {
 		}
 	}
 	for _, r := range story.recoveries() {
+		if !r.fault {
+			continue
+		}
+		sum.after++
+		if !r.seen {
+			continue
+		}
+		sum.recoveries++
 		if r.bound > recoveryBound {
 			sum.stuck = max(sum.stuck, r.took)
 		} else {
@@ -247,15 +264,16 @@ func (sum summary) line(seed uint64, o settings) string {
 	}
 	all := strings.Join(faults, ", ")
 	if o.markdown {
-		return fmt.Sprintf("| %d | %s | %d | %d | %d of %d | %.1f s | %.1f s |",
-			seed, all, sum.operations, sum.sagas, sum.held, len(checks), sum.longest.Seconds(), sum.stuck.Seconds())
+		return fmt.Sprintf("| %d | %s | %d | %d | %d of %d | %d of %d | %d of %d | %.1f s | %.1f s |", seed, all, sum.operations, sum.sagas,
+			sum.story.histories, sum.story.histories+sum.story.undecided, sum.held, len(checks), sum.recoveries, sum.after,
+			sum.longest.Seconds(), sum.stuck.Seconds())
 	}
 	if sum.notActed > 0 {
 		all += fmt.Sprintf(" (%d had nothing to act on)", sum.notActed)
 	}
 	return fmt.Sprintf("seed %d: %.0f s, %d clients, %d workers; faults: %s; %d operations, %d sagas, %d histories (%d not decided);"+
-		" %d of %d checks held; longest recovery %.1f s (bound %.0f s), with stuck commands %.1f s (bound %.0f s)",
-		seed, o.long.Seconds(), clients, workers, all, sum.operations, sum.sagas, sum.story.histories, sum.story.undecided, sum.held, len(checks),
+		" %d of %d checks held; %d of %d recoveries seen, the longest %.1f s (bound %.0f s), with stuck commands %.1f s (bound %.0f s)",
+		seed, o.long.Seconds(), clients, workers, all, sum.operations, sum.sagas, sum.story.histories, sum.story.undecided, sum.held, len(checks), sum.recoveries, sum.after,
 		sum.longest.Seconds(), recoveryBound.Seconds(), sum.stuck.Seconds(), (recoveryBound + stuckBound).Seconds())
 }
 

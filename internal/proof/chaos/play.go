@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	enumspb "go.temporal.io/api/enums/v1"
 	temporalclient "go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -26,8 +28,11 @@ type Setup struct {
 	Plan []Fault
 	// Broken makes all clients wrong, Unchecked the registers, and BareSagas the sagas. See controls.go.
 	// NoSagas leaves the registers to the clients. Forgets makes the database lose its latest acknowledged writes in a restart.
-	Broken                        string
+	Broken string
+	// HalfUndone makes the sagas leave out a compensation. Edits are made in the database.
 	Unchecked, BareSagas, Forgets bool
+	HalfUndone                    bool
+	Edits                         edit
 	NoSagas                       bool
 	// Gentle lets all processes end by themselves at the end.
 	Gentle bool
@@ -42,7 +47,8 @@ type play struct {
 	servers   *servers
 	log       *Log
 	registers *Registers
-	locker    *lockcore.Locker // not through a proxy
+	locker    *lockcore.Locker  // not through a proxy
+	coll      *mongo.Collection // of the locks
 	tc        temporalclient.Client
 	pool      *pool
 	nemesis   *nemesis
@@ -54,6 +60,8 @@ const (
 	sagasAtOnce = 3
 	// sagaBound bounds the time in which all sagas end after the load.
 	sagaBound = 60 * time.Second
+	// sagaEnds is the time after which Temporal ends a saga of a run that was interrupted.
+	sagaEnds = 30 * time.Minute
 	// releaseBound bounds the time in which their locks are released.
 	releaseBound = 20 * time.Second
 	// lookAtQueues is the interval at which the queues are logged.
@@ -112,9 +120,13 @@ func (p *play) open(ctx context.Context, exe string) (closeAll func(), err error
 	closers = append(closers, func() {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		_, _ = mc.Database(p.name).Drop(last), mc.Disconnect(last) // it is of no use to anybody
+		if err := mc.Database(p.name).Drop(last); err != nil {
+			fmt.Fprintf(os.Stderr, "chaos: the database %s was not removed: %v\n", p.name, err)
+		}
+		_ = mc.Disconnect(last) // the program ends
 	})
-	if p.locker, err = lockcore.New(mc.Database(p.name).Collection("locks"), lockcore.Config{TTL: ttl, ClaimTTL: ttl, WaiterTTL: ttl}); err != nil {
+	p.coll = mc.Database(p.name).Collection("locks")
+	if p.locker, err = lockcore.New(p.coll, lockcore.Config{TTL: ttl, ClaimTTL: ttl, WaiterTTL: ttl}); err != nil {
 		return closeAll, err
 	}
 	if err := p.locker.CreateIndexes(ctx); err != nil {
@@ -131,7 +143,7 @@ func (p *play) open(ctx context.Context, exe string) (closeAll func(), err error
 	closers = append(closers, p.tc.Close)
 	p.nemesis = &nemesis{servers: p.servers, log: p.log}
 	if p.Forgets {
-		p.nemesis.loses = mc.Database(p.name).Collection("locks")
+		p.nemesis.loses = p.coll
 	}
 	closers = append(closers, p.nemesis.close)
 	if err := p.nemesis.open(p.servers); err != nil {
@@ -162,6 +174,9 @@ func (p *play) load(ctx context.Context) error {
 	looking, stopLooking := context.WithCancel(ctx)
 	var looks sync.WaitGroup
 	looks.Go(func() { p.look(looking) })
+	if p.Edits != nil {
+		looks.Go(func() { repeatEdit(loading, p.coll, p.Edits) })
+	}
 	for i := range sagasAtOnce {
 		if p.NoSagas {
 			break
@@ -195,6 +210,7 @@ func (p *play) transfers(ctx, loading context.Context, thread int) {
 		if p.BareSagas {
 			t.HoldTTL, t.Bare = ttl, true
 		}
+		t.HalfUndone = p.HalfUndone
 		p.transfer(ctx, loading, fmt.Sprintf("%s-%d-%d", p.name, thread, number), t)
 	}
 }
@@ -204,7 +220,7 @@ func (p *play) transfer(ctx, loading context.Context, id string, t Transfer) {
 	for { // the server may be down; a start that was applied is found by its ID
 		call, cancel := context.WithTimeout(ctx, opTimeout)
 		_, err := p.tc.ExecuteWorkflow(call, temporalclient.StartWorkflowOptions{
-			ID: id, TaskQueue: p.name, WorkflowTaskTimeout: opTimeout, WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+			ID: id, TaskQueue: p.name, WorkflowTaskTimeout: opTimeout, WorkflowExecutionTimeout: sagaEnds, WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
 			WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
 		}, transferName, t)
 		cancel()
@@ -215,11 +231,11 @@ func (p *play) transfer(ctx, loading context.Context, id string, t Transfer) {
 			return
 		}
 	}
-	p.await(ctx, loading, id)
+	p.await(ctx, loading, id, t.Fail)
 }
 
 // await waits until a saga has ended, and logs it if it has not within sagaBound after the load.
-func (p *play) await(ctx, loading context.Context, id string) {
+func (p *play) await(ctx, loading context.Context, id string, fails bool) {
 	for began := time.Now(); ; {
 		if loading.Err() == nil {
 			began = time.Now()
@@ -229,8 +245,13 @@ func (p *play) await(ctx, loading context.Context, id string) {
 		d, err := p.tc.DescribeWorkflowExecution(call, id, "")
 		cancel()
 		if err == nil && d.GetWorkflowExecutionInfo().GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
-			p.log.Write(&Record{What: Closed, LockID: id, Result: d.GetWorkflowExecutionInfo().GetStatus().String()})
-			return
+			call, cancel := context.WithTimeout(ctx, opTimeout)
+			failure := p.tc.GetWorkflow(call, id, "").Get(call, nil)
+			cancel()
+			if ended := new(temporal.WorkflowExecutionError); failure == nil || errors.As(failure, &ended) {
+				p.log.Write(&Record{What: Closed, LockID: id, Result: d.GetWorkflowExecutionInfo().GetStatus().String(), Undo: fails, Error: text(failure)})
+				return
+			}
 		}
 		if late > sagaBound {
 			p.log.Write(&Record{What: Open, LockID: id, Error: text(err)})
@@ -298,6 +319,31 @@ func (p *play) ending(ctx context.Context) error {
 		}
 		if s.ExpiresIn > 0 {
 			p.log.Write(&Record{What: Remains, Resource: s.Resource, LockID: s.LockID, Error: s.String()})
+		}
+	}
+	return p.acquireAll(ctx)
+}
+
+// acquireAll acquires each resource once, and logs those that are not free.
+func (p *play) acquireAll(ctx context.Context) error {
+	var names []string
+	for name, n := range map[string]int{"x/%d": exclusives, "z/%d": semaphores, "h/%d/0": historyNames, "h/%d/1": historyNames} {
+		for i := range n {
+			names = append(names, fmt.Sprintf(name, i))
+		}
+	}
+	names = append(names, p.pool.probed()...)
+	for _, name := range names {
+		session, err := p.locker.TryAcquire(ctx, lockcore.Request{LockID: "at the end", Resources: []lockcore.Resource{lockcore.Exclusive(name)}})
+		if errors.Is(err, lockcore.ErrBusy) {
+			p.log.Write(&Record{What: Remains, Resource: name, Error: err.Error()})
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := session.Leave(ctx); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -31,9 +31,9 @@ type pool struct {
 	// gentle makes all processes end by themselves at the end.
 	gentle bool
 
-	mu   sync.Mutex
-	slot [slots]*process
-	born int
+	mu    sync.Mutex
+	slot  [slots]*process
+	names []string // of all processes so far
 }
 
 // process is a child process.
@@ -74,8 +74,9 @@ func (p *pool) start(ctx context.Context, slot int) error {
 func (p *pool) launch(ctx context.Context, slot int) (*process, error) {
 	c := p.child(slot)
 	p.mu.Lock()
-	p.born++
-	c.Name, c.Seed = fmt.Sprintf("s%d-%d", slot, p.born), c.Seed<<16+uint64(p.born) //nolint:gosec // small
+	born := len(p.names) + 1
+	c.Name, c.Seed = fmt.Sprintf("s%d-%d", slot, born), c.Seed<<16+uint64(born)
+	p.names = append(p.names, c.Name)
 	p.mu.Unlock()
 	config, err := json.Marshal(c)
 	if err != nil {
@@ -111,6 +112,9 @@ func (p *pool) launch(ctx context.Context, slot int) (*process, error) {
 	if line, _ := proc.stdout.ReadString('\n'); line != ready+"\n" {
 		_ = proc.cmd.Process.Kill()
 		_ = proc.cmd.Wait()
+		if state := proc.cmd.ProcessState; state.ExitCode() == panicked {
+			p.log.WriteAbout(proc.name, slot, &Record{What: Crashed, Error: state.String()})
+		}
 		return nil, fmt.Errorf("process %s did not start: see %s", proc.name, output.Name())
 	}
 	go p.watch(proc)
@@ -140,6 +144,16 @@ func (p *pool) startAll(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// probed returns the names of the resources that only one process asked for.
+func (p *pool) probed() (names []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, name := range p.names {
+		names = append(names, probedBy(name))
+	}
+	return names
 }
 
 func (p *pool) at(slot int) *process {

@@ -33,13 +33,15 @@ type Transfer struct {
 	// HoldTTL is the TTL of its locks between two steps, or 0. With Bare its last step does not ask for its lock.
 	HoldTTL time.Duration
 	Bare    bool
+	// HalfUndone makes the compensation of its first step do nothing.
+	HalfUndone bool
 }
 
 // Step is the argument of its steps and their compensations.
 type Step struct {
 	Resource, Owner, Key string
 	Delta                int64
-	Fail, Bare           bool
+	Fail, Bare, NoUndo   bool
 }
 
 const (
@@ -120,7 +122,7 @@ func transfer(ctx workflow.Context, t Transfer) error {
 			return workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Exclusive(resource)}, HoldTTL: t.HoldTTL})
 		}
 		for i, step := range []Step{{Resource: t.From, Delta: -t.Amount}, {Resource: t.To, Delta: t.Amount}} {
-			step.Owner, step.Key = owner, fmt.Sprintf("%s/%d", owner, i)
+			step.Owner, step.Key, step.NoUndo = owner, fmt.Sprintf("%s/%d", owner, i), t.HalfUndone && i == 0
 			if err := s.Step(on(step.Resource), stepName, undoName, step).Get(ctx, nil); err != nil {
 				return err
 			}
@@ -140,7 +142,12 @@ var errPlanned = errors.New("as planned")
 func (b *bank) step(ctx context.Context, in Step) error { return b.apply(ctx, in, false) }
 
 // undo takes back what a step may have changed.
-func (b *bank) undo(ctx context.Context, in Step) error { return b.apply(ctx, in, true) }
+func (b *bank) undo(ctx context.Context, in Step) error {
+	if in.NoUndo {
+		return nil
+	}
+	return b.apply(ctx, in, true)
+}
 
 func (b *bank) apply(ctx context.Context, in Step, undo bool) error {
 	use := &Use{Resource: in.Resource, LockID: in.Owner, Key: in.Key, Delta: in.Delta, Undo: undo}

@@ -20,7 +20,7 @@ func TestScenarios_InMemory(t *testing.T) {
 
 func TestScenarios_MongoDB(t *testing.T) {
 	t.Parallel()
-	s := store.New(testenv.Mongo(t).Collection("locks"), 24*time.Hour)
+	s := store.New(testenv.Mongo(t).Collection("locks"))
 	require.NoError(t, s.Prepare(t.Context()))
 	play(t, s)
 }
