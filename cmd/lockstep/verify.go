@@ -29,16 +29,16 @@ func verifyCommand(s streams) *cobra.Command {
 		Short: "Check on your own database what the locks guarantee, with several processes",
 		Long: `Checks what the locks guarantee on your own database: the scenarios of the rules, histories of several client
 processes for linearizability, expiry, trust and fences against the server's clock, the use of the indexes, and
-the same histories while connections are cut. It takes one to three minutes.
+the same histories while connections are cut. It takes half a minute to three minutes.
 
-It makes a collection of its own, lockstep_verify_…, and removes it at the end, also after Ctrl-C. It writes to no
+It makes a collection of its own, lockstep_verify_…, and removes it at the end, even after Ctrl-C. It writes to no
 other. It needs the role readWrite on the database, and --step-down in addition clusterManager on the cluster.
 
 --control runs a control: the clients' store is broken on purpose, and a check must find that.
 docs/verify.md explains the report.
 
 Exit status: 0 if every check held or was not possible; 1 if one was violated, or the run could not be completed;
-2 for wrong usage, also if --step-down is not possible here; 130 if it was interrupted.`,
+2 for wrong usage, including --step-down where it is not possible; 130 if it was interrupted before a violation.`,
 		Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !c.Flags().Changed("seed") {
@@ -86,7 +86,7 @@ func (cfg *verifyConfig) run(ctx context.Context, s streams) error {
 		}
 		return fmt.Errorf("%s: %w", from, err)
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && report.Result != verify.Violated {
 		if report.Left != "" {
 			_, _ = fmt.Fprintf(s.err, "lockstep: the collection %s could not be removed: drop it\n", report.Left)
 		}

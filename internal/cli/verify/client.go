@@ -45,6 +45,14 @@ type holding struct {
 	session *party.Session
 }
 
+// valid reports whether the process trusts its lease.
+func (h *holding) valid() bool {
+	if h.session != nil {
+		return h.session.Leases()[0].Valid()
+	}
+	return h.lease.Valid()
+}
+
 // RunClient is a client process: it carries out the orders that it reads, until in or ctx ends. The verify
 // command starts it.
 func RunClient(ctx context.Context, in io.Reader, out io.Writer) error {
@@ -96,7 +104,7 @@ func (c *client) carryOut(ctx context.Context, o order) answer {
 	case cutOn, cutOff:
 		return answer{OK: true, Cuts: c.cutter.set(o.Do == cutOn)}
 	case askValid:
-		return answer{OK: held != nil && held.lease.Valid()}
+		return answer{OK: held != nil && held.valid()}
 	case linear.Renew:
 		return c.renew(ctx, o)
 	case linear.Leave, linear.Release, linear.Settle:

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	crand "crypto/rand"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -20,10 +21,12 @@ const (
 	ClockJump = "clock-jump"
 	// LostCompare replaces documents whatever their version is.
 	LostCompare = "lost-compare"
+	// LostRenewals acknowledges renewals of sessions, and stores none.
+	LostRenewals = "lost-renewals"
 )
 
 // Controls returns the names of the controls.
-func Controls() []string { return []string{EarlyAnswer, ClockJump, LostCompare} }
+func Controls() []string { return []string{EarlyAnswer, ClockJump, LostCompare, LostRenewals} }
 
 // broken returns a store with the defect that a control names, or s if the name is empty.
 func broken(control string, seed uint64, s store.Store) (store.Store, error) {
@@ -37,6 +40,8 @@ func broken(control string, seed uint64, s store.Store) (store.Store, error) {
 		return &clockJump{s, dice, mostJump}, nil
 	case LostCompare:
 		return &lostCompare{s}, nil
+	case LostRenewals:
+		return &lostRenewals{s}, nil
 	}
 	return nil, fmt.Errorf("there is no control %q: want %s", control, strings.Join(Controls(), ", "))
 }
@@ -129,4 +134,16 @@ func (l *lostCompare) Swap(ctx context.Context, swaps ...store.Swap) (done int, 
 		done++
 	}
 	return done, nil
+}
+
+// lostRenewals acknowledges each extension at once.
+type lostRenewals struct{ store.Store }
+
+// Extend stores nothing.
+func (l *lostRenewals) Extend(_ context.Context, parts []store.Extension) (found int, r string, err error) {
+	named := map[string]bool{}
+	for _, p := range parts {
+		named[p.Resource] = true
+	}
+	return len(named), crand.Text(), nil
 }

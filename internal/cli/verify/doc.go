@@ -17,7 +17,7 @@
 //
 // A control breaks the store of the client processes (control.go): each must be found by a check.
 //
-// # Not promised
+// # Not guaranteed
 //
 // All clients run on one machine, and no server loses power. What held is true for the histories that were
 // played, and for no others.

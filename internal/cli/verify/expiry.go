@@ -78,6 +78,8 @@ func (r *run) expiry(ctx context.Context, seed uint64) (outcome, error) {
 		r.operations.Add(1)
 		handovers[i] = &handover{run: r, waiter: w, resource: names[i], fence: a.Fence}
 	}
+	longest := r.watchAnswers(ctx)
+	defer longest()
 	var all sync.WaitGroup
 	defer all.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -99,7 +101,30 @@ func (r *run) expiry(ctx context.Context, seed uint64) (outcome, error) {
 		}
 	}
 	all.Wait()
-	return judgeHandovers(handovers)
+	found, err := judgeHandovers(handovers)
+	if silent := longest(); found.late && silent > mostLate/4 {
+		return outcome{count: found.count, reason: fmt.Sprintf("the database did not answer for %s", silent.Round(time.Second))}, err
+	}
+	return found, err
+}
+
+// watchAnswers asks the database again and again, and returns a function that ends this and returns the longest time without an answer.
+func (r *run) watchAnswers(ctx context.Context) (longest func() time.Duration) {
+	ctx, stop := context.WithCancel(ctx)
+	last, most := time.Now(), time.Duration(0)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for ; ctx.Err() == nil; pause(ctx, time.Second/2) {
+			if _, err := r.store.LoadMajority(ctx); err == nil {
+				most, last = max(most, time.Since(last)), time.Now()
+			}
+		}
+	})
+	return func() time.Duration {
+		stop()
+		all.Wait()
+		return max(most, time.Since(last))
+	}
 }
 
 // untilQueued waits until each resource has a waiter, or has been granted to another process. It notes when the
@@ -168,19 +193,19 @@ func judgeHandovers(handovers []*handover) (found outcome, err error) {
 			found.count++
 		}
 		switch {
-		case found.seen != "":
+		case found.seen != "" && !found.late:
 		case h.answer.Failed:
 			return found, errors.New(h.answer.Text)
 		case !h.answer.OK:
-			found.seen = fmt.Sprintf("on %s: a waiter was not granted the lock of a killed process within %s", h.resource, waiting*3/4)
+			found.late, found.seen = true, fmt.Sprintf("on %s: a waiter was not granted the lock of a killed process within %s", h.resource, waiting*3/4)
 		case h.end.IsZero(): // the holder was too slow to renew it
 		case late < 0:
-			found.seen = fmt.Sprintf("on %s: client %d was granted the lock at %s by the server's clock, at the latest, and the lock of the killed process ended at %s",
+			found.late, found.seen = false, fmt.Sprintf("on %s: client %d was granted the lock at %s by the server's clock, at the latest, and the lock of the killed process ended at %s",
 				h.resource, h.waiter.number, h.granted.Format(timeOfDay), h.end.Format(timeOfDay))
 		case late > mostLate:
-			found.seen = fmt.Sprintf("on %s: client %d was granted the lock %s after its end", h.resource, h.waiter.number, late)
+			found.late, found.seen = true, fmt.Sprintf("on %s: client %d was granted the lock %s after its end", h.resource, h.waiter.number, late)
 		case h.answer.Fence <= h.fence:
-			found.seen = fmt.Sprintf("on %s: fence %d was granted after fence %d", h.resource, h.answer.Fence, h.fence)
+			found.late, found.seen = false, fmt.Sprintf("on %s: fence %d was granted after fence %d", h.resource, h.answer.Fence, h.fence)
 		}
 	}
 	if found.count == 0 {

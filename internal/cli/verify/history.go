@@ -25,8 +25,10 @@ type plan struct {
 	// within bounds each operation, and enough the time to begin operations. A lock that is lost makes
 	// all others wait.
 	within, enough time.Duration
-	// midway, if set, is called after half of the operations.
+	// midway, if set, is called after half of the operations. Clients continue until it has returned, and a little longer.
 	midway func(ctx context.Context) error
+	// disturbed is set if midway or the clients themselves disturb their connections.
+	disturbed bool
 }
 
 // histories is a check: clients take, renew and leave locks.
@@ -58,12 +60,13 @@ func (r *run) play(ctx context.Context, clients []*process, seed uint64, p plan)
 	parts := make([][]linear.Operation, len(clients)+1)
 	errs := make([]error, len(clients)+1)
 	var done atomic.Int64
-	half := make(chan struct{})
+	half, over := make(chan struct{}), make(chan struct{})
 	reached := sync.OnceFunc(func() { close(half) })
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	inParallel(len(clients)+1, func(i int) {
 		if i == len(clients) {
+			defer close(over)
 			if p.midway != nil {
 				select {
 				case <-half:
@@ -73,7 +76,8 @@ func (r *run) play(ctx context.Context, clients []*process, seed uint64, p plan)
 			}
 			return
 		}
-		player := &player{process: clients[i], run: r, plan: p, rand: rand.New(rand.NewPCG(seed, uint64(i))), seed: seed} //nolint:gosec // it must be repeatable
+		clients[i].disturbed = p.disturbed
+		player := &player{process: clients[i], run: r, plan: p, over: over, rand: rand.New(rand.NewPCG(seed, uint64(i))), seed: seed} //nolint:gosec // it must be repeatable
 		parts[i], errs[i] = player.play(ctx, func() {
 			if done.Add(1) == int64(p.each*len(clients)/2) {
 				reached()
@@ -109,14 +113,15 @@ type player struct {
 	rand *rand.Rand
 	seed uint64
 	held []int
-	// asked is the number of operations so far.
-	asked int
+	// asked is the number of operations so far, and after that of those since over was closed, which is when midway has returned.
+	asked, after int
+	over         <-chan struct{}
 }
 
 func (p *player) resource(i int) string { return fmt.Sprintf("%s/%d/%d", p.plan.name, p.seed, i) }
 
 func (p *player) play(ctx context.Context, done func()) (history []linear.Operation, err error) {
-	for began := time.Now(); p.asked < p.plan.each && time.Since(began) < p.plan.enough; p.asked++ {
+	for began := time.Now(); (p.asked < p.plan.each || p.continues(ctx)) && time.Since(began) < p.plan.enough; p.asked++ {
 		ops, err := p.step(ctx)
 		history = append(history, ops...)
 		if err != nil {
@@ -132,6 +137,22 @@ func (p *player) play(ctx context.Context, done func()) (history []linear.Operat
 		}
 	}
 	return history, nil
+}
+
+// continues reports whether a client that has done its operations does one more, after a pause, because midway has not returned or has just
+// returned.
+func (p *player) continues(ctx context.Context) bool {
+	const afterwards = 20
+	if p.plan.midway == nil || p.after == afterwards {
+		return false
+	}
+	select {
+	case <-p.over:
+		p.after++
+	default:
+	}
+	pause(ctx, 2*poll)
+	return true
 }
 
 // step performs an operation on a random resource. A client that holds does not wait for another resource, so
@@ -202,7 +223,7 @@ func (p *player) takeAll(ctx context.Context) (history []linear.Operation, err e
 			if err != nil {
 				return history, err
 			}
-			if last := len(ops) - 1; do.Waits() && !ops[last].OK {
+			if last := len(ops) - 1; do.Waits() && !ops[last].OK && !ops[last].Unknown {
 				return history, &violation{fmt.Sprintf("on %s: %s. All clients had left", p.resource(i), ops[last])}
 			}
 		}
@@ -220,7 +241,7 @@ func (r *run) cuts(ctx context.Context, seed uint64) (outcome, error) {
 	if _, err := r.tellAll(ctx, clients, cutOn); err != nil {
 		return outcome{}, err
 	}
-	history, err := r.play(ctx, clients, seed, plan{name: "cuts", resources: 4, each: 80, within: time.Second, enough: time.Minute})
+	history, err := r.play(ctx, clients, seed, plan{name: "cuts", resources: 4, each: 80, within: time.Second, enough: time.Minute, disturbed: true})
 	if err != nil {
 		return outcome{count: len(history)}, err
 	}
@@ -238,7 +259,7 @@ func (r *run) cuts(ctx context.Context, seed uint64) (outcome, error) {
 // afterwards plays a short history after a fault, in which each client must work again by itself, and adds it to
 // what was found.
 func (r *run) afterwards(ctx context.Context, clients []*process, seed uint64, name string, found outcome) (outcome, error) {
-	history, err := r.play(ctx, clients, seed, plan{name: name, resources: 2, each: 5, within: worksAgain, enough: worksAgain})
+	history, err := r.play(ctx, clients, seed, plan{name: name, resources: 2, each: 5, within: worksAgain, enough: worksAgain, disturbed: true})
 	if err != nil {
 		return found, err
 	}

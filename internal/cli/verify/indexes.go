@@ -30,7 +30,11 @@ func (r *run) indexes(ctx context.Context, _ uint64) (found outcome, err error) 
 	if err := r.insertIdle(ctx); err != nil {
 		return found, err
 	}
-	defer func() { _, _ = r.coll.DeleteMany(context.WithoutCancel(ctx), idlePrefix) }() // the collection is removed anyway
+	defer func() { // the collection is removed anyway
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removing)
+		defer cancel()
+		_, _ = r.coll.DeleteMany(ctx, idlePrefix)
+	}()
 	queries, err := r.recordQueries(ctx)
 	if err != nil {
 		return found, err

@@ -30,6 +30,8 @@ type process struct {
 	done   chan struct{} // closed when it has ended
 	// tries numbers the unknown outcomes by resource.
 	tries map[string]uint16
+	// disturbed is set if a check disturbs its connections, so that an operation that fails for a minute is an observation.
+	disturbed bool
 }
 
 // reply is a line of a process, or the end of its output.
@@ -126,7 +128,12 @@ func (p *process) perform(ctx context.Context, r *run, o order) ([]linear.Operat
 		return []linear.Operation{op}, nil
 	case o.Do == linear.Renew:
 		return nil, nil
+	case !o.Do.Takes() && !p.disturbed:
+		return nil, fmt.Errorf("client %d did not carry out %q on %s: %s", p.number, o.Do, o.Resource, a.Text)
 	case !o.Do.Takes():
+		if _, err := r.store.LoadMajority(ctx); err != nil { // an outage
+			return nil, err
+		}
 		return nil, &violation{fmt.Sprintf("client %d did not carry out %q on %s: %s", p.number, o.Do, o.Resource, a.Text)}
 	}
 	p.tries[o.Resource]++

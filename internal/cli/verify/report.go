@@ -79,10 +79,10 @@ type Check struct {
 	Count int           `json:"count"`
 	Unit  string        `json:"unit"`
 	Took  time.Duration `json:"took"`
-	// Seen is the first observation that contradicts what is Promised. Seed repeats it.
-	Seen     string `json:"seen,omitempty"`
-	Promised string `json:"promised,omitempty"`
-	Seed     uint64 `json:"seed,omitempty"`
+	// Seen is the first observation that contradicts the Guarantee. Seed repeats it.
+	Seen      string `json:"seen,omitempty"`
+	Guarantee string `json:"guarantee,omitempty"`
+	Seed      uint64 `json:"seed,omitempty"`
 	// Reason explains why the check was not possible.
 	Reason string `json:"reason,omitempty"`
 	// Note has facts that are not judged.
@@ -127,7 +127,7 @@ func (c *Check) print(b *strings.Builder) {
 		}
 	}
 	line("seen", c.Seen)
-	line("promised", c.Promised)
+	line("guarantee", c.Guarantee)
 	if c.Seed != 0 {
 		line("repeat", fmt.Sprintf("--seed %d", c.Seed))
 	}

@@ -88,11 +88,19 @@ type run struct {
 	began      time.Time
 	operations atomic.Int64
 	report     *Report
+	// undecided has the checks of which some rounds were not possible.
+	undecided map[string]undecided
+}
+
+// undecided is the number of a check's rounds that were not possible, and the latest reason.
+type undecided struct {
+	rounds int
+	reason string
 }
 
 // test is a check of the list.
 type test struct {
-	name, shows, unit, promised string
+	name, shows, unit, guarantee string
 	// clients is set if the check uses client processes. Such checks are repeated.
 	clients bool
 	run     func(r *run, ctx context.Context, seed uint64) (outcome, error)
@@ -103,6 +111,8 @@ type outcome struct {
 	count int
 	// seen is the first violation, reason explains why the check was not possible, and note has other facts.
 	seen, reason, note string
+	// late is set if seen is only that something came late, which an outage of the database explains.
+	late bool
 }
 
 const stepDownCheck = "step-down"
@@ -148,8 +158,8 @@ var tests = []test{
 	},
 }
 
-// Run makes the checks. The error is ErrViolated if one was violated, ErrUsage if the options are invalid, and
-// ctx's cause if ctx ended. The report is nil if no check was begun.
+// Run makes the checks. The error is ErrViolated if one was violated, even if ctx ended later; ErrUsage if the options are
+// invalid; and ctx's cause if ctx ended. The report is nil if no check was begun.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -166,7 +176,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }() // the process ends anyway
-	r := &run{o: o, began: time.Now(), patience: removing}
+	r := &run{o: o, began: time.Now(), patience: removing, undecided: map[string]undecided{}}
 	r.coll = mc.Database(o.Database).Collection("lockstep_verify_" + strings.ToLower(rand.Text()[:12]))
 	r.store = store.New(r.coll)
 	server, err := describe(ctx, r.coll)
@@ -178,7 +188,9 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	r.report = &Report{Version: o.Version, Started: r.began.UTC().Truncate(time.Millisecond), Seed: o.Seed, Control: o.Control, Server: server, Checks: []Check{}}
 	if err := r.prepare(ctx); err != nil {
-		r.remove(ctx)
+		if r.remove(ctx); r.report.Left != "" {
+			err = fmt.Errorf("%w; the collection %s could not be removed: drop it", err, r.report.Left)
+		}
 		return nil, err
 	}
 	err = r.rounds(ctx)
@@ -186,12 +198,15 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	r.report.Took, r.report.Operations = time.Since(r.began), r.operations.Load()
 	violated := slices.ContainsFunc(r.report.Checks, func(c Check) bool { return c.Result == Violated })
 	switch {
-	case ctx.Err() != nil:
-		r.report.Result = Incomplete
-		return r.report, context.Cause(ctx)
+	case violated && ctx.Err() != nil:
+		r.report.Result = Violated
+		return r.report, ErrViolated
 	case violated:
 		r.report.Result = Violated
 		return r.report, errors.Join(ErrViolated, err)
+	case ctx.Err() != nil:
+		r.report.Result = Incomplete
+		return r.report, context.Cause(ctx)
 	case err != nil:
 		r.report.Result, r.report.Error = Incomplete, err.Error()
 		return r.report, err
@@ -255,9 +270,16 @@ func (r *run) check(ctx context.Context, t *test, seed uint64) (stop bool, err e
 	switch {
 	case c.Result == Violated:
 	case found.seen != "":
-		c.Result, c.Seen, c.Promised, c.Seed = Violated, found.seen, t.promised, seed
+		c.Result, c.Seen, c.Guarantee, c.Seed, c.Reason = Violated, found.seen, t.guarantee, seed, ""
 	case found.reason != "":
-		c.Result, c.Reason = NotPossible, found.reason
+		r.undecided[t.name] = undecided{r.undecided[t.name].rounds + 1, found.reason}
+	}
+	if u := r.undecided[t.name]; c.Result != Violated && u.rounds > 0 {
+		c.Result, c.Reason = NotPossible, u.reason
+		if u.rounds < r.report.Rounds { // a round that held is a result
+			c.Result, c.Reason = Held, ""
+			c.Note = strings.TrimPrefix(fmt.Sprintf("%s; %d of %d rounds were not possible: %s", c.Note, u.rounds, r.report.Rounds, u.reason), "; ")
+		}
 	}
 	if r.o.Progress != nil {
 		r.o.Progress(*c)

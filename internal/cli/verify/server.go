@@ -86,15 +86,20 @@ func explainRefusal(database string, err error) error {
 // removing bounds the removal of the collection.
 const removing = 30 * time.Second
 
-// remove removes the collection, even if ctx has ended.
+// remove removes the collection, even if ctx has ended. A command that was sent before may still be at work and make the
+// collection again, so it looks a moment later.
 func (r *run) remove(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.patience)
 	defer cancel()
 	for ctx.Err() == nil {
-		if err := r.coll.Drop(ctx); err == nil {
+		if err := r.coll.Drop(ctx); err != nil {
+			pause(ctx, time.Second)
+			continue
+		}
+		pause(ctx, 200*time.Millisecond)
+		if names, err := r.coll.Database().ListCollectionNames(ctx, bson.D{{Key: "name", Value: r.coll.Name()}}); err == nil && len(names) == 0 {
 			return
 		}
-		pause(ctx, time.Second)
 	}
 	r.report.Left = r.report.Server.Collection
 }

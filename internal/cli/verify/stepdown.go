@@ -28,7 +28,7 @@ func (r *run) stepDown(ctx context.Context, seed uint64) (outcome, error) {
 	var took string
 	admin := r.coll.Database().Client().Database("admin")
 	history, err := r.play(ctx, clients, seed, plan{
-		name: "step-down", resources: 3, each: 150, within: 30 * time.Second, enough: 2 * time.Minute,
+		name: "step-down", resources: 3, each: 150, within: 30 * time.Second, enough: 2 * time.Minute, disturbed: true,
 		midway: func(ctx context.Context) (err error) {
 			took, err = stepDownPrimary(ctx, mongoAdmin{admin})
 			return err

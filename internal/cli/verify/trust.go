@@ -11,6 +11,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/proof/linear"
 )
 
+// quick is the time of the slowest answer with which a process must renew a lock in time.
+const quick = shortTTL / 8
+
 // trust is a check with two parts: a lease that is not renewed, and one that its process renews.
 func (r *run) trust(ctx context.Context, seed uint64) (outcome, error) {
 	clients, stop, err := r.clients(ctx, 4, seed)
@@ -25,16 +28,28 @@ func (r *run) trust(ctx context.Context, seed uint64) (outcome, error) {
 			parts[i], errs[i] = r.forsaken(ctx, clients[0], clients[1], fmt.Sprintf("trust/%d/forsaken", seed))
 			return
 		}
+		var slowest time.Duration
 		for attempt := range 3 { // a machine that is busy for a moment renews late
-			parts[i], errs[i] = r.renewed(ctx, clients[2], clients[3], fmt.Sprintf("trust/%d/renewed/%d", seed, attempt))
+			var took time.Duration
+			parts[i], took, errs[i] = r.renewed(ctx, clients[2], clients[3], fmt.Sprintf("trust/%d/renewed/%d", seed, attempt))
 			if errs[i] != nil || parts[i].reason == "" {
 				return
 			}
+			slowest = max(slowest, took)
 		}
+		parts[i].seen = neverRenewed(slowest)
 	})
 	return outcome{
 		count: parts[0].count + parts[1].count, seen: cmp.Or(parts[0].seen, parts[1].seen), reason: parts[1].reason,
 	}, errors.Join(errs[:]...)
+}
+
+// neverRenewed describes that a lock was not renewed in several attempts, unless an answer was so slow that this may be the reason.
+func neverRenewed(slowest time.Duration) string {
+	if slowest >= quick {
+		return ""
+	}
+	return fmt.Sprintf("a process never renewed a lock with a TTL of %s in time, although each answer took less than %s", shortTTL, quick)
 }
 
 // forsaken asks a holder that does not renew, again and again, whether it trusts its lease, while another
@@ -90,39 +105,49 @@ func (r *run) forsaken(ctx context.Context, holder, waiter *process, resource st
 
 // renewed lets a client renew a lock for a few TTLs while another one asks for it. A grant is wrong if it came
 // before an end of the lock that had been read before the question. The check shows nothing if the lock was not
-// renewed in time.
-func (r *run) renewed(ctx context.Context, holder, other *process, resource string) (found outcome, err error) {
+// renewed in time. slowest is the time that the slowest answer took.
+func (r *run) renewed(ctx context.Context, holder, other *process, resource string) (found outcome, slowest time.Duration, err error) {
 	o := order{Do: linear.WaitExclusive, Resource: resource, TTL: shortTTL, Within: waiting}
 	a, _, _, err := holder.do(ctx, o)
 	if err := expected(a, o, err); err != nil {
-		return found, err
+		return found, 0, err
 	}
+	asked := time.Now()
+	answered := func() { slowest, asked = max(slowest, time.Since(asked)), time.Now() }
 	const late = "the holder did not renew its lock in time: the library or the machine is too slow"
 	var first, last time.Time // ends of the lock
 	for began := time.Now(); time.Since(began) < 3*shortTTL && ctx.Err() == nil; pause(ctx, 5*poll) {
+		asked = time.Now()
 		before, err := r.store.LoadMajority(ctx, resource)
 		if err != nil {
-			return found, err
+			return found, 0, err
 		}
+		answered()
+		if _, _, _, err := holder.do(ctx, order{Do: ping}); err != nil {
+			return found, 0, err
+		}
+		answered()
 		end := ends(before, resource, holder.number)
 		if last = end; first.IsZero() {
 			first = end
 		}
 		a, _, _, err := other.do(ctx, order{Do: linear.TakeShared, Resource: resource, TTL: shortTTL, Within: waiting})
 		if err != nil {
-			return found, err
+			return found, 0, err
 		}
+		answered()
 		after, err := r.store.LoadMajority(ctx)
 		if err != nil {
-			return found, err
+			return found, 0, err
 		}
+		answered()
 		found.count++
 		r.operations.Add(1)
 		if a.OK {
 			trusts, _, _, err := holder.do(ctx, order{Do: askValid, Resource: resource})
 			switch {
 			case err != nil:
-				return found, err
+				return found, 0, err
 			case trusts.OK:
 				found.seen = fmt.Sprintf("on %s: client %d trusted its lease after client %d had been granted the lock", resource, holder.number, other.number)
 			case after.At.Before(end):
@@ -131,11 +156,11 @@ func (r *run) renewed(ctx context.Context, holder, other *process, resource stri
 			default:
 				found.reason = late
 			}
-			return found, nil
+			return found, slowest, nil
 		}
 	}
 	if !last.After(first) {
 		found.reason = late
 	}
-	return found, nil
+	return found, slowest, nil
 }

@@ -70,20 +70,20 @@ func TestRun_WorkingDatabase_Holds(t *testing.T) {
 // Each check with clients finds a defect when it is made alone.
 func TestRun_Controls_AreFoundByEachCheck(t *testing.T) {
 	t.Parallel()
-	for check, control := range map[string]string{
-		"histories": EarlyAnswer, "queues": LostCompare, "expiry": ClockJump, "trust": ClockJump, "fences": ClockJump, "cuts": LostCompare,
+	for _, c := range []struct{ check, control string }{
+		{"histories", EarlyAnswer}, {"queues", LostCompare}, {"expiry", ClockJump}, {"trust", ClockJump}, {"trust", LostRenewals}, {"fences", ClockJump}, {"cuts", LostCompare},
 	} {
-		t.Run(check, func(t *testing.T) {
+		t.Run(c.check+" "+c.control, func(t *testing.T) {
 			t.Parallel()
-			o := settings(t, check)
-			o.Control = control
+			o := settings(t, c.check)
+			o.Control = c.control
 			o.Duration = time.Minute // the defects are drawn: if the first seed shows none, another does
 			report, err := Run(t.Context(), o)
 			require.ErrorIs(t, err, ErrViolated, "%+v", report)
 			require.Len(t, report.Checks, 1)
 			require.Equal(t, Violated, report.Checks[0].Result)
 			require.NotEmpty(t, report.Checks[0].Seen)
-			require.NotEmpty(t, report.Checks[0].Promised)
+			require.NotEmpty(t, report.Checks[0].Guarantee)
 			requireRemoved(t, o)
 		})
 	}
@@ -117,6 +117,63 @@ func TestRun_Interrupted_RemovesCollection(t *testing.T) {
 	require.ErrorIs(t, err, cause)
 	require.Equal(t, Incomplete, report.Result)
 	require.Empty(t, report.Left)
+	requireRemoved(t, o)
+}
+
+// roundsOf returns a check that has these outcomes, round by round.
+func roundsOf(outcomes ...outcome) *test {
+	return &test{name: "rounds", unit: "rounds", clients: true, run: func(_ *run, _ context.Context, seed uint64) (outcome, error) {
+		return outcomes[seed], nil
+	}}
+}
+
+func TestCheck_RoundsDiffer_TheGravestAndTheHeldCount(t *testing.T) {
+	t.Parallel()
+	held, not, broken := outcome{note: "n"}, outcome{reason: "no answer"}, outcome{seen: "two holders"}
+	for name, c := range map[string]struct {
+		rounds       []outcome
+		result, note string
+	}{
+		"held":                      {[]outcome{held, held}, Held, "n"},
+		"never possible":            {[]outcome{not, not}, NotPossible, ""},
+		"held, then not possible":   {[]outcome{held, not}, Held, "1 of 2 rounds were not possible: no answer"},
+		"not possible, then held":   {[]outcome{not, held}, Held, "n; 1 of 2 rounds were not possible: no answer"},
+		"violated, then possible":   {[]outcome{broken, held}, Violated, "n"},
+		"not possible and violated": {[]outcome{not, broken}, Violated, ""},
+	} {
+		r := &run{report: &Report{}, undecided: map[string]undecided{}}
+		for round := range c.rounds {
+			r.report.Rounds++
+			_, err := r.check(t.Context(), roundsOf(c.rounds...), uint64(round)) //nolint:gosec // it is small
+			require.NoError(t, err)
+		}
+		require.Equal(t, c.result, r.report.Checks[0].Result, name)
+		require.Equal(t, c.note, r.report.Checks[0].Note, name)
+		require.Equal(t, c.result == NotPossible, r.report.Checks[0].Reason != "", name)
+	}
+}
+
+func TestNeverRenewed_SlowAnswers_ExplainIt(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, neverRenewed(quick))
+	require.Contains(t, neverRenewed(quick-1), "never renewed a lock with a TTL of 2s in time")
+}
+
+// A defect is reported even if the run was interrupted after it was seen.
+func TestRun_InterruptedAfterAViolation_IsViolated(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	o := settings(t, "histories", "queues")
+	o.Control = LostCompare
+	o.Progress = func(c Check) {
+		if c.Result == Violated {
+			cancel()
+		}
+	}
+	report, err := Run(ctx, o)
+	require.ErrorIs(t, err, ErrViolated)
+	require.Equal(t, Violated, report.Result)
 	requireRemoved(t, o)
 }
 
@@ -339,11 +396,11 @@ func TestReport_Line_FitsATicket(t *testing.T) {
 		Checks: []Check{{Name: "histories", Result: Held, Count: 1010, Unit: "operations"}, {Name: "indexes", Result: NotPossible, Reason: "no explain"}},
 	}
 	require.Equal(t, "lockstep verify v0.1.0: HELD, 1 checks, not possible: indexes, 12,345 operations, MongoDB 8.0.4 replica set of 3 (wiredTiger), 2026-11-26T10:00:00Z, seed 7", r.Line())
-	r.Result, r.Checks[0].Result, r.Checks[0].Seen, r.Checks[0].Promised, r.Checks[0].Seed = Violated, Violated, "a\nb", "c", 9
+	r.Result, r.Checks[0].Result, r.Checks[0].Seen, r.Checks[0].Guarantee, r.Checks[0].Seed = Violated, Violated, "a\nb", "c", 9
 	require.Contains(t, r.Line(), ": VIOLATED: histories, 1 checks, ")
 	var out strings.Builder
 	require.NoError(t, r.Print(&out))
-	require.Regexp(t, `(?m)^violated      histories           1,010 operations .*\n +seen +a\n +b\n +promised  c\n +repeat    --seed 9\n`, out.String())
+	require.Regexp(t, `(?m)^violated      histories           1,010 operations .*\n +seen +a\n +b\n +guarantee c\n +repeat    --seed 9\n`, out.String())
 	require.Contains(t, out.String(), "no explain")
 	require.True(t, strings.HasSuffix(out.String(), r.Line()+"\n"))
 	r.Result, r.Error, r.Checks = Incomplete, "expiry: no answer", nil
