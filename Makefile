@@ -49,7 +49,8 @@ demo: stack-up ## see sagas wait, commit, compensate and crash (DEMO_FLAGS="..."
 image: ## build a container image of the command (IMAGE=lockstep:dev)
 	@mkdir -p bin/image/bin
 	@GOOS=linux CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "bin/image/linux/$$(go env GOARCH)/lockstep" ./cmd/lockstep
-	@cp /etc/ssl/certs/ca-certificates.crt bin/image/bin/
+	@cp /etc/ssl/certs/ca-certificates.crt LICENSE bin/image/bin/
+	@.ci/licenses >bin/image/bin/THIRD_PARTY_NOTICES
 	@docker build --quiet --build-arg "TARGETPLATFORM=linux/$$(go env GOARCH)" --tag $(or $(IMAGE),lockstep:dev) --file Dockerfile bin/image
 
 .PHONY: test

@@ -30,8 +30,8 @@ type Options struct {
 	// A client with a converter that shows what it encodes is refused. The option needs the plugin in client.Options.Plugins, on the clients
 	// of all workers, of workflows and of activities. Clients that read failures, and replayers, need the same two converters.
 	//
-	// Workers can be restarted with the option one after the other: one that has it reads guards in clear, and one that lacks it fails an
-	// encoded guard with a retryable lockstep.Unavailable. Defaults to nil: names stand in clear.
+	// Workers can be restarted with the option one after the other: one that has it reads guards that are not encoded, and one that lacks it fails an
+	// encoded guard with a retryable lockstep.Unavailable. Defaults to nil: names are not encoded.
 	DataConverter converter.DataConverter
 	// Janitor configures the janitor of the plugin. [Interceptor] and [Register] have no janitor, and ignore it.
 	Janitor JanitorOptions

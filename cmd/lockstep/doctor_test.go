@@ -92,7 +92,7 @@ func TestDoctor_PollerWithoutThePlugin_IsNamed(t *testing.T) {
 	defer work(dial("by the client", plugin()), queue, sdkworker.Options{})()
 	defer work(dial(""), queue, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin()}})()
 	defer work(dial(""), queue, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin()}, Identity: "by the worker"})()
-	untilFound("ok       pollers      on 1 task queues all who poll have registered")
+	untilFound("ok       pollers      on 1 task queues every poller has registered")
 
 	defer work(dial("not known to the plugin"), guessed, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin()}})()
 	untilFound("warning  pollers      ", guessed+" (not known to the plugin)")
@@ -179,18 +179,18 @@ func TestDoctor_WorkersOnDifferentCollections_AreFound(t *testing.T) {
 	}
 	one := l.start(t, "worker", "--task-queue", queue)
 	require.Eventually(t, func() bool { return strings.Contains(doctor(), "ok       janitor ") }, within, 500*time.Millisecond)
-	require.Contains(t, doctor(), "ok       one place ")
+	require.Contains(t, doctor(), "ok       collections ")
 	other := l.start(t, "worker", "--task-queue", queue, "--collection", "more")
 	var found string
 	require.Eventually(t, func() bool {
 		found = doctor()
-		return strings.Contains(found, "broken   one place    workers of this namespace also keep locks in more")
+		return strings.Contains(found, "broken   collections  workers of this namespace also keep locks in more")
 	}, within, 500*time.Millisecond)
 	require.Contains(t, found, "give all workers the same collection")
 
 	other.interrupt(t)
 	require.Zero(t, other.wait(t), &other.stderr)
-	require.Eventually(t, func() bool { return strings.Contains(doctor(), "ok       one place ") }, within, 500*time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(doctor(), "ok       collections ") }, within, 500*time.Millisecond)
 	one.interrupt(t)
 	require.Zero(t, one.wait(t), &one.stderr)
 }
@@ -239,19 +239,19 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 	foreign := db.Collection("orders")
 	_, err := foreign.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "order/1"}})
 	require.NoError(t, err)
-	const ofLocks, ofTemporal = "indexes, writing, janitor, pollers, orphans, deadlocks, semaphores", "questions, janitor, one place, workers, pollers, orphans"
+	const ofLocks, ofTemporal = "indexes, writing, janitor, pollers, orphans, deadlocks, semaphores", "Temporal API, janitor, collections, workers, pollers, orphans"
 	for name, c := range map[string]struct{ args, once, see, stderr string }{
 		"no database": {
-			"--mongodb-uri mongodb://127.0.0.1:1/", "unknown  database     --mongodb-uri: no database answers at [127.0.0.1:1]", "unknown  one place    not checked: see database\n",
-			"unknown: database, replica set, clocks, collection, indexes, writing, janitor, one place, pollers, orphans, deadlocks, semaphores",
+			"--mongodb-uri mongodb://127.0.0.1:1/", "unknown  database     --mongodb-uri: no database answers at [127.0.0.1:1]", "unknown  collections  not checked: see database\n",
+			"unknown: database, replica set, clocks, collection, indexes, writing, janitor, collections, pollers, orphans, deadlocks, semaphores",
 		},
 		"no Temporal": {
-			"--temporal-address 127.0.0.1:1", "unknown  Temporal     no Temporal server answers at 127.0.0.1:1", "unknown  one place    not checked: see Temporal\n",
+			"--temporal-address 127.0.0.1:1", "unknown  Temporal     no Temporal server answers at 127.0.0.1:1", "unknown  collections  not checked: see Temporal\n",
 			"unknown: Temporal, " + ofTemporal,
 		},
 		"neither": {
 			"--mongodb-uri mongodb://127.0.0.1:1/ --temporal-address 127.0.0.1:1", "no database answers at", "unknown  janitor      not checked: see collection and Temporal\n",
-			"unknown: database, replica set, clocks, collection, indexes, writing, Temporal, questions, janitor, one place, workers, pollers, orphans, deadlocks, semaphores",
+			"unknown: database, replica set, clocks, collection, indexes, writing, Temporal, Temporal API, janitor, collections, workers, pollers, orphans, deadlocks, semaphores",
 		},
 		"no namespace": {
 			"--namespace nowhere", "broken   Temporal     the server does not know the namespace at", "unknown  workers      not checked: see Temporal\n",

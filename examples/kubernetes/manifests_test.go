@@ -163,8 +163,10 @@ func TestSecret_EachKey_IsCreated(t *testing.T) {
 	for _, d := range read(t).deployments {
 		for _, variable := range d.Spec.Template.Spec.Containers[0].Env {
 			ref := variable.ValueFrom.SecretKeyRef
-			require.Contains(t, string(readme), "create secret generic "+ref.Name+" ")
-			require.Contains(t, string(readme), "--from-literal="+ref.Key+"=")
+			_, command, found := strings.Cut(string(readme), "create secret generic "+ref.Name+" ")
+			require.True(t, found, ref.Name)
+			command, _, _ = strings.Cut(command, "kubectl")
+			require.Contains(t, command, "--from-file="+ref.Key+"=")
 		}
 	}
 }

@@ -65,7 +65,7 @@
 //   - An operation that is repeated with the same call ID ends as if it had run once.
 //   - No operation panics or changes its argument, whatever the document contains.
 //
-// # Not promised
+// # Not guaranteed
 //
 // The rules trust their caller for the time: nothing may expire by a time that was not read together
 // with the document. They do not detect deadlocks; package party does, and withdraws the victim. A

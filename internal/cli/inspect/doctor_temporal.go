@@ -184,7 +184,7 @@ func (d *Doctor) pollers(ctx context.Context) (Finding, error) {
 	case len(queues) == 0:
 		return finding(Warning, "no worker with the plugin has registered for this namespace in this collection", "see to it that all workers of a task queue have the plugin")
 	}
-	return ok("on %d task queues all who poll have registered", len(queues))
+	return ok("on %d task queues every poller has registered", len(queues))
 }
 
 // compare returns the pollers that have not registered, and whether one of them may have registered by a guessed name.

@@ -53,7 +53,7 @@
 //   - Nothing that a caller passes is interpreted by the server.
 //   - A collection that is refused is not changed.
 //
-// # Not promised
+// # Not guaranteed
 //
 // A conflict does not prove that the swap was not applied: the driver may have sent it twice. The
 // server's time is that of the node that executes a command; on a sharded cluster it is the clock of

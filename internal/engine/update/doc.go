@@ -44,7 +44,7 @@
 //   - When no line owes a swap, no late copy of a swap of this process can be applied.
 //   - Operations of one process on one resource are applied in the order of their arrival.
 //
-// # Not promised
+// # Not guaranteed
 //
 // There is no order between processes, and none between resources. A debt that cannot be paid before
 // Close is lost; the entries that it would have removed end with their TTLs.
