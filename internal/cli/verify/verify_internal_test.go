@@ -144,7 +144,7 @@ func TestCheck_RoundsDiffer_TheGravestAndTheHeldCount(t *testing.T) {
 		r := &run{report: &Report{}, undecided: map[string]undecided{}}
 		for round := range c.rounds {
 			r.report.Rounds++
-			_, err := r.check(t.Context(), roundsOf(c.rounds...), uint64(round)) //nolint:gosec // it is small
+			_, err := r.check(t.Context(), roundsOf(c.rounds...), uint64(round))
 			require.NoError(t, err)
 		}
 		require.Equal(t, c.result, r.report.Checks[0].Result, name)
