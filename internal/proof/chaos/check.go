@@ -396,8 +396,8 @@ type recovered struct {
 	fault bool
 	slot  int
 	to    int64
-	// took is the time until the answer of the first probe that began after the fault. If the load or the next fault came before, it
-	// is the time until then, and seen is not set.
+	// took is the time until the answer of the first probe that began after the fault. If the end of the load or the next fault came
+	// before, it is the time until then, and seen is not set.
 	took  time.Duration
 	seen  bool
 	bound time.Duration
@@ -426,15 +426,12 @@ func (s *story) recoveries() (all []recovered) {
 			continue // a log without this process
 		}
 		quiet := recovered{after: begin("the begin of the load"), slot: slot, to: s.began, bound: recoveryBound}
-		for _, d := range append(s.disturbed, disturbance{from: end, to: end}) {
-			if last := d.Fault == nil; !last && !d.concerns(slot) {
+		for _, d := range s.disturbed {
+			if !d.concerns(slot) {
 				continue
 			}
 			if d.from > quiet.to {
 				all = append(all, working(quiet, probes[slot], d.from)...)
-			}
-			if d.Fault == nil {
-				break
 			}
 			remains := quiet.bound - time.Duration(d.to-quiet.to)
 			if d.to < quiet.to { // an earlier fault lasts longer
@@ -442,6 +439,9 @@ func (s *story) recoveries() (all []recovered) {
 				continue
 			}
 			quiet = recovered{after: d.Fault, fault: true, slot: slot, to: d.to, bound: max(d.bound(), remains)}
+		}
+		if end > quiet.to {
+			all = append(all, working(quiet, probes[slot], end)...)
 		}
 	}
 	return all

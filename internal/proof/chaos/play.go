@@ -26,14 +26,13 @@ type Setup struct {
 	Seed uint64
 	Long time.Duration // the load
 	Plan []Fault
-	// Broken makes all clients wrong, Unchecked the registers, and BareSagas the sagas. See controls.go.
-	// NoSagas leaves the registers to the clients. Forgets makes the database lose its latest acknowledged writes in a restart.
-	Broken string
-	// HalfUndone makes the sagas leave out a compensation. Edits are made in the database.
-	Unchecked, BareSagas, Forgets bool
-	HalfUndone                    bool
-	Edits                         edit
-	NoSagas                       bool
+	// What is wrong in a control, see controls.go. Broken makes all clients wrong, Unchecked the registers, and BareSagas and HalfUndone
+	// the sagas. Forgets makes the database lose its latest acknowledged writes in a restart, and Edits changes its documents.
+	Broken                                    string
+	Unchecked, BareSagas, HalfUndone, Forgets bool
+	Edits                                     edit
+	// NoSagas leaves the registers to the clients.
+	NoSagas bool
 	// Gentle lets all processes end by themselves at the end.
 	Gentle bool
 	// Samples is the folder of a soak's samples, or empty.
