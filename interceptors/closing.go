@@ -187,12 +187,14 @@ func (c *closer) releaseInherited(ctx context.Context, to Connection, run wire.R
 	if err != nil || len(held) == 0 {
 		return err
 	}
-	// A run that continued as new without handing over leaves nothing to the next one.
-	if to.Client != nil && last.GetEventType() != enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW {
+	if to.Client != nil {
 		latest, err := currentrun.Describe(ctx, to.Client.WorkflowService(), to.Namespace, run.WorkflowID, "")
-		if err != nil || latest.GetExecution().GetRunId() != run.RunID {
+		// next, if the run continued as new, has inherited nothing of this. What it holds is its own.
+		next := last.GetWorkflowExecutionContinuedAsNewEventAttributes().GetNewExecutionRunId()
+		if current := latest.GetExecution().GetRunId(); err != nil || current != run.RunID && current != next {
 			return err
 		}
+		delete(held, next)
 	}
 	return currentrun.ReleaseInherited(ctx, c.locker, run, held)
 }

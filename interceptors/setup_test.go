@@ -37,6 +37,8 @@ type fakeLocker struct {
 	enter func(ctx context.Context, n int, req party.Request) error
 	// leaveErr is the error of Leave.
 	leaveErr error
+	// held is what Status lists.
+	held []lockcore.Status
 }
 
 func (f *fakeLocker) Enter(ctx context.Context, req party.Request) ([]lockcore.Lease, error) {
@@ -107,7 +109,13 @@ func (f *fakeLocker) Release(_ context.Context, r party.Release) error {
 }
 
 func (f *fakeLocker) Status(context.Context, lockcore.Filter) iter.Seq2[lockcore.Status, error] {
-	return func(func(lockcore.Status, error) bool) {}
+	return func(yield func(lockcore.Status, error) bool) {
+		for _, s := range f.held {
+			if !yield(s, nil) {
+				return
+			}
+		}
+	}
 }
 
 func (f *fakeLocker) asked() []party.Request {

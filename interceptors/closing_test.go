@@ -1,0 +1,71 @@
+package interceptors
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"google.golang.org/grpc"
+
+	"github.com/temporal-lockstep/lockstep/internal/runstate"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// hasCurrent is a client that reports a run as the current one of every workflow.
+type hasCurrent struct {
+	client.Client
+	run string
+}
+
+func (c hasCurrent) WorkflowService() workflowservice.WorkflowServiceClient {
+	return describes{run: c.run}
+}
+
+type describes struct {
+	workflowservice.WorkflowServiceClient
+	run string
+}
+
+func (c describes) DescribeWorkflowExecution(
+	context.Context, *workflowservice.DescribeWorkflowExecutionRequest, ...grpc.CallOption,
+) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	return &workflowservice.DescribeWorkflowExecutionResponse{
+		WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{Execution: &commonpb.WorkflowExecution{RunId: c.run}},
+	}, nil
+}
+
+// A run that continues as new without handing over releases what it had inherited. The next run may hold locks by then, which are its own.
+func TestCloser_NextRunHolds_ReleasesOnlyWhatWasInherited(t *testing.T) {
+	t.Parallel()
+	for current, want := range map[string][]string{"one": {"zero"}, "two": {"zero"}, "three": nil} {
+		locker := &fakeLocker{held: []lockcore.Status{
+			{Resource: "inherited", Holder: lockcore.Holder{Run: "zero", State: lockcore.StateHolding}},
+			{Resource: "own", Holder: lockcore.Holder{Run: "one", State: lockcore.StateHolding}},
+			{Resource: "next", Holder: lockcore.Holder{Run: "two", State: lockcore.StateHolding}},
+		}}
+		if current == "one" {
+			locker.held = locker.held[:2]
+		}
+		last := &historypb.HistoryEvent{
+			EventType: enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
+			Attributes: &historypb.HistoryEvent_WorkflowExecutionContinuedAsNewEventAttributes{
+				WorkflowExecutionContinuedAsNewEventAttributes: &historypb.WorkflowExecutionContinuedAsNewEventAttributes{NewExecutionRunId: "two"},
+			},
+		}
+		err := with(locker).closer.end(t.Context(), Connection{Client: hasCurrent{run: current}, Namespace: "n", NamespaceID: "id"},
+			runstate.Closing{WorkflowID: "w", RunID: "one", Releases: []wire.ReleaseParams{{Inherits: true, All: true}}}, last)
+		require.NoError(t, err)
+		var labels []string
+		for _, r := range locker.released {
+			labels = append(labels, r.Run)
+		}
+		require.Equal(t, want, labels, "the current run is %s", current)
+	}
+}
