@@ -145,6 +145,11 @@ func TestStep_InASagaWithOuterContext_IsRefused(t *testing.T) {
 				return future.Get(ctx, nil)
 			}
 		}, true},
+		"a saga of the outer": {func(outer workflow.Context) func(workflow.Context) error {
+			return func(workflow.Context) error {
+				return workflows.RunSaga(outer, workflows.SagaOptions{}, func(workflow.Context, *workflows.Saga) error { panic("it runs") })
+			}
+		}, true},
 		"said": {func(outer workflow.Context) func(workflow.Context) error {
 			return outside(outer, workflows.Locks{Scope: workflows.ScopeStep})
 		}, false},

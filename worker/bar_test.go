@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
@@ -113,11 +114,19 @@ func TestBar_TestEnvironment_ReturnsWhenPartsEnded(t *testing.T) {
 // starter starts the step of a saga.
 type starter = func(ctx workflow.Context) workflow.Future
 
-// Three ways in which a step still runs when its saga has failed.
+// Four ways in which a step still runs when its saga has failed.
 func stepTimesOut(ctx workflow.Context, start starter) error {
 	return start(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		StartToCloseTimeout: 2 * time.Second, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
 	})).Get(ctx, nil)
+}
+
+// stepIsRepeated is a step whose first attempt times out, and whose second one succeeds.
+func stepIsRepeated(ctx workflow.Context, start starter) error {
+	err := start(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		StartToCloseTimeout: 2 * time.Second, RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Millisecond, MaximumAttempts: 2},
+	})).Get(ctx, nil)
+	return errors.Join(err, errors.New("a later step fails"))
 }
 
 func stepIsCancelled(ctx workflow.Context, start starter) error {
@@ -164,6 +173,9 @@ func TestCompensation_StepStillRuns_WaitsForIt(t *testing.T) {
 		"timed out, Compensate":      {"", undoByFunction, stepTimesOut},
 		"timed out, Step":            {"", undoOfStep, stepTimesOut},
 		"timed out, scope step":      {workflows.ScopeStep, undoByActivity, stepTimesOut},
+		"repeated, CompensateWith":   {"", undoByActivity, stepIsRepeated},
+		"repeated, Compensate":       {"", undoByFunction, stepIsRepeated},
+		"repeated, Step":             {"", undoOfStep, stepIsRepeated},
 		"cancelled, CompensateWith":  {"", undoByActivity, stepIsCancelled},
 		"cancelled, Step":            {"", undoOfStep, stepIsCancelled},
 		"not waited for, Compensate": {"", undoByFunction, stepIsNotWaitedFor},
@@ -177,7 +189,15 @@ func TestCompensation_StepStillRuns_WaitsForIt(t *testing.T) {
 			})
 			running, leave := make(chan struct{}), make(chan struct{})
 			b.work(t, sdkworker.Options{}, map[string]any{
-				"Slow": func(context.Context) error { close(running); <-leave; b.write("step"); return nil }, // it does not look at its context
+				"Slow": func(ctx context.Context) error {
+					if activity.GetInfo(ctx).Attempt > 1 {
+						return nil
+					}
+					close(running)
+					<-leave // it does not look at its context
+					b.write("step")
+					return nil
+				},
 				"Undo": b.writer("undo"),
 			})
 			run := b.start(t, "W")
@@ -194,6 +214,33 @@ func TestCompensation_StepStillRuns_WaitsForIt(t *testing.T) {
 			b.requireFree(t, account.Name)
 		})
 	}
+}
+
+// A coroutine that the saga did not wait for goes on while the saga is undone. Its next guarded step would not be undone.
+func TestSaga_StepDuringUndo_IsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := b.run(t, func(ctx workflow.Context) error {
+		var late error
+		went := false
+		failed := saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+			ctx = workflows.Guard(ctx, account)
+			s.Compensate(ctx, func(ctx workflow.Context) error {
+				return errors.Join(workflow.Await(ctx, func() bool { return went }), do(ctx, "Look"))
+			})
+			workflow.Go(ctx, func(ctx workflow.Context) {
+				late = errors.Join(workflow.Sleep(ctx, 10*time.Millisecond), do(ctx, "Look"))
+				went = true
+			})
+			return errors.New("the saga does not wait for its coroutine")
+		})
+		if !errors.Is(late, lockcore.ErrEnded) {
+			return errors.Join(errors.New("the step was not refused"), late, failed)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, []string{"free: false"}, b.read(), "only the compensation ran")
 }
 
 // A step that is still scheduled when its saga fails is refused when a worker takes it.

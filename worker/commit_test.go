@@ -117,6 +117,24 @@ func TestSaga_StepRanWithoutPlugin_CommitFails(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
+// A run that continues a hand-over inherits holds, but its own steps have their locks or lose them like those of any other run.
+func TestSaga_StepOfNextRunRanWithoutPlugin_CommitFails(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		if workflow.GetInfo(ctx).ContinuedExecutionRunID == "" {
+			return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W"))
+		}
+		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+			return s.Step(workflows.Guard(ctx, account), "Note", "Undo", "step").Get(ctx, nil)
+		})
+	})
+	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
+	b.work(t, sdkworker.Options{DisableWorkflowWorker: true, Plugins: []sdkworker.Plugin{}}, nil)
+	require.ErrorIs(t, workflows.LockError(b.last(t, b.start(t, "W"))), lockcore.ErrLost)
+	require.Equal(t, []string{"step", "undid step"}, b.read())
+}
+
 // Two sagas lock one account, and the worker that runs the second one's step has its locks in another database: it must not run it
 // in addition to the first. A worker with the workflow's database does.
 func TestGuard_WorkerHasAnotherLockDatabase_IsRefused(t *testing.T) {

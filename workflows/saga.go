@@ -30,7 +30,7 @@ type SagaOptions struct {
 	// DeadlockRetries is the number of times that fn is called again from its beginning if a step was the victim of a deadlock
 	// (*lockcore.DeadlockError): up to 1,000, or -1 for never. Defaults to 10.
 	//
-	// Before each repeated call the saga is undone, its locks and those that fn has acquired by [Lock] are released, and the saga sleeps:
+	// Before each repeated call the saga is undone, its locks and those that fn has acquired by [Lock] under its context are released, and the saga sleeps:
 	// 50 to 100 ms at first and 5 to 10 s at most, with a jitter made from the run's ID. The sleep is a timer, which is two events.
 	//
 	// fn must reset the variables outside of it that it changes, and must put [Saga.Attempt] into idempotency keys. A signal that fn has
@@ -100,18 +100,18 @@ func (s *Saga) Attempt() int { return s.attempt }
 // has nothing to release and adds no event. If the database does not answer for [SagaOptions.CommitTimeout], it is not known whether a lock was lost, and
 // the saga is undone as in 2.
 //
-// Guarded steps of fn need the context that fn is given, or one derived from it. Under a context from outside the saga they fail with a
-// *lockcore.InvalidError, unless their [Locks.Scope] is ScopeStep.
+// Guarded steps of fn, and sagas inside it, need the context that fn is given, or one derived from it. Under a context from outside the
+// saga they fail with a *lockcore.InvalidError, unless a step's [Locks.Scope] is ScopeStep.
 //
-// fn must wait for the steps that it starts. A step that still waits for its locks when fn has returned does not run: a background activity
-// removes it from the queue, and its error matches lockcore.ErrEnded. A panic in fn does not undo the saga: it fails the workflow task.
+// fn must wait for the steps that it starts. A step that still waits for its locks when fn has returned, or that is started while the saga
+// is undone, does not run, and its error matches lockcore.ErrEnded. A panic in fn does not undo the saga: it fails the workflow task.
 //
 // If a saga inside a saga fails, only the inner saga is undone. If it succeeds, it hands its locks and its compensations to the outer saga, which
 // verifies the locks when it commits, and runs the compensations, in reverse order, if it fails. If the inner saga ran in another
 // coroutine, and the outer one has begun to compensate by then, the inner one is undone, and its error matches lockcore.ErrEnded. A saga
 // inside a compensation hands only its locks to the saga that is compensating.
 func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
-	if err := opts.check(); err != nil {
+	if err := cmp.Or(opts.check(), runstate.CheckSaga(ctx)); err != nil {
 		return err
 	}
 	retries := cmp.Or(opts.DeadlockRetries, defaultRetries)
@@ -244,7 +244,8 @@ func (s *Saga) undoneWithOuter(ctx workflow.Context) error {
 // again.
 //
 // No guarded step of the saga runs at the same time as a compensation. Before the first compensation, the saga waits for the steps that it
-// cancelled, that timed out, or that fn did not wait for, until they have returned or their TTL has ended.
+// cancelled, that timed out, also if a later attempt succeeded, or that fn did not wait for, until they have returned or their TTL has
+// ended. It does not know of timeouts that an operator has shortened (temporal activity update-options).
 //
 // The steps of fn wait for their locks as long as it takes, whatever MaxWait and Try of [Locks] are. They fail with a
 // *lockcore.DeadlockError only if all that wait for each other are compensations. fn runs even if its step never ran; use [Saga.Step] to

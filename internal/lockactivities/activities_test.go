@@ -227,6 +227,25 @@ func TestRenewAndLeave_LeasesOfAcquire_AreAccepted(t *testing.T) {
 	require.Equal(t, []lockcore.Lease{lease(ownLockID)}, f.left)
 }
 
+// A reset repeats a release that is pending, in the new run.
+func TestRelease_RunThatDecidedItWasReset_EndsItsRequestsToo(t *testing.T) {
+	t.Parallel()
+	for run, want := range map[string][]string{"": {"default-test-run-id"}, "default-test-run-id": {"default-test-run-id"}, "before": {"default-test-run-id", "before"}} {
+		for of, lockID := range map[string]string{"": ownLockID, `"step":"1/Do",`: ownLockID + "/1%2FDo"} {
+			f := &fakeLocker{}
+			_, err := call(t, f, "lockstep.Release", `{`+of+`"resources":["account/1"],"schedule":4,"run":"`+run+`"}`)
+			require.NoError(t, err)
+			var labels []string
+			for _, r := range f.released {
+				require.Equal(t, party.LastAttempt(4), r.Order)
+				require.Equal(t, lockID, r.LockID)
+				labels = append(labels, r.Run)
+			}
+			require.Equal(t, want, labels)
+		}
+	}
+}
+
 func TestRelease_ManyResources_EndsThemInBatches(t *testing.T) {
 	t.Parallel()
 	f := &fakeLocker{}

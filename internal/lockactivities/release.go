@@ -37,7 +37,12 @@ func (a *Activities) Release(ctx context.Context, p wire.ReleaseParams) (wire.Re
 	if len(p.Used) > 0 {
 		return wire.ReleaseResult{}, wire.Failure(a.verify(ctx, p, caller))
 	}
-	err = currentrun.Release(ctx, a.Locker, party.Release{LockID: self.lockID, Run: self.run, Order: party.LastAttempt(p.Schedule)}, p.Resources)
+	release := party.Release{LockID: self.lockID, Run: self.run, Order: party.LastAttempt(p.Schedule)}
+	err = currentrun.Release(ctx, a.Locker, release, p.Resources)
+	if err == nil && self.run != "" && p.Run != "" && p.Run != self.run { // a reset has made the caller out of the run that decided this
+		release.Run = p.Run
+		err = currentrun.Release(ctx, a.Locker, release, p.Resources)
+	}
 	if err == nil && ofWorkflow && (p.Inherits || p.All) {
 		err = a.releaseInherited(ctx, p, caller)
 	}

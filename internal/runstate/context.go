@@ -150,6 +150,16 @@ func (c stepContext) enclosingSaga() *Scope {
 	return c.state.open[i]
 }
 
+// CheckSaga returns an error for a saga inside the function of another one under a context from outside that one: the other would not
+// undo it.
+func CheckSaga(ctx workflow.Context) error {
+	if c := stepContextOf(ctx); c.compensating || c.enclosingSaga() == nil {
+		return nil
+	}
+	return Invalid("the context of RunSaga", "a context from outside the saga around it",
+		"the context that the outer RunSaga gives to its function, or one derived from it")
+}
+
 // WithLocks returns a context whose steps take these locks in addition to those of ctx, or none if l is nil.
 func WithLocks(ctx workflow.Context, l *Locks) workflow.Context {
 	c := stepContextOf(ctx)

@@ -75,7 +75,7 @@ func (l *Lock) take(ctx workflow.Context) error {
 	defer func() {
 		t.scope.parked = slices.DeleteFunc(t.scope.parked, func(o *Step) bool { return o == t })
 	}()
-	for unread := false; ; t.nextSchedule(ctx) {
+	for unread := 0; ; t.nextSchedule(ctx) {
 		var result wire.AcquireResult
 		err := l.ask(ctx, &result)
 		switch {
@@ -85,8 +85,8 @@ func (l *Lock) take(ctx workflow.Context) error {
 			return wire.NewWaitCanceled(true)
 		case err == nil && !l.covers(&result):
 			continue
-		case isUnreadable(err) && !unread: // the worker that freed a lock has another data converter
-			unread = true
+		case isUnreadable(err) && unread < len(t.Guard.Resources): // the worker that freed a lock has another data converter
+			unread++
 			continue
 		}
 		t.settle(err)

@@ -129,7 +129,7 @@ type Saga struct {
 	open []*Step
 	// late lists the resources of steps that have ended for the workflow but may still run on a worker.
 	late uses
-	// undoing is set once the saga's compensations have begun: from then on only compensations run.
+	// undoing is set once the saga's compensations have begun: from then on its other guarded steps are refused.
 	undoing bool
 }
 

@@ -26,15 +26,17 @@ type Step struct {
 	maxWait time.Duration
 	// waitingSince is the start of the wait, moved forward so that the time in which the step ran does not count.
 	waitingSince time.Time
-	// scheduled is the time of the latest scheduling. used is the time from scheduled until the step found a lock busy.
+	// scheduled is the time of the latest scheduling. used is the time from scheduled until the step found a lock busy. attempt is the time
+	// after which Temporal repeats an attempt that has not returned.
 	scheduled time.Time
 	used      time.Duration
+	attempt   time.Duration
 	// parked has the details of the latest attempt that did not get the locks, and parkedAs its schedule number.
 	parked   *wire.ParkedDetails
 	parkedAs uint32
 	// fullRetries counts the consecutive attempts that left no request in a queue.
 	fullRetries int
-	// ran is set if an attempt may have run the step's own code.
+	// ran is set if an attempt before a wait may have run the step's own code.
 	ran bool
 	// text describes the wait for people.
 	text string
@@ -91,6 +93,9 @@ func (c stepContext) check(activityType string) error {
 		return Invalid("the context of ExecuteActivity", fmt.Sprintf("a context from outside the saga, for %q", wire.Cut(activityType, 128)),
 			"the context that RunSaga gives to its function, or one derived from it; or Locks.Scope: ScopeStep, if the locks are to end with the step")
 	}
+	if c.saga.IsUndoing() && !c.compensating {
+		return wire.NewWaitEnded(true)
+	}
 	return c.locks.Check()
 }
 
@@ -132,6 +137,11 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 		step.Guard.Saga = a.saga.id
 	}
 	o := workflow.GetActivityOptions(ctx)
+	for _, limit := range []time.Duration{o.StartToCloseTimeout, o.HeartbeatTimeout} {
+		if limit > 0 && (step.attempt == 0 || limit < step.attempt) {
+			step.attempt = limit
+		}
+	}
 	if step.priority = o.Priority; scope.lock == nil {
 		step.queue = o.TaskQueue
 	}
@@ -167,15 +177,21 @@ func (t *Step) Scheduled() {
 	}
 }
 
-// ended records that Temporal has reported the step's end with err. The code of a step that was cancelled or timed out may still run.
-func (t *Step) ended(err error) {
+// ended records that the step has ended for the workflow. late reports that its code may still run.
+func (t *Step) ended(late bool) {
 	if t.saga == nil {
 		return
 	}
 	t.saga.open = slices.DeleteFunc(t.saga.open, func(o *Step) bool { return o == t })
-	if temporal.IsCanceledError(err) || isTimeout(err) {
+	if late || t.ran {
 		t.saga.late.addAll(t.Guard.Resources, 0)
 	}
+}
+
+// mayStillRun reports whether the code of a step that has ended with err may still run: it was cancelled, or it, or an earlier attempt, timed
+// out. An attempt that ended in any other way has returned. History does not name earlier attempts, but they took their timeout.
+func (t *Step) mayStillRun(ctx workflow.Context, err error) bool {
+	return temporal.IsCanceledError(err) || isTimeout(err) || t.attempt > 0 && workflow.Now(ctx).Sub(t.scheduled) >= t.attempt
 }
 
 func isTimeout(err error) bool {
@@ -190,15 +206,12 @@ func (t *Step) Enter(ctx workflow.Context, ask func(ctx workflow.Context) error)
 		err := ask(ctx)
 		details, parked := wire.Parked(err)
 		if !parked {
-			t.ended(err)
+			t.ended(t.mayStillRun(ctx, err))
 			t.settle(err)
 			return t.markNeverRan(wire.TypedError(err))
 		}
 		if err := t.wait(ctx, details, err); err != nil {
-			t.ended(nil)
-			if t.ran && t.saga != nil { // an earlier attempt may have run, and may still run
-				t.saga.late.addAll(t.Guard.Resources, 0)
-			}
+			t.ended(false)
 			return err
 		}
 		ctx = t.nextAttempt(ctx)

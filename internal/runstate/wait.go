@@ -169,7 +169,7 @@ func (t *Step) queued() []wire.Lease {
 func (t *Step) release(schedule uint32) {
 	all := names(t.Guard.Resources)
 	t.scope.state.addEnding(wire.ActivityRelease, "release "+strings.Join(all, ", "),
-		wire.ReleaseParams{Step: t.Guard.Part, Resources: all, Schedule: schedule})
+		wire.ReleaseParams{Step: t.Guard.Part, Resources: all, Schedule: schedule, Run: t.Guard.Run})
 }
 
 // details is the description of a run in Temporal's UI: shown is what showWaits has set, and before what the workflow itself had set.

@@ -100,11 +100,14 @@ type ReleaseParams struct {
 	// Used lists what the workflow must still hold, because completed steps have used it. It is verified and renewed, and nothing is
 	// released. A loss is a FailureLost. Used must not be combined with another LockID, Step, Resources or All.
 	Used []Use `json:"used,omitempty"`
-	// Inherits is set if the run was reset, or continues one that handed its locks over. Then a missing hold of Used counts as lost only
-	// if there is evidence. A release also ends what other runs of the workflow hold on the resources, if the run is the current one.
+	// Inherits is set if the run was reset, or continues one that handed its locks over. A release then also ends what other runs of the
+	// workflow hold on the resources, if the run is the current one. With Used, which sets it only in a run that was reset, a missing hold
+	// counts as lost only if there is evidence.
 	Inherits bool `json:"inherits,omitempty"`
 	// All ends what other runs of the workflow hold on any resource.
 	All bool `json:"all,omitempty"`
+	// Run is the run that scheduled the release. In another run, which was made by a reset, it ends the requests of both.
+	Run string `json:"run,omitempty"`
 	// Before is the first run that was reset. The losses of that run and of the runs after it count as losses of this one, as far as the
 	// history or the database names these runs.
 	Before string `json:"before,omitempty"`
