@@ -82,7 +82,7 @@ type term struct {
 	// connected has the clients that have a connection in this term.
 	connected map[[2]string]bool
 	// temporal has the connections of the janitors, by the IDs of namespaces.
-	temporal map[string]*describer
+	temporal map[string]*latest
 }
 
 func newJanitors(o Options) *janitors {
@@ -103,7 +103,7 @@ func (j *janitors) addWorker(worker string) {
 	defer j.mu.Unlock()
 	j.workers[worker] = true
 	if j.term == nil {
-		j.term = &term{connected: map[[2]string]bool{}, temporal: map[string]*describer{}}
+		j.term = &term{connected: map[[2]string]bool{}, temporal: map[string]*latest{}}
 		j.term.ctx, j.term.end = context.WithCancel(context.Background())
 	}
 	t := j.term
@@ -195,7 +195,7 @@ func (j *janitors) connected(c interceptors.Connection) {
 		d.Store(&c.Client)
 		return
 	}
-	d := &describer{}
+	d := &latest{}
 	d.Store(&c.Client)
 	one, err := janitor.New(janitor.Options{
 		Locker: j.options.Locker, Temporal: d, Namespace: c.Namespace, NamespaceID: c.NamespaceID, Logger: c.Logger,
@@ -209,11 +209,17 @@ func (j *janitors) connected(c interceptors.Connection) {
 	t.running.Go(func() { one.Run(t.ctx) })
 }
 
-// describer asks Temporal by the latest connection.
-type describer struct{ atomic.Pointer[client.Client] }
+// latest asks Temporal by the latest connection.
+type latest struct{ atomic.Pointer[client.Client] }
 
-func (d *describer) DescribeWorkflowExecution(
+func (d *latest) DescribeWorkflowExecution(
 	ctx context.Context, in *workflowservice.DescribeWorkflowExecutionRequest, opts ...grpc.CallOption,
 ) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	return (*d.Load()).WorkflowService().DescribeWorkflowExecution(ctx, in, opts...)
+}
+
+func (d *latest) GetWorkflowExecutionHistory(
+	ctx context.Context, in *workflowservice.GetWorkflowExecutionHistoryRequest, opts ...grpc.CallOption,
+) (*workflowservice.GetWorkflowExecutionHistoryResponse, error) {
+	return (*d.Load()).WorkflowService().GetWorkflowExecutionHistory(ctx, in, opts...)
 }

@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
 
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
@@ -82,28 +83,35 @@ type asker interface {
 	ask(ctx context.Context, workflowID, run string) (answer, error)
 }
 
-// RefusedError is returned if Temporal does not allow the janitor to ask about workflows.
+// RefusedError is returned if Temporal does not allow the janitor to ask about workflows or their history.
 type RefusedError struct {
 	Namespace string // its name
 	Err       error  // Temporal's answer
 }
 
 func (e *RefusedError) Error() string {
-	return fmt.Sprintf("lockstep: asking about workflows in namespace %q is refused, and needs credentials that allow DescribeWorkflowExecution: %v",
+	return fmt.Sprintf("lockstep: asking about workflows in namespace %q is refused, and needs credentials that allow DescribeWorkflowExecution and GetWorkflowExecutionHistory: %v",
 		e.Namespace, e.Err)
 }
 
 // Unwrap returns Temporal's answer.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
+// Service is the part of Temporal's service that the janitor needs.
+type Service interface {
+	currentrun.Describer
+	GetWorkflowExecutionHistory(ctx context.Context, in *workflowservice.GetWorkflowExecutionHistoryRequest, opts ...grpc.CallOption) (*workflowservice.GetWorkflowExecutionHistoryResponse, error)
+}
+
 // temporalAsker asks a Temporal server.
 type temporalAsker struct {
-	service   currentrun.Describer
+	service   Service
 	namespace string
 	pace      *rate.Limiter
 }
 
-// ask asks about a run and, if that is closed, about the workflow's current run. The round paces the first question.
+// ask asks about a run and, if that is closed, about the workflow's current run, and whether that inherits. The round paces the first
+// question.
 func (t temporalAsker) ask(ctx context.Context, workflowID, run string) (answer, error) {
 	then, err := t.describe(ctx, workflowID, run)
 	if then == nil {
@@ -124,7 +132,49 @@ func (t temporalAsker) ask(ctx context.Context, workflowID, run string) (answer,
 	if now == nil {
 		return answer{}, err
 	}
-	return succession(then, now), nil
+	found := succession(then, now)
+	if found.verdict != inherited {
+		return found, nil
+	}
+	if err := t.pace.Wait(ctx); err != nil {
+		return answer{}, err
+	}
+	switch inherits, err := t.inherits(ctx, now.GetWorkflowExecutionInfo().GetExecution()); {
+	case err != nil:
+		return answer{}, err
+	case !inherits:
+		return answer{verdict: closed, why: then.GetWorkflowExecutionInfo().GetStatus().String() + ", and the current run inherits nothing"}, nil
+	}
+	return found, nil
+}
+
+// inherits reports whether a run may use what earlier runs of its workflow hold: a reset made it, or the run before it has handed over.
+func (t temporalAsker) inherits(ctx context.Context, run *commonpb.WorkflowExecution) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	found, err := t.service.GetWorkflowExecutionHistory(ctx, &workflowservice.GetWorkflowExecutionHistoryRequest{
+		Namespace: t.namespace, Execution: run, MaximumPageSize: 1,
+	})
+	if denied := (*serviceerror.PermissionDenied)(nil); errors.As(err, &denied) {
+		return false, &RefusedError{Namespace: t.namespace, Err: err}
+	}
+	events := found.GetHistory().GetEvents()
+	switch {
+	case err != nil:
+		return false, err
+	case len(events) == 0 || events[0].GetWorkflowExecutionStartedEventAttributes() == nil:
+		return false, fmt.Errorf("lockstep: the server's answer about the start of run %q is empty", run.GetRunId())
+	}
+	start := events[0].GetWorkflowExecutionStartedEventAttributes()
+	if start.GetOriginalExecutionRunId() != run.GetRunId() {
+		return true, nil
+	}
+	header := start.GetHeader().GetFields()[wire.HandoverKey]
+	if header == nil {
+		return false, nil
+	}
+	handover, err := wire.DecodeHandover(header)
+	return err != nil || handover.From == start.GetContinuedExecutionRunId(), nil //nolint:nilerr // if it cannot be read, it may inherit
 }
 
 // succession returns the verdict on the closed run then, given the current run of its workflow.

@@ -12,7 +12,6 @@ import (
 	"go.temporal.io/sdk/log"
 	"golang.org/x/time/rate"
 
-	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
@@ -50,7 +49,7 @@ type Options struct {
 	// Locker has the locks. Required. Queues are watched if it has a listener: see [party.Locker.OnWakeup].
 	Locker Locker
 	// Temporal is asked about runs. Required.
-	Temporal currentrun.Describer
+	Temporal Service
 	// Namespace is the name of the namespace, and NamespaceID its ID, with which lock IDs begin. Both are required.
 	Namespace, NamespaceID string
 	// Interval is the time between the beginnings of two rounds: 100 ms to 1 h. Defaults to DefaultInterval.

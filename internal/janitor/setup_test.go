@@ -169,3 +169,9 @@ func (refusing) DescribeWorkflowExecution(
 ) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	return nil, serviceerror.NewPermissionDenied("no", "")
 }
+
+func (refusing) GetWorkflowExecutionHistory(
+	context.Context, *workflowservice.GetWorkflowExecutionHistoryRequest, ...grpc.CallOption,
+) (*workflowservice.GetWorkflowExecutionHistoryResponse, error) {
+	return nil, serviceerror.NewPermissionDenied("no", "")
+}

@@ -3,6 +3,7 @@ package janitor
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"maps"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
@@ -57,6 +59,16 @@ func obey(ctx workflow.Context) error {
 	switch how {
 	case "continue":
 		return workflow.NewContinueAsNewError(ctx, "obey")
+	case "hand over":
+		next := workflow.NewContinueAsNewError(ctx, "obey")
+		mark, err := wire.EncodeHandover(wire.Handover{From: workflow.GetInfo(ctx).WorkflowExecution.RunID})
+		if err != nil {
+			return err
+		}
+		var continued *workflow.ContinueAsNewError
+		errors.As(next, &continued)
+		continued.Header = &commonpb.Header{Fields: map[string]*commonpb.Payload{wire.HandoverKey: mark}}
+		return next
 	case "fail":
 		return temporal.NewApplicationError("for the test", "test")
 	default:
@@ -165,6 +177,11 @@ func (s *servers) endedRuns() map[string]verdictCase {
 			run := s.start(t)
 			s.end(t, run, "continue")
 			return run
+		}, answer{verdict: closed, why: "ContinuedAsNew, and the current run inherits nothing"}},
+		"continued as new, and handed over": {func(t *testing.T) *commonpb.WorkflowExecution {
+			run := s.start(t)
+			s.end(t, run, "hand over")
+			return run
 		}, answer{verdict: inherited, continued: true}},
 		"continued as new, and then terminated": {func(t *testing.T) *commonpb.WorkflowExecution {
 			run := s.start(t)
@@ -219,12 +236,12 @@ func (s *servers) resetRuns() map[string]verdictCase {
 			run := s.ready(t, s.end(t, first, "continue"))
 			s.end(t, s.reset(t, first), "continue")
 			return run
-		}, answer{verdict: inherited}},
+		}, answer{verdict: closed, why: "Terminated, and the current run inherits nothing"}},
 		"reset, and then continued as new": {func(t *testing.T) *commonpb.WorkflowExecution {
 			run := s.start(t)
 			s.end(t, s.reset(t, run), "continue")
 			return run
-		}, answer{verdict: inherited}},
+		}, answer{verdict: closed, why: "Terminated, and the current run inherits nothing"}},
 	}
 }
 
