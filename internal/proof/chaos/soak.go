@@ -11,6 +11,8 @@ import (
 	"slices"
 	"time"
 
+	sdkworker "go.temporal.io/sdk/worker"
+
 	"github.com/temporal-lockstep/lockstep/internal/proof/jsonlog"
 )
 
@@ -41,12 +43,17 @@ type Sample struct {
 // sampleEvery is the interval of the samples.
 const sampleEvery = time.Second
 
+// cachedWorkflows bounds the workflows that a worker of a soak keeps in memory, each with its goroutines. The SDK keeps up to 10,000, also
+// those that another worker has finished, so the goroutines of a worker grow with each restart of Temporal.
+const cachedWorkflows = 4
+
 // sampleSelf writes samples of this process to a file in the folder c.Samples, until the process ends.
 func sampleSelf(c *Child) error {
 	file, err := jsonlog.Open(c.Samples, c.Name)
 	if err != nil {
 		return err
 	}
+	sdkworker.SetStickyWorkflowCacheSize(cachedWorkflows)
 	go func() {
 		for range time.Tick(sampleEvery) {
 			file.Append(Sample{At: now(), Process: c.Name, Slot: c.Slot, Values: usage()})

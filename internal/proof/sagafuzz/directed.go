@@ -8,7 +8,8 @@ import (
 // directed returns workflows for situations that random ones rarely reach: a saga that is cancelled long after its step has
 // parked; a saga whose lock is broken while it sleeps; a Lock whose workflow task is lost and that the next one leaves out; sagas
 // that receive a signal at their end while another workflow waits for their locks; a saga that fails after the saga inside it has
-// succeeded.
+// succeeded; a saga that fails while an attempt that timed out still runs, although a later one succeeded; runs that continue a hand-over
+// and do not hand over.
 func (p *planner) directed(from int) []Workflow {
 	step := func(id int, name string, takes time.Duration) Node {
 		return Node{Kind: Step, ID: id, Needs: []Need{{Name: name}}, Undo: "step", Time: takes, Timeout: 10 * time.Second, Attempts: 8}
@@ -30,7 +31,7 @@ func (p *planner) directed(from int) []Workflow {
 	all[3].Input.Body.Children[1].Undo = ""
 	all = append(all, p.leftOut(from+len(all)))
 	all = append(all, p.decideAgain()...)
-	all = append(all, p.deaf(), p.nested())
+	all = append(all, p.deaf(), p.nested(), repeated(), drops(), drops())
 	for i := range all {
 		all[i].ID = fmt.Sprintf("w%d", from+i)
 	}
@@ -43,6 +44,29 @@ func (p *planner) deaf() Workflow {
 	step := Node{Kind: Step, ID: 2, Needs: []Need{{Name: "q/deaf"}}, Undo: "with", Attempts: 1, Deaf: true}
 	step.Time, step.Timeout = p.span(1300, 2000), time.Second
 	return Workflow{Input: Input{Body: Node{Kind: Saga, ID: 1, Retries: -1, Children: []Node{step}}}}
+}
+
+// repeated returns a saga that fails after the second attempt of a step has succeeded, while the first one still runs.
+func repeated() Workflow {
+	step := Node{
+		Kind: Step, ID: 2, Needs: []Need{{Name: "q/repeated"}}, Undo: "with", Attempts: 8, Deaf: true, Once: true,
+		Time: 2500 * time.Millisecond, Timeout: time.Second,
+	}
+	fails := Node{Kind: Step, ID: 3, Timeout: 10 * time.Second, Attempts: 8, Fail: true}
+	return Workflow{Input: Input{Body: Node{Kind: Saga, ID: 1, Retries: -1, Children: []Node{step, fails}}}}
+}
+
+// drops returns a saga that continues as new, and hands its lock over every second time. The run after that takes it again at once.
+func drops() Workflow {
+	step := func(id int) Node {
+		return Node{
+			Kind: Step, ID: id, Needs: []Need{{Name: "q/drops"}}, Undo: "step", Attempts: 8, Time: 20 * time.Millisecond, Timeout: 10 * time.Second,
+		}
+	}
+	return Workflow{Input: Input{
+		Body:  Node{Kind: Saga, ID: 1, Retries: -1, Children: []Node{step(2), {Kind: Sleep, ID: 3, Time: 50 * time.Millisecond}, step(4)}},
+		Again: 8, HandOver: true, Drops: true,
+	}}
 }
 
 // nested returns a saga that fails after a saga inside it has succeeded. The caller of each step changes the arguments after it

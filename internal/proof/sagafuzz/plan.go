@@ -57,10 +57,13 @@ type Interrupt struct {
 // Input is the argument of the workflow.
 type Input struct {
 	Body Node
-	// Again is the number of times that it continues as new. With HandOver it keeps its locks then.
-	Again    int
-	HandOver bool
+	// Again is the number of times that it continues as new. With HandOver it keeps its locks then, and with Drops only every second time.
+	Again           int
+	HandOver, Drops bool
 }
+
+// handsOver reports whether the run keeps its locks when it continues as new.
+func (in *Input) handsOver() bool { return in.HandOver && !(in.Drops && in.Again%2 == 1) }
 
 // Kind is the kind of a node.
 type Kind string
@@ -100,9 +103,9 @@ type Node struct {
 	Time, Timeout time.Duration
 	// UndoTime is the length of its compensation's work. Defaults to 10 ms.
 	UndoTime time.Duration
-	// Attempts bounds its attempts. With Fail it fails. With Deaf it ignores its cancellation.
-	Attempts   int32
-	Fail, Deaf bool
+	// Attempts bounds its attempts. With Fail it fails. With Deaf it ignores its cancellation. With Once only the first attempt takes long.
+	Attempts         int32
+	Fail, Deaf, Once bool
 }
 
 // Need is a resource as a step needs it: exclusive, or shared, with a limit if that is not 0.

@@ -112,7 +112,7 @@ func (w *walk) leave(ctx workflow.Context, scope string, err error) {
 	var again *workflow.ContinueAsNewError
 	if errors.As(err, &again) {
 		r.Error, r.Type = "", ""
-		if w.in.HandOver {
+		if w.in.handsOver() {
 			r.What = HandOver
 		}
 	}
@@ -172,7 +172,7 @@ func (w *walk) saga(ctx workflow.Context, outer string, n *Node) error {
 			if err == nil && outer == "" && w.in.Again > 0 {
 				w.drain(ctx)
 				err = w.again(ctx)
-				if w.in.HandOver {
+				if w.in.handsOver() {
 					err = workflows.HandOver(ctx, err)
 				}
 			}
@@ -284,7 +284,11 @@ type execKey struct{}
 
 // Step is the activity of all steps. It works for a time, and ends early when its context is done, unless it is deaf.
 func (p *player) Step(ctx context.Context, call Call) error {
-	if err := p.work(ctx, call.Node.Time, call.Node.Deaf); err != nil {
+	long := call.Node.Time
+	if call.Node.Once && activity.GetInfo(ctx).Attempt > 1 {
+		long = 10 * time.Millisecond
+	}
+	if err := p.work(ctx, long, call.Node.Deaf); err != nil {
 		return err
 	}
 	if call.Node.Fail {
