@@ -46,7 +46,7 @@
 //	                      │ CompleteActivityByID
 //	the process that releases the lock ── claim ── waker
 //
-// If a grant is likely within half a second, an attempt waits for it in its slot, and parked steps are woken shortly before their grant:
+// If a grant is near, an attempt waits for it in its slot, and parked steps are woken shortly before their grant:
 // docs/adr/0011-waiting-in-the-slot.md.
 //
 // The Locker of a process reports claims to the waker: those that it makes itself, and those on resources that it watches because it has

@@ -40,8 +40,8 @@ func NewClient(collection *mongo.Collection) *Client {
 	return &Client{locker: locker, store: locks, lines: update.New(locks, clock.Real{}, policy)}
 }
 
-// Close waits, until ctx ends, for background work that undoes requests whose answers were lost: each
-// is undone again after 10 s, so that no late copy of it acquires a lock. Locks stay held. Later calls
+// Close waits, until ctx ends, for background work that undoes requests whose answers were lost, so that
+// no late copy of one acquires a lock. Locks stay held. Later calls
 // of the Client return lockcore.ErrClosed.
 func (c *Client) Close(ctx context.Context) error {
 	defer c.lines.Close()
