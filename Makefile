@@ -46,12 +46,14 @@ demo: stack-up ## see sagas wait, commit, compensate and crash (DEMO_FLAGS="..."
 	@$(WITH_STACK) && exec go run ./cmd/lockstep demo $(DEMO_FLAGS)
 
 .PHONY: image
-image: ## build a container image of the command (IMAGE=lockstep:dev)
+image: IMAGE_ARCH ?= $(shell go env GOARCH)
+image: CA_FILE ?= $(firstword $(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem))
+image: ## build a container image of the command (IMAGE=lockstep:dev IMAGE_ARCH=arm64 CA_FILE=roots.pem)
 	@mkdir -p bin/image/bin
-	@GOOS=linux CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o "bin/image/linux/$$(go env GOARCH)/lockstep" ./cmd/lockstep
-	@cp /etc/ssl/certs/ca-certificates.crt LICENSE bin/image/bin/
+	@GOOS=linux GOARCH=$(IMAGE_ARCH) CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o bin/image/linux/$(IMAGE_ARCH)/lockstep ./cmd/lockstep
+	@cp LICENSE bin/image/bin/ && cp "$(CA_FILE)" bin/image/bin/ca-certificates.crt
 	@.ci/licenses >bin/image/bin/THIRD_PARTY_NOTICES
-	@docker build --quiet --build-arg "TARGETPLATFORM=linux/$$(go env GOARCH)" --tag $(or $(IMAGE),lockstep:dev) --file Dockerfile bin/image
+	@docker build --quiet --build-arg TARGETPLATFORM=linux/$(IMAGE_ARCH) --platform linux/$(IMAGE_ARCH) --tag $(or $(IMAGE),lockstep:dev) --file Dockerfile bin/image
 
 .PHONY: test
 test: stack-up ## run all tests against real servers, with the race detector (TEST_FLAGS="./lockcore/...")

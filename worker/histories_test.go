@@ -38,11 +38,11 @@ import (
 // Histories are kept in histories/<version>/<feature>.json. What a release has recorded stays forever.
 const (
 	histories = "testdata/histories"
-	// unreleased is the only folder that is recorded again; a release renames it.
+	// unreleased is the only folder that is recorded again; a release copies it.
 	unreleased = "unreleased"
 )
 
-var recording = flag.Bool("record", false, "record the histories of "+unreleased+" anew, before they are replayed")
+var recording = flag.Bool("record", false, "record the histories of "+unreleased+" again, before they are replayed")
 
 func TestReplay_RecordedHistories_Match(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,19 +80,12 @@ server_ca_cert_path = "`+authority.File(t)+`"
 // mongoByTLS returns the URI of the tests' database behind a proxy that requires certificates.
 func mongoByTLS(t *testing.T, authority *tlsfront.Authority) string {
 	t.Helper()
-	u, err := url.Parse(testenv.MongoURI(t))
-	require.NoError(t, err)
 	conf := authority.AskingClients(t)
 	conf.NextProtos = nil // it is not HTTP
-	u.Host = tlsfront.New(t, conf, u.Host).Address
 	pair := authority.Issue(t, "lockstep")
 	both := filepath.Join(t.TempDir(), "both.pem")
 	require.NoError(t, os.WriteFile(both, append(pair.Cert, pair.Key...), 0o600))
-	query := u.Query()
-	query.Set("directConnection", "true") // the other members are not behind the proxy
-	query.Set("tls", "true")
-	query.Set("tlsCAFile", authority.File(t))
-	query.Set("tlsCertificateKeyFile", both)
-	u.RawQuery = query.Encode()
-	return u.String()
+	return testenv.MongoByProxy(t, tlsfront.New(t, conf, testenv.MongoPrimary(t)).Address, map[string]string{
+		"tls": "true", "tlsCAFile": authority.File(t), "tlsCertificateKeyFile": both,
+	})
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"maps"
 	"net"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -27,16 +26,9 @@ type commandProxy struct {
 
 func newCommandProxy(t *testing.T) *commandProxy {
 	t.Helper()
-	u, err := url.Parse(testenv.MongoURI(t))
-	require.NoError(t, err)
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	p := &commandProxy{target: u.Host, names: map[string]bool{}}
-	u.Host = listener.Addr().String()
-	query := u.Query()
-	query.Set("directConnection", "true") // the other members are not behind the proxy
-	u.RawQuery = query.Encode()
-	p.uri = u.String()
+	p := &commandProxy{target: testenv.MongoPrimary(t), uri: testenv.MongoByProxy(t, listener.Addr().String(), nil), names: map[string]bool{}}
 	t.Cleanup(func() { require.NoError(t, listener.Close()) })
 	go func() {
 		for {

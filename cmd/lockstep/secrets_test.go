@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -186,10 +185,5 @@ func TestSecrets_WorkflowsRun_AreStoredNowhere(t *testing.T) {
 // inOptions returns the URI of the tests' database with the secret in an option that the server does not check: it requires no password.
 func (s secrets) inOptions(t *testing.T) string {
 	t.Helper()
-	u, err := url.Parse(testenv.MongoURI(t))
-	require.NoError(t, err)
-	query := u.Query()
-	query.Set("tlsCertificateKeyFilePassword", s.text)
-	u.RawQuery = query.Encode()
-	return u.String()
+	return testenv.MongoByProxy(t, testenv.MongoPrimary(t), map[string]string{"tlsCertificateKeyFilePassword": s.text})
 }

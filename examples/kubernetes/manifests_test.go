@@ -132,7 +132,10 @@ func TestDeployments_SelectTheirPods_AndAreConfined(t *testing.T) {
 	t.Parallel()
 	changelog, err := os.ReadFile(filepath.Join(root, "CHANGELOG.md"))
 	require.NoError(t, err)
-	latest := regexp.MustCompile(`(?m)^## \[([0-9][^]]*)\]`).FindSubmatch(changelog)
+	latest := regexp.MustCompile(`(?m)^## \[([0-9][^]]*)\] - [0-9]`).FindSubmatch(changelog)
+	if latest == nil { // before the first release
+		latest = regexp.MustCompile(`(?m)^## \[([0-9][^]]*)\]`).FindSubmatch(changelog)
+	}
 	require.NotNil(t, latest, "CHANGELOG.md has no version")
 	m := read(t)
 	for i, d := range m.deployments {
@@ -143,7 +146,7 @@ func TestDeployments_SelectTheirPods_AndAreConfined(t *testing.T) {
 		pod := d.Spec.Template.Spec
 		require.Len(t, pod.Containers, 1)
 		c := pod.Containers[0]
-		require.Equal(t, "ghcr.io/temporal-lockstep/lockstep:v"+string(latest[1]), c.Image, "the image must be the latest version in CHANGELOG.md")
+		require.Equal(t, "ghcr.io/temporal-lockstep/lockstep:v"+string(latest[1]), c.Image, "the image must be the latest release in CHANGELOG.md")
 		require.True(t, *pod.SecurityContext.RunAsNonRoot)
 		require.False(t, *pod.AutomountServiceAccountToken)
 		require.Equal(t, corev1.SeccompProfileTypeRuntimeDefault, pod.SecurityContext.SeccompProfile.Type)

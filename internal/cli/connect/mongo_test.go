@@ -2,7 +2,6 @@ package connect_test
 
 import (
 	"net"
-	"net/url"
 	"path/filepath"
 	"testing"
 	"time"
@@ -51,25 +50,13 @@ func TestMongo_InvalidURI_ErrorHidesPassword(t *testing.T) {
 // The driver does TLS: its options must reach it, and its errors must come in time.
 func TestMongo_TLS_ConnectsOrExplains(t *testing.T) {
 	t.Parallel()
-	u, err := url.Parse(testenv.MongoURI(t))
-	require.NoError(t, err)
 	authority := tlsfront.NewAuthority(t)
 	conf := authority.AskingClients(t)
 	conf.NextProtos = nil
-	front := tlsfront.New(t, conf, u.Host)
-	with := func(address string, options map[string]string) string {
-		proxied := *u
-		query := proxied.Query()
-		query.Set("directConnection", "true") // the other members are not behind the proxy
-		for name, value := range options {
-			query.Set(name, value)
-		}
-		proxied.Host, proxied.RawQuery = address, query.Encode()
-		return proxied.String()
-	}
+	front := tlsfront.New(t, conf, testenv.MongoPrimary(t))
 	pair := authority.Issue(t, "client")
 	both := file(t, string(pair.Cert)+string(pair.Key))
-	c, err := connect.Mongo(t.Context(), with(front.Address, map[string]string{
+	c, err := connect.Mongo(t.Context(), testenv.MongoByProxy(t, front.Address, map[string]string{
 		"tls": "true", "tlsCAFile": authority.File(t), "tlsCertificateKeyFile": both,
 	}), "test")
 	require.NoError(t, err)
@@ -89,7 +76,7 @@ func TestMongo_TLS_ConnectsOrExplains(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			begun := time.Now()
-			_, err := connect.Mongo(t.Context(), with(front.Address, c.options), "test")
+			_, err := connect.Mongo(t.Context(), testenv.MongoByProxy(t, front.Address, c.options), "test")
 			require.ErrorContains(t, err, c.want)
 			require.ErrorContains(t, err, port)
 			require.Less(t, time.Since(begun), time.Minute, "bounded, whatever the machine is doing")

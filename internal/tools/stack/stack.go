@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -258,14 +258,14 @@ func firstLine(err error) string {
 	return line
 }
 
-// redact removes the password from an address that may be a URI.
+// redact removes the password, and the options, from an address that may be a URI.
 func redact(address string) string {
 	if !strings.Contains(address, "://") {
 		return address
 	}
-	u, err := url.Parse(address)
+	cs, err := connstring.Parse(address)
 	if err != nil {
 		return "(not a URI)"
 	}
-	return u.Redacted()
+	return cs.Scheme + "://" + strings.Join(cs.Hosts, ",")
 }

@@ -3,10 +3,12 @@ package testenv
 import (
 	"context"
 	"crypto/rand"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -48,6 +50,51 @@ func Mongo(t testing.TB) *mongo.Database {
 		t.Fatalf("MongoDB does not answer: %v\n%s", err, mongoServer.remedy())
 	}
 	return db
+}
+
+// MongoPrimary returns the address of MongoDB's primary, for a proxy.
+func MongoPrimary(tb testing.TB) string {
+	tb.Helper()
+	c, err := mongo.Connect(options.Client().ApplyURI(MongoURI(tb)))
+	require.NoError(tb, err)
+	defer func() { _ = c.Disconnect(context.Background()) }() // it has answered
+	ctx, cancel := context.WithTimeout(tb.Context(), answerWithin)
+	defer cancel()
+	var hello struct{ Primary string }
+	require.NoError(tb, c.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello))
+	if hello.Primary == "" { // it is not a replica set
+		_, hosts, _ := splitURI(MongoURI(tb))
+		return hosts
+	}
+	return hello.Primary
+}
+
+// MongoByProxy returns the URI of MongoDB through a proxy, with more options. The members' own addresses would bypass the proxy.
+func MongoByProxy(tb testing.TB, proxy string, more map[string]string) string {
+	tb.Helper()
+	before, _, after := splitURI(MongoURI(tb))
+	u, err := url.Parse(before + proxy + after)
+	require.NoError(tb, err)
+	query := u.Query()
+	query.Del("replicaSet")
+	query.Set("directConnection", "true")
+	for name, value := range more {
+		query.Set(name, value)
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// splitURI returns what is before the addresses in a URI of MongoDB, the addresses, and what is after them. Package url refuses
+// several addresses.
+func splitURI(uri string) (before, hosts, after string) {
+	start := strings.Index(uri, "://") + len("://")
+	end := len(uri)
+	if i := strings.IndexAny(uri[start:], "/?"); i >= 0 {
+		end = start + i
+	}
+	start += strings.LastIndex(uri[start:end], "@") + 1
+	return uri[:start], uri[start:end], uri[end:]
 }
 
 // databaseName returns a unique name that contains the test's name, to identify databases of tests that were killed. MongoDB allows

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"testing"
 
@@ -35,6 +36,25 @@ func TestMongo_Database_IsNewAndDropped(t *testing.T) {
 	require.NoError(t, err)
 	require.NotContains(t, left, names[0])
 	require.NotContains(t, left, names[1])
+}
+
+func TestMongoByProxy_OneServerOrSeveral_HasOnlyTheProxy(t *testing.T) {
+	for uri, want := range map[string]string{
+		"mongodb://a:1/":                       "mongodb://proxy:9/?directConnection=true&tls=true",
+		"mongodb://a:1,b:2,c:3/?replicaSet=rs": "mongodb://proxy:9/?directConnection=true&tls=true",
+		"mongodb://u:p%40@a:1,b/db?w=1":        "mongodb://u:p%40@proxy:9/db?directConnection=true&tls=true&w=1",
+		"mongodb://u:p@a":                      "mongodb://u:p@proxy:9?directConnection=true&tls=true",
+	} {
+		t.Setenv(mongoVariable, uri)
+		require.Equal(t, want, MongoByProxy(t, "proxy:9", map[string]string{"tls": "true"}), uri)
+	}
+}
+
+func TestMongoPrimary_Accepts_Connections(t *testing.T) {
+	t.Parallel()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", MongoPrimary(t))
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
 }
 
 func TestTemporal_Namespace_IsDescribed(t *testing.T) {

@@ -3,7 +3,6 @@ package testenv
 import (
 	"context"
 	"net"
-	"net/url"
 	"sync"
 	"testing"
 
@@ -130,14 +129,8 @@ func (w *Wire) Mend() {
 // MongoByWire returns a Wire to the MongoDB of the tests, and the URI of the MongoDB through it.
 func MongoByWire(tb testing.TB) (w *Wire, uri string) {
 	tb.Helper()
-	u, err := url.Parse(MongoURI(tb))
-	require.NoError(tb, err)
 	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(tb, err)
-	w = NewWire(tb, listener, u.Host, nil)
-	query := u.Query()
-	query.Del("replicaSet")
-	query.Set("directConnection", "true") // the members' own addresses would bypass the Wire
-	u.Host, u.RawQuery = w.Address, query.Encode()
-	return w, u.String()
+	w = NewWire(tb, listener, MongoPrimary(tb), nil)
+	return w, MongoByProxy(tb, w.Address, nil)
 }
