@@ -56,16 +56,21 @@ func repeated() Workflow {
 	return Workflow{Input: Input{Body: Node{Kind: Saga, ID: 1, Retries: -1, Children: []Node{step, fails}}}}
 }
 
-// drops returns a saga that continues as new, and hands its lock over every second time. The run after that takes it again at once.
+// drops returns a saga that continues as new, and hands its locks over every second time. The run after that takes the first lock again
+// while the many others are still released.
 func drops() Workflow {
 	step := func(id int) Node {
 		return Node{
 			Kind: Step, ID: id, Needs: []Need{{Name: "q/drops"}}, Undo: "step", Attempts: 8, Time: 20 * time.Millisecond, Timeout: 10 * time.Second,
 		}
 	}
+	last := step(4)
+	for i := range 40 {
+		last.Needs = append(last.Needs, Need{Name: fmt.Sprintf("q/drops/%d", i)})
+	}
 	return Workflow{Input: Input{
-		Body:  Node{Kind: Saga, ID: 1, Retries: -1, Children: []Node{step(2), {Kind: Sleep, ID: 3, Time: 50 * time.Millisecond}, step(4)}},
-		Again: 8, HandOver: true, Drops: true,
+		Body:  Node{Kind: Saga, ID: 1, Retries: -1, Children: []Node{step(2), {Kind: Sleep, ID: 3, Time: 50 * time.Millisecond}, last}},
+		Again: 5, HandOver: true, Drops: true,
 	}}
 }
 
