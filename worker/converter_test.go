@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
+	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/opentelemetry"
@@ -109,6 +110,36 @@ func TestWait_StepHasOwnConverter_WorkerReadsIt(t *testing.T) {
 	run := b.start(t, "W")
 	b.untilActivity(t, run, isBusy, "the wait does not find that the lock is busy")
 	require.NoError(t, other.Leave(t.Context()))
+	b.succeed(t, run)
+}
+
+// The workers that free the resources of a Lock complete its wait with results that the workflow cannot read.
+func TestLock_TwoUnreadableWakeUps_AsksAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		hold, err := workflows.Lock(ctx, lasting(account, account2))
+		if err != nil {
+			return err
+		}
+		return hold.Release(ctx)
+	})
+	b.serve(t)
+	holds := []*party.Session{b.taken(t, account), b.taken(t, account2)}
+	run := b.start(t, "W")
+	woken := map[string]bool{}
+	for range holds {
+		var id string
+		b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool {
+			id = a.GetActivityId()
+			return isBusy(a) && !woken[id]
+		}, "it does not wait")
+		require.NoError(t, b.client.CompleteActivityByID(t.Context(), "default", run.GetID(), run.GetRunID(), id, "unreadable", nil))
+		woken[id] = true
+	}
+	for _, one := range holds {
+		require.NoError(t, one.Leave(t.Context()))
+	}
 	b.succeed(t, run)
 }
 

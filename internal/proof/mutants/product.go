@@ -30,6 +30,24 @@ var productMutants = []mutant{
 	{what: "a saga that fails does not wait for the steps that may still run", in: worker, tests: "TestCompensation_StepStillRuns_WaitsForIt", edits: []edit{
 		{"workflows/saga.go", "\t\ts.nested.Bar(ctx)\n", ""},
 	}},
+	{what: "a saga does not wait for attempts that timed out and were repeated", in: worker, tests: "TestCompensation_StepStillRuns_WaitsForIt/repeated", edits: []edit{
+		{"internal/runstate/step.go", " || t.attempt > 0 && workflow.Now(ctx).Sub(t.scheduled) >= t.attempt", ""},
+	}},
+	{what: "a saga that is undone starts further steps", in: worker, tests: "TestSaga_StepDuringUndo_IsRefused", edits: []edit{
+		{"internal/runstate/step.go", "if c.saga.IsUndoing() && !c.compensating {", "if c.saga.IsUndoing() && c.compensating && false {"},
+	}},
+	{what: "in a run that continues a hand-over, a missing lock is no loss", in: worker, tests: "TestSaga_StepOfNextRunRanWithoutPlugin_CommitFails", edits: []edit{
+		{"internal/runstate/release.go", "Used: used, Inherits: s.wasReset, ", "Used: used, Inherits: s.wasReset || s.continues, "},
+	}},
+	{what: "the end of a run releases what the next run has taken", in: interceptors, tests: "TestCloser_NextRunHolds_ReleasesOnlyWhatWasInherited", edits: []edit{
+		{"interceptors/closing.go", "\t\tdelete(held, next)\n", ""},
+	}},
+	{what: "a saga under a context from outside the saga around it runs", in: interceptors, tests: "TestStep_InASagaWithOuterContext_IsRefused", edits: []edit{
+		{"workflows/saga.go", "cmp.Or(opts.check(), runstate.CheckSaga(ctx))", "opts.check()"},
+	}},
+	{what: "a release that a reset repeats ends nothing of the earlier run", in: "./internal/lockactivities", tests: "TestRelease_RunThatDecidedItWasReset_EndsItsRequestsToo", edits: []edit{
+		{"internal/lockactivities/release.go", "p.Run != \"\" && p.Run != self.run {", "p.Run != \"\" && p.Run != self.run && false {"},
+	}},
 	{what: "the waits of a failed saga's steps are not cancelled", in: worker, tests: "TestNestedSaga_FailsWhileWaiting_StepDoesNotRun", edits: []edit{
 		{"internal/runstate/wait.go", " || t.saga.IsUndoing() && !t.Guard.NeverVictim", ""},
 	}},
