@@ -174,7 +174,7 @@ func (t temporalAsker) inherits(ctx context.Context, run *commonpb.WorkflowExecu
 		return false, nil
 	}
 	handover, err := wire.DecodeHandover(header)
-	return err != nil || handover.From == start.GetContinuedExecutionRunId(), nil //nolint:nilerr // if it cannot be read, it may inherit
+	return err != nil || handover.From == start.GetContinuedExecutionRunId(), nil // if it cannot be read, it may inherit
 }
 
 // succession returns the verdict on the closed run then, given the current run of its workflow.

@@ -267,5 +267,9 @@ func redact(address string) string {
 	if err != nil {
 		return "(not a URI)"
 	}
-	return cs.Scheme + "://" + strings.Join(cs.Hosts, ",")
+	who := ""
+	if cs.Username != "" {
+		who = cs.Username + ":xxxxx@"
+	}
+	return cs.Scheme + "://" + who + strings.Join(cs.Hosts, ",")
 }
