@@ -23,6 +23,7 @@ func TestLeaveWithin_NextWrite_IsShared(t *testing.T) {
 		"when it closes":        {func(t *testing.T, l *party.Locker) { t.Helper(); require.NoError(t, l.Close(context.Background())) }, 1},
 	}, func(t *testing.T, l *party.Locker, db *faultStore, c test) {
 		leases := confirm(t, l, numbered("a", party.Exclusive("r")))
+		synctest.Wait() // the update loop would send the leave at once if it still ran
 		writes := db.swaps()
 		left := make(chan error, 1)
 		go func() { left <- l.LeaveWithin(t.Context(), 50*time.Millisecond, leases...) }()

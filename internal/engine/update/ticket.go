@@ -111,7 +111,7 @@ func (ls *Lines) Do(ctx context.Context, c *Call) Answer {
 
 // DoWithin carries out operations that may be delayed, and waits for their answers like Do. Each is
 // carried out after d, or together with the next operation on its resource if that comes first. If
-// requests wait for the resource it is carried out at once.
+// requests wait for the resource, or its update loop still runs, it is carried out at once.
 func (ls *Lines) DoWithin(ctx context.Context, d time.Duration, calls []*Call) []Answer {
 	answers := make([]Answer, len(calls))
 	var all sync.WaitGroup
