@@ -2,7 +2,7 @@
 //
 // A kept hold needs no process: its workflow may be between two steps of a saga, may sleep for a week, or may have been
 // terminated and never release it. The database cannot tell these apart, but Temporal can. A janitor therefore lists what
-// the runs of its namespace hold, wait for or were granted, and in each round asks Temporal once about each run:
+// the runs of its namespace hold, wait for or were granted, and in each round asks Temporal about each run:
 //
 //	state of the run                            | action
 //	open, also if it is paused                  | extend its kept holds and waits
@@ -14,7 +14,7 @@
 // The janitor also watches the queues in which open runs wait, so that their heads are granted the lock and woken.
 //
 // The heir of a run is the workflow's current run, if that is open, belongs to the same chain of runs, and was made by a
-// reset or by continue-as-new. After a continue-as-new it inherits only what the run has handed over; the rest is
+// reset or continues a hand-over. After a continue-as-new it inherits only what the run has handed over; the rest is
 // released. A retry, the next run of a cron schedule and a restarted workflow are not heirs: they take over the holds that
 // they need, if these still exist.
 //
@@ -36,7 +36,7 @@
 //
 //   - What a closed run has left is released in the first round that begins after its end.
 //   - A hold with a HoldTTL of two intervals or more lasts as long as its run is open, if rounds take no longer than the
-//     interval. A round asks one question for each run, at [Options.RequestsPerSecond].
+//     interval. A round asks one to three questions for each run, at [Options.RequestsPerSecond].
 //   - In a queue with a request of an open run, the next waiter is granted the lock and woken, whichever process has died.
 //
 // # Not guaranteed
