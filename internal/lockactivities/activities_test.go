@@ -47,6 +47,8 @@ type fakeLocker struct {
 	rechecked  []party.Request
 	// lacks lists the resources on which the hold is missing.
 	lacks []string
+	// status is what Status lists.
+	status lockcore.Status
 }
 
 func (f *fakeLocker) Enter(ctx context.Context, req party.Request) ([]lockcore.Lease, error) {
@@ -106,7 +108,7 @@ func (f *fakeLocker) Recheck(_ context.Context, req party.Request) (time.Duratio
 }
 
 func (f *fakeLocker) Status(context.Context, lockcore.Filter) iter.Seq2[lockcore.Status, error] {
-	return func(yield func(lockcore.Status, error) bool) { yield(lockcore.Status{}, f.err) }
+	return func(yield func(lockcore.Status, error) bool) { yield(f.status, f.err) }
 }
 
 func (f *fakeLocker) WatchFor(resource string) { f.tended = append(f.tended, resource) }
@@ -232,7 +234,7 @@ func TestRelease_RunThatDecidedItWasReset_EndsItsRequestsToo(t *testing.T) {
 	t.Parallel()
 	for run, want := range map[string][]string{"": {"default-test-run-id"}, "default-test-run-id": {"default-test-run-id"}, "before": {"default-test-run-id", "before"}} {
 		for of, lockID := range map[string]string{"": ownLockID, `"step":"1/Do",`: ownLockID + "/1%2FDo"} {
-			f := &fakeLocker{}
+			f := &fakeLocker{status: lockcore.Status{Resource: "account/1", Holder: lockcore.Holder{Run: "before"}}}
 			_, err := call(t, f, "lockstep.Release", `{`+of+`"resources":["account/1"],"schedule":4,"run":"`+run+`"}`)
 			require.NoError(t, err)
 			var labels []string
@@ -244,6 +246,10 @@ func TestRelease_RunThatDecidedItWasReset_EndsItsRequestsToo(t *testing.T) {
 			require.Equal(t, want, labels)
 		}
 	}
+	f := &fakeLocker{} // the earlier run holds nothing, perhaps because it has lost it
+	_, err := call(t, f, "lockstep.Release", `{"resources":["account/1"],"schedule":4,"run":"before"}`)
+	require.NoError(t, err)
+	require.Len(t, f.released, 1)
 }
 
 func TestRelease_ManyResources_EndsThemInBatches(t *testing.T) {

@@ -40,13 +40,27 @@ func (a *Activities) Release(ctx context.Context, p wire.ReleaseParams) (wire.Re
 	release := party.Release{LockID: self.lockID, Run: self.run, Order: party.LastAttempt(p.Schedule)}
 	err = currentrun.Release(ctx, a.Locker, release, p.Resources)
 	if err == nil && self.run != "" && p.Run != "" && p.Run != self.run { // a reset has made the caller out of the run that decided this
-		release.Run = p.Run
-		err = currentrun.Release(ctx, a.Locker, release, p.Resources)
+		err = a.releaseOf(ctx, p, caller, release)
 	}
 	if err == nil && ofWorkflow && (p.Inherits || p.All) {
 		err = a.releaseInherited(ctx, p, caller)
 	}
 	return wire.ReleaseResult{}, wire.Failure(err)
+}
+
+// releaseOf carries out a release of the run that decided it. Of the workflow's holds it ends only what is there: a release of what is not
+// would erase the evidence that it was lost.
+func (a *Activities) releaseOf(ctx context.Context, p wire.ReleaseParams, caller wire.Run, release party.Release) error {
+	names := p.Resources
+	if p.Step == "" {
+		held, err := currentrun.Inherited(ctx, a.Locker, caller, p.Resources, false)
+		if err != nil {
+			return err
+		}
+		names = held[p.Run]
+	}
+	release.Run = p.Run
+	return currentrun.Release(ctx, a.Locker, release, names)
 }
 
 // checkUsed refuses to verify and release in one call: the workflow must have recorded that nothing was lost before it releases.
