@@ -171,6 +171,27 @@ func TestStep_InASagaWithOuterContext_IsRefused(t *testing.T) {
 	}
 }
 
+// A coroutine that an earlier saga started does not belong to a later one.
+func TestRunSaga_CoroutineOfAnEarlierSaga_IsNotRefused(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{}
+	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(outer workflow.Context) error {
+		beside, settable := workflow.NewFuture(outer)
+		debit := func(ctx workflow.Context, _ *workflows.Saga) error { return step(workflows.Guard(ctx, account), "Debit") }
+		first := workflows.RunSaga(outer, workflows.SagaOptions{}, func(workflow.Context, *workflows.Saga) error {
+			workflow.Go(outer, func(ctx workflow.Context) {
+				err := workflow.Sleep(ctx, time.Second)
+				settable.Set(nil, errors.Join(err, workflows.RunSaga(ctx, workflows.SagaOptions{}, debit)))
+			})
+			return nil
+		})
+		return errors.Join(first, workflows.RunSaga(outer, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			return errors.Join(beside.Get(ctx, nil), debit(ctx, s))
+		}))
+	}))
+	require.Len(t, l.asked(), 2)
+}
+
 // A step in another coroutine, or in a handler, does not belong to the saga.
 func TestStep_OutsideTheSagasCoroutine_IsNotRefused(t *testing.T) {
 	t.Parallel()

@@ -216,6 +216,45 @@ func TestCompensation_StepStillRuns_WaitsForIt(t *testing.T) {
 	}
 }
 
+// While a saga waits for the step of a saga inside it, that saga is undone too, and waits as well.
+func TestCompensation_OuterSagaWaitsAlready_WaitsToo(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		timedOut, undone := false, false
+		err := saga(ctx, func(ctx workflow.Context, outer *workflows.Saga) error {
+			outer.Compensate(ctx, func(workflow.Context) error { return nil })
+			workflow.Go(ctx, func(ctx workflow.Context) {
+				_ = saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+					s.CompensateWith(ctx, "Undo") // without a lock
+					ctx = workflows.Guard(ctx, account)
+					_ = stepTimesOut(ctx, slowStep)
+					timedOut = true
+					return errors.Join(workflow.Sleep(ctx, 10*time.Millisecond), errors.New("it fails, too"))
+				})
+				undone = true
+			})
+			return errors.Join(workflow.Await(ctx, func() bool { return timedOut }), errors.New("it fails"))
+		})
+		return errors.Join(err, workflow.Await(ctx, func() bool { return undone }))
+	})
+	leave := make(chan struct{})
+	b.work(t, sdkworker.Options{}, map[string]any{
+		"Slow": func(context.Context) error { <-leave; b.write("step"); return nil }, // it does not look at its context
+		"Undo": b.writer("undo"),
+	})
+	run := b.start(t, "W")
+	b.untilEvents(t, run, enumspb.EVENT_TYPE_TIMER_FIRED, 1)
+	b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool {
+		return a.GetActivityType().GetName() == "lockstep.Bar" && a.GetAttempt() > 2
+	}, "the saga does not wait for its step")
+	require.Empty(t, b.read())
+	close(leave)
+	_, err := b.end(t, run)
+	require.Error(t, err)
+	require.Equal(t, []string{"step", "undo"}, b.read())
+}
+
 // A coroutine that the saga did not wait for goes on while the saga is undone. Its next guarded step would not be undone.
 func TestSaga_StepDuringUndo_IsRefused(t *testing.T) {
 	t.Parallel()

@@ -103,8 +103,8 @@ func (s *Saga) Attempt() int { return s.attempt }
 // Guarded steps of fn, and sagas inside it, need the context that fn is given, or one derived from it. Under a context from outside the
 // saga they fail with a *lockcore.InvalidError, unless a step's [Locks.Scope] is ScopeStep.
 //
-// fn must wait for the steps that it starts. A step that still waits for its locks when fn has returned, or that is started while the saga
-// is undone, does not run, and its error matches lockcore.ErrEnded. A panic in fn does not undo the saga: it fails the workflow task.
+// fn must wait for the steps that it starts. A step that still waits for its locks when fn has returned, or that is started after the
+// saga has begun to be undone, does not run, and its error matches lockcore.ErrEnded. A panic in fn does not undo the saga: it fails the workflow task.
 //
 // If a saga inside a saga fails, only the inner saga is undone. If it succeeds, it hands its locks and its compensations to the outer saga, which
 // verifies the locks when it commits, and runs the compensations, in reverse order, if it fails. If the inner saga ran in another

@@ -100,7 +100,10 @@ type stepContext struct {
 }
 
 // coroutine identifies a coroutine of the workflow by its address.
-type coroutine struct{ _ byte }
+type coroutine struct {
+	// startedIn is the scope of the saga whose function has started the coroutine under a context from outside the saga, or nil.
+	startedIn *Scope
+}
 
 type stepContextKey struct{}
 
@@ -126,10 +129,7 @@ func StateFrom(ctx workflow.Context) *State { return stepContextOf(ctx).state }
 // TrackCoroutine returns f with a context that identifies the coroutine in which it runs. If a saga's function starts the coroutine under
 // a context from outside the saga, the coroutine counts as the saga's, so that its steps are found too.
 func TrackCoroutine(ctx workflow.Context, f func(ctx workflow.Context)) func(ctx workflow.Context) {
-	own := &coroutine{}
-	if c := stepContextOf(ctx); c.enclosingSaga() != nil {
-		own = c.coroutine
-	}
+	own := &coroutine{startedIn: stepContextOf(ctx).enclosingSaga()}
 	return func(ctx workflow.Context) {
 		c := stepContextOf(ctx)
 		c.coroutine = own
@@ -143,7 +143,9 @@ func (c stepContext) enclosingSaga() *Scope {
 	if c.state == nil || c.scope != nil && !c.scope.closed {
 		return nil
 	}
-	i := slices.IndexFunc(c.state.open, func(s *Scope) bool { return s.coroutine != nil && s.coroutine == c.coroutine && !s.closed })
+	i := slices.IndexFunc(c.state.open, func(s *Scope) bool {
+		return s.coroutine != nil && (s.coroutine == c.coroutine || c.coroutine != nil && s == c.coroutine.startedIn) && !s.closed
+	})
 	if i < 0 {
 		return nil
 	}

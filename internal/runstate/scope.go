@@ -127,6 +127,8 @@ type Saga struct {
 	id string
 	// open lists the saga's guarded steps that have not ended.
 	open []*Step
+	// barring lists the bars of the saga, those of the sagas around it included.
+	barring []workflow.Future
 	// late lists the resources of steps that have ended for the workflow but may still run on a worker.
 	late uses
 	// undoing is set once the saga's compensations have begun: from then on its other guarded steps are refused.
@@ -192,15 +194,15 @@ func (s *Saga) Bar(ctx workflow.Context) {
 		for _, step := range saga.open {
 			on.addAll(step.Guard.Resources, 0)
 		}
-		if saga.late, saga.open = nil, nil; len(on) == 0 {
-			continue
+		if saga.late, saga.open = nil, nil; len(on) > 0 {
+			summary := "wait for steps that may run on " + strings.Join(on.names(), ", ")
+			saga.barring = append(saga.barring, state.schedule(ctx, workflow.ActivityOptions{
+				Summary: wire.Cut(summary, 120), StartToCloseTimeout: attemptTimeout,
+			}, wire.ActivityBar, wire.BarParams{
+				Resources: on.names(), Saga: saga.id, Schedule: state.schedules, Collection: state.collection.Known(),
+			}))
 		}
-		summary := "wait for steps that may run on " + strings.Join(on.names(), ", ")
-		barred = append(barred, state.schedule(ctx, workflow.ActivityOptions{
-			Summary: wire.Cut(summary, 120), StartToCloseTimeout: attemptTimeout,
-		}, wire.ActivityBar, wire.BarParams{
-			Resources: on.names(), Saga: saga.id, Schedule: state.schedules, Collection: state.collection.Known(),
-		}))
+		barred = append(barred, saga.barring...)
 	}
 	for _, future := range barred {
 		if err := future.Get(ctx, nil); err != nil {

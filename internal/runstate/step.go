@@ -94,7 +94,7 @@ func (c stepContext) check(activityType string) error {
 			"the context that RunSaga gives to its function, or one derived from it; or Locks.Scope: ScopeStep, if the locks are to end with the step")
 	}
 	if c.saga.IsUndoing() && !c.compensating {
-		return wire.NewWaitEnded(true)
+		return wire.NewEnded("lockstep: the saga is undone, and starts no further step", true)
 	}
 	return c.locks.Check()
 }
