@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -263,13 +262,11 @@ func redact(address string) string {
 	if !strings.Contains(address, "://") {
 		return address
 	}
-	cs, err := connstring.Parse(address)
-	if err != nil {
-		return "(not a URI)"
+	address, _, _ = strings.Cut(address, "?")
+	scheme, rest, _ := strings.Cut(address, "://")
+	if at := strings.LastIndex(rest, "@"); at >= 0 {
+		user, _, _ := strings.Cut(rest[:at], ":")
+		rest = user + ":xxxxx" + rest[at:]
 	}
-	who := ""
-	if cs.Username != "" {
-		who = cs.Username + ":xxxxx@"
-	}
-	return cs.Scheme + "://" + who + strings.Join(cs.Hosts, ",")
+	return scheme + "://" + rest
 }
