@@ -106,13 +106,13 @@ type ReleaseParams struct {
 	Inherits bool `json:"inherits,omitempty"`
 	// All ends what other runs of the workflow hold on any resource.
 	All bool `json:"all,omitempty"`
-	// Run is the run that scheduled the release. In another run, which was made by a reset, it ends the requests of both.
-	Run string `json:"run,omitempty"`
 	// Before is the first run that was reset. The losses of that run and of the runs after it count as losses of this one, as far as the
 	// history or the database names these runs.
 	Before string `json:"before,omitempty"`
 	// Collection is as in [Guard].
 	Collection string `json:"collection,omitempty"`
+	// Run is the run that scheduled the release. In another run, which was made by a reset, it ends the requests of both.
+	Run string `json:"run,omitempty"`
 }
 
 // Use names a resource that must have been held since the request with this schedule number, or an earlier one, used it.

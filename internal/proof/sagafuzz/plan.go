@@ -178,7 +178,7 @@ func NewPlan(seed uint64) Plan {
 	plan := Plan{Seed: seed}
 	count := 50 + p.IntN(30)
 	if p.one(20) {
-		count = 189
+		count = 186
 	}
 	for i := range count {
 		plan.Workflows = append(plan.Workflows, p.workflow(i))
