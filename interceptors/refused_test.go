@@ -177,7 +177,9 @@ func TestRunSaga_CoroutineOfAnEarlierSaga_IsNotRefused(t *testing.T) {
 	l := &fakeLocker{}
 	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), &releases{}, func(outer workflow.Context) error {
 		beside, settable := workflow.NewFuture(outer)
-		debit := func(ctx workflow.Context, _ *workflows.Saga) error { return step(workflows.Guard(ctx, account), "Debit") }
+		debit := func(ctx workflow.Context, _ *workflows.Saga) error {
+			return step(workflows.Guard(ctx, account), "Debit")
+		}
 		first := workflows.RunSaga(outer, workflows.SagaOptions{}, func(workflow.Context, *workflows.Saga) error {
 			workflow.Go(outer, func(ctx workflow.Context) {
 				err := workflow.Sleep(ctx, time.Second)
