@@ -206,11 +206,7 @@ func TestCompensation_StepStillRuns_WaitsForIt(t *testing.T) {
 			b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool {
 				return a.GetActivityType().GetName() == "lockstep.Bar" && a.GetLastFailure() != nil
 			}, "the saga does not wait for its step")
-			require.Empty(t, b.read())
-			close(leave)
-			_, err := b.end(t, run)
-			require.Error(t, err)
-			require.Equal(t, []string{"step", "undo"}, b.read())
+			b.requireUndoneAfter(t, run, leave)
 			b.requireFree(t, account.Name)
 		})
 	}
@@ -248,6 +244,12 @@ func TestCompensation_OuterSagaWaitsAlready_WaitsToo(t *testing.T) {
 	b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool {
 		return a.GetActivityType().GetName() == "lockstep.Bar" && a.GetAttempt() > 2
 	}, "the saga does not wait for its step")
+	b.requireUndoneAfter(t, run, leave)
+}
+
+// requireUndoneAfter lets the step end, and requires that the compensation ran after it.
+func (b *bundle) requireUndoneAfter(t *testing.T, run client.WorkflowRun, leave chan struct{}) {
+	t.Helper()
 	require.Empty(t, b.read())
 	close(leave)
 	_, err := b.end(t, run)

@@ -30,8 +30,9 @@ type SagaOptions struct {
 	// DeadlockRetries is the number of times that fn is called again from its beginning if a step was the victim of a deadlock
 	// (*lockcore.DeadlockError): up to 1,000, or -1 for never. Defaults to 10.
 	//
-	// Before each repeated call the saga is undone, its locks and those that fn has acquired by [Lock] under its context are released, and the saga sleeps:
-	// 50 to 100 ms at first and 5 to 10 s at most, with a jitter made from the run's ID. The sleep is a timer, which is two events.
+	// Before each repeated call the saga is undone, its locks and those that fn has acquired by [Lock] under its context are released, and
+	// the saga sleeps: 50 to 100 ms at first and 5 to 10 s at most, with a jitter made from the run's ID. The sleep is a timer, which is two
+	// events.
 	//
 	// fn must reset the variables outside of it that it changes, and must put [Saga.Attempt] into idempotency keys. A signal that fn has
 	// received is not received again: receive it before RunSaga, or keep it in a variable outside of fn.
@@ -104,7 +105,8 @@ func (s *Saga) Attempt() int { return s.attempt }
 // saga they fail with a *lockcore.InvalidError, unless a step's [Locks.Scope] is ScopeStep.
 //
 // fn must wait for the steps that it starts. A step that still waits for its locks when fn has returned, or that is started after the
-// saga has begun to be undone, does not run, and its error matches lockcore.ErrEnded. A panic in fn does not undo the saga: it fails the workflow task.
+// saga has begun to be undone, does not run, and its error matches lockcore.ErrEnded. A panic in fn does not undo the saga: it fails the
+// workflow task.
 //
 // If a saga inside a saga fails, only the inner saga is undone. If it succeeds, it hands its locks and its compensations to the outer saga, which
 // verifies the locks when it commits, and runs the compensations, in reverse order, if it fails. If the inner saga ran in another

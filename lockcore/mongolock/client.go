@@ -41,8 +41,7 @@ func NewClient(collection *mongo.Collection) *Client {
 }
 
 // Close waits, until ctx ends, for background work that undoes requests whose answers were lost, so that
-// no late copy of one acquires a lock. Locks stay held. Later calls
-// of the Client return lockcore.ErrClosed.
+// no late copy of one acquires a lock. Locks stay held. Later calls of the Client return lockcore.ErrClosed.
 func (c *Client) Close(ctx context.Context) error {
 	defer c.lines.Close()
 	return c.locker.Close(ctx)

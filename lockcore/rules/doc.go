@@ -44,8 +44,8 @@
 //     is [Busy]; if the queue has no room it is [Full]. Requests of lock IDs that hold, and requests
 //     whose claim has lapsed, queue ahead of all others, even if the queue is full.
 //
-// A refused request takes nothing. What rule 1 lets it take over, and what its Undo bars, stands. A request with Persist renews its kept hold whatever the answer, unless
-// it was refused by rule 1 or 2.
+// A refused request takes nothing. What rule 1 lets it take over, and what its Undo bars, stands. A
+// request with Persist renews its kept hold whatever the answer, unless it was refused by rule 1 or 2.
 //
 // # Settling
 //
