@@ -20,8 +20,8 @@ func (op Acquire) Apply(before *Document, now time.Time) (*Document, Result) {
 		return s.end()
 	}
 	s.grantOrQueue(&op)
-	if granted := s.result.Outcome == Granted || s.result.Outcome == Joined; !granted && op.Persist {
-		s.renewKept(op.LockID, false)
+	if s.result.Outcome == Queued && op.Persist { // a sign of life of what it keeps
+		s.renewKept(op.LockID)
 	}
 	return s.end()
 }
@@ -39,19 +39,19 @@ func (s *state) superseded(op *Acquire) bool {
 	return p != nil && p.Alive(s.now) && p.ID != op.Call && p.ID != op.Upgrades
 }
 
-// isLost reports whether the lock ID has lost its hold, and the request must not acquire it again.
+// isLost reports whether the lock ID has lost what it held, and the request must not acquire it again.
 func (s *state) isLost(op *Acquire) bool {
-	evicted := op.Persist && s.doc.LossEvidence(op.LockID, op.Label) != nil
-	if op.Reacquire {
+	switch {
+	case op.Upgrades != "":
+		p := s.doc.Part(op.LockID, op.Part, op.Order)
+		return p == nil || (p.ID != op.Upgrades && p.ID != op.Call)
+	case op.Reacquire:
 		return false
 	}
-	if s.holds(op.LockID) { // perhaps only because another run of the workflow has acquired it since the eviction
-		return op.Label != "" && evicted
-	}
-	return op.Held || evicted
+	return (op.Persist && s.doc.Lost(op.LockID, op.Label) != nil) || (op.HeldSince > 0 && !s.doc.Keeps(op.LockID, op.HeldSince))
 }
 
-// grantOrQueue grants the request if it fits, and queues it otherwise. The cases are in the order of
+// grantOrQueue grants the request if it is admitted, and queues it otherwise. The cases are in the order of
 // the rules in the package documentation.
 func (s *state) grantOrQueue(op *Acquire) {
 	claim := s.claim(op.LockID, op.Part)
@@ -61,7 +61,7 @@ func (s *state) grantOrQueue(op *Acquire) {
 	// waiters there wait for its own hold. A request that is already queued is not granted here: the
 	// write that frees the resource gives it a claim.
 	ahead := s.holds(op.LockID) || s.doc.HeldByEnclosing(op.Party())
-	next := claim != nil || ahead || ((!op.Queue || index < 0) && !slices.ContainsFunc(s.doc.Waiters, s.eligible))
+	next := claim != nil || ahead || ((!op.Queue || index < 0) && !slices.ContainsFunc(s.doc.Waiters, s.precedes))
 	switch {
 	case tombstone != nil:
 		s.result.Outcome, s.result.Note = Deadlock, tombstone.Verdict
@@ -77,20 +77,18 @@ func (s *state) grantOrQueue(op *Acquire) {
 		s.result.Outcome = Full
 	case s.covered(op.LockID, op.Mode) && s.doc.AllowsJoin(op.Party()):
 		s.result.Outcome = Joined
-		if op.Label != "" { // makes end evict expired entries, which must not be renewed any longer
-			s.granted = op
-		}
-		s.grant(op)
-	case next && s.fits(op.Party(), op.Room()):
+		s.grant(op, true)
+	case (claim != nil && s.doc.Confirms(claim, op.Party())) || (next && s.doc.Admits(op.Party())):
 		s.result.Outcome = Granted
-		s.granted = op
-		s.grant(op)
+		s.grant(op, false)
 	case !op.Queue:
 		s.result.Outcome = Busy
 	default:
 		s.enqueue(op, index, ahead || claim != nil)
 	}
 }
+
+func (s *state) precedes(w Waiter) bool { return s.doc.Precedes(&w) }
 
 // tooLarge reports whether the document has no room for another entry or waiter. Lock IDs that hold
 // have more room, because others wait for them.
@@ -104,50 +102,73 @@ func (s *state) tooLarge(holds bool) bool {
 // grantedBefore reports whether the same call was granted before.
 func (s *state) grantedBefore(op *Acquire) bool {
 	if op.HoldOnly {
-		k := s.doc.Kept(op.LockID)
-		return k != nil && k.ID == op.Call && Covers(k.Mode, op.Mode)
+		return s.anyEntry(func(e *Entry) bool {
+			return e.BelongsTo(op.LockID) && e.State == StateKept && e.ID == op.Call && Covers(e.Mode, op.Mode)
+		})
 	}
 	p := s.doc.Part(op.LockID, op.Part, op.Order)
 	return p != nil && p.ID == op.Call && p.Alive(s.now) && Covers(p.Mode, op.Mode)
 }
 
-// grant begins or joins the hold, and adds the part.
-func (s *state) grant(op *Acquire) {
-	hold := s.holdFor(op)
-	part := Entry{
-		ID: op.Call, LockID: op.LockID, Label: op.Label, Part: op.Part, Order: op.Order, Mode: hold.Mode, State: StateRunning,
+// grant adds the part, and with Persist what it keeps. With joins, the lock ID holds already in a mode that
+// covers the request's. A grant extends everything that its lock ID keeps.
+func (s *state) grant(op *Acquire, joins bool) {
+	s.grants = true
+	room := op.Party()
+	if joins && room.Mode == Shared {
+		room.Limit = 0
+	}
+	s.evictFor(room)
+	hold := s.holdFor(op, joins)
+	made := Entry{
+		ID: op.Call, LockID: op.LockID, Label: op.Label, Part: op.Part, Order: op.Order, Mode: op.Mode, State: StateRunning,
 		Fence: hold.Fence, FirstFence: hold.FirstFence, LeastFence: hold.LeastFence, Within: op.Within, Saga: op.Saga,
 		TTL: op.TTL, ExpiresAt: expiry(s.now, op.TTL), Trace: op.Trace,
 	}
-	if !op.Persist {
-		part.CreatedAt, part.Owner, part.Host, part.Comment, part.Limit = &s.now, hold.Owner, op.Host, op.Comment, op.Limit
-		if old := s.upgraded(op); old != nil && old.CreatedAt != nil {
-			part.CreatedAt = old.CreatedAt
+	if c := s.claim(op.LockID, op.Part); c != nil {
+		made.Since, made.ClaimedAt, made.Predecessor = c.Since, c.ClaimedAt, c.Predecessor
+	}
+	kept := made
+	kept.ID, kept.State, kept.Part, kept.FirstOrder = keptID(op.Call), StateKept, "", op.Order
+	describe := func(e *Entry) {
+		e.CreatedAt, e.Owner, e.Host, e.Comment, e.Limit = hold.CreatedAt, hold.Owner, op.Host, op.Comment, op.Limit
+	}
+	s.supersede(op)
+	s.doc.Waiters = without(s.doc.Waiters, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
+	s.renewKept(op.LockID)
+	switch {
+	case op.HoldOnly:
+		kept.ID = op.Call
+	case !op.Persist:
+		describe(&made)
+		s.doc.Entries = append(s.doc.Entries, made)
+		return
+	default:
+		s.doc.Entries = append(s.doc.Entries, made)
+		kept.Since, kept.ClaimedAt, kept.Predecessor = nil, nil, nil
+	}
+	describe(&kept)
+	kept.TTL, kept.ExpiresAt = op.HoldTTL, later(expiry(s.now, op.HoldTTL), expiry(s.now, op.TTL))
+	if op.Reacquire {
+		if e := s.doc.LossEvidence(op.LockID, op.Label); e != nil {
+			kept.Regained = e.Number
 		}
 	}
-	if c := s.claim(op.LockID, op.Part); c != nil {
-		part.Since, part.ClaimedAt, part.Predecessor = c.Since, c.ClaimedAt, c.Predecessor
-	}
-	var made []Entry
-	if op.Persist {
-		made = append(made, s.kept(op, hold))
-	}
-	if !op.HoldOnly {
-		made = append(made, part)
-	}
-	s.doc.Entries = append(s.replaced(op), made...)
-	s.doc.Waiters = without(s.doc.Waiters, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
-	if op.Persist {
-		s.clearEvidence(op.LockID, op.Label)
-	}
+	s.doc.Entries = append(s.doc.Entries, kept)
 }
 
-// holdFor returns the mode and the fences of the hold that the request begins or joins. A request
-// in a stronger mode gives it to the whole hold.
-func (s *state) holdFor(op *Acquire) Entry {
-	hold := Entry{Mode: op.Mode, Owner: op.Owner, FirstFence: s.doc.HoldFence(op.LockID)}
+// holdFor returns the fences of the hold that the request begins or joins, its owner, and the time at
+// which it began.
+func (s *state) holdFor(op *Acquire, joins bool) Entry {
+	hold := Entry{Owner: op.Owner, FirstFence: s.doc.HoldFence(op.LockID), CreatedAt: &s.now}
 	if op.Owner == op.LockID {
 		hold.Owner = ""
+	}
+	if old := s.upgraded(op); old != nil && old.CreatedAt != nil {
+		hold.CreatedAt = old.CreatedAt
+	}
+	if k := s.doc.Kept(op.LockID); op.Persist && k != nil {
+		hold.CreatedAt = earliest(k.CreatedAt, hold.CreatedAt)
 	}
 	again := false
 	for i := range s.doc.Entries {
@@ -158,14 +179,12 @@ func (s *state) holdFor(op *Acquire) Entry {
 		hold.Fence = max(hold.Fence, e.Fence)
 		if e.Holds() {
 			hold.LeastFence = max(hold.LeastFence, e.LeastFence)
-			hold.Mode = Stronger(hold.Mode, e.Mode)
 		}
-		e.Mode = Stronger(e.Mode, op.Mode)
 		again = again || (e.Part == op.Part && (e.State == StateRunning || (e.State == StateClaimed && !e.Forfeited(s.now))))
 	}
 	// The hold needs a new fence if it is new, if the request demands one, if a hold within this one got
 	// a later fence, or if the same part runs again.
-	if s.result.Outcome == Granted || op.NewFence || s.doc.Fence > hold.Fence || again {
+	if !joins || op.NewFence || s.doc.Fence > hold.Fence || again {
 		hold.Fence = s.nextFence()
 		s.doc.Fence = hold.Fence
 	}
@@ -178,14 +197,7 @@ func (s *state) holdFor(op *Acquire) Entry {
 // the time in milliseconds, this holds even if the document was removed in between.
 func (s *state) nextFence() int64 { return max(s.doc.Fence+1, s.now.UnixMilli()) }
 
-// clearEvidence drops the evidence of a lock ID's losses. With a label it drops only those of that run.
-func (s *state) clearEvidence(lockID, label string) {
-	s.doc.Evidence = without(s.doc.Evidence, func(e *Evidence) bool {
-		return e.LockID == lockID && (label == "" || (e.Label == label && e.To == ""))
-	})
-}
-
-// upgraded returns the part's entry that the request makes exclusive, or nil.
+// upgraded returns the part's entry to which the request adds an exclusive one, or nil.
 func (s *state) upgraded(op *Acquire) *Entry {
 	if p := s.doc.Part(op.LockID, op.Part, op.Order); p != nil && op.Upgrades != "" && p.ID == op.Upgrades {
 		return p
@@ -193,51 +205,27 @@ func (s *state) upgraded(op *Acquire) *Entry {
 	return nil
 }
 
-// replaced returns the entries that stay, with the lock ID's own entries last. A grant replaces the part's
-// claim, the kept entry, and the part's earlier request, which drains if it has not expired: it keeps
-// others out until its lease ends.
-func (s *state) replaced(op *Acquire) []Entry {
-	var rest, own []Entry
+// supersede ends what a grant replaces: the part's claim, and the part's earlier request, which drains if it
+// has not expired, since it keeps others out until its lease ends. An upgrade replaces no entry of its own
+// request. What the lock ID keeps without a part merges; what a step keeps while it waits ends.
+func (s *state) supersede(op *Acquire) {
+	kept := s.doc.Entries[:0:0]
+	var draining []Entry
 	for _, e := range s.doc.Entries {
-		mine := e.Part == op.Part
+		own, mine := e.BelongsTo(op.LockID), e.Part == op.Part
 		switch {
-		case !e.BelongsTo(op.LockID):
-			rest = append(rest, e)
-		case op.Persist && (e.State == StateKept || (!e.Holds() && !e.Alive(s.now))), mine && e.State == StateClaimed:
-		case op.HoldOnly, !mine || e.State != StateRunning:
-			own = append(own, e)
-		case !e.Alive(s.now), op.Upgrades != "" && e.Order == op.Order:
-		default:
-			own = append(own, s.drain(e))
+		case own && mine && e.State == StateClaimed, own && e.waitsForMore():
+		case !own || op.HoldOnly || !mine || e.State != StateRunning || (op.Upgrades != "" && e.Order == op.Order):
+			kept = append(kept, e)
+		case e.Alive(s.now):
+			draining = append(draining, s.drain(e))
 		}
 	}
-	return append(rest, own...)
-}
-
-// kept returns the kept entry of the hold, new or extended. It is the entry that outlives the parts.
-func (s *state) kept(op *Acquire, hold Entry) Entry {
-	k := Entry{
-		ID: op.Call + "/k", LockID: op.LockID, Label: op.Label, State: StateKept, FirstFence: hold.FirstFence,
-		FirstOrder: op.Order, CreatedAt: &s.now,
-	}
-	if op.HoldOnly {
-		k.ID = op.Call
-	}
-	if was := s.doc.Kept(op.LockID); was != nil {
-		k = *was
-		k.Joined = true
-	}
-	ends := later(expiry(s.now, op.HoldTTL), expiry(s.now, op.TTL))
-	if op.Within == "" || k.Within == "" {
-		ends = later(k.ExpiresAt, ends)
-	} // otherwise Leave.Keep may have given it a later end, which no longer counts
-	k.ExpiresAt = ends
-	k.Owner, k.Host, k.Comment = cmp.Or(k.Owner, hold.Owner), cmp.Or(k.Host, op.Host), cmp.Or(k.Comment, op.Comment)
-	k.Limit, k.Within, k.Saga = cmp.Or(k.Limit, op.Limit), cmp.Or(k.Within, op.Within), cmp.Or(k.Saga, op.Saga)
-	k.FirstOrder = min(k.FirstOrder, op.Order)
-	k.Mode, k.Order, k.Fence, k.LeastFence = hold.Mode, max(k.Order, op.Order), hold.Fence, hold.LeastFence
-	k.TTL, k.Trace = op.HoldTTL, op.Trace
-	return k
+	s.doc.Entries = append(kept, draining...)
+	s.merge(func(e *Entry) bool {
+		_, madeWithPart := e.partOf()
+		return e.BelongsTo(op.LockID) && !madeWithPart && e.ID != op.Call
+	})
 }
 
 // enqueue queues the request, or refreshes its waiter at the given index, which is negative if there
@@ -292,14 +280,11 @@ func sinceOf(claim *Entry) time.Time {
 // waiter returns the waiter of a request that queues now.
 func (s *state) waiter(op *Acquire) Waiter {
 	w := Waiter{
-		LockID: op.LockID, Label: op.Label, Within: op.Within, Saga: op.Saga, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit,
+		LockID: op.LockID, Label: op.Label, Within: op.Within, Saga: op.Saga, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: effectiveLimit(op.Mode, op.Limit),
 		Since: s.now, ExpiresAt: s.now.Add(ms(op.WaiterTTL)), OverdueAt: s.now.Add(ms(op.OverdueAfter())), NeverVictim: op.NeverVictim,
 	}
 	if !op.Started.IsZero() {
 		w.Started = &op.Started
-	}
-	if op.Mode == Exclusive {
-		w.Limit = op.Room()
 	}
 	if op.Owner != op.LockID {
 		w.Owner = op.Owner

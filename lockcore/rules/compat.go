@@ -21,10 +21,9 @@ func Compatible(a, b string) bool { return a == Shared && b == Shared }
 type Party struct {
 	LockID string
 	Mode   string
-	// Limit is the number of lock IDs that may hold, including this one; 0 is no limit.
+	// Limit is the number of lock IDs that may hold, including this one: 1 in exclusive mode; 0 is no
+	// limit.
 	Limit int64
-	// Labelled is set if the request has a run label: it acts for a workflow run.
-	Labelled bool
 	// Within is the enclosing lock ID, for a step with a lock ID of its own. The enclosing kept hold
 	// neither blocks the party nor counts.
 	Within string
@@ -32,11 +31,19 @@ type Party struct {
 
 // Party returns the fields of the request that decide about compatibility.
 func (op *Acquire) Party() Party {
-	return Party{op.LockID, op.Mode, op.Limit, op.Label != "", op.Within}
+	return Party{op.LockID, op.Mode, effectiveLimit(op.Mode, op.Limit), op.Within}
 }
 
 // Party returns the fields of the queued request that decide about compatibility.
-func (w *Waiter) Party() Party { return Party{w.LockID, w.Mode, w.Limit, w.Label != "", w.Within} }
+func (w *Waiter) Party() Party { return Party{w.LockID, w.Mode, w.Limit, w.Within} }
+
+// effectiveLimit returns the limit of a request: that of an exclusive one is 1.
+func effectiveLimit(mode string, limit int64) int64 {
+	if mode == Exclusive {
+		return 1
+	}
+	return limit
+}
 
 // BelongsTo reports whether the entry is a lock ID's own. A draining part that was cut off (CutOff) also
 // blocks its own lock ID, so it is treated like an entry of another party.
@@ -66,12 +73,8 @@ func (e *Entry) Blocks(p Party, now time.Time) bool {
 }
 
 // InTheWay returns the entries that keep the party out at d.At, the server's time of the read: those whose
-// mode excludes it, or else, if its limit is reached, those that count under it. A party with a run label
-// that holds exclusively keeps that mode: it is tested as an exclusive request.
+// mode excludes it, or else, if its limit is reached, those that count under it.
 func (d *Document) InTheWay(p Party) []*Entry {
-	if p.Labelled && d.holds(p.LockID, func(e *Entry) bool { return e.Mode == Exclusive }) {
-		p.Mode = Exclusive
-	}
 	var excluding, counted []*Entry
 	others := map[string]bool{}
 	for i := range d.Entries {
@@ -92,11 +95,17 @@ func (d *Document) InTheWay(p Party) []*Entry {
 // Admits reports whether the party may hold in addition to all entries that are alive at d.At.
 func (d *Document) Admits(p Party) bool { return len(d.InTheWay(p)) == 0 }
 
-// Precedes reports whether the waiters behind w wait for it: w has not expired, is neither overdue nor
-// a tombstone, and cannot join a hold of its own lock ID, which would need no grant.
-func (d *Document) Precedes(w *Waiter) bool {
-	return w.Waits(d.At) && !w.Overdue(d.At) && !d.Joins(w.Party())
+// Confirms reports whether a claim suffices for a request of its party, even if the claim has lapsed. It
+// keeps its room: the limit was tested when the claim was granted.
+func (d *Document) Confirms(claim *Entry, p Party) bool {
+	room := p.Limit == 0 || (claim.Limit > 0 && claim.Limit <= p.Limit)
+	p.Limit = 0
+	return !claim.Passed && Covers(claim.Mode, p.Mode) && room && d.Admits(p)
 }
+
+// Precedes reports whether the waiters behind w wait for it: it has not expired, and is neither overdue
+// nor a tombstone.
+func (d *Document) Precedes(w *Waiter) bool { return w.Waits(d.At) && !w.Overdue(d.At) }
 
 // Covered reports whether the party has a live hold in the same mode or a stronger one.
 func (d *Document) Covered(p Party) bool {
@@ -106,12 +115,12 @@ func (d *Document) Covered(p Party) bool {
 // Joins reports whether the party may join its own hold.
 func (d *Document) Joins(p Party) bool { return d.Covered(p) && d.AllowsJoin(p) }
 
-// AllowsJoin reports whether a party that is covered may join its hold. A party with a run label may
-// not if there is an incompatible entry, which can only be the lock of a step within its hold, or a part
-// that was cut off. Limits apply to new holds only.
+// AllowsJoin reports whether a party that is covered may join its hold. It may not if there is an
+// incompatible entry: the lock of a step within its hold, or a part that was cut off. Limits apply to new
+// holds only.
 func (d *Document) AllowsJoin(p Party) bool {
 	p.Limit = 0
-	return !p.Labelled || d.Admits(p)
+	return d.Admits(p)
 }
 
 func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
@@ -136,19 +145,6 @@ func (d *Document) NeedsNoClaim(p Party) bool {
 // HeldByEnclosing reports whether the party's enclosing lock ID keeps the resource.
 func (d *Document) HeldByEnclosing(p Party) bool {
 	return d.holds(p.Within, func(e *Entry) bool { return p.enclosedBy(e) && e.Alive(d.At) })
-}
-
-// admitsHead reports whether a write grants the resource to w if w is the head of the queue. It does
-// not if there is a live exclusive entry, even one of the same party: then w is woken instead, as
-// NeedsNoClaim reports. The kept hold of the enclosing lock ID is ignored.
-func (d *Document) admitsHead(w *Waiter) bool {
-	p := w.Party()
-	for i := range d.Entries {
-		if e := &d.Entries[i]; e.Mode == Exclusive && e.ExpiresAt.After(d.At) && !p.enclosedBy(e) {
-			return false
-		}
-	}
-	return d.Admits(p)
 }
 
 // Blockers returns what the waiter at an index of the queue waits for: the entries that are in its way.

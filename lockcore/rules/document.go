@@ -17,21 +17,24 @@ type Document struct {
 	// Fence is the highest fence ever granted.
 	Fence int64 `bson:"fence"`
 	// Entries are the holds, claims and draining parts. A lock ID's hold is its entries in the states
-	// StateRunning and StateKept, which have the same mode.
+	// StateRunning and StateKept. Each has the mode of its own request.
 	Entries []Entry `bson:"held"`
 	// Waiters is the queue, first come first.
 	Waiters []Waiter `bson:"waiters"`
 	// Evidence records evictions, forced releases and take-overs. It is complete from EvidenceSince on.
 	Evidence      []Evidence `bson:"evicted"`
 	EvidenceSince time.Time  `bson:"since"`
+	// LastEvidence is the greatest number of a record of evidence so far. Records are numbered because
+	// times can run backwards, and two losses can share a fence.
+	LastEvidence int64 `bson:"lastEvidence,omitempty"`
 	// Releases records, by lock ID and run, the order up to which all requests have been released.
 	Releases []ReleaseRecord `bson:"over,omitempty"`
 	// Bars refuse late requests of steps that a compensation undoes.
 	Bars []Bar `bson:"bars,omitempty"`
 	// Forced has the last MaxForced forced releases, for people. No rule reads it.
 	Forced []Evidence `bson:"forced,omitempty"`
-	// IdleAt is the end of the last TTL in the document, rounded up to IdleGrain. Claims made by the
-	// same write do not count. A TTL index removes the document after Retention.
+	// IdleAt is not before the end of any entry except claims, and is rounded up to IdleGrain. A TTL
+	// index removes the document after Retention.
 	IdleAt time.Time `bson:"idleAt"`
 	// Attn lists the states of entries other than StateRunning, and the modes of waiters and of new
 	// claims. A partial index contains the documents in which it is not empty.
@@ -74,9 +77,10 @@ var Never = time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // Entry is a running part, a kept hold, a draining part or a claim.
 type Entry struct {
-	// ID is the random ID of the call that made the entry. Extensions name entries by it, and a
-	// repeated call finds its grant by it. A kept entry that was made together with a part has the
-	// suffix "/k", and a draining entry "/d".
+	// ID is the random ID of the call that made the entry. Extensions name entries by it, a repeated
+	// call finds its grant by it, and a call is taken back by it. A kept entry that was made together
+	// with a part has the suffix "/k", the settled kept entry of a lock ID "/s", and a draining entry
+	// "/d".
 	ID     string `bson:"id,omitempty"`
 	LockID string `bson:"lockId"`
 	// Label is the run label under which the entry was made, empty outside of Temporal.
@@ -93,14 +97,14 @@ type Entry struct {
 	// LeastFence is the smallest fence under which a part of the hold may still write to a fenced
 	// document. It is FirstFence until another run takes the hold over.
 	LeastFence int64 `bson:"least,omitempty"`
-	// FirstOrder, of a kept entry, is the smallest order of the requests that entered the hold. A
-	// take-over does not change it, so that Verify can tell a hold that began after its use.
+	// FirstOrder, of a kept entry, is the smallest order of its requests, so that Verify recognizes a
+	// hold that began after its use. It is 0 after a take-over: only orders of one run are compared.
 	FirstOrder int64 `bson:"firstOrder,omitempty"`
+	// Regained, of a kept entry, is the number of the newest evidence of a loss that its request has
+	// outlived, because it was allowed to acquire the resource again.
+	Regained int64 `bson:"regained,omitempty"`
 	// HandedOver, of a kept entry, is set if its run leaves it to the next run. See Verify.
 	HandedOver bool `bson:"handed,omitempty"`
-	// Joined, of a kept entry, is set if a later request has joined the hold, so that the first one
-	// cannot undo it.
-	Joined bool `bson:"joined,omitempty"`
 	// Within, of a kept entry and of a claim, is the enclosing lock ID of its request.
 	Within string `bson:"within,omitempty"`
 	// Saga is the outermost saga of the request that made the entry.
@@ -123,6 +127,9 @@ type Entry struct {
 	// ClaimTTL is that of the waiter.
 	PositionExpiresAt *time.Time `bson:"place,omitempty"`
 	ClaimTTL          int64      `bson:"claimTTL,omitempty"`
+	// Passed is set in a claim after whose end a write has granted something. Such a claim is not
+	// confirmed, because a server whose clock is behind may consider it alive again.
+	Passed bool `bson:"passed,omitempty"`
 
 	// CreatedAt is the time at which the hold began. It and the fields below are in the kept entry,
 	// or in the parts of a hold that has none.
@@ -191,7 +198,7 @@ type WaitingHold struct {
 	Host    string `bson:"host,omitempty"`
 	Comment string `bson:"comment,omitempty"`
 	Trace   string `bson:"trace,omitempty"`
-	// Reacquire is that of the request. If it is set, the grant drops the evidence of an earlier loss.
+	// Reacquire is that of the request.
 	Reacquire bool `bson:"reacquire,omitempty"`
 }
 
@@ -215,7 +222,11 @@ type Evidence struct {
 	// To, of a take-over, is the label of the run that took over. In this case nothing was lost.
 	To string `bson:"to,omitempty"`
 	// Fence is the fence with which the hold began; 0 for a take-over.
-	Fence  int64     `bson:"fence"`
+	Fence int64 `bson:"fence"`
+	// Number is greater than those of earlier records. See Document.LastEvidence.
+	Number int64 `bson:"n,omitempty"`
+	// Order is the last order of what was lost. A release up to it, or a later one, erases the record.
+	Order  int64     `bson:"order,omitempty"`
 	At     time.Time `bson:"at"`
 	By     string    `bson:"by,omitempty"`
 	Reason string    `bson:"reason,omitempty"`
@@ -228,8 +239,6 @@ type ReleaseRecord struct {
 	// Label is the run label of the release; empty for a lock ID without runs.
 	Label string `bson:"label,omitempty"`
 	Order int64  `bson:"order"`
-	// Lost is set if the release found evidence of a loss and removed it.
-	Lost bool `bson:"lost,omitempty"`
 }
 
 // Bar refuses late requests of a run that compensates: those of the part Part, or those of the

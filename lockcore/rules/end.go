@@ -16,26 +16,39 @@ func (op Renew) Apply(before *Document, now time.Time) (*Document, Result) {
 		s.result.Outcome = Superseded
 	default:
 		if op.Downgrade {
-			s.downgrade(op.LockID, op.Part)
+			s.downgrade(p.ID, op)
 		}
-		p.ExpiresAt = later(p.ExpiresAt, expiry(now, p.TTL))
-		if op.TTL > 0 {
-			p.TTL, p.ExpiresAt = op.TTL, expiry(now, op.TTL)
+		for i := range s.doc.Entries {
+			e := &s.doc.Entries[i]
+			if !op.renews(e) {
+				continue
+			}
+			e.ExpiresAt = later(e.ExpiresAt, expiry(now, e.TTL))
+			if op.TTL > 0 {
+				e.TTL, e.ExpiresAt = op.TTL, expiry(now, op.TTL)
+			}
+			e.RenewedAt = &s.now
 		}
-		p.RenewedAt = &s.now
-		s.renewKept(op.LockID, false)
+		s.renewKept(op.LockID)
 	}
 	return s.end()
 }
 
-// downgrade makes a hold shared, unless it has another part.
-func (s *state) downgrade(lockID, part string) {
-	own := func(e *Entry) bool { return e.BelongsTo(lockID) && e.Holds() }
-	if s.anyEntry(func(e *Entry) bool { return own(e) && e.State == StateRunning && e.Part != part }) {
-		return
-	}
+// renews reports whether an entry belongs to the part.
+func (op *Renew) renews(e *Entry) bool {
+	return e.BelongsTo(op.LockID) && e.State == StateRunning && e.Part == op.Part && e.Order == op.Order
+}
+
+// downgrade makes the entries of a part shared, and the settled entry too if no other part is running. Of a
+// part that was upgraded only the latest entry stays.
+func (s *state) downgrade(latest string, op Renew) {
+	s.doc.Entries = without(s.doc.Entries, func(e *Entry) bool { return op.renews(e) && e.ID != latest })
+	alone := !s.anyEntry(func(e *Entry) bool { return e.BelongsTo(op.LockID) && e.State == StateRunning && e.ID != latest })
 	for i := range s.doc.Entries {
-		if e := &s.doc.Entries[i]; own(e) && e.Mode == Exclusive {
+		e := &s.doc.Entries[i]
+		part, ofPart := e.partOf()
+		own := e.ID == latest || (ofPart && part == latest) || (e.isSettled() && alone)
+		if own && e.BelongsTo(op.LockID) && e.Mode == Exclusive {
 			s.downgraded = append(s.downgraded, *e)
 			e.Mode = Shared
 		}
@@ -46,41 +59,60 @@ func (s *state) downgrade(lockID, part string) {
 func (op Leave) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
 	own := func(e *Entry) bool {
-		return e.LockID == op.LockID && (!e.CutOff || op.Label != "") && e.Part == op.Part && e.State != StateKept
+		return e.LockID == op.LockID && (!e.CutOff || op.Label != "") && e.Part == op.Part
 	}
-	made := func(e *Entry) bool { return op.Call == "" || e.ID == op.Call || e.ID == drainingID(op.Call) }
-	left := s.anyEntry(func(e *Entry) bool { return own(e) && e.State == StateRunning && e.Order == op.Order && made(e) })
-	// With a call ID, an earlier request of the part stays queued.
-	asked := func(order int64) bool { return order == op.Order || (op.Call == "" && order < op.Order) }
-	goes := func(e *Entry) bool {
-		if e.State == StateClaimed {
-			return own(e) && asked(e.Order)
+	left := !op.QueueOnly && s.anyEntry(func(e *Entry) bool { return own(e) && e.State == StateRunning && e.Order == op.Order })
+	s.endEntries(func(e *Entry) bool {
+		switch e.State {
+		case StateKept:
+			return false
+		case StateClaimed:
+			return own(e) && e.Order <= op.Order
 		}
-		return own(e) && e.Order == op.Order && !op.QueueOnly && made(e)
-	}
-	s.endEntries(goes)
+		return own(e) && e.Order == op.Order && !op.QueueOnly
+	})
 	var queue []Waiter
 	if before != nil {
 		queue = before.Waiters
 	}
-	s.removeWaiters(queue, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part && asked(w.Order) })
-	if op.Undo {
-		s.takeBack(&op, left)
-	}
-	if k := s.doc.Kept(op.LockID); op.Keep && left && k != nil && k.Within != "" {
-		k.TTL, k.ExpiresAt = op.HoldTTL, expiry(s.now, op.HoldTTL)
+	s.removeWaiters(queue, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order })
+	if !op.QueueOnly {
+		s.leaveWaiting(&op, left)
 	}
 	return s.end()
 }
 
-// takeBack ends the kept hold that the request began, unless another request has joined it.
-func (s *state) takeBack(op *Leave, left bool) {
-	if s.anyEntry(func(e *Entry) bool { return e.BelongsTo(op.LockID) && e.State == StateRunning }) {
+// leaveWaiting ends what a step kept while it waited for other resources. With Keep it stays for HoldTTL
+// instead, if the step has left a part.
+func (s *state) leaveWaiting(op *Leave, left bool) {
+	waiting := func(e *Entry) bool {
+		return e.BelongsTo(op.LockID) && e.waitsForMore() && e.Order <= op.Order && !s.partRuns(e)
+	}
+	if !op.Keep {
+		s.endEntries(waiting)
 		return
 	}
+	for i := range s.doc.Entries {
+		if e := &s.doc.Entries[i]; left && waiting(e) {
+			e.TTL, e.ExpiresAt = op.HoldTTL, expiry(s.now, op.HoldTTL)
+		}
+	}
+}
+
+// Apply takes back what the call was granted, its claim and its position in the queue.
+func (op TakeBack) Apply(before *Document, now time.Time) (*Document, Result) {
+	s := begin(before, op.Resource, op.Policy, now)
 	s.endEntries(func(e *Entry) bool {
-		return e.BelongsTo(op.LockID) && e.State == StateKept && !e.Joined && (left || (op.Call != "" && e.ID == op.Call))
+		switch {
+		case e.LockID != op.LockID:
+			return false
+		case e.State == StateClaimed:
+			return e.Part == op.Part && e.Order == op.Order
+		}
+		return e.ID == op.Call || e.ID == keptID(op.Call) || e.ID == drainingID(op.Call)
 	})
+	s.removeWaiters(s.doc.Waiters, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order })
+	return s.end()
 }
 
 // endEntries ends the matching entries.
@@ -88,21 +120,6 @@ func (s *state) endEntries(which func(*Entry) bool) {
 	s.recordEnded(filter(s.doc.Entries, which)...)
 	s.doc.Entries = without(s.doc.Entries, which)
 	s.dropDead()
-}
-
-// Apply ends the upgrade's waiter and claim. If the upgrade was granted, the part is shared again, under
-// its earlier ID.
-func (op UndoUpgrade) Apply(before *Document, now time.Time) (*Document, Result) {
-	s := begin(before, op.Resource, op.Policy, now)
-	if p := s.doc.Part(op.LockID, op.Part, op.Order); p != nil && p.ID == op.Call {
-		s.downgrade(op.LockID, op.Part)
-		p.ID = op.Upgrades
-	}
-	s.endEntries(func(e *Entry) bool {
-		return e.BelongsTo(op.LockID) && e.Part == op.Part && e.State == StateClaimed && e.Order <= op.Order
-	})
-	s.removeWaiters(s.doc.Waiters, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order })
-	return s.end()
 }
 
 // Apply ends the hold. Parts that may still run drain.
@@ -113,18 +130,14 @@ func (op Release) Apply(before *Document, now time.Time) (*Document, Result) {
 		if !op.names(&e) {
 			continue
 		}
-		holds, cutOff := e.Holds() && e.CreatedAt != nil, op.Now && e.State == StateDraining
-		lost := Evidence{LockID: e.LockID, Label: e.Label, Fence: e.FirstFence, At: s.now, Reason: op.Reason}
-		if op.Force && holds {
-			s.evidence = append(s.evidence, lost)
-		}
-		if op.Force && (holds || cutOff) && !slices.Contains(s.doc.Forced, lost) { // a hold that is not kept has an entry for each part
-			s.doc.Forced = tail(append(s.doc.Forced, lost), MaxForced)
+		if op.Force {
+			s.recordForced(&op, &e)
 		}
 		if !op.stopped(&e) && (e.State == StateDraining || e.State == StateRunning) {
 			draining = append(draining, s.drain(e))
 		}
 	}
+	s.doc.Forced = tail(slices.Concat(s.doc.Forced, s.evidence), MaxForced)
 	s.recordEnded(filter(s.doc.Entries, func(e *Entry) bool { return op.names(e) && e.State != StateDraining })...)
 	s.doc.Entries = append(without(s.doc.Entries, op.names), draining...)
 	s.dropDead()
@@ -139,6 +152,17 @@ func (op Release) Apply(before *Document, now time.Time) (*Document, Result) {
 		s.recordRelease(&op)
 	}
 	return s.end()
+}
+
+// recordForced records that an entry was ended by force: a hold, or with Now a part that was cut off.
+func (s *state) recordForced(op *Release, e *Entry) {
+	switch {
+	case e.Holds():
+		s.lose(e, Evidence{Reason: op.Reason})
+	case op.Now && e.State == StateDraining:
+		cutOff := Evidence{LockID: e.LockID, Label: e.Label, Fence: e.FirstFence, Order: e.Order, At: s.now, Reason: op.Reason}
+		s.doc.Forced = append(s.doc.Forced, cutOff)
+	}
 }
 
 // names reports whether the release ends an entry.
@@ -159,24 +183,18 @@ func (op *Release) stopped(e *Entry) bool {
 	return op.Now || (op.Leaving != nil && e.Part == *op.Leaving && e.Order == op.Order)
 }
 
-// recordRelease records the order up to which everything is released. A release that is repeated keeps
-// the first record. A release of plain requests records nothing, because the record would refuse every
-// later plain request; it also keeps the evidence of a loss, for its own repetition.
+// recordRelease records the order up to which everything is released, and erases the evidence of losses up to
+// it. A release that is repeated keeps the first record. A release of plain requests records nothing,
+// because the record would refuse every later plain request.
 func (s *state) recordRelease(op *Release) {
-	if plain(op.Label, op.Order) {
+	s.doc.Evidence = without(s.doc.Evidence, func(e *Evidence) bool {
+		return e.LockID == op.LockID && e.To == "" && (op.Label == "" || e.Label == op.Label) && e.Order <= op.Order
+	})
+	if was := s.doc.releaseRecord(op.LockID, op.Label); plain(op.Label, op.Order) || (was != nil && was.Order >= op.Order) {
 		return
 	}
-	o := ReleaseRecord{LockID: op.LockID, Label: op.Label, Order: op.Order}
-	if was := s.doc.releaseRecord(op.LockID, op.Label); was != nil {
-		if was.Order >= op.Order {
-			return
-		}
-		s.doc.Releases = without(s.doc.Releases, func(old *ReleaseRecord) bool { return old.LockID == op.LockID && old.Label == op.Label })
-	}
-	if o.Lost = s.doc.LossEvidence(op.LockID, op.Label) != nil; o.Lost {
-		s.clearEvidence(op.LockID, op.Label)
-	}
-	s.doc.Releases = tail(append(slices.Clone(s.doc.Releases), o), MaxReleases)
+	s.doc.Releases = without(s.doc.Releases, func(old *ReleaseRecord) bool { return old.LockID == op.LockID && old.Label == op.Label })
+	s.doc.Releases = tail(append(s.doc.Releases, ReleaseRecord{LockID: op.LockID, Label: op.Label, Order: op.Order}), MaxReleases)
 }
 
 // Apply turns the waiter into a tombstone.

@@ -19,17 +19,8 @@ func (d *Document) HoldFence(lockID string) int64 {
 	return 0
 }
 
-// Kept returns the kept entry of a lock ID's hold, or nil.
-func (d *Document) Kept(lockID string) *Entry {
-	for i := range d.Entries {
-		if e := &d.Entries[i]; e.BelongsTo(lockID) && e.State == StateKept {
-			return e
-		}
-	}
-	return nil
-}
-
-// Keeps reports whether a lock ID has a kept hold that began with an order up to the given one.
+// Keeps reports whether a lock ID has a kept hold that began with an order up to the given one, which is of
+// the same run.
 func (d *Document) Keeps(lockID string, order int64) bool {
 	k := d.Kept(lockID)
 	return k != nil && k.FirstOrder <= order
@@ -82,6 +73,16 @@ func (d *Document) LossEvidence(lockID, label string) *Evidence {
 	return nil
 }
 
+// Lost returns the latest evidence of a lock ID's loss that counts, or nil: it is newer than everything that
+// the hold, if there is one, has regained.
+func (d *Document) Lost(lockID, label string) *Evidence {
+	e := d.LossEvidence(lockID, label)
+	if k := d.Kept(lockID); e != nil && k != nil && e.Number <= k.Regained {
+		return nil
+	}
+	return e
+}
+
 // LostHold reports whether there is evidence that a lock ID lost the hold that began with the fence first.
 func (d *Document) LostHold(lockID string, first int64) bool {
 	return slices.ContainsFunc(d.Evidence, func(e Evidence) bool { return e.LockID == lockID && e.Fence == first && e.To == "" })
@@ -92,15 +93,6 @@ func (d *Document) LostHold(lockID string, first int64) bool {
 // only evidence counts.
 func (d *Document) LostBefore(lockID string, first int64, began time.Time) bool {
 	return (!began.IsZero() && !began.After(d.EvidenceSince)) || d.LostHold(lockID, first)
-}
-
-// LostUpTo reports whether the release of a run up to exactly this order found evidence of a loss.
-func (d *Document) LostUpTo(lockID, label string, order int64) bool {
-	if plain(label, order) {
-		return d.LossEvidence(lockID, label) != nil
-	}
-	o := d.releaseRecord(lockID, label)
-	return o != nil && o.Order == order && o.Lost
 }
 
 // plain reports whether a release up to an order ends plain requests only.

@@ -22,14 +22,17 @@ type step struct {
 // that breaks an invariant. It does not use the code that it checks. The invariants are:
 //
 //	I1  while a part trusts an exclusive lease, no other party's part trusts one
-//	I2  a request with a limit is granted only if fewer others than that are alive
+//	I2  a write grants a request with a limit only if fewer others than that are alive
 //	I3  fences strictly increase over grants
-//	I4  no waiter is overtaken by a later request that is in its way, upgrades excepted
+//	I4  no waiter is overtaken by a later request that is in its way, upgrades excepted, and no claim is
+//	    pushed back
 //	I5  an operation touches only what it names
 //	I6  an operation that is repeated ends as if it had run once; late requests are refused
 //	I8  a part that was reported lost, and has not left, is not reported held again
 //	I9  expired entries and waiters delay no request
 //	I12 the victim of a deadlock gets that outcome, and no other request does
+//	I14 a request that gave up left the document as settling alone would have left it: see givesUp
+//	I15 every entry of a hold ends before the document may be removed as idle
 type observer struct {
 	// latest is the latest time of a step: the server's clock may run backwards.
 	latest time.Time
@@ -42,8 +45,12 @@ type observer struct {
 	released map[run]int64
 	// barred lists the parts and sagas that compensations have barred.
 	barred []rules.Bar
-	// evicted contains the runs whose holds were evicted, and replaced the runs that were taken over.
-	evicted, replaced map[run]bool
+	// losses contains the evidence of lost holds that was not erased, and regained, by run and call, the
+	// number of the newest evidence that a request was allowed to outlive. replaced contains the runs that
+	// were taken over.
+	losses   []rules.Evidence
+	regained map[run]map[string]int64
+	replaced map[run]bool
 	// within maps lock IDs to their enclosing lock IDs.
 	within map[string]string
 }
@@ -65,7 +72,7 @@ type lease struct {
 func newObserver() *observer {
 	return &observer{
 		trusts: map[part]lease{}, granted: map[part]int64{}, lost: map[part]int64{}, released: map[run]int64{},
-		evicted: map[run]bool{}, replaced: map[run]bool{}, within: map[string]string{},
+		regained: map[run]map[string]int64{}, replaced: map[run]bool{}, within: map[string]string{},
 	}
 }
 
@@ -88,7 +95,7 @@ func (o *observer) check(s *step) error {
 		check func(*step) error
 	}{
 		{"I6", o.refused}, {"I8", o.neverHeldAgain}, {"I3", o.fences}, {"I6", readOnly},
-		{"I1", lasting}, {"I2", o.limits}, {"I4", o.firstCome}, {"I5", named}, {"I9", o.noDelay}, {"I12", victims},
+		{"I1", lasting}, {"I2", o.limits}, {"I4", o.firstCome}, {"I4", o.claimStays}, {"I5", named}, {"I9", o.noDelay}, {"I12", victims}, {"I15", idle},
 	}
 	for _, c := range checks {
 		if err := c.check(s); err != nil {
@@ -145,19 +152,21 @@ func (o *observer) hear(s *step) {
 	}
 	switch op := s.op.(type) {
 	case rules.Leave:
-		if made := s.before.Part(op.LockID, op.Part, op.Order); !op.QueueOnly && (op.Call == "" || made == nil || made.ID == op.Call) {
+		if !op.QueueOnly {
 			delete(o.trusts, part{op.LockID, op.Part, op.Order, false})
 			if op.Label != "" {
 				delete(o.trusts, part{op.LockID, op.Part, op.Order, true})
 			}
 		}
-	case rules.Renew, rules.UndoUpgrade: // the part itself weakens its mode
-		for p, l := range o.trusts {
-			if e := s.after.Part(p.lockID, p.part, p.order); p.lockID == s.lockID() && e != nil {
-				l.mode = e.Mode
-				o.trusts[p] = l
+	case rules.TakeBack:
+		for _, e := range s.before.Entries {
+			if e.LockID == op.LockID && callID(&e) == op.Call && e.State != rules.StateKept && s.after.Part(e.LockID, e.Part, e.Order) == nil {
+				delete(o.trusts, partOf(&e))
 			}
 		}
+		o.weaken(s)
+	case rules.Renew: // the part itself weakens its mode
+		o.weaken(s)
 	case rules.Release:
 		for _, e := range s.before.Entries {
 			if op.Now && ends(s, &op, &e) || (op.Leaving != nil && e.Part == *op.Leaving && e.Order == op.Order && ends(s, &op, &e)) {
@@ -172,6 +181,16 @@ func (o *observer) hear(s *step) {
 		}
 		if !l.until.After(s.now()) {
 			delete(o.trusts, p)
+		}
+	}
+}
+
+// weaken takes the modes of the parts of a lock ID from their entries.
+func (o *observer) weaken(s *step) {
+	for p, l := range o.trusts {
+		if e := s.after.Part(p.lockID, p.part, p.order); p.lockID == s.lockID() && !p.own && e != nil {
+			l.mode = e.Mode
+			o.trusts[p] = l
 		}
 	}
 }
@@ -199,20 +218,16 @@ func (o *observer) remember(s *step) {
 		o.granted[partOf(e)] = e.Fence
 	}
 	for _, c := range claims(s) {
-		if c.State == rules.StateKept {
-			delete(o.evicted, run{c.LockID, c.Label})
+		waited := slices.ContainsFunc(s.before.Waiters, func(w rules.Waiter) bool { return w.Hold != nil && w.Hold.ID == c.ID && w.Hold.Reacquire })
+		if c.State == rules.StateKept && waited {
+			o.regain(run{c.LockID, c.Label}, c.ID)
 		}
 	}
-	for _, e := range s.evidence() {
-		if e.To == "" {
-			o.evicted[run{e.LockID, e.Label}] = true
-		}
-	}
+	o.losses = append(o.losses, slices.DeleteFunc(s.evidence(), func(e rules.Evidence) bool { return e.To != "" })...)
 	switch op := s.op.(type) {
 	case rules.Acquire:
-		// A plain lock ID may hold although it was evicted: another of its requests was granted in the same write.
-		if s.Outcome == rules.Granted || (s.Outcome == rules.Joined && op.Persist && (op.Reacquire || op.Label == "")) {
-			delete(o.evicted, run{op.LockID, op.Label})
+		if (s.Outcome == rules.Granted || s.Outcome == rules.Joined) && op.Persist && op.Reacquire {
+			o.regain(run{op.LockID, op.Label}, op.Call)
 		}
 		if s.Outcome != rules.OtherRun {
 			for _, p := range op.Undo {
@@ -225,6 +240,16 @@ func (o *observer) remember(s *step) {
 		}
 	case rules.Leave: // a part that has left is not lost, and may be granted again under the fence of its hold
 		delete(o.granted, part{op.LockID, op.Part, op.Order, false})
+	case rules.TakeBack:
+		delete(o.granted, part{op.LockID, op.Part, op.Order, false})
+		for r, calls := range o.regained {
+			alone := slices.ContainsFunc(s.before.Entries, func(e rules.Entry) bool {
+				return e.ID == op.Call+"/k" || (e.State == rules.StateKept && e.ID == op.Call)
+			})
+			if r.lockID == op.LockID && alone {
+				delete(calls, op.Call)
+			}
+		}
 	case rules.Renew:
 		p := part{op.LockID, op.Part, op.Order, false}
 		if had, ever := o.granted[p]; ever && s.Outcome == rules.Lost {
@@ -233,13 +258,37 @@ func (o *observer) remember(s *step) {
 	case rules.Release:
 		if op.FirstFence == 0 && s.Outcome == rules.Granted {
 			o.released[run{op.LockID, op.Label}] = max(op.Order, o.released[run{op.LockID, op.Label}])
-			for r := range o.evicted {
-				if r.lockID == op.LockID && (op.Label == "" || r.label == op.Label) {
-					delete(o.evicted, r)
-				}
-			}
+			o.losses = slices.DeleteFunc(o.losses, func(e rules.Evidence) bool {
+				return e.LockID == op.LockID && (op.Label == "" || e.Label == op.Label) && e.Order <= op.Order
+			})
 		}
 	}
+}
+
+// regain records that a call was allowed to outlive the losses of a run.
+func (o *observer) regain(r run, call string) {
+	if o.regained[r] == nil {
+		o.regained[r] = map[string]int64{}
+	}
+	for _, e := range o.losses {
+		if e.LockID == r.lockID && (r.label == "" || e.Label == r.label) {
+			o.regained[r][call] = max(o.regained[r][call], e.Number)
+		}
+	}
+}
+
+// lostBy reports whether a run has lost what it kept, and has not regained it since, as far as the document
+// remembers.
+func (o *observer) lostBy(s *step, lockID, label string) bool {
+	outlived := int64(0)
+	if s.before.Kept(lockID) != nil {
+		for _, number := range o.regained[run{lockID, label}] {
+			outlived = max(outlived, number)
+		}
+	}
+	return slices.ContainsFunc(o.losses, func(e rules.Evidence) bool {
+		return e.LockID == lockID && (label == "" || e.Label == label) && e.Number > outlived && slices.Contains(s.before.Evidence, e)
+	})
 }
 
 // currentRun checks that a replaced run is refused, that a refused one changes nothing, and that
@@ -295,10 +344,9 @@ func (o *observer) alone(s *step) error {
 	return nil
 }
 
-// mayBeWithin reports whether an entry may exist within another. Expired parts of the enclosing hold
-// stay beside a claim, and may be renewed before the claim is confirmed.
+// mayBeWithin reports whether an entry may exist within another: a step within what its workflow keeps.
 func (o *observer) mayBeWithin(in, around *rules.Entry) bool {
-	return (around.State == rules.StateKept || in.State == rules.StateClaimed) && o.within[in.LockID] == around.LockID
+	return around.State == rules.StateKept && o.within[in.LockID] == around.LockID
 }
 
 // lasting is the part of I1 that no lease is shortened except by its own new TTL. The kept hold of a
@@ -321,10 +369,10 @@ func lasting(s *step) error {
 	return nil
 }
 
-// others counts the other live parties, without the kept hold of the enclosing lock ID.
-func others(d *rules.Document, now time.Time, lockID, within string) int64 {
+// others counts the other live parties among entries, without the kept hold of the enclosing lock ID.
+func others(entries []rules.Entry, now time.Time, lockID, within string) int64 {
 	ids := map[part]bool{}
-	for _, e := range d.Entries {
+	for _, e := range entries {
 		if e.Counts(rules.Party{LockID: lockID, Within: within}, now) {
 			ids[part{lockID: e.LockID, own: e.CutOff}] = true
 		}
@@ -342,25 +390,98 @@ func claims(s *step) []rules.Entry {
 	})
 }
 
-// limits is I2, for requests and for claims.
+// limits is I2, for requests and for claims. A claim that is confirmed keeps its room.
 func (o *observer) limits(s *step) error {
-	if op, ok := s.op.(rules.Acquire); ok && s.Outcome == rules.Granted {
+	op, ok := s.op.(rules.Acquire)
+	if ok && s.Outcome == rules.Granted && s.before.Claim(op.LockID, op.Part) == nil && op.Party().Limit > 0 {
 		before := s.before.Clone() // without claims that it undid
 		before.Entries = slices.DeleteFunc(before.Entries, func(b rules.Entry) bool {
 			return !slices.ContainsFunc(s.after.Entries, func(e rules.Entry) bool {
 				return e.LockID == b.LockID && (b.State != rules.StateClaimed || (e.State == b.State && e.Part == b.Part))
 			})
 		})
-		if n := others(before, s.now(), op.LockID, op.Within); n >= op.Room() {
-			return fmt.Errorf("it was granted one of %d places beside %d others", op.Room(), n)
+		if n := others(before.Entries, s.now(), op.LockID, op.Within); n >= op.Party().Limit {
+			return fmt.Errorf("it was granted one of %d places beside %d others", op.Party().Limit, n)
 		}
 	}
-	for _, c := range claims(s) {
-		if n := others(s.after, s.now(), c.LockID, o.within[c.LockID]); c.Limit > 0 && n >= c.Limit {
+	granted := claims(s)
+	for i, c := range granted {
+		earlier := slices.DeleteFunc(slices.Clone(s.after.Entries), func(e rules.Entry) bool {
+			return slices.ContainsFunc(granted[i+1:], func(l rules.Entry) bool { return reflect.DeepEqual(e, l) })
+		})
+		if n := others(earlier, s.now(), c.LockID, o.within[c.LockID]); c.Limit > 0 && n >= c.Limit {
 			return fmt.Errorf("%q has a claim to one of %d places beside %d others", c.LockID, c.Limit, n)
 		}
 	}
 	return nil
+}
+
+// claimStays is the part of I4 that no claim is pushed back: a request that its claim covers is granted.
+func (o *observer) claimStays(s *step) error {
+	op, ok := s.op.(rules.Acquire)
+	if !ok || op.Refresh || (s.Outcome != rules.Busy && s.Outcome != rules.Queued && s.Outcome != rules.Full) {
+		return nil
+	}
+	c := s.before.Claim(op.LockID, op.Part)
+	if c == nil || c.Passed || !c.Alive(s.now()) || c.Label != op.Label || !rules.Covers(c.Mode, op.Mode) {
+		return nil
+	}
+	if limit := op.Party().Limit; limit == 0 || (c.Limit > 0 && limit >= c.Limit) {
+		return fmt.Errorf("its claim %+v was pushed back", c)
+	}
+	return nil
+}
+
+// idle is I15.
+func idle(s *step) error {
+	for _, e := range s.after.Entries {
+		if e.Holds() && e.ExpiresAt.After(s.after.IdleAt) {
+			return fmt.Errorf("the document is idle at %v, before the end of %+v", s.after.IdleAt, e)
+		}
+	}
+	return nil
+}
+
+// leftNoTrace is I14. It compares the document after a request that was taken back with the one after a
+// Settle alone.
+func leftNoTrace(settled, back *rules.Document) error {
+	a, b := withoutTraces(settled), withoutTraces(back)
+	if !reflect.DeepEqual(a, b) {
+		return fmt.Errorf("I14: settling alone leaves\n%+v, a request that was taken back\n%+v", a, b)
+	}
+	return nil
+}
+
+// withoutTraces returns a document without what a request that gives up may change: versions, times, fences
+// and the marks of claims that were passed. What lock IDs keep is merged.
+func withoutTraces(d *rules.Document) *rules.Document {
+	c := &rules.Document{ID: d.ID, Releases: d.Releases, Bars: d.Bars, Waiters: slices.Clone(d.Waiters), Evidence: slices.Clone(d.Evidence), LastEvidence: d.LastEvidence}
+	merged := map[string]bool{}
+	for _, e := range d.Entries {
+		if e.State == rules.StateKept && e.BelongsTo(e.LockID) {
+			if merged[e.LockID] {
+				continue
+			}
+			merged[e.LockID] = true
+			e = *d.Kept(e.LockID)
+			e.ID, e.Predecessor = "", nil
+		}
+		e.Fence, e.FirstFence, e.LeastFence, e.Passed = 0, 0, 0, false
+		e.ExpiresAt, e.RenewedAt, e.Since, e.ClaimedAt, e.CreatedAt, e.PositionExpiresAt = time.Time{}, nil, nil, nil, nil, nil
+		if e.Predecessor != nil {
+			e.Predecessor = nil
+		}
+		c.Entries = append(c.Entries, e)
+	}
+	slices.SortFunc(c.Entries, func(x, y rules.Entry) int { return strings.Compare(fmt.Sprintf("%+v", x), fmt.Sprintf("%+v", y)) })
+	for i := range c.Waiters {
+		w := &c.Waiters[i]
+		w.Since, w.ExpiresAt, w.OverdueAt, w.Started = time.Time{}, time.Time{}, time.Time{}, nil
+	}
+	for i := range c.Evidence {
+		c.Evidence[i].Fence, c.Evidence[i].At = 0, time.Time{}
+	}
+	return c
 }
 
 // fences is I3.
@@ -439,7 +560,7 @@ func (o *observer) firstCome(s *step) error {
 // head of the queue.
 func named(s *step) error {
 	for _, e := range s.before.Entries {
-		if e.Alive(s.now()) && !namesEntry(s, &e) && !slices.ContainsFunc(s.after.Entries, func(a rules.Entry) bool { return reflect.DeepEqual(a, e) }) {
+		if e.Alive(s.now()) && !namesEntry(s, &e) && !remains(s, &e) {
 			return fmt.Errorf("the entry %+v was touched", e)
 		}
 	}
@@ -457,11 +578,32 @@ func named(s *step) error {
 		waited := slices.ContainsFunc(s.before.Waiters, func(w rules.Waiter) bool {
 			return w.LockID == e.LockID && (w.Part == e.Part || e.State == rules.StateKept) && w.Order == e.Order
 		})
+		if e.State == rules.StateKept && s.before.Kept(e.LockID) != nil {
+			known = true // it has merged
+		}
 		if !known && e.LockID != s.lockID() && !waited {
 			return fmt.Errorf("the entry %+v was made", e)
 		}
 	}
 	return nil
+}
+
+// remains reports whether an entry is as it was. A claim that has lapsed may be marked as passed, and what a
+// lock ID keeps may have merged.
+func remains(s *step, e *rules.Entry) bool {
+	if e.State == rules.StateKept {
+		return kept(s.before, e.LockID) == kept(s.after, e.LockID)
+	}
+	return slices.ContainsFunc(s.after.Entries, func(a rules.Entry) bool { return reflect.DeepEqual(a, *e) })
+}
+
+// kept describes what a lock ID keeps.
+func kept(d *rules.Document, lockID string) string {
+	k := d.Kept(lockID)
+	if k == nil {
+		return ""
+	}
+	return fmt.Sprint(k.Label, k.Mode, k.TTL, k.Order, k.FirstOrder, k.Regained, k.FirstFence, k.Fence, k.LeastFence, k.ExpiresAt, k.CreatedAt, k.Owner, k.Limit)
 }
 
 // namesEntry reports whether an operation may change or end an entry.
@@ -485,9 +627,9 @@ func namesEntry(s *step, e *rules.Entry) bool {
 		return mine && s.Outcome == rules.Granted && (e.State == rules.StateKept || (e.Part == op.Part && e.Order == op.Order) || (op.Downgrade && e.Holds()))
 	case rules.Leave:
 		part := e.LockID == op.LockID && (mine || op.Label != "") && e.Part == op.Part && (e.Order == op.Order || (e.State == rules.StateClaimed && e.Order < op.Order))
-		return part || (mine && e.State == rules.StateKept && (op.Keep || op.Undo && !e.Joined))
-	case rules.UndoUpgrade:
-		return mine && (e.Part == op.Part || e.Mode == rules.Exclusive)
+		return part || (mine && e.State == rules.StateKept && e.Within != "")
+	case rules.TakeBack:
+		return e.LockID == op.LockID && (callID(e) == op.Call || (e.State == rules.StateClaimed && e.Part == op.Part && e.Order == op.Order))
 	case rules.Release:
 		return ends(s, &op, e)
 	case rules.Verify:
@@ -507,8 +649,8 @@ func namesWaiter(op rules.Op, w *rules.Waiter) bool {
 		return bars || (w.LockID == op.LockID && (w.Part == op.Part || (op.Label != "" && w.Label != op.Label)))
 	case rules.Leave:
 		return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order
-	case rules.UndoUpgrade:
-		return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order
+	case rules.TakeBack:
+		return w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order
 	case rules.Release:
 		return op.FirstFence == 0 && w.LockID == op.LockID && w.Order <= op.Order && (op.Label == "" || w.Label == op.Label)
 	case rules.Withdraw:
@@ -536,11 +678,7 @@ func (o *observer) noDelay(s *step) error {
 	first := slices.IndexFunc(s.after.Waiters, s.awake)
 	if first >= 0 && len(claims(s)) == 0 {
 		w := &s.after.Waiters[first]
-		evicted := slices.ContainsFunc(s.Expired, func(e rules.Entry) bool { return e.LockID == w.LockID && e.Mode == rules.Exclusive })
-		joins := slices.ContainsFunc(s.after.Entries, func(e rules.Entry) bool {
-			return e.BelongsTo(w.LockID) && e.Mode == rules.Exclusive && (e.Alive(s.now()) || e.Label != "")
-		})
-		if !evicted && !joins && s.after.Admits(w.Party()) {
+		if s.after.Admits(w.Party()) {
 			return fmt.Errorf("%q is the first waiter, and nothing blocks it", w.LockID)
 		}
 	}
@@ -626,12 +764,17 @@ func (o *observer) neverHeldAgain(s *step) error {
 	op, ok := s.op.(rules.Acquire)
 	switch {
 	case !ok || op.Reacquire:
-	case op.Held && s.before.HoldFence(op.LockID) == 0:
+	case op.HeldSince > 0 && op.Upgrades == "" && !s.before.Keeps(op.LockID, op.HeldSince) && !o.takesOver(s, &op):
 		return errors.New("it did not hold any longer")
-	case op.Persist && o.evicted[run{op.LockID, op.Label}] && (op.Label != "" || s.before.HoldFence(op.LockID) == 0):
+	case op.Persist && o.lostBy(s, op.LockID, op.Label):
 		return errors.New("it was evicted")
 	}
 	return nil
+}
+
+// takesOver reports whether a request continues the hold of another run.
+func (o *observer) takesOver(s *step, op *rules.Acquire) bool {
+	return slices.ContainsFunc(s.before.Entries, func(e rules.Entry) bool { return e.BelongsTo(op.LockID) && e.Label != op.Label })
 }
 
 // readOnly checks that an operation with a read-only answer has only settled the document.
@@ -651,6 +794,9 @@ func repeated(once, twice *rules.Document) error {
 		d.Entries = slices.DeleteFunc(d.Entries, func(e rules.Entry) bool { return !e.Holds() && !e.Alive(d.At) })
 		slices.SortFunc(d.Entries, func(x, y rules.Entry) int { return strings.Compare(key(x), key(y)) })
 		d.Attn = nil
+		for i := range d.Entries {
+			d.Entries[i].Passed = false
+		}
 	}
 	if !reflect.DeepEqual(a, b) {
 		return fmt.Errorf("I6: run once it left\n%+v, run twice\n%+v", a, b)

@@ -43,9 +43,6 @@ const EndlessTTL = 30 * time.Second
 // their room is not needed, so that documents stay small.
 const Crowd = 256
 
-// Unlimited is the room of a shared request without a limit.
-const Unlimited = 1 << 20
-
 // Op is an operation on one document. It does not change the document that it is given.
 type Op interface {
 	// Apply returns the document after the operation, and the answer for the caller. now is the
@@ -88,15 +85,17 @@ type Acquire struct {
 	// Persist keeps the hold for HoldTTL after its last part. HoldOnly, with Persist, requests the hold
 	// without a part; a waiter is then granted the hold at once, without a claim.
 	Persist, HoldOnly bool
-	// Held is set if the lock ID must hold already: otherwise the hold is lost. Reacquire permits the
-	// request to acquire again what was lost. NewFence draws a new fence even if the request joins.
-	// Queue queues the request if it is busy, or refreshes its position in the queue.
-	Held, Reacquire, NewFence, Queue bool
+	// HeldSince, unless it is 0, is an order of the same run by which the lock ID must have kept the
+	// resource, and since: otherwise it is lost. Reacquire permits the request to acquire again what was
+	// lost. NewFence draws a new fence even if the request joins. Queue queues the request if it is busy,
+	// or refreshes its position in the queue.
+	HeldSince                  int64
+	Reacquire, NewFence, Queue bool
 	// Queued is set if the request has queued before. If it is then neither queued nor granted, another
 	// operation has ended it, and it is superseded.
 	Queued bool
-	// Upgrades is the ID of the part's entry that this request makes exclusive. The entry has the same
-	// order, and is replaced when the request is granted.
+	// Upgrades is the ID of the part's shared entry, which has the same order. The request adds an
+	// exclusive entry to the part. If the shared one is missing, it is lost.
 	Upgrades string
 	// Refresh refreshes the position in the queue without granting anything to the request. A lapsed
 	// claim becomes a waiter at the head again. If there is neither a waiter nor a lapsed claim, or
@@ -112,17 +111,6 @@ type Acquire struct {
 	// them. Started may be zero.
 	Started     time.Time
 	NeverVictim bool
-}
-
-// Room returns the number of lock IDs that may hold when the request is granted, including its own.
-func (op *Acquire) Room() int64 {
-	switch {
-	case op.Mode == Exclusive:
-		return 1
-	case op.Limit > 0:
-		return op.Limit
-	}
-	return Unlimited
 }
 
 // OverdueAfter returns the time after which the waiter is overdue unless it is refreshed.
@@ -141,14 +129,15 @@ type Renew struct {
 	Policy
 	Resource, LockID, Part string
 	Order                  int64
-	// Downgrade makes the hold shared, unless it has other parts.
+	// Downgrade makes the part shared, and what its lock ID keeps if no other part is running.
 	Downgrade bool
 	// TTL, unless 0, is the part's new TTL from now on, even if the part then ends sooner. It is for
 	// parts whose lease nothing trusts. A part that has expired is not renewed: it is superseded.
 	TTL int64
 }
 
-// Leave ends a part. A hold that is not kept ends with its last part.
+// Leave ends a part, its claim, and its waiters up to an order. A hold that is not kept ends with its last
+// part.
 type Leave struct {
 	Policy
 	Resource, LockID string
@@ -157,28 +146,21 @@ type Leave struct {
 	Label string
 	Part  string
 	Order int64
-	// Undo also ends the kept hold that the request began, unless another request has joined it or
-	// another part runs.
-	Undo bool
-	// Call, unless it is empty, restricts the leave to what the call with this ID was granted, and to
-	// claims and queued requests of exactly this order.
-	Call string
 	// QueueOnly ends waiters and claims, but no running part.
 	QueueOnly bool
-	// Keep lets a kept hold within another lock ID end HoldTTL from now, if the leave ends a part of it.
-	// Requests that then wait for other resources set it.
+	// Keep lets what a step within another lock ID keeps end HoldTTL from now, if the leave ends a part of
+	// it. Requests that then wait for other resources set it. Otherwise it ends with the part.
 	Keep    bool
 	HoldTTL int64
 }
 
-// UndoUpgrade undoes an Acquire with Upgrades.
-type UndoUpgrade struct {
+// TakeBack undoes an Acquire, and nothing else: it ends what the call with the ID Call was granted, and its
+// claim and waiter, which are those of exactly this part and order. Fences stay.
+type TakeBack struct {
 	Policy
 	Resource, LockID, Part string
 	Order                  int64
-	// Call is the ID of the call that requested the upgrade, and Upgrades the ID of the part's entry
-	// before the upgrade.
-	Call, Upgrades string
+	Call                   string
 }
 
 // Release ends the hold of a lock ID that FirstFence names; or, if FirstFence is 0, everything up to
@@ -210,9 +192,9 @@ type Withdraw struct {
 	Reason                 string
 }
 
-// Verify renews the kept hold of a lock ID under a run label, and releases nothing. The outcome is
-// Granted if the hold began with an order up to Used, and Lost otherwise. A hold of another run is
-// answered as by Acquire.
+// Verify renews what a lock ID keeps under a run label, and releases nothing. The outcome is Granted if the
+// hold began with an order up to Used and no evidence of a loss counts, and Lost otherwise. A hold of
+// another run is answered as by Acquire.
 type Verify struct {
 	Policy
 	Resource, LockID, Label, TakeOver string
@@ -250,7 +232,7 @@ func (op Leave) ResourceName() string { return op.Resource }
 func (op Release) ResourceName() string { return op.Resource }
 
 // ResourceName returns the name of the resource.
-func (op UndoUpgrade) ResourceName() string { return op.Resource }
+func (op TakeBack) ResourceName() string { return op.Resource }
 
 // ResourceName returns the name of the resource.
 func (op Withdraw) ResourceName() string { return op.Resource }

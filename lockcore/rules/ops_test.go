@@ -62,7 +62,7 @@ func TestAcquire_DocumentWithoutRoom_IsFull(t *testing.T) {
 
 // A queued request asks again with a greater order, for several resources at once. That command conflicts,
 // and what it may have done is undone. Its earlier position in the queue must remain.
-func TestLeave_OfACall_KeepsEarlierWaiter(t *testing.T) {
+func TestTakeBack_OfACall_KeepsEarlierWaiter(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	ask := func(lockID, call string, order int64) rules.Acquire {
@@ -74,9 +74,9 @@ func TestLeave_OfACall_KeepsEarlierWaiter(t *testing.T) {
 	d, _ := ask("a", "a1", 1).Apply(nil, now)
 	d, queued := ask("b", "b1", 1).Apply(d, now)
 	require.Equal(t, rules.Queued, queued.Outcome)
-	d, _ = rules.Leave{Resource: "r", LockID: "b", Part: "p", Order: 2, Call: "b2"}.Apply(d, now)
+	d, _ = rules.TakeBack{Resource: "r", LockID: "b", Part: "p", Order: 2, Call: "b2"}.Apply(d, now)
 	require.Len(t, d.Waiters, 1)
-	d, _ = rules.Leave{Resource: "r", LockID: "b", Part: "p", Order: 1, Call: "b1"}.Apply(d, now)
+	d, _ = rules.TakeBack{Resource: "r", LockID: "b", Part: "p", Order: 1, Call: "b1"}.Apply(d, now)
 	require.Empty(t, d.Waiters)
 }
 

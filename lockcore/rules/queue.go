@@ -42,11 +42,10 @@ func Next(d *Document, r *Waiter) Decision { return d.Queue().Next(r) }
 
 // Waiter returns the waiter of the request, without its times.
 func (op *Acquire) Waiter() *Waiter {
-	w := &Waiter{LockID: op.LockID, Label: op.Label, Within: op.Within, Saga: op.Saga, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit}
-	if op.Mode == Exclusive {
-		w.Limit = op.Room()
+	return &Waiter{
+		LockID: op.LockID, Label: op.Label, Within: op.Within, Saga: op.Saga, Part: op.Part, Order: op.Order, Mode: op.Mode,
+		Limit: effectiveLimit(op.Mode, op.Limit),
 	}
-	return w
 }
 
 // Queue prepares a document for many calls of Next.
@@ -92,7 +91,7 @@ func (d *Document) Queue() *Queue {
 			}
 		}
 	}
-	q.due = q.head != nil && d.admitsHead(q.head)
+	q.due = q.head != nil && d.Admits(q.head.Party())
 	for i := range d.Entries {
 		q.limitValidity(d.Entries[i].ExpiresAt)
 	}
@@ -148,13 +147,13 @@ func (q *Queue) Next(r *Waiter) Decision {
 	switch {
 	case decision.Waiter != nil && decision.Waiter.Order > r.Order:
 		return Decision{Answer: NextGone, By: Supersession{Order: decision.Waiter.Order}}
-	case claim != nil && (claim.Alive(d.At) || d.Admits(r.Party())), d.NeedsNoClaim(r.Party()):
+	case claim != nil && (d.Confirms(claim, r.Party()) || d.Admits(r.Party())), d.NeedsNoClaim(r.Party()):
 		decision.Answer = NextGo
 	case decision.Waiter == nil && claim == nil:
 		decision.Answer = NextGone
 	case q.due:
 		decision.Answer = NextSettle
-	case decision.Position == 1 && decision.Waiter != q.head && d.admitsHead(r): // the waiter is overdue
+	case decision.Position == 1 && decision.Waiter != q.head && d.Admits(r.Party()): // the waiter is overdue
 		decision.Answer = NextGo
 	}
 	return decision

@@ -3,6 +3,7 @@ package rules_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,10 +37,10 @@ func random(pick func(possibilities int) int, d *rules.Document, step int) rules
 	case 7, 8:
 		return rules.Renew{Policy: policy, Resource: "r", LockID: lockID, Part: part, Order: order, Downgrade: pick(3) == 1, TTL: []int64{0, 0, 5_000}[pick(3)]}
 	case 9, 10:
-		op := rules.Leave{Policy: policy, Resource: "r", LockID: lockID, Label: label, Part: part, Order: order, Undo: pick(2) == 1, QueueOnly: pick(4) == 1}
+		op := rules.Leave{Policy: policy, Resource: "r", LockID: lockID, Label: label, Part: part, Order: order, QueueOnly: pick(4) == 1}
 		op.Keep, op.HoldTTL = pick(6) == 1, 60_000
 		if pick(2) == 1 && e.State == rules.StateRunning {
-			op.LockID, op.Label, op.Part, op.Order, op.Call = e.LockID, e.Label, e.Part, e.Order, []string{"", e.ID, "other"}[pick(3)]
+			op.LockID, op.Label, op.Part, op.Order = e.LockID, e.Label, e.Part, e.Order
 		}
 		return op
 	case 11, 12:
@@ -58,10 +59,20 @@ func random(pick func(possibilities int) int, d *rules.Document, step int) rules
 	case 17:
 		return rules.Raise{Policy: policy, Resource: "r", LockID: "w", Label: []string{"one", "two"}[pick(2)], TakeOver: []string{"", "one"}[pick(2)], Saga: "s", Order: order - 2}
 	case 18:
-		return rules.UndoUpgrade{Policy: policy, Resource: "r", LockID: e.LockID, Part: e.Part, Order: e.Order, Call: e.ID, Upgrades: e.ID + "-"}
+		return rules.TakeBack{Policy: policy, Resource: "r", LockID: e.LockID, Part: e.Part, Order: e.Order, Call: callID(&e)}
 	case 19:
 		return rules.Settle{Policy: policy, Resource: "r"}
 	}
+}
+
+// callID returns the ID of the call that made an entry.
+func callID(e *rules.Entry) string {
+	for _, suffix := range []string{"/k", "/d", "/s"} {
+		if call, ok := strings.CutSuffix(e.ID, suffix); ok {
+			return call
+		}
+	}
+	return e.ID
 }
 
 // labelOf returns the label of an operation. The lock IDs of a workflow always have one.
@@ -101,7 +112,10 @@ func randomAcquire(pick func(int) int, op rules.Acquire) rules.Acquire {
 	op.Persist, op.Queue, op.WaiterTTL, op.MaxWaiters = pick(2) == 1, pick(3) > 0, 40_000, 3
 	op.HoldOnly = op.Persist && seldom()
 	op.NextRefresh = []int64{0, 2_000, 10_000}[pick(3)]
-	op.Held, op.Reacquire, op.NewFence, op.Refresh = seldom(), seldom(), seldom(), seldom()
+	op.Reacquire, op.NewFence, op.Refresh = seldom(), seldom(), seldom()
+	if seldom() {
+		op.HeldSince = op.Order - int64(pick(2))
+	}
 	op.Owner, op.Host, op.Comment, op.Trace = []string{op.LockID, "saga"}[pick(2)], "host", "comment", "trace"
 	if op.Label != "" {
 		op.TakeOver, op.Saga = []string{"", "one", "two"}[pick(3)], []string{"", "s"}[pick(2)]
@@ -155,8 +169,26 @@ func history(t *rapid.T, jumps bool) {
 			twice, _ := op.Apply(after, at)
 			require.NoError(t, repeated(once, twice))
 		}
+		if a, ok := op.(rules.Acquire); ok && givesUp(&a, d, &result) {
+			back, _ := rules.TakeBack{Policy: policy, Resource: "r", LockID: a.LockID, Part: a.Part, Order: a.Order, Call: a.Call}.Apply(after, at)
+			settled, _ := rules.Settle{Policy: policy, Resource: "r"}.Apply(d, at)
+			require.NoError(t, leftNoTrace(settled, back))
+		}
 		d = after
 	}
+}
+
+// givesUp reports whether a request that is taken back must leave no trace (I14). The exceptions are the
+// bars and evictions of the request, a take-over, and the supersession of its part's own earlier attempt.
+func givesUp(op *rules.Acquire, before *rules.Document, r *rules.Result) bool {
+	own := func(lockID, part, label string) bool {
+		return lockID == op.LockID && (part == op.Part || label != op.Label)
+	}
+	replaces := slices.ContainsFunc(before.Waiters, func(w rules.Waiter) bool { return own(w.LockID, w.Part, w.Label) }) ||
+		slices.ContainsFunc(before.Entries, func(e rules.Entry) bool {
+			return own(e.LockID, e.Part, e.Label) && (op.Upgrades == "" || e.State == rules.StateClaimed) || (e.LockID == op.LockID && e.Within != "" && e.State == rules.StateKept)
+		})
+	return r.Outcome != rules.OtherRun && r.Outcome != rules.Again && !replaces && !op.Refresh && len(op.Undo) == 0 && len(r.Expired) == 0
 }
 
 // repeatable reports whether a repetition must leave the same document. It need not if the answer is

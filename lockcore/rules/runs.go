@@ -57,7 +57,8 @@ func (s *state) takeOver(lockID, label string) {
 		case e.State == StateKept:
 			fence = cmp.Or(fence, s.nextFence())
 			was = e.Label
-			e.Label, e.Fence, e.LeastFence, e.Order, e.HandedOver = label, fence, fence, 0, false // those were the other run's
+			// The orders were the other run's: for this run the hold is older than all of its own.
+			e.Label, e.Fence, e.LeastFence, e.FirstOrder, e.Order, e.HandedOver = label, fence, fence, 0, 0, false
 			rest = append(rest, e)
 		default:
 			rest = append(rest, s.cutOff(e)...)
@@ -67,7 +68,8 @@ func (s *state) takeOver(lockID, label string) {
 	s.removeWaiters(s.doc.Waiters, func(w *Waiter) bool { return w.LockID == lockID && foreign(w.Label) })
 	if other {
 		s.changed = true
-		s.evidence = append(s.evidence, Evidence{LockID: lockID, Label: was, To: label, At: s.now})
+		s.doc.LastEvidence++
+		s.evidence = append(s.evidence, Evidence{LockID: lockID, Label: was, To: label, Number: s.doc.LastEvidence, At: s.now})
 		s.doc.Bars = without(s.doc.Bars, func(b *Bar) bool { return b.LockID == lockID && b.Part == "" && b.Label != label })
 	}
 }
@@ -155,7 +157,7 @@ func (op Raise) Apply(before *Document, now time.Time) (*Document, Result) {
 	if known.Entries = s.doc.Entries; len(op.StillRunning(&known)) > 0 {
 		s.result.Outcome = Busy
 	}
-	s.renewKept(op.LockID, false)
+	s.renewKept(op.LockID)
 	return s.end()
 }
 
@@ -168,10 +170,23 @@ func (op Verify) Apply(before *Document, now time.Time) (*Document, Result) {
 		return s.end()
 	}
 	s.takeOver(op.LockID, op.Label)
-	if s.renewKept(op.LockID, op.HandOver); !s.doc.Keeps(op.LockID, op.Used) {
+	s.renewKept(op.LockID)
+	if op.HandOver {
+		s.handOver(op.LockID)
+	}
+	if !s.doc.Keeps(op.LockID, op.Used) || s.doc.Lost(op.LockID, op.Label) != nil {
 		s.result.Outcome = Lost
 	}
 	return s.end()
+}
+
+// handOver marks what a lock ID keeps as left to the next run.
+func (s *state) handOver(lockID string) {
+	for i := range s.doc.Entries {
+		if e := &s.doc.Entries[i]; e.BelongsTo(lockID) && e.State == StateKept {
+			e.HandedOver = true
+		}
+	}
 }
 
 // barUndone bars the parts that a compensation undoes.

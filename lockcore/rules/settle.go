@@ -13,10 +13,8 @@ type state struct {
 	result Result
 	now    time.Time
 	policy Policy
-	// attn becomes the document's Attn.
-	attn map[string]bool
-	// granted is the request that the operation granted, or nil.
-	granted *Acquire
+	// grants is set once the operation has granted something: a hold, a part or a claim.
+	grants bool
 	// changed is set if the operation changed something although its outcome is a refusal.
 	changed bool
 	// downgraded contains the exclusive entries that the operation downgraded, in their earlier state.
@@ -36,150 +34,111 @@ func begin(before *Document, resource string, policy Policy, now time.Time) *sta
 	if d.EvidenceSince.IsZero() {
 		d.EvidenceSince = now.Add(-Retention)
 	}
-	return &state{doc: d, result: Result{Outcome: Granted}, now: now, policy: policy, attn: map[string]bool{}}
+	return &state{doc: d, result: Result{Outcome: Granted}, now: now, policy: policy}
 }
 
 // end settles the document and completes the result.
 func (s *state) end() (*Document, Result) {
-	idle := s.idleAt() // before settling: new claims end sooner than any retention time
-	for _, e := range s.doc.Entries {
-		if e.State != StateRunning {
-			s.attn[e.State] = true
-		}
-	}
 	s.settle()
-	if len(s.doc.Waiters) > 0 {
-		s.attn[s.doc.Waiters[0].Mode] = true
+	s.mergeEnded()
+	if s.grants {
+		s.passClaims()
 	}
-	s.doc.Attn = slices.AppendSeq([]string{}, maps.Keys(s.attn))
-	slices.Sort(s.doc.Attn)
 	s.addEvidence()
-	s.doc.IdleAt = idle
+	s.doc.Attn, s.doc.IdleAt = s.attn(), s.idleAt()
 	r := &s.result
 	r.Length = int64(len(s.doc.Waiters))
 	r.ReadOnly = (r.Outcome == Busy || r.Outcome == Full || r.Outcome == OtherRun) && !s.changed
 	return s.doc, *r
 }
 
-// settle grants the resource to the head of the queue, and to the waiters directly behind it with the
-// same limit, as many as there is room for and at most SettleMost. Overdue waiters and tombstones are
-// passed over. Expired holds that the operation's own grant or these grants displace are evicted.
+// settle grants the resource to the waiters from the head of the queue, each as long as it is admitted in
+// addition to all entries, those included that this write has made. It stops at the first waiter that is not
+// admitted: those behind it wait for it, whatever their limits. Overdue waiters and tombstones are passed
+// over.
 func (s *state) settle() {
-	waiting := filter(s.doc.Waiters, func(w *Waiter) bool { return s.eligible(*w) })
-	k := s.countGrantable(waiting)
-	switch {
-	case s.granted != nil:
-		to := Party{LockID: s.granted.LockID, Limit: s.granted.Room(), Within: s.granted.Within}
-		if s.result.Outcome == Joined { // limits apply to new holds only; the hold's mode counts
-			to.Limit = Unlimited
-			if s.covered(to.LockID, Exclusive) {
-				to.Limit = 1
-			}
+	granted := 0
+	for i := 0; i < len(s.doc.Waiters) && granted < SettleMost; {
+		w := s.doc.Waiters[i]
+		if !s.doc.Precedes(&w) {
+			i++
+			continue
 		}
-		s.evictExpired(waiting, k, to, "")
-	case k > 0:
-		head := &waiting[0]
-		to, spared := Party{LockID: head.LockID, Limit: limitOf(head)}, head.Within
-		if s.grantsHold(head) { // it holds at once
-			to.Within, spared = head.Within, ""
+		if !s.doc.Admits(w.Party()) {
+			return
 		}
-		s.evictExpired(waiting, k, to, spared)
+		s.doc.Waiters = slices.Delete(s.doc.Waiters, i, i+1)
+		s.grantWaiter(&w)
+		granted++
 	}
-	after := s.predecessor()
-	for i := range waiting[:k] {
-		e := s.grantTo(&waiting[i])
-		e.Predecessor = after
-		if e.State == StateKept {
-			of := e
-			of.Part = waiting[i].Part
-			s.result.Holds = append(s.result.Holds, of)
-		}
-		s.doc.Entries = append(s.doc.Entries, e)
-	}
-	s.doc.Waiters = without(s.doc.Waiters, func(w *Waiter) bool { return slices.Contains(waiting[:k], *w) })
 }
 
-// grantsHold reports whether a waiter is granted its hold at once, without a claim.
-func (s *state) grantsHold(w *Waiter) bool {
-	return w.Hold != nil && !s.holds(w.LockID)
-}
-
-// grantTo returns the entry that a waiter is granted: a claim, which it must confirm, or the kept hold
-// if it requested no part.
-func (s *state) grantTo(w *Waiter) Entry {
-	e := Entry{
+// grantWaiter grants a waiter a claim, which it must confirm. If it requested no part, it holds at once.
+func (s *state) grantWaiter(w *Waiter) {
+	s.evictFor(w.Party())
+	s.grants = true
+	s.doc.Entries = append(s.doc.Entries, Entry{
 		LockID: w.LockID, Label: w.Label, Within: w.Within, Saga: w.Saga, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner,
-		Since: &w.Since, ClaimedAt: &s.now,
-	}
-	if !s.grantsHold(w) {
-		s.attn[w.Mode] = true
-		e.State, e.PositionExpiresAt, e.ClaimTTL = StateClaimed, &w.ExpiresAt, w.ClaimTTL
-		e.ExpiresAt = s.now.Add(ms(max(s.policy.ClaimTTL, w.ClaimTTL)))
-		return e
-	}
-	s.attn[StateKept] = true
-	if w.Hold.Reacquire {
-		s.clearEvidence(w.LockID, w.Label)
-	}
-	s.doc.Fence = s.nextFence()
-	e.ID, e.State, e.Part, e.FirstOrder, e.CreatedAt = w.Hold.ID, StateKept, "", w.Order, &s.now
-	e.Fence, e.FirstFence, e.LeastFence = s.doc.Fence, s.doc.Fence, s.doc.Fence
-	e.TTL, e.ExpiresAt = w.Hold.TTL, expiry(s.now, w.Hold.TTL)
-	e.Host, e.Comment, e.Trace = w.Hold.Host, w.Hold.Comment, w.Hold.Trace
-	if w.Mode == Exclusive {
-		e.Limit = 0
-	}
-	return e
-}
-
-// countGrantable returns the number of waiters that can be granted the resource now.
-func (s *state) countGrantable(waiting []Waiter) int {
-	if len(waiting) == 0 {
-		return 0
-	}
-	head := &waiting[0]
-	beside := filter(s.doc.Entries, func(e *Entry) bool {
-		return e.Alive(s.now) && (head.Within == "" || !e.BelongsTo(head.Within) || e.State != StateKept)
+		Since: &w.Since, ClaimedAt: &s.now, Predecessor: s.predecessor(), State: StateClaimed, PositionExpiresAt: &w.ExpiresAt, ClaimTTL: w.ClaimTTL,
+		ExpiresAt: s.now.Add(ms(max(s.policy.ClaimTTL, w.ClaimTTL))),
 	})
-	// If the head's own lock ID holds exclusively, the head joins when it asks again, and the waiters
-	// behind it must not be granted with it.
-	if slices.ContainsFunc(beside, func(e Entry) bool { return e.Mode == Exclusive }) {
-		return 0
+	if w.Hold == nil {
+		return
 	}
-	limit := limitOf(head)
-	// The same holds if its exclusive hold has expired but may still be renewed.
-	if s.covered(head.LockID, Exclusive) {
-		limit = 1
-	}
-	room := max(0, limit-others(beside, head.LockID))
-	if head.Within != "" { // the exception for the enclosing hold is the head's alone
-		room = min(room, 1)
-	}
-	k := 0
-	for k < len(waiting) && k < int(min(room, SettleMost)) && waiting[k].Limit == head.Limit {
-		k++
-	}
-	return k
+	op := w.holdRequest()
+	s.grant(&op, s.covered(op.LockID, op.Mode))
+	held := s.doc.Entries[len(s.doc.Entries)-1]
+	held.Part = w.Part
+	s.result.Holds = append(s.result.Holds, held)
 }
 
-// others counts the parties among entries that are not the lock ID's own.
-func others(entries []Entry, lockID string) int64 {
-	ids := map[string]bool{}
-	for i := range entries {
-		if e := &entries[i]; !e.BelongsTo(lockID) {
-			ids[e.partyKey()] = true
+// holdRequest returns the request of a waiter that is granted its hold at once.
+func (w *Waiter) holdRequest() Acquire {
+	op := Acquire{
+		Call: w.Hold.ID, LockID: w.LockID, Label: w.Label, Within: w.Within, Saga: w.Saga, Part: w.Part, Order: w.Order, Mode: w.Mode,
+		Owner: w.Owner, Persist: true, HoldOnly: true, TTL: w.Hold.TTL, HoldTTL: w.Hold.TTL, Reacquire: w.Hold.Reacquire,
+		Host: w.Hold.Host, Comment: w.Hold.Comment, Trace: w.Hold.Trace,
+	}
+	if w.Mode == Shared {
+		op.Limit = w.Limit
+	}
+	return op
+}
+
+// passClaims marks the claims that have lapsed: another party may have been granted their room.
+func (s *state) passClaims() {
+	for i := range s.doc.Entries {
+		if e := &s.doc.Entries[i]; e.State == StateClaimed && !e.Alive(s.now) {
+			e.Passed = true
 		}
 	}
-	return int64(len(ids))
 }
 
-// eligible reports whether a waiter may be granted the resource.
-func (s *state) eligible(w Waiter) bool { return w.Waits(s.now) && !w.Overdue(s.now) }
+// attn returns the states of entries other than running parts, and the mode of the first waiter. A claim
+// that this write made counts with its mode, so that the index need not change.
+func (s *state) attn() []string {
+	found := map[string]bool{}
+	for i := range s.doc.Entries {
+		switch e := &s.doc.Entries[i]; {
+		case e.State == StateClaimed && e.ClaimedAt != nil && e.ClaimedAt.Equal(s.now):
+			found[e.Mode] = true
+		case e.State != StateRunning:
+			found[e.State] = true
+		}
+	}
+	if len(s.doc.Waiters) > 0 {
+		found[s.doc.Waiters[0].Mode] = true
+	}
+	return slices.Sorted(maps.Keys(found))
+}
 
-// predecessor returns the hold for which the waiters that are granted the resource now have waited:
-// the first one that the operation ended, downgraded or evicted. Nil if there is none.
+// predecessor returns the hold for which a waiter that is granted the resource now has waited: the first
+// one that the operation ended, downgraded or evicted. Nil if there is none.
 func (s *state) predecessor() *EndedHold {
-	for _, e := range slices.Concat(s.result.Ended, s.downgraded, s.result.Expired) {
+	if len(s.result.Ended)+len(s.downgraded)+len(s.result.Expired) == 0 {
+		return nil
+	}
+	for _, e := range holdsIn(slices.Concat(s.result.Ended, s.downgraded, s.result.Expired)) {
 		if e.CreatedAt != nil || e.State == StateDraining {
 			return &EndedHold{LockID: e.LockID, Fence: e.FirstFence, Owner: e.Owner, Trace: e.Trace}
 		}
@@ -187,76 +146,64 @@ func (s *state) predecessor() *EndedHold {
 	return nil
 }
 
-func limitOf(w *Waiter) int64 {
-	if w.Limit == 0 {
-		return Unlimited
-	}
-	return w.Limit
-}
-
-// fits reports whether no other living party holds exclusively, and fewer parties than the limit hold.
-// The limit of an exclusive request is 1.
-func (s *state) fits(p Party, limit int64) bool {
-	p.Mode, p.Limit = Shared, limit
-	return s.doc.Admits(p)
-}
-
-// evictExpired evicts the expired holds whose room is given to a party and to the waiters that are
-// granted with it. These are the exclusive holds; and all others, if together they would exceed the
-// smallest limit should their owners renew them, or if they are more than Crowd.
+// evictFor evicts the expired holds whose room a party is given: those whose mode excludes it, and all
+// others if together they would exceed its limit should their owners renew them, or if they are more than
+// Crowd.
 //
-// The kept hold of the party's enclosing lock ID is not evicted. Expired parts of that lock ID end
-// without evidence when the party is granted its hold, since the enclosing hold is not lost. While the
-// party has only a claim, spared names the enclosing lock ID and its parts stay.
-func (s *state) evictExpired(waiting []Waiter, served int, to Party, spared string) {
-	around := ""
-	if s.doc.HeldByEnclosing(to) {
-		around = to.Within
-	}
-	limit := to.Limit
-	if served > 0 {
-		limit = min(limit, limitOf(&waiting[0]))
-	}
-	others, live := map[string]bool{}, map[string]bool{}
+// What the party's enclosing lock ID keeps is not evicted. Expired parts of that lock ID end without
+// evidence, because the enclosing hold is not lost.
+func (s *state) evictFor(p Party) {
+	enclosed := s.doc.HeldByEnclosing(p)
+	parties, live := map[string]bool{p.LockID: true}, map[string]bool{}
 	for i := range s.doc.Entries {
-		if e := &s.doc.Entries[i]; !e.BelongsTo(to.LockID) {
-			others[e.partyKey()] = true
-			live[e.partyKey()] = live[e.partyKey()] || e.Alive(s.now)
+		if e := &s.doc.Entries[i]; !e.BelongsTo(p.LockID) {
+			key := e.partyKey()
+			parties[key] = true
+			live[key] = live[key] || e.Alive(s.now)
 		}
 	}
-	for i, w := range waiting {
-		live[w.LockID] = live[w.LockID] || i < served
-		live[w.Within] = live[w.Within] || i < served
+	most := int64(Crowd)
+	if p.Limit > 0 {
+		most = min(most, p.Limit)
 	}
-	for _, w := range waiting[:served] {
-		others[w.LockID] = true
-	}
-	others[to.LockID] = true
-	crowded := len(others) > int(min(limit, Crowd))
-	s.evict(to.LockID, around, func(e *Entry) bool {
-		if around != "" && e.BelongsTo(around) {
-			return e.State == StateRunning
+	crowded := int64(len(parties)) > most
+	s.doc.Entries = slices.DeleteFunc(s.doc.Entries, func(e Entry) bool {
+		around := enclosed && e.BelongsTo(p.Within)
+		switch {
+		case !e.Holds() || e.Alive(s.now) || e.BelongsTo(p.LockID):
+			return false
+		case around && e.State != StateRunning:
+			return false
+		case !around && Compatible(e.Mode, p.Mode) && (!crowded || live[e.partyKey()]):
+			return false
 		}
-		return !e.BelongsTo(to.LockID) && (spared == "" || !e.BelongsTo(spared)) && (e.Mode == Exclusive || (crowded && !live[e.partyKey()]))
+		s.result.Expired = append(s.result.Expired, e)
+		if !around {
+			s.lose(&e, Evidence{By: p.LockID})
+		}
+		return true
 	})
 }
 
-// evict ends the matching expired entries of holds. Those of the lock ID around leave no evidence.
-func (s *state) evict(by, around string, which func(*Entry) bool) {
-	gone := func(e *Entry) bool { return e.Holds() && !e.Alive(s.now) && which(e) }
-	for _, e := range filter(s.doc.Entries, gone) {
-		s.result.Expired = append(s.result.Expired, e)
-		if around == "" || !e.BelongsTo(around) {
-			s.evidence = append(s.evidence, Evidence{LockID: e.LockID, Label: e.Label, Fence: e.FirstFence, At: s.now, By: by})
+// lose adds evidence that a lock ID has lost an entry of its hold, one record for each hold.
+func (s *state) lose(e *Entry, of Evidence) Evidence {
+	of.LockID, of.Label, of.Fence, of.Order, of.At = e.LockID, e.Label, e.FirstFence, e.Order, s.now
+	for i := range s.evidence {
+		if r := &s.evidence[i]; r.LockID == of.LockID && r.Label == of.Label && r.Fence == of.Fence && r.To == "" {
+			r.Order = max(r.Order, of.Order)
+			return *r
 		}
 	}
-	s.doc.Entries = without(s.doc.Entries, gone)
+	s.doc.LastEvidence++
+	of.Number = s.doc.LastEvidence
+	s.evidence = append(s.evidence, of)
+	return of
 }
 
 // addEvidence adds the records of this operation. If there were more than MaxEvidence before, it drops
 // the oldest ones and moves EvidenceSince forward.
 func (s *state) addEvidence() {
-	if len(s.evidence) == 0 && len(s.result.Expired) == 0 {
+	if len(s.evidence) == 0 {
 		return
 	}
 	if over := len(s.doc.Evidence) - MaxEvidence; over > 0 {
@@ -265,11 +212,14 @@ func (s *state) addEvidence() {
 	s.doc.Evidence = append(tail(s.doc.Evidence, MaxEvidence), s.evidence...)
 }
 
-// idleAt returns the latest expiry of the entries, rounded up to IdleGrain.
+// idleAt returns the latest expiry of the entries, rounded up to IdleGrain. Claims end much sooner than
+// the document is removed.
 func (s *state) idleAt() time.Time {
 	at := s.now
-	for _, e := range s.doc.Entries {
-		at = later(at, e.ExpiresAt)
+	for i := range s.doc.Entries {
+		if e := &s.doc.Entries[i]; e.State != StateClaimed {
+			at = later(at, e.ExpiresAt)
+		}
 	}
 	return IdleAt(at)
 }
@@ -278,17 +228,6 @@ func (s *state) idleAt() time.Time {
 func IdleAt(at time.Time) time.Time {
 	grain := IdleGrain.Milliseconds()
 	return time.UnixMilli((at.UnixMilli()/grain + 1) * grain).UTC()
-}
-
-// renewKept extends the kept hold of a lock ID.
-func (s *state) renewKept(lockID string, handsOver bool) {
-	for i := range s.doc.Entries {
-		if e := &s.doc.Entries[i]; e.BelongsTo(lockID) && e.State == StateKept {
-			e.ExpiresAt = later(e.ExpiresAt, expiry(s.now, e.TTL))
-			e.HandedOver = e.HandedOver || handsOver
-			s.changed = true
-		}
-	}
 }
 
 func (s *state) holds(lockID string) bool {
@@ -333,9 +272,6 @@ func (s *state) drain(e Entry) Entry {
 	}
 	return e
 }
-
-// drainingID returns the ID of an entry while it drains.
-func drainingID(id string) string { return id + "/d" }
 
 // removeWaiters removes the matching waiters. The result reports those that are in queue.
 func (s *state) removeWaiters(queue []Waiter, which func(*Waiter) bool) {

@@ -146,8 +146,10 @@ var acquireScenarios = []Scenario{
 	{"join/weaker mode does not weaken the hold", func(s *stage) {
 		s.take("a", "p", 1)
 		e := s.join("a", "q", 1, shared)
-		s.check(e.Mode == rules.Exclusive, "mode %q, got %q", rules.Exclusive, e.Mode)
+		s.check(e.Mode == rules.Shared, "its own mode, got %q", e.Mode)
 		s.ask(rules.Busy, "b", "p", 1, shared)
+		s.leave("a", "p", 1)
+		s.take("b", "p", 1, shared)
 	}},
 	{"join/greater order supersedes the part with a new fence", func(s *stage) {
 		first := s.take("a", "p", 1)
@@ -195,8 +197,9 @@ var acquireScenarios = []Scenario{
 		s.settle()
 		s.ask(rules.Lost, "a", "p", 1, held)
 		s.entries(0)
-		s.take("a", "p", 1, held, reacquire)
+		s.take("a", "p", 1, held, reacquire, keep)
 		s.join("a", "q", 1, held)
+		s.join("a", "r", 1, heldSince(1))
 	}},
 	{"fence/it strictly increases over grants, upgrades, attempts and claims", func(s *stage) {
 		var fence int64
@@ -244,12 +247,13 @@ var acquireScenarios = []Scenario{
 
 // upgradeScenarios are about lock IDs that hold shared and ask for more.
 var upgradeScenarios = []Scenario{
-	{"upgrade/it makes the whole hold exclusive, ahead of the queue", func(s *stage) {
+	{"upgrade/a part with a stronger mode joins its hold with a new fence, ahead of the queue", func(s *stage) {
 		first := s.take("a", "p", 1, shared, keep)
 		s.wait(1, "b", "p", 1)
 		second := s.take("a", "q", 1, keep)
 		s.check(second.Fence > first.Fence && second.FirstFence == first.Fence, "a new fence, got %+v", second)
-		s.check(s.stored().Part("a", "p", 1).Mode == rules.Exclusive, "an exclusive part, got %+v", s.stored().Entries)
+		s.check(s.stored().Part("a", "p", 1).Mode == rules.Shared, "the other part as it was, got %+v", s.stored().Entries)
+		s.ask(rules.Busy, "c", "p", 1, shared)
 	}},
 	{"upgrade/upgrades queue first come, first served, also in a full queue", func(s *stage) {
 		for _, lockID := range []string{"a", "b", "c"} {
@@ -265,7 +269,7 @@ var upgradeScenarios = []Scenario{
 		s.leave("c", "p", 1)
 		s.claimed("a", "q")
 	}},
-	{"upgrade/with the part's own order it replaces the part", func(s *stage) {
+	{"upgrade/with the part's own order it adds an exclusive entry to the part", func(s *stage) {
 		first := s.take("a", "p", 1, shared)
 		s.take("b", "p", 1, shared)
 		s.wait(1, "a", "p", 1, upgrades("a/p/1"), call("u"), held)
@@ -275,10 +279,16 @@ var upgradeScenarios = []Scenario{
 		e := s.take("a", "p", 1, upgrades("a/p/1"), call("u"), held)
 		s.check(e.ID == "u" && e.Mode == rules.Exclusive && e.Fence > first.Fence && e.FirstFence == first.Fence, "the upgraded part, got %+v", e)
 		s.check(!e.CreatedAt.After(*first.CreatedAt), "the time at which the hold began, got %+v", e)
-		s.entries(1)
+		s.entries(2)
 		s.ask(rules.Again, "a", "p", 1, upgrades("a/p/1"), call("u"), held)
 		s.ask(rules.Superseded, "a", "p", 1) // a copy of the first request
+		s.pass(time.Minute)
+		d := s.renew(rules.Granted, "a", "p", 1)
+		for _, e := range d.Entries {
+			s.check(e.ExpiresAt.Sub(d.At) == partTTL, "both renewed, got %+v", d.Entries)
+		}
 		s.leave("a", "p", 1)
+		s.entries(0)
 		s.take("b", "p", 2)
 	}},
 	{"upgrade/the next attempt supersedes an upgraded part", func(s *stage) {
@@ -302,6 +312,12 @@ var upgradeScenarios = []Scenario{
 		s.check(s.stored().Entries[1].ID == before[1].ID && s.stored().Part("a", "p", 1).ID == "a/p/1", "both parts, got %+v", s.stored().Entries)
 		s.take("c", "p", 1, shared)
 	}},
+	{"upgrade/of a part that has ended is lost", func(s *stage) {
+		s.take("a", "q", 1, shared)
+		s.ask(rules.Lost, "a", "p", 1, upgrades("a/p/1"), call("u"))
+		s.join("a", "p", 1, shared, call("other"))
+		s.ask(rules.Superseded, "a", "p", 1, upgrades("a/p/1"), call("u"))
+	}},
 	{"upgrade/given up after the grant, the part is shared again under its old ID", func(s *stage) {
 		s.take("a", "p", 1, shared, keep)
 		s.take("a", "p", 1, upgrades("a/p/1"), call("u"), keep)
@@ -313,6 +329,13 @@ var upgradeScenarios = []Scenario{
 		s.giveUp("a", "p", 1) // again
 		s.ask(rules.Again, "a", "p", 1, shared, keep)
 		s.renew(rules.Granted, "b", "p", 1)
+	}},
+	{"upgrade/a downgrade leaves one entry of the part, with its fence", func(s *stage) {
+		s.take("a", "p", 1, shared, keep)
+		up := s.take("a", "p", 1, upgrades("a/p/1"), call("u"))
+		d := s.renew(rules.Granted, "a", "p", 1, downgrade)
+		s.check(len(d.Entries) == 2 && s.part(d.Document, "a", "p", 1).ID == "u" && s.part(d.Document, "a", "p", 1).Fence == up.Fence, "one part, got %+v", d.Entries)
+		s.take("b", "p", 1, shared)
 	}},
 	{"upgrade/given up with a claim, the next waiter is served", func(s *stage) {
 		s.take("a", "p", 1, shared)
@@ -337,6 +360,5 @@ var upgradeScenarios = []Scenario{
 // giveUp undoes the upgrade that the call "u" requested.
 func (s *stage) giveUp(lockID, part string, order int64) {
 	s.Helper()
-	old := fmt.Sprintf("%s/%s/%d", lockID, part, order)
-	s.do(rules.Granted, rules.UndoUpgrade{Policy: Policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Call: "u", Upgrades: old})
+	s.takeBack(lockID, part, order, "u")
 }

@@ -62,15 +62,15 @@ func AllOps(pick func(possibilities int) int) []rules.Op {
 	acquire := rules.Acquire{
 		Policy: Policy, Resource: "r", Call: text(), LockID: lockID, Label: label, TakeOver: text(), Within: text(), Saga: text(), Undo: []string{text()},
 		Part: part, Order: order, Mode: []string{rules.Exclusive, rules.Shared}[pick(2)], Limit: int64(pick(3)), TTL: int64(pick(2)) * 1000,
-		Persist: pick(2) == 1, HoldOnly: pick(3) == 1, Held: pick(4) == 1, Reacquire: pick(2) == 1, Queue: pick(3) > 0, Refresh: pick(3) == 1,
+		Persist: pick(2) == 1, HoldOnly: pick(3) == 1, HeldSince: int64(pick(2)), Reacquire: pick(2) == 1, Queue: pick(3) > 0, Refresh: pick(3) == 1,
 		Upgrades: text(), WaiterTTL: 1000, MaxWaiters: int64(pick(3)),
 	}
 	acquire.HoldOnly = acquire.HoldOnly && acquire.Persist
 	return []rules.Op{
 		acquire,
 		rules.Renew{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Downgrade: pick(2) == 1, TTL: int64(pick(2))},
-		rules.Leave{Policy: Policy, Resource: "r", LockID: lockID, Label: label, Part: part, Order: order, Undo: pick(2) == 1, Call: text()},
-		rules.UndoUpgrade{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Call: text()},
+		rules.Leave{Policy: Policy, Resource: "r", LockID: lockID, Label: label, Part: part, Order: order, Keep: pick(2) == 1},
+		rules.TakeBack{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Call: text()},
 		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, Label: label, Order: order},
 		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, FirstFence: 1, Force: pick(2) == 1, Now: pick(2) == 1, Leaving: &part},
 		rules.Withdraw{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Reason: "because"},

@@ -64,11 +64,17 @@ var leaseScenarios = []Scenario{
 		s.leave("a", "p", 2)
 		s.renew(rules.Lost, "a", "p", 2)
 	}},
-	{"renew/a hold with other parts is not downgraded", func(s *stage) {
-		s.take("a", "p", 1)
-		s.join("a", "q", 1)
+	{"renew/a downgrade changes its own part, and what is kept if no other part runs", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.join("a", "q", 2, keep)
+		s.join("a", "r", 3, keep)
+		s.leave("a", "r", 3)
 		e := s.part(s.renew(rules.Granted, "a", "p", 1, downgrade).Document, "a", "p", 1)
-		s.check(e.Mode == rules.Exclusive, "an exclusive part, got %+v", e)
+		s.check(e.Mode == rules.Shared && s.part(s.stored(), "a", "q", 2).Mode == rules.Exclusive, "a shared part, got %+v", e)
+		s.leave("a", "q", 2)
+		s.ask(rules.Busy, "b", "p", 1, shared) // what q and r keep is exclusive
+		s.renew(rules.Granted, "a", "p", 1, downgrade)
+		s.take("b", "p", 1, shared)
 	}},
 }
 
@@ -86,15 +92,14 @@ var leaveScenarios = []Scenario{
 		s.leave("a", "r", 2)
 		s.leave("c", "p", 1)
 		s.leave("a", "p", 2, waitingOnly)
-		s.leave("a", "p", 2, granted("other"))
-		s.leave("a", "p", 2, granted("other"), takeBack)
+		s.takeBack("a", "p", 2, "other")
 		s.release("x", 9)
 		after := s.stored()
 		s.check(reflect.DeepEqual(before.Entries, after.Entries) && reflect.DeepEqual(before.Waiters, after.Waiters), "no change, got %+v", after)
-		s.leave("a", "p", 2, granted("a/p/2"))
+		s.takeBack("a", "p", 2)
 		s.renew(rules.Lost, "a", "p", 2)
 		s.renew(rules.Granted, "a", "q", 2)
-		s.leave("c", "p", 2, granted("other")) // a waiter has no ID
+		s.takeBack("c", "p", 2, "other") // a waiter has no ID
 		s.check(len(s.stored().Waiters) == 1 && s.stored().Waiters[0].Part == "q", "one part of c to wait, got %+v", s.stored().Waiters)
 	}},
 	{"leave/of waiting requests only, it ends waiters and claims", func(s *stage) {
@@ -109,47 +114,116 @@ var leaveScenarios = []Scenario{
 		s.leave("b", "p", 2, waitingOnly)
 		s.entries(0)
 	}},
-	{"leave/of an upgraded part by the call of its upgrade", func(s *stage) {
-		s.take("a", "p", 1, shared)
-		s.take("a", "p", 1, upgrades("a/p/1"), call("u"))
-		s.leave("a", "p", 1, granted("a/p/1"))
+	{"take back/it ends what the call was granted, and nothing else", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.takeBack("a", "p", 1, "other")
 		s.renew(rules.Granted, "a", "p", 1)
-		s.leave("a", "p", 1, granted("u"))
+		s.join("a", "q", 2, keep)
+		s.takeBack("a", "p", 1)
+		s.renew(rules.Lost, "a", "p", 1)
+		s.check(s.stored().Kept("a").ID == "a/q/2/k", "what q keeps, got %+v", s.stored().Entries)
+		s.takeBack("a", "q", 2)
 		s.entries(0)
 	}},
-	{"take back/it ends the hold that the request began", func(s *stage) {
-		s.take("a", "p", 1, keep)
-		s.leave("a", "p", 1, takeBack)
-		s.take("b", "p", 1, keep)
-		s.leave("b", "p", 1, takeBack, granted("other"))
-		s.renew(rules.Granted, "b", "p", 1)
-		s.leave("b", "p", 1, takeBack, granted("b/p/1"))
-		s.entries(0)
+	{"take back/a shared hold that was asked for in exclusive mode is shared again", func(s *stage) {
+		for i, changes := range [][]with{{shared}, {shared, keep}} {
+			s.resource += string(rune('0' + i))
+			s.take("a", "p", 1, changes...)
+			s.take("b", "p", 1, shared)
+			s.leave("b", "p", 1)
+			s.take("a", "q", 2, keep)
+			s.ask(rules.Busy, "b", "p", 2, shared)
+			s.takeBack("a", "q", 2)
+			s.take("b", "p", 2, shared)
+			s.check(s.part(s.stored(), "a", "p", 1).Mode == rules.Shared, "a shared part, got %+v", s.stored().Entries)
+		}
 	}},
-	{"take back/it ends no hold that another request has entered, or that it did not begin", func(s *stage) {
-		s.take("a", "p", 1, keep)
-		s.join("a", "q", 1, keep)
-		s.leave("a", "q", 1, takeBack)
-		s.renew(rules.Granted, "a", "p", 1)
-		s.leave("a", "p", 1, takeBack) // another had entered, though it has left
-		s.leave("a", "r", 1, takeBack)
-		s.ask(rules.Busy, "b", "p", 1)
-		s.join("a", "r", 1, keep, held)
-		s.release("a", 9, stopped("r"))
-		s.leave("a", "r", 1)
-		s.take("b", "p", 1, keep)
-		s.join("b", "q", 1)
-		s.leave("b", "p", 1, takeBack) // q runs
-		s.check(s.stored().Kept("b") != nil, "the hold to be kept, got %+v", s.stored().Entries)
-	}},
-	{"take back/it ends no hold of an earlier attempt", func(s *stage) {
+	{"take back/it leaves the longer time of what others keep", func(s *stage) {
 		s.take("a", "p", 1, keep)
 		s.leave("a", "p", 1)
-		s.leave("a", "r", 1, takeBack)
-		s.join("a", "p", 2, keep)
-		s.leave("a", "p", 2, takeBack)
-		s.ask(rules.Busy, "b", "p", 1)
+		s.join("a", "q", 2, keep, short)
+		s.takeBack("a", "q", 2)
+		d := s.renewKept("a")
+		s.check(d.Kept("a").TTL == holdTTL.Milliseconds() && d.Kept("a").ID == "a/p/1/s", "the settled entry, got %+v", d.Entries)
 	}},
+	{"take back/it does not forgive a loss", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.pass(holdTTL)
+		s.take("b", "p", 1)
+		s.leave("b", "p", 1)
+		s.take("a", "q", 2, keep, reacquire)
+		s.takeBack("a", "q", 2)
+		s.ask(rules.Lost, "a", "r", 3, keep)
+	}},
+	{"take back/it comes too late for what has merged", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.leave("a", "p", 1)
+		s.takeBack("a", "p", 1)
+		s.ask(rules.Busy, "b", "p", 1)
+		s.resource += "2"
+		s.ask(rules.Granted, "a", "", 1, holdOnly)
+		s.join("a", "q", 2, keep)
+		s.takeBack("a", "", 1)
+		s.leave("a", "q", 2)
+		s.ask(rules.Busy, "b", "p", 1)
+		s.check(len(s.entries(1)) == 1 && s.stored().Kept("a").FirstOrder == 1 && s.stored().Kept("a").Order == 2, "one hold, got %+v", s.stored().Entries)
+	}},
+	{"take back/of a part that was superseded, it ends the drain", func(s *stage) {
+		s.take("a", "p", 1)
+		s.join("a", "p", 2)
+		s.takeBack("a", "p", 1)
+		s.leave("a", "p", 2)
+		s.take("b", "p", 1)
+	}},
+	{"kept/what parts keep merges when they end: the stronger mode, the longer time, all orders", func(s *stage) {
+		s.take("a", "p", 2, keep, shared, short)
+		s.join("a", "q", 3, keep, shared)
+		s.leave("a", "p", 2)
+		s.check(len(s.entries(3)) == 3, "a settled entry, got %+v", s.stored().Entries)
+		s.take("a", "r", 1, keep)
+		s.leave("a", "q", 3)
+		s.leave("a", "r", 1)
+		k := s.entries(1)[0]
+		s.check(k.ID == "a/p/2/s" && k.Mode == rules.Exclusive && k.TTL == holdTTL.Milliseconds() && k.FirstOrder == 1 && k.Order == 3, "one entry, got %+v", k)
+		s.ask(rules.Busy, "b", "p", 1, shared)
+	}},
+	{"kept/a grant extends all that its lock ID keeps, each by its own time", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.leave("a", "p", 1)
+		s.pass(holdTTL - partTTL/2)
+		d := s.ask(rules.Joined, "a", "q", 2).Document
+		s.check(d.Kept("a").ExpiresAt.Sub(d.At) == holdTTL, "%v left, got %+v", holdTTL, d.Entries)
+		s.join("a", "r", 3, keep, short)
+		s.pass(holdTTL - partTTL/2)
+		d = s.ask(rules.Joined, "a", "s", 4).Document
+		for _, e := range d.Entries {
+			s.check(e.State != rules.StateKept || e.ExpiresAt.Sub(d.At) == time.Duration(e.TTL)*time.Millisecond, "its own time, got %+v", e)
+		}
+	}},
+	{"kept/a hold that was regained began with the request that regained it", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.join("a", "q", 2, keep, shared, label("one"), forever)
+		s.leave("a", "p", 1, of("one"))
+		s.pass(holdTTL)
+		s.take("b", "p", 1, shared, label("one")) // evicts what p kept, and not q
+		s.leave("b", "p", 1, of("one"))
+		s.verify(rules.Lost, "a", "one", 2)
+		s.ask(rules.Lost, "a", "r", 3, keep, label("one"))
+		s.take("a", "c", 4, keep, reacquire, label("one"))
+		s.verify(rules.Lost, "a", "one", 3)
+		s.verify(rules.Granted, "a", "one", 4)
+		s.leave("a", "c", 4, of("one"))
+		s.leave("a", "q", 2, of("one"))
+		s.verify(rules.Lost, "a", "one", 3)
+		s.ask(rules.Lost, "a", "r", 5, keep, label("one"), heldSince(3))
+		s.join("a", "r", 5, keep, label("one"), heldSince(4))
+	}},
+}
+
+// renewKept verifies a hold of run "one" or renews it by a grant, and returns the document.
+func (s *stage) renewKept(lockID string) *rules.Document {
+	s.Helper()
+	return s.verify(rules.Granted, lockID, "", rules.LastPlain).Document
 }
 
 // releaseScenarios are about holds that end, by their owner or by force.
@@ -217,17 +291,6 @@ var releaseScenarios = []Scenario{
 	{"release/of a run's requests with schedule 0 refuses those that come later", func(s *stage) {
 		s.release("a", rules.LastPlain, ofRun("one"))
 		s.ask(rules.Superseded, "a", "p", 1, label("one"))
-		s.check(!s.stored().LostUpTo("a", "one", rules.LastPlain), "no loss, got %+v", s.stored().Releases)
-	}},
-	{"release/of plain requests keeps the evidence of a loss", func(s *stage) {
-		s.take("a", "p", 1, keep)
-		s.pass(holdTTL)
-		s.take("b", "p", 1)
-		s.check(!s.stored().LostUpTo("c", "", rules.LastPlain), "no loss of c, got %+v", s.stored().Evidence)
-		for range 2 { // its repetition finds the same
-			s.release("a", rules.LastPlain)
-			s.check(s.stored().LostUpTo("a", "", rules.LastPlain), "a loss, got %+v", s.stored().Evidence)
-		}
 	}},
 	{"release/the number of records is bounded, the oldest go first", func(s *stage) {
 		for i := range rules.MaxReleases + 1 {
@@ -356,21 +419,14 @@ var expiryScenarios = []Scenario{
 		s.claimed("c", "p")
 		s.renew(rules.Lost, "a", "p", 1)
 	}},
-	{"expiry/a claim evicts no hold of a lock ID that the same write grants a claim", func(s *stage) {
-		s.take("x", "p", 1)
-		s.wait(1, "d", "q", 1, shared)
-		s.wait(2, "z", "p", 1, shared)
-		s.wait(3, "c", "p", 1)
-		s.wait(4, "b", "p", 1, limit(2))
-		s.wait(5, "d", "p", 1, limit(2))
-		s.leave("x", "p", 1)
-		s.take("d", "q", 1, shared)
+	{"expiry/a party with a living entry is one of those under a limit, and keeps its expired ones", func(s *stage) {
+		s.take("a", "p", 1, shared)
+		s.join("a", "q", 1, shared, forever)
 		s.take("z", "p", 1, shared)
 		s.pass(partTTL)
-		s.withdraw(rules.Granted, "c", "p", 1)
-		s.claimed("d", "p")
+		s.take("b", "p", 1, limit(2))
+		s.renew(rules.Granted, "a", "p", 1)
 		s.renew(rules.Lost, "z", "p", 1)
-		s.renew(rules.Granted, "d", "q", 1)
 	}},
 	{"expiry/shared holds that expired are evicted if they are a crowd", func(s *stage) {
 		for i := range rules.Crowd - 1 {
@@ -385,12 +441,12 @@ var expiryScenarios = []Scenario{
 		s.renew(rules.Lost, "a1", "p", 1)
 		s.renew(rules.Granted, "a0", "p", 1)
 	}},
-	{"expiry/a request is a sign of life of its kept hold, even if it is busy", func(s *stage) {
+	{"expiry/a request that queues is a sign of life of its kept hold", func(s *stage) {
 		s.take("a", "p", 1, shared, keep)
 		s.take("b", "p", 1, shared, forever)
 		s.leave("a", "p", 1)
 		s.pass(holdTTL - time.Minute)
-		s.ask(rules.Busy, "a", "q", 1, keep)
+		s.wait(1, "a", "q", 1, keep)
 		s.pass(holdTTL - time.Minute)
 		s.ask(rules.Busy, "c", "p", 1, limit(2))
 	}},
@@ -427,7 +483,7 @@ var expiryScenarios = []Scenario{
 		e := s.entries(1)[0]
 		s.check(e.State == rules.StateDraining && e.ExpiresAt.Equal(until), "to drain until %v, got %+v", until, e)
 		s.check(e.ID != "a/p/1", "another ID, so that no extension finds it, got %+v", e)
-		s.leave("a", "p", 1, granted("a/p/1"))
+		s.takeBack("a", "p", 1)
 		s.entries(0)
 	}},
 }
@@ -445,25 +501,23 @@ var evidenceScenarios = []Scenario{
 			s.renew(rules.Lost, "a", "p", order+1)
 		}
 		e := s.take("a", "p", 4, keep, reacquire)
-		s.check(e.Fence > first.Fence && s.stored().LossEvidence("a", "") == nil, "a fence above %d and no evidence, got %+v", first.Fence, e)
+		s.check(e.Fence > first.Fence && s.stored().Lost("a", "") == nil, "a fence above %d and no evidence that counts, got %+v", first.Fence, e)
 		s.release("a", 4, stopped("p"))
 		s.take("a", "p", 5, keep)
 	}},
-	{"evidence/a release removes it, and records once that it was there", func(s *stage) {
+	{"evidence/a release erases what was lost up to its order, whether or not it finds a hold", func(s *stage) {
 		s.take("a", "p", 1, keep)
 		s.release("a", 1, stopped("p"))
 		s.release("a", 1, stopped("p"))
-		s.check(!s.stored().LostUpTo("a", "", 1), "no loss, got %+v", s.stored().Releases)
 		first := s.take("a", "p", 2, keep).FirstFence
 		s.pass(holdTTL)
 		s.take("b", "p", 1)
 		s.check(s.stored().LostHold("a", first), "evidence, got %+v", s.stored().Evidence)
 		s.release("a", 1) // a copy of the first one
 		s.ask(rules.Lost, "a", "p", 3, keep)
-		s.release("a", 4)
-		s.release("a", 4)
-		d := s.stored()
-		s.check(d.LostUpTo("a", "", 4) && !d.LostUpTo("a", "", 1), "a loss, got %+v", d.Releases)
+		s.check(s.stored().Evidence[0].Order == 2, "its last order, got %+v", s.stored().Evidence)
+		s.release("a", 2)
+		s.check(s.stored().LossEvidence("a", "") == nil, "no evidence, got %+v", s.stored().Evidence)
 		s.ask(rules.Busy, "a", "p", 5, keep)
 	}},
 	{"evidence/the last forced releases stay after it is gone", func(s *stage) {

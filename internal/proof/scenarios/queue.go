@@ -127,18 +127,14 @@ var queueScenarios = []Scenario{
 		s.claimed("c", "p")
 		s.waiting("d", "e")
 	}},
-	{"settle/waiters with the same limit are granted together while there is room", func(s *stage) {
+	{"settle/waiters are granted together, each while there is room under its own limit", func(s *stage) {
 		s.take("a", "p", 1)
-		for i, n := range []int64{3, 3, 4, 4, 3} {
+		for i, n := range []int64{3, 3, 4, 4, 3, 5} {
 			s.wait(int64(i+1), fmt.Sprint("b", i), "p", 1, limit(n))
 		}
 		s.leave("a", "p", 1)
-		s.entries(2)
-		s.waiting("b2", "b3", "b4")
-		s.take("b0", "p", 1, limit(3))
-		s.claimed("b2", "p")
-		s.claimed("b3", "p")
-		s.waiting("b4")
+		s.entries(4)
+		s.waiting("b4", "b5") // b4 is not admitted, and b5 waits for it
 	}},
 	{"settle/one write grants a bounded number of claims", func(s *stage) {
 		s.take("a", "p", 1)
@@ -150,24 +146,24 @@ var queueScenarios = []Scenario{
 		s.take("0", "p", 1, shared)
 		s.claimed(fmt.Sprint(rules.SettleMost), "p")
 	}},
-	{"settle/no claim is made while a lock ID holds exclusively, even its own", func(s *stage) {
+	{"settle/no other lock ID gets a claim while one holds exclusively", func(s *stage) {
 		s.ownWaiter()
-		s.unclaimed("l", "b")
-		s.waiting("l", "n")
+		s.unclaimed("n", "p")
+		s.waiting("n")
 		s.join("l", "b", 1, shared)
 		s.wait(1, "n", "p", 1, shared)
 		s.leave("l", "b", 1)
 		s.leave("l", "a", 1)
 		s.claimed("n", "p")
 	}},
-	{"settle/claim of a lock ID whose exclusive hold expired stays alone", func(s *stage) {
+	{"settle/a claim evicts the exclusive part of a lock ID that has a claim too", func(s *stage) {
 		s.ownWaiter()
 		s.pass(partTTL)
 		s.settle()
 		s.claimed("l", "b")
-		s.unclaimed("n", "p") // the hold may be renewed
-		s.renew(rules.Granted, "l", "a", 1)
-		s.ask(rules.Busy, "n", "p", 1, shared)
+		s.claimed("n", "p")
+		s.renew(rules.Lost, "l", "a", 1)
+		s.check(s.stored().LossEvidence("l", "") != nil, "evidence, got %+v", s.stored().Evidence)
 	}},
 	{"settle/every write serves the queue", func(s *stage) {
 		base := s.resource
@@ -339,18 +335,47 @@ var claimScenarios = []Scenario{
 		s.ask(rules.Busy, "b", "p", 1, refresh)
 		s.unchanged(before)
 	}},
-	{"claim/one without room under its limit becomes the head of the queue again", func(s *stage) {
+	{"claim/it keeps its room, although others were granted theirs under a greater limit", func(s *stage) {
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1, limit(1))
 		s.leave("a", "p", 1)
 		s.claimed("b", "p")
 		s.take("c", "p", 1, shared)
-		s.wait(1, "b", "p", 1, limit(1))
-		s.unclaimed("b", "p")
-		s.ask(rules.Busy, "d", "p", 1, shared)
-		s.leave("c", "p", 1)
-		s.claimedFor(claimTTL, "b")
+		s.take("d", "p", 1, limit(3))
 		s.take("b", "p", 1, limit(1))
+	}},
+	{"claim/a request that needs more than its claim returns to the head of the queue", func(s *stage) {
+		for i, more := range []with{func(*rules.Acquire) {}, limit(1)} {
+			s.resource += string(rune('0' + i))
+			s.take("a", "p", 1)
+			s.wait(1, "b", "p", 1, limit(2))
+			s.leave("a", "p", 1)
+			s.take("c", "p", 1, shared)
+			s.wait(1, "b", "p", 2, more)
+			s.unclaimed("b", "p")
+			s.ask(rules.Busy, "d", "p", 1, shared)
+			s.leave("c", "p", 1)
+			s.claimedFor(claimTTL, "b")
+			s.take("b", "p", 2, more)
+		}
+	}},
+	{"claim/one that has lapsed is confirmed beside holds that its mode admits", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1, limit(1))
+		s.leave("a", "p", 1)
+		s.pass(claimTTL)
+		s.take("b", "p", 1, limit(1))
+	}},
+	{"claim/one that has lapsed is passed by any grant, even if the clock is set back", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1)
+		s.leave("a", "p", 1)
+		s.pass(claimTTL)
+		c := s.take("c", "p", 1, short) // which waits for nobody: the claim has lapsed
+		s.check(s.claimed("b", "p").Passed, "a claim that is passed, got %+v", s.stored().Entries)
+		s.pass(-time.Minute)
+		s.wait(1, "b", "p", 1)
+		s.renew(rules.Granted, "c", "p", c.Order)
 	}},
 	{"claim/one whose position has expired too is gone", func(s *stage) {
 		s.take("a", "p", 1, shared)

@@ -37,7 +37,7 @@ var runScenarios = []Scenario{
 		next := s.join("a", "q", 1, keep, label("two"), takeOver("one"))
 		s.check(next.Fence > first.Fence && next.FirstFence == first.FirstFence && next.LeastFence == next.Fence, "new fences, got %+v after %+v", next, first)
 		k := s.stored().Kept("a")
-		s.check(k.LeastFence == next.Fence && k.FirstOrder == 1 && k.Order == 1, "the kept hold like its part, got %+v", k)
+		s.check(k.LeastFence == next.Fence && k.FirstOrder == 0 && k.Order == 1, "the kept hold like its part, got %+v", k)
 		later := s.join("a", "r", 2, keep, newFence, label("two"))
 		s.check(later.Fence > next.Fence && later.LeastFence == next.LeastFence, "the least fence to stay, got %+v", later)
 		s.ask(rules.Busy, "b", "p", 1)
@@ -93,7 +93,7 @@ var runScenarios = []Scenario{
 		s.force("a", "by hand")
 		s.wait(1, "a", "q", 1, label("two"), takeOver("one"))
 		s.release("a", 9, ofRun("one"))
-		s.check(s.stored().LostUpTo("a", "one", 9), "a loss, got %+v", s.stored().Releases)
+		s.check(s.stored().LossEvidence("a", "") == nil, "no evidence, got %+v", s.stored().Evidence)
 		s.leave("a", "q", 1, of("two"))
 		s.ask(rules.OtherRun, "a", "p", 10, label("one"))
 	}},
@@ -154,7 +154,7 @@ var verifyScenarios = []Scenario{
 		s.pass(partTTL)
 		s.verify(rules.Granted, "a", "two", 1, func(op *rules.Verify) { op.TakeOver = "one" })
 		s.check(s.entries(1)[0].Label == "two", "run two, got %+v", s.stored().Entries)
-		s.verify(rules.Lost, "a", "two", 0)
+		s.verify(rules.Granted, "a", "two", 0) // what another run began is older than every use of this one
 	}},
 	{"verify/a hand-over marks the hold until the next run takes it over", func(s *stage) {
 		s.take("a", "p", 1, keep, label("one"))
@@ -359,7 +359,8 @@ var withinScenarios = []Scenario{
 		s.leave("w", "saga2", 2, of("one"))
 		s.leave("w", "saga3", 3, of("one"))
 		s.take("w/1", "", 2, shared, label("one"), within("w"))
-		s.ask(rules.Busy, "w", "saga4", 4, keep, shared, label("one")) // the kept hold is exclusive
+		s.ask(rules.Busy, "w", "saga4", 4, keep, label("one"))
+		s.join("w", "saga4", 4, keep, shared, label("one")) // shared with its own step
 	}},
 	{"within/what a step keeps ends with its part, and stands for longer while the step waits", func(s *stage) {
 		step := []with{keep, short, label("one"), within("w")}
@@ -409,7 +410,7 @@ var withinScenarios = []Scenario{
 		s.renew(rules.Lost, "w", "saga", 1)
 		s.check(s.stored().LossEvidence("w", "") == nil && s.stored().Kept("w") != nil, "the hold to stay, got %+v", s.stored())
 	}},
-	{"within/a claim evicts no part of the workflow before it is confirmed, and is made alone", func(s *stage) {
+	{"within/a claim ends expired parts of the workflow as a grant does, and is made alone", func(s *stage) {
 		s.take("w", "saga", 1, keep, label("one"))
 		s.wait(1, "w/1", "", 1, shared, label("one"), within("w"))
 		s.wait(2, "b", "p", 1, shared)
@@ -417,7 +418,8 @@ var withinScenarios = []Scenario{
 		s.settle()
 		s.claimed("w/1", "")
 		s.unclaimed("b", "p")
-		s.renew(rules.Granted, "w", "saga", 1)
+		s.renew(rules.Lost, "w", "saga", 1)
+		s.check(s.stored().LossEvidence("w", "") == nil && s.stored().Kept("w") != nil, "the hold to stay, got %+v", s.stored())
 	}},
 	{"within/an expired step does not return beside its workflow", func(s *stage) {
 		s.take("w", "saga", 1, keep, label("one"))
@@ -425,7 +427,7 @@ var withinScenarios = []Scenario{
 			s.leave("w", "saga", int64(i+1), of("one"))
 			s.take("w/1", "", int64(i+1), mode, reacquire, label("one"), within("w"), func(op *rules.Acquire) { op.HoldTTL = op.TTL })
 			s.pass(partTTL)
-			s.join("w", "saga", int64(i+2), keep, shared, label("one"))
+			s.join("w", "saga", int64(i+2), keep, label("one"))
 			s.renew(rules.Lost, "w/1", "", int64(i+1))
 		}
 	}},
@@ -439,7 +441,7 @@ var holdScenarios = []Scenario{
 		s.check(len(d.Entries) == 1 && k.ID == "a/p/1" && k.Fence > 0 && k.ExpiresAt.Sub(d.At) == holdTTL, "a kept hold, got %+v", d.Entries)
 		s.ask(rules.Again, "a", "p", 1, holdOnly)
 		s.ask(rules.Joined, "a", "p", 1, holdOnly, call("other"))
-		s.leave("a", "p", 1, takeBack, granted("a/p/1")) // another call has joined
+		s.takeBack("a", "p", 1) // another call has joined
 		s.ask(rules.Busy, "b", "p", 1)
 	}},
 	{"hold only/the release that frees the resource makes the hold of the waiter", func(s *stage) {
@@ -457,7 +459,7 @@ var holdScenarios = []Scenario{
 		s.pass(claimTTL)
 		s.ask(rules.Busy, "c", "p", 1)
 		s.ask(rules.Again, "b", "p", 1, holdOnly, queue, label("one"))
-		s.leave("b", "p", 1, takeBack, granted("b/p/1"), of("one"))
+		s.takeBack("b", "p", 1)
 		s.claimed("c", "p")
 	}},
 	{"hold only/the next attempt joins the hold, with its order", func(s *stage) {
@@ -466,7 +468,7 @@ var holdScenarios = []Scenario{
 		s.leave("a", "p", 1)
 		s.ask(rules.Joined, "b", "p", 4, holdOnly, queue, label("one"))
 		k := s.stored().Kept("b")
-		s.check(k.FirstOrder == 3 && k.Order == 4 && k.ID == "b/p/3", "the same hold, got %+v", k)
+		s.check(k.FirstOrder == 3 && k.Order == 4 && k.FirstFence == k.Fence, "the same hold, got %+v", k)
 		s.verify(rules.Granted, "b", "one", 3)
 		s.release("b", 4, ofRun("one"))
 		s.entries(0)
@@ -493,15 +495,23 @@ var holdScenarios = []Scenario{
 		s.release("c", 1)
 		s.check(s.stored().Kept("d") != nil, "a hold of d, got %+v", s.stored().Entries)
 	}},
-	{"hold only/a lock ID that holds already gets a claim to its upgrade", func(s *stage) {
+	{"hold only/a lock ID that holds already is granted its upgrade at once", func(s *stage) {
 		first := s.take("a", "p", 1, shared, keep)
 		s.take("b", "p", 1, shared)
 		s.wait(1, "a", "q", 2, holdOnly)
-		s.check(len(s.leave("b", "p", 1).Holds) == 0, "a claim, and no hold")
-		s.claimed("a", "q")
-		s.ask(rules.Granted, "a", "q", 2, holdOnly)
+		s.check(len(s.leave("b", "p", 1).Holds) == 1, "a hold")
+		s.ask(rules.Again, "a", "q", 2, holdOnly)
 		k := s.stored().Kept("a")
-		s.check(k.Mode == rules.Exclusive && k.FirstFence == first.FirstFence && k.ID == "a/p/1/k", "the same hold, exclusive, got %+v", k)
-		s.entries(2)
+		s.check(k.Mode == rules.Exclusive && k.FirstFence == first.FirstFence && k.Fence > first.Fence, "the same hold, exclusive, got %+v", k)
+		s.entries(3)
+		s.takeBack("a", "q", 2)
+		s.take("b", "p", 2, shared)
+	}},
+	{"hold only/a hold that is granted while settling lasts as long as its document", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1, holdOnly, func(op *rules.Acquire) { op.HoldTTL = 0 })
+		s.leave("a", "p", 1)
+		d := s.stored()
+		s.check(!d.IdleAt.Before(rules.Never), "never to be idle, got %v", d.IdleAt)
 	}},
 }

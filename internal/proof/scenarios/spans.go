@@ -26,11 +26,14 @@ var spanScenarios = []Scenario{
 	{"after/a kept hold has its first fence, and the trace of the request that entered last", func(s *stage) {
 		a := s.take("a", "p", 1, keep, owner("saga"))
 		s.join("a", "q", 2, keep, newFence, func(op *rules.Acquire) { op.Trace = "later" })
-		s.join("a", "r", 1, keep, func(op *rules.Acquire) { op.Trace = "latest" })
+		s.join("a", "r", 3, keep, func(op *rules.Acquire) { op.Trace = "latest" })
 		s.wait(1, "b", "p", 1)
 		s.leave("a", "p", 1)
-		s.leave("a", "r", 1)
-		s.release("a", 2, stopped("q"))
+		s.leave("a", "r", 3)
+		s.release("a", 3, func(op *rules.Release) { op.Order = 2 })
+		s.unclaimed("b", "p")
+		s.leave("a", "q", 2)
+		s.release("a", 3)
 		s.after(s.claimed("b", "p"), &rules.EndedHold{LockID: "a", Fence: a.Fence, Owner: "saga", Trace: "latest"})
 	}},
 	{"after/an expired hold that is evicted", func(s *stage) {
@@ -54,12 +57,16 @@ var spanScenarios = []Scenario{
 	{"after/a hold that is downgraded, once", func(s *stage) {
 		a := s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1, shared, limit(2))
-		s.wait(2, "c", "p", 1, shared) // of another limit: a later write serves it
+		s.wait(2, "c", "p", 1, shared)
+		s.wait(3, "d", "p", 1, shared, heardIn(time.Minute)) // overdue at the downgrade
+		s.pass(2 * time.Minute)
 		s.renew(rules.Granted, "a", "p", 1, downgrade)
 		want := &rules.EndedHold{LockID: "a", Fence: a.Fence, Trace: "trace"}
 		s.after(s.claimed("b", "p"), want)
+		s.after(s.claimed("c", "p"), want)
+		s.wait(1, "d", "p", 1, shared, refresh)
 		s.renew(rules.Granted, "a", "p", 1, downgrade)
-		s.after(s.claimed("c", "p"), nil)
+		s.after(s.claimed("d", "p"), nil)
 		s.after(s.take("b", "p", 1, shared), want)
 	}},
 	{"gone/a leave reports the waiter or the claim that it ends, once", func(s *stage) {
@@ -82,7 +89,7 @@ var spanScenarios = []Scenario{
 		s.wait(4, "c", "p", 1)
 		s.leave("a", "p", 1)
 		g := s.gone(s.release("b", 2), "p", "q")
-		s.check(g[0].ClaimedAt != nil && g[1].ClaimedAt == nil, "a claim and a waiter, got %+v", g)
+		s.check(g[0].ClaimedAt != nil && g[1].ClaimedAt != nil, "two claims of one lock ID, got %+v", g)
 		s.claimed("b", "r")
 		s.gone(s.leave("c", "p", 1, waitingOnly), "p")
 		s.gone(s.leave("b", "r", 3, waitingOnly), "r")

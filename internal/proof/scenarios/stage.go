@@ -120,7 +120,8 @@ func keep(op *rules.Acquire)      { op.Persist = true }
 func holdOnly(op *rules.Acquire)  { op.Persist, op.HoldOnly = true, true }
 func queue(op *rules.Acquire)     { op.Queue = true }
 func short(op *rules.Acquire)     { op.HoldTTL = op.TTL }
-func held(op *rules.Acquire)      { op.Held = true }
+func held(op *rules.Acquire)      { op.HeldSince = rules.LastPlain }
+func heldSince(order int64) with  { return func(op *rules.Acquire) { op.HeldSince = order } }
 func reacquire(op *rules.Acquire) { op.Reacquire = true }
 func newFence(op *rules.Acquire)  { op.NewFence = true }
 func refresh(op *rules.Acquire)   { op.Queue, op.Refresh = true, true }
@@ -248,12 +249,20 @@ func (s *stage) leave(lockID, part string, order int64, changes ...func(*rules.L
 	return s.do(rules.Granted, op)
 }
 
-func takeBack(op *rules.Leave)    { op.Undo = true }
 func keeping(op *rules.Leave)     { op.Keep, op.HoldTTL = true, holdTTL.Milliseconds() }
 func waitingOnly(op *rules.Leave) { op.QueueOnly = true }
 
-func of(label string) func(*rules.Leave)   { return func(op *rules.Leave) { op.Label = label } }
-func granted(id string) func(*rules.Leave) { return func(op *rules.Leave) { op.Call = id } }
+func of(label string) func(*rules.Leave) { return func(op *rules.Leave) { op.Label = label } }
+
+// takeBack takes back what a call was granted, by default the one that request makes.
+func (s *stage) takeBack(lockID, part string, order int64, call ...string) *answer {
+	s.Helper()
+	op := rules.TakeBack{Policy: Policy, Resource: s.resource, LockID: lockID, Part: part, Order: order, Call: fmt.Sprintf("%s/%s/%d", lockID, part, order)}
+	if len(call) > 0 {
+		op.Call = call[0]
+	}
+	return s.do(rules.Granted, op)
+}
 
 func (s *stage) release(lockID string, order int64, changes ...func(*rules.Release)) *answer {
 	s.Helper()
