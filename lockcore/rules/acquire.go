@@ -41,10 +41,10 @@ func (s *state) superseded(op *Acquire) bool {
 
 // isLost reports whether the lock ID has lost what it held, and the request must not acquire it again.
 func (s *state) isLost(op *Acquire) bool {
+	p := s.doc.Part(op.LockID, op.Part, op.Order)
 	switch {
-	case op.Upgrades != "":
-		p := s.doc.Part(op.LockID, op.Part, op.Order)
-		return p == nil || (p.ID != op.Upgrades && p.ID != op.Call)
+	case op.Upgrades != "" && (p == nil || (p.ID != op.Upgrades && p.ID != op.Call)):
+		return true
 	case op.Reacquire:
 		return false
 	}
@@ -130,6 +130,7 @@ func (s *state) grant(op *Acquire, joins bool) {
 	}
 	kept := made
 	kept.ID, kept.State, kept.Part, kept.FirstOrder = keptID(op.Call), StateKept, "", op.Order
+	kept.Since, kept.ClaimedAt, kept.Predecessor = nil, nil, nil
 	describe := func(e *Entry) {
 		e.CreatedAt, e.Owner, e.Host, e.Comment, e.Limit = hold.CreatedAt, hold.Owner, op.Host, op.Comment, op.Limit
 	}
@@ -145,7 +146,6 @@ func (s *state) grant(op *Acquire, joins bool) {
 		return
 	default:
 		s.doc.Entries = append(s.doc.Entries, made)
-		kept.Since, kept.ClaimedAt, kept.Predecessor = nil, nil, nil
 	}
 	describe(&kept)
 	kept.TTL, kept.ExpiresAt = op.HoldTTL, later(expiry(s.now, op.HoldTTL), expiry(s.now, op.TTL))

@@ -190,6 +190,11 @@ func (o *observer) weaken(s *step) {
 	for p, l := range o.trusts {
 		if e := s.after.Part(p.lockID, p.part, p.order); p.lockID == s.lockID() && !p.own && e != nil {
 			l.mode = e.Mode
+			back, ok := s.op.(rules.TakeBack)
+			upgraded := ok && slices.ContainsFunc(s.before.Entries, func(b rules.Entry) bool { return b.ID == back.Call && partOf(&b) == p })
+			if upgraded && e.ExpiresAt.Before(l.until) {
+				l.until = e.ExpiresAt // the part trusts what it held before its upgrade
+			}
 			o.trusts[p] = l
 		}
 	}
@@ -217,10 +222,9 @@ func (o *observer) remember(s *step) {
 	if e := s.running(); e != nil {
 		o.granted[partOf(e)] = e.Fence
 	}
-	for _, c := range claims(s) {
-		waited := slices.ContainsFunc(s.before.Waiters, func(w rules.Waiter) bool { return w.Hold != nil && w.Hold.ID == c.ID && w.Hold.Reacquire })
-		if c.State == rules.StateKept && waited {
-			o.regain(run{c.LockID, c.Label}, c.ID)
+	for _, h := range s.Holds {
+		if slices.ContainsFunc(s.before.Waiters, func(w rules.Waiter) bool { return w.Hold != nil && w.Hold.ID == h.ID && w.Hold.Reacquire }) {
+			o.regain(run{h.LockID, h.Label}, h.ID)
 		}
 	}
 	o.losses = append(o.losses, slices.DeleteFunc(s.evidence(), func(e rules.Evidence) bool { return e.To != "" })...)
@@ -423,7 +427,8 @@ func (o *observer) claimStays(s *step) error {
 		return nil
 	}
 	c := s.before.Claim(op.LockID, op.Part)
-	if c == nil || c.Passed || !c.Alive(s.now()) || c.Label != op.Label || !rules.Covers(c.Mode, op.Mode) {
+	cutOff := slices.ContainsFunc(s.before.Entries, func(e rules.Entry) bool { return e.CutOff && e.Alive(s.now()) }) // blocks as exclusive
+	if c == nil || c.Passed || cutOff || len(op.Undo) > 0 || !c.Alive(s.now()) || c.Label != op.Label || !rules.Covers(c.Mode, op.Mode) {
 		return nil
 	}
 	if limit := op.Party().Limit; limit == 0 || (c.Limit > 0 && limit >= c.Limit) {
@@ -458,19 +463,20 @@ func withoutTraces(d *rules.Document) *rules.Document {
 	c := &rules.Document{ID: d.ID, Releases: d.Releases, Bars: d.Bars, Waiters: slices.Clone(d.Waiters), Evidence: slices.Clone(d.Evidence), LastEvidence: d.LastEvidence}
 	merged := map[string]bool{}
 	for _, e := range d.Entries {
+		if e.Forfeited(d.At) || (e.State == rules.StateDraining && !e.Alive(d.At)) {
+			continue
+		}
 		if e.State == rules.StateKept && e.BelongsTo(e.LockID) {
 			if merged[e.LockID] {
 				continue
 			}
 			merged[e.LockID] = true
 			e = *d.Kept(e.LockID)
-			e.ID, e.Predecessor = "", nil
+			e.ID, e.Owner, e.Host, e.Comment, e.Trace = "", "", "", "", "" // which are those of one of its requests
 		}
 		e.Fence, e.FirstFence, e.LeastFence, e.Passed = 0, 0, 0, false
 		e.ExpiresAt, e.RenewedAt, e.Since, e.ClaimedAt, e.CreatedAt, e.PositionExpiresAt = time.Time{}, nil, nil, nil, nil, nil
-		if e.Predecessor != nil {
-			e.Predecessor = nil
-		}
+		e.Predecessor = nil
 		c.Entries = append(c.Entries, e)
 	}
 	slices.SortFunc(c.Entries, func(x, y rules.Entry) int { return strings.Compare(fmt.Sprintf("%+v", x), fmt.Sprintf("%+v", y)) })
@@ -561,20 +567,21 @@ func (o *observer) firstCome(s *step) error {
 func named(s *step) error {
 	for _, e := range s.before.Entries {
 		if e.Alive(s.now()) && !namesEntry(s, &e) && !remains(s, &e) {
-			return fmt.Errorf("the entry %+v was touched", e)
+			return fmt.Errorf("the entry %+v was touched: %s, then %s", e, kept(s.before, e.LockID), kept(s.after, e.LockID))
 		}
 	}
 	for _, w := range standing(s) {
 		granted := slices.ContainsFunc(claims(s), func(a rules.Entry) bool {
 			return a.LockID == w.LockID && (a.Part == w.Part || a.State == rules.StateKept) && a.Order == w.Order
 		})
+		granted = granted || slices.ContainsFunc(s.Holds, func(h rules.Entry) bool { return h.LockID == w.LockID && h.Part == w.Part }) // it may have merged
 		stays := granted || slices.ContainsFunc(s.after.Waiters, func(a rules.Waiter) bool { return reflect.DeepEqual(a, w) })
 		if !stays && !namesWaiter(s.op, &w) {
 			return fmt.Errorf("the waiter %+v was touched", w)
 		}
 	}
 	for _, e := range s.after.Entries {
-		known := slices.ContainsFunc(s.before.Entries, func(b rules.Entry) bool { return reflect.DeepEqual(b, e) || namesEntry(s, &b) && b.LockID == e.LockID })
+		known := slices.ContainsFunc(s.before.Entries, func(b rules.Entry) bool { return unmarked(b, e) || namesEntry(s, &b) && b.LockID == e.LockID })
 		waited := slices.ContainsFunc(s.before.Waiters, func(w rules.Waiter) bool {
 			return w.LockID == e.LockID && (w.Part == e.Part || e.State == rules.StateKept) && w.Order == e.Order
 		})
@@ -591,10 +598,18 @@ func named(s *step) error {
 // remains reports whether an entry is as it was. A claim that has lapsed may be marked as passed, and what a
 // lock ID keeps may have merged.
 func remains(s *step, e *rules.Entry) bool {
-	if e.State == rules.StateKept {
-		return kept(s.before, e.LockID) == kept(s.after, e.LockID)
-	}
-	return slices.ContainsFunc(s.after.Entries, func(a rules.Entry) bool { return reflect.DeepEqual(a, *e) })
+	same := func(a rules.Entry) bool { return unmarked(a, *e) }
+	alive := *s.before
+	alive.Entries = slices.DeleteFunc(slices.Clone(alive.Entries), func(e rules.Entry) bool { return !e.Alive(s.now()) })
+	merged := kept(s.after, e.LockID) == kept(s.before, e.LockID) || kept(s.after, e.LockID) == kept(&alive, e.LockID)
+	granted := slices.ContainsFunc(s.Holds, func(h rules.Entry) bool { return h.LockID == e.LockID }) // which extends what is kept
+	return slices.ContainsFunc(s.after.Entries, same) || (e.State == rules.StateKept && (merged || granted))
+}
+
+// unmarked reports whether two entries are equal, except that one may be marked as passed.
+func unmarked(a, b rules.Entry) bool {
+	a.Passed, b.Passed = false, false
+	return reflect.DeepEqual(a, b)
 }
 
 // kept describes what a lock ID keeps.
@@ -603,7 +618,7 @@ func kept(d *rules.Document, lockID string) string {
 	if k == nil {
 		return ""
 	}
-	return fmt.Sprint(k.Label, k.Mode, k.TTL, k.Order, k.FirstOrder, k.Regained, k.FirstFence, k.Fence, k.LeastFence, k.ExpiresAt, k.CreatedAt, k.Owner, k.Limit)
+	return fmt.Sprint(k.Label, k.Mode, k.TTL, k.Order, k.FirstOrder, k.Regained, k.FirstFence, k.Fence, k.LeastFence, k.ExpiresAt, k.CreatedAt)
 }
 
 // namesEntry reports whether an operation may change or end an entry.

@@ -72,7 +72,7 @@ func (e *Entry) add(o *Entry) {
 	e.HandedOver = e.HandedOver || o.HandedOver
 	e.CreatedAt, e.RenewedAt = earliest(e.CreatedAt, o.CreatedAt), latest(e.RenewedAt, o.RenewedAt)
 	e.Owner, e.Host, e.Comment = cmp.Or(e.Owner, o.Owner), cmp.Or(e.Host, o.Host), cmp.Or(e.Comment, o.Comment)
-	e.Limit, e.Within, e.Saga = cmp.Or(e.Limit, o.Limit), cmp.Or(e.Within, o.Within), cmp.Or(e.Saga, o.Saga)
+	e.Limit, e.Within, e.Saga = max(e.Limit, o.Limit), cmp.Or(e.Within, o.Within), cmp.Or(e.Saga, o.Saga)
 }
 
 func earliest(a, b *time.Time) *time.Time {

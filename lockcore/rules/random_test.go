@@ -108,7 +108,7 @@ func randomAcquire(pick func(int) int, op rules.Acquire) rules.Acquire {
 	if op.Mode == rules.Shared {
 		op.Limit = []int64{0, 0, 1, 2}[pick(4)]
 	}
-	op.Call = fmt.Sprintf("%s/%s/%d/%s/%d", op.LockID, op.Part, op.Order, op.Mode, pick(2)) // of few, so that copies arrive
+	op.Call = fmt.Sprintf("%s/%s/%s/%d/%s/%d", op.LockID, op.Label, op.Part, op.Order, op.Mode, pick(2)) // of few, so that copies arrive
 	op.Persist, op.Queue, op.WaiterTTL, op.MaxWaiters = pick(2) == 1, pick(3) > 0, 40_000, 3
 	op.HoldOnly = op.Persist && seldom()
 	op.NextRefresh = []int64{0, 2_000, 10_000}[pick(3)]
@@ -169,7 +169,7 @@ func history(t *rapid.T, jumps bool) {
 			twice, _ := op.Apply(after, at)
 			require.NoError(t, repeated(once, twice))
 		}
-		if a, ok := op.(rules.Acquire); ok && givesUp(&a, d, &result) {
+		if a, ok := op.(rules.Acquire); ok && givesUp(&a, d, at, &result) {
 			back, _ := rules.TakeBack{Policy: policy, Resource: "r", LockID: a.LockID, Part: a.Part, Order: a.Order, Call: a.Call}.Apply(after, at)
 			settled, _ := rules.Settle{Policy: policy, Resource: "r"}.Apply(d, at)
 			require.NoError(t, leftNoTrace(settled, back))
@@ -179,15 +179,22 @@ func history(t *rapid.T, jumps bool) {
 }
 
 // givesUp reports whether a request that is taken back must leave no trace (I14). The exceptions are the
-// bars and evictions of the request, a take-over, and the supersession of its part's own earlier attempt.
-func givesUp(op *rules.Acquire, before *rules.Document, r *rules.Result) bool {
+// bars and evictions of the request, a take-over, the supersession of its part's own earlier attempt, and
+// times.
+func givesUp(op *rules.Acquire, before *rules.Document, now time.Time, r *rules.Result) bool {
 	own := func(lockID, part, label string) bool {
 		return lockID == op.LockID && (part == op.Part || label != op.Label)
 	}
 	replaces := slices.ContainsFunc(before.Waiters, func(w rules.Waiter) bool { return own(w.LockID, w.Part, w.Label) }) ||
 		slices.ContainsFunc(before.Entries, func(e rules.Entry) bool {
-			return own(e.LockID, e.Part, e.Label) && (op.Upgrades == "" || e.State == rules.StateClaimed) || (e.LockID == op.LockID && e.Within != "" && e.State == rules.StateKept)
+			mine := own(e.LockID, e.Part, e.Label) && (op.Upgrades == "" || e.State == rules.StateClaimed)
+			waits := e.LockID == op.LockID && e.Within != "" && e.State == rules.StateKept
+			revived := e.LockID == op.LockID && e.State == rules.StateKept && !e.Alive(now) // by a grant, which extends what is kept
+			return mine || waits || revived || callID(&e) == op.Call
 		})
+	if op.Label != "" && op.TakeOver != "" {
+		return false // it may replace another run
+	}
 	return r.Outcome != rules.OtherRun && r.Outcome != rules.Again && !replaces && !op.Refresh && len(op.Undo) == 0 && len(r.Expired) == 0
 }
 

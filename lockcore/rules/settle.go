@@ -77,19 +77,22 @@ func (s *state) settle() {
 func (s *state) grantWaiter(w *Waiter) {
 	s.evictFor(w.Party())
 	s.grants = true
-	s.doc.Entries = append(s.doc.Entries, Entry{
+	claim := Entry{
 		LockID: w.LockID, Label: w.Label, Within: w.Within, Saga: w.Saga, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner,
 		Since: &w.Since, ClaimedAt: &s.now, Predecessor: s.predecessor(), State: StateClaimed, PositionExpiresAt: &w.ExpiresAt, ClaimTTL: w.ClaimTTL,
 		ExpiresAt: s.now.Add(ms(max(s.policy.ClaimTTL, w.ClaimTTL))),
-	})
+	}
 	if w.Hold == nil {
+		s.doc.Entries = append(s.doc.Entries, claim)
 		return
 	}
 	op := w.holdRequest()
 	s.grant(&op, s.covered(op.LockID, op.Mode))
-	held := s.doc.Entries[len(s.doc.Entries)-1]
-	held.Part = w.Part
-	s.result.Holds = append(s.result.Holds, held)
+	hold := &s.doc.Entries[len(s.doc.Entries)-1]
+	hold.Since, hold.ClaimedAt, hold.Predecessor = claim.Since, claim.ClaimedAt, claim.Predecessor
+	granted := *hold
+	granted.Part = w.Part
+	s.result.Holds = append(s.result.Holds, granted)
 }
 
 // holdRequest returns the request of a waiter that is granted its hold at once.
@@ -129,7 +132,7 @@ func (s *state) attn() []string {
 	if len(s.doc.Waiters) > 0 {
 		found[s.doc.Waiters[0].Mode] = true
 	}
-	return slices.Sorted(maps.Keys(found))
+	return append([]string{}, slices.Sorted(maps.Keys(found))...) // not nil, which would be stored as null
 }
 
 // predecessor returns the hold for which a waiter that is granted the resource now has waited: the first
@@ -156,7 +159,7 @@ func (s *state) evictFor(p Party) {
 	enclosed := s.doc.HeldByEnclosing(p)
 	parties, live := map[string]bool{p.LockID: true}, map[string]bool{}
 	for i := range s.doc.Entries {
-		if e := &s.doc.Entries[i]; !e.BelongsTo(p.LockID) {
+		if e := &s.doc.Entries[i]; !e.BelongsTo(p.LockID) && (e.Holds() || e.Alive(s.now)) {
 			key := e.partyKey()
 			parties[key] = true
 			live[key] = live[key] || e.Alive(s.now)
