@@ -48,7 +48,7 @@ func TestNestedSaga_Succeeds_LeavesItsLocksToTheOuter(t *testing.T) {
 			return step(workflows.Guard(ctx, account), "Credit")
 		})
 	}))
-	require.True(t, l.asked()[1].Resources[0].Held)
+	require.NotZero(t, l.asked()[1].Resources[0].HeldSince)
 	require.Len(t, r.seen, 1)
 }
 
@@ -99,7 +99,7 @@ func TestSaga_StepAfterItsEnd_BelongsToTheRun(t *testing.T) {
 		}
 		return step(leaked, "Credit")
 	}))
-	require.False(t, l.asked()[1].Resources[0].Held)
+	require.Zero(t, l.asked()[1].Resources[0].HeldSince)
 	require.Len(t, r.seen, 2)
 	require.Len(t, l.released, 1)
 	require.Equal(t, party.LastAttempt(2), l.released[0].Order)
@@ -201,7 +201,7 @@ func TestLock_PartialResult_RequestIsRepeated(t *testing.T) {
 		require.Equal(t, "default-test-run-id/lock/1", first.Part)
 		require.Equal(t, first.Part, second.Part)
 		require.True(t, first.Order.Schedule < second.Order.Schedule || first.Order.Attempt < second.Order.Attempt, name)
-		require.True(t, first.Persist && first.Reacquire && !first.Resources[0].Held)
+		require.True(t, first.Persist && first.Reacquire && first.Resources[0].HeldSince == 0)
 		require.Len(t, d.seen, 1)
 		require.Equal(t, party.LastAttempt(second.Order.Schedule), d.seen[0].Uses[0].By)
 	}

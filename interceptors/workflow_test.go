@@ -103,16 +103,16 @@ func TestGuards_OfSaga_AreNumberedAndCarryHeld(t *testing.T) {
 	for i, want := range []struct {
 		part     string
 		schedule uint32
-		held     []bool
+		since    []uint32
 	}{
-		{"default-test-run-id/2/Refuse", 2, []bool{false}}, {"default-test-run-id/3/Debit", 3, []bool{false}},
-		{"default-test-run-id/4/Credit", 4, []bool{true, false}},
+		{"default-test-run-id/2/Refuse", 2, []uint32{0}}, {"default-test-run-id/3/Debit", 3, []uint32{0}},
+		{"default-test-run-id/4/Credit", 4, []uint32{3, 0}},
 	} {
 		require.Equal(t, want.part, asked[i].Part)
 		require.Equal(t, party.Order{Schedule: want.schedule, Attempt: 1}, asked[i].Order)
 		require.True(t, asked[i].Persist)
-		for j, held := range want.held {
-			require.Equal(t, held, asked[i].Resources[j].Held, "%s %d", want.part, j)
+		for j, since := range want.since {
+			require.Equal(t, since, asked[i].Resources[j].HeldSince, "%s %d", want.part, j)
 		}
 	}
 	require.Len(t, r.seen, 1)
@@ -134,7 +134,7 @@ func TestGuards_ScopeStep_HoldNothingForTheSaga(t *testing.T) {
 	}))
 	require.False(t, l.asked()[0].Persist)
 	require.True(t, l.asked()[1].Persist)
-	require.False(t, l.asked()[1].Resources[0].Held)
+	require.Zero(t, l.asked()[1].Resources[0].HeldSince)
 	require.Len(t, r.seen, 1)
 }
 

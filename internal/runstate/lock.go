@@ -31,7 +31,7 @@ func (s *State) Lock(ctx workflow.Context, locks *Locks) (*Lock, error) {
 	l.step = s.newStep(ctx, fmt.Sprintf("lock/%d", s.locks), locks, scope)
 	g := l.step.Guard
 	// A first acquire takes the locks again. They are lost only if the run is known to hold them.
-	g.Reacquire = g.NeverVictim || !slices.ContainsFunc(g.Resources, func(r lockcore.Resource) bool { return s.isHeld(scope, r.Name) })
+	g.Reacquire = g.NeverVictim || !slices.ContainsFunc(g.Resources, func(r lockcore.Resource) bool { return s.heldSince(scope, r.Name) > 0 })
 	l.step.waitingSince = l.step.scheduled // MaxWait bounds the time from here
 	err := l.take(ctx)
 	if err == nil {

@@ -100,10 +100,12 @@ func (u uses) has(name string) bool {
 	return found
 }
 
-// holds reports whether a completed step has left the resource held.
-func (u uses) holds(name string) bool {
-	i, found := u.find(name)
-	return found && u[i].Schedule > 0
+// heldSince returns the schedule number of the first completed step that has left the resource held, or 0.
+func (u uses) heldSince(name string) uint32 {
+	if i, found := u.find(name); found {
+		return u[i].Schedule
+	}
+	return 0
 }
 
 // held returns the resources that completed steps have left held.

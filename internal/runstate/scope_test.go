@@ -18,7 +18,7 @@ func TestUses_AddedTwice_KeepTheFirstSchedule(t *testing.T) {
 	u.addAll([]lockcore.Resource{lockcore.Exclusive("b"), lockcore.Exclusive("a")}, 0)
 	require.Equal(t, []string{"a", "b"}, u.names())
 	require.True(t, u.has("a"))
-	require.False(t, u.holds("a"), "it was only requested")
+	require.Zero(t, u.heldSince("a"), "it was only requested")
 	for _, schedule := range []uint32{5, 3, 4, 0} {
 		u.add(wire.Use{Resource: "b", Schedule: schedule})
 	}
@@ -37,7 +37,7 @@ func TestScopeRelease_ResourceInUseElsewhere_StaysHeld(t *testing.T) {
 	s.due.add(wire.Use{Resource: "left"})
 	one.Release()
 	require.Equal(t, []string{"left", "own"}, s.takeReleasable().names())
-	require.False(t, s.isHeld(other, "own"), "a closed scope holds nothing")
+	require.Zero(t, s.heldSince(other, "own"), "a closed scope holds nothing")
 	other.Release()
 	require.Equal(t, []string{"shared"}, s.takeReleasable().names())
 	require.Empty(t, s.takeReleasable())

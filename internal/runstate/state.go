@@ -153,11 +153,16 @@ func ancestors(ctx workflow.Context) (ids []string) {
 	return ids
 }
 
-// isHeld reports whether the run is known to hold a resource for a scope: through the scope itself, or through locks around code.
-func (s *State) isHeld(scope *Scope, name string) bool {
-	return slices.ContainsFunc(s.open, func(o *Scope) bool {
-		return (o == scope || o.lock != nil || scope.lock != nil) && o.uses.holds(name)
-	})
+// heldSince returns the schedule number of the first step since which the run is known to hold a resource for a scope: through the scope
+// itself, or through locks around code. It is 0 if the run is not known to hold it.
+func (s *State) heldSince(scope *Scope, name string) (schedule uint32) {
+	for _, o := range s.open {
+		first := o.uses.heldSince(name)
+		if (o == scope || o.lock != nil || scope.lock != nil) && first > 0 && (schedule == 0 || first < schedule) {
+			schedule = first
+		}
+	}
+	return schedule
 }
 
 // MarkHandover makes the run leave its locks to the next one if it ends with err as a ContinueAsNewError.

@@ -149,7 +149,7 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 	return step
 }
 
-// nextSchedule assigns the next schedule number, and sets Held for the resources that the run is known to hold. A run created by a reset
+// nextSchedule assigns the next schedule number, and sets HeldSince for the resources that the run is known to hold. A run created by a reset
 // cannot trust its history about that.
 func (t *Step) nextSchedule(ctx workflow.Context) {
 	s, next := t.scope.state, *t.Guard
@@ -157,7 +157,9 @@ func (t *Step) nextSchedule(ctx workflow.Context) {
 	next.Schedule, next.Collection = s.schedules, s.collection.Known()
 	next.Resources = slices.Clone(next.Resources)
 	for i, r := range next.Resources {
-		next.Resources[i].Held = next.Scope != wire.ScopeStep && !s.wasReset && s.isHeld(t.scope, r.Name)
+		if next.Resources[i].HeldSince = 0; next.Scope != wire.ScopeStep && !s.wasReset {
+			next.Resources[i].HeldSince = s.heldSince(t.scope, r.Name)
+		}
 	}
 	t.scheduled = workflow.Now(ctx)
 	if t.maxWait > 0 {

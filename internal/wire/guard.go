@@ -22,7 +22,7 @@ type Guard struct {
 	Schedule uint32 `json:"schedule"`
 	// Scope is ScopeStep or ScopeSaga.
 	Scope string `json:"scope"`
-	// Resources lists what is locked. Resource.Held is set if the workflow knows that it holds the resource.
+	// Resources lists what is locked. Resource.HeldSince is set if the workflow knows that it holds the resource.
 	Resources []lockcore.Resource `json:"resources"`
 	// TTL of the part; absent means the worker's default.
 	TTL Duration `json:"ttl,omitempty"`
@@ -104,7 +104,9 @@ func (g Guard) Keeps() bool { return g.Scope == ScopeSaga || len(g.Resources) > 
 func (g Guard) Request(run Run, attempt int32, comment string) party.Request {
 	resources := slices.Clone(g.Resources)
 	for i := range resources {
-		resources[i].Held = resources[i].Held && !g.IsFromOtherRun(run.RunID)
+		if g.IsFromOtherRun(run.RunID) { // whose orders are not comparable
+			resources[i].HeldSince = 0
+		}
 	}
 	lockID, within, holdTTL := run.LockID(), "", time.Duration(g.HoldTTL)
 	if g.Scope == ScopeStep {

@@ -19,13 +19,13 @@ func guardPayload(text string) *commonpb.Payload {
 
 // Histories have this text: a change that breaks this test breaks running workflows.
 const guardText = `{"part":"3/Debit","schedule":4,"scope":"saga",` +
-	`"resources":[{"name":"account/1","mode":"X","held":true},{"name":"rates","mode":"S","limit":3}],` +
+	`"resources":[{"name":"account/1","mode":"X","heldSince":3},{"name":"rates","mode":"S","limit":3}],` +
 	`"ttl":"30s","holdTtl":"forever","reacquire":true,"newFence":true,"saga":"1","owner":"me"}`
 
 func TestGuard_Encoded_IsTheDocumentedText(t *testing.T) {
 	t.Parallel()
 	held := lockcore.Exclusive("account/1")
-	held.Held = true
+	held.HeldSince = 3
 	want := Guard{
 		Part: "3/Debit", Schedule: 4, Scope: ScopeSaga, Resources: []lockcore.Resource{held, lockcore.SharedLimit("rates", 3)},
 		TTL: Duration(30 * time.Second), HoldTTL: Duration(lockcore.Forever), Reacquire: true, NewFence: true, Saga: "1", Owner: Owner{Name: "me"},
@@ -178,18 +178,18 @@ func TestStartHeaders_NotUnderstood_AreRefused(t *testing.T) {
 func TestGuardRequest_OfAnotherRun_HoldsNothing(t *testing.T) {
 	t.Parallel()
 	held := lockcore.Exclusive("account/1")
-	held.Held = true
+	held.HeldSince = 3
 	g := Guard{Part: "1/A", Schedule: 1, Scope: ScopeSaga, Resources: []lockcore.Resource{held}, Run: "r2"}
 	run := Run{Namespace: "n", WorkflowID: "w", RunID: "r2"}
 	other := run
 	other.RunID = "r3"
 
 	req := g.Request(run, 1, "")
-	require.True(t, req.Resources[0].Held)
+	require.Equal(t, uint32(3), req.Resources[0].HeldSince)
 	require.Equal(t, []string{"n/w", "n/w", "r2", "r2/1/A"}, []string{req.LockID, req.Owner, req.Run, req.Part})
 
 	req = g.Request(other, 1, "")
-	require.False(t, req.Resources[0].Held)
+	require.Zero(t, req.Resources[0].HeldSince)
 	require.Equal(t, []string{"n/w", "n/w", "r3", "r3/1/A"}, []string{req.LockID, req.Owner, req.Run, req.Part})
-	require.True(t, g.Resources[0].Held, "the guard was changed")
+	require.NotZero(t, g.Resources[0].HeldSince, "the guard was changed")
 }

@@ -110,7 +110,7 @@ func (l *Locker) acquireOp(req *Request, res Resource) rules.Acquire {
 		Policy: l.cfg.policy(), Resource: res.Name, Call: req.entryID(res.Name), LockID: req.LockID, Label: req.Run, TakeOver: req.TakeOver, Undo: req.Undo,
 		Within: req.Within, Saga: req.Saga, Part: req.Part, Order: req.Order.number(),
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.keptTTL()),
-		Persist: req.Persist, HoldOnly: req.HoldOnly, Held: res.Held, Reacquire: req.Reacquire, NewFence: req.NewFence, Queued: req.Queued,
+		Persist: req.Persist, HoldOnly: req.HoldOnly, HeldSince: heldSince(res), Reacquire: req.Reacquire, NewFence: req.NewFence, Queued: req.Queued,
 		Queue: true, WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), NextRefresh: l.refreshEvery().Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
 		Owner: req.Owner, Host: req.Host, Comment: req.Comment, NeverVictim: req.NeverVictim,
 	}
@@ -118,6 +118,14 @@ func (l *Locker) acquireOp(req *Request, res Resource) rules.Acquire {
 		op.Started = req.Started.UTC().Truncate(time.Millisecond)
 	}
 	return op
+}
+
+// heldSince returns the order of [Resource.HeldSince].
+func heldSince(r Resource) int64 {
+	if r.HeldSince == 0 {
+		return 0
+	}
+	return LastAttempt(r.HeldSince).number()
 }
 
 // refreshEvery returns the time after which a waiter of Acquire refreshes its request.
@@ -130,15 +138,10 @@ func (l *Locker) acquireCall(outer context.Context, req *Request, op *rules.Acqu
 	return l.call(outer, *op, ending{by: op.LockID}), span
 }
 
-// undoCall returns a call that ends what a request may have been granted, and its position in the queue.
+// undoCall returns a call that takes back what a request may have been granted, and its position in the queue.
 func (l *Locker) undoCall(ctx context.Context, op *rules.Acquire) *update.Call {
-	if op.Upgrades != "" {
-		return l.call(ctx, rules.UndoUpgrade{
-			Policy: op.Policy, Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: op.Order, Call: op.Call, Upgrades: op.Upgrades,
-		}, ending{})
-	}
-	return l.call(ctx, rules.Leave{
-		Policy: op.Policy, Resource: op.Resource, LockID: op.LockID, Label: op.Label, Part: op.Part, Order: op.Order, Undo: op.Persist, Call: op.Call,
+	return l.call(ctx, rules.TakeBack{
+		Policy: op.Policy, Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: op.Order, Call: op.Call,
 	}, ending{})
 }
 
@@ -175,8 +178,7 @@ func resultOf(op *rules.Acquire, a *update.Answer) (Lease, error) {
 			return holdOf(op, a), nil
 		}
 		lease := leaseOf(d.Part(op.LockID, op.Part, op.Order), a)
-		lease.granted = d.At
-		lease.Joined, lease.keeps = a.Outcome == rules.Joined, op.Persist
+		lease.granted, lease.Joined = d.At, a.Outcome == rules.Joined
 		lease.Bars, lease.Undone = op.NewFence && len(op.Undo) == 0, op.Undo
 		return lease, nil
 	case rules.Lost:

@@ -118,7 +118,7 @@ func TestCommands_OfEachOperation(t *testing.T) {
 	a.Call = "another call"
 	w.sends(t, "be superseded", enter(l, party.ErrSuperseded, a, false), writes)
 	held := request("c", three[0])
-	held.Resources[0].Held = true
+	held.Resources[0].HeldSince = 9
 	w.sends(t, "find it lost", enter(l, party.ErrLost, held, false), writes)
 	w.sends(t, "release", func() {
 		require.NoError(t, l.Release(t.Context(), party.Release{LockID: "b", Resources: []string{"r/1"}, Order: party.LastAttempt(1)}))
@@ -249,7 +249,7 @@ func TestCommands_AnswersExceptBusy_FollowAWrite(t *testing.T) {
 		"joined":     {changed(func(req *party.Request) { req.Part = "other" }), false, nil, false},
 		"queued":     {changed(func(req *party.Request) { req.LockID = "b" }), true, party.ErrBusy, false},
 		"superseded": {changed(func(req *party.Request) { req.Order.Schedule = 1 }), false, party.ErrSuperseded, false},
-		"lost":       {changed(func(req *party.Request) { req.LockID, req.Resources[0].Held = "b", true }), false, party.ErrLost, false},
+		"lost":       {changed(func(req *party.Request) { req.LockID, req.Resources[0].HeldSince = "b", 9 }), false, party.ErrLost, false},
 		"deadlock":   {changed(func(req *party.Request) { req.LockID = "victim" }), true, party.ErrDeadlock, false},
 		"busy":       {request("b", party.Exclusive("r")), false, party.ErrBusy, true},
 		"other run":  {changed(func(req *party.Request) { req.Run = "next" }), false, party.ErrOtherRun, true},

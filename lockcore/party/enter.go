@@ -143,20 +143,21 @@ func (l *Locker) enterOne(ctx context.Context, req *Request, op rules.Acquire) (
 	return l.finishAcquire(ctx, req, &op, span, a, err, nil)
 }
 
-// undoQueued ends the leases of a request that queued at a resource. Its position in the queue and its kept
-// holds stay, since its caller repeats it, and so does everything after an unknown outcome. The victim of a
-// deadlock leaves: it has read its tombstone.
+// undoQueued ends the leases of a request that did not get a resource. If it waits there, its position in the
+// queue and what it keeps stay, since its caller repeats it, and so does everything after an unknown outcome.
+// Otherwise it is taken back. The victim of a deadlock leaves: it has read its tombstone.
 func (l *Locker) undoQueued(ctx context.Context, req *Request, at Resource, leases []Lease, cause error) {
-	if errors.Is(cause, ErrUnknownOutcome) {
+	waits := errors.Is(cause, ErrBusy) && !errors.Is(cause, ErrQueueFull)
+	switch {
+	case errors.Is(cause, ErrUnknownOutcome):
 		return
-	}
-	for i := range leases {
-		leases[i].keeps = leases[i].keeps && !req.Persist
-		if req.keepsWhileWaiting() {
-			leases[i].waitTTL = req.HoldTTL
+	case waits && req.Persist:
+		for i := range leases {
+			if leases[i].id = ""; req.keepsWhileWaiting() { // its part leaves, and is not taken back
+				leases[i].waitTTL = req.HoldTTL
+			}
 		}
-	}
-	if errors.Is(cause, ErrDeadlock) {
+	case errors.Is(cause, ErrDeadlock):
 		victim := req.leaseOn(at.Name)
 		victim.id = "" // the tombstone may belong to an earlier request of the part
 		leases = append(leases, victim)
@@ -263,11 +264,11 @@ func (h *holdTimes) of(resource string) *atomic.Int64 {
 
 // learn adds the hold that an operation has ended, and reports whether there was one.
 func (h *holdTimes) learn(a *update.Answer) bool {
-	i := slices.IndexFunc(a.Ended, func(e rules.Entry) bool { return e.CreatedAt != nil })
-	if i < 0 {
+	ended := a.HoldsEnded(a.After)
+	if len(ended) == 0 {
 		return false
 	}
-	took, average := max(1, a.After.At.Sub(*a.Ended[i].CreatedAt).Milliseconds()), h.of(a.After.ID)
+	took, average := max(1, a.After.At.Sub(*ended[0].CreatedAt).Milliseconds()), h.of(a.After.ID)
 	if old := average.Load(); old > 0 {
 		took = max(1, (7*old+took)/8)
 	}

@@ -1,6 +1,7 @@
 package party
 
 import (
+	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
@@ -40,11 +41,13 @@ type Lease struct {
 
 	// The following fields are not encoded: they hold for the clocks of this process only.
 
-	// id is the ID of the part's entry, by which it is extended. keptID is the ID of the lock ID's kept
-	// hold, which lasts until keptUntil by the local clock, and for holdTTL after a renewal.
-	id, keptID string
-	keptUntil  time.Time
-	holdTTL    time.Duration
+	// id is the ID of the part's latest entry, by which it is extended and taken back. upgraded is set if
+	// the part has another entry.
+	id       string
+	upgraded bool
+	// kept lists what the lock ID kept at the local time seen.
+	kept []keptEntry
+	seen time.Time
 	// validUntil is the local time until which the lease is trusted: see leaseOf. It is zero in a lease
 	// from another process.
 	validUntil time.Time
@@ -52,15 +55,21 @@ type Lease struct {
 	ttl time.Duration
 	// owner, host and comment are the request's, for an upgrade.
 	owner, host, comment string
-	// keeps is set if the request may have begun the kept hold. Undoing the request then ends that hold,
-	// unless another request has joined it.
-	keeps bool
-	// waitTTL, unless it is 0, is the time for which the kept hold lasts after the leave.
+	// waitTTL, unless it is 0, is the time for which a step keeps the resource after the leave, while it
+	// waits for others.
 	waitTTL time.Duration
 	// granted is the server's time of the grant, if known.
 	granted time.Time
 	// failing is set if the last renewal failed, and downgrading while a downgrade has no answer.
 	failing, downgrading bool
+}
+
+// keptEntry is an entry that a lock ID keeps without a part. It lasts until the local time until, and for
+// ttl after a renewal.
+type keptEntry struct {
+	id    string
+	until time.Time
+	ttl   time.Duration
 }
 
 // Valid reports whether the part may still trust this lease, by this process's clocks. A lease from
@@ -93,13 +102,23 @@ func leaseOf(p *rules.Entry, a *update.Answer) Lease {
 		lease.ttl, trusted = rules.EndlessTTL, rules.EndlessTTL
 	}
 	lease.validUntil = a.Sent.Add(trusted - lease.ttl/trustMargin)
-	if k := d.Kept(p.LockID); k != nil {
-		lease.keptID, lease.holdTTL = k.ID, ttlOf(k)
-		if lease.holdTTL != Forever {
-			lease.keptUntil = a.Sent.Add(k.ExpiresAt.Sub(d.At))
+	lease.seen = a.Sent
+	for i := range d.Entries {
+		switch e := &d.Entries[i]; {
+		case !e.BelongsTo(p.LockID):
+		case e.State == rules.StateKept && e.ID != "" && e.TTL != 0:
+			lease.kept = append(lease.kept, keptEntry{e.ID, a.Sent.Add(e.ExpiresAt.Sub(d.At)), ttlOf(e)})
+		case e.State == rules.StateRunning && e.Part == p.Part && e.Order == p.Order && e.ID != p.ID:
+			lease.upgraded = true
 		}
 	}
 	return lease
+}
+
+// needsSwap reports whether the part cannot be renewed by the IDs of entries alone: it has several, or its
+// lock ID may keep more than was seen, which a part renews too.
+func (l *Lease) needsSwap(now time.Time) bool {
+	return l.upgraded || slices.ContainsFunc(l.kept, func(k keptEntry) bool { return elapsed(l.seen, now) >= k.ttl/3 })
 }
 
 // holdOf returns the lease of a request with HoldOnly. It is not trusted, since nothing renews it.
@@ -109,7 +128,7 @@ func holdOf(op *rules.Acquire, a *update.Answer) Lease {
 	return Lease{
 		Resource: d.ID, LockID: k.LockID, Run: k.Label, Part: op.Part, Order: orderOf(op.Order), Mode: Mode(k.Mode), Fence: k.Fence,
 		FirstFence: k.FirstFence, LeastFence: k.LeastFence, Bars: op.NewFence && len(op.Undo) == 0, Undone: op.Undo,
-		Left: remaining(k.ExpiresAt, d.At), Joined: a.Outcome == rules.Joined, id: op.Call, keeps: true, granted: d.At,
+		Left: remaining(k.ExpiresAt, d.At), Joined: a.Outcome == rules.Joined, id: op.Call, granted: d.At,
 	}
 }
 

@@ -173,7 +173,10 @@ func (l *Locker) close(ctx context.Context) error {
 	for name, calls := range l.lines.WaitForDebts(settle) {
 		for _, c := range calls {
 			order := Order{}
-			if op, ok := c.Op.(rules.Leave); ok {
+			switch op := c.Op.(type) {
+			case rules.Leave:
+				order = orderOf(op.Order)
+			case rules.TakeBack:
 				order = orderOf(op.Order)
 			}
 			errs = append(errs, &UnknownOutcomeError{Op: "leave", Resource: name, Order: order, Err: ErrClosed})

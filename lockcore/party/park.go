@@ -184,7 +184,7 @@ func holdsGranted(d *rules.Document) (wakeups []Wakeup) {
 	}
 	for i := range d.Entries {
 		e := &d.Entries[i]
-		if e.State == rules.StateKept && e.ClaimedAt != nil && !e.Joined && e.Order > 0 && d.At.Sub(*e.ClaimedAt) < holdGrantReported {
+		if e.State == rules.StateKept && e.ClaimedAt != nil && e.Order > 0 && d.At.Sub(*e.ClaimedAt) < holdGrantReported {
 			wakeups = append(wakeups, holdGranted(d, e))
 		}
 	}

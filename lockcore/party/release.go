@@ -35,8 +35,8 @@ func (l *Locker) LeaveQueue(ctx context.Context, leases ...Lease) error {
 	return l.leaveAll(ctx, leases, leaving{queueOnly: true})
 }
 
-// undo ends what a request got, or may have got, even if ctx has ended. What cannot be ended now is ended
-// with the next write of the document.
+// undo takes back what a request got, or may have got, even if ctx has ended. What cannot be taken back now
+// is with the next write of the document. A lease without an ID leaves instead.
 func (l *Locker) undo(ctx context.Context, leases ...Lease) {
 	ctx, cancel := l.detached(ctx)
 	defer cancel()
@@ -69,14 +69,7 @@ func (l *Locker) leaveAll(ctx context.Context, leases []Lease, how leaving) erro
 			continue
 		}
 		_, spans[i] = l.tel.start(ctx, telemetry.SpanLeave, lease)
-		op := rules.Leave{
-			Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: lease.Order.number(),
-			QueueOnly: how.queueOnly,
-		}
-		if how.undo {
-			op.Undo, op.Call = lease.keeps, lease.id
-			op.Keep, op.HoldTTL = lease.waitTTL > 0, millis(lease.waitTTL)
-		}
+		op := l.leaveOp(lease, how)
 		c := l.call(ctx, op, ending{})
 		if how.undo { // the next acknowledged write of the document carries it out, even if this call gives up before
 			c.TakeBack, c.Owed = l.call(ctx, op, ending{}), true
@@ -97,6 +90,18 @@ func (l *Locker) leaveAll(ctx context.Context, leases []Lease, how leaving) erro
 		spans[i].end(&a, errs[i])
 	}
 	return errors.Join(errs...)
+}
+
+// leaveOp returns the operation that ends a lease.
+func (l *Locker) leaveOp(lease Lease, how leaving) rules.Op {
+	order := lease.Order.number()
+	if how.undo && lease.id != "" {
+		return rules.TakeBack{Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: order, Call: lease.id}
+	}
+	return rules.Leave{
+		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: order,
+		QueueOnly: how.queueOnly, Keep: lease.waitTTL > 0, HoldTTL: millis(lease.waitTTL),
+	}
 }
 
 // end carries out an operation that ends something, with a span of that name.
@@ -183,10 +188,11 @@ func (l *Locker) releaseHold(ctx context.Context, lease Lease) error {
 		return err
 	}
 	a, err := l.release(ctx, &r, lease.Resource)
-	if err != nil || len(a.Released()) > 0 {
+	if err != nil {
 		return err
 	}
-	if !a.After.LostBefore(lease.LockID, lease.FirstFence, lease.granted) {
+	part := a.After.LostHold(lease.LockID, lease.FirstFence) // even if other parts of the hold were released
+	if !part && (len(a.Released()) > 0 || !a.After.LostBefore(lease.LockID, lease.FirstFence, lease.granted)) {
 		return nil
 	}
 	e, _ := lossIn(a.After, lease.LockID, lease.Order.number(), "what became of it is not known any longer", lease.Run)

@@ -61,8 +61,9 @@ type renewResult struct {
 // It calls apply for each lease as soon as its result is known, from several goroutines.
 func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Lease, apply func(int, renewResult)) {
 	var together, alone []int
+	now := time.Now()
 	for i, lease := range leases {
-		if lease.id != "" && !lease.failing {
+		if lease.id != "" && !lease.failing && !lease.needsSwap(now) {
 			together = append(together, i)
 		} else {
 			alone = append(alone, i)
@@ -118,10 +119,13 @@ func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) 
 			lease.Left = Forever
 		}
 		lease.validUntil = earlier(now.Sent, sent).Add(lease.ttl - lease.ttl/trustMargin)
-		if lease.keptID != "" && lease.holdTTL != Forever && -elapsed(lease.keptUntil, sent) < lease.holdTTL/2 {
-			kept := now.At.Add(lease.holdTTL)
-			parts = append(parts, store.Extension{Resource: lease.Resource, ID: lease.keptID, End: kept, At: now.At, IdleAt: rules.IdleAt(kept)})
-			lease.keptUntil = now.Sent.Add(lease.holdTTL)
+		lease.kept = slices.Clone(lease.kept)
+		for k := range lease.kept {
+			if kept := &lease.kept[k]; -elapsed(kept.until, sent) < kept.ttl/2 {
+				end := now.At.Add(kept.ttl)
+				parts = append(parts, store.Extension{Resource: lease.Resource, ID: kept.id, End: end, At: now.At, IdleAt: rules.IdleAt(end)})
+				kept.until = now.Sent.Add(kept.ttl)
+			}
 		}
 		renewed = append(renewed, lease)
 	}
@@ -155,7 +159,7 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 		return lease, err
 	}
 	renewed := leaseOf(p, &a)
-	renewed.Joined, renewed.Bars, renewed.Undone, renewed.keeps = lease.Joined, lease.Bars, lease.Undone, lease.keeps
+	renewed.Joined, renewed.Bars, renewed.Undone, renewed.granted = lease.Joined, lease.Bars, lease.Undone, lease.granted
 	renewed.owner, renewed.host, renewed.comment = lease.owner, lease.host, lease.comment
 	span.end(&a, nil)
 	return renewed, nil
@@ -378,7 +382,7 @@ func (s *Session) apply(r renewResult) {
 		case r.err == nil:
 			h.validUntil = later(h.validUntil, r.lease.validUntil)
 			// The mode may have changed during the renewal.
-			h.Left, h.ttl = r.lease.Left, r.lease.ttl
+			h.Left, h.ttl, h.kept, h.seen = r.lease.Left, r.lease.ttl, r.lease.kept, r.lease.seen
 		}
 	}
 	s.mu.Unlock()

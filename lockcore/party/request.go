@@ -47,9 +47,10 @@ type Resource struct {
 	// is granted, itself included: 1 to 1,000,000. It belongs to the request: others may ask with
 	// another limit. Defaults to 0: no limit.
 	Limit int `json:"limit,omitempty"`
-	// Held states that the lock ID is known to hold the resource. If it does not, the error is a
-	// *LostError, and nothing is taken.
-	Held bool `json:"held,omitempty"`
+	// HeldSince, of a request with Run, is the schedule number of a request of the same run since which the
+	// resource must be kept. If it is not, or if what is kept began with a later schedule, the error is a
+	// *LostError, and nothing is taken. Defaults to 0: no condition.
+	HeldSince uint32 `json:"heldSince,omitempty"`
 }
 
 // Exclusive returns a request for name that excludes all other lock IDs.
@@ -180,7 +181,7 @@ type Request struct {
 
 // leaseOn returns the lease that the request may have got on a resource, to leave it.
 func (r *Request) leaseOn(resource string) Lease {
-	return Lease{Resource: resource, LockID: r.LockID, Run: r.Run, Part: r.Part, Order: r.Order, id: r.entryID(resource), keeps: r.Persist}
+	return Lease{Resource: resource, LockID: r.LockID, Run: r.Run, Part: r.Part, Order: r.Order, id: r.entryID(resource)}
 }
 
 // complete returns the request with its defaults and sorted resources, or an *InvalidError. With draws,

@@ -152,9 +152,9 @@ func (s *Session) end(cause error) []Lease {
 	return s.Leases()
 }
 
-// Downgrade makes the session's exclusive leases shared, so that readers may hold the resources too. On a
-// resource where other sessions use the same hold, that hold stays exclusive, and the lease's Mode reports
-// it. It sends one command per resource. Fences do not change. The errors are those of [Locker.Renew]; an
+// Downgrade makes the session's exclusive leases shared, so that readers may hold the resources too, unless
+// another session of the same lock ID holds a resource exclusively, or its lock ID keeps it so. It sends one
+// command per resource. Fences do not change. The errors are those of [Locker.Renew]; an
 // error does not revert earlier downgrades. Just before it sends the command for a lease, the session starts
 // to treat that lease as shared. After an error Downgrade may be repeated.
 func (s *Session) Downgrade(ctx context.Context) error {
@@ -199,9 +199,9 @@ func (s *Session) Upgrade(ctx context.Context, resource string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	// The request reuses the session's part. The shared entry stays until the upgrade is granted.
+	// The request adds an exclusive entry to the session's part. The shared one stays.
 	req, err := s.locker.complete(Request{
-		LockID: lease.LockID, Run: lease.Run, Resources: []Resource{{Name: resource, Mode: ModeExclusive, Held: true}}, Part: lease.Part, Order: lease.Order,
+		LockID: lease.LockID, Run: lease.Run, Resources: []Resource{{Name: resource, Mode: ModeExclusive}}, Part: lease.Part, Order: lease.Order,
 		TTL: lease.requestTTL(), Owner: lease.owner, Host: lease.host, Comment: lease.comment,
 	}, false)
 	if err != nil {
@@ -244,7 +244,7 @@ func (s *Session) endUpgrade() {
 	s.locker.keeper.poke()
 }
 
-// undoUpgrade withdraws a request for an upgrade: the session holds in shared mode, under its old entry ID.
+// undoUpgrade takes back a request for an upgrade: the session holds in shared mode, as before.
 // If that fails now, the next write of this Locker to the document repeats it (Owed).
 func (l *Locker) undoUpgrade(ctx context.Context, op *rules.Acquire) {
 	ctx, cancel := l.detached(ctx)

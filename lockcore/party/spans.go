@@ -189,14 +189,14 @@ func (o *observer) recordEnded(ctx context.Context, a *update.Answer, why ending
 	told := map[string]bool{}
 	write := func(entries []rules.Entry, why ending) {
 		for i := range entries {
-			// The span of a kept hold is made from its own entry, not from its parts.
+			// The span of a kept hold is made from its own entries, not from its parts.
 			if e := &entries[i]; e.CreatedAt != nil && !told[e.LockID] {
 				told[e.LockID] = true
 				o.recordHold(ctx, a, e, why)
 			}
 		}
 	}
-	write(a.Released(), why)
+	write(a.HoldsEnded(d), why)
 	if len(a.Expired) > 0 {
 		write(a.Expired, ending{outcome: telemetry.OutcomeExpired, reason: why.reason, by: roomGivenTo(d, why.by)})
 	}
@@ -249,7 +249,7 @@ func (o *observer) recordWithdrawn(ctx context.Context, d *rules.Document, g *ru
 		w.outcome, w.until, w.after = telemetry.OutcomeUnclaimed, *g.ClaimedAt, endedBlocker(g.Predecessor)
 	}
 	if g.ClaimedAt == nil {
-		w.after = blockersIn(inTheWay(d, rules.Party{LockID: g.LockID, Mode: g.Mode, Limit: g.Limit, Labelled: g.Label != "", Within: g.Within}))
+		w.after = blockersIn(inTheWay(d, rules.Party{LockID: g.LockID, Mode: g.Mode, Limit: g.Limit, Within: g.Within}))
 	}
 	o.recordWait(ctx, &w)
 }

@@ -256,7 +256,7 @@ func (o *observed) losses(t *testing.T) {
 	t.Helper()
 	r := party.Exclusive("losses")
 	lost := r
-	lost.Held = true
+	lost.HeldSince = 9
 	_, err := o.TryEnter(t.Context(), asks("nobody", 1, lost))
 	require.ErrorIs(t, err, party.ErrLost)
 	var session *party.Session

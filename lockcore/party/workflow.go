@@ -75,9 +75,9 @@ func (v *Verify) check() error {
 	return cmp.Or(checks...)
 }
 
-// lost returns the *LostError if the party does not hold what it used.
+// lost returns the *LostError if the party does not hold what it used, or has lost it in between.
 func (v *Verify) lost(d *rules.Document, use Use) error {
-	if d.Keeps(v.LockID, use.By.number()) {
+	if d.Keeps(v.LockID, use.By.number()) && d.Lost(v.LockID, v.Run) == nil {
 		return nil
 	}
 	var labels []string

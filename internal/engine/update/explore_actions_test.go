@@ -238,7 +238,7 @@ func (w *world) holderActions(n int, p *process, do func(verb, func(*world, *pro
 	if of.mode == rules.Shared {
 		do(upgrade, func(w *world, p *process, of *party) {
 			op := of.acquireOp()
-			op.Mode, op.Limit, op.Order, op.Upgrades, op.Held = rules.Exclusive, 0, of.order, of.id, true
+			op.Mode, op.Limit, op.Order, op.Upgrades = rules.Exclusive, 0, of.order, of.id
 			op.Call += "-up"
 			of.busy = true
 			w.add(p, n, upgrade, op.Call, &Call{Op: op, Sleeps: of.queues, TakeBack: &Call{Op: of.takeBack(&op)}})
@@ -378,14 +378,7 @@ func (of *party) acquireOp() rules.Acquire {
 }
 
 func (of *party) takeBack(op *rules.Acquire) rules.Op {
-	if op.Upgrades != "" {
-		return rules.UndoUpgrade{
-			Policy: policy, Resource: resource, LockID: op.LockID, Part: op.Part, Order: op.Order, Call: op.Call, Upgrades: op.Upgrades,
-		}
-	}
-	return rules.Leave{
-		Policy: policy, Resource: resource, LockID: op.LockID, Label: op.Label, Part: op.Part, Order: op.Order, Undo: op.Persist, Call: op.Call,
-	}
+	return rules.TakeBack{Policy: policy, Resource: resource, LockID: op.LockID, Part: op.Part, Order: op.Order, Call: op.Call}
 }
 
 func (of *party) leaveOp() rules.Leave {

@@ -122,12 +122,12 @@ func (e *encoder) doc(d *rules.Document) {
 		x := &d.Entries[i]
 		e.text(x.ID)
 		e.text(x.LockID)
-		e.num(int(x.Order), len(x.Part), int(x.Limit), int(x.ClaimTTL), int(x.FirstOrder))
+		e.num(int(x.Order), len(x.Part), int(x.Limit), int(x.ClaimTTL), int(x.FirstOrder), int(x.Regained))
 		e.text(x.Mode + x.State)
 		e.fence(x.Fence)
 		e.fence(x.FirstFence)
 		e.fence(x.LeastFence)
-		e.flags(x.CutOff, x.Joined, x.CreatedAt != nil, x.HandedOver)
+		e.flags(x.CutOff, x.Passed, x.CreatedAt != nil, x.HandedOver)
 		e.time(x.ExpiresAt)
 		e.pointer(x.PositionExpiresAt)
 	}
@@ -142,6 +142,7 @@ func (e *encoder) doc(d *rules.Document) {
 	for i := range d.Evidence {
 		e.text("e" + d.Evidence[i].LockID)
 		e.fence(d.Evidence[i].Fence)
+		e.num(int(d.Evidence[i].Number), int(d.Evidence[i].Order))
 	}
 	for i := range d.Releases {
 		e.text("o" + d.Releases[i].LockID)
@@ -255,10 +256,11 @@ func (e *encoder) op(op rules.Op) {
 	case rules.Acquire:
 		e.text("A" + op.Call)
 	case rules.Leave:
-		e.text("L" + op.LockID + op.Call)
+		e.text("L" + op.LockID)
 		e.num(int(op.Order))
-	case rules.UndoUpgrade:
-		e.text("G" + op.Call)
+	case rules.TakeBack:
+		e.text("G" + op.LockID + op.Call)
+		e.num(int(op.Order))
 	case rules.Renew:
 		e.text("R" + op.LockID)
 		e.flags(op.Downgrade)

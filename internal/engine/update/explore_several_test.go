@@ -162,8 +162,8 @@ func acquireCall(name string) *Call {
 	return &Call{Op: op, TakeBack: &Call{Op: leaveOp(name)}}
 }
 
-func leaveOp(name string) rules.Leave {
-	return rules.Leave{Policy: policy, Resource: name, LockID: "a", Part: part, Order: 1, Call: "a-" + name}
+func leaveOp(name string) rules.TakeBack {
+	return rules.TakeBack{Policy: policy, Resource: name, LockID: "a", Part: part, Order: 1, Call: "a-" + name}
 }
 
 func playSeveral(t *testing.T, known, leaves bool, script ...event) error {

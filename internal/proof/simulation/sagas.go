@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,13 +40,13 @@ func (w *world) wakeup(p *process, t party.Wakeup) {
 
 // saga runs a few steps, each as an activity in any process, under kept holds.
 func saga(a *actor) {
-	held := map[string]bool{}
+	held := map[string]uint32{} // the schedules since which it holds resources
 	for range 2 + a.d.upTo(2) {
 		a.schedule++
 		rs, _ := a.resources(0.25, false)
 		for i := range rs {
 			rs[i].Mode = party.ModeExclusive
-			rs[i].Held = held[rs[i].Name]
+			rs[i].HeldSince = held[rs[i].Name]
 		}
 		order := party.Order{Schedule: a.schedule, Attempt: 1}
 		req := party.Request{LockID: a.lockID, Part: fmt.Sprintf("step%d", a.schedule), Order: order, Resources: rs, Persist: true}
@@ -53,7 +54,7 @@ func saga(a *actor) {
 			break
 		}
 		for _, r := range rs {
-			held[r.Name] = true
+			held[r.Name] = cmp.Or(held[r.Name], a.schedule)
 		}
 		if a.w.over() {
 			return
@@ -77,7 +78,7 @@ const (
 
 // play runs a step until it is done, attempt by attempt, or until its workflow is reset. An attempt
 // that has timed out continues. held are the resources that a saga keeps.
-func (a *actor) play(req party.Request, reset time.Duration, held map[string]bool) error {
+func (a *actor) play(req party.Request, reset time.Duration, held map[string]uint32) error {
 	var resets <-chan time.Time
 	if reset > 0 {
 		t := time.NewTimer(reset)
@@ -119,7 +120,7 @@ func (a *actor) play(req party.Request, reset time.Duration, held map[string]boo
 }
 
 // answered handles an attempt's outcome like the worker and the workflow. It reports whether to try again.
-func (a *actor) answered(req *party.Request, held map[string]bool, err error) (again bool) {
+func (a *actor) answered(req *party.Request, held map[string]uint32, err error) (again bool) {
 	var busy *party.BusyError
 	var other *party.OtherRunError
 	switch {
@@ -187,7 +188,7 @@ func (a *actor) entered(c *call, err error) {
 }
 
 // park waits in the queue without a process, and reports whether to enter again.
-func (a *actor) park(req party.Request, at string, held map[string]bool) bool {
+func (a *actor) park(req party.Request, at string, held map[string]uint32) bool {
 	key := partKey{at, req.LockID, req.Part}
 	place := &parking{began: time.Now(), turn: make(chan party.Wakeup, 1)}
 	a.w.mu.Lock()
@@ -200,7 +201,7 @@ func (a *actor) park(req party.Request, at string, held map[string]bool) bool {
 	}()
 	var others []string
 	for _, name := range a.w.plan.resources {
-		if held[name] && name != at {
+		if held[name] > 0 && name != at {
 			others = append(others, name)
 		}
 	}
