@@ -103,7 +103,7 @@ func TestEnter_HoldOnlyWaiter_IsGrantedByTheRelease(t *testing.T) {
 			require.True(t, leases[0].Joined)
 			require.Equal(t, k.FirstFence, leases[0].FirstFence)
 		}
-		require.Len(t, p.db.Document("r").Entries, 1)
+		require.Len(t, p.db.Document("r").Entries, 2, "what has merged, and that of the last call")
 		require.Equal(t, k.FirstOrder, kept(p.db, "b").FirstOrder)
 		require.NoError(t, p.Release(t.Context(), endOf("b")))
 		require.Empty(t, p.db.Document("r").Entries)

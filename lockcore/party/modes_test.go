@@ -48,6 +48,7 @@ func TestUpgrade_AnswerIsLostInAnOutage_IsTakenBack(t *testing.T) {
 		"others share again": func(t *testing.T, l *party.Locker, _ *party.Session, e *faultStore) {
 			t.Helper()
 			elapse(time.Minute)
+			require.Len(t, e.Document("r").Entries, 1)
 			require.Equal(t, rules.Shared, e.Document("r").Entries[0].Mode)
 			tryAcquire(t, l, request("b", party.Shared("r")))
 		},
@@ -72,7 +73,7 @@ func TestUpgrade_AnswerIsLostInAnOutage_IsTakenBack(t *testing.T) {
 			return errCut
 		})
 		require.ErrorIs(t, s.Upgrade(t.Context(), "r"), party.ErrUnknownOutcome)
-		require.Equal(t, rules.Exclusive, e.Document("r").Entries[0].Mode)
+		require.Equal(t, rules.Exclusive, e.Document("r").Entries[1].Mode)
 		elapse(10 * time.Second)
 		require.Equal(t, party.ModeShared, s.Leases()[0].Mode)
 		e.set(nil, nil)
@@ -108,7 +109,7 @@ func TestUpgrade_KeepsWhatTheRequestSays(t *testing.T) {
 	for range 2 { // also after a renewal
 		was := e.Document("r").Entries[0]
 		require.NoError(t, s.Upgrade(t.Context(), "r"))
-		now := e.Document("r").Entries[0]
+		now := e.Document("r").Entries[1]
 		require.Equal(t, rules.Exclusive, now.Mode)
 		require.Equal(t, []string{"run", "owner", "host", "comment"}, []string{now.Label, now.Owner, now.Host, now.Comment})
 		require.Equal(t, was.CreatedAt, now.CreatedAt)

@@ -294,8 +294,15 @@ func obstacleOf(e *rules.Entry) Obstacle {
 func holders(d *rules.Document) []Holder {
 	var out []Holder
 	at := map[string]int{} // holds by lock ID
+	kept := d.AllKept()
 	for i := range d.Entries {
 		e := &d.Entries[i]
+		if e.State == rules.StateKept { // once for each lock ID
+			if e = kept[e.LockID]; e == nil {
+				continue
+			}
+			delete(kept, e.LockID)
+		}
 		h := Holder{
 			LockID: e.LockID, Run: e.Label, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
 			Fence: e.Fence, FirstFence: e.FirstFence, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: limitOf(e.Mode, e.Limit),

@@ -223,7 +223,8 @@ func (o *observer) remember(s *step) {
 		o.granted[partOf(e)] = e.Fence
 	}
 	for _, h := range s.Holds {
-		if slices.ContainsFunc(s.before.Waiters, func(w rules.Waiter) bool { return w.Hold != nil && w.Hold.ID == h.ID && w.Hold.Reacquire }) {
+		op, _ := s.op.(rules.Acquire) // which may have queued just now
+		if (op.Call == h.ID && op.Reacquire) || slices.ContainsFunc(s.before.Waiters, func(w rules.Waiter) bool { return w.Hold != nil && w.Hold.ID == h.ID && w.Hold.Reacquire }) {
 			o.regain(run{h.LockID, h.Label}, h.ID)
 		}
 	}
@@ -414,7 +415,7 @@ func (o *observer) limits(s *step) error {
 			return slices.ContainsFunc(granted[i+1:], func(l rules.Entry) bool { return reflect.DeepEqual(e, l) })
 		})
 		if n := others(earlier, s.now(), c.LockID, o.within[c.LockID]); c.Limit > 0 && n >= c.Limit {
-			return fmt.Errorf("%q has a claim to one of %d places beside %d others", c.LockID, c.Limit, n)
+			return fmt.Errorf("%q has a claim to one of %d places beside %d others: %+v", c.LockID, c.Limit, n, s.after.Entries)
 		}
 	}
 	return nil
@@ -427,8 +428,8 @@ func (o *observer) claimStays(s *step) error {
 		return nil
 	}
 	c := s.before.Claim(op.LockID, op.Part)
-	cutOff := slices.ContainsFunc(s.before.Entries, func(e rules.Entry) bool { return e.CutOff && e.Alive(s.now()) }) // blocks as exclusive
-	if c == nil || c.Passed || cutOff || len(op.Undo) > 0 || !c.Alive(s.now()) || c.Label != op.Label || !rules.Covers(c.Mode, op.Mode) {
+	excludes := slices.ContainsFunc(s.before.Entries, func(e rules.Entry) bool { return e.Alive(s.now()) && (e.CutOff || !e.Alive(o.latest)) }) // the clock ran back
+	if c == nil || c.Passed || excludes || len(op.Undo) > 0 || !c.Alive(s.now()) || c.Label != op.Label || !rules.Covers(c.Mode, op.Mode) {
 		return nil
 	}
 	if limit := op.Party().Limit; limit == 0 || (c.Limit > 0 && limit >= c.Limit) {
@@ -603,6 +604,9 @@ func remains(s *step, e *rules.Entry) bool {
 	alive.Entries = slices.DeleteFunc(slices.Clone(alive.Entries), func(e rules.Entry) bool { return !e.Alive(s.now()) })
 	merged := kept(s.after, e.LockID) == kept(s.before, e.LockID) || kept(s.after, e.LockID) == kept(&alive, e.LockID)
 	granted := slices.ContainsFunc(s.Holds, func(h rules.Entry) bool { return h.LockID == e.LockID }) // which extends what is kept
+	if k := s.after.Kept(e.LockID); k != nil && e.LockID == s.lockID() { // it has merged, and others have ended
+		merged = merged || (rules.Covers(k.Mode, e.Mode) && !k.ExpiresAt.Before(e.ExpiresAt))
+	}
 	return slices.ContainsFunc(s.after.Entries, same) || (e.State == rules.StateKept && (merged || granted))
 }
 

@@ -38,17 +38,32 @@ func (e *Entry) waitsForMore() bool {
 func (d *Document) Kept(lockID string) *Entry {
 	var all *Entry
 	for i := range d.Entries {
-		e := &d.Entries[i]
-		switch {
-		case !e.BelongsTo(lockID) || e.State != StateKept:
-		case all == nil:
-			first := *e
-			all = &first
-		default:
-			all.add(e)
+		if e := &d.Entries[i]; e.BelongsTo(lockID) && e.State == StateKept {
+			all = all.with(e)
 		}
 	}
 	return all
+}
+
+// AllKept returns what Kept returns for each lock ID that keeps the resource.
+func (d *Document) AllKept() map[string]*Entry {
+	all := map[string]*Entry{}
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.State == StateKept {
+			all[e.LockID] = all[e.LockID].with(e)
+		}
+	}
+	return all
+}
+
+// with returns a kept entry that was merged with another one. The receiver, which may be nil, is reused.
+func (e *Entry) with(o *Entry) *Entry {
+	if e == nil {
+		first := *o
+		return &first
+	}
+	e.add(o)
+	return e
 }
 
 // add merges another kept entry of the same lock ID into this one: the stronger mode, the longer TTL, the

@@ -272,15 +272,15 @@ var upgradeScenarios = []Scenario{
 	{"upgrade/with the part's own order it adds an exclusive entry to the part", func(s *stage) {
 		first := s.take("a", "p", 1, shared)
 		s.take("b", "p", 1, shared)
-		s.wait(1, "a", "p", 1, upgrades("a/p/1"), call("u"), held)
+		s.wait(1, "a", "p", 1, upgrades("a/p/1"), call("u"))
 		s.renew(rules.Granted, "a", "p", 1)
 		s.pass(time.Minute)
 		s.leave("b", "p", 1)
-		e := s.take("a", "p", 1, upgrades("a/p/1"), call("u"), held)
+		e := s.take("a", "p", 1, upgrades("a/p/1"), call("u"))
 		s.check(e.ID == "u" && e.Mode == rules.Exclusive && e.Fence > first.Fence && e.FirstFence == first.Fence, "the upgraded part, got %+v", e)
 		s.check(!e.CreatedAt.After(*first.CreatedAt), "the time at which the hold began, got %+v", e)
 		s.entries(2)
-		s.ask(rules.Again, "a", "p", 1, upgrades("a/p/1"), call("u"), held)
+		s.ask(rules.Again, "a", "p", 1, upgrades("a/p/1"), call("u"))
 		s.ask(rules.Superseded, "a", "p", 1) // a copy of the first request
 		s.pass(time.Minute)
 		d := s.renew(rules.Granted, "a", "p", 1)
