@@ -61,7 +61,7 @@ func (s *state) grantOrQueue(op *Acquire) {
 	// waiters there wait for its own hold. A request that is already queued is not granted here: the
 	// write that frees the resource gives it a claim.
 	ahead := s.holds(op.LockID) || s.doc.HeldByEnclosing(op.Party())
-	next := claim != nil || ahead || ((!op.Queue || index < 0) && !slices.ContainsFunc(s.doc.Waiters, s.precedes))
+	next := ahead || ((!op.Queue || index < 0) && !slices.ContainsFunc(s.doc.Waiters, s.precedes))
 	switch {
 	case tombstone != nil:
 		s.result.Outcome, s.result.Note = Deadlock, tombstone.Verdict
@@ -166,9 +166,6 @@ func (s *state) holdFor(op *Acquire, joins bool) Entry {
 	}
 	if old := s.upgraded(op); old != nil && old.CreatedAt != nil {
 		hold.CreatedAt = old.CreatedAt
-	}
-	if k := s.doc.Kept(op.LockID); op.Persist && k != nil {
-		hold.CreatedAt = earliest(k.CreatedAt, hold.CreatedAt)
 	}
 	again := false
 	for i := range s.doc.Entries {
@@ -280,7 +277,7 @@ func sinceOf(claim *Entry) time.Time {
 // waiter returns the waiter of a request that queues now.
 func (s *state) waiter(op *Acquire) Waiter {
 	w := Waiter{
-		LockID: op.LockID, Label: op.Label, Within: op.Within, Saga: op.Saga, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: effectiveLimit(op.Mode, op.Limit),
+		LockID: op.LockID, Label: op.Label, Within: op.Within, Saga: op.Saga, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit,
 		Since: s.now, ExpiresAt: s.now.Add(ms(op.WaiterTTL)), OverdueAt: s.now.Add(ms(op.OverdueAfter())), NeverVictim: op.NeverVictim,
 	}
 	if !op.Started.IsZero() {

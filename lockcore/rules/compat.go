@@ -21,8 +21,7 @@ func Compatible(a, b string) bool { return a == Shared && b == Shared }
 type Party struct {
 	LockID string
 	Mode   string
-	// Limit is the number of lock IDs that may hold, including this one: 1 in exclusive mode; 0 is no
-	// limit.
+	// Limit is the number of lock IDs that may hold, including this one; 0 is no limit, or exclusive mode.
 	Limit int64
 	// Within is the enclosing lock ID, for a step with a lock ID of its own. The enclosing kept hold
 	// neither blocks the party nor counts.
@@ -31,19 +30,11 @@ type Party struct {
 
 // Party returns the fields of the request that decide about compatibility.
 func (op *Acquire) Party() Party {
-	return Party{op.LockID, op.Mode, effectiveLimit(op.Mode, op.Limit), op.Within}
+	return Party{op.LockID, op.Mode, op.Limit, op.Within}
 }
 
 // Party returns the fields of the queued request that decide about compatibility.
 func (w *Waiter) Party() Party { return Party{w.LockID, w.Mode, w.Limit, w.Within} }
-
-// effectiveLimit returns the limit of a request: that of an exclusive one is 1.
-func effectiveLimit(mode string, limit int64) int64 {
-	if mode == Exclusive {
-		return 1
-	}
-	return limit
-}
 
 // BelongsTo reports whether the entry is a lock ID's own. A draining part that was cut off (CutOff) also
 // blocks its own lock ID, so it is treated like an entry of another party.
@@ -95,12 +86,13 @@ func (d *Document) InTheWay(p Party) []*Entry {
 // Admits reports whether the party may hold in addition to all entries that are alive at d.At.
 func (d *Document) Admits(p Party) bool { return len(d.InTheWay(p)) == 0 }
 
-// Confirms reports whether a claim suffices for a request of its party, even if the claim has lapsed. It
-// keeps its room: the limit was tested when the claim was granted.
+// Confirms reports whether a claim suffices for a request of its party, even if the claim has lapsed: it was
+// not passed, it was granted under a limit that is not greater, and no living entry excludes the request by
+// its mode. The limit is not tested again: the claim keeps its room.
 func (d *Document) Confirms(claim *Entry, p Party) bool {
 	room := p.Limit == 0 || (claim.Limit > 0 && claim.Limit <= p.Limit)
 	p.Limit = 0
-	return !claim.Passed && Covers(claim.Mode, p.Mode) && room && d.Admits(p)
+	return !claim.Passed && room && d.Admits(p)
 }
 
 // Precedes reports whether the waiters behind w wait for it: it has not expired, and is neither overdue

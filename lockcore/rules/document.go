@@ -163,8 +163,8 @@ type Waiter struct {
 	Part   string `bson:"part"`
 	Order  int64  `bson:"order"`
 	Mode   string `bson:"mode"`
-	// Limit is the number of lock IDs that may hold when this one is granted, itself included: 1 for
-	// an exclusive request, absent if there is no limit.
+	// Limit is the number of lock IDs that may hold when this one is granted, itself included. It is
+	// absent if there is no limit, and in exclusive mode.
 	Limit int64 `bson:"limit,omitempty"`
 	// Owner is absent if it is the lock ID.
 	Owner string `bson:"owner,omitempty"`

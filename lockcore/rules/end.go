@@ -61,7 +61,6 @@ func (op Leave) Apply(before *Document, now time.Time) (*Document, Result) {
 	own := func(e *Entry) bool {
 		return e.LockID == op.LockID && (!e.CutOff || op.Label != "") && e.Part == op.Part
 	}
-	left := !op.QueueOnly && s.anyEntry(func(e *Entry) bool { return own(e) && e.State == StateRunning && e.Order == op.Order })
 	s.endEntries(func(e *Entry) bool {
 		switch e.State {
 		case StateKept:
@@ -77,14 +76,14 @@ func (op Leave) Apply(before *Document, now time.Time) (*Document, Result) {
 	}
 	s.removeWaiters(queue, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order })
 	if !op.QueueOnly {
-		s.leaveWaiting(&op, left)
+		s.leaveWaiting(&op)
 	}
 	return s.end()
 }
 
 // leaveWaiting ends what a step kept while it waited for other resources. With Keep it stays for HoldTTL
-// instead, if the step has left a part.
-func (s *state) leaveWaiting(op *Leave, left bool) {
+// instead.
+func (s *state) leaveWaiting(op *Leave) {
 	waiting := func(e *Entry) bool {
 		return e.BelongsTo(op.LockID) && e.waitsForMore() && e.Order <= op.Order && !s.partRuns(e)
 	}
@@ -93,7 +92,7 @@ func (s *state) leaveWaiting(op *Leave, left bool) {
 		return
 	}
 	for i := range s.doc.Entries {
-		if e := &s.doc.Entries[i]; left && waiting(e) {
+		if e := &s.doc.Entries[i]; waiting(e) {
 			e.TTL, e.ExpiresAt = op.HoldTTL, expiry(s.now, op.HoldTTL)
 		}
 	}

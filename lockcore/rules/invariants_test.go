@@ -604,7 +604,7 @@ func remains(s *step, e *rules.Entry) bool {
 	alive.Entries = slices.DeleteFunc(slices.Clone(alive.Entries), func(e rules.Entry) bool { return !e.Alive(s.now()) })
 	merged := kept(s.after, e.LockID) == kept(s.before, e.LockID) || kept(s.after, e.LockID) == kept(&alive, e.LockID)
 	granted := slices.ContainsFunc(s.Holds, func(h rules.Entry) bool { return h.LockID == e.LockID }) // which extends what is kept
-	if k := s.after.Kept(e.LockID); k != nil && e.LockID == s.lockID() { // it has merged, and others have ended
+	if k := s.after.Kept(e.LockID); k != nil && e.LockID == s.lockID() {                              // it has merged, and others have ended
 		merged = merged || (rules.Covers(k.Mode, e.Mode) && !k.ExpiresAt.Before(e.ExpiresAt))
 	}
 	return slices.ContainsFunc(s.after.Entries, same) || (e.State == rules.StateKept && (merged || granted))

@@ -137,7 +137,7 @@ func (s *state) mergeEnded() {
 // partRuns reports whether the part with which a kept entry was made is running.
 func (s *state) partRuns(kept *Entry) bool {
 	part, _ := kept.partOf()
-	return s.anyEntry(func(e *Entry) bool { return e.ID == part && e.State == StateRunning })
+	return s.anyEntry(func(e *Entry) bool { return e.ID == part })
 }
 
 // renewKept extends all kept entries of a lock ID, each by its own TTL.
@@ -163,7 +163,7 @@ func holdsIn(entries []Entry) []Entry {
 	at := map[string]int{} // kept entries by lock ID
 	for _, e := range entries {
 		i, known := at[e.LockID]
-		if e.State == StateKept && known && out[i].FirstFence == e.FirstFence {
+		if e.State == StateKept && known {
 			out[i].add(&e)
 			continue
 		}

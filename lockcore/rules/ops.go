@@ -148,8 +148,8 @@ type Leave struct {
 	Order int64
 	// QueueOnly ends waiters and claims, but no running part.
 	QueueOnly bool
-	// Keep lets what a step within another lock ID keeps end HoldTTL from now, if the leave ends a part of
-	// it. Requests that then wait for other resources set it. Otherwise it ends with the part.
+	// Keep lets what a step within another lock ID keeps end HoldTTL from now. Requests that wait for other
+	// resources set it. Otherwise it ends with the part.
 	Keep    bool
 	HoldTTL int64
 }

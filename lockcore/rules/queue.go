@@ -42,10 +42,7 @@ func Next(d *Document, r *Waiter) Decision { return d.Queue().Next(r) }
 
 // Waiter returns the waiter of the request, without its times.
 func (op *Acquire) Waiter() *Waiter {
-	return &Waiter{
-		LockID: op.LockID, Label: op.Label, Within: op.Within, Saga: op.Saga, Part: op.Part, Order: op.Order, Mode: op.Mode,
-		Limit: effectiveLimit(op.Mode, op.Limit),
-	}
+	return &Waiter{LockID: op.LockID, Label: op.Label, Within: op.Within, Saga: op.Saga, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit}
 }
 
 // Queue prepares a document for many calls of Next.

@@ -97,15 +97,11 @@ func (s *state) grantWaiter(w *Waiter) {
 
 // holdRequest returns the request of a waiter that is granted its hold at once.
 func (w *Waiter) holdRequest() Acquire {
-	op := Acquire{
+	return Acquire{
 		Call: w.Hold.ID, LockID: w.LockID, Label: w.Label, Within: w.Within, Saga: w.Saga, Part: w.Part, Order: w.Order, Mode: w.Mode,
-		Owner: w.Owner, Persist: true, HoldOnly: true, TTL: w.Hold.TTL, HoldTTL: w.Hold.TTL, Reacquire: w.Hold.Reacquire,
+		Limit: w.Limit, Owner: w.Owner, Persist: true, HoldOnly: true, TTL: w.Hold.TTL, HoldTTL: w.Hold.TTL, Reacquire: w.Hold.Reacquire,
 		Host: w.Hold.Host, Comment: w.Hold.Comment, Trace: w.Hold.Trace,
 	}
-	if w.Mode == Shared {
-		op.Limit = w.Limit
-	}
-	return op
 }
 
 // passClaims marks the claims that have lapsed: another party may have been granted their room.

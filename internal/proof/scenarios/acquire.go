@@ -317,6 +317,8 @@ var upgradeScenarios = []Scenario{
 		s.ask(rules.Lost, "a", "p", 1, upgrades("a/p/1"), call("u"))
 		s.join("a", "p", 1, shared, call("other"))
 		s.ask(rules.Superseded, "a", "p", 1, upgrades("a/p/1"), call("u"))
+		s.pass(partTTL)
+		s.ask(rules.Lost, "a", "p", 1, upgrades("a/p/1"), call("u"))
 	}},
 	{"upgrade/given up after the grant, the part is shared again under its old ID", func(s *stage) {
 		s.take("a", "p", 1, shared, keep)

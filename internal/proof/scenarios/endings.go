@@ -71,6 +71,7 @@ var leaseScenarios = []Scenario{
 		s.leave("a", "r", 3)
 		e := s.part(s.renew(rules.Granted, "a", "p", 1, downgrade).Document, "a", "p", 1)
 		s.check(e.Mode == rules.Shared && s.part(s.stored(), "a", "q", 2).Mode == rules.Exclusive, "a shared part, got %+v", e)
+		s.check(s.entries(5)[4].Mode == rules.Exclusive, "what r kept to stay exclusive, got %+v", s.stored().Entries)
 		s.leave("a", "q", 2)
 		s.ask(rules.Busy, "b", "p", 1, shared) // what q and r keep is exclusive
 		s.renew(rules.Granted, "a", "p", 1, downgrade)
@@ -155,6 +156,27 @@ var leaveScenarios = []Scenario{
 		s.takeBack("a", "q", 2)
 		s.ask(rules.Lost, "a", "r", 3, keep)
 	}},
+	{"take back/of the request that regained a hold, it is lost again for those that joined it", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.force("a", "by hand")
+		s.leave("a", "p", 1, of("one"))
+		s.take("a", "c", 2, keep, reacquire, label("one"))
+		s.join("a", "q", 3, keep, label("one"))
+		s.verify(rules.Granted, "a", "one", 3)
+		s.takeBack("a", "c", 2)
+		s.verify(rules.Lost, "a", "one", 3)
+	}},
+	{"take back/it ends no hold, and no waiter of another order", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.join("a", "q", 2, keep)
+		d := s.takeBack("a", "q", 2)
+		s.check(len(d.HoldsEnded(d.Document)) == 0, "no hold to end, got %+v", d.Ended)
+		s.wait(1, "b", "p", 1)
+		s.takeBack("b", "p", 2)
+		s.waiting("b")
+		d = s.takeBack("a", "p", 1)
+		s.check(len(d.HoldsEnded(d.Document)) == 1, "the hold to end, got %+v", d.Ended)
+	}},
 	{"take back/it comes too late for what has merged", func(s *stage) {
 		s.take("a", "p", 1, keep)
 		s.leave("a", "p", 1)
@@ -176,16 +198,39 @@ var leaveScenarios = []Scenario{
 		s.take("b", "p", 1)
 	}},
 	{"kept/what parts keep merges when they end: the stronger mode, the longer time, all orders", func(s *stage) {
+		began := *s.part(s.ask(rules.Granted, "b", "p", 1, keep, shared).Document, "b", "p", 1)
+		s.leave("b", "p", 1)
 		s.take("a", "p", 2, keep, shared, short)
+		s.pass(time.Minute)
 		s.join("a", "q", 3, keep, shared)
 		s.leave("a", "p", 2)
-		s.check(len(s.entries(3)) == 3, "a settled entry, got %+v", s.stored().Entries)
+		s.check(len(s.entries(4)) == 4, "a settled entry, got %+v", s.stored().Entries)
+		s.release("b", 1)
 		s.take("a", "r", 1, keep)
 		s.leave("a", "q", 3)
 		s.leave("a", "r", 1)
 		k := s.entries(1)[0]
 		s.check(k.ID == "a/p/2/s" && k.Mode == rules.Exclusive && k.TTL == holdTTL.Milliseconds() && k.FirstOrder == 1 && k.Order == 3, "one entry, got %+v", k)
-		s.ask(rules.Busy, "b", "p", 1, shared)
+		s.check(k.ExpiresAt.Sub(s.stored().At) == holdTTL && k.CreatedAt.Sub(s.stored().At) == -time.Minute && k.FirstFence > began.Fence, "the later end, and the earlier beginning, got %+v", k)
+		s.ask(rules.Busy, "c", "p", 1, shared)
+	}},
+	{"kept/what never expires stays so, whatever merges first", func(s *stage) {
+		endless := func(op *rules.Acquire) { op.HoldTTL = 0 }
+		for i, changes := range [][]with{{endless, short}, {short, endless}} {
+			s.resource += string(rune('0' + i))
+			s.take("a", "p", 1, keep, changes[0])
+			s.leave("a", "p", 1)
+			s.join("a", "q", 2, keep, changes[1])
+			s.leave("a", "q", 2)
+			s.check(s.entries(1)[0].TTL == 0, "no end, got %+v", s.stored().Entries)
+		}
+	}},
+	{"kept/a grant extends nothing of other lock IDs", func(s *stage) {
+		s.take("a", "p", 1, keep, shared)
+		before := s.stored().Kept("a").ExpiresAt
+		s.pass(time.Minute)
+		s.take("b", "p", 1, keep, shared)
+		s.check(s.stored().Kept("a").ExpiresAt.Sub(before) < time.Minute, "no change, got %+v", s.stored().Entries)
 	}},
 	{"kept/a grant extends all that its lock ID keeps, each by its own time", func(s *stage) {
 		s.take("a", "p", 1, keep)
@@ -269,6 +314,7 @@ var releaseScenarios = []Scenario{
 	{"release/one record for each lock ID and run, of the greatest order", func(s *stage) {
 		s.release("a", 5)
 		s.release("a", 3)
+		s.ask(rules.Superseded, "a", "p", 5)
 		s.release("a", 6)
 		s.release("a", 5, ofRun("one"))
 		d := s.stored()
@@ -428,6 +474,21 @@ var expiryScenarios = []Scenario{
 		s.renew(rules.Granted, "a", "p", 1)
 		s.renew(rules.Lost, "z", "p", 1)
 	}},
+	{"expiry/a part that has drained is not one of those under a limit", func(s *stage) {
+		s.take("x", "p", 1, shared)
+		s.take("a", "p", 1, shared)
+		s.release("x", 1)
+		s.pass(partTTL)
+		s.take("b", "p", 1, limit(2))
+		s.renew(rules.Granted, "a", "p", 1)
+	}},
+	{"expiry/a request that joins with a limit evicts nobody", func(s *stage) {
+		s.take("b", "p", 1, shared)
+		s.take("a", "p", 1, shared)
+		s.pass(partTTL)
+		s.join("a", "q", 1, limit(1))
+		s.renew(rules.Granted, "b", "p", 1)
+	}},
 	{"expiry/shared holds that expired are evicted if they are a crowd", func(s *stage) {
 		for i := range rules.Crowd - 1 {
 			s.take(fmt.Sprint("a", i), "p", 1, shared)
@@ -436,7 +497,7 @@ var expiryScenarios = []Scenario{
 		d := s.ask(rules.Granted, "b", "p", 1, shared)
 		s.check(len(d.Expired) == 0, "%d to stay, got %d that expired", rules.Crowd-1, len(d.Expired))
 		s.renew(rules.Granted, "a0", "p", 1)
-		d = s.ask(rules.Granted, "c", "p", 1, shared)
+		d = s.ask(rules.Granted, "c", "p", 1, limit(1000))
 		s.check(len(d.Expired) == rules.Crowd-2, "all but the living to be evicted, got %d", len(d.Expired))
 		s.renew(rules.Lost, "a1", "p", 1)
 		s.renew(rules.Granted, "a0", "p", 1)
@@ -519,6 +580,13 @@ var evidenceScenarios = []Scenario{
 		s.release("a", 2)
 		s.check(s.stored().LossEvidence("a", "") == nil, "no evidence, got %+v", s.stored().Evidence)
 		s.ask(rules.Busy, "a", "p", 5, keep)
+	}},
+	{"evidence/one record of a hold has its last order", func(s *stage) {
+		s.take("a", "p", 2, keep)
+		s.join("a", "q", 5)
+		s.pass(holdTTL)
+		s.take("b", "p", 1)
+		s.check(len(s.stored().Evidence) == 1 && s.stored().Evidence[0].Order == 5, "one record, got %+v", s.stored().Evidence)
 	}},
 	{"evidence/the last forced releases stay after it is gone", func(s *stage) {
 		for i := range int64(rules.MaxForced + 1) {

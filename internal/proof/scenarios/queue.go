@@ -79,6 +79,14 @@ var queueScenarios = []Scenario{
 		s.leave("c", "p", 1)
 		s.claimed("late", "p")
 	}},
+	{"queue/a request that is granted leaves the queue, although it was passed over", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1, heardIn(time.Minute))
+		s.pass(2 * time.Minute)
+		s.leave("a", "p", 1)
+		s.take("b", "p", 2)
+		s.waiting()
+	}},
 	{"queue/waiter is not overdue before it leaves the queue, unless it says when it is heard of", func(s *stage) {
 		s.take("a", "p", 1)
 		for _, changes := range [][]with{nil, {heardIn(waiterTTL)}} {
@@ -359,6 +367,33 @@ var claimScenarios = []Scenario{
 			s.take("b", "p", 2, more)
 		}
 	}},
+	{"claim/one without a limit does not suffice for a request with one", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1, shared)
+		s.leave("a", "p", 1)
+		s.take("c", "p", 1, shared)
+		s.take("d", "p", 1, shared)
+		s.wait(1, "b", "p", 2, limit(2))
+	}},
+	{"claim/one is not confirmed beside a part that was cut off", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1, shared)
+		s.leave("a", "p", 1)
+		s.take("w", "p", 1, shared, label("one"))
+		s.wait(1, "w", "p", 1, shared, label("two"), takeOver("one"))
+		s.wait(1, "b", "p", 1, shared)
+	}},
+	{"claim/one that was passed has no room", func(s *stage) {
+		s.take("a", "p", 1)
+		s.wait(1, "b", "p", 1, limit(1))
+		s.wait(2, "c", "p", 1, limit(1))
+		s.leave("a", "p", 1)
+		s.pass(claimTTL)
+		s.settle()
+		s.claimed("c", "p")
+		s.check(s.claimed("b", "p").Passed, "a claim that is passed, got %+v", s.stored().Entries)
+		s.wait(1, "b", "p", 1, limit(1))
+	}},
 	{"claim/one that has lapsed is confirmed beside holds that its mode admits", func(s *stage) {
 		s.take("a", "p", 1)
 		s.wait(1, "b", "p", 1, limit(1))
@@ -378,19 +413,21 @@ var claimScenarios = []Scenario{
 		s.renew(rules.Granted, "c", "p", c.Order)
 	}},
 	{"claim/one whose position has expired too is gone", func(s *stage) {
-		s.take("a", "p", 1, shared)
-		s.wait(1, "b", "p", 1)
-		s.leave("a", "p", 1)
-		s.pass(claimTTL)
-		s.take("a", "p", 2, forever, shared)
-		s.wait(1, "c", "p", 1)
-		s.pass(waiterTTL - claimTTL)
-		s.ask(rules.Busy, "b", "p", 2, shared)
-		s.leave("nobody", "p", 1)
-		s.entries(1)
-		s.wait(2, "b", "p", 2)
-		w := s.stored().Waiters[1]
-		s.check(!w.Ahead && w.ClaimTTL == 0, "a new waiter, got %+v", w)
+		for i, before := range []func(){func() {}, func() { s.leave("nobody", "p", 1); s.entries(1) }} {
+			s.resource += string(rune('0' + i))
+			s.take("a", "p", 1, shared)
+			s.wait(1, "b", "p", 1)
+			s.leave("a", "p", 1)
+			s.pass(claimTTL)
+			s.take("a", "p", 2, forever, shared)
+			s.wait(1, "c", "p", 1)
+			s.pass(waiterTTL - claimTTL)
+			s.ask(rules.Busy, "b", "p", 2, shared)
+			before()
+			s.wait(2, "b", "p", 2)
+			w := s.stored().Waiters[1]
+			s.check(!w.Ahead && w.ClaimTTL == 0, "a new waiter, got %+v", w)
+		}
 	}},
 }
 

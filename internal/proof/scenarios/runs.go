@@ -107,6 +107,12 @@ var runScenarios = []Scenario{
 		d := s.stored()
 		s.check(d.LossEvidence("a", "one") != nil && d.LossEvidence("a", "two") == nil, "evidence for run one, got %+v", d.Evidence)
 	}},
+	{"run/a release of another run erases no evidence of this one", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.force("a", "by hand")
+		s.release("a", 9, ofRun("two"))
+		s.ask(rules.Lost, "a", "q", 1, keep, label("one"))
+	}},
 	{"run/a kept hold has the least order of the requests that entered it", func(s *stage) {
 		for _, step := range []struct {
 			part        string
@@ -157,11 +163,23 @@ var verifyScenarios = []Scenario{
 		s.verify(rules.Granted, "a", "two", 0) // what another run began is older than every use of this one
 	}},
 	{"verify/a hand-over marks the hold until the next run takes it over", func(s *stage) {
-		s.take("a", "p", 1, keep, label("one"))
+		s.take("b", "p", 1, keep, shared)
+		s.leave("b", "p", 1)
+		s.take("a", "p", 1, keep, shared, label("one"))
 		s.leave("a", "p", 1, of("one"))
 		s.verify(rules.Granted, "a", "one", 1, func(op *rules.Verify) { op.HandOver = true })
-		s.check(s.stored().Kept("a").HandedOver, "a mark, got %+v", s.stored().Entries)
-		s.join("a", "q", 1, keep, label("two"), takeOver("one"))
+		s.check(s.stored().Kept("a").HandedOver && !s.stored().Kept("b").HandedOver, "a mark of a, got %+v", s.stored().Entries)
+		s.join("a", "late", 2, keep, shared, label("one"))
+		s.leave("a", "late", 2, of("one"))
+		s.check(s.stored().Kept("a").HandedOver, "the mark to stay, got %+v", s.stored().Entries)
+		s.join("a", "r", 3, keep, shared, label("one"))
+		s.verify(rules.Granted, "a", "one", 1, func(op *rules.Verify) { op.HandOver = true })
+		s.join("a", "s", 4, keep, shared, label("one"))
+		s.release("a", 2, ofRun("one"))
+		s.leave("a", "r", 3, of("one")) // what it keeps merges behind what s keeps
+		s.check(s.stored().Kept("a").HandedOver, "the mark to stay, got %+v", s.stored().Entries)
+		s.leave("a", "s", 4, of("one"))
+		s.join("a", "q", 1, keep, shared, label("two"), takeOver("one"))
 		s.check(!s.stored().Kept("a").HandedOver, "no mark, got %+v", s.stored().Entries)
 	}},
 }
@@ -370,6 +388,7 @@ var withinScenarios = []Scenario{
 		}
 		ends(s.ask(rules.Granted, "w/1", "", 1, step...), partTTL)
 		s.leave("w/1", "", 2, of("one"), keeping) // of another request
+		s.leave("w/1", "", 2, of("one"))
 		s.check(s.stored().Kept("w/1").TTL == partTTL.Milliseconds(), "no change, got %+v", s.stored())
 		ends(s.leave("w/1", "", 1, of("one"), keeping), holdTTL)
 		s.pass(partTTL)
@@ -409,6 +428,14 @@ var withinScenarios = []Scenario{
 		s.take("w/2", "", 1, label("one"), within("w"))
 		s.renew(rules.Lost, "w", "saga", 1)
 		s.check(s.stored().LossEvidence("w", "") == nil && s.stored().Kept("w") != nil, "the hold to stay, got %+v", s.stored())
+	}},
+	{"within/a step leaves the expired entries that its workflow keeps beside living ones", func(s *stage) {
+		s.take("w", "p", 1, keep, short, shared, label("one"))
+		s.join("w", "q", 2, keep, shared, label("one"), forever)
+		s.pass(partTTL)
+		s.take("w/1", "", 3, shared, label("one"), within("w"))
+		s.renew(rules.Lost, "w", "p", 1)
+		s.check(s.stored().Kept("w").FirstOrder == 1, "all that was kept, got %+v", s.stored().Entries)
 	}},
 	{"within/a claim ends expired parts of the workflow as a grant does, and is made alone", func(s *stage) {
 		s.take("w", "saga", 1, keep, label("one"))
@@ -467,6 +494,7 @@ var holdScenarios = []Scenario{
 		s.wait(1, "b", "p", 3, holdOnly, label("one"))
 		s.leave("a", "p", 1)
 		s.ask(rules.Joined, "b", "p", 4, holdOnly, queue, label("one"))
+		s.check(s.stored().Kept("b").FirstOrder == 3, "the hold since order 3, got %+v", s.stored().Entries)
 		k := s.stored().Kept("b")
 		s.check(k.FirstOrder == 3 && k.Order == 4 && k.FirstFence == k.Fence, "the same hold, got %+v", k)
 		s.verify(rules.Granted, "b", "one", 3)
@@ -506,6 +534,12 @@ var holdScenarios = []Scenario{
 		s.entries(3)
 		s.takeBack("a", "q", 2)
 		s.take("b", "p", 2, shared)
+	}},
+	{"hold only/one within another lock ID merges like any", func(s *stage) {
+		s.ask(rules.Granted, "w/1", "p", 1, holdOnly, label("one"), within("w"))
+		s.ask(rules.Joined, "w/1", "p", 2, holdOnly, label("one"), within("w"))
+		s.leave("w/1", "p", 9, of("one"))
+		s.check(s.stored().Kept("w/1").FirstOrder == 1, "both, got %+v", s.stored().Entries)
 	}},
 	{"hold only/a hold that is granted while settling lasts as long as its document", func(s *stage) {
 		s.take("a", "p", 1)
