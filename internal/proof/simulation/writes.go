@@ -361,7 +361,9 @@ func (c *change) isCompatible(at int, e *rules.Entry) {
 			return keyOf("", &b) == keyOf("", o) && b.Holds() == o.Holds() && b.Fence == o.Fence
 		})
 		around := e.Within != "" && o.State == rules.StateKept && o.LockID == e.Within
-		if o.LockID == e.LockID || around || !lives(o, c.after.At) || (i > at && !stood) {
+		// A claim that the same write confirmed is behind those that were granted after it.
+		behind := e.ClaimedAt != nil && o.ClaimedAt != nil && o.ClaimedAt.Equal(*e.ClaimedAt) && e.Since != nil && o.Since != nil && !o.Since.Before(*e.Since)
+		if o.LockID == e.LockID || around || !lives(o, c.after.At) || (i > at && !stood) || behind {
 			continue
 		}
 		others[o.LockID] = true
