@@ -163,12 +163,12 @@ func TestVerify_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
 	})
 }
 
-// Only orders of one run are compared: what another run began is older than every use of this one.
-func TestVerify_TakenOverHold_IsOlderThanEveryUse(t *testing.T) {
+// The run before began the hold after the use, and the next one has taken it over.
+func TestVerify_TakenOverHoldBeganAfterTheUse_IsLost(t *testing.T) {
 	verifies(t, func(v *verifying) {
-		v.verify.Uses[1].By = party.LastAttempt(1)
+		v.verify.Run, v.verify.TakeOver, v.verify.Uses[1].By = "two", "one", party.LastAttempt(1)
 		v.requireLost()
-		v.verify.Run, v.verify.TakeOver = "two", "one"
+		v.verify.Uses[1].By = party.LastAttempt(2)
 		v.requireHolds()
 	})
 }

@@ -98,7 +98,8 @@ type Entry struct {
 	// document. It is FirstFence until another run takes the hold over.
 	LeastFence int64 `bson:"least,omitempty"`
 	// FirstOrder, of a kept entry, is the smallest order of its requests, so that Verify recognizes a
-	// hold that began after its use. It is 0 after a take-over: only orders of one run are compared.
+	// hold that began after its use. A reset continues the orders of its run, so a take-over keeps it. It
+	// is 0 if a run before handed the hold over.
 	FirstOrder int64 `bson:"firstOrder,omitempty"`
 	// Regained, of a kept entry, is the number of the newest evidence of a loss that its request has
 	// outlived, because it was allowed to acquire the resource again.

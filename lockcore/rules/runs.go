@@ -57,8 +57,10 @@ func (s *state) takeOver(lockID, label string) {
 		case e.State == StateKept:
 			fence = cmp.Or(fence, s.nextFence())
 			was = e.Label
-			// The orders were the other run's: for this run the hold is older than all of its own.
-			e.Label, e.Fence, e.LeastFence, e.FirstOrder, e.Order, e.HandedOver = label, fence, fence, 0, 0, false
+			if e.HandedOver { // its orders are not comparable with those of this run, for which it is older than all of its own
+				e.FirstOrder = 0
+			}
+			e.Label, e.Fence, e.LeastFence, e.Order, e.HandedOver = label, fence, fence, 0, false // those were the other run's
 			rest = append(rest, e)
 		default:
 			rest = append(rest, s.cutOff(e)...)

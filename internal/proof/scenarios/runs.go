@@ -37,7 +37,7 @@ var runScenarios = []Scenario{
 		next := s.join("a", "q", 1, keep, label("two"), takeOver("one"))
 		s.check(next.Fence > first.Fence && next.FirstFence == first.FirstFence && next.LeastFence == next.Fence, "new fences, got %+v after %+v", next, first)
 		k := s.stored().Kept("a")
-		s.check(k.LeastFence == next.Fence && k.FirstOrder == 0 && k.Order == 1, "the kept hold like its part, got %+v", k)
+		s.check(k.LeastFence == next.Fence && k.FirstOrder == 1 && k.Order == 1, "the kept hold like its part, got %+v", k)
 		later := s.join("a", "r", 2, keep, newFence, label("two"))
 		s.check(later.Fence > next.Fence && later.LeastFence == next.LeastFence, "the least fence to stay, got %+v", later)
 		s.ask(rules.Busy, "b", "p", 1)
@@ -160,7 +160,7 @@ var verifyScenarios = []Scenario{
 		s.pass(partTTL)
 		s.verify(rules.Granted, "a", "two", 1, func(op *rules.Verify) { op.TakeOver = "one" })
 		s.check(s.entries(1)[0].Label == "two", "run two, got %+v", s.stored().Entries)
-		s.verify(rules.Granted, "a", "two", 0) // what another run began is older than every use of this one
+		s.verify(rules.Lost, "a", "two", 0)
 	}},
 	{"verify/a hand-over marks the hold until the next run takes it over", func(s *stage) {
 		s.take("b", "p", 1, keep, shared)
@@ -180,6 +180,7 @@ var verifyScenarios = []Scenario{
 		s.check(s.stored().Kept("a").HandedOver, "the mark to stay, got %+v", s.stored().Entries)
 		s.leave("a", "s", 4, of("one"))
 		s.join("a", "q", 1, keep, shared, label("two"), takeOver("one"))
+		s.verify(rules.Granted, "a", "two", 0) // what was handed over is older than every use of this run
 		s.check(!s.stored().Kept("a").HandedOver, "no mark, got %+v", s.stored().Entries)
 	}},
 }

@@ -371,7 +371,8 @@ func (c *change) isCompatible(at int, e *rules.Entry) {
 			c.w.broken("I1 grant", e.LockID, "%s was granted %s (%s), which is incompatible with %s", e.LockID, c.after.ID, e.Mode, shown(o))
 		}
 	}
-	if e.Limit > 0 && int64(len(others)) >= e.Limit {
+	confirmed := e.State == rules.StateRunning && e.ClaimedAt != nil && !e.ClaimedAt.Equal(c.after.At) // a claim keeps its room
+	if !confirmed && e.Limit > 0 && int64(len(others)) >= e.Limit {
 		c.w.broken("I2", e.LockID, "%s was granted %s with the limit %d beside %d others", e.LockID, c.after.ID, e.Limit, len(others))
 	}
 }
