@@ -224,6 +224,9 @@ func (c *change) endsAreMeant() {
 		e := &c.before.Entries[i]
 		key := keyOf(c.before.ID, e)
 		now := find(c.after, key)
+		if e.State == rules.StateKept && now == nil && !lives(e, c.after.At) { // it has expired and was evicted
+			c.forgetReliance(e.LockID)
+		}
 		if !e.Holds() || !lives(e, c.after.At) {
 			continue
 		}
@@ -241,11 +244,16 @@ func (c *change) endsAreMeant() {
 			c.w.endedParts[partKey{c.before.ID, e.LockID, e.ID}] = true
 		}
 		if e.State == rules.StateKept {
-			for p := range c.w.relied {
-				if p.resource == c.before.ID && p.lockID == e.LockID {
-					delete(c.w.relied, p)
-				}
-			}
+			c.forgetReliance(e.LockID)
+		}
+	}
+}
+
+// forgetReliance forgets the parts to which a hold was reported that has ended.
+func (c *change) forgetReliance(lockID string) {
+	for p := range c.w.relied {
+		if p.resource == c.before.ID && p.lockID == lockID {
+			delete(c.w.relied, p)
 		}
 	}
 }
@@ -362,7 +370,7 @@ func (c *change) isCompatible(at int, e *rules.Entry) {
 		})
 		around := e.Within != "" && o.State == rules.StateKept && o.LockID == e.Within
 		// A claim that the same write confirmed is behind those that were granted after it.
-		behind := e.ClaimedAt != nil && o.ClaimedAt != nil && o.ClaimedAt.Equal(*e.ClaimedAt) && e.Since != nil && o.Since != nil && !o.Since.Before(*e.Since)
+		behind := e.ClaimedAt != nil && o.ClaimedAt != nil && o.ClaimedAt.Equal(*e.ClaimedAt)
 		if o.LockID == e.LockID || around || !lives(o, c.after.At) || (i > at && !stood) || behind {
 			continue
 		}
