@@ -76,7 +76,13 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	if len(ops) > 1 && req.TTL > 0 {
 		req.MaxWait = min(req.MaxWait, req.TTL/4) // nothing renews what it has taken before
 	}
-	leases, unknown := l.enterTogether(ctx, &req, ops)
+	leases, refused, unknown := l.enterTogether(ctx, &req, ops)
+	for again := 0; refused != nil && again < lookAgain; again++ {
+		if err := l.refusedAlone(ctx, &req, ops[refused.Index], refused); err != nil {
+			return nil, err
+		}
+		leases, refused, unknown = l.enterTogether(ctx, &req, ops)
+	}
 	for i := len(leases); i < len(ops); i++ {
 		lease, err := l.enterOne(ctx, &req, ops[i])
 		if err != nil && unknown { // resources after this one are not kept while the request waits
@@ -108,9 +114,11 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 // enterTogether acquires as many of several resources as possible with one command, from the first on. With
 // unknown, it may have acquired more. That is not undone: the request is repeated, and must not lose its
 // position because an answer was lost.
-func (l *Locker) enterTogether(ctx context.Context, req *Request, ops []rules.Acquire) (leases []Lease, unknown bool) {
+//
+// If one of them would be refused, it writes nothing, and returns the refusal.
+func (l *Locker) enterTogether(ctx context.Context, req *Request, ops []rules.Acquire) (leases []Lease, refused *update.Refusal, unknown bool) {
 	if len(ops) < 2 || ctx.Err() != nil {
-		return nil, false
+		return nil, nil, false
 	}
 	calls, spans := make([]*update.Call, len(ops)), make([]operation, len(ops))
 	for i := range ops {
@@ -119,7 +127,8 @@ func (l *Locker) enterTogether(ctx context.Context, req *Request, ops []rules.Ac
 	granted := func(a update.Answer) bool {
 		return a.Outcome == rules.Granted || a.Outcome == rules.Joined || a.Outcome == rules.Again
 	}
-	for i, a := range l.lines.DoWhile(ctx, calls, granted) {
+	answers, refused := l.lines.DoWhile(ctx, calls, granted)
+	for i, a := range answers {
 		if a.Err != nil || !granted(a) {
 			break
 		}
@@ -127,7 +136,33 @@ func (l *Locker) enterTogether(ctx context.Context, req *Request, ops []rules.Ac
 		leases = append(leases, lease)
 	}
 	unknown = ctx.Err() != nil || slices.ContainsFunc(calls, (*update.Call).Unknown)
-	return leases, unknown
+	return leases, refused, unknown
+}
+
+// lookAgain bounds the looks at several resources of which one was refused, and then granted after all.
+const lookAgain = 3
+
+// refusedAlone returns the error of a request that would be refused one of several resources. If only a write can
+// show that, it asks for that resource alone, and does not queue. It returns nil if the resource was granted
+// after all, which it takes back.
+func (l *Locker) refusedAlone(ctx context.Context, req *Request, op rules.Acquire, refused *update.Refusal) error {
+	if refused.ReadOnly {
+		_, span := l.acquireCall(ctx, req, &op)
+		_, err := l.finishAcquire(ctx, req, &op, span, refused.Answer, nil, nil)
+		return err
+	}
+	queue := op.Queue
+	op.Queue = false
+	lease, err := l.enterOne(ctx, req, op)
+	switch {
+	case err == nil:
+		l.undo(ctx, lease)
+	case queue && errors.Is(err, ErrBusy): // it may queue now
+		return nil
+	case errors.Is(err, ErrDeadlock): // the victim has read its tombstone
+		l.undoQueued(ctx, req, Resource{Name: op.Resource}, nil, err)
+	}
+	return err
 }
 
 // enterOne asks for one resource, and waits if the request has queued and a grant is near.

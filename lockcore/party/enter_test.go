@@ -2,6 +2,7 @@ package party_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -34,21 +35,25 @@ func TestEnter_OneOfSeveralIsBusy_TakesNothing(t *testing.T) {
 	}
 }
 
-// The second resource of a request is busy. Before the request gives back the first, another part
-// enters and leaves the hold that it began there.
+// Another request takes the second resource after the look at both. Before the request gives back the first,
+// another part enters and leaves the hold that it began there.
 func TestEnter_GivesUpHoldThatAnotherJoined_KeepsIt(t *testing.T) {
 	t.Parallel()
 	for name, persist := range map[string]bool{"it keeps its holds": true, "it does not": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l, db := inMemory(t, party.Config{})
-			enter(t, l, request("b", party.Exclusive("r/2")))
-			db.set(nil, times(1, func(context.Context, command) error {
+			taken := times(1, func(context.Context, command) error {
+				enter(t, newLocker(t, db, party.Config{}), request("b", party.Exclusive("r/2")))
+				return nil
+			}, of(kindSwap), onResource("r/2"), onResource("r/1"))
+			joined := times(1, func(context.Context, command) error {
 				other := request("a", party.Exclusive("r/1"))
 				other.Persist = true
 				leave(t, l, enter(t, l, other)...)
 				return nil
-			}, of(kindLoad), onResource("r/2"), not(onResource("r/1"))))
+			}, of(kindLoad), onResource("r/2"), not(onResource("r/1")), func(command) bool { return db.Version("r/1") != rules.Version{} })
+			db.set(nil, func(ctx context.Context, c command) error { return errors.Join(taken(ctx, c), joined(ctx, c)) })
 			req := request("a", party.Exclusive("r/1"), party.Exclusive("r/2"))
 			req.Persist = persist
 			requireBusy(t, l, req)

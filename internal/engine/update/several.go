@@ -5,13 +5,15 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // DoAll carries out independent operations, each on another resource, and returns all answers. The
 // operations on idle lines share one read and one swap command; busy lines carry out theirs themselves.
 // An answer has an error if ctx ends before it is known.
 func (ls *Lines) DoAll(ctx context.Context, calls []*Call) []Answer {
-	return ls.doSeveral(ctx, calls, nil)
+	answers, _ := ls.doSeveral(ctx, calls, nil)
+	return answers
 }
 
 // DoWhile carries out operations that depend on each other, each on another resource, with one read and
@@ -19,12 +21,32 @@ func (ls *Lines) DoAll(ctx context.Context, calls []*Call) []Answer {
 // or whose predecessor's answer is one for which proceed returns false. DoWhile returns the answers of
 // the operations before that one. An operation that was sent and whose outcome is unknown is taken back
 // if its call says how; the same operations may be carried out again.
-func (ls *Lines) DoWhile(ctx context.Context, calls []*Call, proceed func(Answer) bool) []Answer {
+//
+// Before it writes, DoWhile looks at all documents. If an operation would be refused, nothing is written,
+// and DoWhile returns the refusal.
+func (ls *Lines) DoWhile(ctx context.Context, calls []*Call, proceed func(Answer) bool) ([]Answer, *Refusal) {
 	return ls.doSeveral(ctx, calls, proceed)
 }
 
+// Refusal is the answer to one of several operations because of which none was carried out. If the answer is
+// ReadOnly it follows a read, and is final. Otherwise only a write can give it.
+type Refusal struct {
+	// Index is that of the operation.
+	Index int
+	Answer
+}
+
+// refuses reports whether an outcome of an Acquire is a refusal.
+func refuses(o rules.Outcome) bool {
+	switch o {
+	case rules.Busy, rules.Full, rules.OtherRun, rules.Lost, rules.Superseded, rules.Deadlock:
+		return true
+	}
+	return false
+}
+
 // doSeveral is DoWhile, or DoAll if proceed is nil.
-func (ls *Lines) doSeveral(ctx context.Context, calls []*Call, proceed func(Answer) bool) []Answer {
+func (ls *Lines) doSeveral(ctx context.Context, calls []*Call, proceed func(Answer) bool) ([]Answer, *Refusal) {
 	dependent := proceed != nil
 	tickets := make([]*Ticket, 0, len(calls))
 	var borrowed []*Ticket
@@ -38,13 +60,11 @@ func (ls *Lines) doSeveral(ctx context.Context, calls []*Call, proceed func(Answ
 			borrowed = append(borrowed, t)
 		}
 	}
-	carriedOut := make(chan struct{})
-	go func() {
-		defer close(carriedOut)
-		ls.swapSeveral(borrowed, proceed)
-	}()
+	carriedOut := make(chan *Refusal, 1)
+	go func() { carriedOut <- ls.swapSeveral(borrowed, calls[len(tickets):], proceed) }()
+	var refusal *Refusal
 	select {
-	case <-carriedOut:
+	case refusal = <-carriedOut:
 	case <-ctx.Done(): // a command may take longer than the caller waits
 	}
 	var answers []Answer
@@ -67,7 +87,10 @@ func (ls *Lines) doSeveral(ctx context.Context, calls []*Call, proceed func(Answ
 		}
 		answers = append(answers, a)
 	}
-	return answers
+	if refusal != nil {
+		return nil, refusal
+	}
+	return answers, nil
 }
 
 // borrow submits a call, and reports whether its line was idle. The caller must then drive the line and
@@ -98,13 +121,20 @@ func (ls *Lines) borrow(c *Call, evenIfBusy bool) (t *Ticket, idle bool) {
 	return t, idle
 }
 
-// swapSeveral drives borrowed lines for one swap command, and gives them back.
-func (ls *Lines) swapSeveral(borrowed []*Ticket, proceed func(Answer) bool) {
+// swapSeveral drives borrowed lines for one swap command, and gives them back. The calls in rest are only looked
+// at, because their lines, or lines before them, are busy.
+func (ls *Lines) swapSeveral(borrowed []*Ticket, rest []*Call, proceed func(Answer) bool) (refusal *Refusal) {
 	ctx, cancel := ls.clock.WithTimeout(ls.closed, CommandTimeout)
 	defer cancel()
-	steps := ls.nextSteps(ctx, borrowed)
+	steps, looked := ls.nextSteps(ctx, borrowed, rest)
+	if proceed != nil {
+		refusal = firstRefusal(borrowed, steps, rest, looked)
+	}
 	var swaps []store.Swap
 	for i, t := range borrowed {
+		if refusal != nil {
+			break
+		}
 		if steps[i].Kind != StepSwap || (proceed != nil && !t.proceeds(steps[i].Replies, proceed)) {
 			break
 		}
@@ -127,6 +157,30 @@ func (ls *Lines) swapSeveral(borrowed []*Ticket, proceed func(Answer) bool) {
 	for _, t := range borrowed {
 		ls.giveBack(t, proceed != nil)
 	}
+	return refusal
+}
+
+// firstRefusal returns the first refusal among the replies to the borrowed lines' tickets and the results of
+// looking at the others, or nil.
+func firstRefusal(borrowed []*Ticket, steps []Step, rest []*Call, looked store.Loaded) *Refusal {
+	for i, t := range borrowed {
+		for _, r := range steps[i].Replies {
+			if r.Call == t.call && refuses(r.Outcome) {
+				r.ReadOnly = r.ReadOnly && steps[i].Kind == StepReply // otherwise it comes from the cache
+				return &Refusal{Index: i, Answer: r.Answer}
+			}
+		}
+	}
+	if looked.At.IsZero() {
+		return nil
+	}
+	for i, c := range rest {
+		after, result := c.Op.Apply(looked.Docs[c.Op.ResourceName()], looked.At)
+		if refuses(result.Outcome) {
+			return &Refusal{Index: len(borrowed) + i, Answer: Answer{After: after, Result: result}}
+		}
+	}
+	return nil
 }
 
 // proceeds reports whether proceed accepts the answer to the ticket's call.
@@ -173,17 +227,21 @@ func (ls *Lines) giveBack(t *Ticket, dependent bool) {
 	ls.leave(t.active)
 }
 
-// nextSteps returns the next steps of borrowed lines, after one read for all that need one.
-func (ls *Lines) nextSteps(ctx context.Context, borrowed []*Ticket) []Step {
-	steps := make([]Step, len(borrowed))
+// nextSteps returns the next steps of borrowed lines, after one read for all that need one and for the others
+// to look at.
+func (ls *Lines) nextSteps(ctx context.Context, borrowed []*Ticket, rest []*Call) (steps []Step, loaded store.Loaded) {
+	steps = make([]Step, len(borrowed))
 	var names []string
+	for _, c := range rest {
+		names = append(names, c.Op.ResourceName())
+	}
 	for i, t := range borrowed {
 		if steps[i] = ls.nextOf(t.active); steps[i].Kind == StepLoad {
 			names = append(names, t.active.line.Name)
 		}
 	}
 	if len(names) == 0 {
-		return steps
+		return steps, loaded
 	}
 	sent := time.Now()
 	loaded, err := ls.store.Load(ctx, names...)
@@ -199,7 +257,7 @@ func (ls *Lines) nextSteps(ctx context.Context, borrowed []*Ticket) []Step {
 			steps[i] = ls.nextOf(t.active)
 		}
 	}
-	return steps
+	return steps, loaded
 }
 
 func (ls *Lines) nextOf(e *activeLine) Step {

@@ -1,0 +1,72 @@
+package party_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+// A request for two resources that is refused one of them writes nothing: the expired holder of the other
+// keeps its hold.
+func TestTryEnter_OneOfTwoIsRefused_WritesNothing(t *testing.T) {
+	both := []party.Resource{party.Exclusive("r/1"), party.Exclusive("r/2")}
+	eachCase(t, map[string]func(t *testing.T, l *party.Locker){
+		"busy": func(t *testing.T, l *party.Locker) {
+			t.Helper()
+			_, err := l.TryEnter(t.Context(), request("a", both...))
+			require.ErrorIs(t, err, party.ErrBusy)
+		},
+		"full": func(t *testing.T, l *party.Locker) {
+			t.Helper()
+			req := numbered("a", both...)
+			_, err := l.Enter(t.Context(), req)
+			require.ErrorIs(t, err, party.ErrQueueFull)
+		},
+		"another run": func(t *testing.T, l *party.Locker) {
+			t.Helper()
+			req := request("other", both...)
+			req.Run = "two"
+			leases, err := l.TryEnter(t.Context(), req)
+			require.ErrorIs(t, err, party.ErrOtherRun)
+			require.Empty(t, leases)
+		},
+		"lost": func(t *testing.T, l *party.Locker) {
+			t.Helper()
+			req := request("a", both...)
+			req.Run, req.Resources[1].HeldSince = "one", 9
+			_, err := l.TryEnter(t.Context(), req)
+			require.ErrorIs(t, err, party.ErrLost)
+		},
+	}, func(t *testing.T, l *party.Locker, db *faultStore, refused func(*testing.T, *party.Locker)) {
+		other := newLocker(t, db, party.Config{MaxWaiters: 1})
+		holder := request("other", party.Exclusive("r/2"))
+		holder.Run, holder.TTL = "one", time.Hour
+		enter(t, other, holder)
+		queue(t, other, numbered("waiter", party.Exclusive("r/2")))
+		enter(t, l, request("expired", party.Exclusive("r/1")))
+		elapse(time.Minute)
+		before := db.Version("r/1")
+		refused(t, other)
+		require.Equal(t, before, db.Version("r/1"))
+		require.Equal(t, "expired", db.Document("r/1").Entries[0].LockID)
+	})
+}
+
+// What one request keeps for a shorter time must not shorten what its lock ID keeps.
+func TestTryEnter_GivesUp_KeepsTheTimeOfItsPartysHold(t *testing.T) {
+	t.Parallel()
+	l, db := inMemory(t, party.Config{})
+	saga := persistent("a", party.Exclusive("r/1"))
+	saga.HoldTTL = time.Hour
+	leave(t, l, enter(t, l, saga)...)
+	short := persistent("a", party.Exclusive("r/1"))
+	short.Part, short.TTL, short.HoldTTL = "q", time.Second, time.Second
+	s, err := l.TryAcquire(t.Context(), short)
+	require.NoError(t, err)
+	require.NoError(t, s.Leave(t.Context()))
+	d := db.Document("r/1")
+	require.Equal(t, time.Hour.Milliseconds(), d.Kept("a").TTL)
+}
