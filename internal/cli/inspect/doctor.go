@@ -205,7 +205,7 @@ func (d *Doctor) collection(ctx context.Context) (Finding, error) {
 		return Finding{}, err
 	}
 	return ok("%s.%s, ID %s: all workers must report the same ID. If steps are refused that carry that of a dropped collection, %s tells them so",
-		d.Collection.Database().Name(), d.Collection.Name(), id, d.command("replaces OLD-ID --reason …"))
+		d.Collection.Database().Name(), d.Collection.Name(), id, d.command("replaces", "OLD-ID")+" --reason …")
 }
 
 // contendedIndex is the partial index that finds the resources with waiters or kept holds.
