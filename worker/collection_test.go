@@ -14,6 +14,7 @@ import (
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/cli/repair"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
@@ -107,7 +108,7 @@ func TestSaga_CollectionReplaced_IsUndone(t *testing.T) {
 						strings.Contains(failure.GetMessage(), "lockstep replaces "+old+" --reason")
 				}, "it was not refused")
 			}
-			require.NoError(t, again.Replace(t.Context(), old, "dropped for the test"))
+			require.NoError(t, repair.Replace(t.Context(), coll, old, "dropped for the test"))
 			_, err = b.end(t, run)
 			require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
 			require.Contains(t, b.read(), "undid first")
@@ -162,7 +163,7 @@ func TestWait_CollectionReplaced_RequestThatReacquiresAsksAgain(t *testing.T) {
 			again, err := lockcore.New(coll, lockcore.Config{})
 			require.NoError(t, err)
 			closeAtEnd(t, again)
-			require.NoError(t, again.Replace(t.Context(), old, "dropped for the test"))
+			require.NoError(t, repair.Replace(t.Context(), coll, old, "dropped for the test"))
 			b.locker, b.plugin = again, newPlugin(t, worker.Options{Locker: again})
 			b.work(t, sdkworker.Options{}, nil)
 			_, err = b.end(t, run)
@@ -184,7 +185,7 @@ func TestSaga_CollectionChangesUnderRunningWorkers_NextSagaRuns(t *testing.T) {
 			other, err := lockcore.New(testenv.Mongo(t).Client().Database(b.database).Collection(lockCollection), lockcore.Config{})
 			require.NoError(t, err)
 			defer func() { _ = other.Close(context.Background()) }()
-			_, err = other.Clear(t.Context(), "restored")
+			_, err = repair.Clear(t.Context(), other, testenv.Mongo(t).Client().Database(b.database).Collection(lockCollection), "restored")
 			require.NoError(t, err)
 		},
 	} {
@@ -206,7 +207,7 @@ func TestSaga_CollectionChangesUnderRunningWorkers_NextSagaRuns(t *testing.T) {
 			change(t, b)
 			b.signal(t, run, "go on")
 			if name != "Clear" {
-				require.NoError(t, b.locker.Replace(t.Context(), old, "emptied for the test"))
+				require.NoError(t, repair.Replace(t.Context(), testenv.Mongo(t).Client().Database(b.database).Collection(lockCollection), old, "emptied for the test"))
 			}
 			_, err = b.end(t, run)
 			require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)

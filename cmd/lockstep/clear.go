@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/temporal-lockstep/lockstep/internal/cli/repair"
 	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
@@ -69,7 +70,7 @@ func (cfg *collectionConfig) clear(ctx context.Context, s streams) error {
 		return err
 	}
 	defer at.close()
-	done, err := at.Locker.Clear(ctx, signed(cfg.reason))
+	done, err := repair.Clear(ctx, at.Locker, at.Collection, signed(cfg.reason))
 	text := fmt.Sprintf("ended by force: %d holds and %d claims on %d resources\n", done.Holds, done.Claims, done.Resources)
 	for _, name := range done.Deleted {
 		text += fmt.Sprintf("deleted, since it could not be decoded: %s\n", table.Plain(name))
@@ -108,12 +109,15 @@ Exit status: 0, 1 if it was not recorded, 2 for wrong usage.`,
 }
 
 func (cfg *collectionConfig) replaces(ctx context.Context, s streams, old string) error {
+	if len(old) > wire.MaxName {
+		return fmt.Errorf("%w: the ID has %d bytes: want at most %d", errUsage, len(old), wire.MaxName)
+	}
 	at, err := cfg.open(ctx, "lockstep replaces")
 	if err != nil {
 		return err
 	}
 	defer at.close()
-	if err := at.Locker.Replace(ctx, old, signed(cfg.reason)); err != nil {
+	if err := repair.Replace(ctx, at.Collection, old, signed(cfg.reason)); err != nil {
 		return err
 	}
 	id, err := at.Locker.CollectionID(ctx)

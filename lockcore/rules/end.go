@@ -128,7 +128,7 @@ func (op Release) Apply(before *Document, now time.Time) (*Document, Result) {
 	s.recordEnded(filter(s.doc.Entries, func(e *Entry) bool { return op.names(e) && e.State != StateDraining })...)
 	s.doc.Entries = append(without(s.doc.Entries, op.names), draining...)
 	s.dropDead()
-	if op.FirstFence == 0 && !op.All {
+	if op.FirstFence == 0 {
 		var queue []Waiter
 		if before != nil {
 			queue = before.Waiters
@@ -144,8 +144,6 @@ func (op Release) Apply(before *Document, now time.Time) (*Document, Result) {
 // names reports whether the release ends an entry.
 func (op *Release) names(e *Entry) bool {
 	switch {
-	case op.All:
-		return true
 	case op.Force:
 		return e.LockID == op.LockID && e.FirstFence == op.FirstFence
 	case !e.BelongsTo(op.LockID) || (op.Label != "" && e.Label != op.Label):

@@ -196,11 +196,9 @@ type Release struct {
 	// Leaving names a part whose request with exactly this order is known to have stopped, so that it
 	// need not drain. May be nil.
 	Leaving *string
-	// Force, with FirstFence or All, leaves evidence with the reason. Now, with Force, lets no part drain.
+	// Force, with FirstFence, leaves evidence with the reason. Now, with Force, lets no part drain.
 	Force, Now bool
-	// All, with Force, ends all holds and claims, whose ever they are. The queue stays.
-	All    bool
-	Reason string
+	Reason     string
 }
 
 // Withdraw turns the waiter of a request into a tombstone with a reason, which must not be empty. See

@@ -14,8 +14,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// identityID is the _id of the collection's identity. No resource has it, because names are strings.
-const identityID = int32(0)
+// IdentityID is the _id of the collection's identity. No resource has it, because names are strings.
+const IdentityID = int32(0)
 
 // Names of the indexes. The index on attn contains only documents with more than plain holds.
 const (
@@ -198,7 +198,7 @@ func (m *Mongo) findForeign(ctx context.Context) (*rules.LayoutError, error) {
 func (m *Mongo) insertIdentity(ctx context.Context) error {
 	return send(ctx, "create the identity of "+m.local.Name(), func(ctx context.Context) error {
 		_, err := m.local.InsertOne(ctx, bson.D{
-			{Key: "_id", Value: identityID},
+			{Key: "_id", Value: IdentityID},
 			{Key: "version", Value: rules.LayoutVersion},
 			{Key: "id", Value: rand.Text()},
 			{Key: "epoch", Value: rand.Text()},

@@ -155,7 +155,7 @@ func (m *Mongo) read(ctx context.Context, coll *mongo.Collection, names []string
 	ctx, cancel := command(ctx)
 	defer cancel()
 	ids := make(bson.A, 0, len(names)+1)
-	ids = append(ids, identityID)
+	ids = append(ids, IdentityID)
 	for _, name := range names {
 		ids = append(ids, name)
 	}

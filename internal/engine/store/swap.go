@@ -100,7 +100,7 @@ var neverInserts = bson.E{Key: "$setOnInsert", Value: bson.D{{Key: "_id", Value:
 // command could bring back what was removed.
 func guard(in Generation) *mongo.UpdateOneModel {
 	return mongo.NewUpdateOneModel().SetUpsert(true).SetUpdate(bson.D{neverInserts}).
-		SetFilter(bson.D{{Key: "_id", Value: identityID}, {Key: "id", Value: in.ID}, {Key: "epoch", Value: in.Epoch}})
+		SetFilter(bson.D{{Key: "_id", Value: IdentityID}, {Key: "id", Value: in.ID}, {Key: "epoch", Value: in.Epoch}})
 }
 
 // replacement returns a statement that replaces a document, and fails if nothing matches. It sets or removes each

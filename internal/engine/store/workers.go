@@ -2,15 +2,11 @@ package store
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Worker identifies a process that keeps its locks in the collection, and the task queue that it serves.
@@ -20,7 +16,7 @@ type Worker struct {
 	Identity  string `bson:"identity"`
 }
 
-// WorkerStore is a Store that can also list the workers that use it and the indexes that it lacks, and can be cleared.
+// WorkerStore is a Store that can also list the workers that use it, and the indexes that it lacks.
 type WorkerStore interface {
 	// RegisterWorker records that the worker is running. The worker must repeat it.
 	RegisterWorker(ctx context.Context, w Worker) error
@@ -28,11 +24,6 @@ type WorkerStore interface {
 	Workers(ctx context.Context, maxAge time.Duration) ([]Worker, error)
 	// MissingIndexes returns the name of the collection, and the indexes that Prepare would create.
 	MissingIndexes(ctx context.Context) (collection string, missing []string, err error)
-	// ChangeIdentity changes the epoch of the collection and the list of those that it replaces, if they are still
-	// those of was, and reports whether they were.
-	ChangeIdentity(ctx context.Context, was, is rules.Identity) (changed bool, err error)
-	// DeleteDamaged deletes a document if it cannot be decoded, and reports whether it did.
-	DeleteDamaged(ctx context.Context, name string) (deleted bool, err error)
 }
 
 var _ WorkerStore = (*Mongo)(nil)
@@ -93,43 +84,4 @@ func (m *Mongo) Workers(ctx context.Context, maxAge time.Duration) ([]Worker, er
 		}
 	}
 	return found, err
-}
-
-// ChangeIdentity sends one update, which has three outcomes: the identity is changed; it was another one, and nothing was
-// changed; or an error.
-func (m *Mongo) ChangeIdentity(ctx context.Context, was, is rules.Identity) (changed bool, err error) {
-	filter := bson.D{{Key: "_id", Value: identityID}, {Key: "id", Value: was.ID}, {Key: "epoch", Value: was.Epoch}, {Key: "replaces", Value: was.Replaces}}
-	update := bson.D{{Key: "$set", Value: bson.D{{Key: "epoch", Value: is.Epoch}, {Key: "replaces", Value: is.Replaces}}}}
-	err = send(ctx, "change the identity of "+m.local.Name(), func(ctx context.Context) error {
-		res, err := m.local.UpdateOne(ctx, filter, update)
-		changed = err == nil && res.MatchedCount > 0
-		return err
-	})
-	return changed, err
-}
-
-// DeleteDamaged sends a find, and then a delete, which has three outcomes: the document is deleted; it has changed since, and
-// nothing was deleted; or an error. It needs the right to remove documents, as nothing else does.
-func (m *Mongo) DeleteDamaged(ctx context.Context, name string) (deleted bool, err error) {
-	var raw bson.Raw
-	err = send(ctx, fmt.Sprintf("read %q", name), func(ctx context.Context) (err error) {
-		raw, err = m.local.FindOne(ctx, bson.D{{Key: "_id", Value: name}}).Raw()
-		return err
-	})
-	if errors.Is(err, mongo.ErrNoDocuments) {
-		return false, nil
-	}
-	if _, damage := decode(raw); err != nil || damage == nil {
-		return false, err
-	}
-	filter := bson.D{{Key: "_id", Value: name}, {Key: "version", Value: nil}}
-	if version, err := raw.LookupErr("version"); err == nil {
-		filter[1].Value = bson.D{{Key: "$in", Value: bson.A{version}}} // also if it is an array or an operator
-	}
-	err = send(ctx, fmt.Sprintf("delete %q", name), func(ctx context.Context) error {
-		res, err := m.local.DeleteOne(ctx, filter)
-		deleted = err == nil && res.DeletedCount > 0
-		return err
-	})
-	return deleted, err
 }
