@@ -214,7 +214,7 @@ func TestCommands_ConcernsAreThoseOfTheStore(t *testing.T) {
 			require.Equal(t, "primary", pref.StringValue(), c.Name)
 		}
 		switch c.Name {
-		case writes:
+		case writes, "insert":
 			require.Equal(t, "majority", c.Body.Lookup("writeConcern", "w").StringValue(), c.Name)
 			require.True(t, c.Body.Lookup("writeConcern", "j").Boolean(), c.Name)
 			concerns["writes"]++
