@@ -184,3 +184,23 @@ func requireAuditsRight(t *testing.T, run string, after time.Time) {
 	require.Zero(t, wrong)
 	require.NotZero(t, right)
 }
+
+func TestClearAndReplaces_ReportWhatTheyDid(t *testing.T) {
+	t.Parallel()
+	l := newLocks(t)
+	require.Contains(t, l.fails(t, 1, "clear", "--reason", "restored"), "has no collection")
+	l.ask(t, "a", "", "account/1")
+	require.Contains(t, l.fails(t, 2, "clear"), "--reason is required")
+	require.Contains(t, l.fails(t, 2, "replaces", "old"), "--reason is required")
+	require.Contains(t, l.fails(t, 2, "replaces", "--reason", "moved"), "wants the ID")
+	own, err := l.CollectionID(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, l.succeeds(t, "clear", "--reason", "restored"), "ended by force: 1 holds and 0 claims on 1 resources\n")
+	require.Contains(t, l.prints(t, "show", "account/1"), "restored (")
+	require.Contains(t, l.succeeds(t, "clear", "--reason", "again"), "ended by force: 0 holds and 0 claims on 0 resources\n")
+	require.Contains(t, l.fails(t, 1, "replaces", own, "--reason", "moved"), "of this collection itself")
+	require.Contains(t, l.succeeds(t, "replaces", "OLD", "--reason", "moved"), own+" replaces that with the ID OLD")
+	replaces, _, err := l.Replaces(t.Context(), "OLD")
+	require.NoError(t, err)
+	require.True(t, replaces)
+}
