@@ -159,7 +159,7 @@ const (
 	// reserveAfter is the number of successive conflicts after which a line reserves the document.
 	reserveAfter = 4
 	// cacheLasts bounds the age of a cached document. It is far less than the time for which documents of
-	// idle resources are kept: a swap of several documents would insert a removed document again.
+	// idle resources are kept, so a swap seldom finds that its document was removed.
 	cacheLasts = 10 * time.Minute
 )
 
