@@ -108,7 +108,7 @@ func (a *activityInbound) enter(ctx context.Context, guard *wire.Guard, byRule [
 		defer cancel()
 	}
 	if guard != nil {
-		if err := a.collection.Check(ctx, a.locker, guard.Collection); err != nil {
+		if err := a.checkCollection(ctx, guard); err != nil {
 			return nil, err
 		}
 	}
@@ -126,6 +126,9 @@ func (a *activityInbound) enter(ctx context.Context, guard *wire.Guard, byRule [
 		more, err = a.enterRule(ctx, run, guard, byRule, leases)
 		leases = append(leases, more...)
 	}
+	if err == nil && guard != nil { // again: taking the locks may have shown that this is another collection
+		err = a.checkCollection(ctx, guard)
+	}
 	if err == nil {
 		err = checkNotAbandoned(ctx, began)
 	}
@@ -136,6 +139,16 @@ func (a *activityInbound) enter(ctx context.Context, guard *wire.Guard, byRule [
 	return leases, err
 }
 
+// checkCollection refuses a step whose workflow's worker keeps its locks in another collection. If that one was replaced, what the step
+// held there is lost. A step that takes lost locks again takes them in this one.
+func (a *activityInbound) checkCollection(ctx context.Context, guard *wire.Guard) error {
+	replaced, err := currentrun.CheckCollection(ctx, a.locker, guard.Collection)
+	if replaced && !guard.Reacquires() && len(guard.Resources) > 0 {
+		return currentrun.Replaced("", guard.Resources[0].Name, guard.Collection)
+	}
+	return err
+}
+
 func (a *activityInbound) enterGuard(ctx context.Context, run wire.Run, guard wire.Guard) ([]lockcore.Lease, error) {
 	req := guardRequest(ctx, run, guard)
 	enter := currentrun.Enter
@@ -144,7 +157,6 @@ func (a *activityInbound) enterGuard(ctx context.Context, run wire.Run, guard wi
 	}
 	leases, err := enter(ctx, a.locker, run, req)
 	if err == nil {
-		a.collection.Learn(ctx, a.locker) // so that the headers of the workflow's next steps contain the collection's ID
 		return leases, nil
 	}
 	wire.NoteAncestor(err, run, guard.Ancestors)

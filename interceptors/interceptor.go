@@ -51,7 +51,6 @@ type Interceptor struct {
 	waker      *waker
 	closer     *closer
 	namespaces currentrun.NamespaceIDs
-	collection currentrun.CollectionCheck
 	// leaves counts the leaves of steps that have returned.
 	leaves background
 }
@@ -90,8 +89,15 @@ func (i *Interceptor) Disconnect(c Connection) { i.waker.disconnect(c) }
 // most two seconds.
 func (i *Interceptor) Learn(ctx context.Context) {
 	if i.locker != nil {
-		i.collection.Learn(ctx, i.locker)
+		currentrun.LearnCollection(ctx, i.locker)
 	}
+}
+
+func (i *Interceptor) collectionID() string {
+	if i.locker == nil {
+		return ""
+	}
+	return i.locker.KnownCollectionID()
 }
 
 // Flush blocks until the steps that have returned have left their locks, the locks of the workflow runs that have returned are released,
@@ -112,7 +118,7 @@ func (i *Interceptor) InterceptWorkflow(_ workflow.Context, next interceptor.Wor
 	if i.closer != nil {
 		closes = i.closer
 	}
-	return newWorkflowInbound(next, runstate.NewState(&i.collection, closes, i.options.TaskQueue, i.options.DataConverter))
+	return newWorkflowInbound(next, runstate.NewState(i.collectionID, closes, i.options.TaskQueue, i.options.DataConverter))
 }
 
 // InterceptActivity returns the activity side, one for each attempt.

@@ -71,6 +71,12 @@ func (f *fakeLocker) request(ctx context.Context, req party.Request, queue bool)
 
 func (f *fakeLocker) CollectionID(context.Context) (string, error) { return "own", nil }
 
+func (f *fakeLocker) KnownCollectionID() string { return "own" }
+
+func (f *fakeLocker) Replaces(_ context.Context, id string) (bool, string, error) {
+	return id == "replaced", "own", nil
+}
+
 func (f *fakeLocker) Replaced(context.Context, string, string, ...string) ([]string, error) {
 	return nil, nil
 }

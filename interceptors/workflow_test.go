@@ -38,6 +38,12 @@ type releases struct {
 
 func (r *releases) CollectionID(context.Context) (string, error) { return "own", nil }
 
+func (r *releases) KnownCollectionID() string { return "own" }
+
+func (r *releases) Replaces(_ context.Context, id string) (bool, string, error) {
+	return id == "replaced", "own", nil
+}
+
 func (r *releases) Verify(_ context.Context, v party.Verify) error {
 	return r.record(func() { r.seen = append(r.seen, v) })
 }

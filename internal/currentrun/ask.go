@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
@@ -20,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 const (
@@ -191,56 +191,60 @@ func NamespaceID(ctx context.Context, service workflowservice.WorkflowServiceCli
 	return answer.GetNamespaceInfo().GetId(), nil
 }
 
-// CollectionIdentifier is the part of a *party.Locker that a CollectionCheck needs.
+// CollectionIdentifier is the part of a *party.Locker that the functions about collections need.
 type CollectionIdentifier interface {
+	KnownCollectionID() string
 	CollectionID(ctx context.Context) (string, error)
+	Replaces(ctx context.Context, id string) (replaces bool, own string, err error)
 }
 
-// CollectionCheck finds workers that keep their locks in another collection than the workflow's worker. Such a worker would run a
-// step next to steps that its lock excludes. The workflow's worker writes the ID of its own collection into everything that it
-// schedules, once it knows the ID, and the worker that runs the activity compares.
-//
-// A CollectionCheck belongs to one Locker, whose ID never changes. In the zero value the ID is not known.
-type CollectionCheck struct{ known atomic.Pointer[string] }
-
-// Known returns the ID, or "" if it is not known yet. It does no I/O, so workflow code may call it. The ID only travels in headers
-// and inputs, which a replay does not compare.
-func (c *CollectionCheck) Known() string {
-	if known := c.known.Load(); known != nil {
-		return *known
+// LearnCollection asks the database for the ID of the Locker's collection, unless it is known. It takes at most two seconds.
+func LearnCollection(ctx context.Context, locker CollectionIdentifier) {
+	if locker.KnownCollectionID() == "" {
+		ctx, cancel := collectionContext(ctx)
+		defer cancel()
+		_, _ = locker.CollectionID(ctx) // the next command learns it
 	}
-	return ""
 }
 
-// Learn returns the ID, and asks the database for it the first time. It returns "" if the database does not answer.
-func (c *CollectionCheck) Learn(ctx context.Context, locker CollectionIdentifier) string {
-	if known := c.Known(); known != "" {
-		return known
-	}
+func collectionContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	bound := collectionTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		bound = min(bound, time.Until(deadline)/2)
 	}
-	ctx, cancel := context.WithTimeout(ctx, bound)
-	defer cancel()
-	found, err := locker.CollectionID(ctx)
-	if err != nil {
-		return ""
-	}
-	c.known.Store(&found)
-	return found
+	return context.WithTimeout(ctx, bound)
 }
 
-// Check returns an error if the workflow's worker uses another collection. It accepts the activity if one of the two IDs is not
-// known.
-func (c *CollectionCheck) Check(ctx context.Context, locker CollectionIdentifier, workflows string) error {
-	if workflows == "" {
-		return nil
+// CheckCollection finds workers that keep their locks in another collection than the workflow's worker. Such a worker would run a
+// step next to steps that its lock excludes. The workflow's worker writes the ID of its collection into everything that it schedules,
+// once it knows the ID, and the worker that runs the activity compares. The outcomes are:
+//
+//  1. The IDs are the same, or one of the two is not known: no error.
+//  2. An operator has recorded that this collection replaces the workflow's: replaced is set. What was held there is lost.
+//  3. Otherwise an error, which is retryable. This worker may have a wrong configuration, or may have been led to another server by a
+//     name, and neither can be told from a collection that was dropped.
+func CheckCollection(ctx context.Context, locker CollectionIdentifier, workflows string) (replaced bool, err error) {
+	own := locker.KnownCollectionID()
+	if workflows == "" || own == workflows {
+		return false, nil
 	}
-	own := c.Learn(ctx, locker)
-	if own == "" || own == workflows {
-		return nil
+	ctx, cancel := collectionContext(ctx)
+	defer cancel()
+	replaced, now, err := locker.Replaces(ctx, workflows)
+	switch {
+	case err != nil && own == "", now == workflows, replaced:
+		return replaced, nil
+	case err == nil:
+		own = now
 	}
-	return temporal.NewApplicationError(fmt.Sprintf("lockstep: this worker keeps its locks in the collection with the ID %s, and the workflow's "+
-		"worker in that with the ID %s: give the Lockers of both the same database and collection", own, workflows), wire.FailureOtherCollection)
+	return false, temporal.NewApplicationError(fmt.Sprintf("lockstep: this worker keeps its locks in the collection with the ID %s, and the workflow's "+
+		"worker in that with the ID %s: give the Lockers of both the same database and collection; if that collection was dropped or replaced: "+
+		"lockstep replaces %s --reason …", own, workflows, workflows), wire.FailureOtherCollection)
+}
+
+// Replaced returns the failure of an activity that carries the ID of a collection that was replaced, if what it needs is lost.
+func Replaced(lockID, resource, workflows string) error {
+	return wire.LostFailure(&lockcore.LostError{
+		Resource: resource, LockID: lockID, Reason: fmt.Sprintf("the collection with the ID %s, in which it was held, was dropped or replaced", workflows),
+	}, nil)
 }

@@ -11,6 +11,6 @@
 //     otherwise the answer may have come from a standby cluster that lags behind.
 //  3. Temporal does not answer in time. The step waits, without using an attempt, as it does when the database cannot be reached.
 //
-// Lock IDs begin with the ID of the namespace, which [NamespaceIDs] looks up. [CollectionCheck] refuses a step whose workflow's
+// Lock IDs begin with the ID of the namespace, which [NamespaceIDs] looks up. [CheckCollection] refuses a step whose workflow's
 // worker keeps its locks in another collection.
 package currentrun

@@ -1,6 +1,7 @@
 package lockactivities
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,14 +31,20 @@ func (a *Activities) Acquire(ctx context.Context, p wire.AcquireParams) (wire.Ac
 	if err := p.Check(); err != nil {
 		return wire.AcquireResult{}, wire.Failure(err)
 	}
-	caller, err := a.caller(ctx, p.LockID, p.Collection)
+	caller, replaced, err := a.caller(ctx, p.LockID, p.Collection)
+	if err == nil && replaced && !p.Reacquire && len(p.Resources) > 0 {
+		err = currentrun.Replaced(p.LockID, p.Resources[0].Name, p.Collection)
+	}
 	if err != nil {
 		return wire.AcquireResult{}, err
 	}
 	info := activity.GetInfo(ctx)
 	req := acquireRequest(p, caller, info)
 	leases, err := a.enter(ctx, p, caller, req)
-	if err == nil {
+	if err == nil { // again: taking the locks may have shown that this is another collection
+		if now, refused := currentrun.CheckCollection(ctx, a.Locker, p.Collection); refused != nil || now && !p.Reacquire {
+			return wire.AcquireResult{}, cmp.Or(refused, currentrun.Replaced(p.LockID, p.Resources[0].Name, p.Collection))
+		}
 		return wire.AcquireResult{LockID: req.LockID, Leases: wire.Leases(leases)}, nil
 	}
 	err = wire.RewriteField(err, "")

@@ -2,6 +2,7 @@ package lockactivities
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -33,7 +34,6 @@ type Activities struct {
 	Locker Locker
 
 	namespaces currentrun.NamespaceIDs
-	collection currentrun.CollectionCheck
 }
 
 // Registry registers activities: a worker, or the SDK's test environment.
@@ -67,18 +67,23 @@ func (a *Activities) Leave(ctx context.Context, p wire.LeaveParams) (wire.LeaveR
 	return wire.LeaveResult{}, wire.Failure(a.Locker.Leave(ctx, wire.CoreLeases(p.Leases)...))
 }
 
-// caller returns the workflow run that calls. It fails if the workflow's worker keeps its locks in another collection. An activity
-// without a workflow must choose a lock ID; otherwise all such activities would be one party.
-func (a *Activities) caller(ctx context.Context, lockID, collection string) (wire.Run, error) {
+// caller returns the workflow run that calls. It fails if the workflow's worker keeps its locks in another collection, unless that one
+// was replaced. An activity without a workflow must choose a lock ID; otherwise all such activities would be one party.
+func (a *Activities) caller(ctx context.Context, lockID, collection string) (run wire.Run, replaced bool, err error) {
 	if info := activity.GetInfo(ctx); lockID == "" && !info.IsWorkflowActivity() {
-		return wire.Run{}, wire.Failure(&lockcore.InvalidError{
+		return run, false, wire.Failure(&lockcore.InvalidError{
 			Field: "lockId", Value: `""`, Bound: "a lock ID of the caller's choice, in an activity without a workflow",
 		})
 	}
-	if err := a.collection.Check(ctx, a.Locker, collection); err != nil {
-		return wire.Run{}, err
+	replaced, err = currentrun.CheckCollection(ctx, a.Locker, collection)
+	if err == nil && collection != "" && a.Locker.KnownCollectionID() == "" {
+		err = wire.UnavailableFailure(0, errors.New("this worker does not know the ID of its collection yet"))
 	}
-	return a.namespaces.Run(ctx)
+	if err != nil {
+		return run, false, err
+	}
+	run, err = a.namespaces.Run(ctx)
+	return run, replaced, err
 }
 
 // identity names the party for which an activity acts. run is the run label; it is empty if the caller chose the lock ID. within is the

@@ -98,6 +98,12 @@ func (f *fakeLocker) Raise(_ context.Context, r party.Raise) error {
 
 func (f *fakeLocker) CollectionID(context.Context) (string, error) { return "own", nil }
 
+func (f *fakeLocker) KnownCollectionID() string { return "own" }
+
+func (f *fakeLocker) Replaces(_ context.Context, id string) (bool, string, error) {
+	return id == "replaced", "own", nil
+}
+
 func (f *fakeLocker) Replaced(context.Context, string, string, ...string) ([]string, error) {
 	return nil, nil
 }

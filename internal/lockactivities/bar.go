@@ -39,7 +39,7 @@ const (
 // The SDK's test environment skips the time of back-offs, and makes 10 attempts by default. There an attempt waits up to 500 ms, so that
 // a step that was cut off has time to return.
 func (a *Activities) Bar(ctx context.Context, p wire.BarParams) (wire.BarResult, error) {
-	caller, err := a.caller(ctx, p.LockID, p.Collection)
+	caller, _, err := a.caller(ctx, p.LockID, p.Collection)
 	if err != nil {
 		return wire.BarResult{}, err
 	}

@@ -34,7 +34,10 @@ const (
 // open run could continue with them.
 func (a *Activities) Keep(ctx context.Context, p wire.KeepParams) (wire.KeepResult, error) {
 	info := activity.GetInfo(ctx)
-	caller, err := a.caller(ctx, p.LockID, p.Collection)
+	caller, replaced, err := a.caller(ctx, p.LockID, p.Collection)
+	if err == nil && replaced && len(p.Resources) > 0 {
+		err = currentrun.Replaced(p.LockID, p.Resources[0], p.Collection)
+	}
 	if err != nil {
 		return wire.KeepResult{}, err
 	}

@@ -20,7 +20,10 @@ import (
 // It may be repeated with the same input after an unknown outcome. In the SDK's test environment, in which mocked steps take no locks, a
 // hold counts as lost only if there is evidence.
 func (a *Activities) Release(ctx context.Context, p wire.ReleaseParams) (wire.ReleaseResult, error) {
-	caller, err := a.caller(ctx, p.LockID, p.Collection)
+	caller, replaced, err := a.caller(ctx, p.LockID, p.Collection)
+	if err == nil && replaced && len(p.Used) > 0 {
+		err = currentrun.Replaced(p.LockID, p.Used[0].Resource, p.Collection)
+	}
 	if err != nil {
 		return wire.ReleaseResult{}, err
 	}

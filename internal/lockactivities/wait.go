@@ -8,6 +8,7 @@ import (
 
 	"go.temporal.io/sdk/activity"
 
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
@@ -37,8 +38,11 @@ func (a *Activities) Wait(ctx context.Context, p wire.WaitParams) error {
 	if err := p.Check(); err != nil {
 		return wire.Failure(err)
 	}
-	caller, err := a.caller(ctx, p.LockID, p.Collection)
-	if err != nil {
+	caller, replaced, err := a.caller(ctx, p.LockID, p.Collection)
+	if err == nil && replaced && !p.Reacquire {
+		err = currentrun.Replaced(p.LockID, p.Resource.Name, p.Collection)
+	}
+	if err != nil || replaced { // a request that takes lost locks again is made again
 		return err
 	}
 	info, self := activity.GetInfo(ctx), identityOf(p.LockID, p.Step, caller)

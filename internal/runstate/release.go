@@ -109,7 +109,7 @@ func (s *State) takeReleasable() uses {
 // releaseParams returns the input of a release of everything requested so far.
 func (s *State) releaseParams(free uses) wire.ReleaseParams {
 	return wire.ReleaseParams{
-		Resources: free.names(), Schedule: s.schedules, Inherits: s.wasReset || s.continues, Run: runID(s.base), Collection: s.collection.Known(),
+		Resources: free.names(), Schedule: s.schedules, Inherits: s.wasReset || s.continues, Run: runID(s.base), Collection: s.collectionID(),
 	}
 }
 
@@ -152,7 +152,7 @@ func (s *State) verify(ctx workflow.Context, timeout time.Duration, used uses) e
 	}
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	err := s.runLocalFirst(ctx, wire.ActivityRelease, "check "+strings.Join(used.names(), ", "), timeout, wire.ReleaseParams{
-		Used: used, Inherits: s.wasReset, Before: s.before(ctx), Collection: s.collection.Known(),
+		Used: used, Inherits: s.wasReset, Before: s.before(ctx), Collection: s.collectionID(),
 	})
 	lock := wire.LockError(err)
 	switch {

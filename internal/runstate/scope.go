@@ -201,7 +201,7 @@ func (s *Saga) Bar(ctx workflow.Context) {
 			saga.barring = append(saga.barring, state.schedule(ctx, workflow.ActivityOptions{
 				Summary: wire.Cut(summary, 120), StartToCloseTimeout: attemptTimeout,
 			}, wire.ActivityBar, wire.BarParams{
-				Resources: on.names(), Saga: saga.id, Schedule: state.schedules, Collection: state.collection.Known(),
+				Resources: on.names(), Saga: saga.id, Schedule: state.schedules, Collection: state.collectionID(),
 			}))
 		}
 		barred = append(barred, saga.barring...)

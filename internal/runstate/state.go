@@ -10,7 +10,6 @@ import (
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
@@ -47,8 +46,9 @@ type State struct {
 	wasReset bool
 	// handsOver is the error with which the run leaves its holds to the next one.
 	handsOver *workflow.ContinueAsNewError
-	// collection is the one in which the worker keeps its locks.
-	collection *currentrun.CollectionCheck
+	// collectionID returns the ID of the collection in which the worker keeps its locks, or "" if it is not known. It does no
+	// I/O, and the ID only travels in headers and inputs, which a replay does not compare.
+	collectionID func() string
 	// HasSessions is set once the run has created a session.
 	HasSessions bool
 	// ended is set once the workflow function has returned.
@@ -68,8 +68,8 @@ func (c callback) isReady() bool { return c.future.IsReady() }
 // NewState returns the state of a run that has requested no locks yet. closer, if not nil, releases the locks after the run has closed.
 // Lockstep's own activities run on taskQueue, or on the run's task queue if it is empty. guards encodes guards; if it is nil, they are plain
 // JSON.
-func NewState(collection *currentrun.CollectionCheck, closer Closer, taskQueue string, guards converter.DataConverter) *State {
-	s := &State{collection: collection, closer: closer, taskQueue: taskQueue, guards: guards}
+func NewState(collectionID func() string, closer Closer, taskQueue string, guards converter.DataConverter) *State {
+	s := &State{collectionID: collectionID, closer: closer, taskQueue: taskQueue, guards: guards}
 	s.root = s.newScope()
 	return s
 }
@@ -220,7 +220,7 @@ func (s *State) handOver(ctx workflow.Context) error {
 	if len(held) > 0 {
 		ctx, _ := workflow.NewDisconnectedContext(ctx)
 		err := s.runLocalFirst(ctx, wire.ActivityKeep, "hand over "+strings.Join(held.names(), ", "), 0, wire.KeepParams{
-			Resources: held.names(), Once: true, HandOver: true, Inherits: s.wasReset, Collection: s.collection.Known(),
+			Resources: held.names(), Once: true, HandOver: true, Inherits: s.wasReset, Collection: s.collectionID(),
 		})
 		if err != nil {
 			return wire.TypedError(err)

@@ -154,7 +154,7 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 func (t *Step) nextSchedule(ctx workflow.Context) {
 	s, next := t.scope.state, *t.Guard
 	s.schedules++
-	next.Schedule, next.Collection = s.schedules, s.collection.Known()
+	next.Schedule, next.Collection = s.schedules, s.collectionID()
 	next.Resources = slices.Clone(next.Resources)
 	for i, r := range next.Resources {
 		if next.Resources[i].HeldSince = 0; next.Scope != wire.ScopeStep && !s.wasReset {

@@ -94,6 +94,7 @@ func (t *Step) park(ctx workflow.Context, left time.Duration) error {
 	p := wire.WaitParams{
 		Part: g.Part, Order: t.parkedOrder(), Owner: g.Owner, Started: g.Started, NeverVictim: g.NeverVictim,
 		Run: g.Run, FullRetries: t.fullRetries, Collection: g.Collection, Ancestors: g.Ancestors,
+		Reacquire: g.Reacquires(),
 	}
 	o := workflow.ActivityOptions{
 		ActivityID:          wire.WaitID(g.Schedule),

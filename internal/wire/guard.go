@@ -99,6 +99,9 @@ func (g Guard) IsFromOtherRun(run string) bool { return g.Run != "" && g.Run != 
 // Keeps reports whether the locks outlast a step's attempt: until the end of its saga, or while the step waits for the rest of them.
 func (g Guard) Keeps() bool { return g.Scope == ScopeSaga || len(g.Resources) > 1 }
 
+// Reacquires reports whether the step takes lost locks again, instead of failing.
+func (g Guard) Reacquires() bool { return g.Reacquire || g.Scope == ScopeStep }
+
 // Request returns the request that one attempt of the step makes. In scope step the step has a lock ID of its own, to which losses do
 // not apply: it takes its locks again each time.
 func (g Guard) Request(run Run, attempt int32, comment string) party.Request {
@@ -129,7 +132,7 @@ func (g Guard) Request(run Run, attempt int32, comment string) party.Request {
 		TTL:       time.Duration(g.TTL),
 		Persist:   g.Keeps(),
 		HoldTTL:   holdTTL,
-		Reacquire: g.Reacquire || g.Scope == ScopeStep,
+		Reacquire: g.Reacquires(),
 		NewFence:  g.NewFence,
 		Saga:      g.Saga,
 		Undo:      undo,

@@ -152,6 +152,9 @@ type WaitParams struct {
 	Full int `json:"full,omitempty"`
 	// FullRetries counts the waits in a row after which the request was not queued either. The first pause grows with it.
 	FullRetries int `json:"vain,omitempty"`
+	// Reacquire is set if the request takes a lost lock again. If the collection was replaced, such a request is made again, and
+	// every other one has lost what it held.
+	Reacquire bool `json:"reacquire,omitempty"`
 }
 
 // Check returns a *lockcore.InvalidError if MaxWait is negative.

@@ -20,11 +20,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// Commands as they are sent. The first write of a resource inserts its document.
+// Commands as they are sent. The first write of a resource is an update that inserts, after a guard.
 const (
-	reads   = "find"
-	inserts = "insert"
-	writes  = "update"
+	reads  = "find"
+	writes = "update"
 )
 
 // wire are the commands of a client.
@@ -107,7 +106,7 @@ func TestCommands_OfEachOperation(t *testing.T) {
 	a.Part, a.Order, a.Call = "p", party.Order{Schedule: 1}, "call"
 	b.Part, b.Order = "p", party.Order{Schedule: 1}
 
-	w.sends(t, "acquire a resource without a document", enter(l, nil, a, false), reads, inserts)
+	w.sends(t, "acquire a resource without a document", enter(l, nil, a, false), reads, writes)
 	w.sends(t, "renew", renew(l), writes)
 	w.sends(t, "leave", leave(l), writes)
 	a.Order.Schedule++
@@ -215,7 +214,7 @@ func TestCommands_ConcernsAreThoseOfTheStore(t *testing.T) {
 			require.Equal(t, "primary", pref.StringValue(), c.Name)
 		}
 		switch c.Name {
-		case writes, inserts:
+		case writes, "insert":
 			require.Equal(t, "majority", c.Body.Lookup("writeConcern", "w").StringValue(), c.Name)
 			require.True(t, c.Body.Lookup("writeConcern", "j").Boolean(), c.Name)
 			concerns["writes"]++

@@ -42,7 +42,8 @@ type Loaded = store.Loaded
 
 // New returns a Locker on coll. It clones coll with majority, journaled writes and reads from the
 // primary, whatever the caller's client uses. It sends nothing to the database; call CreateIndexes once
-// per deployment. The error is an *InvalidError that names the field of cfg.
+// per deployment. Once the Locker has used its collection, it reads the collection's identity every few seconds until
+// Close, so that a collection that was dropped, restored or cleared is noticed without a restart. The error is an *InvalidError that names the field of cfg.
 func New(coll *mongo.Collection, cfg Config) (*Locker, error) {
 	if coll == nil {
 		return nil, &InvalidError{Field: "coll", Value: "nil", Bound: "a collection"}
@@ -69,6 +70,10 @@ func NewWithStore(s Store, cfg Config) (*Locker, error) {
 	l.inline.most.Store(inlineWaits)
 	l.keeper = &keeper{locker: l, sessions: map[*Session]bool{}, wake: make(chan struct{}, 1)}
 	l.watch = &watcher{locker: l, table: map[string]*watched{}, listeners: map[*listener]bool{}}
+	l.lines.Changed = l.collectionChanged
+	if _, ok := s.(store.WorkerStore); ok { // a store in memory keeps its identity
+		l.clock.AfterFunc(identityEvery, l.watchIdentity)
+	}
 	return l, nil
 }
 
@@ -96,21 +101,6 @@ func (l *Locker) MissingIndexes(ctx context.Context) (collection string, missing
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	return s.MissingIndexes(ctx)
-}
-
-// CollectionID returns the ID of the collection in which the Locker keeps its locks. Two Lockers exclude
-// each other if they have the same ID. It asks the database, and returns its errors, or ErrClosed.
-func (l *Locker) CollectionID(ctx context.Context) (string, error) {
-	if l.life.closed.Err() != nil {
-		return "", ErrClosed
-	}
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
-	id, err := l.store.Identify(ctx)
-	if err != nil {
-		return "", failure("identify", "", Order{}, err, false)
-	}
-	return id.ID, nil
 }
 
 // Worker is a process that takes locks in the collection, with the task queue that it serves and its

@@ -209,8 +209,14 @@ func (k *keeper) remove(s *Session) {
 // close refuses further sessions, and returns those that must be ended.
 func (k *keeper) close() []*Session {
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.closed = true
+	k.mu.Unlock()
+	return k.all()
+}
+
+func (k *keeper) all() []*Session {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	return slices.Collect(maps.Keys(k.sessions))
 }
 
@@ -392,14 +398,19 @@ func (s *Session) apply(r renewResult) {
 // expire ends the session with a *LostError if one of its leases is no longer trusted. It checks again, since a
 // lease may have been replaced after the keeper's plan.
 func (s *Session) expire(now time.Time) {
+	s.lose("it could not be renewed in time", func(h *held) bool { return over(h.validUntil, now) })
+}
+
+// lose ends the session with a *LostError if one of its leases is lost.
+func (s *Session) lose(reason string, isLost func(*held) bool) {
 	s.mu.Lock()
-	i := slices.IndexFunc(s.leases, func(h held) bool { return over(h.validUntil, now) })
+	i := slices.IndexFunc(s.leases, func(h held) bool { return isLost(&h) })
 	if i < 0 || s.ended || s.lost != nil {
 		s.mu.Unlock()
 		return
 	}
 	h := s.leases[i]
-	lost := &LostError{Resource: h.Resource, LockID: h.LockID, Part: h.Part, Order: h.Order, Reason: "it could not be renewed in time"}
+	lost := &LostError{Resource: h.Resource, LockID: h.LockID, Part: h.Part, Order: h.Order, Reason: reason}
 	if h.lastErr != nil {
 		lost.Reason += ": " + h.lastErr.Error()
 	}

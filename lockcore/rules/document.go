@@ -265,17 +265,36 @@ type EndedHold struct {
 
 // Identity is the document by which a collection identifies itself.
 type Identity struct {
-	// ID is unique, even among collections of the same name.
-	ID string `bson:"id"`
+	// ID is unique, even among collections of the same name. Epoch is random too, and changes when everything in
+	// the collection is released by force. Both are in the field In of a swap.
+	ID    string `bson:"id"`
+	Epoch string `bson:"epoch"`
+	// Replaces lists the collections for which this one stands in, by the decision of an operator: their content is
+	// lost. It has at most MaxReplaces.
+	Replaces []Replaced `bson:"replaces,omitempty"`
 	// Version is the version of the layout.
 	Version int `bson:"version"`
 	// At is the server's time of the read.
 	At time.Time `bson:"at,omitempty"`
 }
 
+// Replaced is a collection that another one replaces. Reason says why, and who decided it.
+type Replaced struct {
+	ID     string `bson:"id"`
+	Reason string `bson:"reason"`
+}
+
+// MaxReplaces bounds the collections that one collection replaces.
+const MaxReplaces = 20
+
+// HasReplaced reports whether the collection replaces the one with this ID. It never replaces itself.
+func (i *Identity) HasReplaced(id string) bool {
+	return id != i.ID && slices.ContainsFunc(i.Replaces, func(r Replaced) bool { return r.ID == id })
+}
+
 // LayoutVersion is the version of the layout that this package describes. A collection with another
 // version is refused with a *LayoutError.
-const LayoutVersion = 3
+const LayoutVersion = 4
 
 // LayoutError reports a collection that is not in the layout of this version. Nothing was written.
 type LayoutError struct {

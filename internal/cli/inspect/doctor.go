@@ -204,7 +204,8 @@ func (d *Doctor) collection(ctx context.Context) (Finding, error) {
 	case err != nil:
 		return Finding{}, err
 	}
-	return ok("%s.%s, ID %s: all workers must report the same ID", d.Collection.Database().Name(), d.Collection.Name(), id)
+	return ok("%s.%s, ID %s: all workers must report the same ID. If steps are refused that carry that of a dropped collection, %s tells them so",
+		d.Collection.Database().Name(), d.Collection.Name(), id, d.command("replaces", "OLD-ID")+" --reason …")
 }
 
 // contendedIndex is the partial index that finds the resources with waiters or kept holds.

@@ -22,6 +22,10 @@
 //
 // # Commands
 //
+// A command that may insert a document is an ordered update that begins with a guard: a statement that fails unless the
+// collection has the ID and the epoch of the read in which the document was missing. So no document appears in a
+// collection without its identity, and no delayed command brings back what was removed.
+//
 // The store sends reads, inserts, replacements and plain update operators ($set, $inc, $max with
 // array filters). No update is an aggregation pipeline, and no filter contains $expr, because servers
 // that speak MongoDB's protocol differ in these. Package storetest checks it.
@@ -50,6 +54,7 @@
 //
 //   - Of several swaps that are based on the same version, at most one is applied, and at most once.
 //   - An extension gives its documents new versions, so no swap overwrites it unnoticed.
+//   - A document is inserted only into the generation of the collection in which it was missing.
 //   - Nothing that a caller passes is interpreted by the server.
 //   - A collection that is refused is not changed.
 //

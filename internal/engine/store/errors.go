@@ -72,13 +72,6 @@ func handshakeFailed(err error) bool {
 	return ok && strings.HasPrefix(cause.Error(), fmt.Sprintf("connection(%s) %s", cause.ConnectionID, text))
 }
 
-// duplicate reports whether a write failed because the _id exists, and for no other reason. The
-// collection has no other unique index.
-func duplicate(writeErrors int, code int, concern *mongo.WriteConcernError) bool {
-	const duplicateKey = 11000
-	return writeErrors == 1 && code == duplicateKey && concern == nil
-}
-
 // contextEnded describes the end of the caller's context before a command was sent.
 func contextEnded(err error, format string, args ...any) error {
 	return fmt.Errorf("%w: %s: %w", ErrNotSent, fmt.Sprintf(format, args...), err)

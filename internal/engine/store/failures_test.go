@@ -138,7 +138,9 @@ func swapInFlight(t *testing.T, refuses bool, change ...func(*options.ClientOpti
 			sending <- struct{}{}
 		}
 	}))...)
-	insert(t, f, document("x", 1))
+	insert(t, store.New(f.raw), document("x", 1))
+	_, err := f.Identify(t.Context()) // the first command of a store
+	require.NoError(t, err)
 	if refuses {
 		wire.Refuse()
 	}
@@ -169,7 +171,9 @@ func TestMongo_LostAnswer_IsUnknown(t *testing.T) {
 			wire.Cut()
 		}
 	}), func(o *options.ClientOptions) { o.SetServerSelectionTimeout(time.Second) })
-	insert(t, f, document("x", 1))
+	insert(t, store.New(f.raw), document("x", 1))
+	_, err := f.Identify(t.Context()) // the first command of a store
+	require.NoError(t, err)
 	done, err := f.Swap(t.Context(), store.Swap{Prev: version(1), Next: document("x", 2)})
 	require.Error(t, err)
 	require.Zero(t, done)

@@ -14,8 +14,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// identityID is the _id of the collection's identity. No resource has it, because names are strings.
-const identityID = int32(0)
+// IdentityID is the _id of the collection's identity. No resource has it, because names are strings.
+const IdentityID = int32(0)
 
 // Names of the indexes. The index on attn contains only documents with more than plain holds.
 const (
@@ -135,8 +135,8 @@ func checkCollation(collection string, options bson.Raw) error {
 // identify reads the collection's identity. It has these outcomes:
 //
 //  1. The identity exists: it is returned, or refused if it has another version.
-//  2. There is no identity, and the collection is empty: identify inserts one and reads again. If another
-//     process was faster, the insert fails with a duplicate key, which is not an error.
+//  2. There is no identity, and the collection is empty: identify inserts one, with a new ID, and reads again. If
+//     another process was faster, the insert fails with a duplicate key, which is not an error.
 //  3. There is no identity, but a document: another process may have inserted both since the read, so
 //     identify reads again. If there is still no identity, the collection is refused, and nothing was
 //     written.
@@ -148,7 +148,7 @@ func (m *Mongo) identify(ctx context.Context) (rules.Identity, error) {
 			return rules.Identity{}, err
 		}
 		if raw != nil {
-			return parseIdentity(m.local.Name(), raw)
+			return m.parse(raw, true)
 		}
 		if refusal != nil {
 			return rules.Identity{}, refusal
@@ -179,6 +179,9 @@ func (m *Mongo) findForeign(ctx context.Context) (*rules.LayoutError, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, err := decode(raw); err == nil && m.checked.Load() { // it was written while the collection was emptied
+		return nil, nil //nolint:nilnil // this collection had an identity, and lost it
+	}
 	id := raw.Lookup("_id")
 	found := fmt.Sprintf("it has no identity, and a document whose _id is of the type %s", id.Type)
 	if id.Type == bson.TypeObjectID {
@@ -195,9 +198,10 @@ func (m *Mongo) findForeign(ctx context.Context) (*rules.LayoutError, error) {
 func (m *Mongo) insertIdentity(ctx context.Context) error {
 	return send(ctx, "create the identity of "+m.local.Name(), func(ctx context.Context) error {
 		_, err := m.local.InsertOne(ctx, bson.D{
-			{Key: "_id", Value: identityID},
+			{Key: "_id", Value: IdentityID},
 			{Key: "version", Value: rules.LayoutVersion},
 			{Key: "id", Value: rand.Text()},
+			{Key: "epoch", Value: rand.Text()},
 		})
 		if mongo.IsDuplicateKeyError(err) {
 			return nil
@@ -206,12 +210,22 @@ func (m *Mongo) insertIdentity(ctx context.Context) error {
 	})
 }
 
+// parse returns the identity, and remembers it if it was read from the primary.
+func (m *Mongo) parse(raw bson.Raw, primary bool) (rules.Identity, error) {
+	identity, err := parseIdentity(m.local.Name(), raw)
+	if err == nil && primary {
+		of := GenerationOf(&identity)
+		m.seen.Store(&of)
+	}
+	return identity, err
+}
+
 // parseIdentity refuses an identity of another version of the layout, and a document of another
 // program that happens to have its _id.
 func parseIdentity(collection string, raw bson.Raw) (rules.Identity, error) {
 	id, hasID := raw.Lookup("id").StringValueOK()
 	version, hasVersion := raw.Lookup("version").AsInt64OK()
-	at, _ := raw.Lookup("at").TimeOK()
+	var identity rules.Identity
 	refusal := &rules.LayoutError{Collection: collection, Help: "Use a collection of its own for these locks."}
 	switch {
 	case !hasID || !hasVersion || id == "":
@@ -222,5 +236,10 @@ func parseIdentity(collection string, raw bson.Raw) (rules.Identity, error) {
 		refusal.Help = "Use a collection of its own for these locks, or the version of Lockstep that made it."
 		return rules.Identity{}, refusal
 	}
-	return rules.Identity{ID: id, Version: int(version), At: at.UTC()}, nil
+	if err := bson.Unmarshal(raw, &identity); err != nil || identity.Epoch == "" {
+		refusal.Found = fmt.Sprintf("its identity is damaged: it has no epoch, or a field of another type: %v", err)
+		return rules.Identity{}, refusal
+	}
+	identity.At = identity.At.UTC()
+	return identity, nil
 }

@@ -95,7 +95,7 @@ func (m *Memory) Load(ctx context.Context, names ...string) (Loaded, error) {
 		return Loaded{}, contextEnded(err, "read %q", names)
 	}
 	m.mu.Lock()
-	loaded := Loaded{Docs: make(map[string]*rules.Document, len(names)), At: m.time()}
+	loaded := Loaded{Docs: make(map[string]*rules.Document, len(names)), At: m.time(), Identity: m.identityNow()}
 	stored := make([]bson.Raw, 0, len(names))
 	for _, name := range names {
 		if d, ok := m.docs[name]; ok {
@@ -137,8 +137,7 @@ func (m *Memory) Versions(ctx context.Context, names ...string) (map[string]rule
 
 func (m *Memory) time() time.Time { return m.now().UTC().Truncate(time.Millisecond) }
 
-// Swap behaves like that of Mongo. In particular, a swap of several documents inserts a document that has
-// been removed.
+// Swap behaves like that of Mongo. The generation of the store never changes.
 func (m *Memory) Swap(ctx context.Context, swaps ...Swap) (done int, err error) {
 	encoded, err := encodeAll(swaps)
 	if err != nil || len(swaps) == 0 {
@@ -151,10 +150,7 @@ func (m *Memory) Swap(ctx context.Context, swaps ...Swap) (done int, err error) 
 	defer m.mu.Unlock()
 	for i, s := range swaps {
 		stored, exists := m.docs[s.Next.ID]
-		if exists && stored.version != s.Prev {
-			return i, nil
-		}
-		if !exists && s.Prev != (rules.Version{}) && len(swaps) == 1 {
+		if exists != (s.Prev != rules.Version{}) || stored.version != s.Prev {
 			return i, nil
 		}
 		m.docs[s.Next.ID] = memoryDocument{encoded[i], s.Next.Version}
@@ -267,7 +263,11 @@ func (m *Memory) Identify(ctx context.Context) (rules.Identity, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return rules.Identity{ID: m.identity, Version: rules.LayoutVersion, At: m.time()}, nil
+	return m.identityNow(), nil
+}
+
+func (m *Memory) identityNow() rules.Identity {
+	return rules.Identity{ID: m.identity, Epoch: m.identity, Version: rules.LayoutVersion, At: m.time()}
 }
 
 // Prepare does nothing.

@@ -34,6 +34,8 @@ type Mongo struct {
 	checked atomic.Bool
 	// sharded is set if the server is a router of a sharded cluster.
 	sharded atomic.Bool
+	// seen is the generation of the collection at the latest read of its identity from the primary.
+	seen atomic.Pointer[Generation]
 }
 
 var _ Store = (*Mongo)(nil)
@@ -121,7 +123,7 @@ func (m *Mongo) load(ctx context.Context, coll *mongo.Collection, names []string
 			return Loaded{}, err
 		}
 		if identity != nil {
-			_, err := parseIdentity(coll.Name(), identity)
+			loaded.Identity, err = m.parse(identity, coll == m.local)
 			return loaded, err
 		}
 	}
@@ -153,7 +155,7 @@ func (m *Mongo) read(ctx context.Context, coll *mongo.Collection, names []string
 	ctx, cancel := command(ctx)
 	defer cancel()
 	ids := make(bson.A, 0, len(names)+1)
-	ids = append(ids, identityID)
+	ids = append(ids, IdentityID)
 	for _, name := range names {
 		ids = append(ids, name)
 	}

@@ -30,10 +30,8 @@ type Store interface {
 	// were not written. After an error the outcome is unknown for all documents. At most MaxSwaps
 	// documents can be replaced at once.
 	//
-	// If several documents are swapped, one that has been removed since it was read is inserted. That
-	// is right only if it was read less than rules.Retention ago: the TTL index removes documents
-	// that were not written for longer, so the document was removed in the state Prev. Callers must
-	// not swap on the basis of older reads.
+	// A document is inserted only if Prev is zero and the collection is still that of In. Otherwise
+	// it is a conflict at index 0.
 	Swap(ctx context.Context, swaps ...Swap) (done int, err error)
 	// Extend raises the ends of entries and gives their documents new versions. It changes only documents
 	// that contain all entries that were named of them. It returns their number and the random value R of
@@ -48,7 +46,7 @@ type Store interface {
 	// decoded is yielded with the document's ID, and the documents after it follow. Every other error
 	// is the last thing yielded.
 	List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error]
-	// Identify returns the identity of the collection. On an empty collection it creates it.
+	// Identify returns the identity of the collection, read as by Load. On an empty collection it creates it.
 	Identify(ctx context.Context) (rules.Identity, error)
 	// Prepare creates the indexes. It may be called again.
 	Prepare(ctx context.Context) error
@@ -60,7 +58,15 @@ type Loaded struct {
 	Docs map[string]*rules.Document
 	// At is the server's time of the read. It is set even if no document exists.
 	At time.Time
+	// Identity is the collection's identity.
+	Identity rules.Identity
 }
+
+// Generation identifies a collection between two changes of its ID or epoch.
+type Generation struct{ ID, Epoch string }
+
+// GenerationOf returns the generation of a collection with this identity.
+func GenerationOf(i *rules.Identity) Generation { return Generation{i.ID, i.Epoch} }
 
 // Swap is a replacement of one document.
 type Swap struct {
@@ -68,6 +74,9 @@ type Swap struct {
 	Prev rules.Version
 	// Next is the new document. Its ID names it, and its Version is new.
 	Next *rules.Document
+	// In is the generation of the collection in which the document was missing. Defaults to the one that
+	// the store has seen last.
+	In Generation
 }
 
 // Extension raises the end of one entry.

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -29,31 +30,10 @@ func (m *Mongo) Swap(ctx context.Context, swaps ...Swap) (done int, err error) {
 	}
 	ctx, cancel := command(ctx)
 	defer cancel()
-	switch {
-	case len(swaps) > 1:
-		return m.replaceAll(ctx, swaps, encoded)
-	case swaps[0].Prev == (rules.Version{}):
-		return m.insert(ctx, swaps[0].Next.ID, encoded[0])
-	default:
-		return m.replace(ctx, swaps[0], encoded[0])
+	if len(swaps) > 1 || swaps[0].Prev == (rules.Version{}) {
+		return m.swapAll(ctx, swaps, encoded)
 	}
-}
-
-// insert has these outcomes:
-//
-//  1. The document was inserted.
-//  2. Duplicate key: a document exists. This is a conflict.
-//  3. Any other error: the outcome is unknown, or the command was not sent.
-func (m *Mongo) insert(ctx context.Context, name string, next bson.Raw) (int, error) {
-	_, err := m.local.InsertOne(ctx, next)
-	if err == nil {
-		return 1, nil
-	}
-	if we, ok := errors.AsType[mongo.WriteException](err); ok && len(we.WriteErrors) > 0 &&
-		duplicate(len(we.WriteErrors), we.WriteErrors[0].Code, we.WriteConcernError) {
-		return 0, nil
-	}
-	return 0, commandError(err, "insert %q", name)
+	return m.replace(ctx, swaps[0], encoded[0])
 }
 
 // replace has these outcomes:
@@ -69,39 +49,94 @@ func (m *Mongo) replace(ctx context.Context, s Swap, next bson.Raw) (int, error)
 	return int(res.MatchedCount), nil
 }
 
-// replaceAll sends one ordered command in which each replacement is an upsert. Each replacement has
-// these outcomes:
+// swapAll sends one ordered command. Its statements are a guard for each generation in which a document was
+// missing, and one for each document. The command stops at the first of these that fails:
 //
-//  1. The document with the previous version matched and was replaced.
-//  2. There was no document, and the new one was inserted, even if a previous version was expected. That is
-//     safe: the server removes a document only when nothing in it has been alive for rules.Retention, and
-//     fences grow with the server's time. A single replacement reports a conflict instead.
-//  3. There is a document with another version: the upsert tries to insert, and the _id is a
-//     duplicate. The server stops and does not apply the replacements that follow. This is a conflict.
-//  4. Any other error: the outcome of all is unknown, or the command was not sent.
+//  1. The guard: the collection has another identity, or none. Nothing was written. This is a conflict at index 0.
+//  2. A document with another version, or one that is missing although it has a previous version. The documents
+//     before it were written. This is a conflict.
+//  3. A document that exists although it has no previous version. The same.
 //
-// Without upsert, a replacement that matches nothing would not stop the server.
-func (m *Mongo) replaceAll(ctx context.Context, swaps []Swap, encoded []bson.Raw) (int, error) {
-	models := make([]mongo.WriteModel, len(swaps))
+// If none fails, all documents were written. After any other error the outcome of all is unknown, or the command was
+// not sent.
+func (m *Mongo) swapAll(ctx context.Context, swaps []Swap, encoded []bson.Raw) (int, error) {
+	guarded := map[Generation]bool{}
+	var models, documents []mongo.WriteModel
 	for i, s := range swaps {
-		models[i] = mongo.NewReplaceOneModel().SetFilter(filterOf(s)).SetReplacement(encoded[i]).SetUpsert(true)
+		if s.Prev != (rules.Version{}) {
+			documents = append(documents, replacement(s, encoded[i]))
+			continue
+		}
+		if s.In == (Generation{}) {
+			s.In = *m.seen.Load()
+		}
+		if !guarded[s.In] {
+			guarded[s.In] = true
+			models = append(models, guard(s.In))
+		}
+		documents = append(documents, mongo.NewReplaceOneModel().SetFilter(filterOf(s)).SetReplacement(encoded[i]).SetUpsert(true))
 	}
+	guards := len(models)
+	models = append(models, documents...)
 	res, err := m.local.BulkWrite(ctx, models, options.BulkWrite().SetOrdered(true))
 	if err == nil {
-		if applied := res.MatchedCount + res.UpsertedCount; applied != int64(len(swaps)) {
-			return 0, fmt.Errorf("lockstep: replace %d documents: the server reports %d and no error", len(swaps), applied)
+		if applied := res.MatchedCount + res.UpsertedCount; applied != int64(len(models)) {
+			return 0, fmt.Errorf("lockstep: replace %d documents: the server reports %d and no error", len(models), applied)
 		}
 		return len(swaps), nil
 	}
-	if we, ok := errors.AsType[mongo.BulkWriteException](err); ok && len(we.WriteErrors) > 0 &&
-		duplicate(len(we.WriteErrors), we.WriteErrors[0].Code, we.WriteConcernError) {
-		return we.WriteErrors[0].Index, nil
+	if at, stopped := stoppedAt(err); stopped {
+		return max(0, at-guards), nil
 	}
 	return 0, commandError(err, "replace %d documents, the first of them %q", len(swaps), swaps[0].Next.ID)
 }
 
+// neverInserts makes an upsert fail with ImmutableField if it matches nothing, so that it stops an ordered command. It
+// has no effect if it matches. A statement without upsert would not stop the command.
+var neverInserts = bson.E{Key: "$setOnInsert", Value: bson.D{{Key: "_id", Value: "never inserted"}}}
+
+// guard returns a statement that fails unless the collection is of this generation. It changes nothing. Without it a
+// document could appear in a collection that has no identity, and would make it look foreign; and a lost or delayed
+// command could bring back what was removed.
+func guard(in Generation) *mongo.UpdateOneModel {
+	return mongo.NewUpdateOneModel().SetUpsert(true).SetUpdate(bson.D{neverInserts}).
+		SetFilter(bson.D{{Key: "_id", Value: IdentityID}, {Key: "id", Value: in.ID}, {Key: "epoch", Value: in.Epoch}})
+}
+
+// replacement returns a statement that replaces a document, and fails if nothing matches. It sets or removes each
+// field, since an upsert with a replacement would insert.
+func replacement(s Swap, next bson.Raw) *mongo.UpdateOneModel {
+	var set, unset bson.D
+	for _, f := range fieldsOf(reflect.TypeFor[rules.Document]()) {
+		switch value, err := next.LookupErr(f.key); {
+		case f.key == "_id":
+		case err == nil:
+			set = append(set, bson.E{Key: f.key, Value: value})
+		default:
+			unset = append(unset, bson.E{Key: f.key, Value: ""})
+		}
+	}
+	update := bson.D{{Key: "$set", Value: set}, {Key: "$unset", Value: unset}, neverInserts}
+	return mongo.NewUpdateOneModel().SetFilter(filterOf(s)).SetUpdate(update).SetUpsert(true)
+}
+
+// stoppedAt returns the index of the statement that failed because of what is stored: it matched nothing, or the _id
+// exists. The collection has no other unique index. It reports false for every other error.
+func stoppedAt(err error) (index int, stopped bool) {
+	const immutableField, duplicateKey = 66, 11000
+	if ce, ok := errors.AsType[mongo.CommandError](err); ok { // as some servers report it, without the index
+		return 0, ce.Code == immutableField || ce.Code == duplicateKey
+	}
+	we, ok := errors.AsType[mongo.BulkWriteException](err)
+	if !ok || len(we.WriteErrors) != 1 || we.WriteConcernError != nil {
+		return 0, false
+	}
+	code := we.WriteErrors[0].Code
+	return we.WriteErrors[0].Index, code == immutableField || code == duplicateKey
+}
+
 // filterOf matches the document with the version Prev. If there must be no document, it matches nothing,
-// because no version has the number -1. The upsert then inserts, or fails with a duplicate _id.
+// because no version has the number -1. An upsert then inserts, or fails with a duplicate _id.
 func filterOf(s Swap) bson.D {
 	prev := s.Prev
 	if prev == (rules.Version{}) {

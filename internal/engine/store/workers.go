@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
@@ -37,7 +38,8 @@ const (
 
 // RegisterWorker sends two commands. The first one reads the server's time and ensures that the collection
 // has an identity, since a collection of documents without an identity is refused. The second one is an
-// upsert, which has two outcomes: the registration is stored, or an error.
+// upsert after a guard, which has two outcomes: the registration is stored, or an error, for example because the
+// collection was emptied in between.
 func (m *Mongo) RegisterWorker(ctx context.Context, w Worker) error {
 	if err := m.check(ctx); err != nil {
 		return err
@@ -46,10 +48,11 @@ func (m *Mongo) RegisterWorker(ctx context.Context, w Worker) error {
 	if err != nil {
 		return err
 	}
+	update := bson.D{{Key: "$set", Value: bson.D{{Key: registrationField, Value: registration}, {Key: "idleAt", Value: identity.At}}}}
 	return send(ctx, "register a worker in "+m.local.Name(), func(ctx context.Context) error {
-		_, err := m.local.UpdateOne(ctx, bson.D{{Key: "_id", Value: w}}, bson.D{{Key: "$set", Value: bson.D{
-			{Key: registrationField, Value: registration}, {Key: "idleAt", Value: identity.At},
-		}}}, options.UpdateOne().SetUpsert(true))
+		_, err := m.local.BulkWrite(ctx, []mongo.WriteModel{
+			guard(GenerationOf(&identity)), mongo.NewUpdateOneModel().SetFilter(bson.D{{Key: "_id", Value: w}}).SetUpdate(update).SetUpsert(true),
+		}, options.BulkWrite().SetOrdered(true))
 		return err
 	})
 }

@@ -3,6 +3,8 @@ package update
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
@@ -70,6 +72,36 @@ func (ls *Lines) Offer(d *rules.Document) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.line.Offer(d)
+}
+
+// Adopt records the collection's identity, as it was read from the primary. If the collection is of another generation,
+// all cached documents are dropped.
+func (ls *Lines) Adopt(now *rules.Identity) {
+	ls.mu.Lock()
+	before := ls.identity
+	ls.identity, ls.identified = *now, time.Now()
+	var lines []*activeLine
+	if before.ID != "" && store.GenerationOf(&before) != store.GenerationOf(now) {
+		lines = slices.Collect(maps.Values(ls.lines))
+	} else {
+		before.ID = ""
+	}
+	ls.mu.Unlock()
+	for _, e := range lines {
+		e.mu.Lock()
+		e.line.Forget()
+		e.mu.Unlock()
+	}
+	if before.ID != "" && ls.Changed != nil {
+		ls.Changed(&before, now)
+	}
+}
+
+// Identity returns the collection's identity, and the time at which it was read; zero if it was not.
+func (ls *Lines) Identity() (rules.Identity, time.Time) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.identity, ls.identified
 }
 
 // Extend raises the ends of entries and reports whether all of them are known to have been raised. It

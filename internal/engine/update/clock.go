@@ -74,7 +74,10 @@ func (ls *Lines) learnTime(loaded store.Loaded, sent time.Time, err error) Now {
 	if err != nil {
 		return Now{}
 	}
-	return ls.server.learn(loaded.At, sent, time.Now())
+	ls.Adopt(&loaded.Identity)
+	now := ls.server.learn(loaded.At, sent, time.Now())
+	now.In = store.GenerationOf(&loaded.Identity)
+	return now
 }
 
 // forgetTimeAfter forgets the server's time after an error, because another server may answer next.

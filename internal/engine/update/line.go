@@ -26,6 +26,8 @@ type Line struct {
 	known, fresh bool
 	at           Now
 	read         uint64
+	// in is the generation of the collection at the latest read.
+	in store.Generation
 	// committed is set if doc was written by this process and acknowledged.
 	committed bool
 	// swaps counts acknowledged swaps.
@@ -99,6 +101,8 @@ type Answer struct {
 // server's time is At+d, the process's clock shows at least Sent+d.
 type Now struct {
 	At, Sent time.Time
+	// In is the generation of the collection, if the time comes from a read.
+	In store.Generation
 }
 
 // StepKind is the kind of command that a line asks for.
@@ -155,7 +159,7 @@ const (
 	// reserveAfter is the number of successive conflicts after which a line reserves the document.
 	reserveAfter = 4
 	// cacheLasts bounds the age of a cached document. It is far less than the time for which documents of
-	// idle resources are kept: a swap of several documents would insert a removed document again.
+	// idle resources are kept, so a swap seldom finds that its document was removed.
 	cacheLasts = 10 * time.Minute
 )
 
@@ -299,7 +303,7 @@ func (l *Line) next(guess Now, r string) Step {
 	if !after.ReservedByOther(l.Process, now.At) {
 		after.Reserved = nil
 	}
-	return Step{Kind: StepSwap, Swap: store.Swap{Prev: prev, Next: after}, Replies: a.replies}
+	return Step{Kind: StepSwap, Swap: store.Swap{Prev: prev, Next: after, In: l.in}, Replies: a.replies}
 }
 
 // isOld reports whether the cached document may have been removed as idle in the meantime.
@@ -413,6 +417,10 @@ func (l *Line) Loaded(doc *rules.Document, now Now) {
 	if doc != nil {
 		doc.At = now.At
 	}
+	if l.in.ID != now.In.ID { // what the line owes was lost with the collection before
+		l.WriteOff()
+	}
+	l.in = now.In
 	l.doc, l.known, l.fresh, l.at, l.committed = doc, true, true, now, false
 	if l.changed { // by an extension of this process, perhaps after the read
 		l.fresh = false

@@ -39,6 +39,9 @@ type Lines struct {
 	policy  rules.Policy
 	process string
 	server  serverClock
+	// Changed is called when the collection has another identity than at the read before, while no lock is held.
+	// Set it before the first operation.
+	Changed func(before, now *rules.Identity)
 	// closed ends all commands.
 	closed context.Context
 	close  context.CancelFunc
@@ -52,6 +55,9 @@ type Lines struct {
 	// goroutine retries them.
 	debtors    map[*activeLine]bool
 	collecting bool
+	// identity is that of the collection at the latest read from the primary, at the time identified.
+	identity   rules.Identity
+	identified time.Time
 }
 
 // activeLine is a line together with the state of its goroutine. If both mutexes are needed, its own is

@@ -63,7 +63,7 @@ var mutants = []mutant{
 		{"internal/engine/update/line.go", "t.Call.arrived < l.read", "t.Call != nil"},
 	}, simulated: true},
 	{what: "a bulk continues after a conflict", edits: []edit{
-		{"internal/engine/store/memory.go", "\t\tif exists && stored.version != s.Prev {\n\t\t\treturn i, nil", "\t\tif exists && stored.version != s.Prev {\n\t\t\tcontinue"},
+		{"internal/engine/store/memory.go", "stored.version != s.Prev {\n\t\t\treturn i, nil", "stored.version != s.Prev {\n\t\t\tcontinue"},
 	}, simulated: true},
 	{what: "a conflict counts as proof that a lost swap was not applied", edits: []edit{
 		{"internal/engine/update/line.go", "func (l *Line) Conflicted() {\n", "func (l *Line) Conflicted() {\n\tl.WriteOff()\n\tfor _, c := range l.calls {\n\t\tdefer func() { c.unknown = false }()\n\t}\n"},

@@ -55,7 +55,7 @@ var productMutants = []mutant{
 		{"internal/runstate/wait.go", "t.waitingSince.Add(t.used)", "t.waitingSince.Add(0 * t.used)"},
 	}},
 	{what: "a worker with another lock database runs the step", in: worker, tests: "TestGuard_WorkerHasAnotherLockDatabase_IsRefused", edits: []edit{
-		{"interceptors/activity_inbound.go", "guard.Collection); err != nil {", "guard.Collection); err != nil && false {"},
+		{"interceptors/activity_inbound.go", "CheckCollection(ctx, a.locker, guard.Collection)", "CheckCollection(ctx, a.locker, \"\")"},
 	}},
 
 	// Activity side.

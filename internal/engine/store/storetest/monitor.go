@@ -92,7 +92,7 @@ var allowed = map[string]map[string][]string{
 	"update": {
 		"updates.q":            {"$all", "$in"},
 		"updates.arrayFilters": {"$in"},
-		"updates.u":            {"$set", "$inc", "$max", "$push", "$pull"},
+		"updates.u":            {"$set", "$unset", "$setOnInsert", "$inc", "$max", "$push", "$pull"},
 	},
 	"createIndexes":   {"indexes.partialFilterExpression": {"$gte"}},
 	"getMore":         {},

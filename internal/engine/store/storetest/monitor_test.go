@@ -18,7 +18,7 @@ func TestChecker(t *testing.T) {
 		"Read":               {`{"find": "c", "filter": {"_id": {"$in": ["$x"]}}, "projection": {"x": 1, "at": "$$NOW"}}`, ""},
 		"UpdatePipeline":     {`{"update": "c", "updates": [{"q": {}, "u": [{"$set": {"x": 1}}]}]}`, "a pipeline"},
 		"UpdateExpr":         {`{"update": "c", "updates": [{"q": {"$expr": true}, "u": {"x": 1}}]}`, "$expr"},
-		"UpdateUnset":        {`{"update": "c", "updates": [{"q": {}, "u": {"$unset": {"x": 1}}}]}`, "$unset"},
+		"UpdateRename":       {`{"update": "c", "updates": [{"q": {}, "u": {"$rename": {"x": "y"}}}]}`, "$rename"},
 		"UpdateNested":       {`{"update": "c", "updates": [{"q": {"a": [{"b": {"$where": "x"}}]}, "u": {"x": 1}}]}`, "$where"},
 		"UpdatePositional":   {`{"update": "c", "updates": [{"q": {}, "u": {"$set": {"held.$.x": 1}}}]}`, "held.$.x"},
 		"UpdateAllPositions": {`{"update": "c", "updates": [{"q": {}, "u": {"$set": {"held.$[].x": 1}}}]}`, "held.$[].x"},
