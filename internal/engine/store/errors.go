@@ -72,11 +72,19 @@ func handshakeFailed(err error) bool {
 	return ok && strings.HasPrefix(cause.Error(), fmt.Sprintf("connection(%s) %s", cause.ConnectionID, text))
 }
 
-// duplicate reports whether a write failed because the _id exists, and for no other reason. The
-// collection has no other unique index.
-func duplicate(writeErrors int, code int, concern *mongo.WriteConcernError) bool {
+// duplicateAt reports whether a write failed because an _id exists, and for no other reason, and the
+// index of the write. The collection has no other unique index. Some servers, such as Cosmos DB, return
+// a duplicate as an error of the whole command; the index is then -1.
+func duplicateAt(err error) (index int, found bool) {
 	const duplicateKey = 11000
-	return writeErrors == 1 && code == duplicateKey && concern == nil
+	if e, ok := errors.AsType[mongo.BulkWriteException](err); ok && len(e.WriteErrors) == 1 && e.WriteConcernError == nil {
+		return e.WriteErrors[0].Index, e.WriteErrors[0].Code == duplicateKey
+	}
+	if e, ok := errors.AsType[mongo.WriteException](err); ok && len(e.WriteErrors) == 1 && e.WriteConcernError == nil {
+		return e.WriteErrors[0].Index, e.WriteErrors[0].Code == duplicateKey
+	}
+	e, ok := errors.AsType[mongo.CommandError](err)
+	return -1, ok && e.Code == duplicateKey
 }
 
 // contextEnded describes the end of the caller's context before a command was sent.

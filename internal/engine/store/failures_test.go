@@ -216,3 +216,60 @@ func TestNotSent_OtherErrors(t *testing.T) {
 		require.False(t, store.NotSent(err), name)
 	}
 }
+
+// A server may return a duplicate key as an error of the document or of the command.
+func TestDuplicateAt_Errors(t *testing.T) {
+	t.Parallel()
+	concern := &mongo.WriteConcernError{Code: 64}
+	of := func(index, code int) mongo.WriteError { return mongo.WriteError{Index: index, Code: code} }
+	for name, c := range map[string]struct {
+		err   error
+		index int
+		found bool
+	}{
+		"Insert":            {mongo.WriteException{WriteErrors: mongo.WriteErrors{of(0, 11000)}}, 0, true},
+		"InsertConcern":     {mongo.WriteException{WriteErrors: mongo.WriteErrors{of(0, 11000)}, WriteConcernError: concern}, -1, false},
+		"InsertOther":       {mongo.WriteException{WriteErrors: mongo.WriteErrors{of(0, 121)}}, 0, false},
+		"Bulk":              {mongo.BulkWriteException{WriteErrors: []mongo.BulkWriteError{{WriteError: of(2, 11000)}}}, 2, true},
+		"BulkConcern":       {mongo.BulkWriteException{WriteErrors: []mongo.BulkWriteError{{WriteError: of(2, 11000)}}, WriteConcernError: concern}, -1, false},
+		"Command":           {mongo.CommandError{Code: 11000, Name: "DuplicateKey"}, -1, true},
+		"CommandOfAnother":  {mongo.CommandError{Code: 16500, Name: "RequestRateTooLarge"}, -1, false},
+		"CommandWithCause":  {fmt.Errorf("insert: %w", mongo.CommandError{Code: 11000}), -1, true},
+		"NotFromTheCommand": {io.ErrUnexpectedEOF, -1, false},
+	} {
+		index, found := store.DuplicateAt(c.err)
+		require.Equal(t, c.found, found, name)
+		require.Equal(t, c.index, index, name)
+	}
+}
+
+// After a duplicate without an index, the versions of the documents tell what was replaced.
+func TestFirstConflict_Versions_TellWhatWasReplaced(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	for _, name := range []string{"a", "b", "c"} {
+		insert(t, f, document(name, 2))
+	}
+	insert(t, f, document("later", 9))
+	swap := func(name string, n int64) store.Swap {
+		return store.Swap{Prev: version(n - 1), Next: document(name, n)}
+	}
+	other := document("b", 2)
+	other.Version.R = "other"
+	for name, c := range map[string]struct {
+		swaps []store.Swap
+		index int
+		known bool
+	}{
+		"First":        {[]store.Swap{swap("a", 3), swap("b", 3)}, 0, true},
+		"Second":       {[]store.Swap{swap("a", 2), swap("b", 3)}, 1, true},
+		"SameNumber":   {[]store.Swap{swap("a", 2), {Prev: version(1), Next: other}}, 1, true},
+		"WrittenSince": {[]store.Swap{swap("a", 2), swap("later", 3)}, 1, false},
+		"Missing":      {[]store.Swap{swap("missing", 2), swap("a", 2)}, 0, false},
+		"All":          {[]store.Swap{swap("a", 2), swap("c", 2)}, 0, false},
+	} {
+		index, known := f.FirstConflict(t.Context(), c.swaps)
+		require.Equal(t, c.known, known, name)
+		require.Equal(t, c.index, index, name)
+	}
+}

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -42,15 +41,14 @@ func (m *Mongo) Swap(ctx context.Context, swaps ...Swap) (done int, err error) {
 // insert has these outcomes:
 //
 //  1. The document was inserted.
-//  2. Duplicate key: a document exists. This is a conflict.
+//  2. Duplicate key, of the document or of the command: a document exists. This is a conflict.
 //  3. Any other error: the outcome is unknown, or the command was not sent.
 func (m *Mongo) insert(ctx context.Context, name string, next bson.Raw) (int, error) {
 	_, err := m.local.InsertOne(ctx, next)
 	if err == nil {
 		return 1, nil
 	}
-	if we, ok := errors.AsType[mongo.WriteException](err); ok && len(we.WriteErrors) > 0 &&
-		duplicate(len(we.WriteErrors), we.WriteErrors[0].Code, we.WriteConcernError) {
+	if _, duplicate := duplicateAt(err); duplicate {
 		return 0, nil
 	}
 	return 0, commandError(err, "insert %q", name)
@@ -77,7 +75,8 @@ func (m *Mongo) replace(ctx context.Context, s Swap, next bson.Raw) (int, error)
 //     safe: the server removes a document only when nothing in it has been alive for rules.Retention, and
 //     fences grow with the server's time. A single replacement reports a conflict instead.
 //  3. There is a document with another version: the upsert tries to insert, and the _id is a
-//     duplicate. The server stops and does not apply the replacements that follow. This is a conflict.
+//     duplicate. The server stops and does not apply the replacements that follow. This is a conflict. If
+//     the duplicate is an error of the whole command, firstConflict finds its index.
 //  4. Any other error: the outcome of all is unknown, or the command was not sent.
 //
 // Without upsert, a replacement that matches nothing would not stop the server.
@@ -93,11 +92,37 @@ func (m *Mongo) replaceAll(ctx context.Context, swaps []Swap, encoded []bson.Raw
 		}
 		return len(swaps), nil
 	}
-	if we, ok := errors.AsType[mongo.BulkWriteException](err); ok && len(we.WriteErrors) > 0 &&
-		duplicate(len(we.WriteErrors), we.WriteErrors[0].Code, we.WriteConcernError) {
-		return we.WriteErrors[0].Index, nil
+	index, duplicate := duplicateAt(err)
+	if duplicate && index < 0 {
+		index, duplicate = m.firstConflict(ctx, swaps)
+	}
+	if duplicate {
+		return index, nil
 	}
 	return 0, commandError(err, "replace %d documents, the first of them %q", len(swaps), swaps[0].Next.ID)
+}
+
+// firstConflict sends one read, after a duplicate without an index. The outcomes:
+//
+//  1. Up to some index the documents have their new versions, and the next one has a version that no
+//     later write than this one can have made: that is the conflict.
+//  2. The next document is missing or was written more than once since: whether it was replaced is unknown.
+//  3. An error: the same.
+func (m *Mongo) firstConflict(ctx context.Context, swaps []Swap) (index int, known bool) {
+	names := make([]string, len(swaps))
+	for i, s := range swaps {
+		names[i] = s.Next.ID
+	}
+	loaded, err := m.Load(ctx, names...)
+	if err != nil {
+		return 0, false
+	}
+	for i, s := range swaps {
+		if d := loaded.Docs[s.Next.ID]; d == nil || d.Version != s.Next.Version {
+			return i, d != nil && d.Version.N <= s.Next.Version.N
+		}
+	}
+	return 0, false
 }
 
 // filterOf matches the document with the version Prev. If there must be no document, it matches nothing,
