@@ -3,6 +3,7 @@ package party
 import (
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
@@ -45,7 +46,7 @@ type Lease struct {
 	id, keptID string
 	keptUntil  time.Time
 	holdTTL    time.Duration
-	// validUntil is the local time until which the lease is trusted: see leaseOf. It is zero in a lease
+	// validUntil is the time of clock.Now until which the lease is trusted: see leaseOf. It is zero in a lease
 	// from another process.
 	validUntil time.Time
 	// ttl is the part's TTL, or rules.EndlessTTL.
@@ -66,7 +67,7 @@ type Lease struct {
 // Valid reports whether the part may still trust this lease, by this process's clocks. A lease from
 // another process is not valid until it is renewed here. A lease that never expires is valid for 27 s
 // after each confirmation, since it can be released by force.
-func (l Lease) Valid() bool { return !over(l.validUntil, time.Now()) }
+func (l Lease) Valid() bool { return !over(l.validUntil, clock.Now()) }
 
 // requestTTL returns the TTL as a request names it.
 func (l Lease) requestTTL() time.Duration {
@@ -113,13 +114,8 @@ func holdOf(op *rules.Acquire, a *update.Answer) Lease {
 	}
 }
 
-// elapsed returns the time between two local times, for trust: the larger one of what the monotonic and
-// the wall clock measured. The former stops while the machine is suspended; the latter can be set back.
-func elapsed(from, to time.Time) time.Duration {
-	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
-}
-
-func over(end, now time.Time) bool { return elapsed(end, now) >= 0 }
+// over reports whether end has been reached at now. Both are times of clock.Now.
+func over(end, now time.Time) bool { return clock.Elapsed(end, now) >= 0 }
 
 func later(a, b time.Time) time.Time {
 	if b.After(a) {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
@@ -96,14 +97,14 @@ func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) 
 	ctx, span := l.tel.batch(ctx, len(indexes))
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	sent, now := time.Now(), l.lines.Now()
+	sent, now := clock.Now(), l.lines.Now()
 	if now.At.IsZero() { // the server's time is not known: it comes with a read
 		loaded, err := l.store.LoadMajority(ctx)
 		if err != nil {
 			span.end(nil, err)
 			return false, nil
 		}
-		now, sent = l.lines.Learn(loaded.At, sent), time.Now()
+		now, sent = l.lines.Learn(loaded.At, sent), clock.Now()
 	}
 	parts := make([]store.Extension, 0, len(indexes))
 	for _, i := range indexes {
@@ -118,7 +119,7 @@ func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) 
 			lease.Left = Forever
 		}
 		lease.validUntil = earlier(now.Sent, sent).Add(lease.ttl - lease.ttl/trustMargin)
-		if lease.keptID != "" && lease.holdTTL != Forever && -elapsed(lease.keptUntil, sent) < lease.holdTTL/2 {
+		if lease.keptID != "" && lease.holdTTL != Forever && -clock.Elapsed(lease.keptUntil, sent) < lease.holdTTL/2 {
 			kept := now.At.Add(lease.holdTTL)
 			parts = append(parts, store.Extension{Resource: lease.Resource, ID: lease.keptID, End: kept, At: now.At, IdleAt: rules.IdleAt(kept)})
 			lease.keptUntil = now.Sent.Add(lease.holdTTL)
@@ -225,7 +226,7 @@ func (k *keeper) run() {
 	timer := k.locker.clock.NewTimer(keeperPause)
 	defer timer.Stop()
 	for {
-		now := time.Now()
+		now := clock.Now()
 		found, any := k.plan(now)
 		if !any {
 			return
@@ -269,7 +270,7 @@ func (k *keeper) plan(now time.Time) (found renewals, any bool) {
 		return found, false
 	}
 	found.pause = keeperPause
-	sooner := func(at time.Time) { found.pause = min(found.pause, max(-elapsed(at, now), time.Millisecond)) }
+	sooner := func(at time.Time) { found.pause = min(found.pause, max(-clock.Elapsed(at, now), time.Millisecond)) }
 	due := false
 	for s := range k.sessions {
 		next, trusted := s.times()
@@ -351,7 +352,7 @@ func (s *Session) beginRenewal(now time.Time) (due []Lease) {
 	defer s.mu.Unlock()
 	for i := range s.leases {
 		h := &s.leases[i]
-		if s.ended || s.lost != nil || h.renewing || -elapsed(h.next(), now) >= h.ttl/12 || over(h.validUntil, now) {
+		if s.ended || s.lost != nil || h.renewing || -clock.Elapsed(h.next(), now) >= h.ttl/12 || over(h.validUntil, now) {
 			continue
 		}
 		h.failing = h.lastErr != nil

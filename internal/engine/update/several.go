@@ -2,8 +2,8 @@ package update
 
 import (
 	"context"
-	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 )
 
@@ -185,7 +185,7 @@ func (ls *Lines) nextSteps(ctx context.Context, borrowed []*Ticket) []Step {
 	if len(names) == 0 {
 		return steps
 	}
-	sent := time.Now()
+	sent := clock.Now()
 	loaded, err := ls.store.Load(ctx, names...)
 	now := ls.learnTime(loaded, sent, err)
 	for i, t := range borrowed {
