@@ -398,6 +398,9 @@ func (s *Session) expire(now time.Time) {
 	h := s.leases[i]
 	lost := &LostError{Resource: h.Resource, LockID: h.LockID, Part: h.Part, Order: h.Order, Reason: "it could not be renewed in time"}
 	if h.lastErr != nil {
+		if store.PoolBusy(h.lastErr) {
+			lost.Reason += ": no connection of the MongoDB client's pool was free (give locks a client of their own)"
+		}
 		lost.Reason += ": " + h.lastErr.Error()
 	}
 	s.lost = lost

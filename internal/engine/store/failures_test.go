@@ -197,6 +197,7 @@ func TestMongo_BusyPool_IsNotSent(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrNotSent)
 	_, busy := errors.AsType[topology.WaitQueueTimeoutError](err)
 	require.True(t, busy, "%v", err)
+	require.True(t, store.PoolBusy(err))
 	end()
 }
 
