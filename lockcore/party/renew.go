@@ -62,6 +62,7 @@ type renewResult struct {
 // It calls apply for each lease as soon as its result is known, from several goroutines.
 func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Lease, apply func(int, renewResult)) {
 	var together, alone []int
+	var busy error // the reason why a renewal of a single lease, which only knows that its time is over, fails, too
 	for i, lease := range leases {
 		if lease.id != "" && !lease.failing {
 			together = append(together, i)
@@ -72,8 +73,11 @@ func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Le
 	// One lost lease makes only its own batch be renewed one by one.
 	for chunk := range slices.Chunk(together, renewedAtOnce) {
 		batch, cancel := l.clock.WithTimeout(ctx, within)
-		all, renewed := l.renewBatch(batch, leases, chunk)
+		all, renewed, err := l.renewBatch(batch, leases, chunk)
 		cancel()
+		if store.PoolBusy(err) {
+			busy = err
+		}
 		for n, i := range chunk {
 			if all {
 				apply(i, renewResult{renewed[n], nil})
@@ -84,15 +88,18 @@ func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Le
 	}
 	inParallel(len(alone), func(n int) {
 		lease, err := l.renewOne(ctx, leases[alone[n]], false)
+		if err != nil && busy != nil && !errors.Is(err, ErrLost) {
+			err = errors.Join(err, busy)
+		}
 		apply(alone[n], renewResult{lease, err})
 	})
 }
 
 // renewBatch extends the entries of leases, and reports whether all were extended for certain. It extends a kept
 // hold when half of its time is over.
-func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) (all bool, renewed []Lease) {
+func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) (all bool, renewed []Lease, err error) {
 	if l.life.closed.Err() != nil {
-		return false, nil
+		return false, nil, nil
 	}
 	ctx, span := l.tel.batch(ctx, len(indexes))
 	ctx, cancel := l.bounded(ctx)
@@ -102,7 +109,7 @@ func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) 
 		loaded, err := l.store.LoadMajority(ctx)
 		if err != nil {
 			span.end(nil, err)
-			return false, nil
+			return false, nil, err
 		}
 		now, sent = l.lines.Learn(loaded.At, sent), clock.Now()
 	}
@@ -126,13 +133,13 @@ func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) 
 		}
 		renewed = append(renewed, lease)
 	}
-	all, err := l.lines.Extend(ctx, parts)
+	all, err = l.lines.Extend(ctx, parts)
 	told := err
 	if err != nil && !errors.Is(err, store.ErrNotSent) {
 		told = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	span.end(nil, told)
-	return all, renewed
+	return all, renewed, err
 }
 
 func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lease, error) {
@@ -253,7 +260,8 @@ type renewals struct {
 	// due are the leases to renew now, and of their sessions.
 	due []Lease
 	of  []*Session
-	// within bounds the renewal: the longest trust of those leases, or the time limit of a command.
+	// within bounds the renewal: nine tenths of the longest trust of those leases, so that its error comes before a
+	// loss and is its reason, or the time limit of a command.
 	within time.Duration
 	// over are the sessions that can no longer be trusted.
 	over []*Session
@@ -296,7 +304,7 @@ func (k *keeper) plan(now time.Time) (found renewals, any bool) {
 		}
 		for _, lease := range s.beginRenewal(now) {
 			found.due, found.of = append(found.due, lease), append(found.of, s)
-			found.within = max(found.within, min(lease.validUntil.Sub(now), commandTimeout))
+			found.within = max(found.within, min(lease.validUntil.Sub(now)*9/10, commandTimeout))
 		}
 	}
 	return found, true
@@ -370,7 +378,10 @@ func (s *Session) apply(r renewResult) {
 	})
 	if i >= 0 && !s.ended && s.lost == nil { // otherwise it was replaced during the renewal
 		h := &s.leases[i]
-		h.renewing, h.lastErr = false, r.err
+		h.renewing = false
+		if !store.PoolBusy(h.lastErr) || !errors.Is(r.err, context.DeadlineExceeded) { // a repetition only knows that its time is over
+			h.lastErr = r.err
+		}
 		switch {
 		case errors.As(r.err, &lost) && s.upgrading == r.lease.Resource:
 			lost = nil // the upgrade may have replaced the lease already: its answer decides
