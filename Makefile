@@ -18,8 +18,11 @@ CHAOS_FLAGS ?=
 BENCH_FLAGS ?=
 # Flags of `make compare`, for example COMPARE_FLAGS="-only redislock,etcd -markdown".
 COMPARE_FLAGS ?=
-# The commit to compare with in `make bench-contended`, for example AGAINST=HEAD~1. Without it there is no comparison.
+# The commit to compare with in `make bench`, `make bench-hot` and `make bench-contended`, for example AGAINST=HEAD~1. Without it there
+# is no comparison.
 AGAINST ?=
+# Runs the benchmark $(2), or compares its results with those of AGAINST by $(1).
+BENCH = $(if $(AGAINST),go run ./internal/tools/bench/against $(1) "$(AGAINST)",go run $(2)) $(BENCH_FLAGS)
 
 .PHONY: help
 help: ## show this list
@@ -98,21 +101,20 @@ soak: ## play one long seed of `make chaos`, and show that no process uses more 
 	@exec go run -C internal/proof/chaos . -soak $(or $(LONG),30m) $(CHAOS_FLAGS)
 
 .PHONY: bench
-bench: stack-up ## compare operations with raw commands on the same database (BENCH_FLAGS="...")
-	@$(WITH_STACK) && exec go run ./internal/tools/bench engine $(BENCH_FLAGS)
+bench: stack-up ## compare operations with raw commands (AGAINST=commit compares two builds, BENCH_FLAGS="--rounds 1000")
+	@$(WITH_STACK) && exec $(call BENCH,engine,./internal/tools/bench engine)
 
 .PHONY: bench-hot
-bench-hot: stack-up ## compare guards, sagas and locks with a mutex workflow, on few resources and on many (BENCH_FLAGS="--turns 1")
-	@$(WITH_STACK) && exec go run ./internal/tools/bench hot $(BENCH_FLAGS)
+bench-hot: stack-up ## compare guards, sagas and locks with a mutex workflow, on few resources and on many (AGAINST=commit, BENCH_FLAGS="--turns 1")
+	@$(WITH_STACK) && exec $(call BENCH,hot,./internal/tools/bench hot)
 
 .PHONY: bench-scale
 bench-scale: stack-up ## measure more and more resources, clients, waiters and idle documents (BENCH_FLAGS="--short")
 	@$(WITH_STACK) && exec go run ./internal/tools/bench scale $(BENCH_FLAGS)
 
 .PHONY: bench-contended
-bench-contended: stack-up ## measure many Lockers on one resource (AGAINST=commit to compare, BENCH_FLAGS="--write-delay 12ms")
-	@$(WITH_STACK) && if [ -n "$(AGAINST)" ]; then exec internal/tools/bench/contended/against.sh "$(AGAINST)" $(BENCH_FLAGS); \
-		else exec go run ./internal/tools/bench/contended $(BENCH_FLAGS); fi
+bench-contended: stack-up ## measure many Lockers on one resource (AGAINST=commit, BENCH_FLAGS="--write-delay 12ms")
+	@$(WITH_STACK) && exec $(call BENCH,contended,./internal/tools/bench/contended)
 
 .PHONY: compare
 compare: stack-up ## compare with other locks, in ten minutes; installs Redis, etcd, PostgreSQL from Debian (COMPARE_FLAGS="-short")

@@ -389,3 +389,24 @@ func TestClient_LockerOnTheCollection_RespectsBoth(t *testing.T) {
 	require.NoError(t, s.Release(t.Context()))
 	c.xlock(t, "r", "saga", hour)
 }
+
+// A lock matches neither CreatedBefore nor CreatedAfter if it was created at exactly that time.
+func TestStatus_CreatedBeforeEqualsCreatedAt_DoesNotMatch(t *testing.T) {
+	t.Parallel()
+	c := setup(t)
+	c.xlock(t, "r", "a", forever)
+	at := c.status(t, mongolock.Filter{})[0].CreatedAt
+	require.Equal(t, at, at.Truncate(time.Millisecond))
+	for name, want := range map[string]struct {
+		filter mongolock.Filter
+		found  int
+	}{
+		"BeforeEqual":     {mongolock.Filter{CreatedBefore: at}, 0},
+		"AfterEqual":      {mongolock.Filter{CreatedAfter: at}, 0},
+		"BeforeNextMilli": {mongolock.Filter{CreatedBefore: at.Add(time.Millisecond)}, 1},
+		"BeforeSameMilli": {mongolock.Filter{CreatedBefore: at.Add(time.Microsecond)}, 1},
+		"AfterPrevious":   {mongolock.Filter{CreatedAfter: at.Add(-time.Millisecond)}, 1},
+	} {
+		require.Len(t, c.status(t, want.filter), want.found, name)
+	}
+}

@@ -81,7 +81,8 @@ func (ls LockStatusesByCreatedAtDesc) Swap(i, j int) { ls[i], ls[j] = ls[j], ls[
 // Filter selects locks for Status. A lock must match all fields; a field with its zero value matches
 // every lock.
 type Filter struct {
-	// CreatedBefore and CreatedAfter are compared with LockStatus.CreatedAt. Both may be given.
+	// CreatedBefore and CreatedAfter are compared with LockStatus.CreatedAt, which has whole milliseconds. A
+	// lock that was created at exactly that time matches neither. Both may be given.
 	CreatedBefore, CreatedAfter time.Time
 	// TTLlt and TTLgte are compared with LockStatus.TTL: less than, and greater than or equal to. A
 	// lock that does not expire matches neither.

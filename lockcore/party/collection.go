@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
@@ -17,7 +18,7 @@ func (l *Locker) watchIdentity() {
 	if l.life.closing.Err() != nil {
 		return
 	}
-	if known, at := l.lines.Identity(); known.ID != "" && elapsed(at, time.Now()) >= identityEvery {
+	if known, at := l.lines.Identity(); known.ID != "" && clock.Elapsed(at, clock.Now()) >= identityEvery {
 		_, _ = l.identify(l.life.closing) // the next one is soon
 	}
 	l.clock.AfterFunc(identityEvery, l.watchIdentity)

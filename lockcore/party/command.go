@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
@@ -88,7 +89,7 @@ func (l *Locker) readMajority(ctx context.Context, names ...string) (map[string]
 	}
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	sent := time.Now()
+	sent := clock.Now()
 	loaded, err := l.store.LoadMajority(ctx, names...)
 	if err != nil {
 		return nil, fmt.Errorf("lockstep: read lock documents: %w", err)

@@ -17,6 +17,9 @@ import (
 )
 
 // Config configures a [Locker]. Its zero value is the default.
+//
+// Give locks a MongoDB client of their own. If slow queries of the application use all connections of a
+// shared client, renewals wait for one, and locks are lost while the database is healthy.
 type Config struct {
 	// TTL is the time without a renewal after which a part expires, and others may evict it: 100 ms to
 	// ten years, or Forever. Defaults to 30 s.

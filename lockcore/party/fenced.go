@@ -10,12 +10,16 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 )
 
 // ErrFenced reports that a later lease has written, or tried to write, to the document.
@@ -69,15 +73,24 @@ const (
 // with the collection's registry and BSON options. update consists of update operators, is not a
 // pipeline, and leaves FenceField alone. "items.$" and "items.$[]" work; "items.$[name]" does not,
 // since there is no option for array filters. $text and $near do not work in filter, since the
-// update finds the document by its _id. On a sharded collection of a MongoDB before 7.1, filter must
-// contain the shard key, since the first command is a findAndModify.
+// update finds the document by its _id.
+//
+// Both writes are an updateOne with filter and the document's _id, which MongoDB 5.0 and later accept on
+// a sharded collection without the shard key, too. Name the shard key in filter nevertheless: without
+// it, a MongoDB before 7.1 sends the write to all shards, and an orphaned copy that a migration of
+// chunks left behind may be updated and counted instead of the document.
+//
+// ctx must not contain a transaction: it would hide the record from other writers until it commits, and
+// remove the record when it aborts.
 //
 // All writers of the document must use UpdateFenced, under exclusive leases of the same resource.
 // Shared leases are refused, since fences do not order them. Earlier attempts of a part are no
 // longer barred after later attempts of 64 other parts of the same hold have written.
 //
 // Errors: *FencedError; mongo.ErrNoDocuments if no document matches filter; *InvalidError, which is
-// also the answer if writes to coll are unacknowledged (w: 0); the driver's. After an error of the
+// also the answer in a transaction and if writes to coll are unacknowledged (w: 0); one without a type
+// after 20 attempts, with pauses of up to 250 ms, if other writers keep changing the document in
+// between, and nothing was updated; the driver's. After an error of the
 // driver, and after ctx has ended, the outcome is unknown. The same update may then be repeated
 // under the same lease, if it may run twice. The update has the collection's own write concern. Use
 // majority, or a failover can roll back the fence with the write.
@@ -87,6 +100,7 @@ func UpdateFenced(ctx context.Context, coll *mongo.Collection, lease Lease, filt
 	err := cmp.Or(
 		refuse(lease.Fence <= 0, "lease.Fence", fmt.Sprint(lease.Fence), "the fence of a lease that was granted"),
 		refuse(lease.Mode == ModeShared, "lease.Mode", lease.Mode.String(), "exclusive: fences do not order shared leases"),
+		refuse(inTransaction(ctx), "ctx", "with a transaction", "a context without one: a record of a fence must be visible at once, and must remain"),
 		checkUpdate(update),
 	)
 	if err != nil {
@@ -96,17 +110,48 @@ func UpdateFenced(ctx context.Context, coll *mongo.Collection, lease Lease, filt
 		filter = bson.Raw(raw) // the driver does this for a filter, but not inside $and
 	}
 	w := newFencedWrite(lease)
-	for range 3 {
-		id, err := w.record(ctx, coll, filter)
+	for attempt := range fencedAttempts {
+		if err := w.pause(ctx, attempt); err != nil {
+			return err
+		}
+		id, recorded, err := w.record(ctx, coll, filter)
 		if err != nil {
 			return err
+		}
+		if !recorded {
+			continue
 		}
 		done, err := w.write(ctx, coll, id, filter, update)
 		if done || err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("lockstep: nothing was updated under fence %d: the document keeps changing", lease.Fence)
+	return fmt.Errorf("lockstep: nothing was updated under fence %d: the document kept changing in %d attempts", lease.Fence, fencedAttempts)
+}
+
+// fencedAttempts bounds how often a write begins again because other writers changed the document in between.
+const fencedAttempts = 20
+
+// pause waits before a repeated attempt: a random time of up to 2 ms, which doubles with each attempt, and is 250 ms at most.
+func (w *fencedWrite) pause(ctx context.Context, attempt int) error {
+	if attempt == 0 {
+		return nil
+	}
+	var real clock.Real
+	timer := real.NewTimer(real.Jitter(min(time.Millisecond<<attempt, 250*time.Millisecond)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("lockstep: nothing was updated under fence %d: the document keeps changing: %w", w.fence, ctx.Err())
+	}
+}
+
+// inTransaction reports whether commands with ctx belong to a transaction of the caller's.
+func inTransaction(ctx context.Context) bool {
+	session := mongo.SessionFromContext(ctx)
+	return session != nil && session.TransactionRunning()
 }
 
 // fencedWrite is one call of UpdateFenced.
@@ -164,44 +209,48 @@ func (f *storedFence) part(key string) int64 {
 //  1. The document records nothing later: the update may follow.
 //  2. A greater fence is recorded for the part, or as the least one: a *FencedError.
 //  3. No document matches: mongo.ErrNoDocuments.
-//  4. Another write has changed the record in between: read again.
+//  4. Another write has changed the record, or the document, in between: not recorded; read again.
 //
 // Write concern 1 is enough. The update follows in the same document's history: if a failover rolls
-// the record back, it rolls the update back too.
-func (w *fencedWrite) record(ctx context.Context, coll *mongo.Collection, filter any) (id any, _ error) {
-	primary := coll.Clone(options.Collection().SetWriteConcern(writeconcern.W1()).SetReadPreference(readpref.Primary()))
-	for {
-		var doc struct {
-			ID    bson.RawValue `bson:"_id"`
-			Fence bson.RawValue `bson:"lockFence"`
-		}
-		only := options.FindOne().SetProjection(bson.D{{Key: FenceField, Value: 1}})
-		if err := primary.FindOne(ctx, filter, only).Decode(&doc); err != nil {
-			return nil, fmt.Errorf("lockstep: nothing was updated under fence %d: %w", w.fence, err)
-		}
-		var stored storedFence
-		unchanged := bson.D{{Key: "_id", Value: doc.ID}, {Key: FenceField, Value: bson.D{{Key: "$exists", Value: false}}}}
-		if !doc.Fence.IsZero() {
-			if err := doc.Fence.Unmarshal(&stored); err != nil {
-				return nil, fmt.Errorf("lockstep: nothing was updated under fence %d: read %s: %w", w.fence, FenceField, err)
-			}
-			unchanged[1].Value = bson.D{{Key: "$eq", Value: doc.Fence}}
-		}
-		if by := max(stored.Least, stored.part(w.part)); by > w.fence {
-			return nil, &FencedError{Resource: w.resource, Fence: w.fence, By: by}
-		}
-		if w.isRecorded(&stored) {
-			return doc.ID, nil
-		}
-		set := bson.D{{Key: "$set", Value: bson.D{{Key: FenceField, Value: w.recordedIn(stored)}}}}
-		err := primary.FindOneAndUpdate(ctx, unchanged, set, options.FindOneAndUpdate().SetProjection(bson.D{{Key: "_id", Value: 1}})).Err()
-		switch {
-		case err == nil:
-			return doc.ID, nil
-		case !errors.Is(err, mongo.ErrNoDocuments):
-			return nil, fmt.Errorf("lockstep: nothing was updated under fence %d: %w", w.fence, err)
-		}
+// the record back, it rolls the update back too. The read is local for the same reason: with read
+// concern majority it could not see a record that secondaries lag behind to confirm, and would be
+// repeated for as long as they lag.
+//
+// The command is an updateOne with an exact _id, and no findAndModify, which needs the shard key on a
+// sharded collection before MongoDB 7.1. It has the caller's filter, which may contain that key.
+func (w *fencedWrite) record(ctx context.Context, coll *mongo.Collection, filter any) (id any, recorded bool, _ error) {
+	primary := coll.Clone(options.Collection().SetWriteConcern(writeconcern.W1()).SetReadConcern(readconcern.Local()).SetReadPreference(readpref.Primary()))
+	failed := func(err error) (any, bool, error) {
+		return nil, false, fmt.Errorf("lockstep: nothing was updated under fence %d: %w", w.fence, err)
 	}
+	var doc struct {
+		ID    bson.RawValue `bson:"_id"`
+		Fence bson.RawValue `bson:"lockFence"`
+	}
+	only := options.FindOne().SetProjection(bson.D{{Key: FenceField, Value: 1}})
+	if err := primary.FindOne(ctx, filter, only).Decode(&doc); err != nil {
+		return failed(err)
+	}
+	var stored storedFence
+	unchanged := bson.D{{Key: "_id", Value: doc.ID}, {Key: FenceField, Value: bson.D{{Key: "$exists", Value: false}}}}
+	if !doc.Fence.IsZero() {
+		if err := doc.Fence.Unmarshal(&stored); err != nil {
+			return failed(fmt.Errorf("read %s: %w", FenceField, err))
+		}
+		unchanged[1].Value = bson.D{{Key: "$eq", Value: doc.Fence}}
+	}
+	if by := max(stored.Least, stored.part(w.part)); by > w.fence {
+		return nil, false, &FencedError{Resource: w.resource, Fence: w.fence, By: by}
+	}
+	if w.isRecorded(&stored) {
+		return doc.ID, true, nil
+	}
+	set := bson.D{{Key: "$set", Value: bson.D{{Key: FenceField, Value: w.recordedIn(stored)}}}}
+	res, err := primary.UpdateOne(ctx, bson.D{{Key: "$and", Value: bson.A{filter, unchanged}}}, set)
+	if err != nil {
+		return failed(err)
+	}
+	return doc.ID, res.MatchedCount > 0, nil
 }
 
 // isRecorded reports whether the record already bars what the lease bars.

@@ -13,6 +13,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
@@ -251,17 +252,20 @@ func TestUpdateFenced_UnacknowledgedWrites_AreRefused(t *testing.T) {
 	careless := coll.Clone(options.Collection().SetWriteConcern(writeconcern.Unacknowledged()))
 	err = party.UpdateFenced(t.Context(), careless, party.Lease{Resource: "r", Fence: 7}, bson.M{"_id": 1}, bson.M{"$inc": bson.M{"n": 1}})
 	requireInvalid(t, err, "coll")
-	require.Zero(t, updates.Load(), "nothing was sent")
+	require.EqualValues(t, 1, updates.Load(), "only the record of the fence was sent")
+	unchanged, err := coll.CountDocuments(t.Context(), bson.M{"n": 0})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, unchanged)
 }
 
-// betweenCommands returns a collection on which interfere runs once, after the first findAndModify: between the record of a
+// betweenCommands returns a collection on which interfere runs once, after the first update: between the record of a
 // fence and the update.
 func betweenCommands(t *testing.T, interfere func(*mongo.Collection)) *mongo.Collection {
 	t.Helper()
 	var coll *mongo.Collection
 	var done atomic.Bool
 	coll = accountsOf(t, options.Client().SetMonitor(&event.CommandMonitor{Succeeded: func(_ context.Context, e *event.CommandSucceededEvent) {
-		if e.CommandName == "findAndModify" && done.CompareAndSwap(false, true) {
+		if e.CommandName == "update" && done.CompareAndSwap(false, true) {
 			interfere(coll)
 		}
 	}}))
@@ -317,6 +321,82 @@ func TestUpdateFenced_ChangeAfterRecord_IsRespected(t *testing.T) {
 			require.GreaterOrEqual(t, doc.LockFence.Least, int64(7))
 		})
 	}
+}
+
+// Every command is one that a router accepts on a collection that is sharded by another key, and reads what the primary has,
+// whatever the collection's read concern.
+func TestUpdateFenced_Commands_NeedNoShardKey(t *testing.T) {
+	t.Parallel()
+	var names []string
+	var broken []string
+	coll := accountsOf(t, options.Client().SetMonitor(&event.CommandMonitor{Started: func(_ context.Context, e *event.CommandStartedEvent) {
+		switch e.CommandName {
+		case "findAndModify":
+			broken = append(broken, "a findAndModify needs the shard key before MongoDB 7.1")
+		case "find":
+			if level, _ := e.Command.Lookup("readConcern", "level").StringValueOK(); level == "majority" {
+				broken = append(broken, "the read waits for lagging members")
+			}
+		case "update":
+			id, err := e.Command.LookupErr("updates", "0", "q", "$and", "1", "_id")
+			if err != nil || id.Type != bson.TypeInt32 {
+				broken = append(broken, "an update of one document has no exact _id: "+e.Command.String())
+			}
+		}
+		if e.CommandName != "insert" {
+			names = append(names, e.CommandName)
+		}
+	}})).Clone(options.Collection().SetReadConcern(readconcern.Majority()))
+	_, err := coll.InsertOne(t.Context(), bson.M{"_id": 1, "region": "eu"})
+	require.NoError(t, err)
+	lease := party.Lease{Resource: "r", Fence: 7, FirstFence: 7}
+	set := bson.M{"$set": bson.M{"n": 1}}
+	require.NoError(t, party.UpdateFenced(t.Context(), coll, lease, bson.M{"region": "eu"}, set))
+	require.Empty(t, broken)
+	require.Equal(t, []string{"find", "update", "update"}, names)
+}
+
+// A document whose record is changed by others after every read must not keep a writer busy forever.
+func TestUpdateFenced_RecordKeepsChanging_EndsAfterAttempts(t *testing.T) {
+	t.Parallel()
+	var changes atomic.Int32
+	var other *mongo.Collection
+	coll := accountsOf(t, options.Client().SetMonitor(&event.CommandMonitor{Succeeded: func(ctx context.Context, e *event.CommandSucceededEvent) {
+		if e.CommandName == "find" {
+			n := changes.Add(1)
+			_, _ = other.UpdateOne(ctx, bson.M{"_id": 1}, bson.M{"$set": bson.M{party.FenceField + ".parts.other": int64(n)}})
+		}
+	}}))
+	other = testenv.Mongo(t).Client().Database(coll.Database().Name()).Collection(coll.Name())
+	_, err := coll.InsertOne(t.Context(), bson.M{"_id": 1})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	began := time.Now()
+	lease := party.Lease{Resource: "r", Fence: 1000, FirstFence: 7, LockID: "saga", Part: "a"}
+	err = party.UpdateFenced(ctx, coll, lease, bson.M{"_id": 1}, bson.M{"$set": bson.M{"n": 1}})
+	require.ErrorContains(t, err, "nothing was updated under fence 1000: the document kept changing in 20 attempts")
+	require.NoError(t, ctx.Err())
+	require.EqualValues(t, 20, changes.Load())
+	require.Greater(t, time.Since(began), 100*time.Millisecond, "it pauses")
+}
+
+func TestUpdateFenced_Transaction_IsRefused(t *testing.T) {
+	t.Parallel()
+	coll := accountsOf(t, options.Client())
+	_, err := coll.InsertOne(t.Context(), bson.M{"_id": 1})
+	require.NoError(t, err)
+	session, err := coll.Database().Client().StartSession()
+	require.NoError(t, err)
+	defer session.EndSession(t.Context())
+	ctx := mongo.NewSessionContext(t.Context(), session)
+	write := func() error {
+		lease := party.Lease{Resource: "r", Fence: 7, FirstFence: 7}
+		return party.UpdateFenced(ctx, coll, lease, bson.M{"_id": 1}, bson.M{"$set": bson.M{"n": 1}})
+	}
+	require.NoError(t, write(), "a session without a transaction")
+	require.NoError(t, session.StartTransaction())
+	requireInvalid(t, write(), "ctx")
 }
 
 // A compensation bars the parts that it undoes, and no others.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
@@ -48,7 +49,7 @@ type Lease struct {
 	// kept lists what the lock ID kept at the local time seen.
 	kept []keptEntry
 	seen time.Time
-	// validUntil is the local time until which the lease is trusted: see leaseOf. It is zero in a lease
+	// validUntil is the time of clock.Now until which the lease is trusted: see leaseOf. It is zero in a lease
 	// from another process.
 	validUntil time.Time
 	// ttl is the part's TTL, or rules.EndlessTTL.
@@ -75,7 +76,7 @@ type keptEntry struct {
 // Valid reports whether the part may still trust this lease, by this process's clocks. A lease from
 // another process is not valid until it is renewed here. A lease that never expires is valid for 27 s
 // after each confirmation, since it can be released by force.
-func (l Lease) Valid() bool { return !over(l.validUntil, time.Now()) }
+func (l Lease) Valid() bool { return !over(l.validUntil, clock.Now()) }
 
 // requestTTL returns the TTL as a request names it.
 func (l Lease) requestTTL() time.Duration {
@@ -118,7 +119,7 @@ func leaseOf(p *rules.Entry, a *update.Answer) Lease {
 // needsSwap reports whether the part cannot be renewed by the IDs of entries alone: it has several, or its
 // lock ID may keep more than was seen, which a part renews too.
 func (l *Lease) needsSwap(now time.Time) bool {
-	return l.upgraded || slices.ContainsFunc(l.kept, func(k keptEntry) bool { return elapsed(l.seen, now) >= k.ttl/3 })
+	return l.upgraded || slices.ContainsFunc(l.kept, func(k keptEntry) bool { return clock.Elapsed(l.seen, now) >= k.ttl/3 })
 }
 
 // holdOf returns the lease of a request with HoldOnly. It is not trusted, since nothing renews it.
@@ -132,13 +133,8 @@ func holdOf(op *rules.Acquire, a *update.Answer) Lease {
 	}
 }
 
-// elapsed returns the time between two local times, for trust: the larger one of what the monotonic and
-// the wall clock measured. The former stops while the machine is suspended; the latter can be set back.
-func elapsed(from, to time.Time) time.Duration {
-	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
-}
-
-func over(end, now time.Time) bool { return elapsed(end, now) >= 0 }
+// over reports whether end has been reached at now. Both are times of clock.Now.
+func over(end, now time.Time) bool { return clock.Elapsed(end, now) >= 0 }
 
 func later(a, b time.Time) time.Time {
 	if b.After(a) {

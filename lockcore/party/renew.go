@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
@@ -61,7 +62,8 @@ type renewResult struct {
 // It calls apply for each lease as soon as its result is known, from several goroutines.
 func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Lease, apply func(int, renewResult)) {
 	var together, alone []int
-	now := time.Now()
+	now := clock.Now()
+	var busy error // the reason why a renewal of a single lease, which only knows that its time is over, fails, too
 	for i, lease := range leases {
 		if lease.id != "" && !lease.failing && !lease.needsSwap(now) {
 			together = append(together, i)
@@ -72,8 +74,11 @@ func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Le
 	// One lost lease makes only its own batch be renewed one by one.
 	for chunk := range slices.Chunk(together, renewedAtOnce) {
 		batch, cancel := l.clock.WithTimeout(ctx, within)
-		all, renewed := l.renewBatch(batch, leases, chunk)
+		all, renewed, err := l.renewBatch(batch, leases, chunk)
 		cancel()
+		if store.PoolBusy(err) {
+			busy = err
+		}
 		for n, i := range chunk {
 			if all {
 				apply(i, renewResult{renewed[n], nil})
@@ -84,27 +89,30 @@ func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Le
 	}
 	inParallel(len(alone), func(n int) {
 		lease, err := l.renewOne(ctx, leases[alone[n]], false)
+		if err != nil && busy != nil && !errors.Is(err, ErrLost) {
+			err = errors.Join(err, busy)
+		}
 		apply(alone[n], renewResult{lease, err})
 	})
 }
 
 // renewBatch extends the entries of leases, and reports whether all were extended for certain. It extends a kept
 // hold when half of its time is over.
-func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) (all bool, renewed []Lease) {
+func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) (all bool, renewed []Lease, err error) {
 	if l.life.closed.Err() != nil {
-		return false, nil
+		return false, nil, nil
 	}
 	ctx, span := l.tel.batch(ctx, len(indexes))
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	sent, now := time.Now(), l.lines.Now()
+	sent, now := clock.Now(), l.lines.Now()
 	if now.At.IsZero() { // the server's time is not known: it comes with a read
 		loaded, err := l.store.LoadMajority(ctx)
 		if err != nil {
 			span.end(nil, err)
-			return false, nil
+			return false, nil, err
 		}
-		now, sent = l.lines.Learn(loaded.At, sent), time.Now()
+		now, sent = l.lines.Learn(loaded.At, sent), clock.Now()
 	}
 	parts := make([]store.Extension, 0, len(indexes))
 	for _, i := range indexes {
@@ -121,7 +129,7 @@ func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) 
 		lease.validUntil = earlier(now.Sent, sent).Add(lease.ttl - lease.ttl/trustMargin)
 		lease.kept = slices.Clone(lease.kept)
 		for k := range lease.kept {
-			if kept := &lease.kept[k]; -elapsed(kept.until, sent) < kept.ttl/2 {
+			if kept := &lease.kept[k]; -clock.Elapsed(kept.until, sent) < kept.ttl/2 {
 				end := now.At.Add(kept.ttl)
 				parts = append(parts, store.Extension{Resource: lease.Resource, ID: kept.id, End: end, At: now.At, IdleAt: rules.IdleAt(end)})
 				kept.until = now.Sent.Add(kept.ttl)
@@ -129,13 +137,13 @@ func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) 
 		}
 		renewed = append(renewed, lease)
 	}
-	all, err := l.lines.Extend(ctx, parts)
+	all, err = l.lines.Extend(ctx, parts)
 	told := err
 	if err != nil && !errors.Is(err, store.ErrNotSent) {
 		told = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	span.end(nil, told)
-	return all, renewed
+	return all, renewed, err
 }
 
 func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lease, error) {
@@ -235,7 +243,7 @@ func (k *keeper) run() {
 	timer := k.locker.clock.NewTimer(keeperPause)
 	defer timer.Stop()
 	for {
-		now := time.Now()
+		now := clock.Now()
 		found, any := k.plan(now)
 		if !any {
 			return
@@ -262,7 +270,8 @@ type renewals struct {
 	// due are the leases to renew now, and of their sessions.
 	due []Lease
 	of  []*Session
-	// within bounds the renewal: the longest trust of those leases, or the time limit of a command.
+	// within bounds the renewal: nine tenths of the longest trust of those leases, so that its error comes before a
+	// loss and is its reason, or the time limit of a command.
 	within time.Duration
 	// over are the sessions that can no longer be trusted.
 	over []*Session
@@ -279,7 +288,7 @@ func (k *keeper) plan(now time.Time) (found renewals, any bool) {
 		return found, false
 	}
 	found.pause = keeperPause
-	sooner := func(at time.Time) { found.pause = min(found.pause, max(-elapsed(at, now), time.Millisecond)) }
+	sooner := func(at time.Time) { found.pause = min(found.pause, max(-clock.Elapsed(at, now), time.Millisecond)) }
 	due := false
 	for s := range k.sessions {
 		next, trusted := s.times()
@@ -305,7 +314,7 @@ func (k *keeper) plan(now time.Time) (found renewals, any bool) {
 		}
 		for _, lease := range s.beginRenewal(now) {
 			found.due, found.of = append(found.due, lease), append(found.of, s)
-			found.within = max(found.within, min(lease.validUntil.Sub(now), commandTimeout))
+			found.within = max(found.within, min(lease.validUntil.Sub(now)*9/10, commandTimeout))
 		}
 	}
 	return found, true
@@ -361,7 +370,7 @@ func (s *Session) beginRenewal(now time.Time) (due []Lease) {
 	defer s.mu.Unlock()
 	for i := range s.leases {
 		h := &s.leases[i]
-		if s.ended || s.lost != nil || h.renewing || -elapsed(h.next(), now) >= h.ttl/12 || over(h.validUntil, now) {
+		if s.ended || s.lost != nil || h.renewing || -clock.Elapsed(h.next(), now) >= h.ttl/12 || over(h.validUntil, now) {
 			continue
 		}
 		h.failing = h.lastErr != nil
@@ -379,7 +388,10 @@ func (s *Session) apply(r renewResult) {
 	})
 	if i >= 0 && !s.ended && s.lost == nil { // otherwise it was replaced during the renewal
 		h := &s.leases[i]
-		h.renewing, h.lastErr = false, r.err
+		h.renewing = false
+		if !store.PoolBusy(h.lastErr) || !errors.Is(r.err, context.DeadlineExceeded) { // a repetition only knows that its time is over
+			h.lastErr = r.err
+		}
 		switch {
 		case errors.As(r.err, &lost) && s.upgrading == r.lease.Resource:
 			lost = nil // the upgrade may have replaced the lease already: its answer decides
@@ -412,6 +424,9 @@ func (s *Session) lose(reason string, isLost func(*held) bool) {
 	h := s.leases[i]
 	lost := &LostError{Resource: h.Resource, LockID: h.LockID, Part: h.Part, Order: h.Order, Reason: reason}
 	if h.lastErr != nil {
+		if store.PoolBusy(h.lastErr) {
+			lost.Reason += ": no connection of the MongoDB client's pool was free (give locks a client of their own)"
+		}
 		lost.Reason += ": " + h.lastErr.Error()
 	}
 	s.lost = lost

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
@@ -39,7 +40,7 @@ func (l *Locker) NewSession(ctx context.Context, leases []Lease) *Session {
 	s := &Session{locker: l}
 	for _, lease := range leases {
 		if lease.validUntil.IsZero() {
-			lease.validUntil = time.Now()
+			lease.validUntil = clock.Now()
 		}
 		s.leases = append(s.leases, held{Lease: lease})
 	}

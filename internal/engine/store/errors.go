@@ -54,6 +54,12 @@ func notSent(err error) bool {
 		errors.Is(err, topology.ErrPoolClosed) || poolPaused(err) || handshakeFailed(err)
 }
 
+// PoolBusy reports whether a command was not sent because other commands used all connections of the client.
+func PoolBusy(err error) bool {
+	_, busy := errors.AsType[topology.WaitQueueTimeoutError](err)
+	return busy
+}
+
 func poolPaused(err error) bool {
 	cause, ok := errors.AsType[driver.Error](err)
 	if !ok {

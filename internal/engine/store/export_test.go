@@ -8,4 +8,5 @@ var (
 	Encode         = encode
 	Successor      = successor
 	NotSent        = notSent
+	StoppedAt      = stoppedAt
 )

@@ -201,6 +201,7 @@ func TestMongo_BusyPool_IsNotSent(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrNotSent)
 	_, busy := errors.AsType[topology.WaitQueueTimeoutError](err)
 	require.True(t, busy, "%v", err)
+	require.True(t, store.PoolBusy(err))
 	end()
 }
 
@@ -218,5 +219,32 @@ func TestNotSent_OtherErrors(t *testing.T) {
 		"Concern":    mongo.WriteException{WriteConcernError: &mongo.WriteConcernError{Code: 64}},
 	} {
 		require.False(t, store.NotSent(err), name)
+	}
+}
+
+// A server may return a duplicate key as an error of the document or of the command. Of the command it has no
+// index: the first document counts as the conflict, and a conflict does not prove that nothing was written.
+func TestStoppedAt_Errors(t *testing.T) {
+	t.Parallel()
+	concern := &mongo.WriteConcernError{Code: 64}
+	of := func(index, code int) []mongo.BulkWriteError {
+		return []mongo.BulkWriteError{{WriteError: mongo.WriteError{Index: index, Code: code}}}
+	}
+	for name, c := range map[string]struct {
+		err     error
+		index   int
+		stopped bool
+	}{
+		"Duplicate":         {mongo.BulkWriteException{WriteErrors: of(2, 11000)}, 2, true},
+		"NothingMatched":    {mongo.BulkWriteException{WriteErrors: of(1, 66)}, 1, true},
+		"Concern":           {mongo.BulkWriteException{WriteErrors: of(2, 11000), WriteConcernError: concern}, 0, false},
+		"Command":           {mongo.CommandError{Code: 11000, Name: "DuplicateKey"}, 0, true},
+		"CommandOfAnother":  {mongo.CommandError{Code: 16500, Name: "RequestRateTooLarge"}, 0, false},
+		"CommandWithCause":  {fmt.Errorf("insert: %w", mongo.CommandError{Code: 11000}), 0, true},
+		"NotFromTheCommand": {io.ErrUnexpectedEOF, 0, false},
+	} {
+		index, stopped := store.StoppedAt(c.err)
+		require.Equal(t, c.stopped, stopped, name)
+		require.Equal(t, c.index, index, name)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
@@ -79,7 +80,7 @@ func (ls *Lines) Offer(d *rules.Document) {
 func (ls *Lines) Adopt(now *rules.Identity) {
 	ls.mu.Lock()
 	before := ls.identity
-	ls.identity, ls.identified = *now, time.Now()
+	ls.identity, ls.identified = *now, clock.Now()
 	var lines []*activeLine
 	if before.ID != "" && store.GenerationOf(&before) != store.GenerationOf(now) {
 		lines = slices.Collect(maps.Values(ls.lines))

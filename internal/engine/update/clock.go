@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 )
 
@@ -35,7 +36,7 @@ const (
 func (c *serverClock) learn(at, sent, received time.Time) Now {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if max(received.Sub(sent), received.Round(0).Sub(sent.Round(0))) <= sampleWithin {
+	if clock.Elapsed(sent, received) <= sampleWithin {
 		c.at, c.sent, c.received = at, sent, received
 	}
 	return Now{At: at, Sent: sent}
@@ -47,24 +48,21 @@ func (c *serverClock) forget() {
 	c.at = time.Time{}
 }
 
-// guess returns a lower bound of the server's time, or zero if nothing is known. The time since the
-// sample is the smaller of the monotonic and the wall clock's: the monotonic clock stops while a machine
-// is suspended, and the wall clock may be set.
+// guess returns a lower bound of the server's time, or zero if nothing is known.
 func (c *serverClock) guess() Now {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
+	now := clock.Now()
 	if c.exact != nil {
 		return Now{At: c.exact(), Sent: now}
 	}
 	if c.at.IsZero() {
 		return Now{}
 	}
-	monotonic, wall := now.Sub(c.received), now.Round(0).Sub(c.received.Round(0))
-	if max(monotonic, wall) > sampleLasts {
+	if clock.Elapsed(c.received, now) > sampleLasts {
 		return Now{}
 	}
-	passed := max(0, min(monotonic, wall)).Truncate(time.Millisecond)
+	passed := max(0, clock.ElapsedAtLeast(c.received, now)).Truncate(time.Millisecond)
 	return Now{At: c.at.Add(passed), Sent: c.sent.Add(passed)}
 }
 
@@ -75,7 +73,7 @@ func (ls *Lines) learnTime(loaded store.Loaded, sent time.Time, err error) Now {
 		return Now{}
 	}
 	ls.Adopt(&loaded.Identity)
-	now := ls.server.learn(loaded.At, sent, time.Now())
+	now := ls.server.learn(loaded.At, sent, clock.Now())
 	now.In = store.GenerationOf(&loaded.Identity)
 	return now
 }
@@ -91,4 +89,4 @@ func (ls *Lines) forgetTimeAfter(err error) {
 func (ls *Lines) Now() Now { return ls.server.guess() }
 
 // Learn records the server's time at, from the answer to a read that was sent at the local time sent.
-func (ls *Lines) Learn(at, sent time.Time) Now { return ls.server.learn(at, sent, time.Now()) }
+func (ls *Lines) Learn(at, sent time.Time) Now { return ls.server.learn(at, sent, clock.Now()) }

@@ -182,7 +182,7 @@ func (ls *Lines) carryOut(e *activeLine, step Step) {
 	case StepPause:
 		ls.pause(e, step.Pause)
 	case StepLoad:
-		sent := time.Now()
+		sent := clock.Now()
 		loaded, err := ls.store.Load(ctx, name)
 		now := ls.learnTime(loaded, sent, err)
 		e.mu.Lock()

@@ -2,8 +2,8 @@ package update
 
 import (
 	"context"
-	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
@@ -243,7 +243,7 @@ func (ls *Lines) nextSteps(ctx context.Context, borrowed []*Ticket, rest []*Call
 	if len(names) == 0 {
 		return steps, loaded
 	}
-	sent := time.Now()
+	sent := clock.Now()
 	loaded, err := ls.store.Load(ctx, names...)
 	now := ls.learnTime(loaded, sent, err)
 	for i, t := range borrowed {

@@ -10,7 +10,8 @@
 //
 // scale shows how costs grow with the number of resources, clients, waiters and idle documents.
 //
-// The command in the directory contended measures many Lockers on one resource, and compares two builds of the lock engine.
+// The command in the directory contended measures many Lockers on one resource. The command in the directory against compares this
+// build with that of another commit, by engine, hot or contended.
 //
 // The servers are those of LOCKSTEP_MONGODB_URI and, for hot, TEMPORAL_ADDRESS; `make stack-env` prints both. Times on a shared
 // machine are noisy. Therefore all cases that are compared run alternately, and only ratios of medians of one run count.

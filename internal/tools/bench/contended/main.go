@@ -2,7 +2,6 @@
 //
 //	go run ./internal/tools/bench/contended [--json] [--lockers 1,3,10] [--each d] [--write-delay d] [--read-delay d]
 //	go run ./internal/tools/bench/contended [--json] --slow d [--each d] [--write-delay d] [--read-delay d]
-//	go run ./internal/tools/bench/contended [--json] --against file [--turns n] [other flags]
 //
 // Each Locker has a MongoDB client of its own. Each of its goroutines repeats Acquire and Release on one resource. A command
 // monitor on each client counts the commands.
@@ -10,9 +9,8 @@
 // The flag --write-delay holds back the answers of write commands, as a replica set does that waits for a majority. The
 // flag --slow adds an eleventh Locker to ten others, and holds back all answers to it.
 //
-// The flag --against names a binary of this command that was built from another commit. Both run alternately, as child
-// processes. `make bench-contended AGAINST=commit` copies this directory into that commit and builds it there. Therefore this
-// package imports only the driver, x/sync and lockcore, and uses only lockcore's New, CreateIndexes, Acquire, Release, Close and Exclusive.
+// `make bench-contended AGAINST=commit` builds this program in another commit, too (package against). Therefore it imports only the
+// driver, x/sync and lockcore, and uses only lockcore's New, CreateIndexes, Acquire, Release, Close and Exclusive.
 //
 // It needs a server: LOCKSTEP_MONGODB_URI, as `make stack-env` prints it.
 package main
@@ -33,7 +31,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, parse(), os.Stdout, os.Stderr)
+	err := run(ctx, parse(), os.Stdout)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "contended:", err)
@@ -50,9 +48,6 @@ type config struct {
 	each time.Duration
 	// writeDelay and readDelay hold back the answers of commands of all Lockers, and slow all answers to the slow one.
 	writeDelay, readDelay, slow time.Duration
-	// against is another build of this command, or empty. Each of the two builds measures each case once a turn.
-	against string
-	turns   int
 }
 
 // benchCase is a number of Lockers that contend for one resource, with a number of goroutines each. The last one may be slow.
@@ -70,8 +65,6 @@ func parse() config {
 	flag.DurationVar(&cfg.writeDelay, "write-delay", 0, "how long answers of write commands are held back")
 	flag.DurationVar(&cfg.readDelay, "read-delay", 0, "how long answers of read commands are held back")
 	flag.DurationVar(&cfg.slow, "slow", 0, "measure ten Lockers and one to which all answers are held back this long")
-	flag.StringVar(&cfg.against, "against", "", "a binary of this command, built from another commit, to compare with")
-	flag.IntVar(&cfg.turns, "turns", 3, "how often each case is measured with --against")
 	flag.Func("lockers", "the numbers of Lockers, such as 1,3,10", func(list string) error {
 		cfg.cases = nil
 		for text := range strings.SplitSeq(list, ",") {
@@ -89,30 +82,23 @@ func parse() config {
 	})
 	_ = flag.Set("lockers", "1,3,10") // the default
 	flag.Parse()
-	cfg.turns = max(cfg.turns, 1)
 	if cfg.slow > 0 {
 		cfg.cases = []benchCase{{Name: "10 + 1 slow × 4", Lockers: 11, Goroutines: 4, Slow: true}}
 	}
 	return cfg
 }
 
-func run(ctx context.Context, cfg config, out, progress io.Writer) (err error) {
+func run(ctx context.Context, cfg config, out io.Writer) error {
 	if cfg.uri == "" {
 		return errors.New(`LOCKSTEP_MONGODB_URI is not set: start the servers with "make stack-up", then eval "$(make -s stack-env)"`)
 	}
 	var r report
-	if cfg.against != "" {
-		if r, err = compare(ctx, cfg, progress); err != nil {
-			return err
+	for _, c := range cfg.cases {
+		m, err := measureCase(ctx, cfg, c)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
 		}
-	} else {
-		for _, c := range cfg.cases {
-			m, err := measureCase(ctx, cfg, c)
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.Name, err)
-			}
-			r.Results = append(r.Results, m)
-		}
+		r.Results = append(r.Results, m)
 	}
 	if cfg.asJSON {
 		return json.NewEncoder(out).Encode(r)

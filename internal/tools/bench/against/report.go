@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
+)
+
+// printed has what the benchmarks print as JSON: engine its sections and facts, hot its rows, contended its results.
+type printed struct {
+	Sections []struct {
+		Name  string
+		Cases []struct {
+			Name     string
+			MedianMS float64
+		}
+	}
+	Facts []struct {
+		Name, Unit string
+		Value      float64
+	}
+	Rows []struct {
+		Processes, Resources int
+		Cells                []struct {
+			Kind      string
+			PerSecond float64
+		}
+	}
+	Results []struct {
+		Name                            string
+		PerSecond, WaitP50MS, WaitP99MS float64
+	}
+}
+
+// figure is one number of a run.
+type figure struct {
+	name  string
+	value float64
+	// isTime is set if the value is in milliseconds. Otherwise it is a number a second.
+	isTime bool
+}
+
+func (p printed) figures() (all []figure) {
+	for _, s := range p.Sections {
+		for _, c := range s.Cases {
+			all = append(all, figure{s.Name + ": " + c.Name, c.MedianMS, true})
+		}
+	}
+	for _, f := range p.Facts {
+		if f.Unit == "s" {
+			all = append(all, figure{"in addition: " + f.Name, 1000 * f.Value, true})
+		}
+	}
+	for _, r := range p.Rows {
+		for _, c := range r.Cells {
+			all = append(all, figure{fmt.Sprintf("%d processes, %d resources: %s", r.Processes, r.Resources, c.Kind), c.PerSecond, false})
+		}
+	}
+	for _, r := range p.Results {
+		all = append(all, figure{r.Name, r.PerSecond, false},
+			figure{r.Name + ": wait p50", r.WaitP50MS, true}, figure{r.Name + ": wait p99", r.WaitP99MS, true})
+	}
+	return all
+}
+
+// The builds. The control is a second run of the other build.
+const (
+	this = iota
+	other
+	control
+)
+
+// row is the comparison of one figure. A ratio above 1 means that the first of the two runs was faster.
+type row struct {
+	Name string `json:"name"`
+	// Unit is that of This and Other, which are medians of the turns.
+	Unit  string  `json:"unit"`
+	This  float64 `json:"this"`
+	Other float64 `json:"other"`
+	// Ratios compare this build with the other, and Controls compare the other build with itself, in each turn.
+	Ratios   []float64 `json:"ratios"`
+	Controls []float64 `json:"controls"`
+	// Ratio and Control are medians of the turns.
+	Ratio   float64 `json:"ratio"`
+	Control float64 `json:"control"`
+	// Slower is set if Ratio is below both 0.97 and the lower quartile of Controls.
+	Slower bool `json:"slower"`
+
+	isTime bool
+	values [3][]float64
+}
+
+// report is the result of the comparison.
+type report struct {
+	Turns int    `json:"turns"`
+	Rows  []*row `json:"rows"`
+}
+
+// measure calls measureBuild for each run of the benchmark and for each build, in each turn.
+func (r *report) measure(ctx context.Context, cfg config, progress io.Writer, measureBuild func(build int, args []string) ([]figure, error)) error {
+	defer r.summarize()
+	for turn := range cfg.turns {
+		for _, args := range cfg.runs() {
+			var figures [3][]figure
+			for i := range figures {
+				n := (turn + i) % len(figures)
+				found, err := measureBuild(min(n, other), args)
+				if err != nil {
+					return fmt.Errorf("turn %d: %w", turn+1, err)
+				}
+				if figures[n] = found; ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+			}
+			for _, f := range figures[this] {
+				r.add(f, figures)
+			}
+		}
+		fmt.Fprintf(progress, "turn %d of %d is done\n", turn+1, cfg.turns)
+	}
+	return nil
+}
+
+// add adds one figure of a turn, if all builds print it.
+func (r *report) add(f figure, figures [3][]figure) {
+	var values [3]float64
+	for n := range figures {
+		i := slices.IndexFunc(figures[n], func(g figure) bool { return g.name == f.name })
+		if i < 0 || figures[n][i].value <= 0 {
+			return
+		}
+		values[n] = figures[n][i].value
+	}
+	i := slices.IndexFunc(r.Rows, func(known *row) bool { return known.Name == f.name })
+	if i < 0 {
+		i = len(r.Rows)
+		r.Rows = append(r.Rows, &row{Name: f.name, isTime: f.isTime, Unit: map[bool]string{true: "ms", false: "a second"}[f.isTime]})
+	}
+	known := r.Rows[i]
+	ratio, same := values[this]/values[other], values[control]/values[other]
+	if f.isTime {
+		ratio, same = 1/ratio, 1/same
+	}
+	known.Ratios, known.Controls = append(known.Ratios, ratio), append(known.Controls, same)
+	for n, value := range values {
+		known.values[n] = append(known.values[n], value)
+	}
+}
+
+func (r *report) summarize() {
+	for _, known := range r.Rows {
+		known.This, known.Other = measure.Median(known.values[this]), measure.Median(known.values[other])
+		known.Ratio, known.Control = measure.Median(known.Ratios), measure.Median(known.Controls)
+		low, _ := quartiles(known.Controls)
+		known.Slower = known.Ratio < 0.97 && known.Ratio < low
+	}
+}
+
+// quartiles returns the values at a quarter and at three quarters of the sorted values.
+func quartiles(values []float64) (low, high float64) {
+	sorted := slices.Sorted(slices.Values(values))
+	last := len(sorted) - 1
+	return sorted[last/4], sorted[last-last/4]
+}
+
+func (r *report) write(out io.Writer, asJSON bool) error {
+	if asJSON {
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(r)
+	}
+	fmt.Fprintf(out, "Medians of %d turns, and the quartiles of ratios. A ratio above 1 means that this build is faster than the other.\n", r.Turns)
+	fmt.Fprint(out, "The control is the ratio of two runs of the other build. SLOWER: below both 0.97 and the control's lower quartile.\n\n")
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "\tthis\tother\tunit\tratio\tquartiles\tcontrol\tquartiles\t\t")
+	for _, known := range r.Rows {
+		low, high := quartiles(known.Ratios)
+		least, most := quartiles(known.Controls)
+		verdict := ""
+		if known.Slower {
+			verdict = "SLOWER"
+		}
+		fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%s\t%.2f\t%.2f to %.2f\t%.2f\t%.2f to %.2f\t%s\t\n",
+			known.Name, known.This, known.Other, known.Unit, known.Ratio, low, high, known.Control, least, most, verdict)
+	}
+	return w.Flush()
+}
