@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
@@ -244,6 +245,13 @@ func (e *UnknownOutcomeError) Is(target error) bool { return target == ErrUnknow
 
 // Unwrap returns the driver's error.
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
+
+// ErrDamaged: a document cannot be decoded. Nothing was taken.
+var ErrDamaged = store.ErrDamaged
+
+// DamagedError names a document that cannot be decoded: it was damaged, or another program wrote it. It matches
+// ErrDamaged.
+type DamagedError = store.DamagedError
 
 // LayoutError reports a collection with another layout than this version's. CreateIndexes and the first
 // operation of a Locker return it. Nothing was written.

@@ -3,6 +3,7 @@ package party
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -112,7 +113,9 @@ type Filter struct {
 // its queue. It finds one name, and contended resources, by an index; any other filter reads all lock
 // documents. It lists what a majority of the servers had when it was read; documents are read one by one.
 //
-// The sequence ends after the first error: an *InvalidError, ctx's, or the database's.
+// A document that cannot be decoded is yielded as a *DamagedError, with its Resource in the Status, whatever the
+// filter's States, lock IDs and owners; the sequence goes on after it. It ends after any other error: an
+// *InvalidError, ctx's, or the database's.
 func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {
 		if err := f.check(); err != nil {
@@ -123,7 +126,14 @@ func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] 
 			Resource: f.Resource, Prefix: f.Prefix, LockID: f.LockID, Owner: f.Owner, LockIDPrefix: f.LockIDPrefix, Contended: f.Contended,
 		}
 		for d, err := range l.list(ctx, q) {
-			if err != nil {
+			var damaged *DamagedError
+			switch {
+			case errors.As(err, &damaged):
+				if !yield(Status{Resource: damaged.Resource}, err) {
+					return
+				}
+				continue
+			case err != nil:
 				yield(Status{}, fmt.Errorf("lockstep: list the locks: %w", err))
 				return
 			}
@@ -153,7 +163,7 @@ type Loss struct {
 
 // Losses streams lost holds, in the order of the resources' names: the last five forced releases of each
 // resource, and evictions of which the party has not heard yet, or which it has not made up for. Of the
-// filter it uses Resource, Prefix and Contended. The sequence ends as that of Status.
+// filter it uses Resource, Prefix and Contended. Errors are those of Status.
 func (l *Locker) Losses(ctx context.Context, f Filter) iter.Seq2[Loss, error] {
 	return func(yield func(Loss, error) bool) {
 		if err := f.check(); err != nil {
@@ -161,7 +171,14 @@ func (l *Locker) Losses(ctx context.Context, f Filter) iter.Seq2[Loss, error] {
 			return
 		}
 		for d, err := range l.list(ctx, rules.Query{Resource: f.Resource, Prefix: f.Prefix, Contended: f.Contended}) {
-			if err != nil {
+			var damaged *DamagedError
+			switch {
+			case errors.As(err, &damaged):
+				if !yield(Loss{Resource: damaged.Resource}, err) {
+					return
+				}
+				continue
+			case err != nil:
 				yield(Loss{}, fmt.Errorf("lockstep: list the locks: %w", err))
 				return
 			}
