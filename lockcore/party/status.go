@@ -70,8 +70,8 @@ type Status struct {
 	Overdue bool `json:"overdue,omitempty"`
 	// HandedOver is set if the run that keeps the hold has left it to the workflow's next run.
 	HandedOver bool `json:"handedOver,omitempty"`
-	// InTheWay lists what blocks a waiter, by the rules by which locks are granted: holders, or else a waiter
-	// ahead. It is empty if the resource is being granted to it.
+	// InTheWay lists what blocks a waiter, by the rules by which locks are granted: at most 16 holders, or else a
+	// waiter ahead. It is empty if the resource is being granted to it.
 	InTheWay []Obstacle `json:"-"`
 	// Running lists the requests that have entered the hold and have not left, such as running steps.
 	Running []Running `json:"running,omitempty"`
@@ -221,28 +221,52 @@ func (f *Filter) selects(s *Status) bool {
 		strings.HasPrefix(s.LockID, f.LockIDPrefix) && (len(f.States) == 0 || slices.Contains(f.States, s.State))
 }
 
+// statusesOf lists the holders and the waiters of a document. It indexes the entries first, because it looks for
+// those of each holder.
 func statusesOf(d *rules.Document) []Status {
+	type request struct {
+		lockID, part string
+		fence        int64
+	}
+	kept, running := map[string]*rules.Entry{}, map[string][]Running{}
+	latest, draining := map[request]*rules.Entry{}, map[request]int64{} // latest is that of Document.Claim, without fences
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		switch {
+		case e.State == rules.StateKept && !e.CutOff && kept[e.LockID] == nil:
+			kept[e.LockID] = e
+		case e.State == rules.StateRunning:
+			running[e.LockID] = append(running[e.LockID],
+				Running{Part: e.Part, Silent: max(0, d.At.Sub(lastRenewal(e))), ExpiresIn: remaining(e.ExpiresAt, d.At)})
+		case e.State == rules.StateDraining:
+			draining[request{e.LockID, e.Part, e.Fence}] = e.Order
+		}
+		if !e.CutOff && (e.State == rules.StateRunning || e.State == rules.StateClaimed) {
+			latest[request{lockID: e.LockID, part: e.Part}] = e
+		}
+	}
 	var out []Status
 	for _, h := range holders(d) {
 		s := Status{Resource: d.ID, Holder: h}
-		if k := d.Kept(h.LockID); k != nil && h.State == StateHolding {
-			s.HandedOver, s.Order = k.HandedOver, orderOf(k.Order)
-		}
-		for i := range d.Entries {
-			if e := &d.Entries[i]; e.State == rules.StateRunning && e.LockID == h.LockID && h.State == StateHolding {
-				s.Running = append(s.Running, Running{Part: e.Part, Silent: max(0, d.At.Sub(lastRenewal(e))), ExpiresIn: remaining(e.ExpiresAt, d.At)})
+		switch h.State {
+		case StateHolding:
+			if k := kept[h.LockID]; k != nil {
+				s.HandedOver, s.Order = k.HandedOver, orderOf(k.Order)
 			}
-		}
-		if c := d.Claim(h.LockID, h.Part); c != nil && h.State == StateClaimed {
-			s.Order = orderOf(c.Order)
-		}
-		for i := range d.Entries {
-			if e := &d.Entries[i]; h.State == StateDraining && e.State == rules.StateDraining && e.LockID == h.LockID && e.Part == h.Part && e.Fence == h.Fence {
-				s.Order = orderOf(e.Order)
+			s.Running = running[h.LockID]
+		case StateClaimed:
+			if c := latest[request{lockID: h.LockID, part: h.Part}]; c != nil && c.State == rules.StateClaimed {
+				s.Order = orderOf(c.Order)
 			}
+		case StateDraining:
+			if order, ok := draining[request{h.LockID, h.Part, h.Fence}]; ok {
+				s.Order = orderOf(order)
+			}
+		case StateWaiting:
 		}
 		out = append(out, s)
 	}
+	waits := d.Waits()
 	places := positions(d)
 	for i := range d.Waiters {
 		w := &d.Waiters[i]
@@ -250,7 +274,7 @@ func statusesOf(d *rules.Document) []Status {
 			continue
 		}
 		out = append(out, Status{
-			Resource: d.ID, Order: orderOf(w.Order), Position: places[i], Overdue: w.Overdue(d.At), InTheWay: obstacles(d, i),
+			Resource: d.ID, Order: orderOf(w.Order), Position: places[i], Overdue: w.Overdue(d.At), InTheWay: obstacles(waits, i),
 			Holder: Holder{
 				LockID: w.LockID, Run: w.Label, Owner: cmp.Or(w.Owner, w.LockID), Mode: Mode(w.Mode), State: StateWaiting, Part: w.Part, Since: w.Since,
 				Silent: max(0, d.At.Sub(w.Since)), Limit: limitOf(w.Mode, w.Limit), ExpiresIn: remaining(w.ExpiresAt, d.At),
@@ -261,8 +285,8 @@ func statusesOf(d *rules.Document) []Status {
 }
 
 // obstacles returns what blocks the waiter at an index of the queue.
-func obstacles(d *rules.Document, waiter int) []Obstacle {
-	entries, ahead := d.Blockers(waiter)
+func obstacles(waits *rules.Waits, waiter int) []Obstacle {
+	entries, ahead := waits.Blockers(waiter, mostHolders)
 	var out []Obstacle
 	for _, e := range entries {
 		o := obstacleOf(e)

@@ -231,7 +231,8 @@ func stillRun(op *rules.Raise, d *rules.Document) *BusyError {
 		e.Holders = append(e.Holders, holders(&rules.Document{ID: d.ID, At: d.At, Entries: []rules.Entry{*part}})...)
 	}
 	slices.SortFunc(e.Holders, func(a, b Holder) int { return cmp.Compare(a.ExpiresIn, b.ExpiresIn) })
-	e.RetryIn = e.Holders[len(e.Holders)-1].ExpiresIn
+	e.Blocking, e.RetryIn = len(e.Holders), e.Holders[len(e.Holders)-1].ExpiresIn
+	e.Holders = slices.Clone(e.Holders[:min(mostHolders, len(e.Holders))])
 	return e
 }
 
