@@ -62,22 +62,19 @@ func (p *prepared) first(among []*Entry, of Party, most int) (found []*Entry) {
 // others returns the number of other parties that count under the limit of a party.
 func (p *prepared) others(of Party) int {
 	n := len(p.counts)
-	if p.counts[of.LockID] > 0 {
+	if p.has(of.LockID, func(*Entry) bool { return true }) {
 		n--
 	}
-	if of.Within == "" || of.Within == of.LockID || p.counts[of.Within] == 0 {
-		return n
-	}
-	if !p.holds(of.Within, func(e *Entry) bool { return e.Counts(of, p.d.At) }) && !p.drains(of) {
+	if of.Within != of.LockID && p.has(of.Within, of.enclosedBy) && !p.has(of.Within, func(e *Entry) bool { return !of.enclosedBy(e) }) {
 		n--
 	}
 	return n
 }
 
-// drains reports whether an entry of the enclosing lock ID that is no hold counts for the party.
-func (p *prepared) drains(of Party) bool {
-	for _, e := range p.of[of.Within] {
-		if !e.CutOff && !e.Holds() && e.Counts(of, p.d.At) {
+// has reports whether a lock ID has a living entry that meets a condition.
+func (p *prepared) has(lockID string, which func(*Entry) bool) bool {
+	for _, e := range p.of[lockID] {
+		if e.BelongsTo(lockID) && e.Alive(p.d.At) && which(e) {
 			return true
 		}
 	}
