@@ -92,7 +92,7 @@ func (m *Mongo) readVersions(ctx context.Context, names []string, versions map[s
 			var d struct {
 				Version rules.Version `bson:"version"`
 			}
-			if name, ok := nameOf(raw); ok && bson.Unmarshal(raw, &d) == nil {
+			if name, ok := nameOf(raw); ok && bson.Unmarshal(raw, &d) == nil && d.Version.N > 0 && d.Version.R != "" {
 				versions[name] = d.Version
 			}
 		}
