@@ -28,7 +28,7 @@ func TestRound_DamagedDocument_IsLeftOut(t *testing.T) {
 		defer func() { require.NoError(t, l.Close(t.Context())) }()
 		w := &world{Locker: l, answers: map[string]answer{}}
 		w.keeps(t, "ns/w", "run", "z", time.Hour)
-		var logs lines
+		var logs logLines
 		j := w.janitor(t, func(o *Options) { o.Logger = sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(&logs, nil))) })
 		for range 3 {
 			result := w.round(t, j)
@@ -42,18 +42,18 @@ func TestRound_DamagedDocument_IsLeftOut(t *testing.T) {
 	})
 }
 
-type lines struct {
+type logLines struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (l *lines) Write(p []byte) (int, error) {
+func (l *logLines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-func (l *lines) count(text string) int {
+func (l *logLines) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Count(l.text.String(), text)
