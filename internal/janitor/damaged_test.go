@@ -35,10 +35,10 @@ func TestRound_DamagedDocument_IsLeftOut(t *testing.T) {
 			require.Equal(t, 1, result.Damaged)
 			require.Equal(t, 1, result.Listed, "the others are found")
 		}
-		require.Equal(t, 1, logs.count("a/bad"))
+		require.Equal(t, 1, logs.count("resource=a/bad"))
 		time.Sleep(time.Hour)
 		w.round(t, j)
-		require.Equal(t, 2, logs.count("a/bad"))
+		require.Equal(t, 2, logs.count("resource=a/bad"))
 	})
 }
 
