@@ -1,7 +1,6 @@
 package rules_test
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -48,41 +47,4 @@ func TestWaits_RandomDocuments_MatchesDocument(t *testing.T) {
 	}
 	require.Positive(t, found)
 	require.Positive(t, ahead)
-}
-
-// shared returns a document with shared holders and exclusive waiters.
-func shared(holders, waiters int) *rules.Document {
-	now := time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
-	d := &rules.Document{ID: "r", At: now}
-	for i := range holders {
-		d.Entries = append(d.Entries, rules.Entry{
-			LockID: fmt.Sprint("holder", i), Part: "p", Order: 1, Mode: rules.Shared, State: rules.StateRunning, ExpiresAt: now.Add(time.Minute), Fence: int64(i + 1),
-		})
-	}
-	for i := range waiters {
-		d.Waiters = append(d.Waiters, rules.Waiter{
-			LockID: fmt.Sprint("waiter", i), Part: "p", Order: 1, Mode: rules.Exclusive, Limit: 1,
-			Since: now, OverdueAt: now.Add(time.Minute), ExpiresAt: now.Add(time.Minute),
-		})
-	}
-	return d
-}
-
-// Asking for every waiter must not cost waiters × holders: twice as many of both may allocate about twice as much.
-func TestQueue_ManyHoldersAndWaiters_AllocatesInProportion(t *testing.T) {
-	bytes := func(n int) int64 {
-		d := shared(n, n)
-		return testing.Benchmark(func(b *testing.B) {
-			for b.Loop() {
-				q := d.Queue()
-				for i := range d.Waiters {
-					if q.Next(&d.Waiters[i]).Answer != rules.NextWait {
-						b.Fatal("a waiter does not wait")
-					}
-				}
-			}
-		}).AllocedBytesPerOp()
-	}
-	small, large := bytes(100), bytes(400)
-	require.Less(t, float64(large)/float64(small), 6.0, "%d and %d bytes", small, large)
 }
