@@ -22,7 +22,9 @@ func TestRound_DamagedDocument_IsLeftOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		memory := store.NewMemory(time.Now)
-		memory.Damage("a/bad", bson.Raw{5, 0, 0, 0, 0})
+		raw, err := bson.Marshal(bson.D{{Key: "_id", Value: "a/bad"}})
+		require.NoError(t, err)
+		memory.Damage("a/bad", raw)
 		l, err := party.NewWithStore(memory, lockcore.Config{})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, l.Close(t.Context())) }()
