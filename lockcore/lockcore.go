@@ -146,6 +146,8 @@ type (
 	InvalidError = party.InvalidError
 	// UnknownOutcomeError names the operation, and unwraps to the driver's error.
 	UnknownOutcomeError = party.UnknownOutcomeError
+	// DamagedError names a document that cannot be decoded.
+	DamagedError = party.DamagedError
 	// LayoutError names a collection whose documents have another format, and the remedy.
 	LayoutError = party.LayoutError
 )

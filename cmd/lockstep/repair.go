@@ -124,6 +124,9 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, name str
 func entriesOf(ctx context.Context, at *site, resource string) (entries []inspect.Entry, err error) {
 	listed, err := at.Resources(ctx, lockcore.Filter{Resource: resource})
 	for i := range listed { // one at most
+		if listed[i].Damaged != "" {
+			return nil, fmt.Errorf("%q %s", resource, listed[i].Damaged)
+		}
 		entries = slices.Concat(listed[i].Holders, listed[i].Waiters)
 	}
 	return entries, err

@@ -204,6 +204,7 @@ func Inherited(ctx context.Context, locker Releaser, own wire.Run, names []strin
 	byRun := map[string][]string{}
 	for s, err := range locker.Status(ctx, lockcore.Filter{LockID: own.LockID(), Contended: true}) {
 		switch {
+		case errors.Is(err, party.ErrDamaged): // its locks are out of reach, those of other documents are not
 		case err != nil:
 			return nil, err
 		case s.Run == "" || s.Run == own.RunID || s.State == lockcore.StateDraining:

@@ -108,6 +108,8 @@ type Janitor struct {
 	lockID string
 	// refused is set from the first refusal by Temporal, which is logged, until an answer.
 	refused bool
+	// damaged contains the times of the logs about damaged documents, by name. Only one round uses it at a time.
+	damaged map[string]time.Time
 }
 
 // New makes a janitor, which does nothing before [Janitor.Run]. The error is a *lockcore.InvalidError that names the
@@ -118,7 +120,7 @@ func New(o Options) (*Janitor, error) {
 		return nil, err
 	}
 	pace := rate.NewLimiter(rate.Limit(o.RequestsPerSecond), 1)
-	return &Janitor{Options: o, asker: temporalAsker{o.Temporal, o.Namespace, pace}, pace: pace, lockID: "%janitor/" + rand.Text()}, nil
+	return &Janitor{Options: o, asker: temporalAsker{o.Temporal, o.Namespace, pace}, pace: pace, lockID: "%janitor/" + rand.Text(), damaged: map[string]time.Time{}}, nil
 }
 
 // LockName returns the resource that the janitor of a namespace locks while it works.

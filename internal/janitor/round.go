@@ -32,6 +32,8 @@ type Result struct {
 	// Extended counts kept holds and waits. Released counts entries of closed runs, and of ended steps of open runs.
 	Extended int `json:"extended"`
 	Released int `json:"released"`
+	// Damaged counts documents that cannot be decoded.
+	Damaged int `json:"damaged"`
 	// Errors counts failed commands to the database. The next round repeats them.
 	Errors int `json:"errors"`
 }
@@ -87,6 +89,10 @@ func (r *round) list(ctx context.Context) ([]*listedRun, error) {
 		States: []lockcore.State{lockcore.StateHolding, lockcore.StateClaimed, lockcore.StateWaiting},
 	}) {
 		switch {
+		case errors.Is(err, party.ErrDamaged):
+			r.result.Damaged++
+			r.logDamaged(s.Resource, err)
+			continue
 		case err != nil:
 			return nil, err
 		case s.State != lockcore.StateHolding:
@@ -112,6 +118,24 @@ func (r *round) list(ctx context.Context) ([]*listedRun, error) {
 	return slices.SortedFunc(maps.Values(runs), func(a, b *listedRun) int {
 		return cmp.Or(cmp.Compare(a.expiresIn, b.expiresIn), cmp.Compare(a.lockID+"/"+a.run, b.lockID+"/"+b.run))
 	}), nil
+}
+
+const (
+	// damagedEvery is the time between two logs about a damaged document.
+	damagedEvery = time.Hour
+	// mostDamaged bounds the documents whose logs are remembered. Others are counted, and not logged.
+	mostDamaged = 100
+)
+
+// logDamaged logs a document that cannot be decoded, once an hour.
+func (r *round) logDamaged(name string, err error) {
+	now := time.Now()
+	maps.DeleteFunc(r.damaged, func(_ string, at time.Time) bool { return now.Sub(at) >= damagedEvery })
+	if _, logged := r.damaged[name]; logged || len(r.damaged) >= mostDamaged {
+		return
+	}
+	r.damaged[name] = now
+	r.Logger.Error("lockstep: a document of the locks cannot be decoded, and is left out", "resource", name, "error", err)
 }
 
 // handle asks about a run and acts on the answer. It returns an error only if the question was refused or ctx has ended.

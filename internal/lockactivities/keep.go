@@ -117,6 +117,9 @@ func (a *Activities) releaseIfEnded(ctx context.Context, info activity.Info, sel
 	}
 	holds := lockcore.Filter{LockID: self.lockID, Contended: true, States: []lockcore.State{lockcore.StateHolding}}
 	for s, err := range a.Locker.Status(bounded, holds) {
+		if errors.Is(err, party.ErrDamaged) && !slices.Contains(resources, s.Resource) {
+			continue
+		}
 		if err == nil && s.Run == self.run && slices.Contains(resources, s.Resource) {
 			err = a.Locker.Release(bounded, party.Release{
 				LockID: self.lockID, Run: self.run, Resources: []string{s.Resource}, FirstFence: s.FirstFence,

@@ -2,12 +2,14 @@ package mongolock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
@@ -17,11 +19,12 @@ import (
 // After an error of the database some locks may be left; the locks that were released before it are
 // returned. Call Unlock again.
 func (c *Client) Unlock(ctx context.Context, lockID string) ([]LockStatus, error) {
-	found, err := c.locksOf(ctx, lockID)
-	if err != nil {
-		return []LockStatus{}, err
+	found, damaged := c.locksOf(ctx, lockID)
+	if damaged != nil && !errors.Is(damaged, party.ErrDamaged) {
+		return []LockStatus{}, damaged
 	}
-	return c.endAll(ctx, found, "unlock")
+	ended, err := c.endAll(ctx, found, "unlock")
+	return ended, errors.Join(err, damaged)
 }
 
 func (c *Client) endAll(ctx context.Context, locks []LockStatus, verb string) ([]LockStatus, error) {
@@ -87,7 +90,8 @@ var policy = rules.Policy{ClaimTTL: 30_000}
 // Purger ends locks that expired.
 type Purger interface {
 	// Purge ends every lock that has expired, and all other locks of the same lock IDs, which their
-	// holders can no longer trust. It returns them, the newest first. Holds of a party.Locker stay.
+	// holders can no longer trust. It returns them, the newest first. Holds of a party.Locker stay. An
+	// error that matches [party.ErrDamaged] names documents that could not be decoded; all others were purged.
 	Purge(ctx context.Context) ([]LockStatus, error)
 }
 
@@ -98,15 +102,16 @@ func NewPurger(client *Client) Purger { return purger{client} }
 type purger struct{ client *Client }
 
 func (p purger) Purge(ctx context.Context) ([]LockStatus, error) {
-	all, err := p.client.Status(ctx, Filter{})
-	if err != nil {
-		return []LockStatus{}, err
+	all, damaged := p.client.Status(ctx, Filter{})
+	if damaged != nil && !errors.Is(damaged, party.ErrDamaged) {
+		return []LockStatus{}, damaged
 	}
 	expired := map[string]bool{} // by lock ID; no renewal can save them, since it refuses what has expired
 	for i := range all {
 		expired[all[i].LockId] = expired[all[i].LockId] || all[i].expired
 	}
-	return p.client.endAll(ctx, slices.DeleteFunc(all, func(l LockStatus) bool { return !expired[l.LockId] }), "purge")
+	ended, err := p.client.endAll(ctx, slices.DeleteFunc(all, func(l LockStatus) bool { return !expired[l.LockId] }), "purge")
+	return ended, errors.Join(err, damaged)
 }
 
 // GC does nothing: the database removes the documents of idle resources, a day after their last

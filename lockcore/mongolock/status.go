@@ -2,23 +2,33 @@ package mongolock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sort"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Status returns the locks that match f, the newest first. Expired locks are included until they are
 // purged or replaced. It reads with majority read concern. Locks of a party.Locker are not listed.
+//
+// A document that cannot be decoded hides no other: Status returns the locks in all others, and an error that
+// matches [party.ErrDamaged] and names each such document.
 func (c *Client) Status(ctx context.Context, f Filter) ([]LockStatus, error) {
 	locks := []LockStatus{}
 	q := rules.Query{Resource: f.Resource, LockIDPrefix: prefix}
 	if f.LockId != "" {
 		q.LockIDPrefix = prefix + f.LockId + "/"
 	}
+	var damaged []error
 	for d, err := range c.store.List(ctx, q) {
-		if err != nil {
+		switch {
+		case errors.Is(err, party.ErrDamaged):
+			damaged = append(damaged, fmt.Errorf("mongolock: status: %w", err))
+			continue
+		case err != nil:
 			return []LockStatus{}, fmt.Errorf("mongolock: status: %w", err)
 		}
 		for _, l := range locksIn(&d) {
@@ -28,7 +38,7 @@ func (c *Client) Status(ctx context.Context, f Filter) ([]LockStatus, error) {
 		}
 	}
 	sort.Stable(LockStatusesByCreatedAtDesc(locks))
-	return locks, nil
+	return locks, errors.Join(damaged...)
 }
 
 // locksOf lists the locks of a lock ID, the newest first.

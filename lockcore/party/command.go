@@ -1,6 +1,7 @@
 package party
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
@@ -82,23 +84,24 @@ func (l *Locker) wrote(ctx context.Context, a *update.Answer, why ending) {
 	l.watch.onWrite(a, l.holds.learn(a))
 }
 
-// readMajority reads documents, by name, as a majority of the servers has them.
-func (l *Locker) readMajority(ctx context.Context, names ...string) (map[string]*rules.Document, error) {
+// readMajority reads documents as a majority of the servers has them. The error is about the command; one
+// about a single document is in Damaged.
+func (l *Locker) readMajority(ctx context.Context, names ...string) (store.Loaded, error) {
 	if l.life.closed.Err() != nil {
-		return nil, ErrClosed
+		return store.Loaded{}, ErrClosed
 	}
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	sent := clock.Now()
 	loaded, err := l.store.LoadMajority(ctx, names...)
 	if err != nil {
-		return nil, fmt.Errorf("lockstep: read lock documents: %w", err)
+		return store.Loaded{}, fmt.Errorf("lockstep: read lock documents: %w", err)
 	}
 	l.lines.Learn(loaded.At, sent)
 	for _, d := range loaded.Docs {
 		d.At = loaded.At
 	}
-	return loaded.Docs, nil
+	return loaded, nil
 }
 
 // inParallel calls do with 0 to n-1, a few at a time.
@@ -120,6 +123,6 @@ func inParallel(n int, do func(int)) {
 
 // readOne returns the document of a resource, or nil if there is none.
 func (l *Locker) readOne(ctx context.Context, resource string) (*rules.Document, error) {
-	docs, err := l.readMajority(ctx, resource)
-	return docs[resource], err
+	loaded, err := l.readMajority(ctx, resource)
+	return loaded.Docs[resource], cmp.Or(err, loaded.Damaged[resource])
 }

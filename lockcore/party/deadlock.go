@@ -55,6 +55,9 @@ func (d Deadlock) String() string {
 func (l *Locker) Deadlocks(ctx context.Context) ([]Deadlock, error) {
 	var docs []rules.Document
 	for d, err := range l.list(ctx, rules.Query{Waiting: true}) {
+		if errors.Is(err, ErrDamaged) {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("lockstep: read the queues: %w", err)
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
@@ -43,9 +44,11 @@ type BusyError struct {
 	// Position is the request's position in the queue, from 1; 0 if it did not queue. A waiter that is
 	// passed over keeps its position.
 	Position int
-	// Holders block the request.
+	// Holders block the request: at most 16 of them, since thousands can share a resource.
 	Holders []Holder
-	// RetryIn is the time after which all Holders have expired unless they are renewed; Forever if one
+	// Blocking is the number of all holders that block the request; 0 if it is not known.
+	Blocking int
+	// RetryIn is the time after which all holders that block the request have expired unless they are renewed; Forever if one
 	// never expires.
 	RetryIn time.Duration
 	// Waiting is the number of waiters in the queue.
@@ -66,8 +69,13 @@ type BusyError struct {
 	ofRun bool
 }
 
-// mostNamed bounds the holders in the text of a BusyError. A semaphore may have thousands.
-const mostNamed = 3
+const (
+	// mostNamed bounds the holders in the text of a BusyError.
+	mostNamed = 3
+	// mostHolders bounds the holders in a BusyError, and what Status finds in the way of a waiter: a resource may
+	// have thousands of holders and of waiters, and no answer may cost the product.
+	mostHolders = 16
+)
 
 func (e *BusyError) Error() string {
 	var facts []string
@@ -95,7 +103,7 @@ func (e *BusyError) Error() string {
 		}
 		who = append(who, h.String())
 	}
-	if more := len(e.Holders) - mostNamed; more > 0 {
+	if more := max(e.Blocking, len(e.Holders)) - mostNamed; more > 0 {
 		who = append(who, fmt.Sprintf("and %d more", more))
 	}
 	if e.Note != "" {
@@ -245,6 +253,13 @@ func (e *UnknownOutcomeError) Is(target error) bool { return target == ErrUnknow
 // Unwrap returns the driver's error.
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 
+// ErrDamaged: a document cannot be decoded. Nothing was taken.
+var ErrDamaged = store.ErrDamaged
+
+// DamagedError names a document that cannot be decoded: it was damaged, or another program wrote it. It matches
+// ErrDamaged.
+type DamagedError = store.DamagedError
+
 // LayoutError reports a collection with another layout than this version's. CreateIndexes and the first
 // operation of a Locker return it. Nothing was written.
 type LayoutError = rules.LayoutError
@@ -316,23 +331,35 @@ func busy(op *rules.Acquire, a *update.Answer) *BusyError {
 // busyBy returns a BusyError with the holders in a document that block a request.
 func busyBy(op *rules.Acquire, d *rules.Document) *BusyError {
 	e := &BusyError{Resource: op.Resource, LockID: op.LockID, NotHeldSince: notHeldSince(d, op), At: d.At, ofRun: op.Label != ""}
-	for _, h := range inTheWay(d, op.Party()) {
-		e.Holders = append(e.Holders, h)
-		e.RetryIn = max(e.RetryIn, h.ExpiresIn)
-	}
+	e.Holders, e.Blocking, e.RetryIn = inTheWay(d, op.Party())
 	return e
 }
 
-// inTheWay returns the holders that block a party.
-func inTheWay(d *rules.Document, p rules.Party) (way []Holder) {
-	blocking := map[Obstacle]bool{}
+// inTheWay returns the first mostHolders holders that block a party, their number, and the time after which all have
+// expired unless they are renewed.
+func inTheWay(d *rules.Document, p rules.Party) (way []Holder, number int, lasts time.Duration) {
+	blocking, few := map[Obstacle]bool{}, map[Obstacle]bool{}
+	lockIDs := map[string]bool{}
 	for _, e := range d.InTheWay(p) {
-		blocking[obstacleOf(e)] = true
+		o := obstacleOf(e)
+		if blocking[o] = true; len(few) < mostHolders {
+			few[o], lockIDs[e.LockID] = true, true
+		}
 	}
-	for _, h := range holders(d) {
-		if blocking[Obstacle{h.LockID, h.State, h.Part}] && h.ExpiresIn > 0 {
+	some := &rules.Document{ID: d.ID, At: d.At}
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		if blocking[obstacleOf(e)] {
+			lasts = max(lasts, remaining(e.ExpiresAt, d.At))
+		}
+		if lockIDs[e.LockID] {
+			some.Entries = append(some.Entries, *e)
+		}
+	}
+	for _, h := range holders(some) {
+		if few[Obstacle{h.LockID, h.State, h.Part}] && h.ExpiresIn > 0 && len(way) < mostHolders {
 			way = append(way, h)
 		}
 	}
-	return way
+	return way, len(blocking), lasts
 }

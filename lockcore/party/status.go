@@ -3,6 +3,7 @@ package party
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -69,8 +70,8 @@ type Status struct {
 	Overdue bool `json:"overdue,omitempty"`
 	// HandedOver is set if the run that keeps the hold has left it to the workflow's next run.
 	HandedOver bool `json:"handedOver,omitempty"`
-	// InTheWay lists what blocks a waiter, by the rules by which locks are granted: holders, or else a waiter
-	// ahead. It is empty if the resource is being granted to it.
+	// InTheWay lists what blocks a waiter, by the rules by which locks are granted: at most 16 holders, or else a
+	// waiter ahead. It is empty if the resource is being granted to it.
 	InTheWay []Obstacle `json:"-"`
 	// Running lists the requests that have entered the hold and have not left, such as running steps.
 	Running []Running `json:"running,omitempty"`
@@ -112,7 +113,9 @@ type Filter struct {
 // its queue. It finds one name, and contended resources, by an index; any other filter reads all lock
 // documents. It lists what a majority of the servers had when it was read; documents are read one by one.
 //
-// The sequence ends after the first error: an *InvalidError, ctx's, or the database's.
+// A document that cannot be decoded is yielded as a *DamagedError, with its Resource in the Status, whatever the
+// filter's States, lock IDs and owners; the sequence goes on after it. It ends after any other error: an
+// *InvalidError, ctx's, or the database's.
 func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {
 		if err := f.check(); err != nil {
@@ -123,7 +126,14 @@ func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] 
 			Resource: f.Resource, Prefix: f.Prefix, LockID: f.LockID, Owner: f.Owner, LockIDPrefix: f.LockIDPrefix, Contended: f.Contended,
 		}
 		for d, err := range l.list(ctx, q) {
-			if err != nil {
+			var damaged *DamagedError
+			switch {
+			case errors.As(err, &damaged):
+				if !yield(Status{Resource: damaged.Resource}, err) {
+					return
+				}
+				continue
+			case err != nil:
 				yield(Status{}, fmt.Errorf("lockstep: list the locks: %w", err))
 				return
 			}
@@ -153,7 +163,7 @@ type Loss struct {
 
 // Losses streams lost holds, in the order of the resources' names: the last five forced releases of each
 // resource, and evictions of which the party has not heard yet, or which it has not made up for. Of the
-// filter it uses Resource, Prefix and Contended. The sequence ends as that of Status.
+// filter it uses Resource, Prefix and Contended. Errors are those of Status.
 func (l *Locker) Losses(ctx context.Context, f Filter) iter.Seq2[Loss, error] {
 	return func(yield func(Loss, error) bool) {
 		if err := f.check(); err != nil {
@@ -161,7 +171,14 @@ func (l *Locker) Losses(ctx context.Context, f Filter) iter.Seq2[Loss, error] {
 			return
 		}
 		for d, err := range l.list(ctx, rules.Query{Resource: f.Resource, Prefix: f.Prefix, Contended: f.Contended}) {
-			if err != nil {
+			var damaged *DamagedError
+			switch {
+			case errors.As(err, &damaged):
+				if !yield(Loss{Resource: damaged.Resource}, err) {
+					return
+				}
+				continue
+			case err != nil:
 				yield(Loss{}, fmt.Errorf("lockstep: list the locks: %w", err))
 				return
 			}
@@ -204,28 +221,52 @@ func (f *Filter) selects(s *Status) bool {
 		strings.HasPrefix(s.LockID, f.LockIDPrefix) && (len(f.States) == 0 || slices.Contains(f.States, s.State))
 }
 
+// statusesOf lists the holders and the waiters of a document. It indexes the entries first, because it looks for
+// those of each holder.
 func statusesOf(d *rules.Document) []Status {
+	type request struct {
+		lockID, part string
+		fence        int64
+	}
+	kept, running := map[string]*rules.Entry{}, map[string][]Running{}
+	latest, draining := map[request]*rules.Entry{}, map[request]int64{} // latest is that of Document.Claim, without fences
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		switch {
+		case e.State == rules.StateKept && !e.CutOff && kept[e.LockID] == nil:
+			kept[e.LockID] = e
+		case e.State == rules.StateRunning:
+			running[e.LockID] = append(running[e.LockID],
+				Running{Part: e.Part, Silent: max(0, d.At.Sub(lastRenewal(e))), ExpiresIn: remaining(e.ExpiresAt, d.At)})
+		case e.State == rules.StateDraining:
+			draining[request{e.LockID, e.Part, e.Fence}] = e.Order
+		}
+		if !e.CutOff && (e.State == rules.StateRunning || e.State == rules.StateClaimed) {
+			latest[request{lockID: e.LockID, part: e.Part}] = e
+		}
+	}
 	var out []Status
 	for _, h := range holders(d) {
 		s := Status{Resource: d.ID, Holder: h}
-		if k := d.Kept(h.LockID); k != nil && h.State == StateHolding {
-			s.HandedOver, s.Order = k.HandedOver, orderOf(k.Order)
-		}
-		for i := range d.Entries {
-			if e := &d.Entries[i]; e.State == rules.StateRunning && e.LockID == h.LockID && h.State == StateHolding {
-				s.Running = append(s.Running, Running{Part: e.Part, Silent: max(0, d.At.Sub(lastRenewal(e))), ExpiresIn: remaining(e.ExpiresAt, d.At)})
+		switch h.State {
+		case StateHolding:
+			if k := kept[h.LockID]; k != nil {
+				s.HandedOver, s.Order = k.HandedOver, orderOf(k.Order)
 			}
-		}
-		if c := d.Claim(h.LockID, h.Part); c != nil && h.State == StateClaimed {
-			s.Order = orderOf(c.Order)
-		}
-		for i := range d.Entries {
-			if e := &d.Entries[i]; h.State == StateDraining && e.State == rules.StateDraining && e.LockID == h.LockID && e.Part == h.Part && e.Fence == h.Fence {
-				s.Order = orderOf(e.Order)
+			s.Running = running[h.LockID]
+		case StateClaimed:
+			if c := latest[request{lockID: h.LockID, part: h.Part}]; c != nil && c.State == rules.StateClaimed {
+				s.Order = orderOf(c.Order)
 			}
+		case StateDraining:
+			if order, ok := draining[request{h.LockID, h.Part, h.Fence}]; ok {
+				s.Order = orderOf(order)
+			}
+		case StateWaiting:
 		}
 		out = append(out, s)
 	}
+	waits := d.Waits()
 	places := positions(d)
 	for i := range d.Waiters {
 		w := &d.Waiters[i]
@@ -233,7 +274,7 @@ func statusesOf(d *rules.Document) []Status {
 			continue
 		}
 		out = append(out, Status{
-			Resource: d.ID, Order: orderOf(w.Order), Position: places[i], Overdue: w.Overdue(d.At), InTheWay: obstacles(d, i),
+			Resource: d.ID, Order: orderOf(w.Order), Position: places[i], Overdue: w.Overdue(d.At), InTheWay: obstacles(waits, i),
 			Holder: Holder{
 				LockID: w.LockID, Run: w.Label, Owner: cmp.Or(w.Owner, w.LockID), Mode: Mode(w.Mode), State: StateWaiting, Part: w.Part, Since: w.Since,
 				Silent: max(0, d.At.Sub(w.Since)), Limit: limitOf(w.Mode, w.Limit), ExpiresIn: remaining(w.ExpiresAt, d.At),
@@ -244,8 +285,8 @@ func statusesOf(d *rules.Document) []Status {
 }
 
 // obstacles returns what blocks the waiter at an index of the queue.
-func obstacles(d *rules.Document, waiter int) []Obstacle {
-	entries, ahead := d.Blockers(waiter)
+func obstacles(waits *rules.Waits, waiter int) []Obstacle {
+	entries, ahead := waits.Blockers(waiter, mostHolders)
 	var out []Obstacle
 	for _, e := range entries {
 		o := obstacleOf(e)

@@ -356,13 +356,17 @@ func (w *watcher) search() {
 func (w *watcher) poll(names []string) {
 	ctx, cancel := w.locker.clock.WithTimeout(w.locker.life.closing, cleanupTimeout)
 	defer cancel()
-	docs, err := w.locker.readMajority(ctx, names...)
+	loaded, err := w.locker.readMajority(ctx, names...)
 	for _, name := range names {
 		if err != nil {
 			w.schedule(name, pace.SettleRetry)
 			continue
 		}
-		d := docs[name]
+		if loaded.Damaged[name] != nil { // only the waiters for this resource wait until it is mended
+			w.schedule(name, pace.MaxPoll)
+			continue
+		}
+		d := loaded.Docs[name]
 		if d != nil {
 			w.locker.lines.Offer(d)
 		}

@@ -93,15 +93,16 @@ func (v *Verify) lost(d *rules.Document, use Use) error {
 }
 
 // Replaced returns the labels of the runs that a run of a party has replaced on the resources, or that have
-// replaced it, by take-overs, as far as the documents remember. The error is the database's.
+// replaced it, by take-overs, as far as the documents remember; one that cannot be decoded remembers nothing. The
+// error is the database's.
 func (l *Locker) Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error) {
-	docs, err := l.readMajority(ctx, resources...)
+	loaded, err := l.readMajority(ctx, resources...)
 	if err != nil {
 		return nil, failure("read", "", Order{}, err, false)
 	}
 	var labels []string
-	for _, name := range slices.Sorted(maps.Keys(docs)) {
-		for _, label := range docs[name].Replaced(lockID, run) {
+	for _, name := range slices.Sorted(maps.Keys(loaded.Docs)) {
+		for _, label := range loaded.Docs[name].Replaced(lockID, run) {
 			if label != run && !slices.Contains(labels, label) {
 				labels = append(labels, label)
 			}
@@ -230,7 +231,8 @@ func stillRun(op *rules.Raise, d *rules.Document) *BusyError {
 		e.Holders = append(e.Holders, holders(&rules.Document{ID: d.ID, At: d.At, Entries: []rules.Entry{*part}})...)
 	}
 	slices.SortFunc(e.Holders, func(a, b Holder) int { return cmp.Compare(a.ExpiresIn, b.ExpiresIn) })
-	e.RetryIn = e.Holders[len(e.Holders)-1].ExpiresIn
+	e.Blocking, e.RetryIn = len(e.Holders), e.Holders[len(e.Holders)-1].ExpiresIn
+	e.Holders = slices.Clone(e.Holders[:min(mostHolders, len(e.Holders))])
 	return e
 }
 

@@ -90,9 +90,14 @@ func (d *Document) Admits(p Party) bool { return len(d.InTheWay(p)) == 0 }
 // not passed, it was granted under a limit that is not greater, and no living entry excludes the request by
 // its mode. The limit is not tested again: the claim keeps its room.
 func (d *Document) Confirms(claim *Entry, p Party) bool {
-	room := p.Limit == 0 || (claim.Limit > 0 && claim.Limit <= p.Limit)
+	room := claim.roomFor(p)
 	p.Limit = 0
 	return !claim.Passed && room && d.Admits(p)
+}
+
+// roomFor reports whether the limit of a claim is not greater than that of a request.
+func (e *Entry) roomFor(p Party) bool {
+	return p.Limit == 0 || (e.Limit > 0 && e.Limit <= p.Limit)
 }
 
 // Precedes reports whether the waiters behind w wait for it: it has not expired, and is neither overdue

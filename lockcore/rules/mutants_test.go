@@ -368,7 +368,7 @@ var mutants = []mutant{
 	{"Document.Confirms", ` && room`, ` && (room || true)`},
 	{"Document.Confirms", ` && d.Admits(p)`, ``},
 	{"Document.Confirms", `p.Limit = 0`, ``},
-	{"Document.Confirms", `claim.Limit > 0 && `, ``},
+	{"Entry.roomFor", `e.Limit > 0 && `, ``},
 	{"Acquire.Apply", `s.renewKept(op.LockID)`, ``},
 	{"state.isLost", `case op.Reacquire:`, `case false:`},
 	{"state.isLost", `p == nil || (p.ID != op.Upgrades && p.ID != op.Call)`, `p == nil`},

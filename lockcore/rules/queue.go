@@ -48,6 +48,9 @@ func (op *Acquire) Waiter() *Waiter {
 // Queue prepares a document for many calls of Next.
 type Queue struct {
 	d *Document
+	// all is prepared, and waiters contains the queue by request, expired waiters and tombstones included.
+	all     *prepared
+	waiters map[requestKey][]int
 	// head is the first waiter that others wait for. due is set if the next write grants it the resource.
 	head *Waiter
 	due  bool
@@ -69,15 +72,18 @@ func (d *Document) Queue() *Queue {
 	if d == nil {
 		return q
 	}
+	q.all, q.waiters = d.prepare(), make(map[requestKey][]int, len(d.Waiters))
 	q.positions, q.ahead = make(map[requestKey]int, len(d.Waiters)), make([]int, len(d.Waiters))
 	ahead := 0
 	for i := range d.Waiters {
 		w := &d.Waiters[i]
 		q.ahead[i] = ahead
+		key := requestKey{w.LockID, w.Part}
+		q.waiters[key] = append(q.waiters[key], i)
 		if !w.ExpiresAt.After(d.At) {
 			continue
 		}
-		q.positions[requestKey{w.LockID, w.Part}] = i
+		q.positions[key] = i
 		if w.Waits(d.At) {
 			q.Waiting++
 		}
@@ -116,16 +122,29 @@ func (q *Queue) Due() bool { return q.due }
 // ValidFor returns the time after which the answers may change without a write; 0 is never.
 func (q *Queue) ValidFor() time.Duration { return q.validFor }
 
+// own returns the document with the entries of the request's lock ID and the waiters of its part only.
+func (q *Queue) own(r *Waiter) *Document {
+	own := &Document{ID: q.d.ID, At: q.d.At, Releases: q.d.Releases, Bars: q.d.Bars}
+	for _, e := range q.all.of[r.LockID] {
+		own.Entries = append(own.Entries, *e)
+	}
+	for _, i := range q.waiters[requestKey{r.LockID, r.Part}] {
+		own.Waiters = append(own.Waiters, q.d.Waiters[i])
+	}
+	return own
+}
+
 // Next is like the function [Next] for the document of the queue.
 func (q *Queue) Next(r *Waiter) Decision {
 	d := q.d
 	if d == nil {
 		return Decision{Answer: NextGone}
 	}
-	if t := d.Tombstone(r.LockID, r.Part); t != nil && t.IsTombstone(d.At) {
+	own := q.own(r)
+	if t := own.Tombstone(r.LockID, r.Part); t != nil && t.IsTombstone(d.At) {
 		return Decision{Answer: NextGone, Waiter: t, Verdict: t.Verdict}
 	}
-	if by, ok := d.SupersededBy(r.Request()); ok {
+	if by, ok := own.SupersededBy(r.Request()); ok {
 		return Decision{Answer: NextGone, By: by}
 	}
 	decision := Decision{Answer: NextWait, ValidFor: q.validFor}
@@ -133,7 +152,7 @@ func (q *Queue) Next(r *Waiter) Decision {
 		decision.Waiter, decision.Position = &d.Waiters[i], q.ahead[i]+1
 		decision.ValidFor = sooner(decision.ValidFor, decision.Waiter.ExpiresAt.Sub(d.At))
 	}
-	claim := d.Claim(r.LockID, r.Part)
+	claim := own.Claim(r.LockID, r.Part)
 	switch {
 	case claim == nil:
 	case claim.Forfeited(d.At):
@@ -144,7 +163,7 @@ func (q *Queue) Next(r *Waiter) Decision {
 	switch {
 	case decision.Waiter != nil && decision.Waiter.Order > r.Order:
 		return Decision{Answer: NextGone, By: Supersession{Order: decision.Waiter.Order}}
-	case claim != nil && (d.Confirms(claim, r.Party()) || d.Admits(r.Party())), d.NeedsNoClaim(r.Party()):
+	case claim != nil && (q.all.confirms(claim, r.Party()) || q.all.admits(r.Party())), q.all.needsNoClaim(r.Party()):
 		decision.Answer = NextGo
 	case decision.Waiter == nil && claim == nil:
 		decision.Answer = NextGone

@@ -88,6 +88,7 @@ func (d *Doctor) Examine(ctx context.Context) (findings []Finding) {
 		{"workers", []string{aboutTemporal}, d.workers},
 		{"pollers", []string{aboutCollection, aboutTemporal}, d.pollers},
 		{"orphans", []string{aboutCollection, aboutTemporal}, d.orphans},
+		{"documents", []string{aboutCollection}, d.documents},
 		{"deadlocks", []string{aboutCollection}, d.deadlocks},
 		{"semaphores", []string{aboutCollection}, d.semaphores},
 	} {
@@ -278,6 +279,32 @@ func (d *Doctor) writing(ctx context.Context) (Finding, error) {
 	return ok("a lock was taken and left, %s for each", took)
 }
 
+// documents looks for documents that cannot be decoded. It reads all documents.
+func (d *Doctor) documents(ctx context.Context) (Finding, error) {
+	resources, err := d.Resources(ctx, lockcore.Filter{})
+	if err != nil {
+		return Finding{}, err
+	}
+	const mostNamed = 5
+	var names []string
+	damaged := 0
+	for i := range resources {
+		if r := &resources[i]; r.Damaged != "" {
+			if damaged++; damaged <= mostNamed {
+				names = append(names, fmt.Sprintf("%q (%s)", d.ResourceName(r.Name), r.Damaged))
+			}
+		}
+	}
+	if damaged == 0 {
+		return ok("all can be decoded")
+	}
+	if damaged > mostNamed {
+		names = append(names, fmt.Sprintf("and %d more", damaged-mostNamed))
+	}
+	return finding(Broken, fmt.Sprintf("%d cannot be decoded, and nobody can lock these resources: %s", damaged, strings.Join(names, ", ")),
+		"delete them if another program wrote them; otherwise let those who use these resources end first, since the document has their locks")
+}
+
 // semaphores looks for resources whose shared holders and waiters differ in their limits. It reads all documents.
 func (d *Doctor) semaphores(ctx context.Context) (Finding, error) {
 	resources, err := d.Resources(ctx, lockcore.Filter{})
@@ -354,7 +381,7 @@ func (d *Doctor) hasJanitor(ctx context.Context, coll *mongo.Collection) (bool, 
 	defer func() { _ = locker.Close(context.WithoutCancel(ctx)) }() // it has nothing under way
 	active, err := activeJanitor(ctx, locker, d.Temporal.NamespaceID)
 	var layout *lockcore.LayoutError
-	if errors.As(err, &layout) { // the document is not a lock
+	if errors.As(err, &layout) || errors.Is(err, party.ErrDamaged) { // the document is not a lock
 		return false, nil
 	}
 	return active != nil, err

@@ -85,6 +85,8 @@ type Resource struct {
 	Forced []Loss `json:"forced,omitempty"`
 	// LongestWait is the time that the waiter with the longest wait has waited.
 	LongestWait time.Duration `json:"longestWait,omitempty"`
+	// Damaged describes why the document cannot be decoded. The other fields are empty then.
+	Damaged string `json:"damaged,omitempty"`
 	// Internal is the result of the function [Internal].
 	Internal bool `json:"internal,omitempty"`
 }
@@ -112,11 +114,16 @@ func Internal(resource string) bool {
 	return resource == probe || strings.HasPrefix(resource, janitor.LockName(""))
 }
 
-// Resources lists the resources that a filter selects: the one with the most waiters first, then by the longest wait,
-// then by name.
+// Resources lists the resources that a filter selects: those that cannot be decoded first, then the one with the most
+// waiters, then by the longest wait, then by name.
 func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, error) {
 	var all []Resource
 	for st, err := range s.Locker.Status(ctx, f) {
+		var damaged *lockcore.DamagedError
+		if errors.As(err, &damaged) {
+			all = append(all, Resource{Name: damaged.Resource, Damaged: "cannot be decoded: " + damaged.Err.Error()})
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -151,9 +158,15 @@ func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, er
 		all[i].holdsFirst()
 	}
 	slices.SortStableFunc(all, func(a, b Resource) int {
-		return cmp.Or(cmp.Compare(len(b.Waiters), len(a.Waiters)), cmp.Compare(b.LongestWait, a.LongestWait), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(compareDamage(a, b), cmp.Compare(len(b.Waiters), len(a.Waiters)), cmp.Compare(b.LongestWait, a.LongestWait), cmp.Compare(a.Name, b.Name))
 	})
 	return all, nil
+}
+
+// compareDamage orders a damaged resource before others.
+func compareDamage(a, b Resource) int {
+	rank := map[bool]int{false: 1}
+	return rank[a.Damaged != ""] - rank[b.Damaged != ""]
 }
 
 // holdsFirst sorts the holders: draining parts come last.
@@ -197,9 +210,13 @@ type Loss struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Losses lists the lost holds that the documents which a filter selects still know.
+// Losses lists the lost holds that the documents which a filter selects still know. Resources reports those that
+// cannot be decoded.
 func (s *Site) Losses(ctx context.Context, f lockcore.Filter) (all []Loss, err error) {
 	for l, err := range s.Locker.Losses(ctx, f) {
+		if errors.Is(err, party.ErrDamaged) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -17,6 +17,9 @@ func PrintResources(out io.Writer, resources []Resource, width int) error {
 	for i := range resources {
 		r := &resources[i]
 		row := []string{table.Plain(r.Name), "-", "-", "-", "-", strconv.Itoa(len(r.Waiters)), "-"}
+		if r.Damaged != "" {
+			row[1] = "? " + table.Plain(r.Damaged)
+		}
 		if len(r.Holders) > 0 {
 			h := &r.Holders[0]
 			row[1], row[2], row[3], row[4] = table.Plain(h.Party.Name), h.Kind(), Short(h.For), h.Ending()
@@ -142,7 +145,10 @@ func (r *Resource) Print(out io.Writer) error {
 			}
 		}
 	}
-	if len(r.Holders)+len(r.Waiters) == 0 {
+	switch {
+	case r.Damaged != "":
+		b.WriteString("\n  " + table.Plain(r.Damaged) + "\n")
+	case len(r.Holders)+len(r.Waiters) == 0:
 		b.WriteString("\n  not held, and not waited for\n")
 	}
 	for i := range r.Forced {

@@ -139,16 +139,20 @@ func encodeAll(swaps []Swap) ([]bson.Raw, error) {
 	return encoded, nil
 }
 
-// decode reads a stored document. It does not panic, whatever the document contains, and its errors name
-// the document.
+// decode reads a stored document. It does not panic, whatever the document contains. Its errors are
+// *DamagedErrors.
 func decode(raw bson.Raw) (*rules.Document, error) {
 	var d rules.Document
+	name, isName := nameOf(raw)
 	err := bson.Unmarshal(raw, &d)
-	if err == nil && (d.Version.N <= 0 || d.Version.R == "") {
+	switch {
+	case !isName || name == "":
+		err = errors.New("its _id is not the name of a resource")
+	case err == nil && (d.Version.N <= 0 || d.Version.R == ""):
 		err = errors.New("it has no version")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("lockstep: the document %s cannot be decoded: %w", idOf(raw), err)
+		return nil, &DamagedError{Resource: idOf(raw), Err: err}
 	}
 	return &d, nil
 }
@@ -162,14 +166,15 @@ func nameOf(raw bson.Raw) (name string, ok bool) {
 	return id.StringValueOK()
 }
 
-// idOf describes the _id of a document for an error message.
+// idOf returns the _id of a document if it is a string, or else describes it: at most 200 bytes of extended JSON.
 func idOf(raw bson.Raw) string {
 	if name, ok := nameOf(raw); ok {
-		return fmt.Sprintf("%q", name)
+		return name
 	}
 	id, err := raw.LookupErr("_id")
 	if err != nil {
-		return "without an _id"
+		return ""
 	}
-	return "with the _id " + id.String()
+	text := id.String()
+	return strings.ToValidUTF8(text[:min(len(text), 200)], "")
 }

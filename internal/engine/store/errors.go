@@ -10,6 +10,28 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 )
 
+// ErrDamaged is matched by errors about a document that cannot be decoded.
+var ErrDamaged = errors.New("lockstep: damaged document")
+
+// DamagedError names a document that cannot be decoded: it was damaged, or another program wrote it. It matches
+// ErrDamaged. Other documents can be used.
+type DamagedError struct {
+	// Resource is the _id of the document. An _id that is no string is in extended JSON.
+	Resource string
+	// Err describes the damage.
+	Err error
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("lockstep: the document %q cannot be decoded: %v", e.Resource, e.Err)
+}
+
+// Is makes errors.Is(err, ErrDamaged) true.
+func (e *DamagedError) Is(target error) bool { return target == ErrDamaged }
+
+// Unwrap returns the decoder's error.
+func (e *DamagedError) Unwrap() error { return e.Err }
+
 // commandError describes the error of a command. The result matches ErrNotSent if the error proves that
 // the command was not sent.
 func commandError(err error, format string, args ...any) error {

@@ -20,8 +20,7 @@ const listBatch = 500
 
 // List sends one find, and one getMore per listBatch further documents. Its outcomes are:
 //
-//  1. The selected documents. One that cannot be decoded is an error that names it, and is followed by
-//     the others.
+//  1. The selected documents. One that cannot be decoded is a *DamagedError, and is followed by the others.
 //  2. An error of a command, which ends the list.
 func (m *Mongo) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
 	return func(yield func(rules.Document, error) bool) {
@@ -40,14 +39,12 @@ func (m *Mongo) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Documen
 			// attn does not contain the prefix of the name, and a range of lock IDs also matches a document
 			// in which one lock ID meets the lower bound and another one the upper bound.
 			d, err := decode(cursor.Current)
-			if err != nil {
-				name, _ := nameOf(cursor.Current)
-				d = &rules.Document{ID: name}
-			}
-			if (err != nil && !strings.HasPrefix(d.ID, q.Prefix)) || (err == nil && !matches(d, q)) {
-				continue
-			}
-			if !yield(*d, err) {
+			switch {
+			case err != nil:
+				if strings.HasPrefix(idOf(cursor.Current), q.Prefix) && !yield(rules.Document{}, err) {
+					return
+				}
+			case matches(d, q) && !yield(*d, nil):
 				return
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -75,6 +76,14 @@ func (m *Memory) Put(d *rules.Document) error {
 	return nil
 }
 
+// Damage stores something that is not a lock document under a name, as another program would, or restores a
+// document that it has replaced.
+func (m *Memory) Damage(name string, raw bson.Raw) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.docs[name] = memoryDocument{raw: raw}
+}
+
 // Delete removes a document, as a TTL index does.
 func (m *Memory) Delete(name string) {
 	m.mu.Lock()
@@ -96,20 +105,18 @@ func (m *Memory) Load(ctx context.Context, names ...string) (Loaded, error) {
 	}
 	m.mu.Lock()
 	loaded := Loaded{Docs: make(map[string]*rules.Document, len(names)), At: m.time(), Identity: m.identityNow()}
-	stored := make([]bson.Raw, 0, len(names))
+	stored := make(map[string]bson.Raw, len(names))
 	for _, name := range names {
 		if d, ok := m.docs[name]; ok {
-			stored = append(stored, d.raw)
+			stored[name] = d.raw
 		}
 	}
 	m.mu.Unlock()
-	for _, raw := range stored { // unlocked, because writes replace raw documents and never change them
-		d, err := decode(raw)
-		if err != nil {
-			return Loaded{}, err
-		}
+	for name, raw := range stored { // unlocked, because writes replace raw documents and never change them
+		loaded.add(name, raw)
+	}
+	for _, d := range loaded.Docs {
 		d.At = loaded.At
-		loaded.Docs[d.ID] = d
 	}
 	return loaded, nil
 }
@@ -250,6 +257,11 @@ func (m *Memory) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Docume
 		}
 		for _, name := range slices.Sorted(maps.Keys(loaded.Docs)) {
 			if d := loaded.Docs[name]; matches(d, q) && !yield(*d, nil) {
+				return
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(loaded.Damaged)) {
+			if (q.Resource == "" || q.Resource == name) && strings.HasPrefix(name, q.Prefix) && !yield(rules.Document{}, loaded.Damaged[name]) {
 				return
 			}
 		}

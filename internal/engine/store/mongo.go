@@ -88,13 +88,15 @@ func (m *Mongo) readVersions(ctx context.Context, names []string, versions map[s
 		if err != nil {
 			return err
 		}
-		var docs []struct {
-			ID      string        `bson:"_id"`
-			Version rules.Version `bson:"version"`
-		}
+		var docs []bson.Raw
 		err = cursor.All(ctx, &docs) // it closes the cursor
-		for _, d := range docs {
-			versions[d.ID] = d.Version
+		for _, raw := range docs {
+			var d struct {
+				Version rules.Version `bson:"version"`
+			}
+			if name, ok := nameOf(raw); ok && bson.Unmarshal(raw, &d) == nil && d.Version.N > 0 && d.Version.R != "" {
+				versions[name] = d.Version
+			}
 		}
 		return err
 	})
@@ -146,7 +148,7 @@ func pause(ctx context.Context, attempt int) error {
 //
 //  1. The documents that exist, and the identity with the server's time.
 //  2. No identity: identity is nil, and the server's time is unknown.
-//  3. A document that cannot be decoded: an error that names it.
+//  3. A document that cannot be decoded: it is in Damaged, and the others are in Docs.
 //  4. Any other error.
 func (m *Mongo) read(ctx context.Context, coll *mongo.Collection, names []string) (loaded Loaded, identity bson.Raw, err error) {
 	if err := ctx.Err(); err != nil {
@@ -168,22 +170,32 @@ func (m *Mongo) read(ctx context.Context, coll *mongo.Collection, names []string
 	loaded.Docs = make(map[string]*rules.Document, len(names))
 	for cursor.Next(ctx) {
 		raw := cursor.Current
-		if _, isName := nameOf(raw); !isName {
+		name, isName := nameOf(raw)
+		if !isName {
 			identity = append(bson.Raw{}, raw...) // the cursor reuses its buffer
 			loaded.At, _ = raw.Lookup("at").TimeOK()
 			loaded.At = loaded.At.UTC()
 			continue
 		}
-		d, err := decode(raw)
-		if err != nil {
-			return Loaded{}, nil, err
-		}
-		loaded.Docs[d.ID] = d
+		loaded.add(name, raw)
 	}
 	if err := cursor.Err(); err != nil {
 		return Loaded{}, nil, commandError(err, "read %s", coll.Name())
 	}
 	return loaded, identity, nil
+}
+
+// add decodes a document.
+func (l *Loaded) add(name string, raw bson.Raw) {
+	d, err := decode(raw)
+	if err != nil {
+		if l.Damaged == nil {
+			l.Damaged = map[string]error{}
+		}
+		l.Damaged[name] = err
+		return
+	}
+	l.Docs[name] = d
 }
 
 // withTime projects all fields of documents and of the identity, and adds the server's time. An

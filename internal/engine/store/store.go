@@ -16,13 +16,15 @@ import (
 // applied, or may still be applied. A *rules.LayoutError is returned before anything is written; from
 // Swap, Extend and Reserve it matches ErrNotSent too. All methods end when ctx ends.
 type Store interface {
+	// Every method that reads several documents answers for each: one that cannot be decoded hides no other.
+	//
 	// Load reads documents from the primary, with local read concern, for a swap: an acknowledged swap
 	// commits the state on which it is based.
 	Load(ctx context.Context, names ...string) (Loaded, error)
 	// LoadMajority reads documents as a majority of the servers has them.
 	LoadMajority(ctx context.Context, names ...string) (Loaded, error)
 	// Versions returns the versions of the documents that exist, by name, as a majority of the servers
-	// has them.
+	// has them. It omits documents whose version cannot be decoded.
 	Versions(ctx context.Context, names ...string) (map[string]rules.Version, error)
 	// Swap replaces documents in order, each if its version is still Prev, and stops at the first
 	// whose version is another. It returns the number of documents that it replaced. A smaller number
@@ -42,9 +44,8 @@ type Store interface {
 	// A missing document is not an error.
 	Reserve(ctx context.Context, name string, reservation rules.Reservation) error
 	// List streams documents in the order of their names, as a majority has them, with the server's
-	// time in At. It may return more than was asked for. An error about a document that cannot be
-	// decoded is yielded with the document's ID, and the documents after it follow. Every other error
-	// is the last thing yielded.
+	// time in At. It may return more than was asked for. A document that cannot be decoded is yielded as
+	// a *DamagedError, and the documents after it follow. Every other error is the last thing yielded.
 	List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error]
 	// Identify returns the identity of the collection, read as by Load. On an empty collection it creates it.
 	Identify(ctx context.Context) (rules.Identity, error)
@@ -56,6 +57,8 @@ type Store interface {
 type Loaded struct {
 	// Docs contains the documents that exist, by name.
 	Docs map[string]*rules.Document
+	// Damaged contains, by name, the error about each document that exists and cannot be decoded.
+	Damaged map[string]error
 	// At is the server's time of the read. It is set even if no document exists.
 	At time.Time
 	// Identity is the collection's identity.

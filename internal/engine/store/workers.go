@@ -65,11 +65,7 @@ func (m *Mongo) Workers(ctx context.Context, maxAge time.Duration) ([]Worker, er
 	}
 	// The range contains all documents whose _id is a document, and uses the index on _id.
 	filter := bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: bson.D{}}}}, {Key: registrationField, Value: registration}}
-	var all []struct {
-		ID     Worker    `bson:"_id"`
-		IdleAt time.Time `bson:"idleAt"`
-		At     time.Time `bson:"at"`
-	}
+	var all []bson.Raw
 	err := send(ctx, "list the workers in "+m.majority.Name(), func(ctx context.Context) error {
 		cursor, err := m.majority.Find(ctx, filter, options.Find().SetProjection(bson.D{{Key: "idleAt", Value: 1}, {Key: "at", Value: "$$NOW"}}))
 		if err != nil {
@@ -78,8 +74,13 @@ func (m *Mongo) Workers(ctx context.Context, maxAge time.Duration) ([]Worker, er
 		return cursor.All(ctx, &all) // it closes the cursor
 	})
 	var found []Worker
-	for _, d := range all {
-		if d.At.Sub(d.IdleAt) < maxAge {
+	for _, raw := range all {
+		var d struct {
+			ID     Worker    `bson:"_id"`
+			IdleAt time.Time `bson:"idleAt"`
+			At     time.Time `bson:"at"`
+		}
+		if bson.Unmarshal(raw, &d) == nil && d.At.Sub(d.IdleAt) < maxAge { // another program's document is no registration
 			found = append(found, d.ID)
 		}
 	}

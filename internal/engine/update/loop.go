@@ -186,7 +186,7 @@ func (ls *Lines) carryOut(e *activeLine, step Step) {
 		loaded, err := ls.store.Load(ctx, name)
 		now := ls.learnTime(loaded, sent, err)
 		e.mu.Lock()
-		e.unlock(e.line.loadFinished(loaded.Docs[name], now, err))
+		e.unlock(e.line.loadFinished(loaded.Docs[name], now, cmp.Or(err, loaded.Damaged[name])))
 	case StepReserve:
 		if guess := ls.server.guess(); !guess.At.IsZero() {
 			_ = ls.store.Reserve(ctx, name, rules.Reservation{By: ls.process, Until: guess.At.Add(reservedFor)})

@@ -1,6 +1,7 @@
 package update
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
@@ -251,9 +252,11 @@ func (ls *Lines) nextSteps(ctx context.Context, borrowed []*Ticket, rest []*Call
 			continue
 		}
 		t.active.mu.Lock()
-		t.active.unlock(t.active.line.loadFinished(loaded.Docs[t.active.line.Name], now, err))
+		name := t.active.line.Name
+		failed := cmp.Or(err, loaded.Damaged[name])
+		t.active.unlock(t.active.line.loadFinished(loaded.Docs[name], now, failed))
 		steps[i] = Step{}
-		if err == nil {
+		if failed == nil {
 			steps[i] = ls.nextOf(t.active)
 		}
 	}
