@@ -40,14 +40,14 @@ func busyDetails(e *lockcore.BusyError) BusyDetails {
 		Waiting: e.Waiting, Full: e.Full, Note: e.Note, NotHeldSince: e.NotHeldSince, At: e.At,
 	}
 	size := jsonSize(d)
-	for i, h := range e.Holders {
+	for _, h := range e.Holders {
 		holder := holderOf(h)
 		if size += jsonSize(holder); size > maxBusyDetails {
-			d.MoreHolders = len(e.Holders) - i
 			break
 		}
 		d.Holders = append(d.Holders, holder)
 	}
+	d.MoreHolders = max(len(e.Holders), e.Blocking) - len(d.Holders)
 	return d
 }
 
@@ -62,7 +62,7 @@ func (d BusyDetails) lockError() error {
 		holders = append(holders, h.core())
 	}
 	return &lockcore.BusyError{
-		Resource: d.Resource, LockID: d.LockID, Position: d.Position, Holders: holders,
+		Resource: d.Resource, LockID: d.LockID, Position: d.Position, Holders: holders, Blocking: len(holders) + d.MoreHolders,
 		RetryIn: time.Duration(d.RetryIn), Waiting: d.Waiting, Full: d.Full, NotHeldSince: d.NotHeldSince, Note: d.Note, At: d.At,
 	}
 }

@@ -42,7 +42,7 @@ var since = time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, time.UTC)
 func conditions() map[string]error {
 	return map[string]error{
 		"busy": &lockcore.BusyError{
-			Resource: "account/1", LockID: "mine", Position: 3, RetryIn: 4 * time.Second,
+			Resource: "account/1", LockID: "mine", Position: 3, RetryIn: 4 * time.Second, Blocking: 2,
 			Holders: []lockcore.Holder{
 				{LockID: "a", Owner: "alice", Host: "h", Mode: lockcore.ModeExclusive, Fence: 7, FirstFence: 6, Since: since, ExpiresIn: time.Minute, Trace: "00-x"},
 				{LockID: "b", Mode: lockcore.ModeShared, ExpiresIn: lockcore.Forever},

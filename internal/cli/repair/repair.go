@@ -46,9 +46,10 @@ func Clear(ctx context.Context, locker *party.Locker, coll *mongo.Collection, re
 	s := store.New(coll)
 	var damaged []string
 	for d, err := range s.List(ctx, rules.Query{}) {
+		bad := new(lockcore.DamagedError)
 		switch {
-		case err != nil && d.ID != "":
-			damaged = append(damaged, d.ID)
+		case errors.As(err, &bad):
+			damaged = append(damaged, bad.Resource)
 		case err != nil:
 			return c, err
 		default:
@@ -161,8 +162,8 @@ func deleteDamaged(ctx context.Context, s *store.Mongo, coll *mongo.Collection, 
 	if err != nil {
 		return false, fmt.Errorf("read %q: %w", name, err)
 	}
-	for d, err := range s.List(ctx, rules.Query{Resource: name}) {
-		if err == nil || d.ID == "" { // it was mended, or could not be read
+	for _, err := range s.List(ctx, rules.Query{Resource: name}) {
+		if !errors.Is(err, party.ErrDamaged) { // it was mended, or could not be read
 			return false, err
 		}
 	}
