@@ -11,6 +11,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention/page"
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 )
 
 // contentionConfig has the arguments and flags of contention.
@@ -67,7 +68,7 @@ func (cfg *contentionConfig) run(ctx context.Context, s streams) error {
 		return err
 	}
 	if len(cfg.paths) == 0 {
-		if terminalOf(s.in) != nil {
+		if table.Terminal(s.in) != nil {
 			return fmt.Errorf("%w: nothing to read: name files or folders with traces, or pipe traces in", errUsage)
 		}
 		cfg.paths = []string{"-"}
@@ -88,10 +89,10 @@ func (cfg *contentionConfig) run(ctx context.Context, s streams) error {
 		if err := page.WriteFile(cfg.html, report, cfg.page()); err != nil {
 			return fmt.Errorf("--html: %w", err)
 		}
-		_, _ = fmt.Fprintln(s.err, "wrote", cfg.html)
+		_ = table.Fprintf(s.err, "wrote %s\n", cfg.html)
 	}
 	if cfg.json {
-		return contention.WriteJSON(s.out, report)
+		return contention.WriteJSON(table.JSON(s.out), report)
 	}
 	return contention.WriteTable(s.out, report, cfg.top)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
@@ -61,11 +62,10 @@ func (cfg *holdConfig) hold(ctx context.Context, s streams, resource string) err
 	if err := cfg.printHolders(ctx, s, at, resource); err != nil {
 		return err
 	}
-	if err := cfg.queue(ctx, at.Locker, cfg.request(resource)); err != nil {
+	if err := cfg.queue(ctx, at, cfg.request(resource)); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(s.out, "%q is held for maintenance; lockstep unhold %q ends that\n", resource, resource)
-	return err
+	return table.Fprintf(s.out, "%q is held for maintenance; %s ends that\n", resource, unholdLine(at, resource))
 }
 
 // signed returns a reason with the user and the host of this command.
@@ -92,7 +92,7 @@ func (cfg *holdConfig) request(resource string) party.Request {
 
 // queue tries once a second until the request is granted. The hold has no end, so it needs no renewal and outlives this
 // process. If unhold ends the request, it does not queue again.
-func (cfg *holdConfig) queue(ctx context.Context, locker *party.Locker, req party.Request) error {
+func (cfg *holdConfig) queue(ctx context.Context, at *site, req party.Request) error {
 	if cfg.wait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, cfg.wait, fmt.Errorf("it was not free within %s", cfg.wait))
@@ -100,12 +100,12 @@ func (cfg *holdConfig) queue(ctx context.Context, locker *party.Locker, req part
 	}
 	resource := req.Resources[0].Name
 	for {
-		leases, err := locker.Enter(ctx, req)
+		leases, err := at.Locker.Enter(ctx, req)
 		switch {
 		case err == nil && !leases[0].Joined:
 			return nil
 		case err == nil: // another command got its hold since this one began
-			err = heldAlready(resource, "")
+			err = heldAlready(at, resource, "")
 		case errors.Is(err, lockcore.ErrBusy):
 			select {
 			case <-time.After(time.Second):
@@ -121,8 +121,8 @@ func (cfg *holdConfig) queue(ctx context.Context, locker *party.Locker, req part
 		}
 		// Leave the queue. If the answer of a granted request was lost, this also ends the hold, which has no end.
 		part := lockcore.Lease{Resource: resource, LockID: req.LockID, Part: req.Part, Order: req.Order}
-		if failed := locker.Leave(context.WithoutCancel(ctx), part); failed != nil {
-			err = fmt.Errorf("%w; %w", err, &leftError{resource, failed})
+		if failed := at.Locker.Leave(context.WithoutCancel(ctx), part); failed != nil {
+			err = fmt.Errorf("%w; %w", err, &leftError{resource, unholdLine(at, resource), failed})
 		}
 		return err
 	}
@@ -130,19 +130,22 @@ func (cfg *holdConfig) queue(ctx context.Context, locker *party.Locker, req part
 
 // leftError is returned if hold could not leave the queue.
 type leftError struct {
-	resource string
-	err      error
+	resource, command string
+	err               error
 }
 
 func (e *leftError) Error() string {
-	return fmt.Sprintf("it may still be in the queue of %q, or hold it without end, until lockstep unhold %q: %v", e.resource, e.resource, e.err)
+	return fmt.Sprintf("it may still be in the queue of %q, or hold it without end, until %s: %v", e.resource, e.command, e.err)
 }
 
 func (e *leftError) Unwrap() error { return e.err }
 
-func heldAlready(resource, reason string) error {
+// unholdLine returns the command that ends a hold for maintenance.
+func unholdLine(at *site, resource string) string { return at.Command([]string{"unhold"}, resource) }
+
+func heldAlready(at *site, resource, reason string) error {
 	if reason == "" {
-		reason = fmt.Sprintf("lockstep show %q has the reason", resource)
+		reason = at.Command([]string{"show"}, resource) + " has the reason"
 	}
 	return fmt.Errorf("%q is held for maintenance already: %s", resource, reason)
 }
@@ -156,19 +159,19 @@ func (cfg *holdConfig) printHolders(ctx context.Context, s streams, at *site, re
 	}
 	for _, h := range found[0].Holders {
 		if h.LockID == inspect.Maintenance {
-			return heldAlready(resource, h.Comment)
+			return heldAlready(at, resource, h.Comment)
 		}
-		if _, err := fmt.Fprintf(s.err, "waits for %s, which %s\n", h.Party.Name, &h); err != nil {
+		if err := table.Fprintf(s.err, "waits for %s, which %s\n", h.Party.Name, &h); err != nil {
 			return err
 		}
 	}
 	for _, w := range found[0].Waiters {
 		if w.LockID == inspect.Maintenance {
-			return fmt.Errorf("another lockstep hold waits for %q already: %s; lockstep unhold %q ends that", resource, w.Comment, resource)
+			return fmt.Errorf("another lockstep hold waits for %q already: %s; %s ends that", resource, w.Comment, unholdLine(at, resource))
 		}
 	}
 	if n := len(found[0].Waiters); n > 0 {
-		_, err = fmt.Fprintf(s.err, "and for %d in the queue\n", n)
+		err = table.Fprintf(s.err, "and for %d in the queue\n", n)
 	}
 	return err
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -72,7 +72,7 @@ func write(out io.Writer, asJSON bool, value any, text func(io.Writer) error) er
 	if !asJSON {
 		return text(out)
 	}
-	e := json.NewEncoder(out)
+	e := json.NewEncoder(table.JSON(out))
 	e.SetIndent("", "  ")
 	return e.Encode(value)
 }
@@ -173,11 +173,10 @@ func deadlocksCommand(s streams) *cobra.Command {
 		}
 		return notNil(found), func(out io.Writer) error {
 			if len(found) == 0 {
-				_, err := fmt.Fprintln(out, "no deadlock")
-				return err
+				return table.Fprintf(out, "no deadlock\n")
 			}
 			for _, d := range found {
-				if _, err := fmt.Fprintln(out, at.DeadlockText(d)); err != nil {
+				if err := table.Fprintf(out, "%s\n", at.DeadlockText(d)); err != nil {
 					return err
 				}
 			}
@@ -310,25 +309,17 @@ func (cfg *psConfig) run(ctx context.Context, s streams) error {
 
 // writeTime writes the line above each list of --watch. On a terminal the list replaces the last one.
 func (cfg *psConfig) writeTime(out io.Writer) error {
-	clear := ""
-	if terminalOf(out) != nil {
-		clear = "\x1b[H\x1b[2J"
+	if terminal := table.Terminal(out); terminal != nil {
+		if _, err := terminal.WriteString("\x1b[H\x1b[2J"); err != nil {
+			return err
+		}
 	}
-	_, err := fmt.Fprintf(out, "%s%s, every %s\n", clear, time.Now().Format(time.TimeOnly), cfg.watch)
-	return err
-}
-
-// terminalOf returns a stream if it is a terminal, or nil.
-func terminalOf(stream any) *os.File {
-	if f, ok := stream.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		return f
-	}
-	return nil
+	return table.Fprintf(out, "%s, every %s\n", time.Now().Format(time.TimeOnly), cfg.watch)
 }
 
 // listWidth is the width of a list of resources: that of the terminal, but at least 100. Elsewhere it has no limit.
 func listWidth(out io.Writer) int {
-	f := terminalOf(out)
+	f := table.Terminal(out)
 	if f == nil {
 		return 0
 	}
@@ -350,17 +341,16 @@ func (cfg *psConfig) list(ctx context.Context, at *site, out io.Writer) error {
 	}
 	resources = notNil(resources)
 	if cfg.json && cfg.watch > 0 { // a list on each line
-		return json.NewEncoder(out).Encode(resources)
+		return json.NewEncoder(table.JSON(out)).Encode(resources)
 	}
 	return write(out, cfg.json, resources, func(out io.Writer) error {
 		if all == 0 {
-			_, err := fmt.Fprintf(out, "no lock is held, and none is waited for, in collection %s of database %s\n", at.Collection.Name(), at.Collection.Database().Name())
-			return err
+			return table.Fprintf(out, "no lock is held, and none is waited for, in collection %s of database %s\n",
+				at.Collection.Name(), at.Collection.Database().Name())
 		}
 		if err := inspect.PrintResources(out, resources, listWidth(out)); err != nil || all == len(resources) {
 			return err
 		}
-		_, err := fmt.Fprintf(out, "and %d more; see --most, --prefix and --waiting\n", all-len(resources))
-		return err
+		return table.Fprintf(out, "and %d more; see --most, --prefix and --waiting\n", all-len(resources))
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/temporal-lockstep/lockstep/interceptors"
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/internal/janitor"
 )
 
@@ -78,7 +79,7 @@ func (cfg *janitorConfig) run(ctx context.Context, s streams) error {
 	connection := interceptors.Connection{Client: at.client, Namespace: cfg.namespace, NamespaceID: at.Temporal.NamespaceID, Logger: logger(s)}
 	waker.Connect(connection)
 	defer waker.Disconnect(connection)
-	if _, err := fmt.Fprintf(s.out, "looking after the locks of namespace %q; Ctrl-C stops\n", cfg.namespace); err != nil {
+	if err := table.Fprintf(s.out, "looking after the locks of namespace %q; Ctrl-C stops\n", cfg.namespace); err != nil {
 		return err
 	}
 	j.Run(ctx)
@@ -100,9 +101,9 @@ func (cfg *janitorConfig) check() error {
 
 func (cfg *janitorConfig) print(out io.Writer, n janitor.Result) error {
 	if cfg.json {
-		return json.NewEncoder(out).Encode(n)
+		return json.NewEncoder(table.JSON(out)).Encode(n)
 	}
-	_, err := fmt.Fprintf(out, `%7d kept locks, granted and queued requests listed
+	return table.Fprintf(out, `%7d kept locks, granted and queued requests listed
 %7d workflow runs asked about
 %7d are open: %d locks were extended
 %7d are closed
@@ -110,5 +111,4 @@ func (cfg *janitorConfig) print(out io.Writer, n janitor.Result) error {
 %7d are unknown to Temporal, or no workflow's: left alone
 %7d questions failed, and %d commands to the database
 `, n.Listed, n.Asked, n.Open, n.Extended, n.Closed, n.Released, n.Unknown, n.Failed, n.Errors)
-	return err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/demo"
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/internal/cli/verify"
 )
 
@@ -47,6 +48,7 @@ func main() {
 
 // run runs a command and returns the exit status: 0, 1 for a failure, 2 for wrong usage, 130 for Ctrl-C.
 func run(ctx context.Context, args []string, s streams) int {
+	s.out, s.err = table.NewWriter(s.out), table.NewWriter(s.err)
 	root := rootCommand(s)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
@@ -58,13 +60,14 @@ func run(ctx context.Context, args []string, s streams) int {
 		if left := new(leftError); errors.As(err, &left) {
 			text += "; " + left.Error()
 		}
-		_, _ = fmt.Fprintln(s.err, "lockstep:", text)
+		_ = table.Fprintf(s.err, "lockstep: %s\n", text)
 		return 130
 	}
-	// Errors of the library have the prefix too, also inside other errors.
-	_, _ = fmt.Fprintln(s.err, "lockstep:", strings.ReplaceAll(err.Error(), "lockstep: ", ""))
+	// Errors of the library have the prefix too, also inside other errors. Joined errors are on one line, because a name in an
+	// error may contain a line feed.
+	_ = table.Fprintf(s.err, "lockstep: %s\n", strings.NewReplacer("lockstep: ", "", "\n", "; ").Replace(err.Error()))
 	if errors.Is(err, errUsage) || errors.Is(err, demo.ErrUsage) || errors.Is(err, verify.ErrUsage) {
-		_, _ = fmt.Fprintln(s.err, `Try "lockstep --help", or "lockstep COMMAND --help".`)
+		_ = table.Fprintf(s.err, "Try \"lockstep --help\", or \"lockstep COMMAND --help\".\n")
 		return 2
 	}
 	return 1
@@ -139,8 +142,7 @@ func versionCommand() *cobra.Command {
 		Short: "Print the version",
 		Args:  noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(c.OutOrStdout(), "lockstep", version())
-			return err
+			return table.Fprintf(c.OutOrStdout(), "lockstep %s\n", version())
 		},
 	}
 }

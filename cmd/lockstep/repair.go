@@ -67,7 +67,7 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, name str
 	}
 	observed, err := connect.NewTelemetry(ctx, connect.TelemetryOptions{Service: "lockstep-release", Errs: s.err, NoMetrics: true})
 	if err != nil { // a hold must end even if the environment's settings are those of another exporter
-		_, _ = fmt.Fprintln(s.err, "lockstep: no span is sent:", err)
+		_ = table.Fprintf(s.err, "lockstep: no span is sent: %s\n", err)
 	} else {
 		defer observed.Shutdown(ctx)
 		cfg.traces = observed.Traces
@@ -84,33 +84,30 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, name str
 	if err != nil {
 		return err
 	}
-	found, err := cfg.named(name, resource, entries)
+	found, err := cfg.named(at, name, resource, entries)
 	if err != nil {
 		return err
 	}
 	for i := range found {
-		if _, err := fmt.Fprintln(s.out, found[i].Status); err != nil {
+		if err := table.Fprintf(s.out, "%s\n", found[i].Status); err != nil {
 			return err
 		}
 	}
 	if err := cfg.confirmed(ctx, s); err != nil {
 		return err
 	}
-	for i := range found {
-		if err := cfg.end(ctx, at.Locker, &found[i].Status); err != nil {
-			return err
-		}
-		e := &found[i]
-		logger(s).Info("lockstep: ended by force", "resource", resource, "lockId", e.LockID, "owner", e.Owner, "fence", e.FirstFence, "reason", signed(cfg.reason))
-	}
-	result := "ended"
-	if name != inspect.Maintenance && len(choose(found, func(e *inspect.Entry) bool { return e.FirstFence == 0 })) > 0 {
-		result += "; it is no longer in the queue. It gets no reason, and if it is a workflow, it may queue again at the end"
-	}
-	if _, err := fmt.Fprintln(s.out, result); err != nil {
+	ended, err := cfg.endAll(ctx, s, at, found)
+	if len(ended) == 0 {
 		return err
 	}
-	if len(choose(found, func(e *inspect.Entry) bool { return e.State != lockcore.StateWaiting })) == 0 {
+	result := "ended"
+	if name != inspect.Maintenance && len(choose(ended, func(e *inspect.Entry) bool { return e.FirstFence == 0 })) > 0 {
+		result += "; it is no longer in the queue. It gets no reason, and if it is a workflow, it may queue again at the end"
+	}
+	if printed := table.Fprintf(s.out, "%s\n", result); printed != nil || err != nil {
+		return errors.Join(printed, err)
+	}
+	if len(choose(ended, func(e *inspect.Entry) bool { return e.State != lockcore.StateWaiting })) == 0 {
 		return nil // a waiter's end grants nothing
 	}
 	fence := int64(0)
@@ -118,6 +115,52 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, name str
 		fence = max(fence, entries[i].Fence)
 	}
 	return reportNext(ctx, s, at, resource, fence)
+}
+
+// endAll ends the entries that were listed, and returns those that it has ended. If others had changed in the meantime, the
+// error reports what is there now: a waiter, for instance, may have become the holder.
+func (cfg *releaseConfig) endAll(ctx context.Context, s streams, at *site, found []inspect.Entry) (ended []inspect.Entry, err error) {
+	changed := false
+	for i := range found {
+		e := &found[i]
+		if e.FirstFence != 0 && slices.ContainsFunc(found[:i], func(other inspect.Entry) bool { return other.FirstFence == e.FirstFence }) {
+			continue // the parts of a hold end together
+		}
+		did, err := cfg.end(ctx, at.Locker, &e.Status)
+		if err != nil {
+			return ended, err
+		}
+		if changed = changed || !did; !did {
+			continue
+		}
+		ended = append(ended, *e)
+		logger(s).Info("lockstep: ended by force", "resource", e.Resource, "lockId", e.LockID, "owner", e.Owner, "fence", e.FirstFence, "reason", signed(cfg.reason))
+	}
+	if !changed {
+		return ended, nil
+	}
+	what := "nothing was ended"
+	if len(ended) > 0 {
+		what = fmt.Sprintf("only %d of %d was ended", len(ended), len(found))
+	}
+	now, err := entriesOf(ctx, at, found[0].Resource)
+	if err != nil {
+		return ended, fmt.Errorf("%s: %q has changed since it was listed, and could not be read again: %w", what, found[0].Resource, err)
+	}
+	now = choose(now, func(e *inspect.Entry) bool { return e.LockID == found[0].LockID })
+	if len(now) == 0 {
+		return ended, fmt.Errorf("%s: %q has left %q since it was listed", what, found[0].LockID, found[0].Resource)
+	}
+	return ended, fmt.Errorf("%s: it has changed since it was listed. Now there is %s; the same command again ends that", what, describe(now))
+}
+
+// describe lists entries in one line.
+func describe(entries []inspect.Entry) string {
+	texts := make([]string, len(entries))
+	for i := range entries {
+		texts[i] = entries[i].Status.String()
+	}
+	return strings.Join(texts, "; ")
 }
 
 // entriesOf lists the entries of a resource, holders first.
@@ -144,14 +187,15 @@ func choose(entries []inspect.Entry, chosen func(*inspect.Entry) bool) (found []
 
 // named returns the entries with a lock ID or of a party of that name, which must have a single lock ID. Parts that were cut off are
 // among them if they may be ended now.
-func (cfg *releaseConfig) named(name, resource string, entries []inspect.Entry) ([]inspect.Entry, error) {
+func (cfg *releaseConfig) named(at *site, name, resource string, entries []inspect.Entry) ([]inspect.Entry, error) {
 	found := choose(entries, func(e *inspect.Entry) bool {
 		return e.LockID == name || e.Party.Name == name || e.Party.Workflow == name || e.Party.Owner == name
 	})
 	if cfg.fence != 0 {
 		found = choose(found, func(e *inspect.Entry) bool { return e.FirstFence == cfg.fence })
 		if len(found) == 0 {
-			return nil, fmt.Errorf("--fence is %d: nothing was ended: no hold of %q on %q began with it; lockstep show %q lists the fences", cfg.fence, name, resource, resource)
+			return nil, fmt.Errorf("--fence is %d: nothing was ended: no hold of %q on %q began with it; %s lists the fences",
+				cfg.fence, name, resource, at.Command([]string{"show"}, resource))
 		}
 	}
 	known := len(found) > 0
@@ -165,16 +209,12 @@ func (cfg *releaseConfig) named(name, resource string, entries []inspect.Entry) 
 		return nil, fmt.Errorf("%q is not held for maintenance, and no lockstep hold waits for it", resource)
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%q neither holds %q nor waits for it; lockstep show %q lists who does", name, resource, resource)
+		return nil, fmt.Errorf("%q neither holds %q nor waits for it; %s lists who does", name, resource, at.Command([]string{"show"}, resource))
 	}
 	if len(choose(found, func(e *inspect.Entry) bool { return e.LockID != found[0].LockID })) == 0 {
 		return found, nil
 	}
-	text := ""
-	for i := range found {
-		text += fmt.Sprintf("\n  %s %s", table.Plain(found[i].LockID), &found[i])
-	}
-	return nil, fmt.Errorf("nothing was ended: %q has several lock IDs on %q; name one of them, or a hold's --fence:%s", name, resource, text)
+	return nil, fmt.Errorf("nothing was ended: %q has several lock IDs on %q; name one of them, or a hold's --fence: %s", name, resource, describe(found))
 }
 
 const (
@@ -204,8 +244,7 @@ func reportNext(ctx context.Context, s streams, at *site, resource string, fence
 			}
 		}
 		if len(shown) == 0 {
-			_, err := fmt.Fprintln(s.out, "no party waits for it")
-			return err
+			return table.Fprintf(s.out, "no party waits for it\n")
 		}
 		seen := map[string]bool{}
 		shown = choose(shown, func(e *inspect.Entry) bool { // a party may have several parts that drain
@@ -215,7 +254,7 @@ func reportNext(ctx context.Context, s streams, at *site, resource string, fence
 			return first
 		})
 		for i := range shown[:min(len(shown), maxNext)] {
-			if _, err := fmt.Fprintln(s.out, table.Plain(shown[i].Party.Name), &shown[i]); err != nil {
+			if err := table.Fprintf(s.out, "%s %s\n", shown[i].Party.Name, &shown[i]); err != nil {
 				return err
 			}
 		}
@@ -223,12 +262,12 @@ func reportNext(ctx context.Context, s streams, at *site, resource string, fence
 	}
 }
 
-// end ends an entry.
-func (cfg *releaseConfig) end(ctx context.Context, locker *party.Locker, st *lockcore.Status) error {
+// end ends an entry, and reports false if it was not there any more.
+func (cfg *releaseConfig) end(ctx context.Context, locker *party.Locker, st *lockcore.Status) (bool, error) {
 	if st.FirstFence == 0 { // a queued request, or a claim, which is not a hold yet
-		return locker.LeaveQueue(ctx, lockcore.Lease{Resource: st.Resource, LockID: st.LockID, Run: st.Run, Part: st.Part, Order: st.Order})
+		return locker.EndRequest(ctx, lockcore.Lease{Resource: st.Resource, LockID: st.LockID, Run: st.Run, Part: st.Part, Order: st.Order})
 	}
-	return locker.Release(ctx, party.Release{
+	return locker.End(ctx, party.Release{
 		LockID: st.LockID, Resources: []string{st.Resource}, FirstFence: st.FirstFence, Reason: signed(cfg.reason), Force: true, Now: cfg.now,
 	})
 }
@@ -240,10 +279,10 @@ func (cfg *releaseConfig) confirmed(ctx context.Context, s streams) error {
 	if cfg.yes {
 		return nil
 	}
-	if terminalOf(s.in) == nil {
+	if table.Terminal(s.in) == nil {
 		return fmt.Errorf("%w: there is no terminal to ask at: --yes ends it without asking", errUsage)
 	}
-	if _, err := fmt.Fprint(s.out, "End it? [y/N] "); err != nil {
+	if err := table.Fprintf(s.out, "End it? [y/N] "); err != nil {
 		return err
 	}
 	answer, err := readLine(ctx, s.in)

@@ -87,9 +87,10 @@ func TestHold_JoinsAnother_LeavesIt(t *testing.T) {
 	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
+	at := &site{Site: inspect.Site{Locker: l}}
 	one, other := holdConfig{reason: "paint"}, holdConfig{reason: "new hinges"}
-	require.NoError(t, one.queue(t.Context(), l, one.request("r")))
-	require.ErrorContains(t, other.queue(t.Context(), l, other.request("r")), `"r" is held for maintenance already`)
+	require.NoError(t, one.queue(t.Context(), at, one.request("r")))
+	require.ErrorContains(t, other.queue(t.Context(), at, other.request("r")), `"r" is held for maintenance already`)
 	for st, err := range l.Status(t.Context(), lockcore.Filter{}) {
 		require.NoError(t, err)
 		require.Contains(t, st.Comment, "paint")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/internal/cli/ui"
 )
 
@@ -77,7 +78,7 @@ func (cfg *uiConfig) run(ctx context.Context, s streams) error {
 			address += "?token=" + o.Token
 		}
 	}
-	if _, err := fmt.Fprintf(s.out, "%s\n%sCtrl-C stops\n", address, hint); err != nil {
+	if err := table.Fprintf(s.out, "%s\n%sCtrl-C stops\n", address, hint); err != nil {
 		return err
 	}
 	return serveUntil(ctx, listener, ui.Handler(o))

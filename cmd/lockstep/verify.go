@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/internal/cli/verify"
 )
 
@@ -76,8 +77,8 @@ func (cfg *verifyConfig) run(ctx context.Context, s streams) error {
 	cfg.Database = cmp.Or(cfg.Database, connect.Database(cfg.URI), defaultDatabase)
 	cfg.Version, cfg.Err = version(), s.err
 	cfg.Client = func() *exec.Cmd { return exec.Command(exe, "verify-client") } //nolint:noctx // ourselves; verify ends it
-	if terminalOf(s.err) != nil {
-		cfg.Progress = func(c verify.Check) { _, _ = fmt.Fprintf(s.err, "%s: %s, %d %s\n", c.Name, c.Result, c.Count, c.Unit) }
+	if table.Terminal(s.err) != nil {
+		cfg.Progress = func(c verify.Check) { _ = table.Fprintf(s.err, "%s: %s, %d %s\n", c.Name, c.Result, c.Count, c.Unit) }
 	}
 	report, err := verify.Run(ctx, cfg.Options)
 	if report == nil {
@@ -88,7 +89,7 @@ func (cfg *verifyConfig) run(ctx context.Context, s streams) error {
 	}
 	if ctx.Err() != nil && report.Result != verify.Violated {
 		if report.Left != "" {
-			_, _ = fmt.Fprintf(s.err, "lockstep: the collection %s could not be removed: drop it\n", report.Left)
+			_ = table.Fprintf(s.err, "lockstep: the collection %s could not be removed: drop it\n", report.Left)
 		}
 		return context.Cause(ctx)
 	}
@@ -103,7 +104,7 @@ func verifyClientCommand(s streams) *cobra.Command {
 		Hidden: true,
 		Args:   noArguments,
 		RunE: func(c *cobra.Command, _ []string) error {
-			err := verify.RunClient(c.Context(), s.in, s.out)
+			err := verify.RunClient(c.Context(), s.in, table.JSON(s.out))
 			if errors.Is(err, verify.ErrUsage) {
 				return fmt.Errorf("%w: verify-client is started by lockstep verify", errUsage)
 			}

@@ -13,6 +13,7 @@ import (
 	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
 )
@@ -108,13 +109,12 @@ func (cfg *workerConfig) serve(ctx context.Context, s streams, tc client.Client)
 		return fmt.Errorf("start the worker: %w", err)
 	}
 	defer w.Stop()
-	if _, err := fmt.Fprintf(s.out, "serving task queue %q of namespace %q; Ctrl-C stops\n", cfg.taskQueue, cfg.namespace); err != nil {
+	if err := table.Fprintf(s.out, "serving task queue %q of namespace %q; Ctrl-C stops\n", cfg.taskQueue, cfg.namespace); err != nil {
 		return err
 	}
 	select {
 	case <-ctx.Done():
-		_, err := fmt.Fprintf(s.err, "lockstep: stopping when the running activities have ended, within %v; Ctrl-C ends it at once\n", stopTimeout)
-		return err
+		return table.Fprintf(s.err, "lockstep: stopping when the running activities have ended, within %v; Ctrl-C ends it at once\n", stopTimeout)
 	case err := <-fatal:
 		return fmt.Errorf("the worker cannot continue: %w", err)
 	}
@@ -152,8 +152,7 @@ Exit status: 0, 1 if the database could not be reached or refused, 2 for wrong u
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(s.out, "the indexes are there; the collection's ID is %s\n", id)
-			return err
+			return table.Fprintf(s.out, "the indexes are there; the collection's ID is %s\n", id)
 		},
 	}
 	db.add(c)

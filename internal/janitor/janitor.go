@@ -38,8 +38,8 @@ type Locker interface {
 	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
 	Extend(ctx context.Context, lockID, run, resource string, handOver bool) (again time.Duration, err error)
 	KeepPosition(ctx context.Context, waiter lockcore.Lease) error
-	Release(ctx context.Context, r party.Release) error
-	LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error
+	End(ctx context.Context, r party.Release) (ended bool, err error)
+	EndRequest(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
 	TryAcquire(ctx context.Context, req party.Request) (*party.Session, error)
 	WatchFor(resource string)
 }

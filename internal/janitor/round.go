@@ -29,7 +29,8 @@ type Result struct {
 	Unknown int `json:"unknown"`
 	// Failed counts runs about which a question failed.
 	Failed int `json:"failed"`
-	// Extended counts kept holds and waits. Released counts entries of closed runs, and of ended steps of open runs.
+	// Extended counts kept holds and waits. Released counts entries of closed runs, and of ended steps of open runs, that
+	// the round has ended: not those that had changed since they were listed.
 	Extended int `json:"extended"`
 	Released int `json:"released"`
 	// Damaged counts documents that cannot be decoded.
@@ -246,11 +247,12 @@ func leaseOf(e lockcore.Status) lockcore.Lease {
 
 // withdraw removes a request from its queue. A newer request has a greater order and stays.
 func (r *round) withdraw(ctx context.Context, e lockcore.Status) {
-	if err := r.Locker.LeaveQueue(ctx, leaseOf(e)); err != nil {
+	switch ended, err := r.Locker.EndRequest(ctx, leaseOf(e)); {
+	case err != nil:
 		r.failed(ctx, "leave", e.LockID, err)
-		return
+	case ended:
+		r.count(func(n *Result) { n.Released++ })
 	}
-	r.count(func(n *Result) { n.Released++ })
 }
 
 // release ends entries of closed runs, waits first. It names each by its fence: evidence of losses stays, for a run that
@@ -271,8 +273,12 @@ func (r *round) release(ctx context.Context, entries []lockcore.Status, why stri
 // send sends a release.
 func (r *round) send(ctx context.Context, release party.Release, why string) {
 	release.Reason = wire.Cut("released by the janitor, since "+why, wire.MaxName)
-	if err := r.Locker.Release(ctx, release); err != nil {
+	ended, err := r.Locker.End(ctx, release)
+	if err != nil {
 		r.failed(ctx, "release", release.LockID, err)
+		return
+	}
+	if !ended { // it has ended since it was listed
 		return
 	}
 	r.Logger.Info("lockstep: the janitor released what was left", "lockId", release.LockID, "run", release.Run, "why", why, "resources", release.Resources)

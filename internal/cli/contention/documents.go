@@ -16,7 +16,7 @@ import (
 )
 
 // maxDocument bounds a document, and so the memory it takes. A batch of the Collector has a few MB.
-const maxDocument = 256 << 20
+const maxDocument = 64 << 20
 
 const (
 	gzipMagic = "\x1f\x8b"
@@ -28,7 +28,7 @@ const (
 )
 
 var (
-	errTooLong    = errors.New("it is longer than a document may be (256 MiB)")
+	errTooLong    = errors.New("it is longer than a document may be (64 MiB)")
 	byteOrderMark = []byte("\xef\xbb\xbf")
 	// otlpStart begins a document, and occurs nowhere inside one: in a string the quotation mark would be escaped.
 	otlpStart = []byte(`{"resourceSpans"`)
@@ -44,22 +44,23 @@ type document struct {
 
 // decompress returns the content of a file that is compressed as a whole, or the file itself. The content comes in small pieces, so that
 // a false claim about its size takes no memory.
-func decompress(file *bufio.Reader) (*bufio.Reader, error) {
-	switch magic, _ := file.Peek(len(zstdMagic)); {
+func decompress(file io.Reader) (*bufio.Reader, error) {
+	compressed := &counter{from: file}
+	in := bufio.NewReaderSize(compressed, 1<<20)
+	var content io.Reader
+	var err error
+	switch magic, _ := in.Peek(len(zstdMagic)); {
 	case strings.HasPrefix(string(magic), gzipMagic):
-		unzipped, err := gzip.NewReader(file)
-		if err != nil {
-			return nil, err
-		}
-		return bufio.NewReaderSize(unzipped, 1<<20), nil
+		content, err = gzip.NewReader(in)
 	case string(magic) == zstdMagic:
-		d, err := zstd.NewReader(file, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20))
-		if err != nil {
-			return nil, err
-		}
-		return bufio.NewReaderSize(d, 1<<20), nil
+		content, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20))
+	default:
+		return in, nil
 	}
-	return file, nil
+	if err != nil {
+		return nil, err
+	}
+	return bufio.NewReaderSize(&expanding{counter{from: content}, compressed}, 1<<20), nil
 }
 
 // splitDocuments calls each with the documents of a file, none of which is longer than longest bytes.

@@ -203,7 +203,7 @@ func (in *input) file(ctx context.Context, number int, of source, stdin io.Reade
 	}
 	at := place{file: number, path: path}
 	in.spans.reading.Files++
-	text, err := decompress(bufio.NewReaderSize(untilCancelled{ctx, from}, 1<<20))
+	text, err := decompress(untilCancelled{ctx, from})
 	if err != nil {
 		at.line = 1
 		in.spans.broken(at, err)
@@ -252,6 +252,10 @@ func (b batch) parse(document []byte) {
 	read := formatOf(document)
 	if read == nil {
 		b.broken(errors.New("it is neither OTLP nor the JSON of Jaeger's query API"))
+		return
+	}
+	if err := checkBounds(document); err != nil {
+		b.broken(err)
 		return
 	}
 	if err := read(document, b); err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/term"
 
 	"github.com/temporal-lockstep/lockstep/examples/transfer"
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
@@ -177,7 +175,7 @@ type progress struct {
 
 func newProgress(cfg Config) *progress {
 	p := &progress{out: cfg.Err, total: cfg.Transfers}
-	if f, ok := cfg.Err.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if f := table.Terminal(cfg.Err); f != nil {
 		p.bar = progressbar.NewOptions(cfg.Transfers, progressbar.OptionSetWriter(f), progressbar.OptionSetDescription("transfers"),
 			progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true))
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -289,22 +291,34 @@ func (s *Site) commandToEnd(st *lockcore.Status, now bool) string {
 	if s.Discreet {
 		return "lockstep " + strings.Join(verb, " ") + ", with the names that are hidden here"
 	}
-	if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "-") }) {
-		return s.command(verb...) + " -- " + shellLine(names...) // otherwise they would be flags; it asks for the flag --reason
+	if slices.ContainsFunc(names, isFlag) {
+		reason = "" // after --, it would be a name; the command asks for it
 	}
-	return s.command(append(verb, names...)...) + reason
+	return s.Command(verb, names...) + reason
 }
 
 // needsReason is the end of a command to which its user adds the reason. Without one the command fails.
 const needsReason = " --reason"
 
-// command returns a lockstep command with the flags that it needs to find the locks.
+// Command returns a lockstep command about names, with the flags that it needs to find the locks. A shell that it is pasted
+// into passes the names on as they are.
+func (s *Site) Command(verb []string, names ...string) string {
+	words := append([]string{"lockstep"}, verb...)
+	if slices.ContainsFunc(names, isFlag) {
+		return shellLine(append(words, s.Flags...)...) + " -- " + shellLine(names...)
+	}
+	return shellLine(slices.Concat(words, names, s.Flags)...)
+}
+
+// isFlag reports whether a command takes a name for a flag, unless it follows "--".
+func isFlag(name string) bool { return strings.HasPrefix(name, "-") }
+
+// command returns a lockstep command without names.
 func (s *Site) command(words ...string) string {
-	words = append([]string{"lockstep"}, words...)
-	if words[1] == "janitor" {
+	if words[0] == "janitor" {
 		words = append(words, s.namespaceFlag()...)
 	}
-	return shellLine(append(words, s.Flags...)...)
+	return s.Command(words)
 }
 
 // temporalCommand returns a command of Temporal's own command line.
@@ -319,16 +333,37 @@ func (s *Site) namespaceFlag() []string {
 	return nil
 }
 
-// shellLine joins words to a line for a shell, and quotes them where needed.
+// shellLine joins words to a line for a shell (sh, bash or zsh), and quotes them where needed.
 func shellLine(words ...string) string {
+	quoted := make([]string, len(words))
 	for i, word := range words {
-		if word == "" || strings.ContainsFunc(word, needsQuotes) {
-			words[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		switch {
+		case !utf8.ValidString(word) || strings.ContainsFunc(word, func(r rune) bool { return !unicode.IsPrint(r) }):
+			quoted[i] = ansiQuote(word)
+		case word == "" || strings.ContainsFunc(word, needsQuotes):
+			quoted[i] = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		default:
+			quoted[i] = word
 		}
 	}
-	return strings.Join(words, " ")
+	return strings.Join(quoted, " ")
 }
 
+// ansiQuote quotes a word with characters that must not be pasted into a terminal, even in quotes: its line editor obeys
+// them, and a terminal's own mark of the end of a paste is one. All but letters, digits and a few others are numbers.
+func ansiQuote(word string) string {
+	var b strings.Builder
+	for i := range len(word) {
+		if c := word[i]; c < utf8.RuneSelf && (c == ' ' || !needsQuotes(rune(c))) {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, `\%03o`, c)
+		}
+	}
+	return "$'" + b.String() + "'"
+}
+
+// needsQuotes reports whether a shell may interpret a character. zsh interprets = at the beginning of a word.
 func needsQuotes(r rune) bool {
-	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("/-_.:@%+=,", r)
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("/-_.:@%+,", r)
 }

@@ -91,20 +91,18 @@ func (l *dryLocker) add(lockID, run, resource string, held bool, reason string) 
 	l.found = append(l.found, Orphan{owner, resource, held, reason})
 }
 
-// Release records a hold.
-func (l *dryLocker) Release(_ context.Context, r party.Release) error {
+// End records a hold.
+func (l *dryLocker) End(_ context.Context, r party.Release) (bool, error) {
 	for _, resource := range r.Resources {
 		l.add(r.LockID, r.Run, resource, true, r.Reason)
 	}
-	return nil
+	return true, nil
 }
 
-// LeaveQueue records waits.
-func (l *dryLocker) LeaveQueue(_ context.Context, leases ...lockcore.Lease) error {
-	for _, lease := range leases {
-		l.add(lease.LockID, lease.Run, lease.Resource, false, "its run is closed, or its step has ended")
-	}
-	return nil
+// EndRequest records a wait.
+func (l *dryLocker) EndRequest(_ context.Context, lease lockcore.Lease) (bool, error) {
+	l.add(lease.LockID, lease.Run, lease.Resource, false, "its run is closed, or its step has ended")
+	return true, nil
 }
 
 // Extend does nothing.

@@ -100,9 +100,9 @@ func PrintOrphans(out io.Writer, found []Orphan) error {
 func PrintFindings(out io.Writer, findings []Finding) error {
 	var b strings.Builder
 	for _, f := range findings {
-		fmt.Fprintf(&b, "%-8s %-12s %s\n", f.State, f.About, f.What)
+		_ = table.Fprintf(&b, "%-8s %-12s %s\n", f.State, f.About, f.What) // to memory
 		if f.Advice != "" {
-			fmt.Fprintf(&b, "%21s → %s\n", "", f.Advice)
+			_ = table.Fprintf(&b, "%21s → %s\n", "", f.Advice)
 		}
 	}
 	_, err := io.WriteString(out, b.String())

@@ -3,12 +3,9 @@ package table
 
 import (
 	"cmp"
-	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"text/tabwriter"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -52,22 +49,18 @@ func Shorten(text string, width int) string {
 	return string(letters[:width-tail-1]) + "…" + string(letters[len(letters)-tail:])
 }
 
-// Write prints rows as columns, two spaces apart. If there is a header, it is the first row.
+// Write prints rows as columns, two spaces apart. If there is a header, it is the first row. Cells are made plain: otherwise
+// a tab or a line feed would begin a cell or a row.
 func Write(out io.Writer, rows ...[]string) error {
 	w := tabwriter.NewWriter(out, 0, 0, separation, ' ', 0)
 	for _, row := range rows {
-		_, _ = fmt.Fprintln(w, strings.Join(row, "\t")) // Flush returns the error
+		for i, cell := range row {
+			if i > 0 {
+				_, _ = io.WriteString(w, "\t") // Flush returns the error, here and below
+			}
+			_, _ = io.WriteString(w, Plain(cell))
+		}
+		_, _ = io.WriteString(w, "\n")
 	}
 	return w.Flush()
-}
-
-// Plain replaces the characters that would move a terminal's cursor, break a line or begin a column. The names of
-// resources and parties come from callers and may contain any.
-func Plain(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
 }

@@ -1,0 +1,111 @@
+package contention
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// repeated returns a document with many copies of a part.
+func repeated(begin, part string, n int, end string) []byte {
+	return slices.Concat([]byte(begin), bytes.Repeat([]byte(part), n), []byte(end))
+}
+
+// nested returns a message in protobuf whose span has an attribute of so many levels.
+func nested(levels int) []byte {
+	size := 0
+	var heads [][]byte // the innermost first
+	wrap := func(numbers ...protowire.Number) {
+		for _, number := range numbers {
+			head := protowire.AppendVarint(protowire.AppendTag(nil, number, protowire.BytesType), uint64(size)) //nolint:gosec // it is positive
+			heads, size = append(heads, head), size+len(head)
+		}
+	}
+	for range levels {
+		wrap(1, 5) // a value in a list, which is a value
+	}
+	wrap(2, 9, 2, 2, 1) // of an attribute, of a span, of a scope, of a resource, of a request
+	slices.Reverse(heads)
+	return bytes.Join(heads, nil)
+}
+
+// framed returns a file of one message.
+func framed(message []byte) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(message))), message...) //nolint:gosec // it is short
+}
+
+// A file from elsewhere must not end the process, or take the machine's memory.
+func TestRead_HostileFile_IsRefusedByName(t *testing.T) {
+	const value = `{"resourceSpans":[{"resource":{"attributes":[{"key":"a","value":`
+	empty := repeated("", "\x0a\x00", 3<<20, "") // requests with an empty list of spans each
+	for name, c := range map[string]struct {
+		content []byte
+		want    string
+	}{
+		"deep lists":            {repeated(value, `{"arrayValue":{"values":[`, 1<<20, ""), "nested more deeply"},
+		"deep objects":          {repeated(value, `{"kvlistValue":{"values":[{"key":"a","value":`, 1<<20, ""), "nested more deeply"},
+		"deep in Jaeger's":      {repeated(`{"data":[{"spans":[{"tags":[{"key":"a","value":`, "[", 2<<20, ""), "nested more deeply"},
+		"deep in Tempo's":       {repeated(`{"batches":`, "[", 2<<20, ""), "nested more deeply"},
+		"deep protobuf":         {framed(nested(1 << 20)), "nested more deeply"},
+		"many spans":            {repeated(`{"resourceSpans":[{"scopeSpans":[{"spans":[`, "{},", 2100000, "{}]}]}]}"), "more values"},
+		"many nulls":            {repeated(`{"resourceSpans":[`, "null,", 2100000, "null]}"), "more values"},
+		"many of Jaeger's":      {repeated(`{"data":[{"spans":[`, "{},", 2100000, "{}]}]}"), "more values"},
+		"many of its processes": {repeated(`{"data":[{"processes":{`, `"":{},`, 2100000, `"":{}}}]}`), "more values"},
+		"many in protobuf":      {framed(empty), "more values"},
+		"long":                  {repeated(`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"`, "a", 65<<20, `"}]}]}]}`), "longer than a document may be (64 MiB)"},
+		"compressed long":       {zipped(t, repeated(`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"`, "a", 80<<20, `"}]}]}]}`)), "400 times its size"},
+		"compressed many":       {zipped(t, repeated(`{"resourceSpans":[`, "{},", 28<<20, "{}]}")), "400 times its size"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			path := written(t, "hostile.json", c.content)
+			c.content = nil
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			spans, err := Read(t.Context(), []string{path}, nil)
+			runtime.ReadMemStats(&after)
+			require.NoError(t, err)
+			err = spans.Empty()
+			require.ErrorIs(t, err, ErrNoLockSpans)
+			require.ErrorContains(t, err, path)
+			require.ErrorContains(t, err, c.want)
+			require.Less(t, (after.TotalAlloc-before.TotalAlloc)>>20, uint64(700), "MiB, in all and not at once")
+		})
+	}
+}
+
+// What comes close to the bounds is read, and takes a few hundred MiB.
+func TestRead_LargeFile_IsWithinBounds(t *testing.T) {
+	span := `{"traceId":"11111111111111111111111111111111","spanId":"2222222222222222","name":"` + strings.Repeat("a", 60) + `","attributes":[{"key":"k","value":{"stringValue":"v"}}]},`
+	path := written(t, "large.json", repeated(`{"resourceSpans":[{"scopeSpans":[{"spans":[`, span, 300_000, span[:len(span)-1]+`]}]}]}`))
+	spans, err := Read(t.Context(), []string{path}, nil)
+	require.NoError(t, err)
+	require.Equal(t, 300_001, spans.reading.Spans)
+	require.Zero(t, spans.reading.Broken)
+}
+
+func FuzzCheckBounds_Deep_IsRefused(f *testing.F) {
+	f.Add([]byte(`{"a":[{"b":"\"]"}]}`), 40)
+	f.Add([]byte(`{"a\\":[],"b":[[1,2]]}`), 100)
+	f.Add(nested(3), 1)
+	f.Fuzz(func(t *testing.T, document []byte, levels int) {
+		_ = checkBounds(document)
+		if !json.Valid(document) || levels < 0 || levels > 2*maxNesting {
+			return
+		}
+		deep := repeated(strings.Repeat("[", levels), string(document), 1, strings.Repeat("]", levels))
+		if err := checkJSON(deep); levels > maxNesting {
+			require.ErrorIs(t, err, errTooDeep)
+		} else if levels == 0 && len(document) < 1000 && bytes.Count(document, []byte("{"))+bytes.Count(document, []byte("[")) < maxNesting {
+			require.False(t, errors.Is(err, errTooDeep))
+		}
+	})
+}

@@ -1,0 +1,49 @@
+package party
+
+import (
+	"context"
+	"slices"
+
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// EndRequest is LeaveQueue of one request for a caller that reports what it did. ended is false if the request was neither in
+// the queue nor a claim: it may have become a hold since it was listed.
+func (l *Locker) EndRequest(ctx context.Context, lease Lease) (ended bool, err error) {
+	if err := checkEnd("lease", lease.LockID, 0, []string{lease.Resource}); err != nil {
+		return false, err
+	}
+	op := rules.Leave{
+		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: lease.Order.number(),
+		QueueOnly: true,
+	}
+	a, err := l.end(ctx, telemetry.SpanLeave, lease, ending{}, op)
+	if err != nil {
+		return false, err
+	}
+	of := func(e rules.Entry) bool { return e.LockID == lease.LockID && e.Part == lease.Part }
+	return slices.ContainsFunc(a.Withdrawn(a.After.At), of) ||
+		// An earlier attempt of this call, whose answer was lost, has ended what is gone now.
+		a.Retried && !slices.ContainsFunc(a.After.Entries, of), nil
+}
+
+// End is Release on one resource for a caller that reports what it did. ended is false if nothing that the release names
+// existed any more. With Force and Now, ending the parts of the hold that drain counts.
+func (l *Locker) End(ctx context.Context, r Release) (ended bool, err error) {
+	if err := r.check(); err != nil {
+		return false, err
+	}
+	a, err := l.release(ctx, &r, r.Resources[0])
+	if err != nil {
+		return false, err
+	}
+	of := func(e rules.Entry) bool {
+		return e.LockID == r.LockID && (r.FirstFence == 0 || e.FirstFence == r.FirstFence)
+	}
+	forced := func(e rules.Evidence) bool { // by this call, or by an earlier attempt of it
+		return r.Force && e.LockID == r.LockID && e.Fence == r.FirstFence && e.Reason == r.Reason && (a.Retried || e.At.Equal(a.After.At))
+	}
+	return slices.ContainsFunc(a.Released(), of) || slices.ContainsFunc(a.Withdrawn(a.After.At), of) ||
+		slices.ContainsFunc(a.After.Forced, forced) || a.Retried && !r.Force && !slices.ContainsFunc(a.After.Entries, of), nil
+}
