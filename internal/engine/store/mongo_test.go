@@ -368,5 +368,5 @@ func TestMongo_RubbishDocuments(t *testing.T) {
 		failures = append(failures, err)
 	}
 	require.Len(t, failures, 1)
-	require.ErrorContains(t, failures[0], "with the _id")
+	require.ErrorContains(t, failures[0], "numberInt")
 }
