@@ -2,9 +2,9 @@ package party_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -35,33 +35,28 @@ func TestEnter_OneOfSeveralIsBusy_TakesNothing(t *testing.T) {
 	}
 }
 
-// Another request takes the second resource after the look at both. Before the request gives back the first,
-// another part enters and leaves the hold that it began there.
+// The second resource of a request is busy. Before the request gives back the first, another part enters and
+// leaves the hold that it began there.
 func TestEnter_GivesUpHoldThatAnotherJoined_KeepsIt(t *testing.T) {
-	t.Parallel()
-	for name, persist := range map[string]bool{"it keeps its holds": true, "it does not": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l, db := inMemory(t, party.Config{})
-			taken := times(1, func(context.Context, command) error {
-				enter(t, newLocker(t, db, party.Config{}), request("b", party.Exclusive("r/2")))
-				return nil
-			}, of(kindSwap), onResource("r/2"), onResource("r/1"))
-			joined := times(1, func(context.Context, command) error {
-				other := request("a", party.Exclusive("r/1"))
-				other.Persist = true
-				leave(t, l, enter(t, l, other)...)
-				return nil
-			}, of(kindLoad), onResource("r/2"), not(onResource("r/1")), func(command) bool { return db.Version("r/1") != rules.Version{} })
-			db.set(nil, func(ctx context.Context, c command) error { return errors.Join(taken(ctx, c), joined(ctx, c)) })
-			req := request("a", party.Exclusive("r/1"), party.Exclusive("r/2"))
-			req.Persist = persist
-			requireBusy(t, l, req)
-			d := db.Document("r/1")
-			require.NotZero(t, d.HoldFence("a"), "the other part relies on it")
-			requireBusy(t, l, request("c", party.Exclusive("r/1")))
-		})
-	}
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
+		enter(t, l, request("b", party.Exclusive("r/2")))
+		req := request("a", party.Exclusive("r/1"), party.Exclusive("r/2"))
+		req.Persist, req.MaxWait = true, time.Second
+		gaveUp := make(chan error, 1)
+		go func() {
+			_, err := l.Acquire(t.Context(), req)
+			gaveUp <- err
+		}()
+		synctest.Wait()
+		requireWaiting(t, db, 1, "r/2")
+		other := request("a", party.Exclusive("r/1"))
+		other.Persist = true
+		leave(t, l, enter(t, l, other)...)
+		require.ErrorIs(t, <-gaveUp, party.ErrBusy)
+		d := db.Document("r/1")
+		require.NotZero(t, d.HoldFence("a"), "the other part relies on it")
+		requireBusy(t, l, request("c", party.Exclusive("r/1")))
+	})
 }
 
 // The claim is made after the request has queued, and before it begins to wait.

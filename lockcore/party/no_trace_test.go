@@ -35,8 +35,10 @@ func TestTryEnter_OneOfTwoIsRefused_WritesNothing(t *testing.T) {
 		},
 		"lost": func(t *testing.T, l *party.Locker) {
 			t.Helper()
-			req := request("a", both...)
-			req.Run, req.Resources[1].HeldSince = "one", 9
+			used := party.Exclusive("r/2")
+			used.HeldSince = 9
+			req := request("a", party.Exclusive("r/1"), used)
+			req.Run = "one"
 			_, err := l.TryEnter(t.Context(), req)
 			require.ErrorIs(t, err, party.ErrLost)
 		},
