@@ -21,8 +21,13 @@
 //	├── Releases  the order up to which each run has released everything
 //	└── Bars      requests that a compensation has overtaken
 //
-// A hold is all running and kept entries of a lock ID. They have the same mode. A hold has a fence,
-// and a part may have a later one.
+// A hold is all running and kept entries of a lock ID. It has a fence, and a part may have a later one.
+//
+// What the parts of a hold share is derived from its entries. Each request adds entries of its own, which
+// have the mode, the limit and the TTL of that request, and no request changes those of another. So a
+// request is taken back by removing what it added. With Persist a request adds a kept entry beside its
+// part. When the part has ended, that entry merges into the one settled kept entry of the lock ID: the
+// stronger mode, the longer TTL, the later end, and all orders and fences. See kept.go.
 //
 // # Acquire
 //
@@ -32,30 +37,31 @@
 //  2. The order was released or barred, or a later request of the same part or another call with the
 //     order of a living part came first: [Superseded].
 //  3. The part was withdrawn as the victim of a deadlock, and has not left since: [Deadlock].
-//  4. The lock ID is known to have held, and does not hold any longer: [Lost].
+//  4. There is evidence of a loss that its hold has not outlived, or HeldSince names a request before the
+//     hold began: [Lost].
 //  5. The same call was granted before: [Again].
 //  6. The lock ID holds in the same or a stronger mode: the request joins that hold, [Joined]. An
 //     earlier request of the same part is superseded: it drains, and the new one gets a new fence.
-//  7. The lock ID holds in a weaker mode: the request upgrades the whole hold, ahead of the queue, with
-//     a new fence: [Granted].
-//  8. There is room, and either the request has a claim or no living waiter is ahead: [Granted], with
-//     a new fence.
-//  9. Otherwise the request queues if Queue is set, or keeps its position: [Queued]. Without Queue it
+//  7. The request has a claim that suffices, see [Document.Confirms]; or it is admitted in addition to all
+//     living entries of others, and either its lock ID holds already, in a weaker mode, or no living
+//     waiter is ahead: [Granted], with a new fence.
+//  8. Otherwise the request queues if Queue is set, or keeps its position: [Queued]. Without Queue it
 //     is [Busy]; if the queue has no room it is [Full]. Requests of lock IDs that hold, and requests
 //     whose claim has lapsed, queue ahead of all others, even if the queue is full.
 //
-// A refused request takes nothing. What rule 1 lets it take over, and what its Undo bars, stands. A
-// request with Persist renews its kept hold whatever the answer, unless it was refused by rule 1 or 2.
+// A refused request takes nothing. What rule 1 lets it take over, and what its Undo bars, remains. A
+// request with Persist that queues extends what its lock ID keeps, and so does every grant.
 //
 // # Settling
 //
 // Every operation also settles the document:
 //
 //   - Waiters that were not refreshed in time leave the queue.
-//   - The head of the queue is granted a claim if it fits, and so are the waiters directly behind it
-//     that have the same limit, as many as there is room for. A waiter that needs no part is granted
-//     its hold at once.
-//   - Expired holds whose room is given away are evicted and leave evidence.
+//   - From the head of the queue on, waiters are granted claims as long as the next one is admitted in
+//     addition to all entries, claims of the same write included. Nobody behind the first that is not
+//     admitted is considered. A waiter that needs no part is granted its hold at once.
+//   - Expired holds whose room a grant or a claim needs are evicted and leave evidence.
+//   - A write that grants anything marks the claims that have lapsed: they are not confirmed later.
 //
 // # Guarantees
 //
@@ -63,6 +69,8 @@
 //   - Fences of a resource strictly increase.
 //   - An operation changes only what it names, apart from settling.
 //   - An operation that is repeated with the same call ID ends as if it had run once.
+//   - A request that is taken back leaves the document as settling alone would have left it, apart from
+//     fences, times, evictions, take-overs, bars, and its part's own earlier request.
 //   - No operation panics or changes its argument, whatever the document contains.
 //
 // # Not guaranteed
