@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/interceptors"
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/lockactivities"
+	"github.com/temporal-lockstep/lockstep/internal/startup"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -168,11 +170,16 @@ func (p *Plugin) register(_ context.Context, o temporal.SimplePluginRunContextBe
 	return known.(*registrations).check(o.Registry, p.rules)
 }
 
-// StartWorker starts the worker, and the janitor if the client has the plugin. The SDK asks the server about the worker's namespace at that time.
+// StartWorker starts the worker, and the janitor if the client has the plugin. If the database does not answer, as during an election, it waits
+// for 30 seconds and logs that, and then returns an error. The SDK asks the server about the worker's namespace at that time.
 // If that is not permitted, the error is a *[NamespaceError].
 func (p *Plugin) StartWorker(
 	ctx context.Context, o sdkworker.PluginStartWorkerOptions, next func(context.Context, sdkworker.PluginStartWorkerOptions) error,
 ) error {
+	if err := p.awaitDatabase(ctx, o.WorkerInstanceKey); err != nil {
+		p.registrar.stop(o.WorkerInstanceKey)
+		return err
+	}
 	registered, limit := p.registrar.start(o.WorkerInstanceKey), time.After(registerWait)
 	p.interceptor.Learn(ctx)
 	select { // a worker that polls before it has registered seems to have no Lockstep
@@ -191,6 +198,22 @@ func (p *Plugin) StartWorker(
 		p.janitors.addWorker(o.WorkerInstanceKey)
 	}
 	return err
+}
+
+// awaitDatabase returns an error if no database answers. An answer that refuses is logged by the registration and returned by each step.
+// A worker that runs no activities needs no database.
+func (p *Plugin) awaitDatabase(ctx context.Context, worker string) error {
+	if p.locker == nil || p.registrar.workflowsOnly(worker) {
+		return nil
+	}
+	err := startup.Await(ctx, p.registrar.log(), func(ctx context.Context) error {
+		_, err := p.locker.CollectionID(ctx)
+		return err
+	})
+	if errors.Is(err, startup.ErrNoDatabase) || ctx.Err() != nil {
+		return fmt.Errorf("lockstep: the worker was not started: %w", err)
+	}
+	return nil
 }
 
 // StopWorker stops the worker, releases the locks of completed runs, and stops the janitor when the last worker stops.

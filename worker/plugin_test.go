@@ -199,9 +199,33 @@ func (l lines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// The database accepts connections and answers nothing, so that a registration is under way when the worker stops.
+// The database accepts connections and answers nothing, so that a registration is under way when the worker stops. The worker runs no
+// activities, so that it does not wait for the database when it starts.
 func TestPlugin_DatabaseDoesNotAnswer_StopDoesNotWait(t *testing.T) {
 	t.Parallel()
+	queue := testenv.TaskQueue(t)
+	plugin := newPlugin(t, worker.Options{Locker: silentLocker(t), TaskQueue: queue + "-activities"})
+	w := sdkworker.New(testenv.Temporal(t), queue, sdkworker.Options{LocalActivityWorkerOnly: true, Plugins: []sdkworker.Plugin{plugin}})
+	w.RegisterWorkflowWithOptions(func(workflow.Context) error { return nil }, workflow.RegisterOptions{Name: "W"})
+	began := time.Now()
+	require.NoError(t, w.Start())
+	require.Less(t, time.Since(began), 8*time.Second, "a command has 10 s")
+	began = time.Now()
+	w.Stop()
+	require.Less(t, time.Since(began), 5*time.Second)
+}
+
+func TestPlugin_DatabaseDoesNotAnswer_StartFails(t *testing.T) {
+	t.Parallel()
+	plugin := newPlugin(t, worker.Options{Locker: silentLocker(t)})
+	w := sdkworker.New(testenv.Temporal(t), testenv.TaskQueue(t), sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}})
+	w.RegisterActivityWithOptions(nothing, activity.RegisterOptions{Name: "A"})
+	require.ErrorContains(t, w.Start(), "lockstep: the worker was not started: no database answered for 30s")
+}
+
+// silentLocker returns a Locker whose database accepts connections and answers nothing.
+func silentLocker(t *testing.T) *lockcore.Locker {
+	t.Helper()
 	silent, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = silent.Close() }) // it is the test's
@@ -211,15 +235,7 @@ func TestPlugin_DatabaseDoesNotAnswer_StopDoesNotWait(t *testing.T) {
 	locker, err := lockcore.New(db.Database("d").Collection(lockCollection), lockcore.Config{})
 	require.NoError(t, err)
 	closeAtEnd(t, locker)
-	plugin := newPlugin(t, worker.Options{Locker: locker})
-	w := sdkworker.New(testenv.Temporal(t), testenv.TaskQueue(t), sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}})
-	w.RegisterActivityWithOptions(nothing, activity.RegisterOptions{Name: "A"})
-	began := time.Now()
-	require.NoError(t, w.Start())
-	require.Less(t, time.Since(began), 8*time.Second, "a command has 10 s")
-	began = time.Now()
-	w.Stop()
-	require.Less(t, time.Since(began), 5*time.Second)
+	return locker
 }
 
 // A worker may answer every GetVersion with the default, which is how new versions are rolled out with care. Nothing of

@@ -70,6 +70,20 @@ func (r *registrar) hasClients() bool {
 	return len(r.clients) > 0
 }
 
+// workflowsOnly reports whether a worker runs no activities except local ones, which have no locks.
+func (r *registrar) workflowsOnly(key string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.workers[key]
+	return w != nil && w.options.LocalActivityWorkerOnly
+}
+
+func (r *registrar) log() sdklog.Logger {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.logger
+}
+
 // defaultIdentity returns the identity that the SDK gives to a client, and to its workers.
 func defaultIdentity() string {
 	host, err := os.Hostname()

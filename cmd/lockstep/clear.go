@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -71,15 +72,15 @@ func (cfg *collectionConfig) clear(ctx context.Context, s streams) error {
 	}
 	defer at.close()
 	done, err := repair.Clear(ctx, at.Locker, at.Collection, signed(cfg.reason))
-	text := fmt.Sprintf("ended by force: %d holds and %d claims on %d resources\n", done.Holds, done.Claims, done.Resources)
+	printed := []error{table.Fprintf(s.out, "ended by force: %d holds and %d claims on %d resources\n", done.Holds, done.Claims, done.Resources)}
 	for _, name := range done.Deleted {
-		text += fmt.Sprintf("deleted, since it could not be decoded: %s\n", table.Plain(name))
+		printed = append(printed, table.Fprintf(s.out, "deleted, since it could not be decoded: %s\n", name))
 	}
 	if err == nil {
-		text += fmt.Sprintf("the collection has the ID %s\n", done.ID)
+		printed = append(printed, table.Fprintf(s.out, "the collection has the ID %s\n", done.ID))
 		logger(s).Info("lockstep: the collection was cleared", "id", done.ID, "holds", done.Holds, "claims", done.Claims, "reason", signed(cfg.reason))
 	}
-	if _, failed := fmt.Fprint(s.out, text); failed != nil {
+	if failed := errors.Join(printed...); failed != nil {
 		return failed
 	}
 	if err != nil {
@@ -125,6 +126,5 @@ func (cfg *collectionConfig) replaces(ctx context.Context, s streams, old string
 		return err
 	}
 	logger(s).Info("lockstep: the collection replaces another", "id", id, "replaces", old, "reason", signed(cfg.reason))
-	_, err = fmt.Fprintf(s.out, "the collection with the ID %s replaces that with the ID %s, whose locks are lost\n", id, table.Plain(old))
-	return err
+	return table.Fprintf(s.out, "the collection with the ID %s replaces that with the ID %s, whose locks are lost\n", id, old)
 }

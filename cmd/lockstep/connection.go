@@ -17,6 +17,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/startup"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -75,6 +76,8 @@ const (
 // databaseFlags select the collection of the locks.
 type databaseFlags struct {
 	uri, database, collection string
+	// awaits, unless it is nil, makes the command wait for a database that does not answer, and gets a line about that.
+	awaits sdklog.Logger
 	// traces gets the spans of the command. Defaults to none.
 	traces trace.TracerProvider
 }
@@ -93,7 +96,19 @@ func (d *databaseFlags) connect(ctx context.Context, command string) (coll *mong
 	if uri == "" {
 		return nil, nil, fmt.Errorf("%w: neither --mongodb-uri nor LOCKSTEP_MONGODB_URI says where the database is", errUsage)
 	}
-	mc, err := connect.Mongo(ctx, uri, command)
+	var mc *mongo.Client
+	dial := func(ctx context.Context) (err error) {
+		mc, err = connect.Mongo(ctx, uri, command)
+		return err
+	}
+	if d.awaits != nil {
+		err = startup.Await(ctx, d.awaits, dial)
+	} else {
+		err = dial(ctx)
+	}
+	if err != nil && err == context.Cause(ctx) { //nolint:errorlint // Await returns it as it is
+		return nil, nil, err
+	}
 	if err != nil {
 		from := uriVariable
 		if d.uri != "" {

@@ -58,14 +58,14 @@ func TestRelease_EntryChangedSinceListed_Fails(t *testing.T) {
 		want   string
 	}{
 		"waiter became the holder": {
-			party: "waiter", before: waits, want: "Now there is \"r\": held by \"waiter\"",
+			party: "waiter", before: waits, want: "Now waiter holds r (exclusive)",
 			change: func(t *testing.T, r *releases, holder lockcore.Lease) {
 				require.NoError(t, r.Leave(t.Context(), holder))
 				require.NotZero(t, r.confirm(t, "waiter"))
 			},
 		},
 		"unhold: the waiting hold became the holder": {
-			now: true, party: inspect.Maintenance, want: "Now there is \"r\": held by \"maintenance",
+			now: true, party: inspect.Maintenance, want: "Now maintenance holds r (exclusive)",
 			before: func(t *testing.T, r *releases) lockcore.Lease {
 				holder := r.ask(t, "holder", "p", "r")
 				_, err := r.Enter(t.Context(), (&holdConfig{reason: "paint"}).request("r"))
@@ -96,7 +96,7 @@ func TestRelease_EntryChangedSinceListed_Fails(t *testing.T) {
 			},
 		},
 		"holder has a later hold": {
-			party: "holder", before: holds, want: "Now there is \"r\": held by \"holder\"",
+			party: "holder", before: holds, want: "Now holder holds r (exclusive)",
 			change: func(t *testing.T, r *releases, holder lockcore.Lease) {
 				require.NoError(t, r.Leave(t.Context(), holder))
 				r.ask(t, "holder", "p", "r")

@@ -102,6 +102,8 @@ func TestCommands_HostileText_ReachesNoTerminal(t *testing.T) {
 		"demo-worker":   {{}, {evil}},
 		"verify-client": {{}, {evil}},
 		"version":       {{}, {evil}},
+		"replaces":      {append(in, "--reason", evil, "old"+evil), append(in, "old"+evil)},
+		"clear":         {append(in, "--reason", evil), append(in, "--reason", evil, "--collection", evil), append(in, evil)},
 	}
 	known := map[string]bool{"help": true, "completion": true} // cobra's own
 	for name := range cases {
@@ -111,10 +113,7 @@ func TestCommands_HostileText_ReachesNoTerminal(t *testing.T) {
 		require.True(t, known[c.Name()], "the command %s is not in this test", c.Name())
 	}
 	cases["help"], cases["completion"], cases["--"+evil], cases[evil] = [][]string{{evil}}, [][]string{{evil}}, [][]string{{}}, [][]string{{}}
-	for _, name := range []string{ // releases come last
-		"ps", "show", "why", "deadlocks", "orphans", "doctor", "hold", "unhold", "ui", "verify", "contention", "worker", "janitor", "init", "demo", "demo-worker",
-		"verify-client", "version", "help", "completion", "--" + evil, evil, "release",
-	} {
+	check := func(name string) {
 		for _, args := range cases[name] {
 			code, stdout, stderr := lockstep(t, servers(t), append([]string{name}, args...)...)
 			requirePlain(t, stdout)
@@ -126,7 +125,12 @@ func TestCommands_HostileText_ReachesNoTerminal(t *testing.T) {
 		}
 		delete(cases, name)
 	}
-	require.Empty(t, cases)
+	for _, name := range []string{ // releases come last
+		"ps", "show", "why", "deadlocks", "orphans", "doctor", "hold", "unhold", "ui", "verify", "contention", "worker", "janitor", "init", "demo", "demo-worker",
+		"verify-client", "version", "help", "completion", "--" + evil, evil, "replaces", "release",
+	} {
+		check(name)
+	}
 	_, stdout, _ := l.lockstep(t, "ps", "--json")
 	var found []struct{ Resource string }
 	require.NoError(t, json.Unmarshal([]byte(stdout), &found))
@@ -135,6 +139,8 @@ func TestCommands_HostileText_ReachesNoTerminal(t *testing.T) {
 		names = append(names, r.Resource)
 	}
 	require.Contains(t, names, evil+"left", "JSON keeps the name")
+	check("clear")
+	require.Empty(t, cases)
 }
 
 func hostileSpan() map[string]any {

@@ -36,6 +36,8 @@ time works for a namespace and a collection; the others stand by.
   lockstep janitor          works, or stands by, until it is stopped
   lockstep janitor --once   does one round, even if another janitor works, and prints what it did; it wakes no workflow
 
+Without --once it waits, for 30 seconds, for a database that does not answer, as during an election, and logs that.
+
 ` + connectionHelp + `
 
 Exit status: 0 after it was stopped or a round was done, 1 if it could not start or the round was refused,
@@ -55,6 +57,9 @@ Exit status: 0 after it was stopped or a round was done, 1 if it could not start
 func (cfg *janitorConfig) run(ctx context.Context, s streams) error {
 	if err := cfg.check(); err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	if !cfg.once {
+		cfg.awaits = logger(s)
 	}
 	at, err := cfg.open(ctx, s, "lockstep janitor")
 	if err != nil {

@@ -151,14 +151,14 @@ func (cfg *releaseConfig) endAll(ctx context.Context, s streams, at *site, found
 	if len(now) == 0 {
 		return ended, fmt.Errorf("%s: %q has left %q since it was listed", what, found[0].LockID, found[0].Resource)
 	}
-	return ended, fmt.Errorf("%s: it has changed since it was listed. Now there is %s; the same command again ends that", what, describe(now))
+	return ended, fmt.Errorf("%s: it has changed since it was listed. Now %s; the same command again ends that", what, describe(now))
 }
 
 // describe lists entries in one line.
 func describe(entries []inspect.Entry) string {
 	texts := make([]string, len(entries))
 	for i := range entries {
-		texts[i] = entries[i].Status.String()
+		texts[i] = entries[i].LockID + " " + entries[i].String()
 	}
 	return strings.Join(texts, "; ")
 }

@@ -47,7 +47,9 @@ func TestVerify_Control_IsViolated(t *testing.T) {
 func TestVerify_StepDownWithoutReplicaSet_IsRefused(t *testing.T) {
 	t.Parallel()
 	database := testenv.Mongo(t).Name()
-	code, stdout, stderr := lockstep(t, servers(t), "verify", "--database", database, "--step-down")
+	// The connection is direct, so that the primary of a set of several members does not step down.
+	uri := testenv.MongoByProxy(t, testenv.MongoPrimary(t), nil)
+	code, stdout, stderr := lockstep(t, servers(t), "verify", "--mongodb-uri", uri, "--database", database, "--step-down")
 	require.Equal(t, 2, code, stdout)
 	require.Contains(t, stderr, "--step-down needs a replica set of several members")
 	require.Empty(t, stdout)

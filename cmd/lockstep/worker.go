@@ -14,6 +14,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
 	"github.com/temporal-lockstep/lockstep/internal/cli/table"
+	"github.com/temporal-lockstep/lockstep/internal/startup"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
 )
@@ -47,6 +48,8 @@ with OTEL_METRICS_EXPORTER=none, spans alone.
 
 TLS and credentials of the database are options of its URI: tls, tlsCAFile, tlsCertificateKeyFile and others.
 
+If the database does not answer, as during an election, it waits for 30 seconds and logs that.
+
 Ctrl-C lets running activities end; a second one ends the process at once. Pass a database's password
 in LOCKSTEP_MONGODB_URI and not in a flag, which other users of the machine can see.
 
@@ -65,6 +68,7 @@ Exit status: 0 after it was stopped, 1 if it could not start, 2 for wrong usage.
 
 // run serves until ctx ends, then lets running activities end.
 func (cfg *workerConfig) run(ctx context.Context, s streams) error {
+	cfg.awaits = logger(s)
 	coll, disconnect, err := cfg.connect(ctx, "lockstep worker")
 	if err != nil {
 		return err
@@ -85,7 +89,7 @@ func (cfg *workerConfig) run(ctx context.Context, s streams) error {
 	if err != nil {
 		return usage(err)
 	}
-	if err := locker.CreateIndexes(ctx); err != nil {
+	if err := startup.Await(ctx, cfg.awaits, locker.CreateIndexes); err != nil {
 		return err
 	}
 	tracing, err := opentelemetry.NewTracingInterceptor(opentelemetry.TracerOptions{Tracer: observed.Traces.Tracer("temporal-sdk-go")})

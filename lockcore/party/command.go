@@ -98,9 +98,6 @@ func (l *Locker) readMajority(ctx context.Context, names ...string) (store.Loade
 		return store.Loaded{}, fmt.Errorf("lockstep: read lock documents: %w", err)
 	}
 	l.lines.Learn(loaded.At, sent)
-	for _, d := range loaded.Docs {
-		d.At = loaded.At
-	}
 	return loaded, nil
 }
 

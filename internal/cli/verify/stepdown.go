@@ -8,14 +8,22 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 )
 
 // checkStepDown refuses --step-down where no primary can step down.
 func checkStepDown(o Options, s Server) error {
-	if !o.StepDown || s.Topology == replicaSet && s.Members > 1 {
+	// A direct connection stays at the member that steps down.
+	if !o.StepDown || s.Topology == replicaSet && s.Members > 1 && !direct(o.URI) {
 		return nil
 	}
-	return fmt.Errorf("%w: --step-down needs a replica set of several members, and a connection to it: the server is %s", ErrUsage, s)
+	return fmt.Errorf("%w: --step-down needs a replica set of several members, and a connection to it, without directConnection=true: the server is %s", ErrUsage, s)
+}
+
+// direct reports whether a URI names one member, and not its set.
+func direct(uri string) bool {
+	cs, err := connstring.Parse(uri)
+	return err == nil && cs.DirectConnection
 }
 
 // stepDown is a check: the primary steps down while clients take, renew and leave locks.

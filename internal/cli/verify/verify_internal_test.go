@@ -209,11 +209,12 @@ func TestExchange_NoAnswer_DoesNotPrintThePassword(t *testing.T) {
 func TestOptions_OutOfBounds_AreRefused(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*Options){
-		"--clients is 1: want 2 to 12":       func(o *Options) { o.Clients = 1 },
-		"--duration is -1s":                  func(o *Options) { o.Duration = -time.Second },
-		`--control is "x": want early`:       func(o *Options) { o.Control = "x" },
-		"--control and --step-down exclude":  func(o *Options) { o.Control, o.StepDown = ClockJump, true },
-		"--step-down needs a replica set of": func(o *Options) { o.StepDown = true }, // the tests' server has one member, or is FerretDB
+		"--clients is 1: want 2 to 12":      func(o *Options) { o.Clients = 1 },
+		"--duration is -1s":                 func(o *Options) { o.Duration = -time.Second },
+		`--control is "x": want early`:      func(o *Options) { o.Control = "x" },
+		"--control and --step-down exclude": func(o *Options) { o.Control, o.StepDown = ClockJump, true },
+		// The connection is direct, so that the primary of a set of several members does not step down.
+		"--step-down needs a replica set of": func(o *Options) { o.StepDown, o.URI = true, testenv.MongoByProxy(t, testenv.MongoPrimary(t), nil) },
 	} {
 		o := settings(t)
 		change(&o)
@@ -227,6 +228,8 @@ func TestOptions_OutOfBounds_AreRefused(t *testing.T) {
 func TestCheckStepDown_ReplicaSet_IsAccepted(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, checkStepDown(Options{StepDown: true}, Server{Topology: replicaSet, Members: 3}))
+	const direct = "mongodb://one:27017/?directConnection=true"
+	require.ErrorIs(t, checkStepDown(Options{StepDown: true, URI: direct}, Server{Topology: replicaSet, Members: 3}), ErrUsage)
 	for _, s := range []Server{{Topology: replicaSet, Members: 1}, {Topology: sharded}, {Topology: standalone}} {
 		require.ErrorIs(t, checkStepDown(Options{StepDown: true}, s), ErrUsage)
 		require.NoError(t, checkStepDown(Options{}, s))

@@ -61,6 +61,9 @@
 // # Not guaranteed
 //
 // A conflict does not prove that the swap was not applied: the driver may have sent it twice. The
-// server's time is that of the node that executes a command; on a sharded cluster it is the clock of
-// the router.
+// server's time is that of the node that executes a command. On a sharded cluster that is each shard's own
+// clock, even within one answer. Therefore a read of named documents has one time, that of the identity
+// document, and so of the shard which has it: [Loaded].At, and the At of each document. A list does not
+// read the identity. The At of a listed document is its own shard's clock. It is for display, and for
+// choosing what to look at; what changes a document loads it first.
 package store

@@ -182,3 +182,15 @@ func describeFields(t *testing.T, out *strings.Builder, prefix string, raw bson.
 		}
 	}
 }
+
+// Through a router, $$NOW is each shard's own clock: two documents of one answer differed by up to 59 ms on MongoDB 5.0.7.
+func TestLoaded_DocumentsOfSeveralShards_HaveTheTimeOfTheIdentity(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+	loaded := store.Loaded{At: now, Docs: map[string]*rules.Document{
+		"ahead": {ID: "ahead", At: now.Add(59 * time.Millisecond)}, "behind": {ID: "behind", At: now.Add(-59 * time.Millisecond)},
+	}}
+	loaded.SetTime()
+	require.Equal(t, now, loaded.Docs["ahead"].At)
+	require.Equal(t, now, loaded.Docs["behind"].At)
+}

@@ -10,3 +10,6 @@ var (
 	NotSent        = notSent
 	StoppedAt      = stoppedAt
 )
+
+// SetTime is Loaded.setTime.
+func (l *Loaded) SetTime() { l.setTime() }

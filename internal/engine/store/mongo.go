@@ -182,6 +182,7 @@ func (m *Mongo) read(ctx context.Context, coll *mongo.Collection, names []string
 	if err := cursor.Err(); err != nil {
 		return Loaded{}, nil, commandError(err, "read %s", coll.Name())
 	}
+	loaded.setTime()
 	return loaded, identity, nil
 }
 
@@ -196,6 +197,14 @@ func (l *Loaded) add(name string, raw bson.Raw) {
 		return
 	}
 	l.Docs[name] = d
+}
+
+// setTime gives all documents the time of the identity. Through a router, the time in each document is the clock of its own
+// shard, and what is decided by two of them contradicts itself.
+func (l *Loaded) setTime() {
+	for _, d := range l.Docs {
+		d.At = l.At
+	}
 }
 
 // withTime projects all fields of documents and of the identity, and adds the server's time. An

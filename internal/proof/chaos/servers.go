@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ type servers struct {
 func openServers(ctx context.Context) (*servers, error) {
 	uri, temporal := os.Getenv("LOCKSTEP_MONGODB_URI"), os.Getenv("TEMPORAL_ADDRESS")
 	if uri != "" && temporal != "" {
-		host, err := hostOf(uri)
+		host, err := primaryOf(ctx, uri)
 		return &servers{database: host, temporal: temporal}, err
 	}
 	if uri != "" || temporal != "" {
@@ -79,14 +80,41 @@ func (s *servers) start(ctx context.Context) error {
 
 func hostOf(uri string) (string, error) {
 	u, err := url.Parse(uri)
-	if err != nil || u.Host == "" || strings.Contains(u.Host, ",") || u.User != nil {
-		return "", errors.New("LOCKSTEP_MONGODB_URI must be the URI of one server, without credentials") // it may contain a secret
+	if err != nil || u.Host == "" {
+		return "", errUnusable
 	}
-	if u.Port() == "" {
-		return net.JoinHostPort(u.Host, "27017"), nil
-	}
-	return u.Host, nil
+	return primaryAmong("", []string{u.Host}), nil
 }
+
+// primaryOf returns the address of the server to which proxies lead: the primary of a replica set, or the first server of the URI.
+// If another member becomes primary, the run finds no database any more, and fails without a violation.
+func primaryOf(ctx context.Context, uri string) (address string, err error) {
+	o := options.Client().ApplyURI(uri)
+	if err := o.Validate(); err != nil || o.Auth != nil || len(o.Hosts) == 0 {
+		return "", errUnusable // the driver's error may contain a secret
+	}
+	mc, err := mongo.Connect(o.SetServerSelectionTimeout(10 * time.Second))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }() // it has answered
+	var hello struct{ Primary string }
+	if err := mc.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+		return "", fmt.Errorf("find the primary of %s: %w", strings.Join(o.Hosts, ","), err)
+	}
+	return primaryAmong(hello.Primary, o.Hosts), nil
+}
+
+// primaryAmong returns the address of a primary, if the server names one, or else of the first host.
+func primaryAmong(primary string, hosts []string) string {
+	address := cmp.Or(primary, hosts[0])
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return net.JoinHostPort(strings.Trim(address, "[]"), "27017")
+	}
+	return address
+}
+
+var errUnusable = errors.New("LOCKSTEP_MONGODB_URI must be the URI of a server or a replica set, without credentials")
 
 // close ends the servers that the program has started.
 func (s *servers) close(ctx context.Context) error {
