@@ -38,7 +38,7 @@ func TestRound_DamagedDocument_IsLeftOut(t *testing.T) {
 			require.Equal(t, 1, result.Listed, "the others are found")
 		}
 		require.Equal(t, 1, logs.count("resource=a/bad"))
-		time.Sleep(time.Hour)
+		<-time.After(time.Hour)
 		w.round(t, j)
 		require.Equal(t, 2, logs.count("resource=a/bad"))
 	})

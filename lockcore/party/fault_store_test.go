@@ -177,8 +177,6 @@ func all(which ...condition) condition {
 	}
 }
 
-func not(which condition) condition { return func(c command) bool { return !which(c) } }
-
 func of(kinds ...kind) condition {
 	return func(c command) bool { return slices.Contains(kinds, c.kind) }
 }

@@ -2,7 +2,6 @@ package party_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -39,6 +38,6 @@ func TestSession_PoolIsFull_LossNamesThePool(t *testing.T) {
 	close(release)
 	slow.Wait()
 	var lost *party.LostError
-	require.True(t, errors.As(context.Cause(session.Context()), &lost))
+	require.ErrorAs(t, context.Cause(session.Context()), &lost)
 	require.Contains(t, lost.Reason, "no connection of the MongoDB client's pool was free")
 }

@@ -185,18 +185,17 @@ func (s *state) evictFor(p Party) {
 }
 
 // lose adds evidence that a lock ID has lost an entry of its hold, one record for each hold.
-func (s *state) lose(e *Entry, of Evidence) Evidence {
+func (s *state) lose(e *Entry, of Evidence) {
 	of.LockID, of.Label, of.Fence, of.Order, of.At = e.LockID, e.Label, e.FirstFence, e.Order, s.now
 	for i := range s.evidence {
 		if r := &s.evidence[i]; r.LockID == of.LockID && r.Label == of.Label && r.Fence == of.Fence && r.To == "" {
 			r.Order = max(r.Order, of.Order)
-			return *r
+			return
 		}
 	}
 	s.doc.LastEvidence++
 	of.Number = s.doc.LastEvidence
 	s.evidence = append(s.evidence, of)
-	return of
 }
 
 // addEvidence adds the records of this operation. If there were more than MaxEvidence before, it drops

@@ -38,8 +38,8 @@ func checkBounds(document []byte) error {
 }
 
 func checkJSON(document []byte) error {
-	var lists [maxNesting]bool // the open braces and brackets, true for brackets
-	depth, cost, quoted := 0, 0, false
+	lists := make([]bool, 0, maxNesting) // the open braces and brackets, true for brackets
+	cost, quoted := 0, false
 	for i := 0; i < len(document); i++ {
 		c := document[i]
 		switch {
@@ -52,14 +52,13 @@ func checkJSON(document []byte) error {
 		case c == '"':
 			quoted = true
 		case c == '{' || c == '[':
-			if depth == maxNesting {
+			if len(lists) == maxNesting {
 				return errTooDeep
 			}
-			lists[depth] = c == '['
-			depth, cost = depth+1, cost+valueCost
-		case (c == '}' || c == ']') && depth > 0:
-			depth--
-		case c == ',' && depth > 0 && lists[depth-1]:
+			lists, cost = append(lists, c == '['), cost+valueCost
+		case (c == '}' || c == ']') && len(lists) > 0:
+			lists = lists[:len(lists)-1]
+		case c == ',' && len(lists) > 0 && lists[len(lists)-1]:
 			cost += valueCost
 		case c == ',':
 			cost++

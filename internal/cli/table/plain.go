@@ -74,7 +74,7 @@ func Terminal(stream any) *os.File {
 
 // Write writes text.
 func (w *Writer) Write(p []byte) (int, error) {
-	return w.write(p, func(b *strings.Builder, r rune) { b.WriteRune(unicode.ReplacementChar) })
+	return w.write(p, func(b *strings.Builder, _ rune) { b.WriteRune(unicode.ReplacementChar) })
 }
 
 func (w *Writer) write(p []byte, escape func(*strings.Builder, rune)) (int, error) {
