@@ -80,6 +80,7 @@ var callers = map[string]string{
 	"internal/cli/inspect/site.go:Resources":         "resources",
 	"internal/cli/inspect/site.go:Show":              "show",
 	"internal/cli/inspect/why.go:Why":                "why",
+	"internal/cli/repair/repair.go:Clear":            "deletes them: TestClear_EndsHoldsAndClaims, in package repair",
 	"internal/cli/repair/repair.go:deleteDamaged":    "one document: it is deleted because it cannot be decoded",
 	"internal/cli/ui/listing.go:readResources":       "resources",
 	"cmd/lockstep/hold.go:printHolders":              "one document: its error names it",
