@@ -48,8 +48,7 @@ func New(o Options) *contention.Report {
 		o.Crowd = 16
 	}
 	//nolint:gosec // reproducible, and no secret
-	s := &stage{options: o, random: rand.New(rand.NewPCG(o.Seed, 7)), traces: ptrace.NewTraces()}
-	s.spans = s.traces.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans()
+	s := &stage{options: o, random: rand.New(rand.NewPCG(o.Seed, 7)), spans: ptrace.NewSpanSlice()}
 	for i := range o.Resources {
 		s.queues = append(s.queues, &queue{name: fmt.Sprintf("account/%d", i), mode: "exclusive", room: 1})
 	}
@@ -71,7 +70,6 @@ func New(o Options) *contention.Report {
 type stage struct {
 	options      Options
 	random       *rand.Rand
-	traces       ptrace.Traces
 	spans        ptrace.SpanSlice
 	queues       []*queue
 	now          time.Duration
@@ -80,10 +78,22 @@ type stage struct {
 	holds, waits int
 }
 
+// batch is the number of spans in a document: one with all of them would have more values than a document may have.
+const batch = 2_000
+
 func (s *stage) report() *contention.Report {
-	file, err := (&ptrace.JSONMarshaler{}).MarshalTraces(s.traces)
-	if err != nil {
-		panic(err)
+	var file []byte
+	for from := 0; from < s.spans.Len(); from += batch { // as the Collector writes them
+		traces := ptrace.NewTraces()
+		spans := traces.ResourceSpans().AppendEmpty().ScopeSpans().AppendEmpty().Spans()
+		for i := from; i < min(from+batch, s.spans.Len()); i++ {
+			s.spans.At(i).CopyTo(spans.AppendEmpty())
+		}
+		document, err := (&ptrace.JSONMarshaler{}).MarshalTraces(traces)
+		if err != nil {
+			panic(err)
+		}
+		file = append(append(file, document...), '\n')
 	}
 	spans, err := contention.Read(context.Background(), []string{"-"}, bytes.NewReader(file))
 	if err != nil {
