@@ -75,10 +75,10 @@ func (s *state) grantOrQueue(op *Acquire) {
 		s.result.Outcome = Again
 	case claim == nil && index < 0 && s.tooLarge(ahead):
 		s.result.Outcome = Full
-	case s.covered(op.LockID, op.Mode) && s.doc.AllowsJoin(op.Party()):
+	case s.covered(op.LockID, op.Mode) && allowsJoin(s.doc, op.Party()):
 		s.result.Outcome = Joined
 		s.grant(op, true)
-	case (claim != nil && s.doc.Confirms(claim, op.Party())) || (next && s.doc.Admits(op.Party())):
+	case (claim != nil && confirms(s.doc, claim, op.Party())) || (next && s.doc.Admits(op.Party())):
 		s.result.Outcome = Granted
 		s.grant(op, false)
 	case !op.Queue:

@@ -86,13 +86,25 @@ func (d *Document) InTheWay(p Party) []*Entry {
 // Admits reports whether the party may hold in addition to all entries that are alive at d.At.
 func (d *Document) Admits(p Party) bool { return len(d.InTheWay(p)) == 0 }
 
-// Confirms reports whether a claim suffices for a request of its party, even if the claim has lapsed: it was
+// view answers for a party what the rules below are made of. A Document passes over its entries for each
+// answer; prepared has done so once.
+type view interface {
+	Admits(p Party) bool
+	// holds reports whether a lock ID has a hold that meets a condition, also an expired one.
+	holds(lockID string, which func(*Entry) bool) bool
+	// time is the server's time of the read.
+	time() time.Time
+}
+
+func (d *Document) time() time.Time { return d.At }
+
+// confirms reports whether a claim suffices for a request of its party, even if the claim has lapsed: it was
 // not passed, it was granted under a limit that is not greater, and no living entry excludes the request by
 // its mode. The limit is not tested again: the claim keeps its room.
-func (d *Document) Confirms(claim *Entry, p Party) bool {
+func confirms(v view, claim *Entry, p Party) bool {
 	room := claim.roomFor(p)
 	p.Limit = 0
-	return !claim.Passed && room && d.Admits(p)
+	return !claim.Passed && room && v.Admits(p)
 }
 
 // roomFor reports whether the limit of a claim is not greater than that of a request.
@@ -105,19 +117,21 @@ func (e *Entry) roomFor(p Party) bool {
 func (d *Document) Precedes(w *Waiter) bool { return w.Waits(d.At) && !w.Overdue(d.At) }
 
 // Covered reports whether the party has a live hold in the same mode or a stronger one.
-func (d *Document) Covered(p Party) bool {
-	return d.holds(p.LockID, func(e *Entry) bool { return e.Alive(d.At) && Covers(e.Mode, p.Mode) })
+func (d *Document) Covered(p Party) bool { return covered(d, p) }
+
+func covered(v view, p Party) bool {
+	return v.holds(p.LockID, func(e *Entry) bool { return e.Alive(v.time()) && Covers(e.Mode, p.Mode) })
 }
 
 // Joins reports whether the party may join its own hold.
-func (d *Document) Joins(p Party) bool { return d.Covered(p) && d.AllowsJoin(p) }
+func (d *Document) Joins(p Party) bool { return covered(d, p) && allowsJoin(d, p) }
 
-// AllowsJoin reports whether a party that is covered may join its hold. It may not if there is an
+// allowsJoin reports whether a party that is covered may join its hold. It may not if there is an
 // incompatible entry: the lock of a step within its hold, or a part that was cut off. Limits apply to new
 // holds only.
-func (d *Document) AllowsJoin(p Party) bool {
+func allowsJoin(v view, p Party) bool {
 	p.Limit = 0
-	return d.Admits(p)
+	return v.Admits(p)
 }
 
 func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
@@ -133,33 +147,17 @@ func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
 // no claim for it, so its waiter must be woken. It continues a hold of its party that covers it, even an
 // expired one that was not evicted; or it upgrades a hold, or is within what its enclosing lock ID keeps,
 // and nothing blocks it.
-func (d *Document) NeedsNoClaim(p Party) bool {
-	covered := d.holds(p.LockID, func(e *Entry) bool { return Covers(e.Mode, p.Mode) })
-	skipsQueue := d.holds(p.LockID, func(*Entry) bool { return true }) || d.HeldByEnclosing(p)
-	return (covered && d.AllowsJoin(p)) || (skipsQueue && d.Admits(p))
+func (d *Document) NeedsNoClaim(p Party) bool { return needsNoClaim(d, p) }
+
+func needsNoClaim(v view, p Party) bool {
+	continues := v.holds(p.LockID, func(e *Entry) bool { return Covers(e.Mode, p.Mode) })
+	skipsQueue := v.holds(p.LockID, func(*Entry) bool { return true }) || heldByEnclosing(v, p)
+	return (continues && allowsJoin(v, p)) || (skipsQueue && v.Admits(p))
 }
 
 // HeldByEnclosing reports whether the party's enclosing lock ID keeps the resource.
-func (d *Document) HeldByEnclosing(p Party) bool {
-	return d.holds(p.Within, func(e *Entry) bool { return p.enclosedBy(e) && e.Alive(d.At) })
-}
+func (d *Document) HeldByEnclosing(p Party) bool { return heldByEnclosing(d, p) }
 
-// Blockers returns what the waiter at an index of the queue waits for: the entries that are in its way.
-// If there are none, and no hold of its own covers it, it is the nearest incompatible waiter ahead, or the
-// first one ahead if all are compatible.
-func (d *Document) Blockers(waiter int) (entries []*Entry, ahead *Waiter) {
-	w := &d.Waiters[waiter]
-	if entries = d.InTheWay(w.Party()); len(entries) > 0 || d.Covered(w.Party()) {
-		return entries, nil
-	}
-	for i := waiter - 1; i >= 0; i-- {
-		a := &d.Waiters[i]
-		if a.LockID == w.LockID || !d.Precedes(a) {
-			continue
-		}
-		if ahead = a; !Compatible(a.Mode, w.Mode) {
-			return nil, a
-		}
-	}
-	return nil, ahead
+func heldByEnclosing(v view, p Party) bool {
+	return v.holds(p.Within, func(e *Entry) bool { return p.enclosedBy(e) && e.Alive(v.time()) })
 }

@@ -42,7 +42,7 @@
 //  5. The same call was granted before: [Again].
 //  6. The lock ID holds in the same or a stronger mode: the request joins that hold, [Joined]. An
 //     earlier request of the same part is superseded: it drains, and the new one gets a new fence.
-//  7. The request has a claim that suffices, see [Document.Confirms]; or it is admitted in addition to all
+//  7. The request has a claim that suffices, see confirms; or it is admitted in addition to all
 //     living entries of others, and either its lock ID holds already, in a weaker mode, or no living
 //     waiter is ahead: [Granted], with a new fence.
 //  8. Otherwise the request queues if Queue is set, or keeps its position: [Queued]. Without Queue it

@@ -156,7 +156,7 @@ var mutants = []mutant{
 	{"Entry.Counts", `!p.enclosedBy(e)`, `true`},
 	{"Party.enclosedBy", ` && e.State == StateKept`, ``},
 	{"Document.InTheWay", `int64(len(others)) >= p.Limit`, `false`},
-	{"Document.AllowsJoin", `p.Limit = 0`, ``},
+	{"allowsJoin", `p.Limit = 0`, ``},
 
 	// Acquire.
 	{"Acquire.Apply", `; other {`, `; other && false {`},
@@ -177,7 +177,7 @@ var mutants = []mutant{
 	{"state.grantOrQueue", `(claim != nil && claim.Alive(s.now))`, `false`},
 	{"state.grantOrQueue", `case s.grantedBefore(op):`, `case false:`},
 	{"state.grantOrQueue", `case s.covered(op.LockID, op.Mode) && `, `case false && `},
-	{"state.grantOrQueue", `&& s.doc.AllowsJoin(op.Party())`, ``},
+	{"state.grantOrQueue", `&& allowsJoin(s.doc, op.Party())`, ``},
 	{"state.grantOrQueue", `case !op.Queue:`, `case false:`},
 	{"state.grantOrQueue", `s.enqueue(op, index, ahead || claim != nil)`, `s.enqueue(op, index, ahead)`},
 	{"state.grantOrQueue", `s.enqueue(op, index, ahead || claim != nil)`, `s.enqueue(op, index, claim != nil)`},
@@ -363,11 +363,11 @@ var mutants = []mutant{
 	{"Result.HoldsEnded", `(e.State != StateKept || after.Kept(e.LockID) == nil)`, `true`},
 
 	// Grants.
-	{"Document.AllowsJoin", `return d.Admits(p)`, `return true`},
-	{"Document.Confirms", `!claim.Passed && `, ``},
-	{"Document.Confirms", ` && room`, ` && (room || true)`},
-	{"Document.Confirms", ` && d.Admits(p)`, ``},
-	{"Document.Confirms", `p.Limit = 0`, ``},
+	{"allowsJoin", `return v.Admits(p)`, `return true`},
+	{"confirms", `!claim.Passed && `, ``},
+	{"confirms", ` && room`, ` && (room || true)`},
+	{"confirms", ` && v.Admits(p)`, ``},
+	{"confirms", `p.Limit = 0`, ``},
 	{"Entry.roomFor", `e.Limit > 0 && `, ``},
 	{"Acquire.Apply", `s.renewKept(op.LockID)`, ``},
 	{"state.isLost", `case op.Reacquire:`, `case false:`},
@@ -378,7 +378,7 @@ var mutants = []mutant{
 	{"state.isLost", `op.HeldSince > 0 && `, ``},
 	{"state.grantOrQueue", `!slices.ContainsFunc(s.doc.Waiters, s.precedes)`, `true`},
 	{"state.grantOrQueue", `!slices.ContainsFunc(s.doc.Waiters, s.precedes)`, `len(s.doc.Waiters) == 0`},
-	{"state.grantOrQueue", `(claim != nil && s.doc.Confirms(claim, op.Party())) || `, ``},
+	{"state.grantOrQueue", `(claim != nil && confirms(s.doc, claim, op.Party())) || `, ``},
 	{"state.grantOrQueue", `(next && s.doc.Admits(op.Party()))`, `((next || true) && s.doc.Admits(op.Party()))`},
 	{"state.grantOrQueue", `(next && s.doc.Admits(op.Party()))`, `next`},
 	{"state.grantedBefore", `e.ID == op.Call && `, ``},

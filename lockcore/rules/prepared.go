@@ -1,7 +1,8 @@
 package rules
 
-// prepared answers for many parties of one document what the methods of Document of the same names answer for
-// one. It is made in one pass over the entries. An answer then costs no pass: it looks only at entries of the
+import "time"
+
+// prepared is a view of a document for the questions of many parties. It is made in one pass over the entries. An answer then costs no pass: it looks only at entries of the
 // party itself, of its enclosing lock ID, and at as many others as it returns.
 type prepared struct {
 	d *Document
@@ -87,29 +88,10 @@ func (p *prepared) holds(lockID string, which func(*Entry) bool) bool {
 	return false
 }
 
-func (p *prepared) admits(of Party) bool { return len(p.inTheWay(of, 1)) == 0 }
+// Admits is like Document.Admits.
+func (p *prepared) Admits(of Party) bool { return len(p.inTheWay(of, 1)) == 0 }
 
-func (p *prepared) covered(of Party) bool {
-	return p.holds(of.LockID, func(e *Entry) bool { return e.Alive(p.d.At) && Covers(e.Mode, of.Mode) })
-}
-
-func (p *prepared) allowsJoin(of Party) bool {
-	of.Limit = 0
-	return p.admits(of)
-}
-
-func (p *prepared) confirms(claim *Entry, of Party) bool {
-	room := claim.roomFor(of)
-	of.Limit = 0
-	return !claim.Passed && room && p.admits(of)
-}
-
-func (p *prepared) needsNoClaim(of Party) bool {
-	covered := p.holds(of.LockID, func(e *Entry) bool { return Covers(e.Mode, of.Mode) })
-	skipsQueue := p.holds(of.LockID, func(*Entry) bool { return true }) ||
-		p.holds(of.Within, func(e *Entry) bool { return of.enclosedBy(e) && e.Alive(p.d.At) })
-	return (covered && p.allowsJoin(of)) || (skipsQueue && p.admits(of))
-}
+func (p *prepared) time() time.Time { return p.d.At }
 
 // Waits finds what each waiter of a document waits for. Make it with [Document.Waits].
 type Waits struct {
@@ -138,11 +120,13 @@ func (d *Document) Waits() *Waits {
 	return w
 }
 
-// Blockers is like Document.Blockers, with at most a number of entries.
+// Blockers returns what the waiter at an index of the queue waits for: the entries that are in its way, at most
+// a number of them. If there are none, and no hold of its own covers it, it is the nearest incompatible waiter
+// ahead, or the first one ahead if all are compatible.
 func (w *Waits) Blockers(waiter, most int) (entries []*Entry, ahead *Waiter) {
 	d := w.d
 	one := &d.Waiters[waiter]
-	if entries = w.inTheWay(one.Party(), most); len(entries) > 0 || w.covered(one.Party()) {
+	if entries = w.inTheWay(one.Party(), most); len(entries) > 0 || covered(w, one.Party()) {
 		return entries, nil
 	}
 	nearest := w.before

@@ -22,7 +22,7 @@ func TestWaits_RandomDocuments_MatchesDocument(t *testing.T) {
 		d.At = now
 		waits, queue := d.Waits(), d.Queue()
 		for i := range d.Waiters {
-			wantEntries, wantAhead := d.Blockers(i)
+			wantEntries, wantAhead := blockers(d, i)
 			entries, first := waits.Blockers(i, math.MaxInt)
 			require.Equal(t, wantEntries, entries, "seed %d, waiter %d", seed, i)
 			require.Same(t, wantAhead, first, "seed %d, waiter %d", seed, i)
@@ -47,4 +47,22 @@ func TestWaits_RandomDocuments_MatchesDocument(t *testing.T) {
 	}
 	require.Positive(t, found)
 	require.Positive(t, ahead)
+}
+
+// blockers is the plain form of Waits.Blockers: a pass over the document for each waiter.
+func blockers(d *rules.Document, waiter int) (entries []*rules.Entry, ahead *rules.Waiter) {
+	w := &d.Waiters[waiter]
+	if entries = d.InTheWay(w.Party()); len(entries) > 0 || d.Covered(w.Party()) {
+		return entries, nil
+	}
+	for i := waiter - 1; i >= 0; i-- {
+		a := &d.Waiters[i]
+		if a.LockID == w.LockID || !d.Precedes(a) {
+			continue
+		}
+		if ahead = a; !rules.Compatible(a.Mode, w.Mode) {
+			return nil, a
+		}
+	}
+	return nil, ahead
 }

@@ -163,7 +163,7 @@ func (q *Queue) Next(r *Waiter) Decision {
 	switch {
 	case decision.Waiter != nil && decision.Waiter.Order > r.Order:
 		return Decision{Answer: NextGone, By: Supersession{Order: decision.Waiter.Order}}
-	case claim != nil && (q.all.confirms(claim, r.Party()) || q.all.admits(r.Party())), q.all.needsNoClaim(r.Party()):
+	case claim != nil && (confirms(q.all, claim, r.Party()) || q.all.Admits(r.Party())), needsNoClaim(q.all, r.Party()):
 		decision.Answer = NextGo
 	case decision.Waiter == nil && claim == nil:
 		decision.Answer = NextGone
