@@ -1,9 +1,11 @@
 package party
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/update"
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
@@ -23,15 +25,13 @@ func (l *Locker) EndRequest(ctx context.Context, lease Lease) (ended bool, err e
 		return false, err
 	}
 	of := func(e rules.Entry) bool { return e.LockID == lease.LockID && e.Part == lease.Part }
-	return slices.ContainsFunc(a.Withdrawn(a.After.At), of) ||
-		// An earlier attempt of this call, whose answer was lost, has ended what is gone now.
-		a.Retried && !slices.ContainsFunc(a.After.Entries, of), nil
+	return slices.ContainsFunc(a.Withdrawn(a.After.At), of) || endedBefore(&a, of), nil
 }
 
-// End is Release on one resource for a caller that reports what it did. ended is false if nothing that the release names
-// existed any more. With Force and Now, ending the parts of the hold that drain counts.
+// End is Release, on exactly one resource, for a caller that reports what it did. ended is false if nothing that the
+// release names still existed. With Force and Now, ending the parts of the hold that drain counts.
 func (l *Locker) End(ctx context.Context, r Release) (ended bool, err error) {
-	if err := r.check(); err != nil {
+	if err := cmp.Or(r.check(), checkRange("len(Release.Resources)", len(r.Resources), 1, 1)); err != nil {
 		return false, err
 	}
 	a, err := l.release(ctx, &r, r.Resources[0])
@@ -45,5 +45,11 @@ func (l *Locker) End(ctx context.Context, r Release) (ended bool, err error) {
 		return r.Force && e.LockID == r.LockID && e.Fence == r.FirstFence && e.Reason == r.Reason && (a.Retried || e.At.Equal(a.After.At))
 	}
 	return slices.ContainsFunc(a.Released(), of) || slices.ContainsFunc(a.Withdrawn(a.After.At), of) ||
-		slices.ContainsFunc(a.After.Forced, forced) || a.Retried && !r.Force && !slices.ContainsFunc(a.After.Entries, of), nil
+		slices.ContainsFunc(a.After.Forced, forced) || !r.Force && endedBefore(&a, of), nil
+}
+
+// endedBefore reports whether an earlier attempt of a call, whose answer was lost, may have ended the entries: none of
+// them holds. Their parts may drain.
+func endedBefore(a *update.Answer, of func(e rules.Entry) bool) bool {
+	return a.Retried && !slices.ContainsFunc(a.After.Entries, func(e rules.Entry) bool { return of(e) && e.Holds() })
 }

@@ -1,0 +1,64 @@
+package party_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+)
+
+// The call is repeated, and finds that it was carried out already.
+func TestEnd_AnswerLost_ReportsEnded(t *testing.T) {
+	t.Parallel()
+	for name, force := range map[string]bool{"by the party": false, "by force": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, db := inMemory(t, party.Config{})
+			leases, err := l.Enter(t.Context(), asks("holder", 1, lockcore.Exclusive("r")))
+			require.NoError(t, err)
+			release := party.Release{LockID: "holder", Resources: []string{"r"}, FirstFence: leases[0].FirstFence, Reason: "a drill", Force: force, Now: force}
+			db.set(nil, times(1, cutting(), of(kindSwap)))
+			ended, err := l.End(t.Context(), release)
+			require.NoError(t, err)
+			require.True(t, ended)
+			for _, e := range db.Document("r").Entries {
+				require.False(t, e.Holds(), "%+v", e)
+			}
+			ended, err = l.End(t.Context(), release)
+			require.NoError(t, err)
+			require.False(t, ended, "there is nothing left to end")
+		})
+	}
+}
+
+func TestEndRequest_AnswerLost_ReportsEnded(t *testing.T) {
+	t.Parallel()
+	l, db := inMemory(t, party.Config{})
+	_, err := l.Enter(t.Context(), asks("holder", 1, lockcore.Exclusive("r")))
+	require.NoError(t, err)
+	_, err = l.Enter(t.Context(), asks("waiter", 1, lockcore.Exclusive("r")))
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	request := party.Lease{Resource: "r", LockID: "waiter", Part: "1/Debit", Order: party.Order{Schedule: 1, Attempt: 1}}
+	db.set(nil, times(1, cutting(), of(kindSwap)))
+	ended, err := l.EndRequest(t.Context(), request)
+	require.NoError(t, err)
+	require.True(t, ended)
+	require.Empty(t, db.Document("r").Waiters)
+	ended, err = l.EndRequest(t.Context(), request)
+	require.NoError(t, err)
+	require.False(t, ended, "there is nothing left to end")
+}
+
+func TestEnd_SeveralResources_IsRefused(t *testing.T) {
+	t.Parallel()
+	l, db := inMemory(t, party.Config{})
+	_, err := l.Enter(t.Context(), asks("holder", 1, lockcore.Exclusive("a"), lockcore.Exclusive("b")))
+	require.NoError(t, err)
+	_, err = l.End(t.Context(), party.Release{LockID: "holder", Resources: []string{"a", "b"}, Order: party.LastAttempt(1)})
+	require.ErrorIs(t, err, lockcore.ErrInvalid)
+	require.ErrorContains(t, err, "len(Release.Resources)")
+	require.NotEmpty(t, db.Document("a").Entries)
+	require.NotEmpty(t, db.Document("b").Entries)
+}
