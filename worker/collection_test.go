@@ -122,7 +122,7 @@ func isWaiting(a *workflowpb.PendingActivityInfo) bool {
 	return a.GetActivityType().GetName() == "lockstep.Wait"
 }
 
-// A compensation that waits for its lock goes on in the new collection, and so does a step of scope step.
+// A compensation that waits for its lock continues in the new collection, and so does a step of scope step.
 func TestWait_CollectionReplaced_RequestThatReacquiresAsksAgain(t *testing.T) {
 	t.Parallel()
 	for name, fn := range map[string]func(ctx workflow.Context) error{

@@ -92,7 +92,7 @@ func dumped(t *testing.T, coll *mongo.Collection) (dump []any) {
 	return dump
 }
 
-// restore is mongorestore with --drop: it inserts, and goes on after documents that workers have inserted meanwhile.
+// restore is mongorestore with --drop: it inserts, and skips documents that workers have inserted meanwhile.
 func restore(t *testing.T, coll *mongo.Collection, dump []any) {
 	t.Helper()
 	require.NoError(t, coll.Drop(t.Context()))

@@ -117,7 +117,7 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, name str
 	return reportNext(ctx, s, at, resource, fence)
 }
 
-// endAll ends the entries that were listed, and returns those that it has ended. If others had changed in the meantime, the
+// endAll ends the listed entries, and returns the ones that it has ended. If some had changed in the meantime, the
 // error reports what is there now: a waiter, for instance, may have become the holder.
 func (cfg *releaseConfig) endAll(ctx context.Context, s streams, at *site, found []inspect.Entry) (ended []inspect.Entry, err error) {
 	changed := false
@@ -262,7 +262,7 @@ func reportNext(ctx context.Context, s streams, at *site, resource string, fence
 	}
 }
 
-// end ends an entry, and reports false if it was not there any more.
+// end ends an entry, and reports whether it was still there.
 func (cfg *releaseConfig) end(ctx context.Context, locker *party.Locker, st *lockcore.Status) (bool, error) {
 	if st.FirstFence == 0 { // a queued request, or a claim, which is not a hold yet
 		return locker.EndRequest(ctx, lockcore.Lease{Resource: st.Resource, LockID: st.LockID, Run: st.Run, Part: st.Part, Order: st.Order})

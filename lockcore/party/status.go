@@ -114,7 +114,7 @@ type Filter struct {
 // documents. It lists what a majority of the servers had when it was read; documents are read one by one.
 //
 // A document that cannot be decoded is yielded as a *DamagedError, with its Resource in the Status, whatever the
-// filter's States, lock IDs and owners; the sequence goes on after it. It ends after any other error: an
+// filter's States, lock IDs and owners; the sequence continues after it. It ends after any other error: an
 // *InvalidError, ctx's, or the database's.
 func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {

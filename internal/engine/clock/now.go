@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Now is like time.Now, and advances while the machine is suspended. Go's monotonic clock stands still
-// then, so a process would trust a lease that has ended. Only differences between times of Now count.
+// Now is like time.Now, and advances while the machine is suspended. Go's monotonic clock stops
+// then, so that a process would trust a lease that has ended. Only differences between times of Now count.
 //
 // Where the system has no clock that includes suspension and is never set, as CLOCK_BOOTTIME of Linux,
 // Now is time.Now, and Elapsed looks at the wall clock, too.

@@ -87,7 +87,7 @@ func hostOf(uri string) (string, error) {
 }
 
 // primaryOf returns the address of the server to which proxies lead: the primary of a replica set, or the first server of the URI.
-// If another member becomes primary, the run finds no database any more, and fails without a violation.
+// If another member becomes primary, the run no longer finds the database, and fails without a violation.
 func primaryOf(ctx context.Context, uri string) (address string, err error) {
 	o := options.Client().ApplyURI(uri)
 	if err := o.Validate(); err != nil || o.Auth != nil || len(o.Hosts) == 0 {
