@@ -142,12 +142,18 @@ func (s *faultStore) Swap(ctx context.Context, swaps ...store.Swap) (int, error)
 	return through(ctx, s, command{kind: kindSwap, swaps: swaps}, func() (int, error) { return s.Store.Swap(ctx, swaps...) })
 }
 
-func (s *faultStore) Extend(ctx context.Context, parts []store.Extension) (found int, r string, err error) {
-	found, err = through(ctx, s, command{kind: kindExtend, parts: parts}, func() (n int, err error) {
-		n, r, err = s.Store.Extend(ctx, parts)
-		return n, err
+func (s *faultStore) Extend(ctx context.Context, parts []store.Extension) (rest map[string]bool, r string, err error) {
+	rest, err = through(ctx, s, command{kind: kindExtend, parts: parts}, func() (m map[string]bool, err error) {
+		m, r, err = s.Store.Extend(ctx, parts)
+		return m, err
 	})
-	return found, r, err
+	if err != nil {
+		rest = map[string]bool{}
+		for _, p := range parts {
+			rest[p.Resource] = false
+		}
+	}
+	return rest, r, err
 }
 
 func (s *faultStore) Reserve(ctx context.Context, name string, r rules.Reservation) error {

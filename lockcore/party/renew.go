@@ -16,10 +16,11 @@ import (
 )
 
 // Renew extends each lease by its TTL, and returns the leases that are still held with the time that is left. It
-// renews up to 500 resources with one command, and one by one what such a batch could not renew. A lost lease
-// is omitted, and reported by a *LostError. After an error of the database a lease is returned unchanged, since
-// it may outlive a transient error; the error is an *UnknownOutcomeError if the lease may have been extended.
-// Errors are joined. If ctx ends, the leases that were not renewed have its error.
+// renews up to 500 resources with one command, more than 20 leases on one resource with one command for them, and
+// one by one what such a command could not renew. A lost lease is omitted, and reported by a *LostError. After an
+// error of the database a lease is returned unchanged, since it may outlive a transient error; the error is an
+// *UnknownOutcomeError if the lease may have been extended. Errors are joined. If ctx ends, the leases that were
+// not renewed have its error.
 func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
 	kept := make([]Lease, 0, len(leases))
 	var errs []error
@@ -49,42 +50,53 @@ func (l *Locker) Resume(ctx context.Context, leases ...Lease) (*Session, error) 
 	return l.NewSession(ctx, renewed), nil
 }
 
-// renewedAtOnce bounds the leases that one command renews.
-const renewedAtOnce = store.ExtendChunk
+const (
+	// renewedAtOnce bounds the leases that one command renews.
+	renewedAtOnce = store.ExtendChunk
+	// renewedBesideLine bounds the leases on one resource that an extension renews. Its cost for the server grows
+	// with the number of parts times the number of entries. Above it, the line's next swap renews them.
+	renewedBesideLine = 20
+	// reservedPause is the first pause before a renewal that a reservation has prevented is repeated.
+	reservedPause = 20 * time.Millisecond
+)
 
 type renewResult struct {
 	lease Lease
 	err   error
 }
 
-// renewAll renews leases in batches, which take no longer than within. It then renews one by one the leases of
-// batches that failed, leases whose last renewal failed, and those of other processes, whose TTL is not known.
-// It calls apply for each lease as soon as its result is known, from several goroutines.
+// renewAll renews leases: many on one resource with a swap, and others in batches, which take no longer than
+// within. It then renews one by one what a batch could not renew, leases whose last renewal failed, and those of
+// other processes, whose TTL is not known. It calls apply for each lease as soon as its result is known, from
+// several goroutines.
 func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Lease, apply func(int, renewResult)) {
+	on := map[string][]int{}
+	for i, lease := range leases {
+		if lease.id != "" {
+			on[lease.Resource] = append(on[lease.Resource], i)
+		}
+	}
+	var crowds sync.WaitGroup
+	defer crowds.Wait()
 	var together, alone []int
 	now := clock.Now()
-	var busy error // the reason why a renewal of a single lease, which only knows that its time is over, fails, too
 	for i, lease := range leases {
-		if lease.id != "" && !lease.failing && !lease.needsSwap(now) {
+		switch same := on[lease.Resource]; {
+		case lease.id != "" && len(same) > renewedBesideLine:
+			if same[0] == i {
+				crowds.Go(func() { l.renewCrowd(ctx, leases, same, apply) })
+			}
+		case lease.id != "" && !lease.failing && !lease.needsSwap(now):
 			together = append(together, i)
-		} else {
+		default:
 			alone = append(alone, i)
 		}
 	}
-	// One lost lease makes only its own batch be renewed one by one.
+	var busy error // the reason why a renewal of a single lease, which only knows that its time is over, fails, too
 	for chunk := range slices.Chunk(together, renewedAtOnce) {
-		batch, cancel := l.clock.WithTimeout(ctx, within)
-		all, renewed, err := l.renewBatch(batch, leases, chunk)
-		cancel()
-		if store.PoolBusy(err) {
+		rest, err := l.renewBatch(ctx, within, leases, chunk, apply)
+		if alone = append(alone, rest...); store.PoolBusy(err) {
 			busy = err
-		}
-		for n, i := range chunk {
-			if all {
-				apply(i, renewResult{renewed[n], nil})
-			} else {
-				alone = append(alone, i)
-			}
 		}
 	}
 	inParallel(len(alone), func(n int) {
@@ -96,11 +108,108 @@ func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Le
 	})
 }
 
-// renewBatch extends the entries of leases, and reports whether all were extended for certain. It extends a kept
-// hold when half of its time is over.
-func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) (all bool, renewed []Lease, err error) {
+// renewCrowd renews many leases on one resource with the next swap of its line.
+func (l *Locker) renewCrowd(ctx context.Context, leases []Lease, indexes []int, apply func(int, renewResult)) {
+	op := rules.RenewParts{Policy: l.cfg.policy(), Resource: leases[indexes[0]].Resource, Parts: map[rules.PartID]bool{}}
+	c := l.call(ctx, op, ending{})
+	c.First = true
+	for _, i := range indexes {
+		op.Parts[leases[i].partID()] = true
+		if half := leases[i].half(); c.Urgent.IsZero() || half.Before(c.Urgent) {
+			c.Urgent = half
+		}
+	}
+	spanCtx, span := l.tel.batch(ctx, len(indexes))
+	a, err := l.do(spanCtx, "renew", Order{}, c)
+	span.end(nil, err)
+	parts, kept := map[rules.PartID]int{}, map[string][]keptEntry{}
+	for i := 0; err == nil && i < len(a.After.Entries); i++ {
+		switch e := &a.After.Entries[i]; {
+		case e.CutOff:
+		case e.State == rules.StateRunning:
+			parts[rules.PartID{LockID: e.LockID, Part: e.Part, Order: e.Order}]++
+		case e.State == rules.StateKept:
+			kept[e.LockID] = addKept(kept[e.LockID], e, &a)
+		}
+	}
+	for _, i := range indexes {
+		lease := leases[i]
+		var unknown *UnknownOutcomeError
+		switch {
+		case errors.As(err, &unknown):
+			apply(i, renewResult{lease, &UnknownOutcomeError{Op: unknown.Op, Resource: lease.Resource, Order: lease.Order, Err: unknown.Err}})
+		case err != nil:
+			apply(i, renewResult{lease, err})
+		case parts[lease.partID()] == 0:
+			r := rules.Request{LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: lease.Order.number()}
+			apply(i, renewResult{lease, lostError(a.After, r)})
+		default:
+			lease.kept, lease.seen, lease.upgraded = kept[lease.LockID], a.Sent, parts[lease.partID()] > 1
+			apply(i, renewResult{lease.renewed(a.Sent), nil})
+		}
+	}
+}
+
+func (l *Lease) partID() rules.PartID {
+	return rules.PartID{LockID: l.LockID, Part: l.Part, Order: l.Order.number()}
+}
+
+// half returns the local time at which half of the TTL is over. From then on, renewals ignore reservations.
+func (l *Lease) half() time.Time { return l.validUntil.Add(l.ttl/trustMargin - l.ttl/2) }
+
+// renewed returns the lease after a renewal by its TTL from a local time on.
+func (l Lease) renewed(from time.Time) Lease {
+	if l.Left != Forever {
+		l.Left = min(l.Left, l.ttl)
+	}
+	l.validUntil = from.Add(l.ttl - l.ttl/trustMargin)
+	return l
+}
+
+// renewBatch renews leases, and returns those that it could not renew for certain. It repeats renewals that a
+// reservation has prevented, with longer and longer pauses. err is that of the last attempt.
+func (l *Locker) renewBatch(ctx context.Context, within time.Duration, leases []Lease, indexes []int, apply func(int, renewResult)) (alone []int, err error) {
+	ctx, cancel := l.clock.WithTimeout(ctx, within)
+	defer cancel()
+	for pause := reservedPause; len(indexes) > 0; pause = min(2*pause, 16*reservedPause) {
+		var renewed []Lease
+		var rest map[string]bool
+		renewed, rest, err = l.extend(ctx, leases, indexes)
+		var again []int
+		for n, i := range indexes {
+			switch repeat, unknown := rest[leases[i].Resource]; {
+			case renewed == nil, unknown && !repeat:
+				alone = append(alone, i)
+			case repeat:
+				again = append(again, i)
+			default:
+				apply(i, renewResult{renewed[n], nil})
+			}
+		}
+		if indexes = again; len(indexes) > 0 && !l.pause(ctx, pause/2+l.clock.Jitter(pause/2)) {
+			return append(alone, indexes...), err
+		}
+	}
+	return alone, err
+}
+
+// pause waits, and reports whether ctx still lives.
+func (l *Locker) pause(ctx context.Context, d time.Duration) bool {
+	timer := l.clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// extend extends the entries of leases, and returns the renewed leases, or nil if nothing was sent. They count
+// only if their resource is not in rest, see store.Extend. It extends a kept hold when half of its time is over.
+func (l *Locker) extend(ctx context.Context, leases []Lease, indexes []int) (renewed []Lease, rest map[string]bool, err error) {
 	if l.life.closed.Err() != nil {
-		return false, nil, nil
+		return nil, nil, nil
 	}
 	ctx, span := l.tel.batch(ctx, len(indexes))
 	ctx, cancel := l.bounded(ctx)
@@ -110,40 +219,36 @@ func (l *Locker) renewBatch(ctx context.Context, leases []Lease, indexes []int) 
 		loaded, err := l.store.LoadMajority(ctx)
 		if err != nil {
 			span.end(nil, err)
-			return false, nil, err
+			return nil, nil, err
 		}
 		now, sent = l.lines.Learn(loaded.At, sent), clock.Now()
 	}
 	parts := make([]store.Extension, 0, len(indexes))
 	for _, i := range indexes {
 		lease := leases[i]
-		end := now.At.Add(lease.ttl)
+		end, yields := now.At.Add(lease.ttl), !over(lease.half(), sent)
 		if lease.Left == Forever {
 			end = rules.Never
 		}
-		parts = append(parts, store.Extension{Resource: lease.Resource, ID: lease.id, End: end, At: now.At, IdleAt: rules.IdleAt(end)})
-		lease.Left = min(lease.Left, lease.ttl)
-		if end.Equal(rules.Never) {
-			lease.Left = Forever
-		}
-		lease.validUntil = earlier(now.Sent, sent).Add(lease.ttl - lease.ttl/trustMargin)
+		parts = append(parts, store.Extension{Resource: lease.Resource, ID: lease.id, End: end, At: now.At, IdleAt: rules.IdleAt(end), Yields: yields})
+		lease = lease.renewed(earlier(now.Sent, sent))
 		lease.kept = slices.Clone(lease.kept)
 		for k := range lease.kept {
 			if kept := &lease.kept[k]; -clock.Elapsed(kept.until, sent) < kept.ttl/2 {
 				end := now.At.Add(kept.ttl)
-				parts = append(parts, store.Extension{Resource: lease.Resource, ID: kept.id, End: end, At: now.At, IdleAt: rules.IdleAt(end)})
+				parts = append(parts, store.Extension{Resource: lease.Resource, ID: kept.id, End: end, At: now.At, IdleAt: rules.IdleAt(end), Yields: yields})
 				kept.until = now.Sent.Add(kept.ttl)
 			}
 		}
 		renewed = append(renewed, lease)
 	}
-	all, err = l.lines.Extend(ctx, parts)
+	rest, err = l.lines.Extend(ctx, parts)
 	told := err
 	if err != nil && !errors.Is(err, store.ErrNotSent) {
 		told = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	span.end(nil, told)
-	return all, renewed, err
+	return renewed, rest, err
 }
 
 func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lease, error) {
@@ -154,7 +259,9 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 	op := rules.Renew{
 		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order.number(), Downgrade: downgrade,
 	}
-	a, err := l.do(spanCtx, "renew", lease.Order, l.call(spanCtx, op, ending{}))
+	c := l.call(spanCtx, op, ending{})
+	c.Urgent = lease.half()
+	a, err := l.do(spanCtx, "renew", lease.Order, c)
 	if err != nil {
 		span.end(nil, err)
 		return lease, err

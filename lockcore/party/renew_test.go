@@ -158,3 +158,130 @@ func TestRenew_PartLeft_IsLostThoughOthersAreRenewed(t *testing.T) {
 	_, err := l.Renew(t.Context(), gone[0], both[1])
 	require.ErrorIs(t, err, party.ErrLost)
 }
+
+// holders returns leases of n lock IDs on one resource.
+func holders(t *testing.T, l *party.Locker, n int) (leases []party.Lease) {
+	t.Helper()
+	for i := range n {
+		leases = append(leases, enter(t, l, request(fmt.Sprint("holder/", i), party.Shared("r")))...)
+	}
+	return leases
+}
+
+// A statement with hundreds of array filters takes the server longer than a lease lasts.
+func TestRenew_ManyOfOneDocument_ShareASwap(t *testing.T) {
+	eachCase(t, map[string]struct{ leases, extends, swaps int }{
+		"twenty":     {20, 1, 0},
+		"twenty-one": {21, 0, 1},
+		"hundreds":   {600, 0, 1},
+	}, func(t *testing.T, l *party.Locker, e *faultStore, c struct{ leases, extends, swaps int }) {
+		leases := holders(t, l, c.leases)
+		extends, swaps := e.count(of(kindExtend)), e.swaps()
+		elapse(20 * time.Second)
+		kept, err := l.Renew(t.Context(), leases...)
+		require.NoError(t, err)
+		require.Len(t, kept, c.leases)
+		require.Equal(t, c.extends, e.count(of(kindExtend))-extends)
+		require.Equal(t, c.swaps, e.swaps()-swaps)
+		elapse(20 * time.Second)
+		for i, lease := range kept {
+			require.Equal(t, leases[i].LockID, lease.LockID)
+			require.True(t, lease.Valid())
+		}
+	})
+}
+
+func TestRenew_SomeOfManyGone_AreLostWithTheirReason(t *testing.T) {
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
+		leases := holders(t, l, 30)
+		revoke(t, l, "holder/7", "an operator said so", "r")
+		leave(t, l, leases[9])
+		swaps := e.swaps()
+		kept, err := l.Renew(t.Context(), leases...)
+		require.Len(t, kept, 28)
+		require.Len(t, each(t, err), 2)
+		lost := errorAs[*party.LostError](t, each(t, err)[0])
+		require.Equal(t, "holder/7", lost.LockID)
+		require.Equal(t, "an operator said so", lost.Reason)
+		require.Equal(t, "holder/9", errorAs[*party.LostError](t, each(t, err)[1]).LockID)
+		require.Equal(t, 1, e.swaps()-swaps)
+	})
+}
+
+func TestRenew_SwapOfManyFails_IsUnknownForEachLease(t *testing.T) {
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
+		leases := holders(t, l, 30)
+		e.set(cutting(of(kindSwap)), nil)
+		kept, err := l.Renew(t.Context(), leases...)
+		require.Equal(t, leases, kept, "they are unchanged")
+		require.Len(t, each(t, err), 30)
+		for i, one := range each(t, err) {
+			require.Equal(t, leases[i].Order, errorAs[*party.UnknownOutcomeError](t, one).Order)
+		}
+		e.set(nil, nil)
+	})
+}
+
+// One lost lease, or one document that cannot be written, must not turn a batch into single swaps.
+func TestRenew_OneOf500Fails_OthersAreNotRepeated(t *testing.T) {
+	eachCase(t, map[string]func(t *testing.T, l *party.Locker, leases []party.Lease, e *faultStore){
+		"lost": func(t *testing.T, l *party.Locker, leases []party.Lease, _ *faultStore) { leave(t, l, leases[250]) },
+		"reserved": func(t *testing.T, _ *party.Locker, leases []party.Lease, e *faultStore) {
+			require.NoError(t, e.Store.Reserve(t.Context(), leases[250].Resource, rules.Reservation{By: "other", Until: time.Now().Add(time.Second)}))
+		},
+	}, func(t *testing.T, l *party.Locker, e *faultStore, happens func(*testing.T, *party.Locker, []party.Lease, *faultStore)) {
+		var leases []party.Lease
+		for i := range 500 {
+			leases = append(leases, enter(t, l, request("a", party.Shared(fmt.Sprintf("r/%03d", i))))...)
+		}
+		happens(t, l, leases, e)
+		extends, swaps := e.count(of(kindExtend)), e.swaps()
+		kept, _ := l.Renew(t.Context(), leases...)
+		require.GreaterOrEqual(t, len(kept), 499)
+		require.LessOrEqual(t, e.swaps()-swaps, 1)
+		sent := e.commands(of(kindExtend))[extends:]
+		require.Len(t, sent[0].parts, 500)
+		require.LessOrEqual(t, len(sent), 10)
+		for _, c := range sent[1:] {
+			require.Len(t, c.parts, 1, "only what was not renewed is repeated")
+		}
+	})
+}
+
+func TestRenew_DocumentReserved_WaitsUntilHalfOfTheTTL(t *testing.T) {
+	eachCase(t, map[string]struct{ age, wait time.Duration }{
+		"young":                         {0, 2 * time.Second},
+		"half is over in half a second": {14500 * time.Millisecond, 500 * time.Millisecond},
+		"half is over":                  {16 * time.Second, 0},
+	}, func(t *testing.T, l *party.Locker, e *faultStore, c struct{ age, wait time.Duration }) {
+		leases := enter(t, l, request("a", party.Shared("r")))
+		elapse(c.age)
+		swaps := e.swaps()
+		require.NoError(t, e.Store.Reserve(t.Context(), "r", rules.Reservation{By: "other", Until: time.Now().Add(2 * time.Second)}))
+		began := time.Now()
+		_, err := l.Renew(t.Context(), leases...)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, time.Since(began), c.wait)
+		require.Less(t, time.Since(began), c.wait+500*time.Millisecond)
+		require.Equal(t, swaps, e.swaps(), "it is repeated as a statement, not turned into a swap")
+	})
+}
+
+// While the database fails, thousands of renewals fail. They must not be repeated one by one afterwards.
+func TestKeeper_ManyOnOneResource_SurviveAnOutage(t *testing.T) {
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
+		var all []*party.Session
+		for i := range 200 {
+			all = append(all, tryAcquire(t, l, request(fmt.Sprint("holder/", i), party.Shared("r"))))
+		}
+		e.set(cutting(renews), nil)
+		elapse(14 * time.Second) // it begins to renew after ten
+		e.set(nil, nil)
+		before := e.count(of(kindExtend, kindSwap))
+		elapse(time.Minute)
+		for _, s := range all {
+			require.NoError(t, s.Lost())
+		}
+		require.LessOrEqual(t, e.count(of(kindExtend, kindSwap))-before, 20)
+	})
+}

@@ -53,14 +53,18 @@ type Version struct {
 	R string `bson:"r"`
 }
 
-// Reservation asks other processes to hold back their writes of a document. It is only advice: a
-// process that ignores it does no harm, because writes compare versions.
+// Reservation asks other processes to hold back their writes of a document, and all processes to hold
+// back renewals. It is only advice: a process that ignores it does no harm, because writes compare versions.
 type Reservation struct {
 	// By identifies the process.
 	By string `bson:"by"`
-	// Until is at most a second after the reservation was made.
+	// Until is at most LongestReservation after the reservation was made.
 	Until time.Time `bson:"until"`
 }
+
+// LongestReservation bounds reservations. One that ends later than this from now is ignored: the server's
+// clock was set back since, and the reservation could bind others for as long.
+const LongestReservation = 3 * time.Second
 
 // States of an entry, as they are stored. States not less than StateHolds belong to a hold.
 // docs/internals.md describes how each ends.
@@ -376,5 +380,6 @@ func (d *Document) ExpiresBy(at time.Time) bool {
 
 // ReservedByOther reports whether a process other than the given one has reserved the document at a time.
 func (d *Document) ReservedByOther(process string, at time.Time) bool {
-	return d != nil && d.Reserved != nil && d.Reserved.By != process && d.Reserved.Until.After(at)
+	return d != nil && d.Reserved != nil && d.Reserved.By != process && d.Reserved.Until.After(at) &&
+		!d.Reserved.Until.After(at.Add(LongestReservation))
 }

@@ -82,3 +82,16 @@ func readEverything(d *rules.Document) {
 		d.Lost(e.LockID, e.Label)
 	}
 }
+
+func TestReservedByOther_EndsTooLate_IsIgnored(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for left, want := range map[time.Duration]bool{
+		-time.Second: false, 0: false, time.Millisecond: true, rules.LongestReservation: true,
+		rules.LongestReservation + 1: false, 5 * time.Minute: false, // the server's clock was set back
+	} {
+		d := &rules.Document{Reserved: &rules.Reservation{By: "other", Until: now.Add(left)}}
+		require.Equal(t, want, d.ReservedByOther("this", now), left)
+		require.False(t, d.ReservedByOther("other", now), left)
+	}
+}

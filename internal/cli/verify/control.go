@@ -140,10 +140,6 @@ func (l *lostCompare) Swap(ctx context.Context, swaps ...store.Swap) (done int, 
 type lostRenewals struct{ store.Store }
 
 // Extend stores nothing.
-func (l *lostRenewals) Extend(_ context.Context, parts []store.Extension) (found int, r string, err error) {
-	named := map[string]bool{}
-	for _, p := range parts {
-		named[p.Resource] = true
-	}
-	return len(named), crand.Text(), nil
+func (l *lostRenewals) Extend(context.Context, []store.Extension) (rest map[string]bool, r string, err error) {
+	return nil, crand.Text(), nil
 }

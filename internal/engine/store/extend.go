@@ -12,25 +12,31 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // ExtendChunk is the number of documents that one command of Extend changes.
 const ExtendChunk = 512
 
-// Extend sends one unordered command per ExtendChunk documents. After a command that fails it sends the
-// next ones, unless the caller's context has ended.
+// Extend sends one unordered command per ExtendChunk documents, and a read after each that did not change
+// all of its documents. After a command that fails it sends the next ones, unless the caller's context has ended.
 //
 // Documents in which one entry is extended to the same end share a statement. On a sharded cluster each
 // document has a statement of its own, because an updateMany is broadcast there without shard versions,
 // and counts orphaned copies.
-func (m *Mongo) Extend(ctx context.Context, parts []Extension) (found int, r string, err error) {
+func (m *Mongo) Extend(ctx context.Context, parts []Extension) (rest map[string]bool, r string, err error) {
 	r = rand.Text()
+	rest = map[string]bool{}
 	documents := groupExtensions(parts)
+	for _, d := range documents {
+		rest[d.name] = false
+	}
 	if len(documents) == 0 {
-		return 0, r, nil
+		return rest, r, nil
 	}
 	if err := m.check(ctx); err != nil {
-		return 0, r, beforeWrite(err)
+		return rest, r, beforeWrite(err)
 	}
 	var causes []error
 	sent := false
@@ -39,9 +45,16 @@ func (m *Mongo) Extend(ctx context.Context, parts []Extension) (found int, r str
 			causes = append(causes, err)
 			break
 		}
-		n, err := m.extend(ctx, chunk, r)
-		found += n
+		found, err := m.extend(ctx, chunk, r)
 		sent = sent || err == nil || !notSent(err)
+		switch {
+		case err == nil && found == len(chunk):
+			for _, d := range chunk {
+				delete(rest, d.name)
+			}
+		case err == nil || !notSent(err):
+			err = errors.Join(err, m.findExtended(ctx, chunk, r, rest))
+		}
 		if err != nil {
 			causes = append(causes, err)
 		}
@@ -49,18 +62,18 @@ func (m *Mongo) Extend(ctx context.Context, parts []Extension) (found int, r str
 	err = errors.Join(causes...)
 	switch {
 	case err == nil:
-		return found, r, nil
+		return rest, r, nil
 	case sent:
-		return found, r, fmt.Errorf("lockstep: extend entries of %d documents: %w", len(documents), err)
+		return rest, r, fmt.Errorf("lockstep: extend entries of %d documents: %w", len(documents), err)
 	default:
-		return 0, r, contextEnded(err, "extend entries of %d documents", len(documents))
+		return rest, r, contextEnded(err, "extend entries of %d documents", len(documents))
 	}
 }
 
 // extend sends one command. Each document has two outcomes:
 //
-//  1. it contains all named entries: they are extended, and it gets a new version,
-//  2. it is missing, or does not contain all of them: it is not changed and not counted.
+//  1. it contains all named entries, and no reservation prevents it: they are extended, and it gets a new version,
+//  2. otherwise, or if it is missing, it is not changed and not counted.
 //
 // After an error the outcome is unknown for the documents that were not counted.
 func (m *Mongo) extend(ctx context.Context, documents []documentExtension, r string) (found int, err error) {
@@ -74,11 +87,75 @@ func (m *Mongo) extend(ctx context.Context, documents []documentExtension, r str
 	return found, err
 }
 
+// findExtended sends one find. Each document has these outcomes:
+//
+//  1. its version has the value r: a majority has the extension, and it is removed from rest,
+//  2. it contains the named entries: it is marked, because it was reserved, or extended and then written again,
+//  3. missing, damaged, or without one of the entries: it stays.
+//
+// After an error all stay that were not read.
+func (m *Mongo) findExtended(ctx context.Context, documents []documentExtension, r string, rest map[string]bool) error {
+	ctx, cancel := command(ctx)
+	defer cancel()
+	names, byName := make(bson.A, len(documents)), map[string]*documentExtension{}
+	for i := range documents {
+		names[i], byName[documents[i].name] = documents[i].name, &documents[i]
+	}
+	cursor, err := m.majority.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: names}}}},
+		options.Find().SetProjection(bson.D{{Key: "version", Value: 1}, {Key: "held.id", Value: 1}}).SetBatchSize(ExtendChunk+1))
+	if err != nil {
+		return err
+	}
+	defer closeCursor(ctx, cursor)
+	for cursor.Next(ctx) {
+		switch d, err := decode(cursor.Current); {
+		case err != nil: // its own renewal reports it
+		case d.Version.R == r:
+			delete(rest, d.ID)
+		default:
+			rest[d.ID] = byName[d.ID].names(d)
+		}
+	}
+	return cursor.Err()
+}
+
 // documentExtension contains the changes of one document.
 type documentExtension struct {
 	name   string
 	parts  []Extension
 	idleAt time.Time
+	// yields is set if all parts yield.
+	yields bool
+}
+
+// names reports whether a document contains all named entries.
+func (d *documentExtension) names(doc *rules.Document) bool {
+	for _, p := range d.parts {
+		if p.ID == "" || !slices.ContainsFunc(doc.Entries, func(e rules.Entry) bool { return e.ID == p.ID }) {
+			return false
+		}
+	}
+	return true
+}
+
+// filter matches the document if no reservation prevents the extension. names is the document's name, or a
+// condition for the names of several documents with the same extension.
+func (d *documentExtension) filter(names, ids any) bson.D {
+	filter := bson.D{{Key: "_id", Value: names}, {Key: "held.id", Value: ids}}
+	if !d.yields {
+		return filter
+	}
+	return append(filter, notReserved(d.parts[0].At))
+}
+
+// notReserved is the condition that no reservation is in force at a time. See rules.Document.ReservedByOther.
+func notReserved(at time.Time) bson.E {
+	const until = "reserved.until"
+	return bson.E{Key: "$or", Value: bson.A{
+		bson.D{{Key: until, Value: nil}},
+		bson.D{{Key: until, Value: bson.D{{Key: "$lte", Value: at}}}},
+		bson.D{{Key: until, Value: bson.D{{Key: "$gt", Value: at.Add(rules.LongestReservation)}}}},
+	}}
 }
 
 // groupExtensions returns the extensions by document, in the order of the names, so that commands
@@ -91,9 +168,10 @@ func groupExtensions(parts []Extension) []documentExtension {
 	var documents []documentExtension
 	for _, p := range sorted {
 		if n := len(documents); n == 0 || documents[n-1].name != p.Resource {
-			documents = append(documents, documentExtension{name: p.Resource})
+			documents = append(documents, documentExtension{name: p.Resource, yields: true})
 		}
 		d := &documents[len(documents)-1]
+		d.yields = d.yields && p.Yields
 		d.idleAt = later(d.idleAt, p.IdleAt)
 		at := slices.IndexFunc(d.parts, func(other Extension) bool { return other.ID == p.ID })
 		if at < 0 {
@@ -115,7 +193,10 @@ func later(a, b time.Time) time.Time {
 
 // statements returns the statements for documents, most of which share one.
 func statements(documents []documentExtension, r string, sharded bool) []mongo.WriteModel {
-	type ends struct{ end, at, idleAt time.Time }
+	type ends struct {
+		end, at, idleAt time.Time
+		yields          bool
+	}
 	var models []mongo.WriteModel
 	var order []ends
 	alike := map[ends][]documentExtension{}
@@ -124,7 +205,7 @@ func statements(documents []documentExtension, r string, sharded bool) []mongo.W
 			models = append(models, d.update(r, sharded))
 			continue
 		}
-		of := ends{d.parts[0].End, d.parts[0].At, d.idleAt}
+		of := ends{d.parts[0].End, d.parts[0].At, d.idleAt, d.yields}
 		if alike[of] == nil {
 			order = append(order, of)
 		}
@@ -145,7 +226,7 @@ func updateOfMany(documents []documentExtension, r string) mongo.WriteModel {
 	first := documents[0]
 	in := bson.D{{Key: "$in", Value: ids}}
 	return mongo.NewUpdateManyModel().
-		SetFilter(bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: names}}}, {Key: "held.id", Value: in}}).
+		SetFilter(first.filter(bson.D{{Key: "$in", Value: names}}, in)).
 		SetUpdate(raising(r, bson.D{
 			{Key: "idleAt", Value: first.idleAt},
 			{Key: "held.$[p].expiresAt", Value: first.parts[0].End},
@@ -177,10 +258,7 @@ func (d *documentExtension) update(r string, sharded bool) mongo.WriteModel {
 			bson.E{Key: fmt.Sprintf("held.$[p%d].expiresAt", i), Value: p.End},
 			bson.E{Key: fmt.Sprintf("held.$[p%d].renewedAt", i), Value: p.At})
 	}
-	filter := bson.D{
-		{Key: "_id", Value: d.name},
-		{Key: "held.id", Value: bson.D{{Key: "$all", Value: ids}}},
-	}
+	filter := d.filter(d.name, bson.D{{Key: "$all", Value: ids}})
 	if sharded {
 		return mongo.NewUpdateOneModel().SetFilter(filter).SetUpdate(raising(r, raise)).SetArrayFilters(filters)
 	}

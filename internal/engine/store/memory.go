@@ -166,31 +166,37 @@ func (m *Memory) Swap(ctx context.Context, swaps ...Swap) (done int, err error) 
 }
 
 // Extend raises the ends of entries.
-func (m *Memory) Extend(ctx context.Context, parts []Extension) (found int, r string, err error) {
+func (m *Memory) Extend(ctx context.Context, parts []Extension) (rest map[string]bool, r string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r = m.random()
-	if err := ctx.Err(); err != nil {
-		return 0, r, contextEnded(err, "extend %d entries", len(parts))
+	rest = map[string]bool{}
+	documents := groupExtensions(parts)
+	for _, named := range documents {
+		rest[named.name] = false
 	}
-	for _, named := range groupExtensions(parts) {
-		extended, err := m.update(named.name, r, func(d *rules.Document) bool { return named.apply(d) })
+	if err := ctx.Err(); err != nil {
+		return rest, r, contextEnded(err, "extend %d entries", len(parts))
+	}
+	for _, named := range documents {
+		extended, err := m.update(named.name, r, func(d *rules.Document) bool {
+			rest[named.name] = named.names(d)
+			return rest[named.name] && named.apply(d)
+		})
 		if err != nil {
-			return found, r, err
+			return rest, r, err
 		}
 		if extended {
-			found++
+			delete(rest, named.name)
 		}
 	}
-	return found, r, nil
+	return rest, r, nil
 }
 
-// apply extends the named entries if the document contains all of them, and reports whether it does.
+// apply extends the named entries unless a reservation prevents it, and reports whether it did.
 func (d *documentExtension) apply(doc *rules.Document) bool {
-	for _, p := range d.parts {
-		if p.ID == "" || !slices.ContainsFunc(doc.Entries, func(e rules.Entry) bool { return e.ID == p.ID }) {
-			return false
-		}
+	if d.yields && doc.ReservedByOther("", d.parts[0].At) {
+		return false
 	}
 	for i := range doc.Entries {
 		e := &doc.Entries[i]
@@ -216,6 +222,9 @@ func (m *Memory) Reserve(ctx context.Context, name string, reservation rules.Res
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, err := m.update(name, m.random(), func(d *rules.Document) bool {
+		if d.ReservedByOther("", reservation.Until) {
+			return false
+		}
 		d.Reserved = &reservation
 		return true
 	})

@@ -35,13 +35,15 @@ type Store interface {
 	// A document is inserted only if Prev is zero and the collection is still that of In. Otherwise
 	// it is a conflict at index 0.
 	Swap(ctx context.Context, swaps ...Swap) (done int, err error)
-	// Extend raises the ends of entries and gives their documents new versions. It changes only documents
-	// that contain all entries that were named of them. It returns their number and the random value R of
-	// the new versions. If found is the number of named documents, all entries were extended. If it is
-	// less, nothing is known about any single entry.
-	Extend(ctx context.Context, parts []Extension) (found int, r string, err error)
-	// Reserve sets the reservation of a document and gives it a new version, whatever its version is.
-	// A missing document is not an error.
+	// Extend raises the ends of entries and gives their documents new versions with the random value r. It
+	// changes only documents that contain all entries that were named of them, and not those that are
+	// reserved if their extensions yield. rest contains the named documents that are not known to have been
+	// changed, by name, and whether they contain the entries nevertheless, so that the extension can be
+	// repeated. All other documents were changed, even if there is an error.
+	Extend(ctx context.Context, parts []Extension) (rest map[string]bool, r string, err error)
+	// Reserve sets the reservation of a document and gives it a new version, whatever its version is. A
+	// reservation that lasts longer stays, and nothing is changed: otherwise processes that are near the
+	// server would end those of one that is far away. A missing document is not an error.
 	Reserve(ctx context.Context, name string, reservation rules.Reservation) error
 	// List streams documents in the order of their names, as a majority has them, with the server's
 	// time in At. It may return more than was asked for. A document that cannot be decoded is yielded as
@@ -92,6 +94,9 @@ type Extension struct {
 	At time.Time
 	// IdleAt is the document's new IdleAt, unless that is later.
 	IdleAt time.Time
+	// Yields lets a reservation that lasts at At prevent the extension. A document is extended in spite of
+	// its reservation if one of its extensions does not yield.
+	Yields bool
 }
 
 // MaxSwaps is the number of documents that one call of Swap can replace.

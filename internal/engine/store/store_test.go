@@ -35,7 +35,9 @@ func TestStore(t *testing.T) {
 		"Extend_Missing_CountsFewer":     extendMissing,
 		"Extend_SameEntryTwice_IsMerged": extendTwice,
 		"Extend_ManyDocuments_InChunks":  extendMany,
+		"Extend_Reserved_Yields":         extendReserved,
 		"Reserve_ChangesVersion":         reserve,
+		"Reserve_LongerOne_Stays":        reserveLonger,
 		"List_Queries":                   list,
 		"List_PrefixOfLastRune":          listLastRune,
 		"List_StopsEarly":                listStops,
@@ -250,13 +252,13 @@ func swapConcurrent(t *testing.T, s store.Store) {
 
 func extendRaises(t *testing.T, s store.Store) {
 	insert(t, s, document("x", 1), document("y", 1), document("z", 1))
-	found, r, err := s.Extend(t.Context(), []store.Extension{
+	rest, r, err := s.Extend(t.Context(), []store.Extension{
 		{Resource: "x", ID: "x/a", End: at(200), At: at(50), IdleAt: at(300)},
 		{Resource: "y", ID: "y/a", End: at(201), At: at(51), IdleAt: at(301)},
 		{Resource: "y", ID: "y/b", End: at(202), At: at(52), IdleAt: at(302)},
 	})
 	require.NoError(t, err)
-	require.Equal(t, 2, found)
+	require.Empty(t, rest)
 	require.NotEmpty(t, r)
 
 	x, y := document("x", 1), document("y", 1)
@@ -279,9 +281,9 @@ func extendNeverShortens(t *testing.T, s store.Store) {
 	d := document("x", 1)
 	d.Entries[0].RenewedAt = &renewed
 	insert(t, s, d)
-	found, r, err := s.Extend(t.Context(), []store.Extension{{Resource: "x", ID: "x/a", End: at(99), At: at(59), IdleAt: at(99)}})
+	rest, r, err := s.Extend(t.Context(), []store.Extension{{Resource: "x", ID: "x/a", End: at(99), At: at(59), IdleAt: at(99)}})
 	require.NoError(t, err)
-	require.Equal(t, 1, found)
+	require.Empty(t, rest)
 	d.Version = rules.Version{N: 2, R: r}
 	require.Equal(t, d, stored(t, s, "x"))
 }
@@ -300,7 +302,7 @@ func extendMissing(t *testing.T, s store.Store) {
 	nameless := document("nameless", 1)
 	nameless.Entries[0].ID = ""
 	insert(t, s, document("w", 1), document("x", 1), document("y", 1), nameless)
-	found, r, err := s.Extend(t.Context(), []store.Extension{
+	rest, r, err := s.Extend(t.Context(), []store.Extension{
 		{Resource: "w", ID: "w/a", End: at(200), At: at(50), IdleAt: at(300)},
 		{Resource: "w", ID: "w/b", End: at(200), At: at(50), IdleAt: at(300)},
 		{Resource: "x", ID: "x/a", End: at(200), At: at(50), IdleAt: at(300)},
@@ -310,7 +312,7 @@ func extendMissing(t *testing.T, s store.Store) {
 		{Resource: "nameless", ID: "", End: at(200), At: at(50), IdleAt: at(300)},
 	})
 	require.NoError(t, err)
-	require.Equal(t, 1, found)
+	require.Equal(t, map[string]bool{"x": false, "y": false, "missing": false, "nameless": false}, rest)
 	require.Equal(t, rules.Version{N: 2, R: r}, stored(t, s, "w").Version)
 	require.Equal(t, document("x", 1), stored(t, s, "x"), "it contains one of two")
 	require.Equal(t, document("y", 1), stored(t, s, "y"))
@@ -320,12 +322,12 @@ func extendMissing(t *testing.T, s store.Store) {
 
 func extendTwice(t *testing.T, s store.Store) {
 	insert(t, s, document("x", 1))
-	found, _, err := s.Extend(t.Context(), []store.Extension{
+	rest, _, err := s.Extend(t.Context(), []store.Extension{
 		{Resource: "x", ID: "x/a", End: at(201), At: at(50), IdleAt: at(300)},
 		{Resource: "x", ID: "x/a", End: at(200), At: at(51), IdleAt: at(301)},
 	})
 	require.NoError(t, err)
-	require.Equal(t, 1, found)
+	require.Empty(t, rest)
 	x := stored(t, s, "x")
 	require.Equal(t, at(201), x.Entries[0].ExpiresAt)
 	require.Equal(t, at(51), *x.Entries[0].RenewedAt)
@@ -347,9 +349,9 @@ func extendMany(t *testing.T, s store.Store) {
 		require.NoError(t, err)
 		require.Equal(t, store.MaxSwaps, done)
 	}
-	found, r, err := s.Extend(t.Context(), parts)
+	rest, r, err := s.Extend(t.Context(), parts)
 	require.NoError(t, err)
-	require.Equal(t, documents, found)
+	require.Empty(t, rest)
 	n := 0
 	for d, err := range s.List(t.Context(), rules.Query{}) {
 		require.NoError(t, err)
@@ -377,6 +379,63 @@ func reserve(t *testing.T, s store.Store) {
 	require.NotEqual(t, x.Version.R, stored(t, s, "x").Version.R)
 	require.NoError(t, s.Reserve(t.Context(), "missing", reservation))
 	require.Nil(t, stored(t, s, "missing"))
+}
+
+func reserveLonger(t *testing.T, s store.Store) {
+	insert(t, s, document("x", 1))
+	for _, step := range []struct {
+		by   string
+		end  time.Time
+		want string
+	}{
+		{"far", at(13), "far"}, {"near", at(11), "far"}, {"near", at(13), "near"}, {"later", at(14), "later"},
+		{"after the clock was set back", at(10), "after the clock was set back"},
+	} {
+		before := stored(t, s, "x")
+		require.NoError(t, s.Reserve(t.Context(), "x", rules.Reservation{By: step.by, Until: step.end}))
+		x := stored(t, s, "x")
+		require.Equal(t, step.want, x.Reserved.By)
+		require.Equal(t, step.want == step.by, x.Version != before.Version)
+	}
+}
+
+// extendReserved has documents that are reserved at the time of the renewals, or not, and one that is gone.
+func extendReserved(t *testing.T, s store.Store) {
+	now := at(100)
+	extension := func(name, id string, yields bool) store.Extension {
+		return store.Extension{Resource: name, ID: name + id, End: at(200), At: now, IdleAt: at(300), Yields: yields}
+	}
+	var parts []store.Extension
+	rest := map[string]bool{"gone": false}
+	add := func(name string, until time.Time, reserved bool, more ...store.Extension) {
+		insert(t, s, document(name, 1))
+		require.NoError(t, s.Reserve(t.Context(), name, rules.Reservation{By: "other", Until: until}))
+		parts = append(append(parts, extension(name, "/a", true)), more...)
+		if reserved {
+			rest[name] = true
+		}
+	}
+	parts = append(parts, extension("gone", "/a", true))
+	insert(t, s, document("free", 1))
+	parts = append(parts, extension("free", "/a", true))
+	add("over", now, false)
+	add("reserved", now.Add(time.Millisecond), true)
+	add("reserved/two", now.Add(time.Second), true, extension("reserved/two", "/b", true))
+	add("reserved/longest", now.Add(rules.LongestReservation), true)
+	add("clock set back", now.Add(rules.LongestReservation+time.Millisecond), false)
+	add("urgent", now.Add(time.Second), false, extension("urgent", "/b", false))
+	got, r, err := s.Extend(t.Context(), parts)
+	require.NoError(t, err)
+	require.Equal(t, rest, got)
+	for _, p := range parts {
+		d := stored(t, s, p.Resource)
+		if _, unchanged := rest[p.Resource]; unchanged {
+			require.True(t, d == nil || (d.Version.R != r && d.Entries[0].RenewedAt == nil), p.Resource)
+			continue
+		}
+		require.Equal(t, r, d.Version.R, p.Resource)
+		require.Equal(t, now, *d.Entries[0].RenewedAt)
+	}
 }
 
 func list(t *testing.T, s store.Store) {
@@ -459,9 +518,9 @@ func namesAreData(t *testing.T, s store.Store) {
 		done, err := s.Swap(t.Context(), store.Swap{Prev: version(1), Next: next})
 		require.NoError(t, err)
 		require.Equal(t, 1, done)
-		found, _, err := s.Extend(t.Context(), []store.Extension{{Resource: name, ID: name + "/a", End: at(200), At: at(50), IdleAt: at(300)}})
+		rest, _, err := s.Extend(t.Context(), []store.Extension{{Resource: name, ID: name + "/a", End: at(200), At: at(50), IdleAt: at(300)}})
 		require.NoError(t, err)
-		require.Equal(t, 1, found, name)
+		require.Empty(t, rest, name)
 		require.NoError(t, s.Reserve(t.Context(), name, rules.Reservation{By: "$$NOW", Until: at(1)}))
 		x := stored(t, s, name)
 		require.EqualValues(t, 4, x.Version.N)

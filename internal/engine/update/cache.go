@@ -1,8 +1,6 @@
 package update
 
 import (
-	"context"
-	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -103,45 +101,6 @@ func (ls *Lines) Identity() (rules.Identity, time.Time) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	return ls.identity, ls.identified
-}
-
-// Extend raises the ends of entries and reports whether all of them are known to have been raised. It
-// updates or drops the cached documents.
-func (ls *Lines) Extend(ctx context.Context, parts []store.Extension) (all bool, err error) {
-	ends := map[string]map[string]time.Time{}
-	for _, p := range parts {
-		if ends[p.Resource] == nil {
-			ends[p.Resource] = map[string]time.Time{}
-		}
-		ends[p.Resource][p.ID] = p.End
-	}
-	before, swaps := map[string]*activeLine{}, map[string]uint64{}
-	for name := range ends {
-		if e := ls.find(name); e != nil {
-			e.mu.Lock()
-			before[name], swaps[name] = e, e.line.swaps
-			e.mu.Unlock()
-		}
-	}
-	found, r, err := ls.store.Extend(ctx, parts)
-	all = err == nil && found == len(ends)
-	for name, ends := range ends {
-		e := ls.find(name)
-		if e == nil {
-			continue
-		}
-		e.mu.Lock()
-		if all && before[name] == e {
-			e.line.Extended(ends, r, swaps[name])
-		} else {
-			e.line.Forget()
-		}
-		e.mu.Unlock()
-	}
-	if err != nil && !errors.Is(err, store.ErrNotSent) {
-		ls.server.forget()
-	}
-	return all, err
 }
 
 func (ls *Lines) find(name string) *activeLine {

@@ -265,7 +265,7 @@ func (w *world) extend(p *process, n int, of *party) {
 	guess := p.sample.guess(w.now)
 	end := guess.At.Add(partTTL * time.Second)
 	p.extends = append(p.extends, extending{party: n, sent: w.now, guess: guess, swaps: p.line.swaps, parts: []store.Extension{
-		{Resource: resource, ID: of.id, End: end, At: guess.At, IdleAt: rules.IdleAt(end)},
+		{Resource: resource, ID: of.id, End: end, At: guess.At, IdleAt: rules.IdleAt(end), Yields: true},
 	}})
 }
 

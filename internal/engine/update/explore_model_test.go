@@ -315,10 +315,11 @@ func (w *world) raise(parts []store.Extension) (found int, r string) {
 	if err := m.Put(w.doc); err != nil {
 		panic(err)
 	}
-	found, made, err := m.Extend(context.Background(), parts)
+	rest, made, err := m.Extend(context.Background(), parts)
 	if err != nil {
 		panic(err)
 	}
+	found = 1 - len(rest)
 	d, _ := m.Document(resource)
 	r = w.draw()
 	if d.Version.R == made {

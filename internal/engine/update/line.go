@@ -63,6 +63,10 @@ type Call struct {
 	// Sleeps keeps the call, an Acquire, in the line after it has queued. The swap that makes its claim
 	// applies it again.
 	Sleeps bool
+	// First puts the call ahead of others. From the local time Urgent on, unless it is zero, the line does not
+	// wait for a reservation to end. Renewals of many parts set both.
+	First  bool
+	Urgent time.Time
 	// Deliver is called with every answer, while the line is locked, unless the call was abandoned.
 	// OnWrite is called after that with the answer of each acknowledged swap, and then Notify. All may be
 	// nil. Lines calls them, not Line.
@@ -158,15 +162,22 @@ const (
 	mostTries = 3
 	// reserveAfter is the number of successive conflicts after which a line reserves the document.
 	reserveAfter = 4
+	// mostCost bounds the work for one swap, which takes about a second. Hundreds of requests for a document with
+	// thousands of entries take longer than its leases last, and renewals would wait for them.
+	mostCost = 200_000
 	// cacheLasts bounds the age of a cached document. It is far less than the time for which documents of
 	// idle resources are kept, so a swap seldom finds that its document was removed.
 	cacheLasts = 10 * time.Minute
 )
 
-// Add puts a call at the end of the line.
+// Add puts a call at the end of the line, or at its head.
 func (l *Line) Add(c *Call) {
 	l.ticks++
 	c.arrived = l.ticks
+	if c.First {
+		l.calls = slices.Insert(l.calls, 0, c)
+		return
+	}
 	l.calls = append(l.calls, c)
 }
 
@@ -285,7 +296,7 @@ func (l *Line) next(guess Now, r string) Step {
 	if !l.fresh && (guess.At.IsZero() || l.doc.ExpiresBy(guess.At) || l.isOld(guess.At)) {
 		return Step{Kind: StepLoad}
 	}
-	if l.fresh && l.doc.ReservedByOther(l.Process, now.At) {
+	if l.fresh && l.doc.ReservedByOther(l.Process, now.At) && !l.isUrgent(now.Sent) {
 		l.known, l.fresh = false, false
 		return Step{Kind: StepPause, Pause: ReservedPause}
 	}
@@ -306,6 +317,11 @@ func (l *Line) next(guess Now, r string) Step {
 	return Step{Kind: StepSwap, Swap: store.Swap{Prev: prev, Next: after, In: l.in}, Replies: a.replies}
 }
 
+// isUrgent reports whether a call must not wait for a reservation any longer.
+func (l *Line) isUrgent(now time.Time) bool {
+	return slices.ContainsFunc(l.calls, func(c *Call) bool { return !c.asleep && !c.Urgent.IsZero() && !now.Before(c.Urgent) })
+}
+
 // isOld reports whether the cached document may have been removed as idle in the meantime.
 func (l *Line) isOld(now time.Time) bool { return l.doc != nil && now.Sub(l.doc.At) > cacheLasts }
 
@@ -317,10 +333,12 @@ type application struct {
 	replies []Reply
 	// writes is set if the document must be written before the replies are valid.
 	writes bool
+	// cost is the number of entries and waiters that the calls have copied.
+	cost int
 }
 
-// apply applies the owed operations, and all calls that are not asleep, in order of arrival. After each
-// it also applies the sleeping calls that have been granted a claim.
+// apply applies the owed operations, and the calls that are not asleep, in their order, up to mostCost. After
+// each it also applies the sleeping calls that have been granted a claim.
 func (l *Line) apply(now Now) *application {
 	a := &application{calls: l.calls, now: now, doc: l.doc, writes: l.debt}
 	var settled rules.Result
@@ -333,6 +351,9 @@ func (l *Line) apply(now Now) *application {
 		a.applySleepers()
 	}
 	for _, c := range l.calls {
+		if a.cost > mostCost {
+			break
+		}
 		if !c.asleep {
 			a.apply(c)
 			a.applySleepers()
@@ -355,6 +376,7 @@ func (a *application) apply(c *Call) {
 		result.Expired = slices.Concat(first.Expired, result.Expired)
 	}
 	a.doc = after
+	a.cost += 1 + len(after.Entries) + len(after.Waiters)
 	a.writes = a.writes || !result.ReadOnly
 	a.replies = append(a.replies, Reply{Call: c, Answer: Answer{After: after, Result: result, Sent: a.now.Sent}})
 }
@@ -425,6 +447,7 @@ func (l *Line) Loaded(doc *rules.Document, now Now) {
 	if l.changed { // by an extension of this process, perhaps after the read
 		l.fresh = false
 		l.known = false
+		l.conflicts++ // otherwise frequent extensions of this process would keep it from ever writing
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 const CommandTimeout = 10 * time.Second
 
 const (
-	// reservedFor is the length of a reservation.
+	// reservedFor is the length of a reservation, unless the server is far away. See reservedUntil.
 	reservedFor = time.Second
 	// mostGathering bounds the time for which a line waits for more operations before a swap.
 	mostGathering = 2 * time.Millisecond
@@ -58,6 +58,8 @@ type Lines struct {
 	// identity is that of the collection at the latest read from the primary, at the time identified.
 	identity   rules.Identity
 	identified time.Time
+	// extensions has the statements of Extend that wait, for each document that has one under way.
+	extensions map[string][]*merged
 }
 
 // activeLine is a line together with the state of its goroutine. If both mutexes are needed, its own is
@@ -80,7 +82,10 @@ type activeLine struct {
 
 // New returns the lines of one process on a store.
 func New(s store.Store, c clock.Clock, policy rules.Policy) *Lines {
-	ls := &Lines{store: s, clock: c, policy: policy, process: rand.Text(), lines: map[string]*activeLine{}, debtors: map[*activeLine]bool{}}
+	ls := &Lines{
+		store: s, clock: c, policy: policy, process: rand.Text(), lines: map[string]*activeLine{}, debtors: map[*activeLine]bool{},
+		extensions: map[string][]*merged{},
+	}
 	ls.closed, ls.close = context.WithCancel(context.Background())
 	if s, ok := s.(Exact); ok {
 		ls.server.exact = s.ServerTime
@@ -188,8 +193,8 @@ func (ls *Lines) carryOut(e *activeLine, step Step) {
 		e.mu.Lock()
 		e.unlock(e.line.loadFinished(loaded.Docs[name], now, cmp.Or(err, loaded.Damaged[name])))
 	case StepReserve:
-		if guess := ls.server.guess(); !guess.At.IsZero() {
-			_ = ls.store.Reserve(ctx, name, rules.Reservation{By: ls.process, Until: guess.At.Add(reservedFor)})
+		if until := ls.server.reservedUntil(); !until.IsZero() {
+			_ = ls.store.Reserve(ctx, name, rules.Reservation{By: ls.process, Until: until})
 		}
 		e.mu.Lock()
 		e.line.Reserved()

@@ -121,7 +121,7 @@ func (w *world) swap(p *process, swaps []store.Swap) (done int, err error) {
 	return done, err
 }
 
-func (w *world) extend(p *process, parts []store.Extension) (found int, r string, err error) {
+func (w *world) extend(p *process, parts []store.Extension) (rest map[string]bool, r string, err error) {
 	var names []string
 	for _, e := range parts {
 		if !slices.Contains(names, e.Resource) {
@@ -129,10 +129,10 @@ func (w *world) extend(p *process, parts []store.Extension) (found int, r string
 		}
 	}
 	err = w.written(p, names, func() (err error) {
-		found, r, err = w.db.Extend(forDB, parts)
+		rest, r, err = w.db.Extend(forDB, parts)
 		return err
 	})
-	return found, r, err
+	return rest, r, err
 }
 
 // written carries out a write that judges no expiry.

@@ -54,7 +54,7 @@ func (w *world) settleDown(quiet <-chan struct{}) {
 // timesOver returns the time after which no earlier hold, waiter, claim, draining part or late command is in force.
 func (w *world) timesOver() time.Duration {
 	c := &w.plan.cfg
-	return c.HoldTTL + 2*c.WaiterTTL + rules.EndlessTTL + update.CommandTimeout
+	return c.HoldTTL + 2*c.WaiterTTL + rules.EndlessTTL + update.CommandTimeout + time.Duration(w.skew.Load())
 }
 
 // endWithin bounds the time for all actors to end: locks of dead processes expire, and living ones wait for each other.

@@ -64,6 +64,9 @@ func (p *process) fateOf(c *command) fate {
 	c.seed = draw(p.w.seed, key, uint64(p.n), n) //nolint:gosec // a few processes
 	d := newDice(c.seed)
 	f := fate{there: d.between(200*time.Microsecond, 4*time.Millisecond), back: d.between(200*time.Microsecond, 4*time.Millisecond), arrives: d.chance(0.5)}
+	if p.n == p.w.plan.far {
+		f.there, f.back = f.there+p.w.plan.farTrip/2, f.back+p.w.plan.farTrip/2
+	}
 	if p.n == p.w.plan.sluggish {
 		f.there, f.back = slowFactor*f.there, slowFactor*f.back
 	}
@@ -272,10 +275,10 @@ func (p *process) commit(c *command) {
 }
 
 // Extend is a command for several documents. If it fails it may have extended some of them.
-func (p *process) Extend(ctx context.Context, parts []store.Extension) (int, string, error) {
+func (p *process) Extend(ctx context.Context, parts []store.Extension) (map[string]bool, string, error) {
 	type answer struct {
-		found int
-		r     string
+		rest map[string]bool
+		r    string
 	}
 	c := &command{kind: "extend"}
 	for _, e := range parts {
@@ -285,19 +288,26 @@ func (p *process) Extend(ctx context.Context, parts []store.Extension) (int, str
 	}
 	slices.Sort(c.resources)
 	a, err := send(ctx, p, c, func(f fate) (answer, error) {
+		pause(forDB, p.w.costOf(parts))
 		most := c.resources[len(c.resources)-1]
 		if f.lost != nil {
 			most = c.resources[newDice(draw(c.seed, "some")).upTo(len(c.resources))]
 		}
 		good := slices.DeleteFunc(slices.Clone(parts), func(e store.Extension) bool { return e.Resource > most || p.w.unwritable(e.Resource) })
-		found, r, err := p.w.extend(p, good)
+		rest, r, err := p.w.extend(p, good)
 		if err == nil && len(good) < len(parts) {
 			err = errInvalid
 		}
 		p.commit(c)
-		return answer{found, r}, err
+		return answer{rest, r}, err
 	})
-	return a.found, a.r, err
+	if err != nil {
+		a.rest = map[string]bool{}
+		for _, name := range c.resources {
+			a.rest[name] = false
+		}
+	}
+	return a.rest, a.r, err
 }
 
 // Reserve reserves a document.

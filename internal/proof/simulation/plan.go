@@ -25,8 +25,11 @@ type plan struct {
 	lag time.Duration
 	// sluggish is the process whose commands are all slow, -1 if there is none.
 	sluggish int
-	events   []event
-	actors   []casting
+	// far is a process far away from the server, if its round trip farTrip is not 0. crowd is the number of sessions of a crowd.
+	far, crowd int
+	farTrip    time.Duration
+	events     []event
+	actors     []casting
 }
 
 // event is something that happens to a process, to all of them (-1), or to a resource.

@@ -70,6 +70,9 @@ func newProcess(w *world, n int) *process {
 			p.most += hurryCommands
 		}
 	}
+	if w.plan.farTrip > 0 {
+		p.most = rushingCommands
+	}
 	cfg := w.plan.cfg
 	cfg.Host = p.name
 	l, err := party.NewWithStore(p, cfg)
@@ -184,6 +187,8 @@ const (
 	mostCommands = 100
 	// hurryCommands is added for each of its actors that hurry, which try about every 55 ms.
 	hurryCommands = 50
+	// rushingCommands is the number for processes whose actors rush.
+	rushingCommands = 500
 )
 
 // countCommand detects a process that sends commands again and again.

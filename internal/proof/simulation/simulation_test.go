@@ -21,6 +21,12 @@ func TestSimulation(t *testing.T) { playSeeds(t, Run, *seeds) }
 
 func TestSimulationOfWorkflows(t *testing.T) { playSeeds(t, RunWorkflows, (*seeds+3)/4) }
 
+func TestSimulationOfBusyDocuments(t *testing.T) { playSeeds(t, RunBusy, (*seeds+9)/10) }
+
+func TestSimulationOfACrowd(t *testing.T) {
+	playSeeds(t, func(seed uint64) *Violation { return RunCrowd(seed, 2000) }, (*seeds+1999)/2000)
+}
+
 // playSeeds plays two seeds at once, up to the first that fails.
 func playSeeds(t *testing.T, run func(uint64) *Violation, seeds uint64) {
 	var next atomic.Uint64

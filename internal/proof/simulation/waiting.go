@@ -49,6 +49,7 @@ func (w *world) tick() {
 	for !w.over() {
 		w.mu.Lock()
 		w.checkGrants()
+		w.checkAnswers()
 		w.checkDeadlocksEnd()
 		w.checkVictimsAreTold()
 		for _, r := range w.plan.resources {
@@ -89,7 +90,7 @@ func (w *world) well(key partKey) (since time.Time, within time.Duration, ok boo
 		return since, within, true
 	}
 	c := w.calls[partKey{"", key.lockID, key.part}]
-	return c.p.lastTrouble(key.resource), grantWithin, c.p.running()
+	return c.p.lastTrouble(key.resource), grantWithin + 2*w.answerWithin(), c.p.running()
 }
 
 // checkGrants is I9: the first who waits is granted what is free, and each that may join joins.

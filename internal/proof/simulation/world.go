@@ -133,6 +133,9 @@ func (w *world) runEvent(e event) {
 		return
 	}
 	until := time.Now().Add(e.lasts)
+	if e.what == "clock back" { // the processes need not wait until it is as late again
+		until = time.Now().Add(min(e.lasts, 10*time.Second))
+	}
 	name := e.resource
 	if e.process >= 0 && e.resource == "" {
 		name = w.procs[e.process].name

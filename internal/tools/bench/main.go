@@ -3,12 +3,15 @@
 //	go run ./internal/tools/bench engine [--json] [--rounds n]
 //	go run ./internal/tools/bench hot [--json] [--turns n] [--each d] [--at-a-time n] [--slots n] [--resources n,n,…] [--processes n,n,…] [--write-delay d]
 //	go run ./internal/tools/bench scale [--json] [--short] [--each d] [--write-delay d]
+//	go run ./internal/tools/bench renewals [--json] [--rate n] [--each d] [--holders n] [--ttl d] [--hold d]
 //
 // engine compares operations of the lock engine with raw commands on the same database.
 //
 // hot compares guards, sagas and locks with mutex workflows and with workflows that use no lock, on few resources and on many.
 //
-// scale shows how costs grow with the number of resources, clients, waiters and idle documents.
+// scale shows how costs grow with the number of resources, clients, waiters, idle documents and renewals of one document.
+//
+// renewals measures one document with very many renewals a second, and one with very many holders in one process.
 //
 // The command in the directory contended measures many Lockers on one resource. The command in the directory against compares this
 // build with that of another commit, by engine, hot or contended.
@@ -51,10 +54,12 @@ func run(ctx context.Context, args []string) error {
 		return runHot(ctx, args[1:])
 	case len(args) > 0 && args[0] == "scale":
 		return runScale(ctx, args[1:])
+	case len(args) > 0 && args[0] == "renewals":
+		return runRenewals(ctx, args[1:])
 	case len(args) == 2 && args[0] == hotWorker: // started by bench hot
 		return runHotWorker(ctx, args[1])
 	}
-	return errors.New("usage: bench engine|hot|scale [--help]")
+	return errors.New("usage: bench engine|hot|scale|renewals [--help]")
 }
 
 // parseFlags parses the flags of a benchmark, and exits if they are wrong. It returns whether the result is printed as JSON.

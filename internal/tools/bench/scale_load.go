@@ -154,10 +154,8 @@ func (b *scaleBench) measureLoad(ctx context.Context, c loadCase) (*loadRow, err
 	if waiters := c.lockers * c.goroutines; waiters >= 1_000 {
 		row.HeapKB = (waiting - before) / 1e3 / float64(waiters)
 	}
-	document, sizeErr := b.db.Collection(c.collection).FindOne(ctx, bson.D{{Key: "_id", Value: resourceName(0)}}).Raw()
-	if row.DocumentKB = float64(len(document)) / 1e3; errors.Is(sizeErr, mongo.ErrNoDocuments) { // it was never requested
-		sizeErr = nil
-	}
+	var sizeErr error
+	row.DocumentKB, sizeErr = b.documentKB(ctx, c.collection)
 	failed := context.Cause(running)
 	stop()
 	err = errors.Join(err, g.Wait(), sizeErr)
@@ -168,6 +166,15 @@ func (b *scaleBench) measureLoad(ctx context.Context, c loadCase) (*loadRow, err
 		return nil, fmt.Errorf("%s, %d Lockers with %d goroutines, %d resources: %w", c.what, c.lockers, c.goroutines, c.resources, err)
 	}
 	return row, nil
+}
+
+// documentKB returns the size of the first resource's document, or 0 if it was never requested.
+func (b *scaleBench) documentKB(ctx context.Context, collection string) (float64, error) {
+	document, err := b.db.Collection(collection).FindOne(ctx, bson.D{{Key: "_id", Value: resourceName(0)}}).Raw()
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		err = nil
+	}
+	return float64(len(document)) / 1e3, err
 }
 
 // start starts the goroutines of a case. If it has queues, it returns when all goroutines wait. They begin to wait in groups: the

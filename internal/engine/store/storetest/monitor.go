@@ -90,7 +90,7 @@ var allowed = map[string]map[string][]string{
 	},
 	"insert": {},
 	"update": {
-		"updates.q":            {"$all", "$in"},
+		"updates.q":            {"$all", "$in", "$or", "$gt", "$lte"},
 		"updates.arrayFilters": {"$in"},
 		"updates.u":            {"$set", "$unset", "$setOnInsert", "$inc", "$max", "$push", "$pull"},
 	},

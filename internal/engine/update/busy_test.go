@@ -1,0 +1,308 @@
+package update
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+)
+
+// farStore is a store whose answers take a round trip, with a jitter.
+type farStore struct {
+	store.Store
+	trip time.Duration
+}
+
+func (s farStore) half() { time.Sleep(s.trip/2 + rand.N(time.Millisecond)) }
+
+func (s farStore) Load(ctx context.Context, names ...string) (store.Loaded, error) {
+	s.half()
+	defer s.half()
+	return s.Store.Load(ctx, names...)
+}
+
+func (s farStore) Swap(ctx context.Context, swaps ...store.Swap) (int, error) {
+	s.half()
+	defer s.half()
+	return s.Store.Swap(ctx, swaps...)
+}
+
+func (s farStore) Extend(ctx context.Context, parts []store.Extension) (map[string]bool, string, error) {
+	s.half()
+	defer s.half()
+	return s.Store.Extend(ctx, parts)
+}
+
+func (s farStore) Reserve(ctx context.Context, name string, r rules.Reservation) error {
+	s.half()
+	defer s.half()
+	return s.Store.Reserve(ctx, name, r)
+}
+
+// busyDocument is a document with a holder for each of n processes, in virtual time.
+type busyDocument struct {
+	db   *store.Memory
+	wg   sync.WaitGroup
+	stop chan struct{}
+}
+
+func newBusyDocument(t *testing.T, holders int) *busyDocument {
+	b := &busyDocument{db: store.NewMemory(time.Now), stop: make(chan struct{})}
+	first := b.process(time.Millisecond)
+	defer first.Close()
+	for i := range holders {
+		require.NoError(t, first.Do(t.Context(), &Call{Op: sharedBy(fmt.Sprint("holder/", i))}).Err)
+	}
+	return b
+}
+
+func (b *busyDocument) process(trip time.Duration) *Lines {
+	return New(farStore{b.db, trip}, clock.Real{}, rules.Policy{ClaimTTL: 1000})
+}
+
+func sharedBy(lockID string) rules.Acquire {
+	return rules.Acquire{Resource: "r", Call: lockID, LockID: lockID, Part: "p", Order: 1, Mode: rules.Shared, TTL: 30_000}
+}
+
+// repeat calls do in a process with a round trip again and again, until end.
+func (b *busyDocument) repeat(trip time.Duration, do func(*Lines)) *Lines {
+	ls := b.process(trip)
+	b.wg.Go(func() {
+		for {
+			select {
+			case <-b.stop:
+				ls.Close()
+				return
+			default:
+				do(ls)
+			}
+		}
+	})
+	return ls
+}
+
+func (b *busyDocument) end() {
+	close(b.stop)
+	b.wg.Wait()
+}
+
+// renewing extends the entry of a holder without a pause.
+func renewing(i int, yields bool) func(*Lines) {
+	return func(ls *Lines) {
+		now := time.Now()
+		_, _ = ls.Extend(context.Background(), []store.Extension{
+			{Resource: "r", ID: fmt.Sprint("holder/", i), End: now.Add(30 * time.Second), At: now, IdleAt: now.Add(time.Hour), Yields: yields},
+		})
+	}
+}
+
+// requireWithin requires that an operation of a process is carried out.
+func requireWithin(t *testing.T, ls *Lines, within time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	began := time.Now()
+	require.NoError(t, ls.Do(ctx, &Call{Op: sharedBy("other")}).Err)
+	t.Logf("after %v", time.Since(began))
+}
+
+// Renewals of ten processes follow each other so fast that there is always one between a read and the swap that
+// is based on it.
+func TestLines_RenewalsOfOtherProcesses_LetSwapsSucceed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBusyDocument(t, 10)
+		for i := range 10 {
+			b.repeat(5*time.Millisecond, renewing(i, true))
+		}
+		other := b.process(5 * time.Millisecond)
+		defer other.Close()
+		requireWithin(t, other, 2*time.Second)
+		b.end()
+	})
+}
+
+// Renewals of the process itself make it drop what it reads.
+func TestLines_RenewalsOfOwnProcess_LetSwapsSucceed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBusyDocument(t, 1)
+		ls := b.repeat(5*time.Millisecond, renewing(0, true))
+		requireWithin(t, ls, 2*time.Second)
+		b.end()
+	})
+}
+
+// A process far away conflicts with each write of others. No answer is close enough to date a lease by it.
+func TestLines_FarProcess_GetsItsTurn(t *testing.T) {
+	t.Parallel()
+	for _, trip := range []int{50, 240, 300, 600, 1000} {
+		t.Run(fmt.Sprint(trip, " ms"), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				b := newBusyDocument(t, 0)
+				for i := range 3 {
+					b.repeat(2*time.Millisecond, func(ls *Lines) {
+						_ = ls.Do(context.Background(), &Call{Op: sharedBy(fmt.Sprint("near/", i))})
+					})
+				}
+				far := b.process(time.Duration(trip) * time.Millisecond)
+				defer far.Close()
+				requireWithin(t, far, 20*time.Second)
+				b.end()
+			})
+		})
+	}
+}
+
+// An Extend that has an answer must not send a statement for each caller: they would fill the server's queue.
+func TestLines_ExtensionsOfOneDocument_ShareStatements(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBusyDocument(t, 100)
+		counted := &countingStore{Store: farStore{b.db, 10 * time.Millisecond}}
+		ls := New(counted, clock.Real{}, rules.Policy{ClaimTTL: 1000})
+		defer ls.Close()
+		var all sync.WaitGroup
+		for i := range 100 {
+			all.Go(func() {
+				renewing(i, true)(ls)
+			})
+		}
+		all.Wait()
+		require.LessOrEqual(t, counted.extends, 7)
+		d, _ := b.db.Document("r")
+		for _, e := range d.Entries {
+			require.NotNil(t, e.RenewedAt, e.ID)
+		}
+	})
+}
+
+type countingStore struct {
+	store.Store
+	mu      sync.Mutex
+	extends int
+}
+
+func (s *countingStore) Extend(ctx context.Context, parts []store.Extension) (map[string]bool, string, error) {
+	s.mu.Lock()
+	s.extends++
+	s.mu.Unlock()
+	return s.Store.Extend(ctx, parts)
+}
+
+func TestServerClock_Reservation_LastsFourRoundTrips(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var c serverClock
+		require.Zero(t, c.reservedUntil())
+		for trip, want := range map[time.Duration]time.Duration{
+			10 * time.Millisecond: time.Second, 240 * time.Millisecond: time.Second, 300 * time.Millisecond: 1200 * time.Millisecond,
+			time.Second: 3 * time.Second, 8 * time.Second: 3 * time.Second,
+		} {
+			c.forget()
+			sent := time.Now()
+			at := sent.Add(trip/2 - time.Hour) // the server's clock is an hour behind
+			time.Sleep(trip)
+			c.learn(at, sent, time.Now())
+			time.Sleep(2 * time.Second)
+			require.Equal(t, time.Now().Add(want-time.Hour), c.reservedUntil(), "%v", trip)
+		}
+		now := time.Now()
+		c.learn(now, now, now)
+		c.learn(now, now.Add(-8*time.Second), now) // one slow answer of a server that is near
+		require.Equal(t, now.Add(time.Second), c.reservedUntil())
+		time.Sleep(time.Minute)
+		require.Zero(t, c.reservedUntil(), "what was known is too old")
+		c.learn(now, now, now)
+		c.forget()
+		require.Zero(t, c.reservedUntil())
+	})
+}
+
+// loadedLine returns a line that has read a document with entries.
+func loadedLine(entries int) *Line {
+	d := &rules.Document{ID: "r", Version: rules.Version{N: 1, R: "r"}}
+	for i := range entries {
+		d.Entries = append(d.Entries, rules.Entry{
+			ID: fmt.Sprint(i), LockID: fmt.Sprint(i), Part: "p", Order: 1, Mode: rules.Shared, State: rules.StateRunning, TTL: 30_000, ExpiresAt: at(30),
+		})
+	}
+	l := &Line{Name: "r", Process: "this"}
+	l.doc = d
+	return l
+}
+
+// load lets the line read its document at the tick 0.
+func (l *Line) load(t *testing.T) {
+	d := l.doc
+	l.Forget()
+	require.Equal(t, StepLoad, l.Next(Now{}, "x").Kind)
+	l.Loaded(d, Now{At: at(0), Sent: at(0)})
+}
+
+func TestLine_CallThatIsFirst_IsAppliedFirst(t *testing.T) {
+	t.Parallel()
+	l := loadedLine(1)
+	leave := &Call{Op: rules.Leave{Resource: "r", LockID: "0", Part: "p", Order: 1}}
+	renewal := &Call{Op: rules.RenewParts{Resource: "r", Parts: map[rules.PartID]bool{{LockID: "0", Part: "p", Order: 1}: true}}, First: true}
+	l.Add(leave)
+	l.Add(renewal)
+	l.load(t)
+	step := l.Next(Now{}, "x")
+	require.Equal(t, StepSwap, step.Kind)
+	require.Same(t, renewal, step.Replies[0].Call)
+	require.NotNil(t, step.Replies[0].After.Part("0", "p", 1).RenewedAt)
+	require.Same(t, leave, step.Replies[1].Call)
+}
+
+func TestLine_ReservedDocument_DelaysAllButUrgentCalls(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		urgent time.Time
+		want   StepKind
+	}{"never urgent": {time.Time{}, StepPause}, "not yet": {at(1), StepPause}, "urgent": {at(0), StepSwap}} {
+		l := loadedLine(1)
+		l.doc.Reserved = &rules.Reservation{By: "other", Until: at(2)}
+		l.Add(&Call{Op: rules.Renew{Resource: "r", LockID: "0", Part: "p", Order: 1}, Urgent: c.urgent})
+		l.load(t)
+		step := l.Next(Now{}, "x")
+		require.Equal(t, c.want, step.Kind, name)
+		if step.Kind == StepSwap {
+			require.NotNil(t, step.Swap.Next.Reserved, "it is not this process's to end")
+		}
+	}
+}
+
+// Hundreds of requests for a document with thousands of entries are spread over several swaps, so that renewals
+// need not wait for all of them.
+func TestLine_ManyCallsOnALargeDocument_ShareSeveralSwaps(t *testing.T) {
+	t.Parallel()
+	for entries, most := range map[int]int{4000: 60, 100: 100} {
+		l := loadedLine(entries)
+		for i := range 100 {
+			l.Add(&Call{Op: rules.Renew{Resource: "r", LockID: fmt.Sprint(i), Part: "p", Order: 1}})
+		}
+		applied := 0
+		for swaps := 0; l.hasWork(); swaps++ {
+			l.load(t)
+			step := l.Next(Now{}, fmt.Sprint("x", swaps))
+			require.Equal(t, StepSwap, step.Kind)
+			require.LessOrEqual(t, len(step.Replies), most)
+			for _, r := range l.Swapped() {
+				require.Equal(t, rules.Granted, r.Outcome)
+				applied++
+			}
+		}
+		require.Equal(t, 100, applied)
+	}
+}

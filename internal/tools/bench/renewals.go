@@ -1,0 +1,265 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+const (
+	// renewingLockers is the number of Lockers that renew, and leasesOfEach the number of leases of each.
+	renewingLockers, leasesOfEach = 10, 5
+	// mostUnderWay bounds the renewals of one Locker that have no answer yet. A renewal beyond it is left out.
+	mostUnderWay = 100
+)
+
+// renewalsRow is the result of renewals of one document at a rate. Meanwhile another party tries, acquires and releases a shared lock
+// on it again and again.
+type renewalsRow struct {
+	// Wanted is the rate of renewals, and PerSecond that of renewals that succeeded. Each is a statement of its own.
+	Wanted    int     `json:"wanted"`
+	PerSecond float64 `json:"perSecond"`
+	// RenewP99MS is the time of a renewal, and Failed the number of those that failed.
+	RenewP99MS float64 `json:"renewP99Ms"`
+	Failed     int64   `json:"failed"`
+	// Tries is the number of times the other party has acquired and released, and TryP50MS, TryP99MS and TryMostMS the time that took.
+	Tries     int     `json:"tries"`
+	TryP50MS  float64 `json:"tryP50Ms"`
+	TryP99MS  float64 `json:"tryP99Ms"`
+	TryMostMS float64 `json:"tryMostMs"`
+}
+
+func (b *scaleBench) growRenewals(ctx context.Context, rates []int) error {
+	for _, rate := range rates {
+		row, err := b.measureRenewals(ctx, rate)
+		if err != nil {
+			return fmt.Errorf("%d renewals a second: %w", rate, err)
+		}
+		b.Renewals = append(b.Renewals, row)
+	}
+	return nil
+}
+
+func (b *scaleBench) measureRenewals(ctx context.Context, rate int) (*renewalsRow, error) {
+	f, err := b.newFleet(ctx, renewingLockers+1, fmt.Sprintf("renewals_%d", rate))
+	if err != nil {
+		return nil, err
+	}
+	defer f.close(ctx)
+	shared := func(lockID string) lockcore.Request {
+		return lockcore.Request{LockID: lockID, Resources: []lockcore.Resource{lockcore.Shared(resourceName(0))}}
+	}
+	running, stop := context.WithTimeout(ctx, b.each)
+	defer stop()
+	var g errgroup.Group
+	all := make([]*renewer, renewingLockers)
+	for i := range all {
+		r := &renewer{locker: f.lockers[i]}
+		for n := range leasesOfEach {
+			leases, err := r.locker.TryEnter(ctx, shared(fmt.Sprintf("holder/%d/%d", i, n)))
+			if err != nil {
+				return nil, err
+			}
+			r.leases = append(r.leases, leases...)
+		}
+		all[i] = r
+		g.Go(func() error {
+			r.run(running, time.Duration(renewingLockers)*time.Second/time.Duration(rate))
+			return nil
+		})
+	}
+	var tries []time.Duration
+	trying, cancel := context.WithTimeout(ctx, b.each+30*time.Second) // the last try may take longer than the load
+	defer cancel()
+	for n := 0; running.Err() == nil; n++ {
+		d, err := timed(func() error {
+			s, err := f.lockers[renewingLockers].TryAcquire(trying, shared(fmt.Sprint("other/", n)))
+			if err != nil {
+				return err
+			}
+			return s.Release(trying)
+		})
+		if err != nil {
+			return nil, errors.Join(err, g.Wait())
+		}
+		tries = append(tries, d)
+	}
+	_ = g.Wait()
+	row := &renewalsRow{Wanted: rate, Tries: len(tries)}
+	if slices.Sort(tries); len(tries) > 0 {
+		row.TryP50MS, row.TryP99MS = measure.Millis(tries[len(tries)/2]), measure.Millis(tries[len(tries)*99/100])
+		row.TryMostMS = measure.Millis(tries[len(tries)-1])
+	}
+	var took []time.Duration
+	for _, r := range all {
+		took = append(took, r.took...)
+		row.Failed += r.failed.Load()
+	}
+	if slices.Sort(took); len(took) > 0 {
+		row.PerSecond, row.RenewP99MS = float64(len(took))/b.each.Seconds(), measure.Millis(took[len(took)*99/100])
+	}
+	return row, nil
+}
+
+// renewer renews the leases of one Locker in turn, each with a call of its own.
+type renewer struct {
+	locker   *lockcore.Locker
+	failed   atomic.Int64
+	underWay atomic.Int64
+
+	mu     sync.Mutex
+	leases []lockcore.Lease
+	took   []time.Duration
+}
+
+// run begins a renewal every so often until ctx ends, and waits for all.
+func (r *renewer) run(ctx context.Context, every time.Duration) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	var all sync.WaitGroup
+	defer all.Wait()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if r.underWay.Load() < mostUnderWay {
+			r.underWay.Add(1)
+			all.Go(func() { r.renew(context.WithoutCancel(ctx), n%len(r.leases)) })
+		}
+	}
+}
+
+func (r *renewer) renew(ctx context.Context, i int) {
+	defer r.underWay.Add(-1)
+	r.mu.Lock()
+	lease := r.leases[i]
+	r.mu.Unlock()
+	var renewed []lockcore.Lease
+	d, err := timed(func() (err error) { renewed, err = r.locker.Renew(ctx, lease); return err })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.failed.Add(1)
+		return
+	}
+	r.leases[i], r.took = renewed[0], append(r.took, d)
+}
+
+// holdersRow is the result of sessions of one process that share one resource.
+type holdersRow struct {
+	Holders int     `json:"holders"`
+	Seconds float64 `json:"seconds"`
+	TTL     float64 `json:"ttl"`
+	// AcquireSeconds is the time in which all have acquired, and Lost the number of sessions that lost their lock.
+	AcquireSeconds float64 `json:"acquireSeconds"`
+	Lost           int     `json:"lost"`
+	// Reason is that of the first loss.
+	Reason string `json:"reason,omitempty"`
+	// Writes is the number of write commands, of which most are renewals, and DocumentKB the size of the document.
+	Writes     int64   `json:"writes"`
+	DocumentKB float64 `json:"documentKb"`
+}
+
+// measureHolders measures sessions of one Locker on one resource.
+func (b *scaleBench) measureHolders(ctx context.Context, holders int, ttl, hold time.Duration) (*holdersRow, error) {
+	const collection = "holders"
+	f, err := b.newFleet(ctx, 1, collection)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close(ctx)
+	row := &holdersRow{Holders: holders, Seconds: hold.Seconds(), TTL: ttl.Seconds()}
+	sessions := make([]*lockcore.Session, holders)
+	var g errgroup.Group
+	g.SetLimit(500)
+	took, err := timed(func() error {
+		for i := range sessions {
+			g.Go(func() (err error) {
+				sessions[i], err = f.lockers[0].TryAcquire(ctx, lockcore.Request{
+					LockID: fmt.Sprint("holder/", i), TTL: ttl, Resources: []lockcore.Resource{lockcore.Shared(resourceName(0))},
+				})
+				return err
+			})
+		}
+		return g.Wait()
+	})
+	if err != nil {
+		return nil, err
+	}
+	row.AcquireSeconds = took.Seconds()
+	f.open.Store(true)
+	if err := measure.Pause(ctx, hold); err != nil {
+		return nil, err
+	}
+	f.open.Store(false)
+	row.Writes = f.writes.Load()
+	for _, s := range sessions {
+		if err := s.Lost(); err != nil {
+			if row.Lost++; row.Lost == 1 {
+				row.Reason = err.Error()
+			}
+		}
+	}
+	row.DocumentKB, err = b.documentKB(ctx, collection)
+	return row, err
+}
+
+// runRenewals measures one document that is renewed very often, or has very many holders.
+func runRenewals(ctx context.Context, args []string) (err error) {
+	b := &scaleBench{}
+	flags := flag.NewFlagSet("bench renewals", flag.ExitOnError)
+	flags.DurationVar(&b.each, "each", 10*time.Second, "how long renewals are measured")
+	rate := flags.Int("rate", 500, "renewals a second of one document; 0 leaves this out")
+	holders := flags.Int("holders", 4_000, "shared holders of one document in one process; 0 leaves this out")
+	ttl := flags.Duration("ttl", 30*time.Second, "the TTL of the holders")
+	hold := flags.Duration("hold", 30*time.Second, "how long they hold")
+	asJSON := parseFlags(flags, args)
+	if b.uri, err = variable("LOCKSTEP_MONGODB_URI"); err != nil {
+		return err
+	}
+	db, drop, err := database(ctx, b.uri)
+	if err != nil {
+		return err
+	}
+	defer drop()
+	b.db, b.Seconds = db, b.each.Seconds()
+	if *rate > 0 {
+		err = b.growRenewals(ctx, []int{*rate})
+	}
+	if *holders > 0 {
+		row, holdersErr := b.measureHolders(ctx, *holders, *ttl, *hold)
+		if err = errors.Join(err, holdersErr); row != nil {
+			b.Holders = append(b.Holders, row)
+		}
+	}
+	return errors.Join(err, write(b, asJSON))
+}
+
+func (b *scaleBench) printRenewals(w io.Writer) {
+	if len(b.Renewals) > 0 {
+		fmt.Fprintf(w, "\nrenewals of one document by %d Lockers, while another acquires and releases\n", renewingLockers)
+		fmt.Fprintln(w, "wanted a second\trenewed a second\trenewal p99 ms\tfailed\tacquired\tacquire + release p50 ms\tp99 ms\tmost ms\t")
+	}
+	for _, r := range b.Renewals {
+		fmt.Fprintf(w, "%d\t%.1f\t%.1f\t%d\t%d\t%.1f\t%.1f\t%.1f\t\n", r.Wanted, r.PerSecond, r.RenewP99MS, r.Failed, r.Tries, r.TryP50MS, r.TryP99MS, r.TryMostMS)
+	}
+	if len(b.Holders) > 0 {
+		fmt.Fprintln(w, "\nshared holders in one process\tTTL s\theld s\tacquired in s\tlost\twrites\tdocument kB\tfirst loss")
+	}
+	for _, r := range b.Holders {
+		fmt.Fprintf(w, "%d\t%g\t%g\t%.1f\t%d\t%d\t%.1f\t%s\n", r.Holders, r.TTL, r.Seconds, r.AcquireSeconds, r.Lost, r.Writes, r.DocumentKB, r.Reason)
+	}
+}

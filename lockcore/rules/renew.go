@@ -1,0 +1,38 @@
+package rules
+
+import "time"
+
+// RenewParts renews many parts, each like Renew, in one pass over the document. A part that is missing, or
+// drains, is not renewed. The outcome is Granted even then: the document tells which parts it contains.
+type RenewParts struct {
+	Policy
+	Resource string
+	Parts    map[PartID]bool
+}
+
+// PartID names a part with exactly this order.
+type PartID struct {
+	LockID, Part string
+	Order        int64
+}
+
+// ResourceName returns the name of the resource.
+func (op RenewParts) ResourceName() string { return op.Resource }
+
+// Apply renews the parts, and the kept entries of their lock IDs of whose time half is over.
+func (op RenewParts) Apply(before *Document, now time.Time) (*Document, Result) {
+	s := begin(before, op.Resource, op.Policy, now)
+	renewed := map[string]bool{}
+	for i := range s.doc.Entries {
+		if e := &s.doc.Entries[i]; e.State == StateRunning && !e.CutOff && op.Parts[PartID{e.LockID, e.Part, e.Order}] {
+			e.ExpiresAt, e.RenewedAt = later(e.ExpiresAt, expiry(now, e.TTL)), &s.now
+			renewed[e.LockID] = true
+		}
+	}
+	for i := range s.doc.Entries {
+		if e := &s.doc.Entries[i]; e.State == StateKept && !e.CutOff && renewed[e.LockID] && e.ExpiresAt.Before(now.Add(ms(e.TTL)/2)) {
+			e.ExpiresAt = later(e.ExpiresAt, expiry(now, e.TTL))
+		}
+	}
+	return s.end()
+}
