@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -46,9 +47,12 @@ func (d Deadlock) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Deadlocks returns the cycles in the current wait-for graph: for each owner in a cycle a shortest one through
-// it, each once. A wait for room under a limit of more than 1 is not an edge, since any of several holders may
-// end it.
+// Deadlocks returns minimal cycles in the current wait-for graph: no other cycle has only a part of the owners. If
+// the victim of each gives up, no cycle remains. A request waits for the owner of an incompatible hold, and for
+// each incompatible request ahead of it in the queue; a limit of 1 counts as exclusive. A wait for room under a
+// greater limit is not an edge, since any of several holders may end it, so the readers behind such a request are
+// not detected either. An owner alone is in a deadlock if it waits, without a run, for a hold of its own under
+// another lock ID.
 //
 // It reads all documents with a queue, but not at one moment: a cycle is certain only when it is found twice,
 // and then it lasts until a request gives up.
@@ -83,14 +87,10 @@ func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
 	}
 	var broken []Deadlock
 	var errs []error
-	victims := map[Wait]bool{}
 	for _, d := range second {
-		v := d.Waits[d.Victim]
-		v.For = ""
-		if victims[v] || !slices.ContainsFunc(first, func(f Deadlock) bool { return slices.Equal(f.Waits, d.Waits) }) {
+		if !slices.ContainsFunc(first, func(f Deadlock) bool { return slices.Equal(f.Waits, d.Waits) }) {
 			continue
 		}
-		victims[v] = true
 		if exists, err := l.stillExists(ctx, d); !exists {
 			errs = append(errs, err)
 			continue
@@ -105,7 +105,7 @@ func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
 }
 
 // stillExists reports whether all waits of a deadlock exist after an acknowledged write to each of its
-// documents, the victim's last. The searches may have read old documents of different times, and so waits that
+// documents, which is read again for it, the victim's last. The searches may have read old documents of different times, and so waits that
 // never existed together. A wait that they have read, and that still exists, existed all the time in between.
 func (l *Locker) stillExists(ctx context.Context, d Deadlock) (bool, error) {
 	var docs []rules.Document
@@ -117,7 +117,9 @@ func (l *Locker) stillExists(ctx context.Context, d Deadlock) (bool, error) {
 		if slices.Contains(names[i+1:], name) {
 			continue
 		}
-		a, err := l.do(ctx, "settle", Order{}, l.call(ctx, rules.Settle{Policy: l.cfg.policy(), Resource: name}, ending{}))
+		c := l.call(ctx, rules.Settle{Policy: l.cfg.policy(), Resource: name}, ending{})
+		c.Reads = true
+		a, err := l.do(ctx, "settle", Order{}, c)
 		if err != nil {
 			return false, err
 		}
@@ -149,58 +151,161 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, cycle string) (bool, erro
 	return true, nil
 }
 
-// waitGraph is the wait-for graph of documents with queues. Its nodes are positions in queues. A node waits
-// for those ahead of it in its queue, and for each node to which a hold that blocks it is tied: such a hold
-// does not end while that node waits. Nodes in a cycle wait forever. Edges are computed on demand, since a
+// waitGraph is the wait-for graph of documents with queues. Its nodes are waits. A wait leads to each
+// incompatible one ahead of it in its queue, and to each wait to which a hold that blocks it is tied: such a hold
+// does not end before that wait does. The waits of a cycle wait forever. Edges are computed on demand, since a
 // queue of n has n²/2.
 type waitGraph struct {
-	docs []rules.Document
-	// owners are the owners of entries, by document and entry.
-	owners [][]string
-	// leads are, by document and waiter, the indexes of the earlier waiters that a waiter will join once they
-	// are granted, or -1.
-	leads [][]int
+	nodes []waitNode
 	// waits are the nodes of each owner, in the order of the documents and queues.
-	waits map[string][]place
+	waits map[string][]int
 }
 
-type place struct{ doc, waiter int }
+// waitNode is a wait: a request in a queue.
+type waitNode struct {
+	*rules.Waiter
+	doc   *waitDocument
+	owner string
+	// party is the request, or the earlier one of its lock ID with whose grant it may join, and which waits for
+	// the first waiters of doc.ahead. Giving up the request itself would end no other wait of its lock ID. A limit
+	// of 1 counts as exclusive.
+	party rules.Party
+	ahead int
+	// joins is set if the party may join its own hold. Then it waits only for running parts that block it.
+	joins bool
+	// alone is set if the request waits for its own owner under another lock ID, so that it is a cycle alone.
+	// Requests with a run do not count: steps of one workflow end by themselves.
+	alone bool
+	// number and depth are the state of cycle: the order of the visit (0 for one that is finished, or excluded), and 1 + the
+	// position in the path to the current node.
+	number, depth int
+}
 
-// deadlocksIn finds for each owner in a cycle a shortest cycle, each once. The same documents give the same
-// cycles in every process.
+// waitDocument is a document with its entries to which waits are tied, and the nodes of its queue for which
+// others wait.
+type waitDocument struct {
+	*rules.Document
+	tied  []tiedEntry
+	ahead []int
+	// finishedTied and finishedAhead are the numbers of leading elements that cycle need not visit again.
+	finishedTied, finishedAhead int
+}
+
+// tiedEntry is an entry that does not end before some waits do.
+type tiedEntry struct {
+	*rules.Entry
+	owner string
+	waits []int
+	// all is set if these are all waits of the owner.
+	all bool
+}
+
+// unvisited is the number of a node that cycle must visit.
+const unvisited = -1
+
+// deadlocksIn finds the deadlocks in some documents: cycles of which no other one has only a part of the owners,
+// or else only a part of the waits. Each has another victim. Without the victims' requests no cycle would remain,
+// except those of one workflow, whose steps end by themselves. The same documents give the same deadlocks in every
+// process.
 func deadlocksIn(docs []rules.Document) []Deadlock {
 	g := newWaitGraph(docs)
 	var out []Deadlock
-	covered := map[string]bool{}
-	for _, start := range g.starts() {
-		if covered[g.owner(start)] {
-			continue
-		}
-		if waits := g.cycleThrough(start); waits != nil {
-			for _, w := range waits {
-				covered[w.Owner] = true
-			}
-			out = append(out, Deadlock{Waits: waits, Victim: victimOf(waits)})
+	victims := map[string]bool{} // an owner that is refused releases everything
+	report := func(cycle []int) {
+		d := g.deadlock(cycle)
+		out, victims[d.Waits[d.Victim].Owner] = append(out, d), true
+	}
+	rest := make([]int, len(g.nodes))
+	for n := range rest {
+		if rest[n] = n; g.nodes[n].alone && !victims[g.nodes[n].owner] {
+			report([]int{n})
 		}
 	}
-	return out
+	for {
+		rest = slices.DeleteFunc(rest, func(n int) bool { return victims[g.nodes[n].owner] })
+		var cycle []int
+		if cycle, rest = g.minimalCycle(rest); cycle == nil {
+			return out
+		}
+		report(cycle)
+	}
+}
+
+// deadlock returns a cycle as a deadlock. It begins with the least owner.
+func (g *waitGraph) deadlock(cycle []int) Deadlock {
+	first := slices.IndexFunc(cycle, func(n int) bool {
+		return !slices.ContainsFunc(cycle, func(m int) bool { return g.nodes[m].owner < g.nodes[n].owner })
+	})
+	cycle = slices.Concat(cycle[first:], cycle[:first])
+	waits := make([]Wait, len(cycle))
+	for i, n := range cycle {
+		waits[i] = g.wait(n, cycle[(i+1)%len(cycle)])
+	}
+	return Deadlock{Waits: waits, Victim: victimOf(waits)}
 }
 
 func newWaitGraph(docs []rules.Document) *waitGraph {
-	g := &waitGraph{docs: docs, owners: make([][]string, len(docs)), leads: make([][]int, len(docs)), waits: map[string][]place{}}
+	g := &waitGraph{waits: map[string][]int{}}
+	all := make([]*waitDocument, len(docs))
 	for i := range docs {
-		d := &docs[i]
-		g.owners[i], g.leads[i] = ownersOf(d), leadsOf(d)
-		queue := d.Queue()
-		for j := range d.Waiters {
-			w := &d.Waiters[j]
-			if w.Waits(d.At) && queue.Next(w).Answer != rules.NextGo {
-				p := place{i, j}
-				g.waits[g.owner(p)] = append(g.waits[g.owner(p)], p)
+		all[i] = &waitDocument{Document: &docs[i]}
+		g.addQueue(all[i])
+	}
+	for _, d := range all { // when all waits are known
+		owners := ownersOf(d.Document)
+		for j := range d.Entries {
+			e := tiedEntry{Entry: &d.Entries[j], owner: owners[j]}
+			if e.waits, e.all = g.tied(d, &e); len(e.waits) > 0 {
+				d.tied = append(d.tied, e)
+			}
+			for _, n := range e.waits {
+				w := &g.nodes[n]
+				w.alone = w.alone || (w.doc == d && w.owner == e.owner && w.Label == "" && e.Label == "" && w.blockedBy(&e))
 			}
 		}
 	}
 	return g
+}
+
+// addQueue adds the waits of a document.
+func (g *waitGraph) addQueue(d *waitDocument) {
+	held := map[string]string{} // the strongest mode of each lock ID
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.Holds() && e.Alive(d.At) {
+			held[e.LockID] = rules.Stronger(e.Mode, cmp.Or(held[e.LockID], e.Mode))
+		}
+	}
+	queue := d.Queue()
+	leads := leadsOf(d.Document)
+	ahead := make([]int, len(d.Waiters)) // the number of nodes ahead of each waiter
+	for j := range d.Waiters {
+		w := &d.Waiters[j]
+		ahead[j] = len(d.ahead)
+		if !w.Waits(d.At) || queue.Next(w).Answer == rules.NextGo {
+			continue
+		}
+		n := waitNode{Waiter: w, doc: d, owner: cmp.Or(w.Owner, w.LockID), party: w.Party(), ahead: ahead[j]}
+		mode, holds := held[w.LockID]
+		if n.joins = holds && rules.Covers(mode, w.Mode); !n.joins {
+			if lead := leads[j]; lead >= 0 {
+				n.party, n.ahead = d.Waiters[lead].Party(), ahead[lead]
+			}
+			n.party.Mode = effectiveMode(n.party.Mode, n.party.Limit)
+		}
+		if d.Precedes(w) {
+			d.ahead = append(d.ahead, len(g.nodes))
+		}
+		g.waits[n.owner] = append(g.waits[n.owner], len(g.nodes))
+		g.nodes = append(g.nodes, n)
+	}
+}
+
+// effectiveMode returns the mode of a request for a new hold.
+func effectiveMode(mode string, limit int64) string {
+	if limit == 1 {
+		return rules.Exclusive
+	}
+	return mode
 }
 
 // ownersOf returns the owners of the entries of a document. A part without an owner has that of the kept hold.
@@ -241,140 +346,241 @@ func leadsOf(d *rules.Document) []int {
 	return leads
 }
 
-// starts returns the waits to which holds are tied, by owner. Every deadlock contains one.
-func (g *waitGraph) starts() []place {
-	var out []place
-	for i := range g.docs {
-		for j := range g.docs[i].Entries {
-			out = append(out, g.tied(i, j)...)
-		}
-	}
-	slices.SortFunc(out, func(a, b place) int {
-		return cmp.Or(cmp.Compare(g.owner(a), g.owner(b)), cmp.Compare(a.doc, b.doc), cmp.Compare(a.waiter, b.waiter))
-	})
-	return slices.Compact(out)
-}
-
-func (g *waitGraph) waiter(p place) *rules.Waiter { return &g.docs[p.doc].Waiters[p.waiter] }
-
-func (g *waitGraph) owner(p place) string {
-	w := g.waiter(p)
-	return cmp.Or(w.Owner, w.LockID)
-}
-
 // tied returns the waits to which an entry is tied: the entry does not end before they do. These are all waits
 // of its owner, which is one thread of work. A running part of a workflow is tied only to the waits of its own
 // step, and what a step within the workflow keeps to those of that step. Draining parts and claims end by
 // themselves.
-func (g *waitGraph) tied(doc, entry int) []place {
-	e := &g.docs[doc].Entries[entry]
-	if !e.Holds() || !e.Alive(g.docs[doc].At) {
-		return nil
+func (g *waitGraph) tied(d *waitDocument, e *tiedEntry) (waits []int, all bool) {
+	if !e.Holds() || !e.Alive(d.At) {
+		return nil, false
 	}
-	waits := g.waits[g.owners[doc][entry]]
+	waits = g.waits[e.owner]
 	if e.Label == "" || (e.State == rules.StateKept && e.Within == "") {
-		return waits
+		return waits, true
 	}
-	return slices.DeleteFunc(slices.Clone(waits), func(p place) bool {
-		w := g.waiter(p)
+	return slices.DeleteFunc(slices.Clone(waits), func(n int) bool {
+		w := &g.nodes[n]
 		return w.LockID != e.LockID || (w.Part != e.Part && e.State != rules.StateKept)
-	})
+	}), false
 }
 
-func (g *waitGraph) cycleThrough(start place) []Wait {
-	came := map[place]place{} // the node from which each node was reached first
-	// seen has for each queue the number of waiters that were visited as being ahead of another.
-	seen := make([]int, len(g.docs))
-	queue := []place{start}
-	for len(queue) > 0 {
-		at := queue[0]
-		queue = queue[1:]
-		for _, next := range g.waitedFor(at, seen) {
-			if next == start {
-				return g.path(came, start, at)
+// blockedBy reports whether an entry must end before a wait does.
+func (w *waitNode) blockedBy(e *tiedEntry) bool {
+	return e.Blocks(w.party, w.doc.At) && (!w.joins || e.State == rules.StateRunning)
+}
+
+// edges iterates over the waits that must end before a wait does. A hold of its own owner that is tied to all its
+// waits makes none: see alone. Room under a limit of more than 1 makes none either.
+func (g *waitGraph) edges(n int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		w := &g.nodes[n]
+		for i := w.doc.finishedTied; i < len(w.doc.tied); i++ {
+			e := &w.doc.tied[i]
+			if (e.all && e.owner == w.owner) || !w.blockedBy(e) {
+				continue
 			}
-			if _, known := came[next]; !known && next != at {
+			for _, to := range e.waits {
+				if !yield(to) {
+					return
+				}
+			}
+		}
+		for i := w.doc.finishedAhead; i < w.ahead && !w.joins; i++ {
+			a := &g.nodes[w.doc.ahead[i]]
+			if a.LockID != w.LockID && !rules.Compatible(effectiveMode(a.Mode, a.Limit), w.party.Mode) && !yield(w.doc.ahead[i]) {
+				return
+			}
+		}
+	}
+}
+
+// minimalCycle returns a minimal cycle of several owners among some waits, or nil, and the waits that may be in
+// others.
+func (g *waitGraph) minimalCycle(among []int) (cycle, rest []int) {
+	set, rest := g.connected(among)
+	if set == nil {
+		return nil, nil
+	}
+	cycle = g.shortest(set)
+	owner := func(n int) string { return g.nodes[n].owner }
+	owners := map[string]bool{}
+	for _, n := range cycle {
+		owners[owner(n)] = true
+	}
+	within := slices.DeleteFunc(slices.Clone(rest), func(n int) bool { return !owners[owner(n)] })
+	for i, n := range cycle {
+		others := slices.DeleteFunc(slices.Clone(within), func(m int) bool { return owner(m) == owner(n) })
+		if smaller, _ := g.minimalCycle(others); smaller != nil {
+			return smaller, rest
+		}
+		if smaller, _ := g.minimalCycle(slices.Delete(slices.Clone(cycle), i, i+1)); smaller != nil {
+			return smaller, rest
+		}
+	}
+	return cycle, rest
+}
+
+// connected returns waits of several owners of which each leads to all others, or nil, and the waits among which
+// there may be more. It is Tarjan's search for strongly connected components, which stops at the first cycle.
+func (g *waitGraph) connected(among []int) (set, rest []int) {
+	s := tarjan{g: g}
+	g.restart(among, unvisited)
+	for _, n := range among {
+		if g.nodes[n].number == unvisited {
+			if s.visit(n); s.found != nil {
+				rest = slices.DeleteFunc(slices.Clone(among), func(n int) bool { return g.nodes[n].number == 0 })
+				break
+			}
+		}
+	}
+	g.restart(among, 0)
+	return s.found, rest
+}
+
+// restart sets the number of some waits, and begins with all edges again.
+func (g *waitGraph) restart(among []int, number int) {
+	for _, n := range among {
+		w := &g.nodes[n]
+		w.number, w.depth, w.doc.finishedTied, w.doc.finishedAhead = number, 0, 0, 0
+	}
+}
+
+type tarjan struct {
+	g *waitGraph
+	// path leads to the current node. stack also has the visited nodes that lead to one of the path.
+	path, stack []int
+	visits      int
+	found       []int
+}
+
+// visit visits a node and those to which it leads. It returns the least number among the nodes of the stack to
+// which they lead.
+func (s *tarjan) visit(n int) (least int) {
+	w := &s.g.nodes[n]
+	s.path, s.stack, s.visits = append(s.path, n), append(s.stack, n), s.visits+1
+	w.number, w.depth = s.visits, len(s.path)
+	least, first := w.number, len(s.stack)-1
+	s.g.skipFinished(w.doc)
+	for m := range s.g.edges(n) {
+		switch to := &s.g.nodes[m]; {
+		case to.number == unvisited:
+			least = min(least, s.visit(m))
+		case to.number > 0:
+			least = min(least, to.number)
+			if to.depth > 0 {
+				s.find(s.path[to.depth-1:])
+			}
+		}
+		if s.found != nil {
+			return least
+		}
+	}
+	s.path, w.depth = s.path[:len(s.path)-1], 0
+	if least == w.number {
+		component := s.stack[first:]
+		if s.find(component); s.found == nil {
+			for _, m := range component {
+				s.g.nodes[m].number = 0
+			}
+			s.stack = s.stack[:first]
+		}
+	}
+	return least
+}
+
+// find sets found to nodes of which each leads to all others, if they have several owners.
+func (s *tarjan) find(set []int) {
+	owner := s.g.nodes[set[0]].owner
+	if slices.ContainsFunc(set, func(n int) bool { return s.g.nodes[n].owner != owner }) {
+		s.found = slices.Sorted(slices.Values(set))
+	}
+}
+
+// skipFinished skips the leading elements of a document whose waits are all finished or excluded. Otherwise each
+// waiter would visit all holders.
+func (g *waitGraph) skipFinished(d *waitDocument) {
+	remains := func(n int) bool { return g.nodes[n].number != 0 }
+	for d.finishedTied < len(d.tied) && !slices.ContainsFunc(d.tied[d.finishedTied].waits, remains) {
+		d.finishedTied++
+	}
+	for d.finishedAhead < len(d.ahead) && !remains(d.ahead[d.finishedAhead]) {
+		d.finishedAhead++
+	}
+}
+
+// shortest returns a cycle of several owners in a strongly connected set of waits: an edge between two owners, and
+// a shortest way back.
+func (g *waitGraph) shortest(set []int) []int {
+	came := map[int]int{} // the node from which each one was reached first
+	for _, n := range set {
+		came[n] = -1
+	}
+	start, first := g.crossing(set)
+	came[first] = start
+	for queue := []int{first}; ; queue = queue[1:] {
+		at := queue[0]
+		for next := range g.edges(at) {
+			if next == start {
+				cycle := []int{}
+				for ; at != start; at = came[at] {
+					cycle = append(cycle, at)
+				}
+				cycle = append(cycle, start)
+				slices.Reverse(cycle)
+				return cycle
+			}
+			if from, inSet := came[next]; inSet && from < 0 {
 				came[next] = at
 				queue = append(queue, next)
 			}
 		}
 	}
-	return nil
 }
 
-func (g *waitGraph) path(came map[place]place, start, last place) []Wait {
-	var out []Wait
-	next := start
-	for at := last; ; at = came[at] {
-		out = append(out, g.wait(at, next))
-		if next = at; at == start {
-			break
+// crossing returns an edge between two owners in a strongly connected set of waits.
+func (g *waitGraph) crossing(set []int) (from, to int) {
+	for _, from := range set {
+		for to := range g.edges(from) {
+			if _, inSet := slices.BinarySearch(set, to); inSet && g.nodes[to].owner != g.nodes[from].owner {
+				return from, to
+			}
 		}
 	}
-	slices.Reverse(out)
-	return out
-}
-
-// waitedFor returns the waits that must end before the wait at p does, except those ahead of it that were
-// returned before. A party that may join its own hold waits only for running parts that block it. A waiter that
-// will join an earlier one of its lock ID waits for what that one waits for: giving up itself would end no
-// wait. Room under a limit of more than 1 makes no edge.
-func (g *waitGraph) waitedFor(p place, seen []int) []place {
-	d, w, self := &g.docs[p.doc], g.waiter(p), g.owner(p)
-	party := w.Party()
-	joins := d.Covered(party)
-	if lead := g.leads[p.doc][p.waiter]; lead >= 0 && !joins {
-		return g.waitedFor(place{p.doc, lead}, seen)
-	}
-	if party.Limit == 1 && !joins { // a limit is for new holds
-		party.Mode = rules.Exclusive
-	}
-	var out []place
-	for i := range d.Entries {
-		e := &d.Entries[i]
-		if g.owners[p.doc][i] != self && e.Blocks(party, d.At) && (!joins || e.State == rules.StateRunning) {
-			out = append(out, g.tied(p.doc, i)...)
-		}
-	}
-	if joins {
-		return out
-	}
-	for i := seen[p.doc]; i < p.waiter; i++ {
-		if a := (place{p.doc, i}); d.Precedes(g.waiter(a)) && g.owner(a) != self && g.waiter(a).LockID != w.LockID {
-			out = append(out, a)
-		}
-	}
-	seen[p.doc] = max(seen[p.doc], p.waiter)
-	return out
+	panic("lockstep: waits of several owners are not connected")
 }
 
 // shows reports whether each wait of a deadlock exists, and waits for the next one.
 func (g *waitGraph) shows(d Deadlock) bool {
 	for i := range d.Waits {
-		at, next := g.placeOf(d.Waits[i]), g.placeOf(d.Waits[(i+1)%len(d.Waits)])
-		if at == nil || next == nil || !slices.Contains(g.waitedFor(*at, make([]int, len(g.docs))), *next) {
+		at, next := g.find(d.Waits[i]), g.find(d.Waits[(i+1)%len(d.Waits)])
+		switch {
+		case at < 0, next < 0:
+			return false
+		case len(d.Waits) == 1:
+			return g.nodes[at].alone
+		case !slices.Contains(slices.Collect(g.edges(at)), next):
 			return false
 		}
 	}
 	return true
 }
 
-// placeOf returns the position of a wait, or nil.
-func (g *waitGraph) placeOf(w Wait) *place {
-	for _, p := range g.waits[w.Owner] {
-		known := g.wait(p, p)
+// find returns a wait, or -1.
+func (g *waitGraph) find(w Wait) int {
+	for _, n := range g.waits[w.Owner] {
+		known := g.wait(n, n)
 		sameTime := known.Started.Equal(w.Started) // one of them may have been stored in between
 		if known.For, known.Started = w.For, w.Started; known == w && sameTime {
-			return &p
+			return n
 		}
 	}
-	return nil
+	return -1
 }
 
-func (g *waitGraph) wait(p, next place) Wait {
-	q := g.waiter(p)
+func (g *waitGraph) wait(n, next int) Wait {
+	q := &g.nodes[n]
 	w := Wait{
-		Resource: g.docs[p.doc].ID, Owner: g.owner(p), LockID: q.LockID, Run: q.Label, Part: q.Part, Order: orderOf(q.Order), For: g.owner(next),
+		Resource: q.doc.ID, Owner: q.owner, LockID: q.LockID, Run: q.Label, Part: q.Part, Order: orderOf(q.Order), For: g.nodes[next].owner,
 		Started: q.Since, NeverVictim: q.NeverVictim,
 	}
 	if q.Started != nil {

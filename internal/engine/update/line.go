@@ -60,6 +60,8 @@ type Call struct {
 	// Owed is set if TakeBack must be applied even if the operation was not, because the operation ends
 	// something that the caller holds.
 	Owed bool
+	// Reads is set if the operation must be applied to a document that was read after the call arrived.
+	Reads bool
 	// Sleeps keeps the call, an Acquire, in the line after it has queued. The swap that makes its claim
 	// applies it again.
 	Sleeps bool
@@ -291,6 +293,9 @@ func (l *Line) next(guess Now, r string) Step {
 	now := guess
 	if l.fresh {
 		now = l.at
+	}
+	if slices.ContainsFunc(l.calls, func(c *Call) bool { return c.Reads && (!l.fresh || l.read < c.arrived) }) {
+		return Step{Kind: StepLoad}
 	}
 	// Nothing may expire by a time that was not read together with the document.
 	if !l.fresh && (guess.At.IsZero() || l.doc.ExpiresBy(guess.At) || l.isOld(guess.At)) {
