@@ -110,6 +110,32 @@ func TestBreakDeadlocks_EndedSinceTheReads_WithdrawsNobody(t *testing.T) {
 	})
 }
 
+// The process has both documents in its cache, as it wrote them.
+func TestBreakDeadlocks_Confirmation_ReadsTheDocuments(t *testing.T) {
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
+		enter(t, l, request("a", party.Exclusive("x")))
+		enter(t, l, request("b", party.Exclusive("y")))
+		queue(t, l, numbered("a", party.Exclusive("y")))
+		queue(t, l, numbered("b", party.Exclusive("x")))
+		before := db.count(of(kindLoad))
+		broken, err := l.BreakDeadlocks(t.Context())
+		require.NoError(t, err)
+		require.Len(t, broken, 1)
+		require.Equal(t, before+2, db.count(of(kindLoad)), "one for each document")
+	})
+}
+
+// A program that waits under a second lock ID for what its owner holds is refused.
+func TestAcquire_OwnerWaitsForItself_IsADeadlock(t *testing.T) {
+	t.Parallel()
+	l, _ := inMemory(t, party.Config{})
+	first, second := request("job/1", party.Exclusive("x")), request("job/2", party.Exclusive("x"))
+	first.Owner, second.Owner = "job", "job"
+	enter(t, l, first)
+	deadlock := errorAs[*party.DeadlockError](t, (<-acquireLater(t.Context(), l, second)).err)
+	require.Equal(t, "job waits for job on x", deadlock.Cycle)
+}
+
 // TestDeadlocks_Waits_AreEdges lists the deadlocks after some requests hold, and others have queued.
 func TestDeadlocks_Waits_AreEdges(t *testing.T) {
 	t.Parallel()

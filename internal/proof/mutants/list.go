@@ -98,7 +98,7 @@ var mutants = []mutant{
 	}, tests: "TestBreakDeadlocks_EndedSinceTheReads_WithdrawsNobody"},
 	{what: "a victim of a deadlock is told only by the process that withdrew it", edits: []edit{
 		{"lockcore/party/park.go", "case w.IsTombstone(d.At):", "case false && w.IsTombstone(d.At):"},
-		{"lockcore/party/deadlock.go", "\treturn true, nil\n}\n\n// waitGraph", "\twakeup := wakeupOf(a.After, w.LockID, w.Run, w.Part, w.Order.number())\n\twakeup.Deadlock = cycle\n\tl.watch.notify([]Wakeup{wakeup})\n\treturn true, nil\n}\n\n// waitGraph"},
+		{"lockcore/party/deadlock.go", "\treturn true, nil\n}\n\n// victimOf", "\twakeup := wakeupOf(a.After, w.LockID, w.Run, w.Part, w.Order.number())\n\twakeup.Deadlock = cycle\n\tl.watch.notify([]Wakeup{wakeup})\n\treturn true, nil\n}\n\n// victimOf"},
 	}, tests: "TestWatchFor_Deadlock_WakesTheVictim", simulated: true},
 	{what: "a step that gives up does not wait for the write that may have granted its lock", edits: []edit{
 		{"lockcore/party/enter.go", "if err != nil && w.ticket.InFlight() {", "if err != nil && false {"},
@@ -110,8 +110,8 @@ var mutants = []mutant{
 		{"lockcore/party/enter.go", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n", "\t\tcalls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])\n\t\tcalls[i].TakeBack = l.undoCall(ctx, &ops[i])\n"},
 	}, simulated: true},
 	{what: "in the deadlock search, a request that may join waits for the queue", edits: []edit{
-		{"lockcore/party/deadlock.go", "joins := d.Covered(party)", "joins := false"},
-		{"lockcore/party/deadlock.go", "queue.Next(w).Answer != rules.NextGo", "queue != nil"},
+		{"lockcore/party/waitgraph.go", "n.joins = holds &&", "n.joins = holds && !holds &&"},
+		{"lockcore/party/waitgraph.go", "queue.Next(w).Answer == rules.NextGo", "queue == nil"},
 	}, tests: "TestAcquire_SameLockIDHolds_JoinsPastTheQueue|TestWatchFor_SameLockIDHolds_WakesTheWaiterThatJoins"},
 	{what: "no watcher passes a dead head of the queue", edits: []edit{
 		{"lockcore/party/watch.go", "q.Due() && w.locker.settle(ctx, name)", "q.Due() && false"},
@@ -156,8 +156,23 @@ var mutants = []mutant{
 		{"lockcore/rules/acquire.go", "index < 0 && !ahead && int64", "index < 0 && int64"},
 	}, simulated: true},
 	{what: "requests with the limit 1 are left out of the deadlock search", edits: []edit{
-		{"lockcore/party/deadlock.go", "if party.Limit == 1 && !joins {", "if false {"},
+		{"lockcore/party/waitgraph.go", "if limit == 1 {", "if false {"},
 	}, tests: "TestDeadlock_Victim_Ends", simulated: true},
+	{what: "a deadlock may contain a smaller one", edits: []edit{
+		{"lockcore/party/waitgraph.go", "g.minimalCycle(others); smaller != nil {", "g.minimalCycle(others); smaller != nil && false {"},
+	}, tests: "TestDeadlocks_RandomSituations_AreMinimalAndEnd"},
+	{what: "an owner that waits for itself is not in a deadlock", edits: []edit{
+		{"lockcore/party/waitgraph.go", "w.alone = w.alone ||", "w.alone = w.alone &&"},
+	}, tests: "TestDeadlocks_RandomSituations_AreMinimalAndEnd"},
+	{what: "a deadlock through several steps of one workflow is not found", edits: []edit{
+		{"lockcore/party/waitgraph.go", "(e.all && e.owner == w.owner)", "e.owner == w.owner"},
+	}, tests: "TestDeadlocks_RandomSituations_AreMinimalAndEnd"},
+	{what: "a request waits for compatible requests ahead", edits: []edit{
+		{"lockcore/party/waitgraph.go", "!rules.Compatible(effectiveMode(a.Mode, a.Limit), w.party.Mode) && ", ""},
+	}, tests: "TestDeadlocks_Situations_NamesMinimalCycles"},
+	{what: "a deadlock is confirmed by writes of cached documents", edits: []edit{
+		{"lockcore/party/deadlock.go", "c.Reads = true", "c.Reads = false"},
+	}, tests: "TestBreakDeadlocks_Confirmation_ReadsTheDocuments"},
 	{what: "a semaphore with the limit 0 has no limit", edits: []edit{
 		{"lockcore/party/request.go", "\t\tlimit = zeroLimit\n", "\t\tlimit = 0\n"},
 	}, tests: "TestSharedLimit_Zero_IsRefused"},
