@@ -133,7 +133,7 @@ type locker interface {
 	currentrun.CollectionIdentifier
 	NewSession(ctx context.Context, leases []lockcore.Lease) session
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
-	LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error
+	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
 	Release(ctx context.Context, r party.Release) error
 }
 

@@ -164,7 +164,7 @@ func (d *doors) Recheck(context.Context, party.Request) (time.Duration, error) {
 	return 0, nil
 }
 
-func (d *doors) LeaveQueue(context.Context, ...lockcore.Lease) error { return nil }
+func (d *doors) LeaveQueue(context.Context, lockcore.Lease) (bool, error) { return true, nil }
 
 func (d *doors) Leave(context.Context, ...lockcore.Lease) error { return nil }
 

@@ -94,7 +94,7 @@ func (f *fakeLocker) Renew(_ context.Context, leases ...lockcore.Lease) ([]lockc
 	return leases, f.renewErr
 }
 
-func (f *fakeLocker) LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error {
+func (f *fakeLocker) LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error) {
 	return f.Leave(ctx, leases...)
 }
 

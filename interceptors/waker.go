@@ -236,7 +236,7 @@ func (w *waker) wake(u party.Wakeup) {
 		}
 	case u.Deadlock == "" && c.runClosed(ctx, run):
 		lease := lockcore.Lease{Resource: u.Resource, LockID: u.LockID, Run: u.Run, Part: u.Part, Order: u.Order}
-		if err := w.locker.LeaveQueue(ctx, lease); err != nil {
+		if _, err := w.locker.LeaveQueue(ctx, lease); err != nil {
 			c.Logger.Warn("lockstep: a lock that was granted to a closed workflow was not given back, and is blocked until the grant lapses",
 				"resource", u.Resource, "error", err)
 		}

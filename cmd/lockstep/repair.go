@@ -265,7 +265,7 @@ func reportNext(ctx context.Context, s streams, at *site, resource string, fence
 // end ends an entry, and reports whether it was still there.
 func (cfg *releaseConfig) end(ctx context.Context, locker *party.Locker, st *lockcore.Status) (bool, error) {
 	if st.FirstFence == 0 { // a queued request, or a claim, which is not a hold yet
-		return locker.EndRequest(ctx, lockcore.Lease{Resource: st.Resource, LockID: st.LockID, Run: st.Run, Part: st.Part, Order: st.Order})
+		return locker.LeaveQueue(ctx, lockcore.Lease{Resource: st.Resource, LockID: st.LockID, Run: st.Run, Part: st.Part, Order: st.Order})
 	}
 	return locker.End(ctx, party.Release{
 		LockID: st.LockID, Resources: []string{st.Resource}, FirstFence: st.FirstFence, Reason: signed(cfg.reason), Force: true, Now: cfg.now,

@@ -39,7 +39,7 @@ type Locker interface {
 	Extend(ctx context.Context, lockID, run, resource string, handOver bool) (again time.Duration, err error)
 	KeepPosition(ctx context.Context, waiter lockcore.Lease) error
 	End(ctx context.Context, r party.Release) (ended bool, err error)
-	EndRequest(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
+	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
 	TryAcquire(ctx context.Context, req party.Request) (*party.Session, error)
 	WatchFor(resource string)
 }

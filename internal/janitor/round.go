@@ -247,7 +247,7 @@ func leaseOf(e lockcore.Status) lockcore.Lease {
 
 // withdraw removes a request from its queue. A newer request has a greater order and stays.
 func (r *round) withdraw(ctx context.Context, e lockcore.Status) {
-	switch ended, err := r.Locker.EndRequest(ctx, leaseOf(e)); {
+	switch ended, err := r.Locker.LeaveQueue(ctx, leaseOf(e)); {
 	case err != nil:
 		r.failed(ctx, "leave", e.LockID, err)
 	case ended:

@@ -21,7 +21,7 @@ type Locker interface {
 	currentrun.Releaser
 	currentrun.CollectionIdentifier
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
-	LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error
+	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
 	Recheck(ctx context.Context, req party.Request) (again time.Duration, err error)
 	WatchFor(resource string)
 	Extend(ctx context.Context, lockID, run, resource string, handOver bool) (again time.Duration, err error)

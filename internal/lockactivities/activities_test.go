@@ -72,8 +72,8 @@ func (f *fakeLocker) Renew(_ context.Context, leases ...lockcore.Lease) ([]lockc
 	return leases, f.err
 }
 
-func (f *fakeLocker) LeaveQueue(ctx context.Context, leases ...lockcore.Lease) error {
-	return f.Leave(ctx, leases...)
+func (f *fakeLocker) LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error) {
+	return true, f.Leave(ctx, lease)
 }
 
 func (f *fakeLocker) Leave(_ context.Context, leases ...lockcore.Lease) error {

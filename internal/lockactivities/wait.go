@@ -48,9 +48,10 @@ func (a *Activities) Wait(ctx context.Context, p wire.WaitParams) error {
 	info, self := activity.GetInfo(ctx), identityOf(p.LockID, p.Step, caller)
 	if p.Run != "" && p.Run != caller.RunID {
 		caller.RunID = p.Run
-		return wire.Failure(a.Locker.LeaveQueue(ctx, lockcore.Lease{
+		_, err := a.Locker.LeaveQueue(ctx, lockcore.Lease{
 			Resource: p.Resource.Name, LockID: self.lockID, Run: p.Run, Part: caller.Part(p.Part), Order: p.Order,
-		}))
+		})
+		return wire.Failure(err)
 	}
 	switch pause := fullPause(p.FullRetries, info.Attempt); {
 	case p.Full > 0:

@@ -55,15 +55,17 @@ func TestLeaveQueue_ClaimWasTakenUp_KeepsThePart(t *testing.T) {
 	position := party.Lease{Resource: "r", LockID: "a", Part: req.Part, Order: req.Order}
 	leave(t, l, other...)
 	leases := confirm(t, l, req)
-	require.NoError(t, l.LeaveQueue(t.Context(), position))
-	_, err := l.Renew(t.Context(), leases...)
+	_, err := l.LeaveQueue(t.Context(), position)
+	require.NoError(t, err)
+	_, err = l.Renew(t.Context(), leases...)
 	require.NoError(t, err)
 	leave(t, l, leases...)
 	enter(t, l, request("other", party.Exclusive("r")))
 	req.Order.Attempt++
 	queue(t, l, req)
 	position.Order = req.Order
-	require.NoError(t, l.LeaveQueue(t.Context(), position))
+	_, err = l.LeaveQueue(t.Context(), position)
+	require.NoError(t, err)
 	require.Empty(t, db.Document("r").Waiters)
 }
 

@@ -10,9 +10,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// EndRequest is LeaveQueue of one request for a caller that reports what it did. ended is false if the request was neither in
-// the queue nor a claim: it may have become a hold since it was listed.
-func (l *Locker) EndRequest(ctx context.Context, lease Lease) (ended bool, err error) {
+// LeaveQueue withdraws the queued request and the claim that a lease names, for callers who do not know whether the
+// request still waits. A part that has confirmed its claim stays. ended is false if the request was neither in the queue
+// nor a claim, which is not an error: it may have become a hold.
+func (l *Locker) LeaveQueue(ctx context.Context, lease Lease) (ended bool, err error) {
 	if err := checkEnd("lease", lease.LockID, 0, []string{lease.Resource}); err != nil {
 		return false, err
 	}

@@ -33,7 +33,7 @@ func TestEnd_AnswerLost_ReportsEnded(t *testing.T) {
 	}
 }
 
-func TestEndRequest_AnswerLost_ReportsEnded(t *testing.T) {
+func TestLeaveQueue_AnswerLost_ReportsEnded(t *testing.T) {
 	t.Parallel()
 	l, db := inMemory(t, party.Config{})
 	_, err := l.Enter(t.Context(), asks("holder", 1, lockcore.Exclusive("r")))
@@ -42,11 +42,11 @@ func TestEndRequest_AnswerLost_ReportsEnded(t *testing.T) {
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	request := party.Lease{Resource: "r", LockID: "waiter", Part: "1/Debit", Order: party.Order{Schedule: 1, Attempt: 1}}
 	db.set(nil, times(1, cutting(), of(kindSwap)))
-	ended, err := l.EndRequest(t.Context(), request)
+	ended, err := l.LeaveQueue(t.Context(), request)
 	require.NoError(t, err)
 	require.True(t, ended)
 	require.Empty(t, db.Document("r").Waiters)
-	ended, err = l.EndRequest(t.Context(), request)
+	ended, err = l.LeaveQueue(t.Context(), request)
 	require.NoError(t, err)
 	require.False(t, ended, "there is nothing left to end")
 }

@@ -358,7 +358,7 @@ func inTheWay(d *rules.Document, p rules.Party) (way []Holder, number int, lasts
 	}
 	for _, h := range holders(some) {
 		if few[Obstacle{h.LockID, h.State, h.Part}] && h.ExpiresIn > 0 && len(way) < mostHolders {
-			way = append(way, h)
+			way = append(way, h.Holder)
 		}
 	}
 	return way, len(blocking), lasts

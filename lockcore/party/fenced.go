@@ -134,18 +134,11 @@ const fencedAttempts = 20
 
 // pause waits before a repeated attempt: a random time of up to 2 ms, which doubles with each attempt, and is 250 ms at most.
 func (w *fencedWrite) pause(ctx context.Context, attempt int) error {
-	if attempt == 0 {
+	real := clock.Real{}
+	if attempt == 0 || clock.Sleep(ctx, real, real.Jitter(min(time.Millisecond<<attempt, 250*time.Millisecond))) {
 		return nil
 	}
-	var real clock.Real
-	timer := real.NewTimer(real.Jitter(min(time.Millisecond<<attempt, 250*time.Millisecond)))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("lockstep: nothing was updated under fence %d: the document keeps changing: %w", w.fence, ctx.Err())
-	}
+	return fmt.Errorf("lockstep: nothing was updated under fence %d: the document keeps changing: %w", w.fence, ctx.Err())
 }
 
 // inTransaction reports whether commands with ctx belong to a transaction of the caller's.
@@ -311,12 +304,17 @@ func checkUpdate(update any) error {
 	invalid := func(value string) error {
 		return &InvalidError{Field: "update", Value: value, Bound: "a document of update operators that leaves " + FenceField + " alone"}
 	}
-	if !isDocument(update) {
+	encoded, err := encodedByDefault(update)
+	if err != nil && !isList(update) {
+		return nil //nolint:nilerr // the collection's own registry may know the types
+	}
+	document, ok := encoded.DocumentOK()
+	if !ok {
 		return invalid(fmt.Sprintf("%T", update))
 	}
-	operators, err := encodedByDefault(update)
+	operators, err := document.Elements()
 	if err != nil {
-		return nil //nolint:nilerr // the collection's own registry may know the types
+		return invalid(fmt.Sprintf("%T (%v)", update, err))
 	}
 	if len(operators) == 0 {
 		return invalid("without operators")
@@ -343,46 +341,26 @@ func checkUpdate(update any) error {
 
 func isFence(path string) bool { return path == FenceField || strings.HasPrefix(path, FenceField+".") }
 
-// isDocument reports whether UpdateOne takes update for a document. It takes other slices for a
-// pipeline.
-func isDocument(update any) bool {
-	switch u := update.(type) {
-	case bson.D, bson.Marshaler:
-		return true
-	case bson.ValueMarshaler:
-		t, _, err := u.MarshalBSONValue()
-		return err == nil && bson.Type(t) == bson.TypeEmbeddedDocument
-	case nil:
-		return false
-	}
-	t := reflect.TypeOf(update)
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	switch t.Kind() {
-	case reflect.Struct, reflect.Map:
-		return true
-	case reflect.Slice:
-		return t == reflect.TypeFor[bson.D]() || t.Elem().Kind() == reflect.Uint8
-	default:
-		return false
-	}
+// isList reports whether UpdateOne takes update for a pipeline, or for an encoded document.
+func isList(update any) bool {
+	kind := reflect.Indirect(reflect.ValueOf(update)).Kind()
+	return kind == reflect.Slice || kind == reflect.Array
 }
 
 // defaultRegistry is not shared with other encoders. A registry remembers how it described a type
 // first, with or without JSON tags.
 var defaultRegistry = bson.NewRegistry()
 
-// encodedByDefault returns the fields of a document as the driver's default encodes them.
-func encodedByDefault(doc any) ([]bson.RawElement, error) {
-	if v := reflect.ValueOf(doc); v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8 {
-		doc = bson.Raw(v.Bytes())
+// encodedByDefault returns an update as the driver's default encodes it: a document, or an array of a pipeline.
+func encodedByDefault(update any) (bson.RawValue, error) {
+	if v := reflect.ValueOf(update); v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8 {
+		update = bson.Raw(v.Bytes())
 	}
 	var raw bytes.Buffer
 	encoder := bson.NewEncoder(bson.NewDocumentWriter(&raw))
 	encoder.SetRegistry(defaultRegistry)
-	if err := encoder.Encode(doc); err != nil {
-		return nil, err
+	if err := encoder.Encode(bson.D{{Key: "update", Value: update}}); err != nil {
+		return bson.RawValue{}, err
 	}
-	return bson.Raw(raw.Bytes()).Elements()
+	return bson.Raw(raw.Bytes()).Lookup("update"), nil
 }

@@ -259,8 +259,11 @@ func TestLeave_EmptyLease_IsRefused(t *testing.T) {
 	t.Parallel()
 	l, e := inMemory(t, party.Config{})
 	for name, err := range map[string]error{
-		"Leave":      l.Leave(t.Context(), party.Lease{}),
-		"LeaveQueue": l.LeaveQueue(t.Context(), party.Lease{}),
+		"Leave": l.Leave(t.Context(), party.Lease{}),
+		"LeaveQueue": func() error {
+			_, err := l.LeaveQueue(t.Context(), party.Lease{})
+			return err
+		}(),
 		"Renew": func() error {
 			_, err := l.Renew(t.Context(), party.Lease{})
 			return err

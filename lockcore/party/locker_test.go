@@ -70,7 +70,7 @@ func calls(l *party.Locker, s *party.Session, leases []party.Lease) map[string]f
 		"Enter waits":  func(ctx context.Context) error { _, err := l.Enter(ctx, waits); return err },
 		"Renew":        func(ctx context.Context) error { _, err := l.Renew(ctx, leases...); return err },
 		"Leave":        func(ctx context.Context) error { return l.Leave(ctx, leases...) },
-		"LeaveQueue":   func(ctx context.Context) error { return l.LeaveQueue(ctx, leases...) },
+		"LeaveQueue":   func(ctx context.Context) error { _, err := l.LeaveQueue(ctx, leases[0]); return err },
 		"KeepPosition": func(ctx context.Context) error { return l.KeepPosition(ctx, leases[0]) },
 		"Release":      func(ctx context.Context) error { return l.Release(ctx, end) },
 		"Extend":       func(ctx context.Context) error { _, err := l.Extend(ctx, "a", "", "r", false); return err },

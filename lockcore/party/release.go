@@ -28,13 +28,6 @@ func (l *Locker) LeaveWithin(ctx context.Context, d time.Duration, leases ...Lea
 	return l.leaveAll(ctx, leases, leaving{within: d})
 }
 
-// LeaveQueue withdraws the queued requests and the claims that the leases name, for callers who do not know
-// whether the request still waits. A part that has confirmed its claim stays. A request that does not exist is
-// not an error. All are tried; errors are joined.
-func (l *Locker) LeaveQueue(ctx context.Context, leases ...Lease) error {
-	return l.leaveAll(ctx, leases, leaving{queueOnly: true})
-}
-
 // undo takes back what a request got, or may have got, even if ctx has ended. What cannot be taken back now
 // is with the next write of the document. A lease without an ID leaves instead.
 func (l *Locker) undo(ctx context.Context, leases ...Lease) {
@@ -43,11 +36,10 @@ func (l *Locker) undo(ctx context.Context, leases ...Lease) {
 	_ = l.leaveAll(ctx, leases, leaving{undo: true}) // the cause is what the caller must see
 }
 
-// leaving selects how leaves are carried out: to undo a request, even if ctx ends; with a delay of up to within; or for
-// queued requests and claims only.
+// leaving selects how leaves are carried out: to undo a request, even if ctx ends; or with a delay of up to within.
 type leaving struct {
-	undo, queueOnly bool
-	within          time.Duration
+	undo   bool
+	within time.Duration
 }
 
 // leaveAll carries out leaves: several resources in one command, unless they may be delayed.
@@ -100,7 +92,7 @@ func (l *Locker) leaveOp(lease Lease, how leaving) rules.Op {
 	}
 	return rules.Leave{
 		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: order,
-		QueueOnly: how.queueOnly, Keep: lease.waitTTL > 0, HoldTTL: millis(lease.waitTTL),
+		Keep: lease.waitTTL > 0, HoldTTL: millis(lease.waitTTL),
 	}
 }
 

@@ -221,51 +221,9 @@ func (f *Filter) selects(s *Status) bool {
 		strings.HasPrefix(s.LockID, f.LockIDPrefix) && (len(f.States) == 0 || slices.Contains(f.States, s.State))
 }
 
-// statusesOf lists the holders and the waiters of a document. It indexes the entries first, because it looks for
-// those of each holder.
+// statusesOf lists the holders and the waiters of a document.
 func statusesOf(d *rules.Document) []Status {
-	type request struct {
-		lockID, part string
-		fence        int64
-	}
-	kept, running := map[string]*rules.Entry{}, map[string][]Running{}
-	latest, draining := map[request]*rules.Entry{}, map[request]int64{} // latest is that of Document.Claim, without fences
-	for i := range d.Entries {
-		e := &d.Entries[i]
-		switch {
-		case e.State == rules.StateKept && !e.CutOff && kept[e.LockID] == nil:
-			kept[e.LockID] = e
-		case e.State == rules.StateRunning:
-			running[e.LockID] = append(running[e.LockID],
-				Running{Part: e.Part, Silent: max(0, d.At.Sub(lastRenewal(e))), ExpiresIn: remaining(e.ExpiresAt, d.At)})
-		case e.State == rules.StateDraining:
-			draining[request{e.LockID, e.Part, e.Fence}] = e.Order
-		}
-		if !e.CutOff && (e.State == rules.StateRunning || e.State == rules.StateClaimed) {
-			latest[request{lockID: e.LockID, part: e.Part}] = e
-		}
-	}
-	var out []Status
-	for _, h := range holders(d) {
-		s := Status{Resource: d.ID, Holder: h}
-		switch h.State {
-		case StateHolding:
-			if k := kept[h.LockID]; k != nil {
-				s.HandedOver, s.Order = k.HandedOver, orderOf(k.Order)
-			}
-			s.Running = running[h.LockID]
-		case StateClaimed:
-			if c := latest[request{lockID: h.LockID, part: h.Part}]; c != nil && c.State == rules.StateClaimed {
-				s.Order = orderOf(c.Order)
-			}
-		case StateDraining:
-			if order, ok := draining[request{h.LockID, h.Part, h.Fence}]; ok {
-				s.Order = orderOf(order)
-			}
-		case StateWaiting:
-		}
-		out = append(out, s)
-	}
+	out := holders(d)
 	waits := d.Waits()
 	places := positions(d)
 	for i := range d.Waiters {
@@ -332,9 +290,9 @@ func obstacleOf(e *rules.Entry) Obstacle {
 // holders returns a document's holds, draining parts and claims, as others see them. An expired hold that was
 // not evicted has an ExpiresIn of 0 or less. A part that has drained is omitted: it blocks no request, although
 // the document contains it until the next write.
-func holders(d *rules.Document) []Holder {
-	var out []Holder
-	at := map[string]int{} // holds by lock ID
+func holders(d *rules.Document) []Status {
+	var out []Status
+	at, running := map[string]int{}, map[string][]Running{} // holds and their parts by lock ID
 	kept := d.AllKept()
 	for i := range d.Entries {
 		e := &d.Entries[i]
@@ -344,38 +302,56 @@ func holders(d *rules.Document) []Holder {
 			}
 			delete(kept, e.LockID)
 		}
-		h := Holder{
-			LockID: e.LockID, Run: e.Label, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
-			Fence: e.Fence, FirstFence: e.FirstFence, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: limitOf(e.Mode, e.Limit),
-			Silent: max(0, d.At.Sub(lastRenewal(e))),
+		s := Status{Resource: d.ID, Holder: holderOf(d, e)}
+		if e.State != rules.StateRunning { // the order of a hold is that of its kept entry
+			s.Order, s.HandedOver = orderOf(e.Order), e.HandedOver
+		} else {
+			running[e.LockID] = append(running[e.LockID], Running{Part: e.Part, Silent: s.Silent, ExpiresIn: s.ExpiresIn})
 		}
-		if began := cmp.Or(e.CreatedAt, e.ClaimedAt); began != nil {
-			h.Since = *began
-		}
-		if e.State == rules.StateKept {
-			h.HoldTTL = ttlOf(e)
-		}
-		i, known := at[h.LockID]
+		i, known := at[e.LockID]
 		switch {
-		case e.State == rules.StateDraining && h.ExpiresIn <= 0:
+		case e.State == rules.StateDraining && s.ExpiresIn <= 0:
 		case !e.Holds():
-			h.State, h.Part = State(e.State), e.Part // their names are the same
-			out = append(out, h)
+			s.State, s.Part = State(e.State), e.Part // their names are the same
+			out = append(out, s)
 		case !known:
-			at[h.LockID] = len(out)
-			out = append(out, h)
+			at[e.LockID] = len(out)
+			out = append(out, s)
 		default:
-			if e.CreatedAt != nil { // what is of the whole hold stands in its kept entry
-				out[i].Owner, out[i].Host, out[i].Comment, out[i].Trace, out[i].Since, out[i].Limit = h.Owner, h.Host, h.Comment, h.Trace, h.Since, h.Limit
-			}
-			out[i].ExpiresIn = max(out[i].ExpiresIn, h.ExpiresIn)
-			out[i].HoldTTL = max(out[i].HoldTTL, h.HoldTTL)
-			out[i].Fence = max(out[i].Fence, h.Fence)
-			out[i].Silent = min(out[i].Silent, h.Silent)
-			out[i].Mode = h.Mode.Stronger(out[i].Mode)
+			out[i].addHold(&s, e.CreatedAt != nil)
 		}
 	}
+	for lockID, i := range at {
+		out[i].Running = running[lockID]
+	}
 	return out
+}
+
+// holderOf describes an entry as if it were a hold.
+func holderOf(d *rules.Document, e *rules.Entry) Holder {
+	h := Holder{
+		LockID: e.LockID, Run: e.Label, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
+		Fence: e.Fence, FirstFence: e.FirstFence, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: limitOf(e.Mode, e.Limit),
+		Silent: max(0, d.At.Sub(lastRenewal(e))),
+	}
+	if began := cmp.Or(e.CreatedAt, e.ClaimedAt); began != nil {
+		h.Since = *began
+	}
+	if e.State == rules.StateKept {
+		h.HoldTTL = ttlOf(e)
+	}
+	return h
+}
+
+// addHold adds another entry of the same hold. If it describes the hold, the facts of the whole hold are its.
+func (s *Status) addHold(other *Status, describes bool) {
+	if describes {
+		s.Owner, s.Host, s.Comment, s.Trace, s.Since, s.Limit = other.Owner, other.Host, other.Comment, other.Trace, other.Since, other.Limit
+	}
+	s.Order, s.HandedOver = cmp.Or(other.Order, s.Order), s.HandedOver || other.HandedOver
+	s.ExpiresIn, s.Silent = max(s.ExpiresIn, other.ExpiresIn), min(s.Silent, other.Silent)
+	s.HoldTTL, s.Fence = max(s.HoldTTL, other.HoldTTL), max(s.Fence, other.Fence)
+	s.Mode = other.Mode.Stronger(s.Mode)
 }
 
 // lastRenewal returns the time of the last renewal of an entry, or of its grant. An entry that expires was

@@ -131,7 +131,8 @@ func TestStatus_Claim_NamesItsRequest(t *testing.T) {
 	require.Len(t, claims, 1)
 	require.Equal(t, "step", claims[0].Part)
 	require.Equal(t, req.Order, claims[0].Order)
-	require.NoError(t, l.LeaveQueue(t.Context(), party.Lease{Resource: "r", LockID: "b", Part: claims[0].Part, Order: claims[0].Order}))
+	_, err := l.LeaveQueue(t.Context(), party.Lease{Resource: "r", LockID: "b", Part: claims[0].Part, Order: claims[0].Order})
+	require.NoError(t, err)
 	require.Empty(t, list(t, l, party.Filter{}))
 }
 

@@ -228,7 +228,9 @@ func (l *Locker) raiseOne(ctx context.Context, r *Raise, resource string) error 
 func stillRun(op *rules.Raise, d *rules.Document) *BusyError {
 	e := &BusyError{Resource: op.Resource, LockID: op.LockID, Note: "its earlier steps may still run", At: d.At, ofRun: true}
 	for _, part := range op.StillRunning(d) {
-		e.Holders = append(e.Holders, holders(&rules.Document{ID: d.ID, At: d.At, Entries: []rules.Entry{*part}})...)
+		h := holderOf(d, part)
+		h.State, h.Part = State(part.State), part.Part
+		e.Holders = append(e.Holders, h)
 	}
 	slices.SortFunc(e.Holders, func(a, b Holder) int { return cmp.Compare(a.ExpiresIn, b.ExpiresIn) })
 	e.Blocking, e.RetryIn = len(e.Holders), e.Holders[len(e.Holders)-1].ExpiresIn

@@ -99,8 +99,8 @@ func (l *dryLocker) End(_ context.Context, r party.Release) (bool, error) {
 	return true, nil
 }
 
-// EndRequest records a wait.
-func (l *dryLocker) EndRequest(_ context.Context, lease lockcore.Lease) (bool, error) {
+// LeaveQueue records a wait.
+func (l *dryLocker) LeaveQueue(_ context.Context, lease lockcore.Lease) (bool, error) {
 	l.add(lease.LockID, lease.Run, lease.Resource, false, "its run is closed, or its step has ended")
 	return true, nil
 }

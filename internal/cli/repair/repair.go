@@ -93,7 +93,7 @@ func (c *Cleared) release(ctx context.Context, locker *party.Locker, d *rules.Do
 			ended[of] = true
 		case e.State == rules.StateClaimed:
 			order := party.Order{Schedule: uint32(e.Order >> 32), Attempt: uint32(e.Order)} //nolint:gosec // its two halves
-			if err := locker.LeaveQueue(ctx, lockcore.Lease{Resource: d.ID, LockID: e.LockID, Run: e.Label, Part: e.Part, Order: order}); err != nil {
+			if _, err := locker.LeaveQueue(ctx, lockcore.Lease{Resource: d.ID, LockID: e.LockID, Run: e.Label, Part: e.Part, Order: order}); err != nil {
 				return err
 			}
 			claims++

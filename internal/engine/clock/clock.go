@@ -42,6 +42,18 @@ type Timer struct {
 	Reset func(time.Duration) bool
 }
 
+// Sleep waits for d, and reports whether ctx still lives.
+func Sleep(ctx context.Context, c Clock, d time.Duration) bool {
+	timer := c.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // Real is the clock of the process itself.
 type Real struct{}
 

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
@@ -102,8 +102,12 @@ func (m *Mongo) readVersions(ctx context.Context, names []string, versions map[s
 	})
 }
 
-// readAttempts bounds the reads of one call that do not find the identity.
-const readAttempts = 4
+const (
+	// readAttempts bounds the reads of one call that do not find the identity.
+	readAttempts = 4
+	// readPause is the least pause before the second one.
+	readPause = 10 * time.Millisecond
+)
 
 // load repeats a read that does not find the identity. In that case either a majority does not have the
 // identity yet, or the collection was dropped and is used like an empty one.
@@ -113,8 +117,9 @@ func (m *Mongo) load(ctx context.Context, coll *mongo.Collection, names []string
 	}
 	for attempt := range readAttempts {
 		if attempt > 0 {
-			if err := pause(ctx, attempt); err != nil {
-				return Loaded{}, contextEnded(err, "read %s", coll.Name())
+			real := clock.Real{}
+			if !clock.Sleep(ctx, real, time.Duration(attempt)*(readPause+real.Jitter(readPause))) {
+				return Loaded{}, contextEnded(ctx.Err(), "read %s", coll.Name())
 			}
 			if _, err := m.identify(ctx); err != nil {
 				return Loaded{}, err
@@ -130,18 +135,6 @@ func (m *Mongo) load(ctx context.Context, coll *mongo.Collection, names []string
 		}
 	}
 	return Loaded{}, fmt.Errorf("lockstep: read %s: its identity was created, but is missing", coll.Name())
-}
-
-// pause waits for 10 to 20 milliseconds per attempt.
-func pause(ctx context.Context, attempt int) error {
-	timer := time.NewTimer(time.Duration(attempt) * (10*time.Millisecond + rand.N(10*time.Millisecond))) //nolint:gosec // a jitter
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }
 
 // read sends one find, which has these outcomes:

@@ -27,7 +27,7 @@ func (w *world) wakeup(p *process, t party.Wakeup) {
 		place := party.Lease{Resource: t.Resource, LockID: t.LockID, Run: t.Run, Part: t.Part, Order: t.Order}
 		go func() {
 			p.sleep(newDice(p.ring(0)).between(time.Millisecond, 20*time.Millisecond)) // it asks whether the run is closed
-			_ = p.locker.LeaveQueue(w.base, place)
+			_, _ = p.locker.LeaveQueue(w.base, place)
 		}()
 	}
 	if p := w.parked[partKey{t.Resource, t.LockID, t.Part}]; p != nil {
