@@ -95,7 +95,7 @@ func (f *fakeLocker) Renew(_ context.Context, leases ...lockcore.Lease) ([]lockc
 }
 
 func (f *fakeLocker) LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error) {
-	return f.Leave(ctx, leases...)
+	return true, f.Leave(ctx, lease)
 }
 
 func (f *fakeLocker) Leave(context.Context, ...lockcore.Lease) error {
