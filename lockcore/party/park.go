@@ -328,7 +328,7 @@ func wakeupsIn(d *rules.Document, q *rules.Queue) (wakeups []Wakeup, expected bo
 			wakeup := wakeupOf(d, w.LockID, w.Label, w.Part, w.Order)
 			wakeup.Deadlock = strings.TrimPrefix(w.Verdict, deadlockReason)
 			wakeups = append(wakeups, wakeup)
-		case w.Waits(d.At) && d.NeedsNoClaim(w.Party()):
+		case w.Waits(d.At) && q.NeedsNoClaim(w.Party()):
 			wakeups, expected = append(wakeups, wakeupOf(d, w.LockID, w.Label, w.Part, w.Order)), expected || !w.Overdue(d.At)
 		}
 	}

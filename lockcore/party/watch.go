@@ -162,7 +162,8 @@ func (w *watcher) onWrite(a *update.Answer, endedHold bool) {
 	if len(d.Waiters) == 0 && len(a.Holds) == 0 && !a.Retried && !hasClaim(d) && !w.watches(d.ID) { // most writes
 		return
 	}
-	wakeups, _ := wakeupsIn(d, d.Queue())
+	q := d.Queue()
+	wakeups, _ := wakeupsIn(d, q)
 	w.mu.Lock()
 	if len(wakeups) > 0 && len(w.listeners) > 0 { // poll for the confirmation, after which others may join
 		r := w.row(d.ID)
@@ -171,7 +172,7 @@ func (w *watcher) onWrite(a *update.Answer, endedHold bool) {
 		w.pollBy(r, time.Now().Add(pace.ClaimPoll))
 	}
 	if r := w.table[d.ID]; r != nil {
-		w.updateRow(r, a, endedHold)
+		w.updateRow(r, a, q, endedHold)
 	}
 	if endedHold && len(w.listeners) > 0 {
 		wakeups = append(wakeups, w.earlyWakeups(d)...)
@@ -188,16 +189,16 @@ func (w *watcher) onWrite(a *update.Answer, endedHold bool) {
 
 // updateRow wakes the local waiters that may join the hold, and sets the holder and the time of the next
 // poll after a write. The mutex is held.
-func (w *watcher) updateRow(r *watched, a *update.Answer, endedHold bool) {
+func (w *watcher) updateRow(r *watched, a *update.Answer, q *rules.Queue, endedHold bool) {
 	d := a.After
 	if endedHold || slices.ContainsFunc(a.Ended, func(e rules.Entry) bool { return e.LockID == r.holder && e.State == rules.StateClaimed }) {
 		r.holder = ""
 	}
 	for _, one := range r.local {
-		if d.Joins(one.request.Party()) {
+		if q.Joins(one.request.Party()) {
 			one.wake()
 		}
-		if one.request.Mode == rules.Exclusive && !one.keeps && d.Claim(one.request.LockID, one.request.Part) != nil {
+		if one.request.Mode == rules.Exclusive && !one.keeps && q.Claim(one.request) != nil {
 			r.holder = one.request.LockID
 		}
 	}

@@ -147,7 +147,7 @@ func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
 // no claim for it, so its waiter must be woken. It continues a hold of its party that covers it, even an
 // expired one that was not evicted; or it upgrades a hold, or is within what its enclosing lock ID keeps,
 // and nothing blocks it.
-func (d *Document) NeedsNoClaim(p Party) bool { return needsNoClaim(d, p) }
+func (q *Queue) NeedsNoClaim(p Party) bool { return needsNoClaim(q.all, p) }
 
 func needsNoClaim(v view, p Party) bool {
 	continues := v.holds(p.LockID, func(e *Entry) bool { return Covers(e.Mode, p.Mode) })

@@ -71,7 +71,7 @@ func readEverything(d *rules.Document) {
 	q.Due()
 	for i := range d.Waiters {
 		q.Next(&d.Waiters[i])
-		d.NeedsNoClaim(d.Waiters[i].Party())
+		d.Queue().NeedsNoClaim(d.Waiters[i].Party())
 	}
 	for i := range d.Entries {
 		e := &d.Entries[i]

@@ -48,6 +48,17 @@ func (d *Document) last(lockID, part string, which func(*Entry) bool) *Entry {
 	return nil
 }
 
+// Granted returns the lock IDs that have a claim or a hold.
+func (d *Document) Granted() map[string]bool {
+	granted := map[string]bool{}
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.State != StateDraining {
+			granted[e.LockID] = true
+		}
+	}
+	return granted
+}
+
 // Forfeited reports whether a claim has lapsed, and its position in the queue has expired too.
 func (e *Entry) Forfeited(now time.Time) bool {
 	return e.State == StateClaimed && !e.ExpiresAt.After(now) && (e.PositionExpiresAt == nil || !e.PositionExpiresAt.After(now))

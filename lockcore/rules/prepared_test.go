@@ -33,7 +33,7 @@ func TestWaits_RandomDocuments_MatchesDocument(t *testing.T) {
 			few, _ := waits.Blockers(i, 1)
 			require.Len(t, few, min(1, len(wantEntries)))
 			w := &d.Waiters[i]
-			if next := queue.Next(w); d.NeedsNoClaim(w.Party()) && next.Answer != rules.NextGone {
+			if next := queue.Next(w); queue.NeedsNoClaim(w.Party()) && next.Answer != rules.NextGone {
 				require.Equal(t, rules.NextGo, next.Answer, "seed %d, waiter %d", seed, i)
 			}
 		}

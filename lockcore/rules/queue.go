@@ -134,6 +134,12 @@ func (q *Queue) own(r *Waiter) *Document {
 	return own
 }
 
+// Joins is like Document.Joins.
+func (q *Queue) Joins(p Party) bool { return covered(q.all, p) && allowsJoin(q.all, p) }
+
+// Claim returns the claim of a request, or nil. The claim may have lapsed.
+func (q *Queue) Claim(r *Waiter) *Entry { return q.own(r).Claim(r.LockID, r.Part) }
+
 // Next is like the function [Next] for the document of the queue.
 func (q *Queue) Next(r *Waiter) Decision {
 	d := q.d

@@ -388,10 +388,22 @@ func (a *application) apply(c *Call) {
 
 // applySleepers applies the sleeping calls that have been granted a claim, each at most once: the
 // second answer to a call would not find the claim that the first one confirmed.
+//
+// Each passes over the entries only if its lock ID has a claim or a hold: a thousand sleepers may wait for a
+// thousand holders.
 func (a *application) applySleepers() {
+	var granted map[string]bool // lock IDs
 	for _, sleeper := range a.calls {
-		if sleeper.asleep && !answered(a.replies, sleeper) && sleeper.isGranted(a.doc) {
+		op, ok := sleeper.Op.(rules.Acquire)
+		if !sleeper.asleep || !ok {
+			continue
+		}
+		if granted == nil {
+			granted = a.doc.Granted()
+		}
+		if granted[op.LockID] && !answered(a.replies, sleeper) && sleeper.isGranted(a.doc) {
 			a.apply(sleeper)
+			granted = nil
 		}
 	}
 }

@@ -109,7 +109,7 @@ func (w *world) checkGrants() {
 				// The dead is granted a claim, which then keeps others out, or is passed over.
 			case !here:
 				ahead = true
-			case q.Label == "" && joins(&d, q), q.Label != "" && d.NeedsNoClaim(q.Party()):
+			case q.Label == "" && joins(&d, q), q.Label != "" && d.Queue().NeedsNoClaim(q.Party()):
 				free[key] = "I9 join"
 			case !ahead && admits:
 				free[key] = "I9"
