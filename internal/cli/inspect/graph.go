@@ -30,21 +30,35 @@ type Node struct {
 
 // graph has the waits of a listing.
 type graph struct {
-	resources map[string]*Resource
-	waits     map[string][]*Entry // by owner
+	entries map[obstacle][]*Entry
+	waits   map[string][]*Entry // by owner
+}
+
+// obstacle names an entry as Status.InTheWay does.
+type obstacle struct {
+	resource, lockID, part string
+	state                  lockcore.State
 }
 
 func graphOf(resources []Resource) *graph {
-	g := &graph{resources: map[string]*Resource{}, waits: map[string][]*Entry{}}
+	g := &graph{entries: map[obstacle][]*Entry{}, waits: map[string][]*Entry{}}
 	for i := range resources {
 		r := &resources[i]
-		g.resources[r.Name] = r
+		for j := range r.Holders {
+			g.add(&r.Holders[j])
+		}
 		for j := range r.Waiters {
 			w := &r.Waiters[j]
+			g.add(w)
 			g.waits[w.Party.Owner] = append(g.waits[w.Party.Owner], w)
 		}
 	}
 	return g
+}
+
+func (g *graph) add(e *Entry) {
+	o := obstacle{e.Resource, e.LockID, e.Part, e.State}
+	g.entries[o] = append(g.entries[o], e)
 }
 
 // link is an edge of the graph: the hold, or the wait ahead in the queue, blocks the wait.
@@ -52,18 +66,8 @@ type link struct{ wait, hold *Entry }
 
 // blockers lists the entries that block a waiter, by the rules with which locks are granted.
 func (g *graph) blockers(w *Entry) (found []*Entry) {
-	r := g.resources[w.Resource]
 	for _, o := range w.InTheWay {
-		entries := r.Holders
-		if o.State == lockcore.StateWaiting {
-			entries = r.Waiters
-		}
-		for i := range entries {
-			e := &entries[i]
-			if e.LockID == o.LockID && e.State == o.State && (o.Part == "" || e.Part == o.Part) {
-				found = append(found, e)
-			}
-		}
+		found = append(found, g.entries[obstacle{w.Resource, o.LockID, o.Part, o.State}]...)
 	}
 	return found
 }
