@@ -224,7 +224,7 @@ func (f *Filter) selects(s *Status) bool {
 // statusesOf lists the holders and the waiters of a document.
 func statusesOf(d *rules.Document) []Status {
 	out := holders(d)
-	waits := d.Waits()
+	queue := d.Queue()
 	places := positions(d)
 	for i := range d.Waiters {
 		w := &d.Waiters[i]
@@ -232,7 +232,7 @@ func statusesOf(d *rules.Document) []Status {
 			continue
 		}
 		out = append(out, Status{
-			Resource: d.ID, Order: orderOf(w.Order), Position: places[i], Overdue: w.Overdue(d.At), InTheWay: obstacles(waits, i),
+			Resource: d.ID, Order: orderOf(w.Order), Position: places[i], Overdue: w.Overdue(d.At), InTheWay: obstacles(queue, i),
 			Holder: Holder{
 				LockID: w.LockID, Run: w.Label, Owner: cmp.Or(w.Owner, w.LockID), Mode: Mode(w.Mode), State: StateWaiting, Part: w.Part, Since: w.Since,
 				Silent: max(0, d.At.Sub(w.Since)), Limit: limitOf(w.Mode, w.Limit), ExpiresIn: remaining(w.ExpiresAt, d.At),
@@ -243,8 +243,8 @@ func statusesOf(d *rules.Document) []Status {
 }
 
 // obstacles returns what blocks the waiter at an index of the queue.
-func obstacles(waits *rules.Waits, waiter int) []Obstacle {
-	entries, ahead := waits.Blockers(waiter, mostHolders)
+func obstacles(queue *rules.Queue, waiter int) []Obstacle {
+	entries, ahead := queue.Blockers(waiter, mostHolders)
 	var out []Obstacle
 	for _, e := range entries {
 		o := obstacleOf(e)

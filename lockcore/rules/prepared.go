@@ -2,8 +2,9 @@ package rules
 
 import "time"
 
-// prepared is a view of a document for the questions of many parties. It is made in one pass over the entries. An answer then costs no pass: it looks only at entries of the
-// party itself, of its enclosing lock ID, and at as many others as it returns.
+// prepared is a view of a document for the questions of many parties. It is made in one pass over the entries. An
+// answer then costs no pass: it looks only at entries of the party itself, of its enclosing lock ID, and at as many
+// others as it returns.
 type prepared struct {
 	d *Document
 	// alive and exclusive are the living entries, and those of them that are exclusive.
@@ -92,59 +93,3 @@ func (p *prepared) holds(lockID string, which func(*Entry) bool) bool {
 func (p *prepared) Admits(of Party) bool { return len(p.inTheWay(of, 1)) == 0 }
 
 func (p *prepared) time() time.Time { return p.d.At }
-
-// Waits finds what each waiter of a document waits for. Make it with [Document.Waits].
-type Waits struct {
-	*prepared
-	// before and exclusiveBefore contain, by index of the queue, the index of the nearest waiter ahead that
-	// precedes others, and of the nearest such exclusive one; -1 if there is none.
-	before, exclusiveBefore []int
-	// preceding contains the indices of all waiters that precede others.
-	preceding []int
-}
-
-// Waits prepares the document for many calls of Blockers.
-func (d *Document) Waits() *Waits {
-	w := &Waits{prepared: d.prepare(), before: make([]int, len(d.Waiters)), exclusiveBefore: make([]int, len(d.Waiters))}
-	last, lastExclusive := -1, -1
-	for i := range d.Waiters {
-		w.before[i], w.exclusiveBefore[i] = last, lastExclusive
-		if !d.Precedes(&d.Waiters[i]) {
-			continue
-		}
-		w.preceding = append(w.preceding, i)
-		if last = i; d.Waiters[i].Mode != Shared {
-			lastExclusive = i
-		}
-	}
-	return w
-}
-
-// Blockers returns what the waiter at an index of the queue waits for: the entries that are in its way, at most
-// a number of them. If there are none, and no hold of its own covers it, it is the nearest incompatible waiter
-// ahead, or the first one ahead if all are compatible.
-func (w *Waits) Blockers(waiter, most int) (entries []*Entry, ahead *Waiter) {
-	d := w.d
-	one := &d.Waiters[waiter]
-	if entries = w.inTheWay(one.Party(), most); len(entries) > 0 || covered(w, one.Party()) {
-		return entries, nil
-	}
-	nearest := w.before
-	if one.Mode == Shared {
-		nearest = w.exclusiveBefore
-	}
-	for i := nearest[waiter]; i >= 0; i = nearest[i] {
-		if d.Waiters[i].LockID != one.LockID {
-			return nil, &d.Waiters[i]
-		}
-	}
-	for _, i := range w.preceding { // all are compatible
-		if i >= waiter {
-			break
-		}
-		if d.Waiters[i].LockID != one.LockID {
-			return nil, &d.Waiters[i]
-		}
-	}
-	return nil, nil
-}

@@ -20,17 +20,17 @@ func TestWaits_RandomDocuments_MatchesDocument(t *testing.T) {
 	for seed := range uint64(20_000) {
 		d := scenarios.Damaged(rand.New(rand.NewPCG(seed, 2)).IntN, now)
 		d.At = now
-		waits, queue := d.Waits(), d.Queue()
+		queue := d.Queue()
 		for i := range d.Waiters {
 			wantEntries, wantAhead := blockers(d, i)
-			entries, first := waits.Blockers(i, math.MaxInt)
+			entries, first := queue.Blockers(i, math.MaxInt)
 			require.Equal(t, wantEntries, entries, "seed %d, waiter %d", seed, i)
 			require.Same(t, wantAhead, first, "seed %d, waiter %d", seed, i)
 			found += min(1, len(entries))
 			if first != nil {
 				ahead++
 			}
-			few, _ := waits.Blockers(i, 1)
+			few, _ := queue.Blockers(i, 1)
 			require.Len(t, few, min(1, len(wantEntries)))
 			w := &d.Waiters[i]
 			if next := queue.Next(w); queue.NeedsNoClaim(w.Party()) && next.Answer != rules.NextGone {
@@ -49,7 +49,7 @@ func TestWaits_RandomDocuments_MatchesDocument(t *testing.T) {
 	require.Positive(t, ahead)
 }
 
-// blockers is the plain form of Waits.Blockers: a pass over the document for each waiter.
+// blockers is the plain form of Queue.Blockers: a pass over the document for each waiter.
 func blockers(d *rules.Document, waiter int) (entries []*rules.Entry, ahead *rules.Waiter) {
 	w := &d.Waiters[waiter]
 	if entries = d.InTheWay(w.Party()); len(entries) > 0 || d.Covered(w.Party()) {

@@ -45,7 +45,7 @@ func (op *Acquire) Waiter() *Waiter {
 	return &Waiter{LockID: op.LockID, Label: op.Label, Within: op.Within, Saga: op.Saga, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit}
 }
 
-// Queue prepares a document for many calls of Next.
+// Queue prepares a document for the questions of many waiters.
 type Queue struct {
 	d *Document
 	// all is prepared, and waiters contains the queue by request, expired waiters and tombstones included.
@@ -57,27 +57,31 @@ type Queue struct {
 	// validFor is the time after which the answers may change without a write; 0 is never.
 	validFor time.Duration
 	// positions contains the indices of the waiters that have not expired, and ahead, by index, the
-	// number of waiters that each one waits for.
-	positions map[requestKey]int
-	ahead     []int
+	// number of waiters that each one waits for. preceding contains the indices of those that others wait for.
+	positions        map[requestKey]int
+	ahead, preceding []int
+	// before and exclusiveBefore contain, by index, the index of the nearest waiter ahead that others wait
+	// for, and of the nearest such exclusive one; -1 if there is none.
+	before, exclusiveBefore []int
 	// Waiting is the number of waiters that have not expired and are not tombstones.
 	Waiting int
 }
 
 type requestKey struct{ lockID, part string }
 
-// Queue prepares the document for many calls of Next.
+// Queue prepares the document for the questions of many waiters.
 func (d *Document) Queue() *Queue {
 	q := &Queue{d: d}
 	if d == nil {
 		return q
 	}
 	q.all, q.waiters = d.prepare(), make(map[requestKey][]int, len(d.Waiters))
-	q.positions, q.ahead = make(map[requestKey]int, len(d.Waiters)), make([]int, len(d.Waiters))
-	ahead := 0
+	n := len(d.Waiters)
+	q.positions, q.ahead, q.before, q.exclusiveBefore = make(map[requestKey]int, n), make([]int, n), make([]int, n), make([]int, n)
+	last, lastExclusive := -1, -1
 	for i := range d.Waiters {
 		w := &d.Waiters[i]
-		q.ahead[i] = ahead
+		q.ahead[i], q.before[i], q.exclusiveBefore[i] = len(q.preceding), last, lastExclusive
 		key := requestKey{w.LockID, w.Part}
 		q.waiters[key] = append(q.waiters[key], i)
 		if !w.ExpiresAt.After(d.At) {
@@ -87,11 +91,15 @@ func (d *Document) Queue() *Queue {
 		if w.Waits(d.At) {
 			q.Waiting++
 		}
-		if d.Precedes(w) {
-			ahead++
-			if q.head == nil {
-				q.head = w
-			}
+		if !d.Precedes(w) {
+			continue
+		}
+		q.preceding = append(q.preceding, i)
+		if last = i; w.Mode != Shared {
+			lastExclusive = i
+		}
+		if q.head == nil {
+			q.head = w
 		}
 	}
 	q.due = q.head != nil && d.Admits(q.head.Party())
@@ -179,4 +187,33 @@ func (q *Queue) Next(r *Waiter) Decision {
 		decision.Answer = NextGo
 	}
 	return decision
+}
+
+// Blockers returns what the waiter at an index of the queue waits for: the entries that are in its way, at most
+// a number of them. If there are none, and no hold of its own covers it, it is the nearest incompatible waiter
+// ahead, or the first one ahead if all are compatible.
+func (q *Queue) Blockers(waiter, most int) (entries []*Entry, ahead *Waiter) {
+	d := q.d
+	one := &d.Waiters[waiter]
+	if entries = q.all.inTheWay(one.Party(), most); len(entries) > 0 || covered(q.all, one.Party()) {
+		return entries, nil
+	}
+	nearest := q.before
+	if one.Mode == Shared {
+		nearest = q.exclusiveBefore
+	}
+	for i := nearest[waiter]; i >= 0; i = nearest[i] {
+		if d.Waiters[i].LockID != one.LockID {
+			return nil, &d.Waiters[i]
+		}
+	}
+	for _, i := range q.preceding { // all are compatible
+		if i >= waiter {
+			break
+		}
+		if d.Waiters[i].LockID != one.LockID {
+			return nil, &d.Waiters[i]
+		}
+	}
+	return nil, nil
 }
