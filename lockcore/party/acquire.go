@@ -11,7 +11,8 @@ import (
 
 // Acquire waits in the queue until all resources are held, ctx ends or req.MaxWait has passed. It
 // takes them in the order of their names, so that requests of several resources never wait for each
-// other in a cycle. While it waits for the rest, it renews what it has taken.
+// other in a cycle. While it waits for the rest, it renews what it has taken. It looks at all of them first,
+// and takes nothing if one of them would be refused for another reason than that it is busy.
 //
 // If it fails, it leaves the queue and releases what it has taken. The error is ctx's cause, or after
 // req.MaxWait the *BusyError that names the holders in the way. Other errors are those of Enter.
@@ -35,13 +36,23 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 		wait, cancel = l.clock.WithTimeout(ctx, req.MaxWait)
 		defer cancel()
 	}
+	ops := make([]rules.Acquire, len(req.Resources))
+	for i, res := range req.Resources {
+		ops[i] = l.acquireOp(&req, res)
+	}
+	leases, unknown, err := l.enterFirst(wait, &req, ops)
+	if err != nil {
+		return nil, l.abandon(ctx, nil, nil, err)
+	}
 	var s *Session
-	for _, res := range req.Resources {
-		if wait.Err() != nil {
-			err = failure("acquire", res.Name, req.Order, context.Cause(wait), false)
-			return nil, l.abandon(ctx, s, nil, err)
+	if len(leases) > 0 {
+		s = l.NewSession(parent, leases)
+	}
+	for i := len(leases); i < len(ops); i++ {
+		if wait.Err() != nil && !unknown {
+			return nil, l.abandon(ctx, s, nil, failure("acquire", ops[i].Resource, req.Order, context.Cause(wait), false))
 		}
-		lease, err := l.acquireOne(ctx, wait, &req, l.acquireOp(&req, res), s)
+		lease, err := l.acquireOne(ctx, wait, &req, ops[i], s)
 		switch {
 		case err != nil:
 		case s == nil:
@@ -50,10 +61,20 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 			err = s.add(lease)
 		}
 		if err != nil {
-			return nil, l.abandon(ctx, s, []Lease{req.leaseOn(res.Name)}, err)
+			return nil, l.abandon(ctx, s, req.leasesFrom(i, unknown), err)
 		}
 	}
 	return s, nil
+}
+
+// leasesFrom returns the leases that the request may have got on a resource, and with all on those after it.
+func (r *Request) leasesFrom(i int, all bool) (leases []Lease) {
+	for _, res := range r.Resources[i:] {
+		if leases = append(leases, r.leaseOn(res.Name)); !all {
+			break
+		}
+	}
+	return leases
 }
 
 // abandon releases the leases of the session, if there is one, and others that the request may have got.

@@ -76,12 +76,9 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 	if len(ops) > 1 && req.TTL > 0 {
 		req.MaxWait = min(req.MaxWait, req.TTL/4) // nothing renews what it has taken before
 	}
-	leases, refused, unknown := l.enterTogether(ctx, &req, ops)
-	for again := 0; refused != nil && again < lookAgain; again++ {
-		if err := l.refusedAlone(ctx, &req, ops[refused.Index], refused); err != nil {
-			return nil, err
-		}
-		leases, refused, unknown = l.enterTogether(ctx, &req, ops)
+	leases, unknown, err := l.enterFirst(ctx, &req, ops)
+	if err != nil {
+		return nil, err
 	}
 	for i := len(leases); i < len(ops); i++ {
 		lease, err := l.enterOne(ctx, &req, ops[i])
@@ -90,11 +87,7 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 			if queue {
 				first++
 			}
-			var rest []Lease
-			for _, res := range req.Resources[first:] {
-				rest = append(rest, req.leaseOn(res.Name))
-			}
-			l.undo(ctx, rest...)
+			l.undo(ctx, req.leasesFrom(first, true)...)
 		}
 		switch {
 		case errors.Is(err, ErrOtherRun):
@@ -109,6 +102,19 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 		leases = append(leases, lease)
 	}
 	return leases, nil
+}
+
+// enterFirst acquires as many of several resources as possible with one command, as enterTogether does. If it
+// returns an error, one of them was refused, and nothing is taken.
+func (l *Locker) enterFirst(ctx context.Context, req *Request, ops []rules.Acquire) (leases []Lease, unknown bool, err error) {
+	leases, refused, unknown := l.enterTogether(ctx, req, ops)
+	for again := 0; refused != nil && again < lookAgain; again++ {
+		if err := l.refusedAlone(ctx, req, ops[refused.Index], refused); err != nil {
+			return nil, false, err
+		}
+		leases, refused, unknown = l.enterTogether(ctx, req, ops)
+	}
+	return leases, unknown, nil
 }
 
 // enterTogether acquires as many of several resources as possible with one command, from the first on. With

@@ -11,7 +11,7 @@ import (
 
 // A request for two resources that is refused one of them writes nothing: the expired holder of the other
 // keeps its hold.
-func TestTryEnter_OneOfTwoIsRefused_WritesNothing(t *testing.T) {
+func TestRequest_OneOfTwoIsRefused_WritesNothing(t *testing.T) {
 	both := []party.Resource{party.Exclusive("r/1"), party.Exclusive("r/2")}
 	eachCase(t, map[string]func(t *testing.T, l *party.Locker){
 		"busy": func(t *testing.T, l *party.Locker) {
@@ -24,6 +24,18 @@ func TestTryEnter_OneOfTwoIsRefused_WritesNothing(t *testing.T) {
 			req := numbered("a", both...)
 			_, err := l.Enter(t.Context(), req)
 			require.ErrorIs(t, err, party.ErrQueueFull)
+		},
+		"full, and would wait": func(t *testing.T, l *party.Locker) {
+			t.Helper()
+			_, err := l.Acquire(t.Context(), request("a", both...))
+			require.ErrorIs(t, err, party.ErrQueueFull)
+		},
+		"another run, and would wait": func(t *testing.T, l *party.Locker) {
+			t.Helper()
+			req := request("other", both...)
+			req.Run = "two"
+			_, err := l.Acquire(t.Context(), req)
+			require.ErrorIs(t, err, party.ErrOtherRun)
 		},
 		"another run": func(t *testing.T, l *party.Locker) {
 			t.Helper()

@@ -128,6 +128,9 @@ func (s *state) grant(op *Acquire, joins bool) {
 	if c := s.claim(op.LockID, op.Part); c != nil {
 		made.Since, made.ClaimedAt, made.Predecessor = c.Since, c.ClaimedAt, c.Predecessor
 	}
+	if old := s.upgraded(op); old != nil { // a bar must match both entries of a part, or none
+		made.Within, made.Saga = old.Within, old.Saga
+	}
 	kept := made
 	kept.ID, kept.State, kept.Part, kept.FirstOrder = keptID(op.Call), StateKept, "", op.Order
 	kept.Since, kept.ClaimedAt, kept.Predecessor = nil, nil, nil
