@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -101,10 +102,10 @@ func crowding(a *actor) {
 			}
 		}
 	}
+	sessions = slices.DeleteFunc(sessions, func(s *party.Session) bool { return s == nil })
 	for _, s := range sessions {
-		if s != nil {
-			all.Go(func() { _ = s.Leave(a.ctx) })
-		}
+		a.w.ends(s)
+		all.Go(func() { _ = s.Leave(a.ctx) })
 	}
 	all.Wait()
 }

@@ -365,13 +365,13 @@ func (c *change) isCompatible(at int, e *rules.Entry) {
 	others := map[string]bool{}
 	for i := range c.after.Entries {
 		o := &c.after.Entries[i]
-		stood := slices.ContainsFunc(c.before.Entries, func(b rules.Entry) bool {
+		stood := i <= at || slices.ContainsFunc(c.before.Entries, func(b rules.Entry) bool {
 			return keyOf("", &b) == keyOf("", o) && b.Holds() == o.Holds() && b.Fence == o.Fence
 		})
 		around := e.Within != "" && o.State == rules.StateKept && o.LockID == e.Within
 		// A claim that the same write confirmed is behind those that were granted after it.
 		behind := e.ClaimedAt != nil && o.ClaimedAt != nil && o.ClaimedAt.Equal(*e.ClaimedAt)
-		if o.LockID == e.LockID || around || !lives(o, c.after.At) || (i > at && !stood) || behind {
+		if o.LockID == e.LockID || around || !lives(o, c.after.At) || !stood || behind {
 			continue
 		}
 		others[o.LockID] = true
