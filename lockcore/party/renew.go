@@ -56,8 +56,6 @@ const (
 	// renewedBesideLine bounds the leases on one resource that an extension renews. Its cost for the server grows
 	// with the number of parts times the number of entries. Above it, the line's next swap renews them.
 	renewedBesideLine = 20
-	// reservedPause is the first pause before a renewal that a reservation has prevented is repeated.
-	reservedPause = 20 * time.Millisecond
 )
 
 type renewResult struct {
@@ -166,43 +164,20 @@ func (l Lease) renewed(from time.Time) Lease {
 	return l
 }
 
-// renewBatch renews leases, and returns those that it could not renew for certain. It repeats renewals that a
-// reservation has prevented, with longer and longer pauses. err is that of the last attempt.
+// renewBatch renews leases, and returns those that it could not renew for certain, for example because their
+// document is reserved.
 func (l *Locker) renewBatch(ctx context.Context, within time.Duration, leases []Lease, indexes []int, apply func(int, renewResult)) (alone []int, err error) {
 	ctx, cancel := l.clock.WithTimeout(ctx, within)
 	defer cancel()
-	for pause := reservedPause; len(indexes) > 0; pause = min(2*pause, 16*reservedPause) {
-		var renewed []Lease
-		var rest map[string]bool
-		renewed, rest, err = l.extend(ctx, leases, indexes)
-		var again []int
-		for n, i := range indexes {
-			switch repeat, unknown := rest[leases[i].Resource]; {
-			case renewed == nil, unknown && !repeat:
-				alone = append(alone, i)
-			case repeat:
-				again = append(again, i)
-			default:
-				apply(i, renewResult{renewed[n], nil})
-			}
-		}
-		if indexes = again; len(indexes) > 0 && !l.pause(ctx, pause/2+l.clock.Jitter(pause/2)) {
-			return append(alone, indexes...), err
+	renewed, rest, err := l.extend(ctx, leases, indexes)
+	for n, i := range indexes {
+		if renewed == nil || rest[leases[i].Resource] {
+			alone = append(alone, i)
+		} else {
+			apply(i, renewResult{renewed[n], nil})
 		}
 	}
 	return alone, err
-}
-
-// pause waits, and reports whether ctx still lives.
-func (l *Locker) pause(ctx context.Context, d time.Duration) bool {
-	timer := l.clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // extend extends the entries of leases, and returns the renewed leases, or nil if nothing was sent. They count

@@ -30,7 +30,7 @@ func (m *Mongo) Extend(ctx context.Context, parts []Extension) (rest map[string]
 	rest = map[string]bool{}
 	documents := groupExtensions(parts)
 	for _, d := range documents {
-		rest[d.name] = false
+		rest[d.name] = true
 	}
 	if len(documents) == 0 {
 		return rest, r, nil
@@ -87,33 +87,25 @@ func (m *Mongo) extend(ctx context.Context, documents []documentExtension, r str
 	return found, err
 }
 
-// findExtended sends one find. Each document has these outcomes:
-//
-//  1. its version has the value r: a majority has the extension, and it is removed from rest,
-//  2. it contains the named entries: it is marked, because it was reserved, or extended and then written again,
-//  3. missing, damaged, or without one of the entries: it stays.
-//
+// findExtended sends one find, and removes from rest the documents whose version has the value r: a majority has
+// their extensions. The others may be missing, damaged, reserved, without one of the entries, or written again.
 // After an error all stay that were not read.
 func (m *Mongo) findExtended(ctx context.Context, documents []documentExtension, r string, rest map[string]bool) error {
 	ctx, cancel := command(ctx)
 	defer cancel()
-	names, byName := make(bson.A, len(documents)), map[string]*documentExtension{}
+	names := make(bson.A, len(documents))
 	for i := range documents {
-		names[i], byName[documents[i].name] = documents[i].name, &documents[i]
+		names[i] = documents[i].name
 	}
 	cursor, err := m.majority.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: names}}}},
-		options.Find().SetProjection(bson.D{{Key: "version", Value: 1}, {Key: "held.id", Value: 1}}).SetBatchSize(ExtendChunk+1))
+		options.Find().SetProjection(bson.D{{Key: "version", Value: 1}}).SetBatchSize(ExtendChunk+1))
 	if err != nil {
 		return err
 	}
 	defer closeCursor(ctx, cursor)
 	for cursor.Next(ctx) {
-		switch d, err := decode(cursor.Current); {
-		case err != nil: // its own renewal reports it
-		case d.Version.R == r:
+		if d, err := decode(cursor.Current); err == nil && d.Version.R == r {
 			delete(rest, d.ID)
-		default:
-			rest[d.ID] = byName[d.ID].names(d)
 		}
 	}
 	return cursor.Err()
@@ -126,16 +118,6 @@ type documentExtension struct {
 	idleAt time.Time
 	// yields is set if all parts yield.
 	yields bool
-}
-
-// names reports whether a document contains all named entries.
-func (d *documentExtension) names(doc *rules.Document) bool {
-	for _, p := range d.parts {
-		if p.ID == "" || !slices.ContainsFunc(doc.Entries, func(e rules.Entry) bool { return e.ID == p.ID }) {
-			return false
-		}
-	}
-	return true
 }
 
 // filter matches the document if no reservation prevents the extension. names is the document's name, or a

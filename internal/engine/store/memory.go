@@ -173,16 +173,13 @@ func (m *Memory) Extend(ctx context.Context, parts []Extension) (rest map[string
 	rest = map[string]bool{}
 	documents := groupExtensions(parts)
 	for _, named := range documents {
-		rest[named.name] = false
+		rest[named.name] = true
 	}
 	if err := ctx.Err(); err != nil {
 		return rest, r, contextEnded(err, "extend %d entries", len(parts))
 	}
 	for _, named := range documents {
-		extended, err := m.update(named.name, r, func(d *rules.Document) bool {
-			rest[named.name] = named.names(d)
-			return rest[named.name] && named.apply(d)
-		})
+		extended, err := m.update(named.name, r, named.apply)
 		if err != nil {
 			return rest, r, err
 		}
@@ -193,21 +190,21 @@ func (m *Memory) Extend(ctx context.Context, parts []Extension) (rest map[string
 	return rest, r, nil
 }
 
-// apply extends the named entries unless a reservation prevents it, and reports whether it did.
+// apply extends the named entries if a document contains all of them and no reservation prevents it, and reports
+// whether it did.
 func (d *documentExtension) apply(doc *rules.Document) bool {
 	if d.yields && doc.ReservedByOther("", d.parts[0].At) {
 		return false
 	}
-	for i := range doc.Entries {
-		e := &doc.Entries[i]
-		for _, p := range d.parts {
-			if e.ID != p.ID {
-				continue
-			}
-			e.ExpiresAt = later(e.ExpiresAt, p.End)
-			if e.RenewedAt == nil || e.RenewedAt.Before(p.At) {
-				e.RenewedAt = &p.At
-			}
+	for _, p := range d.parts {
+		at := slices.IndexFunc(doc.Entries, func(e rules.Entry) bool { return e.ID == p.ID })
+		if p.ID == "" || at < 0 {
+			return false
+		}
+		e := &doc.Entries[at]
+		e.ExpiresAt = later(e.ExpiresAt, p.End)
+		if e.RenewedAt == nil || e.RenewedAt.Before(p.At) {
+			e.RenewedAt = &p.At
 		}
 	}
 	doc.IdleAt = later(doc.IdleAt, d.idleAt)
