@@ -78,6 +78,7 @@ func (d *Doctor) Examine(ctx context.Context) (findings []Finding) {
 		{aboutDatabase, nil, d.server},
 		{"replica set", []string{aboutDatabase}, d.replicaSet},
 		{"clocks", []string{aboutDatabase}, d.clock},
+		{"pool", []string{aboutDatabase}, d.pool},
 		{aboutCollection, []string{aboutDatabase}, d.collection},
 		{"indexes", []string{aboutCollection}, d.indexes},
 		{"writing", []string{aboutCollection}, d.writing},
@@ -187,6 +188,30 @@ func (d *Doctor) clock(ctx context.Context) (Finding, error) {
 		return finding(Warning, what, "locks go by the server's clock, and nothing goes wrong; but times that people compare differ: run NTP on both")
 	}
 	return ok("%s", what)
+}
+
+const (
+	// driverPool is the driver's default of maxPoolSize.
+	driverPool = 100
+	// smallPool is the number of connections below which a pool is reported. Requests that wait in a worker use up to
+	// 25 at once (docs/scaling.md), in addition to renewals, reads of queues and releases.
+	smallPool = 30
+)
+
+// pool checks the URI's maxPoolSize. The doctor cannot know the options that workers set in their code.
+func (d *Doctor) pool(context.Context) (Finding, error) {
+	size := uint64(driverPool)
+	if d.MaxPoolSize != nil {
+		size = *d.MaxPoolSize
+	}
+	switch {
+	case size == 0:
+		return ok("the URI does not limit the connections of a client")
+	case size < smallPool:
+		return finding(Warning, fmt.Sprintf("the URI limits each client to %d connections", size), fmt.Sprintf(
+			"if all are in use, renewals wait and locks are lost while the database is healthy: give locks a client of their own, with a maxPoolSize of %d or more", smallPool))
+	}
+	return ok("the URI allows each client %d connections", size)
 }
 
 func (d *Doctor) collection(ctx context.Context) (Finding, error) {

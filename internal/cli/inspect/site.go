@@ -30,6 +30,8 @@ type Site struct {
 	Locker *party.Locker
 	// Collection is the Locker's, for the doctor.
 	Collection *mongo.Collection
+	// MaxPoolSize is the option of the database's URI, for the doctor. Nil is the driver's default, and 0 no limit.
+	MaxPoolSize *uint64
 	// Temporal answers questions about workflows. The zero value asks no server.
 	Temporal Temporal
 	// Flags are the flags with which the lockstep command finds the locks, for commands to copy.
