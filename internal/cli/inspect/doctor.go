@@ -310,24 +310,37 @@ func (d *Doctor) documents(ctx context.Context) (Finding, error) {
 	if err != nil {
 		return Finding{}, err
 	}
-	const mostNamed = 5
-	var names []string
-	damaged := 0
+	var damaged, foreign []string
 	for i := range resources {
-		if r := &resources[i]; r.Damaged != "" {
-			if damaged++; damaged <= mostNamed {
-				names = append(names, fmt.Sprintf("%q (%s)", d.ResourceName(r.Name), r.Damaged))
-			}
+		switch r := &resources[i]; {
+		case r.foreign:
+			foreign = append(foreign, d.ResourceName(r.Name))
+		case r.Damaged != "":
+			damaged = append(damaged, fmt.Sprintf("%q (%s)", d.ResourceName(r.Name), r.Damaged))
 		}
 	}
-	if damaged == 0 {
-		return ok("all can be decoded")
+	switch {
+	case len(damaged) > 0:
+		what := fmt.Sprintf("%d cannot be decoded, and nobody can lock these resources: %s", len(damaged), firstNames(damaged))
+		if len(foreign) > 0 {
+			what += fmt.Sprintf("; %d have an _id that is not a name: %s", len(foreign), firstNames(foreign))
+		}
+		return finding(Broken, what, "if another program wrote them, delete them; otherwise let those who use these resources end first, since the document has their locks. "+
+			d.command("clear")+" --reason … ends all locks, and deletes those whose _id is a name")
+	case len(foreign) > 0:
+		return finding(Warning, fmt.Sprintf("%d have an _id that is not the name of a resource: %s", len(foreign), firstNames(foreign)),
+			"another program wrote them. They keep nobody from locking; delete them, and keep the collection for locks")
 	}
-	if damaged > mostNamed {
-		names = append(names, fmt.Sprintf("and %d more", damaged-mostNamed))
+	return ok("all can be decoded")
+}
+
+// firstNames joins the first names of a list, and counts the others.
+func firstNames(names []string) string {
+	const most = 5
+	if more := len(names) - most; more > 0 {
+		names = append(slices.Clone(names[:most]), fmt.Sprintf("and %d more", more))
 	}
-	return finding(Broken, fmt.Sprintf("%d cannot be decoded, and nobody can lock these resources: %s", damaged, strings.Join(names, ", ")),
-		"delete them if another program wrote them; otherwise let those who use these resources end first, since the document has their locks")
+	return strings.Join(names, ", ")
 }
 
 // semaphores looks for resources whose shared holders and waiters differ in their limits. It reads all documents.

@@ -91,6 +91,8 @@ type Resource struct {
 	LongestWait time.Duration `json:"longestWait,omitempty"`
 	// Damaged describes why the document cannot be decoded. The other fields are empty then.
 	Damaged string `json:"damaged,omitempty"`
+	// foreign is set if Damaged is, and Name is the _id of another program's document.
+	foreign bool
 	// Internal is the result of the function [Internal].
 	Internal bool `json:"internal,omitempty"`
 }
@@ -118,7 +120,8 @@ func Internal(resource string) bool {
 	return resource == probe || strings.HasPrefix(resource, janitor.LockName(""))
 }
 
-// Resources lists the resources that a filter selects: those that cannot be decoded first, then the one with the most
+// Resources lists the resources that a filter selects, and without a filter also the documents of other programs: those that
+// cannot be decoded first, then the one with the most
 // waiters, then by the longest wait, then by name.
 func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, error) {
 	var all []Resource
@@ -160,6 +163,13 @@ func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, er
 	}
 	for i := range all {
 		all[i].holdsFirst()
+	}
+	if s.Collection != nil && selectsAll(&f) {
+		foreign, err := s.foreign(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, foreign...)
 	}
 	slices.SortStableFunc(all, func(a, b Resource) int {
 		return cmp.Or(compareDamage(a, b), cmp.Compare(len(b.Waiters), len(a.Waiters)), cmp.Compare(b.LongestWait, a.LongestWait), cmp.Compare(a.Name, b.Name))
