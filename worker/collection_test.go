@@ -158,12 +158,17 @@ func (b *bundle) othersHold(t *testing.T, r lockcore.Resource) {
 // dropCollection drops the collection. The bundle's next workers are new processes.
 func (b *bundle) dropCollection(t *testing.T) {
 	t.Helper()
-	coll := b.lockCollection(t)
-	require.NoError(t, coll.Drop(t.Context()))
-	again, err := lockcore.New(coll, lockcore.Config{})
+	require.NoError(t, b.lockCollection(t).Drop(t.Context()))
+	b.reopen(t)
+}
+
+// reopen makes the bundle's next workers new processes, with the collection of the bundle's database.
+func (b *bundle) reopen(t *testing.T) {
+	t.Helper()
+	locker, err := lockcore.New(b.lockCollection(t), lockcore.Config{})
 	require.NoError(t, err)
-	closeAtEnd(t, again)
-	b.locker, b.plugin = again, newPlugin(t, worker.Options{Locker: again})
+	closeAtEnd(t, locker)
+	b.locker, b.plugin = locker, newPlugin(t, worker.Options{Locker: locker})
 }
 
 // replace records that the collection replaces another one.
@@ -172,12 +177,77 @@ func (b *bundle) replace(t *testing.T, old string) {
 	require.NoError(t, repair.Replace(t.Context(), b.lockCollection(t), old, "dropped for the test"))
 }
 
+// clear releases everything, as an operator does.
+func (b *bundle) clear(t *testing.T) {
+	t.Helper()
+	operator, err := lockcore.New(b.lockCollection(t), lockcore.Config{})
+	require.NoError(t, err)
+	closeAtEnd(t, operator)
+	_, err = repair.Clear(t.Context(), operator, b.lockCollection(t), "restored")
+	require.NoError(t, err)
+}
+
 // requireLostAndUndone requires that a saga fails since it has lost its locks, and that the step was undone.
 func (b *bundle) requireLostAndUndone(t *testing.T, run client.WorkflowRun, step string) {
 	t.Helper()
 	_, err := b.end(t, run)
 	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
 	require.Contains(t, b.read(), "undid "+step)
+}
+
+// All workers are stopped while a saga is in flight, and started with the address of another collection, which is empty or has a copy of
+// the documents. After the commands that docs/production.md names the saga is undone, and its resources are free.
+func TestSaga_LocksMoved_IsUndone(t *testing.T) {
+	t.Parallel()
+	for name, move := range map[string]struct {
+		copies bool
+		then   func(t *testing.T, b *bundle, old string)
+	}{
+		"Empty": {false, func(t *testing.T, b *bundle, old string) { b.replace(t, old) }},
+		"WithDocuments": {true, func(t *testing.T, b *bundle, old string) {
+			require.Equal(t, old, b.collectionID(t))
+			b.clear(t)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
+				if err := s.Step(workflows.Guard(ctx, account), "Note", "Undo", "first").Get(ctx, nil); err != nil {
+					return err
+				}
+				receive(ctx, "go on")
+				return s.Step(workflows.Guard(ctx, account), "Note", "Undo", "second").Get(ctx, nil)
+			})
+			first := b.serve(t)
+			run := b.start(t, "W")
+			b.untilWritten(t, 1)
+			first.Stop()
+			old, from := b.collectionID(t), b.lockCollection(t)
+			b.database = testenv.Mongo(t).Name()
+			if move.copies {
+				copyDocuments(t, from, b.lockCollection(t))
+			}
+			b.reopen(t)
+			b.serve(t)
+			require.NoError(t, b.locker.CreateIndexes(t.Context()))
+			move.then(t, b, old)
+			b.signal(t, run, "go on")
+			b.requireLostAndUndone(t, run, "first")
+			require.NotContains(t, b.read(), "second")
+			b.requireFree(t, account.Name)
+		})
+	}
+}
+
+func copyDocuments(t *testing.T, from, to *mongo.Collection) {
+	t.Helper()
+	cursor, err := from.Find(t.Context(), bson.D{})
+	require.NoError(t, err)
+	var all []bson.Raw
+	require.NoError(t, cursor.All(t.Context(), &all))
+	_, err = to.InsertMany(t.Context(), all)
+	require.NoError(t, err)
 }
 
 // A compensation that waits for its lock continues in the new collection, and so does a step of scope step.
@@ -244,13 +314,7 @@ func TestSaga_CollectionChangesUnderRunningWorkers_NextSagaRuns(t *testing.T) {
 			require.NoError(t, err)
 			b.replace(t, old)
 		},
-		"Clear": func(t *testing.T, b *bundle, _ string) {
-			other, err := lockcore.New(b.lockCollection(t), lockcore.Config{})
-			require.NoError(t, err)
-			closeAtEnd(t, other)
-			_, err = repair.Clear(t.Context(), other, b.lockCollection(t), "restored")
-			require.NoError(t, err)
-		},
+		"Clear": func(t *testing.T, b *bundle, _ string) { b.clear(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
