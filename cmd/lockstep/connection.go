@@ -90,9 +90,12 @@ func (d *databaseFlags) add(c *cobra.Command) {
 	f.StringVar(&d.collection, "collection", defaultCollection, "the collection of the locks")
 }
 
+// address returns the URI of the database, or the empty string.
+func (d *databaseFlags) address() string { return cmp.Or(d.uri, os.Getenv(uriVariable)) }
+
 // connect connects to the database, as a command with this name.
 func (d *databaseFlags) connect(ctx context.Context, command string) (coll *mongo.Collection, disconnect func(), err error) {
-	uri := cmp.Or(d.uri, os.Getenv(uriVariable))
+	uri := d.address()
 	if uri == "" {
 		return nil, nil, fmt.Errorf("%w: neither --mongodb-uri nor LOCKSTEP_MONGODB_URI says where the database is", errUsage)
 	}
@@ -197,7 +200,7 @@ func (d *databaseFlags) open(ctx context.Context, command string) (*site, error)
 		disconnect()
 		return nil, err
 	}
-	opened := &site{Site: inspect.Site{Locker: locker, Collection: coll}}
+	opened := &site{Site: inspect.Site{Locker: locker, Collection: coll, MaxPoolSize: connect.MaxPoolSize(d.address())}}
 	if d.database != "" {
 		opened.Flags = append(opened.Flags, "--database", d.database)
 	}

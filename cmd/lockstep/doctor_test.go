@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"slices"
@@ -216,6 +217,27 @@ func TestDoctor_DatabaseAway_LocksRemain(t *testing.T) {
 	require.NoError(t, holder.Get(t.Context(), nil))
 }
 
+func TestDoctor_SmallPoolInTheURI_IsAWarning(t *testing.T) {
+	t.Parallel()
+	l := newLocks(t)
+	l.prints(t, "init")
+	given, err := url.Parse(os.Getenv(uriVariable))
+	require.NoError(t, err)
+	for size, want := range map[string]string{
+		"":   "ok       pool         the URI allows each client 100 connections\n",
+		"0":  "ok       pool         the URI does not limit the connections of a client\n",
+		"30": "ok       pool         the URI allows each client 30 connections\n",
+		"4":  "warning  pool         the URI limits each client to 4 connections\n",
+	} {
+		uri, query := *given, given.Query()
+		if query.Del("maxPoolSize"); size != "" {
+			query.Set("maxPoolSize", size)
+		}
+		uri.RawQuery = query.Encode()
+		require.Contains(t, l.prints(t, "doctor", "--mongodb-uri", uri.String()), want)
+	}
+}
+
 func TestDoctor_DifferentLimitsOfASemaphore_AreFound(t *testing.T) {
 	t.Parallel()
 	l := newLocks(t)
@@ -243,7 +265,7 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 	for name, c := range map[string]struct{ args, once, see, stderr string }{
 		"no database": {
 			"--mongodb-uri mongodb://127.0.0.1:1/", "unknown  database     --mongodb-uri: no database answers at [127.0.0.1:1]", "unknown  collections  not checked: see database\n",
-			"unknown: database, replica set, clocks, collection, indexes, writing, janitor, collections, pollers, orphans, documents, deadlocks, semaphores",
+			"unknown: database, replica set, clocks, pool, collection, indexes, writing, janitor, collections, pollers, orphans, documents, deadlocks, semaphores",
 		},
 		"no Temporal": {
 			"--temporal-address 127.0.0.1:1", "unknown  Temporal     no Temporal server answers at 127.0.0.1:1", "unknown  collections  not checked: see Temporal\n",
@@ -251,7 +273,7 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 		},
 		"neither": {
 			"--mongodb-uri mongodb://127.0.0.1:1/ --temporal-address 127.0.0.1:1", "no database answers at", "unknown  janitor      not checked: see collection and Temporal\n",
-			"unknown: database, replica set, clocks, collection, indexes, writing, Temporal, Temporal API, janitor, collections, workers, pollers, orphans, documents, deadlocks, semaphores",
+			"unknown: database, replica set, clocks, pool, collection, indexes, writing, Temporal, Temporal API, janitor, collections, workers, pollers, orphans, documents, deadlocks, semaphores",
 		},
 		"no namespace": {
 			"--namespace nowhere", "broken   Temporal     the server does not know the namespace at", "unknown  workers      not checked: see Temporal\n",
@@ -269,7 +291,7 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 		code, out, stderr := l.lockstep(t, append([]string{"doctor"}, strings.Fields(c.args)...)...)
 		require.Equal(t, 1, code, name)
 		require.Equal(t, "lockstep: "+c.stderr+"\n", stderr, name)
-		require.Regexp(t, `^((ok|warning|broken|unknown) .*\n( +→ .*\n)*){16}$`, out, name)
+		require.Regexp(t, `^((ok|warning|broken|unknown) .*\n( +→ .*\n)*){17}$`, out, name)
 		require.Equal(t, 1, strings.Count(out, c.once), name+"\n"+out)
 		require.Contains(t, out, c.see, name)
 	}

@@ -48,80 +48,37 @@ func (r *releases) end(t *testing.T, listed []inspect.Entry) (int, error) {
 	return len(ended), err
 }
 
+// change is what happens to an entry between the list of release and its end.
+type change struct {
+	// now is release's flag --now, and party the name that it was given.
+	now   bool
+	party string
+	// before makes the locks that are listed, and returns the holder's.
+	before func(*testing.T, *releases) lockcore.Lease
+	// change changes them, and want is what release then reports.
+	change func(t *testing.T, r *releases, holder lockcore.Lease)
+	want   string
+}
+
+var changes = map[string]change{
+	"waiter became the holder":                   {party: "waiter", before: waits, change: waiterGetsIt, want: "Now waiter holds r (exclusive)"},
+	"unhold: the waiting hold became the holder": {now: true, party: inspect.Maintenance, before: maintenanceWaits, change: maintenanceGetsIt, want: "Now maintenance holds r (exclusive)"},
+	"waiter has left":                            {party: "waiter", before: waits, change: waiterLeaves, want: `"waiter" has left "r"`},
+	"holder has left":                            {party: "holder", before: holds, change: holderLeaves, want: `"holder" has left "r"`},
+	"holder has a later hold":                    {party: "holder", before: holds, change: holderComesAgain, want: "Now holder holds r (exclusive)"},
+	"part that was cut off has left":             {now: true, party: "holder", before: isCutOff, change: holderLeaves, want: `"holder" has left "r"`},
+}
+
+// Release ends nothing but what it has listed, and fails if that is no longer there.
 func TestRelease_EntryChangedSinceListed_Fails(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		now    bool
-		party  string
-		before func(*testing.T, *releases) lockcore.Lease
-		change func(*testing.T, *releases, lockcore.Lease)
-		want   string
-	}{
-		"waiter became the holder": {
-			party: "waiter", before: waits, want: "Now waiter holds r (exclusive)",
-			change: func(t *testing.T, r *releases, holder lockcore.Lease) {
-				require.NoError(t, r.Leave(t.Context(), holder))
-				require.NotZero(t, r.confirm(t, "waiter"))
-			},
-		},
-		"unhold: the waiting hold became the holder": {
-			now: true, party: inspect.Maintenance, want: "Now maintenance holds r (exclusive)",
-			before: func(t *testing.T, r *releases) lockcore.Lease {
-				holder := r.ask(t, "holder", "p", "r")
-				_, err := r.Enter(t.Context(), (&holdConfig{reason: "paint"}).request("r"))
-				require.ErrorIs(t, err, lockcore.ErrBusy)
-				return holder
-			},
-			change: func(t *testing.T, r *releases, holder lockcore.Lease) {
-				require.NoError(t, r.Leave(t.Context(), holder))
-				for st, err := range r.Status(t.Context(), lockcore.Filter{Resource: "r"}) {
-					require.NoError(t, err)
-					_, err = r.Enter(t.Context(), party.Request{
-						LockID: st.LockID, Part: st.Part, Order: st.Order, Resources: []lockcore.Resource{lockcore.Exclusive("r")}, TTL: lockcore.Forever, Queued: true,
-					})
-					require.NoError(t, err)
-				}
-			},
-		},
-		"waiter has left": {
-			party: "waiter", before: waits, want: `"waiter" has left "r"`,
-			change: func(t *testing.T, r *releases, _ lockcore.Lease) {
-				_, err := r.LeaveQueue(t.Context(), lockcore.Lease{Resource: "r", LockID: "waiter", Part: "p", Order: party.Order{Schedule: r.orders, Attempt: 1}})
-				require.NoError(t, err)
-			},
-		},
-		"holder has left": {
-			party: "holder", before: holds, want: `"holder" has left "r"`,
-			change: func(t *testing.T, r *releases, holder lockcore.Lease) {
-				require.NoError(t, r.Leave(t.Context(), holder))
-			},
-		},
-		"holder has a later hold": {
-			party: "holder", before: holds, want: "Now holder holds r (exclusive)",
-			change: func(t *testing.T, r *releases, holder lockcore.Lease) {
-				require.NoError(t, r.Leave(t.Context(), holder))
-				r.ask(t, "holder", "p", "r")
-			},
-		},
-		"part that was cut off has left": {
-			now: true, party: "holder", want: `"holder" has left "r"`,
-			before: func(t *testing.T, r *releases) lockcore.Lease {
-				holder := r.ask(t, "holder", "p", "r")
-				require.NoError(t, r.Revoke(t.Context(), "r", "holder", holder.FirstFence, "a drill", false))
-				require.Equal(t, []lockcore.State{lockcore.StateDraining}, r.states(t, "r", "holder"))
-				return holder
-			},
-			change: func(t *testing.T, r *releases, holder lockcore.Lease) {
-				require.NoError(t, r.Leave(t.Context(), holder))
-			},
-		},
-	} {
+	for name, c := range changes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newReleases(t, c.now)
-			of := c.before(t, r)
+			holder := c.before(t, r)
 			listed := r.listed(t, c.party)
-			c.change(t, r, of)
+			c.change(t, r, holder)
 			held := r.states(t, "r", "")
 			ended, err := r.end(t, listed)
 			require.Zero(t, ended)
@@ -144,41 +101,75 @@ func waits(t *testing.T, r *releases) lockcore.Lease {
 	return holder
 }
 
-// confirm makes the waiter that was asked for last take its claim up.
-func (r *releases) confirm(t *testing.T, lockID string) lockcore.Lease {
+func isCutOff(t *testing.T, r *releases) lockcore.Lease {
 	t.Helper()
-	r.orders--
-	return r.ask(t, lockID, "p", "r")
+	holder := holds(t, r)
+	require.NoError(t, r.Revoke(t.Context(), "r", "holder", holder.FirstFence, "a drill", false))
+	require.Equal(t, []lockcore.State{lockcore.StateDraining}, r.states(t, "r", "holder"))
+	return holder
+}
+
+func maintenanceWaits(t *testing.T, r *releases) lockcore.Lease {
+	t.Helper()
+	holder := holds(t, r)
+	_, err := r.Enter(t.Context(), (&holdConfig{reason: "paint"}).request("r"))
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	return holder
+}
+
+func holderLeaves(t *testing.T, r *releases, holder lockcore.Lease) {
+	t.Helper()
+	require.NoError(t, r.Leave(t.Context(), holder))
+}
+
+func holderComesAgain(t *testing.T, r *releases, holder lockcore.Lease) {
+	t.Helper()
+	holderLeaves(t, r, holder)
+	holds(t, r)
+}
+
+func waiterLeaves(t *testing.T, r *releases, _ lockcore.Lease) {
+	t.Helper()
+	waiter := lockcore.Lease{Resource: "r", LockID: "waiter", Part: "p", Order: party.Order{Schedule: r.orders, Attempt: 1}}
+	_, err := r.LeaveQueue(t.Context(), waiter)
+	require.NoError(t, err)
+}
+
+// waiterGetsIt makes the waiter take its claim up.
+func waiterGetsIt(t *testing.T, r *releases, holder lockcore.Lease) {
+	t.Helper()
+	holderLeaves(t, r, holder)
+	r.orders-- // the same request
+	require.NotZero(t, r.ask(t, "waiter", "p", "r"))
+}
+
+func maintenanceGetsIt(t *testing.T, r *releases, holder lockcore.Lease) {
+	t.Helper()
+	holderLeaves(t, r, holder)
+	for st, err := range r.Status(t.Context(), lockcore.Filter{Resource: "r"}) {
+		require.NoError(t, err)
+		_, err = r.Enter(t.Context(), party.Request{
+			LockID: st.LockID, Part: st.Part, Order: st.Order, Resources: []lockcore.Resource{lockcore.Exclusive("r")}, TTL: lockcore.Forever, Queued: true,
+		})
+		require.NoError(t, err)
+	}
 }
 
 func TestRelease_EntryAsListed_IsEnded(t *testing.T) {
 	t.Parallel()
+	ended := []lockcore.State{}
 	for name, c := range map[string]struct {
 		now    bool
 		party  string
-		before func(*testing.T, *releases)
+		before func(*testing.T, *releases) lockcore.Lease
 		left   []lockcore.State
 	}{
-		"waiter": {party: "waiter", before: func(t *testing.T, r *releases) { waits(t, r) }, left: []lockcore.State{}},
-		"claim": {
-			party: "waiter", left: []lockcore.State{},
-			before: func(t *testing.T, r *releases) { require.NoError(t, r.Leave(t.Context(), waits(t, r))) },
-		},
-		"holder":      {party: "holder", before: func(t *testing.T, r *releases) { holds(t, r) }, left: []lockcore.State{lockcore.StateDraining}},
-		"dead holder": {now: true, party: "holder", before: func(t *testing.T, r *releases) { holds(t, r) }, left: []lockcore.State{}},
-		"part that was cut off": {
-			now: true, party: "holder", left: []lockcore.State{},
-			before: func(t *testing.T, r *releases) {
-				require.NoError(t, r.Revoke(t.Context(), "r", "holder", holds(t, r).FirstFence, "before", false))
-			},
-		},
-		"two parts": {
-			now: true, party: "holder", left: []lockcore.State{},
-			before: func(t *testing.T, r *releases) {
-				holds(t, r)
-				require.NotZero(t, r.ask(t, "holder", "q", "r"))
-			},
-		},
+		"waiter":                {party: "waiter", before: waits, left: ended},
+		"claim":                 {party: "waiter", before: hasClaim, left: ended},
+		"holder":                {party: "holder", before: holds, left: []lockcore.State{lockcore.StateDraining}},
+		"dead holder":           {now: true, party: "holder", before: holds, left: ended},
+		"part that was cut off": {now: true, party: "holder", before: isCutOff, left: ended},
+		"two parts":             {now: true, party: "holder", before: holdsTwice, left: ended},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -191,4 +182,18 @@ func TestRelease_EntryAsListed_IsEnded(t *testing.T) {
 			require.Equal(t, c.left, r.states(t, "r", c.party))
 		})
 	}
+}
+
+func hasClaim(t *testing.T, r *releases) lockcore.Lease {
+	t.Helper()
+	holder := waits(t, r)
+	holderLeaves(t, r, holder)
+	return holder
+}
+
+func holdsTwice(t *testing.T, r *releases) lockcore.Lease {
+	t.Helper()
+	holder := holds(t, r)
+	require.NotZero(t, r.ask(t, "holder", "q", "r"))
+	return holder
 }

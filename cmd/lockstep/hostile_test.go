@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,81 +67,102 @@ func hostileLocks(t *testing.T) *locks {
 	return l
 }
 
-// Each command is here: a new one must be added, with arguments that make it print callers' text.
-func TestCommands_HostileText_ReachesNoTerminal(t *testing.T) {
-	t.Parallel()
-	l := hostileLocks(t)
-	dir := t.TempDir()
-	traces := filepath.Join(dir, "traces.json")
-	span, err := json.Marshal(map[string]any{"resourceSpans": []any{map[string]any{"scopeSpans": []any{map[string]any{"spans": []any{hostileSpan()}}}}}})
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(traces, append(span, "\n{broken "+evil+"\n"...), 0o600))
-	in := []string{"--database", l.database}
-	reason := []string{"--reason", evil, "--yes"}
-	cases := map[string][][]string{
-		"ps":        {in, append(in, "--json"), append(in, "--watch", evil), append(in, "--collection", evil)},
-		"show":      {append(in, evil), append(in, evil+"forced"), append(in, "nothing"+evil), append(in, "--json", evil), {}, {evil, evil}},
-		"why":       {append(in, evil), append(in, "owner "+evil+"waiter"), append(in, "--no-temporal", "nothing"+evil), append(in, "--json", "--no-temporal", "owner "+evil+"waiter")},
-		"deadlocks": {in, append(in, "--json")},
-		"orphans":   {in, append(in, "--json"), append(in, "--namespace", evil)},
-		"doctor":    {in, append(in, "--json"), append(in, "--namespace", evil), append(in, "--collection", "x"+evil), append(in, "--mongodb-uri", "mongodb://"+evil)},
-		"hold": {
-			append(in, "--reason", evil, "--wait", "1s", evil), append(in, "--reason", evil, evil+"free"), append(in, "--reason", evil, evil+"free"), append(in, evil),
-		},
-		"unhold": {append(in, evil+"free"), append(in, evil)},
+// hostileCases returns the arguments with which each command prints, or refuses, callers' text. A new command must be added.
+func hostileCases(l *locks, traces string) map[string][][]string {
+	in := func(more ...string) []string { return append([]string{"--database", l.database}, more...) }
+	release := func(more ...string) []string { return append(in("--reason", evil, "--yes"), more...) }
+	return map[string][][]string{
+		"ps":        {in(), in("--json"), in("--watch", evil), in("--collection", evil)},
+		"show":      {in(evil), in(evil + "forced"), in("nothing" + evil), in("--json", evil), {}, {evil, evil}},
+		"why":       {in(evil), in("owner " + evil + "waiter"), in("--no-temporal", "nothing"+evil), in("--json", "--no-temporal", "owner "+evil+"waiter")},
+		"deadlocks": {in(), in("--json")},
+		"orphans":   {in(), in("--json"), in("--namespace", evil)},
+		"doctor":    {in(), in("--json"), in("--namespace", evil), in("--collection", "x"+evil), in("--mongodb-uri", "mongodb://"+evil)},
+		"hold":      {in("--reason", evil, "--wait", "1s", evil), in("--reason", evil, evil+"free"), in("--reason", evil, evil+"free"), in(evil)},
+		"unhold":    {in(evil + "free"), in(evil)},
 		"release": {
-			append(append(in, reason...), evil, "nobody"+evil), append(append(in, reason...), "--fence", "1", evil, evil),
-			append(append(in, reason...), evil, evil+"waiter"), append(append(in, reason...), evil, evil), append(append(in, "--reason", evil), evil, evil),
+			release(evil, "nobody"+evil), release("--fence", "1", evil, evil), release(evil, evil+"waiter"), release(evil, evil), in("--reason", evil, evil, evil),
 		},
-		"ui":            {{"--listen", evil}, append(in, "--collection", evil)},
-		"verify":        {{"--control", evil}, {"--duration", evil}},
-		"contention":    {{traces}, {"--json", traces}, {filepath.Join(dir, evil)}, {"--since", evil, traces}, {"--jaeger-ui", evil, traces}, {"--resource", evil, traces}},
-		"worker":        {append(in, "--namespace", evil), append(in, evil), append(in, "--temporal-address", evil)},
-		"janitor":       {append(in, "--once"), append(in, "--once", "--json"), append(in, "--once", "--namespace", evil)},
-		"init":          {in, append(in, "--collection", evil)},
+		"ui":     {{"--listen", evil}, in("--collection", evil)},
+		"verify": {{"--control", evil}, {"--duration", evil}},
+		"contention": {
+			{traces}, {"--json", traces}, {filepath.Join(filepath.Dir(traces), evil)}, {"--since", evil, traces}, {"--jaeger-ui", evil, traces}, {"--resource", evil, traces},
+		},
+		"worker":        {in("--namespace", evil), in(evil), in("--temporal-address", evil)},
+		"janitor":       {in("--once"), in("--once", "--json"), in("--once", "--namespace", evil)},
+		"init":          {in(), in("--collection", evil)},
 		"demo":          {{"--guards", evil}, {"--transfers", evil}, {evil}},
 		"demo-worker":   {{}, {evil}},
 		"verify-client": {{}, {evil}},
 		"version":       {{}, {evil}},
-		"replaces":      {append(in, "--reason", evil, "old"+evil), append(in, "old"+evil)},
-		"clear":         {append(in, "--reason", evil), append(in, "--reason", evil, "--collection", evil), append(in, evil)},
+		"replaces":      {in("--reason", evil, "old"+evil), in("old" + evil)},
+		"clear":         {in("--reason", evil), in("--reason", evil, "--collection", evil), in(evil)},
+		"help":          {{evil}},
+		"completion":    {{evil}},
+		"--" + evil:     {{}},
+		evil:            {{}},
 	}
-	known := map[string]bool{"help": true, "completion": true} // cobra's own
-	for name := range cases {
-		known[name] = true
-	}
+}
+
+// Callers' text reaches the terminal as plain text, whatever command prints it.
+func TestCommands_HostileText_ReachesNoTerminal(t *testing.T) {
+	t.Parallel()
+	l := hostileLocks(t)
+	cases := hostileCases(l, writeHostileTraces(t))
 	for _, c := range rootCommand(streams{}).Commands() {
-		require.True(t, known[c.Name()], "the command %s is not in this test", c.Name())
+		require.Contains(t, cases, c.Name(), "the command is not in this test")
 	}
-	cases["help"], cases["completion"], cases["--"+evil], cases[evil] = [][]string{{evil}}, [][]string{{evil}}, [][]string{{}}, [][]string{{}}
-	check := func(name string) {
-		for _, args := range cases[name] {
-			code, stdout, stderr := lockstep(t, servers(t), append([]string{name}, args...)...)
-			requirePlain(t, stdout)
-			requirePlain(t, stderr)
-			require.LessOrEqual(t, code, 2, stderr)
-			if len(args) > 2 && args[2] == "--json" {
-				require.True(t, json.Valid([]byte(stdout)), "%s %q: %s%s", name, args, stdout, stderr)
-			}
+	for name, calls := range cases {
+		if !changesLocks(name) {
+			requireCallsPlain(t, name, calls)
 		}
-		delete(cases, name)
 	}
-	for _, name := range []string{ // releases come last
-		"ps", "show", "why", "deadlocks", "orphans", "doctor", "hold", "unhold", "ui", "verify", "contention", "worker", "janitor", "init", "demo", "demo-worker",
-		"verify-client", "version", "help", "completion", "--" + evil, evil, "replaces", "release",
-	} {
-		check(name)
+	for _, name := range []string{"hold", "unhold", "replaces", "release"} {
+		requireCallsPlain(t, name, cases[name])
 	}
+	require.Contains(t, l.resources(t), evil+"left", "JSON keeps the name")
+	requireCallsPlain(t, "clear", cases["clear"])
+}
+
+// changesLocks reports whether a command changes the locks that other commands print.
+func changesLocks(name string) bool {
+	return slices.Contains([]string{"hold", "unhold", "replaces", "release", "clear"}, name)
+}
+
+// requireCallsPlain calls a command, and requires that all of its output is plain, and valid if it is JSON.
+func requireCallsPlain(t *testing.T, name string, calls [][]string) {
+	t.Helper()
+	for _, args := range calls {
+		code, stdout, stderr := lockstep(t, servers(t), append([]string{name}, args...)...)
+		requirePlain(t, stdout)
+		requirePlain(t, stderr)
+		require.LessOrEqual(t, code, 2, stderr)
+		if len(args) > 2 && args[2] == "--json" {
+			require.True(t, json.Valid([]byte(stdout)), "%s %q: %s%s", name, args, stdout, stderr)
+		}
+	}
+}
+
+// resources returns the names that ps lists as JSON.
+func (l *locks) resources(t *testing.T) (names []string) {
+	t.Helper()
 	_, stdout, _ := l.lockstep(t, "ps", "--json")
 	var found []struct{ Resource string }
 	require.NoError(t, json.Unmarshal([]byte(stdout), &found))
-	var names []string
 	for _, r := range found {
 		names = append(names, r.Resource)
 	}
-	require.Contains(t, names, evil+"left", "JSON keeps the name")
-	check("clear")
-	require.Empty(t, cases)
+	return names
+}
+
+// writeHostileTraces writes a file with a span of which each text is evil, and with a broken line.
+func writeHostileTraces(t *testing.T) (file string) {
+	t.Helper()
+	span, err := json.Marshal(map[string]any{"resourceSpans": []any{map[string]any{"scopeSpans": []any{map[string]any{"spans": []any{hostileSpan()}}}}}})
+	require.NoError(t, err)
+	file = filepath.Join(t.TempDir(), "traces.json")
+	require.NoError(t, os.WriteFile(file, append(span, "\n{broken "+evil+"\n"...), 0o600))
+	return file
 }
 
 func hostileSpan() map[string]any {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -237,9 +238,22 @@ func CheckCollection(ctx context.Context, locker CollectionIdentifier, workflows
 	case err == nil:
 		own = now
 	}
+	if !isCollectionID(workflows) {
+		return false, temporal.NewApplicationError(fmt.Sprintf("lockstep: this worker keeps its locks in the collection with the ID %s, and the request names "+
+			"%.100q, which is not the ID of a collection", own, workflows), wire.FailureOtherCollection)
+	}
 	return false, temporal.NewApplicationError(fmt.Sprintf("lockstep: this worker keeps its locks in the collection with the ID %s, and the workflow's "+
 		"worker in that with the ID %s: give the Lockers of both the same database and collection; if that collection was dropped or replaced: "+
 		"lockstep replaces %s --reason …", own, workflows, workflows), wire.FailureOtherCollection)
+}
+
+// isCollectionID reports whether a text can be an ID. Whoever may start activities may write any text there, and operators copy the
+// command with the ID from the failure into a shell.
+func isCollectionID(text string) bool {
+	const maxID = 64 // rand.Text makes 26 letters and digits
+	return len(text) <= maxID && !strings.ContainsFunc(text, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9')
+	})
 }
 
 // Replaced returns the failure of an activity that carries the ID of a collection that was replaced, if what it needs is lost.

@@ -1,6 +1,7 @@
 package lockactivities_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,4 +44,17 @@ func TestActivities_OtherCollection(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The refusal names a command with the ID, which operators copy. Whoever may start activities may write anything in place of the ID.
+func TestActivities_HostileCollectionID_NamesNoCommand(t *testing.T) {
+	t.Parallel()
+	for _, id := range []string{"x; touch pwned #", "$(touch pwned)", "`touch pwned`", "x\\ntouch pwned", "--now", strings.Repeat("x", 65), "x y"} {
+		_, err := call(t, &fakeLocker{}, wire.ActivityRelease, `{"collection":"`+id+`","resources":["a"],"schedule":7}`)
+		require.ErrorContains(t, err, "is not the ID of a collection")
+		require.NotContains(t, err.Error(), "lockstep replaces")
+		require.NotContains(t, err.Error(), "\n")
+	}
+	_, err := call(t, &fakeLocker{}, wire.ActivityRelease, `{"collection":"CFVPV5ZIQRZC3C2H7GV2JDZO2P","resources":["a"],"schedule":7}`)
+	require.ErrorContains(t, err, "lockstep replaces CFVPV5ZIQRZC3C2H7GV2JDZO2P --reason")
 }

@@ -85,3 +85,8 @@ func Database(uri string) string {
 	}
 	return cs.Database
 }
+
+// MaxPoolSize returns the option maxPoolSize of a URI, or nil if it is not set.
+func MaxPoolSize(uri string) *uint64 {
+	return options.Client().ApplyURI(uri).MaxPoolSize
+}

@@ -78,6 +78,7 @@ func (d *Doctor) Examine(ctx context.Context) (findings []Finding) {
 		{aboutDatabase, nil, d.server},
 		{"replica set", []string{aboutDatabase}, d.replicaSet},
 		{"clocks", []string{aboutDatabase}, d.clock},
+		{"pool", []string{aboutDatabase}, d.pool},
 		{aboutCollection, []string{aboutDatabase}, d.collection},
 		{"indexes", []string{aboutCollection}, d.indexes},
 		{"writing", []string{aboutCollection}, d.writing},
@@ -189,6 +190,30 @@ func (d *Doctor) clock(ctx context.Context) (Finding, error) {
 	return ok("%s", what)
 }
 
+const (
+	// driverPool is the driver's default of maxPoolSize.
+	driverPool = 100
+	// smallPool is the number of connections below which a pool is reported. Requests that wait in a worker use up to
+	// 25 at once (docs/scaling.md), in addition to renewals, reads of queues and releases.
+	smallPool = 30
+)
+
+// pool checks the URI's maxPoolSize. The doctor cannot know the options that workers set in their code.
+func (d *Doctor) pool(context.Context) (Finding, error) {
+	size := uint64(driverPool)
+	if d.MaxPoolSize != nil {
+		size = *d.MaxPoolSize
+	}
+	switch {
+	case size == 0:
+		return ok("the URI does not limit the connections of a client")
+	case size < smallPool:
+		return finding(Warning, fmt.Sprintf("the URI limits each client to %d connections", size), fmt.Sprintf(
+			"if all are in use, renewals wait and locks are lost while the database is healthy: give locks a client of their own, with a maxPoolSize of %d or more", smallPool))
+	}
+	return ok("the URI allows each client %d connections", size)
+}
+
 func (d *Doctor) collection(ctx context.Context) (Finding, error) {
 	err := d.CheckCollection(ctx)
 	if errors.Is(err, ErrNoCollection) {
@@ -285,24 +310,37 @@ func (d *Doctor) documents(ctx context.Context) (Finding, error) {
 	if err != nil {
 		return Finding{}, err
 	}
-	const mostNamed = 5
-	var names []string
-	damaged := 0
+	var damaged, foreign []string
 	for i := range resources {
-		if r := &resources[i]; r.Damaged != "" {
-			if damaged++; damaged <= mostNamed {
-				names = append(names, fmt.Sprintf("%q (%s)", d.ResourceName(r.Name), r.Damaged))
-			}
+		switch r := &resources[i]; {
+		case r.foreign:
+			foreign = append(foreign, d.ResourceName(r.Name))
+		case r.Damaged != "":
+			damaged = append(damaged, fmt.Sprintf("%q (%s)", d.ResourceName(r.Name), r.Damaged))
 		}
 	}
-	if damaged == 0 {
-		return ok("all can be decoded")
+	switch {
+	case len(damaged) > 0:
+		what := fmt.Sprintf("%d cannot be decoded, and nobody can lock these resources: %s", len(damaged), firstNames(damaged))
+		if len(foreign) > 0 {
+			what += fmt.Sprintf("; %d have an _id that is not a name: %s", len(foreign), firstNames(foreign))
+		}
+		return finding(Broken, what, "if another program wrote them, delete them; otherwise let those who use these resources end first, since the document has their locks. "+
+			d.command("clear")+" --reason … ends all locks, and deletes those whose _id is a name")
+	case len(foreign) > 0:
+		return finding(Warning, fmt.Sprintf("%d have an _id that is not the name of a resource: %s", len(foreign), firstNames(foreign)),
+			"another program wrote them. They keep nobody from locking; delete them, and keep the collection for locks")
 	}
-	if damaged > mostNamed {
-		names = append(names, fmt.Sprintf("and %d more", damaged-mostNamed))
+	return ok("all can be decoded")
+}
+
+// firstNames joins the first names of a list, and counts the others.
+func firstNames(names []string) string {
+	const most = 5
+	if more := len(names) - most; more > 0 {
+		names = append(slices.Clone(names[:most]), fmt.Sprintf("and %d more", more))
 	}
-	return finding(Broken, fmt.Sprintf("%d cannot be decoded, and nobody can lock these resources: %s", damaged, strings.Join(names, ", ")),
-		"delete them if another program wrote them; otherwise let those who use these resources end first, since the document has their locks")
+	return strings.Join(names, ", ")
 }
 
 // semaphores looks for resources whose shared holders and waiters differ in their limits. It reads all documents.

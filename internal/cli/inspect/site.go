@@ -30,6 +30,8 @@ type Site struct {
 	Locker *party.Locker
 	// Collection is the Locker's, for the doctor.
 	Collection *mongo.Collection
+	// MaxPoolSize is the option of the database's URI, for the doctor. Nil is the driver's default, and 0 no limit.
+	MaxPoolSize *uint64
 	// Temporal answers questions about workflows. The zero value asks no server.
 	Temporal Temporal
 	// Flags are the flags with which the lockstep command finds the locks, for commands to copy.
@@ -89,6 +91,8 @@ type Resource struct {
 	LongestWait time.Duration `json:"longestWait,omitempty"`
 	// Damaged describes why the document cannot be decoded. The other fields are empty then.
 	Damaged string `json:"damaged,omitempty"`
+	// foreign is set if Damaged is, and Name is the _id of another program's document.
+	foreign bool
 	// Internal is the result of the function [Internal].
 	Internal bool `json:"internal,omitempty"`
 }
@@ -116,7 +120,8 @@ func Internal(resource string) bool {
 	return resource == probe || strings.HasPrefix(resource, janitor.LockName(""))
 }
 
-// Resources lists the resources that a filter selects: those that cannot be decoded first, then the one with the most
+// Resources lists the resources that a filter selects, and without a filter also the documents of other programs: those that
+// cannot be decoded first, then the one with the most
 // waiters, then by the longest wait, then by name.
 func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, error) {
 	var all []Resource
@@ -158,6 +163,13 @@ func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, er
 	}
 	for i := range all {
 		all[i].holdsFirst()
+	}
+	if s.Collection != nil && selectsAll(&f) {
+		foreign, err := s.foreign(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, foreign...)
 	}
 	slices.SortStableFunc(all, func(a, b Resource) int {
 		return cmp.Or(compareDamage(a, b), cmp.Compare(len(b.Waiters), len(a.Waiters)), cmp.Compare(b.LongestWait, a.LongestWait), cmp.Compare(a.Name, b.Name))

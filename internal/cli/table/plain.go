@@ -24,13 +24,12 @@ func Plain(text string) string {
 	}, text)
 }
 
-// Fprintf formats like fmt.Fprintf. What the arguments contribute is plain and on one line, whatever their verbs are, so that
-// no caller's text can begin a line of its own. The lines of the format stay.
+// Fprintf formats like fmt.Fprintf. What the arguments contribute is plain and on one line, whatever their types and verbs are,
+// so that no caller's text can begin a line of its own. The lines of the format stay.
 func Fprintf(out io.Writer, format string, args ...any) error {
 	plain := make([]any, len(args))
 	for i, arg := range args {
-		switch arg.(type) {
-		case string, error, fmt.Stringer:
+		if _, isNumber := arg.(int); !isNumber { // a width, for the verb *, must stay an int
 			arg = argument{arg}
 		}
 		plain[i] = arg

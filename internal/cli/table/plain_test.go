@@ -61,7 +61,8 @@ func TestFprintf_HostileArguments_StayOnTheirLine(t *testing.T) {
 	t.Parallel()
 	for _, text := range hostile {
 		var b strings.Builder
-		require.NoError(t, table.Fprintf(&b, "%s %q %v %-12s|%5d|%v\n", text, text, errors.New(text), stringer(text), 7, text))
+		require.NoError(t, table.Fprintf(&b, "%s %q %v %-12s|%5d|%v %v %v %*d\n",
+			text, text, errors.New(text), stringer(text), 7, []string{text}, struct{ Name string }{text}, map[string]any{text: []byte(text)}, 5, int64(7)))
 		requirePlain(t, b.String())
 		require.Equal(t, 1, strings.Count(b.String(), "\n"))
 		require.Contains(t, b.String(), "|    7|")

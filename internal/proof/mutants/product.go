@@ -111,6 +111,12 @@ var productMutants = []mutant{
 	{what: "why shows what another party of the same name has lost", in: inspect, tests: "TestWhy_SameName_ReportsOwnLossesOnly", edits: []edit{
 		{"internal/cli/inspect/why.go", "(other.Namespace == \"\" || p.Namespace == other.Namespace)", "(other.Namespace == \"\" || p.Namespace != \"\")"},
 	}},
+	{what: "a refusal names a command with any text as the collection's ID", in: lockactivities, tests: "TestActivities_HostileCollectionID_NamesNoCommand", edits: []edit{
+		{"internal/currentrun/ask.go", "\tif !isCollectionID(workflows) {", "\tif isCollectionID(workflows) && own == workflows {"},
+	}},
+	{what: "a list that a command prints can begin a line", in: tables, tests: "TestFprintf_HostileArguments_StayOnTheirLine", edits: []edit{
+		{"internal/cli/table/plain.go", "if _, isNumber := arg.(int); !isNumber {", "if _, isText := arg.(string); isText {"},
+	}},
 	{what: "the doctor calls a standalone server a warning", in: inspect, tests: "TestDoctor_ReplicaSet_SeverityByKindOfServer", edits: []edit{
 		{"internal/cli/inspect/doctor.go", "finding(Broken, \"a standalone server, in no replica set\"", "finding(Warning, \"a standalone server, in no replica set\""},
 	}},
@@ -118,9 +124,11 @@ var productMutants = []mutant{
 
 // Packages of tests.
 const (
-	worker       = "./worker"
-	interceptors = "./interceptors"
-	janitor      = "./internal/janitor"
-	contention   = "./internal/cli/contention"
-	inspect      = "./internal/cli/inspect"
+	worker         = "./worker"
+	interceptors   = "./interceptors"
+	janitor        = "./internal/janitor"
+	contention     = "./internal/cli/contention"
+	inspect        = "./internal/cli/inspect"
+	tables         = "./internal/cli/table"
+	lockactivities = "./internal/lockactivities"
 )
