@@ -315,17 +315,17 @@ func (h *holdTimes) learn(a *update.Answer) bool {
 // predict returns the time until a request at a position of the queue is granted the resource; 0 if
 // nothing is known.
 func (h *holdTimes) predict(resource string, position int, limit int64) time.Duration {
-	return time.Duration(h.of(resource).Load()) * time.Millisecond * holdsAhead(position, limit)
+	return afterHolds(time.Duration(h.of(resource).Load())*time.Millisecond, position, limit)
 }
 
 // expect is like predict for the pauses between polls. Until a hold has been observed, it expects short ones, so
 // that many that begin to wait at once do not find each grant a long pause late.
 func (h *holdTimes) expect(resource string, position int, limit int64) time.Duration {
-	return cmp.Or(h.predict(resource, position, limit), pace.UnknownHold*holdsAhead(position, limit))
+	return cmp.Or(h.predict(resource, position, limit), afterHolds(pace.UnknownHold, position, limit))
 }
 
-// holdsAhead returns the number of holds that end one after the other until a position of the queue is granted.
-func holdsAhead(position int, limit int64) time.Duration {
+// afterHolds returns the time until a position of the queue is granted, if each hold lasts equally long.
+func afterHolds(each time.Duration, position int, limit int64) time.Duration {
 	atOnce := max(1, int(min(limit, rules.Crowd)))
-	return time.Duration((position + atOnce - 1) / atOnce)
+	return each * time.Duration((position+atOnce-1)/atOnce)
 }

@@ -114,7 +114,7 @@ var mutants = []mutant{
 		{"lockcore/party/waitgraph.go", "queue.Next(w).Answer == rules.NextGo", "queue == nil"},
 	}, tests: "TestAcquire_SameLockIDHolds_JoinsPastTheQueue|TestWatchFor_SameLockIDHolds_WakesTheWaiterThatJoins"},
 	{what: "until a hold has been observed, each hand-over is found by a usual poll", edits: []edit{
-		{"lockcore/party/enter.go", "pace.UnknownHold*holdsAhead(position, limit)", "time.Second"},
+		{"lockcore/party/enter.go", "afterHolds(pace.UnknownHold, position, limit)", "time.Second"},
 	}, tests: "TestWatcher_NoHoldObserved_HandOversAreFast"},
 	{what: "no watcher passes a dead head of the queue", edits: []edit{
 		{"lockcore/party/watch.go", "q.Due() && w.locker.settle(ctx, name)", "q.Due() && false"},
