@@ -325,7 +325,7 @@ func (w *waiting) recordBusy(err error) {
 	w.busy = err
 	if busy := new(BusyError); errors.As(err, &busy) {
 		w.blockers = addBlockers(w.blockers, busy.Holders)
-		w.l.watch.queued(w.waiter, busy.grantIn)
+		w.l.watch.queued(w.waiter, busy.Position)
 	}
 }
 

@@ -49,12 +49,12 @@ func (d Deadlock) String() string {
 // Deadlocks returns minimal cycles in the current wait-for graph: no other cycle has only a part of the owners. If
 // the victim of each gives up, no cycle remains. A request waits for the owner of an incompatible hold, and for
 // each incompatible request ahead of it in the queue; a limit of 1 counts as exclusive. A wait for room under a
-// greater limit is not an edge, since any of several holders may end it, so the readers behind such a request are
-// not detected either. An owner alone is in a deadlock if it waits, without a run, for a hold of its own under
-// another lock ID.
+// greater limit is not an edge, since any of several holders may end it. Therefore deadlocks of readers behind such a
+// request are not detected either. An owner alone is in a deadlock if it waits, without a run, for a hold of its own
+// under another lock ID.
 //
-// It reads all documents with a queue, but not at one moment: a cycle is certain only when it is found twice,
-// and then it lasts until a request gives up.
+// It reads all documents with a queue, but not at one moment, so it may find waits that did not exist at the same
+// time. BreakDeadlocks makes sure.
 func (l *Locker) Deadlocks(ctx context.Context) ([]Deadlock, error) {
 	var docs []rules.Document
 	for d, err := range l.list(ctx, rules.Query{Waiting: true}) {
@@ -74,22 +74,13 @@ func (l *Locker) Deadlocks(ctx context.Context) ([]Deadlock, error) {
 // and from the next Enter of its part on that resource, with any order. After that Enter it may queue again.
 // Lockers with waiters do this in the background.
 func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
-	first, err := l.Deadlocks(ctx)
-	if err != nil || len(first) == 0 {
-		return nil, err
-	}
-	// Documents are read one by one, so a search can find waits that did not exist at the same time. Few of
-	// these are found twice.
-	second, err := l.Deadlocks(ctx)
+	found, err := l.Deadlocks(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var broken []Deadlock
 	var errs []error
-	for _, d := range second {
-		if !slices.ContainsFunc(first, func(f Deadlock) bool { return slices.Equal(f.Waits, d.Waits) }) {
-			continue
-		}
+	for _, d := range found {
 		if exists, err := l.stillExists(ctx, d); !exists {
 			errs = append(errs, err)
 			continue
@@ -103,21 +94,16 @@ func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
 	return broken, errors.Join(errs...)
 }
 
-// stillExists reports whether all waits of a deadlock exist after an acknowledged write to each of its
-// documents, which are read again for it, the victim's last. The searches may have read old documents of different
-// times, and so waits that never existed together. A wait that they have read, and that still exists, existed all
-// the time in between.
+// stillExists reports whether all waits of a deadlock exist after an acknowledged write to each of its documents,
+// which are read again for it. The search may have read old documents of different times, and so waits that never
+// existed together. A wait that it has read, and that still exists, existed all the time in between.
 func (l *Locker) stillExists(ctx context.Context, d Deadlock) (bool, error) {
 	var docs []rules.Document
-	names := make([]string, len(d.Waits))
-	for i := range d.Waits {
-		names[i] = d.Waits[(d.Victim+1+i)%len(d.Waits)].Resource
-	}
-	for i, name := range names {
-		if slices.Contains(names[i+1:], name) {
+	for _, w := range d.Waits {
+		if slices.ContainsFunc(docs, func(d rules.Document) bool { return d.ID == w.Resource }) {
 			continue
 		}
-		c := l.call(ctx, rules.Settle{Policy: l.cfg.policy(), Resource: name}, ending{})
+		c := l.call(ctx, rules.Settle{Policy: l.cfg.policy(), Resource: w.Resource}, ending{})
 		c.Reads = true
 		a, err := l.do(ctx, "settle", Order{}, c)
 		if err != nil {
@@ -152,14 +138,11 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, cycle string) (bool, erro
 }
 
 // victimOf returns the index of the wait that must end: see Deadlock.Victim.
-func victimOf(waits []Wait) int {
-	spared := slices.ContainsFunc(waits, func(w Wait) bool { return !w.NeverVictim })
-	victim := -1
+func victimOf(waits []Wait) (victim int) {
 	for i, w := range waits {
-		if w.NeverVictim && spared {
-			continue
-		}
-		if victim < 0 || cmp.Or(w.Started.Compare(waits[victim].Started), cmp.Compare(w.Owner, waits[victim].Owner)) > 0 {
+		last := waits[victim]
+		later := cmp.Or(w.Started.Compare(last.Started), cmp.Compare(w.Owner, last.Owner)) > 0
+		if w.NeverVictim == last.NeverVictim && later || last.NeverVictim && !w.NeverVictim {
 			victim = i
 		}
 	}

@@ -1,6 +1,7 @@
 package party
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/crc32"
@@ -320,6 +321,17 @@ func (h *holdTimes) learn(a *update.Answer) bool {
 // predict returns the time until a request at a position of the queue is granted the resource; 0 if
 // nothing is known.
 func (h *holdTimes) predict(resource string, position int, limit int64) time.Duration {
+	return afterHolds(time.Duration(h.of(resource).Load())*time.Millisecond, position, limit)
+}
+
+// expect is like predict for the pauses between polls. Until a hold has been observed, it expects short ones, so
+// that many that begin to wait at once do not find each grant a long pause late.
+func (h *holdTimes) expect(resource string, position int, limit int64) time.Duration {
+	return cmp.Or(h.predict(resource, position, limit), afterHolds(pace.UnknownHold, position, limit))
+}
+
+// afterHolds returns the time until a position of the queue is granted, if each hold lasts equally long.
+func afterHolds(each time.Duration, position int, limit int64) time.Duration {
 	atOnce := max(1, int(min(limit, rules.Crowd)))
-	return time.Duration(h.of(resource).Load()) * time.Millisecond * time.Duration((position+atOnce-1)/atOnce)
+	return each * time.Duration((position+atOnce-1)/atOnce)
 }

@@ -8,14 +8,18 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// waitGraph is the wait-for graph of documents with queues. Its nodes are waits. A wait leads to each
-// incompatible one ahead of it in its queue, and to each wait to which a hold that blocks it is tied: such a hold
-// does not end before that wait does. The waits of a cycle wait forever. Edges are computed on demand, since a
-// queue of n has n²/2.
+// waitGraph is the wait-for graph of documents with queues. Its nodes are waits: requests in a queue. Each leads to
+// the waits of its obstacles, which are incompatible requests ahead of it in the queue, and holds that do not end
+// before those waits do. A cycle has several owners, or is one wait that leads to itself. Its waits last forever.
+// Edges are computed on demand, since a queue of n has n²/2.
 type waitGraph struct {
 	nodes []waitNode
-	// waits are the nodes of each owner, in the order of the documents and queues.
-	waits map[string][]int
+	// waits are the nodes of each tie, in the order of the documents and queues.
+	waits map[tie][]int
+	// stack has, during a search, the visited nodes that are not finished. Each leads to the node that is visited now.
+	stack []int
+	// edge is an edge of a cycle, if a search has found one.
+	edge [2]int
 }
 
 // waitNode is a wait: a request in a queue.
@@ -23,251 +27,219 @@ type waitNode struct {
 	*rules.Waiter
 	doc   *waitDocument
 	owner string
-	// party is the request, or the earlier one of its lock ID with whose grant it may join, and which waits for
-	// the first waiters of doc.ahead. Giving up the request itself would end no other wait of its lock ID. A limit
-	// of 1 counts as exclusive.
+	// party is the request, or the earlier one of its lock ID with whose grant it may join: giving up the request
+	// itself would end no other wait of its lock ID. ahead is the number of the document's obstacles ahead of it.
 	party rules.Party
 	ahead int
-	// joins is set if the party may join its own hold. Then it waits only for running parts that block it.
+	// joins is set if the party may join its own hold. Then it waits only for running parts.
 	joins bool
-	// alone is set if the request waits for its own owner under another lock ID, so that it is a cycle alone.
-	// Requests with a run do not count: steps of one workflow end by themselves.
-	alone bool
-	// number and depth are the state of a search: the order of the visit, 0 if it is finished or excluded, and 1 + the
-	// position in the path to the current node.
-	number, depth int
+	// number is the state of a search: the position in the stack, from 1, or one of those below.
+	number int
 }
 
-// waitDocument is a document with its entries to which waits are tied, and the nodes of its queue for which
-// others wait.
+const (
+	unvisited = -1
+	// finished nodes are in no cycle, or not in the search.
+	finished = 0
+)
+
+// waitDocument is a document with the obstacles in it: first its holds, then its queue.
 type waitDocument struct {
 	*rules.Document
-	tied  []tiedEntry
-	ahead []int
-	// finishedTied and finishedAhead are the numbers of leading elements that a search need not visit again.
-	finishedTied, finishedAhead int
+	obstacles []obstacle
+	// skip is the number of leading obstacles whose waits are finished.
+	skip int
 }
 
-// tiedEntry is an entry that does not end before some waits do.
-type tiedEntry struct {
-	*rules.Entry
-	owner string
-	waits []int
-	// all is set if these are all waits of the owner.
-	all bool
+// obstacle is an entry of a hold, or a waiter. It does not end before the waits of its tie do.
+type obstacle struct {
+	entry  *rules.Entry
+	waiter *rules.Waiter
+	tie    tie
 }
 
-// unvisited is the number of a node that a search must visit.
-const unvisited = -1
+// tie names the waits of an owner, or of one of its lock IDs or parts, or of a part for one resource. An owner is
+// one thread of work, but a workflow runs steps at the same time: a running part of a workflow is tied only to the
+// waits of its own step.
+type tie struct{ owner, lockID, part, resource string }
 
 // deadlocksIn finds the deadlocks in some documents: cycles of which no other one has only a part of the owners,
-// or else only a part of the waits. Each has another victim. Without the victims' requests no cycle would remain,
-// except those of one workflow, whose steps end by themselves. The same documents give the same deadlocks in every
-// process.
-func deadlocksIn(docs []rules.Document) []Deadlock {
+// or else only a part of the waits. Each has another victim. Without the victims' requests no cycle remains. The
+// same documents give the same deadlocks in every process.
+func deadlocksIn(docs []rules.Document) (found []Deadlock) {
 	g := newWaitGraph(docs)
-	var out []Deadlock
-	victims := map[string]bool{} // an owner that is refused releases everything
-	report := func(cycle []int) {
-		d := g.deadlock(cycle)
-		out, victims[d.Waits[d.Victim].Owner] = append(out, d), true
-	}
 	rest := make([]int, len(g.nodes))
 	for n := range rest {
-		if rest[n] = n; g.nodes[n].alone && !victims[g.nodes[n].owner] {
-			report([]int{n})
-		}
+		rest[n] = n
 	}
 	for {
-		rest = slices.DeleteFunc(rest, func(n int) bool { return victims[g.nodes[n].owner] })
 		var cycle []int
 		if cycle, rest = g.minimalCycle(rest); cycle == nil {
-			return out
+			return found
 		}
-		report(cycle)
+		d := g.deadlock(cycle)
+		found = append(found, d)
+		rest = g.without(d.Waits[d.Victim].Owner, rest) // it releases everything
 	}
 }
 
 // deadlock returns a cycle as a deadlock. It begins with the least owner.
 func (g *waitGraph) deadlock(cycle []int) Deadlock {
-	first := slices.IndexFunc(cycle, func(n int) bool {
-		return !slices.ContainsFunc(cycle, func(m int) bool { return g.nodes[m].owner < g.nodes[n].owner })
-	})
-	cycle = slices.Concat(cycle[first:], cycle[:first])
-	waits := make([]Wait, len(cycle))
+	first := 0
 	for i, n := range cycle {
-		waits[i] = g.wait(n, cycle[(i+1)%len(cycle)])
+		if g.nodes[n].owner < g.nodes[cycle[first]].owner {
+			first = i
+		}
+	}
+	waits := make([]Wait, len(cycle))
+	for i := range cycle {
+		next := cycle[(first+i+1)%len(cycle)]
+		waits[i] = g.wait(cycle[(first+i)%len(cycle)], g.nodes[next].owner)
 	}
 	return Deadlock{Waits: waits, Victim: victimOf(waits)}
 }
 
-func newWaitGraph(docs []rules.Document) *waitGraph {
-	g := &waitGraph{waits: map[string][]int{}}
-	all := make([]*waitDocument, len(docs))
-	for i := range docs {
-		all[i] = &waitDocument{Document: &docs[i]}
-		g.addQueue(all[i])
+// wait returns a node as a wait for an owner.
+func (g *waitGraph) wait(n int, owner string) Wait {
+	w := &g.nodes[n]
+	started := w.Since
+	if w.Started != nil {
+		started = *w.Started
 	}
-	for _, d := range all { // when all waits are known
-		owners := ownersOf(d.Document)
-		for j := range d.Entries {
-			e := tiedEntry{Entry: &d.Entries[j], owner: owners[j]}
-			if e.waits, e.all = g.tied(d, &e); len(e.waits) > 0 {
-				d.tied = append(d.tied, e)
-			}
-			for _, n := range e.waits {
-				w := &g.nodes[n]
-				w.alone = w.alone || (w.doc == d && w.owner == e.owner && w.Label == "" && e.Label == "" && w.blockedBy(&e))
-			}
+	return Wait{
+		Resource: w.doc.ID, Owner: w.owner, LockID: w.LockID, Run: w.Label, Part: w.Part, Order: orderOf(w.Order), For: owner,
+		Started: started.UTC(), NeverVictim: w.NeverVictim,
+	}
+}
+
+// shows reports whether each wait of a deadlock exists, and waits for the next one.
+func (g *waitGraph) shows(d Deadlock) bool {
+	var among []int
+	for n := range g.nodes {
+		if slices.ContainsFunc(d.Waits, func(w Wait) bool { return g.wait(n, w.For) == w }) {
+			among = append(among, n)
 		}
+	}
+	cycle, _ := g.minimalCycle(among)
+	return cycle != nil && slices.Equal(g.deadlock(cycle).Waits, d.Waits)
+}
+
+func newWaitGraph(docs []rules.Document) *waitGraph {
+	g := &waitGraph{waits: map[tie][]int{}}
+	for i := range docs {
+		d := &waitDocument{Document: &docs[i]}
+		g.addQueue(d, addHolds(d))
 	}
 	return g
 }
 
-// addQueue adds the waits of a document.
-func (g *waitGraph) addQueue(d *waitDocument) {
-	held := map[string]string{} // the strongest mode of each lock ID
+// addHolds adds the holds of a document, and returns the strongest mode of each lock ID that holds. Claims and draining
+// parts end by themselves.
+func addHolds(d *waitDocument) (modes map[string]string) {
+	modes = map[string]string{}
+	kept := d.AllKept()
 	for i := range d.Entries {
-		if e := &d.Entries[i]; e.Holds() && e.Alive(d.At) {
-			held[e.LockID] = rules.Stronger(e.Mode, cmp.Or(held[e.LockID], e.Mode))
+		e := &d.Entries[i]
+		if !e.Holds() || !e.Alive(d.At) {
+			continue
 		}
+		modes[e.LockID] = rules.Stronger(e.Mode, cmp.Or(modes[e.LockID], e.Mode))
+		t := tie{owner: e.Owner}
+		if e.CreatedAt == nil && kept[e.LockID] != nil {
+			t.owner = kept[e.LockID].Owner
+		}
+		t.owner = cmp.Or(t.owner, e.LockID)
+		if e.Label != "" && (e.State != rules.StateKept || e.Within != "") {
+			t.lockID, t.part = e.LockID, e.Part
+		}
+		d.obstacles = append(d.obstacles, obstacle{entry: e, tie: t})
 	}
+	return modes
+}
+
+// addQueue adds the waits of a document. modes are those of the lock IDs that hold.
+func (g *waitGraph) addQueue(d *waitDocument, modes map[string]string) {
 	queue := d.Queue()
-	leads := leadsOf(d.Document)
-	ahead := make([]int, len(d.Waiters)) // the number of nodes ahead of each waiter
-	for j := range d.Waiters {
-		w := &d.Waiters[j]
-		ahead[j] = len(d.ahead)
+	leads := map[string][]waitNode{} // which others of their lock ID may join, at most two each
+	for i := range d.Waiters {
+		w := &d.Waiters[i]
+		n := waitNode{Waiter: w, doc: d, owner: cmp.Or(w.Owner, w.LockID), party: w.Party(), ahead: len(d.obstacles)}
+		mode, holds := modes[w.LockID]
+		n.joins = holds && rules.Covers(mode, w.Mode)
+		lead := slices.IndexFunc(leads[w.LockID], func(l waitNode) bool { return rules.Covers(l.Mode, w.Mode) })
+		switch {
+		case n.joins:
+		case lead >= 0:
+			n.party, n.ahead = leads[w.LockID][lead].party, leads[w.LockID][lead].ahead
+		default:
+			n.party.Mode = effectiveMode(w)
+		}
+		if lead < 0 && d.Precedes(w) {
+			leads[w.LockID] = append(leads[w.LockID], n)
+		}
 		if !w.Waits(d.At) || queue.Next(w).Answer == rules.NextGo {
 			continue
 		}
-		n := waitNode{Waiter: w, doc: d, owner: cmp.Or(w.Owner, w.LockID), party: w.Party(), ahead: ahead[j]}
-		mode, holds := held[w.LockID]
-		if n.joins = holds && rules.Covers(mode, w.Mode); !n.joins {
-			if lead := leads[j]; lead >= 0 {
-				n.party, n.ahead = d.Waiters[lead].Party(), ahead[lead]
-			}
-			n.party.Mode = effectiveMode(n.party.Mode, n.party.Limit)
+		self := tie{n.owner, w.LockID, w.Part, d.ID}
+		for _, t := range []tie{{n.owner, "", "", ""}, {n.owner, w.LockID, "", ""}, {n.owner, w.LockID, w.Part, ""}, self} {
+			g.waits[t] = append(g.waits[t], len(g.nodes))
 		}
-		if d.Precedes(w) {
-			d.ahead = append(d.ahead, len(g.nodes))
-		}
-		g.waits[n.owner] = append(g.waits[n.owner], len(g.nodes))
 		g.nodes = append(g.nodes, n)
+		if d.Precedes(w) {
+			d.obstacles = append(d.obstacles, obstacle{waiter: w, tie: self})
+		}
 	}
 }
 
-// effectiveMode returns the mode of a request for a new hold.
-func effectiveMode(mode string, limit int64) string {
-	if limit == 1 {
+// effectiveMode returns the mode of a request for a new hold: a limit of 1 counts as exclusive.
+func effectiveMode(w *rules.Waiter) string {
+	if w.Limit == 1 {
 		return rules.Exclusive
 	}
-	return mode
+	return w.Mode
 }
 
-// ownersOf returns the owners of the entries of a document. A part without an owner has that of the kept hold.
-func ownersOf(d *rules.Document) []string {
-	kept := map[string]string{}
-	for _, e := range d.Entries {
-		if e.State == rules.StateKept {
-			kept[e.LockID] = e.Owner
-		}
+// waitsFor reports whether an obstacle must end before a wait does. Room under a limit of more than 1 does not count.
+func (w *waitNode) waitsFor(o *obstacle) bool {
+	if e := o.entry; e != nil {
+		return e.Blocks(w.party, w.doc.At) && (!w.joins || e.State == rules.StateRunning)
 	}
-	owners := make([]string, len(d.Entries))
-	for j, e := range d.Entries {
-		if e.CreatedAt == nil {
-			e.Owner = cmp.Or(e.Owner, kept[e.LockID])
-		}
-		owners[j] = cmp.Or(e.Owner, e.LockID)
-	}
-	return owners
+	return !w.joins && o.waiter.LockID != w.LockID && !rules.Compatible(effectiveMode(o.waiter), w.party.Mode)
 }
 
-// leadsOf returns for each waiter the first one ahead of it that has the same lock ID and a mode that covers its
-// own, or -1.
-func leadsOf(d *rules.Document) []int {
-	leads := make([]int, len(d.Waiters))
-	ahead := map[string][]int{} // candidates by lock ID, at most two each
-	for j := range d.Waiters {
-		w := &d.Waiters[j]
-		leads[j] = -1
-		for _, i := range slices.Backward(ahead[w.LockID]) {
-			if rules.Covers(d.Waiters[i].Mode, w.Mode) {
-				leads[j] = i
-			}
-		}
-		if leads[j] < 0 && d.Precedes(w) {
-			ahead[w.LockID] = append(ahead[w.LockID], j)
-		}
-	}
-	return leads
-}
-
-// tied returns the waits to which an entry is tied: the entry does not end before they do. These are all waits
-// of its owner, which is one thread of work. A running part of a workflow is tied only to the waits of its own
-// step, and what a step within the workflow keeps to those of that step. Draining parts and claims end by
-// themselves.
-func (g *waitGraph) tied(d *waitDocument, e *tiedEntry) (waits []int, all bool) {
-	if !e.Holds() || !e.Alive(d.At) {
-		return nil, false
-	}
-	waits = g.waits[e.owner]
-	if e.Label == "" || (e.State == rules.StateKept && e.Within == "") {
-		return waits, true
-	}
-	return slices.DeleteFunc(slices.Clone(waits), func(n int) bool {
-		w := &g.nodes[n]
-		return w.LockID != e.LockID || (w.Part != e.Part && e.State != rules.StateKept)
-	}), false
-}
-
-// blockedBy reports whether an entry must end before a wait does.
-func (w *waitNode) blockedBy(e *tiedEntry) bool {
-	return e.Blocks(w.party, w.doc.At) && (!w.joins || e.State == rules.StateRunning)
-}
-
-// edges iterates over the waits that must end before a wait does. A hold of its own owner that is tied to all its
-// waits makes none: see alone. Room under a limit of more than 1 makes none either.
+// edges iterates over the waits that must end before a wait does. If its own owner blocks it, it leads to itself, but
+// not in a workflow, whose steps end by themselves.
 func (g *waitGraph) edges(n int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		w := &g.nodes[n]
-		for i := w.doc.finishedTied; i < len(w.doc.tied); i++ {
-			e := &w.doc.tied[i]
-			if (e.all && e.owner == w.owner) || !w.blockedBy(e) {
+		for i := w.doc.skip; i < w.ahead; i++ {
+			o := &w.doc.obstacles[i]
+			if !w.waitsFor(o) {
 				continue
 			}
-			for _, to := range e.waits {
-				if !yield(to) {
+			to := g.waits[o.tie]
+			if o.tie == (tie{owner: w.owner}) {
+				if to = nil; w.Label == "" && o.entry.Label == "" {
+					to = []int{n}
+				}
+			}
+			for _, m := range to {
+				if !yield(m) {
 					return
 				}
 			}
 		}
-		for i := w.doc.finishedAhead; i < w.ahead && !w.joins; i++ {
-			a := &g.nodes[w.doc.ahead[i]]
-			if a.LockID != w.LockID && !rules.Compatible(effectiveMode(a.Mode, a.Limit), w.party.Mode) && !yield(w.doc.ahead[i]) {
-				return
-			}
-		}
 	}
 }
 
-// minimalCycle returns a minimal cycle of several owners among some waits, or nil, and the waits that may be in
-// others.
+// minimalCycle returns a minimal cycle among some waits, or nil, and the waits that may be in others.
 func (g *waitGraph) minimalCycle(among []int) (cycle, rest []int) {
-	set, rest := g.connected(among)
-	if set == nil {
-		return nil, nil
-	}
-	cycle = g.shortest(set)
-	owner := func(n int) string { return g.nodes[n].owner }
-	owners := map[string]bool{}
+	cycle, rest = g.findCycle(among)
+	within := slices.DeleteFunc(slices.Clone(rest), func(n int) bool { // the waits of its owners
+		return !slices.ContainsFunc(cycle, func(m int) bool { return g.nodes[m].owner == g.nodes[n].owner })
+	})
 	for _, n := range cycle {
-		owners[owner(n)] = true
-	}
-	within := slices.DeleteFunc(slices.Clone(rest), func(n int) bool { return !owners[owner(n)] })
-	for _, n := range cycle {
-		others := slices.DeleteFunc(slices.Clone(within), func(m int) bool { return owner(m) == owner(n) })
-		if smaller, _ := g.minimalCycle(others); smaller != nil {
+		if smaller, _ := g.minimalCycle(g.without(g.nodes[n].owner, within)); smaller != nil {
 			return smaller, rest
 		}
 	}
@@ -279,163 +251,92 @@ func (g *waitGraph) minimalCycle(among []int) (cycle, rest []int) {
 	return cycle, rest
 }
 
-// connected returns waits of several owners of which each leads to all others, or nil, and the waits among which
-// there may be more. It is Tarjan's search for strongly connected components, which stops at the first cycle.
-func (g *waitGraph) connected(among []int) (set, rest []int) {
-	s := tarjan{g: g}
-	g.restart(among, unvisited)
+// without returns those of some waits that are not of an owner.
+func (g *waitGraph) without(owner string, among []int) []int {
+	return slices.DeleteFunc(slices.Clone(among), func(n int) bool { return g.nodes[n].owner == owner })
+}
+
+// findCycle returns a cycle among some waits, or nil, and the waits that may be in others.
+func (g *waitGraph) findCycle(among []int) (cycle, rest []int) {
+	g.begin(among, unvisited)
+	defer g.begin(among, finished)
 	for _, n := range among {
-		if g.nodes[n].number == unvisited {
-			if s.visit(n); s.found != nil {
-				rest = slices.DeleteFunc(slices.Clone(among), func(n int) bool { return g.nodes[n].number == 0 })
-				break
+		if g.nodes[n].number == unvisited && g.visit(n) == found {
+			rest = slices.DeleteFunc(slices.Clone(among), func(n int) bool { return g.nodes[n].number == finished })
+			return g.way(g.edge[1], g.edge[0]), rest
+		}
+	}
+	return nil, nil
+}
+
+// begin sets the number of some waits, and forgets the state of the search before.
+func (g *waitGraph) begin(among []int, number int) {
+	for _, n := range among {
+		g.nodes[n].number, g.nodes[n].doc.skip = number, 0
+	}
+	g.stack = nil
+}
+
+// found is what visit returns if it has found an edge of a cycle.
+const found = 0
+
+// visit visits a node and those to which it leads. It returns the least number among those of the stack to which
+// these lead, or found. This is Tarjan's search for strongly connected components, but it ends at the first edge
+// between two owners, or of a node to itself, in one.
+func (g *waitGraph) visit(n int) (least int) {
+	g.stack = append(g.stack, n)
+	w := &g.nodes[n]
+	w.number, least = len(g.stack), len(g.stack)
+	g.skipFinished(w.doc)
+	for m := range g.edges(n) {
+		to := &g.nodes[m]
+		lowest := to.number
+		if lowest == unvisited {
+			if lowest = g.visit(m); lowest == found {
+				return found
 			}
 		}
-	}
-	g.restart(among, 0)
-	return s.found, rest
-}
-
-// restart sets the number of some waits, and begins with all edges again.
-func (g *waitGraph) restart(among []int, number int) {
-	for _, n := range among {
-		w := &g.nodes[n]
-		w.number, w.depth, w.doc.finishedTied, w.doc.finishedAhead = number, 0, 0, 0
-	}
-}
-
-type tarjan struct {
-	g *waitGraph
-	// path leads to the current node. stack also has the visited nodes that lead to one of the path.
-	path, stack []int
-	visits      int
-	found       []int
-}
-
-// visit visits a node and those to which it leads. It returns the least number among the nodes of the stack to
-// which they lead.
-func (s *tarjan) visit(n int) (least int) {
-	w := &s.g.nodes[n]
-	s.path, s.stack, s.visits = append(s.path, n), append(s.stack, n), s.visits+1
-	w.number, w.depth = s.visits, len(s.path)
-	least, first := w.number, len(s.stack)-1
-	s.g.skipFinished(w.doc)
-	for m := range s.g.edges(n) {
-		switch to := &s.g.nodes[m]; {
-		case to.number == unvisited:
-			least = min(least, s.visit(m))
-		case to.number > 0:
-			least = min(least, to.number)
-			if to.depth > 0 {
-				s.find(s.path[to.depth-1:])
-			}
-		}
-		if s.found != nil {
-			return least
+		switch {
+		case to.number == finished:
+		case to.owner != w.owner || m == n:
+			g.edge = [2]int{n, m}
+			return found
+		default:
+			least = min(least, lowest)
 		}
 	}
-	s.path, w.depth = s.path[:len(s.path)-1], 0
 	if least == w.number {
-		component := s.stack[first:]
-		if s.find(component); s.found == nil {
-			for _, m := range component {
-				s.g.nodes[m].number = 0
-			}
-			s.stack = s.stack[:first]
+		for _, m := range g.stack[least-1:] {
+			g.nodes[m].number = finished
 		}
+		g.stack = g.stack[:least-1]
 	}
 	return least
 }
 
-// find sets found to nodes of which each leads to all others, if they have several owners.
-func (s *tarjan) find(set []int) {
-	owner := s.g.nodes[set[0]].owner
-	if slices.ContainsFunc(set, func(n int) bool { return s.g.nodes[n].owner != owner }) {
-		s.found = slices.Sorted(slices.Values(set))
-	}
-}
-
-// skipFinished skips the leading elements of a document whose waits are all finished or excluded. Otherwise each
-// waiter would visit all holders.
+// skipFinished skips the leading obstacles whose waits are finished. Otherwise each waiter would visit all holders.
 func (g *waitGraph) skipFinished(d *waitDocument) {
-	remains := func(n int) bool { return g.nodes[n].number != 0 }
-	for d.finishedTied < len(d.tied) && !slices.ContainsFunc(d.tied[d.finishedTied].waits, remains) {
-		d.finishedTied++
-	}
-	for d.finishedAhead < len(d.ahead) && !remains(d.ahead[d.finishedAhead]) {
-		d.finishedAhead++
+	remains := func(n int) bool { return g.nodes[n].number != finished }
+	for d.skip < len(d.obstacles) && !slices.ContainsFunc(g.waits[d.obstacles[d.skip].tie], remains) {
+		d.skip++
 	}
 }
 
-// shortest returns a cycle of several owners in a strongly connected set of waits: an edge between two owners, and
-// a shortest way back.
-func (g *waitGraph) shortest(set []int) []int {
-	for _, start := range set {
-		for next := range g.edges(start) {
-			if _, inSet := slices.BinarySearch(set, next); inSet && g.nodes[next].owner != g.nodes[start].owner {
-				return append(g.way(next, start, set), start)
-			}
-		}
-	}
-	return nil
-}
-
-// way returns a shortest way between two waits of a set, without its end.
-func (g *waitGraph) way(from, to int, set []int) (way []int) {
-	came := map[int]int{} // the node from which each one was reached first
-	for queue := []int{from}; len(queue) > 0; queue = queue[1:] {
+// way returns a shortest way between two waits that are not finished.
+func (g *waitGraph) way(from, to int) []int {
+	came := map[int]int{from: from} // the node from which each one was reached first
+	for queue := []int{from}; queue[0] != to; queue = queue[1:] {
 		for next := range g.edges(queue[0]) {
-			_, inSet := slices.BinarySearch(set, next)
-			if _, known := came[next]; inSet && !known && next != from {
+			if _, known := came[next]; !known && g.nodes[next].number != finished {
 				came[next] = queue[0]
 				queue = append(queue, next)
 			}
 		}
 	}
-	for at := to; at != from; {
-		at = came[at]
-		way = append(way, at)
+	way := []int{to}
+	for at := to; at != from; at = came[at] {
+		way = append(way, came[at])
 	}
 	slices.Reverse(way)
 	return way
-}
-
-// shows reports whether each wait of a deadlock exists, and waits for the next one.
-func (g *waitGraph) shows(d Deadlock) bool {
-	for i := range d.Waits {
-		at, next := g.find(d.Waits[i]), g.find(d.Waits[(i+1)%len(d.Waits)])
-		switch {
-		case at < 0, next < 0:
-			return false
-		case len(d.Waits) == 1:
-			return g.nodes[at].alone
-		case !slices.Contains(slices.Collect(g.edges(at)), next):
-			return false
-		}
-	}
-	return true
-}
-
-// find returns a wait, or -1.
-func (g *waitGraph) find(w Wait) int {
-	for _, n := range g.waits[w.Owner] {
-		known := g.wait(n, n)
-		sameTime := known.Started.Equal(w.Started) // one of them may have been stored in between
-		if known.For, known.Started = w.For, w.Started; known == w && sameTime {
-			return n
-		}
-	}
-	return -1
-}
-
-func (g *waitGraph) wait(n, next int) Wait {
-	q := &g.nodes[n]
-	w := Wait{
-		Resource: q.doc.ID, Owner: q.owner, LockID: q.LockID, Run: q.Label, Part: q.Part, Order: orderOf(q.Order), For: g.nodes[next].owner,
-		Started: q.Since, NeverVictim: q.NeverVictim,
-	}
-	if q.Started != nil {
-		w.Started = *q.Started
-	}
-	return w
 }

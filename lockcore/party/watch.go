@@ -104,18 +104,18 @@ func (w *watcher) whenStalled(one *waiter, do func()) {
 	one.stalled, one.moved = do, time.Now()
 }
 
-// queued polls the resource of a request that has queued, and predicts its grant in grantIn. The last
-// request that queues in a deadlock always finds it, since the search comes after.
-func (w *watcher) queued(one *waiter, grantIn time.Duration) {
-	now := time.Now()
+// queued polls the resource of a request that has queued at a position. The last request that queues in a
+// deadlock always finds it, since the search comes after.
+func (w *watcher) queued(one *waiter, position int) {
+	now, pause := time.Now(), pollPause(w.locker.holds.expect(one.resource, position, one.request.Limit))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.searchBy(now.Add(pace.SearchAfter))
 	r := w.table[one.resource]
 	if r.holder != "" {
-		grantIn = 0
+		pause = pace.Poll
 	}
-	w.pollBy(r, now.Add(pollPause(pace.Poll, grantIn)))
+	w.pollBy(r, now.Add(pause))
 }
 
 // pollBy makes the next poll of a resource no later than at. The mutex is held.
@@ -207,7 +207,7 @@ func (w *watcher) updateRow(r *watched, a *update.Answer, q *rules.Queue, endedH
 	case r.holder != "":
 		r.next = later(r.next, r.read.Add(pace.Poll))
 	case endedHold && len(r.local) > 0: // another process holds next
-		w.pollBy(r, time.Now().Add(pollPause(pace.Poll, w.locker.holds.predict(d.ID, 1, 1))))
+		w.pollBy(r, time.Now().Add(pollPause(w.locker.holds.expect(d.ID, 1, 1))))
 	}
 }
 
@@ -421,20 +421,18 @@ func (w *watcher) evaluate(name string, d *rules.Document, q *rules.Queue, notif
 		case next.Answer == rules.NextWait && one.stalled != nil && time.Since(one.moved) >= pace.PositionWait:
 			one.stalled()
 		}
-		if grantIn := w.locker.holds.predict(name, next.Position, one.request.Limit); grantIn > 0 && !here { // the later it is, the longer the pause
-			pause = pollPause(pause, max(grantIn, time.Since(one.moved)))
+		if !here { // the later the grant is, the longer the pause
+			grantIn := w.locker.holds.expect(name, next.Position, one.request.Limit)
+			pause = min(pause, pollPause(max(grantIn, time.Since(one.moved))))
 		}
 		pause = w.sooner(pause, next.ValidFor)
 	}
 	return w.sooner(pause, q.ValidFor())
 }
 
-// pollPause returns the usual pause, or a shorter one if a grant, perhaps by another process, is predicted.
-func pollPause(usual, grantIn time.Duration) time.Duration {
-	if grantIn > 0 {
-		return min(usual, max(grantIn/pace.PollsPerGrant, pace.MinPoll))
-	}
-	return usual
+// pollPause returns the pause before a grant, perhaps by another process, that is expected in grantIn.
+func pollPause(grantIn time.Duration) time.Duration {
+	return min(pace.Poll, max(grantIn/pace.PollsPerGrant, pace.MinPoll))
 }
 
 // sooner returns the pause, or a shorter one if time alone changes something before its end.

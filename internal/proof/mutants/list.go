@@ -113,6 +113,9 @@ var mutants = []mutant{
 		{"lockcore/party/waitgraph.go", "n.joins = holds &&", "n.joins = holds && !holds &&"},
 		{"lockcore/party/waitgraph.go", "queue.Next(w).Answer == rules.NextGo", "queue == nil"},
 	}, tests: "TestAcquire_SameLockIDHolds_JoinsPastTheQueue|TestWatchFor_SameLockIDHolds_WakesTheWaiterThatJoins"},
+	{what: "until a hold has been observed, each hand-over is found by a usual poll", edits: []edit{
+		{"lockcore/party/enter.go", "afterHolds(pace.UnknownHold, position, limit)", "time.Second"},
+	}, tests: "TestWatcher_NoHoldObserved_HandOversAreFast"},
 	{what: "no watcher passes a dead head of the queue", edits: []edit{
 		{"lockcore/party/watch.go", "q.Due() && w.locker.settle(ctx, name)", "q.Due() && false"},
 	}, tests: "TestQueue_DeadWaitersAhead_CostTheirClaims", simulated: true},
@@ -156,19 +159,19 @@ var mutants = []mutant{
 		{"lockcore/rules/acquire.go", "index < 0 && !ahead && int64", "index < 0 && int64"},
 	}, simulated: true},
 	{what: "requests with the limit 1 are left out of the deadlock search", edits: []edit{
-		{"lockcore/party/waitgraph.go", "if limit == 1 {", "if false {"},
+		{"lockcore/party/waitgraph.go", "if w.Limit == 1 {", "if false {"},
 	}, tests: "TestDeadlock_Victim_Ends", simulated: true},
 	{what: "a deadlock may contain a smaller one", edits: []edit{
-		{"lockcore/party/waitgraph.go", "g.minimalCycle(others); smaller != nil {", "g.minimalCycle(others); smaller != nil && false {"},
+		{"lockcore/party/waitgraph.go", "within)); smaller != nil {", "within)); smaller != nil && false {"},
 	}, tests: "TestDeadlocks_RandomSituations_AreMinimalAndEnd"},
 	{what: "an owner that waits for itself is not in a deadlock", edits: []edit{
-		{"lockcore/party/waitgraph.go", "w.alone = w.alone ||", "w.alone = w.alone &&"},
+		{"lockcore/party/waitgraph.go", "to = []int{n}", "to = nil"},
 	}, tests: "TestDeadlocks_RandomSituations_AreMinimalAndEnd"},
 	{what: "a deadlock through several steps of one workflow is not found", edits: []edit{
-		{"lockcore/party/waitgraph.go", "(e.all && e.owner == w.owner)", "e.owner == w.owner"},
+		{"lockcore/party/waitgraph.go", "if o.tie == (tie{owner: w.owner}) {", "if to = slices.Clone(to); o.tie.owner == w.owner && o.tie.lockID != \"\" {\n\t\t\t\tcontinue\n\t\t\t}\n\t\t\tif o.tie == (tie{owner: w.owner}) {"},
 	}, tests: "TestDeadlocks_RandomSituations_AreMinimalAndEnd"},
 	{what: "a request waits for compatible requests ahead", edits: []edit{
-		{"lockcore/party/waitgraph.go", "!rules.Compatible(effectiveMode(a.Mode, a.Limit), w.party.Mode) && ", ""},
+		{"lockcore/party/waitgraph.go", " && !rules.Compatible(effectiveMode(o.waiter), w.party.Mode)", ""},
 	}, tests: "TestDeadlocks_Situations_NamesMinimalCycles"},
 	{what: "a deadlock is confirmed by writes of cached documents", edits: []edit{
 		{"lockcore/party/deadlock.go", "c.Reads = true", "c.Reads = false"},

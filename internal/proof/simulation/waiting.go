@@ -37,7 +37,7 @@ const (
 	// parkedWithin is the same bound for parked requests. The process that sent the wake-up may have died, in which case the
 	// request rechecks itself, at most twice as late.
 	parkedWithin = 2 * pace.Recheck
-	// breakWithin bounds the life of a deadlock. A search ends one shortest cycle of each deadlock that existed when it began.
+	// breakWithin bounds the life of a deadlock. A search ends the cycles that existed when it began.
 	breakWithin = 3 * pace.Search
 	// toldWithin bounds the time after which the victim of a deadlock is woken, by a process that watches the resource for it. It
 	// reads versions, and documents that have changed. Twice, a read may fail.

@@ -20,8 +20,6 @@ import (
 )
 
 const (
-	// warmUp is the time before the measurement, in which connections are made and the queue fills.
-	warmUp = 2 * time.Second
 	// cleanup bounds the time that closing Lockers and dropping the database take.
 	cleanup = 15 * time.Second
 	// drain bounds the time after the measurement in which each goroutine gets and releases the lock that it waits for.
@@ -34,8 +32,8 @@ type load struct {
 	benchCase
 	clients []*mongo.Client
 	lockers []*lockcore.Locker
-	// Commands, and acquisitions by the time at which Acquire returns, are counted from begins to ends.
-	begins, ends time.Time
+	// Commands, and acquisitions by the time at which Acquire returns, are counted until ends.
+	ends time.Time
 	// holders is the number of goroutines that hold the resource. More than one is an error of the lock.
 	holders atomic.Int32
 
@@ -61,6 +59,9 @@ func measureCase(ctx context.Context, cfg config, c benchCase) (r result, err er
 			return r, fmt.Errorf("connect to LOCKSTEP_MONGODB_URI: %w", err)
 		}
 		l.clients = append(l.clients, client)
+		if err := client.Ping(ctx, nil); err != nil {
+			return r, fmt.Errorf("connect to LOCKSTEP_MONGODB_URI: %w", err)
+		}
 		locker, err := lockcore.New(client.Database(name).Collection("locks"), lockcore.Config{})
 		if err != nil {
 			return r, err
@@ -70,8 +71,7 @@ func measureCase(ctx context.Context, cfg config, c benchCase) (r result, err er
 	if err := l.lockers[0].CreateIndexes(ctx); err != nil {
 		return r, fmt.Errorf("create indexes: %w", err)
 	}
-	l.begins = time.Now().Add(warmUp)
-	l.ends = l.begins.Add(cfg.each)
+	l.ends = time.Now().Add(cfg.each)
 	limited, cancel := context.WithDeadlineCause(ctx, l.ends.Add(drain), fmt.Errorf("the goroutines did not end within %s", drain))
 	defer cancel()
 	g, groupCtx := errgroup.WithContext(limited)
@@ -130,7 +130,7 @@ func (l *load) contend(ctx context.Context, i, n int) error {
 
 // whileMeasured calls note if the measurement has begun and not ended.
 func (l *load) whileMeasured(note func()) {
-	if now := time.Now(); now.After(l.begins) && now.Before(l.ends) {
+	if time.Now().Before(l.ends) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		note()

@@ -51,6 +51,8 @@ func (r report) targets(cfg config) (all []target) {
 		switch {
 		case m.Slow:
 			all = append(all, target{"the slow Locker's part of its fair share", m.SlowShare, 0.4, 0})
+		case m.Lockers >= 10 && cfg.readDelay == 0 && cfg.writeDelay == 0:
+			all = append(all, target{m.Name + ": wait p99, in medians", m.WaitP99MS / m.WaitP50MS, 0, 2})
 		case cfg.readDelay == 0 && cfg.writeDelay == majority:
 			all = append(all, target{m.Name + ": acquisitions a second", m.PerSecond, map[int]float64{1: 55, 3: 35, 10: 22}[m.Lockers], 0},
 				target{m.Name + ": writes done per acquisition", m.WritesDone, 0, map[int]float64{1: 1.4, 10: 2.4}[m.Lockers]})
