@@ -27,11 +27,7 @@ const ExtendChunk = 512
 // and counts orphaned copies.
 func (m *Mongo) Extend(ctx context.Context, parts []Extension) (rest map[string]bool, r string, err error) {
 	r = rand.Text()
-	rest = map[string]bool{}
-	documents := groupExtensions(parts)
-	for _, d := range documents {
-		rest[d.name] = false
-	}
+	documents, rest := groupExtensions(parts)
 	if len(documents) == 0 {
 		return rest, r, nil
 	}
@@ -46,14 +42,25 @@ func (m *Mongo) Extend(ctx context.Context, parts []Extension) (rest map[string]
 			break
 		}
 		found, err := m.extend(ctx, chunk, r)
-		sent = sent || err == nil || !notSent(err)
+		unsent := err != nil && notSent(err)
+		sent = sent || !unsent
+		names := make([]string, len(chunk))
+		for i, d := range chunk {
+			names[i] = d.name
+		}
 		switch {
 		case err == nil && found == len(chunk):
-			for _, d := range chunk {
-				delete(rest, d.name)
+			for _, name := range names {
+				delete(rest, name)
 			}
-		case err == nil || !notSent(err):
-			err = errors.Join(err, m.findExtended(ctx, chunk, r, rest))
+		case !unsent:
+			versions, readErr := m.Versions(ctx, names...)
+			for name, v := range versions {
+				if v.R == r {
+					delete(rest, name)
+				}
+			}
+			err = errors.Join(err, readErr)
 		}
 		if err != nil {
 			causes = append(causes, err)
@@ -87,38 +94,6 @@ func (m *Mongo) extend(ctx context.Context, documents []documentExtension, r str
 	return found, err
 }
 
-// findExtended sends one find. Each document has these outcomes:
-//
-//  1. its version has the value r: a majority has the extension, and it is removed from rest,
-//  2. it contains the named entries: it is marked, because it was reserved, or extended and then written again,
-//  3. missing, damaged, or without one of the entries: it stays.
-//
-// After an error all stay that were not read.
-func (m *Mongo) findExtended(ctx context.Context, documents []documentExtension, r string, rest map[string]bool) error {
-	ctx, cancel := command(ctx)
-	defer cancel()
-	names, byName := make(bson.A, len(documents)), map[string]*documentExtension{}
-	for i := range documents {
-		names[i], byName[documents[i].name] = documents[i].name, &documents[i]
-	}
-	cursor, err := m.majority.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: names}}}},
-		options.Find().SetProjection(bson.D{{Key: "version", Value: 1}, {Key: "held.id", Value: 1}}).SetBatchSize(ExtendChunk+1))
-	if err != nil {
-		return err
-	}
-	defer closeCursor(ctx, cursor)
-	for cursor.Next(ctx) {
-		switch d, err := decode(cursor.Current); {
-		case err != nil: // its own renewal reports it
-		case d.Version.R == r:
-			delete(rest, d.ID)
-		default:
-			rest[d.ID] = byName[d.ID].names(d)
-		}
-	}
-	return cursor.Err()
-}
-
 // documentExtension contains the changes of one document.
 type documentExtension struct {
 	name   string
@@ -126,16 +101,6 @@ type documentExtension struct {
 	idleAt time.Time
 	// yields is set if all parts yield.
 	yields bool
-}
-
-// names reports whether a document contains all named entries.
-func (d *documentExtension) names(doc *rules.Document) bool {
-	for _, p := range d.parts {
-		if p.ID == "" || !slices.ContainsFunc(doc.Entries, func(e rules.Entry) bool { return e.ID == p.ID }) {
-			return false
-		}
-	}
-	return true
 }
 
 // filter matches the document if no reservation prevents the extension. names is the document's name, or a
@@ -158,15 +123,17 @@ func notReserved(at time.Time) bson.E {
 	}}
 }
 
-// groupExtensions returns the extensions by document, in the order of the names, so that commands
+// groupExtensions returns the extensions by document, and the set of the documents' names. The documents are in
+// the order of their names, so that commands
 // that run at the same time change documents in the same order. Extensions of the same entry are
 // merged: a server refuses a statement that changes a field twice.
-func groupExtensions(parts []Extension) []documentExtension {
+func groupExtensions(parts []Extension) (documents []documentExtension, names map[string]bool) {
 	sorted := slices.SortedStableFunc(slices.Values(parts), func(a, b Extension) int {
 		return strings.Compare(a.Resource, b.Resource)
 	})
-	var documents []documentExtension
+	names = map[string]bool{}
 	for _, p := range sorted {
+		names[p.Resource] = true
 		if n := len(documents); n == 0 || documents[n-1].name != p.Resource {
 			documents = append(documents, documentExtension{name: p.Resource, yields: true})
 		}
@@ -181,7 +148,7 @@ func groupExtensions(parts []Extension) []documentExtension {
 		d.parts[at].End = later(d.parts[at].End, p.End)
 		d.parts[at].At = later(d.parts[at].At, p.At)
 	}
-	return documents
+	return documents, names
 }
 
 func later(a, b time.Time) time.Time {

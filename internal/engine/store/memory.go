@@ -170,19 +170,12 @@ func (m *Memory) Extend(ctx context.Context, parts []Extension) (rest map[string
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r = m.random()
-	rest = map[string]bool{}
-	documents := groupExtensions(parts)
-	for _, named := range documents {
-		rest[named.name] = false
-	}
+	documents, rest := groupExtensions(parts)
 	if err := ctx.Err(); err != nil {
 		return rest, r, contextEnded(err, "extend %d entries", len(parts))
 	}
 	for _, named := range documents {
-		extended, err := m.update(named.name, r, func(d *rules.Document) bool {
-			rest[named.name] = named.names(d)
-			return rest[named.name] && named.apply(d)
-		})
+		extended, err := m.update(named.name, r, named.apply)
 		if err != nil {
 			return rest, r, err
 		}
@@ -193,21 +186,20 @@ func (m *Memory) Extend(ctx context.Context, parts []Extension) (rest map[string
 	return rest, r, nil
 }
 
-// apply extends the named entries unless a reservation prevents it, and reports whether it did.
+// apply does what the statement for the document does, and reports whether its filter matches.
 func (d *documentExtension) apply(doc *rules.Document) bool {
 	if d.yields && doc.ReservedByOther("", d.parts[0].At) {
 		return false
 	}
-	for i := range doc.Entries {
+	for _, p := range d.parts {
+		i := slices.IndexFunc(doc.Entries, func(e rules.Entry) bool { return e.ID == p.ID })
+		if i < 0 || p.ID == "" {
+			return false
+		}
 		e := &doc.Entries[i]
-		for _, p := range d.parts {
-			if e.ID != p.ID {
-				continue
-			}
-			e.ExpiresAt = later(e.ExpiresAt, p.End)
-			if e.RenewedAt == nil || e.RenewedAt.Before(p.At) {
-				e.RenewedAt = &p.At
-			}
+		e.ExpiresAt = later(e.ExpiresAt, p.End)
+		if e.RenewedAt == nil || e.RenewedAt.Before(p.At) {
+			e.RenewedAt = &p.At
 		}
 	}
 	doc.IdleAt = later(doc.IdleAt, d.idleAt)

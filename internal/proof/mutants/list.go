@@ -88,7 +88,7 @@ var mutants = []mutant{
 		{"internal/engine/update/line.go", "(c.queued && outcome == rules.Full))", "c == nil)"},
 	}, simulated: true},
 	{what: "a lease is dated by a slow answer", edits: []edit{
-		{"internal/engine/update/clock.go", "<= sampleWithin {", ">= 0 {"},
+		{"internal/engine/update/clock.go", "<= sampleWithin }", ">= 0 }"},
 	}, simulated: true},
 	{what: "a document that cannot be written is retried without end", edits: []edit{
 		{"internal/engine/update/line.go", "\tl.sent = nil // the count of failures stays: a document that can be read may not be writable\n", "\tl.sent, l.failures = nil, 0\n"},
@@ -117,7 +117,7 @@ var mutants = []mutant{
 		{"lockcore/party/watch.go", "q.Due() && w.locker.settle(ctx, name)", "q.Due() && false"},
 	}, tests: "TestQueue_DeadWaitersAhead_CostTheirClaims", simulated: true},
 	{what: "a lease that a batch did not renew is not renewed alone", edits: []edit{
-		{"lockcore/party/renew.go", "\t\t\t} else {\n\t\t\t\talone = append(alone, i)\n\t\t\t}\n\t\t}\n", "\t\t\t} else {\n\t\t\t\tapply(i, renewResult{leases[i], &LostError{Resource: leases[i].Resource, LockID: leases[i].LockID, Part: leases[i].Part}})\n\t\t\t}\n\t\t}\n"},
+		{"lockcore/party/renew.go", "\t\t\talone = append(alone, i)\n\t\t} else {", "\t\t\tapply(i, renewResult{leases[i], &LostError{Resource: leases[i].Resource, LockID: leases[i].LockID, Part: leases[i].Part}})\n\t\t} else {"},
 	}, tests: "TestKeeper_OneDocumentFails_OthersAreRenewed", simulated: true},
 	{what: "a request that gives up ends a hold that another part has joined", edits: []edit{
 		{"lockcore/rules/end.go", "return e.ID == op.Call || e.ID == keptID(op.Call) ||", "return e.ID == op.Call || e.State == StateKept ||"},
