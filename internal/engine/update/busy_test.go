@@ -232,6 +232,19 @@ func TestServerClock_Reservation_LastsFourRoundTrips(t *testing.T) {
 	})
 }
 
+// A lease that is dated by a slow answer would have ended when it is granted.
+func TestServerClock_SlowAnswer_DatesNoLease(t *testing.T) {
+	t.Parallel()
+	var c serverClock
+	now := time.Now()
+	c.learn(now, now.Add(-8*time.Second), now)
+	require.Zero(t, c.guess())
+	require.NotZero(t, c.reservedUntil())
+	c.learn(now, now.Add(-10*time.Millisecond), now)
+	c.learn(now.Add(-time.Hour), now.Add(-8*time.Second), now)
+	require.WithinDuration(t, now, c.guess().At, 5*time.Second)
+}
+
 // loadedLine returns a line that has read a document with entries.
 func loadedLine(entries int) *Line {
 	d := &rules.Document{ID: "r", Version: rules.Version{N: 1, R: "r"}}

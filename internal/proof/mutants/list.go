@@ -89,7 +89,19 @@ var mutants = []mutant{
 	}, simulated: true},
 	{what: "a lease is dated by a slow answer", edits: []edit{
 		{"internal/engine/update/clock.go", "<= sampleWithin }", ">= 0 }"},
-	}, simulated: true},
+	}, tests: "TestServerClock_SlowAnswer_DatesNoLease", in: "./internal/engine/update"},
+	{what: "thousands of leases on one document are renewed by statements", edits: []edit{
+		{"lockcore/party/renew.go", "renewedBesideLine = 20", "renewedBesideLine = 1_000_000"},
+	}, tests: "TestRenew_ManyOfOneDocument_ShareASwap"},
+	{what: "renewals ignore reservations, and swaps starve", edits: []edit{
+		{"internal/engine/store/memory.go", "if d.yields && doc", "if false && doc"},
+	}, tests: "TestLines_RenewalsOfOtherProcesses_LetSwapsSucceed", in: "./internal/engine/update"},
+	{what: "a process with a round trip above 250 ms makes no reservations", edits: []edit{
+		{"internal/engine/update/clock.go", "\tif !ok {\n\t\treturn time.Time{}", "\tif !ok || !isShort(c.sent, c.received) {\n\t\treturn time.Time{}"},
+	}, tests: "TestLines_FarProcess_GetsItsTurn|TestServerClock_Reservation_LastsFourRoundTrips", in: "./internal/engine/update"},
+	{what: "a reservation binds others for minutes after the server's clock was set back", edits: []edit{
+		{"lockcore/rules/document.go", " &&\n\t\t!d.Reserved.Until.After(at.Add(LongestReservation))", ""},
+	}, tests: "TestReservedByOther_EndsTooLate_IsIgnored", in: "./lockcore/rules"},
 	{what: "a document that cannot be written is retried without end", edits: []edit{
 		{"internal/engine/update/line.go", "\tl.sent = nil // the count of failures stays: a document that can be read may not be writable\n", "\tl.sent, l.failures = nil, 0\n"},
 	}, simulated: true},
