@@ -60,7 +60,9 @@ func (m *Mongo) Extend(ctx context.Context, parts []Extension) (rest map[string]
 					delete(rest, name)
 				}
 			}
-			err = errors.Join(err, readErr)
+			if readErr != nil { // as text, because the extension was sent even if the read was not
+				err = errors.Join(err, errors.New(readErr.Error()))
+			}
 		}
 		if err != nil {
 			causes = append(causes, err)
