@@ -27,11 +27,7 @@ const ExtendChunk = 512
 // and counts orphaned copies.
 func (m *Mongo) Extend(ctx context.Context, parts []Extension) (rest map[string]bool, r string, err error) {
 	r = rand.Text()
-	rest = map[string]bool{}
-	documents := groupExtensions(parts)
-	for _, d := range documents {
-		rest[d.name] = true
-	}
+	documents, rest := groupExtensions(parts)
 	if len(documents) == 0 {
 		return rest, r, nil
 	}
@@ -46,14 +42,27 @@ func (m *Mongo) Extend(ctx context.Context, parts []Extension) (rest map[string]
 			break
 		}
 		found, err := m.extend(ctx, chunk, r)
-		sent = sent || err == nil || !notSent(err)
+		unsent := err != nil && notSent(err)
+		sent = sent || !unsent
+		names := make([]string, len(chunk))
+		for i, d := range chunk {
+			names[i] = d.name
+		}
 		switch {
 		case err == nil && found == len(chunk):
-			for _, d := range chunk {
-				delete(rest, d.name)
+			for _, name := range names {
+				delete(rest, name)
 			}
-		case err == nil || !notSent(err):
-			err = errors.Join(err, m.findExtended(ctx, chunk, r, rest))
+		case !unsent:
+			versions, readErr := m.Versions(ctx, names...)
+			for name, v := range versions {
+				if v.R == r {
+					delete(rest, name)
+				}
+			}
+			if readErr != nil { // as text, because the extension was sent even if the read was not
+				err = errors.Join(err, errors.New(readErr.Error()))
+			}
 		}
 		if err != nil {
 			causes = append(causes, err)
@@ -87,30 +96,6 @@ func (m *Mongo) extend(ctx context.Context, documents []documentExtension, r str
 	return found, err
 }
 
-// findExtended sends one find, and removes from rest the documents whose version has the value r: a majority has
-// their extensions. The others may be missing, damaged, reserved, without one of the entries, or written again.
-// After an error all stay that were not read.
-func (m *Mongo) findExtended(ctx context.Context, documents []documentExtension, r string, rest map[string]bool) error {
-	ctx, cancel := command(ctx)
-	defer cancel()
-	names := make(bson.A, len(documents))
-	for i := range documents {
-		names[i] = documents[i].name
-	}
-	cursor, err := m.majority.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: names}}}},
-		options.Find().SetProjection(bson.D{{Key: "version", Value: 1}}).SetBatchSize(ExtendChunk+1))
-	if err != nil {
-		return err
-	}
-	defer closeCursor(ctx, cursor)
-	for cursor.Next(ctx) {
-		if d, err := decode(cursor.Current); err == nil && d.Version.R == r {
-			delete(rest, d.ID)
-		}
-	}
-	return cursor.Err()
-}
-
 // documentExtension contains the changes of one document.
 type documentExtension struct {
 	name   string
@@ -140,15 +125,17 @@ func notReserved(at time.Time) bson.E {
 	}}
 }
 
-// groupExtensions returns the extensions by document, in the order of the names, so that commands
+// groupExtensions returns the extensions by document, and the set of the documents' names. The documents are in
+// the order of their names, so that commands
 // that run at the same time change documents in the same order. Extensions of the same entry are
 // merged: a server refuses a statement that changes a field twice.
-func groupExtensions(parts []Extension) []documentExtension {
+func groupExtensions(parts []Extension) (documents []documentExtension, names map[string]bool) {
 	sorted := slices.SortedStableFunc(slices.Values(parts), func(a, b Extension) int {
 		return strings.Compare(a.Resource, b.Resource)
 	})
-	var documents []documentExtension
+	names = map[string]bool{}
 	for _, p := range sorted {
+		names[p.Resource] = true
 		if n := len(documents); n == 0 || documents[n-1].name != p.Resource {
 			documents = append(documents, documentExtension{name: p.Resource, yields: true})
 		}
@@ -163,7 +150,7 @@ func groupExtensions(parts []Extension) []documentExtension {
 		d.parts[at].End = later(d.parts[at].End, p.End)
 		d.parts[at].At = later(d.parts[at].At, p.At)
 	}
-	return documents
+	return documents, names
 }
 
 func later(a, b time.Time) time.Time {

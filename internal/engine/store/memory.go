@@ -170,11 +170,7 @@ func (m *Memory) Extend(ctx context.Context, parts []Extension) (rest map[string
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r = m.random()
-	rest = map[string]bool{}
-	documents := groupExtensions(parts)
-	for _, named := range documents {
-		rest[named.name] = true
-	}
+	documents, rest := groupExtensions(parts)
 	if err := ctx.Err(); err != nil {
 		return rest, r, contextEnded(err, "extend %d entries", len(parts))
 	}
@@ -190,18 +186,17 @@ func (m *Memory) Extend(ctx context.Context, parts []Extension) (rest map[string
 	return rest, r, nil
 }
 
-// apply extends the named entries if a document contains all of them and no reservation prevents it, and reports
-// whether it did.
+// apply does what the statement for the document does, and reports whether its filter matches.
 func (d *documentExtension) apply(doc *rules.Document) bool {
 	if d.yields && doc.ReservedByOther("", d.parts[0].At) {
 		return false
 	}
 	for _, p := range d.parts {
-		at := slices.IndexFunc(doc.Entries, func(e rules.Entry) bool { return e.ID == p.ID })
-		if p.ID == "" || at < 0 {
+		i := slices.IndexFunc(doc.Entries, func(e rules.Entry) bool { return e.ID == p.ID })
+		if i < 0 || p.ID == "" {
 			return false
 		}
-		e := &doc.Entries[at]
+		e := &doc.Entries[i]
 		e.ExpiresAt = later(e.ExpiresAt, p.End)
 		if e.RenewedAt == nil || e.RenewedAt.Before(p.At) {
 			e.RenewedAt = &p.At

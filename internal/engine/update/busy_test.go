@@ -16,13 +16,16 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
+// elapse waits in virtual time.
+func elapse(d time.Duration) { <-time.After(d) }
+
 // farStore is a store whose answers take a round trip, with a jitter.
 type farStore struct {
 	store.Store
 	trip time.Duration
 }
 
-func (s farStore) half() { time.Sleep(s.trip/2 + rand.N(time.Millisecond)) }
+func (s farStore) half() { elapse(s.trip/2 + rand.N(time.Millisecond)) }
 
 func (s farStore) Load(ctx context.Context, names ...string) (store.Loaded, error) {
 	s.half()
@@ -212,21 +215,34 @@ func TestServerClock_Reservation_LastsFourRoundTrips(t *testing.T) {
 			c.forget()
 			sent := time.Now()
 			at := sent.Add(trip/2 - time.Hour) // the server's clock is an hour behind
-			time.Sleep(trip)
+			elapse(trip)
 			c.learn(at, sent, time.Now())
-			time.Sleep(2 * time.Second)
+			elapse(2 * time.Second)
 			require.Equal(t, time.Now().Add(want-time.Hour), c.reservedUntil(), "%v", trip)
 		}
 		now := time.Now()
 		c.learn(now, now, now)
 		c.learn(now, now.Add(-8*time.Second), now) // one slow answer of a server that is near
 		require.Equal(t, now.Add(time.Second), c.reservedUntil())
-		time.Sleep(time.Minute)
+		elapse(time.Minute)
 		require.Zero(t, c.reservedUntil(), "what was known is too old")
 		c.learn(now, now, now)
 		c.forget()
 		require.Zero(t, c.reservedUntil())
 	})
+}
+
+// A lease that is dated by a slow answer would have ended when it is granted.
+func TestServerClock_SlowAnswer_DatesNoLease(t *testing.T) {
+	t.Parallel()
+	var c serverClock
+	now := time.Now()
+	c.learn(now, now.Add(-8*time.Second), now)
+	require.Zero(t, c.guess())
+	require.NotZero(t, c.reservedUntil())
+	c.learn(now, now.Add(-10*time.Millisecond), now)
+	c.learn(now.Add(-time.Hour), now.Add(-8*time.Second), now)
+	require.WithinDuration(t, now, c.guess().At, 5*time.Second)
 }
 
 // loadedLine returns a line that has read a document with entries.

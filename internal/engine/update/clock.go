@@ -9,26 +9,14 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
-// serverClock estimates the time of the database's server from its latest answers.
+// serverClock estimates the time of the database's server from one of its answers.
 type serverClock struct {
 	mu sync.Mutex
-	// latest is the latest sample, and close the latest of a short round trip. They are zero if nothing is known.
-	latest, close serverTime
+	// at is the server's time of that answer, sent and received the local times of its command. at is zero if
+	// nothing is known.
+	at, sent, received time.Time
 	// exact, if set, returns the server's time without a command. See Exact.
 	exact func() time.Time
-}
-
-// serverTime is the server's time at of one answer, with the local times of its command.
-type serverTime struct {
-	at, sent, received time.Time
-}
-
-func (s *serverTime) roundTrip() time.Duration { return clock.Elapsed(s.sent, s.received) }
-
-// age returns a lower bound of the time since the answer, or ok false if it is too old.
-func (s *serverTime) age() (passed time.Duration, ok bool) {
-	now := clock.Now()
-	return max(0, clock.ElapsedAtLeast(s.received, now)).Truncate(time.Millisecond), !s.at.IsZero() && clock.Elapsed(s.received, now) <= sampleLasts
 }
 
 // Exact is implemented by stores in memory whose clock is set by a test. A sample of such a clock is no
@@ -46,34 +34,43 @@ const (
 	sampleWithin = 250 * time.Millisecond
 )
 
+// learn records an answer. That of a long round trip does not replace that of a short one.
 func (c *serverClock) learn(at, sent, received time.Time) Now {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.latest = serverTime{at, sent, received}
-	if c.latest.roundTrip() <= sampleWithin {
-		c.close = c.latest
+	if _, known := c.age(); !known || isShort(sent, received) || !isShort(c.sent, c.received) {
+		c.at, c.sent, c.received = at, sent, received
 	}
 	return Now{At: at, Sent: sent}
+}
+
+// isShort reports whether the answer of a command may date leases.
+func isShort(sent, received time.Time) bool { return clock.Elapsed(sent, received) <= sampleWithin }
+
+// age returns a lower bound of the time since the answer, or ok false if it is too old.
+func (c *serverClock) age() (passed time.Duration, ok bool) {
+	now := clock.Now()
+	return max(0, clock.ElapsedAtLeast(c.received, now)).Truncate(time.Millisecond), !c.at.IsZero() && clock.Elapsed(c.received, now) <= sampleLasts
 }
 
 func (c *serverClock) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.latest, c.close = serverTime{}, serverTime{}
+	c.at = time.Time{}
 }
 
-// guess returns a lower bound of the server's time, or zero if nothing is known.
+// guess returns a lower bound of the server's time, or zero if nothing is known that may date leases.
 func (c *serverClock) guess() Now {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.exact != nil {
 		return Now{At: c.exact(), Sent: clock.Now()}
 	}
-	passed, ok := c.close.age()
-	if !ok {
+	passed, ok := c.age()
+	if !ok || !isShort(c.sent, c.received) {
 		return Now{}
 	}
-	return Now{At: c.close.at.Add(passed), Sent: c.close.sent.Add(passed)}
+	return Now{At: c.at.Add(passed), Sent: c.sent.Add(passed)}
 }
 
 // reservedUntil returns the end of a reservation that is made now, or zero if nothing is known of the server's
@@ -85,16 +82,12 @@ func (c *serverClock) reservedUntil() time.Time {
 	if c.exact != nil {
 		return c.exact().Add(reservedFor)
 	}
-	of := c.close
-	passed, ok := of.age()
+	passed, ok := c.age()
 	if !ok {
-		of = c.latest
-		if passed, ok = of.age(); !ok {
-			return time.Time{}
-		}
+		return time.Time{}
 	}
-	trip := of.roundTrip()
-	return of.at.Add(passed + trip/2 + min(max(reservedFor, 4*trip), rules.LongestReservation))
+	trip := clock.Elapsed(c.sent, c.received)
+	return c.at.Add(passed + trip/2 + min(max(reservedFor, 4*trip), rules.LongestReservation))
 }
 
 // learnTime records the server's time of a read. After an error it forgets the time.

@@ -21,7 +21,7 @@ type merged struct {
 	err  error
 }
 
-// Extend raises the ends of entries. It returns the names of the documents for which that is not known.
+// Extend raises the ends of entries. It returns the documents for which that is not known.
 //
 // Of one document, a process has one statement under way: extensions that arrive meanwhile share the next
 // one. Otherwise the renewals of a busy document would fill the server's queue for it, and the pool of
@@ -95,11 +95,11 @@ func (ls *Lines) extend(ctx context.Context, parts []store.Extension) (rest map[
 	rest, r, err := ls.store.Extend(ctx, parts)
 	for name, ends := range ends {
 		e := ls.find(name)
-		if e == nil || (rest[name] && err == nil) { // a read under way must not be dropped for it, and a stale cache does no harm
+		if e == nil || rest[name] { // a read under way must not be dropped for it, and a stale cache does no harm
 			continue
 		}
 		e.mu.Lock()
-		if !rest[name] && before[name] == e {
+		if before[name] == e {
 			e.line.Extended(ends, r, swaps[name])
 		} else {
 			e.line.Forget()

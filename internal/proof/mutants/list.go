@@ -88,8 +88,20 @@ var mutants = []mutant{
 		{"internal/engine/update/line.go", "(c.queued && outcome == rules.Full))", "c == nil)"},
 	}, simulated: true},
 	{what: "a lease is dated by a slow answer", edits: []edit{
-		{"internal/engine/update/clock.go", "<= sampleWithin {", ">= 0 {"},
-	}, simulated: true},
+		{"internal/engine/update/clock.go", "<= sampleWithin }", ">= 0 }"},
+	}, tests: "TestServerClock_SlowAnswer_DatesNoLease", in: "./internal/engine/update"},
+	{what: "thousands of leases on one document are renewed by statements", edits: []edit{
+		{"lockcore/party/renew.go", "renewedBesideLine = 20", "renewedBesideLine = 1_000_000"},
+	}, tests: "TestRenew_ManyOfOneDocument_ShareASwap"},
+	{what: "renewals ignore reservations, and swaps starve", edits: []edit{
+		{"internal/engine/store/memory.go", "if d.yields && doc", "if false && doc"},
+	}, tests: "TestLines_RenewalsOfOtherProcesses_LetSwapsSucceed", in: "./internal/engine/update"},
+	{what: "a process with a round trip above 250 ms makes no reservations", edits: []edit{
+		{"internal/engine/update/clock.go", "\tif !ok {\n\t\treturn time.Time{}", "\tif !ok || !isShort(c.sent, c.received) {\n\t\treturn time.Time{}"},
+	}, tests: "TestLines_FarProcess_GetsItsTurn|TestServerClock_Reservation_LastsFourRoundTrips", in: "./internal/engine/update"},
+	{what: "a reservation binds others for minutes after the server's clock was set back", edits: []edit{
+		{"lockcore/rules/document.go", " &&\n\t\t!d.Reserved.Until.After(at.Add(LongestReservation))", ""},
+	}, tests: "TestReservedByOther_EndsTooLate_IsIgnored", in: "./lockcore/rules"},
 	{what: "a document that cannot be written is retried without end", edits: []edit{
 		{"internal/engine/update/line.go", "\tl.sent = nil // the count of failures stays: a document that can be read may not be writable\n", "\tl.sent, l.failures = nil, 0\n"},
 	}, simulated: true},
@@ -120,7 +132,7 @@ var mutants = []mutant{
 		{"lockcore/party/watch.go", "q.Due() && w.locker.settle(ctx, name)", "q.Due() && false"},
 	}, tests: "TestQueue_DeadWaitersAhead_CostTheirClaims", simulated: true},
 	{what: "a lease that a batch did not renew is not renewed alone", edits: []edit{
-		{"lockcore/party/renew.go", "\t\t\t} else {\n\t\t\t\talone = append(alone, i)\n\t\t\t}\n\t\t}\n", "\t\t\t} else {\n\t\t\t\tapply(i, renewResult{leases[i], &LostError{Resource: leases[i].Resource, LockID: leases[i].LockID, Part: leases[i].Part}})\n\t\t\t}\n\t\t}\n"},
+		{"lockcore/party/renew.go", "\t\t\talone = append(alone, i)\n\t\t} else {", "\t\t\tapply(i, renewResult{leases[i], &LostError{Resource: leases[i].Resource, LockID: leases[i].LockID, Part: leases[i].Part}})\n\t\t} else {"},
 	}, tests: "TestKeeper_OneDocumentFails_OthersAreRenewed", simulated: true},
 	{what: "a request that gives up ends a hold that another part has joined", edits: []edit{
 		{"lockcore/rules/end.go", "return e.ID == op.Call || e.ID == keptID(op.Call) ||", "return e.ID == op.Call || e.State == StateKept ||"},
