@@ -201,7 +201,7 @@ var mutants = []mutant{
 		{"lockcore/rules/settle.go", "2*ms(e.TTL) + EndlessTTL", "2 * ms(e.TTL)"},
 	}, tests: "TestSession_EndlessLeaseForced_EndsInTime", simulated: true},
 	{what: "leaving the queue ends the part that confirmed the claim", edits: []edit{
-		{"lockcore/party/release.go", "\t\tQueueOnly: how.queueOnly, Keep:", "\t\tKeep:"},
+		{"lockcore/party/ended.go", "\t\tQueueOnly: true,\n", ""},
 	}, tests: "TestLeaveQueue_ClaimWasTakenUp_KeepsThePart", simulated: true},
 	{what: "another call with the same order joins a running part", edits: []edit{
 		{"lockcore/rules/acquire.go", "return p != nil && p.Alive(s.now) && p.ID != op.Call && p.ID != op.Upgrades", "return false && p != nil"},
@@ -271,7 +271,7 @@ var mutants = []mutant{
 		{"lockcore/party/request.go", "int { return strings.Compare(a.Name, b.Name) }", "int { return 0 * strings.Compare(a.Name, b.Name) }"},
 	}, simulated: true},
 	{what: "an undo leaves one of several resources", edits: []edit{
-		{"lockcore/party/enter.go", "\t\t\tl.undo(ctx, rest...)\n", "\t\t\t_ = rest\n"},
+		{"lockcore/party/enter.go", "\t\t\tl.undo(ctx, req.leasesFrom(first, true)...)\n", "\t\t\t_ = first\n"},
 	}, simulated: true},
 	{what: "a failed command is retried without a pause", edits: []edit{
 		{"internal/engine/update/loop.go", "\t\td := failurePause(min(failures, mostTries))", "\t\td := time.Duration(1+0*failures) * time.Millisecond"},

@@ -91,7 +91,7 @@ var productMutants = []mutant{
 
 	// The lock library.
 	{what: "a part that has drained is listed for ever", in: engineTests, tests: "TestStatus_DrainedPart_IsNotListed", edits: []edit{
-		{"lockcore/party/status.go", "e.State == rules.StateDraining && h.ExpiresIn <= 0:", "false:"},
+		{"lockcore/party/status.go", "e.State == rules.StateDraining && s.ExpiresIn <= 0:", "false:"},
 	}},
 	{what: "a lock that another process has freed is noticed late", in: engineTests, tests: "TestWatchFor_FreedElsewhere_WakesWithinTwoSeconds", edits: []edit{
 		{"lockcore/party/watch.go", "compares := !now.Before(w.compareAt)", "compares := now.IsZero()"},
