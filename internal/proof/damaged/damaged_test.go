@@ -52,7 +52,7 @@ var callers = map[string]string{
 	"lockcore/party/command.go:readMajority":         "watcher",
 	"lockcore/party/command.go:readOne":              "one document: its error names it",
 	"lockcore/party/deadlock.go:Deadlocks":           "deadlocks",
-	"lockcore/party/renew.go:renewBatch":             "no document: reads the time",
+	"lockcore/party/renew.go:extend":                 "no document: reads the time",
 	"lockcore/party/status.go:Losses":                "losses",
 	"lockcore/party/status.go:Status":                "status",
 	"lockcore/party/status.go:list":                  "status",
