@@ -150,7 +150,7 @@ func (s *faultStore) Extend(ctx context.Context, parts []store.Extension) (rest 
 	if err != nil {
 		rest = map[string]bool{}
 		for _, p := range parts {
-			rest[p.Resource] = true
+			rest[p.Resource] = false
 		}
 	}
 	return rest, r, err

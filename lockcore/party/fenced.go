@@ -306,7 +306,7 @@ func checkUpdate(update any) error {
 	}
 	encoded, err := encodedByDefault(update)
 	if err != nil && !isList(update) {
-		return nil //nolint:nilerr // the collection's own registry may know the types
+		return nil // the collection's own registry may know the types
 	}
 	document, ok := encoded.DocumentOK()
 	if !ok {

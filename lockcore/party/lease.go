@@ -107,13 +107,21 @@ func leaseOf(p *rules.Entry, a *update.Answer) Lease {
 	for i := range d.Entries {
 		switch e := &d.Entries[i]; {
 		case !e.BelongsTo(p.LockID):
-		case e.State == rules.StateKept && e.ID != "" && e.TTL != 0:
-			lease.kept = append(lease.kept, keptEntry{e.ID, a.Sent.Add(e.ExpiresAt.Sub(d.At)), ttlOf(e)})
+		case e.State == rules.StateKept:
+			lease.kept = addKept(lease.kept, e, a)
 		case e.State == rules.StateRunning && e.Part == p.Part && e.Order == p.Order && e.ID != p.ID:
 			lease.upgraded = true
 		}
 	}
 	return lease
+}
+
+// addKept adds a kept entry of an answer, unless it has no end.
+func addKept(all []keptEntry, e *rules.Entry, a *update.Answer) []keptEntry {
+	if e.ID == "" || e.TTL == 0 {
+		return all
+	}
+	return append(all, keptEntry{e.ID, a.Sent.Add(e.ExpiresAt.Sub(a.After.At)), ttlOf(e)})
 }
 
 // needsSwap reports whether the part cannot be renewed by the IDs of entries alone: it has several, or its

@@ -56,6 +56,8 @@ const (
 	// renewedBesideLine bounds the leases on one resource that an extension renews. Its cost for the server grows
 	// with the number of parts times the number of entries. Above it, the line's next swap renews them.
 	renewedBesideLine = 20
+	// reservedPause is the first pause before a renewal that a reservation has prevented is repeated.
+	reservedPause = 20 * time.Millisecond
 )
 
 type renewResult struct {
@@ -120,34 +122,32 @@ func (l *Locker) renewCrowd(ctx context.Context, leases []Lease, indexes []int, 
 	spanCtx, span := l.tel.batch(ctx, len(indexes))
 	a, err := l.do(spanCtx, "renew", Order{}, c)
 	span.end(nil, err)
-	renewed := map[rules.PartID]bool{}
+	parts, kept := map[rules.PartID]int{}, map[string][]keptEntry{}
 	for i := 0; err == nil && i < len(a.After.Entries); i++ {
-		if e := &a.After.Entries[i]; e.State == rules.StateRunning && !e.CutOff {
-			renewed[rules.PartID{LockID: e.LockID, Part: e.Part, Order: e.Order}] = true
+		switch e := &a.After.Entries[i]; {
+		case e.CutOff:
+		case e.State == rules.StateRunning:
+			parts[rules.PartID{LockID: e.LockID, Part: e.Part, Order: e.Order}]++
+		case e.State == rules.StateKept:
+			kept[e.LockID] = addKept(kept[e.LockID], e, &a)
 		}
 	}
 	for _, i := range indexes {
 		lease := leases[i]
-		r := renewResult{lease, err}
 		var unknown *UnknownOutcomeError
 		switch {
 		case errors.As(err, &unknown):
-			own := *unknown
-			own.Order = lease.Order
-			r.err = &own
+			apply(i, renewResult{lease, &UnknownOutcomeError{Op: unknown.Op, Resource: lease.Resource, Order: lease.Order, Err: unknown.Err}})
 		case err != nil:
-		case renewed[lease.partID()]:
-			r.lease = lease.renewed(a.Sent)
+			apply(i, renewResult{lease, err})
+		case parts[lease.partID()] == 0:
+			r := rules.Request{LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: lease.Order.number()}
+			apply(i, renewResult{lease, lostError(a.After, r)})
 		default:
-			r.err = lease.lostFrom(a.After)
+			lease.kept, lease.seen, lease.upgraded = kept[lease.LockID], a.Sent, parts[lease.partID()] > 1
+			apply(i, renewResult{lease.renewed(a.Sent), nil})
 		}
-		apply(i, r)
 	}
-}
-
-// lostFrom returns the *LostError of a lease whose part a document does not contain.
-func (l *Lease) lostFrom(d *rules.Document) error {
-	return lostError(d, rules.Request{LockID: l.LockID, Label: l.Run, Part: l.Part, Order: l.Order.number()})
 }
 
 func (l *Lease) partID() rules.PartID {
@@ -166,64 +166,77 @@ func (l Lease) renewed(from time.Time) Lease {
 	return l
 }
 
-// renewBatch renews leases with one command, and returns those that it did not renew for certain, with its error.
-// What a reservation has prevented is among them: the line's swap waits for its end. A kept hold is extended
-// when half of its time is over.
+// renewBatch renews leases, and returns those that it could not renew for certain. It repeats renewals that a
+// reservation has prevented, with longer and longer pauses. err is that of the last attempt.
 func (l *Locker) renewBatch(ctx context.Context, within time.Duration, leases []Lease, indexes []int, apply func(int, renewResult)) (alone []int, err error) {
-	if l.life.closed.Err() != nil {
-		return indexes, nil
-	}
-	ctx, span := l.tel.batch(ctx, len(indexes))
 	ctx, cancel := l.clock.WithTimeout(ctx, within)
 	defer cancel()
-	ctx, stop := l.bounded(ctx)
-	defer stop()
+	for pause := reservedPause; len(indexes) > 0; pause = min(2*pause, 16*reservedPause) {
+		var renewed []Lease
+		var rest map[string]bool
+		renewed, rest, err = l.extend(ctx, leases, indexes)
+		var again []int
+		for n, i := range indexes {
+			switch repeat, unknown := rest[leases[i].Resource]; {
+			case renewed == nil, unknown && !repeat:
+				alone = append(alone, i)
+			case repeat:
+				again = append(again, i)
+			default:
+				apply(i, renewResult{renewed[n], nil})
+			}
+		}
+		if indexes = again; len(indexes) > 0 && !clock.Sleep(ctx, l.clock, pause/2+l.clock.Jitter(pause/2)) {
+			return append(alone, indexes...), err
+		}
+	}
+	return alone, err
+}
+
+// extend extends the entries of leases, and returns the renewed leases, or nil if nothing was sent. They count
+// only if their resource is not in rest, see store.Extend. It extends a kept hold when half of its time is over.
+func (l *Locker) extend(ctx context.Context, leases []Lease, indexes []int) (renewed []Lease, rest map[string]bool, err error) {
+	if l.life.closed.Err() != nil {
+		return nil, nil, nil
+	}
+	ctx, span := l.tel.batch(ctx, len(indexes))
+	ctx, cancel := l.bounded(ctx)
+	defer cancel()
 	sent, now := clock.Now(), l.lines.Now()
 	if now.At.IsZero() { // the server's time is not known: it comes with a read
 		loaded, err := l.store.LoadMajority(ctx)
 		if err != nil {
 			span.end(nil, err)
-			return indexes, err
+			return nil, nil, err
 		}
 		now, sent = l.lines.Learn(loaded.At, sent), clock.Now()
 	}
 	parts := make([]store.Extension, 0, len(indexes))
-	renewed := make([]Lease, len(indexes))
-	for n, i := range indexes {
-		lease := leases[i].renewed(earlier(now.Sent, sent))
-		add := func(id string, end time.Time) {
-			parts = append(parts, store.Extension{
-				Resource: lease.Resource, ID: id, End: end, At: now.At, IdleAt: rules.IdleAt(end), Yields: !over(leases[i].half(), sent),
-			})
-		}
+	for _, i := range indexes {
+		lease := leases[i]
+		end, yields := now.At.Add(lease.ttl), !over(lease.half(), sent)
 		if lease.Left == Forever {
-			add(lease.id, rules.Never)
-		} else {
-			add(lease.id, now.At.Add(lease.ttl))
+			end = rules.Never
 		}
+		parts = append(parts, store.Extension{Resource: lease.Resource, ID: lease.id, End: end, At: now.At, IdleAt: rules.IdleAt(end), Yields: yields})
+		lease = lease.renewed(earlier(now.Sent, sent))
 		lease.kept = slices.Clone(lease.kept)
 		for k := range lease.kept {
 			if kept := &lease.kept[k]; -clock.Elapsed(kept.until, sent) < kept.ttl/2 {
-				add(kept.id, now.At.Add(kept.ttl))
+				end := now.At.Add(kept.ttl)
+				parts = append(parts, store.Extension{Resource: lease.Resource, ID: kept.id, End: end, At: now.At, IdleAt: rules.IdleAt(end), Yields: yields})
 				kept.until = now.Sent.Add(kept.ttl)
 			}
 		}
-		renewed[n] = lease
+		renewed = append(renewed, lease)
 	}
-	rest, err := l.lines.Extend(ctx, parts)
+	rest, err = l.lines.Extend(ctx, parts)
 	told := err
 	if err != nil && !errors.Is(err, store.ErrNotSent) {
 		told = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	span.end(nil, told)
-	for n, i := range indexes {
-		if rest[leases[i].Resource] {
-			alone = append(alone, i)
-		} else {
-			apply(i, renewResult{renewed[n], nil})
-		}
-	}
-	return alone, err
+	return renewed, rest, err
 }
 
 func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lease, error) {
@@ -243,7 +256,8 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 	}
 	p := a.After.Part(op.LockID, op.Part, op.Order)
 	if p == nil {
-		err := lease.lostFrom(a.After)
+		r := rules.Request{LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: lease.Order.number()}
+		err := lostError(a.After, r)
 		span.end(&a, err)
 		return lease, err
 	}

@@ -27,7 +27,11 @@ const ExtendChunk = 512
 // and counts orphaned copies.
 func (m *Mongo) Extend(ctx context.Context, parts []Extension) (rest map[string]bool, r string, err error) {
 	r = rand.Text()
-	documents, rest := groupExtensions(parts)
+	rest = map[string]bool{}
+	documents := groupExtensions(parts)
+	for _, d := range documents {
+		rest[d.name] = false
+	}
 	if len(documents) == 0 {
 		return rest, r, nil
 	}
@@ -42,27 +46,14 @@ func (m *Mongo) Extend(ctx context.Context, parts []Extension) (rest map[string]
 			break
 		}
 		found, err := m.extend(ctx, chunk, r)
-		unsent := err != nil && notSent(err)
-		sent = sent || !unsent
-		names := make([]string, len(chunk))
-		for i, d := range chunk {
-			names[i] = d.name
-		}
+		sent = sent || err == nil || !notSent(err)
 		switch {
 		case err == nil && found == len(chunk):
-			for _, name := range names {
-				delete(rest, name)
+			for _, d := range chunk {
+				delete(rest, d.name)
 			}
-		case !unsent:
-			versions, readErr := m.Versions(ctx, names...)
-			for name, v := range versions {
-				if v.R == r {
-					delete(rest, name)
-				}
-			}
-			if readErr != nil { // as text, because the extension was sent even if the read was not
-				err = errors.Join(err, errors.New(readErr.Error()))
-			}
+		case err == nil || !notSent(err):
+			err = errors.Join(err, m.findExtended(ctx, chunk, r, rest))
 		}
 		if err != nil {
 			causes = append(causes, err)
@@ -96,6 +87,38 @@ func (m *Mongo) extend(ctx context.Context, documents []documentExtension, r str
 	return found, err
 }
 
+// findExtended sends one find. Each document has these outcomes:
+//
+//  1. its version has the value r: a majority has the extension, and it is removed from rest,
+//  2. it contains the named entries: it is marked, because it was reserved, or extended and then written again,
+//  3. missing, damaged, or without one of the entries: it stays.
+//
+// After an error all stay that were not read.
+func (m *Mongo) findExtended(ctx context.Context, documents []documentExtension, r string, rest map[string]bool) error {
+	ctx, cancel := command(ctx)
+	defer cancel()
+	names, byName := make(bson.A, len(documents)), map[string]*documentExtension{}
+	for i := range documents {
+		names[i], byName[documents[i].name] = documents[i].name, &documents[i]
+	}
+	cursor, err := m.majority.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: names}}}},
+		options.Find().SetProjection(bson.D{{Key: "version", Value: 1}, {Key: "held.id", Value: 1}}).SetBatchSize(ExtendChunk+1))
+	if err != nil {
+		return err
+	}
+	defer closeCursor(ctx, cursor)
+	for cursor.Next(ctx) {
+		switch d, err := decode(cursor.Current); {
+		case err != nil: // its own renewal reports it
+		case d.Version.R == r:
+			delete(rest, d.ID)
+		default:
+			rest[d.ID] = byName[d.ID].names(d)
+		}
+	}
+	return cursor.Err()
+}
+
 // documentExtension contains the changes of one document.
 type documentExtension struct {
 	name   string
@@ -103,6 +126,16 @@ type documentExtension struct {
 	idleAt time.Time
 	// yields is set if all parts yield.
 	yields bool
+}
+
+// names reports whether a document contains all named entries.
+func (d *documentExtension) names(doc *rules.Document) bool {
+	for _, p := range d.parts {
+		if p.ID == "" || !slices.ContainsFunc(doc.Entries, func(e rules.Entry) bool { return e.ID == p.ID }) {
+			return false
+		}
+	}
+	return true
 }
 
 // filter matches the document if no reservation prevents the extension. names is the document's name, or a
@@ -125,17 +158,15 @@ func notReserved(at time.Time) bson.E {
 	}}
 }
 
-// groupExtensions returns the extensions by document, and the set of the documents' names. The documents are in
-// the order of their names, so that commands
+// groupExtensions returns the extensions by document, in the order of the names, so that commands
 // that run at the same time change documents in the same order. Extensions of the same entry are
 // merged: a server refuses a statement that changes a field twice.
-func groupExtensions(parts []Extension) (documents []documentExtension, names map[string]bool) {
+func groupExtensions(parts []Extension) []documentExtension {
 	sorted := slices.SortedStableFunc(slices.Values(parts), func(a, b Extension) int {
 		return strings.Compare(a.Resource, b.Resource)
 	})
-	names = map[string]bool{}
+	var documents []documentExtension
 	for _, p := range sorted {
-		names[p.Resource] = true
 		if n := len(documents); n == 0 || documents[n-1].name != p.Resource {
 			documents = append(documents, documentExtension{name: p.Resource, yields: true})
 		}
@@ -150,7 +181,7 @@ func groupExtensions(parts []Extension) (documents []documentExtension, names ma
 		d.parts[at].End = later(d.parts[at].End, p.End)
 		d.parts[at].At = later(d.parts[at].At, p.At)
 	}
-	return documents, names
+	return documents
 }
 
 func later(a, b time.Time) time.Time {

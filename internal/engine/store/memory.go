@@ -170,12 +170,19 @@ func (m *Memory) Extend(ctx context.Context, parts []Extension) (rest map[string
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r = m.random()
-	documents, rest := groupExtensions(parts)
+	rest = map[string]bool{}
+	documents := groupExtensions(parts)
+	for _, named := range documents {
+		rest[named.name] = false
+	}
 	if err := ctx.Err(); err != nil {
 		return rest, r, contextEnded(err, "extend %d entries", len(parts))
 	}
 	for _, named := range documents {
-		extended, err := m.update(named.name, r, named.apply)
+		extended, err := m.update(named.name, r, func(d *rules.Document) bool {
+			rest[named.name] = named.names(d)
+			return rest[named.name] && named.apply(d)
+		})
 		if err != nil {
 			return rest, r, err
 		}
@@ -186,20 +193,21 @@ func (m *Memory) Extend(ctx context.Context, parts []Extension) (rest map[string
 	return rest, r, nil
 }
 
-// apply does what the statement for the document does, and reports whether its filter matches.
+// apply extends the named entries unless a reservation prevents it, and reports whether it did.
 func (d *documentExtension) apply(doc *rules.Document) bool {
 	if d.yields && doc.ReservedByOther("", d.parts[0].At) {
 		return false
 	}
-	for _, p := range d.parts {
-		i := slices.IndexFunc(doc.Entries, func(e rules.Entry) bool { return e.ID == p.ID })
-		if i < 0 || p.ID == "" {
-			return false
-		}
+	for i := range doc.Entries {
 		e := &doc.Entries[i]
-		e.ExpiresAt = later(e.ExpiresAt, p.End)
-		if e.RenewedAt == nil || e.RenewedAt.Before(p.At) {
-			e.RenewedAt = &p.At
+		for _, p := range d.parts {
+			if e.ID != p.ID {
+				continue
+			}
+			e.ExpiresAt = later(e.ExpiresAt, p.End)
+			if e.RenewedAt == nil || e.RenewedAt.Before(p.At) {
+				e.RenewedAt = &p.At
+			}
 		}
 	}
 	doc.IdleAt = later(doc.IdleAt, d.idleAt)

@@ -37,8 +37,9 @@ type Store interface {
 	Swap(ctx context.Context, swaps ...Swap) (done int, err error)
 	// Extend raises the ends of entries and gives their documents new versions with the random value r. It
 	// changes only documents that contain all entries that were named of them, and not those that are
-	// reserved if their extensions yield. rest contains the names of the documents that are not known to have
-	// been changed. All other documents were changed, even if there is an error.
+	// reserved if their extensions yield. rest contains the named documents that are not known to have been
+	// changed, by name, and whether they contain the entries nevertheless, so that the extension can be
+	// repeated. All other documents were changed, even if there is an error.
 	Extend(ctx context.Context, parts []Extension) (rest map[string]bool, r string, err error)
 	// Reserve sets the reservation of a document and gives it a new version, whatever its version is. A
 	// reservation that lasts longer stays, and nothing is changed: otherwise processes that are near the

@@ -21,7 +21,8 @@ type merged struct {
 	err  error
 }
 
-// Extend raises the ends of entries. It returns the documents for which that is not known.
+// Extend raises the ends of entries. It returns the documents for which that is not known, and whether it can
+// be repeated, as the store does.
 //
 // Of one document, a process has one statement under way: extensions that arrive meanwhile share the next
 // one. Otherwise the renewals of a busy document would fill the server's queue for it, and the pool of
@@ -51,7 +52,7 @@ func (ls *Lines) Extend(ctx context.Context, parts []store.Extension) (rest map[
 	case <-m.done:
 		return m.rest, m.err
 	case <-ctx.Done():
-		return map[string]bool{name: true}, context.Cause(ctx)
+		return map[string]bool{name: false}, context.Cause(ctx)
 	}
 }
 
@@ -95,11 +96,12 @@ func (ls *Lines) extend(ctx context.Context, parts []store.Extension) (rest map[
 	rest, r, err := ls.store.Extend(ctx, parts)
 	for name, ends := range ends {
 		e := ls.find(name)
-		if e == nil || rest[name] { // a read under way must not be dropped for it, and a stale cache does no harm
+		repeated, unknown := rest[name]
+		if e == nil || repeated { // a read under way must not be dropped for it, and a stale cache does no harm
 			continue
 		}
 		e.mu.Lock()
-		if before[name] == e {
+		if !unknown && before[name] == e {
 			e.line.Extended(ends, r, swaps[name])
 		} else {
 			e.line.Forget()

@@ -132,7 +132,7 @@ var mutants = []mutant{
 		{"lockcore/party/watch.go", "q.Due() && w.locker.settle(ctx, name)", "q.Due() && false"},
 	}, tests: "TestQueue_DeadWaitersAhead_CostTheirClaims", simulated: true},
 	{what: "a lease that a batch did not renew is not renewed alone", edits: []edit{
-		{"lockcore/party/renew.go", "\t\t\talone = append(alone, i)\n\t\t} else {", "\t\t\tapply(i, renewResult{leases[i], &LostError{Resource: leases[i].Resource, LockID: leases[i].LockID, Part: leases[i].Part}})\n\t\t} else {"},
+		{"lockcore/party/renew.go", "\t\t\t\talone = append(alone, i)\n\t\t\tcase repeat:", "\t\t\t\tapply(i, renewResult{leases[i], &LostError{Resource: leases[i].Resource, LockID: leases[i].LockID, Part: leases[i].Part}})\n\t\t\tcase repeat:"},
 	}, tests: "TestKeeper_OneDocumentFails_OthersAreRenewed", simulated: true},
 	{what: "a request that gives up ends a hold that another part has joined", edits: []edit{
 		{"lockcore/rules/end.go", "return e.ID == op.Call || e.ID == keptID(op.Call) ||", "return e.ID == op.Call || e.State == StateKept ||"},

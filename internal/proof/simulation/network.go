@@ -304,7 +304,7 @@ func (p *process) Extend(ctx context.Context, parts []store.Extension) (map[stri
 	if err != nil {
 		a.rest = map[string]bool{}
 		for _, name := range c.resources {
-			a.rest[name] = true
+			a.rest[name] = false
 		}
 	}
 	return a.rest, a.r, err
