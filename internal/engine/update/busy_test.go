@@ -299,6 +299,22 @@ func TestLine_ReservedDocument_DelaysAllButUrgentCalls(t *testing.T) {
 	}
 }
 
+// A document that the watcher has read counts, too: a process that polls would never let another one go first.
+func TestLine_OfferedDocumentIsReserved_Pauses(t *testing.T) {
+	t.Parallel()
+	l := loadedLine(1)
+	d := l.doc
+	d.At, d.Reserved = at(0), &rules.Reservation{By: "other", Until: at(2)}
+	l.Forget()
+	l.Offer(d)
+	l.Add(&Call{Op: rules.Renew{Resource: "r", LockID: "0", Part: "p", Order: 1}})
+	now := Now{At: at(0), Sent: at(0)}
+	step := l.Next(now, "x")
+	require.Equal(t, StepPause, step.Kind)
+	require.Equal(t, ReservedPause, step.Pause)
+	require.Equal(t, StepLoad, l.Next(now, "x").Kind)
+}
+
 // Hundreds of requests for a document with thousands of entries are spread over several swaps, so that renewals
 // need not wait for all of them.
 func TestLine_ManyCallsOnALargeDocument_ShareSeveralSwaps(t *testing.T) {

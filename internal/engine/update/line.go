@@ -301,7 +301,7 @@ func (l *Line) next(guess Now, r string) Step {
 	if !l.fresh && (guess.At.IsZero() || l.doc.ExpiresBy(guess.At) || l.isOld(guess.At)) {
 		return Step{Kind: StepLoad}
 	}
-	if l.fresh && l.doc.ReservedByOther(l.Process, now.At) && !l.isUrgent(now.Sent) {
+	if l.doc.ReservedByOther(l.Process, now.At) && !l.isUrgent(now.Sent) {
 		l.known, l.fresh = false, false
 		return Step{Kind: StepPause, Pause: ReservedPause}
 	}
