@@ -75,6 +75,9 @@ type Lease = party.Lease
 
 // Config configures a Locker. Its zero value is the default: a TTL of 30 s, and a queue of up to 2,000
 // waiters for each resource. HoldTTL, 1 h, is for kept holds: see party.Request.Persist.
+//
+// Give locks a MongoDB client of their own: if slow queries of the application use all connections of a shared
+// one, renewals wait for a connection, and locks are lost while the database is healthy.
 type Config = party.Config
 
 // Store stores the documents of a Locker. New makes one on a collection, and package lockcoretest has

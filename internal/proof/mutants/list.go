@@ -87,6 +87,9 @@ var mutants = []mutant{
 	{what: "a request does not retry a full queue", edits: []edit{
 		{"internal/engine/update/line.go", "(c.queued && outcome == rules.Full))", "c == nil)"},
 	}, simulated: true},
+	{what: "a document that a poll has read is written although another process has reserved it", edits: []edit{
+		{"internal/engine/update/line.go", "if l.doc.ReservedByOther(l.Process, now.At) &&", "if l.fresh && l.doc.ReservedByOther(l.Process, now.At) &&"},
+	}, tests: "TestLine_OfferedDocumentIsReserved_Pauses", in: "./internal/engine/update"},
 	{what: "a lease is dated by a slow answer", edits: []edit{
 		{"internal/engine/update/clock.go", "<= sampleWithin }", ">= 0 }"},
 	}, tests: "TestServerClock_SlowAnswer_DatesNoLease", in: "./internal/engine/update"},
