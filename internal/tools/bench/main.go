@@ -9,7 +9,7 @@
 //
 // hot compares guards, sagas and locks with mutex workflows and with workflows that use no lock, on few resources and on many.
 //
-// scale shows how costs grow with the number of resources, clients, waiters, idle documents and renewals of one document.
+// scale shows how costs grow with the number of resources, clients, waiters, idle documents, renewals of one document, and its holders and waiters.
 //
 // renewals measures one document with very many renewals a second, and one with very many holders in one process.
 //

@@ -18,8 +18,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// scaleBench measures how costs grow with the number of resources, of clients, of waiters, of idle documents and of renewals of one
-// document. Its JSON is the report.
+// scaleBench measures how costs grow with the number of resources, of clients, of waiters, of idle documents, of renewals of one
+// document, and of its holders and waiters. Its JSON is the report.
 type scaleBench struct {
 	uri string
 	db  *mongo.Database // neither counted nor delayed
@@ -34,6 +34,8 @@ type scaleBench struct {
 	// Renewals and Holders have one document, which is renewed often or has many holders.
 	Renewals []*renewalsRow `json:"renewals,omitempty"`
 	Holders  []*holdersRow  `json:"holders,omitempty"`
+	// Crowds have one document with many holders and many waiters.
+	Crowds []*crowdRow `json:"crowds,omitempty"`
 }
 
 const (
@@ -55,10 +57,10 @@ func runScale(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	documents, clients, waiters, bound := []int{1, 10, 100, 1_000, 10_000, 100_000}, []int{1, 4, 16, 64}, []int{10, 100, 1_000, 10_000}, scaleBound
-	renewals := []int{5, 50, 500}
+	renewals, crowds := []int{5, 50, 500}, []int{100, 300, 1_000}
 	if *short {
 		documents, clients, waiters, bound, b.each = []int{1, 100, 10_000}, []int{1, 16}, []int{10, 1_000}, shortBound, time.Second
-		renewals = []int{50, 500}
+		renewals, crowds = []int{50, 500}, []int{30, 100}
 	}
 	b.Seconds = b.each.Seconds()
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("the benchmark did not end within %s", bound))
@@ -70,7 +72,8 @@ func runScale(ctx context.Context, args []string) (err error) {
 	defer drop()
 	b.db = db
 	// What was measured is printed even if the rest fails.
-	err = errors.Join(b.growDocuments(ctx, documents), b.growClients(ctx, clients), b.growWaiters(ctx, waiters), b.growRenewals(ctx, renewals))
+	err = errors.Join(b.growDocuments(ctx, documents), b.growClients(ctx, clients), b.growWaiters(ctx, waiters), b.growRenewals(ctx, renewals),
+		b.growCrowds(ctx, crowds))
 	return errors.Join(err, write(b, asJSON))
 }
 
@@ -238,6 +241,7 @@ func (b *scaleBench) print(w io.Writer) {
 		b.printLoads(w)
 	}
 	b.printRenewals(w)
+	b.printCrowds(w)
 }
 
 func (b *scaleBench) printLoads(w io.Writer) {
