@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Session holds locks and renews them in the background until Leave or Release, or until one is lost. It is
@@ -212,7 +211,7 @@ func (s *Session) Upgrade(ctx context.Context, resource string) error {
 	op.Upgrades = lease.id
 	up, err := s.locker.acquireOne(ctx, ctx, &req, op, s)
 	if err != nil {
-		s.locker.undoUpgrade(ctx, &op)
+		s.locker.undo(ctx, req.leaseOn(resource)) // the session holds in shared mode, as before
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -243,14 +242,4 @@ func (s *Session) endUpgrade() {
 	s.upgrading = ""
 	s.mu.Unlock()
 	s.locker.keeper.poke()
-}
-
-// undoUpgrade takes back a request for an upgrade: the session holds in shared mode, as before.
-// If that fails now, the next write of this Locker to the document repeats it (Owed).
-func (l *Locker) undoUpgrade(ctx context.Context, op *rules.Acquire) {
-	ctx, cancel := l.detached(ctx)
-	defer cancel()
-	c := l.undoCall(ctx, op)
-	c.TakeBack, c.Owed = l.undoCall(ctx, op), true
-	_, _ = l.do(ctx, "leave", orderOf(op.Order), c) // the cause is what the caller must see
 }
