@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -72,16 +73,27 @@ func (l *Locker) do(ctx context.Context, name string, order Order, c *update.Cal
 
 // call returns a call of an operation. Its effects are recorded in the trace of ctx, with the reason why.
 func (l *Locker) call(ctx context.Context, op rules.Op, why ending) *update.Call {
-	return &update.Call{Op: op, OnWrite: func(a update.Answer) { l.wrote(ctx, &a, why) }}
+	return &update.Call{Op: op, OnWrite: func(a update.Answer) { l.record(ctx, &a, why) }}
 }
 
-// wrote is called after an acknowledged write. It records the spans of what has ended, and wakes the waiters
-// that were granted the resource.
-func (l *Locker) wrote(ctx context.Context, a *update.Answer, why ending) {
+// record records the spans of what an acknowledged write has ended.
+func (l *Locker) record(ctx context.Context, a *update.Answer, why ending) {
 	ctx = context.WithoutCancel(ctx)
 	l.tel.recordEnded(ctx, a, why)
 	l.tel.recordHoldGrants(ctx, a)
-	l.watch.onWrite(a, l.holds.learn(a))
+}
+
+// wrote is called after an acknowledged write of one document. It wakes the waiters that were granted the resource.
+func (l *Locker) wrote(answers []update.Answer) {
+	all, endedHold := answers[len(answers)-1], false
+	for i := range answers {
+		endedHold = l.holds.learn(&answers[i]) || endedHold
+		if i < len(answers)-1 {
+			all.Retried = all.Retried || answers[i].Retried
+			all.Ended, all.Holds = slices.Concat(all.Ended, answers[i].Ended), slices.Concat(all.Holds, answers[i].Holds)
+		}
+	}
+	l.watch.onWrite(&all, endedHold)
 }
 
 // readMajority reads documents as a majority of the servers has them. The error is about the command; one

@@ -25,8 +25,11 @@ func (l *Locker) LeaveQueue(ctx context.Context, lease Lease) (ended bool, err e
 	if err != nil {
 		return false, err
 	}
-	of := func(e rules.Entry) bool { return e.LockID == lease.LockID && e.Part == lease.Part }
-	return slices.ContainsFunc(a.Withdrawn(a.After.At), of) || endedBefore(&a, of), nil
+	of := func(e rules.Entry) bool {
+		return e.LockID == lease.LockID && (e.Part == lease.Part || e.Order == op.Order) // what it keeps has no part
+	}
+	withdrawn := func(e rules.Entry) bool { return of(e) && e.Part == lease.Part }
+	return slices.ContainsFunc(a.Withdrawn(a.After.At), withdrawn) || endedBefore(&a, of), nil
 }
 
 // End is Release, on exactly one resource, for a caller that reports what it did. ended is false if nothing that the
@@ -43,7 +46,7 @@ func (l *Locker) End(ctx context.Context, r Release) (ended bool, err error) {
 		return e.LockID == r.LockID && (r.FirstFence == 0 || e.FirstFence == r.FirstFence)
 	}
 	forced := func(e rules.Evidence) bool { // by this call, or by an earlier attempt of it
-		return r.Force && e.LockID == r.LockID && e.Fence == r.FirstFence && e.Reason == r.Reason && (a.Retried || e.At.Equal(a.After.At))
+		return r.Force && e.LockID == r.LockID && e.Fence == r.FirstFence && e.Reason == r.Reason && (a.Lost || e.At.Equal(a.After.At))
 	}
 	return slices.ContainsFunc(a.Released(), of) || slices.ContainsFunc(a.Withdrawn(a.After.At), of) ||
 		slices.ContainsFunc(a.After.Forced, forced) || !r.Force && endedBefore(&a, of), nil
@@ -52,5 +55,5 @@ func (l *Locker) End(ctx context.Context, r Release) (ended bool, err error) {
 // endedBefore reports whether an earlier attempt of a call, whose answer was lost, may have ended the entries: none of
 // them holds. Their parts may drain.
 func endedBefore(a *update.Answer, of func(e rules.Entry) bool) bool {
-	return a.Retried && !slices.ContainsFunc(a.After.Entries, func(e rules.Entry) bool { return of(e) && e.Holds() })
+	return a.Lost && !slices.ContainsFunc(a.After.Entries, func(e rules.Entry) bool { return of(e) && e.Holds() })
 }

@@ -1,6 +1,7 @@
 package party_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -61,4 +62,22 @@ func TestEnd_SeveralResources_IsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "len(Release.Resources)")
 	require.NotEmpty(t, db.Document("a").Entries)
 	require.NotEmpty(t, db.Document("b").Entries)
+}
+
+// The waiter becomes the holder between the read and the write of the call.
+func TestLeaveQueue_BecameAHold_IsNotEnded(t *testing.T) {
+	t.Parallel()
+	l, db := inMemory(t, party.Config{})
+	other := newLocker(t, db, party.Config{})
+	holder := request("holder", party.Exclusive("r"))
+	holder.Run = "run"
+	leases := enter(t, other, holder)
+	_, err := other.Enter(t.Context(), holdOnly("waiter", 1, party.Exclusive("r")))
+	require.ErrorIs(t, err, party.ErrBusy)
+	leaves := func() { leave(t, other, leases...) }
+	db.set(times(1, func(context.Context, command) error { leaves(); return nil }, of(kindSwap)), nil)
+	ended, err := l.LeaveQueue(t.Context(), party.Lease{Resource: "r", LockID: "waiter", Run: "run", Part: "p", Order: party.Order{Schedule: 1, Attempt: 1}})
+	require.NoError(t, err)
+	require.Len(t, db.Document("r").Entries, 1)
+	require.False(t, ended)
 }

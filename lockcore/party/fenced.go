@@ -341,10 +341,11 @@ func checkUpdate(update any) error {
 
 func isFence(path string) bool { return path == FenceField || strings.HasPrefix(path, FenceField+".") }
 
-// isList reports whether UpdateOne takes update for a pipeline, or for an encoded document.
+// isList reports whether UpdateOne takes update for a pipeline.
 func isList(update any) bool {
-	kind := reflect.Indirect(reflect.ValueOf(update)).Kind()
-	return kind == reflect.Slice || kind == reflect.Array
+	v := reflect.Indirect(reflect.ValueOf(update))
+	isList := v.Kind() == reflect.Slice || v.Kind() == reflect.Array
+	return isList && v.Type() != reflect.TypeFor[bson.D]()
 }
 
 // defaultRegistry is not shared with other encoders. A registry remembers how it described a type

@@ -5,8 +5,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // A request for two resources that is refused one of them writes nothing: the expired holder of the other
@@ -83,4 +85,39 @@ func TestTryEnter_GivesUp_KeepsTheTimeOfItsPartysHold(t *testing.T) {
 	require.NoError(t, s.Leave(t.Context()))
 	d := db.Document("r/1")
 	require.Equal(t, time.Hour.Milliseconds(), d.Kept("a").TTL)
+}
+
+// A look that is not possible now is made again: another process has reserved the second resource for a moment, or the
+// read fails.
+func TestTryEnter_CannotLookAtOnce_WritesNothing(t *testing.T) {
+	eachCase(t, map[string]func(t *testing.T, db *faultStore){
+		"reserved": func(t *testing.T, db *faultStore) {
+			t.Helper()
+			require.NoError(t, db.Store.Reserve(t.Context(), "r/2", rules.Reservation{By: "far", Until: time.Now().Add(3 * time.Second)}))
+		},
+		"the read fails": func(_ *testing.T, db *faultStore) { db.set(times(1, failing(errNotSent), of(kindLoad)), nil) },
+	}, func(t *testing.T, l *party.Locker, db *faultStore, happens func(*testing.T, *faultStore)) {
+		enter(t, l, request("expired", party.Exclusive("r/1")))
+		elapse(time.Minute)
+		holder := request("holder", party.Exclusive("r/2"))
+		holder.TTL = time.Hour
+		enter(t, l, holder)
+		other := newLocker(t, db, party.Config{})
+		happens(t, db)
+		_, err := other.TryEnter(t.Context(), request("a", party.Exclusive("r/1"), party.Exclusive("r/2")))
+		require.ErrorIs(t, err, party.ErrBusy)
+		require.Equal(t, "expired", db.Document("r/1").Entries[0].LockID)
+	})
+}
+
+// A document that cannot be decoded is seen by the look.
+func TestTryEnter_OneOfTwoIsDamaged_WritesNothing(t *testing.T) {
+	t.Parallel()
+	l, db := inMemory(t, party.Config{})
+	enter(t, l, request("holder", party.Exclusive("r/2")))
+	db.Damage("r/2", bson.Raw("\x05\x00\x00\x00\x00"))
+	other := newLocker(t, db, party.Config{})
+	_, err := other.TryEnter(t.Context(), request("a", party.Exclusive("r/1"), party.Exclusive("r/2")))
+	require.ErrorIs(t, err, party.ErrDamaged)
+	require.Zero(t, db.Version("r/1"))
 }

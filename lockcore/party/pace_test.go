@@ -325,3 +325,31 @@ func TestWatcher_LongHold_IsReadLessOften(t *testing.T) {
 		require.NoError(t, got.session.Release(t.Context()))
 	})
 }
+
+// The waiters for other resources are woken although writes of one document hang.
+func TestWatcher_WritesOfOneDocumentHang_OthersAreWoken(t *testing.T) {
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
+		other := newLocker(t, db, party.Config{})
+		dead := request("dead", party.Exclusive("a"))
+		dead.TTL = time.Second
+		enter(t, other, dead)
+		holder := enter(t, other, request("holder", party.Exclusive("b")))
+		waiting, stop := context.WithCancel(t.Context())
+		defer stop()
+		woken := make(chan time.Time, 2)
+		for _, resource := range []string{"a", "b"} {
+			go func() {
+				if _, err := l.Acquire(waiting, request("waiter", party.Exclusive(resource))); err == nil {
+					woken <- time.Now()
+				}
+			}()
+		}
+		elapse(500 * time.Millisecond)
+		db.set(hanging(of(kindSwap), onResource("a")), nil)
+		elapse(time.Second)
+		began := time.Now()
+		leave(t, other, holder...)
+		require.Less(t, (<-woken).Sub(began), time.Second)
+		db.set(nil, nil)
+	})
+}

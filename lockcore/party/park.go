@@ -287,10 +287,15 @@ func (w *watcher) notify(wakeups []Wakeup) {
 	}
 	w.mu.Lock()
 	listeners := slices.Collect(maps.Keys(w.listeners))
+	type part struct{ resource, lockID, part string }
+	named, rows := map[part]bool{}, map[string]bool{}
 	for _, wakeup := range wakeups {
-		if r := w.table[wakeup.Resource]; r != nil {
+		named[part{wakeup.Resource, wakeup.LockID, wakeup.Part}], rows[wakeup.Resource] = true, true
+	}
+	for resource := range rows {
+		if r := w.table[resource]; r != nil {
 			for _, one := range r.local {
-				if one.request.LockID == wakeup.LockID && one.request.Part == wakeup.Part {
+				if named[part{resource, one.request.LockID, one.request.Part}] {
 					one.wake()
 				}
 			}

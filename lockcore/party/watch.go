@@ -198,7 +198,7 @@ func (w *watcher) updateRow(r *watched, a *update.Answer, q *rules.Queue, endedH
 		if q.Joins(one.request.Party()) {
 			one.wake()
 		}
-		if one.request.Mode == rules.Exclusive && !one.keeps && q.Claim(one.request) != nil {
+		if one.request.Mode == rules.Exclusive && !one.keeps && q.Latest(one.request) != nil {
 			r.holder = one.request.LockID
 		}
 	}
@@ -375,15 +375,22 @@ func (w *watcher) poll(names []string) {
 		wakeups, eager := wakeupsIn(d, q)
 		pause := w.evaluate(name, d, q, eager)
 		w.notify(append(wakeups, holdsGranted(d)...))
-		switch {
-		case pause == 0:
-		case q.Due() && w.locker.settle(ctx, name):
-			pause = min(pause, pace.ClaimPoll)
-		case q.Due():
-			pause = pace.SettleRetry
+		if pause > 0 && q.Due() {
+			go w.settle(name, pause) // a document whose writes hang must not delay the waiters of others
+			continue
 		}
 		w.schedule(name, pause)
 	}
+}
+
+// settle lets the head of a queue be granted a claim, and polls again soon.
+func (w *watcher) settle(name string, pause time.Duration) {
+	ctx, cancel := w.locker.clock.WithTimeout(w.locker.life.closing, cleanupTimeout)
+	defer cancel()
+	if pause = min(pause, pace.ClaimPoll); !w.locker.settle(ctx, name) {
+		pause = pace.SettleRetry
+	}
+	w.schedule(name, pause)
 }
 
 // evaluate wakes the local waiters that should refresh their requests, and returns the time until the next
@@ -421,7 +428,7 @@ func (w *watcher) evaluate(name string, d *rules.Document, q *rules.Queue, notif
 		case next.Answer == rules.NextWait && one.stalled != nil && time.Since(one.moved) >= pace.PositionWait:
 			one.stalled()
 		}
-		if !here { // the later the grant is, the longer the pause
+		if !here && next.Answer == rules.NextWait { // the later the grant is, the longer the pause
 			grantIn := w.locker.holds.expect(name, next.Position, one.request.Limit)
 			pause = min(pause, pollPause(max(grantIn, time.Since(one.moved))))
 		}

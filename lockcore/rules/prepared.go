@@ -11,15 +11,17 @@ type prepared struct {
 	alive, exclusive []*Entry
 	// counts is, by the key under which a party counts, the number of its living entries.
 	counts map[string]int
-	// of contains all entries, by lock ID.
-	of map[string][]*Entry
+	// of contains all entries, by lock ID, and parts those of each part. A lock ID may have thousands of parts.
+	of    map[string][]*Entry
+	parts map[requestKey][]*Entry
 }
 
 func (d *Document) prepare() *prepared {
-	p := &prepared{d: d, counts: map[string]int{}, of: map[string][]*Entry{}}
+	p := &prepared{d: d, counts: map[string]int{}, of: map[string][]*Entry{}, parts: map[requestKey][]*Entry{}}
 	for i := range d.Entries {
 		e := &d.Entries[i]
-		p.of[e.LockID] = append(p.of[e.LockID], e)
+		key := requestKey{e.LockID, e.Part}
+		p.of[e.LockID], p.parts[key] = append(p.of[e.LockID], e), append(p.parts[key], e)
 		if !e.Alive(d.At) {
 			continue
 		}

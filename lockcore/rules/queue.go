@@ -130,10 +130,10 @@ func (q *Queue) Due() bool { return q.due }
 // ValidFor returns the time after which the answers may change without a write; 0 is never.
 func (q *Queue) ValidFor() time.Duration { return q.validFor }
 
-// own returns the document with the entries of the request's lock ID and the waiters of its part only.
+// own returns the document with the entries and the waiters of the request's part only.
 func (q *Queue) own(r *Waiter) *Document {
 	own := &Document{ID: q.d.ID, At: q.d.At, Releases: q.d.Releases, Bars: q.d.Bars}
-	for _, e := range q.all.of[r.LockID] {
+	for _, e := range q.all.parts[requestKey{r.LockID, r.Part}] {
 		own.Entries = append(own.Entries, *e)
 	}
 	for _, i := range q.waiters[requestKey{r.LockID, r.Part}] {
@@ -145,8 +145,8 @@ func (q *Queue) own(r *Waiter) *Document {
 // Joins is like Document.Joins.
 func (q *Queue) Joins(p Party) bool { return covered(q.all, p) && allowsJoin(q.all, p) }
 
-// Claim returns the claim of a request, or nil. The claim may have lapsed.
-func (q *Queue) Claim(r *Waiter) *Entry { return q.own(r).Claim(r.LockID, r.Part) }
+// Latest is like Document.Latest for a request.
+func (q *Queue) Latest(r *Waiter) *Entry { return q.own(r).Latest(r.LockID, r.Part) }
 
 // Next is like the function [Next] for the document of the queue.
 func (q *Queue) Next(r *Waiter) Decision {

@@ -202,7 +202,7 @@ func playSeveral(t *testing.T, known, leaves bool, script ...event) error {
 		for i, name := range names {
 			calls[i] = acquireCall(name)
 		}
-		answers, _ = ls.DoWhile(ctx, calls, granted)
+		answers, _, _ = ls.DoWhile(ctx, calls, granted)
 	}
 	settled, end := context.WithTimeout(t.Context(), 10*time.Second)
 	defer end()

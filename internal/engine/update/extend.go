@@ -83,7 +83,7 @@ func (ls *Lines) extend(ctx context.Context, parts []store.Extension) (rest map[
 		if ends[p.Resource] == nil {
 			ends[p.Resource] = map[string]time.Time{}
 		}
-		ends[p.Resource][p.ID] = p.End
+		ends[p.Resource][p.ID] = later(ends[p.Resource][p.ID], p.End)
 	}
 	before, swaps := map[string]*activeLine{}, map[string]uint64{}
 	for name := range ends {

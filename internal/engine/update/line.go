@@ -79,7 +79,9 @@ type Call struct {
 	// queued is set once the call has queued. asleep is set while it sleeps in the queue. unknown is set
 	// while a swap that contained the call has an unknown outcome.
 	queued, asleep, unknown bool
-	failures                int
+	// lost is set once the answer to a swap that contained the call was lost.
+	lost     bool
+	failures int
 	// swaps counts the swaps that contained the call.
 	swaps int
 }
@@ -96,8 +98,9 @@ type Answer struct {
 	rules.Result
 	// Sent is the local time at which the trust in a granted lease begins. See Now.
 	Sent time.Time
-	// Retried is set if an earlier swap contained the call, which may have been applied.
-	Retried bool
+	// Retried is set if an earlier swap contained the call, which may have been applied. Lost is set if the answer
+	// to one of these swaps was lost; otherwise they found another version, and were hardly applied.
+	Retried, Lost bool
 	// Err is set if there is no result. Unknown is then set if the operation may have been applied.
 	Err     error
 	Unknown bool
@@ -164,7 +167,7 @@ const (
 	mostTries = 3
 	// reserveAfter is the number of successive conflicts after which a line reserves the document.
 	reserveAfter = 4
-	// mostCost bounds the work for one swap, which takes about a second. Hundreds of requests for a document with
+	// mostCost bounds the work for one swap, which takes a second or two. Hundreds of requests for a document with
 	// thousands of entries take longer than its leases last, and renewals would wait for them.
 	mostCost = 200_000
 	// cacheLasts bounds the age of a cached document. It is far less than the time for which documents of
@@ -266,7 +269,7 @@ func (l *Line) Next(guess Now, r string) Step {
 	if step.Kind == StepSwap {
 		for i := range step.Replies {
 			t := &step.Replies[i]
-			t.Retried = t.Call.swaps > 0
+			t.Retried, t.Lost = t.Call.swaps > 0, t.Call.lost
 			t.Call.swaps++
 		}
 	}
@@ -394,6 +397,9 @@ func (a *application) apply(c *Call) {
 func (a *application) applySleepers() {
 	var granted map[string]bool // lock IDs
 	for _, sleeper := range a.calls {
+		if a.cost > mostCost { // their claims wake the others
+			return
+		}
 		op, ok := sleeper.Op.(rules.Acquire)
 		if !sleeper.asleep || !ok {
 			continue
@@ -531,7 +537,7 @@ func (l *Line) Failed(err error) (told []Reply) {
 		l.debt = true
 		l.lapses = later(l.lapses, step.Swap.Next.IdleAt)
 		for _, t := range step.Replies {
-			t.Call.unknown = true
+			t.Call.unknown, t.Call.lost = true, true
 		}
 	}
 	var refused *rules.LayoutError

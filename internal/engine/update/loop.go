@@ -42,6 +42,9 @@ type Lines struct {
 	// Changed is called when the collection has another identity than at the read before, while no lock is held.
 	// Set it before the first operation.
 	Changed func(before, now *rules.Identity)
+	// Wrote is called with the answers of each acknowledged swap, after OnWrite and before the callers are notified.
+	// Set it before the first operation. May be nil.
+	Wrote func([]Answer)
 	// closed ends all commands.
 	closed context.Context
 	close  context.CancelFunc
@@ -191,33 +194,41 @@ func (ls *Lines) carryOut(e *activeLine, step Step) {
 		loaded, err := ls.store.Load(ctx, name)
 		now := ls.learnTime(loaded, sent, err)
 		e.mu.Lock()
-		e.unlock(e.line.loadFinished(loaded.Docs[name], now, cmp.Or(err, loaded.Damaged[name])))
+		ls.unlock(e, e.line.loadFinished(loaded.Docs[name], now, cmp.Or(err, loaded.Damaged[name])))
 	case StepReserve:
 		if until := ls.server.reservedUntil(); !until.IsZero() {
 			_ = ls.store.Reserve(ctx, name, rules.Reservation{By: ls.process, Until: until})
 		}
 		e.mu.Lock()
 		e.line.Reserved()
-		e.unlock(nil)
+		ls.unlock(e, nil)
 	case StepSwap:
 		sent := time.Now()
 		done, err := ls.store.Swap(ctx, step.Swap)
 		ls.forgetTimeAfter(err)
 		e.mu.Lock()
 		e.swapTook = time.Since(sent)
-		e.unlock(e.line.swapFinished(done > 0, err))
+		ls.unlock(e, e.line.swapFinished(done > 0, err))
 	case StepIdle:
 	}
 }
 
 // unlock delivers the replies to a command, unlocks the line, and then notifies the callers.
-func (e *activeLine) unlock(replies []Reply) {
+func (ls *Lines) unlock(e *activeLine, replies []Reply) {
 	deliver(replies)
 	e.mu.Unlock()
+	var wrote []Answer
 	for _, r := range replies {
-		if r.Err == nil && r.Call.OnWrite != nil {
+		if r.Err != nil {
+			continue
+		}
+		wrote = append(wrote, r.Answer)
+		if r.Call.OnWrite != nil {
 			r.Call.OnWrite(r.Answer)
 		}
+	}
+	if len(wrote) > 0 && ls.Wrote != nil {
+		ls.Wrote(wrote)
 	}
 	notify(replies)
 }

@@ -3,6 +3,7 @@ package update
 import (
 	"cmp"
 	"context"
+	"errors"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
@@ -13,7 +14,7 @@ import (
 // operations on idle lines share one read and one swap command; busy lines carry out theirs themselves.
 // An answer has an error if ctx ends before it is known.
 func (ls *Lines) DoAll(ctx context.Context, calls []*Call) []Answer {
-	answers, _ := ls.doSeveral(ctx, calls, nil)
+	answers, _, _ := ls.doSeveral(ctx, calls, nil)
 	return answers
 }
 
@@ -23,14 +24,18 @@ func (ls *Lines) DoAll(ctx context.Context, calls []*Call) []Answer {
 // the operations before that one. An operation that was sent and whose outcome is unknown is taken back
 // if its call says how; the same operations may be carried out again.
 //
-// Before it writes, DoWhile looks at all documents. If an operation would be refused, nothing is written,
-// and DoWhile returns the refusal.
-func (ls *Lines) DoWhile(ctx context.Context, calls []*Call, proceed func(Answer) bool) ([]Answer, *Refusal) {
+// Before it writes, DoWhile looks at all documents. If an operation would be refused, or a document is damaged,
+// nothing is written, and DoWhile returns the refusal. If it cannot look at all of them, nothing is written, and
+// unseen says why: ErrReserved, or the error of the read.
+func (ls *Lines) DoWhile(ctx context.Context, calls []*Call, proceed func(Answer) bool) (answers []Answer, refused *Refusal, unseen error) {
 	return ls.doSeveral(ctx, calls, proceed)
 }
 
+// ErrReserved reports that another process has reserved a document.
+var ErrReserved = errors.New("lockstep: reserved by another process")
+
 // Refusal is the answer to one of several operations because of which none was carried out. If the answer is
-// ReadOnly it follows a read, and is final. Otherwise only a write can give it.
+// ReadOnly, or has an error, it follows a read, and is final. Otherwise only a write can give it.
 type Refusal struct {
 	// Index is that of the operation.
 	Index int
@@ -47,7 +52,7 @@ func refuses(o rules.Outcome) bool {
 }
 
 // doSeveral is DoWhile, or DoAll if proceed is nil.
-func (ls *Lines) doSeveral(ctx context.Context, calls []*Call, proceed func(Answer) bool) ([]Answer, *Refusal) {
+func (ls *Lines) doSeveral(ctx context.Context, calls []*Call, proceed func(Answer) bool) (answers []Answer, refused *Refusal, unseen error) {
 	dependent := proceed != nil
 	tickets := make([]*Ticket, 0, len(calls))
 	var borrowed []*Ticket
@@ -61,14 +66,20 @@ func (ls *Lines) doSeveral(ctx context.Context, calls []*Call, proceed func(Answ
 			borrowed = append(borrowed, t)
 		}
 	}
-	carriedOut := make(chan *Refusal, 1)
-	go func() { carriedOut <- ls.swapSeveral(borrowed, calls[len(tickets):], proceed) }()
-	var refusal *Refusal
+	type outcome struct {
+		refused *Refusal
+		unseen  error
+	}
+	carriedOut := make(chan outcome, 1)
+	go func() {
+		refused, unseen := ls.swapSeveral(borrowed, calls[len(tickets):], proceed)
+		carriedOut <- outcome{refused, unseen}
+	}()
 	select {
-	case refusal = <-carriedOut:
+	case o := <-carriedOut:
+		refused, unseen = o.refused, o.unseen
 	case <-ctx.Done(): // a command may take longer than the caller waits
 	}
-	var answers []Answer
 	complete := true // as long as all answers are known
 	for _, t := range tickets {
 		if !dependent {
@@ -88,10 +99,10 @@ func (ls *Lines) doSeveral(ctx context.Context, calls []*Call, proceed func(Answ
 		}
 		answers = append(answers, a)
 	}
-	if refusal != nil {
-		return nil, refusal
+	if refused != nil {
+		return nil, refused, nil
 	}
-	return answers, nil
+	return answers, nil, unseen
 }
 
 // borrow submits a call, and reports whether its line was idle. The caller must then drive the line and
@@ -124,16 +135,16 @@ func (ls *Lines) borrow(c *Call, evenIfBusy bool) (t *Ticket, idle bool) {
 
 // swapSeveral drives borrowed lines for one swap command, and gives them back. The calls in rest are only looked
 // at, because their lines, or lines before them, are busy.
-func (ls *Lines) swapSeveral(borrowed []*Ticket, rest []*Call, proceed func(Answer) bool) (refusal *Refusal) {
+func (ls *Lines) swapSeveral(borrowed []*Ticket, rest []*Call, proceed func(Answer) bool) (refusal *Refusal, unseen error) {
 	ctx, cancel := ls.clock.WithTimeout(ls.closed, CommandTimeout)
 	defer cancel()
-	steps, looked := ls.nextSteps(ctx, borrowed, rest)
+	steps, looked, unseen := ls.nextSteps(ctx, borrowed, rest, proceed != nil)
 	if proceed != nil {
 		refusal = firstRefusal(borrowed, steps, rest, looked)
 	}
 	var swaps []store.Swap
 	for i, t := range borrowed {
-		if refusal != nil {
+		if refusal != nil || (proceed != nil && unseen != nil) {
 			break
 		}
 		if steps[i].Kind != StepSwap || (proceed != nil && !t.proceeds(steps[i].Replies, proceed)) {
@@ -152,19 +163,22 @@ func (ls *Lines) swapSeveral(borrowed []*Ticket, rest []*Call, proceed func(Answ
 			notify(steps[i].Replies)
 		case steps[i].Kind >= StepLoad:
 			t.active.mu.Lock()
-			t.active.unlock(t.active.line.severalFinished(i, done, len(swaps), err))
+			ls.unlock(t.active, t.active.line.severalFinished(i, done, len(swaps), err))
 		}
 	}
 	for _, t := range borrowed {
 		ls.giveBack(t, proceed != nil)
 	}
-	return refusal
+	return refusal, unseen
 }
 
 // firstRefusal returns the first refusal among the replies to the borrowed lines' tickets and the results of
 // looking at the others, or nil.
 func firstRefusal(borrowed []*Ticket, steps []Step, rest []*Call, looked store.Loaded) *Refusal {
 	for i, t := range borrowed {
+		if err := looked.Damaged[t.active.line.Name]; err != nil {
+			return &Refusal{Index: i, Answer: Answer{Err: err}}
+		}
 		for _, r := range steps[i].Replies {
 			if r.Call == t.call && refuses(r.Outcome) {
 				r.ReadOnly = r.ReadOnly && steps[i].Kind == StepReply // otherwise it comes from the cache
@@ -176,6 +190,9 @@ func firstRefusal(borrowed []*Ticket, steps []Step, rest []*Call, looked store.L
 		return nil
 	}
 	for i, c := range rest {
+		if err := looked.Damaged[c.Op.ResourceName()]; err != nil {
+			return &Refusal{Index: len(borrowed) + i, Answer: Answer{Err: err}}
+		}
 		after, result := c.Op.Apply(looked.Docs[c.Op.ResourceName()], looked.At)
 		if refuses(result.Outcome) {
 			return &Refusal{Index: len(borrowed) + i, Answer: Answer{After: after, Result: result}}
@@ -229,23 +246,31 @@ func (ls *Lines) giveBack(t *Ticket, dependent bool) {
 }
 
 // nextSteps returns the next steps of borrowed lines, after one read for all that need one and for the others
-// to look at.
-func (ls *Lines) nextSteps(ctx context.Context, borrowed []*Ticket, rest []*Call) (steps []Step, loaded store.Loaded) {
+// to look at. unseen is the reason why that did not give a swap or a reply for each. If the calls are dependent, lines
+// do not reserve documents and pause only for reservations: their caller pauses.
+func (ls *Lines) nextSteps(ctx context.Context, borrowed []*Ticket, rest []*Call, dependent bool) (steps []Step, loaded store.Loaded, unseen error) {
 	steps = make([]Step, len(borrowed))
 	var names []string
 	for _, c := range rest {
 		names = append(names, c.Op.ResourceName())
 	}
 	for i, t := range borrowed {
-		if steps[i] = ls.nextOf(t.active); steps[i].Kind == StepLoad {
+		if steps[i] = ls.nextOf(t.active); dependent {
+			steps[i] = ls.withoutDelay(t.active, steps[i])
+		}
+		switch {
+		case steps[i].Kind == StepLoad:
 			names = append(names, t.active.line.Name)
+		case steps[i].Kind != StepSwap && steps[i].Kind != StepReply:
+			unseen = ErrReserved
 		}
 	}
 	if len(names) == 0 {
-		return steps, loaded
+		return steps, loaded, unseen
 	}
 	sent := clock.Now()
 	loaded, err := ls.store.Load(ctx, names...)
+	unseen = cmp.Or(unseen, err)
 	now := ls.learnTime(loaded, sent, err)
 	for i, t := range borrowed {
 		if steps[i].Kind != StepLoad {
@@ -254,13 +279,29 @@ func (ls *Lines) nextSteps(ctx context.Context, borrowed []*Ticket, rest []*Call
 		t.active.mu.Lock()
 		name := t.active.line.Name
 		failed := cmp.Or(err, loaded.Damaged[name])
-		t.active.unlock(t.active.line.loadFinished(loaded.Docs[name], now, failed))
+		ls.unlock(t.active, t.active.line.loadFinished(loaded.Docs[name], now, failed))
 		steps[i] = Step{}
 		if failed == nil {
-			steps[i] = ls.nextOf(t.active)
+			if steps[i] = ls.nextOf(t.active); steps[i].Kind != StepSwap && steps[i].Kind != StepReply {
+				unseen = cmp.Or(unseen, ErrReserved)
+			}
 		}
 	}
-	return steps, loaded
+	return steps, loaded, unseen
+}
+
+// withoutDelay returns the step after one that only delays the line, for another reason than a reservation.
+func (ls *Lines) withoutDelay(e *activeLine, step Step) Step {
+	if step.Kind == StepReserve {
+		e.mu.Lock()
+		e.line.Reserved()
+		e.mu.Unlock()
+		return ls.nextOf(e)
+	}
+	if step.Kind == StepPause && step.Pause != ReservedPause {
+		return ls.nextOf(e)
+	}
+	return step
 }
 
 func (ls *Lines) nextOf(e *activeLine) Step {
