@@ -132,7 +132,7 @@ var mutants = []mutant{
 		{"lockcore/party/enter.go", "afterHolds(pace.UnknownHold, position, limit)", "time.Second"},
 	}, tests: "TestWatcher_NoHoldObserved_HandOversAreFast"},
 	{what: "no watcher passes a dead head of the queue", edits: []edit{
-		{"lockcore/party/watch.go", "q.Due() && w.locker.settle(ctx, name)", "q.Due() && false"},
+		{"lockcore/party/watch.go", "pause > 0 && q.Due() {", "pause > 0 && q.Due() && false {"},
 	}, tests: "TestQueue_DeadWaitersAhead_CostTheirClaims", simulated: true},
 	{what: "a lease that a batch did not renew is not renewed alone", edits: []edit{
 		{"lockcore/party/renew.go", "\t\t\t\talone = append(alone, i)\n\t\t\tcase repeat:", "\t\t\t\tapply(i, renewResult{leases[i], &LostError{Resource: leases[i].Resource, LockID: leases[i].LockID, Part: leases[i].Part}})\n\t\t\tcase repeat:"},
