@@ -110,7 +110,7 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 // returns an error, one of them was refused, and nothing is taken.
 func (l *Locker) enterFirst(ctx context.Context, req *Request, ops []rules.Acquire) (leases []Lease, unknown bool, err error) {
 	for granted, failed, reserved := 0, 0, 0; ; {
-		leases, refused, unseen, unknown := l.enterTogether(ctx, req, ops)
+		leases, refused, unknown, unseen := l.enterTogether(ctx, req, ops)
 		switch {
 		case refused != nil && granted < lookAgain:
 			if err := l.refusedAlone(ctx, req, ops[refused.Index], refused); err != nil {
@@ -135,9 +135,9 @@ func (l *Locker) enterFirst(ctx context.Context, req *Request, ops []rules.Acqui
 // writes nothing, and unseen says why.
 func (l *Locker) enterTogether(
 	ctx context.Context, req *Request, ops []rules.Acquire,
-) (leases []Lease, refused *update.Refusal, unseen error, unknown bool) {
+) (leases []Lease, refused *update.Refusal, unknown bool, unseen error) {
 	if len(ops) < 2 || ctx.Err() != nil {
-		return nil, nil, nil, false
+		return nil, nil, false, ctx.Err()
 	}
 	calls, spans := make([]*update.Call, len(ops)), make([]operation, len(ops))
 	for i := range ops {
@@ -155,7 +155,7 @@ func (l *Locker) enterTogether(
 		leases = append(leases, lease)
 	}
 	unknown = ctx.Err() != nil || slices.ContainsFunc(calls, (*update.Call).Unknown)
-	return leases, refused, unseen, unknown
+	return leases, refused, unknown, unseen
 }
 
 const (

@@ -411,8 +411,13 @@ func (o *observer) limits(s *step) error {
 	}
 	granted := claims(s)
 	for i, c := range granted {
+		known := func(lockID string) bool {
+			return slices.ContainsFunc(s.before.Entries, func(b rules.Entry) bool { return b.LockID == lockID })
+		}
 		earlier := slices.DeleteFunc(slices.Clone(s.after.Entries), func(e rules.Entry) bool {
-			return slices.ContainsFunc(granted[i+1:], func(l rules.Entry) bool { return reflect.DeepEqual(e, l) })
+			return slices.ContainsFunc(granted[i+1:], func(l rules.Entry) bool {
+				return reflect.DeepEqual(e, l) || (e.LockID == l.LockID && !known(e.LockID)) // the latter was merged since
+			})
 		})
 		if n := others(earlier, s.now(), c.LockID, o.within[c.LockID]); c.Limit > 0 && n >= c.Limit {
 			return fmt.Errorf("%q has a claim to one of %d places beside %d others: %+v", c.LockID, c.Limit, n, s.after.Entries)
