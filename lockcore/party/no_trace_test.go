@@ -1,6 +1,7 @@
 package party_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -120,4 +121,29 @@ func TestTryEnter_OneOfTwoIsDamaged_WritesNothing(t *testing.T) {
 	_, err := other.TryEnter(t.Context(), request("a", party.Exclusive("r/1"), party.Exclusive("r/2")))
 	require.ErrorIs(t, err, party.ErrDamaged)
 	require.Zero(t, db.Version("r/1"))
+}
+
+// A request that gives up during an outage is taken back when the database answers again, not only when its TTL ends.
+func TestAcquire_GivesUpInAnOutage_IsTakenBack(t *testing.T) {
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
+		other := newLocker(t, db, party.Config{})
+		holder := request("holder", party.Exclusive("r/2"))
+		holder.TTL = time.Hour
+		enter(t, other, holder)
+		ctx, giveUp := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			_, err := l.Acquire(ctx, request("a", party.Exclusive("r/1"), party.Exclusive("r/2")))
+			done <- err
+		}()
+		elapse(time.Second)
+		require.Len(t, db.Document("r/1").Entries, 1)
+		db.set(failing(errNotSent, of(kindSwap, kindExtend)), nil)
+		giveUp()
+		require.ErrorIs(t, <-done, context.Canceled)
+		elapse(3 * time.Second)
+		db.set(nil, nil)
+		elapse(10 * time.Second)
+		require.Empty(t, db.Document("r/1").Entries)
+	})
 }

@@ -338,3 +338,38 @@ func TestLine_ManyCallsOnALargeDocument_ShareSeveralSwaps(t *testing.T) {
 		require.Equal(t, 100, applied)
 	}
 }
+
+// A call that arrives after a read is dated by what is known then, not by that read.
+func TestLine_OldRead_DatesNoLaterCall(t *testing.T) {
+	t.Parallel()
+	l := loadedLine(1)
+	l.Loaded(l.doc, Now{At: at(0), Sent: at(0)})
+	require.Equal(t, StepIdle, l.Next(Now{}, "x").Kind)
+	l.Add(&Call{Op: rules.Renew{Resource: "r", LockID: "0", Part: "p", Order: 1}})
+	step := l.Next(Now{At: at(9), Sent: at(9)}, "x")
+	require.Equal(t, StepSwap, step.Kind)
+	require.Equal(t, at(9), step.Replies[0].Sent)
+}
+
+// A request that has queued stays in the line if its waiter is gone and the queue is full when it asks again.
+func TestLine_QueueIsFullLater_CallStays(t *testing.T) {
+	t.Parallel()
+	l := loadedLine(1)
+	l.doc.Entries[0].Mode = rules.Exclusive
+	without := l.doc.Clone()
+	c := &Call{Sleeps: true, Op: rules.Acquire{
+		Resource: "r", Call: "c", LockID: "a", Part: "p", Order: 1, Mode: rules.Exclusive, TTL: 30_000, Queue: true, WaiterTTL: 60_000, MaxWaiters: 1,
+	}}
+	l.Add(c)
+	l.load(t)
+	require.Equal(t, StepSwap, l.Next(Now{}, "x").Kind)
+	require.Equal(t, rules.Queued, l.Swapped()[0].Outcome)
+	l.Wake(c)
+	without.Waiters = []rules.Waiter{{LockID: "b", Part: "p", Order: 1, Mode: rules.Exclusive, Since: at(1), ExpiresAt: at(60), OverdueAt: at(60)}}
+	l.doc = without
+	l.load(t)
+	step := l.Next(Now{}, "x")
+	require.Equal(t, StepReply, step.Kind)
+	require.Equal(t, rules.Full, step.Replies[0].Outcome)
+	require.True(t, l.Sleeps())
+}

@@ -80,13 +80,13 @@ var mutants = []mutant{
 	{what: "an old read dates a later operation", edits: []edit{
 		{"internal/engine/update/line.go", "func (l *Line) Unsent() { l.sent, l.fresh = nil, false }", "func (l *Line) Unsent() { l.sent = nil }"},
 		{"internal/engine/update/line.go", "\t\tl.fresh = false // later calls must not be dated by the time of an old read\n", ""},
-	}, simulated: true},
+	}, tests: "TestLine_OldRead_DatesNoLaterCall", in: "./internal/engine/update"},
 	{what: "an undo that fails in an outage is not repeated", edits: []edit{
 		{"lockcore/party/release.go", "c.TakeBack, c.Owed = l.call(ctx, op, ending{}), true", "c.TakeBack, c.Owed = l.call(ctx, op, ending{}), false"},
-	}, simulated: true},
+	}, tests: "TestAcquire_GivesUpInAnOutage_IsTakenBack"},
 	{what: "a request does not retry a full queue", edits: []edit{
 		{"internal/engine/update/line.go", "(c.queued && outcome == rules.Full))", "c == nil)"},
-	}, simulated: true},
+	}, tests: "TestLine_QueueIsFullLater_CallStays", in: "./internal/engine/update"},
 	{what: "a document that a poll has read is written although another process has reserved it", edits: []edit{
 		{"internal/engine/update/line.go", "if l.doc.ReservedByOther(l.Process, now.At) &&", "if l.fresh && l.doc.ReservedByOther(l.Process, now.At) &&"},
 	}, tests: "TestLine_OfferedDocumentIsReserved_Pauses", in: "./internal/engine/update"},
@@ -172,7 +172,7 @@ var mutants = []mutant{
 	}, tests: "TestAcquire_ErrorsWhileQueued_KeepThePosition", simulated: true},
 	{what: "an upgrade is refused if the queue is full", edits: []edit{
 		{"lockcore/rules/acquire.go", "index < 0 && !ahead && int64", "index < 0 && int64"},
-	}, simulated: true},
+	}, tests: "TestUpgrade_QueueIsFull_Queues", in: "./lockcore/rules"},
 	{what: "requests with the limit 1 are left out of the deadlock search", edits: []edit{
 		{"lockcore/party/waitgraph.go", "if w.Limit == 1 {", "if false {"},
 	}, tests: "TestDeadlock_Victim_Ends", simulated: true},
@@ -215,7 +215,7 @@ var mutants = []mutant{
 	}, tests: "TestEnter_Busy_ReportsSinceWhenItWasNotHeld"},
 	{what: "a claim that no longer fits makes its waiter retry without a pause", edits: []edit{
 		{"lockcore/rules/acquire.go", "\tcase !op.Queue:\n", "\tcase !op.Queue || (claim != nil && claim.Alive(s.now)):\n"},
-	}, simulated: true},
+	}, tests: "TestAcquire_ClaimNoLongerFits_Queues", in: "./lockcore/rules"},
 	{what: "a long hold is polled at the pace of short ones", edits: []edit{
 		{"lockcore/party/watch.go", "max(grantIn, time.Since(one.moved))", "grantIn"},
 	}, tests: "TestWatcher_LongHold_IsReadLessOften"},
