@@ -373,3 +373,19 @@ func TestLine_QueueIsFullLater_CallStays(t *testing.T) {
 	require.Equal(t, rules.Full, step.Replies[0].Outcome)
 	require.True(t, l.Sleeps())
 }
+
+// A busy line must not carry out a call of several that is about to be taken back: its request would lose its position.
+func TestLines_DoWhile_LeavesBusyLinesAlone(t *testing.T) {
+	t.Parallel()
+	ls := New(store.NewMemory(time.Now), clock.Real{}, rules.Policy{ClaimTTL: 1000})
+	defer ls.Close()
+	ls.mu.Lock()
+	busy := ls.use("r")
+	busy.running = true
+	ls.mu.Unlock()
+	answers, refused, unseen := ls.DoWhile(t.Context(), []*Call{{Op: sharedBy("a")}}, func(Answer) bool { return true })
+	require.Empty(t, answers)
+	require.Nil(t, refused)
+	require.NoError(t, unseen)
+	require.Empty(t, busy.wake, "it was given a call")
+}

@@ -76,7 +76,7 @@ var mutants = []mutant{
 	}, simulated: true},
 	{what: "a busy line ends a queued call", edits: []edit{
 		{"internal/engine/update/several.go", "ls.borrow(c, !dependent)", "ls.borrow(c, true)"},
-	}, simulated: true},
+	}, tests: "TestLines_DoWhile_LeavesBusyLinesAlone", in: "./internal/engine/update"},
 	{what: "an old read dates a later operation", edits: []edit{
 		{"internal/engine/update/line.go", "func (l *Line) Unsent() { l.sent, l.fresh = nil, false }", "func (l *Line) Unsent() { l.sent = nil }"},
 		{"internal/engine/update/line.go", "\t\tl.fresh = false // later calls must not be dated by the time of an old read\n", ""},
