@@ -45,7 +45,7 @@
 //
 // The database server's clock alone, which each read returns, decides whether others may evict a lock.
 // A session stops trusting its lease earlier, by its own clock: when 90 % of the TTL have passed since
-// just before it sent the command. On Linux it measures by a clock that nobody sets and that includes the
+// just before it sent the command. On Linux it measures by a clock that is never set and that includes the
 // time in which the machine was suspended; elsewhere by its monotonic or its wall clock, whichever has
 // advanced more. Clocks of different machines need not agree. A process can still be paused between
 // checking the clock and the write that follows. If that matters, let the resource compare fences;

@@ -69,7 +69,7 @@ var (
 	}
 )
 
-// A step that carries the ID of a dropped collection waits, whoever takes it, until an operator has recorded that the collection is
+// A step that carries the ID of a dropped collection waits, on every worker, until an operator has recorded that the collection is
 // replaced. Then the saga is undone, under locks of the new collection.
 func TestSaga_CollectionReplaced_IsUndone(t *testing.T) {
 	t.Parallel()

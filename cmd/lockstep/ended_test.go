@@ -69,7 +69,7 @@ var changes = map[string]change{
 	"part that was cut off has left":             {now: true, party: "holder", before: isCutOff, change: holderLeaves, want: `"holder" has left "r"`},
 }
 
-// Release ends nothing but what it has listed, and fails if that is no longer there.
+// Release ends only the entry that it has listed, and fails if that entry has gone.
 func TestRelease_EntryChangedSinceListed_Fails(t *testing.T) {
 	t.Parallel()
 	for name, c := range changes {

@@ -247,8 +247,8 @@ func CheckCollection(ctx context.Context, locker CollectionIdentifier, workflows
 		"lockstep replaces %s --reason …", own, workflows, workflows), wire.FailureOtherCollection)
 }
 
-// isCollectionID reports whether a text can be an ID. Whoever may start activities may write any text there, and operators copy the
-// command with the ID from the failure into a shell.
+// isCollectionID reports whether a text can be an ID. A client that may start activities can write any text there, and operators
+// copy the command with the ID from the failure into a shell.
 func isCollectionID(text string) bool {
 	const maxID = 64 // rand.Text makes 26 letters and digits
 	return len(text) <= maxID && !strings.ContainsFunc(text, func(r rune) bool {

@@ -46,7 +46,7 @@ func TestActivities_OtherCollection(t *testing.T) {
 	}
 }
 
-// The refusal names a command with the ID, which operators copy. Whoever may start activities may write anything in place of the ID.
+// The refusal names a command with the ID, which operators copy. A client that may start activities can write any text in place of the ID.
 func TestActivities_HostileCollectionID_NamesNoCommand(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"x; touch pwned #", "$(touch pwned)", "`touch pwned`", "x\\ntouch pwned", "--now", strings.Repeat("x", 65), "x y"} {

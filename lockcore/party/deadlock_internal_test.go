@@ -295,7 +295,7 @@ func TestDeadlocks_RandomSituations_AreMinimalAndEnd(t *testing.T) {
 	})
 }
 
-// play lets everything happen that can: what nobody's wait needs ends, and who is admitted is granted. It returns the
+// play lets everything happen that can: holds end that are not tied to a wait, and waiters that are admitted are granted. It returns the
 // documents in which nothing happens any longer.
 func play(docs []rules.Document) []rules.Document {
 	for happens := true; happens; {

@@ -64,6 +64,19 @@ func TestEnd_SeveralResources_IsRefused(t *testing.T) {
 	require.NotEmpty(t, db.Document("b").Entries)
 }
 
+// The document changes between the read and the write of the call, which is then repeated. No answer was lost.
+func TestLeaveQueue_ConflictOfNoRequest_IsNotEnded(t *testing.T) {
+	t.Parallel()
+	l, db := inMemory(t, party.Config{})
+	other := newLocker(t, db, party.Config{})
+	leases := enter(t, other, request("holder", party.Exclusive("r")))
+	conflict := func(context.Context, command) error { leave(t, other, leases...); return nil }
+	db.set(times(1, conflict, of(kindSwap)), nil)
+	ended, err := l.LeaveQueue(t.Context(), party.Lease{Resource: "r", LockID: "nobody", Part: "p", Order: party.Order{Schedule: 1, Attempt: 1}})
+	require.NoError(t, err)
+	require.False(t, ended)
+}
+
 // The waiter becomes the holder between the read and the write of the call.
 func TestLeaveQueue_BecameAHold_IsNotEnded(t *testing.T) {
 	t.Parallel()

@@ -47,7 +47,7 @@ func TestUpgrade_QueueIsFull_Queues(t *testing.T) {
 	require.Equal(t, rules.Queued, result.Outcome)
 }
 
-// A claim under a greater limit than the request's is no reason to ask again at once: the request queues.
+// If a claim has a greater limit than the request, the request queues. It must not ask again at once.
 func TestAcquire_ClaimNoLongerFits_Queues(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"context"
-	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -35,9 +34,7 @@ func (s *Site) foreign(ctx context.Context) (found []Resource, err error) {
 		if isRegistration(raw) {
 			continue
 		}
-		name := raw.Lookup("_id").String() // extended JSON
-		name = strings.ToValidUTF8(name[:min(len(name), 200)], "")
-		found = append(found, Resource{Name: name, Damaged: "cannot be decoded: " + foreignID, foreign: true})
+		found = append(found, Resource{Name: store.IDOf(raw), Damaged: "cannot be decoded: " + foreignID, foreign: true})
 	}
 	return found, nil
 }

@@ -120,9 +120,8 @@ func Internal(resource string) bool {
 	return resource == probe || strings.HasPrefix(resource, janitor.LockName(""))
 }
 
-// Resources lists the resources that a filter selects, and without a filter also the documents of other programs: those that
-// cannot be decoded first, then the one with the most
-// waiters, then by the longest wait, then by name.
+// Resources lists the resources that a filter selects. Without a filter it also lists the documents of other programs.
+// Documents that cannot be decoded come first. The others are sorted by the number of waiters, the longest wait and the name.
 func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, error) {
 	var all []Resource
 	for st, err := range s.Locker.Status(ctx, f) {

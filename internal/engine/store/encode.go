@@ -152,7 +152,7 @@ func decode(raw bson.Raw) (*rules.Document, error) {
 		err = errors.New("it has no version")
 	}
 	if err != nil {
-		return nil, &DamagedError{Resource: idOf(raw), Err: err}
+		return nil, &DamagedError{Resource: IDOf(raw), Err: err}
 	}
 	return &d, nil
 }
@@ -166,8 +166,8 @@ func nameOf(raw bson.Raw) (name string, ok bool) {
 	return id.StringValueOK()
 }
 
-// idOf returns the _id of a document if it is a string, or else describes it: at most 200 bytes of extended JSON.
-func idOf(raw bson.Raw) string {
+// IDOf returns the _id of a document if it is a string, or else describes it: at most 200 bytes of extended JSON.
+func IDOf(raw bson.Raw) string {
 	if name, ok := nameOf(raw); ok {
 		return name
 	}

@@ -41,7 +41,7 @@ func (m *Mongo) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Documen
 			d, err := decode(cursor.Current)
 			switch {
 			case err != nil:
-				if strings.HasPrefix(idOf(cursor.Current), q.Prefix) && !yield(rules.Document{}, err) {
+				if strings.HasPrefix(IDOf(cursor.Current), q.Prefix) && !yield(rules.Document{}, err) {
 					return
 				}
 			case matches(d, q) && !yield(*d, nil):

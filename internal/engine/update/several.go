@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
@@ -258,19 +259,23 @@ func (ls *Lines) nextSteps(ctx context.Context, borrowed []*Ticket, rest []*Call
 		if steps[i] = ls.nextOf(t.active); dependent {
 			steps[i] = ls.withoutDelay(t.active, steps[i])
 		}
-		switch {
-		case steps[i].Kind == StepLoad:
+		if steps[i].Kind == StepLoad {
 			names = append(names, t.active.line.Name)
-		case steps[i].Kind != StepSwap && steps[i].Kind != StepReply:
-			unseen = ErrReserved
 		}
 	}
-	if len(names) == 0 {
-		return steps, loaded, unseen
+	if len(names) > 0 {
+		loaded, unseen = ls.loadSeveral(ctx, borrowed, steps, names)
 	}
+	if slices.ContainsFunc(steps, func(s Step) bool { return s.Kind != StepSwap && s.Kind != StepReply }) {
+		unseen = cmp.Or(unseen, ErrReserved)
+	}
+	return steps, loaded, unseen
+}
+
+// loadSeveral sends the read, and replaces the steps of the lines that needed it.
+func (ls *Lines) loadSeveral(ctx context.Context, borrowed []*Ticket, steps []Step, names []string) (store.Loaded, error) {
 	sent := clock.Now()
 	loaded, err := ls.store.Load(ctx, names...)
-	unseen = cmp.Or(unseen, err)
 	now := ls.learnTime(loaded, sent, err)
 	for i, t := range borrowed {
 		if steps[i].Kind != StepLoad {
@@ -282,12 +287,10 @@ func (ls *Lines) nextSteps(ctx context.Context, borrowed []*Ticket, rest []*Call
 		ls.unlock(t.active, t.active.line.loadFinished(loaded.Docs[name], now, failed))
 		steps[i] = Step{}
 		if failed == nil {
-			if steps[i] = ls.nextOf(t.active); steps[i].Kind != StepSwap && steps[i].Kind != StepReply {
-				unseen = cmp.Or(unseen, ErrReserved)
-			}
+			steps[i] = ls.nextOf(t.active)
 		}
 	}
-	return steps, loaded, unseen
+	return loaded, err
 }
 
 // withoutDelay returns the step after one that only delays the line, for another reason than a reservation.

@@ -30,7 +30,7 @@ func badDocuments() map[string]bson.D {
 	}
 }
 
-// stray returns a document that every condition of a list matches, and that is no lock document.
+// stray returns a document that every condition of a list matches, but which is not a lock document.
 func stray(id any) bson.D {
 	return bson.D{
 		{Key: "_id", Value: id}, {Key: "lockstep", Value: "worker"}, {Key: "idleAt", Value: "never"}, {Key: "attn", Value: bson.A{"x"}},
