@@ -2,6 +2,7 @@ package update
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -354,17 +355,9 @@ func TestLine_OldRead_DatesNoLaterCall(t *testing.T) {
 // A request that has queued stays in the line if its waiter is gone and the queue is full when it asks again.
 func TestLine_QueueIsFullLater_CallStays(t *testing.T) {
 	t.Parallel()
-	l := loadedLine(1)
-	l.doc.Entries[0].Mode = rules.Exclusive
-	without := l.doc.Clone()
-	c := &Call{Sleeps: true, Op: rules.Acquire{
-		Resource: "r", Call: "c", LockID: "a", Part: "p", Order: 1, Mode: rules.Exclusive, TTL: 30_000, Queue: true, WaiterTTL: 60_000, MaxWaiters: 1,
-	}}
-	l.Add(c)
-	l.load(t)
-	require.Equal(t, StepSwap, l.Next(Now{}, "x").Kind)
-	require.Equal(t, rules.Queued, l.Swapped()[0].Outcome)
+	l, c := queuedLine(t)
 	l.Wake(c)
+	without := l.doc.Clone()
 	without.Waiters = []rules.Waiter{{LockID: "b", Part: "p", Order: 1, Mode: rules.Exclusive, Since: at(1), ExpiresAt: at(60), OverdueAt: at(60)}}
 	l.doc = without
 	l.load(t)
@@ -372,6 +365,62 @@ func TestLine_QueueIsFullLater_CallStays(t *testing.T) {
 	require.Equal(t, StepReply, step.Kind)
 	require.Equal(t, rules.Full, step.Replies[0].Outcome)
 	require.True(t, l.Sleeps())
+}
+
+// leaveOfHolder ends the hold of the holder in a queuedLine.
+var leaveOfHolder = rules.Leave{Policy: rules.Policy{ClaimTTL: 1000}, Resource: "r", LockID: "0", Part: "p", Order: 1}
+
+// queuedLine returns a line in which a call sleeps in the queue behind a holder.
+func queuedLine(t *testing.T) (l *Line, sleeper *Call) {
+	t.Helper()
+	l = loadedLine(1)
+	l.doc.Entries[0].Mode = rules.Exclusive
+	sleeper = &Call{Sleeps: true, Op: rules.Acquire{
+		Resource: "r", Call: "c", LockID: "a", Part: "p", Order: 1, Mode: rules.Exclusive, TTL: 30_000, Queue: true, WaiterTTL: 60_000, MaxWaiters: 1,
+	}}
+	l.Add(sleeper)
+	l.load(t)
+	require.Equal(t, StepSwap, l.Next(Now{}, "x").Kind)
+	require.Equal(t, rules.Queued, l.Swapped()[0].Outcome)
+	return l, sleeper
+}
+
+// A sleeping call that a swap would have granted is applied again if the swap met another version, in which it is not granted. Giving up
+// then leaves nothing unknown.
+func TestLine_SleepingCallMeetsAConflict_IsAppliedAgain(t *testing.T) {
+	t.Parallel()
+	for name, refuse := range map[string]func(*Line){"conflict": (*Line).Conflicted, "skipped": (*Line).Skipped} {
+		l, sleeper := queuedLine(t)
+		behind := l.doc
+		l.Add(&Call{Op: leaveOfHolder})
+		l.load(t)
+		require.Len(t, l.Next(Now{}, "y").Replies, 2, name)
+		refuse(l)
+		l.calls = l.calls[:1] // another process has ended the hold, and another party holds
+		l.doc = behind
+		l.load(t)
+		require.Same(t, sleeper, l.Next(Now{}, "z").Replies[0].Call, name)
+		require.True(t, l.InFlight(sleeper))
+		require.Equal(t, rules.Queued, l.Swapped()[0].Outcome, name)
+		require.False(t, l.Abandon(sleeper), name)
+	}
+}
+
+// An acknowledged swap settles what lost ones have left open, also for calls that it does not contain.
+func TestLine_SwapAfterALostOne_LeavesNothingUnknown(t *testing.T) {
+	t.Parallel()
+	l, sleeper := queuedLine(t)
+	behind := l.doc
+	l.Add(&Call{Op: leaveOfHolder})
+	l.load(t)
+	require.Len(t, l.Next(Now{}, "y").Replies, 2)
+	l.Failed(errors.New("the answer was lost"))
+	require.Equal(t, StepPause, l.Next(Now{}, "y").Kind)
+	l.calls, l.doc = l.calls[:1], behind
+	l.load(t)
+	require.Empty(t, l.Next(Now{}, "z").Replies)
+	l.Swapped()
+	require.False(t, l.Abandon(sleeper))
 }
 
 // A busy line must not carry out a call of several that is about to be taken back: its request would lose its position.

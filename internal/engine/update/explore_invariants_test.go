@@ -134,6 +134,9 @@ func (w *world) checkGranted() {
 		return
 	}
 	next, _ := w.fork(-1, "settle, and all ask")
+	if r := next.doc.Reserved; r != nil { // its process has crashed, and only time ends it
+		next.now = max(next.now, tickOf(r.Until))
+	}
 	next.processes = append(next.processes, &process{name: "janitor", line: Line{Name: resource, Process: "janitor", Policy: policy}})
 	next.add(next.processes[len(next.processes)-1], -1, settle, "", &Call{Op: rules.Settle{Policy: policy, Resource: resource}})
 	next.finish()

@@ -59,7 +59,7 @@ var mutants = []mutant{
 	{"an abandoned call is not taken back", "internal/engine/update/line.go", "	l.takeBack(c)\n	return true", "	return true"},
 	{"a call that fails is not taken back", "internal/engine/update/line.go", "		if c.unknown || c.Owed {\n			l.takeBack(c)", "		if false {\n			l.takeBack(c)"},
 	{"a call is not unknown after a failure", "internal/engine/update/line.go", "			t.Call.unknown, t.Call.lost = true, true\n		}\n	}", "			_ = t\n		}\n	}"},
-	{"a call is not unknown after a conflict", "internal/engine/update/line.go", "func (l *Line) Conflicted() {\n	for _, t := range l.sent.Replies {\n		t.Call.unknown = true", "func (l *Line) Conflicted() {\n	for _, t := range l.sent.Replies {\n		_ = t"},
+	{"a call is not unknown after a conflict", "internal/engine/update/line.go", "func (l *Line) Conflicted() {\n	for _, t := range l.sent.Replies {\n		t.Call.unknown, t.Call.asleep = true, false", "func (l *Line) Conflicted() {\n	for _, t := range l.sent.Replies {\n		t.Call.asleep = false"},
 	{"an extend advances what was only read", "internal/engine/update/line.go", " || !l.committed ||", " ||"},
 	{"the cache survives a conflict", "internal/engine/update/line.go", "	l.known, l.fresh = false, false\n	l.failures = 0\n	if l", "	l.fresh = false\n	l.failures = 0\n	if l"},
 	{"the cache survives a failure", "internal/engine/update/line.go", "	l.known, l.fresh = false, false\n	l.failures++", "	l.failures++"},

@@ -481,6 +481,9 @@ func (l *Line) Swapped() []Reply {
 	l.doc, l.known, l.fresh, l.committed = step.Swap.Next, !l.changed, false, true
 	l.swaps++
 	l.conflicts, l.failures = 0, 0
+	for _, c := range l.calls { // those of lost swaps that slept, too: it replaces the version on which these depend
+		c.unknown = false
+	}
 	// Calls that were abandoned while the swap was on its way are taken back by the next one.
 	l.owed = slices.DeleteFunc(l.owed, func(c *Call) bool { return answered(step.Replies, c) })
 	l.debt = len(l.owed) > 0
@@ -497,17 +500,17 @@ func (l *Line) Swapped() []Reply {
 		if c.asleep = c.waitsAfter(t.Outcome); !c.asleep {
 			l.remove(c)
 		}
-		c.unknown, c.failures = false, 0
+		c.failures = 0
 	}
 	return step.Replies
 }
 
 // Conflicted reports that the document has another version. The driver may have sent the swap twice, and
 // this may be the answer to the second attempt, so the swap may have been applied. The calls are applied
-// again, and find their grants by their IDs.
+// again, also those that slept, and find their grants by their IDs.
 func (l *Line) Conflicted() {
 	for _, t := range l.sent.Replies {
-		t.Call.unknown = true
+		t.Call.unknown, t.Call.asleep = true, false
 	}
 	l.sent = nil
 	l.known, l.fresh = false, false
@@ -572,7 +575,7 @@ func (l *Line) Unsent() { l.sent, l.fresh = nil, false }
 // after Conflicted, the swap may have been applied.
 func (l *Line) Skipped() {
 	for _, t := range l.sent.Replies {
-		t.Call.unknown = true
+		t.Call.unknown, t.Call.asleep = true, false
 	}
 	l.Unsent()
 }
