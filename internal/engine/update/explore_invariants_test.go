@@ -134,9 +134,6 @@ func (w *world) checkGranted() {
 		return
 	}
 	next, _ := w.fork(-1, "settle, and all ask")
-	if r := next.doc.Reserved; r != nil { // its process has crashed, and only time ends it
-		next.now = max(next.now, tickOf(r.Until))
-	}
 	next.processes = append(next.processes, &process{name: "janitor", line: Line{Name: resource, Process: "janitor", Policy: policy}})
 	next.add(next.processes[len(next.processes)-1], -1, settle, "", &Call{Op: rules.Settle{Policy: policy, Resource: resource}})
 	next.finish()
@@ -162,9 +159,13 @@ func (w *world) checkGranted() {
 	w.fail("I9: the resource is free, %d wait, and nobody is granted it: %+v", waiting, next.doc.Waiters)
 }
 
-// finish carries out and answers all commands.
+// finish carries out and answers all commands. Only time ends the reservation of a process that has crashed.
 func (w *world) finish() {
 	for range 50 {
+		if d := w.doc; d != nil && d.Reserved != nil &&
+			slices.ContainsFunc(w.processes, func(p *process) bool { return p.crashed && p.name == d.Reserved.By }) {
+			w.now = max(w.now, tickOf(d.Reserved.Until))
+		}
 		done := true
 		for i, p := range w.processes {
 			if p.line.sent != nil {
