@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -26,6 +27,7 @@ type Client struct {
 	locker *party.Locker
 	store  store.Store
 	lines  *update.Lines
+	closed atomic.Bool
 }
 
 // NewClient returns a Client on collection. It sends nothing to the database; call CreateIndexes once
@@ -43,6 +45,7 @@ func NewClient(collection *mongo.Collection) *Client {
 // Close waits, until ctx ends, for background work that undoes requests whose answers were lost, so that
 // no late copy of one acquires a lock. Locks stay held. Later calls of the Client return lockcore.ErrClosed.
 func (c *Client) Close(ctx context.Context) error {
+	c.closed.Store(true)
 	defer c.lines.Close()
 	return c.locker.Close(ctx)
 }

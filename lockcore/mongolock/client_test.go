@@ -41,6 +41,24 @@ func TestXLock_Held_IsAlreadyLocked(t *testing.T) {
 	require.ErrorIs(t, c.XLock(t.Context(), "r", "a", forever), mongolock.ErrAlreadyLocked)
 }
 
+func TestClose_LaterCalls_ReturnErrClosed(t *testing.T) {
+	t.Parallel()
+	c := setup(t)
+	c.xlock(t, "r", "a", forever)
+	require.NoError(t, c.Close(t.Context()))
+	for name, call := range map[string]func() error{
+		"XLock":         func() error { return c.XLock(t.Context(), "r", "b", forever) },
+		"SLock":         func() error { return c.SLock(t.Context(), "r", "b", forever, -1) },
+		"Status":        func() error { _, err := c.Status(t.Context(), mongolock.Filter{}); return err },
+		"Unlock":        func() error { _, err := c.Unlock(t.Context(), "nobody"); return err },
+		"Renew":         func() error { _, err := c.Renew(t.Context(), "a", 9); return err },
+		"Purge":         func() error { _, err := mongolock.NewPurger(c.Client).Purge(t.Context()); return err },
+		"CreateIndexes": func() error { return c.CreateIndexes(t.Context()) },
+	} {
+		require.ErrorIs(t, call(), lockcore.ErrClosed, name)
+	}
+}
+
 func TestSLock_Limit_IsRespected(t *testing.T) {
 	t.Parallel()
 	c := setup(t)

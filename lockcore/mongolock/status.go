@@ -7,6 +7,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
@@ -18,6 +19,9 @@ import (
 // matches [party.ErrDamaged] and names each such document.
 func (c *Client) Status(ctx context.Context, f Filter) ([]LockStatus, error) {
 	locks := []LockStatus{}
+	if c.closed.Load() {
+		return locks, lockcore.ErrClosed
+	}
 	q := rules.Query{Resource: f.Resource, LockIDPrefix: prefix}
 	if f.LockId != "" {
 		q.LockIDPrefix = prefix + f.LockId + "/"

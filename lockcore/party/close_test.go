@@ -97,3 +97,28 @@ func TestClose_HangingRequest_IsEnded(t *testing.T) {
 		require.Empty(t, db.Document("r").Entries)
 	})
 }
+
+// A debt is paid in the last moment before the context of Close ends.
+func TestClose_DebtIsPaidAtTheEnd_ReturnsIt(t *testing.T) {
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
+		swaps := []chan struct{}{make(chan struct{}), make(chan struct{})}
+		next := 0
+		e.set(func(_ context.Context, c command) error {
+			if c.kind == kindSwap {
+				next++
+				<-swaps[next-1]
+			}
+			return nil
+		}, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := l.TryEnter(ctx, request("a", party.Exclusive("r"))) // it gives up while its swap is on its way
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		close(swaps[0])
+		elapse(time.Second)
+		time.AfterFunc(50*time.Millisecond, func() { close(swaps[1]) })
+		closing, end := context.WithTimeout(t.Context(), 55*time.Millisecond)
+		defer end()
+		require.ErrorIs(t, l.Close(closing), party.ErrUnknownOutcome)
+	})
+}

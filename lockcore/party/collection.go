@@ -31,11 +31,12 @@ func (l *Locker) identify(ctx context.Context) (rules.Identity, error) {
 	}
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
+	sent := clock.Now()
 	identity, err := l.store.Identify(ctx)
 	if err != nil {
 		return rules.Identity{}, failure("identify", "", Order{}, err, false)
 	}
-	l.lines.Adopt(&identity)
+	l.lines.Adopt(&identity, sent)
 	return identity, nil
 }
 

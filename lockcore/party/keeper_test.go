@@ -3,6 +3,9 @@ package party_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // What is renewed in time is tested where time stands still while anybody works (testing/synctest): a machine that is
@@ -182,6 +186,74 @@ func TestKeeper_OneDocumentFails_OthersAreRenewed(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The commands for many documents hang, as those of a shard without a primary.
+func TestKeeper_ManyDocumentsHang_OthersAreRenewed(t *testing.T) {
+	t.Parallel()
+	for _, hang := range []int{1, 30, 55} {
+		t.Run(fmt.Sprint(hang), func(t *testing.T) {
+			virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
+				var all []*party.Session
+				for i := range 60 {
+					all = append(all, sessions(t, l, i, 1)...)
+					elapse(10 * time.Millisecond)
+				}
+				e.set(hanging(func(c command) bool {
+					return slices.ContainsFunc(c.names, func(name string) bool {
+						n, _ := strconv.Atoi(strings.TrimPrefix(name, "r/"))
+						return n < hang
+					})
+				}), nil)
+				elapse(2 * time.Minute)
+				for i, s := range all[hang:] {
+					require.NoError(t, s.Lost(), "session %d", hang+i)
+				}
+			})
+		})
+	}
+}
+
+// Leases that only a swap renews do not wait for a batch whose document is reserved.
+func TestKeeper_ReservedDocument_UpgradedLeasesOnOthersAreRenewed(t *testing.T) {
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
+		tryAcquire(t, l, withTTL(12*time.Second, request("busy", party.Exclusive("busy"))))
+		var all []*party.Session
+		for i := range 8 {
+			name := fmt.Sprint("r/", i)
+			s := tryAcquire(t, l, withTTL(time.Second, request(name, party.Shared(name))))
+			require.NoError(t, s.Upgrade(t.Context(), name))
+			all = append(all, s)
+			elapse(41 * time.Millisecond)
+		}
+		elapse(3500 * time.Millisecond) // the renewal of the busy document is due soon
+		for range 2 {
+			require.NoError(t, e.Reserve(t.Context(), "busy", rules.Reservation{By: "other", Until: time.Now().Add(3 * time.Second)}))
+			elapse(2900 * time.Millisecond)
+		}
+		elapse(10 * time.Second)
+		for i, s := range all {
+			require.NoError(t, s.Lost(), "session %d", i)
+		}
+	})
+}
+
+// A short lease does not share a command with a long one: it might take as long as that one lasts.
+func TestKeeper_CommandForALongLeaseHangs_ShortLeasesAreRenewed(t *testing.T) {
+	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, e *faultStore) {
+		tryAcquire(t, l, withTTL(30*time.Second, request("long", party.Exclusive("long"))))
+		var all []*party.Session
+		for i := range 8 {
+			all = append(all, tryAcquire(t, l, withTTL(3*time.Second, request(fmt.Sprint("short/", i), party.Exclusive(fmt.Sprint("r/", i))))))
+			elapse(123 * time.Millisecond)
+		}
+		elapse(8 * time.Second) // the renewal of the long one is due soon
+		e.set(times(1, hanging(), of(kindExtend), onResource("long")), nil)
+		elapse(20 * time.Second)
+		for i, s := range all {
+			require.NoError(t, s.Lost(), "session %d", i)
+		}
+	})
 }
 
 func TestKeeper_EndlessSession_IsRenewedRarely(t *testing.T) {

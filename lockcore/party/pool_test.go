@@ -2,6 +2,7 @@ package party_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -10,7 +11,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
@@ -40,4 +43,38 @@ func TestSession_PoolIsFull_LossNamesThePool(t *testing.T) {
 	var lost *party.LostError
 	require.ErrorAs(t, context.Cause(session.Context()), &lost)
 	require.Contains(t, lost.Reason, "no connection of the MongoDB client's pool was free")
+}
+
+// The loss names the pool however the lease is renewed: by a statement, or by a swap of the line.
+func TestSession_PoolIsFull_EveryLossNamesThePool(t *testing.T) {
+	type lease struct {
+		parties  int
+		upgraded bool
+		ttl      time.Duration
+	}
+	cases := map[string]lease{
+		"one":            {1, false, 3 * time.Second},
+		"upgraded":       {1, true, 3 * time.Second},
+		"upgraded, long": {1, true, 30 * time.Second},
+		"many":           {25, false, 3 * time.Second},
+		"many, long":     {25, false, 30 * time.Second},
+	}
+	eachCase(t, cases, func(t *testing.T, l *party.Locker, db *faultStore, c lease) {
+		var first *party.Session
+		for i := range c.parties {
+			s := tryAcquire(t, l, withTTL(c.ttl, request(fmt.Sprint("holder/", i), party.Shared("r"))))
+			if c.upgraded {
+				require.NoError(t, s.Upgrade(t.Context(), "r"))
+			}
+			if first == nil {
+				first = s
+			}
+		}
+		db.set(func(ctx context.Context, _ command) error {
+			<-ctx.Done()
+			return fmt.Errorf("%w: %w", store.ErrNotSent, topology.WaitQueueTimeoutError{Wrapped: ctx.Err()})
+		}, nil)
+		elapse(2 * c.ttl)
+		require.ErrorContains(t, first.Lost(), "no connection of the MongoDB client's pool was free")
+	})
 }

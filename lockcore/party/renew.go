@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 	"sync"
 	"time"
@@ -56,6 +57,9 @@ const (
 	// renewedBesideLine bounds the leases on one resource that an extension renews. Its cost for the server grows
 	// with the number of parts times the number of entries. Above it, the line's next swap renews them.
 	renewedBesideLine = 20
+	// soonAnswered is the time after which the renewal of a single lease no longer keeps others from beginning: the
+	// commands for many documents may hang.
+	soonAnswered = 250 * time.Millisecond
 	// reservedPause is the first pause before a renewal that a reservation has prevented is repeated.
 	reservedPause = 20 * time.Millisecond
 )
@@ -76,15 +80,15 @@ func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Le
 			on[lease.Resource] = append(on[lease.Resource], i)
 		}
 	}
-	var crowds sync.WaitGroup
-	defer crowds.Wait()
+	var beside sync.WaitGroup
+	defer beside.Wait()
 	var together, alone []int
 	now := clock.Now()
 	for i, lease := range leases {
 		switch same := on[lease.Resource]; {
 		case lease.id != "" && len(same) > renewedBesideLine:
 			if same[0] == i {
-				crowds.Go(func() { l.renewCrowd(ctx, leases, same, apply) })
+				beside.Go(func() { l.renewCrowd(ctx, leases, same, apply) })
 			}
 		case lease.id != "" && !lease.failing && !lease.needsSwap(now):
 			together = append(together, i)
@@ -92,20 +96,28 @@ func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Le
 			alone = append(alone, i)
 		}
 	}
-	var busy error // the reason why a renewal of a single lease, which only knows that its time is over, fails, too
-	for chunk := range slices.Chunk(together, renewedAtOnce) {
-		rest, err := l.renewBatch(ctx, within, leases, chunk, apply)
-		if alone = append(alone, rest...); store.PoolBusy(err) {
-			busy = err
-		}
+	each := func(indexes []int) {
+		inParallel(len(indexes), func(n int) {
+			slow := l.clock.NewTimer(soonAnswered)
+			defer slow.Stop()
+			answered := make(chan struct{})
+			beside.Go(func() {
+				lease, err := l.renewOne(ctx, leases[indexes[n]], false)
+				close(answered)
+				apply(indexes[n], renewResult{lease, err})
+			})
+			select {
+			case <-answered:
+			case <-slow.C:
+			}
+		})
 	}
-	inParallel(len(alone), func(n int) {
-		lease, err := l.renewOne(ctx, leases[alone[n]], false)
-		if err != nil && busy != nil && !errors.Is(err, ErrLost) {
-			err = errors.Join(err, busy)
-		}
-		apply(alone[n], renewResult{lease, err})
-	})
+	beside.Go(func() { each(alone) }) // a batch may have to wait for a document that is reserved
+	var rest []int
+	for chunk := range slices.Chunk(together, renewedAtOnce) {
+		rest = append(rest, l.renewBatch(ctx, within, leases, chunk, apply)...)
+	}
+	each(rest)
 }
 
 // renewCrowd renews many leases on one resource with the next swap of its line.
@@ -167,14 +179,12 @@ func (l Lease) renewed(from time.Time) Lease {
 }
 
 // renewBatch renews leases, and returns those that it could not renew for certain. It repeats renewals that a
-// reservation has prevented, with longer and longer pauses. err is that of the last attempt.
-func (l *Locker) renewBatch(ctx context.Context, within time.Duration, leases []Lease, indexes []int, apply func(int, renewResult)) (alone []int, err error) {
+// reservation has prevented, with longer and longer pauses.
+func (l *Locker) renewBatch(ctx context.Context, within time.Duration, leases []Lease, indexes []int, apply func(int, renewResult)) (alone []int) {
 	ctx, cancel := l.clock.WithTimeout(ctx, within)
 	defer cancel()
 	for pause := reservedPause; len(indexes) > 0; pause = min(2*pause, 16*reservedPause) {
-		var renewed []Lease
-		var rest map[string]bool
-		renewed, rest, err = l.extend(ctx, leases, indexes)
+		renewed, rest := l.extend(ctx, leases, indexes)
 		var again []int
 		for n, i := range indexes {
 			switch repeat, unknown := rest[leases[i].Resource]; {
@@ -187,17 +197,17 @@ func (l *Locker) renewBatch(ctx context.Context, within time.Duration, leases []
 			}
 		}
 		if indexes = again; len(indexes) > 0 && !clock.Sleep(ctx, l.clock, pause/2+l.clock.Jitter(pause/2)) {
-			return append(alone, indexes...), err
+			return append(alone, indexes...)
 		}
 	}
-	return alone, err
+	return alone
 }
 
 // extend extends the entries of leases, and returns the renewed leases, or nil if nothing was sent. They count
 // only if their resource is not in rest, see store.Extend. It extends a kept hold when half of its time is over.
-func (l *Locker) extend(ctx context.Context, leases []Lease, indexes []int) (renewed []Lease, rest map[string]bool, err error) {
+func (l *Locker) extend(ctx context.Context, leases []Lease, indexes []int) (renewed []Lease, rest map[string]bool) {
 	if l.life.closed.Err() != nil {
-		return nil, nil, nil
+		return nil, nil
 	}
 	ctx, span := l.tel.batch(ctx, len(indexes))
 	ctx, cancel := l.bounded(ctx)
@@ -207,7 +217,7 @@ func (l *Locker) extend(ctx context.Context, leases []Lease, indexes []int) (ren
 		loaded, err := l.store.LoadMajority(ctx)
 		if err != nil {
 			span.end(nil, err)
-			return nil, nil, err
+			return nil, nil
 		}
 		now, sent = l.lines.Learn(loaded.At, sent), clock.Now()
 	}
@@ -230,13 +240,12 @@ func (l *Locker) extend(ctx context.Context, leases []Lease, indexes []int) (ren
 		}
 		renewed = append(renewed, lease)
 	}
-	rest, err = l.lines.Extend(ctx, parts)
-	told := err
+	rest, err := l.lines.Extend(ctx, parts)
 	if err != nil && !errors.Is(err, store.ErrNotSent) {
-		told = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+		err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
-	span.end(nil, told)
-	return renewed, rest, err
+	span.end(nil, err)
+	return renewed, rest
 }
 
 func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lease, error) {
@@ -343,8 +352,8 @@ func (k *keeper) run() {
 		if !any {
 			return
 		}
-		if len(found.due) > 0 {
-			go k.renew(ctx, found)
+		for _, g := range found.groups {
+			go k.renew(ctx, g)
 		}
 		for _, s := range found.over {
 			s.expire(now)
@@ -362,16 +371,19 @@ const keeperPause = time.Second
 
 // renewals is a plan of the keeper.
 type renewals struct {
-	// due are the leases to renew now, and of their sessions.
-	due []Lease
-	of  []*Session
-	// within bounds the renewal: nine tenths of the longest trust of those leases, so that its error comes before a
-	// loss and is its reason, or the time limit of a command.
-	within time.Duration
+	// groups are the leases to renew now, by the binary logarithm of the time for which they are trusted. A command may
+	// take as long as a lease lasts, and would keep a much shorter one in its group from being renewed.
+	groups map[int][]dueLease
 	// over are the sessions that can no longer be trusted.
 	over []*Session
 	// pause is the time to the next plan.
 	pause time.Duration
+}
+
+// dueLease is a lease of a session that must be renewed.
+type dueLease struct {
+	Lease
+	of *Session
 }
 
 // plan returns what to do now, and reports whether any session is left.
@@ -403,23 +415,53 @@ func (k *keeper) plan(now time.Time) (found renewals, any bool) {
 		sooner(trusted)
 	}
 	k.next = now.Add(found.pause)
+	found.groups = map[int][]dueLease{}
 	for s := range k.sessions {
 		if !due {
 			break
 		}
 		for _, lease := range s.beginRenewal(now) {
-			found.due, found.of = append(found.due, lease), append(found.of, s)
-			found.within = max(found.within, min(lease.validUntil.Sub(now)*9/10, commandTimeout))
+			g := bits.Len64(uint64(lease.validUntil.Sub(now))) //nolint:gosec // it is trusted, so this is not negative
+			found.groups[g] = append(found.groups[g], dueLease{lease, s})
 		}
 	}
 	return found, true
 }
 
-func (k *keeper) renew(ctx context.Context, found renewals) {
-	ctx, cancel := k.locker.clock.WithTimeout(ctx, found.within)
+// renew renews a group. It takes at most nine tenths of their shortest trust, so that its error comes before a loss and
+// is its reason, and at most the time limit of a command.
+func (k *keeper) renew(ctx context.Context, group []dueLease) {
+	now, within := clock.Now(), commandTimeout
+	leases := make([]Lease, len(group))
+	for i := range group {
+		leases[i] = group[i].Lease
+		within = min(within, leases[i].validUntil.Sub(now)*9/10)
+	}
+	ctx, cancel := k.locker.clock.WithTimeout(ctx, within)
 	defer cancel()
-	k.locker.renewAll(ctx, found.within/2, found.due, func(i int, r renewResult) { found.of[i].apply(r) })
+	whyLate := sync.OnceValue(k.locker.poolBusy)
+	k.locker.renewAll(ctx, within/2, leases, func(i int, r renewResult) {
+		if errors.Is(r.err, context.DeadlineExceeded) && !store.PoolBusy(r.err) {
+			r.err = errors.Join(r.err, whyLate())
+		}
+		group[i].of.apply(r)
+	})
 	k.poke()
+}
+
+// poolWait is the time for which poolBusy waits for a connection. It is short beside the trust that is left after
+// the time limit of a renewal, unless a TTL is less than a few seconds.
+const poolWait = 50 * time.Millisecond
+
+// poolBusy returns the reason if no connection to the database is free. A renewal by a line only knows that its time
+// is over.
+func (l *Locker) poolBusy() error {
+	ctx, cancel := l.clock.WithTimeout(l.life.closed, poolWait)
+	defer cancel()
+	if _, err := l.store.LoadMajority(ctx); store.PoolBusy(err) {
+		return err
+	}
+	return nil
 }
 
 // held is a lease of a session with the state of its renewal.
@@ -484,9 +526,7 @@ func (s *Session) apply(r renewResult) {
 	if i >= 0 && !s.ended && s.lost == nil { // otherwise it was replaced during the renewal
 		h := &s.leases[i]
 		h.renewing = false
-		if !store.PoolBusy(h.lastErr) || !errors.Is(r.err, context.DeadlineExceeded) { // a repetition only knows that its time is over
-			h.lastErr = r.err
-		}
+		h.lastErr = r.err
 		switch {
 		case errors.As(r.err, &lost) && s.upgrading == r.lease.Resource:
 			lost = nil // the upgrade may have replaced the lease already: its answer decides

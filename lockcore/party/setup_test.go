@@ -109,6 +109,12 @@ func endless(lockID string, resources ...party.Resource) party.Request {
 }
 
 // enter makes a request that must be granted at once.
+// withTTL returns the request with a TTL.
+func withTTL(ttl time.Duration, req party.Request) party.Request {
+	req.TTL = ttl
+	return req
+}
+
 func enter(t *testing.T, l *party.Locker, req party.Request) []party.Lease {
 	t.Helper()
 	leases, err := l.TryEnter(t.Context(), req)

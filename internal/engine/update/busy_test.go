@@ -340,6 +340,30 @@ func TestLine_ManyCallsOnALargeDocument_ShareSeveralSwaps(t *testing.T) {
 	}
 }
 
+// Hundreds of requests that gave up are taken back over several swaps, too, and renewals go ahead of them.
+func TestLine_ManyOwedCalls_ShareSeveralSwaps(t *testing.T) {
+	t.Parallel()
+	l := loadedLine(4000)
+	for i := range 100 {
+		back := rules.TakeBack{Resource: "r", LockID: fmt.Sprint("gone/", i), Part: "p", Order: 1, Call: fmt.Sprint(i)}
+		c := &Call{Op: back, TakeBack: &Call{Op: back}, Owed: true}
+		l.Add(c)
+		l.Abandon(c)
+	}
+	renewal := &Call{Op: rules.RenewParts{Resource: "r", Parts: map[rules.PartID]bool{{LockID: "0", Part: "p", Order: 1}: true}}, First: true}
+	l.Add(renewal)
+	for paid := -1; paid < 100; {
+		l.load(t)
+		step := l.Next(Now{}, fmt.Sprint("x", paid))
+		require.Equal(t, StepSwap, step.Kind)
+		require.Equal(t, paid < 0, step.Replies[0].Call == renewal)
+		require.LessOrEqual(t, len(step.Replies), 60)
+		paid += len(l.Swapped())
+	}
+	owes, _ := l.InDebt()
+	require.False(t, owes)
+}
+
 // A call that arrives after a read is dated by what is known then, not by that read.
 func TestLine_OldRead_DatesNoLaterCall(t *testing.T) {
 	t.Parallel()

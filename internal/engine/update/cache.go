@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
@@ -73,12 +72,17 @@ func (ls *Lines) Offer(d *rules.Document) {
 	e.line.Offer(d)
 }
 
-// Adopt records the collection's identity, as it was read from the primary. If the collection is of another generation,
-// all cached documents are dropped.
-func (ls *Lines) Adopt(now *rules.Identity) {
+// Adopt records the collection's identity, as a read from the primary that was sent at the local time sent has it. If
+// the collection is of another generation, all cached documents are dropped. An identity that was read before the
+// known one is ignored.
+func (ls *Lines) Adopt(now *rules.Identity, sent time.Time) {
 	ls.mu.Lock()
 	before := ls.identity
-	ls.identity, ls.identified = *now, clock.Now()
+	if sent.Before(ls.identified) {
+		ls.mu.Unlock()
+		return
+	}
+	ls.identity, ls.identified = *now, sent
 	var lines []*activeLine
 	if before.ID != "" && store.GenerationOf(&before) != store.GenerationOf(now) {
 		lines = slices.Collect(maps.Values(ls.lines))
@@ -96,7 +100,7 @@ func (ls *Lines) Adopt(now *rules.Identity) {
 	}
 }
 
-// Identity returns the collection's identity, and the time at which it was read; zero if it was not.
+// Identity returns the collection's identity, and the time at which the read was sent; zero if there was none.
 func (ls *Lines) Identity() (rules.Identity, time.Time) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

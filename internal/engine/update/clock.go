@@ -96,7 +96,7 @@ func (ls *Lines) learnTime(loaded store.Loaded, sent time.Time, err error) Now {
 	if err != nil {
 		return Now{}
 	}
-	ls.Adopt(&loaded.Identity)
+	ls.Adopt(&loaded.Identity, sent)
 	now := ls.server.learn(loaded.At, sent, clock.Now())
 	now.In = store.GenerationOf(&loaded.Identity)
 	return now

@@ -345,8 +345,8 @@ type application struct {
 	cost int
 }
 
-// apply applies the owed operations, and the calls that are not asleep, in their order, up to mostCost. After
-// each it also applies the sleeping calls that have been granted a claim.
+// apply applies the calls that are first, then the owed operations, and then the other calls that are not asleep,
+// up to mostCost. After each it also applies the sleeping calls that have been granted a claim.
 func (l *Line) apply(now Now) *application {
 	a := &application{calls: l.calls, now: now, doc: l.doc, writes: l.debt}
 	var settled rules.Result
@@ -354,11 +354,15 @@ func (l *Line) apply(now Now) *application {
 		a.doc, settled = rules.Settle{Policy: l.Policy, Resource: l.Name}.Apply(a.doc, now.At)
 		a.applySleepers()
 	}
-	for _, c := range l.owed {
-		a.apply(c)
-		a.applySleepers()
+	calls := l.calls
+	if len(l.owed) > 0 {
+		first := slices.IndexFunc(calls, func(c *Call) bool { return !c.First })
+		if first < 0 {
+			first = len(calls)
+		}
+		calls = slices.Concat(calls[:first], l.owed, calls[first:])
 	}
-	for _, c := range l.calls {
+	for _, c := range calls {
 		if a.cost > mostCost {
 			break
 		}
@@ -462,7 +466,7 @@ func (l *Line) Loaded(doc *rules.Document, now Now) {
 	if doc != nil {
 		doc.At = now.At
 	}
-	if l.in.ID != now.In.ID { // what the line owes was lost with the collection before
+	if l.in.ID != "" && l.in.ID != now.In.ID { // what the line owes was lost with the collection before
 		l.WriteOff()
 	}
 	l.in = now.In

@@ -58,7 +58,7 @@ type Lines struct {
 	// goroutine retries them.
 	debtors    map[*activeLine]bool
 	collecting bool
-	// identity is that of the collection at the latest read from the primary, at the time identified.
+	// identity is that of the collection at the latest read from the primary, which was sent at the time identified.
 	identity   rules.Identity
 	identified time.Time
 	// extensions has the statements of Extend that wait, for each document that has one under way.
@@ -361,7 +361,7 @@ func (ls *Lines) owed() map[string][]*Call {
 	for _, e := range lines {
 		e.mu.Lock()
 		if !e.line.Idle() && e.line.debt {
-			owed[e.line.Name] = e.line.owed
+			owed[e.line.Name] = slices.Clone(e.line.owed)
 		}
 		e.mu.Unlock()
 	}

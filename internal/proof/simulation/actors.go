@@ -64,8 +64,9 @@ func (a *actor) asks(p *process, what string, req *party.Request) *call {
 
 // setLatestCall records the latest call about a request. The mutex is held.
 func (w *world) setLatestCall(c *call, lockID, part string, order party.Order) {
-	key := partKey{"", lockID, part}
-	w.calls[key], w.requests[entryKey{key, number(order)}] = c, c
+	key := entryKey{partKey{"", lockID, part}, number(order)}
+	c.before = w.requests[key]
+	w.calls[key.partKey], w.requests[key] = c, c
 }
 
 // resources draws one or two resources.

@@ -39,7 +39,12 @@ type call struct {
 	// existing part; kept once it has succeeded. gaveUp is the time at which it failed.
 	takes, upgrades, kept bool
 	gaveUp                time.Time
+	// before is the call before it with the same order, as after a reset of an activity.
+	before *call
 }
+
+// underWay reports whether the call, or one before it with the same order, has not returned.
+func (c *call) underWay() bool { return c != nil && (!c.done || c.before.underWay()) }
 
 // begin records that the actor calls the library.
 func (a *actor) begin(p *process, what string, resources ...string) *call {

@@ -242,8 +242,7 @@ func (c *change) endsAreMeant() {
 		if why := c.unmeant(e); why != "" {
 			c.w.broken("I5", e.LockID, "%s ended %s on %s: %s", c.p.name, shown(e), c.before.ID, why)
 		}
-		call := c.w.requests[entryKey{partKey{"", e.LockID, e.Part}, e.Order}]
-		if e.State == rules.StateRunning && (call == nil || call.done) {
+		if e.State == rules.StateRunning && !c.w.requests[entryKey{partKey{"", e.LockID, e.Part}, e.Order}].underWay() {
 			c.w.endedParts[partKey{c.before.ID, e.LockID, e.ID}] = true
 		}
 		if e.State == rules.StateKept {
