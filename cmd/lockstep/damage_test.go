@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,7 +14,12 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
+	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // collection returns the collection of the locks.
@@ -131,4 +137,29 @@ func TestPs_ManyRegistrations_HideNoForeignDocument(t *testing.T) {
 	out := l.prints(t, "ps")
 	require.Contains(t, out, "its _id is not the name of a resource")
 	require.NotContains(t, out, "identity")
+}
+
+// notSent is a store that cannot send a command.
+type notSent struct{ store.Store }
+
+func (notSent) Load(context.Context, ...string) (store.Loaded, error) {
+	return store.Loaded{}, fmt.Errorf("%w: no server", store.ErrNotSent)
+}
+
+// The document may be damaged, or the server unreachable, after hold has listed the holders.
+func TestHold_TookNothing_PointsToNoUnhold(t *testing.T) {
+	t.Parallel()
+	memory := lockcoretest.NewStore(time.Now)
+	raw, err := bson.Marshal(bson.D{{Key: "_id", Value: "r"}})
+	require.NoError(t, err)
+	memory.Damage("r", raw)
+	for want, s := range map[error]store.Store{party.ErrDamaged: memory, store.ErrNotSent: notSent{lockcoretest.NewStore(time.Now)}} {
+		l, err := party.NewWithStore(s, lockcore.Config{})
+		require.NoError(t, err)
+		cfg := holdConfig{reason: "paint"}
+		err = cfg.queue(t.Context(), &site{Site: inspect.Site{Locker: l}}, cfg.request("r"))
+		require.ErrorIs(t, err, want)
+		require.NotContains(t, err.Error(), "unhold")
+		require.NoError(t, l.Close(t.Context()))
+	}
 }
