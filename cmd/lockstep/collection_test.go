@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // demoAccounts is the number of accounts in these runs of the demo, each with 1,000.00.
@@ -32,7 +35,7 @@ func TestDemo_CollectionChanges_EverySagaEnds(t *testing.T) {
 	}{
 		"Clear":      {func(*testing.T, *mongo.Collection, []any) {}, []string{"clear"}},
 		"Drop":       {func(t *testing.T, coll *mongo.Collection, _ []any) { require.NoError(t, coll.Drop(t.Context())) }, []string{"init", "replaces"}},
-		"DeleteMany": {deleteMany, []string{"replaces"}},
+		"DeleteMany": {deleteMany, []string{"init", "replaces"}},
 		"Restore":    {restore, []string{"init", "clear", "replaces"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -203,4 +206,36 @@ func TestClearAndReplaces_ReportWhatTheyDid(t *testing.T) {
 	replaces, _, err := l.Replaces(t.Context(), "OLD")
 	require.NoError(t, err)
 	require.True(t, replaces)
+}
+
+// Without a worker that makes an identity there is no collection to record anything in, until init makes one.
+func TestReplaces_AfterDeleteManyWithoutWorkers_NeedsInit(t *testing.T) {
+	t.Parallel()
+	l := newLocks(t)
+	l.prints(t, "init")
+	old := l.collectionID(t, l.collection(t))
+	deleteMany(t, l.collection(t), nil)
+	page, err := os.ReadFile("../../docs/production.md")
+	require.NoError(t, err)
+	row := regexp.MustCompile(`(?m)^\| all documents are deleted .*$`).FindString(string(page))
+	require.NotEmpty(t, row)
+	for _, command := range regexp.MustCompile("`lockstep ([a-z]+)").FindAllStringSubmatch(row, -1) {
+		args := map[string][]string{"init": {"init"}, "replaces": {"replaces", old, "--reason", "for the test"}}[command[1]]
+		code, _, stderr := l.lockstep(t, args...)
+		require.Zero(t, code, stderr)
+	}
+	now := l.collectionID(t, l.collection(t))
+	require.NotEqual(t, old, now)
+	replaces, _, err := newLocker(t, l.collection(t)).Replaces(t.Context(), old)
+	require.NoError(t, err)
+	require.True(t, replaces)
+}
+
+// newLocker returns a Locker that knows nothing of the collection yet.
+func newLocker(t *testing.T, coll *mongo.Collection) *party.Locker {
+	t.Helper()
+	l, err := lockcore.New(coll, lockcore.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
+	return l
 }

@@ -101,6 +101,9 @@ func (cfg *holdConfig) queue(ctx context.Context, at *site, req party.Request) e
 	resource := req.Resources[0].Name
 	for {
 		leases, err := at.Locker.Enter(ctx, req)
+		if !req.Queued && ctx.Err() == nil && tookNothing(err) {
+			return err
+		}
 		switch {
 		case err == nil && !leases[0].Joined:
 			return nil
@@ -128,6 +131,11 @@ func (cfg *holdConfig) queue(ctx context.Context, at *site, req party.Request) e
 	}
 }
 
+// tookNothing reports whether an error of Enter proves that a request that did not wait before neither holds nor waits now.
+func tookNothing(err error) bool {
+	return err != nil && !errors.Is(err, lockcore.ErrBusy) && !errors.Is(err, lockcore.ErrUnknownOutcome)
+}
+
 // leftError is returned if hold could not leave the queue.
 type leftError struct {
 	resource, command string
@@ -153,11 +161,11 @@ func heldAlready(at *site, resource, reason string) error {
 // printHolders prints the parties that hold must wait for. It fails if the resource is held for maintenance already, or
 // another command waits to hold it: the two would share one hold, which the first unhold would end for both.
 func (cfg *holdConfig) printHolders(ctx context.Context, s streams, at *site, resource string) error {
-	found, err := at.Resources(ctx, lockcore.Filter{Resource: resource})
-	if err != nil || len(found) == 0 {
+	found, err := readable(ctx, at, resource)
+	if err != nil {
 		return err
 	}
-	for _, h := range found[0].Holders {
+	for _, h := range found.Holders {
 		if h.LockID == inspect.Maintenance {
 			return heldAlready(at, resource, h.Comment)
 		}
@@ -165,12 +173,12 @@ func (cfg *holdConfig) printHolders(ctx context.Context, s streams, at *site, re
 			return err
 		}
 	}
-	for _, w := range found[0].Waiters {
+	for _, w := range found.Waiters {
 		if w.LockID == inspect.Maintenance {
 			return fmt.Errorf("another lockstep hold waits for %q already: %s; %s ends that", resource, w.Comment, unholdLine(at, resource))
 		}
 	}
-	if n := len(found[0].Waiters); n > 0 {
+	if n := len(found.Waiters); n > 0 {
 		err = table.Fprintf(s.err, "and for %d in the queue\n", n)
 	}
 	return err
@@ -186,7 +194,7 @@ func unholdCommand(s streams) *cobra.Command {
 Exit status: 0, 1 if there is none, 2 for wrong usage.`,
 		Args: arguments("the resource's name"),
 		RunE: func(c *cobra.Command, args []string) error {
-			cfg := releaseConfig{databaseFlags: db, reason: "the maintenance is over", now: true, yes: true}
+			cfg := releaseConfig{databaseFlags: db, reason: "the maintenance is over", now: true, yes: true, unhold: true}
 			return cfg.run(c.Context(), s, args[0], inspect.Maintenance)
 		},
 	}

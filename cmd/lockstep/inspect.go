@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -98,7 +99,7 @@ func showCommand(s streams) *cobra.Command {
 				return nil, nil, err
 			}
 		}
-		return found, found.Print, err
+		return found, found.Print, cmp.Or(err, damage(&found))
 	}
 	return i.complete(s, &cobra.Command{
 		Use:   "show RESOURCE",
@@ -106,7 +107,8 @@ func showCommand(s streams) *cobra.Command {
 		Long: `Shows the holders of a resource, its queue, and the last five holds that were released by force: whose, when, by whom
 and why. An idle resource is forgotten after a day.
 
-Exit status: 0, 1 if it is not held and not waited for, or the database could not be read, 2 for wrong usage.`,
+Exit status: 0, 1 if it is not held and not waited for, or the database or the resource's document could not be
+read, 2 for wrong usage.`,
 		Args: arguments("the resource's name"),
 	})
 }
@@ -159,7 +161,7 @@ minute. If orphans stay longer, no janitor works: see lockstep doctor.
 
 ` + connectionHelp + `
 
-Exit status: 0, 1 if the database or Temporal did not answer, 2 for wrong usage.`,
+Exit status: 0, 1 if the database or Temporal did not answer or a document could not be read, 2 for wrong usage.`,
 		Args: noArguments,
 	})
 }
@@ -167,9 +169,9 @@ Exit status: 0, 1 if the database or Temporal did not answer, 2 for wrong usage.
 func deadlocksCommand(s streams) *cobra.Command {
 	i := &inspection{siteFlags: siteFlags{noTemporal: true}}
 	i.find = func(ctx context.Context, at *site, _ []string) (any, func(io.Writer) error, error) {
-		found, err := at.Deadlocks(ctx)
-		if err != nil {
-			return nil, nil, err
+		found, incomplete := at.Deadlocks(ctx)
+		if incomplete != nil && len(found) == 0 {
+			return nil, nil, incomplete
 		}
 		return notNil(found), func(out io.Writer) error {
 			if len(found) == 0 {
@@ -181,7 +183,7 @@ func deadlocksCommand(s streams) *cobra.Command {
 				}
 			}
 			return nil
-		}, nil
+		}, incomplete
 	}
 	return i.complete(s, &cobra.Command{
 		Use:   "deadlocks",
@@ -189,7 +191,7 @@ func deadlocksCommand(s streams) *cobra.Command {
 		Long: `Lists the current deadlocks. Workers find and end them by themselves within seconds. If one stays, no worker
 and no janitor watches the queues.
 
-Exit status: 0, 1 if the database could not be read, 2 for wrong usage.`,
+Exit status: 0, 1 if the database or a document could not be read, 2 for wrong usage.`,
 		Args: noArguments,
 	})
 }

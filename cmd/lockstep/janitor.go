@@ -115,5 +115,6 @@ func (cfg *janitorConfig) print(out io.Writer, n janitor.Result) error {
 %7d locks and requests were released
 %7d are unknown to Temporal, or no workflow's: left alone
 %7d questions failed, and %d commands to the database
-`, n.Listed, n.Asked, n.Open, n.Extended, n.Closed, n.Released, n.Unknown, n.Failed, n.Errors)
+%7d documents cannot be decoded, and were left out
+`, n.Listed, n.Asked, n.Open, n.Extended, n.Closed, n.Released, n.Unknown, n.Failed, n.Errors, n.Damaged)
 }

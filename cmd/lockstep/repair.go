@@ -26,6 +26,8 @@ type releaseConfig struct {
 	reason   string
 	fence    int64
 	now, yes bool
+	// unhold makes the name that of holds for maintenance, whatever a party calls itself.
+	unhold bool
 }
 
 func releaseCommand(s streams) *cobra.Command {
@@ -101,7 +103,7 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, name str
 		return err
 	}
 	result := "ended"
-	if name != inspect.Maintenance && len(choose(ended, func(e *inspect.Entry) bool { return e.FirstFence == 0 })) > 0 {
+	if ended[0].LockID != inspect.Maintenance && len(choose(ended, func(e *inspect.Entry) bool { return e.FirstFence == 0 })) > 0 {
 		result += "; it is no longer in the queue. It gets no reason, and if it is a workflow, it may queue again at the end"
 	}
 	if printed := table.Fprintf(s.out, "%s\n", result); printed != nil || err != nil {
@@ -164,15 +166,26 @@ func describe(entries []inspect.Entry) string {
 }
 
 // entriesOf lists the entries of a resource, holders first.
-func entriesOf(ctx context.Context, at *site, resource string) (entries []inspect.Entry, err error) {
+func entriesOf(ctx context.Context, at *site, resource string) ([]inspect.Entry, error) {
+	r, err := readable(ctx, at, resource)
+	return slices.Concat(r.Holders, r.Waiters), err
+}
+
+// readable returns a resource, or an error if its document cannot be decoded.
+func readable(ctx context.Context, at *site, resource string) (r inspect.Resource, err error) {
 	listed, err := at.Resources(ctx, lockcore.Filter{Resource: resource})
-	for i := range listed { // one at most
-		if listed[i].Damaged != "" {
-			return nil, fmt.Errorf("%q %s", resource, listed[i].Damaged)
-		}
-		entries = slices.Concat(listed[i].Holders, listed[i].Waiters)
+	if err != nil || len(listed) == 0 { // one at most
+		return r, err
 	}
-	return entries, err
+	return listed[0], damage(&listed[0])
+}
+
+// damage returns an error if the document of a resource cannot be decoded.
+func damage(r *inspect.Resource) error {
+	if r.Damaged == "" {
+		return nil
+	}
+	return fmt.Errorf("%q %s; lockstep doctor has advice", r.Name, r.Damaged)
 }
 
 // choose returns the entries that meet a condition.
@@ -189,7 +202,7 @@ func choose(entries []inspect.Entry, chosen func(*inspect.Entry) bool) (found []
 // among them if they may be ended now.
 func (cfg *releaseConfig) named(at *site, name, resource string, entries []inspect.Entry) ([]inspect.Entry, error) {
 	found := choose(entries, func(e *inspect.Entry) bool {
-		return e.LockID == name || e.Party.Name == name || e.Party.Workflow == name || e.Party.Owner == name
+		return e.LockID == name || !cfg.unhold && (e.Party.Name == name || e.Party.Workflow == name || e.Party.Owner == name)
 	})
 	if cfg.fence != 0 {
 		found = choose(found, func(e *inspect.Entry) bool { return e.FirstFence == cfg.fence })
@@ -205,7 +218,7 @@ func (cfg *releaseConfig) named(at *site, name, resource string, entries []inspe
 	if known && len(found) == 0 {
 		return nil, fmt.Errorf("nothing was ended: what %q held on %q has been cut off already; if it is known to be dead, --now does not wait for it", name, resource)
 	}
-	if len(found) == 0 && name == inspect.Maintenance {
+	if len(found) == 0 && cfg.unhold {
 		return nil, fmt.Errorf("%q is not held for maintenance, and no lockstep hold waits for it", resource)
 	}
 	if len(found) == 0 {

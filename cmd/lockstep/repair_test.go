@@ -14,6 +14,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
@@ -114,6 +115,26 @@ func TestHold_TwoResources_MakesNoDeadlock(t *testing.T) {
 	waits.interrupt(t)
 	require.Equal(t, 130, waits.wait(t), &waits.stderr)
 	require.NotContains(t, waits.stderr.String(), "it may still be in the queue")
+}
+
+// A party may have the owner or the workflow ID "maintenance". unhold asks nothing, so it must not end what hold did not begin.
+func TestUnhold_PartyNamedMaintenance_Stays(t *testing.T) {
+	t.Parallel()
+	l := newLocks(t)
+	_, err := l.Enter(t.Context(), party.Request{
+		LockID: "nightly", Owner: inspect.Maintenance, Order: party.Order{Schedule: 1, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive("owner")},
+	})
+	require.NoError(t, err)
+	of := wire.Run{Namespace: "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11", WorkflowID: inspect.Maintenance}
+	_, err = l.Enter(t.Context(), party.Request{
+		LockID: of.Owner(), Run: "run", Order: party.Order{Schedule: 1, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive("workflow")},
+	})
+	require.NoError(t, err)
+	for _, resource := range []string{"owner", "workflow"} {
+		require.Contains(t, l.fails(t, 1, "unhold", resource), "is not held for maintenance, and no lockstep hold waits for it")
+		require.Equal(t, []lockcore.State{lockcore.StateHolding}, l.states(t, resource, ""))
+	}
+	require.Contains(t, l.prints(t, "release", "owner", inspect.Maintenance, "--reason", "a drill", "--yes", "--now"), "ended", "release takes a name")
 }
 
 func TestRelease_QueuedRequest_IsWithdrawn(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
@@ -91,9 +92,8 @@ func (c Config) policy() rules.Policy {
 
 // Bounds of arguments.
 const (
-	maxName = 512
-	// maxLockID leaves room for a workflow ID of up to 1,000 bytes and a namespace ID.
-	maxLockID    = 1500
+	maxName      = store.MaxName
+	maxLockID    = store.MaxLockID
 	maxComment   = 1024
 	maxResources = 100
 	maxLimit     = 1_000_000

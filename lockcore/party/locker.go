@@ -89,7 +89,8 @@ func (l *Locker) CreateIndexes(ctx context.Context) error {
 }
 
 // MissingIndexes returns the name of the collection with its database, and the indexes that CreateIndexes
-// would create. It needs the right listIndexes. A store in memory misses none.
+// would create. An index that exists with another definition is one of them: its name is followed by the difference in
+// parentheses, and CreateIndexes fails until it is dropped. It needs the right listIndexes. A store in memory misses none.
 func (l *Locker) MissingIndexes(ctx context.Context) (collection string, missing []string, err error) {
 	if l.life.closed.Err() != nil {
 		return "", nil, ErrClosed

@@ -244,9 +244,19 @@ func (d *Doctor) indexes(ctx context.Context) (Finding, error) {
 	}
 	if len(missing) > 0 {
 		return finding(Warning, "not there: "+strings.Join(missing, ", "),
-			d.command("init")+" makes them: without them, idle documents stay, and background work reads all")
+			d.command("init")+" makes them: without them, idle documents stay, and background work reads all"+dropFirst(d.Collection.Name(), missing))
 	}
 	return d.indexUse(ctx)
+}
+
+// dropFirst returns the command of MongoDB's shell for the first index that exists with another definition, if there is one.
+func dropFirst(collection string, missing []string) string {
+	for _, index := range missing {
+		if name, _, differs := strings.Cut(index, " "); differs {
+			return fmt.Sprintf("; it makes no index whose name is taken, so drop it first: db.getCollection(%q).dropIndex(%q)", collection, name)
+		}
+	}
+	return ""
 }
 
 // manyDocuments is the size from which on a server that does not use the index reads far too much.

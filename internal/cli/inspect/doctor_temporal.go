@@ -60,7 +60,7 @@ func (d *Doctor) janitor(ctx context.Context) (Finding, error) {
 func (d *Doctor) orphans(ctx context.Context) (Finding, error) {
 	found, err := d.Orphans(ctx, d.Logger)
 	switch {
-	case err != nil:
+	case err != nil && len(found) == 0:
 		return Finding{}, err
 	case len(found) > 0:
 		return finding(Warning,
@@ -73,7 +73,7 @@ func (d *Doctor) orphans(ctx context.Context) (Finding, error) {
 func (d *Doctor) deadlocks(ctx context.Context) (Finding, error) {
 	found, err := d.Deadlocks(ctx)
 	switch {
-	case err != nil:
+	case err != nil && len(found) == 0:
 		return Finding{}, err
 	case len(found) > 0:
 		return finding(Warning, d.DeadlockText(found[0]), "one that stays for 10 s says that no process looks after the queues: see the janitor")

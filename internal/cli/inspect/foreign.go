@@ -21,22 +21,18 @@ const (
 // workers. The Locker selects documents by their names, and so finds such documents only by their field attn.
 func (s *Site) foreign(ctx context.Context) (found []Resource, err error) {
 	others := bson.D{{Key: "_id", Value: bson.D{{Key: "$not", Value: bson.D{{Key: "$type", Value: "string"}}}, {Key: "$ne", Value: store.IdentityID}}}}
-	fields := options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}, {Key: "lockstep", Value: 1}}).SetLimit(maxForeign)
+	fields := options.Find().SetProjection(bson.D{{Key: "_id", Value: 1}, {Key: "lockstep", Value: 1}})
 	cursor, err := s.Collection.Find(ctx, others, fields)
 	if err != nil {
 		return nil, err
 	}
-	var all []bson.Raw
-	if err := cursor.All(ctx, &all); err != nil {
-		return nil, err
-	}
-	for _, raw := range all {
-		if isRegistration(raw) {
-			continue
+	defer func() { _ = cursor.Close(context.WithoutCancel(ctx)) }() // the server closes it too
+	for len(found) < maxForeign && cursor.Next(ctx) {
+		if raw := cursor.Current; !isRegistration(raw) {
+			found = append(found, Resource{Name: store.IDOf(raw), Damaged: "cannot be decoded: " + foreignID, foreign: true})
 		}
-		found = append(found, Resource{Name: store.IDOf(raw), Damaged: "cannot be decoded: " + foreignID, foreign: true})
 	}
-	return found, nil
+	return found, cursor.Err()
 }
 
 // isRegistration reports whether a document registers a worker.

@@ -124,6 +124,7 @@ func Internal(resource string) bool {
 // Documents that cannot be decoded come first. The others are sorted by the number of waiters, the longest wait and the name.
 func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, error) {
 	var all []Resource
+	ahead := "" // of the next waiter: a text about the maintenance that waits
 	for st, err := range s.Locker.Status(ctx, f) {
 		var damaged *lockcore.DamagedError
 		if errors.As(err, &damaged) {
@@ -134,7 +135,7 @@ func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, er
 			return nil, err
 		}
 		if len(all) == 0 || all[len(all)-1].Name != st.Resource {
-			all = append(all, Resource{Name: st.Resource, Internal: Internal(st.Resource)})
+			all, ahead = append(all, Resource{Name: st.Resource, Internal: Internal(st.Resource)}), ""
 		}
 		r := &all[len(all)-1]
 		if reason, ok := strings.CutPrefix(st.Owner, MaintenanceOf(st.Resource)); ok && st.LockID == Maintenance {
@@ -151,11 +152,9 @@ func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, er
 			r.Holders = append(r.Holders, e)
 			continue
 		}
-		e.For = st.Silent
-		for i := range r.Waiters {
-			if w := &r.Waiters[i]; w.LockID == Maintenance {
-				e.ahead = "; maintenance is ahead of it: " + w.Comment
-			}
+		e.For, e.ahead = st.Silent, ahead
+		if st.LockID == Maintenance {
+			ahead = "; maintenance is ahead of it: " + st.Comment
 		}
 		r.Waiters = append(r.Waiters, e)
 		r.LongestWait = max(r.LongestWait, e.For)
@@ -191,11 +190,11 @@ func (r *Resource) holdsFirst() {
 		return 0
 	}
 	slices.SortStableFunc(r.Holders, func(a, b Entry) int { return drains(a) - drains(b) })
+	holds := map[string]bool{} // by lock ID
 	for i := range r.Holders {
 		e := &r.Holders[i]
-		if e.State == lockcore.StateDraining && slices.ContainsFunc(r.Holders, func(o Entry) bool {
-			return o.State == lockcore.StateHolding && o.LockID == e.LockID
-		}) {
+		holds[e.LockID] = holds[e.LockID] || e.State == lockcore.StateHolding
+		if e.State == lockcore.StateDraining && holds[e.LockID] {
 			e.End, e.endNow = "", ""
 		}
 	}

@@ -3,8 +3,10 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -16,17 +18,58 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
+// IncompleteError reports documents that cannot be decoded, in which the answer may be. It matches party.ErrDamaged.
+type IncompleteError struct {
+	// Resources are the names of the documents, for people.
+	Resources []string
+}
+
+func (e *IncompleteError) Error() string {
+	quoted := make([]string, len(e.Resources))
+	for i, name := range e.Resources {
+		quoted[i] = strconv.Quote(name)
+	}
+	return fmt.Sprintf("%d documents cannot be decoded, so the answer is not complete: %s; lockstep doctor has advice", len(quoted), firstNames(quoted))
+}
+
+// Is makes errors.Is(err, party.ErrDamaged) true.
+func (*IncompleteError) Is(target error) bool { return target == party.ErrDamaged }
+
+// checkComplete returns an *IncompleteError if a document with more than plain holds cannot be decoded.
+func (s *Site) checkComplete(ctx context.Context) error {
+	var damaged []string
+	for st, err := range s.Locker.Status(ctx, lockcore.Filter{Contended: true}) {
+		switch {
+		case errors.Is(err, party.ErrDamaged):
+			damaged = append(damaged, s.ResourceName(st.Resource))
+		case err != nil:
+			return err
+		}
+	}
+	if len(damaged) == 0 {
+		return nil
+	}
+	slices.Sort(damaged) // an index lists them in another order
+	return &IncompleteError{damaged}
+}
+
 // Deadlocks lists the current deadlocks. The queues are not all read at the same moment, so only a deadlock that is
-// found twice counts.
+// found twice counts. If documents cannot be decoded, it returns the deadlocks of the others and an *IncompleteError.
 func (s *Site) Deadlocks(ctx context.Context) ([]party.Deadlock, error) {
 	found, err := s.Locker.Deadlocks(ctx)
-	if err != nil || len(found) == 0 {
+	if err != nil {
 		return nil, err
 	}
-	again, err := s.Locker.Deadlocks(ctx)
-	return slices.DeleteFunc(found, func(d party.Deadlock) bool {
-		return !slices.ContainsFunc(again, func(other party.Deadlock) bool { return slices.Equal(d.Waits, other.Waits) })
-	}), err
+	if len(found) > 0 {
+		again, err := s.Locker.Deadlocks(ctx)
+		if err != nil {
+			return nil, err
+		}
+		found = slices.DeleteFunc(found, func(d party.Deadlock) bool {
+			return !slices.ContainsFunc(again, func(other party.Deadlock) bool { return slices.Equal(d.Waits, other.Waits) })
+		})
+	}
+	return found, s.checkComplete(ctx)
 }
 
 // DeadlockText describes the waits of a deadlock, and names the victim.
@@ -53,7 +96,7 @@ type Orphan struct {
 const questionsPerSecond = 200
 
 // Orphans plays a janitor's round without changing anything, and returns what a real round would end. If Temporal did
-// not answer all questions, it returns the orphans that it found and an error.
+// not answer all questions, or documents cannot be decoded, it returns the orphans that it found and an error.
 func (s *Site) Orphans(ctx context.Context, logger sdklog.Logger) ([]Orphan, error) {
 	dry := &dryLocker{Locker: s.Locker, site: s}
 	j, err := janitor.New(janitor.Options{
@@ -73,7 +116,7 @@ func (s *Site) Orphans(ctx context.Context, logger sdklog.Logger) ([]Orphan, err
 	slices.SortFunc(dry.found, func(a, b Orphan) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Party.Name, b.Party.Name))
 	})
-	return dry.found, err
+	return dry.found, errors.Join(err, s.checkComplete(ctx))
 }
 
 // dryLocker reads locks, and records the janitor's changes instead of making them.

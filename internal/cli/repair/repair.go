@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -30,21 +31,18 @@ type Cleared struct {
 	Deleted []string
 }
 
-// hold names a hold: it has an entry for each part.
-type hold struct {
-	lockID     string
-	firstFence int64
-}
-
 // Clear releases everything in a collection by force, for example after a backup was restored, which brings back holds that were lost later.
 // It ends all holds and claims, document by document, by ordinary swaps: parts that may still be at work keep others out until they leave or
 // expire; queues, fences and records stay. It then changes the epoch, so that every Locker drops what it knows within ten seconds, and deletes
-// documents that cannot be decoded, which no process can bring back in the new epoch.
+// documents that cannot be decoded, which no process can bring back in the new epoch. These include documents that no client can have written,
+// because no request could end what they contain.
 //
-// It may be repeated, and must be after an error, with which it returns what was done until then.
+// A document that it could not release does not stop it: the error at the end names it. Clear may be repeated, and must be after an error, with
+// which it returns what was done until then.
 func Clear(ctx context.Context, locker *party.Locker, coll *mongo.Collection, reason string) (c Cleared, err error) {
 	s := store.New(coll)
 	var damaged []string
+	var failed failures
 	for d, err := range s.List(ctx, rules.Query{}) {
 		bad := new(lockcore.DamagedError)
 		switch {
@@ -53,71 +51,126 @@ func Clear(ctx context.Context, locker *party.Locker, coll *mongo.Collection, re
 		case err != nil:
 			return c, err
 		default:
-			if err := c.release(ctx, locker, &d, reason); err != nil {
-				return c, err
+			if err := c.release(ctx, locker, s, &d, reason); err != nil {
+				failed.add(d.ID, err)
 			}
 		}
 	}
-	err = changeIdentity(ctx, coll, func(i *rules.Identity) error {
-		i.Epoch, c.ID = rand.Text(), i.ID
-		return nil
+	err = changeIdentity(ctx, coll, func(i *rules.Identity) (bson.D, error) {
+		c.ID = i.ID
+		return bson.D{{Key: "epoch", Value: rand.Text()}}, nil
 	})
 	if err != nil {
-		return c, err
+		return c, errors.Join(failed.err(), err)
 	}
 	for _, name := range damaged {
 		deleted, err := deleteDamaged(ctx, s, coll, name)
 		if err != nil {
-			return c, err
+			failed.add(name, err)
 		}
 		if deleted {
 			c.Deleted = append(c.Deleted, name)
 		}
 	}
 	_, err = locker.CollectionID(ctx) // so that this process notices, too
-	return c, err
+	return c, errors.Join(failed.err(), err)
 }
 
-// release ends the holds and claims of a document.
-func (c *Cleared) release(ctx context.Context, locker *party.Locker, d *rules.Document, reason string) error {
-	ended := map[hold]bool{}
-	claims := 0
-	for i := range d.Entries {
-		e := &d.Entries[i]
-		of := hold{e.LockID, e.FirstFence}
-		switch {
-		case e.Holds() && !ended[of]:
-			if err := locker.Revoke(ctx, d.ID, e.LockID, e.FirstFence, reason, false); err != nil {
+// failures are the documents with which Clear failed.
+type failures struct {
+	count int
+	errs  []error
+}
+
+// maxFailures bounds the documents that an error names.
+const maxFailures = 5
+
+func (f *failures) add(name string, err error) {
+	if f.count++; f.count <= maxFailures {
+		f.errs = append(f.errs, fmt.Errorf("%q: %w", name, err))
+	}
+}
+
+// err returns an error that names the documents, or nil if there are none.
+func (f *failures) err() error {
+	if f.count == 0 {
+		return nil
+	}
+	more := ""
+	if f.count > maxFailures {
+		more = fmt.Sprintf(", the first %d of them", maxFailures)
+	}
+	return fmt.Errorf("%d documents could not be released or deleted%s: %w", f.count, more, errors.Join(f.errs...))
+}
+
+// tries bounds how often a change is tried that others may prevent, and pause is the time between two tries.
+const (
+	tries = 10
+	pause = 100 * time.Millisecond
+)
+
+// release ends the holds and claims of a document. If a claim was confirmed since the document was read, it reads the document again, and ends
+// the hold that the claim has become. Holds of other lock IDs that began since then stay.
+func (c *Cleared) release(ctx context.Context, locker *party.Locker, s *store.Mongo, d *rules.Document, reason string) error {
+	holds, claims := 0, 0
+	defer func() {
+		if holds+claims > 0 {
+			c.Resources++
+		}
+		c.Holds += holds
+		c.Claims += claims
+	}()
+	entries := d.Entries
+	for range tries {
+		confirmed := map[string]bool{} // lock IDs whose claims may have become holds
+		for i := range entries {
+			e := &entries[i]
+			switch {
+			case e.Holds():
+				ended, err := locker.End(ctx, party.Release{LockID: e.LockID, Resources: []string{d.ID}, FirstFence: e.FirstFence, Force: true, Reason: reason})
+				if err != nil {
+					return err
+				}
+				if ended { // by the first entry of the hold
+					holds++
+				}
+			case e.State == rules.StateClaimed:
+				order := party.Order{Schedule: uint32(e.Order >> 32), Attempt: uint32(e.Order)} //nolint:gosec // its two halves
+				ended, err := locker.LeaveQueue(ctx, lockcore.Lease{Resource: d.ID, LockID: e.LockID, Run: e.Label, Part: e.Part, Order: order})
+				if err != nil {
+					return err
+				}
+				if ended {
+					claims++
+				} else {
+					confirmed[e.LockID] = true
+				}
+			}
+		}
+		if len(confirmed) == 0 {
+			return nil
+		}
+		entries = nil
+		for again, err := range s.List(ctx, rules.Query{Resource: d.ID}) {
+			if err != nil {
 				return err
 			}
-			ended[of] = true
-		case e.State == rules.StateClaimed:
-			order := party.Order{Schedule: uint32(e.Order >> 32), Attempt: uint32(e.Order)} //nolint:gosec // its two halves
-			if _, err := locker.LeaveQueue(ctx, lockcore.Lease{Resource: d.ID, LockID: e.LockID, Run: e.Label, Part: e.Part, Order: order}); err != nil {
-				return err
-			}
-			claims++
+			entries = slices.DeleteFunc(again.Entries, func(e rules.Entry) bool { return !confirmed[e.LockID] })
 		}
 	}
-	if len(ended)+claims > 0 {
-		c.Resources++
-	}
-	c.Holds += len(ended)
-	c.Claims += claims
-	return nil
+	return fmt.Errorf("its claims became holds %d times in the meantime", tries)
 }
 
 // Replace records that a collection replaces the one with this ID, whose locks are lost. The last 20 IDs count. It may be repeated. The reason is
 // for people.
 func Replace(ctx context.Context, coll *mongo.Collection, id, reason string) error {
-	return changeIdentity(ctx, coll, func(i *rules.Identity) error {
+	return changeIdentity(ctx, coll, func(i *rules.Identity) (bson.D, error) {
 		if id == i.ID {
-			return fmt.Errorf("%s is the ID of this collection itself: it needs no record, and none was made", id)
+			return nil, fmt.Errorf("%s is the ID of this collection itself: it needs no record, and none was made", id)
 		}
-		i.Replaces = slices.DeleteFunc(slices.Clone(i.Replaces), func(r rules.Replaced) bool { return r.ID == id })
-		i.Replaces = append(i.Replaces, rules.Replaced{ID: id, Reason: reason})
-		i.Replaces = i.Replaces[max(0, len(i.Replaces)-rules.MaxReplaces):]
-		return nil
+		list := slices.DeleteFunc(i.Replaces, func(r rules.Replaced) bool { return r.ID == id })
+		list = append(list, rules.Replaced{ID: id, Reason: reason})
+		return bson.D{{Key: "replaces", Value: list[max(0, len(list)-rules.MaxReplaces):]}}, nil
 	})
 }
 
@@ -129,27 +182,49 @@ func durable(coll *mongo.Collection) *mongo.Collection {
 	return coll.Clone(options.Collection().SetWriteConcern(concern))
 }
 
-// changeIdentity reads the identity and sends one update, until nobody changed it in between or a command fails.
-func changeIdentity(ctx context.Context, coll *mongo.Collection, change func(*rules.Identity) error) error {
-	for {
-		was, err := store.New(coll).Identify(ctx)
+// changeIdentity reads the identity and sends one update of the fields that change returns. If another process has changed the identity in between,
+// it repeats both after a pause. It compares what is stored: the fields may contain more than this version decodes.
+func changeIdentity(ctx context.Context, coll *mongo.Collection, change func(*rules.Identity) (bson.D, error)) error {
+	if _, err := store.New(coll).Identify(ctx); err != nil {
+		return err
+	}
+	for range tries {
+		was, err := coll.FindOne(ctx, bson.D{{Key: "_id", Value: store.IdentityID}}).Raw()
+		if err != nil {
+			return fmt.Errorf("read the identity of %s: %w", coll.Name(), err)
+		}
+		var identity rules.Identity
+		if err := bson.Unmarshal(was, &identity); err != nil {
+			return fmt.Errorf("decode the identity of %s: %w", coll.Name(), err)
+		}
+		set, err := change(&identity)
 		if err != nil {
 			return err
 		}
-		is := was
-		if err := change(&is); err != nil {
-			return err
-		}
-		filter := bson.D{{Key: "_id", Value: store.IdentityID}, {Key: "id", Value: was.ID}, {Key: "epoch", Value: was.Epoch}, {Key: "replaces", Value: was.Replaces}}
-		set := bson.D{{Key: "$set", Value: bson.D{{Key: "epoch", Value: is.Epoch}, {Key: "replaces", Value: is.Replaces}}}}
-		res, err := durable(coll).UpdateOne(ctx, filter, set)
+		filter := bson.D{{Key: "_id", Value: store.IdentityID}, same(was, "id"), same(was, "epoch"), same(was, "replaces")}
+		res, err := durable(coll).UpdateOne(ctx, filter, bson.D{{Key: "$set", Value: set}})
 		if err != nil {
 			return fmt.Errorf("change the identity of %s: %w", coll.Name(), err)
 		}
 		if res.MatchedCount > 0 {
 			return nil
 		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
 	}
+	return fmt.Errorf("the identity of %s, its document with the _id %d, was changed by others %d times while this command tried to change it: repeat the command when no other clear or replaces runs", coll.Name(), store.IdentityID, tries)
+}
+
+// same returns a condition that a field still has the value that it has in a document, even if the value is an array or looks like an operator.
+func same(was bson.Raw, field string) bson.E {
+	value, err := was.LookupErr(field)
+	if err != nil {
+		return bson.E{Key: field, Value: nil}
+	}
+	return bson.E{Key: field, Value: bson.D{{Key: "$in", Value: bson.A{value}}}}
 }
 
 // deleteDamaged reads a document and, if it still cannot be decoded, sends one delete. It has three outcomes: the document is deleted; it is another
@@ -167,11 +242,7 @@ func deleteDamaged(ctx context.Context, s *store.Mongo, coll *mongo.Collection, 
 			return false, err
 		}
 	}
-	filter := bson.D{{Key: "_id", Value: name}, {Key: "version", Value: nil}}
-	if version, err := raw.LookupErr("version"); err == nil {
-		filter[1].Value = bson.D{{Key: "$in", Value: bson.A{version}}} // also if it is an array or looks like an operator
-	}
-	res, err := durable(coll).DeleteOne(ctx, filter)
+	res, err := durable(coll).DeleteOne(ctx, bson.D{{Key: "_id", Value: name}, same(raw, "version")})
 	if err != nil {
 		return false, fmt.Errorf("delete %q: %w", name, err)
 	}

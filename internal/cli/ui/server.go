@@ -256,7 +256,11 @@ func (s *server) fail(w http.ResponseWriter, v view, err error) {
 		return // the browser has gone
 	}
 	v.Problem = err.Error()
-	s.write(w, http.StatusBadGateway, v)
+	status := http.StatusBadGateway
+	if errors.Is(err, party.ErrDamaged) { // the page shows everything else
+		status = http.StatusOK
+	}
+	s.write(w, status, v)
 }
 
 func (s *server) write(w http.ResponseWriter, status int, v view) {

@@ -4,11 +4,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -142,6 +144,18 @@ func encodeAll(swaps []Swap) ([]bson.Raw, error) {
 // decode reads a stored document. It does not panic, whatever the document contains. Its errors are
 // *DamagedErrors.
 func decode(raw bson.Raw) (*rules.Document, error) {
+	d, err := decodeFields(raw)
+	if err == nil {
+		err = checkWritten(d)
+	}
+	if err != nil {
+		return nil, &DamagedError{Resource: IDOf(raw), Err: err}
+	}
+	return d, nil
+}
+
+// decodeFields reads a document that may lack fields, since a query has not asked for them.
+func decodeFields(raw bson.Raw) (*rules.Document, error) {
 	var d rules.Document
 	name, isName := nameOf(raw)
 	err := bson.Unmarshal(raw, &d)
@@ -151,11 +165,33 @@ func decode(raw bson.Raw) (*rules.Document, error) {
 	case err == nil && (d.Version.N <= 0 || d.Version.R == ""):
 		err = errors.New("it has no version")
 	}
-	if err != nil {
-		return nil, &DamagedError{Resource: IDOf(raw), Err: err}
-	}
-	return &d, nil
+	return &d, err
 }
+
+// checkWritten returns an error about a document that no client can have written, because no write could follow, or no request could end what
+// it contains.
+func checkWritten(d *rules.Document) error {
+	switch {
+	case len(d.ID) > MaxName:
+		return fmt.Errorf("its _id has %d bytes, and the name of a resource has at most %d", len(d.ID), MaxName)
+	case !isText(d.ID):
+		return errors.New("its _id is not the name of a resource: it has a NUL, or is not valid UTF-8")
+	case d.Version.N == math.MaxInt64:
+		return errors.New("its version is the greatest, so that no write can follow")
+	}
+	for i := range d.Entries {
+		switch e := &d.Entries[i]; {
+		case e.LockID == "" || len(e.LockID) > MaxLockID || !isText(e.LockID):
+			return fmt.Errorf("held[%d].lockId has %d bytes, and a lock ID has 1 to %d of valid UTF-8 without NUL", i, len(e.LockID), MaxLockID)
+		case e.FirstFence < 0 || e.FirstFence == 0 && e.Holds():
+			return fmt.Errorf("held[%d].first is %d, and the first fence of a hold is positive", i, e.FirstFence)
+		}
+	}
+	return nil
+}
+
+// isText reports whether a string can be in a request.
+func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
 // nameOf returns the _id of a document if it is a string.
 func nameOf(raw bson.Raw) (name string, ok bool) {

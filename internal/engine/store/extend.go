@@ -108,7 +108,7 @@ func (m *Mongo) findExtended(ctx context.Context, documents []documentExtension,
 	}
 	defer closeCursor(ctx, cursor)
 	for cursor.Next(ctx) {
-		switch d, err := decode(cursor.Current); {
+		switch d, err := decodeFields(cursor.Current); {
 		case err != nil: // its own renewal reports it
 		case d.Version.R == r:
 			delete(rest, d.ID)

@@ -5,7 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
+	"strings"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -27,6 +28,15 @@ const (
 // contain exactly this condition.
 var contended = bson.D{{Key: "$gte", Value: ""}}
 
+// What the indexes do, as in the answer to listIndexes.
+var (
+	idleKey, attnKey = bson.D{{Key: "idleAt", Value: 1}}, bson.D{{Key: "attn", Value: 1}}
+	attnFilter       = bson.D{{Key: "attn", Value: contended}}
+)
+
+// idleSeconds is the time for which the TTL index keeps a document.
+const idleSeconds = int32(rules.Retention / time.Second)
+
 // Identify returns the identity of the collection. On an empty collection it creates it.
 func (m *Mongo) Identify(ctx context.Context) (rules.Identity, error) {
 	if err := m.check(ctx); err != nil {
@@ -43,32 +53,78 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 	}
 	return send(ctx, "create the indexes on idleAt and attn of "+m.local.Name(), func(ctx context.Context) error {
 		_, err := m.local.Indexes().CreateMany(ctx, []mongo.IndexModel{
-			{
-				Keys:    bson.D{{Key: "idleAt", Value: 1}},
-				Options: options.Index().SetName(idleIndex).SetExpireAfterSeconds(int32(rules.Retention.Seconds())),
-			},
-			{
-				Keys:    bson.D{{Key: "attn", Value: 1}},
-				Options: options.Index().SetName(attnIndex).SetPartialFilterExpression(bson.D{{Key: "attn", Value: contended}}),
-			},
+			{Keys: idleKey, Options: options.Index().SetName(idleIndex).SetExpireAfterSeconds(idleSeconds)},
+			{Keys: attnKey, Options: options.Index().SetName(attnIndex).SetPartialFilterExpression(attnFilter)},
 		})
 		return err
 	})
 }
 
-// MissingIndexes sends one listIndexes, and looks for the indexes by their names.
+// MissingIndexes sends one listIndexes, and compares what the indexes of Prepare do. The name of an index that is
+// another one is followed by the difference.
 func (m *Mongo) MissingIndexes(ctx context.Context) (collection string, missing []string, err error) {
 	collection = m.local.Database().Name() + "." + m.local.Name()
+	found := map[string]bson.Raw{} // by name
 	err = send(ctx, "list the indexes of "+m.local.Name(), func(ctx context.Context) error {
-		found, err := m.local.Indexes().ListSpecifications(ctx)
-		for _, name := range []string{idleIndex, attnIndex} {
-			if !slices.ContainsFunc(found, func(s mongo.IndexSpecification) bool { return s.Name == name }) {
-				missing = append(missing, name)
-			}
+		cursor, err := m.local.Indexes().List(ctx)
+		if err != nil {
+			return err
+		}
+		var all []bson.Raw
+		err = cursor.All(ctx, &all) // it closes the cursor
+		for _, index := range all {
+			name, _ := index.Lookup("name").StringValueOK()
+			found[name] = index
 		}
 		return err
 	})
-	return collection, missing, err
+	if err != nil {
+		return collection, nil, err
+	}
+	for _, want := range []struct {
+		name string
+		// fields are those of the answer to listIndexes.
+		fields bson.D
+	}{
+		{idleIndex, bson.D{{Key: "key", Value: idleKey}, {Key: "expireAfterSeconds", Value: idleSeconds}}},
+		{attnIndex, bson.D{{Key: "key", Value: attnKey}, {Key: "partialFilterExpression", Value: attnFilter}}},
+	} {
+		index, exists := found[want.name]
+		difference := differenceIn(index, want.fields)
+		switch {
+		case !exists:
+			missing = append(missing, want.name)
+		case difference != "":
+			missing = append(missing, want.name+" (there is one, but "+difference+")")
+		}
+	}
+	return collection, missing, nil
+}
+
+// differenceIn describes the first field that a document has not, or has with another value. Numbers may differ in their
+// types, as those of servers do.
+func differenceIn(found bson.Raw, want bson.D) string {
+	for _, field := range want {
+		value, err := found.LookupErr(field.Key)
+		has, wants := plain(value), plain(field.Value)
+		switch {
+		case err != nil:
+			return fmt.Sprintf("it has no %s, which must be %s", field.Key, wants)
+		case has != wants:
+			return fmt.Sprintf("its %s is %s, not %s", field.Key, has, wants)
+		}
+	}
+	return ""
+}
+
+// plain returns a value as JSON, in which numbers of all types are alike.
+func plain(value any) string {
+	raw, err := bson.MarshalExtJSON(bson.D{{Key: "", Value: value}}, false, false)
+	if err != nil {
+		return err.Error()
+	}
+	text := strings.TrimSuffix(strings.TrimPrefix(string(raw), `{"":`), "}")
+	return strings.ReplaceAll(strings.ReplaceAll(text, `":`, `": `), ".0", "")
 }
 
 // check verifies the collection's layout before the first operation. A success is remembered.

@@ -99,6 +99,13 @@ type Extension struct {
 	Yields bool
 }
 
+// MaxName and MaxLockID bound the names of resources and lock IDs, in bytes.
+const (
+	MaxName = 512
+	// MaxLockID leaves room for a workflow ID of up to 1,000 bytes and a namespace ID.
+	MaxLockID = 1500
+)
+
 // MaxSwaps is the number of documents that one call of Swap can replace.
 const MaxSwaps = 100
 

@@ -22,7 +22,8 @@ type WorkerStore interface {
 	RegisterWorker(ctx context.Context, w Worker) error
 	// Workers returns the workers whose last registration is less than maxAge old, by the server's clock.
 	Workers(ctx context.Context, maxAge time.Duration) ([]Worker, error)
-	// MissingIndexes returns the name of the collection, and the indexes that Prepare would create.
+	// MissingIndexes returns the name of the collection, and the indexes that Prepare would create. The name of one
+	// that exists with another definition is followed by the difference.
 	MissingIndexes(ctx context.Context) (collection string, missing []string, err error)
 }
 

@@ -34,7 +34,7 @@ type readerCheck struct {
 
 // checks run in this order: the last ones change documents.
 var checks = []readerCheck{
-	{"status", (*reader).status}, {"contended", (*reader).contended}, {"losses", (*reader).losses}, {"deadlocks", (*reader).deadlocks},
+	{"status", (*reader).status}, {"contended", (*reader).contended}, {"losses", (*reader).losses}, {"deadlocks", (*reader).deadlocks}, {"incomplete", (*reader).incomplete},
 	{"several", (*reader).several}, {"workers", (*reader).workers}, {"resources", (*reader).resources}, {"show", (*reader).show}, {"why", (*reader).why},
 	{"page", (*reader).page}, {"doctor", (*reader).doctor}, {"janitor", (*reader).janitor}, {"replaces", (*reader).replaces},
 	{"mongolock", (*reader).mongolock}, {"waiters", (*reader).waiters}, {"leave", (*reader).leave}, {"clear", (*reader).clear},
@@ -86,6 +86,26 @@ func (r *reader) deadlocks(t *testing.T) {
 	require.Len(t, found, 1, "of c and d")
 }
 
+// incomplete reads answers that may depend on the bad document: they come with an error that names it.
+func (r *reader) incomplete(t *testing.T) {
+	found, err := r.site.Deadlocks(t.Context())
+	require.Len(t, found, 1)
+	r.requireIncomplete(t, err)
+}
+
+func (r *reader) requireIncomplete(t *testing.T, err error) {
+	t.Helper()
+	if !r.hasAttn {
+		require.NoError(t, err)
+		return
+	}
+	require.ErrorIs(t, err, party.ErrDamaged)
+	var incomplete *inspect.IncompleteError
+	require.ErrorAs(t, err, &incomplete)
+	require.Len(t, incomplete.Resources, 1)
+	require.Contains(t, incomplete.Resources[0], r.name)
+}
+
 func (r *reader) several(t *testing.T) {
 	names := []string{"z/1", "bad", "config", "large"}
 	versions, err := r.store.Versions(t.Context(), names...)
@@ -130,15 +150,24 @@ func (r *reader) why(t *testing.T) {
 }
 
 func (r *reader) page(t *testing.T) {
-	page := ui.Handler(ui.Options{Site: *r.site})
 	for path, shows := range map[string][]string{"/": {"z/1", "cannot be decoded"}, "/waits": {"z/1"}} {
-		answer := httptest.NewRecorder()
-		page.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1"+path, http.NoBody))
-		require.Equal(t, http.StatusOK, answer.Code)
+		page := get(t, r.site, path)
 		for _, text := range shows {
-			require.Contains(t, answer.Body.String(), text, path)
+			require.Contains(t, page, text, path)
+		}
+		if path == "/waits" {
+			require.Equal(t, r.hasAttn, strings.Contains(page, "so the answer is not complete"))
 		}
 	}
+}
+
+// get returns a page, which must be shown.
+func get(t *testing.T, site *inspect.Site, path string) string {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	ui.Handler(ui.Options{Site: *site}).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1"+path, http.NoBody))
+	require.Equal(t, http.StatusOK, answer.Code)
+	return answer.Body.String()
 }
 
 func (r *reader) doctor(t *testing.T) {
@@ -172,7 +201,10 @@ func (r *reader) janitor(t *testing.T) {
 	site := *r.site // lockstep orphans is a round that changes nothing
 	site.Temporal = inspect.Temporal{Service: temporal.WorkflowService(), Namespace: "default", NamespaceID: "n"}
 	_, err = site.Orphans(t.Context(), sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)))
-	require.NoError(t, err)
+	r.requireIncomplete(t, err)
+	page := get(t, &site, "/orphans")
+	require.Equal(t, r.hasAttn, strings.Contains(page, "so the answer is not complete"))
+	require.Equal(t, !r.hasAttn, strings.Contains(page, "There are no orphans"))
 }
 
 func (r *reader) replaces(t *testing.T) {
