@@ -411,7 +411,7 @@ func (h Holder) who(preposition string, facts ...string) string {
 		s += fmt.Sprintf(" of %q", h.Owner)
 	}
 	if h.Host != "" {
-		s += " on " + h.Host
+		s += " on " + rules.Printable(h.Host)
 	}
 	mode := h.Mode.String()
 	if h.Limit > 0 {
