@@ -362,7 +362,7 @@ func lastRenewal(e *rules.Entry) (last time.Time) {
 	}
 	for _, t := range []*time.Time{e.CreatedAt, e.ClaimedAt, e.RenewedAt} {
 		if t != nil {
-			last = later(last, *t)
+			last = rules.Later(last, *t)
 		}
 	}
 	return last
