@@ -185,10 +185,7 @@ func (s *server) showWhy(w http.ResponseWriter, r *http.Request) {
 	}
 	v.At = at
 	if !why.Known() {
-		v.Problem = "No party of this name holds a lock or waits for one, and Temporal knows no such workflow."
-		if s.Temporal.Service == nil {
-			v.Problem = "No party of this name holds a lock or waits for one. Temporal was not asked."
-		}
+		v.Problem = "No party of this name holds a lock or waits for one" + why.Temporal() + "."
 		s.write(w, http.StatusNotFound, v)
 		return
 	}
