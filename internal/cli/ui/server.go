@@ -20,6 +20,7 @@ import (
 	sdklog "go.temporal.io/sdk/log"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
@@ -261,7 +262,8 @@ func (s *server) write(w http.ResponseWriter, status int, v view) {
 		v.At = time.Now()
 	}
 	var page bytes.Buffer
-	if err := s.pages.Execute(&page, v); err != nil {
+	// The names and comments of others may contain characters that change the order of the text around them.
+	if err := s.pages.Execute(table.NewWriter(&page), v); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
