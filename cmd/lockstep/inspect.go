@@ -121,11 +121,7 @@ func whyCommand(s streams) *cobra.Command {
 			return nil, nil, err
 		}
 		if !why.Known() {
-			also := ", and Temporal knows no such workflow"
-			if i.noTemporal {
-				also = "; Temporal was not asked"
-			}
-			return nil, nil, fmt.Errorf("no party of the name %q holds a lock or waits for one%s", args[0], also)
+			return nil, nil, fmt.Errorf("no party of the name %q holds a lock or waits for one%s", args[0], why.Temporal())
 		}
 		return why, why.Print, nil
 	}

@@ -43,7 +43,7 @@ func (d Deadlock) String() string {
 	for i, w := range d.Waits {
 		parts[i] = fmt.Sprintf("%s waits for %s on %s", w.Owner, w.For, w.Resource)
 	}
-	return strings.Join(parts, ", ")
+	return rules.Printable(strings.Join(parts, ", "))
 }
 
 // Deadlocks returns minimal cycles in the current wait-for graph: no other cycle has only a part of the owners. If

@@ -115,6 +115,13 @@ func modelOf(docs []rules.Document) (m model) {
 	return m
 }
 
+// covered reports whether the lock ID has a live hold that suffices for a wait.
+func (w *modelWait) covered() bool {
+	return slices.ContainsFunc(w.d.Entries, func(e rules.Entry) bool {
+		return e.BelongsTo(w.LockID) && e.Holds() && e.Alive(w.d.At) && rules.Covers(e.Mode, w.Mode)
+	})
+}
+
 // request returns the request for whose grant a wait waits: its own, or the first one ahead of the same lock ID that
 // covers it.
 func (w *modelWait) request() *rules.Waiter {
@@ -123,7 +130,7 @@ func (w *modelWait) request() *rules.Waiter {
 		if a == w.Waiter {
 			break
 		}
-		if w.d.Precedes(a) && a.LockID == w.LockID && rules.Covers(a.Mode, w.Mode) && !w.d.Covered(w.Party()) {
+		if w.d.Precedes(a) && a.LockID == w.LockID && rules.Covers(a.Mode, w.Mode) && !w.covered() {
 			return a
 		}
 	}
@@ -132,7 +139,7 @@ func (w *modelWait) request() *rules.Waiter {
 
 // blockers returns the entries that must end before a wait does.
 func (w *modelWait) blockers() (out []*rules.Entry) {
-	party, joins := w.request().Party(), w.d.Covered(w.Party())
+	party, joins := w.request().Party(), w.covered()
 	if party.Limit == 1 && !joins {
 		party.Mode = rules.Exclusive
 	}
@@ -164,7 +171,7 @@ func (m model) leads(from, to *modelWait) bool {
 			return true
 		}
 	}
-	if from.d != to.d || from.d.Covered(from.Party()) || !from.d.Precedes(to.Waiter) || to.LockID == from.LockID {
+	if from.d != to.d || from.covered() || !from.d.Precedes(to.Waiter) || to.LockID == from.LockID {
 		return false
 	}
 	for i := range from.d.Waiters {

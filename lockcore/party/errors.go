@@ -109,7 +109,7 @@ func (e *BusyError) Error() string {
 	if e.Note != "" {
 		who = slices.Insert(who, 0, e.Note)
 	}
-	return fmt.Sprintf("lockstep: %q is busy for %q%s: %s", e.Resource, name(namespace, e.LockID, e.ofRun), when, strings.Join(who, "; "))
+	return rules.Printable(fmt.Sprintf("lockstep: %q is busy for %q%s: %s", e.Resource, name(namespace, e.LockID, e.ofRun), when, strings.Join(who, "; ")))
 }
 
 // ofWorkflow matches the beginning of the lock IDs and owners of workflows, the ID of a namespace, and that of the
@@ -155,7 +155,7 @@ func (e *LostError) Error() string {
 	if e.Reason != "" {
 		s += ": " + e.Reason
 	}
-	return s
+	return rules.Printable(s)
 }
 
 // Is makes errors.Is(err, ErrLost) true.
@@ -183,8 +183,8 @@ func (e *SupersededError) Error() string {
 	if e.Reason != "" {
 		what += " (" + e.Reason + ")"
 	}
-	return fmt.Sprintf("lockstep: the request of %q (part %q, order %s) for %q came after %s with order %s",
-		name(ofWorkflow.FindString(e.LockID), e.LockID, ofWorkflow.MatchString(e.Part)), e.Part, e.Order, e.Resource, what, e.By)
+	return rules.Printable(fmt.Sprintf("lockstep: the request of %q (part %q, order %s) for %q came after %s with order %s",
+		name(ofWorkflow.FindString(e.LockID), e.LockID, ofWorkflow.MatchString(e.Part)), e.Part, e.Order, e.Resource, what, e.By))
 }
 
 // Is makes errors.Is(err, ErrSuperseded) true.
@@ -210,8 +210,8 @@ func (e *DeadlockError) Error() string {
 			waits[i] = name(namespace, owner, false) + " waits for " + name(namespace, other, false) + " on " + resource
 		}
 	}
-	return fmt.Sprintf("lockstep: %q gave up waiting for %q, since it was in a deadlock: %s",
-		name(namespace, e.LockID, ofWorkflow.MatchString(e.Part)), e.Resource, strings.Join(waits, ", "))
+	return rules.Printable(fmt.Sprintf("lockstep: %q gave up waiting for %q, since it was in a deadlock: %s",
+		name(namespace, e.LockID, ofWorkflow.MatchString(e.Part)), e.Resource, strings.Join(waits, ", ")))
 }
 
 // Is makes errors.Is(err, ErrDeadlock) true.
@@ -225,7 +225,7 @@ type InvalidError struct {
 }
 
 func (e *InvalidError) Error() string {
-	return fmt.Sprintf("lockstep: invalid %s %s: want %s", e.Field, e.Value, e.Bound)
+	return rules.Printable(fmt.Sprintf("lockstep: invalid %s %s: want %s", e.Field, e.Value, e.Bound))
 }
 
 // Is makes errors.Is(err, ErrInvalid) true.
@@ -244,7 +244,7 @@ type UnknownOutcomeError struct {
 }
 
 func (e *UnknownOutcomeError) Error() string {
-	return fmt.Sprintf("lockstep: %s of %q (order %s): outcome unknown: %v", e.Op, e.Resource, e.Order, e.Err)
+	return rules.Printable(fmt.Sprintf("lockstep: %s of %q (order %s): outcome unknown: %v", e.Op, e.Resource, e.Order, e.Err))
 }
 
 // Is makes errors.Is(err, ErrUnknownOutcome) true.

@@ -144,13 +144,6 @@ func holdOf(op *rules.Acquire, a *update.Answer) Lease {
 // over reports whether end has been reached at now. Both are times of clock.Now.
 func over(end, now time.Time) bool { return clock.Elapsed(end, now) >= 0 }
 
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
-
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b

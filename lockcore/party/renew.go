@@ -533,7 +533,7 @@ func (s *Session) apply(r renewResult) {
 		case lost != nil:
 			s.lost = lost
 		case r.err == nil:
-			h.validUntil = later(h.validUntil, r.lease.validUntil)
+			h.validUntil = rules.Later(h.validUntil, r.lease.validUntil)
 			// The mode may have changed during the renewal.
 			h.Left, h.ttl, h.kept, h.seen = r.lease.Left, r.lease.ttl, r.lease.kept, r.lease.seen
 		}

@@ -362,7 +362,7 @@ func lastRenewal(e *rules.Entry) (last time.Time) {
 	}
 	for _, t := range []*time.Time{e.CreatedAt, e.ClaimedAt, e.RenewedAt} {
 		if t != nil {
-			last = later(last, *t)
+			last = rules.Later(last, *t)
 		}
 	}
 	return last
@@ -411,7 +411,7 @@ func (h Holder) who(preposition string, facts ...string) string {
 		s += fmt.Sprintf(" of %q", h.Owner)
 	}
 	if h.Host != "" {
-		s += " on " + h.Host
+		s += " on " + rules.Printable(h.Host)
 	}
 	mode := h.Mode.String()
 	if h.Limit > 0 {

@@ -205,7 +205,7 @@ func (w *watcher) updateRow(r *watched, a *update.Answer, q *rules.Queue, endedH
 	switch {
 	case r.next.IsZero():
 	case r.holder != "":
-		r.next = later(r.next, r.read.Add(pace.Poll))
+		r.next = rules.Later(r.next, r.read.Add(pace.Poll))
 	case endedHold && len(r.local) > 0: // another process holds next
 		w.pollBy(r, time.Now().Add(pollPause(w.locker.holds.expect(d.ID, 1, 1))))
 	}
@@ -220,7 +220,7 @@ func (w *watcher) watches(resource string) bool {
 
 // searchBy makes the next search no later than at, but not too soon after the last. The mutex is held.
 func (w *watcher) searchBy(at time.Time) {
-	at = later(at, w.searched.Add(w.paced(pace.MinSearch)))
+	at = rules.Later(at, w.searched.Add(w.paced(pace.MinSearch)))
 	if w.searchAt.IsZero() || at.Before(w.searchAt) {
 		w.searchAt = at
 		if !w.searching {

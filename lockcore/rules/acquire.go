@@ -151,7 +151,7 @@ func (s *state) grant(op *Acquire, joins bool) {
 		s.doc.Entries = append(s.doc.Entries, made)
 	}
 	describe(&kept)
-	kept.TTL, kept.ExpiresAt = op.HoldTTL, later(expiry(s.now, op.HoldTTL), expiry(s.now, op.TTL))
+	kept.TTL, kept.ExpiresAt = op.HoldTTL, Later(expiry(s.now, op.HoldTTL), expiry(s.now, op.TTL))
 	if op.Reacquire {
 		if e := s.doc.LossEvidence(op.LockID, op.Label); e != nil {
 			kept.Regained = e.Number

@@ -116,9 +116,7 @@ func (e *Entry) roomFor(p Party) bool {
 // nor a tombstone.
 func (d *Document) Precedes(w *Waiter) bool { return w.Waits(d.At) && !w.Overdue(d.At) }
 
-// Covered reports whether the party has a live hold in the same mode or a stronger one.
-func (d *Document) Covered(p Party) bool { return covered(d, p) }
-
+// covered reports whether the party has a live hold in the same mode or a stronger one.
 func covered(v view, p Party) bool {
 	return v.holds(p.LockID, func(e *Entry) bool { return e.Alive(v.time()) && Covers(e.Mode, p.Mode) })
 }

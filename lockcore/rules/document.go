@@ -3,6 +3,8 @@ package rules
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -310,7 +312,21 @@ type LayoutError struct {
 
 // Error names the collection, what was found, and what to do.
 func (e *LayoutError) Error() string {
-	return fmt.Sprintf("lockstep: the collection %q has another layout: %s. %s", e.Collection, e.Found, e.Help)
+	return Printable(fmt.Sprintf("lockstep: the collection %q has another layout: %s. %s", e.Collection, e.Found, e.Help))
+}
+
+// Printable returns a text with an escape such as \x1b or \n in place of each character that is not printable, for messages
+// that contain texts of callers. Those could otherwise control a terminal, or begin a line of their own in a log.
+func Printable(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if strconv.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
 }
 
 // Bytes returns an upper bound of the size of the stored document.

@@ -23,7 +23,7 @@ func (op Renew) Apply(before *Document, now time.Time) (*Document, Result) {
 			if !op.renews(e) {
 				continue
 			}
-			e.ExpiresAt = later(e.ExpiresAt, expiry(now, e.TTL))
+			e.ExpiresAt = Later(e.ExpiresAt, expiry(now, e.TTL))
 			if op.TTL > 0 {
 				e.TTL, e.ExpiresAt = op.TTL, expiry(now, op.TTL)
 			}

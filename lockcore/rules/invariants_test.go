@@ -78,7 +78,7 @@ func newObserver() *observer {
 
 // check returns an error that names the invariant that the step broke.
 func (o *observer) check(s *step) error {
-	o.latest = later(o.latest, s.now())
+	o.latest = rules.Later(o.latest, s.now())
 	if op, ok := s.op.(rules.Acquire); ok && op.Within != "" {
 		o.within[op.LockID] = op.Within
 	}
@@ -826,11 +826,4 @@ func repeated(once, twice *rules.Document) error {
 		return fmt.Errorf("I6: run once it left\n%+v, run twice\n%+v", a, b)
 	}
 	return nil
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }

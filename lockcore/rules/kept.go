@@ -70,7 +70,7 @@ func (e *Entry) with(o *Entry) *Entry {
 // later end, the last order and all fences. The first order is that of the requests since the latest
 // loss, so that what was lost and regained in between is not taken for held throughout.
 func (e *Entry) add(o *Entry) {
-	e.Mode, e.ExpiresAt = Stronger(e.Mode, o.Mode), later(e.ExpiresAt, o.ExpiresAt)
+	e.Mode, e.ExpiresAt = Stronger(e.Mode, o.Mode), Later(e.ExpiresAt, o.ExpiresAt)
 	if e.TTL != 0 && (o.TTL == 0 || o.TTL > e.TTL) {
 		e.TTL = o.TTL
 	}
@@ -144,7 +144,7 @@ func (s *state) partRuns(kept *Entry) bool {
 func (s *state) renewKept(lockID string) {
 	for i := range s.doc.Entries {
 		if e := &s.doc.Entries[i]; e.BelongsTo(lockID) && e.State == StateKept {
-			e.ExpiresAt = later(e.ExpiresAt, expiry(s.now, e.TTL))
+			e.ExpiresAt = Later(e.ExpiresAt, expiry(s.now, e.TTL))
 		}
 	}
 }

@@ -25,13 +25,13 @@ func (op RenewParts) Apply(before *Document, now time.Time) (*Document, Result) 
 	renewed := map[string]bool{}
 	for i := range s.doc.Entries {
 		if e := &s.doc.Entries[i]; e.State == StateRunning && !e.CutOff && op.Parts[PartID{e.LockID, e.Part, e.Order}] {
-			e.ExpiresAt, e.RenewedAt = later(e.ExpiresAt, expiry(now, e.TTL)), &s.now
+			e.ExpiresAt, e.RenewedAt = Later(e.ExpiresAt, expiry(now, e.TTL)), &s.now
 			renewed[e.LockID] = true
 		}
 	}
 	for i := range s.doc.Entries {
 		if e := &s.doc.Entries[i]; e.State == StateKept && !e.CutOff && renewed[e.LockID] && e.ExpiresAt.Before(now.Add(ms(e.TTL)/2)) {
-			e.ExpiresAt = later(e.ExpiresAt, expiry(now, e.TTL))
+			e.ExpiresAt = Later(e.ExpiresAt, expiry(now, e.TTL))
 		}
 	}
 	return s.end()

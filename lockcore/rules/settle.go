@@ -205,7 +205,7 @@ func (s *state) addEvidence() {
 		return
 	}
 	if over := len(s.doc.Evidence) - MaxEvidence; over > 0 {
-		s.doc.EvidenceSince = later(s.doc.EvidenceSince, s.doc.Evidence[over-1].At)
+		s.doc.EvidenceSince = Later(s.doc.EvidenceSince, s.doc.Evidence[over-1].At)
 	}
 	s.doc.Evidence = append(tail(s.doc.Evidence, MaxEvidence), s.evidence...)
 }
@@ -216,7 +216,7 @@ func (s *state) idleAt() time.Time {
 	at := s.now
 	for i := range s.doc.Entries {
 		if e := &s.doc.Entries[i]; e.State != StateClaimed {
-			at = later(at, e.ExpiresAt)
+			at = Later(at, e.ExpiresAt)
 		}
 	}
 	return IdleAt(at)
@@ -305,7 +305,8 @@ func expiry(now time.Time, ttl int64) time.Time {
 	return now.Add(ms(ttl))
 }
 
-func later(a, b time.Time) time.Time {
+// Later returns the later of two times.
+func Later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}

@@ -3,6 +3,7 @@ package contention
 import (
 	"cmp"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"sort"
 	"time"
@@ -26,11 +27,13 @@ type blocking struct {
 	hold  *hold      // nil if the hold was not read
 	named *namedHold // the wait's own record of the hold, nil if the hold follows from times and fences
 	last  bool       // its end let the wait in
+	index int        // the place of a named hold among those that the wait names
 }
 
-// compareTime orders blockings as a wait lists them.
+// compareTime orders blockings as a wait lists them. No two of a wait are equal.
 func (b *blocking) compareTime(o *blocking) int {
-	return cmp.Or(cmp.Compare(b.from, o.from), cmp.Compare(b.to, o.to), cmp.Compare(b.hold.placeOr(), o.hold.placeOr()))
+	return cmp.Or(cmp.Compare(b.from, o.from), cmp.Compare(b.to, o.to), cmp.Compare(b.hold.placeOr(), o.hold.placeOr()),
+		cmp.Compare(b.index, o.index))
 }
 
 // placeOr returns -1 for no hold.
@@ -204,7 +207,7 @@ func (s *sweep) charge(o *owner, w *wait, at interval) {
 func (s *sweep) findNamed(w *wait) {
 	s.found = s.found[:0]
 	for n, named := range w.span.blockedBy {
-		b := blocking{interval: interval{w.from, w.from}, named: named, last: w.span.namesLast && n == len(w.span.blockedBy)-1}
+		b := blocking{interval: interval{w.from, w.from}, named: named, index: n, last: w.span.namesLast && n == len(w.span.blockedBy)-1}
 		if b.last {
 			b.interval = interval{w.to, w.to}
 		}
@@ -309,7 +312,7 @@ func (s *sweep) measureHandOver(w *wait) {
 func (s *sweep) list(w *wait) {
 	w.Unexplained, w.HandOver = seconds(w.unexplained), seconds(w.handOver)
 	kept := mostImportant(s.found, s.keep)
-	slices.SortStableFunc(kept, func(x, y blocking) int { return x.compareTime(&y) })
+	slices.SortFunc(kept, func(x, y blocking) int { return x.compareTime(&y) })
 	w.Omitted = len(s.found) - len(kept)
 	w.Blockers = make([]Blocker, len(kept))
 	for j := range kept {
@@ -334,22 +337,32 @@ func mostImportant(found []blocking, n int) []blocking {
 		}
 		return 0
 	}
-	compare := func(x, y blocking) int {
-		return cmp.Or(cmp.Compare(rank(&y), rank(&x)), cmp.Compare(y.length(), x.length()), x.compareTime(&y))
-	}
-	kept := make([]blocking, 0, 2*n)
-	full := false
-	for i := range found {
-		if full && compare(found[i], kept[n-1]) >= 0 {
-			continue
+	selectFirst(found, n, func(x, y *blocking) int {
+		return cmp.Or(cmp.Compare(rank(y), rank(x)), cmp.Compare(y.length(), x.length()), x.compareTime(y))
+	})
+	return found[:n]
+}
+
+// selectFirst moves the n first of a list, in a total order, to its beginning. Other than sorting, it takes a few comparisons for each
+// element of the list, whatever their order is.
+func selectFirst[T any](list []T, n int, compare func(x, y *T) int) {
+	for 0 < n && n < len(list) {
+		pivot := rand.IntN(len(list)) //nolint:gosec // it decides only about the time
+		list[0], list[pivot] = list[pivot], list[0]
+		less := 0
+		for i := 1; i < len(list); i++ {
+			if compare(&list[i], &list[0]) < 0 {
+				less++
+				list[less], list[i] = list[i], list[less]
+			}
 		}
-		if kept = append(kept, found[i]); len(kept) == 2*n {
-			slices.SortStableFunc(kept, compare)
-			kept, full = kept[:n], true
+		list[0], list[less] = list[less], list[0]
+		if n <= less {
+			list = list[:less]
+		} else {
+			list, n = list[less+1:], n-less-1
 		}
 	}
-	slices.SortStableFunc(kept, compare)
-	return kept[:n]
 }
 
 func (b *blocking) describe(w *wait) Blocker {

@@ -1,6 +1,7 @@
 package contention
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -322,6 +323,39 @@ func blockedAt(r *Report, w *Wait, h *Hold, named bool) map[time.Duration]bool {
 		}
 	}
 	return at
+}
+
+// A wait may have thousands of blockers, in any order.
+func TestSelectFirst_AnyOrder_TakesFewComparisons(t *testing.T) {
+	t.Parallel()
+	const size = 20_000
+	for name, of := range map[string]func(i int) int{
+		"ascending": func(i int) int { return i }, "descending": func(i int) int { return -i }, "two runs": func(i int) int { return i % (size / 2) },
+		"mixed": func(i int) int { return i * 7919 % size },
+	} {
+		type element struct{ value, index int }
+		compare := func(x, y *element) int { return cmp.Or(cmp.Compare(x.value, y.value), cmp.Compare(x.index, y.index)) }
+		for _, n := range []int{0, 1, 50, size / 2, size} {
+			list := make([]element, size)
+			for i := range list {
+				list[i] = element{of(i), i}
+			}
+			sorted := slices.Clone(list)
+			slices.SortFunc(sorted, func(x, y element) int { return compare(&x, &y) })
+			comparisons := 0
+			selectFirst(list, n, func(x, y *element) int {
+				comparisons++
+				return compare(x, y)
+			})
+			require.ElementsMatch(t, sorted[:min(n, 50)], sortedFirst(list[:n], 50, compare), name)
+			require.Less(t, comparisons, 12*size, "%s: sorting takes 14 for each element", name)
+		}
+	}
+}
+
+func sortedFirst[T any](list []T, n int, compare func(x, y *T) int) []T {
+	slices.SortFunc(list, func(x, y T) int { return compare(&x, &y) })
+	return list[:min(n, len(list))]
 }
 
 // limited is the part of waits with a limit.

@@ -16,7 +16,9 @@ const (
 	// as 1. A batch of the Collector, with 8,192 spans of 20 attributes, costs about 1.5 million.
 	maxCost   = 6_000_000
 	valueCost = 3
-	// maxExpansion bounds what a compressed file may become, as a multiple of its size, from freeExpansion on. Traces in
+	// maxText bounds an attribute of Lockstep's. Lock IDs have up to 1,500 bytes, everything else has less.
+	maxText = 1500
+	// maxExpansion bounds what a compressed file, or all compressed messages in a file, may become, as a multiple of its size, from freeExpansion on. Traces in
 	// JSON become 10 to 50 times as large.
 	maxExpansion  = 400
 	freeExpansion = 64 << 20
@@ -133,14 +135,19 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// mayBecome reports whether what was read may have become so many bytes of content.
+func (c *counter) mayBecome(content int64) bool {
+	return content <= freeExpansion || content/maxExpansion <= c.n
+}
+
 // expanding is the content of a compressed file.
 type expanding struct {
-	content    counter
-	compressed *counter
+	content counter
+	file    *counter
 }
 
 func (e *expanding) Read(p []byte) (int, error) {
-	if n := e.content.n; n > freeExpansion && n/maxExpansion > e.compressed.n {
+	if !e.file.mayBecome(e.content.n) {
 		return 0, errExpands
 	}
 	return e.content.Read(p)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
 // repeated returns a document with many copies of a part.
@@ -44,6 +47,7 @@ func framed(message []byte) []byte {
 // A file from elsewhere must not end the process, or take the machine's memory.
 func TestRead_HostileFile_IsRefusedByName(t *testing.T) {
 	const value = `{"resourceSpans":[{"resource":{"attributes":[{"key":"a","value":`
+	bomb := zstdOf(t, repeated(`{"resourceSpans":[{"schemaUrl":"`, "a", 40<<20, `"}]}`)) // without a span
 	empty := repeated("", "\x0a\x00", 3<<20, "") // requests with an empty list of spans each
 	for name, c := range map[string]struct {
 		content []byte
@@ -61,6 +65,7 @@ func TestRead_HostileFile_IsRefusedByName(t *testing.T) {
 		"many in protobuf":      {framed(empty), "more values"},
 		"long":                  {repeated(`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"`, "a", 65<<20, `"}]}]}]}`), "longer than a document may be (64 MiB)"},
 		"compressed long":       {zipped(t, repeated(`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"`, "a", 80<<20, `"}]}]}]}`)), "400 times its size"},
+		"compressed messages":   {slices.Concat(framed(bomb), framed(bomb)), "message 2: it expands to more than 400 times its size"},
 		"compressed many":       {zipped(t, repeated(`{"resourceSpans":[`, "{},", 28<<20, "{}]}")), "400 times its size"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -77,6 +82,60 @@ func TestRead_HostileFile_IsRefusedByName(t *testing.T) {
 			require.ErrorContains(t, err, path)
 			require.ErrorContains(t, err, c.want)
 			require.Less(t, (after.TotalAlloc-before.TotalAlloc)>>20, uint64(700), "MiB, in all and not at once")
+		})
+	}
+}
+
+// inUse returns the MiB of the heap that are in use.
+func inUse() int64 {
+	var now runtime.MemStats
+	runtime.GC()
+	runtime.GC() // of what pools of buffers keep, too
+	runtime.ReadMemStats(&now)
+	return int64(now.HeapAlloc) >> 20 //nolint:gosec // it is small
+}
+
+// Long texts compress well: 60 lines of 43 MB each are a file of 20 MB.
+func TestRead_LongTexts_AreNotKept(t *testing.T) {
+	const long, lines = 4 << 20, 8
+	for name, c := range map[string]struct {
+		name, attribute string
+		want            string
+	}{
+		"a lock ID":           {telemetry.SpanHold, telemetry.LockID, "traces.json:1: span 0000000000000001 of trace 00000000000000000000000000000002 has more than 1,500 bytes in lock.id"},
+		"an owner":            {telemetry.SpanWait, telemetry.Owner, "has more than 1,500 bytes in lock.owner"},
+		"a name":              {"RunWorkflow:" + strings.Repeat("n", long), "temporalRunID", "lock spans were found"},
+		"a workflow":          {"RunWorkflow:W", "temporalWorkflowID", "lock spans were found"},
+		"in an event":         {telemetry.SpanWait, "event", "has more than 1,500 bytes in lock.blocked_by.id"},
+		"the names of others": {strings.Repeat("n", long), "a", "lock spans were found"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var content []byte
+			for i := range lines {
+				text := func(key string, size int) string {
+					return fmt.Sprintf(`{"key":%q,"value":{"stringValue":"%d%s"}}`, key, i, strings.Repeat("a", size))
+				}
+				spanName := c.name
+				if len(spanName) >= long {
+					spanName += fmt.Sprint(i)
+				}
+				attributes, events := text(c.attribute, long), ""
+				if c.attribute == "event" {
+					attributes, events = text(telemetry.LockID, 1), fmt.Sprintf(`{"name":%q,"attributes":[%s]}`, telemetry.EventBlockedBy, text(telemetry.BlockedByID, long))
+				}
+				content = fmt.Appendf(content, `{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"%032x","spanId":"%016x","name":%q,`+
+					`"startTimeUnixNano":"1","endTimeUnixNano":"2","attributes":[{"key":"lock.resource","value":{"stringValue":"r"}},%s],"events":[%s]}]}]}]}`+"\n",
+					2, i+1, spanName, attributes, events)
+			}
+			path := written(t, "traces.json", content)
+			content = nil
+			before := inUse()
+			spans, err := Read(t.Context(), []string{path}, nil)
+			require.NoError(t, err)
+			require.ErrorContains(t, spans.Empty(), c.want)
+			require.Equal(t, lines, spans.reading.Spans)
+			require.Less(t, inUse()-before, int64(10), "MiB")
+			runtime.KeepAlive(spans)
 		})
 	}
 }

@@ -42,11 +42,10 @@ type document struct {
 	err  error
 }
 
-// decompress returns the content of a file that is compressed as a whole, or the file itself. The content comes in small pieces, so that
+// decompress returns the content of a file that is compressed as a whole, or of another one. The content comes in small pieces, so that
 // a false claim about its size takes no memory.
-func decompress(file io.Reader) (*bufio.Reader, error) {
-	compressed := &counter{from: file}
-	in := bufio.NewReaderSize(compressed, 1<<20)
+func decompress(file *counter) (*bufio.Reader, error) {
+	in := bufio.NewReaderSize(file, 1<<20)
 	var content io.Reader
 	var err error
 	switch magic, _ := in.Peek(len(zstdMagic)); {
@@ -60,29 +59,31 @@ func decompress(file io.Reader) (*bufio.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return bufio.NewReaderSize(&expanding{counter{from: content}, compressed}, 1<<20), nil
+	return bufio.NewReaderSize(&expanding{counter{from: content}, file}, 1<<20), nil
 }
 
-// splitDocuments calls each with the documents of a file, none of which is longer than longest bytes.
-func splitDocuments(in *bufio.Reader, longest int, each func(document)) {
+// splitDocuments calls each with the documents in the content of a file, none of which is longer than longest bytes.
+func splitDocuments(file *counter, in *bufio.Reader, longest int, each func(document)) {
 	// The Collector's file exporter writes messages with their lengths before them if it writes protobuf, or, in some versions, if it
 	// compresses. No text begins so. A message in protobuf is recognized if it has less than 32 MiB.
 	start, _ := in.Peek(frameHeader + len(zstdMagic))
 	if len(start) > frameHeader && (string(start[frameHeader:]) == zstdMagic || start[0] <= 1 && start[frameHeader] == protobufStart) {
-		splitMessages(in, longest, each)
+		splitMessages(file, in, longest, each)
 		return
 	}
 	s := splitter{in: in, longest: longest, each: each}
 	s.split()
 }
 
-// splitMessages stops at a message that is cut off or has an impossible length: the next one cannot be found.
-func splitMessages(in *bufio.Reader, longest int, each func(document)) {
+// splitMessages stops at a message that is cut off or has an impossible length, since the next one cannot be found, and when the messages
+// have become too much.
+func splitMessages(file *counter, in *bufio.Reader, longest int, each func(document)) {
 	unzip, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(longest))) //nolint:gosec // it is positive
 	if err != nil {
 		panic(err) // these options are valid
 	}
 	defer unzip.Close()
+	content := int64(0)
 	for n := 1; ; n++ {
 		d := document{line: n}
 		d.data, d.err = nextMessage(in, longest)
@@ -95,6 +96,9 @@ func splitMessages(in *bufio.Reader, longest int, each func(document)) {
 		case bytes.HasPrefix(d.data, []byte(zstdMagic)):
 			if d.data, d.err = unzip.DecodeAll(d.data, nil); d.err != nil {
 				d.err = fmt.Errorf("message %d cannot be decompressed: %w", n, d.err)
+			}
+			if content += int64(len(d.data)); !file.mayBecome(content) {
+				d.err, cut = fmt.Errorf("message %d: %w", n, errExpands), true
 			}
 		}
 		each(d)

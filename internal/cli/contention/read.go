@@ -203,21 +203,22 @@ func (in *input) file(ctx context.Context, number int, of source, stdin io.Reade
 	}
 	at := place{file: number, path: path}
 	in.spans.reading.Files++
-	text, err := decompress(untilCancelled{ctx, from})
+	read := &counter{from: untilCancelled{ctx, from}}
+	text, err := decompress(read)
 	if err != nil {
 		at.line = 1
 		in.spans.broken(at, err)
 		return nil
 	}
-	in.documents(ctx, at, text)
+	in.documents(ctx, at, read, text)
 	return nil
 }
 
 // documents cuts a file into documents, and parses as many at a time as there are processors.
-func (in *input) documents(ctx context.Context, at place, from *bufio.Reader) {
+func (in *input) documents(ctx context.Context, at place, file *counter, content *bufio.Reader) {
 	var parsing sync.WaitGroup
 	defer parsing.Wait()
-	splitDocuments(from, maxDocument, func(d document) {
+	splitDocuments(file, content, maxDocument, func(d document) {
 		at.line = d.line
 		if d.err != nil {
 			in.spans.broken(at, d.err)

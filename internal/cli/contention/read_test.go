@@ -271,7 +271,7 @@ func TestRead_TooLongDocument_IsSkipped(t *testing.T) {
 		"a message":  {string(message(zstdOf(t, make([]byte, 1<<20)))) + string(message(zstdOf(t, []byte("{}")))), "{}", "message 1 cannot be decompressed: "},
 	} {
 		var got, refused []string
-		splitDocuments(bufio.NewReaderSize(strings.NewReader(c.in), 16), 1024, func(d document) {
+		splitDocuments(&counter{}, bufio.NewReaderSize(strings.NewReader(c.in), 16), 1024, func(d document) {
 			if d.err != nil {
 				refused = append(refused, d.err.Error())
 			} else {

@@ -33,7 +33,7 @@ type Reading struct {
 	// Spans are all spans, LockSpans those of Lockstep.
 	Spans     int `json:"spans"`
 	LockSpans int `json:"lockSpans"`
-	// Broken are lines or documents in no known format, Malformed lock spans without a necessary attribute, and Duplicates lock spans that
+	// Broken are lines or documents in no known format, Malformed lock spans without a necessary attribute or with a text that is too long, and Duplicates lock spans that
 	// were read before.
 	Broken     int `json:"broken"`
 	Malformed  int `json:"malformed"`

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
 // MaxSpans is the number of lock spans from which a report can be made.
@@ -83,6 +84,17 @@ type request struct{ resource, lockID, part, order string }
 
 func (s *lockSpan) request() request { return request{s.resource, s.lockID, s.part, s.order} }
 
+// flaw returns what makes the span useless, such as the lack of a necessary attribute, or "".
+func (s *parsedSpan) flaw() string {
+	if s.tooLong != "" {
+		return fmt.Sprintf("has more than %s bytes in %s", thousands(maxText), s.tooLong)
+	}
+	if lacks := s.lacks(); lacks != "" {
+		return "lacks " + lacks
+	}
+	return ""
+}
+
 // lacks returns a necessary attribute that the span does not have, or "".
 func (s *lockSpan) lacks() string {
 	switch {
@@ -107,9 +119,10 @@ type parsedSpan struct {
 	// temporalRun and temporalWorkflow are IDs in the spans of the tracing interceptor of Temporal's SDK.
 	temporalRun, temporalWorkflow string
 	// last is the hold that the span's own attributes name, and named are those that its events name.
-	last  namedHold
-	named []namedHold
-	lost  []parsedSpan // the events about a lost lock
+	last    namedHold
+	named   []namedHold
+	lost    []parsedSpan // the events about a lost lock
+	tooLong string       // one of Lockstep's attributes whose text no span of Lockstep has
 }
 
 // texts and integers contain the fields of the attributes of type string and of type int.
@@ -140,9 +153,13 @@ var (
 	}
 )
 
-// set sets an attribute. Integers may come as text, or as floating-point numbers.
+// set sets an attribute. Integers may come as text, or as floating-point numbers. A text that is too long is not kept.
 func (s *parsedSpan) set(key, value string) {
 	if field := texts[key]; field != nil {
+		if len(value) > maxText {
+			s.tooLong = key
+			return
+		}
 		*field(s) = value
 	} else if field := integers[key]; field != nil {
 		*field(s) = integer(value)
@@ -159,6 +176,7 @@ func (s *parsedSpan) newEvent(name string, at int64) parsedSpan {
 }
 
 func (s *parsedSpan) addEvent(e *parsedSpan) {
+	s.tooLong = cmp.Or(s.tooLong, e.tooLong)
 	switch e.name {
 	case telemetry.EventBlockedBy:
 		s.named = append(s.named, e.last)
@@ -234,6 +252,7 @@ type batch struct {
 func (b batch) add(s *parsedSpan) {
 	r := &b.spans.reading
 	r.Spans++
+	s.name, s.service = shortened(s.name), shortened(s.service)
 	count(b.spans.services, cmp.Or(s.service, "(no service name)"))
 	if kind, ok := kindOf[s.name]; ok {
 		s.kind = kind
@@ -245,7 +264,7 @@ func (b batch) add(s *parsedSpan) {
 	}
 	for i := range s.lost { // findLosses removes those of a span that was read twice
 		l := &s.lost[i]
-		if l.kind = kindLost; l.lacks() == "" && l.resource != "" {
+		if l.kind = kindLost; l.flaw() == "" && l.resource != "" {
 			b.spans.keep(l)
 		}
 	}
@@ -253,10 +272,10 @@ func (b batch) add(s *parsedSpan) {
 
 func (b batch) keep(s *parsedSpan) {
 	r := &b.spans.reading
-	if lacks := s.lacks(); lacks != "" {
+	if flaw := s.flaw(); flaw != "" {
 		r.Malformed++
 		trace, id := hexIDs(s.trace, s.id)
-		b.spans.problem(problemMalformed, b.place, fmt.Sprintf("span %s of trace %s lacks %s", id, trace, lacks))
+		b.spans.problem(problemMalformed, b.place, fmt.Sprintf("span %s of trace %s %s", id, trace, flaw))
 		return
 	}
 	id := fullID{s.trace, s.id}
@@ -320,6 +339,14 @@ func (s *Spans) learnType(p *parsedSpan) {
 			s.types[id] = of
 		}
 	}
+}
+
+// shortened returns a name of a few bytes more than maxText at most. The rest of a longer name is not kept in memory.
+func shortened(name string) string {
+	if len(name) > maxText {
+		return wire.Cut(name, maxText) + "…"
+	}
+	return name
 }
 
 // count counts up to 1,000 different names.

@@ -33,6 +33,8 @@ func (s *Site) advise(n *Node) string {
 		return h.process() + ": ask its operators what it does" + ifDead(h)
 	case n.Doing == nil:
 		return fmt.Sprintf("ask its operators what %q does%s", n.Party.Name, ifDead(h))
+	case n.Doing.Reason != "":
+		return "Temporal gave no answer about this workflow run: " + n.Doing.Reason + ifDead(h)
 	case n.Doing.Status == Unknown:
 		return "Temporal does not know this workflow run" + ifDead(h)
 	case !n.Doing.open:

@@ -277,6 +277,53 @@ func TestWhy_SameName_ReportsOwnLossesOnly(t *testing.T) {
 	require.Equal(t, []string{"d"}, lost("job-7"))
 }
 
+// refusing is a Temporal service whose client cannot send IDs that are not ASCII.
+type refusing struct{ oneWorkflow }
+
+func (r refusing) DescribeWorkflowExecution(
+	ctx context.Context, in *workflowservice.DescribeWorkflowExecutionRequest, opts ...grpc.CallOption,
+) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+	if strings.ContainsFunc(in.Execution.WorkflowId, func(r rune) bool { return r > '~' }) {
+		return nil, serviceerror.NewInternal("a header has non-printable ASCII characters")
+	}
+	return r.oneWorkflow.DescribeWorkflowExecution(ctx, in, opts...)
+}
+
+// One holder about which Temporal cannot be asked hides neither the others nor their waiters.
+func TestWhy_QuestionCannotBeSent_IsUnknownForThatRootOnly(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	site := s.site()
+	site.Temporal = inspect.Temporal{Service: refusing{}, NamespaceID: ns}
+	s.stepHolds("Müller", "", lockcore.Shared("r"))
+	s.stepHolds("order-1", "", lockcore.Shared("r"))
+	s.stepWaits("writer", "", lockcore.Exclusive("r"))
+	why, err := site.Why(t.Context(), "writer")
+	require.NoError(t, err)
+	require.Len(t, why.Roots, 2)
+	for _, root := range why.Roots {
+		const reason = "Temporal gave no answer about this workflow run: a header has non-printable ASCII characters"
+		if root.Party.Name == "Müller" {
+			require.Equal(t, inspect.Unknown, root.Doing.Status)
+			require.Contains(t, root.Advice, reason)
+		} else {
+			require.Empty(t, root.Doing.Reason)
+			require.NotContains(t, root.Advice, reason)
+		}
+	}
+	why, err = site.Why(t.Context(), "Müller")
+	require.NoError(t, err)
+	require.True(t, why.Known())
+	why, err = site.Why(t.Context(), "Schröder")
+	require.NoError(t, err)
+	require.False(t, why.Known())
+	require.Equal(t, "; Temporal gave no answer about such a workflow: a header has non-printable ASCII characters", why.Temporal())
+
+	site.Temporal.Service = unavailable{}
+	_, err = site.Why(t.Context(), "writer")
+	require.ErrorContains(t, err, "it is away", "this is so for all of them")
+}
+
 func TestWhy_ExpiredHold_NamesTheNextHolder(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))

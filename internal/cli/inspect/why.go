@@ -41,6 +41,17 @@ func (w *Why) Known() bool {
 	return len(w.Waits)+len(w.Holds)+len(w.Lost) > 0 || (w.Doing != nil && w.Doing.Status != Unknown)
 }
 
+// Temporal returns Temporal's answer about a party that is not [Why.Known], as the end of a sentence.
+func (w *Why) Temporal() string {
+	switch {
+	case w.Doing == nil:
+		return "; Temporal was not asked"
+	case w.Doing.Reason != "":
+		return "; Temporal gave no answer about such a workflow: " + w.Doing.Reason
+	}
+	return ", and Temporal knows no such workflow"
+}
+
 // Why explains why a workflow, or another owner, waits. A name that is not known gets no Waits and no Holds.
 func (s *Site) Why(ctx context.Context, name string) (Why, error) {
 	why, err := s.whyNamed(ctx, name)
@@ -171,8 +182,10 @@ type Doing struct {
 	RunID string `json:"runId"`
 	// Type is its workflow type.
 	Type string `json:"type,omitempty"`
-	// Status is "Running", "Paused", "Completed" and so on, or "unknown" if Temporal does not know the run.
-	Status     string     `json:"status"`
+	// Status is "Running", "Paused", "Completed" and so on, or "unknown" if Temporal does not know the run or gave no answer.
+	Status string `json:"status"`
+	// Reason is the reason why Temporal gave no answer about this run.
+	Reason     string     `json:"reason,omitempty"`
 	Activities []Activity `json:"activities,omitempty"`
 	// TaskFailures counts the failures of its workflow task in a row.
 	TaskFailures int32 `json:"taskFailures,omitempty"`
@@ -217,18 +230,23 @@ func (s *Site) ask(ctx context.Context, workflowID, run string) (*Doing, error) 
 	return d, err
 }
 
-// Describe asks Temporal about a run of a workflow, or about the current run if run is empty.
+// Describe asks Temporal about a run of a workflow, or about the current run if run is empty. It fails only if Temporal
+// cannot be reached: a question that is refused, such as one about an ID that no client can send, says nothing about others.
 func (s *Site) Describe(ctx context.Context, workflowID, run string) (*Doing, error) {
 	found, err := s.Temporal.Service.DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
 		Namespace: s.Temporal.Namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: run},
 	})
 	var missing *serviceerror.NotFound
 	var invalid *serviceerror.InvalidArgument
+	var unavailable *serviceerror.Unavailable
+	var late *serviceerror.DeadlineExceeded
 	switch {
 	case errors.As(err, &missing), errors.As(err, &invalid):
 		return &Doing{RunID: run, Status: Unknown}, nil
-	case err != nil:
+	case ctx.Err() != nil || errors.As(err, &unavailable) || errors.As(err, &late):
 		return nil, fmt.Errorf("lockstep: ask Temporal about workflow %q: %w", workflowID, err)
+	case err != nil:
+		return &Doing{RunID: run, Status: Unknown, Reason: err.Error()}, nil
 	}
 	info := found.GetWorkflowExecutionInfo()
 	d := &Doing{

@@ -20,6 +20,7 @@ import (
 	sdklog "go.temporal.io/sdk/log"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
@@ -185,10 +186,7 @@ func (s *server) showWhy(w http.ResponseWriter, r *http.Request) {
 	}
 	v.At = at
 	if !why.Known() {
-		v.Problem = "No party of this name holds a lock or waits for one, and Temporal knows no such workflow."
-		if s.Temporal.Service == nil {
-			v.Problem = "No party of this name holds a lock or waits for one. Temporal was not asked."
-		}
+		v.Problem = "No party of this name holds a lock or waits for one" + why.Temporal() + "."
 		s.write(w, http.StatusNotFound, v)
 		return
 	}
@@ -268,7 +266,8 @@ func (s *server) write(w http.ResponseWriter, status int, v view) {
 		v.At = time.Now()
 	}
 	var page bytes.Buffer
-	if err := s.pages.Execute(&page, v); err != nil {
+	// The names and comments of others may contain characters that change the order of the text around them.
+	if err := s.pages.Execute(table.NewWriter(&page), v); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}

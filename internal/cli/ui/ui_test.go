@@ -15,6 +15,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -97,6 +98,39 @@ func TestHandler_Token_IsRequiredUnderAnyName(t *testing.T) {
 		require.NotContains(t, cookies[0].Value, "a;b", "the cookie has a hash")
 		require.Equal(t, http.StatusOK, get(t, h, "/", func(r *http.Request) { r.AddCookie(cookies[0]) }).Code)
 		require.Equal(t, http.StatusUnauthorized, get(t, h, "/?token="+cookies[0].Value, named).Code, "the hash is not a token")
+	}
+}
+
+// Characters that are not printable could hide a part of the page or reverse it.
+func TestHandler_HostileTexts_ArePlain(t *testing.T) {
+	t.Parallel()
+	const hostile = "a\u202e<b>\x1b\u2066\u200b\x7f\u0085z"
+	s := newScene(t, inspect.Temporal{})
+	enter := func(lockID, resource string, order uint32) {
+		_, err := s.Enter(t.Context(), party.Request{
+			LockID: lockID + hostile, Owner: hostile + lockID, Part: hostile, Order: party.Order{Schedule: order, Attempt: 1}, Comment: hostile,
+			TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource + hostile)},
+		})
+		if err != nil {
+			require.ErrorIs(t, err, lockcore.ErrBusy)
+		}
+	}
+	enter("x", "left", 1)
+	enter("y", "right", 1)
+	enter("z", "left", 1)
+	enter("x", "right", 2)
+	enter("y", "left", 2)
+	escaped := url.QueryEscape(hostile)
+	for address, want := range map[string]string{
+		"/": "left", "/?q=" + escaped: "left", "/resource?name=left" + escaped: "comment", "/why?workflow=" + escaped + "z": "waits for",
+		"/waits": "<svg", "/why?workflow=nobody" + escaped: "No party", "/orphans": "not asked", "/doctor": "database",
+	} {
+		_, text := s.get(address)
+		require.Contains(t, text, want, address)
+		require.Contains(t, text, "</html>", address)
+		for _, r := range text {
+			require.True(t, r == '\n' || unicode.IsPrint(r), "%s: %q in %s", address, r, text)
+		}
 	}
 }
 

@@ -44,7 +44,7 @@ func (s *server) functions() template.FuncMap {
 		"short": inspect.Short, "owner": s.OwnerName, "ring": s.ringOf, "key": keyOf,
 		"before":   func(e inspect.Entry) string { before, _ := e.Around(); return before },
 		"after":    func(e inspect.Entry) string { _, after := e.Around(); return after },
-		"resource": func(name string) string { return table.Plain(s.ResourceName(name)) },
+		"resource": s.ResourceName,
 		"words":    words, "command": command,
 		"show": s.showLink, "why": whyLink, "temporal": s.temporalLink,
 		"incomplete": func(command string) bool { return strings.HasSuffix(command, "--reason") },
@@ -54,7 +54,9 @@ func (s *server) functions() template.FuncMap {
 var duration = regexp.MustCompile(`(\d) (d|h|min|s|ms)\b`)
 
 // words returns a text as HTML, as command does. Its durations are not broken before their units.
-func words(text string) template.HTML { return command(duration.ReplaceAllString(text, "$1\u00a0$2")) }
+func words(text string) template.HTML {
+	return template.HTML(duration.ReplaceAllString(string(command(text)), "$1&nbsp;$2")) //nolint:gosec // command escapes the text
+}
 
 // command returns a text to copy as HTML. Its words are not broken at hyphens and slashes, which names and commands are full of.
 func command(text string) template.HTML {
@@ -131,7 +133,7 @@ func (s *server) ringOf(d party.Deadlock) *ring {
 	for i, w := range d.Waits {
 		angle := 2*math.Pi*float64(i)/float64(n) - math.Pi/2
 		b := box{X: centerX + math.Cos(angle)*(width/2-110), Y: centerY + math.Sin(angle)*radius, Height: 34, Name: s.OwnerName(w.Owner), Victim: i == d.Victim}
-		b.Text = table.Shorten(table.Plain(b.Name), 24)
+		b.Text = table.Shorten(b.Name, 24)
 		if b.Width = 24 + letter*float64(len([]rune(b.Text))); b.Victim {
 			b.Height, b.Width = 52, max(b.Width, 160)
 		}
@@ -147,7 +149,7 @@ func (s *server) ringOf(d party.Deadlock) *ring {
 		}
 		fromX, fromY := from.edge(to.X-from.X+side, to.Y-from.Y)
 		toX, toY := to.edge(from.X-to.X+side, from.Y-to.Y)
-		a := arrow{X: (fromX+toX)/2 + side/2, Y: (fromY + toY) / 2, Resource: w.Resource, Text: table.Shorten(table.Plain(s.ResourceName(w.Resource)), 41-5*n)}
+		a := arrow{X: (fromX+toX)/2 + side/2, Y: (fromY + toY) / 2, Resource: w.Resource, Text: table.Shorten(s.ResourceName(w.Resource), 41-5*n)}
 		a.Path = fmt.Sprintf("M%.1f %.1fQ%.1f %.1f %.1f %.1f", fromX, fromY, (fromX+toX)/2+side, a.Y, toX, toY)
 		switch off := a.X - centerX; {
 		case math.Abs(off) < 20 && n > 2:

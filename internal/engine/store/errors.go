@@ -8,6 +8,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
+
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // ErrDamaged is matched by errors about a document that cannot be decoded.
@@ -23,7 +25,7 @@ type DamagedError struct {
 }
 
 func (e *DamagedError) Error() string {
-	return fmt.Sprintf("lockstep: the document %q cannot be decoded: %v", e.Resource, e.Err)
+	return rules.Printable(fmt.Sprintf("lockstep: the document %q cannot be decoded: %v", e.Resource, e.Err))
 }
 
 // Is makes errors.Is(err, ErrDamaged) true.

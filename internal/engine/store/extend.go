@@ -172,23 +172,16 @@ func groupExtensions(parts []Extension) []documentExtension {
 		}
 		d := &documents[len(documents)-1]
 		d.yields = d.yields && p.Yields
-		d.idleAt = later(d.idleAt, p.IdleAt)
+		d.idleAt = rules.Later(d.idleAt, p.IdleAt)
 		at := slices.IndexFunc(d.parts, func(other Extension) bool { return other.ID == p.ID })
 		if at < 0 {
 			d.parts = append(d.parts, p)
 			continue
 		}
-		d.parts[at].End = later(d.parts[at].End, p.End)
-		d.parts[at].At = later(d.parts[at].At, p.At)
+		d.parts[at].End = rules.Later(d.parts[at].End, p.End)
+		d.parts[at].At = rules.Later(d.parts[at].At, p.At)
 	}
 	return documents
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // statements returns the statements for documents, most of which share one.

@@ -204,13 +204,13 @@ func (d *documentExtension) apply(doc *rules.Document) bool {
 			if e.ID != p.ID {
 				continue
 			}
-			e.ExpiresAt = later(e.ExpiresAt, p.End)
+			e.ExpiresAt = rules.Later(e.ExpiresAt, p.End)
 			if e.RenewedAt == nil || e.RenewedAt.Before(p.At) {
 				e.RenewedAt = &p.At
 			}
 		}
 	}
-	doc.IdleAt = later(doc.IdleAt, d.idleAt)
+	doc.IdleAt = rules.Later(doc.IdleAt, d.idleAt)
 	return true
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
+	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // mostMerged is the number of parts from which a statement takes in no further extensions.
@@ -83,7 +84,7 @@ func (ls *Lines) extend(ctx context.Context, parts []store.Extension) (rest map[
 		if ends[p.Resource] == nil {
 			ends[p.Resource] = map[string]time.Time{}
 		}
-		ends[p.Resource][p.ID] = later(ends[p.Resource][p.ID], p.End)
+		ends[p.Resource][p.ID] = rules.Later(ends[p.Resource][p.ID], p.End)
 	}
 	before, swaps := map[string]*activeLine{}, map[string]uint64{}
 	for name := range ends {

@@ -542,7 +542,7 @@ func (l *Line) Failed(err error) (told []Reply) {
 	lost := step.Kind == StepSwap && !errors.Is(err, store.ErrNotSent)
 	if lost {
 		l.debt = true
-		l.lapses = later(l.lapses, step.Swap.Next.IdleAt)
+		l.lapses = rules.Later(l.lapses, step.Swap.Next.IdleAt)
 		for _, t := range step.Replies {
 			t.Call.unknown, t.Call.lost = true, true
 		}
@@ -602,18 +602,11 @@ func (l *Line) Extended(ends map[string]time.Time, r string, swaps uint64) {
 	d.Version = rules.Version{N: d.Version.N + 1, R: r}
 	for i := range d.Entries {
 		if end, named := ends[d.Entries[i].ID]; named {
-			d.Entries[i].ExpiresAt = later(d.Entries[i].ExpiresAt, end)
-			d.IdleAt = later(d.IdleAt, rules.IdleAt(end))
+			d.Entries[i].ExpiresAt = rules.Later(d.Entries[i].ExpiresAt, end)
+			d.IdleAt = rules.Later(d.IdleAt, rules.IdleAt(end))
 		}
 	}
 	l.doc, l.fresh = d, false
-}
-
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }
 
 // loadFinished passes the result of a load.
