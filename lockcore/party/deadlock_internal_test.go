@@ -137,6 +137,11 @@ func (w *modelWait) request() *rules.Waiter {
 	return w.Waiter
 }
 
+// skips reports whether a wait is granted past the queue.
+func (w *modelWait) skips() bool {
+	return w.d.HeldByEnclosing(w.Party()) || slices.ContainsFunc(w.d.Entries, func(e rules.Entry) bool { return e.LockID == w.LockID && e.Holds() })
+}
+
 // blockers returns the entries that must end before a wait does.
 func (w *modelWait) blockers() (out []*rules.Entry) {
 	party, joins := w.request().Party(), w.covered()
@@ -171,7 +176,7 @@ func (m model) leads(from, to *modelWait) bool {
 			return true
 		}
 	}
-	if from.d != to.d || from.covered() || !from.d.Precedes(to.Waiter) || to.LockID == from.LockID {
+	if from.d != to.d || from.skips() || !from.d.Precedes(to.Waiter) || to.LockID == from.LockID {
 		return false
 	}
 	for i := range from.d.Waiters {

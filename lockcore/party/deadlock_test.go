@@ -303,3 +303,27 @@ func TestDeadlock_DrainingPart_IsNotAnEdge(t *testing.T) {
 		}
 	})
 }
+
+// A step within a hold of its workflow is granted past the queue, so it does not wait for those who wait there.
+func TestBreakDeadlocks_StepThatSkipsTheQueue_IsInNone(t *testing.T) {
+	t.Parallel()
+	l, _ := inMemory(t, party.Config{})
+	h := enter(t, l, request("h", party.Exclusive("r")))
+	v := numbered("v", party.Shared("r"))
+	queue(t, l, v)
+	w := numbered("w", party.Shared("r"))
+	w.Run, w.Persist, w.HoldOnly, w.HoldTTL = "one", true, true, time.Hour
+	queue(t, l, w)
+	queue(t, l, numbered("z", party.Exclusive("r")))
+	step := numbered("w/1", party.Exclusive("r"))
+	step.Run, step.Within, step.Owner = "one", "w", "w"
+	queue(t, l, step)
+	leave(t, l, h...)
+	leases := confirm(t, l, v)
+	broken, err := l.BreakDeadlocks(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, broken)
+	leave(t, l, leases...)
+	step.Order.Attempt++
+	enter(t, l, step)
+}

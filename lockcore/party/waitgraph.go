@@ -33,6 +33,8 @@ type waitNode struct {
 	ahead int
 	// joins is set if the party may join its own hold. Then it waits only for running parts.
 	joins bool
+	// skips is set if it is granted past the queue, since its party or what encloses it holds already.
+	skips bool
 	// number is the state of a search: the position in the stack, from 1, or one of those below.
 	number int
 }
@@ -166,6 +168,7 @@ func (g *waitGraph) addQueue(d *waitDocument, modes map[string]string) {
 		n := waitNode{Waiter: w, doc: d, owner: cmp.Or(w.Owner, w.LockID), party: w.Party(), ahead: len(d.obstacles)}
 		mode, holds := modes[w.LockID]
 		n.joins = holds && rules.Covers(mode, w.Mode)
+		n.skips = queue.SkipsQueue(w.Party())
 		lead := slices.IndexFunc(leads[w.LockID], func(l waitNode) bool { return rules.Covers(l.Mode, w.Mode) })
 		switch {
 		case n.joins:
@@ -204,7 +207,7 @@ func (w *waitNode) waitsFor(o *obstacle) bool {
 	if e := o.entry; e != nil {
 		return e.Blocks(w.party, w.doc.At) && (!w.joins || e.State == rules.StateRunning)
 	}
-	return !w.joins && o.waiter.LockID != w.LockID && !rules.Compatible(effectiveMode(o.waiter), w.party.Mode)
+	return !w.skips && o.waiter.LockID != w.LockID && !rules.Compatible(effectiveMode(o.waiter), w.party.Mode)
 }
 
 // edges iterates over the waits that must end before a wait does. If its own owner blocks it, it leads to itself, but

@@ -60,13 +60,14 @@ func (s *state) grantOrQueue(op *Acquire) {
 	// A lock ID that already holds, for example one that upgrades, goes ahead of the queue, because the
 	// waiters there wait for its own hold. A request that is already queued is not granted here: the
 	// write that frees the resource gives it a claim.
-	ahead := s.holds(op.LockID) || s.doc.HeldByEnclosing(op.Party())
+	ahead := skipsQueue(s.doc, op.Party())
 	next := ahead || ((!op.Queue || index < 0) && !slices.ContainsFunc(s.doc.Waiters, s.precedes))
 	switch {
 	case tombstone != nil:
 		s.result.Outcome, s.result.Note = Deadlock, tombstone.Verdict
 	case s.isLost(op):
 		s.result.Outcome = Lost
+		s.leaveQueue(op)
 	case op.Refresh && (!op.Queue || (claim == nil && index < 0) || (claim != nil && claim.Alive(s.now))):
 		s.result.Outcome = Busy
 	case op.Refresh:
@@ -86,6 +87,14 @@ func (s *state) grantOrQueue(op *Acquire) {
 	default:
 		s.enqueue(op, index, ahead || claim != nil)
 	}
+}
+
+// leaveQueue ends the claim and the waiter of a request that is refused. Otherwise it would be granted later.
+func (s *state) leaveQueue(op *Acquire) {
+	s.endEntries(func(e *Entry) bool {
+		return e.State == StateClaimed && e.BelongsTo(op.LockID) && e.Part == op.Part && e.Order <= op.Order
+	})
+	s.removeWaiters(s.doc.Waiters, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order })
 }
 
 func (s *state) precedes(w Waiter) bool { return s.doc.Precedes(&w) }

@@ -149,8 +149,15 @@ func (q *Queue) NeedsNoClaim(p Party) bool { return needsNoClaim(q.all, p) }
 
 func needsNoClaim(v view, p Party) bool {
 	continues := v.holds(p.LockID, func(e *Entry) bool { return Covers(e.Mode, p.Mode) })
-	skipsQueue := v.holds(p.LockID, func(*Entry) bool { return true }) || heldByEnclosing(v, p)
-	return (continues && allowsJoin(v, p)) || (skipsQueue && v.Admits(p))
+	return (continues && allowsJoin(v, p)) || (skipsQueue(v, p) && v.Admits(p))
+}
+
+// SkipsQueue reports whether a request of the party is granted ahead of the queue: its lock ID, or the one that
+// encloses it, holds the resource, and the waiters there wait for that.
+func (q *Queue) SkipsQueue(p Party) bool { return skipsQueue(q.all, p) }
+
+func skipsQueue(v view, p Party) bool {
+	return v.holds(p.LockID, func(*Entry) bool { return true }) || heldByEnclosing(v, p)
 }
 
 // HeldByEnclosing reports whether the party's enclosing lock ID keeps the resource.

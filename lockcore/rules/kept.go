@@ -128,9 +128,13 @@ func (s *state) merge(which func(*Entry) bool) {
 
 // mergeEnded merges the kept entries whose parts have ended.
 func (s *state) mergeEnded() {
+	present := make(map[string]bool, len(s.doc.Entries))
+	for i := range s.doc.Entries {
+		present[s.doc.Entries[i].ID] = true
+	}
 	s.merge(func(e *Entry) bool {
-		_, madeWithPart := e.partOf()
-		return madeWithPart && !e.waitsForMore() && !s.partRuns(e)
+		part, madeWithPart := e.partOf()
+		return madeWithPart && !e.waitsForMore() && !present[part]
 	})
 }
 

@@ -155,7 +155,7 @@ func (s *state) evictFor(p Party) {
 	enclosed := s.doc.HeldByEnclosing(p)
 	parties, live := map[string]bool{p.LockID: true}, map[string]bool{}
 	for i := range s.doc.Entries {
-		if e := &s.doc.Entries[i]; !e.BelongsTo(p.LockID) && (e.Holds() || e.Alive(s.now)) {
+		if e := &s.doc.Entries[i]; !e.BelongsTo(p.LockID) && !p.enclosedBy(e) && (e.Holds() || e.Alive(s.now)) {
 			key := e.partyKey()
 			parties[key] = true
 			live[key] = live[key] || e.Alive(s.now)
@@ -226,10 +226,6 @@ func (s *state) idleAt() time.Time {
 func IdleAt(at time.Time) time.Time {
 	grain := IdleGrain.Milliseconds()
 	return time.UnixMilli((at.UnixMilli()/grain + 1) * grain).UTC()
-}
-
-func (s *state) holds(lockID string) bool {
-	return s.anyEntry(func(e *Entry) bool { return e.BelongsTo(lockID) && e.Holds() })
 }
 
 // covered reports whether the lock ID holds in this mode or a stronger one.

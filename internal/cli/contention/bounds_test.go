@@ -48,7 +48,7 @@ func framed(message []byte) []byte {
 func TestRead_HostileFile_IsRefusedByName(t *testing.T) {
 	const value = `{"resourceSpans":[{"resource":{"attributes":[{"key":"a","value":`
 	bomb := zstdOf(t, repeated(`{"resourceSpans":[{"schemaUrl":"`, "a", 40<<20, `"}]}`)) // without a span
-	empty := repeated("", "\x0a\x00", 3<<20, "") // requests with an empty list of spans each
+	empty := repeated("", "\x0a\x00", 3<<20, "")                                         // requests with an empty list of spans each
 	for name, c := range map[string]struct {
 		content []byte
 		want    string

@@ -352,6 +352,29 @@ var claimScenarios = []Scenario{
 		s.take("d", "p", 1, limit(3))
 		s.take("b", "p", 1, limit(1))
 	}},
+	{"queue/a request that is refused because its hold was lost gives up its place and its claim", func(s *stage) {
+		for i, how := range []with{queue, keep} {
+			s.resource += string(rune('0' + i))
+			s.take("l", "p", 1, keep, shared)
+			s.take("v", "p", 1, shared)
+			s.wait(1, "l", "q", 2, keep, how)
+			s.release("l", 0, began(s.stored().HoldFence("l")), forced("test"), atOnce)
+			if i == 1 {
+				s.leave("v", "p", 1)
+				s.claimed("l", "q")
+			}
+			s.ask(rules.Lost, "l", "q", 3, keep, queue)
+			s.waiting()
+			s.unclaimed("l", "q")
+		}
+	}},
+	{"queue/a hold within which a request is does not count when room is made for it", func(s *stage) {
+		s.take("b", "p", 1, shared)
+		s.ask(rules.Granted, "w", "p", 1, holdOnly, shared, label("one"))
+		s.pass(partTTL + time.Minute)
+		a := s.ask(rules.Granted, "w/1", "p", 1, limit(2), within("w"), label("one"))
+		s.check(len(a.Expired) == 0, "nobody to be evicted, got %+v", a.Expired)
+	}},
 	{"claim/a request that needs more than its claim returns to the head of the queue", func(s *stage) {
 		for i, more := range []with{func(*rules.Acquire) {}, limit(1)} {
 			s.resource += string(rune('0' + i))
