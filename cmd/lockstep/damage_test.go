@@ -127,10 +127,10 @@ func TestPs_ManyRegistrations_HideNoForeignDocument(t *testing.T) {
 	t.Parallel()
 	l := newLocks(t)
 	l.prints(t, "init")
-	documents := make([]any, 1500)
-	for i := range documents {
+	var documents []any
+	for i := range 1500 {
 		id := bson.D{{Key: "namespace", Value: "n"}, {Key: "queue", Value: "q"}, {Key: "identity", Value: fmt.Sprint(i)}}
-		documents[i] = bson.D{{Key: "_id", Value: id}, {Key: "lockstep", Value: "worker"}, {Key: "idleAt", Value: time.Now()}}
+		documents = append(documents, bson.D{{Key: "_id", Value: id}, {Key: "lockstep", Value: "worker"}, {Key: "idleAt", Value: time.Now()}})
 	}
 	_, err := l.collection(t).InsertMany(t.Context(), append(documents, bson.D{{Key: "_id", Value: bson.NewObjectID()}}))
 	require.NoError(t, err)

@@ -246,7 +246,7 @@ func (s *Site) Describe(ctx context.Context, workflowID, run string) (*Doing, er
 	case ctx.Err() != nil || errors.As(err, &unavailable) || errors.As(err, &late):
 		return nil, fmt.Errorf("lockstep: ask Temporal about workflow %q: %w", workflowID, err)
 	case err != nil:
-		return &Doing{RunID: run, Status: Unknown, Reason: err.Error()}, nil
+		return &Doing{RunID: run, Status: Unknown, Reason: err.Error()}, nil //nolint:nilerr // the reason is a part of the answer
 	}
 	info := found.GetWorkflowExecutionInfo()
 	d := &Doing{

@@ -130,7 +130,7 @@ func TestLines_LateAnswerOfAnOldEpoch_ChangesNothing(t *testing.T) {
 		ls.Do(t.Context(), of("a"))
 		go ls.Do(t.Context(), of("slow"))
 		synctest.Wait()
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		epoch = "2"
 		ls.Do(t.Context(), of("b"))
 		close(until)
