@@ -62,6 +62,8 @@ type Reservation struct {
 	By string `bson:"by"`
 	// Until is at most LongestReservation after the reservation was made.
 	Until time.Time `bson:"until"`
+	// From is the server's time as the process estimates it. The reservation does not replace one that is in force then.
+	From time.Time `bson:"-"`
 }
 
 // LongestReservation bounds reservations. One that ends later than this from now is ignored: the server's

@@ -222,10 +222,10 @@ func (m *Memory) Reserve(ctx context.Context, name string, reservation rules.Res
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, err := m.update(name, m.random(), func(d *rules.Document) bool {
-		if d.ReservedByOther("", reservation.Until) {
+		if d.ReservedByOther("", reservation.From) {
 			return false
 		}
-		d.Reserved = &reservation
+		d.Reserved = &rules.Reservation{By: reservation.By, Until: reservation.Until}
 		return true
 	})
 	return err

@@ -41,9 +41,9 @@ type Store interface {
 	// changed, by name, and whether they contain the entries nevertheless, so that the extension can be
 	// repeated. All other documents were changed, even if there is an error.
 	Extend(ctx context.Context, parts []Extension) (rest map[string]bool, r string, err error)
-	// Reserve sets the reservation of a document and gives it a new version, whatever its version is. A
-	// reservation that lasts longer stays, and nothing is changed: otherwise processes that are near the
-	// server would end those of one that is far away. A missing document is not an error.
+	// Reserve sets the reservation of a document and gives it a new version, whatever its version is. If
+	// another one is in force, nothing is changed: otherwise processes that are near the server would end
+	// those of one that is far away. A missing document is not an error.
 	Reserve(ctx context.Context, name string, reservation rules.Reservation) error
 	// List streams documents in the order of their names, as a majority has them, with the server's
 	// time in At. It may return more than was asked for. A document that cannot be decoded is yielded as

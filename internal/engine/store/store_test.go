@@ -37,7 +37,7 @@ func TestStore(t *testing.T) {
 		"Extend_ManyDocuments_InChunks":  extendMany,
 		"Extend_Reserved_Yields":         extendReserved,
 		"Reserve_ChangesVersion":         reserve,
-		"Reserve_LongerOne_Stays":        reserveLonger,
+		"Reserve_Reserved_Stays":         reserveReserved,
 		"List_Queries":                   list,
 		"List_PrefixOfLastRune":          listLastRune,
 		"List_StopsEarly":                listStops,
@@ -381,21 +381,21 @@ func reserve(t *testing.T, s store.Store) {
 	require.Nil(t, stored(t, s, "missing"))
 }
 
-func reserveLonger(t *testing.T, s store.Store) {
+func reserveReserved(t *testing.T, s store.Store) {
 	insert(t, s, document("x", 1))
 	for _, step := range []struct {
-		by   string
-		end  time.Time
-		want string
+		by        string
+		from, end time.Time
+		want      string
 	}{
-		{"far", at(13), "far"}, {"near", at(11), "far"}, {"near", at(13), "near"}, {"later", at(14), "later"},
-		{"after the clock was set back", at(10), "after the clock was set back"},
+		{"far", at(10), at(11), "far"}, {"near", at(10).Add(time.Millisecond), at(12), "far"}, {"far", at(10), at(12), "far"},
+		{"next", at(11), at(12), "next"}, {"after the clock was set back", at(8), at(9), "after the clock was set back"},
 	} {
 		before := stored(t, s, "x")
-		require.NoError(t, s.Reserve(t.Context(), "x", rules.Reservation{By: step.by, Until: step.end}))
+		require.NoError(t, s.Reserve(t.Context(), "x", rules.Reservation{By: step.by, From: step.from, Until: step.end}))
 		x := stored(t, s, "x")
 		require.Equal(t, step.want, x.Reserved.By)
-		require.Equal(t, step.want == step.by, x.Version != before.Version)
+		require.Equal(t, before.Reserved == nil || before.Reserved.By != step.want, x.Version != before.Version)
 	}
 }
 

@@ -152,7 +152,7 @@ func filterOf(s Swap) bson.D {
 //
 //  1. The document advises other processes to let one go first, and has a new version: swaps that are based
 //     on the earlier one fail.
-//  2. There is no document, or it is reserved for longer, and nothing was changed.
+//  2. There is no document, or it is reserved, and nothing was changed.
 //  3. An error: the outcome is unknown, or the command was not sent. If the command is applied late, it only
 //     delays writers for a moment.
 func (m *Mongo) Reserve(ctx context.Context, name string, reservation rules.Reservation) error {
@@ -160,7 +160,7 @@ func (m *Mongo) Reserve(ctx context.Context, name string, reservation rules.Rese
 		return beforeWrite(err)
 	}
 	return send(ctx, fmt.Sprintf("reserve %q", name), func(ctx context.Context) error {
-		_, err := m.local.UpdateOne(ctx, bson.D{{Key: "_id", Value: name}, notReserved(reservation.Until)}, bson.D{
+		_, err := m.local.UpdateOne(ctx, bson.D{{Key: "_id", Value: name}, notReserved(reservation.From)}, bson.D{
 			{Key: "$inc", Value: bson.D{{Key: "version.n", Value: int64(1)}}},
 			{Key: "$set", Value: bson.D{
 				{Key: "version.r", Value: rand.Text()},

@@ -208,7 +208,7 @@ func TestServerClock_Reservation_LastsFourRoundTrips(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var c serverClock
-		require.Zero(t, c.reservedUntil())
+		require.Zero(t, c.reservation("p").Until)
 		for trip, want := range map[time.Duration]time.Duration{
 			10 * time.Millisecond: time.Second, 240 * time.Millisecond: time.Second, 300 * time.Millisecond: 1200 * time.Millisecond,
 			time.Second: 3 * time.Second, 8 * time.Second: 3 * time.Second,
@@ -219,17 +219,17 @@ func TestServerClock_Reservation_LastsFourRoundTrips(t *testing.T) {
 			elapse(trip)
 			c.learn(at, sent, time.Now())
 			elapse(2 * time.Second)
-			require.Equal(t, time.Now().Add(want-time.Hour), c.reservedUntil(), "%v", trip)
+			require.Equal(t, time.Now().Add(want-time.Hour), c.reservation("p").Until, "%v", trip)
 		}
 		now := time.Now()
 		c.learn(now, now, now)
 		c.learn(now, now.Add(-8*time.Second), now) // one slow answer of a server that is near
-		require.Equal(t, now.Add(time.Second), c.reservedUntil())
+		require.Equal(t, now.Add(time.Second), c.reservation("p").Until)
 		elapse(time.Minute)
-		require.Zero(t, c.reservedUntil(), "what was known is too old")
+		require.Zero(t, c.reservation("p").Until, "what was known is too old")
 		c.learn(now, now, now)
 		c.forget()
-		require.Zero(t, c.reservedUntil())
+		require.Zero(t, c.reservation("p").Until)
 	})
 }
 
@@ -240,7 +240,7 @@ func TestServerClock_SlowAnswer_DatesNoLease(t *testing.T) {
 	now := time.Now()
 	c.learn(now, now.Add(-8*time.Second), now)
 	require.Zero(t, c.guess())
-	require.NotZero(t, c.reservedUntil())
+	require.NotZero(t, c.reservation("p").Until)
 	c.learn(now, now.Add(-10*time.Millisecond), now)
 	c.learn(now.Add(-time.Hour), now.Add(-8*time.Second), now)
 	require.WithinDuration(t, now, c.guess().At, 5*time.Second)

@@ -73,21 +73,22 @@ func (c *serverClock) guess() Now {
 	return Now{At: c.at.Add(passed), Sent: c.sent.Add(passed)}
 }
 
-// reservedUntil returns the end of a reservation that is made now, or zero if nothing is known of the server's
+// reservation returns a reservation that a process makes now, without an end if nothing is known of the server's
 // time. Four round trips suffice for the reservation, and the read and the swap that follow. The server's time
 // is estimated from the middle of a round trip of any length: a process far away needs reservations most.
-func (c *serverClock) reservedUntil() time.Time {
+func (c *serverClock) reservation(process string) rules.Reservation {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.exact != nil {
-		return c.exact().Add(reservedFor)
+		return rules.Reservation{By: process, From: c.exact(), Until: c.exact().Add(reservedFor)}
 	}
 	passed, ok := c.age()
 	if !ok {
-		return time.Time{}
+		return rules.Reservation{}
 	}
 	trip := clock.Elapsed(c.sent, c.received)
-	return c.at.Add(passed + trip/2 + min(max(reservedFor, 4*trip), rules.LongestReservation))
+	from := c.at.Add(passed + trip/2)
+	return rules.Reservation{By: process, From: from, Until: from.Add(min(max(reservedFor, 4*trip), rules.LongestReservation))}
 }
 
 // learnTime records the server's time of a read. After an error it forgets the time.

@@ -18,7 +18,7 @@ import (
 const CommandTimeout = 10 * time.Second
 
 const (
-	// reservedFor is the length of a reservation, unless the server is far away. See reservedUntil.
+	// reservedFor is the length of a reservation, unless the server is far away. See serverClock.reservation.
 	reservedFor = time.Second
 	// mostGathering bounds the time for which a line waits for more operations before a swap.
 	mostGathering = 2 * time.Millisecond
@@ -196,8 +196,8 @@ func (ls *Lines) carryOut(e *activeLine, step Step) {
 		e.mu.Lock()
 		ls.unlock(e, e.line.loadFinished(loaded.Docs[name], now, cmp.Or(err, loaded.Damaged[name])))
 	case StepReserve:
-		if until := ls.server.reservedUntil(); !until.IsZero() {
-			_ = ls.store.Reserve(ctx, name, rules.Reservation{By: ls.process, Until: until})
+		if r := ls.server.reservation(ls.process); !r.Until.IsZero() {
+			_ = ls.store.Reserve(ctx, name, r)
 		}
 		e.mu.Lock()
 		e.line.Reserved()
