@@ -100,7 +100,7 @@ var mutants = []mutant{
 		{"internal/engine/store/memory.go", "if d.yields && doc", "if false && doc"},
 	}, tests: "TestLines_RenewalsOfOtherProcesses_LetSwapsSucceed", in: "./internal/engine/update"},
 	{what: "a process with a round trip above 250 ms makes no reservations", edits: []edit{
-		{"internal/engine/update/clock.go", "\tif !ok {\n\t\treturn time.Time{}", "\tif !ok || !isShort(c.sent, c.received) {\n\t\treturn time.Time{}"},
+		{"internal/engine/update/clock.go", "\tif !ok {\n\t\treturn rules.Reservation{}", "\tif !ok || !isShort(c.sent, c.received) {\n\t\treturn rules.Reservation{}"},
 	}, tests: "TestLines_FarProcess_GetsItsTurn|TestServerClock_Reservation_LastsFourRoundTrips", in: "./internal/engine/update"},
 	{what: "a reservation binds others for minutes after the server's clock was set back", edits: []edit{
 		{"lockcore/rules/document.go", " &&\n\t\t!d.Reserved.Until.After(at.Add(LongestReservation))", ""},
