@@ -390,7 +390,8 @@ func claims(s *step) []rules.Entry {
 	return slices.DeleteFunc(slices.Clone(s.after.Entries), func(e rules.Entry) bool {
 		made := e.State == rules.StateClaimed || (e.State == rules.StateKept && e.ClaimedAt != nil)
 		return !made || slices.ContainsFunc(s.before.Entries, func(b rules.Entry) bool {
-			return b.LockID == e.LockID && b.Part == e.Part && b.Label == e.Label && b.Order == e.Order && b.State == e.State && b.FirstFence == e.FirstFence && b.ClaimedAt != nil && b.ClaimedAt.Equal(*e.ClaimedAt)
+			same := e.State == rules.StateKept || (b.Label == e.Label && b.Order == e.Order) // a take-over changes those of a hold
+			return same && b.LockID == e.LockID && b.Part == e.Part && b.State == e.State && b.FirstFence == e.FirstFence && b.ClaimedAt != nil && b.ClaimedAt.Equal(*e.ClaimedAt)
 		})
 	})
 }

@@ -48,7 +48,7 @@ var mutants = []mutant{
 		"a debt forgotten after an unknown outcome", "internal/engine/update/line.go", "	if lost {\n		l.debt = true", "	if lost {",
 	},
 	{"a debt paid by a conflict", "internal/engine/update/line.go", "	if l.conflicts++; l.conflicts > 1 {", "	l.debt, l.owed = false, nil\n	if l.conflicts++; l.conflicts > 1 {"},
-	{"owed operations are not applied", "internal/engine/update/line.go", "	for _, c := range l.owed {\n		a.apply(c)\n", "	for range l.owed {\n"},
+	{"owed operations are not applied", "internal/engine/update/line.go", "calls = slices.Concat(calls[:first], l.owed, calls[first:])", "calls = slices.Concat(calls[:first], calls[first:])"},
 	{
 		"all that is owed is forgotten by a swap", "internal/engine/update/line.go",
 		"return answered(step.Replies, c) })\n	l.debt", "return true })\n	l.debt",

@@ -29,6 +29,7 @@ var callers = map[string]string{
 	"lockcore/party/fenced.go:record":                   noLocks,
 	"lockcore/party/locker.go:Workers":                  "workers",
 	"lockcore/party/renew.go:extend":                    noLocks,
+	"lockcore/party/renew.go:poolBusy":                  noLocks,
 	"lockcore/party/status.go:Losses":                   "losses",
 	"lockcore/party/status.go:Status":                   "status",
 	"lockcore/party/status.go:list":                     "status",
