@@ -439,10 +439,19 @@ func (k *keeper) renew(ctx context.Context, group []dueLease) {
 	}
 	ctx, cancel := k.locker.clock.WithTimeout(ctx, within)
 	defer cancel()
-	whyLate := sync.OnceValue(k.locker.poolBusy)
+	var asks sync.Once
+	var busy error
+	asked := make(chan struct{})
 	k.locker.renewAll(ctx, within/2, leases, func(i int, r renewResult) {
 		if errors.Is(r.err, context.DeadlineExceeded) && !store.PoolBusy(r.err) {
-			r.err = errors.Join(r.err, whyLate())
+			asks.Do(func() {
+				go func() {
+					busy = k.locker.poolBusy()
+					close(asked)
+				}()
+			})
+			<-asked
+			r.err = errors.Join(r.err, busy)
 		}
 		group[i].of.apply(r)
 	})
