@@ -439,7 +439,7 @@ func (k *keeper) renew(ctx context.Context, group []dueLease) {
 	}
 	ctx, cancel := k.locker.clock.WithTimeout(ctx, within)
 	defer cancel()
-	var asks sync.Once
+	var asks sync.Once // it starts the question, and holds no mutex while the answer is awaited
 	var busy error
 	asked := make(chan struct{})
 	k.locker.renewAll(ctx, within/2, leases, func(i int, r renewResult) {

@@ -353,13 +353,13 @@ var claimScenarios = []Scenario{
 		s.take("b", "p", 1, limit(1))
 	}},
 	{"queue/a request that is refused because its hold was lost gives up its place and its claim", func(s *stage) {
-		for i, how := range []with{queue, keep} {
+		for i, claimed := range []bool{false, true} {
 			s.resource += string(rune('0' + i))
 			s.take("l", "p", 1, keep, shared)
 			s.take("v", "p", 1, shared)
-			s.wait(1, "l", "q", 2, keep, how)
+			s.wait(1, "l", "q", 2, keep)
 			s.release("l", 0, began(s.stored().HoldFence("l")), forced("test"), atOnce)
-			if i == 1 {
+			if claimed {
 				s.leave("v", "p", 1)
 				s.claimed("l", "q")
 			}
