@@ -146,7 +146,9 @@ func TestLines_RenewalsOfOwnProcess_LetSwapsSucceed(t *testing.T) {
 	})
 }
 
-// A process far away conflicts with each write of others. No answer is close enough to date a lease by it.
+// A process far away conflicts with each write of others. No answer is close enough to date a lease by it. It needs four conflicts
+// before it reserves the document, and may find it reserved by a process nearby some times in a row: with a round trip of 1 s each
+// attempt takes 3 s.
 func TestLines_FarProcess_GetsItsTurn(t *testing.T) {
 	t.Parallel()
 	for _, trip := range []int{50, 240, 300, 600, 1000} {
@@ -161,7 +163,7 @@ func TestLines_FarProcess_GetsItsTurn(t *testing.T) {
 				}
 				far := b.process(time.Duration(trip) * time.Millisecond)
 				defer far.Close()
-				requireWithin(t, far, 20*time.Second)
+				requireWithin(t, far, time.Minute)
 				b.end()
 			})
 		})
