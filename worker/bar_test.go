@@ -16,6 +16,7 @@ import (
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/workflows"
@@ -216,6 +217,9 @@ func TestCompensation_StepStillRuns_WaitsForIt(t *testing.T) {
 func TestCompensation_OuterSagaWaitsAlready_WaitsToo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	// The bar of the inner saga blocks on a context of another coroutine. Remove this line when bars run in the coroutine of the
+	// saga that fails.
+	testenv.AllowFailedTasks(t, b.queue, "trying to block on coroutine which is already blocked")
 	b.workflow("W", func(ctx workflow.Context) error {
 		timedOut, undone := false, false
 		err := saga(ctx, func(ctx workflow.Context, outer *workflows.Saga) error {
