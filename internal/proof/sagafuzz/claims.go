@@ -40,7 +40,7 @@ func (s *Story) claims() map[string][]*Claim {
 		add(c)
 	}
 	for _, scope := range s.scopes {
-		if scope.locked != nil && scope.leaving != nil && !s.toldLost(scope) && !s.leftBefore(scope.run, scope.name) {
+		if scope.locked != nil && scope.leaving != nil && !s.toldLost(scope) && !s.leftBefore(scope) {
 			for _, n := range scope.locked.Needs {
 				add(&Claim{
 					Need: n, workflow: scope.workflow, lockID: scope.workflow, kept: true, part: scope.run + " Lock " + scope.name,

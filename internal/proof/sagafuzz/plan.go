@@ -108,6 +108,12 @@ type Node struct {
 	Fail, Deaf, Once bool
 }
 
+// isBounded reports whether a wait in the node, or in one inside it, has a MaxWait.
+func (n *Node) isBounded() bool {
+	return n.MaxWait > 0 || n.More != nil && n.More.isBounded() ||
+		slices.ContainsFunc(n.Children, func(child Node) bool { return child.isBounded() })
+}
+
 // Need is a resource as a step needs it: exclusive, or shared, with a limit if that is not 0.
 type Need struct {
 	Name   string

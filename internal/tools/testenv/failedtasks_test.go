@@ -9,6 +9,8 @@ import (
 	"go.temporal.io/sdk/client"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/internal/tools/failedtasks"
 )
 
 // The workflow's first task fails and is repeated, so its result is right.
@@ -31,7 +33,7 @@ func TestNoFailedTasks_TaskFailedOnce_FailsUnlessAllowed(t *testing.T) {
 		require.NoError(t, run.Get(t.Context(), nil))
 
 		require.Eventually(t, func() bool { // the list lags behind
-			failed, err := FailedTasks(t.Context(), c, client.DefaultNamespace, queue)
+			failed, err := failedtasks.List(t.Context(), c.WorkflowService(), client.DefaultNamespace, queue)
 			return err == nil && len(failed) > 0
 		}, answerWithin, answerWithin/1000)
 		reported := &errorRecorder{TB: t}
