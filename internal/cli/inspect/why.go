@@ -197,6 +197,9 @@ type Doing struct {
 	heir string
 }
 
+// Open reports whether the run is open.
+func (d *Doing) Open() bool { return d.open }
+
 // Activity is a pending activity.
 type Activity struct {
 	ID   string `json:"id"`
