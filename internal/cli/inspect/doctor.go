@@ -92,6 +92,7 @@ func (d *Doctor) Examine(ctx context.Context) (findings []Finding) {
 		{"documents", []string{aboutCollection}, d.documents},
 		{"deadlocks", []string{aboutCollection}, d.deadlocks},
 		{"semaphores", []string{aboutCollection}, d.semaphores},
+		{"attempts", []string{aboutCollection, aboutTemporal}, d.attempts},
 	} {
 		var found Finding
 		missing := slices.DeleteFunc(check.needs, func(about string) bool { return well[about] })

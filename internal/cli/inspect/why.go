@@ -215,6 +215,9 @@ type Activity struct {
 	Failure string `json:"failure,omitempty"`
 	// Waits is set if it waits for a lock.
 	Waits bool `json:"waits,omitempty"`
+	// maxAttempts is the limit of its retry policy, 0 without one. isBusy is set if its last attempt did not get a lock.
+	maxAttempts int32
+	isBusy      bool
 }
 
 // ask is Describe, which also finds the failure of the workflow task and the run that continues a closed one.
@@ -302,6 +305,7 @@ func activityOf(p *workflowpb.PendingActivityInfo) Activity {
 	a := Activity{
 		ID: p.GetActivityId(), Type: p.GetActivityType().GetName(), Attempt: p.GetAttempt(), Since: timeOf(p.GetScheduledTime()), State: "scheduled",
 		Worker: p.GetLastWorkerIdentity(), Failure: firstLine(p.GetLastFailure()), Waits: p.GetActivityType().GetName() == wire.ActivityWait,
+		maxAttempts: p.GetMaximumAttempts(), isBusy: p.GetLastFailure().GetApplicationFailureInfo().GetType() == wire.FailureBusy,
 	}
 	next := timeOf(p.GetNextAttemptScheduleTime())
 	switch {
