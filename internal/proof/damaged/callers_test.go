@@ -65,6 +65,7 @@ var callers = map[string]string{
 	"internal/cli/inspect/doctor.go:documents":          "doctor",
 	"internal/cli/inspect/doctor.go:hasJanitor":         oneDocument,
 	"internal/cli/inspect/doctor.go:semaphores":         "doctor",
+	"internal/cli/inspect/doctor_temporal.go:attempts":  "resources",
 	"internal/cli/inspect/doctor_temporal.go:deadlocks": "doctor",
 	"internal/cli/inspect/doctor_temporal.go:pollers":   "workers",
 	"internal/cli/inspect/foreign.go:foreign":           "resources",
