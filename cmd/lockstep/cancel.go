@@ -67,7 +67,7 @@ func (c *cancelFlags) openRun(ctx context.Context, s streams, at *site, found []
 	case err != nil:
 		return nil, err
 	case doing.Reason != "":
-		return nil, fmt.Errorf("Temporal gave no answer about workflow %q: %s", p.Workflow, doing.Reason)
+		return nil, fmt.Errorf("no answer from Temporal about workflow %q: %s", p.Workflow, doing.Reason)
 	case !doing.Open():
 		return nil, fmt.Errorf("workflow %q has no open run (%s): a janitor releases what it has left", p.Workflow, doing.Status)
 	}

@@ -133,16 +133,7 @@ func Read(records []Record) *Story {
 		case Stopped:
 			s.stops[r.Other], s.calm = append(s.stops[r.Other], r.At), false
 		case Meddled:
-			s.meddled[r.Workflow] = append(s.meddled[r.Workflow], r.Type)
-			if r.Error == "" && (r.Type == "terminate" || r.Type == "reset" || r.Type == "restart") {
-				s.ended[r.Workflow] = append(s.ended[r.Workflow], r.At)
-			}
-			if r.Error == "" && r.Type == "terminate" {
-				s.terminated[r.Workflow] = append(s.terminated[r.Workflow], r.At)
-			}
-			if r.Type == "reset" && r.Other != "" {
-				s.resetFrom[r.Other] = r.Run
-			}
+			s.meddle(r)
 		default:
 			s.keep(r)
 		}
@@ -151,6 +142,20 @@ func Read(records []Record) *Story {
 		s.trust(a)
 	}
 	return s
+}
+
+// meddle stores an operator's action.
+func (s *Story) meddle(r *Record) {
+	s.meddled[r.Workflow] = append(s.meddled[r.Workflow], r.Type)
+	if r.Error == "" && (r.Type == "terminate" || r.Type == "reset" || r.Type == "restart") {
+		s.ended[r.Workflow] = append(s.ended[r.Workflow], r.At)
+	}
+	if r.Error == "" && r.Type == "terminate" {
+		s.terminated[r.Workflow] = append(s.terminated[r.Workflow], r.At)
+	}
+	if r.Type == "reset" && r.Other != "" {
+		s.resetFrom[r.Other] = r.Run
+	}
 }
 
 // keep stores a record that only one check uses.
