@@ -86,26 +86,21 @@ func (d *Doctor) deadlocks(ctx context.Context) (Finding, error) {
 const maxAsked = 100
 
 // attempts looks for activities that wait for a lock and may only be attempted a few times. Under a rule each wait uses up an attempt, and
-// the last one fails the activity. It asks about the workflows in the queues, up to maxAsked.
+// the last one fails the activity: one with a single attempt is never seen. It asks about the workflows in the queues, up to maxAsked.
 func (d *Doctor) attempts(ctx context.Context) (Finding, error) {
 	resources, err := d.Resources(ctx, lockcore.Filter{Contended: true})
 	if err != nil {
 		return Finding{}, err
 	}
-	steps := map[string]map[string]bool{} // by workflow: the steps that wait, as activity ID and type
+	waiting := map[string]bool{} // workflows
 	for i := range resources {
 		for _, e := range resources[i].Waiters {
-			if e.Party.Workflow == "" || e.Party.Namespace != d.Temporal.NamespaceID {
-				continue
+			if e.Party.Workflow != "" && e.Party.Namespace == d.Temporal.NamespaceID {
+				waiting[e.Party.Workflow] = true
 			}
-			if steps[e.Party.Workflow] == nil {
-				steps[e.Party.Workflow] = map[string]bool{}
-			}
-			_, step, _ := strings.Cut(e.Part, "/") // after the run
-			steps[e.Party.Workflow][step] = true
 		}
 	}
-	workflows := slices.Sorted(maps.Keys(steps))
+	workflows := slices.Sorted(maps.Keys(waiting))
 	asked := workflows[:min(len(workflows), maxAsked)]
 	var few []string
 	for _, workflow := range asked {
@@ -114,7 +109,7 @@ func (d *Doctor) attempts(ctx context.Context) (Finding, error) {
 			return Finding{}, err
 		}
 		for _, a := range doing.Activities {
-			if waits := a.isBusy || steps[workflow][a.ID+"/"+a.Type]; waits && a.maxAttempts > 0 {
+			if a.isBusy && a.maxAttempts > 0 {
 				few = append(few, fmt.Sprintf("%s (%s) of %q, in attempt %d of %d", a.Type, a.ID, workflow, a.Attempt, a.maxAttempts))
 			}
 		}
