@@ -42,15 +42,16 @@ NAME is a lock ID, or the name that lockstep ps, show and why print, if only one
 owner of a hold gets the reason when it next renews or asks. A part that may still be at work keeps others out until
 it leaves or its lease ends; --now does not wait for that, and is for a holder that is known to be dead.
 
-If an open workflow has the hold, cancelling the workflow is better: its saga is undone under its locks, while after a forced release
-others get the resource before that. --cancel does it, and waits until the workflow has left the resource. What it still has then is
-ended by force if you agree, or with --yes. At a terminal the command offers this. Only then does it connect to Temporal.
+If an open workflow has the hold, cancelling the workflow is better: its saga is undone under its locks, while after
+a forced release others get the resource before that. --cancel does it, and waits until the workflow has left the
+resource. What it still has then is ended by force if you agree, or with --yes. At a terminal the command offers to
+cancel. It connects to Temporal only for that.
 
 The owner of a queued request gets no reason. If it is a workflow, it may queue again at the end.
 
 It names the hold by its first fence, so it ends nothing that was granted since. It asks for confirmation, unless
---yes or --cancel is given. Without a terminal, one of them is required. With OTEL_EXPORTER_OTLP_ENDPOINT set, the span of the hold,
-with your name and the reason, is sent there.
+--yes or --cancel is given. Without a terminal, one of them is required. With OTEL_EXPORTER_OTLP_ENDPOINT set, the
+span of the hold, with your name and the reason, is sent there.
 
 Exit status: 0, 1 if there was nothing to end, it was not confirmed, or a cancelled workflow has not left, 2 for wrong usage.`,
 		Args: arguments("the resource's name", "the lock ID or the name, as lockstep show prints it"),

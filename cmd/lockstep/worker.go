@@ -46,9 +46,10 @@ with OTEL_METRICS_EXPORTER=none, spans alone.
 
 ` + connectionHelp + `
 
-If a codec encodes the workflows' payloads, the worker needs a codec server, which --codec-endpoint names, as that flag of the
-temporal command line does. It decodes inputs and encodes results. Failures stay plain, and name resources. The value of its
-Authorization header is read from TEMPORAL_CODEC_AUTH. Without a codec server, an activity with encoded input fails and is retried.
+If a codec encodes the workflows' payloads, the worker needs a codec server, which --codec-endpoint names, as
+that flag of the temporal command line does. It decodes inputs and encodes results. Failures stay plain, and name
+resources. The value of its Authorization header is read from TEMPORAL_CODEC_AUTH. Without a codec server, an
+activity with encoded input fails and is retried.
 
 TLS and credentials of the database are options of its URI: tls, tlsCAFile, tlsCertificateKeyFile and others.
 
