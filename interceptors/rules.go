@@ -79,7 +79,7 @@ func isRules(u party.Wakeup) bool { return strings.HasPrefix(u.Part, u.Run+"/"+r
 func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wire.Guard, resources []lockcore.Resource, held []lockcore.Lease) ([]lockcore.Lease, error) {
 	info := activity.GetInfo(ctx)
 	req := party.Request{
-		LockID: run.StepLockID(fmt.Sprintf("%s@%d", info.ActivityID, info.ScheduledTime.UnixNano())), Within: run.LockID(), Run: run.RunID,
+		LockID: run.StepLockID(wire.RuleStep(info.ActivityID, info.ActivityType.Name, info.ScheduledTime)), Within: run.LockID(), Run: run.RunID,
 		Resources: resources, Part: run.Part(rulePrefix + info.ActivityType.Name), Order: party.Order{Schedule: 1, Attempt: uint32(max(info.Attempt, 0))},
 		Owner: run.Owner(), Started: info.ScheduledTime, MaxWait: currentrun.InlineWait(info),
 		Comment: wire.Cut(fmt.Sprintf("rule of %s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt), 1024),

@@ -70,12 +70,12 @@ func (p pendingActivity) mayAwait(order party.Order) bool {
 	return p.activityType != wire.ActivityWait || p.id == wire.WaitID(order.Schedule)
 }
 
-// mayBe reports whether the activity may be an attempt of a step, or a wait. A guard names the step by number and type,
-// a rule by ID and time.
+// mayBe reports whether the activity may be an attempt of a step, or a wait. A guard names the step by number and type. A
+// rule names it by the activity, which is compared as a whole, because its ID and type may contain anything.
 func (p pendingActivity) mayBe(step string) bool {
 	_, guarded, _ := strings.Cut(step, "/")
-	ruled, _, _ := strings.Cut(step, "@")
-	return p.activityType == wire.ActivityWait || wire.IsHash(step) || guarded == p.activityType || ruled == p.id
+	return p.activityType == wire.ActivityWait || wire.IsHash(step) || guarded == p.activityType ||
+		strings.HasPrefix(step, wire.RuleStepPrefix(p.id, p.activityType))
 }
 
 // asker answers questions about runs. The error is a *RefusedError if it refuses all of them.

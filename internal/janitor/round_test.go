@@ -182,18 +182,27 @@ func TestRound_StepEnded_ReleasesItsEntries(t *testing.T) {
 	}
 }
 
-// The lock ID of a rule names the activity.
+// The lock ID of a rule names the activity, whose ID and type may contain the separators of lock IDs.
 func TestRound_RuleActivityEnded_WithdrawsItsWait(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		step := wire.Run{Namespace: "ns", WorkflowID: "w"}.StepLockID("17@1700000000")
-		w.keeps(t, "ns/other", "r", "busy", lockcore.Forever)
-		w.waits(t, step, "r", "busy")
-		j := w.janitor(t)
-		w.is("w/r", answer{verdict: open, settled: true, pending: []pendingActivity{{"17", "Debit"}, {"18", "Debit"}}})
-		require.Zero(t, w.round(t, j).Released)
-		w.is("w/r", answer{verdict: open, settled: true, pending: []pendingActivity{{"18", "Debit"}}})
-		require.Equal(t, 1, w.round(t, j).Released)
-	})
+	t.Parallel()
+	for _, c := range []struct{ own, other pendingActivity }{
+		{pendingActivity{"17", "Debit"}, pendingActivity{"18", "Debit"}},
+		{pendingActivity{"me@shop", "Debit"}, pendingActivity{"me", "Debit"}},
+		{pendingActivity{"a/b", "shop/Debit"}, pendingActivity{"a", "b/shop/Debit"}},
+	} {
+		t.Run(c.own.id, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				step := wire.RuleStep(c.own.id, c.own.activityType, time.Unix(1700000000, 0))
+				w.keeps(t, "ns/other", "r", "busy", lockcore.Forever)
+				w.waits(t, wire.Run{Namespace: "ns", WorkflowID: "w"}.StepLockID(step), "r", "busy")
+				j := w.janitor(t)
+				w.is("w/r", answer{verdict: open, settled: true, pending: []pendingActivity{c.own, c.other}})
+				require.Zero(t, w.round(t, j).Released)
+				w.is("w/r", answer{verdict: open, settled: true, pending: []pendingActivity{c.other}})
+				require.Equal(t, 1, w.round(t, j).Released)
+			})
+		})
+	}
 }
 
 // Its workers may be away for any time. The wait of a run with an heir expires.
