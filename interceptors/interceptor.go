@@ -53,6 +53,8 @@ type Interceptor struct {
 	namespaces currentrun.NamespaceIDs
 	// leaves counts the leaves of steps that have returned.
 	leaves background
+	// cannotWait has the types of activities for which warnCannotWait has logged.
+	cannotWait sync.Map
 }
 
 var _ interceptor.WorkerInterceptor = (*Interceptor)(nil)

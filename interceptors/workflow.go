@@ -82,6 +82,9 @@ func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType st
 	case err != nil:
 		return failed(ctx, err)
 	case step == nil:
+		if err := state.WriteRuleFacts(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
+			panic(err) // the owner cannot be encoded as JSON
+		}
 		return w.Next.ExecuteActivity(ctx, activityType, args...)
 	}
 	if encoded, err := runstate.Encode(ctx, args); err == nil { // otherwise the SDK reports what it cannot encode

@@ -174,7 +174,7 @@ func enterScope(ctx workflow.Context) (workflow.Context, *runstate.Scope) {
 
 // run calls fn, and then commits the saga or undoes it. ctx is the context around the saga, inner that of fn.
 func (s *Saga) run(ctx, inner workflow.Context, scope *runstate.Scope, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
-	err := fn(inner, s)
+	err := matchDeadlock(fn(inner, s))
 	if runstate.HandsOver(ctx, err) { // the run hands its locks over, or releases them, when it has ended
 		s.ended = true
 		if scope != nil {
