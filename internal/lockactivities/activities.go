@@ -46,7 +46,7 @@ type Registry interface {
 // It registers them as a struct. If it registered them one by one, the SDK would add an alias for the name of each method, and a user's
 // own activity method called Release would be taken for ours.
 func Register(registry Registry, locker Locker) {
-	registry.RegisterActivityWithOptions(&Activities{Locker: locker}, activity.RegisterOptions{
+	registry.RegisterActivityWithOptions(&registered{&Activities{Locker: locker}}, activity.RegisterOptions{
 		Name:                          wire.ActivityPrefix,
 		DisableAlreadyRegisteredCheck: true,
 	})
