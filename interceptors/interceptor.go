@@ -52,7 +52,8 @@ type Interceptor struct {
 	closer     *closer
 	namespaces currentrun.NamespaceIDs
 	// leaves counts the leaves of steps that have returned.
-	leaves background
+	leaves   background
+	unlocked unlockedCalls
 	// cannotWait has the types of activities for which warnCannotWait has logged.
 	cannotWait sync.Map
 }
@@ -120,7 +121,7 @@ func (i *Interceptor) InterceptWorkflow(_ workflow.Context, next interceptor.Wor
 	if i.closer != nil {
 		closes = i.closer
 	}
-	return newWorkflowInbound(next, runstate.NewState(i.collectionID, closes, i.options.TaskQueue, i.options.DataConverter))
+	return newWorkflowInbound(next, runstate.NewState(i.collectionID, closes, i.options.TaskQueue, i.options.DataConverter), &i.unlocked)
 }
 
 // InterceptActivity returns the activity side, one for each attempt.

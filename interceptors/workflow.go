@@ -17,17 +17,18 @@ import (
 // the replay fills its state.
 type workflowInbound struct {
 	interceptor.WorkflowInboundInterceptorBase
-	state *runstate.State
+	state    *runstate.State
+	unlocked *unlockedCalls
 }
 
-func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor, state *runstate.State) *workflowInbound {
-	return &workflowInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: state}
+func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor, state *runstate.State, unlocked *unlockedCalls) *workflowInbound {
+	return &workflowInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: state, unlocked: unlocked}
 }
 
 // Init installs the outbound side.
 func (w *workflowInbound) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
 	return w.Next.Init(&workflowOutbound{
-		WorkflowOutboundInterceptorBase: interceptor.WorkflowOutboundInterceptorBase{Next: outbound},
+		WorkflowOutboundInterceptorBase: interceptor.WorkflowOutboundInterceptorBase{Next: outbound}, unlocked: w.unlocked,
 	})
 }
 
@@ -62,6 +63,7 @@ func (w *workflowInbound) ExecuteUpdate(ctx workflow.Context, in *interceptor.Up
 // workflowOutbound writes the guards of steps into their headers.
 type workflowOutbound struct {
 	interceptor.WorkflowOutboundInterceptorBase
+	unlocked *unlockedCalls
 }
 
 // guardedKey marks the context of a call that an outer copy of this interceptor has handled already.
@@ -114,7 +116,14 @@ func (w *workflowOutbound) ExecuteChildWorkflow(ctx workflow.Context, childType 
 	if err := runstate.WriteOwner(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
 		panic(err) // the owner cannot be encoded as JSON
 	}
+	w.unlocked.check(ctx, "child workflow", childType)
 	return w.Next.ExecuteChildWorkflow(ctx, childType, args...)
+}
+
+// ExecuteNexusOperation logs a guard, which locks nothing around an operation.
+func (w *workflowOutbound) ExecuteNexusOperation(ctx workflow.Context, in interceptor.ExecuteNexusOperationInput) workflow.NexusOperationFuture {
+	w.unlocked.check(ctx, "Nexus operation", nexusName(in))
+	return w.Next.ExecuteNexusOperation(ctx, in)
 }
 
 // NewContinueAsNewError lets the next run keep the owner that this one inherited.
