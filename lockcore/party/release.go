@@ -15,7 +15,8 @@ import (
 )
 
 // Leave ends the parts that the leases name, and a hold that is not kept when its last part has left.
-// Leaving a part that has already ended is not an error. All are tried; errors are joined.
+// Leaving a part that has already ended is not an error. All are tried; errors are joined. What could not be
+// ended expires; a lease that never expires is ended in the background, as soon as the database answers.
 func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
 	return l.leaveAll(ctx, leases, leaving{})
 }
@@ -63,7 +64,7 @@ func (l *Locker) leaveAll(ctx context.Context, leases []Lease, how leaving) erro
 		_, spans[i] = l.tel.start(ctx, telemetry.SpanLeave, lease)
 		op := l.leaveOp(lease, how)
 		c := l.call(ctx, op, ending{})
-		if how.undo { // the next acknowledged write of the document carries it out, even if this call gives up before
+		if how.undo || lease.Left == Forever { // the next acknowledged write of the document carries it out, even if this call gives up before
 			c.TakeBack, c.Owed = l.call(ctx, op, ending{}), true
 		}
 		calls, sent = append(calls, c), append(sent, i)
@@ -96,10 +97,10 @@ func (l *Locker) leaveOp(lease Lease, how leaving) rules.Op {
 	}
 }
 
-// end carries out an operation that ends something, with a span of that name.
-func (l *Locker) end(ctx context.Context, name string, of Lease, why ending, op rules.Op) (update.Answer, error) {
+// end carries out a call that ends something, with a span of that name.
+func (l *Locker) end(ctx context.Context, name string, of Lease, why ending, c *update.Call) (update.Answer, error) {
 	_, span := l.tel.start(ctx, name, of)
-	a, err := l.do(ctx, strings.TrimPrefix(name, "lock."), of.Order, l.call(ctx, op, why))
+	a, err := l.do(ctx, strings.TrimPrefix(name, "lock."), of.Order, c)
 	why.on(span)
 	span.end(&a, err)
 	return a, err
@@ -135,6 +136,8 @@ type Release struct {
 	// that is known to be dead: if it lives, it works at the same time as the next holder. Defaults to
 	// false: such parts exclude others until they leave or expire.
 	Now bool
+	// owed is set if the release must be carried out in the background if the call fails: a part of the hold never expires.
+	owed bool
 }
 
 // Release ends one hold of a lock ID, or everything up to an order that it holds and requested on the
@@ -167,7 +170,11 @@ func (l *Locker) release(ctx context.Context, r *Release, resource string) (upda
 	if r.Force {
 		op.Reason = r.Reason
 	}
-	return l.end(ctx, telemetry.SpanRelease, Lease{Resource: resource, LockID: r.LockID, Order: r.Order}, r.ending(), op)
+	c := l.call(ctx, op, r.ending())
+	if r.owed {
+		c.TakeBack, c.Owed = l.call(ctx, op, r.ending()), true
+	}
+	return l.end(ctx, telemetry.SpanRelease, Lease{Resource: resource, LockID: r.LockID, Order: r.Order}, r.ending(), c)
 }
 
 // releaseHold ends the hold of a lease. If the hold is missing and was not released, it returns a *LostError if there is
@@ -175,6 +182,7 @@ func (l *Locker) release(ctx context.Context, r *Release, resource string) (upda
 func (l *Locker) releaseHold(ctx context.Context, lease Lease) error {
 	r := Release{
 		LockID: lease.LockID, Run: lease.Run, Resources: []string{lease.Resource}, FirstFence: lease.FirstFence, Order: lease.Order, Leaving: &lease.Part,
+		owed: lease.Left == Forever,
 	}
 	if err := r.check(); err != nil {
 		return err
