@@ -134,7 +134,7 @@ type locker interface {
 	currentrun.Locker
 	currentrun.Releaser
 	currentrun.CollectionIdentifier
-	NewSession(ctx context.Context, leases []lockcore.Lease) session
+	NewStepSession(ctx context.Context, leases []lockcore.Lease, left time.Duration) session
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
 	Release(ctx context.Context, r party.Release) error
@@ -152,8 +152,8 @@ type session interface {
 
 type coreLocker struct{ *party.Locker }
 
-func (l coreLocker) NewSession(ctx context.Context, leases []lockcore.Lease) session {
-	return l.Locker.NewSession(ctx, leases)
+func (l coreLocker) NewStepSession(ctx context.Context, leases []lockcore.Lease, left time.Duration) session {
+	return l.Locker.NewStepSession(ctx, leases, left)
 }
 
 // background counts goroutines, and waits until none is left.

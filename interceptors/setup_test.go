@@ -81,7 +81,7 @@ func (f *fakeLocker) Replaced(context.Context, string, string, ...string) ([]str
 	return nil, nil
 }
 
-func (f *fakeLocker) NewSession(ctx context.Context, leases []lockcore.Lease) session {
+func (f *fakeLocker) NewStepSession(ctx context.Context, leases []lockcore.Lease, _ time.Duration) session {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &fakeSession{ctx: ctx, cancel: cancel, leases: leases, leaveErr: f.leaveErr}
 	f.mu.Lock()
