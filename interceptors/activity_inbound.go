@@ -45,6 +45,12 @@ type activityInbound struct {
 //  2. The locks cannot be acquired: the step does not run, and the attempt fails; see enterFailure and enterRule.
 //  3. The step runs under its locks, and leaves them however it ends.
 func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+	result, err := a.execute(ctx, in)
+	note(ctx, err)
+	return result, err
+}
+
+func (a *activityInbound) execute(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
 	began := time.Now()
 	if wire.IsNeverGuarded(activity.GetInfo(ctx).ActivityType.Name) {
 		_, _ = a.currentRun(ctx) // starts waking workflows of the namespace. The activity itself reports an error

@@ -58,7 +58,8 @@ func (o Options) interceptor(connected func(interceptors.Connection)) *intercept
 
 // Interceptor returns only the worker interceptor, for sdkworker.Options.Interceptors of a worker without the plugin. Also call [Register] on
 // that worker, and run "lockstep janitor". After the worker has stopped, call Locker.Close, which waits until the locks of finished steps
-// are released. Unlike the plugin, it cannot check that the database answers before the worker starts. The error is a
+// are released. If another interceptor of the worker or of its client wraps the errors of activities, put interceptors.First before all of
+// them, as the plugin does. Unlike the plugin, it cannot check that the database answers before the worker starts. The error is a
 // *lockcore.InvalidError that names the option.
 func Interceptor(o Options) (interceptor.WorkerInterceptor, error) {
 	if err := o.check(); err != nil {

@@ -76,6 +76,9 @@ func (p *Plugin) simplePlugin() *temporal.SimplePlugin {
 	simple, err := temporal.NewSimplePlugin(temporal.SimplePluginOptions{
 		Name: PluginName,
 		ConfigureClient: func(_ context.Context, o client.PluginConfigureClientOptions) error {
+			if p.locker != nil && !startsWithFirst(o.ClientOptions.Interceptors) { // the client's interceptors come before the worker's
+				o.ClientOptions.Interceptors = append([]interceptor.ClientInterceptor{interceptors.First()}, o.ClientOptions.Interceptors...)
+			}
 			return hideNames(p.interceptor.Options().DataConverter, o.ClientOptions)
 		},
 		ConfigureWorker: p.configureWorker,
@@ -138,7 +141,13 @@ func (p *Plugin) configureWorker(_ context.Context, o sdkworker.PluginConfigureW
 	return p.install(&o.WorkerOptions.Interceptors)
 }
 
-// install appends the interceptor, unless one of its kind is in the list already.
+// startsWithFirst reports whether a list of interceptors begins with that of interceptors.First.
+func startsWithFirst[I any](list []I) bool {
+	return len(list) > 0 && any(list[0]) == any(interceptors.First())
+}
+
+// install appends the interceptor, unless one of its kind is in the list already. On a worker, interceptors.First begins the list: other
+// interceptors may wrap the failures of steps.
 func (p *Plugin) install(list *[]interceptor.WorkerInterceptor) error {
 	for _, other := range *list {
 		installed, ok := other.(*interceptors.Interceptor)
@@ -154,6 +163,9 @@ func (p *Plugin) install(list *[]interceptor.WorkerInterceptor) error {
 		return nil
 	}
 	*list = append(*list, p.interceptor)
+	if p.locker != nil && !startsWithFirst(*list) {
+		*list = append([]interceptor.WorkerInterceptor{interceptors.First()}, *list...)
+	}
 	return nil
 }
 
