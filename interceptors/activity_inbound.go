@@ -311,7 +311,7 @@ func leave(ctx context.Context, endPart func(ctx context.Context) error) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
 	defer cancel()
 	if err := endPart(bounded); err != nil {
-		activity.GetLogger(ctx).Warn("lockstep: the step could not leave its locks, which expire with its TTL", "error", err)
+		activity.GetLogger(ctx).Warn("lockstep: the step could not leave its locks, which expire with its TTL, or are left later if it is endless", "error", err)
 	}
 }
 
