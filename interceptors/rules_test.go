@@ -2,6 +2,7 @@ package interceptors
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
 func TestRetryDelay_Position_GrowsFromTheHead(t *testing.T) {
@@ -115,5 +117,42 @@ func TestEnterRule_StepCannotWait_WarnsOnce(t *testing.T) {
 			require.Equal(t, warnings, strings.Count(logs.String(), "cannot wait"), logs.String())
 			require.Contains(t, logs.String(), c.warning)
 		})
+	}
+}
+
+// The workflow tells a rule its owner, the saga of a step that may be barred, and that a compensation must not be a deadlock's victim.
+func TestEnterRule_FactsOfTheWorkflow_AreInTheRequest(t *testing.T) {
+	t.Parallel()
+	locker := &fakeLocker{}
+	i := with(locker)
+	i.rules = map[string]Rule{"Debit": {Activity: "Debit", Resources: func([]any) ([]lockcore.Resource, error) {
+		return resources(lockcore.Exclusive("r")), nil
+	}}}
+	err := runWorkflow(t, workflowEnv(t, i), &releases{}, func(ctx workflow.Context) error {
+		_ = step(ctx, "Debit")
+		_ = step(workflows.WithOwner(ctx, "order 7"), "Debit")
+		_ = workflows.RunSaga(workflows.WithOwner(ctx, "order 7"), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			s.Compensate(ctx, func(ctx workflow.Context) error { return step(ctx, "Debit") })
+			return errors.Join(step(ctx, "Debit"), step(workflows.Guard(ctx, account), "Debit"), errors.New("it fails"))
+		})
+		return nil
+	})
+	require.NoError(t, err)
+	var byRule []party.Request
+	for _, req := range locker.asked() {
+		if req.Resources[0].Name == "r" {
+			byRule = append(byRule, req)
+		}
+	}
+	require.Len(t, byRule, 5)
+	run := wire.Run{Namespace: "default-test-namespace", WorkflowID: "default-test-workflow-id"}
+	for n, want := range []wire.RuleFacts{
+		{Owner: wire.Owner{Name: run.Owner()}}, {Owner: wire.Owner{Name: "order 7"}},
+		{Owner: wire.Owner{Name: "order 7"}, Saga: "1"}, {Owner: wire.Owner{Name: "order 7"}, Saga: "1"},
+		{Owner: wire.Owner{Name: "order 7"}, NeverVictim: true},
+	} {
+		got := byRule[n]
+		require.Equal(t, want, wire.RuleFacts{Owner: wire.Owner{Name: got.Owner}, Saga: got.Saga, NeverVictim: got.NeverVictim}, n)
+		require.Equal(t, run.LockID(), got.Within)
 	}
 }
