@@ -7,7 +7,6 @@ import (
 	"iter"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -30,7 +29,6 @@ const (
 type Locker interface {
 	Enter(ctx context.Context, req party.Request) ([]lockcore.Lease, error)
 	TryEnter(ctx context.Context, req party.Request) ([]lockcore.Lease, error)
-	Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 }
 
@@ -69,9 +67,6 @@ func takeOverRuns(
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	req.MaxWait = min(req.MaxWait, bound/2)
-	if err := undoUnder(ctx, locker, own, &req, own.RunID); err != nil {
-		return nil, err
-	}
 	req.Call = rand.Text() // repeated after a take-over, it is the same request
 	leases, err := enter(ctx, req)
 	for n := 0; errors.Is(err, party.ErrOtherRun); n++ {
@@ -79,40 +74,13 @@ func takeOverRuns(
 		if failed == nil && n == mostOthers {
 			failed = err
 		}
-		if failed == nil {
-			req.TakeOver = other
-			failed = undoUnder(ctx, locker, own, &req, other)
-		}
 		if failed != nil {
 			return nil, errors.Join(failed, locker.Leave(context.WithoutCancel(ctx), leases...))
 		}
+		req.TakeOver = other
 		leases, err = enter(ctx, req)
 	}
 	return leases, err
-}
-
-// undoUnder adds the names that the undone step has under another run, and under all runs that this one replaced. The compensation
-// of a run that was reset names the step only under own and under the first run that was reset.
-func undoUnder(ctx context.Context, locker Locker, own wire.Run, req *party.Request, run string) error {
-	if len(req.Undo) < 2 {
-		return nil
-	}
-	names := make([]string, len(req.Resources))
-	for i, r := range req.Resources {
-		names[i] = r.Name
-	}
-	labels, err := locker.Replaced(ctx, req.LockID, run, names...)
-	if err != nil {
-		return err
-	}
-	step := strings.TrimPrefix(req.Undo[0], own.Part(""))
-	req.Undo = slices.Clone(req.Undo)
-	for _, label := range append(labels, run) {
-		if part := (wire.Run{RunID: label}).Part(step); !slices.Contains(req.Undo, part) {
-			req.Undo = append(req.Undo, part)
-		}
-	}
-	return nil
 }
 
 // Verifier is the part of a *party.Locker that Verify needs.

@@ -30,7 +30,7 @@ type Guard struct {
 	HoldTTL Duration `json:"holdTtl,omitempty"`
 	// Reacquire takes the lock again if it was lost.
 	Reacquire bool `json:"reacquire,omitempty"`
-	// NewFence requests a new fence even if the lock is held already.
+	// NewFence requests a new fence even if the lock is held already. A compensation of a step has that of its bar.
 	NewFence bool `json:"newFence,omitempty"`
 	// Saga is the innermost saga of the step, by which [ActivityBar] finds it; absent outside of sagas.
 	Saga string `json:"saga,omitempty"`
@@ -42,11 +42,9 @@ type Guard struct {
 	Try bool `json:"try,omitempty"`
 	// MaxWait is the rest of the time for which the step may wait; absent means as long as it takes.
 	MaxWait Duration `json:"maxWait,omitempty"`
-	// Undoes is the Part of the step that this compensation undoes. It waits until no attempt of that step runs, and bars later ones.
-	// Its resources include those of the step.
+	// Undoes is the Part of the step that this compensation undoes. Its resources include those of the step.
 	Undoes string `json:"undoes,omitempty"`
-	// Before is the run that was reset, if the run of this step was made by a reset. With Undoes, the same step of that run is undone
-	// too. The lock's document knows all other runs that this run has replaced.
+	// Before is the run that was reset, if the run of this step was made by a reset.
 	Before string `json:"before,omitempty"`
 	// Started is the start of the workflow run.
 	Started time.Time `json:"started,omitzero"`
@@ -115,13 +113,6 @@ func (g Guard) Request(run Run, attempt int32, comment string) party.Request {
 	if g.Scope == ScopeStep {
 		lockID, within, holdTTL = run.StepLockID(g.Part), lockID, 0
 	}
-	var undo []string
-	if g.Undoes != "" {
-		undo = []string{run.Part(g.Undoes)}
-		if g.Before != "" {
-			undo = append(undo, Run{RunID: g.Before}.Part(g.Undoes))
-		}
-	}
 	return party.Request{
 		LockID:    lockID,
 		Within:    within,
@@ -133,9 +124,8 @@ func (g Guard) Request(run Run, attempt int32, comment string) party.Request {
 		Persist:   g.Keeps(),
 		HoldTTL:   holdTTL,
 		Reacquire: g.Reacquires(),
-		NewFence:  g.NewFence,
+		NewFence:  g.NewFence && g.Undoes == "",
 		Saga:      g.Saga,
-		Undo:      undo,
 		Owner:     g.Owner.Of(run),
 		Started:   g.Started, NeverVictim: g.NeverVictim,
 		Comment: Cut(comment, 1024),

@@ -69,7 +69,7 @@ func TestGuardRequest_EachScope_NamesItsParty(t *testing.T) {
 	}, req)
 
 	g.Undoes = "2/Debit"
-	require.Equal(t, []string{"r/2/Debit"}, g.Request(run, 1, "").Undo)
+	require.False(t, g.Request(run, 1, "").NewFence, "it has the fence of its bar")
 
 	g.Scope, g.Owner = ScopeStep, Owner{}
 	req = g.Request(run, 1, "")

@@ -128,7 +128,7 @@ func (l *Locker) acquireOne(ctx, wait context.Context, req *Request, op rules.Ac
 // times of Acquire.
 func (l *Locker) acquireOp(req *Request, res Resource) rules.Acquire {
 	op := rules.Acquire{
-		Policy: l.cfg.policy(), Resource: res.Name, Call: req.entryID(res.Name), LockID: req.LockID, Label: req.Run, TakeOver: req.TakeOver, Undo: req.Undo,
+		Policy: l.cfg.policy(), Resource: res.Name, Call: req.entryID(res.Name), LockID: req.LockID, Label: req.Run, TakeOver: req.TakeOver,
 		Within: req.Within, Saga: req.Saga, Part: req.Part, Order: req.Order.number(),
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.keptTTL()),
 		Persist: req.Persist, HoldOnly: req.HoldOnly, HeldSince: heldSince(res), Reacquire: req.Reacquire, NewFence: req.NewFence, Queued: req.Queued,
@@ -200,7 +200,7 @@ func resultOf(op *rules.Acquire, a *update.Answer) (Lease, error) {
 		}
 		lease := leaseOf(d.Part(op.LockID, op.Part, op.Order), a)
 		lease.granted, lease.Joined = d.At, a.Outcome == rules.Joined
-		lease.Bars, lease.Undone = op.NewFence && len(op.Undo) == 0, op.Undo
+		lease.Bars = op.NewFence
 		return lease, nil
 	case rules.Lost:
 		return Lease{}, lostError(d, op.Request())

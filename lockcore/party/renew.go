@@ -271,7 +271,7 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 		return lease, err
 	}
 	renewed := leaseOf(p, &a)
-	renewed.Joined, renewed.Bars, renewed.Undone, renewed.granted = lease.Joined, lease.Bars, lease.Undone, lease.granted
+	renewed.Joined, renewed.Bars, renewed.granted = lease.Joined, lease.Bars, lease.granted
 	renewed.owner, renewed.host, renewed.comment = lease.owner, lease.host, lease.comment
 	span.end(&a, nil)
 	return renewed, nil

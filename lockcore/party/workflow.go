@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -92,25 +91,6 @@ func (v *Verify) lost(d *rules.Document, use Use) error {
 	return e
 }
 
-// Replaced returns the labels of the runs that a run of a party has replaced on the resources, or that have
-// replaced it, by take-overs, as far as the documents remember; one that cannot be decoded remembers nothing. The
-// error is the database's.
-func (l *Locker) Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error) {
-	loaded, err := l.readMajority(ctx, resources...)
-	if err != nil {
-		return nil, failure("read", "", Order{}, err, false)
-	}
-	var labels []string
-	for _, name := range slices.Sorted(maps.Keys(loaded.Docs)) {
-		for _, label := range loaded.Docs[name].Replaced(lockID, run) {
-			if label != run && !slices.Contains(labels, label) {
-				labels = append(labels, label)
-			}
-		}
-	}
-	return labels, nil
-}
-
 // Extend renews the kept hold of a lock ID on a resource by its HoldTTL, for holders without a process. A
 // hold that is missing stays missing. With handOver, Status reports the hold as handed over to the
 // workflow's next run, until that run has taken it over.
@@ -161,7 +141,8 @@ type Raise struct {
 	Run    string
 	// TakeOver is the label that Run may replace; see [Request]. The bars of that run end.
 	TakeOver string
-	// Saga is the Saga of the barred requests, and is required.
+	// Saga is the saga of the barred requests, and is required. A Saga "2" also matches "2/5", which is inside
+	// it, and not "21".
 	Saga string
 	// Order is the greatest order that is barred, with a Schedule of 1 or more. LastAttempt bars all attempts
 	// of a schedule, and of all before it.
@@ -170,8 +151,8 @@ type Raise struct {
 	Resources []string
 }
 
-// Raise bars the requests of one saga of a workflow run, up to an order, so that no step of the saga runs at
-// the same time as a compensation, or after it. Running parts are cut off, including those of runs that Run
+// Raise bars the requests of one saga of a workflow run, and of all sagas inside it, up to an order, so that no
+// step of them runs at the same time as a compensation, or after it. Running parts are cut off, including those of runs that Run
 // has replaced: their next renewal returns a *LostError. Queued requests and claims end. Later requests up to
 // that order are refused with a *SupersededError. The kept hold of the lock ID is renewed, and not released.
 //
@@ -184,7 +165,13 @@ type Raise struct {
 // Other errors: *InvalidError, *UnknownOutcomeError, ErrClosed, ctx's cause, and the database's. All
 // resources are tried; errors are joined. Raise may be repeated after any error.
 //
-// A resource remembers its latest 64 bars. A bar ends when another run takes over.
+// The first Raise draws a new fence for the hold of the lock ID on each resource: compensations that request the
+// resource later write under it or a greater one, and after their first write [UpdateFenced] refuses writes of the
+// barred steps. It does not refuse them while parts of the lock ID are running that the bar does not match, such
+// as steps of an outer saga. A repeated Raise draws none.
+//
+// A hold remembers its latest 16 bars. When it ends before they do, they join the latest 64 that each resource
+// remembers of parties without a hold. A bar ends when another run takes over, or with a release up to its order.
 func (l *Locker) Raise(ctx context.Context, r Raise) error {
 	if err := r.check(); err != nil {
 		return err

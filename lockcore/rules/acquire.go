@@ -14,7 +14,6 @@ func (op Acquire) Apply(before *Document, now time.Time) (*Document, Result) {
 		return s.end()
 	}
 	s.takeOver(op.LockID, op.Label)
-	s.barUndone(&op)
 	if s.superseded(&op) {
 		s.result.Outcome = Superseded
 		return s.end()
@@ -223,7 +222,9 @@ func (s *state) supersede(op *Acquire) {
 	for _, e := range s.doc.Entries {
 		own, mine := e.BelongsTo(op.LockID), e.Part == op.Part
 		switch {
-		case own && mine && e.State == StateClaimed, own && e.waitsForMore():
+		case own && mine && e.State == StateClaimed:
+		case own && e.waitsForMore():
+			s.homeless = append(s.homeless, e.Bars...)
 		case !own || op.HoldOnly || !mine || e.State != StateRunning || (op.Upgrades != "" && e.Order == op.Order):
 			kept = append(kept, e)
 		case e.Alive(s.now):

@@ -12,14 +12,14 @@
 //	Document
 //	├── Entries   each belongs to a lock ID
 //	│   ├── running    a part: one request under a lease
-//	│   ├── kept       the hold itself, which outlives its parts
+//	│   ├── kept       the hold itself, which outlives its parts, and its bars
 //	│   ├── claimed    a grant to a waiter that is not yet confirmed
 //	│   └── draining   a part that was cut off; it blocks others while its lease may be trusted
 //	├── Waiters   the queue, first come, first served
 //	├── Evidence  records of evictions, forced releases and take-overs
 //	├── Forced    the last forced releases, for people
 //	├── Releases  the order up to which each run has released everything
-//	└── Bars      requests that a compensation has overtaken
+//	└── Bars      requests that a compensation has overtaken, of lock IDs that keep nothing
 //
 // A hold is all running and kept entries of a lock ID. It has a fence, and a part may have a later one.
 //
@@ -49,7 +49,7 @@
 //     is [Busy]; if the queue has no room it is [Full]. Requests of lock IDs that hold, and requests
 //     whose claim has lapsed, queue ahead of all others, even if the queue is full.
 //
-// A refused request takes nothing. What rule 1 lets it take over, and what its Undo bars, remains. A
+// A refused request takes nothing. What rule 1 lets it take over remains. A
 // request with Persist that queues extends what its lock ID keeps, and so does every grant.
 //
 // # Settling

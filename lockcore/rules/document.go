@@ -31,7 +31,7 @@ type Document struct {
 	LastEvidence int64 `bson:"lastEvidence,omitempty"`
 	// Releases records, by lock ID and run, the order up to which all requests have been released.
 	Releases []ReleaseRecord `bson:"over,omitempty"`
-	// Bars refuse late requests of steps that a compensation undoes.
+	// Bars refuse late requests of steps that compensations undo, of lock IDs that keep nothing: see Bar.
 	Bars []Bar `bson:"bars,omitempty"`
 	// Forced has the last MaxForced forced releases, for people. No rule reads it.
 	Forced []Evidence `bson:"forced,omitempty"`
@@ -114,9 +114,11 @@ type Entry struct {
 	Regained int64 `bson:"regained,omitempty"`
 	// HandedOver, of a kept entry, is set if its run leaves it to the next run. See Verify.
 	HandedOver bool `bson:"handed,omitempty"`
+	// Bars, of a kept entry, are the bars of its lock ID. At most one kept entry of a lock ID has any.
+	Bars []Bar `bson:"bars,omitempty"`
 	// Within, of a kept entry and of a claim, is the enclosing lock ID of its request.
 	Within string `bson:"within,omitempty"`
-	// Saga is the outermost saga of the request that made the entry.
+	// Saga is the path of the saga of the request that made the entry: see Bar.
 	Saga string `bson:"saga,omitempty"`
 	// CutOff is set in a draining part that also blocks its own lock ID, because another run of its
 	// party or a compensation has replaced it.
@@ -250,16 +252,6 @@ type ReleaseRecord struct {
 	Order int64  `bson:"order"`
 }
 
-// Bar refuses late requests of a run that compensates: those of the part Part, or those of the
-// outermost saga Saga up to an order. It also matches requests whose Within is the lock ID.
-type Bar struct {
-	LockID string `bson:"lockId"`
-	Label  string `bson:"label,omitempty"`
-	Saga   string `bson:"saga,omitempty"`
-	Part   string `bson:"part,omitempty"`
-	Order  int64  `bson:"order"`
-}
-
 // EndedHold describes a hold for whose end a request has waited.
 type EndedHold struct {
 	LockID string `bson:"lockId"`
@@ -339,6 +331,7 @@ func (d *Document) Bytes() int {
 		e := &d.Entries[i]
 		n += entry + len(e.ID) + len(e.LockID) + len(e.Label) + len(e.Part) + len(e.Within) + len(e.Saga) + len(e.Owner) + len(e.Host) +
 			len(e.Comment) + len(e.Trace)
+		n += barBytes(e.Bars)
 		if e.Predecessor != nil {
 			n += len(e.Predecessor.LockID) + len(e.Predecessor.Owner) + len(e.Predecessor.Trace)
 		}
@@ -356,9 +349,14 @@ func (d *Document) Bytes() int {
 	for i := range d.Releases {
 		n += record + len(d.Releases[i].LockID) + len(d.Releases[i].Label)
 	}
-	for i := range d.Bars {
-		b := &d.Bars[i]
-		n += record + len(b.LockID) + len(b.Label) + len(b.Saga) + len(b.Part)
+	return n + barBytes(d.Bars)
+}
+
+func barBytes(bars []Bar) (n int) {
+	const record = 200 // without texts
+	for i := range bars {
+		b := &bars[i]
+		n += record + len(b.LockID) + len(b.Label) + len(b.Saga)
 	}
 	return n
 }
@@ -368,6 +366,9 @@ func (d *Document) Bytes() int {
 func (d *Document) Clone() *Document {
 	c := *d
 	c.Entries = append([]Entry{}, d.Entries...)
+	for i := range c.Entries {
+		c.Entries[i].Bars = slices.Clone(c.Entries[i].Bars)
+	}
 	c.Waiters = append([]Waiter{}, d.Waiters...)
 	c.Evidence = append([]Evidence{}, d.Evidence...)
 	c.Releases = slices.Clone(d.Releases)

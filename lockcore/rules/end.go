@@ -116,7 +116,10 @@ func (op TakeBack) Apply(before *Document, now time.Time) (*Document, Result) {
 
 // endEntries ends the matching entries.
 func (s *state) endEntries(which func(*Entry) bool) {
-	s.recordEnded(filter(s.doc.Entries, which)...)
+	for _, e := range filter(s.doc.Entries, which) {
+		s.recordEnded(e)
+		s.homeless = append(s.homeless, e.Bars...)
+	}
 	s.doc.Entries = without(s.doc.Entries, which)
 	s.dropDead()
 }
@@ -132,6 +135,7 @@ func (op Release) Apply(before *Document, now time.Time) (*Document, Result) {
 		if op.Force {
 			s.recordForced(&op, &e)
 		}
+		s.homeless = append(s.homeless, filter(e.Bars, func(b *Bar) bool { return op.FirstFence > 0 || b.Order > op.Order })...)
 		if !op.stopped(&e) && (e.State == StateDraining || e.State == StateRunning) {
 			draining = append(draining, s.drain(e))
 		}

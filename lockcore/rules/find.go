@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"math"
 	"slices"
 	"time"
 )
@@ -159,34 +158,14 @@ func (d *Document) SupersededBy(r Request) (by Supersession, ok bool) {
 			return Supersession{Order: o.Order, Released: true}, true
 		}
 	}
-	for i := range d.Bars {
-		if b := &d.Bars[i]; b.matches(r) {
-			by := Supersession{Order: r.Order, Released: true, Reason: ReasonBarred}
-			if b.Part == "" { // a bar of one part has no order
-				by.Order = b.Order
-			}
-			return by, true
-		}
+	if b := d.barred(r); b != nil {
+		return Supersession{Order: b.Order, Released: true, Reason: ReasonBarred}, true
 	}
 	if later, ok := d.LaterOrder(r.LockID, r.Part, r.Order); ok {
 		return Supersession{Order: later}, true
 	}
 	return Supersession{}, false
 }
-
-// matches reports whether the bar refuses a request.
-func (b *Bar) matches(r Request) bool {
-	switch {
-	case b.LockID != r.LockID && b.LockID != r.Within:
-		return false
-	case b.Part != "":
-		return b.Part == r.Part && r.Label != ""
-	}
-	return b.Label == r.Label && b.Saga == r.Saga && r.Order <= b.Order
-}
-
-// anyOrder is the order of a bar of one part.
-const anyOrder = math.MaxInt64
 
 // LaterOrder returns the order of a later request of the same part that runs, waits, has a claim or
 // drains. If the request itself drains, it returns this order.

@@ -43,7 +43,7 @@ type observer struct {
 	fence         int64
 	// released contains the order up to which a run has released everything.
 	released map[run]int64
-	// barred lists the parts and sagas that compensations have barred.
+	// barred lists the sagas that compensations have barred.
 	barred []rules.Bar
 	// losses contains the evidence of lost holds that was not erased, and regained, by run and call, the
 	// number of the newest evidence that a request was allowed to outlive. replaced contains the runs that
@@ -233,11 +233,6 @@ func (o *observer) remember(s *step) {
 	case rules.Acquire:
 		if (s.Outcome == rules.Granted || s.Outcome == rules.Joined) && op.Persist && op.Reacquire {
 			o.regain(run{op.LockID, op.Label}, op.Call)
-		}
-		if s.Outcome != rules.OtherRun {
-			for _, p := range op.Undo {
-				o.barred = append(o.barred, rules.Bar{LockID: op.LockID, Part: p})
-			}
 		}
 	case rules.Raise:
 		if s.Outcome != rules.OtherRun {
@@ -435,7 +430,7 @@ func (o *observer) claimStays(s *step) error {
 	}
 	c := s.before.Claim(op.LockID, op.Part)
 	excludes := slices.ContainsFunc(s.before.Entries, func(e rules.Entry) bool { return e.Alive(s.now()) && (e.CutOff || !e.Alive(o.latest)) }) // the clock ran back
-	if c == nil || c.Passed || excludes || len(op.Undo) > 0 || !c.Alive(s.now()) || c.Label != op.Label || !rules.Covers(c.Mode, op.Mode) {
+	if c == nil || c.Passed || excludes || !c.Alive(s.now()) || c.Label != op.Label || !rules.Covers(c.Mode, op.Mode) {
 		return nil
 	}
 	if limit := op.Party().Limit; limit == 0 || (c.Limit > 0 && limit >= c.Limit) {
@@ -534,10 +529,7 @@ func (o *observer) firstCome(s *step) error {
 	op, acquires := s.op.(rules.Acquire)
 	claim := before.Claim(op.LockID, op.Part)
 	privileged := acquires && (before.HeldByEnclosing(op.Party()) || before.HoldFence(op.LockID) != 0 || (claim != nil && !claim.Forfeited(s.now())))
-	barred := func(w rules.Waiter) bool {
-		return slices.Contains(op.Undo, w.Part) && (w.LockID == op.LockID || w.Within == op.LockID)
-	}
-	ahead := slices.ContainsFunc(queue, func(w rules.Waiter) bool { return s.awake(w) && !barred(w) })
+	ahead := slices.ContainsFunc(queue, s.awake)
 	if s.Outcome == rules.Granted && acquires && !privileged && ahead {
 		return errors.New("it was granted ahead of a waiter")
 	}
@@ -636,11 +628,10 @@ func namesEntry(s *step, e *rules.Entry) bool {
 	mine := e.BelongsTo(s.lockID())
 	switch op := s.op.(type) {
 	case rules.Acquire:
-		bars := op.Label != "" && slices.Contains(op.Undo, e.Part) && (e.LockID == op.LockID || e.Within == op.LockID)
 		switch {
 		case s.Outcome == rules.OtherRun:
 			return false
-		case bars || (mine && op.Label != "" && e.Label != op.Label): // undone, or taken over
+		case mine && op.Label != "" && e.Label != op.Label: // taken over
 			return true
 		case s.Outcome == rules.Granted || s.Outcome == rules.Joined:
 			return mine
@@ -660,7 +651,7 @@ func namesEntry(s *step, e *rules.Entry) bool {
 	case rules.Verify:
 		return mine && s.Outcome != rules.OtherRun && (e.State == rules.StateKept || e.Label != op.Label)
 	case rules.Raise:
-		barred := (e.LockID == op.LockID || e.Within == op.LockID) && e.Saga == op.Saga && (e.Order <= op.Order || e.Label != op.Label)
+		barred := (e.LockID == op.LockID || e.Within == op.LockID) && inside(e.Saga, op.Saga) && (e.Order <= op.Order || e.Label != op.Label)
 		return s.Outcome != rules.OtherRun && (barred || (mine && (e.State == rules.StateKept || e.Label != op.Label)))
 	}
 	return false
@@ -670,8 +661,7 @@ func namesEntry(s *step, e *rules.Entry) bool {
 func namesWaiter(op rules.Op, w *rules.Waiter) bool {
 	switch op := op.(type) {
 	case rules.Acquire:
-		bars := (w.LockID == op.LockID || w.Within == op.LockID) && slices.Contains(op.Undo, w.Part)
-		return bars || (w.LockID == op.LockID && (w.Part == op.Part || (op.Label != "" && w.Label != op.Label)))
+		return w.LockID == op.LockID && (w.Part == op.Part || (op.Label != "" && w.Label != op.Label))
 	case rules.Leave:
 		return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order
 	case rules.TakeBack:
@@ -683,7 +673,7 @@ func namesWaiter(op rules.Op, w *rules.Waiter) bool {
 	case rules.Verify:
 		return w.LockID == op.LockID && w.Label != op.Label
 	case rules.Raise:
-		return (w.LockID == op.LockID || w.Within == op.LockID) && (w.Label != op.Label || (w.Saga == op.Saga && w.Order <= op.Order))
+		return (w.LockID == op.LockID || w.Within == op.LockID) && (w.Label != op.Label || (inside(w.Saga, op.Saga) && w.Order <= op.Order))
 	}
 	return false
 }
@@ -725,6 +715,9 @@ func (o *observer) noDelay(s *step) error {
 	return nil
 }
 
+// inside reports whether a saga is another one, or inside it.
+func inside(saga, outer string) bool { return saga == outer || strings.HasPrefix(saga, outer+"/") }
+
 // victims is I12: each request of a withdrawn part is answered with the deadlock until the part leaves,
 // unless it is superseded.
 func victims(s *step) error {
@@ -759,17 +752,9 @@ func (o *observer) refused(s *step) error {
 	until, known := o.released[run{op.LockID, op.Label}]
 	released := known && until >= op.Order
 	barred := slices.ContainsFunc(o.barred, func(b rules.Bar) bool {
-		switch {
-		case b.LockID != op.LockID && b.LockID != op.Within, op.Label == "":
-			return false
-		case b.Part != "":
-			return b.Part == op.Part
-		}
-		return b.Label == op.Label && b.Saga == op.Saga && op.Order <= b.Order && !o.replaced[run{b.LockID, b.Label}]
+		return (b.LockID == op.LockID || b.LockID == op.Within) && b.Label == op.Label && inside(op.Saga, b.Saga) && op.Order <= b.Order &&
+			!o.replaced[run{b.LockID, b.Label}]
 	})
-	if slices.Contains(op.Undo, op.Part) {
-		return nil // it undoes itself
-	}
 	if refused := s.Outcome == rules.Superseded; refused != (overtaken || otherCall || released || barred) {
 		return fmt.Errorf("a later request: %v, another call: %v, a release: %v, a compensation: %v", overtaken, otherCall, released, barred)
 	}

@@ -18,6 +18,8 @@ const (
 	MaxEvidence = 64
 	MaxReleases = 64
 	MaxBars     = 64
+	// MaxHoldBars bounds the bars of one hold.
+	MaxHoldBars = 16
 	MaxForced   = 5
 	SettleMost  = 64
 )
@@ -72,11 +74,10 @@ type Acquire struct {
 	Call   string
 	LockID string
 	// Label is the label of the request's run. TakeOver is the label of a run that it may replace, even
-	// if that run's hold has expired. Within is the enclosing lock ID. Saga is the outermost saga of the
-	// request. Undo lists the parts that the request undoes, if it is a compensation.
+	// if that run's hold has expired. Within is the enclosing lock ID. Saga is the path of the request's saga:
+	// see Bar.
 	Label, TakeOver string
 	Within, Saga    string
-	Undo            []string
 	Part            string
 	Order           int64
 	Mode            string
@@ -203,10 +204,10 @@ type Verify struct {
 	HandOver bool
 }
 
-// Raise bars the requests of a saga up to an order, and all requests of the saga that replaced runs
-// have made: running parts are cut off, claims and queued requests end, and later requests are
+// Raise bars the requests of a saga and of the sagas inside it, up to an order, and all their requests that
+// replaced runs have made: running parts are cut off, claims and queued requests end, and later requests are
 // refused. Requests within the lock ID are barred like its own. The outcome is Busy while a part that
-// was cut off may still run.
+// was cut off may still run. A new bar draws a fence for what the lock ID keeps; a bar that exists draws none.
 type Raise struct {
 	Policy
 	Resource, LockID, Label, TakeOver, Saga string

@@ -19,6 +19,8 @@ type state struct {
 	changed bool
 	// downgraded contains the exclusive entries that the operation downgraded, in their earlier state.
 	downgraded []Entry
+	// homeless contains the bars of kept entries that the operation has ended, unless they end too.
+	homeless []Bar
 	// evidence contains the records that the operation adds.
 	evidence []Evidence
 }
@@ -41,6 +43,7 @@ func begin(before *Document, resource string, policy Policy, now time.Time) *sta
 func (s *state) end() (*Document, Result) {
 	s.settle()
 	s.mergeEnded()
+	s.moveBars()
 	if s.grants {
 		s.passClaims()
 	}
@@ -177,6 +180,7 @@ func (s *state) evictFor(p Party) {
 			return false
 		}
 		s.result.Expired = append(s.result.Expired, e)
+		s.homeless = append(s.homeless, e.Bars...)
 		if !around {
 			s.lose(&e, Evidence{By: p.LockID})
 		}

@@ -35,14 +35,12 @@ var callers = map[string]string{
 	"lockcore/party/status.go:list":                     "status",
 	"lockcore/party/watch.go:changed":                   "waiters",
 	"lockcore/party/watch.go:poll":                      "waiters",
-	"lockcore/party/workflow.go:Replaced":               "several",
 	"lockcore/mongolock/client.go:once":                 oneDocument,
 	"lockcore/mongolock/end.go:Purge":                   "mongolock",
 	"lockcore/mongolock/status.go:Status":               "mongolock",
 	"lockcore/mongolock/status.go:locksOf":              "mongolock",
 	"internal/currentrun/ask.go:id":                     noLocks,
 	"internal/currentrun/takeover.go:Inherited":         "status",
-	"internal/currentrun/takeover.go:undoUnder":         "several",
 	"internal/engine/store/encode.go:fieldsOf":          noLocks,
 	"internal/engine/store/extend.go:findExtended":      "several",
 	"internal/engine/store/layout.go:findForeign":       noLocks,
@@ -90,7 +88,7 @@ var callers = map[string]string{
 var others = []string{
 	"interceptors/activity_inbound.go:checkCollection", "interceptors/rules.go:resourcesByRule", "internal/cli/contention/blame.go:wait",
 	"internal/lockactivities/acquire.go:Acquire", "internal/lockactivities/keep.go:Keep", "internal/lockactivities/release.go:Release",
-	"internal/lockactivities/wait.go:Wait", "lockcore/party/workflow.go:lost", "lockcore/rules/runs.go:replacedRuns", "worker/plugin.go:register",
+	"internal/lockactivities/wait.go:Wait", "lockcore/party/workflow.go:lost", "lockcore/rules/bars.go:replacedRuns", "worker/plugin.go:register",
 }
 
 // A new function that lists documents, or reads several, must be added to the callers, with the check that reads bad documents through it.

@@ -115,8 +115,6 @@ func (r *reader) several(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, loaded.Docs["z/1"])
 	require.Equal(t, r.isName, len(loaded.Damaged) == 1)
-	_, err = r.locker.Replaced(t.Context(), "a", "run", names...)
-	require.NoError(t, err)
 }
 
 func (r *reader) workers(t *testing.T) {

@@ -265,10 +265,10 @@ var mutants = []mutant{
 		{"lockcore/rules/runs.go", "\t\ts.result.Outcome = Lost\n\t}\n\treturn s.end()\n", "\t\ts.result.Outcome = Lost\n\t} else {\n\t\ts.endEntries(func(e *Entry) bool { return e.BelongsTo(op.LockID) && e.State == StateKept })\n\t}\n\treturn s.end()\n"},
 	}, tests: "TestVerify_Held_IsRenewedAndNotReleased", simulated: true},
 	{what: "a bar returns while a part that it cut off may run", edits: []edit{
-		{"lockcore/rules/runs.go", "len(op.StillRunning(&known)) > 0", "len(op.StillRunning(&known)) < 0"},
+		{"lockcore/rules/bars.go", "len(op.StillRunning(&known)) > 0", "len(op.StillRunning(&known)) < 0"},
 	}, tests: "TestRaise_RunningPart_IsCutOffAndWaitedFor", simulated: true},
 	{what: "a bar does not cut off running parts", edits: []edit{
-		{"lockcore/rules/runs.go", "if e.State == StateKept || e.CutOff || !which(", "if true || e.State == StateKept || e.CutOff || !which("},
+		{"lockcore/rules/bars.go", "if e.State == StateKept || e.CutOff || !which(", "if true || e.State == StateKept || e.CutOff || !which("},
 	}, tests: "TestRaise_RunningPart_IsCutOffAndWaitedFor", simulated: true},
 	{what: "a request takes its resources in the order given", edits: []edit{
 		{"lockcore/party/request.go", "int { return strings.Compare(a.Name, b.Name) }", "int { return 0 * strings.Compare(a.Name, b.Name) }"},

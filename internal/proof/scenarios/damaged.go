@@ -50,7 +50,13 @@ func Damaged(pick func(possibilities int) int, now time.Time) *rules.Document {
 	for range pick(3) {
 		d.Evidence = append(d.Evidence, rules.Evidence{LockID: text(), Label: text(), To: text(), Fence: number(), At: at()})
 		d.Releases = append(d.Releases, rules.ReleaseRecord{LockID: text(), Label: text(), Order: number()})
-		d.Bars = append(d.Bars, rules.Bar{LockID: text(), Label: text(), Saga: text(), Part: text(), Order: number()})
+		d.Bars = append(d.Bars, rules.Bar{LockID: text(), Label: text(), Saga: text(), Order: number()})
+	}
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		for range pick(3) {
+			e.Bars = append(e.Bars, rules.Bar{LockID: text(), Label: text(), Saga: text(), Order: number()})
+		}
 	}
 	return d
 }
@@ -60,7 +66,7 @@ func AllOps(pick func(possibilities int) int) []rules.Op {
 	text := func() string { return []string{"w", "a", "w/1", ""}[pick(4)] }
 	lockID, label, part, order := text(), text(), text(), int64(pick(3))-1
 	acquire := rules.Acquire{
-		Policy: Policy, Resource: "r", Call: text(), LockID: lockID, Label: label, TakeOver: text(), Within: text(), Saga: text(), Undo: []string{text()},
+		Policy: Policy, Resource: "r", Call: text(), LockID: lockID, Label: label, TakeOver: text(), Within: text(), Saga: text(),
 		Part: part, Order: order, Mode: []string{rules.Exclusive, rules.Shared}[pick(2)], Limit: int64(pick(3)), TTL: int64(pick(2)) * 1000,
 		Persist: pick(2) == 1, HoldOnly: pick(3) == 1, HeldSince: int64(pick(2)), Reacquire: pick(2) == 1, Queue: pick(3) > 0, Refresh: pick(3) == 1,
 		Upgrades: text(), WaiterTTL: 1000, MaxWaiters: int64(pick(3)),

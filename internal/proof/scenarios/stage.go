@@ -137,7 +137,6 @@ func call(id string) with       { return func(op *rules.Acquire) { op.Call = id 
 func upgrades(id string) with   { return func(op *rules.Acquire) { op.Upgrades = id } }
 func label(l string) with       { return func(op *rules.Acquire) { op.Label = l } }
 func takeOver(l string) with    { return func(op *rules.Acquire) { op.TakeOver = l } }
-func undoes(part string) with   { return func(op *rules.Acquire) { op.Undo = []string{part} } }
 func within(lockID string) with { return func(op *rules.Acquire) { op.Within = lockID } }
 func saga(id string) with       { return func(op *rules.Acquire) { op.Saga = id } }
 
@@ -311,6 +310,18 @@ func (s *stage) raise(want rules.Outcome, lockID string, order int64, changes ..
 		change(&op)
 	}
 	return s.do(want, op)
+}
+
+// ofSaga makes a bar one of another saga.
+func ofSaga(id string) func(*rules.Raise) { return func(op *rules.Raise) { op.Saga = id } }
+
+// bars returns the bars of a lock ID as it is stored.
+func (s *stage) bars(lockID string) (all []rules.Bar) {
+	s.Helper()
+	for b := range s.stored().AllBars(lockID) {
+		all = append(all, *b)
+	}
+	return all
 }
 
 func replaces(label string) func(*rules.Raise) { return func(op *rules.Raise) { op.TakeOver = label } }

@@ -152,7 +152,7 @@ func (r *run) compensate() {
 	for len(r.steps) > 0 && !r.w.over() {
 		step := r.steps[len(r.steps)-1]
 		req := r.request(step.Resources, "undo")
-		req.Undo, req.NewFence, req.Reacquire, req.NeverVictim = []string{step.Part}, true, true, true
+		req.Reacquire, req.NeverVictim = true, true
 		_ = r.play(req, 0, nil)
 		r.steps = r.steps[:len(r.steps)-1]
 	}
