@@ -210,27 +210,11 @@ func TestRun_OpenRun_KeepsItsWait(t *testing.T) {
 	})
 }
 
-// The run ends between the listing and the question.
-func TestRun_HandedOverAfterListing_Stays(t *testing.T) {
+func TestRun_ContinuedAsNew_HoldsAreInherited(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.keeps(t, "ns/w", "r", "handed over", time.Hour)
 		w.is("w/r", answer{verdict: inherited, continued: true})
-		w.before = func() { w.handsOver(t, "ns/w", "r", "handed over") }
 		defer run(t, w.janitor(t))()
-		elapse(time.Minute)
-		require.Equal(t, []string{"ns/w holding"}, w.on(t, "handed over"))
-	})
-}
-
-func TestRun_ContinuedAsNew_KeepsOnlyWhatWasHandedOver(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.keeps(t, "ns/w", "r", "handed over", time.Hour)
-		w.keeps(t, "ns/w", "r", "not released", time.Hour)
-		w.handsOver(t, "ns/w", "r", "handed over")
-		w.is("w/r", answer{verdict: inherited, continued: true})
-		defer run(t, w.janitor(t))()
-		elapse(time.Minute)
-		require.Empty(t, w.on(t, "not released"))
 		elapse(3 * time.Hour)
 		require.Equal(t, []string{"ns/w holding"}, w.on(t, "handed over"))
 	})
@@ -258,7 +242,7 @@ func TestRound_ClosedRun_KeepsEvidenceOfLoss(t *testing.T) {
 		w.is("other/o", answer{verdict: open})
 		require.Equal(t, 1, w.round(t, w.janitor(t)).Released, "its wait")
 		err = w.Verify(t.Context(), party.Verify{
-			LockID: "ns/w", Run: "two", Inherits: true, Before: []string{"one"}, Uses: []party.Use{{Resource: "r", By: party.LastAttempt(1)}},
+			LockID: "ns/w", Run: "two", Inherits: true, LostSince: time.Unix(0, 0), Uses: []party.Use{{Resource: "r", By: party.LastAttempt(1)}},
 		})
 		require.ErrorIs(t, err, lockcore.ErrLost)
 	})

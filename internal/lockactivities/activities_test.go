@@ -119,7 +119,7 @@ func (f *fakeLocker) Status(context.Context, lockcore.Filter) iter.Seq2[lockcore
 
 func (f *fakeLocker) WatchFor(resource string) { f.tended = append(f.tended, resource) }
 
-func (f *fakeLocker) Extend(_ context.Context, _, _, resource string, _ bool) (time.Duration, error) {
+func (f *fakeLocker) Extend(_ context.Context, _, _, resource string) (time.Duration, error) {
 	f.extended = append(f.extended, resource)
 	if slices.Contains(f.lacks, resource) {
 		return 0, lockcore.ErrLost
@@ -322,8 +322,8 @@ func TestRelease_Used_VerifiesAndReleasesNothing(t *testing.T) {
 	require.JSONEq(t, `{}`, out)
 	require.Equal(t, []party.Verify{{
 		LockID: ownLockID, Run: "default-test-run-id", Uses: []party.Use{{Resource: "account/1", By: party.LastAttempt(2)}},
-		Inherits: true, // in the test environment
-		Before:   []string{"run 1"},
+		Inherits:  true, // in the test environment
+		LostSince: time.Unix(0, 0),
 	}}, f.verified)
 	require.Empty(t, f.released)
 	f = &fakeLocker{err: &lockcore.LostError{Resource: "account/1"}}

@@ -82,11 +82,11 @@ func (a *Activities) extend(ctx context.Context, self identity, caller wire.Run,
 	soonest := time.Duration(math.MaxInt64)
 	var errs []error
 	for _, name := range p.Resources {
-		delay, err := a.Locker.Extend(bounded, self.lockID, self.run, name, p.HandOver)
+		delay, err := a.Locker.Extend(bounded, self.lockID, self.run, name)
 		var other *party.OtherRunError
 		if errors.As(err, &other) {
 			if current, failed := currentrun.IsCurrent(bounded, caller); current {
-				delay, err = a.Locker.Extend(bounded, self.lockID, other.Other, name, p.HandOver)
+				delay, err = a.Locker.Extend(bounded, self.lockID, other.Other, name)
 			} else {
 				err = errors.Join(err, failed)
 			}

@@ -131,7 +131,7 @@ func (l *Locker) acquireOp(req *Request, res Resource) rules.Acquire {
 		Policy: l.cfg.policy(), Resource: res.Name, Call: req.entryID(res.Name), LockID: req.LockID, Label: req.Run, TakeOver: req.TakeOver,
 		Within: req.Within, Saga: req.Saga, Part: req.Part, Order: req.Order.number(),
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.keptTTL()),
-		Persist: req.Persist, HoldOnly: req.HoldOnly, HeldSince: heldSince(res), Reacquire: req.Reacquire, NewFence: req.NewFence, Queued: req.Queued,
+		Persist: req.Persist, HoldOnly: req.HoldOnly, HeldSince: heldSince(res), Reacquire: req.Reacquire, LostSince: req.LostSince, NewFence: req.NewFence, Queued: req.Queued,
 		Queue: true, WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), NextRefresh: l.refreshEvery().Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
 		Owner: req.Owner, Host: req.Host, Comment: req.Comment, NeverVictim: req.NeverVictim,
 	}
@@ -203,7 +203,7 @@ func resultOf(op *rules.Acquire, a *update.Answer) (Lease, error) {
 		lease.Bars = op.NewFence
 		return lease, nil
 	case rules.Lost:
-		return Lease{}, lostError(d, op.Request())
+		return Lease{}, lostError(d, op.Request(), op.LostSince)
 	case rules.OtherRun:
 		return Lease{}, &OtherRunError{Resource: op.Resource, LockID: op.LockID, Run: op.Label, Other: a.Note}
 	case rules.Deadlock:

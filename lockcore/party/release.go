@@ -187,8 +187,8 @@ func (l *Locker) releaseHold(ctx context.Context, lease Lease) error {
 	if !part && (len(a.Released()) > 0 || !a.After.LostBefore(lease.LockID, lease.FirstFence, lease.granted)) {
 		return nil
 	}
-	e, _ := lossIn(a.After, lease.LockID, lease.Order.number(), "what became of it is not known any longer", lease.Run)
-	return e
+	e := a.After.LossEvidence(lease.LockID, lease.Run, time.Time{})
+	return lossOf(a.After, lease.LockID, lease.Order.number(), e, "what became of it is not known any longer")
 }
 
 func (r *Release) check() error {

@@ -154,7 +154,7 @@ func (l *Locker) renewCrowd(ctx context.Context, leases []Lease, indexes []int, 
 			apply(i, renewResult{lease, err})
 		case parts[lease.partID()] == 0:
 			r := rules.Request{LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: lease.Order.number()}
-			apply(i, renewResult{lease, lostError(a.After, r)})
+			apply(i, renewResult{lease, lostError(a.After, r, time.Time{})})
 		default:
 			lease.kept, lease.seen, lease.upgraded = kept[lease.LockID], a.Sent, parts[lease.partID()] > 1
 			apply(i, renewResult{lease.renewed(a.Sent), nil})
@@ -266,7 +266,7 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 	p := a.After.Part(op.LockID, op.Part, op.Order)
 	if p == nil {
 		r := rules.Request{LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: lease.Order.number()}
-		err := lostError(a.After, r)
+		err := lostError(a.After, r, time.Time{})
 		span.end(&a, err)
 		return lease, err
 	}

@@ -153,6 +153,9 @@ type Request struct {
 	// Reacquire takes a lost lock again, instead of returning ErrLost. Compensations set it: they must run,
 	// and never without the lock.
 	Reacquire bool `json:"reacquire,omitempty"`
+	// LostSince, with Persist and without Reacquire, is as in [Verify]: a run that a reset has made sets it for
+	// resources that it has used already. Defaults to zero: only losses of Run count.
+	LostSince time.Time `json:"lostSince,omitzero"`
 	// NewFence draws a new fence even if the lock ID holds already, so that a resource that checks
 	// fences refuses late writes of earlier steps. Compensations after [Locker.Raise] need not set it.
 	NewFence bool `json:"newFence,omitempty"`

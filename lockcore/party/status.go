@@ -68,8 +68,6 @@ type Status struct {
 	Position int `json:"position,omitempty"`
 	// Overdue is set if a waiter was not refreshed in time, and is passed over until it is.
 	Overdue bool `json:"overdue,omitempty"`
-	// HandedOver is set if the run that keeps the hold has left it to the workflow's next run.
-	HandedOver bool `json:"handedOver,omitempty"`
 	// InTheWay lists what blocks a waiter, by the rules by which locks are granted: at most 16 holders, or else a
 	// waiter ahead. It is empty if the resource is being granted to it.
 	InTheWay []Obstacle `json:"-"`
@@ -304,7 +302,7 @@ func holders(d *rules.Document) []Status {
 		}
 		s := Status{Resource: d.ID, Holder: holderOf(d, e)}
 		if e.State != rules.StateRunning { // the order of a hold is that of its kept entry
-			s.Order, s.HandedOver = orderOf(e.Order), e.HandedOver
+			s.Order = orderOf(e.Order)
 		} else {
 			running[e.LockID] = append(running[e.LockID], Running{Part: e.Part, Silent: s.Silent, ExpiresIn: s.ExpiresIn})
 		}
@@ -348,7 +346,7 @@ func (s *Status) addHold(other *Status, describes bool) {
 	if describes {
 		s.Owner, s.Host, s.Comment, s.Trace, s.Since, s.Limit = other.Owner, other.Host, other.Comment, other.Trace, other.Since, other.Limit
 	}
-	s.Order, s.HandedOver = cmp.Or(other.Order, s.Order), s.HandedOver || other.HandedOver
+	s.Order = cmp.Or(other.Order, s.Order)
 	s.ExpiresIn, s.Silent = max(s.ExpiresIn, other.ExpiresIn), min(s.Silent, other.Silent)
 	s.HoldTTL, s.Fence = max(s.HoldTTL, other.HoldTTL), max(s.Fence, other.Fence)
 	s.Mode = other.Mode.Stronger(s.Mode)

@@ -22,12 +22,12 @@ type Verify struct {
 	// Uses lists what must be held. Defaults to nothing.
 	Uses []Use
 	// Inherits permits missing holds, because an earlier run of the party may have released them. A hold
-	// is then lost only if there is evidence of a loss by this run, by one of Before, or by a run that is
-	// known to have replaced one of them or to have been replaced by one. Defaults to false: a missing
-	// hold is lost.
+	// is then lost only if there is evidence of the loss. Defaults to false: a missing hold is lost.
 	Inherits bool
-	// Before lists labels of earlier runs whose losses count as losses of this one.
-	Before []string
+	// LostSince, of a run that a reset has made, is the time, by the server's clock, from which losses of any
+	// run of the lock ID count like those of Run, unless the hold has outlived them: it began later, or was
+	// acquired again with [Request].Reacquire. Defaults to zero: only losses of Run count.
+	LostSince time.Time
 }
 
 // Use is a resource that the party has used, and must have held since.
@@ -51,7 +51,7 @@ func (l *Locker) Verify(ctx context.Context, v Verify) error {
 	inParallel(len(v.Uses), func(i int) {
 		use := v.Uses[i]
 		d, err := l.verifyHold(ctx, rules.Verify{
-			Resource: use.Resource, LockID: v.LockID, Label: v.Run, TakeOver: v.TakeOver, Used: use.By.number(),
+			Resource: use.Resource, LockID: v.LockID, Label: v.Run, TakeOver: v.TakeOver, Used: use.By.number(), LostSince: v.LostSince,
 		})
 		if err == nil {
 			err = v.lost(d, use)
@@ -76,39 +76,37 @@ func (v *Verify) check() error {
 
 // lost returns the *LostError if the party does not hold what it used, or has lost it in between.
 func (v *Verify) lost(d *rules.Document, use Use) error {
-	if d.Keeps(v.LockID, use.By.number()) && d.Lost(v.LockID, v.Run) == nil {
+	loss := d.Lost(v.LockID, v.Run, v.LostSince)
+	if loss == nil && d.Keeps(v.LockID, use.By.number()) {
 		return nil
 	}
-	var labels []string
-	for _, label := range append([]string{v.Run}, v.Before...) {
-		labels = append(labels, d.Replaced(v.LockID, label)...)
+	if loss == nil { // the hold began after the use, and has outlived the loss of the one before
+		loss = d.LossEvidence(v.LockID, v.Run, v.LostSince)
 	}
-	e, known := lossIn(d, v.LockID, use.By.number(), "it does not hold what it used: "+
-		"a worker without Lockstep ran the step, or what became of the hold is not known any longer", labels...)
-	if !known && v.Inherits {
+	if loss == nil && v.Inherits {
 		return nil
 	}
-	return e
+	return lossOf(d, v.LockID, use.By.number(), loss, "it does not hold what it used: "+
+		"a worker without Lockstep ran the step, or what became of the hold is not known any longer")
 }
 
 // Extend renews the kept hold of a lock ID on a resource by its HoldTTL, for holders without a process. A
-// hold that is missing stays missing. With handOver, Status reports the hold as handed over to the
-// workflow's next run, until that run has taken it over.
+// hold that is missing stays missing.
 //
 // It returns the time after which to call it again: a third of the HoldTTL, and at most 5 min. If the hold is
 // missing, the error is a *LostError; if another run has it, an *OtherRunError. Other errors are
 // *InvalidError, and the database's.
-func (l *Locker) Extend(ctx context.Context, lockID, run, resource string, handOver bool) (again time.Duration, err error) {
+func (l *Locker) Extend(ctx context.Context, lockID, run, resource string) (again time.Duration, err error) {
 	if err := checkEnd("Extend", lockID, 0, []string{resource}); err != nil {
 		return 0, err
 	}
-	d, err := l.verifyHold(ctx, rules.Verify{Resource: resource, LockID: lockID, Label: run, HandOver: handOver})
+	d, err := l.verifyHold(ctx, rules.Verify{Resource: resource, LockID: lockID, Label: run})
 	if err != nil {
 		return 0, err
 	}
 	switch k := d.Kept(lockID); {
 	case k == nil:
-		return 0, lostError(d, rules.Request{LockID: lockID, Label: run, Order: LastAttempt(math.MaxInt32).number()})
+		return 0, lostError(d, rules.Request{LockID: lockID, Label: run, Order: LastAttempt(math.MaxInt32).number()}, time.Time{})
 	case k.TTL == 0:
 		return extendEvery, nil
 	default:

@@ -47,7 +47,7 @@ func (s *state) isLost(op *Acquire) bool {
 	case op.Reacquire:
 		return false
 	}
-	return (op.Persist && s.doc.Lost(op.LockID, op.Label) != nil) || (op.HeldSince > 0 && !s.doc.Keeps(op.LockID, op.HeldSince))
+	return (op.Persist && s.doc.Lost(op.LockID, op.Label, op.LostSince) != nil) || (op.HeldSince > 0 && !s.doc.Keeps(op.LockID, op.HeldSince))
 }
 
 // grantOrQueue grants the request if it is admitted, and queues it otherwise. The cases are in the order of
@@ -161,7 +161,7 @@ func (s *state) grant(op *Acquire, joins bool) {
 	describe(&kept)
 	kept.TTL, kept.ExpiresAt = op.HoldTTL, Later(expiry(s.now, op.HoldTTL), expiry(s.now, op.TTL))
 	if op.Reacquire {
-		if e := s.doc.LossEvidence(op.LockID, op.Label); e != nil {
+		if e := s.doc.LossEvidence(op.LockID, op.Label, op.LostSince); e != nil {
 			kept.Regained = e.Number
 		}
 	}

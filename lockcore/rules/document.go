@@ -106,14 +106,12 @@ type Entry struct {
 	// document. It is FirstFence until another run takes the hold over.
 	LeastFence int64 `bson:"least,omitempty"`
 	// FirstOrder, of a kept entry, is the smallest order of its requests, so that Verify recognizes a
-	// hold that began after its use. A reset continues the orders of its run, so a take-over keeps it. It
-	// is 0 if a run before handed the hold over.
+	// hold that began after its use. It is 0 if the hold was taken over from another run, whose orders are not
+	// comparable: it is older than all requests of this one.
 	FirstOrder int64 `bson:"firstOrder,omitempty"`
 	// Regained, of a kept entry, is the number of the newest evidence of a loss that its request has
 	// outlived, because it was allowed to acquire the resource again.
 	Regained int64 `bson:"regained,omitempty"`
-	// HandedOver, of a kept entry, is set if its run leaves it to the next run. See Verify.
-	HandedOver bool `bson:"handed,omitempty"`
 	// Bars, of a kept entry, are the bars of its lock ID. At most one kept entry of a lock ID has any.
 	Bars []Bar `bson:"bars,omitempty"`
 	// Within, of a kept entry and of a claim, is the enclosing lock ID of its request.

@@ -22,7 +22,7 @@ func TestDocument_Bytes_IsNoLessThanWhatIsStored(t *testing.T) {
 		for range 100 {
 			d.Entries = append(d.Entries, rules.Entry{
 				ID: text, LockID: text, Label: text, Part: text, Order: 1, Mode: rules.Exclusive, State: rules.StateDraining, Fence: 1, FirstFence: 1,
-				LeastFence: 1, FirstOrder: 1, HandedOver: true, Regained: 1, Bars: []rules.Bar{{LockID: text, Label: text, Saga: text, Order: 1}}, Passed: true, Within: text, Saga: text, CutOff: true, TTL: 1, ExpiresAt: now, RenewedAt: &now,
+				LeastFence: 1, FirstOrder: 1, Regained: 1, Bars: []rules.Bar{{LockID: text, Label: text, Saga: text, Order: 1}}, Passed: true, Within: text, Saga: text, CutOff: true, TTL: 1, ExpiresAt: now, RenewedAt: &now,
 				Since: &now, ClaimedAt: &now, Predecessor: ended, PositionExpiresAt: &now, ClaimTTL: 1, CreatedAt: &now, Owner: text, Host: text, Comment: text, Limit: 1, Trace: text,
 			})
 			d.Waiters = append(d.Waiters, rules.Waiter{
@@ -79,7 +79,7 @@ func readEverything(d *rules.Document) {
 		d.Replaced(e.LockID, e.Label)
 		d.LostBefore(e.LockID, e.FirstFence, e.ExpiresAt)
 		d.Keeps(e.LockID, e.Order)
-		d.Lost(e.LockID, e.Label)
+		d.Lost(e.LockID, e.Label, start)
 	}
 }
 

@@ -94,7 +94,7 @@ func (o *observer) check(s *step) error {
 		name  string
 		check func(*step) error
 	}{
-		{"I6", o.refused}, {"I8", o.neverHeldAgain}, {"I3", o.fences}, {"I6", readOnly},
+		{"I6", o.refused}, {"I8", o.neverHeldAgain}, {"I8", lostForAReason}, {"I3", o.fences}, {"I6", readOnly},
 		{"I1", lasting}, {"I2", o.limits}, {"I4", o.firstCome}, {"I4", o.claimStays}, {"I5", named}, {"I9", o.noDelay}, {"I12", victims}, {"I15", idle},
 	}
 	for _, c := range checks {
@@ -225,14 +225,14 @@ func (o *observer) remember(s *step) {
 	for _, h := range s.Holds {
 		op, _ := s.op.(rules.Acquire) // which may have queued just now
 		if (op.Call == h.ID && op.Reacquire) || slices.ContainsFunc(s.before.Waiters, func(w rules.Waiter) bool { return w.Hold != nil && w.Hold.ID == h.ID && w.Hold.Reacquire }) {
-			o.regain(run{h.LockID, h.Label}, h.ID)
+			o.regain(run{h.LockID, h.Label}, h.ID, time.Time{})
 		}
 	}
 	o.losses = append(o.losses, slices.DeleteFunc(s.evidence(), func(e rules.Evidence) bool { return e.To != "" })...)
 	switch op := s.op.(type) {
 	case rules.Acquire:
 		if (s.Outcome == rules.Granted || s.Outcome == rules.Joined) && op.Persist && op.Reacquire {
-			o.regain(run{op.LockID, op.Label}, op.Call)
+			o.regain(run{op.LockID, op.Label}, op.Call, op.LostSince)
 		}
 	case rules.Raise:
 		if s.Outcome != rules.OtherRun {
@@ -265,13 +265,13 @@ func (o *observer) remember(s *step) {
 	}
 }
 
-// regain records that a call was allowed to outlive the losses of a run.
-func (o *observer) regain(r run, call string) {
+// regain records that a call was allowed to outlive the losses of a run, and those of any run from a time on.
+func (o *observer) regain(r run, call string, since time.Time) {
 	if o.regained[r] == nil {
 		o.regained[r] = map[string]int64{}
 	}
 	for _, e := range o.losses {
-		if e.LockID == r.lockID && (r.label == "" || e.Label == r.label) {
+		if e.LockID == r.lockID && (r.label == "" || e.Label == r.label || (!since.IsZero() && !e.At.Before(since))) {
 			o.regained[r][call] = max(o.regained[r][call], e.Number)
 		}
 	}
@@ -474,7 +474,7 @@ func withoutTraces(d *rules.Document) *rules.Document {
 			}
 			merged[e.LockID] = true
 			e = *d.Kept(e.LockID)
-			e.ID, e.Owner, e.Host, e.Comment, e.Trace = "", "", "", "", "" // which are those of one of its requests
+			e.ID, e.Owner, e.Host, e.Comment, e.Trace, e.Saga = "", "", "", "", "", "" // which are those of one of its requests
 		}
 		e.Fence, e.FirstFence, e.LeastFence, e.Passed = 0, 0, 0, false
 		e.ExpiresAt, e.RenewedAt, e.Since, e.ClaimedAt, e.CreatedAt, e.PositionExpiresAt = time.Time{}, nil, nil, nil, nil, nil
@@ -778,6 +778,40 @@ func (o *observer) neverHeldAgain(s *step) error {
 		return errors.New("it did not hold any longer")
 	case op.Persist && o.lostBy(s, op.LockID, op.Label):
 		return errors.New("it was evicted")
+	case op.Persist && !op.LostSince.IsZero() && o.lostSince(s, op.LockID, op.LostSince):
+		return errors.New("a run before was evicted")
+	}
+	return nil
+}
+
+// lostSince reports whether any run of a lock ID has lost what it kept from a time on, and no hold that exists
+// has outlived that, as far as the document remembers.
+func (o *observer) lostSince(s *step, lockID string, since time.Time) bool {
+	k, outlived := s.before.Kept(lockID), int64(0)
+	for r, calls := range o.regained {
+		for _, number := range calls {
+			if k != nil && r.lockID == lockID {
+				outlived = max(outlived, number)
+			}
+		}
+	}
+	return slices.ContainsFunc(o.losses, func(e rules.Evidence) bool {
+		return e.LockID == lockID && !e.At.Before(since) && e.Number > outlived && (k == nil || e.Fence >= k.FirstFence) && slices.Contains(s.before.Evidence, e)
+	})
+}
+
+// lostForAReason is the other half of I8: a request without HeldSince is answered with a loss only if there is
+// evidence of one.
+func lostForAReason(s *step) error {
+	op, ok := s.op.(rules.Acquire)
+	if !ok || s.Outcome != rules.Lost || op.HeldSince > 0 || op.Upgrades != "" {
+		return nil
+	}
+	counts := func(e rules.Evidence) bool {
+		return e.LockID == op.LockID && e.To == "" && (op.Label == "" || e.Label == op.Label || (!op.LostSince.IsZero() && !e.At.Before(op.LostSince)))
+	}
+	if op.Reacquire || !slices.ContainsFunc(s.before.Evidence, counts) {
+		return errors.New("nothing was lost")
 	}
 	return nil
 }

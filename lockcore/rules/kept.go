@@ -85,7 +85,6 @@ func (e *Entry) add(o *Entry) {
 		e.Order, e.Trace = o.Order, cmp.Or(o.Trace, e.Trace)
 	}
 	e.Fence, e.LeastFence = max(e.Fence, o.Fence), max(e.LeastFence, o.LeastFence)
-	e.HandedOver = e.HandedOver || o.HandedOver
 	e.CreatedAt, e.RenewedAt = earliest(e.CreatedAt, o.CreatedAt), latest(e.RenewedAt, o.RenewedAt)
 	e.Owner, e.Host, e.Comment = cmp.Or(e.Owner, o.Owner), cmp.Or(e.Host, o.Host), cmp.Or(e.Comment, o.Comment)
 	for _, b := range o.Bars {

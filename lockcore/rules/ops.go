@@ -92,6 +92,8 @@ type Acquire struct {
 	// or refreshes its position in the queue.
 	HeldSince                  int64
 	Reacquire, NewFence, Queue bool
+	// LostSince is as in Verify: from this time on, losses of any run of the lock ID count like its own.
+	LostSince time.Time
 	// Queued is set if the request has queued before. If it is then neither queued nor granted, another
 	// operation has ended it, and it is superseded.
 	Queued bool
@@ -200,8 +202,9 @@ type Verify struct {
 	Policy
 	Resource, LockID, Label, TakeOver string
 	Used                              int64
-	// HandOver marks the hold as left to the next run, until that run takes it over.
-	HandOver bool
+	// LostSince, of a run that a reset has made, is the time from which losses of any run of the lock ID count
+	// like its own. Zero counts its own only.
+	LostSince time.Time
 }
 
 // Raise bars the requests of a saga and of the sagas inside it, up to an order, and all their requests that

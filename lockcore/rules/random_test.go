@@ -55,7 +55,7 @@ func random(pick func(possibilities int) int, d *rules.Document, step int) rules
 		return rules.Withdraw{Policy: policy, Resource: "r", LockID: lockID, Part: part, Order: order, Reason: "because"}
 	case 16:
 		label = []string{"one", "two"}[pick(2)]
-		return rules.Verify{Policy: policy, Resource: "r", LockID: "w", Label: label, TakeOver: []string{"", "one"}[pick(2)], Used: order, HandOver: pick(3) == 1}
+		return rules.Verify{Policy: policy, Resource: "r", LockID: "w", Label: label, TakeOver: []string{"", "one"}[pick(2)], Used: order, LostSince: []time.Time{{}, start, start.Add(20 * time.Second)}[pick(3)]}
 	case 17:
 		return rules.Raise{Policy: policy, Resource: "r", LockID: "w", Label: []string{"one", "two"}[pick(2)], TakeOver: []string{"", "one"}[pick(2)], Saga: []string{"s", "s", "s/1"}[pick(3)], Order: order - 2}
 	case 18:
@@ -113,6 +113,9 @@ func randomAcquire(pick func(int) int, op rules.Acquire) rules.Acquire {
 	op.HoldOnly = op.Persist && seldom()
 	op.NextRefresh = []int64{0, 2_000, 10_000}[pick(3)]
 	op.Reacquire, op.NewFence, op.Refresh = seldom(), seldom(), seldom()
+	if seldom() {
+		op.LostSince = []time.Time{start, start.Add(20 * time.Second)}[pick(2)]
+	}
 	if seldom() {
 		op.HeldSince = op.Order - int64(pick(2))
 	}

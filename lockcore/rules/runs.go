@@ -57,10 +57,8 @@ func (s *state) takeOver(lockID, label string) {
 		case e.State == StateKept:
 			fence = cmp.Or(fence, s.nextFence())
 			was = e.Label
-			if e.HandedOver { // its orders are not comparable with those of this run, for which it is older than all of its own
-				e.FirstOrder = 0
-			}
-			e.Label, e.Fence, e.LeastFence, e.Order, e.HandedOver = label, fence, fence, 0, false // those were the other run's
+			// Orders of different runs are not comparable: for this run the hold is older than all its own.
+			e.Label, e.Fence, e.LeastFence, e.FirstOrder, e.Order = label, fence, fence, 0, 0
 			e.Bars = without(slices.Clone(e.Bars), func(b *Bar) bool { return b.Label != label })
 			rest = append(rest, e)
 		default:
@@ -99,20 +97,8 @@ func (op Verify) Apply(before *Document, now time.Time) (*Document, Result) {
 	}
 	s.takeOver(op.LockID, op.Label)
 	s.renewKept(op.LockID)
-	if op.HandOver {
-		s.handOver(op.LockID)
-	}
-	if !s.doc.Keeps(op.LockID, op.Used) || s.doc.Lost(op.LockID, op.Label) != nil {
+	if !s.doc.Keeps(op.LockID, op.Used) || s.doc.Lost(op.LockID, op.Label, op.LostSince) != nil {
 		s.result.Outcome = Lost
 	}
 	return s.end()
-}
-
-// handOver marks what a lock ID keeps as left to the next run.
-func (s *state) handOver(lockID string) {
-	for i := range s.doc.Entries {
-		if e := &s.doc.Entries[i]; e.BelongsTo(lockID) && e.State == StateKept {
-			e.HandedOver = true
-		}
-	}
 }

@@ -53,7 +53,6 @@ var callers = map[string]string{
 	"internal/engine/store/workers.go:Workers":          "workers",
 	"internal/engine/update/loop.go:carryOut":           oneDocument,
 	"internal/engine/update/several.go:loadSeveral":     "several",
-	"internal/janitor/round.go:handedOver":              oneDocument,
 	"internal/janitor/round.go:Round":                   "janitor",
 	"internal/janitor/round.go:list":                    "janitor",
 	"internal/lockactivities/keep.go:releaseIfEnded":    "status",

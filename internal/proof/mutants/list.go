@@ -252,14 +252,17 @@ var mutants = []mutant{
 	{what: "parked requests far from their grant are called up", edits: []edit{
 		{"lockcore/party/watch.go", "grantIn > pace.WakeLead ||", "grantIn > 1000*pace.WakeLead ||"},
 	}, tests: "TestOnWakeup_ShortHolds_CallsParkedRequestsEarly"},
-	{what: "a run that takes over forgets which request began the hold", edits: []edit{
-		{"lockcore/rules/runs.go", "if e.HandedOver { // its", "if true { // its"},
-	}, tests: "TestVerify_TakenOverHoldBeganAfterTheUse_IsLost", simulated: true},
+	{what: "a run that takes over compares its orders with those of the run before", edits: []edit{
+		{"lockcore/rules/runs.go", "e.FirstOrder, e.Order = label, fence, fence, 0, 0", "e.Order = label, fence, fence, 0"},
+	}, tests: "TestVerify_TakenOverHold_IsOlderThanEveryUse"},
+	{what: "a run that a reset has made does not count what the run before has lost", edits: []edit{
+		{"lockcore/party/workflow.go", "loss := d.Lost(v.LockID, v.Run, v.LostSince)", "loss := d.Lost(v.LockID, v.Run, time.Time{})"},
+	}, tests: "TestVerify_RunBeforeLostTheHold_IsLost"},
 	{what: "a verification accepts a hold that began after its use", edits: []edit{
 		{"lockcore/rules/find.go", "k != nil && k.FirstOrder <= order", "k != nil"},
 	}, tests: "TestVerify_HoldWasAcquiredAgain_IsLost", simulated: true},
 	{what: "a verification does not renew the hold", edits: []edit{
-		{"lockcore/rules/runs.go", "\ts.renewKept(op.LockID)\n\tif op.HandOver {", "\tif op.HandOver {"},
+		{"lockcore/rules/runs.go", "\ts.renewKept(op.LockID)\n\tif !s.doc.Keeps", "\tif !s.doc.Keeps"},
 	}, tests: "TestVerify_Held_IsRenewedAndNotReleased"},
 	{what: "a verification releases the hold", edits: []edit{
 		{"lockcore/rules/runs.go", "\t\ts.result.Outcome = Lost\n\t}\n\treturn s.end()\n", "\t\ts.result.Outcome = Lost\n\t} else {\n\t\ts.endEntries(func(e *Entry) bool { return e.BelongsTo(op.LockID) && e.State == StateKept })\n\t}\n\treturn s.end()\n"},

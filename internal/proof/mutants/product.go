@@ -82,11 +82,8 @@ var productMutants = []mutant{
 	{what: "the janitor takes one wait of a run for another", in: janitor, tests: "TestRound_AbandonedWait_IsWithdrawn", edits: []edit{
 		{"internal/janitor/ask.go", "p.id == wire.WaitID(order.Schedule)\n", "p.id == wire.WaitID(order.Schedule) || p.id != \"\"\n"},
 	}},
-	{what: "the janitor releases what was handed over while it listed", in: janitor, tests: "TestRun_HandedOverAfterListing_Stays", edits: []edit{
-		{"internal/janitor/round.go", "if now.State == lockcore.StateHolding && now.HandedOver {", "if false && now.HandedOver {"},
-	}},
-	{what: "the janitor keeps what a run that continued as new has left", in: janitor, tests: "TestRun_ContinuedAsNew_KeepsOnlyWhatWasHandedOver", edits: []edit{
-		{"internal/janitor/round.go", "case found.continued && !r.handedOver(ctx, e):", "case false && !r.handedOver(ctx, e):"},
+	{what: "the janitor withdraws what a run that continued as new has left to the next", in: janitor, tests: "TestRun_ContinuedAsNew_HoldsAreInherited", edits: []edit{
+		{"internal/janitor/round.go", "case found.continued && e.State != lockcore.StateHolding:", "case found.continued:"},
 	}},
 
 	// The lock library.

@@ -80,7 +80,7 @@ func AllOps(pick func(possibilities int) int) []rules.Op {
 		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, Label: label, Order: order},
 		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, FirstFence: 1, Force: pick(2) == 1, Now: pick(2) == 1, Leaving: &part},
 		rules.Withdraw{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Reason: "because"},
-		rules.Verify{Policy: Policy, Resource: "r", LockID: lockID, Label: label, TakeOver: text(), Used: order, HandOver: true},
+		rules.Verify{Policy: Policy, Resource: "r", LockID: lockID, Label: label, TakeOver: text(), Used: order, LostSince: rules.LongAgo},
 		rules.Raise{Policy: Policy, Resource: "r", LockID: lockID, Label: label, TakeOver: text(), Saga: text(), Order: order},
 		rules.Settle{Policy: Policy, Resource: "r"},
 	}

@@ -382,7 +382,7 @@ var releaseScenarios = []Scenario{
 		s.force("a", "by hand")
 		s.ask(rules.Superseded, "a", "p", 7, keep)
 		s.ask(rules.Busy, "b", "p", 1)
-		r := s.ask(rules.Lost, "a", "q", 8, keep).LossEvidence("a", "")
+		r := s.ask(rules.Lost, "a", "q", 8, keep).LossEvidence("a", "", time.Time{})
 		s.check(r != nil && r.Reason == "by hand", "the reason, got %+v", r)
 		s.pass(partTTL)
 		s.take("b", "p", 1)
@@ -439,7 +439,7 @@ var expiryScenarios = []Scenario{
 		s.pass(partTTL)
 		s.take("c", "p", 1, limit(3))
 		s.renew(rules.Granted, "a", "p", 1)
-		s.check(s.stored().LossEvidence("b", "") == nil, "no record, got %+v", s.stored().Evidence)
+		s.check(s.stored().LossEvidence("b", "", time.Time{}) == nil, "no record, got %+v", s.stored().Evidence)
 	}},
 	{"expiry/all waiters that one write grants count against a limit", func(s *stage) {
 		s.take("a", "p", 1, limit(3))
@@ -557,12 +557,12 @@ var evidenceScenarios = []Scenario{
 		s.take("b", "p", 1)
 		s.leave("b", "p", 1)
 		for order := range int64(3) {
-			r := s.ask(rules.Lost, "a", "p", order+1, keep).LossEvidence("a", "")
+			r := s.ask(rules.Lost, "a", "p", order+1, keep).LossEvidence("a", "", time.Time{})
 			s.check(r != nil && r.By == "b" && r.Fence == first.Fence, "a record of b and fence %d, got %+v", first.Fence, r)
 			s.renew(rules.Lost, "a", "p", order+1)
 		}
 		e := s.take("a", "p", 4, keep, reacquire)
-		s.check(e.Fence > first.Fence && s.stored().Lost("a", "") == nil, "a fence above %d and no evidence that counts, got %+v", first.Fence, e)
+		s.check(e.Fence > first.Fence && s.stored().Lost("a", "", time.Time{}) == nil, "a fence above %d and no evidence that counts, got %+v", first.Fence, e)
 		s.release("a", 4, stopped("p"))
 		s.take("a", "p", 5, keep)
 	}},
@@ -578,7 +578,7 @@ var evidenceScenarios = []Scenario{
 		s.ask(rules.Lost, "a", "p", 3, keep)
 		s.check(s.stored().Evidence[0].Order == 2, "its last order, got %+v", s.stored().Evidence)
 		s.release("a", 2)
-		s.check(s.stored().LossEvidence("a", "") == nil, "no evidence, got %+v", s.stored().Evidence)
+		s.check(s.stored().LossEvidence("a", "", time.Time{}) == nil, "no evidence, got %+v", s.stored().Evidence)
 		s.ask(rules.Busy, "a", "p", 5, keep)
 	}},
 	{"evidence/one record of a hold has its last order", func(s *stage) {
@@ -598,7 +598,7 @@ var evidenceScenarios = []Scenario{
 		s.release("a", 9)
 		d := s.stored()
 		first, last := d.Forced[0], d.Forced[len(d.Forced)-1]
-		s.check(len(d.Forced) == rules.MaxForced && d.LossEvidence("a", "") == nil, "%d, and no evidence, got %+v", rules.MaxForced, d)
+		s.check(len(d.Forced) == rules.MaxForced && d.LossEvidence("a", "", time.Time{}) == nil, "%d, and no evidence, got %+v", rules.MaxForced, d)
 		s.check(first.Reason == "because 1" && last.Reason == fmt.Sprint("because ", rules.MaxForced), "the last ones, got %+v", d.Forced)
 	}},
 	{"evidence/a part that drains and is ended at once is a forced release too", func(s *stage) {

@@ -38,7 +38,7 @@ var runScenarios = []Scenario{
 		next := s.join("a", "q", 1, keep, label("two"), takeOver("one"))
 		s.check(next.Fence > first.Fence && next.FirstFence == first.FirstFence && next.LeastFence == next.Fence, "new fences, got %+v after %+v", next, first)
 		k := s.stored().Kept("a")
-		s.check(k.LeastFence == next.Fence && k.FirstOrder == 1 && k.Order == 1, "the kept hold like its part, got %+v", k)
+		s.check(k.LeastFence == next.Fence && k.FirstOrder == 0 && k.Order == 1, "the kept hold like its part, got %+v", k)
 		later := s.join("a", "r", 2, keep, newFence, label("two"))
 		s.check(later.Fence > next.Fence && later.LeastFence == next.LeastFence, "the least fence to stay, got %+v", later)
 		s.ask(rules.Busy, "b", "p", 1)
@@ -94,7 +94,7 @@ var runScenarios = []Scenario{
 		s.force("a", "by hand")
 		s.wait(1, "a", "q", 1, label("two"), takeOver("one"))
 		s.release("a", 9, ofRun("one"))
-		s.check(s.stored().LossEvidence("a", "") == nil, "no evidence, got %+v", s.stored().Evidence)
+		s.check(s.stored().LossEvidence("a", "", time.Time{}) == nil, "no evidence, got %+v", s.stored().Evidence)
 		s.leave("a", "q", 1, of("two"))
 		s.ask(rules.OtherRun, "a", "p", 10, label("one"))
 	}},
@@ -106,7 +106,7 @@ var runScenarios = []Scenario{
 		s.take("a", "r", 1, keep, label("two"))
 		s.ask(rules.Lost, "a", "q", 1, keep, label("one"), takeOver("two"))
 		d := s.stored()
-		s.check(d.LossEvidence("a", "one") != nil && d.LossEvidence("a", "two") == nil, "evidence for run one, got %+v", d.Evidence)
+		s.check(d.LossEvidence("a", "one", time.Time{}) != nil && d.LossEvidence("a", "two", time.Time{}) == nil, "evidence for run one, got %+v", d.Evidence)
 	}},
 	{"run/a release of another run erases no evidence of this one", func(s *stage) {
 		s.take("a", "p", 1, keep, label("one"))
@@ -136,7 +136,7 @@ var verifyScenarios = []Scenario{
 		for range 3 { // it may be repeated
 			s.pass(holdTTL - waiterTTL/2)
 			d := s.verify(rules.Granted, "a", "one", 5)
-			s.check(d.Kept("a").ExpiresAt.Sub(d.At) == holdTTL && !d.Kept("a").HandedOver && len(d.Ended) == 0, "the hold to be renewed, got %+v", d.Entries)
+			s.check(d.Kept("a").ExpiresAt.Sub(d.At) == holdTTL && len(d.Ended) == 0, "the hold to be renewed, got %+v", d.Entries)
 		}
 		s.unclaimed("b", "p")
 	}},
@@ -155,34 +155,53 @@ var verifyScenarios = []Scenario{
 	{"verify/a hold of another run is refused, unless it is taken over", func(s *stage) {
 		s.take("a", "p", 1, keep, label("one"))
 		before := s.stored()
-		d := s.verify(rules.OtherRun, "a", "two", 1, func(op *rules.Verify) { op.HandOver = true })
+		d := s.verify(rules.OtherRun, "a", "two", 1)
 		s.check(d.Note == "one", "the label, got %q", d.Note)
 		s.unchanged(before)
 		s.pass(partTTL)
 		s.verify(rules.Granted, "a", "two", 1, func(op *rules.Verify) { op.TakeOver = "one" })
 		s.check(s.entries(1)[0].Label == "two", "run two, got %+v", s.stored().Entries)
-		s.verify(rules.Lost, "a", "two", 0)
+		s.verify(rules.Granted, "a", "two", 0) // it is older than every use of this run
 	}},
-	{"verify/a hand-over marks the hold until the next run takes it over", func(s *stage) {
-		s.take("b", "p", 1, keep, shared)
-		s.leave("b", "p", 1)
+	{"verify/losses of other runs count from a time on, and those of other lock IDs do not", func(s *stage) {
 		s.take("a", "p", 1, keep, shared, label("one"))
+		s.take("b", "p", 1, keep, shared, label("one"))
+		s.force("a", "by hand")
 		s.leave("a", "p", 1, of("one"))
-		s.verify(rules.Granted, "a", "one", 1, func(op *rules.Verify) { op.HandOver = true })
-		s.check(s.stored().Kept("a").HandedOver && !s.stored().Kept("b").HandedOver, "a mark of a, got %+v", s.stored().Entries)
-		s.join("a", "late", 2, keep, shared, label("one"))
-		s.leave("a", "late", 2, of("one"))
-		s.check(s.stored().Kept("a").HandedOver, "the mark to stay, got %+v", s.stored().Entries)
-		s.join("a", "r", 3, keep, shared, label("one"))
-		s.verify(rules.Granted, "a", "one", 1, func(op *rules.Verify) { op.HandOver = true })
-		s.join("a", "s", 4, keep, shared, label("one"))
-		s.release("a", 2, ofRun("one"))
-		s.leave("a", "r", 3, of("one")) // what it keeps merges behind what s keeps
-		s.check(s.stored().Kept("a").HandedOver, "the mark to stay, got %+v", s.stored().Entries)
-		s.leave("a", "s", 4, of("one"))
-		s.join("a", "q", 1, keep, shared, label("two"), takeOver("one"))
-		s.verify(rules.Granted, "a", "two", 0) // what was handed over is older than every use of this run
-		s.check(!s.stored().Kept("a").HandedOver, "no mark, got %+v", s.stored().Entries)
+		lost := s.stored().At
+		s.pass(time.Minute)
+		since := func(t time.Time) func(*rules.Verify) { return func(op *rules.Verify) { op.LostSince = t } }
+		s.take("a", "q", 2, keep, shared, label("two")) // its first use outlives the loss
+		s.join("a", "r", 1, keep, shared, label("two"))
+		s.verify(rules.Granted, "a", "two", 1, since(lost))
+		s.ask(rules.Joined, "a", "t", 3, keep, shared, label("two"), lostSince(lost))
+		s.force("a", "by hand")
+		for _, part := range []string{"q", "r", "t"} {
+			s.leave("a", part, map[string]int64{"q": 2, "r": 1, "t": 3}[part], of("two"))
+		}
+		again := s.stored().At
+		s.verify(rules.Lost, "a", "three", 1, since(again))
+		s.ask(rules.Lost, "a", "q", 1, keep, shared, label("three"), lostSince(again))
+		s.ask(rules.Busy, "a", "q", 1, keep, label("three"), lostSince(again.Add(time.Millisecond)))
+		s.ask(rules.Granted, "a", "q", 1, keep, shared, label("three"), lostSince(again), reacquire)
+		s.verify(rules.Granted, "a", "three", 1, since(again))
+		s.verify(rules.Granted, "b", "one", 1, since(lost))
+	}},
+	{"verify/a hold that lives on with a loss of another run has lost it, until it regains it", func(s *stage) {
+		s.take("a", "p", 1, keep, shared, forever, label("one"))
+		s.take("a", "q", 2, keep, label("one"))
+		s.leave("a", "q", 2, of("one"))
+		s.pass(holdTTL)
+		s.take("b", "p", 1, shared) // what q kept is evicted, and p lives
+		since := func(op *rules.Verify) { op.LostSince = rules.LongAgo }
+		overtakes := func(label string) func(*rules.Verify) { return func(op *rules.Verify) { op.TakeOver = label } }
+		s.verify(rules.Granted, "a", "two", 2, overtakes("one"))
+		s.verify(rules.Lost, "a", "two", 2, since)
+		s.pass(time.Minute)
+		s.ask(rules.Lost, "a", "r", 1, keep, shared, label("two"), lostSince(rules.LongAgo))
+		s.join("a", "r", 1, keep, shared, label("two"), lostSince(rules.LongAgo), reacquire)
+		s.verify(rules.Granted, "a", "two", 1, since)
+		s.verify(rules.Granted, "a", "three", 1, since, overtakes("two")) // numbers are those of the document
 	}},
 }
 
@@ -543,7 +562,7 @@ var withinScenarios = []Scenario{
 		s.pass(partTTL)
 		s.take("w/2", "", 1, label("one"), within("w"))
 		s.renew(rules.Lost, "w", "saga", 1)
-		s.check(s.stored().LossEvidence("w", "") == nil && s.stored().Kept("w") != nil, "the hold to stay, got %+v", s.stored())
+		s.check(s.stored().LossEvidence("w", "", time.Time{}) == nil && s.stored().Kept("w") != nil, "the hold to stay, got %+v", s.stored())
 	}},
 	{"within/a step leaves the expired entries that its workflow keeps beside living ones", func(s *stage) {
 		s.take("w", "p", 1, keep, short, shared, label("one"))
@@ -562,7 +581,7 @@ var withinScenarios = []Scenario{
 		s.claimed("w/1", "")
 		s.unclaimed("b", "p")
 		s.renew(rules.Lost, "w", "saga", 1)
-		s.check(s.stored().LossEvidence("w", "") == nil && s.stored().Kept("w") != nil, "the hold to stay, got %+v", s.stored())
+		s.check(s.stored().LossEvidence("w", "", time.Time{}) == nil && s.stored().Kept("w") != nil, "the hold to stay, got %+v", s.stored())
 	}},
 	{"within/an expired step does not return beside its workflow", func(s *stage) {
 		s.take("w", "saga", 1, keep, label("one"))

@@ -122,6 +122,7 @@ func queue(op *rules.Acquire)     { op.Queue = true }
 func short(op *rules.Acquire)     { op.HoldTTL = op.TTL }
 func held(op *rules.Acquire)      { op.HeldSince = rules.LastPlain }
 func heldSince(order int64) with  { return func(op *rules.Acquire) { op.HeldSince = order } }
+func lostSince(t time.Time) with  { return func(op *rules.Acquire) { op.LostSince = t } }
 func reacquire(op *rules.Acquire) { op.Reacquire = true }
 func newFence(op *rules.Acquire)  { op.NewFence = true }
 func refresh(op *rules.Acquire)   { op.Queue, op.Refresh = true, true }

@@ -43,6 +43,8 @@ type run struct {
 	// earlier runs.
 	uses   []use
 	before []string
+	// began is the server's time at which the first run began.
+	began time.Time
 	// heldUntil contains, by resource, the time until which a verified hold exists at least. releases is set once the run has
 	// begun to release.
 	heldUntil map[string]time.Time
@@ -75,7 +77,9 @@ func workflow(a *actor) {
 func (r *run) begins() {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	if r.label != "" {
+	if r.label == "" {
+		r.began = r.w.clock()
+	} else {
 		r.w.closed[r.label] = true
 		r.before = append(r.before, r.label)
 	}
@@ -85,11 +89,22 @@ func (r *run) begins() {
 	r.w.noted(r.name, r.lockID, "begins %s", r.label)
 }
 
+// lostSince returns the time from which losses of the runs before count. It is zero in the first run.
+func (r *run) lostSince() time.Time {
+	if len(r.before) == 0 {
+		return time.Time{}
+	}
+	return r.began.Add(-time.Minute)
+}
+
 // oneStep runs a step, of scope saga or with its own lock ID, and reports whether it ran.
 func (r *run) oneStep() bool {
 	rs, _ := r.resources(0.3, true)
 	req := r.request(rs, "step")
 	req.Reacquire = r.reacquires
+	if slices.ContainsFunc(r.uses, func(u use) bool { return slices.ContainsFunc(rs, func(res party.Resource) bool { return res.Name == u.resource }) }) {
+		req.LostSince = r.lostSince()
+	}
 	if r.d.chance(0.3) {
 		req.LockID, req.Within, req.Persist = fmt.Sprintf("%s/%s", r.lockID, req.Part), r.lockID, false
 	} else {
@@ -271,7 +286,7 @@ func (r *run) commit() {
 // verify verifies the holds that the steps have used, in one process after the other, and reports whether
 // nothing was lost.
 func (r *run) verify() bool {
-	v := party.Verify{LockID: r.lockID, Run: r.label, Inherits: len(r.before) > 0, Before: r.before}
+	v := party.Verify{LockID: r.lockID, Run: r.label, Inherits: len(r.before) > 0, LostSince: r.lostSince()}
 	for _, u := range r.uses { // the first of each resource: a hold that began after it is another one
 		if !slices.ContainsFunc(v.Uses, func(known party.Use) bool { return known.Resource == u.resource }) {
 			v.Uses = append(v.Uses, party.Use{Resource: u.resource, By: u.by})
