@@ -42,12 +42,16 @@ func (op *Renew) renews(e *Entry) bool {
 // downgrade makes the entries of a part shared, and the settled entry too if no other part is running. Of a
 // part that was upgraded only the latest entry stays.
 func (s *state) downgrade(latest string, op Renew) {
+	ofPart := map[string]bool{}
+	for _, e := range filter(s.doc.Entries, op.renews) {
+		ofPart[e.ID] = true
+	}
 	s.doc.Entries = without(s.doc.Entries, func(e *Entry) bool { return op.renews(e) && e.ID != latest })
 	alone := !s.anyEntry(func(e *Entry) bool { return e.BelongsTo(op.LockID) && e.State == StateRunning && e.ID != latest })
 	for i := range s.doc.Entries {
 		e := &s.doc.Entries[i]
-		part, ofPart := e.partOf()
-		own := e.ID == latest || (ofPart && part == latest) || (e.isSettled() && alone)
+		part, madeWithPart := e.partOf()
+		own := e.ID == latest || (madeWithPart && ofPart[part]) || (e.isSettled() && alone)
 		if own && e.BelongsTo(op.LockID) && e.Mode == Exclusive {
 			s.downgraded = append(s.downgraded, *e)
 			e.Mode = Shared
