@@ -252,6 +252,29 @@ func TestDoctor_DifferentLimitsOfASemaphore_AreFound(t *testing.T) {
 	require.Contains(t, l.prints(t, "doctor"), `warning  semaphores   1 resources are requested with different limits, such as "printer" (limits 2, 3); 0 is none`)
 }
 
+func TestDoctor_SagaCommittedAfterALoss_IsNamed(t *testing.T) {
+	t.Parallel()
+	l := newLocks(t)
+	l.prints(t, "init")
+	require.Contains(t, l.prints(t, "doctor"), "ok       commits      no saga of the last 24 h committed after it had lost a lock\n")
+	req := party.Request{
+		LockID: "saga", Run: "run", Part: "p", Order: party.Order{Schedule: 1, Attempt: 1}, TTL: 100 * time.Millisecond, HoldTTL: 100 * time.Millisecond,
+		Persist: true, Resources: []lockcore.Resource{lockcore.Exclusive("account/42")},
+	}
+	_, err := l.TryEnter(t.Context(), req)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err := l.TryEnter(t.Context(), party.Request{LockID: "other", Resources: []lockcore.Resource{lockcore.Exclusive("account/42")}})
+		return err == nil
+	}, time.Minute, 50*time.Millisecond)
+	missed, err := l.ReleaseCommitted(t.Context(), party.Release{LockID: "saga", Run: "run", Resources: []string{"account/42"}, Order: party.LastAttempt(1)})
+	require.NoError(t, err)
+	require.Len(t, missed, 1)
+	const told = `saga of saga committed although it had lost account/42 at \S+ \S+ UTC: evicted by other\n`
+	require.Regexp(t, `warning  commits      1 in 24 h came after a loss, such as: `+told, l.prints(t, "doctor"))
+	require.Regexp(t, told, l.prints(t, "why", "saga"))
+}
+
 // All checks that can be made are made. The others are unknown, and the reason appears once.
 func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 	t.Parallel()
@@ -261,11 +284,11 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 	foreign := db.Collection("orders")
 	_, err := foreign.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "order/1"}})
 	require.NoError(t, err)
-	const ofLocks, ofTemporal = "indexes, writing, janitor, pollers, orphans, documents, deadlocks, semaphores", "Temporal API, janitor, collections, workers, pollers, orphans"
+	const ofLocks, ofTemporal = "indexes, writing, janitor, pollers, orphans, commits, documents, deadlocks, semaphores", "Temporal API, janitor, collections, workers, pollers, orphans"
 	for name, c := range map[string]struct{ args, once, see, stderr string }{
 		"no database": {
 			"--mongodb-uri mongodb://127.0.0.1:1/", "unknown  database     --mongodb-uri: no database answers at [127.0.0.1:1]", "unknown  collections  not checked: see database\n",
-			"unknown: database, replica set, clocks, pool, collection, indexes, writing, janitor, collections, pollers, orphans, documents, deadlocks, semaphores",
+			"unknown: database, replica set, clocks, pool, collection, indexes, writing, janitor, collections, pollers, orphans, commits, documents, deadlocks, semaphores",
 		},
 		"no Temporal": {
 			"--temporal-address 127.0.0.1:1", "unknown  Temporal     no Temporal server answers at 127.0.0.1:1", "unknown  collections  not checked: see Temporal\n",
@@ -273,7 +296,7 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 		},
 		"neither": {
 			"--mongodb-uri mongodb://127.0.0.1:1/ --temporal-address 127.0.0.1:1", "no database answers at", "unknown  janitor      not checked: see collection and Temporal\n",
-			"unknown: database, replica set, clocks, pool, collection, indexes, writing, Temporal, Temporal API, janitor, collections, workers, pollers, orphans, documents, deadlocks, semaphores",
+			"unknown: database, replica set, clocks, pool, collection, indexes, writing, Temporal, Temporal API, janitor, collections, workers, pollers, orphans, commits, documents, deadlocks, semaphores",
 		},
 		"no namespace": {
 			"--namespace nowhere", "broken   Temporal     the server does not know the namespace at", "unknown  workers      not checked: see Temporal\n",
@@ -291,7 +314,7 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 		code, out, stderr := l.lockstep(t, append([]string{"doctor"}, strings.Fields(c.args)...)...)
 		require.Equal(t, 1, code, name)
 		require.Equal(t, "lockstep: "+c.stderr+"\n", stderr, name)
-		require.Regexp(t, `^((ok|warning|broken|unknown) .*\n( +→ .*\n)*){17}$`, out, name)
+		require.Regexp(t, `^((ok|warning|broken|unknown) .*\n( +→ .*\n)*){18}$`, out, name)
 		require.Equal(t, 1, strings.Count(out, c.once), name+"\n"+out)
 		require.Contains(t, out, c.see, name)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -150,6 +151,46 @@ func (l *Locker) Release(ctx context.Context, r Release) error {
 	return errors.Join(errs...)
 }
 
+// ReleaseCommitted is [Locker.Release] for a saga that has committed without asking whether it still held what it
+// had used. It also returns the losses by a release up to Order that the saga did not notice: those of which there
+// is evidence, and which it has not outlived by acquiring the resource again. They are no error: the release is carried
+// out. [Locker.Missed] lists them for 24 hours. A repeated release returns them again.
+//
+// Run and Order are required. FirstFence and Force are refused.
+func (l *Locker) ReleaseCommitted(ctx context.Context, r Release) (missed []LostError, err error) {
+	err = cmp.Or(
+		r.check(),
+		checkText("Release.Run", r.Run, 1, maxName),
+		refuse(r.FirstFence != 0, "Release.FirstFence", fmt.Sprint(r.FirstFence), "0: a saga that has committed releases up to an Order"),
+	)
+	if err != nil {
+		return nil, err
+	}
+	found, errs := make([][]LostError, len(r.Resources)), make([]error, len(r.Resources))
+	inParallel(len(r.Resources), func(i int) { found[i], errs[i] = l.releaseCommitted(ctx, &r, r.Resources[i]) })
+	return slices.Concat(found...), errors.Join(errs...)
+}
+
+// releaseCommitted carries out a release on one resource.
+func (l *Locker) releaseCommitted(ctx context.Context, r *Release, resource string) (missed []LostError, err error) {
+	op := r.op(l, resource)
+	op.Committed = true
+	a, err := l.end(ctx, telemetry.SpanRelease, Lease{Resource: resource, LockID: r.LockID, Order: r.Order}, r.ending(), op)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range a.After.Missed {
+		if m.LockID != r.LockID || m.Label != r.Run || m.Order > op.Order {
+			continue
+		}
+		if m.ReleasedAt.Equal(a.After.At) { // by this write
+			l.tel.count(ctx, l.tel.losses, resource)
+		}
+		missed = append(missed, LostError{Resource: resource, LockID: m.LockID, Order: orderOf(m.Order), By: m.By, Reason: m.Reason})
+	}
+	return missed, nil
+}
+
 // Revoke ends a hold by force. resource, lockID and firstFence identify it, as Status lists them. The
 // holder's next renewal returns a *LostError with the reason, which has 1 to 512 bytes. Others stay
 // locked out until the holder leaves or its lease ends. If dead is set, they do not: set it only if the
@@ -160,6 +201,12 @@ func (l *Locker) Revoke(ctx context.Context, resource, lockID string, firstFence
 
 // release carries out a release on one resource.
 func (l *Locker) release(ctx context.Context, r *Release, resource string) (update.Answer, error) {
+	op := r.op(l, resource)
+	return l.end(ctx, telemetry.SpanRelease, Lease{Resource: resource, LockID: r.LockID, Order: r.Order}, r.ending(), op)
+}
+
+// op returns the operation on one resource.
+func (r *Release) op(l *Locker, resource string) rules.Release {
 	op := rules.Release{
 		Policy: l.cfg.policy(), Resource: resource, LockID: r.LockID, Label: r.Run, FirstFence: r.FirstFence, Order: r.Order.number(), Leaving: r.Leaving,
 		Force: r.Force, Now: r.Now,
@@ -167,7 +214,7 @@ func (l *Locker) release(ctx context.Context, r *Release, resource string) (upda
 	if r.Force {
 		op.Reason = r.Reason
 	}
-	return l.end(ctx, telemetry.SpanRelease, Lease{Resource: resource, LockID: r.LockID, Order: r.Order}, r.ending(), op)
+	return op
 }
 
 // releaseHold ends the hold of a lease. If the hold is missing and was not released, it returns a *LostError if there is

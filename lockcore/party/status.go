@@ -190,6 +190,46 @@ func (l *Locker) Losses(ctx context.Context, f Filter) iter.Seq2[Loss, error] {
 	}
 }
 
+// MissedLoss is a loss that a saga found out only when it released its locks after a commit. Others may have used
+// the resource between the saga's steps.
+type MissedLoss struct {
+	Loss
+	// ReleasedAt is the time of that release.
+	ReleasedAt time.Time
+}
+
+// Missed streams the losses that [Locker.ReleaseCommitted] has found in the last 24 hours, at most 16 of a resource,
+// in the order of the resources' names. Of the filter it uses Resource, Prefix, LockID and LockIDPrefix. After
+// CreateIndexes, resources without any, with no queue and no kept hold cost nothing. Errors are those of Status.
+func (l *Locker) Missed(ctx context.Context, f Filter) iter.Seq2[MissedLoss, error] {
+	return func(yield func(MissedLoss, error) bool) {
+		if err := f.check(); err != nil {
+			yield(MissedLoss{}, err)
+			return
+		}
+		for d, err := range l.list(ctx, rules.Query{Resource: f.Resource, Prefix: f.Prefix, Contended: true}) {
+			var damaged *DamagedError
+			switch {
+			case errors.As(err, &damaged):
+				if !yield(MissedLoss{Loss: Loss{Resource: damaged.Resource}}, err) {
+					return
+				}
+				continue
+			case err != nil:
+				yield(MissedLoss{}, fmt.Errorf("lockstep: list the locks: %w", err))
+				return
+			}
+			for _, m := range d.Missed {
+				selected := (f.LockID == "" || f.LockID == m.LockID) && strings.HasPrefix(m.LockID, f.LockIDPrefix) && m.Recent(d.At)
+				loss := Loss{Resource: d.ID, LockID: m.LockID, Run: m.Label, At: m.At, By: m.By, Reason: m.Reason}
+				if selected && !yield(MissedLoss{loss, m.ReleasedAt}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // list streams documents, unless the Locker is closed.
 func (l *Locker) list(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
 	if l.life.closed.Err() != nil {

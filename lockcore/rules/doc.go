@@ -18,6 +18,7 @@
 //	├── Waiters   the queue, first come, first served
 //	├── Evidence  records of evictions, forced releases and take-overs
 //	├── Forced    the last forced releases, for people
+//	├── Missed    losses that were found out after a commit, for people
 //	├── Releases  the order up to which each run has released everything
 //	└── Bars      requests that a compensation has overtaken, of lock IDs that keep nothing
 //

@@ -35,11 +35,14 @@ type Document struct {
 	Bars []Bar `bson:"bars,omitempty"`
 	// Forced has the last MaxForced forced releases, for people. No rule reads it.
 	Forced []Evidence `bson:"forced,omitempty"`
-	// IdleAt is not before the end of any entry except claims, and is rounded up to IdleGrain. A TTL
+	// Missed has the last MaxMissed losses that sagas found out only after they had committed, of the last
+	// Retention, for people. No rule reads it.
+	Missed []Missed `bson:"missed,omitempty"`
+	// IdleAt is not before the end of any entry except claims, nor before that of any Missed, and is rounded up to IdleGrain. A TTL
 	// index removes the document after Retention.
 	IdleAt time.Time `bson:"idleAt"`
-	// Attn lists the states of entries other than StateRunning, and the modes of waiters and of new
-	// claims. A partial index contains the documents in which it is not empty.
+	// Attn lists the states of entries other than StateRunning, the modes of waiters and of new
+	// claims, and AttnMissed. A partial index contains the documents in which it is not empty.
 	Attn []string `bson:"attn"`
 	// Reserved gives one process precedence in writing the document for a moment.
 	Reserved *Reservation `bson:"reserved,omitempty"`
@@ -347,6 +350,10 @@ func (d *Document) Bytes() int {
 	for i := range d.Releases {
 		n += record + len(d.Releases[i].LockID) + len(d.Releases[i].Label)
 	}
+	for i := range d.Missed {
+		m := &d.Missed[i]
+		n += record + len(m.LockID) + len(m.Label) + len(m.By) + len(m.Reason)
+	}
 	return n + barBytes(d.Bars)
 }
 
@@ -372,6 +379,7 @@ func (d *Document) Clone() *Document {
 	c.Releases = slices.Clone(d.Releases)
 	c.Bars = slices.Clone(d.Bars)
 	c.Forced = slices.Clone(d.Forced)
+	c.Missed = slices.Clone(d.Missed)
 	c.Attn = append([]string{}, d.Attn...)
 	return &c
 }

@@ -131,6 +131,7 @@ func (s *state) endEntries(which func(*Entry) bool) {
 // Apply ends the hold. Parts that may still run drain.
 func (op Release) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
+	s.recordMissed(&op)
 	var draining []Entry
 	for _, e := range s.doc.Entries {
 		if !op.names(&e) {

@@ -33,6 +33,7 @@ type step struct {
 //	I12 the victim of a deadlock gets that outcome, and no other request does
 //	I14 a request that gave up left the document as settling alone would have left it: see givesUp
 //	I15 every entry of a hold ends before the document may be removed as idle
+//	missed: the release after a commit records each loss of which it erases the evidence, and nothing else does
 type observer struct {
 	// latest is the latest time of a step: the server's clock may run backwards.
 	latest time.Time
@@ -95,7 +96,7 @@ func (o *observer) check(s *step) error {
 		check func(*step) error
 	}{
 		{"I6", o.refused}, {"I8", o.neverHeldAgain}, {"I8", lostForAReason}, {"I3", o.fences}, {"I6", readOnly},
-		{"I1", lasting}, {"I2", o.limits}, {"I4", o.firstCome}, {"I4", o.claimStays}, {"I5", named}, {"I9", o.noDelay}, {"I12", victims}, {"I15", idle},
+		{"I1", lasting}, {"I2", o.limits}, {"I4", o.firstCome}, {"I4", o.claimStays}, {"I5", named}, {"I9", o.noDelay}, {"I12", victims}, {"I15", idle}, {"missed", missed},
 	}
 	for _, c := range checks {
 		if err := c.check(s); err != nil {
@@ -277,15 +278,26 @@ func (o *observer) regain(r run, call string, since time.Time) {
 	}
 }
 
+// outlived returns the number of the newest evidence that a lock ID's hold may have outlived. Its requests may be
+// those of runs before, from which it was taken over.
+func (o *observer) outlived(s *step, lockID string) (newest int64) {
+	if s.before.Kept(lockID) == nil {
+		return 0
+	}
+	for r, calls := range o.regained {
+		for _, number := range calls {
+			if r.lockID == lockID {
+				newest = max(newest, number)
+			}
+		}
+	}
+	return newest
+}
+
 // lostBy reports whether a run has lost what it kept, and has not regained it since, as far as the document
 // remembers.
 func (o *observer) lostBy(s *step, lockID, label string) bool {
-	outlived := int64(0)
-	if s.before.Kept(lockID) != nil {
-		for _, number := range o.regained[run{lockID, label}] {
-			outlived = max(outlived, number)
-		}
-	}
+	outlived := o.outlived(s, lockID)
 	return slices.ContainsFunc(o.losses, func(e rules.Evidence) bool {
 		return e.LockID == lockID && (label == "" || e.Label == label) && e.Number > outlived && slices.Contains(s.before.Evidence, e)
 	})
@@ -449,6 +461,28 @@ func idle(s *step) error {
 	return nil
 }
 
+// missed checks what a saga has found out only after its commit.
+func missed(s *step) error {
+	want := slices.DeleteFunc(slices.Clone(s.before.Missed), func(m rules.Missed) bool { return s.now().Sub(m.ReleasedAt) >= rules.Retention })
+	if op, ok := s.op.(rules.Release); ok && op.Committed && op.FirstFence == 0 && op.Label != "" {
+		k := s.before.Kept(op.LockID)
+		for _, e := range s.before.Evidence {
+			if e.LockID == op.LockID && e.Label == op.Label && e.To == "" && e.Order <= op.Order && (k == nil || k.Regained < e.Number) {
+				want = append(want, rules.Missed{
+					LockID: e.LockID, Label: e.Label, Order: e.Order, Fence: e.Fence, At: e.At, By: e.By, Reason: e.Reason, ReleasedAt: s.now(),
+				})
+			}
+		}
+	}
+	if want = want[max(0, len(want)-rules.MaxMissed):]; !slices.Equal(want, s.after.Missed) {
+		return fmt.Errorf("losses %+v were missed, and %+v are recorded", want, s.after.Missed)
+	}
+	if slices.Contains(s.after.Attn, rules.AttnMissed) != (len(want) > 0) {
+		return fmt.Errorf("%d losses were missed, and the mark is %v", len(want), s.after.Attn)
+	}
+	return nil
+}
+
 // leftNoTrace is I14. It compares the document after a request that was taken back with the one after a
 // Settle alone.
 func leftNoTrace(settled, back *rules.Document) error {
@@ -462,7 +496,7 @@ func leftNoTrace(settled, back *rules.Document) error {
 // withoutTraces returns a document without what a request that gives up may change: versions, times, fences
 // and the marks of claims that were passed. What lock IDs keep is merged.
 func withoutTraces(d *rules.Document) *rules.Document {
-	c := &rules.Document{ID: d.ID, Releases: d.Releases, Bars: d.Bars, Waiters: slices.Clone(d.Waiters), Evidence: slices.Clone(d.Evidence), LastEvidence: d.LastEvidence}
+	c := &rules.Document{ID: d.ID, Releases: d.Releases, Bars: d.Bars, Missed: d.Missed, Waiters: slices.Clone(d.Waiters), Evidence: slices.Clone(d.Evidence), LastEvidence: d.LastEvidence}
 	merged := map[string]bool{}
 	for _, e := range d.Entries {
 		if e.Forfeited(d.At) || (e.State == rules.StateDraining && !e.Alive(d.At)) {
@@ -787,14 +821,7 @@ func (o *observer) neverHeldAgain(s *step) error {
 // lostSince reports whether any run of a lock ID has lost what it kept from a time on, and no hold that exists
 // has outlived that, as far as the document remembers.
 func (o *observer) lostSince(s *step, lockID string, since time.Time) bool {
-	k, outlived := s.before.Kept(lockID), int64(0)
-	for r, calls := range o.regained {
-		for _, number := range calls {
-			if k != nil && r.lockID == lockID {
-				outlived = max(outlived, number)
-			}
-		}
-	}
+	k, outlived := s.before.Kept(lockID), o.outlived(s, lockID)
 	return slices.ContainsFunc(o.losses, func(e rules.Evidence) bool {
 		return e.LockID == lockID && !e.At.Before(since) && e.Number > outlived && (k == nil || e.Fence >= k.FirstFence) && slices.Contains(s.before.Evidence, e)
 	})

@@ -370,6 +370,22 @@ var mutants = []mutant{
 	{"state.claim", ` && !c.Forfeited(s.now)`, ``},
 	{"state.removeWaiters", `s.recordEnded(asEntry(&w))`, `_ = w`},
 
+	// Losses that are found out after a commit.
+	{"state.recordMissed", `!op.Committed || `, ``},
+	{"state.recordMissed", `op.FirstFence > 0 || `, ``},
+	{"state.recordMissed", ` || op.Label == ""`, ``},
+	{"state.recordMissed", `!e.isLoss(op.LockID, op.Label) || `, ``},
+	{"state.recordMissed", `e.Order > op.Order || `, ``},
+	{"state.recordMissed", `e.Number <= k.Regained`, `false`},
+	{"state.recordMissed", `MaxMissed)`, `MaxMissed+1)`},
+	{"Release.Apply", `s.recordMissed(&op)`, ``},
+	{"Release.Apply", `s.recordRelease(&op)`, `s.recordMissed(&op); s.recordRelease(&op)`},
+	{"Missed.Recent", `m.ReleasedAt.Add(Retention).After(now)`, `true`},
+	{"Missed.Recent", `m.ReleasedAt.Add(Retention)`, `m.At.Add(Retention)`},
+	{"begin", `!m.Recent(now)`, `m.Order < 0`},
+	{"state.attn", `len(s.doc.Missed) > 0`, `false`},
+	{"state.idleAt", `s.doc.Missed[i].ReleasedAt.Add(Retention)`, `s.doc.Missed[i].ReleasedAt`},
+
 	// What parts share.
 	{"Entry.waitsForMore", ` && e.Within != ""`, ``},
 	{"Entry.waitsForMore", `madeWithPart && `, `(madeWithPart || true) && `},

@@ -21,6 +21,7 @@ const (
 	// MaxHoldBars bounds the bars of one hold.
 	MaxHoldBars = 16
 	MaxForced   = 5
+	MaxMissed   = 16
 	SettleMost  = 64
 )
 
@@ -181,6 +182,10 @@ type Release struct {
 	// Leaving names a part whose request with exactly this order is known to have stopped, so that it
 	// need not drain. May be nil.
 	Leaving *string
+	// Committed, without FirstFence and with Label, states that the saga that used the resource has committed
+	// without asking whether it still held it. If there is evidence that it had lost it, that is recorded as
+	// Missed.
+	Committed bool
 	// Force, with FirstFence, leaves evidence with the reason. Now, with Force, lets no part drain.
 	Force, Now bool
 	Reason     string

@@ -44,7 +44,7 @@ func random(pick func(possibilities int) int, d *rules.Document, step int) rules
 		}
 		return op
 	case 11, 12:
-		op := rules.Release{Policy: policy, Resource: "r", LockID: lockID, Label: label, Order: order}
+		op := rules.Release{Policy: policy, Resource: "r", LockID: lockID, Label: label, Order: order, Committed: pick(2) == 1}
 		if pick(2) == 1 {
 			op.Leaving = &part
 		}

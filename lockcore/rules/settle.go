@@ -25,7 +25,7 @@ type state struct {
 	evidence []Evidence
 }
 
-// begin copies the document and drops expired waiters.
+// begin copies the document and drops expired waiters, and what it has remembered for long enough.
 func begin(before *Document, resource string, policy Policy, now time.Time) *state {
 	if before == nil {
 		before = &Document{}
@@ -33,6 +33,7 @@ func begin(before *Document, resource string, policy Policy, now time.Time) *sta
 	d := before.Clone()
 	d.ID, d.At = resource, now
 	d.Waiters = without(d.Waiters, func(w *Waiter) bool { return !w.ExpiresAt.After(now) })
+	d.Missed = without(d.Missed, func(m *Missed) bool { return !m.Recent(now) })
 	if d.EvidenceSince.IsZero() {
 		d.EvidenceSince = now.Add(-Retention)
 	}
@@ -116,7 +117,7 @@ func (s *state) passClaims() {
 	}
 }
 
-// attn returns the states of entries other than running parts, and the mode of the first waiter. A claim
+// attn returns the states of entries other than running parts, the mode of the first waiter, and AttnMissed. A claim
 // that this write made counts with its mode, so that the index need not change.
 func (s *state) attn() []string {
 	found := map[string]bool{}
@@ -127,6 +128,9 @@ func (s *state) attn() []string {
 		case e.State != StateRunning:
 			found[e.State] = true
 		}
+	}
+	if len(s.doc.Missed) > 0 {
+		found[AttnMissed] = true
 	}
 	if len(s.doc.Waiters) > 0 {
 		found[s.doc.Waiters[0].Mode] = true
@@ -214,7 +218,7 @@ func (s *state) addEvidence() {
 	s.doc.Evidence = append(tail(s.doc.Evidence, MaxEvidence), s.evidence...)
 }
 
-// idleAt returns the latest expiry of the entries, rounded up to IdleGrain. Claims end much sooner than
+// idleAt returns the latest expiry of the entries and of Missed, rounded up to IdleGrain. Claims end much sooner than
 // the document is removed.
 func (s *state) idleAt() time.Time {
 	at := s.now
@@ -222,6 +226,9 @@ func (s *state) idleAt() time.Time {
 		if e := &s.doc.Entries[i]; e.State != StateClaimed {
 			at = Later(at, e.ExpiresAt)
 		}
+	}
+	for i := range s.doc.Missed {
+		at = Later(at, s.doc.Missed[i].ReleasedAt.Add(Retention))
 	}
 	return IdleAt(at)
 }

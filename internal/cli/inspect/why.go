@@ -30,6 +30,8 @@ type Why struct {
 	Holds []Entry `json:"holds,omitempty"`
 	// Lost has the holds that it is known to have lost.
 	Lost []Loss `json:"lost,omitempty"`
+	// Missed has the losses of the last 24 hours that its sagas found out only after they had committed.
+	Missed []Missed `json:"missed,omitempty"`
 	// Doing describes its workflow, if it is one.
 	Doing *Doing `json:"doing,omitempty"`
 	// Roots are the root blockers, with their waiters down to the party.
@@ -38,7 +40,7 @@ type Why struct {
 
 // Known reports whether the party holds a lock or waits for one, or is a workflow that Temporal knows.
 func (w *Why) Known() bool {
-	return len(w.Waits)+len(w.Holds)+len(w.Lost) > 0 || (w.Doing != nil && w.Doing.Status != Unknown)
+	return len(w.Waits)+len(w.Holds)+len(w.Lost)+len(w.Missed) > 0 || (w.Doing != nil && w.Doing.Status != Unknown)
 }
 
 // Temporal returns Temporal's answer about a party that is not [Why.Known], as the end of a sentence.
@@ -74,8 +76,14 @@ func (s *Site) Why(ctx context.Context, name string) (Why, error) {
 	if err != nil {
 		return Why{}, err
 	}
-	if why.addLosses(why.Party, losses); !why.Known() {
-		why.addLosses(Party{Owner: name}, losses) // of the plain Go party of the same name
+	missed, err := s.Missed(ctx)
+	if err != nil {
+		return Why{}, err
+	}
+	why.addMissed(why.Party, missed)
+	if why.addLosses(why.Party, losses); !why.Known() { // the plain Go party of the same name
+		why.addLosses(Party{Owner: name}, losses)
+		why.addMissed(Party{Owner: name}, missed)
 	}
 	why.Roots = graphOf(resources).above(why.Waits)
 	return why, s.describeRoots(ctx, why.Roots, len(why.Roots))
@@ -141,6 +149,15 @@ func (w *Why) addLosses(p Party, losses []Loss) {
 		used := func(e Entry) bool { return e.LockID == l.Party.Owner }
 		if l.Party.is(p) || slices.ContainsFunc(slices.Concat(w.Waits, w.Holds), used) {
 			w.Lost = append(w.Lost, l)
+		}
+	}
+}
+
+// addMissed adds the losses that sagas of a party found out only after they had committed.
+func (w *Why) addMissed(p Party, missed []Missed) {
+	for _, m := range missed {
+		if m.Party.is(p) {
+			w.Missed = append(w.Missed, m)
 		}
 	}
 }

@@ -54,7 +54,7 @@ func size(d *rules.Document) int {
 	if d == nil {
 		return record
 	}
-	records := len(d.Evidence) + len(d.Releases) + len(d.Bars) + len(d.Forced)
+	records := len(d.Evidence) + len(d.Releases) + len(d.Bars) + len(d.Forced) + len(d.Missed)
 	for i := range d.Entries {
 		records += len(d.Entries[i].Bars)
 	}

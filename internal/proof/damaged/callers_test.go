@@ -31,6 +31,7 @@ var callers = map[string]string{
 	"lockcore/party/renew.go:extend":                    noLocks,
 	"lockcore/party/renew.go:poolBusy":                  noLocks,
 	"lockcore/party/status.go:Losses":                   "losses",
+	"lockcore/party/status.go:Missed":                   "losses",
 	"lockcore/party/status.go:Status":                   "status",
 	"lockcore/party/status.go:list":                     "status",
 	"lockcore/party/watch.go:changed":                   "waiters",
@@ -59,6 +60,7 @@ var callers = map[string]string{
 	"internal/lockactivities/wait.go:checkFull":         oneDocument,
 	"internal/cli/demo/report.go:measure":               noLocks,
 	"internal/cli/inspect/doctor.go:activeJanitor":      oneDocument,
+	"internal/cli/inspect/doctor.go:commits":            "doctor",
 	"internal/cli/inspect/doctor.go:documents":          "doctor",
 	"internal/cli/inspect/doctor.go:hasJanitor":         oneDocument,
 	"internal/cli/inspect/doctor.go:semaphores":         "doctor",
@@ -67,6 +69,7 @@ var callers = map[string]string{
 	"internal/cli/inspect/foreign.go:foreign":           "resources",
 	"internal/cli/inspect/site.go:CheckCollection":      noLocks,
 	"internal/cli/inspect/site.go:Losses":               "show",
+	"internal/cli/inspect/site.go:Missed":               "why",
 	"internal/cli/inspect/site.go:Resources":            "resources",
 	"internal/cli/inspect/site.go:Show":                 "show",
 	"internal/cli/inspect/stuck.go:Deadlocks":           "incomplete",
@@ -139,7 +142,7 @@ func findCallers(t *testing.T) map[string]bool {
 
 // reading are the names of the methods that read several documents: of the store, of a Locker, of a site and of the driver.
 var reading = []string{
-	"List", "Load", "LoadMajority", "Versions", "Workers", "list", "readMajority", "Status", "Losses", "Deadlocks", "Replaced", "Resources",
+	"List", "Load", "LoadMajority", "Versions", "Workers", "list", "readMajority", "Status", "Losses", "Missed", "Deadlocks", "Replaced", "Resources",
 	"Find", "FindOne", "Aggregate", "Distinct",
 }
 

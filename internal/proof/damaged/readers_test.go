@@ -78,6 +78,9 @@ func (r *reader) losses(t *testing.T) {
 	for _, err := range r.locker.Losses(t.Context(), party.Filter{Contended: true}) {
 		require.ErrorIs(t, err, party.ErrDamaged)
 	}
+	for _, err := range r.locker.Missed(t.Context(), party.Filter{}) {
+		require.ErrorIs(t, err, party.ErrDamaged)
+	}
 }
 
 func (r *reader) deadlocks(t *testing.T) {

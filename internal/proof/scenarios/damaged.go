@@ -52,6 +52,9 @@ func Damaged(pick func(possibilities int) int, now time.Time) *rules.Document {
 		d.Releases = append(d.Releases, rules.ReleaseRecord{LockID: text(), Label: text(), Order: number()})
 		d.Bars = append(d.Bars, rules.Bar{LockID: text(), Label: text(), Saga: text(), Order: number()})
 	}
+	for range pick(2) {
+		d.Missed = append(d.Missed, rules.Missed{LockID: text(), Label: text(), Order: number(), Fence: number(), At: at(), ReleasedAt: at()})
+	}
 	for i := range d.Entries {
 		e := &d.Entries[i]
 		for range pick(3) {
@@ -77,7 +80,7 @@ func AllOps(pick func(possibilities int) int) []rules.Op {
 		rules.Renew{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Downgrade: pick(2) == 1, TTL: int64(pick(2))},
 		rules.Leave{Policy: Policy, Resource: "r", LockID: lockID, Label: label, Part: part, Order: order, Keep: pick(2) == 1},
 		rules.TakeBack{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Call: text()},
-		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, Label: label, Order: order},
+		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, Label: label, Order: order, Committed: true},
 		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, FirstFence: 1, Force: pick(2) == 1, Now: pick(2) == 1, Leaving: &part},
 		rules.Withdraw{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Reason: "because"},
 		rules.Verify{Policy: Policy, Resource: "r", LockID: lockID, Label: label, TakeOver: text(), Used: order, LostSince: rules.LongAgo},

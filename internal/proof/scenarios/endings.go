@@ -551,6 +551,66 @@ var expiryScenarios = []Scenario{
 
 // evidenceScenarios are about what an evicted owner learns.
 var evidenceScenarios = []Scenario{
+	{"missed/a release after a commit records what was lost, for a day", func(s *stage) {
+		first := s.take("a", "p", 2, keep, shared, label("one"))
+		s.take("c", "p", 2, keep, shared, label("one"))
+		s.force("a", "by hand")
+		s.leave("a", "p", 2, of("one"))
+		lost := s.stored().At
+		s.pass(time.Minute)
+		s.release("a", 1, ofRun("one"), committed)   // of other requests
+		s.release("a", 9, ofRun("other"), committed) // of another run
+		s.release("c", 9, ofRun("one"), committed)
+		s.check(len(s.stored().Missed) == 0, "nothing, got %+v", s.stored().Missed)
+		d := s.release("a", 2, ofRun("one"), committed)
+		s.release("a", 2, ofRun("one"), committed)
+		missed := s.stored().Missed
+		s.check(len(missed) == 1, "one loss, got %+v", missed)
+		m := missed[0]
+		s.check(m.LockID == "a" && m.Label == "one" && m.Order == 2 && m.Fence == first.FirstFence && m.Reason == "by hand", "the loss, got %+v", m)
+		s.check(m.At.Equal(lost) && m.ReleasedAt.Equal(d.At), "its times, got %+v", m)
+		s.check(slices.Contains(s.stored().Attn, rules.AttnMissed), "a mark, got %v", s.stored().Attn)
+		s.check(!s.stored().IdleAt.Before(d.At.Add(rules.Retention)), "the document to stay, got %v", s.stored().IdleAt)
+		s.pass(rules.Retention - time.Minute)
+		s.settle()
+		s.check(len(s.stored().Missed) == 1, "the loss to stay, got %+v", s.stored())
+		s.pass(time.Minute)
+		s.settle()
+		s.check(len(s.stored().Missed) == 0 && !slices.Contains(s.stored().Attn, rules.AttnMissed), "nothing, got %+v", s.stored())
+	}},
+	{"missed/a release records nothing unless the saga has committed, of losses that count", func(s *stage) {
+		s.take("a", "p", 2, keep, label("one"))
+		s.force("a", "by hand")
+		s.leave("a", "p", 2, of("one"))
+		s.release("a", 2, ofRun("one"))
+		s.take("a", "p", 3, keep, label("one"))
+		s.force("a", "by hand")
+		s.leave("a", "p", 3, of("one"))
+		s.release("a", 4, ofRun("one"), began(1), committed)
+		s.take("a", "q", 4, keep, label("one"), reacquire)
+		s.release("a", 4, ofRun("one"), began(s.stored().HoldFence("a")), committed) // it erases no evidence
+		s.check(len(s.stored().Missed) == 0, "nothing, got %+v", s.stored().Missed)
+		s.take("a", "q", 5, keep, label("one"), reacquire)
+		s.leave("a", "q", 5, of("one"))
+		s.release("a", 5, ofRun("one"), committed) // it has regained the hold
+		s.check(len(s.stored().Missed) == 0, "nothing, got %+v", s.stored().Missed)
+		s.pass(partTTL)
+		s.take("b", "p", 1, keep)
+		s.force("b", "by hand")
+		s.leave("b", "p", 1)
+		s.release("b", 9, committed) // a plain one
+		s.check(len(s.stored().Missed) == 0, "nothing, got %+v", s.stored().Missed)
+	}},
+	{"missed/a document remembers the newest", func(s *stage) {
+		for i := range int64(rules.MaxMissed + 2) {
+			s.take("a", "p", i+1, keep, label("one"))
+			s.force("a", "by hand")
+			s.leave("a", "p", i+1, of("one"))
+			s.release("a", i+1, ofRun("one"), committed)
+		}
+		missed := s.stored().Missed
+		s.check(len(missed) == rules.MaxMissed && missed[0].Order == 3, "the newest %d, got %+v", rules.MaxMissed, missed)
+	}},
 	{"evidence/an evicted hold is lost until it is acquired again on purpose", func(s *stage) {
 		first := s.take("a", "p", 1, keep)
 		s.pass(holdTTL)

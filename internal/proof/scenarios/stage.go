@@ -281,7 +281,8 @@ func stopped(part string) func(*rules.Release) { return func(op *rules.Release) 
 func forced(reason string) func(*rules.Release) {
 	return func(op *rules.Release) { op.Force, op.Reason = true, reason }
 }
-func atOnce(op *rules.Release) { op.Now = true }
+func atOnce(op *rules.Release)    { op.Now = true }
+func committed(op *rules.Release) { op.Committed = true }
 
 // force releases the hold of a lock ID by force.
 func (s *stage) force(lockID, reason string) {

@@ -102,7 +102,9 @@ func (r *run) oneStep() bool {
 	rs, _ := r.resources(0.3, true)
 	req := r.request(rs, "step")
 	req.Reacquire = r.reacquires
-	if slices.ContainsFunc(r.uses, func(u use) bool { return slices.ContainsFunc(rs, func(res party.Resource) bool { return res.Name == u.resource }) }) {
+	if slices.ContainsFunc(r.uses, func(u use) bool {
+		return slices.ContainsFunc(rs, func(res party.Resource) bool { return res.Name == u.resource })
+	}) {
 		req.LostSince = r.lostSince()
 	}
 	if r.d.chance(0.3) {
