@@ -132,13 +132,17 @@ func (r *run) oneStep() bool {
 // request returns the request of a new step of this run.
 func (r *run) request(rs []party.Resource, kind string) party.Request {
 	r.schedule++
+	saga := sagaOfSteps
+	if r.schedule%2 == 0 { // one inside it, which its bars match too
+		saga += "/1"
+	}
 	return party.Request{
-		LockID: r.lockID, Run: r.label, Part: fmt.Sprintf("%s/%s%d", r.label, kind, r.schedule), Resources: rs, Persist: true, Owner: r.owner, Saga: sagaOfSteps,
+		LockID: r.lockID, Run: r.label, Part: fmt.Sprintf("%s/%s%d", r.label, kind, r.schedule), Resources: rs, Persist: true, Owner: r.owner, Saga: saga,
 		Order: party.Order{Schedule: r.schedule, Attempt: 1}, MaxWait: inlineWait,
 	}
 }
 
-// sagaOfSteps is the saga of a workflow's steps, and of their compensations.
+// sagaOfSteps is the saga of a workflow's steps and of their compensations, or the one around theirs.
 const sagaOfSteps = "saga"
 
 // bars bars the steps of the run, and waits until none can run any longer.
@@ -280,7 +284,10 @@ func (r *run) commit() {
 	}
 	for range 1 + r.d.upTo(2) {
 		if len(all.Resources) > 0 {
-			r.release(func(l *party.Locker) error { return l.Release(r.ctx, all) }, all)
+			r.release(func(l *party.Locker) error {
+				_, err := l.ReleaseCommitted(r.ctx, all)
+				return err
+			}, all)
 		}
 	}
 }
