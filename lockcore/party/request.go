@@ -49,7 +49,7 @@ type Resource struct {
 	Limit int `json:"limit,omitempty"`
 	// HeldSince, of a request with Run, is the schedule number of a request of the same run since which the
 	// resource must be kept. If it is not, or if what is kept began with a later schedule, the error is a
-	// *LostError, and nothing is taken. Defaults to 0: no condition.
+	// *LostError, and nothing is taken. See also Request.LostSince. Defaults to 0: no condition.
 	HeldSince uint32 `json:"heldSince,omitempty"`
 }
 
@@ -153,8 +153,10 @@ type Request struct {
 	// Reacquire takes a lost lock again, instead of returning ErrLost. Compensations set it: they must run,
 	// and never without the lock.
 	Reacquire bool `json:"reacquire,omitempty"`
-	// LostSince, with Persist and without Reacquire, is as in [Verify]: a run that a reset has made sets it for
-	// resources that it has used already. Defaults to zero: only losses of Run count.
+	// LostSince, with Persist and without Reacquire, is for a run that a reset has made, whose history contains
+	// requests of runs before. Resource.HeldSince then names the resources that the history has used. Of these
+	// any loss from that time on counts, of any run, as in [Verify]; their orders are not compared, and one that
+	// is missing without evidence is not lost. Defaults to zero: only losses of Run count.
 	LostSince time.Time `json:"lostSince,omitzero"`
 	// NewFence draws a new fence even if the lock ID holds already, so that a resource that checks
 	// fences refuses late writes of earlier steps. Compensations after [Locker.Raise] need not set it.

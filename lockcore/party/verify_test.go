@@ -183,8 +183,14 @@ func TestVerify_RunBeforeLostTheHold_IsLost(t *testing.T) {
 		v.other("r")
 		v.afterReset("two", "one")
 		v.requireLost()
-		_, err := v.TryEnter(v.Context(), ofRun("two", "step", func(req *party.Request) { req.Order.Schedule, req.LostSince = 3, v.verify.LostSince }))
+		again := ofRun("two", "step", func(req *party.Request) { req.Order.Schedule, req.LostSince = 3, v.verify.LostSince })
+		again.Resources[0].HeldSince = 1
+		_, err := v.TryEnter(v.Context(), again)
 		require.ErrorIs(v, err, party.ErrLost)
+		again.Resources = []party.Resource{party.Exclusive("never"), party.Exclusive("r")} // r is used for the first time
+		again.Resources[0].HeldSince = 1
+		_, err = v.TryEnter(v.Context(), again)
+		require.NoError(v, err)
 	})
 }
 

@@ -256,7 +256,7 @@ var mutants = []mutant{
 		{"lockcore/rules/runs.go", "e.FirstOrder, e.Order = label, fence, fence, 0, 0", "e.Order = label, fence, fence, 0"},
 	}, tests: "TestVerify_TakenOverHold_IsOlderThanEveryUse"},
 	{what: "a run that a reset has made does not count what the run before has lost", edits: []edit{
-		{"lockcore/party/workflow.go", "loss := d.Lost(v.LockID, v.Run, v.LostSince)", "loss := d.Lost(v.LockID, v.Run, time.Time{})"},
+		{"lockcore/rules/find.go", "return !since.IsZero() && !e.At.Before(since)", "return since.IsZero() && !e.At.Before(since)"},
 	}, tests: "TestVerify_RunBeforeLostTheHold_IsLost"},
 	{what: "a verification accepts a hold that began after its use", edits: []edit{
 		{"lockcore/rules/find.go", "k != nil && k.FirstOrder <= order", "k != nil"},
@@ -273,6 +273,21 @@ var mutants = []mutant{
 	{what: "a bar does not cut off running parts", edits: []edit{
 		{"lockcore/rules/bars.go", "if e.State == StateKept || e.CutOff || !which(", "if true || e.State == StateKept || e.CutOff || !which("},
 	}, tests: "TestRaise_RunningPart_IsCutOffAndWaitedFor", simulated: true},
+	{what: "a bar does not match the sagas inside its saga", edits: []edit{
+		{"lockcore/rules/bars.go", "return ok && (rest == \"\" || rest[0] == '/')", "return ok && rest == \"\""},
+	}, tests: "TestRaise_SagaInside_IsBarred", simulated: true},
+	{what: "the bars of a hold end with it", edits: []edit{
+		{"lockcore/rules/settle.go", "\ts.moveBars()\n", ""},
+	}, tests: "TestRaise_HoldIsEvicted_BarRemains"},
+	{what: "each call of a bar draws a fence", edits: []edit{
+		{"lockcore/rules/bars.go", "if s.addBar(op.bar()) {", "if s.addBar(op.bar()) || true {"},
+	}, tests: "TestRaise_Repeated_DrawsNoFence"},
+	{what: "a bar fences off running steps of the outer saga", edits: []edit{
+		{"lockcore/rules/bars.go", "if !running {", "if !running || true {"},
+	}, tests: "TestUpdateFenced_CompensationAfterABar_BarsTheStep"},
+	{what: "a saga that has committed after a loss never learns of it", edits: []edit{
+		{"lockcore/rules/end.go", "\ts.recordMissed(&op)\n", ""},
+	}, tests: "TestReleaseCommitted_HoldWasLost_IsReportedForADay"},
 	{what: "a request takes its resources in the order given", edits: []edit{
 		{"lockcore/party/request.go", "int { return strings.Compare(a.Name, b.Name) }", "int { return 0 * strings.Compare(a.Name, b.Name) }"},
 	}, simulated: true},

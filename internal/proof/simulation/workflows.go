@@ -102,10 +102,12 @@ func (r *run) oneStep() bool {
 	rs, _ := r.resources(0.3, true)
 	req := r.request(rs, "step")
 	req.Reacquire = r.reacquires
-	if slices.ContainsFunc(r.uses, func(u use) bool {
-		return slices.ContainsFunc(rs, func(res party.Resource) bool { return res.Name == u.resource })
-	}) {
-		req.LostSince = r.lostSince()
+	if req.LostSince = r.lostSince(); !req.LostSince.IsZero() {
+		for i := range rs {
+			if slices.ContainsFunc(r.uses, func(u use) bool { return u.resource == rs[i].Name }) {
+				rs[i].HeldSince = 1
+			}
+		}
 	}
 	if r.d.chance(0.3) {
 		req.LockID, req.Within, req.Persist = fmt.Sprintf("%s/%s", r.lockID, req.Part), r.lockID, false
