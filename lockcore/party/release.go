@@ -136,6 +136,8 @@ type Release struct {
 	// that is known to be dead: if it lives, it works at the same time as the next holder. Defaults to
 	// false: such parts exclude others until they leave or expire.
 	Now bool
+	// committed is set by ReleaseCommitted.
+	committed bool
 }
 
 // Release ends one hold of a lock ID, or everything up to an order that it holds and requested on the
@@ -152,9 +154,9 @@ func (l *Locker) Release(ctx context.Context, r Release) error {
 }
 
 // ReleaseCommitted is [Locker.Release] for a saga that has committed without asking whether it still held what it
-// had used. It also returns the losses by a release up to Order that the saga did not notice: those of which there
-// is evidence, and which it has not outlived by acquiring the resource again. They are no error: the release is carried
-// out. [Locker.Missed] lists them for 24 hours. A repeated release returns them again.
+// had used. It also returns the losses that the saga did not notice: those up to Order of which there is evidence,
+// and which it has not outlived by acquiring the resource again. They are no error: the release is carried out.
+// [Locker.Missed] lists them for 24 hours. A release that is repeated with the same Order returns them again.
 //
 // Run and Order are required. FirstFence and Force are refused.
 func (l *Locker) ReleaseCommitted(ctx context.Context, r Release) (missed []LostError, err error) {
@@ -166,21 +168,20 @@ func (l *Locker) ReleaseCommitted(ctx context.Context, r Release) (missed []Lost
 	if err != nil {
 		return nil, err
 	}
+	r.committed = true
 	found, errs := make([][]LostError, len(r.Resources)), make([]error, len(r.Resources))
 	inParallel(len(r.Resources), func(i int) { found[i], errs[i] = l.releaseCommitted(ctx, &r, r.Resources[i]) })
 	return slices.Concat(found...), errors.Join(errs...)
 }
 
-// releaseCommitted carries out a release on one resource.
+// releaseCommitted carries out a release on one resource, and returns the losses that it finds.
 func (l *Locker) releaseCommitted(ctx context.Context, r *Release, resource string) (missed []LostError, err error) {
-	op := r.op(l, resource)
-	op.Committed = true
-	a, err := l.end(ctx, telemetry.SpanRelease, Lease{Resource: resource, LockID: r.LockID, Order: r.Order}, r.ending(), op)
+	a, err := l.release(ctx, r, resource)
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range a.After.Missed {
-		if m.LockID != r.LockID || m.Label != r.Run || m.Order > op.Order {
+		if m.LockID != r.LockID || m.Label != r.Run || m.UpTo != r.Order.number() {
 			continue
 		}
 		if m.ReleasedAt.Equal(a.After.At) { // by this write
@@ -201,20 +202,14 @@ func (l *Locker) Revoke(ctx context.Context, resource, lockID string, firstFence
 
 // release carries out a release on one resource.
 func (l *Locker) release(ctx context.Context, r *Release, resource string) (update.Answer, error) {
-	op := r.op(l, resource)
-	return l.end(ctx, telemetry.SpanRelease, Lease{Resource: resource, LockID: r.LockID, Order: r.Order}, r.ending(), op)
-}
-
-// op returns the operation on one resource.
-func (r *Release) op(l *Locker, resource string) rules.Release {
 	op := rules.Release{
 		Policy: l.cfg.policy(), Resource: resource, LockID: r.LockID, Label: r.Run, FirstFence: r.FirstFence, Order: r.Order.number(), Leaving: r.Leaving,
-		Force: r.Force, Now: r.Now,
+		Force: r.Force, Now: r.Now, Committed: r.committed,
 	}
 	if r.Force {
 		op.Reason = r.Reason
 	}
-	return op
+	return l.end(ctx, telemetry.SpanRelease, Lease{Resource: resource, LockID: r.LockID, Order: r.Order}, r.ending(), op)
 }
 
 // releaseHold ends the hold of a lease. If the hold is missing and was not released, it returns a *LostError if there is

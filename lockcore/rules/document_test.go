@@ -32,7 +32,7 @@ func TestDocument_Bytes_IsNoLessThanWhatIsStored(t *testing.T) {
 			})
 			d.Evidence = append(d.Evidence, rules.Evidence{LockID: text, Label: text, To: text, Fence: 1, Number: 1, Order: 1, At: now, By: text, Reason: text})
 			d.Forced = d.Evidence
-			d.Missed = append(d.Missed, rules.Missed{LockID: text, Label: text, Order: 1, Fence: 1, At: now, By: text, Reason: text, ReleasedAt: now})
+			d.Missed = append(d.Missed, rules.Missed{LockID: text, Label: text, Order: 1, Fence: 1, At: now, By: text, Reason: text, UpTo: 1, ReleasedAt: now})
 			d.Releases = append(d.Releases, rules.ReleaseRecord{LockID: text, Label: text, Order: 1})
 			d.Bars = append(d.Bars, rules.Bar{LockID: text, Label: text, Saga: text, Order: 1})
 		}

@@ -469,7 +469,7 @@ func missed(s *step) error {
 		for _, e := range s.before.Evidence {
 			if e.LockID == op.LockID && e.Label == op.Label && e.To == "" && e.Order <= op.Order && (k == nil || k.Regained < e.Number) {
 				want = append(want, rules.Missed{
-					LockID: e.LockID, Label: e.Label, Order: e.Order, Fence: e.Fence, At: e.At, By: e.By, Reason: e.Reason, ReleasedAt: s.now(),
+					LockID: e.LockID, Label: e.Label, Order: e.Order, Fence: e.Fence, At: e.At, By: e.By, Reason: e.Reason, UpTo: op.Order, ReleasedAt: s.now(),
 				})
 			}
 		}

@@ -14,7 +14,8 @@ type Missed struct {
 	At     time.Time `bson:"at"`
 	By     string    `bson:"by,omitempty"`
 	Reason string    `bson:"reason,omitempty"`
-	// ReleasedAt is the time of the release.
+	// UpTo is the order of the release, and ReleasedAt its time.
+	UpTo       int64     `bson:"upTo"`
 	ReleasedAt time.Time `bson:"releasedAt"`
 }
 
@@ -37,7 +38,7 @@ func (s *state) recordMissed(op *Release) {
 			continue
 		}
 		s.doc.Missed = tail(append(s.doc.Missed, Missed{
-			LockID: e.LockID, Label: e.Label, Order: e.Order, Fence: e.Fence, At: e.At, By: e.By, Reason: e.Reason, ReleasedAt: s.now,
+			LockID: e.LockID, Label: e.Label, Order: e.Order, Fence: e.Fence, At: e.At, By: e.By, Reason: e.Reason, UpTo: op.Order, ReleasedAt: s.now,
 		}), MaxMissed)
 	}
 }

@@ -380,6 +380,7 @@ var mutants = []mutant{
 	{"state.recordMissed", `MaxMissed)`, `MaxMissed+1)`},
 	{"Release.Apply", `s.recordMissed(&op)`, ``},
 	{"Release.Apply", `s.recordRelease(&op)`, `s.recordMissed(&op); s.recordRelease(&op)`},
+	{"state.recordMissed", `UpTo: op.Order, `, ``},
 	{"Missed.Recent", `m.ReleasedAt.Add(Retention).After(now)`, `true`},
 	{"Missed.Recent", `m.ReleasedAt.Add(Retention)`, `m.At.Add(Retention)`},
 	{"begin", `!m.Recent(now)`, `m.Order < 0`},

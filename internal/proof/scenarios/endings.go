@@ -562,12 +562,12 @@ var evidenceScenarios = []Scenario{
 		s.release("a", 9, ofRun("other"), committed) // of another run
 		s.release("c", 9, ofRun("one"), committed)
 		s.check(len(s.stored().Missed) == 0, "nothing, got %+v", s.stored().Missed)
-		d := s.release("a", 2, ofRun("one"), committed)
-		s.release("a", 2, ofRun("one"), committed)
+		d := s.release("a", 3, ofRun("one"), committed)
+		s.release("a", 3, ofRun("one"), committed)
 		missed := s.stored().Missed
 		s.check(len(missed) == 1, "one loss, got %+v", missed)
 		m := missed[0]
-		s.check(m.LockID == "a" && m.Label == "one" && m.Order == 2 && m.Fence == first.FirstFence && m.Reason == "by hand", "the loss, got %+v", m)
+		s.check(m.LockID == "a" && m.Label == "one" && m.Order == 2 && m.UpTo == 3 && m.Fence == first.FirstFence && m.Reason == "by hand", "the loss, got %+v", m)
 		s.check(m.At.Equal(lost) && m.ReleasedAt.Equal(d.At), "its times, got %+v", m)
 		s.check(slices.Contains(s.stored().Attn, rules.AttnMissed), "a mark, got %v", s.stored().Attn)
 		s.check(!s.stored().IdleAt.Before(d.At.Add(rules.Retention)), "the document to stay, got %v", s.stored().IdleAt)
