@@ -556,8 +556,8 @@ var evidenceScenarios = []Scenario{
 		s.take("c", "p", 2, keep, shared, label("one"))
 		s.force("a", "by hand")
 		s.leave("a", "p", 2, of("one"))
-		lost := s.stored().At
 		s.pass(time.Minute)
+		lost := s.stored().LossEvidence("a", "one", time.Time{}).At
 		s.release("a", 1, ofRun("one"), committed)   // of other requests
 		s.release("a", 9, ofRun("other"), committed) // of another run
 		s.release("c", 9, ofRun("one"), committed)

@@ -168,8 +168,8 @@ var verifyScenarios = []Scenario{
 		s.take("b", "p", 1, keep, shared, label("one"))
 		s.force("a", "by hand")
 		s.leave("a", "p", 1, of("one"))
-		lost := s.stored().At
 		s.pass(time.Minute)
+		lost := s.stored().LossEvidence("a", "one", time.Time{}).At
 		since := func(t time.Time) func(*rules.Verify) { return func(op *rules.Verify) { op.LostSince = t } }
 		s.take("a", "q", 2, keep, shared, label("two")) // its first use outlives the loss
 		s.join("a", "r", 1, keep, shared, label("two"))
@@ -179,7 +179,7 @@ var verifyScenarios = []Scenario{
 		for _, part := range []string{"q", "r", "t"} {
 			s.leave("a", part, map[string]int64{"q": 2, "r": 1, "t": 3}[part], of("two"))
 		}
-		again := s.stored().At
+		again := s.stored().LossEvidence("a", "two", time.Time{}).At
 		s.verify(rules.Lost, "a", "three", 1, since(again))
 		s.ask(rules.Lost, "a", "q", 1, keep, shared, label("three"), lostSince(again))
 		s.ask(rules.Busy, "a", "q", 1, keep, label("three"), lostSince(again.Add(time.Millisecond)))
