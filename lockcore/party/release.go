@@ -156,7 +156,7 @@ func (l *Locker) Release(ctx context.Context, r Release) error {
 // ReleaseCommitted is [Locker.Release] for a saga that has committed without asking whether it still held what it
 // had used. It also returns the losses that the saga did not notice: those up to Order of which there is evidence,
 // and which it has not outlived by acquiring the resource again. They are no error: the release is carried out.
-// [Locker.Missed] lists them for 24 hours. A release that is repeated with the same Order returns them again.
+// [Locker.Missed] lists them for 24 hours, and the span of ctx gets an event for each. A release that is repeated with the same Order returns them again.
 //
 // Run and Order are required. FirstFence and Force are refused.
 func (l *Locker) ReleaseCommitted(ctx context.Context, r Release) (missed []LostError, err error) {
@@ -184,10 +184,12 @@ func (l *Locker) releaseCommitted(ctx context.Context, r *Release, resource stri
 		if m.LockID != r.LockID || m.Label != r.Run || m.UpTo != r.Order.number() {
 			continue
 		}
+		lost := LostError{Resource: resource, LockID: m.LockID, Order: orderOf(m.Order), By: m.By, Reason: m.Reason}
 		if m.ReleasedAt.Equal(a.After.At) { // by this write
 			l.tel.count(ctx, l.tel.losses, resource)
+			addLostEvent(ctx, &lost)
 		}
-		missed = append(missed, LostError{Resource: resource, LockID: m.LockID, Order: orderOf(m.Order), By: m.By, Reason: m.Reason})
+		missed = append(missed, lost)
 	}
 	return missed, nil
 }

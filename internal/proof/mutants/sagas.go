@@ -29,8 +29,8 @@ var sagaMutants = []mutant{
 	{what: "a step releases what it has when another resource is busy", in: worker, tests: "TestScopeStep_KeptWhileWaiting_IsReleased/when_it_has_run", check: "history", edits: []edit{
 		{"interceptors/activity_inbound.go", "	case parked:\n		return false\n", "	case parked:\n		return guard.Scope == wire.ScopeStep\n"},
 	}},
-	{what: "a compensation does not wait for its step", check: "undo", edits: []edit{
-		{"internal/runstate/step.go", "		step.Guard.Undoes = a.undoing.part\n", ""},
+	{what: "a compensation does not wait for its step", in: worker, tests: "TestCompensation_StepStillRuns_WaitsForIt", check: "undo", edits: []edit{
+		{"lockcore/rules/bars.go", "if e.State == StateKept || e.CutOff || !which(", "if true || e.State == StateKept || e.CutOff || !which("},
 	}},
 	{what: "a step that is cancelled while it waits stays in the queue", in: worker, tests: "TestWait_Cancelled_LeavesNothing", check: "places", edits: []edit{
 		{"internal/runstate/wait.go", "		err = wire.NewWaitCanceled(!t.ran)\n", "		return wire.NewWaitCanceled(!t.ran)\n"},
