@@ -38,8 +38,8 @@
 //  2. The order was released or barred, or a later request of the same part or another call with the
 //     order of a living part came first: [Superseded].
 //  3. The part was withdrawn as the victim of a deadlock, and has not left since: [Deadlock].
-//  4. There is evidence of a loss that its hold has not outlived, or HeldSince names a request before the
-//     hold began: [Lost].
+//  4. There is evidence of a loss that its hold has not outlived, of its run or, since LostSince, of any run; or
+//     HeldSince names a request before the hold began: [Lost].
 //  5. The same call was granted before: [Again].
 //  6. The lock ID holds in the same or a stronger mode: the request joins that hold, [Joined]. An
 //     earlier request of the same part is superseded: it drains, and the new one gets a new fence.
@@ -71,7 +71,7 @@
 //   - An operation changes only what it names, apart from settling.
 //   - An operation that is repeated with the same call ID ends as if it had run once.
 //   - A request that is taken back leaves the document as settling alone would have left it, apart from
-//     fences, times, evictions, take-overs, bars, and its part's own earlier request.
+//     fences, times, evictions, take-overs, and its part's own earlier request.
 //   - No operation panics or changes its argument, whatever the document contains.
 //
 // # Not guaranteed
