@@ -122,7 +122,7 @@ compare: stack-up ## compare with other locks, in ten minutes; installs Redis, e
 
 .PHONY: histories
 histories: stack-up ## record the histories of unreleased features again (worker/testdata/histories)
-	@$(WITH_STACK) && exec go test -count=1 -run '^TestReplay_RecordedHistories_Match$$' ./worker -record
+	@$(WITH_STACK) && exec go test -count=1 -run '^TestReplay_RecordedHistories_Match$$' ./worker -record all
 
 .PHONY: lint
 lint: ## run the linters and the checks of formatting (CONTRIBUTING.md)

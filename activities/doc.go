@@ -14,6 +14,7 @@
 //	lockstep.Acquire  {"resources": [{"name": "account/42"}], "schedule": 1, "holdTtl": "10m", "holdOnly": true}
 //	               →  {"lockId": "5b1e…/order-7/…", "leases": [{"resource": "account/42", "fence": 1767225600000, …}]}
 //	lockstep.Keep     {"resources": ["account/42"]}, until it is cancelled
+//	lockstep.Verify   {"used": [{"resource": "account/42", "schedule": 1}]}  →  {}
 //	lockstep.Release  {"resources": ["account/42"], "schedule": 1}  →  {}
 //	lockstep.Renew    {"leases": […]}  →  {"leases": […]}
 //	lockstep.Leave    {"leases": […]}  →  {}

@@ -26,8 +26,6 @@ const (
 	leaveDelay = 50 * time.Millisecond
 	// maxBackgroundLeaves is the number of steps that may be leaving in the background. Beyond it a step leaves before it returns.
 	maxBackgroundLeaves = 1000
-	// clockDifference is the largest expected difference between the clocks of the database and of Temporal.
-	clockDifference = time.Minute
 	// slowAcquire is the duration of acquiring after which an attempt asks Temporal whether it is still pending.
 	slowAcquire = 10 * time.Second
 	// pendingTimeout bounds that DescribeWorkflowExecution.
@@ -45,6 +43,13 @@ type activityInbound struct {
 //  2. The locks cannot be acquired: the step does not run, and the attempt fails; see enterFailure and enterRule.
 //  3. The step runs under its locks, and leaves them however it ends.
 func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+	result, err := a.execute(ctx, in)
+	note(ctx, err)
+	return result, err
+}
+
+func (a *activityInbound) execute(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+	began := time.Now()
 	if wire.IsNeverGuarded(activity.GetInfo(ctx).ActivityType.Name) {
 		_, _ = a.currentRun(ctx) // starts waking workflows of the namespace. The activity itself reports an error
 		return a.Next.ExecuteActivity(ctx, in)
@@ -65,11 +70,11 @@ func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.E
 			"lockstep: this worker has no Locker and cannot guard the step", wire.FailureUnavailable)
 	}
 	byRule = addRule(guard, byRule)
-	leases, err := a.enter(ctx, guard, byRule)
+	leases, err := a.enter(ctx, began, guard, byRule)
 	if err != nil {
 		return nil, err
 	}
-	return a.runStep(ctx, in, leases, guard)
+	return a.runStep(ctx, in, began, leases, guard)
 }
 
 // guardOf returns the guard in the step's header, or nil if there is none.
@@ -79,7 +84,7 @@ func (a *activityInbound) guardOf(ctx context.Context) (*wire.Guard, error) {
 		return nil, nil //nolint:nilnil // no guard, and no error
 	}
 	info := activity.GetInfo(ctx)
-	guard, err := wire.DecodeGuardWith(a.options.DataConverter, info.Namespace, info.WorkflowExecution.ID, payload)
+	guard, err := wire.DecodeGuard(a.options.DataConverter, info.Namespace, info.WorkflowExecution.ID, payload)
 	if errors.Is(err, lockcore.ErrInvalid) {
 		err = wire.Failure(err)
 	}
@@ -99,9 +104,10 @@ func (a *activityInbound) currentRun(ctx context.Context) (wire.Run, error) {
 }
 
 // enter acquires the locks of the guard, and then those of a rule. No heartbeats are sent during that time, so the HeartbeatTimeout bounds
-// all of it, and currentrun.Enter gives each request at most half of the remaining time.
-func (a *activityInbound) enter(ctx context.Context, guard *wire.Guard, byRule []lockcore.Resource) (leases []lockcore.Lease, err error) {
-	began := time.Now()
+// all of it, and currentrun.Enter gives each request at most half of the remaining time. began is the beginning of the attempt.
+func (a *activityInbound) enter(
+	ctx context.Context, began time.Time, guard *wire.Guard, byRule []lockcore.Resource,
+) (leases []lockcore.Lease, err error) {
 	if limit := activity.GetInfo(ctx).HeartbeatTimeout; limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit)
@@ -133,7 +139,7 @@ func (a *activityInbound) enter(ctx context.Context, guard *wire.Guard, byRule [
 		err = checkNotAbandoned(ctx, began)
 	}
 	if err != nil && len(leases) > 0 {
-		session := a.locker.NewSession(ctx, leases)
+		session := a.locker.NewStepSession(ctx, leases, 0)
 		leave(ctx, endMethod(session, guard))
 	}
 	return leases, err
@@ -180,12 +186,16 @@ func guardRequest(ctx context.Context, run wire.Run, guard wire.Guard) party.Req
 	return req
 }
 
-// runStep runs the step while its leases are renewed. Leaving is deferred, so that it also follows a panic.
+// runStep runs the step while its leases are renewed, as long as the attempt can count. Leaving is deferred, so that it also follows a
+// panic. If the Locker is closed, the step's context is cancelled, and an attempt on another worker follows.
 func (a *activityInbound) runStep(
-	ctx context.Context, in *interceptor.ExecuteActivityInput, leases []lockcore.Lease, guard *wire.Guard,
+	ctx context.Context, in *interceptor.ExecuteActivityInput, began time.Time, leases []lockcore.Lease, guard *wire.Guard,
 ) (result any, err error) {
-	held, succeeded := a.locker.NewSession(ctx, leases), false
+	held, succeeded := a.locker.NewStepSession(ctx, leases, timeLeft(activity.GetInfo(ctx), began)), false
 	defer func() { a.end(ctx, held, guard, succeeded) }()
+	if isClosed(held) {
+		return nil, wire.UnavailableFailure(0, lockcore.ErrClosed)
+	}
 	result, err = a.Next.ExecuteActivity(wire.ContextWithLeases(held.Context(), held.Leases), in)
 	lost := a.findLoss(ctx, held)
 	switch {
@@ -196,10 +206,31 @@ func (a *activityInbound) runStep(
 			"lockstep: a guarded activity returned ErrResultPending: its locks end when it returns, so it cannot be completed later; "+
 				"run it without locks (workflows.Unguarded), or let it return when it is done",
 			wire.FailureResultPending, nil)
+	case err != nil && dropCancellation(err) == nil && isClosed(held):
+		return nil, wire.UnavailableFailure(0, lockcore.ErrClosed)
 	default:
 		succeeded = err == nil
 		return result, err
 	}
+}
+
+// isClosed reports whether the Locker's Close has cancelled the session's context.
+func isClosed(held session) bool { return errors.Is(context.Cause(held.Context()), lockcore.ErrClosed) }
+
+// timeLeft returns the time after which Temporal has given up an attempt that began, on this worker, at a time: it is retried, or its
+// workflow knows that it timed out. The clocks of this worker and of Temporal may differ, so each measures its own part.
+func timeLeft(info activity.Info, began time.Time) time.Duration {
+	left := info.StartToCloseTimeout
+	if whole := info.ScheduleToCloseTimeout; whole > 0 {
+		whole -= max(info.StartedTime.Sub(info.ScheduledTime), 0)
+		if left == 0 || whole < left {
+			left = max(whole, time.Millisecond)
+		}
+	}
+	if left == 0 { // a test environment may have no timeout
+		return 0
+	}
+	return max(left-time.Since(began), time.Millisecond)
 }
 
 // findLoss returns the loss of one of the step's locks, or nil if the step has held them all. The session usually notices a loss itself.
@@ -278,7 +309,7 @@ func leave(ctx context.Context, endPart func(ctx context.Context) error) {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
 	defer cancel()
 	if err := endPart(bounded); err != nil {
-		activity.GetLogger(ctx).Warn("lockstep: the step could not leave its locks, which expire with its TTL", "error", err)
+		activity.GetLogger(ctx).Warn("lockstep: the step could not leave its locks, which expire with its TTL, or are left later if it is endless", "error", err)
 	}
 }
 
@@ -321,7 +352,7 @@ func partThatNeverRan(ctx context.Context, guard wire.Guard, err error) string {
 		return ""
 	}
 	info := activity.GetInfo(ctx)
-	wasReset := guard.Run != info.WorkflowExecution.RunID || guard.Before != ""
+	wasReset := guard.Run != info.WorkflowExecution.RunID || guard.Inherits
 	switch {
 	case wasReset:
 		return ""
@@ -329,9 +360,9 @@ func partThatNeverRan(ctx context.Context, guard wire.Guard, err error) string {
 		return guard.Part
 	case refused:
 		return ""
-	case guard.Undoes != "" && since.Before(guard.Started.Add(-clockDifference)):
+	case guard.Undoes != "" && since.Before(guard.Started.Add(-wire.ClockDifference)):
 		return guard.Undoes
-	case guard.Undoes == "" && info.Attempt == 1 && since.Before(info.ScheduledTime.Add(-clockDifference)):
+	case guard.Undoes == "" && info.Attempt == 1 && since.Before(info.ScheduledTime.Add(-wire.ClockDifference)):
 		return guard.Part
 	}
 	return ""

@@ -28,7 +28,7 @@ import (
 // runStep runs step as a guarded activity and returns its error.
 func runStep(t *testing.T, l locker, guard wire.Guard, step func(ctx context.Context) (string, error)) (string, error) {
 	t.Helper()
-	payload, err := wire.EncodeGuard(guard)
+	payload, err := wire.EncodeHeader(nil, "n", "w", guard)
 	require.NoError(t, err)
 	return runWithHeader(t, []interceptor.WorkerInterceptor{with(l)}, payload, step)
 }
@@ -182,7 +182,7 @@ func TestStep_UnknownGuard_DoesNotRun(t *testing.T) {
 
 func TestStep_WorkerWithoutLocker_DoesNotRun(t *testing.T) {
 	t.Parallel()
-	payload, err := wire.EncodeGuard(sagaGuard())
+	payload, err := wire.EncodeHeader(nil, "n", "w", sagaGuard())
 	require.NoError(t, err)
 	_, err = runWithHeader(t, []interceptor.WorkerInterceptor{New(Options{})}, payload, done)
 	requireFailure(t, err, wire.FailureUnavailable, false)
@@ -254,7 +254,7 @@ func TestStep_Ends_LeavesAndReportsIt(t *testing.T) {
 func TestStep_InterceptorInstalledTwice_EntersOnce(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
-	payload, err := wire.EncodeGuard(sagaGuard())
+	payload, err := wire.EncodeHeader(nil, "n", "w", sagaGuard())
 	require.NoError(t, err)
 	_, err = runWithHeader(t, []interceptor.WorkerInterceptor{with(l), with(l)}, payload, done)
 	require.NoError(t, err)
@@ -308,7 +308,7 @@ func TestPartThatNeverRan_OnlyIfCertain(t *testing.T) {
 	undo.Undoes, undo.Started = "1/Debit", time.Now()
 	undoOfBefore.Undoes, undoOfBefore.Started = undo.Undoes, undo.Started
 	undoOfAReset := undo
-	undoOfAReset.Before = "the run before a reset"
+	undoOfAReset.Inherits = true
 	for name, tc := range map[string]struct {
 		guard wire.Guard
 		since time.Time
@@ -394,7 +394,7 @@ func TestStep_AttemptFails_WithdrawsOnlyAfterTheLast(t *testing.T) {
 				}}
 				guard := sagaGuard()
 				guard.Park, guard.Try, guard.Scope = !tc.try, tc.try, scope
-				payload, err := wire.EncodeGuard(guard)
+				payload, err := wire.EncodeHeader(nil, "n", "w", guard)
 				require.NoError(t, err)
 				_, err = runWithOptions(t, sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{with(l)}, BackgroundActivityContext: background}, payload, done)
 				require.Error(t, err)

@@ -36,8 +36,9 @@ type closer struct {
 
 	waits background
 	mu    sync.Mutex
-	// closing has the runs that are waited for, by their IDs.
-	closing map[string]runstate.Closing
+	// closing has the runs that are waited for, by their IDs. unconnected has those of namespaces to which there is no connection yet.
+	closing     map[string]runstate.Closing
+	unconnected []runstate.Closing
 }
 
 func newCloser(l locker, w *waker) *closer {
@@ -47,23 +48,38 @@ func newCloser(l locker, w *waker) *closer {
 // Close waits in the background until a run has closed, and then releases its locks. In the SDK's test environment it releases them at
 // once.
 func (c *closer) Close(of runstate.Closing) {
-	connections := c.waker.connectionsTo(of.Namespace)
-	if len(connections) == 0 {
-		if c.IsTest() {
-			ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-			defer cancel()
-			_ = c.end(ctx, Connection{NamespaceID: of.Namespace}, of, nil)
-		}
+	if len(c.waker.connectionsTo(of.Namespace)) == 0 && c.IsTest() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		_ = c.end(ctx, Connection{NamespaceID: of.Namespace}, of, nil)
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	connections := c.waker.connectionsTo(of.Namespace) // with the mutex: a connection that is added later finds the run
+	if len(connections) == 0 {
+		if len(c.unconnected) < mostClosing {
+			c.unconnected = append(c.unconnected, of)
+		}
+		return
+	}
 	_, waits := c.closing[of.RunID]
 	if !waits && !c.waits.begin(mostClosing) {
 		return
 	}
 	if c.closing[of.RunID] = of; !waits {
 		go c.await(connections, of.RunID)
+	}
+}
+
+// connected begins to wait for the runs that have returned before there was a connection to their namespace.
+func (c *closer) connected() {
+	c.mu.Lock()
+	all := c.unconnected
+	c.unconnected = nil
+	c.mu.Unlock()
+	for _, of := range all {
+		c.Close(of)
 	}
 }
 
@@ -167,13 +183,20 @@ func (c *closer) end(ctx context.Context, to Connection, of runstate.Closing, la
 	handed := !of.HandsOver && handsOver(last, of.RunID)
 	for _, p := range of.Releases {
 		release := party.Release{LockID: run.LockID(), Run: run.RunID, Order: party.LastAttempt(p.Schedule)}
+		if p.Handed {
+			release.Run = p.Run
+		}
 		switch {
 		case p.Step != "":
 			release.LockID = run.StepLockID(p.Step)
 		case handed:
 			continue
 		}
-		errs = append(errs, currentrun.Release(ctx, c.locker, release, p.Resources))
+		if p.Committed && to.Logger != nil {
+			errs = append(errs, currentrun.ReleaseCommitted(ctx, c.locker, to.Logger, release, p.Resources))
+		} else {
+			errs = append(errs, currentrun.Release(ctx, c.locker, release, p.Resources))
+		}
 		if p.Inherits || p.All {
 			errs = append(errs, c.releaseInherited(ctx, to, run, p, last))
 		}

@@ -34,7 +34,7 @@
 // # Workflow side
 //
 // It numbers the steps, so that a retry of a step supersedes the earlier attempts of that step and no other. It remembers which steps
-// completed under a saga's locks, so that a later step notices a loss. It returns futures that work in selectors, and whose errors match
+// completed under a saga's locks, and when, so that a later step notices a loss, and a commit asks only about locks that may have expired. It returns futures that work in selectors, and whose errors match
 // lockcore's typed errors.
 //
 // After lockstep.Parked it runs the activity lockstep.Wait, whose attempts fail in back-off until it is worth repeating the request. Then
@@ -55,8 +55,11 @@
 // granted the lock, and the one that slept keeps its position at the head of the queue.
 //
 // The workflow side derives everything from the workflow's calls and their outcomes, so it replays. It also reads the headers with which a
-// run was started: the mark of a run that continued as new and handed its locks over (workflows.HandOver), and the owner that the run
-// shares with its parent (workflows.WithOwner).
+// run was started: the mark of a run that continued as new and handed its locks over (workflows.HandOver), with the releases that it had
+// still to make, and the owner that the run shares with its parent (workflows.WithOwner).
+//
+// What it cannot read or encode fails the workflow task by a panic, and Temporal repeats the task. A failure that became a result would be a
+// decision that the history does not contain.
 //
 // # Runs of a workflow
 //

@@ -18,7 +18,9 @@ import (
 // brokenSaga returns the error of a saga whose compensation failed.
 func brokenSaga(ctx workflow.Context) error {
 	err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-		s.CompensateWith(ctx, "Refuse")
+		if err := s.CompensateWith(ctx, "Refuse"); err != nil {
+			return err
+		}
 		return temporal.NewApplicationError("too late", "TooLate")
 	})
 	var failed *workflows.SagaError

@@ -27,9 +27,6 @@ type Options struct {
 	TaskQueue string
 	// DataConverter, if not nil, encodes guards, so that histories do not show the names of resources.
 	DataConverter converter.DataConverter
-	// WakeOnly wakes a workflow without the result that names the lock it was granted: the workflow asks for the lock again. It is for
-	// processes that do not have the workflow's data converter.
-	WakeOnly bool
 	// Connected, if not nil, is called with each connection to Temporal that the interceptor learns of: from [Interceptor.Connect], and
 	// from the first activity of a namespace that this process runs. It must not block.
 	Connected func(Connection)
@@ -52,7 +49,10 @@ type Interceptor struct {
 	closer     *closer
 	namespaces currentrun.NamespaceIDs
 	// leaves counts the leaves of steps that have returned.
-	leaves background
+	leaves   background
+	unlocked unlockedCalls
+	// cannotWait has the types of activities for which warnCannotWait has logged.
+	cannotWait sync.Map
 }
 
 var _ interceptor.WorkerInterceptor = (*Interceptor)(nil)
@@ -65,11 +65,17 @@ func New(o Options) *Interceptor {
 	}
 	if o.Locker != nil {
 		i.locker = coreLocker{o.Locker}
-		i.waker = newWaker(o.Locker, o.Connected)
-		i.waker.wakeOnly = o.WakeOnly
+		i.waker = newWaker(o.Locker, i.connected)
 		i.closer = newCloser(i.locker, i.waker)
 	}
 	return i
+}
+
+func (i *Interceptor) connected(c Connection) {
+	i.closer.connected()
+	if i.options.Connected != nil {
+		i.options.Connected(c)
+	}
 }
 
 // Options returns the options of the interceptor.
@@ -118,7 +124,7 @@ func (i *Interceptor) InterceptWorkflow(_ workflow.Context, next interceptor.Wor
 	if i.closer != nil {
 		closes = i.closer
 	}
-	return newWorkflowInbound(next, runstate.NewState(i.collectionID, closes, i.options.TaskQueue, i.options.DataConverter))
+	return newWorkflowInbound(next, runstate.NewState(i.collectionID, closes, i.options.TaskQueue, i.options.DataConverter), &i.unlocked)
 }
 
 // InterceptActivity returns the activity side, one for each attempt.
@@ -131,7 +137,7 @@ type locker interface {
 	currentrun.Locker
 	currentrun.Releaser
 	currentrun.CollectionIdentifier
-	NewSession(ctx context.Context, leases []lockcore.Lease) session
+	NewStepSession(ctx context.Context, leases []lockcore.Lease, left time.Duration) session
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
 	Release(ctx context.Context, r party.Release) error
@@ -149,8 +155,8 @@ type session interface {
 
 type coreLocker struct{ *party.Locker }
 
-func (l coreLocker) NewSession(ctx context.Context, leases []lockcore.Lease) session {
-	return l.Locker.NewSession(ctx, leases)
+func (l coreLocker) NewStepSession(ctx context.Context, leases []lockcore.Lease, left time.Duration) session {
+	return l.Locker.NewStepSession(ctx, leases, left)
 }
 
 // background counts goroutines, and waits until none is left.

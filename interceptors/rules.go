@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/interceptor"
 
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
@@ -75,25 +76,34 @@ const rulePrefix = "rule/"
 func isRules(u party.Wakeup) bool { return strings.HasPrefix(u.Part, u.Run+"/"+rulePrefix) }
 
 // enterRule takes the locks of a rule, under a lock ID of the step's own, so that the locks of its workflow do not block it. A busy attempt
-// fails with a retryable failure.
+// fails with a retryable failure. The step waits and holds as the owner of its guard, or of the workflow code that scheduled it, so that a
+// deadlock through the rule is found.
 func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wire.Guard, resources []lockcore.Resource, held []lockcore.Lease) ([]lockcore.Lease, error) {
 	info := activity.GetInfo(ctx)
+	facts, err := ruleFacts(ctx, guard)
+	if err != nil {
+		return nil, wire.Failure(err)
+	}
 	req := party.Request{
-		LockID: run.StepLockID(fmt.Sprintf("%s@%d", info.ActivityID, info.ScheduledTime.UnixNano())), Within: run.LockID(), Run: run.RunID,
+		LockID: run.StepLockID(wire.RuleStep(info.ActivityID, info.ActivityType.Name, info.ScheduledTime)), Within: run.LockID(), Run: run.RunID,
 		Resources: resources, Part: run.Part(rulePrefix + info.ActivityType.Name), Order: party.Order{Schedule: 1, Attempt: uint32(max(info.Attempt, 0))},
-		Owner: run.Owner(), Started: info.ScheduledTime, MaxWait: currentrun.InlineWait(info),
+		Owner: facts.Owner.Of(run), NeverVictim: facts.NeverVictim, Started: info.ScheduledTime, MaxWait: currentrun.InlineWait(info),
 		Comment: wire.Cut(fmt.Sprintf("rule of %s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt), 1024),
 	}
 	for _, lease := range held { // which nothing renews during the entry
 		req.MaxWait = min(req.MaxWait, max(lease.Left/2, time.Millisecond))
 	}
 	if guard != nil {
-		req.Started, req.NeverVictim = guard.Started, guard.NeverVictim
+		req.Started = guard.Started
+	}
+	if !facts.NeverVictim { // the saga's bar refuses its late steps, and must not refuse its compensations: a rule's orders are not the workflow's
+		req.Saga = facts.Saga
 	}
 	leases, err := currentrun.Enter(ctx, a.locker, run, req)
 	if err == nil {
 		return leases, nil
 	}
+	a.warnCannotWait(ctx, err)
 	if isLast(ctx) && !errors.Is(err, lockcore.ErrSuperseded) { // if it was superseded, the request belongs to another attempt
 		a.withdraw(ctx, req)
 	}
@@ -106,6 +116,42 @@ func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wi
 	default:
 		return nil, wire.Failure(wire.RewriteField(err, fmt.Sprintf("what the rule of %q returns: ", info.ActivityType.Name)))
 	}
+}
+
+// ruleFacts returns what the workflow says about a step that a rule locks: in its guard, or in a header of its own.
+func ruleFacts(ctx context.Context, guard *wire.Guard) (wire.RuleFacts, error) {
+	if guard != nil {
+		return guard.RuleFacts(), nil
+	}
+	return wire.DecodeRuleFacts(interceptor.Header(ctx)[wire.RuleFactsKey])
+}
+
+// warnCannotWait logs a warning, once for each activity type, if err is that of a busy attempt and the step cannot wait for its locks.
+func (a *activityInbound) warnCannotWait(ctx context.Context, err error) {
+	info := activity.GetInfo(ctx)
+	why := cannotWait(info)
+	if why == "" || !errors.Is(err, lockcore.ErrBusy) {
+		return
+	}
+	if _, warned := a.cannotWait.LoadOrStore(info.ActivityType.Name, true); warned {
+		return
+	}
+	activity.GetLogger(ctx).Warn("lockstep: a step with a rule found its lock busy and cannot wait for it: let the rule's activities be retried, "+
+		"or guard them by workflows.Guard, with which the workflow waits", "why", why)
+}
+
+// cannotWait returns why a busy attempt of a step with a rule is not retried until it gets its locks; "" if it is retried.
+func cannotWait(info activity.Info) string {
+	policy := info.RetryPolicy
+	switch {
+	case policy != nil && policy.MaximumAttempts > 0 && info.Attempt >= policy.MaximumAttempts:
+		return fmt.Sprintf("its retry policy has MaximumAttempts: %d", policy.MaximumAttempts)
+	case policy != nil && slices.Contains(policy.NonRetryableErrorTypes, wire.FailureBusy):
+		return fmt.Sprintf("its retry policy has %s among its NonRetryableErrorTypes", wire.FailureBusy)
+	case info.ScheduleToCloseTimeout > 0 && info.ScheduleToCloseTimeout < longestPause:
+		return fmt.Sprintf("its ScheduleToCloseTimeout is %v, and the pause between two attempts can be %v", info.ScheduleToCloseTimeout, longestPause)
+	}
+	return ""
 }
 
 const (

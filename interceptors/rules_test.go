@@ -1,13 +1,26 @@
 package interceptors
 
 import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
 func TestRetryDelay_Position_GrowsFromTheHead(t *testing.T) {
@@ -34,5 +47,112 @@ func TestRetryDelay_ActivityTimeout_IsNotExceeded(t *testing.T) {
 		info := activity.Info{Attempt: 30, ScheduleToCloseTimeout: 10 * time.Second, ScheduledTime: began, StartedTime: began.Add(ran)}
 		pause := retryDelay(&lockcore.BusyError{Position: 50}, info, 1)
 		require.LessOrEqual(t, pause, max(time.Millisecond, 10*time.Second-ran))
+	}
+}
+
+func TestCannotWait_PolicyWithoutRetries_SaysWhy(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		info activity.Info
+		why  string
+	}{
+		"no policy":     {activity.Info{Attempt: 7}, ""},
+		"any number":    {activity.Info{Attempt: 7, RetryPolicy: &temporal.RetryPolicy{}}, ""},
+		"one attempt":   {activity.Info{Attempt: 1, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1}}, "MaximumAttempts: 1"},
+		"not the last":  {activity.Info{Attempt: 2, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 3}}, ""},
+		"the last":      {activity.Info{Attempt: 3, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 3}}, "MaximumAttempts: 3"},
+		"not retryable": {activity.Info{Attempt: 1, RetryPolicy: &temporal.RetryPolicy{NonRetryableErrorTypes: []string{wire.FailureBusy}}}, "lockstep.Busy"},
+		"short timeout": {activity.Info{Attempt: 1, ScheduleToCloseTimeout: 19 * time.Second}, "ScheduleToCloseTimeout is 19s"},
+		"long timeout":  {activity.Info{Attempt: 1, ScheduleToCloseTimeout: time.Minute}, ""},
+	} {
+		why := cannotWait(c.info)
+		require.Equal(t, c.why == "", why == "", name)
+		require.Contains(t, why, c.why, name)
+	}
+}
+
+// There is one warning for each activity type.
+func TestEnterRule_StepCannotWait_WarnsOnce(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		scheduleToClose time.Duration
+		warning         string
+	}{
+		"it cannot wait": {time.Second, "ScheduleToCloseTimeout is 1s"},
+		"it can":         {time.Hour, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			locker, logs := &fakeLocker{}, &strings.Builder{}
+			locker.enter = func(_ context.Context, n int, req party.Request) error {
+				if n < 2 {
+					return &lockcore.BusyError{Resource: "r", LockID: req.LockID, Position: 1}
+				}
+				return nil
+			}
+			i := with(locker)
+			i.rules = map[string]Rule{"Do": {Activity: "Do", Resources: func([]any) ([]lockcore.Resource, error) {
+				return resources(lockcore.Exclusive("r")), nil
+			}}}
+			suite := &testsuite.WorkflowTestSuite{}
+			suite.SetLogger(log.NewStructuredLogger(slog.New(slog.NewTextHandler(logs, nil))))
+			env := suite.NewTestWorkflowEnvironment()
+			env.SetWorkerOptions(sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{i}})
+			env.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: "Do"})
+			env.ExecuteWorkflow(func(ctx workflow.Context) error {
+				ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+					StartToCloseTimeout: time.Minute, ScheduleToCloseTimeout: c.scheduleToClose,
+				})
+				for range 3 {
+					_ = workflow.ExecuteActivity(ctx, "Do").Get(ctx, nil)
+				}
+				return nil
+			})
+			require.NoError(t, env.GetWorkflowError())
+			require.GreaterOrEqual(t, len(locker.asked()), 3)
+			warnings := 0
+			if c.warning != "" {
+				warnings = 1
+			}
+			require.Equal(t, warnings, strings.Count(logs.String(), "cannot wait"), logs.String())
+			require.Contains(t, logs.String(), c.warning)
+		})
+	}
+}
+
+// The workflow tells a rule its owner, the saga of a step that may be barred, and that a compensation must not be a deadlock's victim.
+func TestEnterRule_FactsOfTheWorkflow_AreInTheRequest(t *testing.T) {
+	t.Parallel()
+	locker := &fakeLocker{}
+	i := with(locker)
+	i.rules = map[string]Rule{"Debit": {Activity: "Debit", Resources: func([]any) ([]lockcore.Resource, error) {
+		return resources(lockcore.Exclusive("r")), nil
+	}}}
+	err := runWorkflow(t, workflowEnv(t, i), &releases{}, func(ctx workflow.Context) error {
+		_ = step(ctx, "Debit")
+		_ = step(workflows.WithOwner(ctx, "order 7"), "Debit")
+		_ = workflows.RunSaga(workflows.WithOwner(ctx, "order 7"), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			s.Compensate(ctx, func(ctx workflow.Context) error { return step(ctx, "Debit") })
+			return errors.Join(step(ctx, "Debit"), step(workflows.Guard(ctx, account), "Debit"), errors.New("it fails"))
+		})
+		return nil
+	})
+	require.NoError(t, err)
+	var byRule []party.Request
+	for _, req := range locker.asked() {
+		if req.Resources[0].Name == "r" {
+			byRule = append(byRule, req)
+		}
+	}
+	require.Len(t, byRule, 5)
+	run := wire.Run{Namespace: "default-test-namespace", WorkflowID: "default-test-workflow-id"}
+	for n, want := range []wire.RuleFacts{
+		{Owner: wire.Owner{Name: run.Owner()}}, {Owner: wire.Owner{Name: "order 7"}},
+		{Owner: wire.Owner{Name: "order 7"}, Saga: "1"}, {Owner: wire.Owner{Name: "order 7"}, Saga: "1"},
+		{Owner: wire.Owner{Name: "order 7"}, NeverVictim: true},
+	} {
+		got := byRule[n]
+		require.Equal(t, want, wire.RuleFacts{Owner: wire.Owner{Name: got.Owner}, Saga: got.Saga, NeverVictim: got.NeverVictim}, n)
+		require.Equal(t, run.LockID(), got.Within)
 	}
 }

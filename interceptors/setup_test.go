@@ -81,7 +81,7 @@ func (f *fakeLocker) Replaced(context.Context, string, string, ...string) ([]str
 	return nil, nil
 }
 
-func (f *fakeLocker) NewSession(ctx context.Context, leases []lockcore.Lease) session {
+func (f *fakeLocker) NewStepSession(ctx context.Context, leases []lockcore.Lease, _ time.Duration) session {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s := &fakeSession{ctx: ctx, cancel: cancel, leases: leases, leaveErr: f.leaveErr}
 	f.mu.Lock()
@@ -101,6 +101,10 @@ func (f *fakeLocker) LeaveQueue(ctx context.Context, lease lockcore.Lease) (ende
 func (f *fakeLocker) Leave(context.Context, ...lockcore.Lease) error {
 	f.ends.Add(1)
 	return nil
+}
+
+func (f *fakeLocker) ReleaseCommitted(ctx context.Context, of party.Release) ([]lockcore.LostError, error) {
+	return nil, f.Release(ctx, of)
 }
 
 func (f *fakeLocker) Release(_ context.Context, r party.Release) error {

@@ -6,10 +6,13 @@ import (
 	"sync"
 	"time"
 
+	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
 
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
@@ -47,8 +50,6 @@ const (
 // be lost: then the waiting activity's next attempt finds the grant.
 type waker struct {
 	locker *party.Locker
-	// wakeOnly completes activities without a result.
-	wakeOnly bool
 	// connected, if not nil, is called with each new connection.
 	connected func(Connection)
 
@@ -198,8 +199,7 @@ func (w *waker) nextAttempt(u party.Wakeup) {
 }
 
 // wake completes the activity that waits for a grant. A granted hold is its result; otherwise it has none, and the workflow's next request
-// learns the outcome. This process may have another data converter than the workflow, which repeats the request if it cannot read the
-// result. The outcomes are:
+// learns the outcome. The outcomes are:
 //  1. The activity is completed, whether an attempt runs or it waits for the next one.
 //  2. There is no such activity, not yet or no longer. Its first attempt, or the workflow's next request, finds the grant.
 //  3. The workflow run is closed. What it was granted is given back, unless an attempt that still runs has taken it.
@@ -217,11 +217,9 @@ func (w *waker) wake(u party.Wakeup) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wakeTimeout)
 	defer cancel()
-	result := resultOf(u)
-	if w.wakeOnly {
-		result = nil
-	}
-	err = c.Client.CompleteActivityByID(ctx, c.Namespace, run.WorkflowID, run.RunID, wire.WaitID(u.Order.Schedule), result, nil)
+	_, err = c.Client.WorkflowService().RespondActivityTaskCompletedById(ctx, &workflowservice.RespondActivityTaskCompletedByIdRequest{
+		Namespace: c.Namespace, WorkflowId: run.WorkflowID, RunId: run.RunID, ActivityId: wire.WaitID(u.Order.Schedule), Result: resultOf(u),
+	})
 	var notFound *serviceerror.NotFound
 	switch {
 	case err == nil, u.Early: // an early wake-up is repeated when the lock is granted
@@ -243,14 +241,19 @@ func (w *waker) wake(u party.Wakeup) {
 	}
 }
 
-// resultOf returns the result of the activity that waits for a grant.
-func resultOf(u party.Wakeup) any {
+// resultOf returns the result of the activity that waits for a grant. This process may have another codec than the workflow, so it passes the
+// data converter: plain JSON without a name, which every worker can read.
+func resultOf(u party.Wakeup) *commonpb.Payloads {
 	if u.HoldFence == 0 {
 		return nil
 	}
-	return wire.AcquireResult{LockID: u.LockID, Leases: wire.Leases([]lockcore.Lease{{
-		Resource: u.Resource, LockID: u.LockID, Run: u.Run, Order: u.Order, Mode: u.Mode, Fence: u.HoldFence, FirstFence: u.HoldFence,
-	}})}
+	payloads, err := converter.GetDefaultDataConverter().ToPayloads(wire.AcquireResult{Leases: []wire.Lease{{Lease: lockcore.Lease{
+		Order: u.Order, Mode: u.Mode, Fence: u.HoldFence, FirstFence: u.HoldFence,
+	}}}})
+	if err != nil {
+		return nil // numbers and a mode are always encoded; without a result the workflow asks again
+	}
+	return payloads
 }
 
 // release ends a hold that was granted to a workflow that has ended. Later grants of the run are not affected.

@@ -16,6 +16,7 @@ import (
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
 	"google.golang.org/grpc"
 
@@ -39,14 +40,17 @@ type completions struct {
 
 type completion struct {
 	run, activity string
-	result        any
+	result        *commonpb.Payloads
 }
 
-func (c *completions) CompleteActivityByID(_ context.Context, _, _, run, activity string, result any, _ error) error {
+func (d described) RespondActivityTaskCompletedById( //nolint:staticcheck // gRPC names it
+	_ context.Context, in *workflowservice.RespondActivityTaskCompletedByIdRequest, _ ...grpc.CallOption,
+) (*workflowservice.RespondActivityTaskCompletedByIdResponse, error) {
+	c := d.of
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.completed = append(c.completed, completion{run, activity, result})
-	return c.err
+	c.completed = append(c.completed, completion{in.GetRunId(), in.GetActivityId(), in.GetResult()})
+	return nil, c.err
 }
 
 func (c *completions) seen() []completion {
@@ -56,12 +60,13 @@ func (c *completions) seen() []completion {
 }
 
 func (c *completions) WorkflowService() workflowservice.WorkflowServiceClient {
-	return described{status: c.status}
+	return described{status: c.status, of: c}
 }
 
 type described struct {
 	workflowservice.WorkflowServiceClient
 	status enumspb.WorkflowExecutionStatus
+	of     *completions
 }
 
 func (d described) DescribeWorkflowExecution(
@@ -79,16 +84,10 @@ func (d described) DescribeWorkflowExecution(
 // waitsForAHold queues a request of a workflow, grants its hold, and returns the Locker that granted it.
 func waitsForAHold(t *testing.T, c *completions) *party.Locker {
 	t.Helper()
-	return waitsForAHoldWith(t, c, Options{})
-}
-
-func waitsForAHoldWith(t *testing.T, c *completions, o Options) *party.Locker {
-	t.Helper()
 	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), party.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) })
-	o.Locker = l
-	New(o).Connect(Connection{
+	New(Options{Locker: l}).Connect(Connection{
 		Client: c, Namespace: "name", NamespaceID: "n", Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
 	})
 	holds, err := l.TryEnter(t.Context(), party.Request{LockID: "holder", Resources: []party.Resource{lockcore.Exclusive("r")}})
@@ -120,29 +119,17 @@ func TestWake_GrantedHold_CompletesTheActivityWithIt(t *testing.T) {
 		seen := c.seen()
 		require.Len(t, seen, 1)
 		require.Equal(t, []string{"run", wire.WaitID(4)}, []string{seen[0].run, seen[0].activity})
-		result, ok := seen[0].result.(wire.AcquireResult)
-		require.True(t, ok)
-		require.Equal(t, "n/w", result.LockID)
+		require.Equal(t, "json/plain", string(seen[0].result.GetPayloads()[0].GetMetadata()["encoding"]), "every worker can read it")
+		var result wire.AcquireResult
+		require.NoError(t, converter.GetDefaultDataConverter().FromPayloads(seen[0].result, &result))
 		require.Len(t, result.Leases, 1)
-		require.Equal(t, "r", result.Leases[0].Resource)
 		require.Positive(t, result.Leases[0].FirstFence)
+		require.Empty(t, result.LockID+result.Leases[0].Resource+result.Leases[0].LockID, "it names nothing")
 		<-time.After(30 * time.Second) // in virtual time
 		l.WatchFor("r")                // the next check reports the grant again
 		<-time.After(time.Second)
 		require.Len(t, c.seen(), 1)
 		require.Equal(t, []string{"n/w"}, holdersOf(t, l))
-	})
-}
-
-// A process without the workflow's data converter would show the name of the resource in the history.
-func TestWake_WakeOnly_CompletesTheActivityWithoutAResult(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := &completions{}
-		waitsForAHoldWith(t, c, Options{WakeOnly: true})
-		synctest.Wait()
-		require.Len(t, c.seen(), 1)
-		require.Nil(t, c.seen()[0].result)
 	})
 }
 

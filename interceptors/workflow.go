@@ -17,17 +17,18 @@ import (
 // the replay fills its state.
 type workflowInbound struct {
 	interceptor.WorkflowInboundInterceptorBase
-	state *runstate.State
+	state    *runstate.State
+	unlocked *unlockedCalls
 }
 
-func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor, state *runstate.State) *workflowInbound {
-	return &workflowInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: state}
+func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor, state *runstate.State, unlocked *unlockedCalls) *workflowInbound {
+	return &workflowInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: state, unlocked: unlocked}
 }
 
 // Init installs the outbound side.
 func (w *workflowInbound) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
 	return w.Next.Init(&workflowOutbound{
-		WorkflowOutboundInterceptorBase: interceptor.WorkflowOutboundInterceptorBase{Next: outbound},
+		WorkflowOutboundInterceptorBase: interceptor.WorkflowOutboundInterceptorBase{Next: outbound}, unlocked: w.unlocked,
 	})
 }
 
@@ -43,11 +44,8 @@ func (w *workflowInbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.
 	}
 	ctx = runstate.WithState(ctx, w.state)
 	result, err := w.Next.ExecuteWorkflow(ctx, in)
-	ended := w.state.End(ctx, err)
-	if ended != nil {
-		result = nil
-	}
-	return result, wire.Recorded(ended)
+	w.state.End(ctx, err)
+	return result, wire.Recorded(err)
 }
 
 // ExecuteUpdate runs an update handler with the same state. Its context does not derive from that of the workflow function.
@@ -62,6 +60,7 @@ func (w *workflowInbound) ExecuteUpdate(ctx workflow.Context, in *interceptor.Up
 // workflowOutbound writes the guards of steps into their headers.
 type workflowOutbound struct {
 	interceptor.WorkflowOutboundInterceptorBase
+	unlocked *unlockedCalls
 }
 
 // guardedKey marks the context of a call that an outer copy of this interceptor has handled already.
@@ -82,11 +81,12 @@ func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType st
 	case err != nil:
 		return failed(ctx, err)
 	case step == nil:
+		if err := state.WriteRuleFacts(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
+			panic(err) // the owner cannot be encoded as JSON
+		}
 		return w.Next.ExecuteActivity(ctx, activityType, args...)
 	}
-	if encoded, err := runstate.Encode(ctx, args); err == nil { // otherwise the SDK reports what it cannot encode
-		args = encoded // a step that has waited is scheduled again with the same arguments
-	}
+	args = runstate.Encode(ctx, activityType, args) // a step that has waited is scheduled again with the same arguments
 	guarded := &guardedStep{outbound: w, step: step, activityType: activityType, args: args}
 	return guarded.run(ctx)
 }
@@ -111,7 +111,14 @@ func (w *workflowOutbound) ExecuteChildWorkflow(ctx workflow.Context, childType 
 	if err := runstate.WriteOwner(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
 		panic(err) // the owner cannot be encoded as JSON
 	}
+	w.unlocked.check(ctx, "child workflow", childType)
 	return w.Next.ExecuteChildWorkflow(ctx, childType, args...)
+}
+
+// ExecuteNexusOperation logs a guard, which locks nothing around an operation.
+func (w *workflowOutbound) ExecuteNexusOperation(ctx workflow.Context, in interceptor.ExecuteNexusOperationInput) workflow.NexusOperationFuture {
+	w.unlocked.check(ctx, "Nexus operation", nexusName(in))
+	return w.Next.ExecuteNexusOperation(ctx, in)
 }
 
 // NewContinueAsNewError lets the next run keep the owner that this one inherited.
@@ -156,26 +163,19 @@ func (g *guardedStep) run(ctx workflow.Context) workflow.Future {
 	return outer
 }
 
-// schedule writes the guard into the header and schedules the activity.
+// schedule writes the guard into the header and schedules the activity. It panics, and so fails the workflow task, if it cannot write the guard:
+// the step must not run without its locks.
 func (g *guardedStep) schedule(ctx workflow.Context) workflow.Future {
-	if err := writeGuard(ctx, g.step, g.activityType); err != nil {
-		return failed(ctx, err)
-	}
-	return g.outbound.Next.ExecuteActivity(ctx, g.activityType, g.args...)
-}
-
-// writeGuard puts the step's guard into the header of its next scheduling.
-func writeGuard(ctx workflow.Context, step *runstate.Step, activityType string) error {
-	payload, err := runstate.StateFrom(ctx).EncodeGuard(ctx, *step.Guard)
+	payload, err := runstate.StateFrom(ctx).EncodeGuard(ctx, *g.step.Guard)
 	if err != nil {
-		return err
+		panic(err)
 	}
 	header := interceptor.WorkflowHeader(ctx)
 	if header == nil {
-		return fmt.Errorf("lockstep: activity %q has no header to carry its locks: an interceptor dropped it", activityType)
+		panic(fmt.Sprintf("lockstep: activity %q has no header to carry its locks: an interceptor dropped it", g.activityType))
 	}
 	header[wire.HeaderKey] = payload
-	return nil
+	return g.outbound.Next.ExecuteActivity(ctx, g.activityType, g.args...)
 }
 
 // finish waits until the step has ended, scheduling it again after each wait for its locks, and settles the future. own is the context of

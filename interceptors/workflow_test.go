@@ -32,8 +32,9 @@ type releases struct {
 	mu       sync.Mutex
 	seen     []party.Verify
 	released []party.Release
-	// fail is the number of calls that fail before one succeeds.
+	// fail is the number of calls that fail before one succeeds. lost is set if verifying finds that a lock was lost.
 	fail int
+	lost bool
 }
 
 func (r *releases) CollectionID(context.Context) (string, error) { return "own", nil }
@@ -45,7 +46,16 @@ func (r *releases) Replaces(_ context.Context, id string) (bool, string, error) 
 }
 
 func (r *releases) Verify(_ context.Context, v party.Verify) error {
+	if r.lost {
+		return &lockcore.LostError{Resource: v.Uses[0].Resource, LockID: v.LockID}
+	}
 	return r.record(func() { r.seen = append(r.seen, v) })
+}
+
+func (r *releases) Raise(context.Context, party.Raise) error { return nil }
+
+func (r *releases) ReleaseCommitted(ctx context.Context, of party.Release) ([]lockcore.LostError, error) {
+	return nil, r.Release(ctx, of)
 }
 
 func (r *releases) Release(_ context.Context, of party.Release) error {
@@ -66,6 +76,11 @@ func (r *releases) record(call func()) error {
 // runWorkflow runs fn with the steps Debit and Credit, which succeed, and Refuse, which fails.
 func runWorkflow(t *testing.T, env *testsuite.TestWorkflowEnvironment, r *releases, fn func(ctx workflow.Context) error) error {
 	t.Helper()
+	register(env, r, fn)
+	return executed(t, env)
+}
+
+func register(env *testsuite.TestWorkflowEnvironment, r *releases, fn func(ctx workflow.Context) error) {
 	for _, name := range []string{"Debit", "Credit"} {
 		env.RegisterActivityWithOptions(func(context.Context) (string, error) { return name, nil }, activity.RegisterOptions{Name: name})
 	}
@@ -76,6 +91,10 @@ func runWorkflow(t *testing.T, env *testsuite.TestWorkflowEnvironment, r *releas
 	env.RegisterWorkflowWithOptions(func(ctx workflow.Context) error {
 		return fn(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute}))
 	}, workflow.RegisterOptions{Name: "W"})
+}
+
+func executed(t *testing.T, env *testsuite.TestWorkflowEnvironment) error {
+	t.Helper()
 	env.ExecuteWorkflow("W")
 	require.True(t, env.IsWorkflowCompleted())
 	return env.GetWorkflowError()
@@ -92,7 +111,7 @@ func TestGuards_OfSaga_AreNumberedAndCarryHeld(t *testing.T) {
 		if err := step(ctx, "Credit"); err != nil { // not guarded, but numbered
 			return err
 		}
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
 			ctx = workflows.Guard(ctx, account)
 			_ = step(ctx, "Refuse")
 			_ = step(ctx, "Debit")
@@ -100,7 +119,7 @@ func TestGuards_OfSaga_AreNumberedAndCarryHeld(t *testing.T) {
 			if err := step(ctx, "Credit"); err != nil {
 				return err
 			}
-			return step(workflows.Unguarded(ctx), "Debit")
+			return errors.Join(step(workflows.Unguarded(ctx), "Debit"), s.Verify(ctx))
 		})
 	})
 	require.NoError(t, err)
@@ -133,9 +152,9 @@ func TestGuards_ScopeStep_HoldNothingForTheSaga(t *testing.T) {
 	t.Parallel()
 	l, r := &fakeLocker{}, &releases{}
 	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
-		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
 			short := workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, Scope: workflows.ScopeStep})
-			return errors.Join(step(short, "Debit"), step(workflows.Guard(ctx, account), "Debit"))
+			return errors.Join(step(short, "Debit"), step(workflows.Guard(ctx, account), "Debit"), s.Verify(ctx))
 		})
 	}))
 	require.False(t, l.asked()[0].Persist)

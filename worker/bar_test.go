@@ -145,12 +145,16 @@ func stepIsNotWaitedFor(ctx workflow.Context, start starter) error {
 
 // Three ways to register its compensation.
 func undoByActivity(ctx workflow.Context, s *workflows.Saga) starter {
-	s.CompensateWith(ctx, "Undo")
+	if err := s.CompensateWith(ctx, "Undo"); err != nil {
+		panic(err)
+	}
 	return slowStep
 }
 
 func undoByFunction(ctx workflow.Context, s *workflows.Saga) starter {
-	s.Compensate(ctx, func(ctx workflow.Context) error { return do(ctx, "Undo") })
+	if err := s.Compensate(ctx, func(ctx workflow.Context) error { return do(ctx, "Undo") }); err != nil {
+		panic(err)
+	}
 	return slowStep
 }
 
@@ -216,13 +220,19 @@ func TestCompensation_StepStillRuns_WaitsForIt(t *testing.T) {
 func TestCompensation_OuterSagaWaitsAlready_WaitsToo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	// The bar of the inner saga blocks on a context of another coroutine. Remove this line when bars run in the coroutine of the
+	// saga that fails.
 	b.workflow("W", func(ctx workflow.Context) error {
 		timedOut, undone := false, false
 		err := saga(ctx, func(ctx workflow.Context, outer *workflows.Saga) error {
-			outer.Compensate(ctx, func(workflow.Context) error { return nil })
+			if err := outer.Compensate(ctx, func(workflow.Context) error { return nil }); err != nil {
+				return err
+			}
 			workflow.Go(ctx, func(ctx workflow.Context) {
 				_ = saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
-					s.CompensateWith(ctx, "Undo") // without a lock
+					if err := s.CompensateWith(ctx, "Undo"); err != nil { // without a lock
+						return err
+					}
 					ctx = workflows.Guard(ctx, account)
 					_ = stepTimesOut(ctx, slowStep)
 					timedOut = true
@@ -266,9 +276,12 @@ func TestSaga_StepDuringUndo_IsRefused(t *testing.T) {
 		went := false
 		failed := saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
 			ctx = workflows.Guard(ctx, account)
-			s.Compensate(ctx, func(ctx workflow.Context) error {
+			err := s.Compensate(ctx, func(ctx workflow.Context) error {
 				return errors.Join(workflow.Await(ctx, func() bool { return went }), do(ctx, "Look"))
 			})
+			if err != nil {
+				return err
+			}
 			workflow.Go(ctx, func(ctx workflow.Context) {
 				late = errors.Join(workflow.Sleep(ctx, 10*time.Millisecond), do(ctx, "Look"))
 				went = true
@@ -291,7 +304,9 @@ func TestSaga_StepComesLate_DoesNotRun(t *testing.T) {
 	b.workflow("W", func(ctx workflow.Context) error {
 		err := saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
 			ctx = workflows.Guard(ctx, account)
-			s.CompensateWith(ctx, "Undo")
+			if err := s.CompensateWith(ctx, "Undo"); err != nil {
+				return err
+			}
 			workflow.ExecuteActivity(workflow.WithTaskQueue(ctx, b.queue+"-later"), "Do")
 			return errors.New("the saga does not wait for its step")
 		})

@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -50,8 +51,8 @@ var (
 		busy: account2, is: isWaiting, refused: true,
 	}
 	lockWaits = inFlight{
-		second: func(ctx workflow.Context, _ *workflows.Saga) error {
-			return under(ctx, locks(account2), func(*workflows.Hold) error { return do(ctx, "Nothing") })
+		second: func(ctx workflow.Context, s *workflows.Saga) error {
+			return cmp.Or(under(ctx, locks(account2), func(*workflows.Hold) error { return do(ctx, "Nothing") }), s.Verify(ctx))
 		},
 		busy: account2, refused: true,
 		is: func(a *workflowpb.PendingActivityInfo) bool {

@@ -5,7 +5,8 @@
 //	w := sdkworker.New(c, "payments", sdkworker.Options{})
 //
 // In these examples, sdkworker is the package worker of Temporal's SDK. The same plugin can be used in sdkworker.Options.Plugins and
-// sdkworker.WorkflowReplayerOptions.Plugins. Installing it twice has no further effect. Two plugins on one worker that differ in Locker or
+// sdkworker.WorkflowReplayerOptions.Plugins. A plugin that only the worker has connects when the worker runs its first activity, and then
+// releases the locks of the runs that have ended before. Installing it twice has no further effect. Two plugins on one worker that differ in Locker or
 // rules are refused when the worker is made.
 //
 // The plugin installs three things:
@@ -32,7 +33,10 @@
 // Lock IDs begin with the ID of the worker's namespace, so several Temporal clusters can share a database. The worker asks Temporal for the
 // ID. A worker without permission for DescribeNamespace does not start, and its error is a *[NamespaceError].
 //
-// # Lifetimes
+// # The Locker
+//
+// The HoldTTL of the Locker's Config is at least 15 minutes: a saga commits up to five minutes after the latest use of a lock without asking
+// the database. A shorter one is refused, with an error that matches lockcore.ErrInvalid.
 //
 // The Locker and its MongoDB client belong to the caller: the plugin does not close them, and they must outlive the worker.
 package worker

@@ -271,7 +271,7 @@ func TestLocks_Invalid_NothingIsScheduled(t *testing.T) {
 			continue
 		}
 		require.Equal(t, field, invalid.Field, name)
-		require.Equal(t, []string{"failed: lockstep.Invalid"}, commands(t, &historypb.History{Events: events}), name)
+		require.Equal(t, []string{"failed: lockstep.Invalid"}, commands(&historypb.History{Events: events}), name)
 	}
 	require.Empty(t, b.read())
 }

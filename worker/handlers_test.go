@@ -178,7 +178,7 @@ func TestSession_UnderLock_WorkerNeedsNoPlugin(t *testing.T) {
 			ours[a.GetActivityType().GetName()]++
 		}
 	}
-	require.Equal(t, map[string]int{"lockstep.Acquire": 1, "lockstep.Release": 2}, ours)
+	require.Equal(t, map[string]int{"lockstep.Acquire": 1, "lockstep.Release": 1}, ours)
 	require.Equal(t, []string{"in", "out"}, b.read())
 	b.requireFree(t, account.Name)
 }

@@ -51,7 +51,9 @@ func keptSaga(o workflows.SagaOptions, steps ...string) func(workflow.Context) e
 		return workflows.RunSaga(withOptions(ctx), o, func(ctx workflow.Context, s *workflows.Saga) error {
 			ctx = workflows.Guard(ctx, account)
 			for _, step := range steps {
-				s.CompensateWith(ctx, "Undo")
+				if err := s.CompensateWith(ctx, "Undo"); err != nil {
+					return err
+				}
 				if err := do(ctx, step); err != nil {
 					return err
 				}
@@ -64,7 +66,9 @@ func keptSaga(o workflows.SagaOptions, steps ...string) func(workflow.Context) e
 // endsWhileAStepWaits fails, after a signal, while its step waits.
 func endsWhileAStepWaits(ctx workflow.Context) error {
 	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-		s.CompensateWith(workflows.Unguarded(ctx), "Undo")
+		if err := s.CompensateWith(workflows.Unguarded(ctx), "Undo"); err != nil {
+			return err
+		}
 		workflow.ExecuteActivity(workflows.Guard(ctx, account), "Do")
 		workflow.GetSignalChannel(ctx, "go").Receive(ctx, nil)
 		return temporal.NewNonRetryableApplicationError("too late", "TooLate", nil)
@@ -75,7 +79,9 @@ func endsWhileAStepWaits(ctx workflow.Context) error {
 func stopsBetweenSteps(ctx workflow.Context) error {
 	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
 		ctx = workflows.Guard(ctx, account)
-		s.CompensateWith(ctx, "Undo")
+		if err := s.CompensateWith(ctx, "Undo"); err != nil {
+			return err
+		}
 		if err := do(ctx, "Do"); err != nil {
 			return err
 		}
@@ -111,7 +117,9 @@ func updatable(ctx workflow.Context) error {
 func locksOneAfterTheOther(ctx workflow.Context) error {
 	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{DeadlockRetries: -1}, func(ctx workflow.Context, s *workflows.Saga) error {
 		first := workflows.Guard(ctx, account)
-		s.CompensateWith(first, "Undo")
+		if err := s.CompensateWith(first, "Undo"); err != nil {
+			return err
+		}
 		if err := do(first, "Do"); err != nil {
 			return err
 		}
@@ -201,6 +209,44 @@ func handsALockOver(ctx workflow.Context) error {
 		return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, workflow.GetInfo(ctx).WorkflowType.Name))
 	}
 	return hold.Release(ctx)
+}
+
+// handsOverAfterASaga hands a lock over in the workflow task in which a saga has released another one.
+func handsOverAfterASaga(ctx workflow.Context) error {
+	hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{account}})
+	if err != nil {
+		return err
+	}
+	if workflow.GetInfo(ctx).ContinuedExecutionRunID != "" {
+		return released(ctx, hold, do(withOptions(ctx), "Do"))
+	}
+	err = workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+		return do(workflows.Guard(ctx, account2), "Do")
+	})
+	if err != nil {
+		return err
+	}
+	return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, workflow.GetInfo(ctx).WorkflowType.Name))
+}
+
+func verifies(ctx workflow.Context) error {
+	return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+		if err := do(workflows.Guard(ctx, account), "Do"); err != nil {
+			return err
+		}
+		return s.Verify(ctx)
+	})
+}
+
+func sleepsInASaga(d time.Duration) func(ctx workflow.Context) error {
+	return func(ctx workflow.Context) error {
+		return workflows.RunSaga(withOptions(ctx), workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			if err := do(workflows.Guard(ctx, account), "Do"); err != nil {
+				return err
+			}
+			return workflow.Sleep(ctx, d)
+		})
+	}
 }
 
 func triesInASaga(ctx workflow.Context) error {
@@ -352,28 +398,28 @@ type feature struct {
 var features = []feature{
 	{name: "unguarded", without: true, workflow: twoSteps, commands: []string{"Do", "Do", "completed"}},
 	{name: "guarded-step", workflow: guarded(twoSteps), commands: []string{"Do", "Do", "completed"}},
-	{
-		name: "run-scope", workflow: runScope,
-		commands: []string{"Do", "local lockstep.Release", "completed"},
-	},
-	{name: "saga", workflow: keptSaga(workflows.SagaOptions{}, "Do", "Do"), commands: []string{"Do", "Do", "local lockstep.Release", "completed"}},
+	{name: "run-scope", workflow: runScope, commands: []string{"Do", "completed"}},
+	{name: "saga", workflow: keptSaga(workflows.SagaOptions{}, "Do", "Do"), commands: []string{"Do", "Do", "completed"}},
+	{name: "verified", workflow: verifies, commands: []string{"Do", "lockstep.Verify", "completed"}},
+	{name: "commit-after-4m59s", workflow: sleepsInASaga(4*time.Minute + 59*time.Second), commands: []string{"Do", "timer", "completed"}},
+	{name: "commit-after-5m01s", workflow: sleepsInASaga(5*time.Minute + time.Second), commands: []string{"Do", "timer", "lockstep.Verify", "completed"}},
 	{
 		name: "compensation", workflow: keptSaga(workflows.SagaOptions{}, "Do", "Refuse"),
-		commands: []string{"Do", "Refuse", "Undo", "Undo", "failed: Refused"},
+		commands: []string{"Do", "Refuse", "lockstep.Bar", "Undo", "Undo", "failed: Refused"},
 	},
 	{
 		name: "parallel-compensation", workflow: keptSaga(workflows.SagaOptions{ParallelCompensation: true}, "Do", "Refuse"),
-		commands: []string{"Do", "Refuse", "Undo", "Undo", "failed: Refused"},
+		commands: []string{"Do", "Refuse", "lockstep.Bar", "Undo", "Undo", "failed: Refused"},
 	},
 	{
 		name: "lost", workflow: stopsBetweenSteps, drive: lostBetweenSteps,
-		commands: []string{"Do", "Do", "Undo", "failed: lockstep.Lost"},
+		commands: []string{"Do", "Do", "lockstep.Bar", "Undo", "failed: lockstep.Lost"},
 	},
 	{
 		name: "cancelled", workflow: stopsBetweenSteps, drive: cancelledBetweenSteps,
-		commands: []string{"Do", "Undo", "cancelled"},
+		commands: []string{"Do", "lockstep.Bar", "Undo", "cancelled"},
 	},
-	{name: "continue-as-new", workflow: continuesOnce, commands: []string{"Do", "local lockstep.Release", "continued as new"}},
+	{name: "continue-as-new", workflow: continuesOnce, commands: []string{"Do", "continued as new"}},
 	{name: "update", workflow: updatable, drive: updated, commands: []string{"update", "Do", "completed"}},
 	{
 		name: "tried", workflow: guardedBy(workflows.Locks{Try: true}), drive: whileTaken(nil),
@@ -389,7 +435,7 @@ var features = []feature{
 	},
 	{
 		name: "saga-waited", workflow: keptSaga(workflows.SagaOptions{}, "Do", "Do"), drive: whileTaken((*bundle).leaveWhenParked),
-		commands: []string{"Do", "lockstep.Wait", "Do", "Do", "local lockstep.Release", "completed"},
+		commands: []string{"Do", "lockstep.Wait", "Do", "Do", "completed"},
 	},
 	{
 		name: "wait-cancelled", workflow: guarded(twoSteps), drive: whileTaken((*bundle).cancelWhenParked),
@@ -402,42 +448,46 @@ var features = []feature{
 	{
 		name: "saga-ended-waiting", workflow: endsWhileAStepWaits, drive: whileTaken((*bundle).goOnWhenParked),
 		commands: []string{
-			"Do", "lockstep.Wait", "lockstep.Leave", "Undo", "failed: TooLate",
+			"Do", "lockstep.Wait", "lockstep.Bar", "lockstep.Leave", "Undo", "failed: TooLate",
 		},
 	},
 	{
 		name: "deadlock", workflow: locksOneAfterTheOther, drive: inACircle,
-		commands: []string{"Do", "Do", "lockstep.Wait", "Do", "Undo", "failed: lockstep.Deadlock"},
+		commands: []string{"Do", "Do", "lockstep.Wait", "Do", "lockstep.Bar", "Undo", "failed: lockstep.Deadlock"},
 	},
 	{
 		name: "deadlock-retried", workflow: beginsAgain, drive: inACircle,
 		commands: []string{
-			"Do", "Do", "lockstep.Wait", "Do", "Undo", "lockstep.Release", "timer", "Do", "Do", "local lockstep.Release", "completed",
+			"Do", "Do", "lockstep.Wait", "Do", "lockstep.Bar", "Undo", "lockstep.Release", "timer", "Do", "Do", "completed",
 		},
 	},
-	{name: "lock", workflow: locked(workflows.Locks{}), commands: []string{"lockstep.Acquire", "Do", "local lockstep.Release", "completed"}},
+	{name: "lock", workflow: locked(workflows.Locks{}), commands: []string{"lockstep.Acquire", "Do", "completed"}},
 	{
 		name: "lock-waited", workflow: locked(workflows.Locks{}), drive: whileTaken((*bundle).leaveWhenParked),
-		commands: []string{"lockstep.Acquire", "Do", "local lockstep.Release", "completed"},
+		commands: []string{"lockstep.Acquire", "Do", "completed"},
 	},
-	{name: "handed-over", workflow: handsItsLocksOver, commands: []string{"Do", "local lockstep.Keep", "continued as new"}},
+	{name: "handed-over", workflow: handsItsLocksOver, commands: []string{"Do", "continued as new"}},
 	{
 		name: "reset", workflow: stopsBetweenSteps, drive: resetBetweenSteps(1),
-		commands: []string{"Do", "reset", "Do", "local lockstep.Release", "completed"},
+		commands: []string{"Do", "reset", "Do", "completed"},
 	},
 	{
 		name: "lock-reset-often", workflow: stopsUnderALock(workflows.Locks{}, 3), drive: resetBetweenSteps(3),
 		commands: []string{
-			"lockstep.Acquire", "Do", "reset", "Do", "reset", "Do", "reset", "Do", "local lockstep.Release", "completed",
+			"lockstep.Acquire", "Do", "reset", "Do", "reset", "Do", "reset", "Do", "completed",
 		},
 	},
 	{
 		name: "waited-in-vain-reset", workflow: waitsInVain, drive: resetAfterAWait,
 		commands: []string{"Do", "lockstep.Wait", "lockstep.Leave", "lockstep.Release", "reset", "Do", "completed"},
 	},
-	{name: "lock-handed-over", workflow: handsALockOver, commands: []string{"lockstep.Acquire", "Do", "local lockstep.Keep", "continued as new"}},
+	{name: "lock-handed-over", workflow: handsALockOver, commands: []string{"lockstep.Acquire", "Do", "continued as new"}},
+	{
+		name: "released-by-the-next-run", workflow: handsOverAfterASaga, drive: nextRun,
+		commands: []string{"lockstep.Acquire", "lockstep.Release", "Do", "completed"},
+	},
 	{
 		name: "lock-of-the-next-run", workflow: handsALockOver, drive: nextRun,
-		commands: []string{"lockstep.Acquire", "Do", "local lockstep.Release", "completed"},
+		commands: []string{"lockstep.Acquire", "Do", "completed"},
 	},
 }

@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -56,6 +57,33 @@ type failureConverter struct{ converter.FailureConverter }
 // FailureToError decodes a copy of the failure.
 func (c failureConverter) FailureToError(failure *failurepb.Failure) error {
 	return c.FailureConverter.FailureToError(proto.CloneOf(failure))
+}
+
+// checkReads returns a *lockcore.InvalidError if a client's data converter cannot carry the inputs of Lockstep's activities, which are raw values,
+// or read wake-ups, which are plain JSON whatever codec the process that sends them has.
+func checkReads(dc converter.DataConverter) error {
+	if dc == nil {
+		return nil
+	}
+	plain, err := converter.GetDefaultDataConverter().ToPayload(probe)
+	if err != nil {
+		return err
+	}
+	var text string
+	if err := dc.FromPayload(plain, &text); err != nil || text != probe {
+		return unfit("cannot read plain JSON", "a codec that leaves payloads as they are that it has not encoded", err)
+	}
+	if _, err := dc.ToPayload(converter.NewRawValue(plain)); err != nil {
+		return unfit("does not support converter.RawValue", "one based on converter.NewCompositeDataConverter", err)
+	}
+	return nil
+}
+
+func unfit(value, bound string, err error) error {
+	if err != nil {
+		value += ": " + wire.Cut(err.Error(), 128)
+	}
+	return &lockcore.InvalidError{Field: "client.Options.DataConverter", Value: "a converter that " + value, Bound: bound}
 }
 
 // probe is a text that converters must not show.

@@ -51,7 +51,7 @@ var namesScenes = map[string]namesScene{
 		})
 	}},
 	"lock waits": {blocked: true, run: func(ctx workflow.Context, planted string) error {
-		return under(ctx, locks(named(planted, "lock waits")), func(h *workflows.Hold) error { return h.Check(ctx) })
+		return under(ctx, locks(named(planted, "lock waits")), func(h *workflows.Hold) error { return h.Verify(ctx) })
 	}},
 	"rule": {blocked: true, run: func(ctx workflow.Context, _ string) error { return do(ctx, "Ruled") }},
 	"waits too long": {failure: "lockstep.Busy", run: func(ctx workflow.Context, planted string) error {
@@ -84,15 +84,20 @@ var namesScenes = map[string]namesScene{
 			return do(ctx, "Nothing")
 		})
 	}},
-	"commit finds a loss": {failure: "lockstep.Lost", run: func(ctx workflow.Context, planted string) error {
-		return saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			return do(workflows.Guard(ctx, named(planted, "commit finds a loss")), "Lose")
+	"Verify finds a loss": {failure: "lockstep.Lost", run: func(ctx workflow.Context, planted string) error {
+		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
+			if err := do(workflows.Guard(ctx, named(planted, "Verify finds a loss")), "Lose"); err != nil {
+				return err
+			}
+			return s.Verify(ctx)
 		})
 	}},
 	"step may still run": {failure: "TimeoutError", run: func(ctx workflow.Context, planted string) error {
 		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
 			ctx = workflows.Guard(ctx, named(planted, "step may still run"))
-			s.CompensateWith(ctx, "Nothing")
+			if err := s.CompensateWith(ctx, "Nothing"); err != nil {
+				return err
+			}
 			return do(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 				StartToCloseTimeout: time.Second, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 1},
 			}), "Slow")

@@ -80,6 +80,7 @@ func TestNamespace_SameNameInTwoClusters_LocksDiffer(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	other := otherCluster(t)
+	t.Cleanup(func() { testenv.NoFailedTasks(t, other, "default", b.queue) })
 	opposite := func(first, second lockcore.Resource) func(ctx workflow.Context) error {
 		return func(ctx workflow.Context) error {
 			return workflows.RunSaga(ctx, workflows.SagaOptions{DeadlockRetries: 10}, func(ctx workflow.Context, s *workflows.Saga) error {

@@ -1,18 +1,22 @@
 package worker
 
 import (
+	"cmp"
+
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
 
 	"github.com/temporal-lockstep/lockstep/interceptors"
 	"github.com/temporal-lockstep/lockstep/internal/lockactivities"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // Options configures Lockstep in a worker.
 type Options struct {
-	// Locker takes and keeps the locks. Required.
+	// Locker takes and keeps the locks. Required. Its HoldTTL must be 15 min or more, because a saga that has used its locks within the last five
+	// minutes commits without asking the database.
 	Locker *lockcore.Locker
 	// Rules guard activities by their type, at most one rule for each; see [RuleFor]. They are checked when the plugin is made, and when a
 	// worker starts: it is an error if the worker has not registered the activity type, or if the first argument of the activity does not fit the rule.
@@ -42,7 +46,7 @@ func (o Options) check() error {
 	if o.Locker == nil {
 		return &lockcore.InvalidError{Field: "worker.Options.Locker", Value: "nil", Bound: "a Locker made by lockcore.New"}
 	}
-	if err := o.Janitor.check(); err != nil {
+	if err := cmp.Or(o.Janitor.check(), wire.CheckHoldTTL("lockcore.Config.HoldTTL", o.Locker.HoldTTL())); err != nil {
 		return err
 	}
 	return checkRules(o.Rules)
@@ -58,7 +62,8 @@ func (o Options) interceptor(connected func(interceptors.Connection)) *intercept
 
 // Interceptor returns only the worker interceptor, for sdkworker.Options.Interceptors of a worker without the plugin. Also call [Register] on
 // that worker, and run "lockstep janitor". After the worker has stopped, call Locker.Close, which waits until the locks of finished steps
-// are released. Unlike the plugin, it cannot check that the database answers before the worker starts. The error is a
+// are released. If another interceptor of the worker or of its client wraps the errors of activities, put interceptors.First before all of
+// them, as the plugin does. Unlike the plugin, it cannot check that the database answers before the worker starts. The error is a
 // *lockcore.InvalidError that names the option.
 func Interceptor(o Options) (interceptor.WorkerInterceptor, error) {
 	if err := o.check(); err != nil {

@@ -202,7 +202,7 @@ func (b *bundle) count(t *testing.T, run client.WorkflowRun, kind enumspb.EventT
 	return n
 }
 
-func TestWait_HasItsStepsFairnessKeyAndHighestPriority(t *testing.T) {
+func TestWait_HasItsStepsPriority(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -216,7 +216,7 @@ func TestWait_HasItsStepsFairnessKeyAndHighestPriority(t *testing.T) {
 	waits := 0
 	for _, e := range events {
 		if a := e.GetActivityTaskScheduledEventAttributes(); a.GetActivityType().GetName() == "lockstep.Wait" {
-			require.EqualValues(t, 1, a.GetPriority().GetPriorityKey())
+			require.EqualValues(t, 2, a.GetPriority().GetPriorityKey())
 			require.Equal(t, "tenant", a.GetPriority().GetFairnessKey())
 			waits++
 		}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,8 @@ type Plugin struct {
 
 // NewPlugin returns a plugin that installs Lockstep: its interceptor, its activities and its janitor. Put it into client.Options.Plugins, for
 // every worker that is made from the client, or into sdkworker.Options.Plugins, or both. The janitor starts when a worker starts. If only
-// the worker has the plugin, it starts with the worker's first activity, which gives it a client.
+// the worker has the plugin, it starts with the worker's first activity, which gives it a client. Until then the locks of a run that ends are
+// released by the janitor of another process, or expire.
 //
 //	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
 //	c, err := client.Dial(client.Options{Plugins: []client.Plugin{plugin}})
@@ -76,7 +78,10 @@ func (p *Plugin) simplePlugin() *temporal.SimplePlugin {
 	simple, err := temporal.NewSimplePlugin(temporal.SimplePluginOptions{
 		Name: PluginName,
 		ConfigureClient: func(_ context.Context, o client.PluginConfigureClientOptions) error {
-			return hideNames(p.interceptor.Options().DataConverter, o.ClientOptions)
+			if p.locker != nil && !startsWithFirst(o.ClientOptions.Interceptors) { // the client's interceptors come before the worker's
+				o.ClientOptions.Interceptors = append([]interceptor.ClientInterceptor{interceptors.First()}, o.ClientOptions.Interceptors...)
+			}
+			return cmp.Or(hideNames(p.interceptor.Options().DataConverter, o.ClientOptions), checkReads(o.ClientOptions.DataConverter))
 		},
 		ConfigureWorker: p.configureWorker,
 		ConfigureWorkflowReplayer: func(_ context.Context, o sdkworker.PluginConfigureWorkflowReplayerOptions) error {
@@ -138,7 +143,13 @@ func (p *Plugin) configureWorker(_ context.Context, o sdkworker.PluginConfigureW
 	return p.install(&o.WorkerOptions.Interceptors)
 }
 
-// install appends the interceptor, unless one of its kind is in the list already.
+// startsWithFirst reports whether a list of interceptors begins with that of interceptors.First.
+func startsWithFirst[I any](list []I) bool {
+	return len(list) > 0 && any(list[0]) == any(interceptors.First())
+}
+
+// install appends the interceptor, unless one of its kind is in the list already. On a worker, interceptors.First begins the list: other
+// interceptors may wrap the failures of steps.
 func (p *Plugin) install(list *[]interceptor.WorkerInterceptor) error {
 	for _, other := range *list {
 		installed, ok := other.(*interceptors.Interceptor)
@@ -154,6 +165,9 @@ func (p *Plugin) install(list *[]interceptor.WorkerInterceptor) error {
 		return nil
 	}
 	*list = append(*list, p.interceptor)
+	if p.locker != nil && !startsWithFirst(*list) {
+		*list = append([]interceptor.WorkerInterceptor{interceptors.First()}, *list...)
+	}
 	return nil
 }
 

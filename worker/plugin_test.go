@@ -130,7 +130,7 @@ func TestPlugin_HoweverInstalled_GuardsOnce(t *testing.T) {
 func guardedParts(events []*historypb.HistoryEvent) (parts []string) {
 	for _, e := range events {
 		if payload := e.GetActivityTaskScheduledEventAttributes().GetHeader().GetFields()[wire.HeaderKey]; payload != nil {
-			guard, err := wire.DecodeGuard(payload)
+			guard, err := wire.DecodeGuard(nil, "n", "w", payload)
 			parts = append(parts, guard.Part)
 			if err != nil {
 				parts = append(parts, err.Error())
@@ -273,7 +273,9 @@ func (b *bundle) during(t *testing.T, do func()) {
 	l, err := lockcore.New(c.Database(b.database).Collection(lockCollection), lockcore.Config{})
 	require.NoError(t, err)
 	plugin := newPlugin(t, worker.Options{Locker: l})
-	w := b.work(t, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}}, nil)
+	process := b.on(b.queue)
+	process.reach(t, client.Options{Plugins: []client.Plugin{plugin}})
+	w := process.work(t, sdkworker.Options{Plugins: []sdkworker.Plugin{}}, nil)
 	do()
 	w.Stop()
 	ctx := context.WithoutCancel(t.Context())

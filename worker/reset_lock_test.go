@@ -265,43 +265,57 @@ func TestResetTwice_FirstRunsHold_ReleasedAtEnd(t *testing.T) {
 	b.requireFree(t, second.Name)
 }
 
-// Of a lock that a run before the last reset has lost the last one is told, if it has the step that used it in its history: also
-// if the run between has taken the lock anew, and if that is the run that lost it, which only its own history names.
-func TestResetTwice_EarlierLoss_IsFound(t *testing.T) {
+// The run that a reset has made uses a lock that the run before has lost: its history shows that it held it.
+func TestReset_RunBeforeLostTheLock_NextStepIsLost(t *testing.T) {
 	t.Parallel()
-	for name, guarded := range map[string][]lockcore.Resource{"of the first run": {account, account}, "of the run between": {second, account}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := setup(t)
-			var entries []entry
-			b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
-				for i, then := range []string{"go on", "end"} {
-					if err := call(workflows.Guard(ctx, guarded[i]), "step"); err != nil {
-						return err
-					}
-					receive(ctx, then)
-				}
-				return nil
-			})
-			b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
-			run := b.start(t, "W")
-			for step := range 2 {
-				b.untilWritten(t, step+1)
-				tasks := b.untilIdle(t, run)
-				if guarded[step] == account && len(b.holders(t, account.Name)) == 1 && (step == 1) == (guarded[0] != account) {
-					b.forceRelease(t, run)
-				}
-				run = b.reset(t, run, tasks)
-				if step == 0 {
-					b.signal(t, run, "go on")
-				}
+	b := setup(t)
+	var entries []entry
+	b.saga("W", func(ctx workflow.Context, _ *workflows.Saga) error {
+		if err := call(workflows.Guard(ctx, account), "step"); err != nil {
+			return err
+		}
+		receive(ctx, "go on")
+		return call(workflows.Guard(ctx, account), "step")
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+	run := b.start(t, "W")
+	b.untilWritten(t, 1)
+	tasks := b.untilIdle(t, run)
+	b.forceRelease(t, run)
+	run = b.reset(t, run, tasks)
+	b.signal(t, run, "go on")
+	_, err := b.end(t, run)
+	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
+	b.requireFree(t, account.Name)
+}
+
+// A run that uses no lock after its reset learns of an earlier loss by Verify, also of one of the run between two resets.
+func TestResetTwice_LossOfTheRunBetween_VerifyFindsIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var entries []entry
+	b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
+		for i, then := range []string{"go on", "end"} {
+			if err := call(workflows.Guard(ctx, []lockcore.Resource{second, account}[i]), "step"); err != nil {
+				return err
 			}
-			b.signal(t, run, "end")
-			_, err := b.end(t, run)
-			require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
-			b.requireFree(t, account.Name)
-		})
-	}
+			receive(ctx, then)
+		}
+		return s.Verify(ctx)
+	})
+	b.work(t, sdkworker.Options{}, map[string]any{"Enter": b.enters(&entries)})
+	run := b.start(t, "W")
+	b.untilWritten(t, 1)
+	run = b.reset(t, run, b.untilIdle(t, run))
+	b.signal(t, run, "go on")
+	b.untilWritten(t, 2)
+	tasks := b.untilIdle(t, run)
+	b.forceRelease(t, run)
+	run = b.reset(t, run, tasks)
+	b.signal(t, run, "end")
+	_, err := b.end(t, run)
+	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
+	b.requireFree(t, account.Name)
 }
 
 // A zombie is an attempt that a worker took before its run was reset, and that asks for its locks afterwards. It is refused,

@@ -52,7 +52,7 @@ func TestRule_WorkflowWithoutGuard_StepIsGuarded(t *testing.T) {
 	for _, name := range []string{"typed", "pointer", "json", "no locks"} {
 		events, err := b.end(t, b.start(t, name))
 		require.NoError(t, err)
-		require.Equal(t, []string{"Look", "completed"}, commands(t, &historypb.History{Events: events}))
+		require.Equal(t, []string{"Look", "completed"}, commands(&historypb.History{Events: events}))
 		b.requireFree(t, account.Name)
 	}
 	require.Equal(t, []string{"free: false", "free: false", "free: false", "free: true"}, b.read())
@@ -110,7 +110,7 @@ func TestRule_Busy_StepWaits(t *testing.T) {
 	for _, run := range []client.WorkflowRun{first, second} {
 		events, err := b.end(t, run)
 		require.NoError(t, err)
-		require.Equal(t, []string{"Look", "completed"}, commands(t, &historypb.History{Events: events}))
+		require.Equal(t, []string{"Look", "completed"}, commands(&historypb.History{Events: events}))
 	}
 	require.Equal(t, []string{"free: false", "free: false"}, b.read())
 	b.requireFree(t, account.Name)
@@ -137,7 +137,7 @@ func TestRule_RemovedDuringSaga_SagaEnds(t *testing.T) {
 	b.signal(t, run, "go on")
 	events, err := b.end(t, run)
 	require.NoError(t, err)
-	require.Equal(t, []string{"Look", "Look", "completed"}, commands(t, &historypb.History{Events: events}))
+	require.Equal(t, []string{"Look", "Look", "completed"}, commands(&historypb.History{Events: events}))
 	require.Equal(t, []string{"free: false", "free: true"}, b.read())
 	b.requireFree(t, account.Name)
 }

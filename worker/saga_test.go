@@ -49,11 +49,15 @@ func TestSaga_StepFails_CompensatesInReverseUnderLocks(t *testing.T) {
 	b, fences := setup(t), map[string]int64{}
 	b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
 		ctx = workflows.Guard(ctx, account)
-		s.CompensateWith(ctx, "Look", "undo 1")
+		if err := s.CompensateWith(ctx, "Look", "undo 1"); err != nil {
+			return err
+		}
 		if err := workflow.ExecuteActivity(ctx, "Look", "1").Get(ctx, nil); err != nil {
 			return err
 		}
-		s.CompensateWith(ctx, "Look", "undo 2")
+		if err := s.CompensateWith(ctx, "Look", "undo 2"); err != nil {
+			return err
+		}
 		return do(ctx, "Refuse")
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Look": b.lookAs(fences), "Refuse": refuse})
@@ -71,8 +75,12 @@ func TestSaga_CompensationFails_OthersRun(t *testing.T) {
 	b := setup(t)
 	b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
 		ctx = workflows.Guard(ctx, account)
-		s.CompensateWith(ctx, "Look")
-		s.CompensateWith(ctx, "Refuse")
+		if err := s.CompensateWith(ctx, "Look"); err != nil {
+			return err
+		}
+		if err := s.CompensateWith(ctx, "Refuse"); err != nil {
+			return err
+		}
 		return do(ctx, "Refuse")
 	})
 	b.serve(t)
@@ -89,7 +97,9 @@ func TestSaga_Cancelled_IsCompensatedAndReleased(t *testing.T) {
 	b := setup(t)
 	b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
 		ctx = workflows.Guard(ctx, account)
-		s.CompensateWith(ctx, "Look")
+		if err := s.CompensateWith(ctx, "Look"); err != nil {
+			return err
+		}
 		if err := do(ctx, "Look"); err != nil {
 			return err
 		}
@@ -113,7 +123,9 @@ func TestSaga_LossBetweenSteps_CompensationReacquires(t *testing.T) {
 	b := setup(t)
 	b.saga("W", func(ctx workflow.Context, s *workflows.Saga) error {
 		ctx = workflows.Guard(ctx, account)
-		s.CompensateWith(ctx, "Write", "undo")
+		if err := s.CompensateWith(ctx, "Write", "undo"); err != nil {
+			return err
+		}
 		if err := workflow.ExecuteActivity(ctx, "Write", "first").Get(ctx, nil); err != nil {
 			return err
 		}
@@ -146,7 +158,9 @@ func TestSaga_ContinueAsNew_Releases(t *testing.T) {
 			return do(ctx, "Look")
 		}
 		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
-			s.CompensateWith(ctx, "Refuse")
+			if err := s.CompensateWith(ctx, "Refuse"); err != nil {
+				return err
+			}
 			if err := do(workflows.Guard(ctx, account), "Look"); err != nil {
 				return err
 			}
@@ -209,7 +223,9 @@ func TestSaga_EndsWhileStepWaits_StepDoesNotRun(t *testing.T) {
 			b.workflow("W", func(ctx workflow.Context) error {
 				var step workflow.Future
 				err := saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {
-					s.CompensateWith(workflows.Unguarded(ctx), "Undo")
+					if err := s.CompensateWith(workflows.Unguarded(ctx), "Undo"); err != nil {
+						return err
+					}
 					if tc.undoes {
 						step = s.Step(workflows.WithLocks(ctx, tc.locks), "Do", "Undo")
 					} else {
@@ -338,11 +354,14 @@ func TestNestedSaga_OuterCompensates_IsUndone(t *testing.T) {
 					return err
 				})
 			})
-			s.Compensate(ctx, func(ctx workflow.Context) error {
+			err := s.Compensate(ctx, func(ctx workflow.Context) error {
 				err := say(workflows.Unguarded(ctx), "compensating")
 				done.Wait(ctx)
 				return err
 			})
+			if err != nil {
+				return err
+			}
 			receive(ctx, "fail")
 			return errRefused
 		})
@@ -444,14 +463,14 @@ func TestHoldCheck_LostLock_SaysSo(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := hold.Check(ctx); err != nil {
+		if err := hold.Verify(ctx); err != nil {
 			return err
 		}
 		if err := say(ctx, "locked"); err != nil {
 			return err
 		}
 		receive(ctx, "go on")
-		first, second := hold.Check(ctx), hold.Check(ctx)
+		first, second := hold.Verify(ctx), hold.Verify(ctx)
 		if !errors.Is(first, lockcore.ErrLost) || !errors.Is(second, lockcore.ErrLost) {
 			return fmt.Errorf("not lost: %w", errors.Join(first, second))
 		}

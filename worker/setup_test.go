@@ -26,12 +26,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
 func TestMain(m *testing.M) {
+	wire.SetHoldTTL(0, wire.VerifyAfter()) // tests of losses have holds that last for less than a second
 	if os.Getenv(childVariable) != "" {
 		child()
 		return

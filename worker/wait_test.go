@@ -174,7 +174,7 @@ func TestWait_GivenUp_ErrorNamesTheHolder(t *testing.T) {
 			b.signal(t, run, "go on")
 			events, err := b.end(t, run)
 			require.ErrorIs(t, workflows.LockError(err), lockcore.ErrBusy)
-			require.Contains(t, commands(t, &historypb.History{Events: events}), "failed: lockstep.Busy")
+			require.Contains(t, commands(&historypb.History{Events: events}), "failed: lockstep.Busy")
 		})
 	}
 }

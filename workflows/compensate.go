@@ -22,15 +22,15 @@ type compensation struct {
 	fn  func(ctx workflow.Context) error
 }
 
-// add registers a compensation.
-func (s *Saga) add(ctx workflow.Context, activity string, fn func(ctx workflow.Context) error) *compensation {
+// add registers a compensation, unless the saga has ended: then it would never run.
+func (s *Saga) add(ctx workflow.Context, activity string, fn func(ctx workflow.Context) error) (*compensation, error) {
 	if s.ended {
-		panic("lockstep: a compensation was registered with a saga that has ended: it would never run")
+		return nil, ended("Compensate")
 	}
 	s.registered++
 	c := &compensation{number: s.registered, activity: activity, ctx: ctx, fn: fn}
 	s.pending = append(s.pending, c)
-	return c
+	return c, nil
 }
 
 // remove drops a compensation.
@@ -59,16 +59,15 @@ func (s *Saga) next(ctx workflow.Context, all bool) []*compensation {
 	if all {
 		from = 0
 	}
-	next := slices.DeleteFunc(slices.Clone(s.pending[from:]), func(c *compensation) bool {
-		if c.undoes == nil || !c.undoes.IsReady() {
-			return false
-		}
-		err := c.undoes.Get(ctx, nil)
-		return wire.NeverRan(err)
-	})
+	next := slices.DeleteFunc(slices.Clone(s.pending[from:]), func(c *compensation) bool { return c.isVoid(ctx) })
 	slices.Reverse(next)
 	s.pending = s.pending[:from]
 	return next
+}
+
+// isVoid reports whether the step that the compensation undoes is known never to have run.
+func (c *compensation) isVoid(ctx workflow.Context) bool {
+	return c.undoes != nil && c.undoes.IsReady() && wire.NeverRan(c.undoes.Get(ctx, nil))
 }
 
 type running struct {

@@ -26,10 +26,13 @@
 //
 //	Debit    ├─acquire──run──return─┤
 //	Credit                             ├─join──run──return─┤
-//	locks    ├──────────────────────────────────────────────────┤ verified, recorded, released
+//	locks    ├──────────────────────────────────────────────────┤ committed, recorded, released
 //
-// At its end the saga verifies its locks with a local activity. They are released after Temporal has recorded the end of the saga: the
-// server has accepted the workflow task in which the saga ended.
+// A saga whose steps have used all its locks within the last five minutes commits without asking the database, and adds no event: a kept lock
+// lasts for at least 15 minutes. So it does not notice that a lock was released by force in these five minutes, that the collection was dropped,
+// or that a step ran on a worker without the plugin. The release reports that; [Saga.Verify] asks before. Locks that were last used earlier are
+// verified by an activity when the saga commits. The locks are released after Temporal has recorded the end of the saga: the server has
+// accepted the workflow task in which the saga ended.
 //
 // # Locks around code
 //
@@ -39,10 +42,15 @@
 //	…
 //	err = hold.Release(ctx)
 //
+// [Hold.Release] is a commit, too. What the workflow function has not released when it returns is released without being verified.
+//
 // # Errors
 //
 // Errors match lockcore.ErrBusy, ErrLost, ErrDeadlock, ErrSuperseded and ErrInvalid, and their types, or lockcore.ErrEnded. In a history
 // they are application errors whose types begin with "lockstep.". For failures of child workflows see [LockError].
+//
+// What cannot be encoded, or read from the history, fails the workflow task by a panic, and Temporal repeats the task. With
+// WorkflowPanicPolicy FailWorkflow a panic fails the workflow, and no compensation runs.
 //
 // # Who shares locks
 //

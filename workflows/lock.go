@@ -65,52 +65,56 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 	return &Hold{lock}, nil
 }
 
-// Release verifies that the locks have been held without a gap since [Lock], even if ctx is cancelled. If one was lost, another workflow may
-// have held it: the error matches [lockcore.ErrLost]. In any case the locks are released after the server has accepted the workflow task:
+// Release commits the use of the locks. If [Lock] returned, or a step under ScopeSaga used them, within the last five minutes, they cannot have
+// expired, and Release returns nil at once. Otherwise it verifies, even if ctx is cancelled, that they have been held without a gap since
+// [Lock], by an ordinary activity that is retried while the database does not answer. If one was lost, another workflow may have held it:
+// the error matches [lockcore.ErrLost]. See [RunSaga] for what the shortcut gives up.
+//
+// In any case the locks are released after the server has accepted the workflow task:
 // by an activity that the workflow does not wait for, or by the worker if the run ends. A lock that a saga in progress or another Hold uses
 // too is released when that ends. A second call returns the same error.
-//
-// The check is a local activity, which costs one event. If that fails, it is repeated as an ordinary activity for up to ten minutes. After
-// that the error gives the reason, and it is not known whether a lock was lost.
 //
 // Return the error as it is, if nothing else failed before, as in the example of [Lock]. With errors.Join the history would have the type
 // of the joined error, and not "lockstep.Lost".
 //
-// If the workflow function returns without an error and has not released the locks, they are verified then. If one was lost, or could not
-// be verified, the workflow fails with that error.
+// Locks that the workflow function has not released when it returns are released without being verified.
 //
 // Steps that run under the locks must have returned before Release is called. Otherwise they lose their locks, and fail with a
 // *lockcore.LostError.
 func (h *Hold) Release(ctx workflow.Context) error { return h.lock.Release(ctx) }
 
-// Check verifies that the locks have been held without a gap since [Lock], and releases nothing. Call it before an effect that needs the
-// locks, in a workflow that holds them for long. If one was lost, the error matches [lockcore.ErrLost]; any other error means that the
-// database did not answer for ten minutes. After Release it returns the error of Release. It costs one event, or an ordinary activity if the
-// local one fails.
-func (h *Hold) Check(ctx workflow.Context) error { return h.lock.Check(ctx) }
+// Verify asks the database whether the locks have been held without a gap since [Lock], and renews them. Call it before an effect that needs
+// the locks, in a workflow that holds them for long. If one was lost, the error matches [lockcore.ErrLost]. Verify returns nil only after an
+// answer that is younger than five minutes. It runs an ordinary activity, which is retried while the database does not answer. If ctx is
+// cancelled it returns a *temporal.CanceledError. After Release it returns the error of Release.
+func (h *Hold) Verify(ctx workflow.Context) error { return h.lock.Verify(ctx) }
 
-// HandOver marks the run and returns err unchanged. If the run then ends with err, and err is a [workflow.ContinueAsNewError], the run
-// passes its locks to the run that continues it instead of releasing them:
+// HandOver verifies what the run holds, as a commit does, and returns err unchanged. If the run then ends with err, and err is a
+// [workflow.ContinueAsNewError], the run passes its locks to the run that continues it instead of releasing them:
 //
 //	return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, Transfer, rest))
 //
-// Inside [RunSaga] return it from the saga's function, and return RunSaga's error from the workflow. No other workflow gets the locks in
-// between: they are extended once, for their HoldTTL, and the next run takes them over when it requests the same resources, by a guarded
-// step or a [Lock]. Locks that the next run never requests are released when that run ends, unless it hands over too.
+// If a lock was lost, HandOver returns an error that matches [lockcore.ErrLost] instead of err, and the run does not hand over; inside
+// [RunSaga] the saga is then undone. If ctx is cancelled while HandOver asks, it returns a *temporal.CanceledError. Locks that were used
+// within the last five minutes cost no activity.
 //
-// If a lock was lost, or extending it has failed for ten minutes, the run does not continue as new: it fails with the error of the lock, and
-// releases what it holds.
+// Inside [RunSaga] return it from the saga's function, and return RunSaga's error from the workflow. No other workflow gets the locks in
+// between: the next run takes them over when it requests the same resources, by a guarded step or a [Lock]. Locks that the next run never
+// requests are released when that run ends, unless it hands over too. A HoldTTL must be long enough for the next run's first request; the
+// janitor extends the locks in the meantime.
 //
 // Compensations are not handed over, because they are functions; the next run must register those that it needs. Steps that still run are
 // not handed over either, because they end with their run. Only continue-as-new hands over: a run created by a retry gets nothing.
 //
-// HandOver does nothing if err is another error, or nil. It adds one event, of a local activity, if anything is held. It panics, and so
-// fails the workflow task, if the worker runs without Lockstep's interceptor.
+// HandOver does nothing if err is another error, or nil. It panics, and so fails the workflow task, if the worker runs without Lockstep's
+// interceptor.
 func HandOver(ctx workflow.Context, err error) error {
 	state := runstate.StateFrom(ctx)
 	if state == nil {
 		panic(notInstalled)
 	}
-	state.MarkHandover(err)
+	if lost := state.HandOver(ctx, err); lost != nil {
+		return lost
+	}
 	return err
 }

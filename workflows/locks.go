@@ -32,12 +32,10 @@ type Locks struct {
 	// TTL is the time after which others may take the step's locks if its process does not renew them: 100 ms to ten years, or
 	// lockcore.Forever. Defaults to the TTL of the activity worker's Locker.
 	TTL time.Duration
-	// HoldTTL is the time for which locks of ScopeSaga, and those of [Lock], last between two steps if nothing extends them: 100 ms to ten years, or
-	// lockcore.Forever, and not less than TTL. ScopeStep ignores it. Defaults to the HoldTTL of the activity worker's Locker.
+	// HoldTTL is the time for which locks of ScopeSaga, and those of [Lock], last between two steps if nothing extends them: 15 min to ten years, or
+	// lockcore.Forever, and not less than TTL. A shorter one is refused, because a saga that has used its locks within the last five minutes commits
+	// without asking the database. Defaults to the HoldTTL of the activity worker's Locker.
 	HoldTTL time.Duration
-	// Owner is the party of the deadlock search, and appears in errors, traces and tools. Defaults to the owner of the context (see
-	// [WithOwner]), which is "<namespace ID>/<workflow ID>" unless it was set or inherited.
-	Owner string
 	// MaxWait bounds the time for which the step waits after it has given up its worker slot, without the time in which it ran. After that
 	// the step fails with a *lockcore.BusyError. Each wait in a slot is bounded by MaxWait separately. For [Lock] it bounds the whole wait.
 	// 0 or more. Defaults to 0, which means as long as it takes.
@@ -61,7 +59,6 @@ func (l Locks) internal() runstate.Locks {
 		Scope:     string(l.Scope),
 		TTL:       l.TTL,
 		HoldTTL:   l.HoldTTL,
-		Owner:     wire.Owner{Name: l.Owner},
 		MaxWait:   l.MaxWait,
 		Try:       l.Try,
 	}
@@ -109,7 +106,7 @@ func Unguarded(ctx workflow.Context) workflow.Context {
 }
 
 // WithOwner returns a context whose steps belong to the given owner: the deadlock search treats all that belongs to one owner as one party.
-// Child workflows under the context inherit the owner, and so do the runs that continue or retry them; Locks.Owner overrides it. An empty
+// Child workflows under the context inherit the owner, and so do the runs that continue or retry them. An empty
 // owner restores the run's default: the inherited owner, or the workflow. Owners are cut to 512 bytes.
 //
 // If a parent and its children share an owner, the deadlock search treats the parent as waiting for whatever its children wait for. It cannot

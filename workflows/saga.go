@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,13 +21,6 @@ import (
 type SagaOptions struct {
 	// ParallelCompensation runs all compensations at once instead of one after the other in reverse order. Defaults to false.
 	ParallelCompensation bool
-	// CommitTimeout bounds the attempts to commit if the database does not answer. After that the saga is undone, as if it had lost a
-	// lock, and the error has the type "lockstep.Unavailable". 0 or more. Defaults to 10 min.
-	CommitTimeout time.Duration
-	// CommitAfterLoss lets a saga continue and commit although it has lost a lock, or could not verify its locks, instead of being undone.
-	// Its steps acquire again what was lost, and the commit logs a warning. Another workflow may have held the lock in between. Defaults
-	// to false.
-	CommitAfterLoss bool
 	// DeadlockRetries is the number of times that fn is called again from its beginning if a step was the victim of a deadlock
 	// (*lockcore.DeadlockError): up to 1,000, or -1 for never. Defaults to 10.
 	//
@@ -50,9 +44,6 @@ const (
 func (o SagaOptions) check() error {
 	if o.DeadlockRetries < -1 || o.DeadlockRetries > maxRetries {
 		return runstate.Invalid("SagaOptions.DeadlockRetries", strconv.Itoa(o.DeadlockRetries), fmt.Sprintf("-1 to %d", maxRetries))
-	}
-	if o.CommitTimeout < 0 {
-		return runstate.Invalid("SagaOptions.CommitTimeout", o.CommitTimeout.String(), "0 (the default), or more")
 	}
 	return nil
 }
@@ -82,9 +73,9 @@ func (s *Saga) Attempt() int { return s.attempt }
 // RunSaga runs fn as a saga. Steps guarded in fn, by [Guard] or [WithLocks], hold their locks until the saga has committed or has finished
 // compensating:
 //
-//  1. fn returns nil. RunSaga verifies that the saga still holds every lock that its steps have used, and has held it without a gap, and
-//     returns nil. If a lock was lost, the saga is undone as in 2, and the error matches [lockcore.ErrLost]. With
-//     [SagaOptions.CommitAfterLoss] it commits nevertheless.
+//  1. fn returns nil. If its steps have used every lock within the last five minutes, the saga commits: locks are kept for 15 minutes or more,
+//     so none can have expired. Otherwise RunSaga verifies, as [Saga.Verify] does, that the saga has held the older ones without a gap. If one
+//     was lost, the saga is undone as in 2, and the error matches [lockcore.ErrLost].
 //  2. fn returns an error, including that of a cancelled context. The registered compensations run in reverse order while the locks are
 //     still held, on a context that is not cancelled. If one fails, the others still run. RunSaga returns fn's error as it is, or a
 //     *[SagaError] if a compensation failed. If fn failed because of a deadlock, RunSaga then calls it again instead of returning: see
@@ -97,9 +88,12 @@ func (s *Saga) Attempt() int { return s.attempt }
 // ends, by its worker. If the server rejects the task, because a signal or a cancellation has arrived, the code runs again and still holds
 // all locks.
 //
-// The commit is a local activity, which costs one event. If that fails, it is repeated as an ordinary activity. A saga without guarded steps
-// has nothing to release and adds no event. If the database does not answer for [SagaOptions.CommitTimeout], it is not known whether a lock was lost, and
-// the saga is undone as in 2.
+// So within five minutes after a lock was used, the commit does not notice that somebody has released it by force or dropped the collection,
+// or that a step ran on a worker without Lockstep. The release finds that out: it logs an error, and "lockstep why" and "lockstep doctor"
+// report it. A saga that must know before it commits calls [Saga.Verify].
+//
+// A commit that verifies awaits an activity. A saga that then continues as new would lose signals that arrive in the meantime: call [Saga.Verify]
+// first, then receive all signals, and then return.
 //
 // Guarded steps of fn, and sagas inside it, need the context that fn is given, or one derived from it. Under a context from outside the
 // saga they fail with a *lockcore.InvalidError, unless a step's [Locks.Scope] is ScopeStep.
@@ -151,15 +145,12 @@ func retryDelay(attempt int, runID string) time.Duration {
 // runOnce makes one attempt of a saga.
 func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx workflow.Context, s *Saga) error) (*Saga, error) {
 	inner, scope := enterScope(ctx)
-	if scope != nil && opts.CommitAfterLoss {
-		scope.IgnoreLoss()
-	}
 	s := &Saga{attempt: attempt, scope: runstate.ScopeFrom(inner), parallel: opts.ParallelCompensation}
 	inner, s.nested = runstate.WithSaga(inner)
 	if s.outer, _ = ctx.Value(sagaKey{}).(*Saga); s.outer != nil && (s.outer.ended || runstate.IsCompensating(ctx)) {
 		s.outer = nil // a saga inside a compensation is never undone by the saga that it helps to undo
 	}
-	return s, s.run(ctx, workflow.WithValue(inner, sagaKey{}, s), scope, opts, fn)
+	return s, s.run(ctx, workflow.WithValue(inner, sagaKey{}, s), scope, fn)
 }
 
 // enterScope returns the context of the saga's function, and the scope that the saga must release. The scope is nil if an outer saga
@@ -172,42 +163,43 @@ func enterScope(ctx workflow.Context) (workflow.Context, *runstate.Scope) {
 	return state.WithScope(ctx)
 }
 
-// run calls fn, and then commits the saga or undoes it. ctx is the context around the saga, inner that of fn.
-func (s *Saga) run(ctx, inner workflow.Context, scope *runstate.Scope, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
-	err := fn(inner, s)
-	if runstate.HandsOver(ctx, err) { // the run hands its locks over, or releases them, when it has ended
-		s.ended = true
-		if scope != nil {
-			scope.KeepUntilRunEnds()
-		}
-		return err
-	}
-	if scope != nil && (err == nil || continuesAsNew(err)) {
-		failed := scope.Commit(ctx, opts.CommitTimeout)
-		if failed == nil {
-			s.ended = true
-			return err
-		}
-		if opts.CommitAfterLoss {
-			workflow.GetLogger(ctx).Warn("lockstep: a saga commits although locks were lost or could not be verified", "error", failed)
-		} else {
+// run calls fn, and then commits the saga or undoes it. ctx is the context around the saga, inner that of fn. scope is nil if an outer saga
+// releases the locks.
+func (s *Saga) run(ctx, inner workflow.Context, scope *runstate.Scope, fn func(ctx workflow.Context, s *Saga) error) error {
+	err := matchDeadlock(fn(inner, s))
+	handsOver := runstate.HandsOver(ctx, err)
+	if err == nil || continuesAsNew(err) {
+		s.nested.AwaitInner(ctx)
+		if failed := s.succeed(ctx, scope, handsOver); failed != nil {
 			err = failed
 		}
 	}
-	if err == nil && s.outer != nil && (s.outer.ended || s.outer.nested.IsUndoing()) {
-		err = wire.NewEnded("lockstep: the saga around this one has failed, and this one was undone", false)
+	if err == nil || continuesAsNew(err) {
+		s.ended = true
+		return err
 	}
-	if err == nil && s.outer != nil && len(s.pending) > 0 {
-		s.outer.add(ctx, "", s.undoneWithOuter)
-	}
-	if err != nil && !continuesAsNew(err) {
-		err = s.undo(ctx, err)
-	}
-	s.ended = true
-	if scope != nil {
+	err = s.undo(ctx, err)
+	if s.ended = true; scope != nil {
 		scope.Release()
 	}
 	return err
+}
+
+// succeed commits the saga, leaves its locks to the next run, or hands its compensations to the saga around it.
+func (s *Saga) succeed(ctx workflow.Context, scope *runstate.Scope, handsOver bool) error {
+	switch {
+	case scope != nil && handsOver:
+		scope.KeepUntilRunEnds()
+		return nil
+	case scope != nil:
+		return scope.Commit(ctx)
+	case s.outer != nil && (s.outer.ended || s.outer.nested.IsUndoing()):
+		return wire.NewEnded("lockstep: the saga around this one has failed, and this one was undone", false)
+	case s.outer != nil && len(s.pending) > 0:
+		_, err := s.outer.add(ctx, "", s.undoneWithOuter)
+		return err
+	}
+	return nil
 }
 
 func continuesAsNew(err error) bool {
@@ -217,8 +209,9 @@ func continuesAsNew(err error) bool {
 
 // undo ends the steps that may still run, and runs the compensations. It returns err, or a *SagaError if a compensation failed.
 func (s *Saga) undo(ctx workflow.Context, err error) error {
-	s.nested.CancelWaits(ctx)
-	if len(s.pending) > 0 {
+	s.nested.BeginUndo(ctx)
+	defer s.nested.EndUndo()
+	if slices.ContainsFunc(s.pending, func(c *compensation) bool { return !c.isVoid(ctx) }) {
 		s.nested.Bar(ctx)
 	}
 	failed, ran := s.compensate(ctx)
@@ -238,27 +231,50 @@ func (s *Saga) undoneWithOuter(ctx workflow.Context) error {
 	return errors.Join(errs...)
 }
 
+// Verify asks the database whether the saga has held every lock that its steps have used, without a gap, and renews these locks. If one was
+// lost, another workflow may have held it: the error matches [lockcore.ErrLost], and fn should return it, so that the saga is undone. Verify
+// returns nil only after an answer that is younger than five minutes. It runs an ordinary activity, which is retried while the database does
+// not answer. If ctx is cancelled it returns a *temporal.CanceledError; after the saga's end, an error that matches [lockcore.ErrEnded].
+func (s *Saga) Verify(ctx workflow.Context) error {
+	switch {
+	case s.ended:
+		return ended("Verify")
+	case s.scope == nil:
+		return nil
+	}
+	return s.scope.Verify(ctx)
+}
+
+// ended returns the error of a call after the saga's end.
+func ended(call string) error {
+	return wire.NewEnded(fmt.Sprintf("lockstep: Saga.%s was called after its saga had ended", call), true)
+}
+
 // Compensate registers a function that undoes a step. Register it before the step runs, because a step that timed out may have been
-// applied. So fn must be safe to run even if the step never ran.
+// applied. So fn must be safe to run even if the step never ran. After the saga's end nothing is registered, and the error matches
+// [lockcore.ErrEnded]: it can occur only if another coroutine than that of the saga's function calls Compensate.
 //
 // fn runs only if the saga fails. Its context is not cancelled, and has the activity options and locks of ctx. Steps that fn runs under
 // these locks always get a new fence, so that a store which checks fences refuses late writes of the original step, and acquire lost locks
 // again.
 //
-// No guarded step of the saga runs at the same time as a compensation. Before the first compensation, the saga waits for the steps that it
-// cancelled, that timed out, also if a later attempt succeeded, or that fn did not wait for, until they have returned or their TTL has
-// ended. It does not know of timeouts that an operator has shortened (temporal activity update-options).
+// No guarded step of the saga runs at the same time as a compensation. Before the first compensation, the saga waits, in an activity, until
+// all guarded steps that it has scheduled have returned or their TTL has ended.
 //
 // The steps of fn wait for their locks as long as it takes, whatever MaxWait and Try of [Locks] are. They fail with a
 // *lockcore.DeadlockError only if all that wait for each other are compensations. fn runs even if its step never ran; use [Saga.Step] to
 // avoid that.
-func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) error) {
-	s.add(ctx, "", fn)
+func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) error) error {
+	_, err := s.add(ctx, "", fn)
+	return err
 }
 
-// CompensateWith registers an activity that undoes a step; see [Saga.Compensate]. Its options and its locks are those of ctx:
+// CompensateWith registers an activity that undoes a step; see [Saga.Compensate], also for the error. Its options and its locks are those of
+// ctx:
 //
-//	s.CompensateWith(ctx, Refund, in)
+//	if err := s.CompensateWith(ctx, Refund, in); err != nil {
+//		return err
+//	}
 //	err := workflow.ExecuteActivity(ctx, Debit, in).Get(ctx, nil)
 //
 // The arguments are encoded now, so a later change through a pointer has no effect. CompensateWith panics, and so fails the workflow task,
@@ -266,12 +282,10 @@ func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) er
 //
 // The activity always runs when the saga fails, and waits for its locks as long as it takes, even if the step gave up after its MaxWait or
 // with Try, or was cancelled, because Lockstep does not know which step it undoes. Prefer [Saga.Step] if a step has an undo of its own.
-func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
-	encoded, err := runstate.Encode(ctx, args)
-	if err != nil {
-		panic(fmt.Sprintf("lockstep: the arguments of the compensation %s cannot be encoded: %v", activityName(activity), err))
-	}
-	s.add(ctx, activityName(activity), func(ctx workflow.Context) error { return runUndo(ctx, activity, encoded) })
+func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) error {
+	encoded := runstate.Encode(ctx, "the compensation "+activityName(activity), args)
+	_, err := s.add(ctx, activityName(activity), func(ctx workflow.Context) error { return runUndo(ctx, activity, encoded) })
+	return err
 }
 
 // Step runs an activity under ctx, and registers undo, an activity with the same arguments, which undoes it if the saga fails:
@@ -286,9 +300,13 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) {
 //     held its locks.
 //
 // ctx must be the context that RunSaga gives to its function, or one derived from it. Under another one the step would not hold its locks
-// for the saga, so it is refused with a *lockcore.InvalidError, and nothing runs. A step whose arguments cannot be encoded is refused too.
+// for the saga, so it is refused with a *lockcore.InvalidError, and nothing runs. After the saga's end the error matches [lockcore.ErrEnded].
+// Step panics, and so fails the workflow task, which is repeated, if the arguments cannot be encoded.
 // undo has the options of ctx, except ActivityID. If the worker session of ctx (workflow.CreateSession) has failed, undo runs outside it.
 func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workflow.Future {
+	if s.ended {
+		return failed(ctx, ended("Step"))
+	}
 	if runstate.ScopeFrom(ctx) != s.scope {
 		return refuseStep(ctx, "a context from outside the saga", "the context that RunSaga gives to its function, or one derived from it")
 	}
@@ -296,12 +314,12 @@ func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workf
 		return refuseStep(ctx, fmt.Sprintf("an undo of type %T", undo),
 			"an activity, or its name: a step that needs no undo is run by workflow.ExecuteActivity")
 	}
-	encoded, err := runstate.Encode(ctx, args)
-	if err != nil {
-		return refuseStep(ctx, fmt.Sprintf("arguments that cannot be encoded: %v", err), "arguments that the workflow's data converter encodes")
-	}
+	encoded := runstate.Encode(ctx, "Saga.Step", args)
 	undone := &runstate.Undone{}
-	c := s.add(ctx, activityName(undo), nil)
+	c, err := s.add(ctx, activityName(undo), nil)
+	if err != nil {
+		return failed(ctx, err)
+	}
 	c.fn = func(ctx workflow.Context) error {
 		return c.undoStep(runstate.WithUndoing(ctx, undone), undo, encoded)
 	}
@@ -313,9 +331,13 @@ func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workf
 }
 
 func refuseStep(ctx workflow.Context, value, bound string) workflow.Future {
-	refused, settable := workflow.NewFuture(ctx)
-	settable.SetError(runstate.Invalid("Saga.Step", value, bound))
-	return refused
+	return failed(ctx, runstate.Invalid("Saga.Step", value, bound))
+}
+
+func failed(ctx workflow.Context, err error) workflow.Future {
+	future, settable := workflow.NewFuture(ctx)
+	settable.SetError(err)
+	return future
 }
 
 // undoStep runs the activity that undoes a step.

@@ -1,7 +1,9 @@
 package workflows_test
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -25,7 +27,9 @@ func TestRunSaga_Succeeds_UndoesNothing(t *testing.T) {
 	env, j := newEnv()
 	require.NoError(t, execute(t, env, func(ctx workflow.Context) error {
 		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			s.CompensateWith(ctx, "Do", "undo 1")
+			if err := s.CompensateWith(ctx, "Do", "undo 1"); err != nil {
+				return err
+			}
 			return do(ctx, "Do", "1")
 		})
 	}))
@@ -37,15 +41,21 @@ func TestRunSaga_Fails_UndoesInReverseOrder(t *testing.T) {
 	env, j := newEnv()
 	err := execute(t, env, func(ctx workflow.Context) error {
 		err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			s.CompensateWith(ctx, "Do", "undo 1")
+			if err := s.CompensateWith(ctx, "Do", "undo 1"); err != nil {
+				return err
+			}
 			if err := do(ctx, "Do", "1"); err != nil {
 				return err
 			}
-			s.Compensate(ctx, func(ctx workflow.Context) error { return do(ctx, "Do", "undo 2") })
+			if err := s.Compensate(ctx, func(ctx workflow.Context) error { return do(ctx, "Do", "undo 2") }); err != nil {
+				return err
+			}
 			if err := do(ctx, "Do", "2"); err != nil {
 				return err
 			}
-			s.CompensateWith(ctx, "Do", "undo 3")
+			if err := s.CompensateWith(ctx, "Do", "undo 3"); err != nil {
+				return err
+			}
 			return do(ctx, "Fail", "3")
 		})
 		var failed *workflows.SagaError
@@ -63,9 +73,15 @@ func TestSaga_CompensationFails_OthersRun(t *testing.T) {
 	env, j := newEnv()
 	err := execute(t, env, func(ctx workflow.Context) error {
 		err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			s.CompensateWith(ctx, "Do", "undo 1")
-			s.CompensateWith(ctx, "Fail", "undo 2")
-			s.Compensate(ctx, func(workflow.Context) error { return temporal.NewApplicationError("undo 3", "Undo3") })
+			if err := s.CompensateWith(ctx, "Do", "undo 1"); err != nil {
+				return err
+			}
+			if err := s.CompensateWith(ctx, "Fail", "undo 2"); err != nil {
+				return err
+			}
+			if err := s.Compensate(ctx, func(workflow.Context) error { return temporal.NewApplicationError("undo 3", "Undo3") }); err != nil {
+				return err
+			}
 			return temporal.NewApplicationError("no", "No")
 		})
 		var failed *workflows.SagaError
@@ -94,12 +110,15 @@ func TestRunSaga_ParallelCompensation_AllRun(t *testing.T) {
 		running := 0
 		err := workflows.RunSaga(ctx, workflows.SagaOptions{ParallelCompensation: true}, func(ctx workflow.Context, s *workflows.Saga) error {
 			for _, name := range []string{"Fail", "Fail", "Do"} {
-				s.Compensate(ctx, func(ctx workflow.Context) error {
+				err := s.Compensate(ctx, func(ctx workflow.Context) error {
 					running++
 					together = together || running == 3
 					defer func() { running-- }()
 					return do(ctx, name, "undo")
 				})
+				if err != nil {
+					return err
+				}
 			}
 			return errStep
 		})
@@ -119,7 +138,9 @@ func TestCompensate_OptionsOfItsRegistration_Apply(t *testing.T) {
 	err := execute(t, env, func(ctx workflow.Context) error {
 		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
 			patient := workflow.WithRetryPolicy(ctx, temporal.RetryPolicy{MaximumAttempts: 3})
-			s.CompensateWith(patient, "Fail", "undo")
+			if err := s.CompensateWith(patient, "Fail", "undo"); err != nil {
+				return err
+			}
 			return errStep
 		})
 	})
@@ -134,8 +155,7 @@ func TestCompensate_CoroutineHasEnded_Runs(t *testing.T) {
 		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
 			future, settable := workflow.NewFuture(ctx)
 			workflow.Go(ctx, func(ctx workflow.Context) {
-				s.CompensateWith(ctx, "Do", "undo")
-				settable.Set(nil, do(ctx, "Fail", "1"))
+				settable.Set(nil, cmp.Or(s.CompensateWith(ctx, "Do", "undo"), do(ctx, "Fail", "1")))
 			})
 			return future.Get(ctx, nil)
 		})
@@ -148,11 +168,18 @@ func TestCompensate_RegistersAnother_BothRun(t *testing.T) {
 	env, j := newEnv()
 	require.ErrorContains(t, execute(t, env, func(ctx workflow.Context) error {
 		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			s.CompensateWith(ctx, "Do", "undo 1")
-			s.Compensate(ctx, func(ctx workflow.Context) error {
-				s.CompensateWith(ctx, "Do", "undo 2b")
+			if err := s.CompensateWith(ctx, "Do", "undo 1"); err != nil {
+				return err
+			}
+			err := s.Compensate(ctx, func(ctx workflow.Context) error {
+				if err := s.CompensateWith(ctx, "Do", "undo 2b"); err != nil {
+					return err
+				}
 				return do(ctx, "Do", "undo 2a")
 			})
+			if err != nil {
+				return err
+			}
 			return errStep
 		})
 	}), errStep.Error())
@@ -165,7 +192,9 @@ func TestRunSaga_Cancelled_IsUndoneAndReturnsTheCancellation(t *testing.T) {
 	env.RegisterDelayedCallback(env.CancelWorkflow, time.Minute)
 	err := execute(t, env, func(ctx workflow.Context) error {
 		err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			s.CompensateWith(ctx, "Do", "undo")
+			if err := s.CompensateWith(ctx, "Do", "undo"); err != nil {
+				return err
+			}
 			return workflow.Sleep(ctx, time.Hour)
 		})
 		if !temporal.IsCanceledError(err) {
@@ -184,7 +213,9 @@ func TestRunSaga_CancelledAndNotUndone_Fails(t *testing.T) {
 	env.RegisterDelayedCallback(env.CancelWorkflow, time.Minute)
 	err := execute(t, env, func(ctx workflow.Context) error {
 		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			s.CompensateWith(ctx, "Fail", "undo")
+			if err := s.CompensateWith(ctx, "Fail", "undo"); err != nil {
+				return err
+			}
 			return workflow.Sleep(ctx, time.Hour)
 		})
 	})
@@ -193,18 +224,29 @@ func TestRunSaga_CancelledAndNotUndone_Fails(t *testing.T) {
 	require.ErrorContains(t, err, "canceled")
 }
 
-func TestCompensate_SagaHasEnded_Panics(t *testing.T) {
+// A coroutine may use a saga after its end.
+func TestSaga_HasEnded_EveryCallReturnsErrEnded(t *testing.T) {
 	t.Parallel()
-	env, _ := newEnv()
-	require.ErrorContains(t, execute(t, env, func(ctx workflow.Context) error {
+	env, j := newEnv()
+	require.NoError(t, execute(t, env, func(ctx workflow.Context) error {
 		var leaked *workflows.Saga
 		_ = workflows.RunSaga(ctx, workflows.SagaOptions{}, func(_ workflow.Context, s *workflows.Saga) error {
 			leaked = s
 			return nil
 		})
-		leaked.CompensateWith(ctx, "Do", "undo")
+		for name, err := range map[string]error{
+			"CompensateWith": leaked.CompensateWith(ctx, "Do", "undo"),
+			"Compensate":     leaked.Compensate(ctx, func(workflow.Context) error { return nil }),
+			"Step":           leaked.Step(ctx, "Do", "Undo", "step").Get(ctx, nil),
+			"Verify":         leaked.Verify(ctx),
+		} {
+			if !errors.Is(err, lockcore.ErrEnded) {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
 		return nil
-	}), "has ended")
+	}))
+	require.Empty(t, j.read())
 }
 
 func TestWithLocks_NoInterceptor_PanicsWithAdvice(t *testing.T) {
@@ -247,12 +289,17 @@ func TestNestedSaga_InACompensation_IsNotUndone(t *testing.T) {
 	env, j := newEnv()
 	err := execute(t, env, func(ctx workflow.Context) error {
 		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			s.Compensate(ctx, func(ctx workflow.Context) error {
+			err := s.Compensate(ctx, func(ctx workflow.Context) error {
 				return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-					s.CompensateWith(ctx, "Do", "undo of an undo")
+					if err := s.CompensateWith(ctx, "Do", "undo of an undo"); err != nil {
+						return err
+					}
 					return do(ctx, "Do", "undo")
 				})
 			})
+			if err != nil {
+				return err
+			}
 			return errStep
 		})
 	})
@@ -265,10 +312,24 @@ func TestCompensateWith_ArgumentsThatCannotBeEncoded_Panics(t *testing.T) {
 	env, j := newEnv()
 	err := execute(t, env, func(ctx workflow.Context) error {
 		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			s.CompensateWith(ctx, "Do", make(chan int))
-			return do(ctx, "Do", "1")
+			return s.CompensateWith(ctx, "Do", make(chan int))
 		})
 	})
 	require.ErrorContains(t, err, "the arguments of the compensation Do cannot be encoded")
+	require.Empty(t, j.read())
+}
+
+// A codec that fails once must not decide: the workflow task fails, and is repeated.
+func TestSagaStep_ArgumentsThatCannotBeEncoded_Panics(t *testing.T) {
+	t.Parallel()
+	env, j := newEnv()
+	err := execute(t, env, func(ctx workflow.Context) error {
+		return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			return s.Step(ctx, "Do", "Undo", make(chan int)).Get(ctx, nil)
+		})
+	})
+	var panicked *temporal.PanicError
+	require.ErrorAs(t, err, &panicked)
+	require.ErrorContains(t, err, "the arguments of Saga.Step cannot be encoded")
 	require.Empty(t, j.read())
 }

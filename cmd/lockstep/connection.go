@@ -33,6 +33,9 @@ type temporalFlags struct {
 	given   connect.TemporalFlags
 	tls     bool
 	command *cobra.Command
+	// usesCodec is set by commands that read payloads. codec is the endpoint of the codec server, after dial; empty if there is none.
+	usesCodec            bool
+	codecEndpoint, codec string
 	// namespace is the namespace of the connection, after dial.
 	namespace string
 }
@@ -56,6 +59,11 @@ func (t *temporalFlags) dial(ctx context.Context, s streams, change func(*client
 		return nil, err
 	}
 	f.Options.Logger = logger(s)
+	if t.usesCodec {
+		if t.codec, err = f.UseCodec(t.codecEndpoint); err != nil {
+			return nil, err
+		}
+	}
 	if change != nil {
 		change(&f.Options)
 	}

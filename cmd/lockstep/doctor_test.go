@@ -18,12 +18,15 @@ import (
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/worker"
+	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
 func TestDoctor_Indexes_MissingUnusedOrUsed(t *testing.T) {
@@ -252,6 +255,74 @@ func TestDoctor_DifferentLimitsOfASemaphore_AreFound(t *testing.T) {
 	require.Contains(t, l.prints(t, "doctor"), `warning  semaphores   1 resources are requested with different limits, such as "printer" (limits 2, 3); 0 is none`)
 }
 
+// A step under a rule waits in attempts. A step with a guard, and the same limit, is parked, which uses up none.
+func TestDoctor_WaitsUseUpAttempts_AreNamed(t *testing.T) {
+	t.Parallel()
+	l, queue, c := newLocks(t), testenv.TaskQueue(t), testenv.Temporal(t)
+	plugin, err := worker.NewPlugin(worker.Options{
+		Locker: l.Locker, Janitor: worker.JanitorOptions{Off: true},
+		Rules: []worker.Rule{worker.RuleFor("Ruled", func(string) []lockcore.Resource { return []lockcore.Resource{lockcore.Exclusive("r")} })},
+	})
+	require.NoError(t, err)
+	w := sdkworker.New(c, queue, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}})
+	w.RegisterWorkflowWithOptions(func(ctx workflow.Context, activityType string) error {
+		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+			StartToCloseTimeout: within, RetryPolicy: &temporal.RetryPolicy{MaximumAttempts: 5, InitialInterval: within},
+		})
+		if activityType == "Guarded" {
+			ctx = workflows.Guard(ctx, lockcore.Exclusive("r"))
+		}
+		return workflow.ExecuteActivity(ctx, activityType, "").Get(ctx, nil)
+	}, workflow.RegisterOptions{Name: "W"})
+	for _, name := range []string{"Ruled", "Guarded"} {
+		w.RegisterActivityWithOptions(func(context.Context, string) error { return nil }, activity.RegisterOptions{Name: name})
+	}
+	require.NoError(t, w.Start())
+	t.Cleanup(w.Stop)
+	holder := l.ask(t, "holder", "p", "r")
+	waits := func(activityType, state string) client.WorkflowRun {
+		run, err := c.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: queue}, "W", activityType)
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			d, err := c.DescribeWorkflowExecution(t.Context(), run.GetID(), run.GetRunID())
+			return err == nil && len(d.GetPendingActivities()) == 1 && d.GetPendingActivities()[0].GetActivityType().GetName() == state &&
+				d.GetPendingActivities()[0].GetLastFailure().GetApplicationFailureInfo().GetType() == "lockstep.Busy"
+		}, within, 20*time.Millisecond)
+		return run
+	}
+	guarded := waits("Guarded", "lockstep.Wait")
+	require.Contains(t, l.prints(t, "doctor"), "ok       attempts     no activity uses up its attempts by waiting\n")
+	ruled := waits("Ruled", "Ruled")
+	require.Regexp(t, `(?m)^warning  attempts     1 activities that may be attempted only a few times wait for a lock, such as Ruled \(\d+\) of "`+
+		ruled.GetID()+`", in attempt [1-5] of 5\n +→ under a rule each wait uses up an attempt`, l.prints(t, "doctor"))
+	require.NoError(t, l.Leave(t.Context(), holder))
+	require.NoError(t, guarded.Get(t.Context(), nil))
+	require.NoError(t, ruled.Get(t.Context(), nil))
+}
+
+func TestDoctor_SagaCommittedAfterALoss_IsNamed(t *testing.T) {
+	t.Parallel()
+	l := newLocks(t)
+	l.prints(t, "init")
+	require.Contains(t, l.prints(t, "doctor"), "ok       commits      no saga of the last 24 h committed after it had lost a lock\n")
+	req := party.Request{
+		LockID: "saga", Run: "run", Part: "p", Order: party.Order{Schedule: 1, Attempt: 1}, TTL: 100 * time.Millisecond, HoldTTL: 100 * time.Millisecond,
+		Persist: true, Resources: []lockcore.Resource{lockcore.Exclusive("account/42")},
+	}
+	_, err := l.TryEnter(t.Context(), req)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err := l.TryEnter(t.Context(), party.Request{LockID: "other", Resources: []lockcore.Resource{lockcore.Exclusive("account/42")}})
+		return err == nil
+	}, time.Minute, 50*time.Millisecond)
+	missed, err := l.ReleaseCommitted(t.Context(), party.Release{LockID: "saga", Run: "run", Resources: []string{"account/42"}, Order: party.LastAttempt(1)})
+	require.NoError(t, err)
+	require.Len(t, missed, 1)
+	const told = `saga of saga committed although it had lost account/42 at \S+ \S+ UTC: evicted by other\n`
+	require.Regexp(t, `warning  commits      1 in 24 h came after a loss, such as: `+told, l.prints(t, "doctor"))
+	require.Regexp(t, told, l.prints(t, "why", "saga"))
+}
+
 // All checks that can be made are made. The others are unknown, and the reason appears once.
 func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 	t.Parallel()
@@ -261,11 +332,11 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 	foreign := db.Collection("orders")
 	_, err := foreign.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "order/1"}})
 	require.NoError(t, err)
-	const ofLocks, ofTemporal = "indexes, writing, janitor, pollers, orphans, documents, deadlocks, semaphores", "Temporal API, janitor, collections, workers, pollers, orphans"
+	const ofLocks, ofTemporal = "indexes, writing, janitor, pollers, orphans, commits, documents, deadlocks, semaphores, attempts", "Temporal API, janitor, collections, workers, pollers, orphans, attempts"
 	for name, c := range map[string]struct{ args, once, see, stderr string }{
 		"no database": {
 			"--mongodb-uri mongodb://127.0.0.1:1/", "unknown  database     --mongodb-uri: no database answers at [127.0.0.1:1]", "unknown  collections  not checked: see database\n",
-			"unknown: database, replica set, clocks, pool, collection, indexes, writing, janitor, collections, pollers, orphans, documents, deadlocks, semaphores",
+			"unknown: database, replica set, clocks, pool, collection, indexes, writing, janitor, collections, pollers, orphans, commits, documents, deadlocks, semaphores, attempts",
 		},
 		"no Temporal": {
 			"--temporal-address 127.0.0.1:1", "unknown  Temporal     no Temporal server answers at 127.0.0.1:1", "unknown  collections  not checked: see Temporal\n",
@@ -273,7 +344,7 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 		},
 		"neither": {
 			"--mongodb-uri mongodb://127.0.0.1:1/ --temporal-address 127.0.0.1:1", "no database answers at", "unknown  janitor      not checked: see collection and Temporal\n",
-			"unknown: database, replica set, clocks, pool, collection, indexes, writing, Temporal, Temporal API, janitor, collections, workers, pollers, orphans, documents, deadlocks, semaphores",
+			"unknown: database, replica set, clocks, pool, collection, indexes, writing, Temporal, Temporal API, janitor, collections, workers, pollers, orphans, commits, documents, deadlocks, semaphores, attempts",
 		},
 		"no namespace": {
 			"--namespace nowhere", "broken   Temporal     the server does not know the namespace at", "unknown  workers      not checked: see Temporal\n",
@@ -291,7 +362,7 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 		code, out, stderr := l.lockstep(t, append([]string{"doctor"}, strings.Fields(c.args)...)...)
 		require.Equal(t, 1, code, name)
 		require.Equal(t, "lockstep: "+c.stderr+"\n", stderr, name)
-		require.Regexp(t, `^((ok|warning|broken|unknown) .*\n( +→ .*\n)*){17}$`, out, name)
+		require.Regexp(t, `^((ok|warning|broken|unknown) .*\n( +→ .*\n)*){18}$`, out, name)
 		require.Equal(t, 1, strings.Count(out, c.once), name+"\n"+out)
 		require.Contains(t, out, c.see, name)
 	}

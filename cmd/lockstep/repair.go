@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 // releaseConfig has the flags of release.
 type releaseConfig struct {
 	databaseFlags
+	cancelFlags
 	reason   string
 	fence    int64
 	now, yes bool
@@ -40,23 +42,31 @@ NAME is a lock ID, or the name that lockstep ps, show and why print, if only one
 owner of a hold gets the reason when it next renews or asks. A part that may still be at work keeps others out until
 it leaves or its lease ends; --now does not wait for that, and is for a holder that is known to be dead.
 
+If an open workflow has the hold, cancelling the workflow is better: its saga is undone under its locks, while after
+a forced release others get the resource before that. --cancel does it, and waits until the workflow has left the
+resource. What it still has then is ended by force if you agree, or with --yes. At a terminal the command offers to
+cancel. It connects to Temporal only for that.
+
 The owner of a queued request gets no reason. If it is a workflow, it may queue again at the end.
 
 It names the hold by its first fence, so it ends nothing that was granted since. It asks for confirmation, unless
---yes is given. Without a terminal, --yes is required. With OTEL_EXPORTER_OTLP_ENDPOINT set, the span of the hold,
-with your name and the reason, is sent there.
+--yes or --cancel is given. Without a terminal, one of them is required. With OTEL_EXPORTER_OTLP_ENDPOINT set, the
+span of the hold, with your name and the reason, is sent there.
 
-Exit status: 0, 1 if there was nothing to end or it was not confirmed, 2 for wrong usage.`,
+Exit status: 0, 1 if there was nothing to end, it was not confirmed, or a cancelled workflow has not left, 2 for wrong usage.`,
 		Args: arguments("the resource's name", "the lock ID or the name, as lockstep show prints it"),
 		RunE: func(c *cobra.Command, args []string) error { return cfg.run(c.Context(), s, args[0], args[1]) },
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	cfg.add(c)
+	cfg.databaseFlags.add(c)
+	cfg.temporalFlags.add(c)
 	f.StringVar(&cfg.reason, "reason", "", "why, for the owner of a hold, lockstep show and traces; required. Your name and host are added")
 	f.Int64Var(&cfg.fence, "fence", 0, "end only the hold that began with this fence; by default all current ones")
 	f.BoolVar(&cfg.now, "now", false, "do not wait for parts that may still be at work: the holder is known to be dead")
-	f.BoolVar(&cfg.yes, "yes", false, "do not ask")
+	f.BoolVar(&cfg.cancel, "cancel", false, "cancel the workflow, and end by force only what it still has after --wait")
+	f.DurationVar(&cfg.wait, "wait", defaultCancelWait, "how long --cancel waits")
+	f.BoolVar(&cfg.yes, "yes", false, "end it by force without asking")
 	return c
 }
 
@@ -78,7 +88,7 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, name str
 	if err != nil {
 		return err
 	}
-	defer at.close()
+	defer func() { at.close() }() // openRun adds to it
 	if err := at.CheckCollection(ctx); err != nil {
 		return err
 	}
@@ -95,8 +105,15 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, name str
 			return err
 		}
 	}
-	if err := cfg.confirmed(ctx, s); err != nil {
+	fence := int64(0)
+	for i := range entries {
+		fence = max(fence, entries[i].Fence)
+	}
+	if found, err = cfg.agreed(ctx, s, at, found); err != nil {
 		return err
+	}
+	if len(found) == 0 { // its workflow was cancelled, and has left
+		return reportNext(ctx, s, at, resource, fence)
 	}
 	ended, err := cfg.endAll(ctx, s, at, found)
 	if len(ended) == 0 {
@@ -111,10 +128,6 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, name str
 	}
 	if len(choose(ended, func(e *inspect.Entry) bool { return e.State != lockcore.StateWaiting })) == 0 {
 		return nil // a waiter's end grants nothing
-	}
-	fence := int64(0)
-	for i := range entries {
-		fence = max(fence, entries[i].Fence)
 	}
 	return reportNext(ctx, s, at, resource, fence)
 }
@@ -293,17 +306,10 @@ func (cfg *releaseConfig) confirmed(ctx context.Context, s streams) error {
 		return nil
 	}
 	if table.Terminal(s.in) == nil {
-		return fmt.Errorf("%w: there is no terminal to ask at: --yes ends it without asking", errUsage)
+		return fmt.Errorf("%w: there is no terminal to ask at: --yes ends it without asking, --cancel cancels its workflow instead", errUsage)
 	}
-	if err := table.Fprintf(s.out, "End it? [y/N] "); err != nil {
-		return err
-	}
-	answer, err := readLine(ctx, s.in)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if answer = strings.ToLower(strings.TrimSpace(answer)); err != nil || (answer != "y" && answer != "yes") {
-		return errUnconfirmed
+	if answer, err := ask(ctx, s, "End it? [y/N] "); err != nil || answer != "y" && answer != "yes" {
+		return cmp.Or(err, errUnconfirmed)
 	}
 	return nil
 }

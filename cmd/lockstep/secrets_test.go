@@ -45,7 +45,7 @@ func (s secrets) settings(t *testing.T, uri, endpoint string) []string {
 	return []string{
 		"LOCKSTEP_MONGODB_URI=" + uri,
 		"TEMPORAL_ADDRESS=" + testenv.TemporalAddress(t), "TEMPORAL_API_KEY=" + s.text, "TEMPORAL_TLS=false", "TEMPORAL_GRPC_META_X_TOKEN=" + s.text,
-		"OTEL_EXPORTER_OTLP_ENDPOINT=" + endpoint, "OTEL_EXPORTER_OTLP_HEADERS=authorization=" + s.text,
+		"TEMPORAL_CODEC_AUTH=" + s.text, "OTEL_EXPORTER_OTLP_ENDPOINT=" + endpoint, "OTEL_EXPORTER_OTLP_HEADERS=authorization=" + s.text,
 	}
 }
 
@@ -96,7 +96,8 @@ func TestSecrets_WrongSettings_AreNotPrinted(t *testing.T) {
 		"endpoint": "OTEL_EXPORTER_OTLP_ENDPOINT=http://user:" + s.text + "%@x", "traces endpoint": "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=:" + s.text,
 		"headers": "OTEL_EXPORTER_OTLP_HEADERS=" + s.text, "header's value": "OTEL_EXPORTER_OTLP_HEADERS=a=%" + s.text, "header's name": "OTEL_EXPORTER_OTLP_HEADERS=a b " + s.text + "=c",
 		"API key": "TEMPORAL_API_KEY=" + s.text + "\t", "header": "TEMPORAL_GRPC_META_X_TOKEN=" + s.text + "\t", "file": "TEMPORAL_CONFIG_FILE=" + broken,
-		"key": "TEMPORAL_TLS_CLIENT_KEY_DATA=" + s.text, "address": "TEMPORAL_ADDRESS=https://user:" + s.text + "@x",
+		"codec": "TEMPORAL_CODEC_ENDPOINT=ftp://user:" + s.text + "@x",
+		"key":   "TEMPORAL_TLS_CLIENT_KEY_DATA=" + s.text, "address": "TEMPORAL_ADDRESS=https://user:" + s.text + "@x",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -46,6 +46,11 @@ with OTEL_METRICS_EXPORTER=none, spans alone.
 
 ` + connectionHelp + `
 
+If a codec encodes the workflows' payloads, the worker needs a codec server, which --codec-endpoint names, as
+that flag of the temporal command line does. It decodes inputs and encodes results. Failures stay plain, and name
+resources. The value of its Authorization header is read from TEMPORAL_CODEC_AUTH. Without a codec server, an
+activity with encoded input fails and is retried.
+
 TLS and credentials of the database are options of its URI: tls, tlsCAFile, tlsCertificateKeyFile and others.
 
 If the database does not answer, as during an election, it waits for 30 seconds and logs that.
@@ -60,6 +65,9 @@ Exit status: 0 after it was stopped, 1 if it could not start, 2 for wrong usage.
 	f := c.Flags()
 	f.SortFlags = false
 	cfg.temporalFlags.add(c)
+	cfg.usesCodec = true
+	f.StringVar(&cfg.codecEndpoint, "codec-endpoint", "",
+		"URL of a codec server, if the workflows' payloads are encoded (TEMPORAL_CODEC_ENDPOINT); {namespace} stands for the namespace")
 	f.StringVar(&cfg.taskQueue, "task-queue", "lockstep", "the task queue")
 	cfg.databaseFlags.add(c)
 	f.DurationVar(&cfg.janitor, "janitor", worker.DefaultJanitorInterval, "how often the janitor asks Temporal; 0 runs none in this process")
@@ -113,6 +121,13 @@ func (cfg *workerConfig) serve(ctx context.Context, s streams, tc client.Client)
 		return fmt.Errorf("start the worker: %w", err)
 	}
 	defer w.Stop()
+	codec := "no codec server is set, so payloads that a codec encodes cannot be read; --codec-endpoint names one"
+	if cfg.codec != "" {
+		codec = "payloads are encoded and decoded by the codec server " + cfg.codec
+	}
+	if err := table.Fprintf(s.err, "lockstep: %s\n", codec); err != nil {
+		return err
+	}
 	if err := table.Fprintf(s.out, "serving task queue %q of namespace %q; Ctrl-C stops\n", cfg.taskQueue, cfg.namespace); err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func guarded(ctx workflow.Context, customer string) error {
 	return workflow.ExecuteActivity(ctx, "Charge", customer).Get(ctx, nil)
 }
 
-// Isolated holds the lock from the first step to the last, as a saga. Its release at the end is an event, so GetVersion lets
+// Isolated holds the lock from the first step to the last, as a saga. If that fails, its compensations are events, so GetVersion lets
 // each run continue as it began.
 func Isolated(ctx workflow.Context, customer string) error {
 	switch workflow.GetVersion(ctx, "locks", workflow.DefaultVersion, 2) {
@@ -66,7 +66,9 @@ func Saga(ctx workflow.Context, customer string) error {
 	return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
 		// No step runs while it waits for the signal. The janitor of a worker extends the lock as long as the workflow is open.
 		ctx = workflows.Guard(ctx, lockcore.Exclusive("customer/"+customer))
-		s.CompensateWith(ctx, "Close", customer)
+		if err := s.CompensateWith(ctx, "Close", customer); err != nil {
+			return err
+		}
 		if err := workflow.ExecuteActivity(ctx, "Open", customer).Get(ctx, nil); err != nil {
 			return err
 		}

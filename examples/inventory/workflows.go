@@ -29,7 +29,9 @@ func Fulfil(ctx workflow.Context, o Order) error {
 		stock := workflows.WithLocks(ctx, workflows.Locks{
 			Resources: []lockcore.Resource{lockcore.Exclusive("stock/" + o.SKU)}, Scope: workflows.ScopeStep,
 		})
-		s.CompensateWith(stock, w.PutBack, o)
+		if err := s.CompensateWith(stock, w.PutBack, o); err != nil {
+			return err
+		}
 		if err := workflow.ExecuteActivity(stock, w.Reserve, o).Get(ctx, nil); err != nil {
 			return err
 		}

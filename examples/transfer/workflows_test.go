@@ -134,7 +134,7 @@ func TestTransfer_FailedCheck_IsCompensatedAndReplays(t *testing.T) {
 	requireFailure(t, transfer.FailureCheck, run.Get(t.Context(), nil))
 	require.EqualValues(t, opening, balanceOf(t, s.bank, s.names[0]))
 	require.EqualValues(t, opening, balanceOf(t, s.bank, s.names[1]))
-	require.Equal(t, []string{"Debit", "Check", "UndoDebit"}, s.replay(t, run))
+	require.Equal(t, []string{"Debit", "Check", "lockstep.Bar", "UndoDebit"}, s.replay(t, run))
 }
 
 func TestTransfer_InsufficientFunds_ChangesNothing(t *testing.T) {

@@ -43,9 +43,12 @@ func Checkout(ctx workflow.Context, seat string) error {
 		ctx = workflows.WithLocks(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Exclusive(seat)}, MaxWait: patience})
 		var shop *Shop
 		var charge string // the ID, once Charge has returned
-		s.Compensate(ctx, func(ctx workflow.Context) error {
+		err := s.Compensate(ctx, func(ctx workflow.Context) error {
 			return workflow.ExecuteActivity(ctx, shop.Refund, seat, charge).Get(ctx, nil)
 		})
+		if err != nil {
+			return err
+		}
 		if err := workflow.ExecuteActivity(ctx, shop.Charge, seat).Get(ctx, &charge); err != nil {
 			return err
 		}

@@ -81,26 +81,6 @@ func HasEnded(status enumspb.WorkflowExecutionStatus) bool {
 	}
 }
 
-// RunsBefore returns the earlier runs whose histories a run that was reset contains. Call it in an activity.
-func RunsBefore(ctx context.Context, own wire.Run) (runs []string, err error) {
-	c := activity.GetClient(ctx)
-	if !IsRealClient(c) { // in the test environment no run is reset
-		return nil, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	for events := c.GetWorkflowHistory(ctx, own.WorkflowID, own.RunID, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); events.HasNext(); {
-		e, err := events.Next()
-		if err != nil {
-			return nil, fmt.Errorf("lockstep: read the history of run %q, which was reset: %w", own.RunID, err)
-		}
-		if reset := e.GetWorkflowTaskFailedEventAttributes(); reset.GetBaseRunId() != "" {
-			runs = append(runs, reset.GetBaseRunId())
-		}
-	}
-	return runs, nil
-}
-
 // IsRealClient reports whether a client reaches a server. In the SDK's test environments a client is nil, or a mock that ends the
 // process when it is called. There no waiter is woken, and no goroutine may outlive the workflow, because the environment skips the
 // time in which only timers run.

@@ -7,10 +7,10 @@ import (
 	"iter"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/log"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -30,7 +30,6 @@ const (
 type Locker interface {
 	Enter(ctx context.Context, req party.Request) ([]lockcore.Lease, error)
 	TryEnter(ctx context.Context, req party.Request) ([]lockcore.Lease, error)
-	Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 }
 
@@ -69,9 +68,6 @@ func takeOverRuns(
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	req.MaxWait = min(req.MaxWait, bound/2)
-	if err := undoUnder(ctx, locker, own, &req, own.RunID); err != nil {
-		return nil, err
-	}
 	req.Call = rand.Text() // repeated after a take-over, it is the same request
 	leases, err := enter(ctx, req)
 	for n := 0; errors.Is(err, party.ErrOtherRun); n++ {
@@ -79,40 +75,13 @@ func takeOverRuns(
 		if failed == nil && n == mostOthers {
 			failed = err
 		}
-		if failed == nil {
-			req.TakeOver = other
-			failed = undoUnder(ctx, locker, own, &req, other)
-		}
 		if failed != nil {
 			return nil, errors.Join(failed, locker.Leave(context.WithoutCancel(ctx), leases...))
 		}
+		req.TakeOver = other
 		leases, err = enter(ctx, req)
 	}
 	return leases, err
-}
-
-// undoUnder adds the names that the undone step has under another run, and under all runs that this one replaced. The compensation
-// of a run that was reset names the step only under own and under the first run that was reset.
-func undoUnder(ctx context.Context, locker Locker, own wire.Run, req *party.Request, run string) error {
-	if len(req.Undo) < 2 {
-		return nil
-	}
-	names := make([]string, len(req.Resources))
-	for i, r := range req.Resources {
-		names[i] = r.Name
-	}
-	labels, err := locker.Replaced(ctx, req.LockID, run, names...)
-	if err != nil {
-		return err
-	}
-	step := strings.TrimPrefix(req.Undo[0], own.Part(""))
-	req.Undo = slices.Clone(req.Undo)
-	for _, label := range append(labels, run) {
-		if part := (wire.Run{RunID: label}).Part(step); !slices.Contains(req.Undo, part) {
-			req.Undo = append(req.Undo, part)
-		}
-	}
-	return nil
 }
 
 // Verifier is the part of a *party.Locker that Verify needs.
@@ -185,6 +154,7 @@ func mayTakeOver(ctx context.Context, own wire.Run, err error) (label string, fa
 // Releaser is the part of a *party.Locker that Release and ReleaseInherited need.
 type Releaser interface {
 	Release(ctx context.Context, r party.Release) error
+	ReleaseCommitted(ctx context.Context, r party.Release) (missed []lockcore.LostError, err error)
 	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
 }
 
@@ -193,6 +163,22 @@ func Release(ctx context.Context, locker Releaser, r party.Release, names []stri
 	for batch := range slices.Chunk(names, releaseBatch) {
 		r.Resources = batch
 		if err := locker.Release(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ReleaseCommitted is [Release] for a saga that has committed. It logs the locks that the saga had lost without noticing.
+func ReleaseCommitted(ctx context.Context, locker Releaser, logger log.Logger, r party.Release, names []string) error {
+	for batch := range slices.Chunk(names, releaseBatch) {
+		r.Resources = batch
+		missed, err := locker.ReleaseCommitted(ctx, r)
+		for i := range missed {
+			logger.Error("lockstep: a saga committed although it had lost a lock: another party may have held it before the commit",
+				"lockId", r.LockID, "run", r.Run, "resource", missed[i].Resource, "error", &missed[i])
+		}
+		if err != nil {
 			return err
 		}
 	}

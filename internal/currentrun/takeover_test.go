@@ -31,29 +31,27 @@ func inAnActivity(t *testing.T, fn func(ctx context.Context)) {
 	require.NoError(t, err)
 }
 
-// A compensation of a run that was reset twice undoes the step of all three runs: its own, the first one, which the history names,
-// and the one in between, which only the database knows.
-func TestEnter_TwoResets_UndoesStepOfEveryRun(t *testing.T) {
+// A bar of a run that was reset twice waits for the steps of all three runs: its own, the first one, and the one in between, which only
+// the database knows.
+func TestRaise_TwoResets_WaitsForStepsOfEveryRun(t *testing.T) {
 	t.Parallel()
 	locker, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	of := func(label string) wire.Run { return wire.Run{Namespace: "n", WorkflowID: "w", RunID: label} }
-	guard := wire.Guard{Part: "3/Write", Schedule: 3, Scope: wire.ScopeSaga, Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
-	undo := guard
-	undo.Part, undo.Undoes, undo.Before, undo.Schedule, undo.NewFence = "4/UndoWrite", guard.Part, "one", 4, true
+	guard := wire.Guard{
+		Part: "3/Write", Schedule: 3, Scope: wire.ScopeSaga, Saga: "1", Resources: []lockcore.Resource{lockcore.Shared("r")}, TTL: wire.Duration(time.Minute),
+	}
 	inAnActivity(t, func(ctx context.Context) {
+		var steps []lockcore.Lease
 		for _, label := range []string{"one", "two"} {
 			leases, err := currentrun.Enter(ctx, locker, of(label), guard.Request(of(label), 1, ""))
-			require.NoError(t, err)
-			require.NoError(t, locker.Leave(ctx, leases...))
+			require.ErrorIs(t, err, map[bool]error{true: nil, false: lockcore.ErrBusy}[label == "one"], "the step of run one is cut off, and may still run")
+			steps = append(steps, leases...)
 		}
-		leases, err := currentrun.Enter(ctx, locker, of("three"), undo.Request(of("three"), 1, ""))
-		require.NoError(t, err)
-		require.ElementsMatch(t, []string{"one/3/Write", "two/3/Write", "three/3/Write"}, leases[0].Undone)
-		require.NoError(t, locker.Leave(ctx, leases...))
-		again, err := currentrun.Enter(ctx, locker, of("three"), undo.Request(of("three"), 2, ""))
-		require.NoError(t, err)
-		require.ElementsMatch(t, leases[0].Undone, again[0].Undone, "also when nothing is taken over any more")
+		bar := party.Raise{LockID: of("three").LockID(), Run: "three", Saga: "1", Order: party.LastAttempt(2), Resources: []string{"r"}}
+		require.ErrorIs(t, currentrun.Raise(ctx, locker, of("three"), bar), lockcore.ErrBusy)
+		require.NoError(t, locker.Leave(ctx, steps...))
+		require.NoError(t, currentrun.Raise(ctx, locker, of("three"), bar))
 	})
 }
 

@@ -43,8 +43,6 @@ type answer struct {
 	pending []pendingActivity
 	// why is the status of a closed run.
 	why string
-	// continued is set for a run with an heir that continued as new: the heir inherits only what was handed over.
-	continued bool
 }
 
 // pendingActivity is an activity that runs or waits for its next attempt.
@@ -70,12 +68,12 @@ func (p pendingActivity) mayAwait(order party.Order) bool {
 	return p.activityType != wire.ActivityWait || p.id == wire.WaitID(order.Schedule)
 }
 
-// mayBe reports whether the activity may be an attempt of a step, or a wait. A guard names the step by number and type,
-// a rule by ID and time.
+// mayBe reports whether the activity may be an attempt of a step, or a wait. A guard names the step by number and type. A
+// rule names it by the activity, which is compared as a whole, because its ID and type may contain anything.
 func (p pendingActivity) mayBe(step string) bool {
 	_, guarded, _ := strings.Cut(step, "/")
-	ruled, _, _ := strings.Cut(step, "@")
-	return p.activityType == wire.ActivityWait || wire.IsHash(step) || guarded == p.activityType || ruled == p.id
+	return p.activityType == wire.ActivityWait || wire.IsHash(step) || guarded == p.activityType ||
+		strings.HasPrefix(step, wire.RuleStepPrefix(p.id, p.activityType))
 }
 
 // asker answers questions about runs. The error is a *RefusedError if it refuses all of them.
@@ -140,14 +138,16 @@ func (t temporalAsker) ask(ctx context.Context, workflowID, run string) (answer,
 		return answer{}, err
 	}
 	// If it is not known whether the current run inherits, the hold is extended, which is always safe.
-	if inherits, err := t.inherits(ctx, now.GetWorkflowExecutionInfo().GetExecution()); err == nil && !inherits {
+	if inherits, err := t.inherits(ctx, now.GetWorkflowExecutionInfo().GetExecution(), then.GetWorkflowExecutionInfo().GetStartTime().AsTime()); err == nil && !inherits {
 		return answer{verdict: closed, why: then.GetWorkflowExecutionInfo().GetStatus().String() + ", and the current run inherits nothing"}, nil
 	}
 	return found, nil
 }
 
-// inherits reports whether a run may use what earlier runs of its workflow hold: a reset made it, or the run before it has handed over.
-func (t temporalAsker) inherits(ctx context.Context, run *commonpb.WorkflowExecution) (bool, error) {
+// inherits reports whether a run may use what an earlier run of its workflow, which began at the given time, holds. A run that continues a
+// hand-over inherits from the runs since the one that its header names as the first. A run that a reset has made begins with the history of the
+// run that was reset, so it began when that one did. A run before those has continued without handing over, and its worker has died.
+func (t temporalAsker) inherits(ctx context.Context, run *commonpb.WorkflowExecution, began time.Time) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	found, err := t.service.GetWorkflowExecutionHistory(ctx, &workflowservice.GetWorkflowExecutionHistoryRequest{
@@ -160,16 +160,17 @@ func (t temporalAsker) inherits(ctx context.Context, run *commonpb.WorkflowExecu
 	case len(events) == 0 || events[0].GetWorkflowExecutionStartedEventAttributes() == nil:
 		return false, fmt.Errorf("lockstep: the server's answer about the start of run %q is empty", run.GetRunId())
 	}
-	start := events[0].GetWorkflowExecutionStartedEventAttributes()
-	if start.GetOriginalExecutionRunId() != run.GetRunId() {
-		return true, nil
+	start, first := events[0].GetWorkflowExecutionStartedEventAttributes(), events[0].GetEventTime().AsTime()
+	if header := start.GetHeader().GetFields()[wire.HandoverKey]; header != nil {
+		handover, err := wire.DecodeHandover(header)
+		if err != nil {
+			return true, nil // it cannot be read, so the run may inherit
+		}
+		if handover.From == start.GetContinuedExecutionRunId() && handover.Started.Before(first) {
+			first = handover.Started
+		}
 	}
-	header := start.GetHeader().GetFields()[wire.HandoverKey]
-	if header == nil {
-		return false, nil
-	}
-	handover, err := wire.DecodeHandover(header)
-	return err != nil || handover.From == start.GetContinuedExecutionRunId(), nil // if it cannot be read, it may inherit
+	return !began.Before(first), nil
 }
 
 // succession returns the verdict on the closed run then, given the current run of its workflow.
@@ -184,7 +185,7 @@ func succession(then, now *workflowservice.DescribeWorkflowExecutionResponse) an
 	case was.GetFirstRunId() != is.GetFirstRunId():
 		return answer{verdict: closed, why: was.GetStatus().String() + ", and another chain of runs began"}
 	}
-	return answer{verdict: inherited, continued: !wasReset(then)}
+	return answer{verdict: inherited}
 }
 
 // wasReset reports whether a closed run was reset, given that its chain continues. The chain continues after a terminated

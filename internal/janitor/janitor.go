@@ -36,7 +36,7 @@ const (
 // Locker is the part of a *party.Locker that a janitor uses.
 type Locker interface {
 	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
-	Extend(ctx context.Context, lockID, run, resource string, handOver bool) (again time.Duration, err error)
+	Extend(ctx context.Context, lockID, run, resource string) (again time.Duration, err error)
 	KeepPosition(ctx context.Context, waiter lockcore.Lease) error
 	End(ctx context.Context, r party.Release) (ended bool, err error)
 	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)

@@ -180,10 +180,3 @@ func TestNew_InvalidOption_IsNamed(t *testing.T) {
 
 // elapse advances the virtual time.
 func elapse(d time.Duration) { <-time.After(d) }
-
-// handsOver hands a hold over to the run that continues this one.
-func (w *world) handsOver(t *testing.T, lockID, run, resource string) {
-	t.Helper()
-	_, err := w.Extend(t.Context(), lockID, run, resource, true)
-	require.NoError(t, err)
-}

@@ -165,17 +165,14 @@ func (r *round) handle(ctx context.Context, run *listedRun) error {
 }
 
 // extendOpen extends the kept holds and the waits of a run that is open or has an heir, and releases what its ended
-// steps, or a run that was reset or continued as new, have left. The waits of a run with an heir are not extended,
-// because the heir queues for itself.
+// steps have left. The waits of a run with an heir are not extended, because the heir queues for itself.
 func (r *round) extendOpen(ctx context.Context, entries []lockcore.Status, found *answer) {
-	var ended, notHandedOver []lockcore.Status
+	var ended []lockcore.Status
 	for _, e := range entries {
 		switch _, step, _ := wire.ParseLockID(e.LockID); {
-		case found.continued && !r.handedOver(ctx, e):
-			notHandedOver = append(notHandedOver, e)
 		case found.verdict == inherited && step != "": // the heir's step acquires its locks again
 			ended = append(ended, e)
-		case found.hasEnded(&e) && step == "":
+		case found.hasEnded(&e) && step == "", found.verdict == inherited && e.State != lockcore.StateHolding:
 			r.withdraw(ctx, e)
 		case found.hasEnded(&e):
 			ended = append(ended, e)
@@ -190,25 +187,6 @@ func (r *round) extendOpen(ctx context.Context, entries []lockcore.Status, found
 			LockID: e.LockID, Run: e.Run, Resources: []string{e.Resource}, Order: party.LastAttempt(e.Order.Schedule),
 		}, "its step has ended")
 	}
-	r.release(ctx, notHandedOver, "its workflow run has continued as new, and not handed it over")
-}
-
-// handedOver reports whether a closed run has handed an entry over, perhaps after it was listed. It also reports true if
-// that cannot be read.
-func (r *round) handedOver(ctx context.Context, e lockcore.Status) bool {
-	if e.HandedOver || e.State != lockcore.StateHolding {
-		return e.HandedOver
-	}
-	for now, err := range r.Locker.Status(ctx, lockcore.Filter{Resource: e.Resource, LockID: e.LockID}) {
-		if err != nil {
-			r.failed(ctx, "read", e.LockID, err)
-			return true
-		}
-		if now.State == lockcore.StateHolding && now.HandedOver {
-			return true
-		}
-	}
-	return false
 }
 
 // extendHold extends a kept hold if half of its time is gone, or if it would not last for two more intervals.
@@ -216,7 +194,7 @@ func (r *round) extendHold(ctx context.Context, e lockcore.Status) {
 	if e.ExpiresIn > max(e.HoldTTL/2, 2*r.Interval) {
 		return
 	}
-	_, err := r.Locker.Extend(ctx, e.LockID, e.Run, e.Resource, false)
+	_, err := r.Locker.Extend(ctx, e.LockID, e.Run, e.Resource)
 	switch {
 	case err == nil:
 		r.count(func(n *Result) { n.Extended++ })

@@ -182,18 +182,27 @@ func TestRound_StepEnded_ReleasesItsEntries(t *testing.T) {
 	}
 }
 
-// The lock ID of a rule names the activity.
+// The lock ID of a rule names the activity, whose ID and type may contain the separators of lock IDs.
 func TestRound_RuleActivityEnded_WithdrawsItsWait(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		step := wire.Run{Namespace: "ns", WorkflowID: "w"}.StepLockID("17@1700000000")
-		w.keeps(t, "ns/other", "r", "busy", lockcore.Forever)
-		w.waits(t, step, "r", "busy")
-		j := w.janitor(t)
-		w.is("w/r", answer{verdict: open, settled: true, pending: []pendingActivity{{"17", "Debit"}, {"18", "Debit"}}})
-		require.Zero(t, w.round(t, j).Released)
-		w.is("w/r", answer{verdict: open, settled: true, pending: []pendingActivity{{"18", "Debit"}}})
-		require.Equal(t, 1, w.round(t, j).Released)
-	})
+	t.Parallel()
+	for _, c := range []struct{ own, other pendingActivity }{
+		{pendingActivity{"17", "Debit"}, pendingActivity{"18", "Debit"}},
+		{pendingActivity{"me@shop", "Debit"}, pendingActivity{"me", "Debit"}},
+		{pendingActivity{"a/b", "shop/Debit"}, pendingActivity{"a", "b/shop/Debit"}},
+	} {
+		t.Run(c.own.id, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				step := wire.RuleStep(c.own.id, c.own.activityType, time.Unix(1700000000, 0))
+				w.keeps(t, "ns/other", "r", "busy", lockcore.Forever)
+				w.waits(t, wire.Run{Namespace: "ns", WorkflowID: "w"}.StepLockID(step), "r", "busy")
+				j := w.janitor(t)
+				w.is("w/r", answer{verdict: open, settled: true, pending: []pendingActivity{c.own, c.other}})
+				require.Zero(t, w.round(t, j).Released)
+				w.is("w/r", answer{verdict: open, settled: true, pending: []pendingActivity{c.other}})
+				require.Equal(t, 1, w.round(t, j).Released)
+			})
+		})
+	}
 }
 
 // Its workers may be away for any time. The wait of a run with an heir expires.
@@ -210,27 +219,11 @@ func TestRun_OpenRun_KeepsItsWait(t *testing.T) {
 	})
 }
 
-// The run ends between the listing and the question.
-func TestRun_HandedOverAfterListing_Stays(t *testing.T) {
+func TestRun_ContinuedAsNew_HoldsAreInherited(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.keeps(t, "ns/w", "r", "handed over", time.Hour)
-		w.is("w/r", answer{verdict: inherited, continued: true})
-		w.before = func() { w.handsOver(t, "ns/w", "r", "handed over") }
+		w.is("w/r", answer{verdict: inherited})
 		defer run(t, w.janitor(t))()
-		elapse(time.Minute)
-		require.Equal(t, []string{"ns/w holding"}, w.on(t, "handed over"))
-	})
-}
-
-func TestRun_ContinuedAsNew_KeepsOnlyWhatWasHandedOver(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.keeps(t, "ns/w", "r", "handed over", time.Hour)
-		w.keeps(t, "ns/w", "r", "not released", time.Hour)
-		w.handsOver(t, "ns/w", "r", "handed over")
-		w.is("w/r", answer{verdict: inherited, continued: true})
-		defer run(t, w.janitor(t))()
-		elapse(time.Minute)
-		require.Empty(t, w.on(t, "not released"))
 		elapse(3 * time.Hour)
 		require.Equal(t, []string{"ns/w holding"}, w.on(t, "handed over"))
 	})
@@ -258,7 +251,7 @@ func TestRound_ClosedRun_KeepsEvidenceOfLoss(t *testing.T) {
 		w.is("other/o", answer{verdict: open})
 		require.Equal(t, 1, w.round(t, w.janitor(t)).Released, "its wait")
 		err = w.Verify(t.Context(), party.Verify{
-			LockID: "ns/w", Run: "two", Inherits: true, Before: []string{"one"}, Uses: []party.Use{{Resource: "r", By: party.LastAttempt(1)}},
+			LockID: "ns/w", Run: "two", Inherits: true, LostSince: time.Unix(0, 0), Uses: []party.Use{{Resource: "r", By: party.LastAttempt(1)}},
 		})
 		require.ErrorIs(t, err, lockcore.ErrLost)
 	})

@@ -56,12 +56,13 @@ func newServers(t *testing.T) *servers {
 func obey(ctx workflow.Context) error {
 	var how string
 	workflow.GetSignalChannel(ctx, "end").Receive(ctx, &how)
+	mark := wire.Handover{From: workflow.GetInfo(ctx).WorkflowExecution.RunID, Started: workflow.GetInfo(ctx).WorkflowStartTime}
 	switch how {
 	case "continue":
 		return workflow.NewContinueAsNewError(ctx, "obey")
 	case "hand over":
 		next := workflow.NewContinueAsNewError(ctx, "obey")
-		mark, err := wire.EncodeHandover(wire.Handover{From: workflow.GetInfo(ctx).WorkflowExecution.RunID})
+		mark, err := wire.EncodeHandover(mark)
 		if err != nil {
 			return err
 		}
@@ -182,7 +183,12 @@ func (s *servers) endedRuns() map[string]verdictCase {
 			run := s.start(t)
 			s.end(t, run, "hand over")
 			return run
-		}, answer{verdict: inherited, continued: true}},
+		}, answer{verdict: inherited}},
+		"continued as new without a hand-over, before a run that handed over": {func(t *testing.T) *commonpb.WorkflowExecution {
+			run := s.start(t)
+			s.end(t, s.ready(t, s.end(t, run, "continue")), "hand over")
+			return run
+		}, answer{verdict: closed, why: "ContinuedAsNew, and the current run inherits nothing"}},
 		"continued as new, and then terminated": {func(t *testing.T) *commonpb.WorkflowExecution {
 			run := s.start(t)
 			s.terminate(t, s.end(t, run, "continue"))

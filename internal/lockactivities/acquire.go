@@ -28,6 +28,7 @@ const grantedDelay = 10 * time.Millisecond
 // ID is wire.WaitID of the schedule number, the activity waits as Wait does: its attempts follow each other at growing intervals, and the
 // worker that frees the lock completes it in between. Under another ID the next attempt, after a second at most, finds the hold.
 func (a *Activities) Acquire(ctx context.Context, p wire.AcquireParams) (wire.AcquireResult, error) {
+	began := time.Now()
 	if err := p.Check(); err != nil {
 		return wire.AcquireResult{}, wire.Failure(err)
 	}
@@ -49,11 +50,13 @@ func (a *Activities) Acquire(ctx context.Context, p wire.AcquireParams) (wire.Ac
 	}
 	err = wire.RewriteField(err, "")
 	wire.NoteAncestor(err, caller, p.Ancestors)
-	return wire.AcquireResult{}, a.notAcquired(ctx, p, caller, req, err)
+	return wire.AcquireResult{}, a.notAcquired(ctx, p, caller, req, began, err)
 }
 
-// notAcquired returns the failure of an attempt that did not get its locks.
-func (a *Activities) notAcquired(ctx context.Context, p wire.AcquireParams, caller wire.Run, req party.Request, err error) error {
+// notAcquired returns the failure of an attempt, begun at a time of this process, that did not get its locks.
+func (a *Activities) notAcquired(
+	ctx context.Context, p wire.AcquireParams, caller wire.Run, req party.Request, began time.Time, err error,
+) error {
 	info := activity.GetInfo(ctx)
 	switch {
 	case p.Try:
@@ -61,14 +64,14 @@ func (a *Activities) notAcquired(ctx context.Context, p wire.AcquireParams, call
 	case p.Park:
 		return wire.ParkFailure(err, req, "")
 	case p.HoldOnly && req.Run != "" && info.ActivityID == wire.WaitID(p.Schedule):
-		return a.waitForHold(ctx, p, caller, req, err)
+		return a.waitForHold(ctx, p, caller, req, began, err)
 	}
 	var busy *lockcore.BusyError
 	if !errors.As(err, &busy) {
 		return wire.Failure(err)
 	}
 	a.Locker.WatchFor(busy.Resource)
-	if p.MaxWait > 0 && time.Since(info.ScheduledTime) >= time.Duration(p.MaxWait) {
+	if p.MaxWait > 0 && waitedFor(info, began) >= time.Duration(p.MaxWait) {
 		return wire.TriedFailure(busy, "")
 	}
 	return wire.Failure(err)
@@ -76,7 +79,9 @@ func (a *Activities) notAcquired(ctx context.Context, p wire.AcquireParams, call
 
 // waitForHold returns the failure of an attempt that the worker which frees the lock need not wait for: it completes the activity. err
 // is the error of the request.
-func (a *Activities) waitForHold(ctx context.Context, p wire.AcquireParams, caller wire.Run, req party.Request, err error) error {
+func (a *Activities) waitForHold(
+	ctx context.Context, p wire.AcquireParams, caller wire.Run, req party.Request, began time.Time, err error,
+) error {
 	info := activity.GetInfo(ctx)
 	var (
 		busy   *lockcore.BusyError
@@ -84,7 +89,7 @@ func (a *Activities) waitForHold(ctx context.Context, p wire.AcquireParams, call
 	)
 	switch isBusy := errors.As(err, &busy); {
 	case isBusy && busy.Full:
-		return waitFailure(p.MaxWait, info, fullPause(0, info.Attempt), err)
+		return waitFailure(p.MaxWait, waitedFor(info, began), fullPause(0, info.Attempt), err)
 	case isBusy:
 	case wire.LockError(err) != nil || errors.As(err, &layout):
 		return wire.Failure(err)
@@ -97,11 +102,11 @@ func (a *Activities) waitForHold(ctx context.Context, p wire.AcquireParams, call
 	wire.NoteAncestor(now, caller, p.Ancestors)
 	switch {
 	case now == nil: // it was granted in between
-		return waitFailure(p.MaxWait, info, grantedDelay, err)
+		return waitFailure(p.MaxWait, waitedFor(info, began), grantedDelay, err)
 	case wire.LockError(now) == nil: // the database did not answer; the request stays in the queue during the pause
-		return waitFailure(p.MaxWait, info, fullPause(0, info.Attempt), err)
+		return waitFailure(p.MaxWait, waitedFor(info, began), fullPause(0, info.Attempt), err)
 	}
-	return waitFailure(p.MaxWait, info, delay, now)
+	return waitFailure(p.MaxWait, waitedFor(info, began), delay, now)
 }
 
 // enter takes the locks. A lock ID of the workflow itself may be held by another run, see package currentrun. A lock ID that the caller
@@ -117,6 +122,14 @@ func (a *Activities) enter(ctx context.Context, p wire.AcquireParams, caller wir
 	default:
 		return currentrun.Enter(ctx, a.Locker, caller, req)
 	}
+}
+
+// lostSince returns the time from which on losses of earlier runs count; zero if they do not.
+func lostSince(p wire.AcquireParams) time.Time {
+	if !p.Inherits || p.Reacquire {
+		return time.Time{}
+	}
+	return wire.LostSince(p.Started)
 }
 
 func acquireRequest(p wire.AcquireParams, caller wire.Run, info activity.Info) party.Request {
@@ -140,6 +153,7 @@ func acquireRequest(p wire.AcquireParams, caller wire.Run, info activity.Info) p
 		HoldOnly:  p.HoldOnly,
 		HoldTTL:   time.Duration(p.HoldTTL),
 		Reacquire: p.Reacquire,
+		LostSince: lostSince(p),
 		NewFence:  p.NewFence,
 		Saga:      p.Saga,
 		Owner:     p.Owner.Of(caller),

@@ -24,7 +24,7 @@ type Locker interface {
 	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
 	Recheck(ctx context.Context, req party.Request) (again time.Duration, err error)
 	WatchFor(resource string)
-	Extend(ctx context.Context, lockID, run, resource string, handOver bool) (again time.Duration, err error)
+	Extend(ctx context.Context, lockID, run, resource string) (again time.Duration, err error)
 }
 
 // Activities has one exported method for each activity. The errors are application failures whose types begin with "lockstep.". If an
@@ -46,7 +46,7 @@ type Registry interface {
 // It registers them as a struct. If it registered them one by one, the SDK would add an alias for the name of each method, and a user's
 // own activity method called Release would be taken for ours.
 func Register(registry Registry, locker Locker) {
-	registry.RegisterActivityWithOptions(&Activities{Locker: locker}, activity.RegisterOptions{
+	registry.RegisterActivityWithOptions(&registered{&Activities{Locker: locker}}, activity.RegisterOptions{
 		Name:                          wire.ActivityPrefix,
 		DisableAlreadyRegisteredCheck: true,
 	})

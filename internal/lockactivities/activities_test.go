@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -81,6 +80,10 @@ func (f *fakeLocker) Leave(_ context.Context, leases ...lockcore.Lease) error {
 	return f.err
 }
 
+func (f *fakeLocker) ReleaseCommitted(ctx context.Context, of party.Release) ([]lockcore.LostError, error) {
+	return nil, f.Release(ctx, of)
+}
+
 func (f *fakeLocker) Release(_ context.Context, r party.Release) error {
 	f.released = append(f.released, r)
 	return f.err
@@ -119,7 +122,7 @@ func (f *fakeLocker) Status(context.Context, lockcore.Filter) iter.Seq2[lockcore
 
 func (f *fakeLocker) WatchFor(resource string) { f.tended = append(f.tended, resource) }
 
-func (f *fakeLocker) Extend(_ context.Context, _, _, resource string, _ bool) (time.Duration, error) {
+func (f *fakeLocker) Extend(_ context.Context, _, _, resource string) (time.Duration, error) {
 	f.extended = append(f.extended, resource)
 	if slices.Contains(f.lacks, resource) {
 		return 0, lockcore.ErrLost
@@ -310,25 +313,34 @@ func TestActivities_Names_AreTheWireNames(t *testing.T) {
 		names = append(names, "lockstep."+m.Name)
 	}
 	require.Equal(t, []string{
-		wire.ActivityAcquire, wire.ActivityBar, wire.ActivityKeep, wire.ActivityLeave, wire.ActivityRelease, wire.ActivityRenew, wire.ActivityWait,
+		wire.ActivityAcquire, wire.ActivityBar, wire.ActivityKeep, wire.ActivityLeave, wire.ActivityRelease, wire.ActivityRenew,
+		wire.ActivityVerify, wire.ActivityWait,
 	}, names)
 }
 
-func TestRelease_Used_VerifiesAndReleasesNothing(t *testing.T) {
+func TestVerify_Used_ReleasesNothing(t *testing.T) {
 	t.Parallel()
-	f := &fakeLocker{}
-	out, err := call(t, f, "lockstep.Release", `{"used":[{"resource":"account/1","schedule":2}],"before":"run 1"}`)
-	require.NoError(t, err)
-	require.JSONEq(t, `{}`, out)
-	require.Equal(t, []party.Verify{{
-		LockID: ownLockID, Run: "default-test-run-id", Uses: []party.Use{{Resource: "account/1", By: party.LastAttempt(2)}},
-		Inherits: true, // in the test environment
-		Before:   []string{"run 1"},
-	}}, f.verified)
-	require.Empty(t, f.released)
-	f = &fakeLocker{err: &lockcore.LostError{Resource: "account/1"}}
-	_, err = call(t, f, "lockstep.Release", `{"used":[{"resource":"account/1","schedule":2}]}`)
+	uses := []party.Use{{Resource: "account/1", By: party.LastAttempt(2)}}
+	since := time.Date(2026, 11, 1, 11, 59, 0, 0, time.UTC)
+	for in, want := range map[string]party.Verify{
+		``:                              {},
+		`,"run":"default-test-run-id"`:  {},
+		`,"run":"a run before a reset"`: {LostSince: since},
+		`,"inherits":true`:              {LostSince: since},
+	} {
+		want.LockID, want.Run, want.Uses, want.Inherits = ownLockID, "default-test-run-id", uses, true // always in the test environment
+		f := &fakeLocker{}
+		out, err := call(t, f, "lockstep.Verify", `{"used":[{"resource":"account/1","schedule":2}],"started":"2026-11-01T12:00:00Z"`+in+`}`)
+		require.NoError(t, err)
+		require.JSONEq(t, `{}`, out)
+		require.Equal(t, []party.Verify{want}, f.verified, in)
+		require.Empty(t, f.released)
+	}
+	f := &fakeLocker{err: &lockcore.LostError{Resource: "account/1"}}
+	_, err := call(t, f, "lockstep.Verify", `{"used":[{"resource":"account/1","schedule":2}]}`)
 	require.ErrorIs(t, wire.LockError(err), lockcore.ErrLost)
+	_, err = call(t, f, "lockstep.Verify", `{}`)
+	require.ErrorIs(t, wire.LockError(err), lockcore.ErrInvalid)
 }
 
 func TestRelease_Resources_ReleasesAndVerifiesNothing(t *testing.T) {
@@ -342,23 +354,13 @@ func TestRelease_Resources_ReleasesAndVerifiesNothing(t *testing.T) {
 	require.Empty(t, f.verified)
 }
 
-// A workflow must record that nothing was lost before it releases.
-func TestRelease_UsedWithARelease_IsRefused(t *testing.T) {
+// The orders of the run that the release reaches begin again at 1.
+func TestRelease_HandedOver_EndsOnlyRequestsOfTheRunBefore(t *testing.T) {
 	t.Parallel()
-	for in, want := range map[string]string{
-		`"resources":["account/1"]`: "verify in one call, release in the next", `"inherits":true,"all":true`: "verify in one call, release in the next",
-		`"lockId":"mine"`: "another lock ID", `"step":"1/Debit"`: "a step",
-	} {
-		f := &fakeLocker{}
-		_, err := call(t, f, "lockstep.Release", `{"used":[{"resource":"account/1","schedule":2}],"leases":[`+leaseText+`],`+in+`}`)
-		var invalid *lockcore.InvalidError
-		require.ErrorAs(t, wire.LockError(err), &invalid, in)
-		require.Equal(t, "used", invalid.Field)
-		require.Contains(t, invalid.Bound, want)
-		require.Empty(t, f.released)
-		require.Empty(t, f.verified)
-		require.Empty(t, f.left)
-	}
+	f := &fakeLocker{}
+	_, err := call(t, f, "lockstep.Release", `{"resources":["account/1"],"schedule":3,"run":"before","handed":true}`)
+	require.NoError(t, err)
+	require.Equal(t, []party.Release{{LockID: ownLockID, Run: "before", Resources: []string{"account/1"}, Order: party.LastAttempt(3)}}, f.released)
 }
 
 // All activities without a workflow would be one party.
@@ -374,19 +376,4 @@ func TestActivities_NoWorkflow_NeedALockID(t *testing.T) {
 		_, err = callFrom(t, &fakeLocker{}, false, name, `{"lockId":"mine",`+in+"}")
 		require.NoError(t, err, name)
 	}
-}
-
-// In a run that was reset, a hold may be missing because the run before released it. Other errors are reported nevertheless.
-func TestKeep_HandOverAfterAReset_ReportsOtherErrors(t *testing.T) {
-	t.Parallel()
-	const in = `{"resources":["a","b"],"once":true,"handOver":true,"inherits":true}`
-	f := &fakeLocker{lacks: []string{"a"}}
-	_, err := call(t, f, wire.ActivityKeep, in)
-	require.NoError(t, err)
-	require.Equal(t, []string{"a", "b"}, f.extended)
-	f = &fakeLocker{lacks: []string{"a"}, err: errors.New("not authorized any more")}
-	_, err = call(t, f, wire.ActivityKeep, in)
-	require.ErrorContains(t, err, "not authorized any more")
-	_, err = call(t, &fakeLocker{lacks: []string{"a"}}, wire.ActivityKeep, strings.Replace(in, `,"inherits":true`, "", 1))
-	require.Error(t, err)
 }

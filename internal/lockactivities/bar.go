@@ -21,9 +21,11 @@ const (
 	// when its next renewal fails.
 	shortestBar = 100 * time.Millisecond
 	longestBar  = 2 * time.Second
-	// testBar bounds an attempt in the SDK's test environment, and testPause is the interval between two checks within it.
+	// inlineBar is the time for which an attempt looks again, every lookPause, before it goes into back-off. testBar is that of the SDK's test
+	// environment, which skips back-offs.
+	inlineBar = 200 * time.Millisecond
 	testBar   = 500 * time.Millisecond
-	testPause = 20 * time.Millisecond
+	lookPause = 20 * time.Millisecond
 )
 
 // Bar bars the steps of a saga up to a schedule number, before the saga's first compensation. It returns when no step that the saga has
@@ -52,29 +54,31 @@ func (a *Activities) Bar(ctx context.Context, p wire.BarParams) (wire.BarResult,
 	bounded, cancel := context.WithTimeout(ctx, barTimeout)
 	defer cancel()
 	bar := party.Raise{LockID: self.lockID, Run: self.run, Saga: p.Saga, Order: party.LastAttempt(p.Schedule), Resources: p.Resources}
-	err = currentrun.Raise(bounded, a.Locker, caller, bar)
+	look := inlineBar
 	if !currentrun.IsRealClient(activity.GetClient(ctx)) {
-		err = a.repeatBar(bounded, caller, bar, err)
+		look = testBar
 	}
+	err = a.raise(bounded, caller, bar, look)
 	if busy := new(lockcore.BusyError); errors.As(err, &busy) {
 		return wire.BarResult{}, wire.WaitingFailure(busy, barDelay(busy))
 	}
 	return wire.BarResult{}, wire.Failure(err)
 }
 
-// repeatBar repeats Raise in the test environment until it no longer returns a BusyError, or testBar has passed. err is the error of the
-// first call.
-func (a *Activities) repeatBar(ctx context.Context, caller wire.Run, bar party.Raise, err error) error {
-	for end := time.Now().Add(testBar); errors.Is(err, lockcore.ErrBusy) && ctx.Err() == nil && time.Now().Before(end); {
-		timer := time.NewTimer(testPause)
+// raise repeats Raise until it no longer returns a BusyError, or the time for looking has passed: most parts are about to leave.
+func (a *Activities) raise(ctx context.Context, caller wire.Run, bar party.Raise, look time.Duration) error {
+	for end := time.Now().Add(look); ; {
+		err := currentrun.Raise(ctx, a.Locker, caller, bar)
+		if !errors.Is(err, lockcore.ErrBusy) || ctx.Err() != nil || !time.Now().Before(end) {
+			return err
+		}
+		timer := time.NewTimer(lookPause)
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
-			err = currentrun.Raise(ctx, a.Locker, caller, bar)
 		}
 		timer.Stop()
 	}
-	return err
 }
 
 // barDelay returns the time until the first of the parts that may still run has expired, within bounds.

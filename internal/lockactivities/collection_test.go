@@ -24,7 +24,7 @@ func TestActivities_OtherCollection(t *testing.T) {
 		"Wait of one that reacquires": {wire.ActivityWait, `"resource":{"name":"a"},"order":{"schedule":7,"attempt":1},"reacquire":true`, ""},
 		"Bar":                         {wire.ActivityBar, `"resources":["a"],"saga":"2","schedule":7`, ""},
 		"Release":                     {wire.ActivityRelease, `"resources":["a"],"schedule":7`, ""},
-		"Verify":                      {wire.ActivityRelease, `"used":[{"resource":"a","schedule":7}]`, wire.FailureLost},
+		"Verify":                      {wire.ActivityVerify, `"used":[{"resource":"a","schedule":7}]`, wire.FailureLost},
 		"Keep":                        {wire.ActivityKeep, `"resources":["a"]`, wire.FailureLost},
 	} {
 		t.Run(name, func(t *testing.T) {

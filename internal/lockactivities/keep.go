@@ -74,25 +74,21 @@ func (a *Activities) Keep(ctx context.Context, p wire.KeepParams) (wire.KeepResu
 	return wire.KeepResult{}, ctx.Err()
 }
 
-// extend extends the holds, or hands them over, including those that an earlier run has left to the caller. It returns the delay before
-// the next extension.
+// extend extends the holds, including those that an earlier run has left to the caller. It returns the delay before the next extension.
 func (a *Activities) extend(ctx context.Context, self identity, caller wire.Run, p wire.KeepParams) (time.Duration, error) {
 	bounded, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
 	soonest := time.Duration(math.MaxInt64)
 	var errs []error
 	for _, name := range p.Resources {
-		delay, err := a.Locker.Extend(bounded, self.lockID, self.run, name, p.HandOver)
+		delay, err := a.Locker.Extend(bounded, self.lockID, self.run, name)
 		var other *party.OtherRunError
 		if errors.As(err, &other) {
 			if current, failed := currentrun.IsCurrent(bounded, caller); current {
-				delay, err = a.Locker.Extend(bounded, self.lockID, other.Other, name, p.HandOver)
+				delay, err = a.Locker.Extend(bounded, self.lockID, other.Other, name)
 			} else {
 				err = errors.Join(err, failed)
 			}
-		}
-		if p.Once && p.Inherits && errors.Is(err, lockcore.ErrLost) {
-			continue // an earlier run has released it
 		}
 		errs = append(errs, err)
 		soonest = min(soonest, delay)

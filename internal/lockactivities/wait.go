@@ -35,6 +35,7 @@ const (
 //
 // Wait takes no lock. It keeps the request in the queue alive; the janitor extends what the lock ID holds.
 func (a *Activities) Wait(ctx context.Context, p wire.WaitParams) error {
+	began := time.Now()
 	if err := p.Check(); err != nil {
 		return wire.Failure(err)
 	}
@@ -55,7 +56,7 @@ func (a *Activities) Wait(ctx context.Context, p wire.WaitParams) error {
 	}
 	switch pause := fullPause(p.FullRetries, info.Attempt); {
 	case p.Full > 0:
-		return waitFailure(p.MaxWait, info, pause, a.checkFull(ctx, p, self, info.Attempt))
+		return waitFailure(p.MaxWait, waitedFor(info, began), pause, a.checkFull(ctx, p, self, info.Attempt))
 	case p.FullRetries > 1 && info.Attempt <= 1: // the database did not answer the step just now, nor the time before
 		return wire.UnavailableFailure(pause, nil)
 	}
@@ -65,18 +66,24 @@ func (a *Activities) Wait(ctx context.Context, p wire.WaitParams) error {
 		Order: p.Order, Owner: p.Owner.Of(caller), Started: p.Started, NeverVictim: p.NeverVictim,
 	})
 	wire.NoteAncestor(err, caller, p.Ancestors)
-	return waitFailure(p.MaxWait, info, delay, err)
+	return waitFailure(p.MaxWait, waitedFor(info, began), delay, err)
 }
 
-// waitFailure returns the failure of a busy attempt, after which the next one follows after delay, or none if maxWait has passed. Any
-// other error is an ordinary failure. nil stays nil.
-func waitFailure(maxWait wire.Duration, info activity.Info, delay time.Duration, err error) error {
+// waitedFor returns the time since the activity was scheduled, given the time at which this process began the attempt. The clocks of the
+// server and of this process may differ, so each measures its own part.
+func waitedFor(info activity.Info, began time.Time) time.Duration {
+	return max(info.StartedTime.Sub(info.ScheduledTime), 0) + time.Since(began)
+}
+
+// waitFailure returns the failure of a busy attempt, after which the next one follows after delay, or none if the activity has waited for
+// maxWait. Any other error is an ordinary failure. nil stays nil.
+func waitFailure(maxWait wire.Duration, waited, delay time.Duration, err error) error {
 	var busy *lockcore.BusyError
 	if !errors.As(err, &busy) {
 		return wire.Failure(err)
 	}
 	if maxWait > 0 {
-		left := time.Duration(maxWait) - time.Since(info.ScheduledTime)
+		left := time.Duration(maxWait) - waited
 		if left <= 0 {
 			return wire.TriedFailure(busy, "")
 		}

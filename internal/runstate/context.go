@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // Locks are the locks that the steps under a context take; see workflows.Locks.
@@ -20,31 +20,25 @@ type Locks struct {
 	Scope   string
 	TTL     time.Duration
 	HoldTTL time.Duration
-	Owner   wire.Owner
 	MaxWait time.Duration
 	Try     bool
 }
 
-const ttlBound = "0 (the activity worker's default), 100ms to ten years, or lockcore.Forever"
-
-// Check returns an error for names that JSON would change, and for negative durations. The activity worker checks all other bounds.
+// Check returns an error if no worker would accept the locks. It depends on its arguments alone, so that nothing is scheduled that would be
+// refused.
 func (l *Locks) Check() error {
-	for i, r := range l.Resources {
-		if !utf8.ValidString(r.Name) {
-			return Invalid(fmt.Sprintf("Locks.Resources[%d].Name", i), fmt.Sprintf("%q", wire.Cut(r.Name, 64)), "1 to 512 bytes of valid UTF-8 without NUL")
-		}
+	err := cmp.Or(
+		party.CheckResources("Locks.Resources", l.Resources), party.CheckTTL("Locks.TTL", l.TTL), party.CheckTTL("Locks.HoldTTL", l.HoldTTL),
+		wire.CheckHoldTTL("Locks.HoldTTL", l.HoldTTL), wire.CheckNotNegative("Locks.MaxWait", wire.Duration(l.MaxWait), "as long as it takes"),
+	)
+	if err == nil && l.HoldTTL != 0 && l.HoldTTL < l.TTL {
+		err = &lockcore.InvalidError{Field: "Locks.HoldTTL", Value: l.HoldTTL.String(), Bound: fmt.Sprintf("at least Locks.TTL, which is %v", l.TTL)}
 	}
-	for _, d := range []struct {
-		field, bound string
-		value        time.Duration
-	}{
-		{"Locks.TTL", ttlBound, l.TTL},
-		{"Locks.HoldTTL", ttlBound, l.HoldTTL},
-		{"Locks.MaxWait", "0 (as long as it takes), or more", l.MaxWait},
-	} {
-		if d.value < 0 {
-			return Invalid(d.field, d.value.String(), d.bound)
-		}
+	if err == nil && l.Scope != "" && l.Scope != wire.ScopeStep && l.Scope != wire.ScopeSaga {
+		err = &lockcore.InvalidError{Field: "Locks.Scope", Value: fmt.Sprintf("%q", wire.Cut(l.Scope, 64)), Bound: "ScopeStep, ScopeSaga, or empty"}
+	}
+	if err != nil {
+		return wire.NewWaitError(err, true)
 	}
 	return nil
 }
@@ -69,7 +63,7 @@ func (l *Locks) add(inner *Locks) *Locks {
 	sum.Resources = wire.Merge(l.Resources, inner.Resources...)
 	sum.Scope = longerScope(l.Scope, inner.Scope)
 	sum.TTL, sum.HoldTTL = cmp.Or(inner.TTL, l.TTL), cmp.Or(inner.HoldTTL, l.HoldTTL)
-	sum.Owner, sum.MaxWait = cmp.Or(inner.Owner, l.Owner), cmp.Or(inner.MaxWait, l.MaxWait)
+	sum.MaxWait = cmp.Or(inner.MaxWait, l.MaxWait)
 	sum.Try = l.Try || inner.Try
 	return &sum
 }
@@ -175,7 +169,7 @@ func WithLocks(ctx workflow.Context, l *Locks) workflow.Context {
 // WithScope opens the scope of a saga and returns its context. [Scope.Commit] or [Scope.Release] ends it.
 func (s *State) WithScope(ctx workflow.Context) (workflow.Context, *Scope) {
 	c := stepContextOf(ctx)
-	scope := s.newScope()
+	scope := s.newScope(ctx)
 	scope.coroutine = c.coroutine
 	c.scope = scope
 	return c.attach(ctx), scope

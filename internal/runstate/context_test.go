@@ -1,6 +1,7 @@
 package runstate
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -22,17 +23,25 @@ func TestLocks_Added_HaveStrongerModeAndLongerScope(t *testing.T) {
 	}
 }
 
-func TestLocksCheck_NegativeDuration_NamesTheField(t *testing.T) {
+// What no worker would accept is refused before anything is scheduled.
+func TestLocksCheck_Refused_NamesTheField(t *testing.T) {
 	t.Parallel()
+	one := func(name string) []lockcore.Resource { return []lockcore.Resource{lockcore.Exclusive(name)} }
 	for field, locks := range map[string]Locks{
-		"Locks.TTL": {TTL: -time.Second}, "Locks.HoldTTL": {HoldTTL: -time.Second}, "Locks.MaxWait": {MaxWait: -time.Second},
+		"Locks.TTL": {Resources: one("r"), TTL: -time.Second}, "Locks.MaxWait": {Resources: one("r"), MaxWait: -time.Second},
+		"Locks.HoldTTL":           {Resources: one("r"), HoldTTL: 14 * time.Minute},
+		"len(Locks.Resources)":    {},
+		"Locks.Resources[0].Name": {Resources: one("")}, "Locks.Resources[1].Name": {Resources: append(one("r"), one(strings.Repeat("x", 513))...)},
+		"Locks.Resources[0].Limit": {Resources: []lockcore.Resource{lockcore.SharedLimit("r", -1)}},
+		"Locks.Scope":              {Resources: one("r"), Scope: "galaxy"},
 	} {
 		var invalid *lockcore.InvalidError
 		require.ErrorAs(t, locks.Check(), &invalid, field)
 		require.Equal(t, field, invalid.Field)
-		require.Equal(t, "-1s", invalid.Value)
 		require.NotEmpty(t, invalid.Bound)
 	}
-	require.NoError(t, (&Locks{TTL: lockcore.Forever, HoldTTL: lockcore.Forever, MaxWait: time.Hour}).Check())
-	require.NoError(t, (&Locks{}).Check())
+	longTTL := Locks{Resources: one("r"), TTL: time.Hour, HoldTTL: time.Hour - 1}
+	require.ErrorContains(t, longTTL.Check(), "Locks.TTL")
+	require.NoError(t, (&Locks{Resources: one("r"), TTL: lockcore.Forever, HoldTTL: lockcore.Forever, MaxWait: time.Hour}).Check())
+	require.NoError(t, (&Locks{Resources: one("r"), HoldTTL: 15 * time.Minute}).Check())
 }

@@ -25,7 +25,7 @@ type Lock struct {
 // Lock takes locks around code, all or none, and waits while they are busy. If it fails it releases everything that it may have taken.
 func (s *State) Lock(ctx workflow.Context, locks *Locks) (*Lock, error) {
 	s.locks++
-	scope := s.newScope()
+	scope := s.newScope(ctx)
 	l := &Lock{}
 	scope.lock = l
 	l.step = s.newStep(ctx, fmt.Sprintf("lock/%d", s.locks), locks, scope)
@@ -52,20 +52,19 @@ func (l *Lock) Release(ctx workflow.Context) error {
 	}
 	l.ended = true
 	scope := l.step.scope
-	if l.result = scope.Commit(ctx, 0); l.result != nil {
+	if l.result = scope.Commit(ctx); l.result != nil {
 		scope.Release()
 	}
 	return l.result
 }
 
-// Check verifies that the locks have been held without a gap since they were taken, and releases nothing. After Release it returns the
+// Verify asks whether the locks have been held without a gap since they were taken, and releases nothing. After Release it returns the
 // error of Release.
-func (l *Lock) Check(ctx workflow.Context) error {
-	scope := l.step.scope
+func (l *Lock) Verify(ctx workflow.Context) error {
 	if l.ended {
 		return l.result
 	}
-	return scope.state.verify(ctx, 0, scope.uses.held())
+	return l.step.scope.Verify(ctx)
 }
 
 // take requests the locks until they are held. If it fails, the scope releases what it got.
@@ -75,7 +74,7 @@ func (l *Lock) take(ctx workflow.Context) error {
 	defer func() {
 		t.scope.parked = slices.DeleteFunc(t.scope.parked, func(o *Step) bool { return o == t })
 	}()
-	for unread := 0; ; t.nextSchedule(ctx) {
+	for ; ; t.nextSchedule(ctx) {
 		var result wire.AcquireResult
 		err := l.ask(ctx, &result)
 		switch {
@@ -85,11 +84,8 @@ func (l *Lock) take(ctx workflow.Context) error {
 			return wire.NewWaitCanceled(true)
 		case err == nil && !l.covers(&result):
 			continue
-		case isUnreadable(err) && unread < len(t.Guard.Resources): // the worker that freed a lock has another data converter
-			unread++
-			continue
 		}
-		t.settle(err)
+		t.settle(ctx, err)
 		return t.markNeverRan(wire.TypedError(err))
 	}
 }
@@ -99,29 +95,19 @@ func (l *Lock) take(ctx workflow.Context) error {
 // the lock grants the hold or the claim to the request, or withdraws the request to end a deadlock.
 func (l *Lock) ask(ctx workflow.Context, result *wire.AcquireResult) error {
 	t := l.step
-	o := workflow.ActivityOptions{
-		ActivityID:          wire.WaitID(t.Guard.Schedule),
-		Summary:             wire.Cut("lock "+strings.Join(names(t.Guard.Resources), ", "), 120),
-		StartToCloseTimeout: attemptTimeout,
+	o := own{
+		name: wire.ActivityAcquire, summary: "lock " + strings.Join(names(t.Guard.Resources), ", "), id: wire.WaitID(t.Guard.Schedule), params: l.params(ctx),
 	}
 	if t.Guard.MaxWait > 0 {
-		o.ScheduleToCloseTimeout = time.Duration(t.Guard.MaxWait) + waitSlack
+		o.total = time.Duration(t.Guard.MaxWait) + waitSlack
 	}
-	return t.scope.state.runActivity(ctx, o, wire.ActivityAcquire, l.params(ctx), result, t.mustStop)
+	return t.scope.state.await(ctx, o, result, t.mustStop)
 }
 
-// covers reports whether a result names all locks. The result of a worker that freed a lock names only the resource that was granted, or
-// none if the request must be repeated.
+// covers reports whether a result has a lease for each lock. That of a worker that freed a lock has only the one that was granted, or none if the
+// request must be repeated.
 func (l *Lock) covers(result *wire.AcquireResult) bool {
-	return !slices.ContainsFunc(l.step.Guard.Resources, func(r lockcore.Resource) bool {
-		return !slices.ContainsFunc(result.Leases, func(lease wire.Lease) bool { return lease.Resource == r.Name })
-	})
-}
-
-// isUnreadable reports whether an activity has a result that cannot be read.
-func isUnreadable(err error) bool {
-	var failed *temporal.ActivityError
-	return err != nil && !errors.As(err, &failed)
+	return len(result.Leases) == len(l.step.Guard.Resources)
 }
 
 func (l *Lock) params(ctx workflow.Context) wire.AcquireParams {
@@ -130,7 +116,7 @@ func (l *Lock) params(ctx workflow.Context) wire.AcquireParams {
 		Resources: g.Resources, Part: g.Part, Schedule: g.Schedule, TTL: g.TTL, HoldTTL: g.HoldTTL, HoldOnly: true,
 		Reacquire: g.Reacquire, NewFence: g.NewFence, Owner: g.Owner, Try: g.Try,
 		Comment: wire.Cut(fmt.Sprintf("%s, %s", workflow.GetInfo(ctx).WorkflowType.Name, g.Part), 1024),
-		Started: g.Started, NeverVictim: g.NeverVictim, Collection: g.Collection, Ancestors: g.Ancestors,
+		Started: g.Started, Inherits: g.Inherits, NeverVictim: g.NeverVictim, Collection: g.Collection, Ancestors: g.Ancestors,
 	}
 	if !g.Try {
 		p.MaxWait = g.MaxWait

@@ -1,25 +1,30 @@
 package runstate
 
 import (
-	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // ending is a release, or a leave, that the workflow does not wait for. An activity carries it out, so it happens only after Temporal has
 // recorded the workflow task that decided it. If that task is refused or lost, the code runs again and still holds its locks.
 type ending struct {
-	name, summary string
-	// params is a wire.ReleaseParams or a wire.LeaveParams.
-	params any
+	own
+	// ctx is the context of the scope, or of the step.
+	ctx workflow.Context
 	// sent is set once the activity is scheduled.
 	sent bool
+}
+
+// due are resources of a scope that has closed. They are released once no open scope uses them.
+type due struct {
+	ctx  workflow.Context
+	uses uses
+	// committed is set if the scope has committed: the release reports what was lost before.
+	committed bool
 }
 
 // Closing lists the releases and leaves that remain after a run has closed, when it can run no activity.
@@ -42,44 +47,74 @@ type Closer interface {
 	IsTest() bool
 }
 
+// addDue adds the resources of a scope that has closed. One that is due already is released once.
+func (s *State) addDue(d due) {
+	for i := range s.due {
+		if o := &s.due[i]; d.committed || !o.committed {
+			o.uses = slices.DeleteFunc(slices.Clone(o.uses), func(u use) bool { return d.uses.has(u.Resource) })
+		}
+	}
+	s.due = append(s.due, d)
+}
+
 // addEnding schedules a release or a leave.
-func (s *State) addEnding(name, summary string, params any) {
-	s.endings = append(s.endings, &ending{name: name, summary: summary, params: params})
+func (s *State) addEnding(ctx workflow.Context, o own) {
+	s.endings = append(s.endings, &ending{own: o, ctx: ctx})
 	s.sendEndings()
 }
 
-// sendEndings schedules all endings in this workflow task, and releases what is due, unless the run closes in the same task.
+// sendEndings schedules all endings, and the releases of what is due, in this workflow task, or in later ones as far as this one has no room
+// for them. It schedules nothing if the run closes in the same task.
 func (s *State) sendEndings() {
-	if s.ended {
+	s.additions++
+	if s.ended || s.sending {
 		return
 	}
+	s.sending = true
 	ctx, _ := workflow.NewDisconnectedContext(s.base)
 	workflow.GoNamed(ctx, "lockstep-release", func(ctx workflow.Context) {
-		round := 0
-		// All other coroutines run once first, because one of them may end the run.
-		_ = workflow.Await(ctx, func() bool { round++; return round > 1 })
-		if s.ended {
-			return
-		}
-		if free := s.takeReleasable(); len(free) > 0 {
-			s.endings = append(s.endings, &ending{
-				name: wire.ActivityRelease, summary: "release " + strings.Join(free.names(), ", "), params: s.releaseParams(free),
-			})
-		}
-		for _, e := range s.endings {
+		seen := 0
+		// All other coroutines run once after the latest addition, because one of them may end the run.
+		_ = workflow.Await(ctx, func() bool {
+			before := seen
+			seen = s.additions
+			return s.ended || before == seen
+		})
+		s.endings = append(s.endings, s.takeReleasable()...)
+		for _, e := range slices.Clone(s.endings) {
 			if !e.sent {
-				e.sent = true
-				s.send(ctx, e)
+				_ = workflow.Await(ctx, func() bool { return s.ended || s.admits(ctx, e.size) })
 			}
+			if s.ended {
+				return
+			}
+			if !e.sent {
+				s.send(e)
+			}
+		}
+		s.sending = false
+		if slices.ContainsFunc(s.due, s.isReleasable) || slices.ContainsFunc(s.endings, func(e *ending) bool { return !e.sent }) {
+			s.sendEndings() // they were added meanwhile
 		}
 	})
 }
 
-// send schedules the activity of an ending, which Temporal retries until it succeeds.
-func (s *State) send(ctx workflow.Context, e *ending) {
-	future := s.schedule(ctx, workflow.ActivityOptions{Summary: wire.Cut(e.summary, 120), StartToCloseTimeout: attemptTimeout}, e.name, e.params)
+// send schedules the activity of an ending.
+func (s *State) send(e *ending) {
+	e.sent = true
+	future, _ := s.schedule(e.ctx, e.own)
 	s.WhenReady(future, func(ctx workflow.Context) {
-		if err := future.Get(ctx, nil); err != nil {
+		err := future.Get(ctx, nil)
+		if err != nil && !isFinal(e.name, err) { // an operator has failed it
+			workflow.GoNamed(ctx, "lockstep-release", func(ctx workflow.Context) {
+				_ = workflow.Sleep(ctx, operatorPause)
+				if !s.ended {
+					s.send(e)
+				}
+			})
+			return
+		}
+		if err != nil {
 			workflow.GetLogger(ctx).Error("lockstep: locks were not released: they remain until the workflow ends, and then until the janitor "+
 				"releases them or their HoldTTL ends", "what", e.summary, "error", err)
 		}
@@ -89,33 +124,46 @@ func (s *State) send(ctx workflow.Context, e *ending) {
 
 // awaitEndings blocks until all endings are done, or ctx is cancelled.
 func (s *State) awaitEndings(ctx workflow.Context) error {
-	return workflow.Await(ctx, func() bool { return len(s.endings) == 0 && len(s.releasable()) == 0 })
+	return workflow.Await(ctx, func() bool { return len(s.endings) == 0 && !slices.ContainsFunc(s.due, s.isReleasable) })
 }
 
-// releasable returns the due resources that no open scope uses. The others are released with the scope that uses them.
-func (s *State) releasable() uses {
-	return slices.DeleteFunc(slices.Clone(s.due), func(use wire.Use) bool {
-		return slices.ContainsFunc(s.open, func(o *Scope) bool { return o.uses.has(use.Resource) })
-	})
+// inUse reports whether an open scope uses a resource. It is then released with that scope.
+func (s *State) inUse(u use) bool {
+	return slices.ContainsFunc(s.open, func(o *Scope) bool { return o.uses.has(u.Resource) })
 }
 
-// takeReleasable removes the releasable resources from those that are due, and returns them.
-func (s *State) takeReleasable() uses {
-	free := s.releasable()
-	s.due = slices.DeleteFunc(s.due, func(use wire.Use) bool { return free.has(use.Resource) })
-	return free
+func (s *State) isReleasable(d due) bool {
+	return slices.ContainsFunc(d.uses, func(u use) bool { return !s.inUse(u) })
+}
+
+// takeReleasable takes those of the due resources that no open scope uses, and returns their releases.
+func (s *State) takeReleasable() (endings []*ending) {
+	for i := range s.due {
+		d := &s.due[i]
+		free := slices.DeleteFunc(slices.Clone(d.uses), s.inUse)
+		d.uses = slices.DeleteFunc(slices.Clone(d.uses), func(u use) bool { return !s.inUse(u) })
+		split(free, use.size, func(piece []use, size int) {
+			p := s.releaseParams(uses(piece).names())
+			p.Committed = d.committed
+			endings = append(endings, &ending{ctx: d.ctx, own: own{
+				name: wire.ActivityRelease, summary: "release " + strings.Join(p.Resources, ", "), params: p, size: size,
+			}})
+		})
+	}
+	s.due = slices.DeleteFunc(s.due, func(d due) bool { return len(d.uses) == 0 })
+	return endings
 }
 
 // releaseParams returns the input of a release of everything requested so far.
-func (s *State) releaseParams(free uses) wire.ReleaseParams {
+func (s *State) releaseParams(names []string) wire.ReleaseParams {
 	return wire.ReleaseParams{
-		Resources: free.names(), Schedule: s.schedules, Inherits: s.wasReset || s.continues, Run: runID(s.base), Collection: s.collectionID(),
+		Resources: names, Schedule: s.schedules, Inherits: s.wasReset || s.continues, Run: runID(s.base), Collection: s.collectionID(),
 	}
 }
 
-// close passes the resources in free, and the endings that are not done yet, to the Closer. Unless the run hands over, the Closer also
-// releases what earlier runs of the workflow still hold.
-func (s *State) close(ctx workflow.Context, free uses, handsOver bool) {
+// close passes the endings that are not done yet to the Closer. Unless the run hands over, the Closer also releases what earlier runs of the
+// workflow still hold.
+func (s *State) close(ctx workflow.Context) {
 	if s.closer == nil || workflow.IsReplaying(ctx) {
 		return
 	}
@@ -125,12 +173,7 @@ func (s *State) close(ctx workflow.Context, free uses, handsOver bool) {
 	}
 	info := workflow.GetInfo(ctx)
 	c := Closing{
-		Namespace: info.Namespace, WorkflowID: info.WorkflowExecution.ID, RunID: info.WorkflowExecution.RunID, HandsOver: handsOver,
-	}
-	release := s.releaseParams(free)
-	release.All = release.Inherits && !handsOver
-	if len(free) > 0 || release.All {
-		c.Releases = append(c.Releases, release)
+		Namespace: info.Namespace, WorkflowID: info.WorkflowExecution.ID, RunID: info.WorkflowExecution.RunID, HandsOver: s.handsOver != nil,
 	}
 	for _, e := range s.endings {
 		switch params := e.params.(type) {
@@ -140,31 +183,11 @@ func (s *State) close(ctx workflow.Context, free uses, handsOver bool) {
 			c.Leaves = append(c.Leaves, params)
 		}
 	}
+	if last := s.releaseParams(nil); last.Inherits && !c.HandsOver {
+		last.All = true
+		c.Releases = append(c.Releases, last)
+	}
 	if len(c.Releases) > 0 || len(c.Leaves) > 0 {
 		s.closer.Close(c)
 	}
-}
-
-// verify returns an error unless the run still holds, and has held without a gap, what its steps used.
-func (s *State) verify(ctx workflow.Context, timeout time.Duration, used uses) error {
-	if len(used) == 0 {
-		return nil
-	}
-	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	err := s.runLocalFirst(ctx, wire.ActivityRelease, "check "+strings.Join(used.names(), ", "), timeout, wire.ReleaseParams{
-		Used: used, Inherits: s.wasReset, Before: s.before(ctx), Collection: s.collectionID(),
-	})
-	lock := wire.LockError(err)
-	switch {
-	case err == nil:
-		return nil
-	case lock != nil:
-		err = wire.NewWaitError(lock, false)
-	default:
-		err = wire.NewWaitUnavailable("lockstep: whether locks were lost is not known: "+message(err), false)
-	}
-	if !errors.Is(lock, lockcore.ErrLost) {
-		workflow.GetLogger(ctx).Error("lockstep: it is not known whether locks were lost", "resources", used.names(), "error", err)
-	}
-	return err
 }

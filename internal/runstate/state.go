@@ -3,7 +3,6 @@ package runstate
 import (
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
@@ -25,9 +24,14 @@ type State struct {
 	root *Scope
 	// open lists the scopes that may hold something: the root, and the sagas and locks in progress.
 	open []*Scope
-	// due lists the resources of closed scopes that are not released yet. endings lists the releases and leaves in progress.
-	due     uses
-	endings []*ending
+	// due lists the resources of closed scopes that are not released yet. endings lists the releases and leaves in progress. sending is set
+	// while a coroutine schedules them, and additions counts what was added.
+	due       []due
+	endings   []*ending
+	sending   bool
+	additions int
+	// task counts what the current workflow task schedules.
+	task task
 	// taskQueue is the queue of Lockstep's own activities; empty for that of the run.
 	taskQueue string
 	// guards encodes guards; nil if they are plain JSON.
@@ -70,7 +74,7 @@ func (c callback) isReady() bool { return c.future.IsReady() }
 // JSON.
 func NewState(collectionID func() string, closer Closer, taskQueue string, guards converter.DataConverter) *State {
 	s := &State{collectionID: collectionID, closer: closer, taskQueue: taskQueue, guards: guards}
-	s.root = s.newScope()
+	s.root = s.newScope(nil)
 	return s
 }
 
@@ -102,7 +106,7 @@ type Header = map[string]*commonpb.Payload
 // cannot be read.
 func (s *State) Begin(ctx workflow.Context, header Header) error {
 	info := workflow.GetInfo(ctx)
-	s.base = ctx
+	s.base, s.root.ctx = ctx, ctx
 	s.wasReset = info.OriginalRunID != "" && info.OriginalRunID != info.WorkflowExecution.RunID
 	s.started = info.WorkflowStartTime.UTC()
 	var err error
@@ -117,13 +121,14 @@ func (s *State) Begin(ctx workflow.Context, header Header) error {
 	}
 	h, err := wire.DecodeHandover(p)
 	// The server also gives the header of a run to its retries, and to the next runs of a cron schedule.
-	if err == nil && h.From != "" && h.From == info.ContinuedExecutionRunID {
-		s.continues = true
-		if !h.Started.IsZero() {
-			s.started = h.Started
-		}
+	if err != nil || h.From == "" || h.From != info.ContinuedExecutionRunID {
+		return err
 	}
-	return err
+	s.continues = true
+	if !h.Started.IsZero() {
+		s.started = h.Started
+	}
+	return s.inherit(ctx, header)
 }
 
 // EncodeGuard makes the payload of a step's header.
@@ -131,15 +136,7 @@ func (s *State) Begin(ctx workflow.Context, header Header) error {
 //workflowcheck:ignore an encryption may be random: replay does not compare headers
 func (s *State) EncodeGuard(ctx workflow.Context, g wire.Guard) (*commonpb.Payload, error) {
 	info := workflow.GetInfo(ctx)
-	return wire.EncodeGuardWith(s.guards, info.Namespace, info.WorkflowExecution.ID, g)
-}
-
-// before returns the run that was reset, if a reset made this run.
-func (s *State) before(ctx workflow.Context) string {
-	if !s.wasReset {
-		return ""
-	}
-	return workflow.GetInfo(ctx).OriginalRunID
+	return wire.EncodeHeader(s.guards, info.Namespace, info.WorkflowExecution.ID, g)
 }
 
 // ancestors returns the workflow IDs of the parent and the root of a child workflow.
@@ -165,79 +162,28 @@ func (s *State) heldSince(scope *Scope, name string) (schedule uint32) {
 	return schedule
 }
 
-// MarkHandover makes the run leave its locks to the next one if it ends with err as a ContinueAsNewError.
-func (s *State) MarkHandover(err error) {
-	errors.As(err, &s.handsOver)
-}
-
-// HandsOver reports whether a function that returns err leaves its locks to the next run; see [State.MarkHandover].
-func HandsOver(ctx workflow.Context, err error) bool {
-	s := StateFrom(ctx)
-	var next *workflow.ContinueAsNewError
-	return s != nil && errors.As(err, &next) && next == s.handsOver
-}
-
-// End ends the waits of a run whose function has returned err. It hands the run's holds over to the next run; or it verifies them, unless
-// the run has failed, and arranges their release after the run has closed. It returns err, or the error with which the run fails instead.
-func (s *State) End(ctx workflow.Context, err error) error {
+// End ends the waits of a run whose function has returned err, and arranges what follows after the run has closed: the release of its locks,
+// or their hand-over to the next run. It awaits no activity: a signal that arrived in the meantime would be lost.
+func (s *State) End(ctx workflow.Context, err error) {
 	s.ended = true
 	for _, c := range slices.Clone(s.open) {
 		c.awaitParked(ctx)
 	}
-	if HandsOver(ctx, err) {
-		failed := s.handOver(ctx)
-		if failed == nil {
-			s.close(ctx, s.releasable(), true)
-			return err
+	if !HandsOver(ctx, err) {
+		s.handsOver = nil
+		var next *workflow.ContinueAsNewError
+		succeeded := err == nil || errors.As(err, &next)
+		for _, c := range s.open {
+			c.closed = true
+			s.addDue(due{c.ctx, c.uses, succeeded && c.coroutine == nil})
 		}
-		err = failed
+		s.open = nil
 	}
-	all := slices.Clone(s.due)
-	for _, c := range s.open {
-		c.closed = true
-		for _, use := range c.uses {
-			all.add(use)
-		}
+	s.endings = append(s.endings, s.takeReleasable()...)
+	if s.handsOver != nil {
+		s.writeHandover(ctx)
 	}
-	var next *workflow.ContinueAsNewError
-	if err == nil || errors.As(err, &next) {
-		if failed := s.verify(ctx, 0, all.held()); failed != nil {
-			err = failed
-		}
-	}
-	s.close(ctx, all, false)
-	return err
-}
-
-// handOver extends the holds once, and marks the next run, which then releases them.
-func (s *State) handOver(ctx workflow.Context) error {
-	var held uses
-	for _, c := range s.open {
-		for _, use := range c.uses.held() {
-			held.add(use)
-		}
-	}
-	if len(held) > 0 {
-		ctx, _ := workflow.NewDisconnectedContext(ctx)
-		err := s.runLocalFirst(ctx, wire.ActivityKeep, "hand over "+strings.Join(held.names(), ", "), 0, wire.KeepParams{
-			Resources: held.names(), Once: true, HandOver: true, Inherits: s.wasReset, Collection: s.collectionID(),
-		})
-		if err != nil {
-			return wire.TypedError(err)
-		}
-	}
-	p, err := wire.EncodeHandover(wire.Handover{From: runID(ctx), Started: s.started})
-	if err != nil {
-		return err
-	}
-	if s.handsOver.Header == nil {
-		s.handsOver.Header = &commonpb.Header{}
-	}
-	if s.handsOver.Header.Fields == nil {
-		s.handsOver.Header.Fields = Header{}
-	}
-	s.handsOver.Header.Fields[wire.HandoverKey] = p
-	return nil
+	s.close(ctx)
 }
 
 // Continue writes the owner of the run into the header of a run that continues it.

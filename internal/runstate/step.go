@@ -26,11 +26,9 @@ type Step struct {
 	maxWait time.Duration
 	// waitingSince is the start of the wait, moved forward so that the time in which the step ran does not count.
 	waitingSince time.Time
-	// scheduled is the time of the latest scheduling. used is the time from scheduled until the step found a lock busy. attempt is the time
-	// after which Temporal repeats an attempt that has not returned.
+	// scheduled is the time of the latest scheduling. used is the time from scheduled until the step found a lock busy.
 	scheduled time.Time
 	used      time.Duration
-	attempt   time.Duration
 	// parked has the details of the latest attempt that did not get the locks, and parkedAs its schedule number.
 	parked   *wire.ParkedDetails
 	parkedAs uint32
@@ -61,7 +59,7 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 		s.schedules++
 		return nil, nil //nolint:nilnil // no guard, and no error
 	}
-	if err := a.check(activityType); err != nil {
+	if err := cmp.Or(a.check(activityType), s.admitGuard(ctx, a.locks)); err != nil {
 		return nil, err
 	}
 	scope, locks := s.root, *a.locks
@@ -76,11 +74,25 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 	if a.undone != nil {
 		a.undone.part = step.Guard.Part
 	}
-	step.Guard.Before = s.before(ctx)
 	if a.undoing != nil {
 		step.Guard.Undoes = a.undoing.part
 	}
 	return step, nil
+}
+
+// admitGuard returns an error if the guards that the current workflow task schedules would name more than maxGuards bytes of resources.
+func (s *State) admitGuard(ctx workflow.Context, l *Locks) error {
+	size := 0
+	for _, r := range l.Resources {
+		size += len(r.Name)
+	}
+	t := s.currentTask(ctx)
+	if t.guards += size; t.guards <= maxGuards {
+		return nil
+	}
+	t.guards -= size
+	return Invalid("the guards of one workflow task", fmt.Sprintf("%d bytes of names", t.guards+size),
+		fmt.Sprintf("%d bytes: start fewer guarded steps at once, or guard each with fewer resources", maxGuards))
 }
 
 // check returns an error if a step of this context must not be scheduled.
@@ -115,7 +127,7 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 		}
 	}
 	if kind != wire.ScopeStep {
-		scope.uses.addAll(locks.Resources, 0)
+		scope.uses.addAll(locks.Resources, 0, time.Time{})
 	}
 	step := &Step{scope: scope, saga: a.saga, maxWait: locks.longestWait(), Guard: &wire.Guard{
 		Part:        wire.Cut(part, wire.MaxName),
@@ -123,13 +135,14 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 		Resources:   locks.Resources,
 		TTL:         wire.Duration(locks.TTL),
 		HoldTTL:     wire.Duration(locks.HoldTTL),
-		Reacquire:   scope.ignoreLoss || a.compensating,
+		Reacquire:   a.compensating,
 		NewFence:    a.compensating,
-		Owner:       cmp.Or(locks.Owner, a.owner, s.owner),
+		Owner:       cmp.Or(a.owner, s.owner),
 		Ancestors:   ancestors(ctx),
 		Park:        true,
 		Try:         locks.Try,
 		Started:     s.started,
+		Inherits:    s.wasReset,
 		NeverVictim: a.compensating,
 		Run:         runID(ctx),
 	}}
@@ -137,11 +150,6 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 		step.Guard.Saga = a.saga.id
 	}
 	o := workflow.GetActivityOptions(ctx)
-	for _, limit := range []time.Duration{o.StartToCloseTimeout, o.HeartbeatTimeout} {
-		if limit > 0 && (step.attempt == 0 || limit < step.attempt) {
-			step.attempt = limit
-		}
-	}
 	if step.priority = o.Priority; scope.lock == nil {
 		step.queue = o.TaskQueue
 	}
@@ -149,15 +157,15 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 	return step
 }
 
-// nextSchedule assigns the next schedule number, and sets HeldSince for the resources that the run is known to hold. A run created by a reset
-// cannot trust its history about that.
+// nextSchedule assigns the next schedule number, and sets HeldSince for the resources that the run is known to hold. In a run that a reset has
+// made, they may have been released since: then only evidence of a loss counts.
 func (t *Step) nextSchedule(ctx workflow.Context) {
 	s, next := t.scope.state, *t.Guard
 	s.schedules++
 	next.Schedule, next.Collection = s.schedules, s.collectionID()
 	next.Resources = slices.Clone(next.Resources)
 	for i, r := range next.Resources {
-		if next.Resources[i].HeldSince = 0; next.Scope != wire.ScopeStep && !s.wasReset {
+		if next.Resources[i].HeldSince = 0; next.Scope != wire.ScopeStep {
 			next.Resources[i].HeldSince = s.heldSince(t.scope, r.Name)
 		}
 	}
@@ -173,28 +181,7 @@ func (t *Step) nextSchedule(ctx workflow.Context) {
 }
 
 // Scheduled records that the step is scheduled: from now on its code may run.
-func (t *Step) Scheduled() {
-	if t.saga != nil {
-		t.saga.open = append(t.saga.open, t)
-	}
-}
-
-// ended records that the step has ended for the workflow. late reports that its code may still run.
-func (t *Step) ended(late bool) {
-	if t.saga == nil {
-		return
-	}
-	t.saga.open = slices.DeleteFunc(t.saga.open, func(o *Step) bool { return o == t })
-	if late || t.ran {
-		t.saga.late.addAll(t.Guard.Resources, 0)
-	}
-}
-
-// mayStillRun reports whether the code of a step that has ended with err may still run: it was cancelled, or it, or an earlier attempt, timed
-// out. An attempt that ended in any other way has returned. History does not name earlier attempts, but they took their timeout.
-func (t *Step) mayStillRun(ctx workflow.Context, err error) bool {
-	return temporal.IsCanceledError(err) || isTimeout(err) || t.attempt > 0 && workflow.Now(ctx).Sub(t.scheduled) >= t.attempt
-}
+func (t *Step) Scheduled() { t.saga.scheduledStep(t.Guard) }
 
 func isTimeout(err error) bool {
 	var timeout *temporal.TimeoutError
@@ -208,12 +195,10 @@ func (t *Step) Enter(ctx workflow.Context, ask func(ctx workflow.Context) error)
 		err := ask(ctx)
 		details, parked := wire.Parked(err)
 		if !parked {
-			t.ended(t.mayStillRun(ctx, err))
-			t.settle(err)
+			t.settle(ctx, err)
 			return t.markNeverRan(wire.TypedError(err))
 		}
 		if err := t.wait(ctx, details, err); err != nil {
-			t.ended(false)
 			return err
 		}
 		ctx = t.nextAttempt(ctx)
@@ -245,16 +230,19 @@ func (t *Step) nextAttempt(ctx workflow.Context) workflow.Context {
 
 // settle records the outcome of the step. It withdraws a grant that no attempt confirmed because the step was cancelled or timed out first,
 // and releases what an attempt that never returned has kept.
-func (t *Step) settle(err error) {
+func (t *Step) settle(ctx workflow.Context, err error) {
 	timedOut, keeps := isTimeout(err), t.Guard.Scope == wire.ScopeSaga
+	if keeps {
+		t.scope.state.noteLoss(err)
+	}
 	switch {
 	case err == nil && keeps && !t.scope.closed:
-		t.scope.uses.addAll(t.Guard.Resources, t.Guard.Schedule)
+		t.scope.uses.addAll(t.Guard.Resources, t.Guard.Schedule, t.scheduled)
 	case t.scope.lock != nil: // a Lock: the Release of its scope does it
 	case timedOut && !keeps && (t.parked != nil || t.Guard.Keeps()):
-		t.release(t.Guard.Schedule)
+		t.release(ctx, t.Guard.Schedule)
 	case (timedOut || temporal.IsCanceledError(err)) && t.parked != nil && !(keeps && t.scope.closed):
-		t.withdraw()
+		t.withdraw(ctx)
 	}
 }
 
@@ -270,6 +258,6 @@ func (t *Step) markNeverRan(err error) error {
 
 func names(resources []lockcore.Resource) []string {
 	var all uses
-	all.addAll(resources, 0)
+	all.addAll(resources, 0, time.Time{})
 	return all.names()
 }

@@ -58,7 +58,7 @@ func (t *Step) wait(ctx workflow.Context, parked wire.ParkedDetails, failure err
 	default:
 		err = t.waitError(err, failure)
 	}
-	t.withdraw()
+	t.withdraw(ctx)
 	return err
 }
 
@@ -96,15 +96,12 @@ func (t *Step) park(ctx workflow.Context, left time.Duration) error {
 		Run: g.Run, FullRetries: t.fullRetries, Collection: g.Collection, Ancestors: g.Ancestors,
 		Reacquire: g.Reacquires(),
 	}
-	o := workflow.ActivityOptions{
-		ActivityID:          wire.WaitID(g.Schedule),
-		TaskQueue:           t.queue,
-		StartToCloseTimeout: waitAttempt,
-		Priority:            t.priority,
-		Summary:             wire.Cut("wait for "+t.parked.Resource, 120),
+	o := own{
+		name: wire.ActivityWait, summary: "wait for " + t.parked.Resource, id: wire.WaitID(g.Schedule), queue: t.queue, priority: t.priority,
+		attempt: waitAttempt, once: true,
 	}
 	if t.maxWait > 0 {
-		p.MaxWait, o.ScheduleToCloseTimeout = wire.Duration(left), left+waitSlack
+		p.MaxWait, o.total = wire.Duration(left), left+waitSlack
 	}
 	if t.parked.Full {
 		p.Full = t.parked.Waiting
@@ -115,7 +112,8 @@ func (t *Step) park(ctx workflow.Context, left time.Duration) error {
 	if i := slices.IndexFunc(g.Resources, func(r lockcore.Resource) bool { return r.Name == t.parked.Resource }); i >= 0 {
 		p.Resource = g.Resources[i]
 	}
-	return t.scope.state.runActivity(ctx, o, wire.ActivityWait, p, nil, t.mustStop)
+	o.params = p
+	return t.scope.state.await(ctx, o, nil, t.mustStop)
 }
 
 // parkedOrder returns the order of the attempt that did not get the locks.
@@ -142,24 +140,32 @@ func (t *Step) waitError(err, failure error) error {
 
 // withdraw ends what the attempts of the step have left, up to the one that did not get the locks: the request in the queue, or a grant;
 // in scope step also the locks that the step kept.
-func (t *Step) withdraw() {
+func (t *Step) withdraw(ctx workflow.Context) {
 	switch {
 	case t.Guard.Scope == wire.ScopeStep:
-		t.release(t.parkedAs)
+		t.release(ctx, t.parkedAs)
 	case !t.parked.Full: // otherwise it is in no queue
-		t.scope.state.addEnding(wire.ActivityLeave, "leave the queue of "+t.parked.Resource, wire.LeaveParams{Leases: t.queued()})
+		split(t.queued(), leaseSize, func(piece []wire.Lease, size int) {
+			t.scope.state.addEnding(ctx, own{
+				name: wire.ActivityLeave, summary: "leave the queue of " + piece[0].Resource, params: wire.LeaveParams{Leases: piece}, size: size,
+			})
+		})
 	}
+}
+
+func leaseSize(l wire.Lease) int {
+	return len(l.Resource) + len(l.LockID) + len(l.Run) + len(l.Part) + 64
 }
 
 // queued returns leases that name the step's requests. One is in the queue of the resource that was busy. Others may be in the queues of
 // later resources, where the step waited before. If the database did not answer, they may be in any of the queues.
 func (t *Step) queued() []wire.Lease {
-	own := wire.Run{RunID: t.Guard.Run}
+	run := wire.Run{RunID: t.Guard.Run}
 	var leases []lockcore.Lease
 	for _, name := range names(t.Guard.Resources) {
 		if t.parked.Unavailable || name >= t.parked.Resource {
 			leases = append(leases, lockcore.Lease{
-				Resource: name, LockID: t.parked.LockID, Run: own.RunID, Part: own.Part(t.Guard.Part), Order: t.parkedOrder(),
+				Resource: name, LockID: t.parked.LockID, Run: run.RunID, Part: run.Part(t.Guard.Part), Order: t.parkedOrder(),
 			})
 		}
 	}
@@ -167,10 +173,15 @@ func (t *Step) queued() []wire.Lease {
 }
 
 // release ends everything that a step of scope step has, up to a schedule number.
-func (t *Step) release(schedule uint32) {
-	all := names(t.Guard.Resources)
-	t.scope.state.addEnding(wire.ActivityRelease, "release "+strings.Join(all, ", "),
-		wire.ReleaseParams{Step: t.Guard.Part, Resources: all, Schedule: schedule, Run: t.Guard.Run})
+func (t *Step) release(ctx workflow.Context, schedule uint32) {
+	all, size := names(t.Guard.Resources), 0
+	for _, name := range all {
+		size += len(name)
+	}
+	t.scope.state.addEnding(ctx, own{
+		name: wire.ActivityRelease, summary: "release " + strings.Join(all, ", "), size: size,
+		params: wire.ReleaseParams{Step: t.Guard.Part, Resources: all, Schedule: schedule, Run: t.Guard.Run},
+	})
 }
 
 // details is the description of a run in Temporal's UI: shown is what showWaits has set, and before what the workflow itself had set.

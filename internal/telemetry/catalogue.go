@@ -169,7 +169,7 @@ func optional(a Attribute) Attribute {
 
 // LostEvent describes the event on a holder's own span when its lock is lost.
 var LostEvent = Event{
-	Name: EventLost, When: "when the session of a running step, or of plain Go, notices that its lock is lost",
+	Name: EventLost, When: "when the session of a running step, or of plain Go, notices that its lock is lost, or when the release after a commit finds that it was",
 	Attributes: []Attribute{
 		resource, lockID, part,
 		{Key: Reason, Type: "string", Help: "how it was lost"},

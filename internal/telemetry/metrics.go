@@ -61,7 +61,7 @@ var (
 	Lost = Metric{
 		Name: "lock.lost", Kind: "counter", Unit: "{lease}",
 		Help:       "Leases that were lost, or given up because they could not be renewed in time",
-		When:       "when an acquire, a renewal or a session notices it; a step under several locks may count once for each",
+		When:       "when an acquire, a renewal, a session or the release after a commit notices it; a step under several locks may count once for each",
 		Attributes: []string{Class},
 	}
 	Expired = Metric{

@@ -12,6 +12,7 @@
 //
 //	workflow worker                        history                       activity worker
 //	Guard ──────────── header lockstep-guard ──────────────▶ party.Request
+//	RuleFacts ──────── header lockstep-rule ───────────────▶ party.Request
 //	AcquireParams … ── input of lockstep.Acquire … ────────▶ lockcore calls
 //	lockcore.LostError ◀── failure lockstep.Lost ─────────── lockcore.LostError
 //

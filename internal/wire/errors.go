@@ -3,6 +3,7 @@ package wire
 import (
 	"cmp"
 	"errors"
+	"fmt"
 
 	"go.temporal.io/sdk/temporal"
 
@@ -70,6 +71,17 @@ func detailsOf[T any](app *temporal.ApplicationError) T {
 	return d
 }
 
+// mustRead returns the details of a failure on which workflow code decides. It panics, and so fails the workflow task, which is repeated, if
+// there are details that cannot be read.
+func mustRead[T any](app *temporal.ApplicationError) (d T) {
+	if app.HasDetails() {
+		if err := app.Details(&d); err != nil {
+			panic(fmt.Sprintf("lockstep: the details of a failure of type %s cannot be read: %v", app.Type(), err))
+		}
+	}
+	return d
+}
+
 // StepError is the failure of a step in workflow code if its locks were the reason. It matches lockcore's error. To everything else it
 // is the *temporal.ActivityError that Temporal made: a workflow that returns it records the same failure as without Lockstep.
 type StepError struct {
@@ -91,8 +103,8 @@ func (o Outcome) Is(target error) bool { return errors.Is(o.Lock, target) }
 // As finds the lock's typed error.
 func (o Outcome) As(target any) bool { return errors.As(o.Lock, target) }
 
-// TypedError returns err as a [*StepError] if a lock was the reason, or as a [*WaitError] if it comes from one of Lockstep's local
-// activities. Any other error is returned as it is.
+// TypedError returns err as a [*StepError] if a lock was the reason, or as a [*WaitError] if it is an application failure without an
+// activity. Any other error is returned as it is.
 func TypedError(err error) error {
 	var (
 		act *temporal.ActivityError
@@ -112,16 +124,17 @@ func TypedError(err error) error {
 }
 
 // PartNeverRan returns the Part of a step that found its lock busy, was refused or was a deadlock's victim, and is known never to have
-// run. It is empty for any other failure. Compare the part: a step's own code may return such a failure of another step.
+// run. It is empty for any other failure. Compare the part: a step's own code may return such a failure of another step. It panics if the
+// details cannot be read.
 func (e *StepError) PartNeverRan() string {
 	app, ok := e.ActivityError.Unwrap().(*temporal.ApplicationError) //nolint:errorlint // the failure itself, and not its cause
 	switch {
 	case ok && app.Type() == FailureBusy:
-		return detailsOf[BusyDetails](app).NeverRan
+		return mustRead[BusyDetails](app).NeverRan
 	case ok && app.Type() == FailureDeadlock:
-		return detailsOf[DeadlockDetails](app).NeverRan
+		return mustRead[DeadlockDetails](app).NeverRan
 	case ok && app.Type() == FailureInvalid:
-		return detailsOf[InvalidDetails](app).NeverRan
+		return mustRead[InvalidDetails](app).NeverRan
 	}
 	return ""
 }

@@ -79,13 +79,13 @@ func failureOf(t *testing.T, err error) map[string]any {
 func TestGolden_WireFormat_IsUnchanged(t *testing.T) {
 	t.Parallel()
 	all := map[string]any{
-		"headers": []string{wire.HeaderKey, wire.HandoverKey, wire.OwnerKey},
+		"headers": []string{wire.HeaderKey, wire.HandoverKey, wire.DueKey, wire.OwnerKey},
 		"scopes":  []string{wire.ScopeStep, wire.ScopeSaga},
 		"plugin":  wire.PluginName,
 		"waitID":  wire.WaitID(7),
 		"activities": []string{
 			wire.ActivityPrefix, wire.ActivityAcquire, wire.ActivityRenew, wire.ActivityLeave, wire.ActivityRelease, wire.ActivityWait,
-			wire.ActivityKeep, wire.ActivityBar,
+			wire.ActivityKeep, wire.ActivityBar, wire.ActivityVerify,
 		},
 		"failureTypes": []string{
 			wire.FailureBusy, wire.FailureParked, wire.FailureLost, wire.FailureSuperseded, wire.FailureDeadlock, wire.FailureInvalid,
@@ -101,12 +101,13 @@ func TestGolden_WireFormat_IsUnchanged(t *testing.T) {
 			"ReleaseParams": filled[wire.ReleaseParams](), "ReleaseResult": filled[wire.ReleaseResult](),
 			"WaitParams": filled[wire.WaitParams](), "BarParams": filled[wire.BarParams](), "BarResult": filled[wire.BarResult](),
 			"KeepParams": filled[wire.KeepParams](), "KeepResult": filled[wire.KeepResult](),
+			"VerifyParams": filled[wire.VerifyParams](), "VerifyResult": filled[wire.VerifyResult](),
 		},
 		"zero payloads": map[string]any{
 			"Guard": wire.Guard{}, "Handover": wire.Handover{}, "Lease": wire.Lease{}, "Holder": wire.Holder{}, "Use": wire.Use{},
 			"AcquireParams": wire.AcquireParams{}, "AcquireResult": wire.AcquireResult{}, "RenewParams": wire.RenewParams{},
 			"LeaveParams": wire.LeaveParams{}, "ReleaseParams": wire.ReleaseParams{}, "WaitParams": wire.WaitParams{},
-			"BarParams": wire.BarParams{}, "KeepParams": wire.KeepParams{},
+			"BarParams": wire.BarParams{}, "KeepParams": wire.KeepParams{}, "VerifyParams": wire.VerifyParams{},
 		},
 		"details": map[string]any{
 			"Busy": filled[wire.BusyDetails](), "Parked": filled[wire.ParkedDetails](), "Lost": filled[wire.LostDetails](),

@@ -30,7 +30,7 @@ type Guard struct {
 	HoldTTL Duration `json:"holdTtl,omitempty"`
 	// Reacquire takes the lock again if it was lost.
 	Reacquire bool `json:"reacquire,omitempty"`
-	// NewFence requests a new fence even if the lock is held already.
+	// NewFence requests a new fence even if the lock is held already. A compensation of a step has that of its bar.
 	NewFence bool `json:"newFence,omitempty"`
 	// Saga is the innermost saga of the step, by which [ActivityBar] finds it; absent outside of sagas.
 	Saga string `json:"saga,omitempty"`
@@ -42,12 +42,11 @@ type Guard struct {
 	Try bool `json:"try,omitempty"`
 	// MaxWait is the rest of the time for which the step may wait; absent means as long as it takes.
 	MaxWait Duration `json:"maxWait,omitempty"`
-	// Undoes is the Part of the step that this compensation undoes. It waits until no attempt of that step runs, and bars later ones.
-	// Its resources include those of the step.
+	// Undoes is the Part of the step that this compensation undoes. Its resources include those of the step.
 	Undoes string `json:"undoes,omitempty"`
-	// Before is the run that was reset, if the run of this step was made by a reset. With Undoes, the same step of that run is undone
-	// too. The lock's document knows all other runs that this run has replaced.
-	Before string `json:"before,omitempty"`
+	// Inherits is set in a run that a reset has made. The runs before it may have released what its history shows as held, so a resource that
+	// HeldSince names is lost only if there is evidence of a loss, by any run of the workflow: see [LostSince].
+	Inherits bool `json:"inherits,omitempty"`
 	// Started is the start of the workflow run.
 	Started time.Time `json:"started,omitzero"`
 	// NeverVictim keeps the step from being chosen as the victim of a deadlock.
@@ -60,24 +59,6 @@ type Guard struct {
 	Collection string `json:"collection,omitempty"`
 	// Ancestors are the workflow IDs of the parent and the root of a child workflow.
 	Ancestors []string `json:"ancestors,omitempty"`
-}
-
-// EncodeGuard makes the payload of [HeaderKey].
-func EncodeGuard(g Guard) (*commonpb.Payload, error) {
-	return toPayload(fmt.Sprintf("the guard of %q", g.Part), g)
-}
-
-// DecodeGuard reads the payload of [HeaderKey]. The error is a *lockcore.InvalidError: a guard that the worker does not understand
-// must not be ignored.
-func DecodeGuard(p *commonpb.Payload) (Guard, error) {
-	g, err := fromPayload[Guard](p, HeaderKey, "a guard")
-	if err == nil {
-		err = g.check()
-	}
-	if err != nil {
-		return Guard{}, err
-	}
-	return g, nil
 }
 
 // check returns a *lockcore.InvalidError for a scope that this version does not know, and for negative durations.
@@ -96,6 +77,16 @@ func (g Guard) check() error {
 // IsFromOtherRun reports whether another run scheduled the step, before a reset.
 func (g Guard) IsFromOtherRun(run string) bool { return g.Run != "" && g.Run != run }
 
+// inherits reports whether runs before a reset may have used or released what the guard names.
+func (g Guard) inherits(run Run) bool { return g.Inherits || g.IsFromOtherRun(run.RunID) }
+
+// LostSince returns the time from which on losses of any run of a workflow count as losses of a run that a reset has made. started is the
+// start of that run, which a reset keeps; the clocks of the database and of Temporal may differ.
+func LostSince(started time.Time) time.Time { return started.Add(-ClockDifference) }
+
+// ClockDifference is the largest expected difference between the clocks of the database and of Temporal.
+const ClockDifference = time.Minute
+
 // Keeps reports whether the locks outlast a step's attempt: until the end of its saga, or while the step waits for the rest of them.
 func (g Guard) Keeps() bool { return g.Scope == ScopeSaga || len(g.Resources) > 1 }
 
@@ -105,37 +96,28 @@ func (g Guard) Reacquires() bool { return g.Reacquire || g.Scope == ScopeStep }
 // Request returns the request that one attempt of the step makes. In scope step the step has a lock ID of its own, to which losses do
 // not apply: it takes its locks again each time.
 func (g Guard) Request(run Run, attempt int32, comment string) party.Request {
-	resources := slices.Clone(g.Resources)
-	for i := range resources {
-		if g.IsFromOtherRun(run.RunID) { // whose orders are not comparable
-			resources[i].HeldSince = 0
-		}
+	var lostSince time.Time
+	if g.inherits(run) && !g.Reacquires() {
+		lostSince = LostSince(g.Started)
 	}
 	lockID, within, holdTTL := run.LockID(), "", time.Duration(g.HoldTTL)
 	if g.Scope == ScopeStep {
 		lockID, within, holdTTL = run.StepLockID(g.Part), lockID, 0
 	}
-	var undo []string
-	if g.Undoes != "" {
-		undo = []string{run.Part(g.Undoes)}
-		if g.Before != "" {
-			undo = append(undo, Run{RunID: g.Before}.Part(g.Undoes))
-		}
-	}
 	return party.Request{
 		LockID:    lockID,
 		Within:    within,
 		Run:       run.RunID,
-		Resources: resources,
+		Resources: g.Resources,
 		Part:      run.Part(g.Part),
 		Order:     party.Order{Schedule: g.Schedule, Attempt: uint32(max(attempt, 0))},
 		TTL:       time.Duration(g.TTL),
 		Persist:   g.Keeps(),
 		HoldTTL:   holdTTL,
 		Reacquire: g.Reacquires(),
-		NewFence:  g.NewFence,
+		LostSince: lostSince,
+		NewFence:  g.NewFence && g.Undoes == "",
 		Saga:      g.Saga,
-		Undo:      undo,
 		Owner:     g.Owner.Of(run),
 		Started:   g.Started, NeverVictim: g.NeverVictim,
 		Comment: Cut(comment, 1024),

@@ -30,17 +30,17 @@ func TestGuard_Encoded_IsTheDocumentedText(t *testing.T) {
 		Part: "3/Debit", Schedule: 4, Scope: ScopeSaga, Resources: []lockcore.Resource{held, lockcore.SharedLimit("rates", 3)},
 		TTL: Duration(30 * time.Second), HoldTTL: Duration(lockcore.Forever), Reacquire: true, NewFence: true, Saga: "1", Owner: Owner{Name: "me"},
 	}
-	p, err := EncodeGuard(want)
+	p, err := EncodeHeader(nil, "n", "w", want)
 	require.NoError(t, err)
 	require.JSONEq(t, guardText, string(p.GetData()))
-	got, err := DecodeGuard(guardPayload(guardText))
+	got, err := DecodeGuard(nil, "n", "w", guardPayload(guardText))
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 }
 
 func TestDecodeGuard_UnknownField_IsIgnored(t *testing.T) {
 	t.Parallel()
-	got, err := DecodeGuard(guardPayload(`{"part":"1/A","schedule":1,"scope":"step","resources":[{"name":"r"}],"later":{"x":1}}`))
+	got, err := DecodeGuard(nil, "n", "w", guardPayload(`{"part":"1/A","schedule":1,"scope":"step","resources":[{"name":"r"}],"later":{"x":1}}`))
 	require.NoError(t, err)
 	require.Equal(t, "r", got.Resources[0].Name)
 }
@@ -50,16 +50,16 @@ func TestDecodeGuard_NotUnderstood_IsRefused(t *testing.T) {
 	for name, text := range map[string]string{
 		"no JSON": `nonsense`, "no scope": `{}`, "unknown scope": `{"scope":"galaxy","resources":[{"name":"r"}]}`, "bare ttl": `{"scope":"step","ttl":30}`,
 	} {
-		_, err := DecodeGuard(guardPayload(text))
+		_, err := DecodeGuard(nil, "n", "w", guardPayload(text))
 		require.ErrorIs(t, err, lockcore.ErrInvalid, name)
 	}
-	_, err := DecodeGuard(&commonpb.Payload{})
+	_, err := DecodeGuard(nil, "n", "w", &commonpb.Payload{})
 	require.ErrorIs(t, err, lockcore.ErrInvalid)
 }
 
 func TestGuardRequest_EachScope_NamesItsParty(t *testing.T) {
 	t.Parallel()
-	g, err := DecodeGuard(guardPayload(guardText))
+	g, err := DecodeGuard(nil, "n", "w", guardPayload(guardText))
 	require.NoError(t, err)
 	run := Run{Namespace: "n", WorkflowID: strings.Repeat("w", 600), RunID: "r"}
 	req := g.Request(run, 7, strings.Repeat("x", 2000))
@@ -69,7 +69,7 @@ func TestGuardRequest_EachScope_NamesItsParty(t *testing.T) {
 	}, req)
 
 	g.Undoes = "2/Debit"
-	require.Equal(t, []string{"r/2/Debit"}, g.Request(run, 1, "").Undo)
+	require.False(t, g.Request(run, 1, "").NewFence, "it has the fence of its bar")
 
 	g.Scope, g.Owner = ScopeStep, Owner{}
 	req = g.Request(run, 1, "")
@@ -86,14 +86,14 @@ func FuzzGuard(f *testing.F) {
 	f.Add([]byte(guardText))
 	f.Add([]byte(`{"scope":"step","schedule":-1}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		g, err := DecodeGuard(guardPayload(string(data)))
+		g, err := DecodeGuard(nil, "n", "w", guardPayload(string(data)))
 		if err != nil {
 			require.ErrorIs(t, err, lockcore.ErrInvalid)
 			return
 		}
-		p, err := EncodeGuard(g)
+		p, err := EncodeHeader(nil, "n", "w", g)
 		require.NoError(t, err)
-		again, err := DecodeGuard(p)
+		again, err := DecodeGuard(nil, "n", "w", p)
 		require.NoError(t, err)
 		a, _ := json.Marshal(g)
 		b, _ := json.Marshal(again)
@@ -129,10 +129,10 @@ func TestMerge_InvalidRequest_IsKept(t *testing.T) {
 func TestDecodeGuard_NegativeDuration_IsRefused(t *testing.T) {
 	t.Parallel()
 	for _, field := range []string{"ttl", "holdTtl", "maxWait"} {
-		_, err := DecodeGuard(guardPayload(`{"scope":"step","resources":[{"name":"r"}],"` + field + `":"-1s"}`))
+		_, err := DecodeGuard(nil, "n", "w", guardPayload(`{"scope":"step","resources":[{"name":"r"}],"`+field+`":"-1s"}`))
 		requireNegative(t, err, field)
 	}
-	_, err := DecodeGuard(guardPayload(`{"scope":"saga","resources":[{"name":"r"}],"ttl":"forever","holdTtl":"forever","maxWait":"1s"}`))
+	_, err := DecodeGuard(nil, "n", "w", guardPayload(`{"scope":"saga","resources":[{"name":"r"}],"ttl":"forever","holdTtl":"forever","maxWait":"1s"}`))
 	require.NoError(t, err)
 }
 
@@ -175,21 +175,25 @@ func TestStartHeaders_NotUnderstood_AreRefused(t *testing.T) {
 }
 
 // Held counts only in the run that wrote the guard. A run that has the step from the run before a reset does not hold the resource.
-func TestGuardRequest_OfAnotherRun_HoldsNothing(t *testing.T) {
+func TestGuardRequest_AfterAReset_CountsLossesOfEarlierRuns(t *testing.T) {
 	t.Parallel()
 	held := lockcore.Exclusive("account/1")
 	held.HeldSince = 3
-	g := Guard{Part: "1/A", Schedule: 1, Scope: ScopeSaga, Resources: []lockcore.Resource{held}, Run: "r2"}
+	g := Guard{Part: "1/A", Schedule: 1, Scope: ScopeSaga, Resources: []lockcore.Resource{held}, Run: "r2", Started: time.Unix(600, 0)}
 	run := Run{Namespace: "n", WorkflowID: "w", RunID: "r2"}
 	other := run
 	other.RunID = "r3"
 
 	req := g.Request(run, 1, "")
 	require.Equal(t, uint32(3), req.Resources[0].HeldSince)
+	require.Zero(t, req.LostSince)
 	require.Equal(t, []string{"n/w", "n/w", "r2", "r2/1/A"}, []string{req.LockID, req.Owner, req.Run, req.Part})
 
 	req = g.Request(other, 1, "")
-	require.Zero(t, req.Resources[0].HeldSince)
+	require.Equal(t, time.Unix(540, 0), req.LostSince)
 	require.Equal(t, []string{"n/w", "n/w", "r3", "r3/1/A"}, []string{req.LockID, req.Owner, req.Run, req.Part})
-	require.NotZero(t, g.Resources[0].HeldSince, "the guard was changed")
+	g.Inherits = true
+	require.Equal(t, time.Unix(540, 0), g.Request(run, 1, "").LostSince)
+	g.Reacquire = true
+	require.Zero(t, g.Request(run, 1, "").LostSince)
 }

@@ -4,7 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -19,10 +21,12 @@ import (
 // replaced by "%sha256:" and its hexadecimal hash; no escaped text begins so.
 const (
 	hashPrefix = "%sha256:"
-	// maxSegment bounds the namespace ID, which is a UUID, and the step's name. It is the length of a hash. maxWorkflowID makes the
-	// lock ID fit into the 1,500 bytes that lockcore accepts, and maxOwnerID makes an owner fit into MaxName.
+	// maxSegment bounds the namespace ID, which is a UUID. It is the length of a hash. maxStep bounds the step's name: a name with the
+	// usual IDs and types of activities is not hashed. maxWorkflowID makes the lock ID fit into the 1,500 bytes that lockcore accepts, and
+	// maxOwnerID makes an owner fit into MaxName.
 	maxSegment    = len(hashPrefix) + 2*sha256.Size
-	maxWorkflowID = 1500 - 2*(maxSegment+1)
+	maxStep       = 400
+	maxWorkflowID = 1500 - maxSegment - maxStep - 2
 	maxOwnerID    = MaxName - maxSegment - 1
 )
 
@@ -41,7 +45,19 @@ func (r Run) LockID() string {
 }
 
 // StepLockID returns the lock ID of a step that has one of its own within its workflow's.
-func (r Run) StepLockID(step string) string { return r.LockID() + "/" + escape(step, maxSegment) }
+func (r Run) StepLockID(step string) string { return r.LockID() + "/" + escape(step, maxStep) }
+
+// RuleStep returns the name of a step that is locked by a rule: an activity of one type and ID, and the time at which its workflow
+// scheduled it. A workflow may use an activity ID again after the activity has ended.
+func RuleStep(activityID, activityType string, scheduled time.Time) string {
+	return RuleStepPrefix(activityID, activityType) + strconv.FormatInt(scheduled.UnixNano(), 10)
+}
+
+// RuleStepPrefix returns the beginning of the names that [RuleStep] gives to the activities of one type and ID, and to no others. It
+// escapes both, so that no name need be parsed. The names of guarded steps begin with a number.
+func RuleStepPrefix(activityID, activityType string) string {
+	return "rule/" + escape(activityID, MaxName) + "/" + escape(activityType, MaxName) + "/"
+}
 
 // Part returns the name of the run's part for a step. Parts of different runs have different names.
 func (r Run) Part(step string) string { return Cut(r.RunID+"/"+step, MaxName) }

@@ -3,6 +3,7 @@ package wire
 import (
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
@@ -57,7 +58,7 @@ func TestLockID_LongWorkflowID_Fits(t *testing.T) {
 func TestParseLockID_HashedStep_IsReturned(t *testing.T) {
 	t.Parallel()
 	want := Run{Namespace: "n", WorkflowID: "w/1"}
-	for name, hashed := range map[string]bool{"3/Debit": false, "3/" + strings.Repeat("Debit", 20): true} {
+	for name, hashed := range map[string]bool{"3/Debit": false, "3/" + strings.Repeat("Debit", 20): false, "3/" + strings.Repeat("Debit", 100): true} {
 		of, step, err := ParseLockID(want.StepLockID(name))
 		require.NoError(t, err)
 		require.Equal(t, want, of)
@@ -120,4 +121,24 @@ func FuzzLockID(f *testing.F) {
 			require.Equal(t, run.Namespace == other.Namespace && run.WorkflowID == other.WorkflowID, other.Owner() == run.Owner())
 		}
 	})
+}
+
+// An ID or a type that contains the separators of others is not taken for them.
+func TestRuleStep_SeparatorsInNames_AreTold(t *testing.T) {
+	t.Parallel()
+	names := []string{"", "7", "7@1", "7/Debit", "Debit", "7%2FDebit", "/", "%"}
+	own := Run{Namespace: "n", WorkflowID: "w"}
+	for _, id := range names {
+		for _, activityType := range names {
+			_, step, err := ParseLockID(own.StepLockID(RuleStep(id, activityType, time.Unix(1700000000, 7))))
+			require.NoError(t, err)
+			for _, otherID := range names {
+				for _, otherType := range names {
+					same := id == otherID && activityType == otherType
+					require.Equal(t, same, strings.HasPrefix(step, RuleStepPrefix(otherID, otherType)), "%q %q, %q %q", id, activityType, otherID, otherType)
+				}
+			}
+		}
+	}
+	require.NotEqual(t, RuleStep("7", "Debit", time.Unix(1, 0)), RuleStep("7", "Debit", time.Unix(1, 1)), "the ID is used again")
 }

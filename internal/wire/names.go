@@ -13,6 +13,8 @@ const (
 	HeaderKey = "lockstep-guard"
 	// HandoverKey carries a [Handover] from a run that continued as new.
 	HandoverKey = "lockstep-handover"
+	// DueKey carries the releases that a run has decided which continued as new and handed its locks over.
+	DueKey = "lockstep-due"
 	// OwnerKey carries the [Owner] of the parent.
 	OwnerKey = "lockstep-owner"
 )
@@ -27,6 +29,7 @@ const (
 	ActivityRenew   = "lockstep.Renew"
 	ActivityLeave   = "lockstep.Leave"
 	ActivityRelease = "lockstep.Release"
+	ActivityVerify  = "lockstep.Verify"
 	ActivityWait    = "lockstep.Wait"
 	ActivityKeep    = "lockstep.Keep"
 	ActivityBar     = "lockstep.Bar"
@@ -36,7 +39,7 @@ const (
 // sessions.
 func IsNeverGuarded(activityType string) bool {
 	switch activityType {
-	case ActivityAcquire, ActivityRenew, ActivityLeave, ActivityRelease, ActivityWait, ActivityKeep, ActivityBar,
+	case ActivityAcquire, ActivityRenew, ActivityLeave, ActivityRelease, ActivityVerify, ActivityWait, ActivityKeep, ActivityBar,
 		"internalSessionCreationActivity", "internalSessionCompletionActivity":
 		return true
 	default:

@@ -47,6 +47,8 @@ type AcquireParams struct {
 	MaxWait Duration `json:"maxWait,omitempty"`
 	// Started is the start of the workflow run.
 	Started time.Time `json:"started,omitzero"`
+	// Inherits is as in [Guard].
+	Inherits bool `json:"inherits,omitempty"`
 	// NeverVictim keeps the request from being chosen as the victim of a deadlock.
 	NeverVictim bool `json:"neverVictim,omitempty"`
 	// Collection is as in [Guard].
@@ -84,7 +86,7 @@ type LeaveParams struct {
 // LeaveResult is the result of [ActivityLeave].
 type LeaveResult struct{}
 
-// ReleaseParams is the input of [ActivityRelease], which verifies if Used is set, and otherwise releases.
+// ReleaseParams is the input of [ActivityRelease].
 type ReleaseParams struct {
 	// LockID names the holds that end; absent means that of the calling workflow.
 	LockID string `json:"lockId,omitempty"`
@@ -97,23 +99,36 @@ type ReleaseParams struct {
 	Schedule uint32 `json:"schedule,omitempty"`
 	// Leases are left first, so that their parts do not exclude others until their TTL ends.
 	Leases []Lease `json:"leases,omitempty"`
-	// Used lists what the workflow must still hold, because completed steps have used it. It is verified and renewed, and nothing is
-	// released. A loss is a FailureLost. Used must not be combined with another LockID, Step, Resources or All.
-	Used []Use `json:"used,omitempty"`
-	// Inherits is set if the run was reset, or continues one that handed its locks over. A release then also ends what other runs of the
-	// workflow hold on the resources, if the run is the current one. With Used, which sets it only in a run that was reset, a missing hold
-	// counts as lost only if there is evidence.
+	// Committed is set if a saga has committed without asking whether it still held its locks. The release then reports those that were lost.
+	Committed bool `json:"committed,omitempty"`
+	// Inherits is set if the run was reset, or continues one that handed its locks over. The release then also ends what other runs of the
+	// workflow hold on the resources, if the run is the current one.
 	Inherits bool `json:"inherits,omitempty"`
 	// All ends what other runs of the workflow hold on any resource.
 	All bool `json:"all,omitempty"`
-	// Before is the first run that was reset. The losses of that run and of the runs after it count as losses of this one, as far as the
-	// history or the database names these runs.
-	Before string `json:"before,omitempty"`
 	// Collection is as in [Guard].
 	Collection string `json:"collection,omitempty"`
-	// Run is the run that scheduled the release. In another run, which was made by a reset, it ends the requests of both.
+	// Run is the run that decided the release. In another run, which was made by a reset, it ends the requests of both.
 	Run string `json:"run,omitempty"`
+	// Handed is set if the run before has decided the release, and handed its locks over. It ends only requests of that run.
+	Handed bool `json:"handed,omitempty"`
 }
+
+// VerifyParams is the input of [ActivityVerify].
+type VerifyParams struct {
+	// Used lists what the workflow must still hold, because completed steps have used it: any number.
+	Used []Use `json:"used"`
+	// Run is the run that asks. If the activity runs in another one, that was made by a reset.
+	Run string `json:"run,omitempty"`
+	// Inherits and Started are as in [Guard].
+	Inherits bool      `json:"inherits,omitempty"`
+	Started  time.Time `json:"started,omitzero"`
+	// Collection is as in [Guard].
+	Collection string `json:"collection,omitempty"`
+}
+
+// VerifyResult is the result of [ActivityVerify].
+type VerifyResult struct{}
 
 // Use names a resource that must have been held since the request with this schedule number, or an earlier one, used it.
 type Use struct {
@@ -168,10 +183,6 @@ type KeepParams struct {
 	Resources []string `json:"resources"`
 	// Once extends the holds once and returns.
 	Once bool `json:"once,omitempty"`
-	// HandOver, with Once, also leaves the holds to the run that continues this one.
-	HandOver bool `json:"handOver,omitempty"`
-	// Inherits is as in [ReleaseParams]: a missing hold is not a loss.
-	Inherits bool `json:"inherits,omitempty"`
 	// Collection is as in [Guard].
 	Collection string `json:"collection,omitempty"`
 }

@@ -128,25 +128,24 @@ func (l *Locker) acquireOne(ctx, wait context.Context, req *Request, op rules.Ac
 // times of Acquire.
 func (l *Locker) acquireOp(req *Request, res Resource) rules.Acquire {
 	op := rules.Acquire{
-		Policy: l.cfg.policy(), Resource: res.Name, Call: req.entryID(res.Name), LockID: req.LockID, Label: req.Run, TakeOver: req.TakeOver, Undo: req.Undo,
+		Policy: l.cfg.policy(), Resource: res.Name, Call: req.entryID(res.Name), LockID: req.LockID, Label: req.Run, TakeOver: req.TakeOver,
 		Within: req.Within, Saga: req.Saga, Part: req.Part, Order: req.Order.number(),
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.keptTTL()),
-		Persist: req.Persist, HoldOnly: req.HoldOnly, HeldSince: heldSince(res), Reacquire: req.Reacquire, NewFence: req.NewFence, Queued: req.Queued,
+		Persist: req.Persist, HoldOnly: req.HoldOnly, Reacquire: req.Reacquire, NewFence: req.NewFence, Queued: req.Queued,
 		Queue: true, WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), NextRefresh: l.refreshEvery().Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
 		Owner: req.Owner, Host: req.Host, Comment: req.Comment, NeverVictim: req.NeverVictim,
+	}
+	switch {
+	case res.HeldSince == 0:
+	case req.LostSince.IsZero():
+		op.HeldSince = LastAttempt(res.HeldSince).number()
+	default: // orders of other runs are not comparable
+		op.LostSince = req.LostSince
 	}
 	if !req.Started.IsZero() {
 		op.Started = req.Started.UTC().Truncate(time.Millisecond)
 	}
 	return op
-}
-
-// heldSince returns the order of [Resource.HeldSince].
-func heldSince(r Resource) int64 {
-	if r.HeldSince == 0 {
-		return 0
-	}
-	return LastAttempt(r.HeldSince).number()
 }
 
 // refreshEvery returns the time after which a waiter of Acquire refreshes its request.
@@ -200,10 +199,10 @@ func resultOf(op *rules.Acquire, a *update.Answer) (Lease, error) {
 		}
 		lease := leaseOf(d.Part(op.LockID, op.Part, op.Order), a)
 		lease.granted, lease.Joined = d.At, a.Outcome == rules.Joined
-		lease.Bars, lease.Undone = op.NewFence && len(op.Undo) == 0, op.Undo
+		lease.Bars = op.NewFence
 		return lease, nil
 	case rules.Lost:
-		return Lease{}, lostError(d, op.Request())
+		return Lease{}, lostError(d, op.Request(), op.LostSince)
 	case rules.OtherRun:
 		return Lease{}, &OtherRunError{Resource: op.Resource, LockID: op.LockID, Run: op.Label, Other: a.Note}
 	case rules.Deadlock:

@@ -75,8 +75,7 @@ func fresh(t *testing.T, coll *mongo.Collection) *party.Locker {
 	require.NoError(t, err)
 	t.Cleanup(func() { closeSoon(l) })
 	require.NoError(t, firstStatus(t.Context(), l, party.Filter{LockID: "nobody"}))
-	_, err = l.Replaced(t.Context(), "nobody", "", "a read that tells the time")
-	require.NoError(t, err)
+	require.NoError(t, l.ReadMajority(t.Context(), "a read that tells the time"))
 	return l
 }
 
@@ -205,8 +204,7 @@ func TestCommands_ConcernsAreThoseOfTheStore(t *testing.T) {
 	_, err := l.Renew(t.Context(), s.Leases()...)
 	require.NoError(t, err)
 	require.NoError(t, s.Leave(t.Context()))
-	_, err = l.Replaced(t.Context(), "a", "", "r")
-	require.NoError(t, err)
+	require.NoError(t, l.ReadMajority(t.Context(), "r"))
 	require.NoError(t, firstStatus(t.Context(), l, party.Filter{Resource: "r"}))
 	concerns := map[string]int{}
 	for _, c := range w.take() {

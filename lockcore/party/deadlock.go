@@ -129,7 +129,7 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, cycle string) (bool, erro
 	}
 	victim := Lease{Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order}
 	cycle = strings.TrimPrefix(reason, deadlockReason)
-	a, err := l.end(ctx, telemetry.SpanDeadlock, victim, ending{cycle: cycle, owner: w.Owner}, op)
+	a, err := l.end(ctx, telemetry.SpanDeadlock, victim, ending{cycle: cycle, owner: w.Owner}, l.call(ctx, op, ending{cycle: cycle, owner: w.Owner}))
 	if err != nil || a.Outcome != rules.Granted { // another process has ended the deadlock
 		return false, err
 	}

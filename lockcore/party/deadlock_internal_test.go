@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -367,7 +368,7 @@ func endsByItself(docs []rules.Document, m model) bool {
 		w := &m[i]
 		for _, e := range w.blockers() {
 			if e.Owner == w.owner && e.Label != "" {
-				w.d.Entries = slices.DeleteFunc(slices.Clone(w.d.Entries), func(o rules.Entry) bool { return o == *e })
+				w.d.Entries = slices.DeleteFunc(slices.Clone(w.d.Entries), func(o rules.Entry) bool { return reflect.DeepEqual(o, *e) })
 				return true
 			}
 		}

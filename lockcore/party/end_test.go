@@ -126,7 +126,7 @@ func TestExtend_Holds_KeptOrReportedLost(t *testing.T) {
 	for range 5 {
 		clock.Advance(45 * time.Second)
 		for _, r := range []party.Resource{mine, gone} {
-			again, err := l.Extend(t.Context(), "a", "", r.Name, false)
+			again, err := l.Extend(t.Context(), "a", "", r.Name)
 			require.NoError(t, err)
 			require.Equal(t, 20*time.Second, again)
 		}
@@ -135,11 +135,11 @@ func TestExtend_Holds_KeptOrReportedLost(t *testing.T) {
 	requireBusy(t, l, request("b", mine))
 
 	revoke(t, l, "a", "it has to go", gone.Name)
-	_, err := l.Extend(t.Context(), "a", "", gone.Name, false)
+	_, err := l.Extend(t.Context(), "a", "", gone.Name)
 	lost := errorAs[*party.LostError](t, err)
 	require.Equal(t, gone.Name, lost.Resource)
 	require.Equal(t, "it has to go", lost.Reason)
-	_, err = l.Extend(t.Context(), "a", "", mine.Name, false)
+	_, err = l.Extend(t.Context(), "a", "", mine.Name)
 	require.NoError(t, err)
 	clock.Advance(45 * time.Second)
 	requireBusy(t, l, request("b", mine))
@@ -149,19 +149,19 @@ func TestExtend_NothingHeld_IsLost(t *testing.T) {
 	t.Parallel()
 	l, _ := inMemory(t, party.Config{})
 	r := party.Exclusive("r/1")
-	_, err := l.Extend(t.Context(), "a", "", r.Name, false)
+	_, err := l.Extend(t.Context(), "a", "", r.Name)
 	require.ErrorIs(t, err, party.ErrLost)
 
 	keptOn(t, l, "a", party.Forever, r)
-	again, err := l.Extend(t.Context(), "a", "", r.Name, false)
+	again, err := l.Extend(t.Context(), "a", "", r.Name)
 	require.NoError(t, err)
 	require.Equal(t, 5*time.Minute, again)
 	require.NoError(t, l.Release(t.Context(), party.Release{LockID: "a", Resources: []string{r.Name}, Order: party.LastAttempt(7)}))
-	_, err = l.Extend(t.Context(), "a", "", r.Name, false)
+	_, err = l.Extend(t.Context(), "a", "", r.Name)
 	require.ErrorIs(t, err, party.ErrLost)
 	enter(t, l, request("b", r))
 
-	_, err = l.Extend(t.Context(), "", "", r.Name, false)
+	_, err = l.Extend(t.Context(), "", "", r.Name)
 	require.ErrorIs(t, err, party.ErrInvalid)
 }
 
@@ -175,7 +175,7 @@ func TestExtend_HoldOfAQueuedRequest_IsKept(t *testing.T) {
 	queue(t, l, req)
 	for range 5 {
 		clock.Advance(15 * time.Second)
-		_, err := l.Extend(t.Context(), "a", "", "r/1", false)
+		_, err := l.Extend(t.Context(), "a", "", "r/1")
 		require.NoError(t, err)
 	}
 	requireBusy(t, l, request("b", party.Exclusive("r/1")))

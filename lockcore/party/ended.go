@@ -21,7 +21,7 @@ func (l *Locker) LeaveQueue(ctx context.Context, lease Lease) (ended bool, err e
 		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: lease.Order.number(),
 		QueueOnly: true,
 	}
-	a, err := l.end(ctx, telemetry.SpanLeave, lease, ending{}, op)
+	a, err := l.end(ctx, telemetry.SpanLeave, lease, ending{}, l.call(ctx, op, ending{}))
 	if err != nil {
 		return false, err
 	}

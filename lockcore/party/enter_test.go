@@ -160,25 +160,6 @@ func TestEnter_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
 	enter(t, l, ofRun("two", "step 4")) // the release of run one ended nothing
 }
 
-// The workflow holds the lock, and its compensation waits nevertheless until the step has left.
-func TestAcquire_Undo_WaitsForTheRunningStep(t *testing.T) {
-	virtual(t, party.Config{}, func(t *testing.T, l *party.Locker, db *faultStore) {
-		step := tryAcquire(t, l, ofRun("one", "step"))
-		waits := acquireLater(t.Context(), l, ofRun("one", "undo", func(req *party.Request) { req.Undo = []string{"step"} }))
-		requireDone(t, step, time.Minute)
-		require.ErrorIs(t, step.Lost(), party.ErrLost)
-		elapse(time.Second)
-		require.Empty(t, waits, "the step has not left")
-		leave(t, l, step.Leases()...)
-		undo := requireGranted(t, waits)
-		require.Equal(t, []string{"step"}, undo.Leases()[0].Undone)
-		_, err := l.TryEnter(t.Context(), ofRun("one", "step", func(req *party.Request) { req.Order.Attempt = 2 }))
-		require.ErrorIs(t, err, party.ErrSuperseded)
-		require.ErrorContains(t, err, "a compensation undoes it")
-		require.NoError(t, undo.Release(t.Context()))
-	})
-}
-
 // A step with a lock ID of its own keeps what it has while it waits for the rest. When it has all and
 // its process dies, others are let in after its TTL.
 func TestEnter_StepWithinLockID_HoldsEndWithItsParts(t *testing.T) {

@@ -296,30 +296,29 @@ func notHeldSince(d *rules.Document, op *rules.Acquire) time.Time {
 	held := func(e rules.Entry) bool {
 		return e.LockID == op.LockID && e.State != rules.StateClaimed && (e.CutOff || rules.Covers(e.Mode, op.Mode))
 	}
-	if d.LossEvidence(op.LockID, op.Label) != nil || slices.ContainsFunc(d.Entries, held) {
+	if d.LossEvidence(op.LockID, op.Label, op.LostSince) != nil || slices.ContainsFunc(d.Entries, held) {
 		return time.Time{}
 	}
 	return d.EvidenceSince
 }
 
-func lostError(d *rules.Document, r rules.Request) *LostError {
-	lost, known := lossIn(d, r.LockID, r.Order, "it does not hold any longer", r.Label)
+func lostError(d *rules.Document, r rules.Request, since time.Time) *LostError {
+	e := d.LossEvidence(r.LockID, r.Label, since)
+	lost := lossOf(d, r.LockID, r.Order, e, "it does not hold any longer")
 	lost.Part = r.Part
-	if by, ok := d.SupersededBy(r); ok && !known {
+	if by, ok := d.SupersededBy(r); ok && e == nil {
 		lost.Reason = cmp.Or(by.Reason, "overtaken by order "+orderOf(by.Order).String())
 	}
 	return lost
 }
 
-// lossIn returns the loss of a hold from the evidence of the first run label that has any. Otherwise
-// known is false, and unknown is the Reason.
-func lossIn(d *rules.Document, lockID string, order int64, unknown string, labels ...string) (lost *LostError, known bool) {
-	for _, label := range labels {
-		if e := d.LossEvidence(lockID, label); e != nil {
-			return &LostError{Resource: d.ID, LockID: lockID, Order: orderOf(order), By: e.By, Reason: e.Reason}, true
-		}
+// lossOf returns a loss by its evidence. If that is nil, unknown is the Reason.
+func lossOf(d *rules.Document, lockID string, order int64, e *rules.Evidence, unknown string) *LostError {
+	lost := &LostError{Resource: d.ID, LockID: lockID, Order: orderOf(order), Reason: unknown}
+	if e != nil {
+		lost.By, lost.Reason = e.By, e.Reason
 	}
-	return &LostError{Resource: d.ID, LockID: lockID, Order: orderOf(order), Reason: unknown}, false
+	return lost
 }
 
 func busy(op *rules.Acquire, a *update.Answer) *BusyError {

@@ -21,3 +21,9 @@ func (l *Locker) Tended() int {
 	}
 	return n
 }
+
+// ReadMajority reads documents as a majority of the servers has them.
+func (l *Locker) ReadMajority(ctx context.Context, names ...string) error {
+	_, err := l.readMajority(ctx, names...)
+	return err
+}

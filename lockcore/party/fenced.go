@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -61,7 +60,7 @@ const (
 
 // UpdateFenced updates one document of the caller's, unless a later lease came first: a lease of a
 // later hold, of a later attempt of the same part, of a run that took the hold over, of a
-// compensation that undoes the part, or of any request with a greater fence that set
+// compensation after a bar (see [Locker.Raise]), or of any request with a greater fence that set
 // Request.NewFence. So a holder that was paused for longer than its TTL cannot overwrite the writes
 // of the next holder. Parallel parts of one hold do not bar each other.
 //
@@ -154,9 +153,6 @@ type fencedWrite struct {
 	fence, least int64
 	// part is the key of the lease's part in FenceField.
 	part string
-	// recorded are the keys of the parts of which earlier attempts have fences of least or more: the
-	// parts that the lease undoes, and last its own. It is empty if least bars them all.
-	recorded []string
 }
 
 func newFencedWrite(lease Lease) *fencedWrite {
@@ -164,15 +160,11 @@ func newFencedWrite(lease Lease) *fencedWrite {
 	if lease.Bars || least == 0 {
 		least = lease.Fence
 	}
-	w := &fencedWrite{resource: lease.Resource, fence: lease.Fence, least: least, part: partKey(lease.LockID, lease.Part)}
-	if w.fence > least {
-		for _, undone := range lease.Undone {
-			w.recorded = append(w.recorded, partKey(lease.LockID, undone))
-		}
-		w.recorded = append(w.recorded, w.part)
-	}
-	return w
+	return &fencedWrite{resource: lease.Resource, fence: lease.Fence, least: least, part: partKey(lease.LockID, lease.Part)}
 }
+
+// recordsPart reports whether the lease's part must be recorded: the least fence does not bar its earlier attempts.
+func (w *fencedWrite) recordsPart() bool { return w.fence > w.least }
 
 // partKey is a hash, since names may be long and contain dots. It begins with a letter, since a
 // number in a path may also be an index.
@@ -248,7 +240,7 @@ func (w *fencedWrite) record(ctx context.Context, coll *mongo.Collection, filter
 
 // isRecorded reports whether the record already bars what the lease bars.
 func (w *fencedWrite) isRecorded(stored *storedFence) bool {
-	return stored.Least >= w.least && !slices.ContainsFunc(w.recorded, func(key string) bool { return stored.part(key) < w.fence })
+	return stored.Least >= w.least && (!w.recordsPart() || stored.part(w.part) >= w.fence)
 }
 
 // recordedIn returns the record with the lease's fences. It forgets what the least fence bars anyway,
@@ -256,12 +248,12 @@ func (w *fencedWrite) isRecorded(stored *storedFence) bool {
 func (w *fencedWrite) recordedIn(stored storedFence) storedFence {
 	next := storedFence{Least: max(stored.Least, w.least), Parts: bson.D{}}
 	for _, e := range stored.Parts {
-		if fence, _ := e.Value.(int64); fence > next.Least && !slices.Contains(w.recorded, e.Key) {
+		if fence, _ := e.Value.(int64); fence > next.Least && (e.Key != w.part || !w.recordsPart()) {
 			next.Parts = append(next.Parts, e)
 		}
 	}
-	for _, key := range w.recorded {
-		next.Parts = append(next.Parts, bson.E{Key: key, Value: max(stored.part(key), w.fence)})
+	if w.recordsPart() {
+		next.Parts = append(next.Parts, bson.E{Key: w.part, Value: max(stored.part(w.part), w.fence)})
 	}
 	next.Parts = next.Parts[max(0, len(next.Parts)-mostParts):]
 	return next
@@ -277,7 +269,7 @@ func (w *fencedWrite) recordedIn(stored storedFence) storedFence {
 //  4. A driver that sends such a write nevertheless: it may have run, and must not run again.
 func (w *fencedWrite) write(ctx context.Context, coll *mongo.Collection, id, filter, update any) (done bool, _ error) {
 	var own any = w.fence
-	if len(w.recorded) == 0 { // least bars all earlier attempts, but later ones may be recorded
+	if !w.recordsPart() { // least bars all earlier attempts, but later ones may be recorded
 		own = bson.D{{Key: "$not", Value: bson.D{{Key: "$gt", Value: w.fence}}}}
 	}
 	recorded := bson.D{

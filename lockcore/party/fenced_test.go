@@ -399,18 +399,43 @@ func TestUpdateFenced_Transaction_IsRefused(t *testing.T) {
 	requireInvalid(t, write(), "ctx")
 }
 
-// A compensation bars the parts that it undoes, and no others.
-func TestUpdateFenced_Compensation_BarsTheUndonePart(t *testing.T) {
+// After a compensation has written, the steps that its bar refuses cannot write any longer.
+func TestUpdateFenced_CompensationAfterABar_BarsTheStep(t *testing.T) {
 	t.Parallel()
+	l, _, _ := withClock(t, party.Config{})
 	write, _ := account(t)
-	lease := func(part string, fence int64, undone ...string) party.Lease {
-		return party.Lease{Resource: "r", LockID: "saga", Part: part, Fence: fence, FirstFence: 10, Undone: undone}
+	of := func(part string, schedule uint32, saga string) party.Lease {
+		req := ofRun("one", part, ofSaga(saga, schedule, 1))
+		req.Resources = []party.Resource{party.Exclusive("account/42")}
+		return enter(t, l, req)[0]
 	}
-	require.NoError(t, write(lease("step", 12)))
-	require.NoError(t, write(lease("undo", 14, "step")))
-	require.ErrorIs(t, write(lease("step", 12)), party.ErrFenced)
-	require.NoError(t, write(lease("other", 12)))
-	require.NoError(t, write(lease("first", 10)))
+	raise := func(saga string, schedule uint32) {
+		err := l.Raise(t.Context(), party.Raise{LockID: "w", Run: "one", Saga: saga, Order: party.LastAttempt(schedule), Resources: []string{"account/42"}})
+		if err != nil {
+			require.ErrorIs(t, err, party.ErrBusy)
+		}
+	}
+	step := of("step", 1, "1")
+	require.NoError(t, write(step))
+	raise("1", 1) // the step may still run
+	require.NoError(t, write(step), "no compensation has written")
+	leave(t, l, step)
+	for schedule := uint32(2); schedule <= 3; schedule++ {
+		undo := of("undo", schedule, "1")
+		require.NoError(t, write(undo))
+		raise("1", 1) // repeated, it changes nothing
+		require.NoError(t, write(undo))
+		leave(t, l, undo)
+	}
+	require.ErrorIs(t, write(step), party.ErrFenced)
+
+	// A step of an outer saga that runs meanwhile may still write.
+	outer, inner := of("outer", 4, "2"), of("inner", 4, "2/5")
+	require.NoError(t, write(outer))
+	raise("2/5", 4)
+	leave(t, l, inner)
+	require.NoError(t, write(of("undo inner", 5, "2/5")))
+	require.NoError(t, write(outer))
 }
 
 // Once a later hold has written, its least fence bars whatever an older record bars.

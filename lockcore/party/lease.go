@@ -28,13 +28,11 @@ type Lease struct {
 	// and upgrades have greater fences.
 	FirstFence int64 `json:"firstFence,omitempty"`
 	// LeastFence is the smallest fence under which a part of the hold may still write to a fenced
-	// document: FirstFence, or the fence of the latest take-over.
+	// document: FirstFence, or the fence of the latest take-over or bar. See [Locker.Raise].
 	LeastFence int64 `json:"leastFence,omitempty"`
 	// Bars is set if the request asked for NewFence: after a write under this lease, writes under smaller
-	// fences are refused, including those of other parts of the hold. If the request undid parts, Bars is
-	// false, and only the writes of these parts, Undone, are refused.
-	Bars   bool     `json:"bars,omitempty"`
-	Undone []string `json:"undone,omitempty"`
+	// fences are refused, including those of other parts of the hold.
+	Bars bool `json:"bars,omitempty"`
 	// Left is the time to the part's expiry when the database answered; Forever if it never expires.
 	Left time.Duration `json:"left"`
 	// Joined is set if the lock ID held the resource before this request.
@@ -136,7 +134,7 @@ func holdOf(op *rules.Acquire, a *update.Answer) Lease {
 	k := d.Kept(op.LockID)
 	return Lease{
 		Resource: d.ID, LockID: k.LockID, Run: k.Label, Part: op.Part, Order: orderOf(op.Order), Mode: Mode(k.Mode), Fence: k.Fence,
-		FirstFence: k.FirstFence, LeastFence: k.LeastFence, Bars: op.NewFence && len(op.Undo) == 0, Undone: op.Undo,
+		FirstFence: k.FirstFence, LeastFence: k.LeastFence, Bars: op.NewFence,
 		Left: remaining(k.ExpiresAt, d.At), Joined: a.Outcome == rules.Joined, id: op.Call, granted: d.At,
 	}
 }

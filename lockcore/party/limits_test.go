@@ -154,11 +154,6 @@ func badRequests() map[string]badRequest {
 	add("take over without a run", "Request.TakeOver", func(r *party.Request) { r.TakeOver = "one" })
 	add("take over from itself", "Request.TakeOver", func(r *party.Request) { r.Run, r.TakeOver = "one", "one" })
 	add("run of 513 bytes", "Request.Run", func(r *party.Request) { r.Run = strings.Repeat("x", 513) })
-	add("undo without a run", "Request.Undo[0]", func(r *party.Request) { r.Undo = []string{"step"} })
-	add("undo of itself", "Request.Undo[1]", func(r *party.Request) {
-		r.Run, r.Part, r.Order.Attempt, r.Undo = "one", "undo", 1, []string{"step", "undo"}
-	})
-	add("undo of 65 parts", "len(Request.Undo)", func(r *party.Request) { r.Run, r.Undo = "one", make([]string, 65) })
 	add("within without a run", "Request.Within", func(r *party.Request) { r.Within = "w" })
 	add("within itself", "Request.Within", func(r *party.Request) { r.Run, r.Within = "one", "holder" })
 	add("limit in exclusive mode", "Request.Resources[0].Limit", func(r *party.Request) { r.Resources[0].Limit = 1 })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -141,9 +142,11 @@ func (l *Locker) Workers(ctx context.Context, within time.Duration) ([]Worker, e
 var ErrClosed = errors.New("lockstep: locker closed")
 
 // Close ends the Locker. Calls that wait in a queue leave it and return ErrClosed. All sessions end as
-// by [Session.Leave], so stop the work that they protect first. Then Close waits for the cleanup after
-// requests that gave up, until ctx ends, and for at most 20 s. The joined errors name the resources on
-// which cleanup is not complete: locks there end with their TTL. A second call does nothing.
+// by [Session.Leave], so stop the work that they protect first. Sessions of steps, made by NewStepSession, only get
+// their contexts cancelled: Close waits until the steps have left, or ctx ends, after which their locks expire.
+// Then Close waits for the cleanup after requests that gave up, until ctx ends, and for at most 20 s. The joined
+// errors name the resources on which cleanup is not complete: locks there end with their TTL. A second call does
+// nothing.
 func (l *Locker) Close(ctx context.Context) (err error) {
 	l.life.once.Do(func() { err = l.close(ctx) })
 	return err
@@ -155,10 +158,17 @@ func (l *Locker) close(ctx context.Context) error {
 	if n := l.life.calls.wait(ctx); n > 0 {
 		errs = append(errs, fmt.Errorf("lockstep: close: %d calls are still under way: %w", n, context.Cause(ctx)))
 	}
-	sessions := l.keeper.close()
+	sessions := slices.DeleteFunc(l.keeper.close(), func(s *Session) bool { return s.ofStep != nil })
 	failed := make([]error, len(sessions))
 	inParallel(len(sessions), func(i int) { failed[i] = sessions[i].leave(ctx, ErrClosed) })
 	errs = append(errs, failed...)
+	if n := l.life.steps.wait(ctx); n > 0 {
+		errs = append(errs, fmt.Errorf("lockstep: close: %d steps are still running, and their locks end with their TTL: %w", n, context.Cause(ctx)))
+	}
+	_ = l.life.calls.wait(ctx) // by which the steps leave
+	for _, s := range l.keeper.all() {
+		s.end(ErrClosed)
+	}
 	settle, cancel := l.clock.WithTimeout(ctx, 2*commandTimeout) // one that hangs, and what settles it
 	defer cancel()
 	for name, calls := range l.lines.WaitForDebts(settle) {
@@ -166,6 +176,8 @@ func (l *Locker) close(ctx context.Context) error {
 			order := Order{}
 			switch op := c.Op.(type) {
 			case rules.Leave:
+				order = orderOf(op.Order)
+			case rules.Release:
 				order = orderOf(op.Order)
 			case rules.TakeBack:
 				order = orderOf(op.Order)
@@ -185,12 +197,12 @@ type lifecycle struct {
 	closing, closed context.Context
 	begin           context.CancelCauseFunc
 	end             context.CancelFunc
-	// calls counts the calls under way that may take a lock.
-	calls group
+	// calls counts the calls under way that may take a lock, and steps the sessions of steps that have not ended.
+	calls, steps group
 }
 
 func newLifecycle() *lifecycle {
-	l := &lifecycle{calls: group{less: make(chan struct{})}}
+	l := &lifecycle{calls: group{less: make(chan struct{})}, steps: group{less: make(chan struct{})}}
 	l.closing, l.begin = context.WithCancelCause(context.Background())
 	l.closed, l.end = context.WithCancel(context.Background())
 	return l

@@ -73,7 +73,7 @@ func calls(l *party.Locker, s *party.Session, leases []party.Lease) map[string]f
 		"LeaveQueue":   func(ctx context.Context) error { _, err := l.LeaveQueue(ctx, leases[0]); return err },
 		"KeepPosition": func(ctx context.Context) error { return l.KeepPosition(ctx, leases[0]) },
 		"Release":      func(ctx context.Context) error { return l.Release(ctx, end) },
-		"Extend":       func(ctx context.Context) error { _, err := l.Extend(ctx, "a", "", "r", false); return err },
+		"Extend":       func(ctx context.Context) error { _, err := l.Extend(ctx, "a", "", "r"); return err },
 		"Recheck":      func(ctx context.Context) error { _, err := l.Recheck(ctx, queued); return err },
 		"Verify": func(ctx context.Context) error {
 			return l.Verify(ctx, party.Verify{LockID: "a", Run: "run", Uses: []party.Use{{Resource: "r"}}})

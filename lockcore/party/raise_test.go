@@ -176,3 +176,46 @@ func TestRaise_AnotherRunHoldsOne_BarsTheOther(t *testing.T) {
 		require.ErrorIs(t, err, party.ErrSuperseded)
 	})
 }
+
+func TestRaise_SagaInside_IsBarred(t *testing.T) {
+	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
+		step := enter(t, l, ofRun("one", "step", ofSaga("1/4", 1, 1)))
+		other := enter(t, l, ofRun("one", "other", ofSaga("14", 1, 1)))
+		require.ErrorIs(t, l.Raise(t.Context(), bar), party.ErrBusy)
+		_, err := l.Renew(t.Context(), other...)
+		require.NoError(t, err, "it is in another saga")
+		leave(t, l, step...)
+		require.NoError(t, l.Raise(t.Context(), bar))
+		_, err = l.TryEnter(t.Context(), ofRun("one", "step", ofSaga("1/4", 2, 1)))
+		require.ErrorIs(t, err, party.ErrSuperseded)
+	})
+}
+
+// A delayed step must be refused even after its saga has lost the hold in which its bar was.
+func TestRaise_HoldIsEvicted_BarRemains(t *testing.T) {
+	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
+		leave(t, l, enter(t, l, ofRun("one", "step", ofSaga("1", 1, 1)))...)
+		require.NoError(t, l.Raise(t.Context(), bar))
+		elapse(2 * time.Hour)
+		leave(t, l, enter(t, l, request("other", party.Exclusive("r")))...)
+		_, err := l.TryEnter(t.Context(), ofRun("one", "step", ofSaga("1", 1, 2), func(req *party.Request) { req.Reacquire = true }))
+		require.ErrorIs(t, err, party.ErrSuperseded)
+	})
+}
+
+func TestRaise_Repeated_DrawsNoFence(t *testing.T) {
+	raising(t, func(t *testing.T, l *party.Locker, bar party.Raise) {
+		step := enter(t, l, ofRun("one", "step", ofSaga("1", 1, 1)))
+		leave(t, l, step...)
+		var fences []int64
+		for schedule := uint32(3); schedule < 6; schedule++ {
+			require.NoError(t, l.Raise(t.Context(), bar))
+			undo := enter(t, l, ofRun("one", "undo", ofSaga("1", schedule, 1)))
+			require.Equal(t, undo[0].LeastFence, undo[0].Fence)
+			fences = append(fences, undo[0].Fence)
+			leave(t, l, undo...)
+		}
+		require.Greater(t, fences[0], step[0].Fence)
+		require.Equal(t, []int64{fences[0], fences[0], fences[0]}, fences)
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +16,8 @@ import (
 )
 
 // Leave ends the parts that the leases name, and a hold that is not kept when its last part has left.
-// Leaving a part that has already ended is not an error. All are tried; errors are joined.
+// Leaving a part that has already ended is not an error. All are tried; errors are joined. What could not be
+// ended expires; a lease that never expires is ended in the background, as soon as the database answers.
 func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
 	return l.leaveAll(ctx, leases, leaving{})
 }
@@ -63,7 +65,7 @@ func (l *Locker) leaveAll(ctx context.Context, leases []Lease, how leaving) erro
 		_, spans[i] = l.tel.start(ctx, telemetry.SpanLeave, lease)
 		op := l.leaveOp(lease, how)
 		c := l.call(ctx, op, ending{})
-		if how.undo { // the next acknowledged write of the document carries it out, even if this call gives up before
+		if how.undo || lease.Left == Forever { // the next acknowledged write of the document carries it out, even if this call gives up before
 			c.TakeBack, c.Owed = l.call(ctx, op, ending{}), true
 		}
 		calls, sent = append(calls, c), append(sent, i)
@@ -96,10 +98,10 @@ func (l *Locker) leaveOp(lease Lease, how leaving) rules.Op {
 	}
 }
 
-// end carries out an operation that ends something, with a span of that name.
-func (l *Locker) end(ctx context.Context, name string, of Lease, why ending, op rules.Op) (update.Answer, error) {
+// end carries out a call that ends something, with a span of that name.
+func (l *Locker) end(ctx context.Context, name string, of Lease, why ending, c *update.Call) (update.Answer, error) {
 	_, span := l.tel.start(ctx, name, of)
-	a, err := l.do(ctx, strings.TrimPrefix(name, "lock."), of.Order, l.call(ctx, op, why))
+	a, err := l.do(ctx, strings.TrimPrefix(name, "lock."), of.Order, c)
 	why.on(span)
 	span.end(&a, err)
 	return a, err
@@ -135,6 +137,10 @@ type Release struct {
 	// that is known to be dead: if it lives, it works at the same time as the next holder. Defaults to
 	// false: such parts exclude others until they leave or expire.
 	Now bool
+	// owed is set if the release must be carried out in the background if the call fails: a part of the hold never expires.
+	owed bool
+	// committed is set by ReleaseCommitted.
+	committed bool
 }
 
 // Release ends one hold of a lock ID, or everything up to an order that it holds and requested on the
@@ -150,6 +156,47 @@ func (l *Locker) Release(ctx context.Context, r Release) error {
 	return errors.Join(errs...)
 }
 
+// ReleaseCommitted is [Locker.Release] for a saga that has committed without asking whether it still held what it
+// had used. It also returns the losses that the saga did not notice: those up to Order of which there is evidence,
+// and which it has not outlived by acquiring the resource again. They are no error: the release is carried out.
+// [Locker.Missed] lists them for 24 hours, and the span of ctx gets an event for each. A release that is repeated with the same Order returns them again.
+//
+// Run and Order are required. FirstFence and Force are refused.
+func (l *Locker) ReleaseCommitted(ctx context.Context, r Release) (missed []LostError, err error) {
+	err = cmp.Or(
+		r.check(),
+		checkText("Release.Run", r.Run, 1, maxName),
+		refuse(r.FirstFence != 0, "Release.FirstFence", fmt.Sprint(r.FirstFence), "0: a saga that has committed releases up to an Order"),
+	)
+	if err != nil {
+		return nil, err
+	}
+	r.committed = true
+	found, errs := make([][]LostError, len(r.Resources)), make([]error, len(r.Resources))
+	inParallel(len(r.Resources), func(i int) { found[i], errs[i] = l.releaseCommitted(ctx, &r, r.Resources[i]) })
+	return slices.Concat(found...), errors.Join(errs...)
+}
+
+// releaseCommitted carries out a release on one resource, and returns the losses that it finds.
+func (l *Locker) releaseCommitted(ctx context.Context, r *Release, resource string) (missed []LostError, err error) {
+	a, err := l.release(ctx, r, resource)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range a.After.Missed {
+		if m.LockID != r.LockID || m.Label != r.Run || m.UpTo != r.Order.number() {
+			continue
+		}
+		lost := LostError{Resource: resource, LockID: m.LockID, Order: orderOf(m.Order), By: m.By, Reason: m.Reason}
+		if m.ReleasedAt.Equal(a.After.At) { // by this write
+			l.tel.count(ctx, l.tel.losses, resource)
+			addLostEvent(ctx, &lost)
+		}
+		missed = append(missed, lost)
+	}
+	return missed, nil
+}
+
 // Revoke ends a hold by force. resource, lockID and firstFence identify it, as Status lists them. The
 // holder's next renewal returns a *LostError with the reason, which has 1 to 512 bytes. Others stay
 // locked out until the holder leaves or its lease ends. If dead is set, they do not: set it only if the
@@ -162,12 +209,16 @@ func (l *Locker) Revoke(ctx context.Context, resource, lockID string, firstFence
 func (l *Locker) release(ctx context.Context, r *Release, resource string) (update.Answer, error) {
 	op := rules.Release{
 		Policy: l.cfg.policy(), Resource: resource, LockID: r.LockID, Label: r.Run, FirstFence: r.FirstFence, Order: r.Order.number(), Leaving: r.Leaving,
-		Force: r.Force, Now: r.Now,
+		Force: r.Force, Now: r.Now, Committed: r.committed,
 	}
 	if r.Force {
 		op.Reason = r.Reason
 	}
-	return l.end(ctx, telemetry.SpanRelease, Lease{Resource: resource, LockID: r.LockID, Order: r.Order}, r.ending(), op)
+	c := l.call(ctx, op, r.ending())
+	if r.owed {
+		c.TakeBack, c.Owed = l.call(ctx, op, r.ending()), true
+	}
+	return l.end(ctx, telemetry.SpanRelease, Lease{Resource: resource, LockID: r.LockID, Order: r.Order}, r.ending(), c)
 }
 
 // releaseHold ends the hold of a lease. If the hold is missing and was not released, it returns a *LostError if there is
@@ -175,6 +226,7 @@ func (l *Locker) release(ctx context.Context, r *Release, resource string) (upda
 func (l *Locker) releaseHold(ctx context.Context, lease Lease) error {
 	r := Release{
 		LockID: lease.LockID, Run: lease.Run, Resources: []string{lease.Resource}, FirstFence: lease.FirstFence, Order: lease.Order, Leaving: &lease.Part,
+		owed: lease.Left == Forever,
 	}
 	if err := r.check(); err != nil {
 		return err
@@ -187,8 +239,8 @@ func (l *Locker) releaseHold(ctx context.Context, lease Lease) error {
 	if !part && (len(a.Released()) > 0 || !a.After.LostBefore(lease.LockID, lease.FirstFence, lease.granted)) {
 		return nil
 	}
-	e, _ := lossIn(a.After, lease.LockID, lease.Order.number(), "what became of it is not known any longer", lease.Run)
-	return e
+	e := a.After.LossEvidence(lease.LockID, lease.Run, time.Time{})
+	return lossOf(a.After, lease.LockID, lease.Order.number(), e, "what became of it is not known any longer")
 }
 
 func (r *Release) check() error {

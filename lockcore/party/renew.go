@@ -154,7 +154,7 @@ func (l *Locker) renewCrowd(ctx context.Context, leases []Lease, indexes []int, 
 			apply(i, renewResult{lease, err})
 		case parts[lease.partID()] == 0:
 			r := rules.Request{LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: lease.Order.number()}
-			apply(i, renewResult{lease, lostError(a.After, r)})
+			apply(i, renewResult{lease, lostError(a.After, r, time.Time{})})
 		default:
 			lease.kept, lease.seen, lease.upgraded = kept[lease.LockID], a.Sent, parts[lease.partID()] > 1
 			apply(i, renewResult{lease.renewed(a.Sent), nil})
@@ -266,12 +266,12 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 	p := a.After.Part(op.LockID, op.Part, op.Order)
 	if p == nil {
 		r := rules.Request{LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: lease.Order.number()}
-		err := lostError(a.After, r)
+		err := lostError(a.After, r, time.Time{})
 		span.end(&a, err)
 		return lease, err
 	}
 	renewed := leaseOf(p, &a)
-	renewed.Joined, renewed.Bars, renewed.Undone, renewed.granted = lease.Joined, lease.Bars, lease.Undone, lease.granted
+	renewed.Joined, renewed.Bars, renewed.granted = lease.Joined, lease.Bars, lease.granted
 	renewed.owner, renewed.host, renewed.comment = lease.owner, lease.host, lease.comment
 	span.end(&a, nil)
 	return renewed, nil
@@ -358,6 +358,10 @@ func (k *keeper) run() {
 		for _, s := range found.over {
 			s.expire(now)
 		}
+		for _, s := range found.givenUp {
+			k.remove(s)
+			s.cancel(context.DeadlineExceeded)
+		}
 		timer.Reset(found.pause)
 		select {
 		case <-timer.C:
@@ -376,6 +380,8 @@ type renewals struct {
 	groups map[int][]dueLease
 	// over are the sessions that can no longer be trusted.
 	over []*Session
+	// givenUp are the sessions of steps whose time is over.
+	givenUp []*Session
 	// pause is the time to the next plan.
 	pause time.Duration
 }
@@ -400,6 +406,10 @@ func (k *keeper) plan(now time.Time) (found renewals, any bool) {
 	for s := range k.sessions {
 		next, trusted := s.times()
 		switch {
+		case s.isGivenUp(now):
+			found.givenUp = append(found.givenUp, s)
+			sooner(now)
+			continue
 		case trusted.IsZero(): // it holds nothing
 			continue
 		case over(trusted, now):
@@ -413,6 +423,9 @@ func (k *keeper) plan(now time.Time) (found renewals, any bool) {
 			sooner(next)
 		}
 		sooner(trusted)
+		if !s.until.IsZero() {
+			sooner(s.until)
+		}
 	}
 	k.next = now.Add(found.pause)
 	found.groups = map[int][]dueLease{}
@@ -510,13 +523,16 @@ func (s *Session) times() (next, trusted time.Time) {
 	return next, trusted
 }
 
+// isGivenUp reports whether nobody waits for the step of the session any longer.
+func (s *Session) isGivenUp(now time.Time) bool { return !s.until.IsZero() && over(s.until, now) }
+
 // beginRenewal begins to renew the leases that are due, or will be within a quarter of their interval.
 func (s *Session) beginRenewal(now time.Time) (due []Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range s.leases {
 		h := &s.leases[i]
-		if s.ended || s.lost != nil || h.renewing || -clock.Elapsed(h.next(), now) >= h.ttl/12 || over(h.validUntil, now) {
+		if s.ended || s.lost != nil || s.isGivenUp(now) || h.renewing || -clock.Elapsed(h.next(), now) >= h.ttl/12 || over(h.validUntil, now) {
 			continue
 		}
 		h.failing = h.lastErr != nil

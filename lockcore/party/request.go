@@ -49,7 +49,7 @@ type Resource struct {
 	Limit int `json:"limit,omitempty"`
 	// HeldSince, of a request with Run, is the schedule number of a request of the same run since which the
 	// resource must be kept. If it is not, or if what is kept began with a later schedule, the error is a
-	// *LostError, and nothing is taken. Defaults to 0: no condition.
+	// *LostError, and nothing is taken. See also Request.LostSince. Defaults to 0: no condition.
 	HeldSince uint32 `json:"heldSince,omitempty"`
 }
 
@@ -111,11 +111,6 @@ type Request struct {
 	// continue under a new fence. Running parts of the replaced run are cut off: they exclude every
 	// party until they leave or expire. Its queued requests end. A replaced label is refused from then on.
 	TakeOver string `json:"takeOver,omitempty"`
-	// Undo, with Run, names the parts that the request, a compensation, undoes: at most 64, and not its
-	// own. Later requests of these parts are refused, as long as the resource remembers them: its latest
-	// 64. The request waits for those that still run or drain, although its party holds the resource. With
-	// NewFence, writes by [UpdateFenced] under its lease also refuse later writes of these parts.
-	Undo []string `json:"undo,omitempty"`
 	// Within, with Run, is the lock ID of the workflow to which a step with a lock ID of its own belongs.
 	// Kept holds of the workflow neither block the request nor count under its limit, and while the
 	// workflow keeps the resource, the request skips the queue. With Persist, a hold lasts for HoldTTL
@@ -138,7 +133,8 @@ type Request struct {
 	// something has ended it, the error is a *SupersededError, and it does not queue again. Defaults to
 	// false: it queues.
 	Queued bool `json:"queued,omitempty"`
-	// Saga names the saga of the step, for [Locker.Raise]. At most 512 bytes. Defaults to none.
+	// Saga is the path of the step's saga, for [Locker.Raise], such as "2/5" for saga 5 inside saga 2. At most
+	// 512 bytes. Defaults to none.
 	Saga string `json:"saga,omitempty"`
 	// TTL is the time without a renewal after which the part expires: 100 ms to ten years, or Forever.
 	// Defaults to Config.TTL.
@@ -157,8 +153,13 @@ type Request struct {
 	// Reacquire takes a lost lock again, instead of returning ErrLost. Compensations set it: they must run,
 	// and never without the lock.
 	Reacquire bool `json:"reacquire,omitempty"`
+	// LostSince, with Persist and without Reacquire, is for a run that a reset has made, whose history contains
+	// requests of runs before. Resource.HeldSince then names the resources that the history has used. Of these
+	// any loss from that time on counts, of any run, as in [Verify]; their orders are not compared, and one that
+	// is missing without evidence is not lost. Defaults to zero: only losses of Run count.
+	LostSince time.Time `json:"lostSince,omitzero"`
 	// NewFence draws a new fence even if the lock ID holds already, so that a resource that checks
-	// fences refuses late writes of earlier steps. Compensations set it.
+	// fences refuses late writes of earlier steps. Compensations after [Locker.Raise] need not set it.
 	NewFence bool `json:"newFence,omitempty"`
 	// Owner is the party that waits and holds, for people and for deadlock detection, which assumes that
 	// requests of one owner wait for one another. So it names one thread of work, such as a saga. At most
@@ -275,21 +276,14 @@ func (r *Request) checkSession() error {
 
 // checkRun checks the fields that depend on the run label.
 func (r *Request) checkRun() []error {
-	errs := []error{
+	return []error{
 		checkText("Request.Run", r.Run, 0, maxName),
 		checkText("Request.TakeOver", r.TakeOver, 0, maxName),
 		checkText("Request.Within", r.Within, 0, maxLockID),
-		checkRange("len(Request.Undo)", len(r.Undo), 0, rules.MaxBars),
 		refuse(r.TakeOver != "" && (r.Run == "" || r.TakeOver == r.Run), "Request.TakeOver", quote(r.TakeOver),
 			"another label than Request.Run, which is set"),
 		refuse(r.Within != "" && (r.Run == "" || r.Within == r.LockID), "Request.Within", quote(r.Within), "another lock ID than the request's, with Request.Run"),
 	}
-	for i, part := range r.Undo {
-		field := fmt.Sprintf("Request.Undo[%d]", i)
-		errs = append(errs, checkText(field, part, 0, maxName),
-			refuse(r.Run == "" || part == r.Part, field, quote(part), "another part than Request.Part, with Request.Run"))
-	}
-	return errs
 }
 
 // CheckMode returns an *InvalidError that names the field if no request may have the mode and the limit of r.

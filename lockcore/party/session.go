@@ -26,6 +26,11 @@ type Session struct {
 	ended  bool
 	// upgrading is the resource of the upgrade under way.
 	upgrading string
+
+	// ofStep is called when the session of a step ends; nil for other sessions. until is the local time of clock.Now from
+	// which its leases are no longer renewed; zero means that there is none.
+	ofStep func()
+	until  time.Time
 }
 
 // ErrEnded is the cause of a session's cancelled context after Leave or Release.
@@ -36,6 +41,28 @@ var ErrEnded = errors.New("lockstep: session ended")
 // context derives from ctx, but the end of ctx does not end the session. On a closed Locker the session is
 // returned already ended, with ErrClosed.
 func (l *Locker) NewSession(ctx context.Context, leases []Lease) *Session {
+	return l.begin(l.session(ctx, leases))
+}
+
+// NewStepSession is NewSession for a step that this process may not have stopped before it closes the Locker. Close
+// cancels the session's context, with ErrClosed as its cause, and waits until the step has left, while its leases are
+// renewed. If left is not 0, nobody waits for the step after that time, although its code may hang: the session's context
+// is cancelled, with context.DeadlineExceeded as its cause, and its leases are no longer renewed, and expire. A lease with
+// the TTL Forever does not.
+func (l *Locker) NewStepSession(ctx context.Context, leases []Lease, left time.Duration) *Session {
+	s := l.session(ctx, leases)
+	if left > 0 {
+		s.until = clock.Now().Add(left)
+	}
+	stop, done := context.AfterFunc(l.life.closing, func() { s.cancel(ErrClosed) }), l.life.steps.add()
+	s.ofStep = func() {
+		stop()
+		done()
+	}
+	return l.begin(s)
+}
+
+func (l *Locker) session(ctx context.Context, leases []Lease) *Session {
 	s := &Session{locker: l}
 	for _, lease := range leases {
 		if lease.validUntil.IsZero() {
@@ -45,6 +72,11 @@ func (l *Locker) NewSession(ctx context.Context, leases []Lease) *Session {
 	}
 	slices.SortStableFunc(s.leases, func(a, b held) int { return strings.Compare(a.Resource, b.Resource) })
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	return s
+}
+
+// begin begins to renew the session's leases.
+func (l *Locker) begin(s *Session) *Session {
 	if !l.keeper.add(s) {
 		s.end(ErrClosed)
 	}
@@ -52,8 +84,8 @@ func (l *Locker) NewSession(ctx context.Context, leases []Lease) *Session {
 }
 
 // Context returns a context that derives from the one that the session was made with. It is cancelled when
-// a lock is lost, with the *LostError as its cause; when the session ends, with ErrEnded; and when
-// Locker.Close ends it, with ErrClosed.
+// a lock is lost, with the *LostError as its cause; when the session ends, with ErrEnded; and by Locker.Close, with
+// ErrClosed.
 func (s *Session) Context() context.Context { return s.ctx }
 
 // Lost returns the *LostError if the session has lost a lock, otherwise nil. It reports a loss even if the
@@ -145,10 +177,14 @@ func (s *Session) add(lease Lease) error {
 // it comes after the end, it finds nothing to renew.
 func (s *Session) end(cause error) []Lease {
 	s.mu.Lock()
+	first := !s.ended
 	s.ended = true
 	s.mu.Unlock()
 	s.locker.keeper.remove(s)
 	s.cancel(cause)
+	if first && s.ofStep != nil {
+		s.ofStep()
+	}
 	return s.Leases()
 }
 

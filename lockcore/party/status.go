@@ -68,8 +68,6 @@ type Status struct {
 	Position int `json:"position,omitempty"`
 	// Overdue is set if a waiter was not refreshed in time, and is passed over until it is.
 	Overdue bool `json:"overdue,omitempty"`
-	// HandedOver is set if the run that keeps the hold has left it to the workflow's next run.
-	HandedOver bool `json:"handedOver,omitempty"`
 	// InTheWay lists what blocks a waiter, by the rules by which locks are granted: at most 16 holders, or else a
 	// waiter ahead. It is empty if the resource is being granted to it.
 	InTheWay []Obstacle `json:"-"`
@@ -192,6 +190,46 @@ func (l *Locker) Losses(ctx context.Context, f Filter) iter.Seq2[Loss, error] {
 	}
 }
 
+// MissedLoss is a loss that a saga found out only when it released its locks after a commit. Others may have used
+// the resource between the saga's steps.
+type MissedLoss struct {
+	Loss
+	// ReleasedAt is the time of that release.
+	ReleasedAt time.Time
+}
+
+// Missed streams the losses that [Locker.ReleaseCommitted] has found in the last 24 hours, at most 16 of a resource,
+// in the order of the resources' names. Of the filter it uses Resource, Prefix, LockID and LockIDPrefix. After
+// CreateIndexes, resources without any, with no queue and no kept hold cost nothing. Errors are those of Status.
+func (l *Locker) Missed(ctx context.Context, f Filter) iter.Seq2[MissedLoss, error] {
+	return func(yield func(MissedLoss, error) bool) {
+		if err := f.check(); err != nil {
+			yield(MissedLoss{}, err)
+			return
+		}
+		for d, err := range l.list(ctx, rules.Query{Resource: f.Resource, Prefix: f.Prefix, Contended: true}) {
+			var damaged *DamagedError
+			switch {
+			case errors.As(err, &damaged):
+				if !yield(MissedLoss{Loss: Loss{Resource: damaged.Resource}}, err) {
+					return
+				}
+				continue
+			case err != nil:
+				yield(MissedLoss{}, fmt.Errorf("lockstep: list the locks: %w", err))
+				return
+			}
+			for _, m := range d.Missed {
+				selected := (f.LockID == "" || f.LockID == m.LockID) && strings.HasPrefix(m.LockID, f.LockIDPrefix) && m.Recent(d.At)
+				loss := Loss{Resource: d.ID, LockID: m.LockID, Run: m.Label, At: m.At, By: m.By, Reason: m.Reason}
+				if selected && !yield(MissedLoss{loss, m.ReleasedAt}, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // list streams documents, unless the Locker is closed.
 func (l *Locker) list(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
 	if l.life.closed.Err() != nil {
@@ -304,7 +342,7 @@ func holders(d *rules.Document) []Status {
 		}
 		s := Status{Resource: d.ID, Holder: holderOf(d, e)}
 		if e.State != rules.StateRunning { // the order of a hold is that of its kept entry
-			s.Order, s.HandedOver = orderOf(e.Order), e.HandedOver
+			s.Order = orderOf(e.Order)
 		} else {
 			running[e.LockID] = append(running[e.LockID], Running{Part: e.Part, Silent: s.Silent, ExpiresIn: s.ExpiresIn})
 		}
@@ -348,7 +386,7 @@ func (s *Status) addHold(other *Status, describes bool) {
 	if describes {
 		s.Owner, s.Host, s.Comment, s.Trace, s.Since, s.Limit = other.Owner, other.Host, other.Comment, other.Trace, other.Since, other.Limit
 	}
-	s.Order, s.HandedOver = cmp.Or(other.Order, s.Order), s.HandedOver || other.HandedOver
+	s.Order = cmp.Or(other.Order, s.Order)
 	s.ExpiresIn, s.Silent = max(s.ExpiresIn, other.ExpiresIn), min(s.Silent, other.Silent)
 	s.HoldTTL, s.Fence = max(s.HoldTTL, other.HoldTTL), max(s.Fence, other.Fence)
 	s.Mode = other.Mode.Stronger(s.Mode)

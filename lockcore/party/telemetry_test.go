@@ -56,6 +56,38 @@ func TestSpans_WaitAndHold_AreLinkedBothWays(t *testing.T) {
 	require.Equal(t, "b", text(next[0].Attributes, telemetry.LockID))
 }
 
+func TestReleaseCommitted_HoldWasLost_IsOnTheSpanOnce(t *testing.T) {
+	t.Parallel()
+	o := observe(t, party.Config{})
+	saga := asks("saga", 1, party.Exclusive("r"))
+	saga.Run = "run"
+	leases, err := o.TryEnter(t.Context(), saga)
+	require.NoError(t, err)
+	require.NoError(t, o.Leave(t.Context(), leases...))
+	o.clock.Advance(2 * time.Hour)
+	_, err = o.other.TryEnter(t.Context(), asks("other", 1, party.Exclusive("r")))
+	require.NoError(t, err)
+	commits := o.step(t, "commit", func(ctx context.Context) {
+		for range 2 { // the second one finds what the first one has recorded
+			missed, err := o.ReleaseCommitted(ctx, party.Release{LockID: "saga", Run: "run", Resources: []string{"r"}, Order: party.LastAttempt(1)})
+			require.NoError(t, err)
+			require.Len(t, missed, 1)
+			o.clock.Advance(time.Second)
+		}
+	})
+	var found []sdktrace.Event
+	for _, s := range o.spans.Ended() {
+		if s.SpanContext().SpanID() == commits.SpanID() {
+			found = append(found, eventsNamed(s, telemetry.EventLost)...)
+		}
+	}
+	require.Len(t, found, 1)
+	require.Equal(t, "other", text(found[0].Attributes, telemetry.EndedBy))
+	counted := o.measured(t)[telemetry.Lost.Name].Data.(metricdata.Sum[int64]).DataPoints
+	require.Len(t, counted, 1)
+	require.EqualValues(t, 1, counted[0].Value)
+}
+
 // A step that enters with a new fence, as compensations do, does not give its hold another name.
 func TestHoldSpan_NewFence_KeepsItsFirstFence(t *testing.T) {
 	t.Parallel()

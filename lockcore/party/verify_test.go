@@ -163,14 +163,17 @@ func TestVerify_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
 	})
 }
 
-// The run before began the hold after the use, and the next one has taken it over.
-func TestVerify_TakenOverHoldBeganAfterTheUse_IsLost(t *testing.T) {
+// Orders of different runs are not comparable: what a run has taken over is older than all that it used.
+func TestVerify_TakenOverHold_IsOlderThanEveryUse(t *testing.T) {
 	verifies(t, func(v *verifying) {
 		v.verify.Run, v.verify.TakeOver, v.verify.Uses[1].By = "two", "one", party.LastAttempt(1)
-		v.requireLost()
-		v.verify.Uses[1].By = party.LastAttempt(2)
 		v.requireHolds()
 	})
+}
+
+// afterReset makes the saga that of a run that was made by a reset, and that began two minutes before now.
+func (v *verifying) afterReset(run, other string) {
+	v.verify.Run, v.verify.Inherits, v.verify.TakeOver, v.verify.LostSince = run, true, other, time.Now().Add(-2*time.Minute)
 }
 
 // The run before lost a hold which the next one has never had: that is a loss of the next one too.
@@ -178,16 +181,35 @@ func TestVerify_RunBeforeLostTheHold_IsLost(t *testing.T) {
 	verifies(t, func(v *verifying) {
 		elapse(time.Minute)
 		v.other("r")
-		v.verify.Run, v.verify.Inherits, v.verify.TakeOver, v.verify.Before = "two", true, "one", []string{"one"}
+		v.afterReset("two", "one")
 		v.requireLost()
+		again := ofRun("two", "step", func(req *party.Request) { req.Order.Schedule, req.LostSince = 3, v.verify.LostSince })
+		again.Resources[0].HeldSince = 1
+		_, err := v.TryEnter(v.Context(), again)
+		require.ErrorIs(v, err, party.ErrLost)
+		again.Resources = []party.Resource{party.Exclusive("never"), party.Exclusive("r")} // r is used for the first time
+		again.Resources[0].HeldSince = 1
+		_, err = v.TryEnter(v.Context(), again)
+		require.NoError(v, err)
 	})
 }
 
-func TestVerify_RunBeforeIsNotNamed_ItsLossDoesNotCount(t *testing.T) {
+func TestVerify_RunBeforeLostTheHoldEarlier_DoesNotCount(t *testing.T) {
 	verifies(t, func(v *verifying) {
 		elapse(time.Minute)
 		v.other("r")
-		v.verify.Run, v.verify.Inherits, v.verify.TakeOver = "two", true, "one"
+		elapse(2*time.Minute + time.Second)
+		v.afterReset("two", "one")
+		v.requireHolds()
+	})
+}
+
+func TestVerify_LostSinceIsNotSet_LossOfRunBeforeDoesNotCount(t *testing.T) {
+	verifies(t, func(v *verifying) {
+		elapse(time.Minute)
+		v.other("r")
+		v.afterReset("two", "one")
+		v.verify.LostSince = time.Time{}
 		v.requireHolds()
 	})
 }
@@ -199,8 +221,34 @@ func TestVerify_RunBetweenLostTheHold_IsLost(t *testing.T) {
 		v.use("r", "two", 3, func(req *party.Request) { req.TakeOver = "one" })
 		elapse(time.Minute)
 		v.other("r")
-		v.verify.Run, v.verify.Inherits, v.verify.TakeOver, v.verify.Before = "three", true, "one", []string{"one"}
+		v.afterReset("three", "one")
 		v.requireLost()
+	})
+}
+
+// A run that uses a resource first after its reset has not lost what the run before has lost.
+func TestVerify_FirstUseAfterALoss_HoldsUnlessUsedBefore(t *testing.T) {
+	verifies(t, func(v *verifying) {
+		elapse(time.Minute)
+		v.other("r")
+		v.afterReset("two", "")
+		v.use("r", "two", 5)
+		v.verify.Uses = []party.Use{{Resource: "r", By: party.LastAttempt(5)}}
+		v.requireHolds()
+		v.verify.Uses[0].By = party.LastAttempt(4)
+		v.requireLost()
+	})
+}
+
+// A compensation of the run before has acquired the resource again, and the next run continues with its hold.
+func TestVerify_RunBeforeHasRegainedTheHold_Holds(t *testing.T) {
+	verifies(t, func(v *verifying) {
+		elapse(time.Minute)
+		v.other("r")
+		v.use("r", "one", 2, reacquire)
+		v.use("s", "one", 3, reacquire)
+		v.afterReset("two", "one")
+		v.requireHolds()
 	})
 }
 

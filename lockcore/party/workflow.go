@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -23,12 +22,12 @@ type Verify struct {
 	// Uses lists what must be held. Defaults to nothing.
 	Uses []Use
 	// Inherits permits missing holds, because an earlier run of the party may have released them. A hold
-	// is then lost only if there is evidence of a loss by this run, by one of Before, or by a run that is
-	// known to have replaced one of them or to have been replaced by one. Defaults to false: a missing
-	// hold is lost.
+	// is then lost only if there is evidence of the loss. Defaults to false: a missing hold is lost.
 	Inherits bool
-	// Before lists labels of earlier runs whose losses count as losses of this one.
-	Before []string
+	// LostSince, of a run that a reset has made, is the time, by the server's clock, from which losses of any
+	// run of the lock ID count like those of Run, unless the hold has outlived them: it began later, or was
+	// acquired again with [Request].Reacquire. Defaults to zero: only losses of Run count.
+	LostSince time.Time
 }
 
 // Use is a resource that the party has used, and must have held since.
@@ -52,7 +51,7 @@ func (l *Locker) Verify(ctx context.Context, v Verify) error {
 	inParallel(len(v.Uses), func(i int) {
 		use := v.Uses[i]
 		d, err := l.verifyHold(ctx, rules.Verify{
-			Resource: use.Resource, LockID: v.LockID, Label: v.Run, TakeOver: v.TakeOver, Used: use.By.number(),
+			Resource: use.Resource, LockID: v.LockID, Label: v.Run, TakeOver: v.TakeOver, Used: use.By.number(), LostSince: v.LostSince,
 		})
 		if err == nil {
 			err = v.lost(d, use)
@@ -77,58 +76,37 @@ func (v *Verify) check() error {
 
 // lost returns the *LostError if the party does not hold what it used, or has lost it in between.
 func (v *Verify) lost(d *rules.Document, use Use) error {
-	if d.Keeps(v.LockID, use.By.number()) && d.Lost(v.LockID, v.Run) == nil {
+	loss := d.Lost(v.LockID, v.Run, v.LostSince)
+	if loss == nil && d.Keeps(v.LockID, use.By.number()) {
 		return nil
 	}
-	var labels []string
-	for _, label := range append([]string{v.Run}, v.Before...) {
-		labels = append(labels, d.Replaced(v.LockID, label)...)
+	if loss == nil { // the hold began after the use, and has outlived the loss of the one before
+		loss = d.LossEvidence(v.LockID, v.Run, v.LostSince)
 	}
-	e, known := lossIn(d, v.LockID, use.By.number(), "it does not hold what it used: "+
-		"a worker without Lockstep ran the step, or what became of the hold is not known any longer", labels...)
-	if !known && v.Inherits {
+	if loss == nil && v.Inherits {
 		return nil
 	}
-	return e
-}
-
-// Replaced returns the labels of the runs that a run of a party has replaced on the resources, or that have
-// replaced it, by take-overs, as far as the documents remember; one that cannot be decoded remembers nothing. The
-// error is the database's.
-func (l *Locker) Replaced(ctx context.Context, lockID, run string, resources ...string) ([]string, error) {
-	loaded, err := l.readMajority(ctx, resources...)
-	if err != nil {
-		return nil, failure("read", "", Order{}, err, false)
-	}
-	var labels []string
-	for _, name := range slices.Sorted(maps.Keys(loaded.Docs)) {
-		for _, label := range loaded.Docs[name].Replaced(lockID, run) {
-			if label != run && !slices.Contains(labels, label) {
-				labels = append(labels, label)
-			}
-		}
-	}
-	return labels, nil
+	return lossOf(d, v.LockID, use.By.number(), loss, "it does not hold what it used: "+
+		"a worker without Lockstep ran the step, or what became of the hold is not known any longer")
 }
 
 // Extend renews the kept hold of a lock ID on a resource by its HoldTTL, for holders without a process. A
-// hold that is missing stays missing. With handOver, Status reports the hold as handed over to the
-// workflow's next run, until that run has taken it over.
+// hold that is missing stays missing.
 //
 // It returns the time after which to call it again: a third of the HoldTTL, and at most 5 min. If the hold is
 // missing, the error is a *LostError; if another run has it, an *OtherRunError. Other errors are
 // *InvalidError, and the database's.
-func (l *Locker) Extend(ctx context.Context, lockID, run, resource string, handOver bool) (again time.Duration, err error) {
+func (l *Locker) Extend(ctx context.Context, lockID, run, resource string) (again time.Duration, err error) {
 	if err := checkEnd("Extend", lockID, 0, []string{resource}); err != nil {
 		return 0, err
 	}
-	d, err := l.verifyHold(ctx, rules.Verify{Resource: resource, LockID: lockID, Label: run, HandOver: handOver})
+	d, err := l.verifyHold(ctx, rules.Verify{Resource: resource, LockID: lockID, Label: run})
 	if err != nil {
 		return 0, err
 	}
 	switch k := d.Kept(lockID); {
 	case k == nil:
-		return 0, lostError(d, rules.Request{LockID: lockID, Label: run, Order: LastAttempt(math.MaxInt32).number()})
+		return 0, lostError(d, rules.Request{LockID: lockID, Label: run, Order: LastAttempt(math.MaxInt32).number()}, time.Time{})
 	case k.TTL == 0:
 		return extendEvery, nil
 	default:
@@ -161,7 +139,8 @@ type Raise struct {
 	Run    string
 	// TakeOver is the label that Run may replace; see [Request]. The bars of that run end.
 	TakeOver string
-	// Saga is the Saga of the barred requests, and is required.
+	// Saga is the saga of the barred requests, and is required. A Saga "2" also matches "2/5", which is inside
+	// it, and not "21".
 	Saga string
 	// Order is the greatest order that is barred, with a Schedule of 1 or more. LastAttempt bars all attempts
 	// of a schedule, and of all before it.
@@ -170,8 +149,8 @@ type Raise struct {
 	Resources []string
 }
 
-// Raise bars the requests of one saga of a workflow run, up to an order, so that no step of the saga runs at
-// the same time as a compensation, or after it. Running parts are cut off, including those of runs that Run
+// Raise bars the requests of one saga of a workflow run, and of all sagas inside it, up to an order, so that no
+// step of them runs at the same time as a compensation, or after it. Running parts are cut off, including those of runs that Run
 // has replaced: their next renewal returns a *LostError. Queued requests and claims end. Later requests up to
 // that order are refused with a *SupersededError. The kept hold of the lock ID is renewed, and not released.
 //
@@ -184,7 +163,13 @@ type Raise struct {
 // Other errors: *InvalidError, *UnknownOutcomeError, ErrClosed, ctx's cause, and the database's. All
 // resources are tried; errors are joined. Raise may be repeated after any error.
 //
-// A resource remembers its latest 64 bars. A bar ends when another run takes over.
+// The first Raise draws a new fence for the hold of the lock ID on each resource: compensations that request the
+// resource later write under it or a greater one, and after their first write [UpdateFenced] refuses writes of the
+// barred steps. It does not refuse them while parts of the lock ID are running that the bar does not match, such
+// as steps of an outer saga. A repeated Raise draws none.
+//
+// A hold remembers its latest 16 bars. When it ends before they do, they join the latest 64 that each resource
+// remembers of parties without a hold. A bar ends when another run takes over, or with a release up to its order.
 func (l *Locker) Raise(ctx context.Context, r Raise) error {
 	if err := r.check(); err != nil {
 		return err

@@ -14,7 +14,6 @@ func (op Acquire) Apply(before *Document, now time.Time) (*Document, Result) {
 		return s.end()
 	}
 	s.takeOver(op.LockID, op.Label)
-	s.barUndone(&op)
 	if s.superseded(&op) {
 		s.result.Outcome = Superseded
 		return s.end()
@@ -48,7 +47,7 @@ func (s *state) isLost(op *Acquire) bool {
 	case op.Reacquire:
 		return false
 	}
-	return (op.Persist && s.doc.Lost(op.LockID, op.Label) != nil) || (op.HeldSince > 0 && !s.doc.Keeps(op.LockID, op.HeldSince))
+	return (op.Persist && s.doc.Lost(op.LockID, op.Label, op.LostSince) != nil) || (op.HeldSince > 0 && !s.doc.Keeps(op.LockID, op.HeldSince))
 }
 
 // grantOrQueue grants the request if it is admitted, and queues it otherwise. The cases are in the order of
@@ -162,7 +161,7 @@ func (s *state) grant(op *Acquire, joins bool) {
 	describe(&kept)
 	kept.TTL, kept.ExpiresAt = op.HoldTTL, Later(expiry(s.now, op.HoldTTL), expiry(s.now, op.TTL))
 	if op.Reacquire {
-		if e := s.doc.LossEvidence(op.LockID, op.Label); e != nil {
+		if e := s.doc.LossEvidence(op.LockID, op.Label, op.LostSince); e != nil {
 			kept.Regained = e.Number
 		}
 	}
@@ -223,7 +222,9 @@ func (s *state) supersede(op *Acquire) {
 	for _, e := range s.doc.Entries {
 		own, mine := e.BelongsTo(op.LockID), e.Part == op.Part
 		switch {
-		case own && mine && e.State == StateClaimed, own && e.waitsForMore():
+		case own && mine && e.State == StateClaimed:
+		case own && e.waitsForMore():
+			s.homeless = append(s.homeless, e.Bars...)
 		case !own || op.HoldOnly || !mine || e.State != StateRunning || (op.Upgrades != "" && e.Order == op.Order):
 			kept = append(kept, e)
 		case e.Alive(s.now):

@@ -12,14 +12,15 @@
 //	Document
 //	├── Entries   each belongs to a lock ID
 //	│   ├── running    a part: one request under a lease
-//	│   ├── kept       the hold itself, which outlives its parts
+//	│   ├── kept       the hold itself, which outlives its parts, and its bars
 //	│   ├── claimed    a grant to a waiter that is not yet confirmed
 //	│   └── draining   a part that was cut off; it blocks others while its lease may be trusted
 //	├── Waiters   the queue, first come, first served
 //	├── Evidence  records of evictions, forced releases and take-overs
 //	├── Forced    the last forced releases, for people
+//	├── Missed    losses that were found out after a commit, for people
 //	├── Releases  the order up to which each run has released everything
-//	└── Bars      requests that a compensation has overtaken
+//	└── Bars      requests that a compensation has overtaken, of lock IDs that keep nothing
 //
 // A hold is all running and kept entries of a lock ID. It has a fence, and a part may have a later one.
 //
@@ -37,8 +38,8 @@
 //  2. The order was released or barred, or a later request of the same part or another call with the
 //     order of a living part came first: [Superseded].
 //  3. The part was withdrawn as the victim of a deadlock, and has not left since: [Deadlock].
-//  4. There is evidence of a loss that its hold has not outlived, or HeldSince names a request before the
-//     hold began: [Lost].
+//  4. There is evidence of a loss that its hold has not outlived, of its run or, since LostSince, of any run; or
+//     HeldSince names a request before the hold began: [Lost].
 //  5. The same call was granted before: [Again].
 //  6. The lock ID holds in the same or a stronger mode: the request joins that hold, [Joined]. An
 //     earlier request of the same part is superseded: it drains, and the new one gets a new fence.
@@ -49,7 +50,7 @@
 //     is [Busy]; if the queue has no room it is [Full]. Requests of lock IDs that hold, and requests
 //     whose claim has lapsed, queue ahead of all others, even if the queue is full.
 //
-// A refused request takes nothing. What rule 1 lets it take over, and what its Undo bars, remains. A
+// A refused request takes nothing. What rule 1 lets it take over remains. A
 // request with Persist that queues extends what its lock ID keeps, and so does every grant.
 //
 // # Settling
@@ -70,7 +71,7 @@
 //   - An operation changes only what it names, apart from settling.
 //   - An operation that is repeated with the same call ID ends as if it had run once.
 //   - A request that is taken back leaves the document as settling alone would have left it, apart from
-//     fences, times, evictions, take-overs, bars, and its part's own earlier request.
+//     fences, times, evictions, take-overs, and its part's own earlier request.
 //   - No operation panics or changes its argument, whatever the document contains.
 //
 // # Not guaranteed

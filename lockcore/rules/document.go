@@ -31,15 +31,18 @@ type Document struct {
 	LastEvidence int64 `bson:"lastEvidence,omitempty"`
 	// Releases records, by lock ID and run, the order up to which all requests have been released.
 	Releases []ReleaseRecord `bson:"over,omitempty"`
-	// Bars refuse late requests of steps that a compensation undoes.
+	// Bars refuse late requests of steps that compensations undo, of lock IDs that keep nothing: see Bar.
 	Bars []Bar `bson:"bars,omitempty"`
 	// Forced has the last MaxForced forced releases, for people. No rule reads it.
 	Forced []Evidence `bson:"forced,omitempty"`
-	// IdleAt is not before the end of any entry except claims, and is rounded up to IdleGrain. A TTL
+	// Missed has the last MaxMissed losses that sagas found out only after they had committed, of the last
+	// Retention, for people. No rule reads it.
+	Missed []Missed `bson:"missed,omitempty"`
+	// IdleAt is not before the end of any entry except claims, nor before that of any Missed, and is rounded up to IdleGrain. A TTL
 	// index removes the document after Retention.
 	IdleAt time.Time `bson:"idleAt"`
-	// Attn lists the states of entries other than StateRunning, and the modes of waiters and of new
-	// claims. A partial index contains the documents in which it is not empty.
+	// Attn lists the states of entries other than StateRunning, the modes of waiters and of new
+	// claims, and AttnMissed. A partial index contains the documents in which it is not empty.
 	Attn []string `bson:"attn"`
 	// Reserved gives one process precedence in writing the document for a moment.
 	Reserved *Reservation `bson:"reserved,omitempty"`
@@ -106,17 +109,17 @@ type Entry struct {
 	// document. It is FirstFence until another run takes the hold over.
 	LeastFence int64 `bson:"least,omitempty"`
 	// FirstOrder, of a kept entry, is the smallest order of its requests, so that Verify recognizes a
-	// hold that began after its use. A reset continues the orders of its run, so a take-over keeps it. It
-	// is 0 if a run before handed the hold over.
+	// hold that began after its use. It is 0 if the hold was taken over from another run, whose orders are not
+	// comparable: it is older than all requests of this one.
 	FirstOrder int64 `bson:"firstOrder,omitempty"`
 	// Regained, of a kept entry, is the number of the newest evidence of a loss that its request has
 	// outlived, because it was allowed to acquire the resource again.
 	Regained int64 `bson:"regained,omitempty"`
-	// HandedOver, of a kept entry, is set if its run leaves it to the next run. See Verify.
-	HandedOver bool `bson:"handed,omitempty"`
+	// Bars, of a kept entry, are the bars of its lock ID. At most one kept entry of a lock ID has any.
+	Bars []Bar `bson:"bars,omitempty"`
 	// Within, of a kept entry and of a claim, is the enclosing lock ID of its request.
 	Within string `bson:"within,omitempty"`
-	// Saga is the outermost saga of the request that made the entry.
+	// Saga is the path of the saga of the request that made the entry: see Bar.
 	Saga string `bson:"saga,omitempty"`
 	// CutOff is set in a draining part that also blocks its own lock ID, because another run of its
 	// party or a compensation has replaced it.
@@ -250,16 +253,6 @@ type ReleaseRecord struct {
 	Order int64  `bson:"order"`
 }
 
-// Bar refuses late requests of a run that compensates: those of the part Part, or those of the
-// outermost saga Saga up to an order. It also matches requests whose Within is the lock ID.
-type Bar struct {
-	LockID string `bson:"lockId"`
-	Label  string `bson:"label,omitempty"`
-	Saga   string `bson:"saga,omitempty"`
-	Part   string `bson:"part,omitempty"`
-	Order  int64  `bson:"order"`
-}
-
 // EndedHold describes a hold for whose end a request has waited.
 type EndedHold struct {
 	LockID string `bson:"lockId"`
@@ -339,6 +332,7 @@ func (d *Document) Bytes() int {
 		e := &d.Entries[i]
 		n += entry + len(e.ID) + len(e.LockID) + len(e.Label) + len(e.Part) + len(e.Within) + len(e.Saga) + len(e.Owner) + len(e.Host) +
 			len(e.Comment) + len(e.Trace)
+		n += barBytes(e.Bars)
 		if e.Predecessor != nil {
 			n += len(e.Predecessor.LockID) + len(e.Predecessor.Owner) + len(e.Predecessor.Trace)
 		}
@@ -356,9 +350,18 @@ func (d *Document) Bytes() int {
 	for i := range d.Releases {
 		n += record + len(d.Releases[i].LockID) + len(d.Releases[i].Label)
 	}
-	for i := range d.Bars {
-		b := &d.Bars[i]
-		n += record + len(b.LockID) + len(b.Label) + len(b.Saga) + len(b.Part)
+	for i := range d.Missed {
+		m := &d.Missed[i]
+		n += record + len(m.LockID) + len(m.Label) + len(m.By) + len(m.Reason)
+	}
+	return n + barBytes(d.Bars)
+}
+
+func barBytes(bars []Bar) (n int) {
+	const record = 200 // without texts
+	for i := range bars {
+		b := &bars[i]
+		n += record + len(b.LockID) + len(b.Label) + len(b.Saga)
 	}
 	return n
 }
@@ -368,11 +371,15 @@ func (d *Document) Bytes() int {
 func (d *Document) Clone() *Document {
 	c := *d
 	c.Entries = append([]Entry{}, d.Entries...)
+	for i := range c.Entries {
+		c.Entries[i].Bars = slices.Clone(c.Entries[i].Bars)
+	}
 	c.Waiters = append([]Waiter{}, d.Waiters...)
 	c.Evidence = append([]Evidence{}, d.Evidence...)
 	c.Releases = slices.Clone(d.Releases)
 	c.Bars = slices.Clone(d.Bars)
 	c.Forced = slices.Clone(d.Forced)
+	c.Missed = slices.Clone(d.Missed)
 	c.Attn = append([]string{}, d.Attn...)
 	return &c
 }

@@ -22,7 +22,7 @@ func TestDocument_Bytes_IsNoLessThanWhatIsStored(t *testing.T) {
 		for range 100 {
 			d.Entries = append(d.Entries, rules.Entry{
 				ID: text, LockID: text, Label: text, Part: text, Order: 1, Mode: rules.Exclusive, State: rules.StateDraining, Fence: 1, FirstFence: 1,
-				LeastFence: 1, FirstOrder: 1, HandedOver: true, Regained: 1, Passed: true, Within: text, Saga: text, CutOff: true, TTL: 1, ExpiresAt: now, RenewedAt: &now,
+				LeastFence: 1, FirstOrder: 1, Regained: 1, Bars: []rules.Bar{{LockID: text, Label: text, Saga: text, Order: 1}}, Passed: true, Within: text, Saga: text, CutOff: true, TTL: 1, ExpiresAt: now, RenewedAt: &now,
 				Since: &now, ClaimedAt: &now, Predecessor: ended, PositionExpiresAt: &now, ClaimTTL: 1, CreatedAt: &now, Owner: text, Host: text, Comment: text, Limit: 1, Trace: text,
 			})
 			d.Waiters = append(d.Waiters, rules.Waiter{
@@ -32,8 +32,9 @@ func TestDocument_Bytes_IsNoLessThanWhatIsStored(t *testing.T) {
 			})
 			d.Evidence = append(d.Evidence, rules.Evidence{LockID: text, Label: text, To: text, Fence: 1, Number: 1, Order: 1, At: now, By: text, Reason: text})
 			d.Forced = d.Evidence
+			d.Missed = append(d.Missed, rules.Missed{LockID: text, Label: text, Order: 1, Fence: 1, At: now, By: text, Reason: text, UpTo: 1, ReleasedAt: now})
 			d.Releases = append(d.Releases, rules.ReleaseRecord{LockID: text, Label: text, Order: 1})
-			d.Bars = append(d.Bars, rules.Bar{LockID: text, Label: text, Saga: text, Part: text, Order: 1})
+			d.Bars = append(d.Bars, rules.Bar{LockID: text, Label: text, Saga: text, Order: 1})
 		}
 		stored, err := bson.Marshal(d)
 		require.NoError(t, err)
@@ -79,7 +80,7 @@ func readEverything(d *rules.Document) {
 		d.Replaced(e.LockID, e.Label)
 		d.LostBefore(e.LockID, e.FirstFence, e.ExpiresAt)
 		d.Keeps(e.LockID, e.Order)
-		d.Lost(e.LockID, e.Label)
+		d.Lost(e.LockID, e.Label, start)
 	}
 }
 

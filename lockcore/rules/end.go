@@ -42,12 +42,16 @@ func (op *Renew) renews(e *Entry) bool {
 // downgrade makes the entries of a part shared, and the settled entry too if no other part is running. Of a
 // part that was upgraded only the latest entry stays.
 func (s *state) downgrade(latest string, op Renew) {
+	ofPart := map[string]bool{}
+	for _, e := range filter(s.doc.Entries, op.renews) {
+		ofPart[e.ID] = true
+	}
 	s.doc.Entries = without(s.doc.Entries, func(e *Entry) bool { return op.renews(e) && e.ID != latest })
 	alone := !s.anyEntry(func(e *Entry) bool { return e.BelongsTo(op.LockID) && e.State == StateRunning && e.ID != latest })
 	for i := range s.doc.Entries {
 		e := &s.doc.Entries[i]
-		part, ofPart := e.partOf()
-		own := e.ID == latest || (ofPart && part == latest) || (e.isSettled() && alone)
+		part, madeWithPart := e.partOf()
+		own := e.ID == latest || (madeWithPart && ofPart[part]) || (e.isSettled() && alone)
 		if own && e.BelongsTo(op.LockID) && e.Mode == Exclusive {
 			s.downgraded = append(s.downgraded, *e)
 			e.Mode = Shared
@@ -116,7 +120,10 @@ func (op TakeBack) Apply(before *Document, now time.Time) (*Document, Result) {
 
 // endEntries ends the matching entries.
 func (s *state) endEntries(which func(*Entry) bool) {
-	s.recordEnded(filter(s.doc.Entries, which)...)
+	for _, e := range filter(s.doc.Entries, which) {
+		s.recordEnded(e)
+		s.homeless = append(s.homeless, e.Bars...)
+	}
 	s.doc.Entries = without(s.doc.Entries, which)
 	s.dropDead()
 }
@@ -124,6 +131,7 @@ func (s *state) endEntries(which func(*Entry) bool) {
 // Apply ends the hold. Parts that may still run drain.
 func (op Release) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
+	s.recordMissed(&op)
 	var draining []Entry
 	for _, e := range s.doc.Entries {
 		if !op.names(&e) {
@@ -132,6 +140,7 @@ func (op Release) Apply(before *Document, now time.Time) (*Document, Result) {
 		if op.Force {
 			s.recordForced(&op, &e)
 		}
+		s.homeless = append(s.homeless, filter(e.Bars, func(b *Bar) bool { return op.FirstFence > 0 || b.Order > op.Order })...)
 		if !op.stopped(&e) && (e.State == StateDraining || e.State == StateRunning) {
 			draining = append(draining, s.drain(e))
 		}

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"math"
 	"slices"
 	"time"
 )
@@ -73,25 +72,41 @@ func (d *Document) Tombstone(lockID, part string) *Waiter {
 	return &d.Waiters[i]
 }
 
-// LossEvidence returns the latest evidence of a lock ID's loss, or nil. A label restricts it to holds
-// of that run.
-func (d *Document) LossEvidence(lockID, label string) *Evidence {
+// LossEvidence returns the latest evidence of a lock ID's loss, or nil. A label restricts it to holds of that
+// run, and, unless since is zero, to losses of any run from that time on: a run that a reset has made counts
+// those of the runs before it.
+func (d *Document) LossEvidence(lockID, label string, since time.Time) *Evidence {
 	for i := len(d.Evidence) - 1; i >= 0; i-- {
-		if e := &d.Evidence[i]; e.LockID == lockID && e.To == "" && (label == "" || e.Label == label) {
+		if e := &d.Evidence[i]; e.isLoss(lockID, label) || e.isLossSince(lockID, since) {
 			return e
 		}
 	}
 	return nil
 }
 
-// Lost returns the latest evidence of a lock ID's loss that counts, or nil: it is newer than everything that
-// the hold, if there is one, has regained.
-func (d *Document) Lost(lockID, label string) *Evidence {
-	e := d.LossEvidence(lockID, label)
-	if k := d.Kept(lockID); e != nil && k != nil && e.Number <= k.Regained {
-		return nil
+// isLoss reports whether the record is about a loss of a lock ID, and of a run if label is not empty.
+func (e *Evidence) isLoss(lockID, label string) bool {
+	return e.LockID == lockID && e.To == "" && (label == "" || e.Label == label)
+}
+
+// isLossSince reports whether the record is about a loss of a lock ID from a time on, which is not zero.
+func (e *Evidence) isLossSince(lockID string, since time.Time) bool {
+	return !since.IsZero() && !e.At.Before(since) && e.isLoss(lockID, "")
+}
+
+// Lost returns the latest evidence of LossEvidence that counts, or nil: it is newer than everything that the
+// hold, if there is one, has outlived. A loss of another run does not count either if the hold began later.
+func (d *Document) Lost(lockID, label string, since time.Time) *Evidence {
+	k := d.Kept(lockID)
+	for i := len(d.Evidence) - 1; i >= 0; i-- {
+		e := &d.Evidence[i]
+		switch {
+		case k != nil && e.Number <= k.Regained:
+		case e.isLoss(lockID, label), e.isLossSince(lockID, since) && (k == nil || e.Fence >= k.FirstFence):
+			return e
+		}
 	}
-	return e
+	return nil
 }
 
 // LostHold reports whether there is evidence that a lock ID lost the hold that began with the fence first.
@@ -159,34 +174,14 @@ func (d *Document) SupersededBy(r Request) (by Supersession, ok bool) {
 			return Supersession{Order: o.Order, Released: true}, true
 		}
 	}
-	for i := range d.Bars {
-		if b := &d.Bars[i]; b.matches(r) {
-			by := Supersession{Order: r.Order, Released: true, Reason: ReasonBarred}
-			if b.Part == "" { // a bar of one part has no order
-				by.Order = b.Order
-			}
-			return by, true
-		}
+	if b := d.barred(r); b != nil {
+		return Supersession{Order: b.Order, Released: true, Reason: ReasonBarred}, true
 	}
 	if later, ok := d.LaterOrder(r.LockID, r.Part, r.Order); ok {
 		return Supersession{Order: later}, true
 	}
 	return Supersession{}, false
 }
-
-// matches reports whether the bar refuses a request.
-func (b *Bar) matches(r Request) bool {
-	switch {
-	case b.LockID != r.LockID && b.LockID != r.Within:
-		return false
-	case b.Part != "":
-		return b.Part == r.Part && r.Label != ""
-	}
-	return b.Label == r.Label && b.Saga == r.Saga && r.Order <= b.Order
-}
-
-// anyOrder is the order of a bar of one part.
-const anyOrder = math.MaxInt64
 
 // LaterOrder returns the order of a later request of the same part that runs, waits, has a claim or
 // drains. If the request itself drains, it returns this order.

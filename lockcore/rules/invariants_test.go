@@ -33,6 +33,7 @@ type step struct {
 //	I12 the victim of a deadlock gets that outcome, and no other request does
 //	I14 a request that gave up left the document as settling alone would have left it: see givesUp
 //	I15 every entry of a hold ends before the document may be removed as idle
+//	missed: the release after a commit records each loss of which it erases the evidence, and nothing else does
 type observer struct {
 	// latest is the latest time of a step: the server's clock may run backwards.
 	latest time.Time
@@ -43,7 +44,7 @@ type observer struct {
 	fence         int64
 	// released contains the order up to which a run has released everything.
 	released map[run]int64
-	// barred lists the parts and sagas that compensations have barred.
+	// barred lists the sagas that compensations have barred.
 	barred []rules.Bar
 	// losses contains the evidence of lost holds that was not erased, and regained, by run and call, the
 	// number of the newest evidence that a request was allowed to outlive. replaced contains the runs that
@@ -94,8 +95,8 @@ func (o *observer) check(s *step) error {
 		name  string
 		check func(*step) error
 	}{
-		{"I6", o.refused}, {"I8", o.neverHeldAgain}, {"I3", o.fences}, {"I6", readOnly},
-		{"I1", lasting}, {"I2", o.limits}, {"I4", o.firstCome}, {"I4", o.claimStays}, {"I5", named}, {"I9", o.noDelay}, {"I12", victims}, {"I15", idle},
+		{"I6", o.refused}, {"I8", o.neverHeldAgain}, {"I8", lostForAReason}, {"I3", o.fences}, {"I6", readOnly},
+		{"I1", lasting}, {"I2", o.limits}, {"I4", o.firstCome}, {"I4", o.claimStays}, {"I5", named}, {"I9", o.noDelay}, {"I12", victims}, {"I15", idle}, {"missed", missed},
 	}
 	for _, c := range checks {
 		if err := c.check(s); err != nil {
@@ -225,19 +226,14 @@ func (o *observer) remember(s *step) {
 	for _, h := range s.Holds {
 		op, _ := s.op.(rules.Acquire) // which may have queued just now
 		if (op.Call == h.ID && op.Reacquire) || slices.ContainsFunc(s.before.Waiters, func(w rules.Waiter) bool { return w.Hold != nil && w.Hold.ID == h.ID && w.Hold.Reacquire }) {
-			o.regain(run{h.LockID, h.Label}, h.ID)
+			o.regain(run{h.LockID, h.Label}, h.ID, time.Time{})
 		}
 	}
 	o.losses = append(o.losses, slices.DeleteFunc(s.evidence(), func(e rules.Evidence) bool { return e.To != "" })...)
 	switch op := s.op.(type) {
 	case rules.Acquire:
 		if (s.Outcome == rules.Granted || s.Outcome == rules.Joined) && op.Persist && op.Reacquire {
-			o.regain(run{op.LockID, op.Label}, op.Call)
-		}
-		if s.Outcome != rules.OtherRun {
-			for _, p := range op.Undo {
-				o.barred = append(o.barred, rules.Bar{LockID: op.LockID, Part: p})
-			}
+			o.regain(run{op.LockID, op.Label}, op.Call, op.LostSince)
 		}
 	case rules.Raise:
 		if s.Outcome != rules.OtherRun {
@@ -270,27 +266,38 @@ func (o *observer) remember(s *step) {
 	}
 }
 
-// regain records that a call was allowed to outlive the losses of a run.
-func (o *observer) regain(r run, call string) {
+// regain records that a call was allowed to outlive the losses of a run, and those of any run from a time on.
+func (o *observer) regain(r run, call string, since time.Time) {
 	if o.regained[r] == nil {
 		o.regained[r] = map[string]int64{}
 	}
 	for _, e := range o.losses {
-		if e.LockID == r.lockID && (r.label == "" || e.Label == r.label) {
+		if e.LockID == r.lockID && (r.label == "" || e.Label == r.label || (!since.IsZero() && !e.At.Before(since))) {
 			o.regained[r][call] = max(o.regained[r][call], e.Number)
 		}
 	}
 }
 
+// outlived returns the number of the newest evidence that a lock ID's hold may have outlived. Its requests may be
+// those of runs before, from which it was taken over.
+func (o *observer) outlived(s *step, lockID string) (newest int64) {
+	if s.before.Kept(lockID) == nil {
+		return 0
+	}
+	for r, calls := range o.regained {
+		for _, number := range calls {
+			if r.lockID == lockID {
+				newest = max(newest, number)
+			}
+		}
+	}
+	return newest
+}
+
 // lostBy reports whether a run has lost what it kept, and has not regained it since, as far as the document
 // remembers.
 func (o *observer) lostBy(s *step, lockID, label string) bool {
-	outlived := int64(0)
-	if s.before.Kept(lockID) != nil {
-		for _, number := range o.regained[run{lockID, label}] {
-			outlived = max(outlived, number)
-		}
-	}
+	outlived := o.outlived(s, lockID)
 	return slices.ContainsFunc(o.losses, func(e rules.Evidence) bool {
 		return e.LockID == lockID && (label == "" || e.Label == label) && e.Number > outlived && slices.Contains(s.before.Evidence, e)
 	})
@@ -435,7 +442,7 @@ func (o *observer) claimStays(s *step) error {
 	}
 	c := s.before.Claim(op.LockID, op.Part)
 	excludes := slices.ContainsFunc(s.before.Entries, func(e rules.Entry) bool { return e.Alive(s.now()) && (e.CutOff || !e.Alive(o.latest)) }) // the clock ran back
-	if c == nil || c.Passed || excludes || len(op.Undo) > 0 || !c.Alive(s.now()) || c.Label != op.Label || !rules.Covers(c.Mode, op.Mode) {
+	if c == nil || c.Passed || excludes || !c.Alive(s.now()) || c.Label != op.Label || !rules.Covers(c.Mode, op.Mode) {
 		return nil
 	}
 	if limit := op.Party().Limit; limit == 0 || (c.Limit > 0 && limit >= c.Limit) {
@@ -454,6 +461,28 @@ func idle(s *step) error {
 	return nil
 }
 
+// missed checks what a saga has found out only after its commit.
+func missed(s *step) error {
+	want := slices.DeleteFunc(slices.Clone(s.before.Missed), func(m rules.Missed) bool { return s.now().Sub(m.ReleasedAt) >= rules.Retention })
+	if op, ok := s.op.(rules.Release); ok && op.Committed && op.FirstFence == 0 && op.Label != "" {
+		k := s.before.Kept(op.LockID)
+		for _, e := range s.before.Evidence {
+			if e.LockID == op.LockID && e.Label == op.Label && e.To == "" && e.Order <= op.Order && (k == nil || k.Regained < e.Number) {
+				want = append(want, rules.Missed{
+					LockID: e.LockID, Label: e.Label, Order: e.Order, Fence: e.Fence, At: e.At, By: e.By, Reason: e.Reason, UpTo: op.Order, ReleasedAt: s.now(),
+				})
+			}
+		}
+	}
+	if want = want[max(0, len(want)-rules.MaxMissed):]; !slices.Equal(want, s.after.Missed) {
+		return fmt.Errorf("losses %+v were missed, and %+v are recorded", want, s.after.Missed)
+	}
+	if slices.Contains(s.after.Attn, rules.AttnMissed) != (len(want) > 0) {
+		return fmt.Errorf("%d losses were missed, and the mark is %v", len(want), s.after.Attn)
+	}
+	return nil
+}
+
 // leftNoTrace is I14. It compares the document after a request that was taken back with the one after a
 // Settle alone.
 func leftNoTrace(settled, back *rules.Document) error {
@@ -467,7 +496,7 @@ func leftNoTrace(settled, back *rules.Document) error {
 // withoutTraces returns a document without what a request that gives up may change: versions, times, fences
 // and the marks of claims that were passed. What lock IDs keep is merged.
 func withoutTraces(d *rules.Document) *rules.Document {
-	c := &rules.Document{ID: d.ID, Releases: d.Releases, Bars: d.Bars, Waiters: slices.Clone(d.Waiters), Evidence: slices.Clone(d.Evidence), LastEvidence: d.LastEvidence}
+	c := &rules.Document{ID: d.ID, Releases: d.Releases, Bars: d.Bars, Missed: d.Missed, Waiters: slices.Clone(d.Waiters), Evidence: slices.Clone(d.Evidence), LastEvidence: d.LastEvidence}
 	merged := map[string]bool{}
 	for _, e := range d.Entries {
 		if e.Forfeited(d.At) || (e.State == rules.StateDraining && !e.Alive(d.At)) {
@@ -479,7 +508,7 @@ func withoutTraces(d *rules.Document) *rules.Document {
 			}
 			merged[e.LockID] = true
 			e = *d.Kept(e.LockID)
-			e.ID, e.Owner, e.Host, e.Comment, e.Trace = "", "", "", "", "" // which are those of one of its requests
+			e.ID, e.Owner, e.Host, e.Comment, e.Trace, e.Saga = "", "", "", "", "", "" // which are those of one of its requests
 		}
 		e.Fence, e.FirstFence, e.LeastFence, e.Passed = 0, 0, 0, false
 		e.ExpiresAt, e.RenewedAt, e.Since, e.ClaimedAt, e.CreatedAt, e.PositionExpiresAt = time.Time{}, nil, nil, nil, nil, nil
@@ -534,10 +563,7 @@ func (o *observer) firstCome(s *step) error {
 	op, acquires := s.op.(rules.Acquire)
 	claim := before.Claim(op.LockID, op.Part)
 	privileged := acquires && (before.HeldByEnclosing(op.Party()) || before.HoldFence(op.LockID) != 0 || (claim != nil && !claim.Forfeited(s.now())))
-	barred := func(w rules.Waiter) bool {
-		return slices.Contains(op.Undo, w.Part) && (w.LockID == op.LockID || w.Within == op.LockID)
-	}
-	ahead := slices.ContainsFunc(queue, func(w rules.Waiter) bool { return s.awake(w) && !barred(w) })
+	ahead := slices.ContainsFunc(queue, s.awake)
 	if s.Outcome == rules.Granted && acquires && !privileged && ahead {
 		return errors.New("it was granted ahead of a waiter")
 	}
@@ -636,11 +662,10 @@ func namesEntry(s *step, e *rules.Entry) bool {
 	mine := e.BelongsTo(s.lockID())
 	switch op := s.op.(type) {
 	case rules.Acquire:
-		bars := op.Label != "" && slices.Contains(op.Undo, e.Part) && (e.LockID == op.LockID || e.Within == op.LockID)
 		switch {
 		case s.Outcome == rules.OtherRun:
 			return false
-		case bars || (mine && op.Label != "" && e.Label != op.Label): // undone, or taken over
+		case mine && op.Label != "" && e.Label != op.Label: // taken over
 			return true
 		case s.Outcome == rules.Granted || s.Outcome == rules.Joined:
 			return mine
@@ -660,7 +685,7 @@ func namesEntry(s *step, e *rules.Entry) bool {
 	case rules.Verify:
 		return mine && s.Outcome != rules.OtherRun && (e.State == rules.StateKept || e.Label != op.Label)
 	case rules.Raise:
-		barred := (e.LockID == op.LockID || e.Within == op.LockID) && e.Saga == op.Saga && (e.Order <= op.Order || e.Label != op.Label)
+		barred := (e.LockID == op.LockID || e.Within == op.LockID) && inside(e.Saga, op.Saga) && (e.Order <= op.Order || e.Label != op.Label)
 		return s.Outcome != rules.OtherRun && (barred || (mine && (e.State == rules.StateKept || e.Label != op.Label)))
 	}
 	return false
@@ -670,8 +695,7 @@ func namesEntry(s *step, e *rules.Entry) bool {
 func namesWaiter(op rules.Op, w *rules.Waiter) bool {
 	switch op := op.(type) {
 	case rules.Acquire:
-		bars := (w.LockID == op.LockID || w.Within == op.LockID) && slices.Contains(op.Undo, w.Part)
-		return bars || (w.LockID == op.LockID && (w.Part == op.Part || (op.Label != "" && w.Label != op.Label)))
+		return w.LockID == op.LockID && (w.Part == op.Part || (op.Label != "" && w.Label != op.Label))
 	case rules.Leave:
 		return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order
 	case rules.TakeBack:
@@ -683,7 +707,7 @@ func namesWaiter(op rules.Op, w *rules.Waiter) bool {
 	case rules.Verify:
 		return w.LockID == op.LockID && w.Label != op.Label
 	case rules.Raise:
-		return (w.LockID == op.LockID || w.Within == op.LockID) && (w.Label != op.Label || (w.Saga == op.Saga && w.Order <= op.Order))
+		return (w.LockID == op.LockID || w.Within == op.LockID) && (w.Label != op.Label || (inside(w.Saga, op.Saga) && w.Order <= op.Order))
 	}
 	return false
 }
@@ -725,6 +749,9 @@ func (o *observer) noDelay(s *step) error {
 	return nil
 }
 
+// inside reports whether a saga is another one, or inside it.
+func inside(saga, outer string) bool { return saga == outer || strings.HasPrefix(saga, outer+"/") }
+
 // victims is I12: each request of a withdrawn part is answered with the deadlock until the part leaves,
 // unless it is superseded.
 func victims(s *step) error {
@@ -759,17 +786,9 @@ func (o *observer) refused(s *step) error {
 	until, known := o.released[run{op.LockID, op.Label}]
 	released := known && until >= op.Order
 	barred := slices.ContainsFunc(o.barred, func(b rules.Bar) bool {
-		switch {
-		case b.LockID != op.LockID && b.LockID != op.Within, op.Label == "":
-			return false
-		case b.Part != "":
-			return b.Part == op.Part
-		}
-		return b.Label == op.Label && b.Saga == op.Saga && op.Order <= b.Order && !o.replaced[run{b.LockID, b.Label}]
+		return (b.LockID == op.LockID || b.LockID == op.Within) && b.Label == op.Label && inside(op.Saga, b.Saga) && op.Order <= b.Order &&
+			!o.replaced[run{b.LockID, b.Label}]
 	})
-	if slices.Contains(op.Undo, op.Part) {
-		return nil // it undoes itself
-	}
 	if refused := s.Outcome == rules.Superseded; refused != (overtaken || otherCall || released || barred) {
 		return fmt.Errorf("a later request: %v, another call: %v, a release: %v, a compensation: %v", overtaken, otherCall, released, barred)
 	}
@@ -793,6 +812,33 @@ func (o *observer) neverHeldAgain(s *step) error {
 		return errors.New("it did not hold any longer")
 	case op.Persist && o.lostBy(s, op.LockID, op.Label):
 		return errors.New("it was evicted")
+	case op.Persist && !op.LostSince.IsZero() && o.lostSince(s, op.LockID, op.LostSince):
+		return errors.New("a run before was evicted")
+	}
+	return nil
+}
+
+// lostSince reports whether any run of a lock ID has lost what it kept from a time on, and no hold that exists
+// has outlived that, as far as the document remembers.
+func (o *observer) lostSince(s *step, lockID string, since time.Time) bool {
+	k, outlived := s.before.Kept(lockID), o.outlived(s, lockID)
+	return slices.ContainsFunc(o.losses, func(e rules.Evidence) bool {
+		return e.LockID == lockID && !e.At.Before(since) && e.Number > outlived && (k == nil || e.Fence >= k.FirstFence) && slices.Contains(s.before.Evidence, e)
+	})
+}
+
+// lostForAReason is the other half of I8: a request without HeldSince is answered with a loss only if there is
+// evidence of one.
+func lostForAReason(s *step) error {
+	op, ok := s.op.(rules.Acquire)
+	if !ok || s.Outcome != rules.Lost || op.HeldSince > 0 || op.Upgrades != "" {
+		return nil
+	}
+	counts := func(e rules.Evidence) bool {
+		return e.LockID == op.LockID && e.To == "" && (op.Label == "" || e.Label == op.Label || (!op.LostSince.IsZero() && !e.At.Before(op.LostSince)))
+	}
+	if op.Reacquire || !slices.ContainsFunc(s.before.Evidence, counts) {
+		return errors.New("nothing was lost")
 	}
 	return nil
 }

@@ -60,6 +60,7 @@ func (d *Document) AllKept() map[string]*Entry {
 func (e *Entry) with(o *Entry) *Entry {
 	if e == nil {
 		first := *o
+		first.Bars = slices.Clone(o.Bars)
 		return &first
 	}
 	e.add(o)
@@ -67,7 +68,7 @@ func (e *Entry) with(o *Entry) *Entry {
 }
 
 // add merges another kept entry of the same lock ID into this one: the stronger mode, the longer TTL, the
-// later end, the last order and all fences. The first order is that of the requests since the latest
+// later end, the last order, all fences and all bars. The first order is that of the requests since the latest
 // loss, so that what was lost and regained in between is not taken for held throughout.
 func (e *Entry) add(o *Entry) {
 	e.Mode, e.ExpiresAt = Stronger(e.Mode, o.Mode), Later(e.ExpiresAt, o.ExpiresAt)
@@ -84,9 +85,11 @@ func (e *Entry) add(o *Entry) {
 		e.Order, e.Trace = o.Order, cmp.Or(o.Trace, e.Trace)
 	}
 	e.Fence, e.LeastFence = max(e.Fence, o.Fence), max(e.LeastFence, o.LeastFence)
-	e.HandedOver = e.HandedOver || o.HandedOver
 	e.CreatedAt, e.RenewedAt = earliest(e.CreatedAt, o.CreatedAt), latest(e.RenewedAt, o.RenewedAt)
 	e.Owner, e.Host, e.Comment = cmp.Or(e.Owner, o.Owner), cmp.Or(e.Host, o.Host), cmp.Or(e.Comment, o.Comment)
+	for _, b := range o.Bars {
+		e.Bars = with(e.Bars, b, MaxHoldBars)
+	}
 	e.Limit, e.Within, e.Saga = max(e.Limit, o.Limit), cmp.Or(e.Within, o.Within), cmp.Or(e.Saga, o.Saga)
 }
 

@@ -36,7 +36,7 @@ func TestNext_RandomDocuments_AgreesWithAcquire(t *testing.T) {
 			q := d.Queue()
 			require.Equal(t, settles(d), q.Due(), "seed %d: %+v", seed, d)
 			op := randomAcquire(pick, rules.Acquire{Policy: policy, Resource: "r", LockID: []string{"w", "a", "w/1", "b"}[pick(4)], Part: "p", Order: int64(i + 5)})
-			op.Queue, op.Reacquire, op.HeldSince, op.Refresh, op.Undo, op.TakeOver = true, true, 0, false, nil, ""
+			op.Queue, op.Reacquire, op.HeldSince, op.Refresh, op.TakeOver = true, true, 0, false, ""
 			if len(d.Waiters) > 0 && pick(4) > 0 {
 				w := d.Waiters[pick(len(d.Waiters))]
 				op.LockID, op.Part = w.LockID, w.Part
@@ -81,5 +81,13 @@ func TestNext_BarredRequest_IsGone(t *testing.T) {
 	d, _ := rules.Raise{Policy: policy, Resource: "r", LockID: "a", Label: "one", Saga: "s", Order: 2}.Apply(nil, start)
 	d, _ = rules.Acquire{Policy: policy, Resource: "r", Call: "c", LockID: "a", Label: "one", Part: "p", Order: 3, Mode: rules.Exclusive}.Apply(d, start)
 	op := rules.Acquire{LockID: "a", Label: "one", Saga: "s", Part: "q", Order: 2, Mode: rules.Exclusive}
+	require.Equal(t, rules.ReasonBarred, rules.Next(d, op.Waiter()).By.Reason)
+
+	keeps := rules.Acquire{Policy: policy, Resource: "r", Call: "c", LockID: "a", Label: "one", Part: "p", Order: 3, Mode: rules.Exclusive, Persist: true, HoldTTL: 60_000}
+	d, _ = keeps.Apply(nil, start)
+	d, _ = rules.Raise{Policy: policy, Resource: "r", LockID: "a", Label: "one", Saga: "s", Order: 2}.Apply(d, start)
+	require.Empty(t, d.Bars, "it is in the hold")
+	require.Equal(t, rules.ReasonBarred, rules.Next(d, op.Waiter()).By.Reason)
+	op.LockID, op.Within = "a/1", "a"
 	require.Equal(t, rules.ReasonBarred, rules.Next(d, op.Waiter()).By.Reason)
 }

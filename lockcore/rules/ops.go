@@ -18,7 +18,10 @@ const (
 	MaxEvidence = 64
 	MaxReleases = 64
 	MaxBars     = 64
+	// MaxHoldBars bounds the bars of one hold.
+	MaxHoldBars = 16
 	MaxForced   = 5
+	MaxMissed   = 16
 	SettleMost  = 64
 )
 
@@ -72,11 +75,10 @@ type Acquire struct {
 	Call   string
 	LockID string
 	// Label is the label of the request's run. TakeOver is the label of a run that it may replace, even
-	// if that run's hold has expired. Within is the enclosing lock ID. Saga is the outermost saga of the
-	// request. Undo lists the parts that the request undoes, if it is a compensation.
+	// if that run's hold has expired. Within is the enclosing lock ID. Saga is the path of the request's saga:
+	// see Bar.
 	Label, TakeOver string
 	Within, Saga    string
-	Undo            []string
 	Part            string
 	Order           int64
 	Mode            string
@@ -91,6 +93,8 @@ type Acquire struct {
 	// or refreshes its position in the queue.
 	HeldSince                  int64
 	Reacquire, NewFence, Queue bool
+	// LostSince is as in Verify: from this time on, losses of any run of the lock ID count like its own.
+	LostSince time.Time
 	// Queued is set if the request has queued before. If it is then neither queued nor granted, another
 	// operation has ended it, and it is superseded.
 	Queued bool
@@ -178,6 +182,10 @@ type Release struct {
 	// Leaving names a part whose request with exactly this order is known to have stopped, so that it
 	// need not drain. May be nil.
 	Leaving *string
+	// Committed, without FirstFence and with Label, states that the saga that used the resource has committed
+	// without asking whether it still held it. If there is evidence that it had lost it, that is recorded as
+	// Missed.
+	Committed bool
 	// Force, with FirstFence, leaves evidence with the reason. Now, with Force, lets no part drain.
 	Force, Now bool
 	Reason     string
@@ -199,14 +207,15 @@ type Verify struct {
 	Policy
 	Resource, LockID, Label, TakeOver string
 	Used                              int64
-	// HandOver marks the hold as left to the next run, until that run takes it over.
-	HandOver bool
+	// LostSince, of a run that a reset has made, is the time from which losses of any run of the lock ID count
+	// like its own. Zero counts its own only.
+	LostSince time.Time
 }
 
-// Raise bars the requests of a saga up to an order, and all requests of the saga that replaced runs
-// have made: running parts are cut off, claims and queued requests end, and later requests are
+// Raise bars the requests of a saga and of the sagas inside it, up to an order, and all their requests that
+// replaced runs have made: running parts are cut off, claims and queued requests end, and later requests are
 // refused. Requests within the lock ID are barred like its own. The outcome is Busy while a part that
-// was cut off may still run.
+// was cut off may still run. A new bar draws a fence for what the lock ID keeps; a bar that exists draws none.
 type Raise struct {
 	Policy
 	Resource, LockID, Label, TakeOver, Saga string

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"slices"
 	"time"
 )
 
@@ -132,7 +133,12 @@ func (q *Queue) ValidFor() time.Duration { return q.validFor }
 
 // own returns the document with the entries and the waiters of the request's part only.
 func (q *Queue) own(r *Waiter) *Document {
-	own := &Document{ID: q.d.ID, At: q.d.At, Releases: q.d.Releases, Bars: q.d.Bars}
+	own := &Document{ID: q.d.ID, At: q.d.At, Releases: q.d.Releases, Bars: slices.Clip(q.d.Bars)}
+	for _, lockID := range []string{r.LockID, r.Within} {
+		for _, e := range q.all.parts[requestKey{lockID, ""}] { // what the lock ID keeps
+			own.Bars = append(own.Bars, e.Bars...)
+		}
+	}
 	for _, e := range q.all.parts[requestKey{r.LockID, r.Part}] {
 		own.Entries = append(own.Entries, *e)
 	}

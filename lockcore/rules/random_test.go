@@ -44,7 +44,7 @@ func random(pick func(possibilities int) int, d *rules.Document, step int) rules
 		}
 		return op
 	case 11, 12:
-		op := rules.Release{Policy: policy, Resource: "r", LockID: lockID, Label: label, Order: order}
+		op := rules.Release{Policy: policy, Resource: "r", LockID: lockID, Label: label, Order: order, Committed: pick(2) == 1}
 		if pick(2) == 1 {
 			op.Leaving = &part
 		}
@@ -55,9 +55,9 @@ func random(pick func(possibilities int) int, d *rules.Document, step int) rules
 		return rules.Withdraw{Policy: policy, Resource: "r", LockID: lockID, Part: part, Order: order, Reason: "because"}
 	case 16:
 		label = []string{"one", "two"}[pick(2)]
-		return rules.Verify{Policy: policy, Resource: "r", LockID: "w", Label: label, TakeOver: []string{"", "one"}[pick(2)], Used: order, HandOver: pick(3) == 1}
+		return rules.Verify{Policy: policy, Resource: "r", LockID: "w", Label: label, TakeOver: []string{"", "one"}[pick(2)], Used: order, LostSince: []time.Time{{}, start, start.Add(20 * time.Second)}[pick(3)]}
 	case 17:
-		return rules.Raise{Policy: policy, Resource: "r", LockID: "w", Label: []string{"one", "two"}[pick(2)], TakeOver: []string{"", "one"}[pick(2)], Saga: "s", Order: order - 2}
+		return rules.Raise{Policy: policy, Resource: "r", LockID: "w", Label: []string{"one", "two"}[pick(2)], TakeOver: []string{"", "one"}[pick(2)], Saga: []string{"s", "s", "s/1"}[pick(3)], Order: order - 2}
 	case 18:
 		return rules.TakeBack{Policy: policy, Resource: "r", LockID: e.LockID, Part: e.Part, Order: e.Order, Call: callID(&e)}
 	case 19:
@@ -114,14 +114,14 @@ func randomAcquire(pick func(int) int, op rules.Acquire) rules.Acquire {
 	op.NextRefresh = []int64{0, 2_000, 10_000}[pick(3)]
 	op.Reacquire, op.NewFence, op.Refresh = seldom(), seldom(), seldom()
 	if seldom() {
+		op.LostSince = []time.Time{start, start.Add(20 * time.Second)}[pick(2)]
+	}
+	if seldom() {
 		op.HeldSince = op.Order - int64(pick(2))
 	}
 	op.Owner, op.Host, op.Comment, op.Trace = []string{op.LockID, "saga"}[pick(2)], "host", "comment", "trace"
 	if op.Label != "" {
-		op.TakeOver, op.Saga = []string{"", "one", "two"}[pick(3)], []string{"", "s"}[pick(2)]
-		if pick(8) == 1 {
-			op.Undo = []string{map[string]string{"p": "q", "q": "p"}[op.Part]}
-		}
+		op.TakeOver, op.Saga = []string{"", "one", "two"}[pick(3)], []string{"", "s", "s/1", "s1"}[pick(4)]
 		if op.LockID == "w/1" { // always, as a lock ID's enclosing lock ID does not change
 			op.Within = "w"
 		}
@@ -179,7 +179,7 @@ func history(t *rapid.T, jumps bool) {
 }
 
 // givesUp reports whether a request that is taken back must leave no trace (I14). The exceptions are the
-// bars and evictions of the request, a hold without a part that has merged, a take-over, the supersession of its part's own earlier attempt, and
+// evictions of the request, a hold without a part that has merged, a take-over, the supersession of its part's own earlier attempt, and
 // times.
 func givesUp(op *rules.Acquire, before *rules.Document, now time.Time, r *rules.Result) bool {
 	own := func(lockID, part, label string) bool {
@@ -195,7 +195,7 @@ func givesUp(op *rules.Acquire, before *rules.Document, now time.Time, r *rules.
 	if op.Label != "" && op.TakeOver != "" {
 		return false // it may replace another run
 	}
-	return r.Outcome != rules.OtherRun && r.Outcome != rules.Again && !replaces && !op.Refresh && len(op.Undo) == 0 && len(r.Expired) == 0
+	return r.Outcome != rules.OtherRun && r.Outcome != rules.Again && !replaces && !op.Refresh && len(r.Expired) == 0
 }
 
 // repeatable reports whether a repetition must leave the same document. It need not if the answer is

@@ -57,10 +57,9 @@ func (s *state) takeOver(lockID, label string) {
 		case e.State == StateKept:
 			fence = cmp.Or(fence, s.nextFence())
 			was = e.Label
-			if e.HandedOver { // its orders are not comparable with those of this run, for which it is older than all of its own
-				e.FirstOrder = 0
-			}
-			e.Label, e.Fence, e.LeastFence, e.Order, e.HandedOver = label, fence, fence, 0, false // those were the other run's
+			// Orders of different runs are not comparable: for this run the hold is older than all its own.
+			e.Label, e.Fence, e.LeastFence, e.FirstOrder, e.Order = label, fence, fence, 0, 0
+			e.Bars = without(slices.Clone(e.Bars), func(b *Bar) bool { return b.Label != label })
 			rest = append(rest, e)
 		default:
 			rest = append(rest, s.cutOff(e)...)
@@ -72,7 +71,7 @@ func (s *state) takeOver(lockID, label string) {
 		s.changed = true
 		s.doc.LastEvidence++
 		s.evidence = append(s.evidence, Evidence{LockID: lockID, Label: was, To: label, Number: s.doc.LastEvidence, At: s.now})
-		s.doc.Bars = without(s.doc.Bars, func(b *Bar) bool { return b.LockID == lockID && b.Part == "" && b.Label != label })
+		s.doc.Bars = without(s.doc.Bars, func(b *Bar) bool { return b.LockID == lockID && b.Label != label })
 	}
 }
 
@@ -88,81 +87,6 @@ func (s *state) cutOff(e Entry) []Entry {
 	return []Entry{e}
 }
 
-// bar adds a bar, and ends the requests that it matches.
-func (s *state) bar(b Bar) {
-	s.changed = true
-	s.doc.Bars = without(s.doc.Bars, func(old *Bar) bool {
-		return old.LockID == b.LockID && old.Part == b.Part && old.Saga == b.Saga && old.Label == b.Label && old.Order <= b.Order
-	})
-	s.doc.Bars = tail(append(s.doc.Bars, b), MaxBars)
-	s.cutOffAll(b.matches)
-}
-
-// cutOffAll cuts off the parts of the matching requests, and ends their claims and waiters.
-func (s *state) cutOffAll(which func(Request) bool) {
-	rest := make([]Entry, 0, len(s.doc.Entries))
-	for _, e := range s.doc.Entries {
-		if e.State == StateKept || e.CutOff || !which(e.request()) {
-			rest = append(rest, e)
-		} else {
-			rest = append(rest, s.cutOff(e)...)
-		}
-	}
-	s.doc.Entries = rest
-	s.removeWaiters(s.doc.Waiters, func(w *Waiter) bool { return which(w.Request()) })
-}
-
-func (op *Raise) bar() Bar {
-	return Bar{LockID: op.LockID, Label: op.Label, Saga: op.Saga, Order: op.Order}
-}
-
-// replacedRuns returns the labels of the runs whose requests of the saga are undone, whatever their
-// order: a replaced run may have made later requests than this one, and makes no more.
-func (op *Raise) replacedRuns(d *Document) []string {
-	return append(d.Replaced(op.LockID, op.Label), op.TakeOver)
-}
-
-// undoes reports whether the compensation undoes a request: the bar refuses it, or a replaced run has
-// made it in the same saga.
-func (op *Raise) undoes(r Request, replaced []string) bool {
-	if r.Label == op.Label || r.Label == "" {
-		b := op.bar()
-		return b.matches(r)
-	}
-	return slices.Contains(replaced, r.Label) && r.Saga == op.Saga && (r.LockID == op.LockID || r.Within == op.LockID)
-}
-
-// StillRunning returns the parts in a document that the compensation has cut off and that may still run.
-func (op *Raise) StillRunning(d *Document) (parts []*Entry) {
-	replaced := op.replacedRuns(d)
-	for i := range d.Entries {
-		if e := &d.Entries[i]; e.CutOff && e.Alive(d.At) && op.undoes(e.request(), replaced) {
-			parts = append(parts, e)
-		}
-	}
-	return parts
-}
-
-// Apply raises the bar, and cuts off what it refuses.
-func (op Raise) Apply(before *Document, now time.Time) (*Document, Result) {
-	s := begin(before, op.Resource, op.Policy, now)
-	if label, other := s.doc.otherRun(op.LockID, op.Label, op.TakeOver); other {
-		s.result.Outcome, s.result.Note = OtherRun, label
-		return s.end()
-	}
-	s.takeOver(op.LockID, op.Label)
-	s.bar(op.bar())
-	known := *s.doc
-	known.Evidence = slices.Concat(known.Evidence, s.evidence) // including the run that was replaced just now
-	replaced := op.replacedRuns(&known)
-	s.cutOffAll(func(r Request) bool { return op.undoes(r, replaced) })
-	if known.Entries = s.doc.Entries; len(op.StillRunning(&known)) > 0 {
-		s.result.Outcome = Busy
-	}
-	s.renewKept(op.LockID)
-	return s.end()
-}
-
 // Apply renews the kept hold and reports whether it is the one that was used.
 func (op Verify) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
@@ -173,27 +97,8 @@ func (op Verify) Apply(before *Document, now time.Time) (*Document, Result) {
 	}
 	s.takeOver(op.LockID, op.Label)
 	s.renewKept(op.LockID)
-	if op.HandOver {
-		s.handOver(op.LockID)
-	}
-	if !s.doc.Keeps(op.LockID, op.Used) || s.doc.Lost(op.LockID, op.Label) != nil {
+	if !s.doc.Keeps(op.LockID, op.Used) || s.doc.Lost(op.LockID, op.Label, op.LostSince) != nil {
 		s.result.Outcome = Lost
 	}
 	return s.end()
-}
-
-// handOver marks what a lock ID keeps as left to the next run.
-func (s *state) handOver(lockID string) {
-	for i := range s.doc.Entries {
-		if e := &s.doc.Entries[i]; e.BelongsTo(lockID) && e.State == StateKept {
-			e.HandedOver = true
-		}
-	}
-}
-
-// barUndone bars the parts that a compensation undoes.
-func (s *state) barUndone(op *Acquire) {
-	for _, part := range slices.Compact(slices.Sorted(slices.Values(op.Undo))) {
-		s.bar(Bar{LockID: op.LockID, Label: op.Label, Part: part, Order: anyOrder})
-	}
 }

@@ -19,11 +19,13 @@ type state struct {
 	changed bool
 	// downgraded contains the exclusive entries that the operation downgraded, in their earlier state.
 	downgraded []Entry
+	// homeless contains the bars of kept entries that the operation has ended, unless they end too.
+	homeless []Bar
 	// evidence contains the records that the operation adds.
 	evidence []Evidence
 }
 
-// begin copies the document and drops expired waiters.
+// begin copies the document and drops expired waiters, and what it has remembered for long enough.
 func begin(before *Document, resource string, policy Policy, now time.Time) *state {
 	if before == nil {
 		before = &Document{}
@@ -31,6 +33,7 @@ func begin(before *Document, resource string, policy Policy, now time.Time) *sta
 	d := before.Clone()
 	d.ID, d.At = resource, now
 	d.Waiters = without(d.Waiters, func(w *Waiter) bool { return !w.ExpiresAt.After(now) })
+	d.Missed = without(d.Missed, func(m *Missed) bool { return !m.Recent(now) })
 	if d.EvidenceSince.IsZero() {
 		d.EvidenceSince = now.Add(-Retention)
 	}
@@ -41,6 +44,7 @@ func begin(before *Document, resource string, policy Policy, now time.Time) *sta
 func (s *state) end() (*Document, Result) {
 	s.settle()
 	s.mergeEnded()
+	s.moveBars()
 	if s.grants {
 		s.passClaims()
 	}
@@ -113,7 +117,7 @@ func (s *state) passClaims() {
 	}
 }
 
-// attn returns the states of entries other than running parts, and the mode of the first waiter. A claim
+// attn returns the states of entries other than running parts, the mode of the first waiter, and AttnMissed. A claim
 // that this write made counts with its mode, so that the index need not change.
 func (s *state) attn() []string {
 	found := map[string]bool{}
@@ -124,6 +128,9 @@ func (s *state) attn() []string {
 		case e.State != StateRunning:
 			found[e.State] = true
 		}
+	}
+	if len(s.doc.Missed) > 0 {
+		found[AttnMissed] = true
 	}
 	if len(s.doc.Waiters) > 0 {
 		found[s.doc.Waiters[0].Mode] = true
@@ -177,6 +184,7 @@ func (s *state) evictFor(p Party) {
 			return false
 		}
 		s.result.Expired = append(s.result.Expired, e)
+		s.homeless = append(s.homeless, e.Bars...)
 		if !around {
 			s.lose(&e, Evidence{By: p.LockID})
 		}
@@ -210,7 +218,7 @@ func (s *state) addEvidence() {
 	s.doc.Evidence = append(tail(s.doc.Evidence, MaxEvidence), s.evidence...)
 }
 
-// idleAt returns the latest expiry of the entries, rounded up to IdleGrain. Claims end much sooner than
+// idleAt returns the latest expiry of the entries and of Missed, rounded up to IdleGrain. Claims end much sooner than
 // the document is removed.
 func (s *state) idleAt() time.Time {
 	at := s.now
@@ -218,6 +226,9 @@ func (s *state) idleAt() time.Time {
 		if e := &s.doc.Entries[i]; e.State != StateClaimed {
 			at = Later(at, e.ExpiresAt)
 		}
+	}
+	for i := range s.doc.Missed {
+		at = Later(at, s.doc.Missed[i].ReleasedAt.Add(Retention))
 	}
 	return IdleAt(at)
 }

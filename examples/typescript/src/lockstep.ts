@@ -64,7 +64,7 @@ let schedule = 0;
 /** The locks of one call of withLocks. */
 export class Locks {
   private readonly asked = new Set<string>();
-  private readonly held = new Set<string>();
+  private readonly held = new Map<string, number>(); // the schedule number of the request since which it is held
   private released = false;
   private readonly started = workflowInfo().startTime; // the party that started last is the victim of a deadlock
 
@@ -84,10 +84,10 @@ export class Locks {
       const order = { schedule: ++schedule, attempt: 1 };
       try {
         const { leases } = await this.activities()['lockstep.Acquire']({
-          resources: resources.map((r) => ({ ...r, held: this.held.has(r.name) })),
+          resources: resources.map((r) => ({ ...r, heldSince: this.held.get(r.name) })),
           schedule: order.schedule, holdTtl: this.options.holdTtl ?? '10m', holdOnly: true, park: true, started: this.started,
         });
-        for (const r of resources) this.held.add(r.name);
+        for (const r of resources) if (!this.held.has(r.name)) this.held.set(r.name, order.schedule);
         return leases;
       } catch (err) {
         const deadlock = deadlockOf(err);

@@ -12,7 +12,7 @@ import { CancelledFailure } from '@temporalio/common';
 import { DefaultLogger, NativeConnection, Runtime, Worker } from '@temporalio/worker';
 import { makeActivities } from './activities';
 import { Busy } from './lockstep';
-import { audit, giveUp, hold, impatient, letGo, transfer } from './workflows';
+import { audit, giveUp, hold, holdAgain, impatient, letGo, transfer } from './workflows';
 
 const address = variable('TEMPORAL_ADDRESS');
 const mongo = variable('LOCKSTEP_MONGODB_URI');
@@ -131,6 +131,22 @@ test('a wait that times out names the holder', async () => {
   assert.ok(busy.holders![0]!.owner.endsWith('/' + first.workflowId), busy.holders![0]!.owner);
   await first.signal(letGo);
   await first.result();
+});
+
+test('a lock that another workflow has had in between is lost', async () => {
+  const first = await start(holdAgain, 'late', { name: 'tower' }, { ...locks, holdTtl: '1s' });
+  await holding(first);
+  const second = await start(hold, 'between', { name: 'tower' }, locks); // gets the lock when it has expired
+  await second.signal(letGo);
+  await second.result();
+  await first.signal(letGo);
+  const err = await first.result().then(() => assert.fail('it acquired the lock again'), (e) => e);
+  assert.ok(err instanceof WorkflowFailedError && err.cause instanceof ActivityFailure && err.cause.cause instanceof ApplicationFailure, String(err));
+  assert.equal(err.cause.cause.type, 'lockstep.Lost');
+  const acquires = (await first.fetchHistory()).events!.flatMap((e) => e.activityTaskScheduledEventAttributes ?? [])
+    .filter((a) => a.activityType!.name === 'lockstep.Acquire')
+    .map((a) => JSON.parse(Buffer.from(a.input!.payloads![0]!.data!).toString()).resources[0].heldSince);
+  assert.deepEqual(acquires, [undefined, 1], 'a request names the first schedule under which the lock was held');
 });
 
 test('a cancelled workflow leaves the queue, or releases its lock', async () => {

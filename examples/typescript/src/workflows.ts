@@ -46,6 +46,17 @@ export function hold(resource: Resource, options: LocksOptions = {}): Promise<nu
   });
 }
 
+/** Acquires a resource, and again after the signal: that fails if the lock was lost. */
+export function holdAgain(resource: Resource, options: LocksOptions = {}): Promise<void> {
+  let told = false;
+  setHandler(letGo, () => { told = true; });
+  return withLocks(options, async (locks) => {
+    await locks.acquire(resource);
+    await condition(() => told);
+    await locks.acquire(resource);
+  });
+}
+
 export const giveUp = defineSignal('giveUp');
 
 /** Waits for a resource until it gets the signal to give up, and continues without it. It must not get the lock later. */

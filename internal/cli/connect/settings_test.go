@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/client"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv/tlsfront"
@@ -32,6 +33,50 @@ func TestFindFrontend_NoSettings_AreDefaults(t *testing.T) {
 	require.Empty(t, f.AddressFrom)
 	require.Nil(t, f.Options.ConnectionOptions.TLS)
 	require.Nil(t, f.Options.Credentials)
+}
+
+func TestUseCodec_Precedence_FlagEnvironmentFile(t *testing.T) {
+	only(t, nil)
+	use := func(flag string) (endpoint string, options client.Options) {
+		f, err := connect.FindFrontend(connect.TemporalFlags{Namespace: "sales"})
+		require.NoError(t, err)
+		endpoint, err = f.UseCodec(flag)
+		require.NoError(t, err)
+		return endpoint, f.Options
+	}
+	endpoint, options := use("")
+	require.Empty(t, endpoint)
+	require.Nil(t, options.DataConverter)
+	t.Setenv("TEMPORAL_CONFIG_FILE", file(t, "[profile.default.codec]\nendpoint = \"http://file:1/{namespace}\"\n"))
+	endpoint, options = use("")
+	require.Equal(t, "http://file:1/sales", endpoint)
+	require.NotNil(t, options.DataConverter)
+	t.Setenv("TEMPORAL_CODEC_ENDPOINT", "https://user:secret@env:1")
+	endpoint, _ = use("")
+	require.Equal(t, "https://user:xxxxx@env:1", endpoint)
+	endpoint, _ = use("http://flag:1")
+	require.Equal(t, "http://flag:1", endpoint)
+}
+
+func TestUseCodec_WrongSettings_AreNamed(t *testing.T) {
+	for name, c := range map[string]struct{ flag, endpoint, auth, setting string }{
+		"no scheme":  {flag: "127.0.0.1:8081", setting: "--codec-endpoint"},
+		"no host":    {endpoint: "http://", setting: "TEMPORAL_CODEC_ENDPOINT"},
+		"scheme":     {endpoint: "ftp://codec", setting: "TEMPORAL_CODEC_ENDPOINT"},
+		"line break": {endpoint: "http://codec", auth: "Bearer secret\n", setting: "TEMPORAL_CODEC_AUTH"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			only(t, map[string]string{"TEMPORAL_CODEC_ENDPOINT": c.endpoint, "TEMPORAL_CODEC_AUTH": c.auth})
+			f, err := connect.FindFrontend(connect.TemporalFlags{})
+			require.NoError(t, err)
+			_, err = f.UseCodec(c.flag)
+			var setting *connect.SettingError
+			require.ErrorAs(t, err, &setting)
+			require.Equal(t, c.setting, setting.Setting)
+			require.NotContains(t, err.Error(), "secret")
+			require.Nil(t, f.Options.DataConverter)
+		})
+	}
 }
 
 func TestFindFrontend_Precedence_FlagsEnvironmentFile(t *testing.T) {

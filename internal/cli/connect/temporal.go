@@ -35,6 +35,7 @@ type Frontend struct {
 	AddressFrom string
 
 	flags   TemporalFlags
+	profile *profile
 	secrets []string
 }
 
@@ -45,7 +46,7 @@ func FindFrontend(flags TemporalFlags) (*Frontend, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Frontend{flags: flags, secrets: []string{p.APIKey}}
+	f := &Frontend{flags: flags, profile: p, secrets: []string{p.APIKey}}
 	for _, value := range p.GRPCMeta {
 		f.secrets = append(f.secrets, value)
 	}

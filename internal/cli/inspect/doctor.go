@@ -89,9 +89,11 @@ func (d *Doctor) Examine(ctx context.Context) (findings []Finding) {
 		{"workers", []string{aboutTemporal}, d.workers},
 		{"pollers", []string{aboutCollection, aboutTemporal}, d.pollers},
 		{"orphans", []string{aboutCollection, aboutTemporal}, d.orphans},
+		{"commits", []string{aboutCollection}, d.commits},
 		{"documents", []string{aboutCollection}, d.documents},
 		{"deadlocks", []string{aboutCollection}, d.deadlocks},
 		{"semaphores", []string{aboutCollection}, d.semaphores},
+		{"attempts", []string{aboutCollection, aboutTemporal}, d.attempts},
 	} {
 		var found Finding
 		missing := slices.DeleteFunc(check.needs, func(about string) bool { return well[about] })
@@ -312,6 +314,23 @@ func (d *Doctor) writing(ctx context.Context) (Finding, error) {
 		return finding(Warning, fmt.Sprintf("a command takes %s", took), "each step waits for two: see the database's load, and how far away it is")
 	}
 	return ok("a lock was taken and left, %s for each", took)
+}
+
+// commits looks for sagas that have committed in the last 24 hours although they had lost a lock.
+func (d *Doctor) commits(ctx context.Context) (Finding, error) {
+	missed, err := d.Missed(ctx)
+	if err != nil {
+		return Finding{}, err
+	}
+	if len(missed) == 0 {
+		return ok("no saga of the last 24 h committed after it had lost a lock")
+	}
+	first := missed[0]
+	if first.Resource = d.ResourceName(first.Resource); d.Discreet {
+		first.Reason = "" // it may name the resource
+	}
+	return finding(Warning, fmt.Sprintf("%d in 24 h came after a loss, such as: %s", len(missed), &first),
+		"another party may have used the resource between the saga's steps: check what both did")
 }
 
 // documents looks for documents that cannot be decoded. It reads all documents.

@@ -16,6 +16,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 func (d *Doctor) temporal(ctx context.Context) (Finding, error) {
@@ -79,6 +80,48 @@ func (d *Doctor) deadlocks(ctx context.Context) (Finding, error) {
 		return finding(Warning, d.DeadlockText(found[0]), "one that stays for 10 s says that no process looks after the queues: see the janitor")
 	}
 	return ok("there is none")
+}
+
+// maxAsked bounds the workflows that attempts asks Temporal about.
+const maxAsked = 100
+
+// attempts looks for activities that wait for a lock and may only be attempted a few times. Under a rule each wait uses up an attempt, and
+// the last one fails the activity: one with a single attempt is never seen. It asks about the workflows in the queues, up to maxAsked.
+func (d *Doctor) attempts(ctx context.Context) (Finding, error) {
+	resources, err := d.Resources(ctx, lockcore.Filter{Contended: true})
+	if err != nil {
+		return Finding{}, err
+	}
+	waiting := map[string]bool{} // workflows
+	for i := range resources {
+		for _, e := range resources[i].Waiters {
+			if e.Party.Workflow != "" && e.Party.Namespace == d.Temporal.NamespaceID {
+				waiting[e.Party.Workflow] = true
+			}
+		}
+	}
+	workflows := slices.Sorted(maps.Keys(waiting))
+	asked := workflows[:min(len(workflows), maxAsked)]
+	var few []string
+	for _, workflow := range asked {
+		doing, err := d.Describe(ctx, workflow, "")
+		if err != nil {
+			return Finding{}, err
+		}
+		for _, a := range doing.Activities {
+			if a.isBusy && a.maxAttempts > 0 {
+				few = append(few, fmt.Sprintf("%s (%s) of %q, in attempt %d of %d", a.Type, a.ID, workflow, a.Attempt, a.maxAttempts))
+			}
+		}
+	}
+	switch {
+	case len(few) > 0:
+		return finding(Warning, fmt.Sprintf("%d activities that may be attempted only a few times wait for a lock, such as %s", len(few), few[0]),
+			"under a rule each wait uses up an attempt, and the last one fails the activity: set no MaximumAttempts, or lock with a guard, which waits without attempts")
+	case len(asked) < len(workflows):
+		return ok("no activity among the first %d of %d waiting workflows uses up its attempts by waiting", len(asked), len(workflows))
+	}
+	return ok("no activity uses up its attempts by waiting")
 }
 
 // workers looks for workers without the plugin on task queues that also have workers with it. Newer servers list their

@@ -238,6 +238,30 @@ func (s *Site) Losses(ctx context.Context, f lockcore.Filter) (all []Loss, err e
 	return all, nil
 }
 
+// Missed is a loss that a saga found out only when it released its locks after a commit.
+type Missed struct {
+	Loss
+	// ReleasedAt is the time of that release.
+	ReleasedAt time.Time `json:"releasedAt"`
+}
+
+// Missed lists the losses of the last 24 hours that sagas found out only after they had committed. Resources reports
+// the documents that cannot be decoded.
+func (s *Site) Missed(ctx context.Context) (all []Missed, err error) {
+	for m, err := range s.Locker.Missed(ctx, lockcore.Filter{}) {
+		if errors.Is(err, party.ErrDamaged) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		of := lockcore.Status{Holder: lockcore.Holder{LockID: m.LockID, Run: m.Run}}
+		loss := Loss{Party: s.PartyOf(&of), Resource: m.Resource, At: m.At, By: s.OwnerName(m.By), Reason: m.Reason}
+		all = append(all, Missed{loss, m.ReleasedAt})
+	}
+	return all, nil
+}
+
 // Show returns a resource with its last forced releases. ok is false if it is neither held nor waited for.
 func (s *Site) Show(ctx context.Context, resource string) (r Resource, ok bool, err error) {
 	found, err := s.Resources(ctx, lockcore.Filter{Resource: resource})

@@ -277,6 +277,29 @@ func TestWhy_SameName_ReportsOwnLossesOnly(t *testing.T) {
 	require.Equal(t, []string{"d"}, lost("job-7"))
 }
 
+func TestWhy_CommittedAfterALoss_NamesIt(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	site := s.site()
+	site.Temporal = inspect.Temporal{Service: oneWorkflow{}, NamespaceID: ns}
+	s.stepHolds("order-1", "", lockcore.Exclusive("b"))
+	resources, err := site.Resources(t.Context(), lockcore.Filter{})
+	require.NoError(t, err)
+	h := resources[0].Holders[0]
+	require.NoError(t, s.Revoke(t.Context(), "b", h.LockID, h.FirstFence, "a drill", true))
+	_, err = s.ReleaseCommitted(t.Context(), party.Release{LockID: h.LockID, Run: h.Run, Resources: []string{"b"}, Order: party.LastAttempt(9)})
+	require.NoError(t, err)
+	for name, want := range map[string]string{
+		"order-1": `(?m)^saga of workflow order-1 committed although it had lost b at \S+ \S+ UTC: released by force: a drill$`, "order-2": `^order-2 holds no lock and waits for none\n   workflow  unknown\n$`,
+	} {
+		why, err := site.Why(t.Context(), name)
+		require.NoError(t, err)
+		var b strings.Builder
+		require.NoError(t, why.Print(&b))
+		require.Regexp(t, want, b.String())
+	}
+}
+
 // refusing is a Temporal service whose client cannot send IDs that are not ASCII.
 type refusing struct{ oneWorkflow }
 

@@ -149,7 +149,7 @@ func (l *dryLocker) LeaveQueue(_ context.Context, lease lockcore.Lease) (bool, e
 }
 
 // Extend does nothing.
-func (*dryLocker) Extend(context.Context, string, string, string, bool) (time.Duration, error) {
+func (*dryLocker) Extend(context.Context, string, string, string) (time.Duration, error) {
 	return 0, nil
 }
 

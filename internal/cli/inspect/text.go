@@ -170,6 +170,22 @@ func (l *Loss) String() string {
 	return table.Plain(text)
 }
 
+// String describes who committed although it had lost what, when, and to whom or why.
+func (m *Missed) String() string {
+	of := m.Party.Name
+	if m.Party.Workflow != "" {
+		of = "workflow " + of
+	}
+	text := fmt.Sprintf("saga of %s committed although it had lost %s at %s", of, m.Resource, m.At.UTC().Format("2006-01-02 15:04:05 UTC"))
+	if m.By != "" {
+		text += ": evicted by " + m.By
+	}
+	if m.Reason != "" {
+		text += ": released by force: " + m.Reason
+	}
+	return table.Plain(text)
+}
+
 // Ends describes the end of a hold.
 func (e *Entry) Ends() string {
 	switch {
@@ -246,6 +262,9 @@ func (w *Why) Print(out io.Writer) error {
 	}
 	for i := range w.Lost {
 		fmt.Fprintf(&b, "%s\n", &w.Lost[i])
+	}
+	for i := range w.Missed {
+		fmt.Fprintf(&b, "%s\n", &w.Missed[i])
 	}
 	for i, root := range w.Roots {
 		b.WriteString("\n" + root.line() + "\n")

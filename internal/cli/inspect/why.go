@@ -30,6 +30,8 @@ type Why struct {
 	Holds []Entry `json:"holds,omitempty"`
 	// Lost has the holds that it is known to have lost.
 	Lost []Loss `json:"lost,omitempty"`
+	// Missed has the losses of the last 24 hours that its sagas found out only after they had committed.
+	Missed []Missed `json:"missed,omitempty"`
 	// Doing describes its workflow, if it is one.
 	Doing *Doing `json:"doing,omitempty"`
 	// Roots are the root blockers, with their waiters down to the party.
@@ -38,7 +40,7 @@ type Why struct {
 
 // Known reports whether the party holds a lock or waits for one, or is a workflow that Temporal knows.
 func (w *Why) Known() bool {
-	return len(w.Waits)+len(w.Holds)+len(w.Lost) > 0 || (w.Doing != nil && w.Doing.Status != Unknown)
+	return len(w.Waits)+len(w.Holds)+len(w.Lost)+len(w.Missed) > 0 || (w.Doing != nil && w.Doing.Status != Unknown)
 }
 
 // Temporal returns Temporal's answer about a party that is not [Why.Known], as the end of a sentence.
@@ -74,8 +76,14 @@ func (s *Site) Why(ctx context.Context, name string) (Why, error) {
 	if err != nil {
 		return Why{}, err
 	}
-	if why.addLosses(why.Party, losses); !why.Known() {
-		why.addLosses(Party{Owner: name}, losses) // of the plain Go party of the same name
+	missed, err := s.Missed(ctx)
+	if err != nil {
+		return Why{}, err
+	}
+	why.addMissed(why.Party, missed)
+	if why.addLosses(why.Party, losses); !why.Known() { // the plain Go party of the same name
+		why.addLosses(Party{Owner: name}, losses)
+		why.addMissed(Party{Owner: name}, missed)
 	}
 	why.Roots = graphOf(resources).above(why.Waits)
 	return why, s.describeRoots(ctx, why.Roots, len(why.Roots))
@@ -145,6 +153,15 @@ func (w *Why) addLosses(p Party, losses []Loss) {
 	}
 }
 
+// addMissed adds the losses that sagas of a party found out only after they had committed.
+func (w *Why) addMissed(p Party, missed []Missed) {
+	for _, m := range missed {
+		if m.Party.is(p) {
+			w.Missed = append(w.Missed, m)
+		}
+	}
+}
+
 // isOf reports whether a party owns an entry.
 func (e *Entry) isOf(p Party) bool { return e.Party.is(p) || e.LockID == p.Owner }
 
@@ -197,6 +214,9 @@ type Doing struct {
 	heir string
 }
 
+// Open reports whether the run is open.
+func (d *Doing) Open() bool { return d.open }
+
 // Activity is a pending activity.
 type Activity struct {
 	ID   string `json:"id"`
@@ -212,6 +232,9 @@ type Activity struct {
 	Failure string `json:"failure,omitempty"`
 	// Waits is set if it waits for a lock.
 	Waits bool `json:"waits,omitempty"`
+	// maxAttempts is the limit of its retry policy, 0 without one. isBusy is set if its last attempt did not get a lock.
+	maxAttempts int32
+	isBusy      bool
 }
 
 // ask is Describe, which also finds the failure of the workflow task and the run that continues a closed one.
@@ -299,6 +322,7 @@ func activityOf(p *workflowpb.PendingActivityInfo) Activity {
 	a := Activity{
 		ID: p.GetActivityId(), Type: p.GetActivityType().GetName(), Attempt: p.GetAttempt(), Since: timeOf(p.GetScheduledTime()), State: "scheduled",
 		Worker: p.GetLastWorkerIdentity(), Failure: firstLine(p.GetLastFailure()), Waits: p.GetActivityType().GetName() == wire.ActivityWait,
+		maxAttempts: p.GetMaximumAttempts(), isBusy: p.GetLastFailure().GetApplicationFailureInfo().GetType() == wire.FailureBusy,
 	}
 	next := timeOf(p.GetNextAttemptScheduleTime())
 	switch {

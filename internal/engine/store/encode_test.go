@@ -27,6 +27,7 @@ func FuzzDecode(f *testing.F) {
 	full.Evidence = []rules.Evidence{{LockID: "e"}}
 	full.Releases = []rules.ReleaseRecord{{LockID: "o"}}
 	full.Forced = full.Evidence
+	full.Missed = []rules.Missed{{LockID: "m"}}
 	full.Bars = []rules.Bar{{LockID: "b"}}
 	full.Reserved = &rules.Reservation{By: "p"}
 	raw, err := store.Encode(full)

@@ -78,6 +78,7 @@ func loadStored(t *testing.T, s store.Store) {
 	full.Evidence = []rules.Evidence{{LockID: "e", Fence: 3, At: at(4), Reason: "expired"}}
 	full.Releases = []rules.ReleaseRecord{{LockID: "o", Order: 4}}
 	full.Forced = full.Evidence
+	full.Missed = []rules.Missed{{LockID: "m", Label: "run", Order: 6, Fence: 3, At: at(4), By: "other", UpTo: 7, ReleasedAt: at(5)}}
 	full.Bars = []rules.Bar{{LockID: "b", Saga: "s", Order: 5}}
 	full.Attn = []string{rules.StateKept, "exclusive"}
 	full.Reserved = &rules.Reservation{By: "p", Until: at(6)}

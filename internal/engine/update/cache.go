@@ -54,7 +54,11 @@ func size(d *rules.Document) int {
 	if d == nil {
 		return record
 	}
-	return 2*record + entry*len(d.Entries) + waiter*len(d.Waiters) + record*(len(d.Evidence)+len(d.Releases)+len(d.Bars)+len(d.Forced))
+	records := len(d.Evidence) + len(d.Releases) + len(d.Bars) + len(d.Forced) + len(d.Missed)
+	for i := range d.Entries {
+		records += len(d.Entries[i].Bars)
+	}
+	return 2*record + entry*len(d.Entries) + waiter*len(d.Waiters) + record*records
 }
 
 // Offer gives a document that was read elsewhere to the line of its resource, which may use it as its

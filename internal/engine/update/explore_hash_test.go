@@ -127,7 +127,7 @@ func (e *encoder) doc(d *rules.Document) {
 		e.fence(x.Fence)
 		e.fence(x.FirstFence)
 		e.fence(x.LeastFence)
-		e.flags(x.CutOff, x.Passed, x.CreatedAt != nil, x.HandedOver)
+		e.flags(x.CutOff, x.Passed, x.CreatedAt != nil)
 		e.time(x.ExpiresAt)
 		e.pointer(x.PositionExpiresAt)
 	}

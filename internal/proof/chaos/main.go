@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
 // Hidden commands, of the child processes.
@@ -27,6 +29,7 @@ var (
 )
 
 func main() {
+	wire.SetHoldTTL(ttl, ttl/3)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx)
 	stop()

@@ -31,18 +31,17 @@ var callers = map[string]string{
 	"lockcore/party/renew.go:extend":                    noLocks,
 	"lockcore/party/renew.go:poolBusy":                  noLocks,
 	"lockcore/party/status.go:Losses":                   "losses",
+	"lockcore/party/status.go:Missed":                   "losses",
 	"lockcore/party/status.go:Status":                   "status",
 	"lockcore/party/status.go:list":                     "status",
 	"lockcore/party/watch.go:changed":                   "waiters",
 	"lockcore/party/watch.go:poll":                      "waiters",
-	"lockcore/party/workflow.go:Replaced":               "several",
 	"lockcore/mongolock/client.go:once":                 oneDocument,
 	"lockcore/mongolock/end.go:Purge":                   "mongolock",
 	"lockcore/mongolock/status.go:Status":               "mongolock",
 	"lockcore/mongolock/status.go:locksOf":              "mongolock",
 	"internal/currentrun/ask.go:id":                     noLocks,
 	"internal/currentrun/takeover.go:Inherited":         "status",
-	"internal/currentrun/takeover.go:undoUnder":         "several",
 	"internal/engine/store/encode.go:fieldsOf":          noLocks,
 	"internal/engine/store/extend.go:findExtended":      "several",
 	"internal/engine/store/layout.go:findForeign":       noLocks,
@@ -55,21 +54,23 @@ var callers = map[string]string{
 	"internal/engine/store/workers.go:Workers":          "workers",
 	"internal/engine/update/loop.go:carryOut":           oneDocument,
 	"internal/engine/update/several.go:loadSeveral":     "several",
-	"internal/janitor/round.go:handedOver":              oneDocument,
 	"internal/janitor/round.go:Round":                   "janitor",
 	"internal/janitor/round.go:list":                    "janitor",
 	"internal/lockactivities/keep.go:releaseIfEnded":    "status",
 	"internal/lockactivities/wait.go:checkFull":         oneDocument,
 	"internal/cli/demo/report.go:measure":               noLocks,
 	"internal/cli/inspect/doctor.go:activeJanitor":      oneDocument,
+	"internal/cli/inspect/doctor.go:commits":            "doctor",
 	"internal/cli/inspect/doctor.go:documents":          "doctor",
 	"internal/cli/inspect/doctor.go:hasJanitor":         oneDocument,
 	"internal/cli/inspect/doctor.go:semaphores":         "doctor",
+	"internal/cli/inspect/doctor_temporal.go:attempts":  "resources",
 	"internal/cli/inspect/doctor_temporal.go:deadlocks": "doctor",
 	"internal/cli/inspect/doctor_temporal.go:pollers":   "workers",
 	"internal/cli/inspect/foreign.go:foreign":           "resources",
 	"internal/cli/inspect/site.go:CheckCollection":      noLocks,
 	"internal/cli/inspect/site.go:Losses":               "show",
+	"internal/cli/inspect/site.go:Missed":               "why",
 	"internal/cli/inspect/site.go:Resources":            "resources",
 	"internal/cli/inspect/site.go:Show":                 "show",
 	"internal/cli/inspect/stuck.go:Deadlocks":           "incomplete",
@@ -90,7 +91,7 @@ var callers = map[string]string{
 var others = []string{
 	"interceptors/activity_inbound.go:checkCollection", "interceptors/rules.go:resourcesByRule", "internal/cli/contention/blame.go:wait",
 	"internal/lockactivities/acquire.go:Acquire", "internal/lockactivities/keep.go:Keep", "internal/lockactivities/release.go:Release",
-	"internal/lockactivities/wait.go:Wait", "lockcore/party/workflow.go:lost", "lockcore/rules/runs.go:replacedRuns", "worker/plugin.go:register",
+	"internal/lockactivities/wait.go:Wait", "lockcore/party/workflow.go:lost", "lockcore/rules/bars.go:replacedRuns", "worker/plugin.go:register",
 }
 
 // A new function that lists documents, or reads several, must be added to the callers, with the check that reads bad documents through it.
@@ -142,7 +143,7 @@ func findCallers(t *testing.T) map[string]bool {
 
 // reading are the names of the methods that read several documents: of the store, of a Locker, of a site and of the driver.
 var reading = []string{
-	"List", "Load", "LoadMajority", "Versions", "Workers", "list", "readMajority", "Status", "Losses", "Deadlocks", "Replaced", "Resources",
+	"List", "Load", "LoadMajority", "Versions", "Workers", "list", "readMajority", "Status", "Losses", "Missed", "Deadlocks", "Replaced", "Resources",
 	"Find", "FindOne", "Aggregate", "Distinct",
 }
 

@@ -78,6 +78,9 @@ func (r *reader) losses(t *testing.T) {
 	for _, err := range r.locker.Losses(t.Context(), party.Filter{Contended: true}) {
 		require.ErrorIs(t, err, party.ErrDamaged)
 	}
+	for _, err := range r.locker.Missed(t.Context(), party.Filter{}) {
+		require.ErrorIs(t, err, party.ErrDamaged)
+	}
 }
 
 func (r *reader) deadlocks(t *testing.T) {
@@ -115,8 +118,6 @@ func (r *reader) several(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, loaded.Docs["z/1"])
 	require.Equal(t, r.isName, len(loaded.Damaged) == 1)
-	_, err = r.locker.Replaced(t.Context(), "a", "run", names...)
-	require.NoError(t, err)
 }
 
 func (r *reader) workers(t *testing.T) {

@@ -252,24 +252,42 @@ var mutants = []mutant{
 	{what: "parked requests far from their grant are called up", edits: []edit{
 		{"lockcore/party/watch.go", "grantIn > pace.WakeLead ||", "grantIn > 1000*pace.WakeLead ||"},
 	}, tests: "TestOnWakeup_ShortHolds_CallsParkedRequestsEarly"},
-	{what: "a run that takes over forgets which request began the hold", edits: []edit{
-		{"lockcore/rules/runs.go", "if e.HandedOver { // its", "if true { // its"},
-	}, tests: "TestVerify_TakenOverHoldBeganAfterTheUse_IsLost", simulated: true},
+	{what: "a run that takes over compares its orders with those of the run before", edits: []edit{
+		{"lockcore/rules/runs.go", "e.FirstOrder, e.Order = label, fence, fence, 0, 0", "e.Order = label, fence, fence, 0"},
+	}, tests: "TestVerify_TakenOverHold_IsOlderThanEveryUse"},
+	{what: "a run that a reset has made does not count what the run before has lost", edits: []edit{
+		{"lockcore/rules/find.go", "return !since.IsZero() && !e.At.Before(since)", "return since.IsZero() && !e.At.Before(since)"},
+	}, tests: "TestVerify_RunBeforeLostTheHold_IsLost"},
 	{what: "a verification accepts a hold that began after its use", edits: []edit{
 		{"lockcore/rules/find.go", "k != nil && k.FirstOrder <= order", "k != nil"},
 	}, tests: "TestVerify_HoldWasAcquiredAgain_IsLost", simulated: true},
 	{what: "a verification does not renew the hold", edits: []edit{
-		{"lockcore/rules/runs.go", "\ts.renewKept(op.LockID)\n\tif op.HandOver {", "\tif op.HandOver {"},
+		{"lockcore/rules/runs.go", "\ts.renewKept(op.LockID)\n\tif !s.doc.Keeps", "\tif !s.doc.Keeps"},
 	}, tests: "TestVerify_Held_IsRenewedAndNotReleased"},
 	{what: "a verification releases the hold", edits: []edit{
 		{"lockcore/rules/runs.go", "\t\ts.result.Outcome = Lost\n\t}\n\treturn s.end()\n", "\t\ts.result.Outcome = Lost\n\t} else {\n\t\ts.endEntries(func(e *Entry) bool { return e.BelongsTo(op.LockID) && e.State == StateKept })\n\t}\n\treturn s.end()\n"},
 	}, tests: "TestVerify_Held_IsRenewedAndNotReleased", simulated: true},
 	{what: "a bar returns while a part that it cut off may run", edits: []edit{
-		{"lockcore/rules/runs.go", "len(op.StillRunning(&known)) > 0", "len(op.StillRunning(&known)) < 0"},
+		{"lockcore/rules/bars.go", "len(op.StillRunning(&known)) > 0", "len(op.StillRunning(&known)) < 0"},
 	}, tests: "TestRaise_RunningPart_IsCutOffAndWaitedFor", simulated: true},
 	{what: "a bar does not cut off running parts", edits: []edit{
-		{"lockcore/rules/runs.go", "if e.State == StateKept || e.CutOff || !which(", "if true || e.State == StateKept || e.CutOff || !which("},
+		{"lockcore/rules/bars.go", "if e.State == StateKept || e.CutOff || !which(", "if true || e.State == StateKept || e.CutOff || !which("},
 	}, tests: "TestRaise_RunningPart_IsCutOffAndWaitedFor", simulated: true},
+	{what: "a bar does not match the sagas inside its saga", edits: []edit{
+		{"lockcore/rules/bars.go", "return ok && (rest == \"\" || rest[0] == '/')", "return ok && rest == \"\""},
+	}, tests: "TestRaise_SagaInside_IsBarred", simulated: true},
+	{what: "the bars of a hold end with it", edits: []edit{
+		{"lockcore/rules/settle.go", "\ts.moveBars()\n", ""},
+	}, tests: "TestRaise_HoldIsEvicted_BarRemains"},
+	{what: "each call of a bar draws a fence", edits: []edit{
+		{"lockcore/rules/bars.go", "if s.addBar(op.bar()) {", "if s.addBar(op.bar()) || true {"},
+	}, tests: "TestRaise_Repeated_DrawsNoFence"},
+	{what: "a bar fences off running steps of the outer saga", edits: []edit{
+		{"lockcore/rules/bars.go", "if !running {", "if !running || true {"},
+	}, tests: "TestUpdateFenced_CompensationAfterABar_BarsTheStep"},
+	{what: "a saga that has committed after a loss never learns of it", edits: []edit{
+		{"lockcore/rules/end.go", "\ts.recordMissed(&op)\n", ""},
+	}, tests: "TestReleaseCommitted_HoldWasLost_IsReportedForADay"},
 	{what: "a request takes its resources in the order given", edits: []edit{
 		{"lockcore/party/request.go", "int { return strings.Compare(a.Name, b.Name) }", "int { return 0 * strings.Compare(a.Name, b.Name) }"},
 	}, simulated: true},

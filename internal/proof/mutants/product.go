@@ -4,40 +4,56 @@ package main
 // docs/defects.md.
 var productMutants = []mutant{
 	// Workflow side. Their tests run workflows on a Temporal server.
-	{what: "a commit releases in the local activity that verifies", in: worker, tests: "TestSaga_CancelledDuringCommit_CompensatesUnderLocks", edits: []edit{
-		{"internal/runstate/release.go", "\t\tUsed: used, Inherits", "\t\tUsed: used, Resources: used.names(), Schedule: s.schedules, Inherits"},
-		{"internal/lockactivities/release.go", "\tcase len(p.Used) == 0:\n", "\tcase len(p.Used) >= 0:\n"},
-		{"internal/lockactivities/release.go", "\t\treturn wire.ReleaseResult{}, wire.Failure(a.verify(ctx, p, caller))\n", "\t\tif err := a.verify(ctx, p, caller); err != nil {\n\t\t\treturn wire.ReleaseResult{}, wire.Failure(err)\n\t\t}\n"},
+	{what: "an activity is awaited after the workflow function has returned", in: interceptors, tests: "TestCommit_AsksOnlyAboutOldLocks", edits: []edit{
+		{"internal/runstate/state.go", "\t\t\tc.closed = true\n\t\t\ts.addDue", "\t\t\t_ = s.verifyAged(ctx, c.held)\n\t\t\tc.closed = true\n\t\t\ts.addDue"},
+	}},
+	{what: "a commit trusts a lock of any age", in: interceptors, tests: "TestCommit_AsksOnlyAboutOldLocks", edits: []edit{
+		{"internal/runstate/verify.go", "<= wire.VerifyAfter()", ">= 0"},
+	}},
+	{what: "a commit trusts an answer of any age", in: interceptors, tests: "TestVerify_LateAnswer_IsAskedAgain", edits: []edit{
+		{"internal/runstate/verify.go", "\tasked := workflow.Now(ctx)\n", "\tasked := workflow.Now(ctx).Add(time.Hour)\n"},
+	}},
+	{what: "a commit does not wait for sagas inside it that are being undone", in: interceptors, tests: "TestCommit_InnerSagaIsBeingUndone_Waits", edits: []edit{
+		{"workflows/saga.go", "\t\ts.nested.AwaitInner(ctx)\n", ""},
+	}},
+	{what: "a saga inside another one that continues as new is not undone with it", in: interceptors, tests: "TestInnerSaga_ContinuesAsNewAndOuterFails_IsUndone", edits: []edit{
+		{"workflows/saga.go", "if err == nil || continuesAsNew(err) {\n\t\ts.nested", "if err == nil {\n\t\ts.nested"},
+	}},
+	{what: "an own activity has the session of the step", in: "./internal/runstate", tests: "TestOwnContext_HidesSessionAndOptions", edits: []edit{
+		{"internal/runstate/own.go", "; session {\n", "; session && key == nil {\n"},
+	}},
+	{what: "a release of the run before ends what the next run holds", in: lockactivities, tests: "TestRelease_HandedOver_EndsOnlyRequestsOfTheRunBefore", edits: []edit{
+		{"internal/lockactivities/release.go", "\tofBefore := p.Handed && self.run != \"\"\n", "\tofBefore := p.Handed && self.run == \"\"\n"},
 	}},
 	{what: "a Lock is taken by a local activity", in: worker, tests: "TestLock_TaskIsLost_HoldsNothing", edits: []edit{
-		{"internal/runstate/lock.go", "\treturn t.scope.state.runActivity(ctx, o, wire.ActivityAcquire, l.params(ctx), result, t.mustStop)\n", "\treturn workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{\n\t\tScheduleToCloseTimeout: o.StartToCloseTimeout,\n\t}), wire.ActivityAcquire, l.params(ctx)).Get(ctx, result)\n"},
+		{"internal/runstate/lock.go", "\treturn t.scope.state.await(ctx, o, result, t.mustStop)\n", "\treturn workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{\n\t\tScheduleToCloseTimeout: attemptTimeout,\n\t}), o.name, o.params).Get(ctx, result)\n"},
 	}},
 	{what: "a release is a local activity", in: worker, tests: "TestLock_ReleasingTaskLost_StepRunsUnderIt", edits: []edit{
-		{"internal/runstate/release.go", "s.schedule(ctx, workflow.ActivityOptions{Summary: wire.Cut(e.summary, 120), StartToCloseTimeout: attemptTimeout}, e.name, e.params)", "workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{ScheduleToCloseTimeout: attemptTimeout}), e.name, e.params)"},
+		{"internal/runstate/release.go", "\tfuture, _ := s.schedule(e.ctx, e.own)\n", "\tfuture := workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(e.ctx, workflow.LocalActivityOptions{ScheduleToCloseTimeout: attemptTimeout}), e.name, e.params)\n"},
 	}},
 	{what: "a closing run is released before it has closed", in: worker, tests: "TestRun_TaskRefused_StillHoldsItsLocks", edits: []edit{
 		{"interceptors/closing.go", "\t\tlast, err := c.closeOf(ctx, to, run)\n", "\t\tlast, err := &historypb.HistoryEvent{EventType: enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED}, error(nil)\n"},
 	}},
 	{what: "the compensations of a saga inside a saga are dropped", in: worker, tests: "TestNestedSaga_OuterFails_IsUndoneWithIt", edits: []edit{
-		{"workflows/saga.go", "s.outer != nil && len(s.pending) > 0 {", "s.outer != nil && len(s.pending) < 0 {"},
+		{"workflows/saga.go", "case s.outer != nil && len(s.pending) > 0:", "case s.outer != nil && len(s.pending) < 0:"},
 	}},
 	{what: "the arguments of a compensation are encoded when it runs", in: worker, tests: "TestUndo_ArgumentsChangedLater_KeepsThoseOfItsStep", edits: []edit{
 		{"workflows/saga.go", "runstate.WithUndoing(ctx, undone), undo, encoded)", "runstate.WithUndoing(ctx, undone), undo, append(encoded[:0:0], args...))"},
 	}},
 	{what: "a step that has waited is scheduled with changed arguments", in: worker, tests: "TestStep_ArgumentsChangedWhileWaiting_KeepsItsOwn", edits: []edit{
-		{"interceptors/workflow.go", "\t\targs = encoded // ", "\t\t_ = encoded // "},
+		{"interceptors/workflow.go", "\targs = runstate.Encode(ctx, activityType, args) // ", "\t_ = runstate.Encode(ctx, activityType, args) // "},
 	}},
 	{what: "a saga that fails does not wait for the steps that may still run", in: worker, tests: "TestCompensation_StepStillRuns_WaitsForIt", edits: []edit{
 		{"workflows/saga.go", "\t\ts.nested.Bar(ctx)\n", ""},
 	}},
 	{what: "a saga does not wait for attempts that timed out and were repeated", in: worker, tests: "TestCompensation_StepStillRuns_WaitsForIt/repeated", edits: []edit{
-		{"internal/runstate/step.go", " || t.attempt > 0 && workflow.Now(ctx).Sub(t.scheduled) >= t.attempt", ""},
+		{"interceptors/workflow.go", "\tg.step.Scheduled()\n", ""},
 	}},
 	{what: "a saga that is undone starts further steps", in: worker, tests: "TestSaga_StepDuringUndo_IsRefused", edits: []edit{
 		{"internal/runstate/step.go", "if c.saga.IsUndoing() && !c.compensating {", "if c.saga.IsUndoing() && c.compensating && false {"},
 	}},
-	{what: "in a run that continues a hand-over, a missing lock is no loss", in: worker, tests: "TestSaga_StepOfNextRunRanWithoutPlugin_CommitFails", edits: []edit{
-		{"internal/runstate/release.go", "Used: used, Inherits: s.wasReset, ", "Used: used, Inherits: s.wasReset || s.continues, "},
+	{what: "in a run that continues a hand-over, a missing lock is no loss", in: worker, tests: "TestSagaVerify_StepOfNextRunRanWithoutPlugin_IsLost", edits: []edit{
+		{"internal/runstate/verify.go", "Inherits: s.wasReset, ", "Inherits: s.wasReset || s.continues, "},
 	}},
 	{what: "the end of a run releases what the next run has taken", in: interceptors, tests: "TestCloser_NextRunHolds_ReleasesOnlyWhatWasInherited", edits: []edit{
 		{"interceptors/closing.go", "\t\tdelete(held, next)\n", ""},
@@ -82,11 +98,8 @@ var productMutants = []mutant{
 	{what: "the janitor takes one wait of a run for another", in: janitor, tests: "TestRound_AbandonedWait_IsWithdrawn", edits: []edit{
 		{"internal/janitor/ask.go", "p.id == wire.WaitID(order.Schedule)\n", "p.id == wire.WaitID(order.Schedule) || p.id != \"\"\n"},
 	}},
-	{what: "the janitor releases what was handed over while it listed", in: janitor, tests: "TestRun_HandedOverAfterListing_Stays", edits: []edit{
-		{"internal/janitor/round.go", "if now.State == lockcore.StateHolding && now.HandedOver {", "if false && now.HandedOver {"},
-	}},
-	{what: "the janitor keeps what a run that continued as new has left", in: janitor, tests: "TestRun_ContinuedAsNew_KeepsOnlyWhatWasHandedOver", edits: []edit{
-		{"internal/janitor/round.go", "case found.continued && !r.handedOver(ctx, e):", "case false && !r.handedOver(ctx, e):"},
+	{what: "the janitor keeps what a run that continued as new has left", in: janitor, tests: "TestAsk_RealRuns_GivesVerdict", edits: []edit{
+		{"internal/janitor/ask.go", "\treturn !began.Before(first), nil\n", "\treturn first.IsZero() || !began.IsZero(), nil\n"},
 	}},
 
 	// The lock library.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
 // Violation is a broken guarantee.
@@ -18,7 +20,10 @@ type Violation struct {
 // Check returns the violations that a log proves.
 func Check(plan Plan, records []Record) []Violation {
 	s := Read(records)
-	s.calm = s.calm && !plan.Failovers
+	s.calm, s.failovers = s.calm && !plan.Failovers, plan.Failovers
+	for i := range plan.Workflows {
+		s.bounded[plan.Workflows[i].ID] = plan.Workflows[i].Input.Body.isBounded()
+	}
 	for _, check := range []func(){
 		s.checkIsolation, s.checkFences, s.checkUndo, s.checkVain, func() { s.checkAtomicity(plan) }, s.checkLosses, s.checkPlaces,
 		s.checkSignals, s.checkArguments, s.checkSkipped, s.checkBarred,
@@ -205,6 +210,8 @@ func (s *Story) explained(scope *Scope, r *Record) bool {
 		return true
 	case "lost", "superseded":
 		return !s.calm || len(s.meddled[scope.workflow]) > 0
+	case wire.FailureUnavailable: // the database was away for longer than a MaxWait
+		return s.failovers && s.bounded[planID(scope.workflow)]
 	case "sagaerror":
 		_, undone, _ := strings.Cut(r.Error, "it was not undone")
 		return !s.calm || strings.Contains(undone, "timeout (type: StartToClose)") || s.onlyVain(scope.run) ||

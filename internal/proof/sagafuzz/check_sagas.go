@@ -40,9 +40,14 @@ func (s *Story) checkAtomicity(plan Plan) {
 				add(steps, a)
 			}
 		}
-		_, id, _ := strings.Cut(scope.workflow, "_w")
-		s.checkSaga(scope, decides, failed, steps, positions["w"+id])
+		s.checkSaga(scope, decides, failed, steps, positions[planID(scope.workflow)])
 	}
+}
+
+// planID returns the ID that a workflow has in the plan.
+func planID(workflow string) string {
+	_, id, _ := strings.Cut(workflow, "_w")
+	return "w" + id
 }
 
 // undoable is a step of a saga, and its compensation.

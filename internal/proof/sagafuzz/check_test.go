@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
 // workflowRun is a run of a workflow in a log.
@@ -342,6 +344,21 @@ func TestCheck_LossDuringFailovers_IsExplained(t *testing.T) {
 	require.Empty(t, Check(plan, log))
 }
 
+// A wait with a MaxWait ends as unavailable if the database is away for longer. Nothing else explains that.
+func TestCheck_UnavailableDuringFailovers_IsExplainedByMaxWait(t *testing.T) {
+	t.Parallel()
+	log := join(leaving("1.1", wire.FailureUnavailable), returned("1.1", wire.FailureUnavailable))
+	bounded := Plan{Workflows: []Workflow{{ID: "w1", Input: Input{Body: Node{Kind: Saga, ID: 1, Children: []Node{
+		{Kind: Lock, ID: 2, MaxWait: 700 * time.Millisecond},
+	}}}}}}
+	require.Len(t, Check(bounded, log), 1)
+	bounded.Failovers = true
+	require.Empty(t, Check(bounded, log))
+	unbounded := twoSteps
+	unbounded.Failovers = true
+	require.Len(t, Check(unbounded, log), 1)
+}
+
 func TestPlan_Mix_HalfOfTheWorkersAreOfEachBuild(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(50) {
@@ -393,20 +410,27 @@ func TestClaims_LockOfResetRun_CountsUnlessReleased(t *testing.T) {
 	again := func(what string) []Record {
 		return record(Record{What: what, Workflow: next.workflow, Run: next.id, Scope: "5", Needs: []Need{account}, Task: 9})
 	}
+	terminate := func(err string) []Record {
+		return record(Record{What: Meddled, Workflow: w1.workflow, Type: "terminate", Error: err})
+	}
 	for name, c := range map[string]struct {
-		tasks []int64
-		want  int
+		tasks         []int64
+		before, after []Record
+		want          int
 	}{
-		"closed before the reset": {[]int64{3}, 1},
-		"reset while it was held": {[]int64{}, 2},
+		"closed before the reset":         {tasks: []int64{3}, want: 1},
+		"terminated before the reset":     {before: terminate(""), want: 1},
+		"not terminated before the reset": {before: terminate("it has ended"), want: 2},
+		"terminated after the reset":      {after: terminate(""), want: 2},
+		"reset while it was held":         {want: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := Read(join(
 				record(Record{What: Recorded, Workflow: w1.workflow, Run: w1.id, Tasks: c.tasks}),
-				record(Record{What: Meddled, Workflow: w1.workflow, Run: w1.id, Type: "reset", Other: next.id}),
-				inTask(3, Leaving, rootScope, ""), again(Locked),
-				attempt("e1", w2, step(2, "1.1", account), 2), again(Leaving),
+				inTask(3, Leaving, rootScope, ""), c.before,
+				record(Record{What: Meddled, Workflow: w1.workflow, Run: w1.id, Type: "reset", Other: next.id}), again(Locked),
+				attempt("e1", w2, step(2, "1.1", account), 2), again(Leaving), c.after,
 			))
 			require.Len(t, s.claims()["account"], c.want)
 		})

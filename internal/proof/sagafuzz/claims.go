@@ -40,7 +40,7 @@ func (s *Story) claims() map[string][]*Claim {
 		add(c)
 	}
 	for _, scope := range s.scopes {
-		if scope.locked != nil && scope.leaving != nil && !s.toldLost(scope) && !s.leftBefore(scope.run, scope.name) {
+		if scope.locked != nil && scope.leaving != nil && !s.toldLost(scope) && !s.leftBefore(scope) {
 			for _, n := range scope.locked.Needs {
 				add(&Claim{
 					Need: n, workflow: scope.workflow, lockID: scope.workflow, kept: true, part: scope.run + " Lock " + scope.name,
@@ -189,11 +189,28 @@ func (s *Story) lastBegin(run, scope string, need Need) (last int64) {
 // toldLost reports whether a loss was reported to a scope. A scope that fails anyway need not report the
 // loss of a hold that an operator has broken.
 func (s *Story) toldLost(scope *Scope) bool {
-	if failed, known := scope.failed(); s.isBroken(scope.workflow) && (failed || !known) {
+	if failed, known := scope.failed(); s.isBroken(scope.workflow) && (failed || !known || s.commitsUnasked(scope)) {
 		return true
 	}
 	lost := func(r *Record) bool { return r != nil && (r.Type == "lost" || r.Type == "sagaerror") }
 	return lost(scope.leaving) || lost(scope.returned)
+}
+
+// commitsUnasked reports whether a scope ended so soon after the latest use of one of its locks that it committed without asking the database.
+func (s *Story) commitsUnasked(scope *Scope) bool {
+	if scope.leaving == nil {
+		return false
+	}
+	last := int64(0)
+	for _, a := range s.attempts {
+		if a.Run == scope.run && a.Call.Kept == scope.name {
+			last = max(last, a.begin)
+		}
+	}
+	if scope.locked != nil {
+		last = max(last, scope.locked.At)
+	}
+	return scope.leaving.At-last <= verifyAfter.Nanoseconds()
 }
 
 func (s *Story) isBroken(workflow string) bool { return slices.Contains(s.meddled[workflow], "break") }

@@ -45,6 +45,11 @@
 // Each signal has an ID. A workflow receives all signals that have arrived before a run ends. A signal that the server accepted
 // and that no run received is a violation, unless the workflow was terminated, reset or restarted.
 //
+// # Failed workflow tasks
+//
+// The SDK repeats a workflow task that fails, for example because its code panics, so results do not show it. At the end of a run the
+// histories are searched: each failure is a violation, except those that the server makes by itself.
+//
 // # Claims
 //
 // The checks derive claims from the log: a party held a resource during a time. A claim begins no earlier than its grant and ends

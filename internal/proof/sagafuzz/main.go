@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
 // Hidden commands: of worker processes, of the neighbours' process, and of the process that prepares the collection. Another build of
@@ -26,6 +28,7 @@ const (
 var errViolated = errors.New("a guarantee was violated")
 
 func main() {
+	wire.SetHoldTTL(leastHoldTTL, verifyAfter)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx)
 	stop()

@@ -108,6 +108,12 @@ type Node struct {
 	Fail, Deaf, Once bool
 }
 
+// isBounded reports whether a wait in the node, or in one inside it, has a MaxWait.
+func (n *Node) isBounded() bool {
+	return n.MaxWait > 0 || n.More != nil && n.More.isBounded() ||
+		slices.ContainsFunc(n.Children, func(child Node) bool { return child.isBounded() })
+}
+
 // Need is a resource as a step needs it: exclusive, or shared, with a limit if that is not 0.
 type Need struct {
 	Name   string
@@ -405,7 +411,7 @@ func (p *planner) waiting(n *Node) {
 // short draws a HoldTTL that ends if the janitor's process dies.
 func (p *planner) short(n *Node) {
 	if !p.calm {
-		n.HoldTTL = p.span(2000, 4000)
+		n.HoldTTL = p.span(int(leastHoldTTL.Milliseconds()), 8000)
 	}
 }
 

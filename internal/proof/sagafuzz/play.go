@@ -16,6 +16,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
+	"github.com/temporal-lockstep/lockstep/internal/tools/failedtasks"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -102,6 +103,13 @@ func Play(ctx context.Context, plan Plan, dir, previous string) (_ Outcome, err 
 	}
 	if err := p.histories(ctx); err != nil {
 		return outcome, err
+	}
+	failed, err := failedtasks.List(ctx, p.tc.WorkflowService(), namespace, p.run)
+	if err != nil {
+		return outcome, err
+	}
+	for _, text := range failed {
+		p.violation("tasks", "a workflow task has failed: "+text)
 	}
 	p.pool.stop()
 	outcome.Seen = p.seen

@@ -32,6 +32,9 @@ const (
 	partTTL  = 2 * time.Second
 	holdTTL  = 30 * time.Second
 	claimTTL = 3 * time.Second
+	// leastHoldTTL is the shortest HoldTTL of a plan, and verifyAfter the age from which on a commit asks whether a lock is still held.
+	leastHoldTTL = 6 * time.Second
+	verifyAfter  = 2 * time.Second
 
 	janitorInterval = time.Second
 

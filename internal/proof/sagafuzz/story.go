@@ -54,6 +54,8 @@ type Story struct {
 	killed map[string]int64
 	// resetFrom contains the run from which each run was reset.
 	resetFrom map[string]string
+	// terminated contains the times at which an operator terminated each workflow.
+	terminated map[string][]int64
 	// left contains the scopes that a run has left for good, by run and name: the server has recorded the workflow task.
 	left map[[2]string]bool
 	// order numbers runs in the order of their first records.
@@ -67,6 +69,10 @@ type Story struct {
 	// seen contains the waiters and claims of steps.
 	seen []*Record
 	calm bool
+	// failovers is set if the database failed over during the run. bounded contains the workflows, by their IDs in the plan, in which
+	// a wait has a MaxWait.
+	failovers bool
+	bounded   map[string]bool
 	// recorded contains the workflow tasks of each run that the server has recorded, in order; closed the end of each workflow.
 	recorded map[string][]int64
 	closed   map[string]*Record
@@ -86,7 +92,7 @@ func Read(records []Record) *Story {
 		Records: records, byScope: map[[2]string]*Scope{}, stops: map[string][]int64{}, killed: map[string]int64{},
 		resetFrom: map[string]string{}, left: map[[2]string]bool{}, order: map[string]int{}, meddled: map[string][]string{}, calm: true,
 		began: map[string]int64{}, ended: map[string][]int64{}, recorded: map[string][]int64{}, closed: map[string]*Record{},
-		heard: map[[2]string]bool{},
+		heard: map[[2]string]bool{}, terminated: map[string][]int64{}, bounded: map[string]bool{},
 	}
 	for i := range records {
 		if r := &records[i]; r.What == Recorded {
@@ -127,13 +133,7 @@ func Read(records []Record) *Story {
 		case Stopped:
 			s.stops[r.Other], s.calm = append(s.stops[r.Other], r.At), false
 		case Meddled:
-			s.meddled[r.Workflow] = append(s.meddled[r.Workflow], r.Type)
-			if r.Error == "" && (r.Type == "terminate" || r.Type == "reset" || r.Type == "restart") {
-				s.ended[r.Workflow] = append(s.ended[r.Workflow], r.At)
-			}
-			if r.Type == "reset" && r.Other != "" {
-				s.resetFrom[r.Other] = r.Run
-			}
+			s.meddle(r)
 		default:
 			s.keep(r)
 		}
@@ -142,6 +142,20 @@ func Read(records []Record) *Story {
 		s.trust(a)
 	}
 	return s
+}
+
+// meddle stores an operator's action.
+func (s *Story) meddle(r *Record) {
+	s.meddled[r.Workflow] = append(s.meddled[r.Workflow], r.Type)
+	if r.Error == "" && (r.Type == "terminate" || r.Type == "reset" || r.Type == "restart") {
+		s.ended[r.Workflow] = append(s.ended[r.Workflow], r.At)
+	}
+	if r.Error == "" && r.Type == "terminate" {
+		s.terminated[r.Workflow] = append(s.terminated[r.Workflow], r.At)
+	}
+	if r.Type == "reset" && r.Other != "" {
+		s.resetFrom[r.Other] = r.Run
+	}
 }
 
 // keep stores a record that only one check uses.
@@ -168,11 +182,12 @@ func (s *Story) happened(r *Record) bool {
 	return r.Task == 0 || !known || slices.Contains(tasks, r.Task)
 }
 
-// leftBefore reports whether a run begins, by a reset, after an earlier run has left the scope or has ended. Then its locks were released,
-// although the history of the new run has their acquisition.
-func (s *Story) leftBefore(run, scope string) bool {
-	for old := s.resetFrom[run]; old != ""; old = s.resetFrom[old] {
-		if s.left[[2]string{old, scope}] || s.left[[2]string{old, rootScope}] {
+// leftBefore reports whether a run begins, by a reset, after an earlier run has left the scope or has ended, by itself or by a
+// termination. Then its locks were released, although the history of the new run has their acquisition.
+func (s *Story) leftBefore(scope *Scope) bool {
+	for old := s.resetFrom[scope.run]; old != ""; old = s.resetFrom[old] {
+		terminated := slices.ContainsFunc(s.terminated[scope.workflow], func(at int64) bool { return s.began[old] < at && at < s.began[scope.run] })
+		if terminated || s.left[[2]string{old, scope.name}] || s.left[[2]string{old, rootScope}] {
 			return true
 		}
 	}

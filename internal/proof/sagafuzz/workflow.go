@@ -249,9 +249,13 @@ func (w *walk) step(ctx workflow.Context, s *workflows.Saga, instance string, n 
 	asScheduled := call
 	switch n.Undo {
 	case "with":
-		s.CompensateWith(undo, undoName, &call)
+		if err := s.CompensateWith(undo, undoName, &call); err != nil {
+			return err
+		}
 	case "saga":
-		s.Compensate(undo, func(ctx workflow.Context) error { return w.undoBySaga(ctx, asScheduled) })
+		if err := s.Compensate(undo, func(ctx workflow.Context) error { return w.undoBySaga(ctx, asScheduled) }); err != nil {
+			return err
+		}
 	}
 	done := workflow.ExecuteActivity(ctx, name, &call)
 	call.Changed = n.Reuse

@@ -247,6 +247,12 @@ var acquireScenarios = []Scenario{
 
 // upgradeScenarios are about lock IDs that hold shared and ask for more.
 var upgradeScenarios = []Scenario{
+	{"downgrade/what the part kept in its earlier entry is shared too", func(s *stage) {
+		s.take("a", "p", 1, keep)
+		s.join("a", "p", 1, upgrades("a/p/1"), call("again"))
+		s.renew(rules.Granted, "a", "p", 1, downgrade)
+		s.take("b", "p", 1, shared)
+	}},
 	{"upgrade/a part with a stronger mode joins its hold with a new fence, ahead of the queue", func(s *stage) {
 		first := s.take("a", "p", 1, shared, keep)
 		s.wait(1, "b", "p", 1)

@@ -50,7 +50,16 @@ func Damaged(pick func(possibilities int) int, now time.Time) *rules.Document {
 	for range pick(3) {
 		d.Evidence = append(d.Evidence, rules.Evidence{LockID: text(), Label: text(), To: text(), Fence: number(), At: at()})
 		d.Releases = append(d.Releases, rules.ReleaseRecord{LockID: text(), Label: text(), Order: number()})
-		d.Bars = append(d.Bars, rules.Bar{LockID: text(), Label: text(), Saga: text(), Part: text(), Order: number()})
+		d.Bars = append(d.Bars, rules.Bar{LockID: text(), Label: text(), Saga: text(), Order: number()})
+	}
+	for range pick(2) {
+		d.Missed = append(d.Missed, rules.Missed{LockID: text(), Label: text(), Order: number(), Fence: number(), At: at(), ReleasedAt: at()})
+	}
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		for range pick(3) {
+			e.Bars = append(e.Bars, rules.Bar{LockID: text(), Label: text(), Saga: text(), Order: number()})
+		}
 	}
 	return d
 }
@@ -60,7 +69,7 @@ func AllOps(pick func(possibilities int) int) []rules.Op {
 	text := func() string { return []string{"w", "a", "w/1", ""}[pick(4)] }
 	lockID, label, part, order := text(), text(), text(), int64(pick(3))-1
 	acquire := rules.Acquire{
-		Policy: Policy, Resource: "r", Call: text(), LockID: lockID, Label: label, TakeOver: text(), Within: text(), Saga: text(), Undo: []string{text()},
+		Policy: Policy, Resource: "r", Call: text(), LockID: lockID, Label: label, TakeOver: text(), Within: text(), Saga: text(),
 		Part: part, Order: order, Mode: []string{rules.Exclusive, rules.Shared}[pick(2)], Limit: int64(pick(3)), TTL: int64(pick(2)) * 1000,
 		Persist: pick(2) == 1, HoldOnly: pick(3) == 1, HeldSince: int64(pick(2)), Reacquire: pick(2) == 1, Queue: pick(3) > 0, Refresh: pick(3) == 1,
 		Upgrades: text(), WaiterTTL: 1000, MaxWaiters: int64(pick(3)),
@@ -71,10 +80,10 @@ func AllOps(pick func(possibilities int) int) []rules.Op {
 		rules.Renew{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Downgrade: pick(2) == 1, TTL: int64(pick(2))},
 		rules.Leave{Policy: Policy, Resource: "r", LockID: lockID, Label: label, Part: part, Order: order, Keep: pick(2) == 1},
 		rules.TakeBack{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Call: text()},
-		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, Label: label, Order: order},
+		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, Label: label, Order: order, Committed: true},
 		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, FirstFence: 1, Force: pick(2) == 1, Now: pick(2) == 1, Leaving: &part},
 		rules.Withdraw{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Reason: "because"},
-		rules.Verify{Policy: Policy, Resource: "r", LockID: lockID, Label: label, TakeOver: text(), Used: order, HandOver: true},
+		rules.Verify{Policy: Policy, Resource: "r", LockID: lockID, Label: label, TakeOver: text(), Used: order, LostSince: rules.LongAgo},
 		rules.Raise{Policy: Policy, Resource: "r", LockID: lockID, Label: label, TakeOver: text(), Saga: text(), Order: order},
 		rules.Settle{Policy: Policy, Resource: "r"},
 	}

@@ -382,7 +382,7 @@ var releaseScenarios = []Scenario{
 		s.force("a", "by hand")
 		s.ask(rules.Superseded, "a", "p", 7, keep)
 		s.ask(rules.Busy, "b", "p", 1)
-		r := s.ask(rules.Lost, "a", "q", 8, keep).LossEvidence("a", "")
+		r := s.ask(rules.Lost, "a", "q", 8, keep).LossEvidence("a", "", time.Time{})
 		s.check(r != nil && r.Reason == "by hand", "the reason, got %+v", r)
 		s.pass(partTTL)
 		s.take("b", "p", 1)
@@ -439,7 +439,7 @@ var expiryScenarios = []Scenario{
 		s.pass(partTTL)
 		s.take("c", "p", 1, limit(3))
 		s.renew(rules.Granted, "a", "p", 1)
-		s.check(s.stored().LossEvidence("b", "") == nil, "no record, got %+v", s.stored().Evidence)
+		s.check(s.stored().LossEvidence("b", "", time.Time{}) == nil, "no record, got %+v", s.stored().Evidence)
 	}},
 	{"expiry/all waiters that one write grants count against a limit", func(s *stage) {
 		s.take("a", "p", 1, limit(3))
@@ -551,18 +551,78 @@ var expiryScenarios = []Scenario{
 
 // evidenceScenarios are about what an evicted owner learns.
 var evidenceScenarios = []Scenario{
+	{"missed/a release after a commit records what was lost, for a day", func(s *stage) {
+		first := s.take("a", "p", 2, keep, shared, label("one"))
+		s.take("c", "p", 2, keep, shared, label("one"))
+		s.force("a", "by hand")
+		s.leave("a", "p", 2, of("one"))
+		s.pass(time.Minute)
+		lost := s.stored().LossEvidence("a", "one", time.Time{}).At
+		s.release("a", 1, ofRun("one"), committed)   // of other requests
+		s.release("a", 9, ofRun("other"), committed) // of another run
+		s.release("c", 9, ofRun("one"), committed)
+		s.check(len(s.stored().Missed) == 0, "nothing, got %+v", s.stored().Missed)
+		d := s.release("a", 3, ofRun("one"), committed)
+		s.release("a", 3, ofRun("one"), committed)
+		missed := s.stored().Missed
+		s.check(len(missed) == 1, "one loss, got %+v", missed)
+		m := missed[0]
+		s.check(m.LockID == "a" && m.Label == "one" && m.Order == 2 && m.UpTo == 3 && m.Fence == first.FirstFence && m.Reason == "by hand", "the loss, got %+v", m)
+		s.check(m.At.Equal(lost) && m.ReleasedAt.Equal(d.At), "its times, got %+v", m)
+		s.check(slices.Contains(s.stored().Attn, rules.AttnMissed), "a mark, got %v", s.stored().Attn)
+		s.check(!s.stored().IdleAt.Before(d.At.Add(rules.Retention)), "the document to stay, got %v", s.stored().IdleAt)
+		s.pass(rules.Retention - time.Minute)
+		s.settle()
+		s.check(len(s.stored().Missed) == 1, "the loss to stay, got %+v", s.stored())
+		s.pass(time.Minute)
+		s.settle()
+		s.check(len(s.stored().Missed) == 0 && !slices.Contains(s.stored().Attn, rules.AttnMissed), "nothing, got %+v", s.stored())
+	}},
+	{"missed/a release records nothing unless the saga has committed, of losses that count", func(s *stage) {
+		s.take("a", "p", 2, keep, label("one"))
+		s.force("a", "by hand")
+		s.leave("a", "p", 2, of("one"))
+		s.release("a", 2, ofRun("one"))
+		s.take("a", "p", 3, keep, label("one"))
+		s.force("a", "by hand")
+		s.leave("a", "p", 3, of("one"))
+		s.release("a", 4, ofRun("one"), began(1), committed)
+		s.take("a", "q", 4, keep, label("one"), reacquire)
+		s.release("a", 4, ofRun("one"), began(s.stored().HoldFence("a")), committed) // it erases no evidence
+		s.check(len(s.stored().Missed) == 0, "nothing, got %+v", s.stored().Missed)
+		s.take("a", "q", 5, keep, label("one"), reacquire)
+		s.leave("a", "q", 5, of("one"))
+		s.release("a", 5, ofRun("one"), committed) // it has regained the hold
+		s.check(len(s.stored().Missed) == 0, "nothing, got %+v", s.stored().Missed)
+		s.pass(partTTL)
+		s.take("b", "p", 1, keep)
+		s.force("b", "by hand")
+		s.leave("b", "p", 1)
+		s.release("b", 9, committed) // a plain one
+		s.check(len(s.stored().Missed) == 0, "nothing, got %+v", s.stored().Missed)
+	}},
+	{"missed/a document remembers the newest", func(s *stage) {
+		for i := range int64(rules.MaxMissed + 2) {
+			s.take("a", "p", i+1, keep, label("one"))
+			s.force("a", "by hand")
+			s.leave("a", "p", i+1, of("one"))
+			s.release("a", i+1, ofRun("one"), committed)
+		}
+		missed := s.stored().Missed
+		s.check(len(missed) == rules.MaxMissed && missed[0].Order == 3, "the newest %d, got %+v", rules.MaxMissed, missed)
+	}},
 	{"evidence/an evicted hold is lost until it is acquired again on purpose", func(s *stage) {
 		first := s.take("a", "p", 1, keep)
 		s.pass(holdTTL)
 		s.take("b", "p", 1)
 		s.leave("b", "p", 1)
 		for order := range int64(3) {
-			r := s.ask(rules.Lost, "a", "p", order+1, keep).LossEvidence("a", "")
+			r := s.ask(rules.Lost, "a", "p", order+1, keep).LossEvidence("a", "", time.Time{})
 			s.check(r != nil && r.By == "b" && r.Fence == first.Fence, "a record of b and fence %d, got %+v", first.Fence, r)
 			s.renew(rules.Lost, "a", "p", order+1)
 		}
 		e := s.take("a", "p", 4, keep, reacquire)
-		s.check(e.Fence > first.Fence && s.stored().Lost("a", "") == nil, "a fence above %d and no evidence that counts, got %+v", first.Fence, e)
+		s.check(e.Fence > first.Fence && s.stored().Lost("a", "", time.Time{}) == nil, "a fence above %d and no evidence that counts, got %+v", first.Fence, e)
 		s.release("a", 4, stopped("p"))
 		s.take("a", "p", 5, keep)
 	}},
@@ -578,7 +638,7 @@ var evidenceScenarios = []Scenario{
 		s.ask(rules.Lost, "a", "p", 3, keep)
 		s.check(s.stored().Evidence[0].Order == 2, "its last order, got %+v", s.stored().Evidence)
 		s.release("a", 2)
-		s.check(s.stored().LossEvidence("a", "") == nil, "no evidence, got %+v", s.stored().Evidence)
+		s.check(s.stored().LossEvidence("a", "", time.Time{}) == nil, "no evidence, got %+v", s.stored().Evidence)
 		s.ask(rules.Busy, "a", "p", 5, keep)
 	}},
 	{"evidence/one record of a hold has its last order", func(s *stage) {
@@ -598,7 +658,7 @@ var evidenceScenarios = []Scenario{
 		s.release("a", 9)
 		d := s.stored()
 		first, last := d.Forced[0], d.Forced[len(d.Forced)-1]
-		s.check(len(d.Forced) == rules.MaxForced && d.LossEvidence("a", "") == nil, "%d, and no evidence, got %+v", rules.MaxForced, d)
+		s.check(len(d.Forced) == rules.MaxForced && d.LossEvidence("a", "", time.Time{}) == nil, "%d, and no evidence, got %+v", rules.MaxForced, d)
 		s.check(first.Reason == "because 1" && last.Reason == fmt.Sprint("because ", rules.MaxForced), "the last ones, got %+v", d.Forced)
 	}},
 	{"evidence/a part that drains and is ended at once is a forced release too", func(s *stage) {

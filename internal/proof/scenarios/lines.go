@@ -84,4 +84,7 @@ func shift(doc *rules.Document, d time.Duration) {
 	for i := range doc.Evidence {
 		move(&doc.Evidence[i].At)
 	}
+	for i := range doc.Missed {
+		move(&doc.Missed[i].At, &doc.Missed[i].ReleasedAt)
+	}
 }

@@ -171,7 +171,7 @@ var queueScenarios = []Scenario{
 		s.claimed("l", "b")
 		s.claimed("n", "p")
 		s.renew(rules.Lost, "l", "a", 1)
-		s.check(s.stored().LossEvidence("l", "") != nil, "evidence, got %+v", s.stored().Evidence)
+		s.check(s.stored().LossEvidence("l", "", time.Time{}) != nil, "evidence, got %+v", s.stored().Evidence)
 	}},
 	{"settle/every write serves the queue", func(s *stage) {
 		base := s.resource

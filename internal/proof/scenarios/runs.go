@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/rules"
@@ -10,7 +11,7 @@ import (
 var runScenarios = []Scenario{
 	{"run/another run of the party is refused with the label of the current one", func(s *stage) {
 		s.take("a", "p", 1, keep, label("one"))
-		for _, changes := range [][]with{{label("two")}, {label("two"), keep, queue}, {label("two"), takeOver("three"), undoes("p")}} {
+		for _, changes := range [][]with{{label("two")}, {label("two"), keep, queue}, {label("two"), takeOver("three")}} {
 			before := s.stored()
 			d := s.ask(rules.OtherRun, "a", "q", 1, changes...)
 			s.check(d.Note == "one" && d.ReadOnly, "the label, got %+v", d.Result)
@@ -37,7 +38,7 @@ var runScenarios = []Scenario{
 		next := s.join("a", "q", 1, keep, label("two"), takeOver("one"))
 		s.check(next.Fence > first.Fence && next.FirstFence == first.FirstFence && next.LeastFence == next.Fence, "new fences, got %+v after %+v", next, first)
 		k := s.stored().Kept("a")
-		s.check(k.LeastFence == next.Fence && k.FirstOrder == 1 && k.Order == 1, "the kept hold like its part, got %+v", k)
+		s.check(k.LeastFence == next.Fence && k.FirstOrder == 0 && k.Order == 1, "the kept hold like its part, got %+v", k)
 		later := s.join("a", "r", 2, keep, newFence, label("two"))
 		s.check(later.Fence > next.Fence && later.LeastFence == next.LeastFence, "the least fence to stay, got %+v", later)
 		s.ask(rules.Busy, "b", "p", 1)
@@ -93,7 +94,7 @@ var runScenarios = []Scenario{
 		s.force("a", "by hand")
 		s.wait(1, "a", "q", 1, label("two"), takeOver("one"))
 		s.release("a", 9, ofRun("one"))
-		s.check(s.stored().LossEvidence("a", "") == nil, "no evidence, got %+v", s.stored().Evidence)
+		s.check(s.stored().LossEvidence("a", "", time.Time{}) == nil, "no evidence, got %+v", s.stored().Evidence)
 		s.leave("a", "q", 1, of("two"))
 		s.ask(rules.OtherRun, "a", "p", 10, label("one"))
 	}},
@@ -105,7 +106,7 @@ var runScenarios = []Scenario{
 		s.take("a", "r", 1, keep, label("two"))
 		s.ask(rules.Lost, "a", "q", 1, keep, label("one"), takeOver("two"))
 		d := s.stored()
-		s.check(d.LossEvidence("a", "one") != nil && d.LossEvidence("a", "two") == nil, "evidence for run one, got %+v", d.Evidence)
+		s.check(d.LossEvidence("a", "one", time.Time{}) != nil && d.LossEvidence("a", "two", time.Time{}) == nil, "evidence for run one, got %+v", d.Evidence)
 	}},
 	{"run/a release of another run erases no evidence of this one", func(s *stage) {
 		s.take("a", "p", 1, keep, label("one"))
@@ -135,7 +136,7 @@ var verifyScenarios = []Scenario{
 		for range 3 { // it may be repeated
 			s.pass(holdTTL - waiterTTL/2)
 			d := s.verify(rules.Granted, "a", "one", 5)
-			s.check(d.Kept("a").ExpiresAt.Sub(d.At) == holdTTL && !d.Kept("a").HandedOver && len(d.Ended) == 0, "the hold to be renewed, got %+v", d.Entries)
+			s.check(d.Kept("a").ExpiresAt.Sub(d.At) == holdTTL && len(d.Ended) == 0, "the hold to be renewed, got %+v", d.Entries)
 		}
 		s.unclaimed("b", "p")
 	}},
@@ -154,34 +155,53 @@ var verifyScenarios = []Scenario{
 	{"verify/a hold of another run is refused, unless it is taken over", func(s *stage) {
 		s.take("a", "p", 1, keep, label("one"))
 		before := s.stored()
-		d := s.verify(rules.OtherRun, "a", "two", 1, func(op *rules.Verify) { op.HandOver = true })
+		d := s.verify(rules.OtherRun, "a", "two", 1)
 		s.check(d.Note == "one", "the label, got %q", d.Note)
 		s.unchanged(before)
 		s.pass(partTTL)
 		s.verify(rules.Granted, "a", "two", 1, func(op *rules.Verify) { op.TakeOver = "one" })
 		s.check(s.entries(1)[0].Label == "two", "run two, got %+v", s.stored().Entries)
-		s.verify(rules.Lost, "a", "two", 0)
+		s.verify(rules.Granted, "a", "two", 0) // it is older than every use of this run
 	}},
-	{"verify/a hand-over marks the hold until the next run takes it over", func(s *stage) {
-		s.take("b", "p", 1, keep, shared)
-		s.leave("b", "p", 1)
+	{"verify/losses of other runs count from a time on, and those of other lock IDs do not", func(s *stage) {
 		s.take("a", "p", 1, keep, shared, label("one"))
+		s.take("b", "p", 1, keep, shared, label("one"))
+		s.force("a", "by hand")
 		s.leave("a", "p", 1, of("one"))
-		s.verify(rules.Granted, "a", "one", 1, func(op *rules.Verify) { op.HandOver = true })
-		s.check(s.stored().Kept("a").HandedOver && !s.stored().Kept("b").HandedOver, "a mark of a, got %+v", s.stored().Entries)
-		s.join("a", "late", 2, keep, shared, label("one"))
-		s.leave("a", "late", 2, of("one"))
-		s.check(s.stored().Kept("a").HandedOver, "the mark to stay, got %+v", s.stored().Entries)
-		s.join("a", "r", 3, keep, shared, label("one"))
-		s.verify(rules.Granted, "a", "one", 1, func(op *rules.Verify) { op.HandOver = true })
-		s.join("a", "s", 4, keep, shared, label("one"))
-		s.release("a", 2, ofRun("one"))
-		s.leave("a", "r", 3, of("one")) // what it keeps merges behind what s keeps
-		s.check(s.stored().Kept("a").HandedOver, "the mark to stay, got %+v", s.stored().Entries)
-		s.leave("a", "s", 4, of("one"))
-		s.join("a", "q", 1, keep, shared, label("two"), takeOver("one"))
-		s.verify(rules.Granted, "a", "two", 0) // what was handed over is older than every use of this run
-		s.check(!s.stored().Kept("a").HandedOver, "no mark, got %+v", s.stored().Entries)
+		s.pass(time.Minute)
+		lost := s.stored().LossEvidence("a", "one", time.Time{}).At
+		since := func(t time.Time) func(*rules.Verify) { return func(op *rules.Verify) { op.LostSince = t } }
+		s.take("a", "q", 2, keep, shared, label("two")) // its first use outlives the loss
+		s.join("a", "r", 1, keep, shared, label("two"))
+		s.verify(rules.Granted, "a", "two", 1, since(lost))
+		s.ask(rules.Joined, "a", "t", 3, keep, shared, label("two"), lostSince(lost))
+		s.force("a", "by hand")
+		for _, part := range []string{"q", "r", "t"} {
+			s.leave("a", part, map[string]int64{"q": 2, "r": 1, "t": 3}[part], of("two"))
+		}
+		again := s.stored().LossEvidence("a", "two", time.Time{}).At
+		s.verify(rules.Lost, "a", "three", 1, since(again))
+		s.ask(rules.Lost, "a", "q", 1, keep, shared, label("three"), lostSince(again))
+		s.ask(rules.Busy, "a", "q", 1, keep, label("three"), lostSince(again.Add(time.Millisecond)))
+		s.ask(rules.Granted, "a", "q", 1, keep, shared, label("three"), lostSince(again), reacquire)
+		s.verify(rules.Granted, "a", "three", 1, since(again))
+		s.verify(rules.Granted, "b", "one", 1, since(lost))
+	}},
+	{"verify/a hold that lives on with a loss of another run has lost it, until it regains it", func(s *stage) {
+		s.take("a", "p", 1, keep, shared, forever, label("one"))
+		s.take("a", "q", 2, keep, label("one"))
+		s.leave("a", "q", 2, of("one"))
+		s.pass(holdTTL)
+		s.take("b", "p", 1, shared) // what q kept is evicted, and p lives
+		since := func(op *rules.Verify) { op.LostSince = rules.LongAgo }
+		overtakes := func(label string) func(*rules.Verify) { return func(op *rules.Verify) { op.TakeOver = label } }
+		s.verify(rules.Granted, "a", "two", 2, overtakes("one"))
+		s.verify(rules.Lost, "a", "two", 2, since)
+		s.pass(time.Minute)
+		s.ask(rules.Lost, "a", "r", 1, keep, shared, label("two"), lostSince(rules.LongAgo))
+		s.join("a", "r", 1, keep, shared, label("two"), lostSince(rules.LongAgo), reacquire)
+		s.verify(rules.Granted, "a", "two", 1, since)
+		s.verify(rules.Granted, "a", "three", 1, since, overtakes("two")) // numbers are those of the document
 	}},
 }
 
@@ -189,46 +209,157 @@ var verifyScenarios = []Scenario{
 var compensationScenarios = []Scenario{
 	{"undo/a compensation waits for its own step, though its party holds", func(s *stage) {
 		for lockID, mode := range map[string]with{"a": keep, "b": shared} {
-			s.take(lockID, "step", 1, keep, mode, label("one"))
+			s.take(lockID, "step", 1, keep, mode, label("one"), saga("s"))
 			s.join(lockID, "parallel", 1, keep, mode, label("one"))
-			s.ask(rules.Queued, lockID, "undo", 1, keep, mode, queue, label("one"), undoes("step"))
+			s.raise(rules.Busy, lockID, 1)
+			s.ask(rules.Queued, lockID, "undo", 2, keep, mode, queue, label("one"), saga("s"))
 			s.renew(rules.Granted, lockID, "parallel", 1)
 			s.renew(rules.Lost, lockID, "step", 1)
 			s.leave(lockID, "step", 1, of("one"))
-			s.join(lockID, "undo", 1, keep, mode, queue, label("one"), undoes("step"))
+			s.join(lockID, "undo", 2, keep, mode, queue, label("one"), saga("s"))
 			s.release(lockID, 9, ofRun("one"))
 			s.pass(time.Hour)
 		}
 	}},
 	{"undo/later attempts of the step are refused, and earlier ones that drain are waited for", func(s *stage) {
-		s.take("a", "step", 1, keep, label("one"))
-		s.join("a", "step", 2, keep, label("one"))
-		s.ask(rules.Queued, "a", "undo", 1, keep, queue, label("one"), undoes("step"))
-		s.ask(rules.Superseded, "a", "step", 3, keep, queue, label("one"))
+		s.take("a", "step", 1, keep, label("one"), saga("s"))
+		s.join("a", "step", 2, keep, label("one"), saga("s"))
+		s.raise(rules.Busy, "a", 4)
+		s.ask(rules.Superseded, "a", "step", 3, keep, queue, label("one"), saga("s"))
 		s.leave("a", "step", 2, of("one"))
-		s.ask(rules.Queued, "a", "undo", 1, keep, queue, label("one"), undoes("step"))
+		s.raise(rules.Busy, "a", 4)
+		s.ask(rules.Queued, "a", "undo", 5, keep, queue, label("one"), saga("s"))
 		s.leave("a", "step", 1, of("one"))
-		s.join("a", "undo", 1, keep, queue, label("one"), undoes("step"))
-		d := s.ask(rules.Superseded, "a", "step", 4, keep, queue, label("one"))
-		by, _ := d.SupersededBy(rules.Request{LockID: "a", Label: "one", Part: "step", Order: 4})
-		s.check(by.Reason == rules.ReasonBarred, "the reason, got %+v", by)
+		s.raise(rules.Granted, "a", 4)
+		s.join("a", "undo", 5, keep, queue, label("one"), saga("s"))
+		s.ask(rules.Superseded, "a", "step", 4, keep, queue, label("one"), saga("s"))
 	}},
-	{"undo/the bar stays when nobody holds", func(s *stage) {
-		s.take("a", "step", 1, label("one"))
-		s.ask(rules.Busy, "a", "undo", 1, label("one"), undoes("step"))
-		s.renew(rules.Lost, "a", "step", 1)
+	{"raise/the sagas inside the saga are barred too, and no others", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"), saga("2/5"))
+		s.join("a", "q", 1, keep, label("one"), saga("21"))
+		s.raise(rules.Busy, "a", 2, ofSaga("2"))
+		s.renew(rules.Lost, "a", "p", 1)
+		s.renew(rules.Granted, "a", "q", 1)
+		s.leave("a", "p", 1, of("one"))
+		s.ask(rules.Superseded, "a", "p", 2, keep, label("one"), saga("2/5/1"))
+		s.ask(rules.Superseded, "a", "p", 2, keep, label("one"), saga("2"))
+		s.join("a", "p", 2, keep, label("one"), saga("21/5"))
+		s.join("a", "r", 2, keep, label("one"))
+		s.raise(rules.Busy, "a", 1, ofSaga("21/5"), func(op *rules.Raise) { op.Order = 2 })
+		s.renew(rules.Granted, "a", "q", 1) // of the saga around it
+	}},
+	{"raise/what replaced runs requested in sagas inside the saga is cut off", func(s *stage) {
+		s.take("a", "p", 7, keep, label("zero"), saga("s/1"), shared)
+		s.raise(rules.Busy, "a", 2, replaces("zero"))
+		s.leave("a", "p", 7, of("zero"))
+		s.raise(rules.Granted, "a", 2)
+	}},
+	{"raise/the bar of a party that keeps the resource is not dropped by those of others", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"), saga("s"))
+		s.leave("a", "p", 1, of("one"))
+		s.raise(rules.Granted, "a", 2)
+		s.check(len(s.stored().Kept("a").Bars) == 1 && len(s.stored().Bars) == 0, "the bar in the hold, got %+v", s.stored())
+		s.raise(rules.Granted, "c", 2)
+		for i := range rules.MaxBars {
+			s.raise(rules.Granted, fmt.Sprint("b", i), 2)
+		}
+		s.ask(rules.Superseded, "a", "p", 2, keep, label("one"), saga("s"))
+		s.check(len(s.bars("c")) == 0 && len(s.bars("b0")) == 1, "the newest %d bars, got %+v", rules.MaxBars, s.stored().Bars)
+	}},
+	{"raise/a hold remembers its newest bars, and none that another one covers", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"))
+		s.leave("a", "p", 1, of("one"))
+		for i := range rules.MaxHoldBars + 1 {
+			s.raise(rules.Granted, "a", 2, ofSaga(fmt.Sprint("s/", i)))
+		}
+		s.check(len(s.bars("a")) == rules.MaxHoldBars, "%d bars, got %+v", rules.MaxHoldBars, s.bars("a"))
+		s.ask(rules.Superseded, "a", "p", 2, keep, label("one"), saga("s/1"))
+		s.join("a", "q", 2, keep, label("one"), saga("s/0")) // its bar was the oldest
+		s.leave("a", "q", 2, of("one"))
+		s.raise(rules.Granted, "a", 5, ofSaga("s/1"))
+		s.raise(rules.Granted, "a", 3)
+		s.check(len(s.bars("a")) == 2, "two bars, got %+v", s.bars("a"))
+		s.raise(rules.Granted, "a", 2, ofSaga("s/2"))
+		s.raise(rules.Granted, "a", 2)
+		s.check(len(s.bars("a")) == 2, "no bar that is covered, got %+v", s.bars("a"))
+	}},
+	{"raise/a bar is remembered once", func(s *stage) {
+		s.raise(rules.Granted, "a", 1)
+		s.take("a", "p", 3, keep, label("one"))
+		s.raise(rules.Granted, "a", 2)
+		s.check(len(s.bars("a")) == 1, "one bar, got %+v", s.stored())
+		s.join("a", "q", 3, keep, label("one"))
+		s.raise(rules.Granted, "a", 2, ofSaga("t"))
+		s.check(len(s.bars("a")) == 2, "two bars, got %+v", s.stored())
+		s.raise(rules.Granted, "b", 2)
+		s.raise(rules.Granted, "b", 2, func(op *rules.Raise) { op.Label = "two" })
+		s.check(len(s.bars("b")) == 2, "two bars, got %+v", s.stored())
+	}},
+	{"raise/a bar outlives the hold, however it ends", func(s *stage) {
+		for i, end := range []func(first int64){
+			func(int64) { s.pass(holdTTL); s.take("b", "p", 1); s.leave("b", "p", 1) }, // evicted
+			func(first int64) { s.release("a", 0, began(first), forced("by hand")) },
+			func(first int64) { s.release("a", 9, began(first), ofRun("one")) },
+			func(int64) { s.release("a", 3, ofRun("one")) }, // up to an earlier order
+			func(int64) { s.takeBack("a", "p", 1) },
+		} {
+			s.resource += string(rune('0' + i))
+			s.ask(rules.Granted, "a", "p", 1, holdOnly, label("one"), saga("s"))
+			s.raise(rules.Granted, "a", 9)
+			end(s.stored().HoldFence("a"))
+			s.check(s.stored().Kept("a") == nil && len(s.stored().Bars) == 1, "the bar alone, got %+v", s.stored())
+			s.ask(rules.Superseded, "a", "q", 9, label("one"), saga("s"))
+		}
+	}},
+	{"raise/a bar ends with a release up to its order", func(s *stage) {
+		s.take("a", "p", 1, keep, label("one"), saga("s"))
+		s.leave("a", "p", 1, of("one"))
+		s.raise(rules.Granted, "a", 2)
+		s.release("a", 2, ofRun("one"))
+		s.check(len(s.bars("a")) == 0, "no bar, got %+v", s.bars("a"))
+		s.ask(rules.Superseded, "a", "p", 2, label("one"), saga("s"))
+	}},
+	{"raise/a bar stays with what is left of its hold", func(s *stage) {
+		s.take("a", "p", 1, keep, shared, label("one"), saga("s"))
+		s.join("a", "q", 3, keep, shared, label("one"), saga("s"))
+		s.raise(rules.Busy, "a", 2)
+		s.takeBack("a", "q", 3)
+		s.check(len(s.stored().Bars) == 0 && len(s.bars("a")) == 1, "the bar in the hold, got %+v", s.stored())
+		s.ask(rules.Superseded, "a", "r", 2, keep, shared, label("one"), saga("s"))
+	}},
+	{"raise/a step's own bars outlive what it keeps while it waits", func(s *stage) {
+		s.take("w/1", "", 1, keep, label("one"), within("w"))
+		s.leave("w/1", "", 1, of("one"), keeping)
+		s.raise(rules.Granted, "w/1", 1)
+		s.ask(rules.Joined, "w/1", "", 2, label("one"), within("w"))
+		s.check(len(s.bars("w/1")) == 1, "the bar, got %+v", s.stored())
+	}},
+	{"raise/the bar draws the fence of the compensations, once", func(s *stage) {
+		step := s.take("a", "step", 1, keep, label("one"), saga("s"))
+		s.raise(rules.Busy, "a", 2)
+		k := *s.stored().Kept("a")
+		s.check(k.Fence > step.Fence && k.LeastFence == k.Fence && k.FirstFence == step.FirstFence && s.stored().Fence == k.Fence, "a new fence, got %+v", k)
 		s.leave("a", "step", 1, of("one"))
-		s.ask(rules.Superseded, "a", "step", 4, label("one"))
-		s.take("a", "other", 4, label("one"))
+		s.raise(rules.Granted, "a", 2)
+		s.raise(rules.Granted, "a", 1)
+		undo := s.join("a", "undo", 3, keep, label("one"), saga("s"))
+		s.check(undo.Fence == k.Fence && undo.LeastFence == k.Fence, "the fence of the bar, got %+v", undo)
+		s.leave("a", "undo", 3, of("one"))
+		s.raise(rules.Granted, "a", 4)
+		s.check(s.stored().Kept("a").Fence > k.Fence, "another fence for another bar, got %+v", s.stored().Kept("a"))
 	}},
-	{"undo/waiters and claims of the step end, and the compensation queues like others", func(s *stage) {
-		s.take("b", "p", 1)
-		s.wait(1, "a", "step", 1, keep, label("one"))
-		s.wait(1, "a", "undo", 1, keep, label("one"), undoes("step"))
-		s.leave("b", "p", 1)
-		s.claimed("a", "undo")
-		s.wait(1, "c", "p", 1)
-		s.gone(s.ask(rules.Queued, "a", "again", 1, keep, queue, label("one"), undoes("undo")), "undo")
+	{"raise/the least fence stays while other parts of the party may write", func(s *stage) {
+		s.take("a", "step", 1, keep, shared, label("one"), saga("s"))
+		other := s.join("a", "other", 1, keep, shared, label("one"))
+		stranger := s.take("b", "p", 1, keep, shared, label("one"), saga("s"))
+		s.raise(rules.Busy, "a", 2)
+		k, b := s.stored().Kept("a"), s.stored().Kept("b")
+		s.check(k.Fence > other.Fence && k.LeastFence == other.LeastFence, "a new fence, and the least one as before, got %+v", k)
+		s.check(b.Fence == stranger.Fence && b.LeastFence == stranger.LeastFence, "no change of another party, got %+v", b)
+		s.renew(rules.Granted, "b", "p", 1)
+		s.leave("a", "other", 1, of("one"))
+		s.raise(rules.Busy, "a", 3) // b's part does not count
+		s.check(s.stored().Kept("a").LeastFence == s.stored().Kept("a").Fence, "the least fence, got %+v", s.stored().Kept("a"))
 	}},
 	{"raise/parts of the saga up to the order are cut off, and waited for", func(s *stage) {
 		for i, end := range []func(){func() { s.leave("a", "p", 2, of("one")) }, func() { s.pass(partTTL) }} {
@@ -333,13 +464,16 @@ var compensationScenarios = []Scenario{
 		s.pass(claimTTL)
 		s.raise(rules.Busy, "a", 2)
 	}},
-	{"raise/a take-over drops the bar of the saga, and not that of a step", func(s *stage) {
-		s.take("a", "undo", 3, keep, label("one"), undoes("step"))
-		s.leave("a", "undo", 3, of("one"))
+	{"raise/a take-over ends the bars of the run before", func(s *stage) {
+		s.raise(rules.Granted, "a", 9, ofSaga("t"))
+		s.take("a", "p", 3, keep, label("one"))
+		s.leave("a", "p", 3, of("one"))
 		s.raise(rules.Granted, "a", 9)
+		s.raise(rules.Granted, "b", 9)
 		s.join("a", "p", 2, keep, label("two"), takeOver("one"), saga("s"))
-		s.check(len(s.stored().Bars) == 1, "one bar, got %+v", s.stored().Bars)
-		s.ask(rules.Superseded, "a", "step", 9, keep, label("two"), saga("s"))
+		s.check(len(s.bars("a")) == 0 && len(s.bars("b")) == 1, "no bar of a, got %+v", s.stored())
+		s.raise(rules.Busy, "a", 9, func(op *rules.Raise) { op.Label = "two" })
+		s.check(len(s.bars("a")) == 1, "one bar, got %+v", s.bars("a"))
 	}},
 	{"raise/repeated, it cuts off a part once", func(s *stage) {
 		s.take("a", "p", 2, keep, label("one"), saga("s"), forever, func(op *rules.Acquire) { op.HoldTTL = holdTTL.Milliseconds() })
@@ -357,7 +491,7 @@ var compensationScenarios = []Scenario{
 		d := s.raise(rules.Busy, "a", 2)
 		s.check(len(d.Ended) == 0, "nothing more to end, got %+v", d.Ended)
 		drains(rules.EndlessTTL / 2)
-		s.check(len(d.Bars) == 1, "one bar, got %+v", d.Bars)
+		s.check(len(s.bars("a")) == 1, "one bar, got %+v", s.bars("a"))
 	}},
 }
 
@@ -428,7 +562,7 @@ var withinScenarios = []Scenario{
 		s.pass(partTTL)
 		s.take("w/2", "", 1, label("one"), within("w"))
 		s.renew(rules.Lost, "w", "saga", 1)
-		s.check(s.stored().LossEvidence("w", "") == nil && s.stored().Kept("w") != nil, "the hold to stay, got %+v", s.stored())
+		s.check(s.stored().LossEvidence("w", "", time.Time{}) == nil && s.stored().Kept("w") != nil, "the hold to stay, got %+v", s.stored())
 	}},
 	{"within/a step leaves the expired entries that its workflow keeps beside living ones", func(s *stage) {
 		s.take("w", "p", 1, keep, short, shared, label("one"))
@@ -447,7 +581,7 @@ var withinScenarios = []Scenario{
 		s.claimed("w/1", "")
 		s.unclaimed("b", "p")
 		s.renew(rules.Lost, "w", "saga", 1)
-		s.check(s.stored().LossEvidence("w", "") == nil && s.stored().Kept("w") != nil, "the hold to stay, got %+v", s.stored())
+		s.check(s.stored().LossEvidence("w", "", time.Time{}) == nil && s.stored().Kept("w") != nil, "the hold to stay, got %+v", s.stored())
 	}},
 	{"within/an expired step does not return beside its workflow", func(s *stage) {
 		s.take("w", "saga", 1, keep, label("one"))

@@ -122,6 +122,7 @@ func queue(op *rules.Acquire)     { op.Queue = true }
 func short(op *rules.Acquire)     { op.HoldTTL = op.TTL }
 func held(op *rules.Acquire)      { op.HeldSince = rules.LastPlain }
 func heldSince(order int64) with  { return func(op *rules.Acquire) { op.HeldSince = order } }
+func lostSince(t time.Time) with  { return func(op *rules.Acquire) { op.LostSince = t } }
 func reacquire(op *rules.Acquire) { op.Reacquire = true }
 func newFence(op *rules.Acquire)  { op.NewFence = true }
 func refresh(op *rules.Acquire)   { op.Queue, op.Refresh = true, true }
@@ -137,7 +138,6 @@ func call(id string) with       { return func(op *rules.Acquire) { op.Call = id 
 func upgrades(id string) with   { return func(op *rules.Acquire) { op.Upgrades = id } }
 func label(l string) with       { return func(op *rules.Acquire) { op.Label = l } }
 func takeOver(l string) with    { return func(op *rules.Acquire) { op.TakeOver = l } }
-func undoes(part string) with   { return func(op *rules.Acquire) { op.Undo = []string{part} } }
 func within(lockID string) with { return func(op *rules.Acquire) { op.Within = lockID } }
 func saga(id string) with       { return func(op *rules.Acquire) { op.Saga = id } }
 
@@ -281,7 +281,8 @@ func stopped(part string) func(*rules.Release) { return func(op *rules.Release) 
 func forced(reason string) func(*rules.Release) {
 	return func(op *rules.Release) { op.Force, op.Reason = true, reason }
 }
-func atOnce(op *rules.Release) { op.Now = true }
+func atOnce(op *rules.Release)    { op.Now = true }
+func committed(op *rules.Release) { op.Committed = true }
 
 // force releases the hold of a lock ID by force.
 func (s *stage) force(lockID, reason string) {
@@ -311,6 +312,18 @@ func (s *stage) raise(want rules.Outcome, lockID string, order int64, changes ..
 		change(&op)
 	}
 	return s.do(want, op)
+}
+
+// ofSaga makes a bar one of another saga.
+func ofSaga(id string) func(*rules.Raise) { return func(op *rules.Raise) { op.Saga = id } }
+
+// bars returns the bars of a lock ID as it is stored.
+func (s *stage) bars(lockID string) (all []rules.Bar) {
+	s.Helper()
+	for b := range s.stored().AllBars(lockID) {
+		all = append(all, *b)
+	}
+	return all
 }
 
 func replaces(label string) func(*rules.Raise) { return func(op *rules.Raise) { op.TakeOver = label } }

@@ -211,7 +211,7 @@ func (w *world) checkTrust(resource string) {
 			w.broken("bar", l.LockID, "%s of run %s (in %s) trusts %s, and is barred", l.Part, l.Run, st.p.name, resource)
 		}
 		for _, o := range all {
-			if o.l.LockID == l.LockID && (o.l.Run != l.Run || slices.Contains(o.l.Undone, l.Part) || slices.Contains(l.Undone, o.l.Part)) {
+			if o.l.LockID == l.LockID && o.l.Run != l.Run {
 				w.broken("I1 run", l.LockID, "%s of run %s (in %s) and %s of run %s (in %s) both trust %s: one was cut off", l.Part, l.Run, st.p.name, o.l.Part, o.l.Run,
 					o.st.p.name, resource)
 			}

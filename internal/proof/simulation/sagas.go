@@ -219,7 +219,7 @@ func (a *actor) park(req party.Request, at string, held map[string]uint32) bool 
 		err := a.within(12*time.Second, func() (err error) {
 			p.hold(0)
 			for _, name := range others { // as a janitor does
-				_, _ = p.locker.Extend(a.ctx, req.LockID, req.Run, name, false) // what is lost is found by the next request
+				_, _ = p.locker.Extend(a.ctx, req.LockID, req.Run, name) // what is lost is found by the next request
 			}
 			after, err = p.locker.Recheck(a.ctx, one)
 			p.hold(0)

@@ -43,6 +43,8 @@ type run struct {
 	// earlier runs.
 	uses   []use
 	before []string
+	// began is the server's time at which the first run began.
+	began time.Time
 	// heldUntil contains, by resource, the time until which a verified hold exists at least. releases is set once the run has
 	// begun to release.
 	heldUntil map[string]time.Time
@@ -75,7 +77,9 @@ func workflow(a *actor) {
 func (r *run) begins() {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	if r.label != "" {
+	if r.label == "" {
+		r.began = r.w.clock()
+	} else {
 		r.w.closed[r.label] = true
 		r.before = append(r.before, r.label)
 	}
@@ -85,11 +89,26 @@ func (r *run) begins() {
 	r.w.noted(r.name, r.lockID, "begins %s", r.label)
 }
 
+// lostSince returns the time from which losses of the runs before count. It is zero in the first run.
+func (r *run) lostSince() time.Time {
+	if len(r.before) == 0 {
+		return time.Time{}
+	}
+	return r.began.Add(-time.Minute)
+}
+
 // oneStep runs a step, of scope saga or with its own lock ID, and reports whether it ran.
 func (r *run) oneStep() bool {
 	rs, _ := r.resources(0.3, true)
 	req := r.request(rs, "step")
 	req.Reacquire = r.reacquires
+	if req.LostSince = r.lostSince(); !req.LostSince.IsZero() {
+		for i := range rs {
+			if slices.ContainsFunc(r.uses, func(u use) bool { return u.resource == rs[i].Name }) {
+				rs[i].HeldSince = 1
+			}
+		}
+	}
 	if r.d.chance(0.3) {
 		req.LockID, req.Within, req.Persist = fmt.Sprintf("%s/%s", r.lockID, req.Part), r.lockID, false
 	} else {
@@ -115,13 +134,17 @@ func (r *run) oneStep() bool {
 // request returns the request of a new step of this run.
 func (r *run) request(rs []party.Resource, kind string) party.Request {
 	r.schedule++
+	saga := sagaOfSteps
+	if r.schedule%2 == 0 { // one inside it, which its bars match too
+		saga += "/1"
+	}
 	return party.Request{
-		LockID: r.lockID, Run: r.label, Part: fmt.Sprintf("%s/%s%d", r.label, kind, r.schedule), Resources: rs, Persist: true, Owner: r.owner, Saga: sagaOfSteps,
+		LockID: r.lockID, Run: r.label, Part: fmt.Sprintf("%s/%s%d", r.label, kind, r.schedule), Resources: rs, Persist: true, Owner: r.owner, Saga: saga,
 		Order: party.Order{Schedule: r.schedule, Attempt: 1}, MaxWait: inlineWait,
 	}
 }
 
-// sagaOfSteps is the saga of a workflow's steps, and of their compensations.
+// sagaOfSteps is the saga of a workflow's steps and of their compensations, or the one around theirs.
 const sagaOfSteps = "saga"
 
 // bars bars the steps of the run, and waits until none can run any longer.
@@ -152,7 +175,7 @@ func (r *run) compensate() {
 	for len(r.steps) > 0 && !r.w.over() {
 		step := r.steps[len(r.steps)-1]
 		req := r.request(step.Resources, "undo")
-		req.Undo, req.NewFence, req.Reacquire, req.NeverVictim = []string{step.Part}, true, true, true
+		req.Reacquire, req.NeverVictim = true, true
 		_ = r.play(req, 0, nil)
 		r.steps = r.steps[:len(r.steps)-1]
 	}
@@ -263,7 +286,10 @@ func (r *run) commit() {
 	}
 	for range 1 + r.d.upTo(2) {
 		if len(all.Resources) > 0 {
-			r.release(func(l *party.Locker) error { return l.Release(r.ctx, all) }, all)
+			r.release(func(l *party.Locker) error {
+				_, err := l.ReleaseCommitted(r.ctx, all)
+				return err
+			}, all)
 		}
 	}
 }
@@ -271,7 +297,7 @@ func (r *run) commit() {
 // verify verifies the holds that the steps have used, in one process after the other, and reports whether
 // nothing was lost.
 func (r *run) verify() bool {
-	v := party.Verify{LockID: r.lockID, Run: r.label, Inherits: len(r.before) > 0, Before: r.before}
+	v := party.Verify{LockID: r.lockID, Run: r.label, Inherits: len(r.before) > 0, LostSince: r.lostSince()}
 	for _, u := range r.uses { // the first of each resource: a hold that began after it is another one
 		if !slices.ContainsFunc(v.Uses, func(known party.Use) bool { return known.Resource == u.resource }) {
 			v.Uses = append(v.Uses, party.Use{Resource: u.resource, By: u.by})

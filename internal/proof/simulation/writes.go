@@ -277,10 +277,13 @@ func (c *change) unmeant(e *rules.Entry) string {
 		over := slices.ContainsFunc(c.after.Evidence, func(o rules.Evidence) bool {
 			return o.LockID == e.LockID && o.Label == e.Label && o.To != "" && w.runs[o.To] > w.runs[e.Label]
 		})
-		barred := slices.ContainsFunc(c.after.Bars, func(b rules.Bar) bool {
+		bars := slices.Clone(c.after.Bars)
+		for i := range c.after.Entries {
+			bars = append(bars, c.after.Entries[i].Bars...)
+		}
+		barred := slices.ContainsFunc(bars, func(b rules.Bar) bool {
 			past := (b.Label == e.Label && e.Order <= b.Order) || w.runs[b.Label] > w.runs[e.Label] // of a run that was replaced
-			saga := b.Part == "" && b.Saga == e.Saga && past && strings.HasPrefix(e.LockID, b.LockID)
-			return saga || (b.LockID == e.LockID && b.Part == e.Part)
+			return past && (b.Saga == e.Saga || strings.HasPrefix(e.Saga, b.Saga+"/")) && strings.HasPrefix(e.LockID, b.LockID)
 		})
 		if over || barred {
 			return ""

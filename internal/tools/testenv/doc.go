@@ -4,7 +4,7 @@
 //
 //	db := testenv.Mongo(t)         // a new database, dropped when the test ends
 //	c := testenv.Temporal(t)       // a client, closed when the test ends
-//	queue := testenv.TaskQueue(t)  // a name that no other test uses
+//	queue := testenv.TaskQueue(t)  // a name that no other test uses; the test fails if a workflow task on it has failed
 //
 // LOCKSTEP_MONGODB_URI and TEMPORAL_ADDRESS name the servers; `make test` sets both. If a variable is not set, testcontainers starts
 // a container, once per test process, with the image of LOCKSTEP_MONGO_IMAGE or LOCKSTEP_TEMPORAL_IMAGE. If that is impossible, the

@@ -43,7 +43,7 @@ func TestMeasure_TwiceAsFast_HasRatioTwo(t *testing.T) {
 	cfg, err := parse([]string{"engine", "abc"})
 	require.NoError(t, err)
 	var order []int
-	r := report{Turns: cfg.turns}
+	var r report
 	err = r.measure(t.Context(), cfg, io.Discard, func(build int, _ []string) ([]figure, error) {
 		speed := float64(1 + len(order)/3) // of the machine, which is faster in each turn
 		order = append(order, build)
@@ -65,6 +65,7 @@ func TestMeasure_TwiceAsFast_HasRatioTwo(t *testing.T) {
 	var text strings.Builder
 	require.NoError(t, r.write(&text, false))
 	require.Contains(t, text.String(), "rate")
+	require.Contains(t, text.String(), "Medians of 9 turns, and")
 }
 
 func TestMeasure_SlowerBuild_IsMarked(t *testing.T) {
@@ -89,21 +90,38 @@ func TestMeasure_SlowerBuild_IsMarked(t *testing.T) {
 	}
 }
 
-// What was measured before a failure is reported.
+// What was measured before a failure is reported, with the number of turns that were measured.
 func TestMeasure_FailureInLaterTurn_KeepsEarlierTurns(t *testing.T) {
 	t.Parallel()
-	cfg, err := parse([]string{"engine", "abc"})
-	require.NoError(t, err)
-	r, n, broken := report{}, 0, errors.New("broken")
-	err = r.measure(t.Context(), cfg, io.Discard, func(int, []string) ([]figure, error) {
-		if n++; n > 4 {
-			return nil, broken
-		}
-		return []figure{{"rate", 1, false}}, nil
-	})
-	require.ErrorIs(t, err, broken)
-	require.Len(t, r.Rows[0].Ratios, 1)
-	require.InDelta(t, 1, r.Rows[0].Ratio, 1e-9)
+	for name, c := range map[string]struct {
+		args   string
+		fails  int // the run of a build that fails
+		ratios int // of the first figure
+		want   string
+	}{
+		"between figures of a turn": {"contended abc", 13, 2, "Medians of 2 of 9 turns, of which the last is not complete, and"},
+		"in the first run":          {"contended abc", 11, 1, "Medians of 1 of 9 turns, and"},
+		"one figure":                {"engine abc", 5, 1, "Medians of 1 of 9 turns, and"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg, err := parse(strings.Fields(c.args))
+			require.NoError(t, err)
+			r, n, broken := report{}, 0, errors.New("broken")
+			err = r.measure(t.Context(), cfg, io.Discard, func(_ int, args []string) ([]figure, error) {
+				if n++; n == c.fails {
+					return nil, broken
+				}
+				return []figure{{args[len(args)-1], 1, false}}, nil
+			})
+			require.ErrorIs(t, err, broken)
+			require.Len(t, r.Rows[0].Ratios, c.ratios)
+			require.InDelta(t, 1, r.Rows[0].Ratio, 1e-9)
+			var text strings.Builder
+			require.NoError(t, r.write(&text, false))
+			require.Contains(t, text.String(), c.want)
+		})
+	}
 }
 
 // The JSON of each benchmark, as older commits print it.

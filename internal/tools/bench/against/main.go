@@ -137,7 +137,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r := report{Turns: cfg.turns}
+	var r report
 	err = r.measure(ctx, cfg, progress, func(build int, args []string) ([]figure, error) { return runBuild(ctx, builds[build], args) })
 	if len(r.Rows) > 0 {
 		err = errors.Join(err, r.write(out, cfg.asJSON))

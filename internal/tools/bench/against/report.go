@@ -97,13 +97,16 @@ type row struct {
 
 // report is the result of the comparison.
 type report struct {
-	Turns int    `json:"turns"`
-	Rows  []*row `json:"rows"`
+	// Turns is the number of complete turns, and Planned the number of turns that were to be made.
+	Turns   int    `json:"turns"`
+	Planned int    `json:"planned"`
+	Rows    []*row `json:"rows"`
 }
 
 // measure calls measureBuild for each run of the benchmark and for each build, in each turn.
 func (r *report) measure(ctx context.Context, cfg config, progress io.Writer, measureBuild func(build int, args []string) ([]figure, error)) error {
 	defer r.summarize()
+	r.Planned = cfg.turns
 	for turn := range cfg.turns {
 		for _, args := range cfg.runs() {
 			var figures [3][]figure
@@ -121,6 +124,7 @@ func (r *report) measure(ctx context.Context, cfg config, progress io.Writer, me
 				r.add(f, figures)
 			}
 		}
+		r.Turns++
 		fmt.Fprintf(progress, "turn %d of %d is done\n", turn+1, cfg.turns)
 	}
 	return nil
@@ -168,13 +172,24 @@ func quartiles(values []float64) (low, high float64) {
 	return sorted[last/4], sorted[last-last/4]
 }
 
+// turns describes the turns that the medians are of. A turn that was interrupted counts only for the figures that it has measured.
+func (r *report) turns() string {
+	switch {
+	case r.Turns == r.Planned:
+		return fmt.Sprintf("%d turns", r.Turns)
+	case slices.ContainsFunc(r.Rows, func(known *row) bool { return len(known.Ratios) > r.Turns }):
+		return fmt.Sprintf("%d of %d turns, of which the last is not complete", r.Turns+1, r.Planned)
+	}
+	return fmt.Sprintf("%d of %d turns", r.Turns, r.Planned)
+}
+
 func (r *report) write(out io.Writer, asJSON bool) error {
 	if asJSON {
 		enc := json.NewEncoder(out)
 		enc.SetIndent("", "  ")
 		return enc.Encode(r)
 	}
-	fmt.Fprintf(out, "Medians of %d turns, and the quartiles of ratios. A ratio above 1 means that this build is faster than the other.\n", r.Turns)
+	fmt.Fprintf(out, "Medians of %s, and the quartiles of ratios. A ratio above 1 means that this build is faster than the other.\n", r.turns())
 	fmt.Fprint(out, "The control is the ratio of two runs of the other build. SLOWER: below both 0.97 and the control's lower quartile.\n\n")
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\tthis\tother\tunit\tratio\tquartiles\tcontrol\tquartiles\t\t")

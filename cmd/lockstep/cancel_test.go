@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	enumspb "go.temporal.io/api/enums/v1"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// A workflow that is cancelled ends by itself, so nothing is ended by force.
+func TestRelease_Cancel_WorkflowLeavesByItself(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t)
+	first := d.come(t, "Lock", lockcore.StateHolding)
+	second := d.come(t, "Enter", lockcore.StateWaiting)
+	code, out, stderr := d.lockstep(t, "release", "door", first.GetID(), "--reason", "ticket 4711", "--cancel")
+	require.Zero(t, code, out+stderr)
+	require.Contains(t, out, "cancelled workflow "+first.GetID()+"; waiting for 1 min at most until it has left door\nit has left\n"+second.GetID())
+	require.NotContains(t, stderr, "ended by force")
+	require.ErrorContains(t, first.Get(t.Context(), nil), "canceled")
+	reason := ""
+	events := d.client.GetWorkflowHistory(context.WithoutCancel(t.Context()), first.GetID(), first.GetRunID(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for events.HasNext() {
+		e, err := events.Next()
+		require.NoError(t, err)
+		if a := e.GetWorkflowExecutionCancelRequestedEventAttributes(); a != nil {
+			reason = a.GetCause()
+		}
+	}
+	require.Regexp(t, `^ticket 4711 \(.+@.+\)$`, reason)
+	require.NotContains(t, d.prints(t, "show", "door"), "released by force")
+	close(d.work)
+	require.NoError(t, second.Get(t.Context(), nil))
+}
+
+// The step does not notice the cancellation. What its workflow still has is ended by force only with --yes.
+func TestRelease_CancelledButStays_IsForcedOnlyOnRequest(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t)
+	t.Cleanup(func() { close(d.work) })
+	first := d.come(t, "Enter", lockcore.StateHolding)
+	cancel := []string{"release", "door", first.GetID(), "--reason", "a drill", "--cancel", "--wait", "300ms"}
+	require.Regexp(t, `300 ms after workflow .* was cancelled, still .* holds door .*; nothing was ended by force: without --cancel`, d.fails(t, 1, cancel...))
+	require.ErrorContains(t, first.Get(t.Context(), nil), "canceled")
+	require.Regexp(t, `workflow ".*" has no open run \(Canceled\)`, d.fails(t, 1, cancel...))
+	require.Equal(t, []lockcore.State{lockcore.StateHolding}, d.statesOfDoor(t))
+
+	second := d.come(t, "Lock", lockcore.StateWaiting)
+	require.Contains(t, d.prints(t, "release", "door", first.GetID(), "--reason", "a drill", "--now", "--yes"), "ended\n"+second.GetID())
+	require.NoError(t, d.client.TerminateWorkflow(t.Context(), second.GetID(), second.GetRunID(), "for the test"))
+}
+
+func TestRelease_CancelAndYes_ForcesWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t)
+	t.Cleanup(func() { close(d.work) })
+	first := d.come(t, "Enter", lockcore.StateHolding)
+	out := d.prints(t, "release", "door", first.GetID(), "--reason", "a drill", "--cancel", "--wait", "300ms", "--now", "--yes")
+	require.Regexp(t, `(?s)cancelled workflow .*\n300 ms after workflow .* was cancelled, still .*\nended\n`, out)
+	require.Empty(t, d.statesOfDoor(t))
+}
+
+func TestRelease_CancelOfNoWorkflow_IsRefused(t *testing.T) {
+	t.Parallel()
+	l := newLocks(t)
+	l.ask(t, "holder", "p", "r")
+	require.Contains(t, l.fails(t, 2, "release", "r", "holder", "--reason", "a drill", "--cancel", "--yes"), `"holder" is not a workflow, so it cannot be cancelled`)
+	require.Equal(t, []lockcore.State{lockcore.StateHolding}, l.states(t, "r", "holder"))
+}
+
+func (d *door) statesOfDoor(t *testing.T) (states []lockcore.State) {
+	t.Helper()
+	for s, err := range d.Status(t.Context(), lockcore.Filter{Resource: "door"}) {
+		require.NoError(t, err)
+		states = append(states, s.State)
+	}
+	return states
+}

@@ -1,0 +1,228 @@
+package runstate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/internal/wire"
+)
+
+const (
+	// attemptTimeout bounds one attempt of an own activity: the database answers within it, or fails.
+	attemptTimeout = 10 * time.Second
+	// operatorPause is the time after which an own activity that an operator has failed is scheduled again.
+	operatorPause = time.Second
+	// highestPriority is the key of the highest priority of a task.
+	highestPriority = 1
+	// maxPayload bounds the names in the input of one activity, maxOwn those in the own activities of one workflow task, and maxGuards those in
+	// the guards of one workflow task. The server refuses a payload of 2 MB, and a workflow task that schedules 4 MB. Names are counted in
+	// bytes and before encoding, because replay must compute the same sizes.
+	maxPayload = 100_000
+	maxOwn     = 1_000_000
+	maxGuards  = 2_000_000
+)
+
+// own is one of Lockstep's own activities.
+type own struct {
+	name, summary string
+	// params is the input. size is the number of bytes of the names in it.
+	params any
+	size   int
+	// id and queue default to an ID of the SDK's, and the queue of Lockstep's own activities. priority defaults to the highest, because others
+	// may wait for locks that the activity releases.
+	id, queue string
+	priority  temporal.Priority
+	// attempt bounds one attempt; 0 means attemptTimeout. total, unless it is 0, bounds all attempts.
+	attempt, total time.Duration
+	// once is set if the activity is not scheduled again after an operator has failed it.
+	once bool
+}
+
+// schedule schedules an own activity under ctx, and returns its future and a function that cancels it. No other function schedules one. The
+// activity has the values of ctx, such as those of context propagators, but not its cancellation. It is retried until it succeeds, or fails with
+// a verdict.
+func (s *State) schedule(ctx workflow.Context, o own) (workflow.Future, workflow.CancelFunc) {
+	input, err := converter.GetDefaultDataConverter().ToPayload(o.params)
+	if err != nil {
+		panic(fmt.Sprintf("lockstep: encode the input of %s: %v", o.name, err)) // structs of texts, numbers and times are always encoded
+	}
+	if o.priority == (temporal.Priority{}) {
+		o.priority.PriorityKey = highestPriority
+	}
+	reader := s.base
+	if o.name == wire.ActivityWait { // the worker of the step reads it, as it reads the step's arguments
+		reader = ctx
+	}
+	ctx, cancel := workflow.NewDisconnectedContext(ownContext{ctx, reader})
+	future := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		ActivityID: o.id, TaskQueue: cmp.Or(o.queue, s.taskQueue, workflow.GetInfo(ctx).TaskQueueName), Summary: wire.Cut(o.summary, 120), Priority: o.priority,
+		StartToCloseTimeout: cmp.Or(o.attempt, attemptTimeout), ScheduleToCloseTimeout: o.total,
+		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: 30 * time.Second},
+	}), o.name, converter.NewRawValue(input))
+	if future.IsReady() { // nothing was recorded
+		panic(fmt.Sprintf("lockstep: %s was not scheduled: %v", o.name, future.Get(ctx, nil)))
+	}
+	return future, cancel
+}
+
+// ownContext is the context of an own activity. It hides the session of the context that it wraps: the SDK sends all activities of a session to
+// the session's worker, which may have no Lockstep, and schedules none in a session that has failed. It also has the data converter of another
+// context, normally that of the run, which the worker of the activity has too.
+type ownContext struct {
+	workflow.Context
+	reader workflow.Context
+}
+
+// optionsKey is the SDK's key of the options of a run, with its data converter. The SDK has no function that returns that.
+const optionsKey = "wfEnvOptions"
+
+// Value hides a session, and returns the reader's options.
+func (c ownContext) Value(key any) any {
+	if key == optionsKey {
+		return c.reader.Value(key)
+	}
+	value := c.Context.Value(key)
+	if _, session := value.(*workflow.SessionInfo); session {
+		return nil
+	}
+	return value
+}
+
+// await runs an own activity until it succeeds, fails with a verdict, ctx is cancelled or mustStop returns true.
+func (s *State) await(ctx workflow.Context, o own, result any, mustStop func() bool) error {
+	for {
+		future, cancel := s.schedule(ctx, o)
+		if err := workflow.Await(ctx, func() bool { return future.IsReady() || mustStop() }); err != nil || mustStop() {
+			cancel()
+		}
+		err := future.Get(ctx, result)
+		if err == nil || ctx.Err() != nil || mustStop() || o.once || isFinal(o.name, err) || o.total > 0 && isTimeout(err) {
+			return err
+		}
+		workflow.GetLogger(ctx).Warn("lockstep: an activity failed although it has no last attempt, and is scheduled again", "activity", o.name, "error", err)
+		if err := workflow.Sleep(ctx, operatorPause); err != nil {
+			return err
+		}
+	}
+}
+
+// isFinal reports whether an own activity ended with a verdict about the locks. Any other failure is an operator's.
+func isFinal(name string, err error) bool {
+	var (
+		failed *temporal.ActivityError
+		app    *temporal.ApplicationError
+	)
+	switch {
+	case !errors.As(err, &failed):
+		panic(fmt.Sprintf("lockstep: the result of %s cannot be read: %v", name, err))
+	case wire.LockError(err) != nil:
+		return true
+	case !errors.As(err, &app) || !app.NonRetryable(): // a server repeats it
+		panic(fmt.Sprintf("lockstep: %s failed ten times, after which the SDK's test environment gives up: %v", name, err))
+	}
+	return false
+}
+
+func never() bool { return false }
+
+// task counts what one workflow task schedules, in bytes of names.
+type task struct {
+	// length and now identify the task: the length of the history, and the workflow's time.
+	length int
+	now    time.Time
+	// own counts own activities, and guards guards.
+	own, guards int
+}
+
+// currentTask returns the counts of the current workflow task.
+func (s *State) currentTask(ctx workflow.Context) *task {
+	length, now := workflow.GetInfo(ctx).GetCurrentHistoryLength(), workflow.Now(ctx)
+	if s.task.length != length || !s.task.now.Equal(now) {
+		s.task = task{length: length, now: now}
+	}
+	return &s.task
+}
+
+// admits reports whether an own activity of this size fits into the current workflow task, and counts it. One always fits.
+func (s *State) admits(ctx workflow.Context, size int) bool {
+	t := s.currentTask(ctx)
+	if t.own > 0 && t.own+size > maxOwn {
+		return false
+	}
+	t.own += size
+	return true
+}
+
+// awaitAll runs own activities at the same time, as far as workflow tasks admit them, and returns the first of their errors.
+func (s *State) awaitAll(ctx workflow.Context, all []own) error {
+	errs := make([]error, len(all))
+	left := len(all)
+	for i, o := range all {
+		if err := workflow.Await(ctx, func() bool { return s.admits(ctx, o.size) }); err != nil {
+			return err
+		}
+		if len(all) == 1 {
+			return s.await(ctx, o, nil, never)
+		}
+		workflow.Go(ctx, func(ctx workflow.Context) {
+			errs[i] = s.await(ctx, o, nil, never)
+			left--
+		})
+	}
+	if err := workflow.Await(ctx, func() bool { return left == 0 }); err != nil {
+		return err
+	}
+	return cmp.Or(errs...)
+}
+
+// split calls add for pieces of a list, of at most maxPayload bytes each. size returns the size of an element.
+func split[T any](all []T, size func(T) int, add func(piece []T, size int)) {
+	first, sum := 0, 0
+	for i, v := range all {
+		n := size(v)
+		if i > first && sum+n > maxPayload {
+			add(all[first:i], sum)
+			first, sum = i, 0
+		}
+		sum += n
+	}
+	if first < len(all) {
+		add(all[first:], sum)
+	}
+}
+
+// Encode returns the arguments of an activity as they are now, encoded by the data converter of ctx. A later change through a pointer does
+// not affect them. It panics, and so fails the workflow task, which is repeated, if they cannot be encoded.
+func Encode(ctx workflow.Context, what string, args []any) (encoded []any) {
+	defer func() {
+		if r := recover(); r != nil {
+			panic(fmt.Sprintf("lockstep: the arguments of %s cannot be encoded: %v", what, r))
+		}
+	}()
+	for _, arg := range args {
+		encoded = append(encoded, encode(ctx, arg))
+	}
+	return encoded
+}
+
+// encode encodes one value. The SDK has no other function that does so with the data converter of a context. A future undoes the codec's part,
+// because ExecuteActivity will repeat it.
+func encode(ctx workflow.Context, arg any) (value converter.RawValue) {
+	var next *workflow.ContinueAsNewError
+	errors.As(workflow.NewContinueAsNewError(ctx, "lockstep-arguments", arg), &next) // it panics if it cannot encode the argument
+	future, settable := workflow.NewFuture(ctx)
+	settable.SetValue(next.Input)
+	if err := future.Get(ctx, &value); err != nil {
+		panic(err)
+	}
+	if value.Payload() == nil {
+		panic("the data converter does not support converter.RawValue")
+	}
+	return value
+}

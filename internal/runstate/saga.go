@@ -1,0 +1,118 @@
+package runstate
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/temporal-lockstep/lockstep/internal/wire"
+)
+
+// Saga is one saga. It may be inside another one; then the locks of both belong to the scope of the outer one.
+type Saga struct {
+	outer *Saga
+	// id identifies the saga within its run: its number after the ID of the outer saga, such as "2/5". It is empty without the interceptor.
+	id string
+	// scheduled lists the resources of the guarded steps that were scheduled, in this saga and in those inside it.
+	scheduled uses
+	// undoing is set once the saga's compensations have begun: from then on its other guarded steps are refused. undoingInside counts the
+	// sagas inside this one that are being undone.
+	undoing       bool
+	undoingInside int
+}
+
+// WithSaga returns the context of a new saga, inside that of ctx if there is one.
+func WithSaga(ctx workflow.Context) (workflow.Context, *Saga) {
+	c := stepContextOf(ctx)
+	saga := &Saga{outer: c.saga}
+	if c.state != nil {
+		c.state.sagas++
+		saga.id = strconv.Itoa(c.state.sagas)
+		if saga.outer != nil {
+			saga.id = saga.outer.id + "/" + saga.id
+		}
+	}
+	c.saga = saga
+	return c.attach(ctx), saga
+}
+
+// IsUndoing reports whether the saga, or one around it, is being undone.
+func (s *Saga) IsUndoing() bool { return s != nil && (s.undoing || s.outer.IsUndoing()) }
+
+// isWithin reports whether the saga is other, or inside it.
+func (s *Saga) isWithin(other *Saga) bool { return s != nil && (s == other || s.outer.isWithin(other)) }
+
+// AwaitInner blocks until no saga inside this one is being undone.
+func (s *Saga) AwaitInner(ctx workflow.Context) {
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	_ = workflow.Await(ctx, func() bool { return s.undoingInside == 0 }) // it is never cancelled
+}
+
+// BeginUndo ends the waits of the saga's steps before its compensations run: a step that ran after them would not be undone. It does not
+// affect steps that run already. It returns after the undoing of the sagas inside this one has ended. The caller must call EndUndo.
+func (s *Saga) BeginUndo(ctx workflow.Context) {
+	s.undoing = true
+	for o := s.outer; o != nil; o = o.outer {
+		o.undoingInside++
+	}
+	if state := StateFrom(ctx); state != nil {
+		for _, scope := range slices.Clone(state.open) {
+			scope.awaitParked(ctx)
+		}
+	}
+	s.AwaitInner(ctx)
+}
+
+// EndUndo records that the saga's compensations have ended.
+func (s *Saga) EndUndo() {
+	for o := s.outer; o != nil; o = o.outer {
+		o.undoingInside--
+	}
+}
+
+// Bar blocks until none of the guarded steps that were scheduled so far, in this saga and in those inside it, can still run. Their later
+// attempts are refused.
+func (s *Saga) Bar(ctx workflow.Context) {
+	state := StateFrom(ctx)
+	if state == nil || len(s.scheduled) == 0 {
+		return
+	}
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	var all []own
+	split(s.scheduled, use.size, func(piece []use, size int) {
+		names := uses(piece).names()
+		all = append(all, own{
+			name: wire.ActivityBar, summary: "wait for steps that may run on " + strings.Join(names, ", "), size: size,
+			params: wire.BarParams{Resources: names, Saga: s.id, Schedule: state.schedules, Collection: state.collectionID()},
+		})
+	})
+	if err := state.awaitAll(ctx, all); err != nil {
+		workflow.GetLogger(ctx).Error("lockstep: a saga is undone although a step of it may still run", "error", err)
+	}
+}
+
+// scheduledStep records that a guarded step of the saga was scheduled.
+func (s *Saga) scheduledStep(g *wire.Guard) {
+	for o := s; o != nil; o = o.outer {
+		o.scheduled.addAll(g.Resources, 0, time.Time{})
+	}
+}
+
+// ReleaseLocks releases the Locks that the saga's function has taken and not released, and blocks until these and the saga's own locks are
+// released, or ctx is cancelled. Later calls of these Locks return an error that matches lockcore.ErrEnded.
+func (s *Saga) ReleaseLocks(ctx workflow.Context) error {
+	state := StateFrom(ctx)
+	if state == nil {
+		return nil
+	}
+	for _, scope := range slices.Clone(state.open) {
+		if l := scope.lock; l != nil && !l.ended && l.step.saga.isWithin(s) {
+			l.ended, l.result = true, wire.NewEnded("lockstep: the saga began again, and its lock was released", false)
+			scope.Release()
+		}
+	}
+	return state.awaitEndings(ctx)
+}
