@@ -3,6 +3,7 @@ package lockactivities
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"go.temporal.io/sdk/converter"
 
@@ -57,6 +58,9 @@ func decoded[P, R any](ctx context.Context, in converter.RawValue, activity func
 	err = errors.New("it is missing")
 	if payload := in.Payload(); payload != nil {
 		err = converter.GetDefaultDataConverter().FromPayload(payload, &p)
+	}
+	if errors.Is(err, converter.ErrUnableToFindConverter) { // another worker may have the codec
+		return result, wire.UnavailableFailure(0, fmt.Errorf("this worker cannot decode the input, and may lack the workflow's codec: %w", err))
 	}
 	if err != nil {
 		return result, wire.Failure(&lockcore.InvalidError{Field: "input", Value: wire.Cut(err.Error(), 256), Bound: "one JSON object, with the fields of the activity"})

@@ -56,7 +56,7 @@ func (s *State) schedule(ctx workflow.Context, o own) (workflow.Future, workflow
 		o.priority.PriorityKey = highestPriority
 	}
 	reader := s.base
-	if o.name == wire.ActivityWait { // the worker of the step reads it, as it reads the step's arguments
+	if own := workflow.GetInfo(ctx).TaskQueueName; o.queue != "" && o.queue != own { // its worker reads it as it reads the step's arguments
 		reader = ctx
 	}
 	ctx, cancel := workflow.NewDisconnectedContext(ownContext{ctx, reader})
