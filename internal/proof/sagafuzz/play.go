@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -12,12 +13,18 @@ import (
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/interceptor"
+	sdklog "go.temporal.io/sdk/log"
+	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
 	"github.com/temporal-lockstep/lockstep/internal/tools/failedtasks"
 	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/worker"
 )
 
 const (
@@ -375,17 +382,36 @@ func (p *play) histories(ctx context.Context) error {
 	return nil
 }
 
-// recorded returns the workflow tasks of a run that have completed, by the IDs of the events that started them.
-func (p *play) recorded(ctx context.Context, workflow, run string) (tasks []int64, err error) {
-	events := p.tc.GetWorkflowHistory(ctx, workflow, run, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+// recorded returns the workflow tasks of a run that have completed, by the IDs of the events that started them. It also replays the run.
+func (p *play) recorded(ctx context.Context, workflowID, run string) (tasks []int64, err error) {
+	history := &historypb.History{}
+	events := p.tc.GetWorkflowHistory(ctx, workflowID, run, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for events.HasNext() {
 		event, err := events.Next()
 		if err != nil {
 			return nil, err
 		}
+		history.Events = append(history.Events, event)
 		if event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
 			tasks = append(tasks, event.GetWorkflowTaskCompletedEventAttributes().GetStartedEventId())
 		}
 	}
+	if err := replay(history, workflowID, run); err != nil {
+		p.violation("replay", fmt.Sprintf("the history of run %s of %s does not replay: %v", run, workflowID, err))
+	}
 	return tasks, nil
+}
+
+// replay replays a history as a worker would whose cache lacks the run.
+func replay(history *historypb.History, workflowID, run string) error {
+	silent := &player{}
+	replayer, err := sdkworker.NewWorkflowReplayerWithOptions(sdkworker.WorkflowReplayerOptions{
+		Plugins: []sdkworker.Plugin{worker.NewReplayPlugin()}, Interceptors: []interceptor.WorkerInterceptor{silent}, DisableDeadlockDetection: true,
+	})
+	if err != nil {
+		return err
+	}
+	replayer.RegisterWorkflowWithOptions(silent.Play, workflow.RegisterOptions{Name: playName})
+	return replayer.ReplayWorkflowHistoryWithOptions(sdklog.NewStructuredLogger(slog.New(slog.DiscardHandler)), history,
+		sdkworker.ReplayWorkflowHistoryOptions{OriginalExecution: workflow.Execution{ID: workflowID, RunID: run}})
 }
