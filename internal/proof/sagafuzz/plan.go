@@ -147,12 +147,13 @@ type WorkflowFault struct {
 	Pick uint64
 }
 
-// ProcessFault kills a process and starts it again, or suspends it for a time.
+// ProcessFault ends a process and starts another one, or suspends it for a time.
 type ProcessFault struct {
 	At      time.Duration
 	Process int
-	// For is the time for which it is suspended; 0 kills it.
-	For time.Duration
+	// For is the time for which it is suspended; 0 ends it. Quits lets it end by itself, as at a deployment; otherwise it is killed.
+	For   time.Duration
+	Quits bool `json:",omitempty"`
 }
 
 const (
@@ -198,6 +199,8 @@ func NewPlan(seed uint64) Plan {
 		fault := ProcessFault{At: at, Process: p.IntN(slots)}
 		if p.one(2) {
 			fault.For = p.span(300, 4500)
+		} else {
+			fault.Quits = at.Milliseconds()%2 == 0 // without drawing, so that the plans of known seeds stay
 		}
 		plan.Faults = append(plan.Faults, fault)
 	}

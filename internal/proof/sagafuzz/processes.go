@@ -38,6 +38,9 @@ const (
 
 	janitorInterval = time.Second
 
+	// closeWithin bounds the end of a process whose steps still run.
+	closeWithin = 5 * time.Second
+
 	// cacheOfMixed is the number of workflows that a worker keeps in memory if two builds play. It is small, so that each build often
 	// replays what the other has begun.
 	cacheOfMixed = 1
@@ -117,8 +120,11 @@ func runWorker(ctx context.Context, dir, run, name string) error {
 		return err
 	}
 	fmt.Println(ready)
-	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent has ended
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent closes it, or has ended
 	w.Stop()
+	ctx, cancel := context.WithTimeout(ctx, closeWithin) // steps may still run
+	defer cancel()
+	_ = locker.Close(ctx)
 	return nil
 }
 
@@ -232,8 +238,11 @@ func (p *pool) play(ctx context.Context, faults []ProcessFault, began time.Time)
 		}
 		proc := p.slot[f.Process]
 		if f.For == 0 {
+			if f.Quits {
+				_ = p.quit(f.Process) // it may have been killed by the end of the run
+			}
 			p.log.Write(&Record{What: Killed, Other: proc.name})
-			if err := proc.kill(); err != nil {
+			if err := proc.kill(); err != nil && !f.Quits {
 				return err
 			}
 			if err := p.start(f.Process); err != nil {
