@@ -179,6 +179,14 @@ func TestSaga_LockIsLost_IsUndone(t *testing.T) {
 		"HandOver": func(ctx workflow.Context, _ *workflows.Saga) error {
 			return cmp.Or(after(ctx, old), workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W")))
 		},
+		"HandOver after a Verify whose error was ignored": func(ctx workflow.Context, s *workflows.Saga) error {
+			_ = s.Verify(ctx)
+			return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W"))
+		},
+		"commit after a Verify whose error was ignored": func(ctx workflow.Context, s *workflows.Saga) error {
+			_ = s.Verify(ctx)
+			return nil
+		},
 		"HandOver of an inner saga": func(ctx workflow.Context, _ *workflows.Saga) error {
 			return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
 				return cmp.Or(after(ctx, old), workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W")))

@@ -20,6 +20,11 @@ func (s *State) HandOver(ctx workflow.Context, err error) error {
 	if !errors.As(err, &next) {
 		return nil
 	}
+	for _, c := range s.open {
+		if c.lost != nil {
+			return c.lost
+		}
+	}
 	err = s.verifyAged(ctx, func() (held uses) {
 		for _, c := range s.open {
 			for _, u := range c.uses.held() {
