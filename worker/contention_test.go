@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -130,13 +131,16 @@ func (s *scene) recorded() (holds, waits []stay) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	open := map[string]stay{}
+	// The answers of two swaps may arrive in the other order.
+	slices.SortStableFunc(s.writes, func(a, b write) int { return cmp.Compare(a.Version.N, b.Version.N) })
 	for i := range s.writes {
 		d := &s.writes[i]
 		held := map[string]bool{}
 		for _, e := range d.Entries {
 			if e.Holds() {
 				held[e.LockID] = true
-				if e.CreatedAt != nil {
+				was, known := open[e.LockID]
+				if e.CreatedAt != nil && !(known && was.from.Before(*e.CreatedAt)) { // a later step's entry has its own time
 					open[e.LockID] = stay{e.LockID, e.FirstFence, *e.CreatedAt, time.Time{}}
 				}
 			}

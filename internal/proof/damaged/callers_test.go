@@ -90,7 +90,7 @@ var callers = map[string]string{
 // others call functions of the same names, which are not about documents of locks.
 var others = []string{
 	"interceptors/activity_inbound.go:checkCollection", "interceptors/rules.go:resourcesByRule", "internal/cli/contention/blame.go:wait",
-	"internal/lockactivities/acquire.go:Acquire", "internal/lockactivities/keep.go:Keep", "internal/lockactivities/release.go:Release",
+	"internal/lockactivities/acquire.go:Acquire", "internal/lockactivities/keep.go:Keep", "internal/lockactivities/release.go:Release", "internal/lockactivities/verify.go:Verify",
 	"internal/lockactivities/wait.go:Wait", "lockcore/party/workflow.go:lost", "lockcore/rules/bars.go:replacedRuns", "worker/plugin.go:register",
 }
 
