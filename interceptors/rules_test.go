@@ -132,8 +132,8 @@ func TestEnterRule_FactsOfTheWorkflow_AreInTheRequest(t *testing.T) {
 		_ = step(ctx, "Debit")
 		_ = step(workflows.WithOwner(ctx, "order 7"), "Debit")
 		_ = workflows.RunSaga(workflows.WithOwner(ctx, "order 7"), workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-			s.Compensate(ctx, func(ctx workflow.Context) error { return step(ctx, "Debit") })
-			return errors.Join(step(ctx, "Debit"), step(workflows.Guard(ctx, account), "Debit"), errors.New("it fails"))
+			err := s.Compensate(ctx, func(ctx workflow.Context) error { return step(ctx, "Debit") })
+			return errors.Join(err, step(ctx, "Debit"), step(workflows.Guard(ctx, account), "Debit"), errors.New("it fails"))
 		})
 		return nil
 	})
