@@ -44,10 +44,10 @@ func (hexCodec) Encode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error
 func (hexCodec) Decode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error) {
 	decoded := make([]*commonpb.Payload, len(payloads))
 	for i, p := range payloads {
-		decoded[i] = &commonpb.Payload{}
-		if string(p.GetMetadata()[converter.MetadataEncoding]) != hexEncoding {
-			return nil, fmt.Errorf("payload %d is not encoded", i)
+		if decoded[i] = p; string(p.GetMetadata()[converter.MetadataEncoding]) != hexEncoding {
+			continue // the codecs of Temporal's samples leave it as it is, too
 		}
+		decoded[i] = &commonpb.Payload{}
 		data, err := hex.DecodeString(string(p.GetData()))
 		if err != nil {
 			return nil, err

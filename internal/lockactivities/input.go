@@ -59,7 +59,7 @@ func decoded[P, R any](ctx context.Context, in converter.RawValue, activity func
 	if payload := in.Payload(); payload != nil {
 		err = converter.GetDefaultDataConverter().FromPayload(payload, &p)
 	}
-	if errors.Is(err, converter.ErrUnableToFindConverter) { // another worker may have the codec
+	if errors.Is(err, converter.ErrEncodingIsNotSupported) { // another worker may have the codec
 		return result, wire.UnavailableFailure(0, fmt.Errorf("this worker cannot decode the input, and may lack the workflow's codec: %w", err))
 	}
 	if err != nil {

@@ -17,6 +17,8 @@ import (
 	"go.temporal.io/sdk/contrib/envconfig"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // TemporalFlags are the values of a command's flags.
@@ -77,6 +79,10 @@ func (f *Frontend) Dial(ctx context.Context) (client.Client, error) {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	c, err := client.DialContext(limited, f.Options)
+	var invalid *lockcore.InvalidError
+	if errors.As(err, &invalid) { // a plugin refuses the options
+		return nil, invalid
+	}
 	if err != nil {
 		return nil, f.explain(ctx, err)
 	}
