@@ -187,6 +187,14 @@ func TestSaga_LockIsLost_IsUndone(t *testing.T) {
 			_ = s.Verify(ctx)
 			return nil
 		},
+		"HandOver that waits for an inner saga": func(ctx workflow.Context, _ *workflows.Saga) error {
+			workflow.Go(ctx, func(ctx workflow.Context) {
+				_ = workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+					return errors.Join(s.Compensate(ctx, func(ctx workflow.Context) error { return after(ctx, old) }), errors.New("it fails"))
+				})
+			})
+			return cmp.Or(after(ctx, time.Second), workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W")))
+		},
 		"HandOver of an inner saga": func(ctx workflow.Context, _ *workflows.Saga) error {
 			return workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
 				return cmp.Or(after(ctx, old), workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W")))
@@ -224,30 +232,55 @@ func TestInnerSaga_ContinuesAsNewAndOuterFails_IsUndone(t *testing.T) {
 	require.Len(t, l.asked(), 2)
 }
 
-// A commit of the outer saga waits until a saga inside it, in another coroutine, has been undone under the locks.
-func TestCommit_InnerSagaIsBeingUndone_Waits(t *testing.T) {
+// An outer saga keeps its locks until the sagas inside it, in other coroutines, have been undone under them, also if one fails late.
+func TestOuterSaga_InnerSagaIsBeingUndone_Waits(t *testing.T) {
 	t.Parallel()
-	l, r := &fakeLocker{}, &releases{}
-	undone := false
-	require.NoError(t, runWorkflow(t, workflowEnv(t, with(l)), r, func(ctx workflow.Context) error {
-		err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
-			failing, fails := workflow.NewFuture(ctx)
-			workflow.Go(ctx, func(ctx workflow.Context) {
+	failed := temporal.NewApplicationError("the outer saga fails", "Fails")
+	for name, tc := range map[string]struct {
+		innerFails time.Duration // the compensation of the inner saga takes a minute, then runs a step
+		outer      func(ctx workflow.Context, s *workflows.Saga) error
+	}{
+		"commit": {0, func(ctx workflow.Context, _ *workflows.Saga) error { return after(ctx, time.Second) }},
+		"commit, while it verifies": {old + time.Second, func(ctx workflow.Context, _ *workflows.Saga) error {
+			return after(ctx, old)
+		}},
+		"hand-over": {0, func(ctx workflow.Context, _ *workflows.Saga) error {
+			return cmp.Or(after(ctx, time.Second), workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W")))
+		}},
+		"undo": {0, func(ctx workflow.Context, _ *workflows.Saga) error { return cmp.Or(after(ctx, time.Second), failed) }},
+		"undo, while it compensates": {time.Minute, func(ctx workflow.Context, s *workflows.Saga) error {
+			err := s.Compensate(ctx, func(ctx workflow.Context) error { return after(ctx, 90*time.Second) })
+			return cmp.Or(err, after(ctx, time.Second), failed)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := &fakeLocker{}
+			env := workflowEnv(t, with(l))
+			register(env, &releases{}, func(ctx workflow.Context) error {
+				undone := false
 				_ = workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
-					err := s.Compensate(ctx, func(ctx workflow.Context) error {
-						fails.Set(nil, nil)
-						return errors.Join(after(ctx, time.Minute), step(workflows.Guard(ctx, account), "Credit"))
+					workflow.Go(ctx, func(ctx workflow.Context) {
+						_ = workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+							err := s.Compensate(ctx, func(ctx workflow.Context) error {
+								return errors.Join(after(ctx, time.Minute), step(workflows.Guard(ctx, account), "Credit"))
+							})
+							return errors.Join(err, step(workflows.Guard(ctx, account), "Debit"), after(ctx, tc.innerFails), failed)
+						})
+						undone = true
 					})
-					return errors.Join(err, step(workflows.Guard(ctx, account), "Debit"), errors.New("it fails"))
+					return tc.outer(ctx, s)
 				})
-				undone = true
+				if !undone {
+					return errors.New("the outer saga has ended before the inner one was undone")
+				}
+				return nil
 			})
-			return failing.Get(ctx, nil)
+			env.OnActivity(wire.ActivityVerify, mock.Anything, mock.Anything).After(10*time.Second).Return(wire.VerifyResult{}, nil)
+			require.NoError(t, executed(t, env))
+			asked := l.asked()
+			require.Len(t, asked, 2)
+			require.Equal(t, asked[0].LockID, asked[1].LockID)
 		})
-		if !undone {
-			return errors.New("the outer saga has committed before the inner one was undone")
-		}
-		return err
-	}))
-	require.Len(t, l.asked(), 2)
+	}
 }

@@ -39,9 +39,9 @@ func (s *Saga) remove(c *compensation) {
 }
 
 // compensate runs the pending compensations, in reverse order, and those that sagas inside them hand over. It returns those that failed,
-// and the number of those that ran.
+// and the number of those that ran. It does not run at the same time as a saga inside this one is undone, and returns after that.
 func (s *Saga) compensate(ctx workflow.Context) (failed []*CompensationError, ran int) {
-	for len(s.pending) > 0 {
+	for s.nested.AwaitInner(ctx); len(s.pending) > 0; s.nested.AwaitInner(ctx) {
 		for _, r := range start(ctx, s.next(ctx, s.parallel)) {
 			ran++
 			if err := r.future.Get(ctx, nil); err != nil {

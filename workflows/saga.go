@@ -189,10 +189,9 @@ func (s *Saga) run(ctx, inner workflow.Context, scope *runstate.Scope, fn func(c
 func (s *Saga) succeed(ctx workflow.Context, scope *runstate.Scope, handsOver bool) error {
 	switch {
 	case scope != nil && handsOver:
-		scope.KeepUntilRunEnds()
-		return nil
+		return scope.KeepUntilRunEnds(ctx, s.nested)
 	case scope != nil:
-		return scope.Commit(ctx)
+		return scope.Commit(ctx, s.nested)
 	case s.outer != nil && (s.outer.ended || s.outer.nested.IsUndoing()):
 		return wire.NewEnded("lockstep: the saga around this one has failed, and this one was undone", false)
 	case s.outer != nil && len(s.pending) > 0:

@@ -134,11 +134,11 @@ func TrackCoroutine(ctx workflow.Context, f func(ctx workflow.Context)) func(ctx
 // enclosingSaga returns the scope of the open saga whose function uses this context although it was created outside the saga, or nil.
 // RunSaga blocks its own coroutine, so only the saga's function can use a context of that coroutine while the saga is open.
 func (c stepContext) enclosingSaga() *Scope {
-	if c.state == nil || c.scope != nil && !c.scope.closed {
+	if c.state == nil || c.inScope() {
 		return nil
 	}
 	i := slices.IndexFunc(c.state.open, func(s *Scope) bool {
-		return s.coroutine != nil && (s.coroutine == c.coroutine || c.coroutine != nil && s == c.coroutine.startedIn) && !s.closed
+		return s.coroutine != nil && (s.coroutine == c.coroutine || c.coroutine != nil && s == c.coroutine.startedIn) && s.admits(c.compensating)
 	})
 	if i < 0 {
 		return nil
@@ -178,11 +178,10 @@ func (s *State) WithScope(ctx workflow.Context) (workflow.Context, *Scope) {
 // ScopeFrom returns the scope of the saga around ctx, or nil.
 func ScopeFrom(ctx workflow.Context) *Scope { return stepContextOf(ctx).scope }
 
-// InScope reports whether ctx is in a saga that has not ended.
-func InScope(ctx workflow.Context) bool {
-	s := ScopeFrom(ctx)
-	return s != nil && !s.closed
-}
+// InScope reports whether ctx is in a saga that has not ended, or is of a compensation under its locks.
+func InScope(ctx workflow.Context) bool { return stepContextOf(ctx).inScope() }
+
+func (c stepContext) inScope() bool { return c.scope != nil && c.scope.admits(c.compensating) }
 
 // WithCompensating returns a context for compensations: its steps must run, and must not run at the same time as what they undo.
 func WithCompensating(ctx workflow.Context) workflow.Context {

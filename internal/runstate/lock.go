@@ -52,7 +52,7 @@ func (l *Lock) Release(ctx workflow.Context) error {
 	}
 	l.ended = true
 	scope := l.step.scope
-	if l.result = scope.Commit(ctx); l.result != nil {
+	if l.result = scope.Commit(ctx, nil); l.result != nil {
 		scope.Release()
 	}
 	return l.result

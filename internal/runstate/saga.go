@@ -45,10 +45,12 @@ func (s *Saga) IsUndoing() bool { return s != nil && (s.undoing || s.outer.IsUnd
 // isWithin reports whether the saga is other, or inside it.
 func (s *Saga) isWithin(other *Saga) bool { return s != nil && (s == other || s.outer.isWithin(other)) }
 
+func (s *Saga) undoesInside() bool { return s != nil && s.undoingInside > 0 }
+
 // AwaitInner blocks until no saga inside this one is being undone.
 func (s *Saga) AwaitInner(ctx workflow.Context) {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	_ = workflow.Await(ctx, func() bool { return s.undoingInside == 0 }) // it is never cancelled
+	_ = workflow.Await(ctx, func() bool { return !s.undoesInside() }) // it is never cancelled
 }
 
 // BeginUndo ends the waits of the saga's steps before its compensations run: a step that ran after them would not be undone. It does not

@@ -20,8 +20,8 @@ type Scope struct {
 	uses uses
 	// parked lists the steps that wait for their locks.
 	parked []*Step
-	// closed is set when the scope begins to end.
-	closed bool
+	// committing is set while the scope is about to commit: from then on only compensations may use it. closed is set when it has ended.
+	committing, closed bool
 	// lost is the error with which the run has learned that a lock of the scope was lost.
 	lost error
 	// lock is the Lock whose scope this is, if any.
@@ -36,25 +36,43 @@ func (s *State) newScope(ctx workflow.Context) *Scope {
 	return scope
 }
 
-// KeepUntilRunEnds records that the saga's function has returned, and leaves the release of its locks to the end of the run.
-func (c *Scope) KeepUntilRunEnds() { c.coroutine = nil }
+// admits reports whether a step may use the scope.
+func (c *Scope) admits(compensating bool) bool { return !c.closed && (!c.committing || compensating) }
 
 // Commit verifies what the saga's steps have used, unless they used it so recently that it cannot have expired, and releases it after Temporal
-// has recorded the workflow task. If a lock was lost, the error matches lockcore.ErrLost, and the scope is open.
-func (c *Scope) Commit(ctx workflow.Context) error {
-	c.closed = true
+// has recorded the workflow task. If a lock was lost, the error matches lockcore.ErrLost, and the scope is open. saga is nil for a Lock.
+func (c *Scope) Commit(ctx workflow.Context, saga *Saga) error {
+	c.committing = true
+	defer func() { c.committing = false }()
 	c.awaitParked(ctx)
-	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	err := c.lost
+	err := c.verifyLast(ctx, saga)
 	if err == nil {
-		err = c.state.verifyAged(ctx, c.held)
+		c.release(true)
 	}
-	if err != nil {
-		c.closed = false
-		return err
+	return err
+}
+
+// KeepUntilRunEnds verifies as Commit does, and leaves the release of the locks to the end of the run.
+func (c *Scope) KeepUntilRunEnds(ctx workflow.Context, saga *Saga) error {
+	err := c.verifyLast(ctx, saga)
+	if err == nil {
+		c.coroutine = nil
 	}
-	c.release(true)
-	return nil
+	return err
+}
+
+// verifyLast verifies until no lock is old and no saga inside the saga is being undone.
+func (c *Scope) verifyLast(ctx workflow.Context, saga *Saga) error {
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	for {
+		saga.AwaitInner(ctx)
+		if c.lost != nil {
+			return c.lost
+		}
+		if err := c.state.verifyAged(ctx, c.held); err != nil || !saga.undoesInside() {
+			return err
+		}
+	}
 }
 
 // Verify asks whether the locks are held that the steps have used, and have been held without a gap. It returns nil only after an answer

@@ -85,7 +85,7 @@ func (t *Step) recordBusy(parked wire.ParkedDetails, now time.Time) {
 // mustStop reports whether the step must not run: the run or its saga has ended, or the saga is being undone and the step is not a
 // compensation.
 func (t *Step) mustStop() bool {
-	return t.scope.state.ended || t.scope.closed || t.saga.IsUndoing() && !t.Guard.NeverVictim
+	return t.scope.state.ended || !t.scope.admits(t.Guard.NeverVictim) || t.saga.IsUndoing() && !t.Guard.NeverVictim
 }
 
 // park runs the activity that waits, on the step's task queue, whose workers have Lockstep.
