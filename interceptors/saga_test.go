@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
@@ -225,5 +226,30 @@ func TestLock_Fails_ReleasesUnlessNothingIsLeft(t *testing.T) {
 		}
 		require.Len(t, d.requests, 1, name)
 		require.Len(t, d.released, tc.releases, name)
+	}
+}
+
+// While one coroutine releases a Lock, and the database has not answered, another one learns the outcome too.
+func TestLock_ReleasedTwiceAtOnce_BothLearnTheOutcome(t *testing.T) {
+	t.Parallel()
+	env := workflowEnv(t, with(&fakeLocker{}))
+	own := &releases{}
+	own.Locker = &doors{releases: own}
+	var errs []error
+	register(env, own, func(ctx workflow.Context) error {
+		hold, err := lockFor(ctx, old)
+		if err != nil {
+			return err
+		}
+		for _, call := range []func(ctx workflow.Context) error{hold.Release, hold.Release, hold.Verify} {
+			workflow.Go(ctx, func(ctx workflow.Context) { errs = append(errs, call(ctx)) })
+		}
+		return workflow.Await(ctx, func() bool { return len(errs) == 3 })
+	})
+	lost := &lockcore.LostError{Resource: account.Name}
+	env.OnActivity(wire.ActivityVerify, mock.Anything, mock.Anything).After(time.Second).Return(wire.VerifyResult{}, wire.Failure(lost)).Once()
+	require.NoError(t, executed(t, env))
+	for _, err := range errs {
+		require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
 	}
 }

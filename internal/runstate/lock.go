@@ -17,7 +17,7 @@ import (
 // Lock is a set of locks around code, with a scope of its own.
 type Lock struct {
 	step *Step
-	// ended is set by Release, and result is what Release returned.
+	// ended is set once its release has begun. result is what Release returns; it is known once the scope is closed.
 	ended  bool
 	result error
 }
@@ -48,7 +48,7 @@ func (s *State) Lock(ctx workflow.Context, locks *Locks) (*Lock, error) {
 // released with that scope. If a lock was lost, the error matches lockcore.ErrLost. A second call returns the same error.
 func (l *Lock) Release(ctx workflow.Context) error {
 	if l.ended {
-		return l.result
+		return l.outcome(ctx)
 	}
 	l.ended = true
 	scope := l.step.scope
@@ -62,9 +62,16 @@ func (l *Lock) Release(ctx workflow.Context) error {
 // error of Release.
 func (l *Lock) Verify(ctx workflow.Context) error {
 	if l.ended {
-		return l.result
+		return l.outcome(ctx)
 	}
 	return l.step.scope.Verify(ctx)
+}
+
+// outcome returns what Release returns, in another coroutine perhaps.
+func (l *Lock) outcome(ctx workflow.Context) error {
+	ctx, _ = workflow.NewDisconnectedContext(ctx)
+	_ = workflow.Await(ctx, func() bool { return l.step.scope.closed }) // it is never cancelled
+	return l.result
 }
 
 // take requests the locks until they are held. If it fails, the scope releases what it got.
