@@ -3,12 +3,14 @@ package interceptors
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -252,4 +254,38 @@ func TestLock_ReleasedTwiceAtOnce_BothLearnTheOutcome(t *testing.T) {
 	for _, err := range errs {
 		require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
 	}
+}
+
+// A saga that begins again after a deadlock waits for the release of its own locks, and not for those of other sagas of the run.
+func TestRunSaga_BeginsAgain_WaitsForItsOwnLocksOnly(t *testing.T) {
+	t.Parallel()
+	l := &fakeLocker{enter: func(_ context.Context, _ int, req party.Request) error {
+		if req.Resources[0].Name == "victim" && req.Order.Schedule < 5 {
+			return &lockcore.DeadlockError{Resource: "victim"}
+		}
+		return nil
+	}}
+	env := workflowEnv(t, with(l))
+	var other, again time.Duration
+	register(env, &releases{}, func(ctx workflow.Context) error {
+		begin := workflow.Now(ctx)
+		err := workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, _ *workflows.Saga) error {
+			return step(workflows.Guard(ctx, lockcore.Exclusive("other")), "Debit")
+		})
+		other = workflow.Now(ctx).Sub(begin)
+		return errors.Join(err, workflows.RunSaga(ctx, workflows.SagaOptions{}, func(ctx workflow.Context, s *workflows.Saga) error {
+			if again = workflow.Now(ctx).Sub(begin); s.Attempt() > 1 {
+				return nil
+			}
+			return errors.Join(step(workflows.Guard(ctx, lockcore.Exclusive("own")), "Debit"), step(workflows.Guard(ctx, lockcore.Exclusive("victim")), "Credit"))
+		}))
+	})
+	for name, takes := range map[string]time.Duration{"other": time.Hour, "own": time.Minute} {
+		concerns := mock.MatchedBy(func(in converter.RawValue) bool { return strings.Contains(string(in.Payload().GetData()), name) })
+		env.OnActivity(wire.ActivityRelease, mock.Anything, concerns).After(takes).Return(wire.ReleaseResult{}, nil)
+	}
+	require.NoError(t, executed(t, env))
+	require.Less(t, other, time.Minute)
+	require.Greater(t, again, time.Minute)
+	require.Less(t, again, time.Hour)
 }

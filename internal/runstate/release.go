@@ -19,6 +19,18 @@ type ending struct {
 	sent bool
 }
 
+func (e *ending) resources() (names []string) {
+	switch params := e.params.(type) {
+	case wire.ReleaseParams:
+		names = params.Resources
+	case wire.LeaveParams:
+		for _, l := range params.Leases {
+			names = append(names, l.Resource)
+		}
+	}
+	return names
+}
+
 // due are resources of a scope that has closed. They are released once no open scope uses them.
 type due struct {
 	ctx  workflow.Context
@@ -122,9 +134,14 @@ func (s *State) send(e *ending) {
 	})
 }
 
-// awaitEndings blocks until all endings are done, or ctx is cancelled.
-func (s *State) awaitEndings(ctx workflow.Context) error {
-	return workflow.Await(ctx, func() bool { return len(s.endings) == 0 && !slices.ContainsFunc(s.due, s.isReleasable) })
+// awaitReleased blocks until no ending of these resources is in progress, and none is due, or ctx is cancelled. It does not wait for those that
+// open scopes use.
+func (s *State) awaitReleased(ctx workflow.Context, of uses) error {
+	isDue := func(u use) bool { return of.has(u.Resource) && !s.inUse(u) }
+	return workflow.Await(ctx, func() bool {
+		return !slices.ContainsFunc(s.endings, func(e *ending) bool { return slices.ContainsFunc(e.resources(), of.has) }) &&
+			!slices.ContainsFunc(s.due, func(d due) bool { return slices.ContainsFunc(d.uses, isDue) })
+	})
 }
 
 // inUse reports whether an open scope uses a resource. It is then released with that scope.

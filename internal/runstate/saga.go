@@ -110,11 +110,15 @@ func (s *Saga) ReleaseLocks(ctx workflow.Context) error {
 	if state == nil {
 		return nil
 	}
+	used := slices.Clone(s.scheduled)
 	for _, scope := range slices.Clone(state.open) {
 		if l := scope.lock; l != nil && !l.ended && l.step.saga.isWithin(s) {
+			for _, u := range scope.uses {
+				used.add(u)
+			}
 			l.ended, l.result = true, wire.NewEnded("lockstep: the saga began again, and its lock was released", false)
 			scope.Release()
 		}
 	}
-	return state.awaitEndings(ctx)
+	return state.awaitReleased(ctx, used)
 }
