@@ -179,8 +179,8 @@ func (c *closer) end(ctx context.Context, to Connection, of runstate.Closing, la
 	for _, l := range of.Leaves {
 		errs = append(errs, c.locker.Leave(ctx, wire.CoreLeases(l.Leases)...))
 	}
-	// The workflow code may have run again in another process, and decided to hand over.
-	handed := !of.HandsOver && handsOver(last, of.RunID)
+	// The workflow code may have run again in another process, which decided what is handed over. The next run releases the rest.
+	handed := handsOver(last, of.RunID)
 	for _, p := range of.Releases {
 		release := party.Release{LockID: run.LockID(), Run: run.RunID, Order: party.LastAttempt(p.Schedule)}
 		if p.Handed {

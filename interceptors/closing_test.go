@@ -69,3 +69,26 @@ func TestCloser_NextRunHolds_ReleasesOnlyWhatWasInherited(t *testing.T) {
 		require.Equal(t, want, labels, "the current run is %s", current)
 	}
 }
+
+// The server refused the task whose Closing this is, and has recorded that another one hands the locks over: what it hands over is not known
+// here. Locks of single steps are never handed over.
+func TestCloser_AnotherTaskHandedOver_ReleasesNothingOfTheRun(t *testing.T) {
+	t.Parallel()
+	mark, err := wire.EncodeHandover(wire.Handover{From: "one"})
+	require.NoError(t, err)
+	last := &historypb.HistoryEvent{
+		EventType: enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW,
+		Attributes: &historypb.HistoryEvent_WorkflowExecutionContinuedAsNewEventAttributes{
+			WorkflowExecutionContinuedAsNewEventAttributes: &historypb.WorkflowExecutionContinuedAsNewEventAttributes{
+				Header: &commonpb.Header{Fields: map[string]*commonpb.Payload{wire.HandoverKey: mark}},
+			},
+		},
+	}
+	locker := &fakeLocker{}
+	require.NoError(t, with(locker).closer.end(t.Context(), Connection{Namespace: "n", NamespaceID: "id"}, runstate.Closing{
+		WorkflowID: "w", RunID: "one",
+		Releases: []wire.ReleaseParams{{Resources: []string{"own"}, Schedule: 2}, {Resources: []string{"step"}, Schedule: 2, Step: "1/Debit"}},
+	}, last))
+	require.Len(t, locker.released, 1)
+	require.Equal(t, []string{"step"}, locker.released[0].Resources)
+}

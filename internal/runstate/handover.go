@@ -11,7 +11,7 @@ import (
 )
 
 // A run that hands over leaves its holds to the run that continues it. Only the header of the next run records that. The releases that the run
-// has decided are carried out after it has closed, and their names also travel: the next run sends them too, in case the worker of this one dies.
+// has decided travel there too, and the next run sends them.
 
 // HandOver verifies the holds of the run, as a commit does. If none was lost, it makes the run leave them to the next one if it ends with err,
 // and returns nil. If err is not a ContinueAsNewError, HandOver does nothing.
@@ -66,7 +66,7 @@ func (s *State) writeHandover(ctx workflow.Context) {
 	for _, e := range s.endings {
 		p, isRelease := e.params.(wire.ReleaseParams)
 		if !isRelease || size+e.size > maxPayload {
-			continue // this worker carries it out after the end of the run; otherwise the locks remain until the end of the next run
+			continue // those locks remain until the end of the next run
 		}
 		p.Handed, p.Inherits = true, false
 		due, size = append(due, p), size+e.size

@@ -43,8 +43,6 @@ type due struct {
 type Closing struct {
 	// Namespace is the name of the run's namespace.
 	Namespace, WorkflowID, RunID string
-	// HandsOver is set if the run continues as new and hands its holds over.
-	HandsOver bool
 	// Releases and Leaves are inputs of the activities of these names.
 	Releases []wire.ReleaseParams
 	Leaves   []wire.LeaveParams
@@ -189,9 +187,7 @@ func (s *State) close(ctx workflow.Context) {
 		_ = workflow.Await(ctx, func() bool { return !slices.ContainsFunc(s.endings, func(e *ending) bool { return e.sent }) }) // it is never cancelled
 	}
 	info := workflow.GetInfo(ctx)
-	c := Closing{
-		Namespace: info.Namespace, WorkflowID: info.WorkflowExecution.ID, RunID: info.WorkflowExecution.RunID, HandsOver: s.handsOver != nil,
-	}
+	c := Closing{Namespace: info.Namespace, WorkflowID: info.WorkflowExecution.ID, RunID: info.WorkflowExecution.RunID}
 	for _, e := range s.endings {
 		switch params := e.params.(type) {
 		case wire.ReleaseParams:
@@ -200,7 +196,7 @@ func (s *State) close(ctx workflow.Context) {
 			c.Leaves = append(c.Leaves, params)
 		}
 	}
-	if last := s.releaseParams(nil); last.Inherits && !c.HandsOver {
+	if last := s.releaseParams(nil); last.Inherits && s.handsOver == nil {
 		last.All = true
 		c.Releases = append(c.Releases, last)
 	}
