@@ -169,7 +169,6 @@ func (s *Saga) run(ctx, inner workflow.Context, scope *runstate.Scope, fn func(c
 	err := matchDeadlock(fn(inner, s))
 	handsOver := runstate.HandsOver(ctx, err)
 	if err == nil || continuesAsNew(err) {
-		s.nested.AwaitInner(ctx)
 		if failed := s.succeed(ctx, scope, handsOver); failed != nil {
 			err = failed
 		}
@@ -192,6 +191,9 @@ func (s *Saga) succeed(ctx workflow.Context, scope *runstate.Scope, handsOver bo
 		return scope.KeepUntilRunEnds(ctx, s.nested)
 	case scope != nil:
 		return scope.Commit(ctx, s.nested)
+	}
+	s.nested.AwaitInner(ctx)
+	switch {
 	case s.outer != nil && (s.outer.ended || s.outer.nested.IsUndoing()):
 		return wire.NewEnded("lockstep: the saga around this one has failed, and this one was undone", false)
 	case s.outer != nil && len(s.pending) > 0:

@@ -13,11 +13,23 @@ var productMutants = []mutant{
 	{what: "a commit trusts an answer of any age", in: interceptors, tests: "TestVerify_LateAnswer_IsAskedAgain", edits: []edit{
 		{"internal/runstate/verify.go", "\tasked := workflow.Now(ctx)\n", "\tasked := workflow.Now(ctx).Add(time.Hour)\n"},
 	}},
-	{what: "a commit does not wait for sagas inside it that are being undone", in: interceptors, tests: "TestCommit_InnerSagaIsBeingUndone_Waits", edits: []edit{
-		{"workflows/saga.go", "\t\ts.nested.AwaitInner(ctx)\n", ""},
+	{what: "a commit does not wait for sagas inside it that begin to be undone while it verifies", in: interceptors, tests: innerUndone, edits: []edit{
+		{"internal/runstate/scope.go", "|| !saga.undoesInside() {", "|| true {"},
+	}},
+	{what: "a commit does not wait for sagas inside it that are being undone", in: interceptors, tests: innerUndone, edits: []edit{
+		{"internal/runstate/scope.go", "\t\tsaga.AwaitInner(ctx)\n", ""}, {"internal/runstate/scope.go", "|| !saga.undoesInside() {", "|| true {"},
+	}},
+	{what: "a compensation under a saga that is about to commit has locks of its own", in: interceptors, tests: innerUndone, edits: []edit{
+		{"internal/runstate/scope.go", "|| compensating)", "|| compensating && false)"},
+	}},
+	{what: "a saga releases its locks while one inside it is being undone", in: interceptors, tests: innerUndone, edits: []edit{
+		{"workflows/compensate.go", "for s.nested.AwaitInner(ctx); len(s.pending) > 0; s.nested.AwaitInner(ctx) {", "for len(s.pending) > 0 {"},
+	}},
+	{what: "a second release of a Lock does not wait for the first", in: interceptors, tests: "TestLock_ReleasedTwiceAtOnce_BothLearnTheOutcome", edits: []edit{
+		{"internal/runstate/lock.go", "{ return l.step.scope.closed })", "{ return true })"},
 	}},
 	{what: "a saga inside another one that continues as new is not undone with it", in: interceptors, tests: "TestInnerSaga_ContinuesAsNewAndOuterFails_IsUndone", edits: []edit{
-		{"workflows/saga.go", "if err == nil || continuesAsNew(err) {\n\t\ts.nested", "if err == nil {\n\t\ts.nested"},
+		{"workflows/saga.go", "if err == nil || continuesAsNew(err) {\n\t\tif", "if err == nil {\n\t\tif"},
 	}},
 	{what: "an own activity has the session of the step", in: "./internal/runstate", tests: "TestOwnContext_HidesSessionAndOptions", edits: []edit{
 		{"internal/runstate/own.go", "; session {\n", "; session && key == nil {\n"},
@@ -139,6 +151,7 @@ var productMutants = []mutant{
 const (
 	worker         = "./worker"
 	interceptors   = "./interceptors"
+	innerUndone    = "TestOuterSaga_InnerSagaIsBeingUndone_Waits"
 	janitor        = "./internal/janitor"
 	contention     = "./internal/cli/contention"
 	inspect        = "./internal/cli/inspect"
