@@ -13,7 +13,6 @@
 //
 //	lockstep.Acquire  {"resources": [{"name": "account/42"}], "schedule": 1, "holdTtl": "10m", "holdOnly": true}
 //	               →  {"lockId": "5b1e…/order-7/…", "leases": [{"resource": "account/42", "fence": 1767225600000, …}]}
-//	lockstep.Keep     {"resources": ["account/42"]}, until it is cancelled
 //	lockstep.Verify   {"used": [{"resource": "account/42", "schedule": 1}]}  →  {}
 //	lockstep.Release  {"resources": ["account/42"], "schedule": 1}  →  {}
 //	lockstep.Renew    {"leases": […]}  →  {"leases": […]}
@@ -25,7 +24,7 @@
 // lockstep.Unavailable means that the database failed, and is retryable too. lockstep.Lost, lockstep.Deadlock, lockstep.Superseded and
 // lockstep.Invalid are not. A workflow that acquires again after a release uses a greater schedule.
 //
-// An acquired hold lasts for its HoldTTL. Keep extends it, and so does the janitor of a worker while the workflow's run is open. The
+// An acquired hold lasts for its HoldTTL. Verify extends it, and so does the janitor of a worker while the workflow's run is open. The
 // janitor also releases what a closed run has left.
 //
 // All fields and failures, and how to wait without retries: docs/activities.md in the repository.

@@ -35,7 +35,7 @@ func workerCommand(s streams) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "worker",
 		Short: "Serve the lock activities on a task queue, for workflows in any language",
-		Long: `Serves the activities lockstep.Acquire, Wait, Keep, Renew, Leave and Release on a task queue, so
+		Long: `Serves the activities lockstep.Acquire, Wait, Verify, Renew, Leave and Release on a task queue, so
 that workflows in any language lock by calling them by name. docs/activities.md has their JSON.
 
 It also runs the janitor, which releases what closed workflows have left; see "lockstep janitor". Any

@@ -57,10 +57,11 @@ func TryEnter(ctx context.Context, locker Locker, own wire.Run, req party.Reques
 	return takeOverRuns(ctx, locker, locker.TryEnter, own, req)
 }
 
-// takeOverRuns calls enter until no other run of the workflow holds a resource of the request, or own may not take over.
+// takeOverRuns calls enter until no other run of the workflow holds a resource of the request, or own may not take over. Then it leaves those
+// of the resources that it has by then.
 func takeOverRuns(
 	ctx context.Context, locker Locker, enter func(context.Context, party.Request) ([]lockcore.Lease, error), own wire.Run, req party.Request,
-) ([]lockcore.Lease, error) {
+) (leases []lockcore.Lease, err error) {
 	bound := enterTimeout
 	if deadline, ok := ctx.Deadline(); ok {
 		bound = min(bound, time.Until(deadline)/2)
@@ -69,19 +70,29 @@ func takeOverRuns(
 	defer cancel()
 	req.MaxWait = min(req.MaxWait, bound/2)
 	req.Call = rand.Text() // repeated after a take-over, it is the same request
-	leases, err := enter(ctx, req)
-	for n := 0; errors.Is(err, party.ErrOtherRun); n++ {
-		other, failed := mayTakeOver(ctx, own, err)
-		if failed == nil && n == mostOthers {
-			failed = err
-		}
-		if failed != nil {
-			return nil, errors.Join(failed, locker.Leave(context.WithoutCancel(ctx), leases...))
-		}
-		req.TakeOver = other
+	err = takeOver(ctx, own, func(label string) (err error) {
+		req.TakeOver = label
 		leases, err = enter(ctx, req)
+		return err
+	})
+	if err != nil && len(leases) > 0 {
+		return nil, errors.Join(err, locker.Leave(context.WithoutCancel(ctx), leases...))
 	}
 	return leases, err
+}
+
+// takeOver calls ask until no other run of the workflow holds what it needs, or own may not take over: first with "", and then with the label
+// of the run from which own takes over. The error is that of ask, or reports that Temporal could not be asked.
+func takeOver(ctx context.Context, own wire.Run, ask func(label string) error) error {
+	err := ask("")
+	for n := 0; n < mostOthers && errors.Is(err, party.ErrOtherRun); n++ {
+		label, failed := mayTakeOver(ctx, own, err)
+		if failed != nil {
+			return failed
+		}
+		err = ask(label)
+	}
+	return err
 }
 
 // Verifier is the part of a *party.Locker that Verify needs.
@@ -92,25 +103,16 @@ type Verifier interface {
 // Verify calls Verifier.Verify for own, in an activity of that run. If own inherits from other runs of the workflow, it takes over
 // what they hold. If not, a hold of another run is a loss, because a guarded step of own would have taken it over.
 func Verify(ctx context.Context, locker Verifier, own wire.Run, v party.Verify) error {
-	err := locker.Verify(ctx, v)
-	for n := 0; n < mostOthers && errors.Is(err, party.ErrOtherRun); n++ {
-		other, failed := mayTakeOver(ctx, own, err)
-		if failed != nil {
-			return failed
-		}
-		if !v.Inherits {
-			return lostToEarlierRun(err)
-		}
-		v.TakeOver = other
-		err = locker.Verify(ctx, v)
-	}
-	return err
-}
-
-func lostToEarlierRun(err error) error {
 	var other *party.OtherRunError
-	errors.As(err, &other)
-	return &lockcore.LostError{Resource: other.Resource, LockID: other.LockID, Reason: "an earlier run holds it, and no step of this run does"}
+	return takeOver(ctx, own, func(label string) error {
+		if other != nil && !v.Inherits {
+			return &lockcore.LostError{Resource: other.Resource, LockID: other.LockID, Reason: "an earlier run holds it, and no step of this run does"}
+		}
+		v.TakeOver = label
+		err := locker.Verify(ctx, v)
+		errors.As(err, &other)
+		return err
+	})
 }
 
 // Raiser is the part of a *party.Locker that Raise needs.
@@ -121,16 +123,10 @@ type Raiser interface {
 // Raise calls Raiser.Raise for own, in an activity of that run, and takes over what other runs of the workflow hold if own is the
 // current run. Otherwise the error is the *party.OtherRunError, or reports that Temporal could not be asked.
 func Raise(ctx context.Context, locker Raiser, own wire.Run, r party.Raise) error {
-	err := locker.Raise(ctx, r)
-	for n := 0; n < mostOthers && errors.Is(err, party.ErrOtherRun); n++ {
-		other, failed := mayTakeOver(ctx, own, err)
-		if failed != nil {
-			return failed
-		}
-		r.TakeOver = other
-		err = locker.Raise(ctx, r)
-	}
-	return err
+	return takeOver(ctx, own, func(label string) error {
+		r.TakeOver = label
+		return locker.Raise(ctx, r)
+	})
 }
 
 // mayTakeOver returns the label of the other run that a *party.OtherRunError names, if Temporal reports own as the current run. It

@@ -24,7 +24,6 @@ type Locker interface {
 	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
 	Recheck(ctx context.Context, req party.Request) (again time.Duration, err error)
 	WatchFor(resource string)
-	Extend(ctx context.Context, lockID, run, resource string) (again time.Duration, err error)
 }
 
 // Activities has one exported method for each activity. The errors are application failures whose types begin with "lockstep.". If an

@@ -9,7 +9,6 @@ import (
 	"iter"
 	"log/slog"
 	"reflect"
-	"slices"
 	"testing"
 	"time"
 
@@ -40,7 +39,6 @@ type fakeLocker struct {
 	verified []party.Verify
 	bars     []party.Raise
 	tended   []string
-	extended []string
 	// recheckErr, if not nil, is the error of Recheck instead of err.
 	recheckErr error
 	rechecked  []party.Request
@@ -121,14 +119,6 @@ func (f *fakeLocker) Status(context.Context, lockcore.Filter) iter.Seq2[lockcore
 }
 
 func (f *fakeLocker) WatchFor(resource string) { f.tended = append(f.tended, resource) }
-
-func (f *fakeLocker) Extend(_ context.Context, _, _, resource string) (time.Duration, error) {
-	f.extended = append(f.extended, resource)
-	if slices.Contains(f.lacks, resource) {
-		return 0, lockcore.ErrLost
-	}
-	return time.Hour, f.err
-}
 
 func lease(lockID string) lockcore.Lease {
 	return lockcore.Lease{
@@ -211,18 +201,6 @@ func TestAcquire_ParkOrTry_IsNotRetryable(t *testing.T) {
 		require.True(t, app.NonRetryable())
 		require.Equal(t, field == "park", f.queued)
 	}
-}
-
-func TestKeep_HoldLost_Fails(t *testing.T) {
-	t.Parallel()
-	f := &fakeLocker{err: &lockcore.LostError{Resource: "account/1"}}
-	_, err := call(t, f, "lockstep.Keep", `{"resources":["account/1"]}`)
-	var app *temporal.ApplicationError
-	require.ErrorAs(t, err, &app)
-	require.Equal(t, "lockstep.Lost", app.Type())
-	require.True(t, app.NonRetryable())
-	require.Equal(t, []string{"account/1"}, f.extended)
-	require.Empty(t, f.released)
 }
 
 func TestRenewAndLeave_LeasesOfAcquire_AreAccepted(t *testing.T) {
@@ -313,7 +291,7 @@ func TestActivities_Names_AreTheWireNames(t *testing.T) {
 		names = append(names, "lockstep."+m.Name)
 	}
 	require.Equal(t, []string{
-		wire.ActivityAcquire, wire.ActivityBar, wire.ActivityKeep, wire.ActivityLeave, wire.ActivityRelease, wire.ActivityRenew,
+		wire.ActivityAcquire, wire.ActivityBar, wire.ActivityLeave, wire.ActivityRelease, wire.ActivityRenew,
 		wire.ActivityVerify, wire.ActivityWait,
 	}, names)
 }
@@ -368,7 +346,7 @@ func TestActivities_NoWorkflow_NeedALockID(t *testing.T) {
 	t.Parallel()
 	for name, in := range map[string]string{
 		"lockstep.Acquire": `"resources":[{"name":"account/1"}]`, "lockstep.Release": `"resources":["account/1"]`,
-		"lockstep.Keep": `"resources":["account/1"]`, "lockstep.Wait": `"resource":{"name":"account/1"}`,
+		"lockstep.Wait": `"resource":{"name":"account/1"}`,
 	} {
 		_, err := callFrom(t, &fakeLocker{}, false, name, "{"+in+"}")
 		require.ErrorIs(t, wire.LockError(err), lockcore.ErrInvalid, name)

@@ -25,7 +25,6 @@ func TestActivities_OtherCollection(t *testing.T) {
 		"Bar":                         {wire.ActivityBar, `"resources":["a"],"saga":"2","schedule":7`, ""},
 		"Release":                     {wire.ActivityRelease, `"resources":["a"],"schedule":7`, ""},
 		"Verify":                      {wire.ActivityVerify, `"used":[{"resource":"a","schedule":7}]`, wire.FailureLost},
-		"Keep":                        {wire.ActivityKeep, `"resources":["a"]`, wire.FailureLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -36,10 +36,6 @@ func (r *registered) Verify(ctx context.Context, in converter.RawValue) (wire.Ve
 	return decoded(ctx, in, r.Activities.Verify)
 }
 
-func (r *registered) Keep(ctx context.Context, in converter.RawValue) (wire.KeepResult, error) {
-	return decoded(ctx, in, r.Activities.Keep)
-}
-
 func (r *registered) Bar(ctx context.Context, in converter.RawValue) (wire.BarResult, error) {
 	return decoded(ctx, in, r.Activities.Bar)
 }

@@ -85,7 +85,7 @@ func TestGolden_WireFormat_IsUnchanged(t *testing.T) {
 		"waitID":  wire.WaitID(7),
 		"activities": []string{
 			wire.ActivityPrefix, wire.ActivityAcquire, wire.ActivityRenew, wire.ActivityLeave, wire.ActivityRelease, wire.ActivityWait,
-			wire.ActivityKeep, wire.ActivityBar, wire.ActivityVerify,
+			wire.ActivityBar, wire.ActivityVerify,
 		},
 		"failureTypes": []string{
 			wire.FailureBusy, wire.FailureParked, wire.FailureLost, wire.FailureSuperseded, wire.FailureDeadlock, wire.FailureInvalid,
@@ -100,14 +100,13 @@ func TestGolden_WireFormat_IsUnchanged(t *testing.T) {
 			"LeaveParams": filled[wire.LeaveParams](), "LeaveResult": filled[wire.LeaveResult](),
 			"ReleaseParams": filled[wire.ReleaseParams](), "ReleaseResult": filled[wire.ReleaseResult](),
 			"WaitParams": filled[wire.WaitParams](), "BarParams": filled[wire.BarParams](), "BarResult": filled[wire.BarResult](),
-			"KeepParams": filled[wire.KeepParams](), "KeepResult": filled[wire.KeepResult](),
 			"VerifyParams": filled[wire.VerifyParams](), "VerifyResult": filled[wire.VerifyResult](),
 		},
 		"zero payloads": map[string]any{
 			"Guard": wire.Guard{}, "Handover": wire.Handover{}, "Lease": wire.Lease{}, "Holder": wire.Holder{}, "Use": wire.Use{},
 			"AcquireParams": wire.AcquireParams{}, "AcquireResult": wire.AcquireResult{}, "RenewParams": wire.RenewParams{},
 			"LeaveParams": wire.LeaveParams{}, "ReleaseParams": wire.ReleaseParams{}, "WaitParams": wire.WaitParams{},
-			"BarParams": wire.BarParams{}, "KeepParams": wire.KeepParams{}, "VerifyParams": wire.VerifyParams{},
+			"BarParams": wire.BarParams{}, "VerifyParams": wire.VerifyParams{},
 		},
 		"details": map[string]any{
 			"Busy": filled[wire.BusyDetails](), "Parked": filled[wire.ParkedDetails](), "Lost": filled[wire.LostDetails](),

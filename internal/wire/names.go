@@ -31,7 +31,6 @@ const (
 	ActivityRelease = "lockstep.Release"
 	ActivityVerify  = "lockstep.Verify"
 	ActivityWait    = "lockstep.Wait"
-	ActivityKeep    = "lockstep.Keep"
 	ActivityBar     = "lockstep.Bar"
 )
 
@@ -39,7 +38,7 @@ const (
 // sessions.
 func IsNeverGuarded(activityType string) bool {
 	switch activityType {
-	case ActivityAcquire, ActivityRenew, ActivityLeave, ActivityRelease, ActivityVerify, ActivityWait, ActivityKeep, ActivityBar,
+	case ActivityAcquire, ActivityRenew, ActivityLeave, ActivityRelease, ActivityVerify, ActivityWait, ActivityBar,
 		"internalSessionCreationActivity", "internalSessionCompletionActivity":
 		return true
 	default:

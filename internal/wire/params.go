@@ -175,21 +175,6 @@ type WaitParams struct {
 // Check returns a *lockcore.InvalidError if MaxWait is negative.
 func (p WaitParams) Check() error { return CheckNotNegative("maxWait", p.MaxWait, asLongAsItTakes) }
 
-// KeepParams is the input of [ActivityKeep].
-type KeepParams struct {
-	// LockID names the hold; absent means that of the calling workflow.
-	LockID string `json:"lockId,omitempty"`
-	// Resources lists the resources on which the hold is extended: 1 to 100 names.
-	Resources []string `json:"resources"`
-	// Once extends the holds once and returns.
-	Once bool `json:"once,omitempty"`
-	// Collection is as in [Guard].
-	Collection string `json:"collection,omitempty"`
-}
-
-// KeepResult is the result of [ActivityKeep]. Without Once the activity ends by itself only if it fails.
-type KeepResult struct{}
-
 // BarParams is the input of [ActivityBar].
 type BarParams struct {
 	// LockID is that of the calling workflow, or absent. No other is accepted.
