@@ -165,7 +165,7 @@ func TestScopeStep_KeptWhileWaiting_IsReleased(t *testing.T) {
 		},
 		"when it has run": func(ctx workflow.Context) error { return do(step(ctx, 0), "Refuse") },
 		"when it is late": func(ctx workflow.Context) error {
-			return do(workflow.WithStartToCloseTimeout(step(ctx, 0), time.Second), "Stay")
+			return do(workflow.WithStartToCloseTimeout(step(ctx, 0), 5*time.Second), "Stay")
 		},
 		"with its workflow": nil,
 	} {
