@@ -3,6 +3,7 @@ package interceptors
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -11,11 +12,11 @@ import (
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/log"
 
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/runstate"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 const (
@@ -51,7 +52,7 @@ func (c *closer) Close(of runstate.Closing) {
 	if len(c.waker.connectionsTo(of.Namespace)) == 0 && c.IsTest() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
-		_ = c.end(ctx, Connection{NamespaceID: of.Namespace}, of, nil)
+		_ = c.end(ctx, Connection{NamespaceID: of.Namespace, Logger: log.NewStructuredLogger(slog.Default())}, of, nil)
 		return
 	}
 	c.mu.Lock()
@@ -181,43 +182,20 @@ func (c *closer) end(ctx context.Context, to Connection, of runstate.Closing, la
 	}
 	// The workflow code may have run again in another process, which decided what is handed over. The next run releases the rest.
 	handed := handsOver(last, of.RunID)
+	// The next run, if this one continued as new, has inherited nothing of what is released here. What it holds is its own.
+	next := last.GetWorkflowExecutionContinuedAsNewEventAttributes().GetNewExecutionRunId()
 	for _, p := range of.Releases {
-		release := party.Release{LockID: run.LockID(), Run: run.RunID, Order: party.LastAttempt(p.Schedule)}
-		if p.Handed {
-			release.Run = p.Run
-		}
-		switch {
-		case p.Step != "":
-			release.LockID = run.StepLockID(p.Step)
-		case handed:
+		if handed && p.Step == "" {
 			continue
 		}
-		if p.Committed && to.Logger != nil {
-			errs = append(errs, currentrun.ReleaseCommitted(ctx, c.locker, to.Logger, release, p.Resources))
-		} else {
-			errs = append(errs, currentrun.Release(ctx, c.locker, release, p.Resources))
-		}
-		if p.Inherits || p.All {
-			errs = append(errs, c.releaseInherited(ctx, to, run, p, last))
-		}
+		errs = append(errs, currentrun.Release(ctx, c.locker, to.Logger, run, p, next, func() (bool, error) {
+			if to.Client == nil { // in the test environment no run follows another
+				return true, nil
+			}
+			latest, err := currentrun.Describe(ctx, to.Client.WorkflowService(), to.Namespace, run.WorkflowID, "")
+			current := latest.GetExecution().GetRunId()
+			return err == nil && (current == run.RunID || current == next), err
+		}))
 	}
 	return errors.Join(errs...)
-}
-
-// releaseInherited releases what earlier runs of the workflow still hold, unless a later run may continue with it.
-func (c *closer) releaseInherited(ctx context.Context, to Connection, run wire.Run, p wire.ReleaseParams, last *historypb.HistoryEvent) error {
-	held, err := currentrun.Inherited(ctx, c.locker, run, p.Resources, p.All)
-	if err != nil || len(held) == 0 {
-		return err
-	}
-	if to.Client != nil {
-		latest, err := currentrun.Describe(ctx, to.Client.WorkflowService(), to.Namespace, run.WorkflowID, "")
-		// next, if the run continued as new, has inherited nothing of this. What it holds is its own.
-		next := last.GetWorkflowExecutionContinuedAsNewEventAttributes().GetNewExecutionRunId()
-		if current := latest.GetExecution().GetRunId(); err != nil || current != run.RunID && current != next {
-			return err
-		}
-		delete(held, next)
-	}
-	return currentrun.ReleaseInherited(ctx, c.locker, run, held)
 }

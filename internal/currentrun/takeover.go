@@ -4,13 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"iter"
-	"math"
-	"slices"
 	"time"
 
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/log"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -22,8 +18,6 @@ const (
 	mostOthers = 8
 	// enterTimeout bounds a request. An attempt that cannot reach the database must report that instead of waiting in its slot.
 	enterTimeout = 10 * time.Second
-	// releaseBatch is the largest number of resources in one release.
-	releaseBatch = 100
 )
 
 // Locker is the part of a *party.Locker that Enter and TryEnter need.
@@ -145,68 +139,4 @@ func mayTakeOver(ctx context.Context, own wire.Run, err error) (label string, fa
 		return "", err
 	}
 	return other.Other, nil
-}
-
-// Releaser is the part of a *party.Locker that Release and ReleaseInherited need.
-type Releaser interface {
-	Release(ctx context.Context, r party.Release) error
-	ReleaseCommitted(ctx context.Context, r party.Release) (missed []lockcore.LostError, err error)
-	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
-}
-
-// Release calls Releaser.Release for any number of resources.
-func Release(ctx context.Context, locker Releaser, r party.Release, names []string) error {
-	for batch := range slices.Chunk(names, releaseBatch) {
-		r.Resources = batch
-		if err := locker.Release(ctx, r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// ReleaseCommitted is [Release] for a saga that has committed. It logs the locks that the saga had lost without noticing.
-func ReleaseCommitted(ctx context.Context, locker Releaser, logger log.Logger, r party.Release, names []string) error {
-	for batch := range slices.Chunk(names, releaseBatch) {
-		r.Resources = batch
-		missed, err := locker.ReleaseCommitted(ctx, r)
-		for i := range missed {
-			logger.Error("lockstep: a saga committed although it had lost a lock: another party may have held it before the commit",
-				"lockId", r.LockID, "run", r.Run, "resource", missed[i].Resource, "error", &missed[i])
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Inherited lists the resources that other runs of own's workflow hold, by run: those among names, or all of them if all is set.
-func Inherited(ctx context.Context, locker Releaser, own wire.Run, names []string, all bool) (map[string][]string, error) {
-	byRun := map[string][]string{}
-	for s, err := range locker.Status(ctx, lockcore.Filter{LockID: own.LockID(), Contended: true}) {
-		switch {
-		case errors.Is(err, party.ErrDamaged): // its locks are out of reach, those of other documents are not
-		case err != nil:
-			return nil, err
-		case s.Run == "" || s.Run == own.RunID || s.State == lockcore.StateDraining:
-		case all || slices.Contains(names, s.Resource):
-			byRun[s.Run] = append(byRun[s.Run], s.Resource)
-		}
-	}
-	return byRun, nil
-}
-
-// ReleaseInherited releases what [Inherited] has listed. Call it only if no run after own may continue with these locks.
-func ReleaseInherited(ctx context.Context, locker Releaser, own wire.Run, byRun map[string][]string) error {
-	for run, names := range byRun {
-		slices.Sort(names)
-		err := Release(ctx, locker, party.Release{
-			LockID: own.LockID(), Run: run, Order: party.LastAttempt(math.MaxInt32), Reason: "released by a later run of its workflow",
-		}, slices.Compact(names))
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -35,7 +35,7 @@ var productMutants = []mutant{
 		{"internal/runstate/own.go", "; session {\n", "; session && key == nil {\n"},
 	}},
 	{what: "a release of the run before ends what the next run holds", in: lockactivities, tests: "TestRelease_HandedOver_EndsOnlyRequestsOfTheRunBefore", edits: []edit{
-		{"internal/lockactivities/release.go", "\tofBefore := p.Handed && self.run != \"\"\n", "\tofBefore := p.Handed && self.run == \"\"\n"},
+		{"internal/currentrun/release.go", "\tif p.Handed { //", "\tif p.Handed && false { //"},
 	}},
 	{what: "a Lock is taken by a local activity", in: worker, tests: "TestLock_TaskIsLost_HoldsNothing", edits: []edit{
 		{"internal/runstate/lock.go", "\treturn t.scope.state.await(ctx, o, result, t.mustStop)\n", "\treturn workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{\n\t\tScheduleToCloseTimeout: attemptTimeout,\n\t}), o.name, o.params).Get(ctx, result)\n"},
@@ -68,13 +68,13 @@ var productMutants = []mutant{
 		{"internal/runstate/verify.go", "Inherits: s.wasReset, ", "Inherits: s.wasReset || s.continues, "},
 	}},
 	{what: "the end of a run releases what the next run has taken", in: interceptors, tests: "TestCloser_NextRunHolds_ReleasesOnlyWhatWasInherited", edits: []edit{
-		{"interceptors/closing.go", "\t\tdelete(held, next)\n", ""},
+		{"internal/currentrun/release.go", "if delete(held, except); err != nil", "if err != nil"},
 	}},
 	{what: "a saga under a context from outside the saga around it runs", in: interceptors, tests: "TestStep_InASagaWithOuterContext_IsRefused", edits: []edit{
 		{"workflows/saga.go", "cmp.Or(opts.check(), runstate.CheckSaga(ctx))", "opts.check()"},
 	}},
 	{what: "a release that a reset repeats ends nothing of the earlier run", in: "./internal/lockactivities", tests: "TestRelease_RunThatDecidedItWasReset_EndsItsRequestsToo", edits: []edit{
-		{"internal/lockactivities/release.go", "p.Run != \"\" && p.Run != self.run {", "p.Run != \"\" && p.Run != self.run && false {"},
+		{"internal/currentrun/release.go", "p.Run != \"\" && p.Run != own.RunID {", "p.Run != \"\" && p.Run != own.RunID && false {"},
 	}},
 	{what: "the waits of a failed saga's steps are not cancelled", in: worker, tests: "TestNestedSaga_FailsWhileWaiting_StepDoesNotRun", edits: []edit{
 		{"internal/runstate/wait.go", " || t.saga.IsUndoing() && !t.Guard.NeverVictim", ""},
