@@ -167,7 +167,7 @@ func TestOwnActivity_TenAttemptsFail_Panics(t *testing.T) {
 	require.ErrorContains(t, err, "lockstep.Verify failed ten times")
 }
 
-// A lost lock undoes the saga, whoever notices it.
+// A lost lock undoes the saga, whether a step, a Verify or the commit notices it.
 func TestSaga_LockIsLost_IsUndone(t *testing.T) {
 	t.Parallel()
 	for name, fn := range map[string]func(ctx workflow.Context, s *workflows.Saga) error{

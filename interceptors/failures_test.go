@@ -87,7 +87,7 @@ func TestFailures_OfChild_AreTypedInParent(t *testing.T) {
 	var seen *temporal.ApplicationError
 	require.NoError(t, runWorkflow(t, env, &releases{}, func(ctx workflow.Context) error {
 		if err := workflow.ExecuteChildWorkflow(ctx, "Child").Get(ctx, nil); !errors.As(err, &seen) {
-			return errors.New("it is no application error")
+			return errors.New("it is not an application error")
 		}
 		return nil
 	}))

@@ -88,7 +88,7 @@ func (s *Saga) Attempt() int { return s.attempt }
 // ends, by its worker. If the server rejects the task, because a signal or a cancellation has arrived, the code runs again and still holds
 // all locks.
 //
-// So within five minutes after a lock was used, the commit does not notice that somebody has released it by force or dropped the collection,
+// So within five minutes after a lock was used, the commit does not notice that an operator has released it by force or dropped the collection,
 // or that a step ran on a worker without Lockstep. The release finds that out: it logs an error, and "lockstep why" and "lockstep doctor"
 // report it. A saga that must know before it commits calls [Saga.Verify].
 //

@@ -22,7 +22,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 )
 
-// hexCodec makes payloads unreadable for whoever lacks it.
+// hexCodec makes payloads unreadable for a process that lacks it.
 type hexCodec struct{}
 
 const hexEncoding = "binary/hex"

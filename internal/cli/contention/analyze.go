@@ -15,7 +15,7 @@ import (
 type Options struct {
 	// Resource is a prefix of the names of resources.
 	Resource string
-	// Since and Until select the holds and waits that touch the time between them, in full. Zero is no bound.
+	// Since and Until select the holds and waits that touch the time between them, in full. Zero means no bound.
 	Since, Until time.Time
 }
 

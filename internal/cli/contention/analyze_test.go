@@ -34,7 +34,7 @@ func TestHolds_WrittenByTwoProcesses_CountOnce(t *testing.T) {
 	require.Len(t, r.Holds, 1)
 	require.Len(t, r.Waits, 1)
 	require.Equal(t, 2, r.Read.Repeated)
-	require.Equal(t, begin.Add(time.Second), r.Holds[0].End, "whoever wrote the later one found it gone")
+	require.Equal(t, begin.Add(time.Second), r.Holds[0].End, "the process that wrote the later one found it gone")
 }
 
 func TestDeadlocks_SpanAndWait_CountOnce(t *testing.T) {

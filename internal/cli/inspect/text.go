@@ -10,7 +10,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// PrintResources prints a line for each resource. It shortens long names in the middle to fit a width; 0 is no limit.
+// PrintResources prints a line for each resource. It shortens long names in the middle to fit a width; 0 means no limit.
 func PrintResources(out io.Writer, resources []Resource, width int) error {
 	rows := [][]string{{"RESOURCE", "HELD BY", "MODE", "FOR", "ENDS", "WAITING", "LONGEST"}}
 	others, widest := make([]string, len(resources)), 0 // these are not shortened

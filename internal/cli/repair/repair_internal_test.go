@@ -167,7 +167,7 @@ func TestChangeIdentity_UnknownFields_Matches(t *testing.T) {
 	}
 }
 
-// Somebody changes the identity all the time.
+// Another process changes the identity all the time.
 func TestChangeIdentity_ChangedByOthers_Ends(t *testing.T) {
 	t.Parallel()
 	coll := testenv.Mongo(t).Collection("locks")

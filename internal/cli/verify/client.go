@@ -59,7 +59,7 @@ func RunClient(ctx context.Context, in io.Reader, out io.Writer) error {
 	read, write := json.NewDecoder(bufio.NewReader(in)), json.NewEncoder(out)
 	var s setup
 	if err := read.Decode(&s); err != nil {
-		return fmt.Errorf("%w: the first line is no setup: %w", ErrUsage, err)
+		return fmt.Errorf("%w: the first line is not a setup: %w", ErrUsage, err)
 	}
 	c := &client{lockID: fmt.Sprintf("client-%d", s.Client), cutter: newCutter(s.Seed), held: map[string]*holding{}}
 	mc, err := connect.Mongo(ctx, s.URI, "lockstep verify", func(o *options.ClientOptions) { o.SetDialer(c.cutter) })

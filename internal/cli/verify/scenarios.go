@@ -58,7 +58,7 @@ func (r *run) scenarios(ctx context.Context, _ uint64) (outcome, error) {
 	return found, err
 }
 
-// watched is a harness that keeps its error, which is no failure of a scenario.
+// watched is a harness that keeps its error, which is not a failure of a scenario.
 type watched struct {
 	scenarios.Harness
 	err error

@@ -18,7 +18,7 @@ var ErrDamaged = errors.New("lockstep: damaged document")
 // DamagedError names a document that cannot be decoded: it was damaged, or another program wrote it. It matches
 // ErrDamaged. Other documents can be used.
 type DamagedError struct {
-	// Resource is the _id of the document. An _id that is no string is in extended JSON.
+	// Resource is the _id of the document. An _id that is not a string is in extended JSON.
 	Resource string
 	// Err describes the damage.
 	Err error
