@@ -91,10 +91,10 @@ func TestOwnActivities_PropagatorNeedsAValue_HaveIt(t *testing.T) {
 }
 
 // The guards of one workflow task, and the releases of a saga, exceed what the server accepts at once. A worker without the plugin runs most
-// of the steps, because 48,000 locks take minutes.
+// of the steps, because 24,000 locks take minutes.
 func TestSizes_ManySteps_RunAndAreReleased(t *testing.T) {
 	t.Parallel()
-	const steps, locked = 480, 8
+	const steps, locked = 240, 8
 	b := setup(t)
 	unlocked := b.on(b.queue + "-unlocked")
 	b.workflow("W", func(ctx workflow.Context) error {
@@ -104,7 +104,7 @@ func TestSizes_ManySteps_RunAndAreReleased(t *testing.T) {
 				if i == locked {
 					ctx = workflow.WithTaskQueue(ctx, unlocked.queue)
 				}
-				futures[i] = workflow.ExecuteActivity(workflows.Guard(ctx, hundred(40)...), "Nothing")
+				futures[i] = workflow.ExecuteActivity(workflows.Guard(ctx, hundred(80)...), "Nothing")
 			}
 			for _, f := range futures {
 				if err := f.Get(ctx, nil); err != nil {
@@ -119,7 +119,7 @@ func TestSizes_ManySteps_RunAndAreReleased(t *testing.T) {
 		err = saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
 			var refused error
 			for range steps {
-				f := workflow.ExecuteActivity(workflows.Guard(ctx, hundred(500)...), "Nothing")
+				f := workflow.ExecuteActivity(workflows.Guard(ctx, hundred(1000)...), "Nothing")
 				if f.IsReady() {
 					refused = f.Get(ctx, nil)
 					break
