@@ -1,7 +1,6 @@
 package interceptors
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -151,7 +150,7 @@ func (g *guardedStep) run(ctx workflow.Context) workflow.Future {
 	if g.scheduled.IsReady() { // it was refused, and not scheduled
 		return g.scheduled
 	}
-	g.step.Scheduled()
+	g.step.Scheduled(ctx)
 	outer, settable := workflow.NewFuture(ctx)
 	runstate.StateFrom(ctx).WhenReady(g.scheduled, func(own workflow.Context) {
 		if runstate.IsFinal(g.scheduled.Get(own, nil)) {
@@ -185,7 +184,7 @@ func (g *guardedStep) finish(own, ctx workflow.Context, to workflow.Settable) {
 		to.SetError(err)
 		return
 	}
-	g.outbound.passResult(own, ctx, g.scheduled, to)
+	passResult(own, ctx, g.scheduled, to)
 }
 
 // attempt waits for the latest scheduling, or schedules the step again if that one was parked.
@@ -202,20 +201,19 @@ func (g *guardedStep) attempt(ctx workflow.Context) error {
 
 // passResult settles a future with the result of a step. A future that is chained to another decodes with the workflow's data converter.
 // But the step's data converter may depend on the context of the activity. So the step's future decodes the payload, and the result is
-// encoded again for the workflow. The SDK offers no function for that, so the result is taken from the input of a ContinueAsNewError that
-// is never returned. own is the context of the calling coroutine, ctx that of the step.
-func (w *workflowOutbound) passResult(own, ctx workflow.Context, from workflow.Future, to workflow.Settable) {
+// encoded again for the workflow. own is the context of the calling coroutine, ctx that of the step.
+func passResult(own, ctx workflow.Context, from workflow.Future, to workflow.Settable) {
 	var raw converter.RawValue
 	if from.Get(own, &raw) != nil || raw.Payload() == nil {
 		to.Chain(from)
 		return
 	}
-	var next *workflow.ContinueAsNewError
-	if !errors.As(w.Next.NewContinueAsNewError(ctx, "lockstep-result", raw), &next) {
+	result, err := runstate.EncodeResult(ctx, raw)
+	if err != nil {
 		to.Chain(from)
 		return
 	}
-	to.SetValue(next.Input)
+	to.SetValue(result)
 }
 
 func failed(ctx workflow.Context, err error) workflow.Future {

@@ -3,17 +3,13 @@ package worker_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
-	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -88,72 +84,4 @@ func TestOwnActivities_PropagatorNeedsAValue_HaveIt(t *testing.T) {
 	b.requireFree(t, account2.Name)
 	b.signal(t, run, "end")
 	b.succeed(t, run)
-}
-
-// The guards of one workflow task, and the releases of a saga, exceed what the server accepts at once. A worker without the plugin runs most
-// of the steps, because 24,000 locks take minutes.
-func TestSizes_ManySteps_RunAndAreReleased(t *testing.T) {
-	t.Parallel()
-	const steps, locked = 240, 8
-	b := setup(t)
-	unlocked := b.on(b.queue + "-unlocked")
-	b.workflow("W", func(ctx workflow.Context) error {
-		err := saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			futures := make([]workflow.Future, steps)
-			for i := range futures {
-				if i == locked {
-					ctx = workflow.WithTaskQueue(ctx, unlocked.queue)
-				}
-				futures[i] = workflow.ExecuteActivity(workflows.Guard(ctx, hundred(80)...), "Nothing")
-			}
-			for _, f := range futures {
-				if err := f.Get(ctx, nil); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		err = saga(ctx, func(ctx workflow.Context, _ *workflows.Saga) error {
-			var refused error
-			for range steps {
-				f := workflow.ExecuteActivity(workflows.Guard(ctx, hundred(1000)...), "Nothing")
-				if f.IsReady() {
-					refused = f.Get(ctx, nil)
-					break
-				}
-			}
-			if !errors.Is(refused, lockcore.ErrInvalid) {
-				return fmt.Errorf("more than the server accepts was not refused: %w", refused)
-			}
-			return nil
-		})
-		return err
-	})
-	b.serve(t)
-	unlocked.work(t, sdkworker.Options{DisableWorkflowWorker: true, Plugins: []sdkworker.Plugin{}}, nil)
-	b.succeed(t, b.start(t, "W"))
-	require.Eventually(t, func() bool { return b.documentsHeld(t) == 0 }, within, lookEvery*10, "locks remain")
-}
-
-// hundred returns a hundred shared resources with names of the given length.
-func hundred(length int) []lockcore.Resource {
-	all := make([]lockcore.Resource, 100)
-	for i := range all {
-		all[i] = lockcore.Shared(fmt.Sprintf("%0*d", length, i))
-	}
-	return all
-}
-
-func (b *bundle) documentsHeld(t *testing.T) (n int) {
-	t.Helper()
-	for s, err := range b.locker.Status(t.Context(), lockcore.Filter{}) {
-		require.NoError(t, err)
-		if strings.HasPrefix(s.Resource, "0") {
-			n++
-		}
-	}
-	return n
 }

@@ -85,6 +85,9 @@ func (p *Plugin) simplePlugin() *temporal.SimplePlugin {
 		},
 		ConfigureWorker: p.configureWorker,
 		ConfigureWorkflowReplayer: func(_ context.Context, o sdkworker.PluginConfigureWorkflowReplayerOptions) error {
+			if p.locker == nil { // the header of a run that continues another one may be encoded
+				p.interceptor = interceptors.New(interceptors.Options{DataConverter: o.WorkflowReplayerOptions.DataConverter})
+			}
 			return p.install(&o.WorkflowReplayerOptions.Interceptors)
 		},
 		RunContextBefore: p.register,

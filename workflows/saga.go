@@ -147,8 +147,11 @@ func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx wo
 	inner, scope := enterScope(ctx)
 	s := &Saga{attempt: attempt, scope: runstate.ScopeFrom(inner), parallel: opts.ParallelCompensation}
 	inner, s.nested = runstate.WithSaga(inner)
-	if s.outer, _ = ctx.Value(sagaKey{}).(*Saga); s.outer != nil && (s.outer.ended || runstate.IsCompensating(ctx)) {
-		s.outer = nil // a saga inside a compensation is never undone by the saga that it helps to undo
+	if !runstate.IsCompensating(ctx) { // a saga inside a compensation is never undone by the saga that it helps to undo
+		s.outer, _ = ctx.Value(sagaKey{}).(*Saga)
+	}
+	for s.outer != nil && s.outer.ended {
+		s.outer = s.outer.outer
 	}
 	return s, s.run(ctx, workflow.WithValue(inner, sagaKey{}, s), scope, fn)
 }
@@ -173,12 +176,13 @@ func (s *Saga) run(ctx, inner workflow.Context, scope *runstate.Scope, fn func(c
 			err = failed
 		}
 	}
-	if err == nil || continuesAsNew(err) {
-		s.ended = true
-		return err
+	fails := err != nil && !continuesAsNew(err)
+	if fails {
+		err = s.undo(ctx, err)
 	}
-	err = s.undo(ctx, err)
-	if s.ended = true; scope != nil {
+	s.ended = true
+	s.nested.End()
+	if fails && scope != nil {
 		scope.Release()
 	}
 	return err
@@ -211,7 +215,6 @@ func continuesAsNew(err error) bool {
 // undo ends the steps that may still run, and runs the compensations. It returns err, or a *SagaError if a compensation failed.
 func (s *Saga) undo(ctx workflow.Context, err error) error {
 	s.nested.BeginUndo(ctx)
-	defer s.nested.EndUndo()
 	if slices.ContainsFunc(s.pending, func(c *compensation) bool { return !c.isVoid(ctx) }) {
 		s.nested.Bar(ctx)
 	}
@@ -308,7 +311,7 @@ func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workf
 	if s.ended {
 		return failed(ctx, ended("Step"))
 	}
-	if runstate.ScopeFrom(ctx) != s.scope {
+	if runstate.ScopeFrom(ctx) != s.scope || !runstate.SagaFrom(ctx).IsWithin(s.nested) {
 		return refuseStep(ctx, "a context from outside the saga", "the context that RunSaga gives to its function, or one derived from it")
 	}
 	if activityName(undo) == "" {

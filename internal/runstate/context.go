@@ -221,11 +221,10 @@ func Session(ctx workflow.Context) *workflow.SessionInfo {
 	return workflow.GetSessionInfo(ctx)
 }
 
-// OutsideSession returns a context of the run that is in no session, with the locks and the activity options of ctx.
+// OutsideSession returns a context with the values of ctx, except its session, that is not cancelled.
 func OutsideSession(ctx workflow.Context) workflow.Context {
-	c := stepContextOf(ctx)
-	outside, _ := workflow.NewDisconnectedContext(c.state.base)
-	return c.attach(workflow.WithActivityOptions(outside, workflow.GetActivityOptions(ctx)))
+	outside, _ := workflow.NewDisconnectedContext(ownContext{ctx, ctx})
+	return outside
 }
 
 // WithOwner returns a context whose steps wait and hold as the owner with this name, and whose child workflows inherit it. If the name is

@@ -25,14 +25,7 @@ func (s *State) HandOver(ctx workflow.Context, err error) error {
 			return c.lost
 		}
 	}
-	err = s.verifyAged(ctx, func() (held uses) {
-		for _, c := range s.open {
-			for _, u := range c.uses.held() {
-				held.add(u)
-			}
-		}
-		return held
-	})
+	err = s.verifyAged(ctx, ctx, s.open)
 	if err == nil {
 		s.handsOver = next
 	}

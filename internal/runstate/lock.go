@@ -37,7 +37,7 @@ func (s *State) Lock(ctx workflow.Context, locks *Locks) (*Lock, error) {
 	if err == nil {
 		return l, nil
 	}
-	if errors.Is(err, lockcore.ErrInvalid) || g.Try && errors.Is(err, lockcore.ErrBusy) { // it has left nothing
+	if g.Try && len(g.Resources) == 1 && errors.Is(err, lockcore.ErrBusy) { // it has left nothing
 		scope.uses = nil
 	}
 	scope.Release()
@@ -92,6 +92,7 @@ func (l *Lock) take(ctx workflow.Context) error {
 		case err == nil && !l.covers(&result):
 			continue
 		}
+		t.noteLoss(err)
 		t.settle(ctx, err)
 		return t.markNeverRan(wire.TypedError(err))
 	}
@@ -104,6 +105,7 @@ func (l *Lock) ask(ctx workflow.Context, result *wire.AcquireResult) error {
 	t := l.step
 	o := own{
 		name: wire.ActivityAcquire, summary: "lock " + strings.Join(names(t.Guard.Resources), ", "), id: wire.WaitID(t.Guard.Schedule), params: l.params(ctx),
+		size: sizeOf(t.Guard.Resources),
 	}
 	if t.Guard.MaxWait > 0 {
 		o.total = time.Duration(t.Guard.MaxWait) + waitSlack

@@ -4,13 +4,16 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
+	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 const (
@@ -40,6 +43,8 @@ type own struct {
 	priority  temporal.Priority
 	// attempt bounds one attempt; 0 means attemptTimeout. total, unless it is 0, bounds all attempts.
 	attempt, total time.Duration
+	// values is the context whose values the activity has; nil for that of the caller.
+	values workflow.Context
 	// once is set if the activity is not scheduled again after an operator has failed it.
 	once bool
 }
@@ -94,10 +99,18 @@ func (c ownContext) Value(key any) any {
 	return value
 }
 
-// await runs an own activity until it succeeds, fails with a verdict, ctx is cancelled or mustStop returns true.
+// await runs an own activity until it succeeds, fails with a verdict, ctx is cancelled or mustStop returns true. It first waits for a workflow
+// task that has room for it.
 func (s *State) await(ctx workflow.Context, o own, result any, mustStop func() bool) error {
 	for {
-		future, cancel := s.schedule(ctx, o)
+		if err := workflow.Await(ctx, func() bool { return mustStop() || s.admits(ctx, o.size) }); err != nil || mustStop() {
+			return err
+		}
+		values := ctx
+		if o.values != nil {
+			values = o.values
+		}
+		future, cancel := s.schedule(values, o)
 		if err := workflow.Await(ctx, func() bool { return future.IsReady() || mustStop() }); err != nil || mustStop() {
 			cancel()
 		}
@@ -106,7 +119,7 @@ func (s *State) await(ctx workflow.Context, o own, result any, mustStop func() b
 			return err
 		}
 		workflow.GetLogger(ctx).Warn("lockstep: an activity failed although it has no last attempt, and is scheduled again", "activity", o.name, "error", err)
-		if err := workflow.Sleep(ctx, operatorPause); err != nil {
+		if _, err := workflow.AwaitWithTimeout(ctx, operatorPause, mustStop); err != nil {
 			return err
 		}
 	}
@@ -159,14 +172,28 @@ func (s *State) admits(ctx workflow.Context, size int) bool {
 	return true
 }
 
+// admitsGuard reports whether a guard of these resources fits into the current workflow task, and counts it.
+func (s *State) admitsGuard(ctx workflow.Context, resources []lockcore.Resource) bool {
+	t, size := s.currentTask(ctx), sizeOf(resources)
+	if t.guards+size > maxGuards {
+		return false
+	}
+	t.guards += size
+	return true
+}
+
+func sizeOf(resources []lockcore.Resource) (size int) {
+	for _, r := range resources {
+		size += len(r.Name)
+	}
+	return size
+}
+
 // awaitAll runs own activities at the same time, as far as workflow tasks admit them, and returns the first of their errors.
 func (s *State) awaitAll(ctx workflow.Context, all []own) error {
 	errs := make([]error, len(all))
 	left := len(all)
 	for i, o := range all {
-		if err := workflow.Await(ctx, func() bool { return s.admits(ctx, o.size) }); err != nil {
-			return err
-		}
 		if len(all) == 1 {
 			return s.await(ctx, o, nil, never)
 		}
@@ -211,18 +238,35 @@ func Encode(ctx workflow.Context, what string, args []any) (encoded []any) {
 	return encoded
 }
 
-// encode encodes one value. The SDK has no other function that does so with the data converter of a context. A future undoes the codec's part,
-// because ExecuteActivity will repeat it.
+// encode encodes one value, without the codec's part, because ExecuteActivity will add that.
 func encode(ctx workflow.Context, arg any) (value converter.RawValue) {
-	var next *workflow.ContinueAsNewError
-	errors.As(workflow.NewContinueAsNewError(ctx, "lockstep-arguments", arg), &next) // it panics if it cannot encode the argument
-	future, settable := workflow.NewFuture(ctx)
-	settable.SetValue(next.Input)
-	if err := future.Get(ctx, &value); err != nil {
+	dc := converterOf(ctx)
+	p, err := dc.ToPayload(arg)
+	if err == nil {
+		err = dc.FromPayload(p, &value)
+	}
+	if err != nil {
 		panic(err)
 	}
 	if value.Payload() == nil {
 		panic("the data converter does not support converter.RawValue")
 	}
 	return value
+}
+
+// EncodeResult returns a value as the payloads that a future of ctx decodes.
+func EncodeResult(ctx workflow.Context, value converter.RawValue) (*commonpb.Payloads, error) {
+	return converterOf(ctx).ToPayloads(value)
+}
+
+// converterOf returns the data converter of a context. The SDK has no function that does so.
+func converterOf(ctx workflow.Context) converter.DataConverter {
+	dc, ok := reflect.ValueOf(ctx.Value(optionsKey)).Elem().FieldByName("DataConverter").Interface().(converter.DataConverter)
+	if !ok {
+		return converter.GetDefaultDataConverter()
+	}
+	if aware, ok := dc.(workflow.ContextAware); ok {
+		return aware.WithWorkflowContext(ctx)
+	}
+	return dc
 }

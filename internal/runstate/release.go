@@ -57,12 +57,15 @@ type Closer interface {
 	IsTest() bool
 }
 
-// addDue adds the resources of a scope that has closed. One that is due already is released once.
+// addDue adds the resources of a scope that has closed. One that is due already is released once, as one of a committed scope if either has
+// committed.
 func (s *State) addDue(d due) {
 	for i := range s.due {
-		if o := &s.due[i]; d.committed || !o.committed {
-			o.uses = slices.DeleteFunc(slices.Clone(o.uses), func(u use) bool { return d.uses.has(u.Resource) })
+		from, other := &s.due[i].uses, d.uses
+		if s.due[i].committed && !d.committed {
+			from, other = &d.uses, *from
 		}
+		*from = slices.DeleteFunc(slices.Clone(*from), func(u use) bool { return other.has(u.Resource) })
 	}
 	s.due = append(s.due, d)
 }

@@ -16,18 +16,25 @@ type Saga struct {
 	outer *Saga
 	// id identifies the saga within its run: its number after the ID of the outer saga, such as "2/5". It is empty without the interceptor.
 	id string
+	// ctx is the context of the latest guarded step, in this saga or in those inside it. The saga's bar has its values.
+	ctx workflow.Context
 	// scheduled lists the resources of the guarded steps that were scheduled, in this saga and in those inside it.
 	scheduled uses
 	// undoing is set once the saga's compensations have begun: from then on its other guarded steps are refused. undoingInside counts the
 	// sagas inside this one that are being undone.
 	undoing       bool
 	undoingInside int
+	// ended is set once the saga has committed or has been undone.
+	ended bool
 }
 
-// WithSaga returns the context of a new saga, inside that of ctx if there is one.
+// WithSaga returns the context of a new saga, inside that of ctx if there is one that has not ended.
 func WithSaga(ctx workflow.Context) (workflow.Context, *Saga) {
 	c := stepContextOf(ctx)
 	saga := &Saga{outer: c.saga}
+	for saga.outer != nil && saga.outer.ended {
+		saga.outer = saga.outer.outer
+	}
 	if c.state != nil {
 		c.state.sagas++
 		saga.id = strconv.Itoa(c.state.sagas)
@@ -39,11 +46,14 @@ func WithSaga(ctx workflow.Context) (workflow.Context, *Saga) {
 	return c.attach(ctx), saga
 }
 
-// IsUndoing reports whether the saga, or one around it, is being undone.
+// SagaFrom returns the saga of ctx, or nil.
+func SagaFrom(ctx workflow.Context) *Saga { return stepContextOf(ctx).saga }
+
+// IsUndoing reports whether the saga, or one around it, is being undone, or has been.
 func (s *Saga) IsUndoing() bool { return s != nil && (s.undoing || s.outer.IsUndoing()) }
 
-// isWithin reports whether the saga is other, or inside it.
-func (s *Saga) isWithin(other *Saga) bool { return s != nil && (s == other || s.outer.isWithin(other)) }
+// IsWithin reports whether the saga is other, or inside it.
+func (s *Saga) IsWithin(other *Saga) bool { return s != nil && (s == other || s.outer.IsWithin(other)) }
 
 func (s *Saga) undoesInside() bool { return s != nil && s.undoingInside > 0 }
 
@@ -54,7 +64,7 @@ func (s *Saga) AwaitInner(ctx workflow.Context) {
 }
 
 // BeginUndo ends the waits of the saga's steps before its compensations run: a step that ran after them would not be undone. It does not
-// affect steps that run already. It returns after the undoing of the sagas inside this one has ended. The caller must call EndUndo.
+// affect steps that run already. It returns after the undoing of the sagas inside this one has ended.
 func (s *Saga) BeginUndo(ctx workflow.Context) {
 	s.undoing = true
 	for o := s.outer; o != nil; o = o.outer {
@@ -68,11 +78,12 @@ func (s *Saga) BeginUndo(ctx workflow.Context) {
 	s.AwaitInner(ctx)
 }
 
-// EndUndo records that the saga's compensations have ended.
-func (s *Saga) EndUndo() {
-	for o := s.outer; o != nil; o = o.outer {
+// End records that the saga has committed, or that its compensations have ended.
+func (s *Saga) End() {
+	for o := s.outer; s.undoing && o != nil; o = o.outer {
 		o.undoingInside--
 	}
+	s.ended = true
 }
 
 // Bar blocks until none of the guarded steps that were scheduled so far, in this saga and in those inside it, can still run. Their later
@@ -87,7 +98,7 @@ func (s *Saga) Bar(ctx workflow.Context) {
 	split(s.scheduled, use.size, func(piece []use, size int) {
 		names := uses(piece).names()
 		all = append(all, own{
-			name: wire.ActivityBar, summary: "wait for steps that may run on " + strings.Join(names, ", "), size: size,
+			name: wire.ActivityBar, summary: "wait for steps that may run on " + strings.Join(names, ", "), size: size, values: s.ctx,
 			params: wire.BarParams{Resources: names, Saga: s.id, Schedule: state.schedules, Collection: state.collectionID()},
 		})
 	})
@@ -96,9 +107,10 @@ func (s *Saga) Bar(ctx workflow.Context) {
 	}
 }
 
-// scheduledStep records that a guarded step of the saga was scheduled.
-func (s *Saga) scheduledStep(g *wire.Guard) {
+// scheduledStep records that a guarded step of the saga was scheduled under ctx.
+func (s *Saga) scheduledStep(ctx workflow.Context, g *wire.Guard) {
 	for o := s; o != nil; o = o.outer {
+		o.ctx = ctx
 		o.scheduled.addAll(g.Resources, 0, time.Time{})
 	}
 }
@@ -112,7 +124,7 @@ func (s *Saga) ReleaseLocks(ctx workflow.Context) error {
 	}
 	used := slices.Clone(s.scheduled)
 	for _, scope := range slices.Clone(state.open) {
-		if l := scope.lock; l != nil && !l.ended && l.step.saga.isWithin(s) {
+		if l := scope.lock; l != nil && !l.ended && l.step.saga.IsWithin(s) {
 			for _, u := range scope.uses {
 				used.add(u)
 			}

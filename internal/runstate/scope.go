@@ -14,7 +14,7 @@ import (
 // Scope is the lifetime of locks that outlast a step: those of a saga, of a run, or around code.
 type Scope struct {
 	state *State
-	// ctx is the context in which the scope was opened. Its releases have the values of it.
+	// ctx is the context of the latest step. Own activities for the scope have its values.
 	ctx workflow.Context
 	// uses lists the resources that the scope's steps have requested, whether or not they got them.
 	uses uses
@@ -69,7 +69,7 @@ func (c *Scope) verifyLast(ctx workflow.Context, saga *Saga) error {
 		if c.lost != nil {
 			return c.lost
 		}
-		if err := c.state.verifyAged(ctx, c.held); err != nil || !saga.undoesInside() {
+		if err := c.state.verifyAged(ctx, c.ctx, []*Scope{c}); err != nil || !saga.undoesInside() {
 			return err
 		}
 	}
@@ -78,17 +78,15 @@ func (c *Scope) verifyLast(ctx workflow.Context, saga *Saga) error {
 // Verify asks whether the locks are held that the steps have used, and have been held without a gap. It returns nil only after an answer
 // that is younger than wire.VerifyAfter.
 func (c *Scope) Verify(ctx workflow.Context) error {
-	if err := c.state.verify(ctx, c.held()); err != nil {
+	if err := c.state.verify(ctx, ctx, c.uses.held()); err != nil {
 		return err
 	}
-	return c.state.verifyAged(ctx, c.held)
+	return c.state.verifyAged(ctx, ctx, []*Scope{c})
 }
-
-func (c *Scope) held() uses { return c.uses.held() }
 
 // noteLoss records that a lock of an open scope was lost, if err reports that: the scope must not commit.
 func (s *State) noteLoss(err error) {
-	lost, ok := wire.LockError(err).(*lockcore.LostError) //nolint:errorlint // LockError has searched the chain
+	lost, ok := wire.StepLockError(err).(*lockcore.LostError) //nolint:errorlint // StepLockError has searched the chain
 	for _, c := range s.open {
 		if ok && c.lost == nil && c.uses.has(lost.Resource) {
 			c.lost = wire.NewWaitError(lost, false)
@@ -116,7 +114,8 @@ func (c *Scope) awaitParked(ctx workflow.Context) {
 // or 0 if none is known to have.
 type use struct {
 	wire.Use
-	// at is the time of the latest scheduling of such a step.
+	// at is a time until which the lock is known to have been held since that step: that of the latest scheduling of a step, or of a Verify,
+	// that would have noticed a loss.
 	at time.Time
 }
 

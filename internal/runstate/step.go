@@ -82,16 +82,10 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 
 // admitGuard returns an error if the guards that the current workflow task schedules would name more than maxGuards bytes of resources.
 func (s *State) admitGuard(ctx workflow.Context, l *Locks) error {
-	size := 0
-	for _, r := range l.Resources {
-		size += len(r.Name)
-	}
-	t := s.currentTask(ctx)
-	if t.guards += size; t.guards <= maxGuards {
+	if s.admitsGuard(ctx, l.Resources) {
 		return nil
 	}
-	t.guards -= size
-	return Invalid("the guards of one workflow task", fmt.Sprintf("%d bytes of names", t.guards+size),
+	return Invalid("the guards of one workflow task", fmt.Sprintf("%d bytes of names", s.task.guards+sizeOf(l.Resources)),
 		fmt.Sprintf("%d bytes: start fewer guarded steps at once, or guard each with fewer resources", maxGuards))
 }
 
@@ -105,8 +99,8 @@ func (c stepContext) check(activityType string) error {
 		return Invalid("the context of ExecuteActivity", fmt.Sprintf("a context from outside the saga, for %q", wire.Cut(activityType, 128)),
 			"the context that RunSaga gives to its function, or one derived from it; or Locks.Scope: ScopeStep, if the locks are to end with the step")
 	}
-	if c.saga.IsUndoing() && !c.compensating {
-		return wire.NewEnded("lockstep: the saga is undone, and starts no further step", true)
+	if !c.compensating && (c.saga.IsUndoing() || c.scope != nil && c.scope.committing) {
+		return wire.NewEnded("lockstep: the saga is committed or undone, and starts no further step", true)
 	}
 	return c.locks.Check()
 }
@@ -120,6 +114,7 @@ func triesOnce(ctx workflow.Context) bool {
 // newStep makes the step and its guard, for its first scheduling.
 func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *Scope) *Step {
 	a, kind := stepContextOf(ctx), locks.Scope
+	scope.ctx = ctx
 	if kind == "" {
 		kind = wire.ScopeStep
 		if scope != s.root {
@@ -180,8 +175,8 @@ func (t *Step) nextSchedule(ctx workflow.Context) {
 	t.Guard = &next
 }
 
-// Scheduled records that the step is scheduled: from now on its code may run.
-func (t *Step) Scheduled() { t.saga.scheduledStep(t.Guard) }
+// Scheduled records that the step is scheduled under ctx: from now on its code may run.
+func (t *Step) Scheduled(ctx workflow.Context) { t.saga.scheduledStep(ctx, t.Guard) }
 
 func isTimeout(err error) bool {
 	var timeout *temporal.TimeoutError
@@ -195,13 +190,22 @@ func (t *Step) Enter(ctx workflow.Context, ask func(ctx workflow.Context) error)
 		err := ask(ctx)
 		details, parked := wire.Parked(err)
 		if !parked {
+			t.noteLoss(err)
 			t.settle(ctx, err)
 			return t.markNeverRan(wire.TypedError(err))
 		}
 		if err := t.wait(ctx, details, err); err != nil {
+			t.noteLoss(err)
 			return err
 		}
 		ctx = t.nextAttempt(ctx)
+	}
+}
+
+// noteLoss records that a kept lock was lost, if err reports that.
+func (t *Step) noteLoss(err error) {
+	if t.Guard.Scope == wire.ScopeSaga {
+		t.scope.state.noteLoss(err)
 	}
 }
 
@@ -232,17 +236,26 @@ func (t *Step) nextAttempt(ctx workflow.Context) workflow.Context {
 // and releases what an attempt that never returned has kept.
 func (t *Step) settle(ctx workflow.Context, err error) {
 	timedOut, keeps := isTimeout(err), t.Guard.Scope == wire.ScopeSaga
-	if keeps {
-		t.scope.state.noteLoss(err)
-	}
 	switch {
 	case err == nil && keeps && !t.scope.closed:
-		t.scope.uses.addAll(t.Guard.Resources, t.Guard.Schedule, t.scheduled)
+		t.noteUse()
 	case t.scope.lock != nil: // a Lock: the Release of its scope does it
 	case timedOut && !keeps && (t.parked != nil || t.Guard.Keeps()):
 		t.release(ctx, t.Guard.Schedule)
 	case (timedOut || temporal.IsCanceledError(err)) && t.parked != nil && !(keeps && t.scope.closed):
 		t.withdraw(ctx)
+	}
+}
+
+// noteUse records that the step has completed under its locks. A step that takes lost locks again does not show that they were held before.
+func (t *Step) noteUse() {
+	for _, r := range t.Guard.Resources {
+		if !t.Guard.Reacquire && r.HeldSince > 0 {
+			t.scope.state.noteHeld(r.Name, r.HeldSince, t.scheduled)
+		}
+		if !t.Guard.Reacquire || t.scope.uses.heldSince(r.Name) == 0 {
+			t.scope.uses.add(use{wire.Use{Resource: r.Name, Schedule: t.Guard.Schedule}, t.scheduled})
+		}
 	}
 }
 

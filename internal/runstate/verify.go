@@ -1,7 +1,6 @@
 package runstate
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -14,32 +13,29 @@ import (
 // minutes cannot have expired, and a commit does not ask about it: that adds no event to the history, and leaves no moment at which a signal
 // could be lost. See wire.VerifyAfter.
 
-// verifyAged asks about those of the resources whose latest use is older than wire.VerifyAfter, until none is left: an answer may arrive long
-// after its question.
-func (s *State) verifyAged(ctx workflow.Context, held func() uses) error {
+// verifyAged asks about those of the scopes' resources that are not known to have been held within the last wire.VerifyAfter, until none is left:
+// an answer may arrive long after its question. values is the context whose values the activities have.
+func (s *State) verifyAged(ctx, values workflow.Context, scopes []*Scope) error {
 	for {
-		old := slices.DeleteFunc(held(), func(u use) bool { return workflow.Now(ctx).Sub(s.usedAt(u)) <= wire.VerifyAfter() })
+		var old uses
+		for _, c := range scopes {
+			for _, u := range c.uses.held() {
+				if workflow.Now(ctx).Sub(u.at) > wire.VerifyAfter() {
+					old.add(u)
+				}
+			}
+		}
 		if len(old) == 0 {
 			return nil
 		}
-		if err := s.verify(ctx, old); err != nil {
+		if err := s.verify(ctx, values, old); err != nil {
 			return err
 		}
 	}
 }
 
-// usedAt returns the time of the latest use of a resource by any open scope.
-func (s *State) usedAt(u use) time.Time {
-	for _, o := range s.open {
-		if i, found := o.uses.find(u.Resource); found && o.uses[i].at.After(u.at) {
-			u.at = o.uses[i].at
-		}
-	}
-	return u.at
-}
-
 // verify asks the database whether the run still holds, and has held without a gap, what its steps used.
-func (s *State) verify(ctx workflow.Context, used uses) error {
+func (s *State) verify(ctx, values workflow.Context, used uses) error {
 	if len(used) == 0 {
 		return nil
 	}
@@ -50,7 +46,9 @@ func (s *State) verify(ctx workflow.Context, used uses) error {
 		for _, u := range piece {
 			p.Used = append(p.Used, u.Use)
 		}
-		all = append(all, own{name: wire.ActivityVerify, summary: "verify " + strings.Join(uses(piece).names(), ", "), params: p, size: size})
+		all = append(all, own{
+			name: wire.ActivityVerify, summary: "verify " + strings.Join(uses(piece).names(), ", "), params: p, size: size, values: values,
+		})
 	})
 	err := s.awaitAll(ctx, all)
 	s.noteLoss(err)
@@ -60,12 +58,17 @@ func (s *State) verify(ctx workflow.Context, used uses) error {
 	if err != nil {
 		return err
 	}
-	for _, o := range s.open {
-		for i := range o.uses {
-			if u := &o.uses[i]; used.has(u.Resource) && u.at.Before(asked) && u.Schedule > 0 {
-				u.at = asked
-			}
-		}
+	for _, u := range used {
+		s.noteHeld(u.Resource, u.Schedule, asked)
 	}
 	return nil
+}
+
+// noteHeld records that a resource was held from the step with a schedule number until a time.
+func (s *State) noteHeld(resource string, since uint32, until time.Time) {
+	for _, o := range s.open {
+		if i, found := o.uses.find(resource); found && o.uses[i].Schedule >= since && until.After(o.uses[i].at) {
+			o.uses[i].at = until
+		}
+	}
 }

@@ -48,6 +48,9 @@ func (t *Step) wait(ctx workflow.Context, parked wire.ParkedDetails, failure err
 	if !late && !t.mustStop() {
 		err = t.park(ctx, left)
 	}
+	if err == nil && !late { // many steps may be woken in one workflow task
+		err = workflow.Await(ctx, func() bool { return t.mustStop() || t.scope.state.admitsGuard(ctx, t.Guard.Resources) })
+	}
 	switch {
 	case t.mustStop():
 		err = wire.NewWaitEnded(!t.ran)
@@ -98,7 +101,7 @@ func (t *Step) park(ctx workflow.Context, left time.Duration) error {
 	}
 	o := own{
 		name: wire.ActivityWait, summary: "wait for " + t.parked.Resource, id: wire.WaitID(g.Schedule), queue: t.queue, priority: t.priority,
-		attempt: waitAttempt, once: true,
+		attempt: waitAttempt, once: true, size: len(t.parked.Resource),
 	}
 	if t.maxWait > 0 {
 		p.MaxWait, o.total = wire.Duration(left), left+waitSlack

@@ -14,13 +14,21 @@ import (
 // LockError returns the lockcore error in err's chain, or the one that an application failure in its chain stands for; otherwise nil.
 // The type of a failure is enough to tell which error it is, even if its details cannot be read.
 func LockError(err error) error {
+	for app := (*temporal.ApplicationError)(nil); ; err = app.Unwrap() {
+		if lock := StepLockError(err); lock != nil || !errors.As(err, &app) {
+			return lock
+		}
+	}
+}
+
+// StepLockError is [LockError] for the failure of a step itself. The causes of that failure are not searched: a step may report that another
+// workflow has lost its locks.
+func StepLockError(err error) error {
 	if core := coreError(err); core != nil {
 		return core
 	}
-	for app := (*temporal.ApplicationError)(nil); errors.As(err, &app); err = app.Unwrap() {
-		if lock := failureError(app); lock != nil {
-			return lock
-		}
+	if app := (*temporal.ApplicationError)(nil); errors.As(err, &app) {
+		return failureError(app)
 	}
 	return nil
 }
@@ -103,14 +111,14 @@ func (o Outcome) Is(target error) bool { return errors.Is(o.Lock, target) }
 // As finds the lock's typed error.
 func (o Outcome) As(target any) bool { return errors.As(o.Lock, target) }
 
-// TypedError returns err as a [*StepError] if a lock was the reason, or as a [*WaitError] if it is an application failure without an
+// TypedError returns err as a [*StepError] if a lock of the step was the reason, or as a [*WaitError] if it is an application failure without an
 // activity. Any other error is returned as it is.
 func TypedError(err error) error {
 	var (
 		act *temporal.ActivityError
 		app *temporal.ApplicationError
 	)
-	lock := LockError(err)
+	lock := StepLockError(err)
 	switch {
 	case lock == nil:
 		return err

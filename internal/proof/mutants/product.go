@@ -5,10 +5,42 @@ package main
 var productMutants = []mutant{
 	// Workflow side. Their tests run workflows on a Temporal server.
 	{what: "an activity is awaited after the workflow function has returned", in: interceptors, tests: "TestCommit_AsksOnlyAboutOldLocks", edits: []edit{
-		{"internal/runstate/state.go", "\t\t\tc.closed = true\n\t\t\ts.addDue", "\t\t\t_ = s.verifyAged(ctx, c.held)\n\t\t\tc.closed = true\n\t\t\ts.addDue"},
+		{"internal/runstate/state.go", "\t\t\tc.closed = true\n\t\t\ts.addDue", "\t\t\t_ = s.verifyAged(ctx, ctx, []*Scope{c})\n\t\t\tc.closed = true\n\t\t\ts.addDue"},
 	}},
 	{what: "a commit trusts a lock of any age", in: interceptors, tests: "TestCommit_AsksOnlyAboutOldLocks", edits: []edit{
-		{"internal/runstate/verify.go", "<= wire.VerifyAfter()", ">= 0"},
+		{"internal/runstate/verify.go", "> wire.VerifyAfter()", "< 0"},
+	}},
+	{what: "a step of another saga counts as a use of this saga's lock", in: interceptors, tests: "TestCommit_AnotherSagaUsedTheLockLater_Asks", edits: []edit{
+		{"internal/runstate/verify.go", "o.uses[i].Schedule >= since && ", ""},
+		{"internal/runstate/step.go", "\t\tif !t.Guard.Reacquire && r.HeldSince > 0 {\n", "\t\tif !t.Guard.Reacquire {\n"},
+	}},
+	{what: "a compensation that takes a lock again counts as a use of it", in: interceptors, tests: "TestCommit_InnerCompensationTookTheLockAgain_Asks", edits: []edit{
+		{"internal/runstate/step.go", "\t\tif !t.Guard.Reacquire || t.scope.uses.heldSince(r.Name) == 0 {\n", "\t\tif true {\n"},
+	}},
+	{what: "Locks that are requested at once are not split over workflow tasks", in: worker, tests: "TestSizes_ExceedWhatTheServerAccepts_AreSplit/Locks", edits: []edit{
+		{"internal/runstate/lock.go", "\t\tsize: sizeOf(t.Guard.Resources),\n", ""},
+	}},
+	{what: "a step's report of another workflow's loss is taken for its own", in: interceptors, tests: "TestSaga_StepReports", edits: []edit{
+		{"internal/runstate/scope.go", "wire.StepLockError(err).(*lockcore.LostError)", "wire.LockError(err).(*lockcore.LostError)"},
+		{"internal/wire/errors.go", "\tlock := StepLockError(err)\n", "\tlock := LockError(err)\n"},
+	}},
+	{what: "Saga.Step accepts the context of the saga around it", in: interceptors, tests: "TestSagaStep_ContextOfTheOuterSaga_IsRefused", edits: []edit{
+		{"workflows/saga.go", " || !runstate.SagaFrom(ctx).IsWithin(s.nested) {", " {"},
+	}},
+	{what: "a loss that a wait has found does not prevent the commit", in: interceptors, tests: "TestCommit_WaitFoundTheLoss_IsRefused", edits: []edit{
+		{"internal/runstate/step.go", "\t\t\tt.noteLoss(err)\n\t\t\treturn err\n", "\t\t\treturn err\n"},
+	}},
+	{what: "a saga that commits starts further steps under locks of their own", in: interceptors, tests: "TestSagaStep_SagaCommits_HoldsForTheSagaOrIsRefused", edits: []edit{
+		{"internal/runstate/step.go", " || c.scope != nil && c.scope.committing)", ")"},
+	}},
+	{what: "a Lock that is refused after a wait keeps what it was granted", in: interceptors, tests: "TestLock_RefusedAfterAWait_ReleasesWhatItGot", edits: []edit{
+		{"internal/runstate/lock.go", "if g.Try && len(g.Resources) == 1 && errors.Is(err, lockcore.ErrBusy) {", "if errors.Is(err, lockcore.ErrInvalid) {"},
+	}},
+	{what: "a saga under the context of one that was undone is refused", in: interceptors, tests: "TestSaga_ContextOfAnUndoneSaga_IsItsOwn", edits: []edit{
+		{"internal/runstate/saga.go", "\tfor saga.outer != nil && saga.outer.ended {\n", "\tfor saga.outer != nil && saga.outer.ended && false {\n"},
+	}},
+	{what: "own activities do not have the values of the saga's steps", in: worker, tests: "TestOwnActivities_SagasFunctionSetsTheValue_AreScheduled", edits: []edit{
+		{"internal/runstate/saga.go", "size: size, values: s.ctx,", "size: size,"},
 	}},
 	{what: "a commit trusts an answer of any age", in: interceptors, tests: "TestVerify_LateAnswer_IsAskedAgain", edits: []edit{
 		{"internal/runstate/verify.go", "\tasked := workflow.Now(ctx)\n", "\tasked := workflow.Now(ctx).Add(time.Hour)\n"},
@@ -59,10 +91,10 @@ var productMutants = []mutant{
 		{"workflows/saga.go", "\t\ts.nested.Bar(ctx)\n", ""},
 	}},
 	{what: "a saga does not wait for attempts that timed out and were repeated", in: worker, tests: "TestCompensation_StepStillRuns_WaitsForIt/repeated", edits: []edit{
-		{"interceptors/workflow.go", "\tg.step.Scheduled()\n", ""},
+		{"interceptors/workflow.go", "\tg.step.Scheduled(ctx)\n", ""},
 	}},
 	{what: "a saga that is undone starts further steps", in: worker, tests: "TestSaga_StepDuringUndo_IsRefused", edits: []edit{
-		{"internal/runstate/step.go", "if c.saga.IsUndoing() && !c.compensating {", "if c.saga.IsUndoing() && c.compensating && false {"},
+		{"internal/runstate/step.go", "if !c.compensating && (c.saga.IsUndoing() ||", "if !c.compensating && (c.saga.IsUndoing() && false ||"},
 	}},
 	{what: "in a run that continues a hand-over, a missing lock is no loss", in: worker, tests: "TestSagaVerify_StepOfNextRunRanWithoutPlugin_IsLost", edits: []edit{
 		{"internal/runstate/verify.go", "Inherits: s.wasReset, ", "Inherits: s.wasReset || s.continues, "},
