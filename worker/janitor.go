@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"log/slog"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
 	"google.golang.org/grpc"
 
 	"github.com/temporal-lockstep/lockstep/interceptors"
@@ -62,6 +64,8 @@ type janitors struct {
 	mu sync.Mutex
 	// clients has the options of the clients that the plugin was given to, by address and namespace.
 	clients map[[2]string]clientOptions
+	// logger is that of the latest client.
+	logger log.Logger
 	// workers has the instance keys of the running workers. term is nil if there are none.
 	workers map[string]bool
 	term    *term
@@ -86,7 +90,9 @@ type term struct {
 }
 
 func newJanitors(o Options) *janitors {
-	return &janitors{options: o, clients: map[[2]string]clientOptions{}, workers: map[string]bool{}}
+	return &janitors{
+		options: o, clients: map[[2]string]clientOptions{}, logger: log.NewStructuredLogger(slog.Default()), workers: map[string]bool{},
+	}
 }
 
 // addClient records the options of a client. A plugin does not get the client itself.
@@ -95,6 +101,19 @@ func (j *janitors) addClient(o clientOptions) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.clients[[2]string{o.HostPort, o.Namespace}] = o
+	j.logger = o.Logger
+}
+
+func (j *janitors) haveClients() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.clients) > 0
+}
+
+func (j *janitors) log() log.Logger {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.logger
 }
 
 // addWorker begins a term with the first worker. With each worker, it connects the clients that were made since the previous one.

@@ -156,7 +156,7 @@ func (b *bundle) unpause(t *testing.T, run client.WorkflowRun) {
 	require.NoError(t, err)
 }
 
-// TestDoctor_WorkerWithoutPlugin_IsFound: servers from 1.30 on list their workers, with the plugins that each has.
+// Servers from 1.31 on have another list of workers than server 1.29.
 func TestDoctor_WorkerWithoutPlugin_IsFound(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 
@@ -36,12 +37,13 @@ type Plugin struct {
 	*temporal.SimplePlugin
 	interceptor *interceptors.Interceptor
 	rules       []Rule
-	// locker, janitors and registrar are nil in a plugin for replayers.
-	locker    *lockcore.Locker
-	janitors  *janitors
-	registrar *registrar
+	// locker and janitors are nil in a plugin for replayers.
+	locker   *lockcore.Locker
+	janitors *janitors
 	// registrations are those of the workers, *registrations by instance key.
 	registrations sync.Map
+	// indexes is done once the indexes were checked.
+	indexes sync.Once
 }
 
 // NewPlugin returns a plugin that installs Lockstep: its interceptor, its activities and its janitor. Put it into client.Options.Plugins, for
@@ -59,7 +61,7 @@ func NewPlugin(o Options) (*Plugin, error) {
 		return nil, err
 	}
 	j := newJanitors(o)
-	p := &Plugin{interceptor: o.interceptor(j.connected), rules: o.Rules, locker: o.Locker, janitors: j, registrar: newRegistrar(o.Locker)}
+	p := &Plugin{interceptor: o.interceptor(j.connected), rules: o.Rules, locker: o.Locker, janitors: j}
 	j.interceptor = p.interceptor
 	p.SimplePlugin = p.simplePlugin()
 	return p, nil
@@ -111,16 +113,6 @@ func (p *Plugin) NewClient(
 	err := p.SimplePlugin.NewClient(ctx, o, next)
 	if err == nil && p.janitors != nil {
 		p.janitors.addClient(clientOptions{o.ClientOptions, o.FromExisting})
-		p.registrar.addClient(o.ClientOptions)
-	}
-	return err
-}
-
-// ConfigureWorker installs the interceptor.
-func (p *Plugin) ConfigureWorker(ctx context.Context, o sdkworker.PluginConfigureWorkerOptions) error {
-	err := p.SimplePlugin.ConfigureWorker(ctx, o)
-	if err == nil {
-		p.registrar.addWorker(o)
 	}
 	return err
 }
@@ -133,10 +125,10 @@ func (p *Plugin) configureWorker(_ context.Context, o sdkworker.PluginConfigureW
 			Bound: "a task queue whose workers run activities and have Lockstep: this worker has LocalActivityWorkerOnly",
 		}
 	}
-	if options.DataConverter != nil && !p.registrar.hasClients() {
+	if options.DataConverter != nil && !p.janitors.haveClients() {
 		return needsClient()
 	}
-	known := &registrations{funcs: map[string]reflect.Type{}}
+	known := &registrations{options: o.WorkerOptions, funcs: map[string]reflect.Type{}}
 	if _, twice := p.registrations.LoadOrStore(o.WorkerInstanceKey, known); !twice {
 		known.listen(o.WorkerRegistryOptions)
 	}
@@ -194,19 +186,10 @@ func (p *Plugin) StartWorker(
 	ctx context.Context, o sdkworker.PluginStartWorkerOptions, next func(context.Context, sdkworker.PluginStartWorkerOptions) error,
 ) error {
 	if err := p.awaitDatabase(ctx, o.WorkerInstanceKey); err != nil {
-		p.registrar.stop(o.WorkerInstanceKey)
 		return err
 	}
-	registered, limit := p.registrar.start(o.WorkerInstanceKey), time.After(registerWait)
 	p.interceptor.Learn(ctx)
-	select { // a worker that polls before it has registered seems to have no Lockstep
-	case <-registered:
-	case <-limit:
-	}
 	err := p.SimplePlugin.StartWorker(ctx, o, next)
-	if err != nil {
-		p.registrar.stop(o.WorkerInstanceKey)
-	}
 	var denied *serviceerror.PermissionDenied
 	if errors.As(err, &denied) {
 		return &NamespaceError{Err: err}
@@ -217,27 +200,42 @@ func (p *Plugin) StartWorker(
 	return err
 }
 
-// awaitDatabase returns an error if no database answers. An answer that refuses is logged by the registration and returned by each step.
-// A worker that runs no activities needs no database.
+// awaitDatabase returns an error if no database answers. An answer that refuses is logged here and returned by each step. A worker that
+// runs no activities, except local ones, which have no locks, needs no database.
 func (p *Plugin) awaitDatabase(ctx context.Context, worker string) error {
-	if p.locker == nil || p.registrar.workflowsOnly(worker) {
+	known, configured := p.registrations.Load(worker)
+	if p.locker == nil || configured && known.(*registrations).options.LocalActivityWorkerOnly {
 		return nil
 	}
-	err := startup.Await(ctx, p.registrar.log(), func(ctx context.Context) error {
+	logger := p.janitors.log()
+	err := startup.Await(ctx, logger, func(ctx context.Context) error {
 		_, err := p.locker.CollectionID(ctx)
 		return err
 	})
 	if errors.Is(err, startup.ErrNoDatabase) || ctx.Err() != nil {
 		return fmt.Errorf("lockstep: the worker was not started: %w", err)
 	}
+	if err != nil {
+		logger.Warn("lockstep: the database refused to read the locks' collection, and guarded steps may fail", "error", err)
+		return nil
+	}
+	p.indexes.Do(func() { p.checkIndexes(ctx, logger) })
 	return nil
+}
+
+// checkIndexes logs a warning if the collection lacks indexes, because nothing else fails then. Workers need not have the right to ask.
+func (p *Plugin) checkIndexes(ctx context.Context, logger log.Logger) {
+	collection, missing, err := p.locker.MissingIndexes(ctx)
+	if err == nil && len(missing) > 0 {
+		logger.Warn("lockstep: indexes are missing, so idle documents stay forever and background work reads all documents: run lockstep init",
+			"collection", collection, "missing", missing)
+	}
 }
 
 // StopWorker stops the worker, releases the locks of completed runs, and stops the janitor when the last worker stops.
 func (p *Plugin) StopWorker(
 	ctx context.Context, o sdkworker.PluginStopWorkerOptions, next func(context.Context, sdkworker.PluginStopWorkerOptions),
 ) {
-	p.registrar.stop(o.WorkerInstanceKey)
 	p.SimplePlugin.StopWorker(ctx, o, next)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()

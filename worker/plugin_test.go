@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -24,7 +25,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -140,51 +140,44 @@ func guardedParts(events []*historypb.HistoryEvent) (parts []string) {
 	return parts
 }
 
-func TestPlugin_WorkerStarts_HasRegistered(t *testing.T) {
+// Nothing else fails without the indexes, so an operator would not notice. A worker whose database refuses it starts, and each step fails.
+func TestPlugin_CollectionUnfit_IsLogged(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
-	c, err := client.DialContext(t.Context(), client.Options{
-		HostPort: testenv.TemporalAddress(t), Identity: "the client's", Plugins: []client.Plugin{b.plugin},
-	})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	b.client = c
-	b.work(t, sdkworker.Options{Plugins: []sdkworker.Plugin{b.plugin}}, map[string]any{"A": nothing})
-	b.work(t, sdkworker.Options{Identity: "its own"}, map[string]any{"A": nothing})
-	registered, err := b.locker.Workers(t.Context(), time.Minute)
-	require.NoError(t, err)
-	require.ElementsMatch(t, []party.Worker{
-		{Namespace: "default", Queue: b.queue, Identity: "the client's"}, {Namespace: "default", Queue: b.queue, Identity: "its own"},
-	}, registered)
-	for s, err := range b.locker.Status(t.Context(), lockcore.Filter{}) {
-		require.NoError(t, err)
-		require.Fail(t, "a registration is listed as a lock", "%+v", s)
-	}
-}
-
-// Nothing else fails without the indexes, so an operator would not notice.
-func TestPlugin_MissingIndexes_AreLogged(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	logged := make(lines, 1000)
-	c, err := client.Dial(client.Options{
-		HostPort: testenv.TemporalAddress(t), Plugins: []client.Plugin{b.plugin},
-		Logger: sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelWarn}))),
-	})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	b.client = c
-	b.serve(t)
-	for {
-		select {
-		case line := <-logged:
-			if strings.Contains(line, "run lockstep init") {
-				require.Contains(t, line, "collection="+b.database+".locks missing=\"[lockstep_idle lockstep_attn]\"")
-				return
+	for name, test := range map[string]struct {
+		foreign bool
+		want    []string
+	}{
+		"no indexes":                {false, []string{"run lockstep init", "locks missing=\"[lockstep_idle lockstep_attn]\""}},
+		"another program's content": {true, []string{"the database refused to read the locks' collection", "has another layout"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			if test.foreign {
+				_, err := testenv.Mongo(t).Client().Database(b.database).Collection(lockCollection).InsertOne(t.Context(), bson.D{{Key: "_id", Value: "order/1"}})
+				require.NoError(t, err)
 			}
-		case <-time.After(within):
-			require.Fail(t, "nothing was logged")
-		}
+			logged := make(lines, 1000)
+			c, err := client.Dial(client.Options{
+				HostPort: testenv.TemporalAddress(t), Plugins: []client.Plugin{b.plugin},
+				Logger: sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelWarn}))),
+			})
+			require.NoError(t, err)
+			t.Cleanup(c.Close)
+			b.client = c
+			b.serve(t)
+			for {
+				select {
+				case line := <-logged:
+					if strings.Contains(line, test.want[0]) {
+						require.Contains(t, line, test.want[1])
+						return
+					}
+				case <-time.After(within):
+					require.Fail(t, "nothing was logged")
+				}
+			}
+		})
 	}
 }
 
@@ -199,9 +192,8 @@ func (l lines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// The database accepts connections and answers nothing, so that a registration is under way when the worker stops. The worker runs no
-// activities, so that it does not wait for the database when it starts.
-func TestPlugin_DatabaseDoesNotAnswer_StopDoesNotWait(t *testing.T) {
+// A worker that runs no activities needs no database. This one accepts connections and answers nothing.
+func TestPlugin_WorkflowsOnly_StartsWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	queue := testenv.TaskQueue(t)
 	plugin := newPlugin(t, worker.Options{Locker: silentLocker(t), TaskQueue: queue + "-activities"})

@@ -136,8 +136,10 @@ func checkRules(rules []Rule) error {
 
 // registrations records the activities of a worker, by type, because the worker's registry does not list them.
 type registrations struct {
-	mu    sync.Mutex
-	funcs map[string]reflect.Type
+	// options are the worker's. They may change until it starts.
+	options *sdkworker.Options
+	mu      sync.Mutex
+	funcs   map[string]reflect.Type
 	// dynamic is set if a dynamic activity serves all other types.
 	dynamic bool
 }

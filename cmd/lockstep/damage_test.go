@@ -122,23 +122,6 @@ func TestDoctor_WrongIndexes_AreNamed(t *testing.T) {
 	}
 }
 
-// Registrations of workers are no documents of other programs, however many there are.
-func TestPs_ManyRegistrations_HideNoForeignDocument(t *testing.T) {
-	t.Parallel()
-	l := newLocks(t)
-	l.prints(t, "init")
-	var documents []any
-	for i := range 1500 {
-		id := bson.D{{Key: "namespace", Value: "n"}, {Key: "queue", Value: "q"}, {Key: "identity", Value: fmt.Sprint(i)}}
-		documents = append(documents, bson.D{{Key: "_id", Value: id}, {Key: "lockstep", Value: "worker"}, {Key: "idleAt", Value: time.Now()}})
-	}
-	_, err := l.collection(t).InsertMany(t.Context(), append(documents, bson.D{{Key: "_id", Value: bson.NewObjectID()}}))
-	require.NoError(t, err)
-	out := l.prints(t, "ps")
-	require.Contains(t, out, "its _id is not the name of a resource")
-	require.NotContains(t, out, "identity")
-}
-
 // notSent is a store that cannot send a command.
 type notSent struct{ store.Store }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -15,12 +16,18 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.temporal.io/api/proxy"
+	"go.temporal.io/api/serviceerror"
+	taskqueuepb "go.temporal.io/api/taskqueue/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -56,21 +63,45 @@ func TestDoctor_Indexes_MissingUnusedOrUsed(t *testing.T) {
 	finds("both are there, and used to find what is contended\n")
 }
 
-func TestDoctor_PollerWithoutThePlugin_IsNamed(t *testing.T) {
+// examined returns what the doctor prints. All tests share a namespace, so the check of its workers may find those of another test.
+func (l *locks) examined(t *testing.T, args ...string) string {
+	t.Helper()
+	_, stdout, stderr := l.lockstep(t, append([]string{"doctor"}, args...)...)
+	require.Regexp(t, `^(lockstep: (broken|unknown): workers\n)?$`, stderr)
+	return stdout
+}
+
+// newNamespace returns the name of a new namespace, for tests that must not find the workers of other tests.
+func newNamespace(t *testing.T) string {
+	t.Helper()
+	c, name := testenv.Temporal(t), testenv.TaskQueue(t)
+	_, err := c.WorkflowService().RegisterNamespace(t.Context(), &workflowservice.RegisterNamespaceRequest{
+		Namespace: name, WorkflowExecutionRetentionPeriod: durationpb.New(24 * time.Hour),
+	})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err := c.WorkflowService().DescribeTaskQueue(t.Context(), &workflowservice.DescribeTaskQueueRequest{
+			Namespace: name, TaskQueue: &taskqueuepb.TaskQueue{Name: name},
+		})
+		return err == nil
+	}, within, 50*time.Millisecond, "the namespace is not known")
+	return name
+}
+
+func TestDoctor_WorkerWithoutThePlugin_IsNamed(t *testing.T) {
 	t.Parallel()
-	l := newLocks(t)
+	l, namespace, queue := newLocks(t), newNamespace(t), testenv.TaskQueue(t)
 	plugin := func() *worker.Plugin {
 		p, err := worker.NewPlugin(worker.Options{Locker: l.Locker, Janitor: worker.JanitorOptions{Off: true}})
 		require.NoError(t, err)
 		return p
 	}
-	dial := func(identity string, plugins ...client.Plugin) client.Client {
-		c, err := client.DialContext(t.Context(), client.Options{HostPort: testenv.TemporalAddress(t), Identity: identity, Plugins: plugins})
+	work := func(identity string, heartbeats time.Duration, o sdkworker.Options, plugins ...client.Plugin) (stop func()) {
+		c, err := client.DialContext(t.Context(), client.Options{
+			HostPort: testenv.TemporalAddress(t), Namespace: namespace, Identity: identity, Plugins: plugins, WorkerHeartbeatInterval: heartbeats,
+		})
 		require.NoError(t, err)
 		t.Cleanup(c.Close)
-		return c
-	}
-	work := func(c client.Client, queue string, o sdkworker.Options) (stop func()) {
 		w := sdkworker.New(c, queue, o)
 		w.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: "A"})
 		require.NoError(t, w.Start())
@@ -80,29 +111,72 @@ func TestDoctor_PollerWithoutThePlugin_IsNamed(t *testing.T) {
 		t.Helper()
 		var out string
 		require.Eventually(t, func() bool {
-			_, out, _ = l.lockstep(t, "doctor")
-			for _, text := range want {
-				if !strings.Contains(out, text) {
-					return false
-				}
-			}
-			return true
+			_, out, _ = l.lockstep(t, "doctor", "--namespace", namespace)
+			require.NotContains(t, out, "does not list its workers", "this test needs the list: make stack-down stack-up, or see docs/stack.md")
+			return !slices.ContainsFunc(want, func(text string) bool { return !strings.Contains(out, text) })
 		}, within, 100*time.Millisecond, "%q was not found", want)
 	}
 	l.prints(t, "init")
-	untilFound("warning  pollers      no worker with the plugin has registered")
-	queue, guessed := testenv.TaskQueue(t), testenv.TaskQueue(t)
+	untilFound("warning  workers      Temporal knows of no worker with the plugin that polls")
 	// The plugin on the client, the plugin on the worker alone, and an identity of the worker's own.
-	defer work(dial("by the client", plugin()), queue, sdkworker.Options{})()
-	defer work(dial(""), queue, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin()}})()
-	defer work(dial(""), queue, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin()}, Identity: "by the worker"})()
-	untilFound("ok       pollers      on 1 task queues every poller has registered")
+	defer work("by the client", time.Second, sdkworker.Options{}, plugin())()
+	defer work("", time.Second, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin()}})()
+	defer work("", time.Second, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin()}, Identity: "by the worker"})()
+	untilFound("ok       workers      on 1 task queues every poller has Lockstep")
 
-	defer work(dial("not known to the plugin"), guessed, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin()}})()
-	untilFound("warning  pollers      ", guessed+" (not known to the plugin)")
+	// A worker that has no heartbeats may have the plugin.
+	defer work("silent", -1, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin()}})()
+	untilFound("unknown  workers      workers without heartbeats poll task queues of workers with Lockstep: "+queue+" (silent)\n", "repeat the check in five minutes")
 
-	defer work(dial("a stranger"), queue, sdkworker.Options{})()
-	untilFound("broken   pollers      ", queue+" (a stranger)", "install it there, or stop them")
+	stop := work("a stranger", time.Second, sdkworker.Options{})
+	untilFound("broken   workers      workers without Lockstep poll task queues of workers with it: "+queue+" (a stranger)\n", "install the plugin there, or stop them")
+	stop()
+	untilFound("unknown  workers      ", queue+" (silent)\n") // the stranger is still named as a poller
+}
+
+// TestDoctor_ServerWithoutListOfWorkers_IsUnknown has a server in front of Temporal that answers as 1.29 does by default, or one that lists
+// workers but accepts no heartbeats.
+func TestDoctor_ServerWithoutListOfWorkers_IsUnknown(t *testing.T) {
+	t.Parallel()
+	l := newLocks(t)
+	l.prints(t, "init")
+	for want, answer := range map[string]grpc.UnaryServerInterceptor{
+		"the server does not list its workers: method ListWorkers not supported": func(
+			ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+		) (any, error) {
+			if _, is := req.(*workflowservice.ListWorkersRequest); is {
+				return nil, serviceerror.ToStatus(serviceerror.NewUnimplemented("method ListWorkers not supported")).Err()
+			}
+			return handler(ctx, req)
+		},
+		"the server accepts no heartbeats of workers, and so does not know their plugins": func(
+			ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+		) (any, error) {
+			if _, is := req.(*workflowservice.ListWorkersRequest); is {
+				return &workflowservice.ListWorkersResponse{}, nil
+			}
+			reply, err := handler(ctx, req)
+			if d, is := reply.(*workflowservice.DescribeNamespaceResponse); is {
+				d.GetNamespaceInfo().GetCapabilities().WorkerHeartbeats = false
+			}
+			return reply, err
+		},
+	} {
+		front, err := proxy.NewWorkflowServiceProxyServer(proxy.WorkflowServiceProxyOptions{Client: testenv.Temporal(t).WorkflowService()})
+		require.NoError(t, err)
+		server := grpc.NewServer(grpc.UnaryInterceptor(answer))
+		workflowservice.RegisterWorkflowServiceServer(server, front)
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(server.Stop)
+		go func() { _ = server.Serve(listener) }() // it returns after Stop
+
+		code, out, stderr := l.lockstep(t, "doctor", "--temporal-address", listener.Addr().String())
+		require.Equal(t, 1, code, "unknown is a failure")
+		require.Equal(t, "lockstep: unknown: workers\n", stderr)
+		require.Contains(t, out, "unknown  workers      "+want+"\n")
+		require.Contains(t, out, "set frontend.WorkerHeartbeatsEnabled and frontend.ListWorkersEnabled to true")
+	}
 }
 
 // doorKeeper makes this test binary a worker that a test kills. The value is "database queue".
@@ -237,7 +311,7 @@ func TestDoctor_SmallPoolInTheURI_IsAWarning(t *testing.T) {
 			query.Set("maxPoolSize", size)
 		}
 		uri.RawQuery = query.Encode()
-		require.Contains(t, l.prints(t, "doctor", "--mongodb-uri", uri.String()), want)
+		require.Contains(t, l.examined(t, "--mongodb-uri", uri.String()), want)
 	}
 }
 
@@ -250,9 +324,9 @@ func TestDoctor_DifferentLimitsOfASemaphore_AreFound(t *testing.T) {
 	}
 	ask("a", 2)
 	ask("b", 2)
-	require.Contains(t, l.prints(t, "doctor"), "ok       semaphores   all requests of a semaphore name the same limit\n")
+	require.Contains(t, l.examined(t), "ok       semaphores   all requests of a semaphore name the same limit\n")
 	ask("c", 3)
-	require.Contains(t, l.prints(t, "doctor"), `warning  semaphores   1 resources are requested with different limits, such as "printer" (limits 2, 3); 0 is none`)
+	require.Contains(t, l.examined(t), `warning  semaphores   1 resources are requested with different limits, such as "printer" (limits 2, 3); 0 is none`)
 }
 
 // A step under a rule waits in attempts. A step with a guard, and the same limit, is parked, which uses up none.
@@ -291,10 +365,10 @@ func TestDoctor_WaitsUseUpAttempts_AreNamed(t *testing.T) {
 		return run
 	}
 	guarded := waits("Guarded", "lockstep.Wait")
-	require.Contains(t, l.prints(t, "doctor"), "ok       attempts     no activity uses up its attempts by waiting\n")
+	require.Contains(t, l.examined(t), "ok       attempts     no activity uses up its attempts by waiting\n")
 	ruled := waits("Ruled", "Ruled")
 	require.Regexp(t, `(?m)^warning  attempts     1 activities that may be attempted only a few times wait for a lock, such as Ruled \(\d+\) of "`+
-		ruled.GetID()+`", in attempt [1-5] of 5\n +→ under a rule each wait uses up an attempt`, l.prints(t, "doctor"))
+		ruled.GetID()+`", in attempt [1-5] of 5\n +→ under a rule each wait uses up an attempt`, l.examined(t))
 	require.NoError(t, l.Leave(t.Context(), holder))
 	require.NoError(t, guarded.Get(t.Context(), nil))
 	require.NoError(t, ruled.Get(t.Context(), nil))
@@ -304,7 +378,7 @@ func TestDoctor_SagaCommittedAfterALoss_IsNamed(t *testing.T) {
 	t.Parallel()
 	l := newLocks(t)
 	l.prints(t, "init")
-	require.Contains(t, l.prints(t, "doctor"), "ok       commits      no saga of the last 24 h committed after it had lost a lock\n")
+	require.Contains(t, l.examined(t), "ok       commits      no saga of the last 24 h committed after it had lost a lock\n")
 	req := party.Request{
 		LockID: "saga", Run: "run", Part: "p", Order: party.Order{Schedule: 1, Attempt: 1}, TTL: 100 * time.Millisecond, HoldTTL: 100 * time.Millisecond,
 		Persist: true, Resources: []lockcore.Resource{lockcore.Exclusive("account/42")},
@@ -319,24 +393,24 @@ func TestDoctor_SagaCommittedAfterALoss_IsNamed(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, missed, 1)
 	const told = `saga of saga committed although it had lost account/42 at \S+ \S+ UTC: evicted by other\n`
-	require.Regexp(t, `warning  commits      1 in 24 h came after a loss, such as: `+told, l.prints(t, "doctor"))
+	require.Regexp(t, `warning  commits      1 in 24 h came after a loss, such as: `+told, l.examined(t))
 	require.Regexp(t, told, l.prints(t, "why", "saga"))
 }
 
 // All checks that can be made are made. The others are unknown, and the reason appears once.
 func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 	t.Parallel()
-	l := newLocks(t)
+	l, namespace := newLocks(t), newNamespace(t)
 	l.prints(t, "init")
 	db := testenv.Mongo(t).Client().Database(l.database)
 	foreign := db.Collection("orders")
 	_, err := foreign.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "order/1"}})
 	require.NoError(t, err)
-	const ofLocks, ofTemporal = "indexes, writing, janitor, pollers, orphans, commits, documents, deadlocks, semaphores, attempts", "Temporal API, janitor, collections, workers, pollers, orphans, attempts"
+	const ofLocks, ofTemporal = "indexes, writing, janitor, orphans, commits, documents, deadlocks, semaphores, attempts", "Temporal API, janitor, collections, workers, orphans, attempts"
 	for name, c := range map[string]struct{ args, once, see, stderr string }{
 		"no database": {
 			"--mongodb-uri mongodb://127.0.0.1:1/", "unknown  database     --mongodb-uri: no database answers at [127.0.0.1:1]", "unknown  collections  not checked: see database\n",
-			"unknown: database, replica set, clocks, pool, collection, indexes, writing, janitor, collections, pollers, orphans, commits, documents, deadlocks, semaphores, attempts",
+			"unknown: database, replica set, clocks, pool, collection, indexes, writing, janitor, collections, orphans, commits, documents, deadlocks, semaphores, attempts",
 		},
 		"no Temporal": {
 			"--temporal-address 127.0.0.1:1", "unknown  Temporal     no Temporal server answers at 127.0.0.1:1", "unknown  collections  not checked: see Temporal\n",
@@ -344,7 +418,7 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 		},
 		"neither": {
 			"--mongodb-uri mongodb://127.0.0.1:1/ --temporal-address 127.0.0.1:1", "no database answers at", "unknown  janitor      not checked: see collection and Temporal\n",
-			"unknown: database, replica set, clocks, pool, collection, indexes, writing, Temporal, Temporal API, janitor, collections, workers, pollers, orphans, commits, documents, deadlocks, semaphores, attempts",
+			"unknown: database, replica set, clocks, pool, collection, indexes, writing, Temporal, Temporal API, janitor, collections, workers, orphans, commits, documents, deadlocks, semaphores, attempts",
 		},
 		"no namespace": {
 			"--namespace nowhere", "broken   Temporal     the server does not know the namespace at", "unknown  workers      not checked: see Temporal\n",
@@ -359,10 +433,10 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 			"broken: collection; unknown: " + ofLocks,
 		},
 	} {
-		code, out, stderr := l.lockstep(t, append([]string{"doctor"}, strings.Fields(c.args)...)...)
+		code, out, stderr := l.lockstep(t, append([]string{"doctor", "--namespace", namespace}, strings.Fields(c.args)...)...)
 		require.Equal(t, 1, code, name)
 		require.Equal(t, "lockstep: "+c.stderr+"\n", stderr, name)
-		require.Regexp(t, `^((ok|warning|broken|unknown) .*\n( +→ .*\n)*){19}$`, out, name)
+		require.Regexp(t, `^((ok|warning|broken|unknown) .*\n( +→ .*\n)*){18}$`, out, name)
 		require.Equal(t, 1, strings.Count(out, c.once), name+"\n"+out)
 		require.Contains(t, out, c.see, name)
 	}

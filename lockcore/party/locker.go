@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
@@ -72,7 +71,7 @@ func NewWithStore(s Store, cfg Config) (*Locker, error) {
 	l.keeper = &keeper{locker: l, sessions: map[*Session]bool{}, wake: make(chan struct{}, 1)}
 	l.watch = &watcher{locker: l, table: map[string]*watched{}, listeners: map[*listener]bool{}}
 	l.lines.Changed, l.lines.Wrote = l.collectionChanged, l.wrote
-	if _, ok := s.(store.WorkerStore); ok { // a store in memory keeps its identity
+	if _, ok := s.(store.IndexedStore); ok { // a store in memory keeps its identity
 		l.clock.AfterFunc(identityEvery, l.watchIdentity)
 	}
 	return l, nil
@@ -96,46 +95,13 @@ func (l *Locker) MissingIndexes(ctx context.Context) (collection string, missing
 	if l.life.closed.Err() != nil {
 		return "", nil, ErrClosed
 	}
-	s, ok := l.store.(store.WorkerStore)
+	s, ok := l.store.(store.IndexedStore)
 	if !ok {
 		return "", nil, nil
 	}
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
 	return s.MissingIndexes(ctx)
-}
-
-// Worker is a process that takes locks in the collection, with the task queue that it serves and its
-// identity. The Namespace is empty if it is not known.
-type Worker = store.Worker
-
-// RegisterWorker stores that a worker runs now, so that [Locker.Workers] lists it. Repeat it while the
-// worker runs. A store in memory stores nothing.
-func (l *Locker) RegisterWorker(ctx context.Context, w Worker) error {
-	if l.life.closed.Err() != nil {
-		return ErrClosed
-	}
-	s, ok := l.store.(store.WorkerStore)
-	if !ok {
-		return nil
-	}
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
-	return s.RegisterWorker(ctx, w)
-}
-
-// Workers returns the workers that have registered within the duration before now.
-func (l *Locker) Workers(ctx context.Context, within time.Duration) ([]Worker, error) {
-	if l.life.closed.Err() != nil {
-		return nil, ErrClosed
-	}
-	s, ok := l.store.(store.WorkerStore)
-	if !ok {
-		return nil, nil
-	}
-	ctx, cancel := l.bounded(ctx)
-	defer cancel()
-	return s.Workers(ctx, within)
 }
 
 // ErrClosed is returned by every call of a closed Locker, and by calls whose wait Close ends.

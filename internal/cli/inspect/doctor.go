@@ -87,7 +87,6 @@ func (d *Doctor) Examine(ctx context.Context) (findings []Finding) {
 		{"janitor", []string{aboutCollection, aboutTemporal}, d.janitor},
 		{"collections", []string{aboutDatabase, aboutTemporal}, d.otherCollections},
 		{"workers", []string{aboutTemporal}, d.workers},
-		{"pollers", []string{aboutCollection, aboutTemporal}, d.pollers},
 		{"orphans", []string{aboutCollection, aboutTemporal}, d.orphans},
 		{"commits", []string{aboutCollection}, d.commits},
 		{"documents", []string{aboutCollection}, d.documents},

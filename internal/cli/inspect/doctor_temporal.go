@@ -124,42 +124,118 @@ func (d *Doctor) attempts(ctx context.Context) (Finding, error) {
 	return ok("no activity uses up its attempts by waiting")
 }
 
-// workers looks for workers without the plugin on task queues that also have workers with it. Newer servers list their
-// workers, with the plugins of each.
+// listsWorkers is the advice if Temporal has no list of workers.
+const listsWorkers = "servers from 1.30 on list their workers; for 1.29, set frontend.WorkerHeartbeatsEnabled and frontend.ListWorkersEnabled to true in its dynamic configuration. " +
+	"Until then, check that all workers of a task queue have the plugin"
+
+// workers looks for workers without the plugin on task queues that workers with the plugin poll too. It compares the pollers of a task queue,
+// which the server names for five minutes after their last poll, with the heartbeats of workers, which contain the names of plugins.
 func (d *Doctor) workers(ctx context.Context) (Finding, error) {
-	with, without := map[string]bool{}, map[string][]string{} // by task queue
-	for page := []byte(nil); ; {
-		answer, err := d.Temporal.Service.ListWorkers(ctx, &workflowservice.ListWorkersRequest{Namespace: d.Temporal.Namespace, PageSize: 1000, NextPageToken: page})
-		var unimplemented *serviceerror.Unimplemented
-		switch {
-		case errors.As(err, &unimplemented):
-			return ok("this server does not list its workers: see pollers")
-		case err != nil:
+	heard, err := d.heartbeats(ctx)
+	var unimplemented *serviceerror.Unimplemented
+	switch {
+	case errors.As(err, &unimplemented):
+		return finding(Unknown, "the server does not list its workers: "+err.Error(), listsWorkers)
+	case err != nil:
+		return Finding{}, err
+	}
+	checked, without, silent := 0, map[string][]string{}, map[string][]string{} // the maps are by task queue
+	for queue, listed := range heard {
+		with := func(identity string) bool { return listed[identity].with }
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(listed)), with) {
+			continue
+		}
+		pollers, err := d.polling(ctx, queue)
+		if err != nil {
 			return Finding{}, err
 		}
+		if !slices.ContainsFunc(pollers, with) { // the worker with the plugin was killed
+			continue
+		}
+		checked++
+		for _, identity := range pollers {
+			switch w := listed[identity]; {
+			case w.without:
+				without[queue] = append(without[queue], identity)
+			case !w.with && !w.ended:
+				silent[queue] = append(silent[queue], identity)
+			}
+		}
+	}
+	switch {
+	case len(without) > 0:
+		return finding(Broken, "workers without Lockstep poll task queues of workers with it: "+queuesText(without),
+			"they run guarded steps without locks: install the plugin there, or stop them")
+	case len(silent) > 0:
+		return finding(Unknown, "workers without heartbeats poll task queues of workers with Lockstep: "+queuesText(silent),
+			"a worker that has just started or stopped may have none: repeat the check in five minutes. Otherwise check that it has the plugin, and an SDK that sends heartbeats")
+	case checked == 0:
+		return d.noWorkers(ctx)
+	}
+	return ok("on %d task queues every poller has Lockstep", checked)
+}
+
+// noWorkers is the finding if no worker with the plugin is listed and polls. A server that accepts no heartbeats lists none.
+func (d *Doctor) noWorkers(ctx context.Context) (Finding, error) {
+	answer, err := d.Temporal.Service.DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{Namespace: d.Temporal.Namespace})
+	switch {
+	case err != nil:
+		return Finding{}, err
+	case !answer.GetNamespaceInfo().GetCapabilities().GetWorkerHeartbeats():
+		return finding(Unknown, "the server accepts no heartbeats of workers, and so does not know their plugins", listsWorkers)
+	}
+	return finding(Warning, "Temporal knows of no worker with the plugin that polls",
+		"workers send a heartbeat when they start and once a minute, unless client.Options.WorkerHeartbeatInterval is negative")
+}
+
+// worker describes the listed workers with the same task queue and identity.
+type worker struct {
+	// with and without are set if a running worker has Lockstep's plugin, or lacks it.
+	with, without bool
+	// ended is set if a worker has stopped. The server still lists it as a poller for a while.
+	ended bool
+}
+
+// heartbeatAge is the age from which on a heartbeat without the plugin is ignored: a worker that was killed may have had the identity of one
+// that was started later. Server 1.29 keeps heartbeats for a day, and later ones for five minutes.
+const heartbeatAge = 5 * time.Minute
+
+// heartbeats returns the listed workers by task queue and identity.
+func (d *Doctor) heartbeats(ctx context.Context) (map[string]map[string]worker, error) {
+	heard := map[string]map[string]worker{}
+	add := func(queue, identity string, state enumspb.WorkerStatus, plugins []*workerpb.PluginInfo, old bool) {
+		if heard[queue] == nil {
+			heard[queue] = map[string]worker{}
+		}
+		w := heard[queue][identity]
+		switch {
+		case state == enumspb.WORKER_STATUS_SHUTDOWN || state == enumspb.WORKER_STATUS_SHUTTING_DOWN:
+			w.ended = true
+		case slices.ContainsFunc(plugins, func(p *workerpb.PluginInfo) bool { return p.GetName() == wire.PluginName }):
+			w.with = true
+		case !old:
+			w.without = true
+		}
+		heard[queue][identity] = w
+	}
+	for page := []byte(nil); ; {
+		answer, err := d.Temporal.Service.ListWorkers(ctx, &workflowservice.ListWorkersRequest{Namespace: d.Temporal.Namespace, PageSize: 1000, NextPageToken: page})
+		if err != nil {
+			return nil, err
+		}
 		for _, w := range answer.GetWorkers() {
-			state, queue := w.GetStatus(), w.GetTaskQueue()
-			switch {
-			case state == enumspb.WORKER_STATUS_SHUTDOWN || state == enumspb.WORKER_STATUS_SHUTTING_DOWN: // still listed for a while
-			case slices.ContainsFunc(w.GetPlugins(), func(p *workerpb.PluginInfo) bool { return p.GetName() == wire.PluginName }):
-				with[queue] = true
-			default:
-				without[queue] = append(without[queue], w.GetWorkerIdentity())
+			add(w.GetTaskQueue(), w.GetWorkerIdentity(), w.GetStatus(), w.GetPlugins(), false)
+		}
+		if len(answer.GetWorkers()) == 0 { // servers before 1.31 have only this list; later ones have both, with the same workers
+			for _, info := range answer.GetWorkersInfo() { //nolint:staticcheck // deprecated for its size
+				w := info.GetWorkerHeartbeat()
+				add(w.GetTaskQueue(), w.GetWorkerIdentity(), w.GetStatus(), w.GetPlugins(), time.Since(w.GetHeartbeatTime().AsTime()) > heartbeatAge)
 			}
 		}
 		if page = answer.GetNextPageToken(); len(page) == 0 {
-			break
+			return heard, nil
 		}
 	}
-	maps.DeleteFunc(without, func(queue string, _ []string) bool { return !with[queue] })
-	switch {
-	case len(without) > 0:
-		return finding(Broken, "workers without Lockstep on task queues that have others with it: "+queuesText(without),
-			"they run guarded steps without locks: install the plugin there, or stop them")
-	case len(with) == 0:
-		return finding(Warning, "Temporal knows of no worker with the plugin", "workers report themselves by heartbeats once a minute; those of older SDKs do not")
-	}
-	return ok("on %d task queues all have Lockstep", len(with))
 }
 
 // queuesText lists task queues with the identities of workers.
@@ -169,77 +245,6 @@ func queuesText(workers map[string][]string) string {
 		queues = append(queues, fmt.Sprintf("%s (%s)", queue, strings.Join(workers[queue], ", ")))
 	}
 	return strings.Join(queues, "; ")
-}
-
-// registrationAge is the age up to which a registration counts. A worker repeats it every minute, and the server names a
-// poller for five minutes after its last poll.
-const registrationAge = 10 * time.Minute
-
-// registrations are the workers with the plugin on one task queue.
-type registrations struct {
-	identities map[string]bool
-	// guessed are the identities that a plugin without a client had to guess.
-	guessed map[string]bool
-}
-
-// pollers looks for workers without the plugin on task queues of workers that have registered in the locks' collection.
-// Every server names its pollers.
-func (d *Doctor) pollers(ctx context.Context) (Finding, error) {
-	registered, err := d.Locker.Workers(ctx, registrationAge)
-	if err != nil {
-		return Finding{}, err
-	}
-	queues := map[string]registrations{}
-	for _, w := range registered {
-		if w.Namespace != "" && w.Namespace != d.Temporal.Namespace {
-			continue
-		}
-		if _, known := queues[w.Queue]; !known {
-			queues[w.Queue] = registrations{map[string]bool{}, map[string]bool{}}
-		}
-		queues[w.Queue].identities[w.Identity] = true
-		if w.Namespace == "" {
-			queues[w.Queue].guessed[w.Identity] = true
-		}
-	}
-	without, unsure := map[string][]string{}, map[string][]string{}
-	for queue, r := range queues {
-		polling, err := d.polling(ctx, queue)
-		if err != nil {
-			return Finding{}, err
-		}
-		strangers, mayBeGuessed := r.compare(polling)
-		switch {
-		case len(strangers) == 0:
-		case mayBeGuessed:
-			unsure[queue] = strangers
-		default:
-			without[queue] = strangers
-		}
-	}
-	switch {
-	case len(without) > 0:
-		return finding(Broken, "workers that have not registered poll task queues of workers with Lockstep: "+queuesText(without),
-			"without the plugin they run guarded steps without locks: install it there, or stop them")
-	case len(unsure) > 0:
-		return finding(Warning, "workers poll that have not registered by these names: "+queuesText(unsure),
-			"see to it that they have the plugin; one that is given to the client knows the worker's identity")
-	case len(queues) == 0:
-		return finding(Warning, "no worker with the plugin has registered for this namespace in this collection", "see to it that all workers of a task queue have the plugin")
-	}
-	return ok("on %d task queues every poller has registered", len(queues))
-}
-
-// compare returns the pollers that have not registered, and whether one of them may have registered by a guessed name.
-func (r registrations) compare(polling []string) (strangers []string, mayBeGuessed bool) {
-	unused := maps.Clone(r.guessed)
-	for _, identity := range polling {
-		delete(unused, identity)
-		if !r.identities[identity] {
-			strangers = append(strangers, identity)
-		}
-	}
-	return strangers, len(unused) > 0
 }
 
 // polling returns the identities of the workers that poll a task queue for workflows or activities.

@@ -18,8 +18,6 @@
 // document exists. A collection that has documents but no identity belongs to another program or to
 // an older version of this one, and is refused.
 //
-// Each process that registers as a Worker has a document too. Its _id is a document.
-//
 // # Commands
 //
 // A command that may insert a document is an ordered update that begins with a guard: a statement that fails unless the

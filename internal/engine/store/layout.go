@@ -60,6 +60,15 @@ func (m *Mongo) Prepare(ctx context.Context) error {
 	})
 }
 
+// IndexedStore is a Store whose indexes can be missing.
+type IndexedStore interface {
+	// MissingIndexes returns the name of the collection, and the indexes that Prepare would create. The name of one
+	// that exists with another definition is followed by the difference.
+	MissingIndexes(ctx context.Context) (collection string, missing []string, err error)
+}
+
+var _ IndexedStore = (*Mongo)(nil)
+
 // MissingIndexes sends one listIndexes, and compares what the indexes of Prepare do. The name of an index that is
 // another one is followed by the difference.
 func (m *Mongo) MissingIndexes(ctx context.Context) (collection string, missing []string, err error) {

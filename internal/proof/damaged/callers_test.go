@@ -27,7 +27,6 @@ var callers = map[string]string{
 	"lockcore/party/deadlock.go:BreakDeadlocks":         "deadlocks",
 	"lockcore/party/deadlock.go:Deadlocks":              "deadlocks",
 	"lockcore/party/fenced.go:record":                   noLocks,
-	"lockcore/party/locker.go:Workers":                  "workers",
 	"lockcore/party/renew.go:extend":                    noLocks,
 	"lockcore/party/renew.go:poolBusy":                  noLocks,
 	"lockcore/party/status.go:Losses":                   "losses",
@@ -51,7 +50,6 @@ var callers = map[string]string{
 	"internal/engine/store/memory.go:LoadMajority":      ofTests,
 	"internal/engine/store/mongo.go:read":               "several",
 	"internal/engine/store/mongo.go:readVersions":       "several",
-	"internal/engine/store/workers.go:Workers":          "workers",
 	"internal/engine/update/loop.go:carryOut":           oneDocument,
 	"internal/engine/update/several.go:loadSeveral":     "several",
 	"internal/janitor/round.go:Round":                   "janitor",
@@ -66,7 +64,6 @@ var callers = map[string]string{
 	"internal/cli/inspect/doctor.go:semaphores":         "doctor",
 	"internal/cli/inspect/doctor_temporal.go:attempts":  "resources",
 	"internal/cli/inspect/doctor_temporal.go:deadlocks": "doctor",
-	"internal/cli/inspect/doctor_temporal.go:pollers":   "workers",
 	"internal/cli/inspect/foreign.go:foreign":           "resources",
 	"internal/cli/inspect/site.go:CheckCollection":      noLocks,
 	"internal/cli/inspect/site.go:Losses":               "show",
@@ -91,7 +88,8 @@ var callers = map[string]string{
 var others = []string{
 	"interceptors/activity_inbound.go:checkCollection", "interceptors/rules.go:resourcesByRule", "internal/cli/contention/blame.go:wait",
 	"internal/lockactivities/acquire.go:Acquire", "internal/lockactivities/keep.go:Keep", "internal/lockactivities/release.go:Release", "internal/lockactivities/verify.go:Verify",
-	"internal/lockactivities/wait.go:Wait", "lockcore/party/workflow.go:lost", "lockcore/rules/bars.go:replacedRuns", "worker/plugin.go:register",
+	"internal/lockactivities/wait.go:Wait", "lockcore/party/workflow.go:lost", "lockcore/rules/bars.go:replacedRuns", "worker/plugin.go:awaitDatabase",
+	"worker/plugin.go:register",
 }
 
 // A new function that lists documents, or reads several, must be added to the callers, with the check that reads bad documents through it.
@@ -143,7 +141,7 @@ func findCallers(t *testing.T) map[string]bool {
 
 // reading are the names of the methods that read several documents: of the store, of a Locker, of a site and of the driver.
 var reading = []string{
-	"List", "Load", "LoadMajority", "Versions", "Workers", "list", "readMajority", "Status", "Losses", "Missed", "Deadlocks", "Replaced", "Resources",
+	"List", "Load", "LoadMajority", "Versions", "list", "readMajority", "Status", "Losses", "Missed", "Deadlocks", "Replaced", "Resources",
 	"Find", "FindOne", "Aggregate", "Distinct",
 }
 

@@ -35,7 +35,7 @@ type readerCheck struct {
 // checks run in this order: the last ones change documents.
 var checks = []readerCheck{
 	{"status", (*reader).status}, {"contended", (*reader).contended}, {"losses", (*reader).losses}, {"deadlocks", (*reader).deadlocks}, {"incomplete", (*reader).incomplete},
-	{"several", (*reader).several}, {"workers", (*reader).workers}, {"resources", (*reader).resources}, {"show", (*reader).show}, {"why", (*reader).why},
+	{"several", (*reader).several}, {"resources", (*reader).resources}, {"show", (*reader).show}, {"why", (*reader).why},
 	{"page", (*reader).page}, {"doctor", (*reader).doctor}, {"janitor", (*reader).janitor}, {"replaces", (*reader).replaces},
 	{"mongolock", (*reader).mongolock}, {"waiters", (*reader).waiters}, {"leave", (*reader).leave}, {"clear", (*reader).clear},
 }
@@ -120,18 +120,12 @@ func (r *reader) several(t *testing.T) {
 	require.Equal(t, r.isName, len(loaded.Damaged) == 1)
 }
 
-func (r *reader) workers(t *testing.T) {
-	found, err := r.locker.Workers(t.Context(), time.Hour)
-	require.NoError(t, err)
-	require.Len(t, found, 1)
-}
-
 func (r *reader) resources(t *testing.T) {
 	found, err := r.site.Resources(t.Context(), party.Filter{})
 	require.NoError(t, err)
 	require.Contains(t, found[0].Name, r.name, "it comes first")
 	require.NotEmpty(t, found[0].Damaged)
-	require.Empty(t, found[1].Damaged, "neither the identity nor the worker is bad")
+	require.Empty(t, found[1].Damaged, "the identity is not bad")
 }
 
 func (r *reader) show(t *testing.T) {

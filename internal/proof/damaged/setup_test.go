@@ -54,7 +54,7 @@ type reader struct {
 	isName, hasAttn bool
 }
 
-// setup makes a collection in which a worker has registered, a holds z/1 and z/2, b waits for z/1, a client of mongolock holds z/3, c
+// setup makes a collection in which a holds z/1 and z/2, b waits for z/1, a client of mongolock holds z/3, c
 // and d are in a deadlock, and one document is bad.
 func setup(t *testing.T, name string, bad bson.D) *reader {
 	t.Helper()
@@ -63,7 +63,6 @@ func setup(t *testing.T, name string, bad bson.D) *reader {
 	_, r.isName = bad[0].Value.(string)
 	r.site = &inspect.Site{Locker: r.locker, Collection: coll}
 	require.NoError(t, r.locker.CreateIndexes(t.Context()))
-	require.NoError(t, r.locker.RegisterWorker(t.Context(), party.Worker{Namespace: "n", Queue: "q", Identity: "i"}))
 	var err error
 	r.leases, err = r.locker.TryEnter(t.Context(), request("a", "z/1", "z/2"))
 	require.NoError(t, err)

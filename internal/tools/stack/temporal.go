@@ -68,6 +68,9 @@ func (s *Stack) temporalService(program string) service {
 				// instead of 55 s. Commits still survive a server that is killed.
 				"--sqlite-pragma", "journal_mode=WAL",
 				"--sqlite-pragma", "synchronous=NORMAL",
+				// Server 1.29 has the list of workers, for lockstep doctor, but does not keep it by default.
+				"--dynamic-config-value", "frontend.WorkerHeartbeatsEnabled=true",
+				"--dynamic-config-value", "frontend.ListWorkersEnabled=true",
 			}
 		},
 		healthy: func(ctx context.Context, ports map[string]int) error {

@@ -52,7 +52,9 @@ func startMongo(ctx context.Context) (string, error) {
 
 func startTemporal(ctx context.Context) (string, error) {
 	image := cmp.Or(os.Getenv("LOCKSTEP_TEMPORAL_IMAGE"), "temporalio/temporal:latest")
-	address, err := run(ctx, image, temporalPort, "server", "start-dev", "--ip", "0.0.0.0", "--headless", "--log-level", "warn")
+	address, err := run(ctx, image, temporalPort, "server", "start-dev", "--ip", "0.0.0.0", "--headless", "--log-level", "warn",
+		// Server 1.29 does not list its workers by default.
+		"--dynamic-config-value", "frontend.WorkerHeartbeatsEnabled=true", "--dynamic-config-value", "frontend.ListWorkersEnabled=true")
 	if err != nil {
 		return "", err
 	}
