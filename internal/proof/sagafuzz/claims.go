@@ -39,6 +39,9 @@ func (s *Story) claims() map[string][]*Claim {
 	for _, c := range s.kept() {
 		add(c)
 	}
+	for _, c := range s.verifiedClaims() {
+		add(c)
+	}
 	for _, scope := range s.scopes {
 		if scope.locked != nil && scope.leaving != nil && !s.toldLost(scope) && !s.leftBefore(scope) {
 			for _, n := range scope.locked.Needs {
@@ -209,6 +212,9 @@ func (s *Story) commitsUnasked(scope *Scope) bool {
 	}
 	if scope.locked != nil {
 		last = max(last, scope.locked.At)
+	}
+	for _, asked := range s.verifiedQuestions(scope.run, scope.name) {
+		last = max(last, asked.At)
 	}
 	return scope.leaving.At-last <= verifyAfter.Nanoseconds()
 }
