@@ -28,7 +28,7 @@ func Check(plan Plan, records []Record) []Violation {
 	}
 	for _, check := range []func(){
 		s.checkIsolation, s.checkFences, s.checkUndo, s.checkVain, func() { s.checkAtomicity(plan) }, s.checkLosses, s.checkPlaces,
-		s.checkSignals, s.checkArguments, s.checkSkipped, s.checkBarred, func() { s.checkUpdates(plan) },
+		s.checkSignals, s.checkArguments, s.checkSkipped, s.checkBarred, func() { s.checkUpdates(plan) }, s.checkIgnored,
 	} {
 		check()
 	}

@@ -228,6 +228,19 @@ func (s *Story) endedLate(workflow string) bool {
 	})
 }
 
+// checkIgnored finds sagas that have committed although one of their steps has reported a loss.
+func (s *Story) checkIgnored() {
+	for _, r := range s.ignored {
+		scope := s.byScope[[2]string{r.Run, r.Scope}]
+		if r.Type != "lost" || scope == nil || !scope.isSaga() {
+			continue
+		}
+		if failed, known := scope.failed(); known && !failed {
+			s.found("ignored", r.At, []string{r.Workflow}, "%s: saga %s committed after a step had reported: %s", r.Workflow, r.Scope, r.Error)
+		}
+	}
+}
+
 // checkArguments finds steps and compensations whose arguments the caller changed after it had scheduled the step.
 func (s *Story) checkArguments() {
 	for _, a := range s.attempts {

@@ -96,7 +96,8 @@ func (s *Story) kept() []*Claim {
 	found := map[key]*Claim{}
 	var all []*Claim
 	for _, a := range s.attempts {
-		if !a.ran() || a.Call.Kept == "" || s.stoppedBetween(a.Process, a.At, a.begin) {
+		failedAlone := a.Call.Node.Ignores && !a.completed() // its saga may commit without a question about it
+		if !a.ran() || failedAlone || a.Call.Kept == "" || s.stoppedBetween(a.Process, a.At, a.begin) {
 			continue
 		}
 		for _, n := range a.Call.Node.Needs {

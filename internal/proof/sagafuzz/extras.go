@@ -1,8 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"time"
 )
 
 // enrich adds to a plan what was thought of later: questions in the middle of sagas and Locks, rules, owners, updates, a slow database and
@@ -14,7 +16,23 @@ func (p *planner) enrich(plan *Plan) {
 			p.enrichWorkflow(w)
 		}
 	}
+	plan.Workflows = append(plan.Workflows, p.ignoresLoss(len(plan.Workflows)))
 	plan.force(p.one(5), p.one(3))
+}
+
+// ignoresLoss returns a saga whose lock is broken while it sleeps, and whose code ignores the loss that its next step reports.
+func (p *planner) ignoresLoss(number int) Workflow {
+	step := Node{
+		Kind: Step, ID: 2, Needs: []Need{{Name: "q/ignored"}}, Undo: "step", Time: 10 * time.Millisecond, Timeout: 10 * time.Second, Attempts: 8,
+	}
+	sleep := Node{Kind: Sleep, ID: 3, Time: p.span(1500, 1900)} // not so long that the commit asks
+	again := step
+	again.ID, again.Undo, again.Ignores = 4, "", true
+	return Workflow{
+		ID: fmt.Sprintf("w%d", number), directed: true,
+		Input:  Input{Body: Node{Kind: Saga, ID: 1, Retries: -1, Children: []Node{step, sleep, again}}},
+		Faults: []WorkflowFault{{Kind: "break", After: p.span(500, 900)}},
+	}
 }
 
 // force makes the database slow at times, and gives the workers a codec, if the plan has not done so.
@@ -35,7 +53,7 @@ func (p *planner) enrichWorkflow(w *Workflow) {
 	if w.Input.Again > 0 { // whoever continues as new first asks, then receives all signals, and then returns
 		w.Input.Body.Children = append(w.Input.Body.Children, p.node(Verify))
 	}
-	w.Input.Body.each(p.rule)
+	w.Input.Body.each(p.change)
 	if p.one(4) {
 		w.Input.Owner = "owner of " + w.ID // two workflows with one owner would have deadlocks that are not found
 	}
@@ -49,7 +67,7 @@ func (p *planner) enrichWorkflow(w *Workflow) {
 			u.Body = p.saga(2 - p.IntN(2))
 		}
 		p.ask(&u.Body)
-		u.Body.each(p.rule)
+		u.Body.each(p.change)
 		w.Updates = append(w.Updates, u)
 	}
 }
@@ -71,8 +89,9 @@ func (p *planner) ask(n *Node) {
 	n.Children = slices.Insert(n.Children, p.IntN(len(n.Children)+1), questions...)
 }
 
-// rule gives some steps a rule.
-func (p *planner) rule(n *Node) {
+// change gives some steps a rule, and lets the workflow ignore the failure of some.
+func (p *planner) change(n *Node) {
+	n.Ignores = n.Kind == Step && p.one(12)
 	hasSemaphore := slices.ContainsFunc(n.Needs, func(n Need) bool { return n.Limit > 0 })
 	if n.Kind != Step || len(n.Rule) > 0 || n.Scope == "saga" || n.Time >= n.Timeout || hasSemaphore || !p.one(8) {
 		return

@@ -106,6 +106,18 @@ func TestCheckUpdates_OutcomeDoesNotFitItsHandler_IsFound(t *testing.T) {
 	}
 }
 
+func TestCheckIgnored_SagaCommitsAfterALoss_IsFound(t *testing.T) {
+	t.Parallel()
+	for _, outcome := range []string{"", "lost"} {
+		for _, kind := range []string{"lost", "planned"} {
+			ignored := record(Record{What: Ignored, Workflow: w1.workflow, Run: w1.id, Scope: "1.1", Type: kind, Error: kind})
+			s := Read(join(attempt("a", w1, step(2, "1.1", account), 1), ignored, leaving("1.1", ""), returned("1.1", outcome)))
+			s.checkIgnored()
+			require.Equal(t, kind == "lost" && outcome == "", len(s.violations) == 1)
+		}
+	}
+}
+
 func TestUnasked_AdmitsOnlyFailedConversions(t *testing.T) {
 	t.Parallel()
 	const of = `workflow "w", run r, event 9: `
@@ -118,6 +130,7 @@ func TestUnasked_AdmitsOnlyFailedConversions(t *testing.T) {
 	failed := append([]string{admitted}, other...)
 	require.Equal(t, other, unasked(Plan{FailsOneIn: 100}, failed))
 	require.Equal(t, failed, unasked(Plan{}, failed))
+	require.Empty(t, unasked(Plan{}, []string{of + "WorkflowWorkerUnhandledFailure: history_events: premature end of stream, expectedLastEventID=7"}))
 }
 
 func TestMayFailUnread_OnlyByThePanicThatNamesIt(t *testing.T) {
@@ -187,11 +200,14 @@ func TestConverter_SealsAllButArgumentsOfWorkflowsSignalsAndUpdates(t *testing.T
 	_, err = fails.ToPayload(call)
 	require.NoError(t, err)
 	close(begun)
-	_, err = fails.ToPayload(call)
-	require.ErrorIs(t, err, errConverter)
-	require.ErrorIs(t, fails.FromPayload(raw, &call), errConverter)
 	_, err = fails.ToPayloads(input, signal, update)
 	require.NoError(t, err)
+	_, err = fails.ToPayload(call)
+	require.ErrorIs(t, err, errConverter)
+	for range succeedAfter {
+		require.NoError(t, fails.FromPayload(raw, &call))
+	}
+	require.ErrorIs(t, fails.FromPayload(raw, &call), errConverter)
 }
 
 func TestSlowness_DelaysThePlannedProcessesInThePlannedTimes(t *testing.T) {

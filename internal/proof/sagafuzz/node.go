@@ -42,6 +42,8 @@ type Node struct {
 	// signal has arrived before it. More is a step that runs under a Lock if a signal has arrived by its end.
 	Heeds, Skip bool
 	More        *Node
+	// Ignores makes the workflow continue after the step has failed.
+	Ignores bool
 	// Rule lists the resources of the worker's rule for the step. Time is the length of its work, or of a sleep.
 	Rule          []Need
 	Time, Timeout time.Duration

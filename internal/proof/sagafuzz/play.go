@@ -199,7 +199,7 @@ func (p *play) watch(ctx context.Context) error {
 		}
 		last := began
 		for i := range records {
-			if r := &records[i]; r.What != Enter && r.What != Exit && r.What != Holds {
+			if r := &records[i]; !slices.Contains([]string{Enter, Exit, Holds, Seen, Updated}, r.What) {
 				last = time.Unix(0, r.At)
 			}
 		}

@@ -70,7 +70,9 @@ func dial(ctx context.Context, out io.Writer, dc converter.DataConverter, opts .
 	if err != nil {
 		return nil, err
 	}
-	f.Options.DataConverter = dc
+	if dc != nil {
+		f.Options.DataConverter, f.Options.FailureConverter = dc, failuresWith(dc)
+	}
 	f.Options.Logger = sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	f.Options.ConnectionOptions.DialOptions = append(f.Options.ConnectionOptions.DialOptions, opts...)
 	return f.Dial(ctx)

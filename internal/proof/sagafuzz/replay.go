@@ -94,9 +94,13 @@ func mayFailUnread(err error) bool {
 // replay replays a history as a worker would whose cache lacks the run.
 func replay(history *historypb.History, workflowID, run string, dc converter.DataConverter) error {
 	silent := &player{}
+	var failures converter.FailureConverter
+	if dc != nil {
+		failures = failuresWith(dc)
+	}
 	replayer, err := sdkworker.NewWorkflowReplayerWithOptions(sdkworker.WorkflowReplayerOptions{
 		Plugins: []sdkworker.Plugin{worker.NewReplayPlugin()}, Interceptors: []interceptor.WorkerInterceptor{silent}, DisableDeadlockDetection: true,
-		DataConverter: dc,
+		DataConverter: dc, FailureConverter: failures,
 	})
 	if err != nil {
 		return err

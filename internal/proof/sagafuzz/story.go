@@ -86,6 +86,8 @@ type Story struct {
 	skips, holds []*Record
 	// updates contains the outcomes of updates. asked and verified contain the questions of workflow code and their good answers.
 	updates, asked, verified []*Record
+	// ignored contains the failures of steps after which the code has continued.
+	ignored []*Record
 	// violations are what the checks have found.
 	violations []Violation
 }
@@ -183,6 +185,8 @@ func (s *Story) keep(r *Record) {
 		s.asked = append(s.asked, r)
 	case Verified:
 		s.verified = append(s.verified, r)
+	case Ignored:
+		s.ignored = append(s.ignored, r)
 	case Slowed:
 		s.calm = false
 	}

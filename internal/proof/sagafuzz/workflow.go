@@ -140,7 +140,13 @@ func (w *walk) do(ctx workflow.Context, s *workflows.Saga, instance string, n *N
 	case Verify:
 		return w.verify(ctx, s, instance, n)
 	}
-	return w.step(ctx, s, instance, n)
+	err := w.step(ctx, s, instance, n)
+	if err == nil || !n.Ignores {
+		return err
+	}
+	scope, _, _ := strings.Cut(instance, "/")
+	w.write(ctx, &Record{What: Ignored, Scope: scope, Error: text(err), Type: kindOf(err)})
+	return nil
 }
 
 func (w *walk) each(ctx workflow.Context, s *workflows.Saga, instance string, n *Node) error {
