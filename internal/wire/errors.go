@@ -25,6 +25,18 @@ func LockError(err error) error {
 	return nil
 }
 
+// Loss returns the loss that err reports. It panics, and so fails the workflow task, if the details cannot be read.
+func Loss(err error) (lost *lockcore.LostError, ok bool) {
+	lost, ok = LockError(err).(*lockcore.LostError) //nolint:errorlint // LockError has searched the chain
+	for app := (*temporal.ApplicationError)(nil); ok && lost.Resource == "" && errors.As(err, &app); err = app.Unwrap() {
+		if app.Type() == FailureLost {
+			details := mustRead[LostDetails](app)
+			return (*lockcore.LostError)(&details), true
+		}
+	}
+	return lost, ok
+}
+
 func coreError(err error) error {
 	return cmp.Or(as[*party.OtherRunError](err), as[*lockcore.LostError](err), as[*lockcore.SupersededError](err),
 		as[*lockcore.DeadlockError](err), as[*lockcore.InvalidError](err), as[*lockcore.BusyError](err))
