@@ -115,6 +115,7 @@ func (s *State) await(ctx workflow.Context, o own, result any, mustStop func() b
 			cancel()
 		}
 		err := future.Get(ctx, result)
+		checkRead(o.name, err)
 		if err == nil || ctx.Err() != nil || mustStop() || o.once || isFinal(o.name, err) || o.total > 0 && isTimeout(err) {
 			return err
 		}
@@ -125,15 +126,18 @@ func (s *State) await(ctx workflow.Context, o own, result any, mustStop func() b
 	}
 }
 
+// checkRead panics, and so fails the workflow task, if err is that of a result that cannot be read: another attempt to read it may succeed.
+func checkRead(name string, err error) {
+	var failed *temporal.ActivityError
+	if err != nil && !errors.As(err, &failed) && !temporal.IsCanceledError(err) {
+		panic(fmt.Sprintf("lockstep: the result of %s cannot be read: %v", name, err))
+	}
+}
+
 // isFinal reports whether an own activity ended with a verdict about the locks. Any other failure is an operator's.
 func isFinal(name string, err error) bool {
-	var (
-		failed *temporal.ActivityError
-		app    *temporal.ApplicationError
-	)
+	var app *temporal.ApplicationError
 	switch {
-	case !errors.As(err, &failed):
-		panic(fmt.Sprintf("lockstep: the result of %s cannot be read: %v", name, err))
 	case wire.LockError(err) != nil:
 		return true
 	case !errors.As(err, &app) || !app.NonRetryable(): // a server repeats it

@@ -84,9 +84,10 @@ func (c *Scope) Verify(ctx workflow.Context) error {
 	return c.state.verifyAged(ctx, ctx, []*Scope{c})
 }
 
-// noteLoss records that a lock of an open scope was lost, if err reports that: the scope must not commit.
+// noteLoss records that a lock of an open scope was lost, if err reports that: the scope must not commit. It panics if it cannot read which
+// lock was lost.
 func (s *State) noteLoss(err error) {
-	lost, ok := wire.StepLockError(err).(*lockcore.LostError) //nolint:errorlint // StepLockError has searched the chain
+	lost, ok := wire.StepLoss(err)
 	for _, c := range s.open {
 		if ok && c.lost == nil && c.uses.has(lost.Resource) {
 			c.lost = wire.NewWaitError(lost, false)

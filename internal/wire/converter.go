@@ -37,7 +37,7 @@ func EncodeHeader(dc converter.DataConverter, namespace, workflowID string, v an
 	if len(text) > compressFrom {
 		var b bytes.Buffer
 		w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // the level is valid; each replay compresses again
-		_, _ = w.Write(text) // a buffer accepts everything
+		_, _ = w.Write(text)                            // a buffer accepts everything
 		_ = w.Close()
 		v = compressed{b.Bytes()}
 	}

@@ -33,6 +33,17 @@ func StepLockError(err error) error {
 	return nil
 }
 
+// StepLoss returns the loss that the failure of a step itself reports. It panics, and so fails the workflow task, if the details cannot be
+// read.
+func StepLoss(err error) (lost *lockcore.LostError, ok bool) {
+	lost, ok = StepLockError(err).(*lockcore.LostError) //nolint:errorlint // StepLockError has searched the chain
+	if app := (*temporal.ApplicationError)(nil); ok && lost.Resource == "" && errors.As(err, &app) {
+		details := mustRead[LostDetails](app)
+		lost = (*lockcore.LostError)(&details)
+	}
+	return lost, ok
+}
+
 func coreError(err error) error {
 	return cmp.Or(as[*party.OtherRunError](err), as[*lockcore.LostError](err), as[*lockcore.SupersededError](err),
 		as[*lockcore.DeadlockError](err), as[*lockcore.InvalidError](err), as[*lockcore.BusyError](err))

@@ -21,7 +21,7 @@ var productMutants = []mutant{
 		{"internal/runstate/lock.go", "\t\tsize: sizeOf(t.Guard.Resources),\n", ""},
 	}},
 	{what: "a step's report of another workflow's loss is taken for its own", in: interceptors, tests: "TestSaga_StepReports", edits: []edit{
-		{"internal/runstate/scope.go", "wire.StepLockError(err).(*lockcore.LostError)", "wire.LockError(err).(*lockcore.LostError)"},
+		{"internal/wire/errors.go", "lost, ok = StepLockError(err)", "lost, ok = LockError(err)"},
 		{"internal/wire/errors.go", "\tlock := StepLockError(err)\n", "\tlock := LockError(err)\n"},
 	}},
 	{what: "Saga.Step accepts the context of the saga around it", in: interceptors, tests: "TestSagaStep_ContextOfTheOuterSaga_IsRefused", edits: []edit{

@@ -21,12 +21,14 @@ type Violation struct {
 func Check(plan Plan, records []Record) []Violation {
 	s := Read(records)
 	s.calm, s.failovers = s.calm && !plan.Failovers, plan.Failovers
+	s.slow, s.conversionsFail = len(plan.Slow) > 0, plan.FailsOneIn > 0
 	for i := range plan.Workflows {
-		s.bounded[plan.Workflows[i].ID] = plan.Workflows[i].Input.Body.isBounded()
+		w := &plan.Workflows[i]
+		s.bounded[w.ID] = w.Input.Body.isBounded() || slices.ContainsFunc(w.Updates, func(u Update) bool { return u.Body.isBounded() })
 	}
 	for _, check := range []func(){
 		s.checkIsolation, s.checkFences, s.checkUndo, s.checkVain, func() { s.checkAtomicity(plan) }, s.checkLosses, s.checkPlaces,
-		s.checkSignals, s.checkArguments, s.checkSkipped, s.checkBarred,
+		s.checkSignals, s.checkArguments, s.checkSkipped, s.checkBarred, func() { s.checkUpdates(plan) }, s.checkIgnored,
 	} {
 		check()
 	}
@@ -205,13 +207,19 @@ func (s *Story) checkLosses() {
 
 // explained reports whether what a scope ended with is what the plan or its faults make of it.
 func (s *Story) explained(scope *Scope, r *Record) bool {
+	if s.conversionsFail && strings.Contains(r.Error, errConverter.Error()) {
+		return true // the last attempt of a step could not read its arguments
+	}
 	switch r.Type {
 	case "", "planned", "cancelled", "busy", "deadlock", "other": // "other" are a timeout and a termination
 		return true
 	case "lost", "superseded":
 		return !s.calm || len(s.meddled[scope.workflow]) > 0
+	case wire.FailureEnded: // the run has ended before its update handler
+		root := s.byScope[[2]string{scope.run, rootScope}]
+		return root != nil && root.leaving != nil && root.leaving.At <= r.At
 	case wire.FailureUnavailable: // the database was away for longer than a MaxWait
-		return s.failovers && s.bounded[planID(scope.workflow)]
+		return (s.failovers || s.slow) && s.bounded[planID(scope.workflow)]
 	case "sagaerror":
 		_, undone, _ := strings.Cut(r.Error, "it was not undone")
 		return !s.calm || strings.Contains(undone, "timeout (type: StartToClose)") || s.onlyVain(scope.run) ||

@@ -19,6 +19,9 @@ func (s *Story) checkAtomicity(plan Plan) {
 		w := &plan.Workflows[i]
 		at := map[int]position{}
 		place(&w.Input.Body, nil, at)
+		for n := range w.Updates {
+			place(&w.Updates[n].Body, position{-1 - n}, at) // in no order with the others
+		}
 		positions[w.ID] = at
 	}
 	for _, scope := range s.scopes {
@@ -213,8 +216,7 @@ func (s *Story) checkSignals() {
 // endedItself reports whether a workflow's last run ended by the workflow's own decision, and nothing ended an earlier one.
 func (s *Story) endedItself(workflow string) bool {
 	closed := s.closed[workflow]
-	return closed != nil && slices.Contains([]string{"Completed", "Failed", "Canceled"}, closed.Error) && !slices.ContainsFunc(s.meddled[workflow],
-		func(kind string) bool { return kind == "terminate" || kind == "reset" || kind == "restart" })
+	return closed != nil && slices.Contains([]string{"Completed", "Failed", "Canceled"}, closed.Error) && !s.replaced(workflow)
 }
 
 // endedLate reports whether a run received its signals in a workflow task before its last one. This is permitted if processes
@@ -224,6 +226,19 @@ func (s *Story) endedLate(workflow string) bool {
 		tasks := s.recorded[r.Run]
 		return r.Workflow == workflow && len(tasks) > 0 && r.Task < slices.Max(tasks)
 	})
+}
+
+// checkIgnored finds sagas that have committed although one of their steps has reported a loss.
+func (s *Story) checkIgnored() {
+	for _, r := range s.ignored {
+		scope := s.byScope[[2]string{r.Run, r.Scope}]
+		if r.Type != "lost" || scope == nil || !scope.isSaga() {
+			continue
+		}
+		if failed, known := scope.failed(); known && !failed {
+			s.found("ignored", r.At, []string{r.Workflow}, "%s: saga %s committed after a step had reported: %s", r.Workflow, r.Scope, r.Error)
+		}
+	}
 }
 
 // checkArguments finds steps and compensations whose arguments the caller changed after it had scheduled the step.

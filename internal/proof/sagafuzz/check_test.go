@@ -367,6 +367,7 @@ func TestPlan_Mix_HalfOfTheWorkersAreOfEachBuild(t *testing.T) {
 		plan.mix()
 		again.mix()
 		require.Equal(t, plan, again)
+		require.False(t, plan.Codec)
 		previous := slices.DeleteFunc(slices.Clone(plan.Previous[:processes]), func(previous bool) bool { return !previous })
 		require.Len(t, previous, processes/2, seed)
 	}

@@ -39,6 +39,9 @@ func (s *Story) claims() map[string][]*Claim {
 	for _, c := range s.kept() {
 		add(c)
 	}
+	for _, c := range s.verifiedClaims() {
+		add(c)
+	}
 	for _, scope := range s.scopes {
 		if scope.locked != nil && scope.leaving != nil && !s.toldLost(scope) && !s.leftBefore(scope) {
 			for _, n := range scope.locked.Needs {
@@ -93,7 +96,8 @@ func (s *Story) kept() []*Claim {
 	found := map[key]*Claim{}
 	var all []*Claim
 	for _, a := range s.attempts {
-		if !a.ran() || a.Call.Kept == "" || s.stoppedBetween(a.Process, a.At, a.begin) {
+		failedAlone := a.Call.Node.Ignores && !a.completed() // its saga may commit without a question about it
+		if !a.ran() || failedAlone || a.Call.Kept == "" || s.stoppedBetween(a.Process, a.At, a.begin) {
 			continue
 		}
 		for _, n := range a.Call.Node.Needs {
@@ -209,6 +213,9 @@ func (s *Story) commitsUnasked(scope *Scope) bool {
 	}
 	if scope.locked != nil {
 		last = max(last, scope.locked.At)
+	}
+	for _, asked := range s.verifiedQuestions(scope.run, scope.name) {
+		last = max(last, asked.At)
 	}
 	return scope.leaving.At-last <= verifyAfter.Nanoseconds()
 }

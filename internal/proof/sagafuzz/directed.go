@@ -33,7 +33,7 @@ func (p *planner) directed(from int) []Workflow {
 	all = append(all, p.decideAgain()...)
 	all = append(all, p.deaf(), p.nested(), repeated(), drops(), drops())
 	for i := range all {
-		all[i].ID = fmt.Sprintf("w%d", from+i)
+		all[i].ID, all[i].directed = fmt.Sprintf("w%d", from+i), true
 	}
 	return all
 }

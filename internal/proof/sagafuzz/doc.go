@@ -5,14 +5,19 @@
 //
 // # From the seed to the violations
 //
-//	plan.go, directed.go  what happens: pure, and the same for the same seed
+//	plan.go, node.go,     what happens: pure, and the same for the same seed
+//	directed.go, extras.go
 //	workflow.go           a workflow and activities that follow their part of the plan
+//	verify.go, updates.go questions in the middle of sagas and Locks; update handlers
 //	processes.go          worker processes, which are killed, suspended and started again
 //	faults.go             operator actions; signals, cancellations and losses at the completion of workflow tasks
+//	slow.go               a database that is slow, while all workflows receive signals
+//	codec.go              a data converter that fails at random
 //	neighbour.go          a process without Temporal that takes plain locks on the same resources
 //	play.go               starts workflows, applies faults, waits for the ends, and asks which tasks were recorded
 //	log.go                the log that all processes write
-//	story.go, claims.go   the content of the log: attempts, scopes, and claims to resources
+//	replay.go             replays the histories, with and without the codec
+//	story.go, claims*.go  the content of the log: attempts, scopes, and claims to resources
 //	check*.go             pure functions over the log, which return violations
 //	report.go             prints a violation
 //
@@ -48,7 +53,20 @@
 // # Failed workflow tasks
 //
 // The SDK repeats a workflow task that fails, for example because its code panics, so results do not show it. At the end of a run the
-// histories are searched: each failure is a violation, except those that the server makes by itself.
+// histories are searched: each failure is a violation, except those that the server makes by itself, and those that name a conversion
+// that the plan lets fail.
+//
+// # Conversions
+//
+// In some plans the workers have a data converter with a codec, some of whose conversions fail. At the end all histories are replayed. With
+// the codec they must match. Without it they match, or fail by the panic that names what cannot be read: code that decides without what it
+// cannot read issues other commands, and is not deterministic. Arguments of workflows, signals and updates stay plain, because the SDK
+// itself makes a result of one that it cannot read.
+//
+// # Updates
+//
+// Some workflows receive updates, whose handlers run sagas and Locks beside the main function. The end of a run that does not await its
+// handlers ends them.
 //
 // # Claims
 //
@@ -57,6 +75,8 @@
 // the machine.
 //
 //   - A running claim belongs to one attempt of a step or a compensation, from begin to end.
+//   - A verified claim belongs to a saga or a Lock, from the first step that has completed, or from the grant, to the latest question of
+//     Verify that was answered with nil. A later loss does not affect it.
 //   - A kept claim belongs to a saga or a Lock, from the first begin to "leaving", or to the begin of the last compensation.
 //
 // # Trust

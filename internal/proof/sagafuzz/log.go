@@ -85,6 +85,12 @@ const (
 	Skipped     = "skipped"     // a signal made the run leave out a Lock
 	Holds       = "holds"       // the run holds the resource named by Other
 	Recorded    = "recorded"    // the server has recorded Tasks of the run
+
+	Asked    = "asked"    // workflow code calls Verify in the scope, at the node named by Other
+	Verified = "verified" // that Verify has returned nil
+	Ignored  = "ignored"  // a step of the scope has failed with Type, and the code continues
+	Updated  = "updated"  // the update named by Other has ended for its client; Error is empty if it has completed without one
+	Slowed   = "slowed"   // from now on, for the duration in Other, the database is slow for the worker of Type; empty for all of them
 )
 
 // Log appends records to the file of one process.

@@ -56,10 +56,12 @@ func run(ctx context.Context) error {
 	parallel := flag.Int("parallel", 1, "how many seeds to play at a time")
 	previous := flag.String("previous", "", "another build of this program, which about half of the processes run (make fuzz-sagas-mixed)")
 	failovers := flag.Bool("failovers", false, "the database fails over during the run, so that lost locks are no violation")
+	slow := flag.Bool("slow", false, "the database is slow at times, also in seeds that do not plan that")
+	codec := flag.Bool("codec", false, "workers have a codec that fails at random, also in seeds that do not plan that")
 	flag.Parse()
 	return playSeeds(ctx, options{
 		first: *seed, runs: *runs, parallel: *parallel, begins: *begins, most: *most, dir: *dir,
-		previous: *previous, failovers: *failovers,
+		previous: *previous, failovers: *failovers, slow: *slow, codec: *codec,
 	})
 }
 
@@ -72,6 +74,7 @@ type options struct {
 	dir         string
 	previous    string
 	failovers   bool
+	slow, codec bool
 }
 
 // playSeeds plays seeds, several at a time, until one fails or the time for new ones is over. Each seed prints its result at once.
@@ -127,14 +130,15 @@ func playSeed(ctx context.Context, out io.Writer, seed uint64, o options) error 
 		plan.mix()
 	}
 	plan.Failovers = o.failovers
+	plan.force(o.slow, o.codec)
 	outcome, err := Play(ctx, plan, dir, o.previous)
 	if err != nil {
 		return fmt.Errorf("%w (logs in %s)", err, dir)
 	}
 	violations := append(outcome.Seen, Check(outcome.Plan, outcome.Records)...)
-	fmt.Fprintf(out, "seed %d: %d workflows, %d faults of processes, %d records in %.1f s%s: %d violations\n", seed,
+	fmt.Fprintf(out, "seed %d: %d workflows, %d faults of processes, %d records in %.1f s%s%s: %d violations\n", seed,
 		len(outcome.Plan.Workflows), len(outcome.Plan.Faults), len(outcome.Records), time.Since(began).Seconds(),
-		builds(outcome.Plan, outcome.Records), len(violations))
+		builds(outcome.Plan, outcome.Records), outcome.Conversions, len(violations))
 	switch {
 	case len(violations) == 0 && o.dir != "":
 		return nil

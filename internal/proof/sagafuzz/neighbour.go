@@ -22,7 +22,7 @@ func runNeighbours(ctx context.Context, dir, run, name string) error {
 	if err != nil {
 		return err
 	}
-	locker, disconnect, err := newLocker(ctx, run)
+	locker, disconnect, err := newLocker(ctx, run, nil)
 	if err != nil {
 		return err
 	}

@@ -5,8 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // Plan describes everything that one seed plays.
@@ -21,10 +19,17 @@ type Plan struct {
 	Previous []bool `json:",omitempty"`
 	// Failovers is set if the caller makes the database fail over during the run.
 	Failovers bool `json:",omitempty"`
+	// Slow lists the times at which the database is slow. It is empty if it never is.
+	Slow []SlowTime `json:",omitempty"`
+	// Codec makes payloads unreadable without the fuzzer's data converter. One of FailsOneIn conversions of the workers fails.
+	Codec      bool `json:",omitempty"`
+	FailsOneIn int  `json:",omitempty"`
 }
 
-// mix selects the slots whose processes are of the previous build: half of the workers, and the neighbours in half of the seeds.
+// mix selects the slots whose processes are of the previous build: half of the workers, and the neighbours in half of the seeds. It leaves
+// the codec out: the library of the previous build decides without details that it cannot read.
 func (p *Plan) mix() {
+	p.Codec, p.FailsOneIn = false, 0
 	r := rand.New(rand.NewPCG(p.Seed, 0x0bd)) //nolint:gosec // it must be the same each time
 	p.Previous = make([]bool, slots)
 	for _, slot := range r.Perm(processes)[:processes/2] {
@@ -40,6 +45,8 @@ type Workflow struct {
 	// Faults are applied one after the other.
 	Faults     []WorkflowFault
 	Interrupts []Interrupt
+	Updates    []Update `json:",omitempty"`
+	directed   bool
 }
 
 // Interrupt describes an event just before the completion of a workflow task is sent: a signal or a cancellation arrives, or the
@@ -60,83 +67,14 @@ type Input struct {
 	// Again is the number of times that it continues as new. With HandOver it keeps its locks then, and with Drops only every second time.
 	Again           int
 	HandOver, Drops bool
+	// Owner is the owner of everything that the workflow locks. Empty selects the default. Awaits makes the workflow wait for its
+	// update handlers before it ends.
+	Owner  string `json:",omitempty"`
+	Awaits bool   `json:",omitempty"`
 }
 
 // handsOver reports whether the run keeps its locks when it continues as new.
 func (in *Input) handsOver() bool { return in.HandOver && !(in.Drops && in.Again%2 == 1) }
-
-// Kind is the kind of a node.
-type Kind string
-
-const (
-	Seq   Kind = "seq"
-	Par   Kind = "par"
-	Step  Kind = "step"
-	Saga  Kind = "saga"
-	Lock  Kind = "lock"
-	Sleep Kind = "sleep"
-)
-
-// Node is a piece of workflow code.
-type Node struct {
-	Kind     Kind
-	ID       int // unique in its workflow
-	Children []Node
-	// Needs lists the resources of a step's guard or of a Lock.
-	Needs []Need
-	// Scope is the scope of a step's guard. Empty selects the default of its position.
-	Scope string
-	// HoldTTL, MaxWait and Try are options of locks. Retries is an option of a saga.
-	HoldTTL, MaxWait time.Duration
-	Try              bool
-	Retries          int
-	// Undo selects the compensation of a saga's step: "step" (Saga.Step), "with" (CompensateWith), "saga" (a saga inside its
-	// compensation), or none. With Reuse the caller changes the arguments after it has scheduled the step.
-	Undo  string
-	Reuse bool
-	// Heeds makes a saga fail if a signal or a cancellation has arrived by the end of its function. Skip leaves a Lock out if a
-	// signal has arrived before it. More is a step that runs under a Lock if a signal has arrived by its end.
-	Heeds, Skip bool
-	More        *Node
-	// Rule lists the resources of the worker's rule for the step. Time is the length of its work, or of a sleep.
-	Rule          []Need
-	Time, Timeout time.Duration
-	// UndoTime is the length of its compensation's work. Defaults to 10 ms.
-	UndoTime time.Duration
-	// Attempts bounds its attempts. With Fail it fails. With Deaf it ignores its cancellation. With Once only the first attempt takes long.
-	Attempts         int32
-	Fail, Deaf, Once bool
-}
-
-// isBounded reports whether a wait in the node, or in one inside it, has a MaxWait.
-func (n *Node) isBounded() bool {
-	return n.MaxWait > 0 || n.More != nil && n.More.isBounded() ||
-		slices.ContainsFunc(n.Children, func(child Node) bool { return child.isBounded() })
-}
-
-// Need is a resource as a step needs it: exclusive, or shared, with a limit if that is not 0.
-type Need struct {
-	Name   string
-	Shared bool
-	Limit  int
-}
-
-func (n Need) resource() lockcore.Resource {
-	switch {
-	case n.Limit > 0:
-		return lockcore.SharedLimit(n.Name, n.Limit)
-	case n.Shared:
-		return lockcore.Shared(n.Name)
-	}
-	return lockcore.Exclusive(n.Name)
-}
-
-func resources(needs []Need) (all []lockcore.Resource) {
-	for _, n := range needs {
-		all = append(all, n.resource())
-	}
-	return all
-}
 
 // WorkflowFault is an operator's action on a workflow: signal, cancel, terminate, reset, restart, activity
 // (which resets a pending activity), or break, which releases its holds by force.
@@ -192,9 +130,15 @@ func NewPlan(seed uint64) Plan {
 	}
 	plan.Workflows = append(plan.Workflows, p.directed(count)...)
 	plan.Neighbours = p.neighbours()
-	if p.calm {
-		return plan
+	if !p.calm {
+		plan.Faults = p.faults()
 	}
+	p.enrich(&plan)
+	return plan
+}
+
+// faults draws the faults of processes.
+func (p *planner) faults() (all []ProcessFault) {
 	for at := p.span(500, 2500); at < 12*time.Second; at += p.span(1500, 5000) {
 		fault := ProcessFault{At: at, Process: p.IntN(slots)}
 		if p.one(2) {
@@ -202,9 +146,9 @@ func NewPlan(seed uint64) Plan {
 		} else {
 			fault.Quits = at.Milliseconds()%2 == 0 // without drawing, so that the plans of known seeds stay
 		}
-		plan.Faults = append(plan.Faults, fault)
+		all = append(all, fault)
 	}
-	return plan
+	return all
 }
 
 // one reports true once in n times.

@@ -14,8 +14,11 @@ import (
 	"sync"
 	"time"
 
+	"go.mongodb.org/mongo-driver/v2/event"
+	mongooptions "go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
 	sdklog "go.temporal.io/sdk/log"
 	sdkworker "go.temporal.io/sdk/worker"
@@ -51,8 +54,9 @@ func withoutJanitor(process string) bool {
 	return strings.HasPrefix(process, fmt.Sprintf("p%d-", processes-1))
 }
 
-func newLocker(ctx context.Context, database string) (*lockcore.Locker, func(), error) {
-	mc, err := connect.Mongo(ctx, os.Getenv("LOCKSTEP_MONGODB_URI"), "lockstep sagafuzz")
+// newLocker returns a Locker. The monitor sees its commands, if it is not nil.
+func newLocker(ctx context.Context, database string, monitor *event.CommandMonitor) (*lockcore.Locker, func(), error) {
+	mc, err := connect.Mongo(ctx, os.Getenv("LOCKSTEP_MONGODB_URI"), "lockstep sagafuzz", func(o *mongooptions.ClientOptions) { o.SetMonitor(monitor) })
 	if err != nil {
 		return nil, nil, fmt.Errorf("LOCKSTEP_MONGODB_URI: %w", err)
 	}
@@ -61,10 +65,13 @@ func newLocker(ctx context.Context, database string) (*lockcore.Locker, func(), 
 	return locker, func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }, err
 }
 
-func dial(ctx context.Context, out io.Writer, opts ...grpc.DialOption) (client.Client, error) {
+func dial(ctx context.Context, out io.Writer, dc converter.DataConverter, opts ...grpc.DialOption) (client.Client, error) {
 	f, err := connect.FindFrontend(connect.TemporalFlags{})
 	if err != nil {
 		return nil, err
+	}
+	if dc != nil {
+		f.Options.DataConverter, f.Options.FailureConverter = dc, failuresWith(dc)
 	}
 	f.Options.Logger = sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	f.Options.ConnectionOptions.DialOptions = append(f.Options.ConnectionOptions.DialOptions, opts...)
@@ -77,20 +84,25 @@ func runWorker(ctx context.Context, dir, run, name string) error {
 	if err != nil {
 		return err
 	}
-	locker, disconnect, err := newLocker(ctx, run)
-	if err != nil {
-		return err
-	}
-	defer disconnect()
 	plan, err := readPlan(dir)
 	if err != nil {
 		return err
 	}
+	locker, disconnect, err := newLocker(ctx, run, newSlowness(plan, dir, name).monitor())
+	if err != nil {
+		return err
+	}
+	defer disconnect()
 	if plan.Previous != nil {
 		sdkworker.SetStickyWorkflowCacheSize(cacheOfMixed)
 	}
 	interrupts := newInterrupter(plan, dir, run, log)
-	tc, err := dial(ctx, os.Stderr, grpc.WithChainUnaryInterceptor(interrupts.intercept))
+	begun := make(chan struct{})
+	var dc converter.DataConverter
+	if plan.Codec {
+		dc = newConverter(failing(plan.FailsOneIn, begun))
+	}
+	tc, err := dial(ctx, os.Stderr, dc, grpc.WithChainUnaryInterceptor(interrupts.intercept))
 	if err != nil {
 		return err
 	}
@@ -119,6 +131,7 @@ func runWorker(ctx context.Context, dir, run, name string) error {
 	if err := w.Start(); err != nil {
 		return err
 	}
+	close(begun)
 	fmt.Println(ready)
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent closes it, or has ended
 	w.Stop()
@@ -130,7 +143,7 @@ func runWorker(ctx context.Context, dir, run, name string) error {
 
 // prepare creates the indexes, and with them the collection and its identity.
 func prepare(ctx context.Context, run string) error {
-	locker, disconnect, err := newLocker(ctx, run)
+	locker, disconnect, err := newLocker(ctx, run, nil)
 	if err != nil {
 		return err
 	}

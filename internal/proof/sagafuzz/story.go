@@ -73,6 +73,8 @@ type Story struct {
 	// a wait has a MaxWait.
 	failovers bool
 	bounded   map[string]bool
+	// slow is set if the database was slow at times, and conversionsFail if some conversions of the workers' data converters failed.
+	slow, conversionsFail bool
 	// recorded contains the workflow tasks of each run that the server has recorded, in order; closed the end of each workflow.
 	recorded map[string][]int64
 	closed   map[string]*Record
@@ -82,6 +84,10 @@ type Story struct {
 	drained []*Record
 	// skips contains the Locks that were left out, and holds the holds on resources of such Locks.
 	skips, holds []*Record
+	// updates contains the outcomes of updates. asked and verified contain the questions of workflow code and their good answers.
+	updates, asked, verified []*Record
+	// ignored contains the failures of steps after which the code has continued.
+	ignored []*Record
 	// violations are what the checks have found.
 	violations []Violation
 }
@@ -173,6 +179,16 @@ func (s *Story) keep(r *Record) {
 		s.skips = append(s.skips, r)
 	case Holds:
 		s.holds = append(s.holds, r)
+	case Updated:
+		s.updates = append(s.updates, r)
+	case Asked:
+		s.asked = append(s.asked, r)
+	case Verified:
+		s.verified = append(s.verified, r)
+	case Ignored:
+		s.ignored = append(s.ignored, r)
+	case Slowed:
+		s.calm = false
 	}
 }
 

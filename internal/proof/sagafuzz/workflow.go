@@ -43,7 +43,12 @@ type player struct {
 // Play is the workflow.
 func (p *player) Play(ctx workflow.Context, in Input) error {
 	w := &walk{player: p, in: in}
+	ctx = workflows.WithOwner(ctx, in.Owner)
+	if err := w.handleUpdates(ctx); err != nil {
+		return err
+	}
 	err := w.do(ctx, nil, "", &in.Body)
+	w.awaitUpdates(ctx)
 	w.drain(ctx)
 	if err == nil && in.Again > 0 {
 		err = w.again(ctx)
@@ -132,8 +137,16 @@ func (w *walk) do(ctx workflow.Context, s *workflows.Saga, instance string, n *N
 		return w.lock(ctx, s, instance, n)
 	case Sleep:
 		return workflow.Sleep(ctx, n.Time)
+	case Verify:
+		return w.verify(ctx, s, instance, n)
 	}
-	return w.step(ctx, s, instance, n)
+	err := w.step(ctx, s, instance, n)
+	if err == nil || !n.Ignores {
+		return err
+	}
+	scope, _, _ := strings.Cut(instance, "/")
+	w.write(ctx, &Record{What: Ignored, Scope: scope, Error: text(err), Type: kindOf(err)})
+	return nil
 }
 
 func (w *walk) each(ctx workflow.Context, s *workflows.Saga, instance string, n *Node) error {
@@ -204,7 +217,7 @@ func (w *walk) lock(ctx workflow.Context, s *workflows.Saga, instance string, n 
 		return err
 	}
 	w.write(ctx, &Record{What: Locked, Scope: scope, Needs: n.Needs})
-	err = w.each(ctx, s, instance, n)
+	err = w.each(workflow.WithValue(ctx, lockKey{}, &openLock{hold, scope}), s, instance, n)
 	if err == nil && n.More != nil && w.receive(ctx) {
 		err = w.step(ctx, s, instance, n.More)
 	}
