@@ -116,7 +116,7 @@ func (s *State) await(ctx workflow.Context, o own, result any, mustStop func() b
 		}
 		err := future.Get(ctx, result)
 		checkRead(o.name, err)
-		if err == nil || ctx.Err() != nil || mustStop() || o.once || isFinal(o.name, err) || o.total > 0 && isTimeout(err) {
+		if err == nil || ctx.Err() != nil || mustStop() || o.once || o.total > 0 && isTimeout(err) || isFinal(o.name, err) {
 			return err
 		}
 		workflow.GetLogger(ctx).Warn("lockstep: an activity failed although it has no last attempt, and is scheduled again", "activity", o.name, "error", err)

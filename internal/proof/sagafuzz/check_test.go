@@ -332,7 +332,7 @@ func TestNewPlan_SameSeed_SamePlan(t *testing.T) {
 		plan := NewPlan(seed)
 		require.Equal(t, plan, NewPlan(seed))
 		require.GreaterOrEqual(t, len(plan.Workflows), 50)
-		require.LessOrEqual(t, len(plan.Workflows), 200)
+		require.LessOrEqual(t, len(plan.Workflows), 250)
 	}
 }
 

@@ -16,23 +16,8 @@ func (p *planner) enrich(plan *Plan) {
 			p.enrichWorkflow(w)
 		}
 	}
-	plan.Workflows = append(plan.Workflows, p.ignoresLoss(len(plan.Workflows)))
+	plan.Workflows = append(plan.Workflows, p.losses(len(plan.Workflows))...)
 	plan.force(p.one(5), p.one(3))
-}
-
-// ignoresLoss returns a saga whose lock is broken while it sleeps, and whose code ignores the loss that its next step reports.
-func (p *planner) ignoresLoss(number int) Workflow {
-	step := Node{
-		Kind: Step, ID: 2, Needs: []Need{{Name: "q/ignored"}}, Undo: "step", Time: 10 * time.Millisecond, Timeout: 10 * time.Second, Attempts: 8,
-	}
-	sleep := Node{Kind: Sleep, ID: 3, Time: p.span(1500, 1900)} // not so long that the commit asks
-	again := step
-	again.ID, again.Undo, again.Ignores = 4, "", true
-	return Workflow{
-		ID: fmt.Sprintf("w%d", number), directed: true,
-		Input:  Input{Body: Node{Kind: Saga, ID: 1, Retries: -1, Children: []Node{step, sleep, again}}},
-		Faults: []WorkflowFault{{Kind: "break", After: p.span(500, 900)}},
-	}
 }
 
 // force makes the database slow at times, and gives the workers a codec, if the plan has not done so.
@@ -44,6 +29,35 @@ func (p *Plan) force(slow, codec bool) {
 	if codec {
 		p.Codec, p.FailsOneIn = true, failsOneIn
 	}
+}
+
+// losses returns sagas whose lock is broken while they sleep: the code of one ignores the loss that its next step reports, and another asks
+// after a third workflow has taken the lock.
+func (p *planner) losses(from int) []Workflow {
+	step := func(id int, name, undo string) Node {
+		return Node{
+			Kind: Step, ID: id, Needs: []Need{{Name: name}}, Undo: undo, Time: 10 * time.Millisecond, Timeout: 10 * time.Second, Attempts: 8,
+		}
+	}
+	sleep := Node{Kind: Sleep, ID: 3, Time: p.span(1500, 1900)} // not so long that the commit asks
+	again := step(4, "q/ignored", "")
+	again.Ignores = true
+	saga := func(children ...Node) Workflow {
+		return Workflow{
+			Input:  Input{Body: Node{Kind: Saga, ID: 1, Retries: -1, Children: children}},
+			Faults: []WorkflowFault{{Kind: "break", After: p.span(600, 900)}},
+		}
+	}
+	taker := Node{Kind: Seq, ID: 1, Children: []Node{{Kind: Sleep, ID: 2, Time: p.span(300, 500)}, step(3, "q/asked", "")}}
+	all := []Workflow{
+		saga(step(2, "q/ignored", "step"), sleep, again),
+		saga(step(2, "q/asked", "step"), sleep, Node{Kind: Verify, ID: 4}),
+		{Input: Input{Body: taker}},
+	}
+	for i := range all {
+		all[i].ID, all[i].directed = fmt.Sprintf("w%d", from+i), true
+	}
+	return all
 }
 
 func (p *planner) enrichWorkflow(w *Workflow) {

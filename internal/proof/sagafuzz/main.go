@@ -51,7 +51,7 @@ func run(ctx context.Context) error {
 	seed := flag.Uint64("seed", 1, "the first seed")
 	runs := flag.Uint64("runs", 10, "how many seeds to play")
 	begins := flag.Duration("for", 0, "begin no seed after this time; 0 is no limit")
-	most := flag.Int("workflows", 200, "play no more workflows of each seed than these")
+	most := flag.Int("workflows", 250, "play no more workflows of each seed than these")
 	dir := flag.String("dir", "", "where the logs go and stay (default: a temporary folder, which stays if a seed fails)")
 	parallel := flag.Int("parallel", 1, "how many seeds to play at a time")
 	previous := flag.String("previous", "", "another build of this program, which about half of the processes run (make fuzz-sagas-mixed)")
