@@ -86,7 +86,8 @@ func Guard(ctx workflow.Context, resources ...lockcore.Resource) workflow.Contex
 //
 // A step whose locks cannot be acquired fails with an error that matches [lockcore.ErrBusy], [lockcore.ErrLost], [lockcore.ErrDeadlock],
 // [lockcore.ErrSuperseded] or [lockcore.ErrInvalid], and the types that go with them, or [lockcore.ErrEnded] if its saga is undone, or ends while it
-// waits. Cancelling ctx cancels the step, and also its wait for locks. A step that has waited is scheduled as another activity: it begins
+// waits. If the step's own code fails because another workflow has lost its locks, or the like, the error does not match: read it with
+// [LockError]. Cancelling ctx cancels the step, and also its wait for locks. A step that has waited is scheduled as another activity: it begins
 // with attempt 1, fewer attempts and less time left, and no heartbeat details. The future of a guarded step becomes ready slightly later
 // within the workflow task than that of an unguarded one, so a Selector may prefer a timer that fires in the same workflow task.
 //

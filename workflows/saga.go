@@ -96,10 +96,11 @@ func (s *Saga) Attempt() int { return s.attempt }
 // first, then receive all signals, and then return.
 //
 // Guarded steps of fn, and sagas inside it, need the context that fn is given, or one derived from it. Under a context from outside the
-// saga they fail with a *lockcore.InvalidError, unless a step's [Locks.Scope] is ScopeStep.
+// saga they fail with a *lockcore.InvalidError, unless a step's [Locks.Scope] is ScopeStep. In a saga inside another one, a step under the
+// context of the outer one belongs to the outer one: the inner one does not wait for it before its compensations run.
 //
-// fn must wait for the steps that it starts. A step that still waits for its locks when fn has returned, or that is started after the
-// saga has begun to be undone, does not run, and its error matches lockcore.ErrEnded. A panic in fn does not undo the saga: it fails the
+// fn must wait for the steps that it starts. A step that still waits for its locks when fn has returned, or that is started while the saga
+// commits or after it has begun to be undone, does not run, and its error matches lockcore.ErrEnded. A panic in fn does not undo the saga: it fails the
 // workflow task.
 //
 // If a saga inside a saga fails, only the inner saga is undone. If it succeeds, it hands its locks and its compensations to the outer saga, which

@@ -61,8 +61,24 @@ func (p *play) recorded(ctx context.Context, workflowID, run string) (tasks []in
 			tasks = append(tasks, event.GetWorkflowTaskCompletedEventAttributes().GetStartedEventId())
 		}
 	}
-	p.replay(history, workflowID, run)
+	p.replay(withoutFailedEnd(history), workflowID, run)
 	return tasks, nil
+}
+
+// withoutFailedEnd drops a failed workflow task at the end of a history, as if a run was terminated meanwhile: the SDK's replayer would
+// compare its commands, which the server has not recorded.
+func withoutFailedEnd(history *historypb.History) *historypb.History {
+	for i := len(history.GetEvents()) - 1; i >= 0; i-- {
+		switch history.GetEvents()[i].GetEventType() {
+		case enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+			return history
+		case enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+			scheduled := history.GetEvents()[i].GetWorkflowTaskFailedEventAttributes().GetScheduledEventId()
+			return &historypb.History{Events: history.GetEvents()[:scheduled-1]}
+		default:
+		}
+	}
+	return history
 }
 
 // replay replays a history with the data converter of the workers, which must match, and in plans with a codec without it.
