@@ -156,7 +156,7 @@ func testManyStepsWoken(t *testing.T) {
 
 // longNames returns n shared resources with names of 500 bytes, which hardly compress.
 func longNames(group, n int) []lockcore.Resource {
-	all, random := make([]lockcore.Resource, n), rand.New(rand.NewPCG(uint64(group), 0)) //nolint:gosec // it must be the same each time
+	all, random := make([]lockcore.Resource, n), rand.New(rand.NewPCG(uint64(group), 0))
 	for i := range all {
 		name := make([]byte, 0, 500)
 		for len(name) < cap(name) {

@@ -42,8 +42,6 @@ type fakeLocker struct {
 	// recheckErr, if not nil, is the error of Recheck instead of err.
 	recheckErr error
 	rechecked  []party.Request
-	// lacks lists the resources on which the hold is missing.
-	lacks []string
 	// status is what Status lists.
 	status lockcore.Status
 }

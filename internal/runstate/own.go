@@ -264,6 +264,8 @@ func EncodeResult(ctx workflow.Context, value converter.RawValue) (*commonpb.Pay
 }
 
 // converterOf returns the data converter of a context. The SDK has no function that does so.
+//
+//workflowcheck:ignore it reads one field of a struct that is the same in each replay
 func converterOf(ctx workflow.Context) converter.DataConverter {
 	dc, ok := reflect.ValueOf(ctx.Value(optionsKey)).Elem().FieldByName("DataConverter").Interface().(converter.DataConverter)
 	if !ok {
