@@ -8,11 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
-	querypb "go.temporal.io/api/query/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
-	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
@@ -212,9 +209,6 @@ func (b *bundle) play(t *testing.T, name string, s namesScene, planted string) m
 	if s.blocked {
 		b.untilBusy(t, run)
 		seen["describe"] = b.described(t, run)
-		if name == "saga parked" { // the others do not describe their waits themselves
-			seen["metadata"] = b.metadata(t, run)
-		}
 		require.NoError(t, other.Leave(t.Context()))
 	}
 	if s.during != nil {
@@ -256,19 +250,6 @@ func (b *bundle) historyBytes(t *testing.T, run client.WorkflowRun) []byte {
 func (b *bundle) described(t *testing.T, run client.WorkflowRun) []byte {
 	t.Helper()
 	answer, err := b.client.DescribeWorkflowExecution(t.Context(), run.GetID(), run.GetRunID())
-	require.NoError(t, err)
-	text, err := proto.Marshal(answer)
-	require.NoError(t, err)
-	return text
-}
-
-// metadata returns the answer to the query by which Temporal's UI gets the current details of a run.
-func (b *bundle) metadata(t *testing.T, run client.WorkflowRun) []byte {
-	t.Helper()
-	answer, err := b.client.WorkflowService().QueryWorkflow(t.Context(), &workflowservice.QueryWorkflowRequest{
-		Namespace: client.DefaultNamespace, Execution: &commonpb.WorkflowExecution{WorkflowId: run.GetID(), RunId: run.GetRunID()},
-		Query: &querypb.WorkflowQuery{QueryType: "__temporal_workflow_metadata"},
-	})
 	require.NoError(t, err)
 	text, err := proto.Marshal(answer)
 	require.NoError(t, err)

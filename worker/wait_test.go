@@ -212,28 +212,6 @@ func TestWait_NoWorkerPolls_Ends(t *testing.T) {
 	}
 }
 
-func TestWait_IsShownInCurrentDetails(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.workflow("W", func(ctx workflow.Context) error {
-		workflow.SetCurrentDetails(ctx, "mine")
-		err := do(workflows.Guard(ctx, account), "Nothing")
-		b.write("after: %s", workflow.GetCurrentDetails(ctx))
-		return err
-	})
-	b.serve(t)
-	run, other := b.parked(t, "W")
-	details := b.details(t, run)
-	for _, want := range []string{"mine", account.Name, "somebody"} {
-		require.Contains(t, details, want)
-	}
-	require.Regexp(t, `\(as of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\)`, details)
-	require.NotContains(t, details, "position", "it changes while the details stay")
-	require.NoError(t, other.Leave(t.Context()))
-	b.succeed(t, run)
-	require.Contains(t, b.read(), "after: mine")
-}
-
 // Steps of one saga that wait side by side: the first is granted a claim, and the others, who may join it, get none.
 func TestWait_StepsOfOneSaga_GrantedTogether(t *testing.T) {
 	t.Parallel()

@@ -38,8 +38,6 @@ type State struct {
 	guards converter.DataConverter
 	// closer releases the locks after the run has closed. It is nil in a replayer.
 	closer Closer
-	// details has the description of the waits that Temporal's UI shows.
-	details details
 	// owner is the owner that the run inherited, if any.
 	owner wire.Owner
 	// started is the start of the first of the runs that continue each other's holds.

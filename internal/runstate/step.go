@@ -36,8 +36,6 @@ type Step struct {
 	fullRetries int
 	// ran is set if an attempt before a wait may have run the step's own code.
 	ran bool
-	// text describes the wait for people.
-	text string
 }
 
 // RefuseLocal returns an error for a local activity under locks. The worker and not the server counts its attempts and sets their times, so

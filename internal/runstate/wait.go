@@ -35,12 +35,9 @@ const (
 func (t *Step) wait(ctx workflow.Context, parked wire.ParkedDetails, failure error) error {
 	now := workflow.Now(ctx)
 	t.recordBusy(parked, now)
-	t.text = message(failure)
 	t.scope.parked = append(t.scope.parked, t)
-	t.scope.state.showWaits(ctx)
 	defer func() {
 		t.scope.parked = slices.DeleteFunc(t.scope.parked, func(o *Step) bool { return o == t })
-		t.scope.state.showWaits(ctx)
 	}()
 	left := t.maxWait - now.Sub(t.waitingSince)
 	late := t.maxWait > 0 && left <= 0
@@ -185,36 +182,6 @@ func (t *Step) release(ctx workflow.Context, schedule uint32) {
 		name: wire.ActivityRelease, summary: "release " + strings.Join(all, ", "), size: size,
 		params: wire.ReleaseParams{Step: t.Guard.Part, Resources: all, Schedule: schedule, Run: t.Guard.Run},
 	})
-}
-
-// details is the description of a run in Temporal's UI: shown is what showWaits has set, and before what the workflow itself had set.
-type details struct{ shown, before string }
-
-// showWaits describes the waits of the run in Temporal's UI, below the details that the workflow itself has set.
-func (s *State) showWaits(ctx workflow.Context) {
-	d := &s.details
-	if now := workflow.GetCurrentDetails(ctx); d.shown == "" || now != d.shown {
-		d.before = now
-	}
-	lines := []string{d.before}
-	if d.before == "" {
-		lines = nil
-	}
-	waits := 0
-	for _, c := range s.open {
-		for _, t := range c.parked {
-			if t.text == "" { // a Lock: its pending activity shows why it waits
-				continue
-			}
-			waits++
-			lines = append(lines, "Waiting for a lock: "+t.text)
-		}
-	}
-	d.shown = strings.Join(lines, "\n\n")
-	workflow.SetCurrentDetails(ctx, d.shown)
-	if waits == 0 {
-		d.shown = ""
-	}
 }
 
 func message(failure error) string {
