@@ -4,6 +4,7 @@
 //	go run ./internal/tools/bench hot [--json] [--turns n] [--each d] [--at-a-time n] [--slots n] [--resources n,n,…] [--processes n,n,…] [--write-delay d]
 //	go run ./internal/tools/bench scale [--json] [--short] [--each d] [--write-delay d]
 //	go run ./internal/tools/bench renewals [--json] [--rate n] [--each d] [--holders n] [--ttl d] [--hold d]
+//	go run ./internal/tools/bench sizes [--json] [--resources n,n,…] [--payload n] [--write-delay d]
 //
 // engine compares operations of the lock engine with raw commands on the same database.
 //
@@ -13,10 +14,12 @@
 //
 // renewals measures one document with very many renewals a second, and one with very many holders in one process.
 //
+// sizes runs sagas of up to 20,000 resources, with histories of 10 MB, and fails if one does not end as it should.
+//
 // The command in the directory contended measures many Lockers on one resource. The command in the directory against compares this
 // build with that of another commit, by engine, hot or contended.
 //
-// The servers are those of LOCKSTEP_MONGODB_URI and, for hot, TEMPORAL_ADDRESS; `make stack-env` prints both. Times on a shared
+// The servers are those of LOCKSTEP_MONGODB_URI and, for hot and sizes, TEMPORAL_ADDRESS; `make stack-env` prints both. Times on a shared
 // machine are noisy. Therefore all cases that are compared run alternately, and only ratios of medians of one run count.
 package main
 
@@ -56,10 +59,12 @@ func run(ctx context.Context, args []string) error {
 		return runScale(ctx, args[1:])
 	case len(args) > 0 && args[0] == "renewals":
 		return runRenewals(ctx, args[1:])
+	case len(args) > 0 && args[0] == "sizes":
+		return runSizes(ctx, args[1:])
 	case len(args) == 2 && args[0] == hotWorker: // started by bench hot
 		return runHotWorker(ctx, args[1])
 	}
-	return errors.New("usage: bench engine|hot|scale|renewals [--help]")
+	return errors.New("usage: bench engine|hot|scale|renewals|sizes [--help]")
 }
 
 // parseFlags parses the flags of a benchmark, and exits if they are wrong. It returns whether the result is printed as JSON.
