@@ -330,6 +330,9 @@ func (p *play) mostEvents(w *Workflow) int64 {
 // again for each resource that it waits for, for its compensation, and for each retry of its saga.
 func eventBound(n *Node) int64 {
 	most := int64(40)
+	if len(n.Rule) > 0 && len(n.Needs) > 0 { // each time the rule's lock is busy, the step leaves the guard's, and waits for them again
+		most *= 4
+	}
 	if n.More != nil {
 		most += eventBound(n.More)
 	}
