@@ -125,7 +125,7 @@ func (t *Step) parkedOrder() party.Order {
 // it does not name the holders, because no worker took the activity, the failure of the step's latest attempt does.
 func (t *Step) waitError(err, failure error) error {
 	lock := wire.LockError(err)
-	if lock == nil && (err == nil || isTimeout(err)) {
+	if lock == nil && !t.parked.Unavailable && (err == nil || isTimeout(err)) {
 		lock = wire.LockError(failure)
 	}
 	switch {
