@@ -40,7 +40,7 @@ var callers = map[string]string{
 	"lockcore/mongolock/status.go:Status":               "mongolock",
 	"lockcore/mongolock/status.go:locksOf":              "mongolock",
 	"internal/currentrun/ask.go:id":                     noLocks,
-	"internal/currentrun/takeover.go:Inherited":         "status",
+	"internal/currentrun/release.go:inherited":          "status",
 	"internal/engine/store/encode.go:fieldsOf":          noLocks,
 	"internal/engine/store/extend.go:findExtended":      "several",
 	"internal/engine/store/layout.go:findForeign":       noLocks,
@@ -54,7 +54,6 @@ var callers = map[string]string{
 	"internal/engine/update/several.go:loadSeveral":     "several",
 	"internal/janitor/round.go:Round":                   "janitor",
 	"internal/janitor/round.go:list":                    "janitor",
-	"internal/lockactivities/keep.go:releaseIfEnded":    "status",
 	"internal/lockactivities/wait.go:checkFull":         oneDocument,
 	"internal/cli/demo/report.go:measure":               noLocks,
 	"internal/cli/inspect/doctor.go:activeJanitor":      oneDocument,
@@ -87,7 +86,7 @@ var callers = map[string]string{
 // others call functions of the same names, which are not about documents of locks.
 var others = []string{
 	"interceptors/activity_inbound.go:checkCollection", "interceptors/rules.go:resourcesByRule", "internal/cli/contention/blame.go:wait",
-	"internal/lockactivities/acquire.go:Acquire", "internal/lockactivities/keep.go:Keep", "internal/lockactivities/release.go:Release", "internal/lockactivities/verify.go:Verify",
+	"internal/lockactivities/acquire.go:Acquire", "internal/lockactivities/release.go:Release", "internal/lockactivities/verify.go:Verify",
 	"internal/lockactivities/wait.go:Wait", "lockcore/party/workflow.go:lost", "lockcore/rules/bars.go:replacedRuns", "worker/plugin.go:awaitDatabase",
 	"worker/plugin.go:register",
 }
