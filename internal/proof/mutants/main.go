@@ -17,7 +17,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -26,6 +25,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/temporal-lockstep/lockstep/internal/proof/mutate"
 )
 
 const (
@@ -114,7 +115,7 @@ func (m *mutant) find(parent string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	overlay, err := m.overlay(dir)
+	overlay, err := mutate.Overlay(".", dir, m.changes()...)
 	if err != nil {
 		return "", err
 	}
@@ -256,41 +257,4 @@ func execute(binary, in string, args ...string) ([]byte, error) {
 	c := exec.CommandContext(context.Background(), binary, args...) //nolint:gosec // our own
 	c.Dir = in
 	return c.CombinedOutput()
-}
-
-// overlay writes the changed files, and an overlay file for the go command that replaces the originals with them.
-func (m *mutant) overlay(dir string) (string, error) {
-	changed := map[string]string{}
-	sources := map[string]string{}
-	for _, e := range m.edits {
-		source, known := sources[e.file]
-		if !known {
-			read, err := os.ReadFile(e.file)
-			if err != nil {
-				return "", err
-			}
-			source = string(read)
-		}
-		if n := strings.Count(source, e.old); n != 1 {
-			return "", fmt.Errorf("%s has %d times, not once: %s", e.file, n, e.old)
-		}
-		sources[e.file] = strings.Replace(source, e.old, e.new, 1)
-	}
-	for file, source := range sources {
-		path, err := filepath.Abs(file)
-		if err != nil {
-			return "", err
-		}
-		to := filepath.Join(dir, fmt.Sprintf("%d.go", len(changed)))
-		if err := os.WriteFile(to, []byte(source), 0o600); err != nil {
-			return "", err
-		}
-		changed[path] = to
-	}
-	text, err := json.Marshal(map[string]any{"Replace": changed})
-	if err != nil {
-		return "", err
-	}
-	overlay := filepath.Join(dir, "overlay.json")
-	return overlay, os.WriteFile(overlay, text, 0o600)
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"regexp"
 	"strings"
+
+	"github.com/temporal-lockstep/lockstep/internal/proof/mutate"
 )
 
 const enginePage = "internal/proof/simulation/MUTANTS.md"
@@ -20,8 +22,12 @@ func show(text string) error {
 		return err
 	}
 	fmt.Println("put back:", m.what)
-	for _, e := range m.edits {
-		fmt.Println("in", e.file)
+	for _, e := range m.changes() {
+		c, err := e.Find(".")
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s:%d: %s\n\t%s\n", c.File, c.Line, e, c.Node)
 	}
 	parent, err := os.MkdirTemp("", "mutants")
 	if err != nil {
@@ -32,7 +38,7 @@ func show(text string) error {
 	if err != nil {
 		return err
 	}
-	overlay, err := m.overlay(dir)
+	overlay, err := mutate.Overlay(".", dir, m.changes()...)
 	if err != nil {
 		return err
 	}

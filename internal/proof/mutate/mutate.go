@@ -53,7 +53,7 @@ type Edit struct {
 }
 
 func (e Edit) String() string {
-	return fmt.Sprintf("%s: %s: %s: %s", e.Package, e.In, cmp.Or(e.At, "all of it"), e.Do)
+	return fmt.Sprintf("%s: %s: %s: %s", filepath.Clean(e.Package), e.In, cmp.Or(e.At, "all of it"), e.Do)
 }
 
 // Change is an edit in terms of the source.
