@@ -11,7 +11,8 @@
 //
 //	go run ./internal/proof/mutants "steps of scope step share the lock ID"
 //
-// With -list it prints the descriptions of all defects.
+// With -list it prints the descriptions of all defects, and with -nodes also the nodes that their edits change. Compare its output before
+// and after statements are added to a function or removed from it: a path may then select another node.
 package main
 
 import (
@@ -42,6 +43,7 @@ var (
 	runTests  = flag.Bool("tests", true, "run the tests that find mutants")
 	simulated = flag.Bool("simulate", false, "play the simulation for mutants too that are found by a test, with these seeds")
 	list      = flag.Bool("list", false, "print the descriptions of all defects")
+	nodes     = flag.Bool("nodes", false, "print the nodes that the edits of all defects change")
 )
 
 func main() {
@@ -51,6 +53,10 @@ func main() {
 	case *list:
 		for _, m := range all() {
 			fmt.Println(m.what)
+		}
+	case *nodes:
+		for _, m := range all() {
+			err = errors.Join(err, m.print())
 		}
 	case flag.NArg() > 0:
 		err = show(strings.Join(flag.Args(), " "))
