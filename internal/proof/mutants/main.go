@@ -11,13 +11,13 @@
 //
 //	go run ./internal/proof/mutants "steps of scope step share the lock ID"
 //
-// With -list it prints the descriptions of all defects.
+// With -list it prints the descriptions of all defects, and with -nodes also the nodes that their edits change. Compare its output before
+// and after statements are added to a function or removed from it: a path may then select another node.
 package main
 
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -26,6 +26,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/temporal-lockstep/lockstep/internal/proof/mutate"
 )
 
 const (
@@ -41,6 +43,7 @@ var (
 	runTests  = flag.Bool("tests", true, "run the tests that find mutants")
 	simulated = flag.Bool("simulate", false, "play the simulation for mutants too that are found by a test, with these seeds")
 	list      = flag.Bool("list", false, "print the descriptions of all defects")
+	nodes     = flag.Bool("nodes", false, "print the nodes that the edits of all defects change")
 )
 
 func main() {
@@ -50,6 +53,10 @@ func main() {
 	case *list:
 		for _, m := range all() {
 			fmt.Println(m.what)
+		}
+	case *nodes:
+		for _, m := range all() {
+			err = errors.Join(err, m.print())
 		}
 	case flag.NArg() > 0:
 		err = show(strings.Join(flag.Args(), " "))
@@ -114,7 +121,7 @@ func (m *mutant) find(parent string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	overlay, err := m.overlay(dir)
+	overlay, err := mutate.Overlay(".", dir, m.changes()...)
 	if err != nil {
 		return "", err
 	}
@@ -256,41 +263,4 @@ func execute(binary, in string, args ...string) ([]byte, error) {
 	c := exec.CommandContext(context.Background(), binary, args...) //nolint:gosec // our own
 	c.Dir = in
 	return c.CombinedOutput()
-}
-
-// overlay writes the changed files, and an overlay file for the go command that replaces the originals with them.
-func (m *mutant) overlay(dir string) (string, error) {
-	changed := map[string]string{}
-	sources := map[string]string{}
-	for _, e := range m.edits {
-		source, known := sources[e.file]
-		if !known {
-			read, err := os.ReadFile(e.file)
-			if err != nil {
-				return "", err
-			}
-			source = string(read)
-		}
-		if n := strings.Count(source, e.old); n != 1 {
-			return "", fmt.Errorf("%s has %d times, not once: %s", e.file, n, e.old)
-		}
-		sources[e.file] = strings.Replace(source, e.old, e.new, 1)
-	}
-	for file, source := range sources {
-		path, err := filepath.Abs(file)
-		if err != nil {
-			return "", err
-		}
-		to := filepath.Join(dir, fmt.Sprintf("%d.go", len(changed)))
-		if err := os.WriteFile(to, []byte(source), 0o600); err != nil {
-			return "", err
-		}
-		changed[path] = to
-	}
-	text, err := json.Marshal(map[string]any{"Replace": changed})
-	if err != nil {
-		return "", err
-	}
-	overlay := filepath.Join(dir, "overlay.json")
-	return overlay, os.WriteFile(overlay, text, 0o600)
 }

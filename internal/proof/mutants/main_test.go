@@ -16,18 +16,20 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/proof/mutate"
 )
 
-// TestMutants_Source_Compiles checks that each edit finds its text, and that the package compiles with it.
+// TestMutants_Source_Compiles checks that each edit finds its node, and that the package compiles with it.
 func TestMutants_Source_Compiles(t *testing.T) {
-	t.Chdir("../../..") // the edits name files from the repository's root
+	t.Chdir("../../..") // the edits name packages from the repository's root
 	packages := listPackages(t)
 	set := token.NewFileSet()
 	imports := importer.ForCompiler(set, "gc", func(path string) (io.ReadCloser, error) { return os.Open(packages[path].Export) })
 	for _, list := range [][]mutant{mutants, sagaMutants, productMutants} {
 		for i := range list {
 			t.Run(list[i].what, func(t *testing.T) {
-				overlay, err := list[i].overlay(t.TempDir())
+				overlay, err := mutate.Overlay(".", t.TempDir(), list[i].changes()...)
 				require.NoError(t, err)
 				text, err := os.ReadFile(overlay)
 				require.NoError(t, err)

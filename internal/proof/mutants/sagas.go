@@ -24,25 +24,23 @@ const fuzzer = "./internal/proof/sagafuzz"
 
 var sagaMutants = []mutant{
 	{what: "a compensation runs although its step never ran", in: worker, tests: "TestCompensation_StepNeverGranted_IsNotUndone", check: "vain", edits: []edit{
-		{"workflows/compensate.go", "&& wire.NeverRan(c.undoes.Get(ctx, nil))", "&& wire.NeverRan(c.undoes.Get(ctx, nil)) && false"},
+		{workflows, "compensation.isVoid", "value", "$ && false"},
 	}},
 	{what: "a step releases what it has when another resource is busy", in: worker, tests: "TestScopeStep_KeptWhileWaiting_IsReleased/when_it_has_run", check: "history", edits: []edit{
-		{"interceptors/activity_inbound.go", "	case parked:\n		return false\n", "	case parked:\n		return guard.Scope == wire.ScopeStep\n"},
+		{interceptors, "mustWithdraw", "return 2 value", "guard.Scope == wire.ScopeStep"},
 	}},
-	{what: "a compensation does not wait for its step", in: worker, tests: "TestCompensation_StepStillRuns_WaitsForIt", check: "undo", edits: []edit{
-		{"lockcore/rules/bars.go", "if e.State == StateKept || e.CutOff || !which(", "if true || e.State == StateKept || e.CutOff || !which("},
-	}},
+	{what: "a compensation does not wait for its step", in: worker, tests: "TestCompensation_StepStillRuns_WaitsForIt", check: "undo", edits: []edit{{rules, "state.cutOffAll", "|| 1", "true || $"}}},
 	{what: "a step that is cancelled while it waits stays in the queue", in: worker, tests: "TestWait_Cancelled_LeavesNothing", check: "places", edits: []edit{
-		{"internal/runstate/wait.go", "		err = wire.NewWaitCanceled(!t.ran)\n", "		return wire.NewWaitCanceled(!t.ran)\n"},
+		{runstate, "Step.wait", "case 2 assign", "return wire.NewWaitCanceled(!t.ran)"},
 	}},
 	{what: "a saga does not verify its locks at its end", in: worker, tests: "TestLoss_BeforeTheEnd_IsReported", check: "isolation", edits: []edit{
-		{"internal/lockactivities/verify.go", "		v.Uses = append(v.Uses, party.Use{Resource: u.Resource, By: party.LastAttempt(u.Schedule)})\n", "		_ = u\n"},
+		{lockactivities, "Activities.Verify", "assign 5", "_ = u"},
 	}},
 	{what: "steps of scope step share the lock ID of their workflow", in: worker, tests: "TestScopeStep_StepsOfOneWorkflow_AreIndependent", check: "limit", edits: []edit{
-		{"internal/wire/guard.go", "lockID, within, holdTTL = run.StepLockID(g.Part), lockID, 0", "within, holdTTL = \"\", 0"},
+		{wire, "Guard.Request", "assign 3", `within, holdTTL = "", 0`},
 	}},
 	{what: "a step that lost one lock stays in the queue of another", in: worker, tests: "TestGuard_OneOfTwoLost_LeavesTheOthersQueue", check: "places", edits: []edit{
-		{"interceptors/activity_inbound.go", "		return !guard.Try // a request that only tries never queues\n", "		return false\n"},
+		{interceptors, "mustWithdraw", "return 4 value", "false"},
 	}},
 }
 

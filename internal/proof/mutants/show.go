@@ -7,6 +7,8 @@ import (
 	"os"
 	"regexp"
 	"strings"
+
+	"github.com/temporal-lockstep/lockstep/internal/proof/mutate"
 )
 
 const enginePage = "internal/proof/simulation/MUTANTS.md"
@@ -19,9 +21,9 @@ func show(text string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("put back:", m.what)
-	for _, e := range m.edits {
-		fmt.Println("in", e.file)
+	fmt.Print("put back: ")
+	if err := m.print(); err != nil {
+		return err
 	}
 	parent, err := os.MkdirTemp("", "mutants")
 	if err != nil {
@@ -32,7 +34,7 @@ func show(text string) error {
 	if err != nil {
 		return err
 	}
-	overlay, err := m.overlay(dir)
+	overlay, err := mutate.Overlay(".", dir, m.changes()...)
 	if err != nil {
 		return err
 	}
@@ -48,6 +50,19 @@ func show(text string) error {
 	}
 	if m.simulated && (m.tests == "" || *simulated) {
 		return m.showSeed(parent, dir, overlay)
+	}
+	return nil
+}
+
+// print prints the description, and the nodes that the edits change.
+func (m *mutant) print() error {
+	fmt.Println(m.what)
+	for _, e := range m.changes() {
+		c, err := e.Find(".")
+		if err != nil {
+			return err
+		}
+		fmt.Printf("\t%s: %s: %s: %s\n\t\t%s\n", c.File, e.In, e.At, e.Do, strings.ReplaceAll(c.Node, "\n", "\n\t\t"))
 	}
 	return nil
 }
