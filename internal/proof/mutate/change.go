@@ -102,7 +102,7 @@ func (d *declaration) dropOf(n ast.Node, all []ast.Node) ([]Range, error) {
 
 // operator returns the range of a node's operator.
 func (d *declaration) operator(n ast.Node) (Range, error) {
-	pos, length := 0, 0
+	var pos, length int
 	switch n := unparen(n).(type) {
 	case *ast.BinaryExpr:
 		if len(operands(n)) > 2 {

@@ -143,7 +143,7 @@ func parts(n ast.Node, word string) []ast.Node {
 
 // pick returns the value of a key in pairs of keys and values.
 func pick(word string, pairs ...any) []ast.Node {
-	for i := 0; i < len(pairs); i += 2 {
+	for i := 0; i+1 < len(pairs); i += 2 {
 		if pairs[i] == word {
 			return pairs[i+1].([]ast.Node)
 		}
