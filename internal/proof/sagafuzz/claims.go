@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 )
@@ -223,21 +224,26 @@ func (s *Story) commitsUnasked(scope *Scope) bool {
 func (s *Story) isBroken(workflow string) bool { return slices.Contains(s.meddled[workflow], "break") }
 
 // extend extends a claim to the run that continues as new and was handed the locks, until that run's first step on the
-// resource.
+// resource. A scope of that run whose steps have requested the resource, and never began, releases it at its end.
 func (s *Story) extend(c *Claim, run, scope string) {
 	sc := s.byScope[[2]string{run, scope}]
 	if sc == nil || !sc.handsOver {
 		return
 	}
+	released := int64(math.MaxInt64)
 	for _, a := range s.attempts {
 		if a.Workflow != c.workflow || s.order[a.Run] <= s.order[run] || a.At < c.to {
 			continue
+		}
+		if sc := s.byScope[[2]string{a.Run, a.Call.Kept}]; a.begin == 0 && sc != nil && sc.leaving != nil &&
+			slices.ContainsFunc(a.Call.Node.Needs, func(n Need) bool { return n.Name == c.Name }) {
+			released = min(released, sc.leaving.At)
 		}
 		if a.outcome == "lost" || s.order[a.Run] > s.order[run] && len(s.meddled[c.workflow]) > 0 {
 			return // this may not be the run to which the locks were handed over
 		}
 		if a.begin != 0 && slices.ContainsFunc(a.held, func(h Held) bool { return h.Resource == c.Name }) {
-			c.to = max(c.to, a.begin)
+			c.to = max(c.to, min(a.begin, released))
 			return
 		}
 	}

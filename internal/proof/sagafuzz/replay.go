@@ -61,20 +61,20 @@ func (p *play) recorded(ctx context.Context, workflowID, run string) (tasks []in
 			tasks = append(tasks, event.GetWorkflowTaskCompletedEventAttributes().GetStartedEventId())
 		}
 	}
-	p.replay(withoutFailedEnd(history), workflowID, run)
+	p.replay(completedTasks(history), workflowID, run)
 	return tasks, nil
 }
 
-// withoutFailedEnd drops a failed workflow task at the end of a history, as if a run was terminated meanwhile: the SDK's replayer would
-// compare its commands, which the server has not recorded.
-func withoutFailedEnd(history *historypb.History) *historypb.History {
-	for i := len(history.GetEvents()) - 1; i >= 0; i-- {
+// completedTasks returns a history without a workflow task at its end that did not complete, for instance because the run was terminated: the
+// SDK's replayer would compare its commands, which no server has recorded.
+func completedTasks(history *historypb.History) *historypb.History {
+	end := len(history.GetEvents())
+	for i := end - 1; i >= 0; i-- {
 		switch history.GetEvents()[i].GetEventType() {
 		case enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
-			return history
-		case enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED:
-			scheduled := history.GetEvents()[i].GetWorkflowTaskFailedEventAttributes().GetScheduledEventId()
-			return &historypb.History{Events: history.GetEvents()[:scheduled-1]}
+			return &historypb.History{Events: history.GetEvents()[:end]}
+		case enumspb.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED:
+			end = i
 		default:
 		}
 	}
