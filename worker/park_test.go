@@ -94,6 +94,21 @@ func TestPark_DatabaseDown_StepWaits(t *testing.T) {
 	}
 }
 
+// The database does not answer for longer than MaxWait. The server ends the request when its next attempt would come too late.
+func TestLock_DatabaseAwayForMaxWait_Ends(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	w := b.behindAWire(t)
+	b.workflow("W", func(ctx workflow.Context) error {
+		_, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{account}, MaxWait: time.Second})
+		return err
+	})
+	b.serve(t)
+	w.Cut()
+	_, err := b.end(t, b.start(t, "W"))
+	require.ErrorContains(t, err, "cannot be reached")
+}
+
 // A step that finds no room in the queue waits for it, with all its attempts, and is not undone.
 func TestPark_QueueFull_StepWaitsForRoom(t *testing.T) {
 	t.Parallel()

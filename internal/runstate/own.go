@@ -8,6 +8,7 @@ import (
 	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
+	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
@@ -116,7 +117,7 @@ func (s *State) await(ctx workflow.Context, o own, result any, mustStop func() b
 		}
 		err := future.Get(ctx, result)
 		checkRead(o.name, err)
-		if err == nil || ctx.Err() != nil || mustStop() || o.once || o.total > 0 && isTimeout(err) || isFinal(o.name, err) {
+		if err == nil || ctx.Err() != nil || mustStop() || o.once || o.total > 0 && isOutOfTime(err) || isFinal(o.name, err) {
 			return err
 		}
 		workflow.GetLogger(ctx).Warn("lockstep: an activity failed although it has no last attempt, and is scheduled again", "activity", o.name, "error", err)
@@ -132,6 +133,12 @@ func checkRead(name string, err error) {
 	if err != nil && !errors.As(err, &failed) && !temporal.IsCanceledError(err) {
 		panic(fmt.Sprintf("lockstep: the result of %s cannot be read: %v", name, err))
 	}
+}
+
+// isOutOfTime reports whether an activity has timed out, or failed because its next attempt would have.
+func isOutOfTime(err error) bool {
+	var failed *temporal.ActivityError
+	return isTimeout(err) || errors.As(err, &failed) && failed.RetryState() == enumspb.RETRY_STATE_TIMEOUT
 }
 
 // isFinal reports whether an own activity ended with a verdict about the locks. Any other failure is an operator's.

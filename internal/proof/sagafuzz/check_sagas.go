@@ -232,13 +232,22 @@ func (s *Story) endedLate(workflow string) bool {
 func (s *Story) checkIgnored() {
 	for _, r := range s.ignored {
 		scope := s.byScope[[2]string{r.Run, r.Scope}]
-		if r.Type != "lost" || scope == nil || !scope.isSaga() {
+		if r.Type != "lost" || scope == nil || !scope.isSaga() || s.ofRule(r) {
 			continue
 		}
 		if failed, known := scope.failed(); known && !failed {
 			s.found("ignored", r.At, []string{r.Workflow}, "%s: saga %s committed after a step had reported: %s", r.Workflow, r.Scope, r.Error)
 		}
 	}
+}
+
+// ofRule reports whether a loss is that of a rule's lock. It ends with its step, and a saga does not verify it.
+func (s *Story) ofRule(lost *Record) bool {
+	return slices.ContainsFunc(s.attempts, func(a *Attempt) bool {
+		return a.Run == lost.Run && a.outcome == "lost" && slices.ContainsFunc(a.Call.Node.Rule, func(n Need) bool {
+			return strings.Contains(lost.Error, fmt.Sprintf("lock on %q", n.Name))
+		})
+	})
 }
 
 // checkArguments finds steps and compensations whose arguments the caller changed after it had scheduled the step.
