@@ -47,7 +47,7 @@ func (p *play) histories(ctx context.Context) error {
 	return nil
 }
 
-// recorded returns the workflow tasks of a run that have completed, by the IDs of the events that started them. It also replays the run.
+// recorded returns the workflow tasks of a run that have completed, by the IDs of the events that started them. It also replays the run, unless it was terminated.
 func (p *play) recorded(ctx context.Context, workflowID, run string) (tasks []int64, err error) {
 	history := &historypb.History{}
 	events := p.tc.GetWorkflowHistory(ctx, workflowID, run, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
@@ -61,24 +61,17 @@ func (p *play) recorded(ctx context.Context, workflowID, run string) (tasks []in
 			tasks = append(tasks, event.GetWorkflowTaskCompletedEventAttributes().GetStartedEventId())
 		}
 	}
-	p.replay(completedTasks(history), workflowID, run)
+	if !isTerminated(history) {
+		p.replay(history, workflowID, run)
+	}
 	return tasks, nil
 }
 
-// completedTasks returns a history without a workflow task at its end that did not complete, for instance because the run was terminated: the
-// SDK's replayer would compare its commands, which no server has recorded.
-func completedTasks(history *historypb.History) *historypb.History {
-	end := len(history.GetEvents())
-	for i := end - 1; i >= 0; i-- {
-		switch history.GetEvents()[i].GetEventType() {
-		case enumspb.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
-			return &historypb.History{Events: history.GetEvents()[:end]}
-		case enumspb.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED:
-			end = i
-		default:
-		}
-	}
-	return history
+// isTerminated reports whether a run was terminated. The SDK's replayer would also run the workflow task that such a run had before it, and
+// compare its commands, which no server has recorded.
+func isTerminated(history *historypb.History) bool {
+	events := history.GetEvents()
+	return len(events) > 0 && events[len(events)-1].GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED
 }
 
 // replay replays a history with the data converter of the workers, which must match, and in plans with a codec without it.
