@@ -20,7 +20,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// The step of the second saga takes the account anew if the first one has lost it, so it says nothing about the first one's lock.
+// The step of the second saga takes the account again if the first one has lost it, so it says nothing about the first one's lock.
 func TestCommit_AnotherSagaUsedTheLockLater_Asks(t *testing.T) {
 	t.Parallel()
 	l, r := &fakeLocker{}, &releases{lost: true}

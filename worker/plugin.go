@@ -87,10 +87,11 @@ func (p *Plugin) simplePlugin() *temporal.SimplePlugin {
 		},
 		ConfigureWorker: p.configureWorker,
 		ConfigureWorkflowReplayer: func(_ context.Context, o sdkworker.PluginConfigureWorkflowReplayerOptions) error {
+			own := p.interceptor
 			if p.locker == nil { // the header of a run that continues another one may be encoded
-				p.interceptor = interceptors.New(interceptors.Options{DataConverter: o.WorkflowReplayerOptions.DataConverter})
+				own = interceptors.New(interceptors.Options{DataConverter: o.WorkflowReplayerOptions.DataConverter})
 			}
-			return p.install(&o.WorkflowReplayerOptions.Interceptors)
+			return p.install(own, &o.WorkflowReplayerOptions.Interceptors)
 		},
 		RunContextBefore: p.register,
 		RunContextAfter: func(_ context.Context, o temporal.SimplePluginRunContextAfterOptions) {
@@ -135,7 +136,7 @@ func (p *Plugin) configureWorker(_ context.Context, o sdkworker.PluginConfigureW
 	if slots := o.WorkerOptions.MaxConcurrentActivityExecutionSize; slots > 0 && p.locker != nil {
 		p.locker.LimitInlineWaits(slots / 4)
 	}
-	return p.install(&o.WorkerOptions.Interceptors)
+	return p.install(p.interceptor, &o.WorkerOptions.Interceptors)
 }
 
 // startsWithFirst reports whether a list of interceptors begins with that of interceptors.First.
@@ -145,13 +146,13 @@ func startsWithFirst[I any](list []I) bool {
 
 // install appends the interceptor, unless one of its kind is in the list already. On a worker, interceptors.First begins the list: other
 // interceptors may wrap the failures of steps.
-func (p *Plugin) install(list *[]interceptor.WorkerInterceptor) error {
+func (p *Plugin) install(own *interceptors.Interceptor, list *[]interceptor.WorkerInterceptor) error {
 	for _, other := range *list {
 		installed, ok := other.(*interceptors.Interceptor)
 		if !ok {
 			continue
 		}
-		if !installed.Options().Same(p.interceptor.Options()) {
+		if !installed.Options().Same(own.Options()) {
 			return &lockcore.InvalidError{
 				Field: "worker.Options.Plugins", Value: "a second Lockstep plugin, with another Locker, task queue or other rules",
 				Bound: "one plugin for the client and its workers, or the same Locker, TaskQueue and rules in each",
@@ -159,7 +160,7 @@ func (p *Plugin) install(list *[]interceptor.WorkerInterceptor) error {
 		}
 		return nil
 	}
-	*list = append(*list, p.interceptor)
+	*list = append(*list, own)
 	if p.locker != nil && !startsWithFirst(*list) {
 		*list = append([]interceptor.WorkerInterceptor{interceptors.First()}, *list...)
 	}

@@ -104,14 +104,15 @@ func release(ctx context.Context, locker Releaser, logger log.Logger, r party.Re
 // inherited lists the resources of a release that other runs of own's workflow hold, by run.
 func inherited(ctx context.Context, locker Releaser, own wire.Run, p wire.ReleaseParams) (map[string][]string, error) {
 	byRun := map[string][]string{}
-	for s, err := range locker.Status(ctx, lockcore.Filter{LockID: own.LockID(), Contended: true}) {
+	for s, err := range locker.Status(ctx, lockcore.Filter{LockID: own.LockID(), Contended: true}) { // in the order of the names
+		known := byRun[s.Run]
 		switch {
 		case errors.Is(err, party.ErrDamaged): // its locks are out of reach, those of other documents are not
 		case err != nil:
 			return nil, err
-		case s.Run == "" || s.Run == own.RunID || s.State == lockcore.StateDraining || slices.Contains(byRun[s.Run], s.Resource):
+		case s.Run == "" || s.Run == own.RunID || s.State == lockcore.StateDraining || len(known) > 0 && known[len(known)-1] == s.Resource:
 		case p.All || slices.Contains(p.Resources, s.Resource):
-			byRun[s.Run] = append(byRun[s.Run], s.Resource)
+			byRun[s.Run] = append(known, s.Resource)
 		}
 	}
 	return byRun, nil
