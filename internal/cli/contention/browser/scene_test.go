@@ -154,6 +154,10 @@ func (orders) GetSystemInfo(context.Context, *workflowservice.GetSystemInfoReque
 	return &workflowservice.GetSystemInfoResponse{ServerVersion: "1.29.1"}, nil
 }
 
+func (orders) DescribeNamespace(context.Context, *workflowservice.DescribeNamespaceRequest, ...grpc.CallOption) (*workflowservice.DescribeNamespaceResponse, error) {
+	return &workflowservice.DescribeNamespaceResponse{}, nil
+}
+
 func (orders) ListWorkers(context.Context, *workflowservice.ListWorkersRequest, ...grpc.CallOption) (*workflowservice.ListWorkersResponse, error) {
 	return &workflowservice.ListWorkersResponse{}, nil
 }
