@@ -13,7 +13,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/runstate"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // Options configures an [Interceptor].
@@ -132,7 +131,7 @@ func (i *Interceptor) InterceptActivity(_ context.Context, next interceptor.Acti
 	return &activityInbound{ActivityInboundInterceptorBase: interceptor.ActivityInboundInterceptorBase{Next: next}, Interceptor: i}
 }
 
-// locker is the part of a *party.Locker that the interceptor needs.
+// locker is the part of a *lockcore.Locker that the interceptor needs.
 type locker interface {
 	currentrun.Locker
 	currentrun.Releaser
@@ -140,10 +139,10 @@ type locker interface {
 	NewStepSession(ctx context.Context, leases []lockcore.Lease, left time.Duration) session
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
-	Release(ctx context.Context, r party.Release) error
+	Release(ctx context.Context, r lockcore.Release) error
 }
 
-// session is the part of a *party.Session that the interceptor needs.
+// session is the part of a *lockcore.Session that the interceptor needs.
 type session interface {
 	Context() context.Context
 	Lost() error
@@ -153,7 +152,7 @@ type session interface {
 	Release(ctx context.Context) error
 }
 
-type coreLocker struct{ *party.Locker }
+type coreLocker struct{ *lockcore.Locker }
 
 func (l coreLocker) NewStepSession(ctx context.Context, leases []lockcore.Lease, left time.Duration) session {
 	return l.Locker.NewStepSession(ctx, leases, left)

@@ -17,7 +17,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // The functions that do not begin with Test are the snippets of docs/guides/plain-locks.md, which shows them as they stand here.
@@ -71,8 +70,8 @@ func TestRecipe_OneRunAtATime_SecondIsBusy(t *testing.T) {
 	require.ErrorContains(t, err, "it hangs")
 }
 
-func lockDocument(ctx context.Context, locker *party.Locker, session string, id bson.ObjectID) (lockcore.Lease, error) {
-	leases, err := locker.TryEnter(ctx, party.Request{
+func lockDocument(ctx context.Context, locker *lockcore.Locker, session string, id bson.ObjectID) (lockcore.Lease, error) {
+	leases, err := locker.TryEnter(ctx, lockcore.Request{
 		LockID: session, Persist: true, HoldTTL: 15 * time.Minute,
 		Resources: []lockcore.Resource{lockcore.Exclusive("invoices/" + id.Hex())},
 	})
@@ -82,11 +81,11 @@ func lockDocument(ctx context.Context, locker *party.Locker, session string, id 
 	return leases[0], locker.Leave(ctx, leases...) // nothing runs between two requests; the hold stands
 }
 
-func unlockDocument(ctx context.Context, locker *party.Locker, lease lockcore.Lease) error {
-	return locker.Release(ctx, party.Release{LockID: lease.LockID, Resources: []string{lease.Resource}, FirstFence: lease.FirstFence})
+func unlockDocument(ctx context.Context, locker *lockcore.Locker, lease lockcore.Lease) error {
+	return locker.Release(ctx, lockcore.Release{LockID: lease.LockID, Resources: []string{lease.Resource}, FirstFence: lease.FirstFence})
 }
 
-func unlockAll(ctx context.Context, locker *party.Locker, session string) error {
+func unlockAll(ctx context.Context, locker *lockcore.Locker, session string) error {
 	var names []string
 	for status, err := range locker.Status(ctx, lockcore.Filter{LockID: session}) {
 		if err != nil {
@@ -97,8 +96,8 @@ func unlockAll(ctx context.Context, locker *party.Locker, session string) error 
 	var errs []error
 	for some := range slices.Chunk(slices.Compact(names), 100) {
 		// Up to the last order there is: nothing that the session may have sent before takes a lock after this.
-		errs = append(errs, locker.Release(ctx, party.Release{
-			LockID: session, Resources: some, Order: party.LastAttempt(math.MaxInt32),
+		errs = append(errs, locker.Release(ctx, lockcore.Release{
+			LockID: session, Resources: some, Order: lockcore.LastAttempt(math.MaxInt32),
 		}))
 	}
 	return errors.Join(errs...)
@@ -155,7 +154,7 @@ func setBalance(ctx context.Context, locker *lockcore.Locker, accounts *mongo.Co
 func TestRecipe_LateWriter_IsFenced(t *testing.T) {
 	t.Parallel()
 	l := setup(t, lockcore.Config{})
-	accounts := l.db.Collection("accounts")
+	accounts := l.coll.Database().Collection("accounts")
 	_, err := accounts.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "7"}, {Key: "balance", Value: 0}})
 	require.NoError(t, err)
 	balance := func() int32 {
@@ -164,7 +163,7 @@ func TestRecipe_LateWriter_IsFenced(t *testing.T) {
 		return account.Balance
 	}
 
-	stalled := party.Request{LockID: "stalled", Resources: []lockcore.Resource{lockcore.Exclusive("account/7")}, TTL: 300 * time.Millisecond}
+	stalled := lockcore.Request{LockID: "stalled", Resources: []lockcore.Resource{lockcore.Exclusive("account/7")}, TTL: 300 * time.Millisecond}
 	old, err := l.TryEnter(t.Context(), stalled)
 	require.NoError(t, err)
 	require.NoError(t, setBalance(t.Context(), l.Locker, accounts, "7", 10))

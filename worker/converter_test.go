@@ -25,7 +25,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -139,7 +139,7 @@ func TestLock_WokenByWorkerWithCodec_CostsOneActivity(t *testing.T) {
 	other2, err := with.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: with.queue}, "Other")
 	require.NoError(t, err)
 	require.NoError(t, other2.Get(t.Context(), nil)) // its worker is connected to the namespace
-	got, err := locker.Acquire(t.Context(), party.Request{LockID: "watches", Resources: []lockcore.Resource{account2}})
+	got, err := locker.Acquire(t.Context(), lockcore.Request{LockID: "watches", Resources: []lockcore.Resource{account2}})
 	require.NoError(t, err)
 	require.NoError(t, got.Leave(t.Context()))
 	locker.WatchFor(account.Name)
@@ -185,7 +185,7 @@ func TestDeadlock_VictimHasCodec_IsWoken(t *testing.T) {
 	work(sdkworker.Options{LocalActivityWorkerOnly: true})
 	steps, locker := work(sdkworker.Options{DisableWorkflowWorker: true})
 
-	older := party.Request{LockID: "somebody", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{account2}}
+	older := lockcore.Request{LockID: "somebody", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{account2}}
 	holds, err := b.locker.TryAcquire(t.Context(), older)
 	require.NoError(t, err)
 	run := victim.start(t, "W")

@@ -20,7 +20,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv/tlsfront"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -89,8 +89,8 @@ func (b *bundle) round(t *testing.T) janitor.Result {
 func (b *bundle) hold(t *testing.T, lockID, run string, resources ...string) {
 	t.Helper()
 	for _, name := range resources {
-		leases, err := b.locker.TryEnter(t.Context(), party.Request{
-			LockID: lockID, Run: run, Resources: []lockcore.Resource{lockcore.Exclusive(name)}, Part: "p", Order: party.Order{Schedule: 1, Attempt: 1},
+		leases, err := b.locker.TryEnter(t.Context(), lockcore.Request{
+			LockID: lockID, Run: run, Resources: []lockcore.Resource{lockcore.Exclusive(name)}, Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1},
 			Persist: true, HoldTTL: lockcore.Forever,
 		})
 		require.NoError(t, err)

@@ -20,7 +20,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -138,7 +138,7 @@ func blockInADeadlock(t *testing.T, b *bundle, run client.WorkflowRun, planted s
 	t.Helper()
 	b.untilParked(t, run)
 	go func() {
-		s, err := b.locker.Acquire(context.Background(), party.Request{
+		s, err := b.locker.Acquire(context.Background(), lockcore.Request{
 			LockID: "older", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{named(planted, "deadlock")},
 		})
 		if err == nil {
@@ -172,7 +172,7 @@ func TestDataConverter_NamesOfResources_AreNotInHistories(t *testing.T) {
 				"Ruled": nothing, "Lose": b.lose, "Slow": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
 			})
 			_ = b.taken(t, named(planted, "occupied"))
-			_, err := b.locker.TryAcquire(t.Context(), party.Request{
+			_, err := b.locker.TryAcquire(t.Context(), lockcore.Request{
 				LockID: "older", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{named(planted, "older's")},
 			})
 			require.NoError(t, err)
@@ -192,7 +192,7 @@ func TestDataConverter_NamesOfResources_AreNotInHistories(t *testing.T) {
 // lose ends what the step's workflow holds, as an operator would by force.
 func (b *bundle) lose(ctx context.Context) error {
 	lease := activities.Leases(ctx)[0]
-	return b.locker.Release(ctx, party.Release{
+	return b.locker.Release(ctx, lockcore.Release{
 		LockID: lease.LockID, Resources: []string{lease.Resource}, Force: true, FirstFence: lease.FirstFence, Reason: "the test wants it",
 	})
 }
@@ -200,7 +200,7 @@ func (b *bundle) lose(ctx context.Context) error {
 // play runs a scene to its end, and returns what Temporal stores and shows of it.
 func (b *bundle) play(t *testing.T, name string, s namesScene, planted string) map[string][]byte {
 	t.Helper()
-	var other *party.Session
+	var other *lockcore.Session
 	if s.blocked {
 		other = b.taken(t, named(planted, name))
 	}

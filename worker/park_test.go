@@ -22,7 +22,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -124,7 +124,7 @@ func TestPark_QueueFull_StepWaitsForRoom(t *testing.T) {
 	holds := b.taken(t, account)
 	first := make(chan error, 1)
 	go func() {
-		s, err := b.locker.Acquire(t.Context(), party.Request{LockID: "first", Resources: []lockcore.Resource{account}})
+		s, err := b.locker.Acquire(t.Context(), lockcore.Request{LockID: "first", Resources: []lockcore.Resource{account}})
 		if err == nil {
 			err = s.Leave(t.Context())
 		}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
@@ -27,7 +27,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
-	"github.com/temporal-lockstep/lockstep/lockcore"
+
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -334,7 +334,7 @@ func (b *bundle) runs(t *testing.T, resource string) []string {
 
 // isFree reports whether another party could acquire the resource now.
 func (b *bundle) isFree(ctx context.Context, resource string) (bool, error) {
-	leases, err := b.locker.TryEnter(ctx, party.Request{
+	leases, err := b.locker.TryEnter(ctx, lockcore.Request{
 		LockID: "somebody-" + rand.Text(), Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
 	})
 	switch {
@@ -350,7 +350,7 @@ func (b *bundle) isFree(ctx context.Context, resource string) (bool, error) {
 // forceRelease ends the hold that a run's workflow has on the account.
 func (b *bundle) forceRelease(t *testing.T, run client.WorkflowRun) {
 	t.Helper()
-	r := party.Release{LockID: lockID(run), Resources: []string{account.Name}, Force: true, Reason: "the test wants it"}
+	r := lockcore.Release{LockID: lockID(run), Resources: []string{account.Name}, Force: true, Reason: "the test wants it"}
 	for s, err := range b.locker.Status(t.Context(), lockcore.Filter{LockID: r.LockID, Resource: account.Name}) {
 		require.NoError(t, err)
 		if s.State == lockcore.StateHolding {

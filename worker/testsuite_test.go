@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/log"
@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
@@ -66,14 +65,14 @@ func itsClock(env *testsuite.TestWorkflowEnvironment) func() time.Time { return 
 func wallClock(*testsuite.TestWorkflowEnvironment) func() time.Time    { return time.Now }
 
 func (s *suite) isFree(ctx context.Context) bool {
-	leases, err := s.locker.TryEnter(ctx, party.Request{LockID: "nobody", Resources: []lockcore.Resource{account}})
+	leases, err := s.locker.TryEnter(ctx, lockcore.Request{LockID: "nobody", Resources: []lockcore.Resource{account}})
 	return err == nil && s.locker.Leave(ctx, leases...) == nil
 }
 
 // taken is another party's hold on the account.
 func (s *suite) taken(t *testing.T, ttl time.Duration) []lockcore.Lease {
 	t.Helper()
-	leases, err := s.locker.TryEnter(t.Context(), party.Request{LockID: "somebody", Resources: []lockcore.Resource{account}, TTL: ttl})
+	leases, err := s.locker.TryEnter(t.Context(), lockcore.Request{LockID: "somebody", Resources: []lockcore.Resource{account}, TTL: ttl})
 	require.NoError(t, err)
 	return leases
 }

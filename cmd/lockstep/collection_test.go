@@ -19,7 +19,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // demoAccounts is the number of accounts in these runs of the demo, each with 1,000.00.
@@ -232,7 +231,7 @@ func TestReplaces_AfterDeleteManyWithoutWorkers_NeedsInit(t *testing.T) {
 }
 
 // newLocker returns a Locker that knows nothing of the collection yet.
-func newLocker(t *testing.T, coll *mongo.Collection) *party.Locker {
+func newLocker(t *testing.T, coll *mongo.Collection) *lockcore.Locker {
 	t.Helper()
 	l, err := lockcore.New(coll, lockcore.Config{})
 	require.NoError(t, err)

@@ -18,7 +18,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 var binary string
@@ -142,7 +141,7 @@ func servers(t *testing.T) []string {
 
 // locks is a test's own collection of locks, on which commands run.
 type locks struct {
-	*party.Locker
+	*lockcore.Locker
 	database string
 	orders   uint32
 }
@@ -191,8 +190,8 @@ func (l *locks) fails(t *testing.T, want int, args ...string) string {
 func (l *locks) ask(t *testing.T, lockID, part, resource string) lockcore.Lease {
 	t.Helper()
 	l.orders++
-	leases, err := l.Enter(t.Context(), party.Request{
-		LockID: lockID, Part: part, Order: party.Order{Schedule: l.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
+	leases, err := l.Enter(t.Context(), lockcore.Request{
+		LockID: lockID, Part: part, Order: lockcore.Order{Schedule: l.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
 	})
 	if err != nil {
 		require.ErrorIs(t, err, lockcore.ErrBusy)

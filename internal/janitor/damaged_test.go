@@ -14,7 +14,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // A damaged document stops no janitor. It is counted in each round, and logged once an hour.
@@ -25,7 +24,7 @@ func TestRound_DamagedDocument_IsLeftOut(t *testing.T) {
 		raw, err := bson.Marshal(bson.D{{Key: "_id", Value: "a/bad"}})
 		require.NoError(t, err)
 		memory.Damage("a/bad", raw)
-		l, err := party.NewWithStore(memory, lockcore.Config{})
+		l, err := lockcore.NewWithStore(memory, lockcore.Config{})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, l.Close(t.Context())) }()
 		w := &world{Locker: l, answers: map[string]answer{}}

@@ -13,7 +13,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // grantedDelay is the delay before the next attempt of a request that was granted in between.
@@ -55,7 +54,7 @@ func (a *Activities) Acquire(ctx context.Context, p wire.AcquireParams) (wire.Ac
 
 // notAcquired returns the failure of an attempt, begun at a time of this process, that did not get its locks.
 func (a *Activities) notAcquired(
-	ctx context.Context, p wire.AcquireParams, caller wire.Run, req party.Request, began time.Time, err error,
+	ctx context.Context, p wire.AcquireParams, caller wire.Run, req lockcore.Request, began time.Time, err error,
 ) error {
 	info := activity.GetInfo(ctx)
 	switch {
@@ -80,7 +79,7 @@ func (a *Activities) notAcquired(
 // waitForHold returns the failure of an attempt that the worker which frees the lock need not wait for: it completes the activity. err
 // is the error of the request.
 func (a *Activities) waitForHold(
-	ctx context.Context, p wire.AcquireParams, caller wire.Run, req party.Request, began time.Time, err error,
+	ctx context.Context, p wire.AcquireParams, caller wire.Run, req lockcore.Request, began time.Time, err error,
 ) error {
 	info := activity.GetInfo(ctx)
 	var (
@@ -111,7 +110,7 @@ func (a *Activities) waitForHold(
 
 // enter takes the locks. A lock ID of the workflow itself may be held by another run, see package currentrun. A lock ID that the caller
 // chose has no runs.
-func (a *Activities) enter(ctx context.Context, p wire.AcquireParams, caller wire.Run, req party.Request) ([]lockcore.Lease, error) {
+func (a *Activities) enter(ctx context.Context, p wire.AcquireParams, caller wire.Run, req lockcore.Request) ([]lockcore.Lease, error) {
 	switch {
 	case req.Run == "" && p.Try:
 		return a.Locker.TryEnter(ctx, req)
@@ -132,7 +131,7 @@ func lostSince(p wire.AcquireParams) time.Time {
 	return wire.LostSince(p.Started)
 }
 
-func acquireRequest(p wire.AcquireParams, caller wire.Run, info activity.Info) party.Request {
+func acquireRequest(p wire.AcquireParams, caller wire.Run, info activity.Info) lockcore.Request {
 	comment := p.Comment
 	if comment == "" {
 		comment = fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt)
@@ -142,12 +141,12 @@ func acquireRequest(p wire.AcquireParams, caller wire.Run, info activity.Info) p
 		inline = 0
 	}
 	self := identityOf(p.LockID, "", caller)
-	return party.Request{
+	return lockcore.Request{
 		LockID:    self.lockID,
 		Run:       self.run,
 		Resources: p.Resources,
 		Part:      self.part(caller, p.Part),
-		Order:     party.Order{Schedule: p.Schedule, Attempt: uint32(max(info.Attempt, 0))},
+		Order:     lockcore.Order{Schedule: p.Schedule, Attempt: uint32(max(info.Attempt, 0))},
 		TTL:       time.Duration(p.TTL),
 		Persist:   true,
 		HoldOnly:  p.HoldOnly,

@@ -10,10 +10,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// Locker is the part of a *party.Locker that the activities need.
+// Locker is the part of a *lockcore.Locker that the activities need.
 type Locker interface {
 	currentrun.Locker
 	currentrun.Verifier
@@ -22,7 +21,7 @@ type Locker interface {
 	currentrun.CollectionIdentifier
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
-	Recheck(ctx context.Context, req party.Request) (again time.Duration, err error)
+	Recheck(ctx context.Context, req lockcore.Request) (again time.Duration, err error)
 	WatchFor(resource string)
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 const (
@@ -53,7 +52,7 @@ func (a *Activities) Bar(ctx context.Context, p wire.BarParams) (wire.BarResult,
 	}
 	bounded, cancel := context.WithTimeout(ctx, barTimeout)
 	defer cancel()
-	bar := party.Raise{LockID: self.lockID, Run: self.run, Saga: p.Saga, Order: party.LastAttempt(p.Schedule), Resources: p.Resources}
+	bar := lockcore.Raise{LockID: self.lockID, Run: self.run, Saga: p.Saga, Order: lockcore.LastAttempt(p.Schedule), Resources: p.Resources}
 	look := inlineBar
 	if !currentrun.IsRealClient(activity.GetClient(ctx)) {
 		look = testBar
@@ -66,7 +65,7 @@ func (a *Activities) Bar(ctx context.Context, p wire.BarParams) (wire.BarResult,
 }
 
 // raise repeats Raise until it no longer returns a BusyError, or the time for looking has passed: most parts are about to leave.
-func (a *Activities) raise(ctx context.Context, caller wire.Run, bar party.Raise, look time.Duration) error {
+func (a *Activities) raise(ctx context.Context, caller wire.Run, bar lockcore.Raise, look time.Duration) error {
 	for end := time.Now().Add(look); ; {
 		err := currentrun.Raise(ctx, a.Locker, caller, bar)
 		if !errors.Is(err, lockcore.ErrBusy) || ctx.Err() != nil || !time.Now().Before(end) {

@@ -11,7 +11,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // firstPause and longestPause bound the interval between two checks of a full queue, which doubles.
@@ -61,7 +60,7 @@ func (a *Activities) Wait(ctx context.Context, p wire.WaitParams) error {
 		return wire.UnavailableFailure(pause, nil)
 	}
 	a.Locker.WatchFor(p.Resource.Name)
-	delay, err := a.Locker.Recheck(ctx, party.Request{
+	delay, err := a.Locker.Recheck(ctx, lockcore.Request{
 		LockID: self.lockID, Run: self.run, Within: self.within, Resources: []lockcore.Resource{p.Resource}, Part: self.part(caller, p.Part),
 		Order: p.Order, Owner: p.Owner.Of(caller), Started: p.Started, NeverVictim: p.NeverVictim,
 	})

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // The server keeps the failure of an attempt that will be retried only if it is under 4 KB; otherwise it drops the type and the
@@ -79,37 +78,37 @@ type ParkedDetails struct {
 
 // LostDetails are the details of [FailureLost].
 type LostDetails struct {
-	Resource string      `json:"resource"`
-	LockID   string      `json:"lockId,omitempty"`
-	Part     string      `json:"part,omitempty"`
-	Order    party.Order `json:"order"`
-	By       string      `json:"by,omitempty"`
-	Reason   string      `json:"reason,omitempty"`
+	Resource string         `json:"resource"`
+	LockID   string         `json:"lockId,omitempty"`
+	Part     string         `json:"part,omitempty"`
+	Order    lockcore.Order `json:"order"`
+	By       string         `json:"by,omitempty"`
+	Reason   string         `json:"reason,omitempty"`
 }
 
 func (d LostDetails) lockError() error { return (*lockcore.LostError)(&d) }
 
 // SupersededDetails are the details of [FailureSuperseded].
 type SupersededDetails struct {
-	Resource string      `json:"resource"`
-	LockID   string      `json:"lockId,omitempty"`
-	Part     string      `json:"part,omitempty"`
-	Order    party.Order `json:"order"`
-	By       party.Order `json:"by"`
-	Released bool        `json:"released,omitempty"`
-	Reason   string      `json:"reason,omitempty"`
+	Resource string         `json:"resource"`
+	LockID   string         `json:"lockId,omitempty"`
+	Part     string         `json:"part,omitempty"`
+	Order    lockcore.Order `json:"order"`
+	By       lockcore.Order `json:"by"`
+	Released bool           `json:"released,omitempty"`
+	Reason   string         `json:"reason,omitempty"`
 }
 
 func (d SupersededDetails) lockError() error { return (*lockcore.SupersededError)(&d) }
 
 // DeadlockDetails are the details of [FailureDeadlock].
 type DeadlockDetails struct {
-	Resource     string      `json:"resource"`
-	LockID       string      `json:"lockId,omitempty"`
-	Part         string      `json:"part,omitempty"`
-	Order        party.Order `json:"order"`
-	Cycle        string      `json:"cycle,omitempty"`
-	NotHeldSince time.Time   `json:"notHeldSince,omitzero"`
+	Resource     string         `json:"resource"`
+	LockID       string         `json:"lockId,omitempty"`
+	Part         string         `json:"part,omitempty"`
+	Order        lockcore.Order `json:"order"`
+	Cycle        string         `json:"cycle,omitempty"`
+	NotHeldSince time.Time      `json:"notHeldSince,omitzero"`
 	// NeverRan is as in [BusyDetails].
 	NeverRan string `json:"neverRan,omitempty"`
 }
@@ -134,7 +133,7 @@ type OtherRunDetails struct {
 	Other    string `json:"other,omitempty"`
 }
 
-func (d OtherRunDetails) lockError() error { return (*party.OtherRunError)(&d) }
+func (d OtherRunDetails) lockError() error { return (*lockcore.OtherRunError)(&d) }
 
 // InvalidDetails are the details of [FailureInvalid].
 type InvalidDetails struct {

@@ -11,7 +11,6 @@ import (
 	"go.temporal.io/sdk/converter"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // Guard is the payload of [HeaderKey]: the locks that a step takes at entry.
@@ -95,7 +94,7 @@ func (g Guard) Reacquires() bool { return g.Reacquire || g.Scope == ScopeStep }
 
 // Request returns the request that one attempt of the step makes. In scope step the step has a lock ID of its own, to which losses do
 // not apply: it takes its locks again each time.
-func (g Guard) Request(run Run, attempt int32, comment string) party.Request {
+func (g Guard) Request(run Run, attempt int32, comment string) lockcore.Request {
 	var lostSince time.Time
 	if g.inherits(run) && !g.Reacquires() {
 		lostSince = LostSince(g.Started)
@@ -104,13 +103,13 @@ func (g Guard) Request(run Run, attempt int32, comment string) party.Request {
 	if g.Scope == ScopeStep {
 		lockID, within, holdTTL = run.StepLockID(g.Part), lockID, 0
 	}
-	return party.Request{
+	return lockcore.Request{
 		LockID:    lockID,
 		Within:    within,
 		Run:       run.RunID,
 		Resources: g.Resources,
 		Part:      run.Part(g.Part),
-		Order:     party.Order{Schedule: g.Schedule, Attempt: uint32(max(attempt, 0))},
+		Order:     lockcore.Order{Schedule: g.Schedule, Attempt: uint32(max(attempt, 0))},
 		TTL:       time.Duration(g.TTL),
 		Persist:   g.Keeps(),
 		HoldTTL:   holdTTL,
@@ -159,7 +158,7 @@ func Stronger(a, b lockcore.Resource) lockcore.Resource {
 // isInvalid reports whether no request may have the mode and the limit of r. The default mode is exclusive.
 func isInvalid(r lockcore.Resource) bool {
 	r.Mode = cmp.Or(r.Mode, lockcore.ModeExclusive)
-	return party.CheckMode("", r) != nil
+	return lockcore.CheckMode("", r) != nil
 }
 
 func isShared(r lockcore.Resource) bool { return r.Mode == lockcore.ModeShared }

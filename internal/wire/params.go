@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // AcquireParams is the input of [ActivityAcquire].
@@ -147,7 +146,7 @@ type WaitParams struct {
 	Step     string            `json:"step,omitempty"`
 	Resource lockcore.Resource `json:"resource"`
 	Part     string            `json:"part,omitempty"`
-	Order    party.Order       `json:"order"`
+	Order    lockcore.Order    `json:"order"`
 	Owner    Owner             `json:"owner,omitzero"`
 	Started  time.Time         `json:"started,omitzero"`
 	// NeverVictim keeps the request from being chosen as the victim of a deadlock.

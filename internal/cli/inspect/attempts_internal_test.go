@@ -16,7 +16,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // pendingActivity is Temporal's answer about each workflow: one activity. asked counts the questions.
@@ -61,13 +60,13 @@ func TestAttempts_PendingActivities_AreJudged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+			l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) })
 			ask := func(namespace, workflow string, schedule uint32) error {
 				of := wire.Run{Namespace: namespace, WorkflowID: workflow, RunID: "run"}
-				_, err := l.Enter(t.Context(), party.Request{
-					LockID: of.LockID(), Run: of.RunID, Part: "p", Order: party.Order{Schedule: schedule, Attempt: 1}, TTL: time.Hour,
+				_, err := l.Enter(t.Context(), lockcore.Request{
+					LockID: of.LockID(), Run: of.RunID, Part: "p", Order: lockcore.Order{Schedule: schedule, Attempt: 1}, TTL: time.Hour,
 					Resources: []lockcore.Resource{lockcore.Exclusive("account/1")},
 				})
 				return err

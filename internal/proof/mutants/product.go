@@ -116,9 +116,9 @@ var productMutants = []mutant{
 	}},
 
 	// The lock library.
-	{what: "a part that has drained is listed for ever", in: party, tests: "TestStatus_DrainedPart_IsNotListed", edits: []edit{{party, "holders", "case cond", "false"}}},
-	{what: "a lock that another process has freed is noticed late", in: party, tests: "TestWatchFor_FreedElsewhere_WakesWithinTwoSeconds", edits: []edit{
-		{party, "watcher.pollDue", "assign 3 value", "now.IsZero()"},
+	{what: "a part that has drained is listed for ever", in: lockcore, tests: "TestStatus_DrainedPart_IsNotListed", edits: []edit{{lockcore, "holders", "case cond", "false"}}},
+	{what: "a lock that another process has freed is noticed late", in: lockcore, tests: "TestWatchFor_FreedElsewhere_WakesWithinTwoSeconds", edits: []edit{
+		{lockcore, "watcher.pollDue", "assign 3 value", "now.IsZero()"},
 	}},
 
 	// Commands.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
 // acquireScenarios are about requests that are granted, join, or are refused.

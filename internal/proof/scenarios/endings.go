@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
 // leaseScenarios are about renewals.

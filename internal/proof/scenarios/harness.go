@@ -5,7 +5,7 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
 // Harness applies operations to documents, and lets time pass for them.

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Lines is a Harness that sends operations through the update loop to a store. It is safe for concurrent

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
 // queueScenarios are about positions in the queue, and about how it is served.

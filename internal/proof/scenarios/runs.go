@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
 // runScenarios are about the runs of a workflow, one of which represents its party.

@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
 // spanScenarios are about the facts for the spans of waits: the hold whose end let a waiter in, and the

@@ -23,7 +23,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 const namespace = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11"
@@ -40,7 +39,7 @@ const (
 type shop struct {
 	*site
 	behind atomic.Int64
-	queued []party.Request
+	queued []lockcore.Request
 }
 
 func newShop(t *testing.T) *shop {
@@ -72,7 +71,7 @@ func newShop(t *testing.T) *shop {
 	s.at(70*time.Second, "order-1060", x(boots))
 	s.at(12*time.Second, "order-1066", x("customer/4711"))
 	s.behind.Store(int64(95 * time.Minute))
-	_, err = s.TryEnter(t.Context(), party.Request{
+	_, err = s.TryEnter(t.Context(), lockcore.Request{
 		LockID: inspect.Maintenance, Comment: "new shelves, ticket 4711", TTL: lockcore.Forever, Resources: []lockcore.Resource{x("warehouse/bremen")},
 	})
 	require.NoError(t, err)
@@ -102,8 +101,8 @@ func (s *shop) at(ago time.Duration, workflow string, res lockcore.Resource) {
 	s.behind.Store(int64(ago))
 	s.orders++
 	of := wire.Run{Namespace: namespace, WorkflowID: workflow, RunID: runOf(workflow)}
-	req := party.Request{
-		LockID: of.LockID(), Owner: of.Owner(), Run: of.RunID, Part: of.Part(fmt.Sprint(s.orders)), Order: party.Order{Schedule: s.orders, Attempt: 1},
+	req := lockcore.Request{
+		LockID: of.LockID(), Owner: of.Owner(), Run: of.RunID, Part: of.Part(fmt.Sprint(s.orders)), Order: lockcore.Order{Schedule: s.orders, Attempt: 1},
 		TTL: 24 * time.Hour, Persist: true, HoldTTL: 24 * time.Hour, Resources: []lockcore.Resource{res},
 	}
 	if _, err := s.Enter(s.t.Context(), req); err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
@@ -17,14 +17,14 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/cli/ui"
-	"github.com/temporal-lockstep/lockstep/lockcore"
+
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
 // site is `lockstep ui` in a browser, with locks in memory.
 type site struct {
 	*tab
-	*party.Locker
+	*lockcore.Locker
 	address string
 	orders  uint32
 }
@@ -43,8 +43,8 @@ func newSite(t *testing.T) *site {
 func (s *site) ask(lockID, resource string) {
 	s.t.Helper()
 	s.orders++
-	_, err := s.Enter(s.t.Context(), party.Request{
-		LockID: lockID, Part: "step", Order: party.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
+	_, err := s.Enter(s.t.Context(), lockcore.Request{
+		LockID: lockID, Part: "step", Order: lockcore.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
 	})
 	if err != nil {
 		require.ErrorIs(s.t, err, lockcore.ErrBusy)
@@ -56,7 +56,7 @@ func (s *site) end(lockID, resource string) {
 	s.t.Helper()
 	for st, err := range s.Status(s.t.Context(), lockcore.Filter{Resource: resource, LockID: lockID}) {
 		require.NoError(s.t, err)
-		require.NoError(s.t, s.Release(s.t.Context(), party.Release{
+		require.NoError(s.t, s.Release(s.t.Context(), lockcore.Release{
 			LockID: lockID, Resources: []string{resource}, FirstFence: st.FirstFence, Force: true, Now: true, Reason: "a drill",
 		}))
 	}
