@@ -52,7 +52,7 @@ func TestStep_OtherCollection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := &movingLocker{fakeLocker: &fakeLocker{}, before: test.before, after: test.after}
-			l.enter = func(context.Context, int, lockcore.Request) error {
+			l.enter = func(context.Context, int, lockcore.StepRequest) error {
 				l.entered = true
 				return nil
 			}

@@ -63,8 +63,9 @@ func New(o Options) *Interceptor {
 		i.rules[rule.Activity] = rule
 	}
 	if o.Locker != nil {
-		i.locker = coreLocker{o.Locker}
-		i.waker = newWaker(o.Locker, i.connected)
+		steps := o.Locker.Steps()
+		i.locker = coreLocker{steps}
+		i.waker = newWaker(steps, i.connected)
 		i.closer = newCloser(i.locker, i.waker)
 	}
 	return i
@@ -152,10 +153,10 @@ type session interface {
 	Release(ctx context.Context) error
 }
 
-type coreLocker struct{ *lockcore.Locker }
+type coreLocker struct{ *lockcore.Steps }
 
 func (l coreLocker) NewStepSession(ctx context.Context, leases []lockcore.Lease, left time.Duration) session {
-	return l.Locker.NewStepSession(ctx, leases, left)
+	return l.Steps.NewStepSession(ctx, leases, left)
 }
 
 // background counts goroutines, and waits until none is left.

@@ -141,16 +141,16 @@ type doors struct {
 	*releases
 	mu       sync.Mutex
 	answers  []error
-	requests []lockcore.Request
+	requests []lockcore.StepRequest
 	// released lists the releases after the run had closed.
 	released []lockcore.Release
 }
 
-func (d *doors) TryEnter(ctx context.Context, req lockcore.Request) ([]lockcore.Lease, error) {
+func (d *doors) TryEnter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error) {
 	return d.Enter(ctx, req)
 }
 
-func (d *doors) Enter(_ context.Context, req lockcore.Request) ([]lockcore.Lease, error) {
+func (d *doors) Enter(_ context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.requests = append(d.requests, req)
@@ -162,7 +162,7 @@ func (d *doors) Enter(_ context.Context, req lockcore.Request) ([]lockcore.Lease
 
 func (d *doors) WatchFor(string) {}
 
-func (d *doors) Recheck(context.Context, lockcore.Request) (time.Duration, error) {
+func (d *doors) Recheck(context.Context, lockcore.StepRequest) (time.Duration, error) {
 	return 0, nil
 }
 
@@ -259,7 +259,7 @@ func TestLock_ReleasedTwiceAtOnce_BothLearnTheOutcome(t *testing.T) {
 // A saga that begins again after a deadlock waits for the release of its own locks, and not for those of other sagas of the run.
 func TestRunSaga_BeginsAgain_WaitsForItsOwnLocksOnly(t *testing.T) {
 	t.Parallel()
-	l := &fakeLocker{enter: func(_ context.Context, _ int, req lockcore.Request) error {
+	l := &fakeLocker{enter: func(_ context.Context, _ int, req lockcore.StepRequest) error {
 		if req.Resources[0].Name == "victim" && req.Order.Schedule < 5 {
 			return &lockcore.DeadlockError{Resource: "victim"}
 		}

@@ -28,27 +28,27 @@ type fakeLocker struct {
 	// ends counts leaves and releases.
 	ends     atomic.Int32
 	mu       sync.Mutex
-	requests []lockcore.Request
+	requests []lockcore.StepRequest
 	queued   []bool
 	sessions []*fakeSession
 	released []lockcore.Release
 	// enter, if set, returns the error of the n-th request, counted from 0.
-	enter func(ctx context.Context, n int, req lockcore.Request) error
+	enter func(ctx context.Context, n int, req lockcore.StepRequest) error
 	// leaveErr is the error of Leave.
 	leaveErr error
 	// held is what Status lists.
 	held []lockcore.Status
 }
 
-func (f *fakeLocker) Enter(ctx context.Context, req lockcore.Request) ([]lockcore.Lease, error) {
+func (f *fakeLocker) Enter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error) {
 	return f.request(ctx, req, true)
 }
 
-func (f *fakeLocker) TryEnter(ctx context.Context, req lockcore.Request) ([]lockcore.Lease, error) {
+func (f *fakeLocker) TryEnter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error) {
 	return f.request(ctx, req, false)
 }
 
-func (f *fakeLocker) request(ctx context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error) {
+func (f *fakeLocker) request(ctx context.Context, req lockcore.StepRequest, queue bool) ([]lockcore.Lease, error) {
 	f.mu.Lock()
 	n := len(f.requests)
 	f.requests = append(f.requests, req)
@@ -127,10 +127,10 @@ func (f *fakeLocker) Status(context.Context, lockcore.Filter) iter.Seq2[lockcore
 	}
 }
 
-func (f *fakeLocker) asked() []lockcore.Request {
+func (f *fakeLocker) asked() []lockcore.StepRequest {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]lockcore.Request(nil), f.requests...)
+	return append([]lockcore.StepRequest(nil), f.requests...)
 }
 
 func (f *fakeLocker) kept() []*fakeSession {

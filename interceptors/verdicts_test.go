@@ -133,7 +133,7 @@ func TestSagaStep_SagaCommits_HoldsForTheSagaOrIsRefused(t *testing.T) {
 func TestCommit_WaitFoundTheLoss_IsRefused(t *testing.T) {
 	t.Parallel()
 	lost := &lockcore.LostError{Resource: account.Name, LockID: "w"}
-	l := &fakeLocker{enter: func(_ context.Context, n int, _ lockcore.Request) error {
+	l := &fakeLocker{enter: func(_ context.Context, n int, _ lockcore.StepRequest) error {
 		if n == 1 {
 			return &lockcore.BusyError{Resource: account.Name, LockID: "w"}
 		}

@@ -48,7 +48,7 @@ const (
 // waker completes the activities in which workflows wait, when their locks were granted. It does so in the background, and a wake-up may
 // be lost: then the waiting activity's next attempt finds the grant.
 type waker struct {
-	locker *lockcore.Locker
+	locker *lockcore.Steps
 	// connected, if not nil, is called with each new connection.
 	connected func(Connection)
 
@@ -65,7 +65,7 @@ type waker struct {
 	senders background
 }
 
-func newWaker(l *lockcore.Locker, connected func(Connection)) *waker {
+func newWaker(l *lockcore.Steps, connected func(Connection)) *waker {
 	return &waker{locker: l, connected: connected, sent: map[lockcore.Wakeup]time.Time{}, connections: map[string]Connection{}}
 }
 

@@ -82,7 +82,7 @@ func (d described) DescribeWorkflowExecution(
 }
 
 // waitsForAHold queues a request of a workflow, grants its hold, and returns the Locker that granted it.
-func waitsForAHold(t *testing.T, c *completions) *lockcore.Locker {
+func waitsForAHold(t *testing.T, c *completions) *lockcore.Steps {
 	t.Helper()
 	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
@@ -90,18 +90,18 @@ func waitsForAHold(t *testing.T, c *completions) *lockcore.Locker {
 	New(Options{Locker: l}).Connect(Connection{
 		Client: c, Namespace: "name", NamespaceID: "n", Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
 	})
-	holds, err := l.TryEnter(t.Context(), lockcore.Request{LockID: "holder", Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
+	holds, err := l.Steps().TryEnter(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "holder"}, Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
 	require.NoError(t, err)
-	_, err = l.Enter(t.Context(), lockcore.Request{
-		LockID: "n/w", Run: "run", Part: "lock/1", Order: lockcore.Order{Schedule: 4, Attempt: 2}, Resources: []lockcore.Resource{lockcore.Exclusive("r")},
+	_, err = l.Steps().Enter(t.Context(), lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: "n/w", Run: "run", Part: "lock/1", Order: lockcore.Order{Schedule: 4, Attempt: 2}}, Resources: []lockcore.Resource{lockcore.Exclusive("r")},
 		Persist: true, HoldOnly: true,
 	})
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	require.NoError(t, l.Leave(t.Context(), holds...))
-	return l
+	return l.Steps()
 }
 
-func holdersOf(t *testing.T, l *lockcore.Locker) (names []string) {
+func holdersOf(t *testing.T, l *lockcore.Steps) (names []string) {
 	t.Helper()
 	for s, err := range l.Status(t.Context(), lockcore.Filter{Resource: "r", States: []lockcore.State{lockcore.StateHolding}}) {
 		require.NoError(t, err)

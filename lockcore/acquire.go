@@ -17,6 +17,10 @@ import (
 // If it fails, it leaves the queue and releases what it has taken. The error is ctx's cause, or after
 // req.MaxWait the *BusyError that names the holders in the way. Other errors are those of Enter.
 func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
+	return l.acquire(ctx, req.step())
+}
+
+func (l *Locker) acquire(ctx context.Context, req StepRequest) (*Session, error) {
 	req, err := l.complete(req, true)
 	if err == nil {
 		err = req.checkSession()
@@ -46,7 +50,7 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	}
 	var s *Session
 	if len(leases) > 0 {
-		s = l.NewSession(parent, leases)
+		s = l.newSession(parent, leases)
 	}
 	for i := len(leases); i < len(ops); i++ {
 		if wait.Err() != nil && !unknown {
@@ -56,7 +60,7 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 		switch {
 		case err != nil:
 		case s == nil:
-			s = l.NewSession(parent, []Lease{lease})
+			s = l.newSession(parent, []Lease{lease})
 		default:
 			err = s.add(lease)
 		}
@@ -68,7 +72,7 @@ func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 }
 
 // leasesFrom returns the leases that the request may have got on a resource, and with all on those after it.
-func (r *Request) leasesFrom(i int, all bool) (leases []Lease) {
+func (r *StepRequest) leasesFrom(i int, all bool) (leases []Lease) {
 	for _, res := range r.Resources[i:] {
 		if leases = append(leases, r.leaseOn(res.Name)); !all {
 			break
@@ -91,8 +95,13 @@ func (l *Locker) abandon(ctx context.Context, s *Session, others []Lease, err er
 	return err
 }
 
-// TryAcquire is [Locker.TryEnter] with a Session that renews the leases.
+// TryAcquire is an Acquire that does not queue: after a *BusyError nothing was acquired. If ctx ends, it releases
+// what it may have acquired.
 func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) {
+	return l.tryAcquire(ctx, req.step())
+}
+
+func (l *Locker) tryAcquire(ctx context.Context, req StepRequest) (*Session, error) {
 	if err := req.checkSession(); err != nil {
 		return nil, err
 	}
@@ -100,18 +109,18 @@ func (l *Locker) TryAcquire(ctx context.Context, req Request) (*Session, error) 
 	if err != nil {
 		return nil, err
 	}
-	defer done() // after NewSession, so that Close ends the session
+	defer done() // after newSession, so that Close ends the session
 	leases, err := l.enter(call, req, false)
 	if err != nil {
 		l.undo(call, leases...)
 		return nil, endedByClose(call, err)
 	}
-	return l.NewSession(ctx, leases), nil
+	return l.newSession(ctx, leases), nil
 }
 
 // acquireOne waits for one resource. If it gives up, what it may have got is released. The session, if
 // there is one, has the resources that were acquired before.
-func (l *Locker) acquireOne(ctx, wait context.Context, req *Request, op rules.Acquire, s *Session) (Lease, error) {
+func (l *Locker) acquireOne(ctx, wait context.Context, req *StepRequest, op rules.Acquire, s *Session) (Lease, error) {
 	w := l.enqueue(ctx, req, op, false)
 	lease, err := w.await(wait, s)
 	if err == nil {
@@ -126,7 +135,7 @@ func (l *Locker) acquireOne(ctx, wait context.Context, req *Request, op rules.Ac
 
 // acquireOp returns the operation of a complete request for one of its resources. It queues, with the
 // times of Acquire.
-func (l *Locker) acquireOp(req *Request, res Resource) rules.Acquire {
+func (l *Locker) acquireOp(req *StepRequest, res Resource) rules.Acquire {
 	op := rules.Acquire{
 		Policy: l.cfg.policy(), Resource: res.Name, Call: req.entryID(res.Name), LockID: req.LockID, Label: req.Run, TakeOver: req.TakeOver,
 		Within: req.Within, Saga: req.Saga, Part: req.Part, Order: req.Order.number(),
@@ -152,7 +161,7 @@ func (l *Locker) acquireOp(req *Request, res Resource) rules.Acquire {
 func (l *Locker) refreshEvery() time.Duration { return l.cfg.WaiterTTL / 3 }
 
 // acquireCall returns the call of a request for one resource, and begins its span.
-func (l *Locker) acquireCall(outer context.Context, req *Request, op *rules.Acquire) (*update.Call, operation) {
+func (l *Locker) acquireCall(outer context.Context, req *StepRequest, op *rules.Acquire) (*update.Call, operation) {
 	ctx, span := l.tel.acquire(outer, req, op)
 	op.Trace = traceparent(outer, ctx)
 	return l.call(outer, *op, ending{by: op.LockID}), span
@@ -168,7 +177,7 @@ func (l *Locker) undoCall(ctx context.Context, op *rules.Acquire) *update.Call {
 // finishAcquire returns the lease that a request was granted, or its error, and ends the span. blockers
 // are the known holds that blocked the request while it queued.
 func (l *Locker) finishAcquire(
-	ctx context.Context, req *Request, op *rules.Acquire, span operation, a update.Answer, err error, blockers []blocker,
+	ctx context.Context, req *StepRequest, op *rules.Acquire, span operation, a update.Answer, err error, blockers []blocker,
 ) (Lease, error) {
 	if err != nil {
 		span.end(nil, err)
@@ -225,7 +234,7 @@ func resultOf(op *rules.Acquire, a *update.Answer) (Lease, error) {
 type waiting struct {
 	l   *Locker
 	ctx context.Context
-	req *Request
+	req *StepRequest
 	op  rules.Acquire
 	// waiter is woken when the watcher finds that refreshing the request is worthwhile.
 	waiter *waiter
@@ -239,7 +248,7 @@ type waiting struct {
 }
 
 // enqueue asks for one resource. If it is busy, the request queues. Unless it stays, stop withdraws it.
-func (l *Locker) enqueue(ctx context.Context, req *Request, op rules.Acquire, stays bool) *waiting {
+func (l *Locker) enqueue(ctx context.Context, req *StepRequest, op rules.Acquire, stays bool) *waiting {
 	w := &waiting{l: l, ctx: ctx, req: req, op: op, waiter: l.watch.add(&op)}
 	var c *update.Call
 	c, w.span = l.acquireCall(ctx, req, &w.op)

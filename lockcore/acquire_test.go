@@ -17,7 +17,7 @@ import (
 func TestTryAcquire_HeldByAnother_IsBusy(t *testing.T) {
 	t.Parallel()
 	l := setup(t, lockcore.Config{})
-	a := tryAcquire(t, l.Locker, request("a", lockcore.Exclusive("r")))
+	a := tryAcquire(t, l.Steps, request("a", lockcore.Exclusive("r")))
 	_, err := l.TryAcquire(t.Context(), request("b", lockcore.Exclusive("r")))
 	busy := errorAs[*lockcore.BusyError](t, err)
 	require.ErrorIs(t, err, lockcore.ErrBusy)
@@ -25,11 +25,11 @@ func TestTryAcquire_HeldByAnother_IsBusy(t *testing.T) {
 	require.Len(t, busy.Holders, 1)
 	require.Equal(t, "a", busy.Holders[0].LockID)
 	require.Greater(t, busy.RetryIn, 20*time.Second)
-	requireBusy(t, l.Locker, request("b", lockcore.Shared("r")))
+	requireBusy(t, l.Steps, request("b", lockcore.Shared("r")))
 
 	require.NoError(t, a.Release(t.Context()))
 	require.ErrorIs(t, context.Cause(a.Context()), lockcore.ErrEnded)
-	b := tryAcquire(t, l.Locker, request("b", lockcore.Exclusive("r")))
+	b := tryAcquire(t, l.Steps, request("b", lockcore.Exclusive("r")))
 	require.Greater(t, b.Leases()[0].Fence, a.Leases()[0].Fence)
 	require.NoError(t, b.Release(t.Context()))
 }
@@ -96,7 +96,7 @@ func TestAcquire_MaxWait_EndsInTime(t *testing.T) {
 		"it hangs":                   {atOnce: hang},
 		"it hangs in the queue":      {queued: hang},
 		"it fails while it is asked": {queued: cutting(of(kindLoad, kindLook, kindSwap))},
-	}, func(t *testing.T, l *lockcore.Locker, db *faultStore, c test) {
+	}, func(t *testing.T, l *lockcore.Steps, db *faultStore, c test) {
 		tryAcquire(t, newLocker(t, db, lockcore.Config{}), request("holder", lockcore.Exclusive("r")))
 		db.set(c.atOnce, nil)
 		req := request("a", lockcore.Exclusive("r"))
@@ -123,7 +123,7 @@ func TestAcquire_MaxWait_EndsInTime(t *testing.T) {
 // When the caller gives up, the reads hang that come before the write which gives back "a". So no
 // command that gives it back was sent.
 func TestAcquire_GivesUpWhileReadsHang_LeavesNothingBehind(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, db *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		tryAcquire(t, l, request("holder", lockcore.Exclusive("b")))
 		ctx, cancel := context.WithCancel(t.Context())
 		waits := acquireLater(ctx, l, endless("a", lockcore.Exclusive("a"), lockcore.Exclusive("b")))
@@ -149,7 +149,7 @@ func TestAcquire_ErrorsWhileQueued_KeepThePosition(t *testing.T) {
 		"not sent":       {before: failing(errNotSent, of(kindLoad, kindSwap))},
 		"not written":    {before: cutting(of(kindSwap))},
 		"answers lost":   {after: times(3, failing(errCut), of(kindSwap, kindExtend))},
-	}, func(t *testing.T, l *lockcore.Locker, db *faultStore, c test) {
+	}, func(t *testing.T, l *lockcore.Steps, db *faultStore, c test) {
 		holder := tryAcquire(t, newLocker(t, db.Store, lockcore.Config{}), endless("holder", lockcore.Exclusive("r")))
 		waits := acquireLater(t.Context(), l, request("a", lockcore.Exclusive("r")))
 		requireWaiting(t, db, 1, "r")
@@ -167,7 +167,7 @@ func TestAcquire_ErrorsWhileQueued_KeepThePosition(t *testing.T) {
 }
 
 func TestAcquire_OutageOutlastsPosition_QueuesAgain(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, db *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		held := enter(t, l, endless("h", lockcore.Exclusive("r")))
 		waits := acquireLater(t.Context(), l, request("next", lockcore.Exclusive("r")))
 		requireWaiting(t, db, 1, "r")
@@ -187,7 +187,7 @@ func TestAcquire_OutageOutlastsPosition_QueuesAgain(t *testing.T) {
 }
 
 func TestAcquire_LosesFirstResource_StopsWaitingForSecond(t *testing.T) {
-	virtual(t, lockcore.Config{TTL: time.Second}, func(t *testing.T, l *lockcore.Locker, db *faultStore) {
+	virtual(t, lockcore.Config{TTL: time.Second}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		tryAcquire(t, l, request("x", lockcore.Exclusive("b")))
 		next := acquireLater(t.Context(), l, request("a", lockcore.Exclusive("a"), lockcore.Exclusive("b")))
 		requireWaiting(t, db, 1, "b")
@@ -205,7 +205,7 @@ func TestAcquire_LosesFirstResource_StopsWaitingForSecond(t *testing.T) {
 // for its own lock ID.
 func TestAcquire_SameLockIDHolds_JoinsPastTheQueue(t *testing.T) {
 	cases := map[string][]string{"one owner each": {"", "", ""}, "an owner for each request": {"1", "2", "3"}}
-	eachCase(t, cases, func(t *testing.T, l *lockcore.Locker, db *faultStore, owners []string) {
+	eachCase(t, cases, func(t *testing.T, l *lockcore.Steps, db *faultStore, owners []string) {
 		held := tryAcquire(t, newLocker(t, db.Store, lockcore.Config{}), request("h", lockcore.Exclusive("r")))
 		var waits []<-chan acquired
 		for i, lockID := range []string{"l", "w", "l"} {

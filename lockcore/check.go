@@ -30,4 +30,4 @@ func CheckTTL(field string, d time.Duration) error {
 }
 
 // HoldTTL returns Config.HoldTTL, or its default.
-func (l *Locker) HoldTTL() time.Duration { return l.cfg.HoldTTL }
+func (l *Steps) HoldTTL() time.Duration { return l.cfg.HoldTTL }

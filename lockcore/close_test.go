@@ -13,7 +13,7 @@ import (
 )
 
 func TestClose_SessionsAndWaits_AreEnded(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		other := newLocker(t, e.Store, lockcore.Config{})
 		tryAcquire(t, other, request("other", lockcore.Exclusive("busy")))
 		plain := tryAcquire(t, l, endless("plain", lockcore.Exclusive("plain")))
@@ -49,7 +49,7 @@ func TestClose_Outage_ReturnsWhatItCouldNotRelease(t *testing.T) {
 		"its context ends":         {5 * time.Second, 6 * time.Second, []string{"gone", "held"}},
 		"its context does not end": {24 * time.Hour, 21 * time.Second, []string{"gone"}},
 	}
-	eachCase(t, cases, func(t *testing.T, l *lockcore.Locker, db *faultStore, c test) {
+	eachCase(t, cases, func(t *testing.T, l *lockcore.Steps, db *faultStore, c test) {
 		if len(c.names) > 1 {
 			tryAcquire(t, l, endless("a", lockcore.Exclusive("held")))
 		}
@@ -69,7 +69,7 @@ func TestClose_Outage_ReturnsWhatItCouldNotRelease(t *testing.T) {
 }
 
 func TestClose_HangingRelease_IsEnded(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, db *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		db.set(hanging(of(kindSwap)), nil)
 		released := make(chan error, 1)
 		go func() {
@@ -82,7 +82,7 @@ func TestClose_HangingRelease_IsEnded(t *testing.T) {
 }
 
 func TestClose_HangingRequest_IsEnded(t *testing.T) {
-	eachCase(t, asking, func(t *testing.T, l *lockcore.Locker, db *faultStore, ask asker) {
+	eachCase(t, asking, func(t *testing.T, l *lockcore.Steps, db *faultStore, ask asker) {
 		hang := make(chan struct{})
 		db.set(nil, times(1, func(ctx context.Context, _ command) error {
 			close(hang)
@@ -100,7 +100,7 @@ func TestClose_HangingRequest_IsEnded(t *testing.T) {
 
 // A debt is paid in the last moment before the context of Close ends.
 func TestClose_DebtIsPaidAtTheEnd_ReturnsIt(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		swaps := []chan struct{}{make(chan struct{}), make(chan struct{})}
 		next := 0
 		e.set(func(_ context.Context, c command) error {

@@ -53,21 +53,21 @@ func (l *Locker) collectionChanged(before, now *rules.Identity) {
 
 // CollectionID returns the ID of the collection in which the Locker keeps its locks. Two Lockers exclude
 // each other if they have the same ID. It asks the database, and returns its errors, or ErrClosed.
-func (l *Locker) CollectionID(ctx context.Context) (string, error) {
+func (l *Steps) CollectionID(ctx context.Context) (string, error) {
 	identity, err := l.identify(ctx)
 	return identity.ID, err
 }
 
 // KnownCollectionID returns the ID of the collection as this Locker has read it last, or "" if it has not. Once
 // the Locker has used its collection, that is less than ten seconds ago as long as the database answers.
-func (l *Locker) KnownCollectionID() string {
+func (l *Steps) KnownCollectionID() string {
 	known, _ := l.lines.Identity()
 	return known.ID
 }
 
 // Replaces reports whether the collection of this Locker replaces the one with this ID, by the decision of an
 // operator, and returns its own ID. A collection never replaces itself. It asks the database.
-func (l *Locker) Replaces(ctx context.Context, id string) (replaces bool, own string, err error) {
+func (l *Steps) Replaces(ctx context.Context, id string) (replaces bool, own string, err error) {
 	identity, err := l.identify(ctx)
 	return identity.HasReplaced(id), identity.ID, err
 }

@@ -23,7 +23,7 @@ func TestLeave_CollectionDropped_CollectionStaysUsable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := setup(t, lockcore.Config{})
-			leases := enter(t, f.Locker, request("a", lockcore.Exclusive("x"), lockcore.Exclusive("y")))
+			leases := enter(t, f.Steps, request("a", lockcore.Exclusive("x"), lockcore.Exclusive("y")))
 			empty(t, f)
 			require.NoError(t, f.Leave(t.Context(), leases...))
 			requireUsable(t, f)
@@ -42,8 +42,8 @@ func requireUsable(t *testing.T, f fixture) {
 	t.Helper()
 	later, err := lockcore.New(f.coll, lockcore.Config{})
 	require.NoError(t, err)
-	defer closeSoon(later)
-	s := tryAcquire(t, later, request("later", lockcore.Exclusive("z")))
+	defer closeSoon(later.Steps())
+	s := tryAcquire(t, later.Steps(), request("later", lockcore.Exclusive("z")))
 	require.NoError(t, s.Release(t.Context()))
 }
 
@@ -51,12 +51,12 @@ func requireUsable(t *testing.T, f fixture) {
 func TestAcquire_EverythingDeleted_LaterProcessStarts(t *testing.T) {
 	t.Parallel()
 	f := setup(t, lockcore.Config{})
-	leave(t, f.Locker, enter(t, f.Locker, request("a", lockcore.Exclusive("x"), lockcore.Exclusive("y")))...)
+	leave(t, f.Steps, enter(t, f.Steps, request("a", lockcore.Exclusive("x"), lockcore.Exclusive("y")))...)
 	deleteAll(t, f)
-	enter(t, f.Locker, request("b", lockcore.Exclusive("x"), lockcore.Exclusive("y"))) // from what the process remembers
+	enter(t, f.Steps, request("b", lockcore.Exclusive("x"), lockcore.Exclusive("y"))) // from what the process remembers
 	requireUsable(t, f)
-	enter(t, f.Locker, request("c", lockcore.Exclusive("new")))
-	enter(t, f.Locker, request("d", lockcore.Exclusive("x2"), lockcore.Exclusive("y2")))
+	enter(t, f.Steps, request("c", lockcore.Exclusive("new")))
+	enter(t, f.Steps, request("d", lockcore.Exclusive("x2"), lockcore.Exclusive("y2")))
 	requireUsable(t, f)
 }
 
@@ -70,8 +70,8 @@ func TestSession_CollectionChanged_IsLostWithinTenSeconds(t *testing.T) {
 		"Clear": {func(t *testing.T, f fixture) {
 			other, err := lockcore.New(f.coll, lockcore.Config{})
 			require.NoError(t, err)
-			defer closeSoon(other)
-			done, err := repair.Clear(t.Context(), other, f.coll, "restored")
+			defer closeSoon(other.Steps())
+			done, err := repair.Clear(t.Context(), other.Steps(), f.coll, "restored")
 			require.NoError(t, err)
 			require.Equal(t, 1, done.Holds)
 		}, "released by force"},
@@ -85,13 +85,13 @@ func TestSession_CollectionChanged_IsLostWithinTenSeconds(t *testing.T) {
 			require.NoError(t, err)
 			req := request("a", lockcore.Exclusive("x"))
 			req.TTL = time.Hour
-			s := tryAcquire(t, f.Locker, req)
+			s := tryAcquire(t, f.Steps, req)
 			test.change(t, f)
 			requireDone(t, s, 10*time.Second)
 			lost := errorAs[*lockcore.LostError](t, context.Cause(s.Context()))
 			require.Contains(t, lost.Reason, test.reason)
 			require.Equal(t, name == "Clear", before == f.KnownCollectionID())
-			next := tryAcquire(t, f.Locker, request("b", lockcore.Exclusive("other"))) // without a restart
+			next := tryAcquire(t, f.Steps, request("b", lockcore.Exclusive("other"))) // without a restart
 			require.NoError(t, next.Release(t.Context()))
 		})
 	}

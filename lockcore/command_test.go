@@ -19,26 +19,26 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-type asker func(context.Context, *lockcore.Locker, lockcore.Request) error
+type asker func(context.Context, *lockcore.Steps, lockcore.StepRequest) error
 
 // asking are the ways to make a request that must leave nothing behind when it fails.
 var asking = map[string]asker{
-	"TryAcquire": func(ctx context.Context, l *lockcore.Locker, req lockcore.Request) error {
+	"TryAcquire": func(ctx context.Context, l *lockcore.Steps, req lockcore.StepRequest) error {
 		_, err := l.TryAcquire(ctx, req)
 		return err
 	},
-	"Acquire": func(ctx context.Context, l *lockcore.Locker, req lockcore.Request) error {
+	"Acquire": func(ctx context.Context, l *lockcore.Steps, req lockcore.StepRequest) error {
 		_, err := l.Acquire(ctx, req)
 		return err
 	},
-	"Enter": func(ctx context.Context, l *lockcore.Locker, req lockcore.Request) error {
+	"Enter": func(ctx context.Context, l *lockcore.Steps, req lockcore.StepRequest) error {
 		_, err := l.TryEnter(ctx, req)
 		return err
 	},
 }
 
 func TestRequest_AnswerIsLostInAnOutage_LeavesNothingBehind(t *testing.T) {
-	eachCase(t, asking, func(t *testing.T, l *lockcore.Locker, e *faultStore, ask asker) {
+	eachCase(t, asking, func(t *testing.T, l *lockcore.Steps, e *faultStore, ask asker) {
 		e.set(cutting(ends("a")), cutting(onResource("b"), of(kindSwap)))
 		unknown := errorAs[*lockcore.UnknownOutcomeError](t, ask(t.Context(), l, endless("a", lockcore.Exclusive("a"), lockcore.Exclusive("b"))))
 		require.Equal(t, "acquire", unknown.Op)
@@ -55,7 +55,7 @@ func TestRequest_AnswerIsLostInAnOutage_LeavesNothingBehind(t *testing.T) {
 }
 
 func TestRequest_CancelledUnderWay_LeavesNothingBehind(t *testing.T) {
-	eachCase(t, asking, func(t *testing.T, l *lockcore.Locker, e *faultStore, ask asker) {
+	eachCase(t, asking, func(t *testing.T, l *lockcore.Steps, e *faultStore, ask asker) {
 		ctx, cancel := context.WithCancel(t.Context())
 		e.set(nil, times(1, func(context.Context, command) error {
 			cancel()
@@ -70,7 +70,7 @@ func TestRequest_CancelledUnderWay_LeavesNothingBehind(t *testing.T) {
 
 // The answer arrives after the caller has given up, so the lock that it grants must be released.
 func TestRequest_GrantedAfterItsCallerGaveUp_LeavesNothingBehind(t *testing.T) {
-	eachCase(t, asking, func(t *testing.T, l *lockcore.Locker, e *faultStore, ask asker) {
+	eachCase(t, asking, func(t *testing.T, l *lockcore.Steps, e *faultStore, ask asker) {
 		ctx, cancel := context.WithCancel(t.Context())
 		e.set(nil, times(1, func(context.Context, command) error {
 			cancel()
@@ -96,7 +96,7 @@ func TestRequest_ServerErrorAfterTheSwapWasApplied_LeavesNothingBehind(t *testin
 		"bulk write error":    mongo.BulkWriteException{WriteErrors: []mongo.BulkWriteError{{WriteError: mongo.WriteError{Code: 189, Message: "stepped down"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachCase(t, asking, func(t *testing.T, l *lockcore.Locker, e *faultStore, ask asker) {
+			eachCase(t, asking, func(t *testing.T, l *lockcore.Steps, e *faultStore, ask asker) {
 				for _, names := range [][]lockcore.Resource{{lockcore.Exclusive("r")}, {lockcore.Exclusive("r"), lockcore.Exclusive("s")}} {
 					e.set(nil, failing(failure, of(kindSwap)))
 					require.ErrorIs(t, ask(t.Context(), l, endless("a", names...)), lockcore.ErrUnknownOutcome)
@@ -141,7 +141,7 @@ func (k *late) deliver(t *testing.T, s store.Store) (done int) {
 }
 
 func TestLateCopy_AfterItsRequestGaveUp_TakesNothing(t *testing.T) {
-	eachCase(t, asking, func(t *testing.T, l *lockcore.Locker, e *faultStore, ask asker) {
+	eachCase(t, asking, func(t *testing.T, l *lockcore.Steps, e *faultStore, ask asker) {
 		for _, names := range [][]string{{"r"}, {"q", "s"}} {
 			copies := late{}
 			e.set(func(ctx context.Context, c command) error {
@@ -166,7 +166,7 @@ func TestLateCopy_AfterItsRequestGaveUp_TakesNothing(t *testing.T) {
 
 // The copy arrives while the outage lasts: no swap has replaced the version that it depends on.
 func TestLateCopy_BeforeTheDebtIsPaid_IsTakenBack(t *testing.T) {
-	eachCase(t, asking, func(t *testing.T, l *lockcore.Locker, e *faultStore, ask asker) {
+	eachCase(t, asking, func(t *testing.T, l *lockcore.Steps, e *faultStore, ask asker) {
 		copies := late{}
 		e.set(func(ctx context.Context, c command) error {
 			switch {
@@ -190,7 +190,7 @@ func TestLateCopy_BeforeTheDebtIsPaid_IsTakenBack(t *testing.T) {
 // The copy of a grant comes after its holder died and others have had the lock: no record is left of
 // the request.
 func TestLateCopy_OfAGrant_TakesNothing(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		enter(t, l, request("a", lockcore.Exclusive("r")))
 		copies := late{swaps: [][]store.Swap{e.commands(grants("a"))[0].swaps}}
 		elapse(time.Hour)
@@ -203,7 +203,7 @@ func TestLateCopy_OfAGrant_TakesNothing(t *testing.T) {
 
 // The request was withdrawn after an answer had been lost.
 func TestLateCopy_RequestWasWithdrawn_DoesNotQueue(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		copies := late{}
 		holder := tryAcquire(t, l, request("holder", lockcore.Shared("r")))
 		e.set(times(1, copies.keep, queues("late")), nil)
@@ -222,7 +222,7 @@ func TestLateCopy_RequestWasWithdrawn_DoesNotQueue(t *testing.T) {
 
 // The first swap took effect and its answer was lost. What comes after it is not sent at all.
 func TestRequest_NotSentAfterALostAnswer_HasAnUnknownOutcome(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		e.set(nil, func(_ context.Context, c command) error {
 			if c.kind != kindSwap {
 				return nil

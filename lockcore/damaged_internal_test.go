@@ -54,7 +54,7 @@ func FuzzReaders_DamagedDocument(f *testing.F) {
 			if !acquire.HoldOnly { // a request with a part
 				_, err := resultOf(&acquire, a)
 				_ = fmt.Sprint(err)
-				tel.recordGrant(t.Context(), &Request{}, &acquire, after, nil)
+				tel.recordGrant(t.Context(), &StepRequest{}, &acquire, after, nil)
 			}
 			_ = fmt.Sprint(busyBy(&acquire, after), lostError(after, acquire.Request(), time.Time{}), verdict(&acquire, after, rules.Next(d, acquire.Waiter())))
 		}

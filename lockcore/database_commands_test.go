@@ -69,14 +69,14 @@ func careless(t *testing.T) (*mongo.Collection, *wire) {
 }
 
 // fresh returns a Locker that knows no resource, but knows its collection and the server's time.
-func fresh(t *testing.T, coll *mongo.Collection) *lockcore.Locker {
+func fresh(t *testing.T, coll *mongo.Collection) *lockcore.Steps {
 	t.Helper()
 	l, err := lockcore.New(coll, lockcore.Config{})
 	require.NoError(t, err)
-	t.Cleanup(func() { closeSoon(l) })
-	require.NoError(t, firstStatus(t.Context(), l, lockcore.Filter{LockID: "nobody"}))
-	require.NoError(t, l.ReadMajority(t.Context(), "a read that tells the time"))
-	return l
+	t.Cleanup(func() { closeSoon(l.Steps()) })
+	require.NoError(t, firstStatus(t.Context(), l.Steps(), lockcore.Filter{LockID: "nobody"}))
+	require.NoError(t, l.Steps().ReadMajority(t.Context(), "a read that tells the time"))
+	return l.Steps()
 }
 
 func TestCommands_OfEachOperation(t *testing.T) {
@@ -85,17 +85,17 @@ func TestCommands_OfEachOperation(t *testing.T) {
 	l := fresh(t, coll)
 	three := []lockcore.Resource{lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2"), lockcore.Exclusive("r/3")}
 	var leases []lockcore.Lease
-	enter := func(l *lockcore.Locker, want error, req lockcore.Request, queue bool) func() {
+	enter := func(l *lockcore.Steps, want error, req lockcore.StepRequest, queue bool) func() {
 		return func() {
 			got, err := enterOrTry(t.Context(), l, req, queue)
 			require.ErrorIs(t, err, want)
 			leases = got
 		}
 	}
-	leave := func(l *lockcore.Locker) func() {
+	leave := func(l *lockcore.Steps) func() {
 		return func() { require.NoError(t, l.Leave(t.Context(), leases...)) }
 	}
-	renew := func(l *lockcore.Locker) func() {
+	renew := func(l *lockcore.Steps) func() {
 		return func() {
 			_, err := l.Renew(t.Context(), leases...)
 			require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestCommands_TenThousandRenewals_AreTwenty(t *testing.T) {
 }
 
 // manyLeases takes n resources, in an order that is not that of their names.
-func manyLeases(t *testing.T, l *lockcore.Locker, n int) (leases []lockcore.Lease) {
+func manyLeases(t *testing.T, l *lockcore.Steps, n int) (leases []lockcore.Lease) {
 	t.Helper()
 	for i := 0; i < n; i += 100 {
 		req := request("a")
@@ -229,32 +229,32 @@ func TestCommands_AnswersExceptBusy_FollowAWrite(t *testing.T) {
 	t.Parallel()
 	a := request("a", lockcore.Exclusive("r"))
 	a.Part, a.Order, a.Call, a.Run, a.Persist = "p", lockcore.Order{Schedule: 2, Attempt: 1}, "call", "run", true
-	changed := func(change func(*lockcore.Request)) lockcore.Request {
+	changed := func(change func(*lockcore.StepRequest)) lockcore.StepRequest {
 		req := a
 		req.Resources = slices.Clone(a.Resources)
 		change(&req)
 		return req
 	}
 	for name, c := range map[string]struct {
-		req    lockcore.Request
+		req    lockcore.StepRequest
 		queue  bool
 		answer error
 		reads  bool
 	}{
 		"granted":    {request("free", lockcore.Exclusive("free")), false, nil, false},
 		"again":      {a, false, nil, false},
-		"joined":     {changed(func(req *lockcore.Request) { req.Part = "other" }), false, nil, false},
-		"queued":     {changed(func(req *lockcore.Request) { req.LockID = "b" }), true, lockcore.ErrBusy, false},
-		"superseded": {changed(func(req *lockcore.Request) { req.Order.Schedule = 1 }), false, lockcore.ErrSuperseded, false},
-		"lost":       {changed(func(req *lockcore.Request) { req.LockID, req.Resources[0].HeldSince = "b", 9 }), false, lockcore.ErrLost, false},
-		"deadlock":   {changed(func(req *lockcore.Request) { req.LockID = "victim" }), true, lockcore.ErrDeadlock, false},
+		"joined":     {changed(func(req *lockcore.StepRequest) { req.Part = "other" }), false, nil, false},
+		"queued":     {changed(func(req *lockcore.StepRequest) { req.LockID = "b" }), true, lockcore.ErrBusy, false},
+		"superseded": {changed(func(req *lockcore.StepRequest) { req.Order.Schedule = 1 }), false, lockcore.ErrSuperseded, false},
+		"lost":       {changed(func(req *lockcore.StepRequest) { req.LockID, req.Resources[0].HeldSince = "b", 9 }), false, lockcore.ErrLost, false},
+		"deadlock":   {changed(func(req *lockcore.StepRequest) { req.LockID = "victim" }), true, lockcore.ErrDeadlock, false},
 		"busy":       {request("b", lockcore.Exclusive("r")), false, lockcore.ErrBusy, true},
-		"other run":  {changed(func(req *lockcore.Request) { req.Run = "next" }), false, lockcore.ErrOtherRun, true},
+		"other run":  {changed(func(req *lockcore.StepRequest) { req.Run = "next" }), false, lockcore.ErrOtherRun, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+			virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 				enter(t, l, a)
-				victim := changed(func(req *lockcore.Request) { req.LockID = "victim" })
+				victim := changed(func(req *lockcore.StepRequest) { req.LockID = "victim" })
 				queue(t, l, victim)
 				err := change(t.Context(), e.Store, rules.Withdraw{Resource: "r", LockID: "victim", Part: "p", Order: 2<<32 | 1, Reason: "deadlock: test"})
 				require.NoError(t, err)

@@ -73,7 +73,7 @@ func (l *Locker) Deadlocks(ctx context.Context) ([]Deadlock, error) {
 // waits, and returns the deadlocks that it ended. The victim gets ErrDeadlock from its Acquire, from Recheck,
 // and from the next Enter of its part on that resource, with any order. After that Enter it may queue again.
 // Lockers with waiters do this in the background.
-func (l *Locker) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
+func (l *Steps) BreakDeadlocks(ctx context.Context) ([]Deadlock, error) {
 	found, err := l.Deadlocks(ctx)
 	if err != nil {
 		return nil, err

@@ -15,19 +15,19 @@ import (
 // TestDeadlock_Victim_Ends has a hold x and ask for y, and b hold y and ask for x.
 func TestDeadlock_Victim_Ends(t *testing.T) {
 	t.Parallel()
-	started := func(lockID string, req *lockcore.Request) {
+	started := func(lockID string, req *lockcore.StepRequest) {
 		req.Started = map[string]time.Time{"a": time.Now(), "b": time.Now().Add(-time.Hour)}[lockID]
 	}
 	for name, c := range map[string]struct {
-		change func(lockID string, req *lockcore.Request)
+		change func(lockID string, req *lockcore.StepRequest)
 		res    func(name string) lockcore.Resource
 		victim string
 	}{
 		"the last to queue":                    {nil, lockcore.Exclusive, "b"},
 		"the last to queue for seats":          {nil, func(name string) lockcore.Resource { return lockcore.SharedLimit(name, 1) }, "b"},
 		"the last to start":                    {started, lockcore.Exclusive, "a"},
-		"not a request that is never a victim": {func(lockID string, req *lockcore.Request) { req.NeverVictim = lockID == "b" }, lockcore.Exclusive, "a"},
-		"the last to start if all are never victims": {func(lockID string, req *lockcore.Request) {
+		"not a request that is never a victim": {func(lockID string, req *lockcore.StepRequest) { req.NeverVictim = lockID == "b" }, lockcore.Exclusive, "a"},
+		"the last to start if all are never victims": {func(lockID string, req *lockcore.StepRequest) {
 			started(lockID, req)
 			req.NeverVictim = true
 		}, lockcore.Exclusive, "a"},
@@ -92,7 +92,7 @@ func TestDeadlocks_Cycle_IsListedAndBroken(t *testing.T) {
 
 // Both searches read from a server that is behind, so both find the deadlock.
 func TestBreakDeadlocks_EndedSinceTheReads_WithdrawsNobody(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, db *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		enter(t, l, request("a", lockcore.Exclusive("x")))
 		enter(t, l, request("b", lockcore.Exclusive("y")))
 		a, b := numbered("a", lockcore.Exclusive("y")), numbered("b", lockcore.Exclusive("x"))
@@ -113,7 +113,7 @@ func TestBreakDeadlocks_EndedSinceTheReads_WithdrawsNobody(t *testing.T) {
 
 // The process has both documents in its cache, as it wrote them.
 func TestBreakDeadlocks_Confirmation_ReadsTheDocuments(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, db *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		enter(t, l, request("a", lockcore.Exclusive("x")))
 		enter(t, l, request("b", lockcore.Exclusive("y")))
 		queue(t, l, numbered("a", lockcore.Exclusive("y")))
@@ -286,7 +286,7 @@ func TestUpgrade_TwoUpgrades_OneIsTheVictim(t *testing.T) {
 }
 
 func TestDeadlock_DrainingPart_IsNotAnEdge(t *testing.T) {
-	virtual(t, lockcore.Config{TTL: 4 * time.Second}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{TTL: 4 * time.Second}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		enter(t, l, request("A", lockcore.Exclusive("r1")))
 		tryAcquire(t, l, request("B", lockcore.Exclusive("r2")))
 		revoke(t, l, "A", "op", "r1")

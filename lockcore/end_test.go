@@ -13,18 +13,18 @@ import (
 
 func TestLeaveWithin_NextWrite_IsShared(t *testing.T) {
 	type test struct {
-		next   func(t *testing.T, l *lockcore.Locker)
+		next   func(t *testing.T, l *lockcore.Steps)
 		writes int
 	}
 	eachCase(t, map[string]test{
-		"with the next request": {func(t *testing.T, l *lockcore.Locker) {
+		"with the next request": {func(t *testing.T, l *lockcore.Steps) {
 			t.Helper()
 			confirm(t, l, numbered("b", lockcore.Exclusive("r")))
 		}, 1},
-		"alone":          {func(*testing.T, *lockcore.Locker) { elapse(50 * time.Millisecond) }, 1},
-		"not too soon":   {func(*testing.T, *lockcore.Locker) { elapse(40 * time.Millisecond) }, 0},
-		"when it closes": {func(t *testing.T, l *lockcore.Locker) { t.Helper(); require.NoError(t, l.Close(context.Background())) }, 1},
-	}, func(t *testing.T, l *lockcore.Locker, db *faultStore, c test) {
+		"alone":          {func(*testing.T, *lockcore.Steps) { elapse(50 * time.Millisecond) }, 1},
+		"not too soon":   {func(*testing.T, *lockcore.Steps) { elapse(40 * time.Millisecond) }, 0},
+		"when it closes": {func(t *testing.T, l *lockcore.Steps) { t.Helper(); require.NoError(t, l.Close(context.Background())) }, 1},
+	}, func(t *testing.T, l *lockcore.Steps, db *faultStore, c test) {
 		leases := confirm(t, l, numbered("a", lockcore.Exclusive("r")))
 		synctest.Wait() // the update loop would send the leave at once if it still ran
 		writes := db.swaps()
@@ -39,7 +39,7 @@ func TestLeaveWithin_NextWrite_IsShared(t *testing.T) {
 }
 
 func TestLeaveWithin_OthersWait_LeavesAtOnce(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, db *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		leases := confirm(t, l, numbered("a", lockcore.Exclusive("r")))
 		queue(t, l, numbered("b", lockcore.Exclusive("r")))
 		began := time.Now()
@@ -96,7 +96,7 @@ func TestRelease_ForcedAgain_EndsNothingGrantedSince(t *testing.T) {
 }
 
 func TestRelease_PlainRequestWaits_QueuesAgain(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, db *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		holder := tryAcquire(t, l, request("holder", lockcore.Exclusive("r")))
 		var waits []<-chan acquired
 		for i, lockID := range []string{"a", "b"} {
@@ -113,7 +113,7 @@ func TestRelease_PlainRequestWaits_QueuesAgain(t *testing.T) {
 }
 
 // keptOn takes resources for a lock ID and leaves at once, so that the holds stand without a process.
-func keptOn(t *testing.T, l *lockcore.Locker, lockID string, holdTTL time.Duration, resources ...lockcore.Resource) {
+func keptOn(t *testing.T, l *lockcore.Steps, lockID string, holdTTL time.Duration, resources ...lockcore.Resource) {
 	t.Helper()
 	req := request(lockID, resources...)
 	req.Part, req.Order, req.Persist, req.HoldTTL, req.TTL = "p", lockcore.Order{Schedule: 7, Attempt: 1}, true, holdTTL, time.Second

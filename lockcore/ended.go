@@ -13,7 +13,7 @@ import (
 // LeaveQueue withdraws the queued request and the claim that a lease names, for callers who do not know whether the
 // request still waits. A part that has confirmed its claim stays. ended is false if the request was neither in the queue
 // nor a claim, which is not an error: it may have become a hold.
-func (l *Locker) LeaveQueue(ctx context.Context, lease Lease) (ended bool, err error) {
+func (l *Steps) LeaveQueue(ctx context.Context, lease Lease) (ended bool, err error) {
 	if err := checkEnd("lease", lease.LockID, 0, []string{lease.Resource}); err != nil {
 		return false, err
 	}
@@ -34,7 +34,7 @@ func (l *Locker) LeaveQueue(ctx context.Context, lease Lease) (ended bool, err e
 
 // End is Release, on exactly one resource, for a caller that reports what it did. ended is false if nothing that the
 // release names still existed. With Force and Now, ending the parts of the hold that drain counts.
-func (l *Locker) End(ctx context.Context, r Release) (ended bool, err error) {
+func (l *Steps) End(ctx context.Context, r Release) (ended bool, err error) {
 	if err := cmp.Or(r.check(), checkRange("len(Release.Resources)", len(r.Resources), 1, 1)); err != nil {
 		return false, err
 	}

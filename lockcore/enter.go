@@ -39,18 +39,18 @@ import (
 //
 // If ctx ends, the error matches ctx's. The caller must then repeat the request with a greater Order, or
 // leave or release it.
-func (l *Locker) Enter(ctx context.Context, req Request) ([]Lease, error) {
+func (l *Steps) Enter(ctx context.Context, req StepRequest) ([]Lease, error) {
 	return l.enterOpen(ctx, req, true)
 }
 
 // TryEnter is an Enter that does not queue: after a *BusyError nothing was taken. If ctx ends, it releases
 // what it may have taken.
-func (l *Locker) TryEnter(ctx context.Context, req Request) ([]Lease, error) {
+func (l *Steps) TryEnter(ctx context.Context, req StepRequest) ([]Lease, error) {
 	return l.enterOpen(ctx, req, false)
 }
 
 // enterOpen calls enter, unless the Locker is closed.
-func (l *Locker) enterOpen(ctx context.Context, req Request, queue bool) ([]Lease, error) {
+func (l *Locker) enterOpen(ctx context.Context, req StepRequest, queue bool) ([]Lease, error) {
 	ctx, done, err := l.life.call(ctx)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (l *Locker) enterOpen(ctx context.Context, req Request, queue bool) ([]Leas
 	return leases, endedByClose(ctx, err)
 }
 
-func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, error) {
+func (l *Locker) enter(ctx context.Context, req StepRequest, queue bool) ([]Lease, error) {
 	req, err := l.complete(req, !queue)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (l *Locker) enter(ctx context.Context, req Request, queue bool) ([]Lease, e
 
 // enterFirst acquires as many of several resources as possible with one command, as enterTogether does. If it
 // returns an error, one of them was refused, and nothing is taken.
-func (l *Locker) enterFirst(ctx context.Context, req *Request, ops []rules.Acquire) (leases []Lease, unknown bool, err error) {
+func (l *Locker) enterFirst(ctx context.Context, req *StepRequest, ops []rules.Acquire) (leases []Lease, unknown bool, err error) {
 	for granted, failed, reserved := 0, 0, 0; ; {
 		leases, refused, unknown, unseen := l.enterTogether(ctx, req, ops)
 		switch {
@@ -134,7 +134,7 @@ func (l *Locker) enterFirst(ctx context.Context, req *Request, ops []rules.Acqui
 // If one of them would be refused, it writes nothing, and returns the refusal. If it cannot look at all of them, it
 // writes nothing, and unseen says why.
 func (l *Locker) enterTogether(
-	ctx context.Context, req *Request, ops []rules.Acquire,
+	ctx context.Context, req *StepRequest, ops []rules.Acquire,
 ) (leases []Lease, refused *update.Refusal, unknown bool, unseen error) {
 	if len(ops) < 2 || ctx.Err() != nil {
 		return nil, nil, false, ctx.Err()
@@ -170,7 +170,7 @@ const (
 // refusedAlone returns the error of a request that would be refused one of several resources. If only a write can
 // show that, it asks for that resource alone, and does not queue. It returns nil if the resource was granted
 // after all, which it takes back.
-func (l *Locker) refusedAlone(ctx context.Context, req *Request, op rules.Acquire, refused *update.Refusal) error {
+func (l *Locker) refusedAlone(ctx context.Context, req *StepRequest, op rules.Acquire, refused *update.Refusal) error {
 	if refused.ReadOnly || refused.Err != nil {
 		var err error
 		if refused.Err != nil {
@@ -195,7 +195,7 @@ func (l *Locker) refusedAlone(ctx context.Context, req *Request, op rules.Acquir
 }
 
 // enterOne asks for one resource, and waits if the request has queued and a grant is near.
-func (l *Locker) enterOne(ctx context.Context, req *Request, op rules.Acquire) (Lease, error) {
+func (l *Locker) enterOne(ctx context.Context, req *StepRequest, op rules.Acquire) (Lease, error) {
 	if op.Queue && req.MaxWait > 0 {
 		return l.enterInline(ctx, req, op)
 	}
@@ -210,7 +210,7 @@ func (l *Locker) enterOne(ctx context.Context, req *Request, op rules.Acquire) (
 // undoQueued ends the leases of a request that did not get a resource. If it waits there, its position in the
 // queue and what it keeps stay, since its caller repeats it, and so does everything after an unknown outcome.
 // Otherwise it is taken back. The victim of a deadlock leaves: it has read its tombstone.
-func (l *Locker) undoQueued(ctx context.Context, req *Request, at Resource, leases []Lease, cause error) {
+func (l *Locker) undoQueued(ctx context.Context, req *StepRequest, at Resource, leases []Lease, cause error) {
 	waits := errors.Is(cause, ErrBusy) && !errors.Is(cause, ErrQueueFull)
 	switch {
 	case errors.Is(cause, ErrUnknownOutcome):
@@ -235,7 +235,7 @@ func (l *Locker) undoQueued(ctx context.Context, req *Request, at Resource, leas
 // grant. So the wait exceeds pace.PositionWait while the position in the queue improves: a request that
 // gave up would be repeated by its workflow, and block those behind it until then. The rest of MaxWait
 // is for the resources after this one.
-func (l *Locker) enterInline(ctx context.Context, req *Request, op rules.Acquire) (Lease, error) {
+func (l *Locker) enterInline(ctx context.Context, req *StepRequest, op rules.Acquire) (Lease, error) {
 	if ctx.Err() != nil {
 		return Lease{}, failure("acquire", op.Resource, req.Order, context.Cause(ctx), false)
 	}
@@ -273,7 +273,7 @@ func (l *Locker) enterInline(ctx context.Context, req *Request, op rules.Acquire
 // LimitInlineWaits bounds the requests of Enter that may wait at the same time for a grant that is near, each
 // in a slot of a worker, to n if that is less than the current bound, which is 25 at first. With 0 none
 // waits.
-func (l *Locker) LimitInlineWaits(n int) {
+func (l *Steps) LimitInlineWaits(n int) {
 	for {
 		most := l.inline.most.Load()
 		if int64(max(n, 0)) >= most || l.inline.most.CompareAndSwap(most, int64(max(n, 0))) {

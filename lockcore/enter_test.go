@@ -14,7 +14,7 @@ import (
 )
 
 // ofRun returns a request of a run of workflow "w", which keeps its hold between steps.
-func ofRun(label, part string, changes ...func(*lockcore.Request)) lockcore.Request {
+func ofRun(label, part string, changes ...func(*lockcore.StepRequest)) lockcore.StepRequest {
 	req := numbered("w", lockcore.Exclusive("r"))
 	req.Run, req.Part, req.Persist = label, part, true
 	for _, change := range changes {
@@ -26,19 +26,19 @@ func ofRun(label, part string, changes ...func(*lockcore.Request)) lockcore.Requ
 func TestEnter_OneOfSeveralIsBusy_TakesNothing(t *testing.T) {
 	t.Parallel()
 	l := setup(t, lockcore.Config{})
-	enter(t, l.Locker, request("other", lockcore.Exclusive("b")))
+	enter(t, l.Steps, request("other", lockcore.Exclusive("b")))
 	for _, persist := range []bool{false, true} {
 		req := request("mine", lockcore.Exclusive("c"), lockcore.Exclusive("b"), lockcore.Exclusive("a"))
 		req.Persist = persist
-		requireBusy(t, l.Locker, req)
-		leave(t, l.Locker, enter(t, l.Locker, request("probe", lockcore.Exclusive("a"), lockcore.Exclusive("c")))...)
+		requireBusy(t, l.Steps, req)
+		leave(t, l.Steps, enter(t, l.Steps, request("probe", lockcore.Exclusive("a"), lockcore.Exclusive("c")))...)
 	}
 }
 
 // The second resource of a request is busy. Before the request gives back the first, another part enters and
 // leaves the hold that it began there.
 func TestEnter_GivesUpHoldThatAnotherJoined_KeepsIt(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, db *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		enter(t, l, request("b", lockcore.Exclusive("r/2")))
 		req := request("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2"))
 		req.Persist, req.MaxWait = true, time.Second
@@ -129,7 +129,7 @@ func TestEnter_Busy_ReportsSinceWhenItWasNotHeld(t *testing.T) {
 	t.Parallel()
 	l, _ := inMemory(t, lockcore.Config{})
 	schedule := uint32(0)
-	next := func(lockID string, res lockcore.Resource) lockcore.Request {
+	next := func(lockID string, res lockcore.Resource) lockcore.StepRequest {
 		schedule++
 		req := numbered(lockID, res)
 		req.Part, req.Order.Schedule, req.Persist = fmt.Sprint("step ", schedule), schedule, true
@@ -153,7 +153,7 @@ func TestEnter_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
 	other := errorAs[*lockcore.OtherRunError](t, err)
 	require.ErrorIs(t, err, lockcore.ErrOtherRun)
 	require.Equal(t, lockcore.OtherRunError{Resource: "r", LockID: "w", Run: "two", Other: "one"}, *other)
-	after := enter(t, l, ofRun("two", "step 2", func(req *lockcore.Request) { req.TakeOver = "one" }))
+	after := enter(t, l, ofRun("two", "step 2", func(req *lockcore.StepRequest) { req.TakeOver = "one" }))
 	require.True(t, after[0].Joined)
 	require.Greater(t, after[0].Fence, before[0].Fence)
 	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "w", Run: "one", Resources: []string{"r"}, Order: lockcore.LastAttempt(9)}))
@@ -163,7 +163,7 @@ func TestEnter_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
 // A step with a lock ID of its own keeps what it has while it waits for the rest. When it has all and
 // its process dies, others are let in after its TTL.
 func TestEnter_StepWithinLockID_HoldsEndWithItsParts(t *testing.T) {
-	virtual(t, lockcore.Config{HoldTTL: 10 * time.Minute}, func(t *testing.T, l *lockcore.Locker, _ *faultStore) {
+	virtual(t, lockcore.Config{HoldTTL: 10 * time.Minute}, func(t *testing.T, l *lockcore.Steps, _ *faultStore) {
 		step := numbered("w/1", lockcore.Exclusive("q"), lockcore.Exclusive("r"))
 		step.Run, step.Within, step.Persist = "run", "w", true
 		isFree := func(resource string) bool {

@@ -3,14 +3,14 @@ package lockcore
 import "context"
 
 // EndSessions ends what a test has left to itself, without a word to the engine.
-func (l *Locker) EndSessions() {
+func (l *Steps) EndSessions() {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	_ = l.Close(ctx)
 }
 
 // Tended returns the number of resources that are tended.
-func (l *Locker) Tended() int {
+func (l *Steps) Tended() int {
 	l.watch.mu.Lock()
 	defer l.watch.mu.Unlock()
 	n := 0
@@ -23,7 +23,7 @@ func (l *Locker) Tended() int {
 }
 
 // ReadMajority reads documents as a majority of the servers has them.
-func (l *Locker) ReadMajority(ctx context.Context, names ...string) error {
+func (l *Steps) ReadMajority(ctx context.Context, names ...string) error {
 	_, err := l.readMajority(ctx, names...)
 	return err
 }

@@ -60,7 +60,7 @@ const (
 
 // UpdateFenced updates one document of the caller's, unless a later lease came first: a lease of a
 // later hold, of a later attempt of the same part, of a run that took the hold over, of a
-// compensation after a bar (see [Locker.Raise]), or of any request with a greater fence that set
+// compensation after a bar (see [Steps.Raise]), or of any request with a greater fence that set
 // Request.NewFence. So a holder that was paused for longer than its TTL cannot overwrite the writes
 // of the next holder. Parallel parts of one hold do not bar each other.
 //

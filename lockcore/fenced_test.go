@@ -40,7 +40,7 @@ func account(t *testing.T) (write func(lockcore.Lease) error, stored func() bson
 }
 
 // part is a lease of a part of a saga, by its n-th attempt.
-func part(t *testing.T, l *lockcore.Locker, name string, attempt uint32, change ...func(*lockcore.Request)) lockcore.Lease {
+func part(t *testing.T, l *lockcore.Steps, name string, attempt uint32, change ...func(*lockcore.StepRequest)) lockcore.Lease {
 	t.Helper()
 	req := request("saga", lockcore.Exclusive("account/42"))
 	req.Part, req.Order, req.Persist = name, lockcore.Order{Schedule: 1, Attempt: attempt}, true
@@ -72,7 +72,7 @@ func TestUpdateFenced_EarlierAttempt_IsFenced(t *testing.T) {
 	require.NoError(t, write(a))
 
 	// A lease that asked for a new fence bars all before it, as compensations need it.
-	undo := part(t, l, "undo b", 1, func(r *lockcore.Request) { r.NewFence = true })
+	undo := part(t, l, "undo b", 1, func(r *lockcore.StepRequest) { r.NewFence = true })
 	require.NoError(t, write(undo))
 	require.ErrorIs(t, write(a), lockcore.ErrFenced)
 	require.ErrorIs(t, write(b3), lockcore.ErrFenced)

@@ -14,7 +14,7 @@ import (
 )
 
 // holdOnly returns a request of a run for the hold alone.
-func holdOnly(lockID string, attempt uint32, resources ...lockcore.Resource) lockcore.Request {
+func holdOnly(lockID string, attempt uint32, resources ...lockcore.Resource) lockcore.StepRequest {
 	req := persistent(lockID, resources...)
 	req.Run, req.HoldOnly, req.Order.Attempt = "run", true, attempt
 	return req
@@ -87,8 +87,8 @@ func TestEnter_HoldOnlyContradictsOtherFields_IsRefused(t *testing.T) {
 // The swap that frees the resource makes the hold, and the process that wrote it wakes the waiter.
 func TestEnter_HoldOnlyWaiter_IsGrantedByTheRelease(t *testing.T) {
 	whileParked(t, func(t *testing.T, p *parked) {
-		confirm(t, p.Locker, persistent("a", lockcore.Exclusive("r")))
-		queue(t, p.Locker, holdOnly("b", 1, lockcore.Exclusive("r")))
+		confirm(t, p.Locker.Steps(), persistent("a", lockcore.Exclusive("r")))
+		queue(t, p.Locker.Steps(), holdOnly("b", 1, lockcore.Exclusive("r")))
 		swaps := p.db.swaps()
 		require.NoError(t, p.Release(t.Context(), stopped("a")))
 		require.Equal(t, swaps+1, p.db.swaps())
@@ -99,7 +99,7 @@ func TestEnter_HoldOnlyWaiter_IsGrantedByTheRelease(t *testing.T) {
 		}, p.wakeup(t, "b"))
 
 		for attempt := uint32(1); attempt <= 3; attempt++ { // the same order again, and later ones
-			leases := confirm(t, p.Locker, holdOnly("b", attempt, lockcore.Exclusive("r")))
+			leases := confirm(t, p.Locker.Steps(), holdOnly("b", attempt, lockcore.Exclusive("r")))
 			require.True(t, leases[0].Joined)
 			require.Equal(t, k.FirstFence, leases[0].FirstFence)
 		}
@@ -133,7 +133,7 @@ func TestEnter_HoldOnlyDoesNotQueue_GivesBackWhatItTook(t *testing.T) {
 }
 
 func TestEnter_HoldOnlyWithMaxWait_IsGrantedByTheRelease(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, db *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		confirm(t, l, persistent("a", lockcore.Exclusive("r")))
 		req := holdOnly("b", 1, lockcore.Exclusive("r"))
 		req.MaxWait = time.Second
@@ -159,15 +159,15 @@ func TestOnWakeup_HoldGrantedElsewhere_IsReportedWhileItIsNew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			whileParked(t, func(t *testing.T, p *parked) {
 				other := newLocker(t, p.db, lockcore.Config{})
-				confirm(t, p.Locker, persistent("a", lockcore.Exclusive("r")))
-				queue(t, p.Locker, holdOnly("b", 1, lockcore.Exclusive("r")))
+				confirm(t, p.Locker.Steps(), persistent("a", lockcore.Exclusive("r")))
+				queue(t, p.Locker.Steps(), holdOnly("b", 1, lockcore.Exclusive("r")))
 				if !joined {
 					p.WatchFor("r")
 					elapse(time.Second)
 				}
 				require.NoError(t, other.Release(t.Context(), stopped("a")))
 				if joined {
-					confirm(t, p.Locker, holdOnly("b", 2, lockcore.Exclusive("r")))
+					confirm(t, p.Locker.Steps(), holdOnly("b", 2, lockcore.Exclusive("r")))
 				} else {
 					require.Equal(t, kept(p.db, "b").FirstFence, p.wakeup(t, "b").HoldFence)
 					elapse(2 * time.Minute)
@@ -222,7 +222,7 @@ func TestWaitSpan_HoldGrantedToAWaiter_IsWrittenByTheGrant(t *testing.T) {
 	t.Parallel()
 	o := observe(t, lockcore.Config{})
 	r := lockcore.Exclusive("account/1")
-	o.enters(t, o.Locker, asks("a", 1, r))
+	o.enters(t, o.Steps, asks("a", 1, r))
 	waits := asks("b", 1, r)
 	waits.HoldOnly = true
 	o.queues(t, o.other, waits)

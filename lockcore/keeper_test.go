@@ -29,7 +29,7 @@ func (s *faultStore) renewals() (batches []int, singles int) {
 	return batches, s.count(of(kindSwap), renews)
 }
 
-func sessions(t *testing.T, l *lockcore.Locker, first, n int) []*lockcore.Session {
+func sessions(t *testing.T, l *lockcore.Steps, first, n int) []*lockcore.Session {
 	t.Helper()
 	var out []*lockcore.Session
 	for i := first; i < first+n; i++ {
@@ -40,7 +40,7 @@ func sessions(t *testing.T, l *lockcore.Locker, first, n int) []*lockcore.Sessio
 }
 
 func TestKeeper_ManySessions_AreRenewedTogether(t *testing.T) {
-	virtual(t, lockcore.Config{TTL: 3 * time.Second}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{TTL: 3 * time.Second}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		const n = 500
 		var all []*lockcore.Session
 		for i := range n { // one after the other, as sessions begin
@@ -67,7 +67,7 @@ func TestKeeper_ManySessions_AreRenewedTogether(t *testing.T) {
 }
 
 func TestKeeper_OneOfABatchLost_OthersContinue(t *testing.T) {
-	virtual(t, lockcore.Config{TTL: time.Second}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{TTL: time.Second}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		all := sessions(t, l, 0, 3)
 		revoke(t, l, "holder/1", "an operator said so", "r/1", "r/2")
 		<-all[1].Context().Done()
@@ -81,7 +81,7 @@ func TestKeeper_OneOfABatchLost_OthersContinue(t *testing.T) {
 }
 
 func TestKeeper_ErrorsOfTheDatabase_LoseOnlyIfTheyLast(t *testing.T) {
-	virtual(t, lockcore.Config{TTL: 2 * time.Second}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{TTL: 2 * time.Second}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		all := sessions(t, l, 0, 3)
 		e.set(cutting(renews), nil)
 		require.Eventually(t, func() bool { b, s := e.renewals(); return len(b)+s >= 2 }, 10*time.Second, time.Millisecond, "it is tried again soon")
@@ -101,7 +101,7 @@ func TestKeeper_ErrorsOfTheDatabase_LoseOnlyIfTheyLast(t *testing.T) {
 }
 
 func TestNewSession_LateLease_IsRenewedAtOnce(t *testing.T) {
-	virtual(t, lockcore.Config{TTL: time.Second}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{TTL: time.Second}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		req := numbered("a", lockcore.Exclusive("r"))
 		req.Call = "the same"
 		leases := enter(t, l, req)
@@ -168,7 +168,7 @@ func TestKeeper_OneDocumentFails_OthersAreRenewed(t *testing.T) {
 	for name, fault := range map[string]func(...condition) hook{"fails": cutting, "hangs": hanging} {
 		for _, lost := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", lost: ", lost), func(t *testing.T) {
-				virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+				virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 					all := sessions(t, l, 0, 5)
 					if lost {
 						revoke(t, l, "holder/2", "test", "r/2")
@@ -193,7 +193,7 @@ func TestKeeper_ManyDocumentsHang_OthersAreRenewed(t *testing.T) {
 	t.Parallel()
 	for _, hang := range []int{1, 30, 55} {
 		t.Run(fmt.Sprint(hang), func(t *testing.T) {
-			virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+			virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 				var all []*lockcore.Session
 				for i := range 60 {
 					all = append(all, sessions(t, l, i, 1)...)
@@ -216,7 +216,7 @@ func TestKeeper_ManyDocumentsHang_OthersAreRenewed(t *testing.T) {
 
 // Leases that only a swap renews do not wait for a batch whose document is reserved.
 func TestKeeper_ReservedDocument_UpgradedLeasesOnOthersAreRenewed(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		tryAcquire(t, l, withTTL(12*time.Second, request("busy", lockcore.Exclusive("busy"))))
 		var all []*lockcore.Session
 		for i := range 8 {
@@ -240,7 +240,7 @@ func TestKeeper_ReservedDocument_UpgradedLeasesOnOthersAreRenewed(t *testing.T) 
 
 // A short lease does not share a command with a long one: it might take as long as that one lasts.
 func TestKeeper_CommandForALongLeaseHangs_ShortLeasesAreRenewed(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		tryAcquire(t, l, withTTL(30*time.Second, request("long", lockcore.Exclusive("long"))))
 		var all []*lockcore.Session
 		for i := range 8 {
@@ -257,7 +257,7 @@ func TestKeeper_CommandForALongLeaseHangs_ShortLeasesAreRenewed(t *testing.T) {
 }
 
 func TestKeeper_EndlessSession_IsRenewedRarely(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		for name, ttl := range map[string]time.Duration{"short": 100 * time.Millisecond, "endless": lockcore.Forever} {
 			req := request(name, lockcore.Exclusive(name))
 			req.TTL = ttl
@@ -271,7 +271,7 @@ func TestKeeper_EndlessSession_IsRenewedRarely(t *testing.T) {
 }
 
 func TestKeeper_EndlessLeaseUnconfirmed_IsLost(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		s := tryAcquire(t, l, endless("a", lockcore.Exclusive("r")))
 		elapse(time.Minute)
 		require.NoError(t, s.Lost())

@@ -28,7 +28,7 @@ type Lease struct {
 	// and upgrades have greater fences.
 	FirstFence int64 `json:"firstFence,omitempty"`
 	// LeastFence is the smallest fence under which a part of the hold may still write to a fenced
-	// document: FirstFence, or the fence of the latest take-over or bar. See [Locker.Raise].
+	// document: FirstFence, or the fence of the latest take-over or bar. See [Steps.Raise].
 	LeastFence int64 `json:"leastFence,omitempty"`
 	// Bars is set if the request asked for NewFence: after a write under this lease, writes under smaller
 	// fences are refused, including those of other parts of the hold.

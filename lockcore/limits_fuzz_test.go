@@ -24,9 +24,9 @@ func fuzzed(f *testing.F) fixture {
 	coll := testenv.Mongo(f).Collection("locks")
 	l, err := lockcore.New(coll, lockcore.Config{})
 	require.NoError(f, err)
-	_, err = l.TryEnter(f.Context(), request("bystander", lockcore.Exclusive("bystander")))
+	_, err = l.Steps().TryEnter(f.Context(), request("bystander", lockcore.Exclusive("bystander")))
 	require.NoError(f, err)
-	return fixture{l, coll}
+	return fixture{l.Steps(), coll}
 }
 
 // refused reports whether an error is an *InvalidError; then it must name a field, and nothing may have changed.
@@ -57,8 +57,8 @@ func FuzzNamesOfARequest(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, resource, lockID, part, owner, comment string) {
 		before := contents(t, l.coll)
-		req := lockcore.Request{
-			LockID: lockID, Part: part, Owner: owner, Comment: comment, Order: lockcore.Order{Schedule: 1, Attempt: 1},
+		req := lockcore.StepRequest{
+			Caller: lockcore.Caller{LockID: lockID, Part: part, Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Owner: owner, Comment: comment,
 			Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
 		}
 		leases, err := l.TryEnter(t.Context(), req)
@@ -79,7 +79,7 @@ func FuzzNamesOfARequest(f *testing.F) {
 		waiter := req
 		waiter.LockID += "2"
 		if len(waiter.LockID) <= 512 {
-			queue(t, l.Locker, waiter)
+			queue(t, l.Steps, waiter)
 			d = l.document(t, resource)
 			require.Len(t, d.Waiters, 1)
 			require.Equal(t, [2]string{waiter.LockID, part}, [2]string{d.Waiters[0].LockID, d.Waiters[0].Part})

@@ -37,7 +37,7 @@ var badNames = map[string]string{
 func TestRequest_BeyondBounds_IsRefusedByName(t *testing.T) {
 	t.Parallel()
 	l := setup(t, lockcore.Config{})
-	enter(t, l.Locker, request("holder", lockcore.Exclusive("r")))
+	enter(t, l.Steps, request("holder", lockcore.Exclusive("r")))
 	before := contents(t, l.coll)
 
 	refuse := func(what, field string, err error) {
@@ -52,7 +52,7 @@ func TestRequest_BeyondBounds_IsRefusedByName(t *testing.T) {
 	}
 	for what, c := range badRequests() {
 		for _, queue := range []bool{false, true} {
-			_, err := enterOrTry(t.Context(), l.Locker, c.req, queue)
+			_, err := enterOrTry(t.Context(), l.Steps, c.req, queue)
 			refuse(what, c.field, err)
 		}
 		_, err := l.Acquire(t.Context(), c.req)
@@ -67,8 +67,8 @@ func TestRequest_BeyondBounds_IsRefusedByName(t *testing.T) {
 	for what, id := range badLockIDs {
 		refuse(what, "Release.LockID", l.Release(t.Context(), lockcore.Release{LockID: id, Resources: []string{"r"}}))
 		if id != "" {
-			refuse(what, "Filter.LockID", firstStatus(t.Context(), l.Locker, lockcore.Filter{LockID: id}))
-			refuse(what, "Filter.Owner", firstStatus(t.Context(), l.Locker, lockcore.Filter{Owner: id}))
+			refuse(what, "Filter.LockID", firstStatus(t.Context(), l.Steps, lockcore.Filter{LockID: id}))
+			refuse(what, "Filter.Owner", firstStatus(t.Context(), l.Steps, lockcore.Filter{Owner: id}))
 		}
 	}
 	for what, name := range badNames {
@@ -84,13 +84,13 @@ func TestRequest_BeyondBounds_IsRefusedByName(t *testing.T) {
 		for field, f := range map[string]lockcore.Filter{
 			"Filter.Resource": {Resource: name}, "Filter.Prefix": {Prefix: name},
 		} {
-			refuse(what, field, firstStatus(t.Context(), l.Locker, f))
+			refuse(what, field, firstStatus(t.Context(), l.Steps, f))
 		}
 	}
 	refuse("no resource", "len(Release.Resources)", l.Release(t.Context(), lockcore.Release{LockID: "holder"}))
 	refuse("101 resources", "len(Release.Resources)", l.Release(t.Context(), lockcore.Release{LockID: "holder", Resources: hundredAndOne}))
 	refuse("what ends is not said", "Release.Order", l.Release(t.Context(), lockcore.Release{LockID: "holder", Resources: []string{"r"}}))
-	refuse("no such state", "Filter.States[0]", firstStatus(t.Context(), l.Locker, lockcore.Filter{States: []lockcore.State{"gone"}}))
+	refuse("no such state", "Filter.States[0]", firstStatus(t.Context(), l.Steps, lockcore.Filter{States: []lockcore.State{"gone"}}))
 	require.Equal(t, before, contents(t, l.coll))
 }
 
@@ -98,7 +98,7 @@ const tenYears = 10 * 365 * 24 * time.Hour
 
 type badRequest struct {
 	field string
-	req   lockcore.Request
+	req   lockcore.StepRequest
 }
 
 // badLockIDs are badNames with the bound of lock IDs and owners.
@@ -108,55 +108,55 @@ var badLockIDs = map[string]string{
 
 // badRequests are requests of the holder's own lock ID, or of nobody's, that would change something if they were sent.
 func badRequests() map[string]badRequest {
-	good := func() lockcore.Request { return request("holder", lockcore.Exclusive("r")) }
+	good := func() lockcore.StepRequest { return request("holder", lockcore.Exclusive("r")) }
 	bad := map[string]badRequest{}
-	add := func(what, field string, change func(*lockcore.Request)) {
+	add := func(what, field string, change func(*lockcore.StepRequest)) {
 		req := good()
 		change(&req)
 		bad[what] = badRequest{field, req}
 	}
 	for what, id := range badLockIDs {
-		add("lock ID: "+what, "Request.LockID", func(r *lockcore.Request) { r.LockID = id })
+		add("lock ID: "+what, "Request.LockID", func(r *lockcore.StepRequest) { r.LockID = id })
 	}
 	for what, name := range badNames {
-		add("resource: "+what, "Request.Resources[1].Name", func(r *lockcore.Request) { r.Resources = append(r.Resources, lockcore.Exclusive(name)) })
+		add("resource: "+what, "Request.Resources[1].Name", func(r *lockcore.StepRequest) { r.Resources = append(r.Resources, lockcore.Exclusive(name)) })
 		if name == "" {
 			continue
 		}
-		add("part: "+what, "Request.Part", func(r *lockcore.Request) { r.Part = name })
-		add("owner: "+what, "Request.Owner", func(r *lockcore.Request) { r.Owner = name })
+		add("part: "+what, "Request.Part", func(r *lockcore.StepRequest) { r.Part = name })
+		add("owner: "+what, "Request.Owner", func(r *lockcore.StepRequest) { r.Owner = name })
 		if len(name) < 513 {
-			add("comment: "+what, "Request.Comment", func(r *lockcore.Request) { r.Comment = name })
+			add("comment: "+what, "Request.Comment", func(r *lockcore.StepRequest) { r.Comment = name })
 		}
 	}
-	add("comment of 1025 bytes", "Request.Comment", func(r *lockcore.Request) { r.Comment = strings.Repeat("x", 1025) })
+	add("comment of 1025 bytes", "Request.Comment", func(r *lockcore.StepRequest) { r.Comment = strings.Repeat("x", 1025) })
 	for _, ttl := range []time.Duration{1, 99 * time.Millisecond, -1, -time.Hour, tenYears + 1} {
-		add(fmt.Sprint("TTL of ", ttl), "Request.TTL", func(r *lockcore.Request) { r.TTL = ttl })
-		add(fmt.Sprint("TTL of the hold of ", ttl), "Request.HoldTTL", func(r *lockcore.Request) { r.Persist, r.HoldTTL = true, ttl })
+		add(fmt.Sprint("TTL of ", ttl), "Request.TTL", func(r *lockcore.StepRequest) { r.TTL = ttl })
+		add(fmt.Sprint("TTL of the hold of ", ttl), "Request.HoldTTL", func(r *lockcore.StepRequest) { r.Persist, r.HoldTTL = true, ttl })
 	}
-	add("hold shorter than its parts", "Request.HoldTTL", func(r *lockcore.Request) { r.Persist, r.TTL, r.HoldTTL = true, time.Hour, time.Minute })
-	add("TTL of a hold that is not kept", "Request.HoldTTL", func(r *lockcore.Request) { r.HoldTTL = time.Hour })
-	add("negative wait", "Request.MaxWait", func(r *lockcore.Request) { r.MaxWait = -1 })
-	add("wait above ten years", "Request.MaxWait", func(r *lockcore.Request) { r.MaxWait = tenYears + 1 })
-	add("schedule beyond 31 bits", "Request.Order.Schedule", func(r *lockcore.Request) { r.Order.Schedule = 1 << 31 })
-	add("no resource", "len(Request.Resources)", func(r *lockcore.Request) { r.Resources = nil })
-	add("101 resources", "len(Request.Resources)", func(r *lockcore.Request) {
+	add("hold shorter than its parts", "Request.HoldTTL", func(r *lockcore.StepRequest) { r.Persist, r.TTL, r.HoldTTL = true, time.Hour, time.Minute })
+	add("TTL of a hold that is not kept", "Request.HoldTTL", func(r *lockcore.StepRequest) { r.HoldTTL = time.Hour })
+	add("negative wait", "Request.MaxWait", func(r *lockcore.StepRequest) { r.MaxWait = -1 })
+	add("wait above ten years", "Request.MaxWait", func(r *lockcore.StepRequest) { r.MaxWait = tenYears + 1 })
+	add("schedule beyond 31 bits", "Request.Order.Schedule", func(r *lockcore.StepRequest) { r.Order.Schedule = 1 << 31 })
+	add("no resource", "len(Request.Resources)", func(r *lockcore.StepRequest) { r.Resources = nil })
+	add("101 resources", "len(Request.Resources)", func(r *lockcore.StepRequest) {
 		for i := range 100 {
 			r.Resources = append(r.Resources, lockcore.Exclusive(fmt.Sprint(i)))
 		}
 	})
-	add("a resource twice", "Request.Resources[2].Name", func(r *lockcore.Request) {
+	add("a resource twice", "Request.Resources[2].Name", func(r *lockcore.StepRequest) {
 		r.Resources = append(r.Resources, lockcore.Exclusive("s"), lockcore.Shared("r"))
 	})
-	add("no such mode", "Request.Resources[0].Mode", func(r *lockcore.Request) { r.Resources[0].Mode = "Q" })
-	add("negative limit", "Request.Resources[0].Limit", func(r *lockcore.Request) { r.Resources[0] = lockcore.SharedLimit("r", -1) })
-	add("limit above a million", "Request.Resources[0].Limit", func(r *lockcore.Request) { r.Resources[0] = lockcore.SharedLimit("r", 1_000_001) })
-	add("take over without a run", "Request.TakeOver", func(r *lockcore.Request) { r.TakeOver = "one" })
-	add("take over from itself", "Request.TakeOver", func(r *lockcore.Request) { r.Run, r.TakeOver = "one", "one" })
-	add("run of 513 bytes", "Request.Run", func(r *lockcore.Request) { r.Run = strings.Repeat("x", 513) })
-	add("within without a run", "Request.Within", func(r *lockcore.Request) { r.Within = "w" })
-	add("within itself", "Request.Within", func(r *lockcore.Request) { r.Run, r.Within = "one", "holder" })
-	add("limit in exclusive mode", "Request.Resources[0].Limit", func(r *lockcore.Request) { r.Resources[0].Limit = 1 })
+	add("no such mode", "Request.Resources[0].Mode", func(r *lockcore.StepRequest) { r.Resources[0].Mode = "Q" })
+	add("negative limit", "Request.Resources[0].Limit", func(r *lockcore.StepRequest) { r.Resources[0] = lockcore.SharedLimit("r", -1) })
+	add("limit above a million", "Request.Resources[0].Limit", func(r *lockcore.StepRequest) { r.Resources[0] = lockcore.SharedLimit("r", 1_000_001) })
+	add("take over without a run", "Request.TakeOver", func(r *lockcore.StepRequest) { r.TakeOver = "one" })
+	add("take over from itself", "Request.TakeOver", func(r *lockcore.StepRequest) { r.Run, r.TakeOver = "one", "one" })
+	add("run of 513 bytes", "Request.Run", func(r *lockcore.StepRequest) { r.Run = strings.Repeat("x", 513) })
+	add("within without a run", "Request.Within", func(r *lockcore.StepRequest) { r.Within = "w" })
+	add("within itself", "Request.Within", func(r *lockcore.StepRequest) { r.Run, r.Within = "one", "holder" })
+	add("limit in exclusive mode", "Request.Resources[0].Limit", func(r *lockcore.StepRequest) { r.Resources[0].Limit = 1 })
 	return bad
 }
 
@@ -207,10 +207,10 @@ func TestRequest_WithinBounds_IsAccepted(t *testing.T) {
 	})
 	_, err := lockcore.New(l.coll, lockcore.Config{TTL: tenYears, HoldTTL: tenYears, ClaimTTL: 100 * time.Millisecond, WaiterTTL: time.Second, MaxWaiters: 1})
 	require.NoError(t, err)
-	req := lockcore.Request{
+	req := lockcore.StepRequest{
 		MaxWait: tenYears,
-		LockID:  strings.Repeat("ü", 750), Part: longest, Owner: strings.Repeat("o", 512), Comment: strings.Repeat("c", 1024),
-		Order: lockcore.LastAttempt(1<<31 - 1), TTL: lockcore.Forever, Persist: true, HoldTTL: lockcore.Forever,
+		Caller:  lockcore.Caller{LockID: strings.Repeat("ü", 750), Part: longest, Order: lockcore.LastAttempt(1<<31 - 1)}, Owner: strings.Repeat("o", 512), Comment: strings.Repeat("c", 1024),
+		TTL: lockcore.Forever, Persist: true, HoldTTL: lockcore.Forever,
 	}
 	for i := range 100 {
 		req.Resources = append(req.Resources, lockcore.SharedLimit(longest[:509]+fmt.Sprintf("%03d", i), 1_000_000))
@@ -221,7 +221,7 @@ func TestRequest_WithinBounds_IsAccepted(t *testing.T) {
 	for i := range req.Resources {
 		req.Resources[i].Name = fmt.Sprintf("%03d", i) + longest[:508] + "x"
 	}
-	leases = enter(t, l.Locker, req)
+	leases = enter(t, l.Steps, req)
 	require.Len(t, leases, 100)
 	require.NoError(t, l.Leave(t.Context(), leases...))
 }
@@ -242,9 +242,9 @@ func TestDocument_FullestQueue_FitsTheLimit(t *testing.T) {
 	l := setup(t, lockcore.Config{MaxWaiters: 1})
 	long := func(i int) string { return fmt.Sprintf("%04d", i) + strings.Repeat("x", 508) }
 	lockID := strings.Repeat("l", 1500)
-	enter(t, l.Locker, request(long(0), lockcore.Exclusive("r")))
-	req := lockcore.Request{LockID: lockID, Part: long(2), Owner: long(3), Resources: []lockcore.Resource{lockcore.Exclusive("r")}, Order: lockcore.Order{Attempt: 1}}
-	queue(t, l.Locker, req)
+	enter(t, l.Steps, request(long(0), lockcore.Exclusive("r")))
+	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID, Part: long(2), Order: lockcore.Order{Attempt: 1}}, Owner: long(3), Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
+	queue(t, l.Steps, req)
 	const most, limit = 5000, 16 << 20
 	require.Less(t, most*len(state(t, l.coll).Waiters.Value), limit*7/8)
 }

@@ -37,7 +37,7 @@ func TestLocker_ConcurrentHistories_AreLinearizable(t *testing.T) {
 	start := time.Now()
 	var wg sync.WaitGroup
 	for i := range clients {
-		p := &contender{Locker: lockerOn(t, db), client: i, rand: rand.New(rand.NewPCG(uint64(i), 42))}
+		p := &contender{Steps: lockerOn(t, db), client: i, rand: rand.New(rand.NewPCG(uint64(i), 42))}
 		wg.Go(func() {
 			for range perClient {
 				op := p.next()
@@ -71,19 +71,19 @@ func TestLocker_ConcurrentHistories_AreLinearizable(t *testing.T) {
 	require.Greater(t, refused, 100, "and so does one without contention")
 }
 
-func lockerOn(t *testing.T, db string) *lockcore.Locker {
+func lockerOn(t *testing.T, db string) *lockcore.Steps {
 	t.Helper()
 	c, err := mongo.Connect(options.Client().ApplyURI(testenv.MongoURI(t)))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Disconnect(context.Background())) })
 	l, err := lockcore.New(c.Database(db).Collection("locks"), lockcore.Config{TTL: time.Hour})
 	require.NoError(t, err)
-	return l
+	return l.Steps()
 }
 
 // contender is one client, with what it holds.
 type contender struct {
-	*lockcore.Locker
+	*lockcore.Steps
 	client int
 	rand   *rand.Rand
 	leases [resources]*lockcore.Lease

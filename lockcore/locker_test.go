@@ -24,7 +24,7 @@ func TestLocker_CollectionOfMongoLock_IsRefused(t *testing.T) {
 	l, err := lockcore.New(coll, lockcore.Config{})
 	require.NoError(t, err)
 	wrong := errorAs[*lockcore.LayoutError](t, l.CreateIndexes(t.Context()))
-	_, err = l.TryAcquire(t.Context(), request("b", lockcore.Exclusive("r")))
+	_, err = l.Steps().TryAcquire(t.Context(), request("b", lockcore.Exclusive("r")))
 	require.ErrorAs(t, err, &wrong)
 	require.ErrorContains(t, err, `"locks"`)
 	require.ErrorContains(t, err, "a field resource, as clients of mongo-lock write it")
@@ -46,17 +46,17 @@ func TestCollectionID_SameCollection_IsTheSame(t *testing.T) {
 	first, err := l.CollectionID(t.Context())
 	require.NoError(t, err)
 	require.NotEmpty(t, first)
-	second, err := again.CollectionID(t.Context())
+	second, err := again.Steps().CollectionID(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, first, second)
 	second, err = other.CollectionID(t.Context())
 	require.NoError(t, err)
 	require.NotEqual(t, first, second)
-	require.Empty(t, list(t, l.Locker, lockcore.Filter{}), "the document of the ID is not a resource")
+	require.Empty(t, list(t, l.Steps, lockcore.Filter{}), "the document of the ID is not a resource")
 }
 
 // calls returns calls of the methods of a Locker that use its store.
-func calls(l *lockcore.Locker, s *lockcore.Session, leases []lockcore.Lease) map[string]func(ctx context.Context) error {
+func calls(l *lockcore.Steps, s *lockcore.Session, leases []lockcore.Lease) map[string]func(ctx context.Context) error {
 	req := request("b", lockcore.Exclusive("b"), lockcore.Exclusive("c"))
 	queued := numbered("b", lockcore.Exclusive("b"))
 	waits := queued

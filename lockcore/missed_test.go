@@ -10,7 +10,7 @@ import (
 )
 
 // missedOn returns the losses that sagas have missed.
-func missedOn(t *testing.T, l *lockcore.Locker, f lockcore.Filter) (all []lockcore.MissedLoss) {
+func missedOn(t *testing.T, l *lockcore.Steps, f lockcore.Filter) (all []lockcore.MissedLoss) {
 	t.Helper()
 	for m, err := range l.Missed(t.Context(), f) {
 		require.NoError(t, err)
@@ -20,7 +20,7 @@ func missedOn(t *testing.T, l *lockcore.Locker, f lockcore.Filter) (all []lockco
 }
 
 func TestReleaseCommitted_HoldWasLost_IsReportedForADay(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, _ *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, _ *faultStore) {
 		leave(t, l, enter(t, l, ofRun("one", "step"))...)
 		elapse(2 * time.Hour)
 		lost := time.Now().UTC()
@@ -53,7 +53,7 @@ func TestReleaseCommitted_HoldWasLost_IsReportedForADay(t *testing.T) {
 }
 
 func TestReleaseCommitted_Held_ReportsNothing(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, _ *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, _ *faultStore) {
 		leave(t, l, enter(t, l, ofRun("one", "step"))...)
 		missed, err := l.ReleaseCommitted(t.Context(), lockcore.Release{LockID: "w", Run: "one", Resources: []string{"r"}, Order: lockcore.LastAttempt(1)})
 		require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestReleaseCommitted_Held_ReportsNothing(t *testing.T) {
 }
 
 func TestReleaseCommitted_BadInput_IsRefused(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, _ *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, _ *faultStore) {
 		for field, change := range map[string]func(*lockcore.Release){
 			"Release.Run":        func(r *lockcore.Release) { r.Run = "" },
 			"Release.FirstFence": func(r *lockcore.Release) { r.FirstFence = 7 },

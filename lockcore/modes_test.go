@@ -15,7 +15,7 @@ import (
 // An upgrade once numbered itself like the next attempt of its part. That attempt was then told that it
 // had been granted before, and the first one ran on beside it.
 func TestUpgrade_NextAttemptOfThePart_SupersedesIt(t *testing.T) {
-	eachCase(t, map[string]bool{"granted": true, "waiting": false}, func(t *testing.T, l *lockcore.Locker, e *faultStore, granted bool) {
+	eachCase(t, map[string]bool{"granted": true, "waiting": false}, func(t *testing.T, l *lockcore.Steps, e *faultStore, granted bool) {
 		req := persistent("a", lockcore.Shared("r"))
 		s := tryAcquire(t, l, req)
 		upgraded := make(chan error, 1)
@@ -44,26 +44,26 @@ func TestUpgrade_NextAttemptOfThePart_SupersedesIt(t *testing.T) {
 // An upgrade whose answer was lost was once tried to be taken back a single time. Without an end of its
 // TTL, the exclusive part stood forever, although Leave and Close returned nil.
 func TestUpgrade_AnswerIsLostInAnOutage_IsTakenBack(t *testing.T) {
-	eachCase(t, map[string]func(*testing.T, *lockcore.Locker, *lockcore.Session, *faultStore){
-		"others share again": func(t *testing.T, l *lockcore.Locker, _ *lockcore.Session, e *faultStore) {
+	eachCase(t, map[string]func(*testing.T, *lockcore.Steps, *lockcore.Session, *faultStore){
+		"others share again": func(t *testing.T, l *lockcore.Steps, _ *lockcore.Session, e *faultStore) {
 			t.Helper()
 			elapse(time.Minute)
 			require.Len(t, e.Document("r").Entries, 1)
 			require.Equal(t, rules.Shared, e.Document("r").Entries[0].Mode)
 			tryAcquire(t, l, request("b", lockcore.Shared("r")))
 		},
-		"it leaves": func(t *testing.T, l *lockcore.Locker, s *lockcore.Session, e *faultStore) {
+		"it leaves": func(t *testing.T, l *lockcore.Steps, s *lockcore.Session, e *faultStore) {
 			t.Helper()
 			require.NoError(t, s.Leave(t.Context()))
 			require.NoError(t, l.Close(t.Context()))
 			require.Empty(t, e.Document("r").Entries)
 		},
-		"the process closes": func(t *testing.T, l *lockcore.Locker, _ *lockcore.Session, e *faultStore) {
+		"the process closes": func(t *testing.T, l *lockcore.Steps, _ *lockcore.Session, e *faultStore) {
 			t.Helper()
 			require.NoError(t, l.Close(t.Context()))
 			require.Empty(t, e.Document("r").Entries)
 		},
-	}, func(t *testing.T, l *lockcore.Locker, e *faultStore, after func(*testing.T, *lockcore.Locker, *lockcore.Session, *faultStore)) {
+	}, func(t *testing.T, l *lockcore.Steps, e *faultStore, after func(*testing.T, *lockcore.Steps, *lockcore.Session, *faultStore)) {
 		s := tryAcquire(t, l, endless("a", lockcore.Shared("r")))
 		e.set(nil, func(_ context.Context, c command) error {
 			if !grants("a")(c) {
@@ -83,7 +83,7 @@ func TestUpgrade_AnswerIsLostInAnOutage_IsTakenBack(t *testing.T) {
 
 // Close once did not wait for upgrades: the dead request stayed at the head of the queue.
 func TestUpgrade_Close_EndsIt(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		other := newLocker(t, e, lockcore.Config{})
 		tryAcquire(t, other, request("reader", lockcore.Shared("r")))
 		s := tryAcquire(t, l, request("a", lockcore.Shared("r")))
@@ -120,7 +120,7 @@ func TestUpgrade_KeepsWhatTheRequestSays(t *testing.T) {
 }
 
 func TestDowngrade_DuringRenewal_IsKept(t *testing.T) {
-	virtual(t, lockcore.Config{TTL: 6 * time.Second}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{TTL: 6 * time.Second}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		leases := enter(t, l, request("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2")))
 		renewed, downgraded := make(chan struct{}), make(chan struct{})
 		e.set(nil, times(1, func(context.Context, command) error { // the answer is on its way until both are downgraded
@@ -193,7 +193,7 @@ func TestUpgrade_EndlessLease_StaysEndless(t *testing.T) {
 	t.Parallel()
 	l := setup(t, lockcore.Config{})
 	req := endless("a", lockcore.Shared("r"))
-	s := tryAcquire(t, l.Locker, req)
+	s := tryAcquire(t, l.Steps, req)
 	require.NoError(t, s.Upgrade(t.Context(), "r"))
 	require.Equal(t, lockcore.Forever, s.Leases()[0].Left)
 	require.NoError(t, s.Release(t.Context()))

@@ -16,31 +16,31 @@ import (
 // keeps its hold.
 func TestRequest_OneOfTwoIsRefused_WritesNothing(t *testing.T) {
 	both := []lockcore.Resource{lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2")}
-	eachCase(t, map[string]func(t *testing.T, l *lockcore.Locker){
-		"busy": func(t *testing.T, l *lockcore.Locker) {
+	eachCase(t, map[string]func(t *testing.T, l *lockcore.Steps){
+		"busy": func(t *testing.T, l *lockcore.Steps) {
 			t.Helper()
 			_, err := l.TryEnter(t.Context(), request("a", both...))
 			require.ErrorIs(t, err, lockcore.ErrBusy)
 		},
-		"full": func(t *testing.T, l *lockcore.Locker) {
+		"full": func(t *testing.T, l *lockcore.Steps) {
 			t.Helper()
 			req := numbered("a", both...)
 			_, err := l.Enter(t.Context(), req)
 			require.ErrorIs(t, err, lockcore.ErrQueueFull)
 		},
-		"full, and would wait": func(t *testing.T, l *lockcore.Locker) {
+		"full, and would wait": func(t *testing.T, l *lockcore.Steps) {
 			t.Helper()
 			_, err := l.Acquire(t.Context(), request("a", both...))
 			require.ErrorIs(t, err, lockcore.ErrQueueFull)
 		},
-		"another run, and would wait": func(t *testing.T, l *lockcore.Locker) {
+		"another run, and would wait": func(t *testing.T, l *lockcore.Steps) {
 			t.Helper()
 			req := request("other", both...)
 			req.Run = "two"
 			_, err := l.Acquire(t.Context(), req)
 			require.ErrorIs(t, err, lockcore.ErrOtherRun)
 		},
-		"another run": func(t *testing.T, l *lockcore.Locker) {
+		"another run": func(t *testing.T, l *lockcore.Steps) {
 			t.Helper()
 			req := request("other", both...)
 			req.Run = "two"
@@ -48,7 +48,7 @@ func TestRequest_OneOfTwoIsRefused_WritesNothing(t *testing.T) {
 			require.ErrorIs(t, err, lockcore.ErrOtherRun)
 			require.Empty(t, leases)
 		},
-		"lost": func(t *testing.T, l *lockcore.Locker) {
+		"lost": func(t *testing.T, l *lockcore.Steps) {
 			t.Helper()
 			used := lockcore.Exclusive("r/2")
 			used.HeldSince = 9
@@ -57,7 +57,7 @@ func TestRequest_OneOfTwoIsRefused_WritesNothing(t *testing.T) {
 			_, err := l.TryEnter(t.Context(), req)
 			require.ErrorIs(t, err, lockcore.ErrLost)
 		},
-	}, func(t *testing.T, l *lockcore.Locker, db *faultStore, refused func(*testing.T, *lockcore.Locker)) {
+	}, func(t *testing.T, l *lockcore.Steps, db *faultStore, refused func(*testing.T, *lockcore.Steps)) {
 		other := newLocker(t, db, lockcore.Config{MaxWaiters: 1})
 		holder := request("other", lockcore.Exclusive("r/2"))
 		holder.Run, holder.TTL = "one", time.Hour
@@ -97,7 +97,7 @@ func TestTryEnter_CannotLookAtOnce_WritesNothing(t *testing.T) {
 			require.NoError(t, db.Store.Reserve(t.Context(), "r/2", rules.Reservation{By: "far", Until: time.Now().Add(3 * time.Second)}))
 		},
 		"the read fails": func(_ *testing.T, db *faultStore) { db.set(times(1, failing(errNotSent), of(kindLoad)), nil) },
-	}, func(t *testing.T, l *lockcore.Locker, db *faultStore, happens func(*testing.T, *faultStore)) {
+	}, func(t *testing.T, l *lockcore.Steps, db *faultStore, happens func(*testing.T, *faultStore)) {
 		enter(t, l, request("expired", lockcore.Exclusive("r/1")))
 		elapse(time.Minute)
 		holder := request("holder", lockcore.Exclusive("r/2"))
@@ -125,7 +125,7 @@ func TestTryEnter_OneOfTwoIsDamaged_WritesNothing(t *testing.T) {
 
 // A request that gives up during an outage is taken back when the database answers again, not only when its TTL ends.
 func TestAcquire_GivesUpInAnOutage_IsTakenBack(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, db *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		other := newLocker(t, db, lockcore.Config{})
 		holder := request("holder", lockcore.Exclusive("r/2"))
 		holder.TTL = time.Hour

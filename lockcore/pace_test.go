@@ -15,15 +15,15 @@ import (
 )
 
 // step is a request of a workflow's step.
-func step(lockID string, schedule uint32) lockcore.Request {
-	return lockcore.Request{
-		LockID: lockID, Run: "run", Part: "p", Order: lockcore.Order{Schedule: schedule, Attempt: 1}, MaxWait: 2 * time.Second,
+func step(lockID string, schedule uint32) lockcore.StepRequest {
+	return lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: lockID, Run: "run", Part: "p", Order: lockcore.Order{Schedule: schedule, Attempt: 1}}, MaxWait: 2 * time.Second,
 		Resources: []lockcore.Resource{lockcore.Exclusive("r")},
 	}
 }
 
 // lasting has some holds of r begin and end, so that a Locker knows how long they last.
-func lasting(t *testing.T, l *lockcore.Locker, each time.Duration) {
+func lasting(t *testing.T, l *lockcore.Steps, each time.Duration) {
 	t.Helper()
 	for i := range 3 {
 		leases := confirm(t, l, step(fmt.Sprint("before/", i), 1))
@@ -33,7 +33,7 @@ func lasting(t *testing.T, l *lockcore.Locker, each time.Duration) {
 }
 
 // entering asks in the background, and sends when it was let in, or the error.
-func entering(t *testing.T, l *lockcore.Locker, lockID string, each time.Duration) <-chan error {
+func entering(t *testing.T, l *lockcore.Steps, lockID string, each time.Duration) <-chan error {
 	t.Helper()
 	out := make(chan error, 1)
 	go func() {
@@ -49,7 +49,7 @@ func entering(t *testing.T, l *lockcore.Locker, lockID string, each time.Duratio
 }
 
 func TestEnter_ShortHolds_WaitsWhileItsGrantIsNear(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, _ *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, _ *faultStore) {
 		const each = 50 * time.Millisecond
 		lasting(t, l, each)
 		var all []<-chan error
@@ -80,7 +80,7 @@ func TestEnter_GrantIsFar_DoesNotWait(t *testing.T) {
 	eachCase(t, map[string]test{
 		"the turns of four come in half of the time": {200 * time.Millisecond, 4},
 		"a place does not move for long":             {600 * time.Millisecond, 0},
-	}, func(t *testing.T, l *lockcore.Locker, _ *faultStore, c test) {
+	}, func(t *testing.T, l *lockcore.Steps, _ *faultStore, c test) {
 		lasting(t, l, c.each)
 		holder := confirm(t, l, step("holder", 1))
 		var waiting []<-chan error
@@ -98,7 +98,7 @@ func TestEnter_GrantIsFar_DoesNotWait(t *testing.T) {
 }
 
 func TestEnter_BehindMoreThanMayWait_DoesNotWait(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, _ *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, _ *faultStore) {
 		l.LimitInlineWaits(2)
 		lasting(t, l, 5*time.Millisecond)
 		holder := confirm(t, l, step("holder", 1))
@@ -115,7 +115,7 @@ func TestEnter_BehindMoreThanMayWait_DoesNotWait(t *testing.T) {
 }
 
 func TestEnter_GrantIsLate_WaitsWhileThePositionMoves(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, _ *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, _ *faultStore) {
 		lasting(t, l, 5*time.Millisecond)
 		var all []<-chan error
 		for i := range 6 {
@@ -131,7 +131,7 @@ func TestEnter_GrantIsLate_WaitsWhileThePositionMoves(t *testing.T) {
 }
 
 func TestEnter_PositionDoesNotMove_StopsWaiting(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, _ *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, _ *faultStore) {
 		lasting(t, l, 5*time.Millisecond)
 		confirm(t, l, step("holder", 1))
 		began := time.Now()
@@ -143,7 +143,7 @@ func TestEnter_PositionDoesNotMove_StopsWaiting(t *testing.T) {
 // The write that grants the request is on its way when the wait ends. A request that gave up then would leave
 // a grant that nobody uses, and that keeps all others out until its TTL ends.
 func TestEnter_GrantedWhileItGivesUp_Holds(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, db *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		leases := confirm(t, l, step("holder", 1))
 		next := entering(t, l, "next", 0)
 		elapse(pace.PositionWait - 10*time.Millisecond)
@@ -155,7 +155,7 @@ func TestEnter_GrantedWhileItGivesUp_Holds(t *testing.T) {
 
 // Nothing is known of how long holds last: one that is next in line waits a moment, and one further back does not.
 func TestEnter_HoldsUnknown_OnlyTheNextWaits(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, _ *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, _ *faultStore) {
 		holder := tryAcquire(t, l, request("holder", lockcore.Exclusive("r")))
 		next := entering(t, l, "next", 0)
 		_, err := l.Enter(t.Context(), step("second", 1))
@@ -172,7 +172,7 @@ func TestEnter_MaxWait_IsSharedByAllResources(t *testing.T) {
 	eachCase(t, map[string]test{
 		"as it says":       {400 * time.Millisecond, 0, 400 * time.Millisecond},
 		"a quarter of TTL": {2 * time.Second, 1400 * time.Millisecond, 350 * time.Millisecond},
-	}, func(t *testing.T, l *lockcore.Locker, _ *faultStore, c test) {
+	}, func(t *testing.T, l *lockcore.Steps, _ *faultStore, c test) {
 		for i, resource := range []string{"a", "b"} {
 			holder := tryAcquire(t, l, request("holder", lockcore.Exclusive(resource)))
 			time.AfterFunc(time.Duration(i+1)*300*time.Millisecond, func() { _ = holder.Release(t.Context()) })
@@ -189,7 +189,7 @@ func TestEnter_MaxWait_IsSharedByAllResources(t *testing.T) {
 }
 
 func TestEnter_LongHolds_DoesNotWait(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, _ *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, _ *faultStore) {
 		lasting(t, l, 2*time.Second)
 		confirm(t, l, step("holder", 1))
 		began := time.Now()
@@ -242,7 +242,7 @@ func TestOnWakeup_ShortHolds_CallsParkedRequestsEarly(t *testing.T) {
 	eachCase(t, map[string]test{
 		"short holds": {50 * time.Millisecond, 25, 4}, "long holds": {2 * time.Second, 25, 0},
 		"no room to wait": {50 * time.Millisecond, 0, 0}, "room for two": {50 * time.Millisecond, 2, 2},
-	}, func(t *testing.T, l *lockcore.Locker, _ *faultStore, c test) {
+	}, func(t *testing.T, l *lockcore.Steps, _ *faultStore, c test) {
 		l.LimitInlineWaits(c.most)
 		var early []string
 		defer l.OnWakeup(func(w lockcore.Wakeup) {
@@ -267,7 +267,7 @@ func TestOnWakeup_ShortHolds_CallsParkedRequestsEarly(t *testing.T) {
 // Whoever holds next is in the same process, which hears of the end without looking. Before the first
 // turn the process does not know that.
 func TestWatcher_HolderInTheSameProcess_ReadsRarely(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		const each = 40 * time.Millisecond
 		lasting(t, l, each)
 		var all []<-chan error
@@ -288,7 +288,7 @@ func TestWatcher_HolderInTheSameProcess_ReadsRarely(t *testing.T) {
 
 // A saga's lock is released by the process that runs its workflow.
 func TestWatcher_KeptHold_IsReadOften(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		elsewhere := newLocker(t, e.Store, lockcore.Config{})
 		lasting(t, l, 20*time.Millisecond)
 		before := confirm(t, l, step("before", 1))
@@ -312,7 +312,7 @@ func TestWatcher_KeptHold_IsReadOften(t *testing.T) {
 }
 
 func TestWatcher_LongHold_IsReadLessOften(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		elsewhere := newLocker(t, e.Store, lockcore.Config{})
 		lasting(t, l, 5*time.Millisecond)
 		holder := tryAcquire(t, elsewhere, request("holder", lockcore.Exclusive("r")))
@@ -328,7 +328,7 @@ func TestWatcher_LongHold_IsReadLessOften(t *testing.T) {
 
 // The waiters for other resources are woken although writes of one document hang.
 func TestWatcher_WritesOfOneDocumentHang_OthersAreWoken(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, db *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		other := newLocker(t, db, lockcore.Config{})
 		dead := request("dead", lockcore.Exclusive("a"))
 		dead.TTL = time.Second

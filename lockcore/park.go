@@ -33,7 +33,7 @@ const (
 // a *BusyError, and the time after which to call Recheck again: 20 s at first, and up to 10 min when the
 // request has waited long. A request whose Recheck comes twice as late is passed over until the next one. The
 // victim of a deadlock gets a *DeadlockError. Other errors are the database's, and ctx's.
-func (l *Locker) Recheck(ctx context.Context, req Request) (again time.Duration, err error) {
+func (l *Steps) Recheck(ctx context.Context, req StepRequest) (again time.Duration, err error) {
 	req, err = l.complete(req, false)
 	if err != nil {
 		return 0, err
@@ -100,7 +100,7 @@ func knows(d *rules.Document, op *rules.Acquire) bool {
 // knows that the request will be repeated. A request that is passed over, since it was not refreshed in time,
 // is still passed over. The lease names resource, lock ID, run, part and order. A request that does not exist
 // is not an error. Errors are the database's, and ctx's.
-func (l *Locker) KeepPosition(ctx context.Context, lease Lease) error {
+func (l *Steps) KeepPosition(ctx context.Context, lease Lease) error {
 	if err := checkEnd("lease", lease.LockID, 0, []string{lease.Resource}); err != nil {
 		return err
 	}
@@ -115,8 +115,8 @@ func (l *Locker) KeepPosition(ctx context.Context, lease Lease) error {
 		return nil
 	}
 	w := d.Waiters[i]
-	req := Request{
-		LockID: w.LockID, Run: w.Label, Within: w.Within, Saga: w.Saga, Part: w.Part, Order: lease.Order, Owner: cmp.Or(w.Owner, w.LockID), NeverVictim: w.NeverVictim,
+	req := StepRequest{
+		Caller: Caller{LockID: w.LockID, Run: w.Label, Within: w.Within, Saga: w.Saga, Part: w.Part, Order: lease.Order}, Owner: cmp.Or(w.Owner, w.LockID), NeverVictim: w.NeverVictim,
 	}
 	if w.Started != nil {
 		req.Started = *w.Started
@@ -143,7 +143,7 @@ func (l *Locker) refresh(ctx context.Context, op rules.Acquire) (update.Answer, 
 	return l.do(ctx, "refresh", orderOf(op.Order), l.call(ctx, op, ending{}))
 }
 
-// Wakeup reports that repeating a queued request, by [Locker.Enter] with a greater order, is worthwhile.
+// Wakeup reports that repeating a queued request, by [Steps.Enter] with a greater order, is worthwhile.
 type Wakeup struct {
 	Resource string
 	LockID   string
@@ -198,7 +198,7 @@ func holdsGranted(d *rules.Document) (wakeups []Wakeup) {
 //
 // stop waits for calls of f under way, so f must not call it; after stop, f is not called again. Close also
 // stops the calls, but does not wait.
-func (l *Locker) OnWakeup(f func(Wakeup)) (stop func()) {
+func (l *Steps) OnWakeup(f func(Wakeup)) (stop func()) {
 	w := l.watch
 	one := &listener{f: f}
 	w.mu.Lock()
@@ -245,7 +245,7 @@ func (one *listener) stop() {
 // WatchFor watches a resource as long as parked requests wait for it. It grants the head of the queue a
 // claim when the holder expires, and searches for deadlocks. It reports to OnWakeup; without a function
 // there it does nothing. It returns at once.
-func (l *Locker) WatchFor(resource string) {
+func (l *Steps) WatchFor(resource string) {
 	w := l.watch
 	now := time.Now()
 	w.mu.Lock()

@@ -17,14 +17,14 @@ import (
 
 // parked is a Locker with a listener, as the waits of workflows need it.
 type parked struct {
-	*lockcore.Locker
+	*lockcore.Steps
 	db    *faultStore
 	wakes chan lockcore.Wakeup
 }
 
-func listening(t *testing.T, l *lockcore.Locker, db *faultStore) *parked {
+func listening(t *testing.T, l *lockcore.Steps, db *faultStore) *parked {
 	t.Helper()
-	p := &parked{Locker: l, db: db, wakes: make(chan lockcore.Wakeup, 100)}
+	p := &parked{Steps: l.Steps(), db: db, wakes: make(chan lockcore.Wakeup, 100)}
 	t.Cleanup(l.OnWakeup(func(w lockcore.Wakeup) {
 		select {
 		case p.wakes <- w:
@@ -37,7 +37,7 @@ func listening(t *testing.T, l *lockcore.Locker, db *faultStore) *parked {
 // whileParked runs a test in virtual time, with a Locker that has a listener.
 func whileParked(t *testing.T, test func(t *testing.T, p *parked)) {
 	t.Helper()
-	virtual(t, lockcore.Config{HoldTTL: 10 * time.Minute}, func(t *testing.T, l *lockcore.Locker, db *faultStore) {
+	virtual(t, lockcore.Config{HoldTTL: 10 * time.Minute}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		test(t, listening(t, l, db))
 	})
 }
@@ -59,7 +59,7 @@ func (p *parked) wakeup(t *testing.T, lockID string) lockcore.Wakeup {
 }
 
 // persistent returns a numbered request of a step that keeps its hold.
-func persistent(lockID string, resources ...lockcore.Resource) lockcore.Request {
+func persistent(lockID string, resources ...lockcore.Resource) lockcore.StepRequest {
 	req := numbered(lockID, resources...)
 	req.Persist = true
 	return req
@@ -73,17 +73,17 @@ func stopped(lockID string) lockcore.Release {
 
 func TestOnWakeup_LeaveMakesAClaim_IsReported(t *testing.T) {
 	whileParked(t, func(t *testing.T, p *parked) {
-		leases := confirm(t, p.Locker, persistent("a", lockcore.Exclusive("r")))
-		queue(t, p.Locker, persistent("b", lockcore.Exclusive("r")))
+		leases := confirm(t, p.Locker.Steps(), persistent("a", lockcore.Exclusive("r")))
+		queue(t, p.Locker.Steps(), persistent("b", lockcore.Exclusive("r")))
 		require.NoError(t, p.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: lockcore.LastAttempt(1)}))
-		leave(t, p.Locker, leases...) // the release only cut off its part
+		leave(t, p.Locker.Steps(), leases...) // the release only cut off its part
 		require.Equal(t, lockcore.Wakeup{Resource: "r", LockID: "b", Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, p.wakeup(t, "b"))
 	})
 }
 
 // A stopped listener was once called after stop had returned.
 func TestOnWakeup_Stop_WaitsForARunningCall(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, _ *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, _ *faultStore) {
 		called, proceed := make(chan struct{}, 100), make(chan struct{})
 		var running, stopped atomic.Bool
 		stop := l.OnWakeup(func(lockcore.Wakeup) {
@@ -128,7 +128,7 @@ func TestOnWakeup_Stop_ReleasesTheListener(t *testing.T) {
 }
 
 // listenAndStop closes collected when the memory of the listener is free.
-func listenAndStop(l *lockcore.Locker, collected chan struct{}) {
+func listenAndStop(l *lockcore.Steps, collected chan struct{}) {
 	large := new([1 << 20]byte)
 	runtime.AddCleanup(large, func(int) { close(collected) }, 0)
 	stop := l.OnWakeup(func(lockcore.Wakeup) { large[0]++ })
@@ -151,13 +151,13 @@ func TestWatchFor_HolderDies_WakesTheWaiter(t *testing.T) {
 	whileParked(t, func(t *testing.T, p *parked) {
 		dead := request("dead", lockcore.Exclusive("r"))
 		dead.TTL = 100 * time.Millisecond
-		enter(t, p.Locker, dead)
+		enter(t, p.Locker.Steps(), dead)
 		next := persistent("b", lockcore.Exclusive("r"))
-		queue(t, p.Locker, next)
+		queue(t, p.Locker.Steps(), next)
 		p.WatchFor("r")
 		p.wakeup(t, "b")
 		next.Order.Schedule++
-		confirm(t, p.Locker, next)
+		confirm(t, p.Locker.Steps(), next)
 		end := stopped("b")
 		end.Order = next.Order
 		require.NoError(t, p.Release(t.Context(), end))
@@ -175,14 +175,14 @@ func TestWatchFor_Deadlock_WakesTheVictim(t *testing.T) {
 			whileParked(t, func(t *testing.T, p *parked) {
 				other := newLocker(t, p.db.Store, lockcore.Config{})
 				for lockID, has := range map[string]string{"old": "r1", "young": "r2"} {
-					leave(t, p.Locker, confirm(t, p.Locker, persistent(lockID, lockcore.Exclusive(has)))...)
+					leave(t, p.Locker.Steps(), confirm(t, p.Locker.Steps(), persistent(lockID, lockcore.Exclusive(has)))...)
 				}
 				started := time.Now()
 				waits := persistent("old", lockcore.Exclusive("r2"))
 				waits.Part, waits.Started = "second step", started
-				queue(t, p.Locker, waits)
+				queue(t, p.Locker.Steps(), waits)
 				waits.LockID, waits.Resources, waits.Started = "young", []lockcore.Resource{lockcore.Exclusive("r1")}, started.Add(time.Second)
-				queue(t, p.Locker, waits)
+				queue(t, p.Locker.Steps(), waits)
 				p.WatchFor("r1")
 				p.WatchFor("r2")
 				if elsewhere {
@@ -222,10 +222,10 @@ func TestWatchFor_FreedElsewhere_WakesWithinTwoSeconds(t *testing.T) {
 			whileParked(t, func(t *testing.T, p *parked) {
 				p.db.set(c.before, nil)
 				other := newLocker(t, p.db.Store, lockcore.Config{})
-				confirm(t, p.Locker, persistent("a", lockcore.Exclusive("r")))
+				confirm(t, p.Locker.Steps(), persistent("a", lockcore.Exclusive("r")))
 				req := persistent("b", lockcore.Exclusive("r"))
 				req.HoldOnly = c.holdOnly
-				queue(t, p.Locker, req)
+				queue(t, p.Locker.Steps(), req)
 				p.WatchFor("r")
 				elapse(time.Minute)
 				if c.before == nil {
@@ -246,18 +246,18 @@ func TestWatchFor_FreedElsewhere_WakesWithinTwoSeconds(t *testing.T) {
 // The queue is l.a, w, l.b. When l.a is granted, l.b may join it.
 func TestWatchFor_SameLockIDHolds_WakesTheWaiterThatJoins(t *testing.T) {
 	whileParked(t, func(t *testing.T, p *parked) {
-		held := tryAcquire(t, p.Locker, request("h", lockcore.Exclusive("r")))
-		ask := func(lockID, part string) lockcore.Request {
+		held := tryAcquire(t, p.Locker.Steps(), request("h", lockcore.Exclusive("r")))
+		ask := func(lockID, part string) lockcore.StepRequest {
 			req := numbered(lockID, lockcore.Exclusive("r"))
 			req.Part = part
 			return req
 		}
-		for _, req := range []lockcore.Request{ask("l", "a"), ask("w", "a"), ask("l", "b")} {
-			queue(t, p.Locker, req)
+		for _, req := range []lockcore.StepRequest{ask("l", "a"), ask("w", "a"), ask("l", "b")} {
+			queue(t, p.Locker.Steps(), req)
 		}
 		p.WatchFor("r")
 		require.NoError(t, held.Release(t.Context()))
-		confirm(t, p.Locker, ask("l", "a"))
+		confirm(t, p.Locker.Steps(), ask("l", "a"))
 		deadlocks, err := p.Deadlocks(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, deadlocks)
@@ -266,7 +266,7 @@ func TestWatchFor_SameLockIDHolds_WakesTheWaiterThatJoins(t *testing.T) {
 			require.Empty(t, w.Deadlock)
 		}
 		require.LessOrEqual(t, time.Since(since), 2*time.Second)
-		confirm(t, p.Locker, ask("l", "b"))
+		confirm(t, p.Locker.Steps(), ask("l", "b"))
 	})
 }
 
@@ -275,8 +275,8 @@ func TestWatchFor_ManyResources_AreReadTogether(t *testing.T) {
 	whileParked(t, func(t *testing.T, p *parked) {
 		for i := range 500 {
 			res := lockcore.Exclusive(fmt.Sprint("r/", i))
-			enter(t, p.Locker, endless("holder", res))
-			queue(t, p.Locker, numbered("waits", res))
+			enter(t, p.Locker.Steps(), endless("holder", res))
+			queue(t, p.Locker.Steps(), numbered("waits", res))
 			p.WatchFor(res.Name)
 			elapse(100 * time.Millisecond)
 		}
@@ -340,7 +340,7 @@ func TestRecheck_ReturnsNil_WhenAskingIsWorthwhile(t *testing.T) {
 
 // The server is behind: there the resource is free, and the request does not wait.
 func TestRecheck_ReadIsOlderThanTheRequest_IsBusy(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, db *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		leave(t, l, confirm(t, l, numbered("before", lockcore.Exclusive("r")))...)
 		behind := newLocker(t, newLaggingStore(db, "r"), lockcore.Config{})
 		enter(t, l, request("a", lockcore.Exclusive("r")))
@@ -354,7 +354,7 @@ func TestRecheck_ReadIsOlderThanTheRequest_IsBusy(t *testing.T) {
 func TestRecheck_RequestThatCannotQueue_IsRefused(t *testing.T) {
 	t.Parallel()
 	l, db := inMemory(t, lockcore.Config{})
-	for _, req := range []lockcore.Request{numbered("b", lockcore.Exclusive("r"), lockcore.Exclusive("other")), request("b", lockcore.Exclusive("r"))} {
+	for _, req := range []lockcore.StepRequest{numbered("b", lockcore.Exclusive("r"), lockcore.Exclusive("other")), request("b", lockcore.Exclusive("r"))} {
 		_, err := l.Recheck(t.Context(), req)
 		require.ErrorIs(t, err, lockcore.ErrInvalid)
 	}
@@ -397,7 +397,7 @@ func TestKeepPosition_Waiter_KeepsItsPosition(t *testing.T) {
 func TestQueue_DeadWaitersAhead_CostTheirClaims(t *testing.T) {
 	t.Parallel()
 	const dead, bound = 5, 30*time.Second + 5*30*time.Second + time.Second
-	prepare := func(t *testing.T, l *lockcore.Locker) {
+	prepare := func(t *testing.T, l *lockcore.Steps) {
 		t.Helper()
 		confirm(t, l, numbered("holder", lockcore.Exclusive("r")))
 		for i := range dead {
@@ -406,7 +406,7 @@ func TestQueue_DeadWaitersAhead_CostTheirClaims(t *testing.T) {
 	}
 	for _, ttl := range []time.Duration{0, time.Hour} {
 		t.Run(fmt.Sprint("Acquire with WaiterTTL ", ttl), func(t *testing.T) {
-			virtual(t, lockcore.Config{WaiterTTL: ttl}, func(t *testing.T, l *lockcore.Locker, _ *faultStore) {
+			virtual(t, lockcore.Config{WaiterTTL: ttl}, func(t *testing.T, l *lockcore.Steps, _ *faultStore) {
 				since := time.Now()
 				prepare(t, l)
 				got := <-acquireLater(t.Context(), l, request("live", lockcore.Exclusive("r")))
@@ -419,8 +419,8 @@ func TestQueue_DeadWaitersAhead_CostTheirClaims(t *testing.T) {
 	t.Run("WatchFor", func(t *testing.T) {
 		whileParked(t, func(t *testing.T, p *parked) {
 			since := time.Now()
-			prepare(t, p.Locker)
-			queue(t, p.Locker, numbered("live", lockcore.Exclusive("r")))
+			prepare(t, p.Locker.Steps())
+			queue(t, p.Locker.Steps(), numbered("live", lockcore.Exclusive("r")))
 			p.WatchFor("r")
 			p.wakeup(t, "live")
 			require.LessOrEqual(t, time.Since(since), bound)
@@ -470,7 +470,7 @@ func (p *parked) park(t *testing.T, lockID string, dies time.Time) (granted time
 // A hundred requests park for an hour, and their processes die. Then the holder releases.
 func TestQueue_CrowdOfDeadParkedRequests_CostsTwentyMinutes(t *testing.T) {
 	whileParked(t, func(t *testing.T, p *parked) {
-		held := tryAcquire(t, p.Locker, request("holder", lockcore.Exclusive("r")))
+		held := tryAcquire(t, p.Locker.Steps(), request("holder", lockcore.Exclusive("r")))
 		start := time.Now()
 		die := start.Add(time.Hour)
 		var dead sync.WaitGroup

@@ -30,7 +30,7 @@ func TestSession_PoolIsFull_LossNamesThePool(t *testing.T) {
 	l, err := lockcore.New(coll, lockcore.Config{TTL: 3 * time.Second})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close(context.WithoutCancel(t.Context())) })
-	session := l.NewSession(t.Context(), enter(t, l, request("a", lockcore.Exclusive("r"))))
+	session := l.Steps().NewSession(t.Context(), enter(t, l.Steps(), request("a", lockcore.Exclusive("r"))))
 	var slow sync.WaitGroup
 	for range 8 {
 		slow.Go(func() {
@@ -59,7 +59,7 @@ func TestSession_PoolIsFull_EveryLossNamesThePool(t *testing.T) {
 		"many":           {25, false, 3 * time.Second},
 		"many, long":     {25, false, 30 * time.Second},
 	}
-	eachCase(t, cases, func(t *testing.T, l *lockcore.Locker, db *faultStore, c lease) {
+	eachCase(t, cases, func(t *testing.T, l *lockcore.Steps, db *faultStore, c lease) {
 		var first *lockcore.Session
 		for i := range c.parties {
 			s := tryAcquire(t, l, withTTL(c.ttl, request(fmt.Sprint("holder/", i), lockcore.Shared("r"))))

@@ -11,25 +11,27 @@ import (
 )
 
 // raising runs fn with the Locker of a workflow "w" and the bar of its saga "1" up to schedule 2.
-func raising(t *testing.T, fn func(t *testing.T, l *lockcore.Locker, bar lockcore.Raise)) {
+func raising(t *testing.T, fn func(t *testing.T, l *lockcore.Steps, bar lockcore.Raise)) {
 	t.Helper()
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, _ *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, _ *faultStore) {
 		fn(t, l, lockcore.Raise{LockID: "w", Run: "one", Saga: "1", Order: lockcore.LastAttempt(2), Resources: []string{"r"}})
 	})
 }
 
 // ofSaga makes a request one of a saga, with a schedule and attempt.
-func ofSaga(saga string, schedule, attempt uint32) func(*lockcore.Request) {
-	return func(req *lockcore.Request) {
+func ofSaga(saga string, schedule, attempt uint32) func(*lockcore.StepRequest) {
+	return func(req *lockcore.StepRequest) {
 		req.Saga, req.Order = saga, lockcore.Order{Schedule: schedule, Attempt: attempt}
 	}
 }
 
 // inStepScope gives a request a lock ID of its own within the workflow's.
-func inStepScope(req *lockcore.Request) { req.LockID, req.Within, req.Persist = "w/step", "w", false }
+func inStepScope(req *lockcore.StepRequest) {
+	req.LockID, req.Within, req.Persist = "w/step", "w", false
+}
 
 func TestRaise_RunningPart_IsCutOffAndWaitedFor(t *testing.T) {
-	raising(t, func(t *testing.T, l *lockcore.Locker, bar lockcore.Raise) {
+	raising(t, func(t *testing.T, l *lockcore.Steps, bar lockcore.Raise) {
 		step, err := l.Acquire(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1)))
 		require.NoError(t, err)
 		for range 2 { // it may be repeated
@@ -55,7 +57,7 @@ func TestRaise_RunningPart_IsCutOffAndWaitedFor(t *testing.T) {
 }
 
 func TestRaise_PartNeverLeaves_EndsWithItsTTL(t *testing.T) {
-	raising(t, func(t *testing.T, l *lockcore.Locker, bar lockcore.Raise) {
+	raising(t, func(t *testing.T, l *lockcore.Steps, bar lockcore.Raise) {
 		bar.Resources = []string{"q", "r", "s"}
 		enter(t, l, ofRun("one", "long", ofSaga("1", 1, 1)))
 		short := ofRun("one", "short", ofSaga("1", 2, 1))
@@ -71,16 +73,16 @@ func TestRaise_PartNeverLeaves_EndsWithItsTTL(t *testing.T) {
 }
 
 func TestRaise_LaterAttemptOfAnEarlierOrder_IsRefused(t *testing.T) {
-	raising(t, func(t *testing.T, l *lockcore.Locker, bar lockcore.Raise) {
+	raising(t, func(t *testing.T, l *lockcore.Steps, bar lockcore.Raise) {
 		require.NoError(t, l.Raise(t.Context(), bar))
-		for _, barred := range []lockcore.Request{ofRun("one", "step", ofSaga("1", 2, 9)), ofRun("one", "another", ofSaga("1", 1, 1)), ofRun("one", "", ofSaga("1", 2, 2), inStepScope)} {
+		for _, barred := range []lockcore.StepRequest{ofRun("one", "step", ofSaga("1", 2, 9)), ofRun("one", "another", ofSaga("1", 1, 1)), ofRun("one", "", ofSaga("1", 2, 2), inStepScope)} {
 			var superseded *lockcore.SupersededError
 			_, err := l.Enter(t.Context(), barred)
 			require.ErrorAs(t, err, &superseded)
 			require.Contains(t, superseded.Reason, "compensation")
 			require.Equal(t, bar.Order, superseded.By)
 		}
-		for _, free := range []lockcore.Request{
+		for _, free := range []lockcore.StepRequest{
 			ofRun("one", "step of another saga", ofSaga("2", 1, 1)), ofRun("one", "step of no saga", ofSaga("", 1, 1)), ofRun("one", "step", ofSaga("1", 3, 1)),
 		} {
 			leases, err := l.Enter(t.Context(), free)
@@ -91,7 +93,7 @@ func TestRaise_LaterAttemptOfAnEarlierOrder_IsRefused(t *testing.T) {
 }
 
 func TestRaise_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
-	raising(t, func(t *testing.T, l *lockcore.Locker, bar lockcore.Raise) {
+	raising(t, func(t *testing.T, l *lockcore.Steps, bar lockcore.Raise) {
 		kept := enter(t, l, ofRun("zero", "step"))
 		require.NoError(t, l.Leave(t.Context(), kept...))
 		other := errorAs[*lockcore.OtherRunError](t, l.Raise(t.Context(), bar))
@@ -100,13 +102,13 @@ func TestRaise_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
 		require.NoError(t, l.Raise(t.Context(), bar))
 		_, err := l.TryEnter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1)))
 		require.ErrorIs(t, err, lockcore.ErrSuperseded)
-		_, err = l.TryEnter(t.Context(), ofRun("one", "undo", ofSaga("1", 3, 1), func(req *lockcore.Request) { req.Resources[0].HeldSince = 9 }))
+		_, err = l.TryEnter(t.Context(), ofRun("one", "undo", ofSaga("1", 3, 1), func(req *lockcore.StepRequest) { req.Resources[0].HeldSince = 9 }))
 		require.NoError(t, err, "what the run before kept is the run's now")
 	})
 }
 
 func TestRaise_LostAnswer_IsRepeated(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, db *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		bar := lockcore.Raise{LockID: "w", Run: "one", Saga: "1", Order: lockcore.LastAttempt(2), Resources: []string{"r"}}
 		db.set(nil, cutting(of(kindSwap)))
 		unknown := errorAs[*lockcore.UnknownOutcomeError](t, l.Raise(t.Context(), bar))
@@ -119,7 +121,7 @@ func TestRaise_LostAnswer_IsRepeated(t *testing.T) {
 }
 
 func TestRaise_BadInput_IsRefused(t *testing.T) {
-	raising(t, func(t *testing.T, l *lockcore.Locker, bar lockcore.Raise) {
+	raising(t, func(t *testing.T, l *lockcore.Steps, bar lockcore.Raise) {
 		for field, change := range map[string]func(*lockcore.Raise){
 			"Raise.LockID":         func(r *lockcore.Raise) { r.LockID = "" },
 			"Raise.Run":            func(r *lockcore.Raise) { r.Run = "" },
@@ -137,8 +139,8 @@ func TestRaise_BadInput_IsRefused(t *testing.T) {
 }
 
 func TestRaise_PartWithoutEnd_EndsNevertheless(t *testing.T) {
-	raising(t, func(t *testing.T, l *lockcore.Locker, bar lockcore.Raise) {
-		enter(t, l, ofRun("one", "step", ofSaga("1", 2, 1), func(req *lockcore.Request) { req.TTL, req.HoldTTL = lockcore.Forever, lockcore.Forever }))
+	raising(t, func(t *testing.T, l *lockcore.Steps, bar lockcore.Raise) {
+		enter(t, l, ofRun("one", "step", ofSaga("1", 2, 1), func(req *lockcore.StepRequest) { req.TTL, req.HoldTTL = lockcore.Forever, lockcore.Forever }))
 		busy := errorAs[*lockcore.BusyError](t, l.Raise(t.Context(), bar))
 		require.Equal(t, 30*time.Second, busy.RetryIn)
 		elapse(busy.RetryIn)
@@ -147,7 +149,7 @@ func TestRaise_PartWithoutEnd_EndsNevertheless(t *testing.T) {
 }
 
 func TestRaise_ManyResources_AreAllBarred(t *testing.T) {
-	raising(t, func(t *testing.T, l *lockcore.Locker, bar lockcore.Raise) {
+	raising(t, func(t *testing.T, l *lockcore.Steps, bar lockcore.Raise) {
 		bar.Resources = nil
 		for i := range 150 {
 			bar.Resources = append(bar.Resources, fmt.Sprintf("r%03d", i))
@@ -156,7 +158,7 @@ func TestRaise_ManyResources_AreAllBarred(t *testing.T) {
 			require.NoError(t, l.Raise(t.Context(), bar))
 		}
 		for _, name := range bar.Resources {
-			_, err := l.TryEnter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1), func(req *lockcore.Request) { req.Resources[0].Name = name }))
+			_, err := l.TryEnter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1), func(req *lockcore.StepRequest) { req.Resources[0].Name = name }))
 			require.ErrorIs(t, err, lockcore.ErrSuperseded)
 		}
 	})
@@ -164,9 +166,9 @@ func TestRaise_ManyResources_AreAllBarred(t *testing.T) {
 
 // What one resource answers does not keep the bar from the others, and a part that still runs does not hide it.
 func TestRaise_AnotherRunHoldsOne_BarsTheOther(t *testing.T) {
-	raising(t, func(t *testing.T, l *lockcore.Locker, bar lockcore.Raise) {
+	raising(t, func(t *testing.T, l *lockcore.Steps, bar lockcore.Raise) {
 		enter(t, l, ofRun("zero", "step"))
-		onS := func(req *lockcore.Request) { req.Resources[0].Name = "s" }
+		onS := func(req *lockcore.StepRequest) { req.Resources[0].Name = "s" }
 		enter(t, l, ofRun("one", "step", ofSaga("1", 2, 1), onS))
 		bar.Resources = []string{"s", "r"}
 		err := l.Raise(t.Context(), bar)
@@ -178,7 +180,7 @@ func TestRaise_AnotherRunHoldsOne_BarsTheOther(t *testing.T) {
 }
 
 func TestRaise_SagaInside_IsBarred(t *testing.T) {
-	raising(t, func(t *testing.T, l *lockcore.Locker, bar lockcore.Raise) {
+	raising(t, func(t *testing.T, l *lockcore.Steps, bar lockcore.Raise) {
 		step := enter(t, l, ofRun("one", "step", ofSaga("1/4", 1, 1)))
 		other := enter(t, l, ofRun("one", "other", ofSaga("14", 1, 1)))
 		require.ErrorIs(t, l.Raise(t.Context(), bar), lockcore.ErrBusy)
@@ -193,18 +195,18 @@ func TestRaise_SagaInside_IsBarred(t *testing.T) {
 
 // A delayed step must be refused even after its saga has lost the hold in which its bar was.
 func TestRaise_HoldIsEvicted_BarRemains(t *testing.T) {
-	raising(t, func(t *testing.T, l *lockcore.Locker, bar lockcore.Raise) {
+	raising(t, func(t *testing.T, l *lockcore.Steps, bar lockcore.Raise) {
 		leave(t, l, enter(t, l, ofRun("one", "step", ofSaga("1", 1, 1)))...)
 		require.NoError(t, l.Raise(t.Context(), bar))
 		elapse(2 * time.Hour)
 		leave(t, l, enter(t, l, request("other", lockcore.Exclusive("r")))...)
-		_, err := l.TryEnter(t.Context(), ofRun("one", "step", ofSaga("1", 1, 2), func(req *lockcore.Request) { req.Reacquire = true }))
+		_, err := l.TryEnter(t.Context(), ofRun("one", "step", ofSaga("1", 1, 2), func(req *lockcore.StepRequest) { req.Reacquire = true }))
 		require.ErrorIs(t, err, lockcore.ErrSuperseded)
 	})
 }
 
 func TestRaise_Repeated_DrawsNoFence(t *testing.T) {
-	raising(t, func(t *testing.T, l *lockcore.Locker, bar lockcore.Raise) {
+	raising(t, func(t *testing.T, l *lockcore.Steps, bar lockcore.Raise) {
 		step := enter(t, l, ofRun("one", "step", ofSaga("1", 1, 1)))
 		leave(t, l, step...)
 		var fences []int64

@@ -25,7 +25,7 @@ func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
 // LeaveWithin is a Leave that may be delayed: it is sent after d, or earlier, together with the next command of
 // this Locker for the resource. It is sent at once if requests are known to wait for the resource. Close
 // waits for it.
-func (l *Locker) LeaveWithin(ctx context.Context, d time.Duration, leases ...Lease) error {
+func (l *Steps) LeaveWithin(ctx context.Context, d time.Duration, leases ...Lease) error {
 	defer l.life.calls.add()()
 	return l.leaveAll(ctx, leases, leaving{within: d})
 }
@@ -107,7 +107,7 @@ func (l *Locker) end(ctx context.Context, name string, of Lease, why ending, c *
 	return a, err
 }
 
-// Release is the input of [Locker.Release].
+// Release is the input of [Steps.Release].
 type Release struct {
 	// LockID is the lock ID whose holds, claims and queued requests end.
 	LockID string
@@ -147,7 +147,7 @@ type Release struct {
 // resources. A part that may still trust its lease drains: it excludes others until it leaves or expires,
 // as Status reports. Releasing what is not held is not an error. All resources are tried; errors are
 // joined. It may be repeated, and then ends nothing that was granted since.
-func (l *Locker) Release(ctx context.Context, r Release) error {
+func (l *Steps) Release(ctx context.Context, r Release) error {
 	if err := r.check(); err != nil {
 		return err
 	}
@@ -156,13 +156,13 @@ func (l *Locker) Release(ctx context.Context, r Release) error {
 	return errors.Join(errs...)
 }
 
-// ReleaseCommitted is [Locker.Release] for a saga that has committed without asking whether it still held what it
+// ReleaseCommitted is [Steps.Release] for a saga that has committed without asking whether it still held what it
 // had used. It also returns the losses that the saga did not notice: those up to Order of which there is evidence,
 // and which it has not outlived by acquiring the resource again. They are no error: the release is carried out.
-// [Locker.Missed] lists them for 24 hours, and the span of ctx gets an event for each. A release that is repeated with the same Order returns them again.
+// [Steps.Missed] lists them for 24 hours, and the span of ctx gets an event for each. A release that is repeated with the same Order returns them again.
 //
 // Run and Order are required. FirstFence and Force are refused.
-func (l *Locker) ReleaseCommitted(ctx context.Context, r Release) (missed []LostError, err error) {
+func (l *Steps) ReleaseCommitted(ctx context.Context, r Release) (missed []LostError, err error) {
 	err = cmp.Or(
 		r.check(),
 		checkText("Release.Run", r.Run, 1, maxName),
@@ -202,7 +202,7 @@ func (l *Locker) releaseCommitted(ctx context.Context, r *Release, resource stri
 // locked out until the holder leaves or its lease ends. If dead is set, they do not: set it only if the
 // holder is known to be dead. It is not an error if the hold does not exist.
 func (l *Locker) Revoke(ctx context.Context, resource, lockID string, firstFence int64, reason string, dead bool) error {
-	return l.Release(ctx, Release{LockID: lockID, Resources: []string{resource}, FirstFence: firstFence, Force: true, Now: dead, Reason: reason})
+	return l.Steps().Release(ctx, Release{LockID: lockID, Resources: []string{resource}, FirstFence: firstFence, Force: true, Now: dead, Reason: reason})
 }
 
 // release carries out a release on one resource.

@@ -22,7 +22,7 @@ import (
 // error of the database a lease is returned unchanged, since it may outlive a transient error; the error is an
 // *UnknownOutcomeError if the lease may have been extended. Errors are joined. If ctx ends, the leases that were
 // not renewed have its error.
-func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
+func (l *Steps) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
 	kept := make([]Lease, 0, len(leases))
 	var errs []error
 	results := make([]renewResult, len(leases))
@@ -44,11 +44,11 @@ func (l *Locker) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
 // returns a *LostError and no session. The other leases have then been renewed once, and expire with their
 // TTL unless they are resumed again or left.
 func (l *Locker) Resume(ctx context.Context, leases ...Lease) (*Session, error) {
-	renewed, err := l.Renew(ctx, leases...)
+	renewed, err := l.Steps().Renew(ctx, leases...)
 	if err != nil {
 		return nil, err
 	}
-	return l.NewSession(ctx, renewed), nil
+	return l.newSession(ctx, renewed), nil
 }
 
 const (

@@ -13,7 +13,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-func threeLeases(t *testing.T, l *lockcore.Locker) []lockcore.Lease {
+func threeLeases(t *testing.T, l *lockcore.Steps) []lockcore.Lease {
 	t.Helper()
 	leases := enter(t, l, request("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2"), lockcore.Exclusive("r/3")))
 	return leases
@@ -102,14 +102,14 @@ func TestRenewal_BatchThatMissesOne_AsksForEach(t *testing.T) {
 // The part of a lease has ended, and the document has another entry of its lock ID. A caller may give the same Call
 // to requests of several parts and orders, and a renewal also extends the kept hold when half of its time is over.
 func TestRenew_PartEnded_IsLostDespiteAnotherEntry(t *testing.T) {
-	eachCase(t, map[string]func(*lockcore.Request){
-		"of another part":     func(req *lockcore.Request) { req.Part = "other" },
-		"of the next attempt": func(req *lockcore.Request) { req.Order.Attempt++ },
-		"of a kept hold": func(req *lockcore.Request) {
+	eachCase(t, map[string]func(*lockcore.StepRequest){
+		"of another part":     func(req *lockcore.StepRequest) { req.Part = "other" },
+		"of the next attempt": func(req *lockcore.StepRequest) { req.Order.Attempt++ },
+		"of a kept hold": func(req *lockcore.StepRequest) {
 			req.Order.Attempt++
 			req.Persist, req.HoldTTL = true, 40*time.Second
 		},
-	}, func(t *testing.T, l *lockcore.Locker, _ *faultStore, next func(*lockcore.Request)) {
+	}, func(t *testing.T, l *lockcore.Steps, _ *faultStore, next func(*lockcore.StepRequest)) {
 		req := numbered("a", lockcore.Exclusive("r"))
 		req.Call = "the same"
 		following := req
@@ -152,15 +152,15 @@ func TestRenewing_LeasesInAnyOrder_AreSortedByName(t *testing.T) {
 func TestRenew_PartLeft_IsLostThoughOthersAreRenewed(t *testing.T) {
 	t.Parallel()
 	l := setup(t, lockcore.Config{})
-	gone := enter(t, l.Locker, request("a", lockcore.Shared("r")))
-	both := enter(t, l.Locker, request("b", lockcore.Shared("r"), lockcore.Shared("s")))
+	gone := enter(t, l.Steps, request("a", lockcore.Shared("r")))
+	both := enter(t, l.Steps, request("b", lockcore.Shared("r"), lockcore.Shared("s")))
 	require.NoError(t, l.Leave(t.Context(), gone...))
 	_, err := l.Renew(t.Context(), gone[0], both[1])
 	require.ErrorIs(t, err, lockcore.ErrLost)
 }
 
 // holders returns leases of n lock IDs on one resource.
-func holders(t *testing.T, l *lockcore.Locker, n int) (leases []lockcore.Lease) {
+func holders(t *testing.T, l *lockcore.Steps, n int) (leases []lockcore.Lease) {
 	t.Helper()
 	for i := range n {
 		leases = append(leases, enter(t, l, request(fmt.Sprint("holder/", i), lockcore.Shared("r")))...)
@@ -174,7 +174,7 @@ func TestRenew_ManyOfOneDocument_ShareASwap(t *testing.T) {
 		"twenty":     {20, 1, 0},
 		"twenty-one": {21, 0, 1},
 		"hundreds":   {600, 0, 1},
-	}, func(t *testing.T, l *lockcore.Locker, e *faultStore, c struct{ leases, extends, swaps int }) {
+	}, func(t *testing.T, l *lockcore.Steps, e *faultStore, c struct{ leases, extends, swaps int }) {
 		leases := holders(t, l, c.leases)
 		extends, swaps := e.count(of(kindExtend)), e.swaps()
 		elapse(20 * time.Second)
@@ -192,7 +192,7 @@ func TestRenew_ManyOfOneDocument_ShareASwap(t *testing.T) {
 }
 
 func TestRenew_SomeOfManyGone_AreLostWithTheirReason(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		leases := holders(t, l, 30)
 		revoke(t, l, "holder/7", "an operator said so", "r")
 		leave(t, l, leases[9])
@@ -209,7 +209,7 @@ func TestRenew_SomeOfManyGone_AreLostWithTheirReason(t *testing.T) {
 }
 
 func TestRenew_SwapOfManyFails_IsUnknownForEachLease(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		leases := holders(t, l, 30)
 		e.set(cutting(of(kindSwap)), nil)
 		kept, err := l.Renew(t.Context(), leases...)
@@ -224,14 +224,14 @@ func TestRenew_SwapOfManyFails_IsUnknownForEachLease(t *testing.T) {
 
 // One lost lease, or one document that cannot be written, must not turn a batch into single swaps.
 func TestRenew_OneOf500Fails_OthersAreNotRepeated(t *testing.T) {
-	eachCase(t, map[string]func(t *testing.T, l *lockcore.Locker, leases []lockcore.Lease, e *faultStore){
-		"lost": func(t *testing.T, l *lockcore.Locker, leases []lockcore.Lease, _ *faultStore) {
+	eachCase(t, map[string]func(t *testing.T, l *lockcore.Steps, leases []lockcore.Lease, e *faultStore){
+		"lost": func(t *testing.T, l *lockcore.Steps, leases []lockcore.Lease, _ *faultStore) {
 			leave(t, l, leases[250])
 		},
-		"reserved": func(t *testing.T, _ *lockcore.Locker, leases []lockcore.Lease, e *faultStore) {
+		"reserved": func(t *testing.T, _ *lockcore.Steps, leases []lockcore.Lease, e *faultStore) {
 			require.NoError(t, e.Store.Reserve(t.Context(), leases[250].Resource, rules.Reservation{By: "other", Until: time.Now().Add(time.Second)}))
 		},
-	}, func(t *testing.T, l *lockcore.Locker, e *faultStore, happens func(*testing.T, *lockcore.Locker, []lockcore.Lease, *faultStore)) {
+	}, func(t *testing.T, l *lockcore.Steps, e *faultStore, happens func(*testing.T, *lockcore.Steps, []lockcore.Lease, *faultStore)) {
 		var leases []lockcore.Lease
 		for i := range 500 {
 			leases = append(leases, enter(t, l, request("a", lockcore.Shared(fmt.Sprintf("r/%03d", i))))...)
@@ -255,7 +255,7 @@ func TestRenew_DocumentReserved_WaitsUntilHalfOfTheTTL(t *testing.T) {
 		"young":                         {0, 2 * time.Second},
 		"half is over in half a second": {14500 * time.Millisecond, 500 * time.Millisecond},
 		"half is over":                  {16 * time.Second, 0},
-	}, func(t *testing.T, l *lockcore.Locker, e *faultStore, c struct{ age, wait time.Duration }) {
+	}, func(t *testing.T, l *lockcore.Steps, e *faultStore, c struct{ age, wait time.Duration }) {
 		leases := enter(t, l, request("a", lockcore.Shared("r")))
 		elapse(c.age)
 		swaps := e.swaps()
@@ -271,7 +271,7 @@ func TestRenew_DocumentReserved_WaitsUntilHalfOfTheTTL(t *testing.T) {
 
 // While the database fails, thousands of renewals fail. They must not be repeated one by one afterwards.
 func TestKeeper_ManyOnOneResource_SurviveAnOutage(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		var all []*lockcore.Session
 		for i := range 200 {
 			all = append(all, tryAcquire(t, l, request(fmt.Sprint("holder/", i), lockcore.Shared("r"))))

@@ -75,120 +75,52 @@ const zeroLimit = math.MinInt32
 // released.
 const Forever time.Duration = math.MaxInt64
 
-// Order numbers the requests of one part: the schedule number of a step, and its attempt, which begins
-// at 1 for each schedule. With the zero Order, the Locker draws a new part and numbers it.
-type Order struct {
-	Schedule uint32 `json:"schedule"`
-	Attempt  uint32 `json:"attempt"`
-}
-
-// String returns "schedule.attempt".
-func (o Order) String() string { return fmt.Sprintf("%d.%d", o.Schedule, o.Attempt) }
-
-// number returns the order as it is stored: one nonnegative integer that compares like the pair.
-func (o Order) number() int64 { return int64(o.Schedule&math.MaxInt32)<<32 | int64(o.Attempt) }
-
-func orderOf(n int64) Order { return Order{Schedule: uint32(n >> 32), Attempt: uint32(n)} } //nolint:gosec // both halves fit by construction
-
-// LastAttempt returns the greatest order of a schedule. A release up to it ends everything that this
-// schedule and earlier ones took or may still request. Without a Run, a release up to LastAttempt(0)
-// also ends plain requests. These all have the same order, so it refuses no later request, and a plain
-// request that waits queues again.
-func LastAttempt(schedule uint32) Order { return Order{Schedule: schedule, Attempt: math.MaxUint32} }
-
 // Request asks for one or several resources in the name of one lock ID. For most requests LockID and
 // Resources are enough.
 type Request struct {
 	// LockID names the hold: 1 to 1,500 bytes of valid UTF-8 without NUL. Requests of one lock ID
 	// never block each other.
-	LockID string `json:"lockId"`
-	// Run is the label of the workflow run that makes the request, if the party is a workflow. At most
-	// 512 bytes. If another run of the party holds or waits, or has replaced this run, the error is an
-	// *[OtherRunError], and nothing is taken. A lock ID is used either always with a label or never.
-	// Defaults to none.
-	Run string `json:"run,omitempty"`
-	// TakeOver, with Run, is the label of the run that Run replaces, from OtherRunError.Other. Kept holds
-	// continue under a new fence. Running parts of the replaced run are cut off: they exclude every
-	// party until they leave or expire. Its queued requests end. A replaced label is refused from then on.
-	TakeOver string `json:"takeOver,omitempty"`
-	// Within, with Run, is the lock ID of the workflow to which a step with a lock ID of its own belongs.
-	// Kept holds of the workflow neither block the request nor count under its limit, and while the
-	// workflow keeps the resource, the request skips the queue. With Persist, a hold lasts for HoldTTL
-	// while the step waits for other resources; once the step has all of them, a hold ends with its part.
-	Within string `json:"within,omitempty"`
-	// Resources are taken in the order of their names, all or none. 1 to 100, no name twice.
-	Resources []Resource `json:"resources"`
-	// Part names the user of the hold that makes the request, such as a step of a saga. At most 512
-	// bytes. A later request of the same part supersedes the earlier one. Defaults, without an Order, to
-	// a random name: the request is independent of others of the same lock ID.
-	Part string `json:"part,omitempty"`
-	// Order is the number of this request among the requests of the same part. It is required with Part
-	// and for Enter, since such a request can be repeated. Defaults to the first order of a new part.
-	Order Order `json:"order"`
-	// Call identifies the request if the caller may repeat it: a request with the same Call, Part and
-	// Order gets what the first was granted, and one with another Call is superseded. At most 64 bytes.
-	// Defaults to a random value.
-	Call string `json:"call,omitempty"`
-	// Queued states that the request has queued before. If it is neither queued nor granted now, because
-	// something has ended it, the error is a *SupersededError, and it does not queue again. Defaults to
-	// false: it queues.
-	Queued bool `json:"queued,omitempty"`
-	// Saga is the path of the step's saga, for [Locker.Raise], such as "2/5" for saga 5 inside saga 2. At most
-	// 512 bytes. Defaults to none.
-	Saga string `json:"saga,omitempty"`
-	// TTL is the time without a renewal after which the part expires: 100 ms to ten years, or Forever.
+	LockID string
+	// Resources are acquired in the order of their names, all or none. 1 to 100, no name twice.
+	Resources []Resource
+	// TTL is the time without a renewal after which the lease expires: 100 ms to ten years, or Forever.
 	// Defaults to Config.TTL.
-	TTL time.Duration `json:"ttl,omitempty"`
-	// Persist keeps the hold after its last part has left, until it is released or HoldTTL has passed
-	// without a renewal. Defaults to false: the hold ends with its last part.
-	Persist bool `json:"persist,omitempty"`
-	// HoldTTL, with Persist, is the time without a renewal after which a kept hold without parts expires:
-	// TTL or more, or Forever. Defaults to Config.HoldTTL.
-	HoldTTL time.Duration `json:"holdTtl,omitempty"`
-	// HoldOnly, with Persist, asks for a hold without a part. The hold lasts for HoldTTL, and no process
-	// renews it. If the request queues, the write that frees the resource grants it the hold, even if its
-	// process is gone; repeated with a greater Order, it joins the hold. TTL has no effect, but must not
-	// exceed HoldTTL. It excludes Queued, and only Enter, TryEnter and Recheck accept it. Defaults to false.
-	HoldOnly bool `json:"holdOnly,omitempty"`
-	// Reacquire takes a lost lock again, instead of returning ErrLost. Compensations set it: they must run,
-	// and never without the lock.
-	Reacquire bool `json:"reacquire,omitempty"`
-	// LostSince, with Persist and without Reacquire, is for a run that a reset has made, whose history contains
-	// requests of runs before. Resource.HeldSince then names the resources that the history has used. Of these
-	// any loss from that time on counts, of any run, as in [Verify]; their orders are not compared, and one that
-	// is missing without evidence is not lost. Defaults to zero: only losses of Run count.
-	LostSince time.Time `json:"lostSince,omitzero"`
-	// NewFence draws a new fence even if the lock ID holds already, so that a resource that checks
-	// fences refuses late writes of earlier steps. Compensations after [Locker.Raise] need not set it.
-	NewFence bool `json:"newFence,omitempty"`
+	TTL time.Duration
+	// MaxWait is the longest wait of Acquire. Defaults to no limit.
+	MaxWait time.Duration
 	// Owner is the party that waits and holds, for people and for deadlock detection, which assumes that
-	// requests of one owner wait for one another. So it names one thread of work, such as a saga. At most
-	// 512 bytes, or LockID. Defaults to LockID.
-	Owner string `json:"owner,omitempty"`
+	// requests of one owner wait for one another. So it names one thread of work. At most 512 bytes.
+	// Defaults to LockID.
+	Owner string
 	// Started is the time at which the owner began. In a deadlock, the owner that started last gives up.
 	// Defaults to the time at which the request queued.
-	Started time.Time `json:"started,omitzero"`
+	Started time.Time
 	// NeverVictim keeps the request from being the one that gives up in a deadlock, unless all in it
-	// have set it. Compensations set it.
-	NeverVictim bool `json:"neverVictim,omitempty"`
+	// have set it.
+	NeverVictim bool
 	// Host is the owner's process or machine, for people. At most 255 bytes. Defaults to Config.Host.
-	Host string `json:"host,omitempty"`
+	Host string
 	// Comment is for people. At most 1,024 bytes.
-	Comment string `json:"comment,omitempty"`
-	// MaxWait is the longest wait: of Acquire, which defaults to no limit, and of an Enter for which a
-	// grant is near, which defaults to no wait.
-	MaxWait time.Duration `json:"maxWait,omitempty"`
+	Comment string
+}
+
+// step returns the request in the form that all requests have below: as the first of a new part.
+func (r *Request) step() StepRequest {
+	return StepRequest{
+		Caller: Caller{LockID: r.LockID}, Resources: r.Resources, TTL: r.TTL, MaxWait: r.MaxWait, Owner: r.Owner, Started: r.Started,
+		NeverVictim: r.NeverVictim, Host: r.Host, Comment: r.Comment,
+	}
 }
 
 // leaseOn returns the lease that the request may have got on a resource, to leave it.
-func (r *Request) leaseOn(resource string) Lease {
+func (r *StepRequest) leaseOn(resource string) Lease {
 	return Lease{Resource: resource, LockID: r.LockID, Run: r.Run, Part: r.Part, Order: r.Order, id: r.entryID(resource)}
 }
 
 // complete returns the request with its defaults and sorted resources, or an *InvalidError. With draws,
 // a request without a part and an order becomes the first of a new part. The part's random name collides
 // with no other, so no clock must order the requests of several processes.
-func (l *Locker) complete(req Request, draws bool) (Request, error) {
+func (l *Locker) complete(req StepRequest, draws bool) (StepRequest, error) {
 	if draws && req.Part == "" && req.Order == (Order{}) {
 		req.Part, req.Order = rand.Text()[:16], Order{Attempt: 1}
 	}
@@ -220,17 +152,17 @@ func (l *Locker) complete(req Request, draws bool) (Request, error) {
 
 // entryID returns the ID of the entry that the request makes on a resource. A renewal names entries of
 // several resources by their IDs alone, so the ID depends on the part, the order and the resource too.
-func (r *Request) entryID(resource string) string {
+func (r *StepRequest) entryID(resource string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %q", r.Call, r.Part, r.Order.number(), resource))
 	return hex.EncodeToString(sum[:16])
 }
 
 // keepsWhileWaiting reports whether the request keeps its hold only while it waits for other resources.
-func (r *Request) keepsWhileWaiting() bool { return r.Persist && r.Within != "" && !r.HoldOnly }
+func (r *StepRequest) keepsWhileWaiting() bool { return r.Persist && r.Within != "" && !r.HoldOnly }
 
 // keptTTL returns the time for which the kept hold lasts after a grant or a renewal. A hold that is kept
 // only while the request waits for other resources lasts for the part's TTL.
-func (r *Request) keptTTL() time.Duration {
+func (r *StepRequest) keptTTL() time.Duration {
 	if r.keepsWhileWaiting() {
 		return r.TTL
 	}
@@ -238,7 +170,7 @@ func (r *Request) keptTTL() time.Duration {
 }
 
 // check returns an *InvalidError if no database would ever accept the request.
-func (r *Request) check() error {
+func (r *StepRequest) check() error {
 	errs := []error{
 		checkText("Request.LockID", r.LockID, 1, maxLockID),
 		checkText("Request.Part", r.Part, 0, maxName),
@@ -270,12 +202,12 @@ func (r *Request) check() error {
 }
 
 // checkSession refuses a request whose leases no Session can renew.
-func (r *Request) checkSession() error {
+func (r *StepRequest) checkSession() error {
 	return refuse(r.HoldOnly, "Request.HoldOnly", "true", "false, except with Enter and Recheck: a Session renews parts")
 }
 
 // checkRun checks the fields that depend on the run label.
-func (r *Request) checkRun() []error {
+func (r *StepRequest) checkRun() []error {
 	return []error{
 		checkText("Request.Run", r.Run, 0, maxName),
 		checkText("Request.TakeOver", r.TakeOver, 0, maxName),

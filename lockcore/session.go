@@ -40,7 +40,11 @@ var ErrEnded = errors.New("lockstep: session ended")
 // that came from another process: its age is not known, so the session would lose it at once. The session's
 // context derives from ctx, but the end of ctx does not end the session. On a closed Locker the session is
 // returned already ended, with ErrClosed.
-func (l *Locker) NewSession(ctx context.Context, leases []Lease) *Session {
+func (l *Steps) NewSession(ctx context.Context, leases []Lease) *Session {
+	return l.newSession(ctx, leases)
+}
+
+func (l *Locker) newSession(ctx context.Context, leases []Lease) *Session {
 	return l.begin(l.session(ctx, leases))
 }
 
@@ -49,7 +53,7 @@ func (l *Locker) NewSession(ctx context.Context, leases []Lease) *Session {
 // renewed. If left is not 0, nobody waits for the step after that time, although its code may hang: the session's context
 // is cancelled, with context.DeadlineExceeded as its cause, and its leases are no longer renewed, and expire. A lease with
 // the TTL Forever does not.
-func (l *Locker) NewStepSession(ctx context.Context, leases []Lease, left time.Duration) *Session {
+func (l *Steps) NewStepSession(ctx context.Context, leases []Lease, left time.Duration) *Session {
 	s := l.session(ctx, leases)
 	if left > 0 {
 		s.until = clock.Now().Add(left)
@@ -116,10 +120,10 @@ func (s *Session) Leases() []Lease {
 func (s *Session) Leave(ctx context.Context) error { return s.leave(ctx, ErrEnded) }
 
 // LeaveWithin is a Leave that may be delayed by d: it stops the renewal at once and calls
-// [Locker.LeaveWithin].
+// [Steps.LeaveWithin].
 func (s *Session) LeaveWithin(ctx context.Context, d time.Duration) error {
 	defer s.locker.life.calls.add()()
-	return s.locker.LeaveWithin(ctx, d, s.end(ErrEnded)...)
+	return s.locker.Steps().LeaveWithin(ctx, d, s.end(ErrEnded)...)
 }
 
 func (s *Session) leave(ctx context.Context, cause error) error {
@@ -190,7 +194,7 @@ func (s *Session) end(cause error) []Lease {
 
 // Downgrade makes the session's exclusive leases shared, so that readers may hold the resources too, unless
 // another session of the same lock ID holds a resource exclusively, or its lock ID keeps it so. It sends one
-// command per resource. Fences do not change. The errors are those of [Locker.Renew]; an
+// command per resource. Fences do not change. The errors are those of [Steps.Renew]; an
 // error does not revert earlier downgrades. Just before it sends the command for a lease, the session starts
 // to treat that lease as shared. After an error Downgrade may be repeated.
 func (s *Session) Downgrade(ctx context.Context) error {
@@ -236,8 +240,8 @@ func (s *Session) Upgrade(ctx context.Context, resource string) error {
 		return context.Cause(ctx)
 	}
 	// The request adds an exclusive entry to the session's part. The shared one stays.
-	req, err := s.locker.complete(Request{
-		LockID: lease.LockID, Run: lease.Run, Resources: []Resource{{Name: resource, Mode: ModeExclusive}}, Part: lease.Part, Order: lease.Order,
+	req, err := s.locker.complete(StepRequest{
+		Caller: Caller{LockID: lease.LockID, Run: lease.Run, Part: lease.Part, Order: lease.Order}, Resources: []Resource{{Name: resource, Mode: ModeExclusive}},
 		TTL: lease.requestTTL(), Owner: lease.owner, Host: lease.host, Comment: lease.comment,
 	}, false)
 	if err != nil {

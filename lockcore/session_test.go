@@ -25,7 +25,7 @@ func done(s *lockcore.Session, d time.Duration) bool {
 }
 
 func TestSession_EndlessLeaseForced_EndsInTime(t *testing.T) {
-	virtual(t, lockcore.Config{TTL: time.Second}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{TTL: time.Second}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		req := endless("a", lockcore.Exclusive("a"))
 		s := tryAcquire(t, l, req)
 		revoke(t, l, "a", "op", "a")
@@ -39,7 +39,7 @@ func TestSession_EndlessLeaseForced_EndsInTime(t *testing.T) {
 }
 
 func TestSessionRelease_HoldWasLost_ReturnsLostError(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, _ *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, _ *faultStore) {
 		begin := func(lockID string) *lockcore.Session {
 			return tryAcquire(t, l, request(lockID, lockcore.Exclusive("r")))
 		}
@@ -65,17 +65,17 @@ func TestSessionRelease_HoldWasLost_ReturnsLostError(t *testing.T) {
 func TestSessionRelease_EarlierAttempt_Drains(t *testing.T) {
 	t.Parallel()
 	l := setup(t, lockcore.Config{})
-	req := lockcore.Request{LockID: "saga", Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1}, Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
-	old := enter(t, l.Locker, req)
+	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: "saga", Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
+	old := enter(t, l.Steps, req)
 	req.Order.Attempt = 2
-	s := tryAcquire(t, l.Locker, req)
+	s := tryAcquire(t, l.Steps, req)
 	require.NoError(t, s.Release(t.Context()))
 	require.True(t, old[0].Valid())
-	requireBusy(t, l.Locker, request("other", lockcore.Exclusive("r"))) // the zombie still trusts
+	requireBusy(t, l.Steps, request("other", lockcore.Exclusive("r"))) // the zombie still trusts
 }
 
 func TestNewSession_NoLeases_DoesNothing(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		s := l.NewSession(t.Context(), nil)
 		elapse(time.Hour)
 		require.NoError(t, s.Context().Err())
@@ -85,7 +85,7 @@ func TestNewSession_NoLeases_DoesNothing(t *testing.T) {
 }
 
 func TestSession_LostAfterItsContextEnded_ReportsTheLoss(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s, err := l.TryAcquire(ctx, request("a", lockcore.Exclusive("r")))
 		require.NoError(t, err)

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 
 // fixture is a Locker on a MongoDB collection of its own.
 type fixture struct {
-	*lockcore.Locker
+	*lockcore.Steps
 	coll *mongo.Collection
 }
 
@@ -31,8 +31,8 @@ func setup(t *testing.T, cfg lockcore.Config) fixture {
 	l, err := lockcore.New(coll, cfg)
 	require.NoError(t, err)
 	require.NoError(t, l.CreateIndexes(t.Context()))
-	t.Cleanup(func() { closeSoon(l) })
-	return fixture{l, coll}
+	t.Cleanup(func() { closeSoon(l.Steps()) })
+	return fixture{l.Steps(), coll}
 }
 
 // waiting returns the length of the queue of a resource as it is stored.
@@ -49,30 +49,30 @@ func (f fixture) waiting(t *testing.T, resource string) int {
 }
 
 // newLocker returns a Locker on a store. It is closed when the test ends.
-func newLocker(t *testing.T, s lockcore.Store, cfg lockcore.Config) *lockcore.Locker {
+func newLocker(t *testing.T, s lockcore.Store, cfg lockcore.Config) *lockcore.Steps {
 	t.Helper()
 	l, err := lockcore.NewWithStore(s, cfg)
 	require.NoError(t, err)
-	t.Cleanup(func() { closeSoon(l) })
-	return l
+	t.Cleanup(func() { closeSoon(l.Steps()) })
+	return l.Steps()
 }
 
 // closeSoon closes a Locker. It ignores the error, because the test may have cut off the database.
-func closeSoon(l *lockcore.Locker) {
+func closeSoon(l *lockcore.Steps) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	_ = l.Close(ctx)
 }
 
 // inMemory returns a Locker on a store in memory, in real time.
-func inMemory(t *testing.T, cfg lockcore.Config) (*lockcore.Locker, *faultStore) {
+func inMemory(t *testing.T, cfg lockcore.Config) (*lockcore.Steps, *faultStore) {
 	t.Helper()
 	db := newFaultStore()
 	return newLocker(t, db, cfg), db
 }
 
 // withClock returns a Locker on a store in memory whose server has a clock that the test moves.
-func withClock(t *testing.T, cfg lockcore.Config) (*lockcore.Locker, *faultStore, *lockcoretest.Clock) {
+func withClock(t *testing.T, cfg lockcore.Config) (*lockcore.Steps, *faultStore, *lockcoretest.Clock) {
 	t.Helper()
 	clock := lockcoretest.NewClock(time.Now())
 	db := newFaultStoreAt(clock.Now)
@@ -80,7 +80,7 @@ func withClock(t *testing.T, cfg lockcore.Config) (*lockcore.Locker, *faultStore
 }
 
 // virtual runs a parallel test in virtual time, with a Locker on a store in memory.
-func virtual(t *testing.T, cfg lockcore.Config, test func(t *testing.T, l *lockcore.Locker, db *faultStore)) {
+func virtual(t *testing.T, cfg lockcore.Config, test func(t *testing.T, l *lockcore.Steps, db *faultStore)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -94,28 +94,28 @@ func virtual(t *testing.T, cfg lockcore.Config, test func(t *testing.T, l *lockc
 func elapse(d time.Duration) { <-time.After(d) }
 
 // request returns a request for resources. The Locker chooses its part and order.
-func request(lockID string, resources ...lockcore.Resource) lockcore.Request {
-	return lockcore.Request{LockID: lockID, Resources: resources}
+func request(lockID string, resources ...lockcore.Resource) lockcore.StepRequest {
+	return lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID}, Resources: resources}
 }
 
 // numbered returns a request of part "p" with order 1.1. It may queue, and be repeated.
-func numbered(lockID string, resources ...lockcore.Resource) lockcore.Request {
-	return lockcore.Request{LockID: lockID, Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1}, Resources: resources}
+func numbered(lockID string, resources ...lockcore.Resource) lockcore.StepRequest {
+	return lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID, Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Resources: resources}
 }
 
 // endless returns a request for a lease without an end.
-func endless(lockID string, resources ...lockcore.Resource) lockcore.Request {
-	return lockcore.Request{LockID: lockID, TTL: lockcore.Forever, Resources: resources}
+func endless(lockID string, resources ...lockcore.Resource) lockcore.StepRequest {
+	return lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID}, TTL: lockcore.Forever, Resources: resources}
 }
 
 // enter makes a request that must be granted at once.
 // withTTL returns the request with a TTL.
-func withTTL(ttl time.Duration, req lockcore.Request) lockcore.Request {
+func withTTL(ttl time.Duration, req lockcore.StepRequest) lockcore.StepRequest {
 	req.TTL = ttl
 	return req
 }
 
-func enter(t *testing.T, l *lockcore.Locker, req lockcore.Request) []lockcore.Lease {
+func enter(t *testing.T, l *lockcore.Steps, req lockcore.StepRequest) []lockcore.Lease {
 	t.Helper()
 	leases, err := l.TryEnter(t.Context(), req)
 	require.NoError(t, err)
@@ -123,40 +123,40 @@ func enter(t *testing.T, l *lockcore.Locker, req lockcore.Request) []lockcore.Le
 }
 
 // requireBusy makes a request that must be refused because another is in its way. It does not queue.
-func requireBusy(t *testing.T, l *lockcore.Locker, req lockcore.Request) {
+func requireBusy(t *testing.T, l *lockcore.Steps, req lockcore.StepRequest) {
 	t.Helper()
 	_, err := l.TryEnter(t.Context(), req)
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 }
 
 // queue makes a numbered request that must queue.
-func queue(t *testing.T, l *lockcore.Locker, req lockcore.Request) {
+func queue(t *testing.T, l *lockcore.Steps, req lockcore.StepRequest) {
 	t.Helper()
 	_ = queueBusy(t, l, req)
 }
 
 // queueBusy makes a numbered request that must queue, and returns its error.
-func queueBusy(t *testing.T, l *lockcore.Locker, req lockcore.Request) *lockcore.BusyError {
+func queueBusy(t *testing.T, l *lockcore.Steps, req lockcore.StepRequest) *lockcore.BusyError {
 	t.Helper()
 	_, err := l.Enter(t.Context(), req)
 	return errorAs[*lockcore.BusyError](t, err)
 }
 
 // confirm repeats a numbered request that must be granted.
-func confirm(t *testing.T, l *lockcore.Locker, req lockcore.Request) []lockcore.Lease {
+func confirm(t *testing.T, l *lockcore.Steps, req lockcore.StepRequest) []lockcore.Lease {
 	t.Helper()
 	leases, err := l.Enter(t.Context(), req)
 	require.NoError(t, err)
 	return leases
 }
 
-func leave(t *testing.T, l *lockcore.Locker, leases ...lockcore.Lease) {
+func leave(t *testing.T, l *lockcore.Steps, leases ...lockcore.Lease) {
 	t.Helper()
 	require.NoError(t, l.Leave(t.Context(), leases...))
 }
 
 // tryAcquire starts a session that must be granted at once.
-func tryAcquire(t *testing.T, l *lockcore.Locker, req lockcore.Request) *lockcore.Session {
+func tryAcquire(t *testing.T, l *lockcore.Steps, req lockcore.StepRequest) *lockcore.Session {
 	t.Helper()
 	s, err := l.TryAcquire(t.Context(), req)
 	require.NoError(t, err)
@@ -169,7 +169,7 @@ type acquired struct {
 	err     error
 }
 
-func acquireLater(ctx context.Context, l *lockcore.Locker, req lockcore.Request) <-chan acquired {
+func acquireLater(ctx context.Context, l *lockcore.Steps, req lockcore.StepRequest) <-chan acquired {
 	out := make(chan acquired, 1)
 	go func() {
 		s, err := l.Acquire(ctx, req)
@@ -208,7 +208,7 @@ func requireWaiting(t *testing.T, db *faultStore, n int, resource string) {
 }
 
 // revoke releases by force what a lock ID holds of some resources.
-func revoke(t *testing.T, l *lockcore.Locker, lockID, reason string, resources ...string) {
+func revoke(t *testing.T, l *lockcore.Steps, lockID, reason string, resources ...string) {
 	t.Helper()
 	for s, err := range l.Status(t.Context(), lockcore.Filter{LockID: lockID, States: []lockcore.State{lockcore.StateHolding}}) {
 		require.NoError(t, err)
@@ -219,7 +219,7 @@ func revoke(t *testing.T, l *lockcore.Locker, lockID, reason string, resources .
 }
 
 // firstStatus returns the error of a listing, if it begins with one.
-func firstStatus(ctx context.Context, l *lockcore.Locker, f lockcore.Filter) error {
+func firstStatus(ctx context.Context, l *lockcore.Steps, f lockcore.Filter) error {
 	for _, err := range l.Status(ctx, f) {
 		return err
 	}
@@ -227,7 +227,7 @@ func firstStatus(ctx context.Context, l *lockcore.Locker, f lockcore.Filter) err
 }
 
 // enterOrTry makes a request that queues, or one that does not.
-func enterOrTry(ctx context.Context, l *lockcore.Locker, req lockcore.Request, queue bool) ([]lockcore.Lease, error) {
+func enterOrTry(ctx context.Context, l *lockcore.Steps, req lockcore.StepRequest, queue bool) ([]lockcore.Lease, error) {
 	if queue {
 		return l.Enter(ctx, req)
 	}
@@ -248,18 +248,18 @@ func requireInvalid(t testing.TB, err error, field string) {
 }
 
 // eachCase runs a parallel test in virtual time for each case.
-func eachCase[C any](t *testing.T, cases map[string]C, test func(t *testing.T, l *lockcore.Locker, db *faultStore, c C)) {
+func eachCase[C any](t *testing.T, cases map[string]C, test func(t *testing.T, l *lockcore.Steps, db *faultStore, c C)) {
 	t.Helper()
 	t.Parallel()
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, db *faultStore) { test(t, l, db, c) })
+			virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) { test(t, l, db, c) })
 		})
 	}
 }
 
 // statuses returns what a Locker lists.
-func statuses(t *testing.T, l *lockcore.Locker, f lockcore.Filter) (all []lockcore.Status) {
+func statuses(t *testing.T, l *lockcore.Steps, f lockcore.Filter) (all []lockcore.Status) {
 	t.Helper()
 	for s, err := range l.Status(t.Context(), f) {
 		require.NoError(t, err)

@@ -162,7 +162,7 @@ type Loss struct {
 // Losses streams lost holds, in the order of the resources' names: the last five forced releases of each
 // resource, and evictions of which the party has not heard yet, or which it has not made up for. Of the
 // filter it uses Resource, Prefix and Contended. Errors are those of Status.
-func (l *Locker) Losses(ctx context.Context, f Filter) iter.Seq2[Loss, error] {
+func (l *Steps) Losses(ctx context.Context, f Filter) iter.Seq2[Loss, error] {
 	return func(yield func(Loss, error) bool) {
 		if err := f.check(); err != nil {
 			yield(Loss{}, err)
@@ -198,10 +198,10 @@ type MissedLoss struct {
 	ReleasedAt time.Time
 }
 
-// Missed streams the losses that [Locker.ReleaseCommitted] has found in the last 24 hours, at most 16 of a resource,
+// Missed streams the losses that [Steps.ReleaseCommitted] has found in the last 24 hours, at most 16 of a resource,
 // in the order of the resources' names. Of the filter it uses Resource, Prefix, LockID and LockIDPrefix. After
 // CreateIndexes, resources without any, with no queue and no kept hold cost nothing. Errors are those of Status.
-func (l *Locker) Missed(ctx context.Context, f Filter) iter.Seq2[MissedLoss, error] {
+func (l *Steps) Missed(ctx context.Context, f Filter) iter.Seq2[MissedLoss, error] {
 	return func(yield func(MissedLoss, error) bool) {
 		if err := f.check(); err != nil {
 			yield(MissedLoss{}, err)

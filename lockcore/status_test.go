@@ -10,7 +10,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
-func list(t *testing.T, l *lockcore.Locker, f lockcore.Filter) []string {
+func list(t *testing.T, l *lockcore.Steps, f lockcore.Filter) []string {
 	t.Helper()
 	out := []string{}
 	for _, s := range statuses(t, l, f) {
@@ -22,20 +22,20 @@ func list(t *testing.T, l *lockcore.Locker, f lockcore.Filter) []string {
 func TestStatus_Filter_SelectsByEachField(t *testing.T) {
 	t.Parallel()
 	l := setup(t, lockcore.Config{Host: "host:1"})
-	enter := func(queue bool, req lockcore.Request) {
+	enter := func(queue bool, req lockcore.StepRequest) {
 		req.Order, req.Part = lockcore.Order{Schedule: 1}, "p"
-		_, err := enterOrTry(t.Context(), l.Locker, req, queue)
+		_, err := enterOrTry(t.Context(), l.Steps, req, queue)
 		if queue {
 			require.ErrorIs(t, err, lockcore.ErrBusy)
 		} else {
 			require.NoError(t, err)
 		}
 	}
-	enter(false, lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("x/1")}, Owner: "saga", TTL: time.Minute})
-	enter(false, lockcore.Request{LockID: "b", Resources: []lockcore.Resource{lockcore.Shared("x/2")}, TTL: lockcore.Forever, Comment: "$$ROOT"})
-	enter(false, lockcore.Request{LockID: "c", Resources: []lockcore.Resource{lockcore.Shared("x/2")}, TTL: 3 * time.Hour})
-	enter(true, lockcore.Request{LockID: "d", Resources: []lockcore.Resource{lockcore.Exclusive("x/1")}, Owner: "saga"})
-	enter(true, lockcore.Request{LockID: "$owner", Resources: []lockcore.Resource{lockcore.Exclusive("x/2")}})
+	enter(false, lockcore.StepRequest{Caller: lockcore.Caller{LockID: "a"}, Resources: []lockcore.Resource{lockcore.Exclusive("x/1")}, Owner: "saga", TTL: time.Minute})
+	enter(false, lockcore.StepRequest{Caller: lockcore.Caller{LockID: "b"}, Resources: []lockcore.Resource{lockcore.Shared("x/2")}, TTL: lockcore.Forever, Comment: "$$ROOT"})
+	enter(false, lockcore.StepRequest{Caller: lockcore.Caller{LockID: "c"}, Resources: []lockcore.Resource{lockcore.Shared("x/2")}, TTL: 3 * time.Hour})
+	enter(true, lockcore.StepRequest{Caller: lockcore.Caller{LockID: "d"}, Resources: []lockcore.Resource{lockcore.Exclusive("x/1")}, Owner: "saga"})
+	enter(true, lockcore.StepRequest{Caller: lockcore.Caller{LockID: "$owner"}, Resources: []lockcore.Resource{lockcore.Exclusive("x/2")}})
 
 	everything := []string{"x/1 a holding", "x/1 d waiting", "x/2 b holding", "x/2 c holding", "x/2 $owner waiting"}
 	for name, c := range map[string]struct {
@@ -55,9 +55,9 @@ func TestStatus_Filter_SelectsByEachField(t *testing.T) {
 		"waiting":           {lockcore.Filter{States: []lockcore.State{lockcore.StateWaiting}}, []string{everything[1], everything[4]}},
 		"holding":           {lockcore.Filter{States: []lockcore.State{lockcore.StateHolding}, Resource: "x/2"}, everything[2:4]},
 	} {
-		require.Equal(t, c.want, list(t, l.Locker, c.filter), name)
+		require.Equal(t, c.want, list(t, l.Steps, c.filter), name)
 	}
-	for _, s := range statuses(t, l.Locker, lockcore.Filter{LockID: "d"}) {
+	for _, s := range statuses(t, l.Steps, lockcore.Filter{LockID: "d"}) {
 		require.Equal(t, 1, s.Position)
 		require.Equal(t, "p", s.Part)
 	}
@@ -99,12 +99,12 @@ func TestStatus_KeptHold_HasItsTTL(t *testing.T) {
 	t.Parallel()
 	l, _ := inMemory(t, lockcore.Config{})
 	for name, c := range map[string]struct {
-		change func(*lockcore.Request)
+		change func(*lockcore.StepRequest)
 		want   time.Duration
 	}{
-		"a part alone": {func(req *lockcore.Request) { req.Persist = false }, 0},
-		"kept":         {func(req *lockcore.Request) { req.HoldTTL = 3 * time.Minute }, 3 * time.Minute},
-		"without end":  {func(req *lockcore.Request) { req.HoldTTL = lockcore.Forever }, lockcore.Forever},
+		"a part alone": {func(req *lockcore.StepRequest) { req.Persist = false }, 0},
+		"kept":         {func(req *lockcore.StepRequest) { req.HoldTTL = 3 * time.Minute }, 3 * time.Minute},
+		"without end":  {func(req *lockcore.StepRequest) { req.HoldTTL = lockcore.Forever }, lockcore.Forever},
 	} {
 		req := ofRun("one", "step", c.change)
 		req.Resources = []lockcore.Resource{lockcore.Exclusive(name)}
@@ -142,12 +142,12 @@ func TestStatus_DrainedPart_IsNotListed(t *testing.T) {
 	clock := lockcoretest.NewClock(time.Now())
 	l, err := lockcore.NewWithStore(lockcoretest.NewStore(clock.Now), lockcore.Config{})
 	require.NoError(t, err)
-	t.Cleanup(func() { closeSoon(l) })
-	leases := enter(t, l, lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("x")}, TTL: time.Minute})
-	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"x"}, FirstFence: leases[0].FirstFence, Force: true, Reason: "by hand"}))
-	require.Equal(t, []string{"x a draining"}, list(t, l, lockcore.Filter{}))
+	t.Cleanup(func() { closeSoon(l.Steps()) })
+	leases := enter(t, l.Steps(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "a"}, Resources: []lockcore.Resource{lockcore.Exclusive("x")}, TTL: time.Minute})
+	require.NoError(t, l.Steps().Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"x"}, FirstFence: leases[0].FirstFence, Force: true, Reason: "by hand"}))
+	require.Equal(t, []string{"x a draining"}, list(t, l.Steps(), lockcore.Filter{}))
 	clock.Advance(time.Minute)
-	require.Empty(t, list(t, l, lockcore.Filter{}))
+	require.Empty(t, list(t, l.Steps(), lockcore.Filter{}))
 }
 
 // What is said of a whole hold is that of its first request, however many parts it has; the parts are listed in it.
@@ -160,7 +160,7 @@ func TestStatus_SeveralParts_AreListedInTheHold(t *testing.T) {
 		return all[0]
 	}
 	enter := func(step string) []lockcore.Lease {
-		leases, err := l.Enter(t.Context(), ofRun("one", step, func(req *lockcore.Request) {
+		leases, err := l.Enter(t.Context(), ofRun("one", step, func(req *lockcore.StepRequest) {
 			req.Owner, req.Comment, req.HoldTTL, req.TTL = "parent", "of "+step, time.Hour, time.Minute
 		}))
 		require.NoError(t, err)

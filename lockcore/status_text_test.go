@@ -160,7 +160,7 @@ func TestEnter_StepOfWorkflow_IsBusyUnderItsWorkflowID(t *testing.T) {
 	enter(t, l, endless("a", lockcore.Exclusive("r")))
 	const step = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11/transfer-8/Debit"
 	for run, want := range map[string]string{"": step, "run": "transfer-8"} {
-		_, err := l.TryEnter(t.Context(), lockcore.Request{LockID: step, Run: run, Part: "p", Order: lockcore.Order{Attempt: 1}, Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
+		_, err := l.TryEnter(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: step, Run: run, Part: "p", Order: lockcore.Order{Attempt: 1}}, Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
 		require.ErrorContains(t, err, `"r" is busy for "`+want+`"`)
 	}
 }
@@ -172,8 +172,8 @@ func TestStatusString_Resource_ReadsLikeAList(t *testing.T) {
 	mem := lockcoretest.NewStore(clock.Now)
 	l := newLocker(t, mem, lockcore.Config{Host: "host:1"})
 	leases := enter(t, l, endless("a", lockcore.Exclusive("r")))
-	wait := lockcore.Request{
-		LockID: "b", Owner: "saga", Resources: []lockcore.Resource{lockcore.Exclusive("r")}, Part: "3/Debit", Order: lockcore.Order{Schedule: 4, Attempt: 2},
+	wait := lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: "b", Part: "3/Debit", Order: lockcore.Order{Schedule: 4, Attempt: 2}}, Owner: "saga", Resources: []lockcore.Resource{lockcore.Exclusive("r")},
 	}
 	clock.Advance(10 * time.Second)
 	_, err := l.Enter(t.Context(), wait)

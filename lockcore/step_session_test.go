@@ -12,7 +12,7 @@ import (
 )
 
 // stepSession starts the session of a step.
-func stepSession(t *testing.T, l *lockcore.Locker, left time.Duration, req lockcore.Request) *lockcore.Session {
+func stepSession(t *testing.T, l *lockcore.Steps, left time.Duration, req lockcore.StepRequest) *lockcore.Session {
 	t.Helper()
 	leases, err := l.TryEnter(t.Context(), req)
 	require.NoError(t, err)
@@ -21,7 +21,7 @@ func stepSession(t *testing.T, l *lockcore.Locker, left time.Duration, req lockc
 
 // The program stops its workers and closes the Locker, and a step does not end at once: it keeps its lock until it has left.
 func TestClose_StepStillRuns_WaitsForIt(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, db *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		other := newLocker(t, db.Store, lockcore.Config{})
 		step := stepSession(t, l, 0, withTTL(10*time.Second, request("step", lockcore.Exclusive("r"))))
 		closed := make(chan error, 1)
@@ -42,7 +42,7 @@ func TestClose_StepStillRuns_WaitsForIt(t *testing.T) {
 }
 
 func TestClose_StepHangs_LeavesItsLockToExpire(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, db *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		other := newLocker(t, db.Store, lockcore.Config{})
 		step := stepSession(t, l, 0, withTTL(10*time.Second, request("step", lockcore.Exclusive("r"))))
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -60,7 +60,7 @@ func TestClose_StepHangs_LeavesItsLockToExpire(t *testing.T) {
 
 // Nobody waits any longer for a step that hangs. Its lock expires, and until then others are kept out.
 func TestStepSession_NobodyWaits_IsNotRenewed(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Locker, _ *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, _ *faultStore) {
 		const ttl = 9 * time.Second
 		step := stepSession(t, l, time.Minute, withTTL(ttl, request("step", lockcore.Exclusive("r"))))
 		plain := tryAcquire(t, l, withTTL(ttl, request("plain", lockcore.Exclusive("s"))))
@@ -86,7 +86,7 @@ func TestLeave_EndlessLeaseDuringOutage_IsLeftLater(t *testing.T) {
 		"leave within": func(ctx context.Context, s *lockcore.Session) error { return s.LeaveWithin(ctx, 50*time.Millisecond) },
 		"release":      func(ctx context.Context, s *lockcore.Session) error { return s.Release(ctx) },
 	}
-	eachCase(t, end, func(t *testing.T, l *lockcore.Locker, db *faultStore, end func(ctx context.Context, s *lockcore.Session) error) {
+	eachCase(t, end, func(t *testing.T, l *lockcore.Steps, db *faultStore, end func(ctx context.Context, s *lockcore.Session) error) {
 		step := stepSession(t, l, 0, endless("step", lockcore.Exclusive("r")))
 		db.set(failing(errCut), nil)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

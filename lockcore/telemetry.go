@@ -69,7 +69,7 @@ func (o *observer) batch(ctx context.Context, leases int) (context.Context, oper
 	})
 }
 
-func (o *observer) acquire(ctx context.Context, req *Request, asked *rules.Acquire) (context.Context, operation) {
+func (o *observer) acquire(ctx context.Context, req *StepRequest, asked *rules.Acquire) (context.Context, operation) {
 	ctx, op := o.begin(ctx, telemetry.SpanAcquire, func() []attribute.KeyValue {
 		return []attribute.KeyValue{
 			attribute.String(telemetry.Resource, asked.Resource),

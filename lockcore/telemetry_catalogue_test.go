@@ -170,11 +170,11 @@ func (o *observed) everything(t *testing.T) {
 func (o *observed) fullQueue(t *testing.T) {
 	t.Helper()
 	r := lockcore.Exclusive("queue")
-	o.enters(t, o.Locker, asks("a", 1, r))
-	o.enters(t, o.Locker, asks("a", 1, r)) // again
+	o.enters(t, o.Steps, asks("a", 1, r))
+	o.enters(t, o.Steps, asks("a", 1, r)) // again
 	joins := asks("a", 1, r)
 	joins.Part, joins.Comment = "2/Credit", "a comment"
-	o.enters(t, o.Locker, joins)
+	o.enters(t, o.Steps, joins)
 	for _, id := range []string{"b", "c", "d"} {
 		o.queues(t, o.other, asks(id, 1, r))
 	}
@@ -198,8 +198,8 @@ func (o *observed) fullQueue(t *testing.T) {
 func (o *observed) semaphore(t *testing.T) {
 	t.Helper()
 	r := lockcore.SharedLimit("semaphore", 1)
-	o.enters(t, o.Locker, asks("a", 1, r))
-	o.queues(t, o.Locker, asks("b", 1, r))
+	o.enters(t, o.Steps, asks("a", 1, r))
+	o.queues(t, o.Steps, asks("b", 1, r))
 	for _, id := range []string{"b", "a"} {
 		require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: id, Resources: []string{r.Name}, Order: lockcore.LastAttempt(1)}))
 	}
@@ -211,7 +211,7 @@ func (o *observed) unknownBlockers(t *testing.T) {
 	untraced, err := lockcore.NewWithStore(o.faults, lockcore.Config{})
 	require.NoError(t, err)
 	r := lockcore.Exclusive("unknown")
-	_, err = untraced.TryEnter(t.Context(), asks("a", 1, r))
+	_, err = untraced.Steps().TryEnter(t.Context(), asks("a", 1, r))
 	require.NoError(t, err)
 	for _, id := range []string{"b", "c"} {
 		o.queues(t, o.other, asks(id, 1, r))
@@ -219,12 +219,12 @@ func (o *observed) unknownBlockers(t *testing.T) {
 	lease := func(id string) lockcore.Lease {
 		return lockcore.Lease{Resource: "unknown", LockID: id, Part: "1/Debit", Order: lockcore.Order{Schedule: 1, Attempt: 1}}
 	}
-	require.NoError(t, untraced.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"unknown"}, Leaving: new("1/Debit"), Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
+	require.NoError(t, untraced.Steps().Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"unknown"}, Leaving: new("1/Debit"), Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
 	o.queues(t, o.other, asks("d", 1, r)) // b has a claim, which has no fence yet
 	require.NoError(t, o.other.Leave(t.Context(), lease("c")))
 	require.NoError(t, o.other.Leave(t.Context(), lease("b")))
 	require.NoError(t, o.other.Leave(t.Context(), lease("d")))
-	o.enters(t, o.Locker, asks("e", 1, r))
+	o.enters(t, o.Steps, asks("e", 1, r))
 	o.queues(t, o.other, asks("f", 1, r))
 	o.clock.Advance(time.Hour / 12) // of the hold's time
 	o.queues(t, o.other, asks("f", 1, r))
@@ -240,10 +240,10 @@ func (o *observed) endings(t *testing.T) {
 	r := lockcore.Exclusive("endings")
 	asksWith := asks("a", 1, r)
 	asksWith.Comment = "a comment"
-	o.enters(t, o.Locker, asksWith)
+	o.enters(t, o.Steps, asksWith)
 	o.clock.Advance(time.Hour)
 	o.enters(t, o.other, asks("b", 1, r))
-	revoke(t, o.Locker, "b", "by hand", "endings")
+	revoke(t, o.Steps, "b", "by hand", "endings")
 	o.clock.Advance(time.Hour)
 	o.enters(t, o.other, asks("c", 1, r))
 	require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "c", Resources: []string{"endings"}, Order: lockcore.LastAttempt(1), Reason: "it is closed"}))
@@ -262,10 +262,10 @@ func (o *observed) losses(t *testing.T) {
 	var session *lockcore.Session
 	o.step(t, "step that loses", func(ctx context.Context) {
 		var err error
-		session, err = o.TryAcquire(ctx, lockcore.Request{LockID: "a", Resources: []lockcore.Resource{r, lockcore.Exclusive("stands")}})
+		session, err = o.TryAcquire(ctx, lockcore.StepRequest{Caller: lockcore.Caller{LockID: "a"}, Resources: []lockcore.Resource{r, lockcore.Exclusive("stands")}})
 		require.NoError(t, err)
 		o.clock.Advance(time.Hour)
-		next, err := o.other.TryAcquire(t.Context(), lockcore.Request{LockID: "b", Resources: []lockcore.Resource{r}})
+		next, err := o.other.TryAcquire(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "b"}, Resources: []lockcore.Resource{r}})
 		require.NoError(t, err)
 		<-session.Context().Done()
 		require.NoError(t, next.Release(t.Context()))
@@ -277,7 +277,7 @@ func (o *observed) losses(t *testing.T) {
 func (o *observed) failures(t *testing.T) {
 	t.Helper()
 	r := lockcore.Exclusive("failures")
-	leases, err := o.TryEnter(t.Context(), lockcore.Request{LockID: "a", Resources: []lockcore.Resource{r}})
+	leases, err := o.TryEnter(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "a"}, Resources: []lockcore.Resource{r}})
 	require.NoError(t, err)
 	o.deadlock(t, "p", "q")
 	free := lockcore.Exclusive("failures too")

@@ -19,8 +19,8 @@ import (
 
 // observed are two processes on one database, whose clock stands still, and all that they record.
 type observed struct {
-	*lockcore.Locker
-	other  *lockcore.Locker
+	*lockcore.Steps
+	other  *lockcore.Steps
 	clock  *lockcoretest.Clock
 	faults *faultStore
 	tracer trace.Tracer
@@ -38,11 +38,11 @@ func observe(t *testing.T, cfg lockcore.Config) *observed {
 	cfg.TracerProvider, cfg.MeterProvider = provider, metric.NewMeterProvider(metric.WithReader(o.reader))
 	o.tracer = provider.Tracer("test")
 	o.faults = newFaultStoreAt(o.clock.Now)
-	for _, l := range []**lockcore.Locker{&o.Locker, &o.other} {
+	for _, l := range []**lockcore.Steps{&o.Steps, &o.other} {
 		made, err := lockcore.NewWithStore(o.faults, cfg)
 		require.NoError(t, err)
-		t.Cleanup(made.EndSessions)
-		*l = made
+		t.Cleanup(made.Steps().EndSessions)
+		*l = made.Steps()
 	}
 	return o
 }
@@ -61,14 +61,14 @@ func (o *observed) step(t *testing.T, name string, f func(ctx context.Context)) 
 	return span.SpanContext()
 }
 
-func asks(lockID string, schedule uint32, res ...lockcore.Resource) lockcore.Request {
-	return lockcore.Request{
-		LockID: lockID, Owner: "owner-" + lockID, Resources: res, Part: "1/Debit", Order: lockcore.Order{Schedule: schedule, Attempt: 1}, Persist: true,
+func asks(lockID string, schedule uint32, res ...lockcore.Resource) lockcore.StepRequest {
+	return lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: lockID, Part: "1/Debit", Order: lockcore.Order{Schedule: schedule, Attempt: 1}}, Owner: "owner-" + lockID, Resources: res, Persist: true,
 		Call: "the same",
 	}
 }
 
-func (o *observed) enters(t *testing.T, l *lockcore.Locker, req lockcore.Request) trace.SpanContext {
+func (o *observed) enters(t *testing.T, l *lockcore.Steps, req lockcore.StepRequest) trace.SpanContext {
 	t.Helper()
 	return o.step(t, "step of "+req.LockID, func(ctx context.Context) {
 		_, err := l.Enter(ctx, req)
@@ -76,7 +76,7 @@ func (o *observed) enters(t *testing.T, l *lockcore.Locker, req lockcore.Request
 	})
 }
 
-func (o *observed) queues(t *testing.T, l *lockcore.Locker, req lockcore.Request) {
+func (o *observed) queues(t *testing.T, l *lockcore.Steps, req lockcore.StepRequest) {
 	t.Helper()
 	o.step(t, "step of "+req.LockID, func(ctx context.Context) {
 		_, err := l.Enter(ctx, req)
@@ -139,13 +139,13 @@ func (o *observed) waiting(t *testing.T, name string) int {
 func (o *observed) deadlock(t *testing.T, x, y string) {
 	t.Helper()
 	first, second := asks("old", 1, lockcore.Exclusive(x)), asks("young", 1, lockcore.Exclusive(y))
-	o.enters(t, o.Locker, first)
-	o.enters(t, o.Locker, second)
+	o.enters(t, o.Steps, first)
+	o.enters(t, o.Steps, second)
 	first.Resources, second.Resources = second.Resources, first.Resources
 	first.Order.Schedule, second.Order.Schedule = 2, 2
 	first.Started, second.Started = start.Add(-time.Hour), start
-	o.queues(t, o.Locker, first)
-	o.queues(t, o.Locker, second)
+	o.queues(t, o.Steps, first)
+	o.queues(t, o.Steps, second)
 }
 
 // deadlocked has the deadlock ended by another process.

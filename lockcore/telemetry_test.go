@@ -22,7 +22,7 @@ func TestSpans_WaitAndHold_AreLinkedBothWays(t *testing.T) {
 	t.Parallel()
 	o := observe(t, lockcore.Config{})
 	r := lockcore.Exclusive("account/1")
-	holding := o.enters(t, o.Locker, asks("a", 1, r))
+	holding := o.enters(t, o.Steps, asks("a", 1, r))
 	o.clock.Advance(time.Second)
 	o.queues(t, o.other, asks("b", 1, r))
 	o.clock.Advance(4 * time.Second)
@@ -93,7 +93,7 @@ func TestHoldSpan_NewFence_KeepsItsFirstFence(t *testing.T) {
 	t.Parallel()
 	o := observe(t, lockcore.Config{})
 	r := lockcore.Exclusive("r")
-	o.enters(t, o.Locker, asks("a", 1, r))
+	o.enters(t, o.Steps, asks("a", 1, r))
 	undo := asks("a", 2, r)
 	undo.Part, undo.NewFence = "2/Undo", true
 	leases, err := o.Enter(t.Context(), undo)
@@ -126,11 +126,11 @@ func TestWaitSpan_LocalWait_NamesAllBlockers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t, lockcore.Config{})
 		r := lockcore.Exclusive("r")
-		o.enters(t, o.Locker, asks("a", 1, r))
-		o.queues(t, o.Locker, asks("b", 1, r))
+		o.enters(t, o.Steps, asks("a", 1, r))
+		o.queues(t, o.Steps, asks("b", 1, r))
 		done := make(chan error, 1)
 		go func() {
-			s, err := o.other.Acquire(t.Context(), lockcore.Request{LockID: "c", Resources: []lockcore.Resource{r}})
+			s, err := o.other.Acquire(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "c"}, Resources: []lockcore.Resource{r}})
 			if err == nil {
 				err = s.Release(t.Context())
 			}
@@ -140,7 +140,7 @@ func TestWaitSpan_LocalWait_NamesAllBlockers(t *testing.T) {
 		o.clock.Advance(time.Second)
 		require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: lockcore.LastAttempt(1), Reason: "its workflow is closed"}))
 		o.clock.Advance(time.Minute) // the part of a drains
-		o.enters(t, o.Locker, asks("b", 2, r))
+		o.enters(t, o.Steps, asks("b", 2, r))
 		require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "b", Resources: []string{"r"}, Leaving: new("1/Debit"), Order: lockcore.Order{Schedule: 2, Attempt: 1}}))
 		require.NoError(t, <-done)
 		var ids []string
@@ -158,7 +158,7 @@ func TestHoldSpan_DeadHolder_IsWrittenByTheNextHolder(t *testing.T) {
 	t.Parallel()
 	o := observe(t, lockcore.Config{TTL: 30 * time.Second, HoldTTL: time.Minute})
 	r := lockcore.Exclusive("r")
-	holding := o.enters(t, o.Locker, asks("a", 1, r))
+	holding := o.enters(t, o.Steps, asks("a", 1, r))
 	o.clock.Advance(10 * time.Second)
 	o.queues(t, o.other, asks("b", 1, r))
 	o.clock.Advance(70 * time.Second)
@@ -183,7 +183,7 @@ func TestWaitSpan_GivenUp_IsWritten(t *testing.T) {
 	t.Parallel()
 	o := observe(t, lockcore.Config{})
 	r := lockcore.Exclusive("r")
-	o.enters(t, o.Locker, asks("a", 1, r))
+	o.enters(t, o.Steps, asks("a", 1, r))
 	o.queues(t, o.other, asks("left", 1, r))
 	o.queues(t, o.other, asks("unclaimed", 1, r))
 	o.clock.Advance(3 * time.Second)
@@ -211,11 +211,11 @@ func TestWaitSpan_GivenUpOnMongoDB_NamesTheBlocker(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
 	l := setup(t, lockcore.Config{TracerProvider: provider})
-	o := &observed{Locker: l.Locker, tracer: provider.Tracer("test"), spans: spans}
+	o := &observed{Steps: l.Steps, tracer: provider.Tracer("test"), spans: spans}
 	r := lockcore.Exclusive("r")
-	holding := o.enters(t, l.Locker, asks("a", 1, r))
-	o.queues(t, l.Locker, asks("b", 1, r))
-	o.queues(t, l.Locker, asks("c", 1, r))
+	holding := o.enters(t, l.Steps, asks("a", 1, r))
+	o.queues(t, l.Steps, asks("b", 1, r))
+	o.queues(t, l.Steps, asks("c", 1, r))
 	require.NoError(t, l.Leave(t.Context(), lockcore.Lease{Resource: "r", LockID: "b", Part: "1/Debit", Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
 	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "c", Resources: []string{"r"}, Order: lockcore.LastAttempt(1)}))
 	for _, id := range []string{"b", "c"} {
@@ -233,10 +233,10 @@ func TestWaitSpan_RetriedStep_IsNamedByItsHold(t *testing.T) {
 	o := observe(t, lockcore.Config{})
 	r := lockcore.Exclusive("r")
 	first := asks("a", 1, r)
-	o.enters(t, o.Locker, first)
+	o.enters(t, o.Steps, first)
 	retry := first
 	retry.Order.Attempt = 2
-	second := o.enters(t, o.Locker, retry)
+	second := o.enters(t, o.Steps, retry)
 	o.queues(t, o.other, asks("b", 1, r))
 	require.NoError(t, o.other.Leave(t.Context(), lockcore.Lease{Resource: "r", LockID: "b", Part: "1/Debit", Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
 	require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: lockcore.LastAttempt(1)}))
@@ -253,8 +253,8 @@ func TestWaitSpan_Semaphore_NamesTheHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := observe(t, lockcore.Config{})
 		r := lockcore.SharedLimit("r", 1)
-		o.enters(t, o.Locker, asks("a", 1, r))
-		_, err := o.other.Acquire(t.Context(), lockcore.Request{LockID: "b", Resources: []lockcore.Resource{r}, MaxWait: time.Millisecond})
+		o.enters(t, o.Steps, asks("a", 1, r))
+		_, err := o.other.Acquire(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "b"}, Resources: []lockcore.Resource{r}, MaxWait: time.Millisecond})
 		require.ErrorIs(t, err, lockcore.ErrBusy)
 		require.Equal(t, "a", text(o.only(t, telemetry.SpanWait, "b").Attributes(), telemetry.BlockedByID))
 	})
@@ -265,7 +265,7 @@ func TestSpans_ClockRunsBackwards_AreNotNegative(t *testing.T) {
 	t.Parallel()
 	o := observe(t, lockcore.Config{})
 	r := lockcore.Exclusive("r")
-	o.enters(t, o.Locker, asks("a", 1, r))
+	o.enters(t, o.Steps, asks("a", 1, r))
 	o.queues(t, o.other, asks("b", 1, r))
 	o.clock.Advance(-time.Second)
 	require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Leaving: new("1/Debit"), Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
@@ -279,7 +279,7 @@ func TestSpans_ManyBlockers_NameSixteen(t *testing.T) {
 	t.Parallel()
 	o := observe(t, lockcore.Config{})
 	for i := range 20 {
-		o.enters(t, o.Locker, asks(fmt.Sprintf("reader%d", i), 1, lockcore.Shared("r")))
+		o.enters(t, o.Steps, asks(fmt.Sprintf("reader%d", i), 1, lockcore.Shared("r")))
 	}
 	o.queues(t, o.other, asks("writer", 1, lockcore.Exclusive("r")))
 	require.Len(t, eventsNamed(o.only(t, telemetry.SpanAcquire, "writer"), telemetry.EventBlockedBy), 16)
@@ -292,7 +292,7 @@ func TestWaitSpan_RepeatedRequest_IsWrittenOnce(t *testing.T) {
 	t.Parallel()
 	o := observe(t, lockcore.Config{})
 	r := lockcore.Exclusive("r")
-	o.enters(t, o.Locker, asks("a", 1, r))
+	o.enters(t, o.Steps, asks("a", 1, r))
 	o.queues(t, o.other, asks("b", 1, r))
 	require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Leaving: new("1/Debit"), Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
 	for range 3 {
@@ -320,7 +320,7 @@ func TestHoldSpan_ForcedRelease_IsRevoked(t *testing.T) {
 		var session *lockcore.Session
 		step := o.step(t, "step", func(ctx context.Context) {
 			var err error
-			session, err = o.TryAcquire(ctx, lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
+			session, err = o.TryAcquire(ctx, lockcore.StepRequest{Caller: lockcore.Caller{LockID: "a"}, Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
 			require.NoError(t, err)
 			revoke(t, o.other, "a", "the operator said so", "r")
 			_, err = o.Renew(ctx, session.Leases()...)
@@ -339,8 +339,8 @@ func TestWaitSpan_LapsedClaim_IsNamed(t *testing.T) {
 	t.Parallel()
 	o := observe(t, lockcore.Config{})
 	r := lockcore.Exclusive("r")
-	o.enters(t, o.Locker, asks("a", 1, r))
-	o.queues(t, o.Locker, asks("b", 1, r))
+	o.enters(t, o.Steps, asks("a", 1, r))
+	o.queues(t, o.Steps, asks("b", 1, r))
 	o.queues(t, o.other, asks("c", 1, r))
 	require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Leaving: new("1/Debit"), Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
 	o.clock.Advance(40 * time.Second) // the claim stood for 30
@@ -350,9 +350,9 @@ func TestWaitSpan_LapsedClaim_IsNamed(t *testing.T) {
 	require.Equal(t, "owner-b", text(wait, telemetry.BlockedByOwner))
 	require.Zero(t, value(wait, telemetry.BlockedByFence), "it never held")
 	// The sleeper was in c's way, and c in its.
-	o.queues(t, o.Locker, asks("b", 2, r))
+	o.queues(t, o.Steps, asks("b", 2, r))
 	require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "c", Resources: []string{"r"}, Leaving: new("1/Debit"), Order: lockcore.Order{Schedule: 2, Attempt: 1}}))
-	o.enters(t, o.Locker, asks("b", 3, r))
+	o.enters(t, o.Steps, asks("b", 3, r))
 	slept := o.only(t, telemetry.SpanWait, "b")
 	require.Equal(t, start, slept.StartTime())
 	require.Equal(t, "c", text(slept.Attributes(), telemetry.BlockedByID))
@@ -364,7 +364,7 @@ func TestMetrics_ContendedResource_AreCounted(t *testing.T) {
 	classes := func(name string) string { class, _, _ := strings.Cut(name, "/"); return class }
 	o := observe(t, lockcore.Config{HoldTTL: time.Minute, ResourceClass: classes})
 	r := lockcore.Exclusive("account/1")
-	o.enters(t, o.Locker, asks("a", 1, r))
+	o.enters(t, o.Steps, asks("a", 1, r))
 	o.queues(t, o.other, asks("b", 1, r))
 	o.clock.Advance(time.Second)
 	o.queues(t, o.other, asks("b", 1, r)) // asks again, and is not counted again

@@ -15,7 +15,7 @@ import (
 // verifying is a saga of the run "one" that has used r by its scheduling 1, and s by 2.
 type verifying struct {
 	*testing.T
-	*lockcore.Locker
+	*lockcore.Steps
 	verify lockcore.Verify
 }
 
@@ -28,7 +28,7 @@ func verifies(t *testing.T, fn func(v *verifying)) {
 
 func newVerifying(t *testing.T, s lockcore.Store) *verifying {
 	t.Helper()
-	v := &verifying{T: t, Locker: newLocker(t, s, lockcore.Config{TTL: time.Second, HoldTTL: time.Minute})}
+	v := &verifying{T: t, Steps: newLocker(t, s, lockcore.Config{TTL: time.Second, HoldTTL: time.Minute})}
 	v.verify = lockcore.Verify{
 		LockID: "w", Run: "one", Uses: []lockcore.Use{{Resource: "r", By: lockcore.LastAttempt(1)}, {Resource: "s", By: lockcore.LastAttempt(2)}},
 	}
@@ -37,9 +37,9 @@ func newVerifying(t *testing.T, s lockcore.Store) *verifying {
 	return v
 }
 
-func (v *verifying) use(resource, label string, schedule uint32, changes ...func(*lockcore.Request)) {
+func (v *verifying) use(resource, label string, schedule uint32, changes ...func(*lockcore.StepRequest)) {
 	v.Helper()
-	changes = append(changes, func(req *lockcore.Request) {
+	changes = append(changes, func(req *lockcore.StepRequest) {
 		req.Resources, req.Order.Schedule = []lockcore.Resource{lockcore.Exclusive(resource)}, schedule
 	})
 	leases, err := v.TryEnter(v.Context(), ofRun(label, "step", changes...))
@@ -50,7 +50,7 @@ func (v *verifying) use(resource, label string, schedule uint32, changes ...func
 // other takes a resource, as another party, and leaves.
 func (v *verifying) other(resource string) {
 	v.Helper()
-	leases, err := v.TryEnter(v.Context(), lockcore.Request{LockID: "other", Resources: []lockcore.Resource{lockcore.Exclusive(resource)}})
+	leases, err := v.TryEnter(v.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "other"}, Resources: []lockcore.Resource{lockcore.Exclusive(resource)}})
 	require.NoError(v, err, "%s is not free", resource)
 	require.NoError(v, v.Leave(v.Context(), leases...))
 }
@@ -58,7 +58,7 @@ func (v *verifying) other(resource string) {
 func (v *verifying) requireHeld(resources ...string) {
 	v.Helper()
 	for _, name := range resources {
-		_, err := v.TryEnter(v.Context(), lockcore.Request{LockID: "other", Resources: []lockcore.Resource{lockcore.Exclusive(name)}})
+		_, err := v.TryEnter(v.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "other"}, Resources: []lockcore.Resource{lockcore.Exclusive(name)}})
 		require.ErrorIs(v, err, lockcore.ErrBusy)
 	}
 }
@@ -73,7 +73,7 @@ func (v *verifying) requireLost() {
 	require.ErrorIs(v, v.Verify(v.Context(), v.verify), lockcore.ErrLost)
 }
 
-func reacquire(req *lockcore.Request) { req.Reacquire = true }
+func reacquire(req *lockcore.StepRequest) { req.Reacquire = true }
 
 func TestVerify_Held_IsRenewedAndNotReleased(t *testing.T) {
 	verifies(t, func(v *verifying) {
@@ -183,7 +183,7 @@ func TestVerify_RunBeforeLostTheHold_IsLost(t *testing.T) {
 		v.other("r")
 		v.afterReset("two", "one")
 		v.requireLost()
-		again := ofRun("two", "step", func(req *lockcore.Request) { req.Order.Schedule, req.LostSince = 3, v.verify.LostSince })
+		again := ofRun("two", "step", func(req *lockcore.StepRequest) { req.Order.Schedule, req.LostSince = 3, v.verify.LostSince })
 		again.Resources[0].HeldSince = 1
 		_, err := v.TryEnter(v.Context(), again)
 		require.ErrorIs(v, err, lockcore.ErrLost)
@@ -218,7 +218,7 @@ func TestVerify_LostSinceIsNotSet_LossOfRunBeforeDoesNotCount(t *testing.T) {
 // continued with the hold.
 func TestVerify_RunBetweenLostTheHold_IsLost(t *testing.T) {
 	verifies(t, func(v *verifying) {
-		v.use("r", "two", 3, func(req *lockcore.Request) { req.TakeOver = "one" })
+		v.use("r", "two", 3, func(req *lockcore.StepRequest) { req.TakeOver = "one" })
 		elapse(time.Minute)
 		v.other("r")
 		v.afterReset("three", "one")

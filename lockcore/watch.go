@@ -12,7 +12,7 @@ import (
 )
 
 // watcher wakes waiters of two kinds: local ones wait in a call of this Locker, and parked ones without a
-// process, woken by the functions of [Locker.OnWakeup]. It polls a resource after writes of this Locker,
+// process, woken by the functions of [Steps.OnWakeup]. It polls a resource after writes of this Locker,
 // whose answers name the claims that they made, and in the intervals of package pace. A poll reads all
 // resources that are due with one command, and calls [rules.Next] for each waiter:
 //
@@ -345,7 +345,7 @@ func (r *watched) isDue(now time.Time) bool {
 func (w *watcher) search() {
 	ctx, cancel := w.locker.clock.WithTimeout(w.locker.life.closing, searchWithin)
 	defer cancel()
-	_, _ = w.locker.BreakDeadlocks(ctx) // an error is retried by the next search
+	_, _ = w.locker.Steps().BreakDeadlocks(ctx) // an error is retried by the next search
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.searching = false

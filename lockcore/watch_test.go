@@ -76,7 +76,7 @@ func TestWatcher_DeadlockSearchFails_StillReads(t *testing.T) {
 }
 
 func TestWatcher_ManyWaiters_ShareReads(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, here *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, here *lockcore.Steps, e *faultStore) {
 		elsewhere := newLocker(t, e.Store, lockcore.Config{})
 		a := tryAcquire(t, elsewhere, request("a", lockcore.Exclusive("r")))
 		const waiting = 20
@@ -102,7 +102,7 @@ func TestWatcher_ManyWaiters_ShareReads(t *testing.T) {
 
 // 24 processes begin to wait at once for a resource of which none has seen a hold end.
 func TestWatcher_NoHoldObserved_HandOversAreFast(t *testing.T) {
-	virtual(t, lockcore.Config{}, func(t *testing.T, here *lockcore.Locker, e *faultStore) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, here *lockcore.Steps, e *faultStore) {
 		const processes = 24
 		first := tryAcquire(t, here, request("first", lockcore.Exclusive("r")))
 		waits := make(chan acquired, processes)
@@ -181,7 +181,7 @@ func TestWatcher_ManyResources_SearchesRarely(t *testing.T) {
 		var waits []<-chan acquired
 		for i := range many {
 			res := lockcore.Exclusive(fmt.Sprint("r/", i))
-			_, err := l.TryEnter(ctx, lockcore.Request{LockID: "holder", TTL: lockcore.Forever, Resources: []lockcore.Resource{res}})
+			_, err := l.TryEnter(ctx, lockcore.StepRequest{Caller: lockcore.Caller{LockID: "holder"}, TTL: lockcore.Forever, Resources: []lockcore.Resource{res}})
 			require.NoError(t, err)
 			waits = append(waits, acquireLater(ctx, l, request("b", res)))
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
-// Verify is the input of [Locker.Verify].
+// Verify is the input of [Steps.Verify].
 type Verify struct {
 	// LockID is the lock ID of the holds, and Run the run label. Both are required.
 	LockID string
@@ -43,7 +43,7 @@ type Use struct {
 //
 // The losses are returned as joined *LostErrors. If another run holds, the error is an *OtherRunError. Other
 // errors are *InvalidError, and the database's.
-func (l *Locker) Verify(ctx context.Context, v Verify) error {
+func (l *Steps) Verify(ctx context.Context, v Verify) error {
 	if err := v.check(); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (v *Verify) lost(d *rules.Document, use Use) error {
 // It returns the time after which to call it again: a third of the HoldTTL, and at most 5 min. If the hold is
 // missing, the error is a *LostError; if another run has it, an *OtherRunError. Other errors are
 // *InvalidError, and the database's.
-func (l *Locker) Extend(ctx context.Context, lockID, run, resource string) (again time.Duration, err error) {
+func (l *Steps) Extend(ctx context.Context, lockID, run, resource string) (again time.Duration, err error) {
 	if err := checkEnd("Extend", lockID, 0, []string{resource}); err != nil {
 		return 0, err
 	}
@@ -131,7 +131,7 @@ func (l *Locker) verifyHold(ctx context.Context, op rules.Verify) (*rules.Docume
 	return a.After, nil
 }
 
-// Raise is the input of [Locker.Raise].
+// Raise is the input of [Steps.Raise].
 type Raise struct {
 	// LockID is the workflow's, and Run the run label. Both are required. Requests whose Within is LockID are
 	// barred like the workflow's own.
@@ -170,7 +170,7 @@ type Raise struct {
 //
 // A hold remembers its latest 16 bars. When it ends before they do, they join the latest 64 that each resource
 // remembers of parties without a hold. A bar ends when another run takes over, or with a release up to its order.
-func (l *Locker) Raise(ctx context.Context, r Raise) error {
+func (l *Steps) Raise(ctx context.Context, r Raise) error {
 	if err := r.check(); err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func setScene(t *testing.T) *scene {
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	askForNamespace(t, c)
-	s.bundle = &bundle{client: c, locker: locker, plugin: plugin, queue: testenv.TaskQueue(t), database: db.Name(), workflows: map[string]any{}, events: &events{}}
+	s.bundle = &bundle{client: c, locker: locker.Steps(), plugin: plugin, queue: testenv.TaskQueue(t), database: db.Name(), workflows: map[string]any{}, events: &events{}}
 	return s
 }
 

@@ -297,7 +297,7 @@ func TestGuard_ManyLongNamesBusy_WorkflowTaskSucceeds(t *testing.T) {
 		return nil
 	})
 	b.serve(t)
-	held, err := b.locker.TryAcquire(t.Context(), lockcore.Request{LockID: "somebody", Resources: resources})
+	held, err := b.locker.TryAcquire(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "somebody"}, Resources: resources})
 	require.NoError(t, err)
 	run := b.start(t, "W")
 	require.Eventually(t, func() bool {

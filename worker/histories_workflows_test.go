@@ -366,8 +366,8 @@ func nextRun(t *testing.T, b *bundle, start func() client.WorkflowRun) client.Wo
 // inACircle makes an older party wait for what the workflow holds, and hold what the workflow waits for.
 func inACircle(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
 	t.Helper()
-	older := lockcore.Request{
-		LockID: "somebody", Owner: "somebody", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{account2},
+	older := lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: "somebody"}, Owner: "somebody", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{account2},
 	}
 	holds, err := b.locker.TryAcquire(t.Context(), older)
 	require.NoError(t, err)

@@ -27,8 +27,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-func request(lockID string) lockcore.Request {
-	return lockcore.Request{LockID: lockID, Resources: []lockcore.Resource{account}}
+func request(lockID string) lockcore.StepRequest {
+	return lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID}, Resources: []lockcore.Resource{account}}
 }
 
 // childVariable makes this test binary a worker process that the test kills. It names the Temporal server,

@@ -164,7 +164,7 @@ func TestLock_WakerDies_NextAttemptFindsTheHold(t *testing.T) {
 	w := b.serve(t)
 	elsewhere, err := lockcore.New(testenv.Mongo(t).Client().Database(b.database).Collection(lockCollection), lockcore.Config{})
 	require.NoError(t, err)
-	closeAtEnd(t, elsewhere)
+	closeAtEnd(t, elsewhere.Steps())
 	holder, err := elsewhere.TryAcquire(t.Context(), lockcore.Request{LockID: "somebody", Resources: []lockcore.Resource{account}})
 	require.NoError(t, err)
 	run := b.start(t, "W")

@@ -95,7 +95,7 @@ func (b *bundle) queues(t *testing.T) <-chan *lockcore.Session {
 	got := make(chan *lockcore.Session, 1)
 	go func() {
 		defer close(got)
-		s, err := b.locker.Acquire(t.Context(), lockcore.Request{LockID: "somebody", Resources: []lockcore.Resource{account}})
+		s, err := b.locker.Acquire(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "somebody"}, Resources: []lockcore.Resource{account}})
 		if err == nil {
 			got <- s
 		} else if t.Context().Err() == nil {

@@ -26,7 +26,7 @@ import (
 // taken is another party's hold on a resource, until the test releases it.
 func (b *bundle) taken(t *testing.T, resource lockcore.Resource) *lockcore.Session {
 	t.Helper()
-	s, err := b.locker.TryAcquire(t.Context(), lockcore.Request{LockID: "somebody", Resources: []lockcore.Resource{resource}})
+	s, err := b.locker.TryAcquire(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "somebody"}, Resources: []lockcore.Resource{resource}})
 	require.NoError(t, err)
 	return s
 }
@@ -274,7 +274,7 @@ func TestMaxWait_RunBetweenWaits_DoesNotCount(t *testing.T) {
 	b.untilWritten(t, 1)
 	second := make(chan *lockcore.Session, 1)
 	go func() {
-		s, err := b.locker.Acquire(t.Context(), lockcore.Request{LockID: "second", Resources: []lockcore.Resource{account}})
+		s, err := b.locker.Acquire(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "second"}, Resources: []lockcore.Resource{account}})
 		assert.NoError(t, err)
 		second <- s
 	}()
@@ -317,7 +317,7 @@ func TestWait_BetweenTwoAttempts_StepRunsAgain(t *testing.T) {
 			b.untilWritten(t, 1)
 			others := make(chan *lockcore.Session, 1)
 			go func() {
-				other, err := b.locker.Acquire(t.Context(), lockcore.Request{LockID: "somebody", Resources: []lockcore.Resource{account}})
+				other, err := b.locker.Acquire(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "somebody"}, Resources: []lockcore.Resource{account}})
 				if err == nil {
 					others <- other
 				}

@@ -139,7 +139,7 @@ func TestHold_TookNothing_PointsToNoUnhold(t *testing.T) {
 		l, err := lockcore.NewWithStore(s, lockcore.Config{})
 		require.NoError(t, err)
 		cfg := holdConfig{reason: "paint"}
-		err = cfg.queue(t.Context(), &site{Site: inspect.Site{Locker: l}}, cfg.request("r"))
+		err = cfg.queue(t.Context(), &site{Site: inspect.Site{Locker: l.Steps()}}, cfg.request("r"))
 		require.ErrorIs(t, err, want)
 		require.NotContains(t, err.Error(), "unhold")
 		require.NoError(t, l.Close(t.Context()))

@@ -25,7 +25,7 @@ func newReleases(t *testing.T, now bool) *releases {
 	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
-	return &releases{&locks{Locker: l}, &site{Site: inspect.Site{Locker: l}}, releaseConfig{reason: "a drill", yes: true, now: now}}
+	return &releases{&locks{Steps: l.Steps()}, &site{Site: inspect.Site{Locker: l.Steps()}}, releaseConfig{reason: "a drill", yes: true, now: now}}
 }
 
 // listed returns the entries that release would end.
@@ -147,8 +147,8 @@ func maintenanceGetsIt(t *testing.T, r *releases, holder lockcore.Lease) {
 	holderLeaves(t, r, holder)
 	for st, err := range r.Status(t.Context(), lockcore.Filter{Resource: "r"}) {
 		require.NoError(t, err)
-		_, err = r.Enter(t.Context(), lockcore.Request{
-			LockID: st.LockID, Part: st.Part, Order: st.Order, Resources: []lockcore.Resource{lockcore.Exclusive("r")}, TTL: lockcore.Forever, Queued: true,
+		_, err = r.Enter(t.Context(), lockcore.StepRequest{
+			Caller: lockcore.Caller{LockID: st.LockID, Part: st.Part, Order: st.Order}, Resources: []lockcore.Resource{lockcore.Exclusive("r")}, TTL: lockcore.Forever, Queued: true,
 		})
 		require.NoError(t, err)
 	}

@@ -39,8 +39,8 @@ func hostileLocks(t *testing.T) *locks {
 	t.Helper()
 	l := newLocks(t)
 	enter := func(lockID string, order uint32, resources ...lockcore.Resource) {
-		_, err := l.Enter(t.Context(), lockcore.Request{
-			LockID: lockID, Owner: "owner " + lockID, Comment: evil, Part: evil, Order: lockcore.Order{Schedule: order, Attempt: 1}, TTL: time.Hour, Resources: resources,
+		_, err := l.Enter(t.Context(), lockcore.StepRequest{
+			Caller: lockcore.Caller{LockID: lockID, Part: evil, Order: lockcore.Order{Schedule: order, Attempt: 1}}, Owner: "owner " + lockID, Comment: evil, TTL: time.Hour, Resources: resources,
 		})
 		if err != nil {
 			require.ErrorIs(t, err, lockcore.ErrBusy)

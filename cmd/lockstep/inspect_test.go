@@ -204,7 +204,7 @@ func TestInit_Repeated_PrintsTheSameID(t *testing.T) {
 func TestPs_JSON_ListsAllResources(t *testing.T) {
 	t.Parallel()
 	l := newLocks(t)
-	req := lockcore.Request{LockID: "holder", TTL: time.Hour}
+	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: "holder"}, TTL: time.Hour}
 	for i := range 60 {
 		req.Resources = append(req.Resources, lockcore.Exclusive(fmt.Sprintf("item/%02d", i)))
 	}

@@ -288,7 +288,7 @@ func reportNext(ctx context.Context, s streams, at *site, resource string, fence
 }
 
 // end ends an entry, and reports whether it was still there.
-func (cfg *releaseConfig) end(ctx context.Context, locker *lockcore.Locker, st *lockcore.Status) (bool, error) {
+func (cfg *releaseConfig) end(ctx context.Context, locker *lockcore.Steps, st *lockcore.Status) (bool, error) {
 	if st.FirstFence == 0 { // a queued request, or a claim, which is not a hold yet
 		return locker.LeaveQueue(ctx, lockcore.Lease{Resource: st.Resource, LockID: st.LockID, Run: st.Run, Part: st.Part, Order: st.Order})
 	}

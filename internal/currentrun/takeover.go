@@ -21,8 +21,8 @@ const (
 
 // Locker is the part of a *lockcore.Locker that Enter and TryEnter need.
 type Locker interface {
-	Enter(ctx context.Context, req lockcore.Request) ([]lockcore.Lease, error)
-	TryEnter(ctx context.Context, req lockcore.Request) ([]lockcore.Lease, error)
+	Enter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error)
+	TryEnter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 }
 
@@ -41,19 +41,19 @@ func InlineWait(info activity.Info) time.Duration {
 // Enter calls Locker.Enter for a request of own, in an activity of that run, and takes over locks that other runs of the workflow
 // hold. Its error is that of Locker.Enter, or reports that Temporal could not be asked. A *lockcore.OtherRunError means that own is
 // not the current run. Enter takes at most 10 s, and at most half of the time that ctx has left.
-func Enter(ctx context.Context, locker Locker, own wire.Run, req lockcore.Request) ([]lockcore.Lease, error) {
+func Enter(ctx context.Context, locker Locker, own wire.Run, req lockcore.StepRequest) ([]lockcore.Lease, error) {
 	return takeOverRuns(ctx, locker, locker.Enter, own, req)
 }
 
 // TryEnter is [Enter] without queueing: it calls Locker.TryEnter.
-func TryEnter(ctx context.Context, locker Locker, own wire.Run, req lockcore.Request) ([]lockcore.Lease, error) {
+func TryEnter(ctx context.Context, locker Locker, own wire.Run, req lockcore.StepRequest) ([]lockcore.Lease, error) {
 	return takeOverRuns(ctx, locker, locker.TryEnter, own, req)
 }
 
 // takeOverRuns calls enter until no other run of the workflow holds a resource of the request, or own may not take over. Then it leaves those
 // of the resources that it has by then.
 func takeOverRuns(
-	ctx context.Context, locker Locker, enter func(context.Context, lockcore.Request) ([]lockcore.Lease, error), own wire.Run, req lockcore.Request,
+	ctx context.Context, locker Locker, enter func(context.Context, lockcore.StepRequest) ([]lockcore.Lease, error), own wire.Run, req lockcore.StepRequest,
 ) (leases []lockcore.Lease, err error) {
 	bound := enterTimeout
 	if deadline, ok := ctx.Deadline(); ok {

@@ -27,7 +27,7 @@ func TestRound_DamagedDocument_IsLeftOut(t *testing.T) {
 		l, err := lockcore.NewWithStore(memory, lockcore.Config{})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, l.Close(t.Context())) }()
-		w := &world{Locker: l, answers: map[string]answer{}}
+		w := &world{Steps: l.Steps(), answers: map[string]answer{}}
 		w.keeps(t, "ns/w", "run", "z", time.Hour)
 		var logs logLines
 		j := w.janitor(t, func(o *Options) { o.Logger = sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(&logs, nil))) })

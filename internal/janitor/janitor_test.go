@@ -36,7 +36,7 @@ func TestRun_TwoJanitors_OneWorks(t *testing.T) {
 func TestRun_DeadJanitor_IsReplacedAfterItsTTL(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j := w.janitor(t)
-		_, err := w.TryEnter(t.Context(), lockcore.Request{LockID: "%janitor/dead", Resources: []lockcore.Resource{lockcore.Exclusive(LockName("ns"))}})
+		_, err := w.TryEnter(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "%janitor/dead"}, Resources: []lockcore.Resource{lockcore.Exclusive(LockName("ns"))}})
 		require.NoError(t, err)
 		defer run(t, j)()
 		elapse(59 * time.Second)

@@ -251,5 +251,5 @@ func (s *servers) resetRuns() map[string]verdictCase {
 }
 
 func (s *servers) options() Options {
-	return Options{Locker: s.Locker, Temporal: s.client.WorkflowService(), Namespace: "default", NamespaceID: s.namespaceID, Interval: time.Second, Logger: logger()}
+	return Options{Locker: s.Locker.Steps(), Temporal: s.client.WorkflowService(), Namespace: "default", NamespaceID: s.namespaceID, Interval: time.Second, Logger: logger()}
 }

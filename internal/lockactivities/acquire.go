@@ -54,7 +54,7 @@ func (a *Activities) Acquire(ctx context.Context, p wire.AcquireParams) (wire.Ac
 
 // notAcquired returns the failure of an attempt, begun at a time of this process, that did not get its locks.
 func (a *Activities) notAcquired(
-	ctx context.Context, p wire.AcquireParams, caller wire.Run, req lockcore.Request, began time.Time, err error,
+	ctx context.Context, p wire.AcquireParams, caller wire.Run, req lockcore.StepRequest, began time.Time, err error,
 ) error {
 	info := activity.GetInfo(ctx)
 	switch {
@@ -79,7 +79,7 @@ func (a *Activities) notAcquired(
 // waitForHold returns the failure of an attempt that the worker which frees the lock need not wait for: it completes the activity. err
 // is the error of the request.
 func (a *Activities) waitForHold(
-	ctx context.Context, p wire.AcquireParams, caller wire.Run, req lockcore.Request, began time.Time, err error,
+	ctx context.Context, p wire.AcquireParams, caller wire.Run, req lockcore.StepRequest, began time.Time, err error,
 ) error {
 	info := activity.GetInfo(ctx)
 	var (
@@ -110,7 +110,7 @@ func (a *Activities) waitForHold(
 
 // enter takes the locks. A lock ID of the workflow itself may be held by another run, see package currentrun. A lock ID that the caller
 // chose has no runs.
-func (a *Activities) enter(ctx context.Context, p wire.AcquireParams, caller wire.Run, req lockcore.Request) ([]lockcore.Lease, error) {
+func (a *Activities) enter(ctx context.Context, p wire.AcquireParams, caller wire.Run, req lockcore.StepRequest) ([]lockcore.Lease, error) {
 	switch {
 	case req.Run == "" && p.Try:
 		return a.Locker.TryEnter(ctx, req)
@@ -131,7 +131,7 @@ func lostSince(p wire.AcquireParams) time.Time {
 	return wire.LostSince(p.Started)
 }
 
-func acquireRequest(p wire.AcquireParams, caller wire.Run, info activity.Info) lockcore.Request {
+func acquireRequest(p wire.AcquireParams, caller wire.Run, info activity.Info) lockcore.StepRequest {
 	comment := p.Comment
 	if comment == "" {
 		comment = fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt)
@@ -141,12 +141,11 @@ func acquireRequest(p wire.AcquireParams, caller wire.Run, info activity.Info) l
 		inline = 0
 	}
 	self := identityOf(p.LockID, "", caller)
-	return lockcore.Request{
-		LockID:    self.lockID,
-		Run:       self.run,
+	return lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: self.lockID, Run: self.run, Part: self.part(caller, p.Part), Order: lockcore.Order{Schedule: p.Schedule, Attempt: uint32(max(info.Attempt, 0))}, Saga: p.Saga},
+
 		Resources: p.Resources,
-		Part:      self.part(caller, p.Part),
-		Order:     lockcore.Order{Schedule: p.Schedule, Attempt: uint32(max(info.Attempt, 0))},
+
 		TTL:       time.Duration(p.TTL),
 		Persist:   true,
 		HoldOnly:  p.HoldOnly,
@@ -154,9 +153,9 @@ func acquireRequest(p wire.AcquireParams, caller wire.Run, info activity.Info) l
 		Reacquire: p.Reacquire,
 		LostSince: lostSince(p),
 		NewFence:  p.NewFence,
-		Saga:      p.Saga,
-		Owner:     p.Owner.Of(caller),
-		Started:   p.Started, NeverVictim: p.NeverVictim,
+
+		Owner:   p.Owner.Of(caller),
+		Started: p.Started, NeverVictim: p.NeverVictim,
 		Comment: wire.Cut(comment, 1024),
 		MaxWait: inline,
 	}

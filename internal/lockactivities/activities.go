@@ -21,7 +21,7 @@ type Locker interface {
 	currentrun.CollectionIdentifier
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
-	Recheck(ctx context.Context, req lockcore.Request) (again time.Duration, err error)
+	Recheck(ctx context.Context, req lockcore.StepRequest) (again time.Duration, err error)
 	WatchFor(resource string)
 }
 

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fakeLocker records its calls, and answers with err.
 type fakeLocker struct {
 	err      error
-	request  lockcore.Request
+	request  lockcore.StepRequest
 	queued   bool
 	renewed  []lockcore.Lease
 	left     []lockcore.Lease
@@ -40,20 +40,20 @@ type fakeLocker struct {
 	tended   []string
 	// recheckErr, if not nil, is the error of Recheck instead of err.
 	recheckErr error
-	rechecked  []lockcore.Request
+	rechecked  []lockcore.StepRequest
 	// status is what Status lists.
 	status lockcore.Status
 }
 
-func (f *fakeLocker) Enter(ctx context.Context, req lockcore.Request) ([]lockcore.Lease, error) {
+func (f *fakeLocker) Enter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error) {
 	return f.enter(ctx, req, true)
 }
 
-func (f *fakeLocker) TryEnter(ctx context.Context, req lockcore.Request) ([]lockcore.Lease, error) {
+func (f *fakeLocker) TryEnter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error) {
 	return f.enter(ctx, req, false)
 }
 
-func (f *fakeLocker) enter(_ context.Context, req lockcore.Request, queue bool) ([]lockcore.Lease, error) {
+func (f *fakeLocker) enter(_ context.Context, req lockcore.StepRequest, queue bool) ([]lockcore.Lease, error) {
 	f.request, f.queued = req, queue
 	if f.err != nil {
 		return nil, f.err
@@ -106,7 +106,7 @@ func (f *fakeLocker) Replaced(context.Context, string, string, ...string) ([]str
 	return nil, nil
 }
 
-func (f *fakeLocker) Recheck(_ context.Context, req lockcore.Request) (time.Duration, error) {
+func (f *fakeLocker) Recheck(_ context.Context, req lockcore.StepRequest) (time.Duration, error) {
 	f.request, f.rechecked = req, append(f.rechecked, req)
 	return 7 * time.Second, cmp.Or(f.recheckErr, f.err)
 }
@@ -166,10 +166,10 @@ func TestAcquire_Workflow_RequestsInItsName(t *testing.T) {
 	require.Contains(t, f.request.Comment, "lockstep.Acquire")
 	require.NotEmpty(t, f.request.Call)
 	f.request.Comment, f.request.Call = "", ""
-	require.Equal(t, lockcore.Request{
-		LockID: ownLockID, Run: "default-test-run-id", Resources: []lockcore.Resource{{Name: "account/1"}, lockcore.SharedLimit("seats", 3)},
-		Part: "default-test-run-id/p", Order: lockcore.Order{Schedule: 4, Attempt: 1}, TTL: 20 * time.Second, Persist: true, HoldTTL: lockcore.Forever,
-		Reacquire: true, NewFence: true, Saga: "2", Owner: "default-test-namespace/default-test-workflow-id", MaxWait: 2 * time.Second,
+	require.Equal(t, lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: ownLockID, Run: "default-test-run-id", Part: "default-test-run-id/p", Order: lockcore.Order{Schedule: 4, Attempt: 1}, Saga: "2"}, Resources: []lockcore.Resource{{Name: "account/1"}, lockcore.SharedLimit("seats", 3)},
+		TTL: 20 * time.Second, Persist: true, HoldTTL: lockcore.Forever,
+		Reacquire: true, NewFence: true, Owner: "default-test-namespace/default-test-workflow-id", MaxWait: 2 * time.Second,
 	}, f.request)
 }
 

@@ -60,9 +60,9 @@ func (a *Activities) Wait(ctx context.Context, p wire.WaitParams) error {
 		return wire.UnavailableFailure(pause, nil)
 	}
 	a.Locker.WatchFor(p.Resource.Name)
-	delay, err := a.Locker.Recheck(ctx, lockcore.Request{
-		LockID: self.lockID, Run: self.run, Within: self.within, Resources: []lockcore.Resource{p.Resource}, Part: self.part(caller, p.Part),
-		Order: p.Order, Owner: p.Owner.Of(caller), Started: p.Started, NeverVictim: p.NeverVictim,
+	delay, err := a.Locker.Recheck(ctx, lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: self.lockID, Run: self.run, Within: self.within, Part: self.part(caller, p.Part), Order: p.Order}, Resources: []lockcore.Resource{p.Resource},
+		Owner: p.Owner.Of(caller), Started: p.Started, NeverVictim: p.NeverVictim,
 	})
 	wire.NoteAncestor(err, caller, p.Ancestors)
 	return waitFailure(p.MaxWait, waitedFor(info, began), delay, err)

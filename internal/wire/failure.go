@@ -128,7 +128,7 @@ func TriedFailure(err error, neverRan string) error {
 
 // ParkFailure returns the failure of an attempt after which the workflow waits: the locks are busy, the queue is full, or the database
 // does not answer. Any other error is an ordinary failure. neverRan is as in [BusyDetails].
-func ParkFailure(err error, req lockcore.Request, neverRan string) error {
+func ParkFailure(err error, req lockcore.StepRequest, neverRan string) error {
 	var (
 		busy   *lockcore.BusyError
 		layout *lockcore.LayoutError

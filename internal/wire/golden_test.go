@@ -130,7 +130,7 @@ func failures(t *testing.T) map[string]any {
 	t.Helper()
 	busy, lost, superseded := filled[lockcore.BusyError](), filled[lockcore.LostError](), filled[lockcore.SupersededError]()
 	deadlock, invalid, other := filled[lockcore.DeadlockError](), filled[lockcore.InvalidError](), filled[lockcore.OtherRunError]()
-	req := lockcore.Request{LockID: "lock", Resources: []lockcore.Resource{lockcore.Exclusive("b"), lockcore.Exclusive("a")}, Order: lockcore.Order{Schedule: 2, Attempt: 3}}
+	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: "lock", Order: lockcore.Order{Schedule: 2, Attempt: 3}}, Resources: []lockcore.Resource{lockcore.Exclusive("b"), lockcore.Exclusive("a")}}
 	all := map[string]any{}
 	for name, err := range map[string]error{
 		"busy": wire.Failure(&busy), "lost": wire.Failure(&lost), "superseded": wire.Failure(&superseded), "deadlock": wire.Failure(&deadlock),

@@ -94,7 +94,7 @@ func (g Guard) Reacquires() bool { return g.Reacquire || g.Scope == ScopeStep }
 
 // Request returns the request that one attempt of the step makes. In scope step the step has a lock ID of its own, to which losses do
 // not apply: it takes its locks again each time.
-func (g Guard) Request(run Run, attempt int32, comment string) lockcore.Request {
+func (g Guard) Request(run Run, attempt int32, comment string) lockcore.StepRequest {
 	var lostSince time.Time
 	if g.inherits(run) && !g.Reacquires() {
 		lostSince = LostSince(g.Started)
@@ -103,22 +103,20 @@ func (g Guard) Request(run Run, attempt int32, comment string) lockcore.Request 
 	if g.Scope == ScopeStep {
 		lockID, within, holdTTL = run.StepLockID(g.Part), lockID, 0
 	}
-	return lockcore.Request{
-		LockID:    lockID,
-		Within:    within,
-		Run:       run.RunID,
+	return lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: lockID, Within: within, Run: run.RunID, Part: run.Part(g.Part), Order: lockcore.Order{Schedule: g.Schedule, Attempt: uint32(max(attempt, 0))}, Saga: g.Saga},
+
 		Resources: g.Resources,
-		Part:      run.Part(g.Part),
-		Order:     lockcore.Order{Schedule: g.Schedule, Attempt: uint32(max(attempt, 0))},
+
 		TTL:       time.Duration(g.TTL),
 		Persist:   g.Keeps(),
 		HoldTTL:   holdTTL,
 		Reacquire: g.Reacquires(),
 		LostSince: lostSince,
 		NewFence:  g.NewFence && g.Undoes == "",
-		Saga:      g.Saga,
-		Owner:     g.Owner.Of(run),
-		Started:   g.Started, NeverVictim: g.NeverVictim,
+
+		Owner:   g.Owner.Of(run),
+		Started: g.Started, NeverVictim: g.NeverVictim,
 		Comment: Cut(comment, 1024),
 	}
 }

@@ -23,7 +23,7 @@ import (
 // Client acquires, renews and releases locks in one collection. It is safe for concurrent use. Any
 // Client of the collection can unlock and renew a lock ID.
 type Client struct {
-	locker *lockcore.Locker
+	locker *lockcore.Steps
 	store  store.Store
 	lines  *update.Lines
 	closed atomic.Bool
@@ -38,7 +38,7 @@ func NewClient(collection *mongo.Collection) *Client {
 	if err != nil {
 		panic(err) // the instruments of the global meter provider are refused: a mistake in the program
 	}
-	return &Client{locker: locker, store: locks, lines: update.New(locks, clock.Real{}, policy)}
+	return &Client{locker: locker.Steps(), store: locks, lines: update.New(locks, clock.Real{}, policy)}
 }
 
 // Close waits, until ctx ends, for background work that undoes requests whose answers were lost, so that
@@ -102,8 +102,8 @@ func (c *Client) take(ctx context.Context, res lockcore.Resource, lockID string,
 	if err := checkLockID(lockID); err != nil {
 		return lockcore.Lease{}, err
 	}
-	req := lockcore.Request{
-		LockID: nameOf(lockID), Resources: []lockcore.Resource{res}, Part: part, Order: order, TTL: lockcore.Forever,
+	req := lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: nameOf(lockID), Part: part, Order: order}, Resources: []lockcore.Resource{res}, TTL: lockcore.Forever,
 		Owner: ld.Owner, Host: storedHost(ld.Host), Comment: ld.Comment,
 	}
 	if ld.TTL > 0 {

@@ -65,8 +65,8 @@ func TestAttempts_PendingActivities_AreJudged(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) })
 			ask := func(namespace, workflow string, schedule uint32) error {
 				of := wire.Run{Namespace: namespace, WorkflowID: workflow, RunID: "run"}
-				_, err := l.Enter(t.Context(), lockcore.Request{
-					LockID: of.LockID(), Run: of.RunID, Part: "p", Order: lockcore.Order{Schedule: schedule, Attempt: 1}, TTL: time.Hour,
+				_, err := l.Steps().Enter(t.Context(), lockcore.StepRequest{
+					Caller: lockcore.Caller{LockID: of.LockID(), Run: of.RunID, Part: "p", Order: lockcore.Order{Schedule: schedule, Attempt: 1}}, TTL: time.Hour,
 					Resources: []lockcore.Resource{lockcore.Exclusive("account/1")},
 				})
 				return err
@@ -77,7 +77,7 @@ func TestAttempts_PendingActivities_AreJudged(t *testing.T) {
 				require.ErrorIs(t, ask(here, fmt.Sprintf("waiter-%03d", i), 1), lockcore.ErrBusy)
 			}
 			service := pendingActivity{maximum: c.maximum, failure: c.failure, asked: map[string]int{}}
-			d := Doctor{Site: Site{Locker: l, Temporal: Temporal{Service: service, Namespace: "default", NamespaceID: here}}}
+			d := Doctor{Site: Site{Locker: l.Steps(), Temporal: Temporal{Service: service, Namespace: "default", NamespaceID: here}}}
 			found, err := d.attempts(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, c.want, found.What)

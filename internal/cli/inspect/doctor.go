@@ -296,7 +296,7 @@ func (d *Doctor) writing(ctx context.Context) (Finding, error) {
 		return finding(Unknown, "not tried: nothing is written here", d.command("doctor")+" tries it")
 	}
 	began := time.Now()
-	s, err := d.Locker.TryAcquire(ctx, lockcore.Request{LockID: probe, Resources: []lockcore.Resource{lockcore.Shared(probe)}, TTL: time.Minute})
+	s, err := d.Locker.TryAcquire(ctx, lockcore.StepRequest{Caller: lockcore.Caller{LockID: probe}, Resources: []lockcore.Resource{lockcore.Shared(probe)}, TTL: time.Minute})
 	if err == nil {
 		err = s.Leave(ctx)
 	}

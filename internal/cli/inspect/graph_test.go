@@ -17,11 +17,11 @@ import (
 const ns = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11"
 
 // step makes an attempt as a step of a workflow does: in scope saga, or in scope step if the step has a name.
-func (s *scene) step(workflow, step string, res lockcore.Resource, change ...func(*lockcore.Request)) error {
+func (s *scene) step(workflow, step string, res lockcore.Resource, change ...func(*lockcore.StepRequest)) error {
 	s.orders++
 	of := wire.Run{Namespace: ns, WorkflowID: workflow, RunID: workflow + "-1"}
-	req := lockcore.Request{
-		LockID: of.LockID(), Owner: of.Owner(), Run: of.RunID, Part: of.Part(step), Order: lockcore.Order{Schedule: s.orders, Attempt: 1},
+	req := lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: of.LockID(), Run: of.RunID, Part: of.Part(step), Order: lockcore.Order{Schedule: s.orders, Attempt: 1}}, Owner: of.Owner(),
 		TTL: time.Minute, Persist: true, HoldTTL: time.Hour, Resources: []lockcore.Resource{res},
 	}
 	if step != "" {
@@ -48,7 +48,7 @@ func (s *scene) stepHolds(workflow, step string, res lockcore.Resource) {
 	require.NoError(s, s.step(workflow, step, res))
 }
 
-func (s *scene) stepWaits(workflow, step string, res lockcore.Resource, change ...func(*lockcore.Request)) {
+func (s *scene) stepWaits(workflow, step string, res lockcore.Resource, change ...func(*lockcore.StepRequest)) {
 	s.Helper()
 	require.ErrorIs(s, s.step(workflow, step, res, change...), lockcore.ErrBusy)
 }
@@ -57,8 +57,8 @@ func (s *scene) stepWaits(workflow, step string, res lockcore.Resource, change .
 func TestWhy_Workflows_MatchesDeadlockSearch(t *testing.T) {
 	t.Parallel()
 	x := lockcore.Exclusive
-	ownedBy := func(owner string) func(*lockcore.Request) {
-		return func(r *lockcore.Request) { r.Owner = ns + "/" + owner }
+	ownedBy := func(owner string) func(*lockcore.StepRequest) {
+		return func(r *lockcore.StepRequest) { r.Owner = ns + "/" + owner }
 	}
 	for name, c := range map[string]struct {
 		arrange func(s *scene)

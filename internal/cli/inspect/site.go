@@ -26,7 +26,7 @@ import (
 
 // Site is a collection of locks and the Temporal namespace of its workflows.
 type Site struct {
-	Locker *lockcore.Locker
+	Locker *lockcore.Steps
 	// Collection is the Locker's, for the doctor.
 	Collection *mongo.Collection
 	// MaxPoolSize is the option of the database's URI, for the doctor. Nil is the driver's default, and 0 no limit.

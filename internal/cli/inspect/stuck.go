@@ -97,7 +97,7 @@ const questionsPerSecond = 200
 // Orphans plays a janitor's round without changing anything, and returns what a real round would end. If Temporal did
 // not answer all questions, or documents cannot be decoded, it returns the orphans that it found and an error.
 func (s *Site) Orphans(ctx context.Context, logger sdklog.Logger) ([]Orphan, error) {
-	dry := &dryLocker{Locker: s.Locker, site: s}
+	dry := &dryLocker{Steps: s.Locker, site: s}
 	j, err := janitor.New(janitor.Options{
 		Locker: dry, Temporal: s.Temporal.Service, Namespace: s.Temporal.Namespace, NamespaceID: s.Temporal.NamespaceID,
 		RequestsPerSecond: questionsPerSecond, Logger: withoutInfo{logger},
@@ -120,7 +120,7 @@ func (s *Site) Orphans(ctx context.Context, logger sdklog.Logger) ([]Orphan, err
 
 // dryLocker reads locks, and records the janitor's changes instead of making them.
 type dryLocker struct {
-	*lockcore.Locker
+	*lockcore.Steps
 	site  *Site
 	mu    sync.Mutex
 	found []Orphan

@@ -39,7 +39,7 @@ type Cleared struct {
 //
 // A document that it could not release does not stop it: the error at the end names it. Clear may be repeated, and must be after an error, with
 // which it returns what was done until then.
-func Clear(ctx context.Context, locker *lockcore.Locker, coll *mongo.Collection, reason string) (c Cleared, err error) {
+func Clear(ctx context.Context, locker *lockcore.Steps, coll *mongo.Collection, reason string) (c Cleared, err error) {
 	s := store.New(coll)
 	var damaged []string
 	var failed failures
@@ -111,7 +111,7 @@ const (
 
 // release ends the holds and claims of a document. If a claim was confirmed since the document was read, it reads the document again, and ends
 // the hold that the claim has become. Holds of other lock IDs that began since then stay.
-func (c *Cleared) release(ctx context.Context, locker *lockcore.Locker, s *store.Mongo, d *rules.Document, reason string) error {
+func (c *Cleared) release(ctx context.Context, locker *lockcore.Steps, s *store.Mongo, d *rules.Document, reason string) error {
 	holds, claims := 0, 0
 	defer func() {
 		if holds+claims > 0 {

@@ -19,16 +19,16 @@ import (
 )
 
 // newLocker returns a Locker on a store.
-func newLocker(t *testing.T, s store.Store) *lockcore.Locker {
+func newLocker(t *testing.T, s store.Store) *lockcore.Steps {
 	t.Helper()
 	l, err := lockcore.NewWithStore(s, lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close(context.Background()) })
-	return l
+	return l.Steps()
 }
 
-func request(lockID, resource string) lockcore.Request {
-	return lockcore.Request{LockID: lockID, Resources: []lockcore.Resource{lockcore.Exclusive(resource)}, Order: lockcore.Order{Schedule: 1, Attempt: 1}}
+func request(lockID, resource string) lockcore.StepRequest {
+	return lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID, Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Resources: []lockcore.Resource{lockcore.Exclusive(resource)}}
 }
 
 // No client can have written these documents, and no request can end what they contain: they are deleted.

@@ -17,23 +17,23 @@ import (
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-func setup(t *testing.T) (*lockcore.Locker, *mongo.Collection) {
+func setup(t *testing.T) (*lockcore.Steps, *mongo.Collection) {
 	t.Helper()
 	coll := testenv.Mongo(t).Collection("locks")
 	l, err := lockcore.New(coll, lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close(context.Background()) })
-	return l, coll
+	return l.Steps(), coll
 }
 
-func enter(t *testing.T, l *lockcore.Locker, lockID string, resources ...lockcore.Resource) []lockcore.Lease {
+func enter(t *testing.T, l *lockcore.Steps, lockID string, resources ...lockcore.Resource) []lockcore.Lease {
 	t.Helper()
-	leases, err := l.Enter(t.Context(), lockcore.Request{LockID: lockID, Resources: resources, Order: lockcore.Order{Schedule: 1, Attempt: 1}})
+	leases, err := l.Enter(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID, Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Resources: resources})
 	require.NoError(t, err)
 	return leases
 }
 
-func states(t *testing.T, l *lockcore.Locker, resource string) (found []lockcore.State) {
+func states(t *testing.T, l *lockcore.Steps, resource string) (found []lockcore.State) {
 	t.Helper()
 	for s, err := range l.Status(t.Context(), lockcore.Filter{Resource: resource}) {
 		require.NoError(t, err)
@@ -54,10 +54,10 @@ func TestClear_EndsHoldsAndClaims_KeepsQueuesAndFences(t *testing.T) {
 	held := enter(t, l, "a", lockcore.Exclusive("held"), lockcore.Exclusive("other"))
 	enter(t, l, "b", lockcore.Shared("readers"))
 	enter(t, l, "c", lockcore.Shared("readers"))
-	_, err := l.Enter(t.Context(), lockcore.Request{LockID: "w", Resources: []lockcore.Resource{lockcore.Exclusive("held")}, Order: lockcore.Order{Schedule: 1, Attempt: 1}})
+	_, err := l.Enter(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "w", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Resources: []lockcore.Resource{lockcore.Exclusive("held")}})
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	passing := enter(t, l, "d", lockcore.Exclusive("claimed"))
-	_, err = l.Enter(t.Context(), lockcore.Request{LockID: "v", Resources: []lockcore.Resource{lockcore.Exclusive("claimed")}, Order: lockcore.Order{Schedule: 1, Attempt: 1}})
+	_, err = l.Enter(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "v", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Resources: []lockcore.Resource{lockcore.Exclusive("claimed")}})
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	require.NoError(t, l.Leave(t.Context(), passing...))
 	require.Equal(t, []lockcore.State{lockcore.StateClaimed}, states(t, l, "claimed"))

@@ -32,7 +32,7 @@ const (
 
 // client is one client process: a Locker on a connection of its own.
 type client struct {
-	locker *lockcore.Locker
+	locker *lockcore.Steps
 	lockID string
 	cutter *cutter
 	asked  uint32
@@ -71,9 +71,11 @@ func RunClient(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if c.locker, err = lockcore.NewWithStore(kept, lockcore.Config{TTL: longTTL}); err != nil {
+	locker, err := lockcore.NewWithStore(kept, lockcore.Config{TTL: longTTL})
+	if err != nil {
 		return err
 	}
+	c.locker = locker.Steps()
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
 		defer cancel()
@@ -125,8 +127,8 @@ func (c *client) take(ctx context.Context, o order) answer {
 	if o.Do == linear.TakeShared || o.Do == linear.WaitShared {
 		resource = lockcore.Shared(o.Resource)
 	}
-	req := lockcore.Request{
-		LockID: c.lockID, Part: fmt.Sprintf("%d", c.asked), Order: lockcore.Order{Attempt: 1}, Resources: []lockcore.Resource{resource}, TTL: o.TTL,
+	req := lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: c.lockID, Part: fmt.Sprintf("%d", c.asked), Order: lockcore.Order{Attempt: 1}}, Resources: []lockcore.Resource{resource}, TTL: o.TTL,
 	}
 	taken := &holding{lease: lockcore.Lease{Resource: o.Resource, LockID: req.LockID, Part: req.Part, Order: req.Order}}
 	var err error

@@ -44,7 +44,7 @@ func stray(id any) bson.D {
 type reader struct {
 	coll   *mongo.Collection
 	store  *store.Mongo
-	locker *lockcore.Locker
+	locker *lockcore.Steps
 	site   *inspect.Site
 	leases []lockcore.Lease // a's, of z/1 and z/2
 	// name is a part of the name with which the bad document is reported, or the whole one if isName is set.
@@ -102,7 +102,7 @@ func (r *reader) list(t *testing.T, filter lockcore.Filter) (names []string, dam
 	return names, damaged
 }
 
-func open(t *testing.T, coll *mongo.Collection) *lockcore.Locker {
+func open(t *testing.T, coll *mongo.Collection) *lockcore.Steps {
 	t.Helper()
 	l, err := lockcore.New(coll, lockcore.Config{})
 	require.NoError(t, err)
@@ -111,11 +111,11 @@ func open(t *testing.T, coll *mongo.Collection) *lockcore.Locker {
 		defer cancel()
 		_ = l.Close(ctx)
 	})
-	return l
+	return l.Steps()
 }
 
-func request(lockID string, names ...string) lockcore.Request {
-	r := lockcore.Request{LockID: lockID, Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1}}
+func request(lockID string, names ...string) lockcore.StepRequest {
+	r := lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID, Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1}}}
 	for _, name := range names {
 		r.Resources = append(r.Resources, lockcore.Exclusive(name))
 	}

@@ -223,7 +223,7 @@ func (p *play) breakLocks(ctx context.Context, id string) error {
 		if !strings.HasSuffix(s.LockID, "/"+id) {
 			continue
 		}
-		err = p.locker.Release(ctx, lockcore.Release{
+		err = p.locker.Steps().Release(ctx, lockcore.Release{
 			LockID: s.LockID, Resources: []string{s.Resource}, FirstFence: s.FirstFence, Force: true, Reason: "as planned",
 		})
 		if err != nil {

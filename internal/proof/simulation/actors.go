@@ -43,14 +43,14 @@ func (a *actor) run() {
 }
 
 // take begins a call for a request of its own part, by which the documents name the call.
-func (a *actor) take(what string, req *lockcore.Request) *call {
+func (a *actor) take(what string, req *lockcore.StepRequest) *call {
 	a.asked++
 	req.Part, req.Order = fmt.Sprintf("%s.%d", a.name, a.asked), lockcore.Order{Attempt: 1}
 	return a.asks(a.p, what+" "+names(req.Resources), req)
 }
 
 // asks begins a call for a request.
-func (a *actor) asks(p *process, what string, req *lockcore.Request) *call {
+func (a *actor) asks(p *process, what string, req *lockcore.StepRequest) *call {
 	c := a.begin(p, what)
 	c.takes = true
 	for _, r := range req.Resources {
@@ -92,7 +92,7 @@ func (a *actor) resources(two float64, limits bool) (out []lockcore.Resource, pa
 }
 
 // acquire waits for a lock, patiently or not.
-func (a *actor) acquire(req lockcore.Request, patient bool) *lockcore.Session {
+func (a *actor) acquire(req lockcore.StepRequest, patient bool) *lockcore.Session {
 	ctx, cancel := a.ctx, func() {}
 	switch {
 	case patient && a.d.chance(0.5):
@@ -111,7 +111,7 @@ func (a *actor) acquire(req lockcore.Request, patient bool) *lockcore.Session {
 }
 
 // try calls TryAcquire.
-func (a *actor) try(ctx context.Context, req lockcore.Request) *lockcore.Session {
+func (a *actor) try(ctx context.Context, req lockcore.StepRequest) *lockcore.Session {
 	c := a.take("try", &req)
 	s, err := a.p.locker.TryAcquire(ctx, req)
 	a.returned(ctx, c, err)
@@ -119,7 +119,7 @@ func (a *actor) try(ctx context.Context, req lockcore.Request) *lockcore.Session
 }
 
 // keep records the actor's session.
-func (a *actor) keep(s *lockcore.Session, req lockcore.Request) *lockcore.Session {
+func (a *actor) keep(s *lockcore.Session, req lockcore.StepRequest) *lockcore.Session {
 	if s != nil {
 		a.w.holds(a, a.p, req.LockID, s, req.Persist)
 	}
@@ -185,7 +185,7 @@ func leased(s *lockcore.Session) (out []string) {
 // plainly acquires one or two locks, works, and ends.
 func plainly(a *actor) {
 	rs, patient := a.resources(0.3, true)
-	s := a.acquire(lockcore.Request{LockID: a.lockID, Owner: a.owner, Resources: rs}, patient)
+	s := a.acquire(lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID}, Owner: a.owner, Resources: rs}, patient)
 	if s == nil {
 		return
 	}
@@ -216,12 +216,12 @@ func crossing(a *actor) {
 	if a.d.chance(0.4) {
 		second += "/2"
 	}
-	first := a.acquire(lockcore.Request{LockID: id, Owner: a.lockID, Resources: rs[:1]}, true)
+	first := a.acquire(lockcore.StepRequest{Caller: lockcore.Caller{LockID: id}, Owner: a.lockID, Resources: rs[:1]}, true)
 	if first == nil {
 		return
 	}
 	a.work()
-	if then := a.acquire(lockcore.Request{LockID: second, Owner: a.lockID, Resources: rs[1:]}, true); then != nil {
+	if then := a.acquire(lockcore.StepRequest{Caller: lockcore.Caller{LockID: second}, Owner: a.lockID, Resources: rs[1:]}, true); then != nil {
 		a.work()
 		a.leave(then)
 	}
@@ -231,7 +231,7 @@ func crossing(a *actor) {
 // trying tries once, and may give up while its command is on its way.
 func trying(a *actor) {
 	rs, _ := a.resources(0.4, true)
-	req := lockcore.Request{LockID: a.lockID, Resources: rs}
+	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID}, Resources: rs}
 	if a.d.chance(0.4) {
 		req.TTL = lockcore.Forever
 	}
@@ -249,7 +249,7 @@ func trying(a *actor) {
 // hurrying acquires and leaves many times.
 func hurrying(a *actor) {
 	for range 5 + a.d.upTo(10) {
-		req := lockcore.Request{LockID: a.lockID, Resources: []lockcore.Resource{lockcore.Shared(a.w.plan.resources[0])}}
+		req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID}, Resources: []lockcore.Resource{lockcore.Shared(a.w.plan.resources[0])}}
 		if a.d.chance(0.5) {
 			req.TTL = lockcore.Forever
 		}
@@ -270,7 +270,7 @@ func hurrying(a *actor) {
 // climbing upgrades and downgrades.
 func climbing(a *actor) {
 	r := a.w.plan.resource(a.d)
-	s := a.acquire(lockcore.Request{LockID: a.lockID, Resources: []lockcore.Resource{lockcore.Shared(r)}}, true)
+	s := a.acquire(lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID}, Resources: []lockcore.Resource{lockcore.Shared(r)}}, true)
 	if s == nil {
 		return
 	}
@@ -310,7 +310,7 @@ func lasting(a *actor) {
 		return
 	}
 	r := a.w.plan.resource(a.d)
-	req := lockcore.Request{LockID: a.lockID, Resources: []lockcore.Resource{lockcore.Shared(r)}}
+	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID}, Resources: []lockcore.Resource{lockcore.Shared(r)}}
 	switch a.d.upTo(3) {
 	case 0:
 		req.TTL = 2 * time.Second
@@ -360,7 +360,7 @@ func operator(a *actor) {
 // keeping acquires kept holds, together with other actors of its lock ID.
 func keeping(a *actor) {
 	rs, _ := a.resources(0.6, false)
-	req := lockcore.Request{LockID: a.lockID, Resources: rs, Persist: true}
+	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID}, Resources: rs, Persist: true}
 	var s *lockcore.Session
 	if a.d.chance(0.6) {
 		s = a.try(a.ctx, req)

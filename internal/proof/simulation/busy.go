@@ -47,7 +47,7 @@ func newBusyPlan(seed uint64) *plan {
 // rushing acquires, renews and leaves without a pause.
 func rushing(a *actor) {
 	for n := range 20 {
-		s := a.try(a.ctx, lockcore.Request{LockID: a.lockID, Resources: []lockcore.Resource{lockcore.Shared(a.w.plan.resources[0])}})
+		s := a.try(a.ctx, lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID}, Resources: []lockcore.Resource{lockcore.Shared(a.w.plan.resources[0])}})
 		if s == nil {
 			return
 		}
@@ -67,7 +67,7 @@ func rushing(a *actor) {
 
 // faraway acquires and leaves.
 func faraway(a *actor) {
-	req := lockcore.Request{LockID: a.lockID, Resources: []lockcore.Resource{lockcore.Shared(a.w.plan.resources[0])}}
+	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID}, Resources: []lockcore.Resource{lockcore.Shared(a.w.plan.resources[0])}}
 	if a.d.chance(0.3) {
 		req.Resources[0].Mode = lockcore.ModeExclusive
 	}
@@ -87,7 +87,7 @@ func crowding(a *actor) {
 	for i := range sessions {
 		all.Go(func() {
 			// They are too many for the checks of sessions, but those of each write see their entries.
-			s, err := a.p.locker.TryAcquire(a.ctx, lockcore.Request{LockID: fmt.Sprintf("%s/%d", a.lockID, i), Resources: []lockcore.Resource{r}})
+			s, err := a.p.locker.TryAcquire(a.ctx, lockcore.StepRequest{Caller: lockcore.Caller{LockID: fmt.Sprintf("%s/%d", a.lockID, i)}, Resources: []lockcore.Resource{r}})
 			if err == nil {
 				sessions[i] = s
 			}

@@ -42,7 +42,7 @@ func (w *world) settleDown(quiet <-chan struct{}) {
 			return
 		}
 		ctx := context.Background()
-		s, err := w.procs[0].locker.TryAcquire(ctx, lockcore.Request{LockID: lastLockID, Resources: []lockcore.Resource{lockcore.Exclusive(r)}})
+		s, err := w.procs[0].locker.TryAcquire(ctx, lockcore.StepRequest{Caller: lockcore.Caller{LockID: lastLockID}, Resources: []lockcore.Resource{lockcore.Exclusive(r)}})
 		if err != nil {
 			w.violate("I11", lastLockID, r, "all have ended or died, all times are over, and %s cannot be had: %v", r, err)
 			return

@@ -19,7 +19,7 @@ type process struct {
 	w      *world
 	n      int
 	name   string
-	locker *lockcore.Locker
+	locker *lockcore.Steps
 	// plain is set if the process does not use Temporal, and so is told of no wake-ups.
 	plain bool
 	// stopListening unregisters the receiver of wake-ups.
@@ -79,10 +79,10 @@ func newProcess(w *world, n int) *process {
 	if err != nil {
 		panic(err)
 	}
-	p.locker = l
+	p.locker = l.Steps()
 	p.plain, p.stopListening = n == 0 && w.seed%4 == 0, func() {}
 	if !p.plain {
-		p.stopListening = l.OnWakeup(func(t lockcore.Wakeup) { w.wakeup(p, t) })
+		p.stopListening = p.locker.OnWakeup(func(t lockcore.Wakeup) { w.wakeup(p, t) })
 	}
 	return p
 }

@@ -49,7 +49,7 @@ func saga(a *actor) {
 			rs[i].HeldSince = held[rs[i].Name]
 		}
 		order := lockcore.Order{Schedule: a.schedule, Attempt: 1}
-		req := lockcore.Request{LockID: a.lockID, Part: fmt.Sprintf("step%d", a.schedule), Order: order, Resources: rs, Persist: true}
+		req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID, Part: fmt.Sprintf("step%d", a.schedule), Order: order}, Resources: rs, Persist: true}
 		if a.play(req, 0, held) != nil {
 			break
 		}
@@ -78,7 +78,7 @@ const (
 
 // play runs a step until it is done, attempt by attempt, or until its workflow is reset. An attempt
 // that has timed out continues. held are the resources that a saga keeps.
-func (a *actor) play(req lockcore.Request, reset time.Duration, held map[string]uint32) error {
+func (a *actor) play(req lockcore.StepRequest, reset time.Duration, held map[string]uint32) error {
 	var resets <-chan time.Time
 	if reset > 0 {
 		t := time.NewTimer(reset)
@@ -120,7 +120,7 @@ func (a *actor) play(req lockcore.Request, reset time.Duration, held map[string]
 }
 
 // answered handles an attempt's outcome like the worker and the workflow. It reports whether to try again.
-func (a *actor) answered(req *lockcore.Request, held map[string]uint32, err error) (again bool) {
+func (a *actor) answered(req *lockcore.StepRequest, held map[string]uint32, err error) (again bool) {
 	var busy *lockcore.BusyError
 	var other *lockcore.OtherRunError
 	switch {
@@ -152,7 +152,7 @@ func (a *actor) anyProcess() *process {
 }
 
 // attempt enters, works and leaves, in a process.
-func (a *actor) attempt(p *process, req lockcore.Request, work time.Duration, done chan error) {
+func (a *actor) attempt(p *process, req lockcore.StepRequest, work time.Duration, done chan error) {
 	defer a.w.actors.Done()
 	c := a.asks(p, "enter "+req.Part+" "+names(req.Resources)+" "+req.Order.String(), &req)
 	leases, err := p.locker.Enter(a.ctx, req)
@@ -188,7 +188,7 @@ func (a *actor) entered(c *call, err error) {
 }
 
 // park waits in the queue without a process, and reports whether to enter again.
-func (a *actor) park(req lockcore.Request, at string, held map[string]uint32) bool {
+func (a *actor) park(req lockcore.StepRequest, at string, held map[string]uint32) bool {
 	key := partKey{at, req.LockID, req.Part}
 	place := &parking{began: time.Now(), turn: make(chan lockcore.Wakeup, 1)}
 	a.w.mu.Lock()

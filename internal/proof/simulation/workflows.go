@@ -38,7 +38,7 @@ type run struct {
 	// not reset, because a run cannot know what an earlier run has lost and acquired again.
 	reacquires bool
 	// steps lists the requests of all runs whose compensations are registered.
-	steps []lockcore.Request
+	steps []lockcore.StepRequest
 	// uses lists the resources under whose locks steps of all runs have run, and before the labels of the
 	// earlier runs.
 	uses   []use
@@ -132,15 +132,15 @@ func (r *run) oneStep() bool {
 }
 
 // request returns the request of a new step of this run.
-func (r *run) request(rs []lockcore.Resource, kind string) lockcore.Request {
+func (r *run) request(rs []lockcore.Resource, kind string) lockcore.StepRequest {
 	r.schedule++
 	saga := sagaOfSteps
 	if r.schedule%2 == 0 { // one inside it, which its bars match too
 		saga += "/1"
 	}
-	return lockcore.Request{
-		LockID: r.lockID, Run: r.label, Part: fmt.Sprintf("%s/%s%d", r.label, kind, r.schedule), Resources: rs, Persist: true, Owner: r.owner, Saga: saga,
-		Order: lockcore.Order{Schedule: r.schedule, Attempt: 1}, MaxWait: inlineWait,
+	return lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: r.lockID, Run: r.label, Part: fmt.Sprintf("%s/%s%d", r.label, kind, r.schedule), Saga: saga, Order: lockcore.Order{Schedule: r.schedule, Attempt: 1}}, Resources: rs, Persist: true, Owner: r.owner,
+		MaxWait: inlineWait,
 	}
 }
 
@@ -190,11 +190,11 @@ func (r *run) ends() {
 	for _, label := range append([]string{r.label}, r.before...) {
 		all = append(all, lockcore.Release{LockID: r.lockID, Run: label, Resources: r.w.plan.resources, Order: lockcore.LastAttempt(math.MaxInt32)})
 	}
-	r.release(func(l *lockcore.Locker) error { return r.releaseFrom(r.ctx, l) }, all...)
+	r.release(func(l *lockcore.Steps) error { return r.releaseFrom(r.ctx, l) }, all...)
 }
 
 // release calls fn in one process after the other until it succeeds. what lists the releases, for the checks.
-func (r *run) release(fn func(l *lockcore.Locker) error, what ...lockcore.Release) {
+func (r *run) release(fn func(l *lockcore.Steps) error, what ...lockcore.Release) {
 	r.w.mu.Lock()
 	r.releases = true
 	r.w.mu.Unlock()
@@ -212,7 +212,7 @@ func (r *run) release(fn func(l *lockcore.Locker) error, what ...lockcore.Releas
 }
 
 // releaseFrom releases the holds of the workflow's runs. Holds of a workflow that was started again are not included.
-func (r *run) releaseFrom(ctx context.Context, l *lockcore.Locker) error {
+func (r *run) releaseFrom(ctx context.Context, l *lockcore.Steps) error {
 	var errs []error
 	for _, name := range r.w.plan.resources {
 		labels := map[string]bool{}
@@ -242,7 +242,7 @@ type use struct {
 }
 
 // used records that a step has run.
-func (r *run) used(step *lockcore.Request) {
+func (r *run) used(step *lockcore.StepRequest) {
 	for _, res := range step.Resources {
 		d := r.w.document(res.Name)
 		r.uses = append(r.uses, use{res.Name, res.Mode, lockcore.LastAttempt(step.Order.Schedule), time.Now(), d.HoldFence(r.lockID)})
@@ -286,7 +286,7 @@ func (r *run) commit() {
 	}
 	for range 1 + r.d.upTo(2) {
 		if len(all.Resources) > 0 {
-			r.release(func(l *lockcore.Locker) error {
+			r.release(func(l *lockcore.Steps) error {
 				_, err := l.ReleaseCommitted(r.ctx, all)
 				return err
 			}, all)
