@@ -23,8 +23,6 @@ var (
 	ErrLost = errors.New("lockstep: lost")
 	// ErrSuperseded: a later request of the same part, or a release, came first. Nothing changed.
 	ErrSuperseded = errors.New("lockstep: superseded")
-	// ErrOtherRun: another run of the workflow holds, waits, or has replaced this one. Nothing was taken.
-	ErrOtherRun = errors.New("lockstep: another run holds")
 	// ErrQueueFull: the queue has Config.MaxWaiters, or the resource's document has 12 MB. Nothing was
 	// taken. Such an error matches ErrBusy too.
 	ErrQueueFull = errors.New("lockstep: queue full")
@@ -32,9 +30,8 @@ var (
 	ErrDeadlock = errors.New("lockstep: deadlock")
 	// ErrInvalid: an argument is never accepted. The database was not asked.
 	ErrInvalid = errors.New("lockstep: invalid")
-	// ErrUnknownOutcome: the operation may have taken effect. A request that queues may be repeated with
-	// a greater order; what another request may have taken is released in the background. All other
-	// operations may be repeated unchanged.
+	// ErrUnknownOutcome: the operation may have taken effect. The call can be repeated. If it is not, what
+	// it may have acquired is released in the background.
 	ErrUnknownOutcome = errors.New("lockstep: outcome unknown")
 )
 
@@ -263,6 +260,9 @@ type DamagedError = store.DamagedError
 // LayoutError reports a collection with another layout than this version's. CreateIndexes and the first
 // operation of a Locker return it. Nothing was written.
 type LayoutError = rules.LayoutError
+
+// ErrOtherRun: another run of the workflow holds, waits, or has replaced this one. Nothing was taken.
+var ErrOtherRun = errors.New("lockstep: another run holds")
 
 // OtherRunError names the run of a workflow that holds or waits for its lock ID, or that has replaced the
 // run of the request. It matches ErrOtherRun. If Run is the workflow's current run, repeat the request

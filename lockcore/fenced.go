@@ -59,9 +59,7 @@ const (
 )
 
 // UpdateFenced updates one document of the caller's, unless a later lease came first: a lease of a
-// later hold, of a later attempt of the same part, of a run that took the hold over, of a
-// compensation after a bar (see [Steps.Raise]), or of any request with a greater fence that set
-// Request.NewFence. So a holder that was paused for longer than its TTL cannot overwrite the writes
+// later hold, of a later request of the same part, or of a request that raised [Lease].LeastFence. So a holder that was paused for longer than its TTL cannot overwrite the writes
 // of the next holder. Parallel parts of one hold do not bar each other.
 //
 // It reads FenceField, records the fence there if a write under this lease has not done so yet, which

@@ -24,11 +24,11 @@ type Lease struct {
 	// Fence increases with every grant of the resource. A resource that remembers the highest fence it
 	// has seen, and refuses lower ones, is safe from a holder that has lost its lock unnoticed.
 	Fence int64 `json:"fence"`
-	// FirstFence is the fence with which the hold began, and names the hold. Later attempts of a step
+	// FirstFence is the fence with which the hold began, and names the hold. Later requests of a part
 	// and upgrades have greater fences.
 	FirstFence int64 `json:"firstFence,omitempty"`
 	// LeastFence is the smallest fence under which a part of the hold may still write to a fenced
-	// document: FirstFence, or the fence of the latest take-over or bar. See [Steps.Raise].
+	// document: FirstFence, or a later one. See [UpdateFenced].
 	LeastFence int64 `json:"leastFence,omitempty"`
 	// Bars is set if the request asked for NewFence: after a write under this lease, writes under smaller
 	// fences are refused, including those of other parts of the hold.

@@ -108,9 +108,8 @@ func (l *Locker) MissingIndexes(ctx context.Context) (collection string, missing
 var ErrClosed = errors.New("lockstep: locker closed")
 
 // Close ends the Locker. Calls that wait in a queue leave it and return ErrClosed. All sessions end as
-// by [Session.Leave], so stop the work that they protect first. Sessions of steps, made by NewStepSession, only get
-// their contexts cancelled: Close waits until the steps have left, or ctx ends, after which their locks expire.
-// Then Close waits for the cleanup after requests that gave up, until ctx ends, and for at most 20 s. The joined
+// by [Session.Leave], so stop the work that they protect first. For those of [Steps.NewStepSession] it
+// waits first. Then Close waits for the cleanup after requests that gave up, until ctx ends, and for at most 20 s. The joined
 // errors name the resources on which cleanup is not complete: locks there end with their TTL. A second call does
 // nothing.
 func (l *Locker) Close(ctx context.Context) (err error) {

@@ -147,7 +147,7 @@ func (l *Locker) refresh(ctx context.Context, op rules.Acquire) (update.Answer, 
 type Wakeup struct {
 	Resource string
 	LockID   string
-	// Run is the run label; empty outside of Temporal.
+	// Run is the run label; empty if the request named none.
 	Run   string
 	Part  string
 	Order Order

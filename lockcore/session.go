@@ -50,7 +50,7 @@ func (l *Locker) newSession(ctx context.Context, leases []Lease) *Session {
 
 // NewStepSession is NewSession for a step that this process may not have stopped before it closes the Locker. Close
 // cancels the session's context, with ErrClosed as its cause, and waits until the step has left, while its leases are
-// renewed. If left is not 0, nobody waits for the step after that time, although its code may hang: the session's context
+// renewed, or until Close's context ends, after which they expire. If left is not 0, nobody waits for the step after that time, although its code may hang: the session's context
 // is cancelled, with context.DeadlineExceeded as its cause, and its leases are no longer renewed, and expire. A lease with
 // the TTL Forever does not.
 func (l *Steps) NewStepSession(ctx context.Context, leases []Lease, left time.Duration) *Session {
@@ -194,7 +194,7 @@ func (s *Session) end(cause error) []Lease {
 
 // Downgrade makes the session's exclusive leases shared, so that readers may hold the resources too, unless
 // another session of the same lock ID holds a resource exclusively, or its lock ID keeps it so. It sends one
-// command per resource. Fences do not change. The errors are those of [Steps.Renew]; an
+// command per resource. Fences do not change. The errors are those of [Locker.Resume]; an
 // error does not revert earlier downgrades. Just before it sends the command for a lease, the session starts
 // to treat that lease as shared. After an error Downgrade may be repeated.
 func (s *Session) Downgrade(ctx context.Context) error {

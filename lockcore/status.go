@@ -27,7 +27,7 @@ const (
 // Holder is a party that holds a resource, or was granted it, as others see it. Its String is for people.
 type Holder struct {
 	LockID string `json:"lockId"`
-	// Run is the run label; empty outside of Temporal.
+	// Run is the run label of the request; empty if it named none.
 	Run   string `json:"run,omitempty"`
 	Owner string `json:"owner,omitempty"`
 	Host  string `json:"host,omitempty"`
@@ -46,7 +46,7 @@ type Holder struct {
 	// ExpiresIn is the time until the holder expires and can be evicted, unless it renews; Forever if it
 	// never expires.
 	ExpiresIn time.Duration `json:"expiresIn"`
-	// Trace is the W3C traceparent of the step that holds; empty if none was known.
+	// Trace is the W3C traceparent of the latest request; empty if none was known.
 	Trace string `json:"trace,omitempty"`
 	// Silent is the time since a holder's last renewal, by the database server's clock. For a waiter it is
 	// the time since it queued.
@@ -71,7 +71,7 @@ type Status struct {
 	// InTheWay lists what blocks a waiter, by the rules by which locks are granted: at most 16 holders, or else a
 	// waiter ahead. It is empty if the resource is being granted to it.
 	InTheWay []Obstacle `json:"-"`
-	// Running lists the requests that have entered the hold and have not left, such as running steps.
+	// Running lists the requests that have entered the hold and have not left.
 	Running []Running `json:"running,omitempty"`
 }
 
@@ -420,15 +420,15 @@ func (h Holder) String() string {
 		return h.until("drained %s", "draining until it leaves", "draining for another %s") + ": " + h.who("since", part) + ", was cut off"
 	}
 	text := "held by " + h.who("since", part) + ", "
-	if h.KeptByWorkflow() {
+	if h.KeptByRun() {
 		return text + "kept while the workflow is open"
 	}
 	return text + h.until("expired %s", "no end", "for another %s unless renewed")
 }
 
-// KeptByWorkflow reports whether the hold stays as long as its workflow is open: the janitor extends it, and it
-// expires only if no worker runs for a HoldTTL.
-func (h Holder) KeptByWorkflow() bool {
+// KeptByRun reports whether the hold lasts as long as its run is open: a janitor extends it, and it expires
+// only if none works for a HoldTTL.
+func (h Holder) KeptByRun() bool {
 	return h.State == StateHolding && h.Run != "" && h.HoldTTL != 0 && h.ExpiresIn > 0
 }
 

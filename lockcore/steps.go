@@ -50,8 +50,8 @@ func (l *Steps) TryAcquire(ctx context.Context, req StepRequest) (*Session, erro
 	return l.tryAcquire(ctx, req)
 }
 
-// Order numbers the requests of one part: the schedule number of a step, and its attempt, which begins
-// at 1 for each schedule. With the zero Order, the Locker draws a new part and numbers it.
+// Order numbers the requests of one part: a schedule number, and an attempt, which begins at 1 for each
+// schedule.
 type Order struct {
 	Schedule uint32 `json:"schedule"`
 	Attempt  uint32 `json:"attempt"`
