@@ -111,7 +111,7 @@ var mutants = []mutant{
 	}, tests: "TestReservedByOther_EndsTooLate_IsIgnored", in: rules},
 	{what: "a document that cannot be written is retried without end", edits: []edit{{update, "Line.Loaded", "assign", "l.sent, l.failures = nil, 0"}}, simulated: true},
 	{what: "a deadlock is broken on the evidence of old reads", edits: []edit{
-		{lockcore, "Locker.BreakDeadlocks", "for cond", "$ && err != nil"},
+		{lockcore, "Steps.BreakDeadlocks", "for cond", "$ && err != nil"},
 	}, tests: "TestBreakDeadlocks_EndedSinceTheReads_WithdrawsNobody"},
 	{what: "a victim of a deadlock is told only by the process that withdrew it", edits: []edit{
 		{lockcore, "wakeupsIn", "case cond", "false && $"},
@@ -120,7 +120,7 @@ var mutants = []mutant{
 	{what: "a step that gives up does not wait for the write that may have granted its lock", edits: []edit{
 		{lockcore, "Locker.enterInline", "if 3 && 2", "false"},
 	}, tests: "TestEnter_GrantedWhileItGivesUp_Holds", simulated: true},
-	{what: "a recheck accepts a read older than its request", edits: []edit{{lockcore, "Locker.Recheck", "|| 1", "d == nil || d != nil || $"}}, tests: "TestRecheck_ReadIsOlderThanTheRequest_IsBusy"},
+	{what: "a recheck accepts a read older than its request", edits: []edit{{lockcore, "Steps.Recheck", "|| 1", "d == nil || d != nil || $"}}, tests: "TestRecheck_ReadIsOlderThanTheRequest_IsBusy"},
 	{what: "a lost answer about several resources loses the position", edits: []edit{{lockcore, "Locker.enterTogether", "assign 2", "$; calls[i].TakeBack = l.undoCall(ctx, &ops[i])"}}, simulated: true},
 	{what: "in the deadlock search, a request that may join waits for the queue", edits: []edit{
 		{lockcore, "waitGraph.addQueue", "&& 2", "!holds && $"},
@@ -169,7 +169,7 @@ var mutants = []mutant{
 	}, tests: "TestWatcher_EarlierSearch_DoesNotDelayTheNext"},
 	{what: "a forced release of an endless lease does not drain it", edits: []edit{{rules, "state.drain", "+ 2", "drop"}}, tests: "TestSession_EndlessLeaseForced_EndsInTime", simulated: true},
 	{what: "leaving the queue ends the part that confirmed the claim", edits: []edit{
-		{lockcore, "Locker.LeaveQueue", "literal 2 elem 7", "drop"},
+		{lockcore, "Steps.LeaveQueue", "literal 2 elem 7", "drop"},
 	}, tests: "TestLeaveQueue_ClaimWasTakenUp_KeepsThePart", simulated: true},
 	{what: "another call with the same order joins a running part", edits: []edit{
 		{rules, "state.superseded", "stmt 4 value", "false && $1"},
