@@ -2,6 +2,7 @@ package interceptors
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -125,6 +126,48 @@ func TestCommit_AsksOnlyAboutOldLocks(t *testing.T) {
 			require.NoError(t, err, name)
 		}
 		require.Len(t, r.seen, tc.asked, name)
+	}
+}
+
+// While a hand-over asks, another coroutine releases a Lock, or a step of it finds that a lock was lost.
+func TestHandOver_LocksChangeWhileItAsks_CountsThoseThatAreLeft(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]bool{"released": false, "lost": true} {
+		env := workflowEnv(t, with(&fakeLocker{enter: func(_ context.Context, _ int, req lockcore.Request) error {
+			if lost && req.Order.Schedule == 3 {
+				return &lockcore.LostError{Resource: account.Name}
+			}
+			return nil
+		}}))
+		r := &releases{}
+		r.Locker = &doors{releases: r}
+		register(env, r, func(ctx workflow.Context) error {
+			if _, err := workflows.Lock(ctx, workflows.Locks{Resources: resources(lockcore.Exclusive("b"))}); err != nil {
+				return err
+			}
+			_ = after(ctx, old)
+			young, err := workflows.Lock(ctx, workflows.Locks{Resources: resources(account)})
+			if err != nil {
+				return err
+			}
+			workflow.Go(ctx, func(ctx workflow.Context) {
+				_ = after(ctx, time.Minute)
+				if lost {
+					_ = step(workflows.WithLocks(ctx, workflows.Locks{Resources: resources(account), Scope: workflows.ScopeSaga}), "Debit")
+					return
+				}
+				_ = young.Release(ctx)
+			})
+			return workflows.HandOver(ctx, workflow.NewContinueAsNewError(ctx, "W"))
+		})
+		env.OnActivity(wire.ActivityVerify, mock.Anything, mock.Anything).After(2*time.Minute).Return(wire.VerifyResult{}, nil)
+		err := executed(t, env)
+		if lost {
+			require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost, name)
+			continue
+		}
+		var next *workflow.ContinueAsNewError
+		require.ErrorAs(t, err, &next, name)
 	}
 }
 

@@ -20,12 +20,7 @@ func (s *State) HandOver(ctx workflow.Context, err error) error {
 	if !errors.As(err, &next) {
 		return nil
 	}
-	for _, c := range s.open {
-		if c.lost != nil {
-			return c.lost
-		}
-	}
-	err = s.verifyAged(ctx, ctx, s.open)
+	err = s.verifyAged(ctx, ctx, func() []*Scope { return s.open })
 	if err == nil {
 		s.handsOver = next
 	}

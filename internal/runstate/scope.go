@@ -66,10 +66,7 @@ func (c *Scope) verifyLast(ctx workflow.Context, saga *Saga) error {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	for {
 		saga.AwaitInner(ctx)
-		if c.lost != nil {
-			return c.lost
-		}
-		if err := c.state.verifyAged(ctx, c.ctx, []*Scope{c}); err != nil || !saga.undoesInside() {
+		if err := c.state.verifyAged(ctx, c.ctx, c.alone); err != nil || !saga.undoesInside() {
 			return err
 		}
 	}
@@ -81,8 +78,11 @@ func (c *Scope) Verify(ctx workflow.Context) error {
 	if err := c.state.verify(ctx, ctx, c.uses.held()); err != nil {
 		return err
 	}
-	return c.state.verifyAged(ctx, ctx, []*Scope{c})
+	return c.state.verifyAged(ctx, ctx, c.alone)
 }
+
+// alone returns a list with the scope only.
+func (c *Scope) alone() []*Scope { return []*Scope{c} }
 
 // noteLoss records that a lock of an open scope was lost, if err reports that: the scope must not commit. It panics if it cannot read which
 // lock was lost.

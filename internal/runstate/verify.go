@@ -14,11 +14,15 @@ import (
 // could be lost. See wire.VerifyAfter.
 
 // verifyAged asks about those of the scopes' resources that are not known to have been held within the last wire.VerifyAfter, until none is left:
-// an answer may arrive long after its question. values is the context whose values the activities have.
-func (s *State) verifyAged(ctx, values workflow.Context, scopes []*Scope) error {
+// an answer may arrive long after its question, and other coroutines may open, close and lose locks in between. values is the context whose values
+// the activities have.
+func (s *State) verifyAged(ctx, values workflow.Context, scopes func() []*Scope) error {
 	for {
 		var old uses
-		for _, c := range scopes {
+		for _, c := range scopes() {
+			if c.lost != nil {
+				return c.lost
+			}
 			for _, u := range c.uses.held() {
 				if workflow.Now(ctx).Sub(u.at) > wire.VerifyAfter() {
 					old.add(u)

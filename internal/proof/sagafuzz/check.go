@@ -165,7 +165,7 @@ func (s *Story) checkPlaces() {
 		return
 	}
 	for _, scope := range s.scopes {
-		if !scope.isSaga() || strings.Contains(scope.name, "/") || scope.leaving == nil || scope.returned == nil || s.isUnderWay(scope) {
+		if !scope.isSaga() || strings.Contains(scope.name, "/") || scope.leaving == nil || scope.returned == nil || s.isUnderWay(scope) || s.isBesideOthers(scope) {
 			continue
 		}
 		before := map[string]bool{} // the steps that had a place when the saga ended
@@ -188,6 +188,26 @@ func (s *Story) isUnderWay(scope *Scope) bool {
 	return slices.ContainsFunc(s.attempts, func(a *Attempt) bool {
 		vain := a.begin == 0 && (a.exit == 0 || a.exit > scope.leaving.At-mayBeLate)
 		return a.Run == scope.run && !a.Undo && (vain || a.begin > scope.leaving.At)
+	})
+}
+
+// isBesideOthers reports whether another saga of the run, such as one of an update, has steps and had not ended when a saga ended: the log does
+// not tell to which of them a place belongs.
+func (s *Story) isBesideOthers(scope *Scope) bool {
+	return slices.ContainsFunc(s.attempts, func(a *Attempt) bool {
+		outermost, _, _ := strings.Cut(a.Call.Instance, "/")
+		if a.Run != scope.run || outermost == "" || outermost == scope.name {
+			return false
+		}
+		other := s.byScope[[2]string{a.Run, outermost}]
+		return other == nil || other.leaving == nil || other.leaving.At > scope.leaving.At
+	})
+}
+
+// enteredTooLate reports whether an attempt of a run took almost its TTL to enter. Nothing renews what it has acquired until it has everything.
+func (s *Story) enteredTooLate(run string) bool {
+	return slices.ContainsFunc(s.attempts, func(a *Attempt) bool {
+		return a.Run == run && a.begin != 0 && a.begin-a.At > int64(partTTL-partTTL/5)
 	})
 }
 
@@ -214,7 +234,7 @@ func (s *Story) explained(scope *Scope, r *Record) bool {
 	case "", "planned", "cancelled", "busy", "deadlock", "other": // "other" are a timeout and a termination
 		return true
 	case "lost", "superseded":
-		return !s.calm || len(s.meddled[scope.workflow]) > 0
+		return !s.calm || len(s.meddled[scope.workflow]) > 0 || strings.Contains(r.Error, "it could not be renewed in time") && s.enteredTooLate(scope.run)
 	case wire.FailureEnded: // the run has ended before its update handler
 		root := s.byScope[[2]string{scope.run, rootScope}]
 		return root != nil && root.leaving != nil && root.leaving.At <= r.At

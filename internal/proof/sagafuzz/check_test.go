@@ -168,6 +168,11 @@ var checkCases = []struct {
 		leaving("1.1", "cancelled"), returned("1.1", "cancelled"),
 		record(Record{What: Seen, Workflow: "f_w1", Run: "r1", Scope: "1/step", Trusted: leavesWithin + int64(time.Second)}),
 	), []string{"places"}},
+	{"a step that stays queued while a saga of an update goes on", join(
+		record(Record{What: Seen, Workflow: "f_w1", Run: "r1", Scope: "1/step", Trusted: int64(time.Second)}),
+		enter("a", w1, step(9, "8.1", account)), exit("a", "busy"), leaving("1.1", "cancelled"), returned("1.1", "cancelled"),
+		record(Record{What: Seen, Workflow: "f_w1", Run: "r1", Scope: "1/step", Trusted: leavesWithin + int64(time.Second)}),
+	), nil},
 	{"a step inside a Lock", join(
 		locked(), attempt("b", w2, step(2, "", account)), leaving("5", ""),
 	), []string{"isolation"}},
