@@ -1,17 +1,33 @@
 package main
 
 import (
+	"cmp"
+	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 )
 
-// row is a row of docs/defects.md.
+// The records of the defects. A line "# …" begins a kind of defects. A record is a paragraph of three lines: what went wrong; what found it, what
+// finds it now, and perhaps "slow"; the command. A row's number is the position of its record.
+//
+//go:embed defects.txt
+var records string
+
+// others is the kind of the defects of other libraries, which are counted apart.
+const others = "Defects of others"
+
+// row is one defect.
 type row struct {
 	number int
-	// slow is set if the row is marked so.
+	kind   string
+	defect string
+	// foundBy and foundNow name what found the defect first, and the cheapest check that finds it now.
+	foundBy, foundNow string
+	// slow is set if the command takes over a minute.
 	slow bool
 	// text is the command, and words are its words.
 	text  string
@@ -24,62 +40,92 @@ func (r row) isTest() bool { return r.words[0] == "go" && r.words[1] == "test" }
 // pattern returns the argument of -run of a go test.
 func (r row) pattern() string { return r.words[4] }
 
-// columns is the number of cells in a row: number, what went wrong, who found it, what finds it now, command.
-const columns = 5
-
 var (
-	numbered = regexp.MustCompile(`^\| *(\d+) *\|`)
-	command  = regexp.MustCompile("^`([^`]+)`( slow)?$")
+	found    = regexp.MustCompile(`^([^;|]+); ([^;|]+?)(; slow)?$`)
 	variable = regexp.MustCompile(`^[A-Z]+=\w+$`)
 	target   = regexp.MustCompile(`^[a-z-]+$`)
 )
 
-// parse returns the rows of the page. Each must have a number of its own, in order, and a command of a known form.
+// parse returns the rows of the records.
 func parse(text string) (rows []row, err error) {
 	var errs []error
-	for i, line := range strings.Split(text, "\n") {
-		m := numbered.FindStringSubmatch(line)
-		if m == nil {
+	kind := ""
+	for _, paragraph := range strings.Split(strings.TrimSpace(text), "\n\n") {
+		if head, ok := strings.CutPrefix(paragraph, "# "); ok {
+			kind = head
 			continue
 		}
-		r, err := parseRow(line)
-		if err == nil && r.number != len(rows)+1 {
-			err = fmt.Errorf("row %d follows row %d", r.number, len(rows))
-		}
+		r, err := parseRow(paragraph)
+		r.number, r.kind = len(rows)+1, kind
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s:%d: %w", pagePath, i+1, err))
+			errs = append(errs, fmt.Errorf("row %d: %w", r.number, err))
 		}
 		rows = append(rows, r)
-	}
-	if len(rows) == 0 {
-		errs = append(errs, fmt.Errorf("%s has no rows", pagePath))
 	}
 	return rows, errors.Join(errs...)
 }
 
-func parseRow(line string) (r row, err error) {
-	cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
-	for i := range cells {
-		cells[i] = strings.TrimSpace(cells[i])
+func parseRow(paragraph string) (r row, err error) {
+	lines := strings.Split(paragraph, "\n")
+	if len(lines) != 3 || strings.Contains(lines[0], "|") {
+		return r, errors.New("a record has three lines, the first without a |")
 	}
-	if r.number, err = strconv.Atoi(cells[0]); err != nil {
+	m := found.FindStringSubmatch(lines[1])
+	if m == nil {
+		return r, errors.New("the second line is: FOUND BY; FOUND NOW BY, and perhaps ; slow")
+	}
+	r = row{defect: lines[0], foundBy: m[1], foundNow: m[2], slow: m[3] != "", text: lines[2]}
+	if r.words, err = split(r.text); err != nil {
 		return r, err
 	}
-	m := command.FindStringSubmatch(cells[len(cells)-1])
-	if len(cells) != columns || m == nil {
-		return r, fmt.Errorf("row %d needs %d cells, and a command in the last one", r.number, columns)
-	}
-	r.text, r.slow = m[1], m[2] != ""
-	if r.words, err = split(r.text); err != nil {
-		return r, fmt.Errorf("row %d: %w", r.number, err)
-	}
 	if !isKnown(r.words) {
-		return r, fmt.Errorf("row %d: a command is go test PACKAGE -run PATTERN, go run ./internal/proof/mutants TEXT, or make TARGET", r.number)
+		return r, errors.New("a command is go test PACKAGE -run PATTERN, go run ./internal/proof/mutants TEXT, or make TARGET")
 	}
 	return r, nil
 }
 
-// isKnown reports whether a command has one of the forms that the page may contain.
+// counts returns two tables in Markdown: the number of defects in Lockstep of each kind, and by what found them.
+func counts(rows []row) string {
+	kinds, finders := map[string]int{}, map[string]int{}
+	for _, r := range rows {
+		if r.kind != others {
+			kinds[r.kind]++
+			finders[r.foundBy]++
+		}
+	}
+	table := func(head string, numbers map[string]int) string {
+		var b strings.Builder
+		fmt.Fprintf(&b, "| %s | defects |\n| --- | ---: |\n", head)
+		names := slices.SortedFunc(maps.Keys(numbers), func(a, b string) int {
+			return cmp.Or(numbers[b]-numbers[a], strings.Compare(a, b))
+		})
+		for _, name := range names {
+			fmt.Fprintf(&b, "| %s | %d |\n", name, numbers[name])
+		}
+		return b.String()
+	}
+	return table("kind", kinds) + "\n" + table("found by", finders)
+}
+
+// list returns all rows as tables in Markdown, one for each kind.
+func list(rows []row) string {
+	var b strings.Builder
+	kind := ""
+	for _, r := range rows {
+		if r.kind != kind {
+			kind = r.kind
+			fmt.Fprintf(&b, "\n## %s\n\n| # | what went wrong | found by | found now by | command |\n| --- | --- | --- | --- | --- |\n", kind)
+		}
+		slow := ""
+		if r.slow {
+			slow = " slow"
+		}
+		fmt.Fprintf(&b, "| %d | %s | %s | %s | `%s`%s |\n", r.number, r.defect, r.foundBy, r.foundNow, r.text, slow)
+	}
+	return b.String()
+}
+
+// isKnown reports whether a command has one of the known forms.
 func isKnown(words []string) bool {
 	switch {
 	case len(words) < 2:
