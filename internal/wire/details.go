@@ -22,14 +22,15 @@ type BusyDetails struct {
 	Position int      `json:"position,omitempty"`
 	Holders  []Holder `json:"holders,omitempty"`
 	RetryIn  Duration `json:"retryIn,omitempty"`
-	// MoreHolders counts the holders that were left out to keep the failure small.
-	MoreHolders  int       `json:"moreHolders,omitempty"`
-	Waiting      int       `json:"waiting,omitempty"`
+	// MoreHolders is the number of holders that were left out.
+	MoreHolders int `json:"moreHolders,omitempty"`
+	Waiting     int `json:"waiting,omitempty"`
+	// Full is set if the queue is full.
 	Full         bool      `json:"full,omitempty"`
 	Note         string    `json:"note,omitempty"`
 	NotHeldSince time.Time `json:"notHeldSince,omitzero"`
 	At           time.Time `json:"at,omitzero"`
-	// NeverRan is the Part of the step if it is certain that no attempt of this scheduling has run the step's code.
+	// NeverRan is the part of a guarded step, if it is certain that no attempt of this scheduling has run the step's code.
 	NeverRan string `json:"neverRan,omitempty"`
 }
 
@@ -91,10 +92,12 @@ func (d LostDetails) lockError() error { return (*lockcore.LostError)(&d) }
 
 // SupersededDetails are the details of [FailureSuperseded].
 type SupersededDetails struct {
-	Resource string      `json:"resource"`
-	LockID   string      `json:"lockId,omitempty"`
-	Part     string      `json:"part,omitempty"`
-	Order    party.Order `json:"order"`
+	Resource string `json:"resource"`
+	LockID   string `json:"lockId,omitempty"`
+	Part     string `json:"part,omitempty"`
+	// Order is the order of the request.
+	Order party.Order `json:"order"`
+	// By is the order of the later request or the release.
 	By       party.Order `json:"by"`
 	Released bool        `json:"released,omitempty"`
 	Reason   string      `json:"reason,omitempty"`
@@ -130,16 +133,21 @@ func (d DeadlockDetails) lockError() error {
 type OtherRunDetails struct {
 	Resource string `json:"resource"`
 	LockID   string `json:"lockId,omitempty"`
-	Run      string `json:"run,omitempty"`
-	Other    string `json:"other,omitempty"`
+	// Run is the run of the request.
+	Run string `json:"run,omitempty"`
+	// Other is the run that holds.
+	Other string `json:"other,omitempty"`
 }
 
 func (d OtherRunDetails) lockError() error { return (*party.OtherRunError)(&d) }
 
 // InvalidDetails are the details of [FailureInvalid].
 type InvalidDetails struct {
+	// Field is the name of the field.
 	Field string `json:"field"`
+	// Value is its value, shortened.
 	Value string `json:"value,omitempty"`
+	// Bound describes the accepted values.
 	Bound string `json:"bound,omitempty"`
 	// NeverRan is as in [BusyDetails].
 	NeverRan string `json:"neverRan,omitempty"`

@@ -32,7 +32,7 @@ type Guard struct {
 	Reacquire bool `json:"reacquire,omitempty"`
 	// NewFence requests a new fence even if the lock is held already. A compensation of a step has that of its bar.
 	NewFence bool `json:"newFence,omitempty"`
-	// Saga is the innermost saga of the step, by which [ActivityBar] finds it; absent outside of sagas.
+	// Saga is the path of the innermost saga, such as 2/5, by which [ActivityBar] finds its steps; absent outside of sagas.
 	Saga string `json:"saga,omitempty"`
 	// Owner of the lock ID; absent means the workflow.
 	Owner Owner `json:"owner,omitzero"`
@@ -44,8 +44,8 @@ type Guard struct {
 	MaxWait Duration `json:"maxWait,omitempty"`
 	// Undoes is the Part of the step that this compensation undoes. Its resources include those of the step.
 	Undoes string `json:"undoes,omitempty"`
-	// Inherits is set in a run that a reset has made. The runs before it may have released what its history shows as held, so a resource that
-	// HeldSince names is lost only if there is evidence of a loss, by any run of the workflow: see [LostSince].
+	// Inherits is set in a run that a reset has made. The runs before it may have released what its history shows as held, so a resource with
+	// HeldSince is lost only if there is evidence of a loss, by any run of the workflow since a minute before Started.
 	Inherits bool `json:"inherits,omitempty"`
 	// Started is the start of the workflow run.
 	Started time.Time `json:"started,omitzero"`

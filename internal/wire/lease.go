@@ -36,6 +36,7 @@ func CoreLeases(in []Lease) []lockcore.Lease {
 // Holder is a [lockcore.Holder] whose durations other languages can read.
 type Holder struct {
 	lockcore.Holder
+	// State is holding, claimed (granted, and not confirmed yet) or draining (cut off).
 	State     lockcore.State `json:"state,omitempty"`
 	ExpiresIn Duration       `json:"expiresIn,omitempty"`
 	Silent    Duration       `json:"silent,omitempty"`

@@ -47,9 +47,9 @@ type Resource struct {
 	// is granted, itself included: 1 to 1,000,000. It belongs to the request: others may ask with
 	// another limit. Defaults to 0: no limit.
 	Limit int `json:"limit,omitempty"`
-	// HeldSince, of a request with Run, is the schedule number of a request of the same run since which the
+	// HeldSince, of a request of a run, is the schedule number of a request of the same run since which the
 	// resource must be kept. If it is not, or if what is kept began with a later schedule, the error is a
-	// *LostError, and nothing is taken. See also Request.LostSince. Defaults to 0: no condition.
+	// *LostError, and nothing is taken. Defaults to 0: no condition.
 	HeldSince uint32 `json:"heldSince,omitempty"`
 }
 
