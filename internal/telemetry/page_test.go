@@ -59,10 +59,10 @@ func spans() string {
 	return b.String() + attributes() + outcomes()
 }
 
-// attributes is a table of all, each once; helped otherwise by another span, with that too.
+// attributes is a list of all, each once; helped otherwise by another span, with that too.
 func attributes() string {
 	var b strings.Builder
-	b.WriteString("\n## Attributes\n\n| attribute | type | |\n| --- | --- | --- |\n")
+	b.WriteString("\n## Attributes\n\n")
 	help, types, order := map[string][]string{}, map[string]string{}, []string(nil)
 	take := func(all []telemetry.Attribute) {
 		for _, a := range all {
@@ -82,14 +82,14 @@ func attributes() string {
 	}
 	take(telemetry.LostEvent.Attributes)
 	for _, key := range order {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", key, types[key], strings.Join(help[key], "; or "))
+		fmt.Fprintf(&b, "- `%s` (%s): %s\n", key, types[key], strings.Join(help[key], "; or "))
 	}
 	return b.String()
 }
 
 func outcomes() string {
 	var b strings.Builder
-	b.WriteString("\n## Outcomes\n\n| outcome | of | |\n| --- | --- | --- |\n")
+	b.WriteString("\n## Outcomes\n\n")
 	type outcome struct{ name, help string }
 	of, order := map[outcome][]string{}, []outcome(nil)
 	for _, s := range telemetry.Spans {
@@ -103,7 +103,7 @@ func outcomes() string {
 	}
 	slices.SortStableFunc(order, func(a, b outcome) int { return strings.Compare(a.name, b.name) })
 	for _, o := range order {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", o.name, strings.Join(of[o], ", "), o.help)
+		fmt.Fprintf(&b, "- `%s` (%s): %s\n", o.name, strings.Join(of[o], ", "), o.help)
 	}
 	return b.String()
 }
@@ -131,11 +131,11 @@ func event(e telemetry.Event) string {
 
 func metrics() string {
 	var b strings.Builder
-	b.WriteString("\n## Metrics\n\n| name | kind | unit | what | recorded | attributes |\n| --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("\n## Metrics\n\n")
 	for _, m := range telemetry.Metrics {
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | `%s` |\n", m.Name, m.Kind, m.Unit, m.Help, m.When, strings.Join(m.Attributes, "`, `"))
+		fmt.Fprintf(&b, "- `%s` (%s, %s): %s; recorded %s. Attributes: `%s`\n", m.Name, m.Kind, m.Unit, m.Help, m.When, strings.Join(m.Attributes, "`, `"))
 	}
-	b.WriteString("\nUpper bounds of the histograms' buckets, unless a view of yours sets others:\n\n| histogram | bounds |\n| --- | --- |\n")
+	b.WriteString("\nUpper bounds of the histograms' buckets, unless a view of yours sets others:\n\n")
 	of, order := map[string][]string{}, []string(nil)
 	for _, m := range telemetry.Metrics {
 		if len(m.Buckets) == 0 {
@@ -148,7 +148,7 @@ func metrics() string {
 		of[bounds] = append(of[bounds], "`"+m.Name+"`")
 	}
 	for _, bounds := range order {
-		fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(of[bounds], ", "), bounds)
+		fmt.Fprintf(&b, "- %s: %s\n", strings.Join(of[bounds], ", "), bounds)
 	}
 	return b.String()
 }

@@ -71,13 +71,12 @@ const (
 	FailureDeadlock = "lockstep.Deadlock"
 	// FailureInvalid: the input is never accepted. Not retryable.
 	FailureInvalid = "lockstep.Invalid"
-	// FailureUnavailable: the database, or the worker's configuration, failed. It has no details. Retryable.
+	// FailureUnavailable: the database, or the worker's configuration, failed. Retryable.
 	FailureUnavailable = "lockstep.Unavailable"
-	// FailureOtherRun: another run of the workflow holds the lock, and Temporal does not report the run that
-	// asks as the current one. Retryable, because Temporal's answer may have been out of date.
+	// FailureOtherRun: another run of the workflow holds the lock, and this one is not the current run, according to Temporal. Retryable,
+	// because its answer may have been out of date.
 	FailureOtherRun = "lockstep.OtherRun"
-	// FailureOtherCollection: the worker keeps its locks in another collection than the workflow's worker. It has no details. Retryable,
-	// because another worker may take the next attempt.
+	// FailureOtherCollection: the worker has another collection. Retryable, because another worker may take the next attempt.
 	FailureOtherCollection = "lockstep.OtherCollection"
 	// FailureResultPending means that a guarded activity returned activity.ErrResultPending. Not retryable.
 	FailureResultPending = "lockstep.ResultPending"

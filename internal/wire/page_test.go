@@ -75,7 +75,7 @@ type reference struct {
 func (r *reference) read(n ast.Node) bool {
 	note := func(name string, docs ...*ast.CommentGroup) {
 		for _, doc := range docs {
-			if text := doc.Text(); text != "" {
+			if text := doc.Text(); text != "" && r.docs[name] == "" {
 				r.docs[name] = strings.Join(strings.Fields(text[:strings.Index(text+"\n\n", "\n\n")]), " ")
 			}
 		}
@@ -209,7 +209,7 @@ func jsonType(t reflect.Type) string {
 
 var (
 	asIn       = regexp.MustCompile(`^\w+(?: and \w+)? (?:is|are) as in \[(\w+)\]\.$`)
-	subject    = regexp.MustCompile("^`[\\w.]+`(?::|(?:,? (?:is|are|lists|has|describes|counts)))? ")
+	subject    = regexp.MustCompile("^`[\\w.]+`[:,]? (?:(?:is|are|lists|has|describes|counts) )?")
 	identifier = regexp.MustCompile(`(?:lockstep\.|\*?\[?\b)[A-Z]\w+\b\]?`)
 )
 

@@ -13,7 +13,7 @@ type AcquireParams struct {
 	LockID string `json:"lockId,omitempty"`
 	// Resources are taken in the order of their names: 1 to 100, no name twice.
 	Resources []lockcore.Resource `json:"resources"`
-	// Part names the user of the hold within the lock ID. Absent is a name too.
+	// Part names the user of the hold within the lock ID.
 	Part string `json:"part,omitempty"`
 	// Schedule numbers the caller's requests. A release ends everything that was requested up to its own number, so an acquire after it
 	// needs a greater one.
@@ -95,21 +95,21 @@ type ReleaseParams struct {
 	Step string `json:"step,omitempty"`
 	// Resources lists the names to release, any number.
 	Resources []string `json:"resources"`
-	// Schedule is the highest number of the requests that end; later requests stay. A release that is repeated after an unknown outcome
-	// has the same number; every other release has another one. Without a number, a release with a LockID refuses no later request.
+	// Schedule is the highest number of the requests that end; later requests stay. Every release has its own number, except a repeated
+	// one. Without a number, a release with a LockID refuses no later request.
 	Schedule uint32 `json:"schedule,omitempty"`
-	// Leases are left first, so that their parts do not exclude others until their TTL ends.
+	// Leases are left first, so that their parts do not keep others out.
 	Leases []Lease `json:"leases,omitempty"`
-	// Committed is set if a saga has committed without asking whether it still held its locks. The release then reports those that were lost.
+	// Committed is set if a saga has committed without asking about its locks. The release then reports those that were lost.
 	Committed bool `json:"committed,omitempty"`
-	// Inherits is set if the run was reset, or continues one that handed its locks over. The release then also ends what other runs of the
-	// workflow hold on the resources, if the run is the current one.
+	// Inherits is set if the run was reset, or continues one that handed its locks over. The release then also ends what other runs hold on
+	// the resources, if the run is the current one.
 	Inherits bool `json:"inherits,omitempty"`
 	// All ends what other runs of the workflow hold on any resource.
 	All bool `json:"all,omitempty"`
 	// Collection is as in [Guard].
 	Collection string `json:"collection,omitempty"`
-	// Run is the run that decided the release. In another run, which was made by a reset, it ends the requests of both.
+	// Run is the run that decided the release. In a run that a reset has made, it ends the requests of both.
 	Run string `json:"run,omitempty"`
 	// Handed is set if the run before has decided the release, and handed its locks over. It ends only requests of that run.
 	Handed bool `json:"handed,omitempty"`
@@ -117,7 +117,7 @@ type ReleaseParams struct {
 
 // VerifyParams is the input of [ActivityVerify].
 type VerifyParams struct {
-	// Used lists what the workflow must still hold, because completed steps have used it: one resource or more.
+	// Used lists what the workflow must still hold: one resource or more.
 	Used []Use `json:"used"`
 	// Run is the run that asks. If the activity runs in another one, that was made by a reset.
 	Run string `json:"run,omitempty"`
@@ -162,8 +162,7 @@ type WaitParams struct {
 	NeverVictim bool `json:"neverVictim,omitempty"`
 	// MaxWait bounds the wait, from the scheduling of the activity. After it, FailureBusy is not retryable. Absent means as long as it takes.
 	MaxWait Duration `json:"maxWait,omitempty"`
-	// Run is the run that scheduled the wait. In another run, which was made by a reset, the activity withdraws the request of the
-	// earlier run and ends.
+	// Run is the run that scheduled the wait. In a run that a reset has made, the activity withdraws the request of the earlier run.
 	Run string `json:"run,omitempty"`
 	// Collection is as in [Guard].
 	Collection string `json:"collection,omitempty"`
@@ -172,10 +171,9 @@ type WaitParams struct {
 	// Full is the number of waiters, if the request found the queue full. The activity waits until there are fewer, and checks after 1s,
 	// later every minute.
 	Full int `json:"full,omitempty"`
-	// FullRetries counts the waits in a row after which the request was not queued either. The first pause grows with it.
+	// FullRetries counts the waits in a row that found the queue full. The first pause grows with it.
 	FullRetries int `json:"vain,omitempty"`
-	// Reacquire is set if the request takes a lost lock again. If the collection was replaced, such a request is made again, and
-	// every other one has lost what it held.
+	// Reacquire is as in [AcquireParams]. If the collection was replaced, such a request is made again, and every other one has lost its lock.
 	Reacquire bool `json:"reacquire,omitempty"`
 }
 
