@@ -22,8 +22,7 @@ type AcquireParams struct {
 	TTL Duration `json:"ttl,omitempty"`
 	// HoldTTL is the time for which the hold lasts without being extended; absent means the worker's setting, by default 1h.
 	HoldTTL Duration `json:"holdTtl,omitempty"`
-	// HoldOnly takes the hold and no part of it: no process renews it, it lasts for HoldTTL, and a release frees it at once. It is for
-	// locks that a workflow holds rather than a process. If the activity's ID is "lockstep-wait-" and the schedule number, the worker
+	// HoldOnly takes the hold and no part of it: no process renews it, it lasts for HoldTTL, and a release frees it at once. If the activity's ID is "lockstep-wait-" and the schedule number, the worker
 	// that frees the lock completes the activity. TTL must not exceed HoldTTL.
 	HoldOnly bool `json:"holdOnly,omitempty"`
 	// Reacquire takes the lock again if it was lost, instead of failing with FailureLost.

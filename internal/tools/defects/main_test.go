@@ -47,7 +47,7 @@ func TestPage_Counts_AreThoseOfTheRecords(t *testing.T) {
 	require.NoError(t, err)
 	page, err := os.ReadFile("../../../docs/defects.md")
 	require.NoError(t, err)
-	require.Contains(t, string(page), counts(rows), "copy these tables into docs/defects.md")
+	require.Contains(t, string(page), counts(rows), "copy these lists into docs/defects.md")
 }
 
 func TestParse_Mistakes_AreFound(t *testing.T) {
@@ -76,7 +76,7 @@ func TestParse_Mistakes_AreFound(t *testing.T) {
 	require.False(t, rows[1].slow)
 	require.Contains(t, list(rows), "## Kind\n\n| # |")
 	require.Contains(t, list(rows), "| 1 | a | b | c | `go test ./x -run 'TestA/b c'` slow |\n| 2 | d | b | e, f | `make simulate FROM=7 SEEDS=1` |\n")
-	require.Equal(t, "| kind | defects |\n| --- | ---: |\n| Kind | 2 |\n\n| found by | defects |\n| --- | ---: |\n| b | 2 |\n", counts(rows))
+	require.Equal(t, "By kind:\n\n- Kind: 2\n\nBy what found them:\n\n- b: 2\n", counts(rows))
 }
 
 func TestChoose_Options_SelectRows(t *testing.T) {

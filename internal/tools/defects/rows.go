@@ -84,7 +84,7 @@ func parseRow(paragraph string) (r row, err error) {
 	return r, nil
 }
 
-// counts returns two tables in Markdown: the number of defects in Lockstep of each kind, and by what found them.
+// counts returns two lists in Markdown: the number of defects in Lockstep of each kind, and by what found them.
 func counts(rows []row) string {
 	kinds, finders := map[string]int{}, map[string]int{}
 	for _, r := range rows {
@@ -93,18 +93,18 @@ func counts(rows []row) string {
 			finders[r.foundBy]++
 		}
 	}
-	table := func(head string, numbers map[string]int) string {
+	list := func(head string, numbers map[string]int) string {
 		var b strings.Builder
-		fmt.Fprintf(&b, "| %s | defects |\n| --- | ---: |\n", head)
+		b.WriteString(head + ":\n\n")
 		names := slices.SortedFunc(maps.Keys(numbers), func(a, b string) int {
 			return cmp.Or(numbers[b]-numbers[a], strings.Compare(a, b))
 		})
 		for _, name := range names {
-			fmt.Fprintf(&b, "| %s | %d |\n", name, numbers[name])
+			fmt.Fprintf(&b, "- %s: %d\n", name, numbers[name])
 		}
 		return b.String()
 	}
-	return table("kind", kinds) + "\n" + table("found by", finders)
+	return list("By kind", kinds) + "\n" + list("By what found them", finders)
 }
 
 // list returns all rows as tables in Markdown, one for each kind.
