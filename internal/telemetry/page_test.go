@@ -62,7 +62,7 @@ func spans() string {
 // attributes is a list of all, each once; helped otherwise by another span, with that too.
 func attributes() string {
 	var b strings.Builder
-	b.WriteString("\n## Attributes\n\n")
+	b.WriteString("\n## Attributes\n\nStrings, except where a type is given.\n\n")
 	help, types, order := map[string][]string{}, map[string]string{}, []string(nil)
 	take := func(all []telemetry.Attribute) {
 		for _, a := range all {
@@ -82,7 +82,7 @@ func attributes() string {
 	}
 	take(telemetry.LostEvent.Attributes)
 	for _, key := range order {
-		fmt.Fprintf(&b, "- `%s` (%s): %s\n", key, types[key], strings.Join(help[key], "; or "))
+		fmt.Fprintf(&b, "- `%s`%s: %s\n", key, map[string]string{"int": " (int)"}[types[key]], strings.Join(help[key], "; or "))
 	}
 	return b.String()
 }

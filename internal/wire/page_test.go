@@ -109,7 +109,8 @@ func (r *reference) read(n ast.Node) bool {
 }
 
 func (r *reference) text() string {
-	r.b.WriteString("\nMade from the Go types and comments of `internal/wire`: `UPDATE_GOLDEN=1 go test ./internal/wire -run TestPage`. A `?` marks fields that may be absent.\n")
+	r.b.WriteString("\nMade from the Go types and comments of `internal/wire`: `UPDATE_GOLDEN=1 go test ./internal/wire -run TestPage`. A `?` marks fields that\n" +
+		"may be absent. Fields without a type are texts.\n")
 	for _, a := range []struct {
 		name          string
 		input, result any
@@ -168,9 +169,14 @@ func (r *reference) list(of reflect.Type) {
 			declaring = of.FieldByIndex(f.Index[:n]).Type
 		}
 		text := r.sentence(of, declaring.Name()+"."+f.Name, f.Name)
-		line := strings.TrimSuffix(fmt.Sprintf("- `%s` (%s): %s", name, jsonType(f.Type), text), ": ") + "\n"
+		if kind := jsonType(f.Type); kind != "text" {
+			name += "` (" + kind + ")"
+		} else {
+			name += "`"
+		}
+		line := strings.TrimSuffix("- `"+name+": "+text, ": ") + "\n"
 		if r.shown[line] {
-			again = append(again, "`"+name+"`")
+			again = append(again, "`"+strings.Split(name, " ")[0])
 			continue
 		}
 		r.shown[line] = true

@@ -172,7 +172,7 @@ type WaitParams struct {
 	Full int `json:"full,omitempty"`
 	// FullRetries counts the waits in a row that found the queue full. The first pause grows with it.
 	FullRetries int `json:"vain,omitempty"`
-	// Reacquire is as in [AcquireParams]. If the collection was replaced, such a request is made again, and every other one has lost its lock.
+	// Reacquire takes a lost lock again. If the collection was replaced, such a request is made again, and every other one has lost its lock.
 	Reacquire bool `json:"reacquire,omitempty"`
 }
 
