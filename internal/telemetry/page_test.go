@@ -39,10 +39,10 @@ func TestThePageIsTheCatalogue(t *testing.T) {
 
 func spans() string {
 	var b strings.Builder
-	b.WriteString("\n## Spans\n\nInstrumentation scope: `" + telemetry.Scope + "`. A `?` marks optional attributes. The tables below explain attributes and outcomes.\n")
+	b.WriteString("\n## Spans\n\nInstrumentation scope: `" + telemetry.Scope + "`. A `?` marks optional attributes. Attributes and outcomes are explained below.\n")
 	for _, s := range telemetry.Spans {
 		fmt.Fprintf(&b, "\n### `%s`\n\n", s.Name)
-		fmt.Fprintf(&b, "%s. Start and end are the %s's times. Parent: %s.", sentence(s.When), s.Clock, s.Parent)
+		fmt.Fprintf(&b, "%s. Times: the %s's. Parent: %s.", sentence(s.When), s.Clock, s.Parent)
 		if s.Links != "" {
 			fmt.Fprintf(&b, " Links: %s.", s.Links)
 		}
@@ -111,14 +111,18 @@ func outcomes() string {
 func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 func list(all []telemetry.Attribute) string {
-	names := make([]string, len(all))
-	for i, a := range all {
-		names[i] = "`" + a.Key + "`"
-		if a.Optional {
-			names[i] += "?"
+	var names []string
+	for _, a := range all {
+		name := "`" + a.Key + "`"
+		if strings.HasPrefix(a.Key, "lock.blocked_by.") {
+			name = "`lock.blocked_by.*`"
 		}
+		if a.Optional {
+			name += "?"
+		}
+		names = append(names, name)
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(slices.Compact(names), ", ")
 }
 
 func event(e telemetry.Event) string {
