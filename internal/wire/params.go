@@ -99,7 +99,7 @@ type ReleaseParams struct {
 	Schedule uint32 `json:"schedule,omitempty"`
 	// Leases are left first, so that their parts do not keep others out.
 	Leases []Lease `json:"leases,omitempty"`
-	// Committed is set if a saga has committed without asking about its locks. The release then reports those that were lost.
+	// Committed is set if a saga has committed without asking about its locks. The release then reports which were lost.
 	Committed bool `json:"committed,omitempty"`
 	// Inherits is set if the run was reset, or continues one that handed its locks over. The release then also ends what other runs hold on
 	// the resources, if the run is the current one.
