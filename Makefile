@@ -93,7 +93,7 @@ chaos-controls: ## show that each kind of fault in `make chaos` finds a defect t
 	@exec go run -C internal/proof/chaos . -controls $(CHAOS_FLAGS)
 
 .PHONY: defects
-defects: stack-up ## try commands of docs/defects.md: ten rows, one (ROW=12), or all (ALL=1); SEED=7 repeats a draw
+defects: stack-up ## try commands of internal/tools/defects: ten rows, one (ROW=12), or all (ALL=1); SEED=7 repeats a draw
 	@$(WITH_STACK) && exec go run ./internal/tools/defects $(if $(ROW),-row $(ROW)) $(if $(ALL),-all) $(if $(SEED),-seed $(SEED))
 
 .PHONY: soak

@@ -21,19 +21,27 @@ type Lease struct {
 	Part     string `json:"part,omitempty"`
 	Order    Order  `json:"order"`
 	Mode     Mode   `json:"mode"`
-	// Fence increases with every grant of the resource. A resource that remembers the highest fence it
-	// has seen, and refuses lower ones, is safe from a holder that has lost its lock unnoticed.
+	// Fence increases with every grant of the resource.
+	//
+	// A resource that remembers the highest fence it has seen, and refuses lower ones, is safe from a holder
+	// that has lost its lock unnoticed.
 	Fence int64 `json:"fence"`
-	// FirstFence is the fence with which the hold began, and names the hold. Later requests of a part
-	// and upgrades have greater fences.
+	// FirstFence is the fence with which the hold began, and names the hold.
+	//
+	// Later requests of a part and upgrades have greater fences.
 	FirstFence int64 `json:"firstFence,omitempty"`
-	// LeastFence is the smallest fence under which a part of the hold may still write to a fenced
-	// document: FirstFence, or a later one. See [UpdateFenced].
+	// LeastFence is the smallest fence under which a part of the hold may still write.
+	//
+	// It is FirstFence, or a later one. See [UpdateFenced].
 	LeastFence int64 `json:"leastFence,omitempty"`
 	// Bars is set if the request asked for NewFence: after a write under this lease, writes under smaller
-	// fences are refused, including those of other parts of the hold.
+	// fences are refused.
+	//
+	// That includes writes of other parts of the hold.
 	Bars bool `json:"bars,omitempty"`
-	// Left is the time to the part's expiry when the database answered; Forever if it never expires.
+	// Left is the time to the part's expiry; Forever if it never expires.
+	//
+	// It is the time when the database answered.
 	Left time.Duration `json:"left"`
 	// Joined is set if the lock ID held the resource before this request.
 	Joined bool `json:"joined,omitempty"`

@@ -44,12 +44,14 @@ type Resource struct {
 	// Mode defaults to ModeExclusive.
 	Mode Mode `json:"mode,omitempty"`
 	// Limit, for ModeShared only, is the number of lock IDs that may hold the resource once this request
-	// is granted, itself included: 1 to 1,000,000. It belongs to the request: others may ask with
-	// another limit. Defaults to 0: no limit.
+	// is granted, itself included: 1 to 1,000,000. Defaults to 0: no limit. It belongs to the request: others
+	// may ask with another limit.
 	Limit int `json:"limit,omitempty"`
-	// HeldSince, of a request with Run, is the schedule number of a request of the same run since which the
-	// resource must be kept. If it is not, or if what is kept began with a later schedule, the error is a
-	// *LostError, and nothing is taken. See also Request.LostSince. Defaults to 0: no condition.
+	// HeldSince is the schedule number of a request of the same run since which the resource must be kept.
+	// If it is not, the error is a *LostError, and nothing is taken. Defaults to 0: no condition.
+	//
+	// It is for requests with Run. What is kept must not have begun with a later schedule number. See also
+	// Request.LostSince.
 	HeldSince uint32 `json:"heldSince,omitempty"`
 }
 

@@ -33,7 +33,9 @@ type Holder struct {
 	Host  string `json:"host,omitempty"`
 	Mode  Mode   `json:"mode"`
 	Fence int64  `json:"fence,omitempty"`
-	// FirstFence is the fence with which the hold began. [Release] names the hold by it.
+	// FirstFence is the fence with which the hold began.
+	//
+	// [Release] names the hold by it.
 	FirstFence int64 `json:"firstFence,omitempty"`
 	State      State `json:"state"`
 	// Part is the part of a claim, a draining part or a waiter.

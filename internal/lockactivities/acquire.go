@@ -18,10 +18,9 @@ import (
 // grantedDelay is the delay before the next attempt of a request that was granted in between.
 const grantedDelay = 10 * time.Millisecond
 
-// Acquire requests the resources once. If a grant is expected soon it waits, for at most two seconds or a quarter of the attempt's time.
-// If they are busy the request stays in the queue and the attempt fails with a retryable lockstep.Busy; the next attempt finds the
-// request at its position. With Park the failure is not retryable, and the caller waits by Wait. With Try it is not retryable either,
-// and nothing stays in the queue. After MaxWait it is not retryable.
+// Acquire requests the resources. If a grant is expected soon it waits, for at most two seconds or a quarter of the attempt's time. If one
+// stays busy, the request stays in the queue, and those before it stay held unless Try is set. The attempt fails with a retryable lockstep.Busy, and the next
+// attempt finds the request at its position.
 //
 // With HoldOnly no attempt waits in its slot, since the write that frees the resource grants the hold to the request. If the activity's
 // ID is wire.WaitID of the schedule number, the activity waits as Wait does: its attempts follow each other at growing intervals, and the

@@ -50,8 +50,8 @@ func Register(registry Registry, locker Locker) {
 	})
 }
 
-// Renew extends leases that Acquire returned, each by the TTL of its request. If one is lost it fails with lockstep.Lost; the others are
-// renewed nevertheless.
+// Renew extends leases that Acquire returned, each by the TTL of its request. If one is lost it fails with lockstep.Lost, after renewing the
+// others.
 func (a *Activities) Renew(ctx context.Context, p wire.RenewParams) (wire.RenewResult, error) {
 	leases, err := a.Locker.Renew(ctx, wire.CoreLeases(p.Leases)...)
 	if err != nil {
@@ -60,7 +60,7 @@ func (a *Activities) Renew(ctx context.Context, p wire.RenewParams) (wire.RenewR
 	return wire.RenewResult{Leases: wire.Leases(leases)}, nil
 }
 
-// Leave ends the parts of the leases. The hold lasts for its HoldTTL, or until Release.
+// Leave ends the parts of leases. The lock is kept for its HoldTTL, or until Release. It has no result.
 func (a *Activities) Leave(ctx context.Context, p wire.LeaveParams) (wire.LeaveResult, error) {
 	return wire.LeaveResult{}, wire.Failure(a.Locker.Leave(ctx, wire.CoreLeases(p.Leases)...))
 }

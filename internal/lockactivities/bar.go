@@ -27,12 +27,10 @@ const (
 	lookPause = 20 * time.Millisecond
 )
 
-// Bar bars the steps of a saga up to a schedule number, before the saga's first compensation. It returns when no step that the saga has
-// scheduled so far can still run on the resources. Running steps are cut off, waiting steps leave their queues, and later attempts are
-// refused with lockstep.Superseded.
-//
-// While a step may still run, because it has neither returned nor lost its lock, the attempt fails with a retryable lockstep.Busy, whose
-// NextRetryDelay is the time until the next check. So Bar waits in back-off, without a slot.
+// Bar bars the steps of a saga, and of the sagas inside it, up to a schedule number, before the saga's first compensation. Running steps are
+// cut off, waiting steps leave their queues, and later attempts are refused with lockstep.Superseded. The first call draws a new fence, under
+// which the compensations write. While a step may still run, the attempt fails with a retryable lockstep.Busy, after which the next one
+// follows in 0.1 to 2 s. It has no result.
 //
 // In a run that was made by a reset, or that continues another, Bar takes over what the earlier run holds. It takes no lock, and may be
 // repeated with the same input.

@@ -11,8 +11,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Verify verifies, by a majority write to each resource, that the workflow holds what it used, and has held it without a gap. It renews these
-// holds, releases nothing, and fails with lockstep.Lost if one is lost. It may be repeated.
+// Verify verifies, by a majority write to each resource, that the workflow has held what it used without a gap. It renews these holds, releases
+// nothing, and fails with lockstep.Lost if one is lost. It has no result.
 //
 // In the SDK's test environment, in which mocked steps take no locks, a hold counts as lost only if there is evidence.
 func (a *Activities) Verify(ctx context.Context, p wire.VerifyParams) (wire.VerifyResult, error) {

@@ -31,7 +31,7 @@ type Guard struct {
 	Reacquire bool `json:"reacquire,omitempty"`
 	// NewFence requests a new fence even if the lock is held already. A compensation of a step has that of its bar.
 	NewFence bool `json:"newFence,omitempty"`
-	// Saga is the innermost saga of the step, by which [ActivityBar] finds it; absent outside of sagas.
+	// Saga is the path of the innermost saga, such as 2/5, by which [ActivityBar] finds its steps; absent outside of sagas.
 	Saga string `json:"saga,omitempty"`
 	// Owner of the lock ID; absent means the workflow.
 	Owner Owner `json:"owner,omitzero"`
@@ -43,8 +43,8 @@ type Guard struct {
 	MaxWait Duration `json:"maxWait,omitempty"`
 	// Undoes is the Part of the step that this compensation undoes. Its resources include those of the step.
 	Undoes string `json:"undoes,omitempty"`
-	// Inherits is set in a run that a reset has made. The runs before it may have released what its history shows as held, so a resource that
-	// HeldSince names is lost only if there is evidence of a loss, by any run of the workflow: see [LostSince].
+	// Inherits is set in a run that a reset has made. A lock then counts as lost only if there is evidence of a loss, by any run of the
+	// workflow since a minute before Started: the runs before it may have released what its history shows as held.
 	Inherits bool `json:"inherits,omitempty"`
 	// Started is the start of the workflow run.
 	Started time.Time `json:"started,omitzero"`
@@ -53,8 +53,7 @@ type Guard struct {
 	// Run is the run that wrote the guard. If another run executes the step, it was made by a reset and has the step from the run
 	// before: then Held is ignored, and the step may have run.
 	Run string `json:"run,omitempty"`
-	// Collection is the ID of the collection in which the workflow's worker keeps its locks, if known. A worker with another
-	// collection refuses the step.
+	// Collection is the ID of the collection of the locks, if known. A worker with another one refuses.
 	Collection string `json:"collection,omitempty"`
 	// Ancestors are the workflow IDs of the parent and the root of a child workflow.
 	Ancestors []string `json:"ancestors,omitempty"`

@@ -194,7 +194,7 @@ const (
 	// driverPool is the driver's default of maxPoolSize.
 	driverPool = 100
 	// smallPool is the number of connections below which a pool is reported. Requests that wait in a worker use up to
-	// 25 at once (docs/scaling.md), in addition to renewals, reads of queues and releases.
+	// 25 at once (docs/performance.md), in addition to renewals, reads of queues and releases.
 	smallPool = 30
 )
 

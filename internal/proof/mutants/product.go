@@ -1,7 +1,7 @@
 package main
 
-// productMutants are defects that Lockstep once had outside of the engine, each of which a Go test finds. They have no page but
-// docs/defects.md.
+// productMutants are defects that Lockstep once had outside of the engine, each of which a Go test finds. They have no page:
+// internal/tools/defects lists them.
 var productMutants = []mutant{
 	// Workflow side. Their tests run workflows on a Temporal server.
 	{what: "an activity is awaited after the workflow function has returned", in: interceptors, tests: "TestCommit_AsksOnlyAboutOldLocks", edits: []edit{
