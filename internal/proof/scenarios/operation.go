@@ -155,16 +155,9 @@ func (p *player) op(l *line) (op rules.Op) {
 			Policy: Policy, Resource: p.resource, LockID: lockID, Part: part, Order: order, Call: l.text("call", callID(lockID, part, order)),
 		}
 	case "release":
-		op := rules.Release{
-			Policy: Policy, Resource: p.resource, LockID: lockID, Label: l.text("run", ""), FirstFence: p.fence(l), Order: l.number("order", 0),
-			Committed: l.has("committed"), Force: l.has("force"), Now: l.has("now"), Reason: l.text("force", ""),
-		}
-		if stopped := l.text("stopped", ""); stopped != "" {
-			op.Leaving = &stopped
-		}
-		return op
+		return p.release(l, lockID)
 	case "withdraw":
-		return rules.Withdraw{Policy: Policy, Resource: p.resource, LockID: lockID, Part: part, Order: l.number("order", 1), Reason: l.text("reason", "deadlock")}
+		return rules.Withdraw{Policy: Policy, Resource: p.resource, LockID: lockID, Part: part, Order: l.number("order", 1), Reason: l.text("reason", "")}
 	case "verify":
 		return rules.Verify{
 			Policy: Policy, Resource: p.resource, LockID: lockID, Label: l.text("run", ""), TakeOver: l.text("take-over", ""), Used: l.number("used", 0),
@@ -201,9 +194,22 @@ func (p *player) acquire(l *line, lockID, part string) rules.Acquire {
 	return op
 }
 
+func (p *player) release(l *line, lockID string) rules.Release {
+	op := rules.Release{
+		Policy: Policy, Resource: p.resource, LockID: lockID, Label: l.text("run", ""), FirstFence: p.fence(l), Order: l.number("order", 0),
+		Committed: l.has("committed"), Force: l.has("force"), Now: l.has("now"), Reason: l.text("force", ""),
+	}
+	if stopped := l.text("stopped", ""); stopped != "" {
+		op.Leaving = &stopped
+	}
+	return op
+}
+
 // callID is the ID of the call of a request. Requests with the same part and order have the same one, unless
 // they name another.
-func callID(lockID, part string, order int64) string { return fmt.Sprintf("%s/%s/%d", lockID, part, order) }
+func callID(lockID, part string, order int64) string {
+	return fmt.Sprintf("%s/%s/%d", lockID, part, order)
+}
 
 // fence returns the fence with the number that the option names; 0 without one.
 func (p *player) fence(l *line) int64 {

@@ -20,7 +20,7 @@ type player struct {
 	last *rules.Document
 	// fences are the fences so far, in ascending order. Transcripts number them from 1.
 	fences []int64
-	// disorder is set if a fence was not greater than all before.
+	// disorder is set if a fence was not greater than all before, or is greater than that of its document.
 	disorder bool
 }
 
@@ -32,90 +32,111 @@ func (p *player) play(text string) ([]string, error) {
 	if loop, ok := strings.CutPrefix(text, "for i in "); ok {
 		return p.loop(loop)
 	}
+	if suffix, ok := strings.CutPrefix(text, "new resource"); ok {
+		return nil, p.begin(strings.TrimSpace(suffix))
+	}
 	l, err := parseLine(text)
 	if err != nil {
 		return nil, err
 	}
-	op := p.op(l)
-	switch {
-	case op != nil:
+	var answer string
+	switch l.verb {
+	case "pass":
+		return nil, p.pass(l.args[0])
+	case "show":
+		return p.show(l)
+	case "evidence":
+		answer = p.lossEvidence(l)
+	case "was-lost":
+		answer = p.wasLost(l)
+	default:
+		op := p.op(l)
+		if op == nil {
+			return nil, fmt.Errorf("there is no operation %q", l.verb)
+		}
 		if err := l.complete(); err != nil {
 			return nil, err
 		}
-		answer, err := p.apply(op)
+		answer, err = p.apply(op)
 		return []string{answer}, err
-	case l.verb == "pass":
-		d, err := time.ParseDuration(l.args[0])
-		if err == nil {
-			err = p.h.Travel(p.resource, d)
-		}
-		if err == nil {
-			err = p.load()
-		}
-		return nil, err
-	case strings.HasPrefix(text, "new resource"):
-		p.base += "+"
-		suffix := strings.TrimSpace(strings.TrimPrefix(text, "new resource"))
-		if suffix != "" {
-			suffix, err = strconv.Unquote(suffix)
-		}
-		p.resource, p.last, p.fences = p.base+suffix, &rules.Document{}, nil
-		return nil, err
-	case l.verb == "evidence":
-		e := p.last.LossEvidence(l.args[0], l.text("run", ""), p.since(l))
-		if l.has("that-counts") {
-			e = p.last.Lost(l.args[0], l.text("run", ""), p.since(l))
-		}
-		if e == nil {
-			return []string{"none"}, l.complete()
-		}
-		return []string{p.evidence(e)}, l.complete()
-	case l.verb == "was-lost":
-		var began time.Time
-		if l.has("held-for") {
-			began = p.last.At.Add(-l.span("held-for", 0))
-		}
-		answer := "no"
-		if p.last.LostBefore(l.args[0], p.fence(l), began) {
-			answer = "yes"
-		}
-		return []string{answer}, l.complete()
-	case l.verb == "show":
-		return p.show(l)
 	}
-	return nil, fmt.Errorf("there is no operation %q", l.verb)
+	return []string{answer}, l.complete()
+}
+
+// begin continues on another resource, which has no document yet. Its name may have a quoted suffix.
+func (p *player) begin(suffix string) (err error) {
+	if suffix != "" {
+		suffix, err = strconv.Unquote(suffix)
+	}
+	p.base += "+"
+	p.resource, p.last, p.fences = p.base+suffix, &rules.Document{}, nil
+	return err
+}
+
+// pass lets time pass.
+func (p *player) pass(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return err
+	}
+	if err := p.h.Travel(p.resource, d); err != nil {
+		return err
+	}
+	return p.load()
+}
+
+// lossEvidence describes the latest evidence of a loss, or of a loss that counts.
+func (p *player) lossEvidence(l *line) string {
+	e := p.last.LossEvidence(l.args[0], l.text("run", ""), p.since(l))
+	if l.has("that-counts") {
+		e = p.last.Lost(l.args[0], l.text("run", ""), p.since(l))
+	}
+	if e == nil {
+		return "none"
+	}
+	return p.evidence(e)
+}
+
+// wasLost answers whether a missing hold must be considered lost. Without held-for, only evidence counts.
+func (p *player) wasLost(l *line) string {
+	var began time.Time
+	if l.has("held-for") {
+		began = p.last.At.Add(-l.span("held-for", 0))
+	}
+	if p.last.LostBefore(l.args[0], p.fence(l), began) {
+		return "yes"
+	}
+	return "no"
 }
 
 // loop plays operations for each number of a range, and counts the answers by their first words.
-func (p *player) loop(text string) ([]string, error) {
+func (p *player) loop(text string) (out []string, err error) {
 	head, body, _ := strings.Cut(text, ": ")
 	var from, to int
 	if _, err := fmt.Sscanf(head, "%d..%d", &from, &to); err != nil {
 		return nil, err
 	}
-	var verbs []string
 	counts := map[string]int{}
 	for i := from; i <= to; i++ {
-		for _, op := range strings.Split(body, "; ") {
-			got, err := p.play(strings.ReplaceAll(op, "{i}", fmt.Sprint(i)))
+		for op := range strings.SplitSeq(body, "; ") {
+			got, err := p.play(strings.ReplaceAll(op, "{i}", strconv.Itoa(i)))
 			if err != nil {
 				return nil, err
 			}
 			verb, _, _ := strings.Cut(op, " ")
 			for _, answer := range got {
-				word, _, _ := strings.Cut(answer, ",")
-				key := verb + ": " + word
-				if !slices.Contains(verbs, key) {
-					verbs = append(verbs, key)
+				outcome, _, _ := strings.Cut(answer, ",")
+				key := verb + ": " + outcome
+				if counts[key]++; counts[key] == 1 {
+					out = append(out, key)
 				}
-				counts[key]++
 			}
 		}
 	}
-	for i, key := range verbs {
-		verbs[i] = fmt.Sprintf("%s, %d times", key, counts[key])
+	for i, key := range out {
+		out[i] = fmt.Sprintf("%s, %d times", key, counts[key])
 	}
-	return verbs, nil
+	return out, nil
 }
 
 // load reads the document, and numbers its fences.
@@ -139,6 +160,9 @@ func (p *player) numberFences(d *rules.Document) {
 	for i := range d.Entries {
 		all = append(all, d.Entries[i].Fence, d.Entries[i].FirstFence, d.Entries[i].LeastFence)
 	}
+	if d.Fence < slices.Max(all) {
+		p.disorder = true
+	}
 	slices.Sort(all)
 	for _, fence := range all {
 		switch n := len(p.fences); {
@@ -151,7 +175,8 @@ func (p *player) numberFences(d *rules.Document) {
 	}
 }
 
-// apply applies an operation, and returns its answer.
+// apply applies an operation, and returns its answer. The answer ends with "no change" if the write left the document as it
+// was, and with "nothing written" if there was none.
 func (p *player) apply(op rules.Op) (string, error) {
 	before, known := p.last, len(p.fences)
 	d, result, err := p.h.Apply(op)
@@ -170,7 +195,7 @@ func (p *player) apply(op rules.Op) (string, error) {
 		}
 	}
 	if p.disorder {
-		a.add("a fence below an earlier one")
+		a.add("fences out of order")
 	}
 	switch {
 	case result.ReadOnly:
