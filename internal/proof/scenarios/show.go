@@ -202,7 +202,7 @@ func (p *player) forced(*line) (all []string) {
 func (p *player) missed(*line) (all []string) {
 	for i := range p.last.Missed {
 		m := &p.last.Missed[i]
-		all = append(all, fmt.Sprintf("%s%s%s fence %s %s %s, found %s by the release up to order %d", name(m.LockID), option("run", m.Label), order(m.Order),
+		all = append(all, fmt.Sprintf("%s%s%s fence %s, %s %s, found %s by the release up to order %d", name(m.LockID), option("run", m.Label), order(m.Order),
 			p.number(m.Fence), cause(m.By, m.Reason), ago(&m.At, p.last.At), ago(&m.ReleasedAt, p.last.At), m.UpTo))
 	}
 	return all

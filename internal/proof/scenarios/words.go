@@ -58,13 +58,13 @@ func (p *player) evidence(e *rules.Evidence) string {
 	if e.To != "" {
 		return fmt.Sprintf("%s taken over by run %s", text, e.To)
 	}
-	return fmt.Sprintf("%s%s fence %s %s %s", text, order(e.Order), p.number(e.Fence), cause(e.By, e.Reason), ago(&e.At, p.last.At))
+	return fmt.Sprintf("%s%s fence %s, %s %s", text, order(e.Order), p.number(e.Fence), cause(e.By, e.Reason), ago(&e.At, p.last.At))
 }
 
 // cause describes why a hold was lost.
 func cause(by, reason string) string {
 	if reason != "" {
-		return "released by force: " + reason
+		return "released by force " + strconv.Quote(reason)
 	}
 	return "evicted by " + name(by)
 }
@@ -165,8 +165,12 @@ func span(d time.Duration) string {
 		return d.Round(15 * time.Second).String()
 	}
 	d = d.Round(time.Minute)
-	if d%time.Hour == 0 && d > 2*time.Hour {
-		return fmt.Sprintf("%dh", d/time.Hour)
+	hours, minutes := d/time.Hour, d%time.Hour/time.Minute
+	switch {
+	case hours < 3:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case minutes == 0:
+		return fmt.Sprintf("%dh", hours)
 	}
-	return fmt.Sprintf("%dm", d/time.Minute)
+	return fmt.Sprintf("%dh%dm", hours, minutes)
 }
