@@ -12,12 +12,15 @@ import (
 
 // fencesOf returns the fence of an entry, with its first and least ones if they differ.
 func (p *player) fencesOf(e *rules.Entry) string {
-	text := "fence " + p.number(e.Fence)
-	switch first, least := " (first "+p.number(e.FirstFence), ", least "+p.number(e.LeastFence); {
-	case e.LeastFence != e.FirstFence:
-		return text + first + least + ")"
-	case e.FirstFence != e.Fence:
-		return text + first + ")"
+	text, more := "fence "+p.number(e.Fence), ""
+	if e.FirstFence != e.Fence || e.LeastFence != e.FirstFence {
+		more = "first " + p.number(e.FirstFence)
+	}
+	if e.LeastFence != e.FirstFence {
+		more += ", least " + p.number(e.LeastFence)
+	}
+	if more != "" {
+		text += " (" + more + ")"
 	}
 	return text
 }
