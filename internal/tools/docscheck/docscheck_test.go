@@ -87,9 +87,10 @@ func TestChecks_Mistakes_AreFound(t *testing.T) {
 		"Tests": {docscheck.Tests, map[string]string{
 			"a_test.go": "package a\n\nfunc TestAll(t *testing.T) {\n\tt.Run(\"some case\", f)\n\tt.Run(\"I1/it is, as said\", f)\n}\n",
 			"a.go":      "package a\n\nfunc TestNone() {}\n",
-			"a.md": "`TestAll` `TestAll/some_case` `TestAll/other`\n`TestNone` `Test` `Testing` `I1/it is, as said` `I1/it is not`, `a/b.go` " +
+			"a.md": "`TestAll` `TestAll/some_case` `TestAll/other`\n`TestNone` `Test` `Testing` `I1/it is, as said` `I2/it is too` `I1/it is not`, `a/b.go` " +
 				"`go vet ./a/b c`\n```\nTestBlock\n```\n`go test ./p -run 'TestPart/x y'` `go test ./p -run TestAll`\n",
-			"p/p_test.go": "package p\n\nfunc TestPart(t *testing.T) {}\n",
+			"p/p_test.go":    "package p\n\nfunc TestPart(t *testing.T) {}\n",
+			"testdata/a.txt": "scenario I2/it is too\nacquire a p exclusive\n",
 		}, []string{
 			"a.md:1: TestAll has no subtest other", "a.md:2: there is no test TestNone", "a.md:2: there is no scenario I1/it is not",
 			"a.md:6: package p has no test TestAll",
