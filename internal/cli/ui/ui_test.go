@@ -222,11 +222,11 @@ type scene struct {
 func newScene(t *testing.T, asks inspect.Temporal) *scene {
 	t.Helper()
 	s := &scene{T: t, database: counted{Store: lockcoretest.NewStore(time.Now)}}
-	var err error
-	s.Locker, err = lockcore.NewWithStore(&s.database, lockcore.Config{})
+	l, err := lockcore.NewWithStore(&s.database, lockcore.Config{})
 	require.NoError(t, err)
+	s.Steps = l.Steps()
 	t.Cleanup(func() { require.NoError(t, s.Close(context.Background())) })
-	s.page = ui.Handler(ui.Options{Site: inspect.Site{Locker: s.Locker.Steps(), Temporal: asks}})
+	s.page = ui.Handler(ui.Options{Site: inspect.Site{Locker: s.Steps, Temporal: asks}})
 	return s
 }
 
