@@ -5,9 +5,9 @@ package main
 var productMutants = []mutant{
 	// Workflow side. Their tests run workflows on a Temporal server.
 	{what: "an activity is awaited after the workflow function has returned", in: interceptors, tests: "TestCommit_AsksOnlyAboutOldLocks", edits: []edit{
-		{runstate, "State.End", "assign 4", "_ = s.verifyAged(ctx, ctx, []*Scope{c}); $"},
+		{runstate, "State.End", "assign 4", "_ = s.verifyAged(ctx, ctx, c.alone); $"},
 	}},
-	{what: "a commit trusts a lock of any age", in: interceptors, tests: "TestCommit_AsksOnlyAboutOldLocks", edits: []edit{{runstate, "State.verifyAged", "cond", "$1 < 0"}}},
+	{what: "a commit trusts a lock of any age", in: interceptors, tests: "TestCommit_AsksOnlyAboutOldLocks", edits: []edit{{runstate, "State.verifyAged", "if 2 cond", "$1 < 0"}}},
 	{what: "a step of another saga counts as a use of this saga's lock", in: interceptors, tests: "TestCommit_AnotherSagaUsedTheLockLater_Asks", edits: []edit{
 		{runstate, "State.noteHeld", "&& 2", "drop"},
 		{runstate, "Step.noteUse", "&& 2", "drop"},
