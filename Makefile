@@ -64,7 +64,7 @@ test: stack-up ## run all tests against real servers, with the race detector (TE
 
 .PHONY: simulate
 simulate: ## simulate whole Lockers (SEEDS=20000 FROM=1), and random histories of one document (HISTORIES=60000)
-	@go test -count=1 -timeout 12h ./lockcore/rules -run TestInvariants -rapid.checks $(or $(HISTORIES),3000)
+	@go test -count=1 -timeout 12h ./internal/engine/rules -run TestInvariants -rapid.checks $(or $(HISTORIES),3000)
 	@exec go test -count=1 -timeout 12h ./internal/proof/simulation -seeds $(or $(SEEDS),2000) -from $(or $(FROM),1)
 
 .PHONY: explore
@@ -93,7 +93,7 @@ chaos-controls: ## show that each kind of fault in `make chaos` finds a defect t
 	@exec go run -C internal/proof/chaos . -controls $(CHAOS_FLAGS)
 
 .PHONY: defects
-defects: stack-up ## try commands of docs/defects.md: ten rows, one (ROW=12), or all (ALL=1); SEED=7 repeats a draw
+defects: stack-up ## try commands of internal/tools/defects: ten rows, one (ROW=12), or all (ALL=1); SEED=7 repeats a draw
 	@$(WITH_STACK) && exec go run ./internal/tools/defects $(if $(ROW),-row $(ROW)) $(if $(ALL),-all) $(if $(SEED),-seed $(SEED))
 
 .PHONY: soak

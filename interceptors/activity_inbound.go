@@ -15,7 +15,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 const (
@@ -176,7 +175,7 @@ func (a *activityInbound) enterGuard(ctx context.Context, run wire.Run, guard wi
 }
 
 // guardRequest returns the request of this attempt.
-func guardRequest(ctx context.Context, run wire.Run, guard wire.Guard) party.Request {
+func guardRequest(ctx context.Context, run wire.Run, guard wire.Guard) lockcore.StepRequest {
 	info := activity.GetInfo(ctx)
 	req := guard.Request(run, info.Attempt, fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt))
 	req.MaxWait = currentrun.InlineWait(info)
@@ -315,7 +314,7 @@ func leave(ctx context.Context, endPart func(ctx context.Context) error) {
 
 // enterFailure returns the failure of an attempt that did not get its locks. If the attempt was cancelled or timed out, it returns the
 // context's error, because Temporal decides what follows.
-func (a *activityInbound) enterFailure(ctx context.Context, guard wire.Guard, req party.Request, err error) error {
+func (a *activityInbound) enterFailure(ctx context.Context, guard wire.Guard, req lockcore.StepRequest, err error) error {
 	if ctx.Err() != nil && wire.LockError(err) == nil {
 		return fmt.Errorf("lockstep: enter %q: %w", guard.Part, ctx.Err())
 	}
@@ -420,7 +419,7 @@ func hasCanceled(ctx context.Context) bool { return temporal.IsCanceledError(con
 
 // withdraw removes the request from the queues, and returns a grant that no attempt has confirmed. In scope step, where the request is
 // within the workflow's lock ID, it also releases what earlier attempts have left.
-func (a *activityInbound) withdraw(ctx context.Context, req party.Request) {
+func (a *activityInbound) withdraw(ctx context.Context, req lockcore.StepRequest) {
 	names := make([]string, 0, len(req.Resources))
 	leases := make([]lockcore.Lease, 0, len(req.Resources))
 	for _, r := range req.Resources {
@@ -429,7 +428,7 @@ func (a *activityInbound) withdraw(ctx context.Context, req party.Request) {
 	}
 	leave(ctx, func(ctx context.Context) error {
 		if req.Within != "" {
-			return a.locker.Release(ctx, party.Release{LockID: req.LockID, Run: req.Run, Resources: names, Order: req.Order, Leaving: &req.Part})
+			return a.locker.Release(ctx, lockcore.Release{LockID: req.LockID, Run: req.Run, Resources: names, Order: req.Order, Leaving: &req.Part})
 		}
 		return a.locker.Leave(ctx, leases...)
 	})

@@ -22,7 +22,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // runStep runs step as a guarded activity and returns its error.
@@ -98,7 +97,7 @@ func TestStep_LocksFree_RunsAndLeaves(t *testing.T) {
 	req := l.asked()[0]
 	require.Equal(t, []bool{true}, l.queued)
 	require.Equal(t, "default-test-run-id/3/Debit", req.Part)
-	require.Equal(t, party.Order{Schedule: 5, Attempt: 1}, req.Order)
+	require.Equal(t, lockcore.Order{Schedule: 5, Attempt: 1}, req.Order)
 	require.True(t, req.Persist)
 	require.Equal(t, sagaGuard().Resources, req.Resources)
 	require.True(t, strings.HasPrefix(req.LockID, "default-test-namespace/"), req.LockID)
@@ -131,7 +130,9 @@ func TestStep_NoGuard_TakesNoLocks(t *testing.T) {
 func TestStep_InvalidLocks_WithdrawsNothing(t *testing.T) {
 	t.Parallel()
 	for _, scope := range []string{wire.ScopeStep, wire.ScopeSaga} {
-		l := &fakeLocker{enter: func(context.Context, int, party.Request) error { return &lockcore.InvalidError{Field: "resource"} }}
+		l := &fakeLocker{enter: func(context.Context, int, lockcore.StepRequest) error {
+			return &lockcore.InvalidError{Field: "resource"}
+		}}
 		guard := sagaGuard()
 		guard.Scope = scope
 		_, err := runStep(t, l, guard, func(context.Context) (string, error) { return "", nil })
@@ -156,7 +157,7 @@ func TestStep_LocksNotAcquired_DoesNotRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := &fakeLocker{enter: func(context.Context, int, party.Request) error { return tc.err }}
+			l := &fakeLocker{enter: func(context.Context, int, lockcore.StepRequest) error { return tc.err }}
 			ran := false
 			_, err := runStep(t, l, sagaGuard(), func(context.Context) (string, error) { ran = true; return "", nil })
 			requireFailure(t, err, tc.failureType, tc.nonRetryable)
@@ -268,11 +269,11 @@ func TestEnterFailure_ContextEnded_IsNotALockFailure(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	a := &activityInbound{}
-	err := a.enterFailure(ctx, sagaGuard(), party.Request{}, &lockcore.UnknownOutcomeError{Op: "enter", Err: context.Canceled})
+	err := a.enterFailure(ctx, sagaGuard(), lockcore.StepRequest{}, &lockcore.UnknownOutcomeError{Op: "enter", Err: context.Canceled})
 	require.ErrorIs(t, err, context.Canceled)
 	var app *temporal.ApplicationError
 	require.NotErrorAs(t, err, &app)
-	require.ErrorAs(t, a.enterFailure(ctx, sagaGuard(), party.Request{}, &lockcore.LostError{}), &app)
+	require.ErrorAs(t, a.enterFailure(ctx, sagaGuard(), lockcore.StepRequest{}, &lockcore.LostError{}), &app)
 }
 
 // In virtual time.
@@ -321,7 +322,7 @@ func TestPartThatNeverRan_OnlyIfCertain(t *testing.T) {
 		"the run before may have held it": {undoOfAReset, long, ""}, "a run before scheduled the undo": {undoOfBefore, long, ""},
 	} {
 		for _, verdict := range []error{&lockcore.DeadlockError{Resource: "account/1", NotHeldSince: tc.since}, &lockcore.BusyError{Resource: "account/1", NotHeldSince: tc.since}} {
-			l := &fakeLocker{enter: func(context.Context, int, party.Request) error { return verdict }}
+			l := &fakeLocker{enter: func(context.Context, int, lockcore.StepRequest) error { return verdict }}
 			tc.guard.Park = true
 			_, err := runStep(t, l, tc.guard, done)
 			var details struct {
@@ -353,7 +354,7 @@ func TestStep_LocksBusy_Parks(t *testing.T) {
 	} {
 		guard := sagaGuard()
 		guard.Park = true
-		_, err := runStep(t, &fakeLocker{enter: func(context.Context, int, party.Request) error { return tc.err }}, guard, done)
+		_, err := runStep(t, &fakeLocker{enter: func(context.Context, int, lockcore.StepRequest) error { return tc.err }}, guard, done)
 		requireFailure(t, err, wire.FailureParked, true)
 		require.Equal(t, temporal.ApplicationErrorCategoryBenign, application(t, err).Category())
 		details, parked := wire.Parked(err)
@@ -386,7 +387,7 @@ func TestStep_AttemptFails_WithdrawsOnlyAfterTheLast(t *testing.T) {
 				t.Parallel()
 				background, stop := context.WithCancel(t.Context())
 				defer stop()
-				l := &fakeLocker{enter: func(context.Context, int, party.Request) error {
+				l := &fakeLocker{enter: func(context.Context, int, lockcore.StepRequest) error {
 					if tc.stop {
 						stop()
 					}

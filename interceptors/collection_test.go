@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // movingLocker is led to another collection while it takes locks.
@@ -52,7 +52,7 @@ func TestStep_OtherCollection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := &movingLocker{fakeLocker: &fakeLocker{}, before: test.before, after: test.after}
-			l.enter = func(context.Context, int, party.Request) error {
+			l.enter = func(context.Context, int, lockcore.StepRequest) error {
 				l.entered = true
 				return nil
 			}

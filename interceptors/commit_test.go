@@ -133,7 +133,7 @@ func TestCommit_AsksOnlyAboutOldLocks(t *testing.T) {
 func TestHandOver_LocksChangeWhileItAsks_CountsThoseThatAreLeft(t *testing.T) {
 	t.Parallel()
 	for name, lost := range map[string]bool{"released": false, "lost": true} {
-		env := workflowEnv(t, with(&fakeLocker{enter: func(_ context.Context, _ int, req lockcore.Request) error {
+		env := workflowEnv(t, with(&fakeLocker{enter: func(_ context.Context, _ int, req lockcore.StepRequest) error {
 			if lost && req.Order.Schedule == 3 {
 				return &lockcore.LostError{Resource: account.Name}
 			}

@@ -46,8 +46,13 @@
 //	                      │ CompleteActivityByID
 //	the process that releases the lock ── claim ── waker
 //
-// If a grant is near, an attempt waits for it in its slot, and parked steps are woken shortly before their grant:
-// docs/adr/0011-waiting-in-the-slot.md.
+// If a grant is near, an attempt waits for it in its slot, because Temporal takes about 100 ms to schedule a parked step again, and the lock is
+// idle in that time. Each process keeps a moving average of how long holds of a resource last; the estimate affects latency only. An attempt
+// waits if a grant is expected within half of its MaxWait, holds last less than 500 ms, and its position is within the number of requests that may
+// wait: 25 of a process, and a quarter of a worker's slots. It waits while its position moves at least once in 500 ms, for two seconds at most, or
+// a quarter of the attempt's own timeouts. Parked steps whose grant is expected within 200 ms are woken before they have a claim. With 20
+// workflows at a time on one resource, this raised guarded workflows from 10 to 58 a second. To end the wait after 500 ms in any case is slower:
+// requests that give up just before their grant delay all behind them.
 //
 // The Locker of a process reports claims to the waker: those that it makes itself, and those on resources that it watches because it has
 // run the lockstep.Wait of a workflow. The waker completes the waiting activity in the background, by the run's ID and the number of the

@@ -13,7 +13,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/runstate"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // Options configures an [Interceptor].
@@ -64,8 +63,9 @@ func New(o Options) *Interceptor {
 		i.rules[rule.Activity] = rule
 	}
 	if o.Locker != nil {
-		i.locker = coreLocker{o.Locker}
-		i.waker = newWaker(o.Locker, i.connected)
+		steps := o.Locker.Steps()
+		i.locker = coreLocker{steps}
+		i.waker = newWaker(steps, i.connected)
 		i.closer = newCloser(i.locker, i.waker)
 	}
 	return i
@@ -132,7 +132,7 @@ func (i *Interceptor) InterceptActivity(_ context.Context, next interceptor.Acti
 	return &activityInbound{ActivityInboundInterceptorBase: interceptor.ActivityInboundInterceptorBase{Next: next}, Interceptor: i}
 }
 
-// locker is the part of a *party.Locker that the interceptor needs.
+// locker is the part of a *lockcore.Locker that the interceptor needs.
 type locker interface {
 	currentrun.Locker
 	currentrun.Releaser
@@ -140,10 +140,10 @@ type locker interface {
 	NewStepSession(ctx context.Context, leases []lockcore.Lease, left time.Duration) session
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
-	Release(ctx context.Context, r party.Release) error
+	Release(ctx context.Context, r lockcore.Release) error
 }
 
-// session is the part of a *party.Session that the interceptor needs.
+// session is the part of a *lockcore.Session that the interceptor needs.
 type session interface {
 	Context() context.Context
 	Lost() error
@@ -153,10 +153,10 @@ type session interface {
 	Release(ctx context.Context) error
 }
 
-type coreLocker struct{ *party.Locker }
+type coreLocker struct{ *lockcore.Steps }
 
 func (l coreLocker) NewStepSession(ctx context.Context, leases []lockcore.Lease, left time.Duration) session {
-	return l.Locker.NewStepSession(ctx, leases, left)
+	return l.Steps.NewStepSession(ctx, leases, left)
 }
 
 // background counts goroutines, and waits until none is left.

@@ -8,13 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -233,7 +232,7 @@ func TestStep_AfterASagaHandsOver_IsNotRefused(t *testing.T) {
 // An error of lockcore names the field as the user wrote it.
 func TestInvalidLocks_Refusal_NamesTheFieldOrTheRule(t *testing.T) {
 	t.Parallel()
-	l := &fakeLocker{enter: func(context.Context, int, party.Request) error {
+	l := &fakeLocker{enter: func(context.Context, int, lockcore.StepRequest) error {
 		return &lockcore.InvalidError{Field: "Request.Resources[0].Limit", Value: "-1", Bound: "1 or more"}
 	}}
 	fields := map[string]string{"Debit": "Locks.Resources[0].Limit", "Credit": `what the rule of "Credit" returns: Resources[0].Limit`}

@@ -15,7 +15,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // Rule names the locks that every activity of one type takes while it runs. Package worker makes rules.
@@ -73,7 +72,7 @@ func addRule(guard *wire.Guard, byRule []lockcore.Resource) (rest []lockcore.Res
 const rulePrefix = "rule/"
 
 // isRules reports whether a wake-up is for a request of a rule.
-func isRules(u party.Wakeup) bool { return strings.HasPrefix(u.Part, u.Run+"/"+rulePrefix) }
+func isRules(u lockcore.Wakeup) bool { return strings.HasPrefix(u.Part, u.Run+"/"+rulePrefix) }
 
 // enterRule takes the locks of a rule, under a lock ID of the step's own, so that the locks of its workflow do not block it. A busy attempt
 // fails with a retryable failure. The step waits and holds as the owner of its guard, or of the workflow code that scheduled it, so that a
@@ -84,10 +83,10 @@ func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wi
 	if err != nil {
 		return nil, wire.Failure(err)
 	}
-	req := party.Request{
-		LockID: run.StepLockID(wire.RuleStep(info.ActivityID, info.ActivityType.Name, info.ScheduledTime)), Within: run.LockID(), Run: run.RunID,
-		Resources: resources, Part: run.Part(rulePrefix + info.ActivityType.Name), Order: party.Order{Schedule: 1, Attempt: uint32(max(info.Attempt, 0))},
-		Owner: facts.Owner.Of(run), NeverVictim: facts.NeverVictim, Started: info.ScheduledTime, MaxWait: currentrun.InlineWait(info),
+	req := lockcore.StepRequest{
+		Caller:    lockcore.Caller{LockID: run.StepLockID(wire.RuleStep(info.ActivityID, info.ActivityType.Name, info.ScheduledTime)), Within: run.LockID(), Run: run.RunID, Part: run.Part(rulePrefix + info.ActivityType.Name), Order: lockcore.Order{Schedule: 1, Attempt: uint32(max(info.Attempt, 0))}},
+		Resources: resources,
+		Owner:     facts.Owner.Of(run), NeverVictim: facts.NeverVictim, Started: info.ScheduledTime, MaxWait: currentrun.InlineWait(info),
 		Comment: wire.Cut(fmt.Sprintf("rule of %s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt), 1024),
 	}
 	for _, lease := range held { // which nothing renews during the entry

@@ -19,7 +19,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -84,7 +84,7 @@ func TestEnterRule_StepCannotWait_WarnsOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			locker, logs := &fakeLocker{}, &strings.Builder{}
-			locker.enter = func(_ context.Context, n int, req party.Request) error {
+			locker.enter = func(_ context.Context, n int, req lockcore.StepRequest) error {
 				if n < 2 {
 					return &lockcore.BusyError{Resource: "r", LockID: req.LockID, Position: 1}
 				}
@@ -138,7 +138,7 @@ func TestEnterRule_FactsOfTheWorkflow_AreInTheRequest(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
-	var byRule []party.Request
+	var byRule []lockcore.StepRequest
 	for _, req := range locker.asked() {
 		if req.Resources[0].Name == "r" {
 			byRule = append(byRule, req)

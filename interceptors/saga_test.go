@@ -16,7 +16,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -104,7 +104,7 @@ func TestSaga_StepAfterItsEnd_BelongsToTheRun(t *testing.T) {
 	}))
 	require.Zero(t, l.asked()[1].Resources[0].HeldSince)
 	require.Len(t, l.released, 1)
-	require.Equal(t, party.LastAttempt(2), l.released[0].Order)
+	require.Equal(t, lockcore.LastAttempt(2), l.released[0].Order)
 }
 
 // The activity must not have the options of the workflow's steps: it runs on the queue of Lockstep's own activities.
@@ -141,16 +141,16 @@ type doors struct {
 	*releases
 	mu       sync.Mutex
 	answers  []error
-	requests []party.Request
+	requests []lockcore.StepRequest
 	// released lists the releases after the run had closed.
-	released []party.Release
+	released []lockcore.Release
 }
 
-func (d *doors) TryEnter(ctx context.Context, req party.Request) ([]lockcore.Lease, error) {
+func (d *doors) TryEnter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error) {
 	return d.Enter(ctx, req)
 }
 
-func (d *doors) Enter(_ context.Context, req party.Request) ([]lockcore.Lease, error) {
+func (d *doors) Enter(_ context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.requests = append(d.requests, req)
@@ -162,7 +162,7 @@ func (d *doors) Enter(_ context.Context, req party.Request) ([]lockcore.Lease, e
 
 func (d *doors) WatchFor(string) {}
 
-func (d *doors) Recheck(context.Context, party.Request) (time.Duration, error) {
+func (d *doors) Recheck(context.Context, lockcore.StepRequest) (time.Duration, error) {
 	return 0, nil
 }
 
@@ -205,7 +205,7 @@ func TestLock_PartialResult_RequestIsRepeated(t *testing.T) {
 		require.True(t, first.Order.Schedule < second.Order.Schedule || first.Order.Attempt < second.Order.Attempt, name)
 		require.True(t, first.Persist && first.Reacquire && first.Resources[0].HeldSince == 0)
 		require.Len(t, d.seen, 1)
-		require.Equal(t, party.LastAttempt(second.Order.Schedule), d.seen[0].Uses[0].By)
+		require.Equal(t, lockcore.LastAttempt(second.Order.Schedule), d.seen[0].Uses[0].By)
 	}
 }
 
@@ -259,7 +259,7 @@ func TestLock_ReleasedTwiceAtOnce_BothLearnTheOutcome(t *testing.T) {
 // A saga that begins again after a deadlock waits for the release of its own locks, and not for those of other sagas of the run.
 func TestRunSaga_BeginsAgain_WaitsForItsOwnLocksOnly(t *testing.T) {
 	t.Parallel()
-	l := &fakeLocker{enter: func(_ context.Context, _ int, req party.Request) error {
+	l := &fakeLocker{enter: func(_ context.Context, _ int, req lockcore.StepRequest) error {
 		if req.Resources[0].Name == "victim" && req.Order.Schedule < 5 {
 			return &lockcore.DeadlockError{Resource: "victim"}
 		}

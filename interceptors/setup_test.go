@@ -18,7 +18,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -29,27 +28,27 @@ type fakeLocker struct {
 	// ends counts leaves and releases.
 	ends     atomic.Int32
 	mu       sync.Mutex
-	requests []party.Request
+	requests []lockcore.StepRequest
 	queued   []bool
 	sessions []*fakeSession
-	released []party.Release
+	released []lockcore.Release
 	// enter, if set, returns the error of the n-th request, counted from 0.
-	enter func(ctx context.Context, n int, req party.Request) error
+	enter func(ctx context.Context, n int, req lockcore.StepRequest) error
 	// leaveErr is the error of Leave.
 	leaveErr error
 	// held is what Status lists.
 	held []lockcore.Status
 }
 
-func (f *fakeLocker) Enter(ctx context.Context, req party.Request) ([]lockcore.Lease, error) {
+func (f *fakeLocker) Enter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error) {
 	return f.request(ctx, req, true)
 }
 
-func (f *fakeLocker) TryEnter(ctx context.Context, req party.Request) ([]lockcore.Lease, error) {
+func (f *fakeLocker) TryEnter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error) {
 	return f.request(ctx, req, false)
 }
 
-func (f *fakeLocker) request(ctx context.Context, req party.Request, queue bool) ([]lockcore.Lease, error) {
+func (f *fakeLocker) request(ctx context.Context, req lockcore.StepRequest, queue bool) ([]lockcore.Lease, error) {
 	f.mu.Lock()
 	n := len(f.requests)
 	f.requests = append(f.requests, req)
@@ -103,11 +102,11 @@ func (f *fakeLocker) Leave(context.Context, ...lockcore.Lease) error {
 	return nil
 }
 
-func (f *fakeLocker) ReleaseCommitted(ctx context.Context, of party.Release) ([]lockcore.LostError, error) {
+func (f *fakeLocker) ReleaseCommitted(ctx context.Context, of lockcore.Release) ([]lockcore.LostError, error) {
 	return nil, f.Release(ctx, of)
 }
 
-func (f *fakeLocker) Release(_ context.Context, r party.Release) error {
+func (f *fakeLocker) Release(_ context.Context, r lockcore.Release) error {
 	if r.Leaving != nil { // of a step
 		f.ends.Add(1)
 		return nil
@@ -128,10 +127,10 @@ func (f *fakeLocker) Status(context.Context, lockcore.Filter) iter.Seq2[lockcore
 	}
 }
 
-func (f *fakeLocker) asked() []party.Request {
+func (f *fakeLocker) asked() []lockcore.StepRequest {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return append([]party.Request(nil), f.requests...)
+	return append([]lockcore.StepRequest(nil), f.requests...)
 }
 
 func (f *fakeLocker) kept() []*fakeSession {

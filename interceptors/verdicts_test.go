@@ -16,7 +16,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -133,7 +133,7 @@ func TestSagaStep_SagaCommits_HoldsForTheSagaOrIsRefused(t *testing.T) {
 func TestCommit_WaitFoundTheLoss_IsRefused(t *testing.T) {
 	t.Parallel()
 	lost := &lockcore.LostError{Resource: account.Name, LockID: "w"}
-	l := &fakeLocker{enter: func(_ context.Context, n int, _ party.Request) error {
+	l := &fakeLocker{enter: func(_ context.Context, n int, _ lockcore.StepRequest) error {
 		if n == 1 {
 			return &lockcore.BusyError{Resource: account.Name, LockID: "w"}
 		}

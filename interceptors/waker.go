@@ -18,7 +18,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // Connection is a connection to the Temporal server of a namespace.
@@ -49,7 +48,7 @@ const (
 // waker completes the activities in which workflows wait, when their locks were granted. It does so in the background, and a wake-up may
 // be lost: then the waiting activity's next attempt finds the grant.
 type waker struct {
-	locker *party.Locker
+	locker *lockcore.Steps
 	// connected, if not nil, is called with each new connection.
 	connected func(Connection)
 
@@ -61,13 +60,13 @@ type waker struct {
 	// listens is set once the Locker reports wake-ups.
 	listens bool
 	// sent has the time of the latest wake-up for a grant, so that a grant which is reported again does not cause another one at once.
-	sent    map[party.Wakeup]time.Time
-	queue   []party.Wakeup
+	sent    map[lockcore.Wakeup]time.Time
+	queue   []lockcore.Wakeup
 	senders background
 }
 
-func newWaker(l *party.Locker, connected func(Connection)) *waker {
-	return &waker{locker: l, connected: connected, sent: map[party.Wakeup]time.Time{}, connections: map[string]Connection{}}
+func newWaker(l *lockcore.Steps, connected func(Connection)) *waker {
+	return &waker{locker: l, connected: connected, sent: map[lockcore.Wakeup]time.Time{}, connections: map[string]Connection{}}
 }
 
 // use adds the connection of the worker that runs an activity in a namespace.
@@ -136,7 +135,7 @@ func (w *waker) disconnect(c Connection) {
 }
 
 // enqueue queues a wake-up. It does not block. It drops the wake-up if the queue is full, or if one for the same grant was sent recently.
-func (w *waker) enqueue(u party.Wakeup) {
+func (w *waker) enqueue(u lockcore.Wakeup) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,7 +154,7 @@ func (w *waker) enqueue(u party.Wakeup) {
 }
 
 // repeatAfter returns the least interval between two wake-ups for the same grant.
-func repeatAfter(u party.Wakeup) time.Duration {
+func repeatAfter(u lockcore.Wakeup) time.Duration {
 	if u.HoldFence > 0 {
 		return repeatHold
 	}
@@ -163,7 +162,7 @@ func repeatAfter(u party.Wakeup) time.Duration {
 }
 
 // send passes a wake-up to a sender, and starts one if there are not too many. The caller holds the mutex.
-func (w *waker) send(u party.Wakeup) {
+func (w *waker) send(u lockcore.Wakeup) {
 	w.queue = append(w.queue, u)
 	if w.senders.begin(mostSenders) {
 		go w.sendAll()
@@ -188,7 +187,7 @@ func (w *waker) sendAll() {
 
 // nextAttempt repeats the wake-up for a hold after the server failed. A claim lapses soon if its workflow does not confirm it, but a hold
 // does not.
-func (w *waker) nextAttempt(u party.Wakeup) {
+func (w *waker) nextAttempt(u lockcore.Wakeup) {
 	time.AfterFunc(repeatClaim, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -203,7 +202,7 @@ func (w *waker) nextAttempt(u party.Wakeup) {
 //  1. The activity is completed, whether an attempt runs or it waits for the next one.
 //  2. There is no such activity, not yet or no longer. Its first attempt, or the workflow's next request, finds the grant.
 //  3. The workflow run is closed. What it was granted is given back, unless an attempt that still runs has taken it.
-func (w *waker) wake(u party.Wakeup) {
+func (w *waker) wake(u lockcore.Wakeup) {
 	run, _, err := wire.ParseLockID(u.LockID)
 	if err != nil || u.Run == "" || isRules(u) { // a request of a rule has attempts of its own
 		return
@@ -243,7 +242,7 @@ func (w *waker) wake(u party.Wakeup) {
 
 // resultOf returns the result of the activity that waits for a grant. This process may have another codec than the workflow, so it passes the
 // data converter: plain JSON without a name, which every worker can read.
-func resultOf(u party.Wakeup) *commonpb.Payloads {
+func resultOf(u lockcore.Wakeup) *commonpb.Payloads {
 	if u.HoldFence == 0 {
 		return nil
 	}
@@ -257,8 +256,8 @@ func resultOf(u party.Wakeup) *commonpb.Payloads {
 }
 
 // release ends a hold that was granted to a workflow that has ended. Later grants of the run are not affected.
-func (w *waker) release(ctx context.Context, c Connection, u party.Wakeup) {
-	err := w.locker.Release(ctx, party.Release{
+func (w *waker) release(ctx context.Context, c Connection, u lockcore.Wakeup) {
+	err := w.locker.Release(ctx, lockcore.Release{
 		LockID: u.LockID, Run: u.Run, Resources: []string{u.Resource}, Order: u.Order, Reason: "its workflow had ended when the lock was granted",
 	})
 	if err != nil {

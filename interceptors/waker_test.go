@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
-	"github.com/temporal-lockstep/lockstep/lockcore"
+
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
@@ -82,26 +82,26 @@ func (d described) DescribeWorkflowExecution(
 }
 
 // waitsForAHold queues a request of a workflow, grants its hold, and returns the Locker that granted it.
-func waitsForAHold(t *testing.T, c *completions) *party.Locker {
+func waitsForAHold(t *testing.T, c *completions) *lockcore.Steps {
 	t.Helper()
-	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), party.Config{})
+	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) })
 	New(Options{Locker: l}).Connect(Connection{
 		Client: c, Namespace: "name", NamespaceID: "n", Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
 	})
-	holds, err := l.TryEnter(t.Context(), party.Request{LockID: "holder", Resources: []party.Resource{lockcore.Exclusive("r")}})
+	holds, err := l.Steps().TryEnter(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "holder"}, Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
 	require.NoError(t, err)
-	_, err = l.Enter(t.Context(), party.Request{
-		LockID: "n/w", Run: "run", Part: "lock/1", Order: party.Order{Schedule: 4, Attempt: 2}, Resources: []party.Resource{lockcore.Exclusive("r")},
+	_, err = l.Steps().Enter(t.Context(), lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: "n/w", Run: "run", Part: "lock/1", Order: lockcore.Order{Schedule: 4, Attempt: 2}}, Resources: []lockcore.Resource{lockcore.Exclusive("r")},
 		Persist: true, HoldOnly: true,
 	})
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	require.NoError(t, l.Leave(t.Context(), holds...))
-	return l
+	return l.Steps()
 }
 
-func holdersOf(t *testing.T, l *party.Locker) (names []string) {
+func holdersOf(t *testing.T, l *lockcore.Steps) (names []string) {
 	t.Helper()
 	for s, err := range l.Status(t.Context(), lockcore.Filter{Resource: "r", States: []lockcore.State{lockcore.StateHolding}}) {
 		require.NoError(t, err)
@@ -136,8 +136,8 @@ func TestWake_GrantedHold_CompletesTheActivityWithIt(t *testing.T) {
 // The next request learns the outcome of a claim.
 func TestWake_Claim_CompletesTheActivityWithoutAResult(t *testing.T) {
 	t.Parallel()
-	require.Nil(t, resultOf(party.Wakeup{Resource: "r"}))
-	require.Nil(t, resultOf(party.Wakeup{Resource: "r", Deadlock: "a cycle"}))
+	require.Nil(t, resultOf(lockcore.Wakeup{Resource: "r"}))
+	require.Nil(t, resultOf(lockcore.Wakeup{Resource: "r", Deadlock: "a cycle"}))
 }
 
 func TestWake_WorkflowEnded_HoldIsReleased(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/lockactivities"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -30,8 +30,8 @@ var account = lockcore.Exclusive("account/1")
 type releases struct {
 	lockactivities.Locker
 	mu       sync.Mutex
-	seen     []party.Verify
-	released []party.Release
+	seen     []lockcore.Verify
+	released []lockcore.Release
 	// fail is the number of calls that fail before one succeeds. lost is set if verifying finds that a lock was lost.
 	fail int
 	lost bool
@@ -45,20 +45,20 @@ func (r *releases) Replaces(_ context.Context, id string) (bool, string, error) 
 	return id == "replaced", "own", nil
 }
 
-func (r *releases) Verify(_ context.Context, v party.Verify) error {
+func (r *releases) Verify(_ context.Context, v lockcore.Verify) error {
 	if r.lost {
 		return &lockcore.LostError{Resource: v.Uses[0].Resource, LockID: v.LockID}
 	}
 	return r.record(func() { r.seen = append(r.seen, v) })
 }
 
-func (r *releases) Raise(context.Context, party.Raise) error { return nil }
+func (r *releases) Raise(context.Context, lockcore.Raise) error { return nil }
 
-func (r *releases) ReleaseCommitted(ctx context.Context, of party.Release) ([]lockcore.LostError, error) {
+func (r *releases) ReleaseCommitted(ctx context.Context, of lockcore.Release) ([]lockcore.LostError, error) {
 	return nil, r.Release(ctx, of)
 }
 
-func (r *releases) Release(_ context.Context, of party.Release) error {
+func (r *releases) Release(_ context.Context, of lockcore.Release) error {
 	return r.record(func() { r.released = append(r.released, of) })
 }
 
@@ -134,17 +134,17 @@ func TestGuards_OfSaga_AreNumberedAndCarryHeld(t *testing.T) {
 		{"default-test-run-id/4/Credit", 4, []uint32{3, 0}},
 	} {
 		require.Equal(t, want.part, asked[i].Part)
-		require.Equal(t, party.Order{Schedule: want.schedule, Attempt: 1}, asked[i].Order)
+		require.Equal(t, lockcore.Order{Schedule: want.schedule, Attempt: 1}, asked[i].Order)
 		require.True(t, asked[i].Persist)
 		for j, since := range want.since {
 			require.Equal(t, since, asked[i].Resources[j].HeldSince, "%s %d", want.part, j)
 		}
 	}
 	require.Len(t, r.seen, 1)
-	require.Equal(t, []party.Use{{Resource: "account/1", By: party.LastAttempt(3)}, {Resource: "rates", By: party.LastAttempt(4)}}, r.seen[0].Uses)
+	require.Equal(t, []lockcore.Use{{Resource: "account/1", By: lockcore.LastAttempt(3)}, {Resource: "rates", By: lockcore.LastAttempt(4)}}, r.seen[0].Uses)
 	require.Empty(t, r.released)
-	require.Equal(t, []party.Release{{
-		LockID: asked[0].LockID, Run: "default-test-run-id", Resources: []string{"account/1", "rates"}, Order: party.LastAttempt(5),
+	require.Equal(t, []lockcore.Release{{
+		LockID: asked[0].LockID, Run: "default-test-run-id", Resources: []string{"account/1", "rates"}, Order: lockcore.LastAttempt(5),
 	}}, l.released)
 }
 

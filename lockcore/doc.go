@@ -101,7 +101,7 @@
 // arrive at the same time share one replacement. A request for several free resources takes one read and
 // one command. The leases of all sessions are renewed together, in one command for up to 500 resources.
 //
-// In the repository: docs/concepts.md lists what is guaranteed and what is not, docs/production.md
+// In the repository: docs/guarantees.md lists what is guaranteed and what is not, docs/production.md
 // covers failures, clocks and operation, and docs/internals.md the document format and design
 // decisions.
 package lockcore

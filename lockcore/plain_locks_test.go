@@ -17,7 +17,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // The functions that do not begin with Test are the snippets of docs/guides/plain-locks.md, which shows them as they stand here.
@@ -71,9 +70,9 @@ func TestRecipe_OneRunAtATime_SecondIsBusy(t *testing.T) {
 	require.ErrorContains(t, err, "it hangs")
 }
 
-func lockDocument(ctx context.Context, locker *party.Locker, session string, id bson.ObjectID) (lockcore.Lease, error) {
-	leases, err := locker.TryEnter(ctx, party.Request{
-		LockID: session, Persist: true, HoldTTL: 15 * time.Minute,
+func lockDocument(ctx context.Context, locker *lockcore.Steps, session string, id bson.ObjectID) (lockcore.Lease, error) {
+	leases, err := locker.TryEnter(ctx, lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: session}, Persist: true, HoldTTL: 15 * time.Minute,
 		Resources: []lockcore.Resource{lockcore.Exclusive("invoices/" + id.Hex())},
 	})
 	if err != nil {
@@ -82,11 +81,11 @@ func lockDocument(ctx context.Context, locker *party.Locker, session string, id 
 	return leases[0], locker.Leave(ctx, leases...) // nothing runs between two requests; the hold stands
 }
 
-func unlockDocument(ctx context.Context, locker *party.Locker, lease lockcore.Lease) error {
-	return locker.Release(ctx, party.Release{LockID: lease.LockID, Resources: []string{lease.Resource}, FirstFence: lease.FirstFence})
+func unlockDocument(ctx context.Context, locker *lockcore.Steps, lease lockcore.Lease) error {
+	return locker.Release(ctx, lockcore.Release{LockID: lease.LockID, Resources: []string{lease.Resource}, FirstFence: lease.FirstFence})
 }
 
-func unlockAll(ctx context.Context, locker *party.Locker, session string) error {
+func unlockAll(ctx context.Context, locker *lockcore.Steps, session string) error {
 	var names []string
 	for status, err := range locker.Status(ctx, lockcore.Filter{LockID: session}) {
 		if err != nil {
@@ -97,8 +96,8 @@ func unlockAll(ctx context.Context, locker *party.Locker, session string) error 
 	var errs []error
 	for some := range slices.Chunk(slices.Compact(names), 100) {
 		// Up to the last order there is: nothing that the session may have sent before takes a lock after this.
-		errs = append(errs, locker.Release(ctx, party.Release{
-			LockID: session, Resources: some, Order: party.LastAttempt(math.MaxInt32),
+		errs = append(errs, locker.Release(ctx, lockcore.Release{
+			LockID: session, Resources: some, Order: lockcore.LastAttempt(math.MaxInt32),
 		}))
 	}
 	return errors.Join(errs...)
@@ -110,28 +109,28 @@ func TestRecipe_DocumentLock_LastsBetweenRequests(t *testing.T) {
 	session, other := rand.Text(), rand.Text()
 	var leases []lockcore.Lease
 	for range 3 {
-		lease, err := lockDocument(t.Context(), l.Locker, session, bson.NewObjectID())
+		lease, err := lockDocument(t.Context(), l.Steps, session, bson.NewObjectID())
 		require.NoError(t, err)
 		leases = append(leases, lease)
 	}
 	lockedTo := func(session string, lease lockcore.Lease) error {
 		var id bson.ObjectID
 		require.NoError(t, id.UnmarshalText([]byte(lease.Resource[len("invoices/"):])))
-		_, err := lockDocument(t.Context(), l.Locker, session, id)
+		_, err := lockDocument(t.Context(), l.Steps, session, id)
 		return err
 	}
 	require.ErrorIs(t, lockedTo(other, leases[0]), lockcore.ErrBusy)
 	require.NoError(t, lockedTo(session, leases[0]), "its own session may come again, and so keeps it")
 
-	require.NoError(t, unlockDocument(t.Context(), l.Locker, leases[1]))
+	require.NoError(t, unlockDocument(t.Context(), l.Steps, leases[1]))
 	require.NoError(t, lockedTo(other, leases[1]))
 	require.ErrorIs(t, lockedTo(other, leases[2]), lockcore.ErrBusy)
 
-	require.NoError(t, unlockAll(t.Context(), l.Locker, session))
+	require.NoError(t, unlockAll(t.Context(), l.Steps, session))
 	require.NoError(t, lockedTo(other, leases[0]))
 	require.NoError(t, lockedTo(other, leases[2]))
-	require.ErrorIs(t, unlockDocument(t.Context(), l.Locker, lockcore.Lease{}), lockcore.ErrInvalid)
-	require.NoError(t, unlockDocument(t.Context(), l.Locker, leases[0]), "and takes nothing from whoever holds it now")
+	require.ErrorIs(t, unlockDocument(t.Context(), l.Steps, lockcore.Lease{}), lockcore.ErrInvalid)
+	require.NoError(t, unlockDocument(t.Context(), l.Steps, leases[0]), "and takes nothing from whoever holds it now")
 	require.ErrorIs(t, lockedTo(session, leases[0]), lockcore.ErrSuperseded, "a session that has ended does not come back")
 }
 
@@ -155,7 +154,7 @@ func setBalance(ctx context.Context, locker *lockcore.Locker, accounts *mongo.Co
 func TestRecipe_LateWriter_IsFenced(t *testing.T) {
 	t.Parallel()
 	l := setup(t, lockcore.Config{})
-	accounts := l.db.Collection("accounts")
+	accounts := l.coll.Database().Collection("accounts")
 	_, err := accounts.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "7"}, {Key: "balance", Value: 0}})
 	require.NoError(t, err)
 	balance := func() int32 {
@@ -164,7 +163,7 @@ func TestRecipe_LateWriter_IsFenced(t *testing.T) {
 		return account.Balance
 	}
 
-	stalled := party.Request{LockID: "stalled", Resources: []lockcore.Resource{lockcore.Exclusive("account/7")}, TTL: 300 * time.Millisecond}
+	stalled := lockcore.StepRequest{Caller: lockcore.Caller{LockID: "stalled"}, Resources: []lockcore.Resource{lockcore.Exclusive("account/7")}, TTL: 300 * time.Millisecond}
 	old, err := l.TryEnter(t.Context(), stalled)
 	require.NoError(t, err)
 	require.NoError(t, setBalance(t.Context(), l.Locker, accounts, "7", 10))

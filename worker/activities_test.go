@@ -10,7 +10,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -65,7 +65,7 @@ func TestActivities_CalledByName_LockForAnyLanguage(t *testing.T) {
 	free, err := b.isFree(t.Context(), account.Name)
 	require.NoError(t, err)
 	require.False(t, free)
-	require.NoError(t, b.locker.Release(t.Context(), party.Release{LockID: lockID(run), Run: run.GetRunID(), Resources: []string{account.Name}, Order: party.LastAttempt(3)}))
+	require.NoError(t, b.locker.Release(t.Context(), lockcore.Release{LockID: lockID(run), Run: run.GetRunID(), Resources: []string{account.Name}, Order: lockcore.LastAttempt(3)}))
 	b.requireFree(t, account.Name)
 }
 

@@ -17,7 +17,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -65,7 +65,7 @@ func TestBar_StepStillRuns_WaitsUntilItLeft(t *testing.T) {
 		return pause > time.Second && pause < 4*time.Second
 	}, "the bar is not in back-off")
 	require.NoError(t, b.locker.Leave(t.Context(), lockcore.Lease{
-		Resource: account.Name, LockID: lockID(run), Run: run.GetRunID(), Part: run.GetRunID() + "/step", Order: party.Order{Schedule: 1, Attempt: 1},
+		Resource: account.Name, LockID: lockID(run), Run: run.GetRunID(), Part: run.GetRunID() + "/step", Order: lockcore.Order{Schedule: 1, Attempt: 1},
 	}))
 	b.succeed(t, run)
 }

@@ -152,7 +152,7 @@ func (b *bundle) collectionID(t *testing.T) string {
 // othersHold makes another party hold a resource.
 func (b *bundle) othersHold(t *testing.T, r lockcore.Resource) {
 	t.Helper()
-	_, err := b.locker.Acquire(t.Context(), lockcore.Request{LockID: "other", Resources: []lockcore.Resource{r}})
+	_, err := b.locker.Acquire(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "other"}, Resources: []lockcore.Resource{r}})
 	require.NoError(t, err)
 }
 
@@ -168,8 +168,8 @@ func (b *bundle) reopen(t *testing.T) {
 	t.Helper()
 	locker, err := lockcore.New(b.lockCollection(t), lockcore.Config{})
 	require.NoError(t, err)
-	closeAtEnd(t, locker)
-	b.locker, b.plugin = locker, newPlugin(t, worker.Options{Locker: locker})
+	closeAtEnd(t, locker.Steps())
+	b.locker, b.plugin = locker.Steps(), newPlugin(t, worker.Options{Locker: locker})
 }
 
 // replace records that the collection replaces another one.
@@ -183,8 +183,8 @@ func (b *bundle) clear(t *testing.T) {
 	t.Helper()
 	operator, err := lockcore.New(b.lockCollection(t), lockcore.Config{})
 	require.NoError(t, err)
-	closeAtEnd(t, operator)
-	_, err = repair.Clear(t.Context(), operator, b.lockCollection(t), "restored")
+	closeAtEnd(t, operator.Steps())
+	_, err = repair.Clear(t.Context(), operator.Steps(), b.lockCollection(t), "restored")
 	require.NoError(t, err)
 }
 

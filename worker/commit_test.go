@@ -24,7 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -36,7 +36,7 @@ var brief = workflows.Locks{Resources: []lockcore.Resource{account}, TTL: 300 * 
 func (b *bundle) goBetween(t *testing.T, run client.WorkflowRun) {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(b.holders(t, account.Name)) == 1 }, within, lookEvery, "it holds nothing")
-	other, err := b.locker.Acquire(t.Context(), party.Request{LockID: "other", Resources: []lockcore.Resource{account}})
+	other, err := b.locker.Acquire(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "other"}, Resources: []lockcore.Resource{account}})
 	require.NoError(t, err)
 	require.NoError(t, other.Leave(t.Context()))
 	b.signal(t, run, "go on")
@@ -109,7 +109,7 @@ func (b *bundle) workWithoutPlugin(t *testing.T) {
 	t.Helper()
 	own := b.on(b.queue + "-own")
 	own.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
-	plugin := newPlugin(t, worker.Options{Locker: b.locker, TaskQueue: own.queue})
+	plugin := newPlugin(t, worker.Options{Locker: b.locker.Locker, TaskQueue: own.queue})
 	b.work(t, sdkworker.Options{LocalActivityWorkerOnly: true, Plugins: []sdkworker.Plugin{plugin}}, nil)
 	b.work(t, sdkworker.Options{DisableWorkflowWorker: true, Plugins: []sdkworker.Plugin{}}, nil)
 }
@@ -410,13 +410,13 @@ func TestSaga_WorkerDiesWithTheCommit_IsNotUndone(t *testing.T) {
 	b := setup(t)
 	b.beforeTask(t, closes, func(ctx context.Context) bool {
 		for n := range 70 { // more than a document remembers
-			run := party.Request{LockID: "other-" + strconv.Itoa(n), Run: "run", Resources: []lockcore.Resource{account}, Persist: true}
+			run := lockcore.StepRequest{Caller: lockcore.Caller{LockID: "other-" + strconv.Itoa(n), Run: "run"}, Resources: []lockcore.Resource{account}, Persist: true}
 			leases, err := b.locker.TryEnter(ctx, run)
 			if err != nil {
 				break
 			}
 			b.write("others were in")
-			err = b.locker.Release(ctx, party.Release{LockID: run.LockID, Run: "run", Resources: []string{account.Name}, Order: party.LastAttempt(1)})
+			err = b.locker.Release(ctx, lockcore.Release{LockID: run.LockID, Run: "run", Resources: []string{account.Name}, Order: lockcore.LastAttempt(1)})
 			if err != nil || b.locker.Leave(ctx, leases...) != nil {
 				b.write("%v", err)
 			}

@@ -30,11 +30,11 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/cli/otlpfile"
 	"github.com/temporal-lockstep/lockstep/internal/cli/ui"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -78,7 +78,7 @@ func setScene(t *testing.T) *scene {
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	askForNamespace(t, c)
-	s.bundle = &bundle{client: c, locker: locker, plugin: plugin, queue: testenv.TaskQueue(t), database: db.Name(), workflows: map[string]any{}, events: &events{}}
+	s.bundle = &bundle{client: c, locker: locker.Steps(), plugin: plugin, queue: testenv.TaskQueue(t), database: db.Name(), workflows: map[string]any{}, events: &events{}}
 	return s
 }
 

@@ -25,7 +25,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -132,20 +132,20 @@ func TestLock_WokenByWorkerWithCodec_CostsOneActivity(t *testing.T) {
 	with.reach(t, client.Options{DataConverter: converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), secret{})})
 	locker, err := lockcore.New(testenv.Mongo(t).Client().Database(b.database).Collection(lockCollection), lockcore.Config{})
 	require.NoError(t, err)
-	closeAtEnd(t, locker)
-	with.locker, with.plugin = locker, newPlugin(t, worker.Options{Locker: locker})
+	closeAtEnd(t, locker.Steps())
+	with.locker, with.plugin = locker.Steps(), newPlugin(t, worker.Options{Locker: locker})
 	with.workflow("Other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account2), "Nothing") })
 	with.serve(t)
 	other2, err := with.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: with.queue}, "Other")
 	require.NoError(t, err)
 	require.NoError(t, other2.Get(t.Context(), nil)) // its worker is connected to the namespace
-	got, err := locker.Acquire(t.Context(), party.Request{LockID: "watches", Resources: []lockcore.Resource{account2}})
+	got, err := locker.Acquire(t.Context(), lockcore.Request{LockID: "watches", Resources: []lockcore.Resource{account2}})
 	require.NoError(t, err)
 	require.NoError(t, got.Leave(t.Context()))
-	locker.WatchFor(account.Name)
+	locker.Steps().WatchFor(account.Name)
 	require.NoError(t, other.Leave(t.Context()))
 	b.untilEvents(t, run, enumspb.EVENT_TYPE_ACTIVITY_TASK_COMPLETED, 1)
-	b.plugin = newPlugin(t, worker.Options{Locker: b.locker})
+	b.plugin = newPlugin(t, worker.Options{Locker: b.locker.Locker})
 	b.serve(t)
 	events, err := b.end(t, run)
 	require.NoError(t, err)
@@ -173,19 +173,19 @@ func TestDeadlock_VictimHasCodec_IsWoken(t *testing.T) {
 			return invoke(ctx, method, req, reply, cc, opts...)
 		})}},
 	})
-	work := func(o sdkworker.Options) (sdkworker.Worker, *lockcore.Locker) {
+	work := func(o sdkworker.Options) (sdkworker.Worker, *lockcore.Steps) {
 		locker, err := lockcore.New(testenv.Mongo(t).Client().Database(b.database).Collection(lockCollection), lockcore.Config{})
 		require.NoError(t, err)
 		plugin, err := worker.NewPlugin(worker.Options{Locker: locker, TaskQueue: victim.queue})
 		require.NoError(t, err)
 		o.Plugins = []sdkworker.Plugin{plugin}
-		return victim.work(t, o, map[string]any{"Do": nothing}), locker
+		return victim.work(t, o, map[string]any{"Do": nothing}), locker.Steps()
 	}
 	victim.workflow("W", toldOfADeadlock)
 	work(sdkworker.Options{LocalActivityWorkerOnly: true})
 	steps, locker := work(sdkworker.Options{DisableWorkflowWorker: true})
 
-	older := party.Request{LockID: "somebody", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{account2}}
+	older := lockcore.StepRequest{Caller: lockcore.Caller{LockID: "somebody"}, Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{account2}}
 	holds, err := b.locker.TryAcquire(t.Context(), older)
 	require.NoError(t, err)
 	run := victim.start(t, "W")

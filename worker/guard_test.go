@@ -20,7 +20,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -146,7 +146,7 @@ func TestGuard_LockLost_StepIsCancelledWithTypedError(t *testing.T) {
 	})
 	b.work(t, sdkworker.Options{}, map[string]any{"Stuck": func(ctx context.Context) error {
 		lease := activities.Leases(ctx)[0]
-		if err := b.locker.Release(ctx, party.Release{LockID: lease.LockID, Resources: []string{account.Name}, Order: lease.Order}); err != nil {
+		if err := b.locker.Release(ctx, lockcore.Release{LockID: lease.LockID, Resources: []string{account.Name}, Order: lease.Order}); err != nil {
 			return err
 		}
 		<-ctx.Done()
@@ -297,7 +297,7 @@ func TestGuard_ManyLongNamesBusy_WorkflowTaskSucceeds(t *testing.T) {
 		return nil
 	})
 	b.serve(t)
-	held, err := b.locker.TryAcquire(t.Context(), party.Request{LockID: "somebody", Resources: resources})
+	held, err := b.locker.TryAcquire(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "somebody"}, Resources: resources})
 	require.NoError(t, err)
 	run := b.start(t, "W")
 	require.Eventually(t, func() bool {

@@ -177,7 +177,7 @@ func record(t *testing.T, f feature) {
 	b := setup(t)
 	locker, err := lockcore.New(testenv.Mongo(t).Collection(lockCollection), lockcore.Config{Host: "host"})
 	require.NoError(t, err)
-	b.locker = locker
+	b.locker = locker.Steps()
 	b.plugin, err = worker.NewPlugin(worker.Options{Locker: locker})
 	require.NoError(t, err)
 	b.workflows[f.name] = f.workflow

@@ -13,7 +13,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -260,7 +260,7 @@ func triesInASaga(ctx workflow.Context) error {
 type driver = func(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun
 
 // whileTaken starts the workflow while another party holds its lock, calls then, and releases the lock.
-func whileTaken(then func(*bundle, *testing.T, client.WorkflowRun, *party.Session)) driver {
+func whileTaken(then func(*bundle, *testing.T, client.WorkflowRun, *lockcore.Session)) driver {
 	return func(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
 		t.Helper()
 		other := b.taken(t, account)
@@ -275,18 +275,18 @@ func whileTaken(then func(*bundle, *testing.T, client.WorkflowRun, *party.Sessio
 	}
 }
 
-func (b *bundle) leaveWhenParked(t *testing.T, run client.WorkflowRun, other *party.Session) {
+func (b *bundle) leaveWhenParked(t *testing.T, run client.WorkflowRun, other *lockcore.Session) {
 	b.untilParked(t, run)
 	require.NoError(t, other.Leave(t.Context()))
 }
 
-func (b *bundle) goOnWhenParked(t *testing.T, run client.WorkflowRun, _ *party.Session) {
+func (b *bundle) goOnWhenParked(t *testing.T, run client.WorkflowRun, _ *lockcore.Session) {
 	b.untilParked(t, run)
 	require.NoError(t, b.client.SignalWorkflow(t.Context(), run.GetID(), run.GetRunID(), "go", nil))
 	_ = run.Get(t.Context(), nil) // its history shows how it ended
 }
 
-func (b *bundle) cancelWhenParked(t *testing.T, run client.WorkflowRun, _ *party.Session) {
+func (b *bundle) cancelWhenParked(t *testing.T, run client.WorkflowRun, _ *lockcore.Session) {
 	b.untilParked(t, run)
 	require.NoError(t, b.client.CancelWorkflow(t.Context(), run.GetID(), run.GetRunID()))
 	_ = run.Get(t.Context(), nil) // its history shows how it ended
@@ -366,8 +366,8 @@ func nextRun(t *testing.T, b *bundle, start func() client.WorkflowRun) client.Wo
 // inACircle makes an older party wait for what the workflow holds, and hold what the workflow waits for.
 func inACircle(t *testing.T, b *bundle, start func() client.WorkflowRun) client.WorkflowRun {
 	t.Helper()
-	older := party.Request{
-		LockID: "somebody", Owner: "somebody", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{account2},
+	older := lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: "somebody"}, Owner: "somebody", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{account2},
 	}
 	holds, err := b.locker.TryAcquire(t.Context(), older)
 	require.NoError(t, err)

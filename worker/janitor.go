@@ -217,7 +217,7 @@ func (j *janitors) connected(c interceptors.Connection) {
 	d := &latest{}
 	d.Store(&c.Client)
 	one, err := janitor.New(janitor.Options{
-		Locker: j.options.Locker, Temporal: d, Namespace: c.Namespace, NamespaceID: c.NamespaceID, Logger: c.Logger,
+		Locker: j.options.Locker.Steps(), Temporal: d, Namespace: c.Namespace, NamespaceID: c.NamespaceID, Logger: c.Logger,
 		Interval: j.options.Janitor.Interval, RequestsPerSecond: j.options.Janitor.RequestsPerSecond,
 	})
 	if err != nil {

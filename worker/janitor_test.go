@@ -20,7 +20,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv/tlsfront"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -29,7 +29,7 @@ import (
 const often = 200 * time.Millisecond
 
 func oftenOn(b *bundle) worker.Options {
-	return worker.Options{Locker: b.locker, Janitor: worker.JanitorOptions{Interval: often}}
+	return worker.Options{Locker: b.locker.Locker, Janitor: worker.JanitorOptions{Interval: often}}
 }
 
 // janitored gives a bundle a plugin whose janitor works often, on the client.
@@ -89,8 +89,8 @@ func (b *bundle) round(t *testing.T) janitor.Result {
 func (b *bundle) hold(t *testing.T, lockID, run string, resources ...string) {
 	t.Helper()
 	for _, name := range resources {
-		leases, err := b.locker.TryEnter(t.Context(), party.Request{
-			LockID: lockID, Run: run, Resources: []lockcore.Resource{lockcore.Exclusive(name)}, Part: "p", Order: party.Order{Schedule: 1, Attempt: 1},
+		leases, err := b.locker.TryEnter(t.Context(), lockcore.StepRequest{
+			Caller: lockcore.Caller{LockID: lockID, Run: run, Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Resources: []lockcore.Resource{lockcore.Exclusive(name)},
 			Persist: true, HoldTTL: lockcore.Forever,
 		})
 		require.NoError(t, err)
@@ -241,7 +241,7 @@ func TestJanitor_WorkerStarts_Runs(t *testing.T) {
 	locker, err := lockcore.New(testenv.Mongo(t).Client().Database(b.database).Collection(lockCollection), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = locker.Close(context.Background()) }) // the database goes with the test
-	fresh.locker = locker
+	fresh.locker = locker.Steps()
 	janitored(t, fresh)
 	fresh.serve(t)
 	b.requireFree(t, account2.Name)

@@ -22,13 +22,13 @@ import (
 	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-func request(lockID string) party.Request {
-	return party.Request{LockID: lockID, Resources: []lockcore.Resource{account}}
+func request(lockID string) lockcore.StepRequest {
+	return lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID}, Resources: []lockcore.Resource{account}}
 }
 
 // childVariable makes this test binary a worker process that the test kills. It names the Temporal server,

@@ -15,7 +15,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -164,8 +164,8 @@ func TestLock_WakerDies_NextAttemptFindsTheHold(t *testing.T) {
 	w := b.serve(t)
 	elsewhere, err := lockcore.New(testenv.Mongo(t).Client().Database(b.database).Collection(lockCollection), lockcore.Config{})
 	require.NoError(t, err)
-	closeAtEnd(t, elsewhere)
-	holder, err := elsewhere.TryAcquire(t.Context(), party.Request{LockID: "somebody", Resources: []lockcore.Resource{account}})
+	closeAtEnd(t, elsewhere.Steps())
+	holder, err := elsewhere.TryAcquire(t.Context(), lockcore.Request{LockID: "somebody", Resources: []lockcore.Resource{account}})
 	require.NoError(t, err)
 	run := b.start(t, "W")
 	b.untilParked(t, run)

@@ -187,7 +187,7 @@ func playCell(t *testing.T, name string, sc matrixScene, c condition) {
 	t.Helper()
 	b := setup(t)
 	m := &matrixRun{bundle: b, scene: name}
-	b.plugin = newPlugin(t, worker.Options{Locker: b.locker, TaskQueue: b.queue + "-own"})
+	b.plugin = newPlugin(t, worker.Options{Locker: b.locker.Locker, TaskQueue: b.queue + "-own"})
 	c.options.Plugins = []client.Plugin{b.plugin}
 	workers := b.on(b.queue)
 	workers.reach(t, c.options)

@@ -20,7 +20,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -138,8 +138,8 @@ func blockInADeadlock(t *testing.T, b *bundle, run client.WorkflowRun, planted s
 	t.Helper()
 	b.untilParked(t, run)
 	go func() {
-		s, err := b.locker.Acquire(context.Background(), party.Request{
-			LockID: "older", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{named(planted, "deadlock")},
+		s, err := b.locker.Acquire(context.Background(), lockcore.StepRequest{
+			Caller: lockcore.Caller{LockID: "older"}, Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{named(planted, "deadlock")},
 		})
 		if err == nil {
 			err = s.Leave(context.Background())
@@ -161,7 +161,7 @@ func TestDataConverter_NamesOfResources_AreNotInHistories(t *testing.T) {
 			t.Parallel()
 			planted := "Planted" + rand.Text()
 			b := setup(t)
-			b.plugin = newPlugin(t, worker.Options{Locker: b.locker, DataConverter: hide, Rules: []worker.Rule{
+			b.plugin = newPlugin(t, worker.Options{Locker: b.locker.Locker, DataConverter: hide, Rules: []worker.Rule{
 				worker.RuleFor("Ruled", func(any) []lockcore.Resource { return []lockcore.Resource{named(planted, "rule")} }),
 			}})
 			b.reach(t, client.Options{Plugins: []client.Plugin{b.plugin}})
@@ -172,8 +172,8 @@ func TestDataConverter_NamesOfResources_AreNotInHistories(t *testing.T) {
 				"Ruled": nothing, "Lose": b.lose, "Slow": func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
 			})
 			_ = b.taken(t, named(planted, "occupied"))
-			_, err := b.locker.TryAcquire(t.Context(), party.Request{
-				LockID: "older", Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{named(planted, "older's")},
+			_, err := b.locker.TryAcquire(t.Context(), lockcore.StepRequest{
+				Caller: lockcore.Caller{LockID: "older"}, Started: time.Now().Add(-time.Hour), Resources: []lockcore.Resource{named(planted, "older's")},
 			})
 			require.NoError(t, err)
 			for name, s := range namesScenes {
@@ -192,7 +192,7 @@ func TestDataConverter_NamesOfResources_AreNotInHistories(t *testing.T) {
 // lose ends what the step's workflow holds, as an operator would by force.
 func (b *bundle) lose(ctx context.Context) error {
 	lease := activities.Leases(ctx)[0]
-	return b.locker.Release(ctx, party.Release{
+	return b.locker.Release(ctx, lockcore.Release{
 		LockID: lease.LockID, Resources: []string{lease.Resource}, Force: true, FirstFence: lease.FirstFence, Reason: "the test wants it",
 	})
 }
@@ -200,7 +200,7 @@ func (b *bundle) lose(ctx context.Context) error {
 // play runs a scene to its end, and returns what Temporal stores and shows of it.
 func (b *bundle) play(t *testing.T, name string, s namesScene, planted string) map[string][]byte {
 	t.Helper()
-	var other *party.Session
+	var other *lockcore.Session
 	if s.blocked {
 		other = b.taken(t, named(planted, name))
 	}
@@ -265,10 +265,10 @@ func TestDataConverter_WorkerLacksIt_StepWaitsForAnother(t *testing.T) {
 	b.workflow("W", func(ctx workflow.Context) error {
 		return do(workflows.Guard(workflow.WithTaskQueue(ctx, steps.queue), account), "Look")
 	})
-	b.plugin = newPlugin(t, worker.Options{Locker: b.locker, DataConverter: hide})
+	b.plugin = newPlugin(t, worker.Options{Locker: b.locker.Locker, DataConverter: hide})
 	b.reach(t, client.Options{Plugins: []client.Plugin{b.plugin}})
 	b.serve(t)
-	steps.plugin = newPlugin(t, worker.Options{Locker: b.locker})
+	steps.plugin = newPlugin(t, worker.Options{Locker: b.locker.Locker})
 	lacking := steps.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
 	run := b.start(t, "W")
 	b.untilActivity(t, run, func(a *workflowpb.PendingActivityInfo) bool {
@@ -292,7 +292,7 @@ func TestDataConverter_GuardInClear_IsRead(t *testing.T) {
 	})
 	b.serve(t)
 	steps.plugin = newPlugin(t, worker.Options{
-		Locker: b.locker, DataConverter: converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), secret{}),
+		Locker: b.locker.Locker, DataConverter: converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), secret{}),
 	})
 	steps.reach(t, client.Options{Plugins: []client.Plugin{steps.plugin}})
 	steps.work(t, sdkworker.Options{DisableWorkflowWorker: true}, nil)
@@ -314,13 +314,13 @@ func TestDataConverter_NamesWouldShow_IsRefused(t *testing.T) {
 		"client.Options.FailureConverter": {hides, client.Options{FailureConverter: temporal.GetDefaultFailureConverter()}},
 	} {
 		tc.client.HostPort = testenv.TemporalAddress(t)
-		tc.client.Plugins = []client.Plugin{newPlugin(t, worker.Options{Locker: b.locker, DataConverter: tc.option})}
+		tc.client.Plugins = []client.Plugin{newPlugin(t, worker.Options{Locker: b.locker.Locker, DataConverter: tc.option})}
 		_, err := client.Dial(tc.client)
 		var invalid *lockcore.InvalidError
 		require.ErrorAs(t, err, &invalid, field)
 		require.Equal(t, field, invalid.Field)
 	}
-	o := worker.Options{Locker: b.locker, DataConverter: hides}
+	o := worker.Options{Locker: b.locker.Locker, DataConverter: hides}
 	_, err := worker.Interceptor(o)
 	require.ErrorIs(t, err, lockcore.ErrInvalid)
 	require.ErrorContains(t, err, "client.Options.Plugins")

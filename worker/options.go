@@ -46,7 +46,7 @@ func (o Options) check() error {
 	if o.Locker == nil {
 		return &lockcore.InvalidError{Field: "worker.Options.Locker", Value: "nil", Bound: "a Locker made by lockcore.New"}
 	}
-	if err := cmp.Or(o.Janitor.check(), wire.CheckHoldTTL("lockcore.Config.HoldTTL", o.Locker.HoldTTL())); err != nil {
+	if err := cmp.Or(o.Janitor.check(), wire.CheckHoldTTL("lockcore.Config.HoldTTL", o.Locker.Steps().HoldTTL())); err != nil {
 		return err
 	}
 	return checkRules(o.Rules)
@@ -87,6 +87,6 @@ func Register(registry Registry, o Options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	lockactivities.Register(registry, o.Locker)
+	lockactivities.Register(registry, o.Locker.Steps())
 	return nil
 }

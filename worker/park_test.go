@@ -22,7 +22,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -36,7 +36,7 @@ func (b *bundle) behindAWire(t *testing.T) *testenv.Wire {
 	t.Cleanup(func() { _ = c.Disconnect(context.Background()) }) // the wire may be cut
 	locker, err := lockcore.New(c.Database(b.database).Collection(lockCollection), lockcore.Config{})
 	require.NoError(t, err)
-	closeAtEnd(t, locker)
+	closeAtEnd(t, locker.Steps())
 	b.plugin, err = worker.NewPlugin(worker.Options{Locker: locker})
 	require.NoError(t, err)
 	return w
@@ -124,7 +124,7 @@ func TestPark_QueueFull_StepWaitsForRoom(t *testing.T) {
 	holds := b.taken(t, account)
 	first := make(chan error, 1)
 	go func() {
-		s, err := b.locker.Acquire(t.Context(), party.Request{LockID: "first", Resources: []lockcore.Resource{account}})
+		s, err := b.locker.Acquire(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "first"}, Resources: []lockcore.Resource{account}})
 		if err == nil {
 			err = s.Leave(t.Context())
 		}
@@ -239,7 +239,7 @@ func TestTaskQueue_Given_ActivitiesRunThere(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var err error
-	b.plugin = newPlugin(t, worker.Options{Locker: b.locker, TaskQueue: b.queue + "-locks"})
+	b.plugin = newPlugin(t, worker.Options{Locker: b.locker.Locker, TaskQueue: b.queue + "-locks"})
 	b.workflow("W", func(ctx workflow.Context) error {
 		return under(ctx, locks(account), func(*workflows.Hold) error { return nil })
 	})

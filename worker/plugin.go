@@ -38,7 +38,7 @@ type Plugin struct {
 	interceptor *interceptors.Interceptor
 	rules       []Rule
 	// locker and janitors are nil in a plugin for replayers.
-	locker   *lockcore.Locker
+	locker   *lockcore.Steps
 	janitors *janitors
 	// registrations are those of the workers, *registrations by instance key.
 	registrations sync.Map
@@ -61,7 +61,7 @@ func NewPlugin(o Options) (*Plugin, error) {
 		return nil, err
 	}
 	j := newJanitors(o)
-	p := &Plugin{interceptor: o.interceptor(j.connected), rules: o.Rules, locker: o.Locker, janitors: j}
+	p := &Plugin{interceptor: o.interceptor(j.connected), rules: o.Rules, locker: o.Locker.Steps(), janitors: j}
 	j.interceptor = p.interceptor
 	p.SimplePlugin = p.simplePlugin()
 	return p, nil

@@ -96,7 +96,7 @@ func TestPlugin_HoweverInstalled_GuardsOnce(t *testing.T) {
 			return sdkworker.New(b.client, b.queue, sdkworker.Options{Plugins: []sdkworker.Plugin{b.plugin}})
 		},
 		"Register": func(t *testing.T, b *bundle) sdkworker.Worker {
-			o := worker.Options{Locker: b.locker}
+			o := worker.Options{Locker: b.locker.Locker}
 			own, err := worker.Interceptor(o)
 			require.NoError(t, err)
 			w := sdkworker.New(b.client, b.queue, sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{own}})
@@ -226,7 +226,7 @@ func silentLocker(t *testing.T) *lockcore.Locker {
 	t.Cleanup(func() { _ = db.Disconnect(context.WithoutCancel(t.Context())) }) // nothing answers
 	locker, err := lockcore.New(db.Database("d").Collection(lockCollection), lockcore.Config{})
 	require.NoError(t, err)
-	closeAtEnd(t, locker)
+	closeAtEnd(t, locker.Steps())
 	return locker
 }
 

@@ -23,7 +23,7 @@ func TestReplay_HandedReleasesAreEncoded_Matches(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	own := converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), secret{})
-	b.plugin = newPlugin(t, worker.Options{Locker: b.locker, DataConverter: own})
+	b.plugin = newPlugin(t, worker.Options{Locker: b.locker.Locker, DataConverter: own})
 	b.reach(t, client.Options{Plugins: []client.Plugin{b.plugin}})
 	b.workflow("W", func(ctx workflow.Context) error {
 		if workflow.GetInfo(ctx).ContinuedExecutionRunID != "" {

@@ -17,7 +17,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -90,12 +90,12 @@ func TestLock_Reset_StaysHeld(t *testing.T) {
 }
 
 // queues adds another party to the queue of the account, and sends when it is granted.
-func (b *bundle) queues(t *testing.T) <-chan *party.Session {
+func (b *bundle) queues(t *testing.T) <-chan *lockcore.Session {
 	t.Helper()
-	got := make(chan *party.Session, 1)
+	got := make(chan *lockcore.Session, 1)
 	go func() {
 		defer close(got)
-		s, err := b.locker.Acquire(t.Context(), party.Request{LockID: "somebody", Resources: []lockcore.Resource{account}})
+		s, err := b.locker.Acquire(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "somebody"}, Resources: []lockcore.Resource{account}})
 		if err == nil {
 			got <- s
 		} else if t.Context().Err() == nil {
@@ -361,7 +361,7 @@ func zombieOfAReset(t *testing.T, resources []lockcore.Resource) {
 	before := b.leases(t)
 	close(z.goes)
 	err := <-z.ended
-	var other *party.OtherRunError
+	var other *lockcore.OtherRunError
 	require.ErrorAs(t, workflows.LockError(err), &other)
 	require.Equal(t, []string{old.GetRunID(), run.GetRunID()}, []string{other.Run, other.Other})
 	app := failedAs(t, err, "lockstep.OtherRun")

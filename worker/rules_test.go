@@ -125,7 +125,7 @@ func TestRule_RemovedDuringSaga_SagaEnds(t *testing.T) {
 		receive(ctx, "go on")
 		return errors.Join(err, pay(ctx, payment{account.Name}))
 	})
-	plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker, Rules: []worker.Rule{payments()}})
+	plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker.Locker, Rules: []worker.Rule{payments()}})
 	require.NoError(t, err)
 	with := b.work(t, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}}, lookAt(b))
 	run := b.start(t, "W")
@@ -175,7 +175,7 @@ func TestRule_Invalid_IsRefused(t *testing.T) {
 		"no function": {worker.RuleFor[payment]("Look", nil)},
 		"twice":       {payments(), payments()},
 	} {
-		_, err := worker.NewPlugin(worker.Options{Locker: b.locker, Rules: rules})
+		_, err := worker.NewPlugin(worker.Options{Locker: b.locker.Locker, Rules: rules})
 		require.ErrorIs(t, err, lockcore.ErrInvalid, name)
 	}
 }
@@ -184,7 +184,7 @@ func TestRule_UnknownActivity_WorkerDoesNotStart(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	start := func(rule worker.Rule) error {
-		plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker, Rules: []worker.Rule{rule}})
+		plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker.Locker, Rules: []worker.Rule{rule}})
 		require.NoError(t, err)
 		w := sdkworker.New(b.client, b.queue, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}})
 		defer w.Stop()
@@ -223,7 +223,7 @@ func TestRule_OtherArgumentType_WorkerDoesNotStart(t *testing.T) {
 		"a number":          {func(context.Context, int) error { return nil }, "Look", look, "takes an argument of type int"},
 		"nothing":           {func(context.Context) error { return nil }, "Look", look, "takes no argument"},
 	} {
-		plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker, Rules: []worker.Rule{c.rule}})
+		plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker.Locker, Rules: []worker.Rule{c.rule}})
 		require.NoError(t, err)
 		w := sdkworker.New(b.client, b.queue, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin, plugin}})
 		w.RegisterActivityWithOptions(c.activity, activity.RegisterOptions{Name: c.as})
@@ -243,7 +243,7 @@ func TestRule_OtherArgumentType_WorkerDoesNotStart(t *testing.T) {
 func TestRules_DifferInTwoPlugins_AreRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	with, err := worker.NewPlugin(worker.Options{Locker: b.locker, Rules: []worker.Rule{payments()}})
+	with, err := worker.NewPlugin(worker.Options{Locker: b.locker.Locker, Rules: []worker.Rule{payments()}})
 	require.NoError(t, err)
 	require.Panics(t, func() {
 		sdkworker.New(b.client, b.queue, sdkworker.Options{Plugins: []sdkworker.Plugin{b.plugin, with}})

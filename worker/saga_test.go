@@ -17,7 +17,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -135,8 +135,8 @@ func TestSaga_LossBetweenSteps_CompensationReacquires(t *testing.T) {
 	b.work(t, sdkworker.Options{}, map[string]any{"Write": func(_ context.Context, what string) error { b.write("%s", what); return nil }})
 	run := b.start(t, "W")
 	b.untilWritten(t, 1)
-	require.NoError(t, b.locker.Release(t.Context(), party.Release{
-		LockID: lockID(run), Run: run.GetRunID(), Resources: []string{account.Name}, Order: party.LastAttempt(1),
+	require.NoError(t, b.locker.Release(t.Context(), lockcore.Release{
+		LockID: lockID(run), Run: run.GetRunID(), Resources: []string{account.Name}, Order: lockcore.LastAttempt(1),
 	}))
 	intruder, err := b.locker.Acquire(t.Context(), request("intruder"))
 	require.NoError(t, err)

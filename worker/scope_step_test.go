@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
@@ -16,7 +16,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -95,7 +94,7 @@ func TestScopeStep_StepsOfOneWorkflow_AreIndependent(t *testing.T) {
 // use takes a resource again and again, for a moment each time, as one of several who always queue for it.
 func (b *bundle) use(ctx context.Context, lockID string, resource lockcore.Resource) error {
 	for {
-		s, err := b.locker.Acquire(ctx, party.Request{LockID: lockID, Resources: []lockcore.Resource{resource}})
+		s, err := b.locker.Acquire(ctx, lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID}, Resources: []lockcore.Resource{resource}})
 		if err != nil {
 			return err
 		}

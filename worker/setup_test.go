@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
@@ -27,7 +27,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
-	"github.com/temporal-lockstep/lockstep/lockcore"
+
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -56,7 +56,7 @@ const (
 // bundle has a test's own database, its task queue, and the workers on it.
 type bundle struct {
 	client client.Client
-	locker *lockcore.Locker
+	locker *lockcore.Steps
 	plugin *worker.Plugin
 	queue  string
 	// database is the address of the locks, for other processes.
@@ -82,20 +82,20 @@ func setupWith(t *testing.T, config lockcore.Config, rules ...worker.Rule) *bund
 	db := testenv.Mongo(t)
 	locker, err := lockcore.New(db.Collection(lockCollection), config)
 	require.NoError(t, err)
-	closeAtEnd(t, locker)
+	closeAtEnd(t, locker.Steps())
 	// Without a janitor, which would mend what tests of other things break.
 	plugin := newPlugin(t, worker.Options{Locker: locker, Rules: rules})
 	c := testenv.Temporal(t)
 	askForNamespace(t, c)
 	return &bundle{
-		client: c, locker: locker, plugin: plugin, queue: testenv.TaskQueue(t), database: db.Name(),
+		client: c, locker: locker.Steps(), plugin: plugin, queue: testenv.TaskQueue(t), database: db.Name(),
 		workflows: map[string]any{}, events: &events{},
 	}
 }
 
 // closeAtEnd ends what a Locker still does when the test ends. What it cannot do within a second
 // ends with its TTL.
-func closeAtEnd(t *testing.T, l *lockcore.Locker) {
+func closeAtEnd(t *testing.T, l *lockcore.Steps) {
 	t.Helper()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -126,7 +126,7 @@ func askForNamespace(t *testing.T, c client.Client) {
 func (b *bundle) work(t *testing.T, o sdkworker.Options, activities map[string]any) sdkworker.Worker {
 	t.Helper()
 	if o.Plugins == nil && o.LocalActivityWorkerOnly {
-		b.plugin = newPlugin(t, worker.Options{Locker: b.locker, TaskQueue: b.queue})
+		b.plugin = newPlugin(t, worker.Options{Locker: b.locker.Locker, TaskQueue: b.queue})
 	}
 	if o.Plugins == nil {
 		o.Plugins = []sdkworker.Plugin{b.plugin}
@@ -334,8 +334,8 @@ func (b *bundle) runs(t *testing.T, resource string) []string {
 
 // isFree reports whether another party could acquire the resource now.
 func (b *bundle) isFree(ctx context.Context, resource string) (bool, error) {
-	leases, err := b.locker.TryEnter(ctx, party.Request{
-		LockID: "somebody-" + rand.Text(), Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
+	leases, err := b.locker.TryEnter(ctx, lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: "somebody-" + rand.Text()}, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
 	})
 	switch {
 	case err == nil:
@@ -350,7 +350,7 @@ func (b *bundle) isFree(ctx context.Context, resource string) (bool, error) {
 // forceRelease ends the hold that a run's workflow has on the account.
 func (b *bundle) forceRelease(t *testing.T, run client.WorkflowRun) {
 	t.Helper()
-	r := party.Release{LockID: lockID(run), Resources: []string{account.Name}, Force: true, Reason: "the test wants it"}
+	r := lockcore.Release{LockID: lockID(run), Resources: []string{account.Name}, Force: true, Reason: "the test wants it"}
 	for s, err := range b.locker.Status(t.Context(), lockcore.Filter{LockID: r.LockID, Resource: account.Name}) {
 		require.NoError(t, err)
 		if s.State == lockcore.StateHolding {

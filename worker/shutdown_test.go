@@ -46,9 +46,9 @@ func TestShutdown_StepStillRuns_NextStepWaits(t *testing.T) {
 
 	locker, err := lockcore.New(b.lockCollection(t), lockcore.Config{})
 	require.NoError(t, err)
-	closeAtEnd(t, locker)
+	closeAtEnd(t, locker.Steps())
 	other := b.on(b.queue)
-	other.locker, other.plugin = locker, newPlugin(t, worker.Options{Locker: locker})
+	other.locker, other.plugin = locker.Steps(), newPlugin(t, worker.Options{Locker: locker})
 	other.work(t, sdkworker.Options{}, map[string]any{"Next": b.writer("next"), "Slow": nothing})
 	next := other.start(t, "Next")
 	other.untilParked(t, next)

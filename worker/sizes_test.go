@@ -14,7 +14,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -145,7 +145,7 @@ func testManyStepsWoken(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return pending("lockstep.Wait") == steps }, within, lookEvery*10, "they do not wait")
 	w.Stop()
-	require.NoError(t, b.locker.Release(t.Context(), party.Release{LockID: "other", Run: "r", Resources: []string{hot}, Order: party.LastAttempt(1)}))
+	require.NoError(t, b.locker.Release(t.Context(), lockcore.Release{LockID: "other", Run: "r", Resources: []string{hot}, Order: lockcore.LastAttempt(1)}))
 	require.Eventually(t, func() bool { return pending("lockstep.Wait") == 0 }, within, lookEvery*10, "they are not woken")
 	b.serve(t)
 	require.Eventually(t, func() bool {

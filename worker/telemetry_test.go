@@ -122,7 +122,7 @@ func TestSpans_Replay_MakesNone(t *testing.T) {
 	for _, file := range kept(t) {
 		name := strings.TrimSuffix(filepath.Base(file), ".json")
 		f := features[slices.IndexFunc(features, func(f feature) bool { return f.name == name })]
-		plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker})
+		plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker.Locker})
 		require.NoError(t, err)
 		replayer, err := sdkworker.NewWorkflowReplayerWithOptions(sdkworker.WorkflowReplayerOptions{Plugins: []sdkworker.Plugin{plugin}, DisableDeadlockDetection: true})
 		require.NoError(t, err)

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/log"
@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
@@ -29,7 +28,7 @@ import (
 // suite is the SDK's test environment with the plugin, and locks in memory.
 type suite struct {
 	*testsuite.TestWorkflowEnvironment
-	locker *lockcore.Locker
+	locker *lockcore.Steps
 	// ran counts how often the step "Do" ran, and guarded how often another party could not acquire its lock meanwhile.
 	ran, guarded int
 }
@@ -48,7 +47,7 @@ func inMemoryLogging(t *testing.T, now func(*testsuite.TestWorkflowEnvironment) 
 	require.NoError(t, err)
 	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
 	require.NoError(t, err)
-	s.locker = locker
+	s.locker = locker.Steps()
 	// Its own limits, of a second and of three, are those of a machine that is not busy.
 	s.SetWorkerOptions(sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}, DeadlockDetectionTimeout: within})
 	s.SetTestTimeout(within)
@@ -66,14 +65,14 @@ func itsClock(env *testsuite.TestWorkflowEnvironment) func() time.Time { return 
 func wallClock(*testsuite.TestWorkflowEnvironment) func() time.Time    { return time.Now }
 
 func (s *suite) isFree(ctx context.Context) bool {
-	leases, err := s.locker.TryEnter(ctx, party.Request{LockID: "nobody", Resources: []lockcore.Resource{account}})
+	leases, err := s.locker.TryEnter(ctx, lockcore.StepRequest{Caller: lockcore.Caller{LockID: "nobody"}, Resources: []lockcore.Resource{account}})
 	return err == nil && s.locker.Leave(ctx, leases...) == nil
 }
 
 // taken is another party's hold on the account.
 func (s *suite) taken(t *testing.T, ttl time.Duration) []lockcore.Lease {
 	t.Helper()
-	leases, err := s.locker.TryEnter(t.Context(), party.Request{LockID: "somebody", Resources: []lockcore.Resource{account}, TTL: ttl})
+	leases, err := s.locker.TryEnter(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "somebody"}, Resources: []lockcore.Resource{account}, TTL: ttl})
 	require.NoError(t, err)
 	return leases
 }

@@ -19,20 +19,20 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
 // taken is another party's hold on a resource, until the test releases it.
-func (b *bundle) taken(t *testing.T, resource lockcore.Resource) *party.Session {
+func (b *bundle) taken(t *testing.T, resource lockcore.Resource) *lockcore.Session {
 	t.Helper()
-	s, err := b.locker.TryAcquire(t.Context(), party.Request{LockID: "somebody", Resources: []lockcore.Resource{resource}})
+	s, err := b.locker.TryAcquire(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "somebody"}, Resources: []lockcore.Resource{resource}})
 	require.NoError(t, err)
 	return s
 }
 
 // parked starts a workflow that waits for the account, which another party holds.
-func (b *bundle) parked(t *testing.T, name string) (client.WorkflowRun, *party.Session) {
+func (b *bundle) parked(t *testing.T, name string) (client.WorkflowRun, *lockcore.Session) {
 	t.Helper()
 	other := b.taken(t, account)
 	run := b.start(t, name)
@@ -272,9 +272,9 @@ func TestMaxWait_RunBetweenWaits_DoesNotCount(t *testing.T) {
 	b.untilParked(t, run)
 	require.NoError(t, first.Leave(t.Context()))
 	b.untilWritten(t, 1)
-	second := make(chan *party.Session, 1)
+	second := make(chan *lockcore.Session, 1)
 	go func() {
-		s, err := b.locker.Acquire(t.Context(), party.Request{LockID: "second", Resources: []lockcore.Resource{account}})
+		s, err := b.locker.Acquire(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "second"}, Resources: []lockcore.Resource{account}})
 		assert.NoError(t, err)
 		second <- s
 	}()
@@ -315,9 +315,9 @@ func TestWait_BetweenTwoAttempts_StepRunsAgain(t *testing.T) {
 			}})
 			run := b.start(t, "W")
 			b.untilWritten(t, 1)
-			others := make(chan *party.Session, 1)
+			others := make(chan *lockcore.Session, 1)
 			go func() {
-				other, err := b.locker.Acquire(t.Context(), party.Request{LockID: "somebody", Resources: []lockcore.Resource{account}})
+				other, err := b.locker.Acquire(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "somebody"}, Resources: []lockcore.Resource{account}})
 				if err == nil {
 					others <- other
 				}

@@ -48,10 +48,11 @@ func setupCounting(t *testing.T, before func(n int)) (*bundle, *writes) {
 	c, err := mongo.Connect(options.Client().ApplyURI(testenv.MongoURI(t)).SetMonitor(&event.CommandMonitor{Started: w.started}))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Disconnect(context.WithoutCancel(t.Context()))) })
-	b.locker, err = lockcore.New(c.Database(b.database).Collection(lockCollection), lockcore.Config{})
+	locker, err := lockcore.New(c.Database(b.database).Collection(lockCollection), lockcore.Config{})
 	require.NoError(t, err)
+	b.locker = locker.Steps()
 	closeAtEnd(t, b.locker)
-	b.plugin = newPlugin(t, worker.Options{Locker: b.locker})
+	b.plugin = newPlugin(t, worker.Options{Locker: b.locker.Locker})
 	return b, w
 }
 

@@ -19,7 +19,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // demoAccounts is the number of accounts in these runs of the demo, each with 1,000.00.
@@ -232,10 +231,10 @@ func TestReplaces_AfterDeleteManyWithoutWorkers_NeedsInit(t *testing.T) {
 }
 
 // newLocker returns a Locker that knows nothing of the collection yet.
-func newLocker(t *testing.T, coll *mongo.Collection) *party.Locker {
+func newLocker(t *testing.T, coll *mongo.Collection) *lockcore.Steps {
 	t.Helper()
 	l, err := lockcore.New(coll, lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
-	return l
+	return l.Steps()
 }

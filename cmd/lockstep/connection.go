@@ -208,7 +208,7 @@ func (d *databaseFlags) open(ctx context.Context, command string) (*site, error)
 		disconnect()
 		return nil, err
 	}
-	opened := &site{Site: inspect.Site{Locker: locker, Collection: coll, MaxPoolSize: connect.MaxPoolSize(d.address())}}
+	opened := &site{Site: inspect.Site{Locker: locker.Steps(), Collection: coll, MaxPoolSize: connect.MaxPoolSize(d.address())}}
 	if d.database != "" {
 		opened.Flags = append(opened.Flags, "--database", d.database)
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // collection returns the collection of the locks.
@@ -136,11 +135,11 @@ func TestHold_TookNothing_PointsToNoUnhold(t *testing.T) {
 	raw, err := bson.Marshal(bson.D{{Key: "_id", Value: "r"}})
 	require.NoError(t, err)
 	memory.Damage("r", raw)
-	for want, s := range map[error]store.Store{party.ErrDamaged: memory, store.ErrNotSent: notSent{lockcoretest.NewStore(time.Now)}} {
-		l, err := party.NewWithStore(s, lockcore.Config{})
+	for want, s := range map[error]store.Store{lockcore.ErrDamaged: memory, store.ErrNotSent: notSent{lockcoretest.NewStore(time.Now)}} {
+		l, err := lockcore.NewWithStore(s, lockcore.Config{})
 		require.NoError(t, err)
 		cfg := holdConfig{reason: "paint"}
-		err = cfg.queue(t.Context(), &site{Site: inspect.Site{Locker: l}}, cfg.request("r"))
+		err = cfg.queue(t.Context(), &site{Site: inspect.Site{Locker: l.Steps()}}, cfg.request("r"))
 		require.ErrorIs(t, err, want)
 		require.NotContains(t, err.Error(), "unhold")
 		require.NoError(t, l.Close(t.Context()))

@@ -31,7 +31,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -319,7 +319,7 @@ func TestDoctor_DifferentLimitsOfASemaphore_AreFound(t *testing.T) {
 	t.Parallel()
 	l := newLocks(t)
 	ask := func(lockID string, limit int) {
-		_, err := l.TryEnter(t.Context(), party.Request{LockID: lockID, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.SharedLimit("printer", limit)}})
+		_, err := l.TryEnter(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.SharedLimit("printer", limit)}})
 		require.NoError(t, err)
 	}
 	ask("a", 2)
@@ -379,17 +379,17 @@ func TestDoctor_SagaCommittedAfterALoss_IsNamed(t *testing.T) {
 	l := newLocks(t)
 	l.prints(t, "init")
 	require.Contains(t, l.examined(t), "ok       commits      no saga of the last 24 h committed after it had lost a lock\n")
-	req := party.Request{
-		LockID: "saga", Run: "run", Part: "p", Order: party.Order{Schedule: 1, Attempt: 1}, TTL: 100 * time.Millisecond, HoldTTL: 100 * time.Millisecond,
+	req := lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: "saga", Run: "run", Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, TTL: 100 * time.Millisecond, HoldTTL: 100 * time.Millisecond,
 		Persist: true, Resources: []lockcore.Resource{lockcore.Exclusive("account/42")},
 	}
 	_, err := l.TryEnter(t.Context(), req)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
-		_, err := l.TryEnter(t.Context(), party.Request{LockID: "other", Resources: []lockcore.Resource{lockcore.Exclusive("account/42")}})
+		_, err := l.TryEnter(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "other"}, Resources: []lockcore.Resource{lockcore.Exclusive("account/42")}})
 		return err == nil
 	}, time.Minute, 50*time.Millisecond)
-	missed, err := l.ReleaseCommitted(t.Context(), party.Release{LockID: "saga", Run: "run", Resources: []string{"account/42"}, Order: party.LastAttempt(1)})
+	missed, err := l.ReleaseCommitted(t.Context(), lockcore.Release{LockID: "saga", Run: "run", Resources: []string{"account/42"}, Order: lockcore.LastAttempt(1)})
 	require.NoError(t, err)
 	require.Len(t, missed, 1)
 	const told = `saga of saga committed although it had lost account/42 at \S+ \S+ UTC: evicted by other\n`

@@ -11,7 +11,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // releases is the fixture of tests in which an entry changes after release has listed it, for instance while it asks.
@@ -23,10 +22,10 @@ type releases struct {
 
 func newReleases(t *testing.T, now bool) *releases {
 	t.Helper()
-	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
-	return &releases{&locks{Locker: l}, &site{Site: inspect.Site{Locker: l}}, releaseConfig{reason: "a drill", yes: true, now: now}}
+	return &releases{&locks{Steps: l.Steps()}, &site{Site: inspect.Site{Locker: l.Steps()}}, releaseConfig{reason: "a drill", yes: true, now: now}}
 }
 
 // listed returns the entries that release would end.
@@ -130,7 +129,7 @@ func holderComesAgain(t *testing.T, r *releases, holder lockcore.Lease) {
 
 func waiterLeaves(t *testing.T, r *releases, _ lockcore.Lease) {
 	t.Helper()
-	waiter := lockcore.Lease{Resource: "r", LockID: "waiter", Part: "p", Order: party.Order{Schedule: r.orders, Attempt: 1}}
+	waiter := lockcore.Lease{Resource: "r", LockID: "waiter", Part: "p", Order: lockcore.Order{Schedule: r.orders, Attempt: 1}}
 	_, err := r.LeaveQueue(t.Context(), waiter)
 	require.NoError(t, err)
 }
@@ -148,8 +147,8 @@ func maintenanceGetsIt(t *testing.T, r *releases, holder lockcore.Lease) {
 	holderLeaves(t, r, holder)
 	for st, err := range r.Status(t.Context(), lockcore.Filter{Resource: "r"}) {
 		require.NoError(t, err)
-		_, err = r.Enter(t.Context(), party.Request{
-			LockID: st.LockID, Part: st.Part, Order: st.Order, Resources: []lockcore.Resource{lockcore.Exclusive("r")}, TTL: lockcore.Forever, Queued: true,
+		_, err = r.Enter(t.Context(), lockcore.StepRequest{
+			Caller: lockcore.Caller{LockID: st.LockID, Part: st.Part, Order: st.Order}, Resources: []lockcore.Resource{lockcore.Exclusive("r")}, TTL: lockcore.Forever, Queued: true,
 		})
 		require.NoError(t, err)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // holdConfig has the flags of hold.
@@ -81,10 +80,10 @@ func signed(reason string) string {
 	return reason + " (" + name + "@" + host + ")"
 }
 
-func (cfg *holdConfig) request(resource string) party.Request {
+func (cfg *holdConfig) request(resource string) lockcore.StepRequest {
 	reason := signed(cfg.reason)
-	return party.Request{
-		LockID: inspect.Maintenance, Part: rand.Text(), Call: rand.Text(), Order: party.Order{Attempt: 1}, Comment: reason,
+	return lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: inspect.Maintenance, Part: rand.Text(), Order: lockcore.Order{Attempt: 1}}, Call: rand.Text(), Comment: reason,
 		Owner:     wire.Cut(inspect.MaintenanceOf(resource)+reason, wire.MaxName),
 		Resources: []lockcore.Resource{lockcore.Exclusive(resource)}, TTL: lockcore.Forever, NeverVictim: true,
 	}
@@ -92,7 +91,7 @@ func (cfg *holdConfig) request(resource string) party.Request {
 
 // queue tries once a second until the request is granted. The hold has no end, so it needs no renewal and outlives this
 // process. If unhold ends the request, it does not queue again.
-func (cfg *holdConfig) queue(ctx context.Context, at *site, req party.Request) error {
+func (cfg *holdConfig) queue(ctx context.Context, at *site, req lockcore.StepRequest) error {
 	if cfg.wait > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, cfg.wait, fmt.Errorf("it was not free within %s", cfg.wait))

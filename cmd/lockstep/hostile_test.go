@@ -18,7 +18,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // evil is a name that a caller may choose. It would clear the screen, make a link, forge a line, and change the order of text.
@@ -40,8 +39,8 @@ func hostileLocks(t *testing.T) *locks {
 	t.Helper()
 	l := newLocks(t)
 	enter := func(lockID string, order uint32, resources ...lockcore.Resource) {
-		_, err := l.Enter(t.Context(), party.Request{
-			LockID: lockID, Owner: "owner " + lockID, Comment: evil, Part: evil, Order: party.Order{Schedule: order, Attempt: 1}, TTL: time.Hour, Resources: resources,
+		_, err := l.Enter(t.Context(), lockcore.StepRequest{
+			Caller: lockcore.Caller{LockID: lockID, Part: evil, Order: lockcore.Order{Schedule: order, Attempt: 1}}, Owner: "owner " + lockID, Comment: evil, TTL: time.Hour, Resources: resources,
 		})
 		if err != nil {
 			require.ErrorIs(t, err, lockcore.ErrBusy)

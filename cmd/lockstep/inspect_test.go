@@ -25,7 +25,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/janitor"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
@@ -204,7 +204,7 @@ func TestInit_Repeated_PrintsTheSameID(t *testing.T) {
 func TestPs_JSON_ListsAllResources(t *testing.T) {
 	t.Parallel()
 	l := newLocks(t)
-	req := party.Request{LockID: "holder", TTL: time.Hour}
+	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: "holder"}, TTL: time.Hour}
 	for i := range 60 {
 		req.Resources = append(req.Resources, lockcore.Exclusive(fmt.Sprintf("item/%02d", i)))
 	}
@@ -287,7 +287,7 @@ func TestJSON_FieldsOfCommands_AreAContract(t *testing.T) {
 	t.Parallel()
 	for name, of := range map[string]reflect.Type{
 		"ps": reflect.TypeFor[[]inspect.Resource](), "show": reflect.TypeFor[inspect.Resource](), "why": reflect.TypeFor[inspect.Why](),
-		"deadlocks": reflect.TypeFor[[]party.Deadlock](), "orphans": reflect.TypeFor[[]inspect.Orphan](), "doctor": reflect.TypeFor[[]inspect.Finding](),
+		"deadlocks": reflect.TypeFor[[]lockcore.Deadlock](), "orphans": reflect.TypeFor[[]inspect.Orphan](), "doctor": reflect.TypeFor[[]inspect.Finding](),
 		"janitor": reflect.TypeFor[janitor.Result](), "verify": reflect.TypeFor[verify.Report](),
 	} {
 		text := strings.Join(fields(of, "", nil), "\n") + "\n"

@@ -80,7 +80,7 @@ func (cfg *janitorConfig) run(ctx context.Context, s streams) error {
 		}
 		return cfg.print(s.out, done)
 	}
-	waker := interceptors.New(interceptors.Options{Locker: at.Locker})
+	waker := interceptors.New(interceptors.Options{Locker: at.Locker.Locker})
 	connection := interceptors.Connection{Client: at.client, Namespace: cfg.namespace, NamespaceID: at.Temporal.NamespaceID, Logger: logger(s)}
 	waker.Connect(connection)
 	defer waker.Disconnect(connection)

@@ -18,7 +18,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 var binary string
@@ -142,7 +141,7 @@ func servers(t *testing.T) []string {
 
 // locks is a test's own collection of locks, on which commands run.
 type locks struct {
-	*party.Locker
+	*lockcore.Steps
 	database string
 	orders   uint32
 }
@@ -153,7 +152,7 @@ func newLocks(t *testing.T) *locks {
 	locker, err := lockcore.New(db.Collection(defaultCollection), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, locker.Close(context.Background())) })
-	return &locks{Locker: locker, database: db.Name()}
+	return &locks{Steps: locker.Steps(), database: db.Name()}
 }
 
 // start starts a command on the collection.
@@ -191,8 +190,8 @@ func (l *locks) fails(t *testing.T, want int, args ...string) string {
 func (l *locks) ask(t *testing.T, lockID, part, resource string) lockcore.Lease {
 	t.Helper()
 	l.orders++
-	leases, err := l.Enter(t.Context(), party.Request{
-		LockID: lockID, Part: part, Order: party.Order{Schedule: l.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
+	leases, err := l.Enter(t.Context(), lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: lockID, Part: part, Order: lockcore.Order{Schedule: l.orders, Attempt: 1}}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
 	})
 	if err != nil {
 		require.ErrorIs(t, err, lockcore.ErrBusy)

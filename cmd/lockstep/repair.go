@@ -18,7 +18,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // releaseConfig has the flags of release.
@@ -289,11 +288,11 @@ func reportNext(ctx context.Context, s streams, at *site, resource string, fence
 }
 
 // end ends an entry, and reports whether it was still there.
-func (cfg *releaseConfig) end(ctx context.Context, locker *party.Locker, st *lockcore.Status) (bool, error) {
+func (cfg *releaseConfig) end(ctx context.Context, locker *lockcore.Steps, st *lockcore.Status) (bool, error) {
 	if st.FirstFence == 0 { // a queued request, or a claim, which is not a hold yet
 		return locker.LeaveQueue(ctx, lockcore.Lease{Resource: st.Resource, LockID: st.LockID, Run: st.Run, Part: st.Part, Order: st.Order})
 	}
-	return locker.End(ctx, party.Release{
+	return locker.End(ctx, lockcore.Release{
 		LockID: st.LockID, Resources: []string{st.Resource}, FirstFence: st.FirstFence, Reason: signed(cfg.reason), Force: true, Now: cfg.now,
 	})
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // startHold runs hold in the background, and returns when it waits in the queue.
@@ -85,19 +84,19 @@ func TestHold_AnotherWaits_IsRefused(t *testing.T) {
 // Two commands that began at the same time did not see each other.
 func TestHold_JoinsAnother_LeavesIt(t *testing.T) {
 	t.Parallel()
-	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
-	at := &site{Site: inspect.Site{Locker: l}}
+	at := &site{Site: inspect.Site{Locker: l.Steps()}}
 	one, other := holdConfig{reason: "paint"}, holdConfig{reason: "new hinges"}
 	require.NoError(t, one.queue(t.Context(), at, one.request("r")))
 	require.ErrorContains(t, other.queue(t.Context(), at, other.request("r")), `"r" is held for maintenance already`)
 	for st, err := range l.Status(t.Context(), lockcore.Filter{}) {
 		require.NoError(t, err)
 		require.Contains(t, st.Comment, "paint")
-		require.NoError(t, l.Release(t.Context(), party.Release{LockID: st.LockID, Resources: []string{"r"}, FirstFence: st.FirstFence, Force: true, Now: true, Reason: "unhold"}))
+		require.NoError(t, l.Steps().Release(t.Context(), lockcore.Release{LockID: st.LockID, Resources: []string{"r"}, FirstFence: st.FirstFence, Force: true, Now: true, Reason: "unhold"}))
 	}
-	_, err = l.TryEnter(t.Context(), party.Request{LockID: "next", Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
+	_, err = l.Steps().TryEnter(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "next"}, Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
 	require.NoError(t, err, "the refused command keeps no party out")
 }
 
@@ -121,13 +120,13 @@ func TestHold_TwoResources_MakesNoDeadlock(t *testing.T) {
 func TestUnhold_PartyNamedMaintenance_Stays(t *testing.T) {
 	t.Parallel()
 	l := newLocks(t)
-	_, err := l.Enter(t.Context(), party.Request{
-		LockID: "nightly", Owner: inspect.Maintenance, Order: party.Order{Schedule: 1, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive("owner")},
+	_, err := l.Enter(t.Context(), lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: "nightly", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Owner: inspect.Maintenance, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive("owner")},
 	})
 	require.NoError(t, err)
 	of := wire.Run{Namespace: "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11", WorkflowID: inspect.Maintenance}
-	_, err = l.Enter(t.Context(), party.Request{
-		LockID: of.Owner(), Run: "run", Order: party.Order{Schedule: 1, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive("workflow")},
+	_, err = l.Enter(t.Context(), lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: of.Owner(), Run: "run", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive("workflow")},
 	})
 	require.NoError(t, err)
 	for _, resource := range []string{"owner", "workflow"} {
@@ -182,8 +181,8 @@ func TestRelease_Name_EndsTheOnlyPartyOfThatName(t *testing.T) {
 	l := newLocks(t)
 	ask := func(lockID, owner string, of lockcore.Resource) {
 		l.orders++
-		_, err := l.Enter(t.Context(), party.Request{
-			LockID: lockID, Owner: owner, Part: "p", Order: party.Order{Schedule: l.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{of},
+		_, err := l.Enter(t.Context(), lockcore.StepRequest{
+			Caller: lockcore.Caller{LockID: lockID, Part: "p", Order: lockcore.Order{Schedule: l.orders, Attempt: 1}}, Owner: owner, TTL: time.Hour, Resources: []lockcore.Resource{of},
 		})
 		if err != nil {
 			require.ErrorIs(t, err, lockcore.ErrBusy)
@@ -215,7 +214,7 @@ func TestRelease_Fence_EndsThatHoldOnly(t *testing.T) {
 	t.Parallel()
 	l := newLocks(t)
 	drains := l.ask(t, "w", "one", "r")
-	require.NoError(t, l.Release(t.Context(), party.Release{LockID: "w", Resources: []string{"r"}, FirstFence: drains.FirstFence, Force: true, Reason: "a drill"}))
+	require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "w", Resources: []string{"r"}, FirstFence: drains.FirstFence, Force: true, Reason: "a drill"}))
 	holds := l.ask(t, "w", "two", "r")
 	require.ElementsMatch(t, []lockcore.State{lockcore.StateDraining, lockcore.StateHolding}, l.states(t, "r", "w"))
 

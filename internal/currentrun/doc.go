@@ -3,7 +3,7 @@
 //
 // A workflow is one party, whichever of its runs asks: retries, resets, continue-as-new and restarts of a workflow ID share its
 // lock ID. The run label names the run that acts for it. A request that meets locks of another run changes nothing and fails
-// with a *party.OtherRunError. The activity worker then asks Temporal once which run is current:
+// with a *lockcore.OtherRunError. The activity worker then asks Temporal once which run is current:
 //
 //  1. The run that asks is current and open. It asks again, with permission to take over from exactly that label. The kept holds
 //     continue under the new label and a new fence. No other workflow gets the lock in between.

@@ -11,16 +11,15 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // releaseBatch is the largest number of resources in one release.
 const releaseBatch = 100
 
-// Releaser is the part of a *party.Locker that Release needs.
+// Releaser is the part of a *lockcore.Locker that Release needs.
 type Releaser interface {
-	Release(ctx context.Context, r party.Release) error
-	ReleaseCommitted(ctx context.Context, r party.Release) (missed []lockcore.LostError, err error)
+	Release(ctx context.Context, r lockcore.Release) error
+	ReleaseCommitted(ctx context.Context, r lockcore.Release) (missed []lockcore.LostError, err error)
 	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
 }
 
@@ -32,12 +31,12 @@ type Releaser interface {
 func Release(
 	ctx context.Context, locker Releaser, logger log.Logger, own wire.Run, p wire.ReleaseParams, except string, mayInherit func() (bool, error),
 ) error {
-	r := party.Release{LockID: own.LockID(), Run: own.RunID, Order: party.LastAttempt(p.Schedule)}
+	r := lockcore.Release{LockID: own.LockID(), Run: own.RunID, Order: lockcore.LastAttempt(p.Schedule)}
 	switch {
 	case p.Step != "":
 		r.LockID = own.StepLockID(p.Step)
 	case p.LockID != "" && p.LockID != r.LockID: // one of the caller's choice has no runs
-		return release(ctx, locker, logger, party.Release{LockID: p.LockID, Order: r.Order}, p.Resources, false)
+		return release(ctx, locker, logger, lockcore.Release{LockID: p.LockID, Order: r.Order}, p.Resources, false)
 	}
 	if p.Handed { // the orders of own begin again at 1
 		r.Run = p.Run
@@ -70,7 +69,7 @@ func Release(
 	if may, err := mayInherit(); !may {
 		return err
 	}
-	r.Order, r.Reason = party.LastAttempt(math.MaxInt32), "released by a later run of its workflow"
+	r.Order, r.Reason = lockcore.LastAttempt(math.MaxInt32), "released by a later run of its workflow"
 	for r.Run = range held {
 		if err := release(ctx, locker, logger, r, held[r.Run], false); err != nil {
 			return err
@@ -80,7 +79,7 @@ func Release(
 }
 
 // release calls Releaser.Release, or ReleaseCommitted, for any number of resources.
-func release(ctx context.Context, locker Releaser, logger log.Logger, r party.Release, names []string, committed bool) error {
+func release(ctx context.Context, locker Releaser, logger log.Logger, r lockcore.Release, names []string, committed bool) error {
 	for batch := range slices.Chunk(names, releaseBatch) {
 		r.Resources = batch
 		if !committed {
@@ -107,7 +106,7 @@ func inherited(ctx context.Context, locker Releaser, own wire.Run, p wire.Releas
 	for s, err := range locker.Status(ctx, lockcore.Filter{LockID: own.LockID(), Contended: true}) { // in the order of the names
 		known := byRun[s.Run]
 		switch {
-		case errors.Is(err, party.ErrDamaged): // its locks are out of reach, those of other documents are not
+		case errors.Is(err, lockcore.ErrDamaged): // its locks are out of reach, those of other documents are not
 		case err != nil:
 			return nil, err
 		case s.Run == "" || s.Run == own.RunID || s.State == lockcore.StateDraining || len(known) > 0 && known[len(known)-1] == s.Resource:

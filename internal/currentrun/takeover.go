@@ -10,7 +10,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 const (
@@ -20,10 +19,10 @@ const (
 	enterTimeout = 10 * time.Second
 )
 
-// Locker is the part of a *party.Locker that Enter and TryEnter need.
+// Locker is the part of a *lockcore.Locker that Enter and TryEnter need.
 type Locker interface {
-	Enter(ctx context.Context, req party.Request) ([]lockcore.Lease, error)
-	TryEnter(ctx context.Context, req party.Request) ([]lockcore.Lease, error)
+	Enter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error)
+	TryEnter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
 }
 
@@ -40,21 +39,21 @@ func InlineWait(info activity.Info) time.Duration {
 }
 
 // Enter calls Locker.Enter for a request of own, in an activity of that run, and takes over locks that other runs of the workflow
-// hold. Its error is that of Locker.Enter, or reports that Temporal could not be asked. A *party.OtherRunError means that own is
+// hold. Its error is that of Locker.Enter, or reports that Temporal could not be asked. A *lockcore.OtherRunError means that own is
 // not the current run. Enter takes at most 10 s, and at most half of the time that ctx has left.
-func Enter(ctx context.Context, locker Locker, own wire.Run, req party.Request) ([]lockcore.Lease, error) {
+func Enter(ctx context.Context, locker Locker, own wire.Run, req lockcore.StepRequest) ([]lockcore.Lease, error) {
 	return takeOverRuns(ctx, locker, locker.Enter, own, req)
 }
 
 // TryEnter is [Enter] without queueing: it calls Locker.TryEnter.
-func TryEnter(ctx context.Context, locker Locker, own wire.Run, req party.Request) ([]lockcore.Lease, error) {
+func TryEnter(ctx context.Context, locker Locker, own wire.Run, req lockcore.StepRequest) ([]lockcore.Lease, error) {
 	return takeOverRuns(ctx, locker, locker.TryEnter, own, req)
 }
 
 // takeOverRuns calls enter until no other run of the workflow holds a resource of the request, or own may not take over. Then it leaves those
 // of the resources that it has by then.
 func takeOverRuns(
-	ctx context.Context, locker Locker, enter func(context.Context, party.Request) ([]lockcore.Lease, error), own wire.Run, req party.Request,
+	ctx context.Context, locker Locker, enter func(context.Context, lockcore.StepRequest) ([]lockcore.Lease, error), own wire.Run, req lockcore.StepRequest,
 ) (leases []lockcore.Lease, err error) {
 	bound := enterTimeout
 	if deadline, ok := ctx.Deadline(); ok {
@@ -79,7 +78,7 @@ func takeOverRuns(
 // of the run from which own takes over. The error is that of ask, or reports that Temporal could not be asked.
 func takeOver(ctx context.Context, own wire.Run, ask func(label string) error) error {
 	err := ask("")
-	for n := 0; n < mostOthers && errors.Is(err, party.ErrOtherRun); n++ {
+	for n := 0; n < mostOthers && errors.Is(err, lockcore.ErrOtherRun); n++ {
 		label, failed := mayTakeOver(ctx, own, err)
 		if failed != nil {
 			return failed
@@ -89,15 +88,15 @@ func takeOver(ctx context.Context, own wire.Run, ask func(label string) error) e
 	return err
 }
 
-// Verifier is the part of a *party.Locker that Verify needs.
+// Verifier is the part of a *lockcore.Locker that Verify needs.
 type Verifier interface {
-	Verify(ctx context.Context, v party.Verify) error
+	Verify(ctx context.Context, v lockcore.Verify) error
 }
 
 // Verify calls Verifier.Verify for own, in an activity of that run. If own inherits from other runs of the workflow, it takes over
 // what they hold. If not, a hold of another run is a loss, because a guarded step of own would have taken it over.
-func Verify(ctx context.Context, locker Verifier, own wire.Run, v party.Verify) error {
-	var other *party.OtherRunError
+func Verify(ctx context.Context, locker Verifier, own wire.Run, v lockcore.Verify) error {
+	var other *lockcore.OtherRunError
 	return takeOver(ctx, own, func(label string) error {
 		if other != nil && !v.Inherits {
 			return &lockcore.LostError{Resource: other.Resource, LockID: other.LockID, Reason: "an earlier run holds it, and no step of this run does"}
@@ -109,25 +108,25 @@ func Verify(ctx context.Context, locker Verifier, own wire.Run, v party.Verify) 
 	})
 }
 
-// Raiser is the part of a *party.Locker that Raise needs.
+// Raiser is the part of a *lockcore.Locker that Raise needs.
 type Raiser interface {
-	Raise(ctx context.Context, r party.Raise) error
+	Raise(ctx context.Context, r lockcore.Raise) error
 }
 
 // Raise calls Raiser.Raise for own, in an activity of that run, and takes over what other runs of the workflow hold if own is the
-// current run. Otherwise the error is the *party.OtherRunError, or reports that Temporal could not be asked.
-func Raise(ctx context.Context, locker Raiser, own wire.Run, r party.Raise) error {
+// current run. Otherwise the error is the *lockcore.OtherRunError, or reports that Temporal could not be asked.
+func Raise(ctx context.Context, locker Raiser, own wire.Run, r lockcore.Raise) error {
 	return takeOver(ctx, own, func(label string) error {
 		r.TakeOver = label
 		return locker.Raise(ctx, r)
 	})
 }
 
-// mayTakeOver returns the label of the other run that a *party.OtherRunError names, if Temporal reports own as the current run. It
+// mayTakeOver returns the label of the other run that a *lockcore.OtherRunError names, if Temporal reports own as the current run. It
 // returns err itself if own is not current, and only Temporal's error if Temporal cannot be asked, because nothing is known of
 // the runs then.
 func mayTakeOver(ctx context.Context, own wire.Run, err error) (label string, failed error) {
-	var other *party.OtherRunError
+	var other *lockcore.OtherRunError
 	if !errors.As(err, &other) {
 		return "", err
 	}

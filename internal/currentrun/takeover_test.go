@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/log"
@@ -16,7 +16,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
-	"github.com/temporal-lockstep/lockstep/lockcore"
+
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
@@ -35,7 +35,7 @@ func inAnActivity(t *testing.T, fn func(ctx context.Context)) {
 // the database knows.
 func TestRaise_TwoResets_WaitsForStepsOfEveryRun(t *testing.T) {
 	t.Parallel()
-	locker, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+	locker, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	of := func(label string) wire.Run { return wire.Run{Namespace: "n", WorkflowID: "w", RunID: label} }
 	guard := wire.Guard{
@@ -44,32 +44,32 @@ func TestRaise_TwoResets_WaitsForStepsOfEveryRun(t *testing.T) {
 	inAnActivity(t, func(ctx context.Context) {
 		var steps []lockcore.Lease
 		for _, label := range []string{"one", "two"} {
-			leases, err := currentrun.Enter(ctx, locker, of(label), guard.Request(of(label), 1, ""))
+			leases, err := currentrun.Enter(ctx, locker.Steps(), of(label), guard.Request(of(label), 1, ""))
 			require.ErrorIs(t, err, map[bool]error{true: nil, false: lockcore.ErrBusy}[label == "one"], "the step of run one is cut off, and may still run")
 			steps = append(steps, leases...)
 		}
-		bar := party.Raise{LockID: of("three").LockID(), Run: "three", Saga: "1", Order: party.LastAttempt(2), Resources: []string{"r"}}
-		require.ErrorIs(t, currentrun.Raise(ctx, locker, of("three"), bar), lockcore.ErrBusy)
+		bar := lockcore.Raise{LockID: of("three").LockID(), Run: "three", Saga: "1", Order: lockcore.LastAttempt(2), Resources: []string{"r"}}
+		require.ErrorIs(t, currentrun.Raise(ctx, locker.Steps(), of("three"), bar), lockcore.ErrBusy)
 		require.NoError(t, locker.Leave(ctx, steps...))
-		require.NoError(t, currentrun.Raise(ctx, locker, of("three"), bar))
+		require.NoError(t, currentrun.Raise(ctx, locker.Steps(), of("three"), bar))
 	})
 }
 
 // A bar takes over what the run before it holds, on all resources.
 func TestRaise_AnotherRunHolds_TakesOver(t *testing.T) {
 	t.Parallel()
-	locker, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+	locker, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	of := func(label string) wire.Run { return wire.Run{Namespace: "n", WorkflowID: "w", RunID: label} }
 	guard := wire.Guard{Part: "3/Write", Schedule: 3, Scope: wire.ScopeSaga, Saga: "1", Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
 	inAnActivity(t, func(ctx context.Context) {
-		leases, err := currentrun.Enter(ctx, locker, of("one"), guard.Request(of("one"), 1, ""))
+		leases, err := currentrun.Enter(ctx, locker.Steps(), of("one"), guard.Request(of("one"), 1, ""))
 		require.NoError(t, err)
 		require.NoError(t, locker.Leave(ctx, leases...))
-		bar := party.Raise{LockID: of("two").LockID(), Run: "two", Saga: "1", Order: party.LastAttempt(3), Resources: []string{"q", "r"}}
-		require.ErrorIs(t, locker.Raise(ctx, bar), party.ErrOtherRun)
-		require.NoError(t, currentrun.Raise(ctx, locker, of("two"), bar))
-		_, err = currentrun.Enter(ctx, locker, of("two"), guard.Request(of("two"), 2, ""))
+		bar := lockcore.Raise{LockID: of("two").LockID(), Run: "two", Saga: "1", Order: lockcore.LastAttempt(3), Resources: []string{"q", "r"}}
+		require.ErrorIs(t, locker.Steps().Raise(ctx, bar), lockcore.ErrOtherRun)
+		require.NoError(t, currentrun.Raise(ctx, locker.Steps(), of("two"), bar))
+		_, err = currentrun.Enter(ctx, locker.Steps(), of("two"), guard.Request(of("two"), 2, ""))
 		require.ErrorIs(t, err, lockcore.ErrSuperseded)
 	})
 }

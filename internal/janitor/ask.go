@@ -18,7 +18,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // askTimeout bounds one question, with the retries of the client if the server has no capacity.
@@ -64,7 +63,7 @@ func (a *answer) hasEnded(e *lockcore.Status) bool {
 }
 
 // mayAwait reports whether the activity is the wait of a schedule number, or not a wait at all.
-func (p pendingActivity) mayAwait(order party.Order) bool {
+func (p pendingActivity) mayAwait(order lockcore.Order) bool {
 	return p.activityType != wire.ActivityWait || p.id == wire.WaitID(order.Schedule)
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // A damaged document stops no janitor. It is counted in each round, and logged once an hour.
@@ -25,10 +24,10 @@ func TestRound_DamagedDocument_IsLeftOut(t *testing.T) {
 		raw, err := bson.Marshal(bson.D{{Key: "_id", Value: "a/bad"}})
 		require.NoError(t, err)
 		memory.Damage("a/bad", raw)
-		l, err := party.NewWithStore(memory, lockcore.Config{})
+		l, err := lockcore.NewWithStore(memory, lockcore.Config{})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, l.Close(t.Context())) }()
-		w := &world{Locker: l, answers: map[string]answer{}}
+		w := &world{Steps: l.Steps(), answers: map[string]answer{}}
 		w.keeps(t, "ns/w", "run", "z", time.Hour)
 		var logs logLines
 		j := w.janitor(t, func(o *Options) { o.Logger = sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(&logs, nil))) })

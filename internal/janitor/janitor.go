@@ -13,7 +13,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // Defaults and bounds of [Options].
@@ -33,20 +32,20 @@ const (
 	releaseTimeout = 5 * time.Second
 )
 
-// Locker is the part of a *party.Locker that a janitor uses.
+// Locker is the part of a *lockcore.Steps that a janitor uses.
 type Locker interface {
 	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
 	Extend(ctx context.Context, lockID, run, resource string) (again time.Duration, err error)
 	KeepPosition(ctx context.Context, waiter lockcore.Lease) error
-	End(ctx context.Context, r party.Release) (ended bool, err error)
+	End(ctx context.Context, r lockcore.Release) (ended bool, err error)
 	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
-	TryAcquire(ctx context.Context, req party.Request) (*party.Session, error)
+	TryAcquire(ctx context.Context, req lockcore.StepRequest) (*lockcore.Session, error)
 	WatchFor(resource string)
 }
 
 // Options configure a janitor.
 type Options struct {
-	// Locker has the locks. Required. Queues are watched if it has a listener: see [party.Locker.OnWakeup].
+	// Locker has the locks. Required. Queues are watched if it has a listener: see [lockcore.Steps.OnWakeup].
 	Locker Locker
 	// Temporal is asked about runs. Required.
 	Temporal Service
@@ -130,8 +129,8 @@ func LockName(namespaceID string) string { return "lockstep.janitor/" + namespac
 // when ctx ends or the Locker is closed, and has released the janitor's lock then.
 func (j *Janitor) Run(ctx context.Context) {
 	for {
-		session, err := j.Locker.TryAcquire(ctx, party.Request{
-			LockID: j.lockID, Resources: []lockcore.Resource{lockcore.Exclusive(LockName(j.NamespaceID))},
+		session, err := j.Locker.TryAcquire(ctx, lockcore.StepRequest{
+			Caller: lockcore.Caller{LockID: j.lockID}, Resources: []lockcore.Resource{lockcore.Exclusive(LockName(j.NamespaceID))},
 			Comment: "asks Temporal about the locks of the workflows in the namespace " + j.Namespace,
 		})
 		pause := j.Interval
@@ -152,7 +151,7 @@ func (j *Janitor) Run(ctx context.Context) {
 }
 
 // work does rounds until the session of the janitor's lock ends, and returns the pause before the next attempt.
-func (j *Janitor) work(session *party.Session) time.Duration {
+func (j *Janitor) work(session *lockcore.Session) time.Duration {
 	ctx := session.Context()
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)

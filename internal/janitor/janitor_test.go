@@ -13,7 +13,6 @@ import (
 	sdklog "go.temporal.io/sdk/log"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 func TestRun_TwoJanitors_OneWorks(t *testing.T) {
@@ -37,7 +36,7 @@ func TestRun_TwoJanitors_OneWorks(t *testing.T) {
 func TestRun_DeadJanitor_IsReplacedAfterItsTTL(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		j := w.janitor(t)
-		_, err := w.TryEnter(t.Context(), party.Request{LockID: "%janitor/dead", Resources: []lockcore.Resource{lockcore.Exclusive(LockName("ns"))}})
+		_, err := w.TryEnter(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "%janitor/dead"}, Resources: []lockcore.Resource{lockcore.Exclusive(LockName("ns"))}})
 		require.NoError(t, err)
 		defer run(t, j)()
 		elapse(59 * time.Second)
@@ -91,7 +90,7 @@ func TestRun_HeadOfQueue_IsWoken(t *testing.T) {
 		require.Equal(t, []string{"ns/w claimed"}, w.on(t, "r"))
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		require.Contains(t, w.wakes, party.Wakeup{Resource: "r", LockID: "ns/w", Run: "r", Part: "r/1", Order: party.Order{Schedule: 1, Attempt: 1}})
+		require.Contains(t, w.wakes, lockcore.Wakeup{Resource: "r", LockID: "ns/w", Run: "r", Part: "r/1", Order: lockcore.Order{Schedule: 1, Attempt: 1}})
 	})
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // Result counts what a round did.
@@ -90,7 +89,7 @@ func (r *round) list(ctx context.Context) ([]*listedRun, error) {
 		States: []lockcore.State{lockcore.StateHolding, lockcore.StateClaimed, lockcore.StateWaiting},
 	}) {
 		switch {
-		case errors.Is(err, party.ErrDamaged):
+		case errors.Is(err, lockcore.ErrDamaged):
 			r.result.Damaged++
 			r.logDamaged(s.Resource, err)
 			continue
@@ -183,8 +182,8 @@ func (r *round) extendOpen(ctx context.Context, entries []lockcore.Status, found
 		}
 	}
 	for _, e := range ended { // a step that asks again in the meantime has a greater order
-		r.send(ctx, party.Release{
-			LockID: e.LockID, Run: e.Run, Resources: []string{e.Resource}, Order: party.LastAttempt(e.Order.Schedule),
+		r.send(ctx, lockcore.Release{
+			LockID: e.LockID, Run: e.Run, Resources: []string{e.Resource}, Order: lockcore.LastAttempt(e.Order.Schedule),
 		}, "its step has ended")
 	}
 }
@@ -198,7 +197,7 @@ func (r *round) extendHold(ctx context.Context, e lockcore.Status) {
 	switch {
 	case err == nil:
 		r.count(func(n *Result) { n.Extended++ })
-	case errors.Is(err, lockcore.ErrLost), errors.Is(err, party.ErrOtherRun): // released or taken over since it was listed
+	case errors.Is(err, lockcore.ErrLost), errors.Is(err, lockcore.ErrOtherRun): // released or taken over since it was listed
 	default:
 		r.failed(ctx, "extend", e.LockID, err)
 	}
@@ -243,13 +242,13 @@ func (r *round) release(ctx context.Context, entries []lockcore.Status, why stri
 	}
 	for _, e := range entries {
 		if e.State == lockcore.StateHolding {
-			r.send(ctx, party.Release{LockID: e.LockID, Run: e.Run, Resources: []string{e.Resource}, FirstFence: e.FirstFence}, why)
+			r.send(ctx, lockcore.Release{LockID: e.LockID, Run: e.Run, Resources: []string{e.Resource}, FirstFence: e.FirstFence}, why)
 		}
 	}
 }
 
 // send sends a release.
-func (r *round) send(ctx context.Context, release party.Release, why string) {
+func (r *round) send(ctx context.Context, release lockcore.Release, why string) {
 	release.Reason = wire.Cut("released by the janitor, since "+why, wire.MaxName)
 	ended, err := r.Locker.End(ctx, release)
 	if err != nil {

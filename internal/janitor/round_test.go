@@ -11,7 +11,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 func TestRound_Verdicts_ExtendOrRelease(t *testing.T) {
@@ -239,7 +238,7 @@ func TestRound_ClosedRun_KeepsEvidenceOfLoss(t *testing.T) {
 			require.NoError(t, err)
 			first = s.FirstFence
 		}
-		require.NoError(t, w.Release(t.Context(), party.Release{
+		require.NoError(t, w.Release(t.Context(), lockcore.Release{
 			LockID: "ns/w", Resources: []string{"r"}, FirstFence: first, Force: true, Now: true, Reason: "by hand",
 		}))
 		w.keeps(t, "ns/other", "o", "r", time.Hour)
@@ -250,8 +249,8 @@ func TestRound_ClosedRun_KeepsEvidenceOfLoss(t *testing.T) {
 		w.is("w/one", answer{verdict: closed, why: "Terminated"})
 		w.is("other/o", answer{verdict: open})
 		require.Equal(t, 1, w.round(t, w.janitor(t)).Released, "its wait")
-		err = w.Verify(t.Context(), party.Verify{
-			LockID: "ns/w", Run: "two", Inherits: true, LostSince: time.Unix(0, 0), Uses: []party.Use{{Resource: "r", By: party.LastAttempt(1)}},
+		err = w.Verify(t.Context(), lockcore.Verify{
+			LockID: "ns/w", Run: "two", Inherits: true, LostSince: time.Unix(0, 0), Uses: []lockcore.Use{{Resource: "r", By: lockcore.LastAttempt(1)}},
 		})
 		require.ErrorIs(t, err, lockcore.ErrLost)
 	})

@@ -18,14 +18,13 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
 // world is the fixture of tests in virtual time: a Locker on an in-memory store, and answers about runs.
 type world struct {
-	*party.Locker
+	*lockcore.Steps
 	mu      sync.Mutex
 	answers map[string]answer // by workflow ID and run
 	err     error
@@ -33,7 +32,7 @@ type world struct {
 	before  func()
 	asked   []string
 	at      []time.Time
-	wakes   []party.Wakeup
+	wakes   []lockcore.Wakeup
 	results []Result
 }
 
@@ -42,10 +41,10 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+		l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 		require.NoError(t, err)
-		w := &world{Locker: l, answers: map[string]answer{}}
-		l.OnWakeup(func(turn party.Wakeup) {
+		w := &world{Steps: l.Steps(), answers: map[string]answer{}}
+		l.Steps().OnWakeup(func(turn lockcore.Wakeup) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.wakes = append(w.wakes, turn)
@@ -76,7 +75,7 @@ func (w *world) is(run string, a answer) {
 
 func (w *world) options() Options {
 	return Options{
-		Locker: w.Locker, Temporal: refusing{}, Namespace: "name", NamespaceID: "ns", Logger: logger(),
+		Locker: w.Locker.Steps(), Temporal: refusing{}, Namespace: "name", NamespaceID: "ns", Logger: logger(),
 		OnRound: func(r Result) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -119,9 +118,9 @@ func (w *world) waits(t *testing.T, lockID, run, resource string) {
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 }
 
-func request(lockID, run, resource string, holdTTL time.Duration) party.Request {
-	return party.Request{
-		LockID: lockID, Run: run, Part: run + "/1", Order: party.Order{Schedule: 1, Attempt: 1}, Persist: true, HoldTTL: holdTTL, TTL: min(holdTTL, time.Minute),
+func request(lockID, run, resource string, holdTTL time.Duration) lockcore.StepRequest {
+	return lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: lockID, Run: run, Part: run + "/1", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Persist: true, HoldTTL: holdTTL, TTL: min(holdTTL, time.Minute),
 		Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
 	}
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // within bounds waits of tests, and lookEvery is their polling interval.
@@ -31,14 +30,14 @@ const (
 
 // servers is the fixture of tests on real servers: a database of its own, and a worker with one workflow.
 type servers struct {
-	*party.Locker
+	*lockcore.Locker
 	client             client.Client
 	queue, namespaceID string
 }
 
 func newServers(t *testing.T) *servers {
 	t.Helper()
-	l, err := party.New(testenv.Mongo(t).Collection("locks"), lockcore.Config{})
+	l, err := lockcore.New(testenv.Mongo(t).Collection("locks"), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
 	c := testenv.Temporal(t)
@@ -252,5 +251,5 @@ func (s *servers) resetRuns() map[string]verdictCase {
 }
 
 func (s *servers) options() Options {
-	return Options{Locker: s.Locker, Temporal: s.client.WorkflowService(), Namespace: "default", NamespaceID: s.namespaceID, Interval: time.Second, Logger: logger()}
+	return Options{Locker: s.Locker.Steps(), Temporal: s.client.WorkflowService(), Namespace: "default", NamespaceID: s.namespaceID, Interval: time.Second, Logger: logger()}
 }

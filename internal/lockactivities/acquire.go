@@ -13,16 +13,14 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // grantedDelay is the delay before the next attempt of a request that was granted in between.
 const grantedDelay = 10 * time.Millisecond
 
-// Acquire requests the resources once. If a grant is expected soon it waits, for at most two seconds or a quarter of the attempt's time.
-// If they are busy the request stays in the queue and the attempt fails with a retryable lockstep.Busy; the next attempt finds the
-// request at its position. With Park the failure is not retryable, and the caller waits by Wait. With Try it is not retryable either,
-// and nothing stays in the queue. After MaxWait it is not retryable.
+// Acquire requests the resources. If a grant is expected soon it waits, for at most two seconds or a quarter of the attempt's time. If one
+// stays busy, the request stays in the queue, and those before it stay held unless Try is set. The attempt fails with a retryable lockstep.Busy, and the next
+// attempt finds the request at its position.
 //
 // With HoldOnly no attempt waits in its slot, since the write that frees the resource grants the hold to the request. If the activity's
 // ID is wire.WaitID of the schedule number, the activity waits as Wait does: its attempts follow each other at growing intervals, and the
@@ -55,7 +53,7 @@ func (a *Activities) Acquire(ctx context.Context, p wire.AcquireParams) (wire.Ac
 
 // notAcquired returns the failure of an attempt, begun at a time of this process, that did not get its locks.
 func (a *Activities) notAcquired(
-	ctx context.Context, p wire.AcquireParams, caller wire.Run, req party.Request, began time.Time, err error,
+	ctx context.Context, p wire.AcquireParams, caller wire.Run, req lockcore.StepRequest, began time.Time, err error,
 ) error {
 	info := activity.GetInfo(ctx)
 	switch {
@@ -80,7 +78,7 @@ func (a *Activities) notAcquired(
 // waitForHold returns the failure of an attempt that the worker which frees the lock need not wait for: it completes the activity. err
 // is the error of the request.
 func (a *Activities) waitForHold(
-	ctx context.Context, p wire.AcquireParams, caller wire.Run, req party.Request, began time.Time, err error,
+	ctx context.Context, p wire.AcquireParams, caller wire.Run, req lockcore.StepRequest, began time.Time, err error,
 ) error {
 	info := activity.GetInfo(ctx)
 	var (
@@ -111,7 +109,7 @@ func (a *Activities) waitForHold(
 
 // enter takes the locks. A lock ID of the workflow itself may be held by another run, see package currentrun. A lock ID that the caller
 // chose has no runs.
-func (a *Activities) enter(ctx context.Context, p wire.AcquireParams, caller wire.Run, req party.Request) ([]lockcore.Lease, error) {
+func (a *Activities) enter(ctx context.Context, p wire.AcquireParams, caller wire.Run, req lockcore.StepRequest) ([]lockcore.Lease, error) {
 	switch {
 	case req.Run == "" && p.Try:
 		return a.Locker.TryEnter(ctx, req)
@@ -132,7 +130,7 @@ func lostSince(p wire.AcquireParams) time.Time {
 	return wire.LostSince(p.Started)
 }
 
-func acquireRequest(p wire.AcquireParams, caller wire.Run, info activity.Info) party.Request {
+func acquireRequest(p wire.AcquireParams, caller wire.Run, info activity.Info) lockcore.StepRequest {
 	comment := p.Comment
 	if comment == "" {
 		comment = fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt)
@@ -142,12 +140,11 @@ func acquireRequest(p wire.AcquireParams, caller wire.Run, info activity.Info) p
 		inline = 0
 	}
 	self := identityOf(p.LockID, "", caller)
-	return party.Request{
-		LockID:    self.lockID,
-		Run:       self.run,
+	return lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: self.lockID, Run: self.run, Part: self.part(caller, p.Part), Order: lockcore.Order{Schedule: p.Schedule, Attempt: uint32(max(info.Attempt, 0))}, Saga: p.Saga},
+
 		Resources: p.Resources,
-		Part:      self.part(caller, p.Part),
-		Order:     party.Order{Schedule: p.Schedule, Attempt: uint32(max(info.Attempt, 0))},
+
 		TTL:       time.Duration(p.TTL),
 		Persist:   true,
 		HoldOnly:  p.HoldOnly,
@@ -155,9 +152,9 @@ func acquireRequest(p wire.AcquireParams, caller wire.Run, info activity.Info) p
 		Reacquire: p.Reacquire,
 		LostSince: lostSince(p),
 		NewFence:  p.NewFence,
-		Saga:      p.Saga,
-		Owner:     p.Owner.Of(caller),
-		Started:   p.Started, NeverVictim: p.NeverVictim,
+
+		Owner:   p.Owner.Of(caller),
+		Started: p.Started, NeverVictim: p.NeverVictim,
 		Comment: wire.Cut(comment, 1024),
 		MaxWait: inline,
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
@@ -18,7 +18,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/lockactivities"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // attempt runs one attempt of lockstep.Acquire under an activity ID, and returns its failure.
@@ -54,7 +53,7 @@ func TestAcquire_HoldOnly_WaitsInBackoff(t *testing.T) {
 	require.Len(t, f.rechecked, 1)
 	require.Equal(t, []lockcore.Resource{{Name: "account/2"}}, f.rechecked[0].Resources)
 	require.True(t, f.rechecked[0].HoldOnly)
-	require.Equal(t, party.Order{Schedule: 4, Attempt: 1}, f.rechecked[0].Order)
+	require.Equal(t, lockcore.Order{Schedule: 4, Attempt: 1}, f.rechecked[0].Order)
 
 	for _, id := range []string{"mine", wire.WaitID(5)} {
 		f = &fakeLocker{err: busy}

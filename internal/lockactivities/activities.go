@@ -10,10 +10,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// Locker is the part of a *party.Locker that the activities need.
+// Locker is the part of a *lockcore.Locker that the activities need.
 type Locker interface {
 	currentrun.Locker
 	currentrun.Verifier
@@ -22,7 +21,7 @@ type Locker interface {
 	currentrun.CollectionIdentifier
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
-	Recheck(ctx context.Context, req party.Request) (again time.Duration, err error)
+	Recheck(ctx context.Context, req lockcore.StepRequest) (again time.Duration, err error)
 	WatchFor(resource string)
 }
 
@@ -51,8 +50,8 @@ func Register(registry Registry, locker Locker) {
 	})
 }
 
-// Renew extends leases that Acquire returned, each by the TTL of its request. If one is lost it fails with lockstep.Lost; the others are
-// renewed nevertheless.
+// Renew extends leases that Acquire returned, each by the TTL of its request. If one is lost it fails with lockstep.Lost, after renewing the
+// others.
 func (a *Activities) Renew(ctx context.Context, p wire.RenewParams) (wire.RenewResult, error) {
 	leases, err := a.Locker.Renew(ctx, wire.CoreLeases(p.Leases)...)
 	if err != nil {
@@ -61,7 +60,7 @@ func (a *Activities) Renew(ctx context.Context, p wire.RenewParams) (wire.RenewR
 	return wire.RenewResult{Leases: wire.Leases(leases)}, nil
 }
 
-// Leave ends the parts of the leases. The hold lasts for its HoldTTL, or until Release.
+// Leave ends the parts of leases. The lock is kept for its HoldTTL, or until Release. It has no result.
 func (a *Activities) Leave(ctx context.Context, p wire.LeaveParams) (wire.LeaveResult, error) {
 	return wire.LeaveResult{}, wire.Failure(a.Locker.Leave(ctx, wire.CoreLeases(p.Leases)...))
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
@@ -23,7 +23,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/lockactivities"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,30 +30,30 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fakeLocker records its calls, and answers with err.
 type fakeLocker struct {
 	err      error
-	request  party.Request
+	request  lockcore.StepRequest
 	queued   bool
 	renewed  []lockcore.Lease
 	left     []lockcore.Lease
-	released []party.Release
-	verified []party.Verify
-	bars     []party.Raise
+	released []lockcore.Release
+	verified []lockcore.Verify
+	bars     []lockcore.Raise
 	tended   []string
 	// recheckErr, if not nil, is the error of Recheck instead of err.
 	recheckErr error
-	rechecked  []party.Request
+	rechecked  []lockcore.StepRequest
 	// status is what Status lists.
 	status lockcore.Status
 }
 
-func (f *fakeLocker) Enter(ctx context.Context, req party.Request) ([]lockcore.Lease, error) {
+func (f *fakeLocker) Enter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error) {
 	return f.enter(ctx, req, true)
 }
 
-func (f *fakeLocker) TryEnter(ctx context.Context, req party.Request) ([]lockcore.Lease, error) {
+func (f *fakeLocker) TryEnter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error) {
 	return f.enter(ctx, req, false)
 }
 
-func (f *fakeLocker) enter(_ context.Context, req party.Request, queue bool) ([]lockcore.Lease, error) {
+func (f *fakeLocker) enter(_ context.Context, req lockcore.StepRequest, queue bool) ([]lockcore.Lease, error) {
 	f.request, f.queued = req, queue
 	if f.err != nil {
 		return nil, f.err
@@ -76,21 +75,21 @@ func (f *fakeLocker) Leave(_ context.Context, leases ...lockcore.Lease) error {
 	return f.err
 }
 
-func (f *fakeLocker) ReleaseCommitted(ctx context.Context, of party.Release) ([]lockcore.LostError, error) {
+func (f *fakeLocker) ReleaseCommitted(ctx context.Context, of lockcore.Release) ([]lockcore.LostError, error) {
 	return nil, f.Release(ctx, of)
 }
 
-func (f *fakeLocker) Release(_ context.Context, r party.Release) error {
+func (f *fakeLocker) Release(_ context.Context, r lockcore.Release) error {
 	f.released = append(f.released, r)
 	return f.err
 }
 
-func (f *fakeLocker) Verify(_ context.Context, v party.Verify) error {
+func (f *fakeLocker) Verify(_ context.Context, v lockcore.Verify) error {
 	f.verified = append(f.verified, v)
 	return f.err
 }
 
-func (f *fakeLocker) Raise(_ context.Context, r party.Raise) error {
+func (f *fakeLocker) Raise(_ context.Context, r lockcore.Raise) error {
 	f.bars = append(f.bars, r)
 	return f.err
 }
@@ -107,7 +106,7 @@ func (f *fakeLocker) Replaced(context.Context, string, string, ...string) ([]str
 	return nil, nil
 }
 
-func (f *fakeLocker) Recheck(_ context.Context, req party.Request) (time.Duration, error) {
+func (f *fakeLocker) Recheck(_ context.Context, req lockcore.StepRequest) (time.Duration, error) {
 	f.request, f.rechecked = req, append(f.rechecked, req)
 	return 7 * time.Second, cmp.Or(f.recheckErr, f.err)
 }
@@ -120,7 +119,7 @@ func (f *fakeLocker) WatchFor(resource string) { f.tended = append(f.tended, res
 
 func lease(lockID string) lockcore.Lease {
 	return lockcore.Lease{
-		Resource: "account/1", LockID: lockID, Part: "p", Order: party.Order{Schedule: 1, Attempt: 1},
+		Resource: "account/1", LockID: lockID, Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1},
 		Mode: lockcore.ModeExclusive, Fence: 7, Left: lockcore.Forever, Joined: true,
 	}
 }
@@ -167,10 +166,10 @@ func TestAcquire_Workflow_RequestsInItsName(t *testing.T) {
 	require.Contains(t, f.request.Comment, "lockstep.Acquire")
 	require.NotEmpty(t, f.request.Call)
 	f.request.Comment, f.request.Call = "", ""
-	require.Equal(t, party.Request{
-		LockID: ownLockID, Run: "default-test-run-id", Resources: []lockcore.Resource{{Name: "account/1"}, lockcore.SharedLimit("seats", 3)},
-		Part: "default-test-run-id/p", Order: party.Order{Schedule: 4, Attempt: 1}, TTL: 20 * time.Second, Persist: true, HoldTTL: lockcore.Forever,
-		Reacquire: true, NewFence: true, Saga: "2", Owner: "default-test-namespace/default-test-workflow-id", MaxWait: 2 * time.Second,
+	require.Equal(t, lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: ownLockID, Run: "default-test-run-id", Part: "default-test-run-id/p", Order: lockcore.Order{Schedule: 4, Attempt: 1}, Saga: "2"}, Resources: []lockcore.Resource{{Name: "account/1"}, lockcore.SharedLimit("seats", 3)},
+		TTL: 20 * time.Second, Persist: true, HoldTTL: lockcore.Forever,
+		Reacquire: true, NewFence: true, Owner: "default-test-namespace/default-test-workflow-id", MaxWait: 2 * time.Second,
 	}, f.request)
 }
 
@@ -224,7 +223,7 @@ func TestRelease_RunThatDecidedItWasReset_EndsItsRequestsToo(t *testing.T) {
 			require.NoError(t, err)
 			var labels []string
 			for _, r := range f.released {
-				require.Equal(t, party.LastAttempt(4), r.Order)
+				require.Equal(t, lockcore.LastAttempt(4), r.Order)
 				require.Equal(t, lockID, r.LockID)
 				labels = append(labels, r.Run)
 			}
@@ -253,7 +252,7 @@ func TestRelease_ManyResources_EndsThemInBatches(t *testing.T) {
 		require.LessOrEqual(t, len(r.Resources), 100)
 		require.Equal(t, "mine", r.LockID)
 		require.Empty(t, r.Run)
-		require.Equal(t, party.LastAttempt(9), r.Order)
+		require.Equal(t, lockcore.LastAttempt(9), r.Order)
 		got = append(got, r.Resources...)
 	}
 	require.Equal(t, names, got)
@@ -296,9 +295,9 @@ func TestActivities_Names_AreTheWireNames(t *testing.T) {
 
 func TestVerify_Used_ReleasesNothing(t *testing.T) {
 	t.Parallel()
-	uses := []party.Use{{Resource: "account/1", By: party.LastAttempt(2)}}
+	uses := []lockcore.Use{{Resource: "account/1", By: lockcore.LastAttempt(2)}}
 	since := time.Date(2026, 11, 1, 11, 59, 0, 0, time.UTC)
-	for in, want := range map[string]party.Verify{
+	for in, want := range map[string]lockcore.Verify{
 		``:                              {},
 		`,"run":"default-test-run-id"`:  {},
 		`,"run":"a run before a reset"`: {LostSince: since},
@@ -309,7 +308,7 @@ func TestVerify_Used_ReleasesNothing(t *testing.T) {
 		out, err := call(t, f, "lockstep.Verify", `{"used":[{"resource":"account/1","schedule":2}],"started":"2026-11-01T12:00:00Z"`+in+`}`)
 		require.NoError(t, err)
 		require.JSONEq(t, `{}`, out)
-		require.Equal(t, []party.Verify{want}, f.verified, in)
+		require.Equal(t, []lockcore.Verify{want}, f.verified, in)
 		require.Empty(t, f.released)
 	}
 	f := &fakeLocker{err: &lockcore.LostError{Resource: "account/1"}}
@@ -324,8 +323,8 @@ func TestRelease_Resources_ReleasesAndVerifiesNothing(t *testing.T) {
 	f := &fakeLocker{}
 	_, err := call(t, f, "lockstep.Release", `{"resources":["account/1"],"schedule":3}`)
 	require.NoError(t, err)
-	require.Equal(t, []party.Release{{
-		LockID: ownLockID, Run: "default-test-run-id", Resources: []string{"account/1"}, Order: party.LastAttempt(3),
+	require.Equal(t, []lockcore.Release{{
+		LockID: ownLockID, Run: "default-test-run-id", Resources: []string{"account/1"}, Order: lockcore.LastAttempt(3),
 	}}, f.released)
 	require.Empty(t, f.verified)
 }
@@ -336,7 +335,7 @@ func TestRelease_HandedOver_EndsOnlyRequestsOfTheRunBefore(t *testing.T) {
 	f := &fakeLocker{}
 	_, err := call(t, f, "lockstep.Release", `{"resources":["account/1"],"schedule":3,"run":"before","handed":true}`)
 	require.NoError(t, err)
-	require.Equal(t, []party.Release{{LockID: ownLockID, Run: "before", Resources: []string{"account/1"}, Order: party.LastAttempt(3)}}, f.released)
+	require.Equal(t, []lockcore.Release{{LockID: ownLockID, Run: "before", Resources: []string{"account/1"}, Order: lockcore.LastAttempt(3)}}, f.released)
 }
 
 // All activities without a workflow would be one party.

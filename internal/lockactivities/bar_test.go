@@ -11,7 +11,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 func TestBar_Saga_RaisesItUpToSchedule(t *testing.T) {
@@ -20,8 +19,8 @@ func TestBar_Saga_RaisesItUpToSchedule(t *testing.T) {
 	out, err := call(t, f, wire.ActivityBar, `{"resources":["a","b"],"saga":"2","schedule":7}`)
 	require.NoError(t, err)
 	require.JSONEq(t, `{}`, out)
-	require.Equal(t, []party.Raise{{
-		LockID: ownLockID, Run: "default-test-run-id", Saga: "2", Order: party.LastAttempt(7), Resources: []string{"a", "b"},
+	require.Equal(t, []lockcore.Raise{{
+		LockID: ownLockID, Run: "default-test-run-id", Saga: "2", Order: lockcore.LastAttempt(7), Resources: []string{"a", "b"},
 	}}, f.bars)
 }
 

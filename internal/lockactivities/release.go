@@ -10,7 +10,7 @@ import (
 )
 
 // Release ends the holds and requests of the lock ID on the resources, up to the schedule number. It is not an error if nothing is held.
-// It may be repeated with the same input after an unknown outcome.
+// It has no result.
 func (a *Activities) Release(ctx context.Context, p wire.ReleaseParams) (wire.ReleaseResult, error) {
 	caller, replaced, err := a.caller(ctx, p.LockID, p.Collection)
 	if err != nil {

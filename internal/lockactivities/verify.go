@@ -9,11 +9,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// Verify verifies, by a majority write to each resource, that the workflow holds what it used, and has held it without a gap. It renews these
-// holds, releases nothing, and fails with lockstep.Lost if one is lost. It may be repeated.
+// Verify verifies, by a majority write to each resource, that the workflow has held what it used without a gap. It renews these holds, releases
+// nothing, and fails with lockstep.Lost if one is lost. It has no result.
 //
 // In the SDK's test environment, in which mocked steps take no locks, a hold counts as lost only if there is evidence.
 func (a *Activities) Verify(ctx context.Context, p wire.VerifyParams) (wire.VerifyResult, error) {
@@ -27,12 +26,12 @@ func (a *Activities) Verify(ctx context.Context, p wire.VerifyParams) (wire.Veri
 	if err != nil {
 		return wire.VerifyResult{}, err
 	}
-	v := party.Verify{LockID: caller.LockID(), Run: caller.RunID, Inherits: !currentrun.IsRealClient(activity.GetClient(ctx))}
+	v := lockcore.Verify{LockID: caller.LockID(), Run: caller.RunID, Inherits: !currentrun.IsRealClient(activity.GetClient(ctx))}
 	if p.Inherits || p.Run != "" && p.Run != caller.RunID { // a reset has made the run
 		v.Inherits, v.LostSince = true, wire.LostSince(p.Started)
 	}
 	for _, u := range p.Used {
-		v.Uses = append(v.Uses, party.Use{Resource: u.Resource, By: party.LastAttempt(u.Schedule)})
+		v.Uses = append(v.Uses, lockcore.Use{Resource: u.Resource, By: lockcore.LastAttempt(u.Schedule)})
 	}
 	err = currentrun.Verify(ctx, a.Locker, caller, v)
 	if errors.Is(err, lockcore.ErrLost) {

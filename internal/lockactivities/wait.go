@@ -11,7 +11,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // firstPause and longestPause bound the interval between two checks of a full queue, which doubles.
@@ -20,14 +19,10 @@ const (
 	longestPause = time.Minute
 )
 
-// Wait returns when it is worth repeating a request that a guarded step or Acquire has queued. While it waits, each attempt fails with a
-// retryable lockstep.Busy whose NextRetryDelay is the time until the next check, so that it uses no slot and adds nothing to the history.
-// The worker that grants the lock completes the activity in between; for that, the activity's ID must be wire.WaitID of the request's
-// schedule number. Under another ID, the next attempt finds the grant. While the database cannot be reached, an attempt fails with a
-// retryable lockstep.Unavailable.
-//
-// Wait has no result. The next Acquire, or the next attempt of the step, learns the outcome of the request. If an attempt of Wait itself
-// finds that the request was withdrawn to end a deadlock, it fails with lockstep.Deadlock, which is not retryable.
+// Wait returns when it is worth repeating a request that a guarded step or Acquire has queued. Its attempts fail with a retryable
+// lockstep.Busy, which uses no slot and no history, until the worker that grants the lock completes it. If its ID is not "lockstep-wait-" and
+// the request's schedule number, it ends up to 20 s late. It has no result. If the request gave up to end a deadlock, it or the next Acquire
+// fails with lockstep.Deadlock.
 //
 // A request that found the queue full is not queued. Wait then checks at growing intervals whether there is room.
 //
@@ -61,9 +56,9 @@ func (a *Activities) Wait(ctx context.Context, p wire.WaitParams) error {
 		return wire.UnavailableFailure(pause, nil)
 	}
 	a.Locker.WatchFor(p.Resource.Name)
-	delay, err := a.Locker.Recheck(ctx, party.Request{
-		LockID: self.lockID, Run: self.run, Within: self.within, Resources: []lockcore.Resource{p.Resource}, Part: self.part(caller, p.Part),
-		Order: p.Order, Owner: p.Owner.Of(caller), Started: p.Started, NeverVictim: p.NeverVictim,
+	delay, err := a.Locker.Recheck(ctx, lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: self.lockID, Run: self.run, Within: self.within, Part: self.part(caller, p.Part), Order: p.Order}, Resources: []lockcore.Resource{p.Resource},
+		Owner: p.Owner.Of(caller), Started: p.Started, NeverVictim: p.NeverVictim,
 	})
 	wire.NoteAncestor(err, caller, p.Ancestors)
 	return waitFailure(p.MaxWait, waitedFor(info, began), delay, err)

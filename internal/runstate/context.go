@@ -10,7 +10,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // Locks are the locks that the steps under a context take; see workflows.Locks.
@@ -28,7 +27,7 @@ type Locks struct {
 // refused.
 func (l *Locks) Check() error {
 	err := cmp.Or(
-		party.CheckResources("Locks.Resources", l.Resources), party.CheckTTL("Locks.TTL", l.TTL), party.CheckTTL("Locks.HoldTTL", l.HoldTTL),
+		lockcore.CheckResources("Locks.Resources", l.Resources), lockcore.CheckTTL("Locks.TTL", l.TTL), lockcore.CheckTTL("Locks.HoldTTL", l.HoldTTL),
 		wire.CheckHoldTTL("Locks.HoldTTL", l.HoldTTL), wire.CheckNotNegative("Locks.MaxWait", wire.Duration(l.MaxWait), "as long as it takes"),
 	)
 	if err == nil && l.HoldTTL != 0 && l.HoldTTL < l.TTL {

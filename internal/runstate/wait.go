@@ -11,7 +11,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 const (
@@ -117,8 +116,8 @@ func (t *Step) park(ctx workflow.Context, left time.Duration) error {
 }
 
 // parkedOrder returns the order of the attempt that did not get the locks.
-func (t *Step) parkedOrder() party.Order {
-	return party.Order{Schedule: t.parkedAs, Attempt: t.parked.Attempt}
+func (t *Step) parkedOrder() lockcore.Order {
+	return lockcore.Order{Schedule: t.parkedAs, Attempt: t.parked.Attempt}
 }
 
 // waitError returns the error of a step that has waited for its MaxWait, or was the victim of a deadlock. err is the error of the wait. If

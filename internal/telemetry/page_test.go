@@ -39,10 +39,10 @@ func TestThePageIsTheCatalogue(t *testing.T) {
 
 func spans() string {
 	var b strings.Builder
-	b.WriteString("\n## Spans\n\nInstrumentation scope: `" + telemetry.Scope + "`. A `?` marks optional attributes. The tables below explain attributes and outcomes.\n")
+	b.WriteString("\n## Spans\n\nInstrumentation scope: `" + telemetry.Scope + "`. A `?` marks optional attributes. Attributes and outcomes are explained below.\n")
 	for _, s := range telemetry.Spans {
 		fmt.Fprintf(&b, "\n### `%s`\n\n", s.Name)
-		fmt.Fprintf(&b, "%s. Start and end are the %s's times. Parent: %s.", sentence(s.When), s.Clock, s.Parent)
+		fmt.Fprintf(&b, "%s. Times: the %s's. Parent: %s.", sentence(s.When), s.Clock, s.Parent)
 		if s.Links != "" {
 			fmt.Fprintf(&b, " Links: %s.", s.Links)
 		}
@@ -59,10 +59,10 @@ func spans() string {
 	return b.String() + attributes() + outcomes()
 }
 
-// attributes is a table of all, each once; helped otherwise by another span, with that too.
+// attributes is a list of all, each once; helped otherwise by another span, with that too.
 func attributes() string {
 	var b strings.Builder
-	b.WriteString("\n## Attributes\n\n| attribute | type | |\n| --- | --- | --- |\n")
+	b.WriteString("\n## Attributes\n\nStrings, except where a type is given.\n\n")
 	help, types, order := map[string][]string{}, map[string]string{}, []string(nil)
 	take := func(all []telemetry.Attribute) {
 		for _, a := range all {
@@ -82,14 +82,14 @@ func attributes() string {
 	}
 	take(telemetry.LostEvent.Attributes)
 	for _, key := range order {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", key, types[key], strings.Join(help[key], "; or "))
+		fmt.Fprintf(&b, "- `%s`%s: %s\n", key, map[string]string{"int": " (int)"}[types[key]], strings.Join(help[key], "; or "))
 	}
 	return b.String()
 }
 
 func outcomes() string {
 	var b strings.Builder
-	b.WriteString("\n## Outcomes\n\n| outcome | of | |\n| --- | --- | --- |\n")
+	b.WriteString("\n## Outcomes\n\n")
 	type outcome struct{ name, help string }
 	of, order := map[outcome][]string{}, []outcome(nil)
 	for _, s := range telemetry.Spans {
@@ -103,7 +103,7 @@ func outcomes() string {
 	}
 	slices.SortStableFunc(order, func(a, b outcome) int { return strings.Compare(a.name, b.name) })
 	for _, o := range order {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", o.name, strings.Join(of[o], ", "), o.help)
+		fmt.Fprintf(&b, "- `%s` (%s): %s\n", o.name, strings.Join(of[o], ", "), o.help)
 	}
 	return b.String()
 }
@@ -111,14 +111,18 @@ func outcomes() string {
 func sentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 func list(all []telemetry.Attribute) string {
-	names := make([]string, len(all))
-	for i, a := range all {
-		names[i] = "`" + a.Key + "`"
-		if a.Optional {
-			names[i] += "?"
+	var names []string
+	for _, a := range all {
+		name := "`" + a.Key + "`"
+		if strings.HasPrefix(a.Key, "lock.blocked_by.") {
+			name = "`lock.blocked_by.*`"
 		}
+		if a.Optional {
+			name += "?"
+		}
+		names = append(names, name)
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(slices.Compact(names), ", ")
 }
 
 func event(e telemetry.Event) string {
@@ -131,11 +135,11 @@ func event(e telemetry.Event) string {
 
 func metrics() string {
 	var b strings.Builder
-	b.WriteString("\n## Metrics\n\n| name | kind | unit | what | recorded | attributes |\n| --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("\n## Metrics\n\n")
 	for _, m := range telemetry.Metrics {
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | `%s` |\n", m.Name, m.Kind, m.Unit, m.Help, m.When, strings.Join(m.Attributes, "`, `"))
+		fmt.Fprintf(&b, "- `%s` (%s, %s): %s; recorded %s. Attributes: `%s`\n", m.Name, m.Kind, m.Unit, m.Help, m.When, strings.Join(m.Attributes, "`, `"))
 	}
-	b.WriteString("\nUpper bounds of the histograms' buckets, unless a view of yours sets others:\n\n| histogram | bounds |\n| --- | --- |\n")
+	b.WriteString("\nUpper bounds of the histograms' buckets, unless a view of yours sets others:\n\n")
 	of, order := map[string][]string{}, []string(nil)
 	for _, m := range telemetry.Metrics {
 		if len(m.Buckets) == 0 {
@@ -148,7 +152,7 @@ func metrics() string {
 		of[bounds] = append(of[bounds], "`"+m.Name+"`")
 	}
 	for _, bounds := range order {
-		fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(of[bounds], ", "), bounds)
+		fmt.Fprintf(&b, "- %s: %s\n", strings.Join(of[bounds], ", "), bounds)
 	}
 	return b.String()
 }

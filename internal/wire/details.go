@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // The server keeps the failure of an attempt that will be retried only if it is under 4 KB; otherwise it drops the type and the
@@ -17,19 +16,27 @@ const (
 
 // BusyDetails are the details of [FailureBusy]; the fields are those of lockcore.BusyError.
 type BusyDetails struct {
-	Resource string   `json:"resource"`
-	LockID   string   `json:"lockId,omitempty"`
-	Position int      `json:"position,omitempty"`
-	Holders  []Holder `json:"holders,omitempty"`
-	RetryIn  Duration `json:"retryIn,omitempty"`
-	// MoreHolders counts the holders that were left out to keep the failure small.
-	MoreHolders  int       `json:"moreHolders,omitempty"`
-	Waiting      int       `json:"waiting,omitempty"`
-	Full         bool      `json:"full,omitempty"`
-	Note         string    `json:"note,omitempty"`
+	Resource string `json:"resource"`
+	LockID   string `json:"lockId,omitempty"`
+	// Position in the queue, from 1; 0 if the request is not queued.
+	Position int `json:"position,omitempty"`
+	// Holders block the request.
+	Holders []Holder `json:"holders,omitempty"`
+	// RetryIn is the time until they have expired, unless they renew.
+	RetryIn Duration `json:"retryIn,omitempty"`
+	// MoreHolders is the number of holders that were left out.
+	MoreHolders int `json:"moreHolders,omitempty"`
+	// Waiting is the length of the queue.
+	Waiting int `json:"waiting,omitempty"`
+	// Full is set if the queue is full.
+	Full bool `json:"full,omitempty"`
+	// Note explains the wait, for people.
+	Note string `json:"note,omitempty"`
+	// NotHeldSince is the server's time since which the lock ID is known not to have held the resource.
 	NotHeldSince time.Time `json:"notHeldSince,omitzero"`
-	At           time.Time `json:"at,omitzero"`
-	// NeverRan is the Part of the step if it is certain that no attempt of this scheduling has run the step's code.
+	// At is the server's time of these answers.
+	At time.Time `json:"at,omitzero"`
+	// NeverRan is the part of a guarded step, if its code is known not to have run.
 	NeverRan string `json:"neverRan,omitempty"`
 }
 
@@ -72,44 +79,46 @@ type ParkedDetails struct {
 	BusyDetails
 	// Attempt is the attempt that did not get its locks.
 	Attempt uint32 `json:"attempt"`
-	// Unavailable is set if the database did not answer. Then Resource is the first one that was requested, and it is not known
-	// whether the request is in a queue.
+	// Unavailable is set if the database did not answer. Then Resource is the first one that was requested.
 	Unavailable bool `json:"unavailable,omitempty"`
 }
 
 // LostDetails are the details of [FailureLost].
 type LostDetails struct {
-	Resource string      `json:"resource"`
-	LockID   string      `json:"lockId,omitempty"`
-	Part     string      `json:"part,omitempty"`
-	Order    party.Order `json:"order"`
-	By       string      `json:"by,omitempty"`
-	Reason   string      `json:"reason,omitempty"`
+	Resource string         `json:"resource"`
+	LockID   string         `json:"lockId,omitempty"`
+	Part     string         `json:"part,omitempty"`
+	Order    lockcore.Order `json:"order"`
+	By       string         `json:"by,omitempty"`
+	Reason   string         `json:"reason,omitempty"`
 }
 
 func (d LostDetails) lockError() error { return (*lockcore.LostError)(&d) }
 
 // SupersededDetails are the details of [FailureSuperseded].
 type SupersededDetails struct {
-	Resource string      `json:"resource"`
-	LockID   string      `json:"lockId,omitempty"`
-	Part     string      `json:"part,omitempty"`
-	Order    party.Order `json:"order"`
-	By       party.Order `json:"by"`
-	Released bool        `json:"released,omitempty"`
-	Reason   string      `json:"reason,omitempty"`
+	Resource string `json:"resource"`
+	LockID   string `json:"lockId,omitempty"`
+	Part     string `json:"part,omitempty"`
+	// Order is the order of the request.
+	Order lockcore.Order `json:"order"`
+	// By is the order of the later request or the release.
+	By       lockcore.Order `json:"by"`
+	Released bool           `json:"released,omitempty"`
+	Reason   string         `json:"reason,omitempty"`
 }
 
 func (d SupersededDetails) lockError() error { return (*lockcore.SupersededError)(&d) }
 
 // DeadlockDetails are the details of [FailureDeadlock].
 type DeadlockDetails struct {
-	Resource     string      `json:"resource"`
-	LockID       string      `json:"lockId,omitempty"`
-	Part         string      `json:"part,omitempty"`
-	Order        party.Order `json:"order"`
-	Cycle        string      `json:"cycle,omitempty"`
-	NotHeldSince time.Time   `json:"notHeldSince,omitzero"`
+	Resource string         `json:"resource"`
+	LockID   string         `json:"lockId,omitempty"`
+	Part     string         `json:"part,omitempty"`
+	Order    lockcore.Order `json:"order"`
+	Cycle    string         `json:"cycle,omitempty"`
+	// NotHeldSince is as in [BusyDetails].
+	NotHeldSince time.Time `json:"notHeldSince,omitzero"`
 	// NeverRan is as in [BusyDetails].
 	NeverRan string `json:"neverRan,omitempty"`
 }
@@ -130,16 +139,21 @@ func (d DeadlockDetails) lockError() error {
 type OtherRunDetails struct {
 	Resource string `json:"resource"`
 	LockID   string `json:"lockId,omitempty"`
-	Run      string `json:"run,omitempty"`
-	Other    string `json:"other,omitempty"`
+	// Run is the run of the request.
+	Run string `json:"run,omitempty"`
+	// Other is the run that holds.
+	Other string `json:"other,omitempty"`
 }
 
-func (d OtherRunDetails) lockError() error { return (*party.OtherRunError)(&d) }
+func (d OtherRunDetails) lockError() error { return (*lockcore.OtherRunError)(&d) }
 
 // InvalidDetails are the details of [FailureInvalid].
 type InvalidDetails struct {
+	// Field is the name of the field.
 	Field string `json:"field"`
+	// Value is its value, shortened.
 	Value string `json:"value,omitempty"`
+	// Bound describes the accepted values.
 	Bound string `json:"bound,omitempty"`
 	// NeverRan is as in [BusyDetails].
 	NeverRan string `json:"neverRan,omitempty"`

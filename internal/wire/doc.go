@@ -11,8 +11,8 @@
 // The file testdata/wire.golden.json holds every format, and a test compares it.
 //
 //	workflow worker                        history                       activity worker
-//	Guard ──────────── header lockstep-guard ──────────────▶ party.Request
-//	RuleFacts ──────── header lockstep-rule ───────────────▶ party.Request
+//	Guard ──────────── header lockstep-guard ──────────────▶ lockcore.StepRequest
+//	RuleFacts ──────── header lockstep-rule ───────────────▶ lockcore.StepRequest
 //	AcquireParams … ── input of lockstep.Acquire … ────────▶ lockcore calls
 //	lockcore.LostError ◀── failure lockstep.Lost ─────────── lockcore.LostError
 //

@@ -8,7 +8,6 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // LockError returns the lockcore error in err's chain, or the one that an application failure in its chain stands for; otherwise nil.
@@ -45,7 +44,7 @@ func StepLoss(err error) (lost *lockcore.LostError, ok bool) {
 }
 
 func coreError(err error) error {
-	return cmp.Or(as[*party.OtherRunError](err), as[*lockcore.LostError](err), as[*lockcore.SupersededError](err),
+	return cmp.Or(as[*lockcore.OtherRunError](err), as[*lockcore.LostError](err), as[*lockcore.SupersededError](err),
 		as[*lockcore.DeadlockError](err), as[*lockcore.InvalidError](err), as[*lockcore.BusyError](err))
 }
 

@@ -11,7 +11,6 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 const (
@@ -32,7 +31,7 @@ func Failure(err error) error {
 		return nil
 	}
 	switch e := coreError(err).(type) { //nolint:errorlint // it is what coreError has found
-	case *party.OtherRunError:
+	case *lockcore.OtherRunError:
 		return temporal.NewApplicationErrorWithOptions(text(e, e.LockID), FailureOtherRun,
 			temporal.ApplicationErrorOptions{Details: []any{OtherRunDetails(*e)}})
 	case *lockcore.LostError:
@@ -82,7 +81,7 @@ func DeadlockFailure(deadlock *lockcore.DeadlockError, neverRan string) error {
 // zombie, whose failure Temporal ignores. Or an operator has reset the activity: its attempts count from 1 again, and will soon exceed
 // the earlier ones. A release by the workflow is not an attempt.
 func supersededFailure(e *lockcore.SupersededError) error {
-	byAttempt := e.By.Schedule == e.Order.Schedule && (!e.Released || e.By.Attempt > 0 && e.By != party.LastAttempt(e.By.Schedule))
+	byAttempt := e.By.Schedule == e.Order.Schedule && (!e.Released || e.By.Attempt > 0 && e.By != lockcore.LastAttempt(e.By.Schedule))
 	o := temporal.ApplicationErrorOptions{NonRetryable: !byAttempt, Details: []any{SupersededDetails(*e)}}
 	if byAttempt {
 		o.NextRetryDelay = supersededDelay
@@ -129,7 +128,7 @@ func TriedFailure(err error, neverRan string) error {
 
 // ParkFailure returns the failure of an attempt after which the workflow waits: the locks are busy, the queue is full, or the database
 // does not answer. Any other error is an ordinary failure. neverRan is as in [BusyDetails].
-func ParkFailure(err error, req party.Request, neverRan string) error {
+func ParkFailure(err error, req lockcore.StepRequest, neverRan string) error {
 	var (
 		busy   *lockcore.BusyError
 		layout *lockcore.LayoutError

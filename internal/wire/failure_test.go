@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -17,8 +17,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // throughHistory returns an activity's error as workflow code gets it from the history.
@@ -49,15 +47,15 @@ func conditions() map[string]error {
 			},
 		},
 		"lost": &lockcore.LostError{
-			Resource: "account/1", LockID: "mine", Part: "3/Debit", Order: party.Order{Schedule: 1, Attempt: 2}, By: "other", Reason: "forced",
+			Resource: "account/1", LockID: "mine", Part: "3/Debit", Order: lockcore.Order{Schedule: 1, Attempt: 2}, By: "other", Reason: "forced",
 		},
 		"superseded": &lockcore.SupersededError{
-			Resource: "account/1", LockID: "mine", Part: "3/Debit", Order: party.Order{Schedule: 1, Attempt: 2},
-			By: party.LastAttempt(9), Released: true,
+			Resource: "account/1", LockID: "mine", Part: "3/Debit", Order: lockcore.Order{Schedule: 1, Attempt: 2},
+			By: lockcore.LastAttempt(9), Released: true,
 		},
-		"deadlock": &lockcore.DeadlockError{Resource: "account/1", LockID: "mine", Part: "3/Debit", Order: party.Order{Schedule: 1}, Cycle: "a waits for b"},
+		"deadlock": &lockcore.DeadlockError{Resource: "account/1", LockID: "mine", Part: "3/Debit", Order: lockcore.Order{Schedule: 1}, Cycle: "a waits for b"},
 		"invalid":  &lockcore.InvalidError{Field: "resource", Value: `""`, Bound: "1 to 512 bytes"},
-		"otherRun": &party.OtherRunError{Resource: "r", LockID: "n/w", Run: "r2", Other: "r1"},
+		"otherRun": &lockcore.OtherRunError{Resource: "r", LockID: "n/w", Run: "r2", Other: "r1"},
 	}
 }
 
@@ -83,15 +81,15 @@ func TestTypedError_EveryCondition_KeepsItsType(t *testing.T) {
 
 func TestSupersededFailure_ByAnAttempt_IsRetryable(t *testing.T) {
 	t.Parallel()
-	first := party.Order{Schedule: 4, Attempt: 1}
+	first := lockcore.Order{Schedule: 4, Attempt: 1}
 	for name, tc := range map[string]struct {
 		err       lockcore.SupersededError
 		retryable bool
 	}{
-		"later attempt":     {lockcore.SupersededError{Order: first, By: party.Order{Schedule: 4, Attempt: 3}}, true},
-		"later scheduling":  {lockcore.SupersededError{Order: first, By: party.Order{Schedule: 5, Attempt: 1}}, false},
-		"attempt that left": {lockcore.SupersededError{Order: first, By: party.Order{Schedule: 4, Attempt: 3}, Released: true}, true},
-		"release":           {lockcore.SupersededError{Order: first, By: party.LastAttempt(4), Released: true}, false},
+		"later attempt":     {lockcore.SupersededError{Order: first, By: lockcore.Order{Schedule: 4, Attempt: 3}}, true},
+		"later scheduling":  {lockcore.SupersededError{Order: first, By: lockcore.Order{Schedule: 5, Attempt: 1}}, false},
+		"attempt that left": {lockcore.SupersededError{Order: first, By: lockcore.Order{Schedule: 4, Attempt: 3}, Released: true}, true},
+		"release":           {lockcore.SupersededError{Order: first, By: lockcore.LastAttempt(4), Released: true}, false},
 	} {
 		var app *temporal.ApplicationError
 		require.ErrorAs(t, Failure(&tc.err), &app)
@@ -201,7 +199,7 @@ func TestBusyDelay_Position_GrowsFromTheHead(t *testing.T) {
 }
 
 func sentinel(err error) error {
-	for _, s := range []error{lockcore.ErrBusy, lockcore.ErrLost, lockcore.ErrSuperseded, lockcore.ErrDeadlock, lockcore.ErrInvalid, party.ErrOtherRun} {
+	for _, s := range []error{lockcore.ErrBusy, lockcore.ErrLost, lockcore.ErrSuperseded, lockcore.ErrDeadlock, lockcore.ErrInvalid, lockcore.ErrOtherRun} {
 		if errors.Is(err, s) {
 			return s
 		}

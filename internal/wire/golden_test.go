@@ -12,7 +12,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // filled returns a value of which every exported field, at every depth, is set.
@@ -130,8 +129,8 @@ func TestGolden_WireFormat_IsUnchanged(t *testing.T) {
 func failures(t *testing.T) map[string]any {
 	t.Helper()
 	busy, lost, superseded := filled[lockcore.BusyError](), filled[lockcore.LostError](), filled[lockcore.SupersededError]()
-	deadlock, invalid, other := filled[lockcore.DeadlockError](), filled[lockcore.InvalidError](), filled[party.OtherRunError]()
-	req := party.Request{LockID: "lock", Resources: []lockcore.Resource{lockcore.Exclusive("b"), lockcore.Exclusive("a")}, Order: party.Order{Schedule: 2, Attempt: 3}}
+	deadlock, invalid, other := filled[lockcore.DeadlockError](), filled[lockcore.InvalidError](), filled[lockcore.OtherRunError]()
+	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: "lock", Order: lockcore.Order{Schedule: 2, Attempt: 3}}, Resources: []lockcore.Resource{lockcore.Exclusive("b"), lockcore.Exclusive("a")}}
 	all := map[string]any{}
 	for name, err := range map[string]error{
 		"busy": wire.Failure(&busy), "lost": wire.Failure(&lost), "superseded": wire.Failure(&superseded), "deadlock": wire.Failure(&deadlock),
@@ -151,7 +150,7 @@ func failures(t *testing.T) map[string]any {
 func TestLockError_FailureWithAllFields_IsReadBack(t *testing.T) {
 	t.Parallel()
 	busy, lost, superseded := filled[lockcore.BusyError](), filled[lockcore.LostError](), filled[lockcore.SupersededError]()
-	deadlock, invalid, other := filled[lockcore.DeadlockError](), filled[lockcore.InvalidError](), filled[party.OtherRunError]()
+	deadlock, invalid, other := filled[lockcore.DeadlockError](), filled[lockcore.InvalidError](), filled[lockcore.OtherRunError]()
 	for _, err := range []error{&busy, &lost, &superseded, &deadlock, &invalid, &other} {
 		require.Equal(t, err, wire.LockError(recorded(t, wire.Failure(err))))
 	}

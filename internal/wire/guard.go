@@ -11,7 +11,6 @@ import (
 	"go.temporal.io/sdk/converter"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // Guard is the payload of [HeaderKey]: the locks that a step takes at entry.
@@ -32,7 +31,7 @@ type Guard struct {
 	Reacquire bool `json:"reacquire,omitempty"`
 	// NewFence requests a new fence even if the lock is held already. A compensation of a step has that of its bar.
 	NewFence bool `json:"newFence,omitempty"`
-	// Saga is the innermost saga of the step, by which [ActivityBar] finds it; absent outside of sagas.
+	// Saga is the path of the innermost saga, such as 2/5, by which [ActivityBar] finds its steps; absent outside of sagas.
 	Saga string `json:"saga,omitempty"`
 	// Owner of the lock ID; absent means the workflow.
 	Owner Owner `json:"owner,omitzero"`
@@ -44,8 +43,8 @@ type Guard struct {
 	MaxWait Duration `json:"maxWait,omitempty"`
 	// Undoes is the Part of the step that this compensation undoes. Its resources include those of the step.
 	Undoes string `json:"undoes,omitempty"`
-	// Inherits is set in a run that a reset has made. The runs before it may have released what its history shows as held, so a resource that
-	// HeldSince names is lost only if there is evidence of a loss, by any run of the workflow: see [LostSince].
+	// Inherits is set in a run that a reset has made. A lock then counts as lost only if there is evidence of a loss, by any run of the
+	// workflow since a minute before Started: the runs before it may have released what its history shows as held.
 	Inherits bool `json:"inherits,omitempty"`
 	// Started is the start of the workflow run.
 	Started time.Time `json:"started,omitzero"`
@@ -54,8 +53,7 @@ type Guard struct {
 	// Run is the run that wrote the guard. If another run executes the step, it was made by a reset and has the step from the run
 	// before: then Held is ignored, and the step may have run.
 	Run string `json:"run,omitempty"`
-	// Collection is the ID of the collection in which the workflow's worker keeps its locks, if known. A worker with another
-	// collection refuses the step.
+	// Collection is the ID of the collection of the locks, if known. A worker with another one refuses.
 	Collection string `json:"collection,omitempty"`
 	// Ancestors are the workflow IDs of the parent and the root of a child workflow.
 	Ancestors []string `json:"ancestors,omitempty"`
@@ -95,7 +93,7 @@ func (g Guard) Reacquires() bool { return g.Reacquire || g.Scope == ScopeStep }
 
 // Request returns the request that one attempt of the step makes. In scope step the step has a lock ID of its own, to which losses do
 // not apply: it takes its locks again each time.
-func (g Guard) Request(run Run, attempt int32, comment string) party.Request {
+func (g Guard) Request(run Run, attempt int32, comment string) lockcore.StepRequest {
 	var lostSince time.Time
 	if g.inherits(run) && !g.Reacquires() {
 		lostSince = LostSince(g.Started)
@@ -104,22 +102,20 @@ func (g Guard) Request(run Run, attempt int32, comment string) party.Request {
 	if g.Scope == ScopeStep {
 		lockID, within, holdTTL = run.StepLockID(g.Part), lockID, 0
 	}
-	return party.Request{
-		LockID:    lockID,
-		Within:    within,
-		Run:       run.RunID,
+	return lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: lockID, Within: within, Run: run.RunID, Part: run.Part(g.Part), Order: lockcore.Order{Schedule: g.Schedule, Attempt: uint32(max(attempt, 0))}, Saga: g.Saga},
+
 		Resources: g.Resources,
-		Part:      run.Part(g.Part),
-		Order:     party.Order{Schedule: g.Schedule, Attempt: uint32(max(attempt, 0))},
+
 		TTL:       time.Duration(g.TTL),
 		Persist:   g.Keeps(),
 		HoldTTL:   holdTTL,
 		Reacquire: g.Reacquires(),
 		LostSince: lostSince,
 		NewFence:  g.NewFence && g.Undoes == "",
-		Saga:      g.Saga,
-		Owner:     g.Owner.Of(run),
-		Started:   g.Started, NeverVictim: g.NeverVictim,
+
+		Owner:   g.Owner.Of(run),
+		Started: g.Started, NeverVictim: g.NeverVictim,
 		Comment: Cut(comment, 1024),
 	}
 }
@@ -159,7 +155,7 @@ func Stronger(a, b lockcore.Resource) lockcore.Resource {
 // isInvalid reports whether no request may have the mode and the limit of r. The default mode is exclusive.
 func isInvalid(r lockcore.Resource) bool {
 	r.Mode = cmp.Or(r.Mode, lockcore.ModeExclusive)
-	return party.CheckMode("", r) != nil
+	return lockcore.CheckMode("", r) != nil
 }
 
 func isShared(r lockcore.Resource) bool { return r.Mode == lockcore.ModeShared }

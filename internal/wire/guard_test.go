@@ -10,7 +10,6 @@ import (
 	commonpb "go.temporal.io/api/common/v1"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 func guardPayload(text string) *commonpb.Payload {
@@ -63,9 +62,9 @@ func TestGuardRequest_EachScope_NamesItsParty(t *testing.T) {
 	require.NoError(t, err)
 	run := Run{Namespace: "n", WorkflowID: strings.Repeat("w", 600), RunID: "r"}
 	req := g.Request(run, 7, strings.Repeat("x", 2000))
-	require.Equal(t, party.Request{
-		LockID: run.LockID(), Run: "r", Resources: g.Resources, Part: "r/3/Debit", Order: party.Order{Schedule: 4, Attempt: 7},
-		TTL: 30 * time.Second, Persist: true, HoldTTL: lockcore.Forever, Reacquire: true, NewFence: true, Saga: "1", Owner: "me", Comment: strings.Repeat("x", 1024),
+	require.Equal(t, lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: run.LockID(), Run: "r", Part: "r/3/Debit", Order: lockcore.Order{Schedule: 4, Attempt: 7}, Saga: "1"}, Resources: g.Resources,
+		TTL: 30 * time.Second, Persist: true, HoldTTL: lockcore.Forever, Reacquire: true, NewFence: true, Owner: "me", Comment: strings.Repeat("x", 1024),
 	}, req)
 
 	g.Undoes = "2/Debit"

@@ -36,10 +36,14 @@ func CoreLeases(in []Lease) []lockcore.Lease {
 // Holder is a [lockcore.Holder] whose durations other languages can read.
 type Holder struct {
 	lockcore.Holder
-	State     lockcore.State `json:"state,omitempty"`
-	ExpiresIn Duration       `json:"expiresIn,omitempty"`
-	Silent    Duration       `json:"silent,omitempty"`
-	HoldTTL   Duration       `json:"holdTtl,omitempty"`
+	// State is holding, claimed (granted, and not confirmed yet) or draining (cut off).
+	State lockcore.State `json:"state,omitempty"`
+	// ExpiresIn is the time until it expires, unless it renews.
+	ExpiresIn Duration `json:"expiresIn,omitempty"`
+	// Silent is the time since the last sign of life.
+	Silent Duration `json:"silent,omitempty"`
+	// HoldTTL is that of a kept hold.
+	HoldTTL Duration `json:"holdTtl,omitempty"`
 }
 
 func holderOf(h lockcore.Holder) Holder {

@@ -58,25 +58,25 @@ func FuncName(f reflect.Value) string {
 
 // Types of application failures.
 const (
-	// FailureBusy carries [BusyDetails]. Benign. Retryable, unless the request was not to queue.
+	// FailureBusy: other parties hold the lock, or wait ahead. Benign. Retryable, except after MaxWait or with Try.
 	FailureBusy = "lockstep.Busy"
-	// FailureParked carries [ParkedDetails]. Benign and not retryable: the workflow runs [ActivityWait] and then schedules the step again.
+	// FailureParked: with Park, the lock is busy, the queue is full, or the database cannot be reached. Benign and not retryable: the workflow runs
+	// [ActivityWait] and then schedules the step again.
 	FailureParked = "lockstep.Parked"
-	// FailureLost carries [LostDetails]. Not retryable.
+	// FailureLost: the lock was lost, and others may have held it. Not retryable.
 	FailureLost = "lockstep.Lost"
-	// FailureSuperseded carries [SupersededDetails]. Not retryable, unless a later attempt of the same scheduling came first.
+	// FailureSuperseded: a release or a later request came first. Not retryable, unless it was a later attempt of the same scheduling.
 	FailureSuperseded = "lockstep.Superseded"
-	// FailureDeadlock carries [DeadlockDetails]. Not retryable, because the saga must release what it holds first.
+	// FailureDeadlock: the request gave up to end a deadlock. Not retryable, because the saga must release what it holds first.
 	FailureDeadlock = "lockstep.Deadlock"
-	// FailureInvalid carries [InvalidDetails]. Not retryable.
+	// FailureInvalid: the input is never accepted. Not retryable.
 	FailureInvalid = "lockstep.Invalid"
-	// FailureUnavailable means that the database, or the worker's configuration, failed. Retryable.
+	// FailureUnavailable: the database, or the worker's configuration, failed. Retryable.
 	FailureUnavailable = "lockstep.Unavailable"
-	// FailureOtherRun carries [OtherRunDetails]: another run of the workflow holds the lock, and Temporal does not report the run that
-	// asks as the current one. Retryable, because Temporal's answer may have been out of date.
+	// FailureOtherRun: another run of the workflow holds the lock, and this one is not the current run, according to Temporal. Retryable,
+	// because its answer may have been out of date.
 	FailureOtherRun = "lockstep.OtherRun"
-	// FailureOtherCollection means that the worker keeps its locks in another collection than the workflow's worker. Retryable, because
-	// another worker may take the next attempt.
+	// FailureOtherCollection: the worker has another collection. Retryable, because another worker may take the next attempt.
 	FailureOtherCollection = "lockstep.OtherCollection"
 	// FailureResultPending means that a guarded activity returned activity.ErrResultPending. Not retryable.
 	FailureResultPending = "lockstep.ResultPending"

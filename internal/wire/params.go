@@ -4,28 +4,25 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // AcquireParams is the input of [ActivityAcquire].
 type AcquireParams struct {
-	// LockID names the hold; absent means that of the calling workflow.
+	// LockID names the hold; absent means that of the calling workflow, the same for all its runs. Required outside of workflows.
 	LockID string `json:"lockId,omitempty"`
-	// Resources are taken in the order of their names: 1 to 100, no name twice. If one is busy, those before it stay held, unless Try is
-	// set.
+	// Resources are taken in the order of their names: 1 to 100, no name twice.
 	Resources []lockcore.Resource `json:"resources"`
-	// Part names the user of the hold within the lock ID. Absent is a name too: that of the only user.
+	// Part names the user of the hold within the lock ID.
 	Part string `json:"part,omitempty"`
-	// Schedule numbers the caller's requests. After a release, an acquire needs a greater number, because the release ends everything
-	// that was requested up to its own number.
+	// Schedule numbers the caller's requests. A release ends everything that was requested up to its own number, so an acquire after it
+	// needs a greater one.
 	Schedule uint32 `json:"schedule,omitempty"`
-	// TTL is the time within which the part must be renewed; absent means the worker's default.
+	// TTL is the time within which the part must be renewed; absent means the worker's setting, by default 30s.
 	TTL Duration `json:"ttl,omitempty"`
-	// HoldTTL is the time for which the hold lasts without being extended; absent means the worker's default.
+	// HoldTTL is the time for which the hold lasts without being extended; absent means the worker's setting, by default 1h.
 	HoldTTL Duration `json:"holdTtl,omitempty"`
-	// HoldOnly takes the hold and no part of it: the hold lasts for HoldTTL, no process renews it, and a release frees it at once. It
-	// is for locks that a workflow holds rather than a process. If the activity's ID is WaitID(Schedule), the worker that frees the
-	// lock completes the activity: see AcquireResult. TTL is ignored, but must not exceed HoldTTL.
+	// HoldOnly takes the hold and no part of it: no process renews it, it lasts for HoldTTL, and a release frees it at once. If the activity's ID is "lockstep-wait-" and the schedule number, the worker
+	// that frees the lock completes the activity. TTL must not exceed HoldTTL.
 	HoldOnly bool `json:"holdOnly,omitempty"`
 	// Reacquire takes the lock again if it was lost, instead of failing with FailureLost.
 	Reacquire bool `json:"reacquire,omitempty"`
@@ -33,7 +30,7 @@ type AcquireParams struct {
 	NewFence bool `json:"newFence,omitempty"`
 	// Saga is as in [Guard].
 	Saga string `json:"saga,omitempty"`
-	// Owner of the lock ID, for people and for deadlock detection; absent means the workflow.
+	// Owner is for people and for deadlock detection: a text, or {"workflow": "ID"}; absent means the workflow.
 	Owner Owner `json:"owner,omitzero"`
 	// Comment is for people; absent means the activity's type and ID.
 	Comment string `json:"comment,omitempty"`
@@ -41,9 +38,8 @@ type AcquireParams struct {
 	Park bool `json:"park,omitempty"`
 	// Try requests the locks without queueing: FailureBusy is not retryable, and nothing is left in a queue.
 	Try bool `json:"try,omitempty"`
-	// MaxWait bounds the wait for a busy lock, from the scheduling of the activity. An attempt after that time that finds it busy fails
-	// with a FailureBusy that is not retryable; a release up to Schedule removes the request from the queue. It must not be combined
-	// with Park or Try. Absent means as long as it takes.
+	// MaxWait bounds the wait for a busy lock, from the scheduling of the activity. After it, FailureBusy is not retryable, and a release
+	// up to Schedule removes the request from the queue. It must not be combined with Park or Try. Absent means as long as it takes.
 	MaxWait Duration `json:"maxWait,omitempty"`
 	// Started is the start of the workflow run.
 	Started time.Time `json:"started,omitzero"`
@@ -60,26 +56,29 @@ type AcquireParams struct {
 // Check returns a *lockcore.InvalidError if MaxWait is negative.
 func (p AcquireParams) Check() error { return CheckNotNegative("maxWait", p.MaxWait, asLongAsItTakes) }
 
-// AcquireResult is the result of [ActivityAcquire]. The result of an attempt names all resources. If a worker that freed a lock has
-// completed the activity, the result names only the resource that was granted, or there is none: then the caller acquires again, with a
-// greater Schedule.
+// AcquireResult is the result of [ActivityAcquire].
 type AcquireResult struct {
-	LockID string  `json:"lockId"`
+	LockID string `json:"lockId"`
+	// Leases has one lease for each resource. If a worker that freed a lock has completed the activity, it has at most that of the resource
+	// that was granted: acquire again, with a greater schedule number.
 	Leases []Lease `json:"leases"`
 }
 
 // RenewParams is the input of [ActivityRenew].
 type RenewParams struct {
+	// Leases lists leases as Acquire returned them.
 	Leases []Lease `json:"leases"`
 }
 
 // RenewResult is the result of [ActivityRenew].
 type RenewResult struct {
+	// Leases lists the renewed leases.
 	Leases []Lease `json:"leases"`
 }
 
 // LeaveParams is the input of [ActivityLeave].
 type LeaveParams struct {
+	// Leases lists leases as Acquire returned them.
 	Leases []Lease `json:"leases"`
 }
 
@@ -88,27 +87,27 @@ type LeaveResult struct{}
 
 // ReleaseParams is the input of [ActivityRelease].
 type ReleaseParams struct {
-	// LockID names the holds that end; absent means that of the calling workflow.
+	// LockID is as in [AcquireParams].
 	LockID string `json:"lockId,omitempty"`
-	// Step, if not empty, is the Part of a guard of scope step, and selects the lock ID of that step.
+	// Step is the part of a guard of scope step, and selects the lock ID of that step.
 	Step string `json:"step,omitempty"`
 	// Resources lists the names to release, any number.
 	Resources []string `json:"resources"`
-	// Schedule is the highest number of the requests that end; later requests stay. A release that is repeated after an unknown outcome
-	// has the same number; every other release has another one.
+	// Schedule is the highest number of the requests that end; later requests stay. Every release has its own number, except a repeated
+	// one. Without a number, a release with a LockID refuses no later request.
 	Schedule uint32 `json:"schedule,omitempty"`
-	// Leases are left first, so that their parts do not exclude others until their TTL ends.
+	// Leases are left first, so that their parts do not keep others out.
 	Leases []Lease `json:"leases,omitempty"`
-	// Committed is set if a saga has committed without asking whether it still held its locks. The release then reports those that were lost.
+	// Committed is set if a saga has committed without asking about its locks. The release then reports which were lost.
 	Committed bool `json:"committed,omitempty"`
-	// Inherits is set if the run was reset, or continues one that handed its locks over. The release then also ends what other runs of the
-	// workflow hold on the resources, if the run is the current one.
+	// Inherits is set if the run was reset, or continues one that handed its locks over. The release then also ends what other runs hold on
+	// the resources, if the run is the current one.
 	Inherits bool `json:"inherits,omitempty"`
 	// All ends what other runs of the workflow hold on any resource.
 	All bool `json:"all,omitempty"`
 	// Collection is as in [Guard].
 	Collection string `json:"collection,omitempty"`
-	// Run is the run that decided the release. In another run, which was made by a reset, it ends the requests of both.
+	// Run is the run that decided the release. In a run that a reset has made, it ends the requests of both.
 	Run string `json:"run,omitempty"`
 	// Handed is set if the run before has decided the release, and handed its locks over. It ends only requests of that run.
 	Handed bool `json:"handed,omitempty"`
@@ -116,13 +115,14 @@ type ReleaseParams struct {
 
 // VerifyParams is the input of [ActivityVerify].
 type VerifyParams struct {
-	// Used lists what the workflow must still hold, because completed steps have used it: any number.
+	// Used lists what the workflow must still hold: one resource or more.
 	Used []Use `json:"used"`
 	// Run is the run that asks. If the activity runs in another one, that was made by a reset.
 	Run string `json:"run,omitempty"`
-	// Inherits and Started are as in [Guard].
-	Inherits bool      `json:"inherits,omitempty"`
-	Started  time.Time `json:"started,omitzero"`
+	// Inherits is as in [Guard].
+	Inherits bool `json:"inherits,omitempty"`
+	// Started is as in [AcquireParams].
+	Started time.Time `json:"started,omitzero"`
 	// Collection is as in [Guard].
 	Collection string `json:"collection,omitempty"`
 }
@@ -133,6 +133,7 @@ type VerifyResult struct{}
 // Use names a resource that must have been held since the request with this schedule number, or an earlier one, used it.
 type Use struct {
 	Resource string `json:"resource"`
+	// Schedule is the number of a request since which the resource must have been held without a gap.
 	Schedule uint32 `json:"schedule"`
 }
 
@@ -141,34 +142,36 @@ type ReleaseResult struct{}
 
 // WaitParams is the input of [ActivityWait]: a queued request of a step that found the resource busy.
 type WaitParams struct {
-	// LockID names the hold; absent means that of the calling workflow.
+	// LockID is as in [AcquireParams].
 	LockID string `json:"lockId,omitempty"`
-	// Step, if not empty, is the Part of a guard of scope step, and selects the lock ID of that step.
-	Step     string            `json:"step,omitempty"`
+	// Step is the part of a guard of scope step, and selects the lock ID of that step.
+	Step string `json:"step,omitempty"`
+	// Resource is the busy one.
 	Resource lockcore.Resource `json:"resource"`
-	Part     string            `json:"part,omitempty"`
-	Order    party.Order       `json:"order"`
-	Owner    Owner             `json:"owner,omitzero"`
-	Started  time.Time         `json:"started,omitzero"`
+	// Part is as in [AcquireParams].
+	Part string `json:"part,omitempty"`
+	// Order is the schedule number of the request, and the number of the attempt that failed.
+	Order lockcore.Order `json:"order"`
+	// Owner is as in [AcquireParams].
+	Owner Owner `json:"owner,omitzero"`
+	// Started is as in [AcquireParams].
+	Started time.Time `json:"started,omitzero"`
 	// NeverVictim keeps the request from being chosen as the victim of a deadlock.
 	NeverVictim bool `json:"neverVictim,omitempty"`
-	// MaxWait bounds the wait, from the scheduling of the activity. After that it fails with a FailureBusy that is not retryable.
-	// Absent means as long as it takes.
+	// MaxWait bounds the wait, from the scheduling of the activity. After it, FailureBusy is not retryable. Absent means as long as it takes.
 	MaxWait Duration `json:"maxWait,omitempty"`
-	// Run is the run that scheduled the wait. In another run, which was made by a reset, the activity withdraws the request of the
-	// earlier run and ends.
+	// Run is the run that scheduled the wait. In a run that a reset has made, the activity withdraws the request of the earlier run.
 	Run string `json:"run,omitempty"`
 	// Collection is as in [Guard].
 	Collection string `json:"collection,omitempty"`
 	// Ancestors are as in [Guard].
 	Ancestors []string `json:"ancestors,omitempty"`
-	// Full, if the request found the queue full, is the number of waiters. The activity waits until there are fewer, and checks at
-	// growing intervals.
+	// Full is the number of waiters, if the request found the queue full. The activity waits until there are fewer, and checks after 1s,
+	// later every minute.
 	Full int `json:"full,omitempty"`
-	// FullRetries counts the waits in a row after which the request was not queued either. The first pause grows with it.
+	// FullRetries counts the waits in a row that found the queue full. The first pause grows with it.
 	FullRetries int `json:"vain,omitempty"`
-	// Reacquire is set if the request takes a lost lock again. If the collection was replaced, such a request is made again, and
-	// every other one has lost what it held.
+	// Reacquire takes a lost lock again. If the collection was replaced, such a request is made again, and every other one has lost its lock.
 	Reacquire bool `json:"reacquire,omitempty"`
 }
 
@@ -177,11 +180,11 @@ func (p WaitParams) Check() error { return CheckNotNegative("maxWait", p.MaxWait
 
 // BarParams is the input of [ActivityBar].
 type BarParams struct {
-	// LockID is that of the calling workflow, or absent. No other is accepted.
+	// LockID is that of the calling workflow, or absent.
 	LockID string `json:"lockId,omitempty"`
 	// Resources lists the resources on which the steps are barred, at least one.
 	Resources []string `json:"resources"`
-	// Saga is the saga whose steps are barred, as their guards name it.
+	// Saga is the path of the saga whose steps are barred: "2" also bars those of "2/5", and no other saga's.
 	Saga string `json:"saga"`
 	// Schedule is the greatest schedule number of the barred steps: 1 or more.
 	Schedule uint32 `json:"schedule"`

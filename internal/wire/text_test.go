@@ -11,7 +11,6 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 const namespaceID = "5b1e4c3a-0000-4000-8000-00000000000a"
@@ -30,11 +29,11 @@ func TestText_OwnNamespaceID_IsLeftOut(t *testing.T) {
 	own, other := namespaceID+"/order-7", namespaceID+"/order-3"
 	busy := &lockcore.BusyError{Resource: "account/42", LockID: own, Holders: []lockcore.Holder{{LockID: other, Mode: lockcore.ModeExclusive}}}
 	for name, err := range map[string]error{
-		"busy": Failure(busy), "parked": ParkFailure(busy, party.Request{LockID: own}, ""), "tried": TriedFailure(busy, ""),
+		"busy": Failure(busy), "parked": ParkFailure(busy, lockcore.StepRequest{Caller: lockcore.Caller{LockID: own}}, ""), "tried": TriedFailure(busy, ""),
 		"lost":       Failure(&lockcore.LostError{Resource: "account/42", LockID: own, By: other}),
 		"superseded": Failure(&lockcore.SupersededError{Resource: "account/42", LockID: own}),
 		"deadlock":   Failure(&lockcore.DeadlockError{Resource: "account/42", LockID: own, Cycle: own + " → " + other}),
-		"other run":  Failure(&party.OtherRunError{Resource: "account/42", LockID: own}),
+		"other run":  Failure(&lockcore.OtherRunError{Resource: "account/42", LockID: own}),
 		"waited":     NewWaitError(busy, false),
 	} {
 		got := messageOf(t, err)
@@ -55,7 +54,7 @@ func TestText_OwnNamespaceID_IsLeftOut(t *testing.T) {
 func TestParkFailure_Message_HasItsTimeAndNoPosition(t *testing.T) {
 	t.Parallel()
 	busy := &lockcore.BusyError{Resource: "r", LockID: "me", Position: 2, Waiting: 2, At: time.Date(2026, 1, 2, 15, 35, 2, 0, time.UTC)}
-	parked := ParkFailure(busy, party.Request{LockID: "me"}, "")
+	parked := ParkFailure(busy, lockcore.StepRequest{Caller: lockcore.Caller{LockID: "me"}}, "")
 	require.Equal(t, `lockstep: "r" is busy for "me" (as of 2026-01-02 15:35:02 UTC): others are ahead in the queue`, messageOf(t, parked))
 	details, _ := Parked(parked)
 	require.Equal(t, 2, details.Position)

@@ -4,8 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Store keeps documents in memory. It is for unit tests of programs that use locks, on a

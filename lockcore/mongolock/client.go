@@ -10,7 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -18,13 +18,12 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // Client acquires, renews and releases locks in one collection. It is safe for concurrent use. Any
 // Client of the collection can unlock and renew a lock ID.
 type Client struct {
-	locker *party.Locker
+	locker *lockcore.Steps
 	store  store.Store
 	lines  *update.Lines
 	closed atomic.Bool
@@ -35,11 +34,11 @@ type Client struct {
 // primary, whatever its own settings are.
 func NewClient(collection *mongo.Collection) *Client {
 	locks := store.New(collection)
-	locker, err := party.NewWithStore(locks, lockcore.Config{})
+	locker, err := lockcore.NewWithStore(locks, lockcore.Config{})
 	if err != nil {
 		panic(err) // the instruments of the global meter provider are refused: a mistake in the program
 	}
-	return &Client{locker: locker, store: locks, lines: update.New(locks, clock.Real{}, policy)}
+	return &Client{locker: locker.Steps(), store: locks, lines: update.New(locks, clock.Real{}, policy)}
 }
 
 // Close waits, until ctx ends, for background work that undoes requests whose answers were lost, so that
@@ -103,8 +102,8 @@ func (c *Client) take(ctx context.Context, res lockcore.Resource, lockID string,
 	if err := checkLockID(lockID); err != nil {
 		return lockcore.Lease{}, err
 	}
-	req := party.Request{
-		LockID: nameOf(lockID), Resources: []lockcore.Resource{res}, Part: part, Order: order, TTL: lockcore.Forever,
+	req := lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: nameOf(lockID), Part: part, Order: order}, Resources: []lockcore.Resource{res}, TTL: lockcore.Forever,
 		Owner: ld.Owner, Host: storedHost(ld.Host), Comment: ld.Comment,
 	}
 	if ld.TTL > 0 {
@@ -124,7 +123,7 @@ func (c *Client) take(ctx context.Context, res lockcore.Resource, lockID string,
 	return leases[0], nil
 }
 
-// argumentOf names the argument that became a field of a party.Request.
+// argumentOf names the argument that became a field of a lockcore.Request.
 var argumentOf = strings.NewReplacer("Request.Resources[0].Name", "resourceName", "Request.", "LockDetails.")
 
 // once ensures that a lock ID has at most one shared lock on a resource. If there are two, the one that
@@ -161,7 +160,7 @@ const (
 // part is the only part of each hold, and order its only order.
 const part = "mongo-lock"
 
-var order = party.Order{Attempt: 1}
+var order = lockcore.Order{Attempt: 1}
 
 func nameOf(lockID string) string { return prefix + lockID + "/" + bson.NewObjectID().Hex() }
 

@@ -18,7 +18,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/mongolock"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 var (
@@ -276,9 +275,9 @@ func TestPurge_OneLockExpired_EndsAllOfItsLockID(t *testing.T) {
 	c.xlock(t, "alive", "a", hour)
 	c.xlock(t, "forever", "b", forever)
 	c.xlock(t, "other", "c", forever)
-	l, err := party.New(c.coll, lockcore.Config{})
+	l, err := lockcore.New(c.coll, lockcore.Config{})
 	require.NoError(t, err)
-	running, err := l.TryAcquire(t.Context(), party.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("running")}})
+	running, err := l.TryAcquire(t.Context(), lockcore.Request{LockID: "a", Resources: []lockcore.Resource{lockcore.Exclusive("running")}})
 	require.NoError(t, err)
 
 	purged, err := mongolock.NewPurger(c.Client).Purge(t.Context())
@@ -372,16 +371,16 @@ func TestClient_Outage_IsNotALoss(t *testing.T) {
 func TestClient_LockerOnTheCollection_RespectsBoth(t *testing.T) {
 	t.Parallel()
 	c := setup(t)
-	l, err := party.New(c.coll, lockcore.Config{})
+	l, err := lockcore.New(c.coll, lockcore.Config{})
 	require.NoError(t, err)
-	request := party.Request{LockID: "saga", Resources: []lockcore.Resource{lockcore.Exclusive("r")}, Owner: "payments"}
+	request := lockcore.Request{LockID: "saga", Resources: []lockcore.Resource{lockcore.Exclusive("r")}, Owner: "payments"}
 	c.xlock(t, "r", "a", hour)
 	_, err = l.TryAcquire(t.Context(), request)
 	var busy *lockcore.BusyError
 	require.ErrorAs(t, err, &busy)
 	require.Contains(t, busy.Holders[0].LockID, "mongo-lock/a/")
 
-	got := make(chan *party.Session, 1)
+	got := make(chan *lockcore.Session, 1)
 	go func() {
 		s, err := l.Acquire(t.Context(), request)
 		if err != nil {

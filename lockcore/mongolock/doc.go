@@ -1,6 +1,6 @@
 // Package mongolock offers the names and the documented behaviour of the Go package mongo-lock (by
 // Square, later by foomo) on version 2 of the MongoDB driver. Its locks are stored in lockcore's
-// documents: a Client and a party.Locker on one collection exclude each other. mongo-lock's own
+// documents: a Client and a lockcore.Locker on one collection exclude each other. mongo-lock's own
 // clients use another layout, and a collection that contains their documents is refused.
 // docs/migrating.md describes the move.
 //

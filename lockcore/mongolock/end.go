@@ -9,8 +9,8 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
 // Unlock releases all locks of lockID, the newest first, and returns them in that order. It is not an
@@ -20,7 +20,7 @@ import (
 // returned. Call Unlock again.
 func (c *Client) Unlock(ctx context.Context, lockID string) ([]LockStatus, error) {
 	found, damaged := c.locksOf(ctx, lockID)
-	if damaged != nil && !errors.Is(damaged, party.ErrDamaged) {
+	if damaged != nil && !errors.Is(damaged, lockcore.ErrDamaged) {
 		return []LockStatus{}, damaged
 	}
 	ended, err := c.endAll(ctx, found, "unlock")
@@ -90,8 +90,8 @@ var policy = rules.Policy{ClaimTTL: 30_000}
 // Purger ends locks that expired.
 type Purger interface {
 	// Purge ends every lock that has expired, and all other locks of the same lock IDs, which their
-	// holders can no longer trust. It returns them, the newest first. Holds of a party.Locker stay. An
-	// error that matches [party.ErrDamaged] names documents that could not be decoded; all others were purged.
+	// holders can no longer trust. It returns them, the newest first. Holds of a lockcore.Locker stay. An
+	// error that matches [lockcore.ErrDamaged] names documents that could not be decoded; all others were purged.
 	Purge(ctx context.Context) ([]LockStatus, error)
 }
 
@@ -103,7 +103,7 @@ type purger struct{ client *Client }
 
 func (p purger) Purge(ctx context.Context) ([]LockStatus, error) {
 	all, damaged := p.client.Status(ctx, Filter{})
-	if damaged != nil && !errors.Is(damaged, party.ErrDamaged) {
+	if damaged != nil && !errors.Is(damaged, lockcore.ErrDamaged) {
 		return []LockStatus{}, damaged
 	}
 	expired := map[string]bool{} // by lock ID; no renewal can save them, since it refuses what has expired

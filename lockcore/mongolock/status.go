@@ -8,15 +8,15 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
 // Status returns the locks that match f, the newest first. Expired locks are included until they are
-// purged or replaced. It reads with majority read concern. Locks of a party.Locker are not listed.
+// purged or replaced. It reads with majority read concern. Locks of a lockcore.Locker are not listed.
 //
 // A document that cannot be decoded hides no other: Status returns the locks in all others, and an error that
-// matches [party.ErrDamaged] and names each such document.
+// matches [lockcore.ErrDamaged] and names each such document.
 func (c *Client) Status(ctx context.Context, f Filter) ([]LockStatus, error) {
 	locks := []LockStatus{}
 	if c.closed.Load() {
@@ -29,7 +29,7 @@ func (c *Client) Status(ctx context.Context, f Filter) ([]LockStatus, error) {
 	var damaged []error
 	for d, err := range c.store.List(ctx, q) {
 		switch {
-		case errors.Is(err, party.ErrDamaged):
+		case errors.Is(err, lockcore.ErrDamaged):
 			damaged = append(damaged, fmt.Errorf("mongolock: status: %w", err))
 			continue
 		case err != nil:

@@ -18,7 +18,7 @@ const (
 // errors.Is.
 var (
 	// ErrAlreadyLocked is returned by XLock and SLock: others hold the resource, the lock ID itself
-	// holds it, or others wait for it in the queue of a party.Locker. No lock was taken.
+	// holds it, or others wait for it in the queue of a lockcore.Locker. No lock was taken.
 	ErrAlreadyLocked = errors.New("unable to acquire lock (resource is already locked)")
 	// ErrLockNotFound is returned by Renew: the lock ID has no lock, or one with less than a second
 	// left. It never stands in for an error of the database.

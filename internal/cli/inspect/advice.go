@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // advise returns what to do about a root blocker.
@@ -133,7 +132,7 @@ func (s *Site) adviseActivity(a *Activity, h *Entry, workflowID string) string {
 const pickUp = 5 * time.Second
 
 // usualSilence returns the time without a renewal from which on a step is suspicious. It renews after a third of its TTL.
-func usualSilence(r party.Running) time.Duration {
+func usualSilence(r lockcore.Running) time.Duration {
 	if r.ExpiresIn == lockcore.Forever {
 		return time.Minute
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // pendingActivity is Temporal's answer about each workflow: one activity. asked counts the questions.
@@ -61,13 +60,13 @@ func TestAttempts_PendingActivities_AreJudged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+			l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) })
 			ask := func(namespace, workflow string, schedule uint32) error {
 				of := wire.Run{Namespace: namespace, WorkflowID: workflow, RunID: "run"}
-				_, err := l.Enter(t.Context(), party.Request{
-					LockID: of.LockID(), Run: of.RunID, Part: "p", Order: party.Order{Schedule: schedule, Attempt: 1}, TTL: time.Hour,
+				_, err := l.Steps().Enter(t.Context(), lockcore.StepRequest{
+					Caller: lockcore.Caller{LockID: of.LockID(), Run: of.RunID, Part: "p", Order: lockcore.Order{Schedule: schedule, Attempt: 1}}, TTL: time.Hour,
 					Resources: []lockcore.Resource{lockcore.Exclusive("account/1")},
 				})
 				return err
@@ -78,7 +77,7 @@ func TestAttempts_PendingActivities_AreJudged(t *testing.T) {
 				require.ErrorIs(t, ask(here, fmt.Sprintf("waiter-%03d", i), 1), lockcore.ErrBusy)
 			}
 			service := pendingActivity{maximum: c.maximum, failure: c.failure, asked: map[string]int{}}
-			d := Doctor{Site: Site{Locker: l, Temporal: Temporal{Service: service, Namespace: "default", NamespaceID: here}}}
+			d := Doctor{Site: Site{Locker: l.Steps(), Temporal: Temporal{Service: service, Namespace: "default", NamespaceID: here}}}
 			found, err := d.attempts(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, c.want, found.What)

@@ -16,7 +16,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/janitor"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // States of a finding. Unknown is also the status of a workflow run that Temporal does not know.
@@ -195,7 +194,7 @@ const (
 	// driverPool is the driver's default of maxPoolSize.
 	driverPool = 100
 	// smallPool is the number of connections below which a pool is reported. Requests that wait in a worker use up to
-	// 25 at once (docs/scaling.md), in addition to renewals, reads of queues and releases.
+	// 25 at once (docs/performance.md), in addition to renewals, reads of queues and releases.
 	smallPool = 30
 )
 
@@ -297,7 +296,7 @@ func (d *Doctor) writing(ctx context.Context) (Finding, error) {
 		return finding(Unknown, "not tried: nothing is written here", d.command("doctor")+" tries it")
 	}
 	began := time.Now()
-	s, err := d.Locker.TryAcquire(ctx, party.Request{LockID: probe, Resources: []lockcore.Resource{lockcore.Shared(probe)}, TTL: time.Minute})
+	s, err := d.Locker.TryAcquire(ctx, lockcore.StepRequest{Caller: lockcore.Caller{LockID: probe}, Resources: []lockcore.Resource{lockcore.Shared(probe)}, TTL: time.Minute})
 	if err == nil {
 		err = s.Leave(ctx)
 	}
@@ -440,21 +439,21 @@ func (d *Doctor) hasJanitor(ctx context.Context, coll *mongo.Collection) (bool, 
 	if err != nil {
 		return false, err
 	}
-	locker, err := party.New(coll, lockcore.Config{})
+	locker, err := lockcore.New(coll, lockcore.Config{})
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = locker.Close(context.WithoutCancel(ctx)) }() // it has nothing under way
 	active, err := activeJanitor(ctx, locker, d.Temporal.NamespaceID)
 	var layout *lockcore.LayoutError
-	if errors.As(err, &layout) || errors.Is(err, party.ErrDamaged) { // the document is not a lock
+	if errors.As(err, &layout) || errors.Is(err, lockcore.ErrDamaged) { // the document is not a lock
 		return false, nil
 	}
 	return active != nil, err
 }
 
 // activeJanitor returns the hold of the janitor that works for a namespace, or nil.
-func activeJanitor(ctx context.Context, locker *party.Locker, namespaceID string) (*lockcore.Status, error) {
+func activeJanitor(ctx context.Context, locker *lockcore.Locker, namespaceID string) (*lockcore.Status, error) {
 	for s, err := range locker.Status(ctx, lockcore.Filter{Resource: janitor.LockName(namespaceID)}) {
 		if err != nil {
 			return nil, err

@@ -47,7 +47,7 @@ func (d *Doctor) questions(ctx context.Context) (Finding, error) {
 }
 
 func (d *Doctor) janitor(ctx context.Context) (Finding, error) {
-	active, err := activeJanitor(ctx, d.Locker, d.Temporal.NamespaceID)
+	active, err := activeJanitor(ctx, d.Locker.Locker, d.Temporal.NamespaceID)
 	switch {
 	case err != nil:
 		return Finding{}, err

@@ -12,17 +12,16 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 const ns = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11"
 
 // step makes an attempt as a step of a workflow does: in scope saga, or in scope step if the step has a name.
-func (s *scene) step(workflow, step string, res lockcore.Resource, change ...func(*party.Request)) error {
+func (s *scene) step(workflow, step string, res lockcore.Resource, change ...func(*lockcore.StepRequest)) error {
 	s.orders++
 	of := wire.Run{Namespace: ns, WorkflowID: workflow, RunID: workflow + "-1"}
-	req := party.Request{
-		LockID: of.LockID(), Owner: of.Owner(), Run: of.RunID, Part: of.Part(step), Order: party.Order{Schedule: s.orders, Attempt: 1},
+	req := lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: of.LockID(), Run: of.RunID, Part: of.Part(step), Order: lockcore.Order{Schedule: s.orders, Attempt: 1}}, Owner: of.Owner(),
 		TTL: time.Minute, Persist: true, HoldTTL: time.Hour, Resources: []lockcore.Resource{res},
 	}
 	if step != "" {
@@ -40,7 +39,7 @@ func (s *scene) stepEnds(workflow, resource string) {
 	s.Helper()
 	of := wire.Run{Namespace: ns, WorkflowID: workflow, RunID: workflow + "-1"}
 	require.NoError(s, s.Leave(s.Context(), lockcore.Lease{
-		Resource: resource, LockID: of.LockID(), Run: of.RunID, Part: of.Part(""), Order: party.Order{Schedule: s.orders, Attempt: 1},
+		Resource: resource, LockID: of.LockID(), Run: of.RunID, Part: of.Part(""), Order: lockcore.Order{Schedule: s.orders, Attempt: 1},
 	}))
 }
 
@@ -49,7 +48,7 @@ func (s *scene) stepHolds(workflow, step string, res lockcore.Resource) {
 	require.NoError(s, s.step(workflow, step, res))
 }
 
-func (s *scene) stepWaits(workflow, step string, res lockcore.Resource, change ...func(*party.Request)) {
+func (s *scene) stepWaits(workflow, step string, res lockcore.Resource, change ...func(*lockcore.StepRequest)) {
 	s.Helper()
 	require.ErrorIs(s, s.step(workflow, step, res, change...), lockcore.ErrBusy)
 }
@@ -58,8 +57,8 @@ func (s *scene) stepWaits(workflow, step string, res lockcore.Resource, change .
 func TestWhy_Workflows_MatchesDeadlockSearch(t *testing.T) {
 	t.Parallel()
 	x := lockcore.Exclusive
-	ownedBy := func(owner string) func(*party.Request) {
-		return func(r *party.Request) { r.Owner = ns + "/" + owner }
+	ownedBy := func(owner string) func(*lockcore.StepRequest) {
+		return func(r *lockcore.StepRequest) { r.Owner = ns + "/" + owner }
 	}
 	for name, c := range map[string]struct {
 		arrange func(s *scene)

@@ -22,12 +22,11 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/janitor"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // Site is a collection of locks and the Temporal namespace of its workflows.
 type Site struct {
-	Locker *party.Locker
+	Locker *lockcore.Steps
 	// Collection is the Locker's, for the doctor.
 	Collection *mongo.Collection
 	// MaxPoolSize is the option of the database's URI, for the doctor. Nil is the driver's default, and 0 no limit.
@@ -227,7 +226,7 @@ type Loss struct {
 // cannot be decoded.
 func (s *Site) Losses(ctx context.Context, f lockcore.Filter) (all []Loss, err error) {
 	for l, err := range s.Locker.Losses(ctx, f) {
-		if errors.Is(err, party.ErrDamaged) {
+		if errors.Is(err, lockcore.ErrDamaged) {
 			continue
 		}
 		if err != nil {
@@ -250,7 +249,7 @@ type Missed struct {
 // the documents that cannot be decoded.
 func (s *Site) Missed(ctx context.Context) (all []Missed, err error) {
 	for m, err := range s.Locker.Missed(ctx, lockcore.Filter{}) {
-		if errors.Is(err, party.ErrDamaged) {
+		if errors.Is(err, lockcore.ErrDamaged) {
 			continue
 		}
 		if err != nil {

@@ -19,7 +19,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,25 +26,25 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // scene is an in-memory collection of locks. holds and waits are for parties of plain Go, step and its kin for workflows.
 type scene struct {
 	*testing.T
-	*party.Locker
+	*lockcore.Steps
 	orders uint32
 }
 
 func newScene(t *testing.T) *scene {
-	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
-	return &scene{T: t, Locker: l}
+	return &scene{T: t, Steps: l.Steps()}
 }
 
 func (s *scene) site() *inspect.Site {
-	return &inspect.Site{Locker: s.Locker, Flags: []string{"--database", "d"}}
+	return &inspect.Site{Locker: s.Locker.Steps(), Flags: []string{"--database", "d"}}
 }
 
 // ask makes one attempt to acquire a resource, and queues if it is busy.
 func (s *scene) ask(lockID string, res lockcore.Resource) error {
 	s.orders++
-	req := party.Request{LockID: lockID, Part: lockID, Order: party.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{res}}
+	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID, Part: lockID, Order: lockcore.Order{Schedule: s.orders, Attempt: 1}}, TTL: time.Hour, Resources: []lockcore.Resource{res}}
 	_, err := s.Enter(s.Context(), req)
 	return err
 }
@@ -136,7 +135,7 @@ func TestWhy_PlainParties_RootBlockerComesFirst(t *testing.T) {
 		}, "a\n me for 1\n"},
 		"it was granted the lock": {func(s *scene) {
 			s.waits("me", func() lockcore.Resource { s.holds("a", x("r")); return x("r") }())
-			require.NoError(s, s.Leave(s.Context(), lockcore.Lease{Resource: "r", LockID: "a", Part: "a", Order: party.Order{Schedule: 1, Attempt: 1}}))
+			require.NoError(s, s.Leave(s.Context(), lockcore.Lease{Resource: "r", LockID: "a", Part: "a", Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +169,7 @@ func TestResources_Order_MostWaitersFirst(t *testing.T) {
 func TestWhy_Maintenance_ShowsReason(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	req := party.Request{LockID: inspect.Maintenance, Comment: "moving house", TTL: lockcore.Forever, Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
+	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: inspect.Maintenance}, Comment: "moving house", TTL: lockcore.Forever, Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
 	_, err := s.TryEnter(t.Context(), req)
 	require.NoError(t, err)
 	s.waits("me", lockcore.Exclusive("r"))
@@ -192,8 +191,8 @@ func TestPrint_KeptHoldAndMaintenance_ExplainThemselves(t *testing.T) {
 	forced := resources[0].Holders[0]
 	require.NoError(t, s.Revoke(t.Context(), "r", forced.LockID, forced.FirstFence, "a drill (ann@host)", true))
 	s.stepHolds("transfer/7", "", lockcore.Exclusive("r"))
-	_, err = s.Enter(t.Context(), party.Request{
-		LockID: inspect.Maintenance, Owner: inspect.MaintenanceOf("r") + "paint (ann@host)", Part: "p", Order: party.Order{Attempt: 1},
+	_, err = s.Enter(t.Context(), lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: inspect.Maintenance, Part: "p", Order: lockcore.Order{Attempt: 1}}, Owner: inspect.MaintenanceOf("r") + "paint (ann@host)",
 		TTL: lockcore.Forever, Resources: []lockcore.Resource{lockcore.Exclusive("r")},
 	})
 	require.ErrorContains(t, err, `held by "`+ns+`/transfer%2F7" `)
@@ -254,15 +253,15 @@ func TestWhy_SameName_ReportsOwnLossesOnly(t *testing.T) {
 	s.holds("order-1", x("a"))
 	s.stepHolds("order-1", "", x("b"))
 	other := wire.Run{Namespace: "7d1f8a52-0c4e-4a7d-8f1e-2b9c3d4e5f60", WorkflowID: "order-1"}
-	require.NoError(t, s.step("order-1", "", x("c"), func(r *party.Request) { r.LockID, r.Owner = other.LockID(), other.Owner() }))
-	require.NoError(t, s.step("owned", "", x("d"), func(r *party.Request) { r.LockID, r.Owner, r.Run = "job-7", "ann", "" }))
+	require.NoError(t, s.step("order-1", "", x("c"), func(r *lockcore.StepRequest) { r.LockID, r.Owner = other.LockID(), other.Owner() }))
+	require.NoError(t, s.step("owned", "", x("d"), func(r *lockcore.StepRequest) { r.LockID, r.Owner, r.Run = "job-7", "ann", "" }))
 	resources, err := site.Resources(t.Context(), lockcore.Filter{})
 	require.NoError(t, err)
 	for _, r := range resources {
 		h := r.Holders[0]
 		require.NoError(t, s.Revoke(t.Context(), r.Name, h.LockID, h.FirstFence, "a drill", true))
 	}
-	require.NoError(t, s.step("owned", "", x("e"), func(r *party.Request) { r.LockID, r.Owner, r.Run = "job-7", "ann", "" }))
+	require.NoError(t, s.step("owned", "", x("e"), func(r *lockcore.StepRequest) { r.LockID, r.Owner, r.Run = "job-7", "ann", "" }))
 	lost := func(name string) (of []string) {
 		why, err := site.Why(t.Context(), name)
 		require.NoError(t, err)
@@ -287,7 +286,7 @@ func TestWhy_CommittedAfterALoss_NamesIt(t *testing.T) {
 	require.NoError(t, err)
 	h := resources[0].Holders[0]
 	require.NoError(t, s.Revoke(t.Context(), "b", h.LockID, h.FirstFence, "a drill", true))
-	_, err = s.ReleaseCommitted(t.Context(), party.Release{LockID: h.LockID, Run: h.Run, Resources: []string{"b"}, Order: party.LastAttempt(9)})
+	_, err = s.ReleaseCommitted(t.Context(), lockcore.Release{LockID: h.LockID, Run: h.Run, Resources: []string{"b"}, Order: lockcore.LastAttempt(9)})
 	require.NoError(t, err)
 	for name, want := range map[string]string{
 		"order-1": `(?m)^saga of workflow order-1 committed although it had lost b at \S+ \S+ UTC: released by force: a drill$`, "order-2": `^order-2 holds no lock and waits for none\n   workflow  unknown\n$`,
@@ -350,10 +349,10 @@ func TestWhy_QuestionCannotBeSent_IsUnknownForThatRootOnly(t *testing.T) {
 func TestWhy_ExpiredHold_NamesTheNextHolder(t *testing.T) {
 	t.Parallel()
 	clock := lockcoretest.NewClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-	l, err := party.NewWithStore(lockcoretest.NewStore(clock.Now), lockcore.Config{})
+	l, err := lockcore.NewWithStore(lockcoretest.NewStore(clock.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
-	s := &scene{T: t, Locker: l}
+	s := &scene{T: t, Steps: l.Steps()}
 	s.stepHolds("late", "", lockcore.Exclusive("r"))
 	clock.Advance(2 * time.Hour)
 	s.stepHolds("next", "", lockcore.Exclusive("r"))
@@ -437,7 +436,7 @@ func TestPrint_LaterAttempt_HoldsAndEarlierDrains(t *testing.T) {
 	x := lockcore.Exclusive("r")
 	s.stepHolds("trial", "", x)
 	s.orders--
-	require.NoError(t, s.step("trial", "", x, func(r *party.Request) { r.Order.Attempt = 2 }))
+	require.NoError(t, s.step("trial", "", x, func(r *lockcore.StepRequest) { r.Order.Attempt = 2 }))
 	s.stepWaits("me", "", x)
 	shown, why := s.printed("r", "me")
 	require.Regexp(t, `^r\n\n  trial holds r (?s:.*)to end it(?s:.*)\n  trial leaves r .*\n(?s:.*)ends +in 1 min at most; it was cut off and is not renewed\n`, shown)
@@ -454,7 +453,7 @@ func TestPrint_PartCutOffByAnotherRun_CanBeEndedNow(t *testing.T) {
 	s := newScene(t)
 	x := lockcore.Exclusive("r")
 	s.stepHolds("trial", "a", x)
-	require.ErrorIs(t, s.step("trial", "a", x, func(r *party.Request) { r.Run, r.TakeOver = "trial-2", "trial-1" }), lockcore.ErrBusy)
+	require.ErrorIs(t, s.step("trial", "a", x, func(r *lockcore.StepRequest) { r.Run, r.TakeOver = "trial-2", "trial-1" }), lockcore.ErrBusy)
 	shown, why := s.printed("r", "trial")
 	require.Regexp(t, `to end it +lockstep release --now r \S+/trial/a --database d --reason\n`, shown)
 	require.Regexp(t, `→ a part of it was cut off .*; if it is known to be dead: lockstep release --now r \S+/trial/a --database d --reason\n`, why)
@@ -479,8 +478,8 @@ func TestWhy_MaintenanceThatWaits_IsNamed(t *testing.T) {
 	s := newScene(t)
 	x := lockcore.Exclusive("r")
 	s.holds("a", x)
-	_, err := s.Enter(s.Context(), party.Request{
-		LockID: inspect.Maintenance, Owner: inspect.MaintenanceOf("r") + "new schema", Part: "p", Order: party.Order{Attempt: 1}, TTL: lockcore.Forever,
+	_, err := s.Enter(s.Context(), lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: inspect.Maintenance, Part: "p", Order: lockcore.Order{Attempt: 1}}, Owner: inspect.MaintenanceOf("r") + "new schema", TTL: lockcore.Forever,
 		Resources: []lockcore.Resource{x}, NeverVictim: true,
 	})
 	require.ErrorIs(t, err, lockcore.ErrBusy)

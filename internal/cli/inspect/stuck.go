@@ -15,10 +15,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/internal/janitor"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
-// IncompleteError reports documents that cannot be decoded, in which the answer may be. It matches party.ErrDamaged.
+// IncompleteError reports documents that cannot be decoded, in which the answer may be. It matches lockcore.ErrDamaged.
 type IncompleteError struct {
 	// Resources are the names of the documents, for people.
 	Resources []string
@@ -32,15 +31,15 @@ func (e *IncompleteError) Error() string {
 	return fmt.Sprintf("%d documents cannot be decoded, so the answer is not complete: %s; lockstep doctor has advice", len(quoted), firstNames(quoted))
 }
 
-// Is makes errors.Is(err, party.ErrDamaged) true.
-func (*IncompleteError) Is(target error) bool { return target == party.ErrDamaged }
+// Is makes errors.Is(err, lockcore.ErrDamaged) true.
+func (*IncompleteError) Is(target error) bool { return target == lockcore.ErrDamaged }
 
 // checkComplete returns an *IncompleteError if a document with more than plain holds cannot be decoded.
 func (s *Site) checkComplete(ctx context.Context) error {
 	var damaged []string
 	for st, err := range s.Locker.Status(ctx, lockcore.Filter{Contended: true}) {
 		switch {
-		case errors.Is(err, party.ErrDamaged):
+		case errors.Is(err, lockcore.ErrDamaged):
 			damaged = append(damaged, s.ResourceName(st.Resource))
 		case err != nil:
 			return err
@@ -55,7 +54,7 @@ func (s *Site) checkComplete(ctx context.Context) error {
 
 // Deadlocks lists the current deadlocks. The queues are not all read at the same moment, so only a deadlock that is
 // found twice counts. If documents cannot be decoded, it returns the deadlocks of the others and an *IncompleteError.
-func (s *Site) Deadlocks(ctx context.Context) ([]party.Deadlock, error) {
+func (s *Site) Deadlocks(ctx context.Context) ([]lockcore.Deadlock, error) {
 	found, err := s.Locker.Deadlocks(ctx)
 	if err != nil {
 		return nil, err
@@ -65,15 +64,15 @@ func (s *Site) Deadlocks(ctx context.Context) ([]party.Deadlock, error) {
 		if err != nil {
 			return nil, err
 		}
-		found = slices.DeleteFunc(found, func(d party.Deadlock) bool {
-			return !slices.ContainsFunc(again, func(other party.Deadlock) bool { return slices.Equal(d.Waits, other.Waits) })
+		found = slices.DeleteFunc(found, func(d lockcore.Deadlock) bool {
+			return !slices.ContainsFunc(again, func(other lockcore.Deadlock) bool { return slices.Equal(d.Waits, other.Waits) })
 		})
 	}
 	return found, s.checkComplete(ctx)
 }
 
 // DeadlockText describes the waits of a deadlock, and names the victim.
-func (s *Site) DeadlockText(d party.Deadlock) string {
+func (s *Site) DeadlockText(d lockcore.Deadlock) string {
 	d.Waits = slices.Clone(d.Waits)
 	for i := range d.Waits {
 		w := &d.Waits[i]
@@ -98,7 +97,7 @@ const questionsPerSecond = 200
 // Orphans plays a janitor's round without changing anything, and returns what a real round would end. If Temporal did
 // not answer all questions, or documents cannot be decoded, it returns the orphans that it found and an error.
 func (s *Site) Orphans(ctx context.Context, logger sdklog.Logger) ([]Orphan, error) {
-	dry := &dryLocker{Locker: s.Locker, site: s}
+	dry := &dryLocker{Steps: s.Locker, site: s}
 	j, err := janitor.New(janitor.Options{
 		Locker: dry, Temporal: s.Temporal.Service, Namespace: s.Temporal.Namespace, NamespaceID: s.Temporal.NamespaceID,
 		RequestsPerSecond: questionsPerSecond, Logger: withoutInfo{logger},
@@ -121,7 +120,7 @@ func (s *Site) Orphans(ctx context.Context, logger sdklog.Logger) ([]Orphan, err
 
 // dryLocker reads locks, and records the janitor's changes instead of making them.
 type dryLocker struct {
-	*party.Locker
+	*lockcore.Steps
 	site  *Site
 	mu    sync.Mutex
 	found []Orphan
@@ -135,7 +134,7 @@ func (l *dryLocker) add(lockID, run, resource string, held bool, reason string) 
 }
 
 // End records a hold.
-func (l *dryLocker) End(_ context.Context, r party.Release) (bool, error) {
+func (l *dryLocker) End(_ context.Context, r lockcore.Release) (bool, error) {
 	for _, resource := range r.Resources {
 		l.add(r.LockID, r.Run, resource, true, r.Reason)
 	}

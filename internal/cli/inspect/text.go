@@ -62,7 +62,7 @@ func (e *Entry) Kind() string {
 // Ending describes when a hold ends. It is for a table.
 func (e *Entry) Ending() string {
 	switch {
-	case e.KeptByWorkflow():
+	case e.KeptByRun():
 		return "kept"
 	case e.ExpiresIn <= 0:
 		return "expired"
@@ -189,11 +189,11 @@ func (m *Missed) String() string {
 // Ends describes the end of a hold.
 func (e *Entry) Ends() string {
 	switch {
-	case e.ExpiresIn == lockcore.Forever && !e.KeptByWorkflow():
+	case e.ExpiresIn == lockcore.Forever && !e.KeptByRun():
 		return "never by itself"
 	case e.ExpiresIn == lockcore.Forever:
 		return "kept while the workflow is open"
-	case e.KeptByWorkflow():
+	case e.KeptByRun():
 		return "kept while the workflow is open; if no worker runs, it ends in " + Short(e.ExpiresIn)
 	case e.ExpiresIn <= 0:
 		return "expired: any party may acquire it"

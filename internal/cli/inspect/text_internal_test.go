@@ -18,7 +18,6 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // Commands in the advice have the flags of the site. The advice promises that a lock ends by itself only if it does.
@@ -28,7 +27,7 @@ func TestAdvise_RootBlocker_ByStateOfItsWorkflow(t *testing.T) {
 	step := func(change func(*Entry)) *Entry {
 		e := &Entry{endNow: "lockstep release --now r w", Status: lockcore.Status{Holder: lockcore.Holder{
 			State: lockcore.StateHolding, HoldTTL: time.Hour, ExpiresIn: time.Hour,
-		}, Running: []party.Running{{Part: "1/Debit", Silent: 2 * time.Second, ExpiresIn: 28 * time.Second}}}}
+		}, Running: []lockcore.Running{{Part: "1/Debit", Silent: 2 * time.Second, ExpiresIn: 28 * time.Second}}}}
 		change(e)
 		return e
 	}
@@ -167,7 +166,7 @@ func TestPrint_ControlCharacters_AreReplaced(t *testing.T) {
 	const name = "a\x1b[2J\nb\tc\u202e"
 	e := Entry{Party: Party{Name: name, Step: name, Workflow: name}, Status: lockcore.Status{Resource: name, Holder: lockcore.Holder{
 		LockID: name, Host: name, Comment: name, State: lockcore.StateHolding, HoldTTL: time.Hour,
-	}, Running: []party.Running{{Part: name}}}, End: name}
+	}, Running: []lockcore.Running{{Part: name}}}, End: name}
 	wait := e
 	wait.State = lockcore.StateWaiting
 	r := Resource{Name: name, Holders: []Entry{e}, Waiters: []Entry{wait}}
@@ -180,7 +179,7 @@ func TestPrint_ControlCharacters_AreReplaced(t *testing.T) {
 	require.NoError(t, r.Print(&b))
 	require.NoError(t, why.Print(&b))
 	require.NoError(t, PrintOrphans(&b, []Orphan{{Party: e.Party, Resource: name, Reason: name}}))
-	b.WriteString((&Site{}).DeadlockText(party.Deadlock{Waits: []party.Wait{{Owner: name, For: name, Resource: name}}}))
+	b.WriteString((&Site{}).DeadlockText(lockcore.Deadlock{Waits: []lockcore.Wait{{Owner: name, For: name, Resource: name}}}))
 	for _, bad := range []string{"\x1b", "a\n", "\tc", "\u202e", "�\nb"} {
 		require.NotContains(t, b.String(), bad)
 	}

@@ -17,8 +17,8 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
 // Cleared is what [Clear] did.
@@ -39,7 +39,7 @@ type Cleared struct {
 //
 // A document that it could not release does not stop it: the error at the end names it. Clear may be repeated, and must be after an error, with
 // which it returns what was done until then.
-func Clear(ctx context.Context, locker *party.Locker, coll *mongo.Collection, reason string) (c Cleared, err error) {
+func Clear(ctx context.Context, locker *lockcore.Steps, coll *mongo.Collection, reason string) (c Cleared, err error) {
 	s := store.New(coll)
 	var damaged []string
 	var failed failures
@@ -111,7 +111,7 @@ const (
 
 // release ends the holds and claims of a document. If a claim was confirmed since the document was read, it reads the document again, and ends
 // the hold that the claim has become. Holds of other lock IDs that began since then stay.
-func (c *Cleared) release(ctx context.Context, locker *party.Locker, s *store.Mongo, d *rules.Document, reason string) error {
+func (c *Cleared) release(ctx context.Context, locker *lockcore.Steps, s *store.Mongo, d *rules.Document, reason string) error {
 	holds, claims := 0, 0
 	defer func() {
 		if holds+claims > 0 {
@@ -127,7 +127,7 @@ func (c *Cleared) release(ctx context.Context, locker *party.Locker, s *store.Mo
 			e := &entries[i]
 			switch {
 			case e.Holds():
-				ended, err := locker.End(ctx, party.Release{LockID: e.LockID, Resources: []string{d.ID}, FirstFence: e.FirstFence, Force: true, Reason: reason})
+				ended, err := locker.End(ctx, lockcore.Release{LockID: e.LockID, Resources: []string{d.ID}, FirstFence: e.FirstFence, Force: true, Reason: reason})
 				if err != nil {
 					return err
 				}
@@ -135,7 +135,7 @@ func (c *Cleared) release(ctx context.Context, locker *party.Locker, s *store.Mo
 					holds++
 				}
 			case e.State == rules.StateClaimed:
-				order := party.Order{Schedule: uint32(e.Order >> 32), Attempt: uint32(e.Order)} //nolint:gosec // its two halves
+				order := lockcore.Order{Schedule: uint32(e.Order >> 32), Attempt: uint32(e.Order)} //nolint:gosec // its two halves
 				ended, err := locker.LeaveQueue(ctx, lockcore.Lease{Resource: d.ID, LockID: e.LockID, Run: e.Label, Part: e.Part, Order: order})
 				if err != nil {
 					return err
@@ -238,7 +238,7 @@ func deleteDamaged(ctx context.Context, s *store.Mongo, coll *mongo.Collection, 
 		return false, fmt.Errorf("read %q: %w", name, err)
 	}
 	for _, err := range s.List(ctx, rules.Query{Resource: name}) {
-		if !errors.Is(err, party.ErrDamaged) { // it was mended, or could not be read
+		if !errors.Is(err, lockcore.ErrDamaged) { // it was mended, or could not be read
 			return false, err
 		}
 	}

@@ -14,21 +14,21 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
 // newLocker returns a Locker on a store.
-func newLocker(t *testing.T, s store.Store) *party.Locker {
+func newLocker(t *testing.T, s store.Store) *lockcore.Steps {
 	t.Helper()
-	l, err := party.NewWithStore(s, lockcore.Config{})
+	l, err := lockcore.NewWithStore(s, lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close(context.Background()) })
-	return l
+	return l.Steps()
 }
 
-func request(lockID, resource string) party.Request {
-	return party.Request{LockID: lockID, Resources: []party.Resource{party.Exclusive(resource)}, Order: party.Order{Schedule: 1, Attempt: 1}}
+func request(lockID, resource string) lockcore.StepRequest {
+	return lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID, Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Resources: []lockcore.Resource{lockcore.Exclusive(resource)}}
 }
 
 // No client can have written these documents, and no request can end what they contain: they are deleted.

@@ -13,30 +13,29 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/repair"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
 
-func setup(t *testing.T) (*party.Locker, *mongo.Collection) {
+func setup(t *testing.T) (*lockcore.Steps, *mongo.Collection) {
 	t.Helper()
 	coll := testenv.Mongo(t).Collection("locks")
-	l, err := party.New(coll, lockcore.Config{})
+	l, err := lockcore.New(coll, lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close(context.Background()) })
-	return l, coll
+	return l.Steps(), coll
 }
 
-func enter(t *testing.T, l *party.Locker, lockID string, resources ...party.Resource) []party.Lease {
+func enter(t *testing.T, l *lockcore.Steps, lockID string, resources ...lockcore.Resource) []lockcore.Lease {
 	t.Helper()
-	leases, err := l.Enter(t.Context(), party.Request{LockID: lockID, Resources: resources, Order: party.Order{Schedule: 1, Attempt: 1}})
+	leases, err := l.Enter(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID, Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Resources: resources})
 	require.NoError(t, err)
 	return leases
 }
 
-func states(t *testing.T, l *party.Locker, resource string) (found []party.State) {
+func states(t *testing.T, l *lockcore.Steps, resource string) (found []lockcore.State) {
 	t.Helper()
-	for s, err := range l.Status(t.Context(), party.Filter{Resource: resource}) {
+	for s, err := range l.Status(t.Context(), lockcore.Filter{Resource: resource}) {
 		require.NoError(t, err)
 		found = append(found, s.State)
 	}
@@ -52,16 +51,16 @@ func identityOf(t *testing.T, coll *mongo.Collection) (identity struct{ ID, Epoc
 func TestClear_EndsHoldsAndClaims_KeepsQueuesAndFences(t *testing.T) {
 	t.Parallel()
 	l, coll := setup(t)
-	held := enter(t, l, "a", party.Exclusive("held"), party.Exclusive("other"))
-	enter(t, l, "b", party.Shared("readers"))
-	enter(t, l, "c", party.Shared("readers"))
-	_, err := l.Enter(t.Context(), party.Request{LockID: "w", Resources: []party.Resource{party.Exclusive("held")}, Order: party.Order{Schedule: 1, Attempt: 1}})
+	held := enter(t, l, "a", lockcore.Exclusive("held"), lockcore.Exclusive("other"))
+	enter(t, l, "b", lockcore.Shared("readers"))
+	enter(t, l, "c", lockcore.Shared("readers"))
+	_, err := l.Enter(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "w", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Resources: []lockcore.Resource{lockcore.Exclusive("held")}})
 	require.ErrorIs(t, err, lockcore.ErrBusy)
-	passing := enter(t, l, "d", party.Exclusive("claimed"))
-	_, err = l.Enter(t.Context(), party.Request{LockID: "v", Resources: []party.Resource{party.Exclusive("claimed")}, Order: party.Order{Schedule: 1, Attempt: 1}})
+	passing := enter(t, l, "d", lockcore.Exclusive("claimed"))
+	_, err = l.Enter(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "v", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Resources: []lockcore.Resource{lockcore.Exclusive("claimed")}})
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	require.NoError(t, l.Leave(t.Context(), passing...))
-	require.Equal(t, []party.State{party.StateClaimed}, states(t, l, "claimed"))
+	require.Equal(t, []lockcore.State{lockcore.StateClaimed}, states(t, l, "claimed"))
 	for _, damaged := range []bson.D{
 		{{Key: "_id", Value: "config"}}, {{Key: "_id", Value: "damaged"}, {Key: "version", Value: bson.A{1, 2}}},
 		{{Key: "_id", Value: "worse"}, {Key: "version", Value: bson.D{{Key: "n", Value: int64(1)}, {Key: "r", Value: "r"}}}, {Key: "held", Value: "x"}},
@@ -76,7 +75,7 @@ func TestClear_EndsHoldsAndClaims_KeepsQueuesAndFences(t *testing.T) {
 	after := identityOf(t, coll)
 	require.Equal(t, before.ID, after.ID)
 	require.NotEqual(t, before.Epoch, after.Epoch)
-	require.Equal(t, []party.State{party.StateDraining, party.StateWaiting}, states(t, l, "held"), "parts drain, and the queue stays")
+	require.Equal(t, []lockcore.State{lockcore.StateDraining, lockcore.StateWaiting}, states(t, l, "held"), "parts drain, and the queue stays")
 	_, err = l.Renew(t.Context(), held...)
 	require.ErrorIs(t, err, lockcore.ErrLost)
 	require.Equal(t, 2, strings.Count(err.Error(), "restored"), "%v", err)
@@ -85,7 +84,7 @@ func TestClear_EndsHoldsAndClaims_KeepsQueuesAndFences(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, repair.Cleared{ID: before.ID}, again, "it may be repeated")
 	require.NoError(t, l.Leave(t.Context(), held...))
-	next := enter(t, l, "next", party.Exclusive("other"))
+	next := enter(t, l, "next", lockcore.Exclusive("other"))
 	require.Greater(t, next[0].Fence, held[1].Fence)
 }
 

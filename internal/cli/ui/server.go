@@ -21,7 +21,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/cli/table"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // Options configure the page.
@@ -45,7 +45,7 @@ type server struct {
 	Options
 	pages     *template.Template
 	list      cached[listing]
-	deadlocks cached[[]party.Deadlock]
+	deadlocks cached[[]lockcore.Deadlock]
 	orphans   cached[[]inspect.Orphan]
 	findings  cached[[]inspect.Finding]
 	seen      history
@@ -56,7 +56,7 @@ func Handler(o Options) http.Handler {
 	o.Discreet = o.HashNames
 	s := &server{Options: o}
 	s.list = cached[listing]{read: s.readResources, minPause: listPause}
-	s.deadlocks = cached[[]party.Deadlock]{read: s.Deadlocks, minPause: listPause}
+	s.deadlocks = cached[[]lockcore.Deadlock]{read: s.Deadlocks, minPause: listPause}
 	s.orphans = cached[[]inspect.Orphan]{read: s.readOrphans, minPause: checkPause}
 	s.findings = cached[[]inspect.Finding]{read: s.examine, minPause: checkPause}
 	s.pages = template.Must(template.New("page").Funcs(s.functions()).Parse(pageHTML))
@@ -255,7 +255,7 @@ func (s *server) fail(w http.ResponseWriter, v view, err error) {
 	}
 	v.Problem = err.Error()
 	status := http.StatusBadGateway
-	if errors.Is(err, party.ErrDamaged) { // the page shows everything else
+	if errors.Is(err, lockcore.ErrDamaged) { // the page shows everything else
 		status = http.StatusOK
 	}
 	s.write(w, status, v)

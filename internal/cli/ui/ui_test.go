@@ -32,8 +32,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -41,15 +41,15 @@ func TestMain(m *testing.M) { testenv.Main(m) }
 // page serves a collection with one holder.
 func page(t *testing.T, o ui.Options) http.Handler {
 	t.Helper()
-	l, err := party.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
 	for _, resource := range []string{"salary/of/the/boss", "free", "Resources"} {
-		req := party.Request{LockID: "payroll", TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)}}
-		_, err = l.TryEnter(t.Context(), req)
+		req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: "payroll"}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)}}
+		_, err = l.Steps().TryEnter(t.Context(), req)
 		require.NoError(t, err)
 	}
-	o.Site = inspect.Site{Locker: l}
+	o.Site = inspect.Site{Locker: l.Steps()}
 	return ui.Handler(o)
 }
 
@@ -107,8 +107,8 @@ func TestHandler_HostileTexts_ArePlain(t *testing.T) {
 	const hostile = "a\u202e<b>\x1b\u2066\u200b\x7f\u0085z"
 	s := newScene(t, inspect.Temporal{})
 	enter := func(lockID, resource string, order uint32) {
-		_, err := s.Enter(t.Context(), party.Request{
-			LockID: lockID + hostile, Owner: hostile + lockID, Part: hostile, Order: party.Order{Schedule: order, Attempt: 1}, Comment: hostile,
+		_, err := s.Enter(t.Context(), lockcore.StepRequest{
+			Caller: lockcore.Caller{LockID: lockID + hostile, Part: hostile, Order: lockcore.Order{Schedule: order, Attempt: 1}}, Owner: hostile + lockID, Comment: hostile,
 			TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource + hostile)},
 		})
 		if err != nil {
@@ -213,7 +213,7 @@ func (s *temporal) DescribeWorkflowExecution(_ context.Context, in *workflowserv
 // scene is a page about an in-memory store.
 type scene struct {
 	*testing.T
-	*party.Locker
+	*lockcore.Steps
 	database counted
 	page     http.Handler
 	orders   uint32
@@ -222,11 +222,11 @@ type scene struct {
 func newScene(t *testing.T, asks inspect.Temporal) *scene {
 	t.Helper()
 	s := &scene{T: t, database: counted{Store: lockcoretest.NewStore(time.Now)}}
-	var err error
-	s.Locker, err = party.NewWithStore(&s.database, lockcore.Config{})
+	l, err := lockcore.NewWithStore(&s.database, lockcore.Config{})
 	require.NoError(t, err)
+	s.Steps = l.Steps()
 	t.Cleanup(func() { require.NoError(t, s.Close(context.Background())) })
-	s.page = ui.Handler(ui.Options{Site: inspect.Site{Locker: s.Locker, Temporal: asks}})
+	s.page = ui.Handler(ui.Options{Site: inspect.Site{Locker: s.Steps, Temporal: asks}})
 	return s
 }
 
@@ -234,8 +234,8 @@ func newScene(t *testing.T, asks inspect.Temporal) *scene {
 func (s *scene) ask(lockID, run string, res lockcore.Resource) {
 	s.Helper()
 	s.orders++
-	_, err := s.Enter(s.Context(), party.Request{
-		LockID: lockID, Run: run, Part: "p", Order: party.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{res},
+	_, err := s.Enter(s.Context(), lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: lockID, Run: run, Part: "p", Order: lockcore.Order{Schedule: s.orders, Attempt: 1}}, TTL: time.Hour, Resources: []lockcore.Resource{res},
 	})
 	if err != nil {
 		require.ErrorIs(s, err, lockcore.ErrBusy)
@@ -365,7 +365,7 @@ func TestHandler_Doctor_WritesNothing(t *testing.T) {
 	service := testenv.Temporal(t).WorkflowService()
 	id, err := currentrun.NamespaceID(t.Context(), service, "default")
 	require.NoError(t, err)
-	site := inspect.Site{Locker: l, Collection: collection, Temporal: inspect.Temporal{Service: service, Namespace: "default", NamespaceID: id}}
+	site := inspect.Site{Locker: l.Steps(), Collection: collection, Temporal: inspect.Temporal{Service: service, Namespace: "default", NamespaceID: id}}
 	before, err := collection.CountDocuments(t.Context(), bson.D{})
 	require.NoError(t, err)
 	h := ui.Handler(ui.Options{Site: site})
@@ -398,7 +398,7 @@ func TestHandler_EndedLately_ListsEachEndOnce(t *testing.T) {
 		end := func(lockID string, now bool) {
 			for st, err := range s.Status(t.Context(), lockcore.Filter{LockID: lockID}) {
 				require.NoError(t, err)
-				require.NoError(t, s.Release(t.Context(), party.Release{LockID: lockID, Resources: []string{"r"}, FirstFence: st.FirstFence, Force: true, Now: now, Reason: "a drill"}))
+				require.NoError(t, s.Release(t.Context(), lockcore.Release{LockID: lockID, Resources: []string{"r"}, FirstFence: st.FirstFence, Force: true, Now: now, Reason: "a drill"}))
 			}
 		}
 		s.ask("first", "", lockcore.Exclusive("r"))

@@ -11,7 +11,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/cli/table"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // view is the data of a page.
@@ -31,7 +31,7 @@ type view struct {
 	Since     time.Time
 	Why       *inspect.Why
 	Forest    []*inspect.Node
-	Deadlocks []party.Deadlock
+	Deadlocks []lockcore.Deadlock
 	Orphans   []inspect.Orphan
 	Findings  []inspect.Finding
 	// Problem explains why there is nothing to see.
@@ -120,7 +120,7 @@ type arrow struct {
 const maxDrawn = 4
 
 // ringOf draws a deadlock, or returns nil if it has too many parties.
-func (s *server) ringOf(d party.Deadlock) *ring {
+func (s *server) ringOf(d lockcore.Deadlock) *ring {
 	n := len(d.Waits)
 	if n > maxDrawn {
 		return nil

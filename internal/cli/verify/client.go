@@ -14,7 +14,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/proof/linear"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 const (
@@ -32,7 +32,7 @@ const (
 
 // client is one client process: a Locker on a connection of its own.
 type client struct {
-	locker *party.Locker
+	locker *lockcore.Steps
 	lockID string
 	cutter *cutter
 	asked  uint32
@@ -41,8 +41,8 @@ type client struct {
 
 // holding is a lock that the client holds. Those of waits have a session, which renews them.
 type holding struct {
-	lease   party.Lease
-	session *party.Session
+	lease   lockcore.Lease
+	session *lockcore.Session
 }
 
 // valid reports whether the process trusts its lease.
@@ -71,9 +71,11 @@ func RunClient(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if c.locker, err = party.NewWithStore(kept, party.Config{TTL: longTTL}); err != nil {
+	locker, err := lockcore.NewWithStore(kept, lockcore.Config{TTL: longTTL})
+	if err != nil {
 		return err
 	}
+	c.locker = locker.Steps()
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
 		defer cancel()
@@ -121,14 +123,14 @@ func (c *client) take(ctx context.Context, o order) answer {
 	ctx, cancel := context.WithTimeout(ctx, o.Within)
 	defer cancel()
 	c.asked++
-	resource := party.Exclusive(o.Resource)
+	resource := lockcore.Exclusive(o.Resource)
 	if o.Do == linear.TakeShared || o.Do == linear.WaitShared {
-		resource = party.Shared(o.Resource)
+		resource = lockcore.Shared(o.Resource)
 	}
-	req := party.Request{
-		LockID: c.lockID, Part: fmt.Sprintf("%d", c.asked), Order: party.Order{Attempt: 1}, Resources: []party.Resource{resource}, TTL: o.TTL,
+	req := lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: c.lockID, Part: fmt.Sprintf("%d", c.asked), Order: lockcore.Order{Attempt: 1}}, Resources: []lockcore.Resource{resource}, TTL: o.TTL,
 	}
-	taken := &holding{lease: party.Lease{Resource: o.Resource, LockID: req.LockID, Part: req.Part, Order: req.Order}}
+	taken := &holding{lease: lockcore.Lease{Resource: o.Resource, LockID: req.LockID, Part: req.Part, Order: req.Order}}
 	var err error
 	if o.Do.Waits() {
 		req.MaxWait = o.Within * 3 / 4
@@ -137,13 +139,13 @@ func (c *client) take(ctx context.Context, o order) answer {
 			taken.lease = taken.session.Leases()[0]
 		}
 	} else {
-		var leases []party.Lease
+		var leases []lockcore.Lease
 		if leases, err = c.locker.TryEnter(ctx, req); err == nil {
 			taken.lease = leases[0]
 		}
 	}
 	switch {
-	case errors.Is(err, party.ErrBusy):
+	case errors.Is(err, lockcore.ErrBusy):
 		return answer{}
 	case err != nil:
 		c.held[o.Resource] = taken
@@ -162,7 +164,7 @@ func (c *client) renew(ctx context.Context, o order) answer {
 	defer cancel()
 	leases, err := c.locker.Renew(ctx, held.lease)
 	switch {
-	case errors.Is(err, party.ErrLost):
+	case errors.Is(err, lockcore.ErrLost):
 		delete(c.held, o.Resource)
 		if held.session != nil {
 			_ = held.session.Leave(ctx) // its lock is lost
@@ -209,7 +211,7 @@ func (c *client) leaveOnce(ctx context.Context, do linear.Verb, held *holding) e
 	case held.session != nil:
 		return held.session.Leave(ctx)
 	case do == linear.Release && l.FirstFence > 0:
-		return c.locker.Release(ctx, party.Release{
+		return c.locker.Release(ctx, lockcore.Release{
 			LockID: l.LockID, Resources: []string{l.Resource}, FirstFence: l.FirstFence, Order: l.Order, Leaving: &l.Part,
 		})
 	}

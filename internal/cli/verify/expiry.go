@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/proof/linear"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 const (

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/proof/scenarios"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // atOnce is the number of scenarios that run at the same time.

@@ -14,7 +14,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
 // maxDocument is the size in bytes of the largest document that MongoDB stores.
@@ -93,7 +93,7 @@ func appendElement(dst []byte, key string, v reflect.Value) []byte {
 	switch v.Kind() {
 	case reflect.String:
 		begin(bson.TypeString)
-		dst = binary.LittleEndian.AppendUint32(dst, uint32(v.Len()+1)) //nolint:gosec // limited by package party
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(v.Len()+1)) //nolint:gosec // limited by package lockcore
 		return append(append(dst, v.String()...), 0)
 	case reflect.Int64:
 		begin(bson.TypeInt64)

@@ -15,9 +15,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // soon is well above the time that an operation with a context of 200 ms may take, in which a cursor is

@@ -6,7 +6,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
 // Store is a collection of documents. Implementations are safe for concurrent use.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // mostCached bounds the estimated size in bytes of the documents of lines without a user.

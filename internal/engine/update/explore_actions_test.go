@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // actions calls visit with every world that one action leads to. The label of an action names it for play.
@@ -277,7 +277,7 @@ func (w *world) endHold(p *process, n int, of *party, v verb, op rules.Op) {
 }
 
 // abandon ends the request for which a party waits. If the request was not applied again since it queued, it
-// leaves the queue, as package party does.
+// leaves the queue, as package lockcore does.
 func (w *world) abandon(p *process, n int, of *party) {
 	k := p.request(n)
 	m := p.notes[k]

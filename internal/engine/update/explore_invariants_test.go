@@ -3,7 +3,7 @@ package update
 import (
 	"slices"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
 // check checks the invariants of every world.

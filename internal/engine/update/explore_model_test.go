@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // This file contains the model of the exploration. TestExplore describes its coverage.
@@ -473,7 +473,7 @@ func (w *world) toldError(p *process, of *party, n note, t *Reply, ended bool) {
 	}
 }
 
-// trust records a lease, like leaseOf in package party, but without a margin.
+// trust records a lease, like leaseOf in package lockcore, but without a margin.
 func (w *world) trust(p *process, of *party, t *Reply, id string) {
 	order := of.order
 	if op, ok := t.Call.Op.(rules.Acquire); ok {

@@ -25,7 +25,7 @@ type edit mutate.Edit
 
 // Packages of the edits.
 const (
-	rulesPackage  = "lockcore/rules"
+	rulesPackage  = "internal/engine/rules"
 	storePackage  = "internal/engine/store"
 	updatePackage = "internal/engine/update"
 )

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // mostMerged is the number of parts from which a statement takes in no further extensions.

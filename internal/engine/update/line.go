@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Line is the update loop of one process on one resource, as a step function without I/O: Next returns

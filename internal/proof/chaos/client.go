@@ -306,13 +306,13 @@ func (c *client) history(ctx context.Context, r *rand.Rand, lockID string) {
 	use, half := now()/int64(historyTime), r.IntN(2)
 	resource, name := fmt.Sprintf("h/%d/%d", use, half), fmt.Sprintf("h/%d/%d", use%historyNames, half)
 	shared := r.IntN(2) == 0
-	ask := lockcore.Request{LockID: lockID, Resources: []lockcore.Resource{lockcore.Exclusive(name)}}
+	ask := lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID}, Resources: []lockcore.Resource{lockcore.Exclusive(name)}}
 	if shared {
 		ask.Resources = []lockcore.Resource{lockcore.Shared(name)}
 	}
 	var leases []lockcore.Lease
 	result := c.operation(Try, resource, lockID, shared, func(ctx context.Context) (fence int64, err error) {
-		leases, err = c.locker.TryEnter(ctx, ask)
+		leases, err = c.locker.Steps().TryEnter(ctx, ask)
 		if err != nil {
 			return 0, err
 		}
@@ -321,7 +321,7 @@ func (c *client) history(ctx context.Context, r *rand.Rand, lockID string) {
 	for result == granted && r.IntN(2) == 0 {
 		pause(ctx, span(r, 1, 100))
 		result = c.operation(Renew, resource, lockID, shared, func(ctx context.Context) (int64, error) {
-			renewed, err := c.locker.Renew(ctx, leases...)
+			renewed, err := c.locker.Steps().Renew(ctx, leases...)
 			if err == nil {
 				leases = renewed
 			}

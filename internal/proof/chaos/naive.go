@@ -17,7 +17,8 @@ import (
 // The connections of the first half of the clients are slow in the control of brokenLate. These hold for as long as they trust
 // their leases. Each has one opponent, which asks all the time while such a lease lasts. After a hold of its own the opponent is
 // silent, because a slow swap fails if another client changes the document.
-func (c *client) naive(ctx context.Context, ask lockcore.Request) {
+func (c *client) naive(ctx context.Context, req lockcore.Request) {
+	ask := lockcore.StepRequest{Caller: lockcore.Caller{LockID: req.LockID}, Resources: req.Resources}
 	long, opponent := 2*ttl, c.Broken == brokenLate && c.Slot >= clients/2
 	if c.Broken == brokenLate {
 		ask.Resources = []lockcore.Resource{lockcore.Exclusive(fmt.Sprintf("late/%d", c.Slot%(clients/2)))}
@@ -28,7 +29,7 @@ func (c *client) naive(ctx context.Context, ask lockcore.Request) {
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	began := now()
-	leases, err := c.locker.TryEnter(call, ask)
+	leases, err := c.locker.Steps().TryEnter(call, ask)
 	if err != nil {
 		c.log.Write(&Record{What: Not, Began: began, LockID: ask.LockID, Result: resultOf(err), Error: err.Error()})
 		return
@@ -52,7 +53,7 @@ func (c *client) naive(ctx context.Context, ask lockcore.Request) {
 			}
 		}
 		if c.Broken == brokenWall && until.Sub(clock()) < ttl/3 {
-			if leases, err = c.locker.Renew(call, leases...); err != nil {
+			if leases, err = c.locker.Steps().Renew(call, leases...); err != nil {
 				return
 			}
 			until = clock().Add(trusted)

@@ -22,19 +22,19 @@ const (
 
 // callers are the functions that list documents, or read several. Each has the check of TestReaders that calls it, or the reason why none does.
 var callers = map[string]string{
-	"lockcore/party/command.go:readMajority":            "waiters",
-	"lockcore/party/command.go:readOne":                 oneDocument,
-	"lockcore/party/deadlock.go:BreakDeadlocks":         "deadlocks",
-	"lockcore/party/deadlock.go:Deadlocks":              "deadlocks",
-	"lockcore/party/fenced.go:record":                   noLocks,
-	"lockcore/party/renew.go:extend":                    noLocks,
-	"lockcore/party/renew.go:poolBusy":                  noLocks,
-	"lockcore/party/status.go:Losses":                   "losses",
-	"lockcore/party/status.go:Missed":                   "losses",
-	"lockcore/party/status.go:Status":                   "status",
-	"lockcore/party/status.go:list":                     "status",
-	"lockcore/party/watch.go:changed":                   "waiters",
-	"lockcore/party/watch.go:poll":                      "waiters",
+	"lockcore/command.go:readMajority":                  "waiters",
+	"lockcore/command.go:readOne":                       oneDocument,
+	"lockcore/deadlock.go:BreakDeadlocks":               "deadlocks",
+	"lockcore/deadlock.go:Deadlocks":                    "deadlocks",
+	"lockcore/fenced.go:record":                         noLocks,
+	"lockcore/renew.go:extend":                          noLocks,
+	"lockcore/renew.go:poolBusy":                        noLocks,
+	"lockcore/status.go:Losses":                         "losses",
+	"lockcore/status.go:Missed":                         "losses",
+	"lockcore/status.go:Status":                         "status",
+	"lockcore/status.go:list":                           "status",
+	"lockcore/watch.go:changed":                         "waiters",
+	"lockcore/watch.go:poll":                            "waiters",
 	"lockcore/mongolock/client.go:once":                 oneDocument,
 	"lockcore/mongolock/end.go:Purge":                   "mongolock",
 	"lockcore/mongolock/status.go:Status":               "mongolock",
@@ -87,7 +87,7 @@ var callers = map[string]string{
 var others = []string{
 	"interceptors/activity_inbound.go:checkCollection", "interceptors/rules.go:resourcesByRule", "internal/cli/contention/blame.go:wait",
 	"internal/lockactivities/acquire.go:Acquire", "internal/lockactivities/release.go:Release", "internal/lockactivities/verify.go:Verify",
-	"internal/lockactivities/wait.go:Wait", "lockcore/party/workflow.go:lost", "lockcore/rules/bars.go:replacedRuns", "worker/plugin.go:awaitDatabase",
+	"internal/lockactivities/wait.go:Wait", "lockcore/workflow.go:lost", "internal/engine/rules/bars.go:replacedRuns", "worker/plugin.go:awaitDatabase",
 	"worker/plugin.go:register",
 }
 

@@ -19,11 +19,11 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/cli/repair"
 	"github.com/temporal-lockstep/lockstep/internal/cli/ui"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/janitor"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/mongolock"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // readerCheck reads a collection with a bad document in one way. It fails if the bad document hides another one, or is hidden itself.
@@ -55,7 +55,7 @@ func TestReaders_BadDocuments_HideNoOther(t *testing.T) {
 }
 
 func (r *reader) status(t *testing.T) {
-	names, damaged := r.list(t, party.Filter{})
+	names, damaged := r.list(t, lockcore.Filter{})
 	require.Subset(t, names, []string{"z/1", "z/2", "z/3"})
 	if r.isName {
 		require.Len(t, damaged, 1)
@@ -64,7 +64,7 @@ func (r *reader) status(t *testing.T) {
 }
 
 func (r *reader) contended(t *testing.T) {
-	names, damaged := r.list(t, party.Filter{Contended: true})
+	names, damaged := r.list(t, lockcore.Filter{Contended: true})
 	require.Contains(t, names, "z/1")
 	if r.hasAttn {
 		require.Len(t, damaged, 1)
@@ -75,11 +75,11 @@ func (r *reader) contended(t *testing.T) {
 }
 
 func (r *reader) losses(t *testing.T) {
-	for _, err := range r.locker.Losses(t.Context(), party.Filter{Contended: true}) {
-		require.ErrorIs(t, err, party.ErrDamaged)
+	for _, err := range r.locker.Losses(t.Context(), lockcore.Filter{Contended: true}) {
+		require.ErrorIs(t, err, lockcore.ErrDamaged)
 	}
-	for _, err := range r.locker.Missed(t.Context(), party.Filter{}) {
-		require.ErrorIs(t, err, party.ErrDamaged)
+	for _, err := range r.locker.Missed(t.Context(), lockcore.Filter{}) {
+		require.ErrorIs(t, err, lockcore.ErrDamaged)
 	}
 }
 
@@ -102,7 +102,7 @@ func (r *reader) requireIncomplete(t *testing.T, err error) {
 		require.NoError(t, err)
 		return
 	}
-	require.ErrorIs(t, err, party.ErrDamaged)
+	require.ErrorIs(t, err, lockcore.ErrDamaged)
 	var incomplete *inspect.IncompleteError
 	require.ErrorAs(t, err, &incomplete)
 	require.Len(t, incomplete.Resources, 1)
@@ -121,7 +121,7 @@ func (r *reader) several(t *testing.T) {
 }
 
 func (r *reader) resources(t *testing.T) {
-	found, err := r.site.Resources(t.Context(), party.Filter{})
+	found, err := r.site.Resources(t.Context(), lockcore.Filter{})
 	require.NoError(t, err)
 	require.Contains(t, found[0].Name, r.name, "it comes first")
 	require.NotEmpty(t, found[0].Damaged)
@@ -228,11 +228,11 @@ func (r *reader) waiters(t *testing.T) {
 	}()
 	if r.isName {
 		_, err := other.Acquire(t.Context(), request("f", r.name))
-		require.ErrorIs(t, err, party.ErrDamaged)
+		require.ErrorIs(t, err, lockcore.ErrDamaged)
 		other.WatchFor(r.name)
 	}
 	require.Eventually(t, func() bool {
-		names, _ := r.list(t, party.Filter{Resource: "z/2", States: []party.State{party.StateWaiting}})
+		names, _ := r.list(t, lockcore.Filter{Resource: "z/2", States: []lockcore.State{lockcore.StateWaiting}})
 		return len(names) == 1
 	}, 20*time.Second, 20*time.Millisecond, "it does not wait")
 	require.NoError(t, r.locker.Leave(t.Context(), r.leases[1]))
@@ -253,8 +253,8 @@ func (r *reader) leave(t *testing.T) {
 	defer cancel()
 	bad := r.leases[0]
 	bad.Resource = r.name
-	require.ErrorIs(t, open(t, r.coll).Leave(ctx, bad, r.leases[0]), party.ErrDamaged)
-	names, _ := r.list(t, party.Filter{LockID: "a"})
+	require.ErrorIs(t, open(t, r.coll).Leave(ctx, bad, r.leases[0]), lockcore.ErrDamaged)
+	names, _ := r.list(t, lockcore.Filter{LockID: "a"})
 	require.Empty(t, names, "the other one was left")
 }
 
@@ -268,6 +268,6 @@ func (r *reader) clear(t *testing.T) {
 func requireDamagedOrNone(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
-		require.ErrorIs(t, err, party.ErrDamaged)
+		require.ErrorIs(t, err, lockcore.ErrDamaged)
 	}
 }

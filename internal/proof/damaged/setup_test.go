@@ -16,7 +16,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/mongolock"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 func TestMain(m *testing.M) { testenv.Main(m) }
@@ -45,7 +44,7 @@ func stray(id any) bson.D {
 type reader struct {
 	coll   *mongo.Collection
 	store  *store.Mongo
-	locker *party.Locker
+	locker *lockcore.Steps
 	site   *inspect.Site
 	leases []lockcore.Lease // a's, of z/1 and z/2
 	// name is a part of the name with which the bad document is reported, or the whole one if isName is set.
@@ -85,14 +84,14 @@ func (r *reader) waits(t *testing.T, lockID, resource string) {
 	waiting := request(lockID, resource)
 	waiting.Order.Schedule = 2
 	_, err := r.locker.Enter(t.Context(), waiting)
-	require.ErrorIs(t, err, party.ErrBusy)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
 }
 
 // list returns the names of the resources that a filter selects, and the errors about bad documents.
-func (r *reader) list(t *testing.T, filter party.Filter) (names []string, damaged []error) {
+func (r *reader) list(t *testing.T, filter lockcore.Filter) (names []string, damaged []error) {
 	t.Helper()
 	for s, err := range r.locker.Status(t.Context(), filter) {
-		if errors.Is(err, party.ErrDamaged) {
+		if errors.Is(err, lockcore.ErrDamaged) {
 			require.NotEmpty(t, s.Resource)
 			damaged = append(damaged, err)
 			continue
@@ -103,20 +102,20 @@ func (r *reader) list(t *testing.T, filter party.Filter) (names []string, damage
 	return names, damaged
 }
 
-func open(t *testing.T, coll *mongo.Collection) *party.Locker {
+func open(t *testing.T, coll *mongo.Collection) *lockcore.Steps {
 	t.Helper()
-	l, err := party.New(coll, lockcore.Config{})
+	l, err := lockcore.New(coll, lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		_ = l.Close(ctx)
 	})
-	return l
+	return l.Steps()
 }
 
-func request(lockID string, names ...string) party.Request {
-	r := party.Request{LockID: lockID, Part: "p", Order: party.Order{Schedule: 1, Attempt: 1}}
+func request(lockID string, names ...string) lockcore.StepRequest {
+	r := lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID, Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1}}}
 	for _, name := range names {
 		r.Resources = append(r.Resources, lockcore.Exclusive(name))
 	}

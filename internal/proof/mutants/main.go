@@ -7,7 +7,7 @@
 // With -sagas it uses defects of the Temporal side and the fuzzer of sagas, and writes internal/proof/sagafuzz/MUTANTS.md.
 //
 // With an argument, a text that occurs in the description of one defect only, it puts that defect back, shows that it is found, and writes
-// no page. These are the commands of docs/defects.md:
+// no page. These are the commands of internal/tools/defects:
 //
 //	go run ./internal/proof/mutants "steps of scope step share the lock ID"
 //

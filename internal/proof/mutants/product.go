@@ -1,7 +1,7 @@
 package main
 
-// productMutants are defects that Lockstep once had outside of the engine, each of which a Go test finds. They have no page but
-// docs/defects.md.
+// productMutants are defects that Lockstep once had outside of the engine, each of which a Go test finds. They have no page:
+// internal/tools/defects lists them.
 var productMutants = []mutant{
 	// Workflow side. Their tests run workflows on a Temporal server.
 	{what: "an activity is awaited after the workflow function has returned", in: interceptors, tests: "TestCommit_AsksOnlyAboutOldLocks", edits: []edit{
@@ -116,9 +116,9 @@ var productMutants = []mutant{
 	}},
 
 	// The lock library.
-	{what: "a part that has drained is listed for ever", in: party, tests: "TestStatus_DrainedPart_IsNotListed", edits: []edit{{party, "holders", "case cond", "false"}}},
-	{what: "a lock that another process has freed is noticed late", in: party, tests: "TestWatchFor_FreedElsewhere_WakesWithinTwoSeconds", edits: []edit{
-		{party, "watcher.pollDue", "assign 3 value", "now.IsZero()"},
+	{what: "a part that has drained is listed for ever", in: lockcore, tests: "TestStatus_DrainedPart_IsNotListed", edits: []edit{{lockcore, "holders", "case cond", "false"}}},
+	{what: "a lock that another process has freed is noticed late", in: lockcore, tests: "TestWatchFor_FreedElsewhere_WakesWithinTwoSeconds", edits: []edit{
+		{lockcore, "watcher.pollDue", "assign 3 value", "now.IsZero()"},
 	}},
 
 	// Commands.

@@ -3,7 +3,7 @@
 //
 // An [Edit] names a package, a declaration of it, the path to a node and the change. For instance
 //
-//	{"lockcore/rules", "Acquire.Apply", "if 2 cond && 1", "false"}
+//	{"internal/engine/rules", "Acquire.Apply", "if 2 cond && 1", "false"}
 //
 // replaces the first operand of && in the condition of the second if statement by false.
 //

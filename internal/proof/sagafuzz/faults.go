@@ -24,7 +24,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 const planFile = "plan.json"
@@ -224,7 +223,7 @@ func (p *play) breakLocks(ctx context.Context, id string) error {
 		if !strings.HasSuffix(s.LockID, "/"+id) {
 			continue
 		}
-		err = p.locker.Release(ctx, party.Release{
+		err = p.locker.Steps().Release(ctx, lockcore.Release{
 			LockID: s.LockID, Resources: []string{s.Resource}, FirstFence: s.FirstFence, Force: true, Reason: "as planned",
 		})
 		if err != nil {

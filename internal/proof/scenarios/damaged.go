@@ -3,7 +3,7 @@ package scenarios
 import (
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
 // Damaged returns a document that no operation writes, with entries of unknown states, claims and waiters

@@ -5,14 +5,14 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
 // Harness applies operations to documents, and lets time pass for them.
 type Harness interface {
 	// Apply applies an operation and returns the document after it.
 	Apply(op rules.Op) (*rules.Document, rules.Result, error)
-	// Stored returns the document of a resource, as of now.
+	// Stored returns the document of a resource as of now, or nil if it has none.
 	Stored(resource string) (*rules.Document, error)
 	// Travel lets d pass for one resource. A negative d sets its clock back.
 	Travel(resource string, d time.Duration) error
@@ -46,11 +46,11 @@ func (r *Rules) Apply(op rules.Op) (*rules.Document, rules.Result, error) {
 	return after, result, nil
 }
 
-// Stored returns the document of a resource.
+// Stored returns the document of a resource, or nil.
 func (r *Rules) Stored(resource string) (*rules.Document, error) {
 	d := r.docs[resource]
 	if d == nil {
-		return nil, fmt.Errorf("%q has no document", resource)
+		return nil, nil
 	}
 	d = d.Clone()
 	d.At = r.Now

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Lines is a Harness that sends operations through the update loop to a store. It is safe for concurrent
@@ -35,14 +35,14 @@ func (l *Lines) Apply(op rules.Op) (*rules.Document, rules.Result, error) {
 	return a.After, a.Result, a.Err
 }
 
-// Stored reads the document.
+// Stored reads the document, or returns nil if there is none.
 func (l *Lines) Stored(resource string) (*rules.Document, error) {
 	loaded, err := l.store.Load(l.ctx, resource)
 	if err != nil {
 		return nil, err
 	}
 	if loaded.Docs[resource] == nil {
-		return nil, fmt.Errorf("%q has no document", resource)
+		return nil, nil
 	}
 	return loaded.Docs[resource].Clone(), nil
 }
@@ -51,6 +51,9 @@ func (l *Lines) Stored(resource string) (*rules.Document, error) {
 // new version, so the update loop reads it again.
 func (l *Lines) Travel(resource string, d time.Duration) error {
 	next, err := l.Stored(resource)
+	if err == nil && next == nil {
+		err = fmt.Errorf("%q has no document", resource)
+	}
 	if err != nil {
 		return err
 	}
@@ -64,27 +67,43 @@ func (l *Lines) Travel(resource string, d time.Duration) error {
 	return err
 }
 
+// shift moves all times of a document back, except those without end.
 func shift(doc *rules.Document, d time.Duration) {
-	move := func(times ...*time.Time) {
-		for _, t := range times {
-			if t != nil && t.Before(rules.Never) {
-				*t = t.Add(-d)
-			}
+	for _, t := range times(doc) {
+		if t != nil && t.Before(rules.Never) {
+			*t = t.Add(-d)
 		}
 	}
-	move(&doc.EvidenceSince, &doc.IdleAt)
+}
+
+// times returns the times of a document, or nil for those that an entry or a waiter does not have. Those behind pointers,
+// which documents share, are copied.
+func times(doc *rules.Document) []*time.Time {
+	all := []*time.Time{&doc.EvidenceSince, &doc.IdleAt}
+	own := func(shared ...**time.Time) {
+		for _, p := range shared {
+			if *p != nil {
+				t := **p
+				*p = &t
+			}
+			all = append(all, *p)
+		}
+	}
 	for i := range doc.Entries {
 		e := &doc.Entries[i]
-		move(&e.ExpiresAt, e.RenewedAt, e.Since, e.ClaimedAt, e.PositionExpiresAt, e.CreatedAt)
+		all = append(all, &e.ExpiresAt)
+		own(&e.RenewedAt, &e.Since, &e.ClaimedAt, &e.PositionExpiresAt, &e.CreatedAt)
 	}
 	for i := range doc.Waiters {
 		w := &doc.Waiters[i]
-		move(&w.Since, &w.ExpiresAt, &w.OverdueAt, w.Started)
+		all = append(all, &w.Since, &w.ExpiresAt, &w.OverdueAt)
+		own(&w.Started)
 	}
 	for i := range doc.Evidence {
-		move(&doc.Evidence[i].At)
+		all = append(all, &doc.Evidence[i].At)
 	}
 	for i := range doc.Missed {
-		move(&doc.Missed[i].At, &doc.Missed[i].ReleasedAt)
+		all = append(all, &doc.Missed[i].At, &doc.Missed[i].ReleasedAt)
 	}
+	return all
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // role is the behaviour that an actor repeats.
@@ -43,14 +43,14 @@ func (a *actor) run() {
 }
 
 // take begins a call for a request of its own part, by which the documents name the call.
-func (a *actor) take(what string, req *party.Request) *call {
+func (a *actor) take(what string, req *lockcore.StepRequest) *call {
 	a.asked++
-	req.Part, req.Order = fmt.Sprintf("%s.%d", a.name, a.asked), party.Order{Attempt: 1}
+	req.Part, req.Order = fmt.Sprintf("%s.%d", a.name, a.asked), lockcore.Order{Attempt: 1}
 	return a.asks(a.p, what+" "+names(req.Resources), req)
 }
 
 // asks begins a call for a request.
-func (a *actor) asks(p *process, what string, req *party.Request) *call {
+func (a *actor) asks(p *process, what string, req *lockcore.StepRequest) *call {
 	c := a.begin(p, what)
 	c.takes = true
 	for _, r := range req.Resources {
@@ -63,14 +63,14 @@ func (a *actor) asks(p *process, what string, req *party.Request) *call {
 }
 
 // setLatestCall records the latest call about a request. The mutex is held.
-func (w *world) setLatestCall(c *call, lockID, part string, order party.Order) {
+func (w *world) setLatestCall(c *call, lockID, part string, order lockcore.Order) {
 	key := entryKey{partKey{"", lockID, part}, number(order)}
 	c.before = w.requests[key]
 	w.calls[key.partKey], w.requests[key] = c, c
 }
 
 // resources draws one or two resources.
-func (a *actor) resources(two float64, limits bool) (out []party.Resource, patient bool) {
+func (a *actor) resources(two float64, limits bool) (out []lockcore.Resource, patient bool) {
 	names := []string{a.w.plan.resource(a.d)}
 	if second := a.w.plan.resource(a.d); a.d.chance(two) && second != names[0] {
 		names = append(names, second)
@@ -79,20 +79,20 @@ func (a *actor) resources(two float64, limits bool) (out []party.Resource, patie
 	for _, n := range names {
 		switch {
 		case a.d.chance(0.55):
-			out = append(out, party.Exclusive(n))
+			out = append(out, lockcore.Exclusive(n))
 		case limits && a.d.chance(0.4):
 			limit := 1 + a.d.upTo(3)
 			patient = patient && limit == 1
-			out = append(out, party.SharedLimit(n, limit))
+			out = append(out, lockcore.SharedLimit(n, limit))
 		default:
-			out = append(out, party.Shared(n))
+			out = append(out, lockcore.Shared(n))
 		}
 	}
 	return out, patient
 }
 
 // acquire waits for a lock, patiently or not.
-func (a *actor) acquire(req party.Request, patient bool) *party.Session {
+func (a *actor) acquire(req lockcore.StepRequest, patient bool) *lockcore.Session {
 	ctx, cancel := a.ctx, func() {}
 	switch {
 	case patient && a.d.chance(0.5):
@@ -111,7 +111,7 @@ func (a *actor) acquire(req party.Request, patient bool) *party.Session {
 }
 
 // try calls TryAcquire.
-func (a *actor) try(ctx context.Context, req party.Request) *party.Session {
+func (a *actor) try(ctx context.Context, req lockcore.StepRequest) *lockcore.Session {
 	c := a.take("try", &req)
 	s, err := a.p.locker.TryAcquire(ctx, req)
 	a.returned(ctx, c, err)
@@ -119,7 +119,7 @@ func (a *actor) try(ctx context.Context, req party.Request) *party.Session {
 }
 
 // keep records the actor's session.
-func (a *actor) keep(s *party.Session, req party.Request) *party.Session {
+func (a *actor) keep(s *lockcore.Session, req lockcore.StepRequest) *lockcore.Session {
 	if s != nil {
 		a.w.holds(a, a.p, req.LockID, s, req.Persist)
 	}
@@ -127,7 +127,7 @@ func (a *actor) keep(s *party.Session, req party.Request) *party.Session {
 }
 
 // leave ends a session, and retries until it succeeds.
-func (a *actor) leave(s *party.Session) {
+func (a *actor) leave(s *lockcore.Session) {
 	a.w.ends(s)
 	c := a.begin(a.p, "leave "+fmt.Sprint(leased(s)), leased(s)...)
 	err := s.Leave(a.ctx)
@@ -139,11 +139,11 @@ func (a *actor) leave(s *party.Session) {
 }
 
 // release ends the hold of the whole lock ID.
-func (a *actor) release(s *party.Session) {
+func (a *actor) release(s *lockcore.Session) {
 	a.w.ends(s)
 	c := a.begin(a.p, "release "+fmt.Sprint(leased(s)), leased(s)...)
 	for _, l := range s.Leases() {
-		a.w.releasing(c, party.Release{LockID: l.LockID, Resources: []string{l.Resource}, FirstFence: l.FirstFence})
+		a.w.releasing(c, lockcore.Release{LockID: l.LockID, Resources: []string{l.Resource}, FirstFence: l.FirstFence})
 	}
 	err := s.Release(a.ctx)
 	a.returned(a.ctx, c, err)
@@ -153,7 +153,7 @@ func (a *actor) release(s *party.Session) {
 }
 
 // releasing records the release that a call requests.
-func (w *world) releasing(c *call, r party.Release) {
+func (w *world) releasing(c *call, r lockcore.Release) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.releases = append(w.releases, release{c, r.LockID, r.Run, r.Resources, number(r.Order), r.FirstFence, r.Force})
@@ -167,7 +167,7 @@ func (a *actor) work() {
 	a.p.sleep(a.d.between(30*time.Millisecond, most))
 }
 
-func names(rs []party.Resource) string {
+func names(rs []lockcore.Resource) string {
 	out := ""
 	for _, r := range rs {
 		out += " " + r.Name + " " + string(r.Mode)
@@ -175,7 +175,7 @@ func names(rs []party.Resource) string {
 	return out[1:]
 }
 
-func leased(s *party.Session) (out []string) {
+func leased(s *lockcore.Session) (out []string) {
 	for _, l := range s.Leases() {
 		out = append(out, l.Resource)
 	}
@@ -185,7 +185,7 @@ func leased(s *party.Session) (out []string) {
 // plainly acquires one or two locks, works, and ends.
 func plainly(a *actor) {
 	rs, patient := a.resources(0.3, true)
-	s := a.acquire(party.Request{LockID: a.lockID, Owner: a.owner, Resources: rs}, patient)
+	s := a.acquire(lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID}, Owner: a.owner, Resources: rs}, patient)
 	if s == nil {
 		return
 	}
@@ -199,7 +199,7 @@ func plainly(a *actor) {
 
 // crossing acquires two locks one after the other, in any order.
 func crossing(a *actor) {
-	rs := [2]party.Resource{}
+	rs := [2]lockcore.Resource{}
 	rs[0].Name = a.w.plan.resource(a.d)
 	for rs[1].Name == "" || rs[1].Name == rs[0].Name {
 		rs[1].Name = a.w.plan.resource(a.d)
@@ -207,21 +207,21 @@ func crossing(a *actor) {
 	for i := range rs {
 		switch {
 		case a.d.chance(0.25):
-			rs[i] = party.SharedLimit(rs[i].Name, 1)
+			rs[i] = lockcore.SharedLimit(rs[i].Name, 1)
 		case a.d.chance(0.2):
-			rs[i] = party.Shared(rs[i].Name)
+			rs[i] = lockcore.Shared(rs[i].Name)
 		}
 	}
 	id, second := a.lockID, a.lockID
 	if a.d.chance(0.4) {
 		second += "/2"
 	}
-	first := a.acquire(party.Request{LockID: id, Owner: a.lockID, Resources: rs[:1]}, true)
+	first := a.acquire(lockcore.StepRequest{Caller: lockcore.Caller{LockID: id}, Owner: a.lockID, Resources: rs[:1]}, true)
 	if first == nil {
 		return
 	}
 	a.work()
-	if then := a.acquire(party.Request{LockID: second, Owner: a.lockID, Resources: rs[1:]}, true); then != nil {
+	if then := a.acquire(lockcore.StepRequest{Caller: lockcore.Caller{LockID: second}, Owner: a.lockID, Resources: rs[1:]}, true); then != nil {
 		a.work()
 		a.leave(then)
 	}
@@ -231,9 +231,9 @@ func crossing(a *actor) {
 // trying tries once, and may give up while its command is on its way.
 func trying(a *actor) {
 	rs, _ := a.resources(0.4, true)
-	req := party.Request{LockID: a.lockID, Resources: rs}
+	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID}, Resources: rs}
 	if a.d.chance(0.4) {
-		req.TTL = party.Forever
+		req.TTL = lockcore.Forever
 	}
 	ctx, cancel := a.ctx, func() {}
 	if a.d.chance(0.6) {
@@ -249,9 +249,9 @@ func trying(a *actor) {
 // hurrying acquires and leaves many times.
 func hurrying(a *actor) {
 	for range 5 + a.d.upTo(10) {
-		req := party.Request{LockID: a.lockID, Resources: []party.Resource{party.Shared(a.w.plan.resources[0])}}
+		req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID}, Resources: []lockcore.Resource{lockcore.Shared(a.w.plan.resources[0])}}
 		if a.d.chance(0.5) {
-			req.TTL = party.Forever
+			req.TTL = lockcore.Forever
 		}
 		ctx, cancel := a.p.Clock().WithTimeout(a.ctx, a.d.between(5*time.Millisecond, 40*time.Millisecond))
 		s := a.try(ctx, req)
@@ -270,7 +270,7 @@ func hurrying(a *actor) {
 // climbing upgrades and downgrades.
 func climbing(a *actor) {
 	r := a.w.plan.resource(a.d)
-	s := a.acquire(party.Request{LockID: a.lockID, Resources: []party.Resource{party.Shared(r)}}, true)
+	s := a.acquire(lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID}, Resources: []lockcore.Resource{lockcore.Shared(r)}}, true)
 	if s == nil {
 		return
 	}
@@ -310,7 +310,7 @@ func lasting(a *actor) {
 		return
 	}
 	r := a.w.plan.resource(a.d)
-	req := party.Request{LockID: a.lockID, Resources: []party.Resource{party.Shared(r)}}
+	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID}, Resources: []lockcore.Resource{lockcore.Shared(r)}}
 	switch a.d.upTo(3) {
 	case 0:
 		req.TTL = 2 * time.Second
@@ -318,10 +318,10 @@ func lasting(a *actor) {
 			req.TTL = 300 * time.Millisecond
 		}
 	case 1:
-		req.TTL = party.Forever
+		req.TTL = lockcore.Forever
 	}
 	if a.d.chance(0.3) {
-		req.Resources[0].Mode = party.ModeExclusive
+		req.Resources[0].Mode = lockcore.ModeExclusive
 	}
 	parent, cancel := context.WithCancel(a.ctx)
 	defer cancel()
@@ -344,7 +344,7 @@ func operator(a *actor) {
 	a.p.sleep(a.d.between(0, 3*time.Second))
 	cast := a.w.plan.actors[a.d.upTo(len(a.w.plan.actors))]
 	r := a.w.plan.resource(a.d)
-	force := party.Release{Force: true, LockID: cast.lockID, Resources: []string{r}, Reason: "the operator says so"}
+	force := lockcore.Release{Force: true, LockID: cast.lockID, Resources: []string{r}, Reason: "the operator says so"}
 	if force.FirstFence = a.w.document(r).HoldFence(cast.lockID); force.FirstFence == 0 {
 		return
 	}
@@ -360,8 +360,8 @@ func operator(a *actor) {
 // keeping acquires kept holds, together with other actors of its lock ID.
 func keeping(a *actor) {
 	rs, _ := a.resources(0.6, false)
-	req := party.Request{LockID: a.lockID, Resources: rs, Persist: true}
-	var s *party.Session
+	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID}, Resources: rs, Persist: true}
+	var s *lockcore.Session
 	if a.d.chance(0.6) {
 		s = a.try(a.ctx, req)
 	} else {
@@ -372,7 +372,7 @@ func keeping(a *actor) {
 		a.leave(s)
 	}
 	if a.d.chance(0.15) {
-		r := party.Release{LockID: a.lockID, Resources: []string{a.w.plan.resource(a.d)}}
+		r := lockcore.Release{LockID: a.lockID, Resources: []string{a.w.plan.resource(a.d)}}
 		if r.FirstFence = a.w.document(r.Resources[0]).HoldFence(a.lockID); r.FirstFence != 0 {
 			c := a.begin(a.p, "release of "+r.Resources[0], r.Resources...)
 			a.w.releasing(c, r)

@@ -6,21 +6,21 @@ import (
 	"slices"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // answers contains the answers that the users of the Lockers received, for the checks.
 type answers struct {
-	sessions map[*party.Session]*openSession
+	sessions map[*lockcore.Session]*openSession
 	// all are the sessions that there ever were.
-	all []*party.Session
+	all []*lockcore.Session
 	// done are the actors that have ended.
 	done map[string]bool
 }
 
 func newAnswers() answers {
-	return answers{sessions: map[*party.Session]*openSession{}, done: map[string]bool{}}
+	return answers{sessions: map[*lockcore.Session]*openSession{}, done: map[string]bool{}}
 }
 
 // call is one call of the library by an actor.
@@ -77,16 +77,16 @@ func (a *actor) returned(ctx context.Context, c *call, err error) {
 	}
 	w.followsFromCommands(c, err)
 	switch {
-	case err == nil, ctx.Err() != nil, errors.Is(err, party.ErrDeadlock), errors.Is(err, party.ErrLost), errors.Is(err, party.ErrEnded):
-	case errors.Is(err, party.ErrQueueFull):
+	case err == nil, ctx.Err() != nil, errors.Is(err, lockcore.ErrDeadlock), errors.Is(err, lockcore.ErrLost), errors.Is(err, lockcore.ErrEnded):
+	case errors.Is(err, lockcore.ErrQueueFull):
 		if c.upgrades {
 			w.broken("upgrade", a.lockID, "an upgrade of %s is refused: %v", a.lockID, err)
 		}
-	case errors.Is(err, party.ErrBusy):
+	case errors.Is(err, lockcore.ErrBusy):
 		if c.patient {
 			w.broken("patience", a.lockID, "%s of %s gives up: %v", c.what, a.lockID, err)
 		}
-	case errors.Is(err, party.ErrSuperseded):
+	case errors.Is(err, lockcore.ErrSuperseded):
 		if !slices.ContainsFunc(w.releases, func(r release) bool { return r.lockID == a.lockID && !r.call.began.Before(c.began.Add(-time.Minute)) }) {
 			w.broken("superseded", a.lockID, "%s of %s was overtaken by nobody: %v", c.what, a.lockID, err)
 		}
@@ -108,10 +108,10 @@ const faultsLast = 30 * time.Second
 // and an answer "busy" at least such a read. The mutex is held.
 func (w *world) followsFromCommands(c *call, err error) {
 	written := func(r string) bool { return !c.p.acked[r].Before(c.began) }
-	var lost *party.LostError
-	var late *party.SupersededError
-	var dead *party.DeadlockError
-	var busy *party.BusyError
+	var lost *lockcore.LostError
+	var late *lockcore.SupersededError
+	var dead *lockcore.DeadlockError
+	var busy *lockcore.BusyError
 	told := ""
 	switch {
 	case err == nil:
@@ -139,7 +139,7 @@ func (w *world) followsFromCommands(c *call, err error) {
 
 // openSession is a session that has not ended.
 type openSession struct {
-	s      *party.Session
+	s      *lockcore.Session
 	p      *process
 	actor  string
 	lockID string
@@ -150,7 +150,7 @@ type openSession struct {
 }
 
 // holds records that an actor was given a session.
-func (w *world) holds(a *actor, p *process, lockID string, s *party.Session, kept bool) {
+func (w *world) holds(a *actor, p *process, lockID string, s *lockcore.Session, kept bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	st := &openSession{s: s, p: p, actor: a.name, lockID: lockID, began: time.Now()}
@@ -173,7 +173,7 @@ func (w *world) holds(a *actor, p *process, lockID string, s *party.Session, kep
 }
 
 // ends records that an actor ends its session, which trusts no lease from now on.
-func (w *world) ends(s *party.Session) {
+func (w *world) ends(s *lockcore.Session) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.sessions, s)
@@ -183,23 +183,23 @@ func (w *world) ends(s *party.Session) {
 }
 
 // trusted returns a session's valid lease on a resource, unless the session has reported a loss.
-func (st *openSession) trusted(resource string) (party.Lease, bool) {
+func (st *openSession) trusted(resource string) (lockcore.Lease, bool) {
 	if st.s.Lost() != nil {
-		return party.Lease{}, false
+		return lockcore.Lease{}, false
 	}
 	for _, l := range st.s.Leases() {
 		if l.Resource == resource && l.Valid() {
 			return l, true
 		}
 	}
-	return party.Lease{}, false
+	return lockcore.Lease{}, false
 }
 
 // checkTrust is I1. The mutex is held.
 func (w *world) checkTrust(resource string) {
 	type trust struct {
 		st *openSession
-		l  party.Lease
+		l  lockcore.Lease
 	}
 	var all []trust
 	for _, st := range w.sessions {
@@ -257,7 +257,7 @@ func (w *world) checkLossesReported() {
 func (w *world) lost(st *openSession) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var loss *party.LostError
+	var loss *lockcore.LostError
 	if w.sessions[st.s] == nil || w.isOver() || !errors.As(st.s.Lost(), &loss) {
 		return
 	}
@@ -282,14 +282,14 @@ func (w *world) committed(a *actor, c *call) {
 }
 
 // renewedSeldom checks the number of renewals of a session.
-func (w *world) renewedSeldom(a *actor, s *party.Session, ttl time.Duration) {
+func (w *world) renewedSeldom(a *actor, s *lockcore.Session, ttl time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	st := w.sessions[s]
 	if st == nil || w.isOver() {
 		return
 	}
-	if ttl == 0 || ttl == party.Forever {
+	if ttl == 0 || ttl == lockcore.Forever {
 		ttl = w.plan.cfg.TTL
 	}
 	fair := 8 + 3*int(time.Since(st.began)/(ttl/3))

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // RunBusy plays a seed of a busy document: processes near the server acquire, renew and leave it all the time, one process
@@ -27,7 +27,7 @@ func newBusyPlan(seed uint64) *plan {
 	p := &plan{
 		processes: 3 + d.upTo(3), sluggish: -1, busy: d.between(40*time.Second, 70*time.Second), resources: []string{"r1"},
 		farTrip: d.between(50*time.Millisecond, time.Second),
-		cfg:     party.Config{TTL: 30 * time.Second, HoldTTL: time.Minute, ClaimTTL: 30 * time.Second, WaiterTTL: 2 * time.Minute},
+		cfg:     lockcore.Config{TTL: 30 * time.Second, HoldTTL: time.Minute, ClaimTTL: 30 * time.Second, WaiterTTL: 2 * time.Minute},
 	}
 	p.far = p.processes - 1
 	for i := range p.far {
@@ -47,7 +47,7 @@ func newBusyPlan(seed uint64) *plan {
 // rushing acquires, renews and leaves without a pause.
 func rushing(a *actor) {
 	for n := range 20 {
-		s := a.try(a.ctx, party.Request{LockID: a.lockID, Resources: []party.Resource{party.Shared(a.w.plan.resources[0])}})
+		s := a.try(a.ctx, lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID}, Resources: []lockcore.Resource{lockcore.Shared(a.w.plan.resources[0])}})
 		if s == nil {
 			return
 		}
@@ -67,9 +67,9 @@ func rushing(a *actor) {
 
 // faraway acquires and leaves.
 func faraway(a *actor) {
-	req := party.Request{LockID: a.lockID, Resources: []party.Resource{party.Shared(a.w.plan.resources[0])}}
+	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID}, Resources: []lockcore.Resource{lockcore.Shared(a.w.plan.resources[0])}}
 	if a.d.chance(0.3) {
-		req.Resources[0].Mode = party.ModeExclusive
+		req.Resources[0].Mode = lockcore.ModeExclusive
 	}
 	s := a.acquire(req, true)
 	if s == nil {
@@ -81,13 +81,13 @@ func faraway(a *actor) {
 
 // crowding holds with many sessions at once.
 func crowding(a *actor) {
-	r := party.Shared(a.w.plan.resources[0])
-	sessions := make([]*party.Session, a.w.plan.crowd)
+	r := lockcore.Shared(a.w.plan.resources[0])
+	sessions := make([]*lockcore.Session, a.w.plan.crowd)
 	var all sync.WaitGroup
 	for i := range sessions {
 		all.Go(func() {
 			// They are too many for the checks of sessions, but those of each write see their entries.
-			s, err := a.p.locker.TryAcquire(a.ctx, party.Request{LockID: fmt.Sprintf("%s/%d", a.lockID, i), Resources: []party.Resource{r}})
+			s, err := a.p.locker.TryAcquire(a.ctx, lockcore.StepRequest{Caller: lockcore.Caller{LockID: fmt.Sprintf("%s/%d", a.lockID, i)}, Resources: []lockcore.Resource{r}})
 			if err == nil {
 				sessions[i] = s
 			}
@@ -102,7 +102,7 @@ func crowding(a *actor) {
 			}
 		}
 	}
-	sessions = slices.DeleteFunc(sessions, func(s *party.Session) bool { return s == nil })
+	sessions = slices.DeleteFunc(sessions, func(s *lockcore.Session) bool { return s == nil })
 	for _, s := range sessions {
 		a.w.ends(s)
 		all.Go(func() { _ = s.Leave(a.ctx) })

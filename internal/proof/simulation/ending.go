@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // finished records that an actor has ended.
@@ -42,7 +42,7 @@ func (w *world) settleDown(quiet <-chan struct{}) {
 			return
 		}
 		ctx := context.Background()
-		s, err := w.procs[0].locker.TryAcquire(ctx, party.Request{LockID: lastLockID, Resources: []party.Resource{party.Exclusive(r)}})
+		s, err := w.procs[0].locker.TryAcquire(ctx, lockcore.StepRequest{Caller: lockcore.Caller{LockID: lastLockID}, Resources: []lockcore.Resource{lockcore.Exclusive(r)}})
 		if err != nil {
 			w.violate("I11", lastLockID, r, "all have ended or died, all times are over, and %s cannot be had: %v", r, err)
 			return
@@ -114,7 +114,7 @@ func (w *world) releaseDead() {
 				continue
 			}
 			w.dropSessionsOf(e.LockID)
-			force := party.Release{Force: true, LockID: e.LockID, Resources: []string{r}, FirstFence: e.FirstFence, Now: true, Reason: "its process was killed"}
+			force := lockcore.Release{Force: true, LockID: e.LockID, Resources: []string{r}, FirstFence: e.FirstFence, Now: true, Reason: "its process was killed"}
 			w.releasing(&call{began: time.Now()}, force)
 			_ = w.procs[0].locker.Release(context.Background(), force)
 		}
@@ -126,7 +126,7 @@ func (w *world) releaseDead() {
 func (w *world) dropSessionsOf(lockID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	maps.DeleteFunc(w.sessions, func(_ *party.Session, st *openSession) bool { return st.lockID == lockID && st.p.dead() })
+	maps.DeleteFunc(w.sessions, func(_ *lockcore.Session, st *openSession) bool { return st.lockID == lockID && st.p.dead() })
 }
 
 // died reports whether the processes of all actors of a lock ID were killed.

@@ -10,9 +10,9 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // Errors of the database. After errReset and errRefused the outcome is unknown; errAway proves that

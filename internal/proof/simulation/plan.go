@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // plan contains everything that a seed draws before the play begins. Each seed has a few themes and a few kinds of faults,
@@ -12,7 +12,7 @@ import (
 type plan struct {
 	processes int
 	resources []string
-	cfg       party.Config
+	cfg       lockcore.Config
 	// busy is the time in which actors begin new work.
 	busy time.Duration
 	// jitter bounds the difference of the server's clock between two commands.
@@ -56,7 +56,7 @@ func newPlan(seed uint64) *plan {
 	for i := range 2 + d.upTo(3) {
 		p.resources = append(p.resources, fmt.Sprintf("r%d", i+1))
 	}
-	p.cfg = party.Config{
+	p.cfg = lockcore.Config{
 		TTL: time.Duration(3+d.upTo(4)) * time.Second, HoldTTL: time.Duration(20+d.upTo(30)) * time.Second,
 		ClaimTTL: time.Duration(1+d.upTo(3)) * time.Second, WaiterTTL: time.Duration(30+d.upTo(60)) * time.Second,
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // process is a process that uses the library: a Locker, its clock, and its connection to the database (network.go).
@@ -19,7 +19,7 @@ type process struct {
 	w      *world
 	n      int
 	name   string
-	locker *party.Locker
+	locker *lockcore.Steps
 	// plain is set if the process does not use Temporal, and so is told of no wake-ups.
 	plain bool
 	// stopListening unregisters the receiver of wake-ups.
@@ -75,14 +75,14 @@ func newProcess(w *world, n int) *process {
 	}
 	cfg := w.plan.cfg
 	cfg.Host = p.name
-	l, err := party.NewWithStore(p, cfg)
+	l, err := lockcore.NewWithStore(p, cfg)
 	if err != nil {
 		panic(err)
 	}
-	p.locker = l
+	p.locker = l.Steps()
 	p.plain, p.stopListening = n == 0 && w.seed%4 == 0, func() {}
 	if !p.plain {
-		p.stopListening = l.OnWakeup(func(t party.Wakeup) { w.wakeup(p, t) })
+		p.stopListening = p.locker.OnWakeup(func(t lockcore.Wakeup) { w.wakeup(p, t) })
 	}
 	return p
 }

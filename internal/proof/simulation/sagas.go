@@ -7,24 +7,24 @@ import (
 	"slices"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // parking is a parked request of a saga, which waits without a process.
 type parking struct {
 	began time.Time
-	turn  chan party.Wakeup
+	turn  chan lockcore.Wakeup
 	// watched is the process that watches the resource for it.
 	watched *process
 }
 
 // wakeup receives the wake-ups of a process. A wake-up of a closed run leaves the queue, as the wakers of a
 // worker do. An attempt of that run may still be on its way.
-func (w *world) wakeup(p *process, t party.Wakeup) {
+func (w *world) wakeup(p *process, t lockcore.Wakeup) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed[t.Run] && t.Deadlock == "" {
-		place := party.Lease{Resource: t.Resource, LockID: t.LockID, Run: t.Run, Part: t.Part, Order: t.Order}
+		place := lockcore.Lease{Resource: t.Resource, LockID: t.LockID, Run: t.Run, Part: t.Part, Order: t.Order}
 		go func() {
 			p.sleep(newDice(p.ring(0)).between(time.Millisecond, 20*time.Millisecond)) // it asks whether the run is closed
 			_, _ = p.locker.LeaveQueue(w.base, place)
@@ -45,11 +45,11 @@ func saga(a *actor) {
 		a.schedule++
 		rs, _ := a.resources(0.25, false)
 		for i := range rs {
-			rs[i].Mode = party.ModeExclusive
+			rs[i].Mode = lockcore.ModeExclusive
 			rs[i].HeldSince = held[rs[i].Name]
 		}
-		order := party.Order{Schedule: a.schedule, Attempt: 1}
-		req := party.Request{LockID: a.lockID, Part: fmt.Sprintf("step%d", a.schedule), Order: order, Resources: rs, Persist: true}
+		order := lockcore.Order{Schedule: a.schedule, Attempt: 1}
+		req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID, Part: fmt.Sprintf("step%d", a.schedule), Order: order}, Resources: rs, Persist: true}
 		if a.play(req, 0, held) != nil {
 			break
 		}
@@ -78,7 +78,7 @@ const (
 
 // play runs a step until it is done, attempt by attempt, or until its workflow is reset. An attempt
 // that has timed out continues. held are the resources that a saga keeps.
-func (a *actor) play(req party.Request, reset time.Duration, held map[string]uint32) error {
+func (a *actor) play(req lockcore.StepRequest, reset time.Duration, held map[string]uint32) error {
 	var resets <-chan time.Time
 	if reset > 0 {
 		t := time.NewTimer(reset)
@@ -120,16 +120,16 @@ func (a *actor) play(req party.Request, reset time.Duration, held map[string]uin
 }
 
 // answered handles an attempt's outcome like the worker and the workflow. It reports whether to try again.
-func (a *actor) answered(req *party.Request, held map[string]uint32, err error) (again bool) {
-	var busy *party.BusyError
-	var other *party.OtherRunError
+func (a *actor) answered(req *lockcore.StepRequest, held map[string]uint32, err error) (again bool) {
+	var busy *lockcore.BusyError
+	var other *lockcore.OtherRunError
 	switch {
 	case err == nil:
 		return false
 	case errors.As(err, &other): // this run is the workflow's current one: otherwise its actor has moved on
 		req.TakeOver = other.Other
 		return true
-	case errors.Is(err, party.ErrDeadlock), errors.Is(err, party.ErrLost) && !req.Reacquire:
+	case errors.Is(err, lockcore.ErrDeadlock), errors.Is(err, lockcore.ErrLost) && !req.Reacquire:
 		return false // also of a compensation, if all others in the cycle compensate
 	case errors.As(err, &busy) && !busy.Full:
 		return a.park(*req, busy.Resource, held)
@@ -152,7 +152,7 @@ func (a *actor) anyProcess() *process {
 }
 
 // attempt enters, works and leaves, in a process.
-func (a *actor) attempt(p *process, req party.Request, work time.Duration, done chan error) {
+func (a *actor) attempt(p *process, req lockcore.StepRequest, work time.Duration, done chan error) {
 	defer a.w.actors.Done()
 	c := a.asks(p, "enter "+req.Part+" "+names(req.Resources)+" "+req.Order.String(), &req)
 	leases, err := p.locker.Enter(a.ctx, req)
@@ -182,15 +182,15 @@ func (a *actor) entered(c *call, err error) {
 	}
 	a.w.followsFromCommands(c, err)
 	disturbed := slices.ContainsFunc(c.resources, func(r string) bool { return !c.p.lastTrouble(r).Before(c.began) })
-	if errors.Is(err, party.ErrUnknownOutcome) && a.ctx.Err() == nil && c.p.running() && !disturbed {
+	if errors.Is(err, lockcore.ErrUnknownOutcome) && a.ctx.Err() == nil && c.p.running() && !disturbed {
 		a.w.broken("unknown", c.lockID, "%s of %s does not know its outcome, and no command has failed since it began: %v", c.what, c.lockID, err)
 	}
 }
 
 // park waits in the queue without a process, and reports whether to enter again.
-func (a *actor) park(req party.Request, at string, held map[string]uint32) bool {
+func (a *actor) park(req lockcore.StepRequest, at string, held map[string]uint32) bool {
 	key := partKey{at, req.LockID, req.Part}
-	place := &parking{began: time.Now(), turn: make(chan party.Wakeup, 1)}
+	place := &parking{began: time.Now(), turn: make(chan lockcore.Wakeup, 1)}
 	a.w.mu.Lock()
 	a.w.parked[key] = place
 	a.w.mu.Unlock()
@@ -206,7 +206,7 @@ func (a *actor) park(req party.Request, at string, held map[string]uint32) bool 
 		}
 	}
 	one := req
-	one.Resources = slices.DeleteFunc(slices.Clone(req.Resources), func(r party.Resource) bool { return r.Name != at })
+	one.Resources = slices.DeleteFunc(slices.Clone(req.Resources), func(r lockcore.Resource) bool { return r.Name != at })
 	for !a.w.over() {
 		p := a.anyProcess()
 		p.locker.WatchFor(at)
@@ -230,9 +230,9 @@ func (a *actor) park(req party.Request, at string, held map[string]uint32) bool 
 		switch {
 		case err == nil:
 			return true
-		case errors.Is(err, party.ErrDeadlock):
+		case errors.Is(err, lockcore.ErrDeadlock):
 			return false
-		case errors.Is(err, party.ErrBusy):
+		case errors.Is(err, lockcore.ErrBusy):
 			again = after
 		}
 		t := time.NewTimer(again)
@@ -275,7 +275,7 @@ func (a *actor) commit() {
 	all := slices.Clone(a.w.plan.resources)
 	for !a.w.over() {
 		p := a.anyProcess()
-		r := party.Release{LockID: a.lockID, Resources: all, Order: party.LastAttempt(a.schedule)}
+		r := lockcore.Release{LockID: a.lockID, Resources: all, Order: lockcore.LastAttempt(a.schedule)}
 		c := a.begin(p, "commit", all...)
 		a.w.releasing(c, r)
 		if a.within(10*time.Second, func() error {

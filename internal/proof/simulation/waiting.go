@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/pace"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
 )
 
 // waiting is the state of the checks of waiting requests.

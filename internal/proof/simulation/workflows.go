@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // newRunsPlan draws a play of workflows: sagas that are reset during a step while the step continues in the old run, that
@@ -38,7 +38,7 @@ type run struct {
 	// not reset, because a run cannot know what an earlier run has lost and acquired again.
 	reacquires bool
 	// steps lists the requests of all runs whose compensations are registered.
-	steps []party.Request
+	steps []lockcore.StepRequest
 	// uses lists the resources under whose locks steps of all runs have run, and before the labels of the
 	// earlier runs.
 	uses   []use
@@ -132,15 +132,15 @@ func (r *run) oneStep() bool {
 }
 
 // request returns the request of a new step of this run.
-func (r *run) request(rs []party.Resource, kind string) party.Request {
+func (r *run) request(rs []lockcore.Resource, kind string) lockcore.StepRequest {
 	r.schedule++
 	saga := sagaOfSteps
 	if r.schedule%2 == 0 { // one inside it, which its bars match too
 		saga += "/1"
 	}
-	return party.Request{
-		LockID: r.lockID, Run: r.label, Part: fmt.Sprintf("%s/%s%d", r.label, kind, r.schedule), Resources: rs, Persist: true, Owner: r.owner, Saga: saga,
-		Order: party.Order{Schedule: r.schedule, Attempt: 1}, MaxWait: inlineWait,
+	return lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: r.lockID, Run: r.label, Part: fmt.Sprintf("%s/%s%d", r.label, kind, r.schedule), Saga: saga, Order: lockcore.Order{Schedule: r.schedule, Attempt: 1}}, Resources: rs, Persist: true, Owner: r.owner,
+		MaxWait: inlineWait,
 	}
 }
 
@@ -149,12 +149,12 @@ const sagaOfSteps = "saga"
 
 // bars bars the steps of the run, and waits until none can run any longer.
 func (r *run) bars() {
-	bar := party.Raise{LockID: r.lockID, Run: r.label, Saga: sagaOfSteps, Order: party.LastAttempt(r.schedule), Resources: r.w.plan.resources}
+	bar := lockcore.Raise{LockID: r.lockID, Run: r.label, Saga: sagaOfSteps, Order: lockcore.LastAttempt(r.schedule), Resources: r.w.plan.resources}
 	for !r.w.over() {
 		p := r.anyProcess()
 		r.begin(p, "bar of "+r.label)
 		err := r.within(10*time.Second, func() error { return p.locker.Raise(r.ctx, bar) })
-		var other *party.OtherRunError
+		var other *lockcore.OtherRunError
 		switch {
 		case err == nil:
 			r.w.mu.Lock()
@@ -186,15 +186,15 @@ func (r *run) ends() {
 	r.w.mu.Lock()
 	r.w.closed[r.label] = true
 	r.w.mu.Unlock()
-	var all []party.Release
+	var all []lockcore.Release
 	for _, label := range append([]string{r.label}, r.before...) {
-		all = append(all, party.Release{LockID: r.lockID, Run: label, Resources: r.w.plan.resources, Order: party.LastAttempt(math.MaxInt32)})
+		all = append(all, lockcore.Release{LockID: r.lockID, Run: label, Resources: r.w.plan.resources, Order: lockcore.LastAttempt(math.MaxInt32)})
 	}
-	r.release(func(l *party.Locker) error { return r.releaseFrom(r.ctx, l) }, all...)
+	r.release(func(l *lockcore.Steps) error { return r.releaseFrom(r.ctx, l) }, all...)
 }
 
 // release calls fn in one process after the other until it succeeds. what lists the releases, for the checks.
-func (r *run) release(fn func(l *party.Locker) error, what ...party.Release) {
+func (r *run) release(fn func(l *lockcore.Steps) error, what ...lockcore.Release) {
 	r.w.mu.Lock()
 	r.releases = true
 	r.w.mu.Unlock()
@@ -212,18 +212,18 @@ func (r *run) release(fn func(l *party.Locker) error, what ...party.Release) {
 }
 
 // releaseFrom releases the holds of the workflow's runs. Holds of a workflow that was started again are not included.
-func (r *run) releaseFrom(ctx context.Context, l *party.Locker) error {
+func (r *run) releaseFrom(ctx context.Context, l *lockcore.Steps) error {
 	var errs []error
 	for _, name := range r.w.plan.resources {
 		labels := map[string]bool{}
-		for s, err := range l.Status(ctx, party.Filter{Resource: name, LockID: r.lockID}) {
+		for s, err := range l.Status(ctx, lockcore.Filter{Resource: name, LockID: r.lockID}) {
 			if errs = append(errs, err); err == nil && (s.Run == r.label || slices.Contains(r.before, s.Run)) {
 				labels[s.Run] = true
 			}
 		}
 		for _, label := range slices.Sorted(maps.Keys(labels)) {
-			errs = append(errs, l.Release(ctx, party.Release{
-				LockID: r.lockID, Run: label, Resources: []string{name}, Order: party.LastAttempt(math.MaxInt32),
+			errs = append(errs, l.Release(ctx, lockcore.Release{
+				LockID: r.lockID, Run: label, Resources: []string{name}, Order: lockcore.LastAttempt(math.MaxInt32),
 			}))
 		}
 	}
@@ -234,18 +234,18 @@ func (r *run) releaseFrom(ctx context.Context, l *party.Locker) error {
 // the hold, until it releases it.
 type use struct {
 	resource string
-	mode     party.Mode
-	by       party.Order
+	mode     lockcore.Mode
+	by       lockcore.Order
 	since    time.Time
 	// first names the hold.
 	first int64
 }
 
 // used records that a step has run.
-func (r *run) used(step *party.Request) {
+func (r *run) used(step *lockcore.StepRequest) {
 	for _, res := range step.Resources {
 		d := r.w.document(res.Name)
-		r.uses = append(r.uses, use{res.Name, res.Mode, party.LastAttempt(step.Order.Schedule), time.Now(), d.HoldFence(r.lockID)})
+		r.uses = append(r.uses, use{res.Name, res.Mode, lockcore.LastAttempt(step.Order.Schedule), time.Now(), d.HoldFence(r.lockID)})
 	}
 }
 
@@ -278,7 +278,7 @@ func (r *run) commit() {
 	r.w.mu.Lock()
 	r.isolated("release of "+r.label, func(resource string) time.Time { return r.heldUntil[resource] })
 	r.w.mu.Unlock()
-	all := party.Release{LockID: r.lockID, Run: r.label, Order: party.LastAttempt(r.schedule)}
+	all := lockcore.Release{LockID: r.lockID, Run: r.label, Order: lockcore.LastAttempt(r.schedule)}
 	for _, u := range r.uses {
 		if !slices.Contains(all.Resources, u.resource) {
 			all.Resources = append(all.Resources, u.resource)
@@ -286,7 +286,7 @@ func (r *run) commit() {
 	}
 	for range 1 + r.d.upTo(2) {
 		if len(all.Resources) > 0 {
-			r.release(func(l *party.Locker) error {
+			r.release(func(l *lockcore.Steps) error {
 				_, err := l.ReleaseCommitted(r.ctx, all)
 				return err
 			}, all)
@@ -297,10 +297,10 @@ func (r *run) commit() {
 // verify verifies the holds that the steps have used, in one process after the other, and reports whether
 // nothing was lost.
 func (r *run) verify() bool {
-	v := party.Verify{LockID: r.lockID, Run: r.label, Inherits: len(r.before) > 0, LostSince: r.lostSince()}
+	v := lockcore.Verify{LockID: r.lockID, Run: r.label, Inherits: len(r.before) > 0, LostSince: r.lostSince()}
 	for _, u := range r.uses { // the first of each resource: a hold that began after it is another one
-		if !slices.ContainsFunc(v.Uses, func(known party.Use) bool { return known.Resource == u.resource }) {
-			v.Uses = append(v.Uses, party.Use{Resource: u.resource, By: u.by})
+		if !slices.ContainsFunc(v.Uses, func(known lockcore.Use) bool { return known.Resource == u.resource }) {
+			v.Uses = append(v.Uses, lockcore.Use{Resource: u.resource, By: u.by})
 		}
 	}
 	for !r.w.over() {
@@ -312,13 +312,13 @@ func (r *run) verify() bool {
 			r.verified(call, sure, err)
 			return err
 		})
-		var other *party.OtherRunError
+		var other *lockcore.OtherRunError
 		switch {
 		case errors.As(err, &other) && len(r.before) > 0:
 			v.TakeOver = other.Other
 		case err == nil:
 			return true
-		case errors.Is(err, party.ErrLost), errors.Is(err, party.ErrOtherRun):
+		case errors.Is(err, lockcore.ErrLost), errors.Is(err, lockcore.ErrOtherRun):
 			return false
 		default:
 			time.Sleep(time.Second)
@@ -329,7 +329,7 @@ func (r *run) verify() bool {
 
 // certain lists the resources that must not be reported lost: those on which all uses were of the hold
 // that exists, and that does not expire soon.
-func (r *run) certain(v *party.Verify) (sure []string) {
+func (r *run) certain(v *lockcore.Verify) (sure []string) {
 	for _, used := range v.Uses {
 		k := r.w.document(used.Resource).Kept(v.LockID)
 		another := func(u use) bool { return u.resource == used.Resource && u.first != k.FirstFence }
@@ -348,7 +348,7 @@ func (r *run) verified(c *call, sure []string, err error) {
 	defer w.mu.Unlock()
 	c.done = true
 	w.noted(r.name, r.lockID, "%s: %v", c.what, err)
-	var lost *party.LostError
+	var lost *lockcore.LostError
 	if errors.As(err, &lost) && !r.releases && slices.Contains(sure, lost.Resource) && time.Since(c.began) < 12*time.Second {
 		w.broken("false loss", r.lockID, "%s: nobody else had %s, and it is reported lost: %v", c.what, lost.Resource, err)
 	}

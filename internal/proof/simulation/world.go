@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // world is the state of one play: the database, the processes, the actors, and what they observed.
@@ -284,11 +284,11 @@ func shown(e *rules.Entry) string {
 }
 
 // order is a stored order for people.
-func order(n int64) party.Order {
-	return party.Order{Schedule: uint32(n >> 32), Attempt: uint32(n)} //nolint:gosec // both halves fit
+func order(n int64) lockcore.Order {
+	return lockcore.Order{Schedule: uint32(n >> 32), Attempt: uint32(n)} //nolint:gosec // both halves fit
 }
 
 // number is an order as it is stored.
-func number(o party.Order) int64 { return int64(o.Schedule)<<32 | int64(o.Attempt) }
+func number(o lockcore.Order) int64 { return int64(o.Schedule)<<32 | int64(o.Attempt) }
 
 func separates(r rune) bool { return strings.ContainsRune(" ,:;()[]/\"'", r) }

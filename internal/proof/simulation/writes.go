@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
-	"github.com/temporal-lockstep/lockstep/lockcore/rules"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // partKey names a request on a resource: the part of a lock ID.
@@ -70,7 +70,7 @@ type release struct {
 // admission is a grant to a part of a lock ID.
 type admission struct {
 	resource, lockID string
-	mode             party.Mode
+	mode             lockcore.Mode
 	at               time.Time
 }
 
@@ -165,7 +165,7 @@ func (c *change) register() {
 			key := keyOf(c.after.ID, e)
 			c.w.granted[key] = append(c.w.granted[key], e.Fence)
 			if e.State == rules.StateRunning && (was == nil || was.State != e.State) {
-				c.w.admissions = append(c.w.admissions, admission{c.after.ID, e.LockID, party.Mode(e.Mode), time.Now()})
+				c.w.admissions = append(c.w.admissions, admission{c.after.ID, e.LockID, lockcore.Mode(e.Mode), time.Now()})
 			}
 		}
 		if was != nil && was.State == e.State && e.RenewedAt != nil && (was.RenewedAt == nil || !e.RenewedAt.Equal(*was.RenewedAt)) {

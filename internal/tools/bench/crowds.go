@@ -84,8 +84,8 @@ func (f *fleet) shareOne(ctx context.Context, holders int) ([]lockcore.Lease, er
 	g.SetLimit(500)
 	for i := range leases {
 		g.Go(func() error {
-			got, err := f.lockers[0].TryEnter(ctx, lockcore.Request{
-				LockID: fmt.Sprint("holder/", i), TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Shared(resourceName(0))},
+			got, err := f.lockers[0].Steps().TryEnter(ctx, lockcore.StepRequest{
+				Caller: lockcore.Caller{LockID: fmt.Sprint("holder/", i)}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Shared(resourceName(0))},
 			})
 			if err == nil {
 				leases[i] = got[0]

@@ -18,7 +18,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // engineBench measures operations of the lock engine in a database of its own.
@@ -26,7 +25,7 @@ type engineBench struct {
 	db  *mongo.Database
 	raw *mongo.Collection
 	// locker performs the measured operations. other represents another process, whose changes locker has not read.
-	locker, other *party.Locker
+	locker, other *lockcore.Steps
 }
 
 func runEngine(ctx context.Context, args []string) error {
@@ -50,18 +49,18 @@ func benchEngine(ctx context.Context, uri string, rounds int) (*engineReport, er
 		return nil, err
 	}
 	defer drop()
-	locker, err := party.New(db.Collection("locks"), lockcore.Config{MaxWaiters: 5000})
+	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{MaxWaiters: 5000})
 	if err != nil {
 		return nil, err
 	}
 	if err := locker.CreateIndexes(ctx); err != nil {
 		return nil, err
 	}
-	other, err := party.New(db.Collection("locks"), lockcore.Config{})
+	other, err := lockcore.New(db.Collection("locks"), lockcore.Config{})
 	if err != nil {
 		return nil, err
 	}
-	b := &engineBench{db: db, raw: db.Collection("raw"), locker: locker, other: other}
+	b := &engineBench{db: db, raw: db.Collection("raw"), locker: locker.Steps(), other: other.Steps()}
 	shared, err := b.sharedHolders(ctx)
 	if err != nil {
 		return nil, err
@@ -87,10 +86,10 @@ func (b *engineBench) pairs() section {
 	}
 	exclusive, shared := unknown("bench/ux/%d", lockcore.Exclusive), unknown("bench/us/%d", lockcore.Shared)
 	exclusive.name, shared.name = "acquire + release, exclusive, not known", "acquire + release, shared, not known"
-	step := func(round int) party.Request { return stepOn(round, lockcore.Exclusive("bench/q")) }
-	kept := func(round int) party.Request {
-		return party.Request{
-			LockID: "bench/saga", Part: "step", Order: party.Order{Schedule: uint32(round) + 1, Attempt: 1}, Persist: true, //nolint:gosec // small
+	step := func(round int) lockcore.StepRequest { return stepOn(round, lockcore.Exclusive("bench/q")) }
+	kept := func(round int) lockcore.StepRequest {
+		return lockcore.StepRequest{
+			Caller: lockcore.Caller{LockID: "bench/saga", Part: "step", Order: lockcore.Order{Schedule: uint32(round) + 1, Attempt: 1}}, Persist: true, //nolint:gosec // small
 			Resources: []lockcore.Resource{lockcore.Exclusive("bench/k")},
 		}
 	}
@@ -124,22 +123,22 @@ func rawPair(ctx context.Context, documents *mongo.Collection, id string) error 
 }
 
 // acquireRelease acquires the resource of each round without queueing, and releases it.
-func acquireRelease(locker *party.Locker, resource func(round int) lockcore.Resource) operation {
+func acquireRelease(locker *lockcore.Steps, resource func(round int) lockcore.Resource) operation {
 	return func(ctx context.Context, round int) error {
 		res := resource(round)
-		leases, err := locker.TryEnter(ctx, party.Request{LockID: fmt.Sprintf("bench/pair/%d", round), Resources: []lockcore.Resource{res}})
+		leases, err := locker.TryEnter(ctx, lockcore.StepRequest{Caller: lockcore.Caller{LockID: fmt.Sprintf("bench/pair/%d", round)}, Resources: []lockcore.Resource{res}})
 		if err != nil {
 			return err
 		}
 		lease := leases[0]
-		return locker.Release(ctx, party.Release{
+		return locker.Release(ctx, lockcore.Release{
 			LockID: lease.LockID, Resources: []string{res.Name}, FirstFence: lease.FirstFence, Order: lease.Order, Leaving: &lease.Part,
 		})
 	}
 }
 
 // enterLeave enters with the request of each round, queueing if it must, and leaves.
-func (b *engineBench) enterLeave(request func(round int) party.Request) operation {
+func (b *engineBench) enterLeave(request func(round int) lockcore.StepRequest) operation {
 	return func(ctx context.Context, round int) error {
 		leases, err := b.locker.Enter(ctx, request(round))
 		if err != nil {
@@ -150,9 +149,9 @@ func (b *engineBench) enterLeave(request func(round int) party.Request) operatio
 }
 
 // stepOn returns the request of a step.
-func stepOn(round int, resources ...lockcore.Resource) party.Request {
-	return party.Request{
-		LockID: fmt.Sprintf("bench/step/%d/%d", len(resources), round), Part: "step", Order: party.Order{Schedule: 1, Attempt: 1},
+func stepOn(round int, resources ...lockcore.Resource) lockcore.StepRequest {
+	return lockcore.StepRequest{
+		Caller:    lockcore.Caller{LockID: fmt.Sprintf("bench/step/%d/%d", len(resources), round), Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1}},
 		Resources: resources,
 	}
 }
@@ -164,7 +163,7 @@ func (b *engineBench) tenResources() section {
 	}
 	tenSteps := func(ctx context.Context, round int) error {
 		for _, res := range all {
-			if err := b.enterLeave(func(int) party.Request { return stepOn(round, res) })(ctx, round); err != nil {
+			if err := b.enterLeave(func(int) lockcore.StepRequest { return stepOn(round, res) })(ctx, round); err != nil {
 				return err
 			}
 		}
@@ -172,7 +171,7 @@ func (b *engineBench) tenResources() section {
 	}
 	return section{name: "enter + leave of ten resources", divisor: 3, cases: []benchCase{
 		{name: "ten steps, one after the other", once: tenSteps},
-		{name: "one step", limit: 0.4, once: b.enterLeave(func(round int) party.Request { return stepOn(round, all...) })},
+		{name: "one step", limit: 0.4, once: b.enterLeave(func(round int) lockcore.StepRequest { return stepOn(round, all...) })},
 	}}
 }
 
@@ -185,7 +184,7 @@ func (b *engineBench) sharedHolders(ctx context.Context) (section, error) {
 	}{{0, 0}, {20, 0}, {200, 2.5}} {
 		res := lockcore.Shared(fmt.Sprintf("bench/c%d", c.holders))
 		for i := range c.holders {
-			req := party.Request{LockID: fmt.Sprintf("holder/%d", i), Resources: []lockcore.Resource{res}, TTL: time.Hour}
+			req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: fmt.Sprintf("holder/%d", i)}, Resources: []lockcore.Resource{res}, TTL: time.Hour}
 			if _, err := b.locker.TryEnter(ctx, req); err != nil {
 				return s, err
 			}
@@ -210,7 +209,7 @@ func (b *engineBench) handOffs() section {
 
 // queue is a resource with a holder and a number of waiters.
 type queue struct {
-	locker   *party.Locker
+	locker   *lockcore.Steps
 	resource string
 	waiters  int
 	// entered is the number of requests so far. The holder is the request with the number of the round.
@@ -218,9 +217,9 @@ type queue struct {
 	holder  []lockcore.Lease
 }
 
-func (q *queue) request(i int) party.Request {
-	return party.Request{
-		LockID: fmt.Sprintf("bench/waiter/%d", i), Order: party.Order{Schedule: 1, Attempt: 1}, TTL: time.Hour,
+func (q *queue) request(i int) lockcore.StepRequest {
+	return lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: fmt.Sprintf("bench/waiter/%d", i), Order: lockcore.Order{Schedule: 1, Attempt: 1}}, TTL: time.Hour,
 		Resources: []lockcore.Resource{lockcore.Exclusive(q.resource)},
 	}
 }
@@ -269,7 +268,7 @@ func (b *engineBench) renewals(ctx context.Context, uri string) ([]factReport, e
 		return nil, err
 	}
 	defer func() { _ = client.Disconnect(context.WithoutCancel(ctx)) }()
-	locker, err := party.New(client.Database(b.db.Name()).Collection("locks"), lockcore.Config{})
+	locker, err := lockcore.New(client.Database(b.db.Name()).Collection("locks"), lockcore.Config{})
 	if err != nil {
 		return nil, err
 	}
@@ -282,7 +281,7 @@ func (b *engineBench) renewals(ctx context.Context, uri string) ([]factReport, e
 			if i%10 == 0 {
 				res = lockcore.Shared(fmt.Sprintf("bench/shared/%d", i/100))
 			}
-			got, err := locker.TryEnter(groupCtx, party.Request{LockID: fmt.Sprintf("bench/holder/%d", i), Resources: []lockcore.Resource{res}, TTL: time.Hour})
+			got, err := locker.Steps().TryEnter(groupCtx, lockcore.StepRequest{Caller: lockcore.Caller{LockID: fmt.Sprintf("bench/holder/%d", i)}, Resources: []lockcore.Resource{res}, TTL: time.Hour})
 			if err == nil {
 				leases[i] = got[0]
 			}
@@ -295,7 +294,7 @@ func (b *engineBench) renewals(ctx context.Context, uri string) ([]factReport, e
 	var seconds []float64
 	for range 3 {
 		commands.Store(0)
-		took, err := timed(func() error { _, err := locker.Renew(ctx, leases...); return err })
+		took, err := timed(func() error { _, err := locker.Steps().Renew(ctx, leases...); return err })
 		if err != nil {
 			return nil, err
 		}

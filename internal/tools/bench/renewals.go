@@ -57,15 +57,15 @@ func (b *scaleBench) measureRenewals(ctx context.Context, rate int) (*renewalsRo
 		return nil, err
 	}
 	defer f.close(ctx)
-	shared := func(lockID string) lockcore.Request {
-		return lockcore.Request{LockID: lockID, Resources: []lockcore.Resource{lockcore.Shared(resourceName(0))}}
+	shared := func(lockID string) lockcore.StepRequest {
+		return lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID}, Resources: []lockcore.Resource{lockcore.Shared(resourceName(0))}}
 	}
 	running, stop := context.WithTimeout(ctx, b.each)
 	defer stop()
 	var g errgroup.Group
 	all := make([]*renewer, renewingLockers)
 	for i := range all {
-		r := &renewer{locker: f.lockers[i]}
+		r := &renewer{locker: f.lockers[i].Steps()}
 		for n := range leasesOfEach {
 			leases, err := r.locker.TryEnter(ctx, shared(fmt.Sprintf("holder/%d/%d", i, n)))
 			if err != nil {
@@ -84,7 +84,7 @@ func (b *scaleBench) measureRenewals(ctx context.Context, rate int) (*renewalsRo
 	defer cancel()
 	for n := 0; running.Err() == nil; n++ {
 		d, err := timed(func() error {
-			s, err := f.lockers[renewingLockers].TryAcquire(trying, shared(fmt.Sprint("other/", n)))
+			s, err := f.lockers[renewingLockers].Steps().TryAcquire(trying, shared(fmt.Sprint("other/", n)))
 			if err != nil {
 				return err
 			}
@@ -114,7 +114,7 @@ func (b *scaleBench) measureRenewals(ctx context.Context, rate int) (*renewalsRo
 
 // renewer renews the leases of one Locker in turn, each with a call of its own.
 type renewer struct {
-	locker   *lockcore.Locker
+	locker   *lockcore.Steps
 	failed   atomic.Int64
 	underWay atomic.Int64
 

@@ -15,7 +15,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // scaleBench measures how costs grow with the number of resources, of clients, of waiters, of idle documents, of renewals of one
@@ -85,12 +84,12 @@ func (b *scaleBench) growDocuments(ctx context.Context, numbers []int) error {
 		return err
 	}
 	defer f.close(ctx)
-	if err := fillQueues(ctx, f.lockers[0]); err != nil {
+	if err := fillQueues(ctx, f.lockers[0].Steps()); err != nil {
 		return err
 	}
 	documents := 0
 	for _, n := range append([]int{0}, numbers...) {
-		if err := b.insertIdle(ctx, f.lockers[0], documents, n); err != nil {
+		if err := b.insertIdle(ctx, f.lockers[0].Steps(), documents, n); err != nil {
 			return err
 		}
 		documents = n
@@ -100,7 +99,7 @@ func (b *scaleBench) growDocuments(ctx context.Context, numbers []int) error {
 			}
 		}
 		if n == 0 || n >= 10_000 {
-			row, err := measureBackground(ctx, f.lockers[0], n)
+			row, err := measureBackground(ctx, f.lockers[0].Steps(), n)
 			if err != nil {
 				return err
 			}
@@ -147,7 +146,7 @@ func (b *scaleBench) growWaiters(ctx context.Context, numbers []int) (err error)
 }
 
 // insertIdle adds documents of idle resources, with the numbers from from to to. They are copies of one that a Locker has left.
-func (b *scaleBench) insertIdle(ctx context.Context, locker *party.Locker, from, to int) error {
+func (b *scaleBench) insertIdle(ctx context.Context, locker *lockcore.Steps, from, to int) error {
 	coll := b.db.Collection("documents")
 	const template = "idle"
 	if err := acquireRelease(locker, always(lockcore.Exclusive(template)))(ctx, 0); err != nil {
@@ -175,12 +174,12 @@ func (b *scaleBench) insertIdle(ctx context.Context, locker *party.Locker, from,
 func resourceName(i int) string { return fmt.Sprintf("scale/%d", i) }
 
 // fillQueues makes what background work reads: twenty kept holds, each with five waiters.
-func fillQueues(ctx context.Context, locker *party.Locker) error {
+func fillQueues(ctx context.Context, locker *lockcore.Steps) error {
 	locker.LimitInlineWaits(0)
 	for i := range 20 {
 		for j := range 6 {
-			_, err := locker.Enter(ctx, party.Request{
-				LockID: fmt.Sprintf("scale/party/%d/%d", i, j), Part: "step", Order: party.Order{Schedule: 1, Attempt: 1}, Persist: true, TTL: time.Hour,
+			_, err := locker.Enter(ctx, lockcore.StepRequest{
+				Caller: lockcore.Caller{LockID: fmt.Sprintf("scale/party/%d/%d", i, j), Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Persist: true, TTL: time.Hour,
 				Resources: []lockcore.Resource{lockcore.Exclusive(fmt.Sprintf("kept/%d", i))},
 			})
 			if ignoreBusy(err) != nil {
@@ -201,7 +200,7 @@ type backgroundRow struct {
 	Listed   int     `json:"listed"`
 }
 
-func measureBackground(ctx context.Context, locker *party.Locker, documents int) (*backgroundRow, error) {
+func measureBackground(ctx context.Context, locker *lockcore.Steps, documents int) (*backgroundRow, error) {
 	row := &backgroundRow{Documents: documents}
 	list := func(f lockcore.Filter) func() error {
 		return func() error {

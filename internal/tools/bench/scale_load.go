@@ -18,12 +18,11 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 // fleet is a number of Lockers on one collection. Each has a MongoDB client of its own, like a process.
 type fleet struct {
-	lockers []*party.Locker
+	lockers []*lockcore.Locker
 	clients []*mongo.Client
 	tally
 }
@@ -70,7 +69,7 @@ func (b *scaleBench) newFleet(ctx context.Context, n int, collection string) (_ 
 			return nil, fmt.Errorf("connect to LOCKSTEP_MONGODB_URI: %w", err)
 		}
 		f.clients = append(f.clients, client)
-		locker, err := party.New(client.Database(b.db.Name()).Collection(collection), lockcore.Config{})
+		locker, err := lockcore.New(client.Database(b.db.Name()).Collection(collection), lockcore.Config{})
 		if err != nil {
 			return nil, err
 		}
@@ -198,7 +197,7 @@ func (b *scaleBench) start(ctx context.Context, g *errgroup.Group, f *fleet, c l
 }
 
 // repeat acquires and releases until ctx ends.
-func (f *fleet) repeat(ctx context.Context, locker *party.Locker, lockID string, name func() string) error {
+func (f *fleet) repeat(ctx context.Context, locker *lockcore.Locker, lockID string, name func() string) error {
 	for round := 0; ctx.Err() == nil; round++ {
 		asked := time.Now()
 		session, err := locker.Acquire(ctx, lockcore.Request{

@@ -1,10 +1,11 @@
-// Command defects tries the commands of docs/defects.md. Run it in the root of the repository, with the addresses of the stack in the
+// Command defects tries the commands in defects.txt, which lists the defects that Lockstep once had. Run it in the root of the repository, with the addresses of the stack in the
 // environment:
 //
 //	go run ./internal/tools/defects            ten rows, drawn by a seed that is printed
 //	go run ./internal/tools/defects -seed 7    the same ten rows each time
 //	go run ./internal/tools/defects -row 12    one row
 //	go run ./internal/tools/defects -all       every row
+//	go run ./internal/tools/defects -list      tries none, and prints all rows as Markdown
 //
 // A row holds if its command succeeds, and if the tests that it names have run. A command shows a defect by putting it back and seeing a
 // test fail, or it runs the test that guards against it. Rows that are marked slow are in no sample.
@@ -26,10 +27,9 @@ import (
 	"time"
 )
 
-const pagePath = "docs/defects.md"
-
 type options struct {
 	all   bool
+	list  bool
 	row   int
 	count int
 	seed  uint64
@@ -39,6 +39,7 @@ type options struct {
 func main() {
 	var o options
 	flag.BoolVar(&o.all, "all", false, "try every row")
+	flag.BoolVar(&o.list, "list", false, "print all rows as Markdown")
 	flag.IntVar(&o.row, "row", 0, "try only the row with this number")
 	flag.IntVar(&o.count, "count", 10, "how many rows to try")
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano())%1_000_000, "what draws the rows")
@@ -52,14 +53,14 @@ func main() {
 	}
 }
 
-// run tries rows of the page.
+// run tries rows, or lists them.
 func run(ctx context.Context, out io.Writer, o options) error {
-	text, err := os.ReadFile(pagePath)
+	rows, err := parse(records)
 	if err != nil {
-		return fmt.Errorf("%w: run it in the root of the repository", err)
+		return err
 	}
-	rows, err := parse(string(text))
-	if err != nil {
+	if o.list {
+		_, err = io.WriteString(out, list(rows))
 		return err
 	}
 	chosen, err := choose(rows, o)
@@ -93,7 +94,7 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	return nil
 }
 
-// choose returns the rows that the options select, in the order of the page.
+// choose returns the rows that the options select, in their order.
 func choose(rows []row, o options) ([]row, error) {
 	switch {
 	case o.all:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"strings"
@@ -8,54 +9,74 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/tools/docscheck"
 )
 
-// TestPage_Rows_HaveCommands checks the page itself: the form of each row, and that each defect to put back exists once.
-func TestPage_Rows_HaveCommands(t *testing.T) {
+// TestRecords_Commands_Exist checks that each defect to put back exists once, and that each named test and target exists.
+func TestRecords_Commands_Exist(t *testing.T) {
 	t.Chdir("../../..")
-	text, err := os.ReadFile(pagePath)
-	require.NoError(t, err)
-	rows, err := parse(string(text))
+	rows, err := parse(records)
 	require.NoError(t, err)
 	require.Greater(t, len(rows), 100)
-	list, err := exec.CommandContext(t.Context(), "go", "run", "./internal/proof/mutants", "-list").Output()
+	mutants, err := exec.CommandContext(t.Context(), "go", "run", "./internal/proof/mutants", "-list").Output()
 	require.NoError(t, err)
 	for _, r := range rows {
 		if r.words[0] != "go" || r.words[1] != "run" {
 			continue
 		}
 		found := 0
-		for what := range strings.Lines(string(list)) {
+		for what := range strings.Lines(string(mutants)) {
 			if strings.Contains(what, r.words[3]) {
 				found++
 			}
 		}
 		require.Equal(t, 1, found, "row %d: descriptions that contain %q", r.number, r.words[3])
 	}
+	tree, err := docscheck.Checkout(t.Context(), ".")
+	require.NoError(t, err)
+	maps.DeleteFunc(tree.Files, func(name, _ string) bool { return strings.HasSuffix(name, ".md") })
+	tree.Files["the list of defects.md"] = list(rows)
+	require.Empty(t, append(docscheck.Tests(tree), docscheck.Targets(tree)...))
+}
+
+// TestPage_Counts_AreThoseOfTheRecords checks the numbers in docs/defects.md.
+func TestPage_Counts_AreThoseOfTheRecords(t *testing.T) {
+	t.Parallel()
+	rows, err := parse(records)
+	require.NoError(t, err)
+	page, err := os.ReadFile("../../../docs/defects.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), counts(rows), "copy these lists into docs/defects.md")
 }
 
 func TestParse_Mistakes_AreFound(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"no table":                                                    "has no rows",
-		"| 2 | a | b | c | `make explore` |":                          "row 2 follows row 0",
-		"| 1 | a | b | `make explore` |":                              "row 1 needs 5 cells",
-		"| 1 | a | b | c | make explore |":                            "row 1 needs 5 cells, and a command",
-		"| 1 | a | b | c | `rm -rf x` |":                              "row 1: a command is",
-		"| 1 | a | b | c | `go test ./lockcore` |":                    "row 1: a command is",
-		"| 1 | a | b | c | `go test ./lockcore -run . -exec x` |":     "row 1: a command is",
-		"| 1 | a | b | c | `go run ./internal/proof/mutants -list` |": "row 1: a command is",
-		"| 1 | a | b | c | `make explore; x` |":                       "row 1: a command is",
-		"| 1 | a | b | c | `make explore 'x` |":                       "a quote is not closed",
+		"a\nb; c":                                        "row 1: a record has three lines",
+		"a | b\nb; c\nmake explore":                      "row 1: a record has three lines, the first without a |",
+		"a\nb\nmake explore":                             "row 1: the second line is",
+		"a\nb; c; fast\nmake explore":                    "row 1: the second line is",
+		"a\nb; c\nrm -rf x":                              "row 1: a command is",
+		"a\nb; c\ngo test ./lockcore":                    "row 1: a command is",
+		"a\nb; c\ngo test ./lockcore -run . -exec x":     "row 1: a command is",
+		"a\nb; c\ngo run ./internal/proof/mutants -list": "row 1: a command is",
+		"a\nb; c\nmake explore; x":                       "row 1: a command is",
+		"a\nb; c\nmake explore 'x":                       "a quote is not closed",
 	} {
 		_, err := parse(text)
 		require.ErrorContains(t, err, want, text)
 	}
-	rows, err := parse("| # | wrong |\n| 1 | a | b | c | `go test ./x -run 'TestA/b c'` slow |\n\n| 2 | a | b | c | `make simulate FROM=7 SEEDS=1` |\n")
+	rows, err := parse("# Kind\n\na\nb; c; slow\ngo test ./x -run 'TestA/b c'\n\nd\nb; e, f\nmake simulate FROM=7 SEEDS=1\n")
 	require.NoError(t, err)
-	require.Equal(t, []string{"go", "test", "./x", "-run", "TestA/b c"}, rows[0].words)
-	require.True(t, rows[0].slow)
+	require.Equal(t, row{
+		number: 1, kind: "Kind", defect: "a", foundBy: "b", foundNow: "c", slow: true,
+		text: "go test ./x -run 'TestA/b c'", words: []string{"go", "test", "./x", "-run", "TestA/b c"},
+	}, rows[0])
 	require.False(t, rows[1].slow)
+	require.Contains(t, list(rows), "## Kind\n\n| # |")
+	require.Contains(t, list(rows), "| 1 | a | b | c | `go test ./x -run 'TestA/b c'` slow |\n| 2 | d | b | e, f | `make simulate FROM=7 SEEDS=1` |\n")
+	require.Equal(t, "By kind:\n\n- Kind: 2\n\nBy what found them:\n\n- b: 2\n", counts(rows))
 }
 
 func TestChoose_Options_SelectRows(t *testing.T) {

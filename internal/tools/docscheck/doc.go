@@ -7,7 +7,6 @@
 //	Tests      each named test exists
 //	Targets    each named make target and environment variable exists
 //	Commands   each named command and flag of lockstep exists
-//	Payloads   each example of an activity's JSON matches its Go type, and each field is mentioned
 //	Places     no file names a path or a host of one machine
 //
 // The tests run the checks on this repository, and each check on a small tree that contains mistakes. The linter checks that

@@ -3,14 +3,11 @@ package docscheck_test
 import (
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/docscheck"
-	"github.com/temporal-lockstep/lockstep/internal/wire"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // checkout returns this repository.
@@ -37,7 +34,6 @@ func TestRepository_Documentation_HasNoProblems(t *testing.T) {
 		"Links":    func(*testing.T) ([]docscheck.Problem, error) { return docscheck.Links(tree), nil },
 		"Tests":    func(*testing.T) ([]docscheck.Problem, error) { return docscheck.Tests(tree), nil },
 		"Targets":  func(*testing.T) ([]docscheck.Problem, error) { return docscheck.Targets(tree), nil },
-		"Payloads": func(*testing.T) ([]docscheck.Problem, error) { return docscheck.Payloads(tree, payloads), nil },
 		"Places":   func(*testing.T) ([]docscheck.Problem, error) { return docscheck.Places(tree, words), nil },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,18 +61,6 @@ func buildHelp(t *testing.T, tree docscheck.Tree) func(args ...string) (string, 
 	}
 }
 
-// payloads are the parameters, results and error details of the activities.
-var payloads = map[string]reflect.Type{
-	"AcquireParams": reflect.TypeFor[wire.AcquireParams](), "AcquireResult": reflect.TypeFor[wire.AcquireResult](),
-	"RenewParams": reflect.TypeFor[wire.RenewParams](), "RenewResult": reflect.TypeFor[wire.RenewResult](),
-	"LeaveParams": reflect.TypeFor[wire.LeaveParams](), "ReleaseParams": reflect.TypeFor[wire.ReleaseParams](),
-	"WaitParams": reflect.TypeFor[wire.WaitParams](), "BarParams": reflect.TypeFor[wire.BarParams](), "VerifyParams": reflect.TypeFor[wire.VerifyParams](),
-	"Resource": reflect.TypeFor[lockcore.Resource](), "Lease": reflect.TypeFor[wire.Lease](), "Holder": reflect.TypeFor[wire.Holder](),
-	"BusyDetails": reflect.TypeFor[wire.BusyDetails](), "LostDetails": reflect.TypeFor[wire.LostDetails](),
-	"SupersededDetails": reflect.TypeFor[wire.SupersededDetails](), "InvalidDetails": reflect.TypeFor[wire.InvalidDetails](),
-	"DeadlockDetails": reflect.TypeFor[wire.DeadlockDetails](),
-}
-
 // requireProblems compares problems as text.
 func requireProblems(t *testing.T, problems []docscheck.Problem, want ...string) {
 	t.Helper()
@@ -85,12 +69,6 @@ func requireProblems(t *testing.T, problems []docscheck.Problem, want ...string)
 		texts = append(texts, p.String())
 	}
 	require.Equal(t, want, texts)
-}
-
-type thing struct {
-	A int `json:"a"`
-	B int `json:"b,omitempty"`
-	C int `json:"c"`
 }
 
 func TestChecks_Mistakes_AreFound(t *testing.T) {
@@ -106,24 +84,13 @@ func TestChecks_Mistakes_AreFound(t *testing.T) {
 		files map[string]string
 		want  []string
 	}{
-		"Payloads": {func(tree docscheck.Tree) []docscheck.Problem {
-			return docscheck.Payloads(tree, map[string]reflect.Type{"Thing": reflect.TypeFor[thing](), "Unseen": reflect.TypeFor[thing]()})
-		}, map[string]string{
-			"a.md": "<!-- json Thing -->\n```json\n{\"a\": 1, \"d\": 2}\n```\n`b`\n\n<!-- json Other -->\n```json\n{}\n```\n```json\n{\"x\": 1}\n```\n",
-			"b.md": "<!-- json Thing -->\n```json\n{\"a\": 1, \"b\": 2, \"c\": \"x\"}\n```\n",
-		}, []string{
-			`a.md:3: this is not a Thing: json: unknown field "d"`,
-			"a.md:9: there is no payload Other",
-			"a.md:3: the field c of Thing is not mentioned",
-			"b.md:3: this is not a Thing: json: cannot unmarshal string into Go struct field thing.c of type int",
-			"docs: no page has an example of Unseen",
-		}},
 		"Tests": {docscheck.Tests, map[string]string{
 			"a_test.go": "package a\n\nfunc TestAll(t *testing.T) {\n\tt.Run(\"some case\", f)\n\tt.Run(\"I1/it is, as said\", f)\n}\n",
 			"a.go":      "package a\n\nfunc TestNone() {}\n",
-			"a.md": "`TestAll` `TestAll/some_case` `TestAll/other`\n`TestNone` `Test` `Testing` `I1/it is, as said` `I1/it is not`, `a/b.go` " +
+			"a.md": "`TestAll` `TestAll/some_case` `TestAll/other`\n`TestNone` `Test` `Testing` `I1/it is, as said` `I2/it is too` `I1/it is not`, `a/b.go` " +
 				"`go vet ./a/b c`\n```\nTestBlock\n```\n`go test ./p -run 'TestPart/x y'` `go test ./p -run TestAll`\n",
-			"p/p_test.go": "package p\n\nfunc TestPart(t *testing.T) {}\n",
+			"p/p_test.go":    "package p\n\nfunc TestPart(t *testing.T) {}\n",
+			"testdata/a.txt": "scenario I2/it is too\nacquire a p exclusive\n",
 		}, []string{
 			"a.md:1: TestAll has no subtest other", "a.md:2: there is no test TestNone", "a.md:2: there is no scenario I1/it is not",
 			"a.md:6: package p has no test TestAll",

@@ -12,12 +12,15 @@ var (
 	testFunc = regexp.MustCompile(`(?m)^func (Test[A-Z]\w*)\(`)
 	scenario = regexp.MustCompile(`^(?:rule \d+|\w+)/\S+ .*\S$`)
 	testRun  = regexp.MustCompile(`^go test \./(\S+) -run '?(Test\w+)`)
-	quoted   = regexp.MustCompile(`"((?:[^"\\\n]|\\.)*)"`)
+	// title is the first line of a scenario in a transcript.
+	title  = regexp.MustCompile(`(?m)^scenario (.+)$`)
+	quoted = regexp.MustCompile(`"((?:[^"\\\n]|\\.)*)"`)
 )
 
 // Tests finds named tests, subtests and scenarios that do not exist. A subtest, such as TestAll/some_case, must be a string in a Go
-// file, as it is or with spaces instead of the underscores. So must a scenario, a sentence after its subject, such as
-// "I1/a waiter is granted". The test in a command such as go test ./worker -run TestAll must be in that package.
+// file, as it is or with spaces instead of the underscores. A scenario, a sentence after its subject, such as
+// "I1/a waiter is granted", must be such a string too, or the title of a transcript. The test in a command such as
+// go test ./worker -run TestAll must be in that package.
 func Tests(t Tree) []Problem {
 	functions, strs, inPackage := set{}, set{}, set{}
 	for _, name := range t.names(".go") {
@@ -29,6 +32,11 @@ func Tests(t Tree) []Problem {
 			for function := range (set{}).add(testFunc, t.Files[name]) {
 				inPackage[path.Dir(name)+" "+function] = true
 			}
+		}
+	}
+	for _, name := range t.names(".txt") {
+		for text := range (set{}).add(title, t.Files[name]) {
+			strs[strings.ReplaceAll(text, " ", "_")] = true
 		}
 	}
 	return t.pages(func(p page, report reporter) {

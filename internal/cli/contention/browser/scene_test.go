@@ -23,7 +23,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
 )
 
 const namespace = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11"
@@ -40,7 +39,7 @@ const (
 type shop struct {
 	*site
 	behind atomic.Int64
-	queued []party.Request
+	queued []lockcore.StepRequest
 }
 
 func newShop(t *testing.T) *shop {
@@ -50,10 +49,10 @@ func newShop(t *testing.T) *shop {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
 	server := httptest.NewServer(ui.Handler(ui.Options{TemporalUI: "http://127.0.0.1:8233", Site: inspect.Site{
-		Locker: l, Temporal: inspect.Temporal{Service: orders{}, Namespace: "default", NamespaceID: namespace},
+		Locker: l.Steps().Steps(), Temporal: inspect.Temporal{Service: orders{}, Namespace: "default", NamespaceID: namespace},
 	}}))
 	t.Cleanup(server.Close)
-	s.site = &site{tab: start(t, server.URL), Locker: l, address: server.URL}
+	s.site = &site{tab: start(t, server.URL), Steps: l.Steps(), address: server.URL}
 
 	x := lockcore.Exclusive
 	s.at(3*time.Hour+10*time.Minute, "stocktaking-hamburg", lockcore.Shared("warehouse/hamburg"))
@@ -72,8 +71,8 @@ func newShop(t *testing.T) *shop {
 	s.at(70*time.Second, "order-1060", x(boots))
 	s.at(12*time.Second, "order-1066", x("customer/4711"))
 	s.behind.Store(int64(95 * time.Minute))
-	_, err = s.TryEnter(t.Context(), party.Request{
-		LockID: inspect.Maintenance, Comment: "new shelves, ticket 4711", TTL: lockcore.Forever, Resources: []lockcore.Resource{x("warehouse/bremen")},
+	_, err = s.TryEnter(t.Context(), lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: inspect.Maintenance}, Comment: "new shelves, ticket 4711", TTL: lockcore.Forever, Resources: []lockcore.Resource{x("warehouse/bremen")},
 	})
 	require.NoError(t, err)
 	s.behind.Store(int64(8 * time.Second))
@@ -102,8 +101,8 @@ func (s *shop) at(ago time.Duration, workflow string, res lockcore.Resource) {
 	s.behind.Store(int64(ago))
 	s.orders++
 	of := wire.Run{Namespace: namespace, WorkflowID: workflow, RunID: runOf(workflow)}
-	req := party.Request{
-		LockID: of.LockID(), Owner: of.Owner(), Run: of.RunID, Part: of.Part(fmt.Sprint(s.orders)), Order: party.Order{Schedule: s.orders, Attempt: 1},
+	req := lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: of.LockID(), Run: of.RunID, Part: of.Part(fmt.Sprint(s.orders)), Order: lockcore.Order{Schedule: s.orders, Attempt: 1}}, Owner: of.Owner(),
 		TTL: 24 * time.Hour, Persist: true, HoldTTL: 24 * time.Hour, Resources: []lockcore.Resource{res},
 	}
 	if _, err := s.Enter(s.t.Context(), req); err != nil {

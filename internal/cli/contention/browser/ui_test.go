@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/lockcore/party"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
@@ -17,14 +17,14 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/cli/ui"
-	"github.com/temporal-lockstep/lockstep/lockcore"
+
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
 // site is `lockstep ui` in a browser, with locks in memory.
 type site struct {
 	*tab
-	*party.Locker
+	*lockcore.Steps
 	address string
 	orders  uint32
 }
@@ -34,17 +34,17 @@ func newSite(t *testing.T) *site {
 	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
-	server := httptest.NewServer(ui.Handler(ui.Options{Site: inspect.Site{Locker: l, Flags: []string{"--database", "bank"}}}))
+	server := httptest.NewServer(ui.Handler(ui.Options{Site: inspect.Site{Locker: l.Steps().Steps(), Flags: []string{"--database", "bank"}}}))
 	t.Cleanup(server.Close)
-	return &site{tab: start(t, server.URL), Locker: l, address: server.URL}
+	return &site{tab: start(t, server.URL), Steps: l.Steps(), address: server.URL}
 }
 
 // ask requests a resource once, and queues if it is busy.
 func (s *site) ask(lockID, resource string) {
 	s.t.Helper()
 	s.orders++
-	_, err := s.Enter(s.t.Context(), party.Request{
-		LockID: lockID, Part: "step", Order: party.Order{Schedule: s.orders, Attempt: 1}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
+	_, err := s.Enter(s.t.Context(), lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: lockID, Part: "step", Order: lockcore.Order{Schedule: s.orders, Attempt: 1}}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
 	})
 	if err != nil {
 		require.ErrorIs(s.t, err, lockcore.ErrBusy)
@@ -56,7 +56,7 @@ func (s *site) end(lockID, resource string) {
 	s.t.Helper()
 	for st, err := range s.Status(s.t.Context(), lockcore.Filter{Resource: resource, LockID: lockID}) {
 		require.NoError(s.t, err)
-		require.NoError(s.t, s.Release(s.t.Context(), party.Release{
+		require.NoError(s.t, s.Release(s.t.Context(), lockcore.Release{
 			LockID: lockID, Resources: []string{resource}, FirstFence: st.FirstFence, Force: true, Now: true, Reason: "a drill",
 		}))
 	}

@@ -9,5 +9,8 @@
 //
 // The folder assets has the page's template, style and scripts, which are joined in the order of [scripts]. The folder charts has Apache
 // ECharts, reduced to the parts in use; build/build.sh makes it again. Neither Node nor npm is needed to build or test Lockstep.
-// docs/adr/0006-charts.md explains the choice of the library.
+//
+// ECharts has custom shapes, zoom and a canvas, on which ten thousand holds move smoothly. A library with one element of the page for each bar
+// is too slow, and so is a series with one datum for each: one custom series with a single datum draws the visible window. What the canvas
+// shows is also in lists and links, for screen readers.
 package page

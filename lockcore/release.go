@@ -1,0 +1,278 @@
+package lockcore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
+	"github.com/temporal-lockstep/lockstep/internal/engine/update"
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
+)
+
+// Leave ends the parts that the leases name, and a hold that is not kept when its last part has left.
+// Leaving a part that has already ended is not an error. All are tried; errors are joined. What could not be
+// ended expires; a lease that never expires is ended in the background, as soon as the database answers.
+func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
+	return l.leaveAll(ctx, leases, leaving{})
+}
+
+// LeaveWithin is a Leave that may be delayed: it is sent after d, or earlier, together with the next command of
+// this Locker for the resource. It is sent at once if requests are known to wait for the resource. Close
+// waits for it.
+func (l *Steps) LeaveWithin(ctx context.Context, d time.Duration, leases ...Lease) error {
+	defer l.life.calls.add()()
+	return l.leaveAll(ctx, leases, leaving{within: d})
+}
+
+// undo takes back what a request got, or may have got, even if ctx has ended. What cannot be taken back now
+// is with the next write of the document. A lease without an ID leaves instead.
+func (l *Locker) undo(ctx context.Context, leases ...Lease) {
+	ctx, cancel := l.detached(ctx)
+	defer cancel()
+	_ = l.leaveAll(ctx, leases, leaving{undo: true}) // the cause is what the caller must see
+}
+
+// leaving selects how leaves are carried out: to undo a request, even if ctx ends; or with a delay of up to within.
+type leaving struct {
+	undo   bool
+	within time.Duration
+}
+
+// leaveAll carries out leaves: several resources in one command, unless they may be delayed.
+func (l *Locker) leaveAll(ctx context.Context, leases []Lease, how leaving) error {
+	if len(leases) == 0 {
+		return nil
+	}
+	switch {
+	case l.life.closed.Err() != nil:
+		return ErrClosed
+	case ctx.Err() != nil:
+		return fmt.Errorf("lockstep: leave of %q was not sent: %w", leases[0].Resource, context.Cause(ctx))
+	}
+	errs := make([]error, len(leases))
+	calls, spans := make([]*update.Call, 0, len(leases)), make([]operation, len(leases))
+	var sent []int
+	for i, lease := range leases {
+		if errs[i] = checkEnd("lease", lease.LockID, 0, []string{lease.Resource}); errs[i] != nil {
+			continue
+		}
+		_, spans[i] = l.tel.start(ctx, telemetry.SpanLeave, lease)
+		op := l.leaveOp(lease, how)
+		c := l.call(ctx, op, ending{})
+		if how.undo || lease.Left == Forever { // the next acknowledged write of the document carries it out, even if this call gives up before
+			c.TakeBack, c.Owed = l.call(ctx, op, ending{}), true
+		}
+		calls, sent = append(calls, c), append(sent, i)
+	}
+	var answers []update.Answer
+	if how.within > 0 {
+		answers = l.lines.DoWithin(ctx, how.within, calls)
+	} else {
+		answers = l.lines.DoAll(ctx, calls)
+	}
+	for n, a := range answers {
+		i := sent[n]
+		if a.Err != nil {
+			errs[i] = failure("leave", leases[i].Resource, leases[i].Order, a.Err, a.Unknown)
+		}
+		spans[i].end(&a, errs[i])
+	}
+	return errors.Join(errs...)
+}
+
+// leaveOp returns the operation that ends a lease.
+func (l *Locker) leaveOp(lease Lease, how leaving) rules.Op {
+	order := lease.Order.number()
+	if how.undo && lease.id != "" {
+		return rules.TakeBack{Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: order, Call: lease.id}
+	}
+	return rules.Leave{
+		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: order,
+		Keep: lease.waitTTL > 0, HoldTTL: millis(lease.waitTTL),
+	}
+}
+
+// end carries out a call that ends something, with a span of that name.
+func (l *Locker) end(ctx context.Context, name string, of Lease, why ending, c *update.Call) (update.Answer, error) {
+	_, span := l.tel.start(ctx, name, of)
+	a, err := l.do(ctx, strings.TrimPrefix(name, "lock."), of.Order, c)
+	why.on(span)
+	span.end(&a, err)
+	return a, err
+}
+
+// Release is the input of [Steps.Release].
+type Release struct {
+	// LockID is the lock ID whose holds, claims and queued requests end.
+	LockID string
+	// Run, if set, restricts the release to entries with this run label. Defaults to "": all.
+	Run string
+	// Resources are 1 to 100 names.
+	Resources []string
+	// FirstFence names the hold that ends, as in its leases and in Status, on the only resource. Later
+	// holds and queued requests stay. With Force it also names a hold that was released before, whose
+	// parts drain. Defaults to 0: Order, which is then required, decides what ends.
+	FirstFence int64
+	// Order is the order up to which everything ends; later requests stay. It is for requests with their
+	// own orders: with a Schedule of 1 or more, or LastAttempt. With FirstFence it is the order of
+	// Leaving.
+	Order Order
+	// Leaving names a part whose request with exactly this Order, which is required, is known to have
+	// stopped, so that it need not drain. Earlier requests of the part may still trust their leases.
+	// Defaults to nil: no part is known to have stopped.
+	Leaving *string
+	// Reason explains a release by another than the holder, such as "its workflow is closed": at most
+	// 512 bytes. Spans record it. Defaults to none: the holder releases.
+	Reason string
+	// Force, with FirstFence, is for a lock ID that does not end its hold itself. Its next renewal or
+	// step gets a *LostError with the Reason, which is required. It excludes Run and Order.
+	Force bool
+	// Now, with Force, does not let parts drain that may still trust their leases. It is for a holder
+	// that is known to be dead: if it lives, it works at the same time as the next holder. Defaults to
+	// false: such parts exclude others until they leave or expire.
+	Now bool
+	// owed is set if the release must be carried out in the background if the call fails: a part of the hold never expires.
+	owed bool
+	// committed is set by ReleaseCommitted.
+	committed bool
+}
+
+// Release ends one hold of a lock ID, or everything up to an order that it holds and requested on the
+// resources. A part that may still trust its lease drains: it excludes others until it leaves or expires,
+// as Status reports. Releasing what is not held is not an error. All resources are tried; errors are
+// joined. It may be repeated, and then ends nothing that was granted since.
+func (l *Steps) Release(ctx context.Context, r Release) error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	errs := make([]error, len(r.Resources))
+	inParallel(len(r.Resources), func(i int) { _, errs[i] = l.release(ctx, &r, r.Resources[i]) })
+	return errors.Join(errs...)
+}
+
+// ReleaseCommitted is [Steps.Release] for a saga that has committed without asking whether it still held what it
+// had used. It also returns the losses that the saga did not notice: those up to Order of which there is evidence,
+// and which it has not outlived by acquiring the resource again. They are no error: the release is carried out.
+// [Steps.Missed] lists them for 24 hours, and the span of ctx gets an event for each. A release that is repeated with the same Order returns them again.
+//
+// Run and Order are required. FirstFence and Force are refused.
+func (l *Steps) ReleaseCommitted(ctx context.Context, r Release) (missed []LostError, err error) {
+	err = cmp.Or(
+		r.check(),
+		checkText("Release.Run", r.Run, 1, maxName),
+		refuse(r.FirstFence != 0, "Release.FirstFence", fmt.Sprint(r.FirstFence), "0: a saga that has committed releases up to an Order"),
+	)
+	if err != nil {
+		return nil, err
+	}
+	r.committed = true
+	found, errs := make([][]LostError, len(r.Resources)), make([]error, len(r.Resources))
+	inParallel(len(r.Resources), func(i int) { found[i], errs[i] = l.releaseCommitted(ctx, &r, r.Resources[i]) })
+	return slices.Concat(found...), errors.Join(errs...)
+}
+
+// releaseCommitted carries out a release on one resource, and returns the losses that it finds.
+func (l *Locker) releaseCommitted(ctx context.Context, r *Release, resource string) (missed []LostError, err error) {
+	a, err := l.release(ctx, r, resource)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range a.After.Missed {
+		if m.LockID != r.LockID || m.Label != r.Run || m.UpTo != r.Order.number() {
+			continue
+		}
+		lost := LostError{Resource: resource, LockID: m.LockID, Order: orderOf(m.Order), By: m.By, Reason: m.Reason}
+		if m.ReleasedAt.Equal(a.After.At) { // by this write
+			l.tel.count(ctx, l.tel.losses, resource)
+			addLostEvent(ctx, &lost)
+		}
+		missed = append(missed, lost)
+	}
+	return missed, nil
+}
+
+// Revoke ends a hold by force. resource, lockID and firstFence identify it, as Status lists them. The
+// holder's next renewal returns a *LostError with the reason, which has 1 to 512 bytes. Others stay
+// locked out until the holder leaves or its lease ends. If dead is set, they do not: set it only if the
+// holder is known to be dead. It is not an error if the hold does not exist.
+func (l *Locker) Revoke(ctx context.Context, resource, lockID string, firstFence int64, reason string, dead bool) error {
+	return l.Steps().Release(ctx, Release{LockID: lockID, Resources: []string{resource}, FirstFence: firstFence, Force: true, Now: dead, Reason: reason})
+}
+
+// release carries out a release on one resource.
+func (l *Locker) release(ctx context.Context, r *Release, resource string) (update.Answer, error) {
+	op := rules.Release{
+		Policy: l.cfg.policy(), Resource: resource, LockID: r.LockID, Label: r.Run, FirstFence: r.FirstFence, Order: r.Order.number(), Leaving: r.Leaving,
+		Force: r.Force, Now: r.Now, Committed: r.committed,
+	}
+	if r.Force {
+		op.Reason = r.Reason
+	}
+	c := l.call(ctx, op, r.ending())
+	if r.owed {
+		c.TakeBack, c.Owed = l.call(ctx, op, r.ending()), true
+	}
+	return l.end(ctx, telemetry.SpanRelease, Lease{Resource: resource, LockID: r.LockID, Order: r.Order}, r.ending(), c)
+}
+
+// releaseHold ends the hold of a lease. If the hold is missing and was not released, it returns a *LostError if there is
+// evidence of the loss, or evidence may have been dropped since the hold began.
+func (l *Locker) releaseHold(ctx context.Context, lease Lease) error {
+	r := Release{
+		LockID: lease.LockID, Run: lease.Run, Resources: []string{lease.Resource}, FirstFence: lease.FirstFence, Order: lease.Order, Leaving: &lease.Part,
+		owed: lease.Left == Forever,
+	}
+	if err := r.check(); err != nil {
+		return err
+	}
+	a, err := l.release(ctx, &r, lease.Resource)
+	if err != nil {
+		return err
+	}
+	part := a.After.LostHold(lease.LockID, lease.FirstFence) // even if other parts of the hold were released
+	if !part && (len(a.Released()) > 0 || !a.After.LostBefore(lease.LockID, lease.FirstFence, lease.granted)) {
+		return nil
+	}
+	e := a.After.LossEvidence(lease.LockID, lease.Run, time.Time{})
+	return lossOf(a.After, lease.LockID, lease.Order.number(), e, "what became of it is not known any longer")
+}
+
+func (r *Release) check() error {
+	leaving, least := "", 0
+	if r.Leaving != nil {
+		leaving = *r.Leaving
+	}
+	if r.Force {
+		least = 1
+	}
+	return cmp.Or(
+		checkEnd("Release", r.LockID, r.FirstFence, r.Resources),
+		refuse(r.Leaving != nil && r.Order == (Order{}), "Release.Leaving", quote(leaving),
+			"nil without Release.Order, which says which request of the part"),
+		refuse(r.FirstFence == 0 && r.Order.Schedule == 0 && r.Order != LastAttempt(0), "Release.Order", r.Order.String(),
+			"one with a Schedule of 1 or more, or LastAttempt; or Release.FirstFence, which names the hold of a plain request"),
+		checkText("Release.Reason", r.Reason, least, maxName),
+		refuse(r.Force && (r.FirstFence == 0 || r.Run != "" || r.Order != (Order{})), "Release.Force", "true",
+			"false without Release.FirstFence, and with Release.Run or Release.Order"),
+		refuse(r.Now && !r.Force, "Release.Now", "true", "false without Release.Force"),
+		checkText("Release.Run", r.Run, 0, maxName),
+		checkRange("Release.Order.Schedule", int(r.Order.Schedule), 0, math.MaxInt32),
+	)
+}
+
+// ending returns why a release ends holds: by their holder, by force, or because their holder has ended.
+func (r *Release) ending() ending {
+	switch {
+	case r.Force:
+		return ending{outcome: telemetry.OutcomeRevoked, reason: r.Reason}
+	case r.Reason != "":
+		return ending{outcome: telemetry.OutcomeOrphaned, reason: r.Reason}
+	}
+	return ending{}
+}

@@ -1,0 +1,231 @@
+package lockcore
+
+import (
+	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
+)
+
+// Mode decides who else may hold a resource at the same time.
+type Mode string
+
+const (
+	// ModeExclusive admits no other lock ID. It is the default.
+	ModeExclusive Mode = "X"
+	// ModeShared admits other shared holds; with a limit it is a semaphore.
+	ModeShared Mode = "S"
+)
+
+// String returns "exclusive" or "shared".
+func (m Mode) String() string {
+	if m == ModeShared {
+		return "shared"
+	}
+	return "exclusive"
+}
+
+// Stronger returns the mode that covers the other.
+func (m Mode) Stronger(other Mode) Mode { return Mode(rules.Stronger(string(m), string(other))) }
+
+// Resource is a thing to lock, and the mode to lock it in. Make one with [Exclusive], [Shared] or
+// [SharedLimit].
+type Resource struct {
+	// Name is the resource's name, such as "account/42": 1 to 512 bytes of valid UTF-8 without NUL.
+	Name string `json:"name"`
+	// Mode defaults to ModeExclusive.
+	Mode Mode `json:"mode,omitempty"`
+	// Limit, for ModeShared only, is the number of lock IDs that may hold the resource once this request
+	// is granted, itself included: 1 to 1,000,000. Defaults to 0: no limit. It belongs to the request: others
+	// may ask with another limit.
+	Limit int `json:"limit,omitempty"`
+	// HeldSince is the schedule number of a request of the same run since which the resource must be kept.
+	// If it is not, the error is a *LostError, and nothing is taken. Defaults to 0: no condition.
+	//
+	// It is for requests with Run. What is kept must not have begun with a later schedule number. See also
+	// Request.LostSince.
+	HeldSince uint32 `json:"heldSince,omitempty"`
+}
+
+// Exclusive returns a request for name that excludes all other lock IDs.
+func Exclusive(name string) Resource { return Resource{Name: name, Mode: ModeExclusive} }
+
+// Shared returns a request for name that admits any number of other shared holders.
+func Shared(name string) Resource { return Resource{Name: name, Mode: ModeShared} }
+
+// SharedLimit returns a request for one of limit permits on name: a semaphore. A limit of 0 is refused;
+// [Shared] has no limit.
+func SharedLimit(name string, limit int) Resource {
+	if limit == 0 {
+		limit = zeroLimit
+	}
+	return Resource{Name: name, Mode: ModeShared, Limit: limit}
+}
+
+// zeroLimit marks a semaphore with a limit of 0, since Limit: 0 means no limit.
+const zeroLimit = math.MinInt32
+
+// Forever, as a TTL, makes a lock that never expires. If its process dies, the lock stays until it is
+// released.
+const Forever time.Duration = math.MaxInt64
+
+// Request asks for one or several resources in the name of one lock ID. For most requests LockID and
+// Resources are enough.
+type Request struct {
+	// LockID names the hold: 1 to 1,500 bytes of valid UTF-8 without NUL. Requests of one lock ID
+	// never block each other.
+	LockID string
+	// Resources are acquired in the order of their names, all or none. 1 to 100, no name twice.
+	Resources []Resource
+	// TTL is the time without a renewal after which the lease expires: 100 ms to ten years, or Forever.
+	// Defaults to Config.TTL.
+	TTL time.Duration
+	// MaxWait is the longest wait of Acquire. Defaults to no limit.
+	MaxWait time.Duration
+	// Owner is the party that waits and holds, for people and for deadlock detection, which assumes that
+	// requests of one owner wait for one another. So it names one thread of work. At most 512 bytes.
+	// Defaults to LockID.
+	Owner string
+	// Started is the time at which the owner began. In a deadlock, the owner that started last gives up.
+	// Defaults to the time at which the request queued.
+	Started time.Time
+	// NeverVictim keeps the request from being the one that gives up in a deadlock, unless all in it
+	// have set it.
+	NeverVictim bool
+	// Host is the owner's process or machine, for people. At most 255 bytes. Defaults to Config.Host.
+	Host string
+	// Comment is for people. At most 1,024 bytes.
+	Comment string
+}
+
+// step returns the request in the form that all requests have below: as the first of a new part.
+func (r *Request) step() StepRequest {
+	return StepRequest{
+		Caller: Caller{LockID: r.LockID}, Resources: r.Resources, TTL: r.TTL, MaxWait: r.MaxWait, Owner: r.Owner, Started: r.Started,
+		NeverVictim: r.NeverVictim, Host: r.Host, Comment: r.Comment,
+	}
+}
+
+// leaseOn returns the lease that the request may have got on a resource, to leave it.
+func (r *StepRequest) leaseOn(resource string) Lease {
+	return Lease{Resource: resource, LockID: r.LockID, Run: r.Run, Part: r.Part, Order: r.Order, id: r.entryID(resource)}
+}
+
+// complete returns the request with its defaults and sorted resources, or an *InvalidError. With draws,
+// a request without a part and an order becomes the first of a new part. The part's random name collides
+// with no other, so no clock must order the requests of several processes.
+func (l *Locker) complete(req StepRequest, draws bool) (StepRequest, error) {
+	if draws && req.Part == "" && req.Order == (Order{}) {
+		req.Part, req.Order = rand.Text()[:16], Order{Attempt: 1}
+	}
+	if req.HoldOnly && req.HoldTTL > 0 { // the default of TTL may be longer
+		req.TTL = cmp.Or(req.TTL, req.HoldTTL)
+	}
+	req.TTL = cmp.Or(req.TTL, l.cfg.TTL)
+	if req.HoldTTL != 0 && !req.Persist {
+		return req, &InvalidError{Field: "Request.HoldTTL", Value: req.HoldTTL.String(), Bound: "0 without Request.Persist"}
+	}
+	if req.Persist {
+		req.HoldTTL = cmp.Or(req.HoldTTL, max(l.cfg.HoldTTL, req.TTL))
+	} else {
+		req.HoldTTL = req.TTL
+	}
+	req.Owner = cmp.Or(req.Owner, req.LockID)
+	req.Host = cmp.Or(req.Host, l.cfg.Host)
+	req.Resources = slices.Clone(req.Resources)
+	for i := range req.Resources {
+		req.Resources[i].Mode = cmp.Or(req.Resources[i].Mode, ModeExclusive)
+	}
+	if err := req.check(); err != nil {
+		return req, err
+	}
+	req.Call = cmp.Or(req.Call, rand.Text())
+	slices.SortFunc(req.Resources, func(a, b Resource) int { return strings.Compare(a.Name, b.Name) })
+	return req, nil
+}
+
+// entryID returns the ID of the entry that the request makes on a resource. A renewal names entries of
+// several resources by their IDs alone, so the ID depends on the part, the order and the resource too.
+func (r *StepRequest) entryID(resource string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %q", r.Call, r.Part, r.Order.number(), resource))
+	return hex.EncodeToString(sum[:16])
+}
+
+// keepsWhileWaiting reports whether the request keeps its hold only while it waits for other resources.
+func (r *StepRequest) keepsWhileWaiting() bool { return r.Persist && r.Within != "" && !r.HoldOnly }
+
+// keptTTL returns the time for which the kept hold lasts after a grant or a renewal. A hold that is kept
+// only while the request waits for other resources lasts for the part's TTL.
+func (r *StepRequest) keptTTL() time.Duration {
+	if r.keepsWhileWaiting() {
+		return r.TTL
+	}
+	return r.HoldTTL
+}
+
+// check returns an *InvalidError if no database would ever accept the request.
+func (r *StepRequest) check() error {
+	errs := []error{
+		checkText("Request.LockID", r.LockID, 1, maxLockID),
+		checkText("Request.Part", r.Part, 0, maxName),
+		checkText("Request.Call", r.Call, 0, 64),
+		checkText("Request.Saga", r.Saga, 0, maxName),
+		checkText("Request.Host", r.Host, 0, 255),
+		checkText("Request.Comment", r.Comment, 0, maxComment),
+		checkTTL("Request.TTL", r.TTL),
+		checkTTL("Request.HoldTTL", r.HoldTTL),
+		checkAtLeast("Request.HoldTTL", r.HoldTTL, r.TTL, "Request.TTL"),
+		checkRange("Request.MaxWait", r.MaxWait, 0, maxTTL),
+		checkRange("Request.Order.Schedule", int(r.Order.Schedule), 0, math.MaxInt32),
+	}
+	errs = append(errs, r.checkRun()...)
+	errs = append(errs, refuse(r.HoldOnly && (!r.Persist || r.Queued), "Request.HoldOnly", "true", "false without Request.Persist or with Request.Queued"))
+	if r.Owner != r.LockID { // the default, which may be longer
+		errs = append(errs, checkText("Request.Owner", r.Owner, 0, maxName))
+	}
+	names := make([]string, len(r.Resources))
+	for i, res := range r.Resources {
+		field := fmt.Sprintf("Request.Resources[%d]", i)
+		twice := slices.Contains(names[:i], res.Name)
+		errs = append(errs, CheckMode(field, res), refuse(twice, field+".Name", quote(res.Name), "each resource once in a request"))
+		names[i] = res.Name
+	}
+	return cmp.Or(append(errs, checkResources("Request.Resources", names, ".Name"),
+		refuse(r.Order == (Order{}), "Request.Order", r.Order.String(),
+			"0.1 or more for a request that queues, or that names its part: it is asked again by it"))...)
+}
+
+// checkSession refuses a request whose leases no Session can renew.
+func (r *StepRequest) checkSession() error {
+	return refuse(r.HoldOnly, "Request.HoldOnly", "true", "false, except with Enter and Recheck: a Session renews parts")
+}
+
+// checkRun checks the fields that depend on the run label.
+func (r *StepRequest) checkRun() []error {
+	return []error{
+		checkText("Request.Run", r.Run, 0, maxName),
+		checkText("Request.TakeOver", r.TakeOver, 0, maxName),
+		checkText("Request.Within", r.Within, 0, maxLockID),
+		refuse(r.TakeOver != "" && (r.Run == "" || r.TakeOver == r.Run), "Request.TakeOver", quote(r.TakeOver),
+			"another label than Request.Run, which is set"),
+		refuse(r.Within != "" && (r.Run == "" || r.Within == r.LockID), "Request.Within", quote(r.Within), "another lock ID than the request's, with Request.Run"),
+	}
+}
+
+// CheckMode returns an *InvalidError that names the field if no request may have the mode and the limit of r.
+func CheckMode(field string, r Resource) error {
+	return cmp.Or(
+		refuse(r.Mode != ModeExclusive && r.Mode != ModeShared, field+".Mode", quote(string(r.Mode)), `"X" (exclusive) or "S" (shared)`),
+		refuse(r.Mode == ModeExclusive && r.Limit != 0, field+".Limit", strconv.Itoa(r.Limit), "0 in exclusive mode"),
+		refuse(r.Limit == zeroLimit, field+".Limit", "0", limitBound),
+		refuse(r.Limit < 0 || r.Limit > maxLimit, field+".Limit", strconv.Itoa(r.Limit), limitBound),
+	)
+}
