@@ -132,7 +132,7 @@ func (i *Interceptor) InterceptActivity(_ context.Context, next interceptor.Acti
 	return &activityInbound{ActivityInboundInterceptorBase: interceptor.ActivityInboundInterceptorBase{Next: next}, Interceptor: i}
 }
 
-// locker is the part of a *lockcore.Locker that the interceptor needs.
+// locker is the part of a *lockcore.Steps that the interceptor needs.
 type locker interface {
 	currentrun.Locker
 	currentrun.Releaser

@@ -15,7 +15,9 @@ import (
 // and takes nothing if one of them would be refused for another reason than that it is busy.
 //
 // If it fails, it leaves the queue and releases what it has taken. The error is ctx's cause, or after
-// req.MaxWait the *BusyError that names the holders in the way. Other errors are those of Enter.
+// req.MaxWait the *BusyError that names the holders in the way. Other errors: *InvalidError and *LayoutError
+// (nothing was sent), a *BusyError that matches ErrQueueFull, *SupersededError, *DeadlockError,
+// *UnknownOutcomeError, *DamagedError, ErrClosed, and the database's.
 func (l *Locker) Acquire(ctx context.Context, req Request) (*Session, error) {
 	return l.acquire(ctx, req.step())
 }

@@ -76,8 +76,8 @@
 // together with its next write to that document.
 //
 // Leave and Release send nothing after their context has ended; locks that they could not end expire
-// with their TTL. One that never expires, and for which a command was sent, is ended in the background. So call them with context.WithoutCancel, and a timeout if the program must not wait
-// for the database. A session outlives the context that was passed to Acquire: cancelled work can still
+// with their TTL. One that never expires, and for which a command was sent, is ended in the background. So
+// call them with context.WithoutCancel, and a timeout if the program must not wait for the database. A session outlives the context that was passed to Acquire: cancelled work can still
 // clean up under its locks, and learns of a loss from [Session.Lost]. [Locker.Close] ends waits and
 // sessions, and waits up to 20 s for their cleanup.
 //

@@ -33,7 +33,8 @@ import (
 // the request stays queued.
 //
 // Other errors: *InvalidError and *LayoutError (nothing was sent), *LostError, *SupersededError,
-// *DeadlockError (nothing was taken), *UnknownOutcomeError, and the database's. An *OtherRunError comes
+// *DeadlockError (nothing was taken), *UnknownOutcomeError (repeat the request with a greater Order), and
+// the database's. An *OtherRunError comes
 // with the leases on the resources before that one: the caller repeats the request with TakeOver, and
 // the same Call and Order, or leaves them.
 //

@@ -17,18 +17,18 @@ import (
 
 // Conditions. Match them with [errors.Is]; the types below carry the facts.
 var (
-	// ErrBusy: others hold the resource, or are ahead in its queue. Nothing was taken.
+	// ErrBusy: others hold the resource, or are ahead in its queue. Nothing was acquired.
 	ErrBusy = errors.New("lockstep: busy")
-	// ErrLost: the lock ID, or the part, no longer holds what it held.
+	// ErrLost: the lock ID or the session no longer holds the lock.
 	ErrLost = errors.New("lockstep: lost")
-	// ErrSuperseded: a later request of the same part, or a release, came first. Nothing changed.
+	// ErrSuperseded: a newer request, or a release, was applied before this one. Nothing changed.
 	ErrSuperseded = errors.New("lockstep: superseded")
 	// ErrQueueFull: the queue has Config.MaxWaiters, or the resource's document has 12 MB. Nothing was
-	// taken. Such an error matches ErrBusy too.
+	// acquired. Such an error matches ErrBusy too.
 	ErrQueueFull = errors.New("lockstep: queue full")
-	// ErrDeadlock: the request was taken out of the queue to end a deadlock.
+	// ErrDeadlock: the request was removed from the queue to end a deadlock.
 	ErrDeadlock = errors.New("lockstep: deadlock")
-	// ErrInvalid: an argument is never accepted. The database was not asked.
+	// ErrInvalid: an argument is invalid. Nothing was sent to the database.
 	ErrInvalid = errors.New("lockstep: invalid")
 	// ErrUnknownOutcome: the operation may have taken effect. The call can be repeated. If it is not, what
 	// it may have acquired is released in the background.
@@ -250,7 +250,7 @@ func (e *UnknownOutcomeError) Is(target error) bool { return target == ErrUnknow
 // Unwrap returns the driver's error.
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 
-// ErrDamaged: a document cannot be decoded. Nothing was taken.
+// ErrDamaged: a document cannot be decoded. Nothing was acquired.
 var ErrDamaged = store.ErrDamaged
 
 // DamagedError names a document that cannot be decoded: it was damaged, or another program wrote it. It matches
@@ -261,7 +261,7 @@ type DamagedError = store.DamagedError
 // operation of a Locker return it. Nothing was written.
 type LayoutError = rules.LayoutError
 
-// ErrOtherRun: another run of the workflow holds, waits, or has replaced this one. Nothing was taken.
+// ErrOtherRun: another run of the workflow holds, waits, or has replaced this one. Nothing was acquired.
 var ErrOtherRun = errors.New("lockstep: another run holds")
 
 // OtherRunError names the run of a workflow that holds or waits for its lock ID, or that has replaced the

@@ -59,8 +59,9 @@ const (
 )
 
 // UpdateFenced updates one document of the caller's, unless a later lease came first: a lease of a
-// later hold, of a later request of the same part, or of a request that raised [Lease].LeastFence. So a holder that was paused for longer than its TTL cannot overwrite the writes
-// of the next holder. Parallel parts of one hold do not bar each other.
+// later hold, of a later request of the same part, or of a request that raised [Lease].LeastFence. So a
+// holder that was paused for longer than its TTL cannot overwrite the writes of the next holder. Sessions
+// that share a hold do not bar each other.
 //
 // It reads FenceField, records the fence there if a write under this lease has not done so yet, which
 // takes about 2 KB at most, and then updates on condition that the record is still there. So a lease

@@ -87,8 +87,8 @@ func TestEnter_HoldOnlyContradictsOtherFields_IsRefused(t *testing.T) {
 // The swap that frees the resource makes the hold, and the process that wrote it wakes the waiter.
 func TestEnter_HoldOnlyWaiter_IsGrantedByTheRelease(t *testing.T) {
 	whileParked(t, func(t *testing.T, p *parked) {
-		confirm(t, p.Locker.Steps(), persistent("a", lockcore.Exclusive("r")))
-		queue(t, p.Locker.Steps(), holdOnly("b", 1, lockcore.Exclusive("r")))
+		confirm(t, p.Steps, persistent("a", lockcore.Exclusive("r")))
+		queue(t, p.Steps, holdOnly("b", 1, lockcore.Exclusive("r")))
 		swaps := p.db.swaps()
 		require.NoError(t, p.Release(t.Context(), stopped("a")))
 		require.Equal(t, swaps+1, p.db.swaps())
@@ -99,7 +99,7 @@ func TestEnter_HoldOnlyWaiter_IsGrantedByTheRelease(t *testing.T) {
 		}, p.wakeup(t, "b"))
 
 		for attempt := uint32(1); attempt <= 3; attempt++ { // the same order again, and later ones
-			leases := confirm(t, p.Locker.Steps(), holdOnly("b", attempt, lockcore.Exclusive("r")))
+			leases := confirm(t, p.Steps, holdOnly("b", attempt, lockcore.Exclusive("r")))
 			require.True(t, leases[0].Joined)
 			require.Equal(t, k.FirstFence, leases[0].FirstFence)
 		}
@@ -159,15 +159,15 @@ func TestOnWakeup_HoldGrantedElsewhere_IsReportedWhileItIsNew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			whileParked(t, func(t *testing.T, p *parked) {
 				other := newLocker(t, p.db, lockcore.Config{})
-				confirm(t, p.Locker.Steps(), persistent("a", lockcore.Exclusive("r")))
-				queue(t, p.Locker.Steps(), holdOnly("b", 1, lockcore.Exclusive("r")))
+				confirm(t, p.Steps, persistent("a", lockcore.Exclusive("r")))
+				queue(t, p.Steps, holdOnly("b", 1, lockcore.Exclusive("r")))
 				if !joined {
 					p.WatchFor("r")
 					elapse(time.Second)
 				}
 				require.NoError(t, other.Release(t.Context(), stopped("a")))
 				if joined {
-					confirm(t, p.Locker.Steps(), holdOnly("b", 2, lockcore.Exclusive("r")))
+					confirm(t, p.Steps, holdOnly("b", 2, lockcore.Exclusive("r")))
 				} else {
 					require.Equal(t, kept(p.db, "b").FirstFence, p.wakeup(t, "b").HoldFence)
 					elapse(2 * time.Minute)

@@ -15,8 +15,14 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
 )
 
-// Locker takes, renews and releases locks in one collection. It is safe for concurrent use; one per
+// Locker acquires, renews and releases locks in one collection. It is safe for concurrent use; one per
 // process and collection is enough.
+//
+//	Acquire, TryAcquire   lock resources for a Session, with or without waiting
+//	Resume, Leave         take over or end the use of a lease that another process has stored or sent
+//	Revoke                ends the holds of a lock ID
+//	Status                says who holds a resource, and who waits for it
+//	CreateIndexes, Close  once per deployment, and once per process
 type Locker struct {
 	store store.Store
 	lines *update.Lines
@@ -42,8 +48,9 @@ type Loaded = store.Loaded
 
 // New returns a Locker on coll. It clones coll with majority, journaled writes and reads from the
 // primary, whatever the caller's client uses. It sends nothing to the database; call CreateIndexes once
-// per deployment. Once the Locker has used its collection, it reads the collection's identity every few seconds until
-// Close, so that a collection that was dropped, restored or cleared is noticed without a restart. The error is an *InvalidError that names the field of cfg.
+// per deployment. Once the Locker has used its collection, it reads the collection's identity every few
+// seconds until Close, so that a collection that was dropped, restored or cleared is noticed without a
+// restart. The error is an *InvalidError that names the field of cfg.
 func New(coll *mongo.Collection, cfg Config) (*Locker, error) {
 	if coll == nil {
 		return nil, &InvalidError{Field: "coll", Value: "nil", Bound: "a collection"}
@@ -89,8 +96,9 @@ func (l *Locker) CreateIndexes(ctx context.Context) error {
 }
 
 // MissingIndexes returns the name of the collection with its database, and the indexes that CreateIndexes
-// would create. An index that exists with another definition is one of them: its name is followed by the difference in
-// parentheses, and CreateIndexes fails until it is dropped. It needs the right listIndexes. A store in memory misses none.
+// would create. An index that exists with another definition is one of them: its name is followed by the
+// difference in parentheses, and CreateIndexes fails until it is dropped. It needs the right listIndexes.
+// A store in memory misses none.
 func (l *Locker) MissingIndexes(ctx context.Context) (collection string, missing []string, err error) {
 	if l.life.closed.Err() != nil {
 		return "", nil, ErrClosed
@@ -109,9 +117,9 @@ var ErrClosed = errors.New("lockstep: locker closed")
 
 // Close ends the Locker. Calls that wait in a queue leave it and return ErrClosed. All sessions end as
 // by [Session.Leave], so stop the work that they protect first. For those of [Steps.NewStepSession] it
-// waits first. Then Close waits for the cleanup after requests that gave up, until ctx ends, and for at most 20 s. The joined
-// errors name the resources on which cleanup is not complete: locks there end with their TTL. A second call does
-// nothing.
+// waits first. Then Close waits for the cleanup after requests that gave up, until ctx ends, and for at
+// most 20 s. The joined errors name the resources on which cleanup is not complete: locks there end with
+// their TTL. A second call does nothing.
 func (l *Locker) Close(ctx context.Context) (err error) {
 	l.life.once.Do(func() { err = l.close(ctx) })
 	return err

@@ -73,10 +73,10 @@ func stopped(lockID string) lockcore.Release {
 
 func TestOnWakeup_LeaveMakesAClaim_IsReported(t *testing.T) {
 	whileParked(t, func(t *testing.T, p *parked) {
-		leases := confirm(t, p.Locker.Steps(), persistent("a", lockcore.Exclusive("r")))
-		queue(t, p.Locker.Steps(), persistent("b", lockcore.Exclusive("r")))
+		leases := confirm(t, p.Steps, persistent("a", lockcore.Exclusive("r")))
+		queue(t, p.Steps, persistent("b", lockcore.Exclusive("r")))
 		require.NoError(t, p.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: lockcore.LastAttempt(1)}))
-		leave(t, p.Locker.Steps(), leases...) // the release only cut off its part
+		leave(t, p.Steps, leases...) // the release only cut off its part
 		require.Equal(t, lockcore.Wakeup{Resource: "r", LockID: "b", Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, p.wakeup(t, "b"))
 	})
 }
@@ -151,13 +151,13 @@ func TestWatchFor_HolderDies_WakesTheWaiter(t *testing.T) {
 	whileParked(t, func(t *testing.T, p *parked) {
 		dead := request("dead", lockcore.Exclusive("r"))
 		dead.TTL = 100 * time.Millisecond
-		enter(t, p.Locker.Steps(), dead)
+		enter(t, p.Steps, dead)
 		next := persistent("b", lockcore.Exclusive("r"))
-		queue(t, p.Locker.Steps(), next)
+		queue(t, p.Steps, next)
 		p.WatchFor("r")
 		p.wakeup(t, "b")
 		next.Order.Schedule++
-		confirm(t, p.Locker.Steps(), next)
+		confirm(t, p.Steps, next)
 		end := stopped("b")
 		end.Order = next.Order
 		require.NoError(t, p.Release(t.Context(), end))
@@ -175,14 +175,14 @@ func TestWatchFor_Deadlock_WakesTheVictim(t *testing.T) {
 			whileParked(t, func(t *testing.T, p *parked) {
 				other := newLocker(t, p.db.Store, lockcore.Config{})
 				for lockID, has := range map[string]string{"old": "r1", "young": "r2"} {
-					leave(t, p.Locker.Steps(), confirm(t, p.Locker.Steps(), persistent(lockID, lockcore.Exclusive(has)))...)
+					leave(t, p.Steps, confirm(t, p.Steps, persistent(lockID, lockcore.Exclusive(has)))...)
 				}
 				started := time.Now()
 				waits := persistent("old", lockcore.Exclusive("r2"))
 				waits.Part, waits.Started = "second step", started
-				queue(t, p.Locker.Steps(), waits)
+				queue(t, p.Steps, waits)
 				waits.LockID, waits.Resources, waits.Started = "young", []lockcore.Resource{lockcore.Exclusive("r1")}, started.Add(time.Second)
-				queue(t, p.Locker.Steps(), waits)
+				queue(t, p.Steps, waits)
 				p.WatchFor("r1")
 				p.WatchFor("r2")
 				if elsewhere {
@@ -222,10 +222,10 @@ func TestWatchFor_FreedElsewhere_WakesWithinTwoSeconds(t *testing.T) {
 			whileParked(t, func(t *testing.T, p *parked) {
 				p.db.set(c.before, nil)
 				other := newLocker(t, p.db.Store, lockcore.Config{})
-				confirm(t, p.Locker.Steps(), persistent("a", lockcore.Exclusive("r")))
+				confirm(t, p.Steps, persistent("a", lockcore.Exclusive("r")))
 				req := persistent("b", lockcore.Exclusive("r"))
 				req.HoldOnly = c.holdOnly
-				queue(t, p.Locker.Steps(), req)
+				queue(t, p.Steps, req)
 				p.WatchFor("r")
 				elapse(time.Minute)
 				if c.before == nil {
@@ -246,18 +246,18 @@ func TestWatchFor_FreedElsewhere_WakesWithinTwoSeconds(t *testing.T) {
 // The queue is l.a, w, l.b. When l.a is granted, l.b may join it.
 func TestWatchFor_SameLockIDHolds_WakesTheWaiterThatJoins(t *testing.T) {
 	whileParked(t, func(t *testing.T, p *parked) {
-		held := tryAcquire(t, p.Locker.Steps(), request("h", lockcore.Exclusive("r")))
+		held := tryAcquire(t, p.Steps, request("h", lockcore.Exclusive("r")))
 		ask := func(lockID, part string) lockcore.StepRequest {
 			req := numbered(lockID, lockcore.Exclusive("r"))
 			req.Part = part
 			return req
 		}
 		for _, req := range []lockcore.StepRequest{ask("l", "a"), ask("w", "a"), ask("l", "b")} {
-			queue(t, p.Locker.Steps(), req)
+			queue(t, p.Steps, req)
 		}
 		p.WatchFor("r")
 		require.NoError(t, held.Release(t.Context()))
-		confirm(t, p.Locker.Steps(), ask("l", "a"))
+		confirm(t, p.Steps, ask("l", "a"))
 		deadlocks, err := p.Deadlocks(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, deadlocks)
@@ -266,7 +266,7 @@ func TestWatchFor_SameLockIDHolds_WakesTheWaiterThatJoins(t *testing.T) {
 			require.Empty(t, w.Deadlock)
 		}
 		require.LessOrEqual(t, time.Since(since), 2*time.Second)
-		confirm(t, p.Locker.Steps(), ask("l", "b"))
+		confirm(t, p.Steps, ask("l", "b"))
 	})
 }
 
@@ -275,8 +275,8 @@ func TestWatchFor_ManyResources_AreReadTogether(t *testing.T) {
 	whileParked(t, func(t *testing.T, p *parked) {
 		for i := range 500 {
 			res := lockcore.Exclusive(fmt.Sprint("r/", i))
-			enter(t, p.Locker.Steps(), endless("holder", res))
-			queue(t, p.Locker.Steps(), numbered("waits", res))
+			enter(t, p.Steps, endless("holder", res))
+			queue(t, p.Steps, numbered("waits", res))
 			p.WatchFor(res.Name)
 			elapse(100 * time.Millisecond)
 		}
@@ -419,8 +419,8 @@ func TestQueue_DeadWaitersAhead_CostTheirClaims(t *testing.T) {
 	t.Run("WatchFor", func(t *testing.T) {
 		whileParked(t, func(t *testing.T, p *parked) {
 			since := time.Now()
-			prepare(t, p.Locker.Steps())
-			queue(t, p.Locker.Steps(), numbered("live", lockcore.Exclusive("r")))
+			prepare(t, p.Steps)
+			queue(t, p.Steps, numbered("live", lockcore.Exclusive("r")))
 			p.WatchFor("r")
 			p.wakeup(t, "live")
 			require.LessOrEqual(t, time.Since(since), bound)
@@ -470,7 +470,7 @@ func (p *parked) park(t *testing.T, lockID string, dies time.Time) (granted time
 // A hundred requests park for an hour, and their processes die. Then the holder releases.
 func TestQueue_CrowdOfDeadParkedRequests_CostsTwentyMinutes(t *testing.T) {
 	whileParked(t, func(t *testing.T, p *parked) {
-		held := tryAcquire(t, p.Locker.Steps(), request("holder", lockcore.Exclusive("r")))
+		held := tryAcquire(t, p.Steps, request("holder", lockcore.Exclusive("r")))
 		start := time.Now()
 		die := start.Add(time.Hour)
 		var dead sync.WaitGroup

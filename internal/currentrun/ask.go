@@ -172,7 +172,7 @@ func NamespaceID(ctx context.Context, service workflowservice.WorkflowServiceCli
 	return answer.GetNamespaceInfo().GetId(), nil
 }
 
-// CollectionIdentifier is the part of a *lockcore.Locker that the functions about collections need.
+// CollectionIdentifier is the part of a *lockcore.Steps that the functions about collections need.
 type CollectionIdentifier interface {
 	KnownCollectionID() string
 	CollectionID(ctx context.Context) (string, error)

@@ -16,7 +16,7 @@ import (
 // releaseBatch is the largest number of resources in one release.
 const releaseBatch = 100
 
-// Releaser is the part of a *lockcore.Locker that Release needs.
+// Releaser is the part of a *lockcore.Steps that Release needs.
 type Releaser interface {
 	Release(ctx context.Context, r lockcore.Release) error
 	ReleaseCommitted(ctx context.Context, r lockcore.Release) (missed []lockcore.LostError, err error)

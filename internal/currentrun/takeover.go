@@ -19,7 +19,7 @@ const (
 	enterTimeout = 10 * time.Second
 )
 
-// Locker is the part of a *lockcore.Locker that Enter and TryEnter need.
+// Locker is the part of a *lockcore.Steps that Enter and TryEnter need.
 type Locker interface {
 	Enter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error)
 	TryEnter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error)
@@ -88,7 +88,7 @@ func takeOver(ctx context.Context, own wire.Run, ask func(label string) error) e
 	return err
 }
 
-// Verifier is the part of a *lockcore.Locker that Verify needs.
+// Verifier is the part of a *lockcore.Steps that Verify needs.
 type Verifier interface {
 	Verify(ctx context.Context, v lockcore.Verify) error
 }
@@ -108,7 +108,7 @@ func Verify(ctx context.Context, locker Verifier, own wire.Run, v lockcore.Verif
 	})
 }
 
-// Raiser is the part of a *lockcore.Locker that Raise needs.
+// Raiser is the part of a *lockcore.Steps that Raise needs.
 type Raiser interface {
 	Raise(ctx context.Context, r lockcore.Raise) error
 }

@@ -75,7 +75,7 @@ func (w *world) is(run string, a answer) {
 
 func (w *world) options() Options {
 	return Options{
-		Locker: w.Locker.Steps(), Temporal: refusing{}, Namespace: "name", NamespaceID: "ns", Logger: logger(),
+		Locker: w.Steps, Temporal: refusing{}, Namespace: "name", NamespaceID: "ns", Logger: logger(),
 		OnRound: func(r Result) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

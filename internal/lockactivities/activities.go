@@ -12,7 +12,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Locker is the part of a *lockcore.Locker that the activities need.
+// Locker is the part of a *lockcore.Steps that the activities need.
 type Locker interface {
 	currentrun.Locker
 	currentrun.Verifier

@@ -123,7 +123,7 @@ func (c *Client) take(ctx context.Context, res lockcore.Resource, lockID string,
 	return leases[0], nil
 }
 
-// argumentOf names the argument that became a field of a lockcore.Request.
+// argumentOf names the argument that became a field of a lockcore.StepRequest.
 var argumentOf = strings.NewReplacer("Request.Resources[0].Name", "resourceName", "Request.", "LockDetails.")
 
 // once ensures that a lock ID has at most one shared lock on a resource. If there are two, the one that

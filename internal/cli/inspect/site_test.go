@@ -38,7 +38,7 @@ func newScene(t *testing.T) *scene {
 }
 
 func (s *scene) site() *inspect.Site {
-	return &inspect.Site{Locker: s.Locker.Steps(), Flags: []string{"--database", "d"}}
+	return &inspect.Site{Locker: s.Steps, Flags: []string{"--database", "d"}}
 }
 
 // ask makes one attempt to acquire a resource, and queues if it is busy.

@@ -349,6 +349,32 @@ func TestCheck_LossDuringFailovers_IsExplained(t *testing.T) {
 	require.Empty(t, Check(plan, log))
 }
 
+// A step that took almost its TTL to enter may lose what it acquired first: nothing renewed it yet.
+func TestCheck_LossOfStepThatEnteredTooLate_IsExplained(t *testing.T) {
+	t.Parallel()
+	tooLate := "resource \"account\": it could not be renewed in time"
+	for _, c := range []struct {
+		name   string
+		took   time.Duration
+		reason string
+		found  int
+	}{
+		{"in time", partTTL / 2, tooLate, 1},
+		{"too late", partTTL - partTTL/10, tooLate, 0},
+		{"too late, and lost to another holder", partTTL - partTTL/10, "resource \"account\": held by another", 1},
+	} {
+		log := join(attempt("a", w1, step(2, "1.1", account)), undo("u", w1, step(2, "1.1", account)), leaving("1.1", "lost"), returned("1.1", "lost"))
+		for i := range log {
+			if i > 0 { // all but the record of the entry
+				log[i].At += int64(c.took)
+			}
+		}
+		lost := slices.IndexFunc(log, func(r Record) bool { return r.Type == "lost" })
+		log[lost].Error, log[lost+1].Error = c.reason, c.reason
+		require.Len(t, slices.DeleteFunc(Check(twoSteps, log), func(v Violation) bool { return v.Check != "unexplained" }), c.found, c.name)
+	}
+}
+
 // A wait with a MaxWait ends as unavailable if the database is away for longer. Nothing else explains that.
 func TestCheck_UnavailableDuringFailovers_IsExplainedByMaxWait(t *testing.T) {
 	t.Parallel()

@@ -76,7 +76,7 @@ func shift(doc *rules.Document, d time.Duration) {
 	}
 }
 
-// times returns the times of a document, or nil for those that an entry or a waiter does not have. Those behind pointers,
+// times returns the times of a document, or nil for times that an entry or a waiter does not have. The ones behind pointers,
 // which documents share, are copied.
 func times(doc *rules.Document) []*time.Time {
 	all := []*time.Time{&doc.EvidenceSince, &doc.IdleAt}

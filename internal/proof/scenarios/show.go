@@ -32,7 +32,7 @@ var sections = []section{
 	{"idle", false, (*player).idle},
 }
 
-// show prints sections of the stored document: those that the line names, or else those that are always printed.
+// show prints sections of the stored document: the ones that the line names, or else the ones that are always printed.
 // The other words of the line are fields of entries and waiters that are printed too.
 func (p *player) show(l *line) (out []string, err error) {
 	named := slices.ContainsFunc(sections, func(s section) bool { return l.has(s.name) })

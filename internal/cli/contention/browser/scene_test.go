@@ -49,7 +49,7 @@ func newShop(t *testing.T) *shop {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
 	server := httptest.NewServer(ui.Handler(ui.Options{TemporalUI: "http://127.0.0.1:8233", Site: inspect.Site{
-		Locker: l.Steps().Steps(), Temporal: inspect.Temporal{Service: orders{}, Namespace: "default", NamespaceID: namespace},
+		Locker: l.Steps(), Temporal: inspect.Temporal{Service: orders{}, Namespace: "default", NamespaceID: namespace},
 	}}))
 	t.Cleanup(server.Close)
 	s.site = &site{tab: start(t, server.URL), Steps: l.Steps(), address: server.URL}

@@ -34,7 +34,7 @@ func newSite(t *testing.T) *site {
 	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(t.Context())) })
-	server := httptest.NewServer(ui.Handler(ui.Options{Site: inspect.Site{Locker: l.Steps().Steps(), Flags: []string{"--database", "bank"}}}))
+	server := httptest.NewServer(ui.Handler(ui.Options{Site: inspect.Site{Locker: l.Steps(), Flags: []string{"--database", "bank"}}}))
 	t.Cleanup(server.Close)
 	return &site{tab: start(t, server.URL), Steps: l.Steps(), address: server.URL}
 }
