@@ -18,6 +18,8 @@ CHAOS_FLAGS ?=
 BENCH_FLAGS ?=
 # Flags of `make compare`, for example COMPARE_FLAGS="-only redislock,etcd -markdown".
 COMPARE_FLAGS ?=
+# Flags of `make follow`, for example FOLLOW_FLAGS=-v.
+FOLLOW_FLAGS ?=
 # The commit to compare with in `make bench`, `make bench-hot` and `make bench-contended`, for example AGAINST=HEAD~1. Without it there
 # is no comparison.
 AGAINST ?=
@@ -119,6 +121,10 @@ bench-contended: stack-up ## measure many Lockers on one resource (AGAINST=commi
 .PHONY: compare
 compare: stack-up ## compare with other locks, in ten minutes; installs Redis, etcd, PostgreSQL from Debian (COMPARE_FLAGS="-short")
 	@$(WITH_STACK) && exec go run -C internal/tools/compare . $(COMPARE_FLAGS)
+
+.PHONY: follow
+follow: ## count the files, functions and lines that four calls pass through (FOLLOW_FLAGS=-v lists them)
+	@exec go run ./internal/tools/follow $(FOLLOW_FLAGS)
 
 .PHONY: histories
 histories: stack-up ## record the histories of unreleased features again (worker/testdata/histories)
