@@ -177,7 +177,7 @@ func (a *activityInbound) enterGuard(ctx context.Context, run wire.Run, guard wi
 // guardRequest returns the request of this attempt.
 func guardRequest(ctx context.Context, run wire.Run, guard wire.Guard) lockcore.StepRequest {
 	info := activity.GetInfo(ctx)
-	req := guard.Request(run, info.Attempt, fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt))
+	req := guard.Request(run, info.Attempt, currentrun.AttemptName(info))
 	req.MaxWait = currentrun.InlineWait(info)
 	if guard.MaxWait > 0 {
 		req.MaxWait = min(req.MaxWait, time.Duration(guard.MaxWait))

@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/sdk/interceptor"
 
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/engine/pace"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -87,7 +88,7 @@ func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wi
 		Caller:    lockcore.Caller{LockID: run.StepLockID(wire.RuleStep(info.ActivityID, info.ActivityType.Name, info.ScheduledTime)), Within: run.LockID(), Run: run.RunID, Part: run.Part(rulePrefix + info.ActivityType.Name), Order: lockcore.Order{Schedule: 1, Attempt: uint32(max(info.Attempt, 0))}},
 		Resources: resources,
 		Owner:     facts.Owner.Of(run), NeverVictim: facts.NeverVictim, Started: info.ScheduledTime, MaxWait: currentrun.InlineWait(info),
-		Comment: wire.Cut(fmt.Sprintf("rule of %s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt), 1024),
+		Comment: wire.Cut("rule of "+currentrun.AttemptName(info), 1024),
 	}
 	for _, lease := range held { // which nothing renews during the entry
 		req.MaxWait = min(req.MaxWait, max(lease.Left/2, time.Millisecond))
@@ -111,7 +112,7 @@ func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wi
 	case ctx.Err() != nil && wire.LockError(err) == nil:
 		return nil, fmt.Errorf("lockstep: enter by the rule of %q: %w", info.ActivityType.Name, ctx.Err())
 	case errors.As(err, &busy):
-		return nil, wire.WaitingFailure(busy, retryDelay(busy, info, rand.Float64())) //nolint:gosec // spreads retries, guards nothing
+		return nil, wire.WaitingFailure(busy, retryDelay(busy, info, rand.N[time.Duration]))
 	default:
 		return nil, wire.Failure(wire.RewriteField(err, fmt.Sprintf("what the rule of %q returns: ", info.ActivityType.Name)))
 	}
@@ -156,24 +157,16 @@ func cannotWait(info activity.Info) string {
 const (
 	// firstPause and longestStep bound the pause of the head of a queue, which doubles with each attempt. Every other waiter multiplies
 	// it by its position. longestPause is shorter than the time for which a claim is valid.
-	firstPause   = 50 * time.Millisecond
+	firstPause   = 100 * time.Millisecond
 	longestStep  = 5 * time.Second
 	longestPause = 20 * time.Second
 )
 
-// retryDelay returns the delay before a busy attempt is retried. It is shorter near the head of the queue, and jittered by chance, from 0 to
-// 1. It always ends before the activity's timeout: the server fails an activity at once if its next attempt would come later.
-func retryDelay(busy *lockcore.BusyError, info activity.Info, chance float64) time.Duration {
-	position := max(busy.Position, 1)
-	if busy.Full {
-		position = max(busy.Waiting, 1)
-	}
-	step := min(firstPause<<min(max(info.Attempt, 1), 16), longestStep)
-	pause := longestPause
-	if position < int(longestPause/step) {
-		pause = time.Duration(position) * step
-	}
-	pause = pause*3/4 + time.Duration(chance*float64(pause)/4)
+// retryDelay returns the delay before a busy attempt is retried. It is shorter near the head of the queue, and jittered. It always ends
+// before the activity's timeout: the server fails an activity at once if its next attempt would come later.
+func retryDelay(busy *lockcore.BusyError, info activity.Info, random func(time.Duration) time.Duration) time.Duration {
+	step := pace.Backoff(firstPause, longestStep, int(info.Attempt))
+	pause := pace.Jitter(min(longestPause, wire.Rank(busy)*step), random)
 	if info.ScheduleToCloseTimeout > 0 {
 		left := info.ScheduleToCloseTimeout - info.StartedTime.Sub(info.ScheduledTime)
 		pause = max(time.Millisecond, min(pause, left/2))

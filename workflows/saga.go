@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/pace"
 	"github.com/temporal-lockstep/lockstep/internal/runstate"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -137,10 +138,11 @@ func compensationFailed(err error) bool {
 // retryDelay returns the time for which a saga sleeps after a deadlock ended an attempt. It grows with the attempts, and differs between
 // runs.
 func retryDelay(attempt int, runID string) time.Duration {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(runID + "/" + strconv.Itoa(attempt))) // never fails
-	longest := min(10*time.Second, 100*time.Millisecond<<min(attempt-1, 10))
-	return longest/2 + time.Duration(h.Sum32())%(longest/2)
+	return pace.Jitter(pace.Backoff(100*time.Millisecond, 10*time.Second, attempt), func(most time.Duration) time.Duration {
+		h := fnv.New32a()
+		_, _ = fmt.Fprintf(h, "%s/%d", runID, attempt) // never fails
+		return time.Duration(h.Sum32()) % most
+	})
 }
 
 // runOnce makes one attempt of a saga.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -36,6 +37,11 @@ func InlineWait(info activity.Info) time.Duration {
 		}
 	}
 	return wait
+}
+
+// AttemptName describes an attempt of an activity, for people.
+func AttemptName(info activity.Info) string {
+	return fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt)
 }
 
 // Enter calls Locker.Enter for a request of own, in an activity of that run, and takes over locks that other runs of the workflow

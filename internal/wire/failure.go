@@ -10,12 +10,13 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/pace"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 const (
 	// busyStep and busyLongest determine the delay before a busy request is made again, which grows with its position in the queue.
-	busyStep    = 50 * time.Millisecond
+	busyStep    = 100 * time.Millisecond
 	busyLongest = time.Second
 	// supersededDelay is the delay before the next attempt of an activity whose earlier attempts came first.
 	supersededDelay = 100 * time.Millisecond
@@ -43,7 +44,7 @@ func Failure(err error) error {
 	case *lockcore.InvalidError:
 		return InvalidFailure(e, "")
 	case *lockcore.BusyError:
-		return busyFailure(e)
+		return WaitingFailure(e, BusyDelay(e))
 	default:
 		return UnavailableFailure(0, err)
 	}
@@ -53,6 +54,13 @@ func Failure(err error) error {
 // when the retry policy says so if delay is 0.
 func UnavailableFailure(delay time.Duration, err error) error {
 	return temporal.NewApplicationErrorWithOptions(unavailable, FailureUnavailable, temporal.ApplicationErrorOptions{NextRetryDelay: delay, Cause: err})
+}
+
+// IsUnavailable reports whether an error is neither a verdict about the locks nor about the layout of the collection: the database, or
+// Temporal, did not answer.
+func IsUnavailable(err error) bool {
+	var layout *lockcore.LayoutError
+	return LockError(err) == nil && !errors.As(err, &layout)
 }
 
 // InvalidFailure returns the failure of a step whose locks are refused. neverRan is as in [BusyDetails].
@@ -89,21 +97,18 @@ func supersededFailure(e *lockcore.SupersededError) error {
 	return temporal.NewApplicationErrorWithOptions(text(e, e.LockID), FailureSuperseded, o)
 }
 
-func busyFailure(busy *lockcore.BusyError) error {
-	position := busy.Position
-	if busy.Full {
-		position = busy.Waiting
-	}
-	return WaitingFailure(busy, busyDelay(position, rand.Float64())) //nolint:gosec // spreads retries, guards nothing
+// BusyDelay returns the delay before a busy request is made again. It is shorter near the head of the queue, and jittered.
+func BusyDelay(busy *lockcore.BusyError) time.Duration {
+	return pace.Jitter(min(busyLongest, Rank(busy)*busyStep), rand.N[time.Duration])
 }
 
-// busyDelay returns (1+position) times busyStep, at most busyLongest. chance, from 0 to 1, varies it by a quarter in both directions.
-func busyDelay(position int, chance float64) time.Duration {
-	d := busyLongest
-	if steps := 1 + max(position, 0); steps < int(busyLongest/busyStep) {
-		d = time.Duration(steps) * busyStep
+// Rank returns the position of a busy request in the queue, or the length of a queue that is full: 1 to 1,000. Delays grow with it.
+func Rank(busy *lockcore.BusyError) time.Duration {
+	rank := busy.Position
+	if busy.Full {
+		rank = busy.Waiting
 	}
-	return min(busyLongest, d*3/4+time.Duration(chance*float64(d)/2))
+	return time.Duration(min(max(rank, 1), 1000))
 }
 
 // WaitingFailure returns the failure of a busy attempt that the next one follows after delay.
@@ -129,10 +134,7 @@ func TriedFailure(err error, neverRan string) error {
 // ParkFailure returns the failure of an attempt after which the workflow waits: the locks are busy, the queue is full, or the database
 // does not answer. Any other error is an ordinary failure. neverRan is as in [BusyDetails].
 func ParkFailure(err error, req lockcore.StepRequest, neverRan string) error {
-	var (
-		busy   *lockcore.BusyError
-		layout *lockcore.LayoutError
-	)
+	var busy *lockcore.BusyError
 	switch {
 	case errors.As(err, &busy):
 		details := ParkedDetails{BusyDetails: busyDetails(busy), Attempt: req.Order.Attempt}
@@ -140,7 +142,7 @@ func ParkFailure(err error, req lockcore.StepRequest, neverRan string) error {
 		shown := *busy
 		shown.Position = 0 // the message is shown as long as the step waits
 		return finalBenign(&shown, busy.LockID, FailureParked, details)
-	case LockError(err) != nil || errors.As(err, &layout):
+	case !IsUnavailable(err):
 		return Failure(err)
 	default:
 		details := ParkedDetails{Attempt: req.Order.Attempt, Unavailable: true}
