@@ -3,12 +3,12 @@ package worker
 import (
 	"cmp"
 
-	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
+	sdkworker "go.temporal.io/sdk/worker"
 
+	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/interceptors"
-	"github.com/temporal-lockstep/lockstep/internal/lockactivities"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -75,18 +75,13 @@ func Interceptor(o Options) (interceptor.WorkerInterceptor, error) {
 	return o.interceptor(nil), nil
 }
 
-// Registry registers activities: a worker, or the SDK's test environment.
-type Registry interface {
-	RegisterActivityWithOptions(a any, options activity.RegisterOptions)
-}
-
-// Register registers Lockstep's own activities on a worker; it may be called again. Pass the same options as to [Interceptor]: with a Locker
+// Register registers Lockstep's own activities on a worker, or in the SDK's test environment; it may be called again. Pass the same options as to [Interceptor]: with a Locker
 // on another collection, locks would be acquired in one place and released in another. The error is a *lockcore.InvalidError that names the
 // option.
-func Register(registry Registry, o Options) error {
+func Register(registry sdkworker.ActivityRegistry, o Options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	lockactivities.Register(registry, o.Locker.Steps())
+	activities.Register(registry, o.Locker.Steps())
 	return nil
 }

@@ -16,9 +16,9 @@ import (
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 
+	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/interceptors"
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
-	"github.com/temporal-lockstep/lockstep/internal/lockactivities"
 	"github.com/temporal-lockstep/lockstep/internal/startup"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -172,7 +172,7 @@ func (p *Plugin) register(_ context.Context, o temporal.SimplePluginRunContextBe
 	if p.locker == nil {
 		return nil
 	}
-	lockactivities.Register(o.Registry, p.locker)
+	activities.Register(o.Registry, p.locker)
 	known, isWorker := p.registrations.Load(o.InstanceKey)
 	if !isWorker { // a replayer has no activities
 		return nil

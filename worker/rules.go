@@ -204,8 +204,12 @@ func (r *registrations) argument(name string) (t reflect.Type, known bool) {
 	return t, true
 }
 
+type registry interface {
+	RegisterActivityWithOptions(a any, options activity.RegisterOptions)
+}
+
 // check refuses rules for activity types that the worker does not have, and rules that do not fit the first argument of their activity.
-func (r *registrations) check(registry Registry, rules []Rule) error {
+func (r *registrations) check(registry registry, rules []Rule) error {
 	r.mu.Lock()
 	dynamic := r.dynamic
 	r.mu.Unlock()
@@ -255,7 +259,7 @@ func typeName(t reflect.Type) string {
 
 // isTaken reports whether the registry has an activity type that was registered before the plugin could record it: the registry panics if a
 // name is registered twice.
-func isTaken(registry Registry, name string) (taken bool) {
+func isTaken(registry registry, name string) (taken bool) {
 	defer func() { taken = recover() != nil }()
 	registry.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: name})
 	return false

@@ -54,7 +54,7 @@ var productMutants = []mutant{
 	{what: "an own activity has the session of the step", in: runstate, tests: "TestOwnContext_HidesSessionAndOptions", edits: []edit{
 		{runstate, "ownContext.Value", "if 2 cond", "$ && key == nil"},
 	}},
-	{what: "a release of the run before ends what the next run holds", in: lockactivities, tests: "TestRelease_HandedOver_EndsOnlyRequestsOfTheRunBefore", edits: []edit{
+	{what: "a release of the run before ends what the next run holds", in: activities, tests: "TestRelease_HandedOver_EndsOnlyRequestsOfTheRunBefore", edits: []edit{
 		{currentrun, "Release", "if cond", "$ && false"},
 	}},
 	{what: "a Lock is taken by a local activity", in: worker, tests: "TestLock_TaskIsLost_HoldsNothing", edits: []edit{
@@ -85,7 +85,7 @@ var productMutants = []mutant{
 		{currentrun, "Release", "stmt 9 init", "drop"},
 	}},
 	{what: "a saga under a context from outside the saga around it runs", in: interceptors, tests: "TestStep_InASagaWithOuterContext_IsRefused", edits: []edit{{workflows, "RunSaga", "value", "$1"}}},
-	{what: "a release that a reset repeats ends nothing of the earlier run", in: lockactivities, tests: "TestRelease_RunThatDecidedItWasReset_EndsItsRequestsToo", edits: []edit{
+	{what: "a release that a reset repeats ends nothing of the earlier run", in: activities, tests: "TestRelease_RunThatDecidedItWasReset_EndsItsRequestsToo", edits: []edit{
 		{currentrun, "Release", "if 3 && 2", "$ && false"},
 	}},
 	{what: "the waits of a failed saga's steps are not cancelled", in: worker, tests: "TestNestedSaga_FailsWhileWaiting_StepDoesNotRun", edits: []edit{{runstate, "Step.mustStop", "|| 3", "drop"}}},
@@ -129,7 +129,7 @@ var productMutants = []mutant{
 	}},
 	{what: "an interrupt during the analysis is ignored", in: contention, tests: "TestAnalyze_Cancelled_ReturnsTheCause", edits: []edit{{contention, "analysis.stopped", "value", "false"}}},
 	{what: "why shows what another party of the same name has lost", in: inspect, tests: "TestWhy_SameName_ReportsOwnLossesOnly", edits: []edit{{inspect, "Party.is", "|| 2", `$1 != ""`}}},
-	{what: "a refusal names a command with any text as the collection's ID", in: lockactivities, tests: "TestActivities_HostileCollectionID_NamesNoCommand", edits: []edit{
+	{what: "a refusal names a command with any text as the collection's ID", in: activities, tests: "TestActivities_HostileCollectionID_NamesNoCommand", edits: []edit{
 		{currentrun, "CheckCollection", "if 2 cond", "$1 && own == workflows"},
 	}},
 	{what: "a list that a command prints can begin a line", in: tables, tests: "TestFprintf_HostileArguments_StayOnTheirLine", edits: []edit{

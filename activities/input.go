@@ -1,4 +1,4 @@
-package lockactivities
+package activities
 
 import (
 	"context"
@@ -14,35 +14,35 @@ import (
 // registered has the activities as workers register them. Their input is decoded here and not by the SDK, which would refuse an input that
 // is not the JSON of the activity with a failure that is retried forever. A codec has decoded it before: its failure may pass, and is
 // retryable.
-type registered struct{ *Activities }
+type registered struct{ *lockActivities }
 
 func (r *registered) Acquire(ctx context.Context, in converter.RawValue) (wire.AcquireResult, error) {
-	return decoded(ctx, in, r.Activities.Acquire)
+	return decoded(ctx, in, r.lockActivities.Acquire)
 }
 
 func (r *registered) Renew(ctx context.Context, in converter.RawValue) (wire.RenewResult, error) {
-	return decoded(ctx, in, r.Activities.Renew)
+	return decoded(ctx, in, r.lockActivities.Renew)
 }
 
 func (r *registered) Leave(ctx context.Context, in converter.RawValue) (wire.LeaveResult, error) {
-	return decoded(ctx, in, r.Activities.Leave)
+	return decoded(ctx, in, r.lockActivities.Leave)
 }
 
 func (r *registered) Release(ctx context.Context, in converter.RawValue) (wire.ReleaseResult, error) {
-	return decoded(ctx, in, r.Activities.Release)
+	return decoded(ctx, in, r.lockActivities.Release)
 }
 
 func (r *registered) Verify(ctx context.Context, in converter.RawValue) (wire.VerifyResult, error) {
-	return decoded(ctx, in, r.Activities.Verify)
+	return decoded(ctx, in, r.lockActivities.Verify)
 }
 
 func (r *registered) Bar(ctx context.Context, in converter.RawValue) (wire.BarResult, error) {
-	return decoded(ctx, in, r.Activities.Bar)
+	return decoded(ctx, in, r.lockActivities.Bar)
 }
 
 func (r *registered) Wait(ctx context.Context, in converter.RawValue) error {
 	_, err := decoded(ctx, in, func(ctx context.Context, p wire.WaitParams) (struct{}, error) {
-		return struct{}{}, r.Activities.Wait(ctx, p)
+		return struct{}{}, r.lockActivities.Wait(ctx, p)
 	})
 	return err
 }

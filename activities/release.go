@@ -1,4 +1,4 @@
-package lockactivities
+package activities
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 
 // Release ends the holds and requests of the lock ID on the resources, up to the schedule number. It is not an error if nothing is held.
 // It has no result.
-func (a *Activities) Release(ctx context.Context, p wire.ReleaseParams) (wire.ReleaseResult, error) {
-	caller, replaced, err := a.caller(ctx, p.LockID, p.Collection)
+func (a *lockActivities) Release(ctx context.Context, p wire.ReleaseParams) (wire.ReleaseResult, error) {
+	run, replaced, err := a.run(ctx, p.LockID, p.Collection)
 	if err != nil {
 		return wire.ReleaseResult{}, err
 	}
@@ -21,10 +21,10 @@ func (a *Activities) Release(ctx context.Context, p wire.ReleaseParams) (wire.Re
 			"resources", p.Resources, "collection", p.Collection)
 	}
 	if len(p.Leases) > 0 {
-		if err := a.Locker.Leave(ctx, wire.CoreLeases(p.Leases)...); err != nil {
+		if err := a.locker.Leave(ctx, wire.CoreLeases(p.Leases)...); err != nil {
 			return wire.ReleaseResult{}, wire.Failure(err)
 		}
 	}
-	err = currentrun.Release(ctx, a.Locker, activity.GetLogger(ctx), caller, p, "", func() (bool, error) { return currentrun.IsCurrent(ctx, caller) })
+	err = currentrun.Release(ctx, a.locker, activity.GetLogger(ctx), run, p, "", func() (bool, error) { return currentrun.IsCurrent(ctx, run) })
 	return wire.ReleaseResult{}, wire.Failure(err)
 }

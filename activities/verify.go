@@ -1,4 +1,4 @@
-package lockactivities
+package activities
 
 import (
 	"context"
@@ -15,25 +15,25 @@ import (
 // nothing, and fails with lockstep.Lost if one is lost. It has no result.
 //
 // In the SDK's test environment, in which mocked steps take no locks, a hold counts as lost only if there is evidence.
-func (a *Activities) Verify(ctx context.Context, p wire.VerifyParams) (wire.VerifyResult, error) {
+func (a *lockActivities) Verify(ctx context.Context, p wire.VerifyParams) (wire.VerifyResult, error) {
 	if len(p.Used) == 0 {
 		return wire.VerifyResult{}, wire.Failure(&lockcore.InvalidError{Field: "len(used)", Value: "0", Bound: "1 or more"})
 	}
-	caller, replaced, err := a.caller(ctx, "", p.Collection)
+	run, replaced, err := a.run(ctx, "", p.Collection)
 	if err == nil && replaced {
 		err = currentrun.Replaced("", p.Used[0].Resource, p.Collection)
 	}
 	if err != nil {
 		return wire.VerifyResult{}, err
 	}
-	v := lockcore.Verify{LockID: caller.LockID(), Run: caller.RunID, Inherits: !currentrun.IsRealClient(activity.GetClient(ctx))}
-	if p.Inherits || p.Run != "" && p.Run != caller.RunID { // a reset has made the run
+	v := lockcore.Verify{LockID: run.LockID(), Run: run.RunID, Inherits: !currentrun.IsRealClient(activity.GetClient(ctx))}
+	if p.Inherits || p.Run != "" && p.Run != run.RunID { // a reset has made the run
 		v.Inherits, v.LostSince = true, wire.LostSince(p.Started)
 	}
 	for _, u := range p.Used {
 		v.Uses = append(v.Uses, lockcore.Use{Resource: u.Resource, By: lockcore.LastAttempt(u.Schedule)})
 	}
-	err = currentrun.Verify(ctx, a.Locker, caller, v)
+	err = currentrun.Verify(ctx, a.locker, run, v)
 	if errors.Is(err, lockcore.ErrLost) {
 		activity.GetLogger(ctx).Warn("lockstep: locks were lost", "lockId", v.LockID, "error", err)
 	}

@@ -1,4 +1,4 @@
-package lockactivities
+package activities
 
 import (
 	"context"
@@ -37,25 +37,24 @@ const (
 //
 // The SDK's test environment skips the time of back-offs, and makes 10 attempts by default. There an attempt waits up to 500 ms, so that
 // a step that was cut off has time to return.
-func (a *Activities) Bar(ctx context.Context, p wire.BarParams) (wire.BarResult, error) {
-	caller, _, err := a.caller(ctx, p.LockID, p.Collection)
+func (a *lockActivities) Bar(ctx context.Context, p wire.BarParams) (wire.BarResult, error) {
+	run, _, err := a.run(ctx, p.LockID, p.Collection)
 	if err != nil {
 		return wire.BarResult{}, err
 	}
-	self := identityOf(p.LockID, "", caller)
-	if self.run == "" {
+	if callerOf(run, p.LockID, "", "").Run == "" {
 		return wire.BarResult{}, wire.Failure(&lockcore.InvalidError{
 			Field: "lockId", Value: strconv.Quote(wire.Cut(p.LockID, 64)), Bound: "the lock ID of the workflow that calls, or none",
 		})
 	}
 	bounded, cancel := context.WithTimeout(ctx, barTimeout)
 	defer cancel()
-	bar := lockcore.Raise{LockID: self.lockID, Run: self.run, Saga: p.Saga, Order: lockcore.LastAttempt(p.Schedule), Resources: p.Resources}
+	bar := lockcore.Raise{LockID: run.LockID(), Run: run.RunID, Saga: p.Saga, Order: lockcore.LastAttempt(p.Schedule), Resources: p.Resources}
 	look := inlineBar
 	if !currentrun.IsRealClient(activity.GetClient(ctx)) {
 		look = testBar
 	}
-	err = a.raise(bounded, caller, bar, look)
+	err = a.raise(bounded, run, bar, look)
 	if busy := new(lockcore.BusyError); errors.As(err, &busy) {
 		return wire.BarResult{}, wire.WaitingFailure(busy, barDelay(busy))
 	}
@@ -63,18 +62,16 @@ func (a *Activities) Bar(ctx context.Context, p wire.BarParams) (wire.BarResult,
 }
 
 // raise repeats Raise until it no longer returns a BusyError, or the time for looking has passed: most parts are about to leave.
-func (a *Activities) raise(ctx context.Context, caller wire.Run, bar lockcore.Raise, look time.Duration) error {
+func (a *lockActivities) raise(ctx context.Context, run wire.Run, bar lockcore.Raise, look time.Duration) error {
 	for end := time.Now().Add(look); ; {
-		err := currentrun.Raise(ctx, a.Locker, caller, bar)
+		err := currentrun.Raise(ctx, a.locker, run, bar)
 		if !errors.Is(err, lockcore.ErrBusy) || ctx.Err() != nil || !time.Now().Before(end) {
 			return err
 		}
-		timer := time.NewTimer(lookPause)
 		select {
 		case <-ctx.Done():
-		case <-timer.C:
+		case <-time.After(lookPause):
 		}
-		timer.Stop()
 	}
 }
 
