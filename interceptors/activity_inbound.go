@@ -402,17 +402,19 @@ func mustWithdraw(ctx context.Context, guard wire.Guard, failure error) bool {
 }
 
 // isLast reports whether no other attempt follows, unless the workflow schedules the step again.
-func isLast(ctx context.Context) bool {
-	if hasCanceled(ctx) {
-		return true
+func isLast(ctx context.Context) bool { return hasCanceled(ctx) || noRetry(activity.GetInfo(ctx)) != "" }
+
+// noRetry returns why the retry policy allows no attempt after a busy one; "" if it does, or if an old server does not report the policy.
+func noRetry(info activity.Info) string {
+	switch policy := info.RetryPolicy; {
+	case policy == nil:
+		return ""
+	case policy.MaximumAttempts > 0 && info.Attempt >= policy.MaximumAttempts:
+		return fmt.Sprintf("its retry policy has MaximumAttempts: %d", policy.MaximumAttempts)
+	case slices.Contains(policy.NonRetryableErrorTypes, wire.FailureBusy):
+		return fmt.Sprintf("its retry policy has %s among its NonRetryableErrorTypes", wire.FailureBusy)
 	}
-	info := activity.GetInfo(ctx)
-	policy := info.RetryPolicy
-	if policy == nil { // an old server does not report it
-		return false
-	}
-	return policy.MaximumAttempts > 0 && info.Attempt >= policy.MaximumAttempts ||
-		slices.Contains(policy.NonRetryableErrorTypes, wire.FailureBusy)
+	return ""
 }
 
 func hasCanceled(ctx context.Context) bool { return temporal.IsCanceledError(context.Cause(ctx)) }

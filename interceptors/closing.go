@@ -7,11 +7,9 @@ import (
 	"sync"
 	"time"
 
-	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/log"
 
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
@@ -139,24 +137,12 @@ func handsOver(last *historypb.HistoryEvent, run string) bool {
 
 // closeOf waits until a run has closed, and returns its last event; nil if it is still open.
 func (c *closer) closeOf(ctx context.Context, to Connection, run string) (*historypb.HistoryEvent, error) {
-	of := c.latest(run)
-	in := &workflowservice.GetWorkflowExecutionHistoryRequest{
-		Namespace: of.Namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: of.WorkflowID, RunId: run},
-		WaitNewEvent: true, HistoryEventFilterType: enumspb.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT, SkipArchival: true,
+	filter := enumspb.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
+	last := to.Client.GetWorkflowHistory(ctx, c.latest(run).WorkflowID, run, true, filter)
+	if !last.HasNext() {
+		return nil, nil //nolint:nilnil // it is open
 	}
-	for ctx.Err() == nil {
-		answer, err := to.Client.WorkflowService().GetWorkflowExecutionHistory(ctx, in)
-		if err != nil {
-			return nil, err
-		}
-		if events := answer.GetHistory().GetEvents(); len(events) > 0 {
-			return events[len(events)-1], nil
-		}
-		if in.NextPageToken = answer.GetNextPageToken(); len(in.NextPageToken) == 0 {
-			return nil, nil //nolint:nilnil // it is open
-		}
-	}
-	return nil, nil //nolint:nilnil // it is open
+	return last.Next()
 }
 
 // latest returns the latest Closing of a run, which replaces earlier ones.
@@ -193,7 +179,7 @@ func (c *closer) end(ctx context.Context, to Connection, of runstate.Closing, la
 				return true, nil
 			}
 			latest, err := currentrun.Describe(ctx, to.Client.WorkflowService(), to.Namespace, run.WorkflowID, "")
-			current := latest.GetExecution().GetRunId()
+			current := latest.GetWorkflowExecutionInfo().GetExecution().GetRunId()
 			return err == nil && (current == run.RunID || current == next), err
 		}))
 	}

@@ -124,7 +124,10 @@ func (i *Interceptor) InterceptWorkflow(_ workflow.Context, next interceptor.Wor
 	if i.closer != nil {
 		closes = i.closer
 	}
-	return newWorkflowInbound(next, runstate.NewState(i.collectionID, closes, i.options.TaskQueue, i.options.DataConverter), &i.unlocked)
+	return &workflowInbound{
+		WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, unlocked: &i.unlocked,
+		state: runstate.NewState(i.collectionID, closes, i.options.TaskQueue, i.options.DataConverter),
+	}
 }
 
 // InterceptActivity returns the activity side, one for each attempt.

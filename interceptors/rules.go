@@ -142,16 +142,11 @@ func (a *activityInbound) warnCannotWait(ctx context.Context, err error) {
 
 // cannotWait returns why a busy attempt of a step with a rule is not retried until it gets its locks; "" if it is retried.
 func cannotWait(info activity.Info) string {
-	policy := info.RetryPolicy
-	switch {
-	case policy != nil && policy.MaximumAttempts > 0 && info.Attempt >= policy.MaximumAttempts:
-		return fmt.Sprintf("its retry policy has MaximumAttempts: %d", policy.MaximumAttempts)
-	case policy != nil && slices.Contains(policy.NonRetryableErrorTypes, wire.FailureBusy):
-		return fmt.Sprintf("its retry policy has %s among its NonRetryableErrorTypes", wire.FailureBusy)
-	case info.ScheduleToCloseTimeout > 0 && info.ScheduleToCloseTimeout < longestPause:
-		return fmt.Sprintf("its ScheduleToCloseTimeout is %v, and the pause between two attempts can be %v", info.ScheduleToCloseTimeout, longestPause)
+	why := noRetry(info)
+	if why == "" && info.ScheduleToCloseTimeout > 0 && info.ScheduleToCloseTimeout < longestPause {
+		why = fmt.Sprintf("its ScheduleToCloseTimeout is %v, and the pause between two attempts can be %v", info.ScheduleToCloseTimeout, longestPause)
 	}
-	return ""
+	return why
 }
 
 const (

@@ -227,11 +227,15 @@ func (w *waker) wake(u lockcore.Wakeup) {
 		if u.HoldFence > 0 {
 			w.nextAttempt(u)
 		}
-	case u.HoldFence > 0:
-		if c.workflowEnded(ctx, run) {
-			w.release(ctx, c, u)
+	case u.HoldFence > 0 && c.reports(ctx, run.WorkflowID, "", currentrun.HasEnded): // no run is open that could continue with its holds
+		err := w.locker.Release(ctx, lockcore.Release{
+			LockID: u.LockID, Run: u.Run, Resources: []string{u.Resource}, Order: u.Order, Reason: "its workflow had ended when the lock was granted",
+		})
+		if err != nil {
+			c.Logger.Warn("lockstep: a lock that was granted to a workflow which had ended was not released, and remains until the janitor releases it",
+				"resource", u.Resource, "error", err)
 		}
-	case u.Deadlock == "" && c.runClosed(ctx, run):
+	case u.HoldFence == 0 && u.Deadlock == "" && c.reports(ctx, run.WorkflowID, run.RunID, hasClosed): // a run leaves its queues before it ends
 		lease := lockcore.Lease{Resource: u.Resource, LockID: u.LockID, Run: u.Run, Part: u.Part, Order: u.Order}
 		if _, err := w.locker.LeaveQueue(ctx, lease); err != nil {
 			c.Logger.Warn("lockstep: a lock that was granted to a closed workflow was not given back, and is blocked until the grant lapses",
@@ -255,27 +259,10 @@ func resultOf(u lockcore.Wakeup) *commonpb.Payloads {
 	return payloads
 }
 
-// release ends a hold that was granted to a workflow that has ended. Later grants of the run are not affected.
-func (w *waker) release(ctx context.Context, c Connection, u lockcore.Wakeup) {
-	err := w.locker.Release(ctx, lockcore.Release{
-		LockID: u.LockID, Run: u.Run, Resources: []string{u.Resource}, Order: u.Order, Reason: "its workflow had ended when the lock was granted",
-	})
-	if err != nil {
-		c.Logger.Warn("lockstep: a lock that was granted to a workflow which had ended was not released, and remains until the janitor releases it",
-			"resource", u.Resource, "error", err)
-	}
+// reports reports whether Temporal answers that the state of a run, or of the current run, is of a kind.
+func (c Connection) reports(ctx context.Context, workflowID, runID string, kind func(enumspb.WorkflowExecutionStatus) bool) bool {
+	found, err := currentrun.Describe(ctx, c.Client.WorkflowService(), c.Namespace, workflowID, runID)
+	return err == nil && kind(found.GetWorkflowExecutionInfo().GetStatus())
 }
 
-// workflowEnded reports whether no run of the workflow is open that could continue with its holds. A run that was reset is closed too, and
-// one that continued as new may have handed its holds over.
-func (c Connection) workflowEnded(ctx context.Context, run wire.Run) bool {
-	info, err := currentrun.Describe(ctx, c.Client.WorkflowService(), c.Namespace, run.WorkflowID, "")
-	return err == nil && currentrun.HasEnded(info.GetStatus())
-}
-
-// runClosed reports whether a run is known to be closed. A run leaves its queues before it continues as new.
-func (c Connection) runClosed(ctx context.Context, run wire.Run) bool {
-	info, err := currentrun.Describe(ctx, c.Client.WorkflowService(), c.Namespace, run.WorkflowID, run.RunID)
-	status := info.GetStatus()
-	return err == nil && (currentrun.HasEnded(status) || status == enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW)
-}
+func hasClosed(status enumspb.WorkflowExecutionStatus) bool { return !currentrun.IsOpen(status) }

@@ -216,14 +216,10 @@ func (j *janitors) connected(c interceptors.Connection) {
 	}
 	d := &latest{}
 	d.Store(&c.Client)
-	one, err := janitor.New(janitor.Options{
+	one := janitor.New(janitor.Options{
 		Locker: j.options.Locker.Steps(), Temporal: d, Namespace: c.Namespace, NamespaceID: c.NamespaceID, Logger: c.Logger,
 		Interval: j.options.Janitor.Interval, RequestsPerSecond: j.options.Janitor.RequestsPerSecond,
 	})
-	if err != nil {
-		c.Logger.Error("lockstep: there is no janitor", "error", err) // its options were checked before
-		return
-	}
 	t.temporal[c.NamespaceID] = d
 	t.running.Go(func() { one.Run(t.ctx) })
 }

@@ -12,7 +12,6 @@ import (
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
-	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
@@ -44,9 +43,8 @@ func IsCurrent(ctx context.Context, own wire.Run) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("lockstep: ask which run of workflow %q is the current one: %w", own.WorkflowID, err)
 	}
-	status := now.GetStatus()
-	open := !HasEnded(status) && status != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
-	return open && now.GetExecution().GetRunId() == own.RunID, nil
+	info := now.GetWorkflowExecutionInfo()
+	return IsOpen(info.GetStatus()) && info.GetExecution().GetRunId() == own.RunID, nil
 }
 
 // Describer is the part of Temporal's service that Describe needs.
@@ -55,18 +53,17 @@ type Describer interface {
 }
 
 // Describe asks Temporal about a run of a workflow, or about the current run if runID is empty. The server answers from the run's
-// state and not from visibility, which lags behind. The answer is never nil without an error.
-func Describe(ctx context.Context, service Describer, namespace, workflowID, runID string) (*workflowpb.WorkflowExecutionInfo, error) {
+// state and not from visibility, which lags behind. The answer has the run's info, unless there is an error.
+func Describe(
+	ctx context.Context, service Describer, namespace, workflowID, runID string,
+) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	answer, err := service.DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
 		Namespace: namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: runID},
 	})
-	switch {
-	case err != nil:
-		return nil, err
-	case answer.GetWorkflowExecutionInfo() == nil:
+	if err == nil && answer.GetWorkflowExecutionInfo() == nil {
 		return nil, fmt.Errorf("lockstep: the server's answer about workflow %q is empty", workflowID)
 	}
-	return answer.GetWorkflowExecutionInfo(), nil
+	return answer, err
 }
 
 // HasEnded reports whether a run with this status has ended for good, so that no lock is taken in its name again. It is false for
@@ -79,6 +76,11 @@ func HasEnded(status enumspb.WorkflowExecutionStatus) bool {
 	default:
 		return false
 	}
+}
+
+// IsOpen reports whether a run with this status is open. A status that this version does not know counts as open.
+func IsOpen(status enumspb.WorkflowExecutionStatus) bool {
+	return !HasEnded(status) && status != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
 }
 
 // IsRealClient reports whether a client reaches a server. In the SDK's test environments a client is nil, or a mock that ends the
@@ -134,28 +136,22 @@ type namespaceKey struct {
 // Run returns the workflow run that an activity belongs to. The first call for a namespace asks the server for its ID; in the SDK's
 // test environment the ID is the name. The error is an application failure of type lockstep.Unavailable, which is retryable.
 func (n *NamespaceIDs) Run(ctx context.Context) (wire.Run, error) {
-	id, err := n.id(ctx)
-	if err != nil {
-		return wire.Run{}, err
-	}
-	execution := activity.GetInfo(ctx).WorkflowExecution
-	return wire.Run{Namespace: id, WorkflowID: execution.ID, RunID: execution.RunID}, nil
-}
-
-func (n *NamespaceIDs) id(ctx context.Context) (string, error) {
-	c, name := activity.GetClient(ctx), activity.GetInfo(ctx).Namespace
+	c, info := activity.GetClient(ctx), activity.GetInfo(ctx)
+	run := wire.Run{Namespace: info.Namespace, WorkflowID: info.WorkflowExecution.ID, RunID: info.WorkflowExecution.RunID}
 	if !IsRealClient(c) {
-		return name, nil
+		return run, nil
 	}
-	if id, ok := n.known.Load(namespaceKey{c, name}); ok {
-		return id.(string), nil //nolint:forcetypeassert // nothing else is stored
+	key := namespaceKey{c, info.Namespace}
+	id, known := n.known.Load(key)
+	if !known {
+		asked, err := NamespaceID(ctx, c.WorkflowService(), info.Namespace)
+		if err != nil {
+			return wire.Run{}, temporal.NewApplicationErrorWithOptions(err.Error(), wire.FailureUnavailable, temporal.ApplicationErrorOptions{Cause: err})
+		}
+		id, _ = n.known.LoadOrStore(key, asked)
 	}
-	id, err := NamespaceID(ctx, c.WorkflowService(), name)
-	if err != nil {
-		return "", temporal.NewApplicationErrorWithOptions(err.Error(), wire.FailureUnavailable, temporal.ApplicationErrorOptions{Cause: err})
-	}
-	n.known.Store(namespaceKey{c, name}, id)
-	return id, nil
+	run.Namespace, _ = id.(string)
+	return run, nil
 }
 
 // NamespaceID asks a server for the ID of a namespace. The error is a *[NamespaceError].

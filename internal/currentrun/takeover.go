@@ -80,16 +80,20 @@ func takeOverRuns(
 	return leases, err
 }
 
-// takeOver calls ask until no other run of the workflow holds what it needs, or own may not take over: first with "", and then with the label
-// of the run from which own takes over. The error is that of ask, or reports that Temporal could not be asked.
+// takeOver calls ask until no other run of the workflow holds what it needs, or Temporal does not report own as the current run: first with
+// "", and then with the label of the run from which own takes over. The error is that of ask, or only Temporal's if it cannot be asked, because
+// nothing is known of the runs then.
 func takeOver(ctx context.Context, own wire.Run, ask func(label string) error) error {
 	err := ask("")
-	for n := 0; n < mostOthers && errors.Is(err, lockcore.ErrOtherRun); n++ {
-		label, failed := mayTakeOver(ctx, own, err)
-		if failed != nil {
+	var other *lockcore.OtherRunError
+	for n := 0; n < mostOthers && errors.As(err, &other); n++ {
+		switch current, failed := IsCurrent(ctx, own); {
+		case failed != nil:
 			return failed
+		case !current:
+			return err
 		}
-		err = ask(label)
+		err = ask(other.Other)
 	}
 	return err
 }
@@ -126,22 +130,4 @@ func Raise(ctx context.Context, locker Raiser, own wire.Run, r lockcore.Raise) e
 		r.TakeOver = label
 		return locker.Raise(ctx, r)
 	})
-}
-
-// mayTakeOver returns the label of the other run that a *lockcore.OtherRunError names, if Temporal reports own as the current run. It
-// returns err itself if own is not current, and only Temporal's error if Temporal cannot be asked, because nothing is known of
-// the runs then.
-func mayTakeOver(ctx context.Context, own wire.Run, err error) (label string, failed error) {
-	var other *lockcore.OtherRunError
-	if !errors.As(err, &other) {
-		return "", err
-	}
-	current, failed := IsCurrent(ctx, own)
-	switch {
-	case failed != nil:
-		return "", failed
-	case !current:
-		return "", err
-	}
-	return other.Other, nil
 }

@@ -194,10 +194,8 @@ func wasReset(run *workflowservice.DescribeWorkflowExecutionResponse) bool {
 		run.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED
 }
 
-// isOpen reports whether a run is open. Unknown states count as open.
 func isOpen(run *workflowservice.DescribeWorkflowExecutionResponse) bool {
-	status := run.GetWorkflowExecutionInfo().GetStatus()
-	return !currentrun.HasEnded(status) && status != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+	return currentrun.IsOpen(run.GetWorkflowExecutionInfo().GetStatus())
 }
 
 // describe asks about a run, or about the current run if run is empty. It returns nil and no error if Temporal does not
@@ -205,9 +203,7 @@ func isOpen(run *workflowservice.DescribeWorkflowExecutionResponse) bool {
 func (t temporalAsker) describe(ctx context.Context, workflowID, run string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	found, err := t.service.DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
-		Namespace: t.namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: run},
-	})
+	found, err := currentrun.Describe(ctx, t.service, t.namespace, workflowID, run)
 	var (
 		missing *serviceerror.NotFound
 		invalid *serviceerror.InvalidArgument
@@ -218,10 +214,6 @@ func (t temporalAsker) describe(ctx context.Context, workflowID, run string) (*w
 		return nil, nil //nolint:nilnil // there is no such run
 	case errors.As(err, &denied):
 		return nil, &RefusedError{Namespace: t.namespace, Err: err}
-	case err != nil:
-		return nil, err
-	case found.GetWorkflowExecutionInfo() == nil:
-		return nil, fmt.Errorf("lockstep: the server's answer about workflow %q is empty", workflowID)
 	}
-	return found, nil
+	return found, err
 }

@@ -90,8 +90,7 @@ func (w *world) janitor(t *testing.T, changes ...func(*Options)) *Janitor {
 	for _, change := range changes {
 		change(&o)
 	}
-	j, err := New(o)
-	require.NoError(t, err)
+	j := New(o)
 	j.asker = w
 	return j
 }
