@@ -402,7 +402,9 @@ func mustWithdraw(ctx context.Context, guard wire.Guard, failure error) bool {
 }
 
 // isLast reports whether no other attempt follows, unless the workflow schedules the step again.
-func isLast(ctx context.Context) bool { return hasCanceled(ctx) || noRetry(activity.GetInfo(ctx)) != "" }
+func isLast(ctx context.Context) bool {
+	return hasCanceled(ctx) || noRetry(activity.GetInfo(ctx)) != ""
+}
 
 // noRetry returns why the retry policy allows no attempt after a busy one; "" if it does, or if an old server does not report the policy.
 func noRetry(info activity.Info) string {

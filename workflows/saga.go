@@ -312,7 +312,7 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) e
 // undo has the options of ctx, except ActivityID. If the worker session of ctx (workflow.CreateSession) has failed, undo runs outside it.
 func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workflow.Future {
 	if s.ended {
-		return failed(ctx, ended("Step"))
+		return runstate.Failed(ctx, ended("Step"))
 	}
 	if runstate.ScopeFrom(ctx) != s.scope || !runstate.SagaFrom(ctx).IsWithin(s.nested) {
 		return refuseStep(ctx, "a context from outside the saga", "the context that RunSaga gives to its function, or one derived from it")
@@ -325,7 +325,7 @@ func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workf
 	undone := &runstate.Undone{}
 	c, err := s.add(ctx, activityName(undo), nil)
 	if err != nil {
-		return failed(ctx, err)
+		return runstate.Failed(ctx, err)
 	}
 	c.fn = func(ctx workflow.Context) error {
 		return c.undoStep(runstate.WithUndoing(ctx, undone), undo, encoded)
@@ -338,13 +338,7 @@ func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workf
 }
 
 func refuseStep(ctx workflow.Context, value, bound string) workflow.Future {
-	return failed(ctx, runstate.Invalid("Saga.Step", value, bound))
-}
-
-func failed(ctx workflow.Context, err error) workflow.Future {
-	future, settable := workflow.NewFuture(ctx)
-	settable.SetError(err)
-	return future
+	return runstate.Failed(ctx, runstate.Invalid("Saga.Step", value, bound))
 }
 
 // undoStep runs the activity that undoes a step.

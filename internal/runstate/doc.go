@@ -1,7 +1,7 @@
 // Package runstate holds the state of the locks of one workflow run. The workflow side of the interceptor and package workflows share it.
 //
 // The interceptor makes one [State] for each run and attaches it to the workflow's context. Package workflows attaches [Locks], and a
-// [Scope] for each saga. When an activity is scheduled, [State.Step] makes its guard, and [Step.Enter] waits while its locks are busy.
+// [Scope] for each saga. When an activity is scheduled, [State.Step] makes its guard, and [Step.Run] schedules it, and waits while its locks are busy.
 // [Scope.Commit] releases the locks of a saga's steps, and first verifies those that may have expired. [State.End] releases what the run still
 // has.
 //

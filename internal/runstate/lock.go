@@ -29,7 +29,7 @@ func (s *State) Lock(ctx workflow.Context, locks *Locks) (*Lock, error) {
 	l := &Lock{}
 	scope.lock = l
 	l.step = s.newStep(ctx, fmt.Sprintf("lock/%d", s.locks), locks, scope)
-	g := l.step.Guard
+	g := l.step.guard
 	// A first acquire takes the locks again. They are lost only if the run is known to hold them.
 	g.Reacquire = g.NeverVictim || !slices.ContainsFunc(g.Resources, func(r lockcore.Resource) bool { return s.heldSince(scope, r.Name) > 0 })
 	l.step.waitingSince = l.step.scheduled // MaxWait bounds the time from here
@@ -104,11 +104,11 @@ func (l *Lock) take(ctx workflow.Context) error {
 func (l *Lock) ask(ctx workflow.Context, result *wire.AcquireResult) error {
 	t := l.step
 	o := own{
-		name: wire.ActivityAcquire, summary: "lock " + strings.Join(names(t.Guard.Resources), ", "), id: wire.WaitID(t.Guard.Schedule), params: l.params(ctx),
-		size: sizeOf(t.Guard.Resources),
+		name: wire.ActivityAcquire, summary: "lock " + strings.Join(names(t.guard.Resources), ", "), id: wire.WaitID(t.guard.Schedule), params: l.params(ctx),
+		size: sizeOf(t.guard.Resources),
 	}
-	if t.Guard.MaxWait > 0 {
-		o.total = time.Duration(t.Guard.MaxWait) + waitSlack
+	if t.guard.MaxWait > 0 {
+		o.total = time.Duration(t.guard.MaxWait) + waitSlack
 	}
 	return t.scope.state.await(ctx, o, result, t.mustStop)
 }
@@ -116,11 +116,11 @@ func (l *Lock) ask(ctx workflow.Context, result *wire.AcquireResult) error {
 // covers reports whether a result has a lease for each lock. That of a worker that freed a lock has only the one that was granted, or none if the
 // request must be repeated.
 func (l *Lock) covers(result *wire.AcquireResult) bool {
-	return len(result.Leases) == len(l.step.Guard.Resources)
+	return len(result.Leases) == len(l.step.guard.Resources)
 }
 
 func (l *Lock) params(ctx workflow.Context) wire.AcquireParams {
-	g := l.step.Guard
+	g := l.step.guard
 	p := wire.AcquireParams{
 		Resources: g.Resources, Part: g.Part, Schedule: g.Schedule, TTL: g.TTL, HoldTTL: g.HoldTTL, HoldOnly: true,
 		Reacquire: g.Reacquire, NewFence: g.NewFence, Owner: g.Owner, Try: g.Try,

@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"time"
 
-	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
@@ -263,11 +262,6 @@ func encode(ctx workflow.Context, arg any) (value converter.RawValue) {
 		panic("the data converter does not support converter.RawValue")
 	}
 	return value
-}
-
-// EncodeResult returns a value as the payloads that a future of ctx decodes.
-func EncodeResult(ctx workflow.Context, value converter.RawValue) (*commonpb.Payloads, error) {
-	return converterOf(ctx).ToPayloads(value)
 }
 
 // converterOf returns the data converter of a context. The SDK has no function that does so.

@@ -116,7 +116,7 @@ func (s *State) sendEndings() {
 func (s *State) send(e *ending) {
 	e.sent = true
 	future, _ := s.schedule(e.ctx, e.own)
-	s.WhenReady(future, func(ctx workflow.Context) {
+	s.whenReady(future, func(ctx workflow.Context) {
 		err := future.Get(ctx, nil)
 		if err != nil && !isFinal(e.name, err) { // an operator has failed it
 			workflow.GoNamed(ctx, "lockstep-release", func(ctx workflow.Context) {

@@ -55,7 +55,7 @@ type State struct {
 	HasSessions bool
 	// ended is set once the workflow function has returned.
 	ended bool
-	// callbacks are those of WhenReady, in the order of the calls.
+	// callbacks are those of whenReady, in the order of the calls.
 	callbacks []callback
 }
 
@@ -76,9 +76,9 @@ func NewState(collectionID func() string, closer Closer, taskQueue string, guard
 	return s
 }
 
-// WhenReady calls a function, which must not block, when the future is ready. All steps of a run share one coroutine for that: the SDK
+// whenReady calls a function, which must not block, when the future is ready. All steps of a run share one coroutine for that: the SDK
 // runs every coroutine after every event, so with a coroutine for each of 2,000 open steps a replay took half a minute.
-func (s *State) WhenReady(future workflow.Future, call func(ctx workflow.Context)) {
+func (s *State) whenReady(future workflow.Future, call func(ctx workflow.Context)) {
 	s.callbacks = append(s.callbacks, callback{future, call})
 	if len(s.callbacks) > 1 {
 		return
@@ -127,14 +127,6 @@ func (s *State) Begin(ctx workflow.Context, header Header) error {
 		s.started = h.Started
 	}
 	return s.inherit(ctx, header)
-}
-
-// EncodeGuard makes the payload of a step's header.
-//
-//workflowcheck:ignore an encryption may be random: replay does not compare headers
-func (s *State) EncodeGuard(ctx workflow.Context, g wire.Guard) (*commonpb.Payload, error) {
-	info := workflow.GetInfo(ctx)
-	return wire.EncodeHeader(s.guards, info.Namespace, info.WorkflowExecution.ID, g)
 }
 
 // ancestors returns the workflow IDs of the parent and the root of a child workflow.

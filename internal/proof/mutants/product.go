@@ -23,7 +23,7 @@ var productMutants = []mutant{
 		{wire, "TypedError", "fun", "LockError"},
 	}},
 	{what: "Saga.Step accepts the context of the saga around it", in: interceptors, tests: "TestSagaStep_ContextOfTheOuterSaga_IsRefused", edits: []edit{{workflows, "Saga.Step", "|| 2", "drop"}}},
-	{what: "a loss that a wait has found does not prevent the commit", in: interceptors, tests: "TestCommit_WaitFoundTheLoss_IsRefused", edits: []edit{{runstate, "Step.Enter", "if 2 stmt", "drop"}}},
+	{what: "a loss that a wait has found does not prevent the commit", in: interceptors, tests: "TestCommit_WaitFoundTheLoss_IsRefused", edits: []edit{{runstate, "Step.finish", "if 3 stmt", "drop"}}},
 	{what: "a saga that commits starts further steps under locks of their own", in: interceptors, tests: "TestSagaStep_SagaCommits_HoldsForTheSagaOrIsRefused", edits: []edit{
 		{runstate, "stepContext.check", "|| 2", "drop"},
 	}},
@@ -71,11 +71,11 @@ var productMutants = []mutant{
 		{workflows, "Saga.Step", "func arg 3", "append($[:0:0], args...)"},
 	}},
 	{what: "a step that has waited is scheduled with changed arguments", in: worker, tests: "TestStep_ArgumentsChangedWhileWaiting_KeepsItsOwn", edits: []edit{
-		{interceptors, "workflowOutbound.ExecuteActivity", "stmt 7 target", "_"},
+		{runstate, "Step.Run", "stmt target", "_"},
 	}},
 	{what: "a saga that fails does not wait for the steps that may still run", in: worker, tests: "TestCompensation_StepStillRuns_WaitsForIt", edits: []edit{{workflows, "Saga.undo", "if stmt", "drop"}}},
 	{what: "a saga does not wait for attempts that timed out and were repeated", in: worker, tests: "TestCompensation_StepStillRuns_WaitsForIt/repeated", edits: []edit{
-		{interceptors, "guardedStep.run", "stmt 3", "drop"},
+		{runstate, "Step.Run", "stmt 5", "drop"},
 	}},
 	{what: "a saga that is undone starts further steps", in: worker, tests: "TestSaga_StepDuringUndo_IsRefused", edits: []edit{{runstate, "stepContext.check", "|| 1", "$ && false"}}},
 	{what: "in a run that continues a hand-over, a missing lock is no loss", in: worker, tests: "TestSagaVerify_StepOfNextRunRanWithoutPlugin_IsLost", edits: []edit{
