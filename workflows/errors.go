@@ -71,26 +71,12 @@ func (e *SagaError) Unwrap() error {
 }
 
 // Is matches everything that one of the failures matches.
-func (e *SagaError) Is(target error) bool {
-	for _, err := range e.all() {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
-}
+func (e *SagaError) Is(target error) bool { return errors.Is(errors.Join(e.all()...), target) }
 
 // As finds the first failure of the type of target. It never finds a *temporal.CanceledError.
 func (e *SagaError) As(target any) bool {
-	if _, ok := target.(**temporal.CanceledError); ok {
-		return false
-	}
-	for _, err := range e.all() {
-		if errors.As(err, target) {
-			return true
-		}
-	}
-	return false
+	_, canceled := target.(**temporal.CanceledError)
+	return !canceled && errors.As(errors.Join(e.all()...), target)
 }
 
 func (e *SagaError) all() []error {

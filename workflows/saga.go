@@ -315,11 +315,12 @@ func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workf
 		return runstate.Failed(ctx, ended("Step"))
 	}
 	if runstate.ScopeFrom(ctx) != s.scope || !runstate.SagaFrom(ctx).IsWithin(s.nested) {
-		return refuseStep(ctx, "a context from outside the saga", "the context that RunSaga gives to its function, or one derived from it")
+		return runstate.Failed(ctx, runstate.Invalid("Saga.Step", "a context from outside the saga",
+			"the context that RunSaga gives to its function, or one derived from it"))
 	}
 	if activityName(undo) == "" {
-		return refuseStep(ctx, fmt.Sprintf("an undo of type %T", undo),
-			"an activity, or its name: a step that needs no undo is run by workflow.ExecuteActivity")
+		return runstate.Failed(ctx, runstate.Invalid("Saga.Step", fmt.Sprintf("an undo of type %T", undo),
+			"an activity, or its name: a step that needs no undo is run by workflow.ExecuteActivity"))
 	}
 	encoded := runstate.Encode(ctx, "Saga.Step", args)
 	undone := &runstate.Undone{}
@@ -335,10 +336,6 @@ func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workf
 		s.remove(c)
 	}
 	return c.undoes
-}
-
-func refuseStep(ctx workflow.Context, value, bound string) workflow.Future {
-	return runstate.Failed(ctx, runstate.Invalid("Saga.Step", value, bound))
 }
 
 // undoStep runs the activity that undoes a step.

@@ -214,13 +214,13 @@ func CheckCollection(ctx context.Context, locker CollectionIdentifier, workflows
 	case err == nil:
 		own = now
 	}
-	if !isCollectionID(workflows) {
-		return false, temporal.NewApplicationError(fmt.Sprintf("lockstep: this worker keeps its locks in the collection with the ID %s, and the request names "+
-			"%.100q, which is not the ID of a collection", own, workflows), wire.FailureOtherCollection)
+	advice := fmt.Sprintf("the request names %.100q, which is not the ID of a collection", workflows)
+	if isCollectionID(workflows) {
+		advice = fmt.Sprintf("the workflow's worker in that with the ID %s: give the Lockers of both the same database and collection; if that "+
+			"collection was dropped or replaced: lockstep replaces %s --reason …", workflows, workflows)
 	}
-	return false, temporal.NewApplicationError(fmt.Sprintf("lockstep: this worker keeps its locks in the collection with the ID %s, and the workflow's "+
-		"worker in that with the ID %s: give the Lockers of both the same database and collection; if that collection was dropped or replaced: "+
-		"lockstep replaces %s --reason …", own, workflows, workflows), wire.FailureOtherCollection)
+	return false, temporal.NewApplicationError(
+		fmt.Sprintf("lockstep: this worker keeps its locks in the collection with the ID %s, and %s", own, advice), wire.FailureOtherCollection)
 }
 
 // isCollectionID reports whether a text can be an ID. A client that may start activities can write any text there, and operators
