@@ -91,16 +91,14 @@ func (a *lockActivities) notAcquired(
 // enter takes the locks. A lock ID of the workflow itself may be held by another run, see package currentrun. A lock ID that the caller
 // chose has no runs.
 func (a *lockActivities) enter(ctx context.Context, p wire.AcquireParams, run wire.Run, req lockcore.StepRequest) ([]lockcore.Lease, error) {
-	switch {
-	case req.Run == "" && p.Try:
-		return a.locker.TryEnter(ctx, req)
-	case req.Run == "":
-		return a.locker.Enter(ctx, req)
-	case p.Try:
-		return currentrun.TryEnter(ctx, a.locker, run, req)
-	default:
-		return currentrun.Enter(ctx, a.locker, run, req)
+	enter := a.locker.Enter
+	if p.Try {
+		enter = a.locker.TryEnter
 	}
+	if req.Run == "" {
+		return enter(ctx, req)
+	}
+	return currentrun.Enter(ctx, a.locker, enter, run, req)
 }
 
 func acquireRequest(p wire.AcquireParams, run wire.Run, info activity.Info) lockcore.StepRequest {

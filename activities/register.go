@@ -18,10 +18,6 @@ type registry interface {
 
 type steps interface {
 	currentrun.Locker
-	currentrun.Verifier
-	currentrun.Raiser
-	currentrun.Releaser
-	currentrun.CollectionIdentifier
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
 	Recheck(ctx context.Context, req lockcore.StepRequest) (again time.Duration, err error)

@@ -156,11 +156,11 @@ func (a *activityInbound) checkCollection(ctx context.Context, guard *wire.Guard
 
 func (a *activityInbound) enterGuard(ctx context.Context, run wire.Run, guard wire.Guard) ([]lockcore.Lease, error) {
 	req := guardRequest(ctx, run, guard)
-	enter := currentrun.Enter
+	enter := a.locker.Enter
 	if guard.Try {
-		enter = currentrun.TryEnter
+		enter = a.locker.TryEnter
 	}
-	leases, err := enter(ctx, a.locker, run, req)
+	leases, err := currentrun.Enter(ctx, a.locker, enter, run, req)
 	if err == nil {
 		return leases, nil
 	}

@@ -138,12 +138,9 @@ func (i *Interceptor) InterceptActivity(_ context.Context, next interceptor.Acti
 // locker is the part of a *lockcore.Steps that the interceptor needs.
 type locker interface {
 	currentrun.Locker
-	currentrun.Releaser
-	currentrun.CollectionIdentifier
 	NewStepSession(ctx context.Context, leases []lockcore.Lease, left time.Duration) session
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
-	Release(ctx context.Context, r lockcore.Release) error
 }
 
 // session is the part of a *lockcore.Session that the interceptor needs.

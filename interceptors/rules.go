@@ -99,7 +99,7 @@ func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wi
 	if !facts.NeverVictim { // the saga's bar refuses its late steps, and must not refuse its compensations: a rule's orders are not the workflow's
 		req.Saga = facts.Saga
 	}
-	leases, err := currentrun.Enter(ctx, a.locker, run, req)
+	leases, err := currentrun.Enter(ctx, a.locker, a.locker.Enter, run, req)
 	if err == nil {
 		return leases, nil
 	}

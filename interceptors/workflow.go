@@ -76,9 +76,7 @@ func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType st
 	case err != nil:
 		return runstate.Failed(ctx, err)
 	case step == nil:
-		if err := state.WriteRuleFacts(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
-			panic(err) // the owner cannot be encoded as JSON
-		}
+		state.WriteRuleFacts(ctx, interceptor.WorkflowHeader(ctx))
 		return w.Next.ExecuteActivity(ctx, activityType, args...)
 	}
 	return step.Run(ctx, w.Next.ExecuteActivity, activityType, args)
@@ -101,9 +99,7 @@ func (w *workflowOutbound) Go(ctx workflow.Context, name string, f func(ctx work
 
 // ExecuteChildWorkflow writes the owner that the child inherits into its header, if the context has one.
 func (w *workflowOutbound) ExecuteChildWorkflow(ctx workflow.Context, childType string, args ...any) workflow.ChildWorkflowFuture {
-	if err := runstate.WriteOwner(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
-		panic(err) // the owner cannot be encoded as JSON
-	}
+	runstate.WriteOwner(ctx, interceptor.WorkflowHeader(ctx))
 	w.unlocked.check(ctx, "child workflow", childType)
 	return w.Next.ExecuteChildWorkflow(ctx, childType, args...)
 }
@@ -117,9 +113,7 @@ func (w *workflowOutbound) ExecuteNexusOperation(ctx workflow.Context, in interc
 // NewContinueAsNewError lets the next run keep the owner that this one inherited.
 func (w *workflowOutbound) NewContinueAsNewError(ctx workflow.Context, fn any, args ...any) error {
 	if state := runstate.StateFrom(ctx); state != nil {
-		if err := state.Continue(interceptor.WorkflowHeader(ctx)); err != nil {
-			panic(err) // the owner cannot be encoded as JSON
-		}
+		state.Continue(interceptor.WorkflowHeader(ctx))
 	}
 	return w.Next.NewContinueAsNewError(ctx, fn, args...)
 }

@@ -30,10 +30,6 @@ var account = lockcore.Exclusive("account/1")
 // activitySteps is the part of a *lockcore.Steps that the activities need.
 type activitySteps interface {
 	currentrun.Locker
-	currentrun.Verifier
-	currentrun.Raiser
-	currentrun.Releaser
-	currentrun.CollectionIdentifier
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
 	Recheck(ctx context.Context, req lockcore.StepRequest) (again time.Duration, err error)

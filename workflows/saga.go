@@ -97,17 +97,15 @@ func (s *Saga) Attempt() int { return s.attempt }
 // first, then receive all signals, and then return.
 //
 // Guarded steps of fn, and sagas inside it, need the context that fn is given, or one derived from it. Under a context from outside the
-// saga they fail with a *lockcore.InvalidError, unless a step's [Locks.Scope] is ScopeStep. In a saga inside another one, a step under the
-// context of the outer one belongs to the outer one: the inner one does not wait for it before its compensations run.
+// saga they fail with a *lockcore.InvalidError, unless a step's [Locks.Scope] is ScopeStep.
 //
 // fn must wait for the steps that it starts. A step that still waits for its locks when fn has returned, or that is started while the saga
-// commits or after it has begun to be undone, does not run, and its error matches lockcore.ErrEnded. A panic in fn does not undo the saga: it fails the
-// workflow task.
+// commits or after it has begun to be undone, does not run, and its error matches lockcore.ErrEnded. A panic in fn fails the workflow task, and
+// does not undo the saga.
 //
-// If a saga inside a saga fails, only the inner saga is undone. If it succeeds, it hands its locks and its compensations to the outer saga, which
-// verifies the locks when it commits, and runs the compensations, in reverse order, if it fails. If the inner saga ran in another
-// coroutine, and the outer one has begun to compensate by then, the inner one is undone, and its error matches lockcore.ErrEnded. A saga
-// inside a compensation hands only its locks to the saga that is compensating.
+// If a saga inside a saga fails, only the inner saga is undone. If it succeeds, it hands its locks and its compensations to the outer saga. If
+// the inner saga ran in another coroutine, and the outer one has begun to compensate by then, the inner one is undone, and its error matches
+// lockcore.ErrEnded. A saga inside a compensation hands only its locks to the saga that is compensating.
 func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
 	if err := cmp.Or(opts.check(), runstate.CheckSaga(ctx)); err != nil {
 		return err
@@ -239,9 +237,9 @@ func (s *Saga) undoneWithOuter(ctx workflow.Context) error {
 }
 
 // Verify asks the database whether the saga has held every lock that its steps have used, without a gap, and renews these locks. If one was
-// lost, another workflow may have held it: the error matches [lockcore.ErrLost], and fn should return it, so that the saga is undone. Verify
-// returns nil only after an answer that is younger than five minutes. It runs an ordinary activity, which is retried while the database does
-// not answer. If ctx is cancelled it returns a *temporal.CanceledError; after the saga's end, an error that matches [lockcore.ErrEnded].
+// lost, the error matches [lockcore.ErrLost], and fn should return it, so that the saga is undone. Verify returns nil only after an answer that
+// is younger than five minutes. It runs an ordinary activity, which is retried while the database does not answer. If ctx is cancelled it
+// returns a *temporal.CanceledError; after the saga's end, an error that matches [lockcore.ErrEnded].
 func (s *Saga) Verify(ctx workflow.Context) error {
 	switch {
 	case s.ended:
@@ -269,8 +267,7 @@ func ended(call string) error {
 // all guarded steps that it has scheduled have returned or their TTL has ended.
 //
 // The steps of fn wait for their locks as long as it takes, whatever MaxWait and Try of [Locks] are. They fail with a
-// *lockcore.DeadlockError only if all that wait for each other are compensations. fn runs even if its step never ran; use [Saga.Step] to
-// avoid that.
+// *lockcore.DeadlockError only if all that wait for each other are compensations.
 func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) error) error {
 	_, err := s.add(ctx, "", fn)
 	return err
@@ -287,8 +284,8 @@ func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) er
 // The arguments are encoded now, so a later change through a pointer has no effect. CompensateWith panics, and so fails the workflow task,
 // if they cannot be encoded.
 //
-// The activity always runs when the saga fails, and waits for its locks as long as it takes, even if the step gave up after its MaxWait or
-// with Try, or was cancelled, because Lockstep does not know which step it undoes. Prefer [Saga.Step] if a step has an undo of its own.
+// The activity always runs when the saga fails, because Lockstep does not know which step it undoes. Prefer [Saga.Step] if a step has an undo
+// of its own.
 func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) error {
 	encoded := runstate.Encode(ctx, "the compensation "+activityName(activity), args)
 	_, err := s.add(ctx, activityName(activity), func(ctx workflow.Context) error { return runUndo(ctx, activity, encoded) })
@@ -306,10 +303,9 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) e
 //   - if undo became the victim of a deadlock between compensations, the step was cancelled, and the database shows that the step never
 //     held its locks.
 //
-// ctx must be the context that RunSaga gives to its function, or one derived from it. Under another one the step would not hold its locks
-// for the saga, so it is refused with a *lockcore.InvalidError, and nothing runs. After the saga's end the error matches [lockcore.ErrEnded].
-// Step panics, and so fails the workflow task, which is repeated, if the arguments cannot be encoded.
-// undo has the options of ctx, except ActivityID. If the worker session of ctx (workflow.CreateSession) has failed, undo runs outside it.
+// Under a context from outside the saga the step is refused with a *lockcore.InvalidError. After the saga's end the error matches
+// [lockcore.ErrEnded]. Step panics, and so fails the workflow task, which is repeated, if the arguments cannot be encoded. undo has the options
+// of ctx, except ActivityID. If the worker session of ctx (workflow.CreateSession) has failed, undo runs outside it.
 func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workflow.Future {
 	if s.ended {
 		return runstate.Failed(ctx, ended("Step"))

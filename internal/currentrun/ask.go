@@ -168,15 +168,8 @@ func NamespaceID(ctx context.Context, service workflowservice.WorkflowServiceCli
 	return answer.GetNamespaceInfo().GetId(), nil
 }
 
-// CollectionIdentifier is the part of a *lockcore.Steps that the functions about collections need.
-type CollectionIdentifier interface {
-	KnownCollectionID() string
-	CollectionID(ctx context.Context) (string, error)
-	Replaces(ctx context.Context, id string) (replaces bool, own string, err error)
-}
-
 // LearnCollection asks the database for the ID of the Locker's collection, unless it is known. It takes at most two seconds.
-func LearnCollection(ctx context.Context, locker CollectionIdentifier) {
+func LearnCollection(ctx context.Context, locker Locker) {
 	if locker.KnownCollectionID() == "" {
 		ctx, cancel := collectionContext(ctx)
 		defer cancel()
@@ -200,7 +193,7 @@ func collectionContext(ctx context.Context) (context.Context, context.CancelFunc
 //  2. An operator has recorded that this collection replaces the workflow's: replaced is set. What was held there is lost.
 //  3. Otherwise an error, which is retryable. This worker may have a wrong configuration, or may have been led to another server by a
 //     name, and neither can be told from a collection that was dropped.
-func CheckCollection(ctx context.Context, locker CollectionIdentifier, workflows string) (replaced bool, err error) {
+func CheckCollection(ctx context.Context, locker Locker, workflows string) (replaced bool, err error) {
 	own := locker.KnownCollectionID()
 	if workflows == "" || own == workflows {
 		return false, nil

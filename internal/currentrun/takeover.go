@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -20,11 +21,19 @@ const (
 	enterTimeout = 10 * time.Second
 )
 
-// Locker is the part of a *lockcore.Steps that Enter and TryEnter need.
+// Locker is the part of a *lockcore.Steps that this package needs.
 type Locker interface {
 	Enter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error)
 	TryEnter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
+	Verify(ctx context.Context, v lockcore.Verify) error
+	Raise(ctx context.Context, r lockcore.Raise) error
+	Release(ctx context.Context, r lockcore.Release) error
+	ReleaseCommitted(ctx context.Context, r lockcore.Release) (missed []lockcore.LostError, err error)
+	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
+	KnownCollectionID() string
+	CollectionID(ctx context.Context) (string, error)
+	Replaces(ctx context.Context, id string) (replaces bool, own string, err error)
 }
 
 // InlineWait returns the longest time that an attempt may wait for its locks in its slot. A short wait saves the events of
@@ -44,21 +53,11 @@ func AttemptName(info activity.Info) string {
 	return fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt)
 }
 
-// Enter calls Locker.Enter for a request of own, in an activity of that run, and takes over locks that other runs of the workflow
-// hold. Its error is that of Locker.Enter, or reports that Temporal could not be asked. A *lockcore.OtherRunError means that own is
-// not the current run. Enter takes at most 10 s, and at most half of the time that ctx has left.
-func Enter(ctx context.Context, locker Locker, own wire.Run, req lockcore.StepRequest) ([]lockcore.Lease, error) {
-	return takeOverRuns(ctx, locker, locker.Enter, own, req)
-}
-
-// TryEnter is [Enter] without queueing: it calls Locker.TryEnter.
-func TryEnter(ctx context.Context, locker Locker, own wire.Run, req lockcore.StepRequest) ([]lockcore.Lease, error) {
-	return takeOverRuns(ctx, locker, locker.TryEnter, own, req)
-}
-
-// takeOverRuns calls enter until no other run of the workflow holds a resource of the request, or own may not take over. Then it leaves those
-// of the resources that it has by then.
-func takeOverRuns(
+// Enter calls enter, which is Locker.Enter or Locker.TryEnter, for a request of own, in an activity of that run, and takes over locks that other
+// runs of the workflow hold. Its error is that of enter, or reports that Temporal could not be asked. A *lockcore.OtherRunError means that own
+// is not the current run. If own may not take over all, Enter leaves the resources that it has by then. It takes at most 10 s, and at most half
+// of the time that ctx has left.
+func Enter(
 	ctx context.Context, locker Locker, enter func(context.Context, lockcore.StepRequest) ([]lockcore.Lease, error), own wire.Run, req lockcore.StepRequest,
 ) (leases []lockcore.Lease, err error) {
 	bound := enterTimeout
@@ -98,14 +97,9 @@ func takeOver(ctx context.Context, own wire.Run, ask func(label string) error) e
 	return err
 }
 
-// Verifier is the part of a *lockcore.Steps that Verify needs.
-type Verifier interface {
-	Verify(ctx context.Context, v lockcore.Verify) error
-}
-
-// Verify calls Verifier.Verify for own, in an activity of that run. If own inherits from other runs of the workflow, it takes over
+// Verify calls Locker.Verify for own, in an activity of that run. If own inherits from other runs of the workflow, it takes over
 // what they hold. If not, a hold of another run is a loss, because a guarded step of own would have taken it over.
-func Verify(ctx context.Context, locker Verifier, own wire.Run, v lockcore.Verify) error {
+func Verify(ctx context.Context, locker Locker, own wire.Run, v lockcore.Verify) error {
 	var other *lockcore.OtherRunError
 	return takeOver(ctx, own, func(label string) error {
 		if other != nil && !v.Inherits {
@@ -118,14 +112,9 @@ func Verify(ctx context.Context, locker Verifier, own wire.Run, v lockcore.Verif
 	})
 }
 
-// Raiser is the part of a *lockcore.Steps that Raise needs.
-type Raiser interface {
-	Raise(ctx context.Context, r lockcore.Raise) error
-}
-
-// Raise calls Raiser.Raise for own, in an activity of that run, and takes over what other runs of the workflow hold if own is the
+// Raise calls Locker.Raise for own, in an activity of that run, and takes over what other runs of the workflow hold if own is the
 // current run. Otherwise the error is the *lockcore.OtherRunError, or reports that Temporal could not be asked.
-func Raise(ctx context.Context, locker Raiser, own wire.Run, r lockcore.Raise) error {
+func Raise(ctx context.Context, locker Locker, own wire.Run, r lockcore.Raise) error {
 	return takeOver(ctx, own, func(label string) error {
 		r.TakeOver = label
 		return locker.Raise(ctx, r)

@@ -1,8 +1,8 @@
 // Package janitor releases the locks that closed workflow runs have left, and extends those of open runs.
 //
-// A kept hold needs no process: its workflow may be between two steps of a saga, may sleep for a week, or may have been
-// terminated and never release it. The database cannot tell these apart, but Temporal can. A janitor therefore lists what
-// the runs of its namespace hold, wait for or were granted, and in each round asks Temporal about each run:
+// A kept hold needs no process: its workflow may be between two steps of a saga, may sleep for a week, or may have been terminated and never
+// release it. The database cannot tell these apart, but Temporal can. In each round a janitor asks about each run of its namespace that holds
+// something, waits for it or was granted it:
 //
 //	state of the run                            | action
 //	open, also if it is paused                  | extend its kept holds and waits
@@ -27,10 +27,9 @@
 //
 // # One of many
 //
-// Every process of a fleet may run a janitor. The active one holds a Lockstep lock in the same collection, [LockName]; the
-// others try to get it once per interval. When the active janitor dies, another one replaces it after the lock has
-// expired. Two active janitors, such as a frozen one and its successor, do no harm. A janitor that Temporal refuses
-// releases the lock, so that one with other credentials can work, and tries again after ten intervals.
+// Every process of a fleet may run a janitor. The active one holds a Lockstep lock in the same collection, [LockName]; the others try to get it
+// once per interval. Two active janitors, such as a frozen one and its successor, do no harm. A janitor that Temporal refuses releases the lock,
+// so that one with other credentials can work, and tries again after ten intervals.
 //
 // # Guarantees
 //

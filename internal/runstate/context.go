@@ -242,6 +242,4 @@ func WithOwner(ctx workflow.Context, name string) workflow.Context {
 }
 
 // WriteOwner writes the owner of ctx into the header of a child workflow.
-func WriteOwner(ctx workflow.Context, header Header) error {
-	return writeOwner(header, stepContextOf(ctx).owner)
-}
+func WriteOwner(ctx workflow.Context, header Header) { writeOwner(header, stepContextOf(ctx).owner) }

@@ -14,9 +14,9 @@
 //
 // # Own activities
 //
-// State.schedule schedules all of Lockstep's own activities, and is the only function that does. They are retried until they succeed or fail
-// with a verdict about the locks, and none is awaited after the workflow function has returned. Their inputs, and guards, have bounds for the
-// bytes of names in them, so that no workflow task is refused because of its size.
+// State.schedule schedules all of Lockstep's own activities. They are retried until they succeed or fail with a verdict about the locks, and none
+// is awaited after the workflow function has returned. Their inputs, and guards, have bounds for the bytes of names in them, so that no workflow
+// task is refused because of its size.
 //
 // # Steps and locks around code
 //

@@ -10,9 +10,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
-// A run that hands over leaves its holds to the run that continues it. Only the header of the next run records that. The releases that the run
-// has decided travel there too, and the next run sends them.
-
 // HandOver verifies the holds of the run, as a commit does. If none was lost, it makes the run leave them to the next one if it ends with err,
 // and returns nil. If err is not a ContinueAsNewError, HandOver does nothing.
 func (s *State) HandOver(ctx workflow.Context, err error) error {
@@ -34,7 +31,8 @@ func HandsOver(ctx workflow.Context, err error) bool {
 	return s != nil && errors.As(err, &next) && next == s.handsOver
 }
 
-// writeHandover writes the headers of the next run. It panics if they cannot be encoded.
+// writeHandover writes the headers of the next run: the only record that the holds are left to it, and the releases that this run has decided and
+// the next one sends. It panics if they cannot be encoded.
 //
 //workflowcheck:ignore an encryption may be random: replay does not compare headers
 func (s *State) writeHandover(ctx workflow.Context) {

@@ -10,7 +10,7 @@ import (
 
 // WriteRuleFacts writes what a rule must know of an activity without a guard into the activity's header. It writes nothing outside of sagas
 // and compensations with the default owner, or if the header was dropped: then the rule locks in the name of the workflow.
-func (s *State) WriteRuleFacts(ctx workflow.Context, header Header) error {
+func (s *State) WriteRuleFacts(ctx workflow.Context, header Header) {
 	a := stepContextOf(ctx)
 	facts := wire.RuleFacts{Owner: cmp.Or(a.owner, s.owner), NeverVictim: a.compensating}
 	facts.Owner.Name = wire.Cut(facts.Owner.Name, wire.MaxName)
@@ -21,13 +21,13 @@ func (s *State) WriteRuleFacts(ctx workflow.Context, header Header) error {
 		facts.Owner = wire.Owner{}
 	}
 	if header == nil || facts == (wire.RuleFacts{}) {
-		return nil
+		return
 	}
 	p, err := wire.EncodeRuleFacts(facts)
-	if err == nil {
-		header[wire.RuleFactsKey] = p
+	if err != nil {
+		panic(err) // texts are always encoded
 	}
-	return err
+	header[wire.RuleFactsKey] = p
 }
 
 // GuardsSteps reports whether steps under ctx take locks.

@@ -177,18 +177,18 @@ func (s *State) End(ctx workflow.Context, err error) {
 }
 
 // Continue writes the owner of the run into the header of a run that continues it.
-func (s *State) Continue(header Header) error { return writeOwner(header, s.owner) }
+func (s *State) Continue(header Header) { writeOwner(header, s.owner) }
 
-func writeOwner(header Header, owner wire.Owner) error {
+func writeOwner(header Header, owner wire.Owner) {
 	if owner.IsZero() || header == nil {
-		return nil
+		return
 	}
 	owner.Name = wire.Cut(owner.Name, wire.MaxName)
 	p, err := wire.EncodeOwner(owner)
-	if err == nil {
-		header[wire.OwnerKey] = p
+	if err != nil {
+		panic(err) // two texts are always encoded
 	}
-	return err
+	header[wire.OwnerKey] = p
 }
 
 func runID(ctx workflow.Context) string { return workflow.GetInfo(ctx).WorkflowExecution.RunID }

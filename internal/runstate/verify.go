@@ -9,10 +9,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
-// A kept hold lasts for at least 15 minutes from the entry of the latest step that used it. So a lock that was used within the last five
-// minutes cannot have expired, and a commit does not ask about it: that adds no event to the history, and leaves no moment at which a signal
-// could be lost. See wire.VerifyAfter.
-
 // verifyAged asks about those of the scopes' resources that are not known to have been held within the last wire.VerifyAfter, until none is left:
 // an answer may arrive long after its question, and other coroutines may open, close and lose locks in between. values is the context whose values
 // the activities have.
