@@ -1,6 +1,7 @@
 package interceptors
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -112,30 +113,20 @@ func (a *activityInbound) enter(
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	if guard != nil {
-		if err := a.checkCollection(ctx, guard); err != nil {
-			return nil, err
-		}
-	}
-	run, err := a.currentRun(ctx)
-	if err != nil {
+	if err := a.checkCollection(ctx, guard); err != nil {
 		return nil, err
 	}
-	if guard != nil {
-		if leases, err = a.enterGuard(ctx, run, *guard); err != nil {
-			return nil, err
-		}
+	run, err := a.currentRun(ctx)
+	if err == nil && guard != nil {
+		leases, err = a.enterGuard(ctx, run, *guard)
 	}
-	if len(byRule) > 0 {
+	if err == nil && len(byRule) > 0 {
 		var more []lockcore.Lease
 		more, err = a.enterRule(ctx, run, guard, byRule, leases)
 		leases = append(leases, more...)
 	}
-	if err == nil && guard != nil { // again: taking the locks may have shown that this is another collection
-		err = a.checkCollection(ctx, guard)
-	}
-	if err == nil {
-		err = checkNotAbandoned(ctx, began)
+	if err == nil { // again: taking the locks may have shown that this is another collection
+		err = cmp.Or(a.checkCollection(ctx, guard), checkNotAbandoned(ctx, began))
 	}
 	if err != nil && len(leases) > 0 {
 		session := a.locker.NewStepSession(ctx, leases, 0)
@@ -147,6 +138,9 @@ func (a *activityInbound) enter(
 // checkCollection refuses a step whose workflow's worker keeps its locks in another collection. If that one was replaced, what the step
 // held there is lost. A step that takes lost locks again takes them in this one.
 func (a *activityInbound) checkCollection(ctx context.Context, guard *wire.Guard) error {
+	if guard == nil {
+		return nil
+	}
 	replaced, err := currentrun.CheckCollection(ctx, a.locker, guard.Collection)
 	if replaced && !guard.Reacquires() && len(guard.Resources) > 0 {
 		return currentrun.Replaced("", guard.Resources[0].Name, guard.Collection)
@@ -352,17 +346,16 @@ func partThatNeverRan(ctx context.Context, guard wire.Guard, err error) string {
 	}
 	info := activity.GetInfo(ctx)
 	wasReset := guard.Run != info.WorkflowExecution.RunID || guard.Inherits
+	isFirst := guard.Undoes == "" && info.Attempt == 1
 	switch {
 	case wasReset:
-		return ""
-	case refused && guard.Undoes == "" && info.Attempt == 1: // a worker of another version may have accepted an earlier attempt
+	case refused && isFirst: // a worker of another version may have accepted an earlier attempt
 		return guard.Part
 	case refused:
-		return ""
+	case isFirst && since.Before(info.ScheduledTime.Add(-wire.ClockDifference)):
+		return guard.Part
 	case guard.Undoes != "" && since.Before(guard.Started.Add(-wire.ClockDifference)):
 		return guard.Undoes
-	case guard.Undoes == "" && info.Attempt == 1 && since.Before(info.ScheduledTime.Add(-wire.ClockDifference)):
-		return guard.Part
 	}
 	return ""
 }

@@ -37,17 +37,17 @@ func (a *activityInbound) resourcesByRule(ctx context.Context, args []any) ([]lo
 	if err != nil && !errors.Is(err, lockcore.ErrInvalid) {
 		return nil, err
 	}
-	if err == nil && len(resources) > 0 && !info.IsWorkflowActivity() {
-		err = &lockcore.InvalidError{
-			Field: "worker.Options.Rules", Value: fmt.Sprintf("the activity %q without a workflow", wire.Cut(info.ActivityType.Name, 128)),
-			Bound: "activities of workflows, in whose name they lock: take the locks in the activity, by lockcore.Locker.Acquire",
-		}
+	var kind, bound string
+	switch {
+	case err != nil || len(resources) == 0:
+	case !info.IsWorkflowActivity():
+		kind, bound = "activity without a workflow", "activities of workflows, in whose name they lock: take the locks in the activity, by lockcore.Locker.Acquire"
+	case info.IsLocalActivity:
+		kind, bound = "local activity", "an ordinary activity, by workflow.ExecuteActivity: a rule cannot guard a local one"
 	}
-	if err == nil && len(resources) > 0 && info.IsLocalActivity {
-		err = &lockcore.InvalidError{
-			Field: "worker.Options.Rules", Value: fmt.Sprintf("the local activity %q", wire.Cut(info.ActivityType.Name, 128)),
-			Bound: "an ordinary activity, by workflow.ExecuteActivity: a rule cannot guard a local one",
-		}
+	if kind != "" {
+		value := fmt.Sprintf("the %s %q", kind, wire.Cut(info.ActivityType.Name, 128))
+		err = &lockcore.InvalidError{Field: "worker.Options.Rules", Value: value, Bound: bound}
 	}
 	return wire.Merge(nil, resources...), wire.Failure(err)
 }
@@ -80,7 +80,10 @@ func isRules(u lockcore.Wakeup) bool { return strings.HasPrefix(u.Part, u.Run+"/
 // deadlock through the rule is found.
 func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wire.Guard, resources []lockcore.Resource, held []lockcore.Lease) ([]lockcore.Lease, error) {
 	info := activity.GetInfo(ctx)
-	facts, err := ruleFacts(ctx, guard)
+	facts, err := wire.DecodeRuleFacts(interceptor.Header(ctx)[wire.RuleFactsKey])
+	if guard != nil {
+		facts, err = guard.RuleFacts(), nil
+	}
 	if err != nil {
 		return nil, wire.Failure(err)
 	}
@@ -116,14 +119,6 @@ func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wi
 	default:
 		return nil, wire.Failure(wire.RewriteField(err, fmt.Sprintf("what the rule of %q returns: ", info.ActivityType.Name)))
 	}
-}
-
-// ruleFacts returns what the workflow says about a step that a rule locks: in its guard, or in a header of its own.
-func ruleFacts(ctx context.Context, guard *wire.Guard) (wire.RuleFacts, error) {
-	if guard != nil {
-		return guard.RuleFacts(), nil
-	}
-	return wire.DecodeRuleFacts(interceptor.Header(ctx)[wire.RuleFactsKey])
 }
 
 // warnCannotWait logs a warning, once for each activity type, if err is that of a busy attempt and the step cannot wait for its locks.

@@ -12,7 +12,6 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
@@ -75,11 +74,6 @@ func (p pendingActivity) mayBe(step string) bool {
 		strings.HasPrefix(step, wire.RuleStepPrefix(p.id, p.activityType))
 }
 
-// asker answers questions about runs. The error is a *RefusedError if it refuses all of them.
-type asker interface {
-	ask(ctx context.Context, workflowID, run string) (answer, error)
-}
-
 // RefusedError is returned if Temporal does not allow the janitor to ask about workflows.
 type RefusedError struct {
 	Namespace string // its name
@@ -100,17 +94,10 @@ type Service interface {
 	GetWorkflowExecutionHistory(ctx context.Context, in *workflowservice.GetWorkflowExecutionHistoryRequest, opts ...grpc.CallOption) (*workflowservice.GetWorkflowExecutionHistoryResponse, error)
 }
 
-// temporalAsker asks a Temporal server.
-type temporalAsker struct {
-	service   Service
-	namespace string
-	pace      *rate.Limiter
-}
-
-// ask asks about a run and, if that is closed, about the workflow's current run, and whether that inherits. The round paces the first
-// question.
-func (t temporalAsker) ask(ctx context.Context, workflowID, run string) (answer, error) {
-	then, err := t.describe(ctx, workflowID, run)
+// askTemporal asks about a run and, if that is closed, about the workflow's current run, and whether that inherits. The round paces the first
+// question. The error is a *RefusedError if Temporal refuses all questions.
+func (j *Janitor) askTemporal(ctx context.Context, workflowID, run string) (answer, error) {
+	then, err := j.describe(ctx, workflowID, run)
 	if then == nil {
 		return answer{}, err
 	}
@@ -122,10 +109,10 @@ func (t temporalAsker) ask(ctx context.Context, workflowID, run string) (answer,
 		}
 		return found, nil
 	}
-	if err := t.pace.Wait(ctx); err != nil {
+	if err := j.pace.Wait(ctx); err != nil {
 		return answer{}, err
 	}
-	now, err := t.describe(ctx, workflowID, "")
+	now, err := j.describe(ctx, workflowID, "")
 	if now == nil {
 		return answer{}, err
 	}
@@ -133,11 +120,11 @@ func (t temporalAsker) ask(ctx context.Context, workflowID, run string) (answer,
 	if found.verdict != inherited {
 		return found, nil
 	}
-	if err := t.pace.Wait(ctx); err != nil {
+	if err := j.pace.Wait(ctx); err != nil {
 		return answer{}, err
 	}
 	// If it is not known whether the current run inherits, the hold is extended, which is always safe.
-	if inherits, err := t.inherits(ctx, now.GetWorkflowExecutionInfo().GetExecution(), then.GetWorkflowExecutionInfo().GetStartTime().AsTime()); err == nil && !inherits {
+	if inherits, err := j.inherits(ctx, now.GetWorkflowExecutionInfo().GetExecution(), then.GetWorkflowExecutionInfo().GetStartTime().AsTime()); err == nil && !inherits {
 		return answer{verdict: closed, why: then.GetWorkflowExecutionInfo().GetStatus().String() + ", and the current run inherits nothing"}, nil
 	}
 	return found, nil
@@ -146,11 +133,11 @@ func (t temporalAsker) ask(ctx context.Context, workflowID, run string) (answer,
 // inherits reports whether a run may use what an earlier run of its workflow, which began at the given time, holds. A run that continues a
 // hand-over inherits from the runs since the one that its header names as the first. A run that a reset has made begins with the history of the
 // run that was reset, so it began when that one did. A run before those has continued without handing over, and its worker has died.
-func (t temporalAsker) inherits(ctx context.Context, run *commonpb.WorkflowExecution, began time.Time) (bool, error) {
+func (j *Janitor) inherits(ctx context.Context, run *commonpb.WorkflowExecution, began time.Time) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	found, err := t.service.GetWorkflowExecutionHistory(ctx, &workflowservice.GetWorkflowExecutionHistoryRequest{
-		Namespace: t.namespace, Execution: run, MaximumPageSize: 1,
+	found, err := j.Temporal.GetWorkflowExecutionHistory(ctx, &workflowservice.GetWorkflowExecutionHistoryRequest{
+		Namespace: j.Namespace, Execution: run, MaximumPageSize: 1,
 	})
 	events := found.GetHistory().GetEvents()
 	switch {
@@ -200,10 +187,10 @@ func isOpen(run *workflowservice.DescribeWorkflowExecutionResponse) bool {
 
 // describe asks about a run, or about the current run if run is empty. It returns nil and no error if Temporal does not
 // know the run, or if the name is not valid.
-func (t temporalAsker) describe(ctx context.Context, workflowID, run string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+func (j *Janitor) describe(ctx context.Context, workflowID, run string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	found, err := currentrun.Describe(ctx, t.service, t.namespace, workflowID, run)
+	found, err := currentrun.Describe(ctx, j.Temporal, j.Namespace, workflowID, run)
 	var (
 		missing *serviceerror.NotFound
 		invalid *serviceerror.InvalidArgument
@@ -213,7 +200,7 @@ func (t temporalAsker) describe(ctx context.Context, workflowID, run string) (*w
 	case errors.As(err, &missing), errors.As(err, &invalid):
 		return nil, nil //nolint:nilnil // there is no such run
 	case errors.As(err, &denied):
-		return nil, &RefusedError{Namespace: t.namespace, Err: err}
+		return nil, &RefusedError{Namespace: j.Namespace, Err: err}
 	}
 	return found, err
 }

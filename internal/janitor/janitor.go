@@ -78,8 +78,9 @@ func CheckPace(prefix string, interval time.Duration, questions int) error {
 // Janitor does rounds in one process. Make it with [New].
 type Janitor struct {
 	Options
-	asker asker
-	pace  *rate.Limiter
+	// ask is askTemporal, except in tests.
+	ask  func(ctx context.Context, workflowID, run string) (answer, error)
+	pace *rate.Limiter
 	// lockID identifies this janitor as the holder of its lock. Lock IDs of workflows never begin with "%j", since "%"
 	// is followed by two hexadecimal digits or a hash there.
 	lockID string
@@ -93,8 +94,11 @@ type Janitor struct {
 func New(o Options) *Janitor {
 	o.Interval = cmp.Or(o.Interval, DefaultInterval)
 	o.RequestsPerSecond = cmp.Or(o.RequestsPerSecond, DefaultRequestsPerSecond)
-	pace := rate.NewLimiter(rate.Limit(o.RequestsPerSecond), 1)
-	return &Janitor{Options: o, asker: temporalAsker{o.Temporal, o.Namespace, pace}, pace: pace, lockID: "%janitor/" + rand.Text(), damaged: map[string]time.Time{}}
+	j := &Janitor{
+		Options: o, pace: rate.NewLimiter(rate.Limit(o.RequestsPerSecond), 1), lockID: "%janitor/" + rand.Text(), damaged: map[string]time.Time{},
+	}
+	j.ask = j.askTemporal
+	return j
 }
 
 // LockName returns the resource that the janitor of a namespace locks while it works.

@@ -140,7 +140,7 @@ func (r *round) logDamaged(name string, err error) {
 
 // handle asks about a run and acts on the answer. It returns an error only if the question was refused or ctx has ended.
 func (r *round) handle(ctx context.Context, run *listedRun) error {
-	found, err := r.asker.ask(ctx, run.workflowID, run.run)
+	found, err := r.ask(ctx, run.workflowID, run.run)
 	var refused *RefusedError
 	switch {
 	case errors.As(err, &refused):

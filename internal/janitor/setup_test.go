@@ -91,7 +91,7 @@ func (w *world) janitor(t *testing.T, changes ...func(*Options)) *Janitor {
 		change(&o)
 	}
 	j := New(o)
-	j.asker = w
+	j.ask = w.ask
 	return j
 }
 

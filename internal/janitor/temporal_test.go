@@ -146,7 +146,7 @@ func TestAsk_RealRuns_GivesVerdict(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			run := c.make(t)
 			j := New(s.options())
-			found, err := j.asker.ask(t.Context(), run.GetWorkflowId(), run.GetRunId())
+			found, err := j.ask(t.Context(), run.GetWorkflowId(), run.GetRunId())
 			require.NoError(t, err)
 			require.Equal(t, c.want, found)
 		})

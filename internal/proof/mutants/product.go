@@ -112,7 +112,7 @@ var productMutants = []mutant{
 	{what: "the janitor keeps what a step of a reset run has kept", in: janitor, tests: "TestRound_|TestRun_", edits: []edit{{janitor, "round.extendOpen", "cond", "false"}}},
 	{what: "the janitor takes one wait of a run for another", in: janitor, tests: "TestRound_AbandonedWait_IsWithdrawn", edits: []edit{{janitor, "pendingActivity.mayAwait", "|| 2", `$ || $1 != ""`}}},
 	{what: "the janitor keeps what a run that continued as new has left", in: janitor, tests: "TestAsk_RealRuns_GivesVerdict", edits: []edit{
-		{janitor, "temporalAsker.inherits", "return 4 value", "first.IsZero() || !began.IsZero()"},
+		{janitor, "Janitor.inherits", "return 4 value", "first.IsZero() || !began.IsZero()"},
 	}},
 
 	// The lock library.
@@ -130,7 +130,7 @@ var productMutants = []mutant{
 	{what: "an interrupt during the analysis is ignored", in: contention, tests: "TestAnalyze_Cancelled_ReturnsTheCause", edits: []edit{{contention, "analysis.stopped", "value", "false"}}},
 	{what: "why shows what another party of the same name has lost", in: inspect, tests: "TestWhy_SameName_ReportsOwnLossesOnly", edits: []edit{{inspect, "Party.is", "|| 2", `$1 != ""`}}},
 	{what: "a refusal names a command with any text as the collection's ID", in: activities, tests: "TestActivities_HostileCollectionID_NamesNoCommand", edits: []edit{
-		{currentrun, "CheckCollection", "if 2 cond", "$1 && own == workflows"},
+		{currentrun, "CheckCollection", "if 2 cond", "$ || own != workflows"},
 	}},
 	{what: "a list that a command prints can begin a line", in: tables, tests: "TestFprintf_HostileArguments_StayOnTheirLine", edits: []edit{
 		{tables, "Fprintf", "if init", "_, isText := arg.(string)"},
