@@ -86,7 +86,7 @@ var callers = map[string]string{
 // others call functions of the same names, which are not about documents of locks.
 var others = []string{
 	"interceptors/activity_inbound.go:checkCollection", "interceptors/rules.go:resourcesByRule", "internal/cli/contention/blame.go:wait",
-	"activities/acquire.go:Acquire", "activities/release.go:Release", "activities/verify.go:Verify",
+	"activities/acquire.go:Acquire", "activities/end.go:Release", "activities/end.go:Verify",
 	"activities/wait.go:Wait", "lockcore/workflow.go:lost", "internal/engine/rules/bars.go:replacedRuns", "worker/plugin.go:awaitDatabase",
 	"worker/plugin.go:register",
 }

@@ -13,6 +13,55 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
+// Verify verifies, by a majority write to each resource, that the workflow has held what it used without a gap. It renews these holds, releases
+// nothing, and fails with lockstep.Lost if one is lost. It has no result.
+//
+// In the SDK's test environment, in which mocked steps take no locks, a hold counts as lost only if there is evidence.
+func (a *lockActivities) Verify(ctx context.Context, p wire.VerifyParams) (wire.VerifyResult, error) {
+	if len(p.Used) == 0 {
+		return wire.VerifyResult{}, wire.Failure(&lockcore.InvalidError{Field: "len(used)", Value: "0", Bound: "1 or more"})
+	}
+	run, replaced, err := a.run(ctx, "", p.Collection)
+	if err == nil && replaced {
+		err = currentrun.Replaced("", p.Used[0].Resource, p.Collection)
+	}
+	if err != nil {
+		return wire.VerifyResult{}, err
+	}
+	v := lockcore.Verify{LockID: run.LockID(), Run: run.RunID, Inherits: !currentrun.IsRealClient(activity.GetClient(ctx))}
+	if p.Inherits || p.Run != "" && p.Run != run.RunID { // a reset has made the run
+		v.Inherits, v.LostSince = true, wire.LostSince(p.Started)
+	}
+	for _, u := range p.Used {
+		v.Uses = append(v.Uses, lockcore.Use{Resource: u.Resource, By: lockcore.LastAttempt(u.Schedule)})
+	}
+	err = currentrun.Verify(ctx, a.locker, run, v)
+	if errors.Is(err, lockcore.ErrLost) {
+		activity.GetLogger(ctx).Warn("lockstep: locks were lost", "lockId", v.LockID, "error", err)
+	}
+	return wire.VerifyResult{}, wire.Failure(err)
+}
+
+// Release ends the holds and requests of the lock ID on the resources, up to the schedule number. It is not an error if nothing is held.
+// It has no result.
+func (a *lockActivities) Release(ctx context.Context, p wire.ReleaseParams) (wire.ReleaseResult, error) {
+	run, replaced, err := a.run(ctx, p.LockID, p.Collection)
+	if err != nil {
+		return wire.ReleaseResult{}, err
+	}
+	if replaced && p.Committed {
+		activity.GetLogger(ctx).Error("lockstep: a saga committed although the collection with its locks was dropped or replaced",
+			"resources", p.Resources, "collection", p.Collection)
+	}
+	if len(p.Leases) > 0 {
+		if err := a.locker.Leave(ctx, wire.CoreLeases(p.Leases)...); err != nil {
+			return wire.ReleaseResult{}, wire.Failure(err)
+		}
+	}
+	err = currentrun.Release(ctx, a.locker, activity.GetLogger(ctx), run, p, "", func() (bool, error) { return currentrun.IsCurrent(ctx, run) })
+	return wire.ReleaseResult{}, wire.Failure(err)
+}
+
 const (
 	// barTimeout bounds one attempt: an attempt that cannot reach the database must report that instead of waiting in its slot.
 	barTimeout = 10 * time.Second
