@@ -70,7 +70,7 @@ const (
 	shortestBar = 100 * time.Millisecond
 	longestBar  = 2 * time.Second
 	// inlineBar is the time for which an attempt looks again, every lookPause, before it goes into back-off. testBar is that of the SDK's test
-	// environment, which skips back-offs.
+	// environment, which skips the time of back-offs and makes 10 attempts: a step that was cut off needs time to return.
 	inlineBar = 200 * time.Millisecond
 	testBar   = 500 * time.Millisecond
 	lookPause = 20 * time.Millisecond
@@ -83,9 +83,6 @@ const (
 //
 // In a run that was made by a reset, or that continues another, Bar takes over what the earlier run holds. It takes no lock, and may be
 // repeated with the same input.
-//
-// The SDK's test environment skips the time of back-offs, and makes 10 attempts by default. There an attempt waits up to 500 ms, so that
-// a step that was cut off has time to return.
 func (a *lockActivities) Bar(ctx context.Context, p wire.BarParams) (wire.BarResult, error) {
 	run, _, err := a.run(ctx, p.LockID, p.Collection)
 	if err != nil {

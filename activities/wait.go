@@ -93,8 +93,7 @@ func fullPause(retries int, attempt int32) time.Duration {
 	return pace.Jitter(pace.Backoff(firstPause, longestPause, max(retries, 1)+int(max(attempt, 1))-1), rand.N[time.Duration])
 }
 
-// checkFull returns a *BusyError as long as the queue is full. The first attempt does not check, because the request was made just
-// before.
+// checkFull returns a *BusyError as long as the queue is full. At the first attempt, the request has just been made.
 func (a *lockActivities) checkFull(ctx context.Context, p wire.WaitParams, lockID string, attempt int32) error {
 	full := &lockcore.BusyError{Resource: p.Resource.Name, LockID: lockID, Waiting: p.Full, Full: true}
 	if attempt <= 1 {

@@ -38,10 +38,8 @@ type activityInbound struct {
 	*Interceptor
 }
 
-// ExecuteActivity runs the step under the locks that its header and a rule ask for. The outcomes are:
-//  1. Neither asks for locks, or another interceptor of Lockstep has acquired them: the step runs as it is.
-//  2. The locks cannot be acquired: the step does not run, and the attempt fails; see enterFailure and enterRule.
-//  3. The step runs under its locks, and leaves them however it ends.
+// ExecuteActivity runs the step under the locks that its header and a rule ask for, and leaves them however it ends. If the locks cannot be
+// acquired, the step does not run, and the attempt fails; see enterFailure and enterRule.
 func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
 	result, err := a.execute(ctx, in)
 	note(ctx, err)
@@ -290,8 +288,8 @@ func isOfStep(l lockcore.Lease) bool {
 	return err != nil || step != ""
 }
 
-// leave calls endPart, for at most endTimeout and at most half of the attempt's remaining time, if any: a step that is done must be able to
-// report its result even if the database is slow.
+// leave calls endPart, for at most endTimeout and half of the attempt's remaining time: a step that is done must be able to report its result
+// even if the database is slow.
 func leave(ctx context.Context, endPart func(ctx context.Context) error) {
 	bound := endTimeout
 	if deadline, ok := ctx.Deadline(); ok {
@@ -330,15 +328,12 @@ func (a *activityInbound) enterFailure(ctx context.Context, guard wire.Guard, re
 }
 
 // partThatNeverRan returns the part of the step if it is certain that no attempt of this scheduling has run the step's code; otherwise "".
-// The workflow does not undo such a step.
+// The workflow does not undo such a step. Temporal's count of attempts is not enough: it starts at 1 again if an operator resets the activity or
+// the run. But a step that ran has held all its locks. So no attempt ran if the database shows that the run's last hold of the busy resource
+// ended before the step was scheduled, or if the first one is refused as invalid.
 //
-// Temporal's count of attempts is not enough: it starts at 1 again if an operator resets the activity or the run. But a step that ran has
-// held all its locks. So no attempt ran if the database shows that the run's last hold of the busy resource ended before the step was
-// scheduled. No attempt ran either if the first one is refused as invalid.
-//
-// For a compensation it returns the part that the compensation undoes, which requested the same resources: if the run has not held this
-// one since the workflow began, no worker with the plugin ran that step. In a run created by a reset nothing is certain: the earlier run
-// may have executed the step, and have lost or released what it held.
+// For a compensation it returns the part that it undoes, which requested the same resources, if the run has not held this one since the
+// workflow began. In a run created by a reset nothing is certain: the earlier run may have executed the step, and have lost what it held.
 func partThatNeverRan(ctx context.Context, guard wire.Guard, err error) string {
 	refused, since := errors.Is(err, lockcore.ErrInvalid), notHeldSince(err)
 	if !refused && since.IsZero() {

@@ -26,9 +26,8 @@ const (
 	mostClosing = 2000
 )
 
-// closer releases the locks of a run after Temporal has recorded that the run has closed. The server refuses the workflow task that closes
-// a run if a signal has arrived; then the workflow code runs again and needs its locks. If this process ends or the database does not
-// answer, the janitor releases the locks.
+// closer releases the locks of a run after Temporal has recorded that the run has closed: the server refuses the workflow task that closes a run
+// if a signal has arrived, and then the workflow code runs again and needs its locks. If this process dies, the janitor releases the locks.
 type closer struct {
 	locker locker
 	waker  *waker
@@ -85,8 +84,7 @@ func (c *closer) connected() {
 // IsTest reports whether this process runs activities in the SDK's test environment.
 func (c *closer) IsTest() bool { return c.waker.isTest() }
 
-// await waits until a run has closed, and carries out its Closing. The connections may lead to different clusters that have a namespace of
-// the same name; one of these clusters knows the run.
+// await waits until a run has closed, and carries out its Closing. The connections may lead to several clusters, of which one knows the run.
 func (c *closer) await(connections []Connection, run string) {
 	defer c.forget(run)
 	for _, to := range connections {

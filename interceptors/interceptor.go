@@ -106,9 +106,8 @@ func (i *Interceptor) collectionID() string {
 	return i.locker.KnownCollectionID()
 }
 
-// Flush blocks until the steps that have returned have left their locks, the locks of the workflow runs that have returned are released,
-// and the workflows that got these locks are woken, or until ctx ends. Call it after a worker has stopped, and before the Locker is
-// closed.
+// Flush blocks until the steps that have returned have left their locks, the locks of the runs that have returned are released, and the workflows
+// that got these locks are woken, or until ctx ends. Call it after a worker has stopped, and before the Locker is closed.
 func (i *Interceptor) Flush(ctx context.Context) {
 	if i.locker == nil {
 		return

@@ -75,9 +75,8 @@ const rulePrefix = "rule/"
 // isRules reports whether a wake-up is for a request of a rule.
 func isRules(u lockcore.Wakeup) bool { return strings.HasPrefix(u.Part, u.Run+"/"+rulePrefix) }
 
-// enterRule takes the locks of a rule, under a lock ID of the step's own, so that the locks of its workflow do not block it. A busy attempt
-// fails with a retryable failure. The step waits and holds as the owner of its guard, or of the workflow code that scheduled it, so that a
-// deadlock through the rule is found.
+// enterRule takes the locks of a rule, under a lock ID of the step's own, so that the locks of its workflow do not block it. The step waits and
+// holds as the owner of its guard, or of the workflow code that scheduled it, so that a deadlock through the rule is found.
 func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wire.Guard, resources []lockcore.Resource, held []lockcore.Lease) ([]lockcore.Lease, error) {
 	info := activity.GetInfo(ctx)
 	facts, err := wire.DecodeRuleFacts(interceptor.Header(ctx)[wire.RuleFactsKey])

@@ -198,10 +198,8 @@ func (w *waker) nextAttempt(u lockcore.Wakeup) {
 }
 
 // wake completes the activity that waits for a grant. A granted hold is its result; otherwise it has none, and the workflow's next request
-// learns the outcome. The outcomes are:
-//  1. The activity is completed, whether an attempt runs or it waits for the next one.
-//  2. There is no such activity, not yet or no longer. Its first attempt, or the workflow's next request, finds the grant.
-//  3. The workflow run is closed. What it was granted is given back, unless an attempt that still runs has taken it.
+// learns the outcome. If there is no such activity, not yet or no longer, its first attempt or the workflow's next request finds the grant. If the
+// run is closed, what it was granted is given back, unless an attempt that still runs has taken it.
 func (w *waker) wake(u lockcore.Wakeup) {
 	run, _, err := wire.ParseLockID(u.LockID)
 	if err != nil || u.Run == "" || isRules(u) { // a request of a rule has attempts of its own

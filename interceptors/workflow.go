@@ -27,9 +27,8 @@ func (w *workflowInbound) Init(outbound interceptor.WorkflowOutboundInterceptor)
 	})
 }
 
-// ExecuteWorkflow runs the workflow function with the state in its context. When the function has returned, the locks of the run are
-// handed over, or released once the run has closed. That is not done in a deferred function, because deferred functions also run when
-// the workflow is evicted from the cache, and after a panic, after which the run continues and needs its locks.
+// ExecuteWorkflow runs the workflow function with the state in its context. The state ends when the function has returned, and not in a deferred
+// function: these also run when the workflow is evicted from the cache, and after a panic, after which the run continues and needs its locks.
 func (w *workflowInbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
 	if runstate.StateFrom(ctx) != nil { // installed twice: the outer one does it
 		return w.Next.ExecuteWorkflow(ctx, in)

@@ -47,12 +47,8 @@ type Plugin struct {
 }
 
 // NewPlugin returns a plugin that installs Lockstep: its interceptor, its activities and its janitor. Put it into client.Options.Plugins, for
-// every worker that is made from the client, or into sdkworker.Options.Plugins, or both. The janitor starts when a worker starts. If only
-// the worker has the plugin, it starts with the worker's first activity, which gives it a client. Until then the locks of a run that ends are
-// released by the janitor of another process, or expire.
-//
-//	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
-//	c, err := client.Dial(client.Options{Plugins: []client.Plugin{plugin}})
+// every worker that is made from the client, or into sdkworker.Options.Plugins, or both. The janitor starts when a worker starts, or with the
+// worker's first activity, which gives it a client, if only the worker has the plugin.
 //
 // The error is a *lockcore.InvalidError that names the option. If a worker gets two plugins that differ in Locker or Rules, sdkworker.New
 // panics, as for all errors of plugins: such a worker would acquire locks in one place and release them in another.

@@ -46,9 +46,8 @@ type Rule struct {
 //
 // Unlike with a guard, the workflow does not wait for busy locks: the attempt fails with a retryable lockstep.Busy, and the activity keeps its
 // position in the queue. Temporal starts the next attempt after at most 20 s, sooner near the head of the queue, and in time for
-// ScheduleToCloseTimeout. Such attempts count against MaximumAttempts. A worker logs a warning if the retry policy or the timeout of such an
-// activity does not let it wait. A step that must run soon after a release needs a guard. A local activity with a rule fails with
-// lockstep.Invalid.
+// ScheduleToCloseTimeout. Such attempts count against MaximumAttempts: a worker logs a warning if the retry policy or the timeout of such an
+// activity does not let it wait. A local activity with a rule fails with lockstep.Invalid.
 func RuleFor[T any](activityType string, resources func(in T) []lockcore.Resource) Rule {
 	rule := Rule{activity: activityType, input: reflect.TypeFor[T]()}
 	if resources != nil {

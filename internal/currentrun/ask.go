@@ -83,9 +83,8 @@ func IsOpen(status enumspb.WorkflowExecutionStatus) bool {
 	return !HasEnded(status) && status != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
 }
 
-// IsRealClient reports whether a client reaches a server. In the SDK's test environments a client is nil, or a mock that ends the
-// process when it is called. There no waiter is woken, and no goroutine may outlive the workflow, because the environment skips the
-// time in which only timers run.
+// IsRealClient reports whether a client reaches a server. In the SDK's test environments a client is nil, or a mock that ends the process when it
+// is called. There no waiter is woken, and no goroutine may outlive the workflow.
 func IsRealClient(c client.Client) bool {
 	if v := reflect.ValueOf(c); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return false
@@ -185,14 +184,11 @@ func collectionContext(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, bound)
 }
 
-// CheckCollection finds workers that keep their locks in another collection than the workflow's worker. Such a worker would run a
-// step next to steps that its lock excludes. The workflow's worker writes the ID of its collection into everything that it schedules,
-// once it knows the ID, and the worker that runs the activity compares. The outcomes are:
-//
-//  1. The IDs are the same, or one of the two is not known: no error.
-//  2. An operator has recorded that this collection replaces the workflow's: replaced is set. What was held there is lost.
-//  3. Otherwise an error, which is retryable. This worker may have a wrong configuration, or may have been led to another server by a
-//     name, and neither can be told from a collection that was dropped.
+// CheckCollection finds workers that keep their locks in another collection than the workflow's worker: they would run a step next to steps
+// that its lock excludes. The workflow's worker writes the ID of its collection into everything that it schedules, once it knows the ID.
+// replaced is set if an operator has recorded that this collection replaces that one: what was held there is lost. The error is retryable: this
+// worker may have a wrong configuration, or may have been led to another server by a name, and neither can be told from a collection that was
+// dropped. It is nil if one of the IDs is not known.
 func CheckCollection(ctx context.Context, locker Locker, workflows string) (replaced bool, err error) {
 	own := locker.KnownCollectionID()
 	if workflows == "" || own == workflows {

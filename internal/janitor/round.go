@@ -48,11 +48,9 @@ type round struct {
 	result Result
 }
 
-// Round asks Temporal once about each run that keeps, waits for or was granted something, and acts on the answers. It
-// begins with the run whose first entry expires next. It does not need the janitor's lock.
-//
-// A question or a command that fails is counted, and is not an error. The error is a *RefusedError, the database's error
-// if the locks could not be listed, or ctx's. The result counts what was done until then.
+// Round asks Temporal once about each run that keeps, waits for or was granted something, and acts on the answers. It begins with the run whose
+// first entry expires next. A question or a command that fails is counted, and is not an error. The error is a *RefusedError, the database's error
+// if the locks could not be listed, or ctx's.
 func (j *Janitor) Round(ctx context.Context) (Result, error) {
 	r := &round{Janitor: j}
 	runs, err := r.list(ctx)

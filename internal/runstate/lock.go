@@ -98,9 +98,8 @@ func (l *Lock) take(ctx workflow.Context) error {
 	}
 }
 
-// ask makes one request, by an ordinary activity. If a local activity acquired the lock and its workflow task was lost, the workflow would
-// not know that it holds the lock. The activity also waits, in back-off. The worker that frees the lock completes it: the write that frees
-// the lock grants the hold or the claim to the request, or withdraws the request to end a deadlock.
+// ask makes one request, by an ordinary activity, which also waits: if a local activity acquired the lock and its workflow task was lost, the
+// workflow would not know that it holds the lock. The worker that frees the lock completes the activity.
 func (l *Lock) ask(ctx workflow.Context, result *wire.AcquireResult) error {
 	t := l.step
 	o := own{

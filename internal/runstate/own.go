@@ -50,8 +50,7 @@ type own struct {
 }
 
 // schedule schedules an own activity under ctx, and returns its future and a function that cancels it. No other function schedules one. The
-// activity has the values of ctx, such as those of context propagators, but not its cancellation. It is retried until it succeeds, or fails with
-// a verdict.
+// activity has the values of ctx, such as those of context propagators, but not its cancellation.
 func (s *State) schedule(ctx workflow.Context, o own) (workflow.Future, workflow.CancelFunc) {
 	input, err := converter.GetDefaultDataConverter().ToPayload(o.params)
 	if err != nil {
@@ -76,9 +75,8 @@ func (s *State) schedule(ctx workflow.Context, o own) (workflow.Future, workflow
 	return future, cancel
 }
 
-// ownContext is the context of an own activity. It hides the session of the context that it wraps: the SDK sends all activities of a session to
-// the session's worker, which may have no Lockstep, and schedules none in a session that has failed. It also has the data converter of another
-// context, normally that of the run, which the worker of the activity has too.
+// ownContext is the context of an own activity. It hides the session of the context that it wraps: the session's worker may have no Lockstep, and
+// in a session that has failed the SDK schedules nothing. It has the data converter of another context, normally that of the run.
 type ownContext struct {
 	workflow.Context
 	reader workflow.Context

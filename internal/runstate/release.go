@@ -13,7 +13,7 @@ import (
 )
 
 // ending is a release, or a leave, that the workflow does not wait for. An activity carries it out, so it happens only after Temporal has
-// recorded the workflow task that decided it. If that task is refused or lost, the code runs again and still holds its locks.
+// recorded the workflow task that decided it.
 type ending struct {
 	own
 	// ctx is the context of the scope, or of the step.

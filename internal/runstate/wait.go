@@ -22,15 +22,9 @@ const (
 )
 
 // wait waits until it is worth scheduling the step again, in an activity that uses no slot and adds no history while it waits. failure is
-// the error of the step, and parked are its details. The wait returns an error if:
-//
-//  1. The step's saga or run ends: the error matches lockcore.ErrEnded.
-//  2. ctx is cancelled: the error is a *temporal.CanceledError.
-//  3. The step has waited for its MaxWait: the error matches *lockcore.BusyError, unless the database does not answer.
-//  4. The request was withdrawn to end a deadlock, and the wait itself noticed it: the error matches *lockcore.DeadlockError.
-//
-// In each of these cases the step's request is withdrawn, and what it was granted but does not keep for its saga is released, after
-// Temporal has recorded the workflow task.
+// the error of the step, and parked are its details. If the step's saga or run ends, ctx is cancelled, the step has waited for its MaxWait, or its
+// request was withdrawn to end a deadlock, wait returns the error. Then the step's request is withdrawn, and what it was granted but does not keep
+// for its saga is released, after Temporal has recorded the workflow task.
 func (t *Step) wait(ctx workflow.Context, parked wire.ParkedDetails, failure error) error {
 	now := workflow.Now(ctx)
 	t.recordBusy(parked, now)
