@@ -31,7 +31,7 @@ type Connection struct {
 }
 
 const (
-	// mostSenders bounds the goroutines that send wake-ups, and mostWakeups the wake-ups that wait for one of them.
+	// mostSenders bounds the wake-ups that are sent at the same time, and mostWakeups those that are sent or wait.
 	mostSenders = 8
 	mostWakeups = 4096
 	// repeatClaim is the least interval between two wake-ups for one claim, and repeatHold that for one hold. The document does not
@@ -60,13 +60,16 @@ type waker struct {
 	// listens is set once the Locker reports wake-ups.
 	listens bool
 	// sent has the time of the latest wake-up for a grant, so that a grant which is reported again does not cause another one at once.
-	sent    map[lockcore.Wakeup]time.Time
-	queue   []lockcore.Wakeup
+	sent map[lockcore.Wakeup]time.Time
+	// senders counts the wake-ups that are sent or wait for one of the slots.
 	senders background
+	slots   chan struct{}
 }
 
 func newWaker(l *lockcore.Steps, connected func(Connection)) *waker {
-	return &waker{locker: l, connected: connected, sent: map[lockcore.Wakeup]time.Time{}, connections: map[string]Connection{}}
+	return &waker{
+		locker: l, connected: connected, connections: map[string]Connection{}, sent: map[lockcore.Wakeup]time.Time{}, slots: make(chan struct{}, mostSenders),
+	}
 }
 
 // use adds the connection of the worker that runs an activity in a namespace.
@@ -134,12 +137,12 @@ func (w *waker) disconnect(c Connection) {
 	}
 }
 
-// enqueue queues a wake-up. It does not block. It drops the wake-up if the queue is full, or if one for the same grant was sent recently.
+// enqueue sends a wake-up. It does not block. It drops the wake-up if too many wait, or if one for the same grant was sent recently.
 func (w *waker) enqueue(u lockcore.Wakeup) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now.Sub(w.sent[u]) < repeatAfter(u) || len(w.queue) >= mostWakeups {
+	if now.Sub(w.sent[u]) < repeatAfter(u) || !w.send(u) {
 		return
 	}
 	if len(w.sent) >= mostWakeups {
@@ -150,7 +153,6 @@ func (w *waker) enqueue(u lockcore.Wakeup) {
 		}
 	}
 	w.sent[u] = now
-	w.send(u)
 }
 
 // repeatAfter returns the least interval between two wake-ups for the same grant.
@@ -161,28 +163,18 @@ func repeatAfter(u lockcore.Wakeup) time.Duration {
 	return repeatClaim
 }
 
-// send passes a wake-up to a sender, and starts one if there are not too many. The caller holds the mutex.
-func (w *waker) send(u lockcore.Wakeup) {
-	w.queue = append(w.queue, u)
-	if w.senders.begin(mostSenders) {
-		go w.sendAll()
+// send sends a wake-up in the background, unless too many wait for their turn. The first comes first.
+func (w *waker) send(u lockcore.Wakeup) (sent bool) {
+	if !w.senders.begin(mostWakeups) {
+		return false
 	}
-}
-
-// sendAll sends wake-ups until none is left.
-func (w *waker) sendAll() {
-	for {
-		w.mu.Lock()
-		if len(w.queue) == 0 {
-			w.senders.end()
-			w.mu.Unlock()
-			return
-		}
-		u := w.queue[0]
-		w.queue = w.queue[1:]
-		w.mu.Unlock()
+	go func() {
+		defer w.senders.end()
+		w.slots <- struct{}{}
+		defer func() { <-w.slots }()
 		w.wake(u)
-	}
+	}()
+	return true
 }
 
 // nextAttempt repeats the wake-up for a hold after the server failed. A claim lapses soon if its workflow does not confirm it, but a hold
@@ -191,7 +183,7 @@ func (w *waker) nextAttempt(u lockcore.Wakeup) {
 	time.AfterFunc(repeatClaim, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if time.Since(w.sent[u]) < retryHolds && len(w.queue) < mostWakeups {
+		if time.Since(w.sent[u]) < retryHolds {
 			w.send(u)
 		}
 	})

@@ -116,7 +116,7 @@ func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Contex
 	}
 	for attempt := 1; ; attempt++ {
 		s, err := runOnce(ctx, opts, attempt, fn)
-		if attempt > retries || !errors.Is(err, lockcore.ErrDeadlock) || compensationFailed(err) {
+		if _, failed := errors.AsType[*SagaError](err); failed || attempt > retries || !errors.Is(err, lockcore.ErrDeadlock) {
 			return err
 		}
 		if err := s.nested.ReleaseLocks(ctx); err != nil {
@@ -126,11 +126,6 @@ func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Contex
 			return err
 		}
 	}
-}
-
-func compensationFailed(err error) bool {
-	var failed *SagaError
-	return errors.As(err, &failed)
 }
 
 // retryDelay returns the time for which a saga sleeps after a deadlock ended an attempt. It grows with the attempts, and differs between
@@ -145,7 +140,10 @@ func retryDelay(attempt int, runID string) time.Duration {
 
 // runOnce makes one attempt of a saga.
 func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx workflow.Context, s *Saga) error) (*Saga, error) {
-	inner, scope := enterScope(ctx)
+	inner, scope := ctx, (*runstate.Scope)(nil) // an outer saga has a scope already
+	if state := runstate.StateFrom(ctx); state != nil && !runstate.InScope(ctx) {
+		inner, scope = state.WithScope(ctx)
+	}
 	s := &Saga{attempt: attempt, scope: runstate.ScopeFrom(inner), parallel: opts.ParallelCompensation}
 	inner, s.nested = runstate.WithSaga(inner)
 	if !runstate.IsCompensating(ctx) { // a saga inside a compensation is never undone by the saga that it helps to undo
@@ -155,16 +153,6 @@ func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx wo
 		s.outer = s.outer.outer
 	}
 	return s, s.run(ctx, workflow.WithValue(inner, sagaKey{}, s), scope, fn)
-}
-
-// enterScope returns the context of the saga's function, and the scope that the saga must release. The scope is nil if an outer saga
-// releases it, or if the interceptor is not installed.
-func enterScope(ctx workflow.Context) (workflow.Context, *runstate.Scope) {
-	state := runstate.StateFrom(ctx)
-	if state == nil || runstate.InScope(ctx) {
-		return ctx, nil
-	}
-	return state.WithScope(ctx)
 }
 
 // run calls fn, and then commits the saga or undoes it. ctx is the context around the saga, inner that of fn. scope is nil if an outer saga

@@ -232,34 +232,26 @@ func split[T any](all []T, size func(T) int, add func(piece []T, size int)) {
 	}
 }
 
-// Encode returns the arguments of an activity as they are now, encoded by the data converter of ctx. A later change through a pointer does
-// not affect them. It panics, and so fails the workflow task, which is repeated, if they cannot be encoded.
-func Encode(ctx workflow.Context, what string, args []any) (encoded []any) {
-	defer func() {
-		if r := recover(); r != nil {
-			panic(fmt.Sprintf("lockstep: the arguments of %s cannot be encoded: %v", what, r))
+// Encode returns the arguments of an activity as they are now, encoded by the data converter of ctx, without the codec's part, because
+// ExecuteActivity will add that. A later change through a pointer does not affect them. It panics, and so fails the workflow task, which is
+// repeated, if they cannot be encoded.
+func Encode(ctx workflow.Context, what string, args []any) []any {
+	encoded, dc := make([]any, len(args)), converterOf(ctx)
+	for i, arg := range args {
+		var value converter.RawValue
+		p, err := dc.ToPayload(arg)
+		if err == nil {
+			err = dc.FromPayload(p, &value)
 		}
-	}()
-	for _, arg := range args {
-		encoded = append(encoded, encode(ctx, arg))
+		if err == nil && value.Payload() == nil {
+			err = errors.New("the data converter does not support converter.RawValue")
+		}
+		if err != nil {
+			panic(fmt.Sprintf("lockstep: the arguments of %s cannot be encoded: %v", what, err))
+		}
+		encoded[i] = value
 	}
 	return encoded
-}
-
-// encode encodes one value, without the codec's part, because ExecuteActivity will add that.
-func encode(ctx workflow.Context, arg any) (value converter.RawValue) {
-	dc := converterOf(ctx)
-	p, err := dc.ToPayload(arg)
-	if err == nil {
-		err = dc.FromPayload(p, &value)
-	}
-	if err != nil {
-		panic(err)
-	}
-	if value.Payload() == nil {
-		panic("the data converter does not support converter.RawValue")
-	}
-	return value
 }
 
 // converterOf returns the data converter of a context. The SDK has no function that does so.
