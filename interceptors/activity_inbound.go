@@ -310,20 +310,14 @@ func (a *activityInbound) enterFailure(ctx context.Context, guard wire.Guard, re
 	if ctx.Err() != nil && wire.LockError(err) == nil {
 		return fmt.Errorf("lockstep: enter %q: %w", guard.Part, ctx.Err())
 	}
-	var deadlock *lockcore.DeadlockError
-	var invalid *lockcore.InvalidError
 	neverRan := partThatNeverRan(ctx, guard, err)
 	switch {
-	case errors.As(err, &invalid):
-		return wire.InvalidFailure(invalid, neverRan)
-	case errors.As(err, &deadlock):
-		return wire.DeadlockFailure(deadlock, neverRan)
+	case errors.Is(err, lockcore.ErrInvalid), errors.Is(err, lockcore.ErrDeadlock), !guard.Try && !guard.Park:
+		return wire.StepFailure(err, neverRan)
 	case guard.Try:
 		return wire.TriedFailure(err, neverRan)
-	case guard.Park:
-		return wire.ParkFailure(err, req, neverRan)
 	default:
-		return wire.Failure(err)
+		return wire.ParkFailure(err, req, neverRan)
 	}
 }
 

@@ -44,10 +44,9 @@
 // claim. The estimates affect latency only. To end the wait after 500 ms in any case is slower: requests that give up just before their grant
 // delay all behind them.
 //
-// The Locker of a process reports claims to the waker: those that it makes itself, and those on resources that it watches because it has
-// run the lockstep.Wait of a workflow. The waker completes the waiting activity in the background, by the run's ID and the number of the
-// request. If a wake-up is lost, the next attempt of the waiting activity finds the claim. If the claim lapses first, the next waiter is
-// granted the lock, and the one that slept keeps its position at the head of the queue.
+// The Locker of a process reports claims to the waker: those that it makes itself, and those on resources that it watches because it has run the
+// lockstep.Wait of a workflow. The waker completes the waiting activity in the background. If a wake-up is lost, the next attempt of the activity
+// finds the claim. If the claim lapses first, the next waiter is granted the lock, and the one that slept stays at the head of the queue.
 //
 // # Runs of a workflow
 //

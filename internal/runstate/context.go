@@ -42,14 +42,6 @@ func (l *Locks) Check() error {
 	return nil
 }
 
-// longestWait returns MaxWait, or 0 for a MaxWait that is longer than a timeout of Temporal can be.
-func (l *Locks) longestWait() time.Duration {
-	if l.MaxWait > 100*365*24*time.Hour {
-		return 0
-	}
-	return l.MaxWait
-}
-
 // Invalid returns the error of a call that is refused before anything is scheduled.
 func Invalid(field, value, bound string) error {
 	return wire.NewWaitError(&lockcore.InvalidError{Field: field, Value: value, Bound: bound}, true)

@@ -109,7 +109,7 @@ func (l *Lock) ask(ctx workflow.Context, result *wire.AcquireResult) error {
 	if t.guard.MaxWait > 0 {
 		o.total = time.Duration(t.guard.MaxWait) + waitSlack
 	}
-	return t.scope.state.await(ctx, o, result, t.mustStop)
+	return t.scope.state.await(ctx, ctx, o, result, t.mustStop)
 }
 
 // covers reports whether a result has a lease for each lock. That of a worker that freed a lock has only the one that was granted, or none if the

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -43,8 +44,6 @@ type own struct {
 	priority  temporal.Priority
 	// attempt bounds one attempt; 0 means attemptTimeout. total, unless it is 0, bounds all attempts.
 	attempt, total time.Duration
-	// values is the context whose values the activity has; nil for that of the caller.
-	values workflow.Context
 	// once is set if the activity is not scheduled again after an operator has failed it.
 	once bool
 }
@@ -98,15 +97,11 @@ func (c ownContext) Value(key any) any {
 }
 
 // await runs an own activity until it succeeds, fails with a verdict, ctx is cancelled or mustStop returns true. It first waits for a workflow
-// task that has room for it.
-func (s *State) await(ctx workflow.Context, o own, result any, mustStop func() bool) error {
+// task that has room for it. values is the context whose values the activity has.
+func (s *State) await(ctx, values workflow.Context, o own, result any, mustStop func() bool) error {
 	for {
 		if err := workflow.Await(ctx, func() bool { return mustStop() || s.admits(ctx, o.size) }); err != nil || mustStop() {
 			return err
-		}
-		values := ctx
-		if o.values != nil {
-			values = o.values
 		}
 		future, cancel := s.schedule(values, o)
 		if err := workflow.Await(ctx, func() bool { return future.IsReady() || mustStop() }); err != nil || mustStop() {
@@ -198,15 +193,14 @@ func sizeOf(resources []lockcore.Resource) (size int) {
 }
 
 // awaitAll runs own activities at the same time, as far as workflow tasks admit them, and returns the first of their errors.
-func (s *State) awaitAll(ctx workflow.Context, all []own) error {
-	errs := make([]error, len(all))
-	left := len(all)
+func (s *State) awaitAll(ctx, values workflow.Context, all []own) error {
+	if len(all) == 1 {
+		return s.await(ctx, values, all[0], nil, never)
+	}
+	errs, left := make([]error, len(all)), len(all)
 	for i, o := range all {
-		if len(all) == 1 {
-			return s.await(ctx, o, nil, never)
-		}
 		workflow.Go(ctx, func(ctx workflow.Context) {
-			errs[i] = s.await(ctx, o, nil, never)
+			errs[i] = s.await(ctx, values, o, nil, never)
 			left--
 		})
 	}
@@ -214,6 +208,16 @@ func (s *State) awaitAll(ctx workflow.Context, all []own) error {
 		return err
 	}
 	return cmp.Or(errs...)
+}
+
+// pieces returns own activities for resources, each with as many as fit into one input.
+func pieces(all uses, name, summary string, params func(piece uses) any) (activities []own) {
+	split(all, use.size, func(piece []use, size int) {
+		activities = append(activities, own{
+			name: name, summary: summary + strings.Join(uses(piece).names(), ", "), params: params(piece), size: size,
+		})
+	})
+	return activities
 }
 
 // split calls add for pieces of a list, of at most maxPayload bytes each. size returns the size of an element.

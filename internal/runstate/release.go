@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/workflow"
@@ -163,13 +162,13 @@ func (s *State) takeReleasable() (endings []*ending) {
 		d := &s.due[i]
 		free := slices.DeleteFunc(slices.Clone(d.uses), s.inUse)
 		d.uses = slices.DeleteFunc(slices.Clone(d.uses), func(u use) bool { return !s.inUse(u) })
-		split(free, use.size, func(piece []use, size int) {
-			p := s.releaseParams(uses(piece).names())
+		for _, o := range pieces(free, wire.ActivityRelease, "release ", func(piece uses) any {
+			p := s.releaseParams(piece.names())
 			p.Committed = d.committed
-			endings = append(endings, &ending{ctx: d.ctx, own: own{
-				name: wire.ActivityRelease, summary: "release " + strings.Join(p.Resources, ", "), params: p, size: size,
-			}})
-		})
+			return p
+		}) {
+			endings = append(endings, &ending{ctx: d.ctx, own: o})
+		}
 	}
 	s.due = slices.DeleteFunc(s.due, func(d due) bool { return len(d.uses) == 0 })
 	return endings
@@ -218,7 +217,7 @@ func (s *State) HandOver(ctx workflow.Context, err error) error {
 	if !errors.As(err, &next) {
 		return nil
 	}
-	err = s.verifyAged(ctx, ctx, func() []*Scope { return s.open })
+	err = s.verifyAged(ctx, ctx, nil)
 	if err == nil {
 		s.handsOver = next
 	}

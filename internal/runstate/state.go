@@ -65,8 +65,6 @@ type callback struct {
 	call   func(ctx workflow.Context)
 }
 
-func (c callback) isReady() bool { return c.future.IsReady() }
-
 // NewState returns the state of a run that has requested no locks yet. closer, if not nil, releases the locks after the run has closed.
 // Lockstep's own activities run on taskQueue, or on the run's task queue if it is empty. guards encodes guards; if it is nil, they are plain
 // JSON.
@@ -83,16 +81,17 @@ func (s *State) whenReady(future workflow.Future, call func(ctx workflow.Context
 	if len(s.callbacks) > 1 {
 		return
 	}
+	isReady := func(c callback) bool { return c.future.IsReady() }
 	ctx, _ := workflow.NewDisconnectedContext(s.base)
 	workflow.GoNamed(ctx, "lockstep-steps", func(ctx workflow.Context) {
 		for len(s.callbacks) > 0 {
-			_ = workflow.Await(ctx, func() bool { return slices.ContainsFunc(s.callbacks, callback.isReady) }) // it is never cancelled
+			_ = workflow.Await(ctx, func() bool { return slices.ContainsFunc(s.callbacks, isReady) }) // it is never cancelled
 			for _, c := range s.callbacks {
-				if c.isReady() {
+				if isReady(c) {
 					c.call(ctx)
 				}
 			}
-			s.callbacks = slices.DeleteFunc(s.callbacks, callback.isReady)
+			s.callbacks = slices.DeleteFunc(s.callbacks, isReady)
 		}
 	})
 }

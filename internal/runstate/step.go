@@ -125,9 +125,9 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 		}
 	}
 	if kind != wire.ScopeStep {
-		scope.uses.addAll(locks.Resources, 0, time.Time{})
+		scope.uses.addAll(locks.Resources)
 	}
-	step := &Step{scope: scope, saga: a.saga, maxWait: locks.longestWait(), guard: &wire.Guard{
+	step := &Step{scope: scope, saga: a.saga, maxWait: locks.MaxWait, guard: &wire.Guard{
 		Part:        wire.Cut(part, wire.MaxName),
 		Scope:       kind,
 		Resources:   locks.Resources,
@@ -144,6 +144,9 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 		NeverVictim: a.compensating,
 		Run:         runID(ctx),
 	}}
+	if step.maxWait > 100*365*24*time.Hour { // a timeout of Temporal cannot be so long
+		step.maxWait = 0
+	}
 	if a.saga != nil && scope.lock == nil {
 		step.guard.Saga = a.saga.id
 	}
@@ -345,6 +348,6 @@ func (t *Step) markNeverRan(err error) error {
 
 func names(resources []lockcore.Resource) []string {
 	var all uses
-	all.addAll(resources, 0, time.Time{})
+	all.addAll(resources)
 	return all.names()
 }

@@ -106,7 +106,7 @@ func (t *Step) park(ctx workflow.Context, left time.Duration) error {
 		p.Resource = g.Resources[i]
 	}
 	o.params = p
-	return t.scope.state.await(ctx, o, nil, t.mustStop)
+	return t.scope.state.await(ctx, ctx, o, nil, t.mustStop)
 }
 
 // parkedOrder returns the order of the attempt that did not get the locks.

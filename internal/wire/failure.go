@@ -27,7 +27,10 @@ const unavailable = "lockstep: the locks' database, or Temporal, cannot be reach
 
 // Failure returns the application failure that an error of lockcore has in histories. Any other error is a failure of the database,
 // and retryable. nil stays nil.
-func Failure(err error) error {
+func Failure(err error) error { return StepFailure(err, "") }
+
+// StepFailure is [Failure] for a step. neverRan is as in [BusyDetails].
+func StepFailure(err error, neverRan string) error {
 	if err == nil {
 		return nil
 	}
@@ -40,9 +43,9 @@ func Failure(err error) error {
 	case *lockcore.SupersededError:
 		return supersededFailure(e)
 	case *lockcore.DeadlockError:
-		return DeadlockFailure(e, "")
+		return deadlockFailure(e, neverRan)
 	case *lockcore.InvalidError:
-		return InvalidFailure(e, "")
+		return invalidFailure(e, neverRan)
 	case *lockcore.BusyError:
 		return WaitingFailure(e, BusyDelay(e))
 	default:
@@ -63,8 +66,7 @@ func IsUnavailable(err error) bool {
 	return LockError(err) == nil && !errors.As(err, &layout)
 }
 
-// InvalidFailure returns the failure of a step whose locks are refused. neverRan is as in [BusyDetails].
-func InvalidFailure(invalid *lockcore.InvalidError, neverRan string) error {
+func invalidFailure(invalid *lockcore.InvalidError, neverRan string) error {
 	details := invalidDetails(invalid)
 	details.NeverRan = neverRan
 	return temporal.NewApplicationErrorWithOptions(text(invalid, ""), FailureInvalid,
@@ -77,8 +79,7 @@ func LostFailure(lost *lockcore.LostError, step error) error {
 		temporal.ApplicationErrorOptions{NonRetryable: true, Cause: step, Details: []any{LostDetails(*lost)}})
 }
 
-// DeadlockFailure returns the failure of the victim of a deadlock. neverRan is as in [BusyDetails].
-func DeadlockFailure(deadlock *lockcore.DeadlockError, neverRan string) error {
+func deadlockFailure(deadlock *lockcore.DeadlockError, neverRan string) error {
 	details := deadlockDetails(deadlock)
 	details.NeverRan = neverRan
 	return temporal.NewApplicationErrorWithOptions(text(deadlock, deadlock.LockID), FailureDeadlock,

@@ -7,7 +7,7 @@ var productMutants = []mutant{
 	{what: "an activity is awaited after the workflow function has returned", in: interceptors, tests: "TestCommit_AsksOnlyAboutOldLocks", edits: []edit{
 		{runstate, "State.End", "assign 4", "_ = s.verifyAged(ctx, ctx, c.alone); $"},
 	}},
-	{what: "a commit trusts a lock of any age", in: interceptors, tests: "TestCommit_AsksOnlyAboutOldLocks", edits: []edit{{runstate, "State.verifyAged", "if 2 cond", "$1 < 0"}}},
+	{what: "a commit trusts a lock of any age", in: interceptors, tests: "TestCommit_AsksOnlyAboutOldLocks", edits: []edit{{runstate, "State.verifyAged", "if 3 cond", "$1 < 0"}}},
 	{what: "a step of another saga counts as a use of this saga's lock", in: interceptors, tests: "TestCommit_AnotherSagaUsedTheLockLater_Asks", edits: []edit{
 		{runstate, "State.noteHeld", "&& 2", "drop"},
 		{runstate, "Step.noteUse", "&& 2", "drop"},
@@ -32,7 +32,7 @@ var productMutants = []mutant{
 	}},
 	{what: "a saga under the context of one that was undone is refused", in: interceptors, tests: "TestSaga_ContextOfAnUndoneSaga_IsItsOwn", edits: []edit{{runstate, "WithSaga", "&& 2", "$ && false"}}},
 	{what: "own activities do not have the values of the saga's steps", in: worker, tests: "TestOwnActivities_SagasFunctionSetsTheValue_AreScheduled", edits: []edit{
-		{runstate, "Saga.Bar", "elem 4", "drop"},
+		{runstate, "Saga.Bar", "if 2 init value", "state.awaitAll(ctx, ctx, all)"},
 	}},
 	{what: "a commit trusts an answer of any age", in: interceptors, tests: "TestVerify_LateAnswer_IsAskedAgain", edits: []edit{{runstate, "State.verify", "assign", "$.Add(time.Hour)"}}},
 	{what: "a commit does not wait for sagas inside it that begin to be undone while it verifies", in: interceptors, tests: innerUndone, edits: []edit{{runstate, "Scope.verifyLast", "|| 2", "true"}}},
@@ -58,7 +58,7 @@ var productMutants = []mutant{
 		{currentrun, "Release", "if cond", "$ && false"},
 	}},
 	{what: "a Lock is taken by a local activity", in: worker, tests: "TestLock_TaskIsLost_HoldsNothing", edits: []edit{
-		{runstate, "Lock.ask", "return value", "workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions($1, workflow.LocalActivityOptions{ ScheduleToCloseTimeout: attemptTimeout }), $2.name, $2.params).Get($1, $3)"},
+		{runstate, "Lock.ask", "return value", "workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions($1, workflow.LocalActivityOptions{ ScheduleToCloseTimeout: attemptTimeout }), $3.name, $3.params).Get($1, $4)"},
 	}},
 	{what: "a release is a local activity", in: worker, tests: "TestLock_ReleasingTaskLost_StepRunsUnderIt", edits: []edit{
 		{runstate, "State.send", "assign 2", "future := workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(e.ctx, workflow.LocalActivityOptions{ScheduleToCloseTimeout: attemptTimeout}), e.name, e.params)"},
