@@ -91,14 +91,6 @@ func (i *Interceptor) Connect(c Connection) {
 // Disconnect ends the use of a connection.
 func (i *Interceptor) Disconnect(c Connection) { i.waker.disconnect(c) }
 
-// Learn asks the database for the ID of the Locker's collection, so that the first step of a workflow carries it already. It takes at
-// most two seconds.
-func (i *Interceptor) Learn(ctx context.Context) {
-	if i.locker != nil {
-		currentrun.LearnCollection(ctx, i.locker)
-	}
-}
-
 func (i *Interceptor) collectionID() string {
 	if i.locker == nil {
 		return ""

@@ -24,10 +24,10 @@ const DefaultJanitorInterval = janitor.DefaultInterval
 
 // JanitorOptions configures the janitor, which every process with the plugin has. The zero value is the default.
 //
-// A janitor asks Temporal about the workflow runs that hold locks, wait for them, or were granted them. It releases the locks of closed runs.
-// It extends the locks of open runs, so that they last across a long timer, a human decision, or a pause of the workflow. If no other process
-// does, it grants a free resource to the first waiter, and wakes it. One janitor works at a time for each namespace and collection; another
-// one takes over when its process dies.
+// A janitor asks Temporal about the workflow runs that hold locks, wait for them, or were granted them. It releases the locks of closed runs, and
+// extends those of open runs, so that they last across a long timer, a human decision, or a pause of the workflow. If no other process does, it
+// grants a free resource to the first waiter. One janitor works at a time for each namespace and collection; another one takes over when its
+// process dies.
 type JanitorOptions struct {
 	// Off turns the janitor of this process off. Another process must have one: a worker, or the command "lockstep janitor". Without a
 	// janitor, a lock of a terminated workflow remains until its HoldTTL ends, and a lock is lost during a timer longer than its HoldTTL.

@@ -176,16 +176,14 @@ func (p *Plugin) register(_ context.Context, o temporal.SimplePluginRunContextBe
 	return known.(*registrations).check(o.Registry, p.rules)
 }
 
-// StartWorker starts the worker, and the janitor if the client has the plugin. If the database does not answer, as during an election, it waits
-// for 30 seconds and logs that, and then returns an error. The SDK asks the server about the worker's namespace at that time.
-// If that is not permitted, the error is a *[NamespaceError].
+// StartWorker starts the worker, and the janitor if the client has the plugin. It waits for 30 seconds until the database answers, and then
+// returns an error. If the SDK may not ask the server about the worker's namespace, the error is a *[NamespaceError].
 func (p *Plugin) StartWorker(
 	ctx context.Context, o sdkworker.PluginStartWorkerOptions, next func(context.Context, sdkworker.PluginStartWorkerOptions) error,
 ) error {
 	if err := p.awaitDatabase(ctx, o.WorkerInstanceKey); err != nil {
 		return err
 	}
-	p.interceptor.Learn(ctx)
 	err := p.SimplePlugin.StartWorker(ctx, o, next)
 	var denied *serviceerror.PermissionDenied
 	if errors.As(err, &denied) {
@@ -198,10 +196,13 @@ func (p *Plugin) StartWorker(
 }
 
 // awaitDatabase returns an error if no database answers. An answer that refuses is logged here and returned by each step. A worker that
-// runs no activities, except local ones, which have no locks, needs no database.
+// runs no activities, except local ones, which have no locks, needs no database: it only learns the collection's ID, for its guards.
 func (p *Plugin) awaitDatabase(ctx context.Context, worker string) error {
-	known, configured := p.registrations.Load(worker)
-	if p.locker == nil || configured && known.(*registrations).options.LocalActivityWorkerOnly {
+	if p.locker == nil {
+		return nil
+	}
+	if known, configured := p.registrations.Load(worker); configured && known.(*registrations).options.LocalActivityWorkerOnly {
+		currentrun.LearnCollection(ctx, p.locker)
 		return nil
 	}
 	logger := p.janitors.log()

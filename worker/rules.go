@@ -34,15 +34,15 @@ type Rule struct {
 //	})
 //
 // The activity worker calls the function before each attempt. Workflow code does not change, and nothing is written to the history. T is the
-// type of the activity's first argument, or any. A worker whose activity takes another type does not start. If a dynamic activity serves the type, the
-// argument is decoded to T, and a misspelled activity name is not noticed.
+// type of the activity's first argument, or any. A worker whose activity takes another type does not start. If a dynamic activity serves the
+// type, the argument is decoded to T, and a misspelled activity name is not noticed.
 //
 // The locks have ScopeStep. Locks that the workflow holds by a saga or workflows.Lock do not block the step. A rule adds to a guard of the
 // same step: a resource that both name is taken in the stronger mode, for the guard's scope. workflows.Unguarded does not remove a rule.
 //
-// The step waits and holds as the owner of its workflow, see workflows.WithOwner. A compensation is never the victim of a deadlock, and
-// workflows.RunSaga begins again if another step is. The error of that step is the SDK's own: read it with workflows.LockError. A saga that
-// fails does not wait for steps that only a rule locks, and a saga that commits does not verify their locks.
+// The step waits and holds as the owner of its workflow. A compensation is never the victim of a deadlock, and workflows.RunSaga begins again if
+// another step is. The error of that step is the SDK's own: read it with workflows.LockError. A saga that fails does not wait for steps that only
+// a rule locks, and a saga that commits does not verify their locks.
 //
 // Unlike with a guard, the workflow does not wait for busy locks: the attempt fails with a retryable lockstep.Busy, and the activity keeps its
 // position in the queue. Temporal starts the next attempt after at most 20 s, sooner near the head of the queue, and in time for

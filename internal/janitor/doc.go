@@ -13,14 +13,12 @@
 //
 // The janitor also watches the queues in which open runs wait, so that their heads are granted the lock and woken.
 //
-// The heir of a run is the workflow's current run, if that is open, belongs to the same chain of runs, and was made by a
-// reset or continues a hand-over. After a continue-as-new it inherits only what the run has handed over; the rest is
-// released. A retry, the next run of a cron schedule and a restarted workflow are not heirs: they take over the holds that
-// they need, if these still exist.
+// The heir of a run is the workflow's current run, if that is open, belongs to the same chain of runs, and was made by a reset or continues a
+// hand-over. After a continue-as-new it inherits only what the run has handed over; the rest is released. A retry, the next run of a cron schedule
+// and a restarted workflow are not heirs: they take over the holds that they need, if these still exist.
 //
-// The answer about an open run lists its pending activities. If no workflow task is outstanding, a step of scope step has
-// ended if neither the step nor a wait is among them. The workflow's own lock ID does not tell its steps apart: its waits
-// are withdrawn if no wait and no step is pending that could belong to them.
+// The answer about an open run lists its pending activities. If no workflow task is outstanding, a step of scope step has ended if neither the
+// step nor a wait is among them. The workflow's own lock ID does not tell its steps apart: its waits are withdrawn if none is pending.
 //
 // All changes name the run that was listed. If another run has taken over since, nothing changes. A part whose lease is
 // still valid drains before another party gets the lock.

@@ -89,7 +89,7 @@ func (l *Lock) take(ctx workflow.Context) error {
 			return wire.NewWaitEnded(true)
 		case temporal.IsCanceledError(err):
 			return wire.NewWaitCanceled(true)
-		case err == nil && !l.covers(&result):
+		case err == nil && len(result.Leases) != len(t.guard.Resources): // a worker that freed a lock knows only that one, or none
 			continue
 		}
 		t.noteLoss(err)
@@ -110,12 +110,6 @@ func (l *Lock) ask(ctx workflow.Context, result *wire.AcquireResult) error {
 		o.total = time.Duration(t.guard.MaxWait) + waitSlack
 	}
 	return t.scope.state.await(ctx, ctx, o, result, t.mustStop)
-}
-
-// covers reports whether a result has a lease for each lock. That of a worker that freed a lock has only the one that was granted, or none if the
-// request must be repeated.
-func (l *Lock) covers(result *wire.AcquireResult) bool {
-	return len(result.Leases) == len(l.step.guard.Resources)
 }
 
 func (l *Lock) params(ctx workflow.Context) wire.AcquireParams {

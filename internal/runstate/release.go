@@ -97,15 +97,14 @@ func (s *State) sendEndings() {
 		})
 		s.endings = append(s.endings, s.takeReleasable()...)
 		for _, e := range slices.Clone(s.endings) {
-			if !e.sent {
-				_ = workflow.Await(ctx, func() bool { return s.ended || s.admits(ctx, e.size) })
+			if e.sent {
+				continue
 			}
+			_ = workflow.Await(ctx, func() bool { return s.ended || s.admits(ctx, e.size) })
 			if s.ended {
 				return
 			}
-			if !e.sent {
-				s.send(e)
-			}
+			s.send(e)
 		}
 		s.sending = false
 		if slices.ContainsFunc(s.due, s.isReleasable) || slices.ContainsFunc(s.endings, func(e *ending) bool { return !e.sent }) {

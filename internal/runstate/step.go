@@ -69,7 +69,9 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 	if InScope(ctx) {
 		scope = a.scope
 	}
-	locks.Try = locks.Try || triesOnce(ctx)
+	if policy := workflow.GetActivityOptions(ctx).RetryPolicy; policy != nil && slices.Contains(policy.NonRetryableErrorTypes, wire.FailureBusy) {
+		locks.Try = true // a busy attempt must not be repeated
+	}
 	if a.compensating { // it must run, however long that takes
 		locks.Try, locks.MaxWait = false, 0
 	}
@@ -106,12 +108,6 @@ func (c stepContext) check(activityType string) error {
 		return wire.NewEnded("lockstep: the saga is committed or undone, and starts no further step", true)
 	}
 	return c.locks.Check()
-}
-
-// triesOnce reports whether the step's retry policy excludes retries of a step that finds its lock busy.
-func triesOnce(ctx workflow.Context) bool {
-	policy := workflow.GetActivityOptions(ctx).RetryPolicy
-	return policy != nil && slices.Contains(policy.NonRetryableErrorTypes, wire.FailureBusy)
 }
 
 // newStep makes the step and its guard, for its first scheduling.
