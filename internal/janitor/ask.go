@@ -136,7 +136,7 @@ func (j *Janitor) askTemporal(ctx context.Context, workflowID, run string) (answ
 func (j *Janitor) inherits(ctx context.Context, run *commonpb.WorkflowExecution, began time.Time) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	found, err := j.Temporal.GetWorkflowExecutionHistory(ctx, &workflowservice.GetWorkflowExecutionHistoryRequest{
+	found, err := (*j.temporal.Load()).GetWorkflowExecutionHistory(ctx, &workflowservice.GetWorkflowExecutionHistoryRequest{
 		Namespace: j.Namespace, Execution: run, MaximumPageSize: 1,
 	})
 	events := found.GetHistory().GetEvents()
@@ -190,7 +190,7 @@ func isOpen(run *workflowservice.DescribeWorkflowExecutionResponse) bool {
 func (j *Janitor) describe(ctx context.Context, workflowID, run string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	found, err := currentrun.Describe(ctx, j.Temporal, j.Namespace, workflowID, run)
+	found, err := currentrun.Describe(ctx, *j.temporal.Load(), j.Namespace, workflowID, run)
 	var (
 		missing *serviceerror.NotFound
 		invalid *serviceerror.InvalidArgument

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync/atomic"
 	"time"
 
 	"go.temporal.io/sdk/log"
@@ -78,6 +79,8 @@ func CheckPace(prefix string, interval time.Duration, questions int) error {
 // Janitor does rounds in one process. Make it with [New].
 type Janitor struct {
 	Options
+	// temporal is Options.Temporal, or what has replaced it.
+	temporal atomic.Pointer[Service]
 	// ask is askTemporal, except in tests.
 	ask  func(ctx context.Context, workflowID, run string) (answer, error)
 	pace *rate.Limiter
@@ -98,8 +101,12 @@ func New(o Options) *Janitor {
 		Options: o, pace: rate.NewLimiter(rate.Limit(o.RequestsPerSecond), 1), lockID: "%janitor/" + rand.Text(), damaged: map[string]time.Time{},
 	}
 	j.ask = j.askTemporal
+	j.UseTemporal(o.Temporal)
 	return j
 }
+
+// UseTemporal replaces the connection to Temporal.
+func (j *Janitor) UseTemporal(service Service) { j.temporal.Store(&service) }
 
 // LockName returns the resource that the janitor of a namespace locks while it works.
 func LockName(namespaceID string) string { return "lockstep.janitor/" + namespaceID }
