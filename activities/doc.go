@@ -1,5 +1,5 @@
-// Package activities gives the code of an activity access to the locks under which it runs. [Fence] and [Leases] are all of it: workflows
-// ask for locks with package workflows, and package worker installs Lockstep's own activities.
+// Package activities gives the code of an activity access to the locks under which it runs, by [Fence] and [Leases]. It also contains
+// Lockstep's own activities, which package worker registers. Go workflows do not call these: they ask for locks with package workflows.
 //
 // A fence is a number that grows with every grant of a resource. A store that remembers the highest fence it has seen, and refuses lower
 // ones, is safe from a step that has lost its lock:

@@ -1,6 +1,7 @@
 package interceptors
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,10 +38,8 @@ type activityInbound struct {
 	*Interceptor
 }
 
-// ExecuteActivity runs the step under the locks that its header and a rule ask for. The outcomes are:
-//  1. Neither asks for locks, or another interceptor of Lockstep has acquired them: the step runs as it is.
-//  2. The locks cannot be acquired: the step does not run, and the attempt fails; see enterFailure and enterRule.
-//  3. The step runs under its locks, and leaves them however it ends.
+// ExecuteActivity runs the step under the locks that its header and a rule ask for, and leaves them however it ends. If the locks cannot be
+// acquired, the step does not run, and the attempt fails; see enterFailure and enterRule.
 func (a *activityInbound) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
 	result, err := a.execute(ctx, in)
 	note(ctx, err)
@@ -112,30 +111,20 @@ func (a *activityInbound) enter(
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	if guard != nil {
-		if err := a.checkCollection(ctx, guard); err != nil {
-			return nil, err
-		}
-	}
-	run, err := a.currentRun(ctx)
-	if err != nil {
+	if err := a.checkCollection(ctx, guard); err != nil {
 		return nil, err
 	}
-	if guard != nil {
-		if leases, err = a.enterGuard(ctx, run, *guard); err != nil {
-			return nil, err
-		}
+	run, err := a.currentRun(ctx)
+	if err == nil && guard != nil {
+		leases, err = a.enterGuard(ctx, run, *guard)
 	}
-	if len(byRule) > 0 {
+	if err == nil && len(byRule) > 0 {
 		var more []lockcore.Lease
 		more, err = a.enterRule(ctx, run, guard, byRule, leases)
 		leases = append(leases, more...)
 	}
-	if err == nil && guard != nil { // again: taking the locks may have shown that this is another collection
-		err = a.checkCollection(ctx, guard)
-	}
-	if err == nil {
-		err = checkNotAbandoned(ctx, began)
+	if err == nil { // again: taking the locks may have shown that this is another collection
+		err = cmp.Or(a.checkCollection(ctx, guard), checkNotAbandoned(ctx, began))
 	}
 	if err != nil && len(leases) > 0 {
 		session := a.locker.NewStepSession(ctx, leases, 0)
@@ -147,6 +136,9 @@ func (a *activityInbound) enter(
 // checkCollection refuses a step whose workflow's worker keeps its locks in another collection. If that one was replaced, what the step
 // held there is lost. A step that takes lost locks again takes them in this one.
 func (a *activityInbound) checkCollection(ctx context.Context, guard *wire.Guard) error {
+	if guard == nil {
+		return nil
+	}
 	replaced, err := currentrun.CheckCollection(ctx, a.locker, guard.Collection)
 	if replaced && !guard.Reacquires() && len(guard.Resources) > 0 {
 		return currentrun.Replaced("", guard.Resources[0].Name, guard.Collection)
@@ -156,11 +148,11 @@ func (a *activityInbound) checkCollection(ctx context.Context, guard *wire.Guard
 
 func (a *activityInbound) enterGuard(ctx context.Context, run wire.Run, guard wire.Guard) ([]lockcore.Lease, error) {
 	req := guardRequest(ctx, run, guard)
-	enter := currentrun.Enter
+	enter := a.locker.Enter
 	if guard.Try {
-		enter = currentrun.TryEnter
+		enter = a.locker.TryEnter
 	}
-	leases, err := enter(ctx, a.locker, run, req)
+	leases, err := currentrun.Enter(ctx, a.locker, enter, run, req)
 	if err == nil {
 		return leases, nil
 	}
@@ -177,7 +169,7 @@ func (a *activityInbound) enterGuard(ctx context.Context, run wire.Run, guard wi
 // guardRequest returns the request of this attempt.
 func guardRequest(ctx context.Context, run wire.Run, guard wire.Guard) lockcore.StepRequest {
 	info := activity.GetInfo(ctx)
-	req := guard.Request(run, info.Attempt, fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt))
+	req := guard.Request(run, info.Attempt, currentrun.AttemptName(info))
 	req.MaxWait = currentrun.InlineWait(info)
 	if guard.MaxWait > 0 {
 		req.MaxWait = min(req.MaxWait, time.Duration(guard.MaxWait))
@@ -296,8 +288,8 @@ func isOfStep(l lockcore.Lease) bool {
 	return err != nil || step != ""
 }
 
-// leave calls endPart, for at most endTimeout and at most half of the attempt's remaining time, if any: a step that is done must be able to
-// report its result even if the database is slow.
+// leave calls endPart, for at most endTimeout and half of the attempt's remaining time: a step that is done must be able to report its result
+// even if the database is slow.
 func leave(ctx context.Context, endPart func(ctx context.Context) error) {
 	bound := endTimeout
 	if deadline, ok := ctx.Deadline(); ok {
@@ -318,33 +310,24 @@ func (a *activityInbound) enterFailure(ctx context.Context, guard wire.Guard, re
 	if ctx.Err() != nil && wire.LockError(err) == nil {
 		return fmt.Errorf("lockstep: enter %q: %w", guard.Part, ctx.Err())
 	}
-	var deadlock *lockcore.DeadlockError
-	var invalid *lockcore.InvalidError
 	neverRan := partThatNeverRan(ctx, guard, err)
 	switch {
-	case errors.As(err, &invalid):
-		return wire.InvalidFailure(invalid, neverRan)
-	case errors.As(err, &deadlock):
-		return wire.DeadlockFailure(deadlock, neverRan)
+	case errors.Is(err, lockcore.ErrInvalid), errors.Is(err, lockcore.ErrDeadlock), !guard.Try && !guard.Park:
+		return wire.StepFailure(err, neverRan)
 	case guard.Try:
 		return wire.TriedFailure(err, neverRan)
-	case guard.Park:
-		return wire.ParkFailure(err, req, neverRan)
 	default:
-		return wire.Failure(err)
+		return wire.ParkFailure(err, req, neverRan)
 	}
 }
 
 // partThatNeverRan returns the part of the step if it is certain that no attempt of this scheduling has run the step's code; otherwise "".
-// The workflow does not undo such a step.
+// The workflow does not undo such a step. Temporal's count of attempts is not enough: it starts at 1 again if an operator resets the activity or
+// the run. But a step that ran has held all its locks. So no attempt ran if the database shows that the run's last hold of the busy resource
+// ended before the step was scheduled, or if the first one is refused as invalid.
 //
-// Temporal's count of attempts is not enough: it starts at 1 again if an operator resets the activity or the run. But a step that ran has
-// held all its locks. So no attempt ran if the database shows that the run's last hold of the busy resource ended before the step was
-// scheduled. No attempt ran either if the first one is refused as invalid.
-//
-// For a compensation it returns the part that the compensation undoes, which requested the same resources: if the run has not held this
-// one since the workflow began, no worker with the plugin ran that step. In a run created by a reset nothing is certain: the earlier run
-// may have executed the step, and have lost or released what it held.
+// For a compensation it returns the part that it undoes, which requested the same resources, if the run has not held this one since the
+// workflow began. In a run created by a reset nothing is certain: the earlier run may have executed the step, and have lost what it held.
 func partThatNeverRan(ctx context.Context, guard wire.Guard, err error) string {
 	refused, since := errors.Is(err, lockcore.ErrInvalid), notHeldSince(err)
 	if !refused && since.IsZero() {
@@ -352,17 +335,16 @@ func partThatNeverRan(ctx context.Context, guard wire.Guard, err error) string {
 	}
 	info := activity.GetInfo(ctx)
 	wasReset := guard.Run != info.WorkflowExecution.RunID || guard.Inherits
+	isFirst := guard.Undoes == "" && info.Attempt == 1
 	switch {
 	case wasReset:
-		return ""
-	case refused && guard.Undoes == "" && info.Attempt == 1: // a worker of another version may have accepted an earlier attempt
+	case refused && isFirst: // a worker of another version may have accepted an earlier attempt
 		return guard.Part
 	case refused:
-		return ""
+	case isFirst && since.Before(info.ScheduledTime.Add(-wire.ClockDifference)):
+		return guard.Part
 	case guard.Undoes != "" && since.Before(guard.Started.Add(-wire.ClockDifference)):
 		return guard.Undoes
-	case guard.Undoes == "" && info.Attempt == 1 && since.Before(info.ScheduledTime.Add(-wire.ClockDifference)):
-		return guard.Part
 	}
 	return ""
 }
@@ -403,16 +385,20 @@ func mustWithdraw(ctx context.Context, guard wire.Guard, failure error) bool {
 
 // isLast reports whether no other attempt follows, unless the workflow schedules the step again.
 func isLast(ctx context.Context) bool {
-	if hasCanceled(ctx) {
-		return true
+	return hasCanceled(ctx) || noRetry(activity.GetInfo(ctx)) != ""
+}
+
+// noRetry returns why the retry policy allows no attempt after a busy one; "" if it does, or if an old server does not report the policy.
+func noRetry(info activity.Info) string {
+	switch policy := info.RetryPolicy; {
+	case policy == nil:
+		return ""
+	case policy.MaximumAttempts > 0 && info.Attempt >= policy.MaximumAttempts:
+		return fmt.Sprintf("its retry policy has MaximumAttempts: %d", policy.MaximumAttempts)
+	case slices.Contains(policy.NonRetryableErrorTypes, wire.FailureBusy):
+		return fmt.Sprintf("its retry policy has %s among its NonRetryableErrorTypes", wire.FailureBusy)
 	}
-	info := activity.GetInfo(ctx)
-	policy := info.RetryPolicy
-	if policy == nil { // an old server does not report it
-		return false
-	}
-	return policy.MaximumAttempts > 0 && info.Attempt >= policy.MaximumAttempts ||
-		slices.Contains(policy.NonRetryableErrorTypes, wire.FailureBusy)
+	return ""
 }
 
 func hasCanceled(ctx context.Context) bool { return temporal.IsCanceledError(context.Cause(ctx)) }

@@ -166,7 +166,7 @@ func TestStep_LocksNotAcquired_DoesNotRun(t *testing.T) {
 			require.Empty(t, l.kept())
 			if tc.failureType == wire.FailureBusy {
 				require.Equal(t, temporal.ApplicationErrorCategoryBenign, app.Category())
-				require.InDelta(t, 150, app.NextRetryDelay().Milliseconds(), 38)
+				require.InDelta(t, 150, app.NextRetryDelay().Milliseconds(), 51)
 			}
 		})
 	}

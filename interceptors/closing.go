@@ -7,11 +7,9 @@ import (
 	"sync"
 	"time"
 
-	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/serviceerror"
-	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/log"
 
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
@@ -28,9 +26,8 @@ const (
 	mostClosing = 2000
 )
 
-// closer releases the locks of a run after Temporal has recorded that the run has closed. The server refuses the workflow task that closes
-// a run if a signal has arrived; then the workflow code runs again and needs its locks. If this process ends or the database does not
-// answer, the janitor releases the locks.
+// closer releases the locks of a run after Temporal has recorded that the run has closed: the server refuses the workflow task that closes a run
+// if a signal has arrived, and then the workflow code runs again and needs its locks. If this process dies, the janitor releases the locks.
 type closer struct {
 	locker locker
 	waker  *waker
@@ -87,8 +84,7 @@ func (c *closer) connected() {
 // IsTest reports whether this process runs activities in the SDK's test environment.
 func (c *closer) IsTest() bool { return c.waker.isTest() }
 
-// await waits until a run has closed, and carries out its Closing. The connections may lead to different clusters that have a namespace of
-// the same name; one of these clusters knows the run.
+// await waits until a run has closed, and carries out its Closing. The connections may lead to several clusters, of which one knows the run.
 func (c *closer) await(connections []Connection, run string) {
 	defer c.forget(run)
 	for _, to := range connections {
@@ -139,24 +135,12 @@ func handsOver(last *historypb.HistoryEvent, run string) bool {
 
 // closeOf waits until a run has closed, and returns its last event; nil if it is still open.
 func (c *closer) closeOf(ctx context.Context, to Connection, run string) (*historypb.HistoryEvent, error) {
-	of := c.latest(run)
-	in := &workflowservice.GetWorkflowExecutionHistoryRequest{
-		Namespace: of.Namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: of.WorkflowID, RunId: run},
-		WaitNewEvent: true, HistoryEventFilterType: enumspb.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT, SkipArchival: true,
+	filter := enumspb.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
+	last := to.Client.GetWorkflowHistory(ctx, c.latest(run).WorkflowID, run, true, filter)
+	if !last.HasNext() {
+		return nil, nil //nolint:nilnil // it is open
 	}
-	for ctx.Err() == nil {
-		answer, err := to.Client.WorkflowService().GetWorkflowExecutionHistory(ctx, in)
-		if err != nil {
-			return nil, err
-		}
-		if events := answer.GetHistory().GetEvents(); len(events) > 0 {
-			return events[len(events)-1], nil
-		}
-		if in.NextPageToken = answer.GetNextPageToken(); len(in.NextPageToken) == 0 {
-			return nil, nil //nolint:nilnil // it is open
-		}
-	}
-	return nil, nil //nolint:nilnil // it is open
+	return last.Next()
 }
 
 // latest returns the latest Closing of a run, which replaces earlier ones.
@@ -193,7 +177,7 @@ func (c *closer) end(ctx context.Context, to Connection, of runstate.Closing, la
 				return true, nil
 			}
 			latest, err := currentrun.Describe(ctx, to.Client.WorkflowService(), to.Namespace, run.WorkflowID, "")
-			current := latest.GetExecution().GetRunId()
+			current := latest.GetWorkflowExecutionInfo().GetExecution().GetRunId()
 			return err == nil && (current == run.RunID || current == next), err
 		}))
 	}

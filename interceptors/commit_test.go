@@ -119,7 +119,7 @@ func TestCommit_AsksOnlyAboutOldLocks(t *testing.T) {
 		}), 1},
 	} {
 		r := &releases{}
-		r.Locker = &doors{releases: r}
+		r.activitySteps = &doors{releases: r}
 		err := runWorkflow(t, workflowEnv(t, with(&fakeLocker{})), r, tc.fn)
 		var next *workflow.ContinueAsNewError
 		if !errors.As(err, &next) {
@@ -140,7 +140,7 @@ func TestHandOver_LocksChangeWhileItAsks_CountsThoseThatAreLeft(t *testing.T) {
 			return nil
 		}}))
 		r := &releases{}
-		r.Locker = &doors{releases: r}
+		r.activitySteps = &doors{releases: r}
 		register(env, r, func(ctx workflow.Context) error {
 			if _, err := workflows.Lock(ctx, workflows.Locks{Resources: resources(lockcore.Exclusive("b"))}); err != nil {
 				return err

@@ -11,10 +11,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
-// First returns an interceptor for the beginning of a list of interceptors. It returns the failures of Lockstep to Temporal as they are,
-// even if another interceptor of the list has wrapped them. The server reads the type of a failure and the delay before the next attempt
-// from the failure itself and not from its causes, and so does the workflow: with a failure that is wrapped, a busy step would not wait
-// without an attempt, but use up its attempts. Everything else passes unchanged.
+// First returns an interceptor for the beginning of a list of interceptors. It returns the failures of Lockstep to Temporal as they are, even if
+// another interceptor of the list has wrapped them: the server and the workflow read the type of a failure and the delay before the next attempt
+// from the failure itself and not from its causes. Everything else passes unchanged.
 func First() interceptor.Interceptor { return theFirst }
 
 type first struct{ interceptor.InterceptorBase }

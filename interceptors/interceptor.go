@@ -91,14 +91,6 @@ func (i *Interceptor) Connect(c Connection) {
 // Disconnect ends the use of a connection.
 func (i *Interceptor) Disconnect(c Connection) { i.waker.disconnect(c) }
 
-// Learn asks the database for the ID of the Locker's collection, so that the first step of a workflow carries it already. It takes at
-// most two seconds.
-func (i *Interceptor) Learn(ctx context.Context) {
-	if i.locker != nil {
-		currentrun.LearnCollection(ctx, i.locker)
-	}
-}
-
 func (i *Interceptor) collectionID() string {
 	if i.locker == nil {
 		return ""
@@ -106,9 +98,8 @@ func (i *Interceptor) collectionID() string {
 	return i.locker.KnownCollectionID()
 }
 
-// Flush blocks until the steps that have returned have left their locks, the locks of the workflow runs that have returned are released,
-// and the workflows that got these locks are woken, or until ctx ends. Call it after a worker has stopped, and before the Locker is
-// closed.
+// Flush blocks until the steps that have returned have left their locks, the locks of the runs that have returned are released, and the workflows
+// that got these locks are woken, or until ctx ends. Call it after a worker has stopped, and before the Locker is closed.
 func (i *Interceptor) Flush(ctx context.Context) {
 	if i.locker == nil {
 		return
@@ -124,7 +115,10 @@ func (i *Interceptor) InterceptWorkflow(_ workflow.Context, next interceptor.Wor
 	if i.closer != nil {
 		closes = i.closer
 	}
-	return newWorkflowInbound(next, runstate.NewState(i.collectionID, closes, i.options.TaskQueue, i.options.DataConverter), &i.unlocked)
+	return &workflowInbound{
+		WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, unlocked: &i.unlocked,
+		state: runstate.NewState(i.collectionID, closes, i.options.TaskQueue, i.options.DataConverter),
+	}
 }
 
 // InterceptActivity returns the activity side, one for each attempt.
@@ -135,12 +129,9 @@ func (i *Interceptor) InterceptActivity(_ context.Context, next interceptor.Acti
 // locker is the part of a *lockcore.Steps that the interceptor needs.
 type locker interface {
 	currentrun.Locker
-	currentrun.Releaser
-	currentrun.CollectionIdentifier
 	NewStepSession(ctx context.Context, leases []lockcore.Lease, left time.Duration) session
 	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
 	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
-	Release(ctx context.Context, r lockcore.Release) error
 }
 
 // session is the part of a *lockcore.Session that the interceptor needs.

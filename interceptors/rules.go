@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/sdk/interceptor"
 
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/engine/pace"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -36,17 +37,17 @@ func (a *activityInbound) resourcesByRule(ctx context.Context, args []any) ([]lo
 	if err != nil && !errors.Is(err, lockcore.ErrInvalid) {
 		return nil, err
 	}
-	if err == nil && len(resources) > 0 && !info.IsWorkflowActivity() {
-		err = &lockcore.InvalidError{
-			Field: "worker.Options.Rules", Value: fmt.Sprintf("the activity %q without a workflow", wire.Cut(info.ActivityType.Name, 128)),
-			Bound: "activities of workflows, in whose name they lock: take the locks in the activity, by lockcore.Locker.Acquire",
-		}
+	var kind, bound string
+	switch {
+	case err != nil || len(resources) == 0:
+	case !info.IsWorkflowActivity():
+		kind, bound = "activity without a workflow", "activities of workflows, in whose name they lock: take the locks in the activity, by lockcore.Locker.Acquire"
+	case info.IsLocalActivity:
+		kind, bound = "local activity", "an ordinary activity, by workflow.ExecuteActivity: a rule cannot guard a local one"
 	}
-	if err == nil && len(resources) > 0 && info.IsLocalActivity {
-		err = &lockcore.InvalidError{
-			Field: "worker.Options.Rules", Value: fmt.Sprintf("the local activity %q", wire.Cut(info.ActivityType.Name, 128)),
-			Bound: "an ordinary activity, by workflow.ExecuteActivity: a rule cannot guard a local one",
-		}
+	if kind != "" {
+		value := fmt.Sprintf("the %s %q", kind, wire.Cut(info.ActivityType.Name, 128))
+		err = &lockcore.InvalidError{Field: "worker.Options.Rules", Value: value, Bound: bound}
 	}
 	return wire.Merge(nil, resources...), wire.Failure(err)
 }
@@ -74,12 +75,14 @@ const rulePrefix = "rule/"
 // isRules reports whether a wake-up is for a request of a rule.
 func isRules(u lockcore.Wakeup) bool { return strings.HasPrefix(u.Part, u.Run+"/"+rulePrefix) }
 
-// enterRule takes the locks of a rule, under a lock ID of the step's own, so that the locks of its workflow do not block it. A busy attempt
-// fails with a retryable failure. The step waits and holds as the owner of its guard, or of the workflow code that scheduled it, so that a
-// deadlock through the rule is found.
+// enterRule takes the locks of a rule, under a lock ID of the step's own, so that the locks of its workflow do not block it. The step waits and
+// holds as the owner of its guard, or of the workflow code that scheduled it, so that a deadlock through the rule is found.
 func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wire.Guard, resources []lockcore.Resource, held []lockcore.Lease) ([]lockcore.Lease, error) {
 	info := activity.GetInfo(ctx)
-	facts, err := ruleFacts(ctx, guard)
+	facts, err := wire.DecodeRuleFacts(interceptor.Header(ctx)[wire.RuleFactsKey])
+	if guard != nil {
+		facts, err = guard.RuleFacts(), nil
+	}
 	if err != nil {
 		return nil, wire.Failure(err)
 	}
@@ -87,7 +90,7 @@ func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wi
 		Caller:    lockcore.Caller{LockID: run.StepLockID(wire.RuleStep(info.ActivityID, info.ActivityType.Name, info.ScheduledTime)), Within: run.LockID(), Run: run.RunID, Part: run.Part(rulePrefix + info.ActivityType.Name), Order: lockcore.Order{Schedule: 1, Attempt: uint32(max(info.Attempt, 0))}},
 		Resources: resources,
 		Owner:     facts.Owner.Of(run), NeverVictim: facts.NeverVictim, Started: info.ScheduledTime, MaxWait: currentrun.InlineWait(info),
-		Comment: wire.Cut(fmt.Sprintf("rule of %s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt), 1024),
+		Comment: wire.Cut("rule of "+currentrun.AttemptName(info), 1024),
 	}
 	for _, lease := range held { // which nothing renews during the entry
 		req.MaxWait = min(req.MaxWait, max(lease.Left/2, time.Millisecond))
@@ -98,7 +101,7 @@ func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wi
 	if !facts.NeverVictim { // the saga's bar refuses its late steps, and must not refuse its compensations: a rule's orders are not the workflow's
 		req.Saga = facts.Saga
 	}
-	leases, err := currentrun.Enter(ctx, a.locker, run, req)
+	leases, err := currentrun.Enter(ctx, a.locker, a.locker.Enter, run, req)
 	if err == nil {
 		return leases, nil
 	}
@@ -111,18 +114,10 @@ func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wi
 	case ctx.Err() != nil && wire.LockError(err) == nil:
 		return nil, fmt.Errorf("lockstep: enter by the rule of %q: %w", info.ActivityType.Name, ctx.Err())
 	case errors.As(err, &busy):
-		return nil, wire.WaitingFailure(busy, retryDelay(busy, info, rand.Float64())) //nolint:gosec // spreads retries, guards nothing
+		return nil, wire.WaitingFailure(busy, retryDelay(busy, info, rand.N[time.Duration]))
 	default:
 		return nil, wire.Failure(wire.RewriteField(err, fmt.Sprintf("what the rule of %q returns: ", info.ActivityType.Name)))
 	}
-}
-
-// ruleFacts returns what the workflow says about a step that a rule locks: in its guard, or in a header of its own.
-func ruleFacts(ctx context.Context, guard *wire.Guard) (wire.RuleFacts, error) {
-	if guard != nil {
-		return guard.RuleFacts(), nil
-	}
-	return wire.DecodeRuleFacts(interceptor.Header(ctx)[wire.RuleFactsKey])
 }
 
 // warnCannotWait logs a warning, once for each activity type, if err is that of a busy attempt and the step cannot wait for its locks.
@@ -141,39 +136,26 @@ func (a *activityInbound) warnCannotWait(ctx context.Context, err error) {
 
 // cannotWait returns why a busy attempt of a step with a rule is not retried until it gets its locks; "" if it is retried.
 func cannotWait(info activity.Info) string {
-	policy := info.RetryPolicy
-	switch {
-	case policy != nil && policy.MaximumAttempts > 0 && info.Attempt >= policy.MaximumAttempts:
-		return fmt.Sprintf("its retry policy has MaximumAttempts: %d", policy.MaximumAttempts)
-	case policy != nil && slices.Contains(policy.NonRetryableErrorTypes, wire.FailureBusy):
-		return fmt.Sprintf("its retry policy has %s among its NonRetryableErrorTypes", wire.FailureBusy)
-	case info.ScheduleToCloseTimeout > 0 && info.ScheduleToCloseTimeout < longestPause:
-		return fmt.Sprintf("its ScheduleToCloseTimeout is %v, and the pause between two attempts can be %v", info.ScheduleToCloseTimeout, longestPause)
+	why := noRetry(info)
+	if why == "" && info.ScheduleToCloseTimeout > 0 && info.ScheduleToCloseTimeout < longestPause {
+		why = fmt.Sprintf("its ScheduleToCloseTimeout is %v, and the pause between two attempts can be %v", info.ScheduleToCloseTimeout, longestPause)
 	}
-	return ""
+	return why
 }
 
 const (
 	// firstPause and longestStep bound the pause of the head of a queue, which doubles with each attempt. Every other waiter multiplies
 	// it by its position. longestPause is shorter than the time for which a claim is valid.
-	firstPause   = 50 * time.Millisecond
+	firstPause   = 100 * time.Millisecond
 	longestStep  = 5 * time.Second
 	longestPause = 20 * time.Second
 )
 
-// retryDelay returns the delay before a busy attempt is retried. It is shorter near the head of the queue, and jittered by chance, from 0 to
-// 1. It always ends before the activity's timeout: the server fails an activity at once if its next attempt would come later.
-func retryDelay(busy *lockcore.BusyError, info activity.Info, chance float64) time.Duration {
-	position := max(busy.Position, 1)
-	if busy.Full {
-		position = max(busy.Waiting, 1)
-	}
-	step := min(firstPause<<min(max(info.Attempt, 1), 16), longestStep)
-	pause := longestPause
-	if position < int(longestPause/step) {
-		pause = time.Duration(position) * step
-	}
-	pause = pause*3/4 + time.Duration(chance*float64(pause)/4)
+// retryDelay returns the delay before a busy attempt is retried. It is shorter near the head of the queue, and jittered. It always ends
+// before the activity's timeout: the server fails an activity at once if its next attempt would come later.
+func retryDelay(busy *lockcore.BusyError, info activity.Info, random func(time.Duration) time.Duration) time.Duration {
+	step := pace.Backoff(firstPause, longestStep, int(info.Attempt))
+	pause := pace.Jitter(min(longestPause, wire.Rank(busy)*step), random)
 	if info.ScheduleToCloseTimeout > 0 {
 		left := info.ScheduleToCloseTimeout - info.StartedTime.Sub(info.ScheduledTime)
 		pause = max(time.Millisecond, min(pause, left/2))

@@ -23,19 +23,23 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
+func half(most time.Duration) time.Duration { return most / 2 }
+
+func all(most time.Duration) time.Duration { return most - 1 }
+
 func TestRetryDelay_Position_GrowsFromTheHead(t *testing.T) {
 	t.Parallel()
 	for attempt := int32(1); attempt < 20; attempt++ {
 		before := time.Duration(0)
 		for position := 1; position < 100; position++ {
-			pause := retryDelay(&lockcore.BusyError{Position: position}, activity.Info{Attempt: attempt}, 0.5)
+			pause := retryDelay(&lockcore.BusyError{Position: position}, activity.Info{Attempt: attempt}, half)
 			require.Positive(t, pause)
 			require.LessOrEqual(t, pause, longestPause)
 			require.GreaterOrEqual(t, pause, before)
 			before = pause
 		}
 	}
-	full := retryDelay(&lockcore.BusyError{Full: true, Waiting: 2000}, activity.Info{Attempt: 1}, 1)
+	full := retryDelay(&lockcore.BusyError{Full: true, Waiting: 2000}, activity.Info{Attempt: 1}, all)
 	require.Equal(t, longestPause, full)
 }
 
@@ -45,7 +49,7 @@ func TestRetryDelay_ActivityTimeout_IsNotExceeded(t *testing.T) {
 	began := time.Now()
 	for _, ran := range []time.Duration{0, time.Second, 9 * time.Second, 10*time.Second - 1} {
 		info := activity.Info{Attempt: 30, ScheduleToCloseTimeout: 10 * time.Second, ScheduledTime: began, StartedTime: began.Add(ran)}
-		pause := retryDelay(&lockcore.BusyError{Position: 50}, info, 1)
+		pause := retryDelay(&lockcore.BusyError{Position: 50}, info, all)
 		require.LessOrEqual(t, pause, max(time.Millisecond, 10*time.Second-ran))
 	}
 }

@@ -176,7 +176,7 @@ func lockOnce(t *testing.T, d *doors, l workflows.Locks) error {
 	d.releases = &releases{}
 	l.Resources = []lockcore.Resource{account}
 	var taken error
-	d.Locker = d
+	d.activitySteps = d
 	own := &fakeLocker{}
 	err := runWorkflow(t, workflowEnv(t, with(own)), d.releases, func(ctx workflow.Context) error {
 		hold, err := workflows.Lock(ctx, l)
@@ -236,7 +236,7 @@ func TestLock_ReleasedTwiceAtOnce_BothLearnTheOutcome(t *testing.T) {
 	t.Parallel()
 	env := workflowEnv(t, with(&fakeLocker{}))
 	own := &releases{}
-	own.Locker = &doors{releases: own}
+	own.activitySteps = &doors{releases: own}
 	var errs []error
 	register(env, own, func(ctx workflow.Context) error {
 		hold, err := lockFor(ctx, old)

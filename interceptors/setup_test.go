@@ -117,6 +117,14 @@ func (f *fakeLocker) Release(_ context.Context, r lockcore.Release) error {
 	return nil
 }
 
+func (f *fakeLocker) Verify(context.Context, lockcore.Verify) error {
+	return errors.New("not of the interceptor")
+}
+
+func (f *fakeLocker) Raise(context.Context, lockcore.Raise) error {
+	return errors.New("not of the interceptor")
+}
+
 func (f *fakeLocker) Status(context.Context, lockcore.Filter) iter.Seq2[lockcore.Status, error] {
 	return func(yield func(lockcore.Status, error) bool) {
 		for _, s := range f.held {

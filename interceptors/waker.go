@@ -31,7 +31,7 @@ type Connection struct {
 }
 
 const (
-	// mostSenders bounds the goroutines that send wake-ups, and mostWakeups the wake-ups that wait for one of them.
+	// mostSenders bounds the wake-ups that are sent at the same time, and mostWakeups those that are sent or wait.
 	mostSenders = 8
 	mostWakeups = 4096
 	// repeatClaim is the least interval between two wake-ups for one claim, and repeatHold that for one hold. The document does not
@@ -60,13 +60,16 @@ type waker struct {
 	// listens is set once the Locker reports wake-ups.
 	listens bool
 	// sent has the time of the latest wake-up for a grant, so that a grant which is reported again does not cause another one at once.
-	sent    map[lockcore.Wakeup]time.Time
-	queue   []lockcore.Wakeup
+	sent map[lockcore.Wakeup]time.Time
+	// senders counts the wake-ups that are sent or wait for one of the slots.
 	senders background
+	slots   chan struct{}
 }
 
 func newWaker(l *lockcore.Steps, connected func(Connection)) *waker {
-	return &waker{locker: l, connected: connected, sent: map[lockcore.Wakeup]time.Time{}, connections: map[string]Connection{}}
+	return &waker{
+		locker: l, connected: connected, connections: map[string]Connection{}, sent: map[lockcore.Wakeup]time.Time{}, slots: make(chan struct{}, mostSenders),
+	}
 }
 
 // use adds the connection of the worker that runs an activity in a namespace.
@@ -134,12 +137,12 @@ func (w *waker) disconnect(c Connection) {
 	}
 }
 
-// enqueue queues a wake-up. It does not block. It drops the wake-up if the queue is full, or if one for the same grant was sent recently.
+// enqueue sends a wake-up. It does not block. It drops the wake-up if too many wait, or if one for the same grant was sent recently.
 func (w *waker) enqueue(u lockcore.Wakeup) {
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if now.Sub(w.sent[u]) < repeatAfter(u) || len(w.queue) >= mostWakeups {
+	if now.Sub(w.sent[u]) < repeatAfter(u) || !w.send(u) {
 		return
 	}
 	if len(w.sent) >= mostWakeups {
@@ -150,7 +153,6 @@ func (w *waker) enqueue(u lockcore.Wakeup) {
 		}
 	}
 	w.sent[u] = now
-	w.send(u)
 }
 
 // repeatAfter returns the least interval between two wake-ups for the same grant.
@@ -161,28 +163,18 @@ func repeatAfter(u lockcore.Wakeup) time.Duration {
 	return repeatClaim
 }
 
-// send passes a wake-up to a sender, and starts one if there are not too many. The caller holds the mutex.
-func (w *waker) send(u lockcore.Wakeup) {
-	w.queue = append(w.queue, u)
-	if w.senders.begin(mostSenders) {
-		go w.sendAll()
+// send sends a wake-up in the background, unless too many wait for their turn. The first comes first.
+func (w *waker) send(u lockcore.Wakeup) (sent bool) {
+	if !w.senders.begin(mostWakeups) {
+		return false
 	}
-}
-
-// sendAll sends wake-ups until none is left.
-func (w *waker) sendAll() {
-	for {
-		w.mu.Lock()
-		if len(w.queue) == 0 {
-			w.senders.end()
-			w.mu.Unlock()
-			return
-		}
-		u := w.queue[0]
-		w.queue = w.queue[1:]
-		w.mu.Unlock()
+	go func() {
+		defer w.senders.end()
+		w.slots <- struct{}{}
+		defer func() { <-w.slots }()
 		w.wake(u)
-	}
+	}()
+	return true
 }
 
 // nextAttempt repeats the wake-up for a hold after the server failed. A claim lapses soon if its workflow does not confirm it, but a hold
@@ -191,17 +183,15 @@ func (w *waker) nextAttempt(u lockcore.Wakeup) {
 	time.AfterFunc(repeatClaim, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if time.Since(w.sent[u]) < retryHolds && len(w.queue) < mostWakeups {
+		if time.Since(w.sent[u]) < retryHolds {
 			w.send(u)
 		}
 	})
 }
 
 // wake completes the activity that waits for a grant. A granted hold is its result; otherwise it has none, and the workflow's next request
-// learns the outcome. The outcomes are:
-//  1. The activity is completed, whether an attempt runs or it waits for the next one.
-//  2. There is no such activity, not yet or no longer. Its first attempt, or the workflow's next request, finds the grant.
-//  3. The workflow run is closed. What it was granted is given back, unless an attempt that still runs has taken it.
+// learns the outcome. If there is no such activity, not yet or no longer, its first attempt or the workflow's next request finds the grant. If the
+// run is closed, what it was granted is given back, unless an attempt that still runs has taken it.
 func (w *waker) wake(u lockcore.Wakeup) {
 	run, _, err := wire.ParseLockID(u.LockID)
 	if err != nil || u.Run == "" || isRules(u) { // a request of a rule has attempts of its own
@@ -227,11 +217,15 @@ func (w *waker) wake(u lockcore.Wakeup) {
 		if u.HoldFence > 0 {
 			w.nextAttempt(u)
 		}
-	case u.HoldFence > 0:
-		if c.workflowEnded(ctx, run) {
-			w.release(ctx, c, u)
+	case u.HoldFence > 0 && c.reports(ctx, run.WorkflowID, "", currentrun.HasEnded): // no run is open that could continue with its holds
+		err := w.locker.Release(ctx, lockcore.Release{
+			LockID: u.LockID, Run: u.Run, Resources: []string{u.Resource}, Order: u.Order, Reason: "its workflow had ended when the lock was granted",
+		})
+		if err != nil {
+			c.Logger.Warn("lockstep: a lock that was granted to a workflow which had ended was not released, and remains until the janitor releases it",
+				"resource", u.Resource, "error", err)
 		}
-	case u.Deadlock == "" && c.runClosed(ctx, run):
+	case u.HoldFence == 0 && u.Deadlock == "" && c.reports(ctx, run.WorkflowID, run.RunID, hasClosed): // a run leaves its queues before it ends
 		lease := lockcore.Lease{Resource: u.Resource, LockID: u.LockID, Run: u.Run, Part: u.Part, Order: u.Order}
 		if _, err := w.locker.LeaveQueue(ctx, lease); err != nil {
 			c.Logger.Warn("lockstep: a lock that was granted to a closed workflow was not given back, and is blocked until the grant lapses",
@@ -255,27 +249,10 @@ func resultOf(u lockcore.Wakeup) *commonpb.Payloads {
 	return payloads
 }
 
-// release ends a hold that was granted to a workflow that has ended. Later grants of the run are not affected.
-func (w *waker) release(ctx context.Context, c Connection, u lockcore.Wakeup) {
-	err := w.locker.Release(ctx, lockcore.Release{
-		LockID: u.LockID, Run: u.Run, Resources: []string{u.Resource}, Order: u.Order, Reason: "its workflow had ended when the lock was granted",
-	})
-	if err != nil {
-		c.Logger.Warn("lockstep: a lock that was granted to a workflow which had ended was not released, and remains until the janitor releases it",
-			"resource", u.Resource, "error", err)
-	}
+// reports reports whether Temporal answers that the state of a run, or of the current run, is of a kind.
+func (c Connection) reports(ctx context.Context, workflowID, runID string, kind func(enumspb.WorkflowExecutionStatus) bool) bool {
+	found, err := currentrun.Describe(ctx, c.Client.WorkflowService(), c.Namespace, workflowID, runID)
+	return err == nil && kind(found.GetWorkflowExecutionInfo().GetStatus())
 }
 
-// workflowEnded reports whether no run of the workflow is open that could continue with its holds. A run that was reset is closed too, and
-// one that continued as new may have handed its holds over.
-func (c Connection) workflowEnded(ctx context.Context, run wire.Run) bool {
-	info, err := currentrun.Describe(ctx, c.Client.WorkflowService(), c.Namespace, run.WorkflowID, "")
-	return err == nil && currentrun.HasEnded(info.GetStatus())
-}
-
-// runClosed reports whether a run is known to be closed. A run leaves its queues before it continues as new.
-func (c Connection) runClosed(ctx context.Context, run wire.Run) bool {
-	info, err := currentrun.Describe(ctx, c.Client.WorkflowService(), c.Namespace, run.WorkflowID, run.RunID)
-	status := info.GetStatus()
-	return err == nil && (currentrun.HasEnded(status) || status == enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW)
-}
+func hasClosed(status enumspb.WorkflowExecutionStatus) bool { return !currentrun.IsOpen(status) }

@@ -3,8 +3,8 @@ package interceptors
 import (
 	"fmt"
 	"strings"
+	"sync"
 
-	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/workflow"
 
@@ -20,10 +20,6 @@ type workflowInbound struct {
 	unlocked *unlockedCalls
 }
 
-func newWorkflowInbound(next interceptor.WorkflowInboundInterceptor, state *runstate.State, unlocked *unlockedCalls) *workflowInbound {
-	return &workflowInbound{WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, state: state, unlocked: unlocked}
-}
-
 // Init installs the outbound side.
 func (w *workflowInbound) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
 	return w.Next.Init(&workflowOutbound{
@@ -31,9 +27,8 @@ func (w *workflowInbound) Init(outbound interceptor.WorkflowOutboundInterceptor)
 	})
 }
 
-// ExecuteWorkflow runs the workflow function with the state in its context. When the function has returned, the locks of the run are
-// handed over, or released once the run has closed. That is not done in a deferred function, because deferred functions also run when
-// the workflow is evicted from the cache, and after a panic, after which the run continues and needs its locks.
+// ExecuteWorkflow runs the workflow function with the state in its context. The state ends when the function has returned, and not in a deferred
+// function: these also run when the workflow is evicted from the cache, and after a panic, after which the run continues and needs its locks.
 func (w *workflowInbound) ExecuteWorkflow(ctx workflow.Context, in *interceptor.ExecuteWorkflowInput) (any, error) {
 	if runstate.StateFrom(ctx) != nil { // installed twice: the outer one does it
 		return w.Next.ExecuteWorkflow(ctx, in)
@@ -78,23 +73,19 @@ func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType st
 	ctx = workflow.WithValue(ctx, guardedKey{}, true)
 	switch {
 	case err != nil:
-		return failed(ctx, err)
+		return runstate.Failed(ctx, err)
 	case step == nil:
-		if err := state.WriteRuleFacts(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
-			panic(err) // the owner cannot be encoded as JSON
-		}
+		state.WriteRuleFacts(ctx, interceptor.WorkflowHeader(ctx))
 		return w.Next.ExecuteActivity(ctx, activityType, args...)
 	}
-	args = runstate.Encode(ctx, activityType, args) // a step that has waited is scheduled again with the same arguments
-	guarded := &guardedStep{outbound: w, step: step, activityType: activityType, args: args}
-	return guarded.run(ctx)
+	return step.Run(ctx, w.Next.ExecuteActivity, activityType, args)
 }
 
 // ExecuteLocalActivity refuses a guarded one.
 func (w *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
 	if !wire.IsNeverGuarded(activityType) {
 		if err := runstate.RefuseLocal(ctx, activityType); err != nil {
-			return failed(ctx, err)
+			return runstate.Failed(ctx, err)
 		}
 	}
 	return w.Next.ExecuteLocalActivity(ctx, activityType, args...)
@@ -107,9 +98,7 @@ func (w *workflowOutbound) Go(ctx workflow.Context, name string, f func(ctx work
 
 // ExecuteChildWorkflow writes the owner that the child inherits into its header, if the context has one.
 func (w *workflowOutbound) ExecuteChildWorkflow(ctx workflow.Context, childType string, args ...any) workflow.ChildWorkflowFuture {
-	if err := runstate.WriteOwner(ctx, interceptor.WorkflowHeader(ctx)); err != nil {
-		panic(err) // the owner cannot be encoded as JSON
-	}
+	runstate.WriteOwner(ctx, interceptor.WorkflowHeader(ctx))
 	w.unlocked.check(ctx, "child workflow", childType)
 	return w.Next.ExecuteChildWorkflow(ctx, childType, args...)
 }
@@ -123,101 +112,30 @@ func (w *workflowOutbound) ExecuteNexusOperation(ctx workflow.Context, in interc
 // NewContinueAsNewError lets the next run keep the owner that this one inherited.
 func (w *workflowOutbound) NewContinueAsNewError(ctx workflow.Context, fn any, args ...any) error {
 	if state := runstate.StateFrom(ctx); state != nil {
-		if err := state.Continue(interceptor.WorkflowHeader(ctx)); err != nil {
-			panic(err) // the owner cannot be encoded as JSON
-		}
+		state.Continue(interceptor.WorkflowHeader(ctx))
 	}
 	return w.Next.NewContinueAsNewError(ctx, fn, args...)
 }
 
-// guardedStep schedules a step, and reschedules it after each wait for its locks.
-type guardedStep struct {
-	outbound     *workflowOutbound
-	step         *runstate.Step
-	activityType string
-	args         []any
-	// scheduled is the future of the latest scheduling; nil if the step must be scheduled again.
-	scheduled workflow.Future
-}
+// unlockedCalls logs calls under a guard that a guard cannot lock, once for each type. They are not refused, because one context often
+// serves several calls.
+type unlockedCalls struct{ logged sync.Map }
 
-// run returns a future that becomes ready after the step's outcome was recorded in its state. If a lock was the reason for a failure, the
-// error matches that of lockcore. It is a future of the SDK, because selectors accept no other.
-//
-// A final outcome is passed on by the coroutine that noticed it. If the step must wait for its locks, a coroutine of its own does so,
-// because the other one must not block.
-func (g *guardedStep) run(ctx workflow.Context) workflow.Future {
-	g.scheduled = g.schedule(ctx)
-	if g.scheduled.IsReady() { // it was refused, and not scheduled
-		return g.scheduled
-	}
-	g.step.Scheduled(ctx)
-	outer, settable := workflow.NewFuture(ctx)
-	runstate.StateFrom(ctx).WhenReady(g.scheduled, func(own workflow.Context) {
-		if runstate.IsFinal(g.scheduled.Get(own, nil)) {
-			g.finish(own, ctx, settable)
-			return
-		}
-		workflow.GoNamed(ctx, "lockstep-step", func(own workflow.Context) { g.finish(own, ctx, settable) })
-	})
-	return outer
-}
-
-// schedule writes the guard into the header and schedules the activity. It panics, and so fails the workflow task, if it cannot write the guard:
-// the step must not run without its locks.
-func (g *guardedStep) schedule(ctx workflow.Context) workflow.Future {
-	payload, err := runstate.StateFrom(ctx).EncodeGuard(ctx, *g.step.Guard)
-	if err != nil {
-		panic(err)
-	}
-	header := interceptor.WorkflowHeader(ctx)
-	if header == nil {
-		panic(fmt.Sprintf("lockstep: activity %q has no header to carry its locks: an interceptor dropped it", g.activityType))
-	}
-	header[wire.HeaderKey] = payload
-	return g.outbound.Next.ExecuteActivity(ctx, g.activityType, g.args...)
-}
-
-// finish waits until the step has ended, scheduling it again after each wait for its locks, and settles the future. own is the context of
-// the calling coroutine, ctx that of the step.
-func (g *guardedStep) finish(own, ctx workflow.Context, to workflow.Settable) {
-	if err := g.step.Enter(own, g.attempt); err != nil {
-		to.SetError(err)
+// check logs an error if steps under ctx take locks. what names the kind of the call.
+func (u *unlockedCalls) check(ctx workflow.Context, what, name string) {
+	if !runstate.GuardsSteps(ctx) || workflow.IsReplaying(ctx) {
 		return
 	}
-	passResult(own, ctx, g.scheduled, to)
+	if _, logged := u.logged.LoadOrStore(what+" "+name, true); !logged {
+		workflow.GetLogger(ctx).Error(fmt.Sprintf("lockstep: a guard around a %s locks nothing while that runs: take the locks by workflows.Lock, "+
+			"or call it under workflows.Unguarded", what), "type", name)
+	}
 }
 
-// attempt waits for the latest scheduling, or schedules the step again if that one was parked.
-func (g *guardedStep) attempt(ctx workflow.Context) error {
-	if g.scheduled == nil {
-		g.scheduled = g.schedule(ctx)
+// nexusName returns the name of a Nexus operation, which is its reference or a text.
+func nexusName(in interceptor.ExecuteNexusOperationInput) string {
+	if operation, ok := in.Operation.(interface{ Name() string }); ok {
+		return operation.Name()
 	}
-	err := g.scheduled.Get(ctx, nil)
-	if _, parked := wire.Parked(err); parked {
-		g.scheduled = nil
-	}
-	return err
-}
-
-// passResult settles a future with the result of a step. A future that is chained to another decodes with the workflow's data converter.
-// But the step's data converter may depend on the context of the activity. So the step's future decodes the payload, and the result is
-// encoded again for the workflow. own is the context of the calling coroutine, ctx that of the step.
-func passResult(own, ctx workflow.Context, from workflow.Future, to workflow.Settable) {
-	var raw converter.RawValue
-	if from.Get(own, &raw) != nil || raw.Payload() == nil {
-		to.Chain(from)
-		return
-	}
-	result, err := runstate.EncodeResult(ctx, raw)
-	if err != nil {
-		to.Chain(from)
-		return
-	}
-	to.SetValue(result)
-}
-
-func failed(ctx workflow.Context, err error) workflow.Future {
-	future, settable := workflow.NewFuture(ctx)
-	settable.SetError(err)
-	return future
+	return fmt.Sprint(in.Operation)
 }

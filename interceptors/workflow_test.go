@@ -17,7 +17,8 @@ import (
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/temporal-lockstep/lockstep/internal/lockactivities"
+	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 
@@ -26,9 +27,18 @@ import (
 
 var account = lockcore.Exclusive("account/1")
 
+// activitySteps is the part of a *lockcore.Steps that the activities need.
+type activitySteps interface {
+	currentrun.Locker
+	Renew(ctx context.Context, leases ...lockcore.Lease) ([]lockcore.Lease, error)
+	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
+	Recheck(ctx context.Context, req lockcore.StepRequest) (again time.Duration, err error)
+	WatchFor(resource string)
+}
+
 // releases records the verifications and releases by activities.
 type releases struct {
-	lockactivities.Locker
+	activitySteps
 	mu       sync.Mutex
 	seen     []lockcore.Verify
 	released []lockcore.Release
@@ -87,7 +97,7 @@ func register(env *testsuite.TestWorkflowEnvironment, r *releases, fn func(ctx w
 	env.RegisterActivityWithOptions(func(context.Context) error {
 		return temporal.NewNonRetryableApplicationError("no", "No", nil)
 	}, activity.RegisterOptions{Name: "Refuse"})
-	lockactivities.Register(env, r)
+	activities.Register(env, r)
 	env.RegisterWorkflowWithOptions(func(ctx workflow.Context) error {
 		return fn(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{StartToCloseTimeout: time.Minute}))
 	}, workflow.RegisterOptions{Name: "W"})

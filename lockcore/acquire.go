@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/pace"
 	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
 )
@@ -306,9 +307,9 @@ func (w *waiting) await(wait context.Context, s *Session) (Lease, error) {
 				w.recordBusy(err)
 				refresh.Reset(w.l.refreshEvery())
 			case w.busy != nil && isTransient(err):
-				pause := min(time.Second<<min(failures, 5), 30*time.Second)
-				refresh.Reset(pause + w.l.clock.Jitter(pause/4)) // which spreads the waiters
 				failures++
+				pause := pace.Backoff(time.Second, 30*time.Second, failures)
+				refresh.Reset(pace.Jitter(pause, w.l.clock.Jitter))
 			default:
 				return Lease{}, err
 			}

@@ -19,6 +19,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
+	"github.com/temporal-lockstep/lockstep/internal/engine/pace"
 )
 
 // ErrFenced reports that a later lease has written, or tried to write, to the document.
@@ -130,10 +131,10 @@ func UpdateFenced(ctx context.Context, coll *mongo.Collection, lease Lease, filt
 // fencedAttempts bounds how often a write begins again because other writers changed the document in between.
 const fencedAttempts = 20
 
-// pause waits before a repeated attempt: a random time of up to 2 ms, which doubles with each attempt, and is 250 ms at most.
+// pause waits before a repeated attempt: 1 to 2 ms, which doubles with each attempt, and is 250 ms at most.
 func (w *fencedWrite) pause(ctx context.Context, attempt int) error {
 	real := clock.Real{}
-	if attempt == 0 || clock.Sleep(ctx, real, real.Jitter(min(time.Millisecond<<attempt, 250*time.Millisecond))) {
+	if attempt == 0 || clock.Sleep(ctx, real, pace.Jitter(pace.Backoff(2*time.Millisecond, 250*time.Millisecond, attempt), real.Jitter)) {
 		return nil
 	}
 	return fmt.Errorf("lockstep: nothing was updated under fence %d: the document keeps changing: %w", w.fence, ctx.Err())

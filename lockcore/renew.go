@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
+	"github.com/temporal-lockstep/lockstep/internal/engine/pace"
 	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
@@ -183,7 +184,7 @@ func (l Lease) renewed(from time.Time) Lease {
 func (l *Locker) renewBatch(ctx context.Context, within time.Duration, leases []Lease, indexes []int, apply func(int, renewResult)) (alone []int) {
 	ctx, cancel := l.clock.WithTimeout(ctx, within)
 	defer cancel()
-	for pause := reservedPause; len(indexes) > 0; pause = min(2*pause, 16*reservedPause) {
+	for round := 1; len(indexes) > 0; round++ {
 		renewed, rest := l.extend(ctx, leases, indexes)
 		var again []int
 		for n, i := range indexes {
@@ -196,7 +197,8 @@ func (l *Locker) renewBatch(ctx context.Context, within time.Duration, leases []
 				apply(i, renewResult{renewed[n], nil})
 			}
 		}
-		if indexes = again; len(indexes) > 0 && !clock.Sleep(ctx, l.clock, pause/2+l.clock.Jitter(pause/2)) {
+		pause := pace.Backoff(reservedPause, 16*reservedPause, round)
+		if indexes = again; len(indexes) > 0 && !clock.Sleep(ctx, l.clock, pace.Jitter(pause, l.clock.Jitter)) {
 			return append(alone, indexes...)
 		}
 	}

@@ -5,16 +5,11 @@
 //	w := sdkworker.New(c, "payments", sdkworker.Options{})
 //
 // In these examples, sdkworker is the package worker of Temporal's SDK. The same plugin can be used in sdkworker.Options.Plugins and
-// sdkworker.WorkflowReplayerOptions.Plugins. A plugin that only the worker has connects when the worker runs its first activity, and then
-// releases the locks of the runs that have ended before. Installing it twice has no further effect. Two plugins on one worker that differ in Locker or
-// rules are refused when the worker is made.
+// sdkworker.WorkflowReplayerOptions.Plugins. Installing it twice has no further effect. Two plugins on one worker that differ in Locker or rules
+// are refused when the worker is made.
 //
-// The plugin installs three things:
-//
-//   - an interceptor, innermost, so that the spans of other interceptors enclose those of the locks;
-//   - activities whose names begin with "lockstep.";
-//   - the janitor, which asks Temporal about the runs that hold locks, releases the locks of closed runs, and extends the locks of open runs
-//     (see [JanitorOptions]).
+// The plugin installs an interceptor, innermost, so that the spans of other interceptors enclose those of the locks; activities whose names begin
+// with "lockstep."; and the janitor, which asks Temporal about the runs that hold locks (see [JanitorOptions]).
 //
 // Without the plugin, call [Interceptor] and [Register] with the same options. There is no janitor then: run "lockstep janitor" too.
 //

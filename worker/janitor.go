@@ -5,13 +5,10 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
-	"google.golang.org/grpc"
 
 	"github.com/temporal-lockstep/lockstep/interceptors"
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
@@ -24,10 +21,10 @@ const DefaultJanitorInterval = janitor.DefaultInterval
 
 // JanitorOptions configures the janitor, which every process with the plugin has. The zero value is the default.
 //
-// A janitor asks Temporal about the workflow runs that hold locks, wait for them, or were granted them. It releases the locks of closed runs.
-// It extends the locks of open runs, so that they last across a long timer, a human decision, or a pause of the workflow. If no other process
-// does, it grants a free resource to the first waiter, and wakes it. One janitor works at a time for each namespace and collection; another
-// one takes over when its process dies.
+// A janitor asks Temporal about the workflow runs that hold locks, wait for them, or were granted them. It releases the locks of closed runs, and
+// extends those of open runs, so that they last across a long timer, a human decision, or a pause of the workflow. If no other process does, it
+// grants a free resource to the first waiter. One janitor works at a time for each namespace and collection; another one takes over when its
+// process dies.
 type JanitorOptions struct {
 	// Off turns the janitor of this process off. Another process must have one: a worker, or the command "lockstep janitor". Without a
 	// janitor, a lock of a terminated workflow remains until its HoldTTL ends, and a lock is lost during a timer longer than its HoldTTL.
@@ -85,8 +82,8 @@ type term struct {
 	running sync.WaitGroup
 	// connected has the clients that have a connection in this term.
 	connected map[[2]string]bool
-	// temporal has the connections of the janitors, by the IDs of namespaces.
-	temporal map[string]*latest
+	// janitors are by the IDs of namespaces.
+	janitors map[string]*janitor.Janitor
 }
 
 func newJanitors(o Options) *janitors {
@@ -122,7 +119,7 @@ func (j *janitors) addWorker(worker string) {
 	defer j.mu.Unlock()
 	j.workers[worker] = true
 	if j.term == nil {
-		j.term = &term{connected: map[[2]string]bool{}, temporal: map[string]*latest{}}
+		j.term = &term{connected: map[[2]string]bool{}, janitors: map[string]*janitor.Janitor{}}
 		j.term.ctx, j.term.end = context.WithCancel(context.Background())
 	}
 	t := j.term
@@ -210,35 +207,15 @@ func (j *janitors) connected(c interceptors.Connection) {
 	if t == nil || j.options.Janitor.Off {
 		return
 	}
-	if d := t.temporal[c.NamespaceID]; d != nil {
-		d.Store(&c.Client)
+	service := c.Client.WorkflowService()
+	if running := t.janitors[c.NamespaceID]; running != nil {
+		running.UseTemporal(service)
 		return
 	}
-	d := &latest{}
-	d.Store(&c.Client)
-	one, err := janitor.New(janitor.Options{
-		Locker: j.options.Locker.Steps(), Temporal: d, Namespace: c.Namespace, NamespaceID: c.NamespaceID, Logger: c.Logger,
+	one := janitor.New(janitor.Options{
+		Locker: j.options.Locker.Steps(), Temporal: service, Namespace: c.Namespace, NamespaceID: c.NamespaceID, Logger: c.Logger,
 		Interval: j.options.Janitor.Interval, RequestsPerSecond: j.options.Janitor.RequestsPerSecond,
 	})
-	if err != nil {
-		c.Logger.Error("lockstep: there is no janitor", "error", err) // its options were checked before
-		return
-	}
-	t.temporal[c.NamespaceID] = d
+	t.janitors[c.NamespaceID] = one
 	t.running.Go(func() { one.Run(t.ctx) })
-}
-
-// latest asks Temporal by the latest connection.
-type latest struct{ atomic.Pointer[client.Client] }
-
-func (d *latest) DescribeWorkflowExecution(
-	ctx context.Context, in *workflowservice.DescribeWorkflowExecutionRequest, opts ...grpc.CallOption,
-) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
-	return (*d.Load()).WorkflowService().DescribeWorkflowExecution(ctx, in, opts...)
-}
-
-func (d *latest) GetWorkflowExecutionHistory(
-	ctx context.Context, in *workflowservice.GetWorkflowExecutionHistoryRequest, opts ...grpc.CallOption,
-) (*workflowservice.GetWorkflowExecutionHistoryResponse, error) {
-	return (*d.Load()).WorkflowService().GetWorkflowExecutionHistory(ctx, in, opts...)
 }

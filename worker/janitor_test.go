@@ -75,11 +75,10 @@ func leftBehind(b *bundle) *bundle {
 // round does a round of a janitor.
 func (b *bundle) round(t *testing.T) janitor.Result {
 	t.Helper()
-	j, err := janitor.New(janitor.Options{
+	j := janitor.New(janitor.Options{
 		Locker: b.locker, Temporal: b.client.WorkflowService(), Namespace: "default", NamespaceID: namespaceID,
 		Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
 	})
-	require.NoError(t, err)
 	result, err := j.Round(t.Context())
 	require.NoError(t, err)
 	return result

@@ -3,12 +3,12 @@ package worker
 import (
 	"cmp"
 
-	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/interceptor"
+	sdkworker "go.temporal.io/sdk/worker"
 
+	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/interceptors"
-	"github.com/temporal-lockstep/lockstep/internal/lockactivities"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -26,13 +26,10 @@ type Options struct {
 	// it, and is refused without it. Defaults to the workflow's task queue.
 	TaskQueue string
 	// DataConverter hides the names of resources in workflow histories. It must have a codec that encrypts. It encodes the guards of steps,
-	// which otherwise are plain JSON in the headers of activities, and the plugin gives it to its clients:
-	//
-	//   - as client.Options.DataConverter, unless that is set. Inputs, results and summaries of Lockstep's activities contain names too;
-	//   - in a client.Options.FailureConverter that encodes the messages and the details of all failures, unless that is set.
-	//
-	// A client with a converter that shows what it encodes is refused. The option needs the plugin in client.Options.Plugins, on the clients
-	// of all workers, of workflows and of activities. Clients that read failures, and replayers, need the same two converters.
+	// which otherwise are plain JSON in the headers of activities, and the plugin gives it to its clients: as client.Options.DataConverter,
+	// unless that is set, and in a client.Options.FailureConverter that encodes the messages and the details of all failures, unless that is set.
+	// A client with a converter that shows what it encodes is refused. The option needs the plugin in client.Options.Plugins, on the clients of
+	// all workers. Clients that read failures, and replayers, need the same two converters.
 	//
 	// Workers can be restarted with the option one after the other: one that has it reads guards that are not encoded, and one that lacks it fails an
 	// encoded guard with a retryable lockstep.Unavailable. Defaults to nil: names are not encoded.
@@ -62,9 +59,8 @@ func (o Options) interceptor(connected func(interceptors.Connection)) *intercept
 
 // Interceptor returns only the worker interceptor, for sdkworker.Options.Interceptors of a worker without the plugin. Also call [Register] on
 // that worker, and run "lockstep janitor". After the worker has stopped, call Locker.Close, which waits until the locks of finished steps
-// are released. If another interceptor of the worker or of its client wraps the errors of activities, put interceptors.First before all of
-// them, as the plugin does. Unlike the plugin, it cannot check that the database answers before the worker starts. The error is a
-// *lockcore.InvalidError that names the option.
+// are released. If another interceptor wraps the errors of activities, put interceptors.First before all of them, as the plugin does. Unlike the
+// plugin, it cannot check that the database answers before the worker starts. The error is a *lockcore.InvalidError that names the option.
 func Interceptor(o Options) (interceptor.WorkerInterceptor, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -75,18 +71,13 @@ func Interceptor(o Options) (interceptor.WorkerInterceptor, error) {
 	return o.interceptor(nil), nil
 }
 
-// Registry registers activities: a worker, or the SDK's test environment.
-type Registry interface {
-	RegisterActivityWithOptions(a any, options activity.RegisterOptions)
-}
-
-// Register registers Lockstep's own activities on a worker; it may be called again. Pass the same options as to [Interceptor]: with a Locker
+// Register registers Lockstep's own activities on a worker, or in the SDK's test environment; it may be called again. Pass the same options as to [Interceptor]: with a Locker
 // on another collection, locks would be acquired in one place and released in another. The error is a *lockcore.InvalidError that names the
 // option.
-func Register(registry Registry, o Options) error {
+func Register(registry sdkworker.ActivityRegistry, o Options) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	lockactivities.Register(registry, o.Locker.Steps())
+	activities.Register(registry, o.Locker.Steps())
 	return nil
 }

@@ -16,9 +16,9 @@ import (
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 
+	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/interceptors"
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
-	"github.com/temporal-lockstep/lockstep/internal/lockactivities"
 	"github.com/temporal-lockstep/lockstep/internal/startup"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -47,12 +47,8 @@ type Plugin struct {
 }
 
 // NewPlugin returns a plugin that installs Lockstep: its interceptor, its activities and its janitor. Put it into client.Options.Plugins, for
-// every worker that is made from the client, or into sdkworker.Options.Plugins, or both. The janitor starts when a worker starts. If only
-// the worker has the plugin, it starts with the worker's first activity, which gives it a client. Until then the locks of a run that ends are
-// released by the janitor of another process, or expire.
-//
-//	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
-//	c, err := client.Dial(client.Options{Plugins: []client.Plugin{plugin}})
+// every worker that is made from the client, or into sdkworker.Options.Plugins, or both. The janitor starts when a worker starts, or with the
+// worker's first activity, which gives it a client, if only the worker has the plugin.
 //
 // The error is a *lockcore.InvalidError that names the option. If a worker gets two plugins that differ in Locker or Rules, sdkworker.New
 // panics, as for all errors of plugins: such a worker would acquire locks in one place and release them in another.
@@ -172,7 +168,7 @@ func (p *Plugin) register(_ context.Context, o temporal.SimplePluginRunContextBe
 	if p.locker == nil {
 		return nil
 	}
-	lockactivities.Register(o.Registry, p.locker)
+	activities.Register(o.Registry, p.locker)
 	known, isWorker := p.registrations.Load(o.InstanceKey)
 	if !isWorker { // a replayer has no activities
 		return nil
@@ -180,16 +176,14 @@ func (p *Plugin) register(_ context.Context, o temporal.SimplePluginRunContextBe
 	return known.(*registrations).check(o.Registry, p.rules)
 }
 
-// StartWorker starts the worker, and the janitor if the client has the plugin. If the database does not answer, as during an election, it waits
-// for 30 seconds and logs that, and then returns an error. The SDK asks the server about the worker's namespace at that time.
-// If that is not permitted, the error is a *[NamespaceError].
+// StartWorker starts the worker, and the janitor if the client has the plugin. It waits for 30 seconds until the database answers, and then
+// returns an error. If the SDK may not ask the server about the worker's namespace, the error is a *[NamespaceError].
 func (p *Plugin) StartWorker(
 	ctx context.Context, o sdkworker.PluginStartWorkerOptions, next func(context.Context, sdkworker.PluginStartWorkerOptions) error,
 ) error {
 	if err := p.awaitDatabase(ctx, o.WorkerInstanceKey); err != nil {
 		return err
 	}
-	p.interceptor.Learn(ctx)
 	err := p.SimplePlugin.StartWorker(ctx, o, next)
 	var denied *serviceerror.PermissionDenied
 	if errors.As(err, &denied) {
@@ -202,10 +196,13 @@ func (p *Plugin) StartWorker(
 }
 
 // awaitDatabase returns an error if no database answers. An answer that refuses is logged here and returned by each step. A worker that
-// runs no activities, except local ones, which have no locks, needs no database.
+// runs no activities, except local ones, which have no locks, needs no database: it only learns the collection's ID, for its guards.
 func (p *Plugin) awaitDatabase(ctx context.Context, worker string) error {
-	known, configured := p.registrations.Load(worker)
-	if p.locker == nil || configured && known.(*registrations).options.LocalActivityWorkerOnly {
+	if p.locker == nil {
+		return nil
+	}
+	if known, configured := p.registrations.Load(worker); configured && known.(*registrations).options.LocalActivityWorkerOnly {
+		currentrun.LearnCollection(ctx, p.locker)
 		return nil
 	}
 	logger := p.janitors.log()

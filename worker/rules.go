@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"sync"
 
@@ -33,21 +34,20 @@ type Rule struct {
 //	})
 //
 // The activity worker calls the function before each attempt. Workflow code does not change, and nothing is written to the history. T is the
-// type of the activity's first argument, or any. A worker whose activity takes another type does not start. If a dynamic activity serves the type, the
-// argument is decoded to T, and a misspelled activity name is not noticed.
+// type of the activity's first argument, or any. A worker whose activity takes another type does not start. If a dynamic activity serves the
+// type, the argument is decoded to T, and a misspelled activity name is not noticed.
 //
 // The locks have ScopeStep. Locks that the workflow holds by a saga or workflows.Lock do not block the step. A rule adds to a guard of the
 // same step: a resource that both name is taken in the stronger mode, for the guard's scope. workflows.Unguarded does not remove a rule.
 //
-// The step waits and holds as the owner of its workflow, see workflows.WithOwner. A compensation is never the victim of a deadlock, and
-// workflows.RunSaga begins again if another step is. The error of that step is the SDK's own: read it with workflows.LockError. A saga that
-// fails does not wait for steps that only a rule locks, and a saga that commits does not verify their locks.
+// The step waits and holds as the owner of its workflow. A compensation is never the victim of a deadlock, and workflows.RunSaga begins again if
+// another step is. The error of that step is the SDK's own: read it with workflows.LockError. A saga that fails does not wait for steps that only
+// a rule locks, and a saga that commits does not verify their locks.
 //
 // Unlike with a guard, the workflow does not wait for busy locks: the attempt fails with a retryable lockstep.Busy, and the activity keeps its
 // position in the queue. Temporal starts the next attempt after at most 20 s, sooner near the head of the queue, and in time for
-// ScheduleToCloseTimeout. Such attempts count against MaximumAttempts. A worker logs a warning if the retry policy or the timeout of such an
-// activity does not let it wait. A step that must run soon after a release needs a guard. A local activity with a rule fails with
-// lockstep.Invalid.
+// ScheduleToCloseTimeout. Such attempts count against MaximumAttempts: a worker logs a warning if the retry policy or the timeout of such an
+// activity does not let it wait. A local activity with a rule fails with lockstep.Invalid.
 func RuleFor[T any](activityType string, resources func(in T) []lockcore.Resource) Rule {
 	rule := Rule{activity: activityType, input: reflect.TypeFor[T]()}
 	if resources != nil {
@@ -74,9 +74,7 @@ func (r Rule) forInterceptor() interceptors.Rule {
 			return nil, err
 		}
 		if first != nil && !reflect.TypeOf(first).AssignableTo(r.input) || first == nil && !takesNil(r.input) {
-			return nil, &lockcore.InvalidError{
-				Field: "worker.Options.Rules", Value: fmt.Sprintf("%q was called with a %T", r.activity, first), Bound: fmt.Sprintf("what its rule takes, a %v", r.input),
-			}
+			return nil, invalidRule(fmt.Sprintf("%q was called with a %T", r.activity, first), fmt.Sprintf("what its rule takes, a %v", r.input))
 		}
 		return r.resources(first), nil
 	}}
@@ -101,14 +99,16 @@ func (r Rule) argument(args []any) (any, error) {
 	err := encoded.Get(first.Interface())
 	switch {
 	case errors.Is(err, converter.ErrUnableToDecode):
-		return nil, &lockcore.InvalidError{
-			Field: "worker.Options.Rules", Value: fmt.Sprintf("%q was called with another argument: %s", r.activity, wire.Cut(err.Error(), 128)),
-			Bound: fmt.Sprintf("what its rule takes, a %v", r.input),
-		}
+		return nil, invalidRule(fmt.Sprintf("%q was called with another argument: %s", r.activity, wire.Cut(err.Error(), 128)),
+			fmt.Sprintf("what its rule takes, a %v", r.input))
 	case err != nil: // a codec on another server may answer the next attempt
 		return nil, fmt.Errorf("lockstep: decode the argument of %q for its rule: %w", r.activity, err)
 	}
 	return first.Elem().Interface(), nil
+}
+
+func invalidRule(value, bound string) error {
+	return &lockcore.InvalidError{Field: "worker.Options.Rules", Value: value, Bound: bound}
 }
 
 func takesNil(t reflect.Type) bool {
@@ -186,51 +186,42 @@ func (r *registrations) put(name string, f reflect.Type) {
 	r.funcs[name] = f
 }
 
-// argument returns the type of the first argument of an activity, after the context; nil if it has none.
-func (r *registrations) argument(name string) (t reflect.Type, known bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	f, known := r.funcs[name]
-	if !known {
-		return nil, false
-	}
+// firstArgument returns the type of the first argument of an activity, after the context; nil if it has none.
+func firstArgument(f reflect.Type) reflect.Type {
 	first := 0
 	if f.NumIn() > 0 && f.In(0).Implements(reflect.TypeFor[context.Context]()) {
 		first = 1
 	}
 	if f.NumIn() > first {
-		t = f.In(first)
+		return f.In(first)
 	}
-	return t, true
+	return nil
+}
+
+type registry interface {
+	RegisterActivityWithOptions(a any, options activity.RegisterOptions)
 }
 
 // check refuses rules for activity types that the worker does not have, and rules that do not fit the first argument of their activity.
-func (r *registrations) check(registry Registry, rules []Rule) error {
+func (r *registrations) check(registry registry, rules []Rule) error {
 	r.mu.Lock()
-	dynamic := r.dynamic
+	funcs, dynamic := maps.Clone(r.funcs), r.dynamic // isTaken may register, and so add to them
 	r.mu.Unlock()
 	for _, rule := range rules {
-		argument, known := r.argument(rule.activity)
-		switch {
+		switch f, known := funcs[rule.activity]; {
 		case known:
-			if !rule.fits(argument) {
-				return &lockcore.InvalidError{
-					Field: "worker.Options.Rules", Value: fmt.Sprintf("%q takes %s", rule.activity, typeName(argument)),
-					Bound: fmt.Sprintf("what its rule takes, a %v: give the rule the activity's own type", rule.input),
-				}
+			if argument := firstArgument(f); !rule.fits(argument) {
+				return invalidRule(fmt.Sprintf("%q takes %s", rule.activity, typeName(argument)),
+					fmt.Sprintf("what its rule takes, a %v: give the rule the activity's own type", rule.input))
 			}
 		case dynamic:
 			if !rule.decodes() {
-				return &lockcore.InvalidError{
-					Field: "worker.Options.Rules", Value: fmt.Sprintf("the rule of %q, which a dynamic activity serves, takes a %v", rule.activity, rule.input),
-					Bound: "a type to which the argument can be decoded, any, or converter.EncodedValues",
-				}
+				return invalidRule(fmt.Sprintf("the rule of %q, which a dynamic activity serves, takes a %v", rule.activity, rule.input),
+					"a type to which the argument can be decoded, any, or converter.EncodedValues")
 			}
 		case !rule.elsewhere && !isTaken(registry, rule.activity):
-			return &lockcore.InvalidError{
-				Field: "worker.Options.Rules", Value: fmt.Sprintf("%q", rule.activity),
-				Bound: "an activity type that is registered on the worker, or a rule with Elsewhere() where other workers run it",
-			}
+			return invalidRule(fmt.Sprintf("%q", rule.activity),
+				"an activity type that is registered on the worker, or a rule with Elsewhere() where other workers run it")
 		}
 	}
 	return nil
@@ -255,7 +246,7 @@ func typeName(t reflect.Type) string {
 
 // isTaken reports whether the registry has an activity type that was registered before the plugin could record it: the registry panics if a
 // name is registered twice.
-func isTaken(registry Registry, name string) (taken bool) {
+func isTaken(registry registry, name string) (taken bool) {
 	defer func() { taken = recover() != nil }()
 	registry.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: name})
 	return false

@@ -20,6 +20,8 @@ type compensation struct {
 	// ctx is the context of the registration. Its options and locks are the compensation's.
 	ctx workflow.Context
 	fn  func(ctx workflow.Context) error
+	// done is the future of its result, once it has started.
+	done workflow.Future
 }
 
 // add registers a compensation, unless the saga has ended: then it would never run.
@@ -43,10 +45,14 @@ func (s *Saga) remove(c *compensation) {
 // to be undone later, both run at the same time, because a compensation may wait for it.
 func (s *Saga) compensate(ctx workflow.Context) (failed []*CompensationError, ran int) {
 	for s.nested.AwaitInner(ctx); len(s.pending) > 0; s.nested.AwaitInner(ctx) {
-		for _, r := range start(ctx, s.next(ctx, s.parallel)) {
+		batch := s.next(ctx, s.parallel)
+		for _, c := range batch {
+			c.start(ctx)
+		}
+		for _, c := range batch {
 			ran++
-			if err := r.future.Get(ctx, nil); err != nil {
-				failed = append(failed, &CompensationError{Number: r.number, Activity: r.activity, Err: err})
+			if err := c.done.Get(ctx, nil); err != nil {
+				failed = append(failed, &CompensationError{Number: c.number, Activity: c.activity, Err: err})
 			}
 		}
 	}
@@ -71,24 +77,15 @@ func (c *compensation) isVoid(ctx workflow.Context) bool {
 	return c.undoes != nil && c.undoes.IsReady() && wire.NeverRan(c.undoes.Get(ctx, nil))
 }
 
-type running struct {
-	*compensation
-	future workflow.Future
-}
-
-// start runs each compensation in a coroutine of its own: the context of its registration may belong to a coroutine that has ended, and a
+// start runs the compensation in a coroutine of its own: the context of its registration may belong to a coroutine that has ended, and a
 // context can block only in its own coroutine.
-func start(ctx workflow.Context, batch []*compensation) []running {
-	started := make([]running, 0, len(batch))
-	for _, c := range batch {
-		future, settable := workflow.NewFuture(ctx)
-		uncancelled, _ := workflow.NewDisconnectedContext(c.ctx)
-		workflow.GoNamed(runstate.WithCompensating(uncancelled), fmt.Sprintf("compensation-%d", c.number), func(ctx workflow.Context) {
-			settable.Set(nil, c.fn(ctx))
-		})
-		started = append(started, running{c, future})
-	}
-	return started
+func (c *compensation) start(ctx workflow.Context) {
+	future, settable := workflow.NewFuture(ctx)
+	c.done = future
+	uncancelled, _ := workflow.NewDisconnectedContext(c.ctx)
+	workflow.GoNamed(runstate.WithCompensating(uncancelled), fmt.Sprintf("compensation-%d", c.number), func(ctx workflow.Context) {
+		settable.Set(nil, c.fn(ctx))
+	})
 }
 
 // runUndo runs an activity that undoes a step, in the worker session of ctx unless that has failed.

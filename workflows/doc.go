@@ -28,11 +28,8 @@
 //	Credit                             ├─join──run──return─┤
 //	locks    ├──────────────────────────────────────────────────┤ committed, recorded, released
 //
-// A saga whose steps have used all its locks within the last five minutes commits without asking the database, and adds no event: a kept lock
-// lasts for at least 15 minutes. So it does not notice that a lock was released by force in these five minutes, that the collection was dropped,
-// or that a step ran on a worker without the plugin. The release reports that; [Saga.Verify] asks before. Locks that were last used earlier are
-// verified by an activity when the saga commits. The locks are released after Temporal has recorded the end of the saga: the server has
-// accepted the workflow task in which the saga ended.
+// A saga whose steps have used all its locks within the last five minutes commits without asking the database, and adds no event; see [RunSaga]
+// for what that gives up. The locks are released after Temporal has recorded the end of the saga.
 //
 // # Locks around code
 //

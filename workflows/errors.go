@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // SagaError is the error of [RunSaga] if a compensation failed. The state is then neither the one that the saga intended nor the one before
@@ -71,26 +72,12 @@ func (e *SagaError) Unwrap() error {
 }
 
 // Is matches everything that one of the failures matches.
-func (e *SagaError) Is(target error) bool {
-	for _, err := range e.all() {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
-}
+func (e *SagaError) Is(target error) bool { return errors.Is(errors.Join(e.all()...), target) }
 
 // As finds the first failure of the type of target. It never finds a *temporal.CanceledError.
 func (e *SagaError) As(target any) bool {
-	if _, ok := target.(**temporal.CanceledError); ok {
-		return false
-	}
-	for _, err := range e.all() {
-		if errors.As(err, target) {
-			return true
-		}
-	}
-	return false
+	_, canceled := target.(**temporal.CanceledError)
+	return !canceled && errors.As(errors.Join(e.all()...), target)
 }
 
 func (e *SagaError) all() []error {
@@ -110,3 +97,51 @@ func (e *CompensationError) Error() string {
 
 // Unwrap returns the error of the compensation.
 func (e *CompensationError) Unwrap() error { return e.Err }
+
+// deadlockError is the error of a saga's function if it contains the failure of a step that a rule has locked, and that was the victim of a
+// deadlock. It matches lockcore.ErrDeadlock. The history records the function's own error.
+type deadlockError struct {
+	error
+	wire.Outcome
+}
+
+// Unwrap returns the error of the saga's function.
+func (e *deadlockError) Unwrap() error { return e.error }
+
+// Failure returns the error that the history records.
+func (e *deadlockError) Failure() error { return wire.Recorded(e.error) }
+
+// matchDeadlock returns err as an error that matches lockcore.ErrDeadlock if a step of this workflow was the victim of a deadlock through a
+// rule; otherwise err. Only guarded steps have errors that match by themselves: the future of a step without a guard is the SDK's own.
+func matchDeadlock(err error) error {
+	failed := deadlockOfStep(err)
+	if failed == nil || errors.Is(err, lockcore.ErrDeadlock) {
+		return err
+	}
+	of := wire.Outcome{Lock: wire.LockError(failed)}
+	if err == error(failed) { //nolint:errorlint // a wrapped one must stay wrapped
+		return &wire.StepError{ActivityError: failed, Outcome: of}
+	}
+	return &deadlockError{err, of}
+}
+
+// deadlockOfStep returns the error of an activity of this workflow that failed as the victim of a deadlock, or nil. A deadlock further down,
+// as in the error of a child workflow or of an activity that waited for another workflow, is not this saga's.
+func deadlockOfStep(err error) *temporal.ActivityError {
+	switch e := err.(type) { //nolint:errorlint // each error of the tree is visited
+	case *temporal.ActivityError:
+		if app, ok := e.Unwrap().(*temporal.ApplicationError); ok && app.Type() == wire.FailureDeadlock { //nolint:errorlint // the direct cause
+			return e
+		}
+	case *temporal.ChildWorkflowExecutionError, *temporal.NexusOperationError:
+	case interface{ Unwrap() error }:
+		return deadlockOfStep(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			if failed := deadlockOfStep(one); failed != nil {
+				return failed
+			}
+		}
+	}
+	return nil
+}

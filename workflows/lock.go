@@ -27,20 +27,17 @@ type Hold struct {
 //	}
 //	return err
 //
-// Several resources are acquired in the order of their names; Lock holds those that it has while it waits for the rest. If it fails, it
-// releases them. Lock runs an ordinary activity, not a local one. If a lock is busy, the activity's attempt fails, and the request stays in
-// the queue of the resource. In retry back-off the activity uses no slot and adds nothing to the history, until the worker that frees the
-// lock completes it by its ID. Temporal's UI shows the holder in the last failure of the pending activity. If several of the resources were
-// busy, each one after the first costs another activity. So may an upgrade of a lock that the workflow already holds.
+// Several resources are acquired in the order of their names; Lock holds those that it has while it waits for the rest. Lock runs an ordinary
+// activity, not a local one, which waits in retry back-off, until the worker that frees the lock completes it by its ID: that uses no slot and
+// adds nothing to the history. If several of the resources were busy, each one after the first costs another activity. So may an upgrade of a
+// lock that the workflow already holds.
 //
 // [Locks.Scope] is for steps, and refused here. TTL is validated but has no effect. The locks expire after HoldTTL without an extension. Each
 // [ScopeSaga] step on the same resources extends them, and so does the janitor while the run is open: see worker.JanitorOptions.
 //
 // The locks belong to the workflow ID, so two calls of Lock in one run do not exclude each other. They do not block the workflow's steps with
 // [ScopeStep], which have locks of their own. A step guarded with [ScopeSaga] uses the locks, and fails with a *lockcore.LostError if they
-// are lost.
-//
-// A run created by a reset, or by [HandOver], continues with the locks of the run before it.
+// are lost. A run created by a reset, or by [HandOver], continues with the locks of the run before it.
 //
 // Cancelling ctx during the wait withdraws the request, and releases a lock that is granted at the same time; the error is a
 // *temporal.CanceledError. Other errors match *lockcore.BusyError (after MaxWait, or at once with Try), *lockcore.DeadlockError,
@@ -65,19 +62,13 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 	return &Hold{lock}, nil
 }
 
-// Release commits the use of the locks. If [Lock] returned, or a step under ScopeSaga used them, within the last five minutes, they cannot have
-// expired, and Release returns nil at once. Otherwise it verifies, even if ctx is cancelled, that they have been held without a gap since
-// [Lock], by an ordinary activity that is retried while the database does not answer. If one was lost, another workflow may have held it:
-// the error matches [lockcore.ErrLost]. See [RunSaga] for what the shortcut gives up.
-//
-// In any case the locks are released after the server has accepted the workflow task:
-// by an activity that the workflow does not wait for, or by the worker if the run ends. A lock that a saga in progress or another Hold uses
-// too is released when that ends. A second call returns the same error.
+// Release commits the use of the locks. If [Lock] returned, or a step under ScopeSaga used them, within the last five minutes, it returns nil at
+// once. Otherwise it verifies, even if ctx is cancelled, that they have been held without a gap since [Lock], as [Hold.Verify] does. If one was
+// lost, the error matches [lockcore.ErrLost]. See [RunSaga] for what the shortcut gives up, and for when the locks are released. A lock that a
+// saga in progress or another Hold uses too is released when that ends. A second call returns the same error.
 //
 // Return the error as it is, if nothing else failed before, as in the example of [Lock]. With errors.Join the history would have the type
 // of the joined error, and not "lockstep.Lost".
-//
-// Locks that the workflow function has not released when it returns are released without being verified.
 //
 // Steps that run under the locks must have returned before Release is called. Otherwise they lose their locks, and fail with a
 // *lockcore.LostError.
@@ -99,15 +90,13 @@ func (h *Hold) Verify(ctx workflow.Context) error { return h.lock.Verify(ctx) }
 // within the last five minutes cost no activity.
 //
 // Inside [RunSaga] return it from the saga's function, and return RunSaga's error from the workflow. No other workflow gets the locks in
-// between: the next run takes them over when it requests the same resources, by a guarded step or a [Lock]. Locks that the next run never
-// requests are released when that run ends, unless it hands over too. A HoldTTL must be long enough for the next run's first request; the
-// janitor extends the locks in the meantime.
+// between: the next run takes them over when it requests the same resources. Locks that it never requests are released when that run ends,
+// unless it hands over too. A HoldTTL must be long enough for the next run's first request; the janitor extends the locks in the meantime.
 //
-// Compensations are not handed over, because they are functions; the next run must register those that it needs. Steps that still run are
-// not handed over either, because they end with their run. Only continue-as-new hands over: a run created by a retry gets nothing.
+// Compensations are not handed over, because they are functions, nor are steps that still run, because they end with their run. Only
+// continue-as-new hands over: a run created by a retry gets nothing.
 //
-// HandOver does nothing if err is another error, or nil. It panics, and so fails the workflow task, if the worker runs without Lockstep's
-// interceptor.
+// HandOver does nothing if err is another error, or nil. It panics if the worker runs without Lockstep's interceptor.
 func HandOver(ctx workflow.Context, err error) error {
 	state := runstate.StateFrom(ctx)
 	if state == nil {

@@ -40,11 +40,9 @@ type Locks struct {
 	// the step fails with a *lockcore.BusyError. Each wait in a slot is bounded by MaxWait separately. For [Lock] it bounds the whole wait.
 	// 0 or more. Defaults to 0, which means as long as it takes.
 	//
-	// A wait in a slot takes at most two seconds and at most a quarter of the attempt's time, and is part of the attempt. All other waiting
-	// does not count: afterwards the step is scheduled again with the remaining time and attempts. If no worker polls the task queue, the
-	// wait ends 10 s after MaxWait.
-	//
-	// Compensations ignore MaxWait, because they must run. If a [Saga.Step] gave up waiting, its compensation does not run.
+	// A wait in a slot takes at most two seconds and at most a quarter of the attempt's time, and is part of the attempt. If no worker polls
+	// the task queue, the wait ends 10 s after MaxWait. Compensations ignore MaxWait, because they must run. If a [Saga.Step] gave up waiting,
+	// its compensation does not run.
 	MaxWait time.Duration
 	// Try fails the step at once with a *lockcore.BusyError if its locks are busy, and leaves no request in a queue. A retry policy whose
 	// NonRetryableErrorTypes contain "lockstep.Busy" does the same. Compensations ignore both, as they ignore MaxWait. A previous ScopeStep
@@ -77,19 +75,18 @@ func Guard(ctx workflow.Context, resources ...lockcore.Resource) workflow.Contex
 }
 
 // WithLocks returns a context under which every activity is a guarded step: its worker acquires the locks before the activity's function
-// runs, renews them while it runs, and releases them according to l.Scope. WithLocks itself acquires no lock, adds no event to the history, and does not change ctx. Local
-// activities under the context are refused with a *lockcore.InvalidError. Child workflows and timers are not guarded.
+// runs, renews them while it runs, and releases them according to l.Scope. WithLocks itself acquires no lock, and adds no event to the history.
+// Local activities under the context are refused with a *lockcore.InvalidError. Child workflows and timers are not guarded.
 //
 // WithLocks on a guarded context adds to it: a step holds the resources of both, in the stronger mode if both name the same one. If either
-// has ScopeSaga, both have. Other options that the inner one sets replace those of the outer one. [Unguarded] removes all of them; it does
-// not remove a rule of the worker.
+// has ScopeSaga, both have. Other options that the inner one sets replace those of the outer one. [Unguarded] removes all of them.
 //
 // A step whose locks cannot be acquired fails with an error that matches [lockcore.ErrBusy], [lockcore.ErrLost], [lockcore.ErrDeadlock],
 // [lockcore.ErrSuperseded] or [lockcore.ErrInvalid], and the types that go with them, or [lockcore.ErrEnded] if its saga is undone, or ends while it
 // waits. If the step's own code fails because another workflow has lost its locks, or the like, the error does not match: read it with
-// [LockError]. Cancelling ctx cancels the step, and also its wait for locks. A step that has waited is scheduled as another activity: it begins
-// with attempt 1, fewer attempts and less time left, and no heartbeat details. The future of a guarded step becomes ready slightly later
-// within the workflow task than that of an unguarded one, so a Selector may prefer a timer that fires in the same workflow task.
+// [LockError]. Cancelling ctx also cancels the wait for locks. A step that has waited is scheduled as another activity: it begins with attempt 1,
+// fewer attempts and less time left, and no heartbeat details. The future of a guarded step becomes ready slightly later within the workflow
+// task than that of an unguarded one, so a Selector may prefer a timer that fires in the same workflow task.
 //
 // WithLocks panics, and so fails the workflow task and not the workflow, if the worker that runs the workflow does not have the plugin. If
 // only the activity's worker does not have it, the step runs without locks: see package worker.
@@ -110,9 +107,8 @@ func Unguarded(ctx workflow.Context) workflow.Context {
 // Child workflows under the context inherit the owner, and so do the runs that continue or retry them. An empty
 // owner restores the run's default: the inherited owner, or the workflow. Owners are cut to 512 bytes.
 //
-// If a parent and its children share an owner, the deadlock search treats the parent as waiting for whatever its children wait for. It cannot
-// detect a child that waits for a lock of its parent, because both have one owner. WithOwner adds no event, and needs no plugin if nothing
-// is guarded.
+// A child that waits for a lock of its parent is not detected if both have one owner. WithOwner adds no event, and needs no plugin if nothing is
+// guarded.
 func WithOwner(ctx workflow.Context, owner string) workflow.Context {
 	return runstate.WithOwner(ctx, owner)
 }

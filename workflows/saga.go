@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/pace"
 	"github.com/temporal-lockstep/lockstep/internal/runstate"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -24,14 +25,11 @@ type SagaOptions struct {
 	// DeadlockRetries is the number of times that fn is called again from its beginning if a step was the victim of a deadlock
 	// (*lockcore.DeadlockError): up to 1,000, or -1 for never. Defaults to 10.
 	//
-	// Before each repeated call the saga is undone, its locks and those that fn has acquired by [Lock] under its context are released, and
-	// the saga sleeps: 50 to 100 ms at first and 5 to 10 s at most, with a jitter made from the run's ID. The sleep is a timer, which is two
-	// events.
+	// Before each repeated call the saga is undone, its locks and those that fn has acquired by [Lock] under its context are released, and the saga
+	// sleeps, by a timer: 50 to 100 ms at first and 5 to 10 s at most.
 	//
 	// fn must reset the variables outside of it that it changes, and must put [Saga.Attempt] into idempotency keys. A signal that fn has
-	// received is not received again: receive it before RunSaga, or keep it in a variable outside of fn.
-	//
-	// The function of a saga inside another one is not called again, because its locks belong to the outer one.
+	// received is not received again. The function of a saga inside another one is not called again, because its locks belong to the outer one.
 	DeadlockRetries int
 }
 
@@ -96,17 +94,15 @@ func (s *Saga) Attempt() int { return s.attempt }
 // first, then receive all signals, and then return.
 //
 // Guarded steps of fn, and sagas inside it, need the context that fn is given, or one derived from it. Under a context from outside the
-// saga they fail with a *lockcore.InvalidError, unless a step's [Locks.Scope] is ScopeStep. In a saga inside another one, a step under the
-// context of the outer one belongs to the outer one: the inner one does not wait for it before its compensations run.
+// saga they fail with a *lockcore.InvalidError, unless a step's [Locks.Scope] is ScopeStep.
 //
 // fn must wait for the steps that it starts. A step that still waits for its locks when fn has returned, or that is started while the saga
-// commits or after it has begun to be undone, does not run, and its error matches lockcore.ErrEnded. A panic in fn does not undo the saga: it fails the
-// workflow task.
+// commits or after it has begun to be undone, does not run, and its error matches lockcore.ErrEnded. A panic in fn fails the workflow task, and
+// does not undo the saga.
 //
-// If a saga inside a saga fails, only the inner saga is undone. If it succeeds, it hands its locks and its compensations to the outer saga, which
-// verifies the locks when it commits, and runs the compensations, in reverse order, if it fails. If the inner saga ran in another
-// coroutine, and the outer one has begun to compensate by then, the inner one is undone, and its error matches lockcore.ErrEnded. A saga
-// inside a compensation hands only its locks to the saga that is compensating.
+// If a saga inside a saga fails, only the inner saga is undone. If it succeeds, it hands its locks and its compensations to the outer saga. If
+// the inner saga ran in another coroutine, and the outer one has begun to compensate by then, the inner one is undone, and its error matches
+// lockcore.ErrEnded. A saga inside a compensation hands only its locks to the saga that is compensating.
 func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
 	if err := cmp.Or(opts.check(), runstate.CheckSaga(ctx)); err != nil {
 		return err
@@ -117,7 +113,7 @@ func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Contex
 	}
 	for attempt := 1; ; attempt++ {
 		s, err := runOnce(ctx, opts, attempt, fn)
-		if attempt > retries || !errors.Is(err, lockcore.ErrDeadlock) || compensationFailed(err) {
+		if _, failed := errors.AsType[*SagaError](err); failed || attempt > retries || !errors.Is(err, lockcore.ErrDeadlock) {
 			return err
 		}
 		if err := s.nested.ReleaseLocks(ctx); err != nil {
@@ -129,23 +125,22 @@ func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Contex
 	}
 }
 
-func compensationFailed(err error) bool {
-	var failed *SagaError
-	return errors.As(err, &failed)
-}
-
 // retryDelay returns the time for which a saga sleeps after a deadlock ended an attempt. It grows with the attempts, and differs between
 // runs.
 func retryDelay(attempt int, runID string) time.Duration {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(runID + "/" + strconv.Itoa(attempt))) // never fails
-	longest := min(10*time.Second, 100*time.Millisecond<<min(attempt-1, 10))
-	return longest/2 + time.Duration(h.Sum32())%(longest/2)
+	return pace.Jitter(pace.Backoff(100*time.Millisecond, 10*time.Second, attempt), func(most time.Duration) time.Duration {
+		h := fnv.New32a()
+		_, _ = fmt.Fprintf(h, "%s/%d", runID, attempt) // never fails
+		return time.Duration(h.Sum32()) % most
+	})
 }
 
 // runOnce makes one attempt of a saga.
 func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx workflow.Context, s *Saga) error) (*Saga, error) {
-	inner, scope := enterScope(ctx)
+	inner, scope := ctx, (*runstate.Scope)(nil) // an outer saga has a scope already
+	if state := runstate.StateFrom(ctx); state != nil && !runstate.InScope(ctx) {
+		inner, scope = state.WithScope(ctx)
+	}
 	s := &Saga{attempt: attempt, scope: runstate.ScopeFrom(inner), parallel: opts.ParallelCompensation}
 	inner, s.nested = runstate.WithSaga(inner)
 	if !runstate.IsCompensating(ctx) { // a saga inside a compensation is never undone by the saga that it helps to undo
@@ -155,16 +150,6 @@ func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx wo
 		s.outer = s.outer.outer
 	}
 	return s, s.run(ctx, workflow.WithValue(inner, sagaKey{}, s), scope, fn)
-}
-
-// enterScope returns the context of the saga's function, and the scope that the saga must release. The scope is nil if an outer saga
-// releases it, or if the interceptor is not installed.
-func enterScope(ctx workflow.Context) (workflow.Context, *runstate.Scope) {
-	state := runstate.StateFrom(ctx)
-	if state == nil || runstate.InScope(ctx) {
-		return ctx, nil
-	}
-	return state.WithScope(ctx)
 }
 
 // run calls fn, and then commits the saga or undoes it. ctx is the context around the saga, inner that of fn. scope is nil if an outer saga
@@ -237,9 +222,9 @@ func (s *Saga) undoneWithOuter(ctx workflow.Context) error {
 }
 
 // Verify asks the database whether the saga has held every lock that its steps have used, without a gap, and renews these locks. If one was
-// lost, another workflow may have held it: the error matches [lockcore.ErrLost], and fn should return it, so that the saga is undone. Verify
-// returns nil only after an answer that is younger than five minutes. It runs an ordinary activity, which is retried while the database does
-// not answer. If ctx is cancelled it returns a *temporal.CanceledError; after the saga's end, an error that matches [lockcore.ErrEnded].
+// lost, the error matches [lockcore.ErrLost], and fn should return it, so that the saga is undone. Verify returns nil only after an answer that
+// is younger than five minutes. It runs an ordinary activity, which is retried while the database does not answer. If ctx is cancelled it
+// returns a *temporal.CanceledError; after the saga's end, an error that matches [lockcore.ErrEnded].
 func (s *Saga) Verify(ctx workflow.Context) error {
 	switch {
 	case s.ended:
@@ -267,8 +252,7 @@ func ended(call string) error {
 // all guarded steps that it has scheduled have returned or their TTL has ended.
 //
 // The steps of fn wait for their locks as long as it takes, whatever MaxWait and Try of [Locks] are. They fail with a
-// *lockcore.DeadlockError only if all that wait for each other are compensations. fn runs even if its step never ran; use [Saga.Step] to
-// avoid that.
+// *lockcore.DeadlockError only if all that wait for each other are compensations.
 func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) error) error {
 	_, err := s.add(ctx, "", fn)
 	return err
@@ -285,8 +269,8 @@ func (s *Saga) Compensate(ctx workflow.Context, fn func(ctx workflow.Context) er
 // The arguments are encoded now, so a later change through a pointer has no effect. CompensateWith panics, and so fails the workflow task,
 // if they cannot be encoded.
 //
-// The activity always runs when the saga fails, and waits for its locks as long as it takes, even if the step gave up after its MaxWait or
-// with Try, or was cancelled, because Lockstep does not know which step it undoes. Prefer [Saga.Step] if a step has an undo of its own.
+// The activity always runs when the saga fails, because Lockstep does not know which step it undoes. Prefer [Saga.Step] if a step has an undo
+// of its own.
 func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) error {
 	encoded := runstate.Encode(ctx, "the compensation "+activityName(activity), args)
 	_, err := s.add(ctx, activityName(activity), func(ctx workflow.Context) error { return runUndo(ctx, activity, encoded) })
@@ -304,26 +288,26 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) e
 //   - if undo became the victim of a deadlock between compensations, the step was cancelled, and the database shows that the step never
 //     held its locks.
 //
-// ctx must be the context that RunSaga gives to its function, or one derived from it. Under another one the step would not hold its locks
-// for the saga, so it is refused with a *lockcore.InvalidError, and nothing runs. After the saga's end the error matches [lockcore.ErrEnded].
-// Step panics, and so fails the workflow task, which is repeated, if the arguments cannot be encoded.
-// undo has the options of ctx, except ActivityID. If the worker session of ctx (workflow.CreateSession) has failed, undo runs outside it.
+// Under a context from outside the saga the step is refused with a *lockcore.InvalidError. After the saga's end the error matches
+// [lockcore.ErrEnded]. Step panics, and so fails the workflow task, which is repeated, if the arguments cannot be encoded. undo has the options
+// of ctx, except ActivityID. If the worker session of ctx (workflow.CreateSession) has failed, undo runs outside it.
 func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workflow.Future {
 	if s.ended {
-		return failed(ctx, ended("Step"))
+		return runstate.Failed(ctx, ended("Step"))
 	}
 	if runstate.ScopeFrom(ctx) != s.scope || !runstate.SagaFrom(ctx).IsWithin(s.nested) {
-		return refuseStep(ctx, "a context from outside the saga", "the context that RunSaga gives to its function, or one derived from it")
+		return runstate.Failed(ctx, runstate.Invalid("Saga.Step", "a context from outside the saga",
+			"the context that RunSaga gives to its function, or one derived from it"))
 	}
 	if activityName(undo) == "" {
-		return refuseStep(ctx, fmt.Sprintf("an undo of type %T", undo),
-			"an activity, or its name: a step that needs no undo is run by workflow.ExecuteActivity")
+		return runstate.Failed(ctx, runstate.Invalid("Saga.Step", fmt.Sprintf("an undo of type %T", undo),
+			"an activity, or its name: a step that needs no undo is run by workflow.ExecuteActivity"))
 	}
 	encoded := runstate.Encode(ctx, "Saga.Step", args)
 	undone := &runstate.Undone{}
 	c, err := s.add(ctx, activityName(undo), nil)
 	if err != nil {
-		return failed(ctx, err)
+		return runstate.Failed(ctx, err)
 	}
 	c.fn = func(ctx workflow.Context) error {
 		return c.undoStep(runstate.WithUndoing(ctx, undone), undo, encoded)
@@ -333,16 +317,6 @@ func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workf
 		s.remove(c)
 	}
 	return c.undoes
-}
-
-func refuseStep(ctx workflow.Context, value, bound string) workflow.Future {
-	return failed(ctx, runstate.Invalid("Saga.Step", value, bound))
-}
-
-func failed(ctx workflow.Context, err error) workflow.Future {
-	future, settable := workflow.NewFuture(ctx)
-	settable.SetError(err)
-	return future
 }
 
 // undoStep runs the activity that undoes a step.

@@ -66,13 +66,10 @@ func (cfg *janitorConfig) run(ctx context.Context, s streams) error {
 		return err
 	}
 	defer at.close()
-	j, err := janitor.New(janitor.Options{
+	j := janitor.New(janitor.Options{
 		Locker: at.Locker, Temporal: at.Temporal.Service, Namespace: cfg.namespace, NamespaceID: at.Temporal.NamespaceID,
 		Interval: cfg.interval, Logger: logger(s),
 	})
-	if err != nil {
-		return err
-	}
 	if cfg.once {
 		done, err := j.Round(ctx)
 		if err != nil {

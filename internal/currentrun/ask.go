@@ -12,7 +12,6 @@ import (
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
-	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
@@ -44,9 +43,8 @@ func IsCurrent(ctx context.Context, own wire.Run) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("lockstep: ask which run of workflow %q is the current one: %w", own.WorkflowID, err)
 	}
-	status := now.GetStatus()
-	open := !HasEnded(status) && status != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
-	return open && now.GetExecution().GetRunId() == own.RunID, nil
+	info := now.GetWorkflowExecutionInfo()
+	return IsOpen(info.GetStatus()) && info.GetExecution().GetRunId() == own.RunID, nil
 }
 
 // Describer is the part of Temporal's service that Describe needs.
@@ -55,18 +53,17 @@ type Describer interface {
 }
 
 // Describe asks Temporal about a run of a workflow, or about the current run if runID is empty. The server answers from the run's
-// state and not from visibility, which lags behind. The answer is never nil without an error.
-func Describe(ctx context.Context, service Describer, namespace, workflowID, runID string) (*workflowpb.WorkflowExecutionInfo, error) {
+// state and not from visibility, which lags behind. The answer has the run's info, unless there is an error.
+func Describe(
+	ctx context.Context, service Describer, namespace, workflowID, runID string,
+) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	answer, err := service.DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
 		Namespace: namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: runID},
 	})
-	switch {
-	case err != nil:
-		return nil, err
-	case answer.GetWorkflowExecutionInfo() == nil:
+	if err == nil && answer.GetWorkflowExecutionInfo() == nil {
 		return nil, fmt.Errorf("lockstep: the server's answer about workflow %q is empty", workflowID)
 	}
-	return answer.GetWorkflowExecutionInfo(), nil
+	return answer, err
 }
 
 // HasEnded reports whether a run with this status has ended for good, so that no lock is taken in its name again. It is false for
@@ -81,9 +78,13 @@ func HasEnded(status enumspb.WorkflowExecutionStatus) bool {
 	}
 }
 
-// IsRealClient reports whether a client reaches a server. In the SDK's test environments a client is nil, or a mock that ends the
-// process when it is called. There no waiter is woken, and no goroutine may outlive the workflow, because the environment skips the
-// time in which only timers run.
+// IsOpen reports whether a run with this status is open. A status that this version does not know counts as open.
+func IsOpen(status enumspb.WorkflowExecutionStatus) bool {
+	return !HasEnded(status) && status != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+}
+
+// IsRealClient reports whether a client reaches a server. In the SDK's test environments a client is nil, or a mock that ends the process when it
+// is called. There no waiter is woken, and no goroutine may outlive the workflow.
 func IsRealClient(c client.Client) bool {
 	if v := reflect.ValueOf(c); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return false
@@ -134,28 +135,22 @@ type namespaceKey struct {
 // Run returns the workflow run that an activity belongs to. The first call for a namespace asks the server for its ID; in the SDK's
 // test environment the ID is the name. The error is an application failure of type lockstep.Unavailable, which is retryable.
 func (n *NamespaceIDs) Run(ctx context.Context) (wire.Run, error) {
-	id, err := n.id(ctx)
-	if err != nil {
-		return wire.Run{}, err
-	}
-	execution := activity.GetInfo(ctx).WorkflowExecution
-	return wire.Run{Namespace: id, WorkflowID: execution.ID, RunID: execution.RunID}, nil
-}
-
-func (n *NamespaceIDs) id(ctx context.Context) (string, error) {
-	c, name := activity.GetClient(ctx), activity.GetInfo(ctx).Namespace
+	c, info := activity.GetClient(ctx), activity.GetInfo(ctx)
+	run := wire.Run{Namespace: info.Namespace, WorkflowID: info.WorkflowExecution.ID, RunID: info.WorkflowExecution.RunID}
 	if !IsRealClient(c) {
-		return name, nil
+		return run, nil
 	}
-	if id, ok := n.known.Load(namespaceKey{c, name}); ok {
-		return id.(string), nil //nolint:forcetypeassert // nothing else is stored
+	key := namespaceKey{c, info.Namespace}
+	id, known := n.known.Load(key)
+	if !known {
+		asked, err := NamespaceID(ctx, c.WorkflowService(), info.Namespace)
+		if err != nil {
+			return wire.Run{}, temporal.NewApplicationErrorWithOptions(err.Error(), wire.FailureUnavailable, temporal.ApplicationErrorOptions{Cause: err})
+		}
+		id, _ = n.known.LoadOrStore(key, asked)
 	}
-	id, err := NamespaceID(ctx, c.WorkflowService(), name)
-	if err != nil {
-		return "", temporal.NewApplicationErrorWithOptions(err.Error(), wire.FailureUnavailable, temporal.ApplicationErrorOptions{Cause: err})
-	}
-	n.known.Store(namespaceKey{c, name}, id)
-	return id, nil
+	run.Namespace, _ = id.(string)
+	return run, nil
 }
 
 // NamespaceID asks a server for the ID of a namespace. The error is a *[NamespaceError].
@@ -172,15 +167,8 @@ func NamespaceID(ctx context.Context, service workflowservice.WorkflowServiceCli
 	return answer.GetNamespaceInfo().GetId(), nil
 }
 
-// CollectionIdentifier is the part of a *lockcore.Steps that the functions about collections need.
-type CollectionIdentifier interface {
-	KnownCollectionID() string
-	CollectionID(ctx context.Context) (string, error)
-	Replaces(ctx context.Context, id string) (replaces bool, own string, err error)
-}
-
 // LearnCollection asks the database for the ID of the Locker's collection, unless it is known. It takes at most two seconds.
-func LearnCollection(ctx context.Context, locker CollectionIdentifier) {
+func LearnCollection(ctx context.Context, locker Locker) {
 	if locker.KnownCollectionID() == "" {
 		ctx, cancel := collectionContext(ctx)
 		defer cancel()
@@ -196,15 +184,12 @@ func collectionContext(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, bound)
 }
 
-// CheckCollection finds workers that keep their locks in another collection than the workflow's worker. Such a worker would run a
-// step next to steps that its lock excludes. The workflow's worker writes the ID of its collection into everything that it schedules,
-// once it knows the ID, and the worker that runs the activity compares. The outcomes are:
-//
-//  1. The IDs are the same, or one of the two is not known: no error.
-//  2. An operator has recorded that this collection replaces the workflow's: replaced is set. What was held there is lost.
-//  3. Otherwise an error, which is retryable. This worker may have a wrong configuration, or may have been led to another server by a
-//     name, and neither can be told from a collection that was dropped.
-func CheckCollection(ctx context.Context, locker CollectionIdentifier, workflows string) (replaced bool, err error) {
+// CheckCollection finds workers that keep their locks in another collection than the workflow's worker: they would run a step next to steps
+// that its lock excludes. The workflow's worker writes the ID of its collection into everything that it schedules, once it knows the ID.
+// replaced is set if an operator has recorded that this collection replaces that one: what was held there is lost. The error is retryable: this
+// worker may have a wrong configuration, or may have been led to another server by a name, and neither can be told from a collection that was
+// dropped. It is nil if one of the IDs is not known.
+func CheckCollection(ctx context.Context, locker Locker, workflows string) (replaced bool, err error) {
 	own := locker.KnownCollectionID()
 	if workflows == "" || own == workflows {
 		return false, nil
@@ -218,13 +203,13 @@ func CheckCollection(ctx context.Context, locker CollectionIdentifier, workflows
 	case err == nil:
 		own = now
 	}
-	if !isCollectionID(workflows) {
-		return false, temporal.NewApplicationError(fmt.Sprintf("lockstep: this worker keeps its locks in the collection with the ID %s, and the request names "+
-			"%.100q, which is not the ID of a collection", own, workflows), wire.FailureOtherCollection)
+	advice := fmt.Sprintf("the request names %.100q, which is not the ID of a collection", workflows)
+	if isCollectionID(workflows) {
+		advice = fmt.Sprintf("the workflow's worker in that with the ID %s: give the Lockers of both the same database and collection; if that "+
+			"collection was dropped or replaced: lockstep replaces %s --reason …", workflows, workflows)
 	}
-	return false, temporal.NewApplicationError(fmt.Sprintf("lockstep: this worker keeps its locks in the collection with the ID %s, and the workflow's "+
-		"worker in that with the ID %s: give the Lockers of both the same database and collection; if that collection was dropped or replaced: "+
-		"lockstep replaces %s --reason …", own, workflows, workflows), wire.FailureOtherCollection)
+	return false, temporal.NewApplicationError(
+		fmt.Sprintf("lockstep: this worker keeps its locks in the collection with the ID %s, and %s", own, advice), wire.FailureOtherCollection)
 }
 
 // isCollectionID reports whether a text can be an ID. A client that may start activities can write any text there, and operators

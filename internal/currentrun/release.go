@@ -3,7 +3,6 @@ package currentrun
 import (
 	"context"
 	"errors"
-	"iter"
 	"math"
 	"slices"
 
@@ -16,20 +15,13 @@ import (
 // releaseBatch is the largest number of resources in one release.
 const releaseBatch = 100
 
-// Releaser is the part of a *lockcore.Steps that Release needs.
-type Releaser interface {
-	Release(ctx context.Context, r lockcore.Release) error
-	ReleaseCommitted(ctx context.Context, r lockcore.Release) (missed []lockcore.LostError, err error)
-	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
-}
-
 // Release ends the locks of a workflow, or of one of its steps, as workflow code has decided. own is the run that carries it out: it decided
 // the release, was made by a reset of the run that did, or follows a run that handed over. mayInherit reports whether no run after own may
 // continue with the locks of earlier runs; except, if not empty, is a run whose locks stay.
 //
 // If the saga has committed, Release logs the locks that it had lost without noticing.
 func Release(
-	ctx context.Context, locker Releaser, logger log.Logger, own wire.Run, p wire.ReleaseParams, except string, mayInherit func() (bool, error),
+	ctx context.Context, locker Locker, logger log.Logger, own wire.Run, p wire.ReleaseParams, except string, mayInherit func() (bool, error),
 ) error {
 	r := lockcore.Release{LockID: own.LockID(), Run: own.RunID, Order: lockcore.LastAttempt(p.Schedule)}
 	switch {
@@ -78,8 +70,8 @@ func Release(
 	return nil
 }
 
-// release calls Releaser.Release, or ReleaseCommitted, for any number of resources.
-func release(ctx context.Context, locker Releaser, logger log.Logger, r lockcore.Release, names []string, committed bool) error {
+// release calls Locker.Release, or ReleaseCommitted, for any number of resources.
+func release(ctx context.Context, locker Locker, logger log.Logger, r lockcore.Release, names []string, committed bool) error {
 	for batch := range slices.Chunk(names, releaseBatch) {
 		r.Resources = batch
 		if !committed {
@@ -101,7 +93,7 @@ func release(ctx context.Context, locker Releaser, logger log.Logger, r lockcore
 }
 
 // inherited lists the resources of a release that other runs of own's workflow hold, by run.
-func inherited(ctx context.Context, locker Releaser, own wire.Run, p wire.ReleaseParams) (map[string][]string, error) {
+func inherited(ctx context.Context, locker Locker, own wire.Run, p wire.ReleaseParams) (map[string][]string, error) {
 	byRun := map[string][]string{}
 	for s, err := range locker.Status(ctx, lockcore.Filter{LockID: own.LockID(), Contended: true}) { // in the order of the names
 		known := byRun[s.Run]

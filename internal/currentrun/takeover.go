@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"iter"
 	"time"
 
 	"go.temporal.io/sdk/activity"
@@ -19,11 +21,19 @@ const (
 	enterTimeout = 10 * time.Second
 )
 
-// Locker is the part of a *lockcore.Steps that Enter and TryEnter need.
+// Locker is the part of a *lockcore.Steps that this package needs.
 type Locker interface {
 	Enter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error)
 	TryEnter(ctx context.Context, req lockcore.StepRequest) ([]lockcore.Lease, error)
 	Leave(ctx context.Context, leases ...lockcore.Lease) error
+	Verify(ctx context.Context, v lockcore.Verify) error
+	Raise(ctx context.Context, r lockcore.Raise) error
+	Release(ctx context.Context, r lockcore.Release) error
+	ReleaseCommitted(ctx context.Context, r lockcore.Release) (missed []lockcore.LostError, err error)
+	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
+	KnownCollectionID() string
+	CollectionID(ctx context.Context) (string, error)
+	Replaces(ctx context.Context, id string) (replaces bool, own string, err error)
 }
 
 // InlineWait returns the longest time that an attempt may wait for its locks in its slot. A short wait saves the events of
@@ -38,21 +48,16 @@ func InlineWait(info activity.Info) time.Duration {
 	return wait
 }
 
-// Enter calls Locker.Enter for a request of own, in an activity of that run, and takes over locks that other runs of the workflow
-// hold. Its error is that of Locker.Enter, or reports that Temporal could not be asked. A *lockcore.OtherRunError means that own is
-// not the current run. Enter takes at most 10 s, and at most half of the time that ctx has left.
-func Enter(ctx context.Context, locker Locker, own wire.Run, req lockcore.StepRequest) ([]lockcore.Lease, error) {
-	return takeOverRuns(ctx, locker, locker.Enter, own, req)
+// AttemptName describes an attempt of an activity, for people.
+func AttemptName(info activity.Info) string {
+	return fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt)
 }
 
-// TryEnter is [Enter] without queueing: it calls Locker.TryEnter.
-func TryEnter(ctx context.Context, locker Locker, own wire.Run, req lockcore.StepRequest) ([]lockcore.Lease, error) {
-	return takeOverRuns(ctx, locker, locker.TryEnter, own, req)
-}
-
-// takeOverRuns calls enter until no other run of the workflow holds a resource of the request, or own may not take over. Then it leaves those
-// of the resources that it has by then.
-func takeOverRuns(
+// Enter calls enter, which is Locker.Enter or Locker.TryEnter, for a request of own, in an activity of that run, and takes over locks that other
+// runs of the workflow hold. Its error is that of enter, or reports that Temporal could not be asked. A *lockcore.OtherRunError means that own
+// is not the current run. If own may not take over all, Enter leaves the resources that it has by then. It takes at most 10 s, and at most half
+// of the time that ctx has left.
+func Enter(
 	ctx context.Context, locker Locker, enter func(context.Context, lockcore.StepRequest) ([]lockcore.Lease, error), own wire.Run, req lockcore.StepRequest,
 ) (leases []lockcore.Lease, err error) {
 	bound := enterTimeout
@@ -74,28 +79,27 @@ func takeOverRuns(
 	return leases, err
 }
 
-// takeOver calls ask until no other run of the workflow holds what it needs, or own may not take over: first with "", and then with the label
-// of the run from which own takes over. The error is that of ask, or reports that Temporal could not be asked.
+// takeOver calls ask until no other run of the workflow holds what it needs, or Temporal does not report own as the current run: first with
+// "", and then with the label of the run from which own takes over. The error is that of ask, or only Temporal's if it cannot be asked, because
+// nothing is known of the runs then.
 func takeOver(ctx context.Context, own wire.Run, ask func(label string) error) error {
 	err := ask("")
-	for n := 0; n < mostOthers && errors.Is(err, lockcore.ErrOtherRun); n++ {
-		label, failed := mayTakeOver(ctx, own, err)
-		if failed != nil {
+	var other *lockcore.OtherRunError
+	for n := 0; n < mostOthers && errors.As(err, &other); n++ {
+		switch current, failed := IsCurrent(ctx, own); {
+		case failed != nil:
 			return failed
+		case !current:
+			return err
 		}
-		err = ask(label)
+		err = ask(other.Other)
 	}
 	return err
 }
 
-// Verifier is the part of a *lockcore.Steps that Verify needs.
-type Verifier interface {
-	Verify(ctx context.Context, v lockcore.Verify) error
-}
-
-// Verify calls Verifier.Verify for own, in an activity of that run. If own inherits from other runs of the workflow, it takes over
+// Verify calls Locker.Verify for own, in an activity of that run. If own inherits from other runs of the workflow, it takes over
 // what they hold. If not, a hold of another run is a loss, because a guarded step of own would have taken it over.
-func Verify(ctx context.Context, locker Verifier, own wire.Run, v lockcore.Verify) error {
+func Verify(ctx context.Context, locker Locker, own wire.Run, v lockcore.Verify) error {
 	var other *lockcore.OtherRunError
 	return takeOver(ctx, own, func(label string) error {
 		if other != nil && !v.Inherits {
@@ -108,34 +112,11 @@ func Verify(ctx context.Context, locker Verifier, own wire.Run, v lockcore.Verif
 	})
 }
 
-// Raiser is the part of a *lockcore.Steps that Raise needs.
-type Raiser interface {
-	Raise(ctx context.Context, r lockcore.Raise) error
-}
-
-// Raise calls Raiser.Raise for own, in an activity of that run, and takes over what other runs of the workflow hold if own is the
+// Raise calls Locker.Raise for own, in an activity of that run, and takes over what other runs of the workflow hold if own is the
 // current run. Otherwise the error is the *lockcore.OtherRunError, or reports that Temporal could not be asked.
-func Raise(ctx context.Context, locker Raiser, own wire.Run, r lockcore.Raise) error {
+func Raise(ctx context.Context, locker Locker, own wire.Run, r lockcore.Raise) error {
 	return takeOver(ctx, own, func(label string) error {
 		r.TakeOver = label
 		return locker.Raise(ctx, r)
 	})
-}
-
-// mayTakeOver returns the label of the other run that a *lockcore.OtherRunError names, if Temporal reports own as the current run. It
-// returns err itself if own is not current, and only Temporal's error if Temporal cannot be asked, because nothing is known of
-// the runs then.
-func mayTakeOver(ctx context.Context, own wire.Run, err error) (label string, failed error) {
-	var other *lockcore.OtherRunError
-	if !errors.As(err, &other) {
-		return "", err
-	}
-	current, failed := IsCurrent(ctx, own)
-	switch {
-	case failed != nil:
-		return "", failed
-	case !current:
-		return "", err
-	}
-	return other.Other, nil
 }

@@ -12,7 +12,6 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
@@ -75,11 +74,6 @@ func (p pendingActivity) mayBe(step string) bool {
 		strings.HasPrefix(step, wire.RuleStepPrefix(p.id, p.activityType))
 }
 
-// asker answers questions about runs. The error is a *RefusedError if it refuses all of them.
-type asker interface {
-	ask(ctx context.Context, workflowID, run string) (answer, error)
-}
-
 // RefusedError is returned if Temporal does not allow the janitor to ask about workflows.
 type RefusedError struct {
 	Namespace string // its name
@@ -100,17 +94,10 @@ type Service interface {
 	GetWorkflowExecutionHistory(ctx context.Context, in *workflowservice.GetWorkflowExecutionHistoryRequest, opts ...grpc.CallOption) (*workflowservice.GetWorkflowExecutionHistoryResponse, error)
 }
 
-// temporalAsker asks a Temporal server.
-type temporalAsker struct {
-	service   Service
-	namespace string
-	pace      *rate.Limiter
-}
-
-// ask asks about a run and, if that is closed, about the workflow's current run, and whether that inherits. The round paces the first
-// question.
-func (t temporalAsker) ask(ctx context.Context, workflowID, run string) (answer, error) {
-	then, err := t.describe(ctx, workflowID, run)
+// askTemporal asks about a run and, if that is closed, about the workflow's current run, and whether that inherits. The round paces the first
+// question. The error is a *RefusedError if Temporal refuses all questions.
+func (j *Janitor) askTemporal(ctx context.Context, workflowID, run string) (answer, error) {
+	then, err := j.describe(ctx, workflowID, run)
 	if then == nil {
 		return answer{}, err
 	}
@@ -122,10 +109,10 @@ func (t temporalAsker) ask(ctx context.Context, workflowID, run string) (answer,
 		}
 		return found, nil
 	}
-	if err := t.pace.Wait(ctx); err != nil {
+	if err := j.pace.Wait(ctx); err != nil {
 		return answer{}, err
 	}
-	now, err := t.describe(ctx, workflowID, "")
+	now, err := j.describe(ctx, workflowID, "")
 	if now == nil {
 		return answer{}, err
 	}
@@ -133,24 +120,24 @@ func (t temporalAsker) ask(ctx context.Context, workflowID, run string) (answer,
 	if found.verdict != inherited {
 		return found, nil
 	}
-	if err := t.pace.Wait(ctx); err != nil {
+	if err := j.pace.Wait(ctx); err != nil {
 		return answer{}, err
 	}
 	// If it is not known whether the current run inherits, the hold is extended, which is always safe.
-	if inherits, err := t.inherits(ctx, now.GetWorkflowExecutionInfo().GetExecution(), then.GetWorkflowExecutionInfo().GetStartTime().AsTime()); err == nil && !inherits {
+	if inherits, err := j.inherits(ctx, now.GetWorkflowExecutionInfo().GetExecution(), then.GetWorkflowExecutionInfo().GetStartTime().AsTime()); err == nil && !inherits {
 		return answer{verdict: closed, why: then.GetWorkflowExecutionInfo().GetStatus().String() + ", and the current run inherits nothing"}, nil
 	}
 	return found, nil
 }
 
 // inherits reports whether a run may use what an earlier run of its workflow, which began at the given time, holds. A run that continues a
-// hand-over inherits from the runs since the one that its header names as the first. A run that a reset has made begins with the history of the
-// run that was reset, so it began when that one did. A run before those has continued without handing over, and its worker has died.
-func (t temporalAsker) inherits(ctx context.Context, run *commonpb.WorkflowExecution, began time.Time) (bool, error) {
+// hand-over inherits from the runs since the one that its header names as the first. A run before those has continued without handing over, and
+// its worker has died. A run that a reset has made begins with the history of the run that was reset, so it began when that one did.
+func (j *Janitor) inherits(ctx context.Context, run *commonpb.WorkflowExecution, began time.Time) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	found, err := t.service.GetWorkflowExecutionHistory(ctx, &workflowservice.GetWorkflowExecutionHistoryRequest{
-		Namespace: t.namespace, Execution: run, MaximumPageSize: 1,
+	found, err := (*j.temporal.Load()).GetWorkflowExecutionHistory(ctx, &workflowservice.GetWorkflowExecutionHistoryRequest{
+		Namespace: j.Namespace, Execution: run, MaximumPageSize: 1,
 	})
 	events := found.GetHistory().GetEvents()
 	switch {
@@ -194,20 +181,16 @@ func wasReset(run *workflowservice.DescribeWorkflowExecutionResponse) bool {
 		run.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED
 }
 
-// isOpen reports whether a run is open. Unknown states count as open.
 func isOpen(run *workflowservice.DescribeWorkflowExecutionResponse) bool {
-	status := run.GetWorkflowExecutionInfo().GetStatus()
-	return !currentrun.HasEnded(status) && status != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+	return currentrun.IsOpen(run.GetWorkflowExecutionInfo().GetStatus())
 }
 
 // describe asks about a run, or about the current run if run is empty. It returns nil and no error if Temporal does not
 // know the run, or if the name is not valid.
-func (t temporalAsker) describe(ctx context.Context, workflowID, run string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+func (j *Janitor) describe(ctx context.Context, workflowID, run string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	found, err := t.service.DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
-		Namespace: t.namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: run},
-	})
+	found, err := currentrun.Describe(ctx, *j.temporal.Load(), j.Namespace, workflowID, run)
 	var (
 		missing *serviceerror.NotFound
 		invalid *serviceerror.InvalidArgument
@@ -217,11 +200,7 @@ func (t temporalAsker) describe(ctx context.Context, workflowID, run string) (*w
 	case errors.As(err, &missing), errors.As(err, &invalid):
 		return nil, nil //nolint:nilnil // there is no such run
 	case errors.As(err, &denied):
-		return nil, &RefusedError{Namespace: t.namespace, Err: err}
-	case err != nil:
-		return nil, err
-	case found.GetWorkflowExecutionInfo() == nil:
-		return nil, fmt.Errorf("lockstep: the server's answer about workflow %q is empty", workflowID)
+		return nil, &RefusedError{Namespace: j.Namespace, Err: err}
 	}
-	return found, nil
+	return found, err
 }

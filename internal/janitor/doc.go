@@ -1,8 +1,8 @@
 // Package janitor releases the locks that closed workflow runs have left, and extends those of open runs.
 //
-// A kept hold needs no process: its workflow may be between two steps of a saga, may sleep for a week, or may have been
-// terminated and never release it. The database cannot tell these apart, but Temporal can. A janitor therefore lists what
-// the runs of its namespace hold, wait for or were granted, and in each round asks Temporal about each run:
+// A kept hold needs no process: its workflow may be between two steps of a saga, may sleep for a week, or may have been terminated and never
+// release it. The database cannot tell these apart, but Temporal can. In each round a janitor asks about each run of its namespace that holds
+// something, waits for it or was granted it:
 //
 //	state of the run                            | action
 //	open, also if it is paused                  | extend its kept holds and waits
@@ -13,24 +13,21 @@
 //
 // The janitor also watches the queues in which open runs wait, so that their heads are granted the lock and woken.
 //
-// The heir of a run is the workflow's current run, if that is open, belongs to the same chain of runs, and was made by a
-// reset or continues a hand-over. After a continue-as-new it inherits only what the run has handed over; the rest is
-// released. A retry, the next run of a cron schedule and a restarted workflow are not heirs: they take over the holds that
-// they need, if these still exist.
+// The heir of a run is the workflow's current run, if that is open, belongs to the same chain of runs, and was made by a reset or continues a
+// hand-over. After a continue-as-new it inherits only what the run has handed over; the rest is released. A retry, the next run of a cron schedule
+// and a restarted workflow are not heirs: they take over the holds that they need, if these still exist.
 //
-// The answer about an open run lists its pending activities. If no workflow task is outstanding, a step of scope step has
-// ended if neither the step nor a wait is among them. The workflow's own lock ID does not tell its steps apart: its waits
-// are withdrawn if no wait and no step is pending that could belong to them.
+// The answer about an open run lists its pending activities. If no workflow task is outstanding, a step of scope step has ended if neither the
+// step nor a wait is among them. The workflow's own lock ID does not tell its steps apart: its waits are withdrawn if none is pending.
 //
 // All changes name the run that was listed. If another run has taken over since, nothing changes. A part whose lease is
 // still valid drains before another party gets the lock.
 //
 // # One of many
 //
-// Every process of a fleet may run a janitor. The active one holds a Lockstep lock in the same collection, [LockName]; the
-// others try to get it once per interval. When the active janitor dies, another one replaces it after the lock has
-// expired. Two active janitors, such as a frozen one and its successor, do no harm. A janitor that Temporal refuses
-// releases the lock, so that one with other credentials can work, and tries again after ten intervals.
+// Every process of a fleet may run a janitor. The active one holds a Lockstep lock in the same collection, [LockName]; the others try to get it
+// once per interval. Two active janitors, such as a frozen one and its successor, do no harm. A janitor that Temporal refuses releases the lock,
+// so that one with other credentials can work, and tries again after ten intervals.
 //
 // # Guarantees
 //

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync/atomic"
 	"time"
 
 	"go.temporal.io/sdk/log"
@@ -61,29 +62,7 @@ type Options struct {
 	Logger log.Logger
 }
 
-// complete returns the options with defaults, or a *lockcore.InvalidError.
-func (o Options) complete() (Options, error) {
-	for _, field := range []struct {
-		name, value, bound string
-		wrong              bool
-	}{
-		{"Locker", "nil", "a Locker", o.Locker == nil},
-		{"Temporal", "nil", "a connection to Temporal", o.Temporal == nil},
-		{"Logger", "nil", "a logger", o.Logger == nil},
-		{"Namespace", `""`, "1 byte or more", o.Namespace == ""},
-		{"NamespaceID", `""`, "1 byte or more", o.NamespaceID == ""},
-	} {
-		if field.wrong {
-			return o, &lockcore.InvalidError{Field: "janitor.Options." + field.name, Value: field.value, Bound: field.bound}
-		}
-	}
-	err := CheckPace("janitor.Options.", o.Interval, o.RequestsPerSecond)
-	o.Interval = cmp.Or(o.Interval, DefaultInterval)
-	o.RequestsPerSecond = cmp.Or(o.RequestsPerSecond, DefaultRequestsPerSecond)
-	return o, err
-}
-
-// CheckPace refuses an Interval or RequestsPerSecond out of bounds. 0 is the default. The error is a
+// CheckPace refuses an Interval or RequestsPerSecond out of bounds, for those who let users set them. 0 is the default. The error is a
 // *lockcore.InvalidError whose field begins with prefix.
 func CheckPace(prefix string, interval time.Duration, questions int) error {
 	switch {
@@ -100,8 +79,11 @@ func CheckPace(prefix string, interval time.Duration, questions int) error {
 // Janitor does rounds in one process. Make it with [New].
 type Janitor struct {
 	Options
-	asker asker
-	pace  *rate.Limiter
+	// temporal is Options.Temporal, or what has replaced it.
+	temporal atomic.Pointer[Service]
+	// ask is askTemporal, except in tests.
+	ask  func(ctx context.Context, workflowID, run string) (answer, error)
+	pace *rate.Limiter
 	// lockID identifies this janitor as the holder of its lock. Lock IDs of workflows never begin with "%j", since "%"
 	// is followed by two hexadecimal digits or a hash there.
 	lockID string
@@ -111,16 +93,20 @@ type Janitor struct {
 	damaged map[string]time.Time
 }
 
-// New makes a janitor, which does nothing before [Janitor.Run]. The error is a *lockcore.InvalidError that names the
-// option.
-func New(o Options) (*Janitor, error) {
-	o, err := o.complete()
-	if err != nil {
-		return nil, err
+// New makes a janitor, which does nothing before [Janitor.Run]. The options must be complete, and pass [CheckPace].
+func New(o Options) *Janitor {
+	o.Interval = cmp.Or(o.Interval, DefaultInterval)
+	o.RequestsPerSecond = cmp.Or(o.RequestsPerSecond, DefaultRequestsPerSecond)
+	j := &Janitor{
+		Options: o, pace: rate.NewLimiter(rate.Limit(o.RequestsPerSecond), 1), lockID: "%janitor/" + rand.Text(), damaged: map[string]time.Time{},
 	}
-	pace := rate.NewLimiter(rate.Limit(o.RequestsPerSecond), 1)
-	return &Janitor{Options: o, asker: temporalAsker{o.Temporal, o.Namespace, pace}, pace: pace, lockID: "%janitor/" + rand.Text(), damaged: map[string]time.Time{}}, nil
+	j.ask = j.askTemporal
+	j.UseTemporal(o.Temporal)
+	return j
 }
+
+// UseTemporal replaces the connection to Temporal.
+func (j *Janitor) UseTemporal(service Service) { j.temporal.Store(&service) }
 
 // LockName returns the resource that the janitor of a namespace locks while it works.
 func LockName(namespaceID string) string { return "lockstep.janitor/" + namespaceID }

@@ -99,8 +99,7 @@ func TestRun_RefusedByTemporal_ReleasesItsLock(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.keeps(t, "ns/w", "r", "r", lockcore.Forever)
 		var warnings lines
-		j, err := New(w.options())
-		require.NoError(t, err)
+		j := New(w.options())
 		j.Logger = sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(&warnings, nil)))
 		defer run(t, j)()
 		synctest.Wait()
@@ -156,25 +155,16 @@ func TestRun_LockerClosed_Returns(t *testing.T) {
 	})
 }
 
-func TestNew_InvalidOption_IsNamed(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		for field, change := range map[string]func(*Options){
-			"Locker":            func(o *Options) { o.Locker = nil },
-			"Temporal":          func(o *Options) { o.Temporal = nil },
-			"Logger":            func(o *Options) { o.Logger = nil },
-			"Namespace":         func(o *Options) { o.Namespace = "" },
-			"NamespaceID":       func(o *Options) { o.NamespaceID = "" },
-			"Interval":          func(o *Options) { o.Interval = time.Millisecond },
-			"RequestsPerSecond": func(o *Options) { o.RequestsPerSecond = -1 },
-		} {
-			o := w.options()
-			change(&o)
-			_, err := New(o)
-			var invalid *lockcore.InvalidError
-			require.ErrorAs(t, err, &invalid, field)
-			require.Equal(t, "janitor.Options."+field, invalid.Field)
-		}
-	})
+func TestCheckPace_OutOfBounds_NamesTheOption(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, CheckPace("--", 0, 0))
+	for field, err := range map[string]error{
+		"--Interval": CheckPace("--", time.Millisecond, 0), "--RequestsPerSecond": CheckPace("--", 0, -1),
+	} {
+		var invalid *lockcore.InvalidError
+		require.ErrorAs(t, err, &invalid, field)
+		require.Equal(t, field, invalid.Field)
+	}
 }
 
 // elapse advances the virtual time.

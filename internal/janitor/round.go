@@ -48,11 +48,9 @@ type round struct {
 	result Result
 }
 
-// Round asks Temporal once about each run that keeps, waits for or was granted something, and acts on the answers. It
-// begins with the run whose first entry expires next. It does not need the janitor's lock.
-//
-// A question or a command that fails is counted, and is not an error. The error is a *RefusedError, the database's error
-// if the locks could not be listed, or ctx's. The result counts what was done until then.
+// Round asks Temporal once about each run that keeps, waits for or was granted something, and acts on the answers. It begins with the run whose
+// first entry expires next. A question or a command that fails is counted, and is not an error. The error is a *RefusedError, the database's error
+// if the locks could not be listed, or ctx's.
 func (j *Janitor) Round(ctx context.Context) (Result, error) {
 	r := &round{Janitor: j}
 	runs, err := r.list(ctx)
@@ -140,7 +138,7 @@ func (r *round) logDamaged(name string, err error) {
 
 // handle asks about a run and acts on the answer. It returns an error only if the question was refused or ctx has ended.
 func (r *round) handle(ctx context.Context, run *listedRun) error {
-	found, err := r.asker.ask(ctx, run.workflowID, run.run)
+	found, err := r.ask(ctx, run.workflowID, run.run)
 	var refused *RefusedError
 	switch {
 	case errors.As(err, &refused):
@@ -149,17 +147,17 @@ func (r *round) handle(ctx context.Context, run *listedRun) error {
 		return context.Cause(ctx)
 	case err != nil:
 		r.Logger.Warn("lockstep: it is not known whether a workflow is open; the next round asks again", "lockId", run.lockID, "run", run.run, "error", err)
-		r.count(func(n *Result) { n.Failed++ })
+		r.count(&r.result.Failed)
 	case found.verdict == closed:
-		r.count(func(n *Result) { n.Closed++ })
+		r.count(&r.result.Closed)
 		r.release(ctx, run.entries, "its workflow run is closed: "+found.why)
 	case found.verdict == open, found.verdict == inherited:
-		r.count(func(n *Result) { n.Open++ })
+		r.count(&r.result.Open)
 		r.extendOpen(ctx, run.entries, &found)
 	default:
-		r.count(func(n *Result) { n.Unknown++ })
+		r.count(&r.result.Unknown)
 	}
-	r.count(func(n *Result) { n.Asked++ })
+	r.count(&r.result.Asked)
 	return nil
 }
 
@@ -194,12 +192,8 @@ func (r *round) extendHold(ctx context.Context, e lockcore.Status) {
 		return
 	}
 	_, err := r.Locker.Extend(ctx, e.LockID, e.Run, e.Resource)
-	switch {
-	case err == nil:
-		r.count(func(n *Result) { n.Extended++ })
-	case errors.Is(err, lockcore.ErrLost), errors.Is(err, lockcore.ErrOtherRun): // released or taken over since it was listed
-	default:
-		r.failed(ctx, "extend", e.LockID, err)
+	if !errors.Is(err, lockcore.ErrLost) && !errors.Is(err, lockcore.ErrOtherRun) { // otherwise it ended or was taken over since it was listed
+		r.record(ctx, "extend", e.LockID, err, true, &r.result.Extended)
 	}
 }
 
@@ -211,11 +205,7 @@ func (r *round) extendWait(ctx context.Context, e lockcore.Status) {
 	if e.ExpiresIn > max(waitReserve, 2*r.Interval) {
 		return
 	}
-	if err := r.Locker.KeepPosition(ctx, leaseOf(e)); err != nil {
-		r.failed(ctx, "keep the place", e.LockID, err)
-		return
-	}
-	r.count(func(n *Result) { n.Extended++ })
+	r.record(ctx, "keep the place", e.LockID, r.Locker.KeepPosition(ctx, leaseOf(e)), true, &r.result.Extended)
 }
 
 func leaseOf(e lockcore.Status) lockcore.Lease {
@@ -224,12 +214,8 @@ func leaseOf(e lockcore.Status) lockcore.Lease {
 
 // withdraw removes a request from its queue. A newer request has a greater order and stays.
 func (r *round) withdraw(ctx context.Context, e lockcore.Status) {
-	switch ended, err := r.Locker.LeaveQueue(ctx, leaseOf(e)); {
-	case err != nil:
-		r.failed(ctx, "leave", e.LockID, err)
-	case ended:
-		r.count(func(n *Result) { n.Released++ })
-	}
+	ended, err := r.Locker.LeaveQueue(ctx, leaseOf(e))
+	r.record(ctx, "leave", e.LockID, err, ended, &r.result.Released)
 }
 
 // release ends entries of closed runs, waits first. It names each by its fence: evidence of losses stays, for a run that
@@ -251,27 +237,27 @@ func (r *round) release(ctx context.Context, entries []lockcore.Status, why stri
 func (r *round) send(ctx context.Context, release lockcore.Release, why string) {
 	release.Reason = wire.Cut("released by the janitor, since "+why, wire.MaxName)
 	ended, err := r.Locker.End(ctx, release)
-	if err != nil {
-		r.failed(ctx, "release", release.LockID, err)
-		return
+	if err == nil && ended { // otherwise it has ended since it was listed
+		r.Logger.Info("lockstep: the janitor released what was left", "lockId", release.LockID, "run", release.Run, "why", why, "resources", release.Resources)
 	}
-	if !ended { // it has ended since it was listed
-		return
-	}
-	r.Logger.Info("lockstep: the janitor released what was left", "lockId", release.LockID, "run", release.Run, "why", why, "resources", release.Resources)
-	r.count(func(n *Result) { n.Released++ })
+	r.record(ctx, "release", release.LockID, err, ended, &r.result.Released)
 }
 
-// failed counts and logs a command that failed.
-func (r *round) failed(ctx context.Context, command, lockID string, err error) {
-	r.count(func(n *Result) { n.Errors++ })
-	if ctx.Err() == nil {
-		r.Logger.Warn("lockstep: a command of the janitor failed; the next round repeats it", "command", command, "lockId", lockID, "error", err)
+// record counts a command that failed, and logs it, or one that has changed something.
+func (r *round) record(ctx context.Context, command, lockID string, err error, changed bool, count *int) {
+	switch {
+	case err != nil:
+		r.count(&r.result.Errors)
+		if ctx.Err() == nil {
+			r.Logger.Warn("lockstep: a command of the janitor failed; the next round repeats it", "command", command, "lockId", lockID, "error", err)
+		}
+	case changed:
+		r.count(count)
 	}
 }
 
-func (r *round) count(add func(*Result)) {
+func (r *round) count(n *int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	add(&r.result)
+	*n++
 }

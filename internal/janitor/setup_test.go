@@ -90,9 +90,8 @@ func (w *world) janitor(t *testing.T, changes ...func(*Options)) *Janitor {
 	for _, change := range changes {
 		change(&o)
 	}
-	j, err := New(o)
-	require.NoError(t, err)
-	j.asker = w
+	j := New(o)
+	j.ask = w.ask
 	return j
 }
 

@@ -145,9 +145,8 @@ func TestAsk_RealRuns_GivesVerdict(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			run := c.make(t)
-			j, err := New(s.options())
-			require.NoError(t, err)
-			found, err := j.asker.ask(t.Context(), run.GetWorkflowId(), run.GetRunId())
+			j := New(s.options())
+			found, err := j.ask(t.Context(), run.GetWorkflowId(), run.GetRunId())
 			require.NoError(t, err)
 			require.Equal(t, c.want, found)
 		})

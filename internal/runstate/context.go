@@ -42,14 +42,6 @@ func (l *Locks) Check() error {
 	return nil
 }
 
-// longestWait returns MaxWait, or 0 for a MaxWait that is longer than a timeout of Temporal can be.
-func (l *Locks) longestWait() time.Duration {
-	if l.MaxWait > 100*365*24*time.Hour {
-		return 0
-	}
-	return l.MaxWait
-}
-
 // Invalid returns the error of a call that is refused before anything is scheduled.
 func Invalid(field, value, bound string) error {
 	return wire.NewWaitError(&lockcore.InvalidError{Field: field, Value: value, Bound: bound}, true)
@@ -242,6 +234,29 @@ func WithOwner(ctx workflow.Context, name string) workflow.Context {
 }
 
 // WriteOwner writes the owner of ctx into the header of a child workflow.
-func WriteOwner(ctx workflow.Context, header Header) error {
-	return writeOwner(header, stepContextOf(ctx).owner)
+func WriteOwner(ctx workflow.Context, header Header) { writeOwner(header, stepContextOf(ctx).owner) }
+
+// WriteRuleFacts writes what a rule must know of an activity without a guard into the activity's header. It writes nothing outside of sagas
+// and compensations with the default owner, or if the header was dropped: then the rule locks in the name of the workflow.
+func (s *State) WriteRuleFacts(ctx workflow.Context, header Header) {
+	a := stepContextOf(ctx)
+	facts := wire.RuleFacts{Owner: cmp.Or(a.owner, s.owner), NeverVictim: a.compensating}
+	facts.Owner.Name = wire.Cut(facts.Owner.Name, wire.MaxName)
+	if a.saga != nil {
+		facts.Saga = a.saga.id
+	}
+	if facts.Owner == (wire.Owner{Workflow: workflow.GetInfo(ctx).WorkflowExecution.ID}) {
+		facts.Owner = wire.Owner{}
+	}
+	if header == nil || facts == (wire.RuleFacts{}) {
+		return
+	}
+	p, err := wire.EncodeRuleFacts(facts)
+	if err != nil {
+		panic(err) // texts are always encoded
+	}
+	header[wire.RuleFactsKey] = p
 }
+
+// GuardsSteps reports whether steps under ctx take locks.
+func GuardsSteps(ctx workflow.Context) bool { return stepContextOf(ctx).locks != nil }

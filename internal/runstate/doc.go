@@ -1,27 +1,22 @@
 // Package runstate holds the state of the locks of one workflow run. The workflow side of the interceptor and package workflows share it.
 //
-// The interceptor makes one [State] for each run and attaches it to the workflow's context. Package workflows attaches [Locks], and a
-// [Scope] for each saga. When an activity is scheduled, [State.Step] makes its guard, and [Step.Enter] waits while its locks are busy.
-// [Scope.Commit] releases the locks of a saga's steps, and first verifies those that may have expired. [State.End] releases what the run still
-// has.
+// The interceptor makes one [State] for each run and attaches it to the workflow's context. Package workflows attaches [Locks], and a [Scope] for
+// each saga. A [Step] is one call of ExecuteActivity with a guard in its header: [State.Step] makes it, and [Step.Run] schedules it, and waits while
+// its locks are busy. A [Lock] is a step without an activity, with a scope of its own. [Scope.Commit] verifies and releases the locks of a saga,
+// and [State.End] releases what the run still has.
 //
 // # The commit
 //
-// A kept hold lasts for at least 15 minutes from the entry of the latest step that used it. So a commit does not ask about a lock that was used
-// within the last five minutes. It asks about the others, by the activity lockstep.Verify, and again if the answer comes late. So a loss that is
-// not a matter of time, such as a forced release, does not prevent a commit within these five minutes: the release finds it. A loss of which
-// the run has learned always prevents the commit. See docs/adr/0014-verify-record-release.md in the repository.
+// A kept hold lasts for at least 15 minutes from the entry of the latest step that used it. So a commit asks, by the activity lockstep.Verify, only
+// about locks that were last used more than five minutes ago, and again if the answer comes late. A loss that is not a matter of time, such as a
+// forced release, does not prevent a commit within these five minutes: the release finds it. A loss of which the run has learned always prevents
+// the commit. See docs/adr/0014-verify-record-release.md in the repository.
 //
 // # Own activities
 //
-// State.schedule schedules all of Lockstep's own activities, and is the only function that does. They are retried until they succeed or fail
-// with a verdict about the locks, and none is awaited after the workflow function has returned. Their inputs, and guards, have bounds for the
-// bytes of names in them, so that no workflow task is refused because of its size.
-//
-// # Steps and locks around code
-//
-// A [Step] is one call of ExecuteActivity with a guard in its header: the worker that runs the activity takes the locks. A [Lock] is a
-// set of locks around code: a step without an activity, with a scope of its own.
+// State.schedule schedules all of Lockstep's own activities. They are retried until they succeed or fail with a verdict about the locks, and none
+// is awaited after the workflow function has returned. Their inputs, and guards, have bounds for the bytes of names in them, so that no workflow
+// task is refused because of its size.
 //
 // # What a scope records
 //
@@ -31,10 +26,10 @@
 //
 // # Runs that follow other runs
 //
-// All runs of a workflow share its lock ID. The activity worker asks which run may take over: see package currentrun. Workflow code knows
-// two things about it. A run that continues as new may leave its holds to the next run: only the header of that run records this, with the
-// releases that are due. And a run that was made by a reset does not claim in its headers that it holds anything, because its history may be
-// older than a release. Instead, evidence of losses since a minute before its start counts, whichever run lost the lock.
+// All runs of a workflow share its lock ID, and the activity worker asks which run may take over: see package currentrun. Only the header of a run
+// that continues as new records that the run before left its holds to it, with the releases that are due. A run that was made by a reset does not
+// claim in its headers that it holds anything, because its history may be older than a release. Instead, evidence of losses since a minute before
+// its start counts, whichever run lost the lock.
 //
 // # Replay
 //

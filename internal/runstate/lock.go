@@ -29,7 +29,7 @@ func (s *State) Lock(ctx workflow.Context, locks *Locks) (*Lock, error) {
 	l := &Lock{}
 	scope.lock = l
 	l.step = s.newStep(ctx, fmt.Sprintf("lock/%d", s.locks), locks, scope)
-	g := l.step.Guard
+	g := l.step.guard
 	// A first acquire takes the locks again. They are lost only if the run is known to hold them.
 	g.Reacquire = g.NeverVictim || !slices.ContainsFunc(g.Resources, func(r lockcore.Resource) bool { return s.heldSince(scope, r.Name) > 0 })
 	l.step.waitingSince = l.step.scheduled // MaxWait bounds the time from here
@@ -89,7 +89,7 @@ func (l *Lock) take(ctx workflow.Context) error {
 			return wire.NewWaitEnded(true)
 		case temporal.IsCanceledError(err):
 			return wire.NewWaitCanceled(true)
-		case err == nil && !l.covers(&result):
+		case err == nil && len(result.Leases) != len(t.guard.Resources): // a worker that freed a lock knows only that one, or none
 			continue
 		}
 		t.noteLoss(err)
@@ -98,29 +98,22 @@ func (l *Lock) take(ctx workflow.Context) error {
 	}
 }
 
-// ask makes one request, by an ordinary activity. If a local activity acquired the lock and its workflow task was lost, the workflow would
-// not know that it holds the lock. The activity also waits, in back-off. The worker that frees the lock completes it: the write that frees
-// the lock grants the hold or the claim to the request, or withdraws the request to end a deadlock.
+// ask makes one request, by an ordinary activity, which also waits: if a local activity acquired the lock and its workflow task was lost, the
+// workflow would not know that it holds the lock. The worker that frees the lock completes the activity.
 func (l *Lock) ask(ctx workflow.Context, result *wire.AcquireResult) error {
 	t := l.step
 	o := own{
-		name: wire.ActivityAcquire, summary: "lock " + strings.Join(names(t.Guard.Resources), ", "), id: wire.WaitID(t.Guard.Schedule), params: l.params(ctx),
-		size: sizeOf(t.Guard.Resources),
+		name: wire.ActivityAcquire, summary: "lock " + strings.Join(names(t.guard.Resources), ", "), id: wire.WaitID(t.guard.Schedule), params: l.params(ctx),
+		size: sizeOf(t.guard.Resources),
 	}
-	if t.Guard.MaxWait > 0 {
-		o.total = time.Duration(t.Guard.MaxWait) + waitSlack
+	if t.guard.MaxWait > 0 {
+		o.total = time.Duration(t.guard.MaxWait) + waitSlack
 	}
-	return t.scope.state.await(ctx, o, result, t.mustStop)
-}
-
-// covers reports whether a result has a lease for each lock. That of a worker that freed a lock has only the one that was granted, or none if the
-// request must be repeated.
-func (l *Lock) covers(result *wire.AcquireResult) bool {
-	return len(result.Leases) == len(l.step.Guard.Resources)
+	return t.scope.state.await(ctx, ctx, o, result, t.mustStop)
 }
 
 func (l *Lock) params(ctx workflow.Context) wire.AcquireParams {
-	g := l.step.Guard
+	g := l.step.guard
 	p := wire.AcquireParams{
 		Resources: g.Resources, Part: g.Part, Schedule: g.Schedule, TTL: g.TTL, HoldTTL: g.HoldTTL, HoldOnly: true,
 		Reacquire: g.Reacquire, NewFence: g.NewFence, Owner: g.Owner, Try: g.Try,

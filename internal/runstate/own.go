@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
-	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
@@ -44,15 +44,12 @@ type own struct {
 	priority  temporal.Priority
 	// attempt bounds one attempt; 0 means attemptTimeout. total, unless it is 0, bounds all attempts.
 	attempt, total time.Duration
-	// values is the context whose values the activity has; nil for that of the caller.
-	values workflow.Context
 	// once is set if the activity is not scheduled again after an operator has failed it.
 	once bool
 }
 
 // schedule schedules an own activity under ctx, and returns its future and a function that cancels it. No other function schedules one. The
-// activity has the values of ctx, such as those of context propagators, but not its cancellation. It is retried until it succeeds, or fails with
-// a verdict.
+// activity has the values of ctx, such as those of context propagators, but not its cancellation.
 func (s *State) schedule(ctx workflow.Context, o own) (workflow.Future, workflow.CancelFunc) {
 	input, err := converter.GetDefaultDataConverter().ToPayload(o.params)
 	if err != nil {
@@ -77,9 +74,8 @@ func (s *State) schedule(ctx workflow.Context, o own) (workflow.Future, workflow
 	return future, cancel
 }
 
-// ownContext is the context of an own activity. It hides the session of the context that it wraps: the SDK sends all activities of a session to
-// the session's worker, which may have no Lockstep, and schedules none in a session that has failed. It also has the data converter of another
-// context, normally that of the run, which the worker of the activity has too.
+// ownContext is the context of an own activity. It hides the session of the context that it wraps: the session's worker may have no Lockstep, and
+// in a session that has failed the SDK schedules nothing. It has the data converter of another context, normally that of the run.
 type ownContext struct {
 	workflow.Context
 	reader workflow.Context
@@ -101,15 +97,11 @@ func (c ownContext) Value(key any) any {
 }
 
 // await runs an own activity until it succeeds, fails with a verdict, ctx is cancelled or mustStop returns true. It first waits for a workflow
-// task that has room for it.
-func (s *State) await(ctx workflow.Context, o own, result any, mustStop func() bool) error {
+// task that has room for it. values is the context whose values the activity has.
+func (s *State) await(ctx, values workflow.Context, o own, result any, mustStop func() bool) error {
 	for {
 		if err := workflow.Await(ctx, func() bool { return mustStop() || s.admits(ctx, o.size) }); err != nil || mustStop() {
 			return err
-		}
-		values := ctx
-		if o.values != nil {
-			values = o.values
 		}
 		future, cancel := s.schedule(values, o)
 		if err := workflow.Await(ctx, func() bool { return future.IsReady() || mustStop() }); err != nil || mustStop() {
@@ -201,15 +193,14 @@ func sizeOf(resources []lockcore.Resource) (size int) {
 }
 
 // awaitAll runs own activities at the same time, as far as workflow tasks admit them, and returns the first of their errors.
-func (s *State) awaitAll(ctx workflow.Context, all []own) error {
-	errs := make([]error, len(all))
-	left := len(all)
+func (s *State) awaitAll(ctx, values workflow.Context, all []own) error {
+	if len(all) == 1 {
+		return s.await(ctx, values, all[0], nil, never)
+	}
+	errs, left := make([]error, len(all)), len(all)
 	for i, o := range all {
-		if len(all) == 1 {
-			return s.await(ctx, o, nil, never)
-		}
 		workflow.Go(ctx, func(ctx workflow.Context) {
-			errs[i] = s.await(ctx, o, nil, never)
+			errs[i] = s.await(ctx, values, o, nil, never)
 			left--
 		})
 	}
@@ -217,6 +208,16 @@ func (s *State) awaitAll(ctx workflow.Context, all []own) error {
 		return err
 	}
 	return cmp.Or(errs...)
+}
+
+// pieces returns own activities for resources, each with as many as fit into one input.
+func pieces(all uses, name, summary string, params func(piece uses) any) (activities []own) {
+	split(all, use.size, func(piece []use, size int) {
+		activities = append(activities, own{
+			name: name, summary: summary + strings.Join(uses(piece).names(), ", "), params: params(piece), size: size,
+		})
+	})
+	return activities
 }
 
 // split calls add for pieces of a list, of at most maxPayload bytes each. size returns the size of an element.
@@ -235,39 +236,26 @@ func split[T any](all []T, size func(T) int, add func(piece []T, size int)) {
 	}
 }
 
-// Encode returns the arguments of an activity as they are now, encoded by the data converter of ctx. A later change through a pointer does
-// not affect them. It panics, and so fails the workflow task, which is repeated, if they cannot be encoded.
-func Encode(ctx workflow.Context, what string, args []any) (encoded []any) {
-	defer func() {
-		if r := recover(); r != nil {
-			panic(fmt.Sprintf("lockstep: the arguments of %s cannot be encoded: %v", what, r))
+// Encode returns the arguments of an activity as they are now, encoded by the data converter of ctx, without the codec's part, because
+// ExecuteActivity will add that. A later change through a pointer does not affect them. It panics, and so fails the workflow task, which is
+// repeated, if they cannot be encoded.
+func Encode(ctx workflow.Context, what string, args []any) []any {
+	encoded, dc := make([]any, len(args)), converterOf(ctx)
+	for i, arg := range args {
+		var value converter.RawValue
+		p, err := dc.ToPayload(arg)
+		if err == nil {
+			err = dc.FromPayload(p, &value)
 		}
-	}()
-	for _, arg := range args {
-		encoded = append(encoded, encode(ctx, arg))
+		if err == nil && value.Payload() == nil {
+			err = errors.New("the data converter does not support converter.RawValue")
+		}
+		if err != nil {
+			panic(fmt.Sprintf("lockstep: the arguments of %s cannot be encoded: %v", what, err))
+		}
+		encoded[i] = value
 	}
 	return encoded
-}
-
-// encode encodes one value, without the codec's part, because ExecuteActivity will add that.
-func encode(ctx workflow.Context, arg any) (value converter.RawValue) {
-	dc := converterOf(ctx)
-	p, err := dc.ToPayload(arg)
-	if err == nil {
-		err = dc.FromPayload(p, &value)
-	}
-	if err != nil {
-		panic(err)
-	}
-	if value.Payload() == nil {
-		panic("the data converter does not support converter.RawValue")
-	}
-	return value
-}
-
-// EncodeResult returns a value as the payloads that a future of ctx decodes.
-func EncodeResult(ctx workflow.Context, value converter.RawValue) (*commonpb.Payloads, error) {
-	return converterOf(ctx).ToPayloads(value)
 }
 
 // converterOf returns the data converter of a context. The SDK has no function that does so.

@@ -43,8 +43,7 @@ func TestSchedule_IsTheOnlyScheduler(t *testing.T) {
 		"own.go schedule":                  1,
 		"compensate.go runUndo":            2, // the user's activity, in its session or outside
 		"saga.go Step":                     1, // the user's activity
-		"workflow.go ExecuteActivity":      2, // passed on
-		"workflow.go schedule":             1, // a guarded step, passed on
+		"workflow.go ExecuteActivity":      3, // passed on
 		"workflow.go ExecuteLocalActivity": 1, // passed on
 		"activity_inbound.go execute":      2, // the worker's side
 		"activity_inbound.go runStep":      1,

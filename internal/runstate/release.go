@@ -1,16 +1,18 @@
 package runstate
 
 import (
+	"errors"
+	"fmt"
 	"slices"
-	"strings"
 
+	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
 // ending is a release, or a leave, that the workflow does not wait for. An activity carries it out, so it happens only after Temporal has
-// recorded the workflow task that decided it. If that task is refused or lost, the code runs again and still holds its locks.
+// recorded the workflow task that decided it.
 type ending struct {
 	own
 	// ctx is the context of the scope, or of the step.
@@ -95,15 +97,14 @@ func (s *State) sendEndings() {
 		})
 		s.endings = append(s.endings, s.takeReleasable()...)
 		for _, e := range slices.Clone(s.endings) {
-			if !e.sent {
-				_ = workflow.Await(ctx, func() bool { return s.ended || s.admits(ctx, e.size) })
+			if e.sent {
+				continue
 			}
+			_ = workflow.Await(ctx, func() bool { return s.ended || s.admits(ctx, e.size) })
 			if s.ended {
 				return
 			}
-			if !e.sent {
-				s.send(e)
-			}
+			s.send(e)
 		}
 		s.sending = false
 		if slices.ContainsFunc(s.due, s.isReleasable) || slices.ContainsFunc(s.endings, func(e *ending) bool { return !e.sent }) {
@@ -116,7 +117,7 @@ func (s *State) sendEndings() {
 func (s *State) send(e *ending) {
 	e.sent = true
 	future, _ := s.schedule(e.ctx, e.own)
-	s.WhenReady(future, func(ctx workflow.Context) {
+	s.whenReady(future, func(ctx workflow.Context) {
 		err := future.Get(ctx, nil)
 		if err != nil && !isFinal(e.name, err) { // an operator has failed it
 			workflow.GoNamed(ctx, "lockstep-release", func(ctx workflow.Context) {
@@ -160,13 +161,13 @@ func (s *State) takeReleasable() (endings []*ending) {
 		d := &s.due[i]
 		free := slices.DeleteFunc(slices.Clone(d.uses), s.inUse)
 		d.uses = slices.DeleteFunc(slices.Clone(d.uses), func(u use) bool { return !s.inUse(u) })
-		split(free, use.size, func(piece []use, size int) {
-			p := s.releaseParams(uses(piece).names())
+		for _, o := range pieces(free, wire.ActivityRelease, "release ", func(piece uses) any {
+			p := s.releaseParams(piece.names())
 			p.Committed = d.committed
-			endings = append(endings, &ending{ctx: d.ctx, own: own{
-				name: wire.ActivityRelease, summary: "release " + strings.Join(p.Resources, ", "), params: p, size: size,
-			}})
-		})
+			return p
+		}) {
+			endings = append(endings, &ending{ctx: d.ctx, own: o})
+		}
 	}
 	s.due = slices.DeleteFunc(s.due, func(d due) bool { return len(d.uses) == 0 })
 	return endings
@@ -206,4 +207,83 @@ func (s *State) close(ctx workflow.Context) {
 	if len(c.Releases) > 0 || len(c.Leaves) > 0 {
 		s.closer.Close(c)
 	}
+}
+
+// HandOver verifies the holds of the run, as a commit does. If none was lost, it makes the run leave them to the next one if it ends with err,
+// and returns nil. If err is not a ContinueAsNewError, HandOver does nothing.
+func (s *State) HandOver(ctx workflow.Context, err error) error {
+	var next *workflow.ContinueAsNewError
+	if !errors.As(err, &next) {
+		return nil
+	}
+	err = s.verifyAged(ctx, ctx, nil)
+	if err == nil {
+		s.handsOver = next
+	}
+	return err
+}
+
+// HandsOver reports whether a function that returns err leaves its locks to the next run; see [State.HandOver].
+func HandsOver(ctx workflow.Context, err error) bool {
+	s := StateFrom(ctx)
+	var next *workflow.ContinueAsNewError
+	return s != nil && errors.As(err, &next) && next == s.handsOver
+}
+
+// writeHandover writes the headers of the next run: the only record that the holds are left to it, and the releases that this run has decided and
+// the next one sends. It panics if they cannot be encoded.
+//
+//workflowcheck:ignore an encryption may be random: replay does not compare headers
+func (s *State) writeHandover(ctx workflow.Context) {
+	if s.handsOver.Header == nil {
+		s.handsOver.Header = &commonpb.Header{}
+	}
+	if s.handsOver.Header.Fields == nil {
+		s.handsOver.Header.Fields = Header{}
+	}
+	header := s.handsOver.Header.Fields
+	mark, err := wire.EncodeHandover(wire.Handover{From: runID(ctx), Started: s.started})
+	if err != nil {
+		panic(err)
+	}
+	header[wire.HandoverKey] = mark
+	due, size := []wire.ReleaseParams{}, 0
+	for _, e := range s.endings {
+		p, isRelease := e.params.(wire.ReleaseParams)
+		if !isRelease || size+e.size > maxPayload {
+			continue // those locks remain until the end of the next run
+		}
+		p.Handed, p.Inherits = true, false
+		due, size = append(due, p), size+e.size
+	}
+	if delete(header, wire.DueKey); len(due) == 0 {
+		return
+	}
+	info := workflow.GetInfo(ctx)
+	if header[wire.DueKey], err = wire.EncodeHeader(s.guards, info.Namespace, info.WorkflowExecution.ID, due); err != nil {
+		panic(err)
+	}
+}
+
+// inherit schedules the releases that the run before has decided.
+//
+//workflowcheck:ignore it depends on the header alone, or fails the workflow task
+func (s *State) inherit(ctx workflow.Context, header Header) error {
+	p := header[wire.DueKey]
+	if p == nil {
+		return nil
+	}
+	info := workflow.GetInfo(ctx)
+	due, err := wire.DecodeHeader[[]wire.ReleaseParams](s.guards, info.Namespace, info.WorkflowExecution.ID, p, wire.DueKey)
+	if err != nil {
+		return fmt.Errorf("lockstep: read the locks that the run before has left to release: %w", err)
+	}
+	for _, r := range due {
+		size := 0
+		for _, name := range r.Resources {
+			size += use{Use: wire.Use{Resource: name}}.size()
+		}
+		s.addEnding(ctx, own{name: wire.ActivityRelease, summary: "release what the run before has left", params: r, size: size})
+	}
+	return nil
 }

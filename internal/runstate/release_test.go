@@ -2,11 +2,10 @@ package runstate
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/lockcore"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
 // A release of a scope that has not committed would erase the evidence of a loss, which that of a committed one must report.
@@ -16,7 +15,7 @@ func TestAddDue_OneHasCommitted_IsReleasedOnceAsCommitted(t *testing.T) {
 		s := &State{}
 		for _, c := range committed {
 			var of uses
-			of.addAll([]lockcore.Resource{lockcore.Exclusive("a")}, 1, time.Time{})
+			of.add(use{Use: wire.Use{Resource: "a", Schedule: 1}})
 			s.addDue(due{uses: of, committed: c})
 		}
 		var released []bool

@@ -3,8 +3,6 @@ package runstate
 import (
 	"slices"
 	"strconv"
-	"strings"
-	"time"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -94,15 +92,10 @@ func (s *Saga) Bar(ctx workflow.Context) {
 		return
 	}
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	var all []own
-	split(s.scheduled, use.size, func(piece []use, size int) {
-		names := uses(piece).names()
-		all = append(all, own{
-			name: wire.ActivityBar, summary: "wait for steps that may run on " + strings.Join(names, ", "), size: size, values: s.ctx,
-			params: wire.BarParams{Resources: names, Saga: s.id, Schedule: state.schedules, Collection: state.collectionID()},
-		})
+	all := pieces(s.scheduled, wire.ActivityBar, "wait for steps that may run on ", func(piece uses) any {
+		return wire.BarParams{Resources: piece.names(), Saga: s.id, Schedule: state.schedules, Collection: state.collectionID()}
 	})
-	if err := state.awaitAll(ctx, all); err != nil {
+	if err := state.awaitAll(ctx, s.ctx, all); err != nil {
 		workflow.GetLogger(ctx).Error("lockstep: a saga is undone although a step of it may still run", "error", err)
 	}
 }
@@ -111,7 +104,7 @@ func (s *Saga) Bar(ctx workflow.Context) {
 func (s *Saga) scheduledStep(ctx workflow.Context, g *wire.Guard) {
 	for o := s; o != nil; o = o.outer {
 		o.ctx = ctx
-		o.scheduled.addAll(g.Resources, 0, time.Time{})
+		o.scheduled.addAll(g.Resources)
 	}
 }
 

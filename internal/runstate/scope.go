@@ -66,7 +66,7 @@ func (c *Scope) verifyLast(ctx workflow.Context, saga *Saga) error {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
 	for {
 		saga.AwaitInner(ctx)
-		if err := c.state.verifyAged(ctx, c.ctx, c.alone); err != nil || !saga.undoesInside() {
+		if err := c.state.verifyAged(ctx, c.ctx, c); err != nil || !saga.undoesInside() {
 			return err
 		}
 	}
@@ -78,11 +78,8 @@ func (c *Scope) Verify(ctx workflow.Context) error {
 	if err := c.state.verify(ctx, ctx, c.uses.held()); err != nil {
 		return err
 	}
-	return c.state.verifyAged(ctx, ctx, c.alone)
+	return c.state.verifyAged(ctx, ctx, c)
 }
-
-// alone returns a list with the scope only.
-func (c *Scope) alone() []*Scope { return []*Scope{c} }
 
 // noteLoss records that a lock of an open scope was lost, if err reports that: the scope must not commit. It panics if it cannot read which
 // lock was lost.
@@ -145,10 +142,10 @@ func (u *uses) add(of use) {
 	}
 }
 
-// addAll adds the resources of a guard, under a schedule number and the time of the scheduling, or 0 for a step that has not completed.
-func (u *uses) addAll(resources []lockcore.Resource, schedule uint32, at time.Time) {
+// addAll adds the resources of a guard whose step has not completed.
+func (u *uses) addAll(resources []lockcore.Resource) {
 	for _, r := range resources {
-		u.add(use{wire.Use{Resource: r.Name, Schedule: schedule}, at})
+		u.add(use{Use: wire.Use{Resource: r.Name}})
 	}
 }
 
@@ -176,4 +173,68 @@ func (u uses) names() []string {
 		names[i] = of.Resource
 	}
 	return names
+}
+
+// verifyAged asks about those of the resources of a scope, or of all open scopes if it is nil, that are not known to have been held within the last
+// wire.VerifyAfter, until none is left: an answer may arrive long after its question, and other coroutines may open, close and lose locks in
+// between. values is the context whose values the activities have.
+func (s *State) verifyAged(ctx, values workflow.Context, of *Scope) error {
+	for {
+		scopes := s.open
+		if of != nil {
+			scopes = []*Scope{of}
+		}
+		var old uses
+		for _, c := range scopes {
+			if c.lost != nil {
+				return c.lost
+			}
+			for _, u := range c.uses.held() {
+				if workflow.Now(ctx).Sub(u.at) > wire.VerifyAfter() {
+					old.add(u)
+				}
+			}
+		}
+		if len(old) == 0 {
+			return nil
+		}
+		if err := s.verify(ctx, values, old); err != nil {
+			return err
+		}
+	}
+}
+
+// verify asks the database whether the run still holds, and has held without a gap, what its steps used.
+func (s *State) verify(ctx, values workflow.Context, used uses) error {
+	if len(used) == 0 {
+		return nil
+	}
+	asked := workflow.Now(ctx)
+	err := s.awaitAll(ctx, values, pieces(used, wire.ActivityVerify, "verify ", func(piece uses) any {
+		p := wire.VerifyParams{Run: runID(s.base), Inherits: s.wasReset, Started: s.started, Collection: s.collectionID()}
+		for _, u := range piece {
+			p.Used = append(p.Used, u.Use)
+		}
+		return p
+	}))
+	s.noteLoss(err)
+	if lock := wire.LockError(err); lock != nil {
+		return wire.NewWaitError(lock, false)
+	}
+	if err != nil {
+		return err
+	}
+	for _, u := range used {
+		s.noteHeld(u.Resource, u.Schedule, asked)
+	}
+	return nil
+}
+
+// noteHeld records that a resource was held from the step with a schedule number until a time.
+func (s *State) noteHeld(resource string, since uint32, until time.Time) {
+	for _, o := range s.open {
+		if i, found := o.uses.find(resource); found && o.uses[i].Schedule >= since && until.After(o.uses[i].at) {
+			o.uses[i].at = until
+		}
+	}
 }

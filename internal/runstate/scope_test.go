@@ -13,7 +13,7 @@ import (
 func TestUses_AddedTwice_KeepTheFirstSchedule(t *testing.T) {
 	t.Parallel()
 	var u uses
-	u.addAll([]lockcore.Resource{lockcore.Exclusive("b"), lockcore.Exclusive("a")}, 0, time.Time{})
+	u.addAll([]lockcore.Resource{lockcore.Exclusive("b"), lockcore.Exclusive("a")})
 	require.Equal(t, []string{"a", "b"}, u.names())
 	require.True(t, u.has("a"))
 	require.Zero(t, u.heldSince("a"), "it was only requested")
@@ -30,8 +30,10 @@ func TestScopeRelease_ResourceInUseElsewhere_StaysHeld(t *testing.T) {
 	s := NewState(func() string { return "" }, nil, "", nil)
 	s.ended = true // nothing is scheduled
 	one, other := s.newScope(nil), s.newScope(nil)
-	one.uses.addAll([]lockcore.Resource{lockcore.Exclusive("shared"), lockcore.Exclusive("own")}, 1, time.Time{})
-	other.uses.addAll([]lockcore.Resource{lockcore.Exclusive("shared")}, 0, time.Time{})
+	for _, name := range []string{"shared", "own"} {
+		one.uses.add(use{Use: wire.Use{Resource: name, Schedule: 1}})
+	}
+	other.uses.addAll([]lockcore.Resource{lockcore.Exclusive("shared")})
 	one.Release()
 	require.False(t, s.inUse(one.uses[0]), "own")
 	require.True(t, s.inUse(one.uses[1]), "shared")

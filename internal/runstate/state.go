@@ -55,7 +55,7 @@ type State struct {
 	HasSessions bool
 	// ended is set once the workflow function has returned.
 	ended bool
-	// callbacks are those of WhenReady, in the order of the calls.
+	// callbacks are those of whenReady, in the order of the calls.
 	callbacks []callback
 }
 
@@ -64,8 +64,6 @@ type callback struct {
 	future workflow.Future
 	call   func(ctx workflow.Context)
 }
-
-func (c callback) isReady() bool { return c.future.IsReady() }
 
 // NewState returns the state of a run that has requested no locks yet. closer, if not nil, releases the locks after the run has closed.
 // Lockstep's own activities run on taskQueue, or on the run's task queue if it is empty. guards encodes guards; if it is nil, they are plain
@@ -76,23 +74,24 @@ func NewState(collectionID func() string, closer Closer, taskQueue string, guard
 	return s
 }
 
-// WhenReady calls a function, which must not block, when the future is ready. All steps of a run share one coroutine for that: the SDK
+// whenReady calls a function, which must not block, when the future is ready. All steps of a run share one coroutine for that: the SDK
 // runs every coroutine after every event, so with a coroutine for each of 2,000 open steps a replay took half a minute.
-func (s *State) WhenReady(future workflow.Future, call func(ctx workflow.Context)) {
+func (s *State) whenReady(future workflow.Future, call func(ctx workflow.Context)) {
 	s.callbacks = append(s.callbacks, callback{future, call})
 	if len(s.callbacks) > 1 {
 		return
 	}
+	isReady := func(c callback) bool { return c.future.IsReady() }
 	ctx, _ := workflow.NewDisconnectedContext(s.base)
 	workflow.GoNamed(ctx, "lockstep-steps", func(ctx workflow.Context) {
 		for len(s.callbacks) > 0 {
-			_ = workflow.Await(ctx, func() bool { return slices.ContainsFunc(s.callbacks, callback.isReady) }) // it is never cancelled
+			_ = workflow.Await(ctx, func() bool { return slices.ContainsFunc(s.callbacks, isReady) }) // it is never cancelled
 			for _, c := range s.callbacks {
-				if c.isReady() {
+				if isReady(c) {
 					c.call(ctx)
 				}
 			}
-			s.callbacks = slices.DeleteFunc(s.callbacks, callback.isReady)
+			s.callbacks = slices.DeleteFunc(s.callbacks, isReady)
 		}
 	})
 }
@@ -127,14 +126,6 @@ func (s *State) Begin(ctx workflow.Context, header Header) error {
 		s.started = h.Started
 	}
 	return s.inherit(ctx, header)
-}
-
-// EncodeGuard makes the payload of a step's header.
-//
-//workflowcheck:ignore an encryption may be random: replay does not compare headers
-func (s *State) EncodeGuard(ctx workflow.Context, g wire.Guard) (*commonpb.Payload, error) {
-	info := workflow.GetInfo(ctx)
-	return wire.EncodeHeader(s.guards, info.Namespace, info.WorkflowExecution.ID, g)
 }
 
 // ancestors returns the workflow IDs of the parent and the root of a child workflow.
@@ -185,18 +176,18 @@ func (s *State) End(ctx workflow.Context, err error) {
 }
 
 // Continue writes the owner of the run into the header of a run that continues it.
-func (s *State) Continue(header Header) error { return writeOwner(header, s.owner) }
+func (s *State) Continue(header Header) { writeOwner(header, s.owner) }
 
-func writeOwner(header Header, owner wire.Owner) error {
+func writeOwner(header Header, owner wire.Owner) {
 	if owner.IsZero() || header == nil {
-		return nil
+		return
 	}
 	owner.Name = wire.Cut(owner.Name, wire.MaxName)
 	p, err := wire.EncodeOwner(owner)
-	if err == nil {
-		header[wire.OwnerKey] = p
+	if err != nil {
+		panic(err) // two texts are always encoded
 	}
-	return err
+	header[wire.OwnerKey] = p
 }
 
 func runID(ctx workflow.Context) string { return workflow.GetInfo(ctx).WorkflowExecution.RunID }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
@@ -16,9 +18,12 @@ import (
 
 // Step is one call of ExecuteActivity under locks, or one [Lock], which runs no activity of the user.
 type Step struct {
-	Guard *wire.Guard
+	guard *wire.Guard
 	scope *Scope
 	saga  *Saga
+	// execute schedules the activity with the guard in its header. future is that of the latest scheduling.
+	execute func(ctx workflow.Context) workflow.Future
+	future  workflow.Future
 	// queue and priority are those of the activity; empty for a Lock.
 	queue    string
 	priority temporal.Priority
@@ -64,16 +69,18 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 	if InScope(ctx) {
 		scope = a.scope
 	}
-	locks.Try = locks.Try || triesOnce(ctx)
+	if policy := workflow.GetActivityOptions(ctx).RetryPolicy; policy != nil && slices.Contains(policy.NonRetryableErrorTypes, wire.FailureBusy) {
+		locks.Try = true // a busy attempt must not be repeated
+	}
 	if a.compensating { // it must run, however long that takes
 		locks.Try, locks.MaxWait = false, 0
 	}
 	step := s.newStep(ctx, fmt.Sprintf("%d/%s", s.steps, activityType), &locks, scope)
 	if a.undone != nil {
-		a.undone.part = step.Guard.Part
+		a.undone.part = step.guard.Part
 	}
 	if a.undoing != nil {
-		step.Guard.Undoes = a.undoing.part
+		step.guard.Undoes = a.undoing.part
 	}
 	return step, nil
 }
@@ -103,12 +110,6 @@ func (c stepContext) check(activityType string) error {
 	return c.locks.Check()
 }
 
-// triesOnce reports whether the step's retry policy excludes retries of a step that finds its lock busy.
-func triesOnce(ctx workflow.Context) bool {
-	policy := workflow.GetActivityOptions(ctx).RetryPolicy
-	return policy != nil && slices.Contains(policy.NonRetryableErrorTypes, wire.FailureBusy)
-}
-
 // newStep makes the step and its guard, for its first scheduling.
 func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *Scope) *Step {
 	a, kind := stepContextOf(ctx), locks.Scope
@@ -120,9 +121,9 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 		}
 	}
 	if kind != wire.ScopeStep {
-		scope.uses.addAll(locks.Resources, 0, time.Time{})
+		scope.uses.addAll(locks.Resources)
 	}
-	step := &Step{scope: scope, saga: a.saga, maxWait: locks.longestWait(), Guard: &wire.Guard{
+	step := &Step{scope: scope, saga: a.saga, maxWait: locks.MaxWait, guard: &wire.Guard{
 		Part:        wire.Cut(part, wire.MaxName),
 		Scope:       kind,
 		Resources:   locks.Resources,
@@ -139,8 +140,11 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 		NeverVictim: a.compensating,
 		Run:         runID(ctx),
 	}}
+	if step.maxWait > 100*365*24*time.Hour { // a timeout of Temporal cannot be so long
+		step.maxWait = 0
+	}
 	if a.saga != nil && scope.lock == nil {
-		step.Guard.Saga = a.saga.id
+		step.guard.Saga = a.saga.id
 	}
 	o := workflow.GetActivityOptions(ctx)
 	if step.priority = o.Priority; scope.lock == nil {
@@ -153,7 +157,7 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 // nextSchedule assigns the next schedule number, and sets HeldSince for the resources that the run is known to hold. In a run that a reset has
 // made, they may have been released since: then only evidence of a loss counts.
 func (t *Step) nextSchedule(ctx workflow.Context) {
-	s, next := t.scope.state, *t.Guard
+	s, next := t.scope.state, *t.guard
 	s.schedules++
 	next.Schedule, next.Collection = s.schedules, s.collectionID()
 	next.Resources = slices.Clone(next.Resources)
@@ -170,48 +174,119 @@ func (t *Step) nextSchedule(ctx workflow.Context) {
 		}
 		next.MaxWait = wire.Duration(max(t.maxWait-waited, time.Millisecond))
 	}
-	t.Guard = &next
+	t.guard = &next
 }
-
-// Scheduled records that the step is scheduled under ctx: from now on its code may run.
-func (t *Step) Scheduled(ctx workflow.Context) { t.saga.scheduledStep(ctx, t.Guard) }
 
 func isTimeout(err error) bool {
 	var timeout *temporal.TimeoutError
 	return errors.As(err, &timeout)
 }
 
-// Enter calls ask, which schedules the step and returns its error, and again after each wait for the locks, until the step has run or failed.
-// After a wait, ctx is the context of the next scheduling. Enter returns the error of ask, or of the wait, as an error of package lockcore.
-func (t *Step) Enter(ctx workflow.Context, ask func(ctx workflow.Context) error) error {
+// Run schedules the step by execute, with the guard in its header, and again after each wait for its locks. It returns a future that becomes
+// ready after the outcome was recorded in the state. If a lock was the reason for a failure, the error matches that of lockcore. It is a
+// future of the SDK, because selectors accept no other.
+//
+// A final outcome is passed on by the coroutine that noticed it. If the step must wait for its locks, a coroutine of its own does so,
+// because the other one must not block.
+func (t *Step) Run(
+	ctx workflow.Context, execute func(ctx workflow.Context, activityType string, args ...any) workflow.Future, activityType string, args []any,
+) workflow.Future {
+	args = Encode(ctx, activityType, args) // the step is scheduled again with the same arguments
+	t.execute = func(ctx workflow.Context) workflow.Future {
+		t.writeGuard(ctx, activityType)
+		return execute(ctx, activityType, args...)
+	}
+	t.future = t.execute(ctx)
+	if t.future.IsReady() { // it was refused, and not scheduled
+		return t.future
+	}
+	t.saga.scheduledStep(ctx, t.guard)
+	outer, settable := workflow.NewFuture(ctx)
+	t.scope.state.whenReady(t.future, func(own workflow.Context) {
+		if isFinalOutcome(t.future.Get(own, nil)) {
+			t.finish(own, ctx, settable)
+			return
+		}
+		workflow.GoNamed(ctx, "lockstep-step", func(own workflow.Context) { t.finish(own, ctx, settable) })
+	})
+	return outer
+}
+
+// writeGuard panics, and so fails the workflow task, if it cannot write the guard: the step must not run without its locks.
+//
+//workflowcheck:ignore an encryption may be random: replay does not compare headers
+func (t *Step) writeGuard(ctx workflow.Context, activityType string) {
+	info := workflow.GetInfo(ctx)
+	payload, err := wire.EncodeHeader(t.scope.state.guards, info.Namespace, info.WorkflowExecution.ID, *t.guard)
+	if err != nil {
+		panic(err)
+	}
+	header := interceptor.WorkflowHeader(ctx)
+	if header == nil {
+		panic(fmt.Sprintf("lockstep: activity %q has no header to carry its locks: an interceptor dropped it", activityType))
+	}
+	header[wire.HeaderKey] = payload
+}
+
+// isFinalOutcome reports whether the outcome of a scheduling leaves nothing to wait for and nothing to withdraw, so that finish does not block.
+func isFinalOutcome(err error) bool {
+	_, parked := wire.Parked(err)
+	return !parked && !temporal.IsCanceledError(err) && !isTimeout(err)
+}
+
+// finish waits until the step has run or failed, and settles the future, with an error of package lockcore if the locks were the reason. own is
+// the context of the calling coroutine, ctx that of the step.
+func (t *Step) finish(own, ctx workflow.Context, to workflow.Settable) {
+	next := own
 	for {
-		err := ask(ctx)
+		err := t.future.Get(next, nil)
 		details, parked := wire.Parked(err)
 		if !parked {
 			t.noteLoss(err)
-			t.settle(ctx, err)
-			return t.markNeverRan(wire.TypedError(err))
+			t.settle(next, err)
+			if err := t.markNeverRan(wire.TypedError(err)); err != nil {
+				to.SetError(err)
+			} else {
+				t.passResult(own, ctx, to)
+			}
+			return
 		}
-		if err := t.wait(ctx, details, err); err != nil {
+		if err := t.wait(next, details, err); err != nil {
 			t.noteLoss(err)
-			return err
+			to.SetError(err)
+			return
 		}
-		ctx = t.nextAttempt(ctx)
+		next = t.nextAttempt(next)
+		t.future = t.execute(next)
 	}
+}
+
+// passResult settles a future with the result of the step. A future that is chained to another decodes with the workflow's data converter.
+// But the step's data converter may depend on the context of the activity. So the step's future decodes the payload, and the result is
+// encoded again for the workflow.
+func (t *Step) passResult(own, ctx workflow.Context, to workflow.Settable) {
+	var raw converter.RawValue
+	if t.future.Get(own, &raw) == nil && raw.Payload() != nil {
+		if result, err := converterOf(ctx).ToPayloads(raw); err == nil {
+			to.SetValue(result)
+			return
+		}
+	}
+	to.Chain(t.future)
+}
+
+// Failed returns a future with an error.
+func Failed(ctx workflow.Context, err error) workflow.Future {
+	future, settable := workflow.NewFuture(ctx)
+	settable.SetError(err)
+	return future
 }
 
 // noteLoss records that a kept lock was lost, if err reports that.
 func (t *Step) noteLoss(err error) {
-	if t.Guard.Scope == wire.ScopeSaga {
+	if t.guard.Scope == wire.ScopeSaga {
 		t.scope.state.noteLoss(err)
 	}
-}
-
-// IsFinal reports whether the outcome of a scheduling leaves nothing to wait for and nothing to withdraw, so that [Step.Enter] does not
-// block.
-func IsFinal(err error) bool {
-	_, parked := wire.Parked(err)
-	return !parked && !temporal.IsCanceledError(err) && !isTimeout(err)
 }
 
 // nextAttempt prepares the next scheduling of a step that has waited, and returns its context: the options are those of ctx, less the
@@ -233,13 +308,13 @@ func (t *Step) nextAttempt(ctx workflow.Context) workflow.Context {
 // settle records the outcome of the step. It withdraws a grant that no attempt confirmed because the step was cancelled or timed out first,
 // and releases what an attempt that never returned has kept.
 func (t *Step) settle(ctx workflow.Context, err error) {
-	timedOut, keeps := isTimeout(err), t.Guard.Scope == wire.ScopeSaga
+	timedOut, keeps := isTimeout(err), t.guard.Scope == wire.ScopeSaga
 	switch {
 	case err == nil && keeps && !t.scope.closed:
 		t.noteUse()
 	case t.scope.lock != nil: // a Lock: the Release of its scope does it
-	case timedOut && !keeps && (t.parked != nil || t.Guard.Keeps()):
-		t.release(ctx, t.Guard.Schedule)
+	case timedOut && !keeps && (t.parked != nil || t.guard.Keeps()):
+		t.release(ctx, t.guard.Schedule)
 	case (timedOut || temporal.IsCanceledError(err)) && t.parked != nil && !(keeps && t.scope.closed):
 		t.withdraw(ctx)
 	}
@@ -247,12 +322,12 @@ func (t *Step) settle(ctx workflow.Context, err error) {
 
 // noteUse records that the step has completed under its locks. A step that takes lost locks again does not show that they were held before.
 func (t *Step) noteUse() {
-	for _, r := range t.Guard.Resources {
-		if !t.Guard.Reacquire && r.HeldSince > 0 {
+	for _, r := range t.guard.Resources {
+		if !t.guard.Reacquire && r.HeldSince > 0 {
 			t.scope.state.noteHeld(r.Name, r.HeldSince, t.scheduled)
 		}
-		if !t.Guard.Reacquire || t.scope.uses.heldSince(r.Name) == 0 {
-			t.scope.uses.add(use{wire.Use{Resource: r.Name, Schedule: t.Guard.Schedule}, t.scheduled})
+		if !t.guard.Reacquire || t.scope.uses.heldSince(r.Name) == 0 {
+			t.scope.uses.add(use{wire.Use{Resource: r.Name, Schedule: t.guard.Schedule}, t.scheduled})
 		}
 	}
 }
@@ -262,13 +337,13 @@ func (t *Step) noteUse() {
 func (t *Step) markNeverRan(err error) error {
 	var step *wire.StepError
 	if errors.As(err, &step) {
-		step.NeverRan = !t.ran && step.PartNeverRan() == cmp.Or(t.Guard.Undoes, t.Guard.Part)
+		step.NeverRan = !t.ran && step.PartNeverRan() == cmp.Or(t.guard.Undoes, t.guard.Part)
 	}
 	return err
 }
 
 func names(resources []lockcore.Resource) []string {
 	var all uses
-	all.addAll(resources, 0, time.Time{})
+	all.addAll(resources)
 	return all.names()
 }

@@ -22,15 +22,9 @@ const (
 )
 
 // wait waits until it is worth scheduling the step again, in an activity that uses no slot and adds no history while it waits. failure is
-// the error of the step, and parked are its details. The wait returns an error if:
-//
-//  1. The step's saga or run ends: the error matches lockcore.ErrEnded.
-//  2. ctx is cancelled: the error is a *temporal.CanceledError.
-//  3. The step has waited for its MaxWait: the error matches *lockcore.BusyError, unless the database does not answer.
-//  4. The request was withdrawn to end a deadlock, and the wait itself noticed it: the error matches *lockcore.DeadlockError.
-//
-// In each of these cases the step's request is withdrawn, and what it was granted but does not keep for its saga is released, after
-// Temporal has recorded the workflow task.
+// the error of the step, and parked are its details. If the step's saga or run ends, ctx is cancelled, the step has waited for its MaxWait, or its
+// request was withdrawn to end a deadlock, wait returns the error. Then the step's request is withdrawn, and what it was granted but does not keep
+// for its saga is released, after Temporal has recorded the workflow task.
 func (t *Step) wait(ctx workflow.Context, parked wire.ParkedDetails, failure error) error {
 	now := workflow.Now(ctx)
 	t.recordBusy(parked, now)
@@ -45,7 +39,7 @@ func (t *Step) wait(ctx workflow.Context, parked wire.ParkedDetails, failure err
 		err = t.park(ctx, left)
 	}
 	if err == nil && !late { // many steps may be woken in one workflow task
-		err = workflow.Await(ctx, func() bool { return t.mustStop() || t.scope.state.admitsGuard(ctx, t.Guard.Resources) })
+		err = workflow.Await(ctx, func() bool { return t.mustStop() || t.scope.state.admitsGuard(ctx, t.guard.Resources) })
 	}
 	switch {
 	case t.mustStop():
@@ -77,19 +71,19 @@ func (t *Step) recordBusy(parked wire.ParkedDetails, now time.Time) {
 	if !parked.Full && !parked.Unavailable {
 		t.fullRetries = 0
 	}
-	t.parked, t.parkedAs = &parked, t.Guard.Schedule
+	t.parked, t.parkedAs = &parked, t.guard.Schedule
 	t.ran = t.ran || parked.NeverRan == ""
 }
 
 // mustStop reports whether the step must not run: the run or its saga has ended, or the saga is being undone and the step is not a
 // compensation.
 func (t *Step) mustStop() bool {
-	return t.scope.state.ended || !t.scope.admits(t.Guard.NeverVictim) || t.saga.IsUndoing() && !t.Guard.NeverVictim
+	return t.scope.state.ended || !t.scope.admits(t.guard.NeverVictim) || t.saga.IsUndoing() && !t.guard.NeverVictim
 }
 
 // park runs the activity that waits, on the step's task queue, whose workers have Lockstep.
 func (t *Step) park(ctx workflow.Context, left time.Duration) error {
-	g := t.Guard
+	g := t.guard
 	p := wire.WaitParams{
 		Part: g.Part, Order: t.parkedOrder(), Owner: g.Owner, Started: g.Started, NeverVictim: g.NeverVictim,
 		Run: g.Run, FullRetries: t.fullRetries, Collection: g.Collection, Ancestors: g.Ancestors,
@@ -112,7 +106,7 @@ func (t *Step) park(ctx workflow.Context, left time.Duration) error {
 		p.Resource = g.Resources[i]
 	}
 	o.params = p
-	return t.scope.state.await(ctx, o, nil, t.mustStop)
+	return t.scope.state.await(ctx, ctx, o, nil, t.mustStop)
 }
 
 // parkedOrder returns the order of the attempt that did not get the locks.
@@ -141,7 +135,7 @@ func (t *Step) waitError(err, failure error) error {
 // in scope step also the locks that the step kept.
 func (t *Step) withdraw(ctx workflow.Context) {
 	switch {
-	case t.Guard.Scope == wire.ScopeStep:
+	case t.guard.Scope == wire.ScopeStep:
 		t.release(ctx, t.parkedAs)
 	case !t.parked.Full: // otherwise it is in no queue
 		split(t.queued(), leaseSize, func(piece []wire.Lease, size int) {
@@ -159,12 +153,12 @@ func leaseSize(l wire.Lease) int {
 // queued returns leases that name the step's requests. One is in the queue of the resource that was busy. Others may be in the queues of
 // later resources, where the step waited before. If the database did not answer, they may be in any of the queues.
 func (t *Step) queued() []wire.Lease {
-	run := wire.Run{RunID: t.Guard.Run}
+	run := wire.Run{RunID: t.guard.Run}
 	var leases []lockcore.Lease
-	for _, name := range names(t.Guard.Resources) {
+	for _, name := range names(t.guard.Resources) {
 		if t.parked.Unavailable || name >= t.parked.Resource {
 			leases = append(leases, lockcore.Lease{
-				Resource: name, LockID: t.parked.LockID, Run: run.RunID, Part: run.Part(t.Guard.Part), Order: t.parkedOrder(),
+				Resource: name, LockID: t.parked.LockID, Run: run.RunID, Part: run.Part(t.guard.Part), Order: t.parkedOrder(),
 			})
 		}
 	}
@@ -173,13 +167,10 @@ func (t *Step) queued() []wire.Lease {
 
 // release ends everything that a step of scope step has, up to a schedule number.
 func (t *Step) release(ctx workflow.Context, schedule uint32) {
-	all, size := names(t.Guard.Resources), 0
-	for _, name := range all {
-		size += len(name)
-	}
+	all := names(t.guard.Resources)
 	t.scope.state.addEnding(ctx, own{
-		name: wire.ActivityRelease, summary: "release " + strings.Join(all, ", "), size: size,
-		params: wire.ReleaseParams{Step: t.Guard.Part, Resources: all, Schedule: schedule, Run: t.Guard.Run},
+		name: wire.ActivityRelease, summary: "release " + strings.Join(all, ", "), size: sizeOf(t.guard.Resources),
+		params: wire.ReleaseParams{Step: t.guard.Part, Resources: all, Schedule: schedule, Run: t.guard.Run},
 	})
 }
 

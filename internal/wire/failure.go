@@ -10,12 +10,13 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/pace"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 const (
 	// busyStep and busyLongest determine the delay before a busy request is made again, which grows with its position in the queue.
-	busyStep    = 50 * time.Millisecond
+	busyStep    = 100 * time.Millisecond
 	busyLongest = time.Second
 	// supersededDelay is the delay before the next attempt of an activity whose earlier attempts came first.
 	supersededDelay = 100 * time.Millisecond
@@ -26,7 +27,10 @@ const unavailable = "lockstep: the locks' database, or Temporal, cannot be reach
 
 // Failure returns the application failure that an error of lockcore has in histories. Any other error is a failure of the database,
 // and retryable. nil stays nil.
-func Failure(err error) error {
+func Failure(err error) error { return StepFailure(err, "") }
+
+// StepFailure is [Failure] for a step. neverRan is as in [BusyDetails].
+func StepFailure(err error, neverRan string) error {
 	if err == nil {
 		return nil
 	}
@@ -39,11 +43,11 @@ func Failure(err error) error {
 	case *lockcore.SupersededError:
 		return supersededFailure(e)
 	case *lockcore.DeadlockError:
-		return DeadlockFailure(e, "")
+		return deadlockFailure(e, neverRan)
 	case *lockcore.InvalidError:
-		return InvalidFailure(e, "")
+		return invalidFailure(e, neverRan)
 	case *lockcore.BusyError:
-		return busyFailure(e)
+		return WaitingFailure(e, BusyDelay(e))
 	default:
 		return UnavailableFailure(0, err)
 	}
@@ -55,8 +59,14 @@ func UnavailableFailure(delay time.Duration, err error) error {
 	return temporal.NewApplicationErrorWithOptions(unavailable, FailureUnavailable, temporal.ApplicationErrorOptions{NextRetryDelay: delay, Cause: err})
 }
 
-// InvalidFailure returns the failure of a step whose locks are refused. neverRan is as in [BusyDetails].
-func InvalidFailure(invalid *lockcore.InvalidError, neverRan string) error {
+// IsUnavailable reports whether an error is neither a verdict about the locks nor about the layout of the collection: the database, or
+// Temporal, did not answer.
+func IsUnavailable(err error) bool {
+	var layout *lockcore.LayoutError
+	return LockError(err) == nil && !errors.As(err, &layout)
+}
+
+func invalidFailure(invalid *lockcore.InvalidError, neverRan string) error {
 	details := invalidDetails(invalid)
 	details.NeverRan = neverRan
 	return temporal.NewApplicationErrorWithOptions(text(invalid, ""), FailureInvalid,
@@ -69,8 +79,7 @@ func LostFailure(lost *lockcore.LostError, step error) error {
 		temporal.ApplicationErrorOptions{NonRetryable: true, Cause: step, Details: []any{LostDetails(*lost)}})
 }
 
-// DeadlockFailure returns the failure of the victim of a deadlock. neverRan is as in [BusyDetails].
-func DeadlockFailure(deadlock *lockcore.DeadlockError, neverRan string) error {
+func deadlockFailure(deadlock *lockcore.DeadlockError, neverRan string) error {
 	details := deadlockDetails(deadlock)
 	details.NeverRan = neverRan
 	return temporal.NewApplicationErrorWithOptions(text(deadlock, deadlock.LockID), FailureDeadlock,
@@ -89,21 +98,18 @@ func supersededFailure(e *lockcore.SupersededError) error {
 	return temporal.NewApplicationErrorWithOptions(text(e, e.LockID), FailureSuperseded, o)
 }
 
-func busyFailure(busy *lockcore.BusyError) error {
-	position := busy.Position
-	if busy.Full {
-		position = busy.Waiting
-	}
-	return WaitingFailure(busy, busyDelay(position, rand.Float64())) //nolint:gosec // spreads retries, guards nothing
+// BusyDelay returns the delay before a busy request is made again. It is shorter near the head of the queue, and jittered.
+func BusyDelay(busy *lockcore.BusyError) time.Duration {
+	return pace.Jitter(min(busyLongest, Rank(busy)*busyStep), rand.N[time.Duration])
 }
 
-// busyDelay returns (1+position) times busyStep, at most busyLongest. chance, from 0 to 1, varies it by a quarter in both directions.
-func busyDelay(position int, chance float64) time.Duration {
-	d := busyLongest
-	if steps := 1 + max(position, 0); steps < int(busyLongest/busyStep) {
-		d = time.Duration(steps) * busyStep
+// Rank returns the position of a busy request in the queue, or the length of a queue that is full: 1 to 1,000. Delays grow with it.
+func Rank(busy *lockcore.BusyError) time.Duration {
+	rank := busy.Position
+	if busy.Full {
+		rank = busy.Waiting
 	}
-	return min(busyLongest, d*3/4+time.Duration(chance*float64(d)/2))
+	return time.Duration(min(max(rank, 1), 1000))
 }
 
 // WaitingFailure returns the failure of a busy attempt that the next one follows after delay.
@@ -129,10 +135,7 @@ func TriedFailure(err error, neverRan string) error {
 // ParkFailure returns the failure of an attempt after which the workflow waits: the locks are busy, the queue is full, or the database
 // does not answer. Any other error is an ordinary failure. neverRan is as in [BusyDetails].
 func ParkFailure(err error, req lockcore.StepRequest, neverRan string) error {
-	var (
-		busy   *lockcore.BusyError
-		layout *lockcore.LayoutError
-	)
+	var busy *lockcore.BusyError
 	switch {
 	case errors.As(err, &busy):
 		details := ParkedDetails{BusyDetails: busyDetails(busy), Attempt: req.Order.Attempt}
@@ -140,7 +143,7 @@ func ParkFailure(err error, req lockcore.StepRequest, neverRan string) error {
 		shown := *busy
 		shown.Position = 0 // the message is shown as long as the step waits
 		return finalBenign(&shown, busy.LockID, FailureParked, details)
-	case LockError(err) != nil || errors.As(err, &layout):
+	case !IsUnavailable(err):
 		return Failure(err)
 	default:
 		details := ParkedDetails{Attempt: req.Order.Attempt, Unavailable: true}

@@ -190,12 +190,15 @@ func asDetails(err error, d any) error {
 
 func TestBusyDelay_Position_GrowsFromTheHead(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, 37500*time.Microsecond, busyDelay(0, 0))
-	require.Equal(t, 62500*time.Microsecond, busyDelay(0, 1))
-	require.Equal(t, 75*time.Millisecond, busyDelay(1, 0))
-	require.Equal(t, time.Second, busyDelay(1_000_000, 1))
-	require.Equal(t, 750*time.Millisecond, busyDelay(1_000_000, 0))
-	require.Equal(t, busyDelay(0, 0.5), busyDelay(-5, 0.5))
+	for position, most := range map[int]time.Duration{
+		-5: 100 * time.Millisecond, 0: 100 * time.Millisecond, 1: 100 * time.Millisecond, 3: 300 * time.Millisecond, 1_000_000: time.Second,
+	} {
+		for _, busy := range []*lockcore.BusyError{{Position: position}, {Full: true, Waiting: position}} {
+			delay := BusyDelay(busy)
+			require.GreaterOrEqual(t, delay, most/2, position)
+			require.LessOrEqual(t, delay, most, position)
+		}
+	}
 }
 
 func sentinel(err error) error {

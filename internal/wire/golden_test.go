@@ -137,7 +137,7 @@ func failures(t *testing.T) map[string]any {
 		"invalid": wire.Failure(&invalid), "other run": wire.Failure(&other), "database": wire.Failure(os.ErrClosed),
 		"tried": wire.TriedFailure(&busy, "1/Debit"), "parked": wire.ParkFailure(&busy, req, "1/Debit"),
 		"parked by an outage": wire.ParkFailure(os.ErrClosed, req, ""),
-		"deadlock, never ran": wire.DeadlockFailure(&deadlock, "1/Debit"), "invalid, never ran": wire.InvalidFailure(&invalid, "1/Debit"),
+		"deadlock, never ran": wire.StepFailure(&deadlock, "1/Debit"), "invalid, never ran": wire.StepFailure(&invalid, "1/Debit"),
 	} {
 		f := failureOf(t, err)
 		delete(f, "message")

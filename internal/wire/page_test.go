@@ -34,7 +34,7 @@ const (
 func TestPage_Reference_MatchesTheCode(t *testing.T) {
 	t.Parallel()
 	r := reference{docs: map[string]string{}, names: map[string]string{"Forever": "forever"}, shown: map[string]bool{}}
-	for _, pattern := range []string{"*.go", "../lockactivities/*.go", "../../lockcore/*.go"} {
+	for _, pattern := range []string{"*.go", "../../activities/*.go", "../../lockcore/*.go"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, name := range files {
@@ -92,7 +92,7 @@ func (r *reference) read(n ast.Node) bool {
 			}
 		}
 	case *ast.FuncDecl:
-		if n.Recv != nil && types.ExprString(n.Recv.List[0].Type) == "*Activities" {
+		if n.Recv != nil && types.ExprString(n.Recv.List[0].Type) == "*lockActivities" {
 			note("Activities."+n.Name.Name, n.Doc)
 		}
 		return false

@@ -98,13 +98,10 @@ const questionsPerSecond = 200
 // not answer all questions, or documents cannot be decoded, it returns the orphans that it found and an error.
 func (s *Site) Orphans(ctx context.Context, logger sdklog.Logger) ([]Orphan, error) {
 	dry := &dryLocker{Steps: s.Locker, site: s}
-	j, err := janitor.New(janitor.Options{
+	j := janitor.New(janitor.Options{
 		Locker: dry, Temporal: s.Temporal.Service, Namespace: s.Temporal.Namespace, NamespaceID: s.Temporal.NamespaceID,
 		RequestsPerSecond: questionsPerSecond, Logger: withoutInfo{logger},
 	})
-	if err != nil {
-		return nil, err
-	}
 	result, err := j.Round(ctx)
 	if err != nil {
 		return nil, err

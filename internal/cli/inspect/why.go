@@ -274,7 +274,7 @@ func (s *Site) Describe(ctx context.Context, workflowID, run string) (*Doing, er
 	info := found.GetWorkflowExecutionInfo()
 	d := &Doing{
 		RunID: info.GetExecution().GetRunId(), Type: info.GetType().GetName(), Status: info.GetStatus().String(), Children: len(found.GetPendingChildren()),
-		open: !currentrun.HasEnded(info.GetStatus()) && info.GetStatus() != enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW,
+		open: currentrun.IsOpen(info.GetStatus()),
 	}
 	if attempt := found.GetPendingWorkflowTask().GetAttempt(); attempt > 1 {
 		d.TaskFailures = attempt - 1

@@ -1,4 +1,4 @@
-// Package pace contains the intervals at which a Locker polls, and searches for deadlocks. The simulation
+// Package pace contains the intervals at which a Locker polls, and searches for deadlocks, and the formula of all back-off. The simulation
 // derives from them how long a free resource, a lost wake-up or a deadlock may go unnoticed.
 package pace
 

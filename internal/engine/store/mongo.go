@@ -16,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
+	"github.com/temporal-lockstep/lockstep/internal/engine/pace"
 	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
@@ -105,8 +106,9 @@ func (m *Mongo) readVersions(ctx context.Context, names []string, versions map[s
 const (
 	// readAttempts bounds the reads of one call that do not find the identity.
 	readAttempts = 4
-	// readPause is the least pause before the second one.
-	readPause = 10 * time.Millisecond
+	// readPause is the longest pause before the second one, and longestReadPause that before the last one.
+	readPause        = 20 * time.Millisecond
+	longestReadPause = 80 * time.Millisecond
 )
 
 // load repeats a read that does not find the identity. In that case either a majority does not have the
@@ -118,7 +120,7 @@ func (m *Mongo) load(ctx context.Context, coll *mongo.Collection, names []string
 	for attempt := range readAttempts {
 		if attempt > 0 {
 			real := clock.Real{}
-			if !clock.Sleep(ctx, real, time.Duration(attempt)*(readPause+real.Jitter(readPause))) {
+			if !clock.Sleep(ctx, real, pace.Jitter(pace.Backoff(readPause, longestReadPause, attempt), real.Jitter)) {
 				return Loaded{}, contextEnded(ctx.Err(), "read %s", coll.Name())
 			}
 			if _, err := m.identify(ctx); err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
+	"github.com/temporal-lockstep/lockstep/internal/engine/pace"
 	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 )
@@ -259,19 +260,20 @@ func (ls *Lines) pause(e *activeLine, why Pause) {
 	case ConflictPause:
 		ls.sleep(ls.clock.Jitter(5*time.Millisecond), nil)
 	case ReservedPause:
-		ls.sleep(10*time.Millisecond+ls.clock.Jitter(10*time.Millisecond), nil)
+		ls.sleep(pace.Jitter(20*time.Millisecond, ls.clock.Jitter), nil)
 	case FailurePause:
 		e.mu.Lock()
 		failures := e.line.failures
 		e.mu.Unlock()
 		// The pause is bounded: after mostTries no call waits, and collect retries the debts.
 		d := failurePause(min(failures, mostTries))
-		ls.sleep(d/2+ls.clock.Jitter(d/2+1), e.wake)
+		ls.sleep(pace.Jitter(d, ls.clock.Jitter), e.wake)
 	}
 }
 
+// failurePause is four times as long after each further failure.
 func failurePause(failures int) time.Duration {
-	return min(firstPause<<(2*min(max(failures-1, 0), 6)), mostPause)
+	return pace.Backoff(firstPause, mostPause, 2*failures-1)
 }
 
 // sleep waits for d, until wake receives, or until Close.
@@ -289,8 +291,7 @@ func (ls *Lines) sleep(d time.Duration, wake <-chan struct{}) {
 // none is in debt. Its pauses begin where those of the callers' attempts ended.
 func (ls *Lines) collect() {
 	for round := 3; ; round++ {
-		d := failurePause(round)
-		ls.sleep(d/2+ls.clock.Jitter(d/2+1), nil)
+		ls.sleep(pace.Jitter(failurePause(round), ls.clock.Jitter), nil)
 		debtors := ls.takeDebtors()
 		if debtors == nil {
 			return

@@ -54,7 +54,7 @@ var callers = map[string]string{
 	"internal/engine/update/several.go:loadSeveral":     "several",
 	"internal/janitor/round.go:Round":                   "janitor",
 	"internal/janitor/round.go:list":                    "janitor",
-	"internal/lockactivities/wait.go:checkFull":         oneDocument,
+	"activities/wait.go:checkFull":                      oneDocument,
 	"internal/cli/demo/report.go:measure":               noLocks,
 	"internal/cli/inspect/doctor.go:activeJanitor":      oneDocument,
 	"internal/cli/inspect/doctor.go:commits":            "doctor",
@@ -86,8 +86,8 @@ var callers = map[string]string{
 // others call functions of the same names, which are not about documents of locks.
 var others = []string{
 	"interceptors/activity_inbound.go:checkCollection", "interceptors/rules.go:resourcesByRule", "internal/cli/contention/blame.go:wait",
-	"internal/lockactivities/acquire.go:Acquire", "internal/lockactivities/release.go:Release", "internal/lockactivities/verify.go:Verify",
-	"internal/lockactivities/wait.go:Wait", "lockcore/workflow.go:lost", "internal/engine/rules/bars.go:replacedRuns", "worker/plugin.go:awaitDatabase",
+	"activities/acquire.go:Acquire", "activities/end.go:Release", "activities/end.go:Verify",
+	"activities/wait.go:Wait", "lockcore/workflow.go:lost", "internal/engine/rules/bars.go:replacedRuns", "worker/plugin.go:awaitDatabase",
 	"worker/plugin.go:register",
 }
 

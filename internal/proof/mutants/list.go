@@ -23,21 +23,21 @@ This page is written by
 
 // Packages, of defects and of tests.
 const (
-	lockcore       = "./lockcore"
-	rules          = "./internal/engine/rules"
-	store          = "./internal/engine/store"
-	update         = "./internal/engine/update"
-	runstate       = "./internal/runstate"
-	wire           = "./internal/wire"
-	currentrun     = "./internal/currentrun"
-	lockactivities = "./internal/lockactivities"
-	workflows      = "./workflows"
-	interceptors   = "./interceptors"
-	worker         = "./worker"
-	janitor        = "./internal/janitor"
-	contention     = "./internal/cli/contention"
-	inspect        = "./internal/cli/inspect"
-	tables         = "./internal/cli/table"
+	lockcore     = "./lockcore"
+	rules        = "./internal/engine/rules"
+	store        = "./internal/engine/store"
+	update       = "./internal/engine/update"
+	runstate     = "./internal/runstate"
+	wire         = "./internal/wire"
+	currentrun   = "./internal/currentrun"
+	activities   = "./activities"
+	workflows    = "./workflows"
+	interceptors = "./interceptors"
+	worker       = "./worker"
+	janitor      = "./internal/janitor"
+	contention   = "./internal/cli/contention"
+	inspect      = "./internal/cli/inspect"
+	tables       = "./internal/cli/table"
 )
 
 // mutant is a defect, made by edits of the source.

@@ -7,7 +7,7 @@ var productMutants = []mutant{
 	{what: "an activity is awaited after the workflow function has returned", in: interceptors, tests: "TestCommit_AsksOnlyAboutOldLocks", edits: []edit{
 		{runstate, "State.End", "assign 4", "_ = s.verifyAged(ctx, ctx, c.alone); $"},
 	}},
-	{what: "a commit trusts a lock of any age", in: interceptors, tests: "TestCommit_AsksOnlyAboutOldLocks", edits: []edit{{runstate, "State.verifyAged", "if 2 cond", "$1 < 0"}}},
+	{what: "a commit trusts a lock of any age", in: interceptors, tests: "TestCommit_AsksOnlyAboutOldLocks", edits: []edit{{runstate, "State.verifyAged", "if 3 cond", "$1 < 0"}}},
 	{what: "a step of another saga counts as a use of this saga's lock", in: interceptors, tests: "TestCommit_AnotherSagaUsedTheLockLater_Asks", edits: []edit{
 		{runstate, "State.noteHeld", "&& 2", "drop"},
 		{runstate, "Step.noteUse", "&& 2", "drop"},
@@ -23,7 +23,7 @@ var productMutants = []mutant{
 		{wire, "TypedError", "fun", "LockError"},
 	}},
 	{what: "Saga.Step accepts the context of the saga around it", in: interceptors, tests: "TestSagaStep_ContextOfTheOuterSaga_IsRefused", edits: []edit{{workflows, "Saga.Step", "|| 2", "drop"}}},
-	{what: "a loss that a wait has found does not prevent the commit", in: interceptors, tests: "TestCommit_WaitFoundTheLoss_IsRefused", edits: []edit{{runstate, "Step.Enter", "if 2 stmt", "drop"}}},
+	{what: "a loss that a wait has found does not prevent the commit", in: interceptors, tests: "TestCommit_WaitFoundTheLoss_IsRefused", edits: []edit{{runstate, "Step.finish", "if 3 stmt", "drop"}}},
 	{what: "a saga that commits starts further steps under locks of their own", in: interceptors, tests: "TestSagaStep_SagaCommits_HoldsForTheSagaOrIsRefused", edits: []edit{
 		{runstate, "stepContext.check", "|| 2", "drop"},
 	}},
@@ -32,7 +32,7 @@ var productMutants = []mutant{
 	}},
 	{what: "a saga under the context of one that was undone is refused", in: interceptors, tests: "TestSaga_ContextOfAnUndoneSaga_IsItsOwn", edits: []edit{{runstate, "WithSaga", "&& 2", "$ && false"}}},
 	{what: "own activities do not have the values of the saga's steps", in: worker, tests: "TestOwnActivities_SagasFunctionSetsTheValue_AreScheduled", edits: []edit{
-		{runstate, "Saga.Bar", "elem 4", "drop"},
+		{runstate, "Saga.Bar", "if 2 init value", "state.awaitAll(ctx, ctx, all)"},
 	}},
 	{what: "a commit trusts an answer of any age", in: interceptors, tests: "TestVerify_LateAnswer_IsAskedAgain", edits: []edit{{runstate, "State.verify", "assign", "$.Add(time.Hour)"}}},
 	{what: "a commit does not wait for sagas inside it that begin to be undone while it verifies", in: interceptors, tests: innerUndone, edits: []edit{{runstate, "Scope.verifyLast", "|| 2", "true"}}},
@@ -54,11 +54,11 @@ var productMutants = []mutant{
 	{what: "an own activity has the session of the step", in: runstate, tests: "TestOwnContext_HidesSessionAndOptions", edits: []edit{
 		{runstate, "ownContext.Value", "if 2 cond", "$ && key == nil"},
 	}},
-	{what: "a release of the run before ends what the next run holds", in: lockactivities, tests: "TestRelease_HandedOver_EndsOnlyRequestsOfTheRunBefore", edits: []edit{
+	{what: "a release of the run before ends what the next run holds", in: activities, tests: "TestRelease_HandedOver_EndsOnlyRequestsOfTheRunBefore", edits: []edit{
 		{currentrun, "Release", "if cond", "$ && false"},
 	}},
 	{what: "a Lock is taken by a local activity", in: worker, tests: "TestLock_TaskIsLost_HoldsNothing", edits: []edit{
-		{runstate, "Lock.ask", "return value", "workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions($1, workflow.LocalActivityOptions{ ScheduleToCloseTimeout: attemptTimeout }), $2.name, $2.params).Get($1, $3)"},
+		{runstate, "Lock.ask", "return value", "workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions($1, workflow.LocalActivityOptions{ ScheduleToCloseTimeout: attemptTimeout }), $3.name, $3.params).Get($1, $4)"},
 	}},
 	{what: "a release is a local activity", in: worker, tests: "TestLock_ReleasingTaskLost_StepRunsUnderIt", edits: []edit{
 		{runstate, "State.send", "assign 2", "future := workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(e.ctx, workflow.LocalActivityOptions{ScheduleToCloseTimeout: attemptTimeout}), e.name, e.params)"},
@@ -71,11 +71,11 @@ var productMutants = []mutant{
 		{workflows, "Saga.Step", "func arg 3", "append($[:0:0], args...)"},
 	}},
 	{what: "a step that has waited is scheduled with changed arguments", in: worker, tests: "TestStep_ArgumentsChangedWhileWaiting_KeepsItsOwn", edits: []edit{
-		{interceptors, "workflowOutbound.ExecuteActivity", "stmt 7 target", "_"},
+		{runstate, "Step.Run", "stmt target", "_"},
 	}},
 	{what: "a saga that fails does not wait for the steps that may still run", in: worker, tests: "TestCompensation_StepStillRuns_WaitsForIt", edits: []edit{{workflows, "Saga.undo", "if stmt", "drop"}}},
 	{what: "a saga does not wait for attempts that timed out and were repeated", in: worker, tests: "TestCompensation_StepStillRuns_WaitsForIt/repeated", edits: []edit{
-		{interceptors, "guardedStep.run", "stmt 3", "drop"},
+		{runstate, "Step.Run", "stmt 5", "drop"},
 	}},
 	{what: "a saga that is undone starts further steps", in: worker, tests: "TestSaga_StepDuringUndo_IsRefused", edits: []edit{{runstate, "stepContext.check", "|| 1", "$ && false"}}},
 	{what: "in a run that continues a hand-over, a missing lock is no loss", in: worker, tests: "TestSagaVerify_StepOfNextRunRanWithoutPlugin_IsLost", edits: []edit{
@@ -85,7 +85,7 @@ var productMutants = []mutant{
 		{currentrun, "Release", "stmt 9 init", "drop"},
 	}},
 	{what: "a saga under a context from outside the saga around it runs", in: interceptors, tests: "TestStep_InASagaWithOuterContext_IsRefused", edits: []edit{{workflows, "RunSaga", "value", "$1"}}},
-	{what: "a release that a reset repeats ends nothing of the earlier run", in: lockactivities, tests: "TestRelease_RunThatDecidedItWasReset_EndsItsRequestsToo", edits: []edit{
+	{what: "a release that a reset repeats ends nothing of the earlier run", in: activities, tests: "TestRelease_RunThatDecidedItWasReset_EndsItsRequestsToo", edits: []edit{
 		{currentrun, "Release", "if 3 && 2", "$ && false"},
 	}},
 	{what: "the waits of a failed saga's steps are not cancelled", in: worker, tests: "TestNestedSaga_FailsWhileWaiting_StepDoesNotRun", edits: []edit{{runstate, "Step.mustStop", "|| 3", "drop"}}},
@@ -112,7 +112,7 @@ var productMutants = []mutant{
 	{what: "the janitor keeps what a step of a reset run has kept", in: janitor, tests: "TestRound_|TestRun_", edits: []edit{{janitor, "round.extendOpen", "cond", "false"}}},
 	{what: "the janitor takes one wait of a run for another", in: janitor, tests: "TestRound_AbandonedWait_IsWithdrawn", edits: []edit{{janitor, "pendingActivity.mayAwait", "|| 2", `$ || $1 != ""`}}},
 	{what: "the janitor keeps what a run that continued as new has left", in: janitor, tests: "TestAsk_RealRuns_GivesVerdict", edits: []edit{
-		{janitor, "temporalAsker.inherits", "return 4 value", "first.IsZero() || !began.IsZero()"},
+		{janitor, "Janitor.inherits", "return 4 value", "first.IsZero() || !began.IsZero()"},
 	}},
 
 	// The lock library.
@@ -129,8 +129,8 @@ var productMutants = []mutant{
 	}},
 	{what: "an interrupt during the analysis is ignored", in: contention, tests: "TestAnalyze_Cancelled_ReturnsTheCause", edits: []edit{{contention, "analysis.stopped", "value", "false"}}},
 	{what: "why shows what another party of the same name has lost", in: inspect, tests: "TestWhy_SameName_ReportsOwnLossesOnly", edits: []edit{{inspect, "Party.is", "|| 2", `$1 != ""`}}},
-	{what: "a refusal names a command with any text as the collection's ID", in: lockactivities, tests: "TestActivities_HostileCollectionID_NamesNoCommand", edits: []edit{
-		{currentrun, "CheckCollection", "if 2 cond", "$1 && own == workflows"},
+	{what: "a refusal names a command with any text as the collection's ID", in: activities, tests: "TestActivities_HostileCollectionID_NamesNoCommand", edits: []edit{
+		{currentrun, "CheckCollection", "if 2 cond", "$ || own != workflows"},
 	}},
 	{what: "a list that a command prints can begin a line", in: tables, tests: "TestFprintf_HostileArguments_StayOnTheirLine", edits: []edit{
 		{tables, "Fprintf", "if init", "_, isText := arg.(string)"},

@@ -1,4 +1,4 @@
-package lockactivities_test
+package activities_test
 
 import (
 	"log/slog"
@@ -9,7 +9,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 
-	"github.com/temporal-lockstep/lockstep/internal/lockactivities"
+	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -26,7 +26,7 @@ func TestActivities_OtherInput_IsInvalid(t *testing.T) {
 			var suite testsuite.WorkflowTestSuite
 			suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 			env, f := suite.NewTestActivityEnvironment(), &fakeLocker{}
-			lockactivities.Register(env, f)
+			activities.Register(env, f)
 			_, err := env.ExecuteActivity(activity, in...)
 			var app *temporal.ApplicationError
 			require.ErrorAs(t, err, &app, "%s, %s", activity, name)

@@ -1,4 +1,4 @@
-package lockactivities
+package activities
 
 import (
 	"testing"

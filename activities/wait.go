@@ -1,4 +1,4 @@
-package lockactivities
+package activities
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"go.temporal.io/sdk/activity"
 
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
+	"github.com/temporal-lockstep/lockstep/internal/engine/pace"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -29,38 +30,38 @@ const (
 // In a run that was made by a reset, and continues the wait of the run before it, Wait withdraws the request of that run and returns.
 //
 // Wait takes no lock. It keeps the request in the queue alive; the janitor extends what the lock ID holds.
-func (a *Activities) Wait(ctx context.Context, p wire.WaitParams) error {
+func (a *lockActivities) Wait(ctx context.Context, p wire.WaitParams) error {
 	began := time.Now()
 	if err := p.Check(); err != nil {
 		return wire.Failure(err)
 	}
-	caller, replaced, err := a.caller(ctx, p.LockID, p.Collection)
+	run, replaced, err := a.run(ctx, p.LockID, p.Collection)
 	if err == nil && replaced && !p.Reacquire {
 		err = currentrun.Replaced(p.LockID, p.Resource.Name, p.Collection)
 	}
 	if err != nil || replaced { // a request that takes lost locks again is made again
 		return err
 	}
-	info, self := activity.GetInfo(ctx), identityOf(p.LockID, p.Step, caller)
-	if p.Run != "" && p.Run != caller.RunID {
-		caller.RunID = p.Run
-		_, err := a.Locker.LeaveQueue(ctx, lockcore.Lease{
-			Resource: p.Resource.Name, LockID: self.lockID, Run: p.Run, Part: caller.Part(p.Part), Order: p.Order,
+	info, caller := activity.GetInfo(ctx), callerOf(run, p.LockID, p.Step, p.Part)
+	caller.Order = p.Order
+	if p.Run != "" && p.Run != run.RunID {
+		run.RunID = p.Run
+		_, err := a.locker.LeaveQueue(ctx, lockcore.Lease{
+			Resource: p.Resource.Name, LockID: caller.LockID, Run: p.Run, Part: run.Part(p.Part), Order: p.Order,
 		})
 		return wire.Failure(err)
 	}
 	switch pause := fullPause(p.FullRetries, info.Attempt); {
 	case p.Full > 0:
-		return waitFailure(p.MaxWait, waitedFor(info, began), pause, a.checkFull(ctx, p, self, info.Attempt))
+		return waitFailure(p.MaxWait, waitedFor(info, began), pause, a.checkFull(ctx, p, caller.LockID, info.Attempt))
 	case p.FullRetries > 1 && info.Attempt <= 1: // the database did not answer the step just now, nor the time before
 		return wire.UnavailableFailure(pause, nil)
 	}
-	a.Locker.WatchFor(p.Resource.Name)
-	delay, err := a.Locker.Recheck(ctx, lockcore.StepRequest{
-		Caller: lockcore.Caller{LockID: self.lockID, Run: self.run, Within: self.within, Part: self.part(caller, p.Part), Order: p.Order}, Resources: []lockcore.Resource{p.Resource},
-		Owner: p.Owner.Of(caller), Started: p.Started, NeverVictim: p.NeverVictim,
+	a.locker.WatchFor(p.Resource.Name)
+	delay, err := a.locker.Recheck(ctx, lockcore.StepRequest{
+		Caller: caller, Resources: []lockcore.Resource{p.Resource}, Owner: p.Owner.Of(run), Started: p.Started, NeverVictim: p.NeverVictim,
 	})
-	wire.NoteAncestor(err, caller, p.Ancestors)
+	wire.NoteAncestor(err, run, p.Ancestors)
 	return waitFailure(p.MaxWait, waitedFor(info, began), delay, err)
 }
 
@@ -87,21 +88,19 @@ func waitFailure(maxWait wire.Duration, waited, delay time.Duration, err error) 
 	return wire.WaitingFailure(busy, delay)
 }
 
-// fullPause returns the pause before the next check of a request that is not queued. It is jittered.
+// fullPause returns the pause before the next check of a request that is not queued.
 func fullPause(retries int, attempt int32) time.Duration {
-	pause := min(longestPause, firstPause<<min(max(retries, 1)+int(max(attempt, 1))-2, 16))
-	return pause*3/4 + rand.N(pause/4) //nolint:gosec // spreads checks, guards nothing
+	return pace.Jitter(pace.Backoff(firstPause, longestPause, max(retries, 1)+int(max(attempt, 1))-1), rand.N[time.Duration])
 }
 
-// checkFull returns a *BusyError as long as the queue is full. The first attempt does not check, because the request was made just
-// before.
-func (a *Activities) checkFull(ctx context.Context, p wire.WaitParams, self identity, attempt int32) error {
-	full := &lockcore.BusyError{Resource: p.Resource.Name, LockID: self.lockID, Waiting: p.Full, Full: true}
+// checkFull returns a *BusyError as long as the queue is full. At the first attempt, the request has just been made.
+func (a *lockActivities) checkFull(ctx context.Context, p wire.WaitParams, lockID string, attempt int32) error {
+	full := &lockcore.BusyError{Resource: p.Resource.Name, LockID: lockID, Waiting: p.Full, Full: true}
 	if attempt <= 1 {
 		return full
 	}
 	full.Waiting = 0
-	for _, err := range a.Locker.Status(ctx, lockcore.Filter{Resource: p.Resource.Name, States: []lockcore.State{lockcore.StateWaiting}}) {
+	for _, err := range a.locker.Status(ctx, lockcore.Filter{Resource: p.Resource.Name, States: []lockcore.State{lockcore.StateWaiting}}) {
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package lockactivities_test
+package activities_test
 
 import (
 	"testing"

@@ -1,4 +1,4 @@
-package lockactivities_test
+package activities_test
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 
+	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
@@ -21,7 +22,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/internal/lockactivities"
+	"github.com/temporal-lockstep/lockstep/activities"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
@@ -139,7 +140,7 @@ func callFrom(t *testing.T, f *fakeLocker, workflow bool, name, in string) (stri
 	suite.SetLogger(log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
 	env := suite.NewTestActivityEnvironment()
 	env.SetExecuteActivitiesInWorkflow(workflow)
-	lockactivities.Register(env, f)
+	activities.Register(env, f)
 	value, err := env.ExecuteActivity(name, json.RawMessage(in))
 	if err != nil {
 		return "", err
@@ -280,14 +281,21 @@ func TestActivities_Failures_AreTyped(t *testing.T) {
 	}
 }
 
+// methodNames lists the names under which the SDK registers the methods of a struct.
+type methodNames []string
+
+func (n *methodNames) RegisterActivityWithOptions(a any, options activity.RegisterOptions) {
+	for m := range reflect.TypeOf(a).Methods() {
+		*n = append(*n, options.Name+m.Name)
+	}
+}
+
 // Every exported method is registered under "lockstep." and its name, which other languages use.
 func TestActivities_Names_AreTheWireNames(t *testing.T) {
 	t.Parallel()
-	var names []string
-	for m := range reflect.TypeFor[*lockactivities.Activities]().Methods() {
-		names = append(names, "lockstep."+m.Name)
-	}
-	require.Equal(t, []string{
+	var names methodNames
+	activities.Register(&names, &fakeLocker{})
+	require.Equal(t, methodNames{
 		wire.ActivityAcquire, wire.ActivityBar, wire.ActivityLeave, wire.ActivityRelease, wire.ActivityRenew,
 		wire.ActivityVerify, wire.ActivityWait,
 	}, names)
