@@ -1,12 +1,6 @@
 package main
 
-import (
-	"slices"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/temporal-lockstep/lockstep/internal/proof/jsonlog"
-)
+import "github.com/temporal-lockstep/lockstep/internal/proof/harness"
 
 // Record is a line of the log. What is set depends on What.
 type Record struct {
@@ -81,26 +75,17 @@ const (
 	queued  = "queue"
 )
 
-// now returns the time of the machine's monotonic clock, which counts from its boot. No fault of a wall clock changes it.
-func now() int64 {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		panic(err) // there is nothing to check without a clock
-	}
-	return t.Nano()
-}
-
 // Log appends records to the file of one process.
 type Log struct {
-	*jsonlog.File
+	*harness.Log
 	process string
 	slot    int
 }
 
 // OpenLog opens the log of a process in dir.
 func OpenLog(dir, process string, slot int) (*Log, error) {
-	f, err := jsonlog.Open(dir, process)
-	return &Log{File: f, process: process, slot: slot}, err
+	f, err := harness.OpenLog(dir, process)
+	return &Log{Log: f, process: process, slot: slot}, err
 }
 
 // Write appends a record of this process.
@@ -123,8 +108,6 @@ func (l *Log) write(r *Record) {
 }
 
 // ReadLogs returns the records of all logs in dir, in the order of time.
-func ReadLogs(dir string) (all []Record, err error) {
-	all, err = jsonlog.Read[Record](dir)
-	slices.SortStableFunc(all, func(a, b Record) int { return int(a.At - b.At) })
-	return all, err
+func ReadLogs(dir string) ([]Record, error) {
+	return harness.ReadLogs(dir, func(r *Record) int64 { return r.At })
 }

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"slices"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/internal/proof/jsonlog"
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 )
 
 // Call is the argument of a step and of its compensation.
@@ -95,14 +94,14 @@ const (
 
 // Log appends records to the file of one process.
 type Log struct {
-	*jsonlog.File
+	*harness.Log
 	process string
 }
 
 // OpenLog opens the log of one process in dir.
 func OpenLog(dir, process string) (*Log, error) {
-	f, err := jsonlog.Open(dir, process)
-	return &Log{File: f, process: process}, err
+	f, err := harness.OpenLog(dir, process)
+	return &Log{Log: f, process: process}, err
 }
 
 // Write appends a record.
@@ -115,8 +114,6 @@ func (l *Log) Write(r *Record) {
 }
 
 // ReadLogs returns the records of all logs in dir, in time order.
-func ReadLogs(dir string) (all []Record, err error) {
-	all, err = jsonlog.Read[Record](dir)
-	slices.SortStableFunc(all, func(a, b Record) int { return int(a.At - b.At) })
-	return all, err
+func ReadLogs(dir string) ([]Record, error) {
+	return harness.ReadLogs(dir, func(r *Record) int64 { return r.At })
 }

@@ -1,4 +1,4 @@
-package jsonlog_test
+package harness_test
 
 import (
 	"os"
@@ -7,14 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/temporal-lockstep/lockstep/internal/proof/jsonlog"
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 )
 
-func TestRead_ProcessWasKilledInALine_ReturnsWholeLines(t *testing.T) {
+func TestReadLogs_ProcessWasKilledInALine_ReturnsWholeLines(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, process := range []string{"a", "b"} {
-		f, err := jsonlog.Open(dir, process)
+		f, err := harness.OpenLog(dir, process)
 		require.NoError(t, err)
 		f.Append(process + "1")
 		f.Append(process + "2")
@@ -25,7 +25,7 @@ func TestRead_ProcessWasKilledInALine_ReturnsWholeLines(t *testing.T) {
 	_, err = half.WriteString(`"a3`)
 	require.NoError(t, err)
 	require.NoError(t, half.Close())
-	all, err := jsonlog.Read[string](dir)
+	all, err := harness.ReadLogs(dir, func(line *string) int64 { return int64((*line)[1]) })
 	require.NoError(t, err)
-	require.Equal(t, []string{"a1", "a2", "b1", "b2"}, all)
+	require.Equal(t, []string{"a1", "b1", "a2", "b2"}, all, "by the time, and those of the same time by the process")
 }

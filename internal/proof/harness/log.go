@@ -1,46 +1,47 @@
-// Package jsonlog keeps the logs of programs that are killed: one file for each process, with one JSON value in each line.
-package jsonlog
+package harness
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 )
 
-// File appends values to the log of one process. It is safe for concurrent use.
-type File struct {
+// Log appends values to the log of one process, a file with one JSON value in each line. It is safe for concurrent use.
+type Log struct {
 	mu   sync.Mutex
 	file *os.File
 }
 
-// Open opens the log of a process in dir, and creates it if it does not exist.
-func Open(dir, process string) (*File, error) {
+// OpenLog opens the log of a process in dir, and creates it if it does not exist.
+func OpenLog(dir, process string) (*Log, error) {
 	f, err := os.OpenFile(filepath.Join(dir, process+".log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) //nolint:gosec // our own
-	return &File{file: f}, err
+	return &Log{file: f}, err
 }
 
 // Append appends a value with one write, so that a kill leaves no part of it. It panics if it cannot, because there is nothing
 // to check without a log.
-func (f *File) Append(value any) {
+func (l *Log) Append(value any) {
 	line, err := json.Marshal(value)
 	if err == nil {
-		f.mu.Lock()
-		_, err = f.file.Write(append(line, '\n'))
-		f.mu.Unlock()
+		l.mu.Lock()
+		_, err = l.file.Write(append(line, '\n'))
+		l.mu.Unlock()
 	}
 	if err != nil {
-		panic(fmt.Sprintf("the log %s: %v", f.file.Name(), err))
+		panic(fmt.Sprintf("the log %s: %v", l.file.Name(), err))
 	}
 }
 
 // Close closes the file.
-func (f *File) Close() error { return f.file.Close() }
+func (l *Log) Close() error { return l.file.Close() }
 
-// Read returns the values of all logs in dir, file by file. It ignores an incomplete last line.
-func Read[T any](dir string) (all []T, err error) {
+// ReadLogs returns the values of all logs in dir by the time that at returns for each. It ignores an incomplete last line.
+func ReadLogs[T any](dir string, at func(*T) int64) (all []T, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.log"))
 	if err != nil {
 		return nil, err
@@ -59,5 +60,6 @@ func Read[T any](dir string) (all []T, err error) {
 			all = append(all, value)
 		}
 	}
+	slices.SortStableFunc(all, func(a, b T) int { return cmp.Compare(at(&a), at(&b)) })
 	return all, nil
 }
