@@ -9,7 +9,7 @@ type Record struct {
 	At, Began int64
 	What      string
 	Process   string
-	// Slot is the process's slot, and the slot of a fault's target.
+	// Slot is the process's slot. That of a record about a fault is in Fault.
 	Slot int
 
 	Resource string `json:",omitempty"`
@@ -75,36 +75,19 @@ const (
 	queued  = "queue"
 )
 
-// Log appends records to the file of one process.
-type Log struct {
-	*harness.Log
-	process string
-	slot    int
-}
+// Log is the log of one process.
+type Log = harness.Log[Record]
 
-// OpenLog opens the log of a process in dir.
+// OpenLog opens the log of a process in dir. A record that names no process is about this one.
 func OpenLog(dir, process string, slot int) (*Log, error) {
-	f, err := harness.OpenLog(dir, process)
-	return &Log{Log: f, process: process, slot: slot}, err
-}
-
-// Write appends a record of this process.
-func (l *Log) Write(r *Record) {
-	r.Process, r.Slot = l.process, l.slot
-	l.write(r)
-}
-
-// WriteAbout appends a record about another process.
-func (l *Log) WriteAbout(process string, slot int, r *Record) {
-	r.Process, r.Slot = process, slot
-	l.write(r)
-}
-
-func (l *Log) write(r *Record) {
-	if r.At == 0 {
-		r.At = now()
-	}
-	l.Append(r)
+	return harness.OpenLog(dir, process, func(r *Record) {
+		if r.Process == "" {
+			r.Process, r.Slot = process, slot
+		}
+		if r.At == 0 {
+			r.At = now()
+		}
+	})
 }
 
 // ReadLogs returns the records of all logs in dir, in the order of time.

@@ -81,7 +81,7 @@ func (n *nemesis) apply(ctx context.Context, number int, f *Fault) error {
 		}
 	}
 	write := func(what, seen string) {
-		n.log.WriteAbout("", f.Slot, &Record{What: what, Number: number, Fault: f, Result: seen})
+		n.log.Write(&Record{What: what, Number: number, Fault: f, Result: seen})
 	}
 	write(Began, "")
 	seen, err := n.act(ctx, f, proc)

@@ -72,10 +72,10 @@ func (p *pool) startAll(ctx context.Context) error {
 // may return an error, if the database does not answer, and so may one that is not ready.
 func (p *pool) ended(slot int, proc *harness.Process) {
 	if proc.State().ExitCode() == panicked || proc.Crashed() {
-		p.log.WriteAbout(proc.Name, slot, &Record{What: Crashed, Error: proc.State().String()})
+		p.log.Write(&Record{What: Crashed, Process: proc.Name, Slot: slot, Error: proc.State().String()})
 	}
 	if proc.WasReady() {
-		p.log.WriteAbout(proc.Name, slot, &Record{What: Dead})
+		p.log.Write(&Record{What: Dead, Process: proc.Name, Slot: slot})
 	}
 }
 

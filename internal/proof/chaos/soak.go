@@ -49,14 +49,14 @@ const cachedWorkflows = 4
 
 // sampleSelf writes samples of this process to a file in the folder c.Samples, until the process ends.
 func sampleSelf(c *Child) error {
-	file, err := harness.OpenLog(c.Samples, c.Name)
+	log, err := harness.OpenLog(c.Samples, c.Name, func(s *Sample) { s.At, s.Process, s.Slot = now(), c.Name, c.Slot })
 	if err != nil {
 		return err
 	}
 	sdkworker.SetStickyWorkflowCacheSize(cachedWorkflows)
 	go func() {
 		for range time.Tick(sampleEvery) {
-			file.Append(Sample{At: now(), Process: c.Name, Slot: c.Slot, Values: usage()})
+			log.Write(&Sample{Values: usage()})
 		}
 	}()
 	return nil

@@ -11,22 +11,25 @@ import (
 	"sync"
 )
 
-// Log appends values to the log of one process, a file with one JSON value in each line. It is safe for concurrent use.
-type Log struct {
-	mu   sync.Mutex
-	file *os.File
+// Log appends records to the log of one process, a file with one record in each line as JSON. It is safe for concurrent use.
+type Log[R any] struct {
+	mu       sync.Mutex
+	file     *os.File
+	complete func(*R)
 }
 
-// OpenLog opens the log of a process in dir, and creates it if it does not exist.
-func OpenLog(dir, process string) (*Log, error) {
+// OpenLog opens the log of a process in dir, and creates it if it does not exist. The function complete is called with each record
+// before it is written.
+func OpenLog[R any](dir, process string, complete func(*R)) (*Log[R], error) {
 	f, err := os.OpenFile(filepath.Join(dir, process+".log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600) //nolint:gosec // our own
-	return &Log{file: f}, err
+	return &Log[R]{file: f, complete: complete}, err
 }
 
-// Append appends a value with one write, so that a kill leaves no part of it. It panics if it cannot, because there is nothing
+// Write appends a record with one write, so that a kill leaves no part of it. It panics if it cannot, because there is nothing
 // to check without a log.
-func (l *Log) Append(value any) {
-	line, err := json.Marshal(value)
+func (l *Log[R]) Write(r *R) {
+	l.complete(r)
+	line, err := json.Marshal(r)
 	if err == nil {
 		l.mu.Lock()
 		_, err = l.file.Write(append(line, '\n'))
@@ -38,10 +41,10 @@ func (l *Log) Append(value any) {
 }
 
 // Close closes the file.
-func (l *Log) Close() error { return l.file.Close() }
+func (l *Log[R]) Close() error { return l.file.Close() }
 
-// ReadLogs returns the values of all logs in dir by the time that at returns for each. It ignores an incomplete last line.
-func ReadLogs[T any](dir string, at func(*T) int64) (all []T, err error) {
+// ReadLogs returns the records of all logs in dir by the time that at returns for each. It ignores an incomplete last line.
+func ReadLogs[R any](dir string, at func(*R) int64) (all []R, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.log"))
 	if err != nil {
 		return nil, err
@@ -53,13 +56,13 @@ func ReadLogs[T any](dir string, at func(*T) int64) (all []T, err error) {
 		}
 		whole := text[:bytes.LastIndexByte(text, '\n')+1]
 		for line := range bytes.Lines(whole) {
-			var value T
-			if err := json.Unmarshal(line, &value); err != nil {
+			var r R
+			if err := json.Unmarshal(line, &r); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
-			all = append(all, value)
+			all = append(all, r)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b T) int { return cmp.Compare(at(&a), at(&b)) })
+	slices.SortStableFunc(all, func(a, b R) int { return cmp.Compare(at(&a), at(&b)) })
 	return all, nil
 }

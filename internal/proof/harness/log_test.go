@@ -13,11 +13,12 @@ import (
 func TestReadLogs_ProcessWasKilledInALine_ReturnsWholeLines(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
+	write := func(l *harness.Log[string], line string) { l.Write(&line) }
 	for _, process := range []string{"a", "b"} {
-		f, err := harness.OpenLog(dir, process)
+		f, err := harness.OpenLog(dir, process, func(line *string) { *line = process + *line })
 		require.NoError(t, err)
-		f.Append(process + "1")
-		f.Append(process + "2")
+		write(f, "1")
+		write(f, "2")
 		require.NoError(t, f.Close())
 	}
 	half, err := os.OpenFile(filepath.Join(dir, "a.log"), os.O_APPEND|os.O_WRONLY, 0o600)

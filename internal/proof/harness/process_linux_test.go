@@ -44,7 +44,7 @@ func TestProcess_ParentIsKilled_EndsToo(t *testing.T) {
 		return
 	}
 	parent := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
-	parent.Env = append(parent.Environ(), parentVariable+"=1")
+	parent.Env = append(parent.Environ(), parentVariable+"=1", "TMPDIR="+t.TempDir()) // it removes nothing
 	out, err := parent.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, parent.Start())

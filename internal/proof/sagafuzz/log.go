@@ -92,25 +92,17 @@ const (
 	Slowed   = "slowed"   // from now on, for the duration in Other, the database is slow for the worker of Type; empty for all of them
 )
 
-// Log appends records to the file of one process.
-type Log struct {
-	*harness.Log
-	process string
-}
+// Log is the log of one process.
+type Log = harness.Log[Record]
 
-// OpenLog opens the log of one process in dir.
+// OpenLog opens the log of a process in dir.
 func OpenLog(dir, process string) (*Log, error) {
-	f, err := harness.OpenLog(dir, process)
-	return &Log{Log: f, process: process}, err
-}
-
-// Write appends a record.
-func (l *Log) Write(r *Record) {
-	r.Process = l.process
-	if r.At == 0 {
-		r.At = time.Now().UnixNano()
-	}
-	l.Append(r)
+	return harness.OpenLog(dir, process, func(r *Record) {
+		r.Process = process
+		if r.At == 0 {
+			r.At = time.Now().UnixNano()
+		}
+	})
 }
 
 // ReadLogs returns the records of all logs in dir, in time order.

@@ -117,7 +117,7 @@ func runWorker(ctx context.Context, dir, run, name string) error {
 	if err != nil {
 		return err
 	}
-	p := &player{log: log}
+	p := &player{log: log, process: name}
 	w := sdkworker.New(tc, run, sdkworker.Options{
 		Plugins: []sdkworker.Plugin{plugin}, Interceptors: []interceptor.WorkerInterceptor{p},
 		StickyScheduleToStartTimeout: time.Second, WorkerStopTimeout: time.Second,
