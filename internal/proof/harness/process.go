@@ -59,8 +59,37 @@ type Process struct {
 const keptLines = 16
 
 // Start starts a child process and returns when it is ready. A child that does not become ready is ended.
-func Start(ctx context.Context, c Command) (p *Process, err error) {
-	p = &Process{Name: c.Name, Output: c.Output, lines: make(chan string, keptLines), ended: make(chan struct{})}
+func Start(ctx context.Context, c Command) (*Process, error) {
+	p := &Process{Name: c.Name, Output: c.Output, lines: make(chan string, keptLines), ended: make(chan struct{})}
+	stdout, err := p.launch(c)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", c.Name, err)
+	}
+	first := make(chan bool, 1)
+	go p.watch(stdout, c, first)
+	if c.Silent {
+		return p, nil
+	}
+	within := cmp.Or(c.Within, 2*time.Minute)
+	late := time.NewTimer(within)
+	defer late.Stop()
+	err = fmt.Errorf("%s did not start%s", p.Name, p.see())
+	select {
+	case ready := <-first:
+		if ready {
+			return p, nil
+		}
+	case <-late.C:
+		err = fmt.Errorf("%s did not start within %s%s", p.Name, within, p.see())
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	p.Kill()
+	return nil, err
+}
+
+// launch executes a command and returns its standard output.
+func (p *Process) launch(c Command) (stdout io.Reader, err error) {
 	program := c.Program
 	if program == "" {
 		if program, err = os.Executable(); err != nil {
@@ -89,36 +118,13 @@ func Start(ctx context.Context, c Command) (p *Process, err error) {
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-	var stdout io.Reader = strings.NewReader("")
+	stdout = strings.NewReader("")
 	if p.cmd.Stdout == nil { // Change may have set it
 		if stdout, err = p.cmd.StdoutPipe(); err != nil {
 			return nil, err
 		}
 	}
-	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", c.Name, err)
-	}
-	first := make(chan bool, 1)
-	go p.watch(stdout, c, first)
-	if c.Silent {
-		return p, nil
-	}
-	within := cmp.Or(c.Within, 2*time.Minute)
-	late := time.NewTimer(within)
-	defer late.Stop()
-	err = fmt.Errorf("%s did not start%s", p.Name, p.see())
-	select {
-	case ready := <-first:
-		if ready {
-			return p, nil
-		}
-	case <-late.C:
-		err = fmt.Errorf("%s did not start within %s%s", p.Name, within, p.see())
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	p.Kill()
-	return nil, err
+	return stdout, p.cmd.Start()
 }
 
 func (p *Process) see() string {
@@ -141,6 +147,7 @@ func (p *Process) watch(stdout io.Reader, c Command, first chan<- bool) {
 		default:
 		}
 	}
+	_, _ = io.Copy(io.Discard, stdout) // after a line that is too long
 	close(p.lines)
 	_ = p.cmd.Wait() // its state says more
 	if c.Ended != nil {
@@ -170,7 +177,7 @@ func (p *Process) Line(ctx context.Context) (string, error) {
 
 // explain returns an error that wraps ErrEnded for an error whose reason is that the process has ended.
 func (p *Process) explain(err error) error {
-	if errors.Is(err, os.ErrProcessDone) || errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
+	if errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
 		return fmt.Errorf("%s: %w%s", p.Name, ErrEnded, p.see())
 	}
 	return err
