@@ -88,11 +88,11 @@ fuzz-sagas-mixed: stack-up ## the same, with half of the workers from an earlier
 
 .PHONY: chaos
 chaos: ## disturb clients, workers, servers and connections, on servers of its own (SEED=1 RUNS=1 CHAOS_FLAGS="-v")
-	@exec go run -C internal/proof/chaos . -seed $(or $(SEED),1) -runs $(or $(RUNS),1) $(CHAOS_FLAGS)
+	@exec go run ./internal/proof/chaos -seed $(or $(SEED),1) -runs $(or $(RUNS),1) $(CHAOS_FLAGS)
 
 .PHONY: chaos-controls
 chaos-controls: ## show that each kind of fault in `make chaos` finds a defect that was put in on purpose
-	@exec go run -C internal/proof/chaos . -controls $(CHAOS_FLAGS)
+	@exec go run ./internal/proof/chaos -controls $(CHAOS_FLAGS)
 
 .PHONY: defects
 defects: stack-up ## try commands of internal/tools/defects: ten rows, one (ROW=12), or all (ALL=1); SEED=7 repeats a draw
@@ -100,7 +100,7 @@ defects: stack-up ## try commands of internal/tools/defects: ten rows, one (ROW=
 
 .PHONY: soak
 soak: ## play one long seed of `make chaos`, and show that no process uses more and more memory (LONG=30m CHAOS_FLAGS="-dir /tmp")
-	@exec go run -C internal/proof/chaos . -soak $(or $(LONG),30m) $(CHAOS_FLAGS)
+	@exec go run ./internal/proof/chaos -soak $(or $(LONG),30m) $(CHAOS_FLAGS)
 
 .PHONY: bench
 bench: stack-up ## compare operations with raw commands (AGAINST=commit compares two builds, BENCH_FLAGS="--rounds 1000")

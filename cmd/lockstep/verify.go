@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +14,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
 	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/internal/cli/verify"
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 )
 
 // verifyConfig has the flags of verify.
@@ -70,13 +70,9 @@ func (cfg *verifyConfig) run(ctx context.Context, s streams) error {
 	if cfg.URI == "" {
 		return fmt.Errorf("%w: neither --mongodb-uri nor LOCKSTEP_MONGODB_URI says where the database is", errUsage)
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	cfg.Database = cmp.Or(cfg.Database, connect.Database(cfg.URI), defaultDatabase)
 	cfg.Version, cfg.Err = version(), s.err
-	cfg.Client = func() *exec.Cmd { return exec.Command(exe, "verify-client") } //nolint:noctx // ourselves; verify ends it
+	cfg.Client = harness.Command{Args: []string{"verify-client"}}
 	if table.Terminal(s.err) != nil {
 		cfg.Progress = func(c verify.Check) { _ = table.Fprintf(s.err, "%s: %s, %d %s\n", c.Name, c.Result, c.Count, c.Unit) }
 	}

@@ -16,6 +16,7 @@ import (
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 )
 
@@ -216,13 +217,13 @@ func stuck(t *testing.T) (s *served, run client.WorkflowRun, thaw func()) {
 	var gate sync.RWMutex
 	asked := make(chan struct{})
 	ask := sync.OnceFunc(func() { close(asked) })
-	wire.OnData(func(data []byte) {
-		if !bytes.Contains(data, []byte("account/1")) { // the start of another connection, for instance
-			return
+	wire.OnRequest(func(data []byte) harness.Moment {
+		if bytes.Contains(data, []byte("account/1")) { // and not the start of another connection, for instance
+			ask()
+			gate.RLock()
+			defer gate.RUnlock()
 		}
-		ask()
-		gate.RLock()
-		defer gate.RUnlock()
+		return harness.Never
 	})
 	s = serve(t, "--janitor", "0", "--mongodb-uri", uri)
 	gate.Lock()

@@ -172,12 +172,10 @@ func (r *run) play(ctx context.Context) error {
 	if err := transfer.OpenAccounts(ctx, r.db.Collection("accounts"), r.cfg.Accounts, openingBalance); err != nil {
 		return fmt.Errorf("open the accounts: %w", err)
 	}
-	p := &pool{run: r, died: make(chan *process, r.cfg.Workers+1)}
+	p := newPool(r)
 	defer p.stop()
-	for range r.cfg.Workers {
-		if err := p.start(ctx); err != nil {
-			return err
-		}
+	if err := p.StartAll(ctx); err != nil {
+		return err
 	}
 	res, err := r.load(ctx, p)
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 )
 
 // echo is a server that counts the bytes that it has read, and returns them.
@@ -57,7 +59,7 @@ func TestCutter_Off_CutsNothing(t *testing.T) {
 	}
 	require.Zero(t, c.set(false))
 	require.NoError(t, conn.Close())
-	require.Empty(t, c.open)
+	require.Zero(t, c.CloseAll(), "connections that are closed are not kept")
 }
 
 // Each of the moments occurs, and the server has got the command or has not, accordingly.
@@ -76,7 +78,7 @@ func TestCutter_On_CutsAtEachMoment(t *testing.T) {
 		_, err = conn.Write([]byte("x"))
 		c.set(false)
 		if err != nil {
-			require.ErrorIs(t, err, errCut)
+			require.ErrorIs(t, err, harness.ErrCut)
 			seen["before it is sent"] = true
 			require.Equal(t, before, read.Load())
 			continue
@@ -85,7 +87,7 @@ func TestCutter_On_CutsAtEachMoment(t *testing.T) {
 		switch {
 		case err == nil:
 			seen["not"] = true
-		case err.Error() == errCut.Error():
+		case err.Error() == harness.ErrCut.Error():
 			seen["before the answer"] = true
 			require.Greater(t, read.Load(), before, "the server had carried it out")
 		default:
@@ -96,7 +98,7 @@ func TestCutter_On_CutsAtEachMoment(t *testing.T) {
 	for _, moment := range []string{"not", "before it is sent", "before the answer", "after it was sent"} {
 		require.True(t, seen[moment], moment)
 	}
-	require.Empty(t, c.open)
+	require.Zero(t, c.CloseAll(), "connections that are closed are not kept")
 }
 
 func TestCutter_Away_RefusesForAWhile(t *testing.T) {
@@ -112,7 +114,7 @@ func TestCutter_Away_RefusesForAWhile(t *testing.T) {
 	}
 	require.True(t, time.Now().Before(c.away))
 	_, err = c.DialContext(t.Context(), "tcp", address)
-	require.ErrorIs(t, err, errCut)
+	require.ErrorIs(t, err, harness.ErrCut)
 	_, err = io.ReadFull(conn, make([]byte, 1))
 	require.Error(t, err, "connections that were open are cut too")
 	require.Positive(t, c.set(false))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/internal/proof/linear"
 )
 
@@ -65,7 +66,7 @@ func (r *run) expiry(ctx context.Context, seed uint64) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	defer victim.kill()
+	defer victim.Kill()
 	handovers := make([]*handover, len(waiters))
 	names := make([]string, len(waiters))
 	for i, w := range waiters {
@@ -90,7 +91,7 @@ func (r *run) expiry(ctx context.Context, seed uint64) (outcome, error) {
 	if err := r.untilQueued(ctx, handovers, names); err != nil {
 		return outcome{}, err
 	}
-	victim.kill()
+	victim.Kill()
 	loaded, err := r.store.LoadMajority(ctx, names...)
 	if err != nil {
 		return outcome{}, err
@@ -114,7 +115,7 @@ func (r *run) watchAnswers(ctx context.Context) (longest func() time.Duration) {
 	last, most := time.Now(), time.Duration(0)
 	var all sync.WaitGroup
 	all.Go(func() {
-		for ; ctx.Err() == nil; pause(ctx, time.Second/2) {
+		for ; ctx.Err() == nil; harness.Pause(ctx, time.Second/2) {
 			if _, err := r.store.LoadMajority(ctx); err == nil {
 				most, last = max(most, time.Since(last)), time.Now()
 			}
@@ -149,7 +150,7 @@ func (r *run) untilQueued(ctx context.Context, handovers []*handover, names []st
 		if queued == len(names) {
 			return nil
 		}
-		pause(ctx, poll)
+		harness.Pause(ctx, poll)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/internal/proof/linear"
 )
 
@@ -64,7 +65,7 @@ func (r *run) play(ctx context.Context, clients []*process, seed uint64, p plan)
 	reached := sync.OnceFunc(func() { close(half) })
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	inParallel(len(clients)+1, func(i int) {
+	harness.InParallel(len(clients)+1, func(i int) {
 		if i == len(clients) {
 			defer close(over)
 			if p.midway != nil {
@@ -151,7 +152,7 @@ func (p *player) continues(ctx context.Context) bool {
 		p.after++
 	default:
 	}
-	pause(ctx, 2*poll)
+	harness.Pause(ctx, 2*poll)
 	return true
 }
 

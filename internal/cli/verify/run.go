@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/internal/proof/linear"
 )
 
@@ -25,8 +25,8 @@ import (
 type Options struct {
 	URI      string
 	Database string
-	// Client returns a command that runs RunClient on its standard streams.
-	Client func() *exec.Cmd
+	// Client is a command that runs RunClient on its standard streams.
+	Client harness.Command
 	// Err gets the errors of client processes. Defaults to none.
 	Err io.Writer
 	// Version is that of the command, for the report.

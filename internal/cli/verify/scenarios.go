@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/internal/proof/scenarios"
 )
 
@@ -30,7 +31,7 @@ func (r *run) scenarios(ctx context.Context, _ uint64) (outcome, error) {
 			next <- s
 		}
 	}()
-	inParallel(atOnce, func(int) {
+	harness.InParallel(atOnce, func(int) {
 		for s := range next {
 			mu.Lock()
 			over := found.seen != "" || err != nil

@@ -8,6 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 )
 
 // hello is the server's answer to hello.
@@ -93,23 +95,13 @@ func (r *run) remove(ctx context.Context) {
 	defer cancel()
 	for ctx.Err() == nil {
 		if err := r.coll.Drop(ctx); err != nil {
-			pause(ctx, time.Second)
+			harness.Pause(ctx, time.Second)
 			continue
 		}
-		pause(ctx, 200*time.Millisecond)
+		harness.Pause(ctx, 200*time.Millisecond)
 		if names, err := r.coll.Database().ListCollectionNames(ctx, bson.D{{Key: "name", Value: r.coll.Name()}}); err == nil && len(names) == 0 {
 			return
 		}
 	}
 	r.report.Left = r.report.Server.Collection
-}
-
-// pause waits, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

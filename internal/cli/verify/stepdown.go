@@ -9,6 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
+
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 )
 
 // checkStepDown refuses --step-down where no primary can step down.
@@ -100,6 +102,6 @@ func stepDownPrimary(ctx context.Context, a admin) (note string, err error) {
 		if ctx.Err() != nil {
 			return "", fmt.Errorf("no other member was primary within %s after %s had stepped down", electing, before.Primary)
 		}
-		pause(ctx, 100*time.Millisecond)
+		harness.Pause(ctx, 100*time.Millisecond)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/internal/proof/linear"
 )
 
@@ -23,7 +24,7 @@ func (r *run) trust(ctx context.Context, seed uint64) (outcome, error) {
 	defer stop()
 	var parts [2]outcome
 	var errs [2]error
-	inParallel(2, func(i int) {
+	harness.InParallel(2, func(i int) {
 		if i == 0 {
 			parts[i], errs[i] = r.forsaken(ctx, clients[0], clients[1], fmt.Sprintf("trust/%d/forsaken", seed))
 			return
@@ -116,7 +117,7 @@ func (r *run) renewed(ctx context.Context, holder, other *process, resource stri
 	answered := func() { slowest, asked = max(slowest, time.Since(asked)), time.Now() }
 	const late = "the holder did not renew its lock in time: the library or the machine is too slow"
 	var first, last time.Time // ends of the lock
-	for began := time.Now(); time.Since(began) < 3*shortTTL && ctx.Err() == nil; pause(ctx, 5*poll) {
+	for began := time.Now(); time.Since(began) < 3*shortTTL && ctx.Err() == nil; harness.Pause(ctx, 5*poll) {
 		asked = time.Now()
 		before, err := r.store.LoadMajority(ctx, resource)
 		if err != nil {

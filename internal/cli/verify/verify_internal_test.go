@@ -3,8 +3,8 @@ package verify
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 )
 
@@ -22,13 +23,16 @@ import (
 const clientVariable = "LOCKSTEP_TEST_VERIFY_CLIENT"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(clientVariable) != "" {
+	switch os.Getenv(clientVariable) {
+	case "":
+		testenv.Main(m)
+	case "silent":
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	default:
 		if err := RunClient(context.Background(), os.Stdin, os.Stdout); err != nil {
 			panic(err)
 		}
-		return
 	}
-	testenv.Main(m)
 }
 
 // settings returns the options of a run of some checks, on a database of the test.
@@ -36,11 +40,7 @@ func settings(t *testing.T, only ...string) Options {
 	t.Helper()
 	return Options{
 		URI: testenv.MongoURI(t), Database: testenv.Mongo(t).Name(), Clients: 4, Seed: 7, Version: "v0", only: only, Err: os.Stderr,
-		Client: func() *exec.Cmd {
-			c := exec.Command(os.Args[0]) //nolint:noctx // the run ends it
-			c.Env = append(c.Environ(), clientVariable+"=1")
-			return c
-		},
+		Client: harness.Command{Env: []string{clientVariable + "=1"}},
 	}
 }
 
@@ -198,11 +198,10 @@ func TestRun_Duration_RepeatsWithNewSeeds(t *testing.T) {
 // The setup contains the URI, and with it a password.
 func TestExchange_NoAnswer_DoesNotPrintThePassword(t *testing.T) {
 	t.Parallel()
-	in, out, err := os.Pipe()
+	silent, err := harness.Start(t.Context(), harness.Command{Name: "silent", Silent: true, Env: []string{clientVariable + "=silent"}})
 	require.NoError(t, err)
-	defer func() { require.NoError(t, errors.Join(in.Close(), out.Close())) }()
-	p := &process{number: 3, stdin: out, lines: make(chan reply)}
-	_, err = p.exchange(t.Context(), setup{URI: "mongodb://user:secret@host/", Client: 3}, time.Millisecond)
+	defer silent.Kill()
+	_, err = (&process{Process: silent, number: 3}).exchange(t.Context(), setup{URI: "mongodb://user:secret@host/", Client: 3}, time.Millisecond)
 	require.EqualError(t, err, "client process 3 has not answered the setup of client 3 within 1ms")
 }
 

@@ -16,6 +16,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -92,9 +93,9 @@ func runClient(c Child) error {
 		wg.Go(func() { cl.repeat(ctx, thread, work) })
 	}
 	cl.log.Write(&Record{What: Born})
-	fmt.Println(ready)
+	fmt.Println(harness.Ready)
 	if c.Broken == brokenExit {
-		pause(ctx, ttl)
+		harness.Pause(ctx, ttl)
 		os.Exit(1)
 	}
 	obey()
@@ -133,9 +134,6 @@ func obey() {
 	}
 }
 
-// ready is the first line that a child process prints.
-const ready = "ready"
-
 // request is one acquisition.
 type request struct {
 	lockID    string
@@ -165,7 +163,7 @@ func (c *client) draw(r *rand.Rand, lockID string) request {
 
 // hold acquires locks, works under them, and gives them back.
 func (c *client) hold(ctx context.Context, r *rand.Rand, lockID string) {
-	pause(ctx, span(r, 1, 150))
+	harness.Pause(ctx, span(r, 1, 150))
 	req := c.draw(r, lockID)
 	long := span(r, 5, 250)
 	if r.IntN(12) == 0 { // longer than the lease, which must be renewed
@@ -275,7 +273,7 @@ func probedBy(process string) string { return "p/" + process }
 
 // probe asks for a resource that only this process asks for. It succeeds whenever the process can work at all.
 func (c *client) probe(ctx context.Context, r *rand.Rand, lockID string) {
-	pause(ctx, span(r, 50, 100))
+	harness.Pause(ctx, span(r, 50, 100))
 	if c.Broken == brokenNoLimit { // as a client that leaves all time limits to the network
 		began := now()
 		err := c.coll.FindOne(context.WithoutCancel(ctx), bson.D{{Key: "_id", Value: "p"}}).Err()
@@ -302,7 +300,7 @@ func (c *client) probe(ctx context.Context, r *rand.Rand, lockID string) {
 // log has a name of its own for each use of a resource, which is used again after some minutes: with ever new resources the cache of
 // documents would grow to its bound.
 func (c *client) history(ctx context.Context, r *rand.Rand, lockID string) {
-	pause(ctx, span(r, 5, 60))
+	harness.Pause(ctx, span(r, 5, 60))
 	use, half := now()/int64(historyTime), r.IntN(2)
 	resource, name := fmt.Sprintf("h/%d/%d", use, half), fmt.Sprintf("h/%d/%d", use%historyNames, half)
 	shared := r.IntN(2) == 0
@@ -319,7 +317,7 @@ func (c *client) history(ctx context.Context, r *rand.Rand, lockID string) {
 		return leases[0].Fence, nil
 	})
 	for result == granted && r.IntN(2) == 0 {
-		pause(ctx, span(r, 1, 100))
+		harness.Pause(ctx, span(r, 1, 100))
 		result = c.operation(Renew, resource, lockID, shared, func(ctx context.Context) (int64, error) {
 			renewed, err := c.locker.Steps().Renew(ctx, leases...)
 			if err == nil {
@@ -382,16 +380,4 @@ func text(err error) string {
 		return ""
 	}
 	return err.Error()
-}
-
-// pause waits, and reports whether ctx has not ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

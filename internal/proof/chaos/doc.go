@@ -12,10 +12,9 @@
 //	client.go     a client process, and naive.go what is wrong in some controls
 //	worker.go     a worker process, with sagas that move money
 //	register.go   resources that check fences, in the program itself, which no fault concerns
-//	proxy.go      the connections of a process to a server, on toxiproxy
 //	wall.go       the clock of the client processes
 //	servers.go    the database and Temporal, which can be killed and started again
-//	nemesis.go    applies the faults, and logs what was seen of each
+//	processes.go  the child processes, and nemesis.go the faults, with what was seen of each
 //	play.go       one run, from the servers to the locks that remain
 //	log.go        the log that all processes write, by the machine's monotonic clock
 //	check*.go     pure functions over the log, which return violations

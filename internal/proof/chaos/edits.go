@@ -8,6 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 )
 
 // edit returns the fields of a lock's document that a control changes in the database, behind the library's back; nothing to leave it as
@@ -51,7 +53,7 @@ func noPermits(_ int, resource string, doc *edited) bson.D {
 // repeatEdit edits all documents of exclusive locks and semaphores, a few times a second, until ctx ends. Clients change them too: an
 // edit that comes too late is left out.
 func repeatEdit(ctx context.Context, coll *mongo.Collection, e edit) {
-	for n := 0; pause(ctx, 250*time.Millisecond); n++ {
+	for n := 0; harness.Pause(ctx, 250*time.Millisecond); n++ {
 		var docs []edited
 		found, err := coll.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$regex", Value: "^[xz]/"}}}})
 		if err != nil || found.All(ctx, &docs) != nil {

@@ -1,12 +1,6 @@
 package main
 
-import (
-	"slices"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/temporal-lockstep/lockstep/internal/proof/jsonlog"
-)
+import "github.com/temporal-lockstep/lockstep/internal/proof/harness"
 
 // Record is a line of the log. What is set depends on What.
 type Record struct {
@@ -15,7 +9,7 @@ type Record struct {
 	At, Began int64
 	What      string
 	Process   string
-	// Slot is the process's slot, and the slot of a fault's target.
+	// Slot is the process's slot. That of a record about a fault is in Fault.
 	Slot int
 
 	Resource string `json:",omitempty"`
@@ -81,50 +75,22 @@ const (
 	queued  = "queue"
 )
 
-// now returns the time of the machine's monotonic clock, which counts from its boot. No fault of a wall clock changes it.
-func now() int64 {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
-		panic(err) // there is nothing to check without a clock
-	}
-	return t.Nano()
-}
+// Log is the log of one process.
+type Log = harness.Log[Record]
 
-// Log appends records to the file of one process.
-type Log struct {
-	*jsonlog.File
-	process string
-	slot    int
-}
-
-// OpenLog opens the log of a process in dir.
+// OpenLog opens the log of a process in dir. A record that names no process is about this one.
 func OpenLog(dir, process string, slot int) (*Log, error) {
-	f, err := jsonlog.Open(dir, process)
-	return &Log{File: f, process: process, slot: slot}, err
-}
-
-// Write appends a record of this process.
-func (l *Log) Write(r *Record) {
-	r.Process, r.Slot = l.process, l.slot
-	l.write(r)
-}
-
-// WriteAbout appends a record about another process.
-func (l *Log) WriteAbout(process string, slot int, r *Record) {
-	r.Process, r.Slot = process, slot
-	l.write(r)
-}
-
-func (l *Log) write(r *Record) {
-	if r.At == 0 {
-		r.At = now()
-	}
-	l.Append(r)
+	return harness.OpenLog(dir, process, func(r *Record) {
+		if r.Process == "" {
+			r.Process, r.Slot = process, slot
+		}
+		if r.At == 0 {
+			r.At = now()
+		}
+	})
 }
 
 // ReadLogs returns the records of all logs in dir, in the order of time.
-func ReadLogs(dir string) (all []Record, err error) {
-	all, err = jsonlog.Read[Record](dir)
-	slices.SortStableFunc(all, func(a, b Record) int { return int(a.At - b.At) })
-	return all, err
+func ReadLogs(dir string) ([]Record, error) {
+	return harness.ReadLogs(dir, func(r *Record) int64 { return r.At })
 }

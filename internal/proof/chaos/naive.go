@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -61,6 +62,6 @@ func (c *client) naive(ctx context.Context, req lockcore.Request) {
 	}
 	_ = c.locker.Leave(call, leases...) // it ends with its TTL otherwise
 	if opponent {
-		pause(ctx, 2*ttl)
+		harness.Pause(ctx, 2*ttl)
 	}
 }

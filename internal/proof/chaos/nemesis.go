@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 )
 
 // nemesis applies the faults of a plan.
@@ -17,20 +19,22 @@ type nemesis struct {
 	// loses is set if the database loses the latest acknowledged writes of this collection in a restart.
 	loses *mongo.Collection
 	// mongo and temporal are the proxies of each slot; clients have none to Temporal.
-	mongo    [slots]*proxy
-	temporal [slots]*proxy
+	mongo    [slots]*harness.Proxy
+	temporal [slots]*harness.Proxy
+	// busy is locked while a fault of the slot's process is under way.
+	busy [slots]sync.Mutex
 }
 
 // open starts the proxies.
 func (n *nemesis) open(s *servers) (err error) {
 	for slot := range slots {
-		if n.mongo[slot], err = newProxy(fmt.Sprintf("mongo %d", slot), s.database); err != nil {
+		if n.mongo[slot], err = harness.NewProxy(s.database, nil); err != nil {
 			return err
 		}
 		if slot < clients {
 			continue
 		}
-		if n.temporal[slot], err = newProxy(fmt.Sprintf("temporal %d", slot), s.temporal); err != nil {
+		if n.temporal[slot], err = harness.NewProxy(s.temporal, nil); err != nil {
 			return err
 		}
 	}
@@ -40,7 +44,7 @@ func (n *nemesis) open(s *servers) (err error) {
 func (n *nemesis) close() {
 	for _, p := range append(n.mongo[:], n.temporal[:]...) {
 		if p != nil {
-			p.close()
+			p.Close()
 		}
 	}
 }
@@ -52,7 +56,7 @@ func (n *nemesis) play(ctx context.Context, plan []Fault, began time.Time) error
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	for i := range plan {
-		if !pause(ctx, time.Until(began.Add(plan[i].At))) {
+		if !harness.Pause(ctx, time.Until(began.Add(plan[i].At))) {
 			break
 		}
 		wg.Go(func() {
@@ -67,17 +71,17 @@ func (n *nemesis) play(ctx context.Context, plan []Fault, began time.Time) error
 
 // apply applies one fault and logs what was seen of it.
 func (n *nemesis) apply(ctx context.Context, number int, f *Fault) error {
-	var proc *process
+	var proc *harness.Process
 	if f.Slot >= 0 {
-		proc = n.pool.at(f.Slot)
-		proc.busy.Lock()
-		defer proc.busy.Unlock()
-		if proc != n.pool.at(f.Slot) {
+		proc = n.pool.At(f.Slot)
+		n.busy[f.Slot].Lock()
+		defer n.busy[f.Slot].Unlock()
+		if proc != n.pool.At(f.Slot) {
 			return nil // it was killed meanwhile, and the new one has its own time
 		}
 	}
 	write := func(what, seen string) {
-		n.log.WriteAbout("", f.Slot, &Record{What: what, Number: number, Fault: f, Result: seen})
+		n.log.Write(&Record{What: what, Number: number, Fault: f, Result: seen})
 	}
 	write(Began, "")
 	seen, err := n.act(ctx, f, proc)
@@ -92,22 +96,22 @@ func (n *nemesis) apply(ctx context.Context, number int, f *Fault) error {
 }
 
 // act carries out a fault, from its begin to its end.
-func (n *nemesis) act(ctx context.Context, f *Fault, proc *process) (seen string, err error) {
+func (n *nemesis) act(ctx context.Context, f *Fault, proc *harness.Process) (seen string, err error) {
 	switch f.Kind {
 	case Kill:
 		seen = kill(proc)
 		return seen, n.pool.start(ctx, f.Slot)
 	case Pause:
 		seen, err = suspend(proc)
-		pause(ctx, f.For)
+		harness.Pause(ctx, f.For)
 		if err == nil {
-			err = resume(proc)
+			err = unlessEnded(proc.Resume())
 		}
 		return seen, err
 	case DatabaseRestart, TemporalRestart:
 		return n.servers.restart(ctx, f, n.loses)
 	case WrongClock:
-		return proc.setWall(f.Wall)
+		return setClientWall(ctx, proc, f.Wall)
 	}
 	p := n.mongo[f.Slot]
 	if f.Temporal {
@@ -117,22 +121,22 @@ func (n *nemesis) act(ctx context.Context, f *Fault, proc *process) (seen string
 }
 
 // disturb carries out a fault of a process's connections to one server.
-func (n *nemesis) disturb(ctx context.Context, f *Fault, p *proxy) (seen string, err error) {
+func (n *nemesis) disturb(ctx context.Context, f *Fault, p *harness.Proxy) (seen string, err error) {
 	var affected int64
 	var how string
 	switch f.Kind {
 	case Cut:
-		affected, how = int64(p.cut()), "connections were closed"
-		pause(ctx, f.For)
-		err = p.mend()
+		affected, how = int64(p.Close()), "connections were closed"
+		harness.Pause(ctx, f.For)
+		err = p.Open()
 	case Slow:
-		before := p.network.slow(f.Delay)
-		pause(ctx, f.For)
-		affected, how = p.network.slow(0)-before, "pieces of data were delayed"
+		p.Delay(f.Delay)
+		harness.Pause(ctx, f.For)
+		affected, how = p.Delay(0), "pieces of data were delayed"
 	default:
-		before := p.network.halfOpen(f.Requests, f.Answers)
-		pause(ctx, f.For)
-		affected, how = p.network.mend(f.Silent)-before, "pieces of data vanished"
+		p.Swallow(f.Requests, f.Answers)
+		harness.Pause(ctx, f.For)
+		affected, how = p.Reset(f.Silent), "pieces of data vanished"
 	}
 	if affected == 0 {
 		return "", err

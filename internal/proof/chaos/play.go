@@ -18,6 +18,7 @@ import (
 	temporalclient "go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -148,7 +149,7 @@ func (p *play) open(ctx context.Context, exe string) (closeAll func(), err error
 	if err := p.nemesis.open(p.servers); err != nil {
 		return closeAll, err
 	}
-	p.pool = &pool{exe: exe, log: p.log, child: func(slot int) Child { return p.child(slot, listener.Addr().String()) }}
+	p.pool = newPool(exe, p.log, func(slot int) Child { return p.child(slot, listener.Addr().String()) })
 	p.nemesis.pool, p.pool.gentle = p.pool, p.Gentle
 	closers = append(closers, func() { p.pool.stop(0, slots) })
 	return closeAll, p.pool.startAll(ctx)
@@ -156,9 +157,9 @@ func (p *play) open(ctx context.Context, exe string) (closeAll func(), err error
 
 // child returns the configuration of a process.
 func (p *play) child(slot int, registers string) Child {
-	c := Child{Dir: p.dir, Slot: slot, Seed: p.Seed, Mongo: p.nemesis.mongo[slot].Listen, Database: p.name, Registers: registers, Broken: p.Broken, Samples: p.Samples}
+	c := Child{Dir: p.dir, Slot: slot, Seed: p.Seed, Mongo: p.nemesis.mongo[slot].Address, Database: p.name, Registers: registers, Broken: p.Broken, Samples: p.Samples}
 	if slot >= clients {
-		c.Temporal = p.nemesis.temporal[slot].Listen
+		c.Temporal = p.nemesis.temporal[slot].Address
 	}
 	return c
 }
@@ -187,7 +188,7 @@ func (p *play) load(ctx context.Context) error {
 	for i := range p.Plan {
 		recovering = max(recovering, p.Plan[i].bound()+time.Second)
 	}
-	if err == nil && !pause(ctx, max(time.Until(began.Add(p.Long)), recovering)) {
+	if err == nil && !harness.Pause(ctx, max(time.Until(began.Add(p.Long)), recovering)) {
 		err = ctx.Err()
 	}
 	p.log.Write(&Record{What: Over})
@@ -202,7 +203,7 @@ func (p *play) load(ctx context.Context) error {
 // transfers runs one saga after the other until the load ends, and waits for the last one.
 func (p *play) transfers(ctx, loading context.Context, thread int) {
 	r := rand.New(rand.NewPCG(p.Seed, uint64(100+thread))) //nolint:gosec // it should be the same each time
-	for number := 0; pause(loading, span(r, 50, 300)); number++ {
+	for number := 0; harness.Pause(loading, span(r, 50, 300)); number++ {
 		from := r.IntN(exclusives)
 		to := (from + 1 + r.IntN(exclusives-1)) % exclusives
 		t := Transfer{From: fmt.Sprintf("x/%d", from), To: fmt.Sprintf("x/%d", to), Amount: 1 + r.Int64N(50), Fail: r.IntN(4) == 0}
@@ -226,7 +227,7 @@ func (p *play) transfer(ctx, loading context.Context, id string, t Transfer) {
 		if err == nil || strings.Contains(err.Error(), "already started") {
 			break
 		}
-		if !pause(ctx, 100*time.Millisecond) {
+		if !harness.Pause(ctx, 100*time.Millisecond) {
 			return
 		}
 	}
@@ -256,7 +257,7 @@ func (p *play) await(ctx, loading context.Context, id string, fails bool) {
 			p.log.Write(&Record{What: Open, LockID: id, Error: text(err)})
 			return
 		}
-		if !pause(ctx, 50*time.Millisecond) {
+		if !harness.Pause(ctx, 50*time.Millisecond) {
 			return
 		}
 	}
@@ -264,7 +265,7 @@ func (p *play) await(ctx, loading context.Context, id string, fails bool) {
 
 // look logs the queues.
 func (p *play) look(ctx context.Context) {
-	for pause(ctx, lookAtQueues) {
+	for harness.Pause(ctx, lookAtQueues) {
 		began := now()
 		queues := map[string]*Record{}
 		call, cancel := context.WithTimeout(ctx, opTimeout)
@@ -303,13 +304,13 @@ func (p *play) sagasHold(ctx context.Context) bool {
 // ending waits until the workers have released the locks of all sagas: if a worker was killed after a saga had closed, the other
 // worker's janitor does. Then it stops the workers, and logs the locks that remain one TTL later.
 func (p *play) ending(ctx context.Context) error {
-	for began := time.Now(); time.Since(began) < releaseBound && p.sagasHold(ctx) && pause(ctx, 200*time.Millisecond); {
+	for began := time.Now(); time.Since(began) < releaseBound && p.sagasHold(ctx) && harness.Pause(ctx, 200*time.Millisecond); {
 		continue
 	}
 	p.pool.stop(clients, slots)
 	p.log.Write(&Record{What: Stopped})
 	p.log.Write(&Record{What: Total, Base: initialBalance * exclusives, Version: p.registers.total()})
-	if !pause(ctx, ttl+200*time.Millisecond) {
+	if !harness.Pause(ctx, ttl+200*time.Millisecond) {
 		return ctx.Err()
 	}
 	for s, err := range p.locker.Status(ctx, lockcore.Filter{}) {

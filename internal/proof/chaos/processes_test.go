@@ -26,11 +26,11 @@ func TestPool_ProcessEnds_CrashIsLogged(t *testing.T) {
 			require.NoError(t, os.WriteFile(exe, []byte("#!/bin/sh\n"+c.script+"\n"), 0o700))
 			log, err := OpenLog(dir, "program", -1)
 			require.NoError(t, err)
-			p := &pool{exe: exe, log: log, child: func(slot int) Child { return Child{Dir: dir, Slot: slot} }}
+			p := newPool(exe, log, func(slot int) Child { return Child{Dir: dir, Slot: slot} })
 			require.NoError(t, p.start(t.Context(), 0))
-			proc := p.at(0)
+			proc := p.At(0)
 			if c.crashed > 0 {
-				<-proc.ended
+				<-proc.Ended()
 				require.Empty(t, kill(proc), "there was nothing to kill")
 			} else {
 				require.Contains(t, kill(proc), "ended by SIGKILL")

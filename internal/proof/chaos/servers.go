@@ -19,6 +19,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/internal/tools/stack"
 )
 
@@ -163,7 +164,7 @@ func (s *servers) restart(ctx context.Context, f *Fault, loses *mongo.Collection
 		if old, err = documents(ctx, loses); err != nil {
 			return "", err
 		}
-		pause(ctx, forgets)
+		harness.Pause(ctx, forgets)
 	}
 	names := s.parts(f)
 	if err := s.own.Kill(ctx, names...); err != nil {
@@ -174,7 +175,7 @@ func (s *servers) restart(ctx context.Context, f *Fault, loses *mongo.Collection
 		address = s.temporal
 	}
 	refused := refuses(address)
-	pause(ctx, f.For)
+	harness.Pause(ctx, f.For)
 	began := time.Now()
 	if err := s.own.Up(ctx); err != nil {
 		return "", err
@@ -196,6 +197,16 @@ func (s *servers) restart(ctx context.Context, f *Fault, loses *mongo.Collection
 		return "", nil // it was not seen to act
 	}
 	return fmt.Sprintf("%s refused connections and has other process IDs; it took %.1f s to start", strings.Join(names, " and "), up.Seconds()), nil
+}
+
+// refuses reports whether nothing accepts connections at an address.
+func refuses(address string) bool {
+	c, err := net.DialTimeout("tcp", address, time.Second) //nolint:noctx // it has a bound
+	if err != nil {
+		return true
+	}
+	_ = c.Close()
+	return false
 }
 
 // forgets is the time of the latest writes that a database which is not durable loses.

@@ -13,7 +13,7 @@ import (
 
 	sdkworker "go.temporal.io/sdk/worker"
 
-	"github.com/temporal-lockstep/lockstep/internal/proof/jsonlog"
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 )
 
 // A soak plays one plan of faults for long, and samples what each process uses. A process must not use more and more: see
@@ -49,14 +49,14 @@ const cachedWorkflows = 4
 
 // sampleSelf writes samples of this process to a file in the folder c.Samples, until the process ends.
 func sampleSelf(c *Child) error {
-	file, err := jsonlog.Open(c.Samples, c.Name)
+	log, err := harness.OpenLog(c.Samples, c.Name, func(s *Sample) { s.At, s.Process, s.Slot = now(), c.Name, c.Slot })
 	if err != nil {
 		return err
 	}
 	sdkworker.SetStickyWorkflowCacheSize(cachedWorkflows)
 	go func() {
 		for range time.Tick(sampleEvery) {
-			file.Append(Sample{At: now(), Process: c.Name, Slot: c.Slot, Values: usage()})
+			log.Write(&Sample{Values: usage()})
 		}
 	}()
 	return nil
@@ -110,7 +110,7 @@ func (o settings) playSoak(ctx context.Context, srv *servers, exe, work string) 
 	story := read(records)
 	o.long = o.soak
 	violated := o.judge(story, o.seed, work)
-	all, err := jsonlog.Read[Sample](samples)
+	all, err := harness.ReadLogs(samples, func(s *Sample) int64 { return s.At })
 	if err != nil {
 		return err
 	}

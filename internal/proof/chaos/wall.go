@@ -53,7 +53,7 @@ func buildClient(ctx context.Context, work string) (exe string, err error) {
 	build := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-tags", "wall", "-o", exe, //nolint:gosec // our own arguments
 		"github.com/temporal-lockstep/lockstep/internal/proof/chaos")
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the client (run the program in its folder): %w: %s", err, out)
+		return "", fmt.Errorf("build the client (run the program in the repository): %w: %s", err, out)
 	}
 	return exe, nil
 }

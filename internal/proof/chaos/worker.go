@@ -19,6 +19,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/activities"
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
@@ -95,7 +96,7 @@ func runWorker(c Child) error {
 	var probes sync.WaitGroup
 	probes.Go(func() { cl.repeat(ctx, 0, cl.probe) })
 	cl.log.Write(&Record{What: Born})
-	fmt.Println(ready)
+	fmt.Println(harness.Ready)
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent has ended
 	w.Stop()
 	stop()

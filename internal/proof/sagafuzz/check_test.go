@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -406,19 +405,17 @@ func TestPlan_Mix_HalfOfTheWorkersAreOfEachBuild(t *testing.T) {
 
 func TestPool_ProcessStartsAgain_IsOfItsSlotsBuild(t *testing.T) {
 	t.Parallel()
-	pool := &pool{previous: "/the/previous", ofPrevious: []bool{false, true}}
-	this, err := os.Executable()
-	require.NoError(t, err)
+	pool := newPool("/logs", "run", nil, "/the/previous", []bool{false, true})
 	for _, want := range []struct {
-		slot          int
+		slot, number  int
 		name, program string
 	}{
-		{0, "p0-1", this}, {1, "p1-2-previous", "/the/previous"}, {1, "p1-3-previous", "/the/previous"}, {0, "p0-4", this},
+		{0, 1, "p0-1", ""}, {1, 2, "p1-2-previous", "/the/previous"}, {1, 3, "p1-3-previous", "/the/previous"}, {0, 4, "p0-4", ""},
 	} {
-		name, program, err := pool.next(want.slot)
-		require.NoError(t, err)
-		require.Equal(t, want.name, name)
-		require.Equal(t, want.program, program)
+		c := pool.command(want.slot, want.number)
+		require.Equal(t, want.name, c.Name)
+		require.Equal(t, want.program, c.Program, "this program, if it is empty")
+		require.Equal(t, []string{workerCommand, "/logs", "run", want.name}, c.Args)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -102,7 +103,7 @@ func (i *interrupter) arrive(ctx context.Context, id string, n int, in *Interrup
 		err := i.tc.CancelWorkflow(ctx, id, "")
 		i.log.Write(&Record{What: Interrupted, Workflow: id, Type: "cancel", Error: text(err)})
 	}
-	pause(ctx, in.Wait)
+	harness.Pause(ctx, in.Wait)
 }
 
 // due counts a completion, and returns its interrupts by their index in the plan.

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"slices"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/internal/proof/jsonlog"
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 )
 
 // Call is the argument of a step and of its compensation.
@@ -93,30 +92,20 @@ const (
 	Slowed   = "slowed"   // from now on, for the duration in Other, the database is slow for the worker of Type; empty for all of them
 )
 
-// Log appends records to the file of one process.
-type Log struct {
-	*jsonlog.File
-	process string
-}
+// Log is the log of one process.
+type Log = harness.Log[Record]
 
-// OpenLog opens the log of one process in dir.
+// OpenLog opens the log of a process in dir.
 func OpenLog(dir, process string) (*Log, error) {
-	f, err := jsonlog.Open(dir, process)
-	return &Log{File: f, process: process}, err
-}
-
-// Write appends a record.
-func (l *Log) Write(r *Record) {
-	r.Process = l.process
-	if r.At == 0 {
-		r.At = time.Now().UnixNano()
-	}
-	l.Append(r)
+	return harness.OpenLog(dir, process, func(r *Record) {
+		r.Process = process
+		if r.At == 0 {
+			r.At = time.Now().UnixNano()
+		}
+	})
 }
 
 // ReadLogs returns the records of all logs in dir, in time order.
-func ReadLogs(dir string) (all []Record, err error) {
-	all, err = jsonlog.Read[Record](dir)
-	slices.SortStableFunc(all, func(a, b Record) int { return int(a.At - b.At) })
-	return all, err
+func ReadLogs(dir string) ([]Record, error) {
+	return harness.ReadLogs(dir, func(r *Record) int64 { return r.At })
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -37,7 +38,7 @@ func runNeighbours(ctx context.Context, dir, run, name string) error {
 			}
 		})
 	}
-	fmt.Println(ready)
+	fmt.Println(harness.Ready)
 	_, _ = io.Copy(io.Discard, os.Stdin) // whichever way it ends, the parent has gone
 	stop()
 	wg.Wait()
@@ -53,7 +54,7 @@ type neighbour struct {
 
 // take acquires locks, works, and leaves. The log contains it as an attempt of a step outside of sagas.
 func (n *neighbour) take(ctx context.Context, number int, t *Take) {
-	if !pause(ctx, t.After) {
+	if !harness.Pause(ctx, t.After) {
 		return
 	}
 	call := &Call{Node: Node{Kind: Step, ID: number, Needs: t.Needs, Time: t.Time, Try: t.Try}}

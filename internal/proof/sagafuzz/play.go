@@ -16,6 +16,7 @@ import (
 	"go.temporal.io/sdk/converter"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/internal/tools/failedtasks"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -94,7 +95,7 @@ func Play(ctx context.Context, plan Plan, dir, previous string) (_ Outcome, err 
 	}
 	defer disconnect()
 	defer func() { err = errors.Join(err, dropDatabase(ctx, p.run)) }()
-	p.pool = &pool{dir: dir, run: p.run, log: p.log, previous: previous, ofPrevious: plan.Previous}
+	p.pool = newPool(dir, p.run, p.log, previous, plan.Previous)
 	if err := p.pool.prepare(ctx); err != nil {
 		return outcome, err
 	}
@@ -102,7 +103,7 @@ func Play(ctx context.Context, plan Plan, dir, previous string) (_ Outcome, err 
 	if err := writePlan(dir, plan); err != nil {
 		return outcome, err
 	}
-	if err := p.processes(); err != nil {
+	if err := p.pool.StartAll(ctx); err != nil {
 		return outcome, err
 	}
 	defer p.terminate(ctx)
@@ -140,16 +141,6 @@ func dropDatabase(ctx context.Context, name string) error {
 	return errors.Join(mc.Database(name).Drop(ctx), mc.Disconnect(ctx))
 }
 
-func (p *play) processes() error {
-	var wg sync.WaitGroup
-	var failed [slots]error
-	for slot := range slots {
-		wg.Go(func() { failed[slot] = p.pool.start(slot) })
-	}
-	wg.Wait()
-	return errors.Join(failed[:]...)
-}
-
 // everything plays the workflows and the faults of processes, until all have ended and no lock is left.
 func (p *play) everything(ctx context.Context) error {
 	running, giveUp := context.WithCancelCause(ctx)
@@ -183,7 +174,7 @@ func (p *play) everything(ctx context.Context) error {
 	if err := errors.Join(errors.Join(errs...), <-watched, context.Cause(ctx)); err != nil {
 		return err
 	}
-	if err := p.pool.quit(processes); err != nil {
+	if err := p.pool.At(processes).Quit(quitWithin); err != nil {
 		return err
 	}
 	return p.free(ctx)
@@ -192,7 +183,7 @@ func (p *play) everything(ctx context.Context) error {
 // watch ends the run if there is no progress.
 func (p *play) watch(ctx context.Context) error {
 	began := time.Now()
-	for pause(ctx, 2*time.Second) {
+	for harness.Pause(ctx, 2*time.Second) {
 		records, err := ReadLogs(p.dir)
 		if err != nil {
 			return err
@@ -220,7 +211,7 @@ func (p *play) watch(ctx context.Context) error {
 
 // look logs the steps that have waiters and claims, and the holds on resources that Locks may leave out.
 func (p *play) look(ctx context.Context) {
-	for pause(ctx, lookAtQueues) {
+	for harness.Pause(ctx, lookAtQueues) {
 		began := time.Now().UnixNano()
 		for s, err := range p.locker.Status(ctx, lockcore.Filter{Contended: true, States: []lockcore.State{lockcore.StateWaiting, lockcore.StateClaimed}}) {
 			if _, id, isStep := strings.Cut(s.LockID, "/"); err == nil && isStep && strings.HasSuffix(s.Part, "/"+stepName) {
@@ -260,7 +251,7 @@ func (p *play) workflow(ctx context.Context, w *Workflow) error {
 	}
 	defer p.update(ctx, w)()
 	for i, f := range w.Faults {
-		if !pause(ctx, f.After) {
+		if !harness.Pause(ctx, f.After) {
 			return context.Cause(ctx)
 		}
 		if f.Kind == "signal" {
@@ -374,7 +365,7 @@ func (p *play) free(ctx context.Context) error {
 			p.violation("left", fmt.Sprintf("after %v there are still%s", freeWithin, left))
 			return nil
 		}
-		if !pause(ctx, 100*time.Millisecond) {
+		if !harness.Pause(ctx, 100*time.Millisecond) {
 			return context.Cause(ctx)
 		}
 	}

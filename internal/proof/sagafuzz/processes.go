@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -26,6 +24,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
 )
@@ -118,7 +117,7 @@ func runWorker(ctx context.Context, dir, run, name string) error {
 	if err != nil {
 		return err
 	}
-	p := &player{log: log}
+	p := &player{log: log, process: name}
 	w := sdkworker.New(tc, run, sdkworker.Options{
 		Plugins: []sdkworker.Plugin{plugin}, Interceptors: []interceptor.WorkerInterceptor{p},
 		StickyScheduleToStartTimeout: time.Second, WorkerStopTimeout: time.Second,
@@ -132,7 +131,7 @@ func runWorker(ctx context.Context, dir, run, name string) error {
 		return err
 	}
 	close(begun)
-	fmt.Println(ready)
+	fmt.Println(harness.Ready)
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent closes it, or has ended
 	w.Stop()
 	ctx, cancel := context.WithTimeout(ctx, closeWithin) // steps may still run
@@ -151,20 +150,20 @@ func prepare(ctx context.Context, run string) error {
 	return locker.CreateIndexes(ctx)
 }
 
-// ready is the line that a worker process prints when it polls.
-const ready = "ready"
-
 // pool contains the worker processes of a run, and the neighbours' process.
 type pool struct {
+	*harness.Pool
 	dir, run string
 	log      *Log
 	// previous is another build of this program; empty if there is none. ofPrevious selects the slots that run it.
 	previous   string
 	ofPrevious []bool
+}
 
-	mu   sync.Mutex
-	slot [slots]*process
-	born int
+func newPool(dir, run string, log *Log, previous string, ofPrevious []bool) *pool {
+	p := &pool{dir: dir, run: run, log: log, previous: previous, ofPrevious: ofPrevious}
+	p.Pool = harness.NewPool(slots, p.command)
+	return p
 }
 
 // previousMark ends the names of processes of the previous build.
@@ -182,59 +181,18 @@ func (p *pool) prepare(ctx context.Context) error {
 	return nil
 }
 
-// next returns a name and a program for the next process of a slot.
-func (p *pool) next(slot int) (name, program string, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.born++
-	name = fmt.Sprintf("p%d-%d", slot, p.born)
+// command describes the next process of a slot.
+func (p *pool) command(slot, number int) harness.Command {
+	c := harness.Command{Name: fmt.Sprintf("p%d-%d", slot, number)}
 	if p.previous != "" && p.ofPrevious[slot] {
-		return name + previousMark, p.previous, nil
+		c.Name, c.Program = c.Name+previousMark, p.previous
 	}
-	program, err = os.Executable()
-	return name, program, err
-}
-
-type process struct {
-	name  string
-	cmd   *exec.Cmd
-	stdin io.Closer
-}
-
-// start starts a process in a slot, and returns when it polls.
-func (p *pool) start(slot int) error {
-	name, exe, err := p.next(slot)
-	if err != nil {
-		return err
-	}
-	proc, command := &process{name: name}, workerCommand
+	role := workerCommand
 	if slot == processes {
-		command = neighbourCommand
+		role = neighbourCommand
 	}
-	output, err := os.Create(filepath.Join(p.dir, proc.name+".output"))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = output.Close() }()                          // the child has its own copy
-	proc.cmd = exec.Command(exe, command, p.dir, p.run, proc.name) //nolint:gosec,noctx // a build of ours; it is ended by stop
-	proc.cmd.Stderr = output
-	if proc.stdin, err = proc.cmd.StdinPipe(); err != nil {
-		return err
-	}
-	stdout, err := proc.cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := proc.cmd.Start(); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	p.slot[slot] = proc
-	p.mu.Unlock()
-	if line, _ := bufio.NewReader(stdout).ReadString('\n'); line != ready+"\n" {
-		return fmt.Errorf("process %s did not start: see %s", proc.name, output.Name())
-	}
-	return nil
+	c.Args, c.Output = []string{role, p.dir, p.run, c.Name}, filepath.Join(p.dir, c.Name+".output")
+	return c
 }
 
 // play applies the faults of processes, and leaves all of them running.
@@ -243,73 +201,45 @@ func (p *pool) play(ctx context.Context, faults []ProcessFault, began time.Time)
 	var failed error
 	var busy [slots]time.Time // until when a slot's process is stopped
 	for _, f := range faults {
-		if !pause(ctx, time.Until(began.Add(f.At))) {
+		if !harness.Pause(ctx, time.Until(began.Add(f.At))) {
 			break
 		}
 		if time.Now().Before(busy[f.Process]) {
 			continue
 		}
-		proc := p.slot[f.Process]
+		proc := p.At(f.Process)
 		if f.For == 0 {
 			if f.Quits {
-				_ = p.quit(f.Process) // it may have been killed by the end of the run
+				_ = proc.Quit(quitWithin) // it may have been killed by the end of the run
 			}
-			p.log.Write(&Record{What: Killed, Other: proc.name})
-			if err := proc.kill(); err != nil && !f.Quits {
-				return err
+			p.log.Write(&Record{What: Killed, Other: proc.Name})
+			if !proc.Kill() && !f.Quits {
+				return fmt.Errorf("%s: %w", proc.Name, harness.ErrEnded)
 			}
-			if err := p.start(f.Process); err != nil {
+			if err := p.Start(ctx, f.Process); err != nil {
 				return err
 			}
 			continue
 		}
 		busy[f.Process] = time.Now().Add(f.For + 100*time.Millisecond)
-		p.log.Write(&Record{What: Stopped, Other: proc.name})
-		if err := signalStop(proc.cmd.Process); err != nil {
+		p.log.Write(&Record{What: Stopped, Other: proc.Name})
+		if _, err := proc.Suspend(); err != nil {
 			return err
 		}
 		wg.Go(func() {
-			pause(ctx, f.For)
-			if err := signalContinue(proc.cmd.Process); err != nil {
+			harness.Pause(ctx, f.For)
+			if err := proc.Resume(); err != nil {
 				failed = err
 			}
-			p.log.Write(&Record{What: Resumed, Other: proc.name})
+			p.log.Write(&Record{What: Resumed, Other: proc.Name})
 		})
 	}
 	wg.Wait()
 	return failed
 }
 
-func (p *process) kill() error {
-	if err := p.cmd.Process.Kill(); err != nil {
-		return err
-	}
-	_ = p.cmd.Wait() // it was killed
-	return nil
-}
-
-// quit lets the process of a slot end by itself.
-func (p *pool) quit(slot int) error {
-	proc := p.slot[slot]
-	return errors.Join(proc.stdin.Close(), proc.cmd.Wait())
-}
+// quitWithin bounds the time in which a process ends by itself.
+const quitWithin = time.Minute
 
 // stop ends all processes.
-func (p *pool) stop() {
-	for _, proc := range p.slot {
-		if proc != nil {
-			_ = proc.stdin.Close()
-			_ = proc.kill() // it may have ended
-		}
-	}
-}
-
-// pause waits, and reports whether ctx has not ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+func (p *pool) stop() { p.Stop(0, slots, func(_ int, proc *harness.Process) { proc.Kill() }) }

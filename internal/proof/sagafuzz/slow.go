@@ -14,6 +14,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/event"
 
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
 )
 
@@ -54,7 +55,7 @@ func (p *play) beginSlowness(began time.Time) error {
 // slow logs the slow times, and sends signals to all open workflows during each of them.
 func (p *play) slow(ctx context.Context, began time.Time) {
 	for i, t := range p.Slow {
-		if !pause(ctx, time.Until(began.Add(t.At))) {
+		if !harness.Pause(ctx, time.Until(began.Add(t.At))) {
 			return
 		}
 		process := ""
@@ -67,7 +68,7 @@ func (p *play) slow(ctx context.Context, began time.Time) {
 		p.mu.Unlock()
 		for _, id := range open {
 			sendSignal(ctx, p.tc, p.log, id, fmt.Sprintf("slow time %d", i))
-			if !pause(ctx, t.For/time.Duration(len(open))) {
+			if !harness.Pause(ctx, t.For/time.Duration(len(open))) {
 				return
 			}
 		}

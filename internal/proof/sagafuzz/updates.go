@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -57,7 +58,7 @@ func (p *play) update(ctx context.Context, w *Workflow) (wait func()) {
 	for i := range w.Updates {
 		wg.Go(func() {
 			u := &w.Updates[i]
-			if !pause(ctx, u.After) {
+			if !harness.Pause(ctx, u.After) {
 				return
 			}
 			ctx, cancel := context.WithTimeout(ctx, updateWithin)

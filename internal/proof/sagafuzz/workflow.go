@@ -36,8 +36,9 @@ const (
 // player runs the workflows and activities of plans in one worker process.
 type player struct {
 	interceptor.WorkerInterceptorBase
-	log   *Log
-	execs atomic.Int64
+	log     *Log
+	process string
+	execs   atomic.Int64
 }
 
 // Play is the workflow.
@@ -387,7 +388,7 @@ func (o *outside) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteAc
 		return o.Next.ExecuteActivity(ctx, in)
 	}
 	info := activity.GetInfo(ctx)
-	exec := fmt.Sprintf("%s.%d", o.log.process, o.execs.Add(1))
+	exec := fmt.Sprintf("%s.%d", o.process, o.execs.Add(1))
 	o.log.Write(&Record{
 		What: Enter, Exec: exec, Workflow: info.WorkflowExecution.ID, Run: info.WorkflowExecution.RunID,
 		Call: &call, Undo: info.ActivityType.Name == undoName, Attempt: info.Attempt,

@@ -6,13 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 )
 
 const (
@@ -54,17 +53,17 @@ func tryFaults(ctx context.Context, sys system, srv *servers) (r faultResult, er
 		return r, err
 	}
 	defer func() { err = errors.Join(err, next.close(context.WithoutCancel(ctx))) }()
-	if r.killed, err = tryFault(ctx, sys, e, next, "killed", func(c *child) error { return c.cmd.Process.Kill() }, nil); err != nil {
+	if r.killed, err = tryFault(ctx, sys, e, next, "killed", func(c *harness.Process) error { c.Kill(); return nil }, nil); err != nil {
 		return r, err
 	}
-	stop := func(c *child) error { return c.cmd.Process.Signal(syscall.SIGSTOP) }
-	r.stopped, err = tryFault(ctx, sys, e, next, "stopped", stop, func(c *child) error { return c.resume(&r.late) })
+	stop := func(c *harness.Process) error { _, err := c.Suspend(); return err }
+	r.stopped, err = tryFault(ctx, sys, e, next, "stopped", stop, func(c *harness.Process) error { return resume(ctx, c, &r.late) })
 	return r, err
 }
 
 // tryFault lets a child hold the lock, and next wait for it. It returns the time from the fault to next's grant, after which next has
 // written too. afterwards, which may be nil, runs while next still holds the lock.
-func tryFault(ctx context.Context, sys system, e env, next instance, fault string, act, afterwards func(*child) error) (took time.Duration, err error) {
+func tryFault(ctx context.Context, sys system, e env, next instance, fault string, act, afterwards func(*harness.Process) error) (took time.Duration, err error) {
 	resource := "fault/" + fault
 	of := e
 	of.Queue = e.Queue + "/" + fault // no other worker may continue the child's workflow
@@ -72,7 +71,7 @@ func tryFault(ctx context.Context, sys system, e env, next instance, fault strin
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, c.end()) }()
+	defer c.Kill()
 	waiting, cancel := context.WithTimeout(ctx, patience+10*time.Second)
 	defer cancel()
 	grants := make(chan grant, 1)
@@ -117,61 +116,27 @@ func tryFault(ctx context.Context, sys system, e env, next instance, fault strin
 	return took, err
 }
 
-// child is a process that holds a lock.
-type child struct {
-	cmd    *exec.Cmd
-	stdin  io.WriteCloser
-	stdout *bufio.Reader
-}
-
 // startChild returns when the child holds the lock.
-func startChild(ctx context.Context, sys system, e env, resource string) (*child, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
+func startChild(ctx context.Context, sys system, e env, resource string) (*harness.Process, error) {
 	config, err := json.Marshal(e)
 	if err != nil {
 		return nil, err
 	}
-	c := &child{cmd: exec.CommandContext(ctx, self, childCommand, sys.name, resource, string(config))} //nolint:gosec // ourselves
-	c.cmd.Stderr = os.Stderr
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	stdout, err := c.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	c.stdout = bufio.NewReader(stdout)
-	if err := c.cmd.Start(); err != nil {
-		return nil, err
-	}
-	if line, _ := c.stdout.ReadString('\n'); line != "held\n" {
-		return nil, errors.Join(fmt.Errorf("%s: the child process does not hold the lock", sys.name), c.end())
-	}
-	return c, nil
+	return harness.Start(ctx, harness.Command{
+		Name: fmt.Sprintf("%s: the child process for %s", sys.name, resource), Args: []string{childCommand, sys.name, resource, string(config)},
+	})
 }
 
 // resume continues a stopped child and reads its report.
-func (c *child) resume(to *late) error {
-	if _, err := fmt.Fprintln(c.stdin, "write"); err != nil {
+func resume(ctx context.Context, c *harness.Process, to *late) error {
+	if err := errors.Join(c.Say("write"), c.Resume()); err != nil {
 		return err
 	}
-	if err := c.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+	report, err := c.Line(ctx)
+	if err != nil {
 		return err
 	}
-	return json.NewDecoder(c.stdout).Decode(to)
-}
-
-// end kills the child, unless it has ended.
-func (c *child) end() error {
-	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	_ = c.cmd.Wait() // it was killed
-	return nil
+	return json.Unmarshal([]byte(report), to)
 }
 
 // runChild is the child: it holds the lock until its standard input has a line, and then reports.
@@ -194,7 +159,7 @@ func runChild(ctx context.Context, name, resource, config string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println("held")
+	fmt.Println(harness.Ready)
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/internal/tools/stack"
 )
 
@@ -35,7 +36,7 @@ type servers struct {
 	env
 	// dir is the temporary folder of the started servers.
 	dir       string
-	processes []*exec.Cmd
+	processes []*harness.Process
 	// pids has the main processes of each server, as far as they are known, to count their processor time.
 	pids map[string][]int
 	// versions are for the report.
@@ -284,19 +285,14 @@ func dials(address string) error {
 
 // launch starts a program and returns when it answers. The program ends with this one.
 func (s *servers) launch(ctx context.Context, name string, owner *syscall.Credential, answers func(context.Context) error, argv ...string) error {
-	log, err := os.Create(filepath.Join(s.dir, name+".log")) //nolint:gosec // a name in this program
+	server, err := harness.Start(ctx, harness.Command{
+		Name: name, Program: argv[0], Args: argv[1:], Output: filepath.Join(s.dir, name+".log"), Silent: true,
+		Change: func(c *exec.Cmd) { c.Stdout, c.Dir, c.SysProcAttr.Credential = c.Stderr, s.dir, owner },
+	})
 	if err != nil {
 		return err
 	}
-	defer log.Close()
-	cmd := exec.Command(argv[0], argv[1:]...) //nolint:gosec,noctx // a server of this file; close ends it
-	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, s.dir
-	// Ctrl-C must reach this program only.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: owner, Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	s.processes, s.pids[name] = append(s.processes, cmd), []int{cmd.Process.Pid}
+	s.processes, s.pids[name] = append(s.processes, server), []int{server.PID()}
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
 	for {
@@ -304,9 +300,9 @@ func (s *servers) launch(ctx context.Context, name string, owner *syscall.Creden
 		if answer == nil {
 			return nil
 		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
-			text, _ := os.ReadFile(log.Name()) // the answer says enough without it
-			return fmt.Errorf("it does not answer: %w\n%s", errors.Join(answer, err), text)
+		if !harness.Pause(ctx, 50*time.Millisecond) {
+			text, _ := os.ReadFile(server.Output) // the answer says enough without it
+			return fmt.Errorf("it does not answer: %w\n%s", errors.Join(answer, context.Cause(ctx)), text)
 		}
 	}
 }
@@ -321,14 +317,12 @@ func (s *servers) close(ctx context.Context) error {
 		}
 		errs = append(errs, err)
 	}
-	for _, cmd := range s.processes {
+	for _, server := range s.processes {
 		// On SIGTERM, PostgreSQL would wait for its clients.
-		if err := cmd.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		if err := server.Signal(os.Interrupt); err != nil && !errors.Is(err, harness.ErrEnded) {
 			errs = append(errs, err)
 		}
-		kill := time.AfterFunc(endWithin, func() { _ = cmd.Process.Kill() })
-		_ = cmd.Wait() // whichever way it ended
-		kill.Stop()
+		_ = server.Quit(endWithin) // whichever way it ends
 	}
 	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
 }

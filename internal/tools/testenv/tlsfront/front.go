@@ -29,23 +29,21 @@ type Front struct {
 // New starts a front for the server at the address backend. It ends with the test.
 func New(t testing.TB, conf *tls.Config, backend string) *Front {
 	t.Helper()
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", conf)
-	require.NoError(t, err)
 	f := &Front{}
-	f.Wire = testenv.NewWire(t, listener, backend, func(conn net.Conn) bool {
-		secured := conn.(*tls.Conn)
+	f.Wire = testenv.NewWire(t, backend, func(plain net.Conn) net.Conn {
+		secured := tls.Server(plain, conf)
 		if err := secured.HandshakeContext(t.Context()); err != nil {
 			// Unread input would cause a reset, which may reach the client before the TLS alert does.
-			_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second)) // bounds the copy below
-			_, _ = io.Copy(io.Discard, secured.NetConn())
-			return false
+			_ = plain.SetReadDeadline(time.Now().Add(5 * time.Second)) // bounds the copy below
+			_, _ = io.Copy(io.Discard, plain)
+			return nil
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		for _, c := range secured.ConnectionState().PeerCertificates {
 			f.clients = append(f.clients, c.Subject.CommonName)
 		}
-		return true
+		return secured
 	})
 	return f
 }
