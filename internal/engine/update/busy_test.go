@@ -448,6 +448,38 @@ func TestLine_SwapAfterALostOne_LeavesNothingUnknown(t *testing.T) {
 	require.False(t, l.Owes(sleeper))
 }
 
+// A caller gives up while the swap that carries out what it owes is on its way. Nothing is left to be done.
+func TestLine_OwedCallIsWrittenAfterItWasAbandoned_OwesNothing(t *testing.T) {
+	t.Parallel()
+	l := loadedLine(1)
+	c := &Call{Op: leaveOfHolder, Owed: true}
+	l.Handle(Joined{c})
+	l.load(t)
+	require.Equal(t, StepSwap, l.Next(Now{}, "x").Kind)
+	l.Handle(Abandoned{c})
+	require.True(t, l.debt)
+	replies := l.Handle(Swapped{})
+	require.Same(t, c, replies[0].Call)
+	require.True(t, replies[0].Abandoned)
+	require.Equal(t, StepIdle, l.Next(Now{}, "y").Kind)
+}
+
+// A debt that cannot be paid is left for later, and so is it after each further attempt.
+func TestLine_DebtFailsRepeatedly_IsLeftForLater(t *testing.T) {
+	t.Parallel()
+	l := loadedLine(1)
+	c := &Call{Op: leaveOfHolder, Owed: true}
+	l.Handle(Joined{c})
+	l.Handle(Abandoned{c})
+	for _, want := range []StepKind{StepLoad, StepPause, StepLoad, StepOwe, StepLoad, StepOwe} {
+		step := l.Next(Now{}, "x")
+		require.Equal(t, want, step.Kind)
+		if step.Kind == StepLoad {
+			l.Handle(Failed{errLost})
+		}
+	}
+}
+
 // A busy line must not carry out a call of several that is about to be taken back: its request would lose its position.
 func TestLines_DoWhile_LeavesBusyLinesAlone(t *testing.T) {
 	t.Parallel()
