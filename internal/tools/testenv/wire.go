@@ -134,3 +134,17 @@ func MongoByWire(tb testing.TB) (w *Wire, uri string) {
 	w = NewWire(tb, listener, MongoPrimary(tb), nil)
 	return w, MongoByProxy(tb, w.Address, nil)
 }
+
+// MongoLater returns the URI of MongoDB at an address where nothing answers until open is called.
+func MongoLater(tb testing.TB) (uri string, open func()) {
+	tb.Helper()
+	listen := func(address string) net.Listener {
+		listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", address)
+		require.NoError(tb, err)
+		return listener
+	}
+	reserved := listen("127.0.0.1:0")
+	address := reserved.Addr().String()
+	require.NoError(tb, reserved.Close())
+	return MongoByProxy(tb, address, nil), func() { NewWire(tb, listen(address), MongoPrimary(tb), nil) }
+}
