@@ -207,7 +207,7 @@ func TestClearAndReplaces_ReportWhatTheyDid(t *testing.T) {
 	require.True(t, replaces)
 }
 
-// Without a worker that makes an identity there is no collection to record anything in, until init makes one.
+// Without a worker that makes an identity nothing can be recorded, until init makes a collection.
 func TestReplaces_AfterDeleteManyWithoutWorkers_NeedsInit(t *testing.T) {
 	t.Parallel()
 	l := newLocks(t)

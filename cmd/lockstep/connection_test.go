@@ -46,7 +46,7 @@ func TestJanitor_ClientCertificates_Connects(t *testing.T) {
 }
 
 // The profile is like one of Temporal Cloud: an API key, and TLS because of it. The database requires certificates too.
-func TestWorker_APIKeyProfileAndDatabaseTLS_Serves(t *testing.T) {
+func TestWorker_KeyAndDatabaseTLS_Serves(t *testing.T) {
 	t.Parallel()
 	authority := tlsfront.NewAuthority(t)
 	gateway := tlsfront.Gateway(t, authority.Server(t, ""), testenv.TemporalAddress(t), map[string]string{"Authorization": "Bearer the-key"})

@@ -47,7 +47,7 @@ func (r *releases) end(t *testing.T, listed []inspect.Entry) (int, error) {
 	return len(ended), err
 }
 
-// change is what happens to an entry between the list of release and its end.
+// change changes an entry between the list of release and its end.
 type change struct {
 	// now is release's flag --now, and party the name that it was given.
 	now   bool

@@ -78,7 +78,7 @@ func call(ctx workflow.Context, name string, in map[string]any) (out map[string]
 	return out, err
 }
 
-func TestWorker_ForeignWorkflow_LocksByNameAndJSON(t *testing.T) {
+func TestWorker_ForeignWorkflow_LocksByName(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "--janitor", "0")
 	resources := []map[string]any{{"name": "account/1"}, {"name": "seats", "mode": "S", "limit": 3}}

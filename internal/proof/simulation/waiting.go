@@ -186,7 +186,7 @@ func (w *world) checkDeadlocksEnd() {
 	}
 }
 
-// checkVictimsAreTold finds a parked victim of a deadlock that nobody wakes, whichever process has withdrawn it.
+// checkVictimsAreTold finds a parked victim of a deadlock that no process wakes, whichever has withdrawn it.
 func (w *world) checkVictimsAreTold() {
 	now := time.Now()
 	untold := map[partKey]bool{}

@@ -28,7 +28,7 @@ type renewalsRow struct {
 	// Wanted is the rate of renewals, and PerSecond that of renewals that succeeded. Each is a statement of its own.
 	Wanted    int     `json:"wanted"`
 	PerSecond float64 `json:"perSecond"`
-	// RenewP99MS is the time of a renewal, and Failed the number of those that failed.
+	// RenewP99MS is the time of a renewal, and Failed the number of renewals that failed.
 	RenewP99MS float64 `json:"renewP99Ms"`
 	Failed     int64   `json:"failed"`
 	// Tries is the number of times the other party has acquired and released, and TryP50MS, TryP99MS and TryMostMS the time that took.

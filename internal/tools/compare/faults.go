@@ -36,7 +36,7 @@ type faultResult struct {
 type late struct {
 	// Write is the error of its write, or empty.
 	Write string
-	// Told is the time until it was told of its loss, in milliseconds, or negative.
+	// Told is the time until it learned of its loss, in milliseconds, or negative.
 	Told float64
 	// Check is the answer when it asked, or empty if it still holds the lock.
 	Check string

@@ -305,7 +305,7 @@ func (s *servers) launch(ctx context.Context, name string, owner *syscall.Creden
 			return nil
 		}
 		if err := pause(ctx, 50*time.Millisecond); err != nil {
-			text, _ := os.ReadFile(log.Name()) // the answer says enough without it
+			text, _ := os.ReadFile(log.Name()) // the answer is enough without it
 			return fmt.Errorf("it does not answer: %w\n%s", errors.Join(answer, err), text)
 		}
 	}
