@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
 )
 
 const (
@@ -80,7 +82,7 @@ func tryFault(ctx context.Context, sys system, e env, next instance, fault strin
 		h, err := next.acquire(waiting, 1, resource)
 		grants <- grant{held: h, at: time.Now(), err: err}
 	}()
-	if err := pause(ctx, time.Second); err != nil { // next has begun to wait
+	if err := measure.Pause(ctx, time.Second); err != nil { // next has begun to wait
 		return 0, err
 	}
 	start := time.Now()

@@ -21,6 +21,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
+	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
 	"github.com/temporal-lockstep/lockstep/internal/tools/stack"
 )
 
@@ -304,7 +305,7 @@ func (s *servers) launch(ctx context.Context, name string, owner *syscall.Creden
 		if answer == nil {
 			return nil
 		}
-		if err := pause(ctx, 50*time.Millisecond); err != nil {
+		if err := measure.Pause(ctx, 50*time.Millisecond); err != nil {
 			text, _ := os.ReadFile(log.Name()) // the answer is enough without it
 			return fmt.Errorf("it does not answer: %w\n%s", errors.Join(answer, err), text)
 		}

@@ -79,13 +79,3 @@ func systemNamed(name string) (system, bool) {
 	}
 	return systems[i], true
 }
-
-// pause waits, unless ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
