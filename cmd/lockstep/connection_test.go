@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv/tlsfront"
@@ -61,10 +60,7 @@ server_ca_cert_path = "`+authority.File(t)+`"
 `), 0o600))
 	env := []string{"TEMPORAL_ADDRESS=", "TEMPORAL_CONFIG_FILE=" + file, "TEMPORAL_PROFILE=cloud", "LOCKSTEP_MONGODB_URI=" + mongoByTLS(t, authority)}
 	s := serveWith(t, env, "--janitor", "0")
-	run := s.foreign(t, func(_ workflow.Context, locks workflow.Context) error {
-		_, err := call(locks, "lockstep.Acquire", map[string]any{"resources": []any{map[string]any{"name": "account/1"}}, "schedule": 1, "holdOnly": true})
-		return err
-	})
+	run := s.foreign(t, acquireAccount)
 	require.NoError(t, get(t, run))
 	require.Len(t, s.states(t, "account/1", ""), 1)
 	s.stop(t)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 )
@@ -94,10 +93,7 @@ func TestRights_OfEachProgram(t *testing.T) {
 	t.Run("worker", func(t *testing.T) {
 		uri, c := recordCommands(t)
 		s := serveWith(t, append(servers(t), "LOCKSTEP_MONGODB_URI="+uri), "--janitor", "1s")
-		run := s.foreign(t, func(_ workflow.Context, locks workflow.Context) error {
-			_, err := call(locks, "lockstep.Acquire", map[string]any{"resources": []any{map[string]any{"name": "account/1"}}, "schedule": 1, "holdOnly": true})
-			return err
-		})
+		run := s.foreign(t, acquireAccount)
 		require.NoError(t, get(t, run))
 		s.stop(t)
 		require.Equal(t, []string{"createIndexes", "find", "insert", "listCollections", "listIndexes", "update"}, c.needRights())

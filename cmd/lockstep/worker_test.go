@@ -64,6 +64,12 @@ func (s *served) foreign(t *testing.T, fn func(ctx workflow.Context, locks workf
 	return run
 }
 
+// acquireAccount is a workflow for foreign that acquires account/1.
+func acquireAccount(_, locks workflow.Context) error {
+	_, err := call(locks, "lockstep.Acquire", map[string]any{"resources": []any{map[string]any{"name": "account/1"}}, "schedule": 1, "holdOnly": true})
+	return err
+}
+
 func get(t *testing.T, run client.WorkflowRun) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
