@@ -12,36 +12,21 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv/tlsfront"
 )
 
-// pairs returns an environment as a list.
-func pairs(env map[string]string) (all []string) {
-	for name, value := range env {
-		all = append(all, name+"="+value)
-	}
-	return all
-}
-
 func TestJanitor_ClientCertificates_Connects(t *testing.T) {
 	t.Parallel()
 	authority := tlsfront.NewAuthority(t)
 	cert, key := authority.Issue(t, "lockstep").Files(t, t.TempDir())
 	front := tlsfront.New(t, authority.AskingClients(t), testenv.TemporalAddress(t))
-	env := map[string]string{
-		"TEMPORAL_ADDRESS":                 front.Address,
-		"TEMPORAL_TLS_SERVER_CA_CERT_PATH": authority.File(t),
-		"TEMPORAL_TLS_CLIENT_CERT_PATH":    cert,
-		"TEMPORAL_TLS_CLIENT_KEY_PATH":     key,
-		"LOCKSTEP_MONGODB_URI":             testenv.MongoURI(t),
+	env := []string{
+		"TEMPORAL_ADDRESS=" + front.Address, "LOCKSTEP_MONGODB_URI=" + testenv.MongoURI(t),
+		"TEMPORAL_TLS_SERVER_CA_CERT_PATH=" + authority.File(t), "TEMPORAL_TLS_CLIENT_CERT_PATH=" + cert, "TEMPORAL_TLS_CLIENT_KEY_PATH=" + key,
 	}
-	database := testenv.Mongo(t).Name()
-	janitor := func(env map[string]string, flags ...string) (code int, stderr string) {
-		code, _, stderr = lockstep(t, pairs(env), append([]string{"janitor", "--once", "--database", database}, flags...)...)
-		return code, stderr
-	}
-	code, stderr := janitor(env)
-	require.Equal(t, 0, code, stderr)
+	janitor := []string{"janitor", "--once", "--database", testenv.Mongo(t).Name()}
+	code, _, stderr := lockstep(t, env, janitor...)
+	require.Zero(t, code, stderr)
 	require.Contains(t, front.Clients(), "lockstep")
-	code, stderr = janitor(env, "--tls", "--temporal-address", front.Address)
-	require.Equal(t, 0, code, stderr)
+	code, _, stderr = lockstep(t, env, append(janitor, "--tls", "--temporal-address", front.Address)...)
+	require.Zero(t, code, stderr)
 }
 
 // The profile is like one of Temporal Cloud: an API key, and TLS because of it. The database requires certificates too.
