@@ -46,7 +46,7 @@ func TestRelease_CancelledButStays_IsForcedOnlyOnRequest(t *testing.T) {
 	require.Regexp(t, `300 ms after workflow .* was cancelled, still .* holds door .*; nothing was ended by force: without --cancel`, d.fails(t, 1, cancel...))
 	require.ErrorContains(t, first.Get(t.Context(), nil), "canceled")
 	require.Regexp(t, `workflow ".*" has no open run \(Canceled\)`, d.fails(t, 1, cancel...))
-	require.Equal(t, []lockcore.State{lockcore.StateHolding}, d.statesOfDoor(t))
+	require.Equal(t, []lockcore.State{lockcore.StateHolding}, d.states(t, "door", ""))
 
 	second := d.come(t, "Lock", lockcore.StateWaiting)
 	require.Contains(t, d.prints(t, "release", "door", first.GetID(), "--reason", "a drill", "--now", "--yes"), "ended\n"+second.GetID())
@@ -60,7 +60,7 @@ func TestRelease_CancelAndYes_ForcesWhatIsLeft(t *testing.T) {
 	first := d.come(t, "Enter", lockcore.StateHolding)
 	out := d.prints(t, "release", "door", first.GetID(), "--reason", "a drill", "--cancel", "--wait", "300ms", "--now", "--yes")
 	require.Regexp(t, `(?s)cancelled workflow .*\n300 ms after workflow .* was cancelled, still .*\nended\n`, out)
-	require.Empty(t, d.statesOfDoor(t))
+	require.Empty(t, d.states(t, "door", ""))
 }
 
 func TestRelease_CancelOfNoWorkflow_IsRefused(t *testing.T) {
@@ -69,13 +69,4 @@ func TestRelease_CancelOfNoWorkflow_IsRefused(t *testing.T) {
 	l.ask(t, "holder", "p", "r")
 	require.Contains(t, l.fails(t, 2, "release", "r", "holder", "--reason", "a drill", "--cancel", "--yes"), `"holder" is not a workflow, so it cannot be cancelled`)
 	require.Equal(t, []lockcore.State{lockcore.StateHolding}, l.states(t, "r", "holder"))
-}
-
-func (d *door) statesOfDoor(t *testing.T) (states []lockcore.State) {
-	t.Helper()
-	for s, err := range d.Status(t.Context(), lockcore.Filter{Resource: "door"}) {
-		require.NoError(t, err)
-		states = append(states, s.State)
-	}
-	return states
 }

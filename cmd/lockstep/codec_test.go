@@ -119,10 +119,7 @@ func TestWorker_NoCodecEndpoint_SaysWhatItCannotRead(t *testing.T) {
 	s := serve(t, "--janitor", "0")
 	require.Contains(t, s.stderr.String(), "no codec server is set, so payloads that a codec encodes cannot be read; --codec-endpoint names one")
 	s.encoded(t)
-	run := s.foreign(t, func(_ workflow.Context, locks workflow.Context) error {
-		_, err := call(locks, "lockstep.Acquire", map[string]any{"resources": []any{map[string]any{"name": "account/1"}}, "schedule": 1})
-		return err
-	})
+	run := s.foreign(t, acquireAccount)
 	require.Eventually(t, func() bool {
 		d, err := s.client.DescribeWorkflowExecution(t.Context(), run.GetID(), run.GetRunID())
 		return err == nil && len(d.GetPendingActivities()) == 1 && d.GetPendingActivities()[0].GetAttempt() > 1

@@ -54,10 +54,10 @@ func TestDemo_CollectionChanges_EverySagaEnds(t *testing.T) {
 				case "init":
 					l.prints(t, "init")
 				case "clear":
-					t.Log(l.succeeds(t, "clear", "--reason", "for the test"))
+					t.Log(l.prints(t, "clear", "--reason", "for the test"))
 				case "replaces":
 					if now := l.collectionID(t, coll); now != old {
-						t.Log(l.succeeds(t, "replaces", old, "--reason", "for the test"))
+						t.Log(l.prints(t, "replaces", old, "--reason", "for the test"))
 					}
 				}
 			}
@@ -110,14 +110,6 @@ func (p *process) untilDone(t *testing.T, transfers int) {
 	require.Eventually(t, func() bool {
 		return strings.Contains(p.stderr.String(), fmt.Sprintf("transfers: %d of", transfers))
 	}, within, 10*time.Millisecond, "it does not progress: %s", &p.stderr)
-}
-
-// succeeds runs a command that logs what it did.
-func (l *locks) succeeds(t *testing.T, args ...string) string {
-	t.Helper()
-	code, stdout, stderr := l.lockstep(t, args...)
-	require.Zero(t, code, stderr)
-	return stdout
 }
 
 // collectionID returns the ID that doctor reports, or "" if there is none.
@@ -197,17 +189,17 @@ func TestClearAndReplaces_ReportWhatTheyDid(t *testing.T) {
 	require.Contains(t, l.fails(t, 2, "replaces", "--reason", "moved"), "wants the ID")
 	own, err := l.CollectionID(t.Context())
 	require.NoError(t, err)
-	require.Contains(t, l.succeeds(t, "clear", "--reason", "restored"), "ended by force: 1 holds and 0 claims on 1 resources\n")
+	require.Contains(t, l.prints(t, "clear", "--reason", "restored"), "ended by force: 1 holds and 0 claims on 1 resources\n")
 	require.Contains(t, l.prints(t, "show", "account/1"), "restored (")
-	require.Contains(t, l.succeeds(t, "clear", "--reason", "again"), "ended by force: 0 holds and 0 claims on 0 resources\n")
+	require.Contains(t, l.prints(t, "clear", "--reason", "again"), "ended by force: 0 holds and 0 claims on 0 resources\n")
 	require.Contains(t, l.fails(t, 1, "replaces", own, "--reason", "moved"), "of this collection itself")
-	require.Contains(t, l.succeeds(t, "replaces", "OLD", "--reason", "moved"), own+" replaces that with the ID OLD")
+	require.Contains(t, l.prints(t, "replaces", "OLD", "--reason", "moved"), own+" replaces that with the ID OLD")
 	replaces, _, err := l.Replaces(t.Context(), "OLD")
 	require.NoError(t, err)
 	require.True(t, replaces)
 }
 
-// Without a worker that makes an identity there is no collection to record anything in, until init makes one.
+// Without a worker that makes an identity nothing can be recorded, until init makes a collection.
 func TestReplaces_AfterDeleteManyWithoutWorkers_NeedsInit(t *testing.T) {
 	t.Parallel()
 	l := newLocks(t)
@@ -225,16 +217,7 @@ func TestReplaces_AfterDeleteManyWithoutWorkers_NeedsInit(t *testing.T) {
 	}
 	now := l.collectionID(t, l.collection(t))
 	require.NotEqual(t, old, now)
-	replaces, _, err := newLocker(t, l.collection(t)).Replaces(t.Context(), old)
+	replaces, _, err := newSteps(t, lockcore.New, l.collection(t)).Replaces(t.Context(), old)
 	require.NoError(t, err)
 	require.True(t, replaces)
-}
-
-// newLocker returns a Locker that knows nothing of the collection yet.
-func newLocker(t *testing.T, coll *mongo.Collection) *lockcore.Steps {
-	t.Helper()
-	l, err := lockcore.New(coll, lockcore.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
-	return l.Steps()
 }

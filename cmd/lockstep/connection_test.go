@@ -7,46 +7,30 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv/tlsfront"
 )
-
-// pairs returns an environment as a list.
-func pairs(env map[string]string) (all []string) {
-	for name, value := range env {
-		all = append(all, name+"="+value)
-	}
-	return all
-}
 
 func TestJanitor_ClientCertificates_Connects(t *testing.T) {
 	t.Parallel()
 	authority := tlsfront.NewAuthority(t)
 	cert, key := authority.Issue(t, "lockstep").Files(t, t.TempDir())
 	front := tlsfront.New(t, authority.AskingClients(t), testenv.TemporalAddress(t))
-	env := map[string]string{
-		"TEMPORAL_ADDRESS":                 front.Address,
-		"TEMPORAL_TLS_SERVER_CA_CERT_PATH": authority.File(t),
-		"TEMPORAL_TLS_CLIENT_CERT_PATH":    cert,
-		"TEMPORAL_TLS_CLIENT_KEY_PATH":     key,
-		"LOCKSTEP_MONGODB_URI":             testenv.MongoURI(t),
+	env := []string{
+		"TEMPORAL_ADDRESS=" + front.Address, "LOCKSTEP_MONGODB_URI=" + testenv.MongoURI(t),
+		"TEMPORAL_TLS_SERVER_CA_CERT_PATH=" + authority.File(t), "TEMPORAL_TLS_CLIENT_CERT_PATH=" + cert, "TEMPORAL_TLS_CLIENT_KEY_PATH=" + key,
 	}
-	database := testenv.Mongo(t).Name()
-	janitor := func(env map[string]string, flags ...string) (code int, stderr string) {
-		code, _, stderr = lockstep(t, pairs(env), append([]string{"janitor", "--once", "--database", database}, flags...)...)
-		return code, stderr
-	}
-	code, stderr := janitor(env)
-	require.Equal(t, 0, code, stderr)
+	janitor := []string{"janitor", "--once", "--database", testenv.Mongo(t).Name()}
+	code, _, stderr := lockstep(t, env, janitor...)
+	require.Zero(t, code, stderr)
 	require.Contains(t, front.Clients(), "lockstep")
-	code, stderr = janitor(env, "--tls", "--temporal-address", front.Address)
-	require.Equal(t, 0, code, stderr)
+	code, _, stderr = lockstep(t, env, append(janitor, "--tls", "--temporal-address", front.Address)...)
+	require.Zero(t, code, stderr)
 }
 
 // The profile is like one of Temporal Cloud: an API key, and TLS because of it. The database requires certificates too.
-func TestWorker_APIKeyProfileAndDatabaseTLS_Serves(t *testing.T) {
+func TestWorker_KeyAndDatabaseTLS_Serves(t *testing.T) {
 	t.Parallel()
 	authority := tlsfront.NewAuthority(t)
 	gateway := tlsfront.Gateway(t, authority.Server(t, ""), testenv.TemporalAddress(t), map[string]string{"Authorization": "Bearer the-key"})
@@ -61,10 +45,7 @@ server_ca_cert_path = "`+authority.File(t)+`"
 `), 0o600))
 	env := []string{"TEMPORAL_ADDRESS=", "TEMPORAL_CONFIG_FILE=" + file, "TEMPORAL_PROFILE=cloud", "LOCKSTEP_MONGODB_URI=" + mongoByTLS(t, authority)}
 	s := serveWith(t, env, "--janitor", "0")
-	run := s.foreign(t, func(_ workflow.Context, locks workflow.Context) error {
-		_, err := call(locks, "lockstep.Acquire", map[string]any{"resources": []any{map[string]any{"name": "account/1"}}, "schedule": 1, "holdOnly": true})
-		return err
-	})
+	run := s.foreign(t, acquireAccount)
 	require.NoError(t, get(t, run))
 	require.Len(t, s.states(t, "account/1", ""), 1)
 	s.stop(t)

@@ -294,7 +294,7 @@ func TestDoctor_DatabaseAway_LocksRemain(t *testing.T) {
 	require.NoError(t, holder.Get(t.Context(), nil))
 }
 
-func TestDoctor_SmallPoolInTheURI_IsAWarning(t *testing.T) {
+func TestDoctor_SmallPool_IsWarning(t *testing.T) {
 	t.Parallel()
 	l := newLocks(t)
 	l.prints(t, "init")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"testing"
 	"time"
 
@@ -22,10 +21,8 @@ type releases struct {
 
 func newReleases(t *testing.T, now bool) *releases {
 	t.Helper()
-	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
-	return &releases{&locks{Steps: l.Steps()}, &site{Site: inspect.Site{Locker: l.Steps()}}, releaseConfig{reason: "a drill", yes: true, now: now}}
+	l := newSteps(t, lockcore.NewWithStore, lockcore.Store(lockcoretest.NewStore(time.Now)))
+	return &releases{&locks{Steps: l}, &site{Site: inspect.Site{Locker: l}}, releaseConfig{reason: "a drill", yes: true, now: now}}
 }
 
 // listed returns the entries that release would end.
@@ -47,7 +44,7 @@ func (r *releases) end(t *testing.T, listed []inspect.Entry) (int, error) {
 	return len(ended), err
 }
 
-// change is what happens to an entry between the list of release and its end.
+// change changes an entry between the list of release and its end.
 type change struct {
 	// now is release's flag --now, and party the name that it was given.
 	now   bool

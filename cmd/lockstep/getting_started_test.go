@@ -58,7 +58,7 @@ type block struct{ lang, text string }
 
 var fenced = regexp.MustCompile("(?ms)^(<!-- not run: [^\n]*\n)?```(\\w+)\n(.*?)^```$")
 
-// blocksOf returns the code blocks of a page, except those that a comment marks as not run.
+// blocksOf returns the code blocks of a page, without the ones that a comment marks as not run.
 func blocksOf(t *testing.T, page string) (blocks []block) {
 	t.Helper()
 	text, err := os.ReadFile(page)

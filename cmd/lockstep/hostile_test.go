@@ -11,12 +11,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -38,31 +38,26 @@ func requirePlain(t *testing.T, text string) {
 func hostileLocks(t *testing.T) *locks {
 	t.Helper()
 	l := newLocks(t)
-	enter := func(lockID string, order uint32, resources ...lockcore.Resource) {
-		_, err := l.Enter(t.Context(), lockcore.StepRequest{
-			Caller: lockcore.Caller{LockID: lockID, Part: evil, Order: lockcore.Order{Schedule: order, Attempt: 1}}, Owner: "owner " + lockID, Comment: evil, TTL: time.Hour, Resources: resources,
-		})
-		if err != nil {
-			require.ErrorIs(t, err, lockcore.ErrBusy)
-		}
+	enter := func(lockID string, of lockcore.Resource) {
+		l.enter(t, lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID, Part: evil}, Owner: "owner " + lockID, Comment: evil}, of)
 	}
 	limited := func(n int) lockcore.Resource {
 		return lockcore.Resource{Name: evil + "semaphore", Mode: lockcore.ModeShared, Limit: n}
 	}
-	enter(evil, 1, lockcore.Exclusive(evil))
-	enter(evil+"waiter", 1, lockcore.Exclusive(evil))
-	enter(evil+"1", 1, limited(7))
-	enter(evil+"2", 1, limited(8))
-	enter(evil+"circle 1", 1, lockcore.Exclusive(evil+"left"))
-	enter(evil+"circle 2", 1, lockcore.Exclusive(evil+"right"))
-	enter(evil+"circle 1", 2, lockcore.Exclusive(evil+"right"))
-	enter(evil+"circle 2", 2, lockcore.Exclusive(evil+"left"))
-	enter(evil+"forced", 1, lockcore.Exclusive(evil+"forced"))
+	enter(evil, lockcore.Exclusive(evil))
+	enter(evil+"waiter", lockcore.Exclusive(evil))
+	enter(evil+"1", limited(7))
+	enter(evil+"2", limited(8))
+	enter(evil+"circle 1", lockcore.Exclusive(evil+"left"))
+	enter(evil+"circle 2", lockcore.Exclusive(evil+"right"))
+	enter(evil+"circle 1", lockcore.Exclusive(evil+"right"))
+	enter(evil+"circle 2", lockcore.Exclusive(evil+"left"))
+	enter(evil+"forced", lockcore.Exclusive(evil+"forced"))
 	for st, err := range l.Status(t.Context(), lockcore.Filter{Resource: evil + "forced"}) {
 		require.NoError(t, err)
 		require.NoError(t, l.Revoke(t.Context(), st.Resource, st.LockID, st.FirstFence, evil, true))
 	}
-	enter(evil+"forced", 2, lockcore.Exclusive(evil+"other"))
+	enter(evil+"forced", lockcore.Exclusive(evil+"other"))
 	return l
 }
 
@@ -119,7 +114,9 @@ func TestCommands_HostileText_ReachesNoTerminal(t *testing.T) {
 	for _, name := range []string{"hold", "unhold", "replaces", "release"} {
 		requireCallsPlain(t, name, cases[name])
 	}
-	require.Contains(t, l.resources(t), evil+"left", "JSON keeps the name")
+	var listed []inspect.Resource
+	require.NoError(t, json.Unmarshal([]byte(l.prints(t, "ps", "--json")), &listed))
+	require.True(t, slices.ContainsFunc(listed, func(r inspect.Resource) bool { return r.Name == evil+"left" }), "JSON keeps the name")
 	requireCallsPlain(t, "clear", cases["clear"])
 }
 
@@ -140,18 +137,6 @@ func requireCallsPlain(t *testing.T, name string, calls [][]string) {
 			require.True(t, json.Valid([]byte(stdout)), "%s %q: %s%s", name, args, stdout, stderr)
 		}
 	}
-}
-
-// resources returns the names that ps lists as JSON.
-func (l *locks) resources(t *testing.T) (names []string) {
-	t.Helper()
-	_, stdout, _ := l.lockstep(t, "ps", "--json")
-	var found []struct{ Resource string }
-	require.NoError(t, json.Unmarshal([]byte(stdout), &found))
-	for _, r := range found {
-		names = append(names, r.Resource)
-	}
-	return names
 }
 
 // writeHostileTraces writes a file with a span of which each text is evil, and with a broken line.

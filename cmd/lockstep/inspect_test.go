@@ -283,7 +283,7 @@ func fields(of reflect.Type, path string, within []reflect.Type) (lines []string
 }
 
 // The fields that each command prints are in testdata/*.fields. -update adds new ones; removing a field breaks users' programs.
-func TestJSON_FieldsOfCommands_AreAContract(t *testing.T) {
+func TestJSON_Fields_AreContract(t *testing.T) {
 	t.Parallel()
 	for name, of := range map[string]reflect.Type{
 		"ps": reflect.TypeFor[[]inspect.Resource](), "show": reflect.TypeFor[inspect.Resource](), "why": reflect.TypeFor[inspect.Why](),

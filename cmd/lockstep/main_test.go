@@ -72,7 +72,7 @@ type process struct {
 	stdout, stderr text
 }
 
-// text is the output of a process, which may still run.
+// text is the output of a process, or another text, which may still grow.
 type text struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -149,10 +149,16 @@ type locks struct {
 func newLocks(t *testing.T) *locks {
 	t.Helper()
 	db := testenv.Mongo(t)
-	locker, err := lockcore.New(db.Collection(defaultCollection), lockcore.Config{})
+	return &locks{Steps: newSteps(t, lockcore.New, db.Collection(defaultCollection)), database: db.Name()}
+}
+
+// newSteps returns the Steps of a new Locker, which knows nothing of its collection yet. The end of the test closes it.
+func newSteps[C any](t *testing.T, create func(C, lockcore.Config) (*lockcore.Locker, error), locks C) *lockcore.Steps {
+	t.Helper()
+	l, err := create(locks, lockcore.Config{})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, locker.Close(context.Background())) })
-	return &locks{Steps: locker.Steps(), database: db.Name()}
+	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
+	return l.Steps()
 }
 
 // start starts a command on the collection.
@@ -172,7 +178,7 @@ func (l *locks) prints(t *testing.T, args ...string) string {
 	t.Helper()
 	code, stdout, stderr := l.lockstep(t, args...)
 	require.Zero(t, code, stderr)
-	if !slices.Contains([]string{"janitor", "release", "unhold"}, args[0]) { // which log
+	if !slices.Contains([]string{"clear", "janitor", "release", "replaces", "unhold"}, args[0]) { // which log
 		require.Empty(t, stderr)
 	}
 	return stdout
@@ -189,10 +195,15 @@ func (l *locks) fails(t *testing.T, want int, args ...string) string {
 // ask makes one attempt to acquire a resource, and queues if it is busy.
 func (l *locks) ask(t *testing.T, lockID, part, resource string) lockcore.Lease {
 	t.Helper()
+	return l.enter(t, lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID, Part: part}}, lockcore.Exclusive(resource))
+}
+
+// enter is ask with more of a request.
+func (l *locks) enter(t *testing.T, r lockcore.StepRequest, resource lockcore.Resource) lockcore.Lease {
+	t.Helper()
 	l.orders++
-	leases, err := l.Enter(t.Context(), lockcore.StepRequest{
-		Caller: lockcore.Caller{LockID: lockID, Part: part, Order: lockcore.Order{Schedule: l.orders, Attempt: 1}}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
-	})
+	r.Order, r.TTL, r.Resources = lockcore.Order{Schedule: l.orders, Attempt: 1}, time.Hour, []lockcore.Resource{resource}
+	leases, err := l.Enter(t.Context(), r)
 	if err != nil {
 		require.ErrorIs(t, err, lockcore.ErrBusy)
 		return lockcore.Lease{}

@@ -72,7 +72,7 @@ func TestRelease_OpenWorkflowAtTerminal_OffersToCancel(t *testing.T) {
 	_, err := io.WriteString(person, "\n")
 	require.NoError(t, err)
 	require.Equal(t, 1, p.wait(t))
-	require.Equal(t, []lockcore.State{lockcore.StateHolding}, d.statesOfDoor(t))
+	require.Equal(t, []lockcore.State{lockcore.StateHolding}, d.states(t, "door", ""))
 
 	person, p = d.asked(t, "door", run.GetID(), question)
 	_, err = io.WriteString(person, "c\n")

@@ -1,11 +1,7 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -84,19 +80,17 @@ func TestHold_AnotherWaits_IsRefused(t *testing.T) {
 // Two commands that began at the same time did not see each other.
 func TestHold_JoinsAnother_LeavesIt(t *testing.T) {
 	t.Parallel()
-	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, l.Close(context.Background())) })
-	at := &site{Site: inspect.Site{Locker: l.Steps()}}
+	l := newSteps(t, lockcore.NewWithStore, lockcore.Store(lockcoretest.NewStore(time.Now)))
+	at := &site{Site: inspect.Site{Locker: l}}
 	one, other := holdConfig{reason: "paint"}, holdConfig{reason: "new hinges"}
 	require.NoError(t, one.queue(t.Context(), at, one.request("r")))
 	require.ErrorContains(t, other.queue(t.Context(), at, other.request("r")), `"r" is held for maintenance already`)
 	for st, err := range l.Status(t.Context(), lockcore.Filter{}) {
 		require.NoError(t, err)
 		require.Contains(t, st.Comment, "paint")
-		require.NoError(t, l.Steps().Release(t.Context(), lockcore.Release{LockID: st.LockID, Resources: []string{"r"}, FirstFence: st.FirstFence, Force: true, Now: true, Reason: "unhold"}))
+		require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: st.LockID, Resources: []string{"r"}, FirstFence: st.FirstFence, Force: true, Now: true, Reason: "unhold"}))
 	}
-	_, err = l.Steps().TryEnter(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "next"}, Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
+	_, err := l.TryEnter(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "next"}, Resources: []lockcore.Resource{lockcore.Exclusive("r")}})
 	require.NoError(t, err, "the refused command keeps no party out")
 }
 
@@ -120,15 +114,9 @@ func TestHold_TwoResources_MakesNoDeadlock(t *testing.T) {
 func TestUnhold_PartyNamedMaintenance_Stays(t *testing.T) {
 	t.Parallel()
 	l := newLocks(t)
-	_, err := l.Enter(t.Context(), lockcore.StepRequest{
-		Caller: lockcore.Caller{LockID: "nightly", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Owner: inspect.Maintenance, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive("owner")},
-	})
-	require.NoError(t, err)
+	l.enter(t, lockcore.StepRequest{Caller: lockcore.Caller{LockID: "nightly"}, Owner: inspect.Maintenance}, lockcore.Exclusive("owner"))
 	of := wire.Run{Namespace: "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11", WorkflowID: inspect.Maintenance}
-	_, err = l.Enter(t.Context(), lockcore.StepRequest{
-		Caller: lockcore.Caller{LockID: of.Owner(), Run: "run", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, TTL: time.Hour, Resources: []lockcore.Resource{lockcore.Exclusive("workflow")},
-	})
-	require.NoError(t, err)
+	l.enter(t, lockcore.StepRequest{Caller: lockcore.Caller{LockID: of.Owner(), Run: "run"}}, lockcore.Exclusive("workflow"))
 	for _, resource := range []string{"owner", "workflow"} {
 		require.Contains(t, l.fails(t, 1, "unhold", resource), "is not held for maintenance, and no lockstep hold waits for it")
 		require.Equal(t, []lockcore.State{lockcore.StateHolding}, l.states(t, resource, ""))
@@ -152,20 +140,13 @@ func TestRelease_QueuedRequest_IsWithdrawn(t *testing.T) {
 // The trace of the holder shows who ended its hold, and why.
 func TestRelease_Endpoint_GetsTheSpanOfTheHold(t *testing.T) {
 	t.Parallel()
-	sent := make(chan string, 10)
-	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		sent <- string(body)
-	}))
-	t.Cleanup(collector.Close)
+	endpoint, sent := collectExports(t)
 	l := newLocks(t)
 	l.ask(t, "holder", "p", "r")
-	env := append(servers(t), "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL)
+	env := append(servers(t), "OTEL_EXPORTER_OTLP_ENDPOINT="+endpoint)
 	code, _, stderr := lockstep(t, env, "release", "r", "holder", "--reason", "ticket 4711", "--yes", "--database", l.database)
 	require.Zero(t, code, stderr)
-	collector.Close()
-	close(sent)
-	require.Regexp(t, `(?s)lock\.hold.*revoked.*ticket 4711 \(.+@.+\)`, <-sent)
+	require.Regexp(t, `(?s)lock\.hold.*revoked.*ticket 4711 \(.+@.+\)`, sent.String())
 
 	// The environment is that of a worker with another exporter.
 	l.ask(t, "other", "p", "r")
@@ -180,13 +161,7 @@ func TestRelease_Name_EndsTheOnlyPartyOfThatName(t *testing.T) {
 	t.Parallel()
 	l := newLocks(t)
 	ask := func(lockID, owner string, of lockcore.Resource) {
-		l.orders++
-		_, err := l.Enter(t.Context(), lockcore.StepRequest{
-			Caller: lockcore.Caller{LockID: lockID, Part: "p", Order: lockcore.Order{Schedule: l.orders, Attempt: 1}}, Owner: owner, TTL: time.Hour, Resources: []lockcore.Resource{of},
-		})
-		if err != nil {
-			require.ErrorIs(t, err, lockcore.ErrBusy)
-		}
+		l.enter(t, lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID, Part: "p"}, Owner: owner}, of)
 	}
 	release := func(name string, flags ...string) []string {
 		return append([]string{"release", "r", name, "--reason", "a drill", "--yes"}, flags...)

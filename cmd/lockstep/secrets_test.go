@@ -13,14 +13,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
-	"go.temporal.io/sdk/workflow"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
@@ -113,41 +111,31 @@ func TestSecrets_WrongSettings_AreNotPrinted(t *testing.T) {
 	}
 }
 
-// exports records what a process exports over OTLP, except headers, in which the collector needs its secret.
-type exports struct {
-	mu   sync.Mutex
-	data strings.Builder
-}
-
-func (e *exports) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
-	body := io.Reader(r.Body)
-	if r.Header.Get("Content-Encoding") == "gzip" {
-		body, _ = gzip.NewReader(r.Body)
-	}
-	data, _ := io.ReadAll(body)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	_, _ = e.data.Write(data)
-}
-
-func (e *exports) String() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.data.String()
+// collectExports returns the endpoint of a collector, and what processes export to it over OTLP, except headers, in which the collector
+// needs its secret.
+func collectExports(t *testing.T) (endpoint string, exported *text) {
+	t.Helper()
+	exported = &text{}
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body := io.Reader(r.Body)
+		if r.Header.Get("Content-Encoding") == "gzip" {
+			body, _ = gzip.NewReader(r.Body)
+		}
+		data, _ := io.ReadAll(body)
+		_, _ = exported.Write(data)
+	}))
+	t.Cleanup(collector.Close)
+	return collector.URL, exported
 }
 
 // Processes whose settings are secret serve workflows. Their output and exports, the documents and the histories do not have the secret.
 func TestSecrets_WorkflowsRun_AreStoredNowhere(t *testing.T) {
 	t.Parallel()
-	s, exported := plant(), &exports{}
-	collector := httptest.NewServer(exported)
-	t.Cleanup(collector.Close)
-	env := s.settings(t, s.inOptions(t), strings.Replace(collector.URL, "//", "//user:"+s.text+"@", 1))
+	s := plant()
+	endpoint, exported := collectExports(t)
+	env := s.settings(t, s.inOptions(t), strings.Replace(endpoint, "//", "//user:"+s.text+"@", 1))
 	served := serveWith(t, env, "--janitor", "1s")
-	run := served.foreign(t, func(_ workflow.Context, locks workflow.Context) error {
-		_, err := call(locks, "lockstep.Acquire", map[string]any{"resources": []any{map[string]any{"name": "account/1"}}, "schedule": 1, "holdOnly": true})
-		return err
-	})
+	run := served.foreign(t, acquireAccount)
 	require.NoError(t, get(t, run))
 	for _, name := range slices.Sorted(maps.Keys(everyCommand)) {
 		args := everyCommand[name]

@@ -65,6 +65,12 @@ func (s *served) foreign(t *testing.T, fn func(ctx workflow.Context, locks workf
 	return run
 }
 
+// acquireAccount is a workflow for foreign that acquires account/1.
+func acquireAccount(_, locks workflow.Context) error {
+	_, err := call(locks, "lockstep.Acquire", map[string]any{"resources": []any{map[string]any{"name": "account/1"}}, "schedule": 1, "holdOnly": true})
+	return err
+}
+
 func get(t *testing.T, run client.WorkflowRun) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), within)
@@ -79,7 +85,7 @@ func call(ctx workflow.Context, name string, in map[string]any) (out map[string]
 	return out, err
 }
 
-func TestWorker_ForeignWorkflow_LocksByNameAndJSON(t *testing.T) {
+func TestWorker_ForeignWorkflow_LocksByName(t *testing.T) {
 	t.Parallel()
 	s := serve(t, "--janitor", "0")
 	resources := []map[string]any{{"name": "account/1"}, {"name": "seats", "mode": "S", "limit": 3}}

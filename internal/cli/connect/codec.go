@@ -20,7 +20,7 @@ var (
 const codecTimeout = 10 * time.Second
 
 // UseCodec makes the client of f.Options encode and decode payloads by a codec server. Its endpoint is the flag's or else the one in the
-// settings; "{namespace}" in it stands for the namespace. UseCodec returns the endpoint without its password, or the empty string if
+// settings; "{namespace}" in it means the namespace. UseCodec returns the endpoint without its password, or the empty string if
 // there is none. The error is a SettingError. UseCodec sends nothing.
 //
 // Failures stay plain, because a Go worker whose client has a codec and no failure converter of its own reads no others.

@@ -106,7 +106,7 @@ func TestFindFrontend_Precedence_FlagsEnvironmentFile(t *testing.T) {
 	require.Equal(t, "--temporal-address", f.AddressFrom)
 }
 
-func TestFindFrontend_TLS_ByFlagVariableOrKey(t *testing.T) {
+func TestFindFrontend_TLS_BySettingOrKey(t *testing.T) {
 	yes, no := true, false
 	for name, c := range map[string]struct {
 		env      map[string]string

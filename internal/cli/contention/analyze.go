@@ -73,7 +73,7 @@ type owner struct {
 	blamed       blamed
 	worst        string // the resource at which others waited for it longest: for most
 	most         int64
-	// charged is what it is blamed for at the resource of the current sweep, where lastWait is the wait that was counted last, and
+	// charged is its blame at the resource of the current sweep, where lastWait is the wait that was counted last, and
 	// until the end of the time that was counted in it.
 	charged  blamed
 	lastWait *wait

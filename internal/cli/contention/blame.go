@@ -27,7 +27,7 @@ type blocking struct {
 	hold  *hold      // nil if the hold was not read
 	named *namedHold // the wait's own record of the hold, nil if the hold follows from times and fences
 	last  bool       // its end let the wait in
-	index int        // the place of a named hold among those that the wait names
+	index int        // the index of a named hold among the wait's
 }
 
 // compareTime orders blockings as a wait lists them. No two of a wait are equal.
@@ -323,7 +323,7 @@ func (s *sweep) list(w *wait) {
 	}
 }
 
-// mostImportant returns n of the blockings: the one whose end let the wait in, those that the wait names, and the longest others.
+// mostImportant returns n of the blockings: the one whose end let the wait in, the ones that the wait names, and the longest others.
 func mostImportant(found []blocking, n int) []blocking {
 	if len(found) <= n {
 		return found

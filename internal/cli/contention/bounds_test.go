@@ -2,7 +2,6 @@ package contention
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"runtime"
@@ -40,10 +39,6 @@ func nested(levels int) []byte {
 }
 
 // framed returns a file of one message.
-func framed(message []byte) []byte {
-	return append(binary.BigEndian.AppendUint32(nil, uint32(len(message))), message...)
-}
-
 // A file from elsewhere must not end the process, or take the machine's memory.
 func TestRead_HostileFile_IsRefusedByName(t *testing.T) {
 	const value = `{"resourceSpans":[{"resource":{"attributes":[{"key":"a","value":`
@@ -57,15 +52,15 @@ func TestRead_HostileFile_IsRefusedByName(t *testing.T) {
 		"deep objects":          {repeated(value, `{"kvlistValue":{"values":[{"key":"a","value":`, 1<<20, ""), "nested more deeply"},
 		"deep in Jaeger's":      {repeated(`{"data":[{"spans":[{"tags":[{"key":"a","value":`, "[", 2<<20, ""), "nested more deeply"},
 		"deep in Tempo's":       {repeated(`{"batches":`, "[", 2<<20, ""), "nested more deeply"},
-		"deep protobuf":         {framed(nested(1 << 20)), "nested more deeply"},
+		"deep protobuf":         {message(nested(1 << 20)), "nested more deeply"},
 		"many spans":            {repeated(`{"resourceSpans":[{"scopeSpans":[{"spans":[`, "{},", 2100000, "{}]}]}]}"), "more values"},
 		"many nulls":            {repeated(`{"resourceSpans":[`, "null,", 2100000, "null]}"), "more values"},
 		"many of Jaeger's":      {repeated(`{"data":[{"spans":[`, "{},", 2100000, "{}]}]}"), "more values"},
 		"many of its processes": {repeated(`{"data":[{"processes":{`, `"":{},`, 2100000, `"":{}}}]}`), "more values"},
-		"many in protobuf":      {framed(empty), "more values"},
+		"many in protobuf":      {message(empty), "more values"},
 		"long":                  {repeated(`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"`, "a", 65<<20, `"}]}]}]}`), "longer than a document may be (64 MiB)"},
 		"compressed long":       {zipped(t, repeated(`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"`, "a", 80<<20, `"}]}]}]}`)), "400 times its size"},
-		"compressed messages":   {slices.Concat(framed(bomb), framed(bomb)), "message 2: it expands to more than 400 times its size"},
+		"compressed messages":   {slices.Concat(message(bomb), message(bomb)), "message 2: it expands to more than 400 times its size"},
 		"compressed many":       {zipped(t, repeated(`{"resourceSpans":[`, "{},", 28<<20, "{}]}")), "400 times its size"},
 	} {
 		t.Run(name, func(t *testing.T) {

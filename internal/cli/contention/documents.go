@@ -247,7 +247,7 @@ func firstKey(document []byte) string {
 	return ""
 }
 
-// depth returns how many more braces and brackets a line opens than it closes. No string continues on the next line.
+// depth returns the number of braces and brackets that a line opens, minus the number that it closes. No string continues on the next line.
 func depth(line []byte) int {
 	n, quoted := 0, false
 	for i := 0; i < len(line); i++ {

@@ -118,7 +118,7 @@ type parsedSpan struct {
 	name, service string
 	// temporalRun and temporalWorkflow are IDs in the spans of the tracing interceptor of Temporal's SDK.
 	temporalRun, temporalWorkflow string
-	// last is the hold that the span's own attributes name, and named are those that its events name.
+	// last is the hold that the span's own attributes name, and named are the holds that its events name.
 	last    namedHold
 	named   []namedHold
 	lost    []parsedSpan // the events about a lost lock

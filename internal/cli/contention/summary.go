@@ -183,7 +183,7 @@ func (a *analysis) addLoad() {
 func meanCounts(bounds []int64, times []interval) []float64 {
 	n := len(bounds) - 1
 	partly := make([]int64, n)   // how long times lasted in each part that they do not fill
-	change := make([]int64, n+1) // how many more times fill a part than the part before
+	change := make([]int64, n+1) // the number of times that fill a part, minus that of the part before
 	part := func(at int64) int {
 		return min(sort.Search(n, func(i int) bool { return bounds[i+1] > at }), n-1)
 	}
@@ -213,7 +213,7 @@ func meanCounts(bounds []int64, times []interval) []float64 {
 // pair is two workflow types, or two steps.
 type pair struct{ waiter, blocker string }
 
-// typesAndSteps are the types and the steps of a wait and a blocker. Where they are about types alone, there are no steps.
+// typesAndSteps are the types and the steps of a wait and a blocker. If they are about types alone, the steps are empty.
 type typesAndSteps struct{ types, steps pair }
 
 // addTypes groups the waits of workflows by the types of waiters and blockers, and by their steps. Where several blockers of one type

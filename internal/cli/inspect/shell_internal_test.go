@@ -13,7 +13,7 @@ import (
 )
 
 // A command that is copied ends what it names, whatever a caller has named it, and does nothing else.
-func TestCommandToEnd_HostileNames_ArePassedOnAsTheyAre(t *testing.T) {
+func TestCommandToEnd_HostileNames_ArePassedUnchanged(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
 		"account/1", "$(touch pwned)", "`touch pwned`", "'; touch pwned; '", `"; touch pwned; "`, `\'; touch pwned; \`, "a\ntouch pwned\n", "a\rtouch pwned\r",

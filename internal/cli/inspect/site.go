@@ -66,11 +66,11 @@ type Frontend interface {
 	ListWorkers(ctx context.Context, in *workflowservice.ListWorkersRequest, opts ...grpc.CallOption) (*workflowservice.ListWorkersResponse, error)
 }
 
-// ErrNoCollection is returned if there is no collection of locks to read.
+// ErrNoCollection is returned if the collection of locks does not exist.
 var ErrNoCollection = errors.New("there is no collection of locks")
 
 // CheckCollection returns an error that matches [ErrNoCollection] if the collection does not exist or is empty. The Locker
-// cannot tell: it begins a collection of locks there, even if it only reads.
+// does not know: it begins a collection of locks there, even if it only reads.
 func (s *Site) CheckCollection(ctx context.Context) error {
 	err := s.Collection.FindOne(ctx, bson.D{}, options.FindOne().SetProjection(bson.D{{Key: "_id", Value: 1}})).Err()
 	if errors.Is(err, mongo.ErrNoDocuments) {
@@ -222,7 +222,7 @@ type Loss struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Losses lists the lost holds that the documents which a filter selects still know. Resources reports those that
+// Losses lists the lost holds that the documents which a filter selects still know. Resources reports documents that
 // cannot be decoded.
 func (s *Site) Losses(ctx context.Context, f lockcore.Filter) (all []Loss, err error) {
 	for l, err := range s.Locker.Losses(ctx, f) {

@@ -312,7 +312,7 @@ func (r refusing) DescribeWorkflowExecution(
 }
 
 // One holder about which Temporal cannot be asked hides neither the others nor their waiters.
-func TestWhy_QuestionCannotBeSent_IsUnknownForThatRootOnly(t *testing.T) {
+func TestWhy_QuestionIsRefused_OneRootIsUnknown(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	site := s.site()
@@ -448,7 +448,7 @@ func TestPrint_LaterAttempt_HoldsAndEarlierDrains(t *testing.T) {
 }
 
 // The part that was cut off has the same lock ID as the party that waits for it.
-func TestPrint_PartCutOffByAnotherRun_CanBeEndedNow(t *testing.T) {
+func TestPrint_PartIsCutOff_CanBeEnded(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	x := lockcore.Exclusive("r")

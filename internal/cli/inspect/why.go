@@ -25,7 +25,7 @@ import (
 // Why explains why a party waits.
 type Why struct {
 	Party Party `json:"party"`
-	// Waits and Holds are the party's own. If it waits, Holds has only those that others wait for or that are kept.
+	// Waits and Holds are the party's own. If it waits, Holds has only the ones that others wait for or that are kept.
 	Waits []Entry `json:"waits,omitempty"`
 	Holds []Entry `json:"holds,omitempty"`
 	// Lost has the holds that it is known to have lost.
@@ -254,7 +254,7 @@ func (s *Site) ask(ctx context.Context, workflowID, run string) (*Doing, error) 
 }
 
 // Describe asks Temporal about a run of a workflow, or about the current run if run is empty. It fails only if Temporal
-// cannot be reached: a question that is refused, such as one about an ID that no client can send, says nothing about others.
+// cannot be reached: a question that is refused, such as one about an ID that no client can send, means nothing for others.
 func (s *Site) Describe(ctx context.Context, workflowID, run string) (*Doing, error) {
 	found, err := s.Temporal.Service.DescribeWorkflowExecution(ctx, &workflowservice.DescribeWorkflowExecutionRequest{
 		Namespace: s.Temporal.Namespace, Execution: &commonpb.WorkflowExecution{WorkflowId: workflowID, RunId: run},

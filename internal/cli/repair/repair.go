@@ -21,7 +21,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
-// Cleared is what [Clear] did.
+// Cleared counts the entries that [Clear] ended.
 type Cleared struct {
 	// ID is that of the collection.
 	ID string

@@ -85,7 +85,7 @@ func (f failing) Swap(ctx context.Context, swaps ...store.Swap) (int, error) {
 	return f.Store.Swap(ctx, swaps...)
 }
 
-func TestClear_DocumentCannotBeReleased_GoesOnAndNamesIt(t *testing.T) {
+func TestClear_DocumentCannotBeReleased_IsNamed(t *testing.T) {
 	t.Parallel()
 	coll := testenv.Mongo(t).Collection("locks")
 	l := newLocker(t, store.New(coll))

@@ -75,7 +75,7 @@ func Handler(o Options) http.Handler {
 // cookie is the name of the cookie with the token's hash. The token itself may contain characters that no cookie can.
 const cookie = "lockstep-token"
 
-// guarded refuses requests without the token. If there is no token, it refuses hosts other than the loopback.
+// guarded refuses requests without the token. Without a token, it refuses hosts other than the loopback.
 func (s *server) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -211,7 +211,7 @@ func (s *server) showWaits(w http.ResponseWriter, r *http.Request) {
 	s.write(w, http.StatusOK, v)
 }
 
-// errNoTemporal is the reason that is shown if no Temporal server is to be asked.
+// errNoTemporal is the reason that is shown without the address of a Temporal server.
 var errNoTemporal = errors.New("Temporal is not asked: lockstep ui runs with --no-temporal")
 
 func (s *server) readOrphans(ctx context.Context) ([]inspect.Orphan, error) {

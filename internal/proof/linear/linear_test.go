@@ -89,7 +89,7 @@ func unknown(during, after bool) []linear.Operation {
 	return h
 }
 
-func TestCheck_UnknownOutcome_MayHaveHappenedUntilItIsSettled(t *testing.T) {
+func TestCheck_UnknownOutcome_MayHaveHappened(t *testing.T) {
 	t.Parallel()
 	require.True(t, check(unknown(false, true)).OK, "it was granted, and settled")
 	require.True(t, check(unknown(true, true)).OK, "it was not granted, or later")

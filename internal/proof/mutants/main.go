@@ -117,17 +117,13 @@ func rowOf(page, begin string) string {
 
 // find returns the seeds and tests that find the mutant.
 func (m *mutant) find(parent string) (string, error) {
-	dir, err := os.MkdirTemp(parent, "mutant")
-	if err != nil {
-		return "", err
-	}
-	overlay, err := mutate.Overlay(".", dir, m.changes()...)
+	b, err := m.putBack(parent)
 	if err != nil {
 		return "", err
 	}
 	var found []string
 	if m.check != "" {
-		seed, err := m.fuzz(parent, dir, overlay)
+		seed, err := m.fuzz(b)
 		if err != nil {
 			return "", err
 		}
@@ -136,7 +132,7 @@ func (m *mutant) find(parent string) (string, error) {
 		}
 	}
 	if m.simulated || *simulated {
-		seed, err := play(parent, dir, overlay)
+		seed, err := play(b)
 		if err != nil {
 			return "", err
 		}
@@ -145,7 +141,7 @@ func (m *mutant) find(parent string) (string, error) {
 		}
 	}
 	if m.tests != "" && *runTests {
-		names, err := m.test(parent, dir, overlay)
+		names, err := m.test(b)
 		if err != nil {
 			return "", err
 		}
@@ -168,12 +164,8 @@ var counted = regexp.MustCompile(`each seed failed: map\[\d+:(\d+)\]`)
 var hit = regexp.MustCompile(`seed (\d+): (.+?) after \d+ ms: `)
 
 // play returns the first seed that fails with the mutant and passes without it; "" if there is none.
-func play(parent, dir, overlay string) (string, error) {
-	sound, err := built(parent, pattern)
-	if err != nil {
-		return "", err
-	}
-	broken, err := built(dir, pattern, "-overlay", overlay)
+func play(b *builds) (string, error) {
+	sound, broken, err := b.of(pattern)
 	if err != nil {
 		return "", err
 	}
@@ -207,12 +199,8 @@ func play(parent, dir, overlay string) (string, error) {
 }
 
 // test returns the tests that fail with the mutant and pass without it.
-func (m *mutant) test(parent, dir, overlay string) ([]string, error) {
-	sound, err := built(parent, m.packageOfTests())
-	if err != nil {
-		return nil, err
-	}
-	broken, err := built(dir, m.packageOfTests(), "-overlay", overlay)
+func (m *mutant) test(b *builds) ([]string, error) {
+	sound, broken, err := b.of(m.packageOfTests())
 	if err != nil {
 		return nil, err
 	}
@@ -240,6 +228,28 @@ func (m *mutant) test(parent, dir, overlay string) ([]string, error) {
 		return nil, fmt.Errorf("%s fails without a failure: %s", m.tests, out[:min(len(out), 2000)])
 	}
 	return found, nil
+}
+
+// builds have binaries without a mutant, in the folder sound, and with it, in the folder broken.
+type builds struct{ sound, broken, overlay string }
+
+// putBack returns the builds with and without the mutant. They are in parent.
+func (m *mutant) putBack(parent string) (*builds, error) {
+	dir, err := os.MkdirTemp(parent, "mutant")
+	if err != nil {
+		return nil, err
+	}
+	overlay, err := mutate.Overlay(".", dir, m.changes()...)
+	return &builds{parent, dir, overlay}, err
+}
+
+// of returns the binaries of a package's tests, or of the fuzzer.
+func (b *builds) of(in string) (sound, broken string, err error) {
+	if sound, err = built(b.sound, in); err != nil {
+		return "", "", err
+	}
+	broken, err = built(b.broken, in, "-overlay", b.overlay)
+	return sound, broken, err
 }
 
 // built returns the binary of a package's tests, or of the fuzzer. It builds it in dir unless it exists.

@@ -43,7 +43,7 @@ func TestMutants_Source_Compiles(t *testing.T) {
 	}
 }
 
-// listed is what go list says about a package.
+// listed is the answer of go list about a package.
 type listed struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string

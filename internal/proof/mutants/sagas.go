@@ -45,12 +45,8 @@ var sagaMutants = []mutant{
 }
 
 // fuzz returns the first seed in which the fuzzer's check finds the mutant and that passes without it; "" if there is none.
-func (m *mutant) fuzz(parent, dir, overlay string) (string, error) {
-	sound, err := built(parent, fuzzer)
-	if err != nil {
-		return "", err
-	}
-	broken, err := built(dir, fuzzer, "-overlay", overlay)
+func (m *mutant) fuzz(b *builds) (string, error) {
+	sound, broken, err := b.of(fuzzer)
 	if err != nil {
 		return "", err
 	}

@@ -7,8 +7,6 @@ import (
 	"os"
 	"regexp"
 	"strings"
-
-	"github.com/temporal-lockstep/lockstep/internal/proof/mutate"
 )
 
 const enginePage = "internal/proof/simulation/MUTANTS.md"
@@ -30,11 +28,7 @@ func show(text string) error {
 		return err
 	}
 	defer os.RemoveAll(parent)
-	dir, err := os.MkdirTemp(parent, "mutant")
-	if err != nil {
-		return err
-	}
-	overlay, err := mutate.Overlay(".", dir, m.changes()...)
+	b, err := m.putBack(parent)
 	if err != nil {
 		return err
 	}
@@ -42,14 +36,14 @@ func show(text string) error {
 		return errors.New("only the fuzzer of sagas finds it: play it with -sagas -only")
 	}
 	if m.tests != "" {
-		names, err := m.test(parent, dir, overlay)
+		names, err := m.test(b)
 		if err != nil {
 			return err
 		}
 		fmt.Printf("found by %s of %s: each passes without the change, and fails with it\n", strings.Join(names, "; "), m.packageOfTests())
 	}
 	if m.simulated && (m.tests == "" || *simulated) {
-		return m.showSeed(parent, dir, overlay)
+		return m.showSeed(b)
 	}
 	return nil
 }
@@ -85,7 +79,7 @@ func named(text string) (*mutant, error) {
 }
 
 // showSeed plays the seed that the page names for the mutant, without the change and with it.
-func (m *mutant) showSeed(parent, dir, overlay string) error {
+func (m *mutant) showSeed(b *builds) error {
 	page, err := os.ReadFile(enginePage)
 	if err != nil {
 		return err
@@ -94,11 +88,7 @@ func (m *mutant) showSeed(parent, dir, overlay string) error {
 	if row == nil {
 		return fmt.Errorf("%s names no seed for it", enginePage)
 	}
-	sound, err := built(parent, pattern)
-	if err != nil {
-		return err
-	}
-	broken, err := built(dir, pattern, "-overlay", overlay)
+	sound, broken, err := b.of(pattern)
 	if err != nil {
 		return err
 	}

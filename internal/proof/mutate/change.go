@@ -171,7 +171,7 @@ func (d *declaration) expand(n ast.Node, text string) (string, error) {
 	return expanded, missing
 }
 
-// isOperand reports whether a node is an operand, so that a binary expression in its place needs parentheses.
+// isOperand reports whether a node is an operand, so that a binary expression instead of it needs parentheses.
 func (d *declaration) isOperand(n ast.Node) bool {
 	switch d.parents[n].(type) {
 	case *ast.BinaryExpr, *ast.UnaryExpr, *ast.SelectorExpr, *ast.StarExpr:

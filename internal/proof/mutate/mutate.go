@@ -1,4 +1,4 @@
-// Package mutate puts defects into Go source. An edit selects a node by its place in the syntax tree, so that renaming a variable and
+// Package mutate puts defects into Go source. An edit selects a node by its position in the syntax tree, so that renaming a variable and
 // moving a function to another file do not affect it.
 //
 // An [Edit] names a package, a declaration of it, the path to a node and the change. For instance

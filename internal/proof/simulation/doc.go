@@ -11,7 +11,7 @@
 //	process.go     a process with a Locker, and its clock
 //	network.go     the commands of a process, with faults
 //	database.go    the server: documents, earlier states, clock, outages
-//	actors.go      users of locks; sagas.go and workflows.go: those that park or have runs
+//	actors.go      users of locks; sagas.go and workflows.go: the users that park or have runs
 //	writes.go      checks of each write
 //	answers.go     checks of each answer
 //	waiting.go     checks of waiting requests and deadlocks

@@ -20,7 +20,7 @@ type process struct {
 	n      int
 	name   string
 	locker *lockcore.Steps
-	// plain is set if the process does not use Temporal, and so is told of no wake-ups.
+	// plain is set if the process does not use Temporal, and so receives no wake-ups.
 	plain bool
 	// stopListening unregisters the receiver of wake-ups.
 	stopListening func()

@@ -119,25 +119,24 @@ func (w *world) checkGrants() {
 			}
 		}
 	}
-	for key := range w.idle {
-		if free[key] == "" {
-			delete(w.idle, key)
-		}
-	}
+	maps.DeleteFunc(w.idle, func(key partKey, _ time.Time) bool { return free[key] == "" })
 	for key, kind := range free {
-		since, known := w.idle[key]
-		if !known {
-			since = now
-		}
 		trouble, within, ok := w.well(key)
-		if trouble.After(since) || !ok {
-			since = now
-		}
-		w.idle[key] = since
+		since := lasts(w.idle, key, now, trouble, !ok)
 		if now.Sub(since) > within {
 			w.broken(kind, key.lockID, "%s waits for %s, which has been there for it since %d ms", key.lockID, key.resource, since.Sub(w.began).Milliseconds())
 		}
 	}
+}
+
+// lasts records that a state lasts, and returns since when: from now if it is new, is excused, or had trouble meanwhile.
+func lasts(state map[partKey]time.Time, key partKey, now, trouble time.Time, excused bool) time.Time {
+	since, known := state[key]
+	if !known || excused || trouble.After(since) {
+		since = now
+	}
+	state[key] = since
+	return since
 }
 
 // exclusivelyHeld reports whether there is a live exclusive entry, in addition to which no claim is granted, not even to its
@@ -166,27 +165,16 @@ func (w *world) checkDeadlocksEnd() {
 	stuck := w.deadlockedRequests(true)
 	for _, s := range stuck {
 		in[s.key] = true
-		since, known := w.stuck[s.key]
-		if !known {
-			since = now
-		}
 		trouble, _, ok := w.well(s.key)
-		if trouble.After(since) || !ok {
-			since = now
-		}
-		w.stuck[s.key] = since
+		since := lasts(w.stuck, s.key, now, trouble, !ok)
 		if now.Sub(since) > breakWithin {
 			w.broken("I12 stays", s.key.lockID, "%s has been in a deadlock on %s since %d ms:%s", s.key.lockID, s.key.resource, since.Sub(w.began).Milliseconds(), listed(stuck))
 		}
 	}
-	for key := range w.stuck {
-		if !in[key] {
-			delete(w.stuck, key)
-		}
-	}
+	maps.DeleteFunc(w.stuck, func(key partKey, _ time.Time) bool { return !in[key] })
 }
 
-// checkVictimsAreTold finds a parked victim of a deadlock that nobody wakes, whichever process has withdrawn it.
+// checkVictimsAreTold finds a parked victim of a deadlock that no process wakes, whichever has withdrawn it.
 func (w *world) checkVictimsAreTold() {
 	now := time.Now()
 	untold := map[partKey]bool{}
@@ -198,11 +186,7 @@ func (w *world) checkVictimsAreTold() {
 				continue
 			}
 			untold[key] = true
-			since, known := w.victims[key]
-			if trouble := p.watched.lastTrouble(r); !known || !p.watched.running() || p.watched.dead() || trouble.After(since) || len(p.turn) > 0 {
-				since = now
-			}
-			w.victims[key] = since
+			since := lasts(w.victims, key, now, p.watched.lastTrouble(r), !p.watched.running() || p.watched.dead() || len(p.turn) > 0)
 			if now.Sub(since) > toldWithin {
 				w.broken("I12 told", q.LockID, "%s is the victim of a deadlock on %s since %d ms, and waits on", q.LockID, r, since.Sub(w.began).Milliseconds())
 			}

@@ -374,7 +374,7 @@ func (c *change) isCompatible(at int, e *rules.Entry) {
 			return keyOf("", &b) == keyOf("", o) && b.Holds() == o.Holds() && b.Fence == o.Fence
 		})
 		around := e.Within != "" && o.State == rules.StateKept && o.LockID == e.Within
-		// A claim that the same write confirmed is behind those that were granted after it.
+		// A claim that the same write confirmed is behind the claims that were granted after it.
 		behind := e.ClaimedAt != nil && o.ClaimedAt != nil && o.ClaimedAt.Equal(*e.ClaimedAt)
 		if o.LockID == e.LockID || around || !lives(o, c.after.At) || !stood || behind {
 			continue

@@ -379,9 +379,8 @@ func (s section) measure(ctx context.Context, rounds int) (sectionReport, error)
 		}
 	}
 	for i, c := range s.cases {
-		slices.Sort(took[i])
 		report.Cases = append(report.Cases, caseReport{
-			Name: c.name, Rounds: rounds, MedianMS: measure.Millis(took[i][rounds/2]), P90MS: measure.Millis(took[i][rounds*9/10]), Limit: c.limit,
+			Name: c.name, Rounds: rounds, MedianMS: measure.Percentile(took[i], 50), P90MS: measure.Percentile(took[i], 90), Limit: c.limit,
 		})
 		report.Cases[i].Ratio = report.Cases[i].MedianMS / report.Cases[0].MedianMS
 	}

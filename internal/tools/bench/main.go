@@ -3,7 +3,6 @@
 //	go run ./internal/tools/bench engine [--json] [--rounds n]
 //	go run ./internal/tools/bench hot [--json] [--turns n] [--each d] [--at-a-time n] [--slots n] [--resources n,n,…] [--processes n,n,…] [--write-delay d]
 //	go run ./internal/tools/bench scale [--json] [--short] [--each d] [--write-delay d]
-//	go run ./internal/tools/bench renewals [--json] [--rate n] [--each d] [--holders n] [--ttl d] [--hold d]
 //	go run ./internal/tools/bench sizes [--json] [--resources n,n,…] [--payload n] [--write-delay d]
 //
 // engine compares operations of the lock engine with raw commands on the same database.
@@ -11,8 +10,6 @@
 // hot compares guards, sagas and locks with mutex workflows and with workflows that use no lock, on few resources and on many.
 //
 // scale shows how costs grow with the number of resources, clients, waiters, idle documents, renewals of one document, and its holders and waiters.
-//
-// renewals measures one document with very many renewals a second, and one with very many holders in one process.
 //
 // sizes runs sagas of up to 20,000 resources, with histories of 10 MB, and fails if one does not end as it should.
 //
@@ -57,14 +54,12 @@ func run(ctx context.Context, args []string) error {
 		return runHot(ctx, args[1:])
 	case len(args) > 0 && args[0] == "scale":
 		return runScale(ctx, args[1:])
-	case len(args) > 0 && args[0] == "renewals":
-		return runRenewals(ctx, args[1:])
 	case len(args) > 0 && args[0] == "sizes":
 		return runSizes(ctx, args[1:])
 	case len(args) == 2 && args[0] == hotWorker: // started by bench hot
 		return runHotWorker(ctx, args[1])
 	}
-	return errors.New("usage: bench engine|hot|scale|renewals|sizes [--help]")
+	return errors.New("usage: bench engine|hot|scale|sizes [--help]")
 }
 
 // parseFlags parses the flags of a benchmark, and exits if they are wrong. It returns whether the result is printed as JSON.

@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +28,7 @@ type renewalsRow struct {
 	// Wanted is the rate of renewals, and PerSecond that of renewals that succeeded. Each is a statement of its own.
 	Wanted    int     `json:"wanted"`
 	PerSecond float64 `json:"perSecond"`
-	// RenewP99MS is the time of a renewal, and Failed the number of those that failed.
+	// RenewP99MS is the time of a renewal, and Failed the number of renewals that failed.
 	RenewP99MS float64 `json:"renewP99Ms"`
 	Failed     int64   `json:"failed"`
 	// Tries is the number of times the other party has acquired and released, and TryP50MS, TryP99MS and TryMostMS the time that took.
@@ -97,18 +95,13 @@ func (b *scaleBench) measureRenewals(ctx context.Context, rate int) (*renewalsRo
 	}
 	_ = g.Wait()
 	row := &renewalsRow{Wanted: rate, Tries: len(tries)}
-	if slices.Sort(tries); len(tries) > 0 {
-		row.TryP50MS, row.TryP99MS = measure.Millis(tries[len(tries)/2]), measure.Millis(tries[len(tries)*99/100])
-		row.TryMostMS = measure.Millis(tries[len(tries)-1])
-	}
+	row.TryP50MS, row.TryP99MS, row.TryMostMS = measure.Percentile(tries, 50), measure.Percentile(tries, 99), measure.Percentile(tries, 100)
 	var took []time.Duration
 	for _, r := range all {
 		took = append(took, r.took...)
 		row.Failed += r.failed.Load()
 	}
-	if slices.Sort(took); len(took) > 0 {
-		row.PerSecond, row.RenewP99MS = float64(len(took))/b.each.Seconds(), measure.Millis(took[len(took)*99/100])
-	}
+	row.PerSecond, row.RenewP99MS = float64(len(took))/b.each.Seconds(), measure.Percentile(took, 99)
 	return row, nil
 }
 
@@ -158,96 +151,6 @@ func (r *renewer) renew(ctx context.Context, i int) {
 	r.leases[i], r.took = renewed[0], append(r.took, d)
 }
 
-// holdersRow is the result of sessions of one process that share one resource.
-type holdersRow struct {
-	Holders int     `json:"holders"`
-	Seconds float64 `json:"seconds"`
-	TTL     float64 `json:"ttl"`
-	// AcquireSeconds is the time in which all have acquired, and Lost the number of sessions that lost their lock.
-	AcquireSeconds float64 `json:"acquireSeconds"`
-	Lost           int     `json:"lost"`
-	// Reason is that of the first loss.
-	Reason string `json:"reason,omitempty"`
-	// Writes is the number of write commands, of which most are renewals, and DocumentKB the size of the document.
-	Writes     int64   `json:"writes"`
-	DocumentKB float64 `json:"documentKb"`
-}
-
-// measureHolders measures sessions of one Locker on one resource.
-func (b *scaleBench) measureHolders(ctx context.Context, holders int, ttl, hold time.Duration) (*holdersRow, error) {
-	const collection = "holders"
-	f, err := b.newFleet(ctx, 1, collection)
-	if err != nil {
-		return nil, err
-	}
-	defer f.close(ctx)
-	row := &holdersRow{Holders: holders, Seconds: hold.Seconds(), TTL: ttl.Seconds()}
-	sessions := make([]*lockcore.Session, holders)
-	var g errgroup.Group
-	g.SetLimit(500)
-	took, err := timed(func() error {
-		for i := range sessions {
-			g.Go(func() (err error) {
-				sessions[i], err = f.lockers[0].TryAcquire(ctx, lockcore.Request{
-					LockID: fmt.Sprint("holder/", i), TTL: ttl, Resources: []lockcore.Resource{lockcore.Shared(resourceName(0))},
-				})
-				return err
-			})
-		}
-		return g.Wait()
-	})
-	if err != nil {
-		return nil, err
-	}
-	row.AcquireSeconds = took.Seconds()
-	f.open.Store(true)
-	if err := measure.Pause(ctx, hold); err != nil {
-		return nil, err
-	}
-	f.open.Store(false)
-	row.Writes = f.writes.Load()
-	for _, s := range sessions {
-		if err := s.Lost(); err != nil {
-			if row.Lost++; row.Lost == 1 {
-				row.Reason = err.Error()
-			}
-		}
-	}
-	row.DocumentKB, err = b.documentKB(ctx, collection)
-	return row, err
-}
-
-// runRenewals measures one document that is renewed very often, or has very many holders.
-func runRenewals(ctx context.Context, args []string) (err error) {
-	b := &scaleBench{}
-	flags := flag.NewFlagSet("bench renewals", flag.ExitOnError)
-	flags.DurationVar(&b.each, "each", 10*time.Second, "how long renewals are measured")
-	rate := flags.Int("rate", 500, "renewals a second of one document; 0 leaves this out")
-	holders := flags.Int("holders", 4_000, "shared holders of one document in one process; 0 leaves this out")
-	ttl := flags.Duration("ttl", 30*time.Second, "the TTL of the holders")
-	hold := flags.Duration("hold", 30*time.Second, "how long they hold")
-	asJSON := parseFlags(flags, args)
-	if b.uri, err = variable("LOCKSTEP_MONGODB_URI"); err != nil {
-		return err
-	}
-	db, drop, err := database(ctx, b.uri)
-	if err != nil {
-		return err
-	}
-	defer drop()
-	b.db, b.Seconds = db, b.each.Seconds()
-	if *rate > 0 {
-		err = b.growRenewals(ctx, []int{*rate})
-	}
-	if *holders > 0 {
-		row, holdersErr := b.measureHolders(ctx, *holders, *ttl, *hold)
-		if err = errors.Join(err, holdersErr); row != nil {
-			b.Holders = append(b.Holders, row)
-		}
-	}
-	return errors.Join(err, write(b, asJSON))
-}
-
 func (b *scaleBench) printRenewals(w io.Writer) {
 	if len(b.Renewals) > 0 {
 		fmt.Fprintf(w, "\nrenewals of one document by %d Lockers, while another acquires and releases\n", renewingLockers)
@@ -255,11 +158,5 @@ func (b *scaleBench) printRenewals(w io.Writer) {
 	}
 	for _, r := range b.Renewals {
 		fmt.Fprintf(w, "%d\t%.1f\t%.1f\t%d\t%d\t%.1f\t%.1f\t%.1f\t\n", r.Wanted, r.PerSecond, r.RenewP99MS, r.Failed, r.Tries, r.TryP50MS, r.TryP99MS, r.TryMostMS)
-	}
-	if len(b.Holders) > 0 {
-		fmt.Fprintln(w, "\nshared holders in one process\tTTL s\theld s\tacquired in s\tlost\twrites\tdocument kB\tfirst loss")
-	}
-	for _, r := range b.Holders {
-		fmt.Fprintf(w, "%d\t%g\t%g\t%.1f\t%d\t%d\t%.1f\t%s\n", r.Holders, r.TTL, r.Seconds, r.AcquireSeconds, r.Lost, r.Writes, r.DocumentKB, r.Reason)
 	}
 }

@@ -30,9 +30,8 @@ type scaleBench struct {
 	// Loads have one resource or more, Background has the work whose cost must not grow with idle documents.
 	Loads      []*loadRow       `json:"loads"`
 	Background []*backgroundRow `json:"background"`
-	// Renewals and Holders have one document, which is renewed often or has many holders.
+	// Renewals have one document that is renewed often.
 	Renewals []*renewalsRow `json:"renewals,omitempty"`
-	Holders  []*holdersRow  `json:"holders,omitempty"`
 	// Crowds have one document with many holders and many waiters.
 	Crowds []*crowdRow `json:"crowds,omitempty"`
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -270,13 +269,11 @@ func (b *scaleBench) awaitQueues(ctx context.Context, c loadCase, want int) erro
 func (f *fleet) result(c loadCase, each time.Duration) *loadRow {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	slices.Sort(f.waits)
 	row := &loadRow{
 		What: c.what, Lockers: c.lockers, Goroutines: c.goroutines, Resources: c.resources,
-		PerSecond: float64(len(f.waits)) / each.Seconds(),
+		PerSecond: float64(len(f.waits)) / each.Seconds(), WaitP50MS: measure.Percentile(f.waits, 50), WaitP99MS: measure.Percentile(f.waits, 99),
 	}
 	if n := len(f.waits); n > 0 {
-		row.WaitP50MS, row.WaitP99MS = measure.Millis(f.waits[n/2]), measure.Millis(f.waits[n*99/100])
 		row.Writes, row.Reads = float64(f.writes.Load())/float64(n), float64(f.reads.Load())/float64(n)
 	}
 	return row

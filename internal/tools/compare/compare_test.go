@@ -48,7 +48,7 @@ func TestPrint_Markdown_IsATable(t *testing.T) {
 	require.Equal(t, "\ncaption\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n", out.String())
 }
 
-func TestDrawChart_Results_IsXMLWithTheLongestBarFirst(t *testing.T) {
+func TestDrawChart_Results_BeginWithLongestBar(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	require.NoError(t, drawChart(&out, someResults()))
@@ -101,7 +101,7 @@ func TestProcessorTime_Child_IsCounted(t *testing.T) {
 	_ = busy.Wait() // read fails at the end of its input
 }
 
-// careless grants a lock to everybody.
+// careless grants a lock to every client.
 type careless struct{ instance }
 
 func (careless) acquire(context.Context, int, string) (*held, error) {

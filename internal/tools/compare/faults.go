@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
+	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
 )
 
 const (
@@ -35,7 +36,7 @@ type faultResult struct {
 type late struct {
 	// Write is the error of its write, or empty.
 	Write string
-	// Told is the time until it was told of its loss, in milliseconds, or negative.
+	// Told is the time until it learned of its loss, in milliseconds, or negative.
 	Told float64
 	// Check is the answer when it asked, or empty if it still holds the lock.
 	Check string
@@ -79,7 +80,7 @@ func tryFault(ctx context.Context, sys system, e env, next instance, fault strin
 		h, err := next.acquire(waiting, 1, resource)
 		grants <- grant{held: h, at: time.Now(), err: err}
 	}()
-	if err := pause(ctx, time.Second); err != nil { // next has begun to wait
+	if err := measure.Pause(ctx, time.Second); err != nil { // next has begun to wait
 		return 0, err
 	}
 	start := time.Now()

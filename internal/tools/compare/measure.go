@@ -151,13 +151,13 @@ func (g *group) handOff(ctx context.Context) (r handOffResult, err error) {
 	for client := range g.waiters {
 		go wait(client + 1)
 	}
-	if err := pause(ctx, g.settle/2); err != nil {
+	if err := measure.Pause(ctx, g.settle/2); err != nil {
 		return r, err
 	}
 	var times []float64
 	sent, begin := g.sent.Load(), time.Now()
 	for left := g.waiters; left > 0; {
-		if err := pause(ctx, workTime); err != nil {
+		if err := measure.Pause(ctx, workTime); err != nil {
 			return r, err
 		}
 		start, released := time.Now(), make(chan error, 1)
@@ -207,7 +207,7 @@ func (g *group) fairly(ctx context.Context) (fairResult, error) {
 					counts[client]++
 				}
 				mu.Unlock()
-				if err := errors.Join(pause(ctx, briefWork), g.release(ctx, h)); err != nil {
+				if err := errors.Join(measure.Pause(ctx, briefWork), g.release(ctx, h)); err != nil {
 					return err
 				}
 			}
@@ -264,8 +264,8 @@ func (g *group) manyWaiters(ctx context.Context) (r crowdResult, err error) {
 			return g.release(ctx, h)
 		})
 	}
-	err = pause(ctx, g.settle)
-	idle, idleErr := g.spend(func() error { return pause(ctx, g.idle) })
+	err = measure.Pause(ctx, g.settle)
+	idle, idleErr := g.spend(func() error { return measure.Pause(ctx, g.idle) })
 	begin := time.Now()
 	all, allErr := g.spend(func() error { return errors.Join(g.release(ctx, first), group.Wait()) })
 	if err = errors.Join(err, idleErr, allErr); err != nil {

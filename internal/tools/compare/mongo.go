@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/lockcore/mongolock"
 )
@@ -122,7 +123,7 @@ func (i *mongoLockInstance) acquire(ctx context.Context, _ int, resource string)
 		if !errors.Is(err, mongolock.ErrAlreadyLocked) {
 			return nil, err
 		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+		if err := measure.Pause(ctx, 100*time.Millisecond); err != nil {
 			return nil, err
 		}
 	}

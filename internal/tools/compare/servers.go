@@ -22,6 +22,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
+	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
 	"github.com/temporal-lockstep/lockstep/internal/tools/stack"
 )
 
@@ -300,9 +301,9 @@ func (s *servers) launch(ctx context.Context, name string, owner *syscall.Creden
 		if answer == nil {
 			return nil
 		}
-		if !harness.Pause(ctx, 50*time.Millisecond) {
-			text, _ := os.ReadFile(server.Output) // the answer says enough without it
-			return fmt.Errorf("it does not answer: %w\n%s", errors.Join(answer, context.Cause(ctx)), text)
+		if err := measure.Pause(ctx, 50*time.Millisecond); err != nil {
+			text, _ := os.ReadFile(server.Output) // the answer is enough without it
+			return fmt.Errorf("it does not answer: %w\n%s", errors.Join(answer, err), text)
 		}
 	}
 }

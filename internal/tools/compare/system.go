@@ -43,7 +43,7 @@ type instance interface {
 // held is a lock that an instance holds.
 type held struct {
 	release func(context.Context) error
-	// lost is closed when the system tells the holder that it has lost the lock. It is nil if the system never does.
+	// lost is closed when the system informs the holder that it has lost the lock. It is nil if the system never does.
 	lost <-chan struct{}
 	// check asks whether the lock is still held. It is nil if that cannot be asked.
 	check func(context.Context) error
@@ -78,14 +78,4 @@ func systemNamed(name string) (system, bool) {
 		return system{}, false
 	}
 	return systems[i], true
-}
-
-// pause waits, unless ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

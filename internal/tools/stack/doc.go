@@ -37,5 +37,5 @@
 //
 // # Not guaranteed
 //
-// There are no passwords: any local process can read and write the databases. Do not keep data in them.
+// The servers have no passwords: any local process can read and write the databases. Do not keep data in them.
 package stack

@@ -134,7 +134,7 @@ type choice struct {
 	possible func(ctx context.Context) (reason string, err error)
 	// start starts the server, and returns its address when it answers.
 	start func(ctx context.Context) (Endpoint, error)
-	// remedy tells a user how to make the choice possible.
+	// remedy describes how a user makes the choice possible.
 	remedy string
 }
 

@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"os"
 	"sync"
 	"time"
 
 	"github.com/testcontainers/testcontainers-go"
-	"github.com/testcontainers/testcontainers-go/log"
+	testcontainerslog "github.com/testcontainers/testcontainers-go/log"
 	"github.com/testcontainers/testcontainers-go/wait"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
@@ -84,8 +86,8 @@ func describe(ctx context.Context, address string) error {
 	return err
 }
 
-// testcontainers would print a description of the engine in each test process.
-func init() { log.SetDefault(quiet{}) }
+// testcontainers would print a description of the engine in each test process. Failures are returned as errors.
+func init() { testcontainerslog.SetDefault(log.New(io.Discard, "", 0)) }
 
 // run starts a container and returns the address of its port.
 func run(ctx context.Context, image, port string, command ...string) (_ string, err error) {
@@ -122,10 +124,3 @@ func removeContainers() error {
 	running.containers = nil
 	return errors.Join(errs...)
 }
-
-// quiet is a logger that drops its input. Failures are returned as errors.
-type quiet struct{}
-
-var _ log.Logger = quiet{}
-
-func (quiet) Printf(string, ...any) {}

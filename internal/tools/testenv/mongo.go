@@ -19,7 +19,7 @@ const answerWithin = 15 * time.Second
 
 const mongoVariable = "LOCKSTEP_MONGODB_URI"
 
-// MongoURI returns the URI of MongoDB. It fails the test if there is no server.
+// MongoURI returns the URI of MongoDB. It fails the test without a server.
 func MongoURI(t testing.TB) string {
 	t.Helper()
 	return mongoServer.address(t)

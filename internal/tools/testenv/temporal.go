@@ -13,7 +13,7 @@ import (
 
 const temporalVariable = "TEMPORAL_ADDRESS"
 
-// TemporalAddress returns the address of Temporal's frontend. It fails the test if there is no server.
+// TemporalAddress returns the address of Temporal's frontend. It fails the test without a server.
 func TemporalAddress(t testing.TB) string {
 	t.Helper()
 	temporalUsed.Store(true)

@@ -38,7 +38,7 @@ func TestMongo_Database_IsNewAndDropped(t *testing.T) {
 	require.NotContains(t, left, names[1])
 }
 
-func TestMongoByProxy_OneServerOrSeveral_HasOnlyTheProxy(t *testing.T) {
+func TestMongoByProxy_Servers_HasOnlyProxy(t *testing.T) {
 	for uri, want := range map[string]string{
 		"mongodb://a:1/":                       "mongodb://proxy:9/?directConnection=true&tls=true",
 		"mongodb://a:1,b:2,c:3/?replicaSet=rs": "mongodb://proxy:9/?directConnection=true&tls=true",

@@ -27,3 +27,11 @@ func MongoByWire(tb testing.TB) (w *Wire, uri string) {
 	w = NewWire(tb, MongoPrimary(tb), nil)
 	return w, MongoByProxy(tb, w.Address, nil)
 }
+
+// MongoLater returns the URI of MongoDB at an address where nothing answers until open is called.
+func MongoLater(tb testing.TB) (uri string, open func()) {
+	tb.Helper()
+	w := NewWire(tb, MongoPrimary(tb), nil)
+	w.Close()
+	return MongoByProxy(tb, w.Address, nil), func() { require.NoError(tb, w.Open()) }
+}

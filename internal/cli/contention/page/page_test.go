@@ -80,7 +80,7 @@ func subject(lockID, owner string) contention.Subject {
 	return contention.Subject{Resource: "account/0", LockID: lockID, Owner: owner, Mode: "exclusive"}
 }
 
-// small has a wait that two holds block, of which one was not read.
+// small contains a wait that two holds block, one of them unread.
 func small() *contention.Report {
 	d := contention.Distribution{Count: 1, Total: 0.3, P50: 0.3, P95: 0.3, P99: 0.3, Max: 0.3}
 	return &contention.Report{

@@ -85,7 +85,7 @@ func mostOf(places []int, limit int, weight func(int) float64) []int {
 	return places[:limit]
 }
 
-// invert returns, for each of n, its place in chosen, or -1.
+// invert returns, for each of n, its index in chosen, or -1.
 func invert(n int, chosen []int) []int {
 	at := make([]int, n)
 	for i := range at {

@@ -182,10 +182,9 @@ func (l *load) result(each time.Duration) (result, error) {
 	if len(all) == 0 {
 		return result{}, fmt.Errorf("nothing was acquired in %s", each)
 	}
-	slices.Sort(all)
 	acquired, of := float64(len(all)), l.counted
 	f := figures{
-		PerSecond: acquired / each.Seconds(), WaitP50MS: measure.Millis(all[len(all)/2]), WaitP99MS: measure.Millis(all[len(all)*99/100]),
+		PerSecond: acquired / each.Seconds(), WaitP50MS: measure.Percentile(all, 50), WaitP99MS: measure.Percentile(all, 99),
 		WritesSent: of.WritesSent / acquired, WritesDone: of.WritesDone / acquired, Reads: of.Reads / acquired, Failed: of.Failed / acquired,
 	}
 	if l.Slow {

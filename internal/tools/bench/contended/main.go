@@ -3,8 +3,8 @@
 //	go run ./internal/tools/bench/contended [--json] [--lockers 1,3,10] [--each d] [--write-delay d] [--read-delay d]
 //	go run ./internal/tools/bench/contended [--json] --slow d [--each d] [--write-delay d] [--read-delay d]
 //
-// Each Locker has a MongoDB client of its own. All goroutines begin at once, and repeat Acquire and Release on one new resource. There
-// is no warm-up, so the waits include the first ones. A command monitor on each client counts the commands.
+// Each Locker has a MongoDB client of its own. All goroutines begin at once, and repeat Acquire and Release on one new resource. Nothing
+// warms up, so the waits include the first ones. A command monitor on each client counts the commands.
 //
 // The flag --write-delay holds back the answers of write commands, as a replica set does that waits for a majority. The
 // flag --slow adds an eleventh Locker to ten others, and holds back all answers to it.

@@ -17,7 +17,7 @@ type result struct {
 type figures struct {
 	// PerSecond is the number of acquisitions a second, and WaitP50MS and WaitP99MS are percentiles of the time in Acquire.
 	PerSecond, WaitP50MS, WaitP99MS float64
-	// WritesSent counts the write commands, WritesDone those that matched or inserted at least one document, Reads the commands
+	// WritesSent counts the write commands, WritesDone the ones that matched or inserted at least one document, Reads the commands
 	// that read documents, and Failed the commands of any kind that ended in an error.
 	WritesSent, WritesDone, Reads, Failed float64
 	// SlowShare is the number of the slow Locker's acquisitions, divided by the mean of all Lockers.

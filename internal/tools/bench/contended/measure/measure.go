@@ -62,6 +62,15 @@ func Pause(ctx context.Context, d time.Duration) error {
 // Millis returns a duration in milliseconds.
 func Millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
+// Percentile returns a percentile of times in milliseconds, or 0 of none.
+func Percentile(times []time.Duration, percent int) float64 {
+	sorted := slices.Sorted(slices.Values(times))
+	if len(sorted) == 0 {
+		return 0
+	}
+	return Millis(sorted[min(len(sorted)*percent/100, len(sorted)-1)])
+}
+
 // Median returns the middle value, or the mean of the two in the middle, or 0 of none.
 func Median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
