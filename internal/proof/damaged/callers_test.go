@@ -39,7 +39,7 @@ var callers = map[string]string{
 	"lockcore/mongolock/end.go:Purge":                   "mongolock",
 	"lockcore/mongolock/status.go:Status":               "mongolock",
 	"lockcore/mongolock/status.go:locksOf":              "mongolock",
-	"internal/currentrun/ask.go:id":                     noLocks,
+	"internal/currentrun/ask.go:Run":                    noLocks,
 	"internal/currentrun/release.go:inherited":          "status",
 	"internal/engine/store/encode.go:fieldsOf":          noLocks,
 	"internal/engine/store/extend.go:findExtended":      "several",

@@ -5,7 +5,7 @@ package main
 var productMutants = []mutant{
 	// Workflow side. Their tests run workflows on a Temporal server.
 	{what: "an activity is awaited after the workflow function has returned", in: interceptors, tests: "TestCommit_AsksOnlyAboutOldLocks", edits: []edit{
-		{runstate, "State.End", "assign 4", "_ = s.verifyAged(ctx, ctx, c.alone); $"},
+		{runstate, "State.End", "assign 4", "_ = s.verifyAged(ctx, ctx, c); $"},
 	}},
 	{what: "a commit trusts a lock of any age", in: interceptors, tests: "TestCommit_AsksOnlyAboutOldLocks", edits: []edit{{runstate, "State.verifyAged", "if 3 cond", "$1 < 0"}}},
 	{what: "a step of another saga counts as a use of this saga's lock", in: interceptors, tests: "TestCommit_AnotherSagaUsedTheLockLater_Asks", edits: []edit{
