@@ -68,7 +68,7 @@
 //
 // # Runs of a workflow
 //
-// All runs of a workflow share a lock ID, and the run label tells them apart. A step that meets a hold of another run of its workflow takes
+// All runs of a workflow share a lock ID, and the run ID tells them apart. A step that meets a hold of another run of its workflow takes
 // it over, once Temporal has reported its own run as the current one; see package internal/currentrun, and docs/endings.md in the
 // repository.
 package interceptors

@@ -63,8 +63,8 @@ func takeOverRuns(
 	defer cancel()
 	req.MaxWait = min(req.MaxWait, bound/2)
 	req.Call = rand.Text() // repeated after a take-over, it is the same request
-	err = takeOver(ctx, own, func(label string) (err error) {
-		req.TakeOver = label
+	err = takeOver(ctx, own, func(replaced string) (err error) {
+		req.TakeOver = replaced
 		leases, err = enter(ctx, req)
 		return err
 	})
@@ -74,16 +74,16 @@ func takeOverRuns(
 	return leases, err
 }
 
-// takeOver calls ask until no other run of the workflow holds what it needs, or own may not take over: first with "", and then with the label
-// of the run from which own takes over. The error is that of ask, or reports that Temporal could not be asked.
-func takeOver(ctx context.Context, own wire.Run, ask func(label string) error) error {
+// takeOver calls ask until no other run of the workflow holds what it needs, or own may not take over: first with "", and then with the
+// run from which own takes over. The error is that of ask, or reports that Temporal could not be asked.
+func takeOver(ctx context.Context, own wire.Run, ask func(replaced string) error) error {
 	err := ask("")
 	for n := 0; n < mostOthers && errors.Is(err, lockcore.ErrOtherRun); n++ {
-		label, failed := mayTakeOver(ctx, own, err)
+		replaced, failed := mayTakeOver(ctx, own, err)
 		if failed != nil {
 			return failed
 		}
-		err = ask(label)
+		err = ask(replaced)
 	}
 	return err
 }
@@ -97,11 +97,11 @@ type Verifier interface {
 // what they hold. If not, a hold of another run is a loss, because a guarded step of own would have taken it over.
 func Verify(ctx context.Context, locker Verifier, own wire.Run, v lockcore.Verify) error {
 	var other *lockcore.OtherRunError
-	return takeOver(ctx, own, func(label string) error {
+	return takeOver(ctx, own, func(replaced string) error {
 		if other != nil && !v.Inherits {
 			return &lockcore.LostError{Resource: other.Resource, LockID: other.LockID, Reason: "an earlier run holds it, and no step of this run does"}
 		}
-		v.TakeOver = label
+		v.TakeOver = replaced
 		err := locker.Verify(ctx, v)
 		errors.As(err, &other)
 		return err
@@ -116,16 +116,16 @@ type Raiser interface {
 // Raise calls Raiser.Raise for own, in an activity of that run, and takes over what other runs of the workflow hold if own is the
 // current run. Otherwise the error is the *lockcore.OtherRunError, or reports that Temporal could not be asked.
 func Raise(ctx context.Context, locker Raiser, own wire.Run, r lockcore.Raise) error {
-	return takeOver(ctx, own, func(label string) error {
-		r.TakeOver = label
+	return takeOver(ctx, own, func(replaced string) error {
+		r.TakeOver = replaced
 		return locker.Raise(ctx, r)
 	})
 }
 
-// mayTakeOver returns the label of the other run that a *lockcore.OtherRunError names, if Temporal reports own as the current run. It
+// mayTakeOver returns the other run that a *lockcore.OtherRunError names, if Temporal reports own as the current run. It
 // returns err itself if own is not current, and only Temporal's error if Temporal cannot be asked, because nothing is known of
 // the runs then.
-func mayTakeOver(ctx context.Context, own wire.Run, err error) (label string, failed error) {
+func mayTakeOver(ctx context.Context, own wire.Run, err error) (replaced string, failed error) {
 	var other *lockcore.OtherRunError
 	if !errors.As(err, &other) {
 		return "", err

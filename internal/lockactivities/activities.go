@@ -84,7 +84,7 @@ func (a *Activities) caller(ctx context.Context, lockID, collection string) (run
 	return run, replaced, err
 }
 
-// identity names the party for which an activity acts. run is the run label; it is empty if the caller chose the lock ID. within is the
+// identity names the party for which an activity acts. run is the run ID; it is empty if the caller chose the lock ID. within is the
 // lock ID of the workflow if the party is a step.
 type identity struct{ lockID, run, within string }
 

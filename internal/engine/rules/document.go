@@ -92,15 +92,11 @@ type Entry struct {
 	// call finds its grant by it, and a call is taken back by it. A kept entry that was made together
 	// with a part has the suffix "/k", the settled kept entry of a lock ID "/s", and a draining entry
 	// "/d".
-	ID     string `bson:"id,omitempty"`
-	LockID string `bson:"lockId"`
-	// Label is the run label under which the entry was made, empty outside of Temporal.
-	Label string `bson:"label,omitempty"`
-	// Part is empty in a kept entry.
-	Part  string `bson:"part"`
-	Order int64  `bson:"order"`
-	Mode  string `bson:"mode"`
-	State string `bson:"state"`
+	ID string `bson:"id,omitempty"`
+	// Caller is the request that made the entry. The Run of a kept entry becomes that of a run that takes it over.
+	Caller `bson:",inline"`
+	Mode   string `bson:"mode"`
+	State  string `bson:"state"`
 	// Fence is the latest fence of the entry; 0 in a claim.
 	Fence int64 `bson:"fence,omitempty"`
 	// FirstFence is the fence with which the hold began. It names the hold.
@@ -117,10 +113,6 @@ type Entry struct {
 	Regained int64 `bson:"regained,omitempty"`
 	// Bars, of a kept entry, are the bars of its lock ID. At most one kept entry of a lock ID has any.
 	Bars []Bar `bson:"bars,omitempty"`
-	// Within, of a kept entry and of a claim, is the enclosing lock ID of its request.
-	Within string `bson:"within,omitempty"`
-	// Saga is the path of the saga of the request that made the entry: see Bar.
-	Saga string `bson:"saga,omitempty"`
 	// CutOff is set in a draining part that also blocks its own lock ID, because another run of its
 	// party or a compensation has replaced it.
 	CutOff bool `bson:"own,omitempty"`
@@ -167,13 +159,7 @@ func (e *Entry) Alive(now time.Time) bool { return e.ExpiresAt.After(now) }
 
 // Waiter is a queued request. It is small, because every write of the document rewrites the queue.
 type Waiter struct {
-	LockID string `bson:"lockId"`
-	// Label, Within and Saga are those of the request.
-	Label  string `bson:"label,omitempty"`
-	Within string `bson:"within,omitempty"`
-	Saga   string `bson:"saga,omitempty"`
-	Part   string `bson:"part"`
-	Order  int64  `bson:"order"`
+	Caller `bson:",inline"`
 	Mode   string `bson:"mode"`
 	// Limit is the number of lock IDs that may hold when this one is granted, itself included. It is
 	// absent if there is no limit, and in exclusive mode.
@@ -229,9 +215,9 @@ func (w *Waiter) Overdue(now time.Time) bool { return !w.OverdueAt.After(now) }
 // Evidence records that a lock ID lost its hold, or that another run replaced its run.
 type Evidence struct {
 	LockID string `bson:"lockId"`
-	// Label is the run label of the hold.
-	Label string `bson:"label,omitempty"`
-	// To, of a take-over, is the label of the run that took over. In this case nothing was lost.
+	// Run is the run of the hold.
+	Run string `bson:"run,omitempty"`
+	// To, of a take-over, is the run that took over. In this case nothing was lost.
 	To string `bson:"to,omitempty"`
 	// Fence is the fence with which the hold began; 0 for a take-over.
 	Fence int64 `bson:"fence"`
@@ -248,8 +234,8 @@ type Evidence struct {
 // later request of that run with such an order is refused.
 type ReleaseRecord struct {
 	LockID string `bson:"lockId"`
-	// Label is the run label of the release; empty for a lock ID without runs.
-	Label string `bson:"label,omitempty"`
+	// Run is the run of the release; empty for a lock ID without runs.
+	Run   string `bson:"run,omitempty"`
 	Order int64  `bson:"order"`
 }
 
@@ -295,7 +281,7 @@ func (i *Identity) HasReplaced(id string) bool {
 
 // LayoutVersion is the version of the layout that this package describes. A collection with another
 // version is refused with a *LayoutError.
-const LayoutVersion = 4
+const LayoutVersion = 5
 
 // LayoutError reports a collection that is not in the layout of this version. Nothing was written.
 type LayoutError struct {
@@ -330,8 +316,7 @@ func (d *Document) Bytes() int {
 	n := document + len(d.ID) + 16*len(d.Attn)
 	for i := range d.Entries {
 		e := &d.Entries[i]
-		n += entry + len(e.ID) + len(e.LockID) + len(e.Label) + len(e.Part) + len(e.Within) + len(e.Saga) + len(e.Owner) + len(e.Host) +
-			len(e.Comment) + len(e.Trace)
+		n += entry + len(e.ID) + e.Caller.bytes() + len(e.Owner) + len(e.Host) + len(e.Comment) + len(e.Trace)
 		n += barBytes(e.Bars)
 		if e.Predecessor != nil {
 			n += len(e.Predecessor.LockID) + len(e.Predecessor.Owner) + len(e.Predecessor.Trace)
@@ -339,20 +324,20 @@ func (d *Document) Bytes() int {
 	}
 	for i := range d.Waiters {
 		w := &d.Waiters[i]
-		n += waiter + len(w.LockID) + len(w.Label) + len(w.Within) + len(w.Saga) + len(w.Part) + len(w.Owner) + len(w.Verdict)
+		n += waiter + w.Caller.bytes() + len(w.Owner) + len(w.Verdict)
 		if w.Hold != nil {
 			n += record + len(w.Hold.ID) + len(w.Hold.Host) + len(w.Hold.Comment) + len(w.Hold.Trace)
 		}
 	}
 	for _, e := range slices.Concat(d.Evidence, d.Forced) {
-		n += record + len(e.LockID) + len(e.Label) + len(e.To) + len(e.By) + len(e.Reason)
+		n += record + len(e.LockID) + len(e.Run) + len(e.To) + len(e.By) + len(e.Reason)
 	}
 	for i := range d.Releases {
-		n += record + len(d.Releases[i].LockID) + len(d.Releases[i].Label)
+		n += record + len(d.Releases[i].LockID) + len(d.Releases[i].Run)
 	}
 	for i := range d.Missed {
 		m := &d.Missed[i]
-		n += record + len(m.LockID) + len(m.Label) + len(m.By) + len(m.Reason)
+		n += record + len(m.LockID) + len(m.Run) + len(m.By) + len(m.Reason)
 	}
 	return n + barBytes(d.Bars)
 }
@@ -361,7 +346,7 @@ func barBytes(bars []Bar) (n int) {
 	const record = 200 // without texts
 	for i := range bars {
 		b := &bars[i]
-		n += record + len(b.LockID) + len(b.Label) + len(b.Saga)
+		n += record + len(b.LockID) + len(b.Run) + len(b.Saga)
 	}
 	return n
 }

@@ -23,7 +23,7 @@ import (
 // FuzzDecode decodes arbitrary bytes.
 func FuzzDecode(f *testing.F) {
 	full := document("x", 1)
-	full.Waiters = []rules.Waiter{{LockID: "w", Hold: &rules.WaitingHold{ID: "h"}}}
+	full.Waiters = []rules.Waiter{{Caller: rules.Caller{LockID: "w"}, Hold: &rules.WaitingHold{ID: "h"}}}
 	full.Evidence = []rules.Evidence{{LockID: "e"}}
 	full.Releases = []rules.ReleaseRecord{{LockID: "o"}}
 	full.Forced = full.Evidence
