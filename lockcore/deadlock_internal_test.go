@@ -24,7 +24,7 @@ var situationAt = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 func situation(t *rapid.T, limits []int64) []rules.Document {
 	type requester struct {
 		lockID, owner, run, part, within string
-		kept                               bool
+		kept                             bool
 	}
 	var all []requester
 	for _, o := range []string{"a", "b", "c"} {
@@ -55,7 +55,7 @@ func situation(t *rapid.T, limits []int64) []rules.Document {
 			r := few[among(len(few))]
 			e := rules.Entry{
 				ID: fmt.Sprint(len(d.Entries)), Caller: rules.Caller{LockID: r.lockID, Run: r.run, Part: r.part, Order: 1}, Owner: r.owner, CreatedAt: &situationAt,
-				ExpiresAt: situationAt.Add(time.Minute), PositionExpiresAt: &situationAt, State: rules.StateRunning,
+				ExpiresAt: situationAt.Add(time.Minute), QueuedUntil: &situationAt, State: rules.StateRunning,
 			}
 			e.Mode, e.Limit = mode()
 			if !d.Admits(rules.Party{LockID: e.LockID, Mode: e.Mode, Limit: e.Limit, Within: r.within}) {

@@ -307,7 +307,7 @@ func lostError(d *rules.Document, r rules.Caller, since time.Time) *LostError {
 	lost := lossOf(d, r.LockID, r.Order, e, "it does not hold any longer")
 	lost.Part = r.Part
 	if by, ok := d.SupersededBy(r); ok && e == nil {
-		lost.Reason = cmp.Or(by.Reason, "overtaken by order "+orderOf(by.Order).String())
+		lost.Reason = cmp.Or(by.Reason, "superseded by order "+orderOf(by.Order).String())
 	}
 	return lost
 }

@@ -20,17 +20,17 @@ type Document struct {
 	Fence int64 `bson:"fence"`
 	// Entries are the holds, claims and draining parts. A lock ID's hold is its entries in the states
 	// StateRunning and StateKept. Each has the mode of its own request.
-	Entries []Entry `bson:"held"`
+	Entries []Entry `bson:"entries"`
 	// Waiters is the queue, first come first.
 	Waiters []Waiter `bson:"waiters"`
 	// Evidence records evictions, forced releases and take-overs. It is complete from EvidenceSince on.
-	Evidence      []Evidence `bson:"evicted"`
-	EvidenceSince time.Time  `bson:"since"`
+	Evidence      []Evidence `bson:"evidence"`
+	EvidenceSince time.Time  `bson:"evidenceSince"`
 	// LastEvidence is the greatest number of a record of evidence so far. Records are numbered because
 	// times can run backwards, and two losses can share a fence.
 	LastEvidence int64 `bson:"lastEvidence,omitempty"`
 	// Releases records, by lock ID and run, the order up to which all requests have been released.
-	Releases []ReleaseRecord `bson:"over,omitempty"`
+	Releases []ReleaseRecord `bson:"releases,omitempty"`
 	// Bars refuse late requests of steps that compensations undo, of lock IDs that keep nothing: see Bar.
 	Bars []Bar `bson:"bars,omitempty"`
 	// Forced has the last MaxForced forced releases, for people. No rule reads it.
@@ -73,14 +73,13 @@ type Reservation struct {
 // clock was set back since, and the reservation could bind others for as long.
 const LongestReservation = 3 * time.Second
 
-// States of an entry, as they are stored. States not less than StateHolds belong to a hold.
+// States of an entry, as they are stored. Entries in the states StateRunning and StateKept belong to a hold.
 // docs/internals.md describes how each ends.
 const (
 	StateClaimed  = "claimed"
 	StateDraining = "draining"
-	StateRunning  = "held"
+	StateRunning  = "running"
 	StateKept     = "kept"
-	StateHolds    = "h"
 )
 
 // Never is the expiry of an entry that has no end.
@@ -100,10 +99,10 @@ type Entry struct {
 	// Fence is the latest fence of the entry; 0 in a claim.
 	Fence int64 `bson:"fence,omitempty"`
 	// FirstFence is the fence with which the hold began. It names the hold.
-	FirstFence int64 `bson:"first,omitempty"`
+	FirstFence int64 `bson:"firstFence,omitempty"`
 	// LeastFence is the smallest fence under which a part of the hold may still write to a fenced
 	// document. It is FirstFence until another run takes the hold over.
-	LeastFence int64 `bson:"least,omitempty"`
+	LeastFence int64 `bson:"leastFence,omitempty"`
 	// FirstOrder, of a kept entry, is the smallest order of its requests, so that Verify recognizes a
 	// hold that began after its use. It is 0 if the hold was taken over from another run, whose orders are not
 	// comparable: it is older than all requests of this one.
@@ -115,7 +114,7 @@ type Entry struct {
 	Bars []Bar `bson:"bars,omitempty"`
 	// CutOff is set in a draining part that also blocks its own lock ID, because another run of its
 	// party or a compensation has replaced it.
-	CutOff bool `bson:"own,omitempty"`
+	CutOff bool `bson:"cutOff,omitempty"`
 	// TTL is the length of a lease in milliseconds; 0 has no end.
 	TTL       int64     `bson:"ttl"`
 	ExpiresAt time.Time `bson:"expiresAt"`
@@ -126,11 +125,11 @@ type Entry struct {
 	Since     *time.Time `bson:"since,omitempty"`
 	ClaimedAt *time.Time `bson:"claimedAt,omitempty"`
 	// Predecessor, of a request that had to wait, is the hold whose end made the grant possible.
-	Predecessor *EndedHold `bson:"after,omitempty"`
-	// PositionExpiresAt, of a claim, is the time at which its waiter would have left the queue.
+	Predecessor *EndedHold `bson:"predecessor,omitempty"`
+	// QueuedUntil, of a claim, is the time at which its waiter would have left the queue.
 	// ClaimTTL is that of the waiter.
-	PositionExpiresAt *time.Time `bson:"place,omitempty"`
-	ClaimTTL          int64      `bson:"claimTTL,omitempty"`
+	QueuedUntil *time.Time `bson:"queuedUntil,omitempty"`
+	ClaimTTL    int64      `bson:"claimTtl,omitempty"`
 	// Passed is set in a claim after whose end a write has granted something. Such a claim is not
 	// confirmed, because a server whose clock is behind may consider it alive again.
 	Passed bool `bson:"passed,omitempty"`
@@ -152,7 +151,7 @@ type Entry struct {
 }
 
 // Holds reports whether the entry belongs to a hold.
-func (e *Entry) Holds() bool { return e.State >= StateHolds }
+func (e *Entry) Holds() bool { return e.State == StateRunning || e.State == StateKept }
 
 // Alive reports whether the entry has not expired at now.
 func (e *Entry) Alive(now time.Time) bool { return e.ExpiresAt.After(now) }
@@ -168,7 +167,7 @@ type Waiter struct {
 	Owner string `bson:"owner,omitempty"`
 	// Started and NeverVictim are those of the request.
 	Started     *time.Time `bson:"started,omitempty"`
-	NeverVictim bool       `bson:"safe,omitempty"`
+	NeverVictim bool       `bson:"neverVictim,omitempty"`
 	// Since is the time at which it queued.
 	Since time.Time `bson:"since"`
 	// ExpiresAt is the time at which the waiter leaves the queue unless it is refreshed.
@@ -184,7 +183,7 @@ type Waiter struct {
 	Ahead bool `bson:"ahead,omitempty"`
 	// ClaimTTL is the length of the next claim in milliseconds if an earlier claim has lapsed: twice as
 	// long as that one, up to Acquire.LongestClaim.
-	ClaimTTL int64 `bson:"claimTTL,omitempty"`
+	ClaimTTL int64 `bson:"claimTtl,omitempty"`
 	// Hold is set if the waiter is granted a kept hold at once instead of a claim.
 	Hold *WaitingHold `bson:"hold,omitempty"`
 }
@@ -222,7 +221,7 @@ type Evidence struct {
 	// Fence is the fence with which the hold began; 0 for a take-over.
 	Fence int64 `bson:"fence"`
 	// Number is greater than those of earlier records. See Document.LastEvidence.
-	Number int64 `bson:"n,omitempty"`
+	Number int64 `bson:"number,omitempty"`
 	// Order is the last order of what was lost. A release up to it, or a later one, erases the record.
 	Order  int64     `bson:"order,omitempty"`
 	At     time.Time `bson:"at"`
@@ -376,7 +375,7 @@ func (d *Document) ExpiresBy(at time.Time) bool {
 		return false
 	}
 	for i := range d.Entries {
-		if e := &d.Entries[i]; !e.ExpiresAt.After(at) || (e.PositionExpiresAt != nil && !e.PositionExpiresAt.After(at)) {
+		if e := &d.Entries[i]; !e.ExpiresAt.After(at) || (e.QueuedUntil != nil && !e.QueuedUntil.After(at)) {
 			return true
 		}
 	}

@@ -23,7 +23,7 @@ func TestDocument_Bytes_IsNoLessThanWhatIsStored(t *testing.T) {
 			d.Entries = append(d.Entries, rules.Entry{
 				ID: text, Caller: rules.Caller{LockID: text, Run: text, Part: text, Order: 1, Saga: text, Within: text}, Mode: rules.Exclusive, State: rules.StateDraining, Fence: 1, FirstFence: 1,
 				LeastFence: 1, FirstOrder: 1, Regained: 1, Bars: []rules.Bar{{LockID: text, Run: text, Saga: text, Order: 1}}, Passed: true, CutOff: true, TTL: 1, ExpiresAt: now, RenewedAt: &now,
-				Since: &now, ClaimedAt: &now, Predecessor: ended, PositionExpiresAt: &now, ClaimTTL: 1, CreatedAt: &now, Owner: text, Host: text, Comment: text, Limit: 1, Trace: text,
+				Since: &now, ClaimedAt: &now, Predecessor: ended, QueuedUntil: &now, ClaimTTL: 1, CreatedAt: &now, Owner: text, Host: text, Comment: text, Limit: 1, Trace: text,
 			})
 			d.Waiters = append(d.Waiters, rules.Waiter{
 				Caller: rules.Caller{LockID: text, Run: text, Part: text, Order: 1, Saga: text, Within: text}, Mode: rules.Exclusive, Limit: 1, Owner: text, Started: &now,

@@ -60,7 +60,7 @@ func (d *Document) Granted() map[string]bool {
 
 // Forfeited reports whether a claim has lapsed, and its position in the queue has expired too.
 func (e *Entry) Forfeited(now time.Time) bool {
-	return e.State == StateClaimed && !e.ExpiresAt.After(now) && (e.PositionExpiresAt == nil || !e.PositionExpiresAt.After(now))
+	return e.State == StateClaimed && !e.ExpiresAt.After(now) && (e.QueuedUntil == nil || !e.QueuedUntil.After(now))
 }
 
 // Tombstone returns the waiter of a request's part that was withdrawn to end a deadlock, or nil.

@@ -511,7 +511,7 @@ func withoutTraces(d *rules.Document) *rules.Document {
 			e.ID, e.Owner, e.Host, e.Comment, e.Trace, e.Saga = "", "", "", "", "", "" // which are those of one of its requests
 		}
 		e.Fence, e.FirstFence, e.LeastFence, e.Passed = 0, 0, 0, false
-		e.ExpiresAt, e.RenewedAt, e.Since, e.ClaimedAt, e.CreatedAt, e.PositionExpiresAt = time.Time{}, nil, nil, nil, nil, nil
+		e.ExpiresAt, e.RenewedAt, e.Since, e.ClaimedAt, e.CreatedAt, e.QueuedUntil = time.Time{}, nil, nil, nil, nil, nil
 		e.Predecessor = nil
 		c.Entries = append(c.Entries, e)
 	}

@@ -280,7 +280,7 @@ const (
 	// Lost: the lock ID held before, and does not any longer.
 	Lost Outcome = "lost"
 	// Superseded: a release or a later request of the same part came first.
-	Superseded Outcome = "overtaken"
+	Superseded Outcome = "superseded"
 	// Deadlock: the request was withdrawn from the queue to end a deadlock. The outcome is repeated
 	// until the part leaves.
 	Deadlock Outcome = "deadlock"
@@ -323,7 +323,7 @@ func (r *Result) Released() []Entry {
 // Withdrawn returns the waiters and the claims that the operation ended before they expired.
 func (r *Result) Withdrawn(at time.Time) []Entry {
 	return r.ended(func(e *Entry) bool {
-		return (e.State == "" || e.State == StateClaimed) && e.Verdict == "" && (e.Alive(at) || (e.PositionExpiresAt != nil && e.PositionExpiresAt.After(at)))
+		return (e.State == "" || e.State == StateClaimed) && e.Verdict == "" && (e.Alive(at) || (e.QueuedUntil != nil && e.QueuedUntil.After(at)))
 	})
 }
 

@@ -178,7 +178,7 @@ func (q *Queue) Next(r *Waiter) Decision {
 	case claim.Forfeited(d.At):
 		claim = nil
 	case !claim.Alive(d.At): // a lapsed claim counts until it is forfeited
-		decision.ValidFor = sooner(decision.ValidFor, claim.PositionExpiresAt.Sub(d.At))
+		decision.ValidFor = sooner(decision.ValidFor, claim.QueuedUntil.Sub(d.At))
 	}
 	switch {
 	case decision.Waiter != nil && decision.Waiter.Order > r.Order:

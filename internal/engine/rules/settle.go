@@ -83,7 +83,7 @@ func (s *state) grantWaiter(w *Waiter) {
 	s.grants = true
 	claim := Entry{
 		Caller: w.Caller, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner,
-		Since: &w.Since, ClaimedAt: &s.now, Predecessor: s.predecessor(), State: StateClaimed, PositionExpiresAt: &w.ExpiresAt, ClaimTTL: w.ClaimTTL,
+		Since: &w.Since, ClaimedAt: &s.now, Predecessor: s.predecessor(), State: StateClaimed, QueuedUntil: &w.ExpiresAt, ClaimTTL: w.ClaimTTL,
 		ExpiresAt: s.now.Add(ms(max(s.policy.ClaimTTL, w.ClaimTTL))),
 	}
 	if w.Hold == nil {

@@ -59,7 +59,7 @@ func TestAcquire_ClaimNoLongerFits_Queues(t *testing.T) {
 	}
 	expiry := now.Add(time.Minute)
 	d.Entries = append(d.Entries, rules.Entry{
-		Caller: rules.Caller{LockID: "w", Part: "p", Order: 1}, Mode: rules.Shared, Limit: 5, State: rules.StateClaimed, ExpiresAt: expiry, PositionExpiresAt: &expiry, Since: &now, ClaimedAt: &now,
+		Caller: rules.Caller{LockID: "w", Part: "p", Order: 1}, Mode: rules.Shared, Limit: 5, State: rules.StateClaimed, ExpiresAt: expiry, QueuedUntil: &expiry, Since: &now, ClaimedAt: &now,
 	})
 	_, result := rules.Acquire{
 		Resource: "r", Call: "w", Caller: rules.Caller{LockID: "w", Part: "p", Order: 1}, Mode: rules.Shared, Limit: 3, TTL: 10_000, Queue: true, WaiterTTL: 10_000, MaxWaiters: 9,

@@ -201,9 +201,9 @@ func checkWritten(d *rules.Document) error {
 	for i := range d.Entries {
 		switch e := &d.Entries[i]; {
 		case e.LockID == "" || len(e.LockID) > MaxLockID || !isText(e.LockID):
-			return fmt.Errorf("held[%d].lockId has %d bytes, and a lock ID has 1 to %d of valid UTF-8 without NUL", i, len(e.LockID), MaxLockID)
+			return fmt.Errorf("entries[%d].lockId has %d bytes, and a lock ID has 1 to %d of valid UTF-8 without NUL", i, len(e.LockID), MaxLockID)
 		case e.FirstFence < 0 || e.FirstFence == 0 && e.Holds():
-			return fmt.Errorf("held[%d].first is %d, and the first fence of a hold is positive", i, e.FirstFence)
+			return fmt.Errorf("entries[%d].firstFence is %d, and the first fence of a hold is positive", i, e.FirstFence)
 		}
 	}
 	return nil

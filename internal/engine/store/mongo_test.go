@@ -330,9 +330,9 @@ func TestMongo_RubbishDocuments(t *testing.T) {
 	insert(t, f, document("a", 1), document("z", 1))
 	good := bson.D{{Key: "n", Value: int64(1)}, {Key: "r", Value: "r1"}}
 	for i, fields := range []bson.D{
-		{{Key: "version", Value: good}, {Key: "held", Value: "rubbish"}},
-		{{Key: "version", Value: good}, {Key: "held", Value: bson.A{1, 2}}},
-		{{Key: "version", Value: good}, {Key: "held", Value: bson.A{bson.D{{Key: "expiresAt", Value: "soon"}}}}},
+		{{Key: "version", Value: good}, {Key: "entries", Value: "rubbish"}},
+		{{Key: "version", Value: good}, {Key: "entries", Value: bson.A{1, 2}}},
+		{{Key: "version", Value: good}, {Key: "entries", Value: bson.A{bson.D{{Key: "expiresAt", Value: "soon"}}}}},
 		{{Key: "version", Value: good}, {Key: "fence", Value: 1.5}},
 		{{Key: "version", Value: good}, {Key: "idleAt", Value: bson.D{}}},
 		{{Key: "version", Value: good}, {Key: "attn", Value: bson.A{1}}},

@@ -510,7 +510,7 @@ func listStops(t *testing.T, s store.Store) {
 
 // namesAreData has names and values that a server could take for operators, paths or types.
 func namesAreData(t *testing.T, s store.Store) {
-	for _, name := range []string{"$set", "$$NOW", "$_id", "a.b", "0", "held.$[p0]", " ", "\u0001", "ä", "e\u0301"} {
+	for _, name := range []string{"$set", "$$NOW", "$_id", "a.b", "0", "entries.$[p0]", " ", "\u0001", "ä", "e\u0301"} {
 		d := document(name, 1)
 		d.Entries[0].LockID, d.Entries[0].Comment, d.Entries[0].Owner = name, "$"+name, "$$ROOT"
 		insert(t, s, d)

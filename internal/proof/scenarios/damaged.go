@@ -29,7 +29,7 @@ func Damaged(pick func(possibilities int) int, now time.Time) *rules.Document {
 		e := rules.Entry{
 			ID: text(), Caller: rules.Caller{LockID: text(), Run: text(), Part: text(), Order: number(), Saga: text(), Within: text()}, Mode: mode(), State: states[pick(6)], Fence: number(),
 			FirstFence: number(), LeastFence: number(), FirstOrder: number(), CutOff: pick(2) == 1, TTL: number(),
-			ExpiresAt: at(), RenewedAt: maybe(), Since: maybe(), ClaimedAt: maybe(), PositionExpiresAt: maybe(), ClaimTTL: number(), CreatedAt: maybe(),
+			ExpiresAt: at(), RenewedAt: maybe(), Since: maybe(), ClaimedAt: maybe(), QueuedUntil: maybe(), ClaimTTL: number(), CreatedAt: maybe(),
 			Owner: text(), Limit: number(), Trace: text(),
 		}
 		if pick(2) == 1 {
