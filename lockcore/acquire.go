@@ -140,8 +140,7 @@ func (l *Locker) acquireOne(ctx, wait context.Context, req *StepRequest, op rule
 // times of Acquire.
 func (l *Locker) acquireOp(req *StepRequest, res Resource) rules.Acquire {
 	op := rules.Acquire{
-		Policy: l.cfg.policy(), Resource: res.Name, Call: req.entryID(res.Name), LockID: req.LockID, Label: req.Run, TakeOver: req.TakeOver,
-		Within: req.Within, Saga: req.Saga, Part: req.Part, Order: req.Order.number(),
+		Policy: l.cfg.policy(), Resource: res.Name, Call: req.entryID(res.Name), Caller: callerOf(req.Caller), TakeOver: req.TakeOver,
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.keptTTL()),
 		Persist: req.Persist, HoldOnly: req.HoldOnly, Reacquire: req.Reacquire, NewFence: req.NewFence, Queued: req.Queued,
 		Queue: true, WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), NextRefresh: l.refreshEvery().Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
@@ -173,7 +172,7 @@ func (l *Locker) acquireCall(outer context.Context, req *StepRequest, op *rules.
 // undoCall returns a call that takes back what a request may have been granted, and its position in the queue.
 func (l *Locker) undoCall(ctx context.Context, op *rules.Acquire) *update.Call {
 	return l.call(ctx, rules.TakeBack{
-		Policy: op.Policy, Resource: op.Resource, LockID: op.LockID, Part: op.Part, Order: op.Order, Call: op.Call,
+		Policy: op.Policy, Resource: op.Resource, Caller: op.Caller, Call: op.Call,
 	}, ending{})
 }
 
@@ -209,18 +208,18 @@ func resultOf(op *rules.Acquire, a *update.Answer) (Lease, error) {
 		if op.HoldOnly {
 			return holdOf(op, a), nil
 		}
-		lease := leaseOf(d.Part(op.LockID, op.Part, op.Order), a)
+		lease := leaseOf(d.Part(op.Caller), a)
 		lease.granted, lease.Joined = d.At, a.Outcome == rules.Joined
 		lease.Bars = op.NewFence
 		return lease, nil
 	case rules.Lost:
-		return Lease{}, lostError(d, op.Request(), op.LostSince)
+		return Lease{}, lostError(d, op.Caller, op.LostSince)
 	case rules.OtherRun:
-		return Lease{}, &OtherRunError{Resource: op.Resource, LockID: op.LockID, Run: op.Label, Other: a.Note}
+		return Lease{}, &OtherRunError{Resource: op.Resource, LockID: op.LockID, Run: op.Run, Other: a.Note}
 	case rules.Deadlock:
 		return Lease{}, deadlockError(op, d, a.Note)
 	case rules.Superseded:
-		by, known := d.SupersededBy(op.Request())
+		by, known := d.SupersededBy(op.Caller)
 		if !known { // by another call with the same order
 			by.Order = op.Order
 		}

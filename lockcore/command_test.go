@@ -210,7 +210,7 @@ func TestLateCopy_RequestWasWithdrawn_DoesNotQueue(t *testing.T) {
 		next := acquireLater(t.Context(), l, request("late", lockcore.Exclusive("r")))
 		elapse(time.Second)
 		w := e.Document("r").Waiters[0]
-		err := change(t.Context(), e.Store, rules.Withdraw{Resource: "r", LockID: "late", Part: w.Part, Order: w.Order, Reason: "deadlock: a test says so"})
+		err := change(t.Context(), e.Store, rules.Withdraw{Resource: "r", Caller: rules.Caller{LockID: "late", Part: w.Part, Order: w.Order}, Reason: "deadlock: a test says so"})
 		require.NoError(t, err)
 		require.ErrorIs(t, (<-next).err, lockcore.ErrDeadlock)
 		require.Zero(t, copies.deliver(t, e.Store))

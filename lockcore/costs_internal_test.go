@@ -17,11 +17,11 @@ func manyShared(n int) *rules.Document {
 	d := &rules.Document{ID: "r", At: now}
 	for i := range n {
 		d.Entries = append(d.Entries, rules.Entry{
-			LockID: fmt.Sprint("holder", i), Part: "p", Order: 1, Mode: rules.Shared, State: rules.StateRunning,
+			Caller: rules.Caller{LockID: fmt.Sprint("holder", i), Part: "p", Order: 1}, Mode: rules.Shared, State: rules.StateRunning,
 			ExpiresAt: now.Add(time.Minute), Fence: int64(i + 1), FirstFence: int64(i + 1),
 		})
 		d.Waiters = append(d.Waiters, rules.Waiter{
-			LockID: fmt.Sprint("waiter", i), Part: "p", Order: 1, Mode: rules.Exclusive, Limit: 1, Since: now,
+			Caller: rules.Caller{LockID: fmt.Sprint("waiter", i), Part: "p", Order: 1}, Mode: rules.Exclusive, Limit: 1, Since: now,
 			OverdueAt: now.Add(time.Minute), ExpiresAt: now.Add(time.Minute),
 		})
 	}
@@ -51,7 +51,7 @@ func TestStatus_ManyHoldersAndWaiters_AllocatesInProportion(t *testing.T) {
 func TestBusyError_ManyHolders_KeepsFew(t *testing.T) {
 	const n = 1000
 	d := manyShared(n)
-	e := busyBy(&rules.Acquire{Resource: "r", LockID: "w", Mode: rules.Exclusive}, d)
+	e := busyBy(&rules.Acquire{Resource: "r", Caller: rules.Caller{LockID: "w"}, Mode: rules.Exclusive}, d)
 	require.Len(t, e.Holders, mostHolders)
 	require.LessOrEqual(t, cap(e.Holders), 2*mostHolders)
 	require.Equal(t, n, e.Blocking)

@@ -56,7 +56,7 @@ func FuzzReaders_DamagedDocument(f *testing.F) {
 				_ = fmt.Sprint(err)
 				tel.recordGrant(t.Context(), &StepRequest{}, &acquire, after, nil)
 			}
-			_ = fmt.Sprint(busyBy(&acquire, after), lostError(after, acquire.Request(), time.Time{}), verdict(&acquire, after, rules.Next(d, acquire.Waiter())))
+			_ = fmt.Sprint(busyBy(&acquire, after), lostError(after, acquire.Caller, time.Time{}), verdict(&acquire, after, rules.Next(d, acquire.Waiter())))
 		}
 	})
 }

@@ -256,7 +256,7 @@ func TestCommands_AnswersExceptBusy_FollowAWrite(t *testing.T) {
 				enter(t, l, a)
 				victim := changed(func(req *lockcore.StepRequest) { req.LockID = "victim" })
 				queue(t, l, victim)
-				err := change(t.Context(), e.Store, rules.Withdraw{Resource: "r", LockID: "victim", Part: "p", Order: 2<<32 | 1, Reason: "deadlock: test"})
+				err := change(t.Context(), e.Store, rules.Withdraw{Resource: "r", Caller: rules.Caller{LockID: "victim", Part: "p", Order: 2<<32 | 1}, Reason: "deadlock: test"})
 				require.NoError(t, err)
 
 				e.set(failing(errNotSent, of(kindSwap)), nil)

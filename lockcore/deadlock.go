@@ -124,10 +124,8 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, cycle string) (bool, erro
 	if len(reason) > most {
 		reason = strings.ToValidUTF8(reason[:most], "") + "…"
 	}
-	op := rules.Withdraw{
-		Policy: l.cfg.policy(), Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order.number(), Reason: reason,
-	}
 	victim := Lease{Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order}
+	op := rules.Withdraw{Policy: l.cfg.policy(), Resource: w.Resource, Caller: victim.caller(), Reason: reason}
 	cycle = strings.TrimPrefix(reason, deadlockReason)
 	a, err := l.end(ctx, telemetry.SpanDeadlock, victim, ending{cycle: cycle, owner: w.Owner}, l.call(ctx, op, ending{cycle: cycle, owner: w.Owner}))
 	if err != nil || a.Outcome != rules.Granted { // another process has ended the deadlock

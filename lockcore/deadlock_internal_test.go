@@ -23,8 +23,8 @@ var situationAt = time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 // lock IDs of their own.
 func situation(t *rapid.T, limits []int64) []rules.Document {
 	type requester struct {
-		lockID, owner, label, part, within string
-		kept                               bool
+		lockID, owner, run, part, within string
+		kept                             bool
 	}
 	var all []requester
 	for _, o := range []string{"a", "b", "c"} {
@@ -54,8 +54,8 @@ func situation(t *rapid.T, limits []int64) []rules.Document {
 		for range 1 + among(3) {
 			r := few[among(len(few))]
 			e := rules.Entry{
-				ID: fmt.Sprint(len(d.Entries)), LockID: r.lockID, Owner: r.owner, Label: r.label, Part: r.part, CreatedAt: &situationAt, Order: 1,
-				ExpiresAt: situationAt.Add(time.Minute), PositionExpiresAt: &situationAt, State: rules.StateRunning,
+				ID: fmt.Sprint(len(d.Entries)), Caller: rules.Caller{LockID: r.lockID, Run: r.run, Part: r.part, Order: 1}, Owner: r.owner, CreatedAt: &situationAt,
+				ExpiresAt: situationAt.Add(time.Minute), QueuedUntil: &situationAt, State: rules.StateRunning,
 			}
 			e.Mode, e.Limit = mode()
 			if !d.Admits(rules.Party{LockID: e.LockID, Mode: e.Mode, Limit: e.Limit, Within: r.within}) {
@@ -79,7 +79,7 @@ func situation(t *rapid.T, limits []int64) []rules.Document {
 				continue
 			}
 			w := rules.Waiter{
-				LockID: r.lockID, Owner: r.owner, Label: r.label, Part: r.part, Within: r.within, Order: 2, Since: situationAt.Add(time.Duration(among(9))),
+				Caller: rules.Caller{LockID: r.lockID, Run: r.run, Part: r.part, Order: 2, Within: r.within}, Owner: r.owner, Since: situationAt.Add(time.Duration(among(9))),
 				ExpiresAt: situationAt.Add(time.Hour), OverdueAt: situationAt.Add(time.Hour), NeverVictim: among(6) == 0,
 			}
 			w.Mode, w.Limit = mode()
@@ -163,7 +163,7 @@ func needs(e *rules.Entry, of *modelWait) bool {
 	switch {
 	case !e.Holds() || !e.Alive(situationAt) || e.Owner != of.owner:
 		return false
-	case e.Label == "" || e.State == rules.StateKept:
+	case e.Run == "" || e.State == rules.StateKept:
 		return true
 	}
 	return e.LockID == of.LockID && e.Part == of.Part
@@ -172,7 +172,7 @@ func needs(e *rules.Entry, of *modelWait) bool {
 // leads reports whether a wait waits for another one.
 func (m model) leads(from, to *modelWait) bool {
 	for _, e := range from.blockers() {
-		own := e.Owner == from.owner && (e.Label == "" || e.State == rules.StateKept)
+		own := e.Owner == from.owner && (e.Run == "" || e.State == rules.StateKept)
 		if needs(e, to) && !own {
 			return true
 		}
@@ -194,7 +194,7 @@ func (m model) leads(from, to *modelWait) bool {
 
 // alone reports whether a wait waits for its own owner.
 func (w *modelWait) alone() bool {
-	return slices.ContainsFunc(w.blockers(), func(e *rules.Entry) bool { return e.Owner == w.owner && e.Label == "" && w.Label == "" })
+	return slices.ContainsFunc(w.blockers(), func(e *rules.Entry) bool { return e.Owner == w.owner && e.Run == "" && w.Run == "" })
 }
 
 // hasCycle reports whether some waits of some owners wait for each other.
@@ -329,7 +329,7 @@ func play(docs []rules.Document) []rules.Document {
 				}
 				d.Waiters = slices.Delete(slices.Clone(d.Waiters), j, j+1)
 				d.Entries = append(d.Entries, rules.Entry{
-					LockID: w.LockID, Owner: w.Owner, Label: w.Label, Part: w.Part, Mode: w.Mode, Limit: w.Limit, State: rules.StateRunning,
+					Caller: rules.Caller{LockID: w.LockID, Run: w.Run, Part: w.Part}, Owner: w.Owner, Mode: w.Mode, Limit: w.Limit, State: rules.StateRunning,
 					CreatedAt: &situationAt, ExpiresAt: situationAt.Add(time.Minute),
 				})
 				happens = true
@@ -367,7 +367,7 @@ func endsByItself(docs []rules.Document, m model) bool {
 	for i := range m {
 		w := &m[i]
 		for _, e := range w.blockers() {
-			if e.Owner == w.owner && e.Label != "" {
+			if e.Owner == w.owner && e.Run != "" {
 				w.d.Entries = slices.DeleteFunc(slices.Clone(w.d.Entries), func(o rules.Entry) bool { return reflect.DeepEqual(o, *e) })
 				return true
 			}
@@ -461,13 +461,13 @@ func TestDeadlocks_Situations_NamesMinimalCycles(t *testing.T) {
 						state = rules.StateKept
 					}
 					d.Entries = append(d.Entries, rules.Entry{
-						LockID: w.lockID, Owner: w.owner, Label: w.run, Part: w.part, Mode: cmp.Or(w.mode, rules.Exclusive), State: state,
+						Caller: rules.Caller{LockID: w.lockID, Run: w.run, Part: w.part}, Owner: w.owner, Mode: cmp.Or(w.mode, rules.Exclusive), State: state,
 						CreatedAt: &situationAt, ExpiresAt: situationAt.Add(time.Minute),
 					})
 				}
 				for i, w := range c.waiting[r] {
 					d.Waiters = append(d.Waiters, rules.Waiter{
-						LockID: w.lockID, Owner: w.owner, Label: w.run, Part: w.part, Mode: cmp.Or(w.mode, rules.Exclusive),
+						Caller: rules.Caller{LockID: w.lockID, Run: w.run, Part: w.part}, Owner: w.owner, Mode: cmp.Or(w.mode, rules.Exclusive),
 						Since: situationAt.Add(time.Duration(i)), ExpiresAt: situationAt.Add(time.Hour), OverdueAt: situationAt.Add(time.Hour),
 					})
 				}

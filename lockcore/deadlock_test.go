@@ -210,7 +210,7 @@ func TestDeadlocks_Claim_IsNotAnEdge(t *testing.T) {
 	queue(t, l, second)
 	queue(t, l, numbered("b", lockcore.Exclusive("x")))
 	d := db.Document("x")
-	require.NotNil(t, d.Claim("a", "p"))
+	require.NotNil(t, d.Claim(rules.Caller{LockID: "a", Part: "p"}))
 	found, err := l.Deadlocks(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, found)

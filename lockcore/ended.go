@@ -17,10 +17,7 @@ func (l *Steps) LeaveQueue(ctx context.Context, lease Lease) (ended bool, err er
 	if err := checkEnd("lease", lease.LockID, 0, []string{lease.Resource}); err != nil {
 		return false, err
 	}
-	op := rules.Leave{
-		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: lease.Order.number(),
-		QueueOnly: true,
-	}
+	op := rules.Leave{Policy: l.cfg.policy(), Resource: lease.Resource, Caller: lease.caller(), QueueOnly: true}
 	a, err := l.end(ctx, telemetry.SpanLeave, lease, ending{}, l.call(ctx, op, ending{}))
 	if err != nil {
 		return false, err

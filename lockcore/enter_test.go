@@ -14,9 +14,9 @@ import (
 )
 
 // ofRun returns a request of a run of workflow "w", which keeps its hold between steps.
-func ofRun(label, part string, changes ...func(*lockcore.StepRequest)) lockcore.StepRequest {
+func ofRun(run, part string, changes ...func(*lockcore.StepRequest)) lockcore.StepRequest {
 	req := numbered("w", lockcore.Exclusive("r"))
-	req.Run, req.Part, req.Persist = label, part, true
+	req.Run, req.Part, req.Persist = run, part, true
 	for _, change := range changes {
 		change(&req)
 	}
@@ -65,7 +65,7 @@ func TestEnter_ClaimBeforeItWaits_IsFound(t *testing.T) {
 	l, db := inMemory(t, lockcore.Config{})
 	leases := enter(t, l, request("a", lockcore.Exclusive("r")))
 	db.set(nil, times(1, func(ctx context.Context, _ command) error {
-		return change(ctx, db.Store, rules.Leave{Resource: "r", LockID: "a", Part: leases[0].Part, Order: 1})
+		return change(ctx, db.Store, rules.Leave{Resource: "r", Caller: rules.Caller{LockID: "a", Part: leases[0].Part, Order: 1}})
 	}, queues("b")))
 	req := numbered("b", lockcore.Exclusive("r"))
 	req.MaxWait = 2 * time.Second

@@ -269,8 +269,8 @@ var ErrOtherRun = errors.New("lockstep: another run holds")
 // with Request.TakeOver set to Other. Otherwise Run has ended, and its request with it.
 type OtherRunError struct {
 	Resource, LockID string
-	// Run is the label in the request, and Other that of the other run. Other is empty if the lock ID was
-	// used without a run label.
+	// Run is that of the request, and Other that of the other run. Other is empty if the lock ID was
+	// used without a run.
 	Run, Other string
 }
 
@@ -296,18 +296,18 @@ func notHeldSince(d *rules.Document, op *rules.Acquire) time.Time {
 	held := func(e rules.Entry) bool {
 		return e.LockID == op.LockID && e.State != rules.StateClaimed && (e.CutOff || rules.Covers(e.Mode, op.Mode))
 	}
-	if d.LossEvidence(op.LockID, op.Label, op.LostSince) != nil || slices.ContainsFunc(d.Entries, held) {
+	if d.LossEvidence(op.LockID, op.Run, op.LostSince) != nil || slices.ContainsFunc(d.Entries, held) {
 		return time.Time{}
 	}
 	return d.EvidenceSince
 }
 
-func lostError(d *rules.Document, r rules.Request, since time.Time) *LostError {
-	e := d.LossEvidence(r.LockID, r.Label, since)
+func lostError(d *rules.Document, r rules.Caller, since time.Time) *LostError {
+	e := d.LossEvidence(r.LockID, r.Run, since)
 	lost := lossOf(d, r.LockID, r.Order, e, "it does not hold any longer")
 	lost.Part = r.Part
 	if by, ok := d.SupersededBy(r); ok && e == nil {
-		lost.Reason = cmp.Or(by.Reason, "overtaken by order "+orderOf(by.Order).String())
+		lost.Reason = cmp.Or(by.Reason, "superseded by order "+orderOf(by.Order).String())
 	}
 	return lost
 }
@@ -329,7 +329,7 @@ func busy(op *rules.Acquire, a *update.Answer) *BusyError {
 
 // busyBy returns a BusyError with the holders in a document that block a request.
 func busyBy(op *rules.Acquire, d *rules.Document) *BusyError {
-	e := &BusyError{Resource: op.Resource, LockID: op.LockID, NotHeldSince: notHeldSince(d, op), At: d.At, ofRun: op.Label != ""}
+	e := &BusyError{Resource: op.Resource, LockID: op.LockID, NotHeldSince: notHeldSince(d, op), At: d.At, ofRun: op.Run != ""}
 	e.Holders, e.Blocking, e.RetryIn = inTheWay(d, op.Party())
 	return e
 }

@@ -236,7 +236,7 @@ func queues(lockID string) condition {
 	return swapping(func(before, after *rules.Document) bool {
 		return slices.ContainsFunc(after.Waiters, func(w rules.Waiter) bool {
 			return w.LockID == lockID && !slices.ContainsFunc(before.Waiters, func(old rules.Waiter) bool {
-				return old.LockID == w.LockID && old.Part == w.Part && old.ExpiresAt.Equal(w.ExpiresAt)
+				return old.SamePart(&w.Caller) && old.ExpiresAt.Equal(w.ExpiresAt)
 			})
 		})
 	})

@@ -79,6 +79,11 @@ type keptEntry struct {
 	ttl   time.Duration
 }
 
+// caller returns the request that the lease belongs to.
+func (l *Lease) caller() rules.Caller {
+	return rules.Caller{LockID: l.LockID, Run: l.Run, Part: l.Part, Order: l.Order.number()}
+}
+
 // Valid reports whether the part may still trust this lease, by this process's clocks. A lease from
 // another process is not valid until it is renewed here. A lease that never expires is valid for 27 s
 // after each confirmation, since it can be released by force.
@@ -101,7 +106,7 @@ const trustMargin = 10
 func leaseOf(p *rules.Entry, a *update.Answer) Lease {
 	d := a.After
 	lease := Lease{
-		Resource: d.ID, LockID: p.LockID, Run: p.Label, Part: p.Part, Order: orderOf(p.Order), Mode: Mode(p.Mode), Fence: p.Fence,
+		Resource: d.ID, LockID: p.LockID, Run: p.Run, Part: p.Part, Order: orderOf(p.Order), Mode: Mode(p.Mode), Fence: p.Fence,
 		FirstFence: p.FirstFence, LeastFence: p.LeastFence, Left: remaining(p.ExpiresAt, d.At), ttl: time.Duration(p.TTL) * time.Millisecond, id: p.ID,
 	}
 	trusted := min(lease.Left, lease.ttl)
@@ -115,7 +120,7 @@ func leaseOf(p *rules.Entry, a *update.Answer) Lease {
 		case !e.BelongsTo(p.LockID):
 		case e.State == rules.StateKept:
 			lease.kept = addKept(lease.kept, e, a)
-		case e.State == rules.StateRunning && e.Part == p.Part && e.Order == p.Order && e.ID != p.ID:
+		case e.State == rules.StateRunning && e.SameRequest(&p.Caller) && e.ID != p.ID:
 			lease.upgraded = true
 		}
 	}
@@ -141,7 +146,7 @@ func holdOf(op *rules.Acquire, a *update.Answer) Lease {
 	d := a.After
 	k := d.Kept(op.LockID)
 	return Lease{
-		Resource: d.ID, LockID: k.LockID, Run: k.Label, Part: op.Part, Order: orderOf(op.Order), Mode: Mode(k.Mode), Fence: k.Fence,
+		Resource: d.ID, LockID: k.LockID, Run: k.Run, Part: op.Part, Order: orderOf(op.Order), Mode: Mode(k.Mode), Fence: k.Fence,
 		FirstFence: k.FirstFence, LeastFence: k.LeastFence, Bars: op.NewFence,
 		Left: remaining(k.ExpiresAt, d.At), Joined: a.Outcome == rules.Joined, id: op.Call, granted: d.At,
 	}

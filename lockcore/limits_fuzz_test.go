@@ -14,7 +14,7 @@ import (
 // The texts that the fuzzing starts from, and that run in every test run.
 var spellings = []string{
 	"", "a", "$owner", "a.b", "$$NOW", "$$ROOT", "$t.id", "$", ".", "..", "$.$", `{"$literal":1}`, "\x01\x02\x1b\x7f", "\n\t\r",
-	"a\x00b", "\x00", "\xff\xfe", "ü"[:1], "\u202e\ufeff\U0001f512", "$__proto__", "held.0.lockId",
+	"a\x00b", "\x00", "\xff\xfe", "ü"[:1], "\u202e\ufeff\U0001f512", "$__proto__", "entries.0.lockId",
 	strings.Repeat("x", 512), strings.Repeat("x", 513), strings.Repeat("ü", 256), strings.Repeat("ü", 257), strings.Repeat("$", 1024), strings.Repeat("$", 1025),
 }
 
@@ -66,12 +66,12 @@ func FuzzNamesOfARequest(f *testing.F) {
 			return
 		}
 		d := l.document(t, resource)
-		require.Len(t, d.Held, 1)
-		want := entry{LockID: lockID, Part: part, Owner: owner, Comment: comment, Host: d.Held[0].Host}
+		require.Len(t, d.Entries, 1)
+		want := entry{LockID: lockID, Part: part, Owner: owner, Comment: comment, Host: d.Entries[0].Host}
 		if owner == lockID { // is not stored
 			want.Owner = ""
 		}
-		require.Equal(t, want, d.Held[0])
+		require.Equal(t, want, d.Entries[0])
 		require.Equal(t, resource, leases[0].Resource)
 		require.Equal(t, lockID, leases[0].LockID)
 		require.Equal(t, part, leases[0].Part)
@@ -89,7 +89,7 @@ func FuzzNamesOfARequest(f *testing.F) {
 		require.NoError(t, err)
 		require.NoError(t, l.Leave(t.Context(), leases...))
 		d = l.document(t, resource)
-		require.Empty(t, d.Held)
+		require.Empty(t, d.Entries)
 		require.Empty(t, d.Waiters)
 		l.forget(t, resource, before)
 	})
@@ -114,7 +114,7 @@ func FuzzNamesOfWhatEnds(f *testing.F) {
 			})
 			if err == nil {
 				d := l.document(t, resource)
-				require.Equal(t, []record{{LockID: lockID, Reason: reason}}, d.Evicted)
+				require.Equal(t, []record{{LockID: lockID, Reason: reason}}, d.Evidence)
 			}
 			l.forget(t, resource, before)
 		}
@@ -123,7 +123,7 @@ func FuzzNamesOfWhatEnds(f *testing.F) {
 		err = l.Release(t.Context(), lockcore.Release{LockID: lockID, Resources: []string{resource}, Order: lockcore.Order{Schedule: 1, Attempt: 1}, Leaving: &part})
 		if !l.refused(t, err, before) {
 			d := l.document(t, resource)
-			require.Equal(t, []record{{LockID: lockID}}, d.Over)
+			require.Equal(t, []record{{LockID: lockID}}, d.Releases)
 			l.forget(t, resource, before)
 		}
 		for _, filter := range []lockcore.Filter{{Resource: resource}, {Prefix: resource}, {LockID: lockID}, {Owner: lockID}} {
@@ -152,10 +152,10 @@ type record struct {
 }
 
 type document struct {
-	Held    []entry  `bson:"held"`
-	Waiters []entry  `bson:"waiters"`
-	Evicted []record `bson:"evicted"`
-	Over    []record `bson:"over"`
+	Entries  []entry  `bson:"entries"`
+	Waiters  []entry  `bson:"waiters"`
+	Evidence []record `bson:"evidence"`
+	Releases []record `bson:"releases"`
 }
 
 // document is what is stored under exactly this name.

@@ -111,7 +111,7 @@ func TestUpgrade_KeepsWhatTheRequestSays(t *testing.T) {
 		require.NoError(t, s.Upgrade(t.Context(), "r"))
 		now := e.Document("r").Entries[1]
 		require.Equal(t, rules.Exclusive, now.Mode)
-		require.Equal(t, []string{"run", "owner", "host", "comment"}, []string{now.Label, now.Owner, now.Host, now.Comment})
+		require.Equal(t, []string{"run", "owner", "host", "comment"}, []string{now.Run, now.Owner, now.Host, now.Comment})
 		require.Equal(t, was.CreatedAt, now.CreatedAt)
 		require.NoError(t, s.Downgrade(t.Context()))
 	}

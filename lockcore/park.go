@@ -73,12 +73,12 @@ func (l *Steps) Recheck(ctx context.Context, req StepRequest) (again time.Durati
 		switch {
 		case a.Outcome == rules.Deadlock:
 			return 0, deadlockError(&op, a.After, a.Note)
-		case a.Outcome != rules.Queued || a.After.Claim(op.LockID, op.Part) != nil:
+		case a.Outcome != rules.Queued || a.After.Claim(op.Caller) != nil:
 			return 0, nil
 		}
 		position, d = int(a.Position), a.After
 	} else {
-		position = positions(d)[slices.IndexFunc(d.Waiters, func(w rules.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })]
+		position = positions(d)[slices.IndexFunc(d.Waiters, func(w rules.Waiter) bool { return w.SamePart(&op.Caller) })]
 	}
 	busy := busyBy(&op, d)
 	busy.Position, busy.Waiting = position, d.Queue().Waiting
@@ -90,9 +90,9 @@ func knows(d *rules.Document, op *rules.Acquire) bool {
 	if d == nil {
 		return false
 	}
-	claim := d.Claim(op.LockID, op.Part)
+	claim := d.Claim(op.Caller)
 	return (claim != nil && claim.Order >= op.Order) || slices.ContainsFunc(d.Waiters, func(w rules.Waiter) bool {
-		return w.LockID == op.LockID && w.Part == op.Part && w.Order >= op.Order
+		return w.SamePart(&op.Caller) && w.Order >= op.Order
 	})
 }
 
@@ -108,15 +108,16 @@ func (l *Steps) KeepPosition(ctx context.Context, lease Lease) error {
 	if err != nil || d == nil {
 		return err
 	}
+	caller := lease.caller()
 	i := slices.IndexFunc(d.Waiters, func(w rules.Waiter) bool {
-		return w.LockID == lease.LockID && w.Label == lease.Run && w.Part == lease.Part && w.Order == lease.Order.number() && w.Waits(d.At)
+		return w.SameRequest(&caller) && w.Run == caller.Run && w.Waits(d.At)
 	})
 	if i < 0 {
 		return nil
 	}
 	w := d.Waiters[i]
 	req := StepRequest{
-		Caller: Caller{LockID: w.LockID, Run: w.Label, Within: w.Within, Saga: w.Saga, Part: w.Part, Order: lease.Order}, Owner: cmp.Or(w.Owner, w.LockID), NeverVictim: w.NeverVictim,
+		Caller: Caller{LockID: w.LockID, Run: w.Run, Within: w.Within, Saga: w.Saga, Part: w.Part, Order: lease.Order}, Owner: cmp.Or(w.Owner, w.LockID), NeverVictim: w.NeverVictim,
 	}
 	if w.Started != nil {
 		req.Started = *w.Started
@@ -147,7 +148,7 @@ func (l *Locker) refresh(ctx context.Context, op rules.Acquire) (update.Answer, 
 type Wakeup struct {
 	Resource string
 	LockID   string
-	// Run is the run label; empty if the request named none.
+	// Run is that of the request; empty if the request named none.
 	Run   string
 	Part  string
 	Order Order
@@ -165,14 +166,14 @@ type Wakeup struct {
 	Early bool
 }
 
-func wakeupOf(d *rules.Document, lockID, run, part string, order int64) Wakeup {
-	return Wakeup{Resource: d.ID, LockID: lockID, Run: run, Part: part, Order: orderOf(order)}
+func wakeupOf(d *rules.Document, c *rules.Caller) Wakeup {
+	return Wakeup{Resource: d.ID, LockID: c.LockID, Run: c.Run, Part: c.Part, Order: orderOf(c.Order)}
 }
 
 // holdGranted returns the wake-up of a waiter that was granted a hold.
 func holdGranted(d *rules.Document, e *rules.Entry) Wakeup {
-	w := wakeupOf(d, e.LockID, e.Label, "", e.Order)
-	w.HoldFence, w.Mode = e.FirstFence, Mode(e.Mode)
+	w := wakeupOf(d, &e.Caller)
+	w.Part, w.HoldFence, w.Mode = "", e.FirstFence, Mode(e.Mode)
 	return w
 }
 
@@ -321,20 +322,20 @@ func wakeupsIn(d *rules.Document, q *rules.Queue) (wakeups []Wakeup, expected bo
 		if e.State != rules.StateClaimed {
 			continue
 		}
-		r := &rules.Waiter{LockID: e.LockID, Part: e.Part, Order: e.Order, Mode: e.Mode, Limit: e.Limit, Label: e.Label, Within: e.Within}
+		r := &rules.Waiter{Caller: e.Caller, Mode: e.Mode, Limit: e.Limit}
 		if q.Next(r).Answer == rules.NextGo {
-			wakeups, expected = append(wakeups, wakeupOf(d, e.LockID, e.Label, e.Part, e.Order)), expected || e.Alive(d.At)
+			wakeups, expected = append(wakeups, wakeupOf(d, &e.Caller)), expected || e.Alive(d.At)
 		}
 	}
 	for i := range d.Waiters {
 		w := &d.Waiters[i]
 		switch {
 		case w.IsTombstone(d.At): // the process that withdrew it may have died since, or may be unable to wake it
-			wakeup := wakeupOf(d, w.LockID, w.Label, w.Part, w.Order)
+			wakeup := wakeupOf(d, &w.Caller)
 			wakeup.Deadlock = strings.TrimPrefix(w.Verdict, deadlockReason)
 			wakeups = append(wakeups, wakeup)
 		case w.Waits(d.At) && q.NeedsNoClaim(w.Party()):
-			wakeups, expected = append(wakeups, wakeupOf(d, w.LockID, w.Label, w.Part, w.Order)), expected || !w.Overdue(d.At)
+			wakeups, expected = append(wakeups, wakeupOf(d, &w.Caller)), expected || !w.Overdue(d.At)
 		}
 	}
 	return wakeups, expected

@@ -88,13 +88,11 @@ func (l *Locker) leaveAll(ctx context.Context, leases []Lease, how leaving) erro
 
 // leaveOp returns the operation that ends a lease.
 func (l *Locker) leaveOp(lease Lease, how leaving) rules.Op {
-	order := lease.Order.number()
 	if how.undo && lease.id != "" {
-		return rules.TakeBack{Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: order, Call: lease.id}
+		return rules.TakeBack{Policy: l.cfg.policy(), Resource: lease.Resource, Caller: lease.caller(), Call: lease.id}
 	}
 	return rules.Leave{
-		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: order,
-		Keep: lease.waitTTL > 0, HoldTTL: millis(lease.waitTTL),
+		Policy: l.cfg.policy(), Resource: lease.Resource, Caller: lease.caller(), Keep: lease.waitTTL > 0, HoldTTL: millis(lease.waitTTL),
 	}
 }
 
@@ -111,7 +109,7 @@ func (l *Locker) end(ctx context.Context, name string, of Lease, why ending, c *
 type Release struct {
 	// LockID is the lock ID whose holds, claims and queued requests end.
 	LockID string
-	// Run, if set, restricts the release to entries with this run label. Defaults to "": all.
+	// Run, if set, restricts the release to entries of this run. Defaults to "": all.
 	Run string
 	// Resources are 1 to 100 names.
 	Resources []string
@@ -184,7 +182,7 @@ func (l *Locker) releaseCommitted(ctx context.Context, r *Release, resource stri
 		return nil, err
 	}
 	for _, m := range a.After.Missed {
-		if m.LockID != r.LockID || m.Label != r.Run || m.UpTo != r.Order.number() {
+		if m.LockID != r.LockID || m.Run != r.Run || m.UpTo != r.Order.number() {
 			continue
 		}
 		lost := LostError{Resource: resource, LockID: m.LockID, Order: orderOf(m.Order), By: m.By, Reason: m.Reason}
@@ -208,7 +206,7 @@ func (l *Locker) Revoke(ctx context.Context, resource, lockID string, firstFence
 // release carries out a release on one resource.
 func (l *Locker) release(ctx context.Context, r *Release, resource string) (update.Answer, error) {
 	op := rules.Release{
-		Policy: l.cfg.policy(), Resource: resource, LockID: r.LockID, Label: r.Run, FirstFence: r.FirstFence, Order: r.Order.number(), Leaving: r.Leaving,
+		Policy: l.cfg.policy(), Resource: resource, LockID: r.LockID, Run: r.Run, FirstFence: r.FirstFence, Order: r.Order.number(), Leaving: r.Leaving,
 		Force: r.Force, Now: r.Now, Committed: r.committed,
 	}
 	if r.Force {

@@ -140,7 +140,7 @@ func (l *Locker) renewCrowd(ctx context.Context, leases []Lease, indexes []int, 
 		switch e := &a.After.Entries[i]; {
 		case e.CutOff:
 		case e.State == rules.StateRunning:
-			parts[rules.PartID{LockID: e.LockID, Part: e.Part, Order: e.Order}]++
+			parts[e.PartID()]++
 		case e.State == rules.StateKept:
 			kept[e.LockID] = addKept(kept[e.LockID], e, &a)
 		}
@@ -154,8 +154,7 @@ func (l *Locker) renewCrowd(ctx context.Context, leases []Lease, indexes []int, 
 		case err != nil:
 			apply(i, renewResult{lease, err})
 		case parts[lease.partID()] == 0:
-			r := rules.Request{LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: lease.Order.number()}
-			apply(i, renewResult{lease, lostError(a.After, r, time.Time{})})
+			apply(i, renewResult{lease, lostError(a.After, lease.caller(), time.Time{})})
 		default:
 			lease.kept, lease.seen, lease.upgraded = kept[lease.LockID], a.Sent, parts[lease.partID()] > 1
 			apply(i, renewResult{lease.renewed(a.Sent), nil})
@@ -164,7 +163,8 @@ func (l *Locker) renewCrowd(ctx context.Context, leases []Lease, indexes []int, 
 }
 
 func (l *Lease) partID() rules.PartID {
-	return rules.PartID{LockID: l.LockID, Part: l.Part, Order: l.Order.number()}
+	c := l.caller()
+	return c.PartID()
 }
 
 // half returns the local time at which half of the TTL is over. From then on, renewals ignore reservations.
@@ -256,7 +256,7 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 	}
 	spanCtx, span := l.tel.start(ctx, telemetry.SpanRenew, lease)
 	op := rules.Renew{
-		Policy: l.cfg.policy(), Resource: lease.Resource, LockID: lease.LockID, Part: lease.Part, Order: lease.Order.number(), Downgrade: downgrade,
+		Policy: l.cfg.policy(), Resource: lease.Resource, Caller: lease.caller(), Downgrade: downgrade,
 	}
 	c := l.call(spanCtx, op, ending{})
 	c.Urgent = lease.half()
@@ -265,10 +265,9 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 		span.end(nil, err)
 		return lease, err
 	}
-	p := a.After.Part(op.LockID, op.Part, op.Order)
+	p := a.After.Part(op.Caller)
 	if p == nil {
-		r := rules.Request{LockID: lease.LockID, Label: lease.Run, Part: lease.Part, Order: lease.Order.number()}
-		err := lostError(a.After, r, time.Time{})
+		err := lostError(a.After, op.Caller, time.Time{})
 		span.end(&a, err)
 		return lease, err
 	}

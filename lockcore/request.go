@@ -208,14 +208,14 @@ func (r *StepRequest) checkSession() error {
 	return refuse(r.HoldOnly, "Request.HoldOnly", "true", "false, except with Enter and Recheck: a Session renews parts")
 }
 
-// checkRun checks the fields that depend on the run label.
+// checkRun checks the fields that depend on the run.
 func (r *StepRequest) checkRun() []error {
 	return []error{
 		checkText("Request.Run", r.Run, 0, maxName),
 		checkText("Request.TakeOver", r.TakeOver, 0, maxName),
 		checkText("Request.Within", r.Within, 0, maxLockID),
 		refuse(r.TakeOver != "" && (r.Run == "" || r.TakeOver == r.Run), "Request.TakeOver", quote(r.TakeOver),
-			"another label than Request.Run, which is set"),
+			"another run than Request.Run, which is set"),
 		refuse(r.Within != "" && (r.Run == "" || r.Within == r.LockID), "Request.Within", quote(r.Within), "another lock ID than the request's, with Request.Run"),
 	}
 }

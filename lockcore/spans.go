@@ -129,7 +129,7 @@ func (o *observer) recordWait(ctx context.Context, w *waitRecord) {
 
 // recordGrant writes the span of a wait that ended with a grant, which the request has now confirmed.
 func (o *observer) recordGrant(ctx context.Context, req *StepRequest, op *rules.Acquire, d *rules.Document, before []blocker) {
-	p := d.Part(op.LockID, op.Part, op.Order)
+	p := d.Part(op.Caller)
 	if p == nil || p.Since == nil || p.ClaimedAt == nil {
 		return
 	}

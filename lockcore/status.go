@@ -27,7 +27,7 @@ const (
 // Holder is a party that holds a resource, or was granted it, as others see it. Its String is for people.
 type Holder struct {
 	LockID string `json:"lockId"`
-	// Run is the run label of the request; empty if it named none.
+	// Run is the run of the request; empty if it named none.
 	Run   string `json:"run,omitempty"`
 	Owner string `json:"owner,omitempty"`
 	Host  string `json:"host,omitempty"`
@@ -152,7 +152,7 @@ func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] 
 // Loss is a hold that its party has lost.
 type Loss struct {
 	Resource, LockID string
-	// Run is the run label of the hold.
+	// Run is the run of the hold.
 	Run string
 	At  time.Time
 	// By is the lock ID that was granted the resource of an expired hold.
@@ -184,7 +184,7 @@ func (l *Steps) Losses(ctx context.Context, f Filter) iter.Seq2[Loss, error] {
 			}
 			evicted := slices.DeleteFunc(d.Evidence, func(e rules.Evidence) bool { return e.To != "" || slices.Contains(d.Forced, e) })
 			for _, e := range slices.Compact(slices.Concat(d.Forced, evicted)) { // an eviction is recorded for each entry of the hold
-				if !yield(Loss{Resource: d.ID, LockID: e.LockID, Run: e.Label, At: e.At, By: e.By, Reason: e.Reason}, nil) {
+				if !yield(Loss{Resource: d.ID, LockID: e.LockID, Run: e.Run, At: e.At, By: e.By, Reason: e.Reason}, nil) {
 					return
 				}
 			}
@@ -223,7 +223,7 @@ func (l *Steps) Missed(ctx context.Context, f Filter) iter.Seq2[MissedLoss, erro
 			}
 			for _, m := range d.Missed {
 				selected := (f.LockID == "" || f.LockID == m.LockID) && strings.HasPrefix(m.LockID, f.LockIDPrefix) && m.Recent(d.At)
-				loss := Loss{Resource: d.ID, LockID: m.LockID, Run: m.Label, At: m.At, By: m.By, Reason: m.Reason}
+				loss := Loss{Resource: d.ID, LockID: m.LockID, Run: m.Run, At: m.At, By: m.By, Reason: m.Reason}
 				if selected && !yield(MissedLoss{loss, m.ReleasedAt}, nil) {
 					return
 				}
@@ -274,7 +274,7 @@ func statusesOf(d *rules.Document) []Status {
 		out = append(out, Status{
 			Resource: d.ID, Order: orderOf(w.Order), Position: places[i], Overdue: w.Overdue(d.At), InTheWay: obstacles(queue, i),
 			Holder: Holder{
-				LockID: w.LockID, Run: w.Label, Owner: cmp.Or(w.Owner, w.LockID), Mode: Mode(w.Mode), State: StateWaiting, Part: w.Part, Since: w.Since,
+				LockID: w.LockID, Run: w.Run, Owner: cmp.Or(w.Owner, w.LockID), Mode: Mode(w.Mode), State: StateWaiting, Part: w.Part, Since: w.Since,
 				Silent: max(0, d.At.Sub(w.Since)), Limit: limitOf(w.Mode, w.Limit), ExpiresIn: remaining(w.ExpiresAt, d.At),
 			},
 		})
@@ -370,7 +370,7 @@ func holders(d *rules.Document) []Status {
 // holderOf describes an entry as if it were a hold.
 func holderOf(d *rules.Document, e *rules.Entry) Holder {
 	h := Holder{
-		LockID: e.LockID, Run: e.Label, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
+		LockID: e.LockID, Run: e.Run, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
 		Fence: e.Fence, FirstFence: e.FirstFence, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: limitOf(e.Mode, e.Limit),
 		Silent: max(0, d.At.Sub(lastRenewal(e))),
 	}

@@ -199,7 +199,7 @@ func TestStatusString_Resource_ReadsLikeAList(t *testing.T) {
 		`"r": waiting at position 2 for 20s: ` + second + "it leaves the queue in 24h unless it asks again",
 	}, list())
 
-	withdraw := rules.Withdraw{Resource: "r", LockID: "b", Part: wait.Part, Order: 4<<32 | 2, Reason: "a deadlock"}
+	withdraw := rules.Withdraw{Resource: "r", Caller: rules.Caller{LockID: "b", Part: wait.Part, Order: 4<<32 | 2}, Reason: "a deadlock"}
 	err = change(t.Context(), mem, withdraw)
 	require.NoError(t, err)
 	clock.Advance(4*time.Minute + 40*time.Second)

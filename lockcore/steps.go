@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
 // Steps is the handle for layers that lock for the steps of workflows. It offers what Locker offers and, in
@@ -32,7 +34,7 @@ import (
 // that a later attempt has superseded, or whose hold another party has released, drains: it cannot be
 // renewed, and excludes others until it leaves or expires.
 //
-// The party is the workflow, and the run label names the run that acts for it. A request of another run
+// The party is the workflow, and Run names the run that acts for it. A request of another run
 // gets an *OtherRunError. If it then sets TakeOver, the kept holds of that run continue under a new
 // fence.
 type Steps struct{ *Locker }
@@ -76,9 +78,9 @@ type Caller struct {
 	// LockID names the hold: 1 to 1,500 bytes of valid UTF-8 without NUL. Requests of one lock ID
 	// never block each other.
 	LockID string
-	// Run is the label of the workflow run that makes the request, if the party is a workflow. At most
+	// Run is the workflow run that makes the request, if the party is a workflow. At most
 	// 512 bytes. If another run of the party holds or waits, or has replaced this run, the error is an
-	// *[OtherRunError], and nothing is taken. A lock ID is used either always with a label or never.
+	// *[OtherRunError], and nothing is taken. A lock ID is used either always with a run or never.
 	// Defaults to none.
 	Run string
 	// Part names the user of the hold that makes the request, such as a step of a saga. At most 512
@@ -98,12 +100,17 @@ type Caller struct {
 	Within string
 }
 
+// callerOf returns a caller as it is stored.
+func callerOf(c Caller) rules.Caller {
+	return rules.Caller{LockID: c.LockID, Run: c.Run, Part: c.Part, Order: c.Order.number(), Saga: c.Saga, Within: c.Within}
+}
+
 // StepRequest asks for one or several resources in the name of one lock ID.
 type StepRequest struct {
 	Caller
-	// TakeOver, with Run, is the label of the run that Run replaces, from OtherRunError.Other. Kept holds
+	// TakeOver, with Run, is the run that Run replaces, from OtherRunError.Other. Kept holds
 	// continue under a new fence. Running parts of the replaced run are cut off: they exclude every
-	// party until they leave or expire. Its queued requests end. A replaced label is refused from then on.
+	// party until they leave or expire. Its queued requests end. A replaced run is refused from then on.
 	TakeOver string
 	// Resources are taken in the order of their names, all or none. 1 to 100, no name twice.
 	Resources []Resource

@@ -261,7 +261,7 @@ func (m *metrics) countAcquire(ctx context.Context, op *rules.Acquire, outcome s
 
 // queuedNow reports whether the write that left the document put a request into the queue.
 func queuedNow(d *rules.Document, op *rules.Acquire) bool {
-	i := slices.IndexFunc(d.Waiters, func(w rules.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
+	i := slices.IndexFunc(d.Waiters, func(w rules.Waiter) bool { return w.SamePart(&op.Caller) })
 	return i >= 0 && d.Waiters[i].Since.Equal(d.At)
 }
 

@@ -326,7 +326,7 @@ func (o *observed) failures(t *testing.T) {
 	o.faults.set(times(1, func(ctx context.Context, c command) error { // another process is faster
 		i := slices.IndexFunc(c.swaps[0].Next.Waiters, func(w rules.Waiter) bool { return w.Verdict != "" })
 		w := c.swaps[0].Next.Waiters[i]
-		err := change(ctx, o.faults.Store, rules.Withdraw{Resource: c.names[0], LockID: w.LockID, Part: w.Part, Order: w.Order, Reason: w.Verdict})
+		err := change(ctx, o.faults.Store, rules.Withdraw{Resource: c.names[0], Caller: w.Caller, Reason: w.Verdict})
 		return err
 	}, withdraws), nil)
 	broken, err := o.BreakDeadlocks(t.Context())

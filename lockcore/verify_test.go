@@ -37,12 +37,12 @@ func newVerifying(t *testing.T, s lockcore.Store) *verifying {
 	return v
 }
 
-func (v *verifying) use(resource, label string, schedule uint32, changes ...func(*lockcore.StepRequest)) {
+func (v *verifying) use(resource, run string, schedule uint32, changes ...func(*lockcore.StepRequest)) {
 	v.Helper()
 	changes = append(changes, func(req *lockcore.StepRequest) {
 		req.Resources, req.Order.Schedule = []lockcore.Resource{lockcore.Exclusive(resource)}, schedule
 	})
-	leases, err := v.TryEnter(v.Context(), ofRun(label, "step", changes...))
+	leases, err := v.TryEnter(v.Context(), ofRun(run, "step", changes...))
 	require.NoError(v, err)
 	require.NoError(v, v.Leave(v.Context(), leases...))
 }

@@ -109,7 +109,7 @@ func (g *waitGraph) wait(n int, owner string) Wait {
 		started = *w.Started
 	}
 	return Wait{
-		Resource: w.doc.ID, Owner: w.owner, LockID: w.LockID, Run: w.Label, Part: w.Part, Order: orderOf(w.Order), For: owner,
+		Resource: w.doc.ID, Owner: w.owner, LockID: w.LockID, Run: w.Run, Part: w.Part, Order: orderOf(w.Order), For: owner,
 		Started: started.UTC(), NeverVictim: w.NeverVictim,
 	}
 }
@@ -151,7 +151,7 @@ func addHolds(d *waitDocument) (modes map[string]string) {
 			t.owner = kept[e.LockID].Owner
 		}
 		t.owner = cmp.Or(t.owner, e.LockID)
-		if e.Label != "" && (e.State != rules.StateKept || e.Within != "") {
+		if e.Run != "" && (e.State != rules.StateKept || e.Within != "") {
 			t.lockID, t.part = e.LockID, e.Part
 		}
 		d.obstacles = append(d.obstacles, obstacle{entry: e, tie: t})
@@ -222,7 +222,7 @@ func (g *waitGraph) edges(n int) iter.Seq[int] {
 			}
 			to := g.waits[o.tie]
 			if o.tie == (tie{owner: w.owner}) {
-				if to = nil; w.Label == "" && o.entry.Label == "" {
+				if to = nil; w.Run == "" && o.entry.Run == "" {
 					to = []int{n}
 				}
 			}

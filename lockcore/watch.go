@@ -477,9 +477,9 @@ func (w *watcher) earlyWakeups(d *rules.Document) (early []Wakeup) {
 		if grantIn == 0 || grantIn > pace.WakeLead || len(early) >= w.locker.inline.room() {
 			break
 		}
-		here := r != nil && slices.ContainsFunc(r.local, func(l *waiter) bool { return l.request.LockID == one.LockID && l.request.Part == one.Part })
-		if one.Label != "" && one.Hold == nil && !here && one.Waits(d.At) && !one.Overdue(d.At) {
-			wakeup := wakeupOf(d, one.LockID, one.Label, one.Part, one.Order)
+		here := r != nil && slices.ContainsFunc(r.local, func(l *waiter) bool { return l.request.SamePart(&one.Caller) })
+		if one.Run != "" && one.Hold == nil && !here && one.Waits(d.At) && !one.Overdue(d.At) {
+			wakeup := wakeupOf(d, &one.Caller)
 			wakeup.Early = true
 			early = append(early, wakeup)
 		}

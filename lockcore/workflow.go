@@ -14,10 +14,10 @@ import (
 
 // Verify is the input of [Steps.Verify].
 type Verify struct {
-	// LockID is the lock ID of the holds, and Run the run label. Both are required.
+	// LockID is the lock ID of the holds, and Run the workflow run. Both are required.
 	LockID string
 	Run    string
-	// TakeOver is the label that Run may replace; see [Request]. First fences stay.
+	// TakeOver is the run that Run may replace; see [Request]. First fences stay.
 	TakeOver string
 	// Uses lists what must be held. Defaults to nothing.
 	Uses []Use
@@ -51,7 +51,7 @@ func (l *Steps) Verify(ctx context.Context, v Verify) error {
 	inParallel(len(v.Uses), func(i int) {
 		use := v.Uses[i]
 		d, err := l.verifyHold(ctx, rules.Verify{
-			Resource: use.Resource, LockID: v.LockID, Label: v.Run, TakeOver: v.TakeOver, Used: use.By.number(), LostSince: v.LostSince,
+			Resource: use.Resource, LockID: v.LockID, Run: v.Run, TakeOver: v.TakeOver, Used: use.By.number(), LostSince: v.LostSince,
 		})
 		if err == nil {
 			err = v.lost(d, use)
@@ -100,13 +100,13 @@ func (l *Steps) Extend(ctx context.Context, lockID, run, resource string) (again
 	if err := checkEnd("Extend", lockID, 0, []string{resource}); err != nil {
 		return 0, err
 	}
-	d, err := l.verifyHold(ctx, rules.Verify{Resource: resource, LockID: lockID, Label: run})
+	d, err := l.verifyHold(ctx, rules.Verify{Resource: resource, LockID: lockID, Run: run})
 	if err != nil {
 		return 0, err
 	}
 	switch k := d.Kept(lockID); {
 	case k == nil:
-		return 0, lostError(d, rules.Request{LockID: lockID, Label: run, Order: LastAttempt(math.MaxInt32).number()}, time.Time{})
+		return 0, lostError(d, rules.Caller{LockID: lockID, Run: run, Order: LastAttempt(math.MaxInt32).number()}, time.Time{})
 	case k.TTL == 0:
 		return extendEvery, nil
 	default:
@@ -126,18 +126,18 @@ func (l *Locker) verifyHold(ctx context.Context, op rules.Verify) (*rules.Docume
 	case err != nil:
 		return nil, err
 	case a.Outcome == rules.OtherRun:
-		return a.After, &OtherRunError{Resource: op.Resource, LockID: op.LockID, Run: op.Label, Other: a.Note}
+		return a.After, &OtherRunError{Resource: op.Resource, LockID: op.LockID, Run: op.Run, Other: a.Note}
 	}
 	return a.After, nil
 }
 
 // Raise is the input of [Steps.Raise].
 type Raise struct {
-	// LockID is the workflow's, and Run the run label. Both are required. Requests whose Within is LockID are
+	// LockID is the workflow's, and Run the workflow run. Both are required. Requests whose Within is LockID are
 	// barred like the workflow's own.
 	LockID string
 	Run    string
-	// TakeOver is the label that Run may replace; see [Request]. The bars of that run end.
+	// TakeOver is the run that Run may replace; see [Request]. The bars of that run end.
 	TakeOver string
 	// Saga is the saga of the barred requests, and is required. A Saga "2" also matches "2/5", which is inside
 	// it, and not "21".
@@ -194,7 +194,7 @@ func (l *Steps) Raise(ctx context.Context, r Raise) error {
 // raiseOne raises the bar on one resource.
 func (l *Locker) raiseOne(ctx context.Context, r *Raise, resource string) error {
 	op := rules.Raise{
-		Policy: l.cfg.policy(), Resource: resource, LockID: r.LockID, Label: r.Run, TakeOver: r.TakeOver, Saga: r.Saga, Order: r.Order.number(),
+		Policy: l.cfg.policy(), Resource: resource, LockID: r.LockID, Run: r.Run, TakeOver: r.TakeOver, Saga: r.Saga, Order: r.Order.number(),
 	}
 	a, err := l.do(ctx, "raise", r.Order, l.call(ctx, op, ending{}))
 	switch {
@@ -228,7 +228,7 @@ func (r *Raise) check() error {
 		checkText("Raise.LockID", r.LockID, 1, maxLockID),
 		checkText("Raise.Run", r.Run, 1, maxName),
 		checkText("Raise.TakeOver", r.TakeOver, 0, maxName),
-		refuse(r.TakeOver == r.Run, "Raise.TakeOver", quote(r.TakeOver), "another label than Raise.Run"),
+		refuse(r.TakeOver == r.Run, "Raise.TakeOver", quote(r.TakeOver), "another run than Raise.Run"),
 		checkText("Raise.Saga", r.Saga, 1, maxName),
 		checkRange("Raise.Order.Schedule", int(r.Order.Schedule), 1, math.MaxInt32),
 		refuse(len(r.Resources) == 0, "len(Raise.Resources)", "0", "1 or more"),

@@ -326,7 +326,7 @@ func (b *bundle) waiters(t *testing.T, resource string) []string {
 	return b.listed(t, resource, lockcore.StateWaiting, lockIDOf)
 }
 
-// runs returns the run labels of the holders of a resource.
+// runs returns the runs of the holders of a resource.
 func (b *bundle) runs(t *testing.T, resource string) []string {
 	t.Helper()
 	return b.listed(t, resource, lockcore.StateHolding, runOf)

@@ -34,7 +34,7 @@ func (l *locks) damage(t *testing.T, name string) {
 	require.NoError(t, err)
 	waits := bson.D{{Key: "lockId", Value: namespace.GetNamespaceInfo().GetId() + "/w"}, {Key: "since", Value: time.Now()}}
 	_, err = l.collection(t).InsertOne(t.Context(), bson.D{
-		{Key: "_id", Value: name}, {Key: "attn", Value: bson.A{"X"}}, {Key: "held", Value: "x"}, {Key: "waiters", Value: bson.A{waits}},
+		{Key: "_id", Value: name}, {Key: "attn", Value: bson.A{"X"}}, {Key: "entries", Value: "x"}, {Key: "waiters", Value: bson.A{waits}},
 	})
 	require.NoError(t, err)
 }

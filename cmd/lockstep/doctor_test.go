@@ -54,7 +54,7 @@ func TestDoctor_Indexes_MissingUnusedOrUsed(t *testing.T) {
 	idle := make([]any, 20_000)
 	for i := range idle {
 		idle[i] = bson.D{
-			{Key: "_id", Value: fmt.Sprint("idle/", i)}, {Key: "held", Value: bson.A{}}, {Key: "waiters", Value: bson.A{}},
+			{Key: "_id", Value: fmt.Sprint("idle/", i)}, {Key: "entries", Value: bson.A{}}, {Key: "waiters", Value: bson.A{}},
 			{Key: "attn", Value: bson.A{}}, {Key: "idleAt", Value: time.Now()},
 		}
 	}

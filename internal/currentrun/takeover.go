@@ -68,8 +68,8 @@ func Enter(
 	defer cancel()
 	req.MaxWait = min(req.MaxWait, bound/2)
 	req.Call = rand.Text() // repeated after a take-over, it is the same request
-	err = takeOver(ctx, own, func(label string) (err error) {
-		req.TakeOver = label
+	err = takeOver(ctx, own, func(replaced string) (err error) {
+		req.TakeOver = replaced
 		leases, err = enter(ctx, req)
 		return err
 	})
@@ -80,9 +80,9 @@ func Enter(
 }
 
 // takeOver calls ask until no other run of the workflow holds what it needs, or Temporal does not report own as the current run: first with
-// "", and then with the label of the run from which own takes over. The error is that of ask, or only Temporal's if it cannot be asked, because
+// "", and then with the run from which own takes over. The error is that of ask, or only Temporal's if it cannot be asked, because
 // nothing is known of the runs then.
-func takeOver(ctx context.Context, own wire.Run, ask func(label string) error) error {
+func takeOver(ctx context.Context, own wire.Run, ask func(replaced string) error) error {
 	err := ask("")
 	var other *lockcore.OtherRunError
 	for n := 0; n < mostOthers && errors.As(err, &other); n++ {
@@ -101,11 +101,11 @@ func takeOver(ctx context.Context, own wire.Run, ask func(label string) error) e
 // what they hold. If not, a hold of another run is a loss, because a guarded step of own would have taken it over.
 func Verify(ctx context.Context, locker Locker, own wire.Run, v lockcore.Verify) error {
 	var other *lockcore.OtherRunError
-	return takeOver(ctx, own, func(label string) error {
+	return takeOver(ctx, own, func(replaced string) error {
 		if other != nil && !v.Inherits {
 			return &lockcore.LostError{Resource: other.Resource, LockID: other.LockID, Reason: "an earlier run holds it, and no step of this run does"}
 		}
-		v.TakeOver = label
+		v.TakeOver = replaced
 		err := locker.Verify(ctx, v)
 		errors.As(err, &other)
 		return err
@@ -115,8 +115,8 @@ func Verify(ctx context.Context, locker Locker, own wire.Run, v lockcore.Verify)
 // Raise calls Locker.Raise for own, in an activity of that run, and takes over what other runs of the workflow hold if own is the
 // current run. Otherwise the error is the *lockcore.OtherRunError, or reports that Temporal could not be asked.
 func Raise(ctx context.Context, locker Locker, own wire.Run, r lockcore.Raise) error {
-	return takeOver(ctx, own, func(label string) error {
-		r.TakeOver = label
+	return takeOver(ctx, own, func(replaced string) error {
+		r.TakeOver = replaced
 		return locker.Raise(ctx, r)
 	})
 }

@@ -35,7 +35,7 @@ type Run struct {
 	// Namespace is the namespace's ID and not its name, which two Temporal clusters may both have.
 	Namespace  string
 	WorkflowID string
-	// RunID is the run label: it tells the runs apart that use the lock ID.
+	// RunID is the run: it tells the runs apart that use the lock ID.
 	RunID string
 }
 
@@ -70,7 +70,7 @@ func (r Run) Owner() string {
 // NamespacePrefix returns the prefix of the lock IDs of all workflows of a namespace, and of no others.
 func NamespacePrefix(namespaceID string) string { return escape(namespaceID, maxSegment) + "/" }
 
-// ParseLockID is the inverse of [Run.LockID] and [Run.StepLockID]. The returned run has no RunID, because the run label is stored next
+// ParseLockID is the inverse of [Run.LockID] and [Run.StepLockID]. The returned run has no RunID, because the run is stored next
 // to the lock ID. If the step's name was too long, step is its hash: see [IsHash]. The error is a *lockcore.InvalidError. It is
 // returned for lock IDs that do not belong to a workflow, and for those with a hash in another segment, which cannot be read back.
 func ParseLockID(lockID string) (of Run, step string, err error) {

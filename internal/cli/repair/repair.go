@@ -136,7 +136,7 @@ func (c *Cleared) release(ctx context.Context, locker *lockcore.Steps, s *store.
 				}
 			case e.State == rules.StateClaimed:
 				order := lockcore.Order{Schedule: uint32(e.Order >> 32), Attempt: uint32(e.Order)} //nolint:gosec // its two halves
-				ended, err := locker.LeaveQueue(ctx, lockcore.Lease{Resource: d.ID, LockID: e.LockID, Run: e.Label, Part: e.Part, Order: order})
+				ended, err := locker.LeaveQueue(ctx, lockcore.Lease{Resource: d.ID, LockID: e.LockID, Run: e.Run, Part: e.Part, Order: order})
 				if err != nil {
 					return err
 				}

@@ -45,8 +45,8 @@ func TestClear_DocumentsThatNoClientWrote_AreDeleted(t *testing.T) {
 	bad := map[string]func(d, held bson.M){
 		strings.Repeat("n", 601): func(bson.M, bson.M) {},
 		"greatest version":       func(d, _ bson.M) { d["version"] = bson.M{"n": int64(math.MaxInt64), "r": "r"} },
-		"negative fence":         func(_, held bson.M) { held["first"] = int64(-1) },
-		"no fence":               func(_, held bson.M) { delete(held, "first") },
+		"negative fence":         func(_, held bson.M) { held["firstFence"] = int64(-1) },
+		"no fence":               func(_, held bson.M) { delete(held, "firstFence") },
 		"no lock ID":             func(_, held bson.M) { held["lockId"] = "" },
 		"long lock ID":           func(_, held bson.M) { held["lockId"] = strings.Repeat("l", 1501) },
 	}
@@ -55,11 +55,11 @@ func TestClear_DocumentsThatNoClientWrote_AreDeleted(t *testing.T) {
 		require.NoError(t, err)
 		var d, held bson.M
 		require.NoError(t, bson.Unmarshal(raw, &d))
-		heldRaw, err := bson.Marshal(d["held"].(bson.A)[0])
+		heldRaw, err := bson.Marshal(d["entries"].(bson.A)[0])
 		require.NoError(t, err)
 		require.NoError(t, bson.Unmarshal(heldRaw, &held))
 		spoil(d, held)
-		d["_id"], d["held"] = name, bson.A{held}
+		d["_id"], d["entries"] = name, bson.A{held}
 		_, err = coll.InsertOne(t.Context(), d)
 		require.NoError(t, err)
 	}

@@ -63,7 +63,7 @@ func TestClear_EndsHoldsAndClaims_KeepsQueuesAndFences(t *testing.T) {
 	require.Equal(t, []lockcore.State{lockcore.StateClaimed}, states(t, l, "claimed"))
 	for _, damaged := range []bson.D{
 		{{Key: "_id", Value: "config"}}, {{Key: "_id", Value: "damaged"}, {Key: "version", Value: bson.A{1, 2}}},
-		{{Key: "_id", Value: "worse"}, {Key: "version", Value: bson.D{{Key: "n", Value: int64(1)}, {Key: "r", Value: "r"}}}, {Key: "held", Value: "x"}},
+		{{Key: "_id", Value: "worse"}, {Key: "version", Value: bson.D{{Key: "n", Value: int64(1)}, {Key: "r", Value: "r"}}}, {Key: "entries", Value: "x"}},
 	} {
 		_, err := coll.InsertOne(t.Context(), damaged)
 		require.NoError(t, err)

@@ -81,7 +81,7 @@ func (r *run) insertIdle(ctx context.Context) error {
 		for i := range docs {
 			docs[i] = bson.D{
 				{Key: "_id", Value: fmt.Sprintf("idle/%06d", from+i)}, {Key: "version", Value: bson.D{{Key: "n", Value: int64(1)}, {Key: "r", Value: "idle"}}},
-				{Key: "held", Value: bson.A{}}, {Key: "waiters", Value: bson.A{}}, {Key: "attn", Value: bson.A{}}, {Key: "idleAt", Value: time.Now()},
+				{Key: "entries", Value: bson.A{}}, {Key: "waiters", Value: bson.A{}}, {Key: "attn", Value: bson.A{}}, {Key: "idleAt", Value: time.Now()},
 			}
 		}
 		if _, err := r.coll.InsertMany(ctx, docs); err != nil {

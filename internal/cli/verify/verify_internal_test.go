@@ -313,7 +313,7 @@ func TestEnds_RunningPart_IsFound(t *testing.T) {
 	t.Parallel()
 	at := time.Now()
 	loaded := store.Loaded{Docs: map[string]*rules.Document{"r": {Entries: []rules.Entry{
-		{LockID: "client-1", State: rules.StateClaimed, ExpiresAt: at.Add(time.Hour)}, {LockID: "client-2", State: rules.StateRunning, ExpiresAt: at},
+		{Caller: rules.Caller{LockID: "client-1"}, State: rules.StateClaimed, ExpiresAt: at.Add(time.Hour)}, {Caller: rules.Caller{LockID: "client-2"}, State: rules.StateRunning, ExpiresAt: at},
 	}}}}
 	require.Equal(t, at, ends(loaded, "r", 2))
 	require.Zero(t, ends(loaded, "r", 1))

@@ -9,11 +9,11 @@ import (
 // Apply acquires the resource, or queues.
 func (op Acquire) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
-	if label, other := s.doc.otherRun(op.LockID, op.Label, op.TakeOver); other {
-		s.result.Outcome, s.result.Note = OtherRun, label
+	if run, other := s.doc.otherRun(op.LockID, op.Run, op.TakeOver); other {
+		s.result.Outcome, s.result.Note = OtherRun, run
 		return s.end()
 	}
-	s.takeOver(op.LockID, op.Label)
+	s.takeOver(op.LockID, op.Run)
 	if s.superseded(&op) {
 		s.result.Outcome = Superseded
 		return s.end()
@@ -28,34 +28,34 @@ func (op Acquire) Apply(before *Document, now time.Time) (*Document, Result) {
 // superseded reports whether a release, a bar, a later request of the same part, or another call with
 // the same order came first. The package documentation defines part, order, bar and call.
 func (s *state) superseded(op *Acquire) bool {
-	if _, overtaken := s.doc.SupersededBy(op.Request()); overtaken {
+	if _, superseded := s.doc.SupersededBy(op.Caller); superseded {
 		return true
 	}
-	p := s.doc.Part(op.LockID, op.Part, op.Order)
-	if op.Queued && p == nil && s.claim(op.LockID, op.Part) == nil {
-		return !slices.ContainsFunc(s.doc.Waiters, func(w Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
+	p := s.doc.Part(op.Caller)
+	if op.Queued && p == nil && s.claim(op.Caller) == nil {
+		return !slices.ContainsFunc(s.doc.Waiters, func(w Waiter) bool { return w.SamePart(&op.Caller) })
 	}
 	return p != nil && p.Alive(s.now) && p.ID != op.Call && p.ID != op.Upgrades
 }
 
 // isLost reports whether the lock ID has lost what it held, and the request must not acquire it again.
 func (s *state) isLost(op *Acquire) bool {
-	p := s.doc.Part(op.LockID, op.Part, op.Order)
+	p := s.doc.Part(op.Caller)
 	switch {
 	case op.Upgrades != "" && (p == nil || (p.ID != op.Upgrades && p.ID != op.Call)):
 		return true
 	case op.Reacquire:
 		return false
 	}
-	return (op.Persist && s.doc.Lost(op.LockID, op.Label, op.LostSince) != nil) || (op.HeldSince > 0 && !s.doc.Keeps(op.LockID, op.HeldSince))
+	return (op.Persist && s.doc.Lost(op.LockID, op.Run, op.LostSince) != nil) || (op.HeldSince > 0 && !s.doc.Keeps(op.LockID, op.HeldSince))
 }
 
 // grantOrQueue grants the request if it is admitted, and queues it otherwise. The cases are in the order of
 // the rules in the package documentation.
 func (s *state) grantOrQueue(op *Acquire) {
-	claim := s.claim(op.LockID, op.Part)
-	tombstone := s.doc.Tombstone(op.LockID, op.Part)
-	index := slices.IndexFunc(s.doc.Waiters, func(w Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
+	claim := s.claim(op.Caller)
+	tombstone := s.doc.Tombstone(op.Caller)
+	index := slices.IndexFunc(s.doc.Waiters, func(w Waiter) bool { return w.SamePart(&op.Caller) })
 	// A lock ID that already holds, for example one that upgrades, goes ahead of the queue, because the
 	// waiters there wait for its own hold. A request that is already queued is not granted here: the
 	// write that frees the resource gives it a claim.
@@ -91,9 +91,9 @@ func (s *state) grantOrQueue(op *Acquire) {
 // leaveQueue ends the claim and the waiter of a request that is refused. Otherwise it would be granted later.
 func (s *state) leaveQueue(op *Acquire) {
 	s.endEntries(func(e *Entry) bool {
-		return e.State == StateClaimed && e.BelongsTo(op.LockID) && e.Part == op.Part && e.Order <= op.Order
+		return e.State == StateClaimed && e.ofPart(&op.Caller) && e.Order <= op.Order
 	})
-	s.removeWaiters(s.doc.Waiters, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order })
+	s.removeWaiters(s.doc.Waiters, func(w *Waiter) bool { return w.isUpTo(&op.Caller) })
 }
 
 func (s *state) precedes(w Waiter) bool { return s.doc.Precedes(&w) }
@@ -114,7 +114,7 @@ func (s *state) grantedBefore(op *Acquire) bool {
 			return e.BelongsTo(op.LockID) && e.State == StateKept && e.ID == op.Call && Covers(e.Mode, op.Mode)
 		})
 	}
-	p := s.doc.Part(op.LockID, op.Part, op.Order)
+	p := s.doc.Part(op.Caller)
 	return p != nil && p.ID == op.Call && p.Alive(s.now) && Covers(p.Mode, op.Mode)
 }
 
@@ -129,11 +129,11 @@ func (s *state) grant(op *Acquire, joins bool) {
 	s.evictFor(room)
 	hold := s.holdFor(op, joins)
 	made := Entry{
-		ID: op.Call, LockID: op.LockID, Label: op.Label, Part: op.Part, Order: op.Order, Mode: op.Mode, State: StateRunning,
-		Fence: hold.Fence, FirstFence: hold.FirstFence, LeastFence: hold.LeastFence, Within: op.Within, Saga: op.Saga,
+		ID: op.Call, Caller: op.Caller, Mode: op.Mode, State: StateRunning,
+		Fence: hold.Fence, FirstFence: hold.FirstFence, LeastFence: hold.LeastFence,
 		TTL: op.TTL, ExpiresAt: expiry(s.now, op.TTL), Trace: op.Trace,
 	}
-	if c := s.claim(op.LockID, op.Part); c != nil {
+	if c := s.claim(op.Caller); c != nil {
 		made.Since, made.ClaimedAt, made.Predecessor = c.Since, c.ClaimedAt, c.Predecessor
 	}
 	if old := s.upgraded(op); old != nil { // a bar must match both entries of a part, or none
@@ -146,7 +146,7 @@ func (s *state) grant(op *Acquire, joins bool) {
 		e.CreatedAt, e.Owner, e.Host, e.Comment, e.Limit = hold.CreatedAt, hold.Owner, op.Host, op.Comment, op.Limit
 	}
 	s.supersede(op)
-	s.doc.Waiters = without(s.doc.Waiters, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
+	s.doc.Waiters = without(s.doc.Waiters, func(w *Waiter) bool { return w.SamePart(&op.Caller) })
 	s.renewKept(op.LockID)
 	switch {
 	case op.HoldOnly:
@@ -161,7 +161,7 @@ func (s *state) grant(op *Acquire, joins bool) {
 	describe(&kept)
 	kept.TTL, kept.ExpiresAt = op.HoldTTL, Later(expiry(s.now, op.HoldTTL), expiry(s.now, op.TTL))
 	if op.Reacquire {
-		if e := s.doc.LossEvidence(op.LockID, op.Label, op.LostSince); e != nil {
+		if e := s.doc.LossEvidence(op.LockID, op.Run, op.LostSince); e != nil {
 			kept.Regained = e.Number
 		}
 	}
@@ -207,7 +207,7 @@ func (s *state) nextFence() int64 { return max(s.doc.Fence+1, s.now.UnixMilli())
 
 // upgraded returns the part's entry to which the request adds an exclusive one, or nil.
 func (s *state) upgraded(op *Acquire) *Entry {
-	if p := s.doc.Part(op.LockID, op.Part, op.Order); p != nil && op.Upgrades != "" && p.ID == op.Upgrades {
+	if p := s.doc.Part(op.Caller); p != nil && op.Upgrades != "" && p.ID == op.Upgrades {
 		return p
 	}
 	return nil
@@ -246,7 +246,7 @@ func (s *state) enqueue(op *Acquire, index int, ahead bool) {
 		return
 	}
 	w := s.waiter(op)
-	claim := s.claim(op.LockID, op.Part)
+	claim := s.claim(op.Caller)
 	switch {
 	case index >= 0:
 		was := s.doc.Waiters[index]
@@ -273,7 +273,7 @@ func (s *state) enqueue(op *Acquire, index int, ahead bool) {
 		s.doc.Waiters = append(s.doc.Waiters, w)
 	}
 	s.doc.Entries = without(s.doc.Entries, func(e *Entry) bool {
-		return e.BelongsTo(op.LockID) && e.Part == op.Part && e.State == StateClaimed
+		return e.ofPart(&op.Caller) && e.State == StateClaimed
 	})
 	s.result.Outcome = Queued
 	s.result.Position = int64(index) + 1
@@ -290,7 +290,7 @@ func sinceOf(claim *Entry) time.Time {
 // waiter returns the waiter of a request that queues now.
 func (s *state) waiter(op *Acquire) Waiter {
 	w := Waiter{
-		LockID: op.LockID, Label: op.Label, Within: op.Within, Saga: op.Saga, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit,
+		Caller: op.Caller, Mode: op.Mode, Limit: op.Limit,
 		Since: s.now, ExpiresAt: s.now.Add(ms(op.WaiterTTL)), OverdueAt: s.now.Add(ms(op.OverdueAfter())), NeverVictim: op.NeverVictim,
 	}
 	if !op.Started.IsZero() {

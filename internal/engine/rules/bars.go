@@ -14,15 +14,15 @@ import (
 // of which a resource may see many, do not drop the bar of one that keeps the resource while it compensates.
 type Bar struct {
 	LockID string `bson:"lockId"`
-	Label  string `bson:"label,omitempty"`
+	Run    string `bson:"run,omitempty"`
 	// Saga is a path such as "2/5": saga 5 inside saga 2.
 	Saga  string `bson:"saga,omitempty"`
 	Order int64  `bson:"order"`
 }
 
 // matches reports whether the bar refuses a request.
-func (b *Bar) matches(r Request) bool {
-	return (b.LockID == r.LockID || b.LockID == r.Within) && b.Label == r.Label && isInside(r.Saga, b.Saga) && r.Order <= b.Order
+func (b *Bar) matches(r *Caller) bool {
+	return (b.LockID == r.LockID || b.LockID == r.Within) && b.Run == r.Run && isInside(r.Saga, b.Saga) && r.Order <= b.Order
 }
 
 // isInside reports whether a saga is another one, or inside it.
@@ -33,7 +33,7 @@ func isInside(saga, outer string) bool {
 
 // covers reports whether the bar refuses everything that another one refuses.
 func (b *Bar) covers(o *Bar) bool {
-	return b.LockID == o.LockID && b.Label == o.Label && isInside(o.Saga, b.Saga) && o.Order <= b.Order
+	return b.LockID == o.LockID && b.Run == o.Run && isInside(o.Saga, b.Saga) && o.Order <= b.Order
 }
 
 // AllBars yields the bars of a lock ID: those in its hold, and those in the document's own list.
@@ -59,7 +59,7 @@ func (d *Document) AllBars(lockID string) iter.Seq[*Bar] {
 func (e *Entry) keeps(lockID string) bool { return e.State == StateKept && e.BelongsTo(lockID) }
 
 // barred returns a bar that refuses a request, or nil.
-func (d *Document) barred(r Request) *Bar {
+func (d *Document) barred(r *Caller) *Bar {
 	for _, lockID := range []string{r.LockID, r.Within} {
 		for b := range d.AllBars(lockID) {
 			if b.matches(r) {
@@ -132,44 +132,44 @@ func (s *state) drawFence(lockID string) {
 }
 
 // cutOffAll cuts off the parts of the matching requests, and ends their claims and waiters.
-func (s *state) cutOffAll(which func(Request) bool) {
+func (s *state) cutOffAll(which func(*Caller) bool) {
 	rest := make([]Entry, 0, len(s.doc.Entries))
 	for _, e := range s.doc.Entries {
-		if e.State == StateKept || e.CutOff || !which(e.request()) {
+		if e.State == StateKept || e.CutOff || !which(&e.Caller) {
 			rest = append(rest, e)
 		} else {
 			rest = append(rest, s.cutOff(e)...)
 		}
 	}
 	s.doc.Entries = rest
-	s.removeWaiters(s.doc.Waiters, func(w *Waiter) bool { return which(w.Request()) })
+	s.removeWaiters(s.doc.Waiters, func(w *Waiter) bool { return which(&w.Caller) })
 }
 
 func (op *Raise) bar() Bar {
-	return Bar{LockID: op.LockID, Label: op.Label, Saga: op.Saga, Order: op.Order}
+	return Bar{LockID: op.LockID, Run: op.Run, Saga: op.Saga, Order: op.Order}
 }
 
-// replacedRuns returns the labels of the runs whose requests of the saga are undone, whatever their
+// replacedRuns returns the runs whose requests of the saga are undone, whatever their
 // order: a replaced run may have made later requests than this one, and makes no more.
 func (op *Raise) replacedRuns(d *Document) []string {
-	return append(d.Replaced(op.LockID, op.Label), op.TakeOver)
+	return append(d.Replaced(op.LockID, op.Run), op.TakeOver)
 }
 
 // undoes reports whether the compensation undoes a request: the bar refuses it, or a replaced run has
 // made it in the same saga.
-func (op *Raise) undoes(r Request, replaced []string) bool {
-	if r.Label == op.Label || r.Label == "" {
+func (op *Raise) undoes(r *Caller, replaced []string) bool {
+	if r.Run == op.Run || r.Run == "" {
 		b := op.bar()
 		return b.matches(r)
 	}
-	return slices.Contains(replaced, r.Label) && isInside(r.Saga, op.Saga) && (r.LockID == op.LockID || r.Within == op.LockID)
+	return slices.Contains(replaced, r.Run) && isInside(r.Saga, op.Saga) && (r.LockID == op.LockID || r.Within == op.LockID)
 }
 
 // StillRunning returns the parts in a document that the compensation has cut off and that may still run.
 func (op *Raise) StillRunning(d *Document) (parts []*Entry) {
 	replaced := op.replacedRuns(d)
 	for i := range d.Entries {
-		if e := &d.Entries[i]; e.CutOff && e.Alive(d.At) && op.undoes(e.request(), replaced) {
+		if e := &d.Entries[i]; e.CutOff && e.Alive(d.At) && op.undoes(&e.Caller, replaced) {
 			parts = append(parts, e)
 		}
 	}
@@ -179,16 +179,16 @@ func (op *Raise) StillRunning(d *Document) (parts []*Entry) {
 // Apply raises the bar, and cuts off what it refuses.
 func (op Raise) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
-	if label, other := s.doc.otherRun(op.LockID, op.Label, op.TakeOver); other {
-		s.result.Outcome, s.result.Note = OtherRun, label
+	if run, other := s.doc.otherRun(op.LockID, op.Run, op.TakeOver); other {
+		s.result.Outcome, s.result.Note = OtherRun, run
 		return s.end()
 	}
-	s.takeOver(op.LockID, op.Label)
+	s.takeOver(op.LockID, op.Run)
 	s.changed = true
 	known := *s.doc
 	known.Evidence = slices.Concat(known.Evidence, s.evidence) // including the run that was replaced just now
 	replaced := op.replacedRuns(&known)
-	s.cutOffAll(func(r Request) bool { return op.undoes(r, replaced) })
+	s.cutOffAll(func(r *Caller) bool { return op.undoes(r, replaced) })
 	if s.addBar(op.bar()) {
 		s.drawFence(op.LockID)
 	}

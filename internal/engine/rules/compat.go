@@ -36,10 +36,6 @@ func (op *Acquire) Party() Party {
 // Party returns the fields of the queued request that decide about compatibility.
 func (w *Waiter) Party() Party { return Party{w.LockID, w.Mode, w.Limit, w.Within} }
 
-// BelongsTo reports whether the entry is a lock ID's own. A draining part that was cut off (CutOff) also
-// blocks its own lock ID, so it is treated like an entry of another party.
-func (e *Entry) BelongsTo(lockID string) bool { return e.LockID == lockID && !e.CutOff }
-
 // partyKey returns the key under which the entry counts under a limit.
 func (e *Entry) partyKey() string {
 	if e.CutOff {

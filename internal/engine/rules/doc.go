@@ -78,5 +78,5 @@
 //
 // The rules trust their caller for the time: nothing may expire by a time that was not read together
 // with the document. They do not detect deadlocks; package lockcore does, and withdraws the victim. A
-// lock ID that is used with run labels must never be used without.
+// lock ID that is used with runs must never be used without.
 package rules

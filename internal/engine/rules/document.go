@@ -20,17 +20,17 @@ type Document struct {
 	Fence int64 `bson:"fence"`
 	// Entries are the holds, claims and draining parts. A lock ID's hold is its entries in the states
 	// StateRunning and StateKept. Each has the mode of its own request.
-	Entries []Entry `bson:"held"`
+	Entries []Entry `bson:"entries"`
 	// Waiters is the queue, first come first.
 	Waiters []Waiter `bson:"waiters"`
 	// Evidence records evictions, forced releases and take-overs. It is complete from EvidenceSince on.
-	Evidence      []Evidence `bson:"evicted"`
-	EvidenceSince time.Time  `bson:"since"`
+	Evidence      []Evidence `bson:"evidence"`
+	EvidenceSince time.Time  `bson:"evidenceSince"`
 	// LastEvidence is the greatest number of a record of evidence so far. Records are numbered because
 	// times can run backwards, and two losses can share a fence.
 	LastEvidence int64 `bson:"lastEvidence,omitempty"`
 	// Releases records, by lock ID and run, the order up to which all requests have been released.
-	Releases []ReleaseRecord `bson:"over,omitempty"`
+	Releases []ReleaseRecord `bson:"releases,omitempty"`
 	// Bars refuse late requests of steps that compensations undo, of lock IDs that keep nothing: see Bar.
 	Bars []Bar `bson:"bars,omitempty"`
 	// Forced has the last MaxForced forced releases, for people. No rule reads it.
@@ -73,14 +73,13 @@ type Reservation struct {
 // clock was set back since, and the reservation could bind others for as long.
 const LongestReservation = 3 * time.Second
 
-// States of an entry, as they are stored. States not less than StateHolds belong to a hold.
+// States of an entry, as they are stored. Entries in the states StateRunning and StateKept belong to a hold.
 // docs/internals.md describes how each ends.
 const (
 	StateClaimed  = "claimed"
 	StateDraining = "draining"
-	StateRunning  = "held"
+	StateRunning  = "running"
 	StateKept     = "kept"
-	StateHolds    = "h"
 )
 
 // Never is the expiry of an entry that has no end.
@@ -92,22 +91,18 @@ type Entry struct {
 	// call finds its grant by it, and a call is taken back by it. A kept entry that was made together
 	// with a part has the suffix "/k", the settled kept entry of a lock ID "/s", and a draining entry
 	// "/d".
-	ID     string `bson:"id,omitempty"`
-	LockID string `bson:"lockId"`
-	// Label is the run label under which the entry was made, empty outside of Temporal.
-	Label string `bson:"label,omitempty"`
-	// Part is empty in a kept entry.
-	Part  string `bson:"part"`
-	Order int64  `bson:"order"`
-	Mode  string `bson:"mode"`
-	State string `bson:"state"`
+	ID string `bson:"id,omitempty"`
+	// Caller is the request that made the entry. The Run of a kept entry becomes that of a run that takes it over.
+	Caller `bson:",inline"`
+	Mode   string `bson:"mode"`
+	State  string `bson:"state"`
 	// Fence is the latest fence of the entry; 0 in a claim.
 	Fence int64 `bson:"fence,omitempty"`
 	// FirstFence is the fence with which the hold began. It names the hold.
-	FirstFence int64 `bson:"first,omitempty"`
+	FirstFence int64 `bson:"firstFence,omitempty"`
 	// LeastFence is the smallest fence under which a part of the hold may still write to a fenced
 	// document. It is FirstFence until another run takes the hold over.
-	LeastFence int64 `bson:"least,omitempty"`
+	LeastFence int64 `bson:"leastFence,omitempty"`
 	// FirstOrder, of a kept entry, is the smallest order of its requests, so that Verify recognizes a
 	// hold that began after its use. It is 0 if the hold was taken over from another run, whose orders are not
 	// comparable: it is older than all requests of this one.
@@ -117,13 +112,9 @@ type Entry struct {
 	Regained int64 `bson:"regained,omitempty"`
 	// Bars, of a kept entry, are the bars of its lock ID. At most one kept entry of a lock ID has any.
 	Bars []Bar `bson:"bars,omitempty"`
-	// Within, of a kept entry and of a claim, is the enclosing lock ID of its request.
-	Within string `bson:"within,omitempty"`
-	// Saga is the path of the saga of the request that made the entry: see Bar.
-	Saga string `bson:"saga,omitempty"`
 	// CutOff is set in a draining part that also blocks its own lock ID, because another run of its
 	// party or a compensation has replaced it.
-	CutOff bool `bson:"own,omitempty"`
+	CutOff bool `bson:"cutOff,omitempty"`
 	// TTL is the length of a lease in milliseconds; 0 has no end.
 	TTL       int64     `bson:"ttl"`
 	ExpiresAt time.Time `bson:"expiresAt"`
@@ -134,11 +125,11 @@ type Entry struct {
 	Since     *time.Time `bson:"since,omitempty"`
 	ClaimedAt *time.Time `bson:"claimedAt,omitempty"`
 	// Predecessor, of a request that had to wait, is the hold whose end made the grant possible.
-	Predecessor *EndedHold `bson:"after,omitempty"`
-	// PositionExpiresAt, of a claim, is the time at which its waiter would have left the queue.
+	Predecessor *EndedHold `bson:"predecessor,omitempty"`
+	// QueuedUntil, of a claim, is the time at which its waiter would have left the queue.
 	// ClaimTTL is that of the waiter.
-	PositionExpiresAt *time.Time `bson:"place,omitempty"`
-	ClaimTTL          int64      `bson:"claimTTL,omitempty"`
+	QueuedUntil *time.Time `bson:"queuedUntil,omitempty"`
+	ClaimTTL    int64      `bson:"claimTtl,omitempty"`
 	// Passed is set in a claim after whose end a write has granted something. Such a claim is not
 	// confirmed, because a server whose clock is behind may consider it alive again.
 	Passed bool `bson:"passed,omitempty"`
@@ -160,20 +151,14 @@ type Entry struct {
 }
 
 // Holds reports whether the entry belongs to a hold.
-func (e *Entry) Holds() bool { return e.State >= StateHolds }
+func (e *Entry) Holds() bool { return e.State == StateRunning || e.State == StateKept }
 
 // Alive reports whether the entry has not expired at now.
 func (e *Entry) Alive(now time.Time) bool { return e.ExpiresAt.After(now) }
 
 // Waiter is a queued request. It is small, because every write of the document rewrites the queue.
 type Waiter struct {
-	LockID string `bson:"lockId"`
-	// Label, Within and Saga are those of the request.
-	Label  string `bson:"label,omitempty"`
-	Within string `bson:"within,omitempty"`
-	Saga   string `bson:"saga,omitempty"`
-	Part   string `bson:"part"`
-	Order  int64  `bson:"order"`
+	Caller `bson:",inline"`
 	Mode   string `bson:"mode"`
 	// Limit is the number of lock IDs that may hold when this one is granted, itself included. It is
 	// absent if there is no limit, and in exclusive mode.
@@ -182,7 +167,7 @@ type Waiter struct {
 	Owner string `bson:"owner,omitempty"`
 	// Started and NeverVictim are those of the request.
 	Started     *time.Time `bson:"started,omitempty"`
-	NeverVictim bool       `bson:"safe,omitempty"`
+	NeverVictim bool       `bson:"neverVictim,omitempty"`
 	// Since is the time at which it queued.
 	Since time.Time `bson:"since"`
 	// ExpiresAt is the time at which the waiter leaves the queue unless it is refreshed.
@@ -198,7 +183,7 @@ type Waiter struct {
 	Ahead bool `bson:"ahead,omitempty"`
 	// ClaimTTL is the length of the next claim in milliseconds if an earlier claim has lapsed: twice as
 	// long as that one, up to Acquire.LongestClaim.
-	ClaimTTL int64 `bson:"claimTTL,omitempty"`
+	ClaimTTL int64 `bson:"claimTtl,omitempty"`
 	// Hold is set if the waiter is granted a kept hold at once instead of a claim.
 	Hold *WaitingHold `bson:"hold,omitempty"`
 }
@@ -229,14 +214,14 @@ func (w *Waiter) Overdue(now time.Time) bool { return !w.OverdueAt.After(now) }
 // Evidence records that a lock ID lost its hold, or that another run replaced its run.
 type Evidence struct {
 	LockID string `bson:"lockId"`
-	// Label is the run label of the hold.
-	Label string `bson:"label,omitempty"`
-	// To, of a take-over, is the label of the run that took over. In this case nothing was lost.
+	// Run is the run of the hold.
+	Run string `bson:"run,omitempty"`
+	// To, of a take-over, is the run that took over. In this case nothing was lost.
 	To string `bson:"to,omitempty"`
 	// Fence is the fence with which the hold began; 0 for a take-over.
 	Fence int64 `bson:"fence"`
 	// Number is greater than those of earlier records. See Document.LastEvidence.
-	Number int64 `bson:"n,omitempty"`
+	Number int64 `bson:"number,omitempty"`
 	// Order is the last order of what was lost. A release up to it, or a later one, erases the record.
 	Order  int64     `bson:"order,omitempty"`
 	At     time.Time `bson:"at"`
@@ -248,8 +233,8 @@ type Evidence struct {
 // later request of that run with such an order is refused.
 type ReleaseRecord struct {
 	LockID string `bson:"lockId"`
-	// Label is the run label of the release; empty for a lock ID without runs.
-	Label string `bson:"label,omitempty"`
+	// Run is the run of the release; empty for a lock ID without runs.
+	Run   string `bson:"run,omitempty"`
 	Order int64  `bson:"order"`
 }
 
@@ -295,7 +280,7 @@ func (i *Identity) HasReplaced(id string) bool {
 
 // LayoutVersion is the version of the layout that this package describes. A collection with another
 // version is refused with a *LayoutError.
-const LayoutVersion = 4
+const LayoutVersion = 5
 
 // LayoutError reports a collection that is not in the layout of this version. Nothing was written.
 type LayoutError struct {
@@ -330,8 +315,7 @@ func (d *Document) Bytes() int {
 	n := document + len(d.ID) + 16*len(d.Attn)
 	for i := range d.Entries {
 		e := &d.Entries[i]
-		n += entry + len(e.ID) + len(e.LockID) + len(e.Label) + len(e.Part) + len(e.Within) + len(e.Saga) + len(e.Owner) + len(e.Host) +
-			len(e.Comment) + len(e.Trace)
+		n += entry + len(e.ID) + e.Caller.bytes() + len(e.Owner) + len(e.Host) + len(e.Comment) + len(e.Trace)
 		n += barBytes(e.Bars)
 		if e.Predecessor != nil {
 			n += len(e.Predecessor.LockID) + len(e.Predecessor.Owner) + len(e.Predecessor.Trace)
@@ -339,20 +323,20 @@ func (d *Document) Bytes() int {
 	}
 	for i := range d.Waiters {
 		w := &d.Waiters[i]
-		n += waiter + len(w.LockID) + len(w.Label) + len(w.Within) + len(w.Saga) + len(w.Part) + len(w.Owner) + len(w.Verdict)
+		n += waiter + w.Caller.bytes() + len(w.Owner) + len(w.Verdict)
 		if w.Hold != nil {
 			n += record + len(w.Hold.ID) + len(w.Hold.Host) + len(w.Hold.Comment) + len(w.Hold.Trace)
 		}
 	}
 	for _, e := range slices.Concat(d.Evidence, d.Forced) {
-		n += record + len(e.LockID) + len(e.Label) + len(e.To) + len(e.By) + len(e.Reason)
+		n += record + len(e.LockID) + len(e.Run) + len(e.To) + len(e.By) + len(e.Reason)
 	}
 	for i := range d.Releases {
-		n += record + len(d.Releases[i].LockID) + len(d.Releases[i].Label)
+		n += record + len(d.Releases[i].LockID) + len(d.Releases[i].Run)
 	}
 	for i := range d.Missed {
 		m := &d.Missed[i]
-		n += record + len(m.LockID) + len(m.Label) + len(m.By) + len(m.Reason)
+		n += record + len(m.LockID) + len(m.Run) + len(m.By) + len(m.Reason)
 	}
 	return n + barBytes(d.Bars)
 }
@@ -361,7 +345,7 @@ func barBytes(bars []Bar) (n int) {
 	const record = 200 // without texts
 	for i := range bars {
 		b := &bars[i]
-		n += record + len(b.LockID) + len(b.Label) + len(b.Saga)
+		n += record + len(b.LockID) + len(b.Run) + len(b.Saga)
 	}
 	return n
 }
@@ -391,7 +375,7 @@ func (d *Document) ExpiresBy(at time.Time) bool {
 		return false
 	}
 	for i := range d.Entries {
-		if e := &d.Entries[i]; !e.ExpiresAt.After(at) || (e.PositionExpiresAt != nil && !e.PositionExpiresAt.After(at)) {
+		if e := &d.Entries[i]; !e.ExpiresAt.After(at) || (e.QueuedUntil != nil && !e.QueuedUntil.After(at)) {
 			return true
 		}
 	}

@@ -21,20 +21,20 @@ func TestDocument_Bytes_IsNoLessThanWhatIsStored(t *testing.T) {
 		d := &rules.Document{ID: text, Reserved: &rules.Reservation{By: text, Until: now}, Attn: []string{text}}
 		for range 100 {
 			d.Entries = append(d.Entries, rules.Entry{
-				ID: text, LockID: text, Label: text, Part: text, Order: 1, Mode: rules.Exclusive, State: rules.StateDraining, Fence: 1, FirstFence: 1,
-				LeastFence: 1, FirstOrder: 1, Regained: 1, Bars: []rules.Bar{{LockID: text, Label: text, Saga: text, Order: 1}}, Passed: true, Within: text, Saga: text, CutOff: true, TTL: 1, ExpiresAt: now, RenewedAt: &now,
-				Since: &now, ClaimedAt: &now, Predecessor: ended, PositionExpiresAt: &now, ClaimTTL: 1, CreatedAt: &now, Owner: text, Host: text, Comment: text, Limit: 1, Trace: text,
+				ID: text, Caller: rules.Caller{LockID: text, Run: text, Part: text, Order: 1, Saga: text, Within: text}, Mode: rules.Exclusive, State: rules.StateDraining, Fence: 1, FirstFence: 1,
+				LeastFence: 1, FirstOrder: 1, Regained: 1, Bars: []rules.Bar{{LockID: text, Run: text, Saga: text, Order: 1}}, Passed: true, CutOff: true, TTL: 1, ExpiresAt: now, RenewedAt: &now,
+				Since: &now, ClaimedAt: &now, Predecessor: ended, QueuedUntil: &now, ClaimTTL: 1, CreatedAt: &now, Owner: text, Host: text, Comment: text, Limit: 1, Trace: text,
 			})
 			d.Waiters = append(d.Waiters, rules.Waiter{
-				LockID: text, Label: text, Within: text, Saga: text, Part: text, Order: 1, Mode: rules.Exclusive, Limit: 1, Owner: text, Started: &now,
+				Caller: rules.Caller{LockID: text, Run: text, Part: text, Order: 1, Saga: text, Within: text}, Mode: rules.Exclusive, Limit: 1, Owner: text, Started: &now,
 				NeverVictim: true, Since: now, ExpiresAt: now, OverdueAt: now, Verdict: text, Ahead: true, ClaimTTL: 1,
 				Hold: &rules.WaitingHold{ID: text, TTL: 1, Host: text, Comment: text, Trace: text},
 			})
-			d.Evidence = append(d.Evidence, rules.Evidence{LockID: text, Label: text, To: text, Fence: 1, Number: 1, Order: 1, At: now, By: text, Reason: text})
+			d.Evidence = append(d.Evidence, rules.Evidence{LockID: text, Run: text, To: text, Fence: 1, Number: 1, Order: 1, At: now, By: text, Reason: text})
 			d.Forced = d.Evidence
-			d.Missed = append(d.Missed, rules.Missed{LockID: text, Label: text, Order: 1, Fence: 1, At: now, By: text, Reason: text, UpTo: 1, ReleasedAt: now})
-			d.Releases = append(d.Releases, rules.ReleaseRecord{LockID: text, Label: text, Order: 1})
-			d.Bars = append(d.Bars, rules.Bar{LockID: text, Label: text, Saga: text, Order: 1})
+			d.Missed = append(d.Missed, rules.Missed{LockID: text, Run: text, Order: 1, Fence: 1, At: now, By: text, Reason: text, UpTo: 1, ReleasedAt: now})
+			d.Releases = append(d.Releases, rules.ReleaseRecord{LockID: text, Run: text, Order: 1})
+			d.Bars = append(d.Bars, rules.Bar{LockID: text, Run: text, Saga: text, Order: 1})
 		}
 		stored, err := bson.Marshal(d)
 		require.NoError(t, err)
@@ -76,11 +76,11 @@ func readEverything(d *rules.Document) {
 	}
 	for i := range d.Entries {
 		e := &d.Entries[i]
-		rules.Next(d, &rules.Waiter{LockID: e.LockID, Part: e.Part, Order: e.Order, Mode: e.Mode, Label: e.Label, Within: e.Within})
-		d.Replaced(e.LockID, e.Label)
+		rules.Next(d, &rules.Waiter{Caller: rules.Caller{LockID: e.LockID, Run: e.Run, Part: e.Part, Order: e.Order, Within: e.Within}, Mode: e.Mode})
+		d.Replaced(e.LockID, e.Run)
 		d.LostBefore(e.LockID, e.FirstFence, e.ExpiresAt)
 		d.Keeps(e.LockID, e.Order)
-		d.Lost(e.LockID, e.Label, start)
+		d.Lost(e.LockID, e.Run, start)
 	}
 }
 

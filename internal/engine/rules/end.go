@@ -8,7 +8,7 @@ import (
 // Apply renews the part. If the part is missing or drains, nothing is renewed.
 func (op Renew) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
-	p := s.doc.Part(op.LockID, op.Part, op.Order)
+	p := s.doc.Part(op.Caller)
 	switch {
 	case p == nil:
 		s.result.Outcome = Lost
@@ -36,7 +36,7 @@ func (op Renew) Apply(before *Document, now time.Time) (*Document, Result) {
 
 // renews reports whether an entry belongs to the part.
 func (op *Renew) renews(e *Entry) bool {
-	return e.BelongsTo(op.LockID) && e.State == StateRunning && e.Part == op.Part && e.Order == op.Order
+	return e.ofPart(&op.Caller) && e.State == StateRunning && e.Order == op.Order
 }
 
 // downgrade makes the entries of a part shared, and the settled entry too if no other part is running. Of a
@@ -63,7 +63,7 @@ func (s *state) downgrade(latest string, op Renew) {
 func (op Leave) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
 	own := func(e *Entry) bool {
-		return e.LockID == op.LockID && (!e.CutOff || op.Label != "") && e.Part == op.Part
+		return e.SamePart(&op.Caller) && (!e.CutOff || op.Run != "")
 	}
 	s.endEntries(func(e *Entry) bool {
 		switch e.State {
@@ -78,7 +78,7 @@ func (op Leave) Apply(before *Document, now time.Time) (*Document, Result) {
 	if before != nil {
 		queue = before.Waiters
 	}
-	s.removeWaiters(queue, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order })
+	s.removeWaiters(queue, func(w *Waiter) bool { return w.isUpTo(&op.Caller) })
 	if !op.QueueOnly {
 		s.leaveWaiting(&op)
 	}
@@ -110,11 +110,11 @@ func (op TakeBack) Apply(before *Document, now time.Time) (*Document, Result) {
 		case e.LockID != op.LockID:
 			return false
 		case e.State == StateClaimed:
-			return e.Part == op.Part && e.Order == op.Order
+			return e.SameRequest(&op.Caller)
 		}
 		return e.ID == op.Call || e.ID == keptID(op.Call) || e.ID == drainingID(op.Call)
 	})
-	s.removeWaiters(s.doc.Waiters, func(w *Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order })
+	s.removeWaiters(s.doc.Waiters, func(w *Waiter) bool { return w.SameRequest(&op.Caller) })
 	return s.end()
 }
 
@@ -155,7 +155,7 @@ func (op Release) Apply(before *Document, now time.Time) (*Document, Result) {
 			queue = before.Waiters
 		}
 		s.removeWaiters(queue, func(w *Waiter) bool {
-			return w.LockID == op.LockID && (op.Label == "" || w.Label == op.Label) && w.Order <= op.Order
+			return w.LockID == op.LockID && (op.Run == "" || w.Run == op.Run) && w.Order <= op.Order
 		})
 		s.recordRelease(&op)
 	}
@@ -168,7 +168,7 @@ func (s *state) recordForced(op *Release, e *Entry) {
 	case e.Holds():
 		s.lose(e, Evidence{Reason: op.Reason})
 	case op.Now && e.State == StateDraining:
-		cutOff := Evidence{LockID: e.LockID, Label: e.Label, Fence: e.FirstFence, Order: e.Order, At: s.now, Reason: op.Reason}
+		cutOff := Evidence{LockID: e.LockID, Run: e.Run, Fence: e.FirstFence, Order: e.Order, At: s.now, Reason: op.Reason}
 		s.doc.Forced = append(s.doc.Forced, cutOff)
 	}
 }
@@ -178,7 +178,7 @@ func (op *Release) names(e *Entry) bool {
 	switch {
 	case op.Force:
 		return e.LockID == op.LockID && e.FirstFence == op.FirstFence
-	case !e.BelongsTo(op.LockID) || (op.Label != "" && e.Label != op.Label):
+	case !e.BelongsTo(op.LockID) || (op.Run != "" && e.Run != op.Run):
 		return false
 	case op.FirstFence > 0:
 		return e.FirstFence == op.FirstFence
@@ -196,13 +196,13 @@ func (op *Release) stopped(e *Entry) bool {
 // because the record would refuse every later plain request.
 func (s *state) recordRelease(op *Release) {
 	s.doc.Evidence = without(s.doc.Evidence, func(e *Evidence) bool {
-		return e.LockID == op.LockID && e.To == "" && (op.Label == "" || e.Label == op.Label) && e.Order <= op.Order
+		return e.LockID == op.LockID && e.To == "" && (op.Run == "" || e.Run == op.Run) && e.Order <= op.Order
 	})
-	if was := s.doc.releaseRecord(op.LockID, op.Label); plain(op.Label, op.Order) || (was != nil && was.Order >= op.Order) {
+	if was := s.doc.releaseRecord(op.LockID, op.Run); plain(op.Run, op.Order) || (was != nil && was.Order >= op.Order) {
 		return
 	}
-	s.doc.Releases = without(s.doc.Releases, func(old *ReleaseRecord) bool { return old.LockID == op.LockID && old.Label == op.Label })
-	s.doc.Releases = tail(append(s.doc.Releases, ReleaseRecord{LockID: op.LockID, Label: op.Label, Order: op.Order}), MaxReleases)
+	s.doc.Releases = without(s.doc.Releases, func(old *ReleaseRecord) bool { return old.LockID == op.LockID && old.Run == op.Run })
+	s.doc.Releases = tail(append(s.doc.Releases, ReleaseRecord{LockID: op.LockID, Run: op.Run, Order: op.Order}), MaxReleases)
 }
 
 // Apply turns the waiter into a tombstone.
@@ -210,7 +210,7 @@ func (op Withdraw) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
 	s.result.Outcome = Lost
 	for i := range s.doc.Waiters {
-		if w := &s.doc.Waiters[i]; w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order && w.Verdict == "" {
+		if w := &s.doc.Waiters[i]; w.SameRequest(&op.Caller) && w.Verdict == "" {
 			s.result.Outcome = Granted
 			s.recordEnded(asEntry(w))
 			w.Verdict, w.OverdueAt = op.Reason, LongAgo

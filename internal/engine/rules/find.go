@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Part returns the running part with exactly this order, or nil.
-func (d *Document) Part(lockID, part string, order int64) *Entry {
-	return d.last(lockID, part, func(e *Entry) bool { return e.State == StateRunning && e.Order == order })
+// Part returns the running part of a request with exactly its order, or nil.
+func (d *Document) Part(c Caller) *Entry {
+	return d.last(&c, func(e *Entry) bool { return e.State == StateRunning && e.Order == c.Order })
 }
 
 // HoldFence returns the fence with which a lock ID's hold began; 0 if it has no hold.
@@ -25,22 +25,22 @@ func (d *Document) Keeps(lockID string, order int64) bool {
 	return k != nil && k.FirstOrder <= order
 }
 
-// Latest returns the latest running part or claim of a part, or nil.
-func (d *Document) Latest(lockID, part string) *Entry {
-	return d.last(lockID, part, func(e *Entry) bool { return e.State == StateRunning || e.State == StateClaimed })
+// Latest returns the latest running part or claim of a request's part, or nil.
+func (d *Document) Latest(c Caller) *Entry {
+	return d.last(&c, func(e *Entry) bool { return e.State == StateRunning || e.State == StateClaimed })
 }
 
-// Claim returns the claim of a part, or nil. The claim may have lapsed.
-func (d *Document) Claim(lockID, part string) *Entry {
-	if e := d.Latest(lockID, part); e != nil && e.State == StateClaimed {
+// Claim returns the claim of a request's part, or nil. The claim may have lapsed.
+func (d *Document) Claim(c Caller) *Entry {
+	if e := d.Latest(c); e != nil && e.State == StateClaimed {
 		return e
 	}
 	return nil
 }
 
-func (d *Document) last(lockID, part string, which func(*Entry) bool) *Entry {
+func (d *Document) last(c *Caller, which func(*Entry) bool) *Entry {
 	for i := len(d.Entries) - 1; i >= 0; i-- {
-		if e := &d.Entries[i]; e.BelongsTo(lockID) && e.Part == part && which(e) {
+		if e := &d.Entries[i]; e.ofPart(c) && which(e) {
 			return e
 		}
 	}
@@ -60,33 +60,33 @@ func (d *Document) Granted() map[string]bool {
 
 // Forfeited reports whether a claim has lapsed, and its position in the queue has expired too.
 func (e *Entry) Forfeited(now time.Time) bool {
-	return e.State == StateClaimed && !e.ExpiresAt.After(now) && (e.PositionExpiresAt == nil || !e.PositionExpiresAt.After(now))
+	return e.State == StateClaimed && !e.ExpiresAt.After(now) && (e.QueuedUntil == nil || !e.QueuedUntil.After(now))
 }
 
-// Tombstone returns the waiter of a part that was withdrawn to end a deadlock, or nil.
-func (d *Document) Tombstone(lockID, part string) *Waiter {
-	i := slices.IndexFunc(d.Waiters, func(w Waiter) bool { return w.LockID == lockID && w.Part == part && w.Verdict != "" })
+// Tombstone returns the waiter of a request's part that was withdrawn to end a deadlock, or nil.
+func (d *Document) Tombstone(c Caller) *Waiter {
+	i := slices.IndexFunc(d.Waiters, func(w Waiter) bool { return w.SamePart(&c) && w.Verdict != "" })
 	if i < 0 {
 		return nil
 	}
 	return &d.Waiters[i]
 }
 
-// LossEvidence returns the latest evidence of a lock ID's loss, or nil. A label restricts it to holds of that
-// run, and, unless since is zero, to losses of any run from that time on: a run that a reset has made counts
+// LossEvidence returns the latest evidence of a lock ID's loss, or nil. A run restricts it to its own
+// holds, and, unless since is zero, to losses of any run from that time on: a run that a reset has made counts
 // those of the runs before it.
-func (d *Document) LossEvidence(lockID, label string, since time.Time) *Evidence {
+func (d *Document) LossEvidence(lockID, run string, since time.Time) *Evidence {
 	for i := len(d.Evidence) - 1; i >= 0; i-- {
-		if e := &d.Evidence[i]; e.isLoss(lockID, label) || e.isLossSince(lockID, since) {
+		if e := &d.Evidence[i]; e.isLoss(lockID, run) || e.isLossSince(lockID, since) {
 			return e
 		}
 	}
 	return nil
 }
 
-// isLoss reports whether the record is about a loss of a lock ID, and of a run if label is not empty.
-func (e *Evidence) isLoss(lockID, label string) bool {
-	return e.LockID == lockID && e.To == "" && (label == "" || e.Label == label)
+// isLoss reports whether the record is about a loss of a lock ID, and of a run unless it is empty.
+func (e *Evidence) isLoss(lockID, run string) bool {
+	return e.LockID == lockID && e.To == "" && (run == "" || e.Run == run)
 }
 
 // isLossSince reports whether the record is about a loss of a lock ID from a time on, which is not zero.
@@ -96,13 +96,13 @@ func (e *Evidence) isLossSince(lockID string, since time.Time) bool {
 
 // Lost returns the latest evidence of LossEvidence that counts, or nil: it is newer than everything that the
 // hold, if there is one, has outlived. A loss of another run does not count either if the hold began later.
-func (d *Document) Lost(lockID, label string, since time.Time) *Evidence {
+func (d *Document) Lost(lockID, run string, since time.Time) *Evidence {
 	k := d.Kept(lockID)
 	for i := len(d.Evidence) - 1; i >= 0; i-- {
 		e := &d.Evidence[i]
 		switch {
 		case k != nil && e.Number <= k.Regained:
-		case e.isLoss(lockID, label), e.isLossSince(lockID, since) && (k == nil || e.Fence >= k.FirstFence):
+		case e.isLoss(lockID, run), e.isLossSince(lockID, since) && (k == nil || e.Fence >= k.FirstFence):
 			return e
 		}
 	}
@@ -122,35 +122,15 @@ func (d *Document) LostBefore(lockID string, first int64, began time.Time) bool 
 }
 
 // plain reports whether a release up to an order ends plain requests only.
-func plain(label string, order int64) bool { return label == "" && order == LastPlain }
+func plain(run string, order int64) bool { return run == "" && order == LastPlain }
 
-func (d *Document) releaseRecord(lockID, label string) *ReleaseRecord {
+func (d *Document) releaseRecord(lockID, run string) *ReleaseRecord {
 	for i := range d.Releases {
-		if o := &d.Releases[i]; o.LockID == lockID && o.Label == label {
+		if o := &d.Releases[i]; o.LockID == lockID && o.Run == run {
 			return o
 		}
 	}
 	return nil
-}
-
-// Request identifies a request.
-type Request struct {
-	LockID, Label, Within, Saga, Part string
-	Order                             int64
-}
-
-// Request identifies the request.
-func (op *Acquire) Request() Request {
-	return Request{op.LockID, op.Label, op.Within, op.Saga, op.Part, op.Order}
-}
-
-// Request identifies the queued request.
-func (w *Waiter) Request() Request {
-	return Request{w.LockID, w.Label, w.Within, w.Saga, w.Part, w.Order}
-}
-
-func (e *Entry) request() Request {
-	return Request{e.LockID, e.Label, e.Within, e.Saga, e.Part, e.Order}
 }
 
 // Supersession describes what superseded a request.
@@ -168,16 +148,16 @@ const ReasonBarred = "a compensation undoes it"
 
 // SupersededBy returns what superseded a request: a release up to its order or a later one, a bar, or
 // a later request of the same part.
-func (d *Document) SupersededBy(r Request) (by Supersession, ok bool) {
+func (d *Document) SupersededBy(c Caller) (by Supersession, ok bool) {
 	for i := range d.Releases {
-		if o := &d.Releases[i]; o.LockID == r.LockID && o.Label == r.Label && o.Order >= r.Order {
+		if o := &d.Releases[i]; o.LockID == c.LockID && o.Run == c.Run && o.Order >= c.Order {
 			return Supersession{Order: o.Order, Released: true}, true
 		}
 	}
-	if b := d.barred(r); b != nil {
+	if b := d.barred(&c); b != nil {
 		return Supersession{Order: b.Order, Released: true, Reason: ReasonBarred}, true
 	}
-	if later, ok := d.LaterOrder(r.LockID, r.Part, r.Order); ok {
+	if later, ok := d.LaterOrder(c); ok {
 		return Supersession{Order: later}, true
 	}
 	return Supersession{}, false
@@ -185,38 +165,38 @@ func (d *Document) SupersededBy(r Request) (by Supersession, ok bool) {
 
 // LaterOrder returns the order of a later request of the same part that runs, waits, has a claim or
 // drains. If the request itself drains, it returns this order.
-func (d *Document) LaterOrder(lockID, part string, order int64) (later int64, ok bool) {
+func (d *Document) LaterOrder(c Caller) (later int64, ok bool) {
 	for i := range d.Entries {
 		e := &d.Entries[i]
-		own := e.BelongsTo(lockID) && e.Part == part && e.State != StateKept
-		if own && (e.Order > order || (e.Order == order && e.State == StateDraining)) {
+		own := e.ofPart(&c) && e.State != StateKept
+		if own && (e.Order > c.Order || (e.Order == c.Order && e.State == StateDraining)) {
 			later, ok = max(later, e.Order), true
 		}
 	}
 	for i := range d.Waiters {
-		if w := &d.Waiters[i]; w.LockID == lockID && w.Part == part && w.Order > order {
+		if w := &d.Waiters[i]; w.SamePart(&c) && w.Order > c.Order {
 			later, ok = max(later, w.Order), true
 		}
 	}
 	return later, ok
 }
 
-// Replaced returns the label of a run, and the labels of the runs that it is known to have replaced or
+// Replaced returns a run, and the runs that it is known to have replaced or
 // that replaced it, directly or indirectly.
-func (d *Document) Replaced(lockID, label string) []string {
-	labels := []string{label}
-	for n := 0; n < len(labels); n++ {
+func (d *Document) Replaced(lockID, run string) []string {
+	runs := []string{run}
+	for n := 0; n < len(runs); n++ {
 		for i := range d.Evidence {
 			e := &d.Evidence[i]
-			if e.LockID != lockID || e.To == "" || (e.To != labels[n] && e.Label != labels[n]) {
+			if e.LockID != lockID || e.To == "" || (e.To != runs[n] && e.Run != runs[n]) {
 				continue
 			}
-			for _, other := range []string{e.Label, e.To} {
-				if !slices.Contains(labels, other) {
-					labels = append(labels, other)
+			for _, other := range []string{e.Run, e.To} {
+				if !slices.Contains(runs, other) {
+					runs = append(runs, other)
 				}
 			}
 		}
 	}
-	return labels
+	return runs
 }

@@ -63,7 +63,7 @@ type part struct {
 	own          bool
 }
 
-type run struct{ lockID, label string }
+type run struct{ lockID, run string }
 
 type lease struct {
 	until, heard time.Time
@@ -88,7 +88,7 @@ func (o *observer) check(s *step) error {
 	}
 	for _, e := range s.evidence() {
 		if e.To != "" {
-			o.replaced[run{e.LockID, e.Label}] = true
+			o.replaced[run{e.LockID, e.Run}] = true
 		}
 	}
 	checks := []struct {
@@ -127,11 +127,11 @@ func (s *step) running() *rules.Entry {
 	switch op := s.op.(type) {
 	case rules.Acquire:
 		if slices.Contains([]rules.Outcome{rules.Granted, rules.Joined, rules.Again}, s.Outcome) && !op.HoldOnly {
-			return s.after.Part(op.LockID, op.Part, op.Order)
+			return s.after.Part(op.Caller)
 		}
 	case rules.Renew:
 		if s.Outcome == rules.Granted {
-			return s.after.Part(op.LockID, op.Part, op.Order)
+			return s.after.Part(op.Caller)
 		}
 	}
 	return nil
@@ -155,13 +155,13 @@ func (o *observer) hear(s *step) {
 	case rules.Leave:
 		if !op.QueueOnly {
 			delete(o.trusts, part{op.LockID, op.Part, op.Order, false})
-			if op.Label != "" {
+			if op.Run != "" {
 				delete(o.trusts, part{op.LockID, op.Part, op.Order, true})
 			}
 		}
 	case rules.TakeBack:
 		for _, e := range s.before.Entries {
-			if e.LockID == op.LockID && callID(&e) == op.Call && e.State != rules.StateKept && s.after.Part(e.LockID, e.Part, e.Order) == nil {
+			if e.LockID == op.LockID && callID(&e) == op.Call && e.State != rules.StateKept && s.after.Part(e.Caller) == nil {
 				delete(o.trusts, partOf(&e))
 			}
 		}
@@ -176,7 +176,7 @@ func (o *observer) hear(s *step) {
 		}
 	}
 	for p, l := range o.trusts {
-		if !l.until.Before(rules.Never) && s.after.Part(p.lockID, p.part, p.order) == nil { // cut off, it trusts a lease of EndlessTTL less the margin
+		if !l.until.Before(rules.Never) && s.after.Part(rules.Caller{LockID: p.lockID, Part: p.part, Order: p.order}) == nil { // cut off, it trusts a lease of EndlessTTL less the margin
 			l.until = l.heard.Add(rules.EndlessTTL - rules.EndlessTTL/10)
 			o.trusts[p] = l
 		}
@@ -189,7 +189,7 @@ func (o *observer) hear(s *step) {
 // weaken takes the modes of the parts of a lock ID from their entries.
 func (o *observer) weaken(s *step) {
 	for p, l := range o.trusts {
-		if e := s.after.Part(p.lockID, p.part, p.order); p.lockID == s.lockID() && !p.own && e != nil {
+		if e := s.after.Part(rules.Caller{LockID: p.lockID, Part: p.part, Order: p.order}); p.lockID == s.lockID() && !p.own && e != nil {
 			l.mode = e.Mode
 			back, ok := s.op.(rules.TakeBack)
 			upgraded := ok && slices.ContainsFunc(s.before.Entries, func(b rules.Entry) bool { return b.ID == back.Call && partOf(&b) == p })
@@ -206,7 +206,7 @@ func ends(s *step, op *rules.Release, e *rules.Entry) bool {
 	switch {
 	case op.Force:
 		return e.LockID == op.LockID && e.FirstFence == op.FirstFence
-	case !e.BelongsTo(op.LockID) || (op.Label != "" && e.Label != op.Label):
+	case !e.BelongsTo(op.LockID) || (op.Run != "" && e.Run != op.Run):
 		return false
 	case op.FirstFence > 0:
 		return e.FirstFence == op.FirstFence
@@ -226,18 +226,18 @@ func (o *observer) remember(s *step) {
 	for _, h := range s.Holds {
 		op, _ := s.op.(rules.Acquire) // which may have queued just now
 		if (op.Call == h.ID && op.Reacquire) || slices.ContainsFunc(s.before.Waiters, func(w rules.Waiter) bool { return w.Hold != nil && w.Hold.ID == h.ID && w.Hold.Reacquire }) {
-			o.regain(run{h.LockID, h.Label}, h.ID, time.Time{})
+			o.regain(run{h.LockID, h.Run}, h.ID, time.Time{})
 		}
 	}
 	o.losses = append(o.losses, slices.DeleteFunc(s.evidence(), func(e rules.Evidence) bool { return e.To != "" })...)
 	switch op := s.op.(type) {
 	case rules.Acquire:
 		if (s.Outcome == rules.Granted || s.Outcome == rules.Joined) && op.Persist && op.Reacquire {
-			o.regain(run{op.LockID, op.Label}, op.Call, op.LostSince)
+			o.regain(run{op.LockID, op.Run}, op.Call, op.LostSince)
 		}
 	case rules.Raise:
 		if s.Outcome != rules.OtherRun {
-			o.barred = append(o.barred, rules.Bar{LockID: op.LockID, Label: op.Label, Saga: op.Saga, Order: op.Order})
+			o.barred = append(o.barred, rules.Bar{LockID: op.LockID, Run: op.Run, Saga: op.Saga, Order: op.Order})
 		}
 	case rules.Leave: // a part that has left is not lost, and may be granted again under the fence of its hold
 		delete(o.granted, part{op.LockID, op.Part, op.Order, false})
@@ -258,9 +258,9 @@ func (o *observer) remember(s *step) {
 		}
 	case rules.Release:
 		if op.FirstFence == 0 && s.Outcome == rules.Granted {
-			o.released[run{op.LockID, op.Label}] = max(op.Order, o.released[run{op.LockID, op.Label}])
+			o.released[run{op.LockID, op.Run}] = max(op.Order, o.released[run{op.LockID, op.Run}])
 			o.losses = slices.DeleteFunc(o.losses, func(e rules.Evidence) bool {
-				return e.LockID == op.LockID && (op.Label == "" || e.Label == op.Label) && e.Order <= op.Order
+				return e.LockID == op.LockID && (op.Run == "" || e.Run == op.Run) && e.Order <= op.Order
 			})
 		}
 	}
@@ -272,7 +272,7 @@ func (o *observer) regain(r run, call string, since time.Time) {
 		o.regained[r] = map[string]int64{}
 	}
 	for _, e := range o.losses {
-		if e.LockID == r.lockID && (r.label == "" || e.Label == r.label || (!since.IsZero() && !e.At.Before(since))) {
+		if e.LockID == r.lockID && (r.run == "" || e.Run == r.run || (!since.IsZero() && !e.At.Before(since))) {
 			o.regained[r][call] = max(o.regained[r][call], e.Number)
 		}
 	}
@@ -296,10 +296,10 @@ func (o *observer) outlived(s *step, lockID string) (newest int64) {
 
 // lostBy reports whether a run has lost what it kept, and has not regained it since, as far as the document
 // remembers.
-func (o *observer) lostBy(s *step, lockID, label string) bool {
+func (o *observer) lostBy(s *step, lockID, run string) bool {
 	outlived := o.outlived(s, lockID)
 	return slices.ContainsFunc(o.losses, func(e rules.Evidence) bool {
-		return e.LockID == lockID && (label == "" || e.Label == label) && e.Number > outlived && slices.Contains(s.before.Evidence, e)
+		return e.LockID == lockID && (run == "" || e.Run == run) && e.Number > outlived && slices.Contains(s.before.Evidence, e)
 	})
 }
 
@@ -307,17 +307,17 @@ func (o *observer) lostBy(s *step, lockID, label string) bool {
 // nothing is granted while another run holds or a part that was cut off is alive.
 func (o *observer) currentRun(s *step) error {
 	op, ok := s.op.(rules.Acquire)
-	if !ok || op.Label == "" {
+	if !ok || op.Run == "" {
 		return nil
 	}
-	if o.replaced[run{op.LockID, op.Label}] && s.Outcome != rules.OtherRun {
+	if o.replaced[run{op.LockID, op.Run}] && s.Outcome != rules.OtherRun {
 		return errors.New("a replaced run was not refused")
 	}
 	if s.Outcome != rules.Granted && s.Outcome != rules.Joined {
 		return nil
 	}
 	for _, e := range s.after.Entries {
-		if e.LockID == op.LockID && ((!e.CutOff && e.Label != op.Label) || (e.CutOff && e.Alive(s.now()))) {
+		if e.LockID == op.LockID && ((!e.CutOff && e.Run != op.Run) || (e.CutOff && e.Alive(s.now()))) {
 			return fmt.Errorf("it was granted beside %+v", e)
 		}
 	}
@@ -397,7 +397,7 @@ func claims(s *step) []rules.Entry {
 	return slices.DeleteFunc(slices.Clone(s.after.Entries), func(e rules.Entry) bool {
 		made := e.State == rules.StateClaimed || (e.State == rules.StateKept && e.ClaimedAt != nil)
 		return !made || slices.ContainsFunc(s.before.Entries, func(b rules.Entry) bool {
-			same := e.State == rules.StateKept || (b.Label == e.Label && b.Order == e.Order) // a take-over changes those of a hold
+			same := e.State == rules.StateKept || (b.Run == e.Run && b.Order == e.Order) // a take-over changes those of a hold
 			return same && b.LockID == e.LockID && b.Part == e.Part && b.State == e.State && b.FirstFence == e.FirstFence && b.ClaimedAt != nil && b.ClaimedAt.Equal(*e.ClaimedAt)
 		})
 	})
@@ -406,7 +406,7 @@ func claims(s *step) []rules.Entry {
 // limits is I2, for requests and for claims. A claim that is confirmed keeps its room.
 func (o *observer) limits(s *step) error {
 	op, ok := s.op.(rules.Acquire)
-	if ok && s.Outcome == rules.Granted && s.before.Claim(op.LockID, op.Part) == nil && op.Party().Limit > 0 {
+	if ok && s.Outcome == rules.Granted && s.before.Claim(op.Caller) == nil && op.Party().Limit > 0 {
 		before := s.before.Clone() // without claims that it undid
 		before.Entries = slices.DeleteFunc(before.Entries, func(b rules.Entry) bool {
 			return !slices.ContainsFunc(s.after.Entries, func(e rules.Entry) bool {
@@ -440,9 +440,9 @@ func (o *observer) claimStays(s *step) error {
 	if !ok || op.Refresh || (s.Outcome != rules.Busy && s.Outcome != rules.Queued && s.Outcome != rules.Full) {
 		return nil
 	}
-	c := s.before.Claim(op.LockID, op.Part)
+	c := s.before.Claim(op.Caller)
 	excludes := slices.ContainsFunc(s.before.Entries, func(e rules.Entry) bool { return e.Alive(s.now()) && (e.CutOff || !e.Alive(o.latest)) }) // the clock ran back
-	if c == nil || c.Passed || excludes || !c.Alive(s.now()) || c.Label != op.Label || !rules.Covers(c.Mode, op.Mode) {
+	if c == nil || c.Passed || excludes || !c.Alive(s.now()) || c.Run != op.Run || !rules.Covers(c.Mode, op.Mode) {
 		return nil
 	}
 	if limit := op.Party().Limit; limit == 0 || (c.Limit > 0 && limit >= c.Limit) {
@@ -464,12 +464,12 @@ func idle(s *step) error {
 // missed checks what a saga has found out only after its commit.
 func missed(s *step) error {
 	want := slices.DeleteFunc(slices.Clone(s.before.Missed), func(m rules.Missed) bool { return s.now().Sub(m.ReleasedAt) >= rules.Retention })
-	if op, ok := s.op.(rules.Release); ok && op.Committed && op.FirstFence == 0 && op.Label != "" {
+	if op, ok := s.op.(rules.Release); ok && op.Committed && op.FirstFence == 0 && op.Run != "" {
 		k := s.before.Kept(op.LockID)
 		for _, e := range s.before.Evidence {
-			if e.LockID == op.LockID && e.Label == op.Label && e.To == "" && e.Order <= op.Order && (k == nil || k.Regained < e.Number) {
+			if e.LockID == op.LockID && e.Run == op.Run && e.To == "" && e.Order <= op.Order && (k == nil || k.Regained < e.Number) {
 				want = append(want, rules.Missed{
-					LockID: e.LockID, Label: e.Label, Order: e.Order, Fence: e.Fence, At: e.At, By: e.By, Reason: e.Reason, UpTo: op.Order, ReleasedAt: s.now(),
+					LockID: e.LockID, Run: e.Run, Order: e.Order, Fence: e.Fence, At: e.At, By: e.By, Reason: e.Reason, UpTo: op.Order, ReleasedAt: s.now(),
 				})
 			}
 		}
@@ -511,7 +511,7 @@ func withoutTraces(d *rules.Document) *rules.Document {
 			e.ID, e.Owner, e.Host, e.Comment, e.Trace, e.Saga = "", "", "", "", "", "" // which are those of one of its requests
 		}
 		e.Fence, e.FirstFence, e.LeastFence, e.Passed = 0, 0, 0, false
-		e.ExpiresAt, e.RenewedAt, e.Since, e.ClaimedAt, e.CreatedAt, e.PositionExpiresAt = time.Time{}, nil, nil, nil, nil, nil
+		e.ExpiresAt, e.RenewedAt, e.Since, e.ClaimedAt, e.CreatedAt, e.QueuedUntil = time.Time{}, nil, nil, nil, nil, nil
 		e.Predecessor = nil
 		c.Entries = append(c.Entries, e)
 	}
@@ -558,10 +558,10 @@ func (s *step) awake(w rules.Waiter) bool { return w.Waits(s.now()) && !w.Overdu
 func (o *observer) firstCome(s *step) error {
 	before := s.before.Clone()
 	before.At = s.now()
-	replaced := func(w rules.Waiter) bool { return w.LockID == s.lockID() && o.replaced[run{w.LockID, w.Label}] }
+	replaced := func(w rules.Waiter) bool { return w.LockID == s.lockID() && o.replaced[run{w.LockID, w.Run}] }
 	queue := slices.DeleteFunc(standing(s), replaced)
 	op, acquires := s.op.(rules.Acquire)
-	claim := before.Claim(op.LockID, op.Part)
+	claim := before.Claim(op.Caller)
 	privileged := acquires && (before.HeldByEnclosing(op.Party()) || before.HoldFence(op.LockID) != 0 || (claim != nil && !claim.Forfeited(s.now())))
 	ahead := slices.ContainsFunc(queue, s.awake)
 	if s.Outcome == rules.Granted && acquires && !privileged && ahead {
@@ -654,7 +654,7 @@ func kept(d *rules.Document, lockID string) string {
 	if k == nil {
 		return ""
 	}
-	return fmt.Sprint(k.Label, k.Mode, k.TTL, k.Order, k.FirstOrder, k.Regained, k.FirstFence, k.Fence, k.LeastFence, k.ExpiresAt, k.CreatedAt)
+	return fmt.Sprint(k.Run, k.Mode, k.TTL, k.Order, k.FirstOrder, k.Regained, k.FirstFence, k.Fence, k.LeastFence, k.ExpiresAt, k.CreatedAt)
 }
 
 // namesEntry reports whether an operation may change or end an entry.
@@ -665,7 +665,7 @@ func namesEntry(s *step, e *rules.Entry) bool {
 		switch {
 		case s.Outcome == rules.OtherRun:
 			return false
-		case mine && op.Label != "" && e.Label != op.Label: // taken over
+		case mine && op.Run != "" && e.Run != op.Run: // taken over
 			return true
 		case s.Outcome == rules.Granted || s.Outcome == rules.Joined:
 			return mine
@@ -676,17 +676,17 @@ func namesEntry(s *step, e *rules.Entry) bool {
 	case rules.Renew:
 		return mine && s.Outcome == rules.Granted && (e.State == rules.StateKept || (e.Part == op.Part && e.Order == op.Order) || (op.Downgrade && e.Holds()))
 	case rules.Leave:
-		part := e.LockID == op.LockID && (mine || op.Label != "") && e.Part == op.Part && (e.Order == op.Order || (e.State == rules.StateClaimed && e.Order < op.Order))
+		part := e.LockID == op.LockID && (mine || op.Run != "") && e.Part == op.Part && (e.Order == op.Order || (e.State == rules.StateClaimed && e.Order < op.Order))
 		return part || (mine && e.State == rules.StateKept && e.Within != "")
 	case rules.TakeBack:
 		return e.LockID == op.LockID && (callID(e) == op.Call || (e.State == rules.StateClaimed && e.Part == op.Part && e.Order == op.Order))
 	case rules.Release:
 		return ends(s, &op, e)
 	case rules.Verify:
-		return mine && s.Outcome != rules.OtherRun && (e.State == rules.StateKept || e.Label != op.Label)
+		return mine && s.Outcome != rules.OtherRun && (e.State == rules.StateKept || e.Run != op.Run)
 	case rules.Raise:
-		barred := (e.LockID == op.LockID || e.Within == op.LockID) && inside(e.Saga, op.Saga) && (e.Order <= op.Order || e.Label != op.Label)
-		return s.Outcome != rules.OtherRun && (barred || (mine && (e.State == rules.StateKept || e.Label != op.Label)))
+		barred := (e.LockID == op.LockID || e.Within == op.LockID) && inside(e.Saga, op.Saga) && (e.Order <= op.Order || e.Run != op.Run)
+		return s.Outcome != rules.OtherRun && (barred || (mine && (e.State == rules.StateKept || e.Run != op.Run)))
 	}
 	return false
 }
@@ -695,19 +695,19 @@ func namesEntry(s *step, e *rules.Entry) bool {
 func namesWaiter(op rules.Op, w *rules.Waiter) bool {
 	switch op := op.(type) {
 	case rules.Acquire:
-		return w.LockID == op.LockID && (w.Part == op.Part || (op.Label != "" && w.Label != op.Label))
+		return w.LockID == op.LockID && (w.Part == op.Part || (op.Run != "" && w.Run != op.Run))
 	case rules.Leave:
 		return w.LockID == op.LockID && w.Part == op.Part && w.Order <= op.Order
 	case rules.TakeBack:
 		return w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order
 	case rules.Release:
-		return op.FirstFence == 0 && w.LockID == op.LockID && w.Order <= op.Order && (op.Label == "" || w.Label == op.Label)
+		return op.FirstFence == 0 && w.LockID == op.LockID && w.Order <= op.Order && (op.Run == "" || w.Run == op.Run)
 	case rules.Withdraw:
 		return w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order
 	case rules.Verify:
-		return w.LockID == op.LockID && w.Label != op.Label
+		return w.LockID == op.LockID && w.Run != op.Run
 	case rules.Raise:
-		return (w.LockID == op.LockID || w.Within == op.LockID) && (w.Label != op.Label || (inside(w.Saga, op.Saga) && w.Order <= op.Order))
+		return (w.LockID == op.LockID || w.Within == op.LockID) && (w.Run != op.Run || (inside(w.Saga, op.Saga) && w.Order <= op.Order))
 	}
 	return false
 }
@@ -737,7 +737,7 @@ func (o *observer) noDelay(s *step) error {
 	}
 	before := s.before.Clone()
 	before.At = s.now()
-	claim := s.after.Claim(op.LockID, op.Part)
+	claim := s.after.Claim(op.Caller)
 	asks := slices.ContainsFunc(before.Waiters, func(w rules.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
 	awake := slices.ContainsFunc(standing(s), s.awake)
 	if before.Admits(op.Party()) && !awake && claim == nil && !asks && s.after.Kept(op.LockID) == nil && s.after.Admits(op.Party()) {
@@ -764,7 +764,7 @@ func victims(s *step) error {
 	switch {
 	case i < 0 && s.Outcome == rules.Deadlock:
 		return errors.New("there was no deadlock")
-	case i >= 0 && (op.Label == "" || queue[i].Label == op.Label) && (s.Outcome != rules.Deadlock || s.Note != queue[i].Verdict):
+	case i >= 0 && (op.Run == "" || queue[i].Run == op.Run) && (s.Outcome != rules.Deadlock || s.Note != queue[i].Verdict):
 		return errors.New("it was withdrawn because of a deadlock")
 	}
 	return nil
@@ -778,16 +778,16 @@ func (o *observer) refused(s *step) error {
 		return nil
 	}
 	before := s.before.Clone()
-	before.Waiters = slices.DeleteFunc(standing(s), func(w rules.Waiter) bool { return op.Label != "" && w.Label != op.Label })
-	before.Entries = slices.DeleteFunc(before.Entries, func(e rules.Entry) bool { return op.Label != "" && e.Label != op.Label })
-	_, overtaken := before.LaterOrder(op.LockID, op.Part, op.Order)
-	p := before.Part(op.LockID, op.Part, op.Order)
+	before.Waiters = slices.DeleteFunc(standing(s), func(w rules.Waiter) bool { return op.Run != "" && w.Run != op.Run })
+	before.Entries = slices.DeleteFunc(before.Entries, func(e rules.Entry) bool { return op.Run != "" && e.Run != op.Run })
+	_, overtaken := before.LaterOrder(op.Caller)
+	p := before.Part(op.Caller)
 	otherCall := p != nil && p.Alive(s.now()) && p.ID != op.Call && p.ID != op.Upgrades
-	until, known := o.released[run{op.LockID, op.Label}]
+	until, known := o.released[run{op.LockID, op.Run}]
 	released := known && until >= op.Order
 	barred := slices.ContainsFunc(o.barred, func(b rules.Bar) bool {
-		return (b.LockID == op.LockID || b.LockID == op.Within) && b.Label == op.Label && inside(op.Saga, b.Saga) && op.Order <= b.Order &&
-			!o.replaced[run{b.LockID, b.Label}]
+		return (b.LockID == op.LockID || b.LockID == op.Within) && b.Run == op.Run && inside(op.Saga, b.Saga) && op.Order <= b.Order &&
+			!o.replaced[run{b.LockID, b.Run}]
 	})
 	if refused := s.Outcome == rules.Superseded; refused != (overtaken || otherCall || released || barred) {
 		return fmt.Errorf("a later request: %v, another call: %v, a release: %v, a compensation: %v", overtaken, otherCall, released, barred)
@@ -810,7 +810,7 @@ func (o *observer) neverHeldAgain(s *step) error {
 	case !ok || op.Reacquire:
 	case op.HeldSince > 0 && op.Upgrades == "" && !s.before.Keeps(op.LockID, op.HeldSince) && !o.takesOver(s, &op):
 		return errors.New("it did not hold any longer")
-	case op.Persist && o.lostBy(s, op.LockID, op.Label):
+	case op.Persist && o.lostBy(s, op.LockID, op.Run):
 		return errors.New("it was evicted")
 	case op.Persist && !op.LostSince.IsZero() && o.lostSince(s, op.LockID, op.LostSince):
 		return errors.New("a run before was evicted")
@@ -835,7 +835,7 @@ func lostForAReason(s *step) error {
 		return nil
 	}
 	counts := func(e rules.Evidence) bool {
-		return e.LockID == op.LockID && e.To == "" && (op.Label == "" || e.Label == op.Label || (!op.LostSince.IsZero() && !e.At.Before(op.LostSince)))
+		return e.LockID == op.LockID && e.To == "" && (op.Run == "" || e.Run == op.Run || (!op.LostSince.IsZero() && !e.At.Before(op.LostSince)))
 	}
 	if op.Reacquire || !slices.ContainsFunc(s.before.Evidence, counts) {
 		return errors.New("nothing was lost")
@@ -845,7 +845,7 @@ func lostForAReason(s *step) error {
 
 // takesOver reports whether a request continues the hold of another run.
 func (o *observer) takesOver(s *step, op *rules.Acquire) bool {
-	return slices.ContainsFunc(s.before.Entries, func(e rules.Entry) bool { return e.BelongsTo(op.LockID) && e.Label != op.Label })
+	return slices.ContainsFunc(s.before.Entries, func(e rules.Entry) bool { return e.BelongsTo(op.LockID) && e.Run != op.Run })
 }
 
 // readOnly checks that an operation with a read-only answer has only settled the document.

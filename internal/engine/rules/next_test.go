@@ -35,7 +35,7 @@ func TestNext_RandomDocuments_AgreesWithAcquire(t *testing.T) {
 			d.At = now.Add(time.Duration(pick(5_000)) * time.Millisecond)
 			q := d.Queue()
 			require.Equal(t, settles(d), q.Due(), "seed %d: %+v", seed, d)
-			op := randomAcquire(pick, rules.Acquire{Policy: policy, Resource: "r", LockID: []string{"w", "a", "w/1", "b"}[pick(4)], Part: "p", Order: int64(i + 5)})
+			op := randomAcquire(pick, rules.Acquire{Policy: policy, Resource: "r", Caller: rules.Caller{LockID: []string{"w", "a", "w/1", "b"}[pick(4)], Part: "p", Order: int64(i + 5)}})
 			op.Queue, op.Reacquire, op.HeldSince, op.Refresh, op.TakeOver = true, true, 0, false, ""
 			if len(d.Waiters) > 0 && pick(4) > 0 {
 				w := d.Waiters[pick(len(d.Waiters))]
@@ -43,7 +43,7 @@ func TestNext_RandomDocuments_AgreesWithAcquire(t *testing.T) {
 			}
 			for _, w := range d.Waiters { // a request does not change while it waits
 				if w.LockID == op.LockID && w.Part == op.Part {
-					op.Label, op.Within, op.Saga, op.Mode, op.Limit, op.HoldOnly = w.Label, w.Within, w.Saga, w.Mode, w.Limit, w.Hold != nil
+					op.Run, op.Within, op.Saga, op.Mode, op.Limit, op.HoldOnly = w.Run, w.Within, w.Saga, w.Mode, w.Limit, w.Hold != nil
 				}
 			}
 			op.Persist = op.Persist || op.HoldOnly
@@ -53,12 +53,12 @@ func TestNext_RandomDocuments_AgreesWithAcquire(t *testing.T) {
 			look := rules.Next(d, op.Waiter())
 			answers[look.Answer]++
 			after, asked := op.Apply(d, d.At)
-			claim, kept := after.Claim(op.LockID, op.Part), after.Kept(op.LockID)
+			claim, kept := after.Claim(op.Caller), after.Kept(op.LockID)
 			granted := slices.Contains([]rules.Outcome{rules.Granted, rules.Joined, rules.Again}, asked.Outcome) || (claim != nil && claim.Alive(d.At)) ||
 				(kept != nil && kept.ClaimedAt != nil && kept.ClaimedAt.Equal(d.At))
 			switch look.Answer {
 			case rules.NextGo: // a claim without room becomes a waiter again
-				granted = granted || (d.Claim(op.LockID, op.Part) != nil && asked.Outcome == rules.Queued)
+				granted = granted || (d.Claim(op.Caller) != nil && asked.Outcome == rules.Queued)
 				require.True(t, granted, "seed %d: %s for %+v in %+v", seed, asked.Outcome, op, d)
 			case rules.NextWait:
 				require.False(t, granted, "seed %d: %s for %+v in %+v", seed, asked.Outcome, op, d)
@@ -78,14 +78,14 @@ func TestNext_RandomDocuments_AgreesWithAcquire(t *testing.T) {
 
 func TestNext_BarredRequest_IsGone(t *testing.T) {
 	t.Parallel()
-	d, _ := rules.Raise{Policy: policy, Resource: "r", LockID: "a", Label: "one", Saga: "s", Order: 2}.Apply(nil, start)
-	d, _ = rules.Acquire{Policy: policy, Resource: "r", Call: "c", LockID: "a", Label: "one", Part: "p", Order: 3, Mode: rules.Exclusive}.Apply(d, start)
-	op := rules.Acquire{LockID: "a", Label: "one", Saga: "s", Part: "q", Order: 2, Mode: rules.Exclusive}
+	d, _ := rules.Raise{Policy: policy, Resource: "r", LockID: "a", Run: "one", Saga: "s", Order: 2}.Apply(nil, start)
+	d, _ = rules.Acquire{Policy: policy, Resource: "r", Call: "c", Caller: rules.Caller{LockID: "a", Run: "one", Part: "p", Order: 3}, Mode: rules.Exclusive}.Apply(d, start)
+	op := rules.Acquire{Caller: rules.Caller{LockID: "a", Run: "one", Part: "q", Order: 2, Saga: "s"}, Mode: rules.Exclusive}
 	require.Equal(t, rules.ReasonBarred, rules.Next(d, op.Waiter()).By.Reason)
 
-	keeps := rules.Acquire{Policy: policy, Resource: "r", Call: "c", LockID: "a", Label: "one", Part: "p", Order: 3, Mode: rules.Exclusive, Persist: true, HoldTTL: 60_000}
+	keeps := rules.Acquire{Policy: policy, Resource: "r", Call: "c", Caller: rules.Caller{LockID: "a", Run: "one", Part: "p", Order: 3}, Mode: rules.Exclusive, Persist: true, HoldTTL: 60_000}
 	d, _ = keeps.Apply(nil, start)
-	d, _ = rules.Raise{Policy: policy, Resource: "r", LockID: "a", Label: "one", Saga: "s", Order: 2}.Apply(d, start)
+	d, _ = rules.Raise{Policy: policy, Resource: "r", LockID: "a", Run: "one", Saga: "s", Order: 2}.Apply(d, start)
 	require.Empty(t, d.Bars, "it is in the hold")
 	require.Equal(t, rules.ReasonBarred, rules.Next(d, op.Waiter()).By.Reason)
 	op.LockID, op.Within = "a/1", "a"

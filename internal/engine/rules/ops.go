@@ -72,18 +72,13 @@ type Acquire struct {
 	Resource string
 	// Call is the random ID of the call. An operation that is repeated with the same ID gets the same
 	// answer. Another call with the same part and order is superseded.
-	Call   string
-	LockID string
-	// Label is the label of the request's run. TakeOver is the label of a run that it may replace, even
-	// if that run's hold has expired. Within is the enclosing lock ID. Saga is the path of the request's saga:
-	// see Bar.
-	Label, TakeOver string
-	Within, Saga    string
-	Part            string
-	Order           int64
-	Mode            string
-	Limit           int64
-	TTL, HoldTTL    int64
+	Call string
+	Caller
+	// TakeOver is a run that the request's run may replace, even if that run's hold has expired.
+	TakeOver     string
+	Mode         string
+	Limit        int64
+	TTL, HoldTTL int64
 	// Persist keeps the hold for HoldTTL after its last part. HoldOnly, with Persist, requests the hold
 	// without a part; a waiter is then granted the hold at once, without a claim.
 	Persist, HoldOnly bool
@@ -131,8 +126,8 @@ func (op *Acquire) LongestClaim() int64 { return 4 * op.ClaimTTL }
 // Renew extends a part by its TTL, and its kept hold.
 type Renew struct {
 	Policy
-	Resource, LockID, Part string
-	Order                  int64
+	Resource string
+	Caller
 	// Downgrade makes the part shared, and what its lock ID keeps if no other part is running.
 	Downgrade bool
 	// TTL, unless 0, is the part's new TTL from now on, even if the part then ends sooner. It is for
@@ -144,12 +139,9 @@ type Renew struct {
 // part.
 type Leave struct {
 	Policy
-	Resource, LockID string
-	// Label is the run label of the request. If it is set, the leave also ends entries of the part that
-	// were cut off.
-	Label string
-	Part  string
-	Order int64
+	Resource string
+	// Caller is that of the request. If its Run is set, the leave also ends entries of the part that were cut off.
+	Caller
 	// QueueOnly ends waiters and claims, but no running part.
 	QueueOnly bool
 	// Keep lets what a step within another lock ID keeps end HoldTTL from now. Requests that wait for other
@@ -162,9 +154,9 @@ type Leave struct {
 // claim and waiter, which are those of exactly this part and order. Fences stay.
 type TakeBack struct {
 	Policy
-	Resource, LockID, Part string
-	Order                  int64
-	Call                   string
+	Resource string
+	Caller
+	Call string
 }
 
 // Release ends the hold of a lock ID that FirstFence names; or, if FirstFence is 0, everything up to
@@ -172,9 +164,9 @@ type TakeBack struct {
 type Release struct {
 	Policy
 	Resource, LockID string
-	// Label, unless it is empty, restricts the release to entries with that run label. It must be empty
-	// with Force, which also ends parts of the hold that were cut off.
-	Label string
+	// Run, unless it is empty, restricts the release to entries of that run. It must be empty with Force,
+	// which also ends parts of the hold that were cut off.
+	Run string
 	// FirstFence is the fence with which the hold began. Draining entries match too.
 	FirstFence int64
 	// Order is the greatest order that ends. With FirstFence it is only the order of the part Leaving.
@@ -182,7 +174,7 @@ type Release struct {
 	// Leaving names a part whose request with exactly this order is known to have stopped, so that it
 	// need not drain. May be nil.
 	Leaving *string
-	// Committed, without FirstFence and with Label, states that the saga that used the resource has committed
+	// Committed, without FirstFence and with Run, states that the saga that used the resource has committed
 	// without asking whether it still held it. If there is evidence that it had lost it, that is recorded as
 	// Missed.
 	Committed bool
@@ -195,18 +187,18 @@ type Release struct {
 // Waiter.Verdict. The outcome is Lost if the request does not wait any longer.
 type Withdraw struct {
 	Policy
-	Resource, LockID, Part string
-	Order                  int64
-	Reason                 string
+	Resource string
+	Caller
+	Reason string
 }
 
-// Verify renews what a lock ID keeps under a run label, and releases nothing. The outcome is Granted if the
+// Verify renews what a lock ID keeps for a run, and releases nothing. The outcome is Granted if the
 // hold began with an order up to Used and no evidence of a loss counts, and Lost otherwise. A hold of
 // another run is answered as by Acquire.
 type Verify struct {
 	Policy
-	Resource, LockID, Label, TakeOver string
-	Used                              int64
+	Resource, LockID, Run, TakeOver string
+	Used                            int64
 	// LostSince, of a run that a reset has made, is the time from which losses of any run of the lock ID count
 	// like its own. Zero counts its own only.
 	LostSince time.Time
@@ -218,8 +210,8 @@ type Verify struct {
 // was cut off may still run. A new bar draws a fence for what the lock ID keeps; a bar that exists draws none.
 type Raise struct {
 	Policy
-	Resource, LockID, Label, TakeOver, Saga string
-	Order                                   int64
+	Resource, LockID, Run, TakeOver, Saga string
+	Order                                 int64
 }
 
 // Settle only settles the document: see the package documentation.
@@ -288,15 +280,15 @@ const (
 	// Lost: the lock ID held before, and does not any longer.
 	Lost Outcome = "lost"
 	// Superseded: a release or a later request of the same part came first.
-	Superseded Outcome = "overtaken"
+	Superseded Outcome = "superseded"
 	// Deadlock: the request was withdrawn from the queue to end a deadlock. The outcome is repeated
 	// until the part leaves.
 	Deadlock Outcome = "deadlock"
 	// OtherRun: another run represents the party, or has taken it over, and nothing changed.
-	// Result.Note is its label. This is the outcome if a hold of another run exists, or an entry or a
+	// Result.Note is that run. This is the outcome if a hold of another run exists, or an entry or a
 	// waiter of it is alive, unless TakeOver permits replacing that run. In that case kept holds
-	// continue under the new label and a new fence, running parts are cut off, and waiters and claims
-	// end. A lock ID that is used with labels must never be used without.
+	// continue under the new run and a new fence, running parts are cut off, and waiters and claims
+	// end. A lock ID that is used with runs must never be used without.
 	OtherRun Outcome = "other run"
 )
 
@@ -319,7 +311,7 @@ type Result struct {
 	// resource is busy, or another run represents the party. If the read was stale, a later one corrects
 	// it. Every other answer must follow an acknowledged write.
 	ReadOnly bool
-	// Note is the verdict for Deadlock, and the label of the other run for OtherRun.
+	// Note is the verdict for Deadlock, and the other run for OtherRun.
 	Note string
 }
 
@@ -331,7 +323,7 @@ func (r *Result) Released() []Entry {
 // Withdrawn returns the waiters and the claims that the operation ended before they expired.
 func (r *Result) Withdrawn(at time.Time) []Entry {
 	return r.ended(func(e *Entry) bool {
-		return (e.State == "" || e.State == StateClaimed) && e.Verdict == "" && (e.Alive(at) || (e.PositionExpiresAt != nil && e.PositionExpiresAt.After(at)))
+		return (e.State == "" || e.State == StateClaimed) && e.Verdict == "" && (e.Alive(at) || (e.QueuedUntil != nil && e.QueuedUntil.After(at)))
 	})
 }
 

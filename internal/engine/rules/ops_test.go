@@ -19,8 +19,8 @@ func TestAcquire_DocumentWithoutRoom_IsFull(t *testing.T) {
 	acquire := func(lockID string, mode string) rules.Acquire {
 		long := strings.Repeat("x", 512)
 		return rules.Acquire{
-			Resource: "r", Call: lockID, LockID: lockID + strings.Repeat("y", 1400), Label: long, Within: strings.Repeat("w", 1500), Saga: long, Part: long,
-			Owner: long, Order: 1, Mode: mode, Queue: true, TTL: 1000, HoldTTL: 1000, WaiterTTL: 60_000, MaxWaiters: 5000,
+			Resource: "r", Call: lockID, Caller: rules.Caller{LockID: lockID + strings.Repeat("y", 1400), Run: long, Part: long, Order: 1, Saga: long, Within: strings.Repeat("w", 1500)},
+			Owner: long, Mode: mode, Queue: true, TTL: 1000, HoldTTL: 1000, WaiterTTL: 60_000, MaxWaiters: 5000,
 		}
 	}
 	for name, mode := range map[string]string{"waiters": rules.Exclusive, "holders": rules.Shared} {
@@ -53,7 +53,7 @@ func TestAcquire_DocumentWithoutRoom_IsFull(t *testing.T) {
 			require.Equal(t, rules.Joined, result.Outcome, "others wait for the holder")
 			_, result = acquire("other/0", mode).Apply(d, now)
 			require.NotEqual(t, rules.Full, result.Outcome, "a waiter keeps its position")
-			d, result = rules.Leave{Resource: "r", LockID: next.LockID, Part: next.Part, Order: 1}.Apply(d, now)
+			d, result = rules.Leave{Resource: "r", Caller: rules.Caller{LockID: next.LockID, Part: next.Part, Order: 1}}.Apply(d, now)
 			require.Equal(t, rules.Granted, result.Outcome)
 			require.Less(t, d.Bytes(), rules.MaxBytes+16<<10)
 		})
@@ -67,16 +67,16 @@ func TestTakeBack_OfACall_KeepsEarlierWaiter(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	ask := func(lockID, call string, order int64) rules.Acquire {
 		return rules.Acquire{
-			Resource: "r", Call: call, LockID: lockID, Part: "p", Order: order, Mode: rules.Exclusive, TTL: 60_000, HoldTTL: 60_000,
+			Resource: "r", Call: call, Caller: rules.Caller{LockID: lockID, Part: "p", Order: order}, Mode: rules.Exclusive, TTL: 60_000, HoldTTL: 60_000,
 			Queue: true, WaiterTTL: 60_000, MaxWaiters: 10,
 		}
 	}
 	d, _ := ask("a", "a1", 1).Apply(nil, now)
 	d, queued := ask("b", "b1", 1).Apply(d, now)
 	require.Equal(t, rules.Queued, queued.Outcome)
-	d, _ = rules.TakeBack{Resource: "r", LockID: "b", Part: "p", Order: 2, Call: "b2"}.Apply(d, now)
+	d, _ = rules.TakeBack{Resource: "r", Caller: rules.Caller{LockID: "b", Part: "p", Order: 2}, Call: "b2"}.Apply(d, now)
 	require.Len(t, d.Waiters, 1)
-	d, _ = rules.TakeBack{Resource: "r", LockID: "b", Part: "p", Order: 1, Call: "b1"}.Apply(d, now)
+	d, _ = rules.TakeBack{Resource: "r", Caller: rules.Caller{LockID: "b", Part: "p", Order: 1}, Call: "b1"}.Apply(d, now)
 	require.Empty(t, d.Waiters)
 }
 

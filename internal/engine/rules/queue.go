@@ -43,7 +43,7 @@ func Next(d *Document, r *Waiter) Decision { return d.Queue().Next(r) }
 
 // Waiter returns the waiter of the request, without its times.
 func (op *Acquire) Waiter() *Waiter {
-	return &Waiter{LockID: op.LockID, Label: op.Label, Within: op.Within, Saga: op.Saga, Part: op.Part, Order: op.Order, Mode: op.Mode, Limit: op.Limit}
+	return &Waiter{Caller: op.Caller, Mode: op.Mode, Limit: op.Limit}
 }
 
 // Queue prepares a document for the questions of many waiters.
@@ -152,7 +152,7 @@ func (q *Queue) own(r *Waiter) *Document {
 func (q *Queue) Joins(p Party) bool { return covered(q.all, p) && allowsJoin(q.all, p) }
 
 // Latest is like Document.Latest for a request.
-func (q *Queue) Latest(r *Waiter) *Entry { return q.own(r).Latest(r.LockID, r.Part) }
+func (q *Queue) Latest(r *Waiter) *Entry { return q.own(r).Latest(r.Caller) }
 
 // Next is like the function [Next] for the document of the queue.
 func (q *Queue) Next(r *Waiter) Decision {
@@ -161,10 +161,10 @@ func (q *Queue) Next(r *Waiter) Decision {
 		return Decision{Answer: NextGone}
 	}
 	own := q.own(r)
-	if t := own.Tombstone(r.LockID, r.Part); t != nil && t.IsTombstone(d.At) {
+	if t := own.Tombstone(r.Caller); t != nil && t.IsTombstone(d.At) {
 		return Decision{Answer: NextGone, Waiter: t, Verdict: t.Verdict}
 	}
-	if by, ok := own.SupersededBy(r.Request()); ok {
+	if by, ok := own.SupersededBy(r.Caller); ok {
 		return Decision{Answer: NextGone, By: by}
 	}
 	decision := Decision{Answer: NextWait, ValidFor: q.validFor}
@@ -172,13 +172,13 @@ func (q *Queue) Next(r *Waiter) Decision {
 		decision.Waiter, decision.Position = &d.Waiters[i], q.ahead[i]+1
 		decision.ValidFor = sooner(decision.ValidFor, decision.Waiter.ExpiresAt.Sub(d.At))
 	}
-	claim := own.Claim(r.LockID, r.Part)
+	claim := own.Claim(r.Caller)
 	switch {
 	case claim == nil:
 	case claim.Forfeited(d.At):
 		claim = nil
 	case !claim.Alive(d.At): // a lapsed claim counts until it is forfeited
-		decision.ValidFor = sooner(decision.ValidFor, claim.PositionExpiresAt.Sub(d.At))
+		decision.ValidFor = sooner(decision.ValidFor, claim.QueuedUntil.Sub(d.At))
 	}
 	switch {
 	case decision.Waiter != nil && decision.Waiter.Order > r.Order:

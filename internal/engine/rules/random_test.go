@@ -24,7 +24,7 @@ var (
 // can be repeated and shrunk. Orders grow with step, and many operations name existing entries.
 func random(pick func(possibilities int) int, d *rules.Document, step int) rules.Op {
 	lockID := []string{"w", "a", "w/1", "b"}[pick(4)]
-	label := labelOf(pick, lockID)
+	run := runOf(pick, lockID)
 	part := []string{"p", "q"}[pick(2)]
 	order := int64(1 + step/4 + pick(4))
 	var e rules.Entry // one to name
@@ -33,18 +33,18 @@ func random(pick func(possibilities int) int, d *rules.Document, step int) rules
 	}
 	switch pick(20) {
 	default:
-		return randomAcquire(pick, rules.Acquire{Policy: policy, Resource: "r", LockID: lockID, Label: label, Part: part, Order: order})
+		return randomAcquire(pick, rules.Acquire{Policy: policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Run: run, Part: part, Order: order}})
 	case 7, 8:
-		return rules.Renew{Policy: policy, Resource: "r", LockID: lockID, Part: part, Order: order, Downgrade: pick(3) == 1, TTL: []int64{0, 0, 5_000}[pick(3)]}
+		return rules.Renew{Policy: policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Downgrade: pick(3) == 1, TTL: []int64{0, 0, 5_000}[pick(3)]}
 	case 9, 10:
-		op := rules.Leave{Policy: policy, Resource: "r", LockID: lockID, Label: label, Part: part, Order: order, QueueOnly: pick(4) == 1}
+		op := rules.Leave{Policy: policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Run: run, Part: part, Order: order}, QueueOnly: pick(4) == 1}
 		op.Keep, op.HoldTTL = pick(6) == 1, 60_000
 		if pick(2) == 1 && e.State == rules.StateRunning {
-			op.LockID, op.Label, op.Part, op.Order = e.LockID, e.Label, e.Part, e.Order
+			op.LockID, op.Run, op.Part, op.Order = e.LockID, e.Run, e.Part, e.Order
 		}
 		return op
 	case 11, 12:
-		op := rules.Release{Policy: policy, Resource: "r", LockID: lockID, Label: label, Order: order, Committed: pick(2) == 1}
+		op := rules.Release{Policy: policy, Resource: "r", LockID: lockID, Run: run, Order: order, Committed: pick(2) == 1}
 		if pick(2) == 1 {
 			op.Leaving = &part
 		}
@@ -52,14 +52,14 @@ func random(pick func(possibilities int) int, d *rules.Document, step int) rules
 	case 13, 14:
 		return endHold(pick, e, order)
 	case 15:
-		return rules.Withdraw{Policy: policy, Resource: "r", LockID: lockID, Part: part, Order: order, Reason: "because"}
+		return rules.Withdraw{Policy: policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Reason: "because"}
 	case 16:
-		label = []string{"one", "two"}[pick(2)]
-		return rules.Verify{Policy: policy, Resource: "r", LockID: "w", Label: label, TakeOver: []string{"", "one"}[pick(2)], Used: order, LostSince: []time.Time{{}, start, start.Add(20 * time.Second)}[pick(3)]}
+		run = []string{"one", "two"}[pick(2)]
+		return rules.Verify{Policy: policy, Resource: "r", LockID: "w", Run: run, TakeOver: []string{"", "one"}[pick(2)], Used: order, LostSince: []time.Time{{}, start, start.Add(20 * time.Second)}[pick(3)]}
 	case 17:
-		return rules.Raise{Policy: policy, Resource: "r", LockID: "w", Label: []string{"one", "two"}[pick(2)], TakeOver: []string{"", "one"}[pick(2)], Saga: []string{"s", "s", "s/1"}[pick(3)], Order: order - 2}
+		return rules.Raise{Policy: policy, Resource: "r", LockID: "w", Run: []string{"one", "two"}[pick(2)], TakeOver: []string{"", "one"}[pick(2)], Saga: []string{"s", "s", "s/1"}[pick(3)], Order: order - 2}
 	case 18:
-		return rules.TakeBack{Policy: policy, Resource: "r", LockID: e.LockID, Part: e.Part, Order: e.Order, Call: callID(&e)}
+		return rules.TakeBack{Policy: policy, Resource: "r", Caller: e.Caller, Call: callID(&e)}
 	case 19:
 		return rules.Settle{Policy: policy, Resource: "r"}
 	}
@@ -75,8 +75,8 @@ func callID(e *rules.Entry) string {
 	return e.ID
 }
 
-// labelOf returns the label of an operation. The lock IDs of a workflow always have one.
-func labelOf(pick func(int) int, lockID string) string {
+// runOf returns the run of an operation. The lock IDs of a workflow always have one.
+func runOf(pick func(int) int, lockID string) string {
 	if lockID != "w" && lockID != "w/1" {
 		return ""
 	}
@@ -85,15 +85,15 @@ func labelOf(pick func(int) int, lockID string) string {
 
 // endHold releases a hold by its first fence, usually one that exists or drains.
 func endHold(pick func(int) int, e rules.Entry, order int64) rules.Release {
-	op := rules.Release{Policy: policy, Resource: "r", LockID: e.LockID, Label: e.Label, Order: order, FirstFence: max(1, e.FirstFence)}
+	op := rules.Release{Policy: policy, Resource: "r", LockID: e.LockID, Run: e.Run, Order: order, FirstFence: max(1, e.FirstFence)}
 	if pick(6) == 1 {
-		op.Label = labelOf(pick, e.LockID)
+		op.Run = runOf(pick, e.LockID)
 	}
 	if pick(2) == 1 {
 		op.Leaving, op.Order = &e.Part, e.Order
 	}
 	if pick(2) == 1 {
-		op.Label, op.Leaving, op.Force, op.Reason, op.Now = "", nil, true, "because", pick(2) == 1
+		op.Run, op.Leaving, op.Force, op.Reason, op.Now = "", nil, true, "because", pick(2) == 1
 	}
 	return op
 }
@@ -108,7 +108,7 @@ func randomAcquire(pick func(int) int, op rules.Acquire) rules.Acquire {
 	if op.Mode == rules.Shared {
 		op.Limit = []int64{0, 0, 1, 2}[pick(4)]
 	}
-	op.Call = fmt.Sprintf("%s/%s/%s/%d/%s/%d", op.LockID, op.Label, op.Part, op.Order, op.Mode, pick(2)) // of few, so that copies arrive
+	op.Call = fmt.Sprintf("%s/%s/%s/%d/%s/%d", op.LockID, op.Run, op.Part, op.Order, op.Mode, pick(2)) // of few, so that copies arrive
 	op.Persist, op.Queue, op.WaiterTTL, op.MaxWaiters = pick(2) == 1, pick(3) > 0, 40_000, 3
 	op.HoldOnly = op.Persist && seldom()
 	op.NextRefresh = []int64{0, 2_000, 10_000}[pick(3)]
@@ -120,7 +120,7 @@ func randomAcquire(pick func(int) int, op rules.Acquire) rules.Acquire {
 		op.HeldSince = op.Order - int64(pick(2))
 	}
 	op.Owner, op.Host, op.Comment, op.Trace = []string{op.LockID, "saga"}[pick(2)], "host", "comment", "trace"
-	if op.Label != "" {
+	if op.Run != "" {
 		op.TakeOver, op.Saga = []string{"", "one", "two"}[pick(3)], []string{"", "s", "s/1", "s1"}[pick(4)]
 		if op.LockID == "w/1" { // always, as a lock ID's enclosing lock ID does not change
 			op.Within = "w"
@@ -156,7 +156,7 @@ func history(t *rapid.T, jumps bool) {
 		}
 		op := random(pick, d, i)
 		if a, ok := op.(rules.Acquire); ok {
-			if p := d.Part(a.LockID, a.Part, a.Order); p != nil && pick(2) == 1 && a.Mode == rules.Exclusive {
+			if p := d.Part(a.Caller); p != nil && pick(2) == 1 && a.Mode == rules.Exclusive {
 				a.Upgrades = p.ID
 				op = a
 			}
@@ -170,7 +170,7 @@ func history(t *rapid.T, jumps bool) {
 			require.NoError(t, repeated(once, twice))
 		}
 		if a, ok := op.(rules.Acquire); ok && !(a.HoldOnly && len(result.Holds) > 0) && givesUp(&a, d, at, &result) {
-			back, _ := rules.TakeBack{Policy: policy, Resource: "r", LockID: a.LockID, Part: a.Part, Order: a.Order, Call: a.Call}.Apply(after, at)
+			back, _ := rules.TakeBack{Policy: policy, Resource: "r", Caller: a.Caller, Call: a.Call}.Apply(after, at)
 			settled, _ := rules.Settle{Policy: policy, Resource: "r"}.Apply(d, at)
 			require.NoError(t, leftNoTrace(settled, back))
 		}
@@ -182,17 +182,17 @@ func history(t *rapid.T, jumps bool) {
 // evictions of the request, a hold without a part that has merged, a take-over, the supersession of its part's own earlier attempt, and
 // times.
 func givesUp(op *rules.Acquire, before *rules.Document, now time.Time, r *rules.Result) bool {
-	own := func(lockID, part, label string) bool {
-		return lockID == op.LockID && (part == op.Part || label != op.Label)
+	own := func(lockID, part, run string) bool {
+		return lockID == op.LockID && (part == op.Part || run != op.Run)
 	}
-	replaces := slices.ContainsFunc(before.Waiters, func(w rules.Waiter) bool { return own(w.LockID, w.Part, w.Label) }) ||
+	replaces := slices.ContainsFunc(before.Waiters, func(w rules.Waiter) bool { return own(w.LockID, w.Part, w.Run) }) ||
 		slices.ContainsFunc(before.Entries, func(e rules.Entry) bool {
-			mine := own(e.LockID, e.Part, e.Label) && (op.Upgrades == "" || e.State == rules.StateClaimed)
+			mine := own(e.LockID, e.Part, e.Run) && (op.Upgrades == "" || e.State == rules.StateClaimed)
 			waits := e.LockID == op.LockID && e.Within != "" && e.State == rules.StateKept
 			revived := e.LockID == op.LockID && e.State == rules.StateKept && !e.Alive(now) // by a grant, which extends what is kept
 			return mine || waits || revived || callID(&e) == op.Call
 		})
-	if op.Label != "" && op.TakeOver != "" {
+	if op.Run != "" && op.TakeOver != "" {
 		return false // it may replace another run
 	}
 	return r.Outcome != rules.OtherRun && r.Outcome != rules.Again && !replaces && !op.Refresh && len(r.Expired) == 0
@@ -210,5 +210,5 @@ func repeatable(op rules.Op, after *rules.Document, r *rules.Result) bool {
 		return false
 	}
 	a, ok := op.(rules.Acquire)
-	return !ok || (after.Claim(a.LockID, a.Part) == nil && !a.HoldOnly)
+	return !ok || (after.Claim(a.Caller) == nil && !a.HoldOnly)
 }

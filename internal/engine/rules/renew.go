@@ -16,6 +16,9 @@ type PartID struct {
 	Order        int64
 }
 
+// PartID returns the part of the request, with its order.
+func (c *Caller) PartID() PartID { return PartID{c.LockID, c.Part, c.Order} }
+
 // ResourceName returns the name of the resource.
 func (op RenewParts) ResourceName() string { return op.Resource }
 
@@ -24,7 +27,7 @@ func (op RenewParts) Apply(before *Document, now time.Time) (*Document, Result) 
 	s := begin(before, op.Resource, op.Policy, now)
 	renewed := map[string]bool{}
 	for i := range s.doc.Entries {
-		if e := &s.doc.Entries[i]; e.State == StateRunning && !e.CutOff && op.Parts[PartID{e.LockID, e.Part, e.Order}] {
+		if e := &s.doc.Entries[i]; e.State == StateRunning && !e.CutOff && op.Parts[e.PartID()] {
 			e.ExpiresAt, e.RenewedAt = Later(e.ExpiresAt, expiry(now, e.TTL)), &s.now
 			renewed[e.LockID] = true
 		}

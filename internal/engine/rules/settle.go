@@ -82,8 +82,8 @@ func (s *state) grantWaiter(w *Waiter) {
 	s.evictFor(w.Party())
 	s.grants = true
 	claim := Entry{
-		LockID: w.LockID, Label: w.Label, Within: w.Within, Saga: w.Saga, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner,
-		Since: &w.Since, ClaimedAt: &s.now, Predecessor: s.predecessor(), State: StateClaimed, PositionExpiresAt: &w.ExpiresAt, ClaimTTL: w.ClaimTTL,
+		Caller: w.Caller, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner,
+		Since: &w.Since, ClaimedAt: &s.now, Predecessor: s.predecessor(), State: StateClaimed, QueuedUntil: &w.ExpiresAt, ClaimTTL: w.ClaimTTL,
 		ExpiresAt: s.now.Add(ms(max(s.policy.ClaimTTL, w.ClaimTTL))),
 	}
 	if w.Hold == nil {
@@ -102,7 +102,7 @@ func (s *state) grantWaiter(w *Waiter) {
 // holdRequest returns the request of a waiter that is granted its hold at once.
 func (w *Waiter) holdRequest() Acquire {
 	return Acquire{
-		Call: w.Hold.ID, LockID: w.LockID, Label: w.Label, Within: w.Within, Saga: w.Saga, Part: w.Part, Order: w.Order, Mode: w.Mode,
+		Call: w.Hold.ID, Caller: w.Caller, Mode: w.Mode,
 		Limit: w.Limit, Owner: w.Owner, Persist: true, HoldOnly: true, TTL: w.Hold.TTL, HoldTTL: w.Hold.TTL, Reacquire: w.Hold.Reacquire,
 		Host: w.Hold.Host, Comment: w.Hold.Comment, Trace: w.Hold.Trace,
 	}
@@ -194,9 +194,9 @@ func (s *state) evictFor(p Party) {
 
 // lose adds evidence that a lock ID has lost an entry of its hold, one record for each hold.
 func (s *state) lose(e *Entry, of Evidence) {
-	of.LockID, of.Label, of.Fence, of.Order, of.At = e.LockID, e.Label, e.FirstFence, e.Order, s.now
+	of.LockID, of.Run, of.Fence, of.Order, of.At = e.LockID, e.Run, e.FirstFence, e.Order, s.now
 	for i := range s.evidence {
-		if r := &s.evidence[i]; r.LockID == of.LockID && r.Label == of.Label && r.Fence == of.Fence && r.To == "" {
+		if r := &s.evidence[i]; r.LockID == of.LockID && r.Run == of.Run && r.Fence == of.Fence && r.To == "" {
 			r.Order = max(r.Order, of.Order)
 			return
 		}
@@ -289,14 +289,14 @@ func (s *state) removeWaiters(queue []Waiter, which func(*Waiter) bool) {
 // asEntry converts a waiter to an entry without a state, for Result.Ended.
 func asEntry(w *Waiter) Entry {
 	return Entry{
-		LockID: w.LockID, Label: w.Label, Within: w.Within, Part: w.Part, Order: w.Order, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner,
+		Caller: w.Caller, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner,
 		Since: &w.Since, ExpiresAt: w.ExpiresAt, ClaimTTL: w.ClaimTTL, Verdict: w.Verdict,
 	}
 }
 
 // claim returns the claim of a part, or nil if there is none or it is forfeited.
-func (s *state) claim(lockID, part string) *Entry {
-	if c := s.doc.Claim(lockID, part); c != nil && !c.Forfeited(s.now) {
+func (s *state) claim(of Caller) *Entry {
+	if c := s.doc.Claim(of); c != nil && !c.Forfeited(s.now) {
 		return c
 	}
 	return nil

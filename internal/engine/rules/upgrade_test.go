@@ -14,13 +14,13 @@ func TestUpgrade_OfAStep_BelongsToItsSaga(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
 	op := rules.Acquire{
-		Resource: "r", Call: "shared", LockID: "w/1", Within: "w", Label: "run", Saga: "s", Part: "p", Order: 1, Mode: rules.Shared, TTL: 10_000,
+		Resource: "r", Call: "shared", Caller: rules.Caller{LockID: "w/1", Run: "run", Part: "p", Order: 1, Saga: "s", Within: "w"}, Mode: rules.Shared, TTL: 10_000,
 	}
 	d, _ := op.Apply(nil, now)
 	op.Call, op.Upgrades, op.Mode, op.Saga, op.Within = "exclusive", "shared", rules.Exclusive, "", ""
 	d, result := op.Apply(d, now)
 	require.Equal(t, rules.Granted, result.Outcome)
-	d, result = rules.Raise{Resource: "r", LockID: "w", Label: "run", Saga: "s", Order: 1}.Apply(d, now)
+	d, result = rules.Raise{Resource: "r", LockID: "w", Run: "run", Saga: "s", Order: 1}.Apply(d, now)
 	require.Equal(t, rules.Busy, result.Outcome)
 	require.Len(t, d.Entries, 2)
 	for _, e := range d.Entries {
@@ -33,7 +33,7 @@ func TestUpgrade_QueueIsFull_Queues(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
 	op := rules.Acquire{
-		Resource: "r", Call: "a", LockID: "a", Part: "p", Order: 1, Mode: rules.Shared, TTL: 10_000, Queue: true, WaiterTTL: 10_000, MaxWaiters: 1,
+		Resource: "r", Call: "a", Caller: rules.Caller{LockID: "a", Part: "p", Order: 1}, Mode: rules.Shared, TTL: 10_000, Queue: true, WaiterTTL: 10_000, MaxWaiters: 1,
 	}
 	d, _ := op.Apply(nil, now)
 	other := op
@@ -54,15 +54,15 @@ func TestAcquire_ClaimNoLongerFits_Queues(t *testing.T) {
 	d := &rules.Document{ID: "r", Fence: 3}
 	for _, lockID := range []string{"a", "b", "c"} {
 		d.Entries = append(d.Entries, rules.Entry{
-			ID: lockID, LockID: lockID, Part: "p", Order: 1, Mode: rules.Shared, State: rules.StateRunning, ExpiresAt: now.Add(time.Minute),
+			ID: lockID, Caller: rules.Caller{LockID: lockID, Part: "p", Order: 1}, Mode: rules.Shared, State: rules.StateRunning, ExpiresAt: now.Add(time.Minute),
 		})
 	}
 	expiry := now.Add(time.Minute)
 	d.Entries = append(d.Entries, rules.Entry{
-		LockID: "w", Part: "p", Order: 1, Mode: rules.Shared, Limit: 5, State: rules.StateClaimed, ExpiresAt: expiry, PositionExpiresAt: &expiry, Since: &now, ClaimedAt: &now,
+		Caller: rules.Caller{LockID: "w", Part: "p", Order: 1}, Mode: rules.Shared, Limit: 5, State: rules.StateClaimed, ExpiresAt: expiry, QueuedUntil: &expiry, Since: &now, ClaimedAt: &now,
 	})
 	_, result := rules.Acquire{
-		Resource: "r", Call: "w", LockID: "w", Part: "p", Order: 1, Mode: rules.Shared, Limit: 3, TTL: 10_000, Queue: true, WaiterTTL: 10_000, MaxWaiters: 9,
+		Resource: "r", Call: "w", Caller: rules.Caller{LockID: "w", Part: "p", Order: 1}, Mode: rules.Shared, Limit: 3, TTL: 10_000, Queue: true, WaiterTTL: 10_000, MaxWaiters: 9,
 	}.Apply(d, now)
 	require.Equal(t, rules.Queued, result.Outcome)
 }

@@ -36,21 +36,32 @@ func encode(d *rules.Document) (bson.Raw, error) {
 	return raw, nil
 }
 
-// field describes a field of a struct by its tag.
+// field describes a stored field of a struct by its tag.
 type field struct {
 	key       string
 	omitEmpty bool
+	index     int
+	// inline are the fields of a struct that is stored inline, which has no key.
+	inline []field
 }
 
-// fieldsOf returns the fields of a struct type in order. A field with the tag "-" has an empty key.
+// fieldsOf returns the stored fields of a struct type in order.
 func fieldsOf(t reflect.Type) []field {
 	if known, ok := knownFields.Load(t); ok {
 		return known.([]field)
 	}
-	fields := make([]field, t.NumField())
-	for i := range fields {
+	var fields []field
+	for i := range t.NumField() {
 		key, option, _ := strings.Cut(t.Field(i).Tag.Get("bson"), ",")
-		fields[i] = field{strings.TrimPrefix(key, "-"), option == "omitempty"}
+		switch {
+		case key == "-":
+		case option == "inline":
+			fields = append(fields, field{index: i, inline: fieldsOf(t.Field(i).Type)})
+		case key == "":
+			panic(fmt.Sprintf("lockstep: the field %s of %s has no stored name", t.Field(i).Name, t))
+		default:
+			fields = append(fields, field{key: key, omitEmpty: option == "omitempty", index: i})
+		}
 	}
 	knownFields.Store(t, fields)
 	return fields
@@ -62,13 +73,21 @@ var knownFields sync.Map // reflect.Type to []field
 func appendFields(dst []byte, v reflect.Value) []byte {
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0)
-	for i, f := range fieldsOf(v.Type()) {
-		value := v.Field(i)
-		if f.key != "" && !(f.omitEmpty && isEmpty(value)) {
+	return endDocument(appendElements(dst, v, fieldsOf(v.Type())), start)
+}
+
+func appendElements(dst []byte, v reflect.Value, fields []field) []byte {
+	for i := range fields {
+		f := &fields[i]
+		value := v.Field(f.index)
+		switch {
+		case f.inline != nil:
+			dst = appendElements(dst, value, f.inline)
+		case !f.omitEmpty || !isEmpty(value):
 			dst = appendElement(dst, f.key, value)
 		}
 	}
-	return endDocument(dst, start)
+	return dst
 }
 
 func isEmpty(v reflect.Value) bool {
@@ -182,9 +201,9 @@ func checkWritten(d *rules.Document) error {
 	for i := range d.Entries {
 		switch e := &d.Entries[i]; {
 		case e.LockID == "" || len(e.LockID) > MaxLockID || !isText(e.LockID):
-			return fmt.Errorf("held[%d].lockId has %d bytes, and a lock ID has 1 to %d of valid UTF-8 without NUL", i, len(e.LockID), MaxLockID)
+			return fmt.Errorf("entries[%d].lockId has %d bytes, and a lock ID has 1 to %d of valid UTF-8 without NUL", i, len(e.LockID), MaxLockID)
 		case e.FirstFence < 0 || e.FirstFence == 0 && e.Holds():
-			return fmt.Errorf("held[%d].first is %d, and the first fence of a hold is positive", i, e.FirstFence)
+			return fmt.Errorf("entries[%d].firstFence is %d, and the first fence of a hold is positive", i, e.FirstFence)
 		}
 	}
 	return nil

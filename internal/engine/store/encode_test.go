@@ -23,7 +23,7 @@ import (
 // FuzzDecode decodes arbitrary bytes.
 func FuzzDecode(f *testing.F) {
 	full := document("x", 1)
-	full.Waiters = []rules.Waiter{{LockID: "w", Hold: &rules.WaitingHold{ID: "h"}}}
+	full.Waiters = []rules.Waiter{{Caller: rules.Caller{LockID: "w"}, Hold: &rules.WaitingHold{ID: "h"}}}
 	full.Evidence = []rules.Evidence{{LockID: "e"}}
 	full.Releases = []rules.ReleaseRecord{{LockID: "o"}}
 	full.Forced = full.Evidence
@@ -37,7 +37,7 @@ func FuzzDecode(f *testing.F) {
 	for _, fields := range []bson.D{
 		{{Key: "_id", Value: 1}},
 		{{Key: "_id", Value: bson.A{1, bson.D{{Key: "a", Value: "b"}}}}},
-		{{Key: "_id", Value: "x"}, {Key: "held", Value: bson.A{1}}},
+		{{Key: "_id", Value: "x"}, {Key: "entries", Value: bson.A{1}}},
 		{{Key: "_id", Value: "x"}, {Key: "version", Value: bson.D{{Key: "n", Value: bson.MinKey{}}}}},
 	} {
 		raw, err := bson.Marshal(fields)
@@ -164,6 +164,29 @@ func TestEncode_EveryField_MatchesGolden(t *testing.T) {
 	want, err := os.ReadFile(golden)
 	require.NoError(t, err)
 	require.Equal(t, string(want), got.String())
+}
+
+// A reader of the database must find the fields that the Go documentation describes.
+func TestEncode_StoredNames_AreThoseOfTheFields(t *testing.T) {
+	t.Parallel()
+	acronyms := strings.NewReplacer("ID", "Id", "TTL", "Ttl")
+	var check func(reflect.Type)
+	check = func(typ reflect.Type) {
+		for typ.Kind() == reflect.Slice || typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		for i := 0; typ.Kind() == reflect.Struct && typ != reflect.TypeFor[time.Time]() && i < typ.NumField(); i++ {
+			f := typ.Field(i)
+			name, _, _ := strings.Cut(f.Tag.Get("bson"), ",")
+			word := acronyms.Replace(f.Name)
+			if name != "-" && name != "_id" && !f.Anonymous {
+				require.Equal(t, strings.ToLower(word[:1])+word[1:], name, "%s.%s", typ, f.Name)
+			}
+			check(f.Type)
+		}
+	}
+	check(reflect.TypeFor[rules.Document]())
+	check(reflect.TypeFor[rules.Identity]())
 }
 
 // describeFields writes a line with the path and the type of each field.

@@ -102,7 +102,7 @@ func (m *Mongo) findExtended(ctx context.Context, documents []documentExtension,
 		names[i], byName[documents[i].name] = documents[i].name, &documents[i]
 	}
 	cursor, err := m.majority.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: names}}}},
-		options.Find().SetProjection(bson.D{{Key: "version", Value: 1}, {Key: "held.id", Value: 1}}).SetBatchSize(ExtendChunk+1))
+		options.Find().SetProjection(bson.D{{Key: "version", Value: 1}, {Key: "entries.id", Value: 1}}).SetBatchSize(ExtendChunk+1))
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (d *documentExtension) names(doc *rules.Document) bool {
 // filter matches the document if no reservation prevents the extension. names is the document's name, or a
 // condition for the names of several documents with the same extension.
 func (d *documentExtension) filter(names, ids any) bson.D {
-	filter := bson.D{{Key: "_id", Value: names}, {Key: "held.id", Value: ids}}
+	filter := bson.D{{Key: "_id", Value: names}, {Key: "entries.id", Value: ids}}
 	if !d.yields {
 		return filter
 	}
@@ -222,8 +222,8 @@ func updateOfMany(documents []documentExtension, r string) mongo.WriteModel {
 		SetFilter(first.filter(bson.D{{Key: "$in", Value: names}}, in)).
 		SetUpdate(raising(r, bson.D{
 			{Key: "idleAt", Value: first.idleAt},
-			{Key: "held.$[p].expiresAt", Value: first.parts[0].End},
-			{Key: "held.$[p].renewedAt", Value: first.parts[0].At},
+			{Key: "entries.$[p].expiresAt", Value: first.parts[0].End},
+			{Key: "entries.$[p].renewedAt", Value: first.parts[0].At},
 		})).
 		SetArrayFilters([]any{bson.D{{Key: "p.id", Value: in}}})
 }
@@ -248,8 +248,8 @@ func (d *documentExtension) update(r string, sharded bool) mongo.WriteModel {
 		ids[i] = p.ID
 		filters[i] = bson.D{{Key: fmt.Sprintf("p%d.id", i), Value: p.ID}}
 		raise = append(raise,
-			bson.E{Key: fmt.Sprintf("held.$[p%d].expiresAt", i), Value: p.End},
-			bson.E{Key: fmt.Sprintf("held.$[p%d].renewedAt", i), Value: p.At})
+			bson.E{Key: fmt.Sprintf("entries.$[p%d].expiresAt", i), Value: p.End},
+			bson.E{Key: fmt.Sprintf("entries.$[p%d].renewedAt", i), Value: p.At})
 	}
 	filter := d.filter(d.name, bson.D{{Key: "$all", Value: ids}})
 	if sharded {

@@ -97,13 +97,13 @@ func listFilter(q rules.Query) bson.D {
 	}
 	var parties bson.A
 	if q.LockID != "" {
-		parties = append(parties, anyOf(q.LockID, "held.lockId", "waiters.lockId"))
+		parties = append(parties, anyOf(q.LockID, "entries.lockId", "waiters.lockId"))
 	}
 	if q.LockIDPrefix != "" {
-		parties = append(parties, anyOf(prefixRange(q.LockIDPrefix), "held.lockId", "waiters.lockId"))
+		parties = append(parties, anyOf(prefixRange(q.LockIDPrefix), "entries.lockId", "waiters.lockId"))
 	}
 	if q.Owner != "" { // an owner that is the lock ID is not stored
-		parties = append(parties, anyOf(q.Owner, "held.owner", "held.lockId", "waiters.owner", "waiters.lockId"))
+		parties = append(parties, anyOf(q.Owner, "entries.owner", "entries.lockId", "waiters.owner", "waiters.lockId"))
 	}
 	if parties != nil {
 		filter = append(filter, bson.E{Key: "$and", Value: parties})

@@ -88,7 +88,7 @@ func TestMongo_ForeignCollection(t *testing.T) {
 		"ObjectID":    {bson.D{{Key: "_id", Value: bson.NewObjectID()}, {Key: "resource", Value: "r"}}, "a field resource, as clients of mongo-lock write it"},
 		"ZeroID":      {bson.D{{Key: "_id", Value: 0}, {Key: "idleAt", Value: past}}, "not an identity"},
 		"RubbishID":   {bson.D{{Key: "_id", Value: 0}, {Key: "id", Value: 5}, {Key: "version", Value: bson.A{}}}, "not an identity"},
-		"OldVersion":  {bson.D{{Key: "_id", Value: int32(0)}, {Key: "version", Value: 2}, {Key: "id", Value: "old"}}, "version 2, and this is version 4"},
+		"OldVersion":  {bson.D{{Key: "_id", Value: int32(0)}, {Key: "version", Value: 2}, {Key: "id", Value: "old"}}, "version 2, and this is version 5"},
 		"LikeOneOfUs": {bson.D{{Key: "_id", Value: "x"}, {Key: "version", Value: bson.D{{Key: "n", Value: int64(1)}, {Key: "r", Value: "r1"}}}}, "no identity"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestMongo_ContendedQueries_UseTheirIndex(t *testing.T) {
 	require.NoError(t, err)
 	contended := document("contended", 1)
 	contended.Attn = []string{"exclusive"}
-	contended.Waiters = []rules.Waiter{{LockID: "lock-w", Since: at(1), ExpiresAt: at(2), OverdueAt: at(2)}}
+	contended.Waiters = []rules.Waiter{{Caller: rules.Caller{LockID: "lock-w"}, Since: at(1), ExpiresAt: at(2), OverdueAt: at(2)}}
 	insert(t, f, contended)
 	for _, q := range []rules.Query{
 		{Waiting: true}, {Contended: true}, {Contended: true, LockIDPrefix: "lock-a"},
@@ -330,9 +330,9 @@ func TestMongo_RubbishDocuments(t *testing.T) {
 	insert(t, f, document("a", 1), document("z", 1))
 	good := bson.D{{Key: "n", Value: int64(1)}, {Key: "r", Value: "r1"}}
 	for i, fields := range []bson.D{
-		{{Key: "version", Value: good}, {Key: "held", Value: "rubbish"}},
-		{{Key: "version", Value: good}, {Key: "held", Value: bson.A{1, 2}}},
-		{{Key: "version", Value: good}, {Key: "held", Value: bson.A{bson.D{{Key: "expiresAt", Value: "soon"}}}}},
+		{{Key: "version", Value: good}, {Key: "entries", Value: "rubbish"}},
+		{{Key: "version", Value: good}, {Key: "entries", Value: bson.A{1, 2}}},
+		{{Key: "version", Value: good}, {Key: "entries", Value: bson.A{bson.D{{Key: "expiresAt", Value: "soon"}}}}},
 		{{Key: "version", Value: good}, {Key: "fence", Value: 1.5}},
 		{{Key: "version", Value: good}, {Key: "idleAt", Value: bson.D{}}},
 		{{Key: "version", Value: good}, {Key: "attn", Value: bson.A{1}}},

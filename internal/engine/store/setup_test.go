@@ -75,8 +75,8 @@ func document(name string, n int64) *rules.Document {
 	return &rules.Document{
 		ID: name, Version: version(n), Fence: 7, IdleAt: at(100), EvidenceSince: at(0),
 		Entries: []rules.Entry{
-			{ID: name + "/a", LockID: "lock-a", Part: "1", State: rules.StateRunning, FirstFence: 7, ExpiresAt: at(100)},
-			{ID: name + "/b", LockID: "lock-b", Owner: "owner-b", Part: "2", State: rules.StateRunning, FirstFence: 7, ExpiresAt: at(100)},
+			{ID: name + "/a", Caller: rules.Caller{LockID: "lock-a", Part: "1"}, State: rules.StateRunning, FirstFence: 7, ExpiresAt: at(100)},
+			{ID: name + "/b", Caller: rules.Caller{LockID: "lock-b", Part: "2"}, Owner: "owner-b", State: rules.StateRunning, FirstFence: 7, ExpiresAt: at(100)},
 		},
 		Waiters: []rules.Waiter{}, Evidence: []rules.Evidence{}, Attn: []string{},
 	}

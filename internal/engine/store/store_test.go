@@ -74,11 +74,11 @@ func loadStored(t *testing.T, s store.Store) {
 	full := document("x", 3)
 	renewed := at(3)
 	full.Entries[0].RenewedAt = &renewed
-	full.Waiters = []rules.Waiter{{LockID: "w", Mode: "exclusive", Since: at(1), ExpiresAt: rules.Never, OverdueAt: at(2), Hold: &rules.WaitingHold{ID: "h", TTL: 5}}}
+	full.Waiters = []rules.Waiter{{Caller: rules.Caller{LockID: "w"}, Mode: "exclusive", Since: at(1), ExpiresAt: rules.Never, OverdueAt: at(2), Hold: &rules.WaitingHold{ID: "h", TTL: 5}}}
 	full.Evidence = []rules.Evidence{{LockID: "e", Fence: 3, At: at(4), Reason: "expired"}}
 	full.Releases = []rules.ReleaseRecord{{LockID: "o", Order: 4}}
 	full.Forced = full.Evidence
-	full.Missed = []rules.Missed{{LockID: "m", Label: "run", Order: 6, Fence: 3, At: at(4), By: "other", UpTo: 7, ReleasedAt: at(5)}}
+	full.Missed = []rules.Missed{{LockID: "m", Run: "run", Order: 6, Fence: 3, At: at(4), By: "other", UpTo: 7, ReleasedAt: at(5)}}
 	full.Bars = []rules.Bar{{LockID: "b", Saga: "s", Order: 5}}
 	full.Attn = []string{rules.StateKept, "exclusive"}
 	full.Reserved = &rules.Reservation{By: "p", Until: at(6)}
@@ -443,7 +443,7 @@ func list(t *testing.T, s store.Store) {
 	kept, waited := document("p/kept", 1), document("p/waited", 1)
 	kept.Attn = []string{rules.StateKept}
 	waited.Attn = []string{"exclusive"}
-	waited.Waiters = []rules.Waiter{{LockID: "lock-w", Owner: "owner-w", Since: at(1), ExpiresAt: at(2), OverdueAt: at(2)}}
+	waited.Waiters = []rules.Waiter{{Caller: rules.Caller{LockID: "lock-w"}, Owner: "owner-w", Since: at(1), ExpiresAt: at(2), OverdueAt: at(2)}}
 	last := document("q", 1)
 	last.Entries = last.Entries[:1]
 	last.Entries[0].LockID = "lock-a\U0010FFFFx"
@@ -510,7 +510,7 @@ func listStops(t *testing.T, s store.Store) {
 
 // namesAreData has names and values that a server could take for operators, paths or types.
 func namesAreData(t *testing.T, s store.Store) {
-	for _, name := range []string{"$set", "$$NOW", "$_id", "a.b", "0", "held.$[p0]", " ", "\u0001", "ä", "e\u0301"} {
+	for _, name := range []string{"$set", "$$NOW", "$_id", "a.b", "0", "entries.$[p0]", " ", "\u0001", "ä", "e\u0301"} {
 		d := document(name, 1)
 		d.Entries[0].LockID, d.Entries[0].Comment, d.Entries[0].Owner = name, "$"+name, "$$ROOT"
 		insert(t, s, d)

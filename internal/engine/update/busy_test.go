@@ -74,7 +74,7 @@ func (b *busyDocument) process(trip time.Duration) *Lines {
 }
 
 func sharedBy(lockID string) rules.Acquire {
-	return rules.Acquire{Resource: "r", Call: lockID, LockID: lockID, Part: "p", Order: 1, Mode: rules.Shared, TTL: 30_000}
+	return rules.Acquire{Resource: "r", Call: lockID, Caller: rules.Caller{LockID: lockID, Part: "p", Order: 1}, Mode: rules.Shared, TTL: 30_000}
 }
 
 // repeat calls do in a process with a round trip again and again, until end.
@@ -253,7 +253,7 @@ func loadedLine(entries int) *Line {
 	d := &rules.Document{ID: "r", Version: rules.Version{N: 1, R: "r"}}
 	for i := range entries {
 		d.Entries = append(d.Entries, rules.Entry{
-			ID: fmt.Sprint(i), LockID: fmt.Sprint(i), Part: "p", Order: 1, Mode: rules.Shared, State: rules.StateRunning, TTL: 30_000, ExpiresAt: at(30),
+			ID: fmt.Sprint(i), Caller: rules.Caller{LockID: fmt.Sprint(i), Part: "p", Order: 1}, Mode: rules.Shared, State: rules.StateRunning, TTL: 30_000, ExpiresAt: at(30),
 		})
 	}
 	l := &Line{Name: "r", Process: "this"}
@@ -272,7 +272,7 @@ func (l *Line) load(t *testing.T) {
 func TestLine_CallThatIsFirst_IsAppliedFirst(t *testing.T) {
 	t.Parallel()
 	l := loadedLine(1)
-	leave := &Call{Op: rules.Leave{Resource: "r", LockID: "0", Part: "p", Order: 1}}
+	leave := &Call{Op: rules.Leave{Resource: "r", Caller: rules.Caller{LockID: "0", Part: "p", Order: 1}}}
 	renewal := &Call{Op: rules.RenewParts{Resource: "r", Parts: map[rules.PartID]bool{{LockID: "0", Part: "p", Order: 1}: true}}, First: true}
 	l.Handle(Joined{leave})
 	l.Handle(Joined{renewal})
@@ -280,7 +280,7 @@ func TestLine_CallThatIsFirst_IsAppliedFirst(t *testing.T) {
 	step := l.Next(Now{}, "x")
 	require.Equal(t, StepSwap, step.Kind)
 	require.Same(t, renewal, step.Replies[0].Call)
-	require.NotNil(t, step.Replies[0].After.Part("0", "p", 1).RenewedAt)
+	require.NotNil(t, step.Replies[0].After.Part(rules.Caller{LockID: "0", Part: "p", Order: 1}).RenewedAt)
 	require.Same(t, leave, step.Replies[1].Call)
 }
 
@@ -292,7 +292,7 @@ func TestLine_ReservedDocument_DelaysAllButUrgentCalls(t *testing.T) {
 	}{"never urgent": {time.Time{}, StepPause}, "not yet": {at(1), StepPause}, "urgent": {at(0), StepSwap}} {
 		l := loadedLine(1)
 		l.doc.Reserved = &rules.Reservation{By: "other", Until: at(2)}
-		l.Handle(Joined{&Call{Op: rules.Renew{Resource: "r", LockID: "0", Part: "p", Order: 1}, Urgent: c.urgent}})
+		l.Handle(Joined{&Call{Op: rules.Renew{Resource: "r", Caller: rules.Caller{LockID: "0", Part: "p", Order: 1}}, Urgent: c.urgent}})
 		l.load(t)
 		step := l.Next(Now{}, "x")
 		require.Equal(t, c.want, step.Kind, name)
@@ -310,7 +310,7 @@ func TestLine_OfferedDocumentIsReserved_Pauses(t *testing.T) {
 	d.At, d.Reserved = at(0), &rules.Reservation{By: "other", Until: at(2)}
 	l.Handle(Outdated{})
 	l.Handle(Offered{d})
-	l.Handle(Joined{&Call{Op: rules.Renew{Resource: "r", LockID: "0", Part: "p", Order: 1}}})
+	l.Handle(Joined{&Call{Op: rules.Renew{Resource: "r", Caller: rules.Caller{LockID: "0", Part: "p", Order: 1}}}})
 	now := Now{At: at(0), Sent: at(0)}
 	step := l.Next(now, "x")
 	require.Equal(t, StepPause, step.Kind)
@@ -325,7 +325,7 @@ func TestLine_ManyCallsOnALargeDocument_ShareSeveralSwaps(t *testing.T) {
 	for entries, most := range map[int]int{4000: 60, 100: 100} {
 		l := loadedLine(entries)
 		for i := range 100 {
-			l.Handle(Joined{&Call{Op: rules.Renew{Resource: "r", LockID: fmt.Sprint(i), Part: "p", Order: 1}}})
+			l.Handle(Joined{&Call{Op: rules.Renew{Resource: "r", Caller: rules.Caller{LockID: fmt.Sprint(i), Part: "p", Order: 1}}}})
 		}
 		applied := 0
 		for swaps := 0; l.hasWork(); swaps++ {
@@ -347,7 +347,7 @@ func TestLine_ManyOwedCalls_ShareSeveralSwaps(t *testing.T) {
 	t.Parallel()
 	l := loadedLine(4000)
 	for i := range 100 {
-		back := rules.TakeBack{Resource: "r", LockID: fmt.Sprint("gone/", i), Part: "p", Order: 1, Call: fmt.Sprint(i)}
+		back := rules.TakeBack{Resource: "r", Caller: rules.Caller{LockID: fmt.Sprint("gone/", i), Part: "p", Order: 1}, Call: fmt.Sprint(i)}
 		c := &Call{Op: back, Owed: true}
 		l.Handle(Joined{c})
 		l.Handle(Abandoned{c})
@@ -371,7 +371,7 @@ func TestLine_OldRead_DatesNoLaterCall(t *testing.T) {
 	l := loadedLine(1)
 	l.Handle(Loaded{l.doc, Now{At: at(0), Sent: at(0)}})
 	require.Equal(t, StepIdle, l.Next(Now{}, "x").Kind)
-	l.Handle(Joined{&Call{Op: rules.Renew{Resource: "r", LockID: "0", Part: "p", Order: 1}}})
+	l.Handle(Joined{&Call{Op: rules.Renew{Resource: "r", Caller: rules.Caller{LockID: "0", Part: "p", Order: 1}}}})
 	step := l.Next(Now{At: at(9), Sent: at(9)}, "x")
 	require.Equal(t, StepSwap, step.Kind)
 	require.Equal(t, at(9), step.Replies[0].Sent)
@@ -383,7 +383,7 @@ func TestLine_QueueIsFullLater_CallStays(t *testing.T) {
 	l, c := queuedLine(t)
 	l.Handle(Woken{c})
 	without := l.doc.Clone()
-	without.Waiters = []rules.Waiter{{LockID: "b", Part: "p", Order: 1, Mode: rules.Exclusive, Since: at(1), ExpiresAt: at(60), OverdueAt: at(60)}}
+	without.Waiters = []rules.Waiter{{Caller: rules.Caller{LockID: "b", Part: "p", Order: 1}, Mode: rules.Exclusive, Since: at(1), ExpiresAt: at(60), OverdueAt: at(60)}}
 	l.doc = without
 	l.load(t)
 	step := l.Next(Now{}, "x")
@@ -393,7 +393,7 @@ func TestLine_QueueIsFullLater_CallStays(t *testing.T) {
 }
 
 // leaveOfHolder ends the hold of the holder in a queuedLine.
-var leaveOfHolder = rules.Leave{Policy: rules.Policy{ClaimTTL: 1000}, Resource: "r", LockID: "0", Part: "p", Order: 1}
+var leaveOfHolder = rules.Leave{Policy: rules.Policy{ClaimTTL: 1000}, Resource: "r", Caller: rules.Caller{LockID: "0", Part: "p", Order: 1}}
 
 // queuedLine returns a line in which a call sleeps in the queue behind a holder.
 func queuedLine(t *testing.T) (l *Line, sleeper *Call) {
@@ -401,7 +401,7 @@ func queuedLine(t *testing.T) (l *Line, sleeper *Call) {
 	l = loadedLine(1)
 	l.doc.Entries[0].Mode = rules.Exclusive
 	sleeper = &Call{Sleeps: true, Op: rules.Acquire{
-		Resource: "r", Call: "c", LockID: "a", Part: "p", Order: 1, Mode: rules.Exclusive, TTL: 30_000, Queue: true, WaiterTTL: 60_000, MaxWaiters: 1,
+		Resource: "r", Call: "c", Caller: rules.Caller{LockID: "a", Part: "p", Order: 1}, Mode: rules.Exclusive, TTL: 30_000, Queue: true, WaiterTTL: 60_000, MaxWaiters: 1,
 	}}
 	l.Handle(Joined{sleeper})
 	l.load(t)

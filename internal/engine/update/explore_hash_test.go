@@ -129,7 +129,7 @@ func (e *encoder) doc(d *rules.Document) {
 		e.fence(x.LeastFence)
 		e.flags(x.CutOff, x.Passed, x.CreatedAt != nil)
 		e.time(x.ExpiresAt)
-		e.pointer(x.PositionExpiresAt)
+		e.pointer(x.QueuedUntil)
 	}
 	for i := range d.Waiters {
 		x := &d.Waiters[i]

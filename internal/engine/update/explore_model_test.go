@@ -50,7 +50,7 @@ type partySpec struct {
 	// limit is the limit of a semaphore. maxWaiters is the limit of the queue; 0 is 3.
 	limit, maxWaiters int64
 	// queues is set if its requests queue and its calls sleep in the line. persists is set if its holds are kept,
-	// under the run label "run".
+	// under the run "run".
 	queues, persists bool
 	// order is the order of its first request, minus one. suffix distinguishes the calls of parties with the same
 	// orders.
@@ -436,7 +436,7 @@ func (w *world) told(p *process, of *party, n note, t *Reply) {
 		if !of.held || of.order != order {
 			return
 		}
-		if p := t.After.Part(of.lockID, part, order); p == nil || t.Outcome != rules.Granted {
+		if p := t.After.Part(rules.Caller{LockID: of.lockID, Part: part, Order: order}); p == nil || t.Outcome != rules.Granted {
 			of.lose()
 			return
 		} else if p.ID != of.id && !of.busy {
@@ -444,7 +444,7 @@ func (w *world) told(p *process, of *party, n note, t *Reply) {
 		}
 		w.trust(p, of, t, of.id)
 	case leave, release:
-		e := t.After.Latest(of.lockID, part)
+		e := t.After.Latest(rules.Caller{LockID: of.lockID, Part: part})
 		if e != nil && e.ID == n.id {
 			w.fail("%s was told that it has left, and %s is still there", of.lockID, n.id)
 		}
@@ -482,7 +482,7 @@ func (w *world) trust(p *process, of *party, t *Reply, id string) {
 	if op, ok := t.Call.Op.(rules.Acquire); ok {
 		order = op.Order
 	}
-	e := t.After.Part(of.lockID, part, order)
+	e := t.After.Part(rules.Caller{LockID: of.lockID, Part: part, Order: order})
 	if e == nil {
 		w.fail("%s was told %q, and has no part", of.lockID, t.Outcome)
 		return

@@ -66,7 +66,7 @@ func (s *scripted) other(name string) {
 		panic(err)
 	}
 	op := rules.Acquire{
-		Policy: policy, Resource: name, Call: "b-" + name, LockID: "b", Part: part, Order: 1, Mode: rules.Exclusive, TTL: 3600_000, HoldTTL: 3600_000,
+		Policy: policy, Resource: name, Call: "b-" + name, Caller: rules.Caller{LockID: "b", Part: part, Order: 1}, Mode: rules.Exclusive, TTL: 3600_000, HoldTTL: 3600_000,
 	}
 	next, _ := op.Apply(loaded.Docs[name], loaded.At)
 	prev := rules.Version{}
@@ -157,13 +157,13 @@ func TestExploreSeveral(t *testing.T) {
 
 func acquireCall(name string) *Call {
 	op := rules.Acquire{
-		Policy: policy, Resource: name, Call: "a-" + name, LockID: "a", Part: part, Order: 1, Mode: rules.Exclusive, TTL: 3600_000, HoldTTL: 3600_000,
+		Policy: policy, Resource: name, Call: "a-" + name, Caller: rules.Caller{LockID: "a", Part: part, Order: 1}, Mode: rules.Exclusive, TTL: 3600_000, HoldTTL: 3600_000,
 	}
 	return &Call{Op: op, TakeBack: &Call{Op: leaveOp(name)}}
 }
 
 func leaveOp(name string) rules.TakeBack {
-	return rules.TakeBack{Policy: policy, Resource: name, LockID: "a", Part: part, Order: 1, Call: "a-" + name}
+	return rules.TakeBack{Policy: policy, Resource: name, Caller: rules.Caller{LockID: "a", Part: part, Order: 1}, Call: "a-" + name}
 }
 
 func playSeveral(t *testing.T, known, leaves bool, script ...event) error {

@@ -28,7 +28,7 @@ func TestLine_OtherGeneration_PaysDebtsOfItsCollectionOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := Line{Name: "x", Process: "p"}
-			leave := rules.Leave{Resource: "x", LockID: "l", Part: "p", Order: 1}
+			leave := rules.Leave{Resource: "x", Caller: rules.Caller{LockID: "l", Part: "p", Order: 1}}
 			c := &Call{Op: leave, Owed: true}
 			l.Handle(Joined{c})
 			require.Equal(t, StepLoad, l.Next(Now{}, "r1").Kind)
@@ -53,8 +53,8 @@ func TestLine_OtherGeneration_PaysDebtsOfItsCollectionOnly(t *testing.T) {
 
 // held is an operation that takes a lock without an end, and back is what takes it back.
 var (
-	held = rules.Acquire{Resource: "x", Call: "c", LockID: "l", Part: "p", Order: 1, Mode: rules.Exclusive}
-	back = rules.TakeBack{Resource: "x", LockID: "l", Part: "p", Order: 1, Call: "c"}
+	held = rules.Acquire{Resource: "x", Call: "c", Caller: rules.Caller{LockID: "l", Part: "p", Order: 1}, Mode: rules.Exclusive}
+	back = rules.TakeBack{Resource: "x", Caller: rules.Caller{LockID: "l", Part: "p", Order: 1}, Call: "c"}
 )
 
 // A line whose document the watcher has read does not know the collection's generation, and owes nonetheless.
@@ -124,7 +124,7 @@ func TestLines_LateAnswerOfAnOldEpoch_ChangesNothing(t *testing.T) {
 		var changes []string
 		ls.Changed = func(before, now *rules.Identity) { changes = append(changes, before.Epoch+" to "+now.Epoch) }
 		of := func(name string) *Call {
-			return &Call{Op: rules.Acquire{Resource: name, Call: name, LockID: name, Part: "p", Order: 1, Mode: rules.Exclusive, TTL: 30_000}}
+			return &Call{Op: rules.Acquire{Resource: name, Call: name, Caller: rules.Caller{LockID: name, Part: "p", Order: 1}, Mode: rules.Exclusive, TTL: 30_000}}
 		}
 		ls.Do(t.Context(), of("a"))
 		go ls.Do(t.Context(), of("slow"))

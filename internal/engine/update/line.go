@@ -394,7 +394,7 @@ func (c *Call) isGranted(d *rules.Document) bool {
 	if !ok || op.Refresh {
 		return false
 	}
-	claim := d.Claim(op.LockID, op.Part)
+	claim := d.Claim(op.Caller)
 	return claim != nil && claim.Alive(d.At) && claim.Order <= op.Order || d.Joins(op.Party())
 }
 

@@ -21,7 +21,7 @@ type edited struct {
 	ID      string     `bson:"_id"`
 	Version bson.M     `bson:"version"`
 	Fence   int64      `bson:"fence"`
-	Held    []bson.Raw `bson:"held"`
+	Entries []bson.Raw `bson:"entries"`
 	Waiters []bson.Raw `bson:"waiters"`
 }
 
@@ -44,10 +44,10 @@ func wrongFences(n int, _ string, doc *edited) bson.D {
 
 // noPermits removes the holders of semaphores.
 func noPermits(_ int, resource string, doc *edited) bson.D {
-	if !strings.HasPrefix(resource, "z/") || len(doc.Held) == 0 {
+	if !strings.HasPrefix(resource, "z/") || len(doc.Entries) == 0 {
 		return nil
 	}
-	return bson.D{{Key: "held", Value: bson.A{}}}
+	return bson.D{{Key: "entries", Value: bson.A{}}}
 }
 
 // repeatEdit edits all documents of exclusive locks and semaphores, a few times a second, until ctx ends. Clients change them too: an

@@ -115,7 +115,7 @@ var mutants = []mutant{
 	}, tests: "TestBreakDeadlocks_EndedSinceTheReads_WithdrawsNobody"},
 	{what: "a victim of a deadlock is told only by the process that withdrew it", edits: []edit{
 		{lockcore, "wakeupsIn", "case cond", "false && $"},
-		{lockcore, "Locker.withdraw", "return 2", "wakeup := wakeupOf(a.After, w.LockID, w.Run, w.Part, w.Order.number()); wakeup.Deadlock = cycle; l.watch.notify([]Wakeup{wakeup}); $"},
+		{lockcore, "Locker.withdraw", "return 2", "wakeup := wakeupOf(a.After, &op.Caller); wakeup.Run, wakeup.Deadlock = w.Run, cycle; l.watch.notify([]Wakeup{wakeup}); $"},
 	}, tests: "TestWatchFor_Deadlock_WakesTheVictim", simulated: true},
 	{what: "a step that gives up does not wait for the write that may have granted its lock", edits: []edit{
 		{lockcore, "Locker.enterInline", "if 3 && 2", "false"},
@@ -169,7 +169,7 @@ var mutants = []mutant{
 	}, tests: "TestWatcher_EarlierSearch_DoesNotDelayTheNext"},
 	{what: "a forced release of an endless lease does not drain it", edits: []edit{{rules, "state.drain", "+ 2", "drop"}}, tests: "TestSession_EndlessLeaseForced_EndsInTime", simulated: true},
 	{what: "leaving the queue ends the part that confirmed the claim", edits: []edit{
-		{lockcore, "Steps.LeaveQueue", "literal 2 elem 7", "drop"},
+		{lockcore, "Steps.LeaveQueue", "literal 2 elem 4", "drop"},
 	}, tests: "TestLeaveQueue_ClaimWasTakenUp_KeepsThePart", simulated: true},
 	{what: "another call with the same order joins a running part", edits: []edit{
 		{rules, "state.superseded", "stmt 4 value", "false && $1"},

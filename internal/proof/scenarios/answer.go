@@ -31,7 +31,7 @@ func (a *answer) describe(op rules.Op) {
 	case rules.Renew:
 		a.outcome("renewed")
 		if a.r.Outcome == rules.Granted {
-			a.lease("", a.d.Part(op.LockID, op.Part, op.Order))
+			a.lease("", a.d.Part(op.Caller))
 			a.lease("the hold ", a.d.Kept(op.LockID))
 		}
 	case rules.Verify:
@@ -78,7 +78,7 @@ func (a *answer) lease(what string, e *rules.Entry) {
 func (a *answer) acquired(op *rules.Acquire) {
 	switch a.r.Outcome {
 	case rules.Granted, rules.Joined, rules.Again:
-		e, ttl := a.d.Part(op.LockID, op.Part, op.Order), op.TTL
+		e, ttl := a.d.Part(op.Caller), op.TTL
 		if op.HoldOnly {
 			e, ttl = a.d.Kept(op.LockID), op.HoldTTL
 		}
@@ -107,7 +107,7 @@ func (a *answer) acquired(op *rules.Acquire) {
 			a.add("held by %s", strings.Join(shorten(names), " and "))
 		}
 	case rules.Lost:
-		if e := a.d.LossEvidence(op.LockID, op.Label, op.LostSince); e != nil {
+		if e := a.d.LossEvidence(op.LockID, op.Run, op.LostSince); e != nil {
 			a.add("%s", cause(e.By, e.Reason))
 		}
 	case rules.Superseded:
@@ -117,7 +117,7 @@ func (a *answer) acquired(op *rules.Acquire) {
 
 // superseded adds what superseded a request.
 func (a *answer) superseded(op *rules.Acquire) {
-	switch by, ok := a.d.SupersededBy(op.Request()); {
+	switch by, ok := a.d.SupersededBy(op.Caller); {
 	case !ok:
 		a.add("by another call")
 	case by.Reason != "":
@@ -133,7 +133,7 @@ func (a *answer) superseded(op *rules.Acquire) {
 func (a *answer) consequences() {
 	drains := func(e rules.Entry) bool {
 		return slices.ContainsFunc(a.d.Entries, func(o rules.Entry) bool {
-			return o.State == rules.StateDraining && o.LockID == e.LockID && o.Part == e.Part && o.Order == e.Order && e.State == rules.StateRunning
+			return o.State == rules.StateDraining && o.SameRequest(&e.Caller) && e.State == rules.StateRunning
 		})
 	}
 	a.list("drains", slices.DeleteFunc(a.r.Released(), func(e rules.Entry) bool { return !drains(e) }), partName)

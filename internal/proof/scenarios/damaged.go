@@ -27,9 +27,9 @@ func Damaged(pick func(possibilities int) int, now time.Time) *rules.Document {
 	for range pick(6) {
 		states := []string{rules.StateClaimed, rules.StateDraining, rules.StateRunning, rules.StateKept, "", "z"}
 		e := rules.Entry{
-			ID: text(), LockID: text(), Label: text(), Part: text(), Order: number(), Mode: mode(), State: states[pick(6)], Fence: number(),
-			FirstFence: number(), LeastFence: number(), FirstOrder: number(), Within: text(), Saga: text(), CutOff: pick(2) == 1, TTL: number(),
-			ExpiresAt: at(), RenewedAt: maybe(), Since: maybe(), ClaimedAt: maybe(), PositionExpiresAt: maybe(), ClaimTTL: number(), CreatedAt: maybe(),
+			ID: text(), Caller: rules.Caller{LockID: text(), Run: text(), Part: text(), Order: number(), Saga: text(), Within: text()}, Mode: mode(), State: states[pick(6)], Fence: number(),
+			FirstFence: number(), LeastFence: number(), FirstOrder: number(), CutOff: pick(2) == 1, TTL: number(),
+			ExpiresAt: at(), RenewedAt: maybe(), Since: maybe(), ClaimedAt: maybe(), QueuedUntil: maybe(), ClaimTTL: number(), CreatedAt: maybe(),
 			Owner: text(), Limit: number(), Trace: text(),
 		}
 		if pick(2) == 1 {
@@ -39,7 +39,7 @@ func Damaged(pick func(possibilities int) int, now time.Time) *rules.Document {
 	}
 	for range pick(5) {
 		w := rules.Waiter{
-			LockID: text(), Label: text(), Within: text(), Saga: text(), Part: text(), Order: number(), Mode: mode(), Limit: number(), Owner: text(),
+			Caller: rules.Caller{LockID: text(), Run: text(), Part: text(), Order: number(), Saga: text(), Within: text()}, Mode: mode(), Limit: number(), Owner: text(),
 			Started: maybe(), Since: at(), ExpiresAt: at(), OverdueAt: at(), Verdict: text(), Ahead: pick(2) == 1, ClaimTTL: number(),
 		}
 		if pick(3) == 1 {
@@ -48,17 +48,17 @@ func Damaged(pick func(possibilities int) int, now time.Time) *rules.Document {
 		d.Waiters = append(d.Waiters, w)
 	}
 	for range pick(3) {
-		d.Evidence = append(d.Evidence, rules.Evidence{LockID: text(), Label: text(), To: text(), Fence: number(), At: at()})
-		d.Releases = append(d.Releases, rules.ReleaseRecord{LockID: text(), Label: text(), Order: number()})
-		d.Bars = append(d.Bars, rules.Bar{LockID: text(), Label: text(), Saga: text(), Order: number()})
+		d.Evidence = append(d.Evidence, rules.Evidence{LockID: text(), Run: text(), To: text(), Fence: number(), At: at()})
+		d.Releases = append(d.Releases, rules.ReleaseRecord{LockID: text(), Run: text(), Order: number()})
+		d.Bars = append(d.Bars, rules.Bar{LockID: text(), Run: text(), Saga: text(), Order: number()})
 	}
 	for range pick(2) {
-		d.Missed = append(d.Missed, rules.Missed{LockID: text(), Label: text(), Order: number(), Fence: number(), At: at(), ReleasedAt: at()})
+		d.Missed = append(d.Missed, rules.Missed{LockID: text(), Run: text(), Order: number(), Fence: number(), At: at(), ReleasedAt: at()})
 	}
 	for i := range d.Entries {
 		e := &d.Entries[i]
 		for range pick(3) {
-			e.Bars = append(e.Bars, rules.Bar{LockID: text(), Label: text(), Saga: text(), Order: number()})
+			e.Bars = append(e.Bars, rules.Bar{LockID: text(), Run: text(), Saga: text(), Order: number()})
 		}
 	}
 	return d
@@ -67,24 +67,24 @@ func Damaged(pick func(possibilities int) int, now time.Time) *rules.Document {
 // AllOps returns one operation of each kind, of a party that may be in a damaged document.
 func AllOps(pick func(possibilities int) int) []rules.Op {
 	text := func() string { return []string{"w", "a", "w/1", ""}[pick(4)] }
-	lockID, label, part, order := text(), text(), text(), int64(pick(3))-1
+	lockID, run, part, order := text(), text(), text(), int64(pick(3))-1
 	acquire := rules.Acquire{
-		Policy: Policy, Resource: "r", Call: text(), LockID: lockID, Label: label, TakeOver: text(), Within: text(), Saga: text(),
-		Part: part, Order: order, Mode: []string{rules.Exclusive, rules.Shared}[pick(2)], Limit: int64(pick(3)), TTL: int64(pick(2)) * 1000,
+		Policy: Policy, Resource: "r", Call: text(), Caller: rules.Caller{LockID: lockID, Run: run, Part: part, Order: order, Saga: text(), Within: text()}, TakeOver: text(),
+		Mode: []string{rules.Exclusive, rules.Shared}[pick(2)], Limit: int64(pick(3)), TTL: int64(pick(2)) * 1000,
 		Persist: pick(2) == 1, HoldOnly: pick(3) == 1, HeldSince: int64(pick(2)), Reacquire: pick(2) == 1, Queue: pick(3) > 0, Refresh: pick(3) == 1,
 		Upgrades: text(), WaiterTTL: 1000, MaxWaiters: int64(pick(3)),
 	}
 	acquire.HoldOnly = acquire.HoldOnly && acquire.Persist
 	return []rules.Op{
 		acquire,
-		rules.Renew{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Downgrade: pick(2) == 1, TTL: int64(pick(2))},
-		rules.Leave{Policy: Policy, Resource: "r", LockID: lockID, Label: label, Part: part, Order: order, Keep: pick(2) == 1},
-		rules.TakeBack{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Call: text()},
-		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, Label: label, Order: order, Committed: true},
+		rules.Renew{Policy: Policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Downgrade: pick(2) == 1, TTL: int64(pick(2))},
+		rules.Leave{Policy: Policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Run: run, Part: part, Order: order}, Keep: pick(2) == 1},
+		rules.TakeBack{Policy: Policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Call: text()},
+		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, Run: run, Order: order, Committed: true},
 		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, FirstFence: 1, Force: pick(2) == 1, Now: pick(2) == 1, Leaving: &part},
-		rules.Withdraw{Policy: Policy, Resource: "r", LockID: lockID, Part: part, Order: order, Reason: "because"},
-		rules.Verify{Policy: Policy, Resource: "r", LockID: lockID, Label: label, TakeOver: text(), Used: order, LostSince: rules.LongAgo},
-		rules.Raise{Policy: Policy, Resource: "r", LockID: lockID, Label: label, TakeOver: text(), Saga: text(), Order: order},
+		rules.Withdraw{Policy: Policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Reason: "because"},
+		rules.Verify{Policy: Policy, Resource: "r", LockID: lockID, Run: run, TakeOver: text(), Used: order, LostSince: rules.LongAgo},
+		rules.Raise{Policy: Policy, Resource: "r", LockID: lockID, Run: run, TakeOver: text(), Saga: text(), Order: order},
 		rules.Settle{Policy: Policy, Resource: "r"},
 	}
 }

@@ -92,7 +92,7 @@ func times(doc *rules.Document) []*time.Time {
 	for i := range doc.Entries {
 		e := &doc.Entries[i]
 		all = append(all, &e.ExpiresAt)
-		own(&e.RenewedAt, &e.Since, &e.ClaimedAt, &e.PositionExpiresAt, &e.CreatedAt)
+		own(&e.RenewedAt, &e.Since, &e.ClaimedAt, &e.QueuedUntil, &e.CreatedAt)
 	}
 	for i := range doc.Waiters {
 		w := &doc.Waiters[i]

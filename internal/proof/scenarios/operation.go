@@ -142,30 +142,34 @@ func (p *player) op(l *line) (op rules.Op) {
 		return p.acquire(l, lockID, part)
 	case "renew":
 		return rules.Renew{
-			Policy: Policy, Resource: p.resource, LockID: lockID, Part: part, Order: l.number("order", 1), Downgrade: l.has("downgrade"), TTL: l.millis("ttl", 0),
+			Policy: Policy, Resource: p.resource, Caller: rules.Caller{LockID: lockID, Part: part, Order: l.number("order", 1)},
+			Downgrade: l.has("downgrade"), TTL: l.millis("ttl", 0),
 		}
 	case "leave":
 		return rules.Leave{
-			Policy: Policy, Resource: p.resource, LockID: lockID, Label: l.text("run", ""), Part: part, Order: l.number("order", 1),
+			Policy: Policy, Resource: p.resource, Caller: rules.Caller{LockID: lockID, Run: l.text("run", ""), Part: part, Order: l.number("order", 1)},
 			QueueOnly: l.has("queue-only"), Keep: l.has("keep"), HoldTTL: l.millis("keep", 0),
 		}
 	case "take-back":
 		order := l.number("order", 1)
 		return rules.TakeBack{
-			Policy: Policy, Resource: p.resource, LockID: lockID, Part: part, Order: order, Call: l.text("call", callID(lockID, part, order)),
+			Policy: Policy, Resource: p.resource, Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Call: l.text("call", callID(lockID, part, order)),
 		}
 	case "release":
 		return p.release(l, lockID)
 	case "withdraw":
-		return rules.Withdraw{Policy: Policy, Resource: p.resource, LockID: lockID, Part: part, Order: l.number("order", 1), Reason: l.text("reason", "")}
+		return rules.Withdraw{
+			Policy: Policy, Resource: p.resource, Caller: rules.Caller{LockID: lockID, Part: part, Order: l.number("order", 1)},
+			Reason: l.text("reason", ""),
+		}
 	case "verify":
 		return rules.Verify{
-			Policy: Policy, Resource: p.resource, LockID: lockID, Label: l.text("run", ""), TakeOver: l.text("take-over", ""), Used: l.number("used", 0),
+			Policy: Policy, Resource: p.resource, LockID: lockID, Run: l.text("run", ""), TakeOver: l.text("take-over", ""), Used: l.number("used", 0),
 			LostSince: p.since(l),
 		}
 	case "raise":
 		return rules.Raise{
-			Policy: Policy, Resource: p.resource, LockID: lockID, Label: l.text("run", ""), TakeOver: l.text("take-over", ""), Saga: l.text("saga", ""),
+			Policy: Policy, Resource: p.resource, LockID: lockID, Run: l.text("run", ""), TakeOver: l.text("take-over", ""), Saga: l.text("saga", ""),
 			Order: l.number("order", 0),
 		}
 	case "settle":
@@ -177,9 +181,11 @@ func (p *player) op(l *line) (op rules.Op) {
 func (p *player) acquire(l *line, lockID, part string) rules.Acquire {
 	order := l.number("order", 1)
 	op := rules.Acquire{
-		Policy: Policy, Resource: p.resource, Call: l.text("call", callID(lockID, part, order)), LockID: lockID, Part: part, Order: order,
-		Label: l.text("run", ""), TakeOver: l.text("take-over", ""), Within: l.text("within", ""), Saga: l.text("saga", ""),
-		Mode: rules.Shared, Limit: l.number("limit", 0), TTL: l.millis("ttl", partTTL), HoldTTL: l.millis("hold-ttl", holdTTL),
+		Policy: Policy, Resource: p.resource, Call: l.text("call", callID(lockID, part, order)),
+		Caller: rules.Caller{
+			LockID: lockID, Run: l.text("run", ""), Part: part, Order: order, Saga: l.text("saga", ""), Within: l.text("within", ""),
+		},
+		TakeOver: l.text("take-over", ""), Mode: rules.Shared, Limit: l.number("limit", 0), TTL: l.millis("ttl", partTTL), HoldTTL: l.millis("hold-ttl", holdTTL),
 		Persist: l.has("persist") || l.has("hold-only"), HoldOnly: l.has("hold-only"), HeldSince: l.number("held-since", 0),
 		Reacquire: l.has("reacquire"), NewFence: l.has("new-fence"), LostSince: p.since(l), Upgrades: l.text("upgrades", ""),
 		Queue: l.has("queue") || l.has("refresh"), Refresh: l.has("refresh"), WaiterTTL: l.millis("waiter-ttl", waiterTTL),
@@ -196,7 +202,7 @@ func (p *player) acquire(l *line, lockID, part string) rules.Acquire {
 
 func (p *player) release(l *line, lockID string) rules.Release {
 	op := rules.Release{
-		Policy: Policy, Resource: p.resource, LockID: lockID, Label: l.text("run", ""), FirstFence: p.fence(l), Order: l.number("order", 0),
+		Policy: Policy, Resource: p.resource, LockID: lockID, Run: l.text("run", ""), FirstFence: p.fence(l), Order: l.number("order", 0),
 		Committed: l.has("committed"), Force: l.has("force"), Now: l.has("now"), Reason: l.text("force", ""),
 	}
 	if stopped := l.text("stopped", ""); stopped != "" {

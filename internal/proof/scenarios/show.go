@@ -78,7 +78,7 @@ func (p *player) entry(e *rules.Entry, fields *line) string {
 	if e.Fence > 0 {
 		text += " " + p.fencesOf(e)
 	}
-	text += option("run", e.Label) + option("saga", e.Saga) + option("within", e.Within)
+	text += option("run", e.Run) + option("saga", e.Saga) + option("within", e.Within)
 	if e.CutOff {
 		text += " cut off"
 	}
@@ -120,7 +120,7 @@ func (p *player) queue(fields *line) (all []string) {
 	for i := range p.last.Waiters {
 		w := &p.last.Waiters[i]
 		text := name(w.LockID) + " " + name(w.Part) + order(w.Order) + " " + mode(w.Mode, w.Limit)
-		text += option("run", w.Label) + option("saga", w.Saga) + option("within", w.Within)
+		text += option("run", w.Run) + option("saga", w.Saga) + option("within", w.Within)
 		if w.Hold != nil {
 			text += " hold-only"
 		}
@@ -161,7 +161,7 @@ func (p *player) allEvidence(*line) (all []string) {
 
 func (p *player) releases(*line) (all []string) {
 	for _, r := range p.last.Releases {
-		all = append(all, name(r.LockID)+option("run", r.Label)+" order="+orderName(r.Order))
+		all = append(all, name(r.LockID)+option("run", r.Run)+" order="+orderName(r.Order))
 	}
 	return all
 }
@@ -182,7 +182,7 @@ func (p *player) bars(*line) (all []string) {
 			continue
 		}
 		for b := range p.last.AllBars(lockID) {
-			text := fmt.Sprintf("%s%s%s order=%s", name(lockID), option("run", b.Label), option("saga", b.Saga), orderName(b.Order))
+			text := fmt.Sprintf("%s%s%s order=%s", name(lockID), option("run", b.Run), option("saga", b.Saga), orderName(b.Order))
 			if !slices.Contains(p.last.Bars, *b) {
 				text += " in the hold"
 			}
@@ -202,7 +202,7 @@ func (p *player) forced(*line) (all []string) {
 func (p *player) missed(*line) (all []string) {
 	for i := range p.last.Missed {
 		m := &p.last.Missed[i]
-		all = append(all, fmt.Sprintf("%s%s%s fence %s, %s %s, found %s by the release up to order %d", name(m.LockID), option("run", m.Label), order(m.Order),
+		all = append(all, fmt.Sprintf("%s%s%s fence %s, %s %s, found %s by the release up to order %d", name(m.LockID), option("run", m.Run), order(m.Order),
 			p.number(m.Fence), cause(m.By, m.Reason), ago(&m.At, p.last.At), ago(&m.ReleasedAt, p.last.At), m.UpTo))
 	}
 	return all

@@ -57,7 +57,7 @@ func (p *player) origin(e *rules.Entry) string {
 
 // evidence describes a record of evidence.
 func (p *player) evidence(e *rules.Evidence) string {
-	text := fmt.Sprintf("#%d %s%s", e.Number, name(e.LockID), option("run", e.Label))
+	text := fmt.Sprintf("#%d %s%s", e.Number, name(e.LockID), option("run", e.Run))
 	if e.To != "" {
 		return fmt.Sprintf("%s taken over by run %s", text, e.To)
 	}

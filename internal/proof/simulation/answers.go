@@ -263,7 +263,7 @@ func (w *world) lost(st *openSession) {
 	}
 	w.noted(st.actor, st.lockID, "is told: %v", loss)
 	for _, l := range st.s.Leases() {
-		if l.Resource != loss.Resource || w.doc(l.Resource).Part(l.LockID, l.Part, number(l.Order)) == nil {
+		if l.Resource != loss.Resource || w.doc(l.Resource).Part(rules.Caller{LockID: l.LockID, Part: l.Part, Order: number(l.Order)}) == nil {
 			continue // its end was checked when it was written
 		}
 		// If the answer to the grant was lost, the lease may have been short from the beginning.

@@ -109,7 +109,7 @@ func (w *world) checkGrants() {
 				// The dead is granted a claim, which then keeps others out, or is passed over.
 			case !here:
 				ahead = true
-			case q.Label == "" && joins(&d, q), q.Label != "" && d.Queue().NeedsNoClaim(q.Party()):
+			case q.Run == "" && joins(&d, q), q.Run != "" && d.Queue().NeedsNoClaim(q.Party()):
 				free[key] = "I9 join"
 			case !ahead && admits:
 				free[key] = "I9"
@@ -323,7 +323,7 @@ func (c *deadlockSearch) obstacles(s *waitNode) []string {
 	now := s.d.At
 	party := s.w.Party()
 	joined := joins(s.d, s.w)
-	if joined && s.w.Label == "" {
+	if joined && s.w.Run == "" {
 		return nil
 	}
 	others := map[string]string{}
@@ -367,7 +367,7 @@ func (c *deadlockSearch) obstacles(s *waitNode) []string {
 // outlasts reports whether an entry exists as long as its owner waits for something. A running part of a workflow ends by
 // itself, unless its own step waits for more locks.
 func (c *deadlockSearch) outlasts(d *rules.Document, e *rules.Entry) bool {
-	if e.Label == "" || e.State != rules.StateRunning {
+	if e.Run == "" || e.State != rules.StateRunning {
 		return c.stays[ownerOf(d, e)]
 	}
 	return slices.ContainsFunc(c.waits, func(o *waitNode) bool { return !o.gone && o.w.LockID == e.LockID && o.w.Part == e.Part })

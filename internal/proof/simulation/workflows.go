@@ -39,7 +39,7 @@ type run struct {
 	reacquires bool
 	// steps lists the requests of all runs whose compensations are registered.
 	steps []lockcore.StepRequest
-	// uses lists the resources under whose locks steps of all runs have run, and before the labels of the
+	// uses lists the resources under whose locks steps of all runs have run, and before the names of the
 	// earlier runs.
 	uses   []use
 	before []string
@@ -181,7 +181,7 @@ func (r *run) compensate() {
 	}
 }
 
-// ends releases all holds of the workflow, under all its labels, as the janitor does.
+// ends releases all holds of the workflow, of all its runs, as the janitor does.
 func (r *run) ends() {
 	r.w.mu.Lock()
 	r.w.closed[r.label] = true
@@ -333,7 +333,7 @@ func (r *run) certain(v *lockcore.Verify) (sure []string) {
 	for _, used := range v.Uses {
 		k := r.w.document(used.Resource).Kept(v.LockID)
 		another := func(u use) bool { return u.resource == used.Resource && u.first != k.FirstFence }
-		if k != nil && (k.Label == v.Run || k.Label == v.TakeOver) && k.ExpiresAt.After(r.w.clock().Add(15*time.Second)) && !slices.ContainsFunc(r.uses, another) {
+		if k != nil && (k.Run == v.Run || k.Run == v.TakeOver) && k.ExpiresAt.After(r.w.clock().Add(15*time.Second)) && !slices.ContainsFunc(r.uses, another) {
 			sure = append(sure, used.Resource)
 		}
 	}
@@ -358,7 +358,7 @@ func (r *run) verified(c *call, sure []string, err error) {
 	r.isolated(c.what, func(string) time.Time { return c.began })
 	for _, u := range r.uses {
 		r.heldUntil[u.resource] = c.began
-		if k := w.doc(u.resource).Kept(r.lockID); k != nil && k.Label == r.label {
+		if k := w.doc(u.resource).Kept(r.lockID); k != nil && k.Run == r.label {
 			r.heldUntil[u.resource] = time.Now().Add(k.ExpiresAt.Sub(w.clock()) - w.plan.jitter)
 		}
 	}

@@ -45,7 +45,7 @@ type ledger struct {
 	releases []release
 	// excused contains the parts of requests whose answers were lost.
 	excused map[entryKey]bool
-	// runs numbers the run labels in the order in which the runs began. closed contains the labels of runs that have ended.
+	// runs numbers the runs in the order in which they began. closed contains the runs that have ended.
 	runs   map[string]int
 	closed map[string]bool
 	// barred contains the order up to which each run has raised a bar successfully.
@@ -56,7 +56,7 @@ type ledger struct {
 }
 
 // release is a call that ends holds of a lock ID on some resources: the hold that first names; or, if
-// first is 0, holds with the label up to an order.
+// first is 0, holds of the run up to an order.
 type release struct {
 	call      *call
 	lockID    string
@@ -121,7 +121,7 @@ func (c *change) record() (moved bool) {
 	var out []string
 	missing := func(in []rules.Entry, e *rules.Entry) bool {
 		return !slices.ContainsFunc(in, func(o rules.Entry) bool {
-			return keyOf("", &o) == keyOf("", e) && o.State == e.State && o.Mode == e.Mode && o.Fence == e.Fence && o.Label == e.Label
+			return keyOf("", &o) == keyOf("", e) && o.State == e.State && o.Mode == e.Mode && o.Fence == e.Fence && o.Run == e.Run
 		})
 	}
 	for i := range c.before.Entries {
@@ -136,7 +136,7 @@ func (c *change) record() (moved bool) {
 	}
 	waits := func(in []rules.Waiter, w *rules.Waiter) bool {
 		return slices.ContainsFunc(in, func(o rules.Waiter) bool {
-			return o.LockID == w.LockID && o.Part == w.Part && o.Order == w.Order && o.Verdict == w.Verdict
+			return o.SameRequest(&w.Caller) && o.Verdict == w.Verdict
 		})
 	}
 	for i := range c.before.Waiters {
@@ -234,8 +234,8 @@ func (c *change) endsAreMeant() {
 			continue
 		}
 		if now != nil && now.Holds() {
-			if e.Label != now.Label && c.w.runs[now.Label] < c.w.runs[e.Label] {
-				c.w.broken("I5 run", e.LockID, "%s of %s takes %s over from %s, which is later", now.Label, e.LockID, c.after.ID, e.Label)
+			if e.Run != now.Run && c.w.runs[now.Run] < c.w.runs[e.Run] {
+				c.w.broken("I5 run", e.LockID, "%s of %s takes %s over from %s, which is later", now.Run, e.LockID, c.after.ID, e.Run)
 			}
 			continue
 		}
@@ -268,21 +268,21 @@ func (c *change) unmeant(e *rules.Entry) string {
 	}
 	for _, r := range w.releases {
 		switch {
-		case r.lockID != e.LockID || !slices.Contains(r.resources, c.before.ID), r.label != "" && r.label != e.Label:
+		case r.lockID != e.LockID || !slices.Contains(r.resources, c.before.ID), r.label != "" && r.label != e.Run:
 		case r.first > 0 && r.first == e.FirstFence, r.first == 0 && e.Order <= r.order:
 			return ""
 		}
 	}
-	if e.Label != "" && e.State == rules.StateRunning {
+	if e.Run != "" && e.State == rules.StateRunning {
 		over := slices.ContainsFunc(c.after.Evidence, func(o rules.Evidence) bool {
-			return o.LockID == e.LockID && o.Label == e.Label && o.To != "" && w.runs[o.To] > w.runs[e.Label]
+			return o.LockID == e.LockID && o.Run == e.Run && o.To != "" && w.runs[o.To] > w.runs[e.Run]
 		})
 		bars := slices.Clone(c.after.Bars)
 		for i := range c.after.Entries {
 			bars = append(bars, c.after.Entries[i].Bars...)
 		}
 		barred := slices.ContainsFunc(bars, func(b rules.Bar) bool {
-			past := (b.Label == e.Label && e.Order <= b.Order) || w.runs[b.Label] > w.runs[e.Label] // of a run that was replaced
+			past := (b.Run == e.Run && e.Order <= b.Order) || w.runs[b.Run] > w.runs[e.Run] // of a run that was replaced
 			return past && (b.Saga == e.Saga || strings.HasPrefix(e.Saga, b.Saga+"/")) && strings.HasPrefix(e.LockID, b.LockID)
 		})
 		if over || barred {
@@ -298,7 +298,7 @@ func (c *change) unmeant(e *rules.Entry) string {
 		return "" // a request that gave up has begun it
 	}
 	for i := range c.after.Entries {
-		if o := &c.after.Entries[i]; o.LockID == e.LockID && o.Part == e.Part && o.Holds() && o.Order > e.Order {
+		if o := &c.after.Entries[i]; o.SamePart(&e.Caller) && o.Holds() && o.Order > e.Order {
 			return "" // superseded
 		}
 	}
@@ -394,15 +394,15 @@ func (c *change) isCompatible(at int, e *rules.Entry) {
 // waiters that may join or are overdue.
 func (c *change) firstComeFirstServed(e *rules.Entry) {
 	who := rules.Party{LockID: e.LockID, Within: e.Within}
-	if c.before.Claim(e.LockID, e.Part) != nil || c.before.HeldByEnclosing(who) || c.after.HeldByEnclosing(who) {
+	if c.before.Claim(e.Caller) != nil || c.before.HeldByEnclosing(who) || c.after.HeldByEnclosing(who) {
 		return // it slept through its claim; or all wait for the workflow that it belongs to
 	}
 	for i := range c.before.Waiters {
 		q := &c.before.Waiters[i]
-		if q.LockID == e.LockID && q.Part == e.Part {
+		if q.SamePart(&e.Caller) {
 			return
 		}
-		j := slices.IndexFunc(c.after.Waiters, func(a rules.Waiter) bool { return a.LockID == q.LockID && a.Part == q.Part && a.Since.Equal(q.Since) })
+		j := slices.IndexFunc(c.after.Waiters, func(a rules.Waiter) bool { return a.SamePart(&q.Caller) && a.Since.Equal(q.Since) })
 		if j < 0 || (c.after.Waiters[j].Ahead && !q.Ahead) { // in between it had a claim, for which there was no room
 			continue
 		}
@@ -418,7 +418,7 @@ func (c *change) queueKeepsItsOrder() {
 	last := -1
 	for i := range c.after.Waiters {
 		q := &c.after.Waiters[i]
-		j := slices.IndexFunc(c.before.Waiters, func(b rules.Waiter) bool { return b.LockID == q.LockID && b.Part == q.Part })
+		j := slices.IndexFunc(c.before.Waiters, func(b rules.Waiter) bool { return b.SamePart(&q.Caller) })
 		if j >= 0 {
 			b := &c.before.Waiters[j]
 			if b.Order == q.Order && b.Waits(c.after.At) && !q.Since.Equal(b.Since) && !q.Ahead {
@@ -451,7 +451,7 @@ func (c *change) waitsInOrder() {
 			if name <= c.after.ID || c.w.excused[key] || c.w.leaving[key] {
 				continue
 			}
-			if d := c.w.doc(name); d.Part(q.LockID, q.Part, q.Order) != nil {
+			if d := c.w.doc(name); d.Part(q.Caller) != nil {
 				c.w.broken("circle", q.LockID, "%s waits for %s and holds %s", q.LockID, c.after.ID, name)
 			}
 		}
@@ -463,7 +463,7 @@ func (c *change) condemned() []partKey {
 	var out []partKey
 	for i := range c.after.Waiters {
 		q := &c.after.Waiters[i]
-		if q.Verdict != "" && c.before.Tombstone(q.LockID, q.Part) == nil {
+		if q.Verdict != "" && c.before.Tombstone(q.Caller) == nil {
 			out = append(out, partKey{c.before.ID, q.LockID, q.Part})
 		}
 	}

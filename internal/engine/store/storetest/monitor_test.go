@@ -14,14 +14,14 @@ func TestChecker(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ command, refused string }{
 		"Replacement":        {`{"update": "c", "updates": [{"q": {"_id": "$x"}, "u": {"_id": "$x", "s": "$y"}}], "$db": "x"}`, ""},
-		"Operators":          {`{"update": "c", "updates": [{"q": {"held.id": {"$all": ["x"]}}, "u": {"$max": {"held.$[p0].end": 1}}}]}`, ""},
+		"Operators":          {`{"update": "c", "updates": [{"q": {"entries.id": {"$all": ["x"]}}, "u": {"$max": {"entries.$[p0].end": 1}}}]}`, ""},
 		"Read":               {`{"find": "c", "filter": {"_id": {"$in": ["$x"]}}, "projection": {"x": 1, "at": "$$NOW"}}`, ""},
 		"UpdatePipeline":     {`{"update": "c", "updates": [{"q": {}, "u": [{"$set": {"x": 1}}]}]}`, "a pipeline"},
 		"UpdateExpr":         {`{"update": "c", "updates": [{"q": {"$expr": true}, "u": {"x": 1}}]}`, "$expr"},
 		"UpdateRename":       {`{"update": "c", "updates": [{"q": {}, "u": {"$rename": {"x": "y"}}}]}`, "$rename"},
 		"UpdateNested":       {`{"update": "c", "updates": [{"q": {"a": [{"b": {"$where": "x"}}]}, "u": {"x": 1}}]}`, "$where"},
-		"UpdatePositional":   {`{"update": "c", "updates": [{"q": {}, "u": {"$set": {"held.$.x": 1}}}]}`, "held.$.x"},
-		"UpdateAllPositions": {`{"update": "c", "updates": [{"q": {}, "u": {"$set": {"held.$[].x": 1}}}]}`, "held.$[].x"},
+		"UpdatePositional":   {`{"update": "c", "updates": [{"q": {}, "u": {"$set": {"entries.$.x": 1}}}]}`, "entries.$.x"},
+		"UpdateAllPositions": {`{"update": "c", "updates": [{"q": {}, "u": {"$set": {"entries.$[].x": 1}}}]}`, "entries.$[].x"},
 		"ArrayFilter":        {`{"update": "c", "updates": [{"q": {}, "u": {"x": 1}, "arrayFilters": [{"p.x": {"$gt": 1}}]}]}`, "$gt"},
 		"ReadExpr":           {`{"find": "c", "filter": {"$expr": true}}`, "$expr"},
 		"ReadCond":           {`{"find": "c", "projection": {"at": {"$cond": []}}}`, "$cond"},
