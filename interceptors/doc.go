@@ -19,8 +19,8 @@
 //   - Enter takes the locks of the guard in the name of the workflow, and those of a rule (worker.RuleFor) under a lock ID of the step's own.
 //     If they are busy, the queue is full or the database does not answer, the attempt fails with a benign lockstep.Parked, which is not
 //     retried. The request stays in the queue.
-//   - A guard of scope step has a lock ID of its own, within that of its workflow. If it has several resources, it keeps those that it got
-//     while it waits for the rest.
+//   - A guard of scope step has a lock ID of its own, within that of its workflow. If it has several resources, it keeps the locks that it
+//     has acquired while it waits for the rest.
 //   - An attempt that took longer than 10 s to get its locks asks Temporal whether the attempt is still pending.
 //   - While the step runs, its locks are renewed. If one is lost, the step's context is cancelled, with the *lockcore.LostError as its cause
 //     (context.Cause), and the step fails with lockstep.Lost, whatever its function returned: its effects may not have been isolated.
@@ -44,9 +44,10 @@
 // claim. The estimates affect latency only. To end the wait after 500 ms in any case is slower: requests that give up just before their grant
 // delay all behind them.
 //
-// The Locker of a process reports claims to the waker: those that it makes itself, and those on resources that it watches because it has run the
-// lockstep.Wait of a workflow. The waker completes the waiting activity in the background. If a wake-up is lost, the next attempt of the activity
-// finds the claim. If the claim lapses first, the next waiter is granted the lock, and the one that slept stays at the head of the queue.
+// The Locker of a process reports claims to the waker: claims that it makes itself, and claims on resources that it watches because it has run
+// the lockstep.Wait of a workflow. The waker completes the waiting activity in the background. If a wake-up is lost, the next attempt of the
+// activity finds the claim. If the claim lapses first, the next waiter is granted the lock, and the waiter that slept stays at the head of the
+// queue.
 //
 // # Runs of a workflow
 //

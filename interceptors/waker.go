@@ -31,7 +31,7 @@ type Connection struct {
 }
 
 const (
-	// mostSenders bounds the wake-ups that are sent at the same time, and mostWakeups those that are sent or wait.
+	// mostSenders bounds the wake-ups that are sent at the same time, and mostWakeups the wake-ups that are sent or wait.
 	mostSenders = 8
 	mostWakeups = 4096
 	// repeatClaim is the least interval between two wake-ups for one claim, and repeatHold that for one hold. The document does not

@@ -224,7 +224,7 @@ func TestCommands_ConcernsAreThoseOfTheStore(t *testing.T) {
 }
 
 // Only "busy", "full" and "another run speaks" may be answered after a read alone. A primary that was
-// deposed without knowing it could give every other answer on the basis of what nobody else has.
+// deposed without knowing it could base every other answer on data that no other member has.
 func TestCommands_AnswersExceptBusy_FollowAWrite(t *testing.T) {
 	t.Parallel()
 	a := request("a", lockcore.Exclusive("r"))

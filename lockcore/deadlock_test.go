@@ -166,7 +166,7 @@ func TestDeadlocks_Waits_AreEdges(t *testing.T) {
 			[]ask{{"family", "second", "", lockcore.Exclusive("y")}, {"b", "", "", lockcore.Exclusive("x")}},
 			[]string{"b waits for second on x, second waits for b on y"},
 		},
-		// K2 blocks nobody: if it gave up, the deadlock would remain.
+		// K2 blocks no other request: if it gave up, the deadlock would remain.
 		"a waiter of the same lock ID ahead is not in the cycle": {
 			[]ask{{"L", "K3", "", lockcore.Exclusive("1")}, {"f", "F", "", lockcore.Exclusive("2")}},
 			[]ask{{"L", "K2", "2", lockcore.Exclusive("2")}, {"L", "K3", "3", lockcore.Exclusive("2")}, {"f", "F", "", lockcore.Exclusive("1")}},
@@ -304,7 +304,7 @@ func TestDeadlock_DrainingPart_IsNotAnEdge(t *testing.T) {
 	})
 }
 
-// A step within a hold of its workflow is granted past the queue, so it does not wait for those who wait there.
+// A step inside a workflow that holds the resource is granted ahead of the queue, so it does not wait for the waiters.
 func TestBreakDeadlocks_StepThatSkipsTheQueue_IsInNone(t *testing.T) {
 	t.Parallel()
 	l, _ := inMemory(t, lockcore.Config{})

@@ -252,7 +252,7 @@ func (l *Locker) enterInline(ctx context.Context, req *StepRequest, op rules.Acq
 		req.MaxWait = max(0, req.MaxWait-time.Since(began))
 	}
 	if err != nil && w.ticket.InFlight() {
-		// A write that may grant the request is on its way. A grant that nobody uses would keep others out until its TTL ends.
+		// A write that may grant the request is on its way. An unused grant would keep others out until its TTL ends.
 		answered, cancel := l.clock.WithTimeout(ctx, pace.PositionWait)
 		if granted, answer := w.firstAnswer(answered); answered.Err() == nil {
 			lease, err = granted, answer

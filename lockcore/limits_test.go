@@ -106,7 +106,7 @@ var badLockIDs = map[string]string{
 	"empty": "", "1501 bytes": strings.Repeat("x", 1501), "NUL": "a\x00b", "invalid UTF-8": "a\xffb",
 }
 
-// badRequests are requests of the holder's own lock ID, or of nobody's, that would change something if they were sent.
+// badRequests returns requests of the holder's own lock ID, or of a lock ID without a hold. Each would change something if it were sent.
 func badRequests() map[string]badRequest {
 	good := func() lockcore.StepRequest { return request("holder", lockcore.Exclusive("r")) }
 	bad := map[string]badRequest{}
@@ -302,7 +302,7 @@ func TestRequest_MeaninglessOrder_IsRefused(t *testing.T) {
 	refused(l.Release(t.Context(), release), "Release.Leaving", `"step"`)
 	release.Order = lockcore.LastAttempt(math.MaxInt32 + 1)
 	refused(l.Release(t.Context(), release), "Release.Order.Schedule", "2147483648")
-	// All plain requests have such orders: it would end those that others of the lock ID made.
+	// All plain requests have such orders: the release would end plain requests that other callers made with the lock ID.
 	plain := lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: lockcore.Order{Attempt: 1}}
 	refused(l.Release(t.Context(), plain), "Release.Order", "0.1")
 	require.Empty(t, e.commands())

@@ -141,7 +141,7 @@ func TestEnter_PositionDoesNotMove_StopsWaiting(t *testing.T) {
 }
 
 // The write that grants the request is on its way when the wait ends. A request that gave up then would leave
-// a grant that nobody uses, and that keeps all others out until its TTL ends.
+// an unused grant, which keeps all others out until its TTL ends.
 func TestEnter_GrantedWhileItGivesUp_Holds(t *testing.T) {
 	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		leases := confirm(t, l, step("holder", 1))
@@ -264,8 +264,8 @@ func TestOnWakeup_ShortHolds_CallsParkedRequestsEarly(t *testing.T) {
 	})
 }
 
-// Whoever holds next is in the same process, which hears of the end without looking. Before the first
-// turn the process does not know that.
+// The next holder is in the same process, which learns of the release without a read. Before the first
+// hand-over the process does not know that.
 func TestWatcher_HolderInTheSameProcess_ReadsRarely(t *testing.T) {
 	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
 		const each = 40 * time.Millisecond

@@ -63,7 +63,7 @@ func TestRaise_PartNeverLeaves_EndsWithItsTTL(t *testing.T) {
 		short := ofRun("one", "short", ofSaga("1", 2, 1))
 		short.Resources, short.TTL = []lockcore.Resource{lockcore.Exclusive("s")}, 10*time.Second
 		enter(t, l, short)
-		for _, resource := range []string{"s", "r"} { // of several resources the one that ends first is reported
+		for _, resource := range []string{"s", "r"} { // of several resources, the resource whose hold ends first is reported
 			busy := errorAs[*lockcore.BusyError](t, l.Raise(t.Context(), bar))
 			require.Equal(t, resource, busy.Resource)
 			elapse(busy.RetryIn)

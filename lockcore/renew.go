@@ -179,8 +179,8 @@ func (l Lease) renewed(from time.Time) Lease {
 	return l
 }
 
-// renewBatch renews leases, and returns those that it could not renew for certain. It repeats renewals that a
-// reservation has prevented, with longer and longer pauses.
+// renewBatch renews leases, and returns the indexes of the leases whose renewal is not certain. It repeats
+// renewals that a reservation has prevented, with longer and longer pauses.
 func (l *Locker) renewBatch(ctx context.Context, within time.Duration, leases []Lease, indexes []int, apply func(int, renewResult)) (alone []int) {
 	ctx, cancel := l.clock.WithTimeout(ctx, within)
 	defer cancel()
@@ -279,8 +279,8 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 }
 
 // keeper renews the leases of all sessions of a Locker. Its goroutine runs while there are sessions. It renews a
-// lease when a third of its TTL has passed, or soon after a renewal that failed, together with those that are
-// nearly due. If a lease is no longer trusted, its session is lost.
+// lease when a third of its TTL has passed, or soon after a renewal that failed, together with the leases that
+// are nearly due. If a lease is no longer trusted, its session is lost.
 type keeper struct {
 	locker *Locker
 
@@ -319,7 +319,7 @@ func (k *keeper) remove(s *Session) {
 	}
 }
 
-// close refuses further sessions, and returns those that must be ended.
+// close refuses further sessions, and returns the sessions that must be ended.
 func (k *keeper) close() []*Session {
 	k.mu.Lock()
 	k.closed = true
@@ -524,7 +524,7 @@ func (s *Session) times() (next, trusted time.Time) {
 	return next, trusted
 }
 
-// isGivenUp reports whether nobody waits for the step of the session any longer.
+// isGivenUp reports whether the caller of the session's step has stopped waiting for it.
 func (s *Session) isGivenUp(now time.Time) bool { return !s.until.IsZero() && over(s.until, now) }
 
 // beginRenewal begins to renew the leases that are due, or will be within a quarter of their interval.

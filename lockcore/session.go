@@ -50,9 +50,10 @@ func (l *Locker) newSession(ctx context.Context, leases []Lease) *Session {
 
 // NewStepSession is NewSession for a step that this process may not have stopped before it closes the Locker. Close
 // cancels the session's context, with ErrClosed as its cause, and waits until the step has left, while its leases are
-// renewed, or until Close's context ends, after which they expire. If left is not 0, nobody waits for the step after that time, although its code may hang: the session's context
-// is cancelled, with context.DeadlineExceeded as its cause, and its leases are no longer renewed, and expire. A lease with
-// the TTL Forever does not.
+// renewed, or until Close's context ends, after which they expire. If left is not 0, it is the time after which no
+// caller waits for the step, although its code may hang. The session's context is then cancelled, with
+// context.DeadlineExceeded as its cause, and its leases are no longer renewed, and expire. A lease with the TTL
+// Forever does not expire.
 func (l *Steps) NewStepSession(ctx context.Context, leases []Lease, left time.Duration) *Session {
 	s := l.session(ctx, leases)
 	if left > 0 {
@@ -87,7 +88,7 @@ func (l *Locker) begin(s *Session) *Session {
 	return s
 }
 
-// Context returns a context that derives from the one that the session was made with. It is cancelled when
+// Context returns a context that derives from the context that the session was made with. It is cancelled when
 // a lock is lost, with the *LostError as its cause; when the session ends, with ErrEnded; and by Locker.Close, with
 // ErrClosed.
 func (s *Session) Context() context.Context { return s.ctx }

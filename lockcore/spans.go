@@ -220,7 +220,7 @@ func (e *ending) on(span trace.Span) {
 }
 
 // roomGivenTo returns the lock ID for which expired holds were evicted: the waiter that was granted a claim
-// or a hold in that write, or the one that requested the resource.
+// or a hold in that write, or the lock ID that requested the resource.
 func roomGivenTo(d *rules.Document, by string) string {
 	for i := range d.Entries {
 		e := &d.Entries[i]

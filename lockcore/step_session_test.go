@@ -58,7 +58,7 @@ func TestClose_StepHangs_LeavesItsLockToExpire(t *testing.T) {
 	})
 }
 
-// Nobody waits any longer for a step that hangs. Its lock expires, and until then others are kept out.
+// The caller of a step that hangs has stopped waiting. The step's lock expires, and until then others are kept out.
 func TestStepSession_NobodyWaits_IsNotRenewed(t *testing.T) {
 	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, _ *faultStore) {
 		const ttl = 9 * time.Second

@@ -154,8 +154,8 @@ type StepRequest struct {
 	// Started is the time at which the owner began. In a deadlock, the owner that started last gives up.
 	// Defaults to the time at which the request queued.
 	Started time.Time
-	// NeverVictim keeps the request from being the one that gives up in a deadlock, unless all in it
-	// have set it. Compensations set it.
+	// NeverVictim keeps the request from being chosen as the victim of a deadlock, unless all requests
+	// in the deadlock have set it. Compensations set it.
 	NeverVictim bool
 	// Host is the owner's process or machine, for people. At most 255 bytes. Defaults to Config.Host.
 	Host string

@@ -205,7 +205,7 @@ func (o *observed) semaphore(t *testing.T) {
 	}
 }
 
-// unknownBlockers: a holder that keeps no traces, and a wait that nobody is in the way of any more.
+// unknownBlockers: a holder that keeps no traces, and a wait that is no longer blocked.
 func (o *observed) unknownBlockers(t *testing.T) {
 	t.Helper()
 	untraced, err := lockcore.NewWithStore(o.faults, lockcore.Config{})
@@ -230,7 +230,7 @@ func (o *observed) unknownBlockers(t *testing.T) {
 	o.queues(t, o.other, asks("f", 1, r))
 	o.clock.Advance(time.Hour/12 - time.Second)
 	o.queues(t, o.other, asks("f", 1, r))
-	o.clock.Advance(2 * time.Second) // which has ended, and nobody noticed
+	o.clock.Advance(2 * time.Second) // the hold has expired, and no request has noticed
 	require.NoError(t, o.other.Leave(t.Context(), lease("f")))
 }
 
@@ -273,7 +273,7 @@ func (o *observed) losses(t *testing.T) {
 	require.ErrorAs(t, context.Cause(session.Context()), new(*lockcore.LostError))
 }
 
-// failures: a database that refuses, and one of which nobody knows what it did.
+// failures: commands that the database refuses, and commands whose outcome is unknown.
 func (o *observed) failures(t *testing.T) {
 	t.Helper()
 	r := lockcore.Exclusive("failures")

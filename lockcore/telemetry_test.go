@@ -120,7 +120,7 @@ func TestHoldSpan_NewFence_KeepsItsFirstFence(t *testing.T) {
 	}
 }
 
-// Whoever waits in a plain Go process has seen more of the queue than who comes again as another step.
+// A request that waits in its process observes more of the queue than a request that the next schedule of a step repeats.
 func TestWaitSpan_LocalWait_NamesAllBlockers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -226,8 +226,8 @@ func TestWaitSpan_GivenUpOnMongoDB_NamesTheBlocker(t *testing.T) {
 	}
 }
 
-// The next attempt of a step supersedes the one that was killed, which may still trust its lease: the hold is named, and not
-// what drains of it.
+// The next attempt of a step supersedes the killed attempt, which may still trust its lease. The wait names the hold as its
+// blocker, not the draining part.
 func TestWaitSpan_RetriedStep_IsNamedByItsHold(t *testing.T) {
 	t.Parallel()
 	o := observe(t, lockcore.Config{})

@@ -22,8 +22,8 @@ import (
 //	Wait       the watcher polls again, at the latest when time alone can change the answer
 //
 // Once a second it also reads the versions of the resources for which parked requests wait, with one
-// command, and polls those that have changed: another process may have freed them without waking their
-// workflows. A timer fires when the next poll or search for deadlocks is due: see deadlock.go.
+// command, and polls the resources that have changed: another process may have freed them without waking
+// their workflows. A timer fires when the next poll or search for deadlocks is due: see deadlock.go.
 type watcher struct {
 	locker *Locker
 

@@ -86,7 +86,7 @@ func TestWatcher_ManyWaiters_ShareReads(t *testing.T) {
 			waits = append(waits, acquireLater(t.Context(), here, request(fmt.Sprint("w", i), lockcore.Shared("r"))))
 		}
 		requireWaiting(t, e, waiting, "r")
-		// Reads go on while nothing happens; nobody polls with writes.
+		// Reads continue while nothing happens; no waiter polls with writes.
 		require.Eventually(t, func() bool { return e.count(of(kindLook)) >= 3 }, 10*time.Second, time.Millisecond, "it is read")
 		require.LessOrEqual(t, e.count(of(kindSwap)), waiting, "requests that queue at the same time share a swap")
 		require.NoError(t, a.Release(t.Context()))

@@ -95,8 +95,8 @@ func TestCompensateWith_StepNeverRan_Runs(t *testing.T) {
 }
 
 // Two steps are cancelled in the moment in which they find their locks busy, so that their
-// workflows do not hear of it. Their compensations would wait for each other: the one that is to
-// give up asks the database, which knows that its step never ran.
+// workflows do not hear of it. Their compensations would wait for each other: the victim of
+// the deadlock asks the database, which knows that its step never ran.
 func TestCompensation_DeadlockAndStepNeverRan_IsDropped(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

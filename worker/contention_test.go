@@ -320,7 +320,7 @@ func TestContention_BlockerInAnotherProcess_IsLinked(t *testing.T) {
 	require.Len(t, hold.Steps, 1)
 	require.Equal(t, "Step", hold.Steps[0].Name)
 
-	// The two spans were written by different processes, and the step's trace is the one that the wait links to.
+	// The two spans were written by different processes, and the wait links to the step's trace.
 	child, err := os.ReadFile(filepath.Join(s.traces, "child.json"))
 	require.NoError(t, err)
 	require.Contains(t, string(child), b.Trace)

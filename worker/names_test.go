@@ -282,7 +282,7 @@ func TestDataConverter_WorkerLacksIt_StepWaitsForAnother(t *testing.T) {
 	require.Equal(t, []string{"free: false"}, b.read())
 }
 
-// A worker that has the data converter already reads the guards of those that lack it.
+// A worker that already has the data converter reads the guards of workers that lack it.
 func TestDataConverter_GuardInClear_IsRead(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

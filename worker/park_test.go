@@ -225,7 +225,7 @@ func TestWait_HasItsStepsPriority(t *testing.T) {
 	require.Equal(t, 1, waits)
 }
 
-// A worker that runs no activities names the task queue of those that do.
+// A worker that runs no activities must name the task queue of workers that do.
 func TestTaskQueue_LocalActivityWorkerOnly_IsRequired(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

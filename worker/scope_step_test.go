@@ -110,7 +110,7 @@ func (b *bundle) use(ctx context.Context, lockID string, resource lockcore.Resou
 	}
 }
 
-// A step of two resources, for each of which others always queue, keeps the one that it got while it waits for the other.
+// Others always queue for both resources of a step. The step keeps the first resource that it acquires while it waits for the other.
 func TestScopeStep_TwoBusyResources_Runs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

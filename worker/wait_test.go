@@ -250,7 +250,7 @@ func TestWait_StepsOfOneSaga_GrantedTogether(t *testing.T) {
 	b.succeed(t, run)
 }
 
-// A step waits, runs for longer than its MaxWait, fails, and waits again for the one that came in between.
+// A step waits, runs for longer than its MaxWait, fails, and waits again for a holder that acquired the lock in between.
 func TestMaxWait_RunBetweenWaits_DoesNotCount(t *testing.T) {
 	t.Parallel()
 	const maxWait = 5 * time.Second

@@ -40,9 +40,9 @@ func (s *Saga) remove(c *compensation) {
 	s.pending = slices.DeleteFunc(s.pending, func(other *compensation) bool { return other == c })
 }
 
-// compensate runs the pending compensations, in reverse order, and those that sagas inside them hand over. It returns those that failed,
-// and the number of those that ran. Before each, and before it returns, it waits for sagas inside this one that are being undone. If a saga begins
-// to be undone later, both run at the same time, because a compensation may wait for it.
+// compensate runs the pending compensations, in reverse order, and the compensations that sagas inside them hand over. It returns the
+// failures, and the number of compensations that ran. Before each, and before it returns, it waits for sagas inside this one that are being undone.
+// If a saga begins to be undone later, both run at the same time, because a compensation may wait for it.
 func (s *Saga) compensate(ctx workflow.Context) (failed []*CompensationError, ran int) {
 	for s.nested.AwaitInner(ctx); len(s.pending) > 0; s.nested.AwaitInner(ctx) {
 		batch := s.next(ctx, s.parallel)

@@ -11,8 +11,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// SagaError is the error of [RunSaga] if a compensation failed. The state is then neither the one that the saga intended nor the one before
-// it, and a person must repair it. A parent and a client receive it as an application error of the type "lockstep.SagaFailed", which is not
+// SagaError is the error of [RunSaga] if a compensation failed. The state is then neither the state that the saga intended nor the state
+// before it, and a person must repair it. A parent and a client receive it as an application error of the type "lockstep.SagaFailed", which is not
 // retryable.
 //
 // With errors.Is and errors.As it matches everything that Err or one of Compensations matches, except *temporal.CanceledError. So a
@@ -23,7 +23,7 @@ type SagaError struct {
 	Err error
 	// Compensations lists the failures of compensations, in the order in which they ran.
 	Compensations []*CompensationError
-	// Ran is the number of compensations that ran, including those that failed.
+	// Ran is the number of compensations that ran, including the failed ones.
 	Ran int
 }
 

@@ -27,7 +27,7 @@ type Hold struct {
 //	}
 //	return err
 //
-// Several resources are acquired in the order of their names; Lock holds those that it has while it waits for the rest. Lock runs an ordinary
+// Several resources are acquired in the order of their names; Lock keeps the acquired ones while it waits for the rest. Lock runs an ordinary
 // activity, not a local one, which waits in retry back-off, until the worker that frees the lock completes it by its ID: that uses no slot and
 // adds nothing to the history. If several of the resources were busy, each one after the first costs another activity. So may an upgrade of a
 // lock that the workflow already holds.

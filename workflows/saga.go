@@ -25,8 +25,8 @@ type SagaOptions struct {
 	// DeadlockRetries is the number of times that fn is called again from its beginning if a step was the victim of a deadlock
 	// (*lockcore.DeadlockError): up to 1,000, or -1 for never. Defaults to 10.
 	//
-	// Before each repeated call the saga is undone, its locks and those that fn has acquired by [Lock] under its context are released, and the saga
-	// sleeps, by a timer: 50 to 100 ms at first and 5 to 10 s at most.
+	// Before each repeated call the saga is undone, its locks and the locks that fn has acquired by [Lock] under its context are released, and the
+	// saga sleeps, by a timer: 50 to 100 ms at first and 5 to 10 s at most.
 	//
 	// fn must reset the variables outside of it that it changes, and must put [Saga.Attempt] into idempotency keys. A signal that fn has
 	// received is not received again. The function of a saga inside another one is not called again, because its locks belong to the outer one.

@@ -131,7 +131,7 @@ func (j *Janitor) askTemporal(ctx context.Context, workflowID, run string) (answ
 }
 
 // inherits reports whether a run may use what an earlier run of its workflow, which began at the given time, holds. A run that continues a
-// hand-over inherits from the runs since the one that its header names as the first. A run before those has continued without handing over, and
+// hand-over inherits from the run that its header names as the first, and from later runs. An earlier run has continued without handing over, and
 // its worker has died. A run that a reset has made begins with the history of the run that was reset, so it began when that one did.
 func (j *Janitor) inherits(ctx context.Context, run *commonpb.WorkflowExecution, began time.Time) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)

@@ -62,7 +62,7 @@ type Options struct {
 	Logger log.Logger
 }
 
-// CheckPace refuses an Interval or RequestsPerSecond out of bounds, for those who let users set them. 0 is the default. The error is a
+// CheckPace refuses an Interval or RequestsPerSecond out of bounds, for callers that let users set them. 0 is the default. The error is a
 // *lockcore.InvalidError whose field begins with prefix.
 func CheckPace(prefix string, interval time.Duration, questions int) error {
 	switch {

@@ -29,7 +29,7 @@ type Result struct {
 	// Failed counts runs about which a question failed.
 	Failed int `json:"failed"`
 	// Extended counts kept holds and waits. Released counts entries of closed runs, and of ended steps of open runs, that
-	// the round has ended: not those that had changed since they were listed.
+	// the round has ended. Entries that changed after they were listed are not ended.
 	Extended int `json:"extended"`
 	Released int `json:"released"`
 	// Damaged counts documents that cannot be decoded.

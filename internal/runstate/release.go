@@ -136,8 +136,8 @@ func (s *State) send(e *ending) {
 	})
 }
 
-// awaitReleased blocks until no ending of these resources is in progress, and none is due, or ctx is cancelled. It does not wait for those that
-// open scopes use.
+// awaitReleased blocks until no ending of these resources is in progress, and none is due, or ctx is cancelled. It does not wait for
+// resources that open scopes use.
 func (s *State) awaitReleased(ctx workflow.Context, of uses) error {
 	isDue := func(u use) bool { return of.has(u.Resource) && !s.inUse(u) }
 	return workflow.Await(ctx, func() bool {

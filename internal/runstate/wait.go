@@ -131,8 +131,8 @@ func (t *Step) waitError(err, failure error) error {
 	}
 }
 
-// withdraw ends what the attempts of the step have left, up to the one that did not get the locks: the request in the queue, or a grant;
-// in scope step also the locks that the step kept.
+// withdraw ends what the attempts of the step have left, up to the attempt that did not get the locks: the request in the queue, or a
+// grant; in scope step also the locks that the step kept.
 func (t *Step) withdraw(ctx workflow.Context) {
 	switch {
 	case t.guard.Scope == wire.ScopeStep:

@@ -10,7 +10,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// LockError returns the lockcore error in err's chain, or the one that an application failure in its chain stands for; otherwise nil.
+// LockError returns the lockcore error in err's chain, or the lockcore error that an application failure in its chain represents; otherwise nil.
 // The type of a failure is enough to tell which error it is, even if its details cannot be read.
 func LockError(err error) error {
 	for app := (*temporal.ApplicationError)(nil); ; err = app.Unwrap() {

@@ -126,9 +126,9 @@ func (c *Client) take(ctx context.Context, res lockcore.Resource, lockID string,
 // argumentOf names the argument that became a field of a lockcore.StepRequest.
 var argumentOf = strings.NewReplacer("Request.Resources[0].Name", "resourceName", "Request.", "LockDetails.")
 
-// once ensures that a lock ID has at most one shared lock on a resource. If there are two, the one that
-// was granted later finds the other and is released, unless the earlier one has expired, which is then
-// ended.
+// once ensures that a lock ID has at most one shared lock on a resource. If there are two, the lock
+// that was granted later finds the earlier lock and is released. If the earlier lock has expired, it is ended
+// instead.
 func (c *Client) once(ctx context.Context, lockID string, mine *lockcore.Lease) error {
 	found, err := c.Status(ctx, Filter{Resource: mine.Resource, LockId: lockID})
 	var errs []error

@@ -128,7 +128,7 @@ func TestStatus_Filter_SelectsByEachField(t *testing.T) {
 	take("r2", "a", mongolock.LockDetails{Owner: "$john", TTL: 60})
 	all := c.status(t, mongolock.Filter{})
 	at := all[0].CreatedAt
-	// The server's clock may not have moved on since; the one that is asked for below is its own.
+	// Wait until the server's clock has advanced: CreatedAt is a time of that clock.
 	require.Eventually(t, func() bool {
 		c.slock(t, "clock", "clock", forever, -1)
 		unlocked := c.unlock(t, "clock")

@@ -53,7 +53,7 @@ func (p *pool) kill(ctx context.Context) (name string, err error) {
 	return victim.Name, p.Start(ctx, 0)
 }
 
-// stop asks all to stop, and kills those that do not.
+// stop asks all workers to stop, and kills each worker that does not.
 func (p *pool) stop() {
 	p.Stop(0, p.run.cfg.Workers, func(_ int, proc *harness.Process) { _ = proc.Quit(8 * time.Second) }) // its output has the reason
 }

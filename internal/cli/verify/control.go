@@ -72,7 +72,7 @@ func (e *earlyAnswer) Swap(ctx context.Context, swaps ...store.Swap) (int, error
 		return len(swaps), nil
 	case 1:
 		ctx := context.WithoutCancel(ctx)
-		time.AfterFunc(20*time.Millisecond, func() { _, _ = e.Store.Swap(ctx, swaps...) }) // nobody waits for it
+		time.AfterFunc(20*time.Millisecond, func() { _, _ = e.Store.Swap(ctx, swaps...) }) // not awaited
 		return len(swaps), nil
 	}
 	return e.Store.Swap(ctx, swaps...)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// steadied is a time with another reading of the monotonic clock, and the same of the wall clock. Package time lets nobody make one.
+// steadied returns t with its reading of the monotonic clock moved, and with the same wall clock. Package time has no function for this.
 func steadied(t time.Time, by time.Duration) time.Time {
 	fields := (*struct {
 		wall uint64

@@ -70,8 +70,8 @@ func (d *Document) barred(r *Caller) *Bar {
 	return nil
 }
 
-// with returns bars and another one, without those that it covers. Of more than a number only the newest stay.
-// The slice that it is given does not change, because documents share it.
+// with returns bars with b added, and without the bars that b covers. It keeps only the newest bars, up to most.
+// It does not change the given slice, because documents share it.
 func with(bars []Bar, b Bar, most int) []Bar {
 	rest := without(slices.Clone(bars), func(o *Bar) bool { return b.covers(o) })
 	return tail(append(rest, b), most)

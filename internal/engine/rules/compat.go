@@ -59,8 +59,9 @@ func (e *Entry) Blocks(p Party, now time.Time) bool {
 	return e.Counts(p, now) && !Compatible(e.Mode, p.Mode)
 }
 
-// InTheWay returns the entries that keep the party out at d.At, the server's time of the read: those whose
-// mode excludes it, or else, if its limit is reached, those that count under it.
+// InTheWay returns the entries that keep the party out at d.At, the server's time of the read. These are the
+// entries whose mode excludes it. If there are none and its limit is reached, these are the entries that count
+// toward the limit.
 func (d *Document) InTheWay(p Party) []*Entry {
 	var excluding, counted []*Entry
 	others := map[string]bool{}
@@ -148,8 +149,8 @@ func needsNoClaim(v view, p Party) bool {
 	return (continues && allowsJoin(v, p)) || (skipsQueue(v, p) && v.Admits(p))
 }
 
-// SkipsQueue reports whether a request of the party is granted ahead of the queue: its lock ID, or the one that
-// encloses it, holds the resource, and the waiters there wait for that.
+// SkipsQueue reports whether a request of the party is granted ahead of the queue: its lock ID, or the
+// enclosing lock ID, holds the resource, and the waiters wait for that hold.
 func (q *Queue) SkipsQueue(p Party) bool { return skipsQueue(q.all, p) }
 
 func skipsQueue(v view, p Party) bool {

@@ -59,8 +59,8 @@
 //
 //   - Waiters that were not refreshed in time leave the queue.
 //   - From the head of the queue on, waiters are granted claims as long as the next one is admitted in
-//     addition to all entries, claims of the same write included. Nobody behind the first that is not
-//     admitted is considered. A waiter that needs no part is granted its hold at once.
+//     addition to all entries, claims of the same write included. Waiters behind the first one that is
+//     not admitted are not considered. A waiter that needs no part is granted its hold at once.
 //   - Expired holds whose room a grant or a claim needs are evicted and leave evidence.
 //   - A write that grants anything marks the claims that have lapsed: they are not confirmed later.
 //

@@ -58,7 +58,8 @@ type Queue struct {
 	// validFor is the time after which the answers may change without a write; 0 is never.
 	validFor time.Duration
 	// positions contains the indices of the waiters that have not expired, and ahead, by index, the
-	// number of waiters that each one waits for. preceding contains the indices of those that others wait for.
+	// number of waiters that each one waits for. preceding contains the indices of the waiters that
+	// others wait for.
 	positions        map[requestKey]int
 	ahead, preceding []int
 	// before and exclusiveBefore contain, by index, the index of the nearest waiter ahead that others wait

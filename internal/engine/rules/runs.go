@@ -87,7 +87,7 @@ func (s *state) cutOff(e Entry) []Entry {
 	return []Entry{e}
 }
 
-// Apply renews the kept hold and reports whether it is the one that was used.
+// Apply renews the kept hold and reports whether it is the hold that was used.
 func (op Verify) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
 	run, other := s.doc.otherRun(op.LockID, op.Run, op.TakeOver)

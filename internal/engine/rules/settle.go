@@ -278,7 +278,7 @@ func (s *state) drain(e Entry) Entry {
 	return e
 }
 
-// removeWaiters removes the matching waiters. The result reports those that are in queue.
+// removeWaiters removes the matching waiters. It records the matching waiters of queue as ended.
 func (s *state) removeWaiters(queue []Waiter, which func(*Waiter) bool) {
 	for _, w := range filter(queue, which) {
 		s.recordEnded(asEntry(&w))

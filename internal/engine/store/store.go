@@ -36,8 +36,8 @@ type Store interface {
 	// it is a conflict at index 0.
 	Swap(ctx context.Context, swaps ...Swap) (done int, err error)
 	// Extend raises the ends of entries and gives their documents new versions with the random value r. It
-	// changes only documents that contain all entries that were named of them, and not those that are
-	// reserved if their extensions yield. rest contains the named documents that are not known to have been
+	// changes only documents that contain all entries named in their extensions. If their extensions yield,
+	// reserved documents are not changed either. rest contains the named documents that are not known to have been
 	// changed, by name, and whether they contain the entries nevertheless, so that the extension can be
 	// repeated. All other documents were changed, even if there is an error.
 	Extend(ctx context.Context, parts []Extension) (rest map[string]bool, r string, err error)
@@ -79,8 +79,8 @@ type Swap struct {
 	Prev rules.Version
 	// Next is the new document. Its ID names it, and its Version is new.
 	Next *rules.Document
-	// In is the generation of the collection in which the document was missing. Defaults to the one that
-	// the store has seen last.
+	// In is the generation of the collection in which the document was missing. Defaults to the
+	// generation that the store has seen last.
 	In Generation
 }
 

@@ -73,8 +73,8 @@ type story struct {
 	died    map[string]int64 // by process
 	// disturbed lists the faults that acted or may have acted, each with the time of its end.
 	disturbed []disturbance
-	// histories counts those that the check of linearizability has decided, and undecided the others. compared counts the pairs of
-	// requests whose order was compared.
+	// histories counts the histories that the check of linearizability has decided, and undecided the other histories. compared
+	// counts the pairs of requests whose order was compared.
 	histories, undecided, compared int
 }
 
@@ -411,7 +411,7 @@ func (b begin) String() string { return string(b) }
 // recoveries returns how long each process needed to work again after each fault, and after each of its successful probes. Faults that
 // were not seen to act are no exception: a process must work after them too.
 func (s *story) recoveries() (all []recovered) {
-	var probes [slots][]*Record // those that succeeded
+	var probes [slots][]*Record // the successful probes
 	end := s.records[len(s.records)-1].At
 	for i := range s.records {
 		switch r := &s.records[i]; {

@@ -48,7 +48,7 @@
 //
 // Go programs read the clock without libc. So the client is built with another time.Now, whose wall clock can be set, while its
 // monotonic clock runs on. The lock library has no clock to inject here, because it uses wall time in two places only. Trust in a
-// lease ends by the monotonic or the wall clock, whichever has moved more. The estimate of the server's time uses the one that has
+// lease ends by the monotonic or the wall clock, whichever has moved more. The estimate of the server's time uses the clock that has
 // moved less. Leases end by the server's clock. Workers keep their clocks, because Temporal's SDK compares the server's times with
 // its own.
 //

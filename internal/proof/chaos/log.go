@@ -23,7 +23,7 @@ type Record struct {
 	// LockIDs has the waiters of a queue. Heard has the time at which each becomes overdue, or 0.
 	LockIDs []string `json:",omitempty"`
 	Heard   []int64  `json:",omitempty"`
-	// Base and Version are versions of a register: the one that a write is based on, and the present one before it. Key names
+	// Base is the version of a register that a write is based on, and Version is its version just before the write. Key names
 	// the change that a saga's step makes, and Undo is set for its compensation.
 	Base, Version int64  `json:",omitempty"`
 	Key           string `json:",omitempty"`

@@ -60,7 +60,7 @@ type Fault struct {
 	Silent bool `json:",omitempty"`
 	// Wall is the error of the wall clock after a fault of the clock.
 	Wall time.Duration `json:",omitempty"`
-	// Twice restarts both processes of a database that has two, and not only the one that clients connect to.
+	// Twice restarts both processes of a database that has two, and not only the process that clients connect to.
 	Twice bool `json:",omitempty"`
 }
 
@@ -70,7 +70,7 @@ func (f *Fault) concerns(slot int) bool {
 }
 
 // sticks reports whether a fault may leave a command without an answer, so that only its time limit ends it. That happens on a
-// connection that stays half-open, and to commands that come while the database starts: those that come later overtake them.
+// connection that stays half-open, and to commands that arrive while the database starts, because later commands overtake them.
 func (f *Fault) sticks() bool { return f.Silent || f.Kind == DatabaseRestart }
 
 // bound returns the time after its end within which operations must succeed again.

@@ -324,7 +324,7 @@ func (p *play) ending(ctx context.Context) error {
 	return p.acquireAll(ctx)
 }
 
-// acquireAll acquires each resource once, and logs those that are not free.
+// acquireAll acquires each resource once, and logs the resources that are not free.
 func (p *play) acquireAll(ctx context.Context) error {
 	var names []string
 	for name, n := range map[string]int{"x/%d": exclusives, "z/%d": semaphores, "h/%d/0": historyNames, "h/%d/1": historyNames} {

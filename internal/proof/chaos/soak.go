@@ -43,8 +43,8 @@ type Sample struct {
 // sampleEvery is the interval of the samples.
 const sampleEvery = time.Second
 
-// cachedWorkflows bounds the workflows that a worker of a soak keeps in memory, each with its goroutines. The SDK keeps up to 10,000, also
-// those that another worker has finished, so the goroutines of a worker grow with each restart of Temporal.
+// cachedWorkflows bounds the workflows that a worker of a soak keeps in memory, each with its goroutines. The SDK keeps up to 10,000,
+// including workflows that another worker has finished, so the goroutines of a worker grow with each restart of Temporal.
 const cachedWorkflows = 4
 
 // sampleSelf writes samples of this process to a file in the folder c.Samples, until the process ends.

@@ -112,7 +112,7 @@ func TestProcess_Lines_AreExchangedAndOutputIsKept(t *testing.T) {
 	require.Equal(t, "red\n", string(output))
 }
 
-// A child that prints what nobody reads is not stuck.
+// A child whose output is not read does not block.
 func TestProcess_ManyLines_DoNotBlock(t *testing.T) {
 	t.Parallel()
 	p := start(t, shell(t, "echo ready; i=0; while [ $i -lt 20000 ]; do echo a line that nobody reads; i=$((i+1)); done; read line; exit 0"))

@@ -42,8 +42,8 @@ func (p *Proxy) Open() (err error) {
 	return err
 }
 
-// Close closes the port and all connections, and returns the number of connections that it closed. Whoever connects then is refused by
-// the system; [Network.Cut] keeps the port, and accepts connections only to close them.
+// Close closes the port and all connections, and returns the number of connections that it closed. The system refuses later
+// connections; [Network.Cut] keeps the port, and accepts connections only to close them.
 func (p *Proxy) Close() int {
 	_ = p.listener.Close() // ends serve
 	n := p.Cut()

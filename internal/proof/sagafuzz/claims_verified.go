@@ -3,7 +3,7 @@ package main
 import "slices"
 
 // verifiedClaims returns what good answers of Verify prove: from the first step that used a lock, or from the grant of a Lock, until the
-// question nobody else had it. That holds even if the lock was lost later, when other claims of the scope do not count. Runs that a
+// question no other party had it. That holds even if the lock was lost later, when other claims of the scope do not count. Runs that a
 // reset has created are excluded, because they count a lock as held that the run before them has released.
 func (s *Story) verifiedClaims() (all []*Claim) {
 	for _, scope := range s.scopes {

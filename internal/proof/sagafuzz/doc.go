@@ -53,8 +53,8 @@
 // # Failed workflow tasks
 //
 // The SDK repeats a workflow task that fails, for example because its code panics, so results do not show it. At the end of a run the
-// histories are searched: each failure is a violation, except those that the server makes by itself, and those that name a conversion
-// that the plan lets fail.
+// histories are searched: each failure is a violation, except failures that the server causes itself, and failures that name a
+// conversion that the plan lets fail.
 //
 // # Conversions
 //

@@ -64,7 +64,7 @@ func (p *planner) enrichWorkflow(w *Workflow) {
 	p.id, p.nodes, p.last = w.ID, 0, ""
 	w.Input.Body.each(func(n *Node) { p.nodes = max(p.nodes, n.ID) })
 	p.ask(&w.Input.Body)
-	if w.Input.Again > 0 { // whoever continues as new first asks, then receives all signals, and then returns
+	if w.Input.Again > 0 { // a workflow that continues as new first asks, then receives all signals, and then returns
 		w.Input.Body.Children = append(w.Input.Body.Children, p.node(Verify))
 	}
 	w.Input.Body.each(p.change)

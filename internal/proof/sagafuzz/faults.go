@@ -59,7 +59,8 @@ type interrupter struct {
 	sent map[string]completions
 }
 
-// completions counts the completions of a workflow's tasks that this process was about to send, and those that close a run.
+// completions counts the completions of a workflow's tasks that this process was about to send. closing counts those of them
+// that close a run.
 type completions struct{ all, closing int }
 
 func newInterrupter(plan Plan, dir, run string, log *Log) *interrupter {

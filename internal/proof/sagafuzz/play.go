@@ -61,7 +61,7 @@ type play struct {
 	mu   sync.Mutex
 	seen []Violation
 	open map[string]bool // IDs of workflows
-	// replayed counts the histories that were replayed, and unread those that fail without the codec.
+	// replayed counts the histories that were replayed, and unread the histories that fail without the codec.
 	replayed, unread int
 }
 

@@ -124,7 +124,7 @@ func order(n int64) string {
 	return " order=" + orderName(n)
 }
 
-// orderName returns an order, or the name of the one that plain requests have.
+// orderName returns an order as text, or "plain" for the order of plain requests.
 func orderName(n int64) string {
 	if n == rules.LastPlain {
 		return "plain"

@@ -6,7 +6,7 @@
 //	go run ./internal/tools/follow -v    also lists the files of each call, with their number of lines and their functions
 //
 // Lines are those of the covered blocks of Go's coverage profile. Each call is made in several processes, whose coverage is added, because
-// a few branches depend on timing. A package is listed before those that it imports.
+// a few branches depend on timing. A package is listed before its imports.
 package main
 
 import (
@@ -85,7 +85,7 @@ func run(ctx context.Context, out io.Writer, verbose bool) error {
 	return err
 }
 
-// imported returns the packages that count, each before those that it imports.
+// imported returns the packages that count, each before its imports.
 func imported(ctx context.Context) ([]string, error) {
 	all, err := output(ctx, "", "go", "list", "-deps", caller)
 	packages := slices.DeleteFunc(strings.Fields(all), func(p string) bool { return !counts(p) })
