@@ -10,8 +10,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// LockError returns the lockcore error in err's chain, or the one that an application failure in its chain stands for; otherwise nil.
-// The type of a failure is enough to tell which error it is, even if its details cannot be read.
+// LockError returns the lockcore error in err's chain, or the one that an application failure in its chain represents; otherwise nil.
+// The type of a failure is enough to identify the error, even if its details cannot be read.
 func LockError(err error) error {
 	for app := (*temporal.ApplicationError)(nil); ; err = app.Unwrap() {
 		if lock := StepLockError(err); lock != nil || !errors.As(err, &app) {
@@ -79,7 +79,7 @@ func failureError(app *temporal.ApplicationError) error {
 	}
 }
 
-// detailsOf returns the zero value if there are no details, or they cannot be read.
+// detailsOf returns the zero value if the details are missing or cannot be read.
 func detailsOf[T any](app *temporal.ApplicationError) T {
 	var d T
 	if !app.HasDetails() || app.Details(&d) != nil {
@@ -107,7 +107,7 @@ type StepError struct {
 	Outcome
 }
 
-// Outcome is what Lockstep knows of a step that failed because of its locks.
+// Outcome contains the facts that Lockstep knows about a step that failed because of its locks.
 type Outcome struct {
 	// Lock is one of lockcore's errors; nil if the database did not answer.
 	Lock error
