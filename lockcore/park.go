@@ -311,7 +311,7 @@ func (w *watcher) notify(wakeups []Wakeup) {
 }
 
 // wakeupsIn returns wake-ups for the requests in a document that should be repeated: those with a claim, even
-// one that has lapsed if there is no other since, those that may join a hold, and the victims of deadlocks.
+// one that has lapsed if no later claim exists, those that may join a hold, and the victims of deadlocks.
 // expected is set if one of them should be repeated soon to get what it waits for.
 func wakeupsIn(d *rules.Document, q *rules.Queue) (wakeups []Wakeup, expected bool) {
 	if d == nil {
