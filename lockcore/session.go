@@ -28,7 +28,7 @@ type Session struct {
 	upgrading string
 
 	// ofStep is called when the session of a step ends; nil for other sessions. until is the local time of clock.Now from
-	// which its leases are no longer renewed; zero means that there is none.
+	// which its leases are not renewed; zero means that they always are.
 	ofStep func()
 	until  time.Time
 }
@@ -51,7 +51,7 @@ func (l *Locker) newSession(ctx context.Context, leases []Lease) *Session {
 // NewStepSession is NewSession for a step that this process may not have stopped before it closes the Locker. Close
 // cancels the session's context, with ErrClosed as its cause, and waits until the step has left, while its leases are
 // renewed, or until Close's context ends, after which they expire. If left is not 0, nobody waits for the step after that time, although its code may hang: the session's context
-// is cancelled, with context.DeadlineExceeded as its cause, and its leases are no longer renewed, and expire. A lease with
+// is cancelled, with context.DeadlineExceeded as its cause, and its leases are not renewed after that, and expire. A lease with
 // the TTL Forever does not.
 func (l *Steps) NewStepSession(ctx context.Context, leases []Lease, left time.Duration) *Session {
 	s := l.session(ctx, leases)
