@@ -42,7 +42,7 @@ type fakeLocker struct {
 	// recheckErr, if not nil, is the error of Recheck instead of err.
 	recheckErr error
 	rechecked  []lockcore.StepRequest
-	// status is what Status lists.
+	// status is the only status that Status lists.
 	status lockcore.Status
 }
 

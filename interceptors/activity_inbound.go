@@ -225,7 +225,7 @@ func timeLeft(info activity.Info, began time.Time) time.Duration {
 }
 
 // findLoss returns the loss of one of the step's locks, or nil if the step has held them all. The session usually notices a loss itself.
-// But if the process was suspended for longer than a TTL, the step may return first. So a lease that is no longer valid is renewed before
+// But if the process was suspended for longer than a TTL, the step may return first. So a lease that has expired is renewed before
 // the step counts as successful.
 func (a *activityInbound) findLoss(ctx context.Context, held session) *lockcore.LostError {
 	var lost *lockcore.LostError

@@ -34,7 +34,7 @@ type closer struct {
 
 	waits background
 	mu    sync.Mutex
-	// closing has the runs that are waited for, by their IDs. unconnected has those of namespaces to which there is no connection yet.
+	// closing has the runs that are waited for, by their IDs. unconnected has those of namespaces without a connection so far.
 	closing     map[string]runstate.Closing
 	unconnected []runstate.Closing
 }

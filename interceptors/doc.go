@@ -51,6 +51,6 @@
 //
 // # Runs of a workflow
 //
-// All runs of a workflow share a lock ID, and the run ID tells them apart: see package internal/currentrun, and docs/endings.md in the
+// All runs of a workflow share a lock ID, and the run ID distinguishes them: see package internal/currentrun, and docs/endings.md in the
 // repository.
 package interceptors

@@ -124,7 +124,8 @@ func TestEnterRule_StepCannotWait_WarnsOnce(t *testing.T) {
 	}
 }
 
-// The workflow tells a rule its owner, the saga of a step that may be barred, and that a compensation must not be a deadlock's victim.
+// The workflow passes three facts to a rule: its owner, the saga of a step that may be barred, and that a compensation must not become
+// a deadlock's victim.
 func TestEnterRule_FactsOfTheWorkflow_AreInTheRequest(t *testing.T) {
 	t.Parallel()
 	locker := &fakeLocker{}

@@ -36,7 +36,7 @@ type fakeLocker struct {
 	enter func(ctx context.Context, n int, req lockcore.StepRequest) error
 	// leaveErr is the error of Leave.
 	leaveErr error
-	// held is what Status lists.
+	// held contains the statuses that Status lists.
 	held []lockcore.Status
 }
 

@@ -20,7 +20,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// The step of the second saga takes the account again if the first one has lost it, so it says nothing about the first one's lock.
+// The step of the second saga takes the account again if the first one has lost it, so its success does not prove that the first one
+// still held the lock.
 func TestCommit_AnotherSagaUsedTheLockLater_Asks(t *testing.T) {
 	t.Parallel()
 	l, r := &fakeLocker{}, &releases{lost: true}
@@ -37,7 +38,7 @@ func TestCommit_AnotherSagaUsedTheLockLater_Asks(t *testing.T) {
 	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
 }
 
-// A compensation takes a lost lock again, so it says nothing about the time before.
+// A compensation takes a lost lock again, so its success does not prove that the lock was held before.
 func TestCommit_InnerCompensationTookTheLockAgain_Asks(t *testing.T) {
 	t.Parallel()
 	l, r := &fakeLocker{}, &releases{lost: true}
@@ -83,7 +84,7 @@ func TestSaga_StepReportsTheDeadlockOfAnotherWorkflow_IsNotCalledAgain(t *testin
 	require.Equal(t, 1, calls)
 }
 
-// The step would belong to the outer saga: the bar of the inner one does not match it, so that its undo could run beside it.
+// The step would belong to the outer saga: the bar of the inner one does not match it, so its undo could run at the same time.
 func TestSagaStep_ContextOfTheOuterSaga_IsRefused(t *testing.T) {
 	t.Parallel()
 	l := &fakeLocker{}
@@ -180,7 +181,7 @@ func (refuses) ExtractToWorkflow(ctx workflow.Context, _ workflow.HeaderReader) 
 	return ctx, nil
 }
 
-// Without a guard the step fails with the propagator's error, and the workflow goes on.
+// Without a guard the step fails with the propagator's error, and the workflow continues.
 func TestStep_PropagatorRefuses_Fails(t *testing.T) {
 	t.Parallel()
 	for name, guard := range map[string]func(workflow.Context, ...lockcore.Resource) workflow.Context{

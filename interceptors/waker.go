@@ -190,7 +190,7 @@ func (w *waker) nextAttempt(u lockcore.Wakeup) {
 }
 
 // wake completes the activity that waits for a grant. A granted hold is its result; otherwise it has none, and the workflow's next request
-// learns the outcome. If there is no such activity, not yet or no longer, its first attempt or the workflow's next request finds the grant. If the
+// learns the outcome. If no such activity is pending, not yet or no longer, its first attempt or the workflow's next request finds the grant. If the
 // run is closed, what it was granted is given back, unless an attempt that still runs has taken it.
 func (w *waker) wake(u lockcore.Wakeup) {
 	run, _, err := wire.ParseLockID(u.LockID)

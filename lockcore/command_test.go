@@ -116,7 +116,7 @@ type late struct {
 	swaps [][]store.Swap
 }
 
-// keep is a hook: the command is still on its way when its caller is told that the connection is cut.
+// keep is a hook: the command is still on its way when its caller gets the error that the connection is cut.
 func (k *late) keep(_ context.Context, c command) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

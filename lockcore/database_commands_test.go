@@ -194,7 +194,7 @@ func manyLeases(t *testing.T, l *lockcore.Steps, n int) (leases []lockcore.Lease
 	return leases
 }
 
-// A majority has what a caller was told, whatever the caller's client is set to.
+// A result that was returned to a caller is stored on a majority, whatever the caller's client is set to.
 func TestCommands_ConcernsAreThoseOfTheStore(t *testing.T) {
 	t.Parallel()
 	coll, w := careless(t)

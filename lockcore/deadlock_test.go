@@ -78,7 +78,7 @@ func TestDeadlocks_Cycle_IsListedAndBroken(t *testing.T) {
 	require.Empty(t, again, "one victim is enough")
 	require.Len(t, db.Document("y").Waiters, 2)
 
-	// The victim comes back late, with a greater order, and after much else has ended there.
+	// The victim repeats its request late, with a greater order, and after many other locks of the resource have ended.
 	victim := numbered("c", lockcore.Exclusive("x"))
 	victim.Order.Attempt = 2
 	for i := range 2 * rules.MaxReleases {
@@ -86,7 +86,7 @@ func TestDeadlocks_Cycle_IsListedAndBroken(t *testing.T) {
 	}
 	_, err = l.Enter(t.Context(), victim)
 	require.ErrorIs(t, err, lockcore.ErrDeadlock)
-	victim.Order.Attempt++ // it was told, and has left
+	victim.Order.Attempt++ // it got the error, and has left
 	queue(t, l, victim)
 }
 

@@ -112,7 +112,7 @@ func TestRelease_PlainRequestWaits_QueuesAgain(t *testing.T) {
 	})
 }
 
-// keptOn takes resources for a lock ID and leaves at once, so that the holds stand without a process.
+// keptOn takes resources for a lock ID and leaves at once, so that the holds remain without a process.
 func keptOn(t *testing.T, l *lockcore.Steps, lockID string, holdTTL time.Duration, resources ...lockcore.Resource) {
 	t.Helper()
 	req := request(lockID, resources...)

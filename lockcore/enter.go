@@ -133,7 +133,7 @@ func (l *Locker) enterFirst(ctx context.Context, req *StepRequest, ops []rules.A
 // position because an answer was lost.
 //
 // If one of them would be refused, it writes nothing, and returns the refusal. If it cannot look at all of them, it
-// writes nothing, and unseen says why.
+// writes nothing, and unseen holds the reason.
 func (l *Locker) enterTogether(
 	ctx context.Context, req *StepRequest, ops []rules.Acquire,
 ) (leases []Lease, refused *update.Refusal, unknown bool, unseen error) {

@@ -60,7 +60,7 @@ type BusyError struct {
 	// known not to have held the resource in a mode that covers the request's. It is zero if the lock ID
 	// holds the resource in such a mode, or may have held it in the last day.
 	NotHeldSince time.Time
-	// grantIn is the predicted time to the grant; 0 if there is no prediction.
+	// grantIn is the predicted time to the grant; 0 without a prediction.
 	grantIn time.Duration
 	// ofRun is set if the request names a run.
 	ofRun bool

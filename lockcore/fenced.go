@@ -64,14 +64,14 @@ const (
 // holder that was paused for longer than its TTL cannot overwrite the writes of the next holder. Sessions
 // that share a hold do not bar each other.
 //
-// It reads FenceField, records the fence there if a write under this lease has not done so yet, which
+// It reads FenceField, records the fence there unless a write under this lease already did, which
 // takes about 2 KB at most, and then updates on condition that the record is still there. So a lease
 // bars earlier ones as soon as it tries to write, even if its update fails.
 //
 // filter and update are those of the driver's UpdateOne. They are encoded as UpdateOne encodes them,
 // with the collection's registry and BSON options. update consists of update operators, is not a
 // pipeline, and leaves FenceField alone. "items.$" and "items.$[]" work; "items.$[name]" does not,
-// since there is no option for array filters. $text and $near do not work in filter, since the
+// since array filters cannot be passed. $text and $near do not work in filter, since the
 // update finds the document by its _id.
 //
 // Both writes are an updateOne with filter and the document's _id, which MongoDB 5.0 and later accept on

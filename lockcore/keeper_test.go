@@ -17,8 +17,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// What is renewed in time is tested where time stands still while anybody works (testing/synctest): a machine that is
-// busy ends no promise too early, and no test waits for one.
+// Timely renewals are tested with a clock that advances only while all goroutines are blocked (testing/synctest): a
+// busy machine makes no lease expire too early, and no test waits for an expiry.
 
 // renewals returns the numbers of entries that were extended by one command each, and the number of
 // renewals one by one.

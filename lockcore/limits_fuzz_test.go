@@ -158,7 +158,7 @@ type document struct {
 	Releases []record `bson:"releases"`
 }
 
-// document is what is stored under exactly this name.
+// document returns the document that is stored under exactly this name.
 func (f fixture) document(t *testing.T, resource string) document {
 	t.Helper()
 	var d document

@@ -28,7 +28,7 @@ func contents(t testing.TB, coll *mongo.Collection) []string {
 	return out
 }
 
-// names that are never accepted where a name is needed, or where one may be left out but for the first.
+// badNames are never accepted as a required name. Except for the empty one, they are also refused as an optional name.
 var badNames = map[string]string{
 	"empty": "", "513 bytes": strings.Repeat("x", 513), "513 bytes in 257 letters": strings.Repeat("ü", 256) + "x",
 	"NUL": "a\x00b", "invalid UTF-8": "a\xffb", "half a letter": "ü"[:1],

@@ -21,7 +21,7 @@ import (
 //	Acquire, TryAcquire   lock resources for a Session, with or without waiting
 //	Resume, Leave         take over or end the use of a lease that another process has stored or sent
 //	Revoke                ends the holds of a lock ID
-//	Status                says who holds a resource, and who waits for it
+//	Status                lists the holders and the waiters of a resource
 //	CreateIndexes, Close  once per deployment, and once per process
 type Locker struct {
 	store store.Store

@@ -12,8 +12,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// An upgrade once numbered itself like the next attempt of its part. That attempt was then told that it
-// had been granted before, and the first one ran on beside it.
+// An upgrade once used the number of the next attempt of its part. That attempt then got the answer that it
+// had been granted before, and the first one kept running at the same time.
 func TestUpgrade_NextAttemptOfThePart_SupersedesIt(t *testing.T) {
 	eachCase(t, map[string]bool{"granted": true, "waiting": false}, func(t *testing.T, l *lockcore.Steps, e *faultStore, granted bool) {
 		req := persistent("a", lockcore.Shared("r"))

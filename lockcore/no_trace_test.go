@@ -111,7 +111,7 @@ func TestTryEnter_CannotLookAtOnce_WritesNothing(t *testing.T) {
 	})
 }
 
-// A document that cannot be decoded is seen by the look.
+// The read before the write finds a document that cannot be decoded.
 func TestTryEnter_OneOfTwoIsDamaged_WritesNothing(t *testing.T) {
 	t.Parallel()
 	l, db := inMemory(t, lockcore.Config{})

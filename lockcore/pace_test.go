@@ -280,7 +280,7 @@ func TestWatcher_HolderInTheSameProcess_ReadsRarely(t *testing.T) {
 			require.NoError(t, <-one)
 		}
 		looks := e.count(of(kindLook)) - before
-		// One more, since a look may meet a hand-over, and find neither who holds now nor who did.
+		// One more, since a read during a hand-over may find neither the next holder nor the previous one.
 		require.LessOrEqual(t, looks, int(time.Since(began)/pace.Poll)+2, "in virtual time")
 		elapse(each)
 	})

@@ -19,7 +19,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
-// The functions that do not begin with Test are the snippets of docs/guides/plain-locks.md, which shows them as they stand here.
+// The functions that do not begin with Test are the snippets of docs/guides/plain-locks.md, which shows them unchanged.
 
 // ErrRunning reports that the program is running already.
 var ErrRunning = errors.New("another run is on")
@@ -78,7 +78,7 @@ func lockDocument(ctx context.Context, locker *lockcore.Steps, session string, i
 	if err != nil {
 		return lockcore.Lease{}, err
 	}
-	return leases[0], locker.Leave(ctx, leases...) // nothing runs between two requests; the hold stands
+	return leases[0], locker.Leave(ctx, leases...) // nothing runs between two requests; the hold remains
 }
 
 func unlockDocument(ctx context.Context, locker *lockcore.Steps, lease lockcore.Lease) error {

@@ -156,7 +156,7 @@ func (l *Steps) Release(ctx context.Context, r Release) error {
 
 // ReleaseCommitted is [Steps.Release] for a saga that has committed without asking whether it still held what it
 // had used. It also returns the losses that the saga did not notice: those up to Order of which there is evidence,
-// and which it has not outlived by acquiring the resource again. They are no error: the release is carried out.
+// and which it has not outlived by acquiring the resource again. They are not an error: the release is carried out.
 // [Steps.Missed] lists them for 24 hours, and the span of ctx gets an event for each. A release that is repeated with the same Order returns them again.
 //
 // Run and Order are required. FirstFence and Force are refused.

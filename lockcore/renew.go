@@ -280,7 +280,7 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 
 // keeper renews the leases of all sessions of a Locker. Its goroutine runs while there are sessions. It renews a
 // lease when a third of its TTL has passed, or soon after a renewal that failed, together with the leases that
-// are nearly due. If a lease is no longer trusted, its session is lost.
+// are nearly due. If a lease cannot be trusted any longer, its session is lost.
 type keeper struct {
 	locker *Locker
 
@@ -340,7 +340,7 @@ func (k *keeper) poke() {
 	}
 }
 
-// run renews leases that are due until there are no sessions. Then no session needs the results of renewals
+// run renews leases that are due until all sessions have ended. Then no session needs the results of renewals
 // under way.
 func (k *keeper) run() {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -472,7 +472,7 @@ func (k *keeper) renew(ctx context.Context, group []dueLease) {
 	k.poke()
 }
 
-// poolWait is the time for which poolBusy waits for a connection. It is short beside the trust that is left after
+// poolWait is the time for which poolBusy waits for a connection. It is short compared to the trust that is left after
 // the time limit of a renewal, unless a TTL is less than a few seconds.
 const poolWait = 50 * time.Millisecond
 
@@ -568,7 +568,7 @@ func (s *Session) apply(r renewResult) {
 	s.reportLoss(lost)
 }
 
-// expire ends the session with a *LostError if one of its leases is no longer trusted. It checks again, since a
+// expire ends the session with a *LostError if one of its leases cannot be trusted any longer. It checks again, since a
 // lease may have been replaced after the keeper's plan.
 func (s *Session) expire(now time.Time) {
 	s.lose("it could not be renewed in time", func(h *held) bool { return over(h.validUntil, now) })

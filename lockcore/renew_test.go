@@ -50,7 +50,7 @@ func TestRenewal_ThatWasNotSent_IsNoUnknownOutcome(t *testing.T) {
 	}
 }
 
-// What a server says of a failure proves nothing: a router may have applied the command.
+// A failure that a server reports proves nothing: a router may have applied the command.
 func TestRenewal_WithoutAnAnswer_IsUnknownForEachLease(t *testing.T) {
 	t.Parallel()
 	for name, failure := range map[string]error{"cut": errCut, "error of the server": mongo.CommandError{Code: 13, Message: "not authorized"}} {

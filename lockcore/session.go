@@ -28,7 +28,7 @@ type Session struct {
 	upgrading string
 
 	// ofStep is called when the session of a step ends; nil for other sessions. until is the local time of clock.Now from
-	// which its leases are no longer renewed; zero means that there is none.
+	// which its leases are not renewed; zero means that they always are.
 	ofStep func()
 	until  time.Time
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
-// says holds the text of a status of account/42, of each change of base, against what is wanted.
+// says compares the text of a status of account/42, after each change to base, with the wanted text.
 func says(t *testing.T, base lockcore.Status, texts map[string]func(*lockcore.Status)) {
 	t.Helper()
 	for want, change := range texts {

@@ -18,7 +18,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// said is what was recorded of one kind of span: which attributes always and which at times, which events with which
+// said contains the records of one kind of span: which attributes always and which at times, which events with which
 // attributes, and which outcomes.
 type said struct {
 	spans      int
@@ -94,7 +94,7 @@ func TestTelemetry_Catalogue_MatchesTheRecords(t *testing.T) {
 			if s.Name() == telemetry.SpanWait || s.Name() == telemetry.SpanHold {
 				for _, parent := range o.spans.Ended() {
 					if parent.SpanContext().SpanID() == s.Parent().SpanID() {
-						// A hold that no step made stands under its acquire.
+						// The parent of a hold that no step made is its acquire.
 						require.Regexp(t, "step|^lock.acquire$", parent.Name(), "the parent of a %s", s.Name())
 					}
 				}
@@ -251,7 +251,7 @@ func (o *observed) endings(t *testing.T) {
 	require.ErrorIs(t, err, lockcore.ErrSuperseded)
 }
 
-// losses: an acquire, a renewal and a session that find a lock lost, and one of several leases that stands.
+// losses records an acquire, a renewal and a session that find a lock lost, and one of several leases that remains valid.
 func (o *observed) losses(t *testing.T) {
 	t.Helper()
 	r := lockcore.Exclusive("losses")

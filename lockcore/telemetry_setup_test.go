@@ -17,7 +17,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
-// observed are two processes on one database, whose clock stands still, and all that they record.
+// observed contains two processes on one database, whose clock is stopped, and all that they record.
 type observed struct {
 	*lockcore.Steps
 	other  *lockcore.Steps

@@ -287,7 +287,7 @@ func TestSpans_ManyBlockers_NameSixteen(t *testing.T) {
 	require.Len(t, eventsNamed(o.only(t, telemetry.SpanWait, "writer"), telemetry.EventBlockedBy), 16)
 }
 
-// Every operation may be repeated; a wait is told of once.
+// Every operation may be repeated; a wait is recorded once.
 func TestWaitSpan_RepeatedRequest_IsWrittenOnce(t *testing.T) {
 	t.Parallel()
 	o := observe(t, lockcore.Config{})
@@ -406,7 +406,7 @@ func TestMetrics_ContendedResource_AreCounted(t *testing.T) {
 	require.EqualValues(t, 1+2, queue[0].Sum)
 }
 
-// measured is what was counted, by metric and attributes.
+// measured returns the metrics that were recorded, by name.
 func (o *observed) measured(t *testing.T) map[string]metricdata.Metrics {
 	t.Helper()
 	var all metricdata.ResourceMetrics

@@ -280,7 +280,7 @@ func (g *waitGraph) begin(among []int, number int) {
 	g.stack = nil
 }
 
-// found is what visit returns if it has found an edge of a cycle.
+// found is the result of visit if it has found an edge of a cycle.
 const found = 0
 
 // visit visits a node and those to which it leads. It returns the least number among those of the stack to which

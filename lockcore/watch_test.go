@@ -86,7 +86,7 @@ func TestWatcher_ManyWaiters_ShareReads(t *testing.T) {
 			waits = append(waits, acquireLater(t.Context(), here, request(fmt.Sprint("w", i), lockcore.Shared("r"))))
 		}
 		requireWaiting(t, e, waiting, "r")
-		// Reads continue while nothing happens; no waiter polls with writes.
+		// Reads continue while nothing happens; polling never writes.
 		require.Eventually(t, func() bool { return e.count(of(kindLook)) >= 3 }, 10*time.Second, time.Millisecond, "it is read")
 		require.LessOrEqual(t, e.count(of(kindSwap)), waiting, "requests that queue at the same time share a swap")
 		require.NoError(t, a.Release(t.Context()))
@@ -126,7 +126,7 @@ func TestWatcher_NoHoldObserved_HandOversAreFast(t *testing.T) {
 	})
 }
 
-// The search of a wait that is over ends late: it is no reason to put off that of the next wait.
+// The search of a wait that is over ends late. It must not delay the search of the next wait.
 func TestWatcher_EarlierSearch_DoesNotDelayTheNext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

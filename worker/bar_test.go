@@ -267,7 +267,7 @@ func (b *bundle) requireUndoneAfter(t *testing.T, run client.WorkflowRun, leave 
 	require.Equal(t, []string{"step", "undo"}, b.read())
 }
 
-// A coroutine that the saga did not wait for goes on while the saga is undone. Its next guarded step would not be undone.
+// A coroutine that the saga did not wait for keeps running while the saga is undone. Its next guarded step would not be undone.
 func TestSaga_StepDuringUndo_IsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -137,7 +137,7 @@ func TestCompensation_DeadlockAndStepNeverRan_IsDropped(t *testing.T) {
 	}
 }
 
-// Compensations wait for each other in a deadlock: one fails, and the error of its saga says so. The other runs.
+// Compensations wait for each other in a deadlock: one fails, and the error of its saga reports that. The other runs.
 func TestCompensation_DeadlockOfCompensations_Ends(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

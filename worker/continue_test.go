@@ -323,7 +323,7 @@ func TestOwner_ChildWorkflow_InheritsIfAsked(t *testing.T) {
 }
 
 // All runs of a cron schedule have the same first run. Each locks in its own name; one that continues as new hands its
-// locks to the run that continues it, which leaves the schedule behind; and the janitor tells whose they are.
+// locks to the run that continues it, which leaves the schedule behind; and the janitor recognizes their owner.
 func TestHandOver_CronSchedule_NextRunHolds(t *testing.T) {
 	t.Parallel()
 	for _, end := range []string{"completed", "terminated"} {

@@ -100,7 +100,7 @@ func (b *bundle) pair(suffix string, one, other lockcore.Resource) pair {
 	return p
 }
 
-// transfer debits one account and credits the other. Its first Credit is scheduled when the test says so.
+// transfer debits one account and credits the other. Its first Credit is scheduled when the test sends a signal.
 func transfer(from, to lockcore.Resource) func(ctx workflow.Context) error {
 	return func(ctx workflow.Context) error {
 		return saga(ctx, func(ctx workflow.Context, s *workflows.Saga) error {

@@ -11,7 +11,7 @@
 // The plugin installs an interceptor, innermost, so that the spans of other interceptors enclose those of the locks; activities whose names begin
 // with "lockstep."; and the janitor, which asks Temporal about the runs that hold locks (see [JanitorOptions]).
 //
-// Without the plugin, call [Interceptor] and [Register] with the same options. There is no janitor then: run "lockstep janitor" too.
+// Without the plugin, call [Interceptor] and [Register] with the same options. Then no janitor runs: start "lockstep janitor" too.
 //
 //	guards, err := worker.Interceptor(o)
 //	w := sdkworker.New(c, "payments", sdkworker.Options{Interceptors: []interceptor.WorkerInterceptor{guards}})

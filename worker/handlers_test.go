@@ -20,7 +20,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// A query handler may not run steps, locks or not; it neither takes nor releases anything, also where the run has to be
+// A query handler may not run steps, locks or not; it neither takes nor releases anything, even if the run must be
 // replayed for it.
 func TestQuery_ChangesNothing(t *testing.T) {
 	t.Parallel()

@@ -132,7 +132,7 @@ func replayKept(t *testing.T, f feature, fn func(workflow.Context) error, histor
 	)
 }
 
-// commands are what a run did, as its history has it: the activities by name, markers, and its end.
+// commands returns the commands of a run that its history contains: the activities by name, markers, and its end.
 func commands(history *historypb.History) (all []string) {
 	for _, e := range history.GetEvents() {
 		switch {

@@ -385,7 +385,7 @@ func inACircle(t *testing.T, b *bundle, start func() client.WorkflowRun) client.
 type feature struct {
 	name     string
 	workflow func(ctx workflow.Context) error
-	// commands are what its histories have; see the function commands.
+	// commands are those in its histories; see the function commands.
 	commands []string
 	// without is set if it is recorded by a worker without Lockstep.
 	without bool

@@ -70,7 +70,7 @@ var scenes = map[string]matrixScene{
 	}},
 }
 
-// condition is what an own activity meets.
+// condition is a situation in which one of Lockstep's own activities is scheduled.
 type condition struct {
 	// options are those of the client of the run's workers.
 	options client.Options

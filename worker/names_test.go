@@ -300,7 +300,7 @@ func TestDataConverter_GuardInClear_IsRead(t *testing.T) {
 	require.Equal(t, []string{"free: false"}, b.read())
 }
 
-// Clients and workers in whose histories the names would stand in clear nevertheless are refused.
+// Clients and workers in whose histories the names would be readable nevertheless are refused.
 func TestDataConverter_NamesWouldShow_IsRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -258,9 +258,9 @@ func TestTaskQueue_Given_ActivitiesRunThere(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-// A worker's one slot is taken by other work whenever the step that waits could be in time for what its workflow was granted, but for no
-// longer than a second after that; and is free when others have just been let in. Each claim that the step comes too late for is
-// followed by a claim that lasts twice as long, until one is still valid when the slot is free.
+// Other work takes a worker's only slot whenever the waiting step could still use its claim, and keeps it for at most a second after
+// that. The slot is free when others have just been granted the lock. Each claim that the step misses is followed by a claim that lasts
+// twice as long, until one is still valid when the slot is free.
 func TestPark_NoSlotForLong_StillRuns(t *testing.T) {
 	t.Parallel()
 	b := setupWith(t, lockcore.Config{ClaimTTL: 300 * time.Millisecond})

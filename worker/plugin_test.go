@@ -275,7 +275,7 @@ func (b *bundle) during(t *testing.T, do func()) {
 	require.NoError(t, c.Disconnect(ctx))
 }
 
-// Workers that run only while there is work: the holds of a saga, and the place of a step that waits, stand while no worker
+// Workers run only while there is work: the holds of a saga, and the queue position of a waiting step, remain while no worker
 // runs, and a worker that stops has released what is due.
 func TestShortLivedWorkers_BetweenWorkers_LocksStayHeld(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,7 @@ func TestRule_Deadlock_SagaBeginsAgain(t *testing.T) {
 	}
 }
 
-// A compensation that a rule locks waits for another saga, which waits for it. The other one gives way, although it began earlier.
+// A compensation that a rule locks waits for another saga, which waits for it. The other one is the victim, although it began earlier.
 func TestRule_DeadlockOfCompensation_IsNotTheVictim(t *testing.T) {
 	t.Parallel()
 	b := setup(t, payments())

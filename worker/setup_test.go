@@ -66,7 +66,7 @@ type bundle struct {
 	*events
 }
 
-// events are what happened in a test.
+// events is the log of a test.
 type events struct {
 	mu    sync.Mutex
 	lines []string

@@ -64,7 +64,7 @@ type Saga struct {
 
 type sagaKey struct{}
 
-// Attempt returns the number of times that fn has been called, including this one: 1, or more with [SagaOptions.DeadlockRetries]. Put it
+// Attempt returns the number of calls of fn so far, including this one: 1, or more with [SagaOptions.DeadlockRetries]. Put it
 // into the idempotency keys of steps, because the steps of earlier attempts were undone.
 func (s *Saga) Attempt() int { return s.attempt }
 

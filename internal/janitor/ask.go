@@ -22,7 +22,7 @@ import (
 // askTimeout bounds one question, with the retries of the client if the server has no capacity.
 const askTimeout = 10 * time.Second
 
-// verdict is the state of a run. The zero verdict means that Temporal does not know the run, or cannot tell whether it has
+// verdict is the state of a run. The zero verdict means that Temporal does not know the run, or does not know whether it has
 // an heir.
 type verdict int
 

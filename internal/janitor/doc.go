@@ -1,7 +1,7 @@
 // Package janitor releases the locks that closed workflow runs have left, and extends those of open runs.
 //
 // A kept hold needs no process: its workflow may be between two steps of a saga, may sleep for a week, or may have been terminated and never
-// release it. The database cannot tell these apart, but Temporal can. In each round a janitor asks about each run of its namespace that holds
+// release it. The database cannot distinguish these, but Temporal can. In each round a janitor asks about each run of its namespace that holds
 // something, waits for it or was granted it:
 //
 //	state of the run                            | action
@@ -18,7 +18,7 @@
 // and a restarted workflow are not heirs: they take over the holds that they need, if these still exist.
 //
 // The answer about an open run lists its pending activities. If no workflow task is outstanding, a step of scope step has ended if neither the
-// step nor a wait is among them. The workflow's own lock ID does not tell its steps apart: its waits are withdrawn if none is pending.
+// step nor a wait is among them. The workflow's own lock ID does not identify its steps: its waits are withdrawn if none is pending.
 //
 // All changes name the run that was listed. If another run has taken over since, nothing changes. A part whose lease is
 // still valid drains before another party gets the lock.

@@ -57,7 +57,7 @@ func Await(ctx context.Context, logger log.Logger, connect func(context.Context)
 	}
 }
 
-// Unanswered reports whether an error says that no primary answered, rather than what one answered.
+// Unanswered reports whether an error means that no primary answered, rather than being the answer of one.
 func Unanswered(err error) bool {
 	var refused *auth.Error
 	if errors.As(err, &refused) {

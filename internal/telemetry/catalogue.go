@@ -1,7 +1,7 @@
 package telemetry
 
-// The catalogue says what is recorded. docs/telemetry.md is made from it, and a test of lockcore holds it to what is
-// really recorded, both ways.
+// The catalogue lists the telemetry that is recorded. docs/telemetry.md is made from it, and a test of lockcore
+// compares it with the recorded telemetry, both ways.
 
 // Span is a kind of span.
 type Span struct {

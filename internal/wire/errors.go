@@ -79,7 +79,7 @@ func failureError(app *temporal.ApplicationError) error {
 	}
 }
 
-// detailsOf returns the zero value if there are no details, or they cannot be read.
+// detailsOf returns the zero value if the details are missing or cannot be read.
 func detailsOf[T any](app *temporal.ApplicationError) T {
 	var d T
 	if !app.HasDetails() || app.Details(&d) != nil {
@@ -107,7 +107,7 @@ type StepError struct {
 	Outcome
 }
 
-// Outcome is what Lockstep knows of a step that failed because of its locks.
+// Outcome contains the facts that Lockstep knows about a step that failed because of its locks.
 type Outcome struct {
 	// Lock is one of lockcore's errors; nil if the database did not answer.
 	Lock error

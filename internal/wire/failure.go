@@ -54,7 +54,7 @@ func StepFailure(err error, neverRan string) error {
 }
 
 // UnavailableFailure returns the failure of an attempt to which the database did not answer. The next attempt follows after delay, or
-// when the retry policy says so if delay is 0.
+// if delay is 0, after the interval of the retry policy.
 func UnavailableFailure(delay time.Duration, err error) error {
 	return temporal.NewApplicationErrorWithOptions(unavailable, FailureUnavailable, temporal.ApplicationErrorOptions{NextRetryDelay: delay, Cause: err})
 }

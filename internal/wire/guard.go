@@ -161,7 +161,7 @@ func isInvalid(r lockcore.Resource) bool {
 func isShared(r lockcore.Resource) bool { return r.Mode == lockcore.ModeShared }
 
 // toPayload encodes a header. Headers do not pass through the user's data converter, so that workers with another one can read them. For
-// guards, whose resource names would stand in clear in the history, there is [EncodeGuardWith]. what names the content, for errors.
+// guards, whose resource names would be readable in the history, there is [EncodeGuardWith]. what names the content, for errors.
 func toPayload(what string, v any) (*commonpb.Payload, error) {
 	p, err := converter.GetDefaultDataConverter().ToPayload(v)
 	if err != nil {

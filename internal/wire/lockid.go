@@ -35,7 +35,7 @@ type Run struct {
 	// Namespace is the namespace's ID and not its name, which two Temporal clusters may both have.
 	Namespace  string
 	WorkflowID string
-	// RunID is the run: it tells the runs apart that use the lock ID.
+	// RunID identifies the run among those that use the lock ID.
 	RunID string
 }
 

@@ -7,7 +7,8 @@ import (
 // RuleFactsKey carries the [RuleFacts] of an activity without a guard.
 const RuleFactsKey = "lockstep-rule"
 
-// RuleFacts is what a rule must know of the workflow code that schedules an activity. A worker without a rule for the activity ignores it.
+// RuleFacts contains what a rule must know about the workflow code that schedules an activity. A worker without a rule for the
+// activity ignores it.
 type RuleFacts struct {
 	// Owner is the owner of the lock ID; absent means the workflow.
 	Owner Owner `json:"owner,omitzero"`

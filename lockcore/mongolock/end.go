@@ -43,7 +43,7 @@ func (c *Client) end(ctx context.Context, l *LockStatus) error {
 
 // Renew gives all locks of lockID a TTL of ttl seconds from now, 1 second to ten years, and returns
 // them, the newest first. A lock without an expiry gets one. A lock can be renewed only while at least
-// a second of its TTL is left. If one has less, or there are no locks, Renew returns ErrLockNotFound:
+// a second of its TTL is left. If one has less, or none exist, Renew returns ErrLockNotFound:
 // the locks can no longer be trusted, so unlock them.
 //
 // After any other error each lock either has its old expiry or was renewed.

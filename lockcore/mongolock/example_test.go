@@ -40,7 +40,7 @@ func Example() {
 		log.Print(err)
 	}
 
-	// Now and then while the work goes on, for all locks of the lock ID:
+	// Regularly during the work, for all locks of the lock ID:
 	if _, err := locks.Renew(ctx, lockID, 60); errors.Is(err, mongolock.ErrLockNotFound) {
 		log.Print("a lock is lost: stop")
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore/mongolock"
 )
 
-// oldClient is what is used of mongo-lock's own client while a fleet moves.
+// oldClient has the methods of mongo-lock's own client that are needed while a fleet moves.
 type oldClient interface {
 	XLock(ctx context.Context, resourceName, lockID string, ld mongolock.LockDetails) error
 	Unlock(ctx context.Context, lockID string) ([]mongolock.LockStatus, error)

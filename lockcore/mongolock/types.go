@@ -21,7 +21,7 @@ var (
 	// holds it, or others wait for it in the queue of a lockcore.Locker. No lock was taken.
 	ErrAlreadyLocked = errors.New("unable to acquire lock (resource is already locked)")
 	// ErrLockNotFound is returned by Renew: the lock ID has no lock, or one with less than a second
-	// left. It never stands in for an error of the database.
+	// left. It never replaces an error of the database.
 	ErrLockNotFound = errors.New("unable to find lock")
 )
 

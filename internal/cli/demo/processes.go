@@ -46,7 +46,7 @@ func (p *pool) watch(ctx context.Context, fail context.CancelCauseFunc) {
 	}
 }
 
-// kill ends the first worker as a crash would, and starts another in its place.
+// kill ends the first worker as a crash would, and starts another one.
 func (p *pool) kill(ctx context.Context) (name string, err error) {
 	victim := p.At(0)
 	victim.Kill()

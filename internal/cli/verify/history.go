@@ -157,7 +157,7 @@ func (p *player) continues(ctx context.Context) bool {
 }
 
 // step performs an operation on a random resource. A client that holds does not wait for another resource, so
-// that there is no deadlock.
+// deadlocks cannot occur.
 func (p *player) step(ctx context.Context) ([]linear.Operation, error) {
 	i := p.rand.IntN(p.plan.resources)
 	if p.plan.waits && len(p.held) > 0 {

@@ -14,7 +14,7 @@ const (
 	MinPoll = 20 * time.Millisecond
 	// PollsPerGrant is the number of polls for a local waiter before its grant is expected.
 	PollsPerGrant = 3
-	// UnknownHold is how long holds of a resource are expected to last until one has been observed.
+	// UnknownHold is the expected duration of a hold of a resource until one has been observed.
 	UnknownHold = 15 * time.Millisecond
 	// ClaimPoll is the pause while a parked waiter has been woken for its claim and has not come.
 	ClaimPoll = 500 * time.Millisecond

@@ -21,7 +21,7 @@ func Compatible(a, b string) bool { return a == Shared && b == Shared }
 type Party struct {
 	LockID string
 	Mode   string
-	// Limit is the number of lock IDs that may hold, including this one; 0 is no limit, or exclusive mode.
+	// Limit is the number of lock IDs that may hold, including this one; 0 means unlimited, or exclusive mode.
 	Limit int64
 	// Within is the enclosing lock ID, for a step with a lock ID of its own. The enclosing kept hold
 	// neither blocks the party nor counts.

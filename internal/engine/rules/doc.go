@@ -26,7 +26,7 @@
 //
 // What the parts of a hold share is derived from its entries. Each request adds entries of its own, which
 // have the mode, the limit and the TTL of that request, and no request changes those of another. So a
-// request is taken back by removing what it added. With Persist a request adds a kept entry beside its
+// request is taken back by removing what it added. With Persist a request adds a kept entry as well as its
 // part. When the part has ended, that entry merges into the one settled kept entry of the lock ID: the
 // stronger mode, the longer TTL, the later end, and all orders and fences. See kept.go.
 //

@@ -161,7 +161,7 @@ type Waiter struct {
 	Caller `bson:",inline"`
 	Mode   string `bson:"mode"`
 	// Limit is the number of lock IDs that may hold when this one is granted, itself included. It is
-	// absent if there is no limit, and in exclusive mode.
+	// absent without a limit, and in exclusive mode.
 	Limit int64 `bson:"limit,omitempty"`
 	// Owner is absent if it is the lock ID.
 	Owner string `bson:"owner,omitempty"`
@@ -255,7 +255,7 @@ type Identity struct {
 	// the collection is released by force. Both are in the field In of a swap.
 	ID    string `bson:"id"`
 	Epoch string `bson:"epoch"`
-	// Replaces lists the collections for which this one stands in, by the decision of an operator: their content is
+	// Replaces lists the collections that this one replaces, by the decision of an operator: their content is
 	// lost. It has at most MaxReplaces.
 	Replaces []Replaced `bson:"replaces,omitempty"`
 	// Version is the version of the layout.
@@ -264,7 +264,7 @@ type Identity struct {
 	At time.Time `bson:"at,omitempty"`
 }
 
-// Replaced is a collection that another one replaces. Reason says why, and who decided it.
+// Replaced is a collection that another one replaces. Reason records why, and who decided it.
 type Replaced struct {
 	ID     string `bson:"id"`
 	Reason string `bson:"reason"`

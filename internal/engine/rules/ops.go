@@ -247,7 +247,7 @@ func (op Raise) ResourceName() string { return op.Resource }
 // ResourceName returns the name of the resource.
 func (op Settle) ResourceName() string { return op.Resource }
 
-// Query selects documents to list. Conditions are combined, and an empty field is no condition. A
+// Query selects documents to list. Conditions are combined, and an empty field is ignored. A
 // store may list more documents than the query selects.
 type Query struct {
 	// Resource is a name, and Prefix the beginning of names.

@@ -3,7 +3,7 @@ package rules
 import "time"
 
 // RenewParts renews many parts, each like Renew, in one pass over the document. A part that is missing, or
-// drains, is not renewed. The outcome is Granted even then: the document tells which parts it contains.
+// drains, is not renewed. The outcome is Granted even then: the document shows which parts it contains.
 type RenewParts struct {
 	Policy
 	Resource string

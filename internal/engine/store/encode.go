@@ -173,7 +173,7 @@ func decode(raw bson.Raw) (*rules.Document, error) {
 	return d, nil
 }
 
-// decodeFields reads a document that may lack fields, since a query has not asked for them.
+// decodeFields reads a document that may lack fields, because the query did not request them.
 func decodeFields(raw bson.Raw) (*rules.Document, error) {
 	var d rules.Document
 	name, isName := nameOf(raw)

@@ -200,9 +200,9 @@ func checkCollation(collection string, options bson.Raw) error {
 // identify reads the collection's identity. It has these outcomes:
 //
 //  1. The identity exists: it is returned, or refused if it has another version.
-//  2. There is no identity, and the collection is empty: identify inserts one, with a new ID, and reads again. If
+//  2. The identity is missing, and the collection is empty: identify inserts one, with a new ID, and reads again. If
 //     another process was faster, the insert fails with a duplicate key, which is not an error.
-//  3. There is no identity, but a document: another process may have inserted both since the read, so
+//  3. The identity is missing, but a document exists: another process may have inserted both since the read, so
 //     identify reads again. If there is still no identity, the collection is refused, and nothing was
 //     written.
 func (m *Mongo) identify(ctx context.Context) (rules.Identity, error) {

@@ -138,7 +138,7 @@ func prefixRange(prefix string) bson.D {
 
 // successor returns the smallest string that is greater than all strings with a prefix, or "" if there
 // is none. Valid UTF-8 sorts by runes, so the successor ends with the rune after the prefix's last rune.
-// If there is no such rune, it is the successor of the prefix without its last rune.
+// If no such rune exists, it is the successor of the prefix without its last rune.
 func successor(prefix string) string {
 	for prefix != "" {
 		last, size := utf8.DecodeLastRuneInString(prefix)

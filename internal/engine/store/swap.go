@@ -152,7 +152,7 @@ func filterOf(s Swap) bson.D {
 //
 //  1. The document advises other processes to let one go first, and has a new version: swaps that are based
 //     on the earlier one fail.
-//  2. There is no document, or it is reserved, and nothing was changed.
+//  2. The document does not exist, or is reserved, and nothing was changed.
 //  3. An error: the outcome is unknown, or the command was not sent. If the command is applied late, it only
 //     delays writers for a moment.
 func (m *Mongo) Reserve(ctx context.Context, name string, reservation rules.Reservation) error {

@@ -48,6 +48,6 @@
 //
 // # Not guaranteed
 //
-// There is no order between processes, and none between resources. A debt that cannot be paid before
+// Operations of different processes, or on different resources, are not ordered. A debt that cannot be paid before
 // Close is lost; the entries that it would have removed end with their TTLs.
 package update

@@ -114,7 +114,7 @@ func TestLines_FirstReadIsSlow_DebtIsPaid(t *testing.T) {
 	})
 }
 
-// An answer that comes late tells nothing about the collection that a later read has not told.
+// A late answer adds nothing about the collection to what a later read has reported.
 func TestLines_LateAnswerOfAnOldEpoch_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -110,7 +110,7 @@ type Answer struct {
 	// Retried is set if an earlier swap contained the call, which may have been applied. Lost is set if the answer
 	// to one of these swaps was lost; otherwise they found another version, and were hardly applied.
 	Retried, Lost bool
-	// Err is set if there is no result. Unknown is then set if the operation may have been applied.
+	// Err is set if the result is missing. Unknown is then set if the operation may have been applied.
 	Err     error
 	Unknown bool
 }

@@ -23,11 +23,11 @@ func (ls *Lines) DoAll(ctx context.Context, calls []*Call) []Answer {
 // one swap command. It stops before the first operation whose line is busy, whose document has changed,
 // or whose predecessor's answer is one for which proceed returns false. DoWhile returns the answers of
 // the operations before that one. An operation that was sent and whose outcome is unknown is taken back
-// if its call says how; the same operations may be carried out again.
+// if its call defines how; the same operations may be carried out again.
 //
 // Before it writes, DoWhile looks at all documents. If an operation would be refused, or a document is damaged,
 // nothing is written, and DoWhile returns the refusal. If it cannot look at all of them, nothing is written, and
-// unseen says why: ErrReserved, or the error of the read.
+// unseen holds the reason: ErrReserved, or the error of the read.
 func (ls *Lines) DoWhile(ctx context.Context, calls []*Call, proceed func(Answer) bool) (answers []Answer, refused *Refusal, unseen error) {
 	return ls.doSeveral(ctx, calls, proceed)
 }

@@ -41,7 +41,7 @@ func (s *story) Check() (found []Violation) {
 	return found
 }
 
-// lease is what is known of one lease.
+// lease contains the facts known about one lease.
 type lease struct {
 	Record // of its grant
 	// asked is the time before the request.
@@ -409,7 +409,7 @@ type begin string
 func (b begin) String() string { return string(b) }
 
 // recoveries returns how long each process needed to work again after each fault, and after each of its successful probes. Faults that
-// were not seen to act are no exception: a process must work after them too.
+// were not seen to act count too: a process must work after them as well.
 func (s *story) recoveries() (all []recovered) {
 	var probes [slots][]*Record // the successful probes
 	end := s.records[len(s.records)-1].At

@@ -14,10 +14,10 @@ const (
 	linearLimit = 5 * time.Second
 	// forever is the time of an answer that never comes.
 	forever = time.Duration(1<<63 - 1)
-	// dating is how much earlier than a TTL after its request a lease may end: the estimate of the server's time, by which leases
-	// are dated, is a lower bound.
+	// dating is the longest time by which a lease may end earlier than a TTL after its request: leases are dated by the estimate of
+	// the server's time, which is a lower bound.
 	dating = time.Second
-	// ending is how much later than a TTL after the answer a lease must have ended.
+	// ending is the longest time by which a lease may end later than a TTL after the answer.
 	ending = time.Second
 )
 
@@ -172,7 +172,7 @@ func (s *story) sentUntil(r *Record) time.Duration {
 func (s *story) since(t int64) time.Duration { return time.Duration(t - s.began) }
 
 // clockJumped reports whether a wall clock was made wrong shortly before. For ten seconds the estimate of the server's time may
-// stand still then, which shortens leases.
+// stop advancing, which shortens leases.
 func (s *story) clockJumped(slot int, at int64) bool {
 	return slices.ContainsFunc(s.disturbed, func(d disturbance) bool {
 		return d.Kind == WrongClock && d.Slot == slot && d.from <= at && at-d.from < int64(12*time.Second)

@@ -106,7 +106,7 @@ func runClient(c Child) error {
 	return cl.locker.Close(leaving)
 }
 
-// work is what a thread of a client does again and again. All choices come from the random numbers.
+// work is one round of the work that a thread of a client repeats. All choices come from the random numbers.
 type work func(ctx context.Context, r *rand.Rand, lockID string)
 
 // repeat does some work with ever new lock IDs until ctx ends.

@@ -31,7 +31,7 @@ const (
 	// stuckBound is added to recoveryBound after faults that leave commands without an answer: see [Fault.sticks].
 	stuckBound = 10 * time.Second
 
-	// lastFault is how long before the end of the load the last fault begins, so that all can recover within the load.
+	// lastFault is the time from the start of the last fault to the end of the load, so that all can recover within the load.
 	lastFault = 20 * time.Second
 
 	clients = 6
@@ -52,7 +52,7 @@ type Fault struct {
 	Slot int
 	// Temporal selects the connections of a worker to Temporal instead of those to the database.
 	Temporal bool `json:",omitempty"`
-	// Delay is what a slow connection adds to each piece of data in each direction.
+	// Delay is the time that a slow connection adds to each piece of data in each direction.
 	Delay time.Duration `json:",omitempty"`
 	// Requests and Answers select the directions that a half-open connection swallows.
 	Requests, Answers bool `json:",omitempty"`

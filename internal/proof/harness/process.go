@@ -149,7 +149,7 @@ func (p *Process) watch(stdout io.Reader, c Command, first chan<- bool) {
 	}
 	_, _ = io.Copy(io.Discard, stdout) // after a line that is too long
 	close(p.lines)
-	_ = p.cmd.Wait() // its state says more
+	_ = p.cmd.Wait() // its state has the details
 	if c.Ended != nil {
 		c.Ended(p)
 	}

@@ -192,7 +192,7 @@ func (s *Story) isUnderWay(scope *Scope) bool {
 }
 
 // isBesideOthers reports whether another saga of the run, such as one of an update, has steps and had not ended when a saga ended: the log does
-// not tell to which of them a place belongs.
+// not record to which of them a queue position belongs.
 func (s *Story) isBesideOthers(scope *Scope) bool {
 	return slices.ContainsFunc(s.attempts, func(a *Attempt) bool {
 		outermost, _, _ := strings.Cut(a.Call.Instance, "/")
@@ -215,7 +215,7 @@ func (s *Story) enteredTooLate(run string) bool {
 func (s *Story) checkLosses() {
 	for _, scope := range s.scopes {
 		for _, r := range []*Record{scope.leaving, scope.returned} {
-			again := r == scope.returned && r != nil && scope.leaving != nil && scope.leaving.Type == r.Type // a run's end says no more than "Failed"
+			again := r == scope.returned && r != nil && scope.leaving != nil && scope.leaving.Type == r.Type // a run's end records only "Failed"
 			if r == nil || again || s.explained(scope, r) {
 				continue
 			}

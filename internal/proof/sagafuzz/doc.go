@@ -65,7 +65,7 @@
 //
 // # Updates
 //
-// Some workflows receive updates, whose handlers run sagas and Locks beside the main function. The end of a run that does not await its
+// Some workflows receive updates, whose handlers run sagas and Locks alongside the main function. The end of a run that does not await its
 // handlers ends them.
 //
 // # Claims

@@ -20,7 +20,7 @@ func (p *planner) enrich(plan *Plan) {
 	plan.force(p.one(5), p.one(3))
 }
 
-// force makes the database slow at times, and gives the workers a codec, if the plan has not done so.
+// force makes the database slow at times, and gives the workers a codec, if the plan does not already.
 func (p *Plan) force(slow, codec bool) {
 	if slow && p.Slow == nil {
 		draw := planner{Rand: rand.New(rand.NewPCG(p.Seed, 0x510))} //nolint:gosec // it must be the same each time

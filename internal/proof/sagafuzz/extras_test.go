@@ -22,7 +22,7 @@ func verified(scope string) []Record {
 	return record(Record{What: Verified, Workflow: w1.workflow, Run: w1.id, Scope: scope, Other: "at"})
 }
 
-// A scope that was told of a loss makes no claim. What Verify has confirmed before that loss remains.
+// A scope to which a loss was reported makes no claim. What Verify confirmed before that loss remains.
 func TestCheck_ClaimBeforeGoodAnswerOfVerify_Remains(t *testing.T) {
 	t.Parallel()
 	mine := attempt("a", w1, step(2, "1.1", account), 1)

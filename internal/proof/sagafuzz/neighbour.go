@@ -76,7 +76,7 @@ func (n *neighbour) take(ctx context.Context, number int, t *Take) {
 
 // Take is one use of locks by a neighbour.
 type Take struct {
-	// After is the pause before the request. MaxWait bounds its wait; 0 is no limit.
+	// After is the pause before the request. MaxWait bounds its wait; 0 means unlimited.
 	After, MaxWait time.Duration
 	Needs          []Need
 	Try            bool

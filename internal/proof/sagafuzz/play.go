@@ -180,7 +180,7 @@ func (p *play) everything(ctx context.Context) error {
 	return p.free(ctx)
 }
 
-// watch ends the run if there is no progress.
+// watch ends the run if it makes no progress.
 func (p *play) watch(ctx context.Context) error {
 	began := time.Now()
 	for harness.Pause(ctx, 2*time.Second) {
@@ -353,7 +353,7 @@ func (p *play) left(ctx context.Context) (text string, err error) {
 	return text, nil
 }
 
-// free waits until there are no locks and no waiters.
+// free waits until all locks and waiters are gone.
 func (p *play) free(ctx context.Context) error {
 	until := time.Now().Add(freeWithin)
 	for {

@@ -88,7 +88,7 @@ type Story struct {
 	updates, asked, verified []*Record
 	// ignored contains the failures of steps after which the code has continued.
 	ignored []*Record
-	// violations are what the checks have found.
+	// violations are the findings of the checks.
 	violations []Violation
 }
 

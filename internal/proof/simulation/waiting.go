@@ -140,7 +140,7 @@ func lasts(state map[partKey]time.Time, key partKey, now, trouble time.Time, exc
 }
 
 // exclusivelyHeld reports whether there is a live exclusive entry, in addition to which no claim is granted, not even to its
-// own party. See "No claims beside an exclusive holder" in docs/internals.md.
+// own party. See "No claim is granted while a lock ID holds exclusively" in docs/internals.md.
 func exclusivelyHeld(d *rules.Document, q *rules.Waiter) bool {
 	return slices.ContainsFunc(d.Entries, func(e rules.Entry) bool {
 		around := q.Within != "" && e.LockID == q.Within && e.State == rules.StateKept
