@@ -155,7 +155,7 @@ const (
 // before the activity's timeout: the server fails an activity at once if its next attempt would come later.
 func retryDelay(busy *lockcore.BusyError, info activity.Info, random func(time.Duration) time.Duration) time.Duration {
 	step := pace.Backoff(firstPause, longestStep, int(info.Attempt))
-	pause := pace.Jitter(min(longestPause, wire.Rank(busy)*step), random)
+	pause := pace.Jitter(wire.QueuePause(busy, step, longestPause), random)
 	if info.ScheduleToCloseTimeout > 0 {
 		left := info.ScheduleToCloseTimeout - info.StartedTime.Sub(info.ScheduledTime)
 		pause = max(time.Millisecond, min(pause, left/2))

@@ -130,7 +130,7 @@ func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Contex
 func retryDelay(attempt int, runID string) time.Duration {
 	return pace.Jitter(pace.Backoff(100*time.Millisecond, 10*time.Second, attempt), func(most time.Duration) time.Duration {
 		h := fnv.New32a()
-		_, _ = fmt.Fprintf(h, "%s/%d", runID, attempt) // never fails
+		_, _ = h.Write([]byte(runID + "/" + strconv.Itoa(attempt))) // never fails
 		return time.Duration(h.Sum32()) % most
 	})
 }

@@ -100,16 +100,16 @@ func supersededFailure(e *lockcore.SupersededError) error {
 
 // BusyDelay returns the delay before a busy request is made again. It is shorter near the head of the queue, and jittered.
 func BusyDelay(busy *lockcore.BusyError) time.Duration {
-	return pace.Jitter(min(busyLongest, Rank(busy)*busyStep), rand.N[time.Duration])
+	return pace.Jitter(QueuePause(busy, busyStep, busyLongest), rand.N[time.Duration])
 }
 
-// Rank returns the position of a busy request in the queue, or the length of a queue that is full: 1 to 1,000. Delays grow with it.
-func Rank(busy *lockcore.BusyError) time.Duration {
+// QueuePause returns a step for each position of a busy request in the queue, or for each waiter of a queue that is full, up to longest.
+func QueuePause(busy *lockcore.BusyError, step, longest time.Duration) time.Duration {
 	rank := busy.Position
 	if busy.Full {
 		rank = busy.Waiting
 	}
-	return time.Duration(min(max(rank, 1), 1000))
+	return min(longest, time.Duration(min(max(rank, 1), 1000))*step)
 }
 
 // WaitingFailure returns the failure of a busy attempt that the next one follows after delay.

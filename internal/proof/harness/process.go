@@ -237,7 +237,7 @@ func (p *Process) Suspend() (seen bool, err error) {
 	for range 100 {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
 		if err != nil {
-			return false, nil // it was killed just now, or this is not Linux
+			return false, nil //nolint:nilerr // it was killed just now, or this is not Linux
 		}
 		if after := stat[bytes.LastIndexByte(stat, ')')+1:]; len(after) > 1 && after[1] == 'T' {
 			return true, nil
