@@ -1,7 +1,6 @@
 package interceptors
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,7 +123,9 @@ func (a *activityInbound) enter(
 		leases = append(leases, more...)
 	}
 	if err == nil { // again: taking the locks may have shown that this is another collection
-		err = cmp.Or(a.checkCollection(ctx, guard), checkNotAbandoned(ctx, began))
+		if err = a.checkCollection(ctx, guard); err == nil {
+			err = checkNotAbandoned(ctx, began)
+		}
 	}
 	if err != nil && len(leases) > 0 {
 		session := a.locker.NewStepSession(ctx, leases, 0)

@@ -90,9 +90,9 @@ func (c *closer) await(connections []Connection, run string) {
 	for _, to := range connections {
 		ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 		last, err := c.closeOf(ctx, to, run)
-		isOpen := ctx.Err() != nil // the server refused the task that would have closed it
+		inTime := ctx.Err() == nil
 		cancel()
-		if isOpen {
+		if !inTime && (err == nil || isTimeout(err)) { // the run is open: the server refused the task that would have closed it
 			return
 		}
 		var notFound *serviceerror.NotFound
@@ -109,6 +109,12 @@ func (c *closer) await(connections []Connection, run string) {
 		}
 		return
 	}
+}
+
+// isTimeout reports whether a call ended because its time was over.
+func isTimeout(err error) bool {
+	var late *serviceerror.DeadlineExceeded
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &late)
 }
 
 // isOwnEnd reports whether the workflow code ended the run with its last event. After any other end, such as a reset, another run may

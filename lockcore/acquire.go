@@ -307,7 +307,7 @@ func (w *waiting) await(wait context.Context, s *Session) (Lease, error) {
 				refresh.Reset(w.l.refreshEvery())
 			case w.busy != nil && isTransient(err):
 				failures++
-				pause := pace.Backoff(time.Second, 30*time.Second, failures)
+				pause := pace.Backoff(time.Second, 45*time.Second, failures)
 				refresh.Reset(pace.Jitter(pause, w.l.clock.Jitter))
 			default:
 				return Lease{}, err

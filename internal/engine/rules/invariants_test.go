@@ -339,7 +339,7 @@ func (o *observer) alone(s *step) error {
 			}
 		}
 		keepsOut := func(e rules.Entry) bool {
-			return partOf(&e) == p && e.State >= rules.StateDraining && rules.Covers(e.Mode, l.mode) && !e.ExpiresAt.Before(l.until)
+			return partOf(&e) == p && e.State != rules.StateClaimed && rules.Covers(e.Mode, l.mode) && !e.ExpiresAt.Before(l.until)
 		}
 		if !slices.ContainsFunc(s.after.Entries, keepsOut) {
 			return fmt.Errorf("%v trusts until %v, and nothing keeps others out", p, l.until)

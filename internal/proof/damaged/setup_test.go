@@ -36,7 +36,7 @@ func stray(id any) bson.D {
 		{Key: "waiters", Value: bson.A{
 			bson.D{{Key: "since", Value: time.Now()}, {Key: "lockId", Value: "mongo-lock/a/"}}, bson.D{{Key: "lockId", Value: "n/workflow"}},
 		}},
-		{Key: "held", Value: bson.A{bson.D{{Key: "lockId", Value: 5}}}}, {Key: "version", Value: bson.D{{Key: "n", Value: "one"}}},
+		{Key: "entries", Value: bson.A{bson.D{{Key: "lockId", Value: 5}}}}, {Key: "version", Value: bson.D{{Key: "n", Value: "one"}}},
 	}
 }
 

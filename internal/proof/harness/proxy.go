@@ -45,7 +45,9 @@ func (p *Proxy) Open() (err error) {
 // Close closes the port and all connections, and returns the number of connections that it closed. The system refuses later
 // connections; [Network.Cut] keeps the port, and accepts connections only to close them.
 func (p *Proxy) Close() int {
-	_ = p.listener.Close() // ends serve
+	if p.listener != nil { // Open has succeeded before
+		_ = p.listener.Close() // ends serve
+	}
 	n := p.Cut()
 	p.running.Wait()
 	return n
@@ -74,11 +76,14 @@ func (p *Proxy) connect(accepted net.Conn) {
 	if err != nil {
 		return // the client tries again
 	}
+	p.running.Go(func() { // a cut ends both copies, even if the client does not read
+		<-server.(*conn).dead //nolint:forcetypeassert // DialContext returns no other type
+		_ = client.Close()
+	})
 	p.running.Go(func() {
 		_, _ = io.Copy(server, client)
 		_ = server.Close() // ends the copy below
 	})
 	_, _ = io.Copy(client, server)
-	_ = server.Close()
-	_ = client.Close() // ends the copy above
+	_ = server.Close() // ends the copy above
 }
