@@ -2,15 +2,20 @@ package interceptors
 
 import (
 	"context"
+	"log/slog"
+	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/api/serviceerror"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
 	"google.golang.org/grpc"
 
 	"github.com/temporal-lockstep/lockstep/internal/runstate"
@@ -67,6 +72,50 @@ func TestCloser_NextRunHolds_ReleasesOnlyWhatWasInherited(t *testing.T) {
 			labels = append(labels, r.Run)
 		}
 		require.Equal(t, want, labels, "the current run is %s", current)
+	}
+}
+
+// neverCloses is a client whose runs stay open until a caller's time is over, or of which the server then reports an error.
+type neverCloses struct {
+	client.Client
+	err error
+}
+
+func (c neverCloses) GetWorkflowHistory(ctx context.Context, _, _ string, _ bool, _ enumspb.HistoryEventFilterType) client.HistoryEventIterator {
+	<-ctx.Done()
+	return failsWith{c.err}
+}
+
+type failsWith struct{ err error }
+
+func (i failsWith) HasNext() bool { return i.err != nil }
+
+func (i failsWith) Next() (*historypb.HistoryEvent, error) { return nil, i.err }
+
+// A run that is still open keeps its locks, and that is normal. If the server did not answer in all that time, an operator reads about it.
+func TestCloser_RunDoesNotClose_OnlyAnOutageIsLogged(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		err  error
+		logs int
+	}{
+		"it is open":                   {nil, 0},
+		"the call was cut off":         {context.DeadlineExceeded, 0},
+		"the server cut the call off":  {serviceerror.NewDeadlineExceeded("late"), 0},
+		"the server was never there":   {serviceerror.NewUnavailable("away"), 1},
+		"the server refused all calls": {serviceerror.NewResourceExhausted(enumspb.RESOURCE_EXHAUSTED_CAUSE_RPS_LIMIT, "busy"), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				logs := &strings.Builder{}
+				to := Connection{Client: neverCloses{err: c.err}, Logger: log.NewStructuredLogger(slog.New(slog.NewTextHandler(logs, nil)))}
+				closer := with(&fakeLocker{}).closer
+				require.True(t, closer.waits.begin(mostClosing))
+				closer.await([]Connection{to}, "one")
+				require.Equal(t, c.logs, strings.Count(logs.String(), "were not released"), logs)
+			})
+		})
 	}
 }
 
