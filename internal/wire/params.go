@@ -166,8 +166,8 @@ type WaitParams struct {
 	Collection string `json:"collection,omitempty"`
 	// Ancestors are as in [Guard].
 	Ancestors []string `json:"ancestors,omitempty"`
-	// Full is the number of waiters, if the request found the queue full. The activity waits until there are fewer, and checks after 1s,
-	// later every minute.
+	// Full is the number of waiters, if the request found the queue full. The activity waits until there are fewer, and checks within a
+	// second, and later within a minute.
 	Full int `json:"full,omitempty"`
 	// FullRetries counts the waits in a row that found the queue full. The first pause grows with it.
 	FullRetries int `json:"vain,omitempty"`
