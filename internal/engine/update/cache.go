@@ -71,7 +71,9 @@ func (ls *Lines) Offer(d *rules.Document) {
 		return
 	}
 	ls.mu.Unlock()
-	ls.handle(e, Offered{d})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.line.Offer(d)
 }
 
 // Adopt records the collection's identity, as a read from the primary that was sent at the local time sent has it. If
@@ -93,7 +95,9 @@ func (ls *Lines) Adopt(now *rules.Identity, sent time.Time) {
 	}
 	ls.mu.Unlock()
 	for _, e := range lines {
-		ls.handle(e, Outdated{})
+		e.mu.Lock()
+		e.line.Forget()
+		e.mu.Unlock()
 	}
 	if before.ID != "" && ls.Changed != nil {
 		ls.Changed(&before, now)

@@ -142,7 +142,7 @@ func (w *world) checkGranted() {
 		next.processes[i] = p
 		for _, n := range p.notes {
 			if n.verb == acquire || n.verb == upgrade {
-				next.handle(p, Woken{n.call})
+				p.line.Wake(n.call)
 			}
 		}
 		next.pump(p)

@@ -268,7 +268,6 @@ func (w *world) pump(p *process) {
 		switch step.Kind {
 		case StepIdle:
 			return
-		case StepOwe:
 		case StepReply:
 			for _, t := range step.Replies {
 				w.checkRead(p, &t)
@@ -346,25 +345,23 @@ func (w *world) answer(p *process) {
 			d.Reserved = &rules.Reservation{By: p.name, Until: at(w.now + 1)}
 			w.write(&d)
 		}
-		w.handle(p, Reserved{})
+		p.line.Reserved()
 	case StepSwap:
-		w.handle(p, swapResult(0, w.apply(p), 1, nil))
+		done := w.apply(p)
+		told := p.line.swapFinished(done, nil)
+		w.tell(p, told)
 	}
 	w.pump(p)
 }
 
-// apply carries out a swap, and returns the number of documents that it has changed.
-func (w *world) apply(p *process) (done int) {
+func (w *world) apply(p *process) bool {
 	s := &p.line.sent.Swap
 	if !w.matches(s) {
-		return 0
+		return false
 	}
 	w.write(s.Next)
-	return 1
+	return true
 }
-
-// handle passes an event to a line, and its answers to the parties.
-func (w *world) handle(p *process, event Event) { w.tell(p, p.line.Handle(event)) }
 
 func (w *world) loaded(p *process, d *rules.Document) {
 	if d != nil {
@@ -376,19 +373,19 @@ func (w *world) loaded(p *process, d *rules.Document) {
 	for i := range p.notes {
 		p.notes[i].loaded = p.notes[i].asked
 	}
-	w.handle(p, Loaded{d, p.sample.guess(w.now)})
+	w.tell(p, p.line.loadFinished(d, p.sample.guess(w.now), nil))
 }
 
 // failed reports to the line that its command failed. During an outage all commands fail until the calls fail.
 func (w *world) failed(p *process, err error, outage bool) {
 	p.sample.known = false
-	w.handle(p, Failed{err})
+	w.tell(p, p.line.Failed(err))
 	for range mostTries {
 		w.pump(p)
 		if !outage || p.line.sent == nil || p.line.sent.Kind != StepLoad {
 			return
 		}
-		w.handle(p, Failed{errLost})
+		w.tell(p, p.line.Failed(errLost))
 	}
 	w.pump(p)
 }

@@ -194,7 +194,8 @@ func playSeveral(t *testing.T, known, leaves bool, script ...event) error {
 	var answers []Answer
 	if leaves {
 		for i, name := range names {
-			calls[i] = &Call{Op: leaveOp(name), Owed: true}
+			op := leaveOp(name)
+			calls[i] = &Call{Op: op, TakeBack: &Call{Op: op}, Owed: true}
 		}
 		answers = ls.DoAll(ctx, calls)
 	} else {

@@ -101,11 +101,13 @@ func (ls *Lines) extend(ctx context.Context, parts []store.Extension) (rest map[
 		if e == nil || repeated { // a read under way must not be dropped for it, and a stale cache does no harm
 			continue
 		}
+		e.mu.Lock()
 		if !unknown && before[name] == e {
-			ls.handle(e, Extended{ends, r, swaps[name]})
+			e.line.Extended(ends, r, swaps[name])
 		} else {
-			ls.handle(e, Outdated{})
+			e.line.Forget()
 		}
+		e.mu.Unlock()
 	}
 	if err != nil && !errors.Is(err, store.ErrNotSent) {
 		ls.server.forget()

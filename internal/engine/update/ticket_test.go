@@ -13,10 +13,10 @@ import (
 // Each waiter of a process has a ticket. If each kept a document, a queue would take memory by the square of its length.
 func TestTicket_AnswerIsTaken_ForgetsTheDocument(t *testing.T) {
 	t.Parallel()
-	ticket := &Ticket{active: &activeLine{}, call: &Call{}}
+	ticket := &Ticket{ready: make(chan struct{}, 1)}
 	answer := func() weak.Pointer[rules.Document] {
 		document := &rules.Document{ID: "x"}
-		ticket.call.give(Answer{After: document})
+		ticket.deliver(Answer{After: document})
 		a, ok := ticket.Answer()
 		require.True(t, ok)
 		require.Same(t, document, a.After)
