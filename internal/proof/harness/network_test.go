@@ -119,6 +119,30 @@ func TestProxy_Cut_ClosesConnectionsUntilMend(t *testing.T) {
 	dialAndUse(t, p)
 }
 
+// A suspended client does not read. What is on its way to it fills all buffers, and the proxy waits in a write.
+func TestProxy_ClientDoesNotRead_IsClosed(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // loopback
+	require.NoError(t, err)
+	defer l.Close()
+	full := make(chan struct{})
+	go func() {
+		defer close(full)
+		c, err := l.Accept()
+		for err == nil {
+			_ = c.SetWriteDeadline(time.Now().Add(200 * time.Millisecond)) // it fails only on a closed connection
+			_, err = c.Write(make([]byte, 1<<16))
+		}
+	}()
+	p, err := harness.NewProxy(l.Addr().String(), nil)
+	require.NoError(t, err)
+	c, err := net.Dial("tcp", p.Address) //nolint:noctx // loopback
+	require.NoError(t, err)
+	defer c.Close()
+	<-full
+	require.Equal(t, 1, p.Close())
+}
+
 func TestProxy_Refuse_PresentConnectionsWork(t *testing.T) {
 	t.Parallel()
 	p := newProxy(t)

@@ -37,7 +37,7 @@ func (p *Proxy) Open() (err error) {
 			p.running.Go(p.serve)
 			return nil
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // the system has no event for a port that becomes free
 	}
 	return err
 }
