@@ -6,6 +6,66 @@ import (
 	"time"
 )
 
+// Acquire requests the resource. All times are in milliseconds; a TTL of 0 has no end.
+type Acquire struct {
+	Policy
+	Resource string
+	// Call is the random ID of the call. An operation that is repeated with the same ID gets the same
+	// answer. Another call with the same part and order is superseded.
+	Call string
+	Caller
+	// TakeOver is a run that the request's run may replace, even if that run's hold has expired.
+	TakeOver     string
+	Mode         string
+	Limit        int64
+	TTL, HoldTTL int64
+	// Persist keeps the hold for HoldTTL after its last part. HoldOnly, with Persist, requests the hold
+	// without a part; a waiter is then granted the hold at once, without a claim.
+	Persist, HoldOnly bool
+	// HeldSince, unless it is 0, is an order of the same run by which the lock ID must have kept the
+	// resource, and since: otherwise it is lost. Reacquire permits the request to acquire again what was
+	// lost. NewFence draws a new fence even if the request joins. Queue queues the request if it is busy,
+	// or refreshes its position in the queue.
+	HeldSince                  int64
+	Reacquire, NewFence, Queue bool
+	// LostSince is as in Verify: from this time on, losses of any run of the lock ID count like its own.
+	LostSince time.Time
+	// Queued is set if the request has queued before. If it is then neither queued nor granted, another
+	// operation has ended it, and it is superseded.
+	Queued bool
+	// Upgrades is the ID of the part's shared entry, which has the same order. The request adds an
+	// exclusive entry to the part. If the shared one is missing, it is lost.
+	Upgrades string
+	// Refresh refreshes the position in the queue without granting anything to the request. A lapsed
+	// claim becomes a waiter at the head again. If there is neither a waiter nor a lapsed claim, or
+	// without Queue, the outcome is Busy.
+	Refresh   bool
+	WaiterTTL int64
+	// NextRefresh is the time until the waiter's next refresh. After twice that time the waiter is
+	// overdue, and passed over until its next refresh. Defaults to half of WaiterTTL.
+	NextRefresh                 int64
+	MaxWaiters                  int64
+	Owner, Host, Comment, Trace string
+	// Started and NeverVictim are stored in the queue, where the choice of a deadlock's victim reads
+	// them. Started may be zero.
+	Started     time.Time
+	NeverVictim bool
+}
+
+// OverdueAfter returns the time after which the waiter is overdue unless it is refreshed.
+func (op *Acquire) OverdueAfter() int64 {
+	if op.NextRefresh == 0 {
+		return op.WaiterTTL
+	}
+	return min(2*op.NextRefresh, op.WaiterTTL)
+}
+
+// LongestClaim returns the bound to which claims grow after earlier ones have lapsed.
+func (op *Acquire) LongestClaim() int64 { return 4 * op.ClaimTTL }
+
+// ResourceName returns the name of the resource.
+func (op Acquire) ResourceName() string { return op.Resource }
+
 // Apply acquires the resource, or queues.
 func (op Acquire) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
@@ -60,7 +120,7 @@ func (s *state) grantOrQueue(op *Acquire) {
 	// waiters there wait for its own hold. A request that is already queued is not granted here: the
 	// write that frees the resource gives it a claim.
 	ahead := skipsQueue(s.doc, op.Party())
-	next := ahead || ((!op.Queue || index < 0) && !slices.ContainsFunc(s.doc.Waiters, s.precedes))
+	next := ahead || ((!op.Queue || index < 0) && !slices.ContainsFunc(s.doc.Waiters, func(w Waiter) bool { return s.doc.Precedes(&w) }))
 	switch {
 	case tombstone != nil:
 		s.result.Outcome, s.result.Note = Deadlock, tombstone.Verdict
@@ -95,8 +155,6 @@ func (s *state) leaveQueue(op *Acquire) {
 	})
 	s.removeWaiters(s.doc.Waiters, func(w *Waiter) bool { return w.isUpTo(&op.Caller) })
 }
-
-func (s *state) precedes(w Waiter) bool { return s.doc.Precedes(&w) }
 
 // tooLarge reports whether the document has no room for another entry or waiter. Lock IDs that hold
 // have more room, because others wait for them.

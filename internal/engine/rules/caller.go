@@ -1,5 +1,7 @@
 package rules
 
+import "slices"
+
 // Caller identifies a request: who asks, in the name of whom. Operations on one request embed its Caller, and so do the
 // waiters and the entries that the request makes. Operations and records of a whole lock ID do not, because a Part in
 // them would have no meaning.
@@ -37,3 +39,39 @@ func (e *Entry) BelongsTo(lockID string) bool { return e.LockID == lockID && !e.
 
 // ofPart reports whether the entry is a lock ID's own, and of the same part as a request.
 func (e *Entry) ofPart(c *Caller) bool { return e.BelongsTo(c.LockID) && e.Part == c.Part }
+
+// Part returns the running part of a request with exactly its order, or nil.
+func (d *Document) Part(c Caller) *Entry {
+	return d.last(&c, func(e *Entry) bool { return e.State == StateRunning && e.Order == c.Order })
+}
+
+// Latest returns the latest running part or claim of a request's part, or nil.
+func (d *Document) Latest(c Caller) *Entry {
+	return d.last(&c, func(e *Entry) bool { return e.State == StateRunning || e.State == StateClaimed })
+}
+
+// Claim returns the claim of a request's part, or nil. The claim may have lapsed.
+func (d *Document) Claim(c Caller) *Entry {
+	if e := d.Latest(c); e != nil && e.State == StateClaimed {
+		return e
+	}
+	return nil
+}
+
+func (d *Document) last(c *Caller, which func(*Entry) bool) *Entry {
+	for i := len(d.Entries) - 1; i >= 0; i-- {
+		if e := &d.Entries[i]; e.ofPart(c) && which(e) {
+			return e
+		}
+	}
+	return nil
+}
+
+// Tombstone returns the waiter of a request's part that was withdrawn to end a deadlock, or nil.
+func (d *Document) Tombstone(c Caller) *Waiter {
+	i := slices.IndexFunc(d.Waiters, func(w Waiter) bool { return w.SamePart(&c) && w.Verdict != "" })
+	if i < 0 {
+		return nil
+	}
+	return &d.Waiters[i]
+}

@@ -28,7 +28,7 @@
 // have the mode, the limit and the TTL of that request, and no request changes those of another. So a
 // request is taken back by removing what it added. With Persist a request adds a kept entry as well as its
 // part. When the part has ended, that entry merges into the one settled kept entry of the lock ID: the
-// stronger mode, the longer TTL, the later end, and all orders and fences. See kept.go.
+// stronger mode, the longer TTL, the later end, and all orders and fences. See hold.go.
 //
 // # Acquire
 //
@@ -63,6 +63,19 @@
 //     not admitted are not considered. A waiter that needs no part is granted its hold at once.
 //   - Expired holds whose room a grant or a claim needs are evicted and leave evidence.
 //   - A write that grants anything marks the claims that have lapsed: they are not confirmed later.
+//
+// # Files
+//
+//	document.go    what is stored, and caller.go: whose it is
+//	ops.go         what all operations have in common, their bounds and their answers
+//	acquire.go     the rules above, in their order
+//	superseded.go  rules 1 and 2: requests of replaced runs, and those that a release or a bar overtook
+//	evidence.go    rule 4: losses, and the question of a saga's commit
+//	hold.go        what a lock ID holds, and keeps between its parts
+//	compat.go      who may hold at the same time
+//	settle.go      how every operation begins and ends: grants to the queue, and evictions
+//	renew.go       what prolongs an entry; end.go: what ends it
+//	queue.go       what a document means for those who wait
 //
 // # Guarantees
 //

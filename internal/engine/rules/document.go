@@ -156,6 +156,11 @@ func (e *Entry) Holds() bool { return e.State == StateRunning || e.State == Stat
 // Alive reports whether the entry has not expired at now.
 func (e *Entry) Alive(now time.Time) bool { return e.ExpiresAt.After(now) }
 
+// Forfeited reports whether a claim has lapsed, and its position in the queue has expired too.
+func (e *Entry) Forfeited(now time.Time) bool {
+	return e.State == StateClaimed && !e.ExpiresAt.After(now) && (e.QueuedUntil == nil || !e.QueuedUntil.After(now))
+}
+
 // Waiter is a queued request. It is small, because every write of the document rewrites the queue.
 type Waiter struct {
 	Caller `bson:",inline"`

@@ -5,59 +5,23 @@ import (
 	"time"
 )
 
-// Apply renews the part. If the part is missing or drains, nothing is renewed.
-func (op Renew) Apply(before *Document, now time.Time) (*Document, Result) {
-	s := begin(before, op.Resource, op.Policy, now)
-	p := s.doc.Part(op.Caller)
-	switch {
-	case p == nil:
-		s.result.Outcome = Lost
-	case op.TTL > 0 && !p.Alive(s.now):
-		s.result.Outcome = Superseded
-	default:
-		if op.Downgrade {
-			s.downgrade(p.ID, op)
-		}
-		for i := range s.doc.Entries {
-			e := &s.doc.Entries[i]
-			if !op.renews(e) {
-				continue
-			}
-			e.ExpiresAt = Later(e.ExpiresAt, expiry(now, e.TTL))
-			if op.TTL > 0 {
-				e.TTL, e.ExpiresAt = op.TTL, expiry(now, op.TTL)
-			}
-			e.RenewedAt = &s.now
-		}
-		s.renewKept(op.LockID)
-	}
-	return s.end()
+// Leave ends a part, its claim, and its waiters up to an order. A hold that is not kept ends with its last
+// part.
+type Leave struct {
+	Policy
+	Resource string
+	// Caller is that of the request. If its Run is set, the leave also ends entries of the part that were cut off.
+	Caller
+	// QueueOnly ends waiters and claims, but no running part.
+	QueueOnly bool
+	// Keep lets what a step within another lock ID keeps end HoldTTL from now. Requests that wait for other
+	// resources set it. Otherwise it ends with the part.
+	Keep    bool
+	HoldTTL int64
 }
 
-// renews reports whether an entry belongs to the part.
-func (op *Renew) renews(e *Entry) bool {
-	return e.ofPart(&op.Caller) && e.State == StateRunning && e.Order == op.Order
-}
-
-// downgrade makes the entries of a part shared, and the settled entry too if no other part is running. Of a
-// part that was upgraded only the latest entry stays.
-func (s *state) downgrade(latest string, op Renew) {
-	ofPart := map[string]bool{}
-	for _, e := range filter(s.doc.Entries, op.renews) {
-		ofPart[e.ID] = true
-	}
-	s.doc.Entries = without(s.doc.Entries, func(e *Entry) bool { return op.renews(e) && e.ID != latest })
-	alone := !s.anyEntry(func(e *Entry) bool { return e.BelongsTo(op.LockID) && e.State == StateRunning && e.ID != latest })
-	for i := range s.doc.Entries {
-		e := &s.doc.Entries[i]
-		part, madeWithPart := e.partOf()
-		own := e.ID == latest || (madeWithPart && ofPart[part]) || (e.isSettled() && alone)
-		if own && e.BelongsTo(op.LockID) && e.Mode == Exclusive {
-			s.downgraded = append(s.downgraded, *e)
-			e.Mode = Shared
-		}
-	}
-}
+// ResourceName returns the name of the resource.
+func (op Leave) ResourceName() string { return op.Resource }
 
 // Apply ends the part, its claim and its waiter.
 func (op Leave) Apply(before *Document, now time.Time) (*Document, Result) {
@@ -102,6 +66,18 @@ func (s *state) leaveWaiting(op *Leave) {
 	}
 }
 
+// TakeBack undoes an Acquire, and nothing else: it ends what the call with the ID Call was granted, and its
+// claim and waiter, which are those of exactly this part and order. Fences stay.
+type TakeBack struct {
+	Policy
+	Resource string
+	Caller
+	Call string
+}
+
+// ResourceName returns the name of the resource.
+func (op TakeBack) ResourceName() string { return op.Resource }
+
 // Apply takes back what the call was granted, its claim and its position in the queue.
 func (op TakeBack) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
@@ -127,6 +103,33 @@ func (s *state) endEntries(which func(*Entry) bool) {
 	s.doc.Entries = without(s.doc.Entries, which)
 	s.dropDead()
 }
+
+// Release ends the hold of a lock ID that FirstFence names; or, if FirstFence is 0, everything up to
+// an order, including claims and queued requests.
+type Release struct {
+	Policy
+	Resource, LockID string
+	// Run, unless it is empty, restricts the release to entries of that run. It must be empty with Force,
+	// which also ends parts of the hold that were cut off.
+	Run string
+	// FirstFence is the fence with which the hold began. Draining entries match too.
+	FirstFence int64
+	// Order is the greatest order that ends. With FirstFence it is only the order of the part Leaving.
+	Order int64
+	// Leaving names a part whose request with exactly this order is known to have stopped, so that it
+	// need not drain. May be nil.
+	Leaving *string
+	// Committed, without FirstFence and with Run, states that the saga that used the resource has committed
+	// without asking whether it still held it. If there is evidence that it had lost it, that is recorded as
+	// Missed.
+	Committed bool
+	// Force, with FirstFence, leaves evidence with the reason. Now, with Force, lets no part drain.
+	Force, Now bool
+	Reason     string
+}
+
+// ResourceName returns the name of the resource.
+func (op Release) ResourceName() string { return op.Resource }
 
 // Apply ends the hold. Parts that may still run drain.
 func (op Release) Apply(before *Document, now time.Time) (*Document, Result) {
@@ -205,6 +208,30 @@ func (s *state) recordRelease(op *Release) {
 	s.doc.Releases = tail(append(s.doc.Releases, ReleaseRecord{LockID: op.LockID, Run: op.Run, Order: op.Order}), MaxReleases)
 }
 
+// plain reports whether a release up to an order ends plain requests only.
+func plain(run string, order int64) bool { return run == "" && order == LastPlain }
+
+func (d *Document) releaseRecord(lockID, run string) *ReleaseRecord {
+	for i := range d.Releases {
+		if o := &d.Releases[i]; o.LockID == lockID && o.Run == run {
+			return o
+		}
+	}
+	return nil
+}
+
+// Withdraw turns the waiter of a request into a tombstone with a reason, which must not be empty. See
+// Waiter.Verdict. The outcome is Lost if the request does not wait any longer.
+type Withdraw struct {
+	Policy
+	Resource string
+	Caller
+	Reason string
+}
+
+// ResourceName returns the name of the resource.
+func (op Withdraw) ResourceName() string { return op.Resource }
+
 // Apply turns the waiter into a tombstone.
 func (op Withdraw) Apply(before *Document, now time.Time) (*Document, Result) {
 	s := begin(before, op.Resource, op.Policy, now)
@@ -218,6 +245,15 @@ func (op Withdraw) Apply(before *Document, now time.Time) (*Document, Result) {
 	}
 	return s.end()
 }
+
+// Settle only settles the document: see the package documentation.
+type Settle struct {
+	Policy
+	Resource string
+}
+
+// ResourceName returns the name of the resource.
+func (op Settle) ResourceName() string { return op.Resource }
 
 // Apply settles the document.
 func (op Settle) Apply(before *Document, now time.Time) (*Document, Result) {

@@ -241,7 +241,7 @@ func IdleAt(at time.Time) time.Time {
 
 // covered reports whether the lock ID holds in this mode or a stronger one.
 func (s *state) covered(lockID, mode string) bool {
-	return s.anyEntry(func(e *Entry) bool { return e.BelongsTo(lockID) && e.Holds() && Covers(e.Mode, mode) })
+	return s.doc.holds(lockID, func(e *Entry) bool { return Covers(e.Mode, mode) })
 }
 
 func (s *state) anyEntry(which func(*Entry) bool) bool {

@@ -1,11 +1,161 @@
 package rules
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"strings"
 	"time"
 )
+
+// otherRun returns another run that represents the party, or has taken it over from the given run. The
+// run takeOver may be replaced.
+func (d *Document) otherRun(lockID, run, takeOver string) (other string, yes bool) {
+	if run == "" {
+		return "", false
+	}
+	for _, e := range d.Evidence {
+		if e.LockID == lockID && e.Run == run && e.To != "" {
+			return e.To, true
+		}
+	}
+	foreign := func(of string) bool { return of != run && (of == "" || of != takeOver) }
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.BelongsTo(lockID) && foreign(e.Run) && (e.Holds() || e.Alive(d.At)) {
+			return e.Run, true
+		}
+	}
+	for i := range d.Waiters {
+		if w := &d.Waiters[i]; w.LockID == lockID && foreign(w.Run) && w.ExpiresAt.After(d.At) {
+			return w.Run, true
+		}
+	}
+	return "", false
+}
+
+// takeOver makes a run represent a lock ID, which otherRun must permit. Kept holds of
+// another run continue under this run and a new fence. Its parts are cut off, and its claims and
+// waiters end.
+func (s *state) takeOver(lockID, run string) {
+	if run == "" {
+		return
+	}
+	was, other := "", false
+	foreign := func(of string) bool {
+		if of == run {
+			return false
+		}
+		if !other {
+			was, other = of, true
+		}
+		return true
+	}
+	fence := int64(0)
+	rest := make([]Entry, 0, len(s.doc.Entries))
+	for _, e := range s.doc.Entries {
+		switch {
+		case !e.BelongsTo(lockID) || !foreign(e.Run):
+			rest = append(rest, e)
+		case e.State == StateKept:
+			fence = cmp.Or(fence, s.nextFence())
+			was = e.Run
+			// Orders of different runs are not comparable: for this run the hold is older than all its own.
+			e.Run, e.Fence, e.LeastFence, e.FirstOrder, e.Order = run, fence, fence, 0, 0
+			e.Bars = without(slices.Clone(e.Bars), func(b *Bar) bool { return b.Run != run })
+			rest = append(rest, e)
+		default:
+			rest = append(rest, s.cutOff(e)...)
+		}
+	}
+	s.doc.Entries, s.doc.Fence = rest, max(s.doc.Fence, fence)
+	s.removeWaiters(s.doc.Waiters, func(w *Waiter) bool { return w.LockID == lockID && foreign(w.Run) })
+	if other {
+		s.changed = true
+		s.doc.LastEvidence++
+		s.evidence = append(s.evidence, Evidence{LockID: lockID, Run: was, To: run, Number: s.doc.LastEvidence, At: s.now})
+		s.doc.Bars = without(s.doc.Bars, func(b *Bar) bool { return b.LockID == lockID && b.Run != run })
+	}
+}
+
+// cutOff ends an entry that a new run or a compensation of the same party replaces. A part that may
+// still run drains, and blocks its own lock ID too.
+func (s *state) cutOff(e Entry) []Entry {
+	s.recordEnded(e)
+	if e.State == StateClaimed || !e.Alive(s.now) {
+		return nil
+	}
+	e = s.drain(e)
+	e.CutOff, e.Mode = true, Exclusive
+	return []Entry{e}
+}
+
+// Replaced returns a run, and the runs that it is known to have replaced or
+// that replaced it, directly or indirectly.
+func (d *Document) Replaced(lockID, run string) []string {
+	runs := []string{run}
+	for n := 0; n < len(runs); n++ {
+		for i := range d.Evidence {
+			e := &d.Evidence[i]
+			if e.LockID != lockID || e.To == "" || (e.To != runs[n] && e.Run != runs[n]) {
+				continue
+			}
+			for _, other := range []string{e.Run, e.To} {
+				if !slices.Contains(runs, other) {
+					runs = append(runs, other)
+				}
+			}
+		}
+	}
+	return runs
+}
+
+// Supersession describes what superseded a request.
+type Supersession struct {
+	// Order is the order of the later request, of the release, or of the bar.
+	Order int64
+	// Released is set for a release or a bar; otherwise a later request of the same part superseded it.
+	Released bool
+	// Reason is set for a bar.
+	Reason string
+}
+
+// ReasonBarred is the reason for refusing a request that a compensation has barred.
+const ReasonBarred = "a compensation undoes it"
+
+// SupersededBy returns what superseded a request: a release up to its order or a later one, a bar, or
+// a later request of the same part.
+func (d *Document) SupersededBy(c Caller) (by Supersession, ok bool) {
+	for i := range d.Releases {
+		if o := &d.Releases[i]; o.LockID == c.LockID && o.Run == c.Run && o.Order >= c.Order {
+			return Supersession{Order: o.Order, Released: true}, true
+		}
+	}
+	if b := d.barred(&c); b != nil {
+		return Supersession{Order: b.Order, Released: true, Reason: ReasonBarred}, true
+	}
+	if later, ok := d.LaterOrder(c); ok {
+		return Supersession{Order: later}, true
+	}
+	return Supersession{}, false
+}
+
+// LaterOrder returns the order of a later request of the same part that runs, waits, has a claim or
+// drains. If the request itself drains, it returns this order.
+func (d *Document) LaterOrder(c Caller) (later int64, ok bool) {
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		own := e.ofPart(&c) && e.State != StateKept
+		if own && (e.Order > c.Order || (e.Order == c.Order && e.State == StateDraining)) {
+			later, ok = max(later, e.Order), true
+		}
+	}
+	for i := range d.Waiters {
+		if w := &d.Waiters[i]; w.SamePart(&c) && w.Order > c.Order {
+			later, ok = max(later, w.Order), true
+		}
+	}
+	return later, ok
+}
 
 // Bar refuses late requests of a saga that compensates, and of all sagas inside it, up to an order. It also
 // matches requests whose Within is the lock ID.
@@ -144,6 +294,19 @@ func (s *state) cutOffAll(which func(*Caller) bool) {
 	s.doc.Entries = rest
 	s.removeWaiters(s.doc.Waiters, func(w *Waiter) bool { return which(&w.Caller) })
 }
+
+// Raise bars the requests of a saga and of the sagas inside it, up to an order, and all their requests that
+// replaced runs have made: running parts are cut off, claims and queued requests end, and later requests are
+// refused. Requests within the lock ID are barred like its own. The outcome is Busy while a part that
+// was cut off may still run. A new bar draws a fence for what the lock ID keeps; a bar that exists draws none.
+type Raise struct {
+	Policy
+	Resource, LockID, Run, TakeOver, Saga string
+	Order                                 int64
+}
+
+// ResourceName returns the name of the resource.
+func (op Raise) ResourceName() string { return op.Resource }
 
 func (op *Raise) bar() Bar {
 	return Bar{LockID: op.LockID, Run: op.Run, Saga: op.Saga, Order: op.Order}

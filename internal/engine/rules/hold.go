@@ -56,6 +56,32 @@ func (d *Document) AllKept() map[string]*Entry {
 	return all
 }
 
+// HoldFence returns the fence with which a lock ID's hold began; 0 if it has no hold.
+func (d *Document) HoldFence(lockID string) int64 {
+	if i := slices.IndexFunc(d.Entries, func(e Entry) bool { return e.BelongsTo(lockID) && e.Holds() }); i >= 0 {
+		return d.Entries[i].FirstFence
+	}
+	return 0
+}
+
+// Keeps reports whether a lock ID has a kept hold that began with an order up to the given one, which is of
+// the same run.
+func (d *Document) Keeps(lockID string, order int64) bool {
+	k := d.Kept(lockID)
+	return k != nil && k.FirstOrder <= order
+}
+
+// Granted returns the lock IDs that have a claim or a hold.
+func (d *Document) Granted() map[string]bool {
+	granted := map[string]bool{}
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.State != StateDraining {
+			granted[e.LockID] = true
+		}
+	}
+	return granted
+}
+
 // with returns a kept entry that was merged with another one. The receiver, which may be nil, is reused.
 func (e *Entry) with(o *Entry) *Entry {
 	if e == nil {
@@ -154,6 +180,22 @@ func (s *state) renewKept(lockID string) {
 			e.ExpiresAt = Later(e.ExpiresAt, expiry(s.now, e.TTL))
 		}
 	}
+}
+
+// Released returns the entries of holds that the operation ended.
+func (r *Result) Released() []Entry {
+	return r.ended(func(e *Entry) bool { return e.Holds() })
+}
+
+// Withdrawn returns the waiters and the claims that the operation ended before they expired.
+func (r *Result) Withdrawn(at time.Time) []Entry {
+	return r.ended(func(e *Entry) bool {
+		return (e.State == "" || e.State == StateClaimed) && e.Verdict == "" && (e.Alive(at) || (e.QueuedUntil != nil && e.QueuedUntil.After(at)))
+	})
+}
+
+func (r *Result) ended(which func(*Entry) bool) []Entry {
+	return slices.DeleteFunc(slices.Clone(r.Ended), func(e Entry) bool { return !which(&e) })
 }
 
 // HoldsEnded returns the entries that describe the holds that the operation ended. A kept entry does only if
