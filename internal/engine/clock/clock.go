@@ -1,12 +1,14 @@
-// Package clock provides the timers, timeouts and jitter of a Locker.
+// Package clock provides the time, the timers, the timeouts and the jitter of a Locker.
 //
 // A process can be stopped for longer than a lease lasts, and continue; its timers fire late then. The
-// simulation stops Lockers in this way, with a clock of its own. Everywhere else the clock is [Real].
+// simulation stops Lockers in this way, with a clock of its own. Everywhere else the clock is [Real]. A whole
+// machine can be suspended, too: [Now] advances meanwhile.
 package clock
 
 import (
 	"context"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 )
 
@@ -77,4 +79,81 @@ func (Real) WithTimeout(ctx context.Context, d time.Duration) (context.Context, 
 // Jitter returns a random duration in [0, most).
 func (Real) Jitter(most time.Duration) time.Duration {
 	return rand.N(most) //nolint:gosec // needs no secrecy
+}
+
+// Now is like time.Now, and advances while the machine is suspended. Go's monotonic clock stops
+// then, so that a process would trust a lease that has ended. Only differences between times of Now count.
+//
+// Where the system has no clock that includes suspension and is never set, as CLOCK_BOOTTIME of Linux,
+// Now is time.Now, and Elapsed looks at the wall clock, too.
+func Now() time.Time {
+	if machine == nil {
+		return time.Now()
+	}
+	return time.Now().Add(machine.total())
+}
+
+// Elapsed returns the time between two times of Now, or more.
+func Elapsed(from, to time.Time) time.Duration {
+	_, most := elapsed(from, to, machine != nil)
+	return most
+}
+
+// ElapsedAtLeast returns the time between two times of Now, or less.
+func ElapsedAtLeast(from, to time.Time) time.Duration {
+	least, _ := elapsed(from, to, machine != nil)
+	return least
+}
+
+// elapsed returns bounds of the time between two times. Unless the monotonic clock includes suspension, it
+// may have stood still, and the wall clock may have been set.
+func elapsed(from, to time.Time, suspensionCounts bool) (least, most time.Duration) {
+	monotonic := to.Sub(from)
+	if suspensionCounts {
+		return monotonic, monotonic
+	}
+	wall := to.Round(0).Sub(from.Round(0))
+	return min(monotonic, wall), max(monotonic, wall)
+}
+
+// machine is nil if the system has no such clock.
+var machine = newSuspension(readClocks)
+
+// suspension measures for how long the machine was suspended since the process started.
+type suspension struct {
+	// read returns a clock that includes suspension, and then one that does not.
+	read func() (boot, monotonic time.Duration, ok bool)
+	// base is the difference of the clocks at the start.
+	base  time.Duration
+	known atomic.Int64
+}
+
+func newSuspension(read func() (boot, monotonic time.Duration, ok bool)) *suspension {
+	s := &suspension{read: read}
+	for i := range 5 { // a delay between the two readings makes the difference smaller
+		boot, monotonic, ok := read()
+		if !ok {
+			return nil
+		}
+		if i == 0 || boot-monotonic > s.base {
+			s.base = boot - monotonic
+		}
+	}
+	return s
+}
+
+// total returns the time for which the machine was suspended. It grows only, and not by less than a
+// millisecond, so that it is constant on a machine that is not suspended.
+func (s *suspension) total() time.Duration {
+	boot, monotonic, _ := s.read()
+	for {
+		known := s.known.Load()
+		found := int64(boot - monotonic - s.base)
+		if found < known+int64(time.Millisecond) {
+			return time.Duration(known)
+		}
+		if s.known.CompareAndSwap(known, found) {
+			return time.Duration(found)
+		}
+	}
 }

@@ -173,6 +173,27 @@ func decode(raw bson.Raw) (*rules.Document, error) {
 	return d, nil
 }
 
+// add decodes a document.
+func (l *Loaded) add(name string, raw bson.Raw) {
+	d, err := decode(raw)
+	if err != nil {
+		if l.Damaged == nil {
+			l.Damaged = map[string]error{}
+		}
+		l.Damaged[name] = err
+		return
+	}
+	l.Docs[name] = d
+}
+
+// setTime gives all documents the time of the identity. Through a router, the time in each document is the clock of its own
+// shard, and what is decided by two of them contradicts itself.
+func (l *Loaded) setTime() {
+	for _, d := range l.Docs {
+		d.At = l.At
+	}
+}
+
 // decodeFields reads a document that may lack fields, because the query did not request them.
 func decodeFields(raw bson.Raw) (*rules.Document, error) {
 	var d rules.Document

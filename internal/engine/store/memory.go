@@ -115,9 +115,7 @@ func (m *Memory) Load(ctx context.Context, names ...string) (Loaded, error) {
 	for name, raw := range stored { // unlocked, because writes replace raw documents and never change them
 		loaded.add(name, raw)
 	}
-	for _, d := range loaded.Docs {
-		d.At = loaded.At
-	}
+	loaded.setTime()
 	return loaded, nil
 }
 

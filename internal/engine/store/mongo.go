@@ -181,27 +181,6 @@ func (m *Mongo) read(ctx context.Context, coll *mongo.Collection, names []string
 	return loaded, identity, nil
 }
 
-// add decodes a document.
-func (l *Loaded) add(name string, raw bson.Raw) {
-	d, err := decode(raw)
-	if err != nil {
-		if l.Damaged == nil {
-			l.Damaged = map[string]error{}
-		}
-		l.Damaged[name] = err
-		return
-	}
-	l.Docs[name] = d
-}
-
-// setTime gives all documents the time of the identity. Through a router, the time in each document is the clock of its own
-// shard, and what is decided by two of them contradicts itself.
-func (l *Loaded) setTime() {
-	for _, d := range l.Docs {
-		d.At = l.At
-	}
-}
-
 // withTime projects all fields of documents and of the identity, and adds the server's time. An
 // aggregation with $set would need no list of fields, but takes a fifth longer.
 var withTime = projectionWithTime()
