@@ -16,6 +16,8 @@
 //	AcquireParams … ── input of lockstep.Acquire … ────────▶ lockcore calls
 //	lockcore.LostError ◀── failure lockstep.Lost ─────────── lockcore.LostError
 //
-// failure.go turns lockcore's errors into application failures, and errors.go turns application failures back into lockcore's errors,
-// so that workflow code uses errors.As with the same types as plain Go code. details.go has the JSON of both directions.
+// names.go has the names, and the lock IDs of workflows; headers.go what a workflow writes into headers, and the request that an activity
+// worker makes of it; params.go the inputs and results of the activities, and duration.go the durations in all of them. failure.go turns
+// lockcore's errors into application failures, and errors.go turns application failures back into lockcore's errors, so that workflow code
+// uses errors.As with the same types as plain Go code.
 package wire

@@ -1,16 +1,25 @@
 package wire
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"reflect"
 	"runtime"
+	"strconv"
 	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Headers. HeaderKey is in the header of an activity, the others in that of the start of a workflow run.
+// Headers. HeaderKey and RuleFactsKey are in the header of an activity, the others in that of the start of a workflow run.
 const (
 	// HeaderKey carries the [Guard] of a step.
 	HeaderKey = "lockstep-guard"
+	// RuleFactsKey carries the [RuleFacts] of an activity without a guard.
+	RuleFactsKey = "lockstep-rule"
 	// HandoverKey carries a [Handover] from a run that continued as new.
 	HandoverKey = "lockstep-handover"
 	// DueKey carries the releases that a run has decided which continued as new and handed its locks over.
@@ -92,3 +101,159 @@ const (
 	ScopeStep = "step"
 	ScopeSaga = "saga"
 )
+
+// MaxName is the length in bytes that lockcore accepts for a resource, part or owner.
+const MaxName = 512
+
+// Cut returns the longest prefix of s that has at most n bytes and does not end inside a character.
+func Cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// The lock ID of a workflow is
+//
+//	<namespace ID>/<workflow ID>
+//
+// for all of its runs. A step with a lock ID of its own appends "/" and the step's name. In each segment "/", "%", NUL and bytes that
+// are not valid UTF-8 are escaped as in URLs, so that no two parties have the same lock ID. A segment that would be too long is
+// replaced by "%sha256:" and its hexadecimal hash; no escaped text begins so.
+const (
+	hashPrefix = "%sha256:"
+	// maxSegment bounds the namespace ID, which is a UUID. It is the length of a hash. maxStep bounds the step's name: a name with the
+	// usual IDs and types of activities is not hashed. maxWorkflowID makes the lock ID fit into the 1,500 bytes that lockcore accepts, and
+	// maxOwnerID makes an owner fit into MaxName.
+	maxSegment    = len(hashPrefix) + 2*sha256.Size
+	maxStep       = 400
+	maxWorkflowID = 1500 - maxSegment - maxStep - 2
+	maxOwnerID    = MaxName - maxSegment - 1
+)
+
+// Run names one workflow run.
+type Run struct {
+	// Namespace is the namespace's ID and not its name, which two Temporal clusters may both have.
+	Namespace  string
+	WorkflowID string
+	// RunID identifies the run among those that use the lock ID.
+	RunID string
+}
+
+// LockID returns the lock ID of the run's workflow. Different workflows have different ones.
+func (r Run) LockID() string {
+	return escape(r.Namespace, maxSegment) + "/" + escape(r.WorkflowID, maxWorkflowID)
+}
+
+// StepLockID returns the lock ID of a step that has one of its own within its workflow's.
+func (r Run) StepLockID(step string) string { return r.LockID() + "/" + escape(step, maxStep) }
+
+// RuleStep returns the name of a step that is locked by a rule: an activity of one type and ID, and the time at which its workflow
+// scheduled it. A workflow may use an activity ID again after the activity has ended.
+func RuleStep(activityID, activityType string, scheduled time.Time) string {
+	return RuleStepPrefix(activityID, activityType) + strconv.FormatInt(scheduled.UnixNano(), 10)
+}
+
+// RuleStepPrefix returns the beginning of the names that [RuleStep] gives to the activities of one type and ID, and to no others. It
+// escapes both, so that no name need be parsed. The names of guarded steps begin with a number.
+func RuleStepPrefix(activityID, activityType string) string {
+	return "rule/" + escape(activityID, MaxName) + "/" + escape(activityType, MaxName) + "/"
+}
+
+// Part returns the name of the run's part for a step. Parts of different runs have different names.
+func (r Run) Part(step string) string { return Cut(r.RunID+"/"+step, MaxName) }
+
+// Owner returns the workflow as an owner.
+func (r Run) Owner() string {
+	return escape(r.Namespace, maxSegment) + "/" + escape(r.WorkflowID, maxOwnerID)
+}
+
+// NamespacePrefix returns the prefix of the lock IDs of all workflows of a namespace, and of no others.
+func NamespacePrefix(namespaceID string) string { return escape(namespaceID, maxSegment) + "/" }
+
+// ParseLockID is the inverse of [Run.LockID] and [Run.StepLockID]. The returned run has no RunID, because the run is stored next
+// to the lock ID. If the step's name was too long, step is its hash: see [IsHash]. The error is a *lockcore.InvalidError. It is
+// returned for lock IDs that do not belong to a workflow, and for those with a hash in another segment, which cannot be read back.
+func ParseLockID(lockID string) (of Run, step string, err error) {
+	parts := strings.Split(lockID, "/")
+	texts := make([]string, 3)
+	valid := len(parts) == 2 || len(parts) == 3
+	for i := 0; valid && i < len(parts); i++ {
+		texts[i], valid = unescape(parts[i])
+		if i == 2 && IsHash(parts[i]) {
+			texts[i], valid = parts[i], true
+		}
+	}
+	if !valid {
+		bound := "<namespace ID>/<workflow ID>, or that and /<step>"
+		return Run{}, "", &lockcore.InvalidError{Field: "lock ID", Value: Cut(lockID, 128), Bound: bound}
+	}
+	return Run{Namespace: texts[0], WorkflowID: texts[1]}, texts[2], nil
+}
+
+// IsNamespaceID reports whether a text has the form of a namespace's ID, which is a UUID. Plain Go programs choose their lock IDs
+// freely, so a lock ID such as "billing/nightly" must not be taken for a workflow's.
+func IsNamespaceID(s string) bool {
+	if len(s) != len("01234567-89ab-cdef-0123-456789abcdef") {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; i {
+		case 8, 13, 18, 23:
+			if c != '-' {
+				return false
+			}
+		default:
+			if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// IsHash reports whether a step's name, as [ParseLockID] returns it, is the hash of its name.
+func IsHash(step string) bool { return strings.HasPrefix(step, hashPrefix) }
+
+// escape returns one segment of a lock ID.
+func escape(s string, most int) string {
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if r == '/' || r == '%' || r == 0 || r == utf8.RuneError && size == 1 {
+			fmt.Fprintf(&b, "%%%02X", s[i])
+		} else {
+			b.WriteString(s[i : i+size])
+		}
+		i += size
+	}
+	if b.Len() <= most {
+		return b.String()
+	}
+	sum := sha256.Sum256([]byte(s))
+	return hashPrefix + hex.EncodeToString(sum[:])
+}
+
+// unescape is the inverse of escape. ok is false for a hash, and for a text that escape never returns.
+func unescape(s string) (text string, ok bool) {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] != '%' {
+			b.WriteByte(s[i])
+			continue
+		}
+		if i+3 > len(s) {
+			return "", false
+		}
+		escaped, err := hex.DecodeString(s[i+1 : i+3])
+		if err != nil {
+			return "", false
+		}
+		b.Write(escaped)
+		i += 2
+	}
+	return b.String(), true
+}

@@ -194,3 +194,29 @@ type BarParams struct {
 
 // BarResult is the result of [ActivityBar].
 type BarResult struct{}
+
+// Lease is a [lockcore.Lease] whose duration other languages can read.
+type Lease struct {
+	lockcore.Lease
+	Left Duration `json:"left"`
+}
+
+// Leases returns lockcore's leases as they travel.
+func Leases(in []lockcore.Lease) []Lease {
+	out := make([]Lease, 0, len(in))
+	for _, l := range in {
+		out = append(out, Lease{Lease: l, Left: Duration(l.Left)})
+	}
+	return out
+}
+
+// CoreLeases returns leases that have travelled as lockcore's. They are not trusted until they were renewed.
+func CoreLeases(in []Lease) []lockcore.Lease {
+	out := make([]lockcore.Lease, 0, len(in))
+	for _, l := range in {
+		core := l.Lease
+		core.Left = time.Duration(l.Left)
+		out = append(out, core)
+	}
+	return out
+}

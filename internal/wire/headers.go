@@ -1,14 +1,19 @@
 package wire
 
 import (
+	"bytes"
 	"cmp"
+	"compress/gzip"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -72,6 +77,19 @@ func (g Guard) check() error {
 	)
 }
 
+// DecodeGuard reads the payload of [HeaderKey]. The errors are those of [DecodeHeader]: a guard that the worker does not understand must not be
+// ignored.
+func DecodeGuard(dc converter.DataConverter, namespace, workflowID string, p *commonpb.Payload) (Guard, error) {
+	g, err := DecodeHeader[Guard](dc, namespace, workflowID, p, HeaderKey)
+	if err == nil {
+		err = g.check()
+	}
+	if err != nil {
+		return Guard{}, err
+	}
+	return g, nil
+}
+
 // IsFromOtherRun reports whether another run scheduled the step, before a reset.
 func (g Guard) IsFromOtherRun(run string) bool { return g.Run != "" && g.Run != run }
 
@@ -120,6 +138,22 @@ func (g Guard) Request(run Run, attempt int32, comment string) lockcore.StepRequ
 	}
 }
 
+type leasesKey struct{}
+
+// ContextWithLeases returns the context of a running step, whose leases the function returns as they are at the time of the call.
+func ContextWithLeases(ctx context.Context, leases func() []lockcore.Lease) context.Context {
+	return context.WithValue(ctx, leasesKey{}, leases)
+}
+
+// LeasesFrom returns the current leases of the step whose context ctx is. ok is false if the step is not guarded.
+func LeasesFrom(ctx context.Context) (leases []lockcore.Lease, ok bool) {
+	f, ok := ctx.Value(leasesKey{}).(func() []lockcore.Lease)
+	if !ok {
+		return nil, false
+	}
+	return f(), true
+}
+
 // Merge adds more to the resources and returns the result: one request for each name, the stronger one if several have the same name.
 // It does not change its arguments.
 func Merge(resources []lockcore.Resource, more ...lockcore.Resource) []lockcore.Resource {
@@ -160,8 +194,90 @@ func isInvalid(r lockcore.Resource) bool {
 
 func isShared(r lockcore.Resource) bool { return r.Mode == lockcore.ModeShared }
 
+const (
+	// compressFrom is the size of JSON from which on a header is compressed: 480 steps in one workflow task may have guards of 100 names each,
+	// and the server accepts 4 MB.
+	compressFrom = 2000
+	// maxHeader bounds what a compressed header may contain.
+	maxHeader = 4 << 20
+)
+
+// compressed is the JSON of a compressed header.
+type compressed struct {
+	Gzip []byte `json:"gzip"`
+}
+
+// EncodeHeader makes the payload of [HeaderKey] or [DueKey] by a data converter, as for a payload of the workflow. If dc is nil, the payload is
+// plain JSON. Over 2 kB are compressed.
+func EncodeHeader(dc converter.DataConverter, namespace, workflowID string, v any) (*commonpb.Payload, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("lockstep: write a header: %w", err)
+	}
+	if len(text) > compressFrom {
+		var b bytes.Buffer
+		w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // the level is valid; each replay compresses again
+		_, _ = w.Write(text)                            // a buffer accepts everything
+		_ = w.Close()
+		v = compressed{b.Bytes()}
+	}
+	if dc == nil {
+		dc = converter.GetDefaultDataConverter()
+	}
+	p, err := ofWorkflow(dc, namespace, workflowID).ToPayload(v)
+	if err != nil {
+		return nil, fmt.Errorf("lockstep: encode a header by worker.Options.DataConverter: %w", err)
+	}
+	return p, nil
+}
+
+// DecodeHeader reads what EncodeHeader has made. Even with a data converter it accepts plain JSON, so that workers can be given the
+// converter one after the other. The error is a *lockcore.InvalidError, or a retryable failure if this worker cannot decode what another
+// one has encoded: the step must not run without its locks, and the next attempt may reach a worker that can.
+func DecodeHeader[T any](dc converter.DataConverter, namespace, workflowID string, p *commonpb.Payload, header string) (v T, err error) {
+	var text json.RawMessage
+	reason := "it lacks the worker.Options.DataConverter of the workflow's worker"
+	if dc != nil {
+		if err = ofWorkflow(dc, namespace, workflowID).FromPayload(p, &text); err != nil {
+			reason = Cut(err.Error(), 128)
+		}
+	}
+	if dc == nil || err != nil {
+		switch string(p.GetMetadata()[converter.MetadataEncoding]) {
+		case converter.MetadataEncodingJSON, "":
+			text = p.GetData()
+		default:
+			return v, temporal.NewApplicationError("lockstep: this worker cannot read the locks of the step: "+reason, FailureUnavailable)
+		}
+	}
+	if err = decodeText(text, &v); err != nil {
+		var zero T
+		return zero, &lockcore.InvalidError{Field: "header " + header, Value: Cut(err.Error(), 128), Bound: "what Lockstep's workflow side writes"}
+	}
+	return v, nil
+}
+
+// decodeText decodes JSON that may be compressed.
+func decodeText(text []byte, v any) error {
+	var c compressed
+	if json.Unmarshal(text, &c) == nil && len(c.Gzip) > 0 {
+		r, err := gzip.NewReader(bytes.NewReader(c.Gzip))
+		if err != nil {
+			return err
+		}
+		if text, err = io.ReadAll(io.LimitReader(r, maxHeader)); err != nil {
+			return err
+		}
+	}
+	return json.Unmarshal(text, v)
+}
+
+func ofWorkflow(dc converter.DataConverter, namespace, workflowID string) converter.DataConverter {
+	return converter.WithDataConverterSerializationContext(dc, converter.WorkflowSerializationContext{Namespace: namespace, WorkflowID: workflowID})
+}
+
 // toPayload encodes a header. Headers do not pass through the user's data converter, so that workers with another one can read them. For
-// guards, whose resource names would be readable in the history, there is [EncodeGuardWith]. what names the content, for errors.
+// guards, whose resource names would be readable in the history, there is [EncodeHeader]. what names the content, for errors.
 func toPayload(what string, v any) (*commonpb.Payload, error) {
 	p, err := converter.GetDefaultDataConverter().ToPayload(v)
 	if err != nil {
@@ -251,4 +367,33 @@ func (o *Owner) UnmarshalJSON(data []byte) error {
 	}
 	o.Workflow = workflow.Workflow
 	return nil
+}
+
+// RuleFacts contains what a rule must know about the workflow code that schedules an activity. A worker without a rule for the
+// activity ignores it.
+type RuleFacts struct {
+	// Owner is the owner of the lock ID; absent means the workflow.
+	Owner Owner `json:"owner,omitzero"`
+	// Saga is the innermost saga of the step, as in [Guard]; absent outside of sagas.
+	Saga string `json:"saga,omitempty"`
+	// NeverVictim keeps a compensation from being chosen as the victim of a deadlock.
+	NeverVictim bool `json:"neverVictim,omitempty"`
+}
+
+// EncodeRuleFacts makes the payload of [RuleFactsKey]. It is plain JSON, so that workers with any data converter can read it.
+func EncodeRuleFacts(f RuleFacts) (*commonpb.Payload, error) {
+	return toPayload("the facts for a rule", f)
+}
+
+// DecodeRuleFacts reads the payload of [RuleFactsKey]; nil is the zero value. The error is a *lockcore.InvalidError.
+func DecodeRuleFacts(p *commonpb.Payload) (RuleFacts, error) {
+	if p == nil {
+		return RuleFacts{}, nil
+	}
+	return fromPayload[RuleFacts](p, RuleFactsKey, "the facts for a rule")
+}
+
+// RuleFacts returns the facts that a guard contains.
+func (g Guard) RuleFacts() RuleFacts {
+	return RuleFacts{Owner: g.Owner, Saga: g.Saga, NeverVictim: g.NeverVictim}
 }
