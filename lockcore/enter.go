@@ -5,11 +5,9 @@ import (
 	"context"
 	"errors"
 	"hash/crc32"
-	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 	"github.com/temporal-lockstep/lockstep/internal/engine/pace"
 	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
@@ -105,94 +103,6 @@ func (l *Locker) enter(ctx context.Context, req StepRequest, queue bool) ([]Leas
 		leases = append(leases, lease)
 	}
 	return leases, nil
-}
-
-// enterFirst acquires as many of several resources as possible with one command, as enterTogether does. If it
-// returns an error, one of them was refused, and nothing is taken.
-func (l *Locker) enterFirst(ctx context.Context, req *StepRequest, ops []rules.Acquire) (leases []Lease, unknown bool, err error) {
-	for granted, failed, reserved := 0, 0, 0; ; {
-		leases, refused, unknown, unseen := l.enterTogether(ctx, req, ops)
-		switch {
-		case refused != nil && granted < lookAgain:
-			if err := l.refusedAlone(ctx, req, ops[refused.Index], refused); err != nil {
-				return nil, false, err
-			}
-			granted++
-		case errors.Is(unseen, update.ErrReserved) && reserved < lookReserved && clock.Sleep(ctx, l.clock, lookPause/2+l.clock.Jitter(lookPause)):
-			reserved++
-		case unseen != nil && !errors.Is(unseen, update.ErrReserved) && failed < lookAgain && clock.Sleep(ctx, l.clock, lookPause):
-			failed++
-		default:
-			return leases, unknown, nil
-		}
-	}
-}
-
-// enterTogether acquires as many of several resources as possible with one command, from the first on. With
-// unknown, it may have acquired more. That is not undone: the request is repeated, and must not lose its
-// position because an answer was lost.
-//
-// If one of them would be refused, it writes nothing, and returns the refusal. If it cannot look at all of them, it
-// writes nothing, and unseen holds the reason.
-func (l *Locker) enterTogether(
-	ctx context.Context, req *StepRequest, ops []rules.Acquire,
-) (leases []Lease, refused *update.Refusal, unknown bool, unseen error) {
-	if len(ops) < 2 || ctx.Err() != nil {
-		return nil, nil, false, ctx.Err()
-	}
-	calls, spans := make([]*update.Call, len(ops)), make([]operation, len(ops))
-	for i := range ops {
-		calls[i], spans[i] = l.acquireCall(ctx, req, &ops[i])
-	}
-	granted := func(a update.Answer) bool {
-		return a.Outcome == rules.Granted || a.Outcome == rules.Joined || a.Outcome == rules.Again
-	}
-	answers, refused, unseen := l.lines.DoWhile(ctx, calls, granted)
-	for i, a := range answers {
-		if a.Err != nil || !granted(a) {
-			break
-		}
-		lease, _ := l.finishAcquire(ctx, req, &ops[i], spans[i], a, nil, nil)
-		leases = append(leases, lease)
-	}
-	unknown = ctx.Err() != nil || slices.ContainsFunc(calls, (*update.Call).Unknown)
-	return leases, refused, unknown, unseen
-}
-
-const (
-	// lookAgain bounds the looks at several resources of which one was refused, and then granted after all, and
-	// those after a read that failed.
-	lookAgain = 3
-	// lookPause is the pause before another look, and lookReserved bounds the looks while a resource is reserved.
-	lookPause    = 25 * time.Millisecond
-	lookReserved = int(rules.LongestReservation/lookPause) + 10
-)
-
-// refusedAlone returns the error of a request that would be refused one of several resources. If only a write can
-// show that, it asks for that resource alone, and does not queue. It returns nil if the resource was granted
-// after all, which it takes back.
-func (l *Locker) refusedAlone(ctx context.Context, req *StepRequest, op rules.Acquire, refused *update.Refusal) error {
-	if refused.ReadOnly || refused.Err != nil {
-		var err error
-		if refused.Err != nil {
-			err = failure("acquire", op.Resource, req.Order, refused.Err, false)
-		}
-		_, span := l.acquireCall(ctx, req, &op)
-		_, err = l.finishAcquire(ctx, req, &op, span, refused.Answer, err, nil)
-		return err
-	}
-	queue := op.Queue
-	op.Queue = false
-	lease, err := l.enterOne(ctx, req, op)
-	switch {
-	case err == nil:
-		l.undo(ctx, lease)
-	case queue && errors.Is(err, ErrBusy): // it may queue now
-		return nil
-	case errors.Is(err, ErrDeadlock): // the victim has read its tombstone
-		l.undoQueued(ctx, req, Resource{Name: op.Resource}, nil, err)
-	}
-	return err
 }
 
 // enterOne asks for one resource, and waits if the request has queued and a grant is near.
