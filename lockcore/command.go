@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
+	"github.com/temporal-lockstep/lockstep/internal/engine/pace"
 	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
@@ -101,6 +104,48 @@ func (l *Locker) wrote(answers []update.Answer) {
 		}
 	}
 	l.watch.onWrite(&all, endedHold)
+}
+
+// holdTimes has the average times for which resources were held, from the holds that this Locker has
+// ended: a moving average with a weight of an eighth. It predicts grants, so that a request waits in its
+// slot if a grant is near, and parked requests are woken ahead of their grant. The estimate affects
+// latency only, so resources may share an average, by a hash of their names.
+type holdTimes [1 << 12]atomic.Int64 // milliseconds; 0 is unknown
+
+func (h *holdTimes) of(resource string) *atomic.Int64 {
+	return &h[crc32.ChecksumIEEE([]byte(resource))%uint32(len(h))]
+}
+
+// learn adds the hold that an operation has ended, and reports whether there was one.
+func (h *holdTimes) learn(a *update.Answer) bool {
+	ended := a.HoldsEnded(a.After)
+	if len(ended) == 0 {
+		return false
+	}
+	took, average := max(1, a.After.At.Sub(*ended[0].CreatedAt).Milliseconds()), h.of(a.After.ID)
+	if old := average.Load(); old > 0 {
+		took = max(1, (7*old+took)/8)
+	}
+	average.Store(took)
+	return true
+}
+
+// predict returns the time until a request at a position of the queue is granted the resource; 0 if
+// nothing is known.
+func (h *holdTimes) predict(resource string, position int, limit int64) time.Duration {
+	return afterHolds(time.Duration(h.of(resource).Load())*time.Millisecond, position, limit)
+}
+
+// expect is like predict for the pauses between polls. Until a hold has been observed, it expects short ones, so
+// that many that begin to wait at once do not find each grant a long pause late.
+func (h *holdTimes) expect(resource string, position int, limit int64) time.Duration {
+	return cmp.Or(h.predict(resource, position, limit), afterHolds(pace.UnknownHold, position, limit))
+}
+
+// afterHolds returns the time until a position of the queue is granted, if each hold lasts equally long.
+func afterHolds(each time.Duration, position int, limit int64) time.Duration {
+	atOnce := max(1, int(min(limit, rules.Crowd)))
+	return each * time.Duration((position+atOnce-1)/atOnce)
 }
 
 // readMajority reads documents as a majority of the servers has them. The error is about the command; one
