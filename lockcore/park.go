@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -279,76 +278,6 @@ func (w *watcher) forget(one *listener) {
 			w.drop(name)
 		}
 	}
-}
-
-// notify wakes the local waiters that wake-ups name, and calls all listeners.
-func (w *watcher) notify(wakeups []Wakeup) {
-	if len(wakeups) == 0 {
-		return
-	}
-	w.mu.Lock()
-	listeners := slices.Collect(maps.Keys(w.listeners))
-	type part struct{ resource, lockID, part string }
-	named, rows := map[part]bool{}, map[string]bool{}
-	for _, wakeup := range wakeups {
-		named[part{wakeup.Resource, wakeup.LockID, wakeup.Part}], rows[wakeup.Resource] = true, true
-	}
-	for resource := range rows {
-		if r := w.table[resource]; r != nil {
-			for _, one := range r.local {
-				if named[part{resource, one.request.LockID, one.request.Part}] {
-					one.wake()
-				}
-			}
-		}
-	}
-	w.mu.Unlock()
-	for _, wakeup := range wakeups {
-		for _, f := range listeners {
-			f.call(wakeup)
-		}
-	}
-}
-
-// wakeupsIn returns wake-ups for the requests in a document that should be repeated: requests with a
-// claim, even a lapsed one if there is no newer claim, requests that may join a hold, and the victims of deadlocks.
-// expected is set if one of them should be repeated soon to get what it waits for.
-func wakeupsIn(d *rules.Document, q *rules.Queue) (wakeups []Wakeup, expected bool) {
-	if d == nil {
-		return nil, false
-	}
-	for i := range d.Entries {
-		e := &d.Entries[i]
-		if e.State != rules.StateClaimed {
-			continue
-		}
-		r := &rules.Waiter{Caller: e.Caller, Mode: e.Mode, Limit: e.Limit}
-		if q.Next(r).Answer == rules.NextGo {
-			wakeups, expected = append(wakeups, wakeupOf(d, &e.Caller)), expected || e.Alive(d.At)
-		}
-	}
-	for i := range d.Waiters {
-		w := &d.Waiters[i]
-		switch {
-		case w.IsTombstone(d.At): // the process that withdrew it may have died since, or may be unable to wake it
-			wakeup := wakeupOf(d, &w.Caller)
-			wakeup.Deadlock = strings.TrimPrefix(w.Verdict, deadlockReason)
-			wakeups = append(wakeups, wakeup)
-		case w.Waits(d.At) && q.NeedsNoClaim(w.Party()):
-			wakeups, expected = append(wakeups, wakeupOf(d, &w.Caller)), expected || !w.Overdue(d.At)
-		}
-	}
-	return wakeups, expected
-}
-
-// hasVictim reports whether a document has the victim of a deadlock.
-func hasVictim(d *rules.Document) bool {
-	return d != nil && slices.ContainsFunc(d.Waiters, func(w rules.Waiter) bool { return w.IsTombstone(d.At) })
-}
-
-// hasClaim reports whether a document has a claim, lapsed or not.
-func hasClaim(d *rules.Document) bool {
-	return d != nil && slices.ContainsFunc(d.Entries, func(e rules.Entry) bool { return e.State == rules.StateClaimed })
 }
 
 // settle writes a document so that the head of its queue is granted a claim, and reports whether there is a
