@@ -146,3 +146,17 @@ func victimOf(waits []Wait) (victim int) {
 	}
 	return victim
 }
+
+const searchWithin = time.Minute
+
+func (w *watcher) search() {
+	ctx, cancel := w.locker.clock.WithTimeout(w.locker.life.closing, searchWithin)
+	defer cancel()
+	_, _ = w.locker.Steps().BreakDeadlocks(ctx) // an error is retried by the next search
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.searching = false
+	if !w.searchAt.IsZero() {
+		w.fireBy(w.searchAt)
+	}
+}

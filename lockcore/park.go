@@ -280,6 +280,50 @@ func (w *watcher) forget(one *listener) {
 	}
 }
 
+// earlyWakeups returns wake-ups for the parked requests at the head of a queue for which a grant is predicted
+// soon, for at most as many as may wait inline. The mutex is held.
+func (w *watcher) earlyWakeups(d *rules.Document) (early []Wakeup) {
+	r := w.table[d.ID]
+	for i := range d.Waiters {
+		one := &d.Waiters[i]
+		grantIn := w.locker.holds.predict(d.ID, i+1, one.Limit)
+		if grantIn == 0 || grantIn > pace.WakeLead || len(early) >= w.locker.inline.room() {
+			break
+		}
+		here := r != nil && slices.ContainsFunc(r.local, func(l *waiter) bool { return l.request.SamePart(&one.Caller) })
+		if one.Run != "" && one.Hold == nil && !here && one.Waits(d.At) && !one.Overdue(d.At) {
+			wakeup := wakeupOf(d, &one.Caller)
+			wakeup.Early = true
+			early = append(early, wakeup)
+		}
+	}
+	return early
+}
+
+// changed returns the resources whose documents have changed since they were last read.
+func (w *watcher) changed(names []string) (changed []string) {
+	if len(names) == 0 {
+		return nil
+	}
+	ctx, cancel := w.locker.clock.WithTimeout(w.locker.life.closing, cleanupTimeout)
+	defer cancel()
+	versions, err := w.locker.store.Versions(ctx, names...)
+	if err != nil {
+		return nil // they are read again in any case
+	}
+	now := time.Now()
+	slices.Sort(names)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, name := range names {
+		if r := w.table[name]; r != nil && r.version != versions[name] {
+			changed = append(changed, name)
+			r.begin(now)
+		}
+	}
+	return changed
+}
+
 // settle writes a document so that the head of its queue is granted a claim, and reports whether there is a
 // claim after the write.
 func (l *Locker) settle(ctx context.Context, resource string) bool {

@@ -77,8 +77,6 @@ type waiter struct {
 	stalled func()
 }
 
-const searchWithin = time.Minute
-
 // row returns the row of a resource, which it adds if there is none. The mutex is held.
 func (w *watcher) row(resource string) *watched {
 	r := w.table[resource]
@@ -381,30 +379,6 @@ func (r *watched) begin(now time.Time) {
 	r.read, r.next, r.changed = now, now.Add(pace.MaxPoll), false
 }
 
-// changed returns the resources whose documents have changed since they were last read.
-func (w *watcher) changed(names []string) (changed []string) {
-	if len(names) == 0 {
-		return nil
-	}
-	ctx, cancel := w.locker.clock.WithTimeout(w.locker.life.closing, cleanupTimeout)
-	defer cancel()
-	versions, err := w.locker.store.Versions(ctx, names...)
-	if err != nil {
-		return nil // they are read again in any case
-	}
-	now := time.Now()
-	slices.Sort(names)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, name := range names {
-		if r := w.table[name]; r != nil && r.version != versions[name] {
-			changed = append(changed, name)
-			r.begin(now)
-		}
-	}
-	return changed
-}
-
 // isDue reports whether to poll the resource now. A resource for which only parked requests wait is polled
 // up to a second early, together with others, so that fewer commands are sent.
 func (r *watched) isDue(now time.Time) bool {
@@ -412,18 +386,6 @@ func (r *watched) isDue(now time.Time) bool {
 		now = now.Add(pace.Coalesce)
 	}
 	return !r.next.IsZero() && !r.next.After(now)
-}
-
-func (w *watcher) search() {
-	ctx, cancel := w.locker.clock.WithTimeout(w.locker.life.closing, searchWithin)
-	defer cancel()
-	_, _ = w.locker.Steps().BreakDeadlocks(ctx) // an error is retried by the next search
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.searching = false
-	if !w.searchAt.IsZero() {
-		w.fireBy(w.searchAt)
-	}
 }
 
 func (w *watcher) poll(names []string) {
@@ -537,24 +499,4 @@ func (w *watcher) schedule(name string, pause time.Duration) {
 		return
 	}
 	w.pollBy(r, r.read.Add(max(pause, pace.MinPoll)))
-}
-
-// earlyWakeups returns wake-ups for the parked requests at the head of a queue for which a grant is predicted
-// soon, for at most as many as may wait inline. The mutex is held.
-func (w *watcher) earlyWakeups(d *rules.Document) (early []Wakeup) {
-	r := w.table[d.ID]
-	for i := range d.Waiters {
-		one := &d.Waiters[i]
-		grantIn := w.locker.holds.predict(d.ID, i+1, one.Limit)
-		if grantIn == 0 || grantIn > pace.WakeLead || len(early) >= w.locker.inline.room() {
-			break
-		}
-		here := r != nil && slices.ContainsFunc(r.local, func(l *waiter) bool { return l.request.SamePart(&one.Caller) })
-		if one.Run != "" && one.Hold == nil && !here && one.Waits(d.At) && !one.Overdue(d.At) {
-			wakeup := wakeupOf(d, &one.Caller)
-			wakeup.Early = true
-			early = append(early, wakeup)
-		}
-	}
-	return early
 }
