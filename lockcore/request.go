@@ -114,6 +114,59 @@ func (r *Request) step() StepRequest {
 	}
 }
 
+// Order numbers the requests of one part: a schedule number, and an attempt, which begins at 1 for each
+// schedule.
+type Order struct {
+	Schedule uint32 `json:"schedule"`
+	Attempt  uint32 `json:"attempt"`
+}
+
+// String returns "schedule.attempt".
+func (o Order) String() string { return fmt.Sprintf("%d.%d", o.Schedule, o.Attempt) }
+
+// number returns the order as it is stored: one nonnegative integer that compares like the pair.
+func (o Order) number() int64 { return int64(o.Schedule&math.MaxInt32)<<32 | int64(o.Attempt) }
+
+func orderOf(n int64) Order { return Order{Schedule: uint32(n >> 32), Attempt: uint32(n)} } //nolint:gosec // both halves fit by construction
+
+// LastAttempt returns the greatest order of a schedule. A release up to it ends everything that this
+// schedule and earlier ones took or may still request. Without a Run, a release up to LastAttempt(0)
+// also ends plain requests. These all have the same order, so it refuses no later request, and a plain
+// request that waits queues again.
+func LastAttempt(schedule uint32) Order { return Order{Schedule: schedule, Attempt: math.MaxUint32} }
+
+// Caller identifies a request: who asks, in the name of whom.
+type Caller struct {
+	// LockID names the hold: 1 to 1,500 bytes of valid UTF-8 without NUL. Requests of one lock ID
+	// never block each other.
+	LockID string
+	// Run is the workflow run that makes the request, if the party is a workflow. At most
+	// 512 bytes. If another run of the party holds or waits, or has replaced this run, the error is an
+	// *[OtherRunError], and nothing is taken. A lock ID is used either always with a run or never.
+	// Defaults to none.
+	Run string
+	// Part names the user of the hold that makes the request, such as a step of a saga. At most 512
+	// bytes. A later request of the same part supersedes the earlier one. Defaults, without an Order, to
+	// a random name: the request is independent of others of the same lock ID.
+	Part string
+	// Order is the number of this request among the requests of the same part. It is required with Part
+	// and for Enter, since such a request can be repeated. Defaults to the first order of a new part.
+	Order Order
+	// Saga is the path of the step's saga, for [Steps.Raise], such as "2/5" for saga 5 inside saga 2. At most
+	// 512 bytes. Defaults to none.
+	Saga string
+	// Within, with Run, is the lock ID of the workflow to which a step with a lock ID of its own belongs.
+	// Kept holds of the workflow neither block the request nor count under its limit, and while the
+	// workflow keeps the resource, the request skips the queue. With Persist, a hold lasts for HoldTTL
+	// while the step waits for other resources; once the step has all of them, a hold ends with its part.
+	Within string
+}
+
+// callerOf returns a caller as it is stored.
+func callerOf(c Caller) rules.Caller {
+	return rules.Caller{LockID: c.LockID, Run: c.Run, Part: c.Part, Order: c.Order.number(), Saga: c.Saga, Within: c.Within}
+}
+
 // leaseOn returns the lease that the request may have got on a resource, to leave it.
 func (r *StepRequest) leaseOn(resource string) Lease {
 	return Lease{Resource: resource, LockID: r.LockID, Run: r.Run, Part: r.Part, Order: r.Order, id: r.entryID(resource)}
