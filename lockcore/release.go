@@ -274,3 +274,153 @@ func (r *Release) ending() ending {
 	}
 	return ending{}
 }
+
+// Raise is the input of [Steps.Raise].
+type Raise struct {
+	// LockID is the workflow's, and Run the workflow run. Both are required. Requests whose Within is LockID are
+	// barred like the workflow's own.
+	LockID string
+	Run    string
+	// TakeOver is the run that Run may replace; see [Request]. The bars of that run end.
+	TakeOver string
+	// Saga is the saga of the barred requests, and is required. A Saga "2" also matches "2/5", which is inside
+	// it, and not "21".
+	Saga string
+	// Order is the greatest order that is barred, with a Schedule of 1 or more. LastAttempt bars all attempts
+	// of a schedule, and of all before it.
+	Order Order
+	// Resources names the resources of the saga: one or more.
+	Resources []string
+}
+
+// Raise bars the requests of one saga of a workflow run, and of all sagas inside it, up to an order, so that no
+// step of them runs at the same time as a compensation, or after it. Running parts are cut off, including those of runs that Run
+// has replaced: their next renewal returns a *LostError. Queued requests and claims end. Later requests up to
+// that order are refused with a *SupersededError. The kept hold of the lock ID is renewed, and not released.
+//
+// Raise returns nil if no part that it has cut off can still run. If one may, because it has neither left
+// nor expired, it returns a *BusyError for the resource on which such parts end first: Holders are these
+// parts, and their ExpiresIn is the time after which each has ended at the latest. Repeat Raise with the
+// same values to check again.
+//
+// If another run of the party holds a resource, the error is an *OtherRunError, and nothing is barred there.
+// Other errors: *InvalidError, *UnknownOutcomeError, ErrClosed, ctx's cause, and the database's. All
+// resources are tried; errors are joined. Raise may be repeated after any error.
+//
+// The first Raise draws a new fence for the hold of the lock ID on each resource: compensations that request the
+// resource later write under it or a greater one, and after their first write [UpdateFenced] refuses writes of the
+// barred steps. It does not refuse them while parts of the lock ID are running that the bar does not match, such
+// as steps of an outer saga. A repeated Raise draws none.
+//
+// A hold remembers its latest 16 bars. When it ends before they do, they join the latest 64 that each resource
+// remembers of parties without a hold. A bar ends when another run takes over, or with a release up to its order.
+func (l *Steps) Raise(ctx context.Context, r Raise) error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	results := make([]error, len(r.Resources))
+	inParallel(len(r.Resources), func(i int) { results[i] = l.raiseOne(ctx, &r, r.Resources[i]) })
+	var still []*BusyError
+	var errs []error
+	for _, err := range results {
+		if busy := new(BusyError); errors.As(err, &busy) {
+			still = append(still, busy)
+		} else {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil || len(still) == 0 {
+		return err
+	}
+	return slices.MinFunc(still, func(a, b *BusyError) int { return cmp.Compare(a.Holders[0].ExpiresIn, b.Holders[0].ExpiresIn) })
+}
+
+// raiseOne raises the bar on one resource.
+func (l *Locker) raiseOne(ctx context.Context, r *Raise, resource string) error {
+	op := rules.Raise{
+		Policy: l.cfg.policy(), Resource: resource, LockID: r.LockID, Run: r.Run, TakeOver: r.TakeOver, Saga: r.Saga, Order: r.Order.number(),
+	}
+	a, err := l.do(ctx, "raise", r.Order, l.call(ctx, op, ending{}))
+	switch {
+	case err != nil:
+		return err
+	case a.Outcome == rules.OtherRun:
+		return &OtherRunError{Resource: resource, LockID: r.LockID, Run: r.Run, Other: a.Note}
+	case a.Outcome == rules.Busy:
+		return stillRun(&op, a.After)
+	}
+	return nil
+}
+
+// stillRun returns a BusyError that names the parts that a bar has cut off and that may still run, in the
+// order in which they expire.
+func stillRun(op *rules.Raise, d *rules.Document) *BusyError {
+	e := &BusyError{Resource: op.Resource, LockID: op.LockID, Note: "its earlier steps may still run", At: d.At, ofRun: true}
+	for _, part := range op.StillRunning(d) {
+		h := holderOf(d, part)
+		h.State, h.Part = State(part.State), part.Part
+		e.Holders = append(e.Holders, h)
+	}
+	slices.SortFunc(e.Holders, func(a, b Holder) int { return cmp.Compare(a.ExpiresIn, b.ExpiresIn) })
+	e.Blocking, e.RetryIn = len(e.Holders), e.Holders[len(e.Holders)-1].ExpiresIn
+	e.Holders = slices.Clone(e.Holders[:min(mostHolders, len(e.Holders))])
+	return e
+}
+
+func (r *Raise) check() error {
+	return cmp.Or(
+		checkText("Raise.LockID", r.LockID, 1, maxLockID),
+		checkText("Raise.Run", r.Run, 1, maxName),
+		checkText("Raise.TakeOver", r.TakeOver, 0, maxName),
+		refuse(r.TakeOver == r.Run, "Raise.TakeOver", quote(r.TakeOver), "another run than Raise.Run"),
+		checkText("Raise.Saga", r.Saga, 1, maxName),
+		checkRange("Raise.Order.Schedule", int(r.Order.Schedule), 1, math.MaxInt32),
+		refuse(len(r.Resources) == 0, "len(Raise.Resources)", "0", "1 or more"),
+		checkNames("Raise.Resources", r.Resources, ""),
+	)
+}
+
+// LeaveQueue withdraws the queued request and the claim that a lease names, for callers who do not know whether the
+// request still waits. A part that has confirmed its claim stays. ended is false if the request was neither in the queue
+// nor a claim, which is not an error: it may have become a hold.
+func (l *Steps) LeaveQueue(ctx context.Context, lease Lease) (ended bool, err error) {
+	if err := checkEnd("lease", lease.LockID, 0, []string{lease.Resource}); err != nil {
+		return false, err
+	}
+	op := rules.Leave{Policy: l.cfg.policy(), Resource: lease.Resource, Caller: lease.caller(), QueueOnly: true}
+	a, err := l.end(ctx, telemetry.SpanLeave, lease, ending{}, l.call(ctx, op, ending{}))
+	if err != nil {
+		return false, err
+	}
+	of := func(e rules.Entry) bool {
+		return e.LockID == lease.LockID && (e.Part == lease.Part || e.Order == op.Order) // what it keeps has no part
+	}
+	withdrawn := func(e rules.Entry) bool { return of(e) && e.Part == lease.Part }
+	return slices.ContainsFunc(a.Withdrawn(a.After.At), withdrawn) || endedBefore(&a, of), nil
+}
+
+// End is Release, on exactly one resource, for a caller that reports what it did. ended is false if nothing that the
+// release names still existed. With Force and Now, ending the parts of the hold that drain counts.
+func (l *Steps) End(ctx context.Context, r Release) (ended bool, err error) {
+	if err := cmp.Or(r.check(), checkRange("len(Release.Resources)", len(r.Resources), 1, 1)); err != nil {
+		return false, err
+	}
+	a, err := l.release(ctx, &r, r.Resources[0])
+	if err != nil {
+		return false, err
+	}
+	of := func(e rules.Entry) bool {
+		return e.LockID == r.LockID && (r.FirstFence == 0 || e.FirstFence == r.FirstFence)
+	}
+	forced := func(e rules.Evidence) bool { // by this call, or by an earlier attempt of it
+		return r.Force && e.LockID == r.LockID && e.Fence == r.FirstFence && e.Reason == r.Reason && (a.Lost || e.At.Equal(a.After.At))
+	}
+	return slices.ContainsFunc(a.Released(), of) || slices.ContainsFunc(a.Withdrawn(a.After.At), of) ||
+		slices.ContainsFunc(a.After.Forced, forced) || !r.Force && endedBefore(&a, of), nil
+}
+
+// endedBefore reports whether an earlier attempt of a call, whose answer was lost, may have ended the entries: none of
+// them holds. Their parts may drain.
+func endedBefore(a *update.Answer, of func(e rules.Entry) bool) bool {
+	return a.Lost && !slices.ContainsFunc(a.After.Entries, func(e rules.Entry) bool { return of(e) && e.Holds() })
+}

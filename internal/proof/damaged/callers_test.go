@@ -87,7 +87,7 @@ var callers = map[string]string{
 var others = []string{
 	"interceptors/activity_inbound.go:checkCollection", "interceptors/rules.go:resourcesByRule", "internal/cli/contention/blame.go:wait",
 	"activities/acquire.go:Acquire", "activities/end.go:Release", "activities/end.go:Verify",
-	"activities/wait.go:Wait", "lockcore/workflow.go:lost", "internal/engine/rules/superseded.go:replacedRuns", "worker/plugin.go:awaitDatabase",
+	"activities/wait.go:Wait", "lockcore/verify.go:lost", "internal/engine/rules/superseded.go:replacedRuns", "worker/plugin.go:awaitDatabase",
 	"worker/plugin.go:register",
 }
 
