@@ -362,3 +362,100 @@ func inTheWay(d *rules.Document, p rules.Party) (way []Holder, number int, lasts
 	}
 	return way, len(blocking), lasts
 }
+
+// obstacleOf returns what an entry that blocks others is to them: a hold as a whole, or else a single part.
+func obstacleOf(e *rules.Entry) Obstacle {
+	if e.Holds() {
+		return Obstacle{LockID: e.LockID, State: StateHolding}
+	}
+	return Obstacle{e.LockID, State(e.State), e.Part} // the names of the states are the same
+}
+
+// holders returns a document's holds, draining parts and claims, as others see them. An expired hold that was
+// not evicted has an ExpiresIn of 0 or less. A part that has drained is omitted: it blocks no request, although
+// the document contains it until the next write.
+func holders(d *rules.Document) []Status {
+	var out []Status
+	at, running := map[string]int{}, map[string][]Running{} // holds and their parts by lock ID
+	kept := d.AllKept()
+	for i := range d.Entries {
+		e := &d.Entries[i]
+		if e.State == rules.StateKept { // once for each lock ID
+			if e = kept[e.LockID]; e == nil {
+				continue
+			}
+			delete(kept, e.LockID)
+		}
+		s := Status{Resource: d.ID, Holder: holderOf(d, e)}
+		if e.State != rules.StateRunning { // the order of a hold is that of its kept entry
+			s.Order = orderOf(e.Order)
+		} else {
+			running[e.LockID] = append(running[e.LockID], Running{Part: e.Part, Silent: s.Silent, ExpiresIn: s.ExpiresIn})
+		}
+		i, known := at[e.LockID]
+		switch {
+		case e.State == rules.StateDraining && s.ExpiresIn <= 0:
+		case !e.Holds():
+			s.State, s.Part = State(e.State), e.Part // their names are the same
+			out = append(out, s)
+		case !known:
+			at[e.LockID] = len(out)
+			out = append(out, s)
+		default:
+			out[i].addHold(&s, e.CreatedAt != nil)
+		}
+	}
+	for lockID, i := range at {
+		out[i].Running = running[lockID]
+	}
+	return out
+}
+
+// holderOf describes an entry as if it were a hold.
+func holderOf(d *rules.Document, e *rules.Entry) Holder {
+	h := Holder{
+		LockID: e.LockID, Run: e.Run, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
+		Fence: e.Fence, FirstFence: e.FirstFence, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: limitOf(e.Mode, e.Limit),
+		Silent: max(0, d.At.Sub(lastRenewal(e))),
+	}
+	if began := cmp.Or(e.CreatedAt, e.ClaimedAt); began != nil {
+		h.Since = *began
+	}
+	if e.State == rules.StateKept {
+		h.HoldTTL = ttlOf(e)
+	}
+	return h
+}
+
+// addHold adds another entry of the same hold. If it describes the hold, the facts of the whole hold are its.
+func (s *Status) addHold(other *Status, describes bool) {
+	if describes {
+		s.Owner, s.Host, s.Comment, s.Trace, s.Since, s.Limit = other.Owner, other.Host, other.Comment, other.Trace, other.Since, other.Limit
+	}
+	s.Order = cmp.Or(other.Order, s.Order)
+	s.ExpiresIn, s.Silent = max(s.ExpiresIn, other.ExpiresIn), min(s.Silent, other.Silent)
+	s.HoldTTL, s.Fence = max(s.HoldTTL, other.HoldTTL), max(s.Fence, other.Fence)
+	s.Mode = other.Mode.Stronger(s.Mode)
+}
+
+// lastRenewal returns the time of the last renewal of an entry, or of its grant. An entry that expires was
+// renewed its TTL before.
+func lastRenewal(e *rules.Entry) (last time.Time) {
+	if e.TTL > 0 && e.ExpiresAt.Before(rules.Never) {
+		last = e.ExpiresAt.Add(-time.Duration(e.TTL) * time.Millisecond)
+	}
+	for _, t := range []*time.Time{e.CreatedAt, e.ClaimedAt, e.RenewedAt} {
+		if t != nil {
+			last = rules.Later(last, *t)
+		}
+	}
+	return last
+}
+
+// limitOf returns the semaphore limit of a request. That of an exclusive waiter or claim is stored as 1.
+func limitOf(mode string, limit int64) int {
+	if mode == rules.Exclusive {
+		return 0
+	}
+	return int(limit)
+}
