@@ -20,7 +20,7 @@ import (
 )
 
 // From a call to the database: a call becomes an operation of package rules (acquire.go, enter.go, renew.go,
-// release.go, workflow.go). Locker.do, below, adds it to the line of its resource, in package update, and it is
+// release.go, verify.go). Locker.do, below, adds it to the line of its resource, in package update, and it is
 // answered when a swap that contains it is acknowledged. Acquire, and Enter with MaxWait, leave the operation in
 // the line while they wait. The watcher (watch.go) finds the grants of other processes, and park.go serves
 // requests that wait without a process. The keeper (renew.go) renews sessions, and deadlock.go searches for
