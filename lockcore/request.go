@@ -11,8 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 )
 
 // Mode decides who else may hold a resource at the same time.
@@ -281,4 +283,71 @@ func CheckMode(field string, r Resource) error {
 		refuse(r.Limit == zeroLimit, field+".Limit", "0", limitBound),
 		refuse(r.Limit < 0 || r.Limit > maxLimit, field+".Limit", strconv.Itoa(r.Limit), limitBound),
 	)
+}
+
+// Bounds of arguments.
+const (
+	maxName      = store.MaxName
+	maxLockID    = store.MaxLockID
+	maxComment   = 1024
+	maxResources = 100
+	maxLimit     = 1_000_000
+	limitBound   = "1 to 1,000,000; lockcore.Shared has no limit"
+)
+
+// checkEnd checks the arguments of an operation that ends or extends holds. A first fence names a hold on
+// one resource.
+func checkEnd(field, lockID string, firstFence int64, resources []string) error {
+	return cmp.Or(
+		checkText(field+".LockID", lockID, 1, maxLockID),
+		checkResources(field+".Resources", resources, ""),
+		refuse(firstFence < 0 || (firstFence > 0 && len(resources) != 1), field+".FirstFence", strconv.FormatInt(firstFence, 10),
+			"that of a lease, with one resource; or 0"),
+	)
+}
+
+func checkResources(field string, names []string, of string) error {
+	return cmp.Or(checkRange("len("+field+")", len(names), 1, maxResources), checkNames(field, names, of))
+}
+
+func checkNames(field string, names []string, of string) error {
+	var errs []error
+	for i, name := range names {
+		errs = append(errs, checkText(fmt.Sprintf("%s[%d]%s", field, i, of), name, 1, maxName))
+	}
+	return cmp.Or(errs...)
+}
+
+func checkText(field, value string, atLeast, atMost int) error {
+	invalid := len(value) < atLeast || len(value) > atMost || !utf8.ValidString(value) || strings.ContainsRune(value, 0)
+	return refuse(invalid, field, quote(value), fmt.Sprintf("%d to %d bytes of valid UTF-8 without NUL", atLeast, atMost))
+}
+
+func checkTTL(field string, d time.Duration) error {
+	return refuse(d != Forever && (d < minTTL || d > maxTTL), field, d.String(), fmt.Sprintf("%v to ten years, or lockcore.Forever", minTTL))
+}
+
+func checkAtLeast(field string, d, least time.Duration, of string) error {
+	return refuse(d < least, field, d.String(), fmt.Sprintf("at least %s, which is %v", of, least))
+}
+
+func checkRange[T int | time.Duration](field string, v, least, most T) error {
+	return refuse(v < least || v > most, field, fmt.Sprint(v), fmt.Sprintf("%v to %v", least, most))
+}
+
+// refuse returns an *InvalidError if invalid.
+func refuse(invalid bool, field, value, bound string) error {
+	if !invalid {
+		return nil
+	}
+	return &InvalidError{Field: field, Value: value, Bound: bound}
+}
+
+// quote quotes a value, and shortens a long one.
+func quote(s string) string {
+	const most = 64
+	if len(s) <= most {
+		return strconv.Quote(s)
+	}
+	return strconv.Quote(s[:most]) + fmt.Sprintf("… (%d bytes)", len(s))
 }
