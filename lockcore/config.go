@@ -9,8 +9,6 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
-
-	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
 // Config configures a [Locker]. Its zero value is the default.
@@ -80,8 +78,4 @@ func (c Config) withDefaults() (Config, error) {
 		checkRange("Config.MaxWaiters", c.MaxWaiters, 1, 5000),
 		checkText("Config.Host", c.Host, 1, 255),
 	)
-}
-
-func (c Config) policy() rules.Policy {
-	return rules.Policy{ClaimTTL: c.ClaimTTL.Milliseconds()}
 }
