@@ -66,7 +66,7 @@
 //
 // # Files
 //
-//	document.go    what is stored, and caller.go: whose it is
+//	document.go    what is stored, and whose it is
 //	ops.go         what all operations have in common, their bounds and their answers
 //	acquire.go     the rules above, in their order
 //	superseded.go  rules 1 and 2: requests of replaced runs, and those that a release or a bar overtook
