@@ -456,9 +456,9 @@ func (w *waiting) answer(a update.Answer) (Lease, error) {
 // stop ends the wait. It returns the lease if the request was granted at the same moment. With unknown,
 // the request may have been granted.
 func (w *waiting) stop() (lease Lease, granted bool, unknown bool) {
-	unknown = w.ticket.Abandon()
+	a, ok, unknown := w.ticket.Abandon()
 	w.l.watch.remove(w.waiter)
-	if a, ok := w.ticket.Answer(); ok && a.Err == nil {
+	if ok && a.Err == nil {
 		if lease, err := w.answer(a); err == nil {
 			return lease, true, false
 		}

@@ -66,7 +66,7 @@ func (l *Locker) leaveAll(ctx context.Context, leases []Lease, how leaving) erro
 		op := l.leaveOp(lease, how)
 		c := l.call(ctx, op, ending{})
 		if how.undo || lease.Left == Forever { // the next acknowledged write of the document carries it out, even if this call gives up before
-			c.TakeBack, c.Owed = l.call(ctx, op, ending{}), true
+			c.Owed = true
 		}
 		calls, sent = append(calls, c), append(sent, i)
 	}
@@ -213,9 +213,7 @@ func (l *Locker) release(ctx context.Context, r *Release, resource string) (upda
 		op.Reason = r.Reason
 	}
 	c := l.call(ctx, op, r.ending())
-	if r.owed {
-		c.TakeBack, c.Owed = l.call(ctx, op, r.ending()), true
-	}
+	c.Owed = r.owed
 	return l.end(ctx, telemetry.SpanRelease, Lease{Resource: resource, LockID: r.LockID, Order: r.Order}, r.ending(), c)
 }
 

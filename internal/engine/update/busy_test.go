@@ -264,9 +264,9 @@ func loadedLine(entries int) *Line {
 // load lets the line read its document at the tick 0.
 func (l *Line) load(t *testing.T) {
 	d := l.doc
-	l.Forget()
+	l.Handle(Outdated{})
 	require.Equal(t, StepLoad, l.Next(Now{}, "x").Kind)
-	l.Loaded(d, Now{At: at(0), Sent: at(0)})
+	l.Handle(Loaded{d, Now{At: at(0), Sent: at(0)}})
 }
 
 func TestLine_CallThatIsFirst_IsAppliedFirst(t *testing.T) {
@@ -274,8 +274,8 @@ func TestLine_CallThatIsFirst_IsAppliedFirst(t *testing.T) {
 	l := loadedLine(1)
 	leave := &Call{Op: rules.Leave{Resource: "r", Caller: rules.Caller{LockID: "0", Part: "p", Order: 1}}}
 	renewal := &Call{Op: rules.RenewParts{Resource: "r", Parts: map[rules.PartID]bool{{LockID: "0", Part: "p", Order: 1}: true}}, First: true}
-	l.Add(leave)
-	l.Add(renewal)
+	l.Handle(Joined{leave})
+	l.Handle(Joined{renewal})
 	l.load(t)
 	step := l.Next(Now{}, "x")
 	require.Equal(t, StepSwap, step.Kind)
@@ -292,7 +292,7 @@ func TestLine_ReservedDocument_DelaysAllButUrgentCalls(t *testing.T) {
 	}{"never urgent": {time.Time{}, StepPause}, "not yet": {at(1), StepPause}, "urgent": {at(0), StepSwap}} {
 		l := loadedLine(1)
 		l.doc.Reserved = &rules.Reservation{By: "other", Until: at(2)}
-		l.Add(&Call{Op: rules.Renew{Resource: "r", Caller: rules.Caller{LockID: "0", Part: "p", Order: 1}}, Urgent: c.urgent})
+		l.Handle(Joined{&Call{Op: rules.Renew{Resource: "r", Caller: rules.Caller{LockID: "0", Part: "p", Order: 1}}, Urgent: c.urgent}})
 		l.load(t)
 		step := l.Next(Now{}, "x")
 		require.Equal(t, c.want, step.Kind, name)
@@ -308,9 +308,9 @@ func TestLine_OfferedDocumentIsReserved_Pauses(t *testing.T) {
 	l := loadedLine(1)
 	d := l.doc
 	d.At, d.Reserved = at(0), &rules.Reservation{By: "other", Until: at(2)}
-	l.Forget()
-	l.Offer(d)
-	l.Add(&Call{Op: rules.Renew{Resource: "r", Caller: rules.Caller{LockID: "0", Part: "p", Order: 1}}})
+	l.Handle(Outdated{})
+	l.Handle(Offered{d})
+	l.Handle(Joined{&Call{Op: rules.Renew{Resource: "r", Caller: rules.Caller{LockID: "0", Part: "p", Order: 1}}}})
 	now := Now{At: at(0), Sent: at(0)}
 	step := l.Next(now, "x")
 	require.Equal(t, StepPause, step.Kind)
@@ -325,7 +325,7 @@ func TestLine_ManyCallsOnALargeDocument_ShareSeveralSwaps(t *testing.T) {
 	for entries, most := range map[int]int{4000: 60, 100: 100} {
 		l := loadedLine(entries)
 		for i := range 100 {
-			l.Add(&Call{Op: rules.Renew{Resource: "r", Caller: rules.Caller{LockID: fmt.Sprint(i), Part: "p", Order: 1}}})
+			l.Handle(Joined{&Call{Op: rules.Renew{Resource: "r", Caller: rules.Caller{LockID: fmt.Sprint(i), Part: "p", Order: 1}}}})
 		}
 		applied := 0
 		for swaps := 0; l.hasWork(); swaps++ {
@@ -333,7 +333,7 @@ func TestLine_ManyCallsOnALargeDocument_ShareSeveralSwaps(t *testing.T) {
 			step := l.Next(Now{}, fmt.Sprint("x", swaps))
 			require.Equal(t, StepSwap, step.Kind)
 			require.LessOrEqual(t, len(step.Replies), most)
-			for _, r := range l.Swapped() {
+			for _, r := range l.Handle(Swapped{}) {
 				require.Equal(t, rules.Granted, r.Outcome)
 				applied++
 			}
@@ -348,31 +348,30 @@ func TestLine_ManyOwedCalls_ShareSeveralSwaps(t *testing.T) {
 	l := loadedLine(4000)
 	for i := range 100 {
 		back := rules.TakeBack{Resource: "r", Caller: rules.Caller{LockID: fmt.Sprint("gone/", i), Part: "p", Order: 1}, Call: fmt.Sprint(i)}
-		c := &Call{Op: back, TakeBack: &Call{Op: back}, Owed: true}
-		l.Add(c)
-		l.Abandon(c)
+		c := &Call{Op: back, Owed: true}
+		l.Handle(Joined{c})
+		l.Handle(Abandoned{c})
 	}
 	renewal := &Call{Op: rules.RenewParts{Resource: "r", Parts: map[rules.PartID]bool{{LockID: "0", Part: "p", Order: 1}: true}}, First: true}
-	l.Add(renewal)
+	l.Handle(Joined{renewal})
 	for paid := -1; paid < 100; {
 		l.load(t)
 		step := l.Next(Now{}, fmt.Sprint("x", paid))
 		require.Equal(t, StepSwap, step.Kind)
 		require.Equal(t, paid < 0, step.Replies[0].Call == renewal)
 		require.LessOrEqual(t, len(step.Replies), 60)
-		paid += len(l.Swapped())
+		paid += len(l.Handle(Swapped{}))
 	}
-	owes, _ := l.InDebt()
-	require.False(t, owes)
+	require.False(t, l.debt)
 }
 
 // A call that arrives after a read is dated by what is known then, not by that read.
 func TestLine_OldRead_DatesNoLaterCall(t *testing.T) {
 	t.Parallel()
 	l := loadedLine(1)
-	l.Loaded(l.doc, Now{At: at(0), Sent: at(0)})
+	l.Handle(Loaded{l.doc, Now{At: at(0), Sent: at(0)}})
 	require.Equal(t, StepIdle, l.Next(Now{}, "x").Kind)
-	l.Add(&Call{Op: rules.Renew{Resource: "r", Caller: rules.Caller{LockID: "0", Part: "p", Order: 1}}})
+	l.Handle(Joined{&Call{Op: rules.Renew{Resource: "r", Caller: rules.Caller{LockID: "0", Part: "p", Order: 1}}}})
 	step := l.Next(Now{At: at(9), Sent: at(9)}, "x")
 	require.Equal(t, StepSwap, step.Kind)
 	require.Equal(t, at(9), step.Replies[0].Sent)
@@ -382,7 +381,7 @@ func TestLine_OldRead_DatesNoLaterCall(t *testing.T) {
 func TestLine_QueueIsFullLater_CallStays(t *testing.T) {
 	t.Parallel()
 	l, c := queuedLine(t)
-	l.Wake(c)
+	l.Handle(Woken{c})
 	without := l.doc.Clone()
 	without.Waiters = []rules.Waiter{{Caller: rules.Caller{LockID: "b", Part: "p", Order: 1}, Mode: rules.Exclusive, Since: at(1), ExpiresAt: at(60), OverdueAt: at(60)}}
 	l.doc = without
@@ -404,10 +403,10 @@ func queuedLine(t *testing.T) (l *Line, sleeper *Call) {
 	sleeper = &Call{Sleeps: true, Op: rules.Acquire{
 		Resource: "r", Call: "c", Caller: rules.Caller{LockID: "a", Part: "p", Order: 1}, Mode: rules.Exclusive, TTL: 30_000, Queue: true, WaiterTTL: 60_000, MaxWaiters: 1,
 	}}
-	l.Add(sleeper)
+	l.Handle(Joined{sleeper})
 	l.load(t)
 	require.Equal(t, StepSwap, l.Next(Now{}, "x").Kind)
-	require.Equal(t, rules.Queued, l.Swapped()[0].Outcome)
+	require.Equal(t, rules.Queued, l.Handle(Swapped{})[0].Outcome)
 	return l, sleeper
 }
 
@@ -415,20 +414,20 @@ func queuedLine(t *testing.T) (l *Line, sleeper *Call) {
 // then leaves nothing unknown.
 func TestLine_SleepingCallMeetsAConflict_IsAppliedAgain(t *testing.T) {
 	t.Parallel()
-	for name, refuse := range map[string]func(*Line){"conflict": (*Line).Conflicted, "skipped": (*Line).Skipped} {
+	for name, refused := range map[string]Event{"conflict": Conflicted{}, "skipped": Conflicted{Before: true}} {
 		l, sleeper := queuedLine(t)
 		behind := l.doc
-		l.Add(&Call{Op: leaveOfHolder})
+		l.Handle(Joined{&Call{Op: leaveOfHolder}})
 		l.load(t)
 		require.Len(t, l.Next(Now{}, "y").Replies, 2, name)
-		refuse(l)
+		l.Handle(refused)
 		l.calls = l.calls[:1] // another process has ended the hold, and another party holds
 		l.doc = behind
 		l.load(t)
 		require.Same(t, sleeper, l.Next(Now{}, "z").Replies[0].Call, name)
 		require.True(t, l.InFlight(sleeper))
-		require.Equal(t, rules.Queued, l.Swapped()[0].Outcome, name)
-		require.False(t, l.Abandon(sleeper), name)
+		require.Equal(t, rules.Queued, l.Handle(Swapped{})[0].Outcome, name)
+		require.False(t, l.Owes(sleeper), name)
 	}
 }
 
@@ -437,16 +436,48 @@ func TestLine_SwapAfterALostOne_LeavesNothingUnknown(t *testing.T) {
 	t.Parallel()
 	l, sleeper := queuedLine(t)
 	behind := l.doc
-	l.Add(&Call{Op: leaveOfHolder})
+	l.Handle(Joined{&Call{Op: leaveOfHolder}})
 	l.load(t)
 	require.Len(t, l.Next(Now{}, "y").Replies, 2)
-	l.Failed(errors.New("the answer was lost"))
+	l.Handle(Failed{errors.New("the answer was lost")})
 	require.Equal(t, StepPause, l.Next(Now{}, "y").Kind)
 	l.calls, l.doc = l.calls[:1], behind
 	l.load(t)
 	require.Empty(t, l.Next(Now{}, "z").Replies)
-	l.Swapped()
-	require.False(t, l.Abandon(sleeper))
+	l.Handle(Swapped{})
+	require.False(t, l.Owes(sleeper))
+}
+
+// A caller gives up while the swap that carries out what it owes is on its way. Nothing is left to be done.
+func TestLine_OwedCallIsWrittenAfterItWasAbandoned_OwesNothing(t *testing.T) {
+	t.Parallel()
+	l := loadedLine(1)
+	c := &Call{Op: leaveOfHolder, Owed: true}
+	l.Handle(Joined{c})
+	l.load(t)
+	require.Equal(t, StepSwap, l.Next(Now{}, "x").Kind)
+	l.Handle(Abandoned{c})
+	require.True(t, l.debt)
+	replies := l.Handle(Swapped{})
+	require.Same(t, c, replies[0].Call)
+	require.True(t, replies[0].Abandoned)
+	require.Equal(t, StepIdle, l.Next(Now{}, "y").Kind)
+}
+
+// A debt that cannot be paid is left for later, and so is it after each further attempt.
+func TestLine_DebtFailsRepeatedly_IsLeftForLater(t *testing.T) {
+	t.Parallel()
+	l := loadedLine(1)
+	c := &Call{Op: leaveOfHolder, Owed: true}
+	l.Handle(Joined{c})
+	l.Handle(Abandoned{c})
+	for _, want := range []StepKind{StepLoad, StepPause, StepLoad, StepOwe, StepLoad, StepOwe} {
+		step := l.Next(Now{}, "x")
+		require.Equal(t, want, step.Kind)
+		if step.Kind == StepLoad {
+			l.Handle(Failed{errLost})
+		}
+	}
 }
 
 // A busy line must not carry out a call of several that is about to be taken back: its request would lose its position.

@@ -71,9 +71,7 @@ func (ls *Lines) Offer(d *rules.Document) {
 		return
 	}
 	ls.mu.Unlock()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.line.Offer(d)
+	ls.handle(e, Offered{d})
 }
 
 // Adopt records the collection's identity, as a read from the primary that was sent at the local time sent has it. If
@@ -95,9 +93,7 @@ func (ls *Lines) Adopt(now *rules.Identity, sent time.Time) {
 	}
 	ls.mu.Unlock()
 	for _, e := range lines {
-		e.mu.Lock()
-		e.line.Forget()
-		e.mu.Unlock()
+		ls.handle(e, Outdated{})
 	}
 	if before.ID != "" && ls.Changed != nil {
 		ls.Changed(&before, now)

@@ -82,7 +82,7 @@ func (w *world) withdrawals(do func(string, func(*world, *process))) {
 // add puts a call in the line of a process.
 func (w *world) add(p *process, party int, v verb, id string, c *Call) {
 	p.notes = append(p.notes, note{call: c, party: party, verb: v, id: id})
-	p.line.Add(c)
+	w.handle(p, Joined{c})
 	w.pump(p)
 }
 
@@ -129,7 +129,7 @@ func (w *world) faultsOf(i int, p *process, do func(string, func(*world, *proces
 	if swaps {
 		fault("a conflict after the swap was applied for", func(w *world, p *process) {
 			w.apply(p)
-			w.tell(p, p.line.swapFinished(false, nil))
+			w.handle(p, Conflicted{})
 			w.pump(p)
 		})
 	}
@@ -204,14 +204,14 @@ func (p *process) ending(n int) int {
 func (w *world) giveUp(p *process, ending int) {
 	call := p.notes[ending].call
 	p.notes = slices.Delete(p.notes, ending, ending+1)
-	p.line.Abandon(call)
+	w.handle(p, Abandoned{call})
 	w.pump(p)
 }
 
 func (w *world) wake(p *process, request int) {
 	m := &p.notes[request]
 	m.asked, m.loaded = false, false
-	p.line.Wake(m.call)
+	w.handle(p, Woken{m.call})
 	w.pump(p)
 }
 
@@ -273,7 +273,7 @@ func (w *world) extend(p *process, n int, of *party) {
 func (w *world) endHold(p *process, n int, of *party, v verb, op rules.Op) {
 	of.held = false
 	p.mustGo = append(p.mustGo, request{of.lockID, of.id, of.order})
-	w.add(p, n, v, of.id, &Call{Op: op, TakeBack: &Call{Op: op}, Owed: true})
+	w.add(p, n, v, of.id, &Call{Op: op, Owed: true})
 }
 
 // abandon ends the request for which a party waits. If the request was not applied again since it queued, it
@@ -286,9 +286,10 @@ func (w *world) abandon(p *process, n int, of *party) {
 	op := m.call.Op.(rules.Acquire)
 	p.mustGo = append(p.mustGo, request{of.lockID, m.id, op.Order})
 	queued := m.call.queued
-	if unknown := p.line.Abandon(m.call); !unknown && queued {
-		back := of.takeBack(&op)
-		w.add(p, n, leave, m.id, &Call{Op: back, TakeBack: &Call{Op: back}, Owed: true})
+	unknown := p.line.Owes(m.call)
+	w.handle(p, Abandoned{m.call})
+	if !unknown && queued {
+		w.add(p, n, leave, m.id, &Call{Op: of.takeBack(&op), Owed: true})
 		return
 	}
 	w.pump(p)
@@ -342,9 +343,9 @@ func (p *process) ended(n int, all bool) {
 	e := p.extends[n]
 	p.extends = slices.Delete(p.extends, n, n+1)
 	if all {
-		p.line.Extended(endsOf(e.parts), e.r, e.swaps)
+		p.line.Handle(Extended{endsOf(e.parts), e.r, e.swaps})
 	} else {
-		p.line.Forget()
+		p.line.Handle(Outdated{})
 	}
 }
 

@@ -142,7 +142,7 @@ func (w *world) checkGranted() {
 		next.processes[i] = p
 		for _, n := range p.notes {
 			if n.verb == acquire || n.verb == upgrade {
-				p.line.Wake(n.call)
+				next.handle(p, Woken{n.call})
 			}
 		}
 		next.pump(p)

@@ -268,6 +268,7 @@ func (w *world) pump(p *process) {
 		switch step.Kind {
 		case StepIdle:
 			return
+		case StepOwe:
 		case StepReply:
 			for _, t := range step.Replies {
 				w.checkRead(p, &t)
@@ -345,23 +346,25 @@ func (w *world) answer(p *process) {
 			d.Reserved = &rules.Reservation{By: p.name, Until: at(w.now + 1)}
 			w.write(&d)
 		}
-		p.line.Reserved()
+		w.handle(p, Reserved{})
 	case StepSwap:
-		done := w.apply(p)
-		told := p.line.swapFinished(done, nil)
-		w.tell(p, told)
+		w.handle(p, swapResult(0, w.apply(p), 1, nil))
 	}
 	w.pump(p)
 }
 
-func (w *world) apply(p *process) bool {
+// apply carries out a swap, and returns the number of documents that it has changed.
+func (w *world) apply(p *process) (done int) {
 	s := &p.line.sent.Swap
 	if !w.matches(s) {
-		return false
+		return 0
 	}
 	w.write(s.Next)
-	return true
+	return 1
 }
+
+// handle passes an event to a line, and its answers to the parties.
+func (w *world) handle(p *process, event Event) { w.tell(p, p.line.Handle(event)) }
 
 func (w *world) loaded(p *process, d *rules.Document) {
 	if d != nil {
@@ -373,19 +376,19 @@ func (w *world) loaded(p *process, d *rules.Document) {
 	for i := range p.notes {
 		p.notes[i].loaded = p.notes[i].asked
 	}
-	w.tell(p, p.line.loadFinished(d, p.sample.guess(w.now), nil))
+	w.handle(p, Loaded{d, p.sample.guess(w.now)})
 }
 
 // failed reports to the line that its command failed. During an outage all commands fail until the calls fail.
 func (w *world) failed(p *process, err error, outage bool) {
 	p.sample.known = false
-	w.tell(p, p.line.Failed(err))
+	w.handle(p, Failed{err})
 	for range mostTries {
 		w.pump(p)
 		if !outage || p.line.sent == nil || p.line.sent.Kind != StepLoad {
 			return
 		}
-		w.tell(p, p.line.Failed(errLost))
+		w.handle(p, Failed{errLost})
 	}
 	w.pump(p)
 }

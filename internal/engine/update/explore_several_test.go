@@ -194,8 +194,7 @@ func playSeveral(t *testing.T, known, leaves bool, script ...event) error {
 	var answers []Answer
 	if leaves {
 		for i, name := range names {
-			op := leaveOp(name)
-			calls[i] = &Call{Op: op, TakeBack: &Call{Op: op}, Owed: true}
+			calls[i] = &Call{Op: leaveOp(name), Owed: true}
 		}
 		answers = ls.DoAll(ctx, calls)
 	} else {

@@ -101,13 +101,11 @@ func (ls *Lines) extend(ctx context.Context, parts []store.Extension) (rest map[
 		if e == nil || repeated { // a read under way must not be dropped for it, and a stale cache does no harm
 			continue
 		}
-		e.mu.Lock()
 		if !unknown && before[name] == e {
-			e.line.Extended(ends, r, swaps[name])
+			ls.handle(e, Extended{ends, r, swaps[name]})
 		} else {
-			e.line.Forget()
+			ls.handle(e, Outdated{})
 		}
-		e.mu.Unlock()
 	}
 	if err != nil && !errors.Is(err, store.ErrNotSent) {
 		ls.server.forget()

@@ -29,20 +29,19 @@ func TestLine_OtherGeneration_PaysDebtsOfItsCollectionOnly(t *testing.T) {
 			t.Parallel()
 			l := Line{Name: "x", Process: "p"}
 			leave := rules.Leave{Resource: "x", Caller: rules.Caller{LockID: "l", Part: "p", Order: 1}}
-			c := &Call{Op: leave, TakeBack: &Call{Op: leave}, Owed: true}
-			l.Add(c)
+			c := &Call{Op: leave, Owed: true}
+			l.Handle(Joined{c})
 			require.Equal(t, StepLoad, l.Next(Now{}, "r1").Kind)
-			l.Loaded(nil, Now{At: at, Sent: at, In: store.Generation{ID: "a", Epoch: "1"}})
+			l.Handle(Loaded{nil, Now{At: at, Sent: at, In: store.Generation{ID: "a", Epoch: "1"}}})
 			step := l.Next(Now{}, "r2")
 			require.Equal(t, StepSwap, step.Kind)
 			require.Equal(t, store.Generation{ID: "a", Epoch: "1"}, step.Swap.In)
-			l.Abandon(c)
-			l.Failed(errLost)
-			l.Retry()
+			l.Handle(Abandoned{c})
+			l.Handle(Failed{errLost})
+			require.Equal(t, StepPause, l.Next(Now{}, "r3").Kind)
 			require.Equal(t, StepLoad, l.Next(Now{}, "r3").Kind)
-			l.Loaded(nil, Now{At: at, Sent: at, In: test.in})
-			owes, _ := l.InDebt()
-			require.Equal(t, test.owes, owes)
+			l.Handle(Loaded{nil, Now{At: at, Sent: at, In: test.in}})
+			require.Equal(t, test.owes, l.debt)
 			step = l.Next(Now{}, "r4")
 			require.Equal(t, test.owes, step.Kind == StepSwap, "%v", step.Kind)
 			if test.owes {
@@ -64,15 +63,15 @@ func TestLine_DocumentWasOffered_PaysItsDebt(t *testing.T) {
 	d := &rules.Document{ID: "x", Version: rules.Version{N: 1, R: "r"}, At: at(0)}
 	l := Line{Name: "x", Process: "p"}
 	c := &Call{Op: held, TakeBack: &Call{Op: back}}
-	l.Add(c)
-	l.Offer(d)
+	l.Handle(Joined{c})
+	l.Handle(Offered{d})
 	step := l.Next(Now{At: at(0), Sent: at(0)}, "r2")
 	require.Equal(t, StepSwap, step.Kind)
-	l.Abandon(c)
-	l.Failed(errLost)
-	l.Retry()
+	l.Handle(Abandoned{c})
+	l.Handle(Failed{errLost})
+	require.Equal(t, StepPause, l.Next(Now{}, "r3").Kind)
 	require.Equal(t, StepLoad, l.Next(Now{}, "r3").Kind)
-	l.Loaded(step.Swap.Next.Clone(), Now{At: at(1), Sent: at(1), In: store.Generation{ID: "a", Epoch: "1"}})
+	l.Handle(Loaded{step.Swap.Next.Clone(), Now{At: at(1), Sent: at(1), In: store.Generation{ID: "a", Epoch: "1"}}})
 	step = l.Next(Now{}, "r4")
 	require.Equal(t, StepSwap, step.Kind)
 	require.Empty(t, step.Swap.Next.Entries)
@@ -107,7 +106,7 @@ func TestLines_FirstReadIsSlow_DebtIsPaid(t *testing.T) {
 		defer ls.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.Error(t, ls.DoAll(ctx, []*Call{{Op: back, TakeBack: &Call{Op: back}, Owed: true}})[0].Err)
+		require.Error(t, ls.DoAll(ctx, []*Call{{Op: back, Owed: true}})[0].Err)
 		close(until)
 		require.Empty(t, ls.WaitForDebts(t.Context()))
 		d, _ := db.Document("x")
@@ -115,7 +114,7 @@ func TestLines_FirstReadIsSlow_DebtIsPaid(t *testing.T) {
 	})
 }
 
-// An answer that comes late tells nothing about the collection that a later read has not told.
+// A late answer adds nothing about the collection to what a later read has reported.
 func TestLines_LateAnswerOfAnOldEpoch_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,7 +1,6 @@
 package update
 
 import (
-	"errors"
 	"slices"
 	"time"
 
@@ -9,11 +8,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 )
 
-// Line is the update loop of one process on one resource, as a step function without I/O: Next returns
-// the next command, and the caller passes its result to Loaded, Swapped, Conflicted or Failed.
+// Line is the update loop of one process on one resource, as a state machine without I/O. Handle changes it by
+// an event, such as a new call or the result of a command, and Next returns what to do next.
 //
-// A Line is not safe for concurrent use. While a command is on its way, operations may be added and
-// abandoned, but Next must not be called.
+// A Line is not safe for concurrent use. While a command is on its way, Next must not be called.
 type Line struct {
 	// Name is the resource, and Process identifies the process in reservations.
 	Name, Process string
@@ -57,7 +55,7 @@ type Call struct {
 	// TakeBack undoes what the operation may have done. It is applied with the next acknowledged swap if
 	// the call is abandoned or fails while its outcome is unknown. May be nil.
 	TakeBack *Call
-	// Owed is set if TakeBack must be applied even if the operation was not, because the operation ends
+	// Owed is set if the operation must be applied even if the call is abandoned or fails, because it ends
 	// something that the caller holds.
 	Owed bool
 	// Reads is set if the operation must be applied to a document that was read after the call arrived.
@@ -69,12 +67,13 @@ type Call struct {
 	// wait for a reservation to end. Renewals of many parts set both.
 	First  bool
 	Urgent time.Time
-	// Deliver is called with every answer, while the line is locked, unless the call was abandoned.
-	// OnWrite is called after that with the answer of each acknowledged swap, and then Notify. All may be
-	// nil. Lines calls them, not Line.
-	OnWrite, Deliver func(Answer)
-	Notify           func()
+	// OnWrite is called with the answer of each acknowledged swap, even if the call was abandoned, before the
+	// caller is notified. May be nil. Lines calls it, not Line.
+	OnWrite func(Answer)
 
+	// answer is the latest answer, until the caller takes it. ready receives a value when there may be one.
+	answer  *Answer
+	ready   chan struct{}
 	arrived uint64
 	// queued is set once the call has queued. asleep is set while it sleeps in the queue. unknown is set
 	// while a swap that contained the call has an unknown outcome.
@@ -89,6 +88,16 @@ type Call struct {
 // Unknown reports whether the call may have been applied by a swap whose outcome is unknown. It must be
 // called only when the line no longer contains the call.
 func (c *Call) Unknown() bool { return c.unknown }
+
+func (c *Call) give(a Answer) { c.answer = &a }
+
+// notify wakes the caller.
+func (c *Call) notify() {
+	select {
+	case c.ready <- struct{}{}:
+	default:
+	}
+}
 
 // Answer is the result of a call.
 type Answer struct {
@@ -121,23 +130,27 @@ type StepKind int
 const (
 	// StepIdle: there is nothing to do until a call arrives.
 	StepIdle StepKind = iota
+	// StepOwe: no caller waits, and the swap that the line owes has failed repeatedly. Call Next again later.
+	StepOwe
 	// StepReply: pass on the replies, and call Next again.
 	StepReply
 	// StepPause: pause, and call Next again.
 	StepPause
-	// StepLoad: load the document, and call Loaded or Failed.
+	// StepLoad: load the document. The result is Loaded or Failed.
 	StepLoad
-	// StepSwap: swap the document, and call Swapped, Conflicted or Failed.
+	// StepSwap: swap the document. The result is Swapped, Conflicted, Failed or Unsent.
 	StepSwap
-	// StepReserve: reserve the document, and call Reserved.
+	// StepReserve: reserve the document. The result is Reserved.
 	StepReserve
 )
 
 // Step is the next command of a line.
 type Step struct {
-	Kind  StepKind
-	Pause Pause
-	Swap  store.Swap
+	Kind StepKind
+	// Pause is the reason for a pause, and Failures the number of successive failures.
+	Pause    Pause
+	Failures int
+	Swap     store.Swap
 	// Replies are the answers to calls. With StepSwap they are valid once the swap is acknowledged.
 	Replies []Reply
 }
@@ -175,58 +188,13 @@ const (
 	cacheLasts = 10 * time.Minute
 )
 
-// Add puts a call at the end of the line, or at its head.
-func (l *Line) Add(c *Call) {
-	l.ticks++
-	c.arrived = l.ticks
-	if c.First {
-		l.calls = slices.Insert(l.calls, 0, c)
-		return
-	}
-	l.calls = append(l.calls, c)
-}
-
-// Wake applies a sleeping call again, to refresh its waiter or because something has changed.
-func (l *Line) Wake(c *Call) {
-	if c.asleep && slices.Contains(l.calls, c) {
-		l.ticks++
-		c.asleep, c.arrived, c.failures = false, l.ticks, 0
-	}
-}
-
-// Abandon removes a call. It reports whether the call may have been or may still be applied, or is owed,
-// in which case the line takes it back.
-func (l *Line) Abandon(c *Call) (unknown bool) {
-	if !slices.Contains(l.calls, c) {
-		return false
-	}
-	l.remove(c)
-	if !l.InFlight(c) && !c.unknown && !c.Owed {
-		return false
-	}
-	l.takeBack(c)
-	return true
+// Owes reports whether the line takes a call back, or carries it out nevertheless, if it is abandoned.
+func (l *Line) Owes(c *Call) bool {
+	return slices.Contains(l.calls, c) && (l.InFlight(c) || c.unknown || c.Owed)
 }
 
 // InFlight reports whether a swap is on its way that applies a call.
 func (l *Line) InFlight(c *Call) bool { return l.sent != nil && answered(l.sent.Replies, c) }
-
-func (l *Line) remove(c *Call) {
-	l.calls = slices.DeleteFunc(l.calls, func(other *Call) bool { return other == c })
-}
-
-func (l *Line) takeBack(c *Call) {
-	l.debt = true
-	if c.TakeBack != nil {
-		l.owed = append(l.owed, c.TakeBack)
-	}
-	if c.Owed { // what it ends may have no end of its own
-		l.lapses = rules.Never
-	}
-}
-
-// Idle reports whether nothing waits in the line and nothing is owed.
-func (l *Line) Idle() bool { return l.sent == nil && len(l.calls) == 0 && !l.debt }
 
 // Sleeps reports whether a call sleeps in the line.
 func (l *Line) Sleeps() bool {
@@ -241,26 +209,15 @@ func (l *Line) hasWork() bool {
 	return slices.ContainsFunc(l.calls, func(c *Call) bool { return !c.asleep })
 }
 
-// InDebt reports whether the line owes a swap for which no caller waits, and the time at which the debt
-// lapses.
-func (l *Line) InDebt() (owes bool, lapses time.Time) { return l.debt && !l.hasWork(), l.lapses }
-
-// WriteOff drops the debt.
-func (l *Line) WriteOff() { l.debt, l.owed, l.lapses = false, nil, time.Time{} }
-
-// Offer sets the cached document, if there is none.
-func (l *Line) Offer(doc *rules.Document) {
-	if !l.known && l.sent == nil {
-		l.doc, l.known, l.fresh, l.committed = doc, true, false, false
-	}
-}
-
-// Forget drops the cached document.
-func (l *Line) Forget() { l.doc, l.known, l.fresh, l.changed = nil, false, false, true }
+// WaitedFor reports whether requests wait for the resource, according to the cached document.
+func (l *Line) WaitedFor() bool { return l.known && l.doc != nil && len(l.doc.Waiters) > 0 }
 
 // Next returns the next step. guess is the server's time as it is known without a read, or zero. r is
 // the random value of the next version.
 func (l *Line) Next(guess Now, r string) Step {
+	if l.debt && !l.hasWork() && !l.lapses.IsZero() && l.lapses.Before(guess.At) {
+		l.writeOff()
+	}
 	step := l.next(guess, r)
 	if step.Kind == StepLoad {
 		l.ticks++
@@ -284,8 +241,11 @@ func (l *Line) next(guess Now, r string) Step {
 	case !l.hasWork() && !l.debt:
 		l.fresh = false // later calls must not be dated by the time of an old read
 		return Step{Kind: StepIdle}
+	case !l.hasWork() && l.failures > 1:
+		l.failures, l.delay = 1, NoPause
+		return Step{Kind: StepOwe}
 	case l.delay != NoPause:
-		step := Step{Kind: StepPause, Pause: l.delay}
+		step := Step{Kind: StepPause, Pause: l.delay, Failures: l.failures}
 		l.delay = NoPause
 		return step
 	case l.conflicts >= reserveAfter:
@@ -448,6 +408,7 @@ func (l *Line) replyFromRead(told []Reply) Step {
 				if t.Call.asleep = t.Call.waitsAfter(t.Outcome); !t.Call.asleep {
 					l.remove(t.Call)
 				}
+				t.Call.give(t.Answer)
 				step.Replies = append(step.Replies, t)
 			}
 		}
@@ -458,174 +419,4 @@ func (l *Line) replyFromRead(told []Reply) Step {
 		step.Kind, l.failures = StepReply, 0
 	}
 	return step
-}
-
-// Loaded passes the document that was read at now, or nil if none is stored.
-func (l *Line) Loaded(doc *rules.Document, now Now) {
-	l.sent = nil // the count of failures stays: a document that can be read may not be writable
-	if doc != nil {
-		doc.At = now.At
-	}
-	if l.in.ID != "" && l.in.ID != now.In.ID { // what the line owes was lost with the collection before
-		l.WriteOff()
-	}
-	l.in = now.In
-	l.doc, l.known, l.fresh, l.at, l.committed = doc, true, true, now, false
-	if l.changed { // by an extension of this process, perhaps after the read
-		l.fresh = false
-		l.known = false
-		l.conflicts++ // otherwise frequent extensions of this process would keep it from ever writing
-	}
-}
-
-// Swapped reports that the swap was acknowledged, and returns the answers.
-func (l *Line) Swapped() []Reply {
-	step := l.sent
-	l.sent = nil
-	l.doc, l.known, l.fresh, l.committed = step.Swap.Next, !l.changed, false, true
-	l.swaps++
-	l.conflicts, l.failures = 0, 0
-	for _, c := range l.calls { // those of lost swaps that slept, too: it replaces the version on which these depend
-		c.unknown = false
-	}
-	// Calls that were abandoned while the swap was on its way are taken back by the next one.
-	l.owed = slices.DeleteFunc(l.owed, func(c *Call) bool { return answered(step.Replies, c) })
-	l.debt = len(l.owed) > 0
-	if !l.debt {
-		l.lapses = time.Time{}
-	}
-	for i := range step.Replies {
-		t := &step.Replies[i]
-		c := t.Call
-		if t.Abandoned = !slices.Contains(l.calls, c); t.Abandoned {
-			continue
-		}
-		c.queued = c.queued || t.Outcome == rules.Queued
-		if c.asleep = c.waitsAfter(t.Outcome); !c.asleep {
-			l.remove(c)
-		}
-		c.failures = 0
-	}
-	return step.Replies
-}
-
-// Conflicted reports that the document has another version. The driver may have sent the swap twice, and
-// this may be the answer to the second attempt, so the swap may have been applied. The calls are applied
-// again, also those that slept, and find their grants by their IDs.
-func (l *Line) Conflicted() {
-	for _, t := range l.sent.Replies {
-		t.Call.unknown, t.Call.asleep = true, false
-	}
-	l.sent = nil
-	l.known, l.fresh = false, false
-	l.failures = 0
-	if l.conflicts++; l.conflicts > 1 {
-		l.delay = ConflictPause
-	}
-}
-
-// Reserved reports that the document was reserved, or that the attempt failed, which does no harm.
-func (l *Line) Reserved() {
-	l.sent = nil
-	l.known, l.fresh = false, false
-	l.conflicts = 1
-}
-
-// Failed reports that the command failed, and returns the replies to calls that fail with it. The outcome
-// of a swap that was sent is unknown.
-func (l *Line) Failed(err error) (told []Reply) {
-	step := l.sent
-	l.sent = nil
-	l.known, l.fresh = false, false
-	l.failures++
-	l.delay = FailurePause
-	lost := step.Kind == StepSwap && !errors.Is(err, store.ErrNotSent)
-	if lost {
-		l.debt = true
-		l.lapses = rules.Later(l.lapses, step.Swap.Next.IdleAt)
-		for _, t := range step.Replies {
-			t.Call.unknown, t.Call.lost = true, true
-		}
-	}
-	var refused *rules.LayoutError
-	fatal := errors.As(err, &refused)
-	for _, c := range slices.Clone(l.calls) {
-		if c.asleep {
-			continue
-		}
-		if c.failures++; c.failures < mostTries && !fatal {
-			continue
-		}
-		told = append(told, Reply{Call: c, Answer: Answer{Err: err, Unknown: c.unknown}})
-		if c.Sleeps && !fatal && c.queued { // it keeps its position in the queue
-			c.asleep, c.failures = true, 0
-			continue
-		}
-		l.remove(c)
-		if c.unknown || c.Owed {
-			l.takeBack(c)
-		}
-	}
-	return told
-}
-
-// Retry ends the pause of a line that has only a debt.
-func (l *Line) Retry() { l.failures, l.delay = min(l.failures, 1), NoPause }
-
-// Unsent reports that the command was not carried out, although nothing failed.
-func (l *Line) Unsent() { l.sent, l.fresh = nil, false }
-
-// Skipped reports that a command for several documents stopped at a conflict before this document. Like
-// after Conflicted, the swap may have been applied.
-func (l *Line) Skipped() {
-	for _, t := range l.sent.Replies {
-		t.Call.unknown, t.Call.asleep = true, false
-	}
-	l.Unsent()
-}
-
-// Extended reports that the process has raised the ends of entries, by ID, in a command that gave the
-// document a new version with the random value r. When the command was sent, the line had as many acknowledged swaps.
-//
-// The cached document is advanced only if this process wrote it, and before the command was sent:
-//
-//   - A document that was only read may have been rolled back, and the extension may follow on another
-//     state with the same counter.
-//   - A document that was written after the command was sent may already contain the extension. If its
-//     counter grew twice for one extension, it could reach the version of a different state.
-func (l *Line) Extended(ends map[string]time.Time, r string, swaps uint64) {
-	if l.sent != nil || !l.known || l.doc == nil || !l.committed || l.swaps != swaps {
-		l.Forget()
-		return
-	}
-	d := l.doc.Clone()
-	d.Version = rules.Version{N: d.Version.N + 1, R: r}
-	for i := range d.Entries {
-		if end, named := ends[d.Entries[i].ID]; named {
-			d.Entries[i].ExpiresAt = rules.Later(d.Entries[i].ExpiresAt, end)
-			d.IdleAt = rules.Later(d.IdleAt, rules.IdleAt(end))
-		}
-	}
-	l.doc, l.fresh = d, false
-}
-
-// loadFinished passes the result of a load.
-func (l *Line) loadFinished(d *rules.Document, now Now, err error) []Reply {
-	if err != nil {
-		return l.Failed(err)
-	}
-	l.Loaded(d, now)
-	return nil
-}
-
-// swapFinished passes the result of a swap, and returns the replies.
-func (l *Line) swapFinished(done bool, err error) []Reply {
-	switch {
-	case err != nil:
-		return l.Failed(err)
-	case !done:
-		l.Conflicted()
-		return nil
-	}
-	return l.Swapped()
 }

@@ -77,7 +77,7 @@ type activeLine struct {
 	// DoAll drives it. Both are guarded by Lines.mu.
 	users   int
 	running bool
-	// swapTook is the duration of the last swap.
+	// swapTook is the duration of the last swap. Only what drives the line uses it.
 	swapTook time.Duration
 	// cache is the element of Lines.recent, or nil. bytes is its share of Lines.cached.
 	cache *list.Element
@@ -135,9 +135,9 @@ func (ls *Lines) run(e *activeLine) {
 // Waiting costs a tenth of the time of a swap, and saves about half of the swaps.
 func (ls *Lines) gather(e *activeLine) {
 	e.mu.Lock()
-	d, sleeps := min(e.swapTook/10, mostGathering), e.line.Sleeps()
+	sleeps := e.line.Sleeps()
 	e.mu.Unlock()
-	if sleeps && d > 0 {
+	if d := min(e.swapTook/10, mostGathering); sleeps && d > 0 {
 		ls.sleep(d, nil)
 	}
 }
@@ -147,26 +147,14 @@ func (ls *Lines) gather(e *activeLine) {
 func (ls *Lines) next(e *activeLine) (step Step, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	owes, lapses := e.line.InDebt()
-	guess := ls.server.guess()
-	if owes && !lapses.IsZero() && lapses.Before(guess.At) {
-		e.line.WriteOff()
-		owes = false
-	}
-	stuck := owes && (e.line.failures > 1 || ls.closed.Err() != nil)
-	if !stuck {
-		step = e.line.Next(guess, newRandom())
-	}
-	if !stuck && step.Kind != StepIdle {
-		if step.Kind == StepReply {
-			deliver(step.Replies)
-		}
+	step = e.line.Next(ls.server.guess(), newRandom())
+	if step.Kind > StepOwe {
 		return step, true
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	e.running = false
-	if stuck {
+	if step.Kind == StepOwe {
 		ls.debtors[e] = true
 		if !ls.collecting && ls.closed.Err() == nil {
 			ls.collecting = true
@@ -189,34 +177,54 @@ func (ls *Lines) carryOut(e *activeLine, step Step) {
 	case StepReply:
 		notify(step.Replies)
 	case StepPause:
-		ls.pause(e, step.Pause)
+		ls.pause(e, step)
 	case StepLoad:
 		sent := clock.Now()
 		loaded, err := ls.store.Load(ctx, name)
 		now := ls.learnTime(loaded, sent, err)
-		e.mu.Lock()
-		ls.unlock(e, e.line.loadFinished(loaded.Docs[name], now, cmp.Or(err, loaded.Damaged[name])))
+		ls.handle(e, loadResult(loaded.Docs[name], now, cmp.Or(err, loaded.Damaged[name])))
 	case StepReserve:
 		if r := ls.server.reservation(ls.process); !r.Until.IsZero() {
 			_ = ls.store.Reserve(ctx, name, r)
 		}
-		e.mu.Lock()
-		e.line.Reserved()
-		ls.unlock(e, nil)
+		ls.handle(e, Reserved{})
 	case StepSwap:
 		sent := time.Now()
 		done, err := ls.store.Swap(ctx, step.Swap)
 		ls.forgetTimeAfter(err)
-		e.mu.Lock()
 		e.swapTook = time.Since(sent)
-		ls.unlock(e, e.line.swapFinished(done > 0, err))
-	case StepIdle:
+		ls.handle(e, swapResult(0, done, 1, err))
+	case StepIdle, StepOwe:
 	}
 }
 
-// unlock delivers the replies to a command, unlocks the line, and then notifies the callers.
-func (ls *Lines) unlock(e *activeLine, replies []Reply) {
-	deliver(replies)
+// loadResult returns the result of a command that loads the document of a line.
+func loadResult(d *rules.Document, now Now, err error) Event {
+	if err != nil {
+		return Failed{err}
+	}
+	return Loaded{d, now}
+}
+
+// swapResult returns the result of a command that swaps the documents of several lines, for the line that is
+// number i of them. The command contained the first sent lines, and the store reports done.
+func swapResult(i, done, sent int, err error) Event {
+	switch {
+	case i >= sent:
+		return Unsent{}
+	case err != nil:
+		return Failed{err}
+	case i < done:
+		return Swapped{}
+	}
+	return Conflicted{Before: i > done}
+}
+
+// handle passes an event to a line. It passes the answers that the event causes to OnWrite and Wrote, and then
+// notifies the callers, so that a caller finds its spans written.
+func (ls *Lines) handle(e *activeLine, event Event) {
+	e.mu.Lock()
+	replies := e.line.Handle(event)
 	e.mu.Unlock()
 	var wrote []Answer
 	for _, r := range replies {
@@ -234,39 +242,26 @@ func (ls *Lines) unlock(e *activeLine, replies []Reply) {
 	notify(replies)
 }
 
-// deliver passes answers to the calls. It runs in the critical section in which calls leave the line,
-// so a call that Abandon does not find in the line has its answer.
-func deliver(replies []Reply) {
-	for _, r := range replies {
-		if !r.Abandoned && r.Call.Deliver != nil {
-			r.Call.Deliver(r.Answer)
-		}
-	}
-}
-
-// notify wakes the callers. It runs after all calls of OnWrite, so a caller finds its spans written.
+// notify wakes the callers that have been answered.
 func notify(replies []Reply) {
 	for _, r := range replies {
-		if !r.Abandoned && r.Call.Notify != nil {
-			r.Call.Notify()
+		if !r.Abandoned {
+			r.Call.notify()
 		}
 	}
 }
 
 // pause waits before the next step of a line. A new operation ends a pause after a failure.
-func (ls *Lines) pause(e *activeLine, why Pause) {
-	switch why {
+func (ls *Lines) pause(e *activeLine, step Step) {
+	switch step.Pause {
 	case NoPause:
 	case ConflictPause:
 		ls.sleep(ls.clock.Jitter(5*time.Millisecond), nil)
 	case ReservedPause:
 		ls.sleep(pace.Jitter(20*time.Millisecond, ls.clock.Jitter), nil)
 	case FailurePause:
-		e.mu.Lock()
-		failures := e.line.failures
-		e.mu.Unlock()
 		// The pause is bounded: after mostTries no call waits, and collect retries the debts.
-		d := failurePause(min(failures, mostTries))
+		d := failurePause(min(step.Failures, mostTries))
 		ls.sleep(pace.Jitter(d, ls.clock.Jitter), e.wake)
 	}
 }
@@ -298,9 +293,6 @@ func (ls *Lines) collect() {
 		}
 		var all sync.WaitGroup
 		for _, e := range debtors {
-			e.mu.Lock()
-			e.line.Retry()
-			e.mu.Unlock()
 			all.Go(func() { ls.run(e) })
 		}
 		all.Wait()
@@ -361,7 +353,7 @@ func (ls *Lines) owed() map[string][]*Call {
 	owed := map[string][]*Call{}
 	for _, e := range lines {
 		e.mu.Lock()
-		if !e.line.Idle() && e.line.debt {
+		if e.line.debt {
 			owed[e.line.Name] = slices.Clone(e.line.owed)
 		}
 		e.mu.Unlock()

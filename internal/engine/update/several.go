@@ -89,8 +89,7 @@ func (ls *Lines) doSeveral(ctx context.Context, calls []*Call, proceed func(Answ
 			case <-ctx.Done():
 			}
 		}
-		unknown := t.Abandon()
-		a, ok := t.Answer()
+		a, ok, unknown := t.Abandon()
 		complete = complete && (ok || !dependent)
 		if !complete {
 			continue
@@ -125,9 +124,7 @@ func (ls *Lines) borrow(c *Call, evenIfBusy bool) (t *Ticket, idle bool) {
 		t.active.users++
 	}
 	ls.mu.Unlock()
-	t.active.mu.Lock()
-	t.active.line.Add(c)
-	t.active.mu.Unlock()
+	ls.handle(t.active, Joined{c})
 	if !idle {
 		ls.start(t.active)
 	}
@@ -163,8 +160,7 @@ func (ls *Lines) swapSeveral(borrowed []*Ticket, rest []*Call, proceed func(Answ
 		case steps[i].Kind == StepReply:
 			notify(steps[i].Replies)
 		case steps[i].Kind >= StepLoad:
-			t.active.mu.Lock()
-			ls.unlock(t.active, t.active.line.severalFinished(i, done, len(swaps), err))
+			ls.handle(t.active, swapResult(i, done, len(swaps), err))
 		}
 	}
 	for _, t := range borrowed {
@@ -212,33 +208,17 @@ func (t *Ticket) proceeds(replies []Reply, proceed func(Answer) bool) bool {
 	return true
 }
 
-// severalFinished passes the result of a command for several documents to the line that is number i of
-// them. The command contained the first sent lines, and the store reports done.
-func (l *Line) severalFinished(i, done, sent int, err error) []Reply {
-	switch {
-	case i >= sent:
-		l.Unsent()
-		return nil
-	case i <= done:
-		return l.swapFinished(i < done, err)
-	case err != nil:
-		return l.Failed(err)
-	}
-	l.Skipped()
-	return nil
-}
-
 // giveBack ends the driving of a borrowed line. Dependent calls without an answer are abandoned.
 func (ls *Lines) giveBack(t *Ticket, dependent bool) {
 	t.active.mu.Lock()
 	defer t.active.mu.Unlock()
 	if dependent {
-		t.active.line.Abandon(t.call)
+		t.active.line.Handle(Abandoned{t.call})
 	}
 	ls.mu.Lock()
 	t.active.running = false
 	ls.mu.Unlock()
-	if !t.active.line.Idle() && !t.active.line.Asleep() { // before leave, which may drop the line
+	if !t.active.line.Asleep() { // before leave, which may drop the line
 		ls.start(t.active)
 	}
 	ls.mu.Lock()
@@ -281,10 +261,9 @@ func (ls *Lines) loadSeveral(ctx context.Context, borrowed []*Ticket, steps []St
 		if steps[i].Kind != StepLoad {
 			continue
 		}
-		t.active.mu.Lock()
 		name := t.active.line.Name
 		failed := cmp.Or(err, loaded.Damaged[name])
-		ls.unlock(t.active, t.active.line.loadFinished(loaded.Docs[name], now, failed))
+		ls.handle(t.active, loadResult(loaded.Docs[name], now, failed))
 		steps[i] = Step{}
 		if failed == nil {
 			steps[i] = ls.nextOf(t.active)
@@ -296,9 +275,7 @@ func (ls *Lines) loadSeveral(ctx context.Context, borrowed []*Ticket, steps []St
 // withoutDelay returns the step after one that only delays the line, for another reason than a reservation.
 func (ls *Lines) withoutDelay(e *activeLine, step Step) Step {
 	if step.Kind == StepReserve {
-		e.mu.Lock()
-		e.line.Reserved()
-		e.mu.Unlock()
+		ls.handle(e, Reserved{})
 		return ls.nextOf(e)
 	}
 	if step.Kind == StepPause && step.Pause != ReservedPause {
@@ -310,9 +287,5 @@ func (ls *Lines) withoutDelay(e *activeLine, step Step) Step {
 func (ls *Lines) nextOf(e *activeLine) Step {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	step := e.line.Next(ls.server.guess(), newRandom())
-	if step.Kind == StepReply {
-		deliver(step.Replies)
-	}
-	return step
+	return e.line.Next(ls.server.guess(), newRandom())
 }

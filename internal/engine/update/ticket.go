@@ -11,10 +11,6 @@ type Ticket struct {
 	lines  *Lines
 	active *activeLine
 	call   *Call
-
-	mu      sync.Mutex
-	answers []Answer
-	ready   chan struct{}
 }
 
 // Submit puts an operation in the line of its resource. The caller must call Abandon on the ticket in
@@ -26,9 +22,8 @@ func (ls *Lines) Submit(c *Call) *Ticket {
 }
 
 func (ls *Lines) newTicket(c *Call) *Ticket {
-	t := &Ticket{lines: ls, call: c, ready: make(chan struct{}, 1)}
-	c.Deliver, c.Notify = t.deliver, t.signal
-	return t
+	c.ready = make(chan struct{}, 1)
+	return &Ticket{lines: ls, call: c}
 }
 
 // add puts an operation in the line of its resource without starting the line.
@@ -37,45 +32,32 @@ func (ls *Lines) add(c *Call) *Ticket {
 	ls.mu.Lock()
 	t.active = ls.use(c.Op.ResourceName())
 	ls.mu.Unlock()
-	t.active.mu.Lock()
-	t.active.line.Add(c)
-	t.active.mu.Unlock()
+	ls.handle(t.active, Joined{c})
 	return t
 }
 
-func (t *Ticket) deliver(a Answer) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.answers = append(t.answers, a)
-}
-
-func (t *Ticket) signal() {
-	select {
-	case t.ready <- struct{}{}:
-	default:
-	}
-}
-
 // Ready returns a channel that receives a value when there may be an answer.
-func (t *Ticket) Ready() <-chan struct{} { return t.ready }
+func (t *Ticket) Ready() <-chan struct{} { return t.call.ready }
 
 // Answer returns the latest answer, if there is one that was not returned before.
 func (t *Ticket) Answer() (latest Answer, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.answers) == 0 {
+	t.active.mu.Lock()
+	defer t.active.mu.Unlock()
+	return t.call.take()
+}
+
+// take returns the latest answer, and forgets it: it has a whole document, with its queue.
+func (c *Call) take() (latest Answer, ok bool) {
+	if c.answer == nil {
 		return Answer{}, false
 	}
-	latest = t.answers[len(t.answers)-1]
-	t.answers = nil // an answer has a whole document, with its queue
+	latest, c.answer = *c.answer, nil
 	return latest, true
 }
 
 // Wake applies a call again that sleeps in the queue.
 func (t *Ticket) Wake() {
-	t.active.mu.Lock()
-	t.active.line.Wake(t.call)
-	t.active.mu.Unlock()
+	t.lines.handle(t.active, Woken{t.call})
 	t.lines.start(t.active)
 }
 
@@ -86,19 +68,21 @@ func (t *Ticket) InFlight() bool {
 	return t.active.line.InFlight(t.call)
 }
 
-// Abandon ends the ticket. It reports whether the operation may have been applied without an answer, in
-// which case the line takes it back.
-func (t *Ticket) Abandon() (unknown bool) {
+// Abandon ends the ticket, and returns the latest answer like Answer. unknown is set if the operation may
+// have been applied without an answer, in which case the line takes it back.
+func (t *Ticket) Abandon() (latest Answer, ok, unknown bool) {
 	t.active.mu.Lock()
 	defer t.active.mu.Unlock()
-	unknown = t.active.line.Abandon(t.call)
+	unknown = t.active.line.Owes(t.call)
+	t.active.line.Handle(Abandoned{t.call})
 	if unknown {
 		t.lines.start(t.active)
 	}
+	latest, ok = t.call.take()
 	t.lines.mu.Lock()
 	defer t.lines.mu.Unlock()
 	t.lines.leave(t.active)
-	return unknown
+	return latest, ok, unknown
 }
 
 // Do carries out an operation and waits for its answer. If ctx ends first, Answer.Err is its cause.
@@ -117,9 +101,11 @@ func (ls *Lines) DoWithin(ctx context.Context, d time.Duration, calls []*Call) [
 	var all sync.WaitGroup
 	for i, c := range calls {
 		t, pause := ls.add(c), d
-		if t.active.waitedFor() {
+		t.active.mu.Lock()
+		if t.active.line.WaitedFor() {
 			pause = 0
 		}
+		t.active.mu.Unlock()
 		all.Go(func() {
 			timer := ls.clock.NewTimer(pause)
 			defer timer.Stop()
@@ -127,7 +113,7 @@ func (ls *Lines) DoWithin(ctx context.Context, d time.Duration, calls []*Call) [
 			case <-timer.C:
 				ls.start(t.active) // still in use, because the ticket has not ended
 			case <-t.Ready():
-				t.signal()
+				c.notify()
 			case <-ctx.Done():
 			}
 			answers[i] = t.wait(ctx)
@@ -143,16 +129,9 @@ func (t *Ticket) wait(ctx context.Context) Answer {
 	case <-t.Ready():
 	case <-ctx.Done():
 	}
-	unknown := t.Abandon()
-	if a, ok := t.Answer(); ok {
-		return a
+	a, ok, unknown := t.Abandon()
+	if !ok {
+		a = Answer{Err: context.Cause(ctx), Unknown: unknown}
 	}
-	return Answer{Err: context.Cause(ctx), Unknown: unknown}
-}
-
-// waitedFor reports whether requests wait for the resource, according to the cached document.
-func (e *activeLine) waitedFor() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.line.known && e.line.doc != nil && len(e.line.doc.Waiters) > 0
+	return a
 }

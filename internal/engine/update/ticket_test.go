@@ -13,10 +13,10 @@ import (
 // Each waiter of a process has a ticket. If each kept a document, a queue would take memory by the square of its length.
 func TestTicket_AnswerIsTaken_ForgetsTheDocument(t *testing.T) {
 	t.Parallel()
-	ticket := &Ticket{ready: make(chan struct{}, 1)}
+	ticket := &Ticket{active: &activeLine{}, call: &Call{}}
 	answer := func() weak.Pointer[rules.Document] {
 		document := &rules.Document{ID: "x"}
-		ticket.deliver(Answer{After: document})
+		ticket.call.give(Answer{After: document})
 		a, ok := ticket.Answer()
 		require.True(t, ok)
 		require.Same(t, document, a.After)

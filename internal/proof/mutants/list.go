@@ -84,16 +84,16 @@ var mutants = []mutant{
 	{what: "\"busy\" is answered from the cache", edits: []edit{{update, "Line.replyFromRead", "cond", "true"}, {update, "Line.replyFromRead", "for cond", "t.Call != nil"}}, simulated: true},
 	{what: "a bulk continues after a conflict", edits: []edit{{store, "Memory.Swap", "return 3", "continue"}}, simulated: true},
 	{what: "a conflict counts as proof that a lost swap was not applied", edits: []edit{
-		{update, "Line.Conflicted", "for", "l.WriteOff(); for _, c := range l.calls { defer func() { c.unknown = false }() }; $"},
+		{update, "Line.conflicted", "for", "l.writeOff(); for _, c := range l.calls { defer func() { c.unknown = false }() }; $"},
 	}, simulated: true},
 	{what: "the outcome of a lost swap is not settled", edits: []edit{{update, "Line.takeBack", "assign", "if c != nil { return }; $"}}, simulated: true},
 	{what: "\"superseded\" is answered without a swap", edits: []edit{{rules, "state.end", "|| 1", "$1 == Superseded || $"}}, simulated: true},
 	{what: "a busy line ends a queued call", edits: []edit{{update, "Lines.doSeveral", "for arg 2", "true"}}, tests: "TestLines_DoWhile_LeavesBusyLinesAlone", in: update},
 	{what: "an old read dates a later operation", edits: []edit{
-		{update, "Line.Unsent", "target 2", "drop"},
+		{update, "Line.Handle", "case 9 target 2", "drop"},
 		{update, "Line.next", "assign", "drop"},
 	}, tests: "TestLine_OldRead_DatesNoLaterCall", in: update},
-	{what: "an undo that fails in an outage is not repeated", edits: []edit{{lockcore, "Locker.leaveAll", "if 3 value 2", "false"}}, tests: "TestAcquire_GivesUpInAnOutage_IsTakenBack"},
+	{what: "an undo that fails in an outage is not repeated", edits: []edit{{lockcore, "Locker.leaveAll", "if 3 value", "false"}}, tests: "TestAcquire_GivesUpInAnOutage_IsTakenBack"},
 	{what: "a request does not retry a full queue", edits: []edit{{update, "Call.waitsAfter", "|| 2", "c == nil"}}, tests: "TestLine_QueueIsFullLater_CallStays", in: update},
 	{what: "a document that a poll has read is written although another process has reserved it", edits: []edit{
 		{update, "Line.next", "if 4 && 1", "l.fresh && $"},
@@ -109,7 +109,7 @@ var mutants = []mutant{
 	{what: "a reservation binds others for minutes after the server's clock was set back", edits: []edit{
 		{rules, "Document.ReservedByOther", "&& 5", "drop"},
 	}, tests: "TestReservedByOther_EndsTooLate_IsIgnored", in: rules},
-	{what: "a document that cannot be written is retried without end", edits: []edit{{update, "Line.Loaded", "assign", "l.sent, l.failures = nil, 0"}}, simulated: true},
+	{what: "a document that cannot be written is retried without end", edits: []edit{{update, "Line.loaded", "assign", "l.sent, l.failures = nil, 0"}}, simulated: true},
 	{what: "a deadlock is broken on the evidence of old reads", edits: []edit{
 		{lockcore, "Steps.BreakDeadlocks", "for cond", "$ && err != nil"},
 	}, tests: "TestBreakDeadlocks_EndedSinceTheReads_WithdrawsNobody"},
@@ -214,7 +214,7 @@ var mutants = []mutant{
 	{what: "a request takes its resources in the order given", edits: []edit{{lockcore, "Locker.complete", "func value", "0 * $"}}, simulated: true},
 	{what: "an undo leaves one of several resources", edits: []edit{{lockcore, "Locker.enter", "if 4 call", "_ = first"}}, simulated: true},
 	{what: "a failed command is retried without a pause", edits: []edit{
-		{update, "Lines.pause", "assign 2 value", "time.Duration(1+0*failures) * time.Millisecond"},
+		{update, "Lines.pause", "assign value", "time.Duration(1+0*step.Failures) * time.Millisecond"},
 		{lockcore, "waiting.await", "case 4 value", "time.Millisecond"},
 	}, simulated: true},
 }
