@@ -158,7 +158,7 @@ const leaseText = `{"resource":"account/1","lockId":"` + ownLockID + `","part":"
 func TestAcquire_Workflow_RequestsInItsName(t *testing.T) {
 	t.Parallel()
 	f := &fakeLocker{}
-	out, err := call(t, f, "lockstep.Acquire", `{"resources":[{"name":"account/1"},{"name":"seats","mode":"S","limit":3}],
+	out, err := call(t, f, "lockstep.Acquire", `{"resources":[{"name":"account/1","heldSince":3},{"name":"seats","mode":"S","limit":3}],
 		"part":"p","schedule":4,"ttl":"20s","holdTtl":"forever","reacquire":true,"newFence":true,"saga":"2"}`)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"lockId":"`+ownLockID+`","leases":[`+leaseText+`]}`, out)
@@ -168,8 +168,8 @@ func TestAcquire_Workflow_RequestsInItsName(t *testing.T) {
 	require.NotEmpty(t, f.request.Call)
 	f.request.Comment, f.request.Call = "", ""
 	require.Equal(t, lockcore.StepRequest{
-		Caller: lockcore.Caller{LockID: ownLockID, Run: "default-test-run-id", Part: "default-test-run-id/p", Order: lockcore.Order{Schedule: 4, Attempt: 1}, Saga: "2"}, Resources: []lockcore.Resource{{Name: "account/1"}, lockcore.SharedLimit("seats", 3)},
-		TTL: 20 * time.Second, Persist: true, HoldTTL: lockcore.Forever,
+		Caller: lockcore.Caller{LockID: ownLockID, Run: "default-test-run-id", Part: "default-test-run-id/p", Order: lockcore.Order{Schedule: 4, Attempt: 1}, Saga: "2"}, Resources: []lockcore.Resource{{Name: "account/1"}, lockcore.SharedLimit("seats", 3)}, HeldSince: map[string]uint32{"account/1": 3},
+		TTL: 20 * time.Second, Keep: true, HoldTTL: lockcore.Forever,
 		Reacquire: true, NewFence: true, Owner: "default-test-namespace/default-test-workflow-id", MaxWait: 2 * time.Second,
 	}, f.request)
 }
@@ -182,7 +182,7 @@ func TestAcquire_OwnLockID_IsRequested(t *testing.T) {
 	require.Equal(t, "mine", f.request.LockID)
 	require.Equal(t, "me", f.request.Owner)
 	require.Equal(t, "why", f.request.Comment)
-	require.True(t, f.request.HoldOnly && f.request.Persist)
+	require.True(t, f.request.HoldOnly && f.request.Keep)
 	require.Zero(t, f.request.MaxWait, "it does not wait in its slot")
 	require.Empty(t, f.left, "there is no part to leave")
 }
@@ -222,13 +222,13 @@ func TestRelease_RunThatDecidedItWasReset_EndsItsRequestsToo(t *testing.T) {
 			f := &fakeLocker{status: lockcore.Status{Resource: "account/1", Holder: lockcore.Holder{Run: "before"}}}
 			_, err := call(t, f, "lockstep.Release", `{`+of+`"resources":["account/1"],"schedule":4,"run":"`+run+`"}`)
 			require.NoError(t, err)
-			var labels []string
+			var runs []string
 			for _, r := range f.released {
 				require.Equal(t, lockcore.LastAttempt(4), r.Order)
 				require.Equal(t, lockID, r.LockID)
-				labels = append(labels, r.Run)
+				runs = append(runs, r.Run)
 			}
-			require.Equal(t, want, labels)
+			require.Equal(t, want, runs)
 		}
 	}
 	f := &fakeLocker{} // the earlier run holds nothing, perhaps because it has lost it
@@ -303,7 +303,7 @@ func TestActivities_Names_AreTheWireNames(t *testing.T) {
 
 func TestVerify_Used_ReleasesNothing(t *testing.T) {
 	t.Parallel()
-	uses := []lockcore.Use{{Resource: "account/1", By: lockcore.LastAttempt(2)}}
+	uses := []lockcore.Use{{Resource: "account/1", Order: lockcore.LastAttempt(2)}}
 	since := time.Date(2026, 11, 1, 11, 59, 0, 0, time.UTC)
 	for in, want := range map[string]lockcore.Verify{
 		``:                              {},
@@ -311,7 +311,7 @@ func TestVerify_Used_ReleasesNothing(t *testing.T) {
 		`,"run":"a run before a reset"`: {LostSince: since},
 		`,"inherits":true`:              {LostSince: since},
 	} {
-		want.LockID, want.Run, want.Uses, want.Inherits = ownLockID, "default-test-run-id", uses, true // always in the test environment
+		want.LockID, want.Run, want.Used, want.Inherits = ownLockID, "default-test-run-id", uses, true // always in the test environment
 		f := &fakeLocker{}
 		out, err := call(t, f, "lockstep.Verify", `{"used":[{"resource":"account/1","schedule":2}],"started":"2026-11-01T12:00:00Z"`+in+`}`)
 		require.NoError(t, err)

@@ -34,7 +34,7 @@ func TestCommit_AnotherSagaUsedTheLockLater_Asks(t *testing.T) {
 			return after(ctx, 4*time.Minute)
 		})(ctx), first.Get(ctx, nil))
 	})
-	require.Zero(t, l.asked()[1].Resources[0].HeldSince, "the second saga's step does not ask whether the first one lost the lock")
+	require.Empty(t, l.asked()[1].HeldSince, "the second saga's step does not ask whether the first one lost the lock")
 	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
 }
 
@@ -125,7 +125,7 @@ func TestSagaStep_SagaCommits_HoldsForTheSagaOrIsRefused(t *testing.T) {
 	t.Log("late:", late)
 	if late == nil {
 		require.Len(t, l.asked(), 2)
-		require.True(t, l.asked()[1].Persist, "%+v", l.asked()[1])
+		require.True(t, l.asked()[1].Keep, "%+v", l.asked()[1])
 		require.Empty(t, l.asked()[1].Within, "it runs under a lock of its own")
 	}
 }

@@ -94,7 +94,7 @@ func waitsForAHold(t *testing.T, c *completions) *lockcore.Steps {
 	require.NoError(t, err)
 	_, err = l.Steps().Enter(t.Context(), lockcore.StepRequest{
 		Caller: lockcore.Caller{LockID: "n/w", Run: "run", Part: "lock/1", Order: lockcore.Order{Schedule: 4, Attempt: 2}}, Resources: []lockcore.Resource{lockcore.Exclusive("r")},
-		Persist: true, HoldOnly: true,
+		Keep: true, HoldOnly: true,
 	})
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	require.NoError(t, l.Leave(t.Context(), holds...))
@@ -137,7 +137,7 @@ func TestWake_GrantedHold_CompletesTheActivityWithIt(t *testing.T) {
 func TestWake_Claim_CompletesTheActivityWithoutAResult(t *testing.T) {
 	t.Parallel()
 	require.Nil(t, resultOf(lockcore.Wakeup{Resource: "r"}))
-	require.Nil(t, resultOf(lockcore.Wakeup{Resource: "r", Deadlock: "a cycle"}))
+	require.Nil(t, resultOf(lockcore.Wakeup{Resource: "r", Cycle: "a cycle"}))
 }
 
 func TestWake_WorkflowEnded_HoldIsReleased(t *testing.T) {

@@ -57,7 +57,7 @@ func (r *releases) Replaces(_ context.Context, id string) (bool, string, error) 
 
 func (r *releases) Verify(_ context.Context, v lockcore.Verify) error {
 	if r.lost {
-		return &lockcore.LostError{Resource: v.Uses[0].Resource, LockID: v.LockID}
+		return &lockcore.LostError{Resource: v.Used[0].Resource, LockID: v.LockID}
 	}
 	return r.record(func() { r.seen = append(r.seen, v) })
 }
@@ -145,13 +145,13 @@ func TestGuards_OfSaga_AreNumberedAndCarryHeld(t *testing.T) {
 	} {
 		require.Equal(t, want.part, asked[i].Part)
 		require.Equal(t, lockcore.Order{Schedule: want.schedule, Attempt: 1}, asked[i].Order)
-		require.True(t, asked[i].Persist)
+		require.True(t, asked[i].Keep)
 		for j, since := range want.since {
-			require.Equal(t, since, asked[i].Resources[j].HeldSince, "%s %d", want.part, j)
+			require.Equal(t, since, asked[i].HeldSince[asked[i].Resources[j].Name], "%s %d", want.part, j)
 		}
 	}
 	require.Len(t, r.seen, 1)
-	require.Equal(t, []lockcore.Use{{Resource: "account/1", By: lockcore.LastAttempt(3)}, {Resource: "rates", By: lockcore.LastAttempt(4)}}, r.seen[0].Uses)
+	require.Equal(t, []lockcore.Use{{Resource: "account/1", Order: lockcore.LastAttempt(3)}, {Resource: "rates", Order: lockcore.LastAttempt(4)}}, r.seen[0].Used)
 	require.Empty(t, r.released)
 	require.Equal(t, []lockcore.Release{{
 		LockID: asked[0].LockID, Run: "default-test-run-id", Resources: []string{"account/1", "rates"}, Order: lockcore.LastAttempt(5),
@@ -167,9 +167,9 @@ func TestGuards_ScopeStep_HoldNothingForTheSaga(t *testing.T) {
 			return errors.Join(step(short, "Debit"), step(workflows.Guard(ctx, account), "Debit"), s.Verify(ctx))
 		})
 	}))
-	require.False(t, l.asked()[0].Persist)
-	require.True(t, l.asked()[1].Persist)
-	require.Zero(t, l.asked()[1].Resources[0].HeldSince)
+	require.False(t, l.asked()[0].Keep)
+	require.True(t, l.asked()[1].Keep)
+	require.Empty(t, l.asked()[1].HeldSince)
 	require.Len(t, r.seen, 1)
 }
 

@@ -232,14 +232,14 @@ func (l *Locker) acquireOp(req *StepRequest, res Resource) rules.Acquire {
 	op := rules.Acquire{
 		Policy: l.cfg.policy(), Resource: res.Name, Call: req.entryID(res.Name), Caller: callerOf(req.Caller), TakeOver: req.TakeOver,
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.keptTTL()),
-		Persist: req.Persist, HoldOnly: req.HoldOnly, Reacquire: req.Reacquire, NewFence: req.NewFence, Queued: req.Queued,
+		Keep: req.Keep, HoldOnly: req.HoldOnly, Reacquire: req.Reacquire, NewFence: req.NewFence, Queued: req.Queued,
 		Queue: true, WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), NextRefresh: l.refreshEvery().Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
 		Owner: req.Owner, Host: req.Host, Comment: req.Comment, NeverVictim: req.NeverVictim,
 	}
-	switch {
-	case res.HeldSince == 0:
+	switch since := req.HeldSince[res.Name]; {
+	case since == 0:
 	case req.LostSince.IsZero():
-		op.HeldSince = LastAttempt(res.HeldSince).number()
+		op.HeldSince = LastAttempt(since).number()
 	default: // orders of other runs are not comparable
 		op.LostSince = req.LostSince
 	}
@@ -269,7 +269,7 @@ func (l *Locker) undoCall(ctx context.Context, op *rules.Acquire) *update.Call {
 // finishAcquire returns the lease that a request was granted, or its error, and ends the span. blockers
 // are the known holds that blocked the request while it queued.
 func (l *Locker) finishAcquire(
-	ctx context.Context, req *StepRequest, op *rules.Acquire, span operation, a update.Answer, err error, blockers []blocker,
+	ctx context.Context, req *StepRequest, op *rules.Acquire, span operation, a update.Answer, err error, blockers []blockingHold,
 ) (Lease, error) {
 	if err != nil {
 		span.end(nil, err)
@@ -335,7 +335,7 @@ type waiting struct {
 	span     operation
 	inFlight bool
 	// blockers are the holds that blocked the request so far, and busy is the latest *BusyError.
-	blockers []blocker
+	blockers []blockingHold
 	busy     error
 }
 

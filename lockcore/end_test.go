@@ -29,7 +29,7 @@ func TestLeaveWithin_NextWrite_IsShared(t *testing.T) {
 		synctest.Wait() // the update loop would send the leave at once if it still ran
 		writes := db.swaps()
 		left := make(chan error, 1)
-		go func() { left <- l.LeaveWithin(t.Context(), 50*time.Millisecond, leases...) }()
+		go func() { left <- l.LeaveWithin(t.Context(), 50*time.Millisecond, l.NewSession(t.Context(), leases)) }()
 		synctest.Wait()
 		c.next(t, l)
 		synctest.Wait()
@@ -43,7 +43,7 @@ func TestLeaveWithin_OthersWait_LeavesAtOnce(t *testing.T) {
 		leases := confirm(t, l, numbered("a", lockcore.Exclusive("r")))
 		queue(t, l, numbered("b", lockcore.Exclusive("r")))
 		began := time.Now()
-		require.NoError(t, l.LeaveWithin(t.Context(), time.Second, leases...))
+		require.NoError(t, l.LeaveWithin(t.Context(), time.Second, l.NewSession(t.Context(), leases)))
 		require.Less(t, time.Since(began), time.Second)
 		require.Empty(t, db.Document("r").Waiters, "b has a claim")
 	})
@@ -92,7 +92,7 @@ func TestRelease_ForcedAgain_EndsNothingGrantedSince(t *testing.T) {
 	again := tryAcquire(t, l, request("a", lockcore.Exclusive("r")))
 	require.NoError(t, l.Release(t.Context(), force))
 	d := db.Document("r")
-	require.Equal(t, again.Leases()[0].FirstFence, d.HoldFence("a"))
+	require.Equal(t, again.Leases()[0].FirstFence, d.FirstFence("a"))
 }
 
 func TestRelease_PlainRequestWaits_QueuesAgain(t *testing.T) {
@@ -116,7 +116,7 @@ func TestRelease_PlainRequestWaits_QueuesAgain(t *testing.T) {
 func keptOn(t *testing.T, l *lockcore.Steps, lockID string, holdTTL time.Duration, resources ...lockcore.Resource) {
 	t.Helper()
 	req := request(lockID, resources...)
-	req.Part, req.Order, req.Persist, req.HoldTTL, req.TTL = "p", lockcore.Order{Schedule: 7, Attempt: 1}, true, holdTTL, time.Second
+	req.Part, req.Order, req.Keep, req.HoldTTL, req.TTL = "p", lockcore.Order{Schedule: 7, Attempt: 1}, true, holdTTL, time.Second
 	leases := enter(t, l, req)
 	require.NoError(t, l.Leave(t.Context(), leases...))
 }
@@ -174,7 +174,7 @@ func TestExtend_HoldOfAQueuedRequest_IsKept(t *testing.T) {
 	l, _, clock := withClock(t, lockcore.Config{})
 	keptOn(t, l, "other", lockcore.Forever, lockcore.Exclusive("r/2"))
 	req := request("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2"))
-	req.Part, req.Order, req.Persist, req.TTL, req.HoldTTL = "p", lockcore.Order{Schedule: 1, Attempt: 1}, true, time.Second, 20*time.Second
+	req.Part, req.Order, req.Keep, req.TTL, req.HoldTTL = "p", lockcore.Order{Schedule: 1, Attempt: 1}, true, time.Second, 20*time.Second
 	queue(t, l, req)
 	for range 5 {
 		clock.Advance(15 * time.Second)

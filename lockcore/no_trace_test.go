@@ -50,10 +50,8 @@ func TestRequest_OneOfTwoIsRefused_WritesNothing(t *testing.T) {
 		},
 		"lost": func(t *testing.T, l *lockcore.Steps) {
 			t.Helper()
-			used := lockcore.Exclusive("r/2")
-			used.HeldSince = 9
-			req := request("a", lockcore.Exclusive("r/1"), used)
-			req.Run = "one"
+			req := request("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2"))
+			req.Run, req.HeldSince = "one", map[string]uint32{"r/2": 9}
 			_, err := l.TryEnter(t.Context(), req)
 			require.ErrorIs(t, err, lockcore.ErrLost)
 		},
@@ -76,10 +74,10 @@ func TestRequest_OneOfTwoIsRefused_WritesNothing(t *testing.T) {
 func TestTryEnter_GivesUp_KeepsTheTimeOfItsPartysHold(t *testing.T) {
 	t.Parallel()
 	l, db := inMemory(t, lockcore.Config{})
-	saga := persistent("a", lockcore.Exclusive("r/1"))
+	saga := keeping("a", lockcore.Exclusive("r/1"))
 	saga.HoldTTL = time.Hour
 	leave(t, l, enter(t, l, saga)...)
-	short := persistent("a", lockcore.Exclusive("r/1"))
+	short := keeping("a", lockcore.Exclusive("r/1"))
 	short.Part, short.TTL, short.HoldTTL = "q", time.Second, time.Second
 	s, err := l.TryAcquire(t.Context(), short)
 	require.NoError(t, err)

@@ -95,11 +95,11 @@ func knows(d *rules.Document, op *rules.Acquire) bool {
 	})
 }
 
-// KeepPosition extends the time for which a request that Enter queued stays in the queue, for a caller that
+// Refresh extends the time for which a request that Enter queued stays in the queue, for a caller that
 // knows that the request will be repeated. A request that is passed over, since it was not refreshed in time,
 // is still passed over. The lease names resource, lock ID, run, part and order. A request that does not exist
 // is not an error. Errors are the database's, and ctx's.
-func (l *Steps) KeepPosition(ctx context.Context, lease Lease) error {
+func (l *Steps) Refresh(ctx context.Context, lease Lease) error {
 	if err := checkEnd("lease", lease.LockID, 0, []string{lease.Resource}); err != nil {
 		return err
 	}
@@ -151,15 +151,15 @@ type Wakeup struct {
 	Run   string
 	Part  string
 	Order Order
-	// Deadlock describes the deadlock for which the request was withdrawn from the queue. It is empty if
-	// the request was granted the hold, or a claim, which lasts for Config.ClaimTTL, or may join its lock
-	// ID's hold.
-	Deadlock string
-	// HoldFence is the fence with which the hold began, and Mode its mode, if the request was granted the
-	// hold, which it need not confirm: see Request.HoldOnly. Part is empty in this case. Defaults to 0: the
+	// Cycle describes the deadlock for which the request was withdrawn from the queue, as in [DeadlockError].
+	// It is empty if the request was granted the hold, or a claim, which lasts for Config.ClaimTTL, or may
+	// join its lock ID's hold.
+	Cycle string
+	// FirstFence is the fence with which the hold began, and Mode its mode, if the request was granted the
+	// hold, which it need not confirm: see [StepRequest]. Part is empty in this case. Defaults to 0: the
 	// request was granted no hold.
-	HoldFence int64
-	Mode      Mode
+	FirstFence int64
+	Mode       Mode
 	// Early is set if the grant is only predicted: if the request is repeated now, by Enter with MaxWait, it
 	// waits for the grant.
 	Early bool
@@ -172,7 +172,7 @@ func wakeupOf(d *rules.Document, c *rules.Caller) Wakeup {
 // holdGranted returns the wake-up of a waiter that was granted a hold.
 func holdGranted(d *rules.Document, e *rules.Entry) Wakeup {
 	w := wakeupOf(d, &e.Caller)
-	w.Part, w.HoldFence, w.Mode = "", e.FirstFence, Mode(e.Mode)
+	w.Part, w.FirstFence, w.Mode = "", e.FirstFence, Mode(e.Mode)
 	return w
 }
 

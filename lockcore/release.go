@@ -15,19 +15,18 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
-// Leave ends the parts that the leases name, and a hold that is not kept when its last part has left.
-// Leaving a part that has already ended is not an error. All are tried; errors are joined. What could not be
-// ended expires; a lease that never expires is ended in the background, as soon as the database answers.
+// Leave is [Session.Leave] for leases that another process has stored or sent. A lease that has already ended is
+// not an error. All are tried; errors are joined.
 func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
 	return l.leaveAll(ctx, leases, leaving{})
 }
 
-// LeaveWithin is a Leave that may be delayed: it is sent after d, or earlier, together with the next command of
-// this Locker for the resource. It is sent at once if requests are known to wait for the resource. Close
-// waits for it.
-func (l *Steps) LeaveWithin(ctx context.Context, d time.Duration, leases ...Lease) error {
+// LeaveWithin is a [Session.Leave] that may be delayed. It stops the renewal at once. The leave is sent after d, or
+// earlier, together with the next command of this Locker for the resource. It is sent at once if requests are
+// known to wait for the resource. Close waits for it.
+func (l *Steps) LeaveWithin(ctx context.Context, d time.Duration, s *Session) error {
 	defer l.life.calls.add()()
-	return l.leaveAll(ctx, leases, leaving{within: d})
+	return l.leaveAll(ctx, s.end(ErrEnded), leaving{within: d})
 }
 
 // undo takes back what a request got, or may have got, even if ctx has ended. What cannot be taken back now
@@ -195,12 +194,12 @@ func (l *Locker) releaseCommitted(ctx context.Context, r *Release, resource stri
 	return missed, nil
 }
 
-// Revoke ends a hold by force. resource, lockID and firstFence identify it, as Status lists them. The
-// holder's next renewal returns a *LostError with the reason, which has 1 to 512 bytes. Others stay
-// locked out until the holder leaves or its lease ends. If dead is set, they do not: set it only if the
-// holder is known to be dead. It is not an error if the hold does not exist.
-func (l *Locker) Revoke(ctx context.Context, resource, lockID string, firstFence int64, reason string, dead bool) error {
-	return l.Steps().Release(ctx, Release{LockID: lockID, Resources: []string{resource}, FirstFence: firstFence, Force: true, Now: dead, Reason: reason})
+// Revoke ends a hold by force. Status reports the lock ID and the first fence that name it. The holder's next
+// renewal returns a *LostError with the reason, which has 1 to 512 bytes. Until the holder leaves or its lease
+// ends, others stay locked out. With now they do not: set it only if the holder is known to be dead. It is not
+// an error if the hold does not exist.
+func (l *Locker) Revoke(ctx context.Context, resource, lockID string, firstFence int64, reason string, now bool) error {
+	return l.Steps().Release(ctx, Release{LockID: lockID, Resources: []string{resource}, FirstFence: firstFence, Force: true, Now: now, Reason: reason})
 }
 
 // release carries out a release on one resource.

@@ -29,10 +29,8 @@ func each(t *testing.T, err error) []error {
 
 func TestRenewal_ThatWasNotSent_IsNoUnknownOutcome(t *testing.T) {
 	t.Parallel()
-	for name, refusal := range map[string]error{
-		"no server":    errNotSent,
-		"other layout": fmt.Errorf("%w: %w", errNotSent, &rules.LayoutError{Collection: "c", Found: "other"}),
-	} {
+	layout := &rules.LayoutError{Collection: "c", Found: "other"}
+	for name, refusal := range map[string]error{"no server": errNotSent, "other layout": fmt.Errorf("%w: %w", errNotSent, layout)} {
 		l, e := inMemory(t, lockcore.Config{})
 		leases := threeLeases(t, l)
 		e.set(failing(refusal, of(kindExtend, kindSwap)), nil)
@@ -42,8 +40,10 @@ func TestRenewal_ThatWasNotSent_IsNoUnknownOutcome(t *testing.T) {
 		errs := each(t, err)
 		require.Len(t, errs, 3)
 		for i, one := range errs {
-			require.ErrorContains(t, one, refusal.Error())
-			if !errors.As(refusal, new(*rules.LayoutError)) { // which names the collection
+			if errors.As(refusal, new(*rules.LayoutError)) {
+				require.EqualError(t, errorAs[*lockcore.LayoutError](t, one), layout.Error(), "which names the collection")
+			} else {
+				require.ErrorContains(t, one, refusal.Error())
 				require.ErrorContains(t, one, `"`+leases[i].Resource+`"`)
 			}
 		}
@@ -107,18 +107,18 @@ func TestRenew_PartEnded_IsLostDespiteAnotherEntry(t *testing.T) {
 		"of the next attempt": func(req *lockcore.StepRequest) { req.Order.Attempt++ },
 		"of a kept hold": func(req *lockcore.StepRequest) {
 			req.Order.Attempt++
-			req.Persist, req.HoldTTL = true, 40*time.Second
+			req.Keep, req.HoldTTL = true, 40*time.Second
 		},
 	}, func(t *testing.T, l *lockcore.Steps, _ *faultStore, next func(*lockcore.StepRequest)) {
 		req := numbered("a", lockcore.Exclusive("r"))
 		req.Call = "the same"
 		following := req
 		next(&following)
-		req.Persist, req.HoldTTL = following.Persist, following.HoldTTL
+		req.Keep, req.HoldTTL = following.Keep, following.HoldTTL
 		leases := enter(t, l, req)
 		elapse(25 * time.Second)
 		enter(t, l, following)
-		if !req.Persist {
+		if !req.Keep {
 			leave(t, l, leases...)
 		}
 		_, err := l.Renew(t.Context(), leases...)

@@ -38,7 +38,7 @@ func (m Mode) String() string {
 // Stronger returns the mode that covers the other.
 func (m Mode) Stronger(other Mode) Mode { return Mode(rules.Stronger(string(m), string(other))) }
 
-// Resource is a thing to lock, and the mode to lock it in. Make one with [Exclusive], [Shared] or
+// Resource is a thing to lock, and the mode in which to lock it. Make one with [Exclusive], [Shared] or
 // [SharedLimit].
 type Resource struct {
 	// Name is the resource's name, such as "account/42": 1 to 512 bytes of valid UTF-8 without NUL.
@@ -49,12 +49,6 @@ type Resource struct {
 	// is granted, itself included: 1 to 1,000,000. Defaults to 0: no limit. It belongs to the request: others
 	// may ask with another limit.
 	Limit int `json:"limit,omitempty"`
-	// HeldSince is the schedule number of a request of the same run since which the resource must be kept.
-	// If it is not, the error is a *LostError, and nothing is taken. Defaults to 0: no condition.
-	//
-	// It is for requests with Run. What is kept must not have begun with a later schedule number. See also
-	// Request.LostSince.
-	HeldSince uint32 `json:"heldSince,omitempty"`
 }
 
 // Exclusive returns a request for name that excludes all other lock IDs.
@@ -82,8 +76,8 @@ const Forever time.Duration = math.MaxInt64
 // Request asks for one or several resources in the name of one lock ID. For most requests LockID and
 // Resources are enough.
 type Request struct {
-	// LockID names the hold: 1 to 1,500 bytes of valid UTF-8 without NUL. Requests of one lock ID
-	// never block each other.
+	// LockID names who locks: 1 to 1,500 bytes of valid UTF-8 without NUL. Requests of one lock ID never
+	// block each other.
 	LockID string
 	// Resources are acquired in the order of their names, all or none. 1 to 100, no name twice.
 	Resources []Resource
@@ -92,15 +86,15 @@ type Request struct {
 	TTL time.Duration
 	// MaxWait is the longest wait of Acquire. Defaults to no limit.
 	MaxWait time.Duration
-	// Owner is the party that waits and holds, for people and for deadlock detection, which assumes that
-	// requests of one owner wait for one another. So it names one thread of work. At most 512 bytes.
-	// Defaults to LockID.
+	// Owner names one thread of work that makes several requests, under different lock IDs perhaps. Set it if
+	// two such owners can wait for each other: while a request of an owner waits, the search for deadlocks
+	// assumes that the owner releases nothing. At most 512 bytes. Defaults to LockID.
 	Owner string
 	// Started is the time at which the owner began. In a deadlock, the owner that started last gives up.
 	// Defaults to the time at which the request queued.
 	Started time.Time
-	// NeverVictim keeps the request from being chosen as the victim of a deadlock, unless all requests
-	// in the deadlock have set it.
+	// NeverVictim keeps the request from giving up in a deadlock, unless all requests in the deadlock have
+	// set it.
 	NeverVictim bool
 	// Host is the owner's process or machine, for people. At most 255 bytes. Defaults to Config.Host.
 	Host string
@@ -115,6 +109,9 @@ func (r *Request) step() StepRequest {
 		NeverVictim: r.NeverVictim, Host: r.Host, Comment: r.Comment,
 	}
 }
+
+// HoldTTL returns Config.HoldTTL, or its default.
+func (l *Steps) HoldTTL() time.Duration { return l.cfg.HoldTTL }
 
 // Order numbers the requests of one part: a schedule number, and an attempt, which begins at 1 for each
 // schedule.
@@ -159,7 +156,7 @@ type Caller struct {
 	Saga string
 	// Within, with Run, is the lock ID of the workflow to which a step with a lock ID of its own belongs.
 	// Kept holds of the workflow neither block the request nor count under its limit, and while the
-	// workflow keeps the resource, the request skips the queue. With Persist, a hold lasts for HoldTTL
+	// workflow keeps the resource, the request skips the queue. With Keep, a hold lasts for HoldTTL
 	// while the step waits for other resources; once the step has all of them, a hold ends with its part.
 	Within string
 }
@@ -185,10 +182,10 @@ func (l *Locker) complete(req StepRequest, draws bool) (StepRequest, error) {
 		req.TTL = cmp.Or(req.TTL, req.HoldTTL)
 	}
 	req.TTL = cmp.Or(req.TTL, l.cfg.TTL)
-	if req.HoldTTL != 0 && !req.Persist {
-		return req, &InvalidError{Field: "Request.HoldTTL", Value: req.HoldTTL.String(), Bound: "0 without Request.Persist"}
+	if req.HoldTTL != 0 && !req.Keep {
+		return req, &InvalidError{Field: "Request.HoldTTL", Value: req.HoldTTL.String(), Bound: "0 without Request.Keep"}
 	}
-	if req.Persist {
+	if req.Keep {
 		req.HoldTTL = cmp.Or(req.HoldTTL, max(l.cfg.HoldTTL, req.TTL))
 	} else {
 		req.HoldTTL = req.TTL
@@ -215,7 +212,7 @@ func (r *StepRequest) entryID(resource string) string {
 }
 
 // keepsWhileWaiting reports whether the request keeps its hold only while it waits for other resources.
-func (r *StepRequest) keepsWhileWaiting() bool { return r.Persist && r.Within != "" && !r.HoldOnly }
+func (r *StepRequest) keepsWhileWaiting() bool { return r.Keep && r.Within != "" && !r.HoldOnly }
 
 // keptTTL returns the time for which the kept hold lasts after a grant or a renewal. A hold that is kept
 // only while the request waits for other resources lasts for the part's TTL.
@@ -242,7 +239,7 @@ func (r *StepRequest) check() error {
 		checkRange("Request.Order.Schedule", int(r.Order.Schedule), 0, math.MaxInt32),
 	}
 	errs = append(errs, r.checkRun()...)
-	errs = append(errs, refuse(r.HoldOnly && (!r.Persist || r.Queued), "Request.HoldOnly", "true", "false without Request.Persist or with Request.Queued"))
+	errs = append(errs, refuse(r.HoldOnly && (!r.Keep || r.Queued), "Request.HoldOnly", "true", "false without Request.Keep or with Request.Queued"))
 	if r.Owner != r.LockID { // the default, which may be longer
 		errs = append(errs, checkText("Request.Owner", r.Owner, 0, maxName))
 	}
@@ -250,7 +247,7 @@ func (r *StepRequest) check() error {
 	for i, res := range r.Resources {
 		field := fmt.Sprintf("Request.Resources[%d]", i)
 		twice := slices.Contains(names[:i], res.Name)
-		errs = append(errs, CheckMode(field, res), refuse(twice, field+".Name", quote(res.Name), "each resource once in a request"))
+		errs = append(errs, checkMode(field, res), refuse(twice, field+".Name", quote(res.Name), "each resource once in a request"))
 		names[i] = res.Name
 	}
 	return cmp.Or(append(errs, checkResources("Request.Resources", names, ".Name"),
@@ -275,8 +272,8 @@ func (r *StepRequest) checkRun() []error {
 	}
 }
 
-// CheckMode returns an *InvalidError that names the field if no request may have the mode and the limit of r.
-func CheckMode(field string, r Resource) error {
+// checkMode returns an *InvalidError that names the field if no request may have the mode and the limit of r.
+func checkMode(field string, r Resource) error {
 	return cmp.Or(
 		refuse(r.Mode != ModeExclusive && r.Mode != ModeShared, field+".Mode", quote(string(r.Mode)), `"X" (exclusive) or "S" (shared)`),
 		refuse(r.Mode == ModeExclusive && r.Limit != 0, field+".Limit", strconv.Itoa(r.Limit), "0 in exclusive mode"),

@@ -14,11 +14,11 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
 )
 
-// Lease is the right of one part to one resource: a value that can be stored, sent, and used by another
-// process to renew, leave or release. It is a snapshot; a [Session] keeps leases alive.
+// Lease describes a session's lock on one resource. It is a value that can be stored, sent, and used by another
+// process to resume or leave the session. It is a snapshot; a [Session] keeps leases alive.
 //
-// The lease of a request with HoldOnly describes the hold. It is never valid, Renew returns ErrLost for
-// it, Leave does nothing, and Release ends the hold.
+// LockID, Part and Order name the request that was granted. Part and Order are chosen by the Locker, and Run is
+// empty, except in leases of a [StepRequest].
 type Lease struct {
 	Resource string `json:"resource"`
 	LockID   string `json:"lockId"`
@@ -33,20 +33,20 @@ type Lease struct {
 	Fence int64 `json:"fence"`
 	// FirstFence is the fence with which the hold began, and names the hold.
 	//
-	// Later requests of a part and upgrades have greater fences.
+	// Later requests of the lock ID and upgrades can have greater fences.
 	FirstFence int64 `json:"firstFence,omitempty"`
-	// LeastFence is the smallest fence under which a part of the hold may still write.
+	// LeastFence is the smallest fence under which the hold may still write.
 	//
 	// It is FirstFence, or a later one. See [UpdateFenced].
 	LeastFence int64 `json:"leastFence,omitempty"`
 	// Bars is set if the request asked for NewFence: after a write under this lease, writes under smaller
 	// fences are refused.
 	//
-	// That includes writes of other parts of the hold.
+	// That includes writes of other leases of the hold. See [StepRequest].
 	Bars bool `json:"bars,omitempty"`
-	// Left is the time to the part's expiry; Forever if it never expires.
+	// Left is the time to the lease's expiry; Forever if it never expires.
 	//
-	// It is the time when the database answered.
+	// It was true when the database answered.
 	Left time.Duration `json:"left"`
 	// Joined is set if the lock ID held the resource before this request.
 	Joined bool `json:"joined,omitempty"`
@@ -89,9 +89,9 @@ func (l *Lease) caller() rules.Caller {
 	return rules.Caller{LockID: l.LockID, Run: l.Run, Part: l.Part, Order: l.Order.number()}
 }
 
-// Valid reports whether the part may still trust this lease, by this process's clocks. A lease from
-// another process is not valid until it is renewed here. A lease that never expires is valid for 27 s
-// after each confirmation, since it can be released by force.
+// Valid reports whether the lock is certainly still held, by this process's clocks. A lease from another process
+// is not valid until [Locker.Resume] has renewed it. A lease that never expires is valid for 27 s after each
+// confirmation, since it can be released by force.
 func (l Lease) Valid() bool { return !over(l.validUntil, clock.Now()) }
 
 // requestTTL returns the TTL as a request names it.
@@ -191,9 +191,9 @@ func remaining(end, now time.Time) time.Duration {
 	return end.Sub(now)
 }
 
-// Session holds locks and renews them in the background until Leave or Release, or until one is lost. It is
-// safe for concurrent use. A session that is neither left nor released renews until Locker.Close, or as long
-// as the process lives. Several sessions can share a hold, if they have the same lock ID.
+// Session holds locks and renews them in the background until Leave or Release, or until one is lost. A session
+// that is neither left nor released renews until Locker.Close, or as long as the process lives. It is safe for
+// concurrent use. Sessions of one lock ID share a hold on a resource, which ends with the last of them.
 type Session struct {
 	locker *Locker
 	ctx    context.Context
@@ -211,9 +211,6 @@ type Session struct {
 	ofStep func()
 	until  time.Time
 }
-
-// ErrEnded is the cause of a session's cancelled context after Leave or Release.
-var ErrEnded = errors.New("lockstep: session ended")
 
 // NewSession returns a session that renews leases from Enter, TryEnter or Renew. Call Renew first for a lease
 // that came from another process: its age is not known, so the session would lose it at once. The session's
@@ -294,26 +291,19 @@ func (s *Session) Leases() []Lease {
 	return leases
 }
 
-// Leave stops the renewal and ends only this session's use of the locks: other sessions of the lock ID, and
-// kept holds, stay. It waits for the database until ctx ends; locks that it could not end expire. It may be
-// repeated.
+// Leave stops the renewal and ends this session's use of the locks. A hold of the lock ID stays if other sessions
+// use it, or if a [StepRequest] keeps it. Leave waits for the database until ctx ends. Locks that it could not end
+// expire; one that never expires is ended in the background, if a command was sent. It may be repeated.
 func (s *Session) Leave(ctx context.Context) error { return s.leave(ctx, ErrEnded) }
-
-// LeaveWithin is a Leave that may be delayed by d: it stops the renewal at once and calls
-// [Steps.LeaveWithin].
-func (s *Session) LeaveWithin(ctx context.Context, d time.Duration) error {
-	defer s.locker.life.calls.add()()
-	return s.locker.Steps().LeaveWithin(ctx, d, s.end(ErrEnded)...)
-}
 
 func (s *Session) leave(ctx context.Context, cause error) error {
 	defer s.locker.life.calls.add()()
 	return s.locker.Leave(ctx, s.end(cause)...)
 }
 
-// Release is a Leave that ends the hold of the whole lock ID, even if it is kept. It returns a *LostError if
-// the hold was lost before. It also does if that cannot be excluded: the hold is missing, no release of it is
-// recorded, and older records of losses have been dropped.
+// Release is a Leave that ends the hold of the whole lock ID: other sessions that use it lose it. It returns a
+// *LostError if the hold was lost before. It also does if that cannot be excluded: the hold is missing, no release
+// of it is recorded, and older records of losses have been dropped.
 func (s *Session) Release(ctx context.Context) error {
 	defer s.locker.life.calls.add()()
 	leases := s.end(ErrEnded)
@@ -373,10 +363,10 @@ func (s *Session) end(cause error) []Lease {
 }
 
 // Downgrade makes the session's exclusive leases shared, so that readers may hold the resources too, unless
-// another session of the same lock ID holds a resource exclusively, or its lock ID keeps it so. It sends one
-// command per resource. Fences do not change. The errors are those of [Locker.Resume]; an
-// error does not revert earlier downgrades. Just before it sends the command for a lease, the session starts
-// to treat that lease as shared. After an error Downgrade may be repeated.
+// the lock ID holds them exclusively by another session. It sends one command per resource. Fences do not
+// change. Just before it sends the command for a lease, the session starts to treat that lease as shared.
+// The errors are those of [Locker.Resume]. An error does not revert earlier downgrades, and Downgrade may be
+// repeated after it.
 func (s *Session) Downgrade(ctx context.Context) error {
 	for _, lease := range s.Leases() {
 		if lease.Mode != ModeExclusive && !lease.downgrading {

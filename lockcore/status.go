@@ -13,21 +13,21 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
-// State is the state of a party on a resource.
+// State is the state of a lock ID on a resource.
 type State string
 
 // The states of what Status lists.
 const (
 	StateHolding  State = "holding"  // a hold, expired or not
 	StateClaimed  State = "claimed"  // a waiter that was granted the resource and has not confirmed it
-	StateDraining State = "draining" // a part that was cut off, and may not know it yet
+	StateDraining State = "draining" // a holder whose hold was ended by another, and that may not know it yet
 	StateWaiting  State = "waiting"  // a request in the queue
 )
 
-// Holder is a party that holds a resource, or was granted it, as others see it. Its String is for people.
+// Holder is a lock ID that holds a resource, or was granted it, as others see it. Its String is for people.
 type Holder struct {
 	LockID string `json:"lockId"`
-	// Run is the run of the request; empty if it named none.
+	// Run is that of a [StepRequest]; empty for other requests.
 	Run   string `json:"run,omitempty"`
 	Owner string `json:"owner,omitempty"`
 	Host  string `json:"host,omitempty"`
@@ -35,10 +35,12 @@ type Holder struct {
 	Fence int64  `json:"fence,omitempty"`
 	// FirstFence is the fence with which the hold began.
 	//
-	// [Release] names the hold by it.
+	// [Locker.Revoke] names the hold by it.
 	FirstFence int64 `json:"firstFence,omitempty"`
 	State      State `json:"state"`
 	// Part is the part of a claim, a draining part or a waiter.
+	//
+	// It names the request within its lock ID, as in [Lease].
 	Part string `json:"part,omitempty"`
 	// Limit is the semaphore limit of the request; 0 if there is none.
 	Limit   int    `json:"limit,omitempty"`
@@ -53,42 +55,43 @@ type Holder struct {
 	// Silent is the time since a holder's last renewal, by the database server's clock. For a waiter it is
 	// the time since it queued.
 	Silent time.Duration `json:"silent,omitempty"`
-	// HoldTTL is the time without a renewal after which a kept hold expires; Forever if it never does, and 0
-	// if the hold is not kept.
+	// HoldTTL is the time without a renewal after which a hold that a [StepRequest] keeps expires; Forever if it
+	// never does, and 0 for all other holds.
 	HoldTTL time.Duration `json:"holdTtl,omitempty"`
 }
 
-// Status is a party that holds a resource, or waits for it, as [Locker.Status] found it. Its String
-// is for people.
+// Status is a lock ID that holds a resource, or waits for it, as [Locker.Status] found it. Its String is for
+// people.
 type Status struct {
 	Resource string `json:"resource"`
 	Holder
-	// Order is the order of a waiter, a claim or a draining part; with LockID and Part it names the request. Of a kept hold it
-	// is the order of the last request that entered it.
+	// Order is the order of a waiter, a claim or a draining holder; with LockID and Part it names the request. Of
+	// a hold that a [StepRequest] keeps it is the order of the last request that entered it.
 	Order Order `json:"order,omitzero"`
 	// Position is a waiter's position in the queue, as in BusyError; otherwise 0.
 	Position int `json:"position,omitempty"`
 	// Overdue is set if a waiter was not refreshed in time, and is passed over until it is.
 	Overdue bool `json:"overdue,omitempty"`
-	// InTheWay lists what blocks a waiter, by the rules by which locks are granted: at most 16 holders, or else a
+	// BlockedBy lists what blocks a waiter, by the rules by which locks are granted: at most 16 holders, or else a
 	// waiter ahead. It is empty if the resource is being granted to it.
-	InTheWay []Obstacle `json:"-"`
+	BlockedBy []Blocker `json:"-"`
 	// Running lists the requests that have entered the hold and have not left.
 	Running []Running `json:"running,omitempty"`
 }
 
-// Obstacle names a Status of the same resource that blocks a waiter.
-type Obstacle struct {
+// Blocker names a Status of the same resource that blocks a waiter.
+type Blocker struct {
 	LockID string
 	State  State
-	// Part is the part of a waiter, a claim or a draining part.
+	// Part is as in [Holder].
 	Part string
 }
 
 // Running is a request that entered a hold and has not left.
 type Running struct {
+	// Part names the request within its lock ID, as in [Lease].
 	Part string `json:"part"`
-	// Silent is the time since the last renewal, and ExpiresIn the time until the part expires, or Forever.
+	// Silent is the time since the last renewal, and ExpiresIn the time until the lease expires, or Forever.
 	// Both are by the database server's clock.
 	Silent    time.Duration `json:"silent"`
 	ExpiresIn time.Duration `json:"expiresIn"`
@@ -104,8 +107,9 @@ type Filter struct {
 	LockIDPrefix string
 	// States are the states to list. Defaults to all.
 	States []State
-	// Contended lists only resources that have a queue, a claim, a draining part or a kept hold, with
-	// everything on them. After CreateIndexes, other documents cost nothing. Defaults to false.
+	// Contended lists only resources that have a queue, a claim, a draining holder, or a hold that a
+	// [StepRequest] keeps, with everything on them. After CreateIndexes, other documents cost nothing. Defaults
+	// to false.
 	Contended bool
 }
 
@@ -159,6 +163,9 @@ type Loss struct {
 	By string
 	// Reason is that of a forced release.
 	Reason string
+	// ReleasedAt, of Missed, is the time of the release that found the loss. Others may have used the resource
+	// between the saga's steps until then.
+	ReleasedAt time.Time
 }
 
 // Losses streams lost holds, in the order of the resources' names: the last five forced releases of each
@@ -192,39 +199,32 @@ func (l *Steps) Losses(ctx context.Context, f Filter) iter.Seq2[Loss, error] {
 	}
 }
 
-// MissedLoss is a loss that a saga found out only when it released its locks after a commit. Others may have used
-// the resource between the saga's steps.
-type MissedLoss struct {
-	Loss
-	// ReleasedAt is the time of that release.
-	ReleasedAt time.Time
-}
-
-// Missed streams the losses that [Steps.ReleaseCommitted] has found in the last 24 hours, at most 16 of a resource,
+// Missed streams the losses that sagas found out only when they released their locks after a commit, by
+// [Steps.ReleaseCommitted], in the last 24 hours, at most 16 of a resource,
 // in the order of the resources' names. Of the filter it uses Resource, Prefix, LockID and LockIDPrefix. After
 // CreateIndexes, resources without any, with no queue and no kept hold cost nothing. Errors are those of Status.
-func (l *Steps) Missed(ctx context.Context, f Filter) iter.Seq2[MissedLoss, error] {
-	return func(yield func(MissedLoss, error) bool) {
+func (l *Steps) Missed(ctx context.Context, f Filter) iter.Seq2[Loss, error] {
+	return func(yield func(Loss, error) bool) {
 		if err := f.check(); err != nil {
-			yield(MissedLoss{}, err)
+			yield(Loss{}, err)
 			return
 		}
 		for d, err := range l.list(ctx, rules.Query{Resource: f.Resource, Prefix: f.Prefix, Contended: true}) {
 			var damaged *DamagedError
 			switch {
 			case errors.As(err, &damaged):
-				if !yield(MissedLoss{Loss: Loss{Resource: damaged.Resource}}, err) {
+				if !yield(Loss{Resource: damaged.Resource}, err) {
 					return
 				}
 				continue
 			case err != nil:
-				yield(MissedLoss{}, fmt.Errorf("lockstep: list the locks: %w", err))
+				yield(Loss{}, fmt.Errorf("lockstep: list the locks: %w", err))
 				return
 			}
 			for _, m := range d.Missed {
 				selected := (f.LockID == "" || f.LockID == m.LockID) && strings.HasPrefix(m.LockID, f.LockIDPrefix) && m.Recent(d.At)
-				loss := Loss{Resource: d.ID, LockID: m.LockID, Run: m.Run, At: m.At, By: m.By, Reason: m.Reason}
-				if selected && !yield(MissedLoss{loss, m.ReleasedAt}, nil) {
+				loss := Loss{Resource: d.ID, LockID: m.LockID, Run: m.Run, At: m.At, By: m.By, Reason: m.Reason, ReleasedAt: m.ReleasedAt}
+				if selected && !yield(loss, nil) {
 					return
 				}
 			}
@@ -234,10 +234,17 @@ func (l *Steps) Missed(ctx context.Context, f Filter) iter.Seq2[MissedLoss, erro
 
 // list streams documents, unless the Locker is closed.
 func (l *Locker) list(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
-	if l.life.closed.Err() != nil {
-		return func(yield func(rules.Document, error) bool) { yield(rules.Document{}, ErrClosed) }
+	return func(yield func(rules.Document, error) bool) {
+		if l.life.closed.Err() != nil {
+			yield(rules.Document{}, ErrClosed)
+			return
+		}
+		for d, err := range l.store.List(ctx, q) {
+			if !yield(d, public(err)) {
+				return
+			}
+		}
 	}
-	return l.store.List(ctx, q)
 }
 
 func (f *Filter) check() error {
@@ -272,7 +279,7 @@ func statusesOf(d *rules.Document) []Status {
 			continue
 		}
 		out = append(out, Status{
-			Resource: d.ID, Order: orderOf(w.Order), Position: places[i], Overdue: w.Overdue(d.At), InTheWay: obstacles(queue, i),
+			Resource: d.ID, Order: orderOf(w.Order), Position: places[i], Overdue: w.Overdue(d.At), BlockedBy: blockers(queue, i),
 			Holder: Holder{
 				LockID: w.LockID, Run: w.Run, Owner: cmp.Or(w.Owner, w.LockID), Mode: Mode(w.Mode), State: StateWaiting, Part: w.Part, Since: w.Since,
 				Silent: max(0, d.At.Sub(w.Since)), Limit: limitOf(w.Mode, w.Limit), ExpiresIn: remaining(w.ExpiresAt, d.At),
@@ -282,18 +289,18 @@ func statusesOf(d *rules.Document) []Status {
 	return out
 }
 
-// obstacles returns what blocks the waiter at an index of the queue.
-func obstacles(queue *rules.Queue, waiter int) []Obstacle {
+// blockers returns what blocks the waiter at an index of the queue.
+func blockers(queue *rules.Queue, waiter int) []Blocker {
 	entries, ahead := queue.Blockers(waiter, mostHolders)
-	var out []Obstacle
+	var out []Blocker
 	for _, e := range entries {
-		o := obstacleOf(e)
+		o := blockerOf(e)
 		if !slices.Contains(out, o) {
 			out = append(out, o)
 		}
 	}
 	if ahead != nil {
-		out = append(out, Obstacle{ahead.LockID, StateWaiting, ahead.Part})
+		out = append(out, Blocker{ahead.LockID, StateWaiting, ahead.Part})
 	}
 	return out
 }
@@ -331,8 +338,8 @@ func (h Holder) String() string {
 	return text + h.until("expired %s", "no end", "for another %s unless renewed")
 }
 
-// KeptByRun reports whether the hold lasts as long as its run is open: a janitor extends it, and it expires
-// only if none works for a HoldTTL.
+// KeptByRun reports whether the hold is one that a [StepRequest] keeps for its Run: a janitor extends it as long as
+// the Run is open, and it expires only if none works for a HoldTTL.
 func (h Holder) KeptByRun() bool {
 	return h.State == StateHolding && h.Run != "" && h.HoldTTL != 0 && h.ExpiresIn > 0
 }

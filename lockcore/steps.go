@@ -26,7 +26,7 @@ import (
 //	                                    kept   ▼         ▼   not kept
 //	                              held, without parts   free
 //
-// A saga sets Persist: its hold is kept between steps, for the longer HoldTTL, until Release. A part
+// A saga sets Keep: its hold is kept between steps, for the longer HoldTTL, until Release. A part
 // that a later attempt has superseded, or whose hold another party has released, drains: it cannot be
 // renewed, and excludes others until it leaves or expires.
 //
@@ -68,24 +68,31 @@ type StepRequest struct {
 	// TTL is the time without a renewal after which the part expires: 100 ms to ten years, or Forever.
 	// Defaults to Config.TTL.
 	TTL time.Duration
-	// Persist keeps the hold after its last part has left, until it is released or HoldTTL has passed
+	// Keep keeps the hold after its last part has left, until it is released or HoldTTL has passed
 	// without a renewal. Defaults to false: the hold ends with its last part.
-	Persist bool
-	// HoldTTL, with Persist, is the time without a renewal after which a kept hold without parts expires:
+	Keep bool
+	// HoldTTL, with Keep, is the time without a renewal after which a kept hold without parts expires:
 	// TTL or more, or Forever. Defaults to Config.HoldTTL.
 	HoldTTL time.Duration
-	// HoldOnly, with Persist, asks for a hold without a part. The hold lasts for HoldTTL, and no process
+	// HoldOnly, with Keep, asks for a hold without a part. The hold lasts for HoldTTL, and no process
 	// renews it. If the request queues, the write that frees the resource grants it the hold, even if its
 	// process is gone; repeated with a greater Order, it joins the hold. TTL has no effect, but must not
-	// exceed HoldTTL. It excludes Queued, and only Enter, TryEnter and Recheck accept it. Defaults to false.
+	// exceed HoldTTL. It excludes Queued, and only Enter, TryEnter and Recheck accept it. The lease describes
+	// the hold: it is never valid, Renew returns ErrLost for it, Leave does nothing, and Release ends the
+	// hold. Defaults to false.
 	HoldOnly bool
 	// Reacquire takes a lost lock again, instead of returning ErrLost. Compensations set it: they must run,
 	// and never without the lock.
 	Reacquire bool
-	// LostSince, with Persist and without Reacquire, is for a run that a reset has made, whose history contains
-	// requests of runs before. Resource.HeldSince then names the resources that the history has used. Of these
-	// any loss from that time on counts, of any run, as in [Verify]; their orders are not compared, and one that
-	// is missing without evidence is not lost. Defaults to zero: only losses of Run count.
+	// HeldSince maps the names of resources that an earlier request of the lock ID and the run has used to the
+	// schedule number of that request. The hold must have been kept since then: if it is missing, or began with
+	// a later schedule number, the error is a *LostError, and nothing is taken. Other names have no effect.
+	// Defaults to nil: no condition.
+	HeldSince map[string]uint32
+	// LostSince, with Keep and without Reacquire, is for a run that a reset has made, whose history contains
+	// requests of runs before. HeldSince then names the resources that the history has used. Of these any loss
+	// from that time on counts, of any run, as in [Verify]; their orders are not compared, and one that is
+	// missing without evidence is not lost. Defaults to zero: only losses of Run count.
 	LostSince time.Time
 	// NewFence draws a new fence even if the lock ID holds already, so that a resource that checks
 	// fences refuses late writes of earlier steps. Compensations after [Steps.Raise] need not set it.

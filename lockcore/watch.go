@@ -89,7 +89,7 @@ func (w *watcher) row(resource string) *watched {
 
 // add registers a request before it queues, so that no claim for it goes unnoticed.
 func (w *watcher) add(op *rules.Acquire) *waiter {
-	one := &waiter{resource: op.Resource, request: op.Waiter(), keeps: op.Persist, woken: make(chan struct{}, 1), moved: time.Now()}
+	one := &waiter{resource: op.Resource, request: op.Waiter(), keeps: op.Keep, woken: make(chan struct{}, 1), moved: time.Now()}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.row(one.resource)
@@ -262,7 +262,7 @@ func wakeupsIn(d *rules.Document, q *rules.Queue) (wakeups []Wakeup, expected bo
 		switch {
 		case w.IsTombstone(d.At): // the process that withdrew it may have died since, or may be unable to wake it
 			wakeup := wakeupOf(d, &w.Caller)
-			wakeup.Deadlock = strings.TrimPrefix(w.Verdict, deadlockReason)
+			wakeup.Cycle = strings.TrimPrefix(w.Verdict, deadlockReason)
 			wakeups = append(wakeups, wakeup)
 		case w.Waits(d.At) && q.NeedsNoClaim(w.Party()):
 			wakeups, expected = append(wakeups, wakeupOf(d, &w.Caller)), expected || !w.Overdue(d.At)
@@ -406,8 +406,8 @@ func (w *watcher) poll(names []string) {
 			w.locker.lines.Offer(d)
 		}
 		q := d.Queue()
-		wakeups, eager := wakeupsIn(d, q)
-		pause := w.evaluate(name, d, q, eager)
+		wakeups, expected := wakeupsIn(d, q)
+		pause := w.evaluate(name, d, q, expected)
 		w.notify(append(wakeups, holdsGranted(d)...))
 		if pause > 0 && q.Due() {
 			go w.settle(name, pause) // a document whose writes hang must not delay the waiters of others
@@ -428,8 +428,8 @@ func (w *watcher) settle(name string, pause time.Duration) {
 }
 
 // evaluate wakes the local waiters that should refresh their requests, and returns the time until the next
-// poll; 0 if no request waits. notified is set if parked requests were woken, and are expected soon.
-func (w *watcher) evaluate(name string, d *rules.Document, q *rules.Queue, notified bool) (pause time.Duration) {
+// poll; 0 if no request waits. expected is as in wakeupsIn.
+func (w *watcher) evaluate(name string, d *rules.Document, q *rules.Queue, expected bool) (pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.table[name]
@@ -443,7 +443,7 @@ func (w *watcher) evaluate(name string, d *rules.Document, q *rules.Queue, notif
 	switch {
 	case len(r.local) > 0:
 		pause = pace.Poll
-	case r.parked && notified:
+	case r.parked && expected:
 		pause = pace.ClaimPoll
 	case r.parked:
 		pause = w.paced(pace.MaxPoll)

@@ -19,9 +19,9 @@ type Acquire struct {
 	Mode         string
 	Limit        int64
 	TTL, HoldTTL int64
-	// Persist keeps the hold for HoldTTL after its last part. HoldOnly, with Persist, requests the hold
+	// Keep keeps the hold for HoldTTL after its last part. HoldOnly, with Keep, requests the hold
 	// without a part; a waiter is then granted the hold at once, without a claim.
-	Persist, HoldOnly bool
+	Keep, HoldOnly bool
 	// HeldSince, unless it is 0, is an order of the same run by which the lock ID must have kept the
 	// resource, and since: otherwise it is lost. Reacquire permits the request to acquire again what was
 	// lost. NewFence draws a new fence even if the request joins. Queue queues the request if it is busy,
@@ -79,7 +79,7 @@ func (op Acquire) Apply(before *Document, now time.Time) (*Document, Result) {
 		return s.end()
 	}
 	s.grantOrQueue(&op)
-	if s.result.Outcome == Queued && op.Persist { // a sign of life of what it keeps
+	if s.result.Outcome == Queued && op.Keep { // a sign of life of what it keeps
 		s.renewKept(op.LockID)
 	}
 	return s.end()
@@ -107,7 +107,7 @@ func (s *state) isLost(op *Acquire) bool {
 	case op.Reacquire:
 		return false
 	}
-	return (op.Persist && s.doc.Lost(op.LockID, op.Run, op.LostSince) != nil) || (op.HeldSince > 0 && !s.doc.Keeps(op.LockID, op.HeldSince))
+	return (op.Keep && s.doc.Lost(op.LockID, op.Run, op.LostSince) != nil) || (op.HeldSince > 0 && !s.doc.Keeps(op.LockID, op.HeldSince))
 }
 
 // grantOrQueue grants the request if it is admitted, and queues it otherwise. The cases are in the order of
@@ -176,7 +176,7 @@ func (s *state) grantedBefore(op *Acquire) bool {
 	return p != nil && p.ID == op.Call && p.Alive(s.now) && Covers(p.Mode, op.Mode)
 }
 
-// grant adds the part, and with Persist what it keeps. With joins, the lock ID holds already in a mode that
+// grant adds the part, and with Keep what it keeps. With joins, the lock ID holds already in a mode that
 // covers the request's. A grant extends everything that its lock ID keeps.
 func (s *state) grant(op *Acquire, joins bool) {
 	s.grants = true
@@ -209,7 +209,7 @@ func (s *state) grant(op *Acquire, joins bool) {
 	switch {
 	case op.HoldOnly:
 		kept.ID = op.Call
-	case !op.Persist:
+	case !op.Keep:
 		describe(&made)
 		s.doc.Entries = append(s.doc.Entries, made)
 		return
@@ -229,7 +229,7 @@ func (s *state) grant(op *Acquire, joins bool) {
 // holdFor returns the fences of the hold that the request begins or joins, its owner, and the time at
 // which it began.
 func (s *state) holdFor(op *Acquire, joins bool) Entry {
-	hold := Entry{Owner: op.Owner, FirstFence: s.doc.HoldFence(op.LockID), CreatedAt: &s.now}
+	hold := Entry{Owner: op.Owner, FirstFence: s.doc.FirstFence(op.LockID), CreatedAt: &s.now}
 	if op.Owner == op.LockID {
 		hold.Owner = ""
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A granted request with Persist adds a kept entry of its own call, which can be taken back with it.
+// A granted request with Keep adds a kept entry of its own call, which can be taken back with it.
 // When its part has ended, that entry merges into the one settled kept entry of its lock ID. So what the
 // parts of a hold share is derived from the entries, and no request edits what another one has added.
 
@@ -56,8 +56,8 @@ func (d *Document) AllKept() map[string]*Entry {
 	return all
 }
 
-// HoldFence returns the fence with which a lock ID's hold began; 0 if it has no hold.
-func (d *Document) HoldFence(lockID string) int64 {
+// FirstFence returns the fence with which a lock ID's hold began; 0 if it has no hold.
+func (d *Document) FirstFence(lockID string) int64 {
 	if i := slices.IndexFunc(d.Entries, func(e Entry) bool { return e.BelongsTo(lockID) && e.Holds() }); i >= 0 {
 		return d.Entries[i].FirstFence
 	}

@@ -232,7 +232,7 @@ func (o *observer) remember(s *step) {
 	o.losses = append(o.losses, slices.DeleteFunc(s.evidence(), func(e rules.Evidence) bool { return e.To != "" })...)
 	switch op := s.op.(type) {
 	case rules.Acquire:
-		if (s.Outcome == rules.Granted || s.Outcome == rules.Joined) && op.Persist && op.Reacquire {
+		if (s.Outcome == rules.Granted || s.Outcome == rules.Joined) && op.Keep && op.Reacquire {
 			o.regain(run{op.LockID, op.Run}, op.Call, op.LostSince)
 		}
 	case rules.Raise:
@@ -562,7 +562,7 @@ func (o *observer) firstCome(s *step) error {
 	queue := slices.DeleteFunc(standing(s), replaced)
 	op, acquires := s.op.(rules.Acquire)
 	claim := before.Claim(op.Caller)
-	privileged := acquires && (before.HeldByEnclosing(op.Party()) || before.HoldFence(op.LockID) != 0 || (claim != nil && !claim.Forfeited(s.now())))
+	privileged := acquires && (before.HeldByEnclosing(op.Party()) || before.FirstFence(op.LockID) != 0 || (claim != nil && !claim.Forfeited(s.now())))
 	ahead := slices.ContainsFunc(queue, s.awake)
 	if s.Outcome == rules.Granted && acquires && !privileged && ahead {
 		return errors.New("it was granted ahead of a waiter")
@@ -672,7 +672,7 @@ func namesEntry(s *step, e *rules.Entry) bool {
 		case s.Outcome == rules.Superseded:
 			return false
 		}
-		return mine && ((e.State == rules.StateClaimed && e.Part == op.Part) || (op.Persist && e.State == rules.StateKept))
+		return mine && ((e.State == rules.StateClaimed && e.Part == op.Part) || (op.Keep && e.State == rules.StateKept))
 	case rules.Renew:
 		return mine && s.Outcome == rules.Granted && (e.State == rules.StateKept || (e.Part == op.Part && e.Order == op.Order) || (op.Downgrade && e.Holds()))
 	case rules.Leave:
@@ -743,7 +743,7 @@ func (o *observer) noDelay(s *step) error {
 	if before.Admits(op.Party()) && !awake && claim == nil && !asks && s.after.Kept(op.LockID) == nil && s.after.Admits(op.Party()) {
 		return errors.New("nothing blocked it")
 	}
-	if held := before.HoldFence(op.LockID); held != 0 && held == s.after.HoldFence(op.LockID) && claim == nil && len(s.after.InTheWay(op.Party())) == 0 {
+	if held := before.FirstFence(op.LockID); held != 0 && held == s.after.FirstFence(op.LockID) && claim == nil && len(s.after.Blockers(op.Party())) == 0 {
 		return errors.New("it skips the queue, and no holder is in its way")
 	}
 	return nil
@@ -810,9 +810,9 @@ func (o *observer) neverHeldAgain(s *step) error {
 	case !ok || op.Reacquire:
 	case op.HeldSince > 0 && op.Upgrades == "" && !s.before.Keeps(op.LockID, op.HeldSince) && !o.takesOver(s, &op):
 		return errors.New("it did not hold any longer")
-	case op.Persist && o.lostBy(s, op.LockID, op.Run):
+	case op.Keep && o.lostBy(s, op.LockID, op.Run):
 		return errors.New("it was evicted")
-	case op.Persist && !op.LostSince.IsZero() && o.lostSince(s, op.LockID, op.LostSince):
+	case op.Keep && !op.LostSince.IsZero() && o.lostSince(s, op.LockID, op.LostSince):
 		return errors.New("a run before was evicted")
 	}
 	return nil

@@ -202,7 +202,7 @@ func (q *Queue) Next(r *Waiter) Decision {
 func (q *Queue) Blockers(waiter, most int) (entries []*Entry, ahead *Waiter) {
 	d := q.d
 	one := &d.Waiters[waiter]
-	if entries = q.all.inTheWay(one.Party(), most); len(entries) > 0 || covered(q.all, one.Party()) {
+	if entries = q.all.blockers(one.Party(), most); len(entries) > 0 || covered(q.all, one.Party()) {
 		return entries, nil
 	}
 	nearest := q.before
@@ -257,8 +257,8 @@ func (d *Document) prepare() *prepared {
 	return p
 }
 
-// inTheWay returns the first entries, at most a number of them, that Document.InTheWay returns.
-func (p *prepared) inTheWay(of Party, most int) []*Entry {
+// blockers returns the first entries, at most a number of them, that Document.Blockers returns.
+func (p *prepared) blockers(of Party, most int) []*Entry {
 	among := p.alive
 	if of.Mode == Shared {
 		among = p.exclusive
@@ -315,6 +315,6 @@ func (p *prepared) holds(lockID string, which func(*Entry) bool) bool {
 }
 
 // Admits is like Document.Admits.
-func (p *prepared) Admits(of Party) bool { return len(p.inTheWay(of, 1)) == 0 }
+func (p *prepared) Admits(of Party) bool { return len(p.blockers(of, 1)) == 0 }
 
 func (p *prepared) time() time.Time { return p.d.At }

@@ -48,7 +48,7 @@ func TestNext_RandomDocuments_AgreesWithAcquire(t *testing.T) {
 					op.Run, op.Within, op.Saga, op.Mode, op.Limit, op.HoldOnly = w.Run, w.Within, w.Saga, w.Mode, w.Limit, w.Hold != nil
 				}
 			}
-			op.Persist = op.Persist || op.HoldOnly
+			op.Keep = op.Keep || op.HoldOnly
 			if op.Mode == rules.Exclusive {
 				op.Limit = 0
 			}
@@ -85,7 +85,7 @@ func TestNext_BarredRequest_IsGone(t *testing.T) {
 	op := rules.Acquire{Caller: rules.Caller{LockID: "a", Run: "one", Part: "q", Order: 2, Saga: "s"}, Mode: rules.Exclusive}
 	require.Equal(t, rules.ReasonBarred, rules.Next(d, op.Waiter()).By.Reason)
 
-	keeps := rules.Acquire{Policy: policy, Resource: "r", Call: "c", Caller: rules.Caller{LockID: "a", Run: "one", Part: "p", Order: 3}, Mode: rules.Exclusive, Persist: true, HoldTTL: 60_000}
+	keeps := rules.Acquire{Policy: policy, Resource: "r", Call: "c", Caller: rules.Caller{LockID: "a", Run: "one", Part: "p", Order: 3}, Mode: rules.Exclusive, Keep: true, HoldTTL: 60_000}
 	d, _ = keeps.Apply(nil, start)
 	d, _ = rules.Raise{Policy: policy, Resource: "r", LockID: "a", Run: "one", Saga: "s", Order: 2}.Apply(d, start)
 	require.Empty(t, d.Bars, "it is in the hold")
@@ -134,7 +134,7 @@ func TestWaits_RandomDocuments_MatchesDocument(t *testing.T) {
 // blockers is the plain form of Queue.Blockers: a pass over the document for each waiter.
 func blockers(d *rules.Document, waiter int) (entries []*rules.Entry, ahead *rules.Waiter) {
 	w := &d.Waiters[waiter]
-	if entries = d.InTheWay(w.Party()); len(entries) > 0 || d.Joins(w.Party()) {
+	if entries = d.Blockers(w.Party()); len(entries) > 0 || d.Joins(w.Party()) {
 		return entries, nil
 	}
 	for i := waiter - 1; i >= 0; i-- {

@@ -55,7 +55,7 @@ func random(pick func(possibilities int) int, d *rules.Document, step int) rules
 		return rules.Withdraw{Policy: policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Reason: "because"}
 	case 16:
 		run = []string{"one", "two"}[pick(2)]
-		return rules.Verify{Policy: policy, Resource: "r", LockID: "w", Run: run, TakeOver: []string{"", "one"}[pick(2)], Used: order, LostSince: []time.Time{{}, start, start.Add(20 * time.Second)}[pick(3)]}
+		return rules.Verify{Policy: policy, Resource: "r", LockID: "w", Run: run, TakeOver: []string{"", "one"}[pick(2)], Order: order, LostSince: []time.Time{{}, start, start.Add(20 * time.Second)}[pick(3)]}
 	case 17:
 		return rules.Raise{Policy: policy, Resource: "r", LockID: "w", Run: []string{"one", "two"}[pick(2)], TakeOver: []string{"", "one"}[pick(2)], Saga: []string{"s", "s", "s/1"}[pick(3)], Order: order - 2}
 	case 18:
@@ -109,8 +109,8 @@ func randomAcquire(pick func(int) int, op rules.Acquire) rules.Acquire {
 		op.Limit = []int64{0, 0, 1, 2}[pick(4)]
 	}
 	op.Call = fmt.Sprintf("%s/%s/%s/%d/%s/%d", op.LockID, op.Run, op.Part, op.Order, op.Mode, pick(2)) // of few, so that copies arrive
-	op.Persist, op.Queue, op.WaiterTTL, op.MaxWaiters = pick(2) == 1, pick(3) > 0, 40_000, 3
-	op.HoldOnly = op.Persist && seldom()
+	op.Keep, op.Queue, op.WaiterTTL, op.MaxWaiters = pick(2) == 1, pick(3) > 0, 40_000, 3
+	op.HoldOnly = op.Keep && seldom()
 	op.NextRefresh = []int64{0, 2_000, 10_000}[pick(3)]
 	op.Reacquire, op.NewFence, op.Refresh = seldom(), seldom(), seldom()
 	if seldom() {

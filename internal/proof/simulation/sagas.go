@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,7 +24,7 @@ type parking struct {
 func (w *world) wakeup(p *process, t lockcore.Wakeup) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed[t.Run] && t.Deadlock == "" {
+	if w.closed[t.Run] && t.Cycle == "" {
 		place := lockcore.Lease{Resource: t.Resource, LockID: t.LockID, Run: t.Run, Part: t.Part, Order: t.Order}
 		go func() {
 			p.sleep(newDice(p.ring(0)).between(time.Millisecond, 20*time.Millisecond)) // it asks whether the run is closed
@@ -46,10 +47,9 @@ func saga(a *actor) {
 		rs, _ := a.resources(0.25, false)
 		for i := range rs {
 			rs[i].Mode = lockcore.ModeExclusive
-			rs[i].HeldSince = held[rs[i].Name]
 		}
 		order := lockcore.Order{Schedule: a.schedule, Attempt: 1}
-		req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID, Part: fmt.Sprintf("step%d", a.schedule), Order: order}, Resources: rs, Persist: true}
+		req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID, Part: fmt.Sprintf("step%d", a.schedule), Order: order}, Resources: rs, HeldSince: maps.Clone(held), Keep: true}
 		if a.play(req, 0, held) != nil {
 			break
 		}
@@ -239,8 +239,8 @@ func (a *actor) park(req lockcore.StepRequest, at string, held map[string]uint32
 		select {
 		case turn := <-place.turn:
 			t.Stop()
-			a.w.note(a.name, a.lockID, "its turn on %s has come: deadlock %q", at, turn.Deadlock)
-			return turn.Deadlock == ""
+			a.w.note(a.name, a.lockID, "its turn on %s has come: deadlock %q", at, turn.Cycle)
+			return turn.Cycle == ""
 		case <-t.C:
 		case <-a.w.stop:
 			t.Stop()
