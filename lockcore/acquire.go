@@ -230,7 +230,7 @@ func (l *Locker) refusedAlone(ctx context.Context, req *StepRequest, op rules.Ac
 // times of Acquire.
 func (l *Locker) acquireOp(req *StepRequest, res Resource) rules.Acquire {
 	op := rules.Acquire{
-		Policy: l.cfg.policy(), Resource: res.Name, Call: req.entryID(res.Name), Caller: callerOf(req.Caller), TakeOver: req.TakeOver,
+		Resource: res.Name, Call: req.entryID(res.Name), Caller: callerOf(req.Caller), TakeOver: req.TakeOver,
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.keptTTL()),
 		Keep: req.Keep, HoldOnly: req.HoldOnly, Reacquire: req.Reacquire, NewFence: req.NewFence, Queued: req.Queued,
 		Queue: true, WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), NextRefresh: l.refreshEvery().Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
@@ -262,7 +262,7 @@ func (l *Locker) acquireCall(outer context.Context, req *StepRequest, op *rules.
 // undoCall returns a call that takes back what a request may have been granted, and its position in the queue.
 func (l *Locker) undoCall(ctx context.Context, op *rules.Acquire) *update.Call {
 	return l.call(ctx, rules.TakeBack{
-		Policy: op.Policy, Resource: op.Resource, Caller: op.Caller, Call: op.Call,
+		Resource: op.Resource, Caller: op.Caller, Call: op.Call,
 	}, ending{})
 }
 

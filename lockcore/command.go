@@ -87,10 +87,6 @@ func (l *Locker) call(ctx context.Context, op rules.Op, why ending) *update.Call
 	return &update.Call{Op: op, OnWrite: func(a update.Answer) { l.record(ctx, &a, why) }}
 }
 
-func (c Config) policy() rules.Policy {
-	return rules.Policy{ClaimTTL: c.ClaimTTL.Milliseconds()}
-}
-
 // record records the spans of what an acknowledged write has ended.
 func (l *Locker) record(ctx context.Context, a *update.Answer, why ending) {
 	ctx = context.WithoutCancel(ctx)

@@ -44,7 +44,7 @@ func FuzzReaders_DamagedDocument(f *testing.F) {
 			_ = deadlock.String()
 		}
 		for _, op := range scenarios.AllOps(pick) {
-			after, result := op.Apply(d, now)
+			after, result := op.Apply(d, now, scenarios.Settings)
 			a := &update.Answer{After: after, Result: result, Sent: now}
 			tel.recordEnded(t.Context(), a, ending{})
 			acquire, ok := op.(rules.Acquire)

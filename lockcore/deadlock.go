@@ -103,7 +103,7 @@ func (l *Locker) stillExists(ctx context.Context, d Deadlock) (bool, error) {
 		if slices.ContainsFunc(docs, func(d rules.Document) bool { return d.ID == w.Resource }) {
 			continue
 		}
-		c := l.call(ctx, rules.Settle{Policy: l.cfg.policy(), Resource: w.Resource}, ending{})
+		c := l.call(ctx, rules.Settle{Resource: w.Resource}, ending{})
 		c.Reads = true
 		a, err := l.do(ctx, "settle", Order{}, c)
 		if err != nil {
@@ -125,7 +125,7 @@ func (l *Locker) withdraw(ctx context.Context, w Wait, cycle string) (bool, erro
 		reason = strings.ToValidUTF8(reason[:most], "") + "…"
 	}
 	victim := Lease{Resource: w.Resource, LockID: w.LockID, Part: w.Part, Order: w.Order}
-	op := rules.Withdraw{Policy: l.cfg.policy(), Resource: w.Resource, Caller: victim.caller(), Reason: reason}
+	op := rules.Withdraw{Resource: w.Resource, Caller: victim.caller(), Reason: reason}
 	cycle = strings.TrimPrefix(reason, deadlockReason)
 	a, err := l.end(ctx, telemetry.SpanDeadlock, victim, ending{cycle: cycle, owner: w.Owner}, l.call(ctx, op, ending{cycle: cycle, owner: w.Owner}))
 	if err != nil || a.Outcome != rules.Granted { // another process has ended the deadlock

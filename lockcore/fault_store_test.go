@@ -349,7 +349,7 @@ func change(ctx context.Context, s store.Store, op rules.Op) error {
 			return err
 		}
 		before := loaded.Docs[op.ResourceName()]
-		after, _ := op.Apply(before, loaded.At)
+		after, _ := op.Apply(before, loaded.At, rules.Settings{ClaimTTL: 1000})
 		sw := store.Swap{Next: after}
 		if before != nil {
 			sw.Prev = before.Version

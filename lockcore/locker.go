@@ -76,7 +76,7 @@ func NewWithStore(s Store, cfg Config) (*Locker, error) {
 		return nil, err
 	}
 	l := &Locker{store: s, clock: clock.Of(s), cfg: cfg, tel: tel, life: newLifecycle()}
-	l.lines = update.New(s, l.clock, cfg.policy())
+	l.lines = update.New(s, l.clock, rules.Settings{ClaimTTL: cfg.ClaimTTL.Milliseconds()})
 	l.inline.most.Store(inlineWaits)
 	l.keeper = &keeper{locker: l, sessions: map[*Session]bool{}, wake: make(chan struct{}, 1)}
 	l.watch = &watcher{locker: l, table: map[string]*watched{}, listeners: map[*listener]bool{}}

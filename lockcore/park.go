@@ -327,6 +327,6 @@ func (w *watcher) changed(names []string) (changed []string) {
 // settle writes a document so that the head of its queue is granted a claim, and reports whether there is a
 // claim after the write.
 func (l *Locker) settle(ctx context.Context, resource string) bool {
-	a, err := l.do(ctx, "settle", Order{}, l.call(ctx, rules.Settle{Policy: l.cfg.policy(), Resource: resource}, ending{}))
+	a, err := l.do(ctx, "settle", Order{}, l.call(ctx, rules.Settle{Resource: resource}, ending{}))
 	return err == nil && hasClaim(a.After)
 }

@@ -88,10 +88,10 @@ func (l *Locker) leaveAll(ctx context.Context, leases []Lease, how leaving) erro
 // leaveOp returns the operation that ends a lease.
 func (l *Locker) leaveOp(lease Lease, how leaving) rules.Op {
 	if how.undo && lease.id != "" {
-		return rules.TakeBack{Policy: l.cfg.policy(), Resource: lease.Resource, Caller: lease.caller(), Call: lease.id}
+		return rules.TakeBack{Resource: lease.Resource, Caller: lease.caller(), Call: lease.id}
 	}
 	return rules.Leave{
-		Policy: l.cfg.policy(), Resource: lease.Resource, Caller: lease.caller(), Keep: lease.waitTTL > 0, HoldTTL: millis(lease.waitTTL),
+		Resource: lease.Resource, Caller: lease.caller(), Keep: lease.waitTTL > 0, HoldTTL: millis(lease.waitTTL),
 	}
 }
 
@@ -205,7 +205,7 @@ func (l *Locker) Revoke(ctx context.Context, resource, lockID string, firstFence
 // release carries out a release on one resource.
 func (l *Locker) release(ctx context.Context, r *Release, resource string) (update.Answer, error) {
 	op := rules.Release{
-		Policy: l.cfg.policy(), Resource: resource, LockID: r.LockID, Run: r.Run, FirstFence: r.FirstFence, Order: r.Order.number(), Leaving: r.Leaving,
+		Resource: resource, LockID: r.LockID, Run: r.Run, FirstFence: r.FirstFence, Order: r.Order.number(), Leaving: r.Leaving,
 		Force: r.Force, Now: r.Now, Committed: r.committed,
 	}
 	if r.Force {
@@ -335,7 +335,7 @@ func (l *Steps) Raise(ctx context.Context, r Raise) error {
 // raiseOne raises the bar on one resource.
 func (l *Locker) raiseOne(ctx context.Context, r *Raise, resource string) error {
 	op := rules.Raise{
-		Policy: l.cfg.policy(), Resource: resource, LockID: r.LockID, Run: r.Run, TakeOver: r.TakeOver, Saga: r.Saga, Order: r.Order.number(),
+		Resource: resource, LockID: r.LockID, Run: r.Run, TakeOver: r.TakeOver, Saga: r.Saga, Order: r.Order.number(),
 	}
 	a, err := l.do(ctx, "raise", r.Order, l.call(ctx, op, ending{}))
 	switch {
@@ -384,7 +384,7 @@ func (l *Steps) LeaveQueue(ctx context.Context, lease Lease) (ended bool, err er
 	if err := checkEnd("lease", lease.LockID, 0, []string{lease.Resource}); err != nil {
 		return false, err
 	}
-	op := rules.Leave{Policy: l.cfg.policy(), Resource: lease.Resource, Caller: lease.caller(), QueueOnly: true}
+	op := rules.Leave{Resource: lease.Resource, Caller: lease.caller(), QueueOnly: true}
 	a, err := l.end(ctx, telemetry.SpanLeave, lease, ending{}, l.call(ctx, op, ending{}))
 	if err != nil {
 		return false, err

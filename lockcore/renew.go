@@ -124,7 +124,7 @@ func (l *Locker) renewAll(ctx context.Context, within time.Duration, leases []Le
 
 // renewCrowd renews many leases on one resource with the next swap of its line.
 func (l *Locker) renewCrowd(ctx context.Context, leases []Lease, indexes []int, apply func(int, renewResult)) {
-	op := rules.RenewParts{Policy: l.cfg.policy(), Resource: leases[indexes[0]].Resource, Parts: map[rules.PartID]bool{}}
+	op := rules.RenewParts{Resource: leases[indexes[0]].Resource, Parts: map[rules.PartID]bool{}}
 	c := l.call(ctx, op, ending{})
 	c.First = true
 	for _, i := range indexes {
@@ -257,7 +257,7 @@ func (l *Locker) renewOne(ctx context.Context, lease Lease, downgrade bool) (Lea
 	}
 	spanCtx, span := l.tel.start(ctx, telemetry.SpanRenew, lease)
 	op := rules.Renew{
-		Policy: l.cfg.policy(), Resource: lease.Resource, Caller: lease.caller(), Downgrade: downgrade,
+		Resource: lease.Resource, Caller: lease.caller(), Downgrade: downgrade,
 	}
 	c := l.call(spanCtx, op, ending{})
 	c.Urgent = lease.half()

@@ -119,7 +119,6 @@ const extendEvery = 5 * time.Minute
 // verifyHold renews the kept hold of a party, and returns the document. If another run holds, the error is an
 // *OtherRunError.
 func (l *Locker) verifyHold(ctx context.Context, op rules.Verify) (*rules.Document, error) {
-	op.Policy = l.cfg.policy()
 	a, err := l.do(ctx, "refresh", Order{}, l.call(ctx, op, ending{}))
 	switch {
 	case err != nil:

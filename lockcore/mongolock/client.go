@@ -38,7 +38,7 @@ func NewClient(collection *mongo.Collection) *Client {
 	if err != nil {
 		panic(err) // the instruments of the global meter provider are refused: a mistake in the program
 	}
-	return &Client{locker: locker.Steps(), store: locks, lines: update.New(locks, clock.Real{}, policy)}
+	return &Client{locker: locker.Steps(), store: locks, lines: update.New(locks, clock.Real{}, settings)}
 }
 
 // Close waits, until ctx ends, for background work that undoes requests whose answers were lost, so that

@@ -71,7 +71,7 @@ func (c *Client) Renew(ctx context.Context, lockID string, ttl uint) ([]LockStat
 
 // renew gives a lock a new TTL.
 func (c *Client) renew(ctx context.Context, l *LockStatus, ttl uint) error {
-	op := rules.Renew{Policy: policy, Resource: l.Resource, Caller: rules.Caller{LockID: l.name, Part: part, Order: int64(order.Attempt)}, TTL: seconds(ttl).Milliseconds()}
+	op := rules.Renew{Resource: l.Resource, Caller: rules.Caller{LockID: l.name, Part: part, Order: int64(order.Attempt)}, TTL: seconds(ttl).Milliseconds()}
 	a := c.lines.Do(ctx, &update.Call{Op: op})
 	switch {
 	case a.Err != nil:
@@ -83,9 +83,9 @@ func (c *Client) renew(ctx context.Context, l *LockStatus, ttl uint) error {
 	return nil
 }
 
-// policy is lockcore's default: the time that a waiter of a Locker has to confirm a grant that a
+// settings have lockcore's default: the time that a waiter of a Locker has to confirm a grant that a
 // renewal makes.
-var policy = rules.Policy{ClaimTTL: 30_000}
+var settings = rules.Settings{ClaimTTL: 30_000}
 
 // Purger ends locks that expired.
 type Purger interface {

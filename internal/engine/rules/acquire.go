@@ -8,7 +8,6 @@ import (
 
 // Acquire requests the resource. All times are in milliseconds; a TTL of 0 has no end.
 type Acquire struct {
-	Policy
 	Resource string
 	// Call is the random ID of the call. An operation that is repeated with the same ID gets the same
 	// answer. Another call with the same part and order is superseded.
@@ -60,15 +59,12 @@ func (op *Acquire) OverdueAfter() int64 {
 	return min(2*op.NextRefresh, op.WaiterTTL)
 }
 
-// LongestClaim returns the bound to which claims grow after earlier ones have lapsed.
-func (op *Acquire) LongestClaim() int64 { return 4 * op.ClaimTTL }
-
 // ResourceName returns the name of the resource.
 func (op Acquire) ResourceName() string { return op.Resource }
 
 // Apply acquires the resource, or queues.
-func (op Acquire) Apply(before *Document, now time.Time) (*Document, Result) {
-	s := begin(before, op.Resource, op.Policy, now)
+func (op Acquire) Apply(before *Document, now time.Time, settings Settings) (*Document, Result) {
+	s := begin(before, op.Resource, now, settings)
 	if run, other := s.doc.otherRun(op.LockID, op.Run, op.TakeOver); other {
 		s.result.Outcome, s.result.Note = OtherRun, run
 		return s.end()
@@ -321,7 +317,7 @@ func (s *state) enqueue(op *Acquire, index int, ahead bool) {
 				w.Saga = claim.Saga
 			}
 			if !claim.Alive(s.now) {
-				w.ClaimTTL = min(2*max(op.ClaimTTL, claim.ClaimTTL), op.LongestClaim())
+				w.ClaimTTL = min(2*max(s.settings.ClaimTTL, claim.ClaimTTL), 4*s.settings.ClaimTTL)
 			}
 		}
 		index = len(filter(s.doc.Waiters, func(w *Waiter) bool { return w.Ahead }))

@@ -225,7 +225,7 @@ type Waiter struct {
 	// Ahead is set in upgrades and in waiters whose claim has lapsed. They queue ahead of all others.
 	Ahead bool `bson:"ahead,omitempty"`
 	// ClaimTTL is the length of the next claim in milliseconds if an earlier claim has lapsed: twice as
-	// long as that one, up to Acquire.LongestClaim.
+	// long as that one, up to four times Settings.ClaimTTL.
 	ClaimTTL int64 `bson:"claimTtl,omitempty"`
 	// Hold is set if the waiter is granted a kept hold at once instead of a claim.
 	Hold *WaitingHold `bson:"hold,omitempty"`

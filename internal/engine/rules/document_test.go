@@ -52,7 +52,7 @@ func FuzzRules_DamagedDocument(f *testing.F) {
 		pick := rand.New(rand.NewPCG(seed, 1)).IntN
 		d := scenarios.Damaged(pick, start)
 		for _, op := range scenarios.AllOps(pick) {
-			after, result := op.Apply(d, start.Add(time.Duration(pick(3))*time.Hour))
+			after, result := op.Apply(d, start.Add(time.Duration(pick(3))*time.Hour), settings)
 			if result.Outcome == "" || after.Entries == nil || after.Waiters == nil || after.Evidence == nil || after.Attn == nil {
 				t.Errorf("%s and %+v after %+v", result.Outcome, after, op)
 			}

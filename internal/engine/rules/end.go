@@ -8,7 +8,6 @@ import (
 // Leave ends a part, its claim, and its waiters up to an order. A hold that is not kept ends with its last
 // part.
 type Leave struct {
-	Policy
 	Resource string
 	// Caller is that of the request. If its Run is set, the leave also ends entries of the part that were cut off.
 	Caller
@@ -24,8 +23,8 @@ type Leave struct {
 func (op Leave) ResourceName() string { return op.Resource }
 
 // Apply ends the part, its claim and its waiter.
-func (op Leave) Apply(before *Document, now time.Time) (*Document, Result) {
-	s := begin(before, op.Resource, op.Policy, now)
+func (op Leave) Apply(before *Document, now time.Time, settings Settings) (*Document, Result) {
+	s := begin(before, op.Resource, now, settings)
 	own := func(e *Entry) bool {
 		return e.SamePart(&op.Caller) && (!e.CutOff || op.Run != "")
 	}
@@ -69,7 +68,6 @@ func (s *state) leaveWaiting(op *Leave) {
 // TakeBack undoes an Acquire, and nothing else: it ends what the call with the ID Call was granted, and its
 // claim and waiter, which are those of exactly this part and order. Fences stay.
 type TakeBack struct {
-	Policy
 	Resource string
 	Caller
 	Call string
@@ -79,8 +77,8 @@ type TakeBack struct {
 func (op TakeBack) ResourceName() string { return op.Resource }
 
 // Apply takes back what the call was granted, its claim and its position in the queue.
-func (op TakeBack) Apply(before *Document, now time.Time) (*Document, Result) {
-	s := begin(before, op.Resource, op.Policy, now)
+func (op TakeBack) Apply(before *Document, now time.Time, settings Settings) (*Document, Result) {
+	s := begin(before, op.Resource, now, settings)
 	s.endEntries(func(e *Entry) bool {
 		switch {
 		case e.LockID != op.LockID:
@@ -107,7 +105,6 @@ func (s *state) endEntries(which func(*Entry) bool) {
 // Release ends the hold of a lock ID that FirstFence names; or, if FirstFence is 0, everything up to
 // an order, including claims and queued requests.
 type Release struct {
-	Policy
 	Resource, LockID string
 	// Run, unless it is empty, restricts the release to entries of that run. It must be empty with Force,
 	// which also ends parts of the hold that were cut off.
@@ -132,8 +129,8 @@ type Release struct {
 func (op Release) ResourceName() string { return op.Resource }
 
 // Apply ends the hold. Parts that may still run drain.
-func (op Release) Apply(before *Document, now time.Time) (*Document, Result) {
-	s := begin(before, op.Resource, op.Policy, now)
+func (op Release) Apply(before *Document, now time.Time, settings Settings) (*Document, Result) {
+	s := begin(before, op.Resource, now, settings)
 	s.recordMissed(&op)
 	var draining []Entry
 	for _, e := range s.doc.Entries {
@@ -223,7 +220,6 @@ func (d *Document) releaseRecord(lockID, run string) *ReleaseRecord {
 // Withdraw turns the waiter of a request into a tombstone with a reason, which must not be empty. See
 // Waiter.Verdict. The outcome is Lost if the request does not wait any longer.
 type Withdraw struct {
-	Policy
 	Resource string
 	Caller
 	Reason string
@@ -233,8 +229,8 @@ type Withdraw struct {
 func (op Withdraw) ResourceName() string { return op.Resource }
 
 // Apply turns the waiter into a tombstone.
-func (op Withdraw) Apply(before *Document, now time.Time) (*Document, Result) {
-	s := begin(before, op.Resource, op.Policy, now)
+func (op Withdraw) Apply(before *Document, now time.Time, settings Settings) (*Document, Result) {
+	s := begin(before, op.Resource, now, settings)
 	s.result.Outcome = Lost
 	for i := range s.doc.Waiters {
 		if w := &s.doc.Waiters[i]; w.SameRequest(&op.Caller) && w.Verdict == "" {
@@ -248,7 +244,6 @@ func (op Withdraw) Apply(before *Document, now time.Time) (*Document, Result) {
 
 // Settle only settles the document: see the package documentation.
 type Settle struct {
-	Policy
 	Resource string
 }
 
@@ -256,6 +251,6 @@ type Settle struct {
 func (op Settle) ResourceName() string { return op.Resource }
 
 // Apply settles the document.
-func (op Settle) Apply(before *Document, now time.Time) (*Document, Result) {
-	return begin(before, op.Resource, op.Policy, now).end()
+func (op Settle) Apply(before *Document, now time.Time, settings Settings) (*Document, Result) {
+	return begin(before, op.Resource, now, settings).end()
 }

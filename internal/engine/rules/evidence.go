@@ -58,7 +58,6 @@ func (d *Document) LostBefore(lockID string, first int64, began time.Time) bool 
 // hold began with an order up to Order, which is that of its use, and no evidence of a loss counts, and Lost otherwise. A hold of
 // another run is answered as by Acquire.
 type Verify struct {
-	Policy
 	Resource, LockID, Run, TakeOver string
 	Order                           int64
 	// LostSince, of a run that a reset has made, is the time from which losses of any run of the lock ID count
@@ -70,8 +69,8 @@ type Verify struct {
 func (op Verify) ResourceName() string { return op.Resource }
 
 // Apply renews the kept hold and reports whether it is the hold that was used.
-func (op Verify) Apply(before *Document, now time.Time) (*Document, Result) {
-	s := begin(before, op.Resource, op.Policy, now)
+func (op Verify) Apply(before *Document, now time.Time, settings Settings) (*Document, Result) {
+	s := begin(before, op.Resource, now, settings)
 	run, other := s.doc.otherRun(op.LockID, op.Run, op.TakeOver)
 	if other {
 		s.result.Outcome, s.result.Note = OtherRun, run

@@ -850,7 +850,7 @@ func (o *observer) takesOver(s *step, op *rules.Acquire) bool {
 
 // readOnly checks that an operation with a read-only answer has only settled the document.
 func readOnly(s *step) error {
-	if settled, _ := (rules.Settle{Policy: policy, Resource: "r"}).Apply(s.before, s.now()); s.ReadOnly && !reflect.DeepEqual(settled, s.after) {
+	if settled, _ := (rules.Settle{Resource: "r"}).Apply(s.before, s.now(), settings); s.ReadOnly && !reflect.DeepEqual(settled, s.after) {
 		return fmt.Errorf("it is read-only, and changed %+v", s.after)
 	}
 	return nil

@@ -50,7 +50,7 @@ type Op interface {
 	// Apply returns the document after the operation, and the answer for the caller. now is the
 	// server's time. A nil document does not exist. If the result is ReadOnly, the operation has only
 	// settled the document.
-	Apply(d *Document, now time.Time) (*Document, Result)
+	Apply(d *Document, now time.Time, settings Settings) (*Document, Result)
 	// ResourceName returns the name of the resource.
 	ResourceName() string
 }
@@ -59,8 +59,8 @@ type Op interface {
 // is complete for that time. It is a constant, because processes with different values could miss a loss.
 const Retention = 24 * time.Hour
 
-// Policy configures how operations settle a document. All times are in milliseconds.
-type Policy struct {
+// Settings are what an operation needs to know besides the document. All times are in milliseconds.
+type Settings struct {
 	// ClaimTTL is the time within which a claim must be confirmed, unless Waiter.ClaimTTL is longer.
 	ClaimTTL int64
 }

@@ -26,9 +26,9 @@ func TestAcquire_DocumentWithoutRoom_IsFull(t *testing.T) {
 	for name, mode := range map[string]string{"waiters": rules.Exclusive, "holders": rules.Shared} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, result := acquire("holder", mode).Apply(nil, now)
+			d, result := acquire("holder", mode).Apply(nil, now, settings)
 			require.Equal(t, rules.Granted, result.Outcome)
-			d, _ = acquire("other/0", mode).Apply(d, now)
+			d, _ = acquire("other/0", mode).Apply(d, now, settings)
 			n := 1
 			for ; d.Bytes() < rules.MaxBytes-20<<10; n++ { // until it is almost full
 				if mode == rules.Exclusive {
@@ -42,18 +42,18 @@ func TestAcquire_DocumentWithoutRoom_IsFull(t *testing.T) {
 			require.Greater(t, n, 1000)
 			for ; result.Outcome != rules.Full; n++ {
 				require.Less(t, n, 5000)
-				d, result = acquire(fmt.Sprint("other/", n), mode).Apply(d, now)
+				d, result = acquire(fmt.Sprint("other/", n), mode).Apply(d, now, settings)
 			}
 			require.True(t, result.ReadOnly)
 			require.Less(t, d.Bytes(), rules.MaxBytes+16<<10)
 
 			next := acquire("holder", mode)
 			next.Part = "next step"
-			d, result = next.Apply(d, now)
+			d, result = next.Apply(d, now, settings)
 			require.Equal(t, rules.Joined, result.Outcome, "others wait for the holder")
-			_, result = acquire("other/0", mode).Apply(d, now)
+			_, result = acquire("other/0", mode).Apply(d, now, settings)
 			require.NotEqual(t, rules.Full, result.Outcome, "a waiter keeps its position")
-			d, result = rules.Leave{Resource: "r", Caller: rules.Caller{LockID: next.LockID, Part: next.Part, Order: 1}}.Apply(d, now)
+			d, result = rules.Leave{Resource: "r", Caller: rules.Caller{LockID: next.LockID, Part: next.Part, Order: 1}}.Apply(d, now, settings)
 			require.Equal(t, rules.Granted, result.Outcome)
 			require.Less(t, d.Bytes(), rules.MaxBytes+16<<10)
 		})
@@ -71,12 +71,12 @@ func TestTakeBack_OfACall_KeepsEarlierWaiter(t *testing.T) {
 			Queue: true, WaiterTTL: 60_000, MaxWaiters: 10,
 		}
 	}
-	d, _ := ask("a", "a1", 1).Apply(nil, now)
-	d, queued := ask("b", "b1", 1).Apply(d, now)
+	d, _ := ask("a", "a1", 1).Apply(nil, now, settings)
+	d, queued := ask("b", "b1", 1).Apply(d, now, settings)
 	require.Equal(t, rules.Queued, queued.Outcome)
-	d, _ = rules.TakeBack{Resource: "r", Caller: rules.Caller{LockID: "b", Part: "p", Order: 2}, Call: "b2"}.Apply(d, now)
+	d, _ = rules.TakeBack{Resource: "r", Caller: rules.Caller{LockID: "b", Part: "p", Order: 2}, Call: "b2"}.Apply(d, now, settings)
 	require.Len(t, d.Waiters, 1)
-	d, _ = rules.TakeBack{Resource: "r", Caller: rules.Caller{LockID: "b", Part: "p", Order: 1}, Call: "b1"}.Apply(d, now)
+	d, _ = rules.TakeBack{Resource: "r", Caller: rules.Caller{LockID: "b", Part: "p", Order: 1}, Call: "b1"}.Apply(d, now, settings)
 	require.Empty(t, d.Waiters)
 }
 

@@ -15,7 +15,7 @@ import (
 
 // settles reports whether any write of a document grants a waiter the resource.
 func settles(d *rules.Document) bool {
-	after, _ := rules.Settle{Policy: policy, Resource: "r"}.Apply(d, d.At)
+	after, _ := rules.Settle{Resource: "r"}.Apply(d, d.At, settings)
 	return slices.ContainsFunc(after.Entries, func(e rules.Entry) bool {
 		existed := slices.ContainsFunc(d.Entries, func(b rules.Entry) bool {
 			return b.State == e.State && b.LockID == e.LockID && b.Part == e.Part && b.ExpiresAt.Equal(e.ExpiresAt)
@@ -33,11 +33,11 @@ func TestNext_RandomDocuments_AgreesWithAcquire(t *testing.T) {
 		d, now := &rules.Document{}, start
 		for i := range 40 {
 			now = now.Add(time.Duration(pick(8_000)) * time.Millisecond)
-			d, _ = random(pick, d, i).Apply(d, now)
+			d, _ = random(pick, d, i).Apply(d, now, settings)
 			d.At = now.Add(time.Duration(pick(5_000)) * time.Millisecond)
 			q := d.Queue()
 			require.Equal(t, settles(d), q.Due(), "seed %d: %+v", seed, d)
-			op := randomAcquire(pick, rules.Acquire{Policy: policy, Resource: "r", Caller: rules.Caller{LockID: []string{"w", "a", "w/1", "b"}[pick(4)], Part: "p", Order: int64(i + 5)}})
+			op := randomAcquire(pick, rules.Acquire{Resource: "r", Caller: rules.Caller{LockID: []string{"w", "a", "w/1", "b"}[pick(4)], Part: "p", Order: int64(i + 5)}})
 			op.Queue, op.Reacquire, op.HeldSince, op.Refresh, op.TakeOver = true, true, 0, false, ""
 			if len(d.Waiters) > 0 && pick(4) > 0 {
 				w := d.Waiters[pick(len(d.Waiters))]
@@ -54,7 +54,7 @@ func TestNext_RandomDocuments_AgreesWithAcquire(t *testing.T) {
 			}
 			look := rules.Next(d, op.Waiter())
 			answers[look.Answer]++
-			after, asked := op.Apply(d, d.At)
+			after, asked := op.Apply(d, d.At, settings)
 			claim, kept := after.Claim(op.Caller), after.Kept(op.LockID)
 			granted := slices.Contains([]rules.Outcome{rules.Granted, rules.Joined, rules.Again}, asked.Outcome) || (claim != nil && claim.Alive(d.At)) ||
 				(kept != nil && kept.ClaimedAt != nil && kept.ClaimedAt.Equal(d.At))
@@ -80,14 +80,14 @@ func TestNext_RandomDocuments_AgreesWithAcquire(t *testing.T) {
 
 func TestNext_BarredRequest_IsGone(t *testing.T) {
 	t.Parallel()
-	d, _ := rules.Raise{Policy: policy, Resource: "r", LockID: "a", Run: "one", Saga: "s", Order: 2}.Apply(nil, start)
-	d, _ = rules.Acquire{Policy: policy, Resource: "r", Call: "c", Caller: rules.Caller{LockID: "a", Run: "one", Part: "p", Order: 3}, Mode: rules.Exclusive}.Apply(d, start)
+	d, _ := rules.Raise{Resource: "r", LockID: "a", Run: "one", Saga: "s", Order: 2}.Apply(nil, start, settings)
+	d, _ = rules.Acquire{Resource: "r", Call: "c", Caller: rules.Caller{LockID: "a", Run: "one", Part: "p", Order: 3}, Mode: rules.Exclusive}.Apply(d, start, settings)
 	op := rules.Acquire{Caller: rules.Caller{LockID: "a", Run: "one", Part: "q", Order: 2, Saga: "s"}, Mode: rules.Exclusive}
 	require.Equal(t, rules.ReasonBarred, rules.Next(d, op.Waiter()).By.Reason)
 
-	keeps := rules.Acquire{Policy: policy, Resource: "r", Call: "c", Caller: rules.Caller{LockID: "a", Run: "one", Part: "p", Order: 3}, Mode: rules.Exclusive, Keep: true, HoldTTL: 60_000}
-	d, _ = keeps.Apply(nil, start)
-	d, _ = rules.Raise{Policy: policy, Resource: "r", LockID: "a", Run: "one", Saga: "s", Order: 2}.Apply(d, start)
+	keeps := rules.Acquire{Resource: "r", Call: "c", Caller: rules.Caller{LockID: "a", Run: "one", Part: "p", Order: 3}, Mode: rules.Exclusive, Keep: true, HoldTTL: 60_000}
+	d, _ = keeps.Apply(nil, start, settings)
+	d, _ = rules.Raise{Resource: "r", LockID: "a", Run: "one", Saga: "s", Order: 2}.Apply(d, start, settings)
 	require.Empty(t, d.Bars, "it is in the hold")
 	require.Equal(t, rules.ReasonBarred, rules.Next(d, op.Waiter()).By.Reason)
 	op.LockID, op.Within = "a/1", "a"

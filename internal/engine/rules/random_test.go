@@ -16,8 +16,8 @@ import (
 const claimTTL = 20 * time.Second
 
 var (
-	start  = time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
-	policy = rules.Policy{ClaimTTL: claimTTL.Milliseconds()}
+	start    = time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
+	settings = rules.Settings{ClaimTTL: claimTTL.Milliseconds()}
 )
 
 // random returns an operation of one of a few parties. All choices come from pick, so that a history
@@ -33,18 +33,18 @@ func random(pick func(possibilities int) int, d *rules.Document, step int) rules
 	}
 	switch pick(20) {
 	default:
-		return randomAcquire(pick, rules.Acquire{Policy: policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Run: run, Part: part, Order: order}})
+		return randomAcquire(pick, rules.Acquire{Resource: "r", Caller: rules.Caller{LockID: lockID, Run: run, Part: part, Order: order}})
 	case 7, 8:
-		return rules.Renew{Policy: policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Downgrade: pick(3) == 1, TTL: []int64{0, 0, 5_000}[pick(3)]}
+		return rules.Renew{Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Downgrade: pick(3) == 1, TTL: []int64{0, 0, 5_000}[pick(3)]}
 	case 9, 10:
-		op := rules.Leave{Policy: policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Run: run, Part: part, Order: order}, QueueOnly: pick(4) == 1}
+		op := rules.Leave{Resource: "r", Caller: rules.Caller{LockID: lockID, Run: run, Part: part, Order: order}, QueueOnly: pick(4) == 1}
 		op.Keep, op.HoldTTL = pick(6) == 1, 60_000
 		if pick(2) == 1 && e.State == rules.StateRunning {
 			op.LockID, op.Run, op.Part, op.Order = e.LockID, e.Run, e.Part, e.Order
 		}
 		return op
 	case 11, 12:
-		op := rules.Release{Policy: policy, Resource: "r", LockID: lockID, Run: run, Order: order, Committed: pick(2) == 1}
+		op := rules.Release{Resource: "r", LockID: lockID, Run: run, Order: order, Committed: pick(2) == 1}
 		if pick(2) == 1 {
 			op.Leaving = &part
 		}
@@ -52,16 +52,16 @@ func random(pick func(possibilities int) int, d *rules.Document, step int) rules
 	case 13, 14:
 		return endHold(pick, e, order)
 	case 15:
-		return rules.Withdraw{Policy: policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Reason: "because"}
+		return rules.Withdraw{Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Reason: "because"}
 	case 16:
 		run = []string{"one", "two"}[pick(2)]
-		return rules.Verify{Policy: policy, Resource: "r", LockID: "w", Run: run, TakeOver: []string{"", "one"}[pick(2)], Order: order, LostSince: []time.Time{{}, start, start.Add(20 * time.Second)}[pick(3)]}
+		return rules.Verify{Resource: "r", LockID: "w", Run: run, TakeOver: []string{"", "one"}[pick(2)], Order: order, LostSince: []time.Time{{}, start, start.Add(20 * time.Second)}[pick(3)]}
 	case 17:
-		return rules.Raise{Policy: policy, Resource: "r", LockID: "w", Run: []string{"one", "two"}[pick(2)], TakeOver: []string{"", "one"}[pick(2)], Saga: []string{"s", "s", "s/1"}[pick(3)], Order: order - 2}
+		return rules.Raise{Resource: "r", LockID: "w", Run: []string{"one", "two"}[pick(2)], TakeOver: []string{"", "one"}[pick(2)], Saga: []string{"s", "s", "s/1"}[pick(3)], Order: order - 2}
 	case 18:
-		return rules.TakeBack{Policy: policy, Resource: "r", Caller: e.Caller, Call: callID(&e)}
+		return rules.TakeBack{Resource: "r", Caller: e.Caller, Call: callID(&e)}
 	case 19:
-		return rules.Settle{Policy: policy, Resource: "r"}
+		return rules.Settle{Resource: "r"}
 	}
 }
 
@@ -85,7 +85,7 @@ func runOf(pick func(int) int, lockID string) string {
 
 // endHold releases a hold by its first fence, usually one that exists or drains.
 func endHold(pick func(int) int, e rules.Entry, order int64) rules.Release {
-	op := rules.Release{Policy: policy, Resource: "r", LockID: e.LockID, Run: e.Run, Order: order, FirstFence: max(1, e.FirstFence)}
+	op := rules.Release{Resource: "r", LockID: e.LockID, Run: e.Run, Order: order, FirstFence: max(1, e.FirstFence)}
 	if pick(6) == 1 {
 		op.Run = runOf(pick, e.LockID)
 	}
@@ -161,17 +161,17 @@ func history(t *rapid.T, jumps bool) {
 				op = a
 			}
 		}
-		after, result := op.Apply(d, at)
+		after, result := op.Apply(d, at, settings)
 		t.Logf("%v %s: %T %+v", at.Sub(start), result.Outcome, op, op)
 		require.NoError(t, watch.check(&step{op, d, after, result}))
 		if _, settle := op.(rules.Settle); !settle && repeatable(op, after, &result) {
-			once, _ := rules.Settle{Policy: policy, Resource: "r"}.Apply(after, at)
-			twice, _ := op.Apply(after, at)
+			once, _ := rules.Settle{Resource: "r"}.Apply(after, at, settings)
+			twice, _ := op.Apply(after, at, settings)
 			require.NoError(t, repeated(once, twice))
 		}
 		if a, ok := op.(rules.Acquire); ok && !(a.HoldOnly && len(result.Holds) > 0) && givesUp(&a, d, at, &result) {
-			back, _ := rules.TakeBack{Policy: policy, Resource: "r", Caller: a.Caller, Call: a.Call}.Apply(after, at)
-			settled, _ := rules.Settle{Policy: policy, Resource: "r"}.Apply(d, at)
+			back, _ := rules.TakeBack{Resource: "r", Caller: a.Caller, Call: a.Call}.Apply(after, at, settings)
+			settled, _ := rules.Settle{Resource: "r"}.Apply(d, at, settings)
 			require.NoError(t, leftNoTrace(settled, back))
 		}
 		d = after

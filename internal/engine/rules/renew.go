@@ -4,7 +4,6 @@ import "time"
 
 // Renew extends a part by its TTL, and its kept hold.
 type Renew struct {
-	Policy
 	Resource string
 	Caller
 	// Downgrade makes the part shared, and what its lock ID keeps if no other part is running.
@@ -18,8 +17,8 @@ type Renew struct {
 func (op Renew) ResourceName() string { return op.Resource }
 
 // Apply renews the part. If the part is missing or drains, nothing is renewed.
-func (op Renew) Apply(before *Document, now time.Time) (*Document, Result) {
-	s := begin(before, op.Resource, op.Policy, now)
+func (op Renew) Apply(before *Document, now time.Time, settings Settings) (*Document, Result) {
+	s := begin(before, op.Resource, now, settings)
 	p := s.doc.Part(op.Caller)
 	switch {
 	case p == nil:
@@ -74,7 +73,6 @@ func (s *state) downgrade(latest string, op Renew) {
 // RenewParts renews many parts, each like Renew, in one pass over the document. A part that is missing, or
 // drains, is not renewed. The outcome is Granted even then: the document shows which parts it contains.
 type RenewParts struct {
-	Policy
 	Resource string
 	Parts    map[PartID]bool
 }
@@ -92,8 +90,8 @@ func (c *Caller) PartID() PartID { return PartID{c.LockID, c.Part, c.Order} }
 func (op RenewParts) ResourceName() string { return op.Resource }
 
 // Apply renews the parts, and the kept entries of their lock IDs of whose time half is over.
-func (op RenewParts) Apply(before *Document, now time.Time) (*Document, Result) {
-	s := begin(before, op.Resource, op.Policy, now)
+func (op RenewParts) Apply(before *Document, now time.Time, settings Settings) (*Document, Result) {
+	s := begin(before, op.Resource, now, settings)
 	renewed := map[string]bool{}
 	for i := range s.doc.Entries {
 		if e := &s.doc.Entries[i]; e.State == StateRunning && !e.CutOff && op.Parts[e.PartID()] {

@@ -19,7 +19,7 @@ func crowdOf(n int, now time.Time) (*rules.Document, rules.RenewParts) {
 		id := fmt.Sprint("holder/", i)
 		d, _ = rules.Acquire{
 			Resource: "r", Call: id, Caller: rules.Caller{LockID: id, Part: "p", Order: 1}, Mode: rules.Shared, TTL: 30_000, HoldTTL: 60_000, Keep: i%2 == 0,
-		}.Apply(d, now)
+		}.Apply(d, now, settings)
 		if i < n-1 {
 			op.Parts[rules.PartID{LockID: id, Part: "p", Order: 1}] = true
 		}
@@ -37,7 +37,7 @@ func TestRenewParts_NamedParts_AreRenewedWithTheirHolds(t *testing.T) {
 	before := d.Clone()
 	for _, after := range []time.Duration{10 * time.Second, 40 * time.Second} {
 		now := began.Add(after)
-		renewed, result := op.Apply(d, now)
+		renewed, result := op.Apply(d, now, settings)
 		require.Equal(t, rules.Granted, result.Outcome)
 		require.False(t, result.ReadOnly)
 		require.Len(t, renewed.Entries, len(d.Entries))
@@ -63,7 +63,7 @@ func TestRenewParts_LaterEnd_Stays(t *testing.T) {
 	t.Parallel()
 	began := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	d, op := crowdOf(2, began)
-	earlier, _ := op.Apply(d, began.Add(-time.Second)) // the server's clock was set back
+	earlier, _ := op.Apply(d, began.Add(-time.Second), settings) // the server's clock was set back
 	for i := range d.Entries {
 		require.Equal(t, d.Entries[i].ExpiresAt, earlier.Entries[i].ExpiresAt)
 	}
@@ -73,6 +73,6 @@ func BenchmarkRenewParts(b *testing.B) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	d, op := crowdOf(1000, now)
 	for b.Loop() {
-		op.Apply(d, now.Add(10*time.Second))
+		op.Apply(d, now.Add(10*time.Second), settings)
 	}
 }

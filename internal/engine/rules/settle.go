@@ -9,10 +9,10 @@ import (
 // state is a document to which an operation is being applied. Each operation calls begin, makes its
 // own change, and returns the result of end.
 type state struct {
-	doc    *Document
-	result Result
-	now    time.Time
-	policy Policy
+	doc      *Document
+	result   Result
+	now      time.Time
+	settings Settings
 	// grants is set once the operation has granted something: a hold, a part or a claim.
 	grants bool
 	// changed is set if the operation changed something although its outcome is a refusal.
@@ -26,7 +26,7 @@ type state struct {
 }
 
 // begin copies the document and drops expired waiters, and what it has remembered for long enough.
-func begin(before *Document, resource string, policy Policy, now time.Time) *state {
+func begin(before *Document, resource string, now time.Time, settings Settings) *state {
 	if before == nil {
 		before = &Document{}
 	}
@@ -37,7 +37,7 @@ func begin(before *Document, resource string, policy Policy, now time.Time) *sta
 	if d.EvidenceSince.IsZero() {
 		d.EvidenceSince = now.Add(-Retention)
 	}
-	return &state{doc: d, result: Result{Outcome: Granted}, now: now, policy: policy}
+	return &state{doc: d, result: Result{Outcome: Granted}, now: now, settings: settings}
 }
 
 // end settles the document and completes the result.
@@ -84,7 +84,7 @@ func (s *state) grantWaiter(w *Waiter) {
 	claim := Entry{
 		Caller: w.Caller, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner,
 		Since: &w.Since, ClaimedAt: &s.now, Predecessor: s.predecessor(), State: StateClaimed, QueuedUntil: &w.ExpiresAt, ClaimTTL: w.ClaimTTL,
-		ExpiresAt: s.now.Add(ms(max(s.policy.ClaimTTL, w.ClaimTTL))),
+		ExpiresAt: s.now.Add(ms(max(s.settings.ClaimTTL, w.ClaimTTL))),
 	}
 	if w.Hold == nil {
 		s.doc.Entries = append(s.doc.Entries, claim)

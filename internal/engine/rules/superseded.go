@@ -300,7 +300,6 @@ func (s *state) cutOffAll(which func(*Caller) bool) {
 // refused. Requests within the lock ID are barred like its own. The outcome is Busy while a part that
 // was cut off may still run. A new bar draws a fence for what the lock ID keeps; a bar that exists draws none.
 type Raise struct {
-	Policy
 	Resource, LockID, Run, TakeOver, Saga string
 	Order                                 int64
 }
@@ -340,8 +339,8 @@ func (op *Raise) StillRunning(d *Document) (parts []*Entry) {
 }
 
 // Apply raises the bar, and cuts off what it refuses.
-func (op Raise) Apply(before *Document, now time.Time) (*Document, Result) {
-	s := begin(before, op.Resource, op.Policy, now)
+func (op Raise) Apply(before *Document, now time.Time, settings Settings) (*Document, Result) {
+	s := begin(before, op.Resource, now, settings)
 	if run, other := s.doc.otherRun(op.LockID, op.Run, op.TakeOver); other {
 		s.result.Outcome, s.result.Note = OtherRun, run
 		return s.end()

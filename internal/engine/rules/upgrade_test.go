@@ -16,11 +16,11 @@ func TestUpgrade_OfAStep_BelongsToItsSaga(t *testing.T) {
 	op := rules.Acquire{
 		Resource: "r", Call: "shared", Caller: rules.Caller{LockID: "w/1", Run: "run", Part: "p", Order: 1, Saga: "s", Within: "w"}, Mode: rules.Shared, TTL: 10_000,
 	}
-	d, _ := op.Apply(nil, now)
+	d, _ := op.Apply(nil, now, settings)
 	op.Call, op.Upgrades, op.Mode, op.Saga, op.Within = "exclusive", "shared", rules.Exclusive, "", ""
-	d, result := op.Apply(d, now)
+	d, result := op.Apply(d, now, settings)
 	require.Equal(t, rules.Granted, result.Outcome)
-	d, result = rules.Raise{Resource: "r", LockID: "w", Run: "run", Saga: "s", Order: 1}.Apply(d, now)
+	d, result = rules.Raise{Resource: "r", LockID: "w", Run: "run", Saga: "s", Order: 1}.Apply(d, now, settings)
 	require.Equal(t, rules.Busy, result.Outcome)
 	require.Len(t, d.Entries, 2)
 	for _, e := range d.Entries {
@@ -35,15 +35,15 @@ func TestUpgrade_QueueIsFull_Queues(t *testing.T) {
 	op := rules.Acquire{
 		Resource: "r", Call: "a", Caller: rules.Caller{LockID: "a", Part: "p", Order: 1}, Mode: rules.Shared, TTL: 10_000, Queue: true, WaiterTTL: 10_000, MaxWaiters: 1,
 	}
-	d, _ := op.Apply(nil, now)
+	d, _ := op.Apply(nil, now, settings)
 	other := op
 	other.Call, other.LockID = "b", "b"
-	d, _ = other.Apply(d, now)
+	d, _ = other.Apply(d, now, settings)
 	other.Call, other.LockID, other.Mode = "c", "c", rules.Exclusive
-	d, result := other.Apply(d, now)
+	d, result := other.Apply(d, now, settings)
 	require.Equal(t, rules.Queued, result.Outcome)
 	op.Call, op.Upgrades, op.Mode = "upgrade", "a", rules.Exclusive
-	_, result = op.Apply(d, now)
+	_, result = op.Apply(d, now, settings)
 	require.Equal(t, rules.Queued, result.Outcome)
 }
 
@@ -63,6 +63,6 @@ func TestAcquire_ClaimNoLongerFits_Queues(t *testing.T) {
 	})
 	_, result := rules.Acquire{
 		Resource: "r", Call: "w", Caller: rules.Caller{LockID: "w", Part: "p", Order: 1}, Mode: rules.Shared, Limit: 3, TTL: 10_000, Queue: true, WaiterTTL: 10_000, MaxWaiters: 9,
-	}.Apply(d, now)
+	}.Apply(d, now, settings)
 	require.Equal(t, rules.Queued, result.Outcome)
 }

@@ -70,7 +70,7 @@ func newBusyDocument(t *testing.T, holders int) *busyDocument {
 }
 
 func (b *busyDocument) process(trip time.Duration) *Lines {
-	return New(farStore{b.db, trip}, clock.Real{}, rules.Policy{ClaimTTL: 1000})
+	return New(farStore{b.db, trip}, clock.Real{}, rules.Settings{ClaimTTL: 1000})
 }
 
 func sharedBy(lockID string) rules.Acquire {
@@ -176,7 +176,7 @@ func TestLines_ExtensionsOfOneDocument_ShareStatements(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBusyDocument(t, 100)
 		counted := &countingStore{Store: farStore{b.db, 10 * time.Millisecond}}
-		ls := New(counted, clock.Real{}, rules.Policy{ClaimTTL: 1000})
+		ls := New(counted, clock.Real{}, rules.Settings{ClaimTTL: 1000})
 		defer ls.Close()
 		var all sync.WaitGroup
 		for i := range 100 {
@@ -393,7 +393,7 @@ func TestLine_QueueIsFullLater_CallStays(t *testing.T) {
 }
 
 // leaveOfHolder ends the hold of the holder in a queuedLine.
-var leaveOfHolder = rules.Leave{Policy: rules.Policy{ClaimTTL: 1000}, Resource: "r", Caller: rules.Caller{LockID: "0", Part: "p", Order: 1}}
+var leaveOfHolder = rules.Leave{Resource: "r", Caller: rules.Caller{LockID: "0", Part: "p", Order: 1}}
 
 // queuedLine returns a line in which a call sleeps in the queue behind a holder.
 func queuedLine(t *testing.T) (l *Line, sleeper *Call) {
@@ -483,7 +483,7 @@ func TestLine_DebtFailsRepeatedly_IsLeftForLater(t *testing.T) {
 // A busy line must not carry out a call of several that is about to be taken back: its request would lose its position.
 func TestLines_DoWhile_LeavesBusyLinesAlone(t *testing.T) {
 	t.Parallel()
-	ls := New(store.NewMemory(time.Now), clock.Real{}, rules.Policy{ClaimTTL: 1000})
+	ls := New(store.NewMemory(time.Now), clock.Real{}, rules.Settings{ClaimTTL: 1000})
 	defer ls.Close()
 	ls.mu.Lock()
 	busy := ls.use("r")

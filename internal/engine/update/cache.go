@@ -16,7 +16,7 @@ const mostCached = 16 << 20
 func (ls *Lines) use(name string) *activeLine {
 	e := ls.lines[name]
 	if e == nil {
-		e = &activeLine{line: Line{Name: name, Process: ls.process, Policy: ls.policy}, wake: make(chan struct{}, 1)}
+		e = &activeLine{line: Line{Name: name, Process: ls.process, Settings: ls.settings}, wake: make(chan struct{}, 1)}
 		ls.lines[name] = e
 	}
 	if e.cache != nil {

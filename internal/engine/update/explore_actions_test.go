@@ -37,7 +37,7 @@ func (w *world) actions(visit func(*world)) {
 		if p.can[settle] > 0 {
 			do("settle", func(w *world, p *process) {
 				p.can[settle]--
-				w.add(p, -1, settle, "", &Call{Op: rules.Settle{Policy: policy, Resource: resource}})
+				w.add(p, -1, settle, "", &Call{Op: rules.Settle{Resource: resource}})
 			})
 		}
 		if p.can[withdraw] > 0 && w.doc != nil {
@@ -73,7 +73,7 @@ func (w *world) withdrawals(do func(string, func(*world, *process))) {
 		do("withdraw "+waiter.LockID+" by", func(w *world, p *process) {
 			p.can[withdraw]--
 			w.add(p, -1, withdraw, "", &Call{Op: rules.Withdraw{
-				Policy: policy, Resource: resource, Caller: rules.Caller{LockID: waiter.LockID, Part: waiter.Part, Order: waiter.Order}, Reason: "deadlock",
+				Resource: resource, Caller: rules.Caller{LockID: waiter.LockID, Part: waiter.Part, Order: waiter.Order}, Reason: "deadlock",
 			}})
 		})
 	}
@@ -255,7 +255,7 @@ func (w *world) holderActions(n int, p *process, do func(verb, func(*world, *pro
 	do(release, func(w *world, p *process, of *party) {
 		leaving := part
 		w.endHold(p, n, of, release, rules.Release{
-			Policy: policy, Resource: resource, LockID: of.lockID, Run: of.label(), Order: of.order, Leaving: &leaving,
+			Resource: resource, LockID: of.lockID, Run: of.label(), Order: of.order, Leaving: &leaving,
 		})
 	})
 }
@@ -368,7 +368,7 @@ func (of *party) label() string {
 func (of *party) acquireOp() rules.Acquire {
 	order := of.order0() + of.n
 	op := rules.Acquire{
-		Policy: policy, Resource: resource, Call: fmt.Sprint(of.lockID, order, of.suffix), Caller: rules.Caller{LockID: of.lockID, Run: of.label(), Part: part, Order: order},
+		Resource: resource, Call: fmt.Sprint(of.lockID, order, of.suffix), Caller: rules.Caller{LockID: of.lockID, Run: of.label(), Part: part, Order: order},
 		Mode: of.partySpec.mode, Limit: of.limit, TTL: partTTL * 1000, HoldTTL: partTTL * 1000, Queue: of.queues,
 		WaiterTTL: waiterTTL * 1000, NextRefresh: waiterTTL * 1000 / 3, MaxWaiters: cmp.Or(of.maxWaiters, 3), Owner: of.lockID,
 	}
@@ -379,15 +379,15 @@ func (of *party) acquireOp() rules.Acquire {
 }
 
 func (of *party) takeBack(op *rules.Acquire) rules.Op {
-	return rules.TakeBack{Policy: policy, Resource: resource, Caller: op.Caller, Call: op.Call}
+	return rules.TakeBack{Resource: resource, Caller: op.Caller, Call: op.Call}
 }
 
 func (of *party) leaveOp() rules.Leave {
-	return rules.Leave{Policy: policy, Resource: resource, Caller: rules.Caller{LockID: of.lockID, Run: of.label(), Part: part, Order: of.order}}
+	return rules.Leave{Resource: resource, Caller: rules.Caller{LockID: of.lockID, Run: of.label(), Part: part, Order: of.order}}
 }
 
 func (of *party) renewOp() rules.Renew {
-	return rules.Renew{Policy: policy, Resource: resource, Caller: rules.Caller{LockID: of.lockID, Part: part, Order: of.order}}
+	return rules.Renew{Resource: resource, Caller: rules.Caller{LockID: of.lockID, Part: part, Order: of.order}}
 }
 
 func endsOf(parts []store.Extension) map[string]time.Time {

@@ -134,8 +134,8 @@ func (w *world) checkGranted() {
 		return
 	}
 	next, _ := w.fork(-1, "settle, and all ask")
-	next.processes = append(next.processes, &process{name: "janitor", line: Line{Name: resource, Process: "janitor", Policy: policy}})
-	next.add(next.processes[len(next.processes)-1], -1, settle, "", &Call{Op: rules.Settle{Policy: policy, Resource: resource}})
+	next.processes = append(next.processes, &process{name: "janitor", line: Line{Name: resource, Process: "janitor", Settings: settings}})
+	next.add(next.processes[len(next.processes)-1], -1, settle, "", &Call{Op: rules.Settle{Resource: resource}})
 	next.finish()
 	for i, p := range next.processes {
 		p = p.clone()

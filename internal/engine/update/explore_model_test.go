@@ -73,7 +73,7 @@ func at(tick int) time.Time { return epoch.Add(time.Duration(tick) * time.Second
 
 func tickOf(t time.Time) int { return int(t.Sub(epoch) / time.Second) }
 
-var policy = rules.Policy{ClaimTTL: claimTTL * 1000}
+var settings = rules.Settings{ClaimTTL: claimTTL * 1000}
 
 // world is the complete state: the server, the processes, and the commands in flight.
 type world struct {

@@ -66,9 +66,9 @@ func (s *scripted) other(name string) {
 		panic(err)
 	}
 	op := rules.Acquire{
-		Policy: policy, Resource: name, Call: "b-" + name, Caller: rules.Caller{LockID: "b", Part: part, Order: 1}, Mode: rules.Exclusive, TTL: 3600_000, HoldTTL: 3600_000,
+		Resource: name, Call: "b-" + name, Caller: rules.Caller{LockID: "b", Part: part, Order: 1}, Mode: rules.Exclusive, TTL: 3600_000, HoldTTL: 3600_000,
 	}
-	next, _ := op.Apply(loaded.Docs[name], loaded.At)
+	next, _ := op.Apply(loaded.Docs[name], loaded.At, settings)
 	prev := rules.Version{}
 	if d := loaded.Docs[name]; d != nil {
 		prev = d.Version
@@ -157,20 +157,20 @@ func TestExploreSeveral(t *testing.T) {
 
 func acquireCall(name string) *Call {
 	op := rules.Acquire{
-		Policy: policy, Resource: name, Call: "a-" + name, Caller: rules.Caller{LockID: "a", Part: part, Order: 1}, Mode: rules.Exclusive, TTL: 3600_000, HoldTTL: 3600_000,
+		Resource: name, Call: "a-" + name, Caller: rules.Caller{LockID: "a", Part: part, Order: 1}, Mode: rules.Exclusive, TTL: 3600_000, HoldTTL: 3600_000,
 	}
 	return &Call{Op: op, TakeBack: &Call{Op: leaveOp(name)}}
 }
 
 func leaveOp(name string) rules.TakeBack {
-	return rules.TakeBack{Policy: policy, Resource: name, Caller: rules.Caller{LockID: "a", Part: part, Order: 1}, Call: "a-" + name}
+	return rules.TakeBack{Resource: name, Caller: rules.Caller{LockID: "a", Part: part, Order: 1}, Call: "a-" + name}
 }
 
 func playSeveral(t *testing.T, known, leaves bool, script ...event) error {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	s := &scripted{Memory: store.NewMemory(time.Now), cancel: cancel}
-	ls := New(s, clock.Real{}, policy)
+	ls := New(s, clock.Real{}, settings)
 	defer ls.Close()
 	names := []string{"r1", "r2"}
 	granted := func(a Answer) bool { return a.Outcome == rules.Granted || a.Outcome == rules.Again }

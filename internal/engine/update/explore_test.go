@@ -45,7 +45,7 @@ func (s *scenario) begin() *world {
 	}
 	for i := range most + 1 {
 		name := fmt.Sprintf("p%d", i)
-		p := &process{name: name, line: Line{Name: resource, Process: name, Policy: policy}}
+		p := &process{name: name, line: Line{Name: resource, Process: name, Settings: settings}}
 		for n := range s.parties {
 			if spec := &s.parties[n]; spec.process == i {
 				can := spec.can

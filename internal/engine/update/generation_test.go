@@ -99,10 +99,10 @@ func TestLines_FirstReadIsSlow_DebtIsPaid(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, epoch, until := store.NewMemory(time.Now), "1", make(chan struct{})
-		first := New(db, clock.Real{}, rules.Policy{ClaimTTL: 1000})
+		first := New(db, clock.Real{}, rules.Settings{ClaimTTL: 1000})
 		require.Equal(t, rules.Granted, first.Do(t.Context(), &Call{Op: held}).Outcome)
 		first.Close()
-		ls := New(heldReads{db, "x", &epoch, until}, clock.Real{}, rules.Policy{ClaimTTL: 1000})
+		ls := New(heldReads{db, "x", &epoch, until}, clock.Real{}, rules.Settings{ClaimTTL: 1000})
 		defer ls.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -119,7 +119,7 @@ func TestLines_LateAnswerOfAnOldEpoch_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, epoch, until := store.NewMemory(time.Now), "1", make(chan struct{})
-		ls := New(heldReads{db, "slow", &epoch, until}, clock.Real{}, rules.Policy{ClaimTTL: 1000})
+		ls := New(heldReads{db, "slow", &epoch, until}, clock.Real{}, rules.Settings{ClaimTTL: 1000})
 		defer ls.Close()
 		var changes []string
 		ls.Changed = func(before, now *rules.Identity) { changes = append(changes, before.Epoch+" to "+now.Epoch) }

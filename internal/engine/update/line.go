@@ -15,7 +15,7 @@ import (
 type Line struct {
 	// Name is the resource, and Process identifies the process in reservations.
 	Name, Process string
-	Policy        rules.Policy
+	Settings      rules.Settings
 
 	// doc is the cached document if known is set, nil if no document is stored. The cache may be stale:
 	// the swap compares versions. If fresh is set, doc was read since the last swap, at the server's time
@@ -295,10 +295,11 @@ func (l *Line) isOld(now time.Time) bool { return l.doc != nil && now.Sub(l.doc.
 
 // application is the document of a line while calls are applied to it.
 type application struct {
-	calls   []*Call
-	now     Now
-	doc     *rules.Document
-	replies []Reply
+	calls    []*Call
+	settings rules.Settings
+	now      Now
+	doc      *rules.Document
+	replies  []Reply
 	// writes is set if the document must be written before the replies are valid.
 	writes bool
 	// cost is the number of entries and waiters that the calls have copied.
@@ -308,10 +309,10 @@ type application struct {
 // apply applies the calls that are first, then the owed operations, and then the other calls that are not asleep,
 // up to mostCost. After each it also applies the sleeping calls that have been granted a claim.
 func (l *Line) apply(now Now) *application {
-	a := &application{calls: l.calls, now: now, doc: l.doc, writes: l.debt}
+	a := &application{calls: l.calls, settings: l.Settings, now: now, doc: l.doc, writes: l.debt}
 	var settled rules.Result
 	if l.debt { // which needs a write, even if no operation is owed
-		a.doc, settled = rules.Settle{Policy: l.Policy, Resource: l.Name}.Apply(a.doc, now.At)
+		a.doc, settled = rules.Settle{Resource: l.Name}.Apply(a.doc, now.At, l.Settings)
 		a.applySleepers()
 	}
 	calls := l.calls
@@ -340,10 +341,10 @@ func (l *Line) apply(now Now) *application {
 // apply applies one call. If settling grants it a claim at once, because the entries that blocked it had
 // expired, apply confirms the claim.
 func (a *application) apply(c *Call) {
-	after, result := c.Op.Apply(a.doc, a.now.At)
+	after, result := c.Op.Apply(a.doc, a.now.At, a.settings)
 	if result.Outcome == rules.Queued && c.isGranted(after) {
 		first := result
-		after, result = c.Op.Apply(after, a.now.At)
+		after, result = c.Op.Apply(after, a.now.At, a.settings)
 		result.Ended = slices.Concat(first.Ended, result.Ended)
 		result.Expired = slices.Concat(first.Expired, result.Expired)
 	}

@@ -35,11 +35,11 @@ const (
 // has a goroutine while operations wait. If the outcome of a swap is unknown, its line is in debt: it owes
 // an acknowledged swap, see the package documentation. Lines is safe for concurrent use.
 type Lines struct {
-	store   store.Store
-	clock   clock.Clock
-	policy  rules.Policy
-	process string
-	server  serverClock
+	store    store.Store
+	clock    clock.Clock
+	settings rules.Settings
+	process  string
+	server   serverClock
 	// Changed is called when the collection has another identity than at the read before, while no lock is held.
 	// Set it before the first operation.
 	Changed func(before, now *rules.Identity)
@@ -85,9 +85,9 @@ type activeLine struct {
 }
 
 // New returns the lines of one process on a store.
-func New(s store.Store, c clock.Clock, policy rules.Policy) *Lines {
+func New(s store.Store, c clock.Clock, settings rules.Settings) *Lines {
 	ls := &Lines{
-		store: s, clock: c, policy: policy, process: rand.Text(), lines: map[string]*activeLine{}, debtors: map[*activeLine]bool{},
+		store: s, clock: c, settings: settings, process: rand.Text(), lines: map[string]*activeLine{}, debtors: map[*activeLine]bool{},
 		extensions: map[string][]*merged{},
 	}
 	ls.closed, ls.close = context.WithCancel(context.Background())

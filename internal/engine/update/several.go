@@ -138,7 +138,7 @@ func (ls *Lines) swapSeveral(borrowed []*Ticket, rest []*Call, proceed func(Answ
 	defer cancel()
 	steps, looked, unseen := ls.nextSteps(ctx, borrowed, rest, proceed != nil)
 	if proceed != nil {
-		refusal = firstRefusal(borrowed, steps, rest, looked)
+		refusal = ls.firstRefusal(borrowed, steps, rest, looked)
 	}
 	var swaps []store.Swap
 	for i, t := range borrowed {
@@ -171,7 +171,7 @@ func (ls *Lines) swapSeveral(borrowed []*Ticket, rest []*Call, proceed func(Answ
 
 // firstRefusal returns the first refusal among the replies to the borrowed lines' tickets and the results of
 // looking at the others, or nil.
-func firstRefusal(borrowed []*Ticket, steps []Step, rest []*Call, looked store.Loaded) *Refusal {
+func (ls *Lines) firstRefusal(borrowed []*Ticket, steps []Step, rest []*Call, looked store.Loaded) *Refusal {
 	for i, t := range borrowed {
 		if err := looked.Damaged[t.active.line.Name]; err != nil {
 			return &Refusal{Index: i, Answer: Answer{Err: err}}
@@ -190,7 +190,7 @@ func firstRefusal(borrowed []*Ticket, steps []Step, rest []*Call, looked store.L
 		if err := looked.Damaged[c.Op.ResourceName()]; err != nil {
 			return &Refusal{Index: len(borrowed) + i, Answer: Answer{Err: err}}
 		}
-		after, result := c.Op.Apply(looked.Docs[c.Op.ResourceName()], looked.At)
+		after, result := c.Op.Apply(looked.Docs[c.Op.ResourceName()], looked.At, ls.settings)
 		if refuses(result.Outcome) {
 			return &Refusal{Index: len(borrowed) + i, Answer: Answer{After: after, Result: result}}
 		}

@@ -169,7 +169,7 @@ var mutants = []mutant{
 	}, tests: "TestWatcher_EarlierSearch_DoesNotDelayTheNext"},
 	{what: "a forced release of an endless lease does not drain it", edits: []edit{{rules, "state.drain", "+ 2", "drop"}}, tests: "TestSession_EndlessLeaseForced_EndsInTime", simulated: true},
 	{what: "leaving the queue ends the part that confirmed the claim", edits: []edit{
-		{lockcore, "Steps.LeaveQueue", "literal 2 elem 4", "drop"},
+		{lockcore, "Steps.LeaveQueue", "literal 2 elem 3", "drop"},
 	}, tests: "TestLeaveQueue_ClaimWasTakenUp_KeepsThePart", simulated: true},
 	{what: "another call with the same order joins a running part", edits: []edit{
 		{rules, "state.superseded", "stmt 4 value", "false && $1"},

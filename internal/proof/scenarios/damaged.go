@@ -69,7 +69,7 @@ func AllOps(pick func(possibilities int) int) []rules.Op {
 	text := func() string { return []string{"w", "a", "w/1", ""}[pick(4)] }
 	lockID, run, part, order := text(), text(), text(), int64(pick(3))-1
 	acquire := rules.Acquire{
-		Policy: Policy, Resource: "r", Call: text(), Caller: rules.Caller{LockID: lockID, Run: run, Part: part, Order: order, Saga: text(), Within: text()}, TakeOver: text(),
+		Resource: "r", Call: text(), Caller: rules.Caller{LockID: lockID, Run: run, Part: part, Order: order, Saga: text(), Within: text()}, TakeOver: text(),
 		Mode: []string{rules.Exclusive, rules.Shared}[pick(2)], Limit: int64(pick(3)), TTL: int64(pick(2)) * 1000,
 		Keep: pick(2) == 1, HoldOnly: pick(3) == 1, HeldSince: int64(pick(2)), Reacquire: pick(2) == 1, Queue: pick(3) > 0, Refresh: pick(3) == 1,
 		Upgrades: text(), WaiterTTL: 1000, MaxWaiters: int64(pick(3)),
@@ -77,14 +77,14 @@ func AllOps(pick func(possibilities int) int) []rules.Op {
 	acquire.HoldOnly = acquire.HoldOnly && acquire.Keep
 	return []rules.Op{
 		acquire,
-		rules.Renew{Policy: Policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Downgrade: pick(2) == 1, TTL: int64(pick(2))},
-		rules.Leave{Policy: Policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Run: run, Part: part, Order: order}, Keep: pick(2) == 1},
-		rules.TakeBack{Policy: Policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Call: text()},
-		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, Run: run, Order: order, Committed: true},
-		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, FirstFence: 1, Force: pick(2) == 1, Now: pick(2) == 1, Leaving: &part},
-		rules.Withdraw{Policy: Policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Reason: "because"},
-		rules.Verify{Policy: Policy, Resource: "r", LockID: lockID, Run: run, TakeOver: text(), Order: order, LostSince: rules.LongAgo},
-		rules.Raise{Policy: Policy, Resource: "r", LockID: lockID, Run: run, TakeOver: text(), Saga: text(), Order: order},
-		rules.Settle{Policy: Policy, Resource: "r"},
+		rules.Renew{Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Downgrade: pick(2) == 1, TTL: int64(pick(2))},
+		rules.Leave{Resource: "r", Caller: rules.Caller{LockID: lockID, Run: run, Part: part, Order: order}, Keep: pick(2) == 1},
+		rules.TakeBack{Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Call: text()},
+		rules.Release{Resource: "r", LockID: lockID, Run: run, Order: order, Committed: true},
+		rules.Release{Resource: "r", LockID: lockID, FirstFence: 1, Force: pick(2) == 1, Now: pick(2) == 1, Leaving: &part},
+		rules.Withdraw{Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Reason: "because"},
+		rules.Verify{Resource: "r", LockID: lockID, Run: run, TakeOver: text(), Order: order, LostSince: rules.LongAgo},
+		rules.Raise{Resource: "r", LockID: lockID, Run: run, TakeOver: text(), Saga: text(), Order: order},
+		rules.Settle{Resource: "r"},
 	}
 }

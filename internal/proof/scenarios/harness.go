@@ -34,12 +34,12 @@ func NewRules() *Rules {
 // case the operation must only have settled the document.
 func (r *Rules) Apply(op rules.Op) (*rules.Document, rules.Result, error) {
 	before := r.docs[op.ResourceName()]
-	after, result := op.Apply(before, r.Now)
+	after, result := op.Apply(before, r.Now, Settings)
 	if !result.ReadOnly {
 		r.docs[op.ResourceName()] = after
 		return after, result, nil
 	}
-	settled, _ := rules.Settle{Policy: Policy, Resource: op.ResourceName()}.Apply(before, r.Now)
+	settled, _ := rules.Settle{Resource: op.ResourceName()}.Apply(before, r.Now, Settings)
 	if !reflect.DeepEqual(after, settled) {
 		return nil, result, fmt.Errorf("%+v changed the document, and its answer is read-only: %+v", op, after)
 	}

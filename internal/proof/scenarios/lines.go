@@ -23,7 +23,7 @@ type Lines struct {
 
 // NewLines returns a harness whose commands end with ctx. Close it when all scenarios have ended.
 func NewLines(ctx context.Context, s store.Store) *Lines {
-	return &Lines{ctx: ctx, lines: update.New(s, clock.Real{}, Policy), store: s}
+	return &Lines{ctx: ctx, lines: update.New(s, clock.Real{}, Settings), store: s}
 }
 
 // Close ends the commands that are under way.

@@ -19,8 +19,8 @@ const (
 	holdTTL   = 60 * time.Minute
 )
 
-// Policy is the policy of all operations of scenarios.
-var Policy = rules.Policy{ClaimTTL: claimTTL.Milliseconds()}
+// Settings are those of all operations of scenarios.
+var Settings = rules.Settings{ClaimTTL: claimTTL.Milliseconds()}
 
 // line is a line of a transcript: a verb, its arguments, and options such as "shared" or "order=2".
 type line struct {
@@ -142,38 +142,38 @@ func (p *player) op(l *line) (op rules.Op) {
 		return p.acquire(l, lockID, part)
 	case "renew":
 		return rules.Renew{
-			Policy: Policy, Resource: p.resource, Caller: rules.Caller{LockID: lockID, Part: part, Order: l.number("order", 1)},
+			Resource: p.resource, Caller: rules.Caller{LockID: lockID, Part: part, Order: l.number("order", 1)},
 			Downgrade: l.has("downgrade"), TTL: l.millis("ttl", 0),
 		}
 	case "leave":
 		return rules.Leave{
-			Policy: Policy, Resource: p.resource, Caller: rules.Caller{LockID: lockID, Run: l.text("run", ""), Part: part, Order: l.number("order", 1)},
+			Resource: p.resource, Caller: rules.Caller{LockID: lockID, Run: l.text("run", ""), Part: part, Order: l.number("order", 1)},
 			QueueOnly: l.has("queue-only"), Keep: l.has("keep"), HoldTTL: l.millis("keep", 0),
 		}
 	case "take-back":
 		order := l.number("order", 1)
 		return rules.TakeBack{
-			Policy: Policy, Resource: p.resource, Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Call: l.text("call", callID(lockID, part, order)),
+			Resource: p.resource, Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Call: l.text("call", callID(lockID, part, order)),
 		}
 	case "release":
 		return p.release(l, lockID)
 	case "withdraw":
 		return rules.Withdraw{
-			Policy: Policy, Resource: p.resource, Caller: rules.Caller{LockID: lockID, Part: part, Order: l.number("order", 1)},
+			Resource: p.resource, Caller: rules.Caller{LockID: lockID, Part: part, Order: l.number("order", 1)},
 			Reason: l.text("reason", ""),
 		}
 	case "verify":
 		return rules.Verify{
-			Policy: Policy, Resource: p.resource, LockID: lockID, Run: l.text("run", ""), TakeOver: l.text("take-over", ""), Order: l.number("order", 0),
+			Resource: p.resource, LockID: lockID, Run: l.text("run", ""), TakeOver: l.text("take-over", ""), Order: l.number("order", 0),
 			LostSince: p.since(l),
 		}
 	case "raise":
 		return rules.Raise{
-			Policy: Policy, Resource: p.resource, LockID: lockID, Run: l.text("run", ""), TakeOver: l.text("take-over", ""), Saga: l.text("saga", ""),
+			Resource: p.resource, LockID: lockID, Run: l.text("run", ""), TakeOver: l.text("take-over", ""), Saga: l.text("saga", ""),
 			Order: l.number("order", 0),
 		}
 	case "settle":
-		return rules.Settle{Policy: Policy, Resource: p.resource}
+		return rules.Settle{Resource: p.resource}
 	}
 	return nil
 }
@@ -181,7 +181,7 @@ func (p *player) op(l *line) (op rules.Op) {
 func (p *player) acquire(l *line, lockID, part string) rules.Acquire {
 	order := l.number("order", 1)
 	op := rules.Acquire{
-		Policy: Policy, Resource: p.resource, Call: l.text("call", callID(lockID, part, order)),
+		Resource: p.resource, Call: l.text("call", callID(lockID, part, order)),
 		Caller: rules.Caller{
 			LockID: lockID, Run: l.text("run", ""), Part: part, Order: order, Saga: l.text("saga", ""), Within: l.text("within", ""),
 		},
@@ -202,7 +202,7 @@ func (p *player) acquire(l *line, lockID, part string) rules.Acquire {
 
 func (p *player) release(l *line, lockID string) rules.Release {
 	op := rules.Release{
-		Policy: Policy, Resource: p.resource, LockID: lockID, Run: l.text("run", ""), FirstFence: p.fence(l), Order: l.number("order", 0),
+		Resource: p.resource, LockID: lockID, Run: l.text("run", ""), FirstFence: p.fence(l), Order: l.number("order", 0),
 		Committed: l.has("committed"), Force: l.has("force"), Now: l.has("now"), Reason: l.text("force", ""),
 	}
 	if stopped := l.text("stopped", ""); stopped != "" {
