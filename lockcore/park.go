@@ -286,7 +286,7 @@ func (w *watcher) earlyWakeups(d *rules.Document) (early []Wakeup) {
 	r := w.table[d.ID]
 	for i := range d.Waiters {
 		one := &d.Waiters[i]
-		grantIn := w.locker.holds.predict(d.ID, i+1, one.Limit)
+		grantIn := w.locker.holds.predict(d.ID, i+1, d.LimitFor(one.Limit))
 		if grantIn == 0 || grantIn > pace.WakeLead || len(early) >= w.locker.inline.room() {
 			break
 		}

@@ -175,7 +175,7 @@ func (g *waitGraph) addQueue(d *waitDocument, modes map[string]string) {
 		case lead >= 0:
 			n.party, n.ahead = leads[w.LockID][lead].party, leads[w.LockID][lead].ahead
 		default:
-			n.party.Mode = effectiveMode(w)
+			n.party.Mode = effectiveMode(d.Document, w)
 		}
 		if lead < 0 && d.Precedes(w) {
 			leads[w.LockID] = append(leads[w.LockID], n)
@@ -195,8 +195,8 @@ func (g *waitGraph) addQueue(d *waitDocument, modes map[string]string) {
 }
 
 // effectiveMode returns the mode of a request for a new hold: a limit of 1 counts as exclusive.
-func effectiveMode(w *rules.Waiter) string {
-	if w.Limit == 1 {
+func effectiveMode(d *rules.Document, w *rules.Waiter) string {
+	if d.LimitFor(w.Limit) == 1 {
 		return rules.Exclusive
 	}
 	return w.Mode
@@ -207,7 +207,7 @@ func (w *waitNode) waitsFor(o *obstacle) bool {
 	if e := o.entry; e != nil {
 		return e.Blocks(w.party, w.doc.At) && (!w.joins || e.State == rules.StateRunning)
 	}
-	return !w.skips && o.waiter.LockID != w.LockID && !rules.Compatible(effectiveMode(o.waiter), w.party.Mode)
+	return !w.skips && o.waiter.LockID != w.LockID && !rules.Compatible(effectiveMode(w.doc.Document, o.waiter), w.party.Mode)
 }
 
 // edges iterates over the waits that must end before a wait does. If its own owner blocks it, it leads to itself, but

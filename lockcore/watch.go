@@ -374,6 +374,17 @@ func (w *watcher) pollDue() {
 	}
 }
 
+// pollAll polls all resources soon: a policy may let somebody go first.
+func (w *watcher) pollAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.table {
+		if r.changed = true; !r.next.IsZero() {
+			w.pollBy(r, time.Now())
+		}
+	}
+}
+
 // begin records that a poll of the resource begins. The watcher's mutex is held.
 func (r *watched) begin(now time.Time) {
 	r.read, r.next, r.changed = now, now.Add(pace.MaxPoll), false
@@ -463,7 +474,7 @@ func (w *watcher) evaluate(name string, d *rules.Document, q *rules.Queue, expec
 			one.stalled()
 		}
 		if !here && next.Answer == rules.NextWait { // the later the grant is, the longer the pause
-			grantIn := w.locker.holds.expect(name, next.Position, one.request.Limit)
+			grantIn := w.locker.holds.expect(name, next.Position, d.LimitFor(one.request.Limit))
 			pause = min(pause, pollPause(max(grantIn, time.Since(one.moved))))
 		}
 		pause = w.sooner(pause, next.ValidFor)

@@ -56,7 +56,7 @@ func Clear(ctx context.Context, locker *lockcore.Steps, coll *mongo.Collection, 
 			}
 		}
 	}
-	err = changeIdentity(ctx, coll, func(i *rules.Identity) (bson.D, error) {
+	err = store.New(coll).ChangeIdentity(ctx, func(_ bson.Raw, i *rules.Identity) (bson.D, error) {
 		c.ID = i.ID
 		return bson.D{{Key: "epoch", Value: rand.Text()}}, nil
 	})
@@ -164,7 +164,7 @@ func (c *Cleared) release(ctx context.Context, locker *lockcore.Steps, s *store.
 // Replace records that a collection replaces the one with this ID, whose locks are lost. The last 20 IDs count. It may be repeated. The reason is
 // for people.
 func Replace(ctx context.Context, coll *mongo.Collection, id, reason string) error {
-	return changeIdentity(ctx, coll, func(i *rules.Identity) (bson.D, error) {
+	return store.New(coll).ChangeIdentity(ctx, func(_ bson.Raw, i *rules.Identity) (bson.D, error) {
 		if id == i.ID {
 			return nil, fmt.Errorf("%s is the ID of this collection itself: it needs no record, and none was made", id)
 		}
@@ -180,42 +180,6 @@ func durable(coll *mongo.Collection) *mongo.Collection {
 	concern := writeconcern.Majority()
 	concern.Journal = &journal
 	return coll.Clone(options.Collection().SetWriteConcern(concern))
-}
-
-// changeIdentity reads the identity and sends one update of the fields that change returns. If another process has changed the identity in between,
-// it repeats both after a pause. It compares what is stored: the fields may contain more than this version decodes.
-func changeIdentity(ctx context.Context, coll *mongo.Collection, change func(*rules.Identity) (bson.D, error)) error {
-	if _, err := store.New(coll).Identify(ctx); err != nil {
-		return err
-	}
-	for range tries {
-		was, err := coll.FindOne(ctx, bson.D{{Key: "_id", Value: store.IdentityID}}).Raw()
-		if err != nil {
-			return fmt.Errorf("read the identity of %s: %w", coll.Name(), err)
-		}
-		var identity rules.Identity
-		if err := bson.Unmarshal(was, &identity); err != nil {
-			return fmt.Errorf("decode the identity of %s: %w", coll.Name(), err)
-		}
-		set, err := change(&identity)
-		if err != nil {
-			return err
-		}
-		filter := bson.D{{Key: "_id", Value: store.IdentityID}, same(was, "id"), same(was, "epoch"), same(was, "replaces")}
-		res, err := durable(coll).UpdateOne(ctx, filter, bson.D{{Key: "$set", Value: set}})
-		if err != nil {
-			return fmt.Errorf("change the identity of %s: %w", coll.Name(), err)
-		}
-		if res.MatchedCount > 0 {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pause):
-		}
-	}
-	return fmt.Errorf("the identity of %s, its document with the _id %d, was changed by others %d times while this command tried to change it: repeat the command when no other clear or replaces runs", coll.Name(), store.IdentityID, tries)
 }
 
 // same returns a condition that a field still has the value that it has in a document, even if the value is an array or looks like an operator.

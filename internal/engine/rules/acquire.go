@@ -137,6 +137,8 @@ func (s *state) grantOrQueue(op *Acquire) {
 	case (claim != nil && confirms(s.doc, claim, op.Party())) || (next && s.doc.Admits(op.Party())):
 		s.result.Outcome = Granted
 		s.grant(op, false)
+	case claim == nil && index < 0 && s.doc.limitUnknown(op.Limit):
+		s.result.Outcome = Unreadable
 	case !op.Queue:
 		s.result.Outcome = Busy
 	default:

@@ -21,7 +21,8 @@ func Compatible(a, b string) bool { return a == Shared && b == Shared }
 type Party struct {
 	LockID string
 	Mode   string
-	// Limit is the number of lock IDs that may hold, including this one; 0 means unlimited, or exclusive mode.
+	// Limit is the request's own: the number of lock IDs that may hold, including this one; 0 means unlimited, or
+	// exclusive mode. Document.LimitFor has the limit that is in force.
 	Limit int64
 	// Within is the enclosing lock ID, for a step with a lock ID of its own. The enclosing kept hold
 	// neither blocks the party nor counts.
@@ -64,24 +65,24 @@ func (e *Entry) Blocks(p Party, now time.Time) bool {
 // toward the limit.
 func (d *Document) Blockers(p Party) []*Entry {
 	var excluding, counted []*Entry
-	others := map[string]bool{}
+	others, limit := map[string]bool{}, d.LimitFor(p.Limit)
 	for i := range d.Entries {
 		switch e := &d.Entries[i]; {
 		case e.Blocks(p, d.At):
 			excluding = append(excluding, e)
-		case p.Limit > 0 && e.Counts(p, d.At):
+		case limit > 0 && e.Counts(p, d.At):
 			counted = append(counted, e)
 			others[e.partyKey()] = true
 		}
 	}
-	if len(excluding) == 0 && p.Limit > 0 && int64(len(others)) >= p.Limit {
+	if len(excluding) == 0 && limit > 0 && int64(len(others)) >= limit {
 		return counted
 	}
 	return excluding
 }
 
 // Admits reports whether the party may hold in addition to all entries that are alive at d.At.
-func (d *Document) Admits(p Party) bool { return len(d.Blockers(p)) == 0 }
+func (d *Document) Admits(p Party) bool { return !d.limitUnknown(p.Limit) && len(d.Blockers(p)) == 0 }
 
 // view answers for a party what the rules below are made of. A Document passes over its entries for each
 // answer; prepared has done so once.

@@ -46,6 +46,8 @@ type Document struct {
 	Attn []string `bson:"attn"`
 	// Reserved gives one process precedence in writing the document for a moment.
 	Reserved *Reservation `bson:"reserved,omitempty"`
+	// Policy is the one that applies to the resource at the time At, or nil. Not stored.
+	Policy *Policy `bson:"-"`
 }
 
 // Version identifies one stored state of a document. The zero Version means that no document is
@@ -303,6 +305,10 @@ type Identity struct {
 	Replaces []Replaced `bson:"replaces,omitempty"`
 	// Version is the version of the layout.
 	Version int `bson:"version"`
+	// PolicyVersion is that of the Policies, which a read of the identity does not contain: the store reads them when it
+	// finds another version. It is zero if there never was a policy.
+	PolicyVersion Version   `bson:"policyVersion,omitempty"`
+	Policies      *Policies `bson:"-"`
 	// At is the server's time of the read.
 	At time.Time `bson:"at,omitempty"`
 }
@@ -321,9 +327,13 @@ func (i *Identity) HasReplaced(id string) bool {
 	return id != i.ID && slices.ContainsFunc(i.Replaces, func(r Replaced) bool { return r.ID == id })
 }
 
-// LayoutVersion is the version of the layout that this package describes. A collection with another
-// version is refused with a *LayoutError.
-const LayoutVersion = 5
+// LayoutVersion is the version of the layout that this package describes, and PolicyLayout that of a collection with policies, from
+// the first one on: a build that does not know them must not decide about requests. A collection with another version is
+// refused with a *LayoutError.
+const (
+	LayoutVersion = 5
+	PolicyLayout  = 6
+)
 
 // LayoutError reports a collection that is not in the layout of this version. Nothing was written. Package lockcore
 // returns it as its own LayoutError.
@@ -448,11 +458,14 @@ func (d *Document) Tombstone(c Caller) *Waiter {
 	return &d.Waiters[i]
 }
 
-// ExpiresBy reports whether an entry or a waiter expires, or a waiter becomes overdue, by at. A nil
-// document has neither.
+// ExpiresBy reports whether an entry, a waiter or the policy expires, or a waiter becomes overdue, by at. A nil
+// document has none.
 func (d *Document) ExpiresBy(at time.Time) bool {
 	if d == nil {
 		return false
+	}
+	if d.Policy != nil && d.Policy.Until != nil && !d.Policy.Until.After(at) {
+		return true
 	}
 	for i := range d.Entries {
 		if e := &d.Entries[i]; !e.ExpiresAt.After(at) || (e.QueuedUntil != nil && !e.QueuedUntil.After(at)) {

@@ -63,6 +63,8 @@ const Retention = 24 * time.Hour
 type Settings struct {
 	// ClaimTTL is the time within which a claim must be confirmed, unless Waiter.ClaimTTL is longer.
 	ClaimTTL int64
+	// Policies are those of the collection, as the process knows them.
+	Policies *Policies
 }
 
 // Query selects documents to list. Conditions are combined, and an empty field is ignored. A
@@ -95,6 +97,8 @@ const (
 	Busy Outcome = "busy"
 	// Full: the resource is not available, and the queue has no room.
 	Full Outcome = "full"
+	// Unreadable: a policy that cannot be decoded decides about the request, and it is not in the queue.
+	Unreadable Outcome = "unreadable"
 	// Lost: the lock ID held before, and does not any longer.
 	Lost Outcome = "lost"
 	// Superseded: a release or a later request of the same part came first.

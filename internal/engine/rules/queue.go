@@ -108,6 +108,9 @@ func (d *Document) Queue() *Queue {
 	for i := range d.Entries {
 		q.limitValidity(d.Entries[i].ExpiresAt)
 	}
+	if d.Policy != nil && d.Policy.Until != nil {
+		q.limitValidity(*d.Policy.Until)
+	}
 	if q.head != nil {
 		q.limitValidity(q.head.OverdueAt)
 		q.limitValidity(q.head.ExpiresAt)
@@ -264,7 +267,7 @@ func (p *prepared) blockers(of Party, most int) []*Entry {
 		among = p.exclusive
 	}
 	found := p.first(among, of, most)
-	if len(found) == 0 && of.Limit > 0 && int64(p.others(of)) >= of.Limit {
+	if limit := p.d.LimitFor(of.Limit); len(found) == 0 && limit > 0 && int64(p.others(of)) >= limit {
 		return p.first(p.alive, of, most)
 	}
 	return found
@@ -315,6 +318,8 @@ func (p *prepared) holds(lockID string, which func(*Entry) bool) bool {
 }
 
 // Admits is like Document.Admits.
-func (p *prepared) Admits(of Party) bool { return len(p.blockers(of, 1)) == 0 }
+func (p *prepared) Admits(of Party) bool {
+	return !p.d.limitUnknown(of.Limit) && len(p.blockers(of, 1)) == 0
+}
 
 func (p *prepared) time() time.Time { return p.d.At }

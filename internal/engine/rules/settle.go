@@ -31,7 +31,7 @@ func begin(before *Document, resource string, now time.Time, settings Settings) 
 		before = &Document{}
 	}
 	d := before.Clone()
-	d.ID, d.At = resource, now
+	d.ID, d.At, d.Policy = resource, now, settings.Policies.For(resource, now)
 	d.Waiters = without(d.Waiters, func(w *Waiter) bool { return !w.ExpiresAt.After(now) })
 	d.Missed = without(d.Missed, func(m *Missed) bool { return !m.Recent(now) })
 	if d.EvidenceSince.IsZero() {
@@ -52,7 +52,7 @@ func (s *state) end() (*Document, Result) {
 	s.doc.Attn, s.doc.IdleAt = s.attn(), s.idleAt()
 	r := &s.result
 	r.Length = int64(len(s.doc.Waiters))
-	r.ReadOnly = (r.Outcome == Busy || r.Outcome == Full || r.Outcome == OtherRun) && !s.changed
+	r.ReadOnly = (r.Outcome == Busy || r.Outcome == Full || r.Outcome == Unreadable || r.Outcome == OtherRun) && !s.changed
 	return s.doc, *r
 }
 
@@ -169,8 +169,8 @@ func (s *state) evictFor(p Party) {
 		}
 	}
 	most := int64(Crowd)
-	if p.Limit > 0 {
-		most = min(most, p.Limit)
+	if limit := s.doc.LimitFor(p.Limit); limit > 0 {
+		most = min(most, limit)
 	}
 	crowded := int64(len(parties)) > most
 	s.doc.Entries = slices.DeleteFunc(s.doc.Entries, func(e Entry) bool {

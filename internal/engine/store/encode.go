@@ -186,11 +186,11 @@ func (l *Loaded) add(name string, raw bson.Raw) {
 	l.Docs[name] = d
 }
 
-// setTime gives all documents the time of the identity. Through a router, the time in each document is the clock of its own
-// shard, and what is decided by two of them contradicts itself.
-func (l *Loaded) setTime() {
-	for _, d := range l.Docs {
-		d.At = l.At
+// complete gives all documents the time of the identity, and their policies. Through a router, the time in each document is
+// the clock of its own shard, and what is decided by two of them contradicts itself.
+func (l *Loaded) complete() {
+	for name, d := range l.Docs {
+		d.At, d.Policy = l.At, l.Identity.Policies.For(name, l.At)
 	}
 }
 

@@ -11,5 +11,5 @@ var (
 	StoppedAt      = stoppedAt
 )
 
-// SetTime is Loaded.setTime.
-func (l *Loaded) SetTime() { l.setTime() }
+// SetTime is Loaded.complete.
+func (l *Loaded) SetTime() { l.complete() }

@@ -213,7 +213,7 @@ func (m *Mongo) identify(ctx context.Context) (rules.Identity, error) {
 			return rules.Identity{}, err
 		}
 		if raw != nil {
-			return m.parse(raw, true)
+			return m.parse(ctx, raw, true)
 		}
 		if refusal != nil {
 			return rules.Identity{}, refusal
@@ -275,13 +275,20 @@ func (m *Mongo) insertIdentity(ctx context.Context) error {
 	})
 }
 
-// parse returns the identity, and remembers it if it was read from the primary.
-func (m *Mongo) parse(raw bson.Raw, primary bool) (rules.Identity, error) {
+// parse returns the identity with its policies. It remembers what was read from the primary; a majority may not have the
+// latest policies yet.
+func (m *Mongo) parse(ctx context.Context, raw bson.Raw, primary bool) (rules.Identity, error) {
 	identity, err := parseIdentity(m.local.Name(), raw)
-	if err == nil && primary {
-		of := GenerationOf(&identity)
-		m.seen.Store(&of)
+	if err != nil {
+		return identity, err
 	}
+	if !primary {
+		identity.Policies = m.policies.Load()
+		return identity, nil
+	}
+	of := GenerationOf(&identity)
+	m.seen.Store(&of)
+	identity.Policies, err = m.adopt(ctx, identity.PolicyVersion)
 	return identity, err
 }
 
@@ -296,8 +303,8 @@ func parseIdentity(collection string, raw bson.Raw) (rules.Identity, error) {
 	case !hasID || !hasVersion || id == "":
 		refusal.Found = "its document with the _id 0 is not an identity of Lockstep"
 		return rules.Identity{}, refusal
-	case version != rules.LayoutVersion:
-		refusal.Found = fmt.Sprintf("it has version %d, and this is version %d", version, rules.LayoutVersion)
+	case version != rules.LayoutVersion && version != rules.PolicyLayout:
+		refusal.Found = fmt.Sprintf("it has version %d, and this is version %d", version, rules.PolicyLayout)
 		refusal.Help = "Use a collection of its own for these locks, or the version of Lockstep that made it."
 		return rules.Identity{}, refusal
 	}

@@ -39,6 +39,9 @@ func (m *Mongo) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Documen
 			// attn does not contain the prefix of the name, and a range of lock IDs also matches a document
 			// in which one lock ID meets the lower bound and another one the upper bound.
 			d, err := decode(cursor.Current)
+			if err == nil {
+				d.Policy = m.policies.Load().For(d.ID, d.At)
+			}
 			switch {
 			case err != nil:
 				if strings.HasPrefix(IDOf(cursor.Current), q.Prefix) && !yield(rules.Document{}, err) {

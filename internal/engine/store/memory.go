@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -26,6 +27,8 @@ type Memory struct {
 	mu     sync.Mutex
 	docs   map[string]memoryDocument
 	writes int64
+	// policies are never changed, but replaced. Nil if there never was one.
+	policies *rules.Policies
 }
 
 // memoryDocument is a stored document. version is a copy of the version in raw.
@@ -115,7 +118,7 @@ func (m *Memory) Load(ctx context.Context, names ...string) (Loaded, error) {
 	for name, raw := range stored { // unlocked, because writes replace raw documents and never change them
 		loaded.add(name, raw)
 	}
-	loaded.setTime()
+	loaded.complete()
 	return loaded, nil
 }
 
@@ -286,7 +289,32 @@ func (m *Memory) Identify(ctx context.Context) (rules.Identity, error) {
 }
 
 func (m *Memory) identityNow() rules.Identity {
-	return rules.Identity{ID: m.identity, Epoch: m.identity, Version: rules.LayoutVersion, At: m.time()}
+	i := rules.Identity{ID: m.identity, Epoch: m.identity, Version: rules.LayoutVersion, At: m.time()}
+	if m.policies != nil {
+		i.Version, i.PolicyVersion, i.Policies = rules.PolicyLayout, m.policies.Version, m.policies
+	}
+	return i
+}
+
+// SetPolicy changes the policies.
+func (m *Memory) SetPolicy(ctx context.Context, change rules.PolicyChange) error {
+	if err := ctx.Err(); err != nil {
+		return contextEnded(err, "change the policies")
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.identityNow()
+	change.At = now.At
+	before := cmp.Or(m.policies, &rules.Policies{})
+	list, err := changed(before, &change)
+	if err != nil {
+		return err
+	}
+	changes := append(slices.Clone(before.Changes), change)
+	m.policies = &rules.Policies{
+		Version: rules.Version{N: before.Version.N + 1, R: m.random()}, List: list, Changes: changes[max(0, len(changes)-rules.MaxPolicyChanges):],
+	}
+	return nil
 }
 
 // Prepare does nothing.

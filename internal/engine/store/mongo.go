@@ -37,6 +37,8 @@ type Mongo struct {
 	sharded atomic.Bool
 	// seen is the generation of the collection at the latest read of its identity from the primary.
 	seen atomic.Pointer[Generation]
+	// policies are those that were read last.
+	policies atomic.Pointer[rules.Policies]
 }
 
 var _ Store = (*Mongo)(nil)
@@ -132,7 +134,8 @@ func (m *Mongo) load(ctx context.Context, coll *mongo.Collection, names []string
 			return Loaded{}, err
 		}
 		if identity != nil {
-			loaded.Identity, err = m.parse(identity, coll == m.local)
+			loaded.Identity, err = m.parse(ctx, identity, coll == m.local)
+			loaded.complete()
 			return loaded, err
 		}
 	}
@@ -177,7 +180,6 @@ func (m *Mongo) read(ctx context.Context, coll *mongo.Collection, names []string
 	if err := cursor.Err(); err != nil {
 		return Loaded{}, nil, commandError(err, "read %s", coll.Name())
 	}
-	loaded.setTime()
 	return loaded, identity, nil
 }
 

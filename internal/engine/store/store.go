@@ -49,6 +49,9 @@ type Store interface {
 	// time in At. It may return more than was asked for. A document that cannot be decoded is yielded as
 	// a *DamagedError, and the documents after it follow. Every other error is the last thing yielded.
 	List(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error]
+	// SetPolicy sets or removes the policy of a name or a prefix, with one majority write, and records the change with the
+	// server's time. An error that is none of a command has changed nothing.
+	SetPolicy(ctx context.Context, change rules.PolicyChange) error
 	// Identify returns the identity of the collection, read as by Load. On an empty collection it creates it.
 	Identify(ctx context.Context) (rules.Identity, error)
 	// Prepare creates the indexes. It may be called again.

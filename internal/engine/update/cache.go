@@ -85,6 +85,7 @@ func (ls *Lines) Adopt(now *rules.Identity, sent time.Time) {
 		return
 	}
 	ls.identity, ls.identified = *now, sent
+	policiesChanged := before.ID != "" && before.PolicyVersion != now.PolicyVersion
 	var lines []*activeLine
 	if before.ID != "" && store.GenerationOf(&before) != store.GenerationOf(now) {
 		lines = slices.Collect(maps.Values(ls.lines))
@@ -94,6 +95,9 @@ func (ls *Lines) Adopt(now *rules.Identity, sent time.Time) {
 	ls.mu.Unlock()
 	for _, e := range lines {
 		ls.handle(e, Outdated{})
+	}
+	if policiesChanged && ls.PoliciesChanged != nil {
+		ls.PoliciesChanged()
 	}
 	if before.ID != "" && ls.Changed != nil {
 		ls.Changed(&before, now)

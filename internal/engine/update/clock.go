@@ -99,7 +99,16 @@ func (ls *Lines) learnTime(loaded store.Loaded, sent time.Time, err error) Now {
 	}
 	ls.Adopt(&loaded.Identity, sent)
 	now := ls.server.learn(loaded.At, sent, clock.Now())
-	now.In = store.GenerationOf(&loaded.Identity)
+	now.In, now.Policies = store.GenerationOf(&loaded.Identity), loaded.Identity.Policies
+	return now
+}
+
+// guess returns what is known without a read.
+func (ls *Lines) guess() Now {
+	now := ls.server.guess()
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	now.Policies = ls.identity.Policies
 	return now
 }
 

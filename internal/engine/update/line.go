@@ -121,6 +121,8 @@ type Now struct {
 	At, Sent time.Time
 	// In is the generation of the collection, if the time comes from a read.
 	In store.Generation
+	// Policies are those of the collection, as the process knows them.
+	Policies *rules.Policies
 }
 
 // StepKind is the kind of command that a line asks for.
@@ -309,10 +311,11 @@ type application struct {
 // apply applies the calls that are first, then the owed operations, and then the other calls that are not asleep,
 // up to mostCost. After each it also applies the sleeping calls that have been granted a claim.
 func (l *Line) apply(now Now) *application {
-	a := &application{calls: l.calls, settings: l.Settings, now: now, doc: l.doc, writes: l.debt}
+	settings := rules.Settings{ClaimTTL: l.Settings.ClaimTTL, Policies: now.Policies}
+	a := &application{calls: l.calls, settings: settings, now: now, doc: l.doc, writes: l.debt}
 	var settled rules.Result
 	if l.debt { // which needs a write, even if no operation is owed
-		a.doc, settled = rules.Settle{Resource: l.Name}.Apply(a.doc, now.At, l.Settings)
+		a.doc, settled = rules.Settle{Resource: l.Name}.Apply(a.doc, now.At, settings)
 		a.applySleepers()
 	}
 	calls := l.calls

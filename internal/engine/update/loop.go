@@ -43,6 +43,8 @@ type Lines struct {
 	// Changed is called when the collection has another identity than at the read before, while no lock is held.
 	// Set it before the first operation.
 	Changed func(before, now *rules.Identity)
+	// PoliciesChanged is called when the policies have changed, while no lock is held. Set it before the first operation. May be nil.
+	PoliciesChanged func()
 	// Wrote is called with the answers of each acknowledged swap, after OnWrite and before the callers are notified.
 	// Set it before the first operation. May be nil.
 	Wrote func([]Answer)
@@ -147,7 +149,7 @@ func (ls *Lines) gather(e *activeLine) {
 func (ls *Lines) next(e *activeLine) (step Step, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	step = e.line.Next(ls.server.guess(), newRandom())
+	step = e.line.Next(ls.guess(), newRandom())
 	if step.Kind > StepOwe {
 		return step, true
 	}

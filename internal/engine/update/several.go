@@ -186,11 +186,12 @@ func (ls *Lines) firstRefusal(borrowed []*Ticket, steps []Step, rest []*Call, lo
 	if looked.At.IsZero() {
 		return nil
 	}
+	settings := rules.Settings{ClaimTTL: ls.settings.ClaimTTL, Policies: looked.Identity.Policies}
 	for i, c := range rest {
 		if err := looked.Damaged[c.Op.ResourceName()]; err != nil {
 			return &Refusal{Index: len(borrowed) + i, Answer: Answer{Err: err}}
 		}
-		after, result := c.Op.Apply(looked.Docs[c.Op.ResourceName()], looked.At, ls.settings)
+		after, result := c.Op.Apply(looked.Docs[c.Op.ResourceName()], looked.At, settings)
 		if refuses(result.Outcome) {
 			return &Refusal{Index: len(borrowed) + i, Answer: Answer{After: after, Result: result}}
 		}
@@ -287,5 +288,5 @@ func (ls *Lines) withoutDelay(e *activeLine, step Step) Step {
 func (ls *Lines) nextOf(e *activeLine) Step {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.line.Next(ls.server.guess(), newRandom())
+	return e.line.Next(ls.guess(), newRandom())
 }

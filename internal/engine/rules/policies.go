@@ -1,0 +1,99 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Policy is what an operator has set for a resource, or for all resources whose names begin alike. It replaces the limit
+// of shared requests that have one, for waiters and for new holds. It ends no hold, and does not concern other requests.
+type Policy struct {
+	// Name is the name of the resource; with Prefix, the beginning of names.
+	Name   string `bson:"name"`
+	Prefix bool   `bson:"prefix,omitempty"`
+	// Limit is the number of lock IDs that may hold: 1 to MaxPolicyLimit.
+	Limit int64 `bson:"limit"`
+	// Until, unless it is nil, is the server's time at which the policy ends.
+	Until *time.Time `bson:"until,omitempty"`
+	// By, At and Reason record who set it, when and why, for people.
+	By     string    `bson:"by"`
+	At     time.Time `bson:"at"`
+	Reason string    `bson:"reason"`
+	// Unreadable is set if the stored policy could not be decoded. Then no request to which it applies is granted anything.
+	Unreadable bool `bson:"-"`
+}
+
+// Bounds of policies.
+const (
+	MaxPolicies      = 1000
+	MaxPolicyBytes   = 256 << 10
+	MaxPolicyLimit   = 1_000_000
+	MaxPolicyChanges = 20
+)
+
+// Policies are those of a collection. A nil *Policies has none.
+type Policies struct {
+	// Version changes with every change of the list.
+	Version Version  `bson:"policyVersion"`
+	List    []Policy `bson:"policies"`
+	// Changes has the last MaxPolicyChanges changes, the latest last, for the audit.
+	Changes []PolicyChange `bson:"policyChanges"`
+}
+
+// PolicyChange records a change of the policy for a name or a prefix. To is nil if the policy was removed.
+type PolicyChange struct {
+	Name   string    `bson:"name"`
+	Prefix bool      `bson:"prefix,omitempty"`
+	To     *Policy   `bson:"to,omitempty"`
+	By     string    `bson:"by"`
+	At     time.Time `bson:"at"`
+	Reason string    `bson:"reason"`
+}
+
+// String returns the name, or the prefix with a star.
+func (c *PolicyChange) String() string {
+	if c.Prefix {
+		return fmt.Sprintf("%q", c.Name+"*")
+	}
+	return fmt.Sprintf("%q", c.Name)
+}
+
+// For returns the policy that applies to a resource at a time, or nil. The exact name wins over prefixes, and a longer
+// prefix over a shorter one.
+func (p *Policies) For(resource string, at time.Time) *Policy {
+	if p == nil {
+		return nil
+	}
+	var best *Policy
+	for i := range p.List {
+		one := &p.List[i]
+		switch {
+		case !one.names(resource), one.Until != nil && !one.Until.After(at):
+		case best == nil, best.Prefix && (!one.Prefix || len(one.Name) > len(best.Name)):
+			best = one
+		}
+	}
+	return best
+}
+
+// names reports whether the policy is for a resource.
+func (p *Policy) names(resource string) bool {
+	if p.Prefix {
+		return strings.HasPrefix(resource, p.Name)
+	}
+	return p.Name == resource
+}
+
+// LimitFor returns the limit that is in force for a request with a limit of its own, which is 0 if it has none.
+func (d *Document) LimitFor(own int64) int64 {
+	if own == 0 || d == nil || d.Policy == nil {
+		return own
+	}
+	return d.Policy.Limit
+}
+
+// limitUnknown reports whether a policy that cannot be decoded decides about a request.
+func (d *Document) limitUnknown(own int64) bool {
+	return own > 0 && d.Policy != nil && d.Policy.Unreadable
+}

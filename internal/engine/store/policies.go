@@ -1,0 +1,188 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
+)
+
+const (
+	// changeTries bounds how often a change of the identity is tried that others may prevent, and changePause is the time
+	// between two tries.
+	changeTries = 10
+	changePause = 100 * time.Millisecond
+)
+
+// adopt returns the policies of the version that a read of the identity has found. If they are not those that the store
+// knows, it sends one find for them.
+func (m *Mongo) adopt(ctx context.Context, version rules.Version) (*rules.Policies, error) {
+	known := m.policies.Load()
+	if version == (rules.Version{}) || known != nil && known.Version == version {
+		return known, nil
+	}
+	var raw bson.Raw
+	err := send(ctx, "read the policies of "+m.local.Name(), func(ctx context.Context) (err error) {
+		raw, err = m.local.FindOne(ctx, bson.D{{Key: "_id", Value: IdentityID}},
+			options.FindOne().SetProjection(bson.D{{Key: "policyVersion", Value: 1}, {Key: "policies", Value: 1}, {Key: "policyChanges", Value: 1}})).Raw()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	found := decodePolicies(raw)
+	m.policies.Store(found)
+	return found, nil
+}
+
+// decodePolicies decodes each policy for itself, so that one that cannot be decoded hides no other.
+func decodePolicies(raw bson.Raw) *rules.Policies {
+	var p rules.Policies
+	if version, ok := raw.Lookup("policyVersion").DocumentOK(); ok {
+		_ = bson.Unmarshal(version, &p.Version) // a version that is none differs from that of every read
+	}
+	for _, value := range elements(raw, "policies") {
+		p.List = append(p.List, decodePolicy(value))
+	}
+	for _, value := range elements(raw, "policyChanges") {
+		var change rules.PolicyChange
+		if value.Unmarshal(&change) == nil { // the audit decides nothing
+			p.Changes = append(p.Changes, change)
+		}
+	}
+	return &p
+}
+
+// elements returns the elements of an array in a document.
+func elements(raw bson.Raw, field string) []bson.RawValue {
+	array, _ := raw.Lookup(field).ArrayOK()
+	values, _ := array.Values()
+	return values
+}
+
+// decodePolicy returns a policy. One with a field that this version does not know, or with a value that no client can have
+// written, is Unreadable: it is for its name if that can be read, and for all resources otherwise.
+func decodePolicy(value bson.RawValue) (p rules.Policy) {
+	raw, _ := value.DocumentOK()
+	if isPolicy(raw) && bson.Unmarshal(raw, &p) == nil && p.Limit >= 1 && p.Limit <= rules.MaxPolicyLimit && (p.Name != "" || p.Prefix) {
+		return p
+	}
+	name, named := raw.Lookup("name").StringValueOK()
+	prefix, _ := raw.Lookup("prefix").BooleanOK()
+	return rules.Policy{Name: name, Prefix: prefix || !named, Unreadable: true}
+}
+
+// isPolicy reports whether a document has only fields of a policy.
+func isPolicy(raw bson.Raw) bool {
+	fields, err := raw.Elements()
+	return err == nil && !slices.ContainsFunc(fields, func(e bson.RawElement) bool {
+		return !slices.Contains([]string{"name", "prefix", "limit", "until", "by", "at", "reason"}, e.Key())
+	})
+}
+
+// SetPolicy changes the stored policies by an update of the identity, and leaves those that it cannot decode as they are.
+func (m *Mongo) SetPolicy(ctx context.Context, change rules.PolicyChange) error {
+	return m.ChangeIdentity(ctx, func(raw bson.Raw, identity *rules.Identity) (bson.D, error) {
+		change.At = identity.At
+		list, err := changed(decodePolicies(raw), &change)
+		if err != nil {
+			return nil, err
+		}
+		stored := elements(raw, "policies")
+		policies := make(bson.A, 0, len(list))
+		for _, p := range list {
+			var next any = p
+			for _, old := range stored {
+				if p.Unreadable && decodePolicy(old) == p {
+					next = old
+				}
+			}
+			policies = append(policies, next)
+		}
+		changes := bson.A{}
+		for _, old := range elements(raw, "policyChanges") {
+			changes = append(changes, old)
+		}
+		changes = append(changes, change)
+		return bson.D{
+			{Key: "version", Value: rules.PolicyLayout},
+			{Key: "policyVersion", Value: rules.Version{N: identity.PolicyVersion.N + 1, R: rand.Text()}},
+			{Key: "policies", Value: policies},
+			{Key: "policyChanges", Value: changes[max(0, len(changes)-rules.MaxPolicyChanges):]},
+		}, nil
+	})
+}
+
+// changed returns the list of policies after a change, in the order of names.
+func changed(p *rules.Policies, change *rules.PolicyChange) ([]rules.Policy, error) {
+	before := len(p.List)
+	list := slices.DeleteFunc(slices.Clone(p.List), func(old rules.Policy) bool { return old.Name == change.Name && old.Prefix == change.Prefix })
+	if change.To == nil {
+		if len(list) == before {
+			return nil, fmt.Errorf("lockstep: there is no policy for %s", change)
+		}
+		return list, nil
+	}
+	to := *change.To
+	to.Name, to.Prefix, to.By, to.At, to.Reason = change.Name, change.Prefix, change.By, change.At, change.Reason
+	change.To = &to
+	return append(list, to), nil
+}
+
+// ChangeIdentity reads the identity, and sends one update of the fields that change returns. If another process has changed
+// it in between, it repeats both after a pause. It compares what is stored: the fields may contain more than this version
+// decodes.
+func (m *Mongo) ChangeIdentity(ctx context.Context, change func(raw bson.Raw, identity *rules.Identity) (bson.D, error)) error {
+	for range changeTries {
+		identity, err := m.Identify(ctx)
+		if err != nil {
+			return err
+		}
+		var was bson.Raw
+		err = send(ctx, "read the identity of "+m.local.Name(), func(ctx context.Context) (err error) {
+			was, err = m.local.FindOne(ctx, bson.D{{Key: "_id", Value: IdentityID}}).Raw()
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		set, err := change(was, &identity)
+		if err != nil {
+			return err
+		}
+		filter := bson.D{{Key: "_id", Value: IdentityID}}
+		for _, field := range []string{"id", "epoch", "replaces", "policyVersion"} {
+			filter = append(filter, sameField(was, field))
+		}
+		matched := false
+		err = send(ctx, "change the identity of "+m.local.Name(), func(ctx context.Context) error {
+			res, err := m.local.UpdateOne(ctx, filter, bson.D{{Key: "$set", Value: set}})
+			matched = err == nil && res.MatchedCount > 0
+			return err
+		})
+		if err != nil || matched {
+			return err
+		}
+		if !clock.Sleep(ctx, clock.Real{}, changePause) {
+			return context.Cause(ctx)
+		}
+	}
+	return fmt.Errorf("lockstep: the identity of %s, its document with the _id %d, was changed by others %d times while this call tried to change it: repeat it when no other change runs",
+		m.local.Name(), IdentityID, changeTries)
+}
+
+// sameField returns a condition that a field still has the value that it has in a document, even if the value is an array or looks like an operator.
+func sameField(was bson.Raw, field string) bson.E {
+	value, err := was.LookupErr(field)
+	if err != nil {
+		return bson.E{Key: field, Value: nil}
+	}
+	return bson.E{Key: field, Value: bson.D{{Key: "$in", Value: bson.A{value}}}}
+}
