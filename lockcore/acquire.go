@@ -306,6 +306,8 @@ func resultOf(op *rules.Acquire, a *update.Answer) (Lease, error) {
 		return Lease{}, lostError(d, op.Caller, op.LostSince)
 	case rules.OtherRun:
 		return Lease{}, &OtherRunError{Resource: op.Resource, LockID: op.LockID, Run: op.Run, Other: a.Note}
+	case rules.Unreadable:
+		return Lease{}, unreadablePolicy(d)
 	case rules.Deadlock:
 		return Lease{}, deadlockError(op, d, a.Note)
 	case rules.Superseded:

@@ -130,6 +130,9 @@ func changed(p *rules.Policies, change *rules.PolicyChange) ([]rules.Policy, err
 		}
 		return list, nil
 	}
+	if len(list) >= rules.MaxPolicies {
+		return nil, fmt.Errorf("lockstep: there are %d policies already, and at most %d can be stored: remove one first", before, rules.MaxPolicies)
+	}
 	to := *change.To
 	to.Name, to.Prefix, to.By, to.At, to.Reason = change.Name, change.Prefix, change.By, change.At, change.Reason
 	change.To = &to

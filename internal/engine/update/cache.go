@@ -84,8 +84,8 @@ func (ls *Lines) Adopt(now *rules.Identity, sent time.Time) {
 		ls.mu.Unlock()
 		return
 	}
+	policiesChanged := !ls.identified.IsZero() && before.PolicyVersion != now.PolicyVersion
 	ls.identity, ls.identified = *now, sent
-	policiesChanged := before.ID != "" && before.PolicyVersion != now.PolicyVersion
 	var lines []*activeLine
 	if before.ID != "" && store.GenerationOf(&before) != store.GenerationOf(now) {
 		lines = slices.Collect(maps.Values(ls.lines))

@@ -337,6 +337,12 @@ func (p *process) List(ctx context.Context, q rules.Query) iter.Seq2[rules.Docum
 	}
 }
 
+// SetPolicy changes the policies of the database.
+func (p *process) SetPolicy(ctx context.Context, change rules.PolicyChange) error {
+	_, err := send(ctx, p, &command{kind: "set policy", resources: []string{""}}, func(fate) (struct{}, error) { return struct{}{}, p.w.db.SetPolicy(forDB, change) })
+	return err
+}
+
 // Identify returns the identity of the database.
 func (p *process) Identify(ctx context.Context) (rules.Identity, error) {
 	return send(ctx, p, &command{kind: "identify", resources: []string{""}}, func(fate) (rules.Identity, error) { return p.w.db.Identify(forDB) })

@@ -1,0 +1,65 @@
+package lockcore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
+	"github.com/temporal-lockstep/lockstep/lockcore"
+)
+
+// Ten requests with a limit of three wait in one process. Another raises the limit to five, and lowers it to two.
+func TestSetPolicy_LimitChanges_EveryProcessFollows(t *testing.T) {
+	t.Parallel()
+	coll := testenv.Mongo(t).Collection("locks")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	open := func() *lockcore.Locker {
+		l, err := lockcore.New(coll, lockcore.Config{})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close(context.WithoutCancel(ctx)) })
+		return l
+	}
+	worker, operator := open(), open()
+	granted := make(chan *lockcore.Session, 10)
+	for i := range 10 {
+		go func() {
+			s, err := worker.Acquire(ctx, lockcore.Request{LockID: fmt.Sprint(i), Resources: []lockcore.Resource{lockcore.SharedLimit("partner/acme", 3)}})
+			if err == nil {
+				granted <- s
+			}
+		}()
+	}
+	var held []*lockcore.Session
+	take := func(n int) {
+		for range n {
+			select {
+			case s := <-granted:
+				held = append(held, s)
+			case <-ctx.Done():
+				t.Fatalf("nothing was granted: %d held, %d wanted", len(held), n)
+			}
+		}
+	}
+	take(3)
+	require.NoError(t, operator.SetPolicy(ctx, lockcore.Policy{Name: "partner/", Prefix: true, Limit: 5, By: "ann", Reason: "a test"}))
+	take(2)
+	require.NoError(t, operator.SetPolicy(ctx, lockcore.Policy{Name: "partner/acme", Limit: 2}))
+	_, err := worker.Policies(ctx) // which follows them from then on
+	require.NoError(t, err)
+	for _, s := range held[:4] {
+		require.NoError(t, s.Leave(ctx))
+	}
+	take(1)
+	require.Empty(t, granted)
+	require.NoError(t, operator.RemovePolicy(ctx, lockcore.Policy{Name: "partner/acme"}))
+	take(3)
+	policies, err := worker.Policies(ctx)
+	require.NoError(t, err)
+	require.Len(t, policies, 1)
+	require.Equal(t, "ann", policies[0].By)
+}
