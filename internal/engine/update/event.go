@@ -167,14 +167,18 @@ func (l *Line) swapped() []Reply {
 		if t.Abandoned = !slices.Contains(l.calls, c); t.Abandoned {
 			continue
 		}
-		c.queued = c.queued || t.Outcome == rules.Queued
-		if c.asleep = c.waitsAfter(t.Outcome); !c.asleep {
-			l.remove(c)
-		}
-		c.failures = 0
-		c.give(t.Answer)
+		l.answer(c, t.Answer)
 	}
 	return step.Replies
+}
+
+// answer gives a call its answer. The call leaves the line, unless it sleeps in the queue.
+func (l *Line) answer(c *Call, a Answer) {
+	c.answer, c.failures = &a, 0
+	c.queued = c.queued || a.Outcome == rules.Queued
+	if c.asleep = c.waitsAfter(a.Outcome); !c.asleep {
+		l.remove(c)
+	}
 }
 
 func (l *Line) conflicted(before bool) {
@@ -198,8 +202,7 @@ func (l *Line) failed(err error) (told []Reply) {
 	l.known, l.fresh = false, false
 	l.failures++
 	l.delay = FailurePause
-	lost := step.Kind == StepSwap && !errors.Is(err, store.ErrNotSent)
-	if lost {
+	if step.Kind == StepSwap && !errors.Is(err, store.ErrNotSent) {
 		l.debt = true
 		l.lapses = rules.Later(l.lapses, step.Swap.Next.IdleAt)
 		for _, t := range step.Replies {
@@ -215,9 +218,8 @@ func (l *Line) failed(err error) (told []Reply) {
 		if c.failures++; c.failures < mostTries && !fatal {
 			continue
 		}
-		t := Reply{Call: c, Answer: Answer{Err: err, Unknown: c.unknown}}
-		c.give(t.Answer)
-		told = append(told, t)
+		a := Answer{Err: err, Unknown: c.unknown}
+		c.answer, told = &a, append(told, Reply{Call: c, Answer: a})
 		if c.Sleeps && !fatal && c.queued { // it keeps its position in the queue
 			c.asleep, c.failures = true, 0
 			continue

@@ -60,7 +60,7 @@ var mutants = []mutant{
 	{"the cache survives a failure", []edit{{updatePackage, "Line.failed", "assign 3", "drop"}}},
 	{"an old read dates what comes later", []edit{{updatePackage, "Line.next", "assign", "drop"}}},
 	{"sleeping calls are not served", []edit{{updatePackage, "application.applySleepers", "&& 3", "false"}}},
-	{"a swap that was not sent is forgotten with its calls", []edit{{updatePackage, "Line.failed", "elem 2 elem 2", "drop"}}},
+	{"a swap that was not sent is forgotten with its calls", []edit{{updatePackage, "Line.failed", "elem 2", "drop"}}},
 	{"a sleeping call is told that it has failed", []edit{{updatePackage, "Line.failed", "if 4 cond", "false"}}},
 	{"an extend does not touch the cache in flight", []edit{{updatePackage, "Line.forget", "target 4", "drop"}}},
 }

@@ -89,8 +89,6 @@ type Call struct {
 // called only when the line no longer contains the call.
 func (c *Call) Unknown() bool { return c.unknown }
 
-func (c *Call) give(a Answer) { c.answer = &a }
-
 // notify wakes the caller.
 func (c *Call) notify() {
 	select {
@@ -405,10 +403,7 @@ func (l *Line) replyFromRead(told []Reply) Step {
 	if l.fresh {
 		for _, t := range told {
 			if t.Call.arrived < l.read {
-				if t.Call.asleep = t.Call.waitsAfter(t.Outcome); !t.Call.asleep {
-					l.remove(t.Call)
-				}
-				t.Call.give(t.Answer)
+				l.answer(t.Call, t.Answer)
 				step.Replies = append(step.Replies, t)
 			}
 		}
