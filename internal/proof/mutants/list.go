@@ -86,7 +86,7 @@ var mutants = []mutant{
 	{what: "a conflict counts as proof that a lost swap was not applied", edits: []edit{
 		{update, "Line.conflicted", "for", "l.writeOff(); for _, c := range l.calls { defer func() { c.unknown = false }() }; $"},
 	}, simulated: true},
-	{what: "the outcome of a lost swap is not settled", edits: []edit{{update, "Line.takeBack", "assign", "if c != nil { return }; $"}}, simulated: true},
+	{what: "the outcome of a lost swap is not settled", edits: []edit{{update, "Line.drop", "if cond", "c == nil"}}, simulated: true},
 	{what: "\"superseded\" is answered without a swap", edits: []edit{{rules, "state.end", "|| 1", "$1 == Superseded || $"}}, simulated: true},
 	{what: "a busy line ends a queued call", edits: []edit{{update, "Lines.doSeveral", "for arg 2", "true"}}, tests: "TestLines_DoWhile_LeavesBusyLinesAlone", in: update},
 	{what: "an old read dates a later operation", edits: []edit{
@@ -180,6 +180,9 @@ var mutants = []mutant{
 		{rules, "state.grantOrQueue", "case 9 cond", "$ || (claim != nil && claim.Alive(s.now))"},
 	}, tests: "TestAcquire_ClaimNoLongerFits_Queues", in: rules},
 	{what: "a long hold is polled at the pace of short ones", edits: []edit{{lockcore, "watcher.evaluate", "if 4 call 4", "$1"}}, tests: "TestWatcher_LongHold_IsReadLessOften"},
+	{what: "a resource is polled without a pause while a claim has lapsed", edits: []edit{
+		{lockcore, "watcher.evaluate", "if 3 cond", "one.position == 0 || next.Position < one.position"},
+	}, tests: "TestWatcher_ClaimHasLapsed_IsReadLessOften"},
 	{what: "requests wait in the slot however long holds last", edits: []edit{
 		{lockcore, "Locker.grantIsNear", "stmt 2 value", "wait > 0*pace.PositionWait"},
 	}, tests: "TestEnter_LongHolds_DoesNotWait|TestEnter_ShortHolds_WaitsWhileItsGrantIsNear"},
