@@ -127,7 +127,7 @@ var mutants = []mutant{
 		{lockcore, "waitGraph.addQueue", "|| 2", "queue == nil"},
 	}, tests: "TestAcquire_SameLockIDHolds_JoinsPastTheQueue|TestWatchFor_SameLockIDHolds_WakesTheWaiterThatJoins"},
 	{what: "until a hold has been observed, each hand-over is found by a usual poll", edits: []edit{
-		{lockcore, "holdTimes.expect", "arg 2", "time.Second"},
+		{lockcore, "holdTimes.expect", "arg 2", "max($, time.Second)"},
 	}, tests: "TestWatcher_NoHoldObserved_HandOversAreFast"},
 	{what: "no watcher passes a dead head of the queue", edits: []edit{{lockcore, "watcher.poll", "&& 2", "$ && false"}}, tests: "TestQueue_DeadWaitersAhead_CostTheirClaims", simulated: true},
 	{what: "a lease that a batch did not renew is not renewed alone", edits: []edit{
@@ -165,7 +165,7 @@ var mutants = []mutant{
 	{what: "a semaphore with the limit 0 has no limit", edits: []edit{{lockcore, "SharedLimit", "value", "0"}}, tests: "TestSharedLimit_Zero_IsRefused"},
 	{what: "a lease replaced at its expiry is not checked again", edits: []edit{{lockcore, "keeper.plan", "case 3 stmt 2", "drop"}}, tests: "TestKeeper_LeaseReplacedWhenItExpires_IsCheckedAgain"},
 	{what: "an earlier wait's search delays the next search", edits: []edit{
-		{lockcore, "watcher.search", "assign 3", "w.searching, w.searchAt = false, time.Now().Add(pace.Search)"},
+		{lockcore, "watcher.search", "assign 3", "w.searching, w.searchAt = false, time.Now().Add(5 * time.Second)"},
 	}, tests: "TestWatcher_EarlierSearch_DoesNotDelayTheNext"},
 	{what: "a forced release of an endless lease does not drain it", edits: []edit{{rules, "state.drain", "+ 2", "drop"}}, tests: "TestSession_EndlessLeaseForced_EndsInTime", simulated: true},
 	{what: "leaving the queue ends the part that confirmed the claim", edits: []edit{
