@@ -10,10 +10,7 @@ import (
 
 // jaegerTrace is one element of "data" in an answer of Jaeger's query API.
 type jaegerTrace struct {
-	Spans     []jaegerSpan `json:"spans"`
-	Processes map[string]struct {
-		ServiceName string `json:"serviceName"`
-	} `json:"processes"`
+	Spans []jaegerSpan `json:"spans"`
 }
 
 type jaegerSpan struct {
@@ -27,7 +24,6 @@ type jaegerSpan struct {
 		Timestamp json.Number `json:"timestamp"`
 		Fields    []jaegerTag `json:"fields"`
 	} `json:"logs"`
-	ProcessID string `json:"processID"`
 }
 
 type jaegerTag struct {
@@ -92,8 +88,7 @@ func readJaegerTraces(d *json.Decoder, to batch) error {
 		}
 		to.spans.mu.Lock()
 		for i := range trace.Spans {
-			from := &trace.Spans[i]
-			readJaegerSpan(from, trace.Processes[from.ProcessID].ServiceName, to)
+			readJaegerSpan(&trace.Spans[i], to)
 		}
 		to.spans.mu.Unlock()
 	}
@@ -104,8 +99,8 @@ func readJaegerTraces(d *json.Decoder, to batch) error {
 	return err
 }
 
-func readJaegerSpan(from *jaegerSpan, service string, to batch) {
-	s := parsedSpan{name: from.Name, service: service}
+func readJaegerSpan(from *jaegerSpan, to batch) {
+	s := parsedSpan{name: from.Name}
 	parseHex(s.trace[:], from.TraceID)
 	parseHex(s.id[:], from.SpanID)
 	s.start = microseconds(from.StartTime)
