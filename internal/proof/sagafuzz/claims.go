@@ -221,7 +221,7 @@ func (s *Story) commitsUnasked(scope *Scope) bool {
 	return scope.leaving.At-last <= verifyAfter.Nanoseconds()
 }
 
-func (s *Story) isBroken(workflow string) bool { return slices.Contains(s.meddled[workflow], "break") }
+func (s *Story) isBroken(workflow string) bool { return s.meddled(workflow, "break") }
 
 // extend extends a claim to the run that continues as new and was handed the locks, until that run's first step on the
 // resource. A scope of that run whose steps have requested the resource, and never began, releases it at its end.
@@ -232,14 +232,14 @@ func (s *Story) extend(c *Claim, run, scope string) {
 	}
 	released := int64(math.MaxInt64)
 	for _, a := range s.attempts {
-		if a.Workflow != c.workflow || s.order[a.Run] <= s.order[run] || a.At < c.to {
+		if a.Workflow != c.workflow || s.began[a.Run] <= s.began[run] || a.At < c.to {
 			continue
 		}
 		if sc := s.byScope[[2]string{a.Run, a.Call.Kept}]; a.begin == 0 && sc != nil && sc.leaving != nil &&
 			slices.ContainsFunc(a.Call.Node.Needs, func(n Need) bool { return n.Name == c.Name }) {
 			released = min(released, sc.leaving.At)
 		}
-		if a.outcome == "lost" || s.order[a.Run] > s.order[run] && len(s.meddled[c.workflow]) > 0 {
+		if a.outcome == "lost" || s.meddled(c.workflow) {
 			return // this may not be the run to which the locks were handed over
 		}
 		if a.begin != 0 && slices.ContainsFunc(a.held, func(h Held) bool { return h.Resource == c.Name }) {

@@ -35,8 +35,8 @@ func copied(c Claim) *Claim { return &c }
 
 // verifiedQuestions returns the questions of a scope to which the answer was nil.
 func (s *Story) verifiedQuestions(run, scope string) (all []*Record) {
-	for _, asked := range s.asked {
-		if asked.Run == run && asked.Scope == scope && slices.ContainsFunc(s.verified, func(r *Record) bool {
+	for _, asked := range s.of[Asked] {
+		if asked.Run == run && asked.Scope == scope && slices.ContainsFunc(s.of[Verified], func(r *Record) bool {
 			return r.Run == run && r.Scope == scope && r.Other == asked.Other && r.At >= asked.At
 		}) {
 			all = append(all, asked)
