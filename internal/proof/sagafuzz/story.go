@@ -50,6 +50,8 @@ type Story struct {
 	attempts []*Attempt // by entry
 	scopes   []*Scope
 	byScope  map[[2]string]*Scope // run, name
+	// inScope contains the attempts of each scope that keeps locks, by run and name.
+	inScope map[[2]string][]*Attempt
 	// of contains the records by What, in time order. Records of workflow tasks that the server has not recorded are left out.
 	of map[string][]*Record
 	// recorded contains the workflow tasks of each run that the server has recorded, in order, and began the time of each run's first record.
@@ -67,7 +69,7 @@ type Story struct {
 func Read(records []Record) *Story {
 	s := &Story{
 		Records: records, byScope: map[[2]string]*Scope{}, of: map[string][]*Record{}, recorded: map[string][]int64{}, began: map[string]int64{},
-		resetFrom: map[string]string{}, left: map[[2]string]bool{},
+		resetFrom: map[string]string{}, left: map[[2]string]bool{}, inScope: map[[2]string][]*Attempt{},
 	}
 	for i := range records {
 		if r := &records[i]; r.What == Recorded {
@@ -86,8 +88,8 @@ func Read(records []Record) *Story {
 		s.of[r.What] = append(s.of[r.What], r)
 		switch r.What {
 		case Enter:
-			execs[r.Exec] = &Attempt{Record: *r}
-			s.attempts = append(s.attempts, execs[r.Exec])
+			a, scope := &Attempt{Record: *r}, [2]string{r.Run, r.Call.Kept}
+			execs[r.Exec], s.attempts, s.inScope[scope] = a, append(s.attempts, a), append(s.inScope[scope], a)
 		case Begin, End, Exit:
 			if a := execs[r.Exec]; a != nil {
 				a.add(r)
