@@ -1,10 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
-	"time"
 )
 
 // enrich adds to a plan what was thought of later: questions in the middle of sagas and Locks, rules, owners, updates, a slow database and
@@ -17,47 +15,14 @@ func (p *planner) enrich(plan *Plan) {
 		}
 	}
 	plan.Workflows = append(plan.Workflows, p.losses(len(plan.Workflows))...)
-	plan.force(p.one(5), p.one(3))
-}
-
-// force makes the database slow at times, and gives the workers a codec, if the plan does not already.
-func (p *Plan) force(slow, codec bool) {
-	if slow && p.Slow == nil {
-		draw := planner{Rand: rand.New(rand.NewPCG(p.Seed, 0x510))} //nolint:gosec // it must be the same each time
-		p.Slow = draw.slowTimes()
+	slow := p.one(5)
+	if p.one(3) {
+		plan.Codec, plan.FailsOneIn = true, failsOneIn
 	}
-	if codec {
-		p.Codec, p.FailsOneIn = true, failsOneIn
+	if slow {
+		p.Rand = rand.New(rand.NewPCG(plan.Seed, 0x510)) //nolint:gosec // it must be the same each time
+		plan.Slow = p.slowTimes()
 	}
-}
-
-// losses returns sagas whose lock is broken while they sleep: the code of one ignores the loss that its next step reports, and another asks
-// after a third workflow has taken the lock.
-func (p *planner) losses(from int) []Workflow {
-	step := func(id int, name, undo string) Node {
-		return Node{
-			Kind: Step, ID: id, Needs: []Need{{Name: name}}, Undo: undo, Time: 10 * time.Millisecond, Timeout: 10 * time.Second, Attempts: 8,
-		}
-	}
-	sleep := Node{Kind: Sleep, ID: 3, Time: p.span(1500, 1900)} // not so long that the commit asks
-	again := step(4, "q/ignored", "")
-	again.Ignores = true
-	saga := func(children ...Node) Workflow {
-		return Workflow{
-			Input:  Input{Body: Node{Kind: Saga, ID: 1, Retries: -1, Children: children}},
-			Faults: []WorkflowFault{{Kind: "break", After: p.span(600, 900)}},
-		}
-	}
-	taker := Node{Kind: Seq, ID: 1, Children: []Node{{Kind: Sleep, ID: 2, Time: p.span(300, 500)}, step(3, "q/asked", "")}}
-	all := []Workflow{
-		saga(step(2, "q/ignored", "step"), sleep, again),
-		saga(step(2, "q/asked", "step"), sleep, Node{Kind: Verify, ID: 4}),
-		{Input: Input{Body: taker}},
-	}
-	for i := range all {
-		all[i].ID, all[i].directed = fmt.Sprintf("w%d", from+i), true
-	}
-	return all
 }
 
 func (p *planner) enrichWorkflow(w *Workflow) {
