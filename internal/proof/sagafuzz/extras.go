@@ -15,13 +15,17 @@ func (p *planner) enrich(plan *Plan) {
 		}
 	}
 	plan.Workflows = append(plan.Workflows, p.losses(len(plan.Workflows))...)
-	slow := p.one(5)
-	if p.one(3) {
-		plan.Codec, plan.FailsOneIn = true, failsOneIn
+	plan.force(p.one(5), p.one(3))
+}
+
+// force makes the database slow at times, and gives the workers a codec, if the plan does not already.
+func (p *Plan) force(slow, codec bool) {
+	if slow && p.Slow == nil {
+		draw := planner{Rand: rand.New(rand.NewPCG(p.Seed, 0x510))} //nolint:gosec // it must be the same each time
+		p.Slow = draw.slowTimes()
 	}
-	if slow {
-		p.Rand = rand.New(rand.NewPCG(plan.Seed, 0x510)) //nolint:gosec // it must be the same each time
-		plan.Slow = p.slowTimes()
+	if codec {
+		p.Codec, p.FailsOneIn = true, failsOneIn
 	}
 }
 

@@ -59,6 +59,8 @@ func run(ctx context.Context) error {
 	flag.IntVar(&o.parallel, "parallel", 1, "how many seeds to play at a time")
 	flag.StringVar(&o.previous, "previous", "", "another build of this program, which about half of the processes run (make fuzz-sagas-mixed)")
 	flag.BoolVar(&o.failovers, "failovers", false, "the database fails over during the run, so that lost locks are no violation")
+	flag.BoolVar(&o.slow, "slow", false, "the database is slow at times, also in seeds that do not plan that")
+	flag.BoolVar(&o.codec, "codec", false, "workers have a codec that fails at random, also in seeds that do not plan that")
 	flag.Parse()
 	return playSeeds(ctx, o)
 }
@@ -71,6 +73,7 @@ type options struct {
 	dir         string
 	previous    string
 	failovers   bool
+	slow, codec bool
 }
 
 // playSeeds plays seeds, several at a time, until one fails or the time for new ones is over. Each seed prints its result at once.
@@ -119,6 +122,7 @@ func playSeed(ctx context.Context, out io.Writer, seed uint64, o options) error 
 		plan.mix()
 	}
 	plan.Failovers = o.failovers
+	plan.force(o.slow, o.codec)
 	outcome, err := Play(ctx, plan, dir, o.previous)
 	if err != nil {
 		return fmt.Errorf("%w (logs in %s)", err, dir)
