@@ -9,7 +9,7 @@
 //
 // hot compares guards, sagas and locks with mutex workflows and with workflows that use no lock, on few resources and on many.
 //
-// scale shows how costs grow with the number of resources, clients, waiters, idle documents, renewals of one document, and its holders and waiters.
+// scale shows how costs grow with the number of resources, clients, waiters and idle documents.
 //
 // sizes runs sagas of up to 20,000 resources, with histories of 10 MB, and fails if one does not end as it should.
 //

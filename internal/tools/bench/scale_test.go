@@ -22,14 +22,6 @@ func TestMeasureLoad_Queue_HasAllWaiters(t *testing.T) {
 	require.Greater(t, row.DocumentKB, 1.0)    // nine waiters or so
 }
 
-func TestMeasureCrowd_HoldersAndWaiters_AreMeasured(t *testing.T) {
-	t.Parallel()
-	b := &scaleBench{uri: testenv.MongoURI(t), db: testenv.Mongo(t)}
-	require.NoError(t, b.growCrowds(t.Context(), []int{20}))
-	require.Positive(t, b.Crowds[0].QueueSeconds)
-	require.Positive(t, b.Crowds[0].LeaveMS)
-}
-
 func TestMeasureBackground_IdleDocuments_AreNotListed(t *testing.T) {
 	t.Parallel()
 	b := &scaleBench{uri: testenv.MongoURI(t), db: testenv.Mongo(t)}
