@@ -88,7 +88,7 @@ func numbers(to *[]int) func(string) error {
 }
 
 func (h *hotBench) run(ctx context.Context) error {
-	db, drop, err := database(ctx, h.uri)
+	db, drop, err := measure.Database(ctx, h.uri)
 	if err != nil {
 		return err
 	}

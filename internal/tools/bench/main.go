@@ -31,9 +31,6 @@ import (
 	"os/signal"
 	"text/tabwriter"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
 func main() {
@@ -91,22 +88,6 @@ func write(r report, asJSON bool) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	r.print(w)
 	return w.Flush()
-}
-
-// database returns a new database, and a function that drops it and disconnects.
-func database(ctx context.Context, uri string) (*mongo.Database, func(), error) {
-	client, err := mongo.Connect(options.Client().ApplyURI(uri))
-	if err != nil {
-		return nil, nil, fmt.Errorf("connect to LOCKSTEP_MONGODB_URI: %w", err)
-	}
-	db := client.Database(fmt.Sprintf("lockstep_bench_%d", time.Now().UnixNano()))
-	return db, func() {
-		// An interrupted run must drop the database too.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		_ = db.Drop(ctx)
-		_ = client.Disconnect(ctx)
-	}, nil
 }
 
 func timed(f func() error) (time.Duration, error) {

@@ -56,7 +56,7 @@ func runScale(ctx context.Context, args []string) (err error) {
 	b.Seconds = b.each.Seconds()
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("the benchmark did not end within %s", bound))
 	defer cancel()
-	db, drop, err := database(ctx, b.uri)
+	db, drop, err := measure.Database(ctx, b.uri)
 	if err != nil {
 		return err
 	}
@@ -74,13 +74,13 @@ func (b *scaleBench) growDocuments(ctx context.Context, numbers []int) error {
 	if err != nil {
 		return err
 	}
-	defer f.close(ctx)
-	if err := fillQueues(ctx, f.lockers[0].Steps()); err != nil {
+	defer f.Close(ctx)
+	if err := fillQueues(ctx, f.Lockers[0].Steps()); err != nil {
 		return err
 	}
 	documents := 0
 	for _, n := range append([]int{0}, numbers...) {
-		if err := b.insertIdle(ctx, f.lockers[0].Steps(), documents, n); err != nil {
+		if err := b.insertIdle(ctx, f.Lockers[0].Steps(), documents, n); err != nil {
 			return err
 		}
 		documents = n
@@ -90,7 +90,7 @@ func (b *scaleBench) growDocuments(ctx context.Context, numbers []int) error {
 			}
 		}
 		if n == 0 || n >= 10_000 {
-			row, err := measureBackground(ctx, f.lockers[0].Steps(), n)
+			row, err := measureBackground(ctx, f.Lockers[0].Steps(), n)
 			if err != nil {
 				return err
 			}
