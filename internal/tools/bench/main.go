@@ -1,7 +1,7 @@
 // Command bench measures Lockstep on real servers.
 //
 //	go run ./internal/tools/bench engine [--json] [--rounds n]
-//	go run ./internal/tools/bench hot [--json] [--turns n] [--each d] [--at-a-time n] [--slots n] [--resources n,n,…] [--processes n,n,…] [--write-delay d]
+//	go run ./internal/tools/bench hot [--json] [--turns n] [--each d] [--resources n,n,…] [--processes n,n,…] [--write-delay d]
 //	go run ./internal/tools/bench scale [--json] [--short] [--each d] [--write-delay d]
 //	go run ./internal/tools/bench sizes [--json] [--resources n,n,…] [--payload n] [--write-delay d]
 //
