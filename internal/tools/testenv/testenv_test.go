@@ -1,6 +1,8 @@
 package testenv
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"runtime"
@@ -70,22 +72,50 @@ func TestNames_LongTestName_AreUniqueAndValid(t *testing.T) {
 	require.Regexp(t, `^test_[a-z0-9_]+$`, name)
 }
 
-func TestAddress_VariableSet_IsReturned(t *testing.T) {
-	t.Setenv("WHERE", "there:1")
-	require.Equal(t, "there:1", server{variable: "WHERE"}.address(t))
+func TestAddress_VariableSet_StartsNoContainer(t *testing.T) {
+	t.Parallel()
+	s := &server{
+		variable: "WHERE",
+		getenv:   func(name string) string { return map[string]string{"WHERE": "there:1"}[name] },
+		start:    func(context.Context) (string, error) { return "", errors.New("must not be called") },
+	}
+	require.Equal(t, "there:1", s.address(t))
+}
+
+func TestAddress_SecondCall_StartsNoContainer(t *testing.T) {
+	t.Parallel()
+	started := 0
+	s := &server{
+		getenv: func(string) string { return "" },
+		start: func(context.Context) (string, error) {
+			started++
+			return "container:1", nil
+		},
+	}
+	require.Equal(t, "container:1", s.address(t))
+	require.Equal(t, "container:1", s.address(t))
+	require.Equal(t, 1, started)
 }
 
 func TestAddress_NoServer_FailsWithRemedy(t *testing.T) {
 	t.Parallel()
-	fake := &recorder{TB: t}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		server{what: "MongoDB", variable: "LOCKSTEP_NO_SUCH_VARIABLE"}.address(fake)
-	}()
-	<-done
-	for _, want := range []string{"needs a MongoDB", "LOCKSTEP_NO_SUCH_VARIABLE is not set", "make stack-up"} {
-		require.Contains(t, fake.fatal, want)
+	s := &server{
+		what:     "MongoDB",
+		variable: "LOCKSTEP_MONGODB_URI",
+		getenv:   func(string) string { return "" },
+		start:    func(context.Context) (string, error) { return "", errors.New("no engine") },
+	}
+	for range 2 { // the second test must fail too
+		fake := &recorder{TB: t}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.address(fake)
+		}()
+		<-done
+		for _, want := range []string{"needs a MongoDB", "LOCKSTEP_MONGODB_URI is not set", "no engine", "make stack-up", "Docker"} {
+			require.Contains(t, fake.fatal, want)
+		}
 	}
 }
 
