@@ -46,9 +46,9 @@ type answer struct {
 // pendingActivity is an activity that runs or waits for its next attempt.
 type pendingActivity struct{ id, activityType string }
 
-// hasEnded reports whether the step of an entry has ended and left the entry behind. The schedule number in the entry's
-// order identifies the wait of a step. In scope step, the lock ID identifies the step itself. With the workflow's lock ID
-// the step may be any activity.
+// hasEnded reports whether the step of an entry has ended and left the entry behind: neither the step nor its wait is among the pending
+// activities. The schedule number in the entry's order identifies the wait of a step. In scope step, the lock ID identifies the step itself.
+// With the workflow's lock ID the step may be any activity, so only waits end.
 func (a *answer) hasEnded(e *lockcore.Status) bool {
 	_, step, err := wire.ParseLockID(e.LockID)
 	switch {
@@ -162,7 +162,9 @@ func (j *Janitor) inherits(ctx context.Context, run *commonpb.WorkflowExecution,
 // succession returns the verdict on the closed run then, given the current run of its workflow.
 func succession(then, now *workflowservice.DescribeWorkflowExecutionResponse) answer {
 	was, is := then.GetWorkflowExecutionInfo(), now.GetWorkflowExecutionInfo()
-	mayHaveHeir := wasReset(then) || was.GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+	// The chain continues after a terminated run only if that run or an earlier one was reset.
+	mayHaveHeir := then.GetWorkflowExtendedInfo().GetResetRunId() != "" || was.GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED ||
+		was.GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
 	switch {
 	case !mayHaveHeir, !isOpen(now):
 		return answer{verdict: closed, why: was.GetStatus().String()}
@@ -172,13 +174,6 @@ func succession(then, now *workflowservice.DescribeWorkflowExecutionResponse) an
 		return answer{verdict: closed, why: was.GetStatus().String() + ", and another chain of runs began"}
 	}
 	return answer{verdict: inherited}
-}
-
-// wasReset reports whether a closed run was reset, given that its chain continues. The chain continues after a terminated
-// run only if that run or an earlier one was reset.
-func wasReset(run *workflowservice.DescribeWorkflowExecutionResponse) bool {
-	return run.GetWorkflowExtendedInfo().GetResetRunId() != "" ||
-		run.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED
 }
 
 func isOpen(run *workflowservice.DescribeWorkflowExecutionResponse) bool {
@@ -191,15 +186,12 @@ func (j *Janitor) describe(ctx context.Context, workflowID, run string) (*workfl
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	found, err := currentrun.Describe(ctx, *j.temporal.Load(), j.Namespace, workflowID, run)
-	var (
-		missing *serviceerror.NotFound
-		invalid *serviceerror.InvalidArgument
-		denied  *serviceerror.PermissionDenied
-	)
-	switch {
-	case errors.As(err, &missing), errors.As(err, &invalid):
+	_, missing := errors.AsType[*serviceerror.NotFound](err)
+	_, invalid := errors.AsType[*serviceerror.InvalidArgument](err)
+	if missing || invalid {
 		return nil, nil //nolint:nilnil // there is no such run
-	case errors.As(err, &denied):
+	}
+	if _, denied := errors.AsType[*serviceerror.PermissionDenied](err); denied {
 		return nil, &RefusedError{Namespace: j.Namespace, Err: err}
 	}
 	return found, err
