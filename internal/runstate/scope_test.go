@@ -1,6 +1,8 @@
 package runstate
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,9 +46,16 @@ func TestScopeRelease_ResourceInUseElsewhere_StaysHeld(t *testing.T) {
 
 func TestSplit_LongList_HasPiecesOfBoundedSize(t *testing.T) {
 	t.Parallel()
-	var pieces [][]int
-	split([]int{60_000, 40_000, 1, 99_999, 200_000, 5}, func(n int) int { return n }, func(piece []int, size int) {
-		pieces = append(pieces, piece)
-	})
-	require.Equal(t, [][]int{{60_000, 40_000}, {1, 99_999}, {200_000}, {5}}, pieces)
+	var all uses
+	for i, size := range []int{60_000, 40_000, 10, 99_990, 200_000, 15} {
+		all = append(all, use{Use: wire.Use{Resource: fmt.Sprint(i) + strings.Repeat("x", size-6)}})
+	}
+	var sizes, lengths []int
+	for _, o := range split(all, own{overhead: 5}, func(piece uses) any { return len(piece) }) {
+		length, _ := o.params.(int)
+		require.Len(t, o.resources, length)
+		sizes, lengths = append(sizes, o.size()), append(lengths, length)
+	}
+	require.Equal(t, []int{2, 2, 1, 1}, lengths)
+	require.Equal(t, []int{100_000, 100_000, 200_000, 15}, sizes)
 }
