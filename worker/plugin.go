@@ -23,9 +23,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// PluginName is the name under which the plugin appears in Temporal.
-const PluginName = wire.PluginName
-
 // flushTimeout bounds the time for which the end of a worker waits until the locks of completed runs are released.
 const flushTimeout = 2 * time.Second
 
@@ -74,8 +71,8 @@ func NewReplayPlugin() *Plugin {
 	return &Plugin{interceptor: interceptors.New(interceptors.Options{})}
 }
 
-// Name returns [PluginName].
-func (p *Plugin) Name() string { return PluginName }
+// Name returns the name under which the plugin appears in Temporal.
+func (p *Plugin) Name() string { return wire.PluginName }
 
 // ConfigureClient puts interceptors.First before the interceptors of the client, and checks or sets its converters.
 func (p *Plugin) ConfigureClient(_ context.Context, o client.PluginConfigureClientOptions) error {

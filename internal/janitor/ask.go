@@ -74,19 +74,8 @@ func (p pendingActivity) mayBe(step string) bool {
 		strings.HasPrefix(step, wire.RuleStepPrefix(p.id, p.activityType))
 }
 
-// RefusedError is returned if Temporal does not allow the janitor to ask about workflows.
-type RefusedError struct {
-	Namespace string // its name
-	Err       error  // Temporal's answer
-}
-
-func (e *RefusedError) Error() string {
-	return fmt.Sprintf("lockstep: asking about workflows in namespace %q is refused, and needs credentials that allow DescribeWorkflowExecution: %v",
-		e.Namespace, e.Err)
-}
-
-// Unwrap returns Temporal's answer.
-func (e *RefusedError) Unwrap() error { return e.Err }
+// errRefused is matched by the error with which Temporal does not allow the janitor to ask about workflows. Its text is a part of that error's.
+var errRefused = errors.New("is refused, and needs credentials that allow DescribeWorkflowExecution")
 
 // Service is the part of Temporal's service that the janitor needs.
 type Service interface {
@@ -95,7 +84,7 @@ type Service interface {
 }
 
 // askTemporal asks about a run and, if that is closed, about the workflow's current run, and whether that inherits. The round paces the first
-// question. The error is a *RefusedError if Temporal refuses all questions.
+// question. The error matches errRefused if Temporal refuses all questions.
 func (j *Janitor) askTemporal(ctx context.Context, workflowID, run string) (answer, error) {
 	then, err := j.describe(ctx, workflowID, run)
 	if then == nil {
@@ -192,7 +181,7 @@ func (j *Janitor) describe(ctx context.Context, workflowID, run string) (*workfl
 		return nil, nil //nolint:nilnil // there is no such run
 	}
 	if _, denied := errors.AsType[*serviceerror.PermissionDenied](err); denied {
-		return nil, &RefusedError{Namespace: j.Namespace, Err: err}
+		return nil, fmt.Errorf("lockstep: asking about workflows in namespace %q %w: %w", j.Namespace, errRefused, err)
 	}
 	return found, err
 }
