@@ -100,7 +100,7 @@ func (p *Plugin) NewClient(
 ) error {
 	err := next(ctx, o)
 	if err == nil && p.janitors != nil {
-		p.janitors.addClient(clientOptions{o.ClientOptions, o.FromExisting})
+		p.janitors.addClient(o)
 	}
 	return err
 }
