@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
 
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
@@ -21,13 +22,13 @@ const grantedDelay = 10 * time.Millisecond
 // stays busy, the request stays in the queue, and those before it stay held unless Try is set. The attempt fails with a retryable lockstep.Busy, and the next
 // attempt finds the request at its position.
 //
-// With HoldOnly no attempt waits in its slot, since the write that frees the resource grants the hold to the request. If the activity's
-// ID is wire.WaitID of the schedule number, the activity waits as Wait does: its attempts follow each other at growing intervals, and the
-// worker that frees the lock completes it in between. Under another ID the next attempt, after a second at most, finds the hold.
-func (a *lockActivities) Acquire(ctx context.Context, p wire.AcquireParams) (wire.AcquireResult, error) {
+// With HoldOnly no attempt waits in its slot, since the write that frees the resource grants the hold to the request. If the activity's ID is
+// wire.WaitID of the schedule number, the activity waits as Wait does. Under another ID the next attempt, after a second at most, finds the hold.
+func (a *lockActivities) Acquire(ctx context.Context, in converter.RawValue) (wire.AcquireResult, error) {
 	began := time.Now()
-	if err := p.Check(); err != nil {
-		return wire.AcquireResult{}, wire.Failure(err)
+	p, err := decode[wire.AcquireParams](in)
+	if err != nil {
+		return wire.AcquireResult{}, err
 	}
 	run, replaced, err := a.run(ctx, p.LockID, p.Collection)
 	if err == nil && replaced && !p.Reacquire && len(p.Resources) > 0 {
@@ -37,7 +38,7 @@ func (a *lockActivities) Acquire(ctx context.Context, p wire.AcquireParams) (wir
 		return wire.AcquireResult{}, err
 	}
 	req := acquireRequest(p, run, activity.GetInfo(ctx))
-	leases, err := a.enter(ctx, p, run, req)
+	leases, err := currentrun.Enter(ctx, a.locker, p.Try, run, req)
 	if err == nil { // again: taking the locks may have shown that this is another collection
 		if now, refused := currentrun.CheckCollection(ctx, a.locker, p.Collection); refused != nil || now && !p.Reacquire {
 			return wire.AcquireResult{}, cmp.Or(refused, currentrun.Replaced(p.LockID, p.Resources[0].Name, p.Collection))
@@ -54,8 +55,7 @@ func (a *lockActivities) notAcquired(
 	ctx context.Context, p wire.AcquireParams, run wire.Run, req lockcore.StepRequest, began time.Time, err error,
 ) error {
 	info := activity.GetInfo(ctx)
-	var busy *lockcore.BusyError
-	isBusy := errors.As(err, &busy)
+	busy, isBusy := errors.AsType[*lockcore.BusyError](err)
 	woken := p.HoldOnly && req.Run != "" && info.ActivityID == wire.WaitID(p.Schedule) // by the worker that frees the lock
 	pause := fullPause(0, info.Attempt)
 	switch {
@@ -86,19 +86,6 @@ func (a *lockActivities) notAcquired(
 		}
 	}
 	return waitFailure(p.MaxWait, waitedFor(info, began), delay, err)
-}
-
-// enter takes the locks. A lock ID of the workflow itself may be held by another run, see package currentrun. A lock ID that the caller
-// chose has no runs.
-func (a *lockActivities) enter(ctx context.Context, p wire.AcquireParams, run wire.Run, req lockcore.StepRequest) ([]lockcore.Lease, error) {
-	enter := a.locker.Enter
-	if p.Try {
-		enter = a.locker.TryEnter
-	}
-	if req.Run == "" {
-		return enter(ctx, req)
-	}
-	return currentrun.Enter(ctx, a.locker, enter, run, req)
 }
 
 func acquireRequest(p wire.AcquireParams, run wire.Run, info activity.Info) lockcore.StepRequest {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
 
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
@@ -17,7 +18,11 @@ import (
 // nothing, and fails with lockstep.Lost if one is lost. It has no result.
 //
 // In the SDK's test environment, in which mocked steps take no locks, a hold counts as lost only if there is evidence.
-func (a *lockActivities) Verify(ctx context.Context, p wire.VerifyParams) (wire.VerifyResult, error) {
+func (a *lockActivities) Verify(ctx context.Context, in converter.RawValue) (wire.VerifyResult, error) {
+	p, err := decode[wire.VerifyParams](in)
+	if err != nil {
+		return wire.VerifyResult{}, err
+	}
 	if len(p.Used) == 0 {
 		return wire.VerifyResult{}, wire.Failure(&lockcore.InvalidError{Field: "len(used)", Value: "0", Bound: "1 or more"})
 	}
@@ -44,7 +49,11 @@ func (a *lockActivities) Verify(ctx context.Context, p wire.VerifyParams) (wire.
 
 // Release ends the holds and requests of the lock ID on the resources, up to the schedule number. It is not an error if nothing is held.
 // It has no result.
-func (a *lockActivities) Release(ctx context.Context, p wire.ReleaseParams) (wire.ReleaseResult, error) {
+func (a *lockActivities) Release(ctx context.Context, in converter.RawValue) (wire.ReleaseResult, error) {
+	p, err := decode[wire.ReleaseParams](in)
+	if err != nil {
+		return wire.ReleaseResult{}, err
+	}
 	run, replaced, err := a.run(ctx, p.LockID, p.Collection)
 	if err != nil {
 		return wire.ReleaseResult{}, err
@@ -83,7 +92,11 @@ const (
 //
 // In a run that was made by a reset, or that continues another, Bar takes over what the earlier run holds. It takes no lock, and may be
 // repeated with the same input.
-func (a *lockActivities) Bar(ctx context.Context, p wire.BarParams) (wire.BarResult, error) {
+func (a *lockActivities) Bar(ctx context.Context, in converter.RawValue) (wire.BarResult, error) {
+	p, err := decode[wire.BarParams](in)
+	if err != nil {
+		return wire.BarResult{}, err
+	}
 	run, _, err := a.run(ctx, p.LockID, p.Collection)
 	if err != nil {
 		return wire.BarResult{}, err
@@ -101,7 +114,7 @@ func (a *lockActivities) Bar(ctx context.Context, p wire.BarParams) (wire.BarRes
 		look = testBar
 	}
 	err = a.raise(bounded, run, bar, look)
-	if busy := new(lockcore.BusyError); errors.As(err, &busy) {
+	if busy, ok := errors.AsType[*lockcore.BusyError](err); ok {
 		return wire.BarResult{}, wire.WaitingFailure(busy, barDelay(busy))
 	}
 	return wire.BarResult{}, wire.Failure(err)

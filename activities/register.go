@@ -31,20 +31,18 @@ type steps interface {
 func Register(on registry, locks steps) {
 	// If it registered them one by one, the SDK would add an alias for the name of each method, and a user's own activity method called
 	// Release would be taken for ours.
-	on.RegisterActivityWithOptions(&registered{&lockActivities{locker: locks}}, activity.RegisterOptions{
+	on.RegisterActivityWithOptions(&lockActivities{locker: locks}, activity.RegisterOptions{
 		Name:                          wire.ActivityPrefix,
 		DisableAlreadyRegisteredCheck: true,
 	})
 }
 
 // lockActivities has one exported method for each activity. The errors are application failures whose types begin with "lockstep.". If an
-// activity is cancelled, its database command is cancelled too, and its outcome is not known: repeat it, or release.
+// activity is cancelled, its database command is cancelled too, and its outcome is not known: repeat it, or release. See [decode] for the inputs.
 //
 // Wait and Acquire wait in back-off: each attempt fails with a retryable lockstep.Busy whose NextRetryDelay is the time until the next
 // check, so that waiting uses no slot and adds nothing to the history. The worker that frees the lock completes the activity in between, by
-// its ID, with plain JSON that contains no name: every worker can read it, whatever its codec is. Wait acquires nothing. If it did, it would
-// create a part that no process renews. A process that has run an attempt of it watches the resource, because a process that wakes no
-// workflows may have freed it.
+// its ID. A process that has run an attempt watches the resource, because a process that wakes no workflows may have freed it.
 type lockActivities struct {
 	locker     steps
 	namespaces currentrun.NamespaceIDs
@@ -52,7 +50,11 @@ type lockActivities struct {
 
 // Renew extends leases that Acquire returned, each by the TTL of its request. If one is lost it fails with lockstep.Lost, after renewing the
 // others.
-func (a *lockActivities) Renew(ctx context.Context, p wire.RenewParams) (wire.RenewResult, error) {
+func (a *lockActivities) Renew(ctx context.Context, in converter.RawValue) (wire.RenewResult, error) {
+	p, err := decode[wire.RenewParams](in)
+	if err != nil {
+		return wire.RenewResult{}, err
+	}
 	leases, err := a.locker.Renew(ctx, wire.CoreLeases(p.Leases)...)
 	if err != nil {
 		return wire.RenewResult{}, wire.Failure(err)
@@ -61,7 +63,11 @@ func (a *lockActivities) Renew(ctx context.Context, p wire.RenewParams) (wire.Re
 }
 
 // Leave ends the parts of leases. The lock is kept for its HoldTTL, or until Release. It has no result.
-func (a *lockActivities) Leave(ctx context.Context, p wire.LeaveParams) (wire.LeaveResult, error) {
+func (a *lockActivities) Leave(ctx context.Context, in converter.RawValue) (wire.LeaveResult, error) {
+	p, err := decode[wire.LeaveParams](in)
+	if err != nil {
+		return wire.LeaveResult{}, err
+	}
 	return wire.LeaveResult{}, wire.Failure(a.locker.Leave(ctx, wire.CoreLeases(p.Leases)...))
 }
 
@@ -97,55 +103,20 @@ func callerOf(run wire.Run, given, step, part string) lockcore.Caller {
 	}
 }
 
-// registered has the activities as workers register them. Their input is decoded here and not by the SDK, which would refuse an input that
-// is not the JSON of the activity with a failure that is retried forever. A codec has decoded it before: its failure may pass, and is
-// retryable.
-type registered struct{ *lockActivities }
-
-func (r *registered) Acquire(ctx context.Context, in converter.RawValue) (wire.AcquireResult, error) {
-	return decoded(ctx, in, r.lockActivities.Acquire)
-}
-
-func (r *registered) Renew(ctx context.Context, in converter.RawValue) (wire.RenewResult, error) {
-	return decoded(ctx, in, r.lockActivities.Renew)
-}
-
-func (r *registered) Leave(ctx context.Context, in converter.RawValue) (wire.LeaveResult, error) {
-	return decoded(ctx, in, r.lockActivities.Leave)
-}
-
-func (r *registered) Release(ctx context.Context, in converter.RawValue) (wire.ReleaseResult, error) {
-	return decoded(ctx, in, r.lockActivities.Release)
-}
-
-func (r *registered) Verify(ctx context.Context, in converter.RawValue) (wire.VerifyResult, error) {
-	return decoded(ctx, in, r.lockActivities.Verify)
-}
-
-func (r *registered) Bar(ctx context.Context, in converter.RawValue) (wire.BarResult, error) {
-	return decoded(ctx, in, r.lockActivities.Bar)
-}
-
-func (r *registered) Wait(ctx context.Context, in converter.RawValue) error {
-	_, err := decoded(ctx, in, func(ctx context.Context, p wire.WaitParams) (struct{}, error) {
-		return struct{}{}, r.lockActivities.Wait(ctx, p)
-	})
-	return err
-}
-
-// decoded calls an activity with its input. The error of an input that is missing, or is not the JSON of the activity, is a
-// lockstep.Invalid, which is not retryable.
-func decoded[P, R any](ctx context.Context, in converter.RawValue, activity func(context.Context, P) (R, error)) (result R, err error) {
-	var p P
+// decode decodes the input of an activity here and not by the SDK, which would refuse an input that is missing, or is not the JSON of the
+// activity, with a failure that is retried forever. A codec has decoded it before: its failure may pass, and is retryable.
+func decode[P any](in converter.RawValue) (p P, err error) {
 	err = errors.New("it is missing")
 	if payload := in.Payload(); payload != nil {
 		err = converter.GetDefaultDataConverter().FromPayload(payload, &p)
 	}
 	if errors.Is(err, converter.ErrEncodingIsNotSupported) { // another worker may have the codec
-		return result, wire.UnavailableFailure(0, fmt.Errorf("this worker cannot decode the input, and may lack the workflow's codec: %w", err))
+		return p, wire.UnavailableFailure(0, fmt.Errorf("this worker cannot decode the input, and may lack the workflow's codec: %w", err))
 	}
 	if err != nil {
-		return result, wire.Failure(&lockcore.InvalidError{Field: "input", Value: wire.Cut(err.Error(), 256), Bound: "one JSON object, with the fields of the activity"})
+		err = &lockcore.InvalidError{Field: "input", Value: wire.Cut(err.Error(), 256), Bound: "one JSON object, with the fields of the activity"}
+	} else if checked, ok := any(p).(interface{ Check() error }); ok {
+		err = checked.Check()
 	}
-	return activity(ctx, p)
+	return p, wire.Failure(err)
 }

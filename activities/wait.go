@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
 
 	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/engine/pace"
@@ -29,11 +30,12 @@ const (
 //
 // In a run that was made by a reset, and continues the wait of the run before it, Wait withdraws the request of that run and returns.
 //
-// Wait takes no lock. It keeps the request in the queue alive; the janitor extends what the lock ID holds.
-func (a *lockActivities) Wait(ctx context.Context, p wire.WaitParams) error {
+// Wait takes no lock: it would be a part that no process renews. It keeps the request in the queue alive; the janitor extends what the lock ID holds.
+func (a *lockActivities) Wait(ctx context.Context, in converter.RawValue) error {
 	began := time.Now()
-	if err := p.Check(); err != nil {
-		return wire.Failure(err)
+	p, err := decode[wire.WaitParams](in)
+	if err != nil {
+		return err
 	}
 	run, replaced, err := a.run(ctx, p.LockID, p.Collection)
 	if err == nil && replaced && !p.Reacquire {
@@ -74,8 +76,8 @@ func waitedFor(info activity.Info, began time.Time) time.Duration {
 // waitFailure returns the failure of a busy attempt, after which the next one follows after delay, or none if the activity has waited for
 // maxWait. Any other error is an ordinary failure. nil stays nil.
 func waitFailure(maxWait wire.Duration, waited, delay time.Duration, err error) error {
-	var busy *lockcore.BusyError
-	if !errors.As(err, &busy) {
+	busy, ok := errors.AsType[*lockcore.BusyError](err)
+	if !ok {
 		return wire.Failure(err)
 	}
 	if maxWait > 0 {

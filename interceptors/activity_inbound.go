@@ -148,12 +148,13 @@ func (a *activityInbound) checkCollection(ctx context.Context, guard *wire.Guard
 }
 
 func (a *activityInbound) enterGuard(ctx context.Context, run wire.Run, guard wire.Guard) ([]lockcore.Lease, error) {
-	req := guardRequest(ctx, run, guard)
-	enter := a.locker.Enter
-	if guard.Try {
-		enter = a.locker.TryEnter
+	info := activity.GetInfo(ctx)
+	req := guard.Request(run, info.Attempt, currentrun.AttemptName(info))
+	req.MaxWait = currentrun.InlineWait(info)
+	if guard.MaxWait > 0 {
+		req.MaxWait = min(req.MaxWait, time.Duration(guard.MaxWait))
 	}
-	leases, err := currentrun.Enter(ctx, a.locker, enter, run, req)
+	leases, err := currentrun.Enter(ctx, a.locker, guard.Try, run, req)
 	if err == nil {
 		return leases, nil
 	}
@@ -165,17 +166,6 @@ func (a *activityInbound) enterGuard(ctx context.Context, run wire.Run, guard wi
 		a.withdraw(ctx, req)
 	}
 	return nil, err
-}
-
-// guardRequest returns the request of this attempt.
-func guardRequest(ctx context.Context, run wire.Run, guard wire.Guard) lockcore.StepRequest {
-	info := activity.GetInfo(ctx)
-	req := guard.Request(run, info.Attempt, currentrun.AttemptName(info))
-	req.MaxWait = currentrun.InlineWait(info)
-	if guard.MaxWait > 0 {
-		req.MaxWait = min(req.MaxWait, time.Duration(guard.MaxWait))
-	}
-	return req
 }
 
 // runStep runs the step while its leases are renewed, as long as the attempt can count. Leaving is deferred, so that it also follows a
@@ -289,14 +279,11 @@ func isOfStep(l lockcore.Lease) bool {
 	return err != nil || step != ""
 }
 
-// leave calls endPart, for at most endTimeout and half of the attempt's remaining time: a step that is done must be able to report its result
-// even if the database is slow.
+// leave calls endPart, within endTimeout and currentrun.Bound: a step that is done must be able to report its result even if the database is slow.
 func leave(ctx context.Context, endPart func(ctx context.Context) error) {
-	bound := endTimeout
-	if deadline, ok := ctx.Deadline(); ok {
-		if left := time.Until(deadline); left > 0 {
-			bound = min(bound, left/2)
-		}
+	bound := currentrun.Bound(ctx, endTimeout)
+	if bound <= 0 { // nobody waits for the attempt
+		bound = endTimeout
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
 	defer cancel()
@@ -352,14 +339,10 @@ func partThatNeverRan(ctx context.Context, guard wire.Guard, err error) string {
 
 // notHeldSince returns the time since which the run is known not to have held the resource that was busy. It is zero if nothing is known.
 func notHeldSince(err error) time.Time {
-	var (
-		busy     *lockcore.BusyError
-		deadlock *lockcore.DeadlockError
-	)
-	switch {
-	case errors.As(err, &deadlock):
+	if deadlock, ok := errors.AsType[*lockcore.DeadlockError](err); ok {
 		return deadlock.NotHeldSince
-	case errors.As(err, &busy):
+	}
+	if busy, ok := errors.AsType[*lockcore.BusyError](err); ok {
 		return busy.NotHeldSince
 	}
 	return time.Time{}
@@ -368,8 +351,8 @@ func notHeldSince(err error) time.Time {
 // mustWithdraw reports whether this attempt must remove the requests of the step from the queues, because no later attempt will use them.
 // An earlier attempt may have queued for resources after the one on which this attempt failed.
 func mustWithdraw(ctx context.Context, guard wire.Guard, failure error) bool {
-	var app *temporal.ApplicationError
 	_, parked := wire.Parked(failure)
+	app, ok := errors.AsType[*temporal.ApplicationError](failure)
 	switch {
 	case hasCanceled(ctx):
 		return true
@@ -377,7 +360,7 @@ func mustWithdraw(ctx context.Context, guard wire.Guard, failure error) bool {
 		return false
 	case guard.Scope == wire.ScopeStep:
 		return true
-	case errors.As(failure, &app) && app.NonRetryable():
+	case ok && app.NonRetryable():
 		return !guard.Try // a request that only tries never queues
 	default:
 		return isLast(ctx)

@@ -95,8 +95,7 @@ func (c *closer) await(connections []Connection, run string) {
 		if !inTime && (err == nil || isTimeout(err)) { // the run is open: the server refused the task that would have closed it
 			return
 		}
-		var notFound *serviceerror.NotFound
-		if errors.As(err, &notFound) {
+		if _, notFound := errors.AsType[*serviceerror.NotFound](err); notFound {
 			continue
 		}
 		if err == nil && isOwnEnd(last) {

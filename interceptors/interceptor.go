@@ -48,10 +48,9 @@ type Interceptor struct {
 	closer     *closer
 	namespaces currentrun.NamespaceIDs
 	// leaves counts the leaves of steps that have returned.
-	leaves   background
-	unlocked unlockedCalls
-	// cannotWait has the types of activities for which warnCannotWait has logged.
-	cannotWait sync.Map
+	leaves background
+	// logged has the arguments of isFirst.
+	logged sync.Map
 }
 
 var _ interceptor.WorkerInterceptor = (*Interceptor)(nil)
@@ -91,6 +90,12 @@ func (i *Interceptor) Connect(c Connection) {
 // Disconnect ends the use of a connection.
 func (i *Interceptor) Disconnect(c Connection) { i.waker.disconnect(c) }
 
+// isFirst reports whether it has not been called with this kind and name before, for logs that appear once.
+func (i *Interceptor) isFirst(kind, name string) bool {
+	_, logged := i.logged.LoadOrStore([2]string{kind, name}, true)
+	return !logged
+}
+
 func (i *Interceptor) collectionID() string {
 	if i.locker == nil {
 		return ""
@@ -116,7 +121,7 @@ func (i *Interceptor) InterceptWorkflow(_ workflow.Context, next interceptor.Wor
 		closes = i.closer
 	}
 	return &workflowInbound{
-		WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, unlocked: &i.unlocked,
+		WorkflowInboundInterceptorBase: interceptor.WorkflowInboundInterceptorBase{Next: next}, isFirst: i.isFirst,
 		state: runstate.NewState(i.collectionID, closes, i.options.TaskQueue, i.options.DataConverter),
 	}
 }

@@ -101,7 +101,7 @@ func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wi
 	if !facts.NeverVictim { // the saga's bar refuses its late steps, and must not refuse its compensations: a rule's orders are not the workflow's
 		req.Saga = facts.Saga
 	}
-	leases, err := currentrun.Enter(ctx, a.locker, a.locker.Enter, run, req)
+	leases, err := currentrun.Enter(ctx, a.locker, false, run, req)
 	if err == nil {
 		return leases, nil
 	}
@@ -109,25 +109,20 @@ func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wi
 	if isLast(ctx) && !errors.Is(err, lockcore.ErrSuperseded) { // if it was superseded, the request belongs to another attempt
 		a.withdraw(ctx, req)
 	}
-	var busy *lockcore.BusyError
-	switch {
-	case ctx.Err() != nil && wire.LockError(err) == nil:
+	if ctx.Err() != nil && wire.LockError(err) == nil {
 		return nil, fmt.Errorf("lockstep: enter by the rule of %q: %w", info.ActivityType.Name, ctx.Err())
-	case errors.As(err, &busy):
-		return nil, wire.WaitingFailure(busy, retryDelay(busy, info, rand.N[time.Duration]))
-	default:
-		return nil, wire.Failure(wire.RewriteField(err, fmt.Sprintf("what the rule of %q returns: ", info.ActivityType.Name)))
 	}
+	if busy, ok := errors.AsType[*lockcore.BusyError](err); ok {
+		return nil, wire.WaitingFailure(busy, retryDelay(busy, info, rand.N[time.Duration]))
+	}
+	return nil, wire.Failure(wire.RewriteField(err, fmt.Sprintf("what the rule of %q returns: ", info.ActivityType.Name)))
 }
 
 // warnCannotWait logs a warning, once for each activity type, if err is that of a busy attempt and the step cannot wait for its locks.
 func (a *activityInbound) warnCannotWait(ctx context.Context, err error) {
 	info := activity.GetInfo(ctx)
 	why := cannotWait(info)
-	if why == "" || !errors.Is(err, lockcore.ErrBusy) {
-		return
-	}
-	if _, warned := a.cannotWait.LoadOrStore(info.ActivityType.Name, true); warned {
+	if why == "" || !errors.Is(err, lockcore.ErrBusy) || !a.isFirst("rule", info.ActivityType.Name) {
 		return
 	}
 	activity.GetLogger(ctx).Warn("lockstep: a step with a rule found its lock busy and cannot wait for it: let the rule's activities be retried, "+

@@ -3,7 +3,6 @@ package interceptors
 import (
 	"fmt"
 	"strings"
-	"sync"
 
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/workflow"
@@ -16,14 +15,14 @@ import (
 // the replay fills its state.
 type workflowInbound struct {
 	interceptor.WorkflowInboundInterceptorBase
-	state    *runstate.State
-	unlocked *unlockedCalls
+	state   *runstate.State
+	isFirst func(kind, name string) bool
 }
 
 // Init installs the outbound side.
 func (w *workflowInbound) Init(outbound interceptor.WorkflowOutboundInterceptor) error {
 	return w.Next.Init(&workflowOutbound{
-		WorkflowOutboundInterceptorBase: interceptor.WorkflowOutboundInterceptorBase{Next: outbound}, unlocked: w.unlocked,
+		WorkflowOutboundInterceptorBase: interceptor.WorkflowOutboundInterceptorBase{Next: outbound}, isFirst: w.isFirst,
 	})
 }
 
@@ -54,7 +53,7 @@ func (w *workflowInbound) ExecuteUpdate(ctx workflow.Context, in *interceptor.Up
 // workflowOutbound writes the guards of steps into their headers.
 type workflowOutbound struct {
 	interceptor.WorkflowOutboundInterceptorBase
-	unlocked *unlockedCalls
+	isFirst func(kind, name string) bool
 }
 
 // guardedKey marks the context of a call that an outer copy of this interceptor has handled already.
@@ -81,12 +80,11 @@ func (w *workflowOutbound) ExecuteActivity(ctx workflow.Context, activityType st
 	return step.Run(ctx, w.Next.ExecuteActivity, activityType, args)
 }
 
-// ExecuteLocalActivity refuses a guarded one.
+// ExecuteLocalActivity refuses a guarded one. The worker and not the server counts its attempts and sets their times, so they cannot be ordered.
 func (w *workflowOutbound) ExecuteLocalActivity(ctx workflow.Context, activityType string, args ...any) workflow.Future {
-	if !wire.IsNeverGuarded(activityType) {
-		if err := runstate.RefuseLocal(ctx, activityType); err != nil {
-			return runstate.Failed(ctx, err)
-		}
+	if runstate.GuardsSteps(ctx) && !wire.IsNeverGuarded(activityType) {
+		return runstate.Failed(ctx, runstate.Invalid("workflows.Guard", fmt.Sprintf("around the local activity %q", wire.Cut(activityType, 128)),
+			"an ordinary activity, by workflow.ExecuteActivity; or workflows.Lock, and the local activity under workflows.Unguarded"))
 	}
 	return w.Next.ExecuteLocalActivity(ctx, activityType, args...)
 }
@@ -99,13 +97,17 @@ func (w *workflowOutbound) Go(ctx workflow.Context, name string, f func(ctx work
 // ExecuteChildWorkflow writes the owner that the child inherits into its header, if the context has one.
 func (w *workflowOutbound) ExecuteChildWorkflow(ctx workflow.Context, childType string, args ...any) workflow.ChildWorkflowFuture {
 	runstate.WriteOwner(ctx, interceptor.WorkflowHeader(ctx))
-	w.unlocked.check(ctx, "child workflow", childType)
+	w.logUnlocked(ctx, "child workflow", childType)
 	return w.Next.ExecuteChildWorkflow(ctx, childType, args...)
 }
 
 // ExecuteNexusOperation logs a guard, which locks nothing around an operation.
 func (w *workflowOutbound) ExecuteNexusOperation(ctx workflow.Context, in interceptor.ExecuteNexusOperationInput) workflow.NexusOperationFuture {
-	w.unlocked.check(ctx, "Nexus operation", nexusName(in))
+	name := fmt.Sprint(in.Operation)
+	if reference, ok := in.Operation.(interface{ Name() string }); ok {
+		name = reference.Name()
+	}
+	w.logUnlocked(ctx, "Nexus operation", name)
 	return w.Next.ExecuteNexusOperation(ctx, in)
 }
 
@@ -117,25 +119,11 @@ func (w *workflowOutbound) NewContinueAsNewError(ctx workflow.Context, fn any, a
 	return w.Next.NewContinueAsNewError(ctx, fn, args...)
 }
 
-// unlockedCalls logs calls under a guard that a guard cannot lock, once for each type. They are not refused, because one context often
-// serves several calls.
-type unlockedCalls struct{ logged sync.Map }
-
-// check logs an error if steps under ctx take locks. what names the kind of the call.
-func (u *unlockedCalls) check(ctx workflow.Context, what, name string) {
-	if !runstate.GuardsSteps(ctx) || workflow.IsReplaying(ctx) {
-		return
-	}
-	if _, logged := u.logged.LoadOrStore(what+" "+name, true); !logged {
+// logUnlocked logs an error, once for each type, if ctx has a guard, which cannot lock a call of this kind. The call is not refused, because one
+// context often serves several calls.
+func (w *workflowOutbound) logUnlocked(ctx workflow.Context, kind, name string) {
+	if runstate.GuardsSteps(ctx) && !workflow.IsReplaying(ctx) && w.isFirst(kind, name) {
 		workflow.GetLogger(ctx).Error(fmt.Sprintf("lockstep: a guard around a %s locks nothing while that runs: take the locks by workflows.Lock, "+
-			"or call it under workflows.Unguarded", what), "type", name)
+			"or call it under workflows.Unguarded", kind), "type", name)
 	}
-}
-
-// nexusName returns the name of a Nexus operation, which is its reference or a text.
-func nexusName(in interceptor.ExecuteNexusOperationInput) string {
-	if operation, ok := in.Operation.(interface{ Name() string }); ok {
-		return operation.Name()
-	}
-	return fmt.Sprint(in.Operation)
 }

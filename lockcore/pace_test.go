@@ -326,6 +326,28 @@ func TestWatcher_LongHold_IsReadLessOften(t *testing.T) {
 	})
 }
 
+// A process is cut off when its request gets a claim, which lapses. Its position does not change until the next grant.
+func TestWatcher_ClaimHasLapsed_IsReadLessOften(t *testing.T) {
+	virtual(t, lockcore.Config{ClaimTTL: time.Second}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {
+		elsewhere := newLocker(t, e.Store, lockcore.Config{ClaimTTL: time.Second})
+		before := tryAcquire(t, elsewhere, request("before", lockcore.Exclusive("r")))
+		late := acquireLater(t.Context(), l, request("late", lockcore.Exclusive("r")))
+		synctest.Wait()
+		next := acquireLater(t.Context(), elsewhere, request("next", lockcore.Exclusive("r")))
+		synctest.Wait()
+		e.set(cutting(), nil)
+		require.NoError(t, before.Release(t.Context()))
+		holder := requireGranted(t, next)
+		e.set(nil, nil)
+		elapse(5 * time.Second)
+		looks := e.count(of(kindLook))
+		elapse(10 * time.Second)
+		require.LessOrEqual(t, e.count(of(kindLook))-looks, 10*4+2, "four a second")
+		require.NoError(t, holder.Release(t.Context()))
+		require.NoError(t, requireGranted(t, late).Release(t.Context()))
+	})
+}
+
 // The waiters for other resources are woken although writes of one document hang.
 func TestWatcher_WritesOfOneDocumentHang_OthersAreWoken(t *testing.T) {
 	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {

@@ -464,7 +464,8 @@ func (w *watcher) evaluate(name string, d *rules.Document, q *rules.Queue, expec
 	here := d != nil && slices.ContainsFunc(d.Entries, func(e rules.Entry) bool { return e.LockID == r.holder })
 	for _, one := range r.local {
 		next := q.Next(one.request)
-		if one.position == 0 || next.Position < one.position {
+		// Position is 0 as long as a claim of the request has lapsed and is not forfeited.
+		if next.Position != one.position && (one.position == 0 || next.Position < one.position) {
 			one.position, one.moved = next.Position, time.Now()
 		}
 		switch {

@@ -28,10 +28,5 @@
 // Lock IDs begin with the ID of the worker's namespace, so several Temporal clusters can share a database. The worker asks Temporal for the
 // ID. A worker without permission for DescribeNamespace does not start.
 //
-// # The Locker
-//
-// The HoldTTL of the Locker's Config is at least 15 minutes: a saga commits up to five minutes after the latest use of a lock without asking
-// the database. A shorter one is refused, with an error that matches lockcore.ErrInvalid.
-//
 // The Locker and its MongoDB client belong to the caller: the plugin does not close them, and they must outlive the worker.
 package worker

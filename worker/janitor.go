@@ -60,19 +60,12 @@ type janitors struct {
 
 	mu sync.Mutex
 	// clients has the options of the clients that the plugin was given to, by address and namespace.
-	clients map[[2]string]clientOptions
+	clients map[[2]string]client.PluginNewClientOptions
 	// logger is that of the latest client.
 	logger log.Logger
 	// workers has the instance keys of the running workers. term is nil if there are none.
 	workers map[string]bool
 	term    *term
-}
-
-// clientOptions are the options with which a client was made.
-type clientOptions struct {
-	client.Options
-	// existing is the client whose connection it shares, if any.
-	existing client.Client
 }
 
 // term is the time from the start of the first worker to the end of the last one.
@@ -88,17 +81,17 @@ type term struct {
 
 func newJanitors(o Options) *janitors {
 	return &janitors{
-		options: o, clients: map[[2]string]clientOptions{}, logger: log.NewStructuredLogger(slog.Default()), workers: map[string]bool{},
+		options: o, clients: map[[2]string]client.PluginNewClientOptions{}, logger: log.NewStructuredLogger(slog.Default()), workers: map[string]bool{},
 	}
 }
 
 // addClient records the options of a client. A plugin does not get the client itself.
-func (j *janitors) addClient(o clientOptions) {
-	o.Plugins = nil
+func (j *janitors) addClient(o client.PluginNewClientOptions) {
+	o.ClientOptions.Plugins = nil
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.clients[[2]string{o.HostPort, o.Namespace}] = o
-	j.logger = o.Logger
+	j.clients[[2]string{o.ClientOptions.HostPort, o.ClientOptions.Namespace}] = o
+	j.logger = o.ClientOptions.Logger
 }
 
 func (j *janitors) haveClients() bool {
@@ -150,46 +143,45 @@ func (j *janitors) removeWorker(worker string) {
 const namespaceRetry = 10 * time.Second
 
 // connect holds a connection of the plugin's own, made like a client, until ctx ends.
-func (j *janitors) connect(ctx context.Context, o clientOptions) {
-	c, err := o.dial(ctx)
+func (j *janitors) connect(ctx context.Context, o client.PluginNewClientOptions) {
+	c, err := dial(ctx, o.ClientOptions, o.FromExisting)
+	connection := interceptors.Connection{Client: c, Namespace: o.ClientOptions.Namespace, Logger: o.ClientOptions.Logger}
 	if err != nil {
-		o.Logger.Error("lockstep: the janitor has no connection to Temporal, and waits for the first activity", "error", err)
+		connection.Logger.Error("lockstep: the janitor has no connection to Temporal, and waits for the first activity", "error", err)
 		return
 	}
 	defer c.Close()
-	id := o.namespaceID(ctx, c)
-	if id == "" {
+	if connection.NamespaceID = namespaceID(ctx, connection); connection.NamespaceID == "" {
 		return
 	}
-	connection := interceptors.Connection{Client: c, Namespace: o.Namespace, NamespaceID: id, Logger: o.Logger}
 	j.interceptor.Connect(connection)
 	defer j.interceptor.Disconnect(connection)
 	<-ctx.Done()
 }
 
-// dial makes a client with the same options.
-func (o *clientOptions) dial(ctx context.Context) (client.Client, error) {
-	if o.existing != nil {
+// dial makes a client with the options of another one. existing is the client whose connection that one shares, if any.
+func dial(ctx context.Context, o client.Options, existing client.Client) (client.Client, error) {
+	if existing != nil {
 		o.Credentials = nil // the connection has them
-		return client.NewClientFromExistingWithContext(ctx, o.existing, o.Options)
+		return client.NewClientFromExistingWithContext(ctx, existing, o)
 	}
-	c, err := client.NewLazyClient(o.Options)
+	c, err := client.NewLazyClient(o)
 	if err != nil {
 		o.Credentials = nil // the first client has put its certificate into the options of the connection, and the SDK refuses it twice
-		c, err = client.NewLazyClient(o.Options)
+		c, err = client.NewLazyClient(o)
 	}
 	return c, err
 }
 
-// namespaceID asks for the ID of the namespace until the server answers. It returns "" if ctx ends first.
-func (o *clientOptions) namespaceID(ctx context.Context, c client.Client) string {
+// namespaceID asks for the ID of a connection's namespace until the server answers. It returns "" if ctx ends first.
+func namespaceID(ctx context.Context, c interceptors.Connection) string {
 	for {
-		id, err := currentrun.NamespaceID(ctx, c.WorkflowService(), o.Namespace)
+		id, err := currentrun.NamespaceID(ctx, c.Client.WorkflowService(), c.Namespace)
 		if err == nil {
 			return id
 		}
 		if ctx.Err() == nil {
-			o.Logger.Warn("lockstep: the janitor does not begin yet", "error", err)
+			c.Logger.Warn("lockstep: the janitor does not begin yet", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -14,12 +14,10 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// needsClient returns the error of a worker that must hide names, but whose client the plugin could not configure.
-func needsClient() error {
-	return &lockcore.InvalidError{
-		Field: "worker.Options.DataConverter", Value: "a converter, for a worker whose client does not have the plugin",
-		Bound: "none, or a plugin in client.Options.Plugins: the client's converters must hide names too",
-	}
+// errNeedsClient is the error of a worker that must hide names, but whose client the plugin could not configure.
+var errNeedsClient = &lockcore.InvalidError{
+	Field: "worker.Options.DataConverter", Value: "a converter, for a worker whose client does not have the plugin",
+	Bound: "none, or a plugin in client.Options.Plugins: the client's converters must hide names too",
 }
 
 // hideNames gives a client converters with which histories do not show the names of resources, if dc is not nil. Converters that the client

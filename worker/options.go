@@ -16,7 +16,7 @@ import (
 // Options configures Lockstep in a worker.
 type Options struct {
 	// Locker takes and keeps the locks. Required. Its HoldTTL must be 15 min or more, because a saga that has used its locks within the last five
-	// minutes commits without asking the database.
+	// minutes commits without asking the database. A shorter one is refused, with an error that matches lockcore.ErrInvalid.
 	Locker *lockcore.Locker
 	// Rules guard activities by their type, at most one rule for each; see [RuleFor]. They are checked when the plugin is made, and when a
 	// worker starts: it is an error if the worker has not registered the activity type, or if the first argument of the activity does not fit the rule.
@@ -66,7 +66,7 @@ func Interceptor(o Options) (interceptor.WorkerInterceptor, error) {
 		return nil, err
 	}
 	if o.DataConverter != nil {
-		return nil, needsClient()
+		return nil, errNeedsClient
 	}
 	return o.interceptor(nil), nil
 }

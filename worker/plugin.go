@@ -13,7 +13,6 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/log"
-	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 
 	"github.com/temporal-lockstep/lockstep/activities"
@@ -24,9 +23,6 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// PluginName is the name under which the plugin appears in Temporal.
-const PluginName = wire.PluginName
-
 // flushTimeout bounds the time for which the end of a worker waits until the locks of completed runs are released.
 const flushTimeout = 2 * time.Second
 
@@ -34,7 +30,8 @@ const flushTimeout = 2 * time.Second
 // While a worker with the plugin runs, the plugin holds one more connection to Temporal for each client that it was given to, made with the
 // options of that client.
 type Plugin struct {
-	*temporal.SimplePlugin
+	clientBase
+	workerBase
 	interceptor *interceptors.Interceptor
 	rules       []Rule
 	// locker and janitors are nil in a plugin for replayers.
@@ -46,12 +43,18 @@ type Plugin struct {
 	indexes sync.Once
 }
 
+// Two embedded fields must not have the same name.
+type (
+	clientBase = client.PluginBase
+	workerBase = sdkworker.PluginBase
+)
+
 // NewPlugin returns a plugin that installs Lockstep: its interceptor, its activities and its janitor. Put it into client.Options.Plugins, for
 // every worker that is made from the client, or into sdkworker.Options.Plugins, or both. The janitor starts when a worker starts, or with the
 // worker's first activity, which gives it a client, if only the worker has the plugin.
 //
 // The error is a *lockcore.InvalidError that names the option. If a worker gets two plugins that differ in Locker or Rules, sdkworker.New
-// panics, as for all errors of plugins: such a worker would acquire locks in one place and release them in another.
+// panics, as for all errors of plugins.
 func NewPlugin(o Options) (*Plugin, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -59,59 +62,48 @@ func NewPlugin(o Options) (*Plugin, error) {
 	j := newJanitors(o)
 	p := &Plugin{interceptor: o.interceptor(j.connected), rules: o.Rules, locker: o.Locker.Steps(), janitors: j}
 	j.interceptor = p.interceptor
-	p.SimplePlugin = p.simplePlugin()
 	return p, nil
 }
 
 // NewReplayPlugin returns a plugin for sdkworker.WorkflowReplayerOptions.Plugins: it replays histories of guarded workflows and needs no
 // database. Guarded steps of a worker with this plugin fail.
 func NewReplayPlugin() *Plugin {
-	p := &Plugin{interceptor: interceptors.New(interceptors.Options{})}
-	p.SimplePlugin = p.simplePlugin()
-	return p
+	return &Plugin{interceptor: interceptors.New(interceptors.Options{})}
 }
 
-// simplePlugin returns the SDK's implementation of a plugin, which calls the methods below.
-func (p *Plugin) simplePlugin() *temporal.SimplePlugin {
-	simple, err := temporal.NewSimplePlugin(temporal.SimplePluginOptions{
-		Name: PluginName,
-		ConfigureClient: func(_ context.Context, o client.PluginConfigureClientOptions) error {
-			if p.locker != nil && !startsWithFirst(o.ClientOptions.Interceptors) { // the client's interceptors come before the worker's
-				o.ClientOptions.Interceptors = append([]interceptor.ClientInterceptor{interceptors.First()}, o.ClientOptions.Interceptors...)
-			}
-			return cmp.Or(hideNames(p.interceptor.Options().DataConverter, o.ClientOptions), checkReads(o.ClientOptions.DataConverter))
-		},
-		ConfigureWorker: p.configureWorker,
-		ConfigureWorkflowReplayer: func(_ context.Context, o sdkworker.PluginConfigureWorkflowReplayerOptions) error {
-			own := p.interceptor
-			if p.locker == nil { // the header of a run that continues another one may be encoded
-				own = interceptors.New(interceptors.Options{DataConverter: o.WorkflowReplayerOptions.DataConverter})
-			}
-			return p.install(own, &o.WorkflowReplayerOptions.Interceptors)
-		},
-		RunContextBefore: p.register,
-		RunContextAfter: func(_ context.Context, o temporal.SimplePluginRunContextAfterOptions) {
-			p.registrations.Delete(o.InstanceKey)
-		},
-	})
-	if err != nil {
-		panic(err) // it refuses only a plugin without a name
+// Name returns the name under which the plugin appears in Temporal.
+func (p *Plugin) Name() string { return wire.PluginName }
+
+// ConfigureClient puts interceptors.First before the interceptors of the client, and checks or sets its converters.
+func (p *Plugin) ConfigureClient(_ context.Context, o client.PluginConfigureClientOptions) error {
+	if p.locker != nil && !startsWithFirst(o.ClientOptions.Interceptors) { // the client's interceptors come before the worker's
+		o.ClientOptions.Interceptors = append([]interceptor.ClientInterceptor{interceptors.First()}, o.ClientOptions.Interceptors...)
 	}
-	return simple
+	return cmp.Or(hideNames(p.interceptor.Options().DataConverter, o.ClientOptions), checkReads(o.ClientOptions.DataConverter))
+}
+
+// ConfigureWorkflowReplayer installs the interceptor in the replayer.
+func (p *Plugin) ConfigureWorkflowReplayer(_ context.Context, o sdkworker.PluginConfigureWorkflowReplayerOptions) error {
+	own := p.interceptor
+	if p.locker == nil { // the header of a run that continues another one may be encoded
+		own = interceptors.New(interceptors.Options{DataConverter: o.WorkflowReplayerOptions.DataConverter})
+	}
+	return p.install(own, &o.WorkflowReplayerOptions.Interceptors)
 }
 
 // NewClient connects the client.
 func (p *Plugin) NewClient(
 	ctx context.Context, o client.PluginNewClientOptions, next func(context.Context, client.PluginNewClientOptions) error,
 ) error {
-	err := p.SimplePlugin.NewClient(ctx, o, next)
+	err := next(ctx, o)
 	if err == nil && p.janitors != nil {
-		p.janitors.addClient(clientOptions{o.ClientOptions, o.FromExisting})
+		p.janitors.addClient(o)
 	}
 	return err
 }
 
-func (p *Plugin) configureWorker(_ context.Context, o sdkworker.PluginConfigureWorkerOptions) error {
+// ConfigureWorker installs the interceptor in the worker, and refuses options that do not fit it.
+func (p *Plugin) ConfigureWorker(_ context.Context, o sdkworker.PluginConfigureWorkerOptions) error {
 	options := p.interceptor.Options()
 	if o.WorkerOptions.LocalActivityWorkerOnly && !o.WorkerOptions.DisableWorkflowWorker && p.locker != nil && options.TaskQueue == "" {
 		return &lockcore.InvalidError{
@@ -120,7 +112,7 @@ func (p *Plugin) configureWorker(_ context.Context, o sdkworker.PluginConfigureW
 		}
 	}
 	if options.DataConverter != nil && !p.janitors.haveClients() {
-		return needsClient()
+		return errNeedsClient
 	}
 	known := &registrations{options: o.WorkerOptions, funcs: map[string]reflect.Type{}}
 	if _, twice := p.registrations.LoadOrStore(o.WorkerInstanceKey, known); !twice {
@@ -161,16 +153,13 @@ func (p *Plugin) install(own *interceptors.Interceptor, list *[]interceptor.Work
 }
 
 // register registers Lockstep's own activities, and checks the rules against the activities that the worker has.
-func (p *Plugin) register(_ context.Context, o temporal.SimplePluginRunContextBeforeOptions) error {
-	if p.locker == nil {
+func (p *Plugin) register(o sdkworker.PluginStartWorkerOptions) error {
+	known, configured := p.registrations.Load(o.WorkerInstanceKey)
+	if p.locker == nil || !configured {
 		return nil
 	}
-	activities.Register(o.Registry, p.locker)
-	known, isWorker := p.registrations.Load(o.InstanceKey)
-	if !isWorker { // a replayer has no activities
-		return nil
-	}
-	return known.(*registrations).check(o.Registry, p.rules)
+	activities.Register(o.WorkerRegistry, p.locker)
+	return known.(*registrations).check(o.WorkerRegistry.RegisterActivityWithOptions, p.rules)
 }
 
 // StartWorker starts the worker, and the janitor if the client has the plugin. It waits for 30 seconds until the database answers, and then
@@ -181,9 +170,11 @@ func (p *Plugin) StartWorker(
 	if err := p.awaitDatabase(ctx, o.WorkerInstanceKey); err != nil {
 		return err
 	}
-	err := p.SimplePlugin.StartWorker(ctx, o, next)
-	var denied *serviceerror.PermissionDenied
-	if errors.As(err, &denied) {
+	if err := p.register(o); err != nil {
+		return err
+	}
+	err := next(ctx, o)
+	if _, denied := errors.AsType[*serviceerror.PermissionDenied](err); denied {
 		return &currentrun.NamespaceError{Err: err}
 	}
 	if err == nil && p.janitors != nil {
@@ -231,7 +222,8 @@ func (p *Plugin) checkIndexes(ctx context.Context, logger log.Logger) {
 func (p *Plugin) StopWorker(
 	ctx context.Context, o sdkworker.PluginStopWorkerOptions, next func(context.Context, sdkworker.PluginStopWorkerOptions),
 ) {
-	p.SimplePlugin.StopWorker(ctx, o, next)
+	next(ctx, o)
+	p.registrations.Delete(o.WorkerInstanceKey)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()
 	p.interceptor.Flush(ctx)

@@ -167,23 +167,19 @@ func (r *registrations) listen(o *sdkworker.PluginConfigureWorkerRegistryOptions
 // add records an activity under the name that the SDK gives it: the given one, or that of the function. For a struct, the given name is the
 // prefix of the names of its methods.
 func (r *registrations) add(a any, name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	v := reflect.ValueOf(a)
 	if v.Kind() == reflect.Func {
 		if name == "" {
 			name = wire.FuncName(v)
 		}
-		r.put(name, v.Type())
+		r.funcs[name] = v.Type()
 		return
 	}
 	for m := range v.NumMethod() {
-		r.put(name+v.Type().Method(m).Name, v.Method(m).Type())
+		r.funcs[name+v.Type().Method(m).Name] = v.Method(m).Type()
 	}
-}
-
-func (r *registrations) put(name string, f reflect.Type) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.funcs[name] = f
 }
 
 // firstArgument returns the type of the first argument of an activity, after the context; nil if it has none.
@@ -198,12 +194,9 @@ func firstArgument(f reflect.Type) reflect.Type {
 	return nil
 }
 
-type registry interface {
-	RegisterActivityWithOptions(a any, options activity.RegisterOptions)
-}
-
-// check refuses rules for activity types that the worker does not have, and rules that do not fit the first argument of their activity.
-func (r *registrations) check(registry registry, rules []Rule) error {
+// check refuses rules for activity types that the worker does not have, and rules that do not fit the first argument of their activity. register
+// registers an activity on the worker.
+func (r *registrations) check(register func(a any, options activity.RegisterOptions), rules []Rule) error {
 	r.mu.Lock()
 	funcs, dynamic := maps.Clone(r.funcs), r.dynamic // isTaken may register, and so add to them
 	r.mu.Unlock()
@@ -219,7 +212,7 @@ func (r *registrations) check(registry registry, rules []Rule) error {
 				return invalidRule(fmt.Sprintf("the rule of %q, which a dynamic activity serves, takes a %v", rule.activity, rule.input),
 					"a type to which the argument can be decoded, any, or converter.EncodedValues")
 			}
-		case !rule.elsewhere && !isTaken(registry, rule.activity):
+		case !rule.elsewhere && !isTaken(register, rule.activity):
 			return invalidRule(fmt.Sprintf("%q", rule.activity),
 				"an activity type that is registered on the worker, or a rule with Elsewhere() where other workers run it")
 		}
@@ -244,10 +237,10 @@ func typeName(t reflect.Type) string {
 	return "an argument of type " + t.String()
 }
 
-// isTaken reports whether the registry has an activity type that was registered before the plugin could record it: the registry panics if a
-// name is registered twice.
-func isTaken(registry registry, name string) (taken bool) {
+// isTaken reports whether a worker has an activity type that was registered before the plugin could record it: register panics if a name is
+// registered twice.
+func isTaken(register func(a any, options activity.RegisterOptions), name string) (taken bool) {
 	defer func() { taken = recover() != nil }()
-	registry.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: name})
+	register(func(context.Context) error { return nil }, activity.RegisterOptions{Name: name})
 	return false
 }

@@ -35,11 +35,6 @@ func (s *Saga) add(ctx workflow.Context, activity string, fn func(ctx workflow.C
 	return c, nil
 }
 
-// remove drops a compensation.
-func (s *Saga) remove(c *compensation) {
-	s.pending = slices.DeleteFunc(s.pending, func(other *compensation) bool { return other == c })
-}
-
 // compensate runs the pending compensations, in reverse order, and the compensations that sagas inside them hand over. It returns the
 // failures, and the number of compensations that ran. Before each, and before it returns, it waits for sagas inside this one that are being undone.
 // If a saga begins to be undone later, both run at the same time, because a compensation may wait for it.

@@ -118,11 +118,7 @@ func matchDeadlock(err error) error {
 	if failed == nil || errors.Is(err, lockcore.ErrDeadlock) {
 		return err
 	}
-	of := wire.Outcome{Lock: wire.LockError(failed)}
-	if err == error(failed) { //nolint:errorlint // a wrapped one must stay wrapped
-		return &wire.StepError{ActivityError: failed, Outcome: of}
-	}
-	return &deadlockError{err, of}
+	return &deadlockError{err, wire.Outcome{Lock: wire.LockError(failed)}}
 }
 
 // deadlockOfStep returns the error of an activity of this workflow that failed as the victim of a deadlock, or nil. A deadlock further down,

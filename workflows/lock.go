@@ -44,18 +44,14 @@ type Hold struct {
 // *lockcore.LostError or *lockcore.InvalidError. After an error this call holds nothing. Lock blocks the calling coroutine. It panics if the
 // worker runs without Lockstep's interceptor, as [WithLocks] does.
 func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
-	state := runstate.StateFrom(ctx)
-	if state == nil {
-		panic(notInstalled)
-	}
-	locks := l.internal()
-	if err := locks.Check(); err != nil {
+	state, locks := installed(ctx), l.guard()
+	if err := runstate.CheckLocks(locks); err != nil {
 		return nil, err
 	}
 	if l.Scope != "" {
 		return nil, runstate.Invalid("Locks.Scope", fmt.Sprintf("%q", l.Scope), "empty with Lock: its locks are held until Release")
 	}
-	lock, err := state.Lock(ctx, &locks)
+	lock, err := state.Lock(ctx, locks)
 	if err != nil {
 		return nil, err
 	}
@@ -74,10 +70,8 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 // *lockcore.LostError.
 func (h *Hold) Release(ctx workflow.Context) error { return h.lock.Release(ctx) }
 
-// Verify asks the database whether the locks have been held without a gap since [Lock], and renews them. Call it before an effect that needs
-// the locks, in a workflow that holds them for long. If one was lost, the error matches [lockcore.ErrLost]. Verify returns nil only after an
-// answer that is younger than five minutes. It runs an ordinary activity, which is retried while the database does not answer. If ctx is
-// cancelled it returns a *temporal.CanceledError. After Release it returns the error of Release.
+// Verify asks the database, as [Saga.Verify] does, whether the locks have been held without a gap since [Lock]. Call it before an effect that
+// needs the locks, in a workflow that holds them for long. After Release it returns the error of Release.
 func (h *Hold) Verify(ctx workflow.Context) error { return h.lock.Verify(ctx) }
 
 // HandOver verifies what the run holds, as a commit does, and returns err unchanged. If the run then ends with err, and err is a
@@ -98,11 +92,7 @@ func (h *Hold) Verify(ctx workflow.Context) error { return h.lock.Verify(ctx) }
 //
 // HandOver does nothing if err is another error, or nil. It panics if the worker runs without Lockstep's interceptor.
 func HandOver(ctx workflow.Context, err error) error {
-	state := runstate.StateFrom(ctx)
-	if state == nil {
-		panic(notInstalled)
-	}
-	if lost := state.HandOver(ctx, err); lost != nil {
+	if lost := installed(ctx).HandOver(ctx, err); lost != nil {
 		return lost
 	}
 	return err

@@ -50,21 +50,24 @@ type Locks struct {
 	Try bool
 }
 
-// internal returns the locks as package runstate keeps them, with each name once.
-func (l Locks) internal() runstate.Locks {
-	return runstate.Locks{
-		Resources: wire.Merge(nil, l.Resources...),
-		Scope:     string(l.Scope),
-		TTL:       l.TTL,
-		HoldTTL:   l.HoldTTL,
-		MaxWait:   l.MaxWait,
-		Try:       l.Try,
+// guard returns the prototype of the guards of steps with these locks, with each name once.
+func (l Locks) guard() *wire.Guard {
+	return &wire.Guard{
+		Resources: wire.Resources(wire.Merge(nil, l.Resources...)...), Scope: string(l.Scope), Try: l.Try,
+		TTL: wire.Duration(l.TTL), HoldTTL: wire.Duration(l.HoldTTL), MaxWait: wire.Duration(l.MaxWait),
 	}
 }
 
-const notInstalled = "lockstep: this workflow asks for locks, but its worker runs without Lockstep's interceptor: " +
-	"add worker.NewPlugin(…) to client.Options.Plugins or to worker.Options.Plugins, " +
-	"or worker.Interceptor(…) to worker.Options.Interceptors"
+// installed returns the state of the run. It panics, and so fails the workflow task, if the worker runs without Lockstep's interceptor.
+func installed(ctx workflow.Context) *runstate.State {
+	state := runstate.StateFrom(ctx)
+	if state == nil {
+		panic("lockstep: this workflow asks for locks, but its worker runs without Lockstep's interceptor: " +
+			"add worker.NewPlugin(…) to client.Options.Plugins or to worker.Options.Plugins, " +
+			"or worker.Interceptor(…) to worker.Options.Interceptors")
+	}
+	return state
+}
 
 // Guard is [WithLocks] with resources only. A Guard on a guarded context adds to it:
 //
@@ -91,11 +94,8 @@ func Guard(ctx workflow.Context, resources ...lockcore.Resource) workflow.Contex
 // WithLocks panics, and so fails the workflow task and not the workflow, if the worker that runs the workflow does not have the plugin. If
 // only the activity's worker does not have it, the step runs without locks: see package worker.
 func WithLocks(ctx workflow.Context, l Locks) workflow.Context {
-	if runstate.StateFrom(ctx) == nil {
-		panic(notInstalled)
-	}
-	locks := l.internal()
-	return runstate.WithLocks(ctx, &locks)
+	installed(ctx)
+	return runstate.WithLocks(ctx, l.guard())
 }
 
 // Unguarded returns a context whose activities are not guarded, for a step that needs no locks. The saga's locks remain held.

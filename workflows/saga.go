@@ -38,20 +38,10 @@ const (
 	defaultRetries = 10
 )
 
-// check returns an error that matches lockcore.ErrInvalid if RunSaga cannot run with the options.
-func (o SagaOptions) check() error {
-	if o.DeadlockRetries < -1 || o.DeadlockRetries > maxRetries {
-		return runstate.Invalid("SagaOptions.DeadlockRetries", strconv.Itoa(o.DeadlockRetries), fmt.Sprintf("-1 to %d", maxRetries))
-	}
-	return nil
-}
-
 // Saga collects the compensations of one saga. [RunSaga] makes it; do not use it after the function it was given to has returned.
 type Saga struct {
 	// pending lists the compensations that have not run, in the order of registration.
-	pending []*compensation
-	// scope is nil if the interceptor is not installed.
-	scope      *runstate.Scope
+	pending    []*compensation
 	registered int
 	attempt    int
 	ended      bool
@@ -104,7 +94,10 @@ func (s *Saga) Attempt() int { return s.attempt }
 // the inner saga ran in another coroutine, and the outer one has begun to compensate by then, the inner one is undone, and its error matches
 // lockcore.ErrEnded. A saga inside a compensation hands only its locks to the saga that is compensating.
 func RunSaga(ctx workflow.Context, opts SagaOptions, fn func(ctx workflow.Context, s *Saga) error) error {
-	if err := cmp.Or(opts.check(), runstate.CheckSaga(ctx)); err != nil {
+	if opts.DeadlockRetries < -1 || opts.DeadlockRetries > maxRetries {
+		return runstate.Invalid("SagaOptions.DeadlockRetries", strconv.Itoa(opts.DeadlockRetries), fmt.Sprintf("-1 to %d", maxRetries))
+	}
+	if err := runstate.CheckSaga(ctx); err != nil {
 		return err
 	}
 	retries := cmp.Or(opts.DeadlockRetries, defaultRetries)
@@ -137,28 +130,23 @@ func retryDelay(attempt int, runID string) time.Duration {
 
 // runOnce makes one attempt of a saga.
 func runOnce(ctx workflow.Context, opts SagaOptions, attempt int, fn func(ctx workflow.Context, s *Saga) error) (*Saga, error) {
-	inner, scope := ctx, (*runstate.Scope)(nil) // an outer saga has a scope already
-	if state := runstate.StateFrom(ctx); state != nil && !runstate.InScope(ctx) {
-		inner, scope = state.WithScope(ctx)
-	}
-	s := &Saga{attempt: attempt, scope: runstate.ScopeFrom(inner), parallel: opts.ParallelCompensation}
-	inner, s.nested = runstate.WithSaga(inner)
+	inner, nested := runstate.WithSaga(ctx)
+	s := &Saga{attempt: attempt, parallel: opts.ParallelCompensation, nested: nested}
 	if !runstate.IsCompensating(ctx) { // a saga inside a compensation is never undone by the saga that it helps to undo
 		s.outer, _ = ctx.Value(sagaKey{}).(*Saga)
 	}
 	for s.outer != nil && s.outer.ended {
 		s.outer = s.outer.outer
 	}
-	return s, s.run(ctx, workflow.WithValue(inner, sagaKey{}, s), scope, fn)
+	return s, s.run(ctx, workflow.WithValue(inner, sagaKey{}, s), fn)
 }
 
-// run calls fn, and then commits the saga or undoes it. ctx is the context around the saga, inner that of fn. scope is nil if an outer saga
-// releases the locks.
-func (s *Saga) run(ctx, inner workflow.Context, scope *runstate.Scope, fn func(ctx workflow.Context, s *Saga) error) error {
+// run calls fn, and then commits the saga or undoes it. ctx is the context around the saga, inner that of fn.
+func (s *Saga) run(ctx, inner workflow.Context, fn func(ctx workflow.Context, s *Saga) error) error {
 	err := matchDeadlock(fn(inner, s))
 	handsOver := runstate.HandsOver(ctx, err)
 	if err == nil || continuesAsNew(err) {
-		if failed := s.succeed(ctx, scope, handsOver); failed != nil {
+		if failed := s.succeed(ctx, handsOver); failed != nil {
 			err = failed
 		}
 	}
@@ -168,15 +156,15 @@ func (s *Saga) run(ctx, inner workflow.Context, scope *runstate.Scope, fn func(c
 	}
 	s.ended = true
 	s.nested.End()
-	if fails && scope != nil {
-		scope.Release()
+	if fails && s.nested.Own != nil {
+		s.nested.Own.Release()
 	}
 	return err
 }
 
 // succeed commits the saga, leaves its locks to the next run, or hands its compensations to the saga around it.
-func (s *Saga) succeed(ctx workflow.Context, scope *runstate.Scope, handsOver bool) error {
-	switch {
+func (s *Saga) succeed(ctx workflow.Context, handsOver bool) error {
+	switch scope := s.nested.Own; {
 	case scope != nil && handsOver:
 		return scope.KeepUntilRunEnds(ctx, s.nested)
 	case scope != nil:
@@ -194,8 +182,8 @@ func (s *Saga) succeed(ctx workflow.Context, scope *runstate.Scope, handsOver bo
 }
 
 func continuesAsNew(err error) bool {
-	var next *workflow.ContinueAsNewError
-	return errors.As(err, &next)
+	_, next := errors.AsType[*workflow.ContinueAsNewError](err)
+	return next
 }
 
 // undo ends the steps that may still run, and runs the compensations. It returns err, or a *SagaError if a compensation failed.
@@ -229,10 +217,10 @@ func (s *Saga) Verify(ctx workflow.Context) error {
 	switch {
 	case s.ended:
 		return ended("Verify")
-	case s.scope == nil:
+	case s.nested.Scope == nil:
 		return nil
 	}
-	return s.scope.Verify(ctx)
+	return s.nested.Scope.Verify(ctx)
 }
 
 // ended returns the error of a call after the saga's end.
@@ -295,7 +283,7 @@ func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workf
 	if s.ended {
 		return runstate.Failed(ctx, ended("Step"))
 	}
-	if runstate.ScopeFrom(ctx) != s.scope || !runstate.SagaFrom(ctx).IsWithin(s.nested) {
+	if runstate.ScopeFrom(ctx) != s.nested.Scope || !runstate.SagaFrom(ctx).IsWithin(s.nested) {
 		return runstate.Failed(ctx, runstate.Invalid("Saga.Step", "a context from outside the saga",
 			"the context that RunSaga gives to its function, or one derived from it"))
 	}
@@ -304,17 +292,17 @@ func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workf
 			"an activity, or its name: a step that needs no undo is run by workflow.ExecuteActivity"))
 	}
 	encoded := runstate.Encode(ctx, "Saga.Step", args)
-	undone := &runstate.Undone{}
+	link := &runstate.Undo{}
 	c, err := s.add(ctx, activityName(undo), nil)
 	if err != nil {
 		return runstate.Failed(ctx, err)
 	}
 	c.fn = func(ctx workflow.Context) error {
-		return c.undoStep(runstate.WithUndoing(ctx, undone), undo, encoded)
+		return c.undoStep(runstate.WithUndo(ctx, link, true), undo, encoded)
 	}
-	c.undoes = workflow.ExecuteActivity(runstate.WithUndone(ctx, undone), activity, args...)
+	c.undoes = workflow.ExecuteActivity(runstate.WithUndo(ctx, link, false), activity, args...)
 	if c.undoes.IsReady() { // it was refused, and not scheduled
-		s.remove(c)
+		s.pending = slices.DeleteFunc(s.pending, func(other *compensation) bool { return other == c })
 	}
 	return c.undoes
 }

@@ -73,7 +73,6 @@ func (cfg *contentionConfig) run(ctx context.Context, s streams) error {
 		}
 		cfg.paths = []string{"-"}
 	}
-	contention.SpareMemory()
 	spans, err := contention.Read(ctx, cfg.paths, s.in)
 	if err != nil {
 		return err

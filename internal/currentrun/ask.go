@@ -27,7 +27,7 @@ const (
 	askTimeout = 5 * time.Second
 	// namespaceTimeout bounds one question about a namespace.
 	namespaceTimeout = 10 * time.Second
-	// collectionTimeout bounds the question for the collection's ID, which also takes at most half of the time that the caller has left.
+	// collectionTimeout bounds a question about the collection.
 	collectionTimeout = 2 * time.Second
 )
 
@@ -111,8 +111,7 @@ func (e *NamespaceError) Error() string {
 		name = fmt.Sprintf("namespace %q", e.Namespace)
 	}
 	text := fmt.Sprintf("lockstep: the worker did not learn the ID of its %s, which lock IDs begin with: %v", name, e.Err)
-	var denied *serviceerror.PermissionDenied
-	if errors.As(e.Err, &denied) {
+	if _, denied := errors.AsType[*serviceerror.PermissionDenied](e.Err); denied {
 		text += "; its credentials must allow DescribeNamespace"
 	}
 	return text
@@ -170,18 +169,10 @@ func NamespaceID(ctx context.Context, service workflowservice.WorkflowServiceCli
 // LearnCollection asks the database for the ID of the Locker's collection, unless it is known. It takes at most two seconds.
 func LearnCollection(ctx context.Context, locker Locker) {
 	if locker.KnownCollectionID() == "" {
-		ctx, cancel := collectionContext(ctx)
+		ctx, cancel := context.WithTimeout(ctx, Bound(ctx, collectionTimeout))
 		defer cancel()
 		_, _ = locker.CollectionID(ctx) // the next command learns it
 	}
-}
-
-func collectionContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	bound := collectionTimeout
-	if deadline, ok := ctx.Deadline(); ok {
-		bound = min(bound, time.Until(deadline)/2)
-	}
-	return context.WithTimeout(ctx, bound)
 }
 
 // CheckCollection finds workers that keep their locks in another collection than the workflow's worker: they would run a step next to steps
@@ -194,7 +185,7 @@ func CheckCollection(ctx context.Context, locker Locker, workflows string) (repl
 	if workflows == "" || own == workflows {
 		return false, nil
 	}
-	ctx, cancel := collectionContext(ctx)
+	ctx, cancel := context.WithTimeout(ctx, Bound(ctx, collectionTimeout))
 	defer cancel()
 	replaced, now, err := locker.Replaces(ctx, workflows)
 	switch {

@@ -1,6 +1,7 @@
 package currentrun
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -53,16 +54,22 @@ func AttemptName(info activity.Info) string {
 	return fmt.Sprintf("%s, activity %s, attempt %d", info.ActivityType.Name, info.ActivityID, info.Attempt)
 }
 
-// Enter calls enter, which is Locker.Enter or Locker.TryEnter, for a request of own, in an activity of that run, and takes over locks that other
-// runs of the workflow hold. Its error is that of enter, or reports that Temporal could not be asked. A *lockcore.OtherRunError means that own
-// is not the current run. If own may not take over all, Enter leaves the resources that it has by then. It takes at most 10 s, and at most half
-// of the time that ctx has left.
-func Enter(
-	ctx context.Context, locker Locker, enter func(context.Context, lockcore.StepRequest) ([]lockcore.Lease, error), own wire.Run, req lockcore.StepRequest,
-) (leases []lockcore.Lease, err error) {
-	bound := enterTimeout
+// Bound returns the time that a command of an attempt may take: at most half of what is left to the attempt, so that it can report the outcome.
+func Bound(ctx context.Context, most time.Duration) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
-		bound = min(bound, time.Until(deadline)/2)
+		return min(most, time.Until(deadline)/2)
+	}
+	return most
+}
+
+// Enter calls Locker.Enter, or Locker.TryEnter, for a request of own, in an activity of that run, and takes over locks that other runs of the
+// workflow hold. Its error is that of the Locker, or reports that Temporal could not be asked. A *lockcore.OtherRunError means that own is not
+// the current run. If own may not take over all, Enter leaves the resources that it has by then. A lock ID without runs has nothing to take over.
+// Enter takes at most 10 s; see [Bound].
+func Enter(ctx context.Context, locker Locker, try bool, own wire.Run, req lockcore.StepRequest) (leases []lockcore.Lease, err error) {
+	bound, enter := Bound(ctx, enterTimeout), locker.Enter
+	if try {
+		enter = locker.TryEnter
 	}
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
@@ -84,13 +91,13 @@ func Enter(
 // nothing is known of the runs then.
 func takeOver(ctx context.Context, own wire.Run, ask func(replaced string) error) error {
 	err := ask("")
-	var other *lockcore.OtherRunError
-	for n := 0; n < mostOthers && errors.As(err, &other); n++ {
-		switch current, failed := IsCurrent(ctx, own); {
-		case failed != nil:
-			return failed
-		case !current:
-			return err
+	for range mostOthers {
+		other, ok := errors.AsType[*lockcore.OtherRunError](err)
+		if !ok {
+			break
+		}
+		if current, failed := IsCurrent(ctx, own); failed != nil || !current {
+			return cmp.Or(failed, err)
 		}
 		err = ask(other.Other)
 	}

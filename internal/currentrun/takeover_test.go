@@ -44,7 +44,7 @@ func TestRaise_TwoResets_WaitsForStepsOfEveryRun(t *testing.T) {
 	inAnActivity(t, func(ctx context.Context) {
 		var steps []lockcore.Lease
 		for _, runID := range []string{"one", "two"} {
-			leases, err := currentrun.Enter(ctx, locker.Steps(), locker.Steps().Enter, of(runID), guard.Request(of(runID), 1, ""))
+			leases, err := currentrun.Enter(ctx, locker.Steps(), false, of(runID), guard.Request(of(runID), 1, ""))
 			require.ErrorIs(t, err, map[bool]error{true: nil, false: lockcore.ErrBusy}[runID == "one"], "the step of run one is cut off, and may still run")
 			steps = append(steps, leases...)
 		}
@@ -63,13 +63,13 @@ func TestRaise_AnotherRunHolds_TakesOver(t *testing.T) {
 	of := func(runID string) wire.Run { return wire.Run{Namespace: "n", WorkflowID: "w", RunID: runID} }
 	guard := wire.Guard{Part: "3/Write", Schedule: 3, Scope: wire.ScopeSaga, Saga: "1", Resources: []wire.Resource{{Resource: lockcore.Exclusive("r")}}}
 	inAnActivity(t, func(ctx context.Context) {
-		leases, err := currentrun.Enter(ctx, locker.Steps(), locker.Steps().Enter, of("one"), guard.Request(of("one"), 1, ""))
+		leases, err := currentrun.Enter(ctx, locker.Steps(), false, of("one"), guard.Request(of("one"), 1, ""))
 		require.NoError(t, err)
 		require.NoError(t, locker.Leave(ctx, leases...))
 		bar := lockcore.Raise{LockID: of("two").LockID(), Run: "two", Saga: "1", Order: lockcore.LastAttempt(3), Resources: []string{"q", "r"}}
 		require.ErrorIs(t, locker.Steps().Raise(ctx, bar), lockcore.ErrOtherRun)
 		require.NoError(t, currentrun.Raise(ctx, locker.Steps(), of("two"), bar))
-		_, err = currentrun.Enter(ctx, locker.Steps(), locker.Steps().Enter, of("two"), guard.Request(of("two"), 2, ""))
+		_, err = currentrun.Enter(ctx, locker.Steps(), false, of("two"), guard.Request(of("two"), 2, ""))
 		require.ErrorIs(t, err, lockcore.ErrSuperseded)
 	})
 }

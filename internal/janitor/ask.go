@@ -46,9 +46,9 @@ type answer struct {
 // pendingActivity is an activity that runs or waits for its next attempt.
 type pendingActivity struct{ id, activityType string }
 
-// hasEnded reports whether the step of an entry has ended and left the entry behind. The schedule number in the entry's
-// order identifies the wait of a step. In scope step, the lock ID identifies the step itself. With the workflow's lock ID
-// the step may be any activity.
+// hasEnded reports whether the step of an entry has ended and left the entry behind: neither the step nor its wait is among the pending
+// activities. The schedule number in the entry's order identifies the wait of a step. In scope step, the lock ID identifies the step itself.
+// With the workflow's lock ID the step may be any activity, so only waits end.
 func (a *answer) hasEnded(e *lockcore.Status) bool {
 	_, step, err := wire.ParseLockID(e.LockID)
 	switch {
@@ -74,19 +74,8 @@ func (p pendingActivity) mayBe(step string) bool {
 		strings.HasPrefix(step, wire.RuleStepPrefix(p.id, p.activityType))
 }
 
-// RefusedError is returned if Temporal does not allow the janitor to ask about workflows.
-type RefusedError struct {
-	Namespace string // its name
-	Err       error  // Temporal's answer
-}
-
-func (e *RefusedError) Error() string {
-	return fmt.Sprintf("lockstep: asking about workflows in namespace %q is refused, and needs credentials that allow DescribeWorkflowExecution: %v",
-		e.Namespace, e.Err)
-}
-
-// Unwrap returns Temporal's answer.
-func (e *RefusedError) Unwrap() error { return e.Err }
+// errRefused is matched by the error with which Temporal does not allow the janitor to ask about workflows. Its text is a part of that error's.
+var errRefused = errors.New("is refused, and needs credentials that allow DescribeWorkflowExecution")
 
 // Service is the part of Temporal's service that the janitor needs.
 type Service interface {
@@ -95,7 +84,7 @@ type Service interface {
 }
 
 // askTemporal asks about a run and, if that is closed, about the workflow's current run, and whether that inherits. The round paces the first
-// question. The error is a *RefusedError if Temporal refuses all questions.
+// question. The error matches errRefused if Temporal refuses all questions.
 func (j *Janitor) askTemporal(ctx context.Context, workflowID, run string) (answer, error) {
 	then, err := j.describe(ctx, workflowID, run)
 	if then == nil {
@@ -162,7 +151,9 @@ func (j *Janitor) inherits(ctx context.Context, run *commonpb.WorkflowExecution,
 // succession returns the verdict on the closed run then, given the current run of its workflow.
 func succession(then, now *workflowservice.DescribeWorkflowExecutionResponse) answer {
 	was, is := then.GetWorkflowExecutionInfo(), now.GetWorkflowExecutionInfo()
-	mayHaveHeir := wasReset(then) || was.GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
+	// The chain continues after a terminated run only if that run or an earlier one was reset.
+	mayHaveHeir := then.GetWorkflowExtendedInfo().GetResetRunId() != "" || was.GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED ||
+		was.GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW
 	switch {
 	case !mayHaveHeir, !isOpen(now):
 		return answer{verdict: closed, why: was.GetStatus().String()}
@@ -172,13 +163,6 @@ func succession(then, now *workflowservice.DescribeWorkflowExecutionResponse) an
 		return answer{verdict: closed, why: was.GetStatus().String() + ", and another chain of runs began"}
 	}
 	return answer{verdict: inherited}
-}
-
-// wasReset reports whether a closed run was reset, given that its chain continues. The chain continues after a terminated
-// run only if that run or an earlier one was reset.
-func wasReset(run *workflowservice.DescribeWorkflowExecutionResponse) bool {
-	return run.GetWorkflowExtendedInfo().GetResetRunId() != "" ||
-		run.GetWorkflowExecutionInfo().GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED
 }
 
 func isOpen(run *workflowservice.DescribeWorkflowExecutionResponse) bool {
@@ -191,16 +175,13 @@ func (j *Janitor) describe(ctx context.Context, workflowID, run string) (*workfl
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	found, err := currentrun.Describe(ctx, *j.temporal.Load(), j.Namespace, workflowID, run)
-	var (
-		missing *serviceerror.NotFound
-		invalid *serviceerror.InvalidArgument
-		denied  *serviceerror.PermissionDenied
-	)
-	switch {
-	case errors.As(err, &missing), errors.As(err, &invalid):
+	_, missing := errors.AsType[*serviceerror.NotFound](err)
+	_, invalid := errors.AsType[*serviceerror.InvalidArgument](err)
+	if missing || invalid {
 		return nil, nil //nolint:nilnil // there is no such run
-	case errors.As(err, &denied):
-		return nil, &RefusedError{Namespace: j.Namespace, Err: err}
+	}
+	if _, denied := errors.AsType[*serviceerror.PermissionDenied](err); denied {
+		return nil, fmt.Errorf("lockstep: asking about workflows in namespace %q %w: %w", j.Namespace, errRefused, err)
 	}
 	return found, err
 }

@@ -17,9 +17,6 @@
 // hand-over. After a continue-as-new it inherits only what the run has handed over; the rest is released. A retry, the next run of a cron schedule
 // and a restarted workflow are not heirs: they take over the holds that they need, if these still exist.
 //
-// The answer about an open run lists its pending activities. If no workflow task is outstanding, a step of scope step has ended if neither the
-// step nor a wait is among them. The workflow's own lock ID does not identify its steps: its waits are withdrawn if none is pending.
-//
 // All changes name the run that was listed. If another run has taken over since, nothing changes. A part whose lease is
 // still valid drains before another party gets the lock.
 //

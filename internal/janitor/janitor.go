@@ -164,9 +164,8 @@ func (j *Janitor) round(ctx context.Context) error {
 	if j.OnRound != nil {
 		j.OnRound(result)
 	}
-	var refused *RefusedError
 	switch {
-	case errors.As(err, &refused):
+	case errors.Is(err, errRefused):
 		if !j.refused {
 			j.Logger.Warn("lockstep: the janitor stops for ten intervals, because Temporal refuses it", "namespace", j.Namespace, "error", err)
 		}

@@ -49,7 +49,7 @@ type round struct {
 }
 
 // Round asks Temporal once about each run that keeps, waits for or was granted something, and acts on the answers. It begins with the run whose
-// first entry expires next. A question or a command that fails is counted, and is not an error. The error is a *RefusedError, the database's error
+// first entry expires next. A question or a command that fails is counted, and is not an error. The error matches errRefused, or is the database's
 // if the locks could not be listed, or ctx's.
 func (j *Janitor) Round(ctx context.Context) (Result, error) {
 	r := &round{Janitor: j}
@@ -139,9 +139,8 @@ func (r *round) logDamaged(name string, err error) {
 // handle asks about a run and acts on the answer. It returns an error only if the question was refused or ctx has ended.
 func (r *round) handle(ctx context.Context, run *listedRun) error {
 	found, err := r.ask(ctx, run.workflowID, run.run)
-	var refused *RefusedError
 	switch {
-	case errors.As(err, &refused):
+	case errors.Is(err, errRefused):
 		return err
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

@@ -139,10 +139,9 @@ func TestRound_ContextEndsOrRefused_Stops(t *testing.T) {
 		_, err := j.Round(ctx)
 		require.Error(t, err)
 		require.Less(t, len(w.asked), 8)
-		w.asked, w.err = nil, &RefusedError{Namespace: "name", Err: errors.New("no")}
+		w.asked, w.err = nil, fmt.Errorf("%w: no", errRefused)
 		_, err = j.Round(t.Context())
-		var refused *RefusedError
-		require.ErrorAs(t, err, &refused)
+		require.ErrorIs(t, err, errRefused)
 		require.Len(t, w.asked, 1)
 	})
 }

@@ -12,26 +12,17 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Locks are the locks that the steps under a context take; see workflows.Locks.
-type Locks struct {
-	Resources []lockcore.Resource
-	// Scope is wire.ScopeStep, wire.ScopeSaga, or empty for the default.
-	Scope   string
-	TTL     time.Duration
-	HoldTTL time.Duration
-	MaxWait time.Duration
-	Try     bool
-}
-
-// Check returns an error if no worker would accept the locks. It depends on its arguments alone, so that nothing is scheduled that would be
-// refused.
-func (l *Locks) Check() error {
+// CheckLocks returns an error if no worker would accept the locks: the guard of a workflows.Locks, whose Scope may be empty. It depends on its
+// argument alone, so that nothing is scheduled that would be refused.
+func CheckLocks(l *wire.Guard) error {
+	ttl, holdTTL := time.Duration(l.TTL), time.Duration(l.HoldTTL)
+	resources, _ := wire.CoreResources(l.Resources)
 	err := cmp.Or(
-		lockcore.StepRequest{Resources: l.Resources, TTL: l.TTL, HoldTTL: l.HoldTTL}.CheckLocks("Locks."),
-		wire.CheckHoldTTL("Locks.HoldTTL", l.HoldTTL), wire.CheckNotNegative("Locks.MaxWait", wire.Duration(l.MaxWait), "as long as it takes"),
+		lockcore.StepRequest{Resources: resources, TTL: ttl, HoldTTL: holdTTL}.CheckLocks("Locks."),
+		wire.CheckHoldTTL("Locks.HoldTTL", holdTTL), wire.CheckNotNegative("Locks.MaxWait", l.MaxWait, "as long as it takes"),
 	)
-	if err == nil && l.HoldTTL != 0 && l.HoldTTL < l.TTL {
-		err = &lockcore.InvalidError{Field: "Locks.HoldTTL", Value: l.HoldTTL.String(), Bound: fmt.Sprintf("at least Locks.TTL, which is %v", l.TTL)}
+	if err == nil && holdTTL != 0 && holdTTL < ttl {
+		err = &lockcore.InvalidError{Field: "Locks.HoldTTL", Value: holdTTL.String(), Bound: fmt.Sprintf("at least Locks.TTL, which is %v", ttl)}
 	}
 	if err == nil && l.Scope != "" && l.Scope != wire.ScopeStep && l.Scope != wire.ScopeSaga {
 		err = &lockcore.InvalidError{Field: "Locks.Scope", Value: fmt.Sprintf("%q", wire.Cut(l.Scope, 64)), Bound: "ScopeStep, ScopeSaga, or empty"}
@@ -47,16 +38,16 @@ func Invalid(field, value, bound string) error {
 	return wire.NewWaitError(&lockcore.InvalidError{Field: field, Value: value, Bound: bound}, true)
 }
 
-// add returns the locks with those of an inner context added: one request for each resource, with the stronger mode and the longer scope.
+// addLocks returns the locks of a context and of an inner one: one request for each resource, with the stronger mode and the longer scope.
 // The other options are those of the inner context, if it sets them.
-func (l *Locks) add(inner *Locks) *Locks {
-	sum := *l
-	sum.Resources = wire.Merge(l.Resources, inner.Resources...)
-	sum.Scope = longerScope(l.Scope, inner.Scope)
-	sum.TTL, sum.HoldTTL = cmp.Or(inner.TTL, l.TTL), cmp.Or(inner.HoldTTL, l.HoldTTL)
-	sum.MaxWait = cmp.Or(inner.MaxWait, l.MaxWait)
-	sum.Try = l.Try || inner.Try
-	return &sum
+func addLocks(outer, inner *wire.Guard) *wire.Guard {
+	of, _ := wire.CoreResources(outer.Resources)
+	more, _ := wire.CoreResources(inner.Resources)
+	return &wire.Guard{
+		Resources: wire.Resources(wire.Merge(of, more...)...), Scope: longerScope(outer.Scope, inner.Scope),
+		TTL: cmp.Or(inner.TTL, outer.TTL), HoldTTL: cmp.Or(inner.HoldTTL, outer.HoldTTL), MaxWait: cmp.Or(inner.MaxWait, outer.MaxWait),
+		Try: outer.Try || inner.Try,
+	}
 }
 
 // longerScope returns the longer of two scopes. The default is never shorter than the step. An unknown scope wins, so that it is refused.
@@ -71,15 +62,17 @@ func longerScope(a, b string) string {
 // stepContext is the part of a workflow.Context that determines how the steps under it are guarded.
 type stepContext struct {
 	state *State
-	locks *Locks
+	// locks is the prototype of the guards of the steps, or nil. Its Scope is empty for the default.
+	locks *wire.Guard
 	// scope belongs to the outermost saga around the context, and saga is the innermost one.
 	scope *Scope
 	saga  *Saga
 	owner wire.Owner
 	// compensating is set for compensations: they wait without limit and are never victims of a deadlock.
 	compensating bool
-	// undone identifies the step to its compensation. undoing is the step that this compensation undoes.
-	undone, undoing *Undone
+	// undo links a step with the activity that undoes it, for which undoes is set.
+	undo   *Undo
+	undoes bool
 	// coroutine is the coroutine that was given the context.
 	coroutine *coroutine
 }
@@ -148,22 +141,13 @@ func CheckSaga(ctx workflow.Context) error {
 }
 
 // WithLocks returns a context whose steps take these locks in addition to those of ctx, or none if l is nil.
-func WithLocks(ctx workflow.Context, l *Locks) workflow.Context {
+func WithLocks(ctx workflow.Context, l *wire.Guard) workflow.Context {
 	c := stepContextOf(ctx)
 	if c.locks != nil && l != nil {
-		l = c.locks.add(l)
+		l = addLocks(c.locks, l)
 	}
 	c.locks = l
 	return c.attach(ctx)
-}
-
-// WithScope opens the scope of a saga and returns its context. [Scope.Commit] or [Scope.Release] ends it.
-func (s *State) WithScope(ctx workflow.Context) (workflow.Context, *Scope) {
-	c := stepContextOf(ctx)
-	scope := s.newScope(ctx)
-	scope.coroutine = c.coroutine
-	c.scope = scope
-	return c.attach(ctx), scope
 }
 
 // ScopeFrom returns the scope of the saga around ctx, or nil.
@@ -184,23 +168,16 @@ func WithCompensating(ctx workflow.Context) workflow.Context {
 // IsCompensating reports whether the steps of ctx are compensations.
 func IsCompensating(ctx workflow.Context) bool { return stepContextOf(ctx).compensating }
 
-// Undone is a step that is undone if its saga fails.
-type Undone struct {
+// Undo links a step with the activity that undoes it if its saga fails. The two never run at the same time.
+type Undo struct {
 	// part is the step's name. It is empty if the step is not guarded.
 	part string
 }
 
-// WithUndone returns a context whose step is u.
-func WithUndone(ctx workflow.Context, u *Undone) workflow.Context {
+// WithUndo returns a context for the step of an Undo, or, if undoes is set, for the activity that undoes it.
+func WithUndo(ctx workflow.Context, u *Undo, undoes bool) workflow.Context {
 	c := stepContextOf(ctx)
-	c.undone = u
-	return c.attach(ctx)
-}
-
-// WithUndoing returns a context whose step undoes u, and never runs at the same time.
-func WithUndoing(ctx workflow.Context, u *Undone) workflow.Context {
-	c := stepContextOf(ctx)
-	c.undoing = u
+	c.undo, c.undoes = u, undoes
 	return c.attach(ctx)
 }
 
@@ -235,6 +212,9 @@ func WithOwner(ctx workflow.Context, name string) workflow.Context {
 
 // WriteOwner writes the owner of ctx into the header of a child workflow.
 func WriteOwner(ctx workflow.Context, header Header) { writeOwner(header, stepContextOf(ctx).owner) }
+
+// Continue writes the owner that the run inherited into the header of a run that continues it.
+func (s *State) Continue(header Header) { writeOwner(header, s.owner) }
 
 // WriteRuleFacts writes what a rule must know of an activity without a guard into the activity's header. It writes nothing outside of sagas
 // and compensations with the default owner, or if the header was dropped: then the rule locks in the name of the workflow.

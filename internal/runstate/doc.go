@@ -1,9 +1,9 @@
 // Package runstate holds the state of the locks of one workflow run. The workflow side of the interceptor and package workflows share it.
 //
-// The interceptor makes one [State] for each run and attaches it to the workflow's context. Package workflows attaches [Locks], and a [Scope] for
-// each saga. A [Step] is one call of ExecuteActivity with a guard in its header: [State.Step] makes it, and [Step.Run] schedules it, and waits while
-// its locks are busy. A [Lock] is a step without an activity, with a scope of its own. [Scope.Commit] verifies and releases the locks of a saga,
-// and [State.End] releases what the run still has.
+// The interceptor makes one [State] for each run and attaches it to the workflow's context. Package workflows attaches the locks of guarded steps,
+// and a [Saga] with its [Scope]. A [Step] is one call of ExecuteActivity with a guard in its header: [State.Step] makes it, and [Step.Run]
+// schedules it, and waits while its locks are busy. A [Lock] is a step without an activity, with a scope of its own. [Scope.Commit] verifies and
+// releases the locks of a saga, and [State.End] releases what the run still has.
 //
 // # The commit
 //
@@ -15,14 +15,7 @@
 // # Own activities
 //
 // State.schedule schedules all of Lockstep's own activities. They are retried until they succeed or fail with a verdict about the locks, and none
-// is awaited after the workflow function has returned. Their inputs, and guards, have bounds for the bytes of names in them, so that no workflow
-// task is refused because of its size.
-//
-// # What a scope records
-//
-// For each resource, a scope records that a step has requested it, so that it is released at the end; the number of the first step that has
-// completed under a lock on it, which the next guard carries, so that a loss is noticed; and the time of the latest use. A [Saga] records the
-// resources of its scheduled steps: before its first compensation, the activity lockstep.Bar ends the steps that may still run on them.
+// is awaited after the workflow function has returned.
 //
 // # Runs that follow other runs
 //

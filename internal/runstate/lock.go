@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -23,15 +22,15 @@ type Lock struct {
 }
 
 // Lock takes locks around code, all or none, and waits while they are busy. If it fails it releases everything that it may have taken.
-func (s *State) Lock(ctx workflow.Context, locks *Locks) (*Lock, error) {
+func (s *State) Lock(ctx workflow.Context, locks *wire.Guard) (*Lock, error) {
 	s.locks++
 	scope := s.newScope(ctx)
 	l := &Lock{}
 	scope.lock = l
-	l.step = s.newStep(ctx, fmt.Sprintf("lock/%d", s.locks), locks, scope)
+	l.step = s.newStep(ctx, fmt.Sprintf("lock/%d", s.locks), *locks, scope)
 	g := l.step.guard
 	// A first acquire takes the locks again. They are lost only if the run is known to hold them.
-	g.Reacquire = g.NeverVictim || !slices.ContainsFunc(locks.Resources, func(r lockcore.Resource) bool { return s.heldSince(scope, r.Name) > 0 })
+	g.Reacquire = g.NeverVictim || !slices.ContainsFunc(locks.Resources, func(r wire.Resource) bool { return s.heldSince(scope, r.Name) > 0 })
 	l.step.waitingSince = l.step.scheduled // MaxWait bounds the time from here
 	err := l.take(ctx)
 	if err == nil {
@@ -82,14 +81,13 @@ func (l *Lock) take(ctx workflow.Context) error {
 		t.scope.parked = slices.DeleteFunc(t.scope.parked, func(o *Step) bool { return o == t })
 	}()
 	for ; ; t.nextSchedule(ctx) {
-		var result wire.AcquireResult
-		err := l.ask(ctx, &result)
+		result, err := l.ask(ctx)
 		switch {
 		case t.mustStop():
 			return wire.NewWaitEnded(true)
 		case temporal.IsCanceledError(err):
 			return wire.NewWaitCanceled(true)
-		case err == nil && len(result.Leases) != len(t.resources): // a worker that freed a lock knows only that one, or none
+		case err == nil && len(result.Leases) != len(t.guard.Resources): // a worker that freed a lock knows only that one, or none
 			continue
 		}
 		t.noteLoss(err)
@@ -100,20 +98,12 @@ func (l *Lock) take(ctx workflow.Context) error {
 
 // ask makes one request, by an ordinary activity, which also waits: if a local activity acquired the lock and its workflow task was lost, the
 // workflow would not know that it holds the lock. The worker that frees the lock completes the activity.
-func (l *Lock) ask(ctx workflow.Context, result *wire.AcquireResult) error {
-	t := l.step
-	o := own{
-		name: wire.ActivityAcquire, summary: "lock " + strings.Join(names(t.resources), ", "), id: wire.WaitID(t.guard.Schedule), params: l.params(ctx),
-		size: sizeOf(t.resources),
-	}
-	if t.guard.MaxWait > 0 {
-		o.total = time.Duration(t.guard.MaxWait) + waitSlack
-	}
-	return t.scope.state.await(ctx, ctx, o, result, t.mustStop)
-}
-
-func (l *Lock) params(ctx workflow.Context) wire.AcquireParams {
+func (l *Lock) ask(ctx workflow.Context) (result wire.AcquireResult, err error) {
 	g := l.step.guard
+	o := own{name: wire.ActivityAcquire, purpose: "lock ", id: wire.WaitID(g.Schedule), resources: names(g.Resources)}
+	if g.MaxWait > 0 {
+		o.total = time.Duration(g.MaxWait) + waitSlack
+	}
 	p := wire.AcquireParams{
 		Resources: g.Resources, Part: g.Part, Schedule: g.Schedule, TTL: g.TTL, HoldTTL: g.HoldTTL, HoldOnly: true,
 		Reacquire: g.Reacquire, NewFence: g.NewFence, Owner: g.Owner, Try: g.Try,
@@ -123,5 +113,7 @@ func (l *Lock) params(ctx workflow.Context) wire.AcquireParams {
 	if !g.Try {
 		p.MaxWait = g.MaxWait
 	}
-	return p
+	o.params = p
+	err = l.step.scope.state.await(ctx, ctx, o, &result, l.step.mustStop)
+	return result, err
 }

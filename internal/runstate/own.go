@@ -14,7 +14,6 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 const (
@@ -34,10 +33,12 @@ const (
 
 // own is one of Lockstep's own activities.
 type own struct {
-	name, summary string
-	// params is the input. size is the number of bytes of the names in it.
-	params any
-	size   int
+	// name is the activity's type. purpose begins its summary, which ends with resources, the names of the resources in its input.
+	name, purpose string
+	resources     []string
+	// params is the input. In it, each resource takes overhead bytes in addition to its name.
+	params   any
+	overhead int
 	// id and queue default to an ID of the SDK's, and the queue of Lockstep's own activities. priority defaults to the highest, because others
 	// may wait for locks that the activity releases.
 	id, queue string
@@ -46,6 +47,14 @@ type own struct {
 	attempt, total time.Duration
 	// once is set if the activity is not scheduled again after an operator has failed it.
 	once bool
+}
+
+// size returns the number of bytes that names take in the input.
+func (o *own) size() (size int) {
+	for _, name := range o.resources {
+		size += len(name) + o.overhead
+	}
+	return size
 }
 
 // schedule schedules an own activity under ctx, and returns its future and a function that cancels it. No other function schedules one. The
@@ -64,7 +73,8 @@ func (s *State) schedule(ctx workflow.Context, o own) (workflow.Future, workflow
 	}
 	ctx, cancel := workflow.NewDisconnectedContext(ownContext{ctx, reader})
 	future := workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		ActivityID: o.id, TaskQueue: cmp.Or(o.queue, s.taskQueue, workflow.GetInfo(ctx).TaskQueueName), Summary: wire.Cut(o.summary, 120), Priority: o.priority,
+		ActivityID: o.id, TaskQueue: cmp.Or(o.queue, s.taskQueue, workflow.GetInfo(ctx).TaskQueueName), Priority: o.priority,
+		Summary:             wire.Cut(o.purpose+strings.Join(o.resources, ", "), 120),
 		StartToCloseTimeout: cmp.Or(o.attempt, attemptTimeout), ScheduleToCloseTimeout: o.total,
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: time.Second, MaximumInterval: 30 * time.Second},
 	}), o.name, converter.NewRawValue(input))
@@ -100,7 +110,7 @@ func (c ownContext) Value(key any) any {
 // task that has room for it. values is the context whose values the activity has.
 func (s *State) await(ctx, values workflow.Context, o own, result any, mustStop func() bool) error {
 	for {
-		if err := workflow.Await(ctx, func() bool { return mustStop() || s.admits(ctx, o.size) }); err != nil || mustStop() {
+		if err := workflow.Await(ctx, func() bool { return mustStop() || s.admits(ctx, o.size()) }); err != nil || mustStop() {
 			return err
 		}
 		future, cancel := s.schedule(values, o)
@@ -121,25 +131,23 @@ func (s *State) await(ctx, values workflow.Context, o own, result any, mustStop 
 
 // checkRead panics, and so fails the workflow task, if err is that of a result that cannot be read: another attempt to read it may succeed.
 func checkRead(name string, err error) {
-	var failed *temporal.ActivityError
-	if err != nil && !errors.As(err, &failed) && !temporal.IsCanceledError(err) {
+	if _, failed := errors.AsType[*temporal.ActivityError](err); err != nil && !failed && !temporal.IsCanceledError(err) {
 		panic(fmt.Sprintf("lockstep: the result of %s cannot be read: %v", name, err))
 	}
 }
 
 // isOutOfTime reports whether an activity has timed out, or failed because its next attempt would have.
 func isOutOfTime(err error) bool {
-	var failed *temporal.ActivityError
-	return isTimeout(err) || errors.As(err, &failed) && failed.RetryState() == enumspb.RETRY_STATE_TIMEOUT
+	failed, ok := errors.AsType[*temporal.ActivityError](err)
+	return isTimeout(err) || ok && failed.RetryState() == enumspb.RETRY_STATE_TIMEOUT
 }
 
 // isFinal reports whether an own activity ended with a verdict about the locks. Any other failure is an operator's.
 func isFinal(name string, err error) bool {
-	var app *temporal.ApplicationError
-	switch {
-	case wire.LockError(err) != nil:
+	if wire.LockError(err) != nil {
 		return true
-	case !errors.As(err, &app) || !app.NonRetryable(): // a server repeats it
+	}
+	if app, ok := errors.AsType[*temporal.ApplicationError](err); !ok || !app.NonRetryable() { // a server repeats it
 		panic(fmt.Sprintf("lockstep: %s failed ten times, after which the SDK's test environment gives up: %v", name, err))
 	}
 	return false
@@ -176,7 +184,7 @@ func (s *State) admits(ctx workflow.Context, size int) bool {
 }
 
 // admitsGuard reports whether a guard of these resources fits into the current workflow task, and counts it.
-func (s *State) admitsGuard(ctx workflow.Context, resources []lockcore.Resource) bool {
+func (s *State) admitsGuard(ctx workflow.Context, resources []wire.Resource) bool {
 	t, size := s.currentTask(ctx), sizeOf(resources)
 	if t.guards+size > maxGuards {
 		return false
@@ -185,7 +193,7 @@ func (s *State) admitsGuard(ctx workflow.Context, resources []lockcore.Resource)
 	return true
 }
 
-func sizeOf(resources []lockcore.Resource) (size int) {
+func sizeOf(resources []wire.Resource) (size int) {
 	for _, r := range resources {
 		size += len(r.Name)
 	}
@@ -210,30 +218,18 @@ func (s *State) awaitAll(ctx, values workflow.Context, all []own) error {
 	return cmp.Or(errs...)
 }
 
-// pieces returns own activities for resources, each with as many as fit into one input.
-func pieces(all uses, name, summary string, params func(piece uses) any) (activities []own) {
-	split(all, use.size, func(piece []use, size int) {
-		activities = append(activities, own{
-			name: name, summary: summary + strings.Join(uses(piece).names(), ", "), params: params(piece), size: size,
-		})
-	})
-	return activities
-}
-
-// split calls add for pieces of a list, of at most maxPayload bytes each. size returns the size of an element.
-func split[T any](all []T, size func(T) int, add func(piece []T, size int)) {
-	first, sum := 0, 0
-	for i, v := range all {
-		n := size(v)
-		if i > first && sum+n > maxPayload {
-			add(all[first:i], sum)
-			first, sum = i, 0
+// split returns copies of an own activity for resources, each with as many as fit into one input, which params returns.
+func split(all uses, o own, params func(piece uses) any) (activities []own) {
+	for len(all) > 0 {
+		n, size := 0, 0
+		for n < len(all) && (n == 0 || size+len(all[n].Resource)+o.overhead <= maxPayload) {
+			size += len(all[n].Resource) + o.overhead
+			n++
 		}
-		sum += n
+		o.resources, o.params = all[:n].names(), params(all[:n])
+		activities, all = append(activities, o), all[n:]
 	}
-	if first < len(all) {
-		add(all[first:], sum)
-	}
+	return activities
 }
 
 // Encode returns the arguments of an activity as they are now, encoded by the data converter of ctx, without the codec's part, because

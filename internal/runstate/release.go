@@ -21,18 +21,6 @@ type ending struct {
 	sent bool
 }
 
-func (e *ending) resources() (names []string) {
-	switch params := e.params.(type) {
-	case wire.ReleaseParams:
-		names = params.Resources
-	case wire.LeaveParams:
-		for _, l := range params.Leases {
-			names = append(names, l.Resource)
-		}
-	}
-	return names
-}
-
 // due are resources of a scope that has closed. They are released once no open scope uses them.
 type due struct {
 	ctx  workflow.Context
@@ -100,7 +88,7 @@ func (s *State) sendEndings() {
 			if e.sent {
 				continue
 			}
-			_ = workflow.Await(ctx, func() bool { return s.ended || s.admits(ctx, e.size) })
+			_ = workflow.Await(ctx, func() bool { return s.ended || s.admits(ctx, e.size()) })
 			if s.ended {
 				return
 			}
@@ -130,7 +118,7 @@ func (s *State) send(e *ending) {
 		}
 		if err != nil {
 			workflow.GetLogger(ctx).Error("lockstep: locks were not released: they remain until the workflow ends, and then until the janitor "+
-				"releases them or their HoldTTL ends", "what", e.summary, "error", err)
+				"releases them or their HoldTTL ends", "activity", e.name, "resources", e.resources, "error", err)
 		}
 		s.endings = slices.DeleteFunc(s.endings, func(o *ending) bool { return o == e })
 	})
@@ -141,7 +129,7 @@ func (s *State) send(e *ending) {
 func (s *State) awaitReleased(ctx workflow.Context, of uses) error {
 	isDue := func(u use) bool { return of.has(u.Resource) && !s.inUse(u) }
 	return workflow.Await(ctx, func() bool {
-		return !slices.ContainsFunc(s.endings, func(e *ending) bool { return slices.ContainsFunc(e.resources(), of.has) }) &&
+		return !slices.ContainsFunc(s.endings, func(e *ending) bool { return slices.ContainsFunc(e.resources, of.has) }) &&
 			!slices.ContainsFunc(s.due, func(d due) bool { return slices.ContainsFunc(d.uses, isDue) })
 	})
 }
@@ -161,7 +149,7 @@ func (s *State) takeReleasable() (endings []*ending) {
 		d := &s.due[i]
 		free := slices.DeleteFunc(slices.Clone(d.uses), s.inUse)
 		d.uses = slices.DeleteFunc(slices.Clone(d.uses), func(u use) bool { return !s.inUse(u) })
-		for _, o := range pieces(free, wire.ActivityRelease, "release ", func(piece uses) any {
+		for _, o := range split(free, own{name: wire.ActivityRelease, purpose: "release ", overhead: useOverhead}, func(piece uses) any {
 			p := s.releaseParams(piece.names())
 			p.Committed = d.committed
 			return p
@@ -212,8 +200,8 @@ func (s *State) close(ctx workflow.Context) {
 // HandOver verifies the holds of the run, as a commit does. If none was lost, it makes the run leave them to the next one if it ends with err,
 // and returns nil. If err is not a ContinueAsNewError, HandOver does nothing.
 func (s *State) HandOver(ctx workflow.Context, err error) error {
-	var next *workflow.ContinueAsNewError
-	if !errors.As(err, &next) {
+	next, ok := errors.AsType[*workflow.ContinueAsNewError](err)
+	if !ok {
 		return nil
 	}
 	err = s.verifyAged(ctx, ctx, nil)
@@ -226,8 +214,8 @@ func (s *State) HandOver(ctx workflow.Context, err error) error {
 // HandsOver reports whether a function that returns err leaves its locks to the next run; see [State.HandOver].
 func HandsOver(ctx workflow.Context, err error) bool {
 	s := StateFrom(ctx)
-	var next *workflow.ContinueAsNewError
-	return s != nil && errors.As(err, &next) && next == s.handsOver
+	next, ok := errors.AsType[*workflow.ContinueAsNewError](err)
+	return s != nil && ok && next == s.handsOver
 }
 
 // writeHandover writes the headers of the next run: the only record that the holds are left to it, and the releases that this run has decided and
@@ -250,11 +238,11 @@ func (s *State) writeHandover(ctx workflow.Context) {
 	due, size := []wire.ReleaseParams{}, 0
 	for _, e := range s.endings {
 		p, isRelease := e.params.(wire.ReleaseParams)
-		if !isRelease || size+e.size > maxPayload {
+		if !isRelease || size+e.size() > maxPayload {
 			continue // those locks remain until the end of the next run
 		}
 		p.Handed, p.Inherits = true, false
-		due, size = append(due, p), size+e.size
+		due, size = append(due, p), size+e.size()
 	}
 	if delete(header, wire.DueKey); len(due) == 0 {
 		return
@@ -279,11 +267,9 @@ func (s *State) inherit(ctx workflow.Context, header Header) error {
 		return fmt.Errorf("lockstep: read the locks that the run before has left to release: %w", err)
 	}
 	for _, r := range due {
-		size := 0
-		for _, name := range r.Resources {
-			size += use{Use: wire.Use{Resource: name}}.size()
-		}
-		s.addEnding(ctx, own{name: wire.ActivityRelease, summary: "release what the run before has left", params: r, size: size})
+		s.addEnding(ctx, own{
+			name: wire.ActivityRelease, purpose: "release what the run before has left: ", params: r, resources: r.Resources, overhead: useOverhead,
+		})
 	}
 	return nil
 }

@@ -7,17 +7,19 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // Saga is one saga. It may be inside another one; then the locks of both belong to the scope of the outer one.
 type Saga struct {
 	outer *Saga
+	// Scope is that of the locks of the saga's steps. It is nil without the interceptor. Own is the Scope if the saga has opened it, and must end
+	// it by [Scope.Commit] or [Scope.Release]; nil if an outer saga has.
+	Scope, Own *Scope
 	// id identifies the saga within its run: its number after the ID of the outer saga, such as "2/5". It is empty without the interceptor.
 	id string
 	// ctx is the context of the latest guarded step, in this saga or in those inside it. The saga's bar has its values.
 	ctx workflow.Context
-	// scheduled lists the resources of the guarded steps that were scheduled, in this saga and in those inside it.
+	// scheduled lists the resources of the guarded steps that were scheduled, in this saga and in those inside it, which its bar ends.
 	scheduled uses
 	// undoing is set once the saga's compensations have begun: from then on its other guarded steps are refused. undoingInside counts the
 	// sagas inside this one that are being undone.
@@ -27,7 +29,7 @@ type Saga struct {
 	ended bool
 }
 
-// WithSaga returns the context of a new saga, inside that of ctx if there is one that has not ended.
+// WithSaga returns the context of a new saga, inside that of ctx if there is one that has not ended. Outside of a scope, it opens one.
 func WithSaga(ctx workflow.Context) (workflow.Context, *Saga) {
 	c := stepContextOf(ctx)
 	saga := &Saga{outer: c.saga}
@@ -40,8 +42,12 @@ func WithSaga(ctx workflow.Context) (workflow.Context, *Saga) {
 		if saga.outer != nil {
 			saga.id = saga.outer.id + "/" + saga.id
 		}
+		if !c.inScope() {
+			saga.Own = c.state.newScope(ctx)
+			saga.Own.coroutine, c.scope = c.coroutine, saga.Own
+		}
 	}
-	c.saga = saga
+	saga.Scope, c.saga = c.scope, saga
 	return c.attach(ctx), saga
 }
 
@@ -93,7 +99,8 @@ func (s *Saga) Bar(ctx workflow.Context) {
 		return
 	}
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	all := pieces(s.scheduled, wire.ActivityBar, "wait for steps that may run on ", func(piece uses) any {
+	bar := own{name: wire.ActivityBar, purpose: "wait for steps that may run on ", overhead: useOverhead}
+	all := split(s.scheduled, bar, func(piece uses) any {
 		return wire.BarParams{Resources: piece.names(), Saga: s.id, Schedule: state.schedules, Collection: state.collectionID()}
 	})
 	if err := state.awaitAll(ctx, s.ctx, all); err != nil {
@@ -102,7 +109,7 @@ func (s *Saga) Bar(ctx workflow.Context) {
 }
 
 // scheduledStep records that a step of the saga that locks resources was scheduled under ctx.
-func (s *Saga) scheduledStep(ctx workflow.Context, resources []lockcore.Resource) {
+func (s *Saga) scheduledStep(ctx workflow.Context, resources []wire.Resource) {
 	for o := s; o != nil; o = o.outer {
 		o.ctx = ctx
 		o.scheduled.addAll(resources)

@@ -8,7 +8,6 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // Scope is the lifetime of locks that outlast a step: those of a saga, of a run, or around code.
@@ -109,7 +108,7 @@ func (c *Scope) awaitParked(ctx workflow.Context) {
 }
 
 // use is a resource that the steps of a scope have requested. Schedule is the number of the first step that has completed under a lock on it,
-// or 0 if none is known to have.
+// or 0 if none is known to have. The next guard carries it, so that a loss is noticed.
 type use struct {
 	wire.Use
 	// at is a time until which the lock is known to have been held since that step: that of the latest scheduling of a step, or of a Verify,
@@ -117,8 +116,8 @@ type use struct {
 	at time.Time
 }
 
-// size returns the size of the resource in the input of an activity.
-func (u use) size() int { return len(u.Resource) + 32 }
+// useOverhead is the size of a use in the input of an activity, without the resource's name.
+const useOverhead = 32
 
 // uses is a set of resources, sorted by name: workflow code must not depend on the order of a map.
 type uses []use
@@ -143,7 +142,7 @@ func (u *uses) add(of use) {
 }
 
 // addAll adds the resources of a guard whose step has not completed.
-func (u *uses) addAll(resources []lockcore.Resource) {
+func (u *uses) addAll(resources []wire.Resource) {
 	for _, r := range resources {
 		u.add(use{Use: wire.Use{Resource: r.Name}})
 	}
@@ -210,7 +209,7 @@ func (s *State) verify(ctx, values workflow.Context, used uses) error {
 		return nil
 	}
 	asked := workflow.Now(ctx)
-	err := s.awaitAll(ctx, values, pieces(used, wire.ActivityVerify, "verify ", func(piece uses) any {
+	err := s.awaitAll(ctx, values, split(used, own{name: wire.ActivityVerify, purpose: "verify ", overhead: useOverhead}, func(piece uses) any {
 		p := wire.VerifyParams{Run: runID(s.base), Inherits: s.wasReset, Started: s.started, Collection: s.collectionID()}
 		for _, u := range piece {
 			p.Used = append(p.Used, u.Use)

@@ -1,6 +1,8 @@
 package runstate
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +15,7 @@ import (
 func TestUses_AddedTwice_KeepTheFirstSchedule(t *testing.T) {
 	t.Parallel()
 	var u uses
-	u.addAll([]lockcore.Resource{lockcore.Exclusive("b"), lockcore.Exclusive("a")})
+	u.addAll(wire.Resources(lockcore.Exclusive("b"), lockcore.Exclusive("a")))
 	require.Equal(t, []string{"a", "b"}, u.names())
 	require.True(t, u.has("a"))
 	require.Zero(t, u.heldSince("a"), "it was only requested")
@@ -33,7 +35,7 @@ func TestScopeRelease_ResourceInUseElsewhere_StaysHeld(t *testing.T) {
 	for _, name := range []string{"shared", "own"} {
 		one.uses.add(use{Use: wire.Use{Resource: name, Schedule: 1}})
 	}
-	other.uses.addAll([]lockcore.Resource{lockcore.Exclusive("shared")})
+	other.uses.addAll(wire.Resources(lockcore.Exclusive("shared")))
 	one.Release()
 	require.False(t, s.inUse(one.uses[0]), "own")
 	require.True(t, s.inUse(one.uses[1]), "shared")
@@ -44,9 +46,16 @@ func TestScopeRelease_ResourceInUseElsewhere_StaysHeld(t *testing.T) {
 
 func TestSplit_LongList_HasPiecesOfBoundedSize(t *testing.T) {
 	t.Parallel()
-	var pieces [][]int
-	split([]int{60_000, 40_000, 1, 99_999, 200_000, 5}, func(n int) int { return n }, func(piece []int, size int) {
-		pieces = append(pieces, piece)
-	})
-	require.Equal(t, [][]int{{60_000, 40_000}, {1, 99_999}, {200_000}, {5}}, pieces)
+	var all uses
+	for i, size := range []int{60_000, 40_000, 10, 99_990, 200_000, 15} {
+		all = append(all, use{Use: wire.Use{Resource: fmt.Sprint(i) + strings.Repeat("x", size-6)}})
+	}
+	var sizes, lengths []int
+	for _, o := range split(all, own{overhead: 5}, func(piece uses) any { return len(piece) }) {
+		length, _ := o.params.(int)
+		require.Len(t, o.resources, length)
+		sizes, lengths = append(sizes, o.size()), append(lengths, length)
+	}
+	require.Equal(t, []int{2, 2, 1, 1}, lengths)
+	require.Equal(t, []int{100_000, 100_000, 200_000, 15}, sizes)
 }

@@ -160,11 +160,10 @@ func (s *State) End(ctx workflow.Context, err error) {
 	}
 	if !HandsOver(ctx, err) {
 		s.handsOver = nil
-		var next *workflow.ContinueAsNewError
-		succeeded := err == nil || errors.As(err, &next)
+		_, continues := errors.AsType[*workflow.ContinueAsNewError](err)
 		for _, c := range s.open {
 			c.closed = true
-			s.addDue(due{c.ctx, c.uses, succeeded && c.coroutine == nil})
+			s.addDue(due{c.ctx, c.uses, (err == nil || continues) && c.coroutine == nil})
 		}
 		s.open = nil
 	}
@@ -175,9 +174,7 @@ func (s *State) End(ctx workflow.Context, err error) {
 	s.close(ctx)
 }
 
-// Continue writes the owner of the run into the header of a run that continues it.
-func (s *State) Continue(header Header) { writeOwner(header, s.owner) }
-
+// writeOwner writes the owner of a child workflow, or of a run that continues this one, into its header.
 func writeOwner(header Header, owner wire.Owner) {
 	if owner.IsZero() || header == nil {
 		return

@@ -13,16 +13,13 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // Step is one call of ExecuteActivity under locks, or one [Lock], which runs no activity of the user.
 type Step struct {
 	guard *wire.Guard
-	// resources lists what the step locks.
-	resources []lockcore.Resource
-	scope     *Scope
-	saga      *Saga
+	scope *Scope
+	saga  *Saga
 	// execute schedules the activity with the guard in its header. future is that of the latest scheduling.
 	execute func(ctx workflow.Context) workflow.Future
 	future  workflow.Future
@@ -43,16 +40,6 @@ type Step struct {
 	fullRetries int
 	// ran is set if an attempt before a wait may have run the step's own code.
 	ran bool
-}
-
-// RefuseLocal returns an error for a local activity under locks. The worker and not the server counts its attempts and sets their times, so
-// they cannot be ordered.
-func RefuseLocal(ctx workflow.Context, activityType string) error {
-	if stepContextOf(ctx).locks == nil {
-		return nil
-	}
-	return Invalid("workflows.Guard", fmt.Sprintf("around the local activity %q", wire.Cut(activityType, 128)),
-		"an ordinary activity, by workflow.ExecuteActivity; or workflows.Lock, and the local activity under workflows.Unguarded")
 }
 
 // Step assigns a number to a call of ExecuteActivity and returns the step, or nil if it is not guarded under ctx. If it returns an error,
@@ -77,18 +64,18 @@ func (s *State) Step(ctx workflow.Context, activityType string) (*Step, error) {
 	if a.compensating { // it must run, however long that takes
 		locks.Try, locks.MaxWait = false, 0
 	}
-	step := s.newStep(ctx, fmt.Sprintf("%d/%s", s.steps, activityType), &locks, scope)
-	if a.undone != nil {
-		a.undone.part = step.guard.Part
-	}
-	if a.undoing != nil {
-		step.guard.Undoes = a.undoing.part
+	step := s.newStep(ctx, fmt.Sprintf("%d/%s", s.steps, activityType), locks, scope)
+	switch {
+	case a.undoes:
+		step.guard.Undoes = a.undo.part
+	case a.undo != nil:
+		a.undo.part = step.guard.Part
 	}
 	return step, nil
 }
 
 // admitGuard returns an error if the guards that the current workflow task schedules would name more than maxGuards bytes of resources.
-func (s *State) admitGuard(ctx workflow.Context, l *Locks) error {
+func (s *State) admitGuard(ctx workflow.Context, l *wire.Guard) error {
 	if s.admitsGuard(ctx, l.Resources) {
 		return nil
 	}
@@ -98,7 +85,7 @@ func (s *State) admitGuard(ctx workflow.Context, l *Locks) error {
 
 // check returns an error if a step of this context must not be scheduled.
 func (c stepContext) check(activityType string) error {
-	if c.undone != nil && c.locks.Scope == wire.ScopeStep {
+	if c.undo != nil && c.locks.Scope == wire.ScopeStep {
 		return Invalid("Locks.Scope", fmt.Sprintf("%q", c.locks.Scope),
 			"ScopeSaga, or empty, for Saga.Step: its locks must be held for as long as the step may be undone")
 	}
@@ -109,44 +96,33 @@ func (c stepContext) check(activityType string) error {
 	if !c.compensating && (c.saga.IsUndoing() || c.scope != nil && c.scope.committing) {
 		return wire.NewEnded("lockstep: the saga is committed or undone, and starts no further step", true)
 	}
-	return c.locks.Check()
+	return CheckLocks(c.locks)
 }
 
-// newStep makes the step and its guard, for its first scheduling.
-func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *Scope) *Step {
-	a, kind := stepContextOf(ctx), locks.Scope
+// newStep makes the step, for its first scheduling. guard has what a workflows.Locks has.
+func (s *State) newStep(ctx workflow.Context, part string, guard wire.Guard, scope *Scope) *Step {
+	a := stepContextOf(ctx)
 	scope.ctx = ctx
-	if kind == "" {
-		kind = wire.ScopeStep
+	if guard.Scope == "" {
+		guard.Scope = wire.ScopeStep
 		if scope != s.root {
-			kind = wire.ScopeSaga
+			guard.Scope = wire.ScopeSaga
 		}
 	}
-	if kind != wire.ScopeStep {
-		scope.uses.addAll(locks.Resources)
+	if guard.Scope != wire.ScopeStep {
+		scope.uses.addAll(guard.Resources)
 	}
-	step := &Step{scope: scope, saga: a.saga, maxWait: locks.MaxWait, resources: locks.Resources, guard: &wire.Guard{
-		Part:        wire.Cut(part, wire.MaxName),
-		Scope:       kind,
-		TTL:         wire.Duration(locks.TTL),
-		HoldTTL:     wire.Duration(locks.HoldTTL),
-		Reacquire:   a.compensating,
-		NewFence:    a.compensating,
-		Owner:       cmp.Or(a.owner, s.owner),
-		Ancestors:   ancestors(ctx),
-		Park:        true,
-		Try:         locks.Try,
-		Started:     s.started,
-		Inherits:    s.wasReset,
-		NeverVictim: a.compensating,
-		Run:         runID(ctx),
-	}}
-	if step.maxWait > 100*365*24*time.Hour { // a timeout of Temporal cannot be so long
-		step.maxWait = 0
+	if guard.MaxWait > wire.Duration(100*365*24*time.Hour) { // a timeout of Temporal cannot be so long
+		guard.MaxWait = 0
 	}
+	guard.Part, guard.Run, guard.Park = wire.Cut(part, wire.MaxName), runID(ctx), true
+	guard.Owner, guard.Ancestors = cmp.Or(a.owner, s.owner), ancestors(ctx)
+	guard.Started, guard.Inherits = s.started, s.wasReset
+	guard.Reacquire, guard.NewFence, guard.NeverVictim = a.compensating, a.compensating, a.compensating
 	if a.saga != nil && scope.lock == nil {
-		step.guard.Saga = a.saga.id
+		guard.Saga = a.saga.id
 	}
+	step := &Step{scope: scope, saga: a.saga, maxWait: time.Duration(guard.MaxWait), guard: &guard}
 	o := workflow.GetActivityOptions(ctx)
 	if step.priority = o.Priority; scope.lock == nil {
 		step.queue = o.TaskQueue
@@ -161,9 +137,9 @@ func (t *Step) nextSchedule(ctx workflow.Context) {
 	s, next := t.scope.state, *t.guard
 	s.schedules++
 	next.Schedule, next.Collection = s.schedules, s.collectionID()
-	next.Resources = make([]wire.Resource, len(t.resources))
-	for i, r := range t.resources {
-		if next.Resources[i].Resource = r; next.Scope != wire.ScopeStep {
+	next.Resources = slices.Clone(next.Resources)
+	for i, r := range next.Resources {
+		if next.Resources[i].HeldSince = 0; next.Scope != wire.ScopeStep {
 			next.Resources[i].HeldSince = s.heldSince(t.scope, r.Name)
 		}
 	}
@@ -179,8 +155,8 @@ func (t *Step) nextSchedule(ctx workflow.Context) {
 }
 
 func isTimeout(err error) bool {
-	var timeout *temporal.TimeoutError
-	return errors.As(err, &timeout)
+	_, timedOut := errors.AsType[*temporal.TimeoutError](err)
+	return timedOut
 }
 
 // Run schedules the step by execute, with the guard in its header, and again after each wait for its locks. It returns a future that becomes
@@ -201,7 +177,7 @@ func (t *Step) Run(
 	if t.future.IsReady() { // it was refused, and not scheduled
 		return t.future
 	}
-	t.saga.scheduledStep(ctx, t.resources)
+	t.saga.scheduledStep(ctx, t.guard.Resources)
 	outer, settable := workflow.NewFuture(ctx)
 	t.scope.state.whenReady(t.future, func(own workflow.Context) {
 		if isFinalOutcome(t.future.Get(own, nil)) {
@@ -336,14 +312,13 @@ func (t *Step) noteUse() {
 // markNeverRan sets NeverRan in the error of a step that has ended, if the step is known never to have run; or, for a compensation, if the
 // step that it undoes is known never to have run.
 func (t *Step) markNeverRan(err error) error {
-	var step *wire.StepError
-	if errors.As(err, &step) {
+	if step, ok := errors.AsType[*wire.StepError](err); ok {
 		step.NeverRan = !t.ran && step.PartNeverRan() == cmp.Or(t.guard.Undoes, t.guard.Part)
 	}
 	return err
 }
 
-func names(resources []lockcore.Resource) []string {
+func names(resources []wire.Resource) []string {
 	var all uses
 	all.addAll(resources)
 	return all.names()

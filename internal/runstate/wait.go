@@ -3,7 +3,6 @@ package runstate
 import (
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -39,7 +38,7 @@ func (t *Step) wait(ctx workflow.Context, parked wire.ParkedDetails, failure err
 		err = t.park(ctx, left)
 	}
 	if err == nil && !late { // many steps may be woken in one workflow task
-		err = workflow.Await(ctx, func() bool { return t.mustStop() || t.scope.state.admitsGuard(ctx, t.resources) })
+		err = workflow.Await(ctx, func() bool { return t.mustStop() || t.scope.state.admitsGuard(ctx, t.guard.Resources) })
 	}
 	switch {
 	case t.mustStop():
@@ -90,8 +89,8 @@ func (t *Step) park(ctx workflow.Context, left time.Duration) error {
 		Reacquire: g.Reacquires(),
 	}
 	o := own{
-		name: wire.ActivityWait, summary: "wait for " + t.parked.Resource, id: wire.WaitID(g.Schedule), queue: t.queue, priority: t.priority,
-		attempt: waitAttempt, once: true, size: len(t.parked.Resource),
+		name: wire.ActivityWait, purpose: "wait for ", resources: []string{t.parked.Resource}, id: wire.WaitID(g.Schedule), queue: t.queue, priority: t.priority,
+		attempt: waitAttempt, once: true,
 	}
 	if t.maxWait > 0 {
 		p.MaxWait, o.total = wire.Duration(left), left+waitSlack
@@ -138,45 +137,41 @@ func (t *Step) withdraw(ctx workflow.Context) {
 	case t.guard.Scope == wire.ScopeStep:
 		t.release(ctx, t.parkedAs)
 	case !t.parked.Full: // otherwise it is in no queue
-		split(t.queued(), leaseSize, func(piece []wire.Lease, size int) {
-			t.scope.state.addEnding(ctx, own{
-				name: wire.ActivityLeave, summary: "leave the queue of " + piece[0].Resource, params: wire.LeaveParams{Leases: piece}, size: size,
-			})
-		})
+		t.leaveQueues(ctx)
 	}
 }
 
-func leaseSize(l wire.Lease) int {
-	return len(l.Resource) + len(l.LockID) + len(l.Run) + len(l.Part) + 64
-}
-
-// queued returns leases that name the step's requests. One is in the queue of the resource that was busy. Others may be in the queues of
-// later resources, where the step waited before. If the database did not answer, they may be in any of the queues.
-func (t *Step) queued() []wire.Lease {
-	run := wire.Run{RunID: t.guard.Run}
-	var leases []lockcore.Lease
-	for _, name := range names(t.resources) {
-		if t.parked.Unavailable || name >= t.parked.Resource {
-			leases = append(leases, lockcore.Lease{
-				Resource: name, LockID: t.parked.LockID, Run: run.RunID, Part: run.Part(t.guard.Part), Order: t.parkedOrder(),
-			})
+// leaveQueues withdraws the step's requests. One is in the queue of the resource that was busy. Others may be in the queues of later resources,
+// where the step waited before. If the database did not answer, they may be in any of the queues.
+func (t *Step) leaveQueues(ctx workflow.Context) {
+	var queues uses
+	queues.addAll(slices.DeleteFunc(slices.Clone(t.guard.Resources), func(r wire.Resource) bool {
+		return !t.parked.Unavailable && r.Name < t.parked.Resource
+	}))
+	part := wire.Run{RunID: t.guard.Run}.Part(t.guard.Part)
+	leave := own{name: wire.ActivityLeave, purpose: "leave the queue of ", overhead: len(t.parked.LockID) + len(t.guard.Run) + len(part) + 64}
+	for _, o := range split(queues, leave, func(piece uses) any {
+		var leases []lockcore.Lease
+		for _, name := range piece.names() {
+			leases = append(leases, lockcore.Lease{Resource: name, LockID: t.parked.LockID, Run: t.guard.Run, Part: part, Order: t.parkedOrder()})
 		}
+		return wire.LeaveParams{Leases: wire.Leases(leases)}
+	}) {
+		t.scope.state.addEnding(ctx, o)
 	}
-	return wire.Leases(leases)
 }
 
 // release ends everything that a step of scope step has, up to a schedule number.
 func (t *Step) release(ctx workflow.Context, schedule uint32) {
-	all := names(t.resources)
+	all := names(t.guard.Resources)
 	t.scope.state.addEnding(ctx, own{
-		name: wire.ActivityRelease, summary: "release " + strings.Join(all, ", "), size: sizeOf(t.resources),
+		name: wire.ActivityRelease, purpose: "release ", resources: all,
 		params: wire.ReleaseParams{Step: t.guard.Part, Resources: all, Schedule: schedule, Run: t.guard.Run},
 	})
 }
 
 func message(failure error) string {
-	var app *temporal.ApplicationError
-	if errors.As(failure, &app) {
+	if app, ok := errors.AsType[*temporal.ApplicationError](failure); ok {
 		return app.Message()
 	}
 	return failure.Error()

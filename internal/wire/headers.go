@@ -178,6 +178,15 @@ func CoreResources(resources []Resource) (core []lockcore.Resource, heldSince ma
 	return core, heldSince
 }
 
+// Resources returns resources of which the workflow knows nothing.
+func Resources(core ...lockcore.Resource) []Resource {
+	resources := make([]Resource, len(core))
+	for i, r := range core {
+		resources[i].Resource = r
+	}
+	return resources
+}
+
 // Merge adds more to the resources and returns the result: one request for each name, the stronger one if several have the same name.
 // It does not change its arguments.
 func Merge(resources []lockcore.Resource, more ...lockcore.Resource) []lockcore.Resource {

@@ -3,7 +3,6 @@ package connect
 import (
 	"cmp"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,16 +27,10 @@ const (
 type setting struct{ variable, key string }
 
 var (
-	addressSetting  = setting{"TEMPORAL_ADDRESS", "address"}
-	apiKeySetting   = setting{"TEMPORAL_API_KEY", "api_key"}
-	tlsSetting      = setting{"TEMPORAL_TLS", "tls.disabled"}
-	unverified      = setting{"TEMPORAL_TLS_DISABLE_HOST_VERIFICATION", "tls.disable_host_verification"}
-	certPathSetting = setting{"TEMPORAL_TLS_CLIENT_CERT_PATH", "tls.client_cert_path"}
-	certDataSetting = setting{"TEMPORAL_TLS_CLIENT_CERT_DATA", "tls.client_cert_data"}
-	keyPathSetting  = setting{"TEMPORAL_TLS_CLIENT_KEY_PATH", "tls.client_key_path"}
-	keyDataSetting  = setting{"TEMPORAL_TLS_CLIENT_KEY_DATA", "tls.client_key_data"}
-	authorityPath   = setting{"TEMPORAL_TLS_SERVER_CA_CERT_PATH", "tls.server_ca_cert_path"}
-	authorityData   = setting{"TEMPORAL_TLS_SERVER_CA_CERT_DATA", "tls.server_ca_cert_data"}
+	addressSetting = setting{"TEMPORAL_ADDRESS", "address"}
+	apiKeySetting  = setting{"TEMPORAL_API_KEY", "api_key"}
+	tlsSetting     = setting{"TEMPORAL_TLS", "tls.disabled"}
+	unverified     = setting{"TEMPORAL_TLS_DISABLE_HOST_VERIFICATION", "tls.disable_host_verification"}
 )
 
 // SettingError reports a setting that cannot be used.
@@ -177,16 +170,12 @@ func sendable(text string) bool {
 	return strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }
 
-// options returns the options of a client. Errors about certificates name the setting.
+// options returns the options of a client. It reads the certificates.
 func (p *profile) options() (client.Options, error) {
-	if p.TLS != nil && !p.TLS.Disabled {
-		if err := p.checkCertificates(); err != nil {
-			return client.Options{}, err
-		}
-	}
 	o, err := p.ToClientOptions(envconfig.ToClientOptionsRequest{})
 	if err != nil {
-		return o, fmt.Errorf("%s and %s: %w", tlsSetting.variable, certPathSetting.variable, err)
+		name := fmt.Sprintf("TEMPORAL_TLS_*, or tls of profile %q in %s", p.name, p.file)
+		return o, &SettingError{Setting: name, Err: err, Want: "want a client's certificate and its key, and certificates of authorities, all in PEM"}
 	}
 	if conf := o.ConnectionOptions.TLS; conf != nil && len(conf.Certificates) > 0 {
 		conf.GetClientCertificate = latestCertificate(p.TLS.ClientCertPath, p.TLS.ClientKeyPath, conf.Certificates[0])
@@ -206,81 +195,4 @@ func latestCertificate(certPath, keyPath string, first tls.Certificate) func(*tl
 		}
 		return last.Load(), nil
 	}
-}
-
-// pemText is a certificate or key, given as a file or as text.
-type pemText struct {
-	path, data setting
-	file       string
-	content    []byte
-	want       string // for errors about the file
-}
-
-// from names its setting.
-func (c *pemText) from(p *profile) string {
-	if c.file != "" {
-		return p.from(c.path)
-	}
-	return p.from(c.data)
-}
-
-// read returns the text, which is empty if there is none.
-func (c *pemText) read(p *profile) ([]byte, error) {
-	switch {
-	case c.file == "":
-		return c.content, nil
-	case len(c.content) > 0:
-		return nil, &SettingError{Setting: p.from(c.path), Value: c.file, Want: "unset it, or else " + p.from(c.data) + ", which sets the same"}
-	}
-	content, err := os.ReadFile(c.file)
-	if err != nil {
-		return nil, &SettingError{Setting: p.from(c.path), Value: c.file, Err: reason(err), Want: c.want}
-	}
-	return content, nil
-}
-
-// checkCertificates refuses certificates that cannot be used.
-func (p *profile) checkCertificates() error {
-	t := p.TLS
-	const wantPair = "want the path of the client's certificate in PEM, and the path of its key"
-	cert := &pemText{certPathSetting, certDataSetting, t.ClientCertPath, t.ClientCertData, wantPair}
-	key := &pemText{keyPathSetting, keyDataSetting, t.ClientKeyPath, t.ClientKeyData, wantPair}
-	ca := &pemText{authorityPath, authorityData, t.ServerCACertPath, t.ServerCACertData, "want the path of certificates in PEM"}
-	certText, err := cert.read(p)
-	if err != nil {
-		return err
-	}
-	keyText, err := key.read(p)
-	if err != nil {
-		return err
-	}
-	if err := p.checkPair(cert, key, certText, keyText); err != nil {
-		return err
-	}
-	switch caText, err := ca.read(p); {
-	case err != nil:
-		return err
-	case (ca.file != "" || len(caText) > 0) && !x509.NewCertPool().AppendCertsFromPEM(caText):
-		return &SettingError{Setting: ca.from(p), Value: ca.file, Want: "it holds no certificate in PEM"}
-	}
-	return nil
-}
-
-// checkPair refuses a certificate and a key that do not match.
-func (p *profile) checkPair(cert, key *pemText, certText, keyText []byte) error {
-	hasCert, hasKey := cert.file != "" || len(certText) > 0, key.file != "" || len(keyText) > 0
-	switch {
-	case hasCert && !hasKey:
-		return &SettingError{Setting: cert.from(p), Value: cert.file, Want: "it needs its key: set " + keyPathSetting.variable}
-	case hasKey && !hasCert:
-		return &SettingError{Setting: key.from(p), Value: key.file, Want: "it needs its certificate: set " + certPathSetting.variable}
-	case !hasCert:
-		return nil
-	case (cert.file == "") != (key.file == ""):
-		return &SettingError{Setting: cert.from(p), Value: cert.file, Want: "want a path both here and for the key, or neither; have " + key.from(p)}
-	}
-	if _, err := tls.X509KeyPair(certText, keyText); err != nil {
-		return &SettingError{Setting: cert.from(p), Value: cert.file, Err: err, Want: "want a certificate and its key, which is " + key.from(p)}
-	}
-	return nil
 }

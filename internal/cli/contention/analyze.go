@@ -197,74 +197,64 @@ func stepName(part string) string {
 // narrow reduces the report to the chosen holds and waits and the ones that these and the trees refer to.
 func (a *analysis) narrow() {
 	r := a.report
-	holds, waits := make([]int, len(r.Holds)), make([]int, len(r.Waits)) // 1 to keep it; then its new place, or -1
-	keep := func(of []int) func(*int) {
-		return func(i *int) {
-			if *i >= 0 {
-				of[*i] = 1
-			}
-		}
-	}
-	move := func(to []int) func(*int) {
-		return func(i *int) {
-			if *i >= 0 {
-				*i = to[*i]
-			}
-		}
-	}
+	holds, waits := make(places, len(r.Holds)), make(places, len(r.Waits))
 	for _, h := range chosen(a.holds) {
 		holds[h.place] = 1
 	}
 	for _, w := range chosen(a.waits) {
 		waits[w.place] = 1
 	}
-	for i := range r.Losses {
-		keep(holds)(&r.Losses[i].Hold)
-	}
-	eachTree(r, keep(holds), keep(waits))
+	r.references(holds.keep, waits.keep)
 	for i := range r.Waits {
 		if waits[i] == 1 {
-			r.Waits[i].eachHold(keep(holds))
+			r.Waits[i].eachHold(holds.keep)
 		}
 	}
 	a.holds, a.waits = nil, nil
-	number(holds)
-	number(waits)
+	holds.number()
+	waits.number()
 
-	for i := range r.Losses {
-		move(holds)(&r.Losses[i].Hold)
-	}
-	for i := range r.Overlong {
-		move(holds)(&r.Overlong[i].Hold)
-	}
-	eachTree(r, move(holds), move(waits))
-	r.Holds = keptOf(r.Holds, holds)
+	r.references(holds.move, waits.move)
+	r.Holds, r.Waits = keptOf(r.Holds, holds), keptOf(r.Waits, waits)
 	for i := range r.Holds {
 		h := &r.Holds[i]
 		h.Blocks = slices.DeleteFunc(h.Blocks, func(w int) bool { return waits[w] < 0 })
 		for j := range h.Blocks {
-			move(waits)(&h.Blocks[j])
+			waits.move(&h.Blocks[j])
 		}
 	}
-	r.Waits = keptOf(r.Waits, waits)
 	for i := range r.Waits {
-		r.Waits[i].eachHold(move(holds))
+		r.Waits[i].eachHold(holds.move)
 	}
 }
 
-// number replaces each 1 by its new place, and each 0 by -1.
-func number(kept []int) {
+// places has a number for each hold or wait of the whole report: 1 to keep it, and after number its new place, or -1.
+type places []int
+
+func (p places) keep(i *int) {
+	if *i >= 0 {
+		p[*i] = 1
+	}
+}
+
+func (p places) number() {
 	n := 0
-	for i, k := range kept {
-		kept[i] = -1
+	for i, k := range p {
+		p[i] = -1
 		if k == 1 {
-			kept[i] = n
+			p[i] = n
 			n++
 		}
 	}
 }
 
-func keptOf[T any](list []T, to []int) []T {
+func (p places) move(i *int) {
+	if *i >= 0 {
+		*i = p[*i]
+	}
+}
+
+func keptOf[T any](list []T, to places) []T {
 	n := 0
 	for i := range list {
 		if to[i] >= 0 {
@@ -276,8 +266,14 @@ func keptOf[T any](list []T, to []int) []T {
 	return list[:n]
 }
 
-// eachTree calls functions with the references of all trees.
-func eachTree(r *Report, hold, wait func(*int)) {
+// references calls functions with the references of all lists except Holds and Waits.
+func (r *Report) references(hold, wait func(*int)) {
+	for i := range r.Losses {
+		hold(&r.Losses[i].Hold)
+	}
+	for i := range r.Overlong {
+		hold(&r.Overlong[i].Hold)
+	}
 	for i := range r.Roots {
 		hold(&r.Roots[i].Hold)
 		eachWaiter(r.Roots[i].Waiters, func(w *Waiter) { wait(&w.Wait) })

@@ -10,20 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
 )
-
-// SpareMemory makes the garbage collector run earlier, for a program that does nothing but make a report: for a million spans that costs
-// a second and saves a third of a GiB. It does nothing if the environment sets GOGC.
-func SpareMemory() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50)
-	}
-}
 
 // Read reads the spans in files, in folders (each *.json and *.jsonl in them and in their subfolders, also with .gz or .zst), and in
 // stdin if a path is "-". The content of a file determines its format and compression. Links to files are followed; links to folders only

@@ -188,11 +188,6 @@ func TestRead_BrokenDocuments_AreCountedAndSkipped(t *testing.T) {
 			require.Equal(t, 2, r.Totals.Waited)
 		})
 	}
-
-	r := reportOf(t, jaeger[:len(jaeger)*3/4], Options{})
-	require.Equal(t, 1, r.Read.Broken)
-	require.NotZero(t, r.Read.LockSpans, "the traces before it count")
-	require.Less(t, r.Read.LockSpans, len(s.spans))
 }
 
 func TestRead_ForeignAndMalformedSpans_AreCounted(t *testing.T) {
@@ -247,7 +242,7 @@ func TestRead_NothingUsable_ReturnsReason(t *testing.T) {
 
 	for name, c := range map[string]struct{ file, want string }{
 		"nothing":       {"", "there are no spans at all in 1 file. Do the workers export traces"},
-		"others' spans": {`{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"web"}}]},"scopeSpans":[{"spans":[{"name":"GET /"}]}]}]}`, `among 1 span of "web", such as "GET /". Do the workers`},
+		"others' spans": {`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"GET /"}]}]}]}`, "among 1 span. Do the workers"},
 		"no traces":     {"hello\nworld\n", "2 broken lines (the first: "},
 		"unusable":      {`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"lock.hold"}]}]}]}`, "1 lack what they need (the first: "},
 		"broken zstd":   {"\x28\xb5\x2f\xfd0000", "1 broken line (the first: "},

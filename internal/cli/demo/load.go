@@ -23,8 +23,7 @@ import (
 // returns the results so far with the error.
 func (r *run) load(ctx context.Context, p *pool) (*results, error) {
 	res := &results{running: map[string]bool{}}
-	bar := newProgress(r.cfg)
-	defer bar.close()
+	done := &progress{out: r.cfg.Err, total: r.cfg.Transfers}
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	go p.watch(ctx, fail)
@@ -59,7 +58,7 @@ func (r *run) load(ctx context.Context, p *pool) (*results, error) {
 				if err := r.transfer(ctx, res, t); err != nil {
 					return err
 				}
-				bar.add()
+				done.add()
 				if finished.Add(1) == atHalf {
 					close(half)
 				}

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"golang.org/x/sync/errgroup"
 
@@ -164,40 +163,18 @@ func seconds(s float64) string {
 
 func cents(n int64) string { return fmt.Sprintf("%d.%02d", n/100, n%100) }
 
-// progress shows the progress of the transfers: a bar on a terminal, otherwise a line for each tenth.
+// progress prints a line for each tenth of the transfers.
 type progress struct {
-	bar   *progressbar.ProgressBar
-	out   io.Writer
-	mu    sync.Mutex
-	total int
-	done  int
-}
-
-func newProgress(cfg Config) *progress {
-	p := &progress{out: cfg.Err, total: cfg.Transfers}
-	if f := table.Terminal(cfg.Err); f != nil {
-		p.bar = progressbar.NewOptions(cfg.Transfers, progressbar.OptionSetWriter(f), progressbar.OptionSetDescription("transfers"),
-			progressbar.OptionShowCount(), progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true))
-	}
-	return p
+	out         io.Writer
+	mu          sync.Mutex
+	total, done int
 }
 
 func (p *progress) add() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.done++
-	if p.bar != nil {
-		_ = p.bar.Add(1) // the demo continues without the bar
-		return
-	}
 	if tenth := max(1, p.total/10); p.done%tenth == 0 || p.done == p.total {
 		_, _ = fmt.Fprintf(p.out, "transfers: %d of %d\n", p.done, p.total)
-	}
-}
-
-func (p *progress) close() {
-	if p.bar != nil {
-		_ = p.bar.Exit() // as above
-		_, _ = fmt.Fprintln(p.out)
 	}
 }

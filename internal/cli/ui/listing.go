@@ -2,7 +2,6 @@ package ui
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -16,13 +15,10 @@ type listing struct {
 	types map[string]string
 }
 
-// readResources lists all resources, and records the holds and waits that have ended.
 func (s *server) readResources(ctx context.Context) (l listing, err error) {
-	began := time.Now()
 	if l.all, err = s.Resources(ctx, lockcore.Filter{}); err != nil {
 		return l, err
 	}
-	s.seen.compare(l.all, began, time.Now())
 	l.types = s.typesOf(ctx, l.all[:min(len(l.all), maxResources)], s.list.last.types)
 	return l, nil
 }
@@ -62,73 +58,6 @@ func (s *server) typesOf(ctx context.Context, resources []inspect.Resource, know
 		}
 	}
 	return types
-}
-
-// maxEnded bounds the ends that are remembered, of all resources together.
-const maxEnded = 5000
-
-// history has the holds and waits that ended between two listings.
-type history struct {
-	mu sync.Mutex
-	// since and lastAt are the times of the first and the last listing.
-	since, lastAt time.Time
-	last          map[key]inspect.Entry
-	ended         []ended
-}
-
-// key identifies a hold or a wait.
-type key struct {
-	resource, lockID, part string
-	waits                  bool
-	began                  time.Time
-}
-
-// ended is a hold or a wait that has ended.
-type ended struct {
-	inspect.Entry
-	Waited bool
-	// After and Before are the times of the last listing that had it, and of the first that had not.
-	After, Before time.Time
-}
-
-// compare records the entries of the last listing that are missing in this one, which was read from began to done.
-func (s *history) compare(all []inspect.Resource, began, done time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.since.IsZero() {
-		s.since = began
-	}
-	current := map[key]inspect.Entry{}
-	for i := range all {
-		for _, e := range slices.Concat(all[i].Holders, all[i].Waiters) {
-			// A claim becomes a hold; a hold that drains has ended before.
-			if waits := e.State == lockcore.StateWaiting; waits || e.State == lockcore.StateHolding {
-				current[key{e.Resource, e.LockID, e.Part, waits, e.Since}] = e
-			}
-		}
-	}
-	for k, e := range s.last {
-		if _, found := current[k]; !found {
-			s.ended = append(s.ended, ended{e, k.waits, s.lastAt, done})
-		}
-	}
-	s.last, s.lastAt = current, began
-	s.ended = slices.Delete(s.ended, 0, max(0, len(s.ended)-maxEnded))
-}
-
-// maxRecent is the number of ends that are shown of a resource.
-const maxRecent = 20
-
-// endedOn lists the ends on a resource, the latest first, and returns the time of the first listing.
-func (s *history) endedOn(is func(resource string) bool) (found []ended, since time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, e := range slices.Backward(s.ended) {
-		if is(e.Resource) && len(found) < maxRecent {
-			found = append(found, e)
-		}
-	}
-	return found, s.since
 }
 
 const (

@@ -48,7 +48,6 @@ type server struct {
 	deadlocks cached[[]lockcore.Deadlock]
 	orphans   cached[[]inspect.Orphan]
 	findings  cached[[]inspect.Finding]
-	seen      history
 }
 
 // Handler serves the page.
@@ -162,7 +161,6 @@ func (s *server) showResource(w http.ResponseWriter, r *http.Request) {
 		v.Problem = "No party holds this resource, and none waits for it."
 	}
 	v.At = at
-	v.Recent, v.Since = s.seen.endedOn(func(resource string) bool { return s.ResourceName(resource) == name })
 	s.write(w, http.StatusOK, v)
 }
 

@@ -24,11 +24,8 @@ type view struct {
 	All       int
 	Resources []inspect.Resource
 	// Types has the workflow types of holders, by run.
-	Types    map[string]string
-	Resource *inspect.Resource
-	// Recent has the holds and waits on the resource that were seen to end since Since.
-	Recent    []ended
-	Since     time.Time
+	Types     map[string]string
+	Resource  *inspect.Resource
 	Why       *inspect.Why
 	Forest    []*inspect.Node
 	Deadlocks []lockcore.Deadlock

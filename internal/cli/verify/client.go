@@ -13,6 +13,7 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/internal/proof/linear"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -194,12 +195,7 @@ func (c *client) leave(ctx context.Context, o order) answer {
 		if ctx.Err() != nil {
 			return answer{Failed: true, Text: fmt.Sprintf("it could not leave within %s: %v", worksAgain, err)}
 		}
-		pause := time.NewTimer(leavePause)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-		}
+		harness.Pause(ctx, leavePause)
 	}
 }
 

@@ -165,7 +165,7 @@ func (p *player) step(ctx context.Context) ([]linear.Operation, error) {
 	}
 	var verbs []linear.Verb
 	switch {
-	case p.holds(i):
+	case slices.Contains(p.held, i):
 		verbs = []linear.Verb{linear.Renew, linear.Leave, linear.Release}
 	case p.plan.waits:
 		verbs = []linear.Verb{linear.WaitExclusive, linear.WaitExclusive, linear.WaitShared}
@@ -173,15 +173,6 @@ func (p *player) step(ctx context.Context) ([]linear.Operation, error) {
 		verbs = []linear.Verb{linear.TakeExclusive, linear.TakeShared, linear.TakeShared}
 	}
 	return p.ask(ctx, verbs[p.rand.IntN(len(verbs))], i)
-}
-
-func (p *player) holds(i int) bool {
-	for _, held := range p.held {
-		if held == i {
-			return true
-		}
-	}
-	return false
 }
 
 // ask performs one operation, and keeps track of what the client holds.
@@ -194,21 +185,11 @@ func (p *player) ask(ctx context.Context, do linear.Verb, i int) ([]linear.Opera
 	for _, op := range ops {
 		holds = op.OK && (op.Do.Takes() || op.Do == linear.Renew)
 	}
-	p.held = deleteInt(p.held, i)
+	p.held = slices.DeleteFunc(p.held, func(held int) bool { return held == i })
 	if holds {
 		p.held = append(p.held, i)
 	}
 	return ops, nil
-}
-
-func deleteInt(list []int, i int) []int {
-	var kept []int
-	for _, n := range list {
-		if n != i {
-			kept = append(kept, n)
-		}
-	}
-	return kept
 }
 
 // takeAll takes each resource exclusively and leaves it. No client holds them, so a wait must be granted.

@@ -9,13 +9,13 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/internal/proof/linear"
@@ -167,7 +167,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.Err == nil {
 		o.Err = io.Discard
 	}
-	o.Err = &lockedWriter{w: o.Err}
+	o.Err = table.NewWriter(o.Err) // which several processes may use
 	if o.Control != "" {
 		o.Duration = cmp.Or(o.Duration, finding)
 	}
@@ -285,19 +285,6 @@ func (r *run) check(ctx context.Context, t *test, seed uint64) (stop bool, err e
 		r.o.Progress(*c)
 	}
 	return r.o.Control != "" && c.Result == Violated, nil
-}
-
-// lockedWriter is a writer for several processes.
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-// Write writes what a process has printed.
-func (l *lockedWriter) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(b)
 }
 
 // judge checks a history.

@@ -70,8 +70,7 @@
 //	ops.go         what all operations have in common, their bounds and their answers
 //	acquire.go     the rules above, in their order
 //	superseded.go  rules 1 and 2: requests of replaced runs, and those that a release or a bar overtook
-//	evidence.go    rule 4: losses, and the question of a saga's commit
-//	hold.go        what a lock ID holds, and keeps between its parts
+//	hold.go        what a lock ID holds, keeps between its parts, and has lost: rule 4
 //	compat.go      who may hold at the same time
 //	settle.go      how every operation begins and ends: grants to the queue, and evictions
 //	renew.go       what prolongs an entry; end.go: what ends it

@@ -464,20 +464,54 @@ func TestLine_OwedCallIsWrittenAfterItWasAbandoned_OwesNothing(t *testing.T) {
 	require.Equal(t, StepIdle, l.Next(Now{}, "y").Kind)
 }
 
-// A debt that cannot be paid is left for later, and so is it after each further attempt.
-func TestLine_DebtFailsRepeatedly_IsLeftForLater(t *testing.T) {
+// The lost swaps may have been applied, and may have granted the resource to others. Their answers were lost, so the answer
+// that pays the debt must wake these.
+func TestLine_DebtIsPaid_AnswerIsRetried(t *testing.T) {
 	t.Parallel()
 	l := loadedLine(1)
 	c := &Call{Op: leaveOfHolder, Owed: true}
 	l.Handle(Joined{c})
-	l.Handle(Abandoned{c})
-	for _, want := range []StepKind{StepLoad, StepPause, StepLoad, StepOwe, StepLoad, StepOwe} {
-		step := l.Next(Now{}, "x")
-		require.Equal(t, want, step.Kind)
-		if step.Kind == StepLoad {
-			l.Handle(Failed{errLost})
-		}
+	for range mostTries {
+		l.load(t)
+		require.Equal(t, StepSwap, l.Next(Now{}, "x").Kind)
+		l.Handle(Failed{errLost})
+		l.Handle(Resumed{})
 	}
+	require.Empty(t, l.calls, "its caller has got the error")
+	l.load(t)
+	require.Equal(t, StepSwap, l.Next(Now{}, "x").Kind)
+	replies := l.Handle(Swapped{})
+	require.Same(t, c, replies[0].Call)
+	require.True(t, replies[0].Abandoned)
+	require.True(t, replies[0].Retried && replies[0].Lost)
+	require.Equal(t, StepIdle, l.Next(Now{}, "x").Kind)
+}
+
+// A debt that cannot be paid is left for later, and so is it after each further attempt. A call that arrives in between does not
+// shorten the pause: in an outage, each of many calls would send a command at once.
+func TestLine_DebtFailsRepeatedly_IsLeftForLater(t *testing.T) {
+	t.Parallel()
+	l := loadedLine(1)
+	fail := func() {
+		require.Equal(t, StepLoad, l.Next(Now{}, "x").Kind)
+		l.Handle(Failed{errLost})
+	}
+	c := &Call{Op: leaveOfHolder, Owed: true}
+	l.Handle(Joined{c})
+	l.Handle(Abandoned{c})
+	fail()
+	require.Equal(t, Step{Kind: StepPause, Pause: FailurePause, Failures: 1}, l.Next(Now{}, "x"))
+	fail()
+	for range 2 {
+		require.Equal(t, StepOwe, l.Next(Now{}, "x").Kind)
+		l.Handle(Resumed{})
+		fail()
+	}
+	require.Equal(t, StepOwe, l.Next(Now{}, "x").Kind)
+	l.Handle(Joined{&Call{Op: leaveOfHolder}})
+	require.Equal(t, Step{Kind: StepPause, Pause: FailurePause, Failures: 2}, l.Next(Now{}, "x"))
+	fail()
+	require.Equal(t, Step{Kind: StepPause, Pause: FailurePause, Failures: 3}, l.Next(Now{}, "x"))
 }
 
 // A busy line must not carry out a call of several that is about to be taken back: its request would lose its position.

@@ -22,6 +22,8 @@ type (
 	// Abandoned reports that the caller does not wait any longer. The call leaves the line, which takes it
 	// back if it Owes that.
 	Abandoned struct{ Call *Call }
+	// Resumed reports that a line that is left for later (StepOwe) must try again to pay its debt.
+	Resumed struct{}
 )
 
 // The events that are the result of a command.
@@ -31,8 +33,6 @@ type (
 		Doc *rules.Document
 		Now Now
 	}
-	// Reserved reports that the document was reserved, or that the attempt failed, which does no harm.
-	Reserved struct{}
 	// Swapped reports that the swap was acknowledged.
 	Swapped struct{}
 	// Conflicted reports that the document has another version, or if Before is set, that a command for several
@@ -42,8 +42,9 @@ type (
 	Conflicted struct{ Before bool }
 	// Failed reports an error. The outcome of a swap that was sent is unknown.
 	Failed struct{ Err error }
-	// Unsent reports that the command was not carried out, although nothing failed.
-	Unsent struct{}
+	// Finished reports that the command ended without a result that matters: it was a reservation, or was not
+	// carried out although nothing failed.
+	Finished struct{}
 )
 
 // The events that concern the cached document.
@@ -79,23 +80,18 @@ func (l *Line) Handle(event Event) []Reply {
 			c.asleep, c.arrived, c.failures = false, l.ticks, 0
 		}
 	case Abandoned:
-		if l.Owes(e.Call) {
-			l.takeBack(e.Call)
-		}
-		l.remove(e.Call)
+		l.drop(e.Call)
+	case Resumed:
+		l.failures, l.delay = min(l.failures, 1), NoPause
 	case Loaded:
 		l.loaded(e.Doc, e.Now)
-	case Reserved:
-		l.sent = nil
-		l.known, l.fresh = false, false
-		l.conflicts = 1
 	case Swapped:
 		return l.swapped()
 	case Conflicted:
 		l.conflicted(e.Before)
 	case Failed:
 		return l.failed(e.Err)
-	case Unsent:
+	case Finished:
 		l.sent, l.fresh = nil, false
 	case Offered:
 		if !l.known && l.sent == nil {
@@ -113,15 +109,18 @@ func (l *Line) remove(c *Call) {
 	l.calls = slices.DeleteFunc(l.calls, func(other *Call) bool { return other == c })
 }
 
-// takeBack makes the line owe a swap that undoes a call, or carries it out if it is Owed.
-func (l *Line) takeBack(c *Call) {
-	l.debt = true
-	switch {
-	case c.Owed: // what it ends may have no end of its own
-		l.owed, l.lapses = append(l.owed, c), rules.Never
-	case c.TakeBack != nil:
-		l.owed = append(l.owed, c.TakeBack)
+// drop removes a call. If the line Owes that, the next swap takes the call back, or carries it out if it is Owed.
+func (l *Line) drop(c *Call) {
+	if l.Owes(c) {
+		l.debt = true
+		switch {
+		case c.Owed: // what it ends may have no end of its own
+			l.owed, l.lapses = append(l.owed, c), rules.Never
+		case c.TakeBack != nil:
+			l.owed = append(l.owed, c.TakeBack)
+		}
 	}
+	l.remove(c)
 }
 
 // writeOff drops the debt.
@@ -168,14 +167,18 @@ func (l *Line) swapped() []Reply {
 		if t.Abandoned = !slices.Contains(l.calls, c); t.Abandoned {
 			continue
 		}
-		c.queued = c.queued || t.Outcome == rules.Queued
-		if c.asleep = c.waitsAfter(t.Outcome); !c.asleep {
-			l.remove(c)
-		}
-		c.failures = 0
-		c.give(t.Answer)
+		l.answer(c, t.Answer)
 	}
 	return step.Replies
+}
+
+// answer gives a call its answer. The call leaves the line, unless it sleeps in the queue.
+func (l *Line) answer(c *Call, a Answer) {
+	c.answer, c.failures = &a, 0
+	c.queued = c.queued || a.Outcome == rules.Queued
+	if c.asleep = c.waitsAfter(a.Outcome); !c.asleep {
+		l.remove(c)
+	}
 }
 
 func (l *Line) conflicted(before bool) {
@@ -199,8 +202,7 @@ func (l *Line) failed(err error) (told []Reply) {
 	l.known, l.fresh = false, false
 	l.failures++
 	l.delay = FailurePause
-	lost := step.Kind == StepSwap && !errors.Is(err, store.ErrNotSent)
-	if lost {
+	if step.Kind == StepSwap && !errors.Is(err, store.ErrNotSent) {
 		l.debt = true
 		l.lapses = rules.Later(l.lapses, step.Swap.Next.IdleAt)
 		for _, t := range step.Replies {
@@ -216,17 +218,13 @@ func (l *Line) failed(err error) (told []Reply) {
 		if c.failures++; c.failures < mostTries && !fatal {
 			continue
 		}
-		t := Reply{Call: c, Answer: Answer{Err: err, Unknown: c.unknown}}
-		c.give(t.Answer)
-		told = append(told, t)
+		a := Answer{Err: err, Unknown: c.unknown}
+		c.answer, told = &a, append(told, Reply{Call: c, Answer: a})
 		if c.Sleeps && !fatal && c.queued { // it keeps its position in the queue
 			c.asleep, c.failures = true, 0
 			continue
 		}
-		l.remove(c)
-		if c.unknown || c.Owed {
-			l.takeBack(c)
-		}
+		l.drop(c)
 	}
 	return told
 }

@@ -269,6 +269,7 @@ func (w *world) pump(p *process) {
 		case StepIdle:
 			return
 		case StepOwe:
+			w.handle(p, Resumed{})
 		case StepReply:
 			for _, t := range step.Replies {
 				w.checkRead(p, &t)
@@ -346,7 +347,7 @@ func (w *world) answer(p *process) {
 			d.Reserved = &rules.Reservation{By: p.name, Until: at(w.now + 1)}
 			w.write(&d)
 		}
-		w.handle(p, Reserved{})
+		w.handle(p, Finished{})
 	case StepSwap:
 		w.handle(p, swapResult(0, w.apply(p), 1, nil))
 	}

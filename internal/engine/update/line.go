@@ -89,8 +89,6 @@ type Call struct {
 // called only when the line no longer contains the call.
 func (c *Call) Unknown() bool { return c.unknown }
 
-func (c *Call) give(a Answer) { c.answer = &a }
-
 // notify wakes the caller.
 func (c *Call) notify() {
 	select {
@@ -132,7 +130,7 @@ type StepKind int
 const (
 	// StepIdle: there is nothing to do until a call arrives.
 	StepIdle StepKind = iota
-	// StepOwe: no caller waits, and the swap that the line owes has failed repeatedly. Call Next again later.
+	// StepOwe: no caller waits, and the swap that the line owes has failed repeatedly. Pass Resumed later.
 	StepOwe
 	// StepReply: pass on the replies, and call Next again.
 	StepReply
@@ -140,9 +138,9 @@ const (
 	StepPause
 	// StepLoad: load the document. The result is Loaded or Failed.
 	StepLoad
-	// StepSwap: swap the document. The result is Swapped, Conflicted, Failed or Unsent.
+	// StepSwap: swap the document. The result is Swapped, Conflicted, Failed or Finished.
 	StepSwap
-	// StepReserve: reserve the document. The result is Reserved.
+	// StepReserve: reserve the document. The result is Finished.
 	StepReserve
 )
 
@@ -244,13 +242,13 @@ func (l *Line) next(guess Now, r string) Step {
 		l.fresh = false // later calls must not be dated by the time of an old read
 		return Step{Kind: StepIdle}
 	case !l.hasWork() && l.failures > 1:
-		l.failures, l.delay = 1, NoPause
 		return Step{Kind: StepOwe}
 	case l.delay != NoPause:
 		step := Step{Kind: StepPause, Pause: l.delay, Failures: l.failures}
 		l.delay = NoPause
 		return step
 	case l.conflicts >= reserveAfter:
+		l.conflicts, l.known, l.fresh = 1, false, false // even if it fails, which does no harm
 		return Step{Kind: StepReserve}
 	case !l.known:
 		return Step{Kind: StepLoad}
@@ -409,10 +407,7 @@ func (l *Line) replyFromRead(told []Reply) Step {
 	if l.fresh {
 		for _, t := range told {
 			if t.Call.arrived < l.read {
-				if t.Call.asleep = t.Call.waitsAfter(t.Outcome); !t.Call.asleep {
-					l.remove(t.Call)
-				}
-				t.Call.give(t.Answer)
+				l.answer(t.Call, t.Answer)
 				step.Replies = append(step.Replies, t)
 			}
 		}

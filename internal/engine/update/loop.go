@@ -189,7 +189,7 @@ func (ls *Lines) carryOut(e *activeLine, step Step) {
 		if r := ls.server.reservation(ls.process); !r.Until.IsZero() {
 			_ = ls.store.Reserve(ctx, name, r)
 		}
-		ls.handle(e, Reserved{})
+		ls.handle(e, Finished{})
 	case StepSwap:
 		sent := time.Now()
 		done, err := ls.store.Swap(ctx, step.Swap)
@@ -213,7 +213,7 @@ func loadResult(d *rules.Document, now Now, err error) Event {
 func swapResult(i, done, sent int, err error) Event {
 	switch {
 	case i >= sent:
-		return Unsent{}
+		return Finished{}
 	case err != nil:
 		return Failed{err}
 	case i < done:
@@ -295,6 +295,7 @@ func (ls *Lines) collect() {
 		}
 		var all sync.WaitGroup
 		for _, e := range debtors {
+			ls.handle(e, Resumed{})
 			all.Go(func() { ls.run(e) })
 		}
 		all.Wait()

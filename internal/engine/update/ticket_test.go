@@ -16,7 +16,7 @@ func TestTicket_AnswerIsTaken_ForgetsTheDocument(t *testing.T) {
 	ticket := &Ticket{active: &activeLine{}, call: &Call{}}
 	answer := func() weak.Pointer[rules.Document] {
 		document := &rules.Document{ID: "x"}
-		ticket.call.give(Answer{After: document})
+		ticket.call.answer = &Answer{After: document}
 		a, ok := ticket.Answer()
 		require.True(t, ok)
 		require.Same(t, document, a.After)

@@ -90,7 +90,7 @@
 // process samples its resident memory, its live heap, its goroutines and its file descriptors once a second. The program divides the
 // time into thirty windows and takes the median of each. A line through the medians of the second half may rise by a tenth of
 // their level, or by what soak.go allows for small levels. The slope of the line is the median of all slopes between two windows, so
-// an outage does not bend it. All checks of a seed are made too. soak_report.go writes a chart and the values.
+// an outage does not bend it. All checks of a seed are made too. soak_report.go draws a chart.
 //
 // # What it does not show
 //

@@ -96,7 +96,7 @@ func NewSoakPlan(seed uint64, long time.Duration) (faults []Fault) {
 	return faults
 }
 
-// playSoak plays a soak. It prints the load of each window of time and the verdict, and writes samples.csv, load.csv and soak.svg.
+// playSoak plays a soak. It prints the load of each window of time and the verdict, and writes soak.svg.
 func (o settings) playSoak(ctx context.Context, srv *servers, exe, work string) error {
 	samples := filepath.Join(work, "samples")
 	if err := os.MkdirAll(samples, 0o700); err != nil {
@@ -121,11 +121,10 @@ func (o settings) playSoak(ctx context.Context, srv *servers, exe, work string) 
 	if !flat {
 		violated = errors.Join(violated, errGrows)
 	}
-	for name, text := range map[string]string{"samples.csv": s.samplesCSV(), "load.csv": s.loadCSV(), "soak.svg": s.svg()} {
-		if err := os.WriteFile(filepath.Join(work, name), []byte(text), 0o600); err != nil {
-			return err
-		}
+	chart := filepath.Join(work, "soak.svg")
+	if err := os.WriteFile(chart, []byte(s.svg()), 0o600); err != nil {
+		return err
 	}
-	fmt.Printf("chart and values: %s/soak.svg, samples.csv, load.csv\n", work)
+	fmt.Printf("chart: %s; samples: %s\n", chart, samples)
 	return violated
 }

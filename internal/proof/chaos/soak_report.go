@@ -164,25 +164,6 @@ func (s *soak) table() string {
 	return b.String()
 }
 
-func (s *soak) loadCSV() string {
-	var b strings.Builder
-	b.WriteString("from_s,operations_per_s,sagas_per_s,median_ms,p99_ms\n")
-	for w, l := range s.load {
-		fmt.Fprintf(&b, "%.0f,%.2f,%.3f,%.2f,%.2f\n", s.long.Seconds()/windows*float64(w), l.operations, l.sagas, l.median, l.p99)
-	}
-	return b.String()
-}
-
-func (s *soak) samplesCSV() string {
-	var b strings.Builder
-	b.WriteString("at_s,process,slot,rss_mib,live_heap_mib,goroutines,file_descriptors\n")
-	for _, x := range s.samples {
-		v := x.Values
-		fmt.Fprintf(&b, "%.1f,%s,%d,%.2f,%.2f,%.0f,%.0f\n", float64(x.At-s.began)/1e9, x.Process, x.Slot, v[0], v[1], v[2], v[3])
-	}
-	return b.String()
-}
-
 // Sizes of the chart. A panel has its title above the curves.
 const (
 	chartWide, panelHigh, curvesHigh, chartLeft = 900, 150, 100, 60

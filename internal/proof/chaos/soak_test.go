@@ -70,11 +70,10 @@ func TestVerdict_NoProcessLivedAllTheTime_IsNotFlat(t *testing.T) {
 	require.False(t, flat)
 }
 
-func TestSoak_Files_HaveLoadAndSamples(t *testing.T) {
+func TestSoak_TableAndChart_HaveTheLoad(t *testing.T) {
 	t.Parallel()
 	s := soakOf(func(int) [4]float64 { return [4]float64{30, 5, 40, 20} })
-	require.Contains(t, s.loadCSV(), "\n0,0.02,0.017,4.00,4.00\n60,0.00")
-	require.Contains(t, s.samplesCSV(), "\n1799.0,s1-1,1,30.00,5.00,40,20\n")
+	require.Regexp(t, `\n +0 +0\.0 +0\.02 +4\.0 +4\.0\n +60 +0\.0`, s.table())
 	chart := s.svg()
 	require.Equal(t, 4*(slots-2)+3, strings.Count(chart, "<polyline"))
 	for decoder := xml.NewDecoder(strings.NewReader(chart)); ; {

@@ -33,7 +33,7 @@ var callers = map[string]string{
 	"lockcore/status.go:Missed":                         "losses",
 	"lockcore/status.go:Status":                         "status",
 	"lockcore/status.go:list":                           "status",
-	"lockcore/watch.go:changed":                         "waiters",
+	"lockcore/park.go:changed":                          "waiters",
 	"lockcore/watch.go:poll":                            "waiters",
 	"lockcore/mongolock/client.go:once":                 oneDocument,
 	"lockcore/mongolock/end.go:Purge":                   "mongolock",

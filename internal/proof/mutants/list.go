@@ -86,7 +86,7 @@ var mutants = []mutant{
 	{what: "a conflict counts as proof that a lost swap was not applied", edits: []edit{
 		{update, "Line.conflicted", "for", "l.writeOff(); for _, c := range l.calls { defer func() { c.unknown = false }() }; $"},
 	}, simulated: true},
-	{what: "the outcome of a lost swap is not settled", edits: []edit{{update, "Line.takeBack", "assign", "if c != nil { return }; $"}}, simulated: true},
+	{what: "the outcome of a lost swap is not settled", edits: []edit{{update, "Line.drop", "if cond", "c == nil"}}, simulated: true},
 	{what: "\"superseded\" is answered without a swap", edits: []edit{{rules, "state.end", "|| 1", "$1 == Superseded || $"}}, simulated: true},
 	{what: "a busy line ends a queued call", edits: []edit{{update, "Lines.doSeveral", "for arg 2", "true"}}, tests: "TestLines_DoWhile_LeavesBusyLinesAlone", in: update},
 	{what: "an old read dates a later operation", edits: []edit{
@@ -127,7 +127,7 @@ var mutants = []mutant{
 		{lockcore, "waitGraph.addQueue", "|| 2", "queue == nil"},
 	}, tests: "TestAcquire_SameLockIDHolds_JoinsPastTheQueue|TestWatchFor_SameLockIDHolds_WakesTheWaiterThatJoins"},
 	{what: "until a hold has been observed, each hand-over is found by a usual poll", edits: []edit{
-		{lockcore, "holdTimes.expect", "arg 2", "time.Second"},
+		{lockcore, "holdTimes.expect", "arg 2", "max($, time.Second)"},
 	}, tests: "TestWatcher_NoHoldObserved_HandOversAreFast"},
 	{what: "no watcher passes a dead head of the queue", edits: []edit{{lockcore, "watcher.poll", "&& 2", "$ && false"}}, tests: "TestQueue_DeadWaitersAhead_CostTheirClaims", simulated: true},
 	{what: "a lease that a batch did not renew is not renewed alone", edits: []edit{
@@ -165,7 +165,7 @@ var mutants = []mutant{
 	{what: "a semaphore with the limit 0 has no limit", edits: []edit{{lockcore, "SharedLimit", "value", "0"}}, tests: "TestSharedLimit_Zero_IsRefused"},
 	{what: "a lease replaced at its expiry is not checked again", edits: []edit{{lockcore, "keeper.plan", "case 3 stmt 2", "drop"}}, tests: "TestKeeper_LeaseReplacedWhenItExpires_IsCheckedAgain"},
 	{what: "an earlier wait's search delays the next search", edits: []edit{
-		{lockcore, "watcher.search", "assign 3", "w.searching, w.searchAt = false, time.Now().Add(pace.Search)"},
+		{lockcore, "watcher.search", "assign 3", "w.searching, w.searchAt = false, time.Now().Add(5 * time.Second)"},
 	}, tests: "TestWatcher_EarlierSearch_DoesNotDelayTheNext"},
 	{what: "a forced release of an endless lease does not drain it", edits: []edit{{rules, "state.drain", "+ 2", "drop"}}, tests: "TestSession_EndlessLeaseForced_EndsInTime", simulated: true},
 	{what: "leaving the queue ends the part that confirmed the claim", edits: []edit{
@@ -180,6 +180,9 @@ var mutants = []mutant{
 		{rules, "state.grantOrQueue", "case 9 cond", "$ || (claim != nil && claim.Alive(s.now))"},
 	}, tests: "TestAcquire_ClaimNoLongerFits_Queues", in: rules},
 	{what: "a long hold is polled at the pace of short ones", edits: []edit{{lockcore, "watcher.evaluate", "if 4 call 4", "$1"}}, tests: "TestWatcher_LongHold_IsReadLessOften"},
+	{what: "a resource is polled without a pause while a claim has lapsed", edits: []edit{
+		{lockcore, "watcher.evaluate", "if 3 cond", "one.position == 0 || next.Position < one.position"},
+	}, tests: "TestWatcher_ClaimHasLapsed_IsReadLessOften"},
 	{what: "requests wait in the slot however long holds last", edits: []edit{
 		{lockcore, "Locker.grantIsNear", "stmt 2 value", "wait > 0*pace.PositionWait"},
 	}, tests: "TestEnter_LongHolds_DoesNotWait|TestEnter_ShortHolds_WaitsWhileItsGrantIsNear"},

@@ -16,7 +16,7 @@ var productMutants = []mutant{
 		{runstate, "Step.noteUse", "if 2 cond", "true"},
 	}},
 	{what: "Locks that are requested at once are not split over workflow tasks", in: worker, tests: "TestSizes_ExceedWhatTheServerAccepts_AreSplit/Locks", edits: []edit{
-		{runstate, "Lock.ask", "elem 5", "drop"},
+		{runstate, "Lock.ask", "elem 4", "drop"},
 	}},
 	{what: "a step's report of another workflow's loss is taken for its own", in: interceptors, tests: "TestSaga_StepReports", edits: []edit{
 		{wire, "StepLoss", "fun", "LockError"},
@@ -58,7 +58,7 @@ var productMutants = []mutant{
 		{currentrun, "Release", "if cond", "$ && false"},
 	}},
 	{what: "a Lock is taken by a local activity", in: worker, tests: "TestLock_TaskIsLost_HoldsNothing", edits: []edit{
-		{runstate, "Lock.ask", "return value", "workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions($1, workflow.LocalActivityOptions{ ScheduleToCloseTimeout: attemptTimeout }), $3.name, $3.params).Get($1, $4)"},
+		{runstate, "Lock.ask", "assign 7 value", "workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions($1, workflow.LocalActivityOptions{ ScheduleToCloseTimeout: attemptTimeout }), $3.name, $3.params).Get($1, $4)"},
 	}},
 	{what: "a release is a local activity", in: worker, tests: "TestLock_ReleasingTaskLost_StepRunsUnderIt", edits: []edit{
 		{runstate, "State.send", "assign 2", "future := workflow.ExecuteLocalActivity(workflow.WithLocalActivityOptions(e.ctx, workflow.LocalActivityOptions{ScheduleToCloseTimeout: attemptTimeout}), e.name, e.params)"},
@@ -79,12 +79,12 @@ var productMutants = []mutant{
 	}},
 	{what: "a saga that is undone starts further steps", in: worker, tests: "TestSaga_StepDuringUndo_IsRefused", edits: []edit{{runstate, "stepContext.check", "|| 1", "$ && false"}}},
 	{what: "in a run that continues a hand-over, a missing lock is no loss", in: worker, tests: "TestSagaVerify_StepOfNextRunRanWithoutPlugin_IsLost", edits: []edit{
-		{runstate, "State.verify", "elem 2 value", "$ || $1.continues"},
+		{runstate, "State.verify", "func elem 2 value", "$ || $1.continues"},
 	}},
 	{what: "the end of a run releases what the next run has taken", in: interceptors, tests: "TestCloser_NextRunHolds_ReleasesOnlyWhatWasInherited", edits: []edit{
 		{currentrun, "Release", "stmt 9 init", "drop"},
 	}},
-	{what: "a saga under a context from outside the saga around it runs", in: interceptors, tests: "TestStep_InASagaWithOuterContext_IsRefused", edits: []edit{{workflows, "RunSaga", "value", "$1"}}},
+	{what: "a saga under a context from outside the saga around it runs", in: interceptors, tests: "TestStep_InASagaWithOuterContext_IsRefused", edits: []edit{{workflows, "RunSaga", "if 2 init value", "error(nil)"}}},
 	{what: "a release that a reset repeats ends nothing of the earlier run", in: activities, tests: "TestRelease_RunThatDecidedItWasReset_EndsItsRequestsToo", edits: []edit{
 		{currentrun, "Release", "if 3 && 2", "$ && false"},
 	}},

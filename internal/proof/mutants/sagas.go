@@ -34,7 +34,7 @@ var sagaMutants = []mutant{
 		{runstate, "Step.wait", "case 2 assign", "return wire.NewWaitCanceled(!t.ran)"},
 	}},
 	{what: "a saga does not verify its locks at its end", in: worker, tests: "TestLoss_BeforeTheEnd_IsReported", check: "isolation", edits: []edit{
-		{activities, "lockActivities.Verify", "assign 5", "_ = u"},
+		{activities, "lockActivities.Verify", "assign 6", "_ = u"},
 	}},
 	{what: "steps of scope step share the lock ID of their workflow", in: worker, tests: "TestScopeStep_StepsOfOneWorkflow_AreIndependent", check: "limit", edits: []edit{
 		{wire, "Guard.Request", "assign 3", `within, holdTTL = "", 0`},

@@ -20,15 +20,10 @@ type Violation struct {
 // Check returns the violations that a log proves.
 func Check(plan Plan, records []Record) []Violation {
 	s := Read(records)
-	s.calm, s.failovers = s.calm && !plan.Failovers, plan.Failovers
-	s.slow, s.conversionsFail = len(plan.Slow) > 0, plan.FailsOneIn > 0
-	for i := range plan.Workflows {
-		w := &plan.Workflows[i]
-		s.bounded[w.ID] = w.Input.Body.isBounded() || slices.ContainsFunc(w.Updates, func(u Update) bool { return u.Body.isBounded() })
-	}
+	s.plan = plan
 	for _, check := range []func(){
-		s.checkIsolation, s.checkFences, s.checkUndo, s.checkVain, func() { s.checkAtomicity(plan) }, s.checkLosses, s.checkPlaces,
-		s.checkSignals, s.checkArguments, s.checkSkipped, s.checkBarred, func() { s.checkUpdates(plan) }, s.checkIgnored,
+		s.checkIsolation, s.checkFences, s.checkUndo, s.checkVain, s.checkAtomicity, s.checkLosses, s.checkPlaces,
+		s.checkSignals, s.checkArguments, s.checkSkipped, s.checkBarred, s.checkUpdates, s.checkIgnored,
 	} {
 		check()
 	}
@@ -133,7 +128,7 @@ func (s *Story) checkUndo() {
 			continue
 		}
 		for _, u := range undos[a.key()] {
-			if !s.since(u.Run, a.Run) {
+			if s.began[u.Run] < s.began[a.Run] {
 				continue // a later run does the step again
 			}
 			var text string
@@ -161,7 +156,7 @@ const leavesWithin = int64(10 * time.Second)
 
 // checkPlaces finds places and claims that steps have although their saga has ended.
 func (s *Story) checkPlaces() {
-	if !s.calm {
+	if !s.isCalm() {
 		return
 	}
 	for _, scope := range s.scopes {
@@ -169,7 +164,7 @@ func (s *Story) checkPlaces() {
 			continue
 		}
 		before := map[string]bool{} // the steps that had a place when the saga ended
-		for _, r := range s.seen {
+		for _, r := range s.of[Seen] {
 			if r.Run == scope.run && r.At < scope.leaving.At {
 				before[r.Scope] = true
 			}
@@ -227,22 +222,22 @@ func (s *Story) checkLosses() {
 
 // explained reports whether what a scope ended with is what the plan or its faults make of it.
 func (s *Story) explained(scope *Scope, r *Record) bool {
-	if s.conversionsFail && strings.Contains(r.Error, errConverter.Error()) {
+	if s.plan.FailsOneIn > 0 && strings.Contains(r.Error, errConverter.Error()) {
 		return true // the last attempt of a step could not read its arguments
 	}
 	switch r.Type {
 	case "", "planned", "cancelled", "busy", "deadlock", "other": // "other" are a timeout and a termination
 		return true
 	case "lost", "superseded":
-		return !s.calm || len(s.meddled[scope.workflow]) > 0 || strings.Contains(r.Error, "it could not be renewed in time") && s.enteredTooLate(scope.run)
+		return !s.isCalm() || s.meddled(scope.workflow) || strings.Contains(r.Error, "it could not be renewed in time") && s.enteredTooLate(scope.run)
 	case wire.FailureEnded: // the run has ended before its update handler
 		root := s.byScope[[2]string{scope.run, rootScope}]
 		return root != nil && root.leaving != nil && root.leaving.At <= r.At
 	case wire.FailureUnavailable: // the database was away for longer than a MaxWait
-		return (s.failovers || s.slow) && s.bounded[planID(scope.workflow)]
+		return (s.plan.Failovers || len(s.plan.Slow) > 0) && s.planned(scope.workflow).isBounded()
 	case "sagaerror":
 		_, undone, _ := strings.Cut(r.Error, "it was not undone")
-		return !s.calm || strings.Contains(undone, "timeout (type: StartToClose)") || s.onlyVain(scope.run) ||
+		return !s.isCalm() || strings.Contains(undone, "timeout (type: StartToClose)") || s.onlyVain(scope.run) ||
 			s.isBroken(scope.workflow) && strings.Contains(undone, "since it was in a deadlock") // with another compensation
 	}
 	return false

@@ -7,22 +7,12 @@ import (
 )
 
 // checkAtomicity finds sagas that failed and were not undone, newest first, and sagas that committed and were.
-func (s *Story) checkAtomicity(plan Plan) {
+func (s *Story) checkAtomicity() {
 	byRun := map[string][]*Attempt{}
 	for _, a := range s.attempts {
 		if a.begin != 0 {
 			byRun[a.Run] = append(byRun[a.Run], a)
 		}
-	}
-	positions := map[string]map[int]position{}
-	for i := range plan.Workflows {
-		w := &plan.Workflows[i]
-		at := map[int]position{}
-		place(&w.Input.Body, nil, at)
-		for n := range w.Updates {
-			place(&w.Updates[n].Body, position{-1 - n}, at) // in no order with the others
-		}
-		positions[w.ID] = at
 	}
 	for _, scope := range s.scopes {
 		if !scope.isSaga() {
@@ -43,14 +33,8 @@ func (s *Story) checkAtomicity(plan Plan) {
 				add(steps, a)
 			}
 		}
-		s.checkSaga(scope, decides, failed, steps, positions[planID(scope.workflow)])
+		s.checkSaga(scope, decides, failed, steps, s.planned(scope.workflow).positions())
 	}
-}
-
-// planID returns the ID that a workflow has in the plan.
-func planID(workflow string) string {
-	_, id, _ := strings.Cut(workflow, "_w")
-	return "w" + id
 }
 
 // undoable is a step of a saga, and its compensation.
@@ -144,7 +128,7 @@ func (s *Story) checkBarred() {
 // interfered, a rule was involved, or the workflow had one of the step's resources before, perhaps in a
 // step that then waited for another one.
 func (s *Story) checkVain() {
-	if !s.calm {
+	if !s.isCalm() {
 		return
 	}
 	ran := map[string]bool{}
@@ -159,7 +143,7 @@ func (s *Story) checkVain() {
 			continue
 		}
 		scope := s.byScope[[2]string{a.Run, a.Call.Instance}]
-		if a.Call.Node.Undo != "step" || len(a.Call.Node.Rule) > 0 || !tried[a.key()] || ran[a.key()] || len(s.meddled[a.Workflow]) > 0 || s.hadBefore(a) ||
+		if a.Call.Node.Undo != "step" || len(a.Call.Node.Rule) > 0 || !tried[a.key()] || ran[a.key()] || s.meddled(a.Workflow) || s.hadBefore(a) ||
 			scope == nil || scope.leaving == nil || scope.leaving.Type != "deadlock" && scope.leaving.Type != "busy" {
 			continue
 		}
@@ -179,6 +163,16 @@ func (s *Story) hadBefore(a *Attempt) bool {
 
 // position locates a node in the plan: the index among its siblings at each level, negative for parallel siblings.
 type position []int
+
+// positions returns the positions of all nodes by their IDs.
+func (w *Workflow) positions() map[int]position {
+	at := map[int]position{}
+	place(&w.Input.Body, nil, at)
+	for n := range w.Updates {
+		place(&w.Updates[n].Body, position{-1 - n}, at) // in no order with the others
+	}
+	return at
+}
 
 func place(n *Node, here position, at map[int]position) {
 	at[n.ID] = here
@@ -205,8 +199,9 @@ func (p position) before(other position) bool {
 // its runs ends, and the server does not close a run that has received a signal since. Workflows that were terminated, reset or
 // restarted are excluded, because the signal may have gone to the run that was ended.
 func (s *Story) checkSignals() {
-	for _, r := range s.signals {
-		if r.Error != "" || s.heard[[2]string{r.Workflow, r.Other}] || !s.endedItself(r.Workflow) || s.endedLate(r.Workflow) {
+	for _, r := range s.of[Signalled] {
+		heard := slices.ContainsFunc(s.of[Heard], func(h *Record) bool { return h.Workflow == r.Workflow && h.Other == r.Other })
+		if r.Error != "" || heard || !s.endedItself(r.Workflow) || s.endedLate(r.Workflow) {
 			continue
 		}
 		s.found("signals", r.At, []string{r.Workflow}, "%s: the signal of %s was accepted, and no run received it", r.Workflow, r.Other)
@@ -215,14 +210,19 @@ func (s *Story) checkSignals() {
 
 // endedItself reports whether a workflow's last run ended by the workflow's own decision, and nothing ended an earlier one.
 func (s *Story) endedItself(workflow string) bool {
-	closed := s.closed[workflow]
-	return closed != nil && slices.Contains([]string{"Completed", "Failed", "Canceled"}, closed.Error) && !s.replaced(workflow)
+	ended := ""
+	for _, r := range s.of[Closed] {
+		if r.Workflow == workflow {
+			ended = r.Error
+		}
+	}
+	return slices.Contains([]string{"Completed", "Failed", "Canceled"}, ended) && !s.replaced(workflow)
 }
 
 // endedLate reports whether a run received its signals in a workflow task before its last one. This is permitted if processes
 // are stopped, because the commit of a saga in between falls back to an ordinary activity if the database does not answer.
 func (s *Story) endedLate(workflow string) bool {
-	return !s.calm && slices.ContainsFunc(s.drained, func(r *Record) bool {
+	return !s.isCalm() && slices.ContainsFunc(s.of[Drained], func(r *Record) bool {
 		tasks := s.recorded[r.Run]
 		return r.Workflow == workflow && len(tasks) > 0 && r.Task < slices.Max(tasks)
 	})
@@ -230,7 +230,7 @@ func (s *Story) endedLate(workflow string) bool {
 
 // checkIgnored finds sagas that have committed although one of their steps has reported a loss.
 func (s *Story) checkIgnored() {
-	for _, r := range s.ignored {
+	for _, r := range s.of[Ignored] {
 		scope := s.byScope[[2]string{r.Run, r.Scope}]
 		if r.Type != "lost" || scope == nil || !scope.isSaga() || s.ofRule(r) {
 			continue
@@ -267,8 +267,8 @@ func (s *Story) checkArguments() {
 
 // checkSkipped finds locks that a run holds although its code did not take them.
 func (s *Story) checkSkipped() {
-	for _, skip := range s.skips {
-		for _, h := range s.holds {
+	for _, skip := range s.of[Skipped] {
+		for _, h := range s.of[Holds] {
 			if h.Run == skip.Run && h.Trusted > skip.At && slices.ContainsFunc(skip.Needs, func(n Need) bool { return n.Name == h.Other }) {
 				s.found("unknown", h.At, []string{skip.Workflow},
 					"%s: it holds %s, which its code has not locked", skip.Workflow, h.Other)

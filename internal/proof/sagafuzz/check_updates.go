@@ -8,13 +8,9 @@ import (
 // checkUpdates finds updates that were refused and yet ran steps, and updates that completed although the saga or the Lock of their
 // handler did not succeed. A workflow that was terminated, reset or restarted is excluded from the latter: the update belongs to a run
 // whose later records do not count.
-func (s *Story) checkUpdates(plan Plan) {
-	updates := map[string][]Update{}
-	for i := range plan.Workflows {
-		updates[plan.Workflows[i].ID] = plan.Workflows[i].Updates
-	}
-	for _, r := range s.updates {
-		for i, u := range updates[planID(r.Workflow)] {
+func (s *Story) checkUpdates() {
+	for _, r := range s.of[Updated] {
+		for i, u := range s.planned(r.Workflow).Updates {
 			switch {
 			case itoa(i) != r.Other:
 			case u.Refuse && s.ranPart(r.Workflow, &u.Body):
@@ -39,10 +35,10 @@ func (s *Story) succeeded(workflow string, n *Node) bool {
 		id, _, _ := strings.Cut(scope.name, ".")
 		failed, known := scope.failed()
 		return scope.workflow == workflow && id == itoa(n.ID) && known && !failed
-	}) || slices.ContainsFunc(s.skips, func(r *Record) bool { return r.Workflow == workflow && r.Scope == itoa(n.ID) })
+	}) || slices.ContainsFunc(s.of[Skipped], func(r *Record) bool { return r.Workflow == workflow && r.Scope == itoa(n.ID) })
 }
 
 // replaced reports whether an operator has ended a run of the workflow.
 func (s *Story) replaced(workflow string) bool {
-	return slices.ContainsFunc(s.meddled[workflow], func(kind string) bool { return kind == "terminate" || kind == "reset" || kind == "restart" })
+	return s.meddled(workflow, "terminate", "reset", "restart")
 }

@@ -26,30 +26,22 @@ type Claim struct {
 // claims returns the claims of all parties, by resource.
 func (s *Story) claims() map[string][]*Claim {
 	all := map[string][]*Claim{}
-	add := func(c *Claim) {
+	add := func(c Claim) {
 		if c.from != 0 && c.from <= c.to {
-			all[c.Name] = append(all[c.Name], c)
+			all[c.Name] = append(all[c.Name], &c)
 		}
 	}
 	for _, a := range s.attempts {
-		if !a.ran() {
-			continue
+		if a.ran() {
+			s.running(a, add)
 		}
-		s.running(a, add)
 	}
-	for _, c := range s.kept() {
-		add(c)
-	}
-	for _, c := range s.verifiedClaims() {
-		add(c)
-	}
+	s.kept(add)
 	for _, scope := range s.scopes {
+		s.verified(scope, add)
 		if scope.locked != nil && scope.leaving != nil && !s.toldLost(scope) && !s.leftBefore(scope) {
 			for _, n := range scope.locked.Needs {
-				add(&Claim{
-					Need: n, workflow: scope.workflow, lockID: scope.workflow, kept: true, part: scope.run + " Lock " + scope.name,
-					from: scope.locked.At, to: scope.leaving.At, what: "Lock " + scope.name,
-				})
+				add(keptClaim(n, scope.workflow, scope.run, "Lock "+scope.name, scope.locked.At, scope.leaving.At))
 			}
 		}
 	}
@@ -59,8 +51,12 @@ func (s *Story) claims() map[string][]*Claim {
 	return all
 }
 
+func keptClaim(n Need, workflow, run, what string, from, to int64) Claim {
+	return Claim{Need: n, workflow: workflow, lockID: workflow, kept: true, part: run + " " + what, from: from, to: to, what: what}
+}
+
 // running adds the claims of an attempt.
-func (s *Story) running(a *Attempt, add func(*Claim)) {
+func (s *Story) running(a *Attempt, add func(Claim)) {
 	what := fmt.Sprintf("%s attempt %d (%s)", a.step(), a.Attempt, a.Exec)
 	if a.Undo {
 		what = "undo of " + what
@@ -75,7 +71,7 @@ func (s *Story) running(a *Attempt, add func(*Claim)) {
 		if a.Call.Kept != "" {
 			c.lockID = a.Workflow
 		}
-		add(&c)
+		add(c)
 	}
 	if a.Undo {
 		return // compensations are of another type, without a rule
@@ -83,109 +79,118 @@ func (s *Story) running(a *Attempt, add func(*Claim)) {
 	for _, n := range a.Call.Node.Rule {
 		c := step
 		c.Need = n
-		add(&c)
+		add(c)
 	}
 }
 
-// kept returns the claims of sagas, and of steps whose locks are kept until the run's end: one for each
+// kept adds the claims of sagas, and of steps whose locks are kept until the run's end: one for each
 // scope, resource and mode.
-func (s *Story) kept() []*Claim {
+func (s *Story) kept(add func(Claim)) {
 	type key struct {
-		run, scope string
-		need       Need
+		scope [2]string
+		need  Need
 	}
-	found := map[key]*Claim{}
-	var all []*Claim
+	found := map[key]bool{}
 	for _, a := range s.attempts {
 		failedAlone := a.Call.Node.Ignores && !a.completed() // its saga may commit without a question about it
 		if !a.ran() || failedAlone || a.Call.Kept == "" || s.stoppedBetween(a.Process, a.At, a.begin) {
 			continue
 		}
 		for _, n := range a.Call.Node.Needs {
-			k := key{a.Run, a.Call.Kept, n}
-			c := found[k]
-			if c == nil {
-				c = &Claim{
-					Need: n, workflow: a.Workflow, lockID: a.Workflow, kept: true, part: a.Run + " saga " + k.scope,
-					from: a.begin, what: "scope " + k.scope,
-				}
-				found[k] = c
-				all = append(all, c)
+			k := key{[2]string{a.Run, a.Call.Kept}, n}
+			if found[k] {
+				continue
 			}
+			found[k] = true
+			c := keptClaim(n, a.Workflow, a.Run, "scope "+a.Call.Kept, a.begin, s.keptUntil(k.scope, n))
+			if c.to >= c.from {
+				s.extend(&c, a.Run, a.Call.Kept)
+			}
+			add(c)
 		}
 	}
-	for k, c := range found {
-		c.to = s.keptUntil(k.run, k.scope)
-		if sc := s.byScope[[2]string{k.run, k.scope}]; sc != nil && s.short(k.run, k.scope)[k.need.Name] {
-			if failed, known := sc.failed(); failed || !known {
-				c.to = min(c.to, s.lastBegin(k.run, k.scope, k.need)) // only its undos show whether a failing saga holds its locks
-			}
-		}
-		if c.to >= c.from {
-			s.extend(c, k.run, k.scope)
-		}
-	}
-	return all
 }
 
-// keptUntil returns the time until which a scope had its locks at least. It is 0 if a loss was reported to the scope or found
+// keptUntil returns the time until which a scope had a resource at least. It is 0 if a loss was reported to the scope or found
 // by its compensations, because the time of the loss is unknown.
-func (s *Story) keptUntil(run, scope string) (until int64) {
-	sc := s.byScope[[2]string{run, scope}]
-	if sc != nil {
-		if s.toldLost(sc) {
-			return 0
-		}
-		if sc.leaving != nil {
-			until = sc.leaving.At
-		}
-	}
-	if s.tookAgain(run, scope) {
+func (s *Story) keptUntil(scope [2]string, need Need) (until int64) {
+	sc := s.byScope[scope]
+	if sc != nil && s.toldLost(sc) {
 		return 0
 	}
-	for _, a := range s.attempts {
-		if a.Run != run || a.Call.Kept != scope || a.begin == 0 {
+	if sc != nil && sc.leaving != nil {
+		until = sc.leaving.At
+	}
+	short := map[string]bool{} // the resources that it keeps with a HoldTTL that ends if no janitor runs for a few seconds
+	for _, a := range s.inScope[scope] {
+		for _, n := range a.Call.Node.Needs {
+			short[n.Name] = short[n.Name] || a.Call.Node.HoldTTL > 0
+		}
+	}
+	var last int64 // when the last attempt began that needs the resource
+	for _, a := range s.inScope[scope] {
+		// The saga fails anyway, and need not report the end of a short HoldTTL.
+		tookAgain := a.Undo && slices.ContainsFunc(a.held, func(h Held) bool { return !h.Joined && short[h.Resource] })
+		switch {
+		case a.begin == 0:
 			continue
-		}
-		if a.outcome == "lost" || a.whatEnds == "lost" || sc == nil && s.isBroken(a.Workflow) {
+		case tookAgain, a.outcome == "lost", a.whatEnds == "lost", sc == nil && s.isBroken(a.Workflow):
 			return 0
-		}
-		if a.Undo && a.completed() && !s.stoppedBetween(a.Process, a.At, a.begin) {
+		case a.Undo && a.completed() && !s.stoppedBetween(a.Process, a.At, a.begin):
 			until = max(until, a.begin)
+		}
+		if slices.Contains(a.Call.Node.Needs, need) {
+			last = max(last, a.begin)
+		}
+	}
+	if sc != nil && short[need.Name] {
+		if failed, known := sc.failed(); failed || !known {
+			return min(until, last) // only its undos show whether a failing saga holds its locks
 		}
 	}
 	return until
 }
 
-// tookAgain reports whether a compensation of a scope acquired a resource again because a step's short
-// HoldTTL had ended. The saga fails anyway, and need not report that loss.
-func (s *Story) tookAgain(run, scope string) bool {
-	short := s.short(run, scope)
-	return slices.ContainsFunc(s.attempts, func(a *Attempt) bool {
-		return a.Run == run && a.Call.Kept == scope && a.Undo &&
-			slices.ContainsFunc(a.held, func(h Held) bool { return !h.Joined && short[h.Resource] })
-	})
-}
-
-// short returns the resources that a scope keeps with a HoldTTL that ends if no janitor runs for a few
-// seconds.
-func (s *Story) short(run, scope string) map[string]bool {
-	short := map[string]bool{}
-	for _, a := range s.attempts {
-		if a.Run == run && a.Call.Kept == scope && a.Call.Node.HoldTTL > 0 {
+// verified adds what good answers of Verify prove: from the first step that used a lock, or from the grant of a Lock, until the
+// question no other party had it. That holds even if the lock was lost later, when other claims of the scope do not count. Runs that a
+// reset has created are excluded, because they count a lock as held that the run before them has released.
+func (s *Story) verified(scope *Scope, add func(Claim)) {
+	until := s.verifiedAt(scope)
+	if until == 0 || s.resetFrom[scope.run] != "" {
+		return
+	}
+	what, first := "scope ", map[Need]int64{}
+	if scope.locked != nil {
+		what = "Lock "
+		for _, n := range scope.locked.Needs {
+			first[n] = scope.locked.At
+		}
+	} else {
+		for _, a := range s.inScope[[2]string{scope.run, scope.name}] {
+			if a.Undo || !a.ran() || !a.completed() || a.exit >= until || s.stoppedBetween(a.Process, a.At, a.begin) {
+				continue
+			}
 			for _, n := range a.Call.Node.Needs {
-				short[n.Name] = true
+				if from, known := first[n]; !known || a.begin < from {
+					first[n] = a.begin
+				}
 			}
 		}
 	}
-	return short
+	for need, from := range first {
+		c := keptClaim(need, scope.workflow, scope.run, what+scope.name, from, until)
+		c.what += ", which was verified,"
+		add(c)
+	}
 }
 
-// lastBegin returns the time at which the last attempt of a scope began that needs a resource.
-func (s *Story) lastBegin(run, scope string, need Need) (last int64) {
-	for _, a := range s.attempts {
-		if a.Run == run && a.Call.Kept == scope && slices.Contains(a.Call.Node.Needs, need) {
-			last = max(last, a.begin)
+// verifiedAt returns the time of the latest question of a scope to which the answer was nil; 0 if there is none.
+func (s *Story) verifiedAt(scope *Scope) (last int64) {
+	for _, asked := range s.of[Asked] {
+		if asked.Run == scope.run && asked.Scope == scope.name && slices.ContainsFunc(s.of[Verified], func(r *Record) bool {
+			return r.Run == asked.Run && r.Scope == asked.Scope && r.Other == asked.Other && r.At >= asked.At
+		}) {
+			last = max(last, asked.At)
 		}
 	}
 	return last
@@ -206,22 +211,17 @@ func (s *Story) commitsUnasked(scope *Scope) bool {
 	if scope.leaving == nil {
 		return false
 	}
-	last := int64(0)
-	for _, a := range s.attempts {
-		if a.Run == scope.run && a.Call.Kept == scope.name {
-			last = max(last, a.begin)
-		}
+	last := s.verifiedAt(scope)
+	for _, a := range s.inScope[[2]string{scope.run, scope.name}] {
+		last = max(last, a.begin)
 	}
 	if scope.locked != nil {
 		last = max(last, scope.locked.At)
 	}
-	for _, asked := range s.verifiedQuestions(scope.run, scope.name) {
-		last = max(last, asked.At)
-	}
 	return scope.leaving.At-last <= verifyAfter.Nanoseconds()
 }
 
-func (s *Story) isBroken(workflow string) bool { return slices.Contains(s.meddled[workflow], "break") }
+func (s *Story) isBroken(workflow string) bool { return s.meddled(workflow, "break") }
 
 // extend extends a claim to the run that continues as new and was handed the locks, until that run's first step on the
 // resource. A scope of that run whose steps have requested the resource, and never began, releases it at its end.
@@ -232,14 +232,14 @@ func (s *Story) extend(c *Claim, run, scope string) {
 	}
 	released := int64(math.MaxInt64)
 	for _, a := range s.attempts {
-		if a.Workflow != c.workflow || s.order[a.Run] <= s.order[run] || a.At < c.to {
+		if a.Workflow != c.workflow || s.began[a.Run] <= s.began[run] || a.At < c.to {
 			continue
 		}
 		if sc := s.byScope[[2]string{a.Run, a.Call.Kept}]; a.begin == 0 && sc != nil && sc.leaving != nil &&
 			slices.ContainsFunc(a.Call.Node.Needs, func(n Need) bool { return n.Name == c.Name }) {
 			released = min(released, sc.leaving.At)
 		}
-		if a.outcome == "lost" || s.order[a.Run] > s.order[run] && len(s.meddled[c.workflow]) > 0 {
+		if a.outcome == "lost" || s.meddled(c.workflow) {
 			return // this may not be the run to which the locks were handed over
 		}
 		if a.begin != 0 && slices.ContainsFunc(a.held, func(h Held) bool { return h.Resource == c.Name }) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -28,12 +27,14 @@ type sealing struct {
 	fails func() bool
 }
 
-// newConverter returns the converter of a plan with a codec. If fails is nil no conversion fails.
+// newConverter returns the converter of a plan with a codec. If fails is nil no conversion fails. The codec is in the role of encryption: a
+// payload cannot be read without it.
 func newConverter(fails func() bool) converter.DataConverter {
 	if fails == nil {
 		fails = func() bool { return false }
 	}
-	return &sealing{converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), codec{}), fails}
+	codec := converter.NewZlibCodec(converter.ZlibCodecOptions{AlwaysEncode: true})
+	return &sealing{converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), codec), fails}
 }
 
 // failuresWith returns a failure converter that converts the details of failures by dc. Their messages stay plain.
@@ -95,45 +96,6 @@ func (s *sealing) FromPayloads(payloads *commonpb.Payloads, to ...any) error {
 		}
 	}
 	return nil
-}
-
-// codec is in the role of encryption: a payload cannot be read without it.
-type codec struct{}
-
-const (
-	sealedEncoding = "binary/sealed"
-	// innerEncoding is the name of the metadata with the encoding of the payload before it was sealed.
-	innerEncoding = "sealed"
-)
-
-// Encode changes every byte of the payloads.
-func (codec) Encode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error) {
-	sealed := make([]*commonpb.Payload, len(payloads))
-	for i, p := range payloads {
-		metadata := map[string][]byte{converter.MetadataEncoding: []byte(sealedEncoding), innerEncoding: p.GetMetadata()[converter.MetadataEncoding]}
-		sealed[i] = &commonpb.Payload{Metadata: metadata, Data: flip(p.GetData())}
-	}
-	return sealed, nil
-}
-
-// Decode leaves payloads as they are that Encode has not made.
-func (codec) Decode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error) {
-	plain := slices.Clone(payloads)
-	for i, p := range payloads {
-		if string(p.GetMetadata()[converter.MetadataEncoding]) == sealedEncoding {
-			metadata := map[string][]byte{converter.MetadataEncoding: p.GetMetadata()[innerEncoding]}
-			plain[i] = &commonpb.Payload{Metadata: metadata, Data: flip(p.GetData())}
-		}
-	}
-	return plain, nil
-}
-
-func flip(data []byte) []byte {
-	data = bytes.Clone(data)
-	for i := range data {
-		data[i] ^= 0x5a
-	}
-	return data
 }
 
 // succeedAfter is the number of conversions that succeed after one that has failed. A workflow task that replays many steps makes hundreds,

@@ -17,7 +17,7 @@
 //	play.go               starts workflows, applies faults, waits for the ends, and asks which tasks were recorded
 //	log.go                the log that all processes write
 //	replay.go             replays the histories, with and without the codec
-//	story.go, claims*.go  the content of the log: attempts, scopes, and claims to resources
+//	story.go, claims.go   the content of the log: attempts, scopes, and claims to resources
 //	check*.go             pure functions over the log, which return violations
 //	report.go             prints a violation
 //

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
-	"time"
 )
 
 // enrich adds to a plan what was thought of later: questions in the middle of sagas and Locks, rules, owners, updates, a slow database and
@@ -29,35 +27,6 @@ func (p *Plan) force(slow, codec bool) {
 	if codec {
 		p.Codec, p.FailsOneIn = true, failsOneIn
 	}
-}
-
-// losses returns sagas whose lock is broken while they sleep: the code of one ignores the loss that its next step reports, and another asks
-// after a third workflow has taken the lock.
-func (p *planner) losses(from int) []Workflow {
-	step := func(id int, name, undo string) Node {
-		return Node{
-			Kind: Step, ID: id, Needs: []Need{{Name: name}}, Undo: undo, Time: 10 * time.Millisecond, Timeout: 10 * time.Second, Attempts: 8,
-		}
-	}
-	sleep := Node{Kind: Sleep, ID: 3, Time: p.span(1500, 1900)} // not so long that the commit asks
-	again := step(4, "q/ignored", "")
-	again.Ignores = true
-	saga := func(children ...Node) Workflow {
-		return Workflow{
-			Input:  Input{Body: Node{Kind: Saga, ID: 1, Retries: -1, Children: children}},
-			Faults: []WorkflowFault{{Kind: "break", After: p.span(600, 900)}},
-		}
-	}
-	taker := Node{Kind: Seq, ID: 1, Children: []Node{{Kind: Sleep, ID: 2, Time: p.span(300, 500)}, step(3, "q/asked", "")}}
-	all := []Workflow{
-		saga(step(2, "q/ignored", "step"), sleep, again),
-		saga(step(2, "q/asked", "step"), sleep, Node{Kind: Verify, ID: 4}),
-		{Input: Input{Body: taker}},
-	}
-	for i := range all {
-		all[i].ID, all[i].directed = fmt.Sprintf("w%d", from+i), true
-	}
-	return all
 }
 
 func (p *planner) enrichWorkflow(w *Workflow) {

@@ -11,8 +11,11 @@ import (
 	"os/signal"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
@@ -48,21 +51,18 @@ func run(ctx context.Context) error {
 	if len(os.Args) == 3 && os.Args[1] == prepareCommand {
 		return prepare(ctx, os.Args[2])
 	}
-	seed := flag.Uint64("seed", 1, "the first seed")
-	runs := flag.Uint64("runs", 10, "how many seeds to play")
-	begins := flag.Duration("for", 0, "begin no seed after this time; 0 is no limit")
-	most := flag.Int("workflows", 250, "play no more workflows of each seed than these")
-	dir := flag.String("dir", "", "where the logs go and stay (default: a temporary folder, which stays if a seed fails)")
-	parallel := flag.Int("parallel", 1, "how many seeds to play at a time")
-	previous := flag.String("previous", "", "another build of this program, which about half of the processes run (make fuzz-sagas-mixed)")
-	failovers := flag.Bool("failovers", false, "the database fails over during the run, so that lost locks are no violation")
-	slow := flag.Bool("slow", false, "the database is slow at times, also in seeds that do not plan that")
-	codec := flag.Bool("codec", false, "workers have a codec that fails at random, also in seeds that do not plan that")
+	var o options
+	flag.Uint64Var(&o.first, "seed", 1, "the first seed")
+	flag.Uint64Var(&o.runs, "runs", 10, "how many seeds to play")
+	flag.DurationVar(&o.begins, "for", 0, "begin no seed after this time; 0 is no limit")
+	flag.StringVar(&o.dir, "dir", "", "where the logs go and stay (default: a temporary folder, which stays if a seed fails)")
+	flag.IntVar(&o.parallel, "parallel", 1, "how many seeds to play at a time")
+	flag.StringVar(&o.previous, "previous", "", "another build of this program, which about half of the processes run (make fuzz-sagas-mixed)")
+	flag.BoolVar(&o.failovers, "failovers", false, "the database fails over during the run, so that lost locks are no violation")
+	flag.BoolVar(&o.slow, "slow", false, "the database is slow at times, also in seeds that do not plan that")
+	flag.BoolVar(&o.codec, "codec", false, "workers have a codec that fails at random, also in seeds that do not plan that")
 	flag.Parse()
-	return playSeeds(ctx, options{
-		first: *seed, runs: *runs, parallel: *parallel, begins: *begins, most: *most, dir: *dir,
-		previous: *previous, failovers: *failovers, slow: *slow, codec: *codec,
-	})
+	return playSeeds(ctx, o)
 }
 
 // options are the flags.
@@ -70,7 +70,6 @@ type options struct {
 	first, runs uint64
 	parallel    int
 	begins      time.Duration
-	most        int
 	dir         string
 	previous    string
 	failovers   bool
@@ -80,38 +79,32 @@ type options struct {
 // playSeeds plays seeds, several at a time, until one fails or the time for new ones is over. Each seed prints its result at once.
 func playSeeds(ctx context.Context, o options) error {
 	began := time.Now()
-	var mu sync.Mutex
-	var failed error
-	var next uint64
-	take := func() (seed uint64, ok bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		if failed != nil || next == o.runs || o.begins > 0 && time.Since(began) > o.begins {
-			return 0, false
-		}
-		next++
-		return o.first + next - 1, true
-	}
-	var wg sync.WaitGroup
-	for range max(1, o.parallel) {
-		wg.Go(func() {
-			for seed, ok := take(); ok; seed, ok = take() {
-				var out bytes.Buffer
-				err := playSeed(ctx, &out, seed, o)
-				mu.Lock()
-				_, _ = os.Stdout.Write(out.Bytes())
-				if err != nil {
-					failed = errors.Join(failed, fmt.Errorf("seed %d: %w", seed, err))
-				}
-				mu.Unlock()
+	group, failed := errgroup.WithContext(context.Background()) // the seeds that are under way continue after a failure
+	group.SetLimit(max(1, o.parallel))
+	var printing sync.Mutex
+	var played atomic.Uint64
+	for n := range o.runs {
+		group.Go(func() error {
+			if failed.Err() != nil || o.begins > 0 && time.Since(began) > o.begins {
+				return nil
 			}
+			played.Add(1)
+			var out bytes.Buffer
+			err := playSeed(ctx, &out, o.first+n, o)
+			printing.Lock()
+			defer printing.Unlock()
+			_, _ = os.Stdout.Write(out.Bytes())
+			if err != nil {
+				return fmt.Errorf("seed %d: %w", o.first+n, err)
+			}
+			return nil
 		})
 	}
-	wg.Wait()
-	if failed == nil && next < o.runs {
-		fmt.Printf("%d of %d seeds played in %v\n", next, o.runs, o.begins)
+	err := group.Wait()
+	if err == nil && played.Load() < o.runs {
+		fmt.Printf("%d of %d seeds played in %v\n", played.Load(), o.runs, o.begins)
 	}
-	return failed
+	return err
 }
 
 // playSeed plays one seed and prints its violations.
@@ -125,7 +118,6 @@ func playSeed(ctx context.Context, out io.Writer, seed uint64, o options) error 
 	}
 	began := time.Now()
 	plan := NewPlan(seed)
-	plan.Workflows = plan.Workflows[:min(o.most, len(plan.Workflows))]
 	if o.previous != "" {
 		plan.mix()
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -52,12 +51,6 @@ type Node struct {
 	// Attempts bounds its attempts. With Fail it fails. With Deaf it ignores its cancellation. With Once only the first attempt takes long.
 	Attempts         int32
 	Fail, Deaf, Once bool
-}
-
-// isBounded reports whether a wait in the node, or in one inside it, has a MaxWait.
-func (n *Node) isBounded() bool {
-	return n.MaxWait > 0 || n.More != nil && n.More.isBounded() ||
-		slices.ContainsFunc(n.Children, func(child Node) bool { return child.isBounded() })
 }
 
 // each calls fn for the node and all inside it.

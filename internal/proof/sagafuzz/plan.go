@@ -49,6 +49,16 @@ type Workflow struct {
 	directed   bool
 }
 
+// isBounded reports whether a wait of the workflow or of its updates has a MaxWait.
+func (w *Workflow) isBounded() (bounded bool) {
+	look := func(n *Node) { bounded = bounded || n.MaxWait > 0 }
+	w.Input.Body.each(look)
+	for i := range w.Updates {
+		w.Updates[i].Body.each(look)
+	}
+	return bounded
+}
+
 // Interrupt describes an event just before the completion of a workflow task is sent: a signal or a cancellation arrives, or the
 // completion is lost, as if the worker died.
 type Interrupt struct {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 )
@@ -45,49 +44,23 @@ func (s *Scope) isSaga() bool { return strings.Contains(s.name, ".") }
 
 // Story is the content of a log.
 type Story struct {
-	Records  []Record
+	Records []Record
+	// plan is the plan that was played; empty if the checks need not know it.
+	plan     Plan
 	attempts []*Attempt // by entry
 	scopes   []*Scope
 	byScope  map[[2]string]*Scope // run, name
-	// stops contains the times at which each process was stopped, in order, and killed the time at which it was killed.
-	stops  map[string][]int64
-	killed map[string]int64
+	// inScope contains the attempts of each scope that keeps locks, by run and name.
+	inScope map[[2]string][]*Attempt
+	// of contains the records by What, in time order. Records of workflow tasks that the server has not recorded are left out.
+	of map[string][]*Record
+	// recorded contains the workflow tasks of each run that the server has recorded, in order, and began the time of each run's first record.
+	recorded map[string][]int64
+	began    map[string]int64
 	// resetFrom contains the run from which each run was reset.
 	resetFrom map[string]string
-	// terminated contains the times at which an operator terminated each workflow.
-	terminated map[string][]int64
 	// left contains the scopes that a run has left for good, by run and name: the server has recorded the workflow task.
 	left map[[2]string]bool
-	// order numbers runs in the order of their first records.
-	order map[string]int
-	// meddled contains the operator's actions on each workflow.
-	meddled map[string][]string
-	// began contains the time of each run's first record. ended contains the times at which an operator ended the
-	// workflow's runs.
-	began map[string]int64
-	ended map[string][]int64
-	// seen contains the waiters and claims of steps.
-	seen []*Record
-	calm bool
-	// failovers is set if the database failed over during the run. bounded contains the workflows, by their IDs in the plan, in which
-	// a wait has a MaxWait.
-	failovers bool
-	bounded   map[string]bool
-	// slow is set if the database was slow at times, and conversionsFail if some conversions of the workers' data converters failed.
-	slow, conversionsFail bool
-	// recorded contains the workflow tasks of each run that the server has recorded, in order; closed the end of each workflow.
-	recorded map[string][]int64
-	closed   map[string]*Record
-	// signals contains the signals that were sent, heard the received ones by workflow and ID, drained the end of each run.
-	signals []*Record
-	heard   map[[2]string]bool
-	drained []*Record
-	// skips contains the Locks that were left out, and holds the holds on resources of such Locks.
-	skips, holds []*Record
-	// updates contains the outcomes of updates. asked and verified contain the questions of workflow code and their good answers.
-	updates, asked, verified []*Record
-	// ignored contains the failures of steps after which the code has continued.
-	ignored []*Record
 	// violations are the findings of the checks.
 	violations []Violation
 }
@@ -95,10 +68,8 @@ type Story struct {
 // Read returns the story of a log, which must be in time order.
 func Read(records []Record) *Story {
 	s := &Story{
-		Records: records, byScope: map[[2]string]*Scope{}, stops: map[string][]int64{}, killed: map[string]int64{},
-		resetFrom: map[string]string{}, left: map[[2]string]bool{}, order: map[string]int{}, meddled: map[string][]string{}, calm: true,
-		began: map[string]int64{}, ended: map[string][]int64{}, recorded: map[string][]int64{}, closed: map[string]*Record{},
-		heard: map[[2]string]bool{}, terminated: map[string][]int64{}, bounded: map[string]bool{},
+		Records: records, byScope: map[[2]string]*Scope{}, of: map[string][]*Record{}, recorded: map[string][]int64{}, began: map[string]int64{},
+		resetFrom: map[string]string{}, left: map[[2]string]bool{}, inScope: map[[2]string][]*Attempt{},
 	}
 	for i := range records {
 		if r := &records[i]; r.What == Recorded {
@@ -111,13 +82,14 @@ func Read(records []Record) *Story {
 		if !s.happened(r) {
 			continue
 		}
-		if _, seen := s.order[r.Run]; !seen && r.Run != "" {
-			s.order[r.Run], s.began[r.Run] = len(s.order), r.At
+		if _, seen := s.began[r.Run]; !seen && r.Run != "" {
+			s.began[r.Run] = r.At
 		}
+		s.of[r.What] = append(s.of[r.What], r)
 		switch r.What {
 		case Enter:
-			execs[r.Exec] = &Attempt{Record: *r}
-			s.attempts = append(s.attempts, execs[r.Exec])
+			a, scope := &Attempt{Record: *r}, [2]string{r.Run, r.Call.Kept}
+			execs[r.Exec], s.attempts, s.inScope[scope] = a, append(s.attempts, a), append(s.inScope[scope], a)
 		case Begin, End, Exit:
 			if a := execs[r.Exec]; a != nil {
 				a.add(r)
@@ -126,22 +98,17 @@ func Read(records []Record) *Story {
 			if r.What == Leaving && slices.Contains(s.recorded[r.Run], r.Task) {
 				s.left[[2]string{r.Run, r.Scope}] = true
 			}
-			if !s.isPast(r) {
+			if !s.endedBetween(r.Workflow, s.began[r.Run], r.At, "terminate", "reset", "restart") { // otherwise its process was suspended
 				s.scope(r)
 			}
 		case Closed: // the end of a run is that of its root scope
 			root := *r
 			root.What, root.Scope = Returned, rootScope
 			s.scope(&root)
-			s.closed[r.Workflow] = r
-		case Killed:
-			s.killed[r.Other], s.calm = r.At, false
-		case Stopped:
-			s.stops[r.Other], s.calm = append(s.stops[r.Other], r.At), false
 		case Meddled:
-			s.meddle(r)
-		default:
-			s.keep(r)
+			if r.Type == "reset" && r.Other != "" {
+				s.resetFrom[r.Other] = r.Run
+			}
 		}
 	}
 	for _, a := range s.attempts {
@@ -150,46 +117,38 @@ func Read(records []Record) *Story {
 	return s
 }
 
-// meddle stores an operator's action.
-func (s *Story) meddle(r *Record) {
-	s.meddled[r.Workflow] = append(s.meddled[r.Workflow], r.Type)
-	if r.Error == "" && (r.Type == "terminate" || r.Type == "reset" || r.Type == "restart") {
-		s.ended[r.Workflow] = append(s.ended[r.Workflow], r.At)
-	}
-	if r.Error == "" && r.Type == "terminate" {
-		s.terminated[r.Workflow] = append(s.terminated[r.Workflow], r.At)
-	}
-	if r.Type == "reset" && r.Other != "" {
-		s.resetFrom[r.Other] = r.Run
-	}
+// isCalm reports whether nothing has disturbed processes or the database.
+func (s *Story) isCalm() bool {
+	return len(s.of[Killed])+len(s.of[Stopped])+len(s.of[Slowed]) == 0 && !s.plan.Failovers
 }
 
-// keep stores a record that only one check uses.
-func (s *Story) keep(r *Record) {
-	switch r.What {
-	case Seen:
-		s.seen = append(s.seen, r)
-	case Signalled:
-		s.signals = append(s.signals, r)
-	case Heard:
-		s.heard[[2]string{r.Workflow, r.Other}] = true
-	case Drained:
-		s.drained = append(s.drained, r)
-	case Skipped:
-		s.skips = append(s.skips, r)
-	case Holds:
-		s.holds = append(s.holds, r)
-	case Updated:
-		s.updates = append(s.updates, r)
-	case Asked:
-		s.asked = append(s.asked, r)
-	case Verified:
-		s.verified = append(s.verified, r)
-	case Ignored:
-		s.ignored = append(s.ignored, r)
-	case Slowed:
-		s.calm = false
+// meddled reports whether an operator acted on a workflow in one of the ways, or in any way if none is named.
+func (s *Story) meddled(workflow string, ways ...string) bool {
+	return slices.ContainsFunc(s.of[Meddled], func(r *Record) bool {
+		return r.Workflow == workflow && (len(ways) == 0 || slices.Contains(ways, r.Type))
+	})
+}
+
+// planID returns the ID that a workflow has in the plan.
+func planID(workflow string) string {
+	_, id, _ := strings.Cut(workflow, "_w")
+	return "w" + id
+}
+
+// planned returns a workflow as it was planned; an empty one if the plan does not have it.
+func (s *Story) planned(workflow string) *Workflow {
+	id := planID(workflow)
+	if i := slices.IndexFunc(s.plan.Workflows, func(w Workflow) bool { return w.ID == id }); i >= 0 {
+		return &s.plan.Workflows[i]
 	}
+	return &Workflow{}
+}
+
+// endedBetween reports whether an operator has ended a run of the workflow between two times, in one of the ways.
+func (s *Story) endedBetween(workflow string, from, to int64, ways ...string) bool {
+	return slices.ContainsFunc(s.of[Meddled], func(r *Record) bool {
+		return r.Workflow == workflow && r.Error == "" && slices.Contains(ways, r.Type) && from < r.At && r.At < to
+	})
 }
 
 // happened reports whether a record counts: it was not written in a workflow task that the server did not record.
@@ -202,18 +161,12 @@ func (s *Story) happened(r *Record) bool {
 // termination. Then its locks were released, although the history of the new run has their acquisition.
 func (s *Story) leftBefore(scope *Scope) bool {
 	for old := s.resetFrom[scope.run]; old != ""; old = s.resetFrom[old] {
-		terminated := slices.ContainsFunc(s.terminated[scope.workflow], func(at int64) bool { return s.began[old] < at && at < s.began[scope.run] })
+		terminated := s.endedBetween(scope.workflow, s.began[old], s.began[scope.run], "terminate")
 		if terminated || s.left[[2]string{old, scope.name}] || s.left[[2]string{old, rootScope}] {
 			return true
 		}
 	}
 	return false
-}
-
-// isPast reports whether a record was written after its run was ended, for example by a process that was
-// stopped in between.
-func (s *Story) isPast(r *Record) bool {
-	return slices.ContainsFunc(s.ended[r.Workflow], func(at int64) bool { return s.began[r.Run] < at && at < r.At })
 }
 
 func (a *Attempt) add(r *Record) {
@@ -248,18 +201,18 @@ func (s *Story) scope(r *Record) {
 
 // trust determines the time until which an attempt trusted its locks. See the package documentation.
 func (s *Story) trust(a *Attempt) {
-	switch {
-	case a.begin == 0:
-	case a.end == 0:
-		if killed, ok := s.killed[a.Process]; ok {
-			a.trusted = killed
-		} else {
-			a.trusted = a.begin
+	if a.begin == 0 || a.end != 0 {
+		return
+	}
+	a.trusted = a.begin
+	for _, r := range s.of[Killed] {
+		if r.Other == a.Process {
+			a.trusted = r.At
 		}
-		for _, stop := range s.stops[a.Process] {
-			if stop > a.At {
-				a.trusted = min(a.trusted, stop)
-			}
+	}
+	for _, r := range s.of[Stopped] {
+		if r.Other == a.Process && r.At > a.At {
+			a.trusted = min(a.trusted, r.At)
 		}
 	}
 }
@@ -272,8 +225,5 @@ func (a *Attempt) completed() bool { return a.exit != 0 && a.outcome == "" }
 
 // stoppedBetween reports whether a process was stopped in a time.
 func (s *Story) stoppedBetween(process string, from, to int64) bool {
-	return slices.ContainsFunc(s.stops[process], func(at int64) bool { return from <= at && at <= to })
+	return slices.ContainsFunc(s.of[Stopped], func(r *Record) bool { return r.Other == process && from <= r.At && r.At <= to })
 }
-
-// since reports whether a run is the other, or came later.
-func (s *Story) since(run, other string) bool { return cmp.Compare(s.order[run], s.order[other]) >= 0 }

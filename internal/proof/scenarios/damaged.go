@@ -1,6 +1,7 @@
 package scenarios
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
@@ -10,58 +11,49 @@ import (
 // without times, and negative orders and limits. All choices come from pick. A process that reads such a
 // document must not panic.
 func Damaged(pick func(possibilities int) int, now time.Time) *rules.Document {
-	at := func() time.Time {
-		return []time.Time{{}, rules.LongAgo, now.Add(-time.Hour), now, now.Add(time.Minute), rules.Never}[pick(6)]
-	}
-	maybe := func() *time.Time {
-		if pick(2) == 0 {
-			return nil
-		}
-		t := at()
-		return &t
-	}
-	number := func() int64 { return []int64{-1 << 63, -1, 0, 1, 2, 5_000, 1<<63 - 1}[pick(7)] }
-	text := func() string { return []string{"", "w", "a", "\x00", "w/1"}[pick(5)] }
-	mode := func() string { return []string{rules.Exclusive, rules.Shared, "", "other"}[pick(4)] }
-	d := &rules.Document{ID: "r", At: now, Fence: number(), EvidenceSince: at(), IdleAt: at()}
-	for range pick(6) {
-		states := []string{rules.StateClaimed, rules.StateDraining, rules.StateRunning, rules.StateKept, "", "z"}
-		e := rules.Entry{
-			ID: text(), Caller: rules.Caller{LockID: text(), Run: text(), Part: text(), Order: number(), Saga: text(), Within: text()}, Mode: mode(), State: states[pick(6)], Fence: number(),
-			FirstFence: number(), LeastFence: number(), FirstOrder: number(), CutOff: pick(2) == 1, TTL: number(),
-			ExpiresAt: at(), RenewedAt: maybe(), Since: maybe(), ClaimedAt: maybe(), QueuedUntil: maybe(), ClaimTTL: number(), CreatedAt: maybe(),
-			Owner: text(), Limit: number(), Trace: text(),
-		}
-		if pick(2) == 1 {
-			e.Predecessor = &rules.EndedHold{LockID: text(), Fence: number()}
-		}
-		d.Entries = append(d.Entries, e)
-	}
-	for range pick(5) {
-		w := rules.Waiter{
-			Caller: rules.Caller{LockID: text(), Run: text(), Part: text(), Order: number(), Saga: text(), Within: text()}, Mode: mode(), Limit: number(), Owner: text(),
-			Started: maybe(), Since: at(), ExpiresAt: at(), OverdueAt: at(), Verdict: text(), Ahead: pick(2) == 1, ClaimTTL: number(),
-		}
-		if pick(3) == 1 {
-			w.Hold = &rules.WaitingHold{ID: text(), TTL: number()}
-		}
-		d.Waiters = append(d.Waiters, w)
-	}
-	for range pick(3) {
-		d.Evidence = append(d.Evidence, rules.Evidence{LockID: text(), Run: text(), To: text(), Fence: number(), At: at()})
-		d.Releases = append(d.Releases, rules.ReleaseRecord{LockID: text(), Run: text(), Order: number()})
-		d.Bars = append(d.Bars, rules.Bar{LockID: text(), Run: text(), Saga: text(), Order: number()})
-	}
-	for range pick(2) {
-		d.Missed = append(d.Missed, rules.Missed{LockID: text(), Run: text(), Order: number(), Fence: number(), At: at(), ReleasedAt: at()})
-	}
-	for i := range d.Entries {
-		e := &d.Entries[i]
-		for range pick(3) {
-			e.Bars = append(e.Bars, rules.Bar{LockID: text(), Run: text(), Saga: text(), Order: number()})
-		}
-	}
+	d := &rules.Document{}
+	damage(reflect.ValueOf(d).Elem(), "", pick, now)
+	d.ID, d.At = "r", now
 	return d
+}
+
+// damage draws a value of a field, and of all fields inside it.
+func damage(v reflect.Value, field string, pick func(possibilities int) int, now time.Time) {
+	if t, ok := v.Addr().Interface().(*time.Time); ok {
+		*t = []time.Time{{}, rules.LongAgo, now.Add(-time.Hour), now, now.Add(time.Minute), rules.Never}[pick(6)]
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		texts := []string{"", "w", "a", "\x00", "w/1"}
+		switch field {
+		case "Mode":
+			texts = []string{rules.Exclusive, rules.Shared, "", "other"}
+		case "State":
+			texts = []string{rules.StateClaimed, rules.StateDraining, rules.StateRunning, rules.StateKept, "", "z"}
+		}
+		v.SetString(texts[pick(len(texts))])
+	case reflect.Int64:
+		v.SetInt([]int64{-1 << 63, -1, 0, 1, 2, 5_000, 1<<63 - 1}[pick(7)])
+	case reflect.Bool:
+		v.SetBool(pick(2) == 1)
+	case reflect.Pointer:
+		if pick(2) == 1 {
+			v.Set(reflect.New(v.Type().Elem()))
+			damage(v.Elem(), field, pick, now)
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), pick(6), 5))
+		for i := range v.Len() {
+			damage(v.Index(i), field, pick, now)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			damage(v.Field(i), v.Type().Field(i).Name, pick, now)
+		}
+	default:
+		panic("a field of the type " + v.Type().String())
+	}
 }
 
 // AllOps returns one operation of each kind, of a party that may be in a damaged document.

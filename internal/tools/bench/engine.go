@@ -44,7 +44,7 @@ func runEngine(ctx context.Context, args []string) error {
 }
 
 func benchEngine(ctx context.Context, uri string, rounds int) (*engineReport, error) {
-	db, drop, err := database(ctx, uri)
+	db, drop, err := measure.Database(ctx, uri)
 	if err != nil {
 		return nil, err
 	}

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -20,6 +18,7 @@ import (
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
 	"github.com/temporal-lockstep/lockstep/internal/tools/bench/mutexworkflow"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -32,7 +31,6 @@ const hotWorker = "hot-worker"
 
 type hotWorkerConfig struct {
 	Address, URI, Database, Queue string
-	Slots                         int
 	WriteDelay                    time.Duration
 }
 
@@ -42,40 +40,16 @@ const pollers = 10
 
 // startWorkers starts n worker processes and returns when they poll. stop ends the processes that were started, and is never nil.
 func startWorkers(ctx context.Context, n int, cfg hotWorkerConfig) (stop func(), err error) {
-	var ends []func() error
-	stop = func() {
-		for _, end := range ends {
-			_ = end() // the process ends with its input
-		}
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return stop, err
-	}
 	text, err := json.Marshal(cfg)
 	if err != nil {
-		return stop, err
+		return func() {}, err
 	}
-	for range n {
-		child := exec.CommandContext(ctx, self, hotWorker, string(text)) //nolint:gosec // itself
-		child.Stderr = os.Stderr
-		in, err := child.StdinPipe()
-		if err != nil {
-			return stop, err
-		}
-		out, err := child.StdoutPipe()
-		if err != nil {
-			return stop, err
-		}
-		if err := child.Start(); err != nil {
-			return stop, err
-		}
-		ends = append(ends, in.Close, child.Wait)
-		if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-			return stop, fmt.Errorf("a worker process did not start: %w", err)
-		}
-	}
-	return stop, nil
+	pool := harness.NewPool(n, func(_, number int) harness.Command {
+		return harness.Command{Name: fmt.Sprint("worker process ", number), Args: []string{hotWorker, string(text)}}
+	})
+	return func() {
+		pool.Stop(0, n, func(_ int, worker *harness.Process) { _ = worker.Quit(time.Minute) }) // whichever way it ends
+	}, pool.StartAll(ctx)
 }
 
 // runHotWorker runs a worker until the standard input ends. It prints a line when the worker polls.
@@ -104,7 +78,7 @@ func runHotWorker(ctx context.Context, text string) error {
 		return err
 	}
 	w := sdkworker.New(c, cfg.Queue, sdkworker.Options{
-		Plugins: []sdkworker.Plugin{plugin}, MaxConcurrentActivityExecutionSize: cfg.Slots,
+		Plugins: []sdkworker.Plugin{plugin}, MaxConcurrentActivityExecutionSize: hotSlots,
 		MaxConcurrentWorkflowTaskPollers: pollers, MaxConcurrentActivityTaskPollers: pollers,
 	})
 	w.RegisterWorkflowWithOptions(hotOne, workflow.RegisterOptions{Name: hotWorkflow})
@@ -116,7 +90,7 @@ func runHotWorker(ctx context.Context, text string) error {
 		return err
 	}
 	defer w.Stop()
-	fmt.Println("polling")
+	fmt.Println(harness.Ready)
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return nil
 }

@@ -1,7 +1,7 @@
 // Command bench measures Lockstep on real servers.
 //
 //	go run ./internal/tools/bench engine [--json] [--rounds n]
-//	go run ./internal/tools/bench hot [--json] [--turns n] [--each d] [--at-a-time n] [--slots n] [--resources n,n,…] [--processes n,n,…] [--write-delay d]
+//	go run ./internal/tools/bench hot [--json] [--turns n] [--each d] [--resources n,n,…] [--processes n,n,…] [--write-delay d]
 //	go run ./internal/tools/bench scale [--json] [--short] [--each d] [--write-delay d]
 //	go run ./internal/tools/bench sizes [--json] [--resources n,n,…] [--payload n] [--write-delay d]
 //
@@ -9,7 +9,7 @@
 //
 // hot compares guards, sagas and locks with mutex workflows and with workflows that use no lock, on few resources and on many.
 //
-// scale shows how costs grow with the number of resources, clients, waiters, idle documents, renewals of one document, and its holders and waiters.
+// scale shows how costs grow with the number of resources, clients, waiters and idle documents.
 //
 // sizes runs sagas of up to 20,000 resources, with histories of 10 MB, and fails if one does not end as it should.
 //
@@ -31,9 +31,6 @@ import (
 	"os/signal"
 	"text/tabwriter"
 	"time"
-
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
 func main() {
@@ -91,22 +88,6 @@ func write(r report, asJSON bool) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	r.print(w)
 	return w.Flush()
-}
-
-// database returns a new database, and a function that drops it and disconnects.
-func database(ctx context.Context, uri string) (*mongo.Database, func(), error) {
-	client, err := mongo.Connect(options.Client().ApplyURI(uri))
-	if err != nil {
-		return nil, nil, fmt.Errorf("connect to LOCKSTEP_MONGODB_URI: %w", err)
-	}
-	db := client.Database(fmt.Sprintf("lockstep_bench_%d", time.Now().UnixNano()))
-	return db, func() {
-		// An interrupted run must drop the database too.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		_ = db.Drop(ctx)
-		_ = client.Disconnect(ctx)
-	}, nil
 }
 
 func timed(f func() error) (time.Duration, error) {

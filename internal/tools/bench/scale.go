@@ -17,8 +17,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// scaleBench measures how costs grow with the number of resources, of clients, of waiters, of idle documents, of renewals of one
-// document, and of its holders and waiters. Its JSON is the report.
+// scaleBench measures how costs grow with the number of resources, of clients, of waiters and of idle documents. Its JSON is the report.
 type scaleBench struct {
 	uri string
 	db  *mongo.Database // neither counted nor delayed
@@ -30,10 +29,6 @@ type scaleBench struct {
 	// Loads have one resource or more, Background has the work whose cost must not grow with idle documents.
 	Loads      []*loadRow       `json:"loads"`
 	Background []*backgroundRow `json:"background"`
-	// Renewals have one document that is renewed often.
-	Renewals []*renewalsRow `json:"renewals,omitempty"`
-	// Crowds have one document with many holders and many waiters.
-	Crowds []*crowdRow `json:"crowds,omitempty"`
 }
 
 const (
@@ -55,23 +50,20 @@ func runScale(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	documents, clients, waiters, bound := []int{1, 10, 100, 1_000, 10_000, 100_000}, []int{1, 4, 16, 64}, []int{10, 100, 1_000, 10_000}, scaleBound
-	renewals, crowds := []int{5, 50, 500}, []int{100, 300, 1_000}
 	if *short {
 		documents, clients, waiters, bound, b.each = []int{1, 100, 10_000}, []int{1, 16}, []int{10, 1_000}, shortBound, time.Second
-		renewals, crowds = []int{50, 500}, []int{30, 100}
 	}
 	b.Seconds = b.each.Seconds()
 	ctx, cancel := context.WithTimeoutCause(ctx, bound, fmt.Errorf("the benchmark did not end within %s", bound))
 	defer cancel()
-	db, drop, err := database(ctx, b.uri)
+	db, drop, err := measure.Database(ctx, b.uri)
 	if err != nil {
 		return err
 	}
 	defer drop()
 	b.db = db
 	// What was measured is printed even if the rest fails.
-	err = errors.Join(b.growDocuments(ctx, documents), b.growClients(ctx, clients), b.growWaiters(ctx, waiters), b.growRenewals(ctx, renewals),
-		b.growCrowds(ctx, crowds))
+	err = errors.Join(b.growDocuments(ctx, documents), b.growClients(ctx, clients), b.growWaiters(ctx, waiters))
 	return errors.Join(err, write(b, asJSON))
 }
 
@@ -82,13 +74,13 @@ func (b *scaleBench) growDocuments(ctx context.Context, numbers []int) error {
 	if err != nil {
 		return err
 	}
-	defer f.close(ctx)
-	if err := fillQueues(ctx, f.lockers[0].Steps()); err != nil {
+	defer f.Close(ctx)
+	if err := fillQueues(ctx, f.Lockers[0].Steps()); err != nil {
 		return err
 	}
 	documents := 0
 	for _, n := range append([]int{0}, numbers...) {
-		if err := b.insertIdle(ctx, f.lockers[0].Steps(), documents, n); err != nil {
+		if err := b.insertIdle(ctx, f.Lockers[0].Steps(), documents, n); err != nil {
 			return err
 		}
 		documents = n
@@ -98,7 +90,7 @@ func (b *scaleBench) growDocuments(ctx context.Context, numbers []int) error {
 			}
 		}
 		if n == 0 || n >= 10_000 {
-			row, err := measureBackground(ctx, f.lockers[0].Steps(), n)
+			row, err := measureBackground(ctx, f.Lockers[0].Steps(), n)
 			if err != nil {
 				return err
 			}
@@ -235,14 +227,6 @@ func measureBackground(ctx context.Context, locker *lockcore.Steps, documents in
 }
 
 func (b *scaleBench) print(w io.Writer) {
-	if len(b.Loads) > 0 {
-		b.printLoads(w)
-	}
-	b.printRenewals(w)
-	b.printCrowds(w)
-}
-
-func (b *scaleBench) printLoads(w io.Writer) {
 	fmt.Fprintf(w, "each load %g s; answers to writes held back %s; a queue has at most %d waiters\n\n", b.Seconds, b.delays.Writes, mostWaiters)
 	fmt.Fprintln(w, "what\tLockers\tgoroutines each\tresources\ta second\twait p50 ms\tp99 ms\twrites\treads\tdocument kB\theap of a waiter kB\t")
 	for _, r := range b.Loads {

@@ -22,27 +22,19 @@ func TestMeasureLoad_Queue_HasAllWaiters(t *testing.T) {
 	require.Greater(t, row.DocumentKB, 1.0)    // nine waiters or so
 }
 
-func TestMeasureCrowd_HoldersAndWaiters_AreMeasured(t *testing.T) {
-	t.Parallel()
-	b := &scaleBench{uri: testenv.MongoURI(t), db: testenv.Mongo(t)}
-	require.NoError(t, b.growCrowds(t.Context(), []int{20}))
-	require.Positive(t, b.Crowds[0].QueueSeconds)
-	require.Positive(t, b.Crowds[0].LeaveMS)
-}
-
 func TestMeasureBackground_IdleDocuments_AreNotListed(t *testing.T) {
 	t.Parallel()
 	b := &scaleBench{uri: testenv.MongoURI(t), db: testenv.Mongo(t)}
 	f, err := b.newFleet(t.Context(), 1, "documents")
 	require.NoError(t, err)
-	defer f.close(t.Context())
-	require.NoError(t, fillQueues(t.Context(), f.lockers[0].Steps()))
-	require.NoError(t, b.insertIdle(t.Context(), f.lockers[0].Steps(), 0, 10))
-	require.NoError(t, b.insertIdle(t.Context(), f.lockers[0].Steps(), 10, 2_010))
+	defer f.Close(t.Context())
+	require.NoError(t, fillQueues(t.Context(), f.Lockers[0].Steps()))
+	require.NoError(t, b.insertIdle(t.Context(), f.Lockers[0].Steps(), 0, 10))
+	require.NoError(t, b.insertIdle(t.Context(), f.Lockers[0].Steps(), 10, 2_010))
 	count, err := b.db.Collection("documents").CountDocuments(t.Context(), bson.D{{Key: "_id", Value: bson.D{{Key: "$gte", Value: "scale/"}}}})
 	require.NoError(t, err)
 	require.EqualValues(t, 2_010, count)
-	row, err := measureBackground(t.Context(), f.lockers[0].Steps(), 2_010)
+	row, err := measureBackground(t.Context(), f.Lockers[0].Steps(), 2_010)
 	require.NoError(t, err)
 	require.Equal(t, 20*6, row.Listed)
 	require.Positive(t, row.SearchMS)

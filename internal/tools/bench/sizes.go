@@ -81,7 +81,7 @@ func runSizes(ctx context.Context, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	db, drop, err := database(ctx, uri)
+	db, drop, err := measure.Database(ctx, uri)
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func run(ctx context.Context, out io.Writer, o options) error {
 			failed++
 			state = "FAILED"
 		}
-		_, _ = fmt.Fprintf(out, "row %3d %s %3d s  %s\n", r.number, state, int(time.Since(began).Seconds()), r.text)
+		_, _ = fmt.Fprintf(out, "row %3d %s %3d s  %s\n", r.number, state, int(time.Since(began).Seconds()), r.command)
 		if err != nil {
 			_, _ = fmt.Fprintf(out, "%v\n", err)
 		}
@@ -118,19 +118,16 @@ func choose(rows []row, o options) ([]row, error) {
 func try(ctx context.Context, r row, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	words := r.words
-	if r.isTest() {
-		words = slices.Concat(words[:2], []string{"-v", "-count=1", "-timeout=" + limit.String()}, words[2:])
-	}
-	command := exec.CommandContext(ctx, words[0], words[1:]...) //nolint:gosec // parse has checked its form
+	line := strings.Replace(r.command, "go test ", "go test -v -count=1 -timeout="+limit.String()+" ", 1)
+	command := exec.CommandContext(ctx, "bash", "-c", "exec "+line) //nolint:gosec // parse has checked its form
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	command.WaitDelay = 10 * time.Second
 	out, err := command.CombinedOutput()
 	switch {
 	case ctx.Err() != nil:
 		err = fmt.Errorf("it took longer than %v", limit)
-	case err == nil && r.isTest():
-		err = checkTests(string(out), r.pattern())
+	case err == nil && r.pattern != "":
+		err = checkTests(string(out), r.pattern)
 	}
 	if err == nil {
 		return nil

@@ -22,16 +22,16 @@ func TestRecords_Commands_Exist(t *testing.T) {
 	mutants, err := exec.CommandContext(t.Context(), "go", "run", "./internal/proof/mutants", "-list").Output()
 	require.NoError(t, err)
 	for _, r := range rows {
-		if r.words[0] != "go" || r.words[1] != "run" {
+		if r.mutant == "" {
 			continue
 		}
 		found := 0
 		for what := range strings.Lines(string(mutants)) {
-			if strings.Contains(what, r.words[3]) {
+			if strings.Contains(what, r.mutant) {
 				found++
 			}
 		}
-		require.Equal(t, 1, found, "row %d: descriptions that contain %q", r.number, r.words[3])
+		require.Equal(t, 1, found, "row %d: descriptions that contain %q", r.number, r.mutant)
 	}
 	tree, err := docscheck.Checkout(t.Context(), ".")
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func TestParse_Mistakes_AreFound(t *testing.T) {
 		"a\nb; c\ngo test ./lockcore -run . -exec x":     "row 1: a command is",
 		"a\nb; c\ngo run ./internal/proof/mutants -list": "row 1: a command is",
 		"a\nb; c\nmake explore; x":                       "row 1: a command is",
-		"a\nb; c\nmake explore 'x":                       "a quote is not closed",
+		"a\nb; c\nmake explore 'x":                       "row 1: a command is",
 	} {
 		_, err := parse(text)
 		require.ErrorContains(t, err, want, text)
@@ -71,7 +71,7 @@ func TestParse_Mistakes_AreFound(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, row{
 		number: 1, kind: "Kind", defect: "a", foundBy: "b", foundNow: "c", slow: true,
-		text: "go test ./x -run 'TestA/b c'", words: []string{"go", "test", "./x", "-run", "TestA/b c"},
+		command: "go test ./x -run 'TestA/b c'", pattern: "TestA/b c",
 	}, rows[0])
 	require.False(t, rows[1].slow)
 	require.Contains(t, list(rows), "## Kind\n\n| # |")
@@ -109,12 +109,14 @@ func TestChoose_Options_SelectRows(t *testing.T) {
 
 func TestTry_Commands_HoldOrFail(t *testing.T) {
 	t.Parallel()
-	of := func(words ...string) row { return row{number: 1, words: words} }
-	here := "github.com/temporal-lockstep/lockstep/internal/tools/defects"
-	require.NoError(t, try(t.Context(), of("go", "test", here, "-run", "TestChoose_Options_SelectRows"), time.Minute))
-	require.ErrorContains(t, try(t.Context(), of("go", "test", here, "-run", "TestNoSuchTest"), time.Minute), "no test ran")
-	require.ErrorContains(t, try(t.Context(), of("go", "test", here, "-run", "TestChoose_Options_SelectRows/no_such_case"), time.Minute), "no test ran")
-	require.ErrorContains(t, try(t.Context(), of("false", "x"), time.Minute), "exit status 1")
-	require.ErrorContains(t, try(t.Context(), of("sleep", "60"), 10*time.Millisecond), "longer than 10ms")
+	test := "go test github.com/temporal-lockstep/lockstep/internal/tools/defects -run "
+	tryOne := func(pattern, command string, limit time.Duration) error {
+		return try(t.Context(), row{number: 1, pattern: pattern, command: command + pattern}, limit)
+	}
+	require.NoError(t, tryOne("TestChoose_Options_SelectRows", test, time.Minute))
+	require.ErrorContains(t, tryOne("TestNoSuchTest", test, time.Minute), "no test ran")
+	require.ErrorContains(t, tryOne("TestChoose_Options_SelectRows/no_such_case", test, time.Minute), "no test ran")
+	require.ErrorContains(t, tryOne("", "false x", time.Minute), "exit status 1")
+	require.ErrorContains(t, tryOne("", "sleep 60", 10*time.Millisecond), "longer than 10ms")
 	require.ErrorContains(t, checkTests("--- PASS: TestA (0s)\n    --- SKIP: TestA/b (0s)\n", "TestA"), "TestA/b was skipped")
 }

@@ -29,21 +29,14 @@ type row struct {
 	foundBy, foundNow string
 	// slow is set if the command takes over a minute.
 	slow bool
-	// text is the command, and words are its words.
-	text  string
-	words []string
+	// command is the command, for bash. pattern is the argument of -run of a go test, and mutant the text of a mutant; else they are empty.
+	command, pattern, mutant string
 }
 
-// isTest reports whether the command is go test.
-func (r row) isTest() bool { return r.words[0] == "go" && r.words[1] == "test" }
-
-// pattern returns the argument of -run of a go test.
-func (r row) pattern() string { return r.words[4] }
-
 var (
-	found    = regexp.MustCompile(`^([^;|]+); ([^;|]+?)(; slow)?$`)
-	variable = regexp.MustCompile(`^[A-Z]+=\w+$`)
-	target   = regexp.MustCompile(`^[a-z-]+$`)
+	found = regexp.MustCompile(`^([^;|]+); ([^;|]+?)(; slow)?$`)
+	// known has the forms of commands. Nothing in them is special to bash, except quotes.
+	known = regexp.MustCompile(`^(?:go test \./\S+ -run (?:'(Test[^']*)'|(Test[\w/]*))(?: -mutants)?|go run \./internal/proof/mutants "([^-"$` + "`" + `\\][^"$` + "`" + `\\]*)"|make [a-z-]+(?: [A-Z]+=\w+)*)$`)
 )
 
 // parse returns the rows of the records.
@@ -74,14 +67,13 @@ func parseRow(paragraph string) (r row, err error) {
 	if m == nil {
 		return r, errors.New("the second line is: FOUND BY; FOUND NOW BY, and perhaps ; slow")
 	}
-	r = row{defect: lines[0], foundBy: m[1], foundNow: m[2], slow: m[3] != "", text: lines[2]}
-	if r.words, err = split(r.text); err != nil {
-		return r, err
+	c := known.FindStringSubmatch(lines[2])
+	if c == nil {
+		return r, errors.New(`a command is go test PACKAGE -run PATTERN, go run ./internal/proof/mutants "TEXT", or make TARGET`)
 	}
-	if !isKnown(r.words) {
-		return r, errors.New("a command is go test PACKAGE -run PATTERN, go run ./internal/proof/mutants TEXT, or make TARGET")
-	}
-	return r, nil
+	return row{
+		defect: lines[0], foundBy: m[1], foundNow: m[2], slow: m[3] != "", command: lines[2], pattern: c[1] + c[2], mutant: c[3],
+	}, nil
 }
 
 // counts returns two lists in Markdown: the number of defects in Lockstep of each kind, and by what found them.
@@ -120,61 +112,7 @@ func list(rows []row) string {
 		if r.slow {
 			slow = " slow"
 		}
-		fmt.Fprintf(&b, "| %d | %s | %s | %s | `%s`%s |\n", r.number, r.defect, r.foundBy, r.foundNow, r.text, slow)
+		fmt.Fprintf(&b, "| %d | %s | %s | %s | `%s`%s |\n", r.number, r.defect, r.foundBy, r.foundNow, r.command, slow)
 	}
 	return b.String()
-}
-
-// isKnown reports whether a command has one of the known forms.
-func isKnown(words []string) bool {
-	switch {
-	case len(words) < 2:
-		return false
-	case words[0] == "make":
-		for _, w := range words[2:] {
-			if !variable.MatchString(w) {
-				return false
-			}
-		}
-		return target.MatchString(words[1])
-	case words[0] != "go":
-		return false
-	case words[1] == "run":
-		return len(words) == 4 && words[2] == "./internal/proof/mutants" && !strings.HasPrefix(words[3], "-")
-	case words[1] == "test":
-		mutants := len(words) == 6 && words[5] == "-mutants"
-		return (len(words) == 5 || mutants) && strings.HasPrefix(words[2], "./") && words[3] == "-run" && strings.HasPrefix(words[4], "Test")
-	}
-	return false
-}
-
-// split returns the words of a shell command. Quotes of both kinds group words; nothing else is special.
-func split(text string) (words []string, err error) {
-	var word strings.Builder
-	var quote rune
-	open := false
-	for _, c := range text {
-		switch {
-		case quote != 0 && c == quote:
-			quote = 0
-		case quote == 0 && (c == '\'' || c == '"'):
-			quote, open = c, true
-		case quote == 0 && c == ' ':
-			if open {
-				words = append(words, word.String())
-			}
-			word.Reset()
-			open = false
-		default:
-			word.WriteRune(c)
-			open = true
-		}
-	}
-	if quote != 0 {
-		return nil, fmt.Errorf("a quote is not closed: %s", text)
-	}
-	if open {
-		words = append(words, word.String())
-	}
-	return words, nil
 }

@@ -18,16 +18,15 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention/page"
-	"github.com/temporal-lockstep/lockstep/internal/cli/contention/page/scene"
 )
 
 const traceURL = "http://127.0.0.1:16686/trace/{trace}?uiFind={span}"
 
 // large has at least 10,000 waits and holds, all of them in the page. Tests must not change it.
-var large = sync.OnceValue(func() *contention.Report { return scene.New(scene.Options{Seed: 1, Least: 10_000, Resources: 6}) })
+var large = sync.OnceValue(func() *contention.Report { return sagaReport(sagaOptions{Seed: 1, Least: 10_000, Resources: 6}) })
 
 // some has at least 1,000 of each, which a browser draws and photographs sooner. Tests must not change it.
-var some = sync.OnceValue(func() *contention.Report { return scene.New(scene.Options{Seed: 1, Least: 1_000, Resources: 6}) })
+var some = sync.OnceValue(func() *contention.Report { return sagaReport(sagaOptions{Seed: 1, Least: 1_000, Resources: 6}) })
 
 var everything = page.Options{Title: "worker-1.json, worker-2.json", TraceURL: traceURL, MaxHolds: 100_000}
 
@@ -136,7 +135,7 @@ func TestPage_Timeline_EqualsTheLists(t *testing.T) {
 
 func TestPage_Keys_ZoomAndPan(t *testing.T) {
 	t.Parallel()
-	b := open(t, scene.New(scene.Options{Seed: 3, Least: 100, Crowd: 8}), page.Options{})
+	b := open(t, sagaReport(sagaOptions{Seed: 3, Least: 100, Crowd: 8}), page.Options{})
 	seen := func() string { return evaluate[string](b, `document.getElementById("window").textContent`) }
 	whole := seen()
 	b.run(chromedp.Focus(chromedp.CSS("#chart")))
@@ -158,7 +157,7 @@ func (b *tab) eventually(is func() bool, why string) {
 // The times are logged and have only a generous bound, since the machine may be busy.
 func TestPage_Zoom_IsFast(t *testing.T) {
 	t.Parallel()
-	r := scene.New(scene.Options{Seed: 5, Least: 10_000, Resources: 1, Crowd: 40})
+	r := sagaReport(sagaOptions{Seed: 5, Least: 10_000, Resources: 1, Crowd: 40})
 	b := open(t, r, everything)
 	b.run(chromedp.ScrollIntoView(chromedp.CSS("#chart")))
 	before := b.processorTime()
@@ -266,7 +265,7 @@ func TestPage_WithoutWaits_ReportsIt(t *testing.T) {
 
 func TestPage_Conclusion_IsAtTheTop(t *testing.T) {
 	t.Parallel()
-	r := scene.New(scene.Options{Seed: 3, Least: 100, Resources: 1, Crowd: 8})
+	r := sagaReport(sagaOptions{Seed: 3, Least: 100, Resources: 1, Crowd: 8})
 	b := open(t, r, page.Options{})
 	require.Equal(t, r.Conclusion[0].Text+". "+r.Conclusion[0].Advice+".", evaluate[string](b, `document.querySelector("header #conclusion li").textContent`))
 	require.True(t, evaluate[bool](b, `document.getElementById("conclusion").getBoundingClientRect().bottom < innerHeight`), "it is seen without scrolling")

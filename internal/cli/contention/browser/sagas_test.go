@@ -1,6 +1,4 @@
-// Package scene makes contention reports of any size, for tests and for looking at pages. It simulates sagas that lock two resources each,
-// and analyses the spans that they would write. Equal options give equal reports.
-package scene
+package browser
 
 import (
 	"bytes"
@@ -21,8 +19,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
-// Options configure a scene.
-type Options struct {
+// sagaOptions configure a simulation.
+type sagaOptions struct {
 	// Seed is that of the random numbers.
 	Seed uint64
 	// Least is the least number of holds, and of waits.
@@ -33,14 +31,15 @@ type Options struct {
 	Crowd int
 }
 
-// begin is the start of every scene.
+// begin is the start of every simulation.
 var begin = time.Date(2026, time.November, 20, 9, 30, 0, 0, time.UTC)
 
 // ttl is the time after which the holds of a dead saga expire.
 const ttl = 400 * time.Millisecond
 
-// New makes a scene. It panics if its own spans cannot be analysed.
-func New(o Options) *contention.Report {
+// sagaReport simulates sagas that lock two resources each, and analyses the spans that they would write. Equal options give equal
+// reports. It panics if its own spans cannot be analysed.
+func sagaReport(o sagaOptions) *contention.Report {
 	if o.Resources == 0 {
 		o.Resources = 12
 	}
@@ -68,7 +67,7 @@ func New(o Options) *contention.Report {
 
 // stage is the state of a simulation. Times are since begin.
 type stage struct {
-	options      Options
+	options      sagaOptions
 	random       *rand.Rand
 	spans        ptrace.SpanSlice
 	queues       []*queue
