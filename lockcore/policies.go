@@ -49,7 +49,7 @@ func (l *Locker) SetPolicy(ctx context.Context, p Policy) error {
 	if !p.Until.IsZero() {
 		to.Until = &p.Until
 	}
-	return l.changePolicy(ctx, rules.PolicyChange{Name: p.Name, Prefix: p.Prefix, To: &to, By: p.By, Reason: p.Reason})
+	return l.changePolicy(ctx, rules.PolicyChange{PolicyID: p.id(), To: &to, By: p.By, Reason: p.Reason})
 }
 
 // RemovePolicy removes the policy of a name or a prefix, so that the limits of requests are in force again. By and Reason are
@@ -61,8 +61,10 @@ func (l *Locker) RemovePolicy(ctx context.Context, p Policy) error {
 	if err != nil {
 		return err
 	}
-	return l.changePolicy(ctx, rules.PolicyChange{Name: p.Name, Prefix: p.Prefix, By: p.By, Reason: p.Reason})
+	return l.changePolicy(ctx, rules.PolicyChange{PolicyID: p.id(), By: p.By, Reason: p.Reason})
 }
+
+func (p *Policy) id() rules.PolicyID { return rules.PolicyID{Name: p.Name, Prefix: p.Prefix} }
 
 func btoi(b bool) int {
 	if b {
@@ -103,9 +105,5 @@ func (l *Locker) Policies(ctx context.Context) ([]Policy, error) {
 
 // unreadablePolicy returns the error about a request that a policy decides about which cannot be decoded.
 func unreadablePolicy(d *rules.Document) error {
-	name := strconv.Quote(d.Policy.Name)
-	if d.Policy.Prefix {
-		name = strconv.Quote(d.Policy.Name + "*")
-	}
-	return &DamagedError{Resource: d.ID, Err: fmt.Errorf("nor can the policy for %s, which limits its holders: set it again, or remove it", name)}
+	return &DamagedError{Resource: d.ID, Err: fmt.Errorf("the policy for %s, which limits its holders, is damaged: set it again, or remove it", d.Policy.PolicyID)}
 }

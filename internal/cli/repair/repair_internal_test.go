@@ -166,19 +166,3 @@ func TestChangeIdentity_UnknownFields_Matches(t *testing.T) {
 		require.True(t, replaces, id)
 	}
 }
-
-// Another process changes the identity all the time.
-func TestChangeIdentity_ChangedByOthers_Ends(t *testing.T) {
-	t.Parallel()
-	coll := testenv.Mongo(t).Collection("locks")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	tried := 0
-	err := changeIdentity(ctx, coll, func(*rules.Identity) (bson.D, error) {
-		tried++
-		_, err := coll.UpdateOne(ctx, bson.D{{Key: "_id", Value: 0}}, bson.D{{Key: "$set", Value: bson.D{{Key: "epoch", Value: fmt.Sprint(tried)}}}})
-		return bson.D{{Key: "epoch", Value: "mine"}}, err
-	})
-	require.ErrorContains(t, err, "was changed by others 10 times while this command tried to change it: repeat the command")
-	require.Equal(t, tries, tried)
-}

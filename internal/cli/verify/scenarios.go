@@ -80,8 +80,8 @@ func (w *watched) Stored(resource string) (*rules.Document, error) {
 }
 
 // Travel lets time pass.
-func (w *watched) Travel(resource string, d time.Duration) error {
-	err := w.Harness.Travel(resource, d)
+func (w *watched) Travel(base, resource string, d time.Duration) error {
+	err := w.Harness.Travel(base, resource, d)
 	w.err = cmp.Or(w.err, err)
 	return err
 }

@@ -2,6 +2,8 @@ package rules
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -9,9 +11,7 @@ import (
 // Policy is what an operator has set for a resource, or for all resources whose names begin alike. It replaces the limit
 // of shared requests that have one, for waiters and for new holds. It ends no hold, and does not concern other requests.
 type Policy struct {
-	// Name is the name of the resource; with Prefix, the beginning of names.
-	Name   string `bson:"name"`
-	Prefix bool   `bson:"prefix,omitempty"`
+	PolicyID `bson:",inline"`
 	// Limit is the number of lock IDs that may hold: 1 to MaxPolicyLimit.
 	Limit int64 `bson:"limit"`
 	// Until, unless it is nil, is the server's time at which the policy ends.
@@ -22,6 +22,21 @@ type Policy struct {
 	Reason string    `bson:"reason"`
 	// Unreadable is set if the stored policy could not be decoded. Then no request to which it applies is granted anything.
 	Unreadable bool `bson:"-"`
+}
+
+// PolicyID is what a policy is for.
+type PolicyID struct {
+	// Name is the name of the resource; with Prefix, the beginning of names.
+	Name   string `bson:"name"`
+	Prefix bool   `bson:"prefix,omitempty"`
+}
+
+// String returns the name, or the prefix with a star.
+func (id PolicyID) String() string {
+	if id.Prefix {
+		return strconv.Quote(id.Name + "*")
+	}
+	return strconv.Quote(id.Name)
 }
 
 // Bounds of policies.
@@ -35,28 +50,40 @@ const (
 // Policies are those of a collection. A nil *Policies has none.
 type Policies struct {
 	// Version changes with every change of the list.
-	Version Version  `bson:"policyVersion"`
-	List    []Policy `bson:"policies"`
+	Version Version
+	List    []Policy
 	// Changes has the last MaxPolicyChanges changes, the latest last, for the audit.
-	Changes []PolicyChange `bson:"policyChanges"`
+	Changes []PolicyChange
 }
 
-// PolicyChange records a change of the policy for a name or a prefix. To is nil if the policy was removed.
+// PolicyChange records a change of one policy. To is nil if it was removed.
 type PolicyChange struct {
-	Name   string    `bson:"name"`
-	Prefix bool      `bson:"prefix,omitempty"`
-	To     *Policy   `bson:"to,omitempty"`
-	By     string    `bson:"by"`
-	At     time.Time `bson:"at"`
-	Reason string    `bson:"reason"`
+	PolicyID `bson:",inline"`
+	To       *Policy   `bson:"to,omitempty"`
+	By       string    `bson:"by"`
+	At       time.Time `bson:"at"`
+	Reason   string    `bson:"reason"`
 }
 
-// String returns the name, or the prefix with a star.
-func (c *PolicyChange) String() string {
-	if c.Prefix {
-		return fmt.Sprintf("%q", c.Name+"*")
+// Change sets or removes a policy, and records that. It does not change the lists, but replaces them. After an error nothing has
+// changed.
+func (p *Policies) Change(change *PolicyChange) error {
+	list := slices.DeleteFunc(slices.Clone(p.List), func(old Policy) bool { return old.PolicyID == change.PolicyID })
+	switch {
+	case change.To == nil && len(list) == len(p.List):
+		return fmt.Errorf("lockstep: there is no policy for %s", change.PolicyID)
+	case change.To == nil:
+	case len(list) >= MaxPolicies:
+		return fmt.Errorf("lockstep: there are %d policies already: remove one first", MaxPolicies)
+	default:
+		to := *change.To
+		to.PolicyID, to.By, to.At, to.Reason = change.PolicyID, change.By, change.At, change.Reason
+		change.To = &to
+		list = append(list, to)
 	}
-	return fmt.Sprintf("%q", c.Name)
+	p.Version.N++
+	p.List, p.Changes = list, append(tail(p.Changes, MaxPolicyChanges-1), *change)
+	return nil
 }
 
 // For returns the policy that applies to a resource at a time, or nil. The exact name wins over prefixes, and a longer

@@ -304,7 +304,7 @@ func parseIdentity(collection string, raw bson.Raw) (rules.Identity, error) {
 		refusal.Found = "its document with the _id 0 is not an identity of Lockstep"
 		return rules.Identity{}, refusal
 	case version != rules.LayoutVersion && version != rules.PolicyLayout:
-		refusal.Found = fmt.Sprintf("it has version %d, and this is version %d", version, rules.PolicyLayout)
+		refusal.Found = fmt.Sprintf("it has version %d, and this is version %d, or %d with policies", version, rules.LayoutVersion, rules.PolicyLayout)
 		refusal.Help = "Use a collection of its own for these locks, or the version of Lockstep that made it."
 		return rules.Identity{}, refusal
 	}

@@ -303,17 +303,13 @@ func (m *Memory) SetPolicy(ctx context.Context, change rules.PolicyChange) error
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.identityNow()
-	change.At = now.At
-	before := cmp.Or(m.policies, &rules.Policies{})
-	list, err := changed(before, &change)
-	if err != nil {
+	change.At = m.time()
+	next := *cmp.Or(m.policies, &rules.Policies{})
+	if err := next.Change(&change); err != nil {
 		return err
 	}
-	changes := append(slices.Clone(before.Changes), change)
-	m.policies = &rules.Policies{
-		Version: rules.Version{N: before.Version.N + 1, R: m.random()}, List: list, Changes: changes[max(0, len(changes)-rules.MaxPolicyChanges):],
-	}
+	next.Version.R = m.random()
+	m.policies = &next
 	return nil
 }
 

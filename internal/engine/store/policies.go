@@ -76,7 +76,7 @@ func decodePolicy(value bson.RawValue) (p rules.Policy) {
 	}
 	name, named := raw.Lookup("name").StringValueOK()
 	prefix, _ := raw.Lookup("prefix").BooleanOK()
-	return rules.Policy{Name: name, Prefix: prefix || !named, Unreadable: true}
+	return rules.Policy{PolicyID: rules.PolicyID{Name: name, Prefix: prefix || !named}, Unreadable: true}
 }
 
 // isPolicy reports whether a document has only fields of a policy.
@@ -91,52 +91,26 @@ func isPolicy(raw bson.Raw) bool {
 func (m *Mongo) SetPolicy(ctx context.Context, change rules.PolicyChange) error {
 	return m.ChangeIdentity(ctx, func(raw bson.Raw, identity *rules.Identity) (bson.D, error) {
 		change.At = identity.At
-		list, err := changed(decodePolicies(raw), &change)
-		if err != nil {
+		next := decodePolicies(raw)
+		if err := next.Change(&change); err != nil {
 			return nil, err
 		}
 		stored := elements(raw, "policies")
-		policies := make(bson.A, 0, len(list))
-		for _, p := range list {
-			var next any = p
+		policies := make(bson.A, len(next.List))
+		for i, p := range next.List {
+			policies[i] = p
 			for _, old := range stored {
 				if p.Unreadable && decodePolicy(old) == p {
-					next = old
+					policies[i] = old
 				}
 			}
-			policies = append(policies, next)
 		}
-		changes := bson.A{}
-		for _, old := range elements(raw, "policyChanges") {
-			changes = append(changes, old)
-		}
-		changes = append(changes, change)
+		next.Version.R = rand.Text()
 		return bson.D{
-			{Key: "version", Value: rules.PolicyLayout},
-			{Key: "policyVersion", Value: rules.Version{N: identity.PolicyVersion.N + 1, R: rand.Text()}},
-			{Key: "policies", Value: policies},
-			{Key: "policyChanges", Value: changes[max(0, len(changes)-rules.MaxPolicyChanges):]},
+			{Key: "version", Value: rules.PolicyLayout}, {Key: "policyVersion", Value: next.Version},
+			{Key: "policies", Value: policies}, {Key: "policyChanges", Value: next.Changes},
 		}, nil
 	})
-}
-
-// changed returns the list of policies after a change, in the order of names.
-func changed(p *rules.Policies, change *rules.PolicyChange) ([]rules.Policy, error) {
-	before := len(p.List)
-	list := slices.DeleteFunc(slices.Clone(p.List), func(old rules.Policy) bool { return old.Name == change.Name && old.Prefix == change.Prefix })
-	if change.To == nil {
-		if len(list) == before {
-			return nil, fmt.Errorf("lockstep: there is no policy for %s", change)
-		}
-		return list, nil
-	}
-	if len(list) >= rules.MaxPolicies {
-		return nil, fmt.Errorf("lockstep: there are %d policies already, and at most %d can be stored: remove one first", before, rules.MaxPolicies)
-	}
-	to := *change.To
-	to.Name, to.Prefix, to.By, to.At, to.Reason = change.Name, change.Prefix, change.By, change.At, change.Reason
-	change.To = &to
-	return append(list, to), nil
 }
 
 // ChangeIdentity reads the identity, and sends one update of the fields that change returns. If another process has changed

@@ -3,6 +3,8 @@ package scenarios
 import (
 	"context"
 	"fmt"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,11 +21,14 @@ type Lines struct {
 	lines   *update.Lines
 	store   store.Store
 	travels atomic.Int64
+	// changing guards policies, which are those that end, by name or prefix.
+	changing sync.Mutex
+	policies map[rules.PolicyID]rules.PolicyChange
 }
 
 // NewLines returns a harness whose commands end with ctx. Close it when all scenarios have ended.
 func NewLines(ctx context.Context, s store.Store) *Lines {
-	return &Lines{ctx: ctx, lines: update.New(s, clock.Real{}, Settings), store: s}
+	return &Lines{ctx: ctx, lines: update.New(s, clock.Real{}, Settings), store: s, policies: map[rules.PolicyID]rules.PolicyChange{}}
 }
 
 // Close ends the commands that are under way.
@@ -47,9 +52,44 @@ func (l *Lines) Stored(resource string) (*rules.Document, error) {
 	return loaded.Docs[resource].Clone(), nil
 }
 
-// Travel moves all times of the stored document back, except those without end. The document gets a
+// SetPolicy changes the stored policies.
+func (l *Lines) SetPolicy(change rules.PolicyChange, lasts time.Duration) error {
+	l.changing.Lock()
+	defer l.changing.Unlock()
+	identity, err := l.store.Identify(l.ctx)
+	if err != nil {
+		return err
+	}
+	if change.To != nil && lasts != 0 {
+		until := identity.At.Add(lasts)
+		change.To.Until = &until
+	}
+	return l.change(change)
+}
+
+// change changes the stored policies, and lets the update loop know.
+func (l *Lines) change(change rules.PolicyChange) error {
+	if err := l.store.SetPolicy(l.ctx, change); err != nil {
+		return err
+	}
+	delete(l.policies, change.PolicyID)
+	if change.To != nil && change.To.Until != nil {
+		l.policies[change.PolicyID] = change
+	}
+	sent := clock.Now()
+	identity, err := l.store.Identify(l.ctx)
+	if err == nil {
+		l.lines.Adopt(&identity, sent)
+	}
+	return err
+}
+
+// Travel moves all times of the stored document and of its policies back, except those without end. The document gets a
 // new version, so the update loop reads it again.
-func (l *Lines) Travel(resource string, d time.Duration) error {
+func (l *Lines) Travel(base, resource string, d time.Duration) error {
+	if err := l.shiftPolicies(base, d); err != nil {
+		return err
+	}
 	next, err := l.Stored(resource)
 	if err == nil && next == nil {
 		err = fmt.Errorf("%q has no document", resource)
@@ -65,6 +105,23 @@ func (l *Lines) Travel(resource string, d time.Duration) error {
 		err = fmt.Errorf("%q was changed by another process", resource)
 	}
 	return err
+}
+
+// shiftPolicies moves the ends of the policies whose names begin with base.
+func (l *Lines) shiftPolicies(base string, d time.Duration) error {
+	l.changing.Lock()
+	defer l.changing.Unlock()
+	for id, change := range l.policies {
+		if !strings.HasPrefix(id.Name, base) {
+			continue
+		}
+		until := change.To.Until.Add(-d)
+		change.To.Until = &until
+		if err := l.change(change); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // shift moves all times of a document back, except those without end.

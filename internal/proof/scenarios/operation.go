@@ -36,7 +36,7 @@ var token = regexp.MustCompile(`(?:[\w-]+=)?"(?:[^"\\]|\\.)*"|\S+`)
 
 // arguments has the number of arguments of the verbs. The other words of a line are options.
 var arguments = map[string]int{
-	"acquire": 2, "renew": 2, "leave": 2, "take-back": 2, "withdraw": 2, "release": 1, "verify": 1, "raise": 1, "evidence": 1, "was-lost": 1, "pass": 1,
+	"acquire": 2, "renew": 2, "leave": 2, "take-back": 2, "withdraw": 2, "release": 1, "verify": 1, "raise": 1, "evidence": 1, "was-lost": 1, "pass": 1, "limit": 2,
 }
 
 func parseLine(text string) (*line, error) {

@@ -43,6 +43,11 @@ func (p *player) play(text string) ([]string, error) {
 	switch l.verb {
 	case "pass":
 		return nil, p.pass(l.args[0])
+	case "limit":
+		if err := p.limit(l); err != nil {
+			return nil, err
+		}
+		return nil, l.complete()
 	case "show":
 		return p.show(l)
 	case "evidence":
@@ -79,7 +84,25 @@ func (p *player) pass(text string) error {
 	if err != nil {
 		return err
 	}
-	if err := p.h.Travel(p.resource, d); err != nil {
+	if err := p.h.Travel(p.base, p.resource, d); err != nil {
+		return err
+	}
+	return p.load()
+}
+
+// limit sets the policy for a name, or with a star for a prefix, both after the name with which the scenario began, or
+// removes it.
+func (p *player) limit(l *line) error {
+	name, prefix := strings.CutSuffix(l.args[0], "*")
+	change := rules.PolicyChange{PolicyID: rules.PolicyID{Name: p.base + name, Prefix: prefix}, By: "ops", Reason: "a scenario"}
+	if l.args[1] != "none" {
+		n, err := strconv.ParseInt(l.args[1], 10, 64)
+		if err != nil {
+			return err
+		}
+		change.To = &rules.Policy{Limit: n}
+	}
+	if err := p.h.SetPolicy(change, l.span("for", 0)); err != nil {
 		return err
 	}
 	return p.load()
