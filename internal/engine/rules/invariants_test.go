@@ -16,6 +16,17 @@ type step struct {
 	op            rules.Op
 	before, after *rules.Document
 	rules.Result
+	settings rules.Settings
+	// limit is that of the policy in force, or 0.
+	limit int64
+}
+
+// limitOf returns the limit of a request under the policy in force.
+func (s *step) limitOf(own int64) int64 {
+	if own > 0 && s.limit > 0 {
+		return s.limit
+	}
+	return own
 }
 
 // observer watches one resource, remembers the answers that its parties received, and reports a step
@@ -413,8 +424,8 @@ func (o *observer) limits(s *step) error {
 				return e.LockID == b.LockID && (b.State != rules.StateClaimed || (e.State == b.State && e.Part == b.Part))
 			})
 		})
-		if n := others(before.Entries, s.now(), op.LockID, op.Within); n >= op.Party().Limit {
-			return fmt.Errorf("it was granted one of %d places beside %d others", op.Party().Limit, n)
+		if n := others(before.Entries, s.now(), op.LockID, op.Within); n >= s.limitOf(op.Limit) {
+			return fmt.Errorf("it was granted one of %d places beside %d others", s.limitOf(op.Limit), n)
 		}
 	}
 	granted := claims(s)
@@ -427,8 +438,8 @@ func (o *observer) limits(s *step) error {
 				return reflect.DeepEqual(e, l) || (e.LockID == l.LockID && !known(e.LockID)) // the latter was merged since
 			})
 		})
-		if n := others(earlier, s.now(), c.LockID, o.within[c.LockID]); c.Limit > 0 && n >= c.Limit {
-			return fmt.Errorf("%q has a claim to one of %d places beside %d others: %+v", c.LockID, c.Limit, n, s.after.Entries)
+		if n := others(earlier, s.now(), c.LockID, o.within[c.LockID]); c.Limit > 0 && n >= s.limitOf(c.Limit) {
+			return fmt.Errorf("%q has a claim to one of %d places beside %d others: %+v", c.LockID, s.limitOf(c.Limit), n, s.after.Entries)
 		}
 	}
 	return nil
@@ -850,7 +861,7 @@ func (o *observer) takesOver(s *step, op *rules.Acquire) bool {
 
 // readOnly checks that an operation with a read-only answer has only settled the document.
 func readOnly(s *step) error {
-	if settled, _ := (rules.Settle{Resource: "r"}).Apply(s.before, s.now(), settings); s.ReadOnly && !reflect.DeepEqual(settled, s.after) {
+	if settled, _ := (rules.Settle{Resource: "r"}).Apply(s.before, s.now(), s.settings); s.ReadOnly && !reflect.DeepEqual(settled, s.after) {
 		return fmt.Errorf("it is read-only, and changed %+v", s.after)
 	}
 	return nil

@@ -167,6 +167,20 @@ var mutants = []mutant{
 	{"Document.Blockers", "if && 3", "false"},
 	{"allowsJoin", "assign", "drop"},
 
+	// Policies.
+	{"Document.LimitFor", "cond", "true"},
+	{"Document.LimitFor", "|| 1", "drop"},
+	{"Policies.For", "case 1 && 2", "false"},
+	{"Policies.For", "case 2 || 1", "drop"},
+	{"Policies.For", "case 2 || 2", "drop"},
+	{"Policies.For", "case 2 || 2", "true"},
+	{"PolicyID.names", "cond", "false"},
+	{"Document.limitUnknown", "&& 1", "true"},
+	{"Document.Admits", "&& 1", "drop"},
+	{"state.grantOrQueue", "case 9 cond", "false"},
+	{"state.grantOrQueue", "case 9 && 1", "true"},
+	{"state.grantOrQueue", "case 9 && 2", "true"},
+
 	// Acquire.
 	{"Acquire.Apply", "cond", "$ && false"},
 	{"Acquire.Apply", "stmt 3", "drop"},
@@ -186,9 +200,9 @@ var mutants = []mutant{
 	{"state.grantOrQueue", "case 5 cond", "false"},
 	{"state.grantOrQueue", "case 7 && 1", "false"},
 	{"state.grantOrQueue", "case 7 && 2", "drop"},
-	{"state.grantOrQueue", "case 9 cond", "false"},
-	{"state.grantOrQueue", "case 10 || 2", "drop"},
-	{"state.grantOrQueue", "case 10 || 1", "drop"},
+	{"state.grantOrQueue", "case 10 cond", "false"},
+	{"state.grantOrQueue", "case 11 || 2", "drop"},
+	{"state.grantOrQueue", "case 11 || 1", "drop"},
 	{"state.grantedBefore", "stmt 3 && 3", "drop"},
 	{"state.grant", "assign 7 value 3", "nil"},
 	{"state.grant", "return value", "false"},

@@ -97,7 +97,7 @@ func (p *Policies) For(resource string, at time.Time) *Policy {
 		one := &p.List[i]
 		switch {
 		case !one.names(resource), one.Until != nil && !one.Until.After(at):
-		case best == nil, best.Prefix && (!one.Prefix || len(one.Name) > len(best.Name)):
+		case best == nil, !one.Prefix || len(one.Name) > len(best.Name):
 			best = one
 		}
 	}
@@ -105,11 +105,11 @@ func (p *Policies) For(resource string, at time.Time) *Policy {
 }
 
 // names reports whether the policy is for a resource.
-func (p *Policy) names(resource string) bool {
-	if p.Prefix {
-		return strings.HasPrefix(resource, p.Name)
+func (id *PolicyID) names(resource string) bool {
+	if id.Prefix {
+		return strings.HasPrefix(resource, id.Name)
 	}
-	return p.Name == resource
+	return id.Name == resource
 }
 
 // LimitFor returns the limit that is in force for a request with a limit of its own, which is 0 if it has none.

@@ -14,7 +14,7 @@ import (
 )
 
 // settles reports whether any write of a document grants a waiter the resource.
-func settles(d *rules.Document) bool {
+func settles(d *rules.Document, settings rules.Settings) bool {
 	after, _ := rules.Settle{Resource: "r"}.Apply(d, d.At, settings)
 	return slices.ContainsFunc(after.Entries, func(e rules.Entry) bool {
 		existed := slices.ContainsFunc(d.Entries, func(b rules.Entry) bool {
@@ -31,12 +31,16 @@ func TestNext_RandomDocuments_AgreesWithAcquire(t *testing.T) {
 	for seed := range uint64(200) {
 		pick := rand.New(rand.NewPCG(seed, 0)).IntN
 		d, now := &rules.Document{}, start
+		var policies randomPolicies
 		for i := range 40 {
 			now = now.Add(time.Duration(pick(8_000)) * time.Millisecond)
+			settings := settings
+			settings.Policies = policies.at(pick, now)
 			d, _ = random(pick, d, i).Apply(d, now, settings)
 			d.At = now.Add(time.Duration(pick(5_000)) * time.Millisecond)
+			d.Policy = settings.Policies.For("r", d.At)
 			q := d.Queue()
-			require.Equal(t, settles(d), q.Due(), "seed %d: %+v", seed, d)
+			require.Equal(t, settles(d, settings), q.Due(), "seed %d: %+v", seed, d)
 			op := randomAcquire(pick, rules.Acquire{Resource: "r", Caller: rules.Caller{LockID: []string{"w", "a", "w/1", "b"}[pick(4)], Part: "p", Order: int64(i + 5)}})
 			op.Queue, op.Reacquire, op.HeldSince, op.Refresh, op.TakeOver = true, true, 0, false, ""
 			if len(d.Waiters) > 0 && pick(4) > 0 {
@@ -68,6 +72,7 @@ func TestNext_RandomDocuments_AgreesWithAcquire(t *testing.T) {
 			if look.ValidFor > 0 { // until then nothing changes by time alone
 				before := d.Clone()
 				before.At = d.At.Add(look.ValidFor - time.Millisecond)
+				before.Policy = settings.Policies.For("r", before.At)
 				require.Equal(t, look.Answer, rules.Next(before, op.Waiter()).Answer, "seed %d: %+v in %+v", seed, op, d)
 				require.Equal(t, q.Due(), before.Queue().Due(), "seed %d: %+v", seed, d)
 			}

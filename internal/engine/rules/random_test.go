@@ -129,6 +129,39 @@ func randomAcquire(pick func(int) int, op rules.Acquire) rules.Acquire {
 	return op
 }
 
+// randomPolicies changes the policies of the resource r at times.
+type randomPolicies struct {
+	limit int64
+	until time.Time
+	list  *rules.Policies
+}
+
+// at returns the policies at a time.
+func (p *randomPolicies) at(pick func(int) int, now time.Time) *rules.Policies {
+	if pick(10) > 0 {
+		return p.list
+	}
+	p.limit, p.until, p.list = int64(pick(4)), time.Time{}, nil
+	if p.limit == 0 {
+		return nil
+	}
+	one := rules.Policy{PolicyID: rules.PolicyID{Name: "r"}, Limit: p.limit}
+	if pick(2) == 1 {
+		until := now.Add(time.Duration(1+pick(40)) * time.Second)
+		p.until, one.Until = until, &until
+	}
+	p.list = &rules.Policies{List: []rules.Policy{one}}
+	return p.list
+}
+
+// inForce returns the limit that is in force at a time, or 0.
+func (p *randomPolicies) inForce(at time.Time) int64 {
+	if !p.until.IsZero() && !p.until.After(at) {
+		return 0
+	}
+	return p.limit
+}
+
 // backwards is the longest step by which a server's clock was seen to go back between two writes.
 const backwards = 75 * time.Millisecond
 
@@ -148,6 +181,7 @@ func TestInvariants_ClockRunsBackwards(t *testing.T) {
 func history(t *rapid.T, jumps bool) {
 	pick := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "pick") }
 	watch, d, now := newObserver(), &rules.Document{}, start
+	var policies randomPolicies
 	for i := range rapid.IntRange(1, 60).Draw(t, "operations") {
 		now = now.Add(time.Duration(pick(4)*pick(4)) * 2 * time.Second)
 		at := now
@@ -161,9 +195,11 @@ func history(t *rapid.T, jumps bool) {
 				op = a
 			}
 		}
+		settings := settings
+		settings.Policies = policies.at(pick, at)
 		after, result := op.Apply(d, at, settings)
 		t.Logf("%v %s: %T %+v", at.Sub(start), result.Outcome, op, op)
-		require.NoError(t, watch.check(&step{op, d, after, result}))
+		require.NoError(t, watch.check(&step{op, d, after, result, settings, policies.inForce(at)}))
 		if _, settle := op.(rules.Settle); !settle && repeatable(op, after, &result) {
 			once, _ := rules.Settle{Resource: "r"}.Apply(after, at, settings)
 			twice, _ := op.Apply(after, at, settings)

@@ -168,8 +168,8 @@ func (s *state) evictFor(p Party) {
 			live[key] = live[key] || e.Alive(s.now)
 		}
 	}
-	most := int64(Crowd)
-	if limit := s.doc.LimitFor(p.Limit); limit > 0 {
+	most, limit := int64(Crowd), s.doc.LimitFor(p.Limit)
+	if limit > 0 {
 		most = min(most, limit)
 	}
 	crowded := int64(len(parties)) > most

@@ -177,7 +177,7 @@ var mutants = []mutant{
 	}, simulated: true},
 	{what: "a step's busy error does not report since when it was not held", edits: []edit{{lockcore, "notHeldSince", "&& 3", "true"}}, tests: "TestEnter_Busy_ReportsSinceWhenItWasNotHeld"},
 	{what: "a claim that no longer fits makes its waiter retry without a pause", edits: []edit{
-		{rules, "state.grantOrQueue", "case 9 cond", "$ || (claim != nil && claim.Alive(s.now))"},
+		{rules, "state.grantOrQueue", "case 10 cond", "$ || (claim != nil && claim.Alive(s.now))"},
 	}, tests: "TestAcquire_ClaimNoLongerFits_Queues", in: rules},
 	{what: "a long hold is polled at the pace of short ones", edits: []edit{{lockcore, "watcher.evaluate", "if 4 call 4", "$1"}}, tests: "TestWatcher_LongHold_IsReadLessOften"},
 	{what: "a resource is polled without a pause while a claim has lapsed", edits: []edit{

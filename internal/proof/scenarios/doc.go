@@ -38,7 +38,8 @@
 // time lasts for the TTL that was requested. "pass 10m" lets time pass, and "pass -5m" sets the clock back.
 //
 // "limit x* 3 for=10m" sets a policy, here for all resources whose names begin with x, and "limit x none" removes one. The
-// names are those of "new resource"; "limit "" 3" is for the resource with which the scenario began.
+// names are those of "new resource"; "limit "" 3" is for the resource with which the scenario began. The limit 0 is a policy
+// that cannot be decoded.
 //
 // Fences are numbered from 1 in the order in which they were drawn; the first and the least fence of a hold are
 // named if they differ. Times are rounded, to minutes and below that to 15 seconds.

@@ -100,7 +100,7 @@ func (p *player) limit(l *line) error {
 		if err != nil {
 			return err
 		}
-		change.To = &rules.Policy{Limit: n}
+		change.To = &rules.Policy{Limit: n, Unreadable: n == 0}
 	}
 	if err := p.h.SetPolicy(change, l.span("for", 0)); err != nil {
 		return err
