@@ -100,29 +100,14 @@ var (
 
 // FrontendError explains why Temporal cannot be used. It matches one of the conditions, and the original error.
 type FrontendError struct {
-	Address   string
-	From      string // the flag, variable or file with the address; empty for the default
-	Condition error
-	Detail    string // the error without secrets; empty if the condition is enough
-	Remedy    string // empty if it is obvious
-	Err       error
+	text           string
+	condition, err error
 }
 
-func (e *FrontendError) Error() string {
-	text := fmt.Sprintf("%v at %s", e.Condition, e.Address)
-	if e.From != "" {
-		text += " (" + e.From + ")"
-	}
-	for _, more := range []string{e.Detail, e.Remedy} {
-		if more != "" {
-			text += ": " + more
-		}
-	}
-	return text
-}
+func (e *FrontendError) Error() string { return e.text }
 
 // Unwrap returns the condition and the original error.
-func (e *FrontendError) Unwrap() []error { return []error{e.Condition, e.Err} }
+func (e *FrontendError) Unwrap() []error { return []error{e.condition, e.err} }
 
 // secretLength is the length from which on the values of headers are removed from the server's messages. Shorter ones are not
 // secrets, and occur within words.
@@ -131,27 +116,31 @@ const secretLength = 4
 // aboutTLS matches the errors of a handshake.
 var aboutTLS = regexp.MustCompile("tls:|x509:")
 
-// explain makes a FrontendError of a failed connection.
+// explain makes a FrontendError of a failed connection. Its text has the address, where that was set, and a remedy.
 func (f *Frontend) explain(err error) error {
-	e := &FrontendError{Address: f.Options.HostPort, From: f.AddressFrom, Condition: ErrNoAnswer, Detail: strings.TrimSuffix(err.Error(), "."), Err: err}
+	condition, detail, remedy := ErrNoAnswer, strings.TrimSuffix(err.Error(), "."), ""
 	var denied *serviceerror.PermissionDenied
 	var namespace *serviceerror.NamespaceNotFound
 	switch {
 	case errors.As(err, &denied) || status.Code(err) == codes.Unauthenticated:
-		e.Condition = ErrCredentials
-		e.Remedy = fmt.Sprintf("see whether TEMPORAL_API_KEY, or the client's certificate, is for namespace %q", f.Options.Namespace)
+		condition = ErrCredentials
+		remedy = fmt.Sprintf(": see whether TEMPORAL_API_KEY, or the client's certificate, is for namespace %q", f.Options.Namespace)
 	case errors.As(err, &namespace):
-		e.Condition = ErrNamespace
-		e.Remedy = "set TEMPORAL_NAMESPACE; in Temporal Cloud, names have the form NAME.ACCOUNT"
-	case aboutTLS.MatchString(e.Detail):
-		e.Remedy = "TEMPORAL_TLS=false switches TLS off; TEMPORAL_TLS_SERVER_CA_CERT_PATH, TEMPORAL_TLS_SERVER_NAME and TEMPORAL_TLS_CLIENT_CERT_PATH configure it"
-	case f.Options.ConnectionOptions.TLS == nil && strings.Contains(e.Detail, context.DeadlineExceeded.Error()):
-		e.Remedy = "if it speaks TLS, set TEMPORAL_TLS=true"
+		condition = ErrNamespace
+		remedy = ": set TEMPORAL_NAMESPACE; in Temporal Cloud, names have the form NAME.ACCOUNT"
+	case aboutTLS.MatchString(detail):
+		remedy = ": TEMPORAL_TLS=false switches TLS off; TEMPORAL_TLS_SERVER_CA_CERT_PATH, TEMPORAL_TLS_SERVER_NAME and TEMPORAL_TLS_CLIENT_CERT_PATH configure it"
+	case f.Options.ConnectionOptions.TLS == nil && strings.Contains(detail, context.DeadlineExceeded.Error()):
+		remedy = ": if it speaks TLS, set TEMPORAL_TLS=true"
 	}
 	for _, secret := range f.secrets {
 		if len(secret) >= secretLength {
-			e.Detail = strings.ReplaceAll(e.Detail, secret, "…")
+			detail = strings.ReplaceAll(detail, secret, "…")
 		}
 	}
-	return e
+	at := f.Options.HostPort
+	if f.AddressFrom != "" {
+		at += " (" + f.AddressFrom + ")"
+	}
+	return &FrontendError{fmt.Sprintf("%v at %s: %s%s", condition, at, detail, remedy), condition, err}
 }
