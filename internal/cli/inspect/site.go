@@ -254,7 +254,7 @@ func (s *Site) Missed(ctx context.Context) (all []Missed, err error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, Missed{s.lossOf(&m.Loss), m.ReleasedAt})
+		all = append(all, Missed{s.lossOf(&m), m.ReleasedAt})
 	}
 	return all, nil
 }
