@@ -86,7 +86,7 @@ type Request struct {
 	TTL time.Duration
 	// MaxWait is the longest wait of Acquire. Defaults to no limit.
 	MaxWait time.Duration
-	// Owner names one thread of work that makes several requests, under different lock IDs perhaps. Set it if
+	// Owner names one thread of work that makes several requests, perhaps under several lock IDs. Set it if
 	// two such owners can wait for each other: while a request of an owner waits, the search for deadlocks
 	// assumes that the owner releases nothing. At most 512 bytes. Defaults to LockID.
 	Owner string
