@@ -102,9 +102,11 @@ func (a *lockActivities) enter(ctx context.Context, p wire.AcquireParams, run wi
 }
 
 func acquireRequest(p wire.AcquireParams, run wire.Run, info activity.Info) lockcore.StepRequest {
+	resources, heldSince := wire.CoreResources(p.Resources)
 	req := lockcore.StepRequest{
 		Caller:    callerOf(run, p.LockID, "", p.Part),
-		Resources: p.Resources,
+		Resources: resources,
+		HeldSince: heldSince,
 
 		TTL:       time.Duration(p.TTL),
 		Persist:   true,

@@ -158,7 +158,7 @@ const leaseText = `{"resource":"account/1","lockId":"` + ownLockID + `","part":"
 func TestAcquire_Workflow_RequestsInItsName(t *testing.T) {
 	t.Parallel()
 	f := &fakeLocker{}
-	out, err := call(t, f, "lockstep.Acquire", `{"resources":[{"name":"account/1"},{"name":"seats","mode":"S","limit":3}],
+	out, err := call(t, f, "lockstep.Acquire", `{"resources":[{"name":"account/1","heldSince":3},{"name":"seats","mode":"S","limit":3}],
 		"part":"p","schedule":4,"ttl":"20s","holdTtl":"forever","reacquire":true,"newFence":true,"saga":"2"}`)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"lockId":"`+ownLockID+`","leases":[`+leaseText+`]}`, out)
@@ -168,7 +168,7 @@ func TestAcquire_Workflow_RequestsInItsName(t *testing.T) {
 	require.NotEmpty(t, f.request.Call)
 	f.request.Comment, f.request.Call = "", ""
 	require.Equal(t, lockcore.StepRequest{
-		Caller: lockcore.Caller{LockID: ownLockID, Run: "default-test-run-id", Part: "default-test-run-id/p", Order: lockcore.Order{Schedule: 4, Attempt: 1}, Saga: "2"}, Resources: []lockcore.Resource{{Name: "account/1"}, lockcore.SharedLimit("seats", 3)},
+		Caller: lockcore.Caller{LockID: ownLockID, Run: "default-test-run-id", Part: "default-test-run-id/p", Order: lockcore.Order{Schedule: 4, Attempt: 1}, Saga: "2"}, Resources: []lockcore.Resource{{Name: "account/1"}, lockcore.SharedLimit("seats", 3)}, HeldSince: map[string]uint32{"account/1": 3},
 		TTL: 20 * time.Second, Persist: true, HoldTTL: lockcore.Forever,
 		Reacquire: true, NewFence: true, Owner: "default-test-namespace/default-test-workflow-id", MaxWait: 2 * time.Second,
 	}, f.request)

@@ -59,7 +59,7 @@ func (a *lockActivities) Wait(ctx context.Context, p wire.WaitParams) error {
 	}
 	a.locker.WatchFor(p.Resource.Name)
 	delay, err := a.locker.Recheck(ctx, lockcore.StepRequest{
-		Caller: caller, Resources: []lockcore.Resource{p.Resource}, Owner: p.Owner.Of(run), Started: p.Started, NeverVictim: p.NeverVictim,
+		Caller: caller, Resources: []lockcore.Resource{p.Resource.Resource}, Owner: p.Owner.Of(run), Started: p.Started, NeverVictim: p.NeverVictim,
 	})
 	wire.NoteAncestor(err, run, p.Ancestors)
 	return waitFailure(p.MaxWait, waitedFor(info, began), delay, err)

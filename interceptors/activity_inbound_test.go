@@ -57,7 +57,7 @@ func runWithOptions(t *testing.T, o sdkworker.Options, payload *commonpb.Payload
 
 func sagaGuard() wire.Guard {
 	return wire.Guard{
-		Part: "3/Debit", Schedule: 5, Scope: wire.ScopeSaga, Resources: []lockcore.Resource{lockcore.Exclusive("account/1"), lockcore.Shared("rates")},
+		Part: "3/Debit", Schedule: 5, Scope: wire.ScopeSaga, Resources: []wire.Resource{{Resource: lockcore.Exclusive("account/1")}, {Resource: lockcore.Shared("rates"), HeldSince: 3}},
 	}
 }
 
@@ -99,7 +99,8 @@ func TestStep_LocksFree_RunsAndLeaves(t *testing.T) {
 	require.Equal(t, "default-test-run-id/3/Debit", req.Part)
 	require.Equal(t, lockcore.Order{Schedule: 5, Attempt: 1}, req.Order)
 	require.True(t, req.Persist)
-	require.Equal(t, sagaGuard().Resources, req.Resources)
+	require.Equal(t, []lockcore.Resource{lockcore.Exclusive("account/1"), lockcore.Shared("rates")}, req.Resources)
+	require.Equal(t, map[string]uint32{"rates": 3}, req.HeldSince)
 	require.True(t, strings.HasPrefix(req.LockID, "default-test-namespace/"), req.LockID)
 	require.Contains(t, req.Comment, "Debit")
 }

@@ -59,12 +59,12 @@ func addRule(guard *wire.Guard, byRule []lockcore.Resource) (rest []lockcore.Res
 	}
 	guard.Resources = slices.Clone(guard.Resources)
 	for _, r := range byRule {
-		i := slices.IndexFunc(guard.Resources, func(own lockcore.Resource) bool { return own.Name == r.Name })
+		i := slices.IndexFunc(guard.Resources, func(own wire.Resource) bool { return own.Name == r.Name })
 		if i < 0 {
 			rest = append(rest, r)
 			continue
 		}
-		guard.Resources[i] = wire.Stronger(guard.Resources[i], r)
+		guard.Resources[i].Resource = wire.Stronger(guard.Resources[i].Resource, r)
 	}
 	return rest
 }

@@ -51,7 +51,7 @@ func TestNestedSaga_Succeeds_LeavesItsLocksToTheOuter(t *testing.T) {
 			return errors.Join(step(workflows.Guard(ctx, account), "Credit"), s.Verify(ctx))
 		})
 	}))
-	require.NotZero(t, l.asked()[1].Resources[0].HeldSince)
+	require.NotZero(t, l.asked()[1].HeldSince[account.Name])
 	require.Len(t, r.seen, 1)
 }
 
@@ -102,7 +102,7 @@ func TestSaga_StepAfterItsEnd_BelongsToTheRun(t *testing.T) {
 		}
 		return step(leaked, "Credit")
 	}))
-	require.Zero(t, l.asked()[1].Resources[0].HeldSince)
+	require.Empty(t, l.asked()[1].HeldSince)
 	require.Len(t, l.released, 1)
 	require.Equal(t, lockcore.LastAttempt(2), l.released[0].Order)
 }
@@ -203,7 +203,7 @@ func TestLock_PartialResult_RequestIsRepeated(t *testing.T) {
 		require.Equal(t, "default-test-run-id/lock/1", first.Part)
 		require.Equal(t, first.Part, second.Part)
 		require.True(t, first.Order.Schedule < second.Order.Schedule || first.Order.Attempt < second.Order.Attempt, name)
-		require.True(t, first.Persist && first.Reacquire && first.Resources[0].HeldSince == 0)
+		require.True(t, first.Persist && first.Reacquire && len(first.HeldSince) == 0)
 		require.Len(t, d.seen, 1)
 		require.Equal(t, lockcore.LastAttempt(second.Order.Schedule), d.seen[0].Uses[0].By)
 	}

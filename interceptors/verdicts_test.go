@@ -34,7 +34,7 @@ func TestCommit_AnotherSagaUsedTheLockLater_Asks(t *testing.T) {
 			return after(ctx, 4*time.Minute)
 		})(ctx), first.Get(ctx, nil))
 	})
-	require.Zero(t, l.asked()[1].Resources[0].HeldSince, "the second saga's step does not ask whether the first one lost the lock")
+	require.Empty(t, l.asked()[1].HeldSince, "the second saga's step does not ask whether the first one lost the lock")
 	require.ErrorIs(t, workflows.LockError(err), lockcore.ErrLost)
 }
 

@@ -147,7 +147,7 @@ func TestGuards_OfSaga_AreNumberedAndCarryHeld(t *testing.T) {
 		require.Equal(t, lockcore.Order{Schedule: want.schedule, Attempt: 1}, asked[i].Order)
 		require.True(t, asked[i].Persist)
 		for j, since := range want.since {
-			require.Equal(t, since, asked[i].Resources[j].HeldSince, "%s %d", want.part, j)
+			require.Equal(t, since, asked[i].HeldSince[asked[i].Resources[j].Name], "%s %d", want.part, j)
 		}
 	}
 	require.Len(t, r.seen, 1)
@@ -169,7 +169,7 @@ func TestGuards_ScopeStep_HoldNothingForTheSaga(t *testing.T) {
 	}))
 	require.False(t, l.asked()[0].Persist)
 	require.True(t, l.asked()[1].Persist)
-	require.Zero(t, l.asked()[1].Resources[0].HeldSince)
+	require.Empty(t, l.asked()[1].HeldSince)
 	require.Len(t, r.seen, 1)
 }
 

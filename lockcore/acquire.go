@@ -146,10 +146,10 @@ func (l *Locker) acquireOp(req *StepRequest, res Resource) rules.Acquire {
 		Queue: true, WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), NextRefresh: l.refreshEvery().Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
 		Owner: req.Owner, Host: req.Host, Comment: req.Comment, NeverVictim: req.NeverVictim,
 	}
-	switch {
-	case res.HeldSince == 0:
+	switch since := req.HeldSince[res.Name]; {
+	case since == 0:
 	case req.LostSince.IsZero():
-		op.HeldSince = LastAttempt(res.HeldSince).number()
+		op.HeldSince = LastAttempt(since).number()
 	default: // orders of other runs are not comparable
 		op.LostSince = req.LostSince
 	}

@@ -35,6 +35,7 @@ const (
 
 // failure returns the error of an operation, which may have been applied if unknown is set.
 func failure(op, resource string, order Order, err error, unknown bool) error {
+	err = public(err)
 	var layout *LayoutError
 	switch {
 	case unknown:
@@ -114,7 +115,7 @@ func (l *Locker) readMajority(ctx context.Context, names ...string) (store.Loade
 	sent := clock.Now()
 	loaded, err := l.store.LoadMajority(ctx, names...)
 	if err != nil {
-		return store.Loaded{}, fmt.Errorf("lockstep: read lock documents: %w", err)
+		return store.Loaded{}, fmt.Errorf("lockstep: read lock documents: %w", public(err))
 	}
 	l.lines.Learn(loaded.At, sent)
 	return loaded, nil
@@ -140,5 +141,5 @@ func inParallel(n int, do func(int)) {
 // readOne returns the document of a resource, or nil if there is none.
 func (l *Locker) readOne(ctx context.Context, resource string) (*rules.Document, error) {
 	loaded, err := l.readMajority(ctx, resource)
-	return loaded.Docs[resource], cmp.Or(err, loaded.Damaged[resource])
+	return loaded.Docs[resource], cmp.Or(err, public(loaded.Damaged[resource]))
 }

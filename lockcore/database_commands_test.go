@@ -116,7 +116,7 @@ func TestCommands_OfEachOperation(t *testing.T) {
 	a.Call = "another call"
 	w.sends(t, "be superseded", enter(l, lockcore.ErrSuperseded, a, false), writes)
 	held := request("c", three[0])
-	held.Resources[0].HeldSince = 9
+	held.HeldSince = map[string]uint32{held.Resources[0].Name: 9}
 	w.sends(t, "find it lost", enter(l, lockcore.ErrLost, held, false), writes)
 	w.sends(t, "release", func() {
 		require.NoError(t, l.Release(t.Context(), lockcore.Release{LockID: "b", Resources: []string{"r/1"}, Order: lockcore.LastAttempt(1)}))
@@ -246,10 +246,12 @@ func TestCommands_AnswersExceptBusy_FollowAWrite(t *testing.T) {
 		"joined":     {changed(func(req *lockcore.StepRequest) { req.Part = "other" }), false, nil, false},
 		"queued":     {changed(func(req *lockcore.StepRequest) { req.LockID = "b" }), true, lockcore.ErrBusy, false},
 		"superseded": {changed(func(req *lockcore.StepRequest) { req.Order.Schedule = 1 }), false, lockcore.ErrSuperseded, false},
-		"lost":       {changed(func(req *lockcore.StepRequest) { req.LockID, req.Resources[0].HeldSince = "b", 9 }), false, lockcore.ErrLost, false},
-		"deadlock":   {changed(func(req *lockcore.StepRequest) { req.LockID = "victim" }), true, lockcore.ErrDeadlock, false},
-		"busy":       {request("b", lockcore.Exclusive("r")), false, lockcore.ErrBusy, true},
-		"other run":  {changed(func(req *lockcore.StepRequest) { req.Run = "next" }), false, lockcore.ErrOtherRun, true},
+		"lost": {changed(func(req *lockcore.StepRequest) {
+			req.LockID, req.HeldSince = "b", map[string]uint32{req.Resources[0].Name: 9}
+		}), false, lockcore.ErrLost, false},
+		"deadlock":  {changed(func(req *lockcore.StepRequest) { req.LockID = "victim" }), true, lockcore.ErrDeadlock, false},
+		"busy":      {request("b", lockcore.Exclusive("r")), false, lockcore.ErrBusy, true},
+		"other run": {changed(func(req *lockcore.StepRequest) { req.Run = "next" }), false, lockcore.ErrOtherRun, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, e *faultStore) {

@@ -16,7 +16,7 @@ import (
 )
 
 // stepTypes are the types that only Steps uses.
-var stepTypes = []string{"Steps", "StepRequest", "Caller", "Verify", "Use", "Raise", "Release", "Wakeup", "Loss", "MissedLoss", "OtherRunError"}
+var stepTypes = []string{"Steps", "StepRequest", "Caller", "Verify", "Use", "Raise", "Release", "Wakeup", "Loss", "OtherRunError"}
 
 // A reader of the lock library meets no word about the layers above it, except what belongs to Steps.
 func TestDocumentation_MentionsNoWorkflows(t *testing.T) {

@@ -33,6 +33,8 @@ var (
 	// ErrUnknownOutcome: the operation may have taken effect. The call can be repeated. If it is not, what
 	// it may have acquired is released in the background.
 	ErrUnknownOutcome = errors.New("lockstep: outcome unknown")
+	// ErrDamaged: a document cannot be decoded. Nothing was acquired.
+	ErrDamaged = store.ErrDamaged
 )
 
 // BusyError names the holders that block a request. It matches ErrBusy.
@@ -250,16 +252,48 @@ func (e *UnknownOutcomeError) Is(target error) bool { return target == ErrUnknow
 // Unwrap returns the driver's error.
 func (e *UnknownOutcomeError) Unwrap() error { return e.Err }
 
-// ErrDamaged: a document cannot be decoded. Nothing was acquired.
-var ErrDamaged = store.ErrDamaged
+// DamagedError names a document that cannot be decoded: it was damaged, or another program wrote it. Nothing was
+// acquired. Other resources can be used. It matches ErrDamaged.
+type DamagedError struct {
+	// Resource is the _id of the document, which is the name of the resource. An _id that is not a string is
+	// in extended JSON.
+	Resource string
+	// Err describes the damage.
+	Err error
+}
 
-// DamagedError names a document that cannot be decoded: it was damaged, or another program wrote it. It matches
-// ErrDamaged.
-type DamagedError = store.DamagedError
+func (e *DamagedError) Error() string { return (*store.DamagedError)(e).Error() }
 
-// LayoutError reports a collection with another layout than this version's. CreateIndexes and the first
-// operation of a Locker return it. Nothing was written.
-type LayoutError = rules.LayoutError
+// Is makes errors.Is(err, ErrDamaged) true.
+func (e *DamagedError) Is(target error) bool { return target == ErrDamaged }
+
+// Unwrap returns the decoder's error.
+func (e *DamagedError) Unwrap() error { return e.Err }
+
+// LayoutError reports a collection in which another version, or another program, keeps its documents.
+// CreateIndexes and the first operation of a Locker return it. Nothing was written.
+type LayoutError struct {
+	// Collection is the name of the collection.
+	Collection string
+	// Found describes its content, and Help the remedy.
+	Found, Help string
+}
+
+// Error names the collection, what was found, and what to do.
+func (e *LayoutError) Error() string { return (*rules.LayoutError)(e).Error() }
+
+// public returns an error of the engine with its type in this package.
+func public(err error) error {
+	var damaged *store.DamagedError
+	var layout *rules.LayoutError
+	switch {
+	case errors.As(err, &damaged):
+		return (*DamagedError)(damaged)
+	case errors.As(err, &layout):
+		return (*LayoutError)(layout)
+	}
+	return err
+}
 
 // ErrOtherRun: another run of the workflow holds, waits, or has replaced this one. Nothing was acquired.
 var ErrOtherRun = errors.New("lockstep: another run holds")

@@ -39,12 +39,9 @@ type Locker struct {
 	inline inline
 }
 
-// Store keeps the documents of a Locker. New makes one on a collection, and package lockcoretest has
-// one in memory.
-type Store = store.Store
-
-// Loaded contains the documents that a Store has read, and the server's time.
-type Loaded = store.Loaded
+// Store keeps the documents of a Locker. [New] makes one on a collection, and package lockcoretest has one in
+// memory, for tests. Its methods are not part of this package's interface: no other package can implement it.
+type Store interface{ store.Store }
 
 // New returns a Locker on coll. It clones coll with majority, journaled writes and reads from the
 // primary, whatever the caller's client uses. It sends nothing to the database; call CreateIndexes once
@@ -92,7 +89,7 @@ func (l *Locker) CreateIndexes(ctx context.Context) error {
 	if l.life.closed.Err() != nil {
 		return ErrClosed
 	}
-	return l.store.Prepare(ctx)
+	return public(l.store.Prepare(ctx))
 }
 
 // MissingIndexes returns the name of the collection with its database, and the indexes that CreateIndexes
@@ -109,7 +106,8 @@ func (l *Locker) MissingIndexes(ctx context.Context) (collection string, missing
 	}
 	ctx, cancel := l.bounded(ctx)
 	defer cancel()
-	return s.MissingIndexes(ctx)
+	collection, missing, err = s.MissingIndexes(ctx)
+	return collection, missing, public(err)
 }
 
 // ErrClosed is returned by every call of a closed Locker, and by calls whose wait Close ends.

@@ -10,7 +10,7 @@ import (
 )
 
 // missedOn returns the losses that sagas have missed.
-func missedOn(t *testing.T, l *lockcore.Steps, f lockcore.Filter) (all []lockcore.MissedLoss) {
+func missedOn(t *testing.T, l *lockcore.Steps, f lockcore.Filter) (all []lockcore.Loss) {
 	t.Helper()
 	for m, err := range l.Missed(t.Context(), f) {
 		require.NoError(t, err)
@@ -36,7 +36,7 @@ func TestReleaseCommitted_HoldWasLost_IsReportedForADay(t *testing.T) {
 			require.Equal(t, "other", missed[0].By)
 			require.ErrorIs(t, &missed[0], lockcore.ErrLost)
 		}
-		want := []lockcore.MissedLoss{{Loss: lockcore.Loss{Resource: "r", LockID: "w", Run: "one", At: lost, By: "other"}, ReleasedAt: released}}
+		want := []lockcore.Loss{{Resource: "r", LockID: "w", Run: "one", At: lost, By: "other", ReleasedAt: released}}
 		for _, f := range []lockcore.Filter{{}, {Resource: "r"}, {LockID: "w"}, {LockIDPrefix: "w"}, {Prefix: "r"}} {
 			require.Equal(t, want, missedOn(t, l, f))
 		}

@@ -50,10 +50,8 @@ func TestRequest_OneOfTwoIsRefused_WritesNothing(t *testing.T) {
 		},
 		"lost": func(t *testing.T, l *lockcore.Steps) {
 			t.Helper()
-			used := lockcore.Exclusive("r/2")
-			used.HeldSince = 9
-			req := request("a", lockcore.Exclusive("r/1"), used)
-			req.Run = "one"
+			req := request("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2"))
+			req.Run, req.HeldSince = "one", map[string]uint32{"r/2": 9}
 			_, err := l.TryEnter(t.Context(), req)
 			require.ErrorIs(t, err, lockcore.ErrLost)
 		},

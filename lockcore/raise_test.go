@@ -102,7 +102,7 @@ func TestRaise_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
 		require.NoError(t, l.Raise(t.Context(), bar))
 		_, err := l.TryEnter(t.Context(), ofRun("one", "step", ofSaga("1", 2, 1)))
 		require.ErrorIs(t, err, lockcore.ErrSuperseded)
-		_, err = l.TryEnter(t.Context(), ofRun("one", "undo", ofSaga("1", 3, 1), func(req *lockcore.StepRequest) { req.Resources[0].HeldSince = 9 }))
+		_, err = l.TryEnter(t.Context(), ofRun("one", "undo", ofSaga("1", 3, 1), func(req *lockcore.StepRequest) { req.HeldSince = map[string]uint32{"r": 9} }))
 		require.NoError(t, err, "what the run before kept is the run's now")
 	})
 }

@@ -29,10 +29,8 @@ func each(t *testing.T, err error) []error {
 
 func TestRenewal_ThatWasNotSent_IsNoUnknownOutcome(t *testing.T) {
 	t.Parallel()
-	for name, refusal := range map[string]error{
-		"no server":    errNotSent,
-		"other layout": fmt.Errorf("%w: %w", errNotSent, &rules.LayoutError{Collection: "c", Found: "other"}),
-	} {
+	layout := &rules.LayoutError{Collection: "c", Found: "other"}
+	for name, refusal := range map[string]error{"no server": errNotSent, "other layout": fmt.Errorf("%w: %w", errNotSent, layout)} {
 		l, e := inMemory(t, lockcore.Config{})
 		leases := threeLeases(t, l)
 		e.set(failing(refusal, of(kindExtend, kindSwap)), nil)
@@ -42,8 +40,10 @@ func TestRenewal_ThatWasNotSent_IsNoUnknownOutcome(t *testing.T) {
 		errs := each(t, err)
 		require.Len(t, errs, 3)
 		for i, one := range errs {
-			require.ErrorContains(t, one, refusal.Error())
-			if !errors.As(refusal, new(*rules.LayoutError)) { // which names the collection
+			if errors.As(refusal, new(*rules.LayoutError)) {
+				require.EqualError(t, errorAs[*lockcore.LayoutError](t, one), layout.Error(), "which names the collection")
+			} else {
+				require.ErrorContains(t, one, refusal.Error())
 				require.ErrorContains(t, one, `"`+leases[i].Resource+`"`)
 			}
 		}

@@ -47,12 +47,6 @@ type Resource struct {
 	// is granted, itself included: 1 to 1,000,000. Defaults to 0: no limit. It belongs to the request: others
 	// may ask with another limit.
 	Limit int `json:"limit,omitempty"`
-	// HeldSince is the schedule number of a request of the same run since which the resource must be kept.
-	// If it is not, the error is a *LostError, and nothing is taken. Defaults to 0: no condition.
-	//
-	// It is for requests with Run. What is kept must not have begun with a later schedule number. See also
-	// Request.LostSince.
-	HeldSince uint32 `json:"heldSince,omitempty"`
 }
 
 // Exclusive returns a request for name that excludes all other lock IDs.
@@ -195,7 +189,7 @@ func (r *StepRequest) check() error {
 	for i, res := range r.Resources {
 		field := fmt.Sprintf("Request.Resources[%d]", i)
 		twice := slices.Contains(names[:i], res.Name)
-		errs = append(errs, CheckMode(field, res), refuse(twice, field+".Name", quote(res.Name), "each resource once in a request"))
+		errs = append(errs, checkMode(field, res), refuse(twice, field+".Name", quote(res.Name), "each resource once in a request"))
 		names[i] = res.Name
 	}
 	return cmp.Or(append(errs, checkResources("Request.Resources", names, ".Name"),
@@ -220,8 +214,8 @@ func (r *StepRequest) checkRun() []error {
 	}
 }
 
-// CheckMode returns an *InvalidError that names the field if no request may have the mode and the limit of r.
-func CheckMode(field string, r Resource) error {
+// checkMode returns an *InvalidError that names the field if no request may have the mode and the limit of r.
+func checkMode(field string, r Resource) error {
 	return cmp.Or(
 		refuse(r.Mode != ModeExclusive && r.Mode != ModeShared, field+".Mode", quote(string(r.Mode)), `"X" (exclusive) or "S" (shared)`),
 		refuse(r.Mode == ModeExclusive && r.Limit != 0, field+".Limit", strconv.Itoa(r.Limit), "0 in exclusive mode"),

@@ -159,6 +159,9 @@ type Loss struct {
 	By string
 	// Reason is that of a forced release.
 	Reason string
+	// ReleasedAt, of Missed, is the time of the release that found the loss. Others may have used the resource
+	// between the saga's steps until then.
+	ReleasedAt time.Time
 }
 
 // Losses streams lost holds, in the order of the resources' names: the last five forced releases of each
@@ -192,39 +195,32 @@ func (l *Steps) Losses(ctx context.Context, f Filter) iter.Seq2[Loss, error] {
 	}
 }
 
-// MissedLoss is a loss that a saga found out only when it released its locks after a commit. Others may have used
-// the resource between the saga's steps.
-type MissedLoss struct {
-	Loss
-	// ReleasedAt is the time of that release.
-	ReleasedAt time.Time
-}
-
-// Missed streams the losses that [Steps.ReleaseCommitted] has found in the last 24 hours, at most 16 of a resource,
+// Missed streams the losses that sagas found out only when they released their locks after a commit, by
+// [Steps.ReleaseCommitted], in the last 24 hours, at most 16 of a resource,
 // in the order of the resources' names. Of the filter it uses Resource, Prefix, LockID and LockIDPrefix. After
 // CreateIndexes, resources without any, with no queue and no kept hold cost nothing. Errors are those of Status.
-func (l *Steps) Missed(ctx context.Context, f Filter) iter.Seq2[MissedLoss, error] {
-	return func(yield func(MissedLoss, error) bool) {
+func (l *Steps) Missed(ctx context.Context, f Filter) iter.Seq2[Loss, error] {
+	return func(yield func(Loss, error) bool) {
 		if err := f.check(); err != nil {
-			yield(MissedLoss{}, err)
+			yield(Loss{}, err)
 			return
 		}
 		for d, err := range l.list(ctx, rules.Query{Resource: f.Resource, Prefix: f.Prefix, Contended: true}) {
 			var damaged *DamagedError
 			switch {
 			case errors.As(err, &damaged):
-				if !yield(MissedLoss{Loss: Loss{Resource: damaged.Resource}}, err) {
+				if !yield(Loss{Resource: damaged.Resource}, err) {
 					return
 				}
 				continue
 			case err != nil:
-				yield(MissedLoss{}, fmt.Errorf("lockstep: list the locks: %w", err))
+				yield(Loss{}, fmt.Errorf("lockstep: list the locks: %w", err))
 				return
 			}
 			for _, m := range d.Missed {
 				selected := (f.LockID == "" || f.LockID == m.LockID) && strings.HasPrefix(m.LockID, f.LockIDPrefix) && m.Recent(d.At)
-				loss := Loss{Resource: d.ID, LockID: m.LockID, Run: m.Run, At: m.At, By: m.By, Reason: m.Reason}
-				if selected && !yield(MissedLoss{loss, m.ReleasedAt}, nil) {
+				loss := Loss{Resource: d.ID, LockID: m.LockID, Run: m.Run, At: m.At, By: m.By, Reason: m.Reason, ReleasedAt: m.ReleasedAt}
+				if selected && !yield(loss, nil) {
 					return
 				}
 			}
@@ -234,10 +230,17 @@ func (l *Steps) Missed(ctx context.Context, f Filter) iter.Seq2[MissedLoss, erro
 
 // list streams documents, unless the Locker is closed.
 func (l *Locker) list(ctx context.Context, q rules.Query) iter.Seq2[rules.Document, error] {
-	if l.life.closed.Err() != nil {
-		return func(yield func(rules.Document, error) bool) { yield(rules.Document{}, ErrClosed) }
+	return func(yield func(rules.Document, error) bool) {
+		if l.life.closed.Err() != nil {
+			yield(rules.Document{}, ErrClosed)
+			return
+		}
+		for d, err := range l.store.List(ctx, q) {
+			if !yield(d, public(err)) {
+				return
+			}
+		}
 	}
-	return l.store.List(ctx, q)
 }
 
 func (f *Filter) check() error {

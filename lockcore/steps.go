@@ -52,6 +52,9 @@ func (l *Steps) TryAcquire(ctx context.Context, req StepRequest) (*Session, erro
 	return l.tryAcquire(ctx, req)
 }
 
+// HoldTTL returns Config.HoldTTL, or its default.
+func (l *Steps) HoldTTL() time.Duration { return l.cfg.HoldTTL }
+
 // Order numbers the requests of one part: a schedule number, and an attempt, which begins at 1 for each
 // schedule.
 type Order struct {
@@ -139,10 +142,15 @@ type StepRequest struct {
 	// Reacquire takes a lost lock again, instead of returning ErrLost. Compensations set it: they must run,
 	// and never without the lock.
 	Reacquire bool
+	// HeldSince maps the names of resources that an earlier request of the lock ID and the run has used to the
+	// schedule number of that request. The hold must have been kept since then: if it is missing, or began with
+	// a later schedule number, the error is a *LostError, and nothing is taken. Other names have no effect.
+	// Defaults to nil: no condition.
+	HeldSince map[string]uint32
 	// LostSince, with Persist and without Reacquire, is for a run that a reset has made, whose history contains
-	// requests of runs before. Resource.HeldSince then names the resources that the history has used. Of these
-	// any loss from that time on counts, of any run, as in [Verify]; their orders are not compared, and one that
-	// is missing without evidence is not lost. Defaults to zero: only losses of Run count.
+	// requests of runs before. HeldSince then names the resources that the history has used. Of these any loss
+	// from that time on counts, of any run, as in [Verify]; their orders are not compared, and one that is
+	// missing without evidence is not lost. Defaults to zero: only losses of Run count.
 	LostSince time.Time
 	// NewFence draws a new fence even if the lock ID holds already, so that a resource that checks
 	// fences refuses late writes of earlier steps. Compensations after [Steps.Raise] need not set it.

@@ -255,9 +255,9 @@ func (o *observed) endings(t *testing.T) {
 func (o *observed) losses(t *testing.T) {
 	t.Helper()
 	r := lockcore.Exclusive("losses")
-	lost := r
-	lost.HeldSince = 9
-	_, err := o.TryEnter(t.Context(), asks("nobody", 1, lost))
+	lost := asks("nobody", 1, r)
+	lost.HeldSince = map[string]uint32{r.Name: 9}
+	_, err := o.TryEnter(t.Context(), lost)
 	require.ErrorIs(t, err, lockcore.ErrLost)
 	var session *lockcore.Session
 	o.step(t, "step that loses", func(ctx context.Context) {

@@ -184,11 +184,11 @@ func TestVerify_RunBeforeLostTheHold_IsLost(t *testing.T) {
 		v.afterReset("two", "one")
 		v.requireLost()
 		again := ofRun("two", "step", func(req *lockcore.StepRequest) { req.Order.Schedule, req.LostSince = 3, v.verify.LostSince })
-		again.Resources[0].HeldSince = 1
+		again.HeldSince = map[string]uint32{"r": 1}
 		_, err := v.TryEnter(v.Context(), again)
 		require.ErrorIs(v, err, lockcore.ErrLost)
 		again.Resources = []lockcore.Resource{lockcore.Exclusive("never"), lockcore.Exclusive("r")} // r is used for the first time
-		again.Resources[0].HeldSince = 1
+		again.HeldSince = map[string]uint32{"never": 1}
 		_, err = v.TryEnter(v.Context(), again)
 		require.NoError(v, err)
 	})

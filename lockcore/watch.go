@@ -372,8 +372,8 @@ func (w *watcher) poll(names []string) {
 			w.locker.lines.Offer(d)
 		}
 		q := d.Queue()
-		wakeups, eager := wakeupsIn(d, q)
-		pause := w.evaluate(name, d, q, eager)
+		wakeups, expected := wakeupsIn(d, q)
+		pause := w.evaluate(name, d, q, expected)
 		w.notify(append(wakeups, holdsGranted(d)...))
 		if pause > 0 && q.Due() {
 			go w.settle(name, pause) // a document whose writes hang must not delay the waiters of others
@@ -394,8 +394,8 @@ func (w *watcher) settle(name string, pause time.Duration) {
 }
 
 // evaluate wakes the local waiters that should refresh their requests, and returns the time until the next
-// poll; 0 if no request waits. notified is set if parked requests were woken, and are expected soon.
-func (w *watcher) evaluate(name string, d *rules.Document, q *rules.Queue, notified bool) (pause time.Duration) {
+// poll; 0 if no request waits. expected is as in wakeupsIn.
+func (w *watcher) evaluate(name string, d *rules.Document, q *rules.Queue, expected bool) (pause time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.table[name]
@@ -409,7 +409,7 @@ func (w *watcher) evaluate(name string, d *rules.Document, q *rules.Queue, notif
 	switch {
 	case len(r.local) > 0:
 		pause = pace.Poll
-	case r.parked && notified:
+	case r.parked && expected:
 		pause = pace.ClaimPoll
 	case r.parked:
 		pause = w.paced(pace.MaxPoll)

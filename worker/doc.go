@@ -26,7 +26,7 @@
 // # Namespaces
 //
 // Lock IDs begin with the ID of the worker's namespace, so several Temporal clusters can share a database. The worker asks Temporal for the
-// ID. A worker without permission for DescribeNamespace does not start, and its error is a *[NamespaceError].
+// ID. A worker without permission for DescribeNamespace does not start.
 //
 // # The Locker
 //

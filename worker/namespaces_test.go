@@ -20,9 +20,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/temporal-lockstep/lockstep/internal/currentrun"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -141,7 +141,7 @@ func TestNamespace_DescribeNotPermitted_WorkerDoesNotStart(t *testing.T) {
 	})
 	w := sdkworker.New(b.client, b.queue, sdkworker.Options{})
 	err := w.Start()
-	var unknown *worker.NamespaceError
+	var unknown *currentrun.NamespaceError
 	require.ErrorAs(t, err, &unknown)
 	require.ErrorContains(t, err, "DescribeNamespace")
 }

@@ -100,9 +100,6 @@ func (p *Plugin) simplePlugin() *temporal.SimplePlugin {
 	return simple
 }
 
-// NamespaceError reports that a worker does not know the ID of its namespace, with which its lock IDs begin.
-type NamespaceError = currentrun.NamespaceError
-
 // NewClient connects the client.
 func (p *Plugin) NewClient(
 	ctx context.Context, o client.PluginNewClientOptions, next func(context.Context, client.PluginNewClientOptions) error,
@@ -177,7 +174,7 @@ func (p *Plugin) register(_ context.Context, o temporal.SimplePluginRunContextBe
 }
 
 // StartWorker starts the worker, and the janitor if the client has the plugin. It waits for 30 seconds until the database answers, and then
-// returns an error. If the SDK may not ask the server about the worker's namespace, the error is a *[NamespaceError].
+// returns an error. It also does if the SDK may not ask the server about the worker's namespace.
 func (p *Plugin) StartWorker(
 	ctx context.Context, o sdkworker.PluginStartWorkerOptions, next func(context.Context, sdkworker.PluginStartWorkerOptions) error,
 ) error {
@@ -187,7 +184,7 @@ func (p *Plugin) StartWorker(
 	err := p.SimplePlugin.StartWorker(ctx, o, next)
 	var denied *serviceerror.PermissionDenied
 	if errors.As(err, &denied) {
-		return &NamespaceError{Err: err}
+		return &currentrun.NamespaceError{Err: err}
 	}
 	if err == nil && p.janitors != nil {
 		p.janitors.addWorker(o.WorkerInstanceKey)

@@ -39,7 +39,7 @@ func TestRaise_TwoResets_WaitsForStepsOfEveryRun(t *testing.T) {
 	require.NoError(t, err)
 	of := func(label string) wire.Run { return wire.Run{Namespace: "n", WorkflowID: "w", RunID: label} }
 	guard := wire.Guard{
-		Part: "3/Write", Schedule: 3, Scope: wire.ScopeSaga, Saga: "1", Resources: []lockcore.Resource{lockcore.Shared("r")}, TTL: wire.Duration(time.Minute),
+		Part: "3/Write", Schedule: 3, Scope: wire.ScopeSaga, Saga: "1", Resources: []wire.Resource{{Resource: lockcore.Shared("r")}}, TTL: wire.Duration(time.Minute),
 	}
 	inAnActivity(t, func(ctx context.Context) {
 		var steps []lockcore.Lease
@@ -61,7 +61,7 @@ func TestRaise_AnotherRunHolds_TakesOver(t *testing.T) {
 	locker, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
 	of := func(label string) wire.Run { return wire.Run{Namespace: "n", WorkflowID: "w", RunID: label} }
-	guard := wire.Guard{Part: "3/Write", Schedule: 3, Scope: wire.ScopeSaga, Saga: "1", Resources: []lockcore.Resource{lockcore.Exclusive("r")}}
+	guard := wire.Guard{Part: "3/Write", Schedule: 3, Scope: wire.ScopeSaga, Saga: "1", Resources: []wire.Resource{{Resource: lockcore.Exclusive("r")}}}
 	inAnActivity(t, func(ctx context.Context) {
 		leases, err := currentrun.Enter(ctx, locker.Steps(), locker.Steps().Enter, of("one"), guard.Request(of("one"), 1, ""))
 		require.NoError(t, err)

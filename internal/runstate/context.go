@@ -27,7 +27,7 @@ type Locks struct {
 // refused.
 func (l *Locks) Check() error {
 	err := cmp.Or(
-		lockcore.CheckResources("Locks.Resources", l.Resources), lockcore.CheckTTL("Locks.TTL", l.TTL), lockcore.CheckTTL("Locks.HoldTTL", l.HoldTTL),
+		lockcore.StepRequest{Resources: l.Resources, TTL: l.TTL, HoldTTL: l.HoldTTL}.CheckLocks("Locks."),
 		wire.CheckHoldTTL("Locks.HoldTTL", l.HoldTTL), wire.CheckNotNegative("Locks.MaxWait", wire.Duration(l.MaxWait), "as long as it takes"),
 	)
 	if err == nil && l.HoldTTL != 0 && l.HoldTTL < l.TTL {

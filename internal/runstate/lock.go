@@ -31,13 +31,13 @@ func (s *State) Lock(ctx workflow.Context, locks *Locks) (*Lock, error) {
 	l.step = s.newStep(ctx, fmt.Sprintf("lock/%d", s.locks), locks, scope)
 	g := l.step.guard
 	// A first acquire takes the locks again. They are lost only if the run is known to hold them.
-	g.Reacquire = g.NeverVictim || !slices.ContainsFunc(g.Resources, func(r lockcore.Resource) bool { return s.heldSince(scope, r.Name) > 0 })
+	g.Reacquire = g.NeverVictim || !slices.ContainsFunc(locks.Resources, func(r lockcore.Resource) bool { return s.heldSince(scope, r.Name) > 0 })
 	l.step.waitingSince = l.step.scheduled // MaxWait bounds the time from here
 	err := l.take(ctx)
 	if err == nil {
 		return l, nil
 	}
-	if g.Try && len(g.Resources) == 1 && errors.Is(err, lockcore.ErrBusy) { // it has left nothing
+	if g.Try && len(locks.Resources) == 1 && errors.Is(err, lockcore.ErrBusy) { // it has left nothing
 		scope.uses = nil
 	}
 	scope.Release()
@@ -89,7 +89,7 @@ func (l *Lock) take(ctx workflow.Context) error {
 			return wire.NewWaitEnded(true)
 		case temporal.IsCanceledError(err):
 			return wire.NewWaitCanceled(true)
-		case err == nil && len(result.Leases) != len(t.guard.Resources): // a worker that freed a lock knows only that one, or none
+		case err == nil && len(result.Leases) != len(t.resources): // a worker that freed a lock knows only that one, or none
 			continue
 		}
 		t.noteLoss(err)
@@ -103,8 +103,8 @@ func (l *Lock) take(ctx workflow.Context) error {
 func (l *Lock) ask(ctx workflow.Context, result *wire.AcquireResult) error {
 	t := l.step
 	o := own{
-		name: wire.ActivityAcquire, summary: "lock " + strings.Join(names(t.guard.Resources), ", "), id: wire.WaitID(t.guard.Schedule), params: l.params(ctx),
-		size: sizeOf(t.guard.Resources),
+		name: wire.ActivityAcquire, summary: "lock " + strings.Join(names(t.resources), ", "), id: wire.WaitID(t.guard.Schedule), params: l.params(ctx),
+		size: sizeOf(t.resources),
 	}
 	if t.guard.MaxWait > 0 {
 		o.total = time.Duration(t.guard.MaxWait) + waitSlack

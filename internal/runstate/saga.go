@@ -7,6 +7,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // Saga is one saga. It may be inside another one; then the locks of both belong to the scope of the outer one.
@@ -100,11 +101,11 @@ func (s *Saga) Bar(ctx workflow.Context) {
 	}
 }
 
-// scheduledStep records that a guarded step of the saga was scheduled under ctx.
-func (s *Saga) scheduledStep(ctx workflow.Context, g *wire.Guard) {
+// scheduledStep records that a step of the saga that locks resources was scheduled under ctx.
+func (s *Saga) scheduledStep(ctx workflow.Context, resources []lockcore.Resource) {
 	for o := s; o != nil; o = o.outer {
 		o.ctx = ctx
-		o.scheduled.addAll(g.Resources)
+		o.scheduled.addAll(resources)
 	}
 }
 

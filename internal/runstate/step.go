@@ -19,8 +19,10 @@ import (
 // Step is one call of ExecuteActivity under locks, or one [Lock], which runs no activity of the user.
 type Step struct {
 	guard *wire.Guard
-	scope *Scope
-	saga  *Saga
+	// resources lists what the step locks.
+	resources []lockcore.Resource
+	scope     *Scope
+	saga      *Saga
 	// execute schedules the activity with the guard in its header. future is that of the latest scheduling.
 	execute func(ctx workflow.Context) workflow.Future
 	future  workflow.Future
@@ -123,10 +125,9 @@ func (s *State) newStep(ctx workflow.Context, part string, locks *Locks, scope *
 	if kind != wire.ScopeStep {
 		scope.uses.addAll(locks.Resources)
 	}
-	step := &Step{scope: scope, saga: a.saga, maxWait: locks.MaxWait, guard: &wire.Guard{
+	step := &Step{scope: scope, saga: a.saga, maxWait: locks.MaxWait, resources: locks.Resources, guard: &wire.Guard{
 		Part:        wire.Cut(part, wire.MaxName),
 		Scope:       kind,
-		Resources:   locks.Resources,
 		TTL:         wire.Duration(locks.TTL),
 		HoldTTL:     wire.Duration(locks.HoldTTL),
 		Reacquire:   a.compensating,
@@ -160,9 +161,9 @@ func (t *Step) nextSchedule(ctx workflow.Context) {
 	s, next := t.scope.state, *t.guard
 	s.schedules++
 	next.Schedule, next.Collection = s.schedules, s.collectionID()
-	next.Resources = slices.Clone(next.Resources)
-	for i, r := range next.Resources {
-		if next.Resources[i].HeldSince = 0; next.Scope != wire.ScopeStep {
+	next.Resources = make([]wire.Resource, len(t.resources))
+	for i, r := range t.resources {
+		if next.Resources[i].Resource = r; next.Scope != wire.ScopeStep {
 			next.Resources[i].HeldSince = s.heldSince(t.scope, r.Name)
 		}
 	}
@@ -200,7 +201,7 @@ func (t *Step) Run(
 	if t.future.IsReady() { // it was refused, and not scheduled
 		return t.future
 	}
-	t.saga.scheduledStep(ctx, t.guard)
+	t.saga.scheduledStep(ctx, t.resources)
 	outer, settable := workflow.NewFuture(ctx)
 	t.scope.state.whenReady(t.future, func(own workflow.Context) {
 		if isFinalOutcome(t.future.Get(own, nil)) {

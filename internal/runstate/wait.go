@@ -39,7 +39,7 @@ func (t *Step) wait(ctx workflow.Context, parked wire.ParkedDetails, failure err
 		err = t.park(ctx, left)
 	}
 	if err == nil && !late { // many steps may be woken in one workflow task
-		err = workflow.Await(ctx, func() bool { return t.mustStop() || t.scope.state.admitsGuard(ctx, t.guard.Resources) })
+		err = workflow.Await(ctx, func() bool { return t.mustStop() || t.scope.state.admitsGuard(ctx, t.resources) })
 	}
 	switch {
 	case t.mustStop():
@@ -102,7 +102,7 @@ func (t *Step) park(ctx workflow.Context, left time.Duration) error {
 	if g.Scope == wire.ScopeStep {
 		p.Step = g.Part
 	}
-	if i := slices.IndexFunc(g.Resources, func(r lockcore.Resource) bool { return r.Name == t.parked.Resource }); i >= 0 {
+	if i := slices.IndexFunc(g.Resources, func(r wire.Resource) bool { return r.Name == t.parked.Resource }); i >= 0 {
 		p.Resource = g.Resources[i]
 	}
 	o.params = p
@@ -155,7 +155,7 @@ func leaseSize(l wire.Lease) int {
 func (t *Step) queued() []wire.Lease {
 	run := wire.Run{RunID: t.guard.Run}
 	var leases []lockcore.Lease
-	for _, name := range names(t.guard.Resources) {
+	for _, name := range names(t.resources) {
 		if t.parked.Unavailable || name >= t.parked.Resource {
 			leases = append(leases, lockcore.Lease{
 				Resource: name, LockID: t.parked.LockID, Run: run.RunID, Part: run.Part(t.guard.Part), Order: t.parkedOrder(),
@@ -167,9 +167,9 @@ func (t *Step) queued() []wire.Lease {
 
 // release ends everything that a step of scope step has, up to a schedule number.
 func (t *Step) release(ctx workflow.Context, schedule uint32) {
-	all := names(t.guard.Resources)
+	all := names(t.resources)
 	t.scope.state.addEnding(ctx, own{
-		name: wire.ActivityRelease, summary: "release " + strings.Join(all, ", "), size: sizeOf(t.guard.Resources),
+		name: wire.ActivityRelease, summary: "release " + strings.Join(all, ", "), size: sizeOf(t.resources),
 		params: wire.ReleaseParams{Step: t.guard.Part, Resources: all, Schedule: schedule, Run: t.guard.Run},
 	})
 }

@@ -21,8 +21,8 @@ type Guard struct {
 	Schedule uint32 `json:"schedule"`
 	// Scope is ScopeStep or ScopeSaga.
 	Scope string `json:"scope"`
-	// Resources lists what is locked. Resource.HeldSince is set if the workflow knows that it holds the resource.
-	Resources []lockcore.Resource `json:"resources"`
+	// Resources lists what is locked. HeldSince is set if the workflow knows that it holds the resource.
+	Resources []Resource `json:"resources"`
 	// TTL of the part; absent means the worker's default.
 	TTL Duration `json:"ttl,omitempty"`
 	// HoldTTL of the hold, in scope saga; absent means the worker's default.
@@ -102,10 +102,12 @@ func (g Guard) Request(run Run, attempt int32, comment string) lockcore.StepRequ
 	if g.Scope == ScopeStep {
 		lockID, within, holdTTL = run.StepLockID(g.Part), lockID, 0
 	}
+	resources, heldSince := CoreResources(g.Resources)
 	return lockcore.StepRequest{
 		Caller: lockcore.Caller{LockID: lockID, Within: within, Run: run.RunID, Part: run.Part(g.Part), Order: lockcore.Order{Schedule: g.Schedule, Attempt: uint32(max(attempt, 0))}, Saga: g.Saga},
 
-		Resources: g.Resources,
+		Resources: resources,
+		HeldSince: heldSince,
 
 		TTL:       time.Duration(g.TTL),
 		Persist:   g.Keeps(),
@@ -118,6 +120,28 @@ func (g Guard) Request(run Run, attempt int32, comment string) lockcore.StepRequ
 		Started: g.Started, NeverVictim: g.NeverVictim,
 		Comment: Cut(comment, 1024),
 	}
+}
+
+// Resource is a resource to lock, with what the workflow knows about it.
+type Resource struct {
+	lockcore.Resource
+	// HeldSince is the schedule number of a request of the same run since which the resource must be kept.
+	// If it is not, the error is a *LostError, and nothing is taken. Defaults to 0: no condition.
+	HeldSince uint32 `json:"heldSince,omitempty"`
+}
+
+// CoreResources returns the resources of a [lockcore.StepRequest], and its HeldSince.
+func CoreResources(resources []Resource) (core []lockcore.Resource, heldSince map[string]uint32) {
+	for _, r := range resources {
+		core = append(core, r.Resource)
+		if r.HeldSince > 0 {
+			if heldSince == nil {
+				heldSince = map[string]uint32{}
+			}
+			heldSince[r.Name] = r.HeldSince
+		}
+	}
+	return core, heldSince
 }
 
 // Merge adds more to the resources and returns the result: one request for each name, the stronger one if several have the same name.
@@ -152,10 +176,9 @@ func Stronger(a, b lockcore.Resource) lockcore.Resource {
 	return a
 }
 
-// isInvalid reports whether no request may have the mode and the limit of r. The default mode is exclusive.
+// isInvalid reports whether no request may have the name, the mode and the limit of r.
 func isInvalid(r lockcore.Resource) bool {
-	r.Mode = cmp.Or(r.Mode, lockcore.ModeExclusive)
-	return lockcore.CheckMode("", r) != nil
+	return lockcore.StepRequest{Resources: []lockcore.Resource{r}}.CheckLocks("") != nil
 }
 
 func isShared(r lockcore.Resource) bool { return r.Mode == lockcore.ModeShared }

@@ -23,10 +23,9 @@ const guardText = `{"part":"3/Debit","schedule":4,"scope":"saga",` +
 
 func TestGuard_Encoded_IsTheDocumentedText(t *testing.T) {
 	t.Parallel()
-	held := lockcore.Exclusive("account/1")
-	held.HeldSince = 3
+	held := Resource{lockcore.Exclusive("account/1"), 3}
 	want := Guard{
-		Part: "3/Debit", Schedule: 4, Scope: ScopeSaga, Resources: []lockcore.Resource{held, lockcore.SharedLimit("rates", 3)},
+		Part: "3/Debit", Schedule: 4, Scope: ScopeSaga, Resources: []Resource{held, {Resource: lockcore.SharedLimit("rates", 3)}},
 		TTL: Duration(30 * time.Second), HoldTTL: Duration(lockcore.Forever), Reacquire: true, NewFence: true, Saga: "1", Owner: Owner{Name: "me"},
 	}
 	p, err := EncodeHeader(nil, "n", "w", want)
@@ -63,7 +62,8 @@ func TestGuardRequest_EachScope_NamesItsParty(t *testing.T) {
 	run := Run{Namespace: "n", WorkflowID: strings.Repeat("w", 600), RunID: "r"}
 	req := g.Request(run, 7, strings.Repeat("x", 2000))
 	require.Equal(t, lockcore.StepRequest{
-		Caller: lockcore.Caller{LockID: run.LockID(), Run: "r", Part: "r/3/Debit", Order: lockcore.Order{Schedule: 4, Attempt: 7}, Saga: "1"}, Resources: g.Resources,
+		Caller:    lockcore.Caller{LockID: run.LockID(), Run: "r", Part: "r/3/Debit", Order: lockcore.Order{Schedule: 4, Attempt: 7}, Saga: "1"},
+		Resources: []lockcore.Resource{lockcore.Exclusive("account/1"), lockcore.SharedLimit("rates", 3)}, HeldSince: map[string]uint32{"account/1": 3},
 		TTL: 30 * time.Second, Persist: true, HoldTTL: lockcore.Forever, Reacquire: true, NewFence: true, Owner: "me", Comment: strings.Repeat("x", 1024),
 	}, req)
 
@@ -176,15 +176,14 @@ func TestStartHeaders_NotUnderstood_AreRefused(t *testing.T) {
 // Held counts only in the run that wrote the guard. A run that has the step from the run before a reset does not hold the resource.
 func TestGuardRequest_AfterAReset_CountsLossesOfEarlierRuns(t *testing.T) {
 	t.Parallel()
-	held := lockcore.Exclusive("account/1")
-	held.HeldSince = 3
-	g := Guard{Part: "1/A", Schedule: 1, Scope: ScopeSaga, Resources: []lockcore.Resource{held}, Run: "r2", Started: time.Unix(600, 0)}
+	held := Resource{lockcore.Exclusive("account/1"), 3}
+	g := Guard{Part: "1/A", Schedule: 1, Scope: ScopeSaga, Resources: []Resource{held}, Run: "r2", Started: time.Unix(600, 0)}
 	run := Run{Namespace: "n", WorkflowID: "w", RunID: "r2"}
 	other := run
 	other.RunID = "r3"
 
 	req := g.Request(run, 1, "")
-	require.Equal(t, uint32(3), req.Resources[0].HeldSince)
+	require.Equal(t, map[string]uint32{"account/1": 3}, req.HeldSince)
 	require.Zero(t, req.LostSince)
 	require.Equal(t, []string{"n/w", "n/w", "r2", "r2/1/A"}, []string{req.LockID, req.Owner, req.Run, req.Part})
 

@@ -47,7 +47,7 @@ func TestPage_Reference_MatchesTheCode(t *testing.T) {
 	require.NoError(t, err)
 	head, _, _ := strings.Cut(string(page), generated)
 	example, err := json.Marshal(wire.AcquireParams{
-		Resources: []lockcore.Resource{{Name: "account/42"}, {Name: "seats", Mode: lockcore.ModeShared, Limit: 3}}, Schedule: 1,
+		Resources: []wire.Resource{{Resource: lockcore.Resource{Name: "account/42"}}, {Resource: lockcore.SharedLimit("seats", 3)}}, Schedule: 1,
 		HoldTTL: wire.Duration(10 * time.Minute), HoldOnly: true,
 	})
 	require.NoError(t, err)
@@ -124,7 +124,7 @@ func (r *reference) text() string {
 			r.list(reflect.TypeOf(a.result))
 		}
 	}
-	for _, v := range []any{lockcore.Resource{}, wire.Lease{}, lockcore.Order{}, wire.Use{}} {
+	for _, v := range []any{wire.Resource{}, wire.Lease{}, lockcore.Order{}, wire.Use{}} {
 		r.section(reflect.TypeOf(v))
 	}
 	r.b.WriteString("\n## Failures\n")

@@ -11,7 +11,7 @@ type AcquireParams struct {
 	// LockID names the hold; absent means that of the calling workflow, the same for all its runs. Required outside of workflows.
 	LockID string `json:"lockId,omitempty"`
 	// Resources are taken in the order of their names: 1 to 100, no name twice.
-	Resources []lockcore.Resource `json:"resources"`
+	Resources []Resource `json:"resources"`
 	// Part names the user of the hold within the lock ID.
 	Part string `json:"part,omitempty"`
 	// Schedule numbers the caller's requests. A release ends everything that was requested up to its own number, so an acquire after it
@@ -147,7 +147,7 @@ type WaitParams struct {
 	// Step is the part of a guard of scope step, and selects the lock ID of that step.
 	Step string `json:"step,omitempty"`
 	// Resource is the busy one.
-	Resource lockcore.Resource `json:"resource"`
+	Resource Resource `json:"resource"`
 	// Part is as in [AcquireParams].
 	Part string `json:"part,omitempty"`
 	// Order is the schedule number of the request, and the number of the attempt that failed.

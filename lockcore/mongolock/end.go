@@ -75,7 +75,7 @@ func (c *Client) renew(ctx context.Context, l *LockStatus, ttl uint) error {
 	a := c.lines.Do(ctx, &update.Call{Op: op})
 	switch {
 	case a.Err != nil:
-		return fmt.Errorf("mongolock: renew %q of %q: %w", l.Resource, l.LockId, a.Err)
+		return fmt.Errorf("mongolock: renew %q of %q: %w", l.Resource, l.LockId, public(a.Err))
 	case a.Outcome != rules.Granted:
 		return ErrLockNotFound
 	}

@@ -33,7 +33,7 @@ func (c *Client) Status(ctx context.Context, f Filter) ([]LockStatus, error) {
 			damaged = append(damaged, fmt.Errorf("mongolock: status: %w", err))
 			continue
 		case err != nil:
-			return []LockStatus{}, fmt.Errorf("mongolock: status: %w", err)
+			return []LockStatus{}, fmt.Errorf("mongolock: status: %w", public(err))
 		}
 		for _, l := range locksIn(&d) {
 			if f.matches(&l) {
@@ -43,6 +43,14 @@ func (c *Client) Status(ctx context.Context, f Filter) ([]LockStatus, error) {
 	}
 	sort.Stable(LockStatusesByCreatedAtDesc(locks))
 	return locks, errors.Join(damaged...)
+}
+
+// public returns an error of the engine with its type in package lockcore.
+func public(err error) error {
+	if layout := new(rules.LayoutError); errors.As(err, &layout) {
+		return (*lockcore.LayoutError)(layout)
+	}
+	return err
 }
 
 // locksOf lists the locks of a lock ID, the newest first.

@@ -44,7 +44,7 @@ func Clear(ctx context.Context, locker *lockcore.Steps, coll *mongo.Collection, 
 	var damaged []string
 	var failed failures
 	for d, err := range s.List(ctx, rules.Query{}) {
-		bad := new(lockcore.DamagedError)
+		bad := new(store.DamagedError)
 		switch {
 		case errors.As(err, &bad):
 			damaged = append(damaged, bad.Resource)

@@ -282,7 +282,8 @@ func (i *Identity) HasReplaced(id string) bool {
 // version is refused with a *LayoutError.
 const LayoutVersion = 5
 
-// LayoutError reports a collection that is not in the layout of this version. Nothing was written.
+// LayoutError reports a collection that is not in the layout of this version. Nothing was written. Package lockcore
+// returns it as its own LayoutError.
 type LayoutError struct {
 	// Collection is the name of the collection.
 	Collection string

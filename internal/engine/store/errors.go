@@ -16,7 +16,7 @@ import (
 var ErrDamaged = errors.New("lockstep: damaged document")
 
 // DamagedError names a document that cannot be decoded: it was damaged, or another program wrote it. It matches
-// ErrDamaged. Other documents can be used.
+// ErrDamaged. Other documents can be used. Package lockcore returns it as its own DamagedError.
 type DamagedError struct {
 	// Resource is the _id of the document. An _id that is not a string is in extended JSON.
 	Resource string

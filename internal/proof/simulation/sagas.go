@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -46,10 +47,9 @@ func saga(a *actor) {
 		rs, _ := a.resources(0.25, false)
 		for i := range rs {
 			rs[i].Mode = lockcore.ModeExclusive
-			rs[i].HeldSince = held[rs[i].Name]
 		}
 		order := lockcore.Order{Schedule: a.schedule, Attempt: 1}
-		req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID, Part: fmt.Sprintf("step%d", a.schedule), Order: order}, Resources: rs, Persist: true}
+		req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID, Part: fmt.Sprintf("step%d", a.schedule), Order: order}, Resources: rs, HeldSince: maps.Clone(held), Persist: true}
 		if a.play(req, 0, held) != nil {
 			break
 		}

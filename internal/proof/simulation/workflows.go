@@ -103,10 +103,9 @@ func (r *run) oneStep() bool {
 	req := r.request(rs, "step")
 	req.Reacquire = r.reacquires
 	if req.LostSince = r.lostSince(); !req.LostSince.IsZero() {
-		for i := range rs {
-			if slices.ContainsFunc(r.uses, func(u use) bool { return u.resource == rs[i].Name }) {
-				rs[i].HeldSince = 1
-			}
+		req.HeldSince = map[string]uint32{}
+		for _, u := range r.uses {
+			req.HeldSince[u.resource] = 1
 		}
 	}
 	if r.d.chance(0.3) {
