@@ -109,7 +109,7 @@ func acquireRequest(p wire.AcquireParams, run wire.Run, info activity.Info) lock
 		HeldSince: heldSince,
 
 		TTL:       time.Duration(p.TTL),
-		Persist:   true,
+		Keep:      true,
 		HoldOnly:  p.HoldOnly,
 		HoldTTL:   time.Duration(p.HoldTTL),
 		Reacquire: p.Reacquire,

@@ -169,7 +169,7 @@ func TestAcquire_Workflow_RequestsInItsName(t *testing.T) {
 	f.request.Comment, f.request.Call = "", ""
 	require.Equal(t, lockcore.StepRequest{
 		Caller: lockcore.Caller{LockID: ownLockID, Run: "default-test-run-id", Part: "default-test-run-id/p", Order: lockcore.Order{Schedule: 4, Attempt: 1}, Saga: "2"}, Resources: []lockcore.Resource{{Name: "account/1"}, lockcore.SharedLimit("seats", 3)}, HeldSince: map[string]uint32{"account/1": 3},
-		TTL: 20 * time.Second, Persist: true, HoldTTL: lockcore.Forever,
+		TTL: 20 * time.Second, Keep: true, HoldTTL: lockcore.Forever,
 		Reacquire: true, NewFence: true, Owner: "default-test-namespace/default-test-workflow-id", MaxWait: 2 * time.Second,
 	}, f.request)
 }
@@ -182,7 +182,7 @@ func TestAcquire_OwnLockID_IsRequested(t *testing.T) {
 	require.Equal(t, "mine", f.request.LockID)
 	require.Equal(t, "me", f.request.Owner)
 	require.Equal(t, "why", f.request.Comment)
-	require.True(t, f.request.HoldOnly && f.request.Persist)
+	require.True(t, f.request.HoldOnly && f.request.Keep)
 	require.Zero(t, f.request.MaxWait, "it does not wait in its slot")
 	require.Empty(t, f.left, "there is no part to leave")
 }

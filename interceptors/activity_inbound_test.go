@@ -98,7 +98,7 @@ func TestStep_LocksFree_RunsAndLeaves(t *testing.T) {
 	require.Equal(t, []bool{true}, l.queued)
 	require.Equal(t, "default-test-run-id/3/Debit", req.Part)
 	require.Equal(t, lockcore.Order{Schedule: 5, Attempt: 1}, req.Order)
-	require.True(t, req.Persist)
+	require.True(t, req.Keep)
 	require.Equal(t, []lockcore.Resource{lockcore.Exclusive("account/1"), lockcore.Shared("rates")}, req.Resources)
 	require.Equal(t, map[string]uint32{"rates": 3}, req.HeldSince)
 	require.True(t, strings.HasPrefix(req.LockID, "default-test-namespace/"), req.LockID)

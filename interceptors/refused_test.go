@@ -208,8 +208,8 @@ func TestStep_OutsideTheSagasCoroutine_IsNotRefused(t *testing.T) {
 		})
 	}))
 	require.Len(t, l.asked(), 2)
-	require.False(t, l.asked()[0].Persist)
-	require.True(t, l.asked()[1].Persist)
+	require.False(t, l.asked()[0].Keep)
+	require.True(t, l.asked()[1].Keep)
 }
 
 // A saga that hands over has returned, although its locks are still held.

@@ -125,7 +125,7 @@ func TestSagaStep_SagaCommits_HoldsForTheSagaOrIsRefused(t *testing.T) {
 	t.Log("late:", late)
 	if late == nil {
 		require.Len(t, l.asked(), 2)
-		require.True(t, l.asked()[1].Persist, "%+v", l.asked()[1])
+		require.True(t, l.asked()[1].Keep, "%+v", l.asked()[1])
 		require.Empty(t, l.asked()[1].Within, "it runs under a lock of its own")
 	}
 }

@@ -94,7 +94,7 @@ func waitsForAHold(t *testing.T, c *completions) *lockcore.Steps {
 	require.NoError(t, err)
 	_, err = l.Steps().Enter(t.Context(), lockcore.StepRequest{
 		Caller: lockcore.Caller{LockID: "n/w", Run: "run", Part: "lock/1", Order: lockcore.Order{Schedule: 4, Attempt: 2}}, Resources: []lockcore.Resource{lockcore.Exclusive("r")},
-		Persist: true, HoldOnly: true,
+		Keep: true, HoldOnly: true,
 	})
 	require.ErrorIs(t, err, lockcore.ErrBusy)
 	require.NoError(t, l.Leave(t.Context(), holds...))

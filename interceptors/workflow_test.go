@@ -145,7 +145,7 @@ func TestGuards_OfSaga_AreNumberedAndCarryHeld(t *testing.T) {
 	} {
 		require.Equal(t, want.part, asked[i].Part)
 		require.Equal(t, lockcore.Order{Schedule: want.schedule, Attempt: 1}, asked[i].Order)
-		require.True(t, asked[i].Persist)
+		require.True(t, asked[i].Keep)
 		for j, since := range want.since {
 			require.Equal(t, since, asked[i].HeldSince[asked[i].Resources[j].Name], "%s %d", want.part, j)
 		}
@@ -167,8 +167,8 @@ func TestGuards_ScopeStep_HoldNothingForTheSaga(t *testing.T) {
 			return errors.Join(step(short, "Debit"), step(workflows.Guard(ctx, account), "Debit"), s.Verify(ctx))
 		})
 	}))
-	require.False(t, l.asked()[0].Persist)
-	require.True(t, l.asked()[1].Persist)
+	require.False(t, l.asked()[0].Keep)
+	require.True(t, l.asked()[1].Keep)
 	require.Empty(t, l.asked()[1].HeldSince)
 	require.Len(t, r.seen, 1)
 }

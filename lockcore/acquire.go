@@ -142,7 +142,7 @@ func (l *Locker) acquireOp(req *StepRequest, res Resource) rules.Acquire {
 	op := rules.Acquire{
 		Policy: l.cfg.policy(), Resource: res.Name, Call: req.entryID(res.Name), Caller: callerOf(req.Caller), TakeOver: req.TakeOver,
 		Mode: string(res.Mode), Limit: int64(res.Limit), TTL: millis(req.TTL), HoldTTL: millis(req.keptTTL()),
-		Persist: req.Persist, HoldOnly: req.HoldOnly, Reacquire: req.Reacquire, NewFence: req.NewFence, Queued: req.Queued,
+		Keep: req.Keep, HoldOnly: req.HoldOnly, Reacquire: req.Reacquire, NewFence: req.NewFence, Queued: req.Queued,
 		Queue: true, WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), NextRefresh: l.refreshEvery().Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
 		Owner: req.Owner, Host: req.Host, Comment: req.Comment, NeverVictim: req.NeverVictim,
 	}

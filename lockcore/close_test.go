@@ -18,7 +18,7 @@ func TestClose_SessionsAndWaits_AreEnded(t *testing.T) {
 		tryAcquire(t, other, request("other", lockcore.Exclusive("busy")))
 		plain := tryAcquire(t, l, endless("plain", lockcore.Exclusive("plain")))
 		kept := request("saga", lockcore.Exclusive("kept"))
-		kept.Persist = true
+		kept.Keep = true
 		tryAcquire(t, l, kept)
 		waits := acquireLater(t.Context(), l, request("waits", lockcore.Exclusive("a"), lockcore.Exclusive("busy")))
 		requireWaiting(t, e, 1, "busy")

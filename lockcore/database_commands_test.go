@@ -228,7 +228,7 @@ func TestCommands_ConcernsAreThoseOfTheStore(t *testing.T) {
 func TestCommands_AnswersExceptBusy_FollowAWrite(t *testing.T) {
 	t.Parallel()
 	a := request("a", lockcore.Exclusive("r"))
-	a.Part, a.Order, a.Call, a.Run, a.Persist = "p", lockcore.Order{Schedule: 2, Attempt: 1}, "call", "run", true
+	a.Part, a.Order, a.Call, a.Run, a.Keep = "p", lockcore.Order{Schedule: 2, Attempt: 1}, "call", "run", true
 	changed := func(change func(*lockcore.StepRequest)) lockcore.StepRequest {
 		req := a
 		req.Resources = slices.Clone(a.Resources)

@@ -312,7 +312,7 @@ func TestBreakDeadlocks_StepThatSkipsTheQueue_IsInNone(t *testing.T) {
 	v := numbered("v", lockcore.Shared("r"))
 	queue(t, l, v)
 	w := numbered("w", lockcore.Shared("r"))
-	w.Run, w.Persist, w.HoldOnly, w.HoldTTL = "one", true, true, time.Hour
+	w.Run, w.Keep, w.HoldOnly, w.HoldTTL = "one", true, true, time.Hour
 	queue(t, l, w)
 	queue(t, l, numbered("z", lockcore.Exclusive("r")))
 	step := numbered("w/1", lockcore.Exclusive("r"))

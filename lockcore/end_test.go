@@ -116,7 +116,7 @@ func TestRelease_PlainRequestWaits_QueuesAgain(t *testing.T) {
 func keptOn(t *testing.T, l *lockcore.Steps, lockID string, holdTTL time.Duration, resources ...lockcore.Resource) {
 	t.Helper()
 	req := request(lockID, resources...)
-	req.Part, req.Order, req.Persist, req.HoldTTL, req.TTL = "p", lockcore.Order{Schedule: 7, Attempt: 1}, true, holdTTL, time.Second
+	req.Part, req.Order, req.Keep, req.HoldTTL, req.TTL = "p", lockcore.Order{Schedule: 7, Attempt: 1}, true, holdTTL, time.Second
 	leases := enter(t, l, req)
 	require.NoError(t, l.Leave(t.Context(), leases...))
 }
@@ -174,7 +174,7 @@ func TestExtend_HoldOfAQueuedRequest_IsKept(t *testing.T) {
 	l, _, clock := withClock(t, lockcore.Config{})
 	keptOn(t, l, "other", lockcore.Forever, lockcore.Exclusive("r/2"))
 	req := request("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2"))
-	req.Part, req.Order, req.Persist, req.TTL, req.HoldTTL = "p", lockcore.Order{Schedule: 1, Attempt: 1}, true, time.Second, 20*time.Second
+	req.Part, req.Order, req.Keep, req.TTL, req.HoldTTL = "p", lockcore.Order{Schedule: 1, Attempt: 1}, true, time.Second, 20*time.Second
 	queue(t, l, req)
 	for range 5 {
 		clock.Advance(15 * time.Second)

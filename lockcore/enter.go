@@ -21,7 +21,7 @@ import (
 // If a resource is busy, the error is a *BusyError, nothing is taken, and the request, which must have an
 // Order, waits in the queue of that resource, until it is repeated with a greater order, left or
 // released. It is passed over if it is not refreshed for 4 min, or as Recheck sets, and leaves the queue
-// after 24 h. With Persist, Enter keeps the holds that it got
+// after 24 h. With Keep, Enter keeps the holds that it got
 // before. With HoldOnly, the write that frees the resource grants the request the hold.
 //
 // With MaxWait, Enter first waits itself if a grant is near: if recent holds predict it within half of
@@ -216,7 +216,7 @@ func (l *Locker) undoQueued(ctx context.Context, req *StepRequest, at Resource, 
 	switch {
 	case errors.Is(cause, ErrUnknownOutcome):
 		return
-	case waits && req.Persist:
+	case waits && req.Keep:
 		for i := range leases {
 			if leases[i].id = ""; req.keepsWhileWaiting() { // its part leaves, and is not taken back
 				leases[i].waitTTL = req.HoldTTL

@@ -16,7 +16,7 @@ import (
 // ofRun returns a request of a run of workflow "w", which keeps its hold between steps.
 func ofRun(run, part string, changes ...func(*lockcore.StepRequest)) lockcore.StepRequest {
 	req := numbered("w", lockcore.Exclusive("r"))
-	req.Run, req.Part, req.Persist = run, part, true
+	req.Run, req.Part, req.Keep = run, part, true
 	for _, change := range changes {
 		change(&req)
 	}
@@ -27,9 +27,9 @@ func TestEnter_OneOfSeveralIsBusy_TakesNothing(t *testing.T) {
 	t.Parallel()
 	l := setup(t, lockcore.Config{})
 	enter(t, l.Steps, request("other", lockcore.Exclusive("b")))
-	for _, persist := range []bool{false, true} {
+	for _, keep := range []bool{false, true} {
 		req := request("mine", lockcore.Exclusive("c"), lockcore.Exclusive("b"), lockcore.Exclusive("a"))
-		req.Persist = persist
+		req.Keep = keep
 		requireBusy(t, l.Steps, req)
 		leave(t, l.Steps, enter(t, l.Steps, request("probe", lockcore.Exclusive("a"), lockcore.Exclusive("c")))...)
 	}
@@ -41,7 +41,7 @@ func TestEnter_GivesUpHoldThatAnotherJoined_KeepsIt(t *testing.T) {
 	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
 		enter(t, l, request("b", lockcore.Exclusive("r/2")))
 		req := request("a", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2"))
-		req.Persist, req.MaxWait = true, time.Second
+		req.Keep, req.MaxWait = true, time.Second
 		gaveUp := make(chan error, 1)
 		go func() {
 			_, err := l.Acquire(t.Context(), req)
@@ -50,7 +50,7 @@ func TestEnter_GivesUpHoldThatAnotherJoined_KeepsIt(t *testing.T) {
 		synctest.Wait()
 		requireWaiting(t, db, 1, "r/2")
 		other := request("a", lockcore.Exclusive("r/1"))
-		other.Persist = true
+		other.Keep = true
 		leave(t, l, enter(t, l, other)...)
 		require.ErrorIs(t, <-gaveUp, lockcore.ErrBusy)
 		d := db.Document("r/1")
@@ -94,7 +94,7 @@ func TestEnter_ManySupersededAttempts_DoNotPileUp(t *testing.T) {
 	t.Parallel()
 	l, db, clock := withClock(t, lockcore.Config{})
 	req := numbered("saga", lockcore.Exclusive("r"))
-	req.Persist = true
+	req.Keep = true
 	for range 500 {
 		confirm(t, l, req)
 		req.Order.Attempt++
@@ -132,7 +132,7 @@ func TestEnter_Busy_ReportsSinceWhenItWasNotHeld(t *testing.T) {
 	next := func(lockID string, res lockcore.Resource) lockcore.StepRequest {
 		schedule++
 		req := numbered(lockID, res)
-		req.Part, req.Order.Schedule, req.Persist = fmt.Sprint("step ", schedule), schedule, true
+		req.Part, req.Order.Schedule, req.Keep = fmt.Sprint("step ", schedule), schedule, true
 		return req
 	}
 	for _, lockID := range []string{"a", "b"} {
@@ -165,7 +165,7 @@ func TestEnter_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
 func TestEnter_StepWithinLockID_HoldsEndWithItsParts(t *testing.T) {
 	virtual(t, lockcore.Config{HoldTTL: 10 * time.Minute}, func(t *testing.T, l *lockcore.Steps, _ *faultStore) {
 		step := numbered("w/1", lockcore.Exclusive("q"), lockcore.Exclusive("r"))
-		step.Run, step.Within, step.Persist = "run", "w", true
+		step.Run, step.Within, step.Keep = "run", "w", true
 		isFree := func(resource string) bool {
 			session, err := l.TryAcquire(t.Context(), request("other", lockcore.Exclusive(resource)))
 			if err == nil {

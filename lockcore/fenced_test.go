@@ -43,7 +43,7 @@ func account(t *testing.T) (write func(lockcore.Lease) error, stored func() bson
 func part(t *testing.T, l *lockcore.Steps, name string, attempt uint32, change ...func(*lockcore.StepRequest)) lockcore.Lease {
 	t.Helper()
 	req := request("saga", lockcore.Exclusive("account/42"))
-	req.Part, req.Order, req.Persist = name, lockcore.Order{Schedule: 1, Attempt: attempt}, true
+	req.Part, req.Order, req.Keep = name, lockcore.Order{Schedule: 1, Attempt: attempt}, true
 	for _, f := range change {
 		f(&req)
 	}

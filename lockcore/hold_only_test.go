@@ -15,7 +15,7 @@ import (
 
 // holdOnly returns a request of a run for the hold alone.
 func holdOnly(lockID string, attempt uint32, resources ...lockcore.Resource) lockcore.StepRequest {
-	req := persistent(lockID, resources...)
+	req := keeping(lockID, resources...)
 	req.Run, req.HoldOnly, req.Order.Attempt = "run", true, attempt
 	return req
 }
@@ -70,12 +70,12 @@ func TestEnter_HoldOnlyContradictsOtherFields_IsRefused(t *testing.T) {
 	l, db := inMemory(t, lockcore.Config{})
 	valid := holdOnly("a", 1, lockcore.Exclusive("r"))
 	plain, queued := valid, valid
-	plain.Persist, queued.Queued = false, true
+	plain.Keep, queued.Queued = false, true
 	for name, call := range map[string]func() error{
-		"without Persist": func() error { _, err := l.Enter(t.Context(), plain); return err },
-		"with Queued":     func() error { _, err := l.Enter(t.Context(), queued); return err },
-		"Acquire":         func() error { _, err := l.Acquire(t.Context(), valid); return err },
-		"TryAcquire":      func() error { _, err := l.TryAcquire(t.Context(), valid); return err },
+		"without Keep": func() error { _, err := l.Enter(t.Context(), plain); return err },
+		"with Queued":  func() error { _, err := l.Enter(t.Context(), queued); return err },
+		"Acquire":      func() error { _, err := l.Acquire(t.Context(), valid); return err },
+		"TryAcquire":   func() error { _, err := l.TryAcquire(t.Context(), valid); return err },
 	} {
 		err := call()
 		require.ErrorIs(t, err, lockcore.ErrInvalid, name)
@@ -87,7 +87,7 @@ func TestEnter_HoldOnlyContradictsOtherFields_IsRefused(t *testing.T) {
 // The swap that frees the resource makes the hold, and the process that wrote it wakes the waiter.
 func TestEnter_HoldOnlyWaiter_IsGrantedByTheRelease(t *testing.T) {
 	whileParked(t, func(t *testing.T, p *parked) {
-		confirm(t, p.Steps, persistent("a", lockcore.Exclusive("r")))
+		confirm(t, p.Steps, keeping("a", lockcore.Exclusive("r")))
 		queue(t, p.Steps, holdOnly("b", 1, lockcore.Exclusive("r")))
 		swaps := p.db.swaps()
 		require.NoError(t, p.Release(t.Context(), stopped("a")))
@@ -126,7 +126,7 @@ func TestEnter_HoldOnlyRepeated_IsGrantedOnce(t *testing.T) {
 func TestEnter_HoldOnlyDoesNotQueue_GivesBackWhatItTook(t *testing.T) {
 	t.Parallel()
 	l, db := inMemory(t, lockcore.Config{})
-	confirm(t, l, persistent("a", lockcore.Exclusive("r")))
+	confirm(t, l, keeping("a", lockcore.Exclusive("r")))
 	requireBusy(t, l, holdOnly("b", 1, lockcore.Exclusive("q"), lockcore.Exclusive("r")))
 	require.Empty(t, db.Document("q").Entries)
 	require.Empty(t, db.Document("r").Waiters)
@@ -134,7 +134,7 @@ func TestEnter_HoldOnlyDoesNotQueue_GivesBackWhatItTook(t *testing.T) {
 
 func TestEnter_HoldOnlyWithMaxWait_IsGrantedByTheRelease(t *testing.T) {
 	virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
-		confirm(t, l, persistent("a", lockcore.Exclusive("r")))
+		confirm(t, l, keeping("a", lockcore.Exclusive("r")))
 		req := holdOnly("b", 1, lockcore.Exclusive("r"))
 		req.MaxWait = time.Second
 		entered := make(chan error, 1)
@@ -159,7 +159,7 @@ func TestOnWakeup_HoldGrantedElsewhere_IsReportedWhileItIsNew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			whileParked(t, func(t *testing.T, p *parked) {
 				other := newLocker(t, p.db, lockcore.Config{})
-				confirm(t, p.Steps, persistent("a", lockcore.Exclusive("r")))
+				confirm(t, p.Steps, keeping("a", lockcore.Exclusive("r")))
 				queue(t, p.Steps, holdOnly("b", 1, lockcore.Exclusive("r")))
 				if !joined {
 					p.WatchFor("r")
@@ -203,7 +203,7 @@ func TestOnWakeup_HoldOnlyWaiterIsNext_IsNotCalledEarly(t *testing.T) {
 func TestRecheck_HoldOnlyWaiter_IsRefreshed(t *testing.T) {
 	t.Parallel()
 	l, db, clock := withClock(t, lockcore.Config{})
-	confirm(t, l, persistent("a", lockcore.Exclusive("r")))
+	confirm(t, l, keeping("a", lockcore.Exclusive("r")))
 	req := holdOnly("b", 1, lockcore.Exclusive("r"))
 	queue(t, l, req)
 	clock.Advance(3 * time.Minute)

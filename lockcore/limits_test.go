@@ -132,9 +132,9 @@ func badRequests() map[string]badRequest {
 	add("comment of 1025 bytes", "Request.Comment", func(r *lockcore.StepRequest) { r.Comment = strings.Repeat("x", 1025) })
 	for _, ttl := range []time.Duration{1, 99 * time.Millisecond, -1, -time.Hour, tenYears + 1} {
 		add(fmt.Sprint("TTL of ", ttl), "Request.TTL", func(r *lockcore.StepRequest) { r.TTL = ttl })
-		add(fmt.Sprint("TTL of the hold of ", ttl), "Request.HoldTTL", func(r *lockcore.StepRequest) { r.Persist, r.HoldTTL = true, ttl })
+		add(fmt.Sprint("TTL of the hold of ", ttl), "Request.HoldTTL", func(r *lockcore.StepRequest) { r.Keep, r.HoldTTL = true, ttl })
 	}
-	add("hold shorter than its parts", "Request.HoldTTL", func(r *lockcore.StepRequest) { r.Persist, r.TTL, r.HoldTTL = true, time.Hour, time.Minute })
+	add("hold shorter than its parts", "Request.HoldTTL", func(r *lockcore.StepRequest) { r.Keep, r.TTL, r.HoldTTL = true, time.Hour, time.Minute })
 	add("TTL of a hold that is not kept", "Request.HoldTTL", func(r *lockcore.StepRequest) { r.HoldTTL = time.Hour })
 	add("negative wait", "Request.MaxWait", func(r *lockcore.StepRequest) { r.MaxWait = -1 })
 	add("wait above ten years", "Request.MaxWait", func(r *lockcore.StepRequest) { r.MaxWait = tenYears + 1 })
@@ -210,7 +210,7 @@ func TestRequest_WithinBounds_IsAccepted(t *testing.T) {
 	req := lockcore.StepRequest{
 		MaxWait: tenYears,
 		Caller:  lockcore.Caller{LockID: strings.Repeat("ü", 750), Part: longest, Order: lockcore.LastAttempt(1<<31 - 1)}, Owner: strings.Repeat("o", 512), Comment: strings.Repeat("c", 1024),
-		TTL: lockcore.Forever, Persist: true, HoldTTL: lockcore.Forever,
+		TTL: lockcore.Forever, Keep: true, HoldTTL: lockcore.Forever,
 	}
 	for i := range 100 {
 		req.Resources = append(req.Resources, lockcore.SharedLimit(longest[:509]+fmt.Sprintf("%03d", i), 1_000_000))

@@ -16,7 +16,7 @@ import (
 // had been granted before, and the first one kept running at the same time.
 func TestUpgrade_NextAttemptOfThePart_SupersedesIt(t *testing.T) {
 	eachCase(t, map[string]bool{"granted": true, "waiting": false}, func(t *testing.T, l *lockcore.Steps, e *faultStore, granted bool) {
-		req := persistent("a", lockcore.Shared("r"))
+		req := keeping("a", lockcore.Shared("r"))
 		s := tryAcquire(t, l, req)
 		upgraded := make(chan error, 1)
 		if granted {

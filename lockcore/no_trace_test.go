@@ -74,10 +74,10 @@ func TestRequest_OneOfTwoIsRefused_WritesNothing(t *testing.T) {
 func TestTryEnter_GivesUp_KeepsTheTimeOfItsPartysHold(t *testing.T) {
 	t.Parallel()
 	l, db := inMemory(t, lockcore.Config{})
-	saga := persistent("a", lockcore.Exclusive("r/1"))
+	saga := keeping("a", lockcore.Exclusive("r/1"))
 	saga.HoldTTL = time.Hour
 	leave(t, l, enter(t, l, saga)...)
-	short := persistent("a", lockcore.Exclusive("r/1"))
+	short := keeping("a", lockcore.Exclusive("r/1"))
 	short.Part, short.TTL, short.HoldTTL = "q", time.Second, time.Second
 	s, err := l.TryAcquire(t.Context(), short)
 	require.NoError(t, err)

@@ -295,7 +295,7 @@ func TestWatcher_KeptHold_IsReadOften(t *testing.T) {
 		saga := make(chan error, 1)
 		go func() {
 			req := step("saga", 1)
-			req.Persist = true
+			req.Keep = true
 			leases, err := l.Enter(t.Context(), req)
 			saga <- errors.Join(err, l.Leave(t.Context(), leases...))
 		}()

@@ -58,10 +58,10 @@ func (p *parked) wakeup(t *testing.T, lockID string) lockcore.Wakeup {
 	}
 }
 
-// persistent returns a numbered request of a step that keeps its hold.
-func persistent(lockID string, resources ...lockcore.Resource) lockcore.StepRequest {
+// keeping returns a numbered request of a step that keeps its hold.
+func keeping(lockID string, resources ...lockcore.Resource) lockcore.StepRequest {
 	req := numbered(lockID, resources...)
-	req.Persist = true
+	req.Keep = true
 	return req
 }
 
@@ -73,8 +73,8 @@ func stopped(lockID string) lockcore.Release {
 
 func TestOnWakeup_LeaveMakesAClaim_IsReported(t *testing.T) {
 	whileParked(t, func(t *testing.T, p *parked) {
-		leases := confirm(t, p.Steps, persistent("a", lockcore.Exclusive("r")))
-		queue(t, p.Steps, persistent("b", lockcore.Exclusive("r")))
+		leases := confirm(t, p.Steps, keeping("a", lockcore.Exclusive("r")))
+		queue(t, p.Steps, keeping("b", lockcore.Exclusive("r")))
 		require.NoError(t, p.Release(t.Context(), lockcore.Release{LockID: "a", Resources: []string{"r"}, Order: lockcore.LastAttempt(1)}))
 		leave(t, p.Steps, leases...) // the release only cut off its part
 		require.Equal(t, lockcore.Wakeup{Resource: "r", LockID: "b", Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, p.wakeup(t, "b"))
@@ -152,7 +152,7 @@ func TestWatchFor_HolderDies_WakesTheWaiter(t *testing.T) {
 		dead := request("dead", lockcore.Exclusive("r"))
 		dead.TTL = 100 * time.Millisecond
 		enter(t, p.Steps, dead)
-		next := persistent("b", lockcore.Exclusive("r"))
+		next := keeping("b", lockcore.Exclusive("r"))
 		queue(t, p.Steps, next)
 		p.WatchFor("r")
 		p.wakeup(t, "b")
@@ -175,10 +175,10 @@ func TestWatchFor_Deadlock_WakesTheVictim(t *testing.T) {
 			whileParked(t, func(t *testing.T, p *parked) {
 				other := newLocker(t, p.db.Store, lockcore.Config{})
 				for lockID, has := range map[string]string{"old": "r1", "young": "r2"} {
-					leave(t, p.Steps, confirm(t, p.Steps, persistent(lockID, lockcore.Exclusive(has)))...)
+					leave(t, p.Steps, confirm(t, p.Steps, keeping(lockID, lockcore.Exclusive(has)))...)
 				}
 				started := time.Now()
-				waits := persistent("old", lockcore.Exclusive("r2"))
+				waits := keeping("old", lockcore.Exclusive("r2"))
 				waits.Part, waits.Started = "second step", started
 				queue(t, p.Steps, waits)
 				waits.LockID, waits.Resources, waits.Started = "young", []lockcore.Resource{lockcore.Exclusive("r1")}, started.Add(time.Second)
@@ -222,8 +222,8 @@ func TestWatchFor_FreedElsewhere_WakesWithinTwoSeconds(t *testing.T) {
 			whileParked(t, func(t *testing.T, p *parked) {
 				p.db.set(c.before, nil)
 				other := newLocker(t, p.db.Store, lockcore.Config{})
-				confirm(t, p.Steps, persistent("a", lockcore.Exclusive("r")))
-				req := persistent("b", lockcore.Exclusive("r"))
+				confirm(t, p.Steps, keeping("a", lockcore.Exclusive("r")))
+				req := keeping("b", lockcore.Exclusive("r"))
 				req.HoldOnly = c.holdOnly
 				queue(t, p.Steps, req)
 				p.WatchFor("r")
@@ -291,11 +291,11 @@ func TestRecheck_PositionIsFresh_WritesNothing(t *testing.T) {
 	t.Parallel()
 	l, db, clock := withClock(t, lockcore.Config{HoldTTL: 10 * time.Minute})
 	for i, lockID := range []string{"a", "b", "c"} {
-		_, err := l.Enter(t.Context(), persistent(lockID, lockcore.Exclusive("r")))
+		_, err := l.Enter(t.Context(), keeping(lockID, lockcore.Exclusive("r")))
 		require.Equal(t, i == 0, err == nil)
 	}
 	recheck := func() (time.Duration, *lockcore.BusyError) {
-		again, err := l.Recheck(t.Context(), persistent("c", lockcore.Exclusive("r")))
+		again, err := l.Recheck(t.Context(), keeping("c", lockcore.Exclusive("r")))
 		busy := errorAs[*lockcore.BusyError](t, err)
 		return again, busy
 	}
@@ -321,13 +321,13 @@ func TestRecheck_PositionIsFresh_WritesNothing(t *testing.T) {
 func TestRecheck_ReturnsNil_WhenAskingIsWorthwhile(t *testing.T) {
 	t.Parallel()
 	l, db := inMemory(t, lockcore.Config{})
-	req := persistent("b", lockcore.Exclusive("r"))
+	req := keeping("b", lockcore.Exclusive("r"))
 	recheck := func() error {
 		_, err := l.Recheck(t.Context(), req)
 		return err
 	}
 	require.NoError(t, recheck(), "it has no position")
-	confirm(t, l, persistent("a", lockcore.Exclusive("r")))
+	confirm(t, l, keeping("a", lockcore.Exclusive("r")))
 	queue(t, l, req)
 	require.ErrorIs(t, recheck(), lockcore.ErrBusy)
 	require.NoError(t, l.Release(t.Context(), stopped("a")))
@@ -344,7 +344,7 @@ func TestRecheck_ReadIsOlderThanTheRequest_IsBusy(t *testing.T) {
 		leave(t, l, confirm(t, l, numbered("before", lockcore.Exclusive("r")))...)
 		behind := newLocker(t, newLaggingStore(db, "r"), lockcore.Config{})
 		enter(t, l, request("a", lockcore.Exclusive("r")))
-		req := persistent("b", lockcore.Exclusive("r"))
+		req := keeping("b", lockcore.Exclusive("r"))
 		queue(t, l, req)
 		_, err := behind.Recheck(t.Context(), req)
 		require.Equal(t, "a", errorAs[*lockcore.BusyError](t, err).Holders[0].LockID)

@@ -72,7 +72,7 @@ func TestRecipe_OneRunAtATime_SecondIsBusy(t *testing.T) {
 
 func lockDocument(ctx context.Context, locker *lockcore.Steps, session string, id bson.ObjectID) (lockcore.Lease, error) {
 	leases, err := locker.TryEnter(ctx, lockcore.StepRequest{
-		Caller: lockcore.Caller{LockID: session}, Persist: true, HoldTTL: 15 * time.Minute,
+		Caller: lockcore.Caller{LockID: session}, Keep: true, HoldTTL: 15 * time.Minute,
 		Resources: []lockcore.Resource{lockcore.Exclusive("invoices/" + id.Hex())},
 	})
 	if err != nil {

@@ -27,7 +27,7 @@ func ofSaga(saga string, schedule, attempt uint32) func(*lockcore.StepRequest) {
 
 // inStepScope gives a request a lock ID of its own within the workflow's.
 func inStepScope(req *lockcore.StepRequest) {
-	req.LockID, req.Within, req.Persist = "w/step", "w", false
+	req.LockID, req.Within, req.Keep = "w/step", "w", false
 }
 
 func TestRaise_RunningPart_IsCutOffAndWaitedFor(t *testing.T) {

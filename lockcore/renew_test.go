@@ -107,18 +107,18 @@ func TestRenew_PartEnded_IsLostDespiteAnotherEntry(t *testing.T) {
 		"of the next attempt": func(req *lockcore.StepRequest) { req.Order.Attempt++ },
 		"of a kept hold": func(req *lockcore.StepRequest) {
 			req.Order.Attempt++
-			req.Persist, req.HoldTTL = true, 40*time.Second
+			req.Keep, req.HoldTTL = true, 40*time.Second
 		},
 	}, func(t *testing.T, l *lockcore.Steps, _ *faultStore, next func(*lockcore.StepRequest)) {
 		req := numbered("a", lockcore.Exclusive("r"))
 		req.Call = "the same"
 		following := req
 		next(&following)
-		req.Persist, req.HoldTTL = following.Persist, following.HoldTTL
+		req.Keep, req.HoldTTL = following.Keep, following.HoldTTL
 		leases := enter(t, l, req)
 		elapse(25 * time.Second)
 		enter(t, l, following)
-		if !req.Persist {
+		if !req.Keep {
 			leave(t, l, leases...)
 		}
 		_, err := l.Renew(t.Context(), leases...)

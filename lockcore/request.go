@@ -124,10 +124,10 @@ func (l *Locker) complete(req StepRequest, draws bool) (StepRequest, error) {
 		req.TTL = cmp.Or(req.TTL, req.HoldTTL)
 	}
 	req.TTL = cmp.Or(req.TTL, l.cfg.TTL)
-	if req.HoldTTL != 0 && !req.Persist {
-		return req, &InvalidError{Field: "Request.HoldTTL", Value: req.HoldTTL.String(), Bound: "0 without Request.Persist"}
+	if req.HoldTTL != 0 && !req.Keep {
+		return req, &InvalidError{Field: "Request.HoldTTL", Value: req.HoldTTL.String(), Bound: "0 without Request.Keep"}
 	}
-	if req.Persist {
+	if req.Keep {
 		req.HoldTTL = cmp.Or(req.HoldTTL, max(l.cfg.HoldTTL, req.TTL))
 	} else {
 		req.HoldTTL = req.TTL
@@ -154,7 +154,7 @@ func (r *StepRequest) entryID(resource string) string {
 }
 
 // keepsWhileWaiting reports whether the request keeps its hold only while it waits for other resources.
-func (r *StepRequest) keepsWhileWaiting() bool { return r.Persist && r.Within != "" && !r.HoldOnly }
+func (r *StepRequest) keepsWhileWaiting() bool { return r.Keep && r.Within != "" && !r.HoldOnly }
 
 // keptTTL returns the time for which the kept hold lasts after a grant or a renewal. A hold that is kept
 // only while the request waits for other resources lasts for the part's TTL.
@@ -181,7 +181,7 @@ func (r *StepRequest) check() error {
 		checkRange("Request.Order.Schedule", int(r.Order.Schedule), 0, math.MaxInt32),
 	}
 	errs = append(errs, r.checkRun()...)
-	errs = append(errs, refuse(r.HoldOnly && (!r.Persist || r.Queued), "Request.HoldOnly", "true", "false without Request.Persist or with Request.Queued"))
+	errs = append(errs, refuse(r.HoldOnly && (!r.Keep || r.Queued), "Request.HoldOnly", "true", "false without Request.Keep or with Request.Queued"))
 	if r.Owner != r.LockID { // the default, which may be longer
 		errs = append(errs, checkText("Request.Owner", r.Owner, 0, maxName))
 	}

@@ -79,7 +79,7 @@ func TestStatus_Silent_CountsFromTheLastRenewal(t *testing.T) {
 		return got
 	}
 	hold := request("a", lockcore.Exclusive("r"))
-	hold.Persist, hold.HoldTTL = true, time.Hour
+	hold.Keep, hold.HoldTTL = true, time.Hour
 	leases := enter(t, l, hold)
 	wait := numbered("b", lockcore.Exclusive("r"))
 	queue(t, l, wait)
@@ -102,7 +102,7 @@ func TestStatus_KeptHold_HasItsTTL(t *testing.T) {
 		change func(*lockcore.StepRequest)
 		want   time.Duration
 	}{
-		"a part alone": {func(req *lockcore.StepRequest) { req.Persist = false }, 0},
+		"a part alone": {func(req *lockcore.StepRequest) { req.Keep = false }, 0},
 		"kept":         {func(req *lockcore.StepRequest) { req.HoldTTL = 3 * time.Minute }, 3 * time.Minute},
 		"without end":  {func(req *lockcore.StepRequest) { req.HoldTTL = lockcore.Forever }, lockcore.Forever},
 	} {

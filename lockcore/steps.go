@@ -30,7 +30,7 @@ import (
 //	                                    kept   ▼         ▼   not kept
 //	                              held, without parts   free
 //
-// A saga sets Persist: its hold is kept between steps, for the longer HoldTTL, until Release. A part
+// A saga sets Keep: its hold is kept between steps, for the longer HoldTTL, until Release. A part
 // that a later attempt has superseded, or whose hold another party has released, drains: it cannot be
 // renewed, and excludes others until it leaves or expires.
 //
@@ -98,7 +98,7 @@ type Caller struct {
 	Saga string
 	// Within, with Run, is the lock ID of the workflow to which a step with a lock ID of its own belongs.
 	// Kept holds of the workflow neither block the request nor count under its limit, and while the
-	// workflow keeps the resource, the request skips the queue. With Persist, a hold lasts for HoldTTL
+	// workflow keeps the resource, the request skips the queue. With Keep, a hold lasts for HoldTTL
 	// while the step waits for other resources; once the step has all of them, a hold ends with its part.
 	Within string
 }
@@ -128,13 +128,13 @@ type StepRequest struct {
 	// TTL is the time without a renewal after which the part expires: 100 ms to ten years, or Forever.
 	// Defaults to Config.TTL.
 	TTL time.Duration
-	// Persist keeps the hold after its last part has left, until it is released or HoldTTL has passed
+	// Keep keeps the hold after its last part has left, until it is released or HoldTTL has passed
 	// without a renewal. Defaults to false: the hold ends with its last part.
-	Persist bool
-	// HoldTTL, with Persist, is the time without a renewal after which a kept hold without parts expires:
+	Keep bool
+	// HoldTTL, with Keep, is the time without a renewal after which a kept hold without parts expires:
 	// TTL or more, or Forever. Defaults to Config.HoldTTL.
 	HoldTTL time.Duration
-	// HoldOnly, with Persist, asks for a hold without a part. The hold lasts for HoldTTL, and no process
+	// HoldOnly, with Keep, asks for a hold without a part. The hold lasts for HoldTTL, and no process
 	// renews it. If the request queues, the write that frees the resource grants it the hold, even if its
 	// process is gone; repeated with a greater Order, it joins the hold. TTL has no effect, but must not
 	// exceed HoldTTL. It excludes Queued, and only Enter, TryEnter and Recheck accept it. Defaults to false.
@@ -147,7 +147,7 @@ type StepRequest struct {
 	// a later schedule number, the error is a *LostError, and nothing is taken. Other names have no effect.
 	// Defaults to nil: no condition.
 	HeldSince map[string]uint32
-	// LostSince, with Persist and without Reacquire, is for a run that a reset has made, whose history contains
+	// LostSince, with Keep and without Reacquire, is for a run that a reset has made, whose history contains
 	// requests of runs before. HeldSince then names the resources that the history has used. Of these any loss
 	// from that time on counts, of any run, as in [Verify]; their orders are not compared, and one that is
 	// missing without evidence is not lost. Defaults to zero: only losses of Run count.

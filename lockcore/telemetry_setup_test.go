@@ -63,7 +63,7 @@ func (o *observed) step(t *testing.T, name string, f func(ctx context.Context)) 
 
 func asks(lockID string, schedule uint32, res ...lockcore.Resource) lockcore.StepRequest {
 	return lockcore.StepRequest{
-		Caller: lockcore.Caller{LockID: lockID, Part: "1/Debit", Order: lockcore.Order{Schedule: schedule, Attempt: 1}}, Owner: "owner-" + lockID, Resources: res, Persist: true,
+		Caller: lockcore.Caller{LockID: lockID, Part: "1/Debit", Order: lockcore.Order{Schedule: schedule, Attempt: 1}}, Owner: "owner-" + lockID, Resources: res, Keep: true,
 		Call: "the same",
 	}
 }

@@ -89,7 +89,7 @@ func (w *watcher) row(resource string) *watched {
 
 // add registers a request before it queues, so that no claim for it goes unnoticed.
 func (w *watcher) add(op *rules.Acquire) *waiter {
-	one := &waiter{resource: op.Resource, request: op.Waiter(), keeps: op.Persist, woken: make(chan struct{}, 1), moved: time.Now()}
+	one := &waiter{resource: op.Resource, request: op.Waiter(), keeps: op.Keep, woken: make(chan struct{}, 1), moved: time.Now()}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	r := w.row(one.resource)

@@ -410,7 +410,7 @@ func TestSaga_WorkerDiesWithTheCommit_IsNotUndone(t *testing.T) {
 	b := setup(t)
 	b.beforeTask(t, closes, func(ctx context.Context) bool {
 		for n := range 70 { // more than a document remembers
-			run := lockcore.StepRequest{Caller: lockcore.Caller{LockID: "other-" + strconv.Itoa(n), Run: "run"}, Resources: []lockcore.Resource{account}, Persist: true}
+			run := lockcore.StepRequest{Caller: lockcore.Caller{LockID: "other-" + strconv.Itoa(n), Run: "run"}, Resources: []lockcore.Resource{account}, Keep: true}
 			leases, err := b.locker.TryEnter(ctx, run)
 			if err != nil {
 				break

@@ -90,7 +90,7 @@ func (b *bundle) hold(t *testing.T, lockID, run string, resources ...string) {
 	for _, name := range resources {
 		leases, err := b.locker.TryEnter(t.Context(), lockcore.StepRequest{
 			Caller: lockcore.Caller{LockID: lockID, Run: run, Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Resources: []lockcore.Resource{lockcore.Exclusive(name)},
-			Persist: true, HoldTTL: lockcore.Forever,
+			Keep: true, HoldTTL: lockcore.Forever,
 		})
 		require.NoError(t, err)
 		require.NoError(t, b.locker.Leave(t.Context(), leases...))

@@ -381,7 +381,7 @@ func TestDoctor_SagaCommittedAfterALoss_IsNamed(t *testing.T) {
 	require.Contains(t, l.examined(t), "ok       commits      no saga of the last 24 h committed after it had lost a lock\n")
 	req := lockcore.StepRequest{
 		Caller: lockcore.Caller{LockID: "saga", Run: "run", Part: "p", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, TTL: 100 * time.Millisecond, HoldTTL: 100 * time.Millisecond,
-		Persist: true, Resources: []lockcore.Resource{lockcore.Exclusive("account/42")},
+		Keep: true, Resources: []lockcore.Resource{lockcore.Exclusive("account/42")},
 	}
 	_, err := l.TryEnter(t.Context(), req)
 	require.NoError(t, err)

@@ -78,7 +78,7 @@ func TestRun_OpenRun_HoldsLast(t *testing.T) {
 func TestRun_HeadOfQueue_IsWoken(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		dies := request("dead", "", "r", 0)
-		dies.Persist = false
+		dies.Keep = false
 		_, err := w.TryEnter(t.Context(), dies)
 		require.NoError(t, err)
 		w.waits(t, "ns/w", "r", "r")

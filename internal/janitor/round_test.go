@@ -22,7 +22,7 @@ func TestRound_Verdicts_ExtendOrRelease(t *testing.T) {
 		w.keeps(t, "other/closed", "r", "another namespace's", time.Hour)
 		w.waits(t, "ns/closed", "r", "open")
 		part := request("ns/closed", "r", "runs", 0)
-		part.Persist, part.TTL = false, 2*time.Hour
+		part.Keep, part.TTL = false, 2*time.Hour
 		_, err := w.TryEnter(t.Context(), part)
 		require.NoError(t, err)
 		w.waits(t, "other/w", "r", "runs")

@@ -119,7 +119,7 @@ func (w *world) waits(t *testing.T, lockID, run, resource string) {
 
 func request(lockID, run, resource string, holdTTL time.Duration) lockcore.StepRequest {
 	return lockcore.StepRequest{
-		Caller: lockcore.Caller{LockID: lockID, Run: run, Part: run + "/1", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Persist: true, HoldTTL: holdTTL, TTL: min(holdTTL, time.Minute),
+		Caller: lockcore.Caller{LockID: lockID, Run: run, Part: run + "/1", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Keep: true, HoldTTL: holdTTL, TTL: min(holdTTL, time.Minute),
 		Resources: []lockcore.Resource{lockcore.Exclusive(resource)},
 	}
 }

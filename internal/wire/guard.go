@@ -110,7 +110,7 @@ func (g Guard) Request(run Run, attempt int32, comment string) lockcore.StepRequ
 		HeldSince: heldSince,
 
 		TTL:       time.Duration(g.TTL),
-		Persist:   g.Keeps(),
+		Keep:      g.Keeps(),
 		HoldTTL:   holdTTL,
 		Reacquire: g.Reacquires(),
 		LostSince: lostSince,

@@ -64,7 +64,7 @@ func TestGuardRequest_EachScope_NamesItsParty(t *testing.T) {
 	require.Equal(t, lockcore.StepRequest{
 		Caller:    lockcore.Caller{LockID: run.LockID(), Run: "r", Part: "r/3/Debit", Order: lockcore.Order{Schedule: 4, Attempt: 7}, Saga: "1"},
 		Resources: []lockcore.Resource{lockcore.Exclusive("account/1"), lockcore.SharedLimit("rates", 3)}, HeldSince: map[string]uint32{"account/1": 3},
-		TTL: 30 * time.Second, Persist: true, HoldTTL: lockcore.Forever, Reacquire: true, NewFence: true, Owner: "me", Comment: strings.Repeat("x", 1024),
+		TTL: 30 * time.Second, Keep: true, HoldTTL: lockcore.Forever, Reacquire: true, NewFence: true, Owner: "me", Comment: strings.Repeat("x", 1024),
 	}, req)
 
 	g.Undoes = "2/Debit"
@@ -74,10 +74,10 @@ func TestGuardRequest_EachScope_NamesItsParty(t *testing.T) {
 	req = g.Request(run, 1, "")
 	require.Equal(t, run.StepLockID("3/Debit"), req.LockID)
 	require.Equal(t, run.LockID(), req.Within)
-	require.True(t, req.Persist, "while it waits for the rest")
+	require.True(t, req.Keep, "while it waits for the rest")
 	require.Zero(t, req.HoldTTL)
 	g.Resources = g.Resources[:1]
-	require.False(t, g.Request(run, 1, "").Persist)
+	require.False(t, g.Request(run, 1, "").Keep)
 	require.Equal(t, run.Owner(), req.Owner)
 }
 

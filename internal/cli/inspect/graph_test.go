@@ -22,10 +22,10 @@ func (s *scene) step(workflow, step string, res lockcore.Resource, change ...fun
 	of := wire.Run{Namespace: ns, WorkflowID: workflow, RunID: workflow + "-1"}
 	req := lockcore.StepRequest{
 		Caller: lockcore.Caller{LockID: of.LockID(), Run: of.RunID, Part: of.Part(step), Order: lockcore.Order{Schedule: s.orders, Attempt: 1}}, Owner: of.Owner(),
-		TTL: time.Minute, Persist: true, HoldTTL: time.Hour, Resources: []lockcore.Resource{res},
+		TTL: time.Minute, Keep: true, HoldTTL: time.Hour, Resources: []lockcore.Resource{res},
 	}
 	if step != "" {
-		req.LockID, req.Within, req.Persist, req.HoldTTL = of.StepLockID(step), of.LockID(), false, 0
+		req.LockID, req.Within, req.Keep, req.HoldTTL = of.StepLockID(step), of.LockID(), false, 0
 	}
 	for _, c := range change {
 		c(&req)

@@ -19,7 +19,7 @@ func (op Acquire) Apply(before *Document, now time.Time) (*Document, Result) {
 		return s.end()
 	}
 	s.grantOrQueue(&op)
-	if s.result.Outcome == Queued && op.Persist { // a sign of life of what it keeps
+	if s.result.Outcome == Queued && op.Keep { // a sign of life of what it keeps
 		s.renewKept(op.LockID)
 	}
 	return s.end()
@@ -47,7 +47,7 @@ func (s *state) isLost(op *Acquire) bool {
 	case op.Reacquire:
 		return false
 	}
-	return (op.Persist && s.doc.Lost(op.LockID, op.Run, op.LostSince) != nil) || (op.HeldSince > 0 && !s.doc.Keeps(op.LockID, op.HeldSince))
+	return (op.Keep && s.doc.Lost(op.LockID, op.Run, op.LostSince) != nil) || (op.HeldSince > 0 && !s.doc.Keeps(op.LockID, op.HeldSince))
 }
 
 // grantOrQueue grants the request if it is admitted, and queues it otherwise. The cases are in the order of
@@ -118,7 +118,7 @@ func (s *state) grantedBefore(op *Acquire) bool {
 	return p != nil && p.ID == op.Call && p.Alive(s.now) && Covers(p.Mode, op.Mode)
 }
 
-// grant adds the part, and with Persist what it keeps. With joins, the lock ID holds already in a mode that
+// grant adds the part, and with Keep what it keeps. With joins, the lock ID holds already in a mode that
 // covers the request's. A grant extends everything that its lock ID keeps.
 func (s *state) grant(op *Acquire, joins bool) {
 	s.grants = true
@@ -151,7 +151,7 @@ func (s *state) grant(op *Acquire, joins bool) {
 	switch {
 	case op.HoldOnly:
 		kept.ID = op.Call
-	case !op.Persist:
+	case !op.Keep:
 		describe(&made)
 		s.doc.Entries = append(s.doc.Entries, made)
 		return

@@ -26,7 +26,7 @@
 //
 // What the parts of a hold share is derived from its entries. Each request adds entries of its own, which
 // have the mode, the limit and the TTL of that request, and no request changes those of another. So a
-// request is taken back by removing what it added. With Persist a request adds a kept entry as well as its
+// request is taken back by removing what it added. With Keep a request adds a kept entry as well as its
 // part. When the part has ended, that entry merges into the one settled kept entry of the lock ID: the
 // stronger mode, the longer TTL, the later end, and all orders and fences. See kept.go.
 //
@@ -51,7 +51,7 @@
 //     whose claim has lapsed, queue ahead of all others, even if the queue is full.
 //
 // A refused request takes nothing. What rule 1 lets it take over remains. A
-// request with Persist that queues extends what its lock ID keeps, and so does every grant.
+// request with Keep that queues extends what its lock ID keeps, and so does every grant.
 //
 // # Settling
 //

@@ -232,7 +232,7 @@ func (o *observer) remember(s *step) {
 	o.losses = append(o.losses, slices.DeleteFunc(s.evidence(), func(e rules.Evidence) bool { return e.To != "" })...)
 	switch op := s.op.(type) {
 	case rules.Acquire:
-		if (s.Outcome == rules.Granted || s.Outcome == rules.Joined) && op.Persist && op.Reacquire {
+		if (s.Outcome == rules.Granted || s.Outcome == rules.Joined) && op.Keep && op.Reacquire {
 			o.regain(run{op.LockID, op.Run}, op.Call, op.LostSince)
 		}
 	case rules.Raise:
@@ -672,7 +672,7 @@ func namesEntry(s *step, e *rules.Entry) bool {
 		case s.Outcome == rules.Superseded:
 			return false
 		}
-		return mine && ((e.State == rules.StateClaimed && e.Part == op.Part) || (op.Persist && e.State == rules.StateKept))
+		return mine && ((e.State == rules.StateClaimed && e.Part == op.Part) || (op.Keep && e.State == rules.StateKept))
 	case rules.Renew:
 		return mine && s.Outcome == rules.Granted && (e.State == rules.StateKept || (e.Part == op.Part && e.Order == op.Order) || (op.Downgrade && e.Holds()))
 	case rules.Leave:
@@ -810,9 +810,9 @@ func (o *observer) neverHeldAgain(s *step) error {
 	case !ok || op.Reacquire:
 	case op.HeldSince > 0 && op.Upgrades == "" && !s.before.Keeps(op.LockID, op.HeldSince) && !o.takesOver(s, &op):
 		return errors.New("it did not hold any longer")
-	case op.Persist && o.lostBy(s, op.LockID, op.Run):
+	case op.Keep && o.lostBy(s, op.LockID, op.Run):
 		return errors.New("it was evicted")
-	case op.Persist && !op.LostSince.IsZero() && o.lostSince(s, op.LockID, op.LostSince):
+	case op.Keep && !op.LostSince.IsZero() && o.lostSince(s, op.LockID, op.LostSince):
 		return errors.New("a run before was evicted")
 	}
 	return nil

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A granted request with Persist adds a kept entry of its own call, which can be taken back with it.
+// A granted request with Keep adds a kept entry of its own call, which can be taken back with it.
 // When its part has ended, that entry merges into the one settled kept entry of its lock ID. So what the
 // parts of a hold share is derived from the entries, and no request edits what another one has added.
 

@@ -46,7 +46,7 @@ func TestNext_RandomDocuments_AgreesWithAcquire(t *testing.T) {
 					op.Run, op.Within, op.Saga, op.Mode, op.Limit, op.HoldOnly = w.Run, w.Within, w.Saga, w.Mode, w.Limit, w.Hold != nil
 				}
 			}
-			op.Persist = op.Persist || op.HoldOnly
+			op.Keep = op.Keep || op.HoldOnly
 			if op.Mode == rules.Exclusive {
 				op.Limit = 0
 			}
@@ -83,7 +83,7 @@ func TestNext_BarredRequest_IsGone(t *testing.T) {
 	op := rules.Acquire{Caller: rules.Caller{LockID: "a", Run: "one", Part: "q", Order: 2, Saga: "s"}, Mode: rules.Exclusive}
 	require.Equal(t, rules.ReasonBarred, rules.Next(d, op.Waiter()).By.Reason)
 
-	keeps := rules.Acquire{Policy: policy, Resource: "r", Call: "c", Caller: rules.Caller{LockID: "a", Run: "one", Part: "p", Order: 3}, Mode: rules.Exclusive, Persist: true, HoldTTL: 60_000}
+	keeps := rules.Acquire{Policy: policy, Resource: "r", Call: "c", Caller: rules.Caller{LockID: "a", Run: "one", Part: "p", Order: 3}, Mode: rules.Exclusive, Keep: true, HoldTTL: 60_000}
 	d, _ = keeps.Apply(nil, start)
 	d, _ = rules.Raise{Policy: policy, Resource: "r", LockID: "a", Run: "one", Saga: "s", Order: 2}.Apply(d, start)
 	require.Empty(t, d.Bars, "it is in the hold")

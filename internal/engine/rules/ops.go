@@ -79,9 +79,9 @@ type Acquire struct {
 	Mode         string
 	Limit        int64
 	TTL, HoldTTL int64
-	// Persist keeps the hold for HoldTTL after its last part. HoldOnly, with Persist, requests the hold
+	// Keep keeps the hold for HoldTTL after its last part. HoldOnly, with Keep, requests the hold
 	// without a part; a waiter is then granted the hold at once, without a claim.
-	Persist, HoldOnly bool
+	Keep, HoldOnly bool
 	// HeldSince, unless it is 0, is an order of the same run by which the lock ID must have kept the
 	// resource, and since: otherwise it is lost. Reacquire permits the request to acquire again what was
 	// lost. NewFence draws a new fence even if the request joins. Queue queues the request if it is busy,

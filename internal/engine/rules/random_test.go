@@ -109,8 +109,8 @@ func randomAcquire(pick func(int) int, op rules.Acquire) rules.Acquire {
 		op.Limit = []int64{0, 0, 1, 2}[pick(4)]
 	}
 	op.Call = fmt.Sprintf("%s/%s/%s/%d/%s/%d", op.LockID, op.Run, op.Part, op.Order, op.Mode, pick(2)) // of few, so that copies arrive
-	op.Persist, op.Queue, op.WaiterTTL, op.MaxWaiters = pick(2) == 1, pick(3) > 0, 40_000, 3
-	op.HoldOnly = op.Persist && seldom()
+	op.Keep, op.Queue, op.WaiterTTL, op.MaxWaiters = pick(2) == 1, pick(3) > 0, 40_000, 3
+	op.HoldOnly = op.Keep && seldom()
 	op.NextRefresh = []int64{0, 2_000, 10_000}[pick(3)]
 	op.Reacquire, op.NewFence, op.Refresh = seldom(), seldom(), seldom()
 	if seldom() {

@@ -18,7 +18,7 @@ func crowdOf(n int, now time.Time) (*rules.Document, rules.RenewParts) {
 	for i := range n {
 		id := fmt.Sprint("holder/", i)
 		d, _ = rules.Acquire{
-			Resource: "r", Call: id, Caller: rules.Caller{LockID: id, Part: "p", Order: 1}, Mode: rules.Shared, TTL: 30_000, HoldTTL: 60_000, Persist: i%2 == 0,
+			Resource: "r", Call: id, Caller: rules.Caller{LockID: id, Part: "p", Order: 1}, Mode: rules.Shared, TTL: 30_000, HoldTTL: 60_000, Keep: i%2 == 0,
 		}.Apply(d, now)
 		if i < n-1 {
 			op.Parts[rules.PartID{LockID: id, Part: "p", Order: 1}] = true

@@ -103,7 +103,7 @@ func (s *state) grantWaiter(w *Waiter) {
 func (w *Waiter) holdRequest() Acquire {
 	return Acquire{
 		Call: w.Hold.ID, Caller: w.Caller, Mode: w.Mode,
-		Limit: w.Limit, Owner: w.Owner, Persist: true, HoldOnly: true, TTL: w.Hold.TTL, HoldTTL: w.Hold.TTL, Reacquire: w.Hold.Reacquire,
+		Limit: w.Limit, Owner: w.Owner, Keep: true, HoldOnly: true, TTL: w.Hold.TTL, HoldTTL: w.Hold.TTL, Reacquire: w.Hold.Reacquire,
 		Host: w.Hold.Host, Comment: w.Hold.Comment, Trace: w.Hold.Trace,
 	}
 }

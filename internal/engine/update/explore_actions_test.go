@@ -358,7 +358,7 @@ func (of *party) name() string {
 func (of *party) order0() int64 { return of.partySpec.order + 1 }
 
 func (of *party) label() string {
-	if of.persists {
+	if of.keeps {
 		return "run"
 	}
 	return ""
@@ -371,8 +371,8 @@ func (of *party) acquireOp() rules.Acquire {
 		Mode: of.partySpec.mode, Limit: of.limit, TTL: partTTL * 1000, HoldTTL: partTTL * 1000, Queue: of.queues,
 		WaiterTTL: waiterTTL * 1000, NextRefresh: waiterTTL * 1000 / 3, MaxWaiters: cmp.Or(of.maxWaiters, 3), Owner: of.lockID,
 	}
-	if of.persists {
-		op.Persist, op.HoldTTL = true, holdTTL*1000
+	if of.keeps {
+		op.Keep, op.HoldTTL = true, holdTTL*1000
 	}
 	return op
 }

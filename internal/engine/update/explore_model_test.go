@@ -49,9 +49,9 @@ type partySpec struct {
 	mode    string
 	// limit is the limit of a semaphore. maxWaiters is the limit of the queue; 0 is 3.
 	limit, maxWaiters int64
-	// queues is set if its requests queue and its calls sleep in the line. persists is set if its holds are kept,
+	// queues is set if its requests queue and its calls sleep in the line. keeps is set if its holds are kept,
 	// under the run "run".
-	queues, persists bool
+	queues, keeps bool
 	// order is the order of its first request, minus one. suffix distinguishes the calls of parties with the same
 	// orders.
 	order  int64

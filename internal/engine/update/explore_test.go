@@ -274,7 +274,7 @@ var scenarios = []scenario{
 		{lockID: "c", process: 2, mode: x, queues: true, maxWaiters: 1, can: budget{acquire: 1, ask: 1}},
 	}},
 	{name: "a kept hold", faults: 1, ticks: 4, depth: 9, parties: []partySpec{
-		{lockID: "a", process: 0, mode: x, persists: true, can: budget{acquire: 2, renew: 1, leave: 1, release: 1, abandon: 1}},
+		{lockID: "a", process: 0, mode: x, keeps: true, can: budget{acquire: 2, renew: 1, leave: 1, release: 1, abandon: 1}},
 		{lockID: "b", process: 1, mode: x, queues: true, can: budget{acquire: 1, ask: 1}},
 	}},
 }

@@ -71,10 +71,10 @@ func AllOps(pick func(possibilities int) int) []rules.Op {
 	acquire := rules.Acquire{
 		Policy: Policy, Resource: "r", Call: text(), Caller: rules.Caller{LockID: lockID, Run: run, Part: part, Order: order, Saga: text(), Within: text()}, TakeOver: text(),
 		Mode: []string{rules.Exclusive, rules.Shared}[pick(2)], Limit: int64(pick(3)), TTL: int64(pick(2)) * 1000,
-		Persist: pick(2) == 1, HoldOnly: pick(3) == 1, HeldSince: int64(pick(2)), Reacquire: pick(2) == 1, Queue: pick(3) > 0, Refresh: pick(3) == 1,
+		Keep: pick(2) == 1, HoldOnly: pick(3) == 1, HeldSince: int64(pick(2)), Reacquire: pick(2) == 1, Queue: pick(3) > 0, Refresh: pick(3) == 1,
 		Upgrades: text(), WaiterTTL: 1000, MaxWaiters: int64(pick(3)),
 	}
-	acquire.HoldOnly = acquire.HoldOnly && acquire.Persist
+	acquire.HoldOnly = acquire.HoldOnly && acquire.Keep
 	return []rules.Op{
 		acquire,
 		rules.Renew{Policy: Policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Downgrade: pick(2) == 1, TTL: int64(pick(2))},

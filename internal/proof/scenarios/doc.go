@@ -19,7 +19,7 @@
 // An operation names a lock ID, such as a; its part, such as p, or "-" if the part has no name; and options:
 //
 //	acquire   requests the resource. "queue" lets it wait, and "refresh" only refreshes its position in the queue.
-//	          "persist" keeps the hold after its last part, and "hold-only" requests such a hold without a part.
+//	          "keep" keeps the hold after its last part, and "hold-only" requests such a hold without a part.
 //	renew     extends a part and what its lock ID keeps. "downgrade" makes the part shared.
 //	leave     ends a part, and its claim or waiter. "queue-only" ends only the latter two.
 //	take-back undoes an acquire, and nothing else.

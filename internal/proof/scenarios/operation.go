@@ -186,7 +186,7 @@ func (p *player) acquire(l *line, lockID, part string) rules.Acquire {
 			LockID: lockID, Run: l.text("run", ""), Part: part, Order: order, Saga: l.text("saga", ""), Within: l.text("within", ""),
 		},
 		TakeOver: l.text("take-over", ""), Mode: rules.Shared, Limit: l.number("limit", 0), TTL: l.millis("ttl", partTTL), HoldTTL: l.millis("hold-ttl", holdTTL),
-		Persist: l.has("persist") || l.has("hold-only"), HoldOnly: l.has("hold-only"), HeldSince: l.number("held-since", 0),
+		Keep: l.has("keep") || l.has("hold-only"), HoldOnly: l.has("hold-only"), HeldSince: l.number("held-since", 0),
 		Reacquire: l.has("reacquire"), NewFence: l.has("new-fence"), LostSince: p.since(l), Upgrades: l.text("upgrades", ""),
 		Queue: l.has("queue") || l.has("refresh"), Refresh: l.has("refresh"), WaiterTTL: l.millis("waiter-ttl", waiterTTL),
 		NextRefresh: l.millis("next-refresh", 0), MaxWaiters: l.number("max-waiters", 100),

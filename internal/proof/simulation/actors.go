@@ -121,7 +121,7 @@ func (a *actor) try(ctx context.Context, req lockcore.StepRequest) *lockcore.Ses
 // keep records the actor's session.
 func (a *actor) keep(s *lockcore.Session, req lockcore.StepRequest) *lockcore.Session {
 	if s != nil {
-		a.w.holds(a, a.p, req.LockID, s, req.Persist)
+		a.w.holds(a, a.p, req.LockID, s, req.Keep)
 	}
 	return s
 }
@@ -360,7 +360,7 @@ func operator(a *actor) {
 // keeping acquires kept holds, together with other actors of its lock ID.
 func keeping(a *actor) {
 	rs, _ := a.resources(0.6, false)
-	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID}, Resources: rs, Persist: true}
+	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID}, Resources: rs, Keep: true}
 	var s *lockcore.Session
 	if a.d.chance(0.6) {
 		s = a.try(a.ctx, req)

@@ -49,7 +49,7 @@ func saga(a *actor) {
 			rs[i].Mode = lockcore.ModeExclusive
 		}
 		order := lockcore.Order{Schedule: a.schedule, Attempt: 1}
-		req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID, Part: fmt.Sprintf("step%d", a.schedule), Order: order}, Resources: rs, HeldSince: maps.Clone(held), Persist: true}
+		req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID, Part: fmt.Sprintf("step%d", a.schedule), Order: order}, Resources: rs, HeldSince: maps.Clone(held), Keep: true}
 		if a.play(req, 0, held) != nil {
 			break
 		}

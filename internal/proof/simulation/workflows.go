@@ -109,7 +109,7 @@ func (r *run) oneStep() bool {
 		}
 	}
 	if r.d.chance(0.3) {
-		req.LockID, req.Within, req.Persist = fmt.Sprintf("%s/%s", r.lockID, req.Part), r.lockID, false
+		req.LockID, req.Within, req.Keep = fmt.Sprintf("%s/%s", r.lockID, req.Part), r.lockID, false
 	} else {
 		r.steps = append(r.steps, req)
 	}
@@ -124,7 +124,7 @@ func (r *run) oneStep() bool {
 	case err != nil:
 		return false
 	}
-	if req.Persist {
+	if req.Keep {
 		r.used(&req)
 	}
 	return true
@@ -138,7 +138,7 @@ func (r *run) request(rs []lockcore.Resource, kind string) lockcore.StepRequest 
 		saga += "/1"
 	}
 	return lockcore.StepRequest{
-		Caller: lockcore.Caller{LockID: r.lockID, Run: r.label, Part: fmt.Sprintf("%s/%s%d", r.label, kind, r.schedule), Saga: saga, Order: lockcore.Order{Schedule: r.schedule, Attempt: 1}}, Resources: rs, Persist: true, Owner: r.owner,
+		Caller: lockcore.Caller{LockID: r.lockID, Run: r.label, Part: fmt.Sprintf("%s/%s%d", r.label, kind, r.schedule), Saga: saga, Order: lockcore.Order{Schedule: r.schedule, Attempt: 1}}, Resources: rs, Keep: true, Owner: r.owner,
 		MaxWait: inlineWait,
 	}
 }

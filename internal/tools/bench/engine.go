@@ -89,7 +89,7 @@ func (b *engineBench) pairs() section {
 	step := func(round int) lockcore.StepRequest { return stepOn(round, lockcore.Exclusive("bench/q")) }
 	kept := func(round int) lockcore.StepRequest {
 		return lockcore.StepRequest{
-			Caller: lockcore.Caller{LockID: "bench/saga", Part: "step", Order: lockcore.Order{Schedule: uint32(round) + 1, Attempt: 1}}, Persist: true, //nolint:gosec // small
+			Caller: lockcore.Caller{LockID: "bench/saga", Part: "step", Order: lockcore.Order{Schedule: uint32(round) + 1, Attempt: 1}}, Keep: true, //nolint:gosec // small
 			Resources: []lockcore.Resource{lockcore.Exclusive("bench/k")},
 		}
 	}

@@ -178,7 +178,7 @@ func fillQueues(ctx context.Context, locker *lockcore.Steps) error {
 	for i := range 20 {
 		for j := range 6 {
 			_, err := locker.Enter(ctx, lockcore.StepRequest{
-				Caller: lockcore.Caller{LockID: fmt.Sprintf("scale/party/%d/%d", i, j), Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Persist: true, TTL: time.Hour,
+				Caller: lockcore.Caller{LockID: fmt.Sprintf("scale/party/%d/%d", i, j), Part: "step", Order: lockcore.Order{Schedule: 1, Attempt: 1}}, Keep: true, TTL: time.Hour,
 				Resources: []lockcore.Resource{lockcore.Exclusive(fmt.Sprintf("kept/%d", i))},
 			})
 			if ignoreBusy(err) != nil {

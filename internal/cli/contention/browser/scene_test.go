@@ -103,7 +103,7 @@ func (s *shop) at(ago time.Duration, workflow string, res lockcore.Resource) {
 	of := wire.Run{Namespace: namespace, WorkflowID: workflow, RunID: runOf(workflow)}
 	req := lockcore.StepRequest{
 		Caller: lockcore.Caller{LockID: of.LockID(), Run: of.RunID, Part: of.Part(fmt.Sprint(s.orders)), Order: lockcore.Order{Schedule: s.orders, Attempt: 1}}, Owner: of.Owner(),
-		TTL: 24 * time.Hour, Persist: true, HoldTTL: 24 * time.Hour, Resources: []lockcore.Resource{res},
+		TTL: 24 * time.Hour, Keep: true, HoldTTL: 24 * time.Hour, Resources: []lockcore.Resource{res},
 	}
 	if _, err := s.Enter(s.t.Context(), req); err != nil {
 		require.ErrorIs(s.t, err, lockcore.ErrBusy)
