@@ -33,7 +33,7 @@ func (a *lockActivities) Verify(ctx context.Context, p wire.VerifyParams) (wire.
 		v.Inherits, v.LostSince = true, wire.LostSince(p.Started)
 	}
 	for _, u := range p.Used {
-		v.Uses = append(v.Uses, lockcore.Use{Resource: u.Resource, By: lockcore.LastAttempt(u.Schedule)})
+		v.Used = append(v.Used, lockcore.Use{Resource: u.Resource, Order: lockcore.LastAttempt(u.Schedule)})
 	}
 	err = currentrun.Verify(ctx, a.locker, run, v)
 	if errors.Is(err, lockcore.ErrLost) {

@@ -303,7 +303,7 @@ func TestActivities_Names_AreTheWireNames(t *testing.T) {
 
 func TestVerify_Used_ReleasesNothing(t *testing.T) {
 	t.Parallel()
-	uses := []lockcore.Use{{Resource: "account/1", By: lockcore.LastAttempt(2)}}
+	uses := []lockcore.Use{{Resource: "account/1", Order: lockcore.LastAttempt(2)}}
 	since := time.Date(2026, 11, 1, 11, 59, 0, 0, time.UTC)
 	for in, want := range map[string]lockcore.Verify{
 		``:                              {},
@@ -311,7 +311,7 @@ func TestVerify_Used_ReleasesNothing(t *testing.T) {
 		`,"run":"a run before a reset"`: {LostSince: since},
 		`,"inherits":true`:              {LostSince: since},
 	} {
-		want.LockID, want.Run, want.Uses, want.Inherits = ownLockID, "default-test-run-id", uses, true // always in the test environment
+		want.LockID, want.Run, want.Used, want.Inherits = ownLockID, "default-test-run-id", uses, true // always in the test environment
 		f := &fakeLocker{}
 		out, err := call(t, f, "lockstep.Verify", `{"used":[{"resource":"account/1","schedule":2}],"started":"2026-11-01T12:00:00Z"`+in+`}`)
 		require.NoError(t, err)

@@ -134,7 +134,7 @@ type locker interface {
 	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
 }
 
-// session is the part of a *lockcore.Session that the interceptor needs.
+// session is the part of a *lockcore.Session that the interceptor needs, with its LeaveWithin.
 type session interface {
 	Context() context.Context
 	Lost() error
@@ -147,7 +147,16 @@ type session interface {
 type coreLocker struct{ *lockcore.Steps }
 
 func (l coreLocker) NewStepSession(ctx context.Context, leases []lockcore.Lease, left time.Duration) session {
-	return l.Steps.NewStepSession(ctx, leases, left)
+	return coreSession{l.Steps.NewStepSession(ctx, leases, left), l.Steps}
+}
+
+type coreSession struct {
+	*lockcore.Session
+	steps *lockcore.Steps
+}
+
+func (s coreSession) LeaveWithin(ctx context.Context, d time.Duration) error {
+	return s.steps.LeaveWithin(ctx, d, s.Session)
 }
 
 // background counts goroutines, and waits until none is left.

@@ -205,7 +205,7 @@ func TestLock_PartialResult_RequestIsRepeated(t *testing.T) {
 		require.True(t, first.Order.Schedule < second.Order.Schedule || first.Order.Attempt < second.Order.Attempt, name)
 		require.True(t, first.Keep && first.Reacquire && len(first.HeldSince) == 0)
 		require.Len(t, d.seen, 1)
-		require.Equal(t, lockcore.LastAttempt(second.Order.Schedule), d.seen[0].Uses[0].By)
+		require.Equal(t, lockcore.LastAttempt(second.Order.Schedule), d.seen[0].Used[0].Order)
 	}
 }
 

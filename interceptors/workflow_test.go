@@ -57,7 +57,7 @@ func (r *releases) Replaces(_ context.Context, id string) (bool, string, error) 
 
 func (r *releases) Verify(_ context.Context, v lockcore.Verify) error {
 	if r.lost {
-		return &lockcore.LostError{Resource: v.Uses[0].Resource, LockID: v.LockID}
+		return &lockcore.LostError{Resource: v.Used[0].Resource, LockID: v.LockID}
 	}
 	return r.record(func() { r.seen = append(r.seen, v) })
 }
@@ -151,7 +151,7 @@ func TestGuards_OfSaga_AreNumberedAndCarryHeld(t *testing.T) {
 		}
 	}
 	require.Len(t, r.seen, 1)
-	require.Equal(t, []lockcore.Use{{Resource: "account/1", By: lockcore.LastAttempt(3)}, {Resource: "rates", By: lockcore.LastAttempt(4)}}, r.seen[0].Uses)
+	require.Equal(t, []lockcore.Use{{Resource: "account/1", Order: lockcore.LastAttempt(3)}, {Resource: "rates", Order: lockcore.LastAttempt(4)}}, r.seen[0].Used)
 	require.Empty(t, r.released)
 	require.Equal(t, []lockcore.Release{{
 		LockID: asked[0].LockID, Run: "default-test-run-id", Resources: []string{"account/1", "rates"}, Order: lockcore.LastAttempt(5),

@@ -29,7 +29,7 @@ func TestLeaveWithin_NextWrite_IsShared(t *testing.T) {
 		synctest.Wait() // the update loop would send the leave at once if it still ran
 		writes := db.swaps()
 		left := make(chan error, 1)
-		go func() { left <- l.LeaveWithin(t.Context(), 50*time.Millisecond, leases...) }()
+		go func() { left <- l.LeaveWithin(t.Context(), 50*time.Millisecond, l.NewSession(t.Context(), leases)) }()
 		synctest.Wait()
 		c.next(t, l)
 		synctest.Wait()
@@ -43,7 +43,7 @@ func TestLeaveWithin_OthersWait_LeavesAtOnce(t *testing.T) {
 		leases := confirm(t, l, numbered("a", lockcore.Exclusive("r")))
 		queue(t, l, numbered("b", lockcore.Exclusive("r")))
 		began := time.Now()
-		require.NoError(t, l.LeaveWithin(t.Context(), time.Second, leases...))
+		require.NoError(t, l.LeaveWithin(t.Context(), time.Second, l.NewSession(t.Context(), leases)))
 		require.Less(t, time.Since(began), time.Second)
 		require.Empty(t, db.Document("r").Waiters, "b has a claim")
 	})

@@ -263,7 +263,7 @@ func TestLeave_EmptyLease_IsRefused(t *testing.T) {
 			_, err := l.Renew(t.Context(), lockcore.Lease{})
 			return err
 		}(),
-		"KeepPosition": l.KeepPosition(t.Context(), lockcore.Lease{}),
+		"Refresh": l.Refresh(t.Context(), lockcore.Lease{}),
 	} {
 		var invalid *lockcore.InvalidError
 		require.ErrorAs(t, err, &invalid, name)

@@ -71,12 +71,12 @@ func calls(l *lockcore.Steps, s *lockcore.Session, leases []lockcore.Lease) map[
 		"Renew":        func(ctx context.Context) error { _, err := l.Renew(ctx, leases...); return err },
 		"Leave":        func(ctx context.Context) error { return l.Leave(ctx, leases...) },
 		"LeaveQueue":   func(ctx context.Context) error { _, err := l.LeaveQueue(ctx, leases[0]); return err },
-		"KeepPosition": func(ctx context.Context) error { return l.KeepPosition(ctx, leases[0]) },
+		"Refresh":      func(ctx context.Context) error { return l.Refresh(ctx, leases[0]) },
 		"Release":      func(ctx context.Context) error { return l.Release(ctx, end) },
 		"Extend":       func(ctx context.Context) error { _, err := l.Extend(ctx, "a", "", "r"); return err },
 		"Recheck":      func(ctx context.Context) error { _, err := l.Recheck(ctx, queued); return err },
 		"Verify": func(ctx context.Context) error {
-			return l.Verify(ctx, lockcore.Verify{LockID: "a", Run: "run", Uses: []lockcore.Use{{Resource: "r"}}})
+			return l.Verify(ctx, lockcore.Verify{LockID: "a", Run: "run", Used: []lockcore.Use{{Resource: "r"}}})
 		},
 		"Upgrade": func(ctx context.Context) error { return s.Upgrade(ctx, "s") },
 	}

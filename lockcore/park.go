@@ -96,11 +96,11 @@ func knows(d *rules.Document, op *rules.Acquire) bool {
 	})
 }
 
-// KeepPosition extends the time for which a request that Enter queued stays in the queue, for a caller that
+// Refresh extends the time for which a request that Enter queued stays in the queue, for a caller that
 // knows that the request will be repeated. A request that is passed over, since it was not refreshed in time,
 // is still passed over. The lease names resource, lock ID, run, part and order. A request that does not exist
 // is not an error. Errors are the database's, and ctx's.
-func (l *Steps) KeepPosition(ctx context.Context, lease Lease) error {
+func (l *Steps) Refresh(ctx context.Context, lease Lease) error {
 	if err := checkEnd("lease", lease.LockID, 0, []string{lease.Resource}); err != nil {
 		return err
 	}

@@ -374,7 +374,7 @@ func TestKeepPosition_Waiter_KeepsItsPosition(t *testing.T) {
 	for _, after := range []time.Duration{time.Minute, 23 * time.Hour, 23 * time.Hour} { // it is overdue after 4 min
 		clock.Advance(after)
 		before := waiter()
-		require.NoError(t, l.KeepPosition(t.Context(), position))
+		require.NoError(t, l.Refresh(t.Context(), position))
 		now := waiter()
 		require.WithinDuration(t, clock.Now().Add(24*time.Hour), now.ExpiresAt, time.Second)
 		require.WithinDuration(t, before.OverdueAt, now.OverdueAt, time.Second)
@@ -385,11 +385,11 @@ func TestKeepPosition_Waiter_KeepsItsPosition(t *testing.T) {
 	otherRun, later, otherResource := position, position, position
 	otherRun.Run, later.Order, otherResource.Resource = "another", lockcore.Order{Schedule: 2, Attempt: 1}, "no such"
 	for _, lease := range []lockcore.Lease{otherRun, later, otherResource} {
-		require.NoError(t, l.KeepPosition(t.Context(), lease))
+		require.NoError(t, l.Refresh(t.Context(), lease))
 		require.Equal(t, before, waiter())
 	}
 	leave(t, l, position)
-	require.NoError(t, l.KeepPosition(t.Context(), position))
+	require.NoError(t, l.Refresh(t.Context(), position))
 	require.Empty(t, db.Document("r").Waiters, "a request that has left is not queued again")
 }
 

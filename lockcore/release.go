@@ -22,12 +22,12 @@ func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
 	return l.leaveAll(ctx, leases, leaving{})
 }
 
-// LeaveWithin is a Leave that may be delayed: it is sent after d, or earlier, together with the next command of
-// this Locker for the resource. It is sent at once if requests are known to wait for the resource. Close
-// waits for it.
-func (l *Steps) LeaveWithin(ctx context.Context, d time.Duration, leases ...Lease) error {
+// LeaveWithin is a [Session.Leave] that may be delayed. It stops the renewal at once. The leave is sent after d, or
+// earlier, together with the next command of this Locker for the resource. It is sent at once if requests are
+// known to wait for the resource. Close waits for it.
+func (l *Steps) LeaveWithin(ctx context.Context, d time.Duration, s *Session) error {
 	defer l.life.calls.add()()
-	return l.leaveAll(ctx, leases, leaving{within: d})
+	return l.leaveAll(ctx, s.end(ErrEnded), leaving{within: d})
 }
 
 // undo takes back what a request got, or may have got, even if ctx has ended. What cannot be taken back now

@@ -120,13 +120,6 @@ func (s *Session) Leases() []Lease {
 // repeated.
 func (s *Session) Leave(ctx context.Context) error { return s.leave(ctx, ErrEnded) }
 
-// LeaveWithin is a Leave that may be delayed by d: it stops the renewal at once and calls
-// [Steps.LeaveWithin].
-func (s *Session) LeaveWithin(ctx context.Context, d time.Duration) error {
-	defer s.locker.life.calls.add()()
-	return s.locker.Steps().LeaveWithin(ctx, d, s.end(ErrEnded)...)
-}
-
 func (s *Session) leave(ctx context.Context, cause error) error {
 	defer s.locker.life.calls.add()()
 	return s.locker.Leave(ctx, s.end(cause)...)

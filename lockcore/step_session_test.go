@@ -81,17 +81,19 @@ func TestStepSession_NobodyWaits_IsNotRenewed(t *testing.T) {
 
 // A lease without an end is left during an outage: the Locker leaves it as soon as the database answers.
 func TestLeave_EndlessLeaseDuringOutage_IsLeftLater(t *testing.T) {
-	end := map[string]func(ctx context.Context, s *lockcore.Session) error{
-		"leave":        func(ctx context.Context, s *lockcore.Session) error { return s.Leave(ctx) },
-		"leave within": func(ctx context.Context, s *lockcore.Session) error { return s.LeaveWithin(ctx, 50*time.Millisecond) },
-		"release":      func(ctx context.Context, s *lockcore.Session) error { return s.Release(ctx) },
+	end := map[string]func(ctx context.Context, l *lockcore.Steps, s *lockcore.Session) error{
+		"leave": func(ctx context.Context, _ *lockcore.Steps, s *lockcore.Session) error { return s.Leave(ctx) },
+		"leave within": func(ctx context.Context, l *lockcore.Steps, s *lockcore.Session) error {
+			return l.LeaveWithin(ctx, 50*time.Millisecond, s)
+		},
+		"release": func(ctx context.Context, _ *lockcore.Steps, s *lockcore.Session) error { return s.Release(ctx) },
 	}
-	eachCase(t, end, func(t *testing.T, l *lockcore.Steps, db *faultStore, end func(ctx context.Context, s *lockcore.Session) error) {
+	eachCase(t, end, func(t *testing.T, l *lockcore.Steps, db *faultStore, end func(ctx context.Context, l *lockcore.Steps, s *lockcore.Session) error) {
 		step := stepSession(t, l, 0, endless("step", lockcore.Exclusive("r")))
 		db.set(failing(errCut), nil)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		require.Error(t, end(ctx, step))
+		require.Error(t, end(ctx, l, step))
 		elapse(10 * time.Minute)
 		require.NotEmpty(t, db.Document("r").Entries)
 		db.set(nil, nil)

@@ -30,7 +30,7 @@ func newVerifying(t *testing.T, s lockcore.Store) *verifying {
 	t.Helper()
 	v := &verifying{T: t, Steps: newLocker(t, s, lockcore.Config{TTL: time.Second, HoldTTL: time.Minute})}
 	v.verify = lockcore.Verify{
-		LockID: "w", Run: "one", Uses: []lockcore.Use{{Resource: "r", By: lockcore.LastAttempt(1)}, {Resource: "s", By: lockcore.LastAttempt(2)}},
+		LockID: "w", Run: "one", Used: []lockcore.Use{{Resource: "r", Order: lockcore.LastAttempt(1)}, {Resource: "s", Order: lockcore.LastAttempt(2)}},
 	}
 	v.use("r", "one", 1)
 	v.use("s", "one", 2)
@@ -123,7 +123,7 @@ func TestVerify_HoldEvicted_IsLostAndNothingIsReleased(t *testing.T) {
 // A step that completed although no hold was made by then ran without its lock.
 func TestVerify_HoldNeverMade_IsLostUnlessInherited(t *testing.T) {
 	verifies(t, func(v *verifying) {
-		v.verify.Uses[1].Resource = "never"
+		v.verify.Used[1].Resource = "never"
 		v.requireLost()
 		v.verify.Inherits = true // an earlier run may have released it
 		v.requireHolds()
@@ -132,9 +132,9 @@ func TestVerify_HoldNeverMade_IsLostUnlessInherited(t *testing.T) {
 
 func TestVerify_HoldBeganAfterTheUse_IsLost(t *testing.T) {
 	verifies(t, func(v *verifying) {
-		v.verify.Uses[1].By = lockcore.LastAttempt(1)
+		v.verify.Used[1].Order = lockcore.LastAttempt(1)
 		v.requireLost()
-		v.verify.Uses[1].By = lockcore.Order{} // before every request
+		v.verify.Used[1].Order = lockcore.Order{} // before every request
 		v.requireLost()
 		v.requireHeld("s")
 	})
@@ -166,7 +166,7 @@ func TestVerify_AnotherRunHolds_NeedsTakeOver(t *testing.T) {
 // Orders of different runs are not comparable: what a run has taken over is older than all that it used.
 func TestVerify_TakenOverHold_IsOlderThanEveryUse(t *testing.T) {
 	verifies(t, func(v *verifying) {
-		v.verify.Run, v.verify.TakeOver, v.verify.Uses[1].By = "two", "one", lockcore.LastAttempt(1)
+		v.verify.Run, v.verify.TakeOver, v.verify.Used[1].Order = "two", "one", lockcore.LastAttempt(1)
 		v.requireHolds()
 	})
 }
@@ -233,9 +233,9 @@ func TestVerify_FirstUseAfterALoss_HoldsUnlessUsedBefore(t *testing.T) {
 		v.other("r")
 		v.afterReset("two", "")
 		v.use("r", "two", 5)
-		v.verify.Uses = []lockcore.Use{{Resource: "r", By: lockcore.LastAttempt(5)}}
+		v.verify.Used = []lockcore.Use{{Resource: "r", Order: lockcore.LastAttempt(5)}}
 		v.requireHolds()
-		v.verify.Uses[0].By = lockcore.LastAttempt(4)
+		v.verify.Used[0].Order = lockcore.LastAttempt(4)
 		v.requireLost()
 	})
 }
@@ -256,7 +256,7 @@ func TestVerify_InvalidInput_IsRefused(t *testing.T) {
 	verifies(t, func(v *verifying) {
 		for field, wrong := range map[string]lockcore.Verify{
 			"Verify.LockID": {Run: "one"}, "Verify.Run": {LockID: "w"}, "Verify.TakeOver": {LockID: "w", Run: "one", TakeOver: "\x00"},
-			"Verify.Uses[0].Resource": {LockID: "w", Run: "one", Uses: []lockcore.Use{{}}},
+			"Verify.Used[0].Resource": {LockID: "w", Run: "one", Used: []lockcore.Use{{}}},
 		} {
 			var invalid *lockcore.InvalidError
 			require.ErrorAs(v, v.Verify(v.Context(), wrong), &invalid)

@@ -19,8 +19,8 @@ type Verify struct {
 	Run    string
 	// TakeOver is the run that Run may replace; see [Request]. First fences stay.
 	TakeOver string
-	// Uses lists what must be held. Defaults to nothing.
-	Uses []Use
+	// Used lists what must be held. Defaults to nothing.
+	Used []Use
 	// Inherits permits missing holds, because an earlier run of the party may have released them. A hold
 	// is then lost only if there is evidence of the loss. Defaults to false: a missing hold is lost.
 	Inherits bool
@@ -33,9 +33,9 @@ type Verify struct {
 // Use is a resource that the party has used, and must have held since.
 type Use struct {
 	Resource string
-	// By is the greatest order of the requests that used the resource: one of them, or an earlier request,
+	// Order is the greatest order of the requests that used the resource: one of them, or an earlier request,
 	// must have entered the hold.
-	By Order
+	Order Order
 }
 
 // Verify verifies, by one majority write to each resource, that the party still holds what it used. It
@@ -47,11 +47,11 @@ func (l *Steps) Verify(ctx context.Context, v Verify) error {
 	if err := v.check(); err != nil {
 		return err
 	}
-	errs := make([]error, len(v.Uses))
-	inParallel(len(v.Uses), func(i int) {
-		use := v.Uses[i]
+	errs := make([]error, len(v.Used))
+	inParallel(len(v.Used), func(i int) {
+		use := v.Used[i]
 		d, err := l.verifyHold(ctx, rules.Verify{
-			Resource: use.Resource, LockID: v.LockID, Run: v.Run, TakeOver: v.TakeOver, Used: use.By.number(), LostSince: v.LostSince,
+			Resource: use.Resource, LockID: v.LockID, Run: v.Run, TakeOver: v.TakeOver, Order: use.Order.number(), LostSince: v.LostSince,
 		})
 		if err == nil {
 			err = v.lost(d, use)
@@ -68,8 +68,8 @@ func (v *Verify) check() error {
 	checks := []error{
 		checkText("Verify.LockID", v.LockID, 1, maxLockID), checkText("Verify.Run", v.Run, 1, maxName), checkText("Verify.TakeOver", v.TakeOver, 0, maxName),
 	}
-	for i, u := range v.Uses {
-		checks = append(checks, checkText(fmt.Sprintf("Verify.Uses[%d].Resource", i), u.Resource, 1, maxName))
+	for i, u := range v.Used {
+		checks = append(checks, checkText(fmt.Sprintf("Verify.Used[%d].Resource", i), u.Resource, 1, maxName))
 	}
 	return cmp.Or(checks...)
 }
@@ -77,7 +77,7 @@ func (v *Verify) check() error {
 // lost returns the *LostError if the party does not hold what it used, or has lost it in between.
 func (v *Verify) lost(d *rules.Document, use Use) error {
 	loss := d.Lost(v.LockID, v.Run, v.LostSince)
-	if loss == nil && d.Keeps(v.LockID, use.By.number()) {
+	if loss == nil && d.Keeps(v.LockID, use.Order.number()) {
 		return nil
 	}
 	if loss == nil { // the hold began after the use, and has outlived the loss of the one before
@@ -86,7 +86,7 @@ func (v *Verify) lost(d *rules.Document, use Use) error {
 	if loss == nil && v.Inherits {
 		return nil
 	}
-	return lossOf(d, v.LockID, use.By.number(), loss, "it does not hold what it used: "+
+	return lossOf(d, v.LockID, use.Order.number(), loss, "it does not hold what it used: "+
 		"a worker without Lockstep ran the step, or what became of the hold is not known any longer")
 }
 

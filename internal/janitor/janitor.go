@@ -37,7 +37,7 @@ const (
 type Locker interface {
 	Status(ctx context.Context, f lockcore.Filter) iter.Seq2[lockcore.Status, error]
 	Extend(ctx context.Context, lockID, run, resource string) (again time.Duration, err error)
-	KeepPosition(ctx context.Context, waiter lockcore.Lease) error
+	Refresh(ctx context.Context, waiter lockcore.Lease) error
 	End(ctx context.Context, r lockcore.Release) (ended bool, err error)
 	LeaveQueue(ctx context.Context, lease lockcore.Lease) (ended bool, err error)
 	TryAcquire(ctx context.Context, req lockcore.StepRequest) (*lockcore.Session, error)

@@ -205,7 +205,7 @@ func (r *round) extendWait(ctx context.Context, e lockcore.Status) {
 	if e.ExpiresIn > max(waitReserve, 2*r.Interval) {
 		return
 	}
-	r.record(ctx, "keep the place", e.LockID, r.Locker.KeepPosition(ctx, leaseOf(e)), true, &r.result.Extended)
+	r.record(ctx, "keep the place", e.LockID, r.Locker.Refresh(ctx, leaseOf(e)), true, &r.result.Extended)
 }
 
 func leaseOf(e lockcore.Status) lockcore.Lease {

@@ -250,7 +250,7 @@ func TestRound_ClosedRun_KeepsEvidenceOfLoss(t *testing.T) {
 		w.is("other/o", answer{verdict: open})
 		require.Equal(t, 1, w.round(t, w.janitor(t)).Released, "its wait")
 		err = w.Verify(t.Context(), lockcore.Verify{
-			LockID: "ns/w", Run: "two", Inherits: true, LostSince: time.Unix(0, 0), Uses: []lockcore.Use{{Resource: "r", By: lockcore.LastAttempt(1)}},
+			LockID: "ns/w", Run: "two", Inherits: true, LostSince: time.Unix(0, 0), Used: []lockcore.Use{{Resource: "r", Order: lockcore.LastAttempt(1)}},
 		})
 		require.ErrorIs(t, err, lockcore.ErrLost)
 	})

@@ -149,8 +149,8 @@ func (*dryLocker) Extend(context.Context, string, string, string) (time.Duration
 	return 0, nil
 }
 
-// KeepPosition does nothing.
-func (*dryLocker) KeepPosition(context.Context, lockcore.Lease) error { return nil }
+// Refresh does nothing.
+func (*dryLocker) Refresh(context.Context, lockcore.Lease) error { return nil }
 
 // WatchFor does nothing.
 func (*dryLocker) WatchFor(string) {}

@@ -193,12 +193,12 @@ type Withdraw struct {
 }
 
 // Verify renews what a lock ID keeps for a run, and releases nothing. The outcome is Granted if the
-// hold began with an order up to Used and no evidence of a loss counts, and Lost otherwise. A hold of
+// hold began with an order up to Order, which is that of its use, and no evidence of a loss counts, and Lost otherwise. A hold of
 // another run is answered as by Acquire.
 type Verify struct {
 	Policy
 	Resource, LockID, Run, TakeOver string
-	Used                            int64
+	Order                           int64
 	// LostSince, of a run that a reset has made, is the time from which losses of any run of the lock ID count
 	// like its own. Zero counts its own only.
 	LostSince time.Time

@@ -55,7 +55,7 @@ func random(pick func(possibilities int) int, d *rules.Document, step int) rules
 		return rules.Withdraw{Policy: policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Reason: "because"}
 	case 16:
 		run = []string{"one", "two"}[pick(2)]
-		return rules.Verify{Policy: policy, Resource: "r", LockID: "w", Run: run, TakeOver: []string{"", "one"}[pick(2)], Used: order, LostSince: []time.Time{{}, start, start.Add(20 * time.Second)}[pick(3)]}
+		return rules.Verify{Policy: policy, Resource: "r", LockID: "w", Run: run, TakeOver: []string{"", "one"}[pick(2)], Order: order, LostSince: []time.Time{{}, start, start.Add(20 * time.Second)}[pick(3)]}
 	case 17:
 		return rules.Raise{Policy: policy, Resource: "r", LockID: "w", Run: []string{"one", "two"}[pick(2)], TakeOver: []string{"", "one"}[pick(2)], Saga: []string{"s", "s", "s/1"}[pick(3)], Order: order - 2}
 	case 18:

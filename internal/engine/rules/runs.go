@@ -97,7 +97,7 @@ func (op Verify) Apply(before *Document, now time.Time) (*Document, Result) {
 	}
 	s.takeOver(op.LockID, op.Run)
 	s.renewKept(op.LockID)
-	if !s.doc.Keeps(op.LockID, op.Used) || s.doc.Lost(op.LockID, op.Run, op.LostSince) != nil {
+	if !s.doc.Keeps(op.LockID, op.Order) || s.doc.Lost(op.LockID, op.Run, op.LostSince) != nil {
 		s.result.Outcome = Lost
 	}
 	return s.end()

@@ -83,7 +83,7 @@ func AllOps(pick func(possibilities int) int) []rules.Op {
 		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, Run: run, Order: order, Committed: true},
 		rules.Release{Policy: Policy, Resource: "r", LockID: lockID, FirstFence: 1, Force: pick(2) == 1, Now: pick(2) == 1, Leaving: &part},
 		rules.Withdraw{Policy: Policy, Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Reason: "because"},
-		rules.Verify{Policy: Policy, Resource: "r", LockID: lockID, Run: run, TakeOver: text(), Used: order, LostSince: rules.LongAgo},
+		rules.Verify{Policy: Policy, Resource: "r", LockID: lockID, Run: run, TakeOver: text(), Order: order, LostSince: rules.LongAgo},
 		rules.Raise{Policy: Policy, Resource: "r", LockID: lockID, Run: run, TakeOver: text(), Saga: text(), Order: order},
 		rules.Settle{Policy: Policy, Resource: "r"},
 	}

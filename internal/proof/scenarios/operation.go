@@ -164,7 +164,7 @@ func (p *player) op(l *line) (op rules.Op) {
 		}
 	case "verify":
 		return rules.Verify{
-			Policy: Policy, Resource: p.resource, LockID: lockID, Run: l.text("run", ""), TakeOver: l.text("take-over", ""), Used: l.number("used", 0),
+			Policy: Policy, Resource: p.resource, LockID: lockID, Run: l.text("run", ""), TakeOver: l.text("take-over", ""), Order: l.number("order", 0),
 			LostSince: p.since(l),
 		}
 	case "raise":

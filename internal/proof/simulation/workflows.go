@@ -298,8 +298,8 @@ func (r *run) commit() {
 func (r *run) verify() bool {
 	v := lockcore.Verify{LockID: r.lockID, Run: r.label, Inherits: len(r.before) > 0, LostSince: r.lostSince()}
 	for _, u := range r.uses { // the first of each resource: a hold that began after it is another one
-		if !slices.ContainsFunc(v.Uses, func(known lockcore.Use) bool { return known.Resource == u.resource }) {
-			v.Uses = append(v.Uses, lockcore.Use{Resource: u.resource, By: u.by})
+		if !slices.ContainsFunc(v.Used, func(known lockcore.Use) bool { return known.Resource == u.resource }) {
+			v.Used = append(v.Used, lockcore.Use{Resource: u.resource, Order: u.by})
 		}
 	}
 	for !r.w.over() {
@@ -329,7 +329,7 @@ func (r *run) verify() bool {
 // certain lists the resources that must not be reported lost: those on which all uses were of the hold
 // that exists, and that does not expire soon.
 func (r *run) certain(v *lockcore.Verify) (sure []string) {
-	for _, used := range v.Uses {
+	for _, used := range v.Used {
 		k := r.w.document(used.Resource).Kept(v.LockID)
 		another := func(u use) bool { return u.resource == used.Resource && u.first != k.FirstFence }
 		if k != nil && (k.Run == v.Run || k.Run == v.TakeOver) && k.ExpiresAt.After(r.w.clock().Add(15*time.Second)) && !slices.ContainsFunc(r.uses, another) {
