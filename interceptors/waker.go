@@ -157,7 +157,7 @@ func (w *waker) enqueue(u lockcore.Wakeup) {
 
 // repeatAfter returns the least interval between two wake-ups for the same grant.
 func repeatAfter(u lockcore.Wakeup) time.Duration {
-	if u.HoldFence > 0 {
+	if u.FirstFence > 0 {
 		return repeatHold
 	}
 	return repeatClaim
@@ -214,10 +214,10 @@ func (w *waker) wake(u lockcore.Wakeup) {
 	case err == nil, u.Early: // an early wake-up is repeated when the lock is granted
 	case !errors.As(err, &notFound):
 		c.Logger.Warn("lockstep: a workflow that waits for a lock was not woken, and will check by itself", "resource", u.Resource, "error", err)
-		if u.HoldFence > 0 {
+		if u.FirstFence > 0 {
 			w.nextAttempt(u)
 		}
-	case u.HoldFence > 0 && c.reports(ctx, run.WorkflowID, "", currentrun.HasEnded): // no run is open that could continue with its holds
+	case u.FirstFence > 0 && c.reports(ctx, run.WorkflowID, "", currentrun.HasEnded): // no run is open that could continue with its holds
 		err := w.locker.Release(ctx, lockcore.Release{
 			LockID: u.LockID, Run: u.Run, Resources: []string{u.Resource}, Order: u.Order, Reason: "its workflow had ended when the lock was granted",
 		})
@@ -225,7 +225,7 @@ func (w *waker) wake(u lockcore.Wakeup) {
 			c.Logger.Warn("lockstep: a lock that was granted to a workflow which had ended was not released, and remains until the janitor releases it",
 				"resource", u.Resource, "error", err)
 		}
-	case u.HoldFence == 0 && u.Deadlock == "" && c.reports(ctx, run.WorkflowID, run.RunID, hasClosed): // a run leaves its queues before it ends
+	case u.FirstFence == 0 && u.Cycle == "" && c.reports(ctx, run.WorkflowID, run.RunID, hasClosed): // a run leaves its queues before it ends
 		lease := lockcore.Lease{Resource: u.Resource, LockID: u.LockID, Run: u.Run, Part: u.Part, Order: u.Order}
 		if _, err := w.locker.LeaveQueue(ctx, lease); err != nil {
 			c.Logger.Warn("lockstep: a lock that was granted to a closed workflow was not given back, and is blocked until the grant lapses",
@@ -237,11 +237,11 @@ func (w *waker) wake(u lockcore.Wakeup) {
 // resultOf returns the result of the activity that waits for a grant. This process may have another codec than the workflow, so it passes the
 // data converter: plain JSON without a name, which every worker can read.
 func resultOf(u lockcore.Wakeup) *commonpb.Payloads {
-	if u.HoldFence == 0 {
+	if u.FirstFence == 0 {
 		return nil
 	}
 	payloads, err := converter.GetDefaultDataConverter().ToPayloads(wire.AcquireResult{Leases: []wire.Lease{{Lease: lockcore.Lease{
-		Order: u.Order, Mode: u.Mode, Fence: u.HoldFence, FirstFence: u.HoldFence,
+		Order: u.Order, Mode: u.Mode, Fence: u.FirstFence, FirstFence: u.FirstFence,
 	}}}})
 	if err != nil {
 		return nil // numbers and a mode are always encoded; without a result the workflow asks again

@@ -137,7 +137,7 @@ func TestWake_GrantedHold_CompletesTheActivityWithIt(t *testing.T) {
 func TestWake_Claim_CompletesTheActivityWithoutAResult(t *testing.T) {
 	t.Parallel()
 	require.Nil(t, resultOf(lockcore.Wakeup{Resource: "r"}))
-	require.Nil(t, resultOf(lockcore.Wakeup{Resource: "r", Deadlock: "a cycle"}))
+	require.Nil(t, resultOf(lockcore.Wakeup{Resource: "r", Cycle: "a cycle"}))
 }
 
 func TestWake_WorkflowEnded_HoldIsReleased(t *testing.T) {

@@ -179,7 +179,7 @@ func (l *Locker) undoCall(ctx context.Context, op *rules.Acquire) *update.Call {
 // finishAcquire returns the lease that a request was granted, or its error, and ends the span. blockers
 // are the known holds that blocked the request while it queued.
 func (l *Locker) finishAcquire(
-	ctx context.Context, req *StepRequest, op *rules.Acquire, span operation, a update.Answer, err error, blockers []blocker,
+	ctx context.Context, req *StepRequest, op *rules.Acquire, span operation, a update.Answer, err error, blockers []blockingHold,
 ) (Lease, error) {
 	if err != nil {
 		span.end(nil, err)
@@ -245,7 +245,7 @@ type waiting struct {
 	span     operation
 	inFlight bool
 	// blockers are the holds that blocked the request so far, and busy is the latest *BusyError.
-	blockers []blocker
+	blockers []blockingHold
 	busy     error
 }
 

@@ -92,7 +92,7 @@ func TestRelease_ForcedAgain_EndsNothingGrantedSince(t *testing.T) {
 	again := tryAcquire(t, l, request("a", lockcore.Exclusive("r")))
 	require.NoError(t, l.Release(t.Context(), force))
 	d := db.Document("r")
-	require.Equal(t, again.Leases()[0].FirstFence, d.HoldFence("a"))
+	require.Equal(t, again.Leases()[0].FirstFence, d.FirstFence("a"))
 }
 
 func TestRelease_PlainRequestWaits_QueuesAgain(t *testing.T) {

@@ -54,7 +54,7 @@ func TestEnter_GivesUpHoldThatAnotherJoined_KeepsIt(t *testing.T) {
 		leave(t, l, enter(t, l, other)...)
 		require.ErrorIs(t, <-gaveUp, lockcore.ErrBusy)
 		d := db.Document("r/1")
-		require.NotZero(t, d.HoldFence("a"), "the other part relies on it")
+		require.NotZero(t, d.FirstFence("a"), "the other part relies on it")
 		requireBusy(t, l, request("c", lockcore.Exclusive("r/1")))
 	})
 }

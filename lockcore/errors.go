@@ -364,17 +364,17 @@ func busy(op *rules.Acquire, a *update.Answer) *BusyError {
 // busyBy returns a BusyError with the holders in a document that block a request.
 func busyBy(op *rules.Acquire, d *rules.Document) *BusyError {
 	e := &BusyError{Resource: op.Resource, LockID: op.LockID, NotHeldSince: notHeldSince(d, op), At: d.At, ofRun: op.Run != ""}
-	e.Holders, e.Blocking, e.RetryIn = inTheWay(d, op.Party())
+	e.Holders, e.Blocking, e.RetryIn = blockingHolders(d, op.Party())
 	return e
 }
 
-// inTheWay returns the first mostHolders holders that block a party, their number, and the time after which all have
+// blockingHolders returns the first mostHolders holders that block a party, their number, and the time after which all have
 // expired unless they are renewed.
-func inTheWay(d *rules.Document, p rules.Party) (way []Holder, number int, lasts time.Duration) {
-	blocking, few := map[Obstacle]bool{}, map[Obstacle]bool{}
+func blockingHolders(d *rules.Document, p rules.Party) (way []Holder, number int, lasts time.Duration) {
+	blocking, few := map[Blocker]bool{}, map[Blocker]bool{}
 	lockIDs := map[string]bool{}
-	for _, e := range d.InTheWay(p) {
-		o := obstacleOf(e)
+	for _, e := range d.Blockers(p) {
+		o := blockerOf(e)
 		if blocking[o] = true; len(few) < mostHolders {
 			few[o], lockIDs[e.LockID] = true, true
 		}
@@ -382,7 +382,7 @@ func inTheWay(d *rules.Document, p rules.Party) (way []Holder, number int, lasts
 	some := &rules.Document{ID: d.ID, At: d.At}
 	for i := range d.Entries {
 		e := &d.Entries[i]
-		if blocking[obstacleOf(e)] {
+		if blocking[blockerOf(e)] {
 			lasts = max(lasts, remaining(e.ExpiresAt, d.At))
 		}
 		if lockIDs[e.LockID] {
@@ -390,7 +390,7 @@ func inTheWay(d *rules.Document, p rules.Party) (way []Holder, number int, lasts
 		}
 	}
 	for _, h := range holders(some) {
-		if few[Obstacle{h.LockID, h.State, h.Part}] && h.ExpiresIn > 0 && len(way) < mostHolders {
+		if few[Blocker{h.LockID, h.State, h.Part}] && h.ExpiresIn > 0 && len(way) < mostHolders {
 			way = append(way, h.Holder)
 		}
 	}

@@ -95,7 +95,7 @@ func TestEnter_HoldOnlyWaiter_IsGrantedByTheRelease(t *testing.T) {
 		k := kept(p.db, "b")
 		require.NotNil(t, k)
 		require.Equal(t, lockcore.Wakeup{
-			Resource: "r", LockID: "b", Run: "run", Order: lockcore.Order{Schedule: 1, Attempt: 1}, HoldFence: k.FirstFence, Mode: lockcore.ModeExclusive,
+			Resource: "r", LockID: "b", Run: "run", Order: lockcore.Order{Schedule: 1, Attempt: 1}, FirstFence: k.FirstFence, Mode: lockcore.ModeExclusive,
 		}, p.wakeup(t, "b"))
 
 		for attempt := uint32(1); attempt <= 3; attempt++ { // the same order again, and later ones
@@ -169,7 +169,7 @@ func TestOnWakeup_HoldGrantedElsewhere_IsReportedWhileItIsNew(t *testing.T) {
 				if joined {
 					confirm(t, p.Steps, holdOnly("b", 2, lockcore.Exclusive("r")))
 				} else {
-					require.Equal(t, kept(p.db, "b").FirstFence, p.wakeup(t, "b").HoldFence)
+					require.Equal(t, kept(p.db, "b").FirstFence, p.wakeup(t, "b").FirstFence)
 					elapse(2 * time.Minute)
 					for len(p.wakes) > 0 {
 						<-p.wakes
@@ -195,7 +195,7 @@ func TestOnWakeup_HoldOnlyWaiterIsNext_IsNotCalledEarly(t *testing.T) {
 	for _, lockID := range []string{"a", "b"} { // holds of 10 ms
 		clock.Advance(10 * time.Millisecond)
 		require.NoError(t, l.Release(t.Context(), endOf(lockID)))
-		require.NotZero(t, (<-p.wakes).HoldFence)
+		require.NotZero(t, (<-p.wakes).FirstFence)
 	}
 	require.Empty(t, p.wakes)
 }

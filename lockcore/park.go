@@ -152,14 +152,14 @@ type Wakeup struct {
 	Run   string
 	Part  string
 	Order Order
-	// Deadlock describes the deadlock for which the request was withdrawn from the queue. It is empty if
-	// the request was granted the hold, or a claim, which lasts for Config.ClaimTTL, or may join its lock
-	// ID's hold.
-	Deadlock string
-	// HoldFence is the fence with which the hold began, and Mode its mode, if the request was granted the
-	// hold, which it need not confirm: see Request.HoldOnly. Part is empty in this case. Defaults to 0: the
+	// Cycle describes the deadlock for which the request was withdrawn from the queue, as in [DeadlockError].
+	// It is empty if the request was granted the hold, or a claim, which lasts for Config.ClaimTTL, or may
+	// join its lock ID's hold.
+	Cycle string
+	// FirstFence is the fence with which the hold began, and Mode its mode, if the request was granted the
+	// hold, which it need not confirm: see [StepRequest]. Part is empty in this case. Defaults to 0: the
 	// request was granted no hold.
-	HoldFence int64
+	FirstFence int64
 	Mode      Mode
 	// Early is set if the grant is only predicted: if the request is repeated now, by Enter with MaxWait, it
 	// waits for the grant.
@@ -173,7 +173,7 @@ func wakeupOf(d *rules.Document, c *rules.Caller) Wakeup {
 // holdGranted returns the wake-up of a waiter that was granted a hold.
 func holdGranted(d *rules.Document, e *rules.Entry) Wakeup {
 	w := wakeupOf(d, &e.Caller)
-	w.Part, w.HoldFence, w.Mode = "", e.FirstFence, Mode(e.Mode)
+	w.Part, w.FirstFence, w.Mode = "", e.FirstFence, Mode(e.Mode)
 	return w
 }
 
@@ -332,7 +332,7 @@ func wakeupsIn(d *rules.Document, q *rules.Queue) (wakeups []Wakeup, expected bo
 		switch {
 		case w.IsTombstone(d.At): // the process that withdrew it may have died since, or may be unable to wake it
 			wakeup := wakeupOf(d, &w.Caller)
-			wakeup.Deadlock = strings.TrimPrefix(w.Verdict, deadlockReason)
+			wakeup.Cycle = strings.TrimPrefix(w.Verdict, deadlockReason)
 			wakeups = append(wakeups, wakeup)
 		case w.Waits(d.At) && q.NeedsNoClaim(w.Party()):
 			wakeups, expected = append(wakeups, wakeupOf(d, &w.Caller)), expected || !w.Overdue(d.At)

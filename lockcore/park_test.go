@@ -193,10 +193,10 @@ func TestWatchFor_Deadlock_WakesTheVictim(t *testing.T) {
 				ended := time.Now()
 				w := p.wakeup(t, "young")
 				require.LessOrEqual(t, time.Since(ended), 2*time.Second)
-				require.Contains(t, w.Deadlock, "young waits for old on r1")
+				require.Contains(t, w.Cycle, "young waits for old on r1")
 				_, err := p.Recheck(t.Context(), waits)
 				deadlock := errorAs[*lockcore.DeadlockError](t, err)
-				require.Equal(t, w.Deadlock, deadlock.Cycle)
+				require.Equal(t, w.Cycle, deadlock.Cycle)
 				end := stopped("young")
 				end.Order = waits.Order
 				require.NoError(t, p.Release(t.Context(), end))
@@ -263,7 +263,7 @@ func TestWatchFor_SameLockIDHolds_WakesTheWaiterThatJoins(t *testing.T) {
 		require.Empty(t, deadlocks)
 		since := time.Now()
 		for w := p.wakeup(t, "l"); w.Part != "b"; w = p.wakeup(t, "l") {
-			require.Empty(t, w.Deadlock)
+			require.Empty(t, w.Cycle)
 		}
 		require.LessOrEqual(t, time.Since(since), 2*time.Second)
 		confirm(t, p.Steps, ask("l", "b"))

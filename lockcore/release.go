@@ -197,10 +197,10 @@ func (l *Locker) releaseCommitted(ctx context.Context, r *Release, resource stri
 
 // Revoke ends a hold by force. resource, lockID and firstFence identify it, as Status lists them. The
 // holder's next renewal returns a *LostError with the reason, which has 1 to 512 bytes. Others stay
-// locked out until the holder leaves or its lease ends. If dead is set, they do not: set it only if the
+// locked out until the holder leaves or its lease ends. If now is set, they do not: set it only if the
 // holder is known to be dead. It is not an error if the hold does not exist.
-func (l *Locker) Revoke(ctx context.Context, resource, lockID string, firstFence int64, reason string, dead bool) error {
-	return l.Steps().Release(ctx, Release{LockID: lockID, Resources: []string{resource}, FirstFence: firstFence, Force: true, Now: dead, Reason: reason})
+func (l *Locker) Revoke(ctx context.Context, resource, lockID string, firstFence int64, reason string, now bool) error {
+	return l.Steps().Release(ctx, Release{LockID: lockID, Resources: []string{resource}, FirstFence: firstFence, Force: true, Now: now, Reason: reason})
 }
 
 // release carries out a release on one resource.

@@ -20,8 +20,8 @@ import (
 // mostBlockers bounds the holds that a span names and links to.
 const mostBlockers = 16
 
-// blocker is a hold that was in the way of a request.
-type blocker struct {
+// blockingHold is a hold that was in the way of a request.
+type blockingHold struct {
 	lockID, owner string
 	fence         int64
 	trace         string
@@ -29,12 +29,12 @@ type blocker struct {
 
 // blockersIn returns the first of holders, each lock ID once: its hold if there is one, because a
 // draining part has fewer facts.
-func blockersIn(holders []Holder) (found []blocker) {
+func blockersIn(holders []Holder) (found []blockingHold) {
 	for _, draining := range []bool{false, true} {
 		for _, h := range holders {
-			known := slices.ContainsFunc(found, func(f blocker) bool { return f.lockID == h.LockID })
+			known := slices.ContainsFunc(found, func(f blockingHold) bool { return f.lockID == h.LockID })
 			if (h.State == StateDraining) == draining && !known && len(found) < mostBlockers {
-				found = append(found, blocker{h.LockID, h.Owner, h.FirstFence, h.Trace})
+				found = append(found, blockingHold{h.LockID, h.Owner, h.FirstFence, h.Trace})
 			}
 		}
 	}
@@ -42,9 +42,9 @@ func blockersIn(holders []Holder) (found []blocker) {
 }
 
 // addBlockers adds holders to the blockers that are known.
-func addBlockers(behind []blocker, holders []Holder) []blocker {
+func addBlockers(behind []blockingHold, holders []Holder) []blockingHold {
 	for _, b := range blockersIn(holders) {
-		known := slices.ContainsFunc(behind, func(k blocker) bool { return k.lockID == b.lockID && k.fence == b.fence })
+		known := slices.ContainsFunc(behind, func(k blockingHold) bool { return k.lockID == b.lockID && k.fence == b.fence })
 		if !known && len(behind) < mostBlockers {
 			behind = append(behind, b)
 		}
@@ -52,16 +52,16 @@ func addBlockers(behind []blocker, holders []Holder) []blocker {
 	return behind
 }
 
-func endedBlocker(e *rules.EndedHold) []blocker {
+func endedBlocker(e *rules.EndedHold) []blockingHold {
 	if e == nil {
 		return nil
 	}
-	return []blocker{{e.LockID, cmp.Or(e.Owner, e.LockID), e.Fence, e.Trace}}
+	return []blockingHold{{e.LockID, cmp.Or(e.Owner, e.LockID), e.Fence, e.Trace}}
 }
 
 // nameBlockers records blockers on a span: each by an event at that time and a link to its step, and the
 // last one by attributes too.
-func nameBlockers(span trace.Span, found []blocker, at time.Time) {
+func nameBlockers(span trace.Span, found []blockingHold, at time.Time) {
 	for i, b := range found {
 		attrs := []attribute.KeyValue{attribute.String(telemetry.BlockedByID, b.lockID)}
 		if b.owner != "" { // a draining part has no owner
@@ -93,7 +93,7 @@ type waitRecord struct {
 	outcome                       string
 	// before lists the blockers at the time it queued. after is the hold whose end let it in, or lists
 	// the blockers at the time it was withdrawn.
-	before, after []blocker
+	before, after []blockingHold
 }
 
 func (o *observer) recordWait(ctx context.Context, w *waitRecord) {
@@ -118,8 +118,8 @@ func (o *observer) recordWait(ctx context.Context, w *waitRecord) {
 	if w.fence != 0 {
 		span.SetAttributes(attribute.Int64(telemetry.Fence, w.fence))
 	}
-	before := slices.DeleteFunc(slices.Clone(w.before), func(b blocker) bool {
-		return slices.ContainsFunc(w.after, func(a blocker) bool { return a.lockID == b.lockID && (a.fence == b.fence || b.fence == 0) })
+	before := slices.DeleteFunc(slices.Clone(w.before), func(b blockingHold) bool {
+		return slices.ContainsFunc(w.after, func(a blockingHold) bool { return a.lockID == b.lockID && (a.fence == b.fence || b.fence == 0) })
 	})
 	before = before[:min(len(before), mostBlockers-min(len(w.after), mostBlockers))]
 	nameBlockers(span, before, w.since)
@@ -128,7 +128,7 @@ func (o *observer) recordWait(ctx context.Context, w *waitRecord) {
 }
 
 // recordGrant writes the span of a wait that ended with a grant, which the request has now confirmed.
-func (o *observer) recordGrant(ctx context.Context, req *StepRequest, op *rules.Acquire, d *rules.Document, before []blocker) {
+func (o *observer) recordGrant(ctx context.Context, req *StepRequest, op *rules.Acquire, d *rules.Document, before []blockingHold) {
 	p := d.Part(op.Caller)
 	if p == nil || p.Since == nil || p.ClaimedAt == nil {
 		return
@@ -158,7 +158,7 @@ func (o *observer) recordHoldGrants(ctx context.Context, a *update.Answer) {
 
 // lastBlocker returns the hold whose end let a request in. If no hold ended at that time, it returns the
 // draining part or the unconfirmed claim that ended last. A claim has no fence.
-func lastBlocker(d *rules.Document, p *rules.Entry) []blocker {
+func lastBlocker(d *rules.Document, p *rules.Entry) []blockingHold {
 	if p.Predecessor != nil {
 		return endedBlocker(p.Predecessor)
 	}
@@ -174,9 +174,9 @@ func lastBlocker(d *rules.Document, p *rules.Entry) []blocker {
 	case last == nil:
 		return nil
 	case last.State == rules.StateClaimed:
-		return []blocker{{lockID: last.LockID, owner: cmp.Or(last.Owner, last.LockID)}}
+		return []blockingHold{{lockID: last.LockID, owner: cmp.Or(last.Owner, last.LockID)}}
 	}
-	return []blocker{{last.LockID, last.Owner, last.Fence, last.Trace}}
+	return []blockingHold{{last.LockID, last.Owner, last.Fence, last.Trace}}
 }
 
 // recordEnded writes the spans that a write ended: of withdrawn waits, and of holds of its caller and of
@@ -249,7 +249,7 @@ func (o *observer) recordWithdrawn(ctx context.Context, d *rules.Document, g *ru
 		w.outcome, w.until, w.after = telemetry.OutcomeUnclaimed, *g.ClaimedAt, endedBlocker(g.Predecessor)
 	}
 	if g.ClaimedAt == nil {
-		way, _, _ := inTheWay(d, rules.Party{LockID: g.LockID, Mode: g.Mode, Limit: g.Limit, Within: g.Within})
+		way, _, _ := blockingHolders(d, rules.Party{LockID: g.LockID, Mode: g.Mode, Limit: g.Limit, Within: g.Within})
 		w.after = blockersIn(way)
 	}
 	o.recordWait(ctx, &w)

@@ -70,15 +70,15 @@ type Status struct {
 	Position int `json:"position,omitempty"`
 	// Overdue is set if a waiter was not refreshed in time, and is passed over until it is.
 	Overdue bool `json:"overdue,omitempty"`
-	// InTheWay lists what blocks a waiter, by the rules by which locks are granted: at most 16 holders, or else a
+	// BlockedBy lists what blocks a waiter, by the rules by which locks are granted: at most 16 holders, or else a
 	// waiter ahead. It is empty if the resource is being granted to it.
-	InTheWay []Obstacle `json:"-"`
+	BlockedBy []Blocker `json:"-"`
 	// Running lists the requests that have entered the hold and have not left.
 	Running []Running `json:"running,omitempty"`
 }
 
-// Obstacle names a Status of the same resource that blocks a waiter.
-type Obstacle struct {
+// Blocker names a Status of the same resource that blocks a waiter.
+type Blocker struct {
 	LockID string
 	State  State
 	// Part is the part of a waiter, a claim or a draining part.
@@ -275,7 +275,7 @@ func statusesOf(d *rules.Document) []Status {
 			continue
 		}
 		out = append(out, Status{
-			Resource: d.ID, Order: orderOf(w.Order), Position: places[i], Overdue: w.Overdue(d.At), InTheWay: obstacles(queue, i),
+			Resource: d.ID, Order: orderOf(w.Order), Position: places[i], Overdue: w.Overdue(d.At), BlockedBy: blockers(queue, i),
 			Holder: Holder{
 				LockID: w.LockID, Run: w.Run, Owner: cmp.Or(w.Owner, w.LockID), Mode: Mode(w.Mode), State: StateWaiting, Part: w.Part, Since: w.Since,
 				Silent: max(0, d.At.Sub(w.Since)), Limit: limitOf(w.Mode, w.Limit), ExpiresIn: remaining(w.ExpiresAt, d.At),
@@ -285,18 +285,18 @@ func statusesOf(d *rules.Document) []Status {
 	return out
 }
 
-// obstacles returns what blocks the waiter at an index of the queue.
-func obstacles(queue *rules.Queue, waiter int) []Obstacle {
+// blockers returns what blocks the waiter at an index of the queue.
+func blockers(queue *rules.Queue, waiter int) []Blocker {
 	entries, ahead := queue.Blockers(waiter, mostHolders)
-	var out []Obstacle
+	var out []Blocker
 	for _, e := range entries {
-		o := obstacleOf(e)
+		o := blockerOf(e)
 		if !slices.Contains(out, o) {
 			out = append(out, o)
 		}
 	}
 	if ahead != nil {
-		out = append(out, Obstacle{ahead.LockID, StateWaiting, ahead.Part})
+		out = append(out, Blocker{ahead.LockID, StateWaiting, ahead.Part})
 	}
 	return out
 }
@@ -322,12 +322,12 @@ func positions(d *rules.Document) []int {
 	return out
 }
 
-// obstacleOf returns what an entry that blocks others is to them: a hold as a whole, or else a single part.
-func obstacleOf(e *rules.Entry) Obstacle {
+// blockerOf returns what an entry that blocks others is to them: a hold as a whole, or else a single part.
+func blockerOf(e *rules.Entry) Blocker {
 	if e.Holds() {
-		return Obstacle{LockID: e.LockID, State: StateHolding}
+		return Blocker{LockID: e.LockID, State: StateHolding}
 	}
-	return Obstacle{e.LockID, State(e.State), e.Part} // the names of the states are the same
+	return Blocker{e.LockID, State(e.State), e.Part} // the names of the states are the same
 }
 
 // holders returns a document's holds, draining parts and claims, as others see them. An expired hold that was

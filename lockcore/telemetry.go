@@ -129,7 +129,7 @@ func (o operation) end(a *update.Answer, err error) {
 // took records the hold that an acquire made or joined.
 func (o operation) took(d *rules.Document, lockID string, fence int64) {
 	if o.IsRecording() {
-		o.SetAttributes(attribute.Int64(telemetry.Fence, fence), attribute.Int64(telemetry.Hold, d.HoldFence(lockID)))
+		o.SetAttributes(attribute.Int64(telemetry.Fence, fence), attribute.Int64(telemetry.Hold, d.FirstFence(lockID)))
 	}
 }
 

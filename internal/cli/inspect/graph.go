@@ -34,7 +34,7 @@ type graph struct {
 	waits   map[string][]*Entry // by owner
 }
 
-// obstacle names an entry as Status.InTheWay does.
+// obstacle names an entry as Status.BlockedBy does.
 type obstacle struct {
 	resource, lockID, part string
 	state                  lockcore.State
@@ -66,7 +66,7 @@ type link struct{ wait, hold *Entry }
 
 // blockers lists the entries that block a waiter, by the rules with which locks are granted.
 func (g *graph) blockers(w *Entry) (found []*Entry) {
-	for _, o := range w.InTheWay {
+	for _, o := range w.BlockedBy {
 		found = append(found, g.entries[obstacle{w.Resource, o.LockID, o.Part, o.State}]...)
 	}
 	return found

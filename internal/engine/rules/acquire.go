@@ -171,7 +171,7 @@ func (s *state) grant(op *Acquire, joins bool) {
 // holdFor returns the fences of the hold that the request begins or joins, its owner, and the time at
 // which it began.
 func (s *state) holdFor(op *Acquire, joins bool) Entry {
-	hold := Entry{Owner: op.Owner, FirstFence: s.doc.HoldFence(op.LockID), CreatedAt: &s.now}
+	hold := Entry{Owner: op.Owner, FirstFence: s.doc.FirstFence(op.LockID), CreatedAt: &s.now}
 	if op.Owner == op.LockID {
 		hold.Owner = ""
 	}

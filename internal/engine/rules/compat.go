@@ -59,10 +59,10 @@ func (e *Entry) Blocks(p Party, now time.Time) bool {
 	return e.Counts(p, now) && !Compatible(e.Mode, p.Mode)
 }
 
-// InTheWay returns the entries that keep the party out at d.At, the server's time of the read. These are the
+// Blockers returns the entries that keep the party out at d.At, the server's time of the read. These are the
 // entries whose mode excludes it. If there are none and its limit is reached, these are the entries that count
 // toward the limit.
-func (d *Document) InTheWay(p Party) []*Entry {
+func (d *Document) Blockers(p Party) []*Entry {
 	var excluding, counted []*Entry
 	others := map[string]bool{}
 	for i := range d.Entries {
@@ -81,7 +81,7 @@ func (d *Document) InTheWay(p Party) []*Entry {
 }
 
 // Admits reports whether the party may hold in addition to all entries that are alive at d.At.
-func (d *Document) Admits(p Party) bool { return len(d.InTheWay(p)) == 0 }
+func (d *Document) Admits(p Party) bool { return len(d.Blockers(p)) == 0 }
 
 // view answers for a party what the rules below are made of. A Document passes over its entries for each
 // answer; prepared has done so once.

@@ -10,8 +10,8 @@ func (d *Document) Part(c Caller) *Entry {
 	return d.last(&c, func(e *Entry) bool { return e.State == StateRunning && e.Order == c.Order })
 }
 
-// HoldFence returns the fence with which a lock ID's hold began; 0 if it has no hold.
-func (d *Document) HoldFence(lockID string) int64 {
+// FirstFence returns the fence with which a lock ID's hold began; 0 if it has no hold.
+func (d *Document) FirstFence(lockID string) int64 {
 	if i := slices.IndexFunc(d.Entries, func(e Entry) bool { return e.BelongsTo(lockID) && e.Holds() }); i >= 0 {
 		return d.Entries[i].FirstFence
 	}

@@ -562,7 +562,7 @@ func (o *observer) firstCome(s *step) error {
 	queue := slices.DeleteFunc(standing(s), replaced)
 	op, acquires := s.op.(rules.Acquire)
 	claim := before.Claim(op.Caller)
-	privileged := acquires && (before.HeldByEnclosing(op.Party()) || before.HoldFence(op.LockID) != 0 || (claim != nil && !claim.Forfeited(s.now())))
+	privileged := acquires && (before.HeldByEnclosing(op.Party()) || before.FirstFence(op.LockID) != 0 || (claim != nil && !claim.Forfeited(s.now())))
 	ahead := slices.ContainsFunc(queue, s.awake)
 	if s.Outcome == rules.Granted && acquires && !privileged && ahead {
 		return errors.New("it was granted ahead of a waiter")
@@ -743,7 +743,7 @@ func (o *observer) noDelay(s *step) error {
 	if before.Admits(op.Party()) && !awake && claim == nil && !asks && s.after.Kept(op.LockID) == nil && s.after.Admits(op.Party()) {
 		return errors.New("nothing blocked it")
 	}
-	if held := before.HoldFence(op.LockID); held != 0 && held == s.after.HoldFence(op.LockID) && claim == nil && len(s.after.InTheWay(op.Party())) == 0 {
+	if held := before.FirstFence(op.LockID); held != 0 && held == s.after.FirstFence(op.LockID) && claim == nil && len(s.after.Blockers(op.Party())) == 0 {
 		return errors.New("it skips the queue, and no holder is in its way")
 	}
 	return nil

@@ -164,7 +164,7 @@ var mutants = []mutant{
 	{"Entry.Counts", "&& 1", "true"},
 	{"Entry.Counts", "&& 3", "true"},
 	{"Party.enclosedBy", "&& 3", "drop"},
-	{"Document.InTheWay", "if && 3", "false"},
+	{"Document.Blockers", "if && 3", "false"},
 	{"allowsJoin", "assign", "drop"},
 
 	// Acquire.

@@ -34,8 +34,8 @@ func (d *Document) prepare() *prepared {
 	return p
 }
 
-// inTheWay returns the first entries, at most a number of them, that Document.InTheWay returns.
-func (p *prepared) inTheWay(of Party, most int) []*Entry {
+// blockers returns the first entries, at most a number of them, that Document.Blockers returns.
+func (p *prepared) blockers(of Party, most int) []*Entry {
 	among := p.alive
 	if of.Mode == Shared {
 		among = p.exclusive
@@ -92,6 +92,6 @@ func (p *prepared) holds(lockID string, which func(*Entry) bool) bool {
 }
 
 // Admits is like Document.Admits.
-func (p *prepared) Admits(of Party) bool { return len(p.inTheWay(of, 1)) == 0 }
+func (p *prepared) Admits(of Party) bool { return len(p.blockers(of, 1)) == 0 }
 
 func (p *prepared) time() time.Time { return p.d.At }

@@ -52,7 +52,7 @@ func TestWaits_RandomDocuments_MatchesDocument(t *testing.T) {
 // blockers is the plain form of Queue.Blockers: a pass over the document for each waiter.
 func blockers(d *rules.Document, waiter int) (entries []*rules.Entry, ahead *rules.Waiter) {
 	w := &d.Waiters[waiter]
-	if entries = d.InTheWay(w.Party()); len(entries) > 0 || d.Joins(w.Party()) {
+	if entries = d.Blockers(w.Party()); len(entries) > 0 || d.Joins(w.Party()) {
 		return entries, nil
 	}
 	for i := waiter - 1; i >= 0; i-- {

@@ -202,7 +202,7 @@ func (q *Queue) Next(r *Waiter) Decision {
 func (q *Queue) Blockers(waiter, most int) (entries []*Entry, ahead *Waiter) {
 	d := q.d
 	one := &d.Waiters[waiter]
-	if entries = q.all.inTheWay(one.Party(), most); len(entries) > 0 || covered(q.all, one.Party()) {
+	if entries = q.all.blockers(one.Party(), most); len(entries) > 0 || covered(q.all, one.Party()) {
 		return entries, nil
 	}
 	nearest := q.before

@@ -216,7 +216,7 @@ func (w *world) checkWrite(prev, next *rules.Document) {
 				w.fail("I1: %s %s (%s) and %s %s (%s) live at the same time", e.State, e.LockID, e.Mode, o.State, o.LockID, o.Mode)
 			}
 		}
-		if !e.Holds() || prev != nil && prev.HoldFence(e.LockID) > 0 {
+		if !e.Holds() || prev != nil && prev.FirstFence(e.LockID) > 0 {
 			continue
 		}
 		if e.Fence <= fence {

@@ -115,7 +115,7 @@ var mutants = []mutant{
 	}, tests: "TestBreakDeadlocks_EndedSinceTheReads_WithdrawsNobody"},
 	{what: "a victim of a deadlock is told only by the process that withdrew it", edits: []edit{
 		{lockcore, "wakeupsIn", "case cond", "false && $"},
-		{lockcore, "Locker.withdraw", "return 2", "wakeup := wakeupOf(a.After, &op.Caller); wakeup.Run, wakeup.Deadlock = w.Run, cycle; l.watch.notify([]Wakeup{wakeup}); $"},
+		{lockcore, "Locker.withdraw", "return 2", "wakeup := wakeupOf(a.After, &op.Caller); wakeup.Run, wakeup.Cycle = w.Run, cycle; l.watch.notify([]Wakeup{wakeup}); $"},
 	}, tests: "TestWatchFor_Deadlock_WakesTheVictim", simulated: true},
 	{what: "a step that gives up does not wait for the write that may have granted its lock", edits: []edit{
 		{lockcore, "Locker.enterInline", "if 3 && 2", "false"},

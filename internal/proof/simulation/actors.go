@@ -345,7 +345,7 @@ func operator(a *actor) {
 	cast := a.w.plan.actors[a.d.upTo(len(a.w.plan.actors))]
 	r := a.w.plan.resource(a.d)
 	force := lockcore.Release{Force: true, LockID: cast.lockID, Resources: []string{r}, Reason: "the operator says so"}
-	if force.FirstFence = a.w.document(r).HoldFence(cast.lockID); force.FirstFence == 0 {
+	if force.FirstFence = a.w.document(r).FirstFence(cast.lockID); force.FirstFence == 0 {
 		return
 	}
 	if a.d.chance(0.5) { // the hold may have ended when it acts
@@ -373,7 +373,7 @@ func keeping(a *actor) {
 	}
 	if a.d.chance(0.15) {
 		r := lockcore.Release{LockID: a.lockID, Resources: []string{a.w.plan.resource(a.d)}}
-		if r.FirstFence = a.w.document(r.Resources[0]).HoldFence(a.lockID); r.FirstFence != 0 {
+		if r.FirstFence = a.w.document(r.Resources[0]).FirstFence(a.lockID); r.FirstFence != 0 {
 			c := a.begin(a.p, "release of "+r.Resources[0], r.Resources...)
 			a.w.releasing(c, r)
 			a.returned(a.ctx, c, a.p.locker.Release(a.ctx, r))

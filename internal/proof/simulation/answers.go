@@ -162,7 +162,7 @@ func (w *world) holds(a *actor, p *process, lockID string, s *lockcore.Session, 
 		if !slices.Contains(w.granted[key], l.Fence) {
 			w.broken("I7", lockID, "%s of %s is told that it holds %s with fence %d, which no write has granted", a.name, lockID, l.Resource, l.Fence)
 		}
-		if kept && w.doc(l.Resource).HoldFence(lockID) == l.FirstFence { // or it was released while the answer was on its way
+		if kept && w.doc(l.Resource).FirstFence(lockID) == l.FirstFence { // or it was released while the answer was on its way
 			w.relied[key.partKey] = true
 		}
 	}

@@ -24,7 +24,7 @@ type parking struct {
 func (w *world) wakeup(p *process, t lockcore.Wakeup) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed[t.Run] && t.Deadlock == "" {
+	if w.closed[t.Run] && t.Cycle == "" {
 		place := lockcore.Lease{Resource: t.Resource, LockID: t.LockID, Run: t.Run, Part: t.Part, Order: t.Order}
 		go func() {
 			p.sleep(newDice(p.ring(0)).between(time.Millisecond, 20*time.Millisecond)) // it asks whether the run is closed
@@ -239,8 +239,8 @@ func (a *actor) park(req lockcore.StepRequest, at string, held map[string]uint32
 		select {
 		case turn := <-place.turn:
 			t.Stop()
-			a.w.note(a.name, a.lockID, "its turn on %s has come: deadlock %q", at, turn.Deadlock)
-			return turn.Deadlock == ""
+			a.w.note(a.name, a.lockID, "its turn on %s has come: deadlock %q", at, turn.Cycle)
+			return turn.Cycle == ""
 		case <-t.C:
 		case <-a.w.stop:
 			t.Stop()

@@ -244,7 +244,7 @@ type use struct {
 func (r *run) used(step *lockcore.StepRequest) {
 	for _, res := range step.Resources {
 		d := r.w.document(res.Name)
-		r.uses = append(r.uses, use{res.Name, res.Mode, lockcore.LastAttempt(step.Order.Schedule), time.Now(), d.HoldFence(r.lockID)})
+		r.uses = append(r.uses, use{res.Name, res.Mode, lockcore.LastAttempt(step.Order.Schedule), time.Now(), d.FirstFence(r.lockID)})
 	}
 }
 
