@@ -222,13 +222,13 @@ func TestRelease_RunThatDecidedItWasReset_EndsItsRequestsToo(t *testing.T) {
 			f := &fakeLocker{status: lockcore.Status{Resource: "account/1", Holder: lockcore.Holder{Run: "before"}}}
 			_, err := call(t, f, "lockstep.Release", `{`+of+`"resources":["account/1"],"schedule":4,"run":"`+run+`"}`)
 			require.NoError(t, err)
-			var labels []string
+			var runs []string
 			for _, r := range f.released {
 				require.Equal(t, lockcore.LastAttempt(4), r.Order)
 				require.Equal(t, lockID, r.LockID)
-				labels = append(labels, r.Run)
+				runs = append(runs, r.Run)
 			}
-			require.Equal(t, want, labels)
+			require.Equal(t, want, runs)
 		}
 	}
 	f := &fakeLocker{} // the earlier run holds nothing, perhaps because it has lost it

@@ -67,11 +67,11 @@ func TestCloser_NextRunHolds_ReleasesOnlyWhatWasInherited(t *testing.T) {
 		err := with(locker).closer.end(t.Context(), Connection{Client: hasCurrent{run: current}, Namespace: "n", NamespaceID: "id"},
 			runstate.Closing{WorkflowID: "w", RunID: "one", Releases: []wire.ReleaseParams{{Inherits: true, All: true}}}, last)
 		require.NoError(t, err)
-		var labels []string
+		var runs []string
 		for _, r := range locker.released {
-			labels = append(labels, r.Run)
+			runs = append(runs, r.Run)
 		}
-		require.Equal(t, want, labels, "the current run is %s", current)
+		require.Equal(t, want, runs, "the current run is %s", current)
 	}
 }
 

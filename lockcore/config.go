@@ -22,18 +22,19 @@ import (
 // Give locks a MongoDB client of their own. If slow queries of the application use all connections of a
 // shared client, renewals wait for one, and locks are lost while the database is healthy.
 type Config struct {
-	// TTL is the time without a renewal after which a part expires, and others may evict it: 100 ms to
+	// TTL is the time without a renewal after which a lease expires, and others may evict it: 100 ms to
 	// ten years, or Forever. Defaults to 30 s.
 	TTL time.Duration
-	// HoldTTL is the time without a renewal after which a kept hold without parts expires: TTL to ten
+	// HoldTTL is the time without a renewal after which a hold that a [StepRequest] keeps expires: TTL to ten
 	// years, or Forever. Defaults to 1 h, or TTL if that is more.
 	HoldTTL time.Duration
-	// ClaimTTL is the time in which a waiter must confirm a grant. If it does not, and others are
-	// granted the resource instead, its next grant lasts twice as long, up to four times ClaimTTL. 100 ms
-	// to 15 min. Defaults to 30 s.
+	// ClaimTTL is the time in which the process of a waiter must confirm a grant, as it does at once when it
+	// learns of it. If it does not, the next waiter is granted the resource. The one that missed its grant keeps
+	// its position, and has twice as long the next time, up to four times ClaimTTL. 100 ms to 15 min. Defaults
+	// to 30 s.
 	ClaimTTL time.Duration
-	// WaiterTTL is the time without a refresh after which a request of Acquire leaves the queue: 1 s to 1
-	// h. A request of Enter stays for 24 h. Defaults to 5 min.
+	// WaiterTTL is the time after which a waiter whose process has died leaves the queue: 1 s to 1 h. A waiter
+	// refreshes its request every third of it. Defaults to 5 min.
 	WaiterTTL time.Duration
 	// MaxWaiters bounds the queue of one resource: 1 to 5,000. Very long names can make a document reach
 	// its limit of 12 MB earlier. Defaults to 2,000.

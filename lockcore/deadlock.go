@@ -50,8 +50,8 @@ func (d Deadlock) String() string {
 // the victim of each gives up, no cycle remains. A request waits for the owner of an incompatible hold, and for
 // each incompatible request ahead of it in the queue; a limit of 1 counts as exclusive. A wait for room under a
 // greater limit is not an edge, since any of several holders may end it. Therefore deadlocks of readers behind such a
-// request are not detected either. An owner alone is in a deadlock if it waits, without a run, for a hold of its own
-// under another lock ID.
+// request are not detected either. An owner alone is in a deadlock if it waits for a hold of its own under another
+// lock ID, and the request is not a [StepRequest] with a Run.
 //
 // It reads all documents with a queue, but not at one moment, so it may find waits that did not exist at the same
 // time. BreakDeadlocks makes sure.

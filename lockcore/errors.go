@@ -19,36 +19,43 @@ import (
 var (
 	// ErrBusy: others hold the resource, or are ahead in its queue. Nothing was acquired.
 	ErrBusy = errors.New("lockstep: busy")
+	// ErrQueueFull: the queue has Config.MaxWaiters, or the resource's document has 12 MB. Nothing was
+	// acquired. Such an error matches ErrBusy too.
+	ErrQueueFull = errors.New("lockstep: queue full")
 	// ErrLost: the lock ID or the session no longer holds the lock.
 	ErrLost = errors.New("lockstep: lost")
 	// ErrSuperseded: a newer request, or a release, was applied before this one. Nothing changed.
 	ErrSuperseded = errors.New("lockstep: superseded")
-	// ErrQueueFull: the queue has Config.MaxWaiters, or the resource's document has 12 MB. Nothing was
-	// acquired. Such an error matches ErrBusy too.
-	ErrQueueFull = errors.New("lockstep: queue full")
-	// ErrDeadlock: the request was removed from the queue to end a deadlock.
+	// ErrDeadlock: the request was removed from the queue to end a deadlock. Nothing was acquired. Release
+	// what else its owner holds: others in the deadlock wait for it.
 	ErrDeadlock = errors.New("lockstep: deadlock")
 	// ErrInvalid: an argument is invalid. Nothing was sent to the database.
 	ErrInvalid = errors.New("lockstep: invalid")
 	// ErrUnknownOutcome: the operation may have taken effect. The call can be repeated. If it is not, what
 	// it may have acquired is released in the background.
 	ErrUnknownOutcome = errors.New("lockstep: outcome unknown")
-	// ErrDamaged: a document cannot be decoded. Nothing was acquired.
+	// ErrDamaged: the resource's document cannot be decoded. Nothing was acquired.
 	ErrDamaged = store.ErrDamaged
+	// ErrFenced: UpdateFenced has written nothing, since a later lease has written, or tried to write, to the
+	// document.
+	ErrFenced = errors.New("lockstep: fenced off")
+	// ErrClosed is returned by every call of a closed Locker, and by calls whose wait Close ends.
+	ErrClosed = errors.New("lockstep: locker closed")
+	// ErrEnded is the cause of a session's cancelled context after Leave or Release.
+	ErrEnded = errors.New("lockstep: session ended")
 )
 
 // BusyError names the holders that block a request. It matches ErrBusy.
 type BusyError struct {
 	Resource, LockID string
-	// Position is the request's position in the queue, from 1; 0 if it did not queue. A waiter that is
-	// passed over keeps its position.
+	// Position is the request's position in the queue, from 1; 0 if it did not queue.
 	Position int
 	// Holders block the request: at most 16 of them, since thousands can share a resource.
 	Holders []Holder
 	// Blocking is the number of all holders that block the request; 0 if it is not known.
 	Blocking int
-	// RetryIn is the time after which all holders that block the request have expired unless they are renewed; Forever if one
-	// never expires.
+	// RetryIn is the time after which all holders that block the request have expired, unless they are
+	// renewed; Forever if one never expires.
 	RetryIn time.Duration
 	// Waiting is the number of waiters in the queue.
 	Waiting int
@@ -58,9 +65,9 @@ type BusyError struct {
 	Note string
 	// At is the server's time at which Holders and Position were true; zero if it is not known.
 	At time.Time
-	// NotHeldSince is the server's time since which the lock ID, or its run if the request names one, is
-	// known not to have held the resource in a mode that covers the request's. It is zero if the lock ID
-	// holds the resource in such a mode, or may have held it in the last day.
+	// NotHeldSince is the server's time since which the lock ID is known not to have held the resource in the
+	// request's mode, or exclusively. It is zero if it holds the resource so, or may have done so in the last
+	// day. Holds of another [Caller].Run do not count.
 	NotHeldSince time.Time
 	// grantIn is the predicted time to the grant; 0 without a prediction.
 	grantIn time.Duration
@@ -135,7 +142,7 @@ func (e *BusyError) Is(target error) bool {
 }
 
 // LostError names a lost lock, and the lock ID that was granted the resource if it is known. It matches
-// ErrLost.
+// ErrLost. Part and Order are those of the [Lease].
 type LostError struct {
 	Resource, LockID, Part string
 	Order                  Order
@@ -160,7 +167,8 @@ func (e *LostError) Error() string {
 // Is makes errors.Is(err, ErrLost) true.
 func (e *LostError) Is(target error) bool { return target == ErrLost }
 
-// SupersededError names a request that came too late, and what superseded it. It matches ErrSuperseded.
+// SupersededError names a request that came too late: a release of its lock ID was applied first, or a later
+// request of the same Part. It matches ErrSuperseded.
 type SupersededError struct {
 	Resource, LockID, Part string
 	// Order is the request's. By is the order of the later request or the release.
@@ -190,7 +198,7 @@ func (e *SupersededError) Error() string {
 func (e *SupersededError) Is(target error) bool { return target == ErrSuperseded }
 
 // DeadlockError reports that a request left the queue to end a deadlock. It matches ErrDeadlock. The owner
-// keeps what it holds: the others in the deadlock wait until the owner has released it.
+// keeps what it holds: the others in the deadlock wait until it has released that.
 type DeadlockError struct {
 	Resource, LockID, Part string
 	Order                  Order
@@ -237,9 +245,10 @@ type UnknownOutcomeError struct {
 	// which ends one.
 	Op       string
 	Resource string
-	// Order is the order of the operation, with which to repeat it.
+	// Order is the order of the request.
 	Order Order
-	Err   error
+	// Err is the driver's error.
+	Err error
 }
 
 func (e *UnknownOutcomeError) Error() string {
@@ -300,7 +309,7 @@ var ErrOtherRun = errors.New("lockstep: another run holds")
 
 // OtherRunError names the run of a workflow that holds or waits for its lock ID, or that has replaced the
 // run of the request. It matches ErrOtherRun. If Run is the workflow's current run, repeat the request
-// with Request.TakeOver set to Other. Otherwise Run has ended, and its request with it.
+// with [StepRequest].TakeOver set to Other. Otherwise Run has ended, and its request with it.
 type OtherRunError struct {
 	Resource, LockID string
 	// Run is that of the request, and Other that of the other run. Other is empty if the lock ID was

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -22,10 +21,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/engine/pace"
 )
 
-// ErrFenced reports that a later lease has written, or tried to write, to the document.
-var ErrFenced = errors.New("lockstep: fenced off")
-
-// FencedError names the fence that refused a write. It matches ErrFenced. The part that gets it has
+// FencedError names the fence that refused a write of [UpdateFenced]. It matches ErrFenced. The caller has
 // lost its lock, and its update was not written.
 type FencedError struct {
 	// Resource and Fence are the lease's.
@@ -59,14 +55,14 @@ const (
 	mostParts  = 64
 )
 
-// UpdateFenced updates one document of the caller's, unless a later lease came first: a lease of a
-// later hold, of a later request of the same part, or of a request that raised [Lease].LeastFence. So a
-// holder that was paused for longer than its TTL cannot overwrite the writes of the next holder. Sessions
-// that share a hold do not bar each other.
+// UpdateFenced updates one document of the caller's, unless a later lease came first. So a holder that was
+// paused for longer than its TTL cannot overwrite the writes of the next holder. A lease is later if its
+// hold is, if it belongs to a later request of the same Part, or if its LeastFence is greater. Sessions that
+// share a hold do not exclude each other's writes.
 //
 // It reads FenceField, records the fence there unless a write under this lease already did, which
-// takes about 2 KB at most, and then updates on condition that the record is still there. So a lease
-// bars earlier ones as soon as it tries to write, even if its update fails.
+// takes about 2 KB at most, and then updates on condition that the record is still there. So earlier
+// leases are refused as soon as a later one tries to write, even if its update fails.
 //
 // filter and update are those of the driver's UpdateOne. They are encoded as UpdateOne encodes them,
 // with the collection's registry and BSON options. update consists of update operators, is not a
@@ -83,15 +79,15 @@ const (
 // remove the record when it aborts.
 //
 // All writers of the document must use UpdateFenced, under exclusive leases of the same resource.
-// Shared leases are refused, since fences do not order them. Earlier attempts of a part are no
-// longer barred after later attempts of 64 other parts of the same hold have written.
+// Shared leases are refused, since fences do not order them. Earlier requests of a Part are no longer
+// refused after 64 other Parts of the same hold have written.
 //
 // Errors: *FencedError; mongo.ErrNoDocuments if no document matches filter; *InvalidError, which is
 // also the answer in a transaction and if writes to coll are unacknowledged (w: 0); one without a type
 // after 20 attempts, with pauses of up to 250 ms, if other writers keep changing the document in
 // between, and nothing was updated; the driver's. After an error of the
 // driver, and after ctx has ended, the outcome is unknown. The same update may then be repeated
-// under the same lease, if it may run twice. The update has the collection's own write concern. Use
+// under the same lease, if it may be applied twice. The update has the collection's own write concern. Use
 // majority, or a failover can roll back the fence with the write.
 //
 // A source of the idea is Martin Kleppmann's "How to do distributed locking" (2016).

@@ -9,11 +9,11 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/engine/update"
 )
 
-// Lease is the right of one part to one resource: a value that can be stored, sent, and used by another
-// process to renew, leave or release. It is a snapshot; a [Session] keeps leases alive.
+// Lease describes a session's lock on one resource. It is a value that can be stored, sent, and used by another
+// process to resume or leave the session. It is a snapshot; a [Session] keeps leases alive.
 //
-// The lease of a request with HoldOnly describes the hold. It is never valid, Renew returns ErrLost for
-// it, Leave does nothing, and Release ends the hold.
+// LockID, Part and Order name the request that was granted. Part and Order are chosen by the Locker, and Run is
+// empty, except in leases of a [StepRequest].
 type Lease struct {
 	Resource string `json:"resource"`
 	LockID   string `json:"lockId"`
@@ -28,20 +28,20 @@ type Lease struct {
 	Fence int64 `json:"fence"`
 	// FirstFence is the fence with which the hold began, and names the hold.
 	//
-	// Later requests of a part and upgrades have greater fences.
+	// Later requests of the lock ID and upgrades can have greater fences.
 	FirstFence int64 `json:"firstFence,omitempty"`
-	// LeastFence is the smallest fence under which a part of the hold may still write.
+	// LeastFence is the smallest fence under which the hold may still write.
 	//
 	// It is FirstFence, or a later one. See [UpdateFenced].
 	LeastFence int64 `json:"leastFence,omitempty"`
 	// Bars is set if the request asked for NewFence: after a write under this lease, writes under smaller
 	// fences are refused.
 	//
-	// That includes writes of other parts of the hold.
+	// That includes writes of other leases of the hold. See [StepRequest].
 	Bars bool `json:"bars,omitempty"`
-	// Left is the time to the part's expiry; Forever if it never expires.
+	// Left is the time to the lease's expiry; Forever if it never expires.
 	//
-	// It is the time when the database answered.
+	// It was true when the database answered.
 	Left time.Duration `json:"left"`
 	// Joined is set if the lock ID held the resource before this request.
 	Joined bool `json:"joined,omitempty"`
@@ -84,9 +84,10 @@ func (l *Lease) caller() rules.Caller {
 	return rules.Caller{LockID: l.LockID, Run: l.Run, Part: l.Part, Order: l.Order.number()}
 }
 
-// Valid reports whether the part may still trust this lease, by this process's clocks. A lease from
-// another process is not valid until it is renewed here. A lease that never expires is valid for 27 s
-// after each confirmation, since it can be released by force.
+// Valid reports whether the lock is certainly still held, by this process's clock. On Linux that is one that is
+// never set and that includes the time in which the machine was suspended; elsewhere its monotonic or its wall
+// clock, whichever has advanced more. A lease from another process is not valid until [Locker.Resume] has renewed
+// it. A lease that never expires is valid for 27 s after each confirmation, since it can be released by force.
 func (l Lease) Valid() bool { return !over(l.validUntil, clock.Now()) }
 
 // requestTTL returns the TTL as a request names it.

@@ -19,10 +19,15 @@ import (
 // process and collection is enough.
 //
 //	Acquire, TryAcquire   lock resources for a Session, with or without waiting
-//	Resume, Leave         take over or end the use of a lease that another process has stored or sent
-//	Revoke                ends the holds of a lock ID
-//	Status                lists the holders and the waiters of a resource
+//	Resume, Leave         take over or end the use of leases that another process has stored or sent
+//	Revoke                ends a hold by force
+//	Status, Deadlocks     list holders and waiters, and cycles of waits
 //	CreateIndexes, Close  once per deployment, and once per process
+//
+// The database has one document for each resource. An acquire and a release each replace it once. A read
+// precedes that if the process has not cached the document, or if others hold the resource or wait for it.
+// Operations of one process on one resource share a replacement. Several free resources cost one read and one
+// command. One command renews the leases of all sessions, on up to 500 resources.
 type Locker struct {
 	store store.Store
 	lines *update.Lines
@@ -45,9 +50,9 @@ type Store interface{ store.Store }
 
 // New returns a Locker on coll. It clones coll with majority, journaled writes and reads from the
 // primary, whatever the caller's client uses. It sends nothing to the database; call CreateIndexes once
-// per deployment. Once the Locker has used its collection, it reads the collection's identity every few
-// seconds until Close, so that a collection that was dropped, restored or cleared is noticed without a
-// restart. The error is an *InvalidError that names the field of cfg.
+// per deployment. Once it has used the collection, the Locker checks every few seconds, until Close, whether
+// the collection was dropped, restored or cleared. Then all its sessions are lost, and new requests use the
+// collection as it is now. The error is an *InvalidError that names the field of cfg.
 func New(coll *mongo.Collection, cfg Config) (*Locker, error) {
 	if coll == nil {
 		return nil, &InvalidError{Field: "coll", Value: "nil", Bound: "a collection"}
@@ -81,10 +86,10 @@ func NewWithStore(s Store, cfg Config) (*Locker, error) {
 	return l, nil
 }
 
-// CreateIndexes creates the index by which documents of idle resources are removed, and the one by which
-// background work finds contended and kept resources. It may be repeated. Without the indexes locks
-// work, but documents stay forever, and background work reads all of them. It refuses a collection in
-// another layout with a *LayoutError.
+// CreateIndexes creates two indexes: by one the server removes the documents of idle resources, by the
+// other the search for deadlocks and Status find resources that are contended. It may be repeated. Without
+// them locks work, but documents stay forever, and these searches read all of them. It refuses a collection
+// that has documents of another kind with a *LayoutError.
 func (l *Locker) CreateIndexes(ctx context.Context) error {
 	if l.life.closed.Err() != nil {
 		return ErrClosed
@@ -110,14 +115,11 @@ func (l *Locker) MissingIndexes(ctx context.Context) (collection string, missing
 	return collection, missing, public(err)
 }
 
-// ErrClosed is returned by every call of a closed Locker, and by calls whose wait Close ends.
-var ErrClosed = errors.New("lockstep: locker closed")
-
 // Close ends the Locker. Calls that wait in a queue leave it and return ErrClosed. All sessions end as
-// by [Session.Leave], so stop the work that they protect first. For those of [Steps.NewStepSession] it
-// waits first. Then Close waits for the cleanup after requests that gave up, until ctx ends, and for at
-// most 20 s. The joined errors name the resources on which cleanup is not complete: locks there end with
-// their TTL. A second call does nothing.
+// by [Session.Leave], so stop the work that they protect first; those of [Steps.NewStepSession] may end
+// later. Then Close waits for the cleanup after requests that gave up, until ctx ends, and for at most
+// 20 s. The joined errors name the resources on which cleanup is not complete: locks there end with their
+// TTL. A second call does nothing.
 func (l *Locker) Close(ctx context.Context) (err error) {
 	l.life.once.Do(func() { err = l.close(ctx) })
 	return err

@@ -160,7 +160,7 @@ type Wakeup struct {
 	// hold, which it need not confirm: see [StepRequest]. Part is empty in this case. Defaults to 0: the
 	// request was granted no hold.
 	FirstFence int64
-	Mode      Mode
+	Mode       Mode
 	// Early is set if the grant is only predicted: if the request is repeated now, by Enter with MaxWait, it
 	// waits for the grant.
 	Early bool

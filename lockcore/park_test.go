@@ -362,7 +362,7 @@ func TestRecheck_RequestThatCannotQueue_IsRefused(t *testing.T) {
 }
 
 // Nothing else changes: neither the stored details of the request nor the time at which it is overdue.
-func TestKeepPosition_Waiter_KeepsItsPosition(t *testing.T) {
+func TestRefresh_Waiter_KeepsItsPosition(t *testing.T) {
 	t.Parallel()
 	l, db, clock := withClock(t, lockcore.Config{})
 	enter(t, l, endless("a", lockcore.Exclusive("r")))

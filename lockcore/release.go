@@ -15,9 +15,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 )
 
-// Leave ends the parts that the leases name, and a hold that is not kept when its last part has left.
-// Leaving a part that has already ended is not an error. All are tried; errors are joined. What could not be
-// ended expires; a lease that never expires is ended in the background, as soon as the database answers.
+// Leave is [Session.Leave] for leases that another process has stored or sent. A lease that has already ended is
+// not an error. All are tried; errors are joined.
 func (l *Locker) Leave(ctx context.Context, leases ...Lease) error {
 	return l.leaveAll(ctx, leases, leaving{})
 }
@@ -157,7 +156,8 @@ func (l *Steps) Release(ctx context.Context, r Release) error {
 // ReleaseCommitted is [Steps.Release] for a saga that has committed without asking whether it still held what it
 // had used. It also returns the losses that the saga did not notice: those up to Order of which there is evidence,
 // and which it has not outlived by acquiring the resource again. They are not an error: the release is carried out.
-// [Steps.Missed] lists them for 24 hours, and the span of ctx gets an event for each. A release that is repeated with the same Order returns them again.
+// [Steps.Missed] lists them for 24 hours, and the span of ctx gets an event for each. A release that is repeated
+// with the same Order returns them again.
 //
 // Run and Order are required. FirstFence and Force are refused.
 func (l *Steps) ReleaseCommitted(ctx context.Context, r Release) (missed []LostError, err error) {
@@ -195,10 +195,10 @@ func (l *Locker) releaseCommitted(ctx context.Context, r *Release, resource stri
 	return missed, nil
 }
 
-// Revoke ends a hold by force. resource, lockID and firstFence identify it, as Status lists them. The
-// holder's next renewal returns a *LostError with the reason, which has 1 to 512 bytes. Others stay
-// locked out until the holder leaves or its lease ends. If now is set, they do not: set it only if the
-// holder is known to be dead. It is not an error if the hold does not exist.
+// Revoke ends a hold by force. Status reports the lock ID and the first fence that name it. The holder's next
+// renewal returns a *LostError with the reason, which has 1 to 512 bytes. Until the holder leaves or its lease
+// ends, others stay locked out. With now they do not: set it only if the holder is known to be dead. It is not
+// an error if the hold does not exist.
 func (l *Locker) Revoke(ctx context.Context, resource, lockID string, firstFence int64, reason string, now bool) error {
 	return l.Steps().Release(ctx, Release{LockID: lockID, Resources: []string{resource}, FirstFence: firstFence, Force: true, Now: now, Reason: reason})
 }

@@ -41,9 +41,10 @@ func (l *Steps) Renew(ctx context.Context, leases ...Lease) ([]Lease, error) {
 	return kept, errors.Join(errs...)
 }
 
-// Resume returns a session that continues to renew leases, also those of another process. If one is lost it
-// returns a *LostError and no session. The other leases have then been renewed once, and expire with their
-// TTL unless they are resumed again or left.
+// Resume returns a session that continues to renew leases, also those of another process. The leases need not be
+// valid, as long as no other has been granted the resource. If one is lost, Resume returns a *LostError and no
+// session. The other leases have then been renewed once, and expire with their TTL unless they are resumed
+// again or left. Other errors are *UnknownOutcomeError, ErrClosed, ctx's, and the database's.
 func (l *Locker) Resume(ctx context.Context, leases ...Lease) (*Session, error) {
 	renewed, err := l.Steps().Renew(ctx, leases...)
 	if err != nil {

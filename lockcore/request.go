@@ -36,7 +36,7 @@ func (m Mode) String() string {
 // Stronger returns the mode that covers the other.
 func (m Mode) Stronger(other Mode) Mode { return Mode(rules.Stronger(string(m), string(other))) }
 
-// Resource is a thing to lock, and the mode to lock it in. Make one with [Exclusive], [Shared] or
+// Resource is a thing to lock, and the mode in which to lock it. Make one with [Exclusive], [Shared] or
 // [SharedLimit].
 type Resource struct {
 	// Name is the resource's name, such as "account/42": 1 to 512 bytes of valid UTF-8 without NUL.
@@ -74,8 +74,8 @@ const Forever time.Duration = math.MaxInt64
 // Request asks for one or several resources in the name of one lock ID. For most requests LockID and
 // Resources are enough.
 type Request struct {
-	// LockID names the hold: 1 to 1,500 bytes of valid UTF-8 without NUL. Requests of one lock ID
-	// never block each other.
+	// LockID names who locks: 1 to 1,500 bytes of valid UTF-8 without NUL. Requests of one lock ID never
+	// block each other.
 	LockID string
 	// Resources are acquired in the order of their names, all or none. 1 to 100, no name twice.
 	Resources []Resource
@@ -84,15 +84,15 @@ type Request struct {
 	TTL time.Duration
 	// MaxWait is the longest wait of Acquire. Defaults to no limit.
 	MaxWait time.Duration
-	// Owner is the party that waits and holds, for people and for deadlock detection, which assumes that
-	// requests of one owner wait for one another. So it names one thread of work. At most 512 bytes.
-	// Defaults to LockID.
+	// Owner names one thread of work that makes several requests, perhaps under several lock IDs. Set it if
+	// two such owners can wait for each other: while a request of an owner waits, the search for deadlocks
+	// assumes that the owner releases nothing. At most 512 bytes. Defaults to LockID.
 	Owner string
 	// Started is the time at which the owner began. In a deadlock, the owner that started last gives up.
 	// Defaults to the time at which the request queued.
 	Started time.Time
-	// NeverVictim keeps the request from being chosen as the victim of a deadlock, unless all requests
-	// in the deadlock have set it.
+	// NeverVictim keeps the request from giving up in a deadlock, unless all requests in the deadlock have
+	// set it.
 	NeverVictim bool
 	// Host is the owner's process or machine, for people. At most 255 bytes. Defaults to Config.Host.
 	Host string

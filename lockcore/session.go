@@ -12,9 +12,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/engine/clock"
 )
 
-// Session holds locks and renews them in the background until Leave or Release, or until one is lost. It is
-// safe for concurrent use. A session that is neither left nor released renews until Locker.Close, or as long
-// as the process lives. Several sessions can share a hold, if they have the same lock ID.
+// Session holds locks and renews them in the background until Leave or Release, or until one is lost. A session
+// that is neither left nor released renews until Locker.Close, or as long as the process lives. It is safe for
+// concurrent use. Sessions of one lock ID share a hold on a resource, which ends with the last of them.
 type Session struct {
 	locker *Locker
 	ctx    context.Context
@@ -32,9 +32,6 @@ type Session struct {
 	ofStep func()
 	until  time.Time
 }
-
-// ErrEnded is the cause of a session's cancelled context after Leave or Release.
-var ErrEnded = errors.New("lockstep: session ended")
 
 // NewSession returns a session that renews leases from Enter, TryEnter or Renew. Call Renew first for a lease
 // that came from another process: its age is not known, so the session would lose it at once. The session's
@@ -115,9 +112,9 @@ func (s *Session) Leases() []Lease {
 	return leases
 }
 
-// Leave stops the renewal and ends only this session's use of the locks: other sessions of the lock ID, and
-// kept holds, stay. It waits for the database until ctx ends; locks that it could not end expire. It may be
-// repeated.
+// Leave stops the renewal and ends this session's use of the locks. A hold of the lock ID stays if other sessions
+// use it, or if a [StepRequest] keeps it. Leave waits for the database until ctx ends. Locks that it could not end
+// expire; one that never expires is ended in the background, if a command was sent. It may be repeated.
 func (s *Session) Leave(ctx context.Context) error { return s.leave(ctx, ErrEnded) }
 
 func (s *Session) leave(ctx context.Context, cause error) error {
@@ -125,9 +122,9 @@ func (s *Session) leave(ctx context.Context, cause error) error {
 	return s.locker.Leave(ctx, s.end(cause)...)
 }
 
-// Release is a Leave that ends the hold of the whole lock ID, even if it is kept. It returns a *LostError if
-// the hold was lost before. It also does if that cannot be excluded: the hold is missing, no release of it is
-// recorded, and older records of losses have been dropped.
+// Release is a Leave that ends the hold of the whole lock ID: other sessions that use it lose it. It returns a
+// *LostError if the hold was lost before. It also does if that cannot be excluded: the hold is missing, no release
+// of it is recorded, and older records of losses have been dropped.
 func (s *Session) Release(ctx context.Context) error {
 	defer s.locker.life.calls.add()()
 	leases := s.end(ErrEnded)
@@ -187,10 +184,10 @@ func (s *Session) end(cause error) []Lease {
 }
 
 // Downgrade makes the session's exclusive leases shared, so that readers may hold the resources too, unless
-// another session of the same lock ID holds a resource exclusively, or its lock ID keeps it so. It sends one
-// command per resource. Fences do not change. The errors are those of [Locker.Resume]; an
-// error does not revert earlier downgrades. Just before it sends the command for a lease, the session starts
-// to treat that lease as shared. After an error Downgrade may be repeated.
+// the lock ID holds them exclusively by another session. It sends one command per resource. Fences do not
+// change. Just before it sends the command for a lease, the session starts to treat that lease as shared.
+// The errors are those of [Locker.Resume]. An error does not revert earlier downgrades, and Downgrade may be
+// repeated after it.
 func (s *Session) Downgrade(ctx context.Context) error {
 	for _, lease := range s.Leases() {
 		if lease.Mode != ModeExclusive && !lease.downgrading {

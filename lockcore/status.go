@@ -13,21 +13,23 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 )
 
-// State is the state of a party on a resource.
+// State is the state of a lock ID on a resource.
 type State string
 
 // The states of what Status lists.
 const (
 	StateHolding  State = "holding"  // a hold, expired or not
 	StateClaimed  State = "claimed"  // a waiter that was granted the resource and has not confirmed it
-	StateDraining State = "draining" // a part that was cut off, and may not know it yet
+	StateDraining State = "draining" // a holder whose hold was ended by another, and that may not know it yet
 	StateWaiting  State = "waiting"  // a request in the queue
 )
 
-// Holder is a party that holds a resource, or was granted it, as others see it. Its String is for people.
+// Holder is a lock ID that holds a resource, or was granted it, as others see it. Its String is for people.
 type Holder struct {
 	LockID string `json:"lockId"`
-	// Run is the run of the request; empty if it named none.
+	// Run is that of the request; empty if it named none.
+	//
+	// Only a [StepRequest] names one.
 	Run   string `json:"run,omitempty"`
 	Owner string `json:"owner,omitempty"`
 	Host  string `json:"host,omitempty"`
@@ -35,10 +37,12 @@ type Holder struct {
 	Fence int64  `json:"fence,omitempty"`
 	// FirstFence is the fence with which the hold began.
 	//
-	// [Release] names the hold by it.
+	// [Locker.Revoke] names the hold by it.
 	FirstFence int64 `json:"firstFence,omitempty"`
 	State      State `json:"state"`
 	// Part is the part of a claim, a draining part or a waiter.
+	//
+	// It names the request within its lock ID, as in [Lease].
 	Part string `json:"part,omitempty"`
 	// Limit is the semaphore limit of the request; 0 if there is none.
 	Limit   int    `json:"limit,omitempty"`
@@ -53,18 +57,18 @@ type Holder struct {
 	// Silent is the time since a holder's last renewal, by the database server's clock. For a waiter it is
 	// the time since it queued.
 	Silent time.Duration `json:"silent,omitempty"`
-	// HoldTTL is the time without a renewal after which a kept hold expires; Forever if it never does, and 0
-	// if the hold is not kept.
+	// HoldTTL is the time without a renewal after which a hold that a [StepRequest] keeps expires; Forever if it
+	// never does, and 0 for all other holds.
 	HoldTTL time.Duration `json:"holdTtl,omitempty"`
 }
 
-// Status is a party that holds a resource, or waits for it, as [Locker.Status] found it. Its String
-// is for people.
+// Status is a lock ID that holds a resource, or waits for it, as [Locker.Status] found it. Its String is for
+// people.
 type Status struct {
 	Resource string `json:"resource"`
 	Holder
-	// Order is the order of a waiter, a claim or a draining part; with LockID and Part it names the request. Of a kept hold it
-	// is the order of the last request that entered it.
+	// Order is the order of a waiter, a claim or a draining holder; with LockID and Part it names the request. Of
+	// a hold that a [StepRequest] keeps it is the order of the last request that entered it.
 	Order Order `json:"order,omitzero"`
 	// Position is a waiter's position in the queue, as in BusyError; otherwise 0.
 	Position int `json:"position,omitempty"`
@@ -81,14 +85,15 @@ type Status struct {
 type Blocker struct {
 	LockID string
 	State  State
-	// Part is the part of a waiter, a claim or a draining part.
+	// Part is as in [Holder].
 	Part string
 }
 
 // Running is a request that entered a hold and has not left.
 type Running struct {
+	// Part names the request within its lock ID, as in [Lease].
 	Part string `json:"part"`
-	// Silent is the time since the last renewal, and ExpiresIn the time until the part expires, or Forever.
+	// Silent is the time since the last renewal, and ExpiresIn the time until the lease expires, or Forever.
 	// Both are by the database server's clock.
 	Silent    time.Duration `json:"silent"`
 	ExpiresIn time.Duration `json:"expiresIn"`
@@ -104,8 +109,9 @@ type Filter struct {
 	LockIDPrefix string
 	// States are the states to list. Defaults to all.
 	States []State
-	// Contended lists only resources that have a queue, a claim, a draining part or a kept hold, with
-	// everything on them. After CreateIndexes, other documents cost nothing. Defaults to false.
+	// Contended lists only resources that have a queue, a claim, a draining holder, or a hold that a
+	// [StepRequest] keeps, with everything on them. After CreateIndexes, other documents cost nothing. Defaults
+	// to false.
 	Contended bool
 }
 
@@ -431,8 +437,8 @@ func (h Holder) String() string {
 	return text + h.until("expired %s", "no end", "for another %s unless renewed")
 }
 
-// KeptByRun reports whether the hold lasts as long as its run is open: a janitor extends it, and it expires
-// only if none works for a HoldTTL.
+// KeptByRun reports whether the hold is one that a [StepRequest] keeps for its Run: a janitor extends it as long as
+// the Run is open, and it expires only if none works for a HoldTTL.
 func (h Holder) KeptByRun() bool {
 	return h.State == StateHolding && h.Run != "" && h.HoldTTL != 0 && h.ExpiresIn > 0
 }

@@ -137,7 +137,9 @@ type StepRequest struct {
 	// HoldOnly, with Keep, asks for a hold without a part. The hold lasts for HoldTTL, and no process
 	// renews it. If the request queues, the write that frees the resource grants it the hold, even if its
 	// process is gone; repeated with a greater Order, it joins the hold. TTL has no effect, but must not
-	// exceed HoldTTL. It excludes Queued, and only Enter, TryEnter and Recheck accept it. Defaults to false.
+	// exceed HoldTTL. It excludes Queued, and only Enter, TryEnter and Recheck accept it. The lease describes
+	// the hold: it is never valid, Renew returns ErrLost for it, Leave does nothing, and Release ends the
+	// hold. Defaults to false.
 	HoldOnly bool
 	// Reacquire takes a lost lock again, instead of returning ErrLost. Compensations set it: they must run,
 	// and never without the lock.

@@ -17,7 +17,7 @@ type Verify struct {
 	// LockID is the lock ID of the holds, and Run the workflow run. Both are required.
 	LockID string
 	Run    string
-	// TakeOver is the run that Run may replace; see [Request]. First fences stay.
+	// TakeOver is the run that Run may replace; see [StepRequest]. First fences stay.
 	TakeOver string
 	// Used lists what must be held. Defaults to nothing.
 	Used []Use
@@ -26,7 +26,7 @@ type Verify struct {
 	Inherits bool
 	// LostSince, of a run that a reset has made, is the time, by the server's clock, from which losses of any
 	// run of the lock ID count like those of Run, unless the hold has outlived them: it began later, or was
-	// acquired again with [Request].Reacquire. Defaults to zero: only losses of Run count.
+	// acquired again with [StepRequest].Reacquire. Defaults to zero: only losses of Run count.
 	LostSince time.Time
 }
 
@@ -137,7 +137,7 @@ type Raise struct {
 	// barred like the workflow's own.
 	LockID string
 	Run    string
-	// TakeOver is the run that Run may replace; see [Request]. The bars of that run end.
+	// TakeOver is the run that Run may replace; see [StepRequest]. The bars of that run end.
 	TakeOver string
 	// Saga is the saga of the barred requests, and is required. A Saga "2" also matches "2/5", which is inside
 	// it, and not "21".
@@ -150,9 +150,10 @@ type Raise struct {
 }
 
 // Raise bars the requests of one saga of a workflow run, and of all sagas inside it, up to an order, so that no
-// step of them runs at the same time as a compensation, or after it. Running parts are cut off, including those of runs that Run
-// has replaced: their next renewal returns a *LostError. Queued requests and claims end. Later requests up to
-// that order are refused with a *SupersededError. The kept hold of the lock ID is renewed, and not released.
+// step of them runs at the same time as a compensation, or after it. Running parts are cut off, including those
+// of runs that Run has replaced: their next renewal returns a *LostError. Queued requests and claims end. Later
+// requests up to that order are refused with a *SupersededError. The kept hold of the lock ID is renewed, and
+// not released.
 //
 // Raise returns nil if no part that it has cut off can still run. If one may, because it has neither left
 // nor expired, it returns a *BusyError for the resource on which such parts end first: Holders are these

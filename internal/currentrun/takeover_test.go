@@ -37,15 +37,15 @@ func TestRaise_TwoResets_WaitsForStepsOfEveryRun(t *testing.T) {
 	t.Parallel()
 	locker, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
-	of := func(label string) wire.Run { return wire.Run{Namespace: "n", WorkflowID: "w", RunID: label} }
+	of := func(runID string) wire.Run { return wire.Run{Namespace: "n", WorkflowID: "w", RunID: runID} }
 	guard := wire.Guard{
 		Part: "3/Write", Schedule: 3, Scope: wire.ScopeSaga, Saga: "1", Resources: []wire.Resource{{Resource: lockcore.Shared("r")}}, TTL: wire.Duration(time.Minute),
 	}
 	inAnActivity(t, func(ctx context.Context) {
 		var steps []lockcore.Lease
-		for _, label := range []string{"one", "two"} {
-			leases, err := currentrun.Enter(ctx, locker.Steps(), locker.Steps().Enter, of(label), guard.Request(of(label), 1, ""))
-			require.ErrorIs(t, err, map[bool]error{true: nil, false: lockcore.ErrBusy}[label == "one"], "the step of run one is cut off, and may still run")
+		for _, runID := range []string{"one", "two"} {
+			leases, err := currentrun.Enter(ctx, locker.Steps(), locker.Steps().Enter, of(runID), guard.Request(of(runID), 1, ""))
+			require.ErrorIs(t, err, map[bool]error{true: nil, false: lockcore.ErrBusy}[runID == "one"], "the step of run one is cut off, and may still run")
 			steps = append(steps, leases...)
 		}
 		bar := lockcore.Raise{LockID: of("three").LockID(), Run: "three", Saga: "1", Order: lockcore.LastAttempt(2), Resources: []string{"r"}}
@@ -60,7 +60,7 @@ func TestRaise_AnotherRunHolds_TakesOver(t *testing.T) {
 	t.Parallel()
 	locker, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
 	require.NoError(t, err)
-	of := func(label string) wire.Run { return wire.Run{Namespace: "n", WorkflowID: "w", RunID: label} }
+	of := func(runID string) wire.Run { return wire.Run{Namespace: "n", WorkflowID: "w", RunID: runID} }
 	guard := wire.Guard{Part: "3/Write", Schedule: 3, Scope: wire.ScopeSaga, Saga: "1", Resources: []wire.Resource{{Resource: lockcore.Exclusive("r")}}}
 	inAnActivity(t, func(ctx context.Context) {
 		leases, err := currentrun.Enter(ctx, locker.Steps(), locker.Steps().Enter, of("one"), guard.Request(of("one"), 1, ""))

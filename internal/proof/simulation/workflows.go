@@ -33,7 +33,7 @@ func newRunsPlan(seed uint64) *plan {
 // run is one run of a workflow, as the actor that plays it knows it.
 type run struct {
 	*actor
-	label string
+	runID string
 	// reacquires is set if steps acquire lost locks again, which the verification must report. Such a workflow is
 	// not reset, because a run cannot know what an earlier run has lost and acquired again.
 	reacquires bool
@@ -77,16 +77,16 @@ func workflow(a *actor) {
 func (r *run) begins() {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	if r.label == "" {
+	if r.runID == "" {
 		r.began = r.w.clock()
 	} else {
-		r.w.closed[r.label] = true
-		r.before = append(r.before, r.label)
+		r.w.closed[r.runID] = true
+		r.before = append(r.before, r.runID)
 	}
 	n := len(r.w.runs) + 1
-	r.label = fmt.Sprintf("run%d", n)
-	r.w.runs[r.label] = n
-	r.w.noted(r.name, r.lockID, "begins %s", r.label)
+	r.runID = fmt.Sprintf("run%d", n)
+	r.w.runs[r.runID] = n
+	r.w.noted(r.name, r.lockID, "begins %s", r.runID)
 }
 
 // lostSince returns the time from which losses of the runs before count. It is zero in the first run.
@@ -138,7 +138,7 @@ func (r *run) request(rs []lockcore.Resource, kind string) lockcore.StepRequest 
 		saga += "/1"
 	}
 	return lockcore.StepRequest{
-		Caller: lockcore.Caller{LockID: r.lockID, Run: r.label, Part: fmt.Sprintf("%s/%s%d", r.label, kind, r.schedule), Saga: saga, Order: lockcore.Order{Schedule: r.schedule, Attempt: 1}}, Resources: rs, Keep: true, Owner: r.owner,
+		Caller: lockcore.Caller{LockID: r.lockID, Run: r.runID, Part: fmt.Sprintf("%s/%s%d", r.runID, kind, r.schedule), Saga: saga, Order: lockcore.Order{Schedule: r.schedule, Attempt: 1}}, Resources: rs, Keep: true, Owner: r.owner,
 		MaxWait: inlineWait,
 	}
 }
@@ -148,17 +148,17 @@ const sagaOfSteps = "saga"
 
 // bars bars the steps of the run, and waits until none can run any longer.
 func (r *run) bars() {
-	bar := lockcore.Raise{LockID: r.lockID, Run: r.label, Saga: sagaOfSteps, Order: lockcore.LastAttempt(r.schedule), Resources: r.w.plan.resources}
+	bar := lockcore.Raise{LockID: r.lockID, Run: r.runID, Saga: sagaOfSteps, Order: lockcore.LastAttempt(r.schedule), Resources: r.w.plan.resources}
 	for !r.w.over() {
 		p := r.anyProcess()
-		r.begin(p, "bar of "+r.label)
+		r.begin(p, "bar of "+r.runID)
 		err := r.within(10*time.Second, func() error { return p.locker.Raise(r.ctx, bar) })
 		var other *lockcore.OtherRunError
 		switch {
 		case err == nil:
 			r.w.mu.Lock()
 			defer r.w.mu.Unlock()
-			r.w.barred[r.label] = number(bar.Order)
+			r.w.barred[r.runID] = number(bar.Order)
 			return
 		case errors.As(err, &other):
 			bar.TakeOver = other.Other
@@ -183,11 +183,11 @@ func (r *run) compensate() {
 // ends releases all holds of the workflow, of all its runs, as the janitor does.
 func (r *run) ends() {
 	r.w.mu.Lock()
-	r.w.closed[r.label] = true
+	r.w.closed[r.runID] = true
 	r.w.mu.Unlock()
 	var all []lockcore.Release
-	for _, label := range append([]string{r.label}, r.before...) {
-		all = append(all, lockcore.Release{LockID: r.lockID, Run: label, Resources: r.w.plan.resources, Order: lockcore.LastAttempt(math.MaxInt32)})
+	for _, runID := range append([]string{r.runID}, r.before...) {
+		all = append(all, lockcore.Release{LockID: r.lockID, Run: runID, Resources: r.w.plan.resources, Order: lockcore.LastAttempt(math.MaxInt32)})
 	}
 	r.release(func(l *lockcore.Steps) error { return r.releaseFrom(r.ctx, l) }, all...)
 }
@@ -199,7 +199,7 @@ func (r *run) release(fn func(l *lockcore.Steps) error, what ...lockcore.Release
 	r.w.mu.Unlock()
 	for !r.w.over() {
 		p := r.anyProcess()
-		c := r.begin(p, "release of "+r.label)
+		c := r.begin(p, "release of "+r.runID)
 		for _, one := range what {
 			r.w.releasing(c, one)
 		}
@@ -214,15 +214,15 @@ func (r *run) release(fn func(l *lockcore.Steps) error, what ...lockcore.Release
 func (r *run) releaseFrom(ctx context.Context, l *lockcore.Steps) error {
 	var errs []error
 	for _, name := range r.w.plan.resources {
-		labels := map[string]bool{}
+		runIDs := map[string]bool{}
 		for s, err := range l.Status(ctx, lockcore.Filter{Resource: name, LockID: r.lockID}) {
-			if errs = append(errs, err); err == nil && (s.Run == r.label || slices.Contains(r.before, s.Run)) {
-				labels[s.Run] = true
+			if errs = append(errs, err); err == nil && (s.Run == r.runID || slices.Contains(r.before, s.Run)) {
+				runIDs[s.Run] = true
 			}
 		}
-		for _, label := range slices.Sorted(maps.Keys(labels)) {
+		for _, runID := range slices.Sorted(maps.Keys(runIDs)) {
 			errs = append(errs, l.Release(ctx, lockcore.Release{
-				LockID: r.lockID, Run: label, Resources: []string{name}, Order: lockcore.LastAttempt(math.MaxInt32),
+				LockID: r.lockID, Run: runID, Resources: []string{name}, Order: lockcore.LastAttempt(math.MaxInt32),
 			}))
 		}
 	}
@@ -275,9 +275,9 @@ func (r *run) commit() {
 		}
 	}
 	r.w.mu.Lock()
-	r.isolated("release of "+r.label, func(resource string) time.Time { return r.heldUntil[resource] })
+	r.isolated("release of "+r.runID, func(resource string) time.Time { return r.heldUntil[resource] })
 	r.w.mu.Unlock()
-	all := lockcore.Release{LockID: r.lockID, Run: r.label, Order: lockcore.LastAttempt(r.schedule)}
+	all := lockcore.Release{LockID: r.lockID, Run: r.runID, Order: lockcore.LastAttempt(r.schedule)}
 	for _, u := range r.uses {
 		if !slices.Contains(all.Resources, u.resource) {
 			all.Resources = append(all.Resources, u.resource)
@@ -296,7 +296,7 @@ func (r *run) commit() {
 // verify verifies the holds that the steps have used, in one process after the other, and reports whether
 // nothing was lost.
 func (r *run) verify() bool {
-	v := lockcore.Verify{LockID: r.lockID, Run: r.label, Inherits: len(r.before) > 0, LostSince: r.lostSince()}
+	v := lockcore.Verify{LockID: r.lockID, Run: r.runID, Inherits: len(r.before) > 0, LostSince: r.lostSince()}
 	for _, u := range r.uses { // the first of each resource: a hold that began after it is another one
 		if !slices.ContainsFunc(v.Used, func(known lockcore.Use) bool { return known.Resource == u.resource }) {
 			v.Used = append(v.Used, lockcore.Use{Resource: u.resource, Order: u.by})
@@ -304,7 +304,7 @@ func (r *run) verify() bool {
 	}
 	for !r.w.over() {
 		p := r.anyProcess()
-		call := r.begin(p, "verification of "+r.label)
+		call := r.begin(p, "verification of "+r.runID)
 		asked, sure := v, r.certain(&v)
 		err := r.within(10*time.Second, func() error { // one that is not waited for continues
 			err := p.locker.Verify(r.ctx, asked)
@@ -357,7 +357,7 @@ func (r *run) verified(c *call, sure []string, err error) {
 	r.isolated(c.what, func(string) time.Time { return c.began })
 	for _, u := range r.uses {
 		r.heldUntil[u.resource] = c.began
-		if k := w.doc(u.resource).Kept(r.lockID); k != nil && k.Run == r.label {
+		if k := w.doc(u.resource).Kept(r.lockID); k != nil && k.Run == r.runID {
 			r.heldUntil[u.resource] = time.Now().Add(k.ExpiresAt.Sub(w.clock()) - w.plan.jitter)
 		}
 	}

@@ -60,7 +60,7 @@ type ledger struct {
 type release struct {
 	call      *call
 	lockID    string
-	label     string
+	runID     string
 	resources []string
 	order     int64
 	first     int64
@@ -268,7 +268,7 @@ func (c *change) unmeant(e *rules.Entry) string {
 	}
 	for _, r := range w.releases {
 		switch {
-		case r.lockID != e.LockID || !slices.Contains(r.resources, c.before.ID), r.label != "" && r.label != e.Run:
+		case r.lockID != e.LockID || !slices.Contains(r.resources, c.before.ID), r.runID != "" && r.runID != e.Run:
 		case r.first > 0 && r.first == e.FirstFence, r.first == 0 && e.Order <= r.order:
 			return ""
 		}

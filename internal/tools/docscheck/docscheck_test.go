@@ -2,7 +2,11 @@ package docscheck_test
 
 import (
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,6 +49,21 @@ func TestRepository_Documentation_HasNoProblems(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A release promises every exported type. Each must be used by a guide, an example, another SDK, or a layer above.
+func TestRepository_PublicPackages_ExportFewTypes(t *testing.T) {
+	t.Parallel()
+	public := []string{"activities", "interceptors", "lockcore", "lockcore/lockcoretest", "lockcore/mongolock", "worker", "workflows"}
+	exported := regexp.MustCompile(`(?m)^type [A-Z]\w*`)
+	var types []string
+	for name, text := range checkout(t).Files {
+		if slices.Contains(public, path.Dir(name)) && strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
+			types = append(types, exported.FindAllString(text, -1)...)
+		}
+	}
+	require.Contains(t, types, "type Locker")
+	require.LessOrEqual(t, len(types), 60, types)
 }
 
 // buildHelp builds lockstep, and returns a function that returns its help.
