@@ -77,7 +77,7 @@ func Play(ctx context.Context, s Setup, srv *servers, exe, dir string) (records 
 	if p.log, err = OpenLog(dir, "program", -1); err != nil {
 		return nil, err
 	}
-	defer func() { _ = p.log.Close() }()   // each write was checked
+	defer func() { _ = p.log.Close() }()    // each write was checked
 	if err := srv.own.Up(ctx); err != nil { // an earlier run may have ended in the middle of a restart
 		return nil, err
 	}
