@@ -11,16 +11,15 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
+	"github.com/temporal-lockstep/lockstep/internal/tools/failedtasks"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
@@ -44,7 +43,7 @@ type sizesRow struct {
 	Seconds   float64 `json:"seconds"`
 	// Free is the time from the end of the workflow until no lock of it remained.
 	Free    float64 `json:"freeSeconds"`
-	Events  int     `json:"events"`
+	Events  int64   `json:"events"`
 	History float64 `json:"historyMB"`
 }
 
@@ -187,19 +186,17 @@ func (b *sizesBench) play(ctx context.Context, n int, end string) (row sizesRow,
 		}
 	}
 	row.Free = time.Since(began).Seconds() - row.Seconds
-	events := b.client.GetWorkflowHistory(ctx, run.GetID(), first, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-	for events.HasNext() {
-		event, err := events.Next()
-		if err != nil {
-			return row, err
-		}
-		if event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED {
-			return row, fmt.Errorf("a workflow task failed: %v", event.GetWorkflowTaskFailedEventAttributes().GetFailure().GetMessage())
-		}
-		row.Events++
-		row.History += float64(proto.Size(event)) / 1e6
+	d, err := b.client.DescribeWorkflowExecution(ctx, run.GetID(), first)
+	if err != nil {
+		return row, err
 	}
-	return row, nil
+	info := d.GetWorkflowExecutionInfo()
+	row.Events, row.History = info.GetHistoryLength(), float64(info.GetHistorySizeBytes())/1e6
+	failed, err := failedtasks.List(ctx, b.client.WorkflowService(), client.DefaultNamespace, b.queue)
+	if len(failed) > 0 {
+		err = fmt.Errorf("a workflow task failed: %s", failed[0])
+	}
+	return row, err
 }
 
 func (b *sizesBench) print(w io.Writer) {
