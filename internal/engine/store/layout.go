@@ -279,7 +279,7 @@ func (m *Mongo) insertIdentity(ctx context.Context) error {
 func (m *Mongo) parse(raw bson.Raw, primary bool) (rules.Identity, error) {
 	identity, err := parseIdentity(m.local.Name(), raw)
 	if err == nil && primary {
-		of := GenerationOf(&identity)
+		of := identity.Generation()
 		m.seen.Store(&of)
 	}
 	return identity, err
