@@ -22,8 +22,8 @@ const (
 
 // callers are the functions that list documents, or read several. Each has the check of TestReaders that calls it, or the reason why none does.
 var callers = map[string]string{
-	"lockcore/command.go:readMajority":                  "waiters",
-	"lockcore/command.go:readOne":                       oneDocument,
+	"lockcore/locker.go:readMajority":                   "waiters",
+	"lockcore/locker.go:readOne":                        oneDocument,
 	"lockcore/deadlock.go:BreakDeadlocks":               "deadlocks",
 	"lockcore/deadlock.go:Deadlocks":                    "deadlocks",
 	"lockcore/fenced.go:record":                         noLocks,
