@@ -95,7 +95,7 @@ func readProfile() (*profile, error) {
 	}
 	var err error
 	if os.Getenv(configFileVariable) != "" { // only the default file may be missing
-		_, err = os.Stat(p.file)
+		_, err = os.Stat(p.file) //nolint:gosec // the file that the user names
 	}
 	if err == nil {
 		p.ClientConfigProfile, err = envconfig.LoadClientConfigProfile(envconfig.LoadClientConfigProfileOptions{EnvLookup: environment{}})
