@@ -40,7 +40,7 @@
 // resource. Waiters are granted it in the order in which they queued, except those whose process has died.
 // Upgrades, and requests of a lock ID that holds the resource, skip the queue. Each grant has a greater
 // fence than every earlier one. A grant is reported only after a majority-acknowledged write. Every
-// operation may be repeated, with the same result as if it had run once.
+// operation may be repeated, with the same result as if it was carried out once.
 //
 // The database server's clock alone decides whether others may evict a lock. A session stops trusting its
 // lease earlier, by its own clock: when 90 % of the TTL have passed since just before it sent the command.
@@ -50,7 +50,7 @@
 //
 // # Errors
 //
-// Match conditions with [errors.Is], and get the details from the types with [errors.As]:
+// Match conditions with [errors.Is], and get the types with [errors.As]:
 //
 //	ErrBusy, ErrQueueFull   *BusyError            others hold it or are ahead in the queue
 //	ErrLost                 *LostError            the lock is no longer held
@@ -77,14 +77,13 @@
 //
 // # Waiting
 //
-// The write that releases a resource also grants it to the next waiter. A waiter in another process learns
-// of that by a read. All waiters of a process share these reads: four a second for each resource, and up to
-// fifty shortly before a grant is expected.
+// The write that releases a resource also grants it to the next waiter. A waiter in another process finds
+// the grant by a read. All waiters of a process share these reads: four a second for each resource, and up
+// to fifty shortly before a grant is expected.
 //
 // A request acquires its resources in the order of their names, so two requests never deadlock. Owners
 // that make several requests can: see [Request].Owner. A Locker with waiters searches the queues for cycles
 // of owners. In each, the owner that started last gets ErrDeadlock, and must release what it holds.
 //
-// In the repository, docs/guarantees.md has the guarantees, docs/production.md operation, and
-// docs/internals.md the design.
+// In the repository: docs/guarantees.md, docs/production.md, docs/internals.md.
 package lockcore

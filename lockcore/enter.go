@@ -14,10 +14,10 @@ import (
 // expiry ends them. They are in the order of the resources' names.
 //
 // If a resource is busy, the error is a *BusyError, nothing is taken, and the request, which must have an
-// Order, waits in the queue of that resource, until it is repeated with a greater order, left or
-// released. It is passed over if it is not refreshed for 4 min, or as Recheck sets, and leaves the queue
-// after 24 h. With Keep, Enter keeps the holds that it got
-// before. With HoldOnly, the write that frees the resource grants the request the hold.
+// Order, waits in the queue of that resource, until it is repeated with a greater order, left or released.
+// It is passed over if it is not refreshed for 4 min, or as Recheck sets, and leaves the queue after 24 h.
+// With Keep, Enter keeps the holds that it got before. With HoldOnly, the write that frees the resource
+// grants the request the hold.
 //
 // With MaxWait, Enter first waits itself if a grant is near: if recent holds predict it within half of
 // MaxWait, or within MaxWait and 500 ms; if holds last for less than 500 ms on average; and if not more
@@ -29,9 +29,8 @@ import (
 //
 // Other errors: *InvalidError and *LayoutError (nothing was sent), *LostError, *SupersededError,
 // *DeadlockError (nothing was taken), *UnknownOutcomeError (repeat the request with a greater Order), and
-// the database's. An *OtherRunError comes
-// with the leases on the resources before that one: the caller repeats the request with TakeOver, and
-// the same Call and Order, or leaves them.
+// the database's. An *OtherRunError comes with the leases on the resources before that one: the caller
+// repeats the request with TakeOver, and the same Call and Order, or leaves them.
 //
 // If ctx ends, the error matches ctx's. The caller must then repeat the request with a greater Order, or
 // leave or release it.

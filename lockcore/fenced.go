@@ -87,7 +87,7 @@ const (
 // after 20 attempts, with pauses of up to 250 ms, if other writers keep changing the document in
 // between, and nothing was updated; the driver's. After an error of the
 // driver, and after ctx has ended, the outcome is unknown. The same update may then be repeated
-// under the same lease, if it may run twice. The update has the collection's own write concern. Use
+// under the same lease, if it may be applied twice. The update has the collection's own write concern. Use
 // majority, or a failover can roll back the fence with the write.
 //
 // A source of the idea is Martin Kleppmann's "How to do distributed locking" (2016).

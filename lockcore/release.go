@@ -156,7 +156,8 @@ func (l *Steps) Release(ctx context.Context, r Release) error {
 // ReleaseCommitted is [Steps.Release] for a saga that has committed without asking whether it still held what it
 // had used. It also returns the losses that the saga did not notice: those up to Order of which there is evidence,
 // and which it has not outlived by acquiring the resource again. They are not an error: the release is carried out.
-// [Steps.Missed] lists them for 24 hours, and the span of ctx gets an event for each. A release that is repeated with the same Order returns them again.
+// [Steps.Missed] lists them for 24 hours, and the span of ctx gets an event for each. A release that is repeated
+// with the same Order returns them again.
 //
 // Run and Order are required. FirstFence and Force are refused.
 func (l *Steps) ReleaseCommitted(ctx context.Context, r Release) (missed []LostError, err error) {
@@ -278,7 +279,7 @@ type Raise struct {
 	// barred like the workflow's own.
 	LockID string
 	Run    string
-	// TakeOver is the run that Run may replace; see [Request]. The bars of that run end.
+	// TakeOver is the run that Run may replace; see [StepRequest]. The bars of that run end.
 	TakeOver string
 	// Saga is the saga of the barred requests, and is required. A Saga "2" also matches "2/5", which is inside
 	// it, and not "21".
@@ -291,9 +292,10 @@ type Raise struct {
 }
 
 // Raise bars the requests of one saga of a workflow run, and of all sagas inside it, up to an order, so that no
-// step of them runs at the same time as a compensation, or after it. Running parts are cut off, including those of runs that Run
-// has replaced: their next renewal returns a *LostError. Queued requests and claims end. Later requests up to
-// that order are refused with a *SupersededError. The kept hold of the lock ID is renewed, and not released.
+// step of them runs at the same time as a compensation, or after it. Running parts are cut off, including those
+// of runs that Run has replaced: their next renewal returns a *LostError. Queued requests and claims end. Later
+// requests up to that order are refused with a *SupersededError. The kept hold of the lock ID is renewed, and
+// not released.
 //
 // Raise returns nil if no part that it has cut off can still run. If one may, because it has neither left
 // nor expired, it returns a *BusyError for the resource on which such parts end first: Holders are these

@@ -86,7 +86,7 @@ type Request struct {
 	TTL time.Duration
 	// MaxWait is the longest wait of Acquire. Defaults to no limit.
 	MaxWait time.Duration
-	// Owner names one thread of work that makes several requests, under different lock IDs perhaps. Set it if
+	// Owner names one thread of work that makes several requests, perhaps under several lock IDs. Set it if
 	// two such owners can wait for each other: while a request of an owner waits, the search for deadlocks
 	// assumes that the owner releases nothing. At most 512 bytes. Defaults to LockID.
 	Owner string
@@ -347,4 +347,29 @@ func quote(s string) string {
 		return strconv.Quote(s)
 	}
 	return strconv.Quote(s[:most]) + fmt.Sprintf("… (%d bytes)", len(s))
+}
+
+// CheckLocks returns an *InvalidError if no Locker would accept the Resources, the TTL and the HoldTTL of a
+// request. prefix replaces "Request." in the names of the fields. It depends on its arguments alone.
+func (r StepRequest) CheckLocks(prefix string) error {
+	names := make([]string, len(r.Resources))
+	var modes []error
+	for i, res := range r.Resources {
+		field := fmt.Sprintf("%sResources[%d]", prefix, i)
+		res.Mode = cmp.Or(res.Mode, ModeExclusive)
+		modes = append(modes, checkMode(field, res), refuse(slices.Contains(names[:i], res.Name), field+".Name", quote(res.Name), "each resource once in a request"))
+		names[i] = res.Name
+	}
+	return cmp.Or(
+		checkResources(prefix+"Resources", names, ".Name"), cmp.Or(modes...),
+		checkOptionalTTL(prefix+"TTL", r.TTL), checkOptionalTTL(prefix+"HoldTTL", r.HoldTTL),
+	)
+}
+
+// checkOptionalTTL accepts 0, which selects the default, too.
+func checkOptionalTTL(field string, d time.Duration) error {
+	if d == 0 {
+		return nil
+	}
+	return checkTTL(field, d)
 }

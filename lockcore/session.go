@@ -89,9 +89,10 @@ func (l *Lease) caller() rules.Caller {
 	return rules.Caller{LockID: l.LockID, Run: l.Run, Part: l.Part, Order: l.Order.number()}
 }
 
-// Valid reports whether the lock is certainly still held, by this process's clocks. A lease from another process
-// is not valid until [Locker.Resume] has renewed it. A lease that never expires is valid for 27 s after each
-// confirmation, since it can be released by force.
+// Valid reports whether the lock is certainly still held, by this process's clock. On Linux that is one that is
+// never set and that includes the time in which the machine was suspended; elsewhere its monotonic or its wall
+// clock, whichever has advanced more. A lease from another process is not valid until [Locker.Resume] has renewed
+// it. A lease that never expires is valid for 27 s after each confirmation, since it can be released by force.
 func (l Lease) Valid() bool { return !over(l.validUntil, clock.Now()) }
 
 // requestTTL returns the TTL as a request names it.

@@ -27,7 +27,9 @@ const (
 // Holder is a lock ID that holds a resource, or was granted it, as others see it. Its String is for people.
 type Holder struct {
 	LockID string `json:"lockId"`
-	// Run is that of a [StepRequest]; empty for other requests.
+	// Run is that of the request; empty if it named none.
+	//
+	// Only a [StepRequest] names one.
 	Run   string `json:"run,omitempty"`
 	Owner string `json:"owner,omitempty"`
 	Host  string `json:"host,omitempty"`

@@ -16,7 +16,7 @@ type Verify struct {
 	// LockID is the lock ID of the holds, and Run the workflow run. Both are required.
 	LockID string
 	Run    string
-	// TakeOver is the run that Run may replace; see [Request]. First fences stay.
+	// TakeOver is the run that Run may replace; see [StepRequest]. First fences stay.
 	TakeOver string
 	// Used lists what must be held. Defaults to nothing.
 	Used []Use
@@ -25,7 +25,7 @@ type Verify struct {
 	Inherits bool
 	// LostSince, of a run that a reset has made, is the time, by the server's clock, from which losses of any
 	// run of the lock ID count like those of Run, unless the hold has outlived them: it began later, or was
-	// acquired again with [Request].Reacquire. Defaults to zero: only losses of Run count.
+	// acquired again with [StepRequest].Reacquire. Defaults to zero: only losses of Run count.
 	LostSince time.Time
 }
 

@@ -30,7 +30,7 @@ const flushTimeout = 2 * time.Second
 // While a worker with the plugin runs, the plugin holds one more connection to Temporal for each client that it was given to, made with the
 // options of that client.
 type Plugin struct {
-	clientBase
+	client.PluginBase
 	workerBase
 	interceptor *interceptors.Interceptor
 	rules       []Rule
@@ -43,11 +43,8 @@ type Plugin struct {
 	indexes sync.Once
 }
 
-// Two embedded fields must not have the same name.
-type (
-	clientBase = client.PluginBase
-	workerBase = sdkworker.PluginBase
-)
+// workerBase has another name than the client's PluginBase, because the fields of a struct must differ.
+type workerBase = sdkworker.PluginBase
 
 // NewPlugin returns a plugin that installs Lockstep: its interceptor, its activities and its janitor. Put it into client.Options.Plugins, for
 // every worker that is made from the client, or into sdkworker.Options.Plugins, or both. The janitor starts when a worker starts, or with the

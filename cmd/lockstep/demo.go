@@ -13,9 +13,9 @@ func demoCommand(s streams) *cobra.Command {
 	guards := "on"
 	c := &cobra.Command{
 		Use:   "demo",
-		Short: "Move money in concurrent sagas, kill a worker, and let auditors look for what is missing",
+		Short: "Move money in concurrent sagas, kill a worker, and let an auditor look for what is missing",
 		Long: `Moves money between accounts in concurrent sagas on several worker processes, kills one of them
-in the middle, and lets auditors add up all accounts the whole time.
+in the middle, and lets an auditor add up all accounts the whole time.
 
 Servers are found by TEMPORAL_ADDRESS and LOCKSTEP_MONGODB_URI; "lockstep worker --help" names the other
 variables, and the file, with the settings of the connection to Temporal. LOCKSTEP_TEMPORAL_UI makes links into
@@ -42,12 +42,9 @@ Exit status: 0 if every transfer committed or was compensated, money was conserv
 	f.SortFlags = false
 	f.IntVar(&cfg.Transfers, "transfers", 300, "how many transfers")
 	f.IntVar(&cfg.Accounts, "accounts", 10, "between how many accounts")
-	f.IntVar(&cfg.Workers, "workers", 3, "how many worker processes")
 	f.BoolVar(&cfg.Kill, "kill", true, "kill one worker process with SIGKILL after half of the transfers")
-	f.Int64Var(&cfg.Seed, "seed", 1, "draws the transfers, and which of them fail their check")
 	f.StringVar(&guards, "guards", "on", "on, or off for the control: the same load without locks")
 	f.IntVar(&cfg.Concurrency, "concurrency", 8, "how many transfers at a time")
-	f.IntVar(&cfg.Auditors, "auditors", 1, "how many auditors at a time")
 	f.StringVar(&cfg.TracesDir, "traces", "traces", "the folder in which this run makes one for its traces and logs")
 	f.BoolVar(&cfg.Keep, "keep", false, "keep the database of this run, to look at it")
 	return c
@@ -75,6 +72,5 @@ func demoWorkerCommand(s streams) *cobra.Command {
 	f.StringVar(&cfg.Database, "database", "", "the database of the run")
 	f.StringVar(&cfg.TaskQueue, "task-queue", "", "the task queue of the run")
 	f.StringVar(&cfg.Traces, "traces", "", "the file for the spans")
-	f.Int64Var(&cfg.Seed, "seed", 1, "the seed of the run")
 	return c
 }

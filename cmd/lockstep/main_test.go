@@ -237,7 +237,6 @@ func TestRun_WrongUsage_IsExplained(t *testing.T) {
 		"no number":          {args: "demo --transfers many", code: 2, want: `invalid argument "many"`},
 		"too few accounts":   {env: nowhere, args: "demo --accounts 0", code: 2, want: "--accounts is 0: want 2 to 90"},
 		"negative":           {env: nowhere, args: "demo --transfers -5", code: 2, want: "--transfers is -5: want 1 to"},
-		"no other worker":    {env: nowhere, args: "demo --workers 1", code: 2, want: "--kill needs at least 2 workers"},
 		"guards":             {env: nowhere, args: "demo --guards maybe", code: 2, want: `--guards is "maybe": want on or off`},
 		"no address":         {env: []string{"TEMPORAL_ADDRESS=", "LOCKSTEP_MONGODB_URI="}, args: "demo", code: 1, want: "TEMPORAL_ADDRESS is not set"},
 		"no database":        {env: nowhere, args: "demo", code: 1, want: "no database answers at [127.0.0.1:1]"},

@@ -40,14 +40,13 @@ func TestSchedule_IsTheOnlyScheduler(t *testing.T) {
 		}))
 	}
 	require.Equal(t, map[string]int{
-		"own.go schedule":                  1,
-		"compensate.go runUndo":            2, // the user's activity, in its session or outside
-		"saga.go Step":                     1, // the user's activity
-		"workflow.go ExecuteActivity":      3, // passed on
-		"workflow.go ExecuteLocalActivity": 1, // passed on
-		"activity_inbound.go execute":      2, // the worker's side
-		"activity_inbound.go runStep":      1,
-		"first.go ExecuteActivity":         2,
+		"own.go schedule":                     1,
+		"compensate.go runUndo":               2, // the user's activity, in its session or outside
+		"saga.go Step":                        1, // the user's activity
+		"interceptor.go ExecuteActivity":      5, // passed on, by the workflow's side and by what is first on the worker's
+		"interceptor.go ExecuteLocalActivity": 1, // passed on
+		"activity_inbound.go execute":         2, // the worker's side
+		"activity_inbound.go runStep":         1,
 	}, callers)
 }
 

@@ -100,6 +100,17 @@ func mustRead[T any](app *temporal.ApplicationError) (d T) {
 	return d
 }
 
+// Parked returns the details of a parked attempt. ok is false for any other error. It panics, and so fails the workflow task, if the details
+// cannot be read: another attempt to read them may succeed.
+func Parked(err error) (details ParkedDetails, ok bool) {
+	var app *temporal.ApplicationError
+	if !errors.As(err, &app) || app.Type() != FailureParked {
+		return ParkedDetails{}, false
+	}
+	details = mustRead[ParkedDetails](app)
+	return details, details.Resource != ""
+}
+
 // StepError is the failure of a step in workflow code if its locks were the reason. It matches lockcore's error. To everything else it
 // is the *temporal.ActivityError that Temporal made: a workflow that returns it records the same failure as without Lockstep.
 type StepError struct {

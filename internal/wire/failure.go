@@ -350,17 +350,6 @@ func finalBenign(err error, lockID, failureType string, details any) error {
 	})
 }
 
-// Parked returns the details of a parked attempt. ok is false for any other error. It panics, and so fails the workflow task, if the details
-// cannot be read: another attempt to read them may succeed.
-func Parked(err error) (details ParkedDetails, ok bool) {
-	var app *temporal.ApplicationError
-	if !errors.As(err, &app) || app.Type() != FailureParked {
-		return ParkedDetails{}, false
-	}
-	details = mustRead[ParkedDetails](app)
-	return details, details.Resource != ""
-}
-
 // namespaceIDs matches the namespace IDs at the beginning of lock IDs.
 var namespaceIDs = regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/`)
 

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -94,61 +93,29 @@ func readProfile() (*profile, error) {
 		name: cmp.Or(os.Getenv(profileVariable), envconfig.DefaultConfigFileProfile),
 		file: cmp.Or(os.Getenv(configFileVariable), envconfig.DefaultConfigFilePath()),
 	}
-	file, err := p.readFile()
-	if err != nil {
-		return nil, err
+	var err error
+	if os.Getenv(configFileVariable) != "" { // only the default file may be missing
+		_, err = os.Stat(p.file) //nolint:gosec // the file that the user names
 	}
-	found, ok := file.Profiles[p.name]
-	switch {
-	case ok:
-		p.ClientConfigProfile = *found
-	case os.Getenv(profileVariable) != "":
-		return nil, &SettingError{Setting: profileVariable, Value: p.name, Want: "want the name of a profile in " + p.file}
+	if err == nil {
+		p.ClientConfigProfile, err = envconfig.LoadClientConfigProfile(envconfig.LoadClientConfigProfileOptions{EnvLookup: environment{}})
 	}
-	if err := p.ApplyEnvVars(environment{}); err != nil {
-		return nil, fmt.Errorf("TEMPORAL_*: %w", err)
+	if err == nil {
+		return p, p.check()
 	}
-	return p, p.check()
+	var broken toml.ParseError
+	if errors.As(err, &broken) { // its text repeats the line, which may contain a key
+		err = fmt.Errorf("line %d cannot be read", broken.Position.Line)
+	}
+	return nil, &SettingError{
+		Setting: "Temporal's client configuration", Value: p.file, Err: err,
+		Want: "correct it, or name another file in " + configFileVariable + ", or another of its profiles in " + profileVariable,
+	}
 }
 
 // isTruth reports whether a value is a boolean. The SDK ignores other values, so that TLS would be off unnoticed.
 func isTruth(value string) bool {
 	return slices.Contains([]string{"1", "0", "true", "false"}, strings.ToLower(value))
-}
-
-// readFile reads the configuration file. The default file may be missing.
-func (p *profile) readFile() (conf envconfig.ClientConfig, err error) {
-	wrong := SettingError{Setting: "Temporal's configuration file", Value: p.file, Want: "correct it, or name another in " + configFileVariable}
-	named := os.Getenv(configFileVariable) != ""
-	if named {
-		wrong.Setting, wrong.Want = configFileVariable, "want a file of Temporal's client configuration, in TOML"
-	}
-	data, err := os.ReadFile(p.file)
-	if errors.Is(err, fs.ErrNotExist) && !named {
-		return conf, nil
-	}
-	if err == nil {
-		err = conf.FromTOML(data, envconfig.ClientConfigFromTOMLOptions{})
-	}
-	if err == nil {
-		return conf, nil
-	}
-	wrong.Err = reason(err)
-	var broken toml.ParseError
-	if errors.As(err, &broken) {
-		// The text of the error repeats the line, which may contain a key.
-		wrong.Err = fmt.Errorf("line %d cannot be read", broken.Position.Line)
-	}
-	return conf, &wrong
-}
-
-// reason removes the name of the file from an error, since SettingError has it.
-func reason(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return path.Err
-	}
-	return err
 }
 
 // check refuses values that no gRPC header can have.

@@ -150,7 +150,7 @@ func TestFindFrontend_InvalidSetting_IsNamedWithoutSecrets(t *testing.T) {
 		"no file":           {map[string]string{"TEMPORAL_CONFIG_FILE": none}, []string{"TEMPORAL_CONFIG_FILE", none, "no such file"}},
 		"broken file":       {map[string]string{"TEMPORAL_CONFIG_FILE": file(t, "[profile.default]\napi_key = tsecret\n")}, []string{"TEMPORAL_CONFIG_FILE", "line 2 cannot be read"}},
 		"file of numbers":   {map[string]string{"TEMPORAL_CONFIG_FILE": file(t, "[profile.default]\naddress = 7233\n")}, []string{"TEMPORAL_CONFIG_FILE", "line"}},
-		"profile":           {map[string]string{"TEMPORAL_CONFIG_FILE": file(t, profiles), "TEMPORAL_PROFILE": "clout"}, []string{`TEMPORAL_PROFILE is "clout"`}},
+		"profile":           {map[string]string{"TEMPORAL_CONFIG_FILE": file(t, profiles), "TEMPORAL_PROFILE": "clout"}, []string{"profile clout", "TEMPORAL_PROFILE"}},
 		"no certificate":    {map[string]string{certPath: none, keyPath: key}, []string{"TEMPORAL_TLS_*", none, "no such file"}},
 		"no key":            {map[string]string{certPath: cert, keyPath: none}, []string{"TEMPORAL_TLS_*", none, "no such file"}},
 		"key not set":       {map[string]string{certPath: cert}, []string{"TEMPORAL_TLS_*", "cert or key path"}},

@@ -19,7 +19,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// load runs the transfers, with auditors at the same time, and kills a worker after half of the transfers. If it fails, it
+// load runs the transfers, with an auditor at the same time, and kills a worker after half of the transfers. If it fails, it
 // returns the results so far with the error.
 func (r *run) load(ctx context.Context, p *pool) (*results, error) {
 	res := &results{running: map[string]bool{}}
@@ -33,9 +33,7 @@ func (r *run) load(ctx context.Context, p *pool) (*results, error) {
 	audits, auditing := errgroup.WithContext(ctx) // audits continue after the transfers
 	g, ctx := errgroup.WithContext(ctx)
 	stop := make(chan struct{})
-	for n := range r.cfg.Auditors {
-		audits.Go(func() error { return r.audit(auditing, res, n, stop) })
-	}
+	audits.Go(func() error { return r.audit(auditing, res, stop) })
 	if r.cfg.Kill {
 		g.Go(func() error { return r.killAt(ctx, p, res, half) })
 	}
@@ -89,7 +87,7 @@ func (r *run) killAt(ctx context.Context, p *pool, res *results, half <-chan str
 
 // plan draws the transfers.
 func (r *run) plan() []transfer.Transfer {
-	random := rand.New(rand.NewPCG(uint64(r.cfg.Seed), 0)) //nolint:gosec // the same load for the same seed
+	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // each run has the same load
 	transfers := make([]transfer.Transfer, r.cfg.Transfers)
 	for i := range transfers {
 		from := random.IntN(r.cfg.Accounts)
@@ -114,7 +112,7 @@ func (r *run) transfer(ctx context.Context, res *results, t transfer.Transfer) e
 
 // audit runs audits until stop is closed, and then a last one: it finds lasting damage of a load that ended before any audit
 // ran at the wrong moment.
-func (r *run) audit(ctx context.Context, res *results, n int, stop <-chan struct{}) error {
+func (r *run) audit(ctx context.Context, res *results, stop <-chan struct{}) error {
 	a := transfer.Audit{Guarded: r.cfg.Guards}
 	for i := range r.cfg.Accounts {
 		a.Accounts = append(a.Accounts, transfer.AccountID(i))
@@ -128,7 +126,7 @@ func (r *run) audit(ctx context.Context, res *results, n int, stop <-chan struct
 		default:
 		}
 		var total int64
-		err := r.execute(ctx, res, fmt.Sprintf("audit-%d-%04d-%s", n, i, r.short), transfer.AuditWorkflow, a, &total)
+		err := r.execute(ctx, res, fmt.Sprintf("audit-%04d-%s", i, r.short), transfer.AuditWorkflow, a, &total)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

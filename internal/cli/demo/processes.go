@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
@@ -13,18 +12,17 @@ import (
 // pool has the worker processes of a run, one in each slot.
 type pool struct {
 	*harness.Pool
-	run  *run
 	died chan *harness.Process // processes that ended by themselves
 }
 
 func newPool(r *run) *pool {
-	p := &pool{run: r, died: make(chan *harness.Process, r.cfg.Workers+1)}
-	p.Pool = harness.NewPool(r.cfg.Workers, func(_, number int) harness.Command {
+	p := &pool{died: make(chan *harness.Process, workers+1)}
+	p.Pool = harness.NewPool(workers, func(_, number int) harness.Command {
 		name := fmt.Sprintf("worker-%d", number)
 		return harness.Command{
 			Name: name, Output: filepath.Join(r.dir, name+".log"), Within: 30 * time.Second,
 			Args: []string{
-				"demo-worker", "--database", r.db.Name(), "--task-queue", r.id, "--seed", strconv.FormatInt(r.cfg.Seed, 10),
+				"demo-worker", "--database", r.db.Name(), "--task-queue", r.id,
 				"--traces", filepath.Join(r.dir, name+".json"),
 			},
 			Ended: func(proc *harness.Process) {
@@ -55,5 +53,5 @@ func (p *pool) kill(ctx context.Context) (name string, err error) {
 
 // stop asks all workers to stop, and kills each worker that does not.
 func (p *pool) stop() {
-	p.Stop(0, p.run.cfg.Workers, func(_ int, proc *harness.Process) { _ = proc.Quit(8 * time.Second) }) // its output has the reason
+	p.Stop(0, workers, func(_ int, proc *harness.Process) { _ = proc.Quit(8 * time.Second) }) // its output has the reason
 }

@@ -1,5 +1,5 @@
 // Package demo runs the transfer example as a load: concurrent transfers on worker processes, of which one is killed, and
-// auditors that must never see money missing.
+// an auditor that must never see money missing.
 package demo
 
 import (
@@ -25,12 +25,9 @@ import (
 type Config struct {
 	Transfers   int
 	Accounts    int
-	Workers     int
 	Kill        bool
-	Seed        int64
 	Guards      bool
 	Concurrency int
-	Auditors    int
 	// Keep leaves the database of the run.
 	Keep bool
 	// TracesDir is the folder in which the run makes its own.
@@ -59,16 +56,11 @@ func (c *Config) Check() error {
 	}{
 		{"--transfers", c.Transfers, 1, 100_000},
 		{"--accounts", c.Accounts, 2, 90},
-		{"--workers", c.Workers, 1, 32},
 		{"--concurrency", c.Concurrency, 1, 500},
-		{"--auditors", c.Auditors, 1, 50},
 	} {
 		if b.value < b.lo || b.value > b.hi {
 			return fmt.Errorf("%w: %s is %d: want %d to %d", ErrUsage, b.flag, b.value, b.lo, b.hi)
 		}
-	}
-	if c.Kill && c.Workers < 2 {
-		return fmt.Errorf("%w: --kill needs at least 2 workers, so that one continues: have --workers %d", ErrUsage, c.Workers)
 	}
 	for _, e := range []struct{ name, value string }{
 		{"TEMPORAL_ADDRESS", c.Temporal.AddressFrom}, {"LOCKSTEP_MONGODB_URI", c.MongoURI},
@@ -92,6 +84,13 @@ func (c *Config) FromEnvironment() (err error) {
 	c.Temporal, err = connect.FindFrontend(connect.TemporalFlags{})
 	return err
 }
+
+const (
+	// workers is the number of worker processes.
+	workers = 3
+	// seed draws the transfers, and which of them fail their check.
+	seed = 1
+)
 
 // openingBalance of each account, in cents.
 const openingBalance = 100_000

@@ -67,7 +67,7 @@ func RunWorker(ctx context.Context, cfg WorkerConfig, stdin io.Reader) (err erro
 	}
 	defer tc.Close()
 	w := sdkworker.New(tc, cfg.TaskQueue, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}, WorkerStopTimeout: 2 * time.Second})
-	transfer.Register(w, &transfer.Bank{Accounts: db.Collection("accounts"), Pause: stepPause, Seed: cfg.Seed, FailPercent: failPercent})
+	transfer.Register(w, &transfer.Bank{Accounts: db.Collection("accounts"), Pause: stepPause, Seed: seed, FailPercent: failPercent})
 	if err := w.Start(); err != nil {
 		return fmt.Errorf("start the worker: %w", err)
 	}

@@ -169,16 +169,11 @@ func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, er
 		}
 		all = append(all, foreign...)
 	}
+	intact := func(r Resource) int { return map[bool]int{true: 1}[r.Damaged == ""] }
 	slices.SortStableFunc(all, func(a, b Resource) int {
-		return cmp.Or(compareDamage(a, b), cmp.Compare(len(b.Waiters), len(a.Waiters)), cmp.Compare(b.LongestWait, a.LongestWait), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(intact(a), intact(b)), cmp.Compare(len(b.Waiters), len(a.Waiters)), cmp.Compare(b.LongestWait, a.LongestWait), cmp.Compare(a.Name, b.Name))
 	})
 	return all, nil
-}
-
-// compareDamage orders a damaged resource before others.
-func compareDamage(a, b Resource) int {
-	rank := map[bool]int{false: 1}
-	return rank[a.Damaged != ""] - rank[b.Damaged != ""]
 }
 
 // holdsFirst sorts the holders: draining parts come last.
@@ -232,10 +227,14 @@ func (s *Site) Losses(ctx context.Context, f lockcore.Filter) (all []Loss, err e
 		if err != nil {
 			return nil, err
 		}
-		of := lockcore.Status{Holder: lockcore.Holder{LockID: l.LockID, Run: l.Run}}
-		all = append(all, Loss{Party: s.PartyOf(&of), Resource: l.Resource, At: l.At, By: s.OwnerName(l.By), Reason: l.Reason})
+		all = append(all, s.lossOf(&l))
 	}
 	return all, nil
+}
+
+func (s *Site) lossOf(l *lockcore.Loss) Loss {
+	of := lockcore.Status{Holder: lockcore.Holder{LockID: l.LockID, Run: l.Run}}
+	return Loss{Party: s.PartyOf(&of), Resource: l.Resource, At: l.At, By: s.OwnerName(l.By), Reason: l.Reason}
 }
 
 // Missed is a loss that a saga found out only when it released its locks after a commit.
@@ -255,9 +254,7 @@ func (s *Site) Missed(ctx context.Context) (all []Missed, err error) {
 		if err != nil {
 			return nil, err
 		}
-		of := lockcore.Status{Holder: lockcore.Holder{LockID: m.LockID, Run: m.Run}}
-		loss := Loss{Party: s.PartyOf(&of), Resource: m.Resource, At: m.At, By: s.OwnerName(m.By), Reason: m.Reason}
-		all = append(all, Missed{loss, m.ReleasedAt})
+		all = append(all, Missed{s.lossOf(&m), m.ReleasedAt})
 	}
 	return all, nil
 }

@@ -313,6 +313,12 @@ type Identity struct {
 	At time.Time `bson:"at,omitempty"`
 }
 
+// Generation identifies a collection between two changes of its ID or epoch.
+type Generation struct{ ID, Epoch string }
+
+// Generation returns the generation of a collection with this identity.
+func (i *Identity) Generation() Generation { return Generation{i.ID, i.Epoch} }
+
 // Replaced is a collection that another one replaces. Reason records why, and who decided it.
 type Replaced struct {
 	ID     string `bson:"id"`

@@ -67,7 +67,7 @@ func TestMongo_OtherGeneration_NothingAppears(t *testing.T) {
 			insert(t, f, document("x", 1), document("y", 1))
 			identity, err := f.Identify(t.Context())
 			require.NoError(t, err)
-			in := store.GenerationOf(&identity)
+			in := identity.Generation()
 			change(t, f.raw)
 			before := everything(t, f.raw)
 			for operation, swaps := range map[string][]store.Swap{

@@ -286,7 +286,7 @@ func (m *Mongo) parse(ctx context.Context, raw bson.Raw, primary bool) (rules.Id
 		identity.Policies = m.policies.Load()
 		return identity, nil
 	}
-	of := GenerationOf(&identity)
+	of := identity.Generation()
 	m.seen.Store(&of)
 	identity.Policies, err = m.adopt(ctx, identity.PolicyVersion)
 	return identity, err

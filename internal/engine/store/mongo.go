@@ -36,7 +36,7 @@ type Mongo struct {
 	// sharded is set if the server is a router of a sharded cluster.
 	sharded atomic.Bool
 	// seen is the generation of the collection at the latest read of its identity from the primary.
-	seen atomic.Pointer[Generation]
+	seen atomic.Pointer[rules.Generation]
 	// policies are those that were read last.
 	policies atomic.Pointer[rules.Policies]
 }

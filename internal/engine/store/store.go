@@ -70,12 +70,6 @@ type Loaded struct {
 	Identity rules.Identity
 }
 
-// Generation identifies a collection between two changes of its ID or epoch.
-type Generation struct{ ID, Epoch string }
-
-// GenerationOf returns the generation of a collection with this identity.
-func GenerationOf(i *rules.Identity) Generation { return Generation{i.ID, i.Epoch} }
-
 // Swap is a replacement of one document.
 type Swap struct {
 	// Prev is the version that the document must have; the zero Version if there must be none.
@@ -84,7 +78,7 @@ type Swap struct {
 	Next *rules.Document
 	// In is the generation of the collection in which the document was missing. Defaults to the
 	// generation that the store has seen last.
-	In Generation
+	In rules.Generation
 }
 
 // Extension raises the end of one entry.

@@ -60,14 +60,14 @@ func (m *Mongo) replace(ctx context.Context, s Swap, next bson.Raw) (int, error)
 // If none fails, all documents were written. After any other error the outcome of all is unknown, or the command was
 // not sent.
 func (m *Mongo) swapAll(ctx context.Context, swaps []Swap, encoded []bson.Raw) (int, error) {
-	guarded := map[Generation]bool{}
+	guarded := map[rules.Generation]bool{}
 	var models, documents []mongo.WriteModel
 	for i, s := range swaps {
 		if s.Prev != (rules.Version{}) {
 			documents = append(documents, replacement(s, encoded[i]))
 			continue
 		}
-		if s.In == (Generation{}) {
+		if s.In == (rules.Generation{}) {
 			s.In = *m.seen.Load()
 		}
 		if !guarded[s.In] {
@@ -98,7 +98,7 @@ var neverInserts = bson.E{Key: "$setOnInsert", Value: bson.D{{Key: "_id", Value:
 // guard returns a statement that fails unless the collection is of this generation. It changes nothing. Without it a
 // document could appear in a collection that has no identity, and would make it look foreign; and a lost or delayed
 // command could bring back what was removed.
-func guard(in Generation) *mongo.UpdateOneModel {
+func guard(in rules.Generation) *mongo.UpdateOneModel {
 	return mongo.NewUpdateOneModel().SetUpsert(true).SetUpdate(bson.D{neverInserts}).
 		SetFilter(bson.D{{Key: "_id", Value: IdentityID}, {Key: "id", Value: in.ID}, {Key: "epoch", Value: in.Epoch}})
 }

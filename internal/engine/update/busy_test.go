@@ -399,6 +399,7 @@ var leaveOfHolder = rules.Leave{Resource: "r", Caller: rules.Caller{LockID: "0",
 func queuedLine(t *testing.T) (l *Line, sleeper *Call) {
 	t.Helper()
 	l = loadedLine(1)
+	l.Settings = rules.Settings{ClaimTTL: 1000}
 	l.doc.Entries[0].Mode = rules.Exclusive
 	sleeper = &Call{Sleeps: true, Op: rules.Acquire{
 		Resource: "r", Call: "c", Caller: rules.Caller{LockID: "a", Part: "p", Order: 1}, Mode: rules.Exclusive, TTL: 30_000, Queue: true, WaiterTTL: 60_000, MaxWaiters: 1,

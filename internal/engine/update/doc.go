@@ -13,9 +13,8 @@
 // Line is a state machine without I/O, so that a test can drive it through every interleaving. Handle changes it
 // by an [Event], such as a new call or the result of a swap, and returns the answers that the event causes: see
 // event.go. Next returns what to do next: see line.go. [Lines] drives the lines with goroutines: see loop.go,
-// which begins with start and run.
-// ticket.go is the callers' side, cache.go keeps the documents of idle lines, clock.go estimates the
-// server's time, and several.go writes the documents of several resources with one command.
+// which begins with start and run, and also estimates the server's time. ticket.go is the callers' side, and keeps
+// the documents of idle lines; several.go writes the documents of several resources with one command.
 //
 // # The update loop
 //

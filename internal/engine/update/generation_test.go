@@ -18,12 +18,12 @@ func TestLine_OtherGeneration_PaysDebtsOfItsCollectionOnly(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMilli(1_700_000_000_000)
 	for name, test := range map[string]struct {
-		in   store.Generation
+		in   rules.Generation
 		owes bool
 	}{
-		"Same":       {store.Generation{ID: "a", Epoch: "1"}, true},
-		"OtherEpoch": {store.Generation{ID: "a", Epoch: "2"}, true},
-		"OtherID":    {store.Generation{ID: "b", Epoch: "3"}, false},
+		"Same":       {rules.Generation{ID: "a", Epoch: "1"}, true},
+		"OtherEpoch": {rules.Generation{ID: "a", Epoch: "2"}, true},
+		"OtherID":    {rules.Generation{ID: "b", Epoch: "3"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -32,10 +32,10 @@ func TestLine_OtherGeneration_PaysDebtsOfItsCollectionOnly(t *testing.T) {
 			c := &Call{Op: leave, Owed: true}
 			l.Handle(Joined{c})
 			require.Equal(t, StepLoad, l.Next(Now{}, "r1").Kind)
-			l.Handle(Loaded{nil, Now{At: at, Sent: at, In: store.Generation{ID: "a", Epoch: "1"}}})
+			l.Handle(Loaded{nil, Now{At: at, Sent: at, In: rules.Generation{ID: "a", Epoch: "1"}}})
 			step := l.Next(Now{}, "r2")
 			require.Equal(t, StepSwap, step.Kind)
-			require.Equal(t, store.Generation{ID: "a", Epoch: "1"}, step.Swap.In)
+			require.Equal(t, rules.Generation{ID: "a", Epoch: "1"}, step.Swap.In)
 			l.Handle(Abandoned{c})
 			l.Handle(Failed{errLost})
 			require.Equal(t, StepPause, l.Next(Now{}, "r3").Kind)
@@ -71,7 +71,7 @@ func TestLine_DocumentWasOffered_PaysItsDebt(t *testing.T) {
 	l.Handle(Failed{errLost})
 	require.Equal(t, StepPause, l.Next(Now{}, "r3").Kind)
 	require.Equal(t, StepLoad, l.Next(Now{}, "r3").Kind)
-	l.Handle(Loaded{step.Swap.Next.Clone(), Now{At: at(1), Sent: at(1), In: store.Generation{ID: "a", Epoch: "1"}}})
+	l.Handle(Loaded{step.Swap.Next.Clone(), Now{At: at(1), Sent: at(1), In: rules.Generation{ID: "a", Epoch: "1"}}})
 	step = l.Next(Now{}, "r4")
 	require.Equal(t, StepSwap, step.Kind)
 	require.Empty(t, step.Swap.Next.Entries)

@@ -25,7 +25,7 @@ type Line struct {
 	at           Now
 	read         uint64
 	// in is the generation of the collection at the latest read.
-	in store.Generation
+	in rules.Generation
 	// committed is set if doc was written by this process and acknowledged.
 	committed bool
 	// swaps counts acknowledged swaps.
@@ -118,7 +118,7 @@ type Answer struct {
 type Now struct {
 	At, Sent time.Time
 	// In is the generation of the collection, if the time comes from a read.
-	In store.Generation
+	In rules.Generation
 	// Policies are those of the collection, as the process knows them.
 	Policies *rules.Policies
 }

@@ -2,12 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/temporal-lockstep/lockstep/internal/proof/mutate"
 )
 
 // buildClient builds this program again for its child processes, with another time.Now: its wall clock can be set, and its
@@ -38,15 +39,8 @@ func buildClient(ctx context.Context, work string) (exe string, err error) {
 	if err != nil {
 		return "", err
 	}
-	source, overlay := filepath.Join(dir, "time.go"), filepath.Join(dir, "overlay.json")
-	list, err := json.Marshal(map[string]map[string]string{"Replace": {original: source}})
+	overlay, err := mutate.WriteOverlay(dir, map[string]string{original: changed})
 	if err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(source, []byte(changed), 0o600); err != nil { //nolint:gosec // the path is that of this program's cache
-		return "", err
-	}
-	if err := os.WriteFile(overlay, list, 0o600); err != nil {
 		return "", err
 	}
 	exe = filepath.Join(work, "chaos-client")

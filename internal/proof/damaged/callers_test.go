@@ -22,8 +22,8 @@ const (
 
 // callers are the functions that list documents, or read several. Each has the check of TestReaders that calls it, or the reason why none does.
 var callers = map[string]string{
-	"lockcore/command.go:readMajority":                  "waiters",
-	"lockcore/command.go:readOne":                       oneDocument,
+	"lockcore/locker.go:readMajority":                   "waiters",
+	"lockcore/locker.go:readOne":                        oneDocument,
 	"lockcore/deadlock.go:BreakDeadlocks":               "deadlocks",
 	"lockcore/deadlock.go:Deadlocks":                    "deadlocks",
 	"lockcore/fenced.go:record":                         noLocks,
@@ -39,8 +39,8 @@ var callers = map[string]string{
 	"lockcore/mongolock/end.go:Purge":                   "mongolock",
 	"lockcore/mongolock/status.go:Status":               "mongolock",
 	"lockcore/mongolock/status.go:locksOf":              "mongolock",
-	"internal/currentrun/ask.go:Run":                    noLocks,
-	"internal/currentrun/release.go:inherited":          "status",
+	"internal/currentrun/currentrun.go:Run":             noLocks,
+	"internal/currentrun/currentrun.go:inherited":       "status",
 	"internal/engine/store/encode.go:fieldsOf":          noLocks,
 	"internal/engine/store/extend.go:findExtended":      "several",
 	"internal/engine/store/layout.go:findForeign":       noLocks,
@@ -86,9 +86,9 @@ var callers = map[string]string{
 // others call functions of the same names, which are not about documents of locks.
 var others = []string{
 	"interceptors/activity_inbound.go:checkCollection", "interceptors/rules.go:resourcesByRule", "internal/cli/contention/blame.go:wait",
-	"activities/acquire.go:Acquire", "activities/end.go:Release", "activities/end.go:Verify",
+	"activities/acquire.go:Acquire", "activities/activities.go:Release", "activities/activities.go:Verify",
 	"activities/wait.go:Wait", "lockcore/verify.go:lost", "internal/engine/rules/superseded.go:replacedRuns", "worker/plugin.go:awaitDatabase",
-	"worker/plugin.go:register",
+	"worker/plugin.go:register", "internal/runstate/state.go:addLocks", "workflows/locks.go:guard",
 }
 
 // A new function that lists documents, or reads several, must be added to the callers, with the check that reads bad documents through it.

@@ -62,8 +62,6 @@ type Operation struct {
 	// From and To are the times of the call and of the answer, by one clock. To of an operation with an
 	// unknown outcome is that of its Settle.
 	From, To time.Duration
-	// pending is set in an explanation on an operation whose answer comes later: it may take effect later.
-	pending bool
 }
 
 // String describes the operation with its answer.
@@ -103,14 +101,6 @@ type lock struct {
 
 // next returns the states to which an operation can lead; none if no lock in this state gives its answer.
 func (l lock) next(o Operation) []any {
-	after := l.apply(o)
-	if o.pending {
-		return append(after, l)
-	}
-	return after
-}
-
-func (l lock) apply(o Operation) []any {
 	held := l.holds[o.Client] != 0
 	switch {
 	case o.Do.Takes() && o.Unknown:
@@ -175,17 +165,17 @@ type Result struct {
 // Check checks a history, each resource by itself, for at most limit.
 func Check(history []Operation, limit time.Duration) Result {
 	deadline := time.Now().Add(limit)
-	of := map[string][]Operation{}
+	of := map[string][]porcupine.Operation{}
 	var resources []string
 	for _, o := range history {
 		if of[o.Resource] == nil {
 			resources = append(resources, o.Resource)
 		}
-		of[o.Resource] = append(of[o.Resource], o)
+		of[o.Resource] = append(of[o.Resource], porcupine.Operation{ClientId: o.Client, Input: o, Call: int64(o.From), Return: int64(o.To)})
 	}
 	undecided := false
 	for _, resource := range resources {
-		switch linearizable(of[resource], deadline) {
+		switch porcupine.CheckOperationsTimeout(model, of[resource], max(time.Until(deadline), time.Millisecond)) {
 		case porcupine.Illegal:
 			return Result{Seen: explain(resource, of[resource], deadline)}
 		case porcupine.Unknown:
@@ -195,46 +185,30 @@ func Check(history []Operation, limit time.Duration) Result {
 	return Result{OK: !undecided, Undecided: undecided}
 }
 
-func linearizable(history []Operation, deadline time.Time) porcupine.CheckResult {
-	ops := make([]porcupine.Operation, len(history))
-	for i, o := range history {
-		ops[i] = porcupine.Operation{ClientId: o.Client, Input: o, Call: int64(o.From), Return: int64(o.To)}
-	}
-	return porcupine.CheckOperationsTimeout(model, ops, max(time.Until(deadline), time.Millisecond))
-}
-
 // mostShown bounds the operations of an explanation.
 const mostShown = 6
 
-// explain describes the first answer that does not fit the history before it.
-func explain(resource string, history []Operation, deadline time.Time) string {
-	sorted := slices.SortedStableFunc(slices.Values(history), func(a, b Operation) int { return cmp.Compare(a.To, b.To) })
-	n, _ := slices.BinarySearchFunc(sorted, true, func(o Operation, _ bool) int {
-		if linearizable(until(sorted, o.To), deadline) == porcupine.Illegal {
-			return 1
+// explain describes the first answer that does not fit the history before it: no order that a lock could have answered has all
+// operations up to it.
+func explain(resource string, history []porcupine.Operation, deadline time.Time) string {
+	slices.SortStableFunc(history, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
+	result, info := porcupine.CheckOperationsVerbose(model, history, max(time.Until(deadline), time.Millisecond))
+	if result != porcupine.Illegal {
+		return fmt.Sprintf("on %s: %d operations fit no order", resource, len(history))
+	}
+	n := 0
+	for _, order := range info.PartialLinearizations()[0] {
+		slices.Sort(order)
+		placed := 0
+		for placed < len(order) && order[placed] == placed {
+			placed++
 		}
-		return -1
-	})
-	if n == len(sorted) {
-		return fmt.Sprintf("on %s: %d operations fit no order", resource, len(sorted))
+		n = max(n, placed)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "on %s: %s. It fits no order of the operations before it. The latest of these:", resource, sorted[n])
-	for _, o := range sorted[max(0, n-mostShown):n] {
-		fmt.Fprintf(&b, "\n%s", o)
+	fmt.Fprintf(&b, "on %s: %s. It fits no order of the operations before it. The latest of these:", resource, history[n].Input)
+	for _, o := range history[max(0, n-mostShown):n] {
+		fmt.Fprintf(&b, "\n%s", o.Input)
 	}
 	return b.String()
-}
-
-// until returns the operations that began before a moment. Those without an answer then may have taken effect.
-func until(history []Operation, at time.Duration) []Operation {
-	var before []Operation
-	for _, o := range history {
-		if o.From > at {
-			continue
-		}
-		o.pending = o.To > at
-		before = append(before, o)
-	}
-	return before
 }

@@ -25,6 +25,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/temporal-lockstep/lockstep/internal/proof/mutate"
@@ -37,13 +38,11 @@ const (
 )
 
 var (
-	seeds     = flag.Int("seeds", 1000, "how many seeds to play at most")
-	sagas     = flag.Bool("sagas", false, "play the defects of the Temporal side, with the fuzzer of sagas")
-	only      = flag.String("only", "", "a regular expression: play only the mutants whose description matches, and keep the other rows of the page")
-	runTests  = flag.Bool("tests", true, "run the tests that find mutants")
-	simulated = flag.Bool("simulate", false, "play the simulation for mutants too that are found by a test, with these seeds")
-	list      = flag.Bool("list", false, "print the descriptions of all defects")
-	nodes     = flag.Bool("nodes", false, "print the nodes that the edits of all defects change")
+	seeds = flag.Int("seeds", 1000, "how many seeds to play at most")
+	sagas = flag.Bool("sagas", false, "play the defects of the Temporal side, with the fuzzer of sagas")
+	only  = flag.String("only", "", "a regular expression: play only the mutants whose description matches, and keep the other rows of the page")
+	list  = flag.Bool("list", false, "print the descriptions of all defects")
+	nodes = flag.Bool("nodes", false, "print the nodes that the edits of all defects change")
 )
 
 func main() {
@@ -131,24 +130,25 @@ func (m *mutant) find(parent string) (string, error) {
 			found = append(found, seed)
 		}
 	}
-	if m.simulated || *simulated {
-		seed, err := play(b)
+	if m.simulated {
+		seed, kind, err := play(b, 1, *seeds)
 		if err != nil {
 			return "", err
 		}
-		if seed != "" {
-			found = append(found, seed)
+		if seed != 0 {
+			fails, err := repeat(b, seed)
+			if err != nil {
+				return "", err
+			}
+			found = append(found, fmt.Sprintf("seed %d (%s/%d): %s", seed, fails, repeats, kind))
 		}
 	}
-	if m.tests != "" && *runTests {
+	if m.tests != "" {
 		names, err := m.test(b)
 		if err != nil {
 			return "", err
 		}
 		found = append(found, names...)
-	}
-	if len(found) == 0 && !m.simulated && !*runTests {
-		return notPlayed, nil
 	}
 	if len(found) == 0 {
 		return "", fmt.Errorf("not found by %d seeds", *seeds)
@@ -163,39 +163,46 @@ var counted = regexp.MustCompile(`each seed failed: map\[\d+:(\d+)\]`)
 
 var hit = regexp.MustCompile(`seed (\d+): (.+?) after \d+ ms: `)
 
-// play returns the first seed that fails with the mutant and passes without it; "" if there is none.
-func play(b *builds) (string, error) {
+// play returns the first seed in a range that fails with the mutant and passes without it, and the kind of its violation; 0 if there is none.
+func play(b *builds, from, last int) (seed int, kind string, err error) {
 	sound, broken, err := b.of(pattern)
 	if err != nil {
-		return "", err
+		return 0, "", err
 	}
 	passes := func(binary string, from, count int) ([]byte, error) {
 		return execute(binary, pattern, "-test.timeout", "30m", "-from", fmt.Sprint(from), "-seeds", fmt.Sprint(count))
 	}
-	for from := 1; from <= *seeds; {
-		out, err := passes(broken, from, *seeds+1-from)
+	for ; from <= last; from = seed + 1 {
+		out, err := passes(broken, from, last+1-from)
 		found := hit.FindSubmatch(out)
 		switch {
 		case err == nil:
-			return "", nil
+			return 0, "", nil
 		case found == nil:
-			return "", fmt.Errorf("the simulation fails without a violation: %s", out[max(0, len(out)-2000):])
+			return 0, "", fmt.Errorf("the simulation fails without a violation: %s", out[max(0, len(out)-2000):])
 		}
-		var seed int
-		if _, err := fmt.Sscan(string(found[1]), &seed); err != nil {
-			return "", err
+		if seed, err = strconv.Atoi(string(found[1])); err != nil {
+			return 0, "", err
 		}
 		if _, err := passes(sound, seed, 1); err == nil {
-			again, _ := execute(broken, pattern, "-test.timeout", "30m", "-from", fmt.Sprint(seed), "-seeds", "1", "-times", fmt.Sprint(repeats))
-			fails := counted.FindSubmatch(again)
-			if fails == nil {
-				return "", fmt.Errorf("seed %d does not fail again: %s", seed, again[max(0, len(again)-2000):])
-			}
-			return fmt.Sprintf("seed %d (%s/%d): %s", seed, fails[1], repeats, found[2]), nil
+			return seed, string(found[2]), nil
 		}
-		from = seed + 1
 	}
-	return "", nil
+	return 0, "", nil
+}
+
+// repeat returns how often a seed fails with the mutant if it is played again some times.
+func repeat(b *builds, seed int) (string, error) {
+	_, broken, err := b.of(pattern)
+	if err != nil {
+		return "", err
+	}
+	again, _ := execute(broken, pattern, "-test.timeout", "30m", "-from", fmt.Sprint(seed), "-seeds", "1", "-times", fmt.Sprint(repeats))
+	fails := counted.FindSubmatch(again)
+	if fails == nil {
+		return "", fmt.Errorf("seed %d does not fail again: %s", seed, again[max(0, len(again)-2000):])
+	}
+	return string(fails[1]), nil
 }
 
 // test returns the tests that fail with the mutant and pass without it.

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -42,7 +42,7 @@ func show(text string) error {
 		}
 		fmt.Printf("found by %s of %s: each passes without the change, and fails with it\n", strings.Join(names, "; "), m.packageOfTests())
 	}
-	if m.simulated && (m.tests == "" || *simulated) {
+	if m.tests == "" {
 		return m.showSeed(b)
 	}
 	return nil
@@ -88,23 +88,16 @@ func (m *mutant) showSeed(b *builds) error {
 	if row == nil {
 		return fmt.Errorf("%s names no seed for it", enginePage)
 	}
-	sound, broken, err := b.of(pattern)
+	seed, err := strconv.Atoi(row[1])
 	if err != nil {
 		return err
 	}
-	args := []string{"-test.timeout", "10m", "-from", row[1], "-seeds", "1"}
-	if out, err := execute(sound, pattern, args...); err != nil {
-		return fmt.Errorf("seed %s fails without the change: %s", row[1], out)
+	found, kind, err := play(b, seed, seed)
+	if err == nil && found == 0 {
+		err = fmt.Errorf("seed %d does not find it: play the mutant again with -only", seed)
 	}
-	out, err := execute(broken, pattern, args...)
 	if err == nil {
-		return fmt.Errorf("seed %s passes with the change: play the mutant again with -only", row[1])
+		fmt.Printf("found by the simulation: seed %d passes without the change. With it: %s\n", seed, kind)
 	}
-	at := hit.FindIndex(out)
-	if at == nil {
-		return fmt.Errorf("the simulation fails without a violation: %s", out)
-	}
-	line, _, _ := bytes.Cut(out[at[0]:], []byte("\n"))
-	fmt.Printf("found by the simulation: seed %s passes without the change. With it:\n%s\n", row[1], line)
-	return nil
+	return err
 }

@@ -138,12 +138,18 @@ func Replace(source string, all []Replaced) (string, error) {
 	return out.String() + source[done:], nil
 }
 
-// Overlay writes the changed files to dir, and a file for the flag -overlay of the go command. It returns the path of that file.
+// Overlay writes the changed files to dir, as WriteOverlay does.
 func Overlay(root, dir string, edits ...Edit) (string, error) {
 	sources, err := Apply(root, edits...)
 	if err != nil {
 		return "", err
 	}
+	return WriteOverlay(dir, sources)
+}
+
+// WriteOverlay writes the sources of files, by their paths, to dir, and a file for the flag -overlay of the go command. It returns the path
+// of that file.
+func WriteOverlay(dir string, sources map[string]string) (string, error) {
 	replace := map[string]string{}
 	for file, source := range sources {
 		original, err := filepath.Abs(file)
@@ -210,7 +216,7 @@ func declared(file *ast.File, name string) (found []ast.Node) {
 	for _, d := range file.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
-			if nameOf(d) == name {
+			if NameOf(d) == name {
 				found = append(found, d)
 			}
 		case *ast.GenDecl:
@@ -231,8 +237,8 @@ func declared(file *ast.File, name string) (found []ast.Node) {
 	return found
 }
 
-// nameOf returns the name of a function, or Type.Method.
-func nameOf(f *ast.FuncDecl) string {
+// NameOf returns the name of a function, or Type.Method.
+func NameOf(f *ast.FuncDecl) string {
 	if f.Recv == nil {
 		return f.Name.Name
 	}

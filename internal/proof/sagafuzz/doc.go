@@ -6,20 +6,20 @@
 // # From the seed to the violations
 //
 //	plan.go, node.go,     what happens: pure, and the same for the same seed
-//	directed.go, extras.go
-//	workflow.go           a workflow and activities that follow their part of the plan
-//	verify.go, updates.go questions in the middle of sagas and Locks; update handlers
-//	processes.go          worker processes, which are killed, suspended and started again
-//	faults.go             operator actions; signals, cancellations and losses at the completion of workflow tasks
-//	slow.go               a database that is slow, while all workflows receive signals
+//	directed.go
+//	workflow.go           a workflow and activities that follow their part of the plan, and ask in the middle of sagas and Locks
+//	updates.go            update handlers
+//	processes.go          worker processes, which are killed, suspended and started again, and a process without Temporal that takes
+//	                      plain locks on the same resources
+//	faults.go             operator actions; signals, cancellations and losses at the completion of workflow tasks; a database that is
+//	                      slow, while all workflows receive signals
 //	codec.go              a data converter that fails at random
-//	neighbour.go          a process without Temporal that takes plain locks on the same resources
 //	play.go               starts workflows, applies faults, waits for the ends, and asks which tasks were recorded
 //	log.go                the log that all processes write
 //	replay.go             replays the histories, with and without the codec
 //	story.go, claims.go   the content of the log: attempts, scopes, and claims to resources
 //	check*.go             pure functions over the log, which return violations
-//	report.go             prints a violation
+//	main.go               plays seeds, and prints violations
 //
 // The timing of a run depends on the machine, so a seed that failed may pass the next time.
 //

@@ -142,11 +142,7 @@ func (w *world) checkAnswers() {
 		return
 	}
 	for _, c := range w.requests {
-		since := c.began
-		if last := c.p.lastTrouble(""); last.After(since) {
-			since = last
-		}
-		if c.takes && !c.done && !c.queued && time.Since(since) > w.answerWithin() {
+		if c.takes && !c.done && !c.queued && time.Since(later(c.began, c.p.lastTrouble(""))) > w.answerWithin() {
 			w.broken("I9 turn", c.lockID, "%s of %s has no answer after %v", c.what, c.lockID, time.Since(c.began).Round(time.Millisecond))
 			return
 		}

@@ -122,26 +122,26 @@ func (w *world) swap(p *process, swaps []store.Swap) (done int, err error) {
 }
 
 func (w *world) extend(p *process, parts []store.Extension) (rest map[string]bool, r string, err error) {
-	var names []string
-	for _, e := range parts {
-		if !slices.Contains(names, e.Resource) {
-			names = append(names, e.Resource)
-		}
-	}
-	err = w.written(p, names, func() (err error) {
+	err = w.write(p, extended(parts), nil, func() (err error) {
 		rest, r, err = w.db.Extend(forDB, parts)
 		return err
 	})
 	return rest, r, err
 }
 
-// written carries out a write that judges no expiry.
-func (w *world) written(p *process, names []string, do func() error) error {
-	return w.write(p, names, nil, do)
+// extended returns the names of the documents of extensions.
+func extended(parts []store.Extension) (names []string) {
+	for _, e := range parts {
+		if !slices.Contains(names, e.Resource) {
+			names = append(names, e.Resource)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // write carries out a write, and checks what it has done. next are the documents of a swap, each as of
-// the time by which it has judged expiry.
+// the time by which it has judged expiry; nil if the write judges no expiry.
 func (w *world) write(p *process, names []string, next map[string]*rules.Document, do func() error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

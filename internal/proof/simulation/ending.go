@@ -82,23 +82,19 @@ func (w *world) checkLeftovers() {
 		if c == nil || c.gaveUp.IsZero() || !c.p.running() {
 			return
 		}
-		since := c.gaveUp
-		if last := c.p.lastTrouble(key.resource); last.After(since) {
-			since = last
-		}
-		if time.Since(since) > leftWithin {
+		if time.Since(later(c.gaveUp, c.p.lastTrouble(key.resource))) > leftWithin {
 			w.broken("I11 left", key.lockID, "%s of %s gave up %v ago, and has a %s on %s", c.what, key.lockID, time.Since(c.gaveUp).Round(time.Millisecond), what, key.resource)
 		}
 	}
 	for _, r := range w.plan.resources {
 		d := w.doc(r)
-		for i := range d.Entries {
-			if e := &d.Entries[i]; e.State != rules.StateKept && lives(e, w.clock()) {
+		for e := range each(d.Entries) {
+			if e.State != rules.StateKept && lives(e, w.clock()) {
 				left(partKey{r, e.LockID, e.Part}, e.State+" entry")
 			}
 		}
-		for i := range d.Waiters {
-			if q := &d.Waiters[i]; q.Waits(w.clock()) {
+		for q := range each(d.Waiters) {
+			if q.Waits(w.clock()) {
 				left(partKey{r, q.LockID, q.Part}, "place")
 			}
 		}

@@ -280,13 +280,7 @@ func (p *process) Extend(ctx context.Context, parts []store.Extension) (map[stri
 		rest map[string]bool
 		r    string
 	}
-	c := &command{kind: "extend"}
-	for _, e := range parts {
-		if !slices.Contains(c.resources, e.Resource) {
-			c.resources = append(c.resources, e.Resource)
-		}
-	}
-	slices.Sort(c.resources)
+	c := &command{kind: "extend", resources: extended(parts)}
 	a, err := send(ctx, p, c, func(f fate) (answer, error) {
 		pause(forDB, p.w.costOf(parts))
 		most := c.resources[len(c.resources)-1]
@@ -313,7 +307,7 @@ func (p *process) Extend(ctx context.Context, parts []store.Extension) (map[stri
 // Reserve reserves a document.
 func (p *process) Reserve(ctx context.Context, name string, r rules.Reservation) error {
 	_, err := send(ctx, p, &command{kind: "reserve", resources: []string{name}}, func(fate) (bool, error) {
-		return true, p.w.written(p, []string{name}, func() error { return p.w.db.Reserve(forDB, name, r) })
+		return true, p.w.write(p, []string{name}, nil, func() error { return p.w.db.Reserve(forDB, name, r) })
 	})
 	return err
 }

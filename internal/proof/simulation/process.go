@@ -239,8 +239,8 @@ func (p *process) lastTrouble(resource string) time.Time {
 	defer p.mu.Unlock()
 	var last time.Time
 	for _, t := range p.troubles {
-		if (t.resource == "" || t.resource == resource) && t.to.After(last) {
-			last = t.to
+		if t.resource == "" || t.resource == resource {
+			last = later(last, t.to)
 		}
 	}
 	return last
@@ -362,4 +362,12 @@ func (a *alarm) rings(set int, key uint64) {
 	if a.call != nil {
 		a.call()
 	}
+}
+
+// later returns the later of two times. The checks do not use the rules for this.
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }

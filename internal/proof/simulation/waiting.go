@@ -83,9 +83,7 @@ func (w *world) well(key partKey) (since time.Time, within time.Duration, ok boo
 	if p := w.parked[key]; p != nil {
 		since, within = p.began, parkedWithin
 		for _, proc := range w.procs {
-			if last := proc.lastTrouble(key.resource); last.After(since) {
-				since = last
-			}
+			since = later(since, proc.lastTrouble(key.resource))
 		}
 		return since, within, true
 	}
@@ -101,8 +99,7 @@ func (w *world) checkGrants() {
 		d := *w.doc(r)
 		d.At = w.clock().Add(-w.plan.jitter)
 		ahead := false
-		for i := range d.Waiters {
-			q := &d.Waiters[i]
+		for q := range each(d.Waiters) {
 			key := partKey{r, q.LockID, q.Part}
 			switch here, admits := w.present(key, q), d.Admits(q.Party()) && !exclusivelyHeld(&d, q); {
 			case !here && (admits || q.Overdue(w.clock())):
@@ -150,8 +147,8 @@ func exclusivelyHeld(d *rules.Document, q *rules.Waiter) bool {
 
 // joins reports whether the request's lock ID holds what it asks for.
 func joins(d *rules.Document, q *rules.Waiter) bool {
-	for i := range d.Entries {
-		if e := &d.Entries[i]; e.LockID == q.LockID && e.Holds() && lives(e, d.At) && rules.Covers(e.Mode, q.Mode) {
+	for e := range each(d.Entries) {
+		if e.LockID == q.LockID && e.Holds() && lives(e, d.At) && rules.Covers(e.Mode, q.Mode) {
 			return true
 		}
 	}
@@ -271,11 +268,9 @@ func (w *world) newDeadlockSearch(mustEnd bool) *deadlockSearch {
 	if !some {
 		return nil
 	}
-	for i := range c.docs {
-		d := &c.docs[i]
+	for d := range each(c.docs) {
 		var ahead []*waitNode
-		for j := range d.Waiters {
-			q := &d.Waiters[j]
+		for q := range each(d.Waiters) {
 			key := partKey{d.ID, q.LockID, q.Part}
 			owner := cmp.Or(q.Owner, q.LockID)
 			if !q.Waits(w.clock()) || (mustEnd && !w.present(key, q)) {
@@ -304,8 +299,8 @@ func (c *deadlockSearch) updateStays() {
 // ownerOf returns the owner of an entry. The kept hold of a lock ID contains the owner of its parts.
 func ownerOf(d *rules.Document, e *rules.Entry) string {
 	owner := e.Owner
-	for i := range d.Entries {
-		if k := &d.Entries[i]; k.LockID == e.LockID && k.State == rules.StateKept && e.CreatedAt == nil {
+	for k := range each(d.Entries) {
+		if k.LockID == e.LockID && k.State == rules.StateKept && e.CreatedAt == nil {
 			owner = cmp.Or(owner, k.Owner)
 		}
 	}
@@ -327,8 +322,7 @@ func (c *deadlockSearch) obstacles(s *waitNode) []string {
 		return nil
 	}
 	others := map[string]string{}
-	for i := range s.d.Entries {
-		e := &s.d.Entries[i]
+	for e := range each(s.d.Entries) {
 		if e.LockID == s.w.LockID || !e.Counts(party, now) || e.State == rules.StateDraining || !c.outlasts(s.d, e) {
 			continue
 		}

@@ -268,8 +268,7 @@ func (w *world) contentOf(resource string) []string {
 		return fmt.Sprintf("%d ms left", t.Sub(w.clock()).Milliseconds())
 	}
 	d := w.doc(resource)
-	for i := range d.Entries {
-		e := &d.Entries[i]
+	for e := range each(d.Entries) {
 		out = append(out, fmt.Sprintf("now %s: %s, first %d, %s", d.ID, shown(e), e.FirstFence, left(e.ExpiresAt)))
 	}
 	for i, q := range d.Waiters {

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -116,38 +117,47 @@ func (c *change) run() {
 	c.w.checkTrust(c.after.ID)
 }
 
+// each returns pointers to the elements of a slice.
+func each[T any](all []T) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for i := range all {
+			if !yield(&all[i]) {
+				return
+			}
+		}
+	}
+}
+
+// missing returns the elements of a slice that another slice does not contain.
+func missing[T any](all, in []T, same func(a, b *T) bool) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for e := range each(all) {
+			if !slices.ContainsFunc(in, func(o T) bool { return same(&o, e) }) && !yield(e) {
+				return
+			}
+		}
+	}
+}
+
 // record adds the changes of the write to the history, and reports whether it changed more than expiry times.
 func (c *change) record() (moved bool) {
+	same := func(o, e *rules.Entry) bool {
+		return keyOf("", o) == keyOf("", e) && o.State == e.State && o.Mode == e.Mode && o.Fence == e.Fence && o.Run == e.Run
+	}
+	waits := func(o, q *rules.Waiter) bool { return o.SameRequest(&q.Caller) && o.Verdict == q.Verdict }
+	request := func(q *rules.Waiter) string { return q.LockID + "/" + q.Part + "/" + order(q.Order).String() }
 	var out []string
-	missing := func(in []rules.Entry, e *rules.Entry) bool {
-		return !slices.ContainsFunc(in, func(o rules.Entry) bool {
-			return keyOf("", &o) == keyOf("", e) && o.State == e.State && o.Mode == e.Mode && o.Fence == e.Fence && o.Run == e.Run
-		})
+	for e := range missing(c.before.Entries, c.after.Entries, same) {
+		out = append(out, "-"+shown(e))
 	}
-	for i := range c.before.Entries {
-		if e := &c.before.Entries[i]; missing(c.after.Entries, e) {
-			out = append(out, "-"+shown(e))
-		}
+	for e := range missing(c.after.Entries, c.before.Entries, same) {
+		out = append(out, "+"+shown(e))
 	}
-	for i := range c.after.Entries {
-		if e := &c.after.Entries[i]; missing(c.before.Entries, e) {
-			out = append(out, "+"+shown(e))
-		}
+	for q := range missing(c.before.Waiters, c.after.Waiters, waits) {
+		out = append(out, "-waiter "+request(q))
 	}
-	waits := func(in []rules.Waiter, w *rules.Waiter) bool {
-		return slices.ContainsFunc(in, func(o rules.Waiter) bool {
-			return o.SameRequest(&w.Caller) && o.Verdict == w.Verdict
-		})
-	}
-	for i := range c.before.Waiters {
-		if q := &c.before.Waiters[i]; !waits(c.after.Waiters, q) {
-			out = append(out, "-waiter "+q.LockID+"/"+q.Part+"/"+order(q.Order).String())
-		}
-	}
-	for i := range c.after.Waiters {
-		if q := &c.after.Waiters[i]; !waits(c.before.Waiters, q) {
-			out = append(out, "+waiter "+q.Mode+" "+q.LockID+"/"+q.Part+"/"+order(q.Order).String()+" "+q.Verdict)
-		}
+	for q := range missing(c.after.Waiters, c.before.Waiters, waits) {
+		out = append(out, "+waiter "+q.Mode+" "+request(q)+" "+q.Verdict)
 	}
 	if len(out) > 0 {
 		c.w.noted(c.p.name, "", "%s: %s", c.after.ID, strings.Join(out, ", "))
@@ -157,8 +167,7 @@ func (c *change) record() (moved bool) {
 
 // register records grants and renewals.
 func (c *change) register() {
-	for i := range c.after.Entries {
-		e := &c.after.Entries[i]
+	for e := range each(c.after.Entries) {
 		was := find(c.before, keyOf(c.before.ID, e))
 		// A write may also grant a part and release its hold.
 		if (e.State == rules.StateRunning || e.State == rules.StateDraining) && (was == nil || was.State != e.State || was.Fence != e.Fence) {
@@ -181,8 +190,8 @@ func (c *change) register() {
 }
 
 func find(d *rules.Document, key entryKey) *rules.Entry {
-	for i := range d.Entries {
-		if e := &d.Entries[i]; keyOf(d.ID, e) == key && (e.State == rules.StateKept) == (key.part == "" && key.order == 0) {
+	for e := range each(d.Entries) {
+		if keyOf(d.ID, e) == key && (e.State == rules.StateKept) == (key.part == "" && key.order == 0) {
 			return e
 		}
 	}
@@ -204,8 +213,7 @@ func (c *change) expiryIsRead() {
 func (c *change) fencesGrow() {
 	w, most := c.w, max(c.w.fences[c.after.ID], c.before.Fence)
 	fresh := map[int64]string{}
-	for i := range c.after.Entries {
-		e := &c.after.Entries[i]
+	for e := range each(c.after.Entries) {
 		known := slices.ContainsFunc(c.before.Entries, func(b rules.Entry) bool { return b.LockID == e.LockID && b.Fence == e.Fence })
 		if !e.Holds() || known {
 			continue
@@ -223,8 +231,7 @@ func (c *change) fencesGrow() {
 
 // endsAreMeant is I5: an entry in force ends only if a call named it.
 func (c *change) endsAreMeant() {
-	for i := range c.before.Entries {
-		e := &c.before.Entries[i]
+	for e := range each(c.before.Entries) {
 		key := keyOf(c.before.ID, e)
 		now := find(c.after, key)
 		if e.State == rules.StateKept && now == nil && !lives(e, c.after.At) { // it has expired and was evicted
@@ -297,8 +304,8 @@ func (c *change) unmeant(e *rules.Entry) string {
 		}
 		return "" // a request that gave up has begun it
 	}
-	for i := range c.after.Entries {
-		if o := &c.after.Entries[i]; o.SamePart(&e.Caller) && o.Holds() && o.Order > e.Order {
+	for o := range each(c.after.Entries) {
+		if o.SamePart(&e.Caller) && o.Holds() && o.Order > e.Order {
 			return "" // superseded
 		}
 	}
@@ -314,8 +321,7 @@ func (c *change) nothingReturns() {
 	has := func(d *rules.Document, lockID string, first int64) bool {
 		return slices.ContainsFunc(d.Entries, func(e rules.Entry) bool { return e.BelongsTo(lockID) && e.Holds() && e.FirstFence == first })
 	}
-	for i := range c.after.Entries {
-		e := &c.after.Entries[i]
+	for e := range each(c.after.Entries) {
 		key := partKey{resource: c.after.ID, lockID: e.LockID}
 		if !e.Holds() || has(c.before, e.LockID, e.FirstFence) {
 			continue
@@ -324,14 +330,12 @@ func (c *change) nothingReturns() {
 			c.w.broken("I8", e.LockID, "%s holds %s with the first fence %d again, which had ended", e.LockID, c.after.ID, e.FirstFence)
 		}
 	}
-	for i := range c.after.Entries {
-		e := &c.after.Entries[i]
+	for e := range each(c.after.Entries) {
 		if e.State == rules.StateRunning && c.w.endedParts[partKey{c.after.ID, e.LockID, e.ID}] {
 			c.w.broken("I6", e.LockID, "%s of %s on %s had ended, and exists again", e.Part, e.LockID, c.after.ID)
 		}
 	}
-	for i := range c.before.Entries {
-		e := &c.before.Entries[i]
+	for e := range each(c.before.Entries) {
 		if key := (partKey{resource: c.before.ID, lockID: e.LockID}); e.Holds() && !has(c.after, e.LockID, e.FirstFence) {
 			c.w.endedHolds[key] = max(c.w.endedHolds[key], e.FirstFence)
 		}
@@ -397,8 +401,7 @@ func (c *change) firstComeFirstServed(e *rules.Entry) {
 	if c.before.Claim(e.Caller) != nil || c.before.HeldByEnclosing(who) || c.after.HeldByEnclosing(who) {
 		return // it slept through its claim; or all wait for the workflow that it belongs to
 	}
-	for i := range c.before.Waiters {
-		q := &c.before.Waiters[i]
+	for q := range each(c.before.Waiters) {
 		if q.SamePart(&e.Caller) {
 			return
 		}
@@ -416,8 +419,7 @@ func (c *change) firstComeFirstServed(e *rules.Entry) {
 // them, except upgrades and waiters whose claim has lapsed.
 func (c *change) queueKeepsItsOrder() {
 	last := -1
-	for i := range c.after.Waiters {
-		q := &c.after.Waiters[i]
+	for q := range each(c.after.Waiters) {
 		j := slices.IndexFunc(c.before.Waiters, func(b rules.Waiter) bool { return b.SamePart(&q.Caller) })
 		if j >= 0 {
 			b := &c.before.Waiters[j]
@@ -444,8 +446,7 @@ func (c *change) queueKeepsItsOrder() {
 // waitsInOrder checks that a request that waits for a resource holds no later one. Otherwise requests
 // for several resources could wait for each other in a cycle.
 func (c *change) waitsInOrder() {
-	for i := range c.after.Waiters {
-		q := &c.after.Waiters[i]
+	for q := range each(c.after.Waiters) {
 		for _, name := range c.w.plan.resources {
 			key := entryKey{partKey{name, q.LockID, q.Part}, q.Order}
 			if name <= c.after.ID || c.w.excused[key] || c.w.leaving[key] {
@@ -461,8 +462,7 @@ func (c *change) waitsInOrder() {
 // condemned returns the requests that the write withdrew as victims of a deadlock.
 func (c *change) condemned() []partKey {
 	var out []partKey
-	for i := range c.after.Waiters {
-		q := &c.after.Waiters[i]
+	for q := range each(c.after.Waiters) {
 		if q.Verdict != "" && c.before.Tombstone(q.Caller) == nil {
 			out = append(out, partKey{c.before.ID, q.LockID, q.Part})
 		}
@@ -485,14 +485,12 @@ func lives(e *rules.Entry, now time.Time) bool { return e.ExpiresAt.After(now) }
 // answeredSwap records the answer that the sender of a swap received: which of its requests wait, or
 // that their outcome is unknown.
 func (w *world) answeredSwap(p *process, next *rules.Document, err error) {
-	for i := range next.Entries {
-		e := &next.Entries[i]
+	for e := range each(next.Entries) {
 		if c := w.requests[entryKey{partKey{"", e.LockID, e.Part}, e.Order}]; c != nil && c.p == p && err != nil {
 			w.excused[keyOf(next.ID, e)] = true
 		}
 	}
-	for i := range next.Waiters {
-		q := &next.Waiters[i]
+	for q := range each(next.Waiters) {
 		if c := w.requests[entryKey{partKey{"", q.LockID, q.Part}, q.Order}]; c != nil && c.p == p && err == nil {
 			c.queued = true
 		}

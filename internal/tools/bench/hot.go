@@ -6,37 +6,31 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
 	"github.com/temporal-lockstep/lockstep/internal/tools/bench/mutexworkflow"
-	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // hotBench compares ways to run one step at a time on a resource, for many workflows on few resources and on many. Its JSON is
 // the report.
 type hotBench struct {
-	uri, address string
-	client       client.Client
-	queue        string
+	site   `json:"-"`
+	client client.Client
 	// each is the time for which a cell is measured, turns times.
 	each  time.Duration
 	turns int
 
 	resources, processes []int
-	writeDelay           time.Duration
 	// cells is the number of measurements so far. It makes the names of resources unique.
 	cells int
 
@@ -48,18 +42,24 @@ func runHot(ctx context.Context, args []string) (err error) {
 	flags := flag.NewFlagSet("bench hot", flag.ExitOnError)
 	flags.IntVar(&h.turns, "turns", 3, "how often each cell is measured")
 	flags.DurationVar(&h.each, "each", 10*time.Second, "how long each cell is measured")
-	flags.DurationVar(&h.writeDelay, "write-delay", 0, "how long answers of the database to writes are held back")
+	delay := flags.Duration("write-delay", 0, "how long answers of the database to writes are held back")
 	flags.Func("resources", "how many resources the workflows share, such as 1,10,200", numbers(&h.resources))
 	flags.Func("processes", "how many worker processes there are, such as 1,3", numbers(&h.processes))
 	asJSON := parseFlags(flags, args)
-	if h.uri, err = variable("LOCKSTEP_MONGODB_URI"); err != nil {
+	var drop func()
+	if h.site, drop, err = newSite(ctx); err != nil {
 		return err
 	}
-	if h.address, err = variable("TEMPORAL_ADDRESS"); err != nil {
+	defer drop()
+	h.WriteDelay = *delay
+	if h.client, err = h.dialTemporal(); err != nil {
 		return err
 	}
-	if err := h.run(ctx); err != nil {
-		return err
+	defer h.client.Close()
+	for _, n := range h.processes {
+		if err := h.measureWith(ctx, n); err != nil {
+			return err
+		}
 	}
 	return write(h, asJSON)
 }
@@ -79,38 +79,10 @@ func numbers(to *[]int) func(string) error {
 	}
 }
 
-func (h *hotBench) run(ctx context.Context) error {
-	db, drop, err := measure.Database(ctx, h.uri)
-	if err != nil {
-		return err
-	}
-	defer drop()
-	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{})
-	if err != nil {
-		return err
-	}
-	if err := locker.CreateIndexes(ctx); err != nil {
-		return err
-	}
-	h.client, err = client.Dial(client.Options{HostPort: h.address, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
-	if err != nil {
-		return fmt.Errorf("connect to TEMPORAL_ADDRESS: %w", err)
-	}
-	defer h.client.Close()
-	for _, n := range h.processes {
-		if err := h.measureWith(ctx, db, n); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // measureWith starts n worker processes and measures all cells alternately.
-func (h *hotBench) measureWith(ctx context.Context, db *mongo.Database, n int) error {
-	h.queue = fmt.Sprintf("lockstep-bench-hot-%d", time.Now().UnixNano())
-	stop, err := startWorkers(ctx, n, hotWorkerConfig{
-		Address: h.address, URI: h.uri, Database: db.Name(), Queue: h.queue, WriteDelay: h.writeDelay,
-	})
+func (h *hotBench) measureWith(ctx context.Context, n int) error {
+	h.Queue = fmt.Sprintf("lockstep-bench-hot-%d", time.Now().UnixNano())
+	stop, err := startWorkers(ctx, n, h.site)
 	defer stop()
 	if err != nil {
 		return err
@@ -203,7 +175,7 @@ func (c *cell) load(ctx context.Context) error {
 }
 
 // resource returns the name of the n-th resource of the cell.
-func (c *cell) resource(n int) string { return fmt.Sprintf("%s/%d/%d", c.queue, c.number, n) }
+func (c *cell) resource(n int) string { return fmt.Sprintf("%s/%d/%d", c.Queue, c.number, n) }
 
 // terminate ends a workflow, if it has not ended.
 func (h *hotBench) terminate(ctx context.Context, id, runID string) error {
@@ -216,7 +188,7 @@ func (h *hotBench) terminate(ctx context.Context, id, runID string) error {
 
 // runOne starts a workflow and waits for its end. It terminates the workflow if it does not end before the deadline.
 func (h *hotBench) runOne(ctx context.Context, deadline time.Time, s hotStep) error {
-	run, err := h.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{TaskQueue: h.queue}, hotWorkflow, s)
+	run, err := h.client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{TaskQueue: h.Queue}, hotWorkflow, s)
 	if err != nil {
 		return err
 	}

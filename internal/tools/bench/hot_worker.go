@@ -5,42 +5,31 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/log"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
-	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
 	"github.com/temporal-lockstep/lockstep/internal/tools/bench/mutexworkflow"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// hotWorker is the command of a worker process of bench hot. Its argument is a hotWorkerConfig as JSON.
+// hotWorker is the command of a worker process of bench hot. Its argument is a site as JSON.
 const hotWorker = "hot-worker"
-
-type hotWorkerConfig struct {
-	Address, URI, Database, Queue string
-	WriteDelay                    time.Duration
-}
 
 // pollers is the number of pollers for each kind of task. A task queue has four partitions: with the SDK's default of two pollers a
 // task sometimes waits until a poller asks its partition.
 const pollers = 10
 
 // startWorkers starts n worker processes and returns when they poll. stop ends the processes that were started, and is never nil.
-func startWorkers(ctx context.Context, n int, cfg hotWorkerConfig) (stop func(), err error) {
-	text, err := json.Marshal(cfg)
+func startWorkers(ctx context.Context, n int, at site) (stop func(), err error) {
+	text, err := json.Marshal(at)
 	if err != nil {
 		return func() {}, err
 	}
@@ -53,39 +42,22 @@ func startWorkers(ctx context.Context, n int, cfg hotWorkerConfig) (stop func(),
 }
 
 // runHotWorker runs a worker until the standard input ends. It prints a line when the worker polls.
-func runHotWorker(ctx context.Context, text string) error {
-	var cfg hotWorkerConfig
-	if err := json.Unmarshal([]byte(text), &cfg); err != nil {
+func runHotWorker(text string) error {
+	var at site
+	if err := json.Unmarshal([]byte(text), &at); err != nil {
 		return err
 	}
-	mc, err := mongo.Connect(options.Client().ApplyURI(cfg.URI).SetMonitor(measure.Delays{Writes: cfg.WriteDelay}.Monitor()))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }()
-	db := mc.Database(cfg.Database)
-	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{})
-	if err != nil {
-		return err
-	}
-	c, err := client.Dial(client.Options{HostPort: cfg.Address, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	plugin, err := worker.NewPlugin(worker.Options{Locker: locker})
-	if err != nil {
-		return err
-	}
-	w := sdkworker.New(c, cfg.Queue, sdkworker.Options{
-		Plugins: []sdkworker.Plugin{plugin}, MaxConcurrentActivityExecutionSize: hotSlots,
-		MaxConcurrentWorkflowTaskPollers: pollers, MaxConcurrentActivityTaskPollers: pollers,
+	w, err := at.open(sdkworker.Options{
+		MaxConcurrentActivityExecutionSize: hotSlots, MaxConcurrentWorkflowTaskPollers: pollers, MaxConcurrentActivityTaskPollers: pollers,
 	})
+	if err != nil {
+		return err
+	}
 	w.RegisterWorkflowWithOptions(hotOne, workflow.RegisterOptions{Name: hotWorkflow})
 	w.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: "Nothing"})
-	raw := db.Collection("raw", options.Collection().SetWriteConcern(writeconcern.Majority()))
+	raw := w.db.Collection("raw", options.Collection().SetWriteConcern(writeconcern.Majority()))
 	w.RegisterActivityWithOptions(func(ctx context.Context, id string) error { return rawPair(ctx, raw, id) }, activity.RegisterOptions{Name: "Write"})
-	mutexworkflow.Mutex{Client: c, Queue: cfg.Queue, Timeout: time.Minute}.Register(w)
+	mutexworkflow.Mutex{Client: w.client, Queue: at.Queue, Timeout: time.Minute}.Register(w)
 	if err := w.Start(); err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string) error {
 	case len(args) > 0 && args[0] == "sizes":
 		return runSizes(ctx, args[1:])
 	case len(args) == 2 && args[0] == hotWorker: // started by bench hot
-		return runHotWorker(ctx, args[1])
+		return runHotWorker(args[1])
 	}
 	return errors.New("usage: bench engine|hot|scale|sizes [--help]")
 }

@@ -6,23 +6,16 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"time"
 
-	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
-	"google.golang.org/protobuf/proto"
 
-	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
+	"github.com/temporal-lockstep/lockstep/internal/tools/failedtasks"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/worker"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
@@ -44,7 +37,7 @@ type sizesRow struct {
 	Seconds   float64 `json:"seconds"`
 	// Free is the time from the end of the workflow until no lock of it remained.
 	Free    float64 `json:"freeSeconds"`
-	Events  int     `json:"events"`
+	Events  int64   `json:"events"`
 	History float64 `json:"historyMB"`
 }
 
@@ -73,37 +66,17 @@ func runSizes(ctx context.Context, args []string) (err error) {
 	flags.IntVar(&b.payload, "payload", 50_000, "how many bytes each step returns; 200 steps of 50 kB are a history of 10 MB")
 	flags.Func("resources", "how many resources a saga has, such as 1000,5000,20000", numbers(&b.resources))
 	asJSON := parseFlags(flags, args)
-	uri, err := variable("LOCKSTEP_MONGODB_URI")
-	if err != nil {
-		return err
-	}
-	address, err := variable("TEMPORAL_ADDRESS")
-	if err != nil {
-		return err
-	}
-	db, drop, err := measure.Database(ctx, uri)
+	at, drop, err := newSite(ctx)
 	if err != nil {
 		return err
 	}
 	defer drop()
-	mc, err := mongo.Connect(options.Client().ApplyURI(uri).SetMonitor(measure.Delays{Writes: *delay}.Monitor()))
+	at.WriteDelay = *delay
+	w, err := at.open(sdkworker.Options{MaxConcurrentActivityExecutionSize: 8})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }()
-	if b.locker, err = lockcore.New(mc.Database(db.Name()).Collection("locks"), lockcore.Config{}); err != nil {
-		return err
-	}
-	if b.client, err = client.Dial(client.Options{HostPort: address, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))}); err != nil {
-		return err
-	}
-	defer b.client.Close()
-	plugin, err := worker.NewPlugin(worker.Options{Locker: b.locker})
-	if err != nil {
-		return err
-	}
-	b.queue = db.Name()
-	w := sdkworker.New(b.client, b.queue, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin}, MaxConcurrentActivityExecutionSize: 8})
+	b.client, b.locker, b.queue = w.client, w.locker, at.Queue
 	w.RegisterWorkflowWithOptions(sizesSaga, workflow.RegisterOptions{Name: "Sizes"})
 	w.RegisterActivityWithOptions(func(_ context.Context, n int) ([]byte, error) { return make([]byte, n), nil }, activity.RegisterOptions{Name: "Return"})
 	if err := w.Start(); err != nil {
@@ -187,19 +160,17 @@ func (b *sizesBench) play(ctx context.Context, n int, end string) (row sizesRow,
 		}
 	}
 	row.Free = time.Since(began).Seconds() - row.Seconds
-	events := b.client.GetWorkflowHistory(ctx, run.GetID(), first, false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
-	for events.HasNext() {
-		event, err := events.Next()
-		if err != nil {
-			return row, err
-		}
-		if event.GetEventType() == enumspb.EVENT_TYPE_WORKFLOW_TASK_FAILED {
-			return row, fmt.Errorf("a workflow task failed: %v", event.GetWorkflowTaskFailedEventAttributes().GetFailure().GetMessage())
-		}
-		row.Events++
-		row.History += float64(proto.Size(event)) / 1e6
+	d, err := b.client.DescribeWorkflowExecution(ctx, run.GetID(), first)
+	if err != nil {
+		return row, err
 	}
-	return row, nil
+	info := d.GetWorkflowExecutionInfo()
+	row.Events, row.History = info.GetHistoryLength(), float64(info.GetHistorySizeBytes())/1e6
+	failed, err := failedtasks.List(ctx, b.client.WorkflowService(), client.DefaultNamespace, b.queue)
+	if len(failed) > 0 {
+		err = fmt.Errorf("a workflow task failed: %s", failed[0])
+	}
+	return row, err
 }
 
 func (b *sizesBench) print(w io.Writer) {

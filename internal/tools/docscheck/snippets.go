@@ -3,7 +3,6 @@ package docscheck
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"go/format"
@@ -16,6 +15,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/temporal-lockstep/lockstep/internal/proof/mutate"
 )
 
 // Snippets compiles all Go blocks of the Markdown files as packages of the module in the folder module. It also compares blocks of
@@ -103,26 +104,18 @@ func compile(ctx context.Context, module string, files []string) ([]Problem, err
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(tmp) }() // a temporary folder
-	var overlay struct{ Replace map[string]string }
-	overlay.Replace = map[string]string{}
-	args := []string{"build", "-o", os.DevNull, "-overlay", filepath.Join(tmp, "overlay.json")}
+	sources := map[string]string{}
+	var packages []string
 	for i, file := range files {
 		dir := fmt.Sprintf("internal/tools/docscheck/snippet%d", i)
-		written := filepath.Join(tmp, fmt.Sprintf("snippet%d.go", i))
-		if err := os.WriteFile(written, []byte(file), 0o600); err != nil {
-			return nil, err
-		}
-		overlay.Replace[filepath.Join(module, dir, "snippet.go")] = written
-		args = append(args, "./"+dir)
+		sources[filepath.Join(module, dir, "snippet.go")] = file
+		packages = append(packages, "./"+dir)
 	}
-	data, err := json.Marshal(overlay)
+	overlay, err := mutate.WriteOverlay(tmp, sources)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(tmp, "overlay.json"), data, 0o600); err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-o", os.DevNull, "-overlay", overlay}, packages...)...)
 	cmd.Dir = module
 	out, failed := cmd.CombinedOutput()
 	if failed == nil {

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/temporal-lockstep/lockstep/internal/proof/mutate"
 )
 
 // file lists what is covered of one file.
@@ -87,18 +89,5 @@ func name(d ast.Decl) string {
 		}
 		return "literal"
 	}
-	if f.Recv == nil {
-		return f.Name.Name
-	}
-	receiver := f.Recv.List[0].Type
-	if pointer, ok := receiver.(*ast.StarExpr); ok {
-		receiver = pointer.X
-	}
-	switch generic := receiver.(type) {
-	case *ast.IndexExpr:
-		receiver = generic.X
-	case *ast.IndexListExpr:
-		receiver = generic.X
-	}
-	return fmt.Sprint(receiver) + "." + f.Name.Name
+	return mutate.NameOf(f)
 }

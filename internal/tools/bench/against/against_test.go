@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/temporal-lockstep/lockstep/internal/tools/bench/contended/measure"
 )
 
 func TestParse_Flags_AreSplitIntoRuns(t *testing.T) {
@@ -55,15 +57,15 @@ func TestMeasure_TwiceAsFast_HasRatioTwo(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{this, other, other, other, other, this, other, this, other}, order[:9])
 	require.Len(t, order, 27)
-	require.Len(t, r.Rows, 2, "only figures that both print")
-	for _, known := range r.Rows {
-		require.InDelta(t, 2, known.Ratio, 1e-9, known.Name)
-		require.InDelta(t, 1, known.Control, 1e-9, known.Name)
-		require.Len(t, known.Ratios, 9)
-		require.False(t, known.Slower)
+	require.Len(t, r.rows, 2, "only figures that both print")
+	for _, known := range r.rows {
+		require.InDelta(t, 2, measure.Median(known.ratios), 1e-9, known.name)
+		require.InDelta(t, 1, measure.Median(known.controls), 1e-9, known.name)
+		require.Len(t, known.ratios, 9)
+		require.False(t, known.isSlower())
 	}
 	var text strings.Builder
-	require.NoError(t, r.write(&text, false))
+	require.NoError(t, r.write(&text))
 	require.Contains(t, text.String(), "rate")
 	require.Contains(t, text.String(), "Medians of 9 turns, and")
 }
@@ -86,7 +88,7 @@ func TestMeasure_SlowerBuild_IsMarked(t *testing.T) {
 			}
 			return []figure{{"rate", value, false}}, nil
 		}))
-		require.Equal(t, c.slower, r.Rows[0].Slower, "%s: %+v", name, *r.Rows[0])
+		require.Equal(t, c.slower, r.rows[0].isSlower(), "%s: %+v", name, *r.rows[0])
 	}
 }
 
@@ -115,10 +117,10 @@ func TestMeasure_FailureInLaterTurn_KeepsEarlierTurns(t *testing.T) {
 				return []figure{{args[len(args)-1], 1, false}}, nil
 			})
 			require.ErrorIs(t, err, broken)
-			require.Len(t, r.Rows[0].Ratios, c.ratios)
-			require.InDelta(t, 1, r.Rows[0].Ratio, 1e-9)
+			require.Len(t, r.rows[0].ratios, c.ratios)
+			require.InDelta(t, 1, measure.Median(r.rows[0].ratios), 1e-9)
 			var text strings.Builder
-			require.NoError(t, r.write(&text, false))
+			require.NoError(t, r.write(&text))
 			require.Contains(t, text.String(), c.want)
 		})
 	}

@@ -1,6 +1,6 @@
 // Command against compares this directory's build with the build of another commit, by a benchmark of internal/tools/bench.
 //
-//	go run ./internal/tools/bench/against engine|hot|contended COMMIT [--turns n] [--json] [flags of the benchmark]
+//	go run ./internal/tools/bench/against engine|hot|contended COMMIT [--turns n] [flags of the benchmark]
 //
 // `make bench AGAINST=COMMIT`, `make bench-hot AGAINST=COMMIT` and `make bench-contended AGAINST=COMMIT` call it.
 //
@@ -67,7 +67,6 @@ type config struct {
 	benchmark
 	commit string
 	turns  int
-	asJSON bool
 	// flags are those of the benchmark.
 	flags []string
 }
@@ -75,7 +74,7 @@ type config struct {
 func parse(args []string) (config, error) {
 	cfg := config{turns: 9}
 	if len(args) < 2 || benchmarks[args[0]].pkg == "" || strings.HasPrefix(args[1], "-") {
-		return cfg, errors.New("usage: against engine|hot|contended COMMIT [--turns n] [--json] [flags of the benchmark]")
+		return cfg, errors.New("usage: against engine|hot|contended COMMIT [--turns n] [flags of the benchmark]")
 	}
 	cfg.benchmark, cfg.commit = benchmarks[args[0]], args[1]
 	cfg.lists = slices.Clone(cfg.lists)
@@ -86,8 +85,6 @@ func parse(args []string) (config, error) {
 		}
 		i := slices.IndexFunc(cfg.lists, func(l list) bool { return l.name == name })
 		switch {
-		case name == "json":
-			cfg.asJSON = true
 		case name == "turns":
 			n, err := strconv.Atoi(value)
 			if err != nil || n < 1 {
@@ -139,8 +136,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	}
 	var r report
 	err = r.measure(ctx, cfg, progress, func(build int, args []string) ([]figure, error) { return runBuild(ctx, builds[build], args) })
-	if len(r.Rows) > 0 {
-		err = errors.Join(err, r.write(out, cfg.asJSON))
+	if len(r.rows) > 0 {
+		err = errors.Join(err, r.write(out))
 	}
 	return err
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -75,38 +74,30 @@ const (
 	control
 )
 
-// row is the comparison of one figure. A ratio above 1 means that the first of the two runs was faster.
+// row is the comparison of one figure, by turns. A ratio above 1 means that the first of the two runs was faster.
 type row struct {
-	Name string `json:"name"`
-	// Unit is that of This and Other, which are medians of the turns.
-	Unit  string  `json:"unit"`
-	This  float64 `json:"this"`
-	Other float64 `json:"other"`
-	// Ratios compare this build with the other, and Controls compare the other build with itself, in each turn.
-	Ratios   []float64 `json:"ratios"`
-	Controls []float64 `json:"controls"`
-	// Ratio and Control are medians of the turns.
-	Ratio   float64 `json:"ratio"`
-	Control float64 `json:"control"`
-	// Slower is set if Ratio is below both 0.97 and the lower quartile of Controls.
-	Slower bool `json:"slower"`
-
-	isTime bool
+	figure
 	values [3][]float64
+	// ratios compare this build with the other, and controls compare the other build with itself.
+	ratios, controls []float64
+}
+
+// isSlower reports whether the median ratio is below both 0.97 and the lower quartile of the controls.
+func (r *row) isSlower() bool {
+	low, _ := quartiles(r.controls)
+	return measure.Median(r.ratios) < min(0.97, low)
 }
 
 // report is the result of the comparison.
 type report struct {
-	// Turns is the number of complete turns, and Planned the number of turns that were to be made.
-	Turns   int    `json:"turns"`
-	Planned int    `json:"planned"`
-	Rows    []*row `json:"rows"`
+	// done is the number of complete turns, and planned the number of turns that were to be made.
+	done, planned int
+	rows          []*row
 }
 
 // measure calls measureBuild for each run of the benchmark and for each build, in each turn.
 func (r *report) measure(ctx context.Context, cfg config, progress io.Writer, measureBuild func(build int, args []string) ([]figure, error)) error {
-	defer r.summarize()
-	r.Planned = cfg.turns
+	r.planned = cfg.turns
 	for turn := range cfg.turns {
 		for _, args := range cfg.runs() {
 			var figures [3][]figure
@@ -124,7 +115,7 @@ func (r *report) measure(ctx context.Context, cfg config, progress io.Writer, me
 				r.add(f, figures)
 			}
 		}
-		r.Turns++
+		r.done++
 		fmt.Fprintf(progress, "turn %d of %d is done\n", turn+1, cfg.turns)
 	}
 	return nil
@@ -140,28 +131,19 @@ func (r *report) add(f figure, figures [3][]figure) {
 		}
 		values[n] = figures[n][i].value
 	}
-	i := slices.IndexFunc(r.Rows, func(known *row) bool { return known.Name == f.name })
+	i := slices.IndexFunc(r.rows, func(known *row) bool { return known.name == f.name })
 	if i < 0 {
-		i = len(r.Rows)
-		r.Rows = append(r.Rows, &row{Name: f.name, isTime: f.isTime, Unit: map[bool]string{true: "ms", false: "a second"}[f.isTime]})
+		i = len(r.rows)
+		r.rows = append(r.rows, &row{figure: f})
 	}
-	known := r.Rows[i]
+	known := r.rows[i]
 	ratio, same := values[this]/values[other], values[control]/values[other]
 	if f.isTime {
 		ratio, same = 1/ratio, 1/same
 	}
-	known.Ratios, known.Controls = append(known.Ratios, ratio), append(known.Controls, same)
+	known.ratios, known.controls = append(known.ratios, ratio), append(known.controls, same)
 	for n, value := range values {
 		known.values[n] = append(known.values[n], value)
-	}
-}
-
-func (r *report) summarize() {
-	for _, known := range r.Rows {
-		known.This, known.Other = measure.Median(known.values[this]), measure.Median(known.values[other])
-		known.Ratio, known.Control = measure.Median(known.Ratios), measure.Median(known.Controls)
-		low, _ := quartiles(known.Controls)
-		known.Slower = known.Ratio < 0.97 && known.Ratio < low
 	}
 }
 
@@ -175,33 +157,32 @@ func quartiles(values []float64) (low, high float64) {
 // turns describes the turns that the medians are of. A turn that was interrupted counts only for the figures that it has measured.
 func (r *report) turns() string {
 	switch {
-	case r.Turns == r.Planned:
-		return fmt.Sprintf("%d turns", r.Turns)
-	case slices.ContainsFunc(r.Rows, func(known *row) bool { return len(known.Ratios) > r.Turns }):
-		return fmt.Sprintf("%d of %d turns, of which the last is not complete", r.Turns+1, r.Planned)
+	case r.done == r.planned:
+		return fmt.Sprintf("%d turns", r.done)
+	case slices.ContainsFunc(r.rows, func(known *row) bool { return len(known.ratios) > r.done }):
+		return fmt.Sprintf("%d of %d turns, of which the last is not complete", r.done+1, r.planned)
 	}
-	return fmt.Sprintf("%d of %d turns", r.Turns, r.Planned)
+	return fmt.Sprintf("%d of %d turns", r.done, r.planned)
 }
 
-func (r *report) write(out io.Writer, asJSON bool) error {
-	if asJSON {
-		enc := json.NewEncoder(out)
-		enc.SetIndent("", "  ")
-		return enc.Encode(r)
-	}
+func (r *report) write(out io.Writer) error {
 	fmt.Fprintf(out, "Medians of %s, and the quartiles of ratios. A ratio above 1 means that this build is faster than the other.\n", r.turns())
 	fmt.Fprint(out, "The control is the ratio of two runs of the other build. SLOWER: below both 0.97 and the control's lower quartile.\n\n")
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\tthis\tother\tunit\tratio\tquartiles\tcontrol\tquartiles\t\t")
-	for _, known := range r.Rows {
-		low, high := quartiles(known.Ratios)
-		least, most := quartiles(known.Controls)
-		verdict := ""
-		if known.Slower {
+	for _, known := range r.rows {
+		low, high := quartiles(known.ratios)
+		least, most := quartiles(known.controls)
+		unit, verdict := "a second", ""
+		if known.isTime {
+			unit = "ms"
+		}
+		if known.isSlower() {
 			verdict = "SLOWER"
 		}
 		fmt.Fprintf(w, "%s\t%.2f\t%.2f\t%s\t%.2f\t%.2f to %.2f\t%.2f\t%.2f to %.2f\t%s\t\n",
-			known.Name, known.This, known.Other, known.Unit, known.Ratio, low, high, known.Control, least, most, verdict)
+			known.name, measure.Median(known.values[this]), measure.Median(known.values[other]), unit,
+			measure.Median(known.ratios), low, high, measure.Median(known.controls), least, most, verdict)
 	}
 	return w.Flush()
 }
