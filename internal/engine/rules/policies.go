@@ -81,6 +81,13 @@ func (p *Policies) Change(change *PolicyChange) error {
 		change.To = &to
 		list = append(list, to)
 	}
+	bytes := 0
+	for i := range list {
+		bytes += len(list[i].Name) + len(list[i].By) + len(list[i].Reason)
+	}
+	if bytes > MaxPolicyBytes {
+		return fmt.Errorf("lockstep: the names and reasons of all policies would have %d bytes, and may have %d: remove one, or give shorter reasons", bytes, MaxPolicyBytes)
+	}
 	p.Version.N++
 	p.List, p.Changes = list, append(tail(p.Changes, MaxPolicyChanges-1), *change)
 	return nil

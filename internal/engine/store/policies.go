@@ -25,7 +25,11 @@ const (
 // knows, it sends one find for them.
 func (m *Mongo) adopt(ctx context.Context, version rules.Version) (*rules.Policies, error) {
 	known := m.policies.Load()
-	if version == (rules.Version{}) || known != nil && known.Version == version {
+	switch {
+	case version == (rules.Version{}): // there are none, perhaps not any longer: the collection was dropped
+		m.policies.Store(nil)
+		return nil, nil //nolint:nilnil // which has no policy
+	case known != nil && known.Version == version:
 		return known, nil
 	}
 	var raw bson.Raw

@@ -27,6 +27,9 @@ const (
 	firstPause, mostPause = 10 * time.Millisecond, 30 * time.Second
 	// mostCollected bounds the lines in debt that are retried at the same time.
 	mostCollected = 16
+	// policiesLast is the time for which a process that only uses its cache follows the policies that it has read. A
+	// Locker reads them more often.
+	policiesLast = 9 * time.Second
 	// debtPoll is the pause between two checks of WaitForDebts.
 	debtPoll = 20 * time.Millisecond
 )
@@ -463,6 +466,9 @@ func (ls *Lines) guess() Now {
 	now := ls.server.guess()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
+	if ls.server.exact == nil && clock.Elapsed(ls.identified, clock.Now()) > policiesLast {
+		return Now{} // so that the document is read, and with it the identity
+	}
 	now.Policies = ls.identity.Policies
 	return now
 }

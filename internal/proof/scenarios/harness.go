@@ -3,9 +3,9 @@ package scenarios
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
-	"reflect"
 	"sync/atomic"
 	"time"
 

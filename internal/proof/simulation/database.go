@@ -54,10 +54,21 @@ func (w *world) clock() time.Time { return time.Now().Add(-time.Duration(w.skew.
 
 // doc returns the stored document of a resource, an empty one if there is none. The mutex is held.
 func (w *world) doc(resource string) *rules.Document {
-	if d := w.docs[resource]; d != nil {
-		return d
+	d := rules.Document{ID: resource}
+	if stored := w.docs[resource]; stored != nil {
+		d = *stored
 	}
-	return &rules.Document{ID: resource}
+	d.Policy = w.policies().For(resource, w.clock())
+	return &d
+}
+
+// policies returns those that operators have set.
+func (w *world) policies() *rules.Policies {
+	identity, err := w.db.Identify(forDB)
+	if err != nil {
+		panic(err)
+	}
+	return identity.Policies
 }
 
 // document is doc, without the mutex.
@@ -80,7 +91,11 @@ func (w *world) loaded(names []string, age time.Duration, majority bool) store.L
 	at := w.serverNow().UTC().Truncate(time.Millisecond)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	out := store.Loaded{Docs: map[string]*rules.Document{}, At: at}
+	identity, err := w.db.Identify(forDB)
+	if err != nil {
+		panic(err)
+	}
+	out := store.Loaded{Docs: map[string]*rules.Document{}, At: at, Identity: identity}
 	for _, name := range names {
 		d := w.docs[name]
 		for _, s := range slices.Backward(w.past[name]) {
@@ -94,7 +109,7 @@ func (w *world) loaded(names []string, age time.Duration, majority bool) store.L
 		}
 		if d != nil {
 			out.Docs[name] = d.Clone()
-			out.Docs[name].At = at
+			out.Docs[name].At, out.Docs[name].Policy = at, identity.Policies.For(name, at)
 		}
 	}
 	return out

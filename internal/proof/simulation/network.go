@@ -337,6 +337,11 @@ func (p *process) SetPolicy(ctx context.Context, change rules.PolicyChange) erro
 	return err
 }
 
+// MissingIndexes returns none. With it the Locker reads the identity of its collection at times.
+func (p *process) MissingIndexes(context.Context) (collection string, missing []string, err error) {
+	return "locks", nil, nil
+}
+
 // Identify returns the identity of the database.
 func (p *process) Identify(ctx context.Context) (rules.Identity, error) {
 	return send(ctx, p, &command{kind: "identify", resources: []string{""}}, func(fate) (rules.Identity, error) { return p.w.db.Identify(forDB) })

@@ -38,6 +38,9 @@ type event struct {
 	what      string
 	process   int
 	resource  string
+	// limit is that of a policy, or 0 to remove it. until is the time after which it ends, if that is not 0.
+	limit int64
+	until time.Duration
 }
 
 // casting describes an actor: its role, process, lock ID and owner.
@@ -67,8 +70,30 @@ func newPlan(seed uint64) *plan {
 	for theme := range 1 + d.upTo(3) {
 		p.drawTheme(d, theme)
 	}
+	p.drawPolicies(newDice(draw(seed, "policies")))
 	return p
 }
+
+// followWithin is the time within which every process follows a change of the policies.
+const followWithin = 10 * time.Second
+
+// drawPolicies lets an operator change limits, in one seed of four.
+func (p *plan) drawPolicies(d *dice) {
+	if !d.chance(0.25) {
+		return
+	}
+	for range 2 + d.upTo(5) {
+		e := event{what: policyChanges, process: -1, at: d.between(time.Second, p.busy), lasts: followWithin, limit: int64(d.upTo(4))}
+		e.resource = p.resources[d.upTo(len(p.resources))]
+		if d.chance(0.3) {
+			e.until = d.between(time.Second, 15*time.Second)
+		}
+		p.events = append(p.events, e)
+	}
+}
+
+// policyChanges is the event of an operator who changes a limit.
+const policyChanges = "policy changes"
 
 // drawFaults chooses what goes wrong. One seed in eight has no faults.
 func (p *plan) drawFaults(d *dice) {

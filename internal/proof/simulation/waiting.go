@@ -277,7 +277,7 @@ func (w *world) newDeadlockSearch(mustEnd bool) *deadlockSearch {
 				continue
 			}
 			s := &waitNode{key: key, owner: owner, d: d, w: q, ahead: ahead}
-			s.gone = mustEnd && q.Mode == rules.Shared && q.Limit > 1
+			s.gone = mustEnd && q.Mode == rules.Shared && d.LimitFor(q.Limit) > 1
 			c.waits, ahead = append(c.waits, s), append(ahead, s)
 		}
 	}
@@ -337,7 +337,7 @@ func (c *deadlockSearch) obstacles(s *waitNode) []string {
 	if a := s.leader(); a != nil {
 		return c.obstacles(a)
 	}
-	if party.Limit > 0 && int64(len(others)) >= party.Limit {
+	if limit := s.d.LimitFor(party.Limit); limit > 0 && int64(len(others)) >= limit {
 		out = slices.AppendSeq(out, maps.Values(others))
 	}
 	for _, a := range s.ahead {

@@ -34,6 +34,8 @@ type world struct {
 	ledger
 	answers
 	waiting
+	// limits are the changes of policies, by resource.
+	limits map[string][]limitChange
 	result *Violation
 }
 
@@ -46,6 +48,7 @@ func RunWorkflows(seed uint64) *Violation { return play(seed, newRunsPlan(seed))
 func play(seed uint64, p *plan) *Violation {
 	w := &world{
 		seed: seed, plan: p, began: time.Now(), stop: make(chan struct{}), ledger: newLedger(), answers: newAnswers(), waiting: newWaiting(),
+		limits:   map[string][]limitChange{},
 		database: database{docs: map[string]*rules.Document{}, past: map[string][]state{}, blocked: map[string]time.Time{}},
 	}
 	w.base, w.cancel = context.WithCancel(context.Background())
@@ -167,7 +170,51 @@ func (w *world) runEvent(e event) {
 		w.mu.Unlock()
 	case "clock back":
 		w.skew.Add(int64(e.lasts))
+	case policyChanges:
+		w.setPolicy(e)
 	}
+}
+
+// setPolicy sets or removes the policy of a resource.
+func (w *world) setPolicy(e event) {
+	change := rules.PolicyChange{PolicyID: rules.PolicyID{Name: e.resource}, By: "ops"}
+	if e.limit > 0 {
+		change.To = &rules.Policy{Limit: e.limit}
+		if e.until > 0 {
+			until := w.clock().Add(e.until)
+			change.To.Until = &until
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_ = w.db.SetPolicy(forDB, change) // an error if there is none to remove
+	w.limits[e.resource] = append(w.limits[e.resource], limitChange{time.Now(), e})
+}
+
+// limitChange is a change of the policy of a resource.
+type limitChange struct {
+	at time.Time
+	event
+}
+
+// greatestLimit returns the greatest limit that a process may have known which now writes a grant of a request with a limit of
+// its own. The mutex is held.
+func (w *world) greatestLimit(resource string, own int64) int64 {
+	const writesWithin = 15 * time.Second // after the decision
+	known := time.Now().Add(-followWithin - writesWithin)
+	greatest, changes := int64(0), w.limits[resource]
+	if len(changes) == 0 || changes[0].at.After(known) {
+		greatest = own
+	}
+	for i, c := range changes {
+		if i+1 < len(changes) && changes[i+1].at.Before(known) {
+			continue
+		}
+		if greatest = max(greatest, c.limit); c.limit == 0 || c.until > 0 {
+			greatest = max(greatest, own)
+		}
+	}
+	return greatest
 }
 
 // Violation is a broken invariant, and what led to it.

@@ -389,8 +389,8 @@ func (c *change) isCompatible(at int, e *rules.Entry) {
 		}
 	}
 	confirmed := e.State == rules.StateRunning && e.ClaimedAt != nil && !e.ClaimedAt.Equal(c.after.At) // a claim keeps its room
-	if !confirmed && e.Limit > 0 && int64(len(others)) >= e.Limit {
-		c.w.broken("I2", e.LockID, "%s was granted %s with the limit %d beside %d others", e.LockID, c.after.ID, e.Limit, len(others))
+	if limit := c.w.greatestLimit(c.after.ID, e.Limit); !confirmed && e.Limit > 0 && int64(len(others)) >= limit {
+		c.w.broken("I2", e.LockID, "%s was granted %s with the limit %d beside %d others", e.LockID, c.after.ID, limit, len(others))
 	}
 }
 
