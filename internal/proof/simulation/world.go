@@ -197,24 +197,20 @@ type limitChange struct {
 	event
 }
 
-// greatestLimit returns the greatest limit that a process may have known which now writes a grant of a request with a limit of
-// its own. The mutex is held.
-func (w *world) greatestLimit(resource string, own int64) int64 {
-	const writesWithin = 15 * time.Second // after the decision
-	known := time.Now().Add(-followWithin - writesWithin)
-	greatest, changes := int64(0), w.limits[resource]
-	if len(changes) == 0 || changes[0].at.After(known) {
-		greatest = own
-	}
+// followed reports whether a limit, 0 without a policy, was in force in the last ten seconds before a process decided. The
+// mutex is held.
+func (w *world) followed(resource string, limit int64, decided time.Time) bool {
+	known := decided.Add(-followWithin - time.Second)
+	changes := append([]limitChange{{}}, w.limits[resource]...)
 	for i, c := range changes {
 		if i+1 < len(changes) && changes[i+1].at.Before(known) {
 			continue
 		}
-		if greatest = max(greatest, c.limit); c.limit == 0 || c.until > 0 {
-			greatest = max(greatest, own)
+		if limit == c.limit || limit == 0 && c.until > 0 {
+			return true
 		}
 	}
-	return greatest
+	return false
 }
 
 // Violation is a broken invariant, and what led to it.

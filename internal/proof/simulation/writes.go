@@ -389,8 +389,19 @@ func (c *change) isCompatible(at int, e *rules.Entry) {
 		}
 	}
 	confirmed := e.State == rules.StateRunning && e.ClaimedAt != nil && !e.ClaimedAt.Equal(c.after.At) // a claim keeps its room
-	if limit := c.w.greatestLimit(c.after.ID, e.Limit); !confirmed && e.Limit > 0 && int64(len(others)) >= limit {
+	if confirmed || e.Limit == 0 {
+		return
+	}
+	limit, policy := e.Limit, int64(0)
+	if c.after.Policy != nil {
+		limit, policy = c.after.Policy.Limit, c.after.Policy.Limit
+	}
+	if int64(len(others)) >= limit {
 		c.w.broken("I2", e.LockID, "%s was granted %s with the limit %d beside %d others", e.LockID, c.after.ID, limit, len(others))
+	}
+	decided := time.Now().Add(c.after.At.Sub(c.w.clock()))
+	if c.w.skew.Load() == 0 && !c.w.followed(c.after.ID, policy, decided) {
+		c.w.broken("I2 policy", e.LockID, "%s was granted %s under the policy %d, which was not in force in the last seconds", e.LockID, c.after.ID, policy)
 	}
 }
 
