@@ -60,8 +60,9 @@ func (a *lockActivities) Wait(ctx context.Context, in converter.RawValue) error 
 		return wire.UnavailableFailure(pause, nil)
 	}
 	a.locker.WatchFor(p.Resource.Name)
+	resources, heldSince := wire.CoreResources([]wire.Resource{p.Resource})
 	delay, err := a.locker.Recheck(ctx, lockcore.StepRequest{
-		Caller: caller, Resources: []lockcore.Resource{p.Resource.Resource}, Owner: p.Owner.Of(run), Started: p.Started, NeverVictim: p.NeverVictim,
+		Caller: caller, Resources: resources, HeldSince: heldSince, Owner: p.Owner.Of(run), Started: p.Started, NeverVictim: p.NeverVictim,
 	})
 	wire.NoteAncestor(err, run, p.Ancestors)
 	return waitFailure(p.MaxWait, waitedFor(info, began), delay, err)

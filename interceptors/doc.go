@@ -21,6 +21,7 @@
 //     retried. The request stays in the queue.
 //   - A guard of scope step has a lock ID of its own, within that of its workflow. If it has several resources, it keeps the locks that it
 //     has acquired while it waits for the rest.
+//   - An attempt that took longer than 10 s to get its locks asks Temporal whether the attempt is still pending.
 //   - While the step runs, its locks are renewed. If one is lost, the step's context is cancelled, with the *lockcore.LostError as its cause
 //     (context.Cause), and the step fails with lockstep.Lost, whatever its function returned: its effects may not have been isolated.
 //   - When the step returns, fails or panics, its part leaves. In scope step the locks end with it; in scope saga the hold remains.

@@ -45,7 +45,8 @@ const (
 	wakeTimeout = 10 * time.Second
 )
 
-// waker completes the activities in which workflows wait, when their locks were granted.
+// waker completes the activities in which workflows wait, when their locks were granted. It does so in the background, and a wake-up may
+// be lost: then the waiting activity's next attempt finds the grant.
 type waker struct {
 	locker *lockcore.Steps
 	// connected, if not nil, is called with each new connection.

@@ -48,7 +48,7 @@ var (
 // BusyError names the holders that block a request. It matches ErrBusy.
 type BusyError struct {
 	Resource, LockID string
-	// Position is the request's position in the queue, from 1; 0 if it did not queue.
+	// Position is the request's position in the queue, from 1; 0 if it did not queue. A waiter that is passed over keeps it.
 	Position int
 	// Holders block the request: at most 16 of them, since thousands can share a resource.
 	Holders []Holder
@@ -291,7 +291,7 @@ type LayoutError struct {
 // Error names the collection, what was found, and what to do.
 func (e *LayoutError) Error() string { return (*rules.LayoutError)(e).Error() }
 
-// public returns an error of the engine with its type in this package.
+// public returns an error of the engine with its type in this package. The engine does not wrap these errors.
 func public(err error) error {
 	var damaged *store.DamagedError
 	var layout *rules.LayoutError
@@ -379,13 +379,13 @@ func busyBy(op *rules.Acquire, d *rules.Document) *BusyError {
 
 // blockingHolders returns the first mostHolders holders that block a party, their number, and the time after which all have
 // expired unless they are renewed.
-func blockingHolders(d *rules.Document, p rules.Party) (way []Holder, number int, lasts time.Duration) {
+func blockingHolders(d *rules.Document, p rules.Party) (found []Holder, number int, lasts time.Duration) {
 	blocking, few := map[Blocker]bool{}, map[Blocker]bool{}
 	lockIDs := map[string]bool{}
 	for _, e := range d.Blockers(p) {
-		o := blockerOf(e)
-		if blocking[o] = true; len(few) < mostHolders {
-			few[o], lockIDs[e.LockID] = true, true
+		b := blockerOf(e)
+		if blocking[b] = true; len(few) < mostHolders {
+			few[b], lockIDs[e.LockID] = true, true
 		}
 	}
 	some := &rules.Document{ID: d.ID, At: d.At}
@@ -399,11 +399,11 @@ func blockingHolders(d *rules.Document, p rules.Party) (way []Holder, number int
 		}
 	}
 	for _, h := range holders(some) {
-		if few[Blocker{h.LockID, h.State, h.Part}] && h.ExpiresIn > 0 && len(way) < mostHolders {
-			way = append(way, h.Holder)
+		if few[Blocker{h.LockID, h.State, h.Part}] && h.ExpiresIn > 0 && len(found) < mostHolders {
+			found = append(found, h.Holder)
 		}
 	}
-	return way, len(blocking), lasts
+	return found, len(blocking), lasts
 }
 
 // blockerOf returns what an entry that blocks others is to them: a hold as a whole, or else a single part.

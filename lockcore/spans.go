@@ -249,8 +249,8 @@ func (o *observer) recordWithdrawn(ctx context.Context, d *rules.Document, g *ru
 		w.outcome, w.until, w.after = telemetry.OutcomeUnclaimed, *g.ClaimedAt, endedBlocker(g.Predecessor)
 	}
 	if g.ClaimedAt == nil {
-		way, _, _ := blockingHolders(d, rules.Party{LockID: g.LockID, Mode: g.Mode, Limit: g.Limit, Within: g.Within})
-		w.after = blockersIn(way)
+		found, _, _ := blockingHolders(d, rules.Party{LockID: g.LockID, Mode: g.Mode, Limit: g.Limit, Within: g.Within})
+		w.after = blockersIn(found)
 	}
 	o.recordWait(ctx, &w)
 }

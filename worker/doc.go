@@ -28,5 +28,7 @@
 // Lock IDs begin with the ID of the worker's namespace, so several Temporal clusters can share a database. The worker asks Temporal for the
 // ID. A worker without permission for DescribeNamespace does not start.
 //
+// # The Locker
+//
 // The Locker and its MongoDB client belong to the caller: the plugin does not close them, and they must outlive the worker.
 package worker

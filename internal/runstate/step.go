@@ -85,7 +85,7 @@ func (s *State) admitGuard(ctx workflow.Context, l *wire.Guard) error {
 
 // check returns an error if a step of this context must not be scheduled.
 func (c stepContext) check(activityType string) error {
-	if c.undo != nil && c.locks.Scope == wire.ScopeStep {
+	if c.undo != nil && !c.undoes && c.locks.Scope == wire.ScopeStep {
 		return Invalid("Locks.Scope", fmt.Sprintf("%q", c.locks.Scope),
 			"ScopeSaga, or empty, for Saga.Step: its locks must be held for as long as the step may be undone")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 
 	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 )
 
 // Status returns the locks that match f, the newest first. Expired locks are included until they are
@@ -30,7 +31,7 @@ func (c *Client) Status(ctx context.Context, f Filter) ([]LockStatus, error) {
 	for d, err := range c.store.List(ctx, q) {
 		switch {
 		case errors.Is(err, lockcore.ErrDamaged):
-			damaged = append(damaged, fmt.Errorf("mongolock: status: %w", err))
+			damaged = append(damaged, fmt.Errorf("mongolock: status: %w", public(err)))
 			continue
 		case err != nil:
 			return []LockStatus{}, fmt.Errorf("mongolock: status: %w", public(err))
@@ -49,6 +50,9 @@ func (c *Client) Status(ctx context.Context, f Filter) ([]LockStatus, error) {
 func public(err error) error {
 	if layout := new(rules.LayoutError); errors.As(err, &layout) {
 		return (*lockcore.LayoutError)(layout)
+	}
+	if damaged := new(store.DamagedError); errors.As(err, &damaged) {
+		return (*lockcore.DamagedError)(damaged)
 	}
 	return err
 }

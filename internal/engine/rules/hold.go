@@ -274,8 +274,8 @@ func (d *Document) LostBefore(lockID string, first int64, began time.Time) bool 
 }
 
 // Verify renews what a lock ID keeps for a run, and releases nothing. The outcome is Granted if the
-// hold began with an order up to Order, which is that of its use, and no evidence of a loss counts, and Lost otherwise. A hold of
-// another run is answered as by Acquire.
+// hold began with an order up to Order, which is that of its use, and no evidence of a loss counts, and
+// Lost otherwise. A hold of another run is answered as by Acquire.
 type Verify struct {
 	Resource, LockID, Run, TakeOver string
 	Order                           int64

@@ -42,9 +42,10 @@ type (
 	Conflicted struct{ Before bool }
 	// Failed reports an error. The outcome of a swap that was sent is unknown.
 	Failed struct{ Err error }
-	// Finished reports that the command ended without a result that matters: it was a reservation, or was not
-	// carried out although nothing failed.
-	Finished struct{}
+	// Reserved reports that the document was reserved, or that the attempt failed, which does no harm.
+	Reserved struct{}
+	// Unsent reports that the command was not carried out, although nothing failed.
+	Unsent struct{}
 )
 
 // The events that concern the cached document.
@@ -91,7 +92,9 @@ func (l *Line) Handle(event Event) []Reply {
 		l.conflicted(e.Before)
 	case Failed:
 		return l.failed(e.Err)
-	case Finished:
+	case Reserved:
+		l.sent, l.known, l.fresh, l.conflicts = nil, false, false, 1
+	case Unsent:
 		l.sent, l.fresh = nil, false
 	case Offered:
 		if !l.known && l.sent == nil {
@@ -172,7 +175,7 @@ func (l *Line) swapped() []Reply {
 	return step.Replies
 }
 
-// answer gives a call its answer. The call leaves the line, unless it sleeps in the queue.
+// answer gives a call the answer of a swap or of a read. The call leaves the line, unless it sleeps in the queue.
 func (l *Line) answer(c *Call, a Answer) {
 	c.answer, c.failures = &a, 0
 	c.queued = c.queued || a.Outcome == rules.Queued

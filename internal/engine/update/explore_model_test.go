@@ -347,7 +347,7 @@ func (w *world) answer(p *process) {
 			d.Reserved = &rules.Reservation{By: p.name, Until: at(w.now + 1)}
 			w.write(&d)
 		}
-		w.handle(p, Finished{})
+		w.handle(p, Reserved{})
 	case StepSwap:
 		w.handle(p, swapResult(0, w.apply(p), 1, nil))
 	}

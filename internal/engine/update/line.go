@@ -138,9 +138,9 @@ const (
 	StepPause
 	// StepLoad: load the document. The result is Loaded or Failed.
 	StepLoad
-	// StepSwap: swap the document. The result is Swapped, Conflicted, Failed or Finished.
+	// StepSwap: swap the document. The result is Swapped, Conflicted, Failed or Unsent.
 	StepSwap
-	// StepReserve: reserve the document. The result is Finished.
+	// StepReserve: reserve the document. The result is Reserved.
 	StepReserve
 )
 
@@ -248,7 +248,6 @@ func (l *Line) next(guess Now, r string) Step {
 		l.delay = NoPause
 		return step
 	case l.conflicts >= reserveAfter:
-		l.conflicts, l.known, l.fresh = 1, false, false // even if it fails, which does no harm
 		return Step{Kind: StepReserve}
 	case !l.known:
 		return Step{Kind: StepLoad}

@@ -192,7 +192,7 @@ func (ls *Lines) carryOut(e *activeLine, step Step) {
 		if r := ls.server.reservation(ls.process); !r.Until.IsZero() {
 			_ = ls.store.Reserve(ctx, name, r)
 		}
-		ls.handle(e, Finished{})
+		ls.handle(e, Reserved{})
 	case StepSwap:
 		sent := time.Now()
 		done, err := ls.store.Swap(ctx, step.Swap)
@@ -216,7 +216,7 @@ func loadResult(d *rules.Document, now Now, err error) Event {
 func swapResult(i, done, sent int, err error) Event {
 	switch {
 	case i >= sent:
-		return Finished{}
+		return Unsent{}
 	case err != nil:
 		return Failed{err}
 	case i < done:

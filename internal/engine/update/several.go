@@ -276,7 +276,7 @@ func (ls *Lines) loadSeveral(ctx context.Context, borrowed []*Ticket, steps []St
 // withoutDelay returns the step after one that only delays the line, for another reason than a reservation.
 func (ls *Lines) withoutDelay(e *activeLine, step Step) Step {
 	if step.Kind == StepReserve {
-		ls.handle(e, Finished{})
+		ls.handle(e, Reserved{})
 		return ls.nextOf(e)
 	}
 	if step.Kind == StepPause && step.Pause != ReservedPause {

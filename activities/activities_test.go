@@ -360,3 +360,13 @@ func TestActivities_NoWorkflow_NeedALockID(t *testing.T) {
 		require.NoError(t, err, name)
 	}
 }
+
+// A step that upgrades waits under a hold, whose loss must end the wait.
+func TestWait_RunHoldsTheResource_AsksWhetherItWasLost(t *testing.T) {
+	t.Parallel()
+	f := &fakeLocker{}
+	_, err := call(t, f, "lockstep.Wait", `{"resource":{"name":"account/1","mode":"X","heldSince":3},"part":"p","order":{"schedule":4,"attempt":1}}`)
+	require.NoError(t, err)
+	require.Len(t, f.rechecked, 1)
+	require.Equal(t, map[string]uint32{"account/1": 3}, f.rechecked[0].HeldSince)
+}
