@@ -11,7 +11,7 @@ import (
 )
 
 // Policy is a limit that an operator sets for a semaphore, or for all semaphores whose names begin alike, while
-// programs run. It replaces the limit of [SharedLimit] requests, for those that wait and for new ones. Nobody loses
+// they are in use. It replaces the limit of [SharedLimit] requests, for those that wait and for new ones. Nobody loses
 // a lock by it: under a lower limit, waiters wait until enough holders have ended. Exclusive and [Shared]
 // requests are not affected.
 type Policy struct {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
-	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
 )
 
 // Ten requests with a limit of three wait in one process. Another raises the limit to five, and lowers it to two.
@@ -68,29 +67,30 @@ func TestSetPolicy_LimitChanges_EveryProcessFollows(t *testing.T) {
 // A Locker that only lists follows the policies, too. The policy is reported with the requests whose limit it replaces.
 func TestStatus_Policy_IsThatOfTheResource(t *testing.T) {
 	t.Parallel()
-	s := lockcoretest.NewStore(time.Now)
+	coll := testenv.Mongo(t).Collection("locks")
 	open := func() *lockcore.Locker {
-		l, err := lockcore.NewWithStore(s, lockcore.Config{})
+		l, err := lockcore.New(coll, lockcore.Config{})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) })
 		return l
 	}
-	worker, operator := open(), open()
+	operator, reader := open(), open()
 	for _, r := range []lockcore.Resource{lockcore.SharedLimit("partner/acme", 3), lockcore.Shared("partner/all"), lockcore.SharedLimit("printer", 2)} {
-		_, err := worker.Acquire(t.Context(), lockcore.Request{LockID: "a", Resources: []lockcore.Resource{r}})
+		_, err := operator.Acquire(t.Context(), lockcore.Request{LockID: "a", Resources: []lockcore.Resource{r}})
 		require.NoError(t, err)
 	}
 	policies := func() map[string]*lockcore.Policy {
 		found := map[string]*lockcore.Policy{}
-		for st, err := range worker.Status(t.Context(), lockcore.Filter{}) {
+		for st, err := range reader.Status(t.Context(), lockcore.Filter{}) {
 			require.NoError(t, err)
 			found[st.Resource] = st.Policy
 		}
 		return found
 	}
 	require.Equal(t, map[string]*lockcore.Policy{"partner/acme": nil, "partner/all": nil, "printer": nil}, policies())
-	until := time.Now().Add(time.Hour)
+	until := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
 	require.NoError(t, operator.SetPolicy(t.Context(), lockcore.Policy{Name: "partner/", Prefix: true, Limit: 5, Until: until, By: "ann", Reason: "a test"}))
+	require.Eventually(t, func() bool { return policies()["partner/acme"] != nil }, time.Minute, 100*time.Millisecond)
 	found := policies()
 	require.Nil(t, found["partner/all"])
 	require.Nil(t, found["printer"])

@@ -110,7 +110,7 @@ func daysOrLess(text string) (d time.Duration, err error) {
 		if err != nil {
 			return 0, err
 		}
-		d = time.Duration(days) * day //nolint:gosec // 12 bits
+		d = time.Duration(days) * day
 	} else if d, err = time.ParseDuration(text); err != nil {
 		return 0, err
 	}
