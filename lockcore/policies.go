@@ -11,25 +11,26 @@ import (
 )
 
 // Policy is a limit that an operator sets for a semaphore, or for all semaphores whose names begin alike, while
-// programs run. It replaces the limit of [SharedLimit] requests, for those that wait and for new ones. Nobody loses
+// they are in use. It replaces the limit of [SharedLimit] requests, for those that wait and for new ones. Nobody loses
 // a lock by it: under a lower limit, waiters wait until enough holders have ended. Exclusive and [Shared]
 // requests are not affected.
 type Policy struct {
 	// Name is the name of a resource; with Prefix, the beginning of names, 1 to 512 bytes, or nothing for all resources.
 	// The exact name wins over prefixes, and a longer prefix over a shorter one.
-	Name   string
-	Prefix bool
+	Name   string `json:"name"`
+	Prefix bool   `json:"prefix,omitempty"`
 	// Limit is the number of holders: 1 to 1,000,000.
-	Limit int
+	Limit int `json:"limit"`
 	// Until is the time at which the policy ends, by the clock of the database. Defaults to zero: it has no end.
-	Until time.Time
+	Until time.Time `json:"until,omitzero"`
 	// By and Reason say who set it, and why, for people: up to 255 and 1,024 bytes.
-	By, Reason string
+	By     string `json:"by,omitempty"`
+	Reason string `json:"reason,omitempty"`
 	// At is the time at which it was set. SetPolicy ignores it.
-	At time.Time
+	At time.Time `json:"at,omitzero"`
 	// Unreadable is set if the stored policy cannot be decoded, because it was damaged, or a later version wrote it. Then
 	// new requests with a limit are refused with a *[DamagedError]. SetPolicy ignores it.
-	Unreadable bool
+	Unreadable bool `json:"unreadable,omitempty"`
 }
 
 // SetPolicy stores a policy. Every Locker of the collection follows it within ten seconds. There may be 1,000 policies,
@@ -93,14 +94,22 @@ func (l *Locker) Policies(ctx context.Context) ([]Policy, error) {
 		return nil, err
 	}
 	policies := make([]Policy, 0, len(identity.Policies.List))
-	for _, p := range identity.Policies.List {
-		one := Policy{Name: p.Name, Prefix: p.Prefix, Limit: int(p.Limit), By: p.By, Reason: p.Reason, At: p.At, Unreadable: p.Unreadable}
-		if p.Until != nil {
-			one.Until = *p.Until
-		}
-		policies = append(policies, one)
+	for i := range identity.Policies.List {
+		policies = append(policies, *policyOf(&identity.Policies.List[i]))
 	}
 	return policies, nil
+}
+
+// policyOf returns a policy as callers see it, or nil if there is none.
+func policyOf(p *rules.Policy) *Policy {
+	if p == nil {
+		return nil
+	}
+	out := &Policy{Name: p.Name, Prefix: p.Prefix, Limit: int(p.Limit), By: p.By, Reason: p.Reason, At: p.At, Unreadable: p.Unreadable}
+	if p.Until != nil {
+		out.Until = *p.Until
+	}
+	return out
 }
 
 // unreadablePolicy returns the error about a request that a policy decides about which cannot be decoded.

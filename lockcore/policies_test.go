@@ -63,3 +63,38 @@ func TestSetPolicy_LimitChanges_EveryProcessFollows(t *testing.T) {
 	require.Len(t, policies, 1)
 	require.Equal(t, "ann", policies[0].By)
 }
+
+// A Locker that only lists follows the policies, too. The policy is reported with the requests whose limit it replaces.
+func TestStatus_Policy_IsThatOfTheResource(t *testing.T) {
+	t.Parallel()
+	coll := testenv.Mongo(t).Collection("locks")
+	open := func() *lockcore.Locker {
+		l, err := lockcore.New(coll, lockcore.Config{})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) })
+		return l
+	}
+	operator, reader := open(), open()
+	for _, r := range []lockcore.Resource{lockcore.SharedLimit("partner/acme", 3), lockcore.Shared("partner/all"), lockcore.SharedLimit("printer", 2)} {
+		_, err := operator.Acquire(t.Context(), lockcore.Request{LockID: "a", Resources: []lockcore.Resource{r}})
+		require.NoError(t, err)
+	}
+	policies := func() map[string]*lockcore.Policy {
+		found := map[string]*lockcore.Policy{}
+		for st, err := range reader.Status(t.Context(), lockcore.Filter{}) {
+			require.NoError(t, err)
+			found[st.Resource] = st.Policy
+		}
+		return found
+	}
+	require.Equal(t, map[string]*lockcore.Policy{"partner/acme": nil, "partner/all": nil, "printer": nil}, policies())
+	until := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
+	require.NoError(t, operator.SetPolicy(t.Context(), lockcore.Policy{Name: "partner/", Prefix: true, Limit: 5, Until: until, By: "ann", Reason: "a test"}))
+	require.Eventually(t, func() bool { return policies()["partner/acme"] != nil }, time.Minute, 100*time.Millisecond)
+	found := policies()
+	require.Nil(t, found["partner/all"])
+	require.Nil(t, found["printer"])
+	set := found["partner/acme"]
+	require.False(t, set.At.IsZero())
+	require.Equal(t, &lockcore.Policy{Name: "partner/", Prefix: true, Limit: 5, Until: until, By: "ann", Reason: "a test", At: set.At}, set)
+}

@@ -79,6 +79,9 @@ type Status struct {
 	BlockedBy []Blocker `json:"-"`
 	// Running lists the requests that have entered the hold and have not left.
 	Running []Running `json:"running,omitempty"`
+	// Policy is the policy whose limit replaces Limit, that of the request. It is nil if no policy is for the resource,
+	// or the request has no limit. Statuses of the same resource share it.
+	Policy *Policy `json:"policy,omitempty"`
 }
 
 // Blocker names a Status of the same resource that blocks a waiter.
@@ -127,6 +130,9 @@ func (l *Locker) Status(ctx context.Context, f Filter) iter.Seq2[Status, error] 
 		if err := f.check(); err != nil {
 			yield(Status{}, err)
 			return
+		}
+		if known, _ := l.lines.Identity(); known.ID == "" {
+			_, _ = l.identify(ctx) // from now on a Locker that only lists follows the policies, too; the list returns the error
 		}
 		q := rules.Query{
 			Resource: f.Resource, Prefix: f.Prefix, LockID: f.LockID, Owner: f.Owner, LockIDPrefix: f.LockIDPrefix, Contended: f.Contended,
@@ -287,6 +293,12 @@ func statusesOf(d *rules.Document) []Status {
 				Silent: max(0, d.At.Sub(w.Since)), Limit: limitOf(w.Mode, w.Limit), ExpiresIn: remaining(w.ExpiresAt, d.At),
 			},
 		})
+	}
+	policy := policyOf(d.Policy)
+	for i := range out {
+		if out[i].Limit > 0 {
+			out[i].Policy = policy
+		}
 	}
 	return out
 }

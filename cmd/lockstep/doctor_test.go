@@ -406,11 +406,11 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 	foreign := db.Collection("orders")
 	_, err := foreign.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "order/1"}})
 	require.NoError(t, err)
-	const ofLocks, ofTemporal = "indexes, writing, janitor, orphans, commits, documents, deadlocks, semaphores, attempts", "Temporal API, janitor, collections, workers, orphans, attempts"
+	const ofLocks, ofTemporal = "indexes, writing, janitor, orphans, commits, documents, deadlocks, semaphores, policies, attempts", "Temporal API, janitor, collections, workers, orphans, attempts"
 	for name, c := range map[string]struct{ args, once, see, stderr string }{
 		"no database": {
 			"--mongodb-uri mongodb://127.0.0.1:1/", "unknown  database     --mongodb-uri: no database answers at [127.0.0.1:1]", "unknown  collections  not checked: see database\n",
-			"unknown: database, replica set, clocks, pool, collection, indexes, writing, janitor, collections, orphans, commits, documents, deadlocks, semaphores, attempts",
+			"unknown: database, replica set, clocks, pool, collection, indexes, writing, janitor, collections, orphans, commits, documents, deadlocks, semaphores, policies, attempts",
 		},
 		"no Temporal": {
 			"--temporal-address 127.0.0.1:1", "unknown  Temporal     no Temporal server answers at 127.0.0.1:1", "unknown  collections  not checked: see Temporal\n",
@@ -418,7 +418,7 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 		},
 		"neither": {
 			"--mongodb-uri mongodb://127.0.0.1:1/ --temporal-address 127.0.0.1:1", "no database answers at", "unknown  janitor      not checked: see collection and Temporal\n",
-			"unknown: database, replica set, clocks, pool, collection, indexes, writing, Temporal, Temporal API, janitor, collections, workers, orphans, commits, documents, deadlocks, semaphores, attempts",
+			"unknown: database, replica set, clocks, pool, collection, indexes, writing, Temporal, Temporal API, janitor, collections, workers, orphans, commits, documents, deadlocks, semaphores, policies, attempts",
 		},
 		"no namespace": {
 			"--namespace nowhere", "broken   Temporal     the server does not know the namespace at", "unknown  workers      not checked: see Temporal\n",
@@ -436,7 +436,7 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 		code, out, stderr := l.lockstep(t, append([]string{"doctor", "--namespace", namespace}, strings.Fields(c.args)...)...)
 		require.Equal(t, 1, code, name)
 		require.Equal(t, "lockstep: "+c.stderr+"\n", stderr, name)
-		require.Regexp(t, `^((ok|warning|broken|unknown) .*\n( +→ .*\n)*){18}$`, out, name)
+		require.Regexp(t, `^((ok|warning|broken|unknown) .*\n( +→ .*\n)*){19}$`, out, name)
 		require.Equal(t, 1, strings.Count(out, c.once), name+"\n"+out)
 		require.Contains(t, out, c.see, name)
 	}

@@ -68,7 +68,10 @@ func (cfg *holdConfig) hold(ctx context.Context, s streams, resource string) err
 }
 
 // signed returns a reason with the user and the host of this command.
-func signed(reason string) string {
+func signed(reason string) string { return reason + " (" + signature() + ")" }
+
+// signature returns the user and the host of this command.
+func signature() string {
 	name := "an unknown user"
 	if u, err := user.Current(); err == nil {
 		name = u.Username
@@ -77,7 +80,7 @@ func signed(reason string) string {
 	if err != nil {
 		host = "an unknown host"
 	}
-	return reason + " (" + name + "@" + host + ")"
+	return name + "@" + host
 }
 
 func (cfg *holdConfig) request(resource string) lockcore.StepRequest {

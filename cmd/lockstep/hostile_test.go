@@ -58,6 +58,9 @@ func hostileLocks(t *testing.T) *locks {
 		require.NoError(t, l.Revoke(t.Context(), st.Resource, st.LockID, st.FirstFence, evil, true))
 	}
 	enter(evil+"forced", lockcore.Exclusive(evil+"other"))
+	for _, prefix := range []bool{false, true} {
+		require.NoError(t, l.SetPolicy(t.Context(), lockcore.Policy{Name: evil + "semaphore", Prefix: prefix, Limit: 9, By: evil, Reason: evil}))
+	}
 	return l
 }
 
@@ -90,11 +93,16 @@ func hostileCases(l *locks, traces string) map[string][][]string {
 		"verify-client": {{}, {evil}},
 		"version":       {{}, {evil}},
 		"replaces":      {in("--reason", evil, "old"+evil), in("old" + evil)},
-		"clear":         {in("--reason", evil), in("--reason", evil, "--collection", evil), in(evil)},
-		"help":          {{evil}},
-		"completion":    {{evil}},
-		"--" + evil:     {{}},
-		evil:            {{}},
+		"limit": {
+			in("--reason", evil, evil, "3"), in("--exact", "--for", "7d", evil+"*", "3"), in("--for", evil, evil, "3"), in("--remove", evil+"none"),
+			in("--from", evil), in("--from", traces), in(evil, evil), in(evil),
+		},
+		"policies":   {in(), in("--json"), in(evil)},
+		"clear":      {in("--reason", evil), in("--reason", evil, "--collection", evil), in(evil)},
+		"help":       {{evil}},
+		"completion": {{evil}},
+		"--" + evil:  {{}},
+		evil:         {{}},
 	}
 }
 

@@ -73,10 +73,11 @@ func TestRights_OfEachProgram(t *testing.T) {
 	l.prints(t, "init")
 	reading := []string{"find", "listCollections"}
 	for name, want := range map[string][]string{
-		"ps": reading, "show account/1": reading, "deadlocks": reading, "orphans": reading, "why waiter": reading,
-		"init":           {"createIndexes", "find", "insert", "listCollections"},
-		"doctor":         {"count", "explain", "find", "listCollections", "listIndexes", "update"}, // an update that inserts also needs the right to insert
-		"janitor --once": reading,                                                                  // it has nothing to release
+		"ps": reading, "show account/1": reading, "deadlocks": reading, "orphans": reading, "why waiter": reading, "policies": reading,
+		"init":            {"createIndexes", "find", "insert", "listCollections"},
+		"doctor":          {"count", "explain", "find", "listCollections", "listIndexes", "update"}, // an update that inserts also needs the right to insert
+		"janitor --once":  reading,                                                                  // it has nothing to release
+		"limit printer 3": {"find", "listCollections", "update"},
 		"release account/1 holder --reason test --yes --now": {"find", "listCollections", "update"},
 	} {
 		t.Run(name, func(t *testing.T) {

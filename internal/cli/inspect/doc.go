@@ -7,5 +7,6 @@
 //   - [Site.Why] finds the root blockers of a workflow: the parties that keep it waiting and wait for nothing
 //     themselves. Each comes with what its workflow does and with advice. [Site.Forest] shows all waits as trees.
 //   - [Site.Orphans] and [Site.Deadlocks] list what should not last.
+//   - [Site.Policies] lists the limits that operators have set.
 //   - [Doctor] checks the database, Temporal and the workers.
 package inspect

@@ -91,6 +91,7 @@ func (d *Doctor) Examine(ctx context.Context) (findings []Finding) {
 		{"documents", []string{aboutCollection}, d.documents},
 		{"deadlocks", []string{aboutCollection}, d.deadlocks},
 		{"semaphores", []string{aboutCollection}, d.semaphores},
+		{"policies", []string{aboutCollection}, d.policies},
 		{"attempts", []string{aboutCollection, aboutTemporal}, d.attempts},
 	} {
 		var found Finding
@@ -370,7 +371,7 @@ func firstNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// semaphores looks for resources whose shared holders and waiters differ in their limits. It reads all documents.
+// semaphores looks for resources whose shared holders and waiters differ in their limits, or in those of their policies. It reads all documents.
 func (d *Doctor) semaphores(ctx context.Context) (Finding, error) {
 	resources, err := d.Resources(ctx, lockcore.Filter{})
 	if err != nil {
@@ -381,7 +382,7 @@ func (d *Doctor) semaphores(ctx context.Context) (Finding, error) {
 		r, limits := &resources[i], map[int]bool{}
 		for _, e := range slices.Concat(r.Holders, r.Waiters) {
 			if e.Mode == lockcore.ModeShared && e.State != lockcore.StateDraining && e.ExpiresIn > 0 {
-				limits[e.Limit] = true
+				limits[e.limit()] = true
 			}
 		}
 		if len(limits) > 1 {

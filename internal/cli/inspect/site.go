@@ -143,6 +143,11 @@ func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, er
 		}
 		if s.Discreet {
 			st.Comment = ""
+			if st.Policy != nil {
+				hidden := *st.Policy
+				s.hide(&hidden)
+				st.Policy = &hidden
+			}
 		}
 		e := Entry{Party: s.PartyOf(&st), Status: st, End: s.commandToEnd(&st, st.State == lockcore.StateDraining), endNow: s.commandToEnd(&st, true)}
 		if st.State != lockcore.StateWaiting {

@@ -10,6 +10,9 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
+// widestMode bounds the modes in a table: they may contain the name of a policy.
+const widestMode = 60
+
 // PrintResources prints a line for each resource. It shortens long names in the middle to fit a width; 0 means no limit.
 func PrintResources(out io.Writer, resources []Resource, width int) error {
 	rows := [][]string{{"RESOURCE", "HELD BY", "MODE", "FOR", "ENDS", "WAITING", "LONGEST"}}
@@ -22,7 +25,7 @@ func PrintResources(out io.Writer, resources []Resource, width int) error {
 		}
 		if len(r.Holders) > 0 {
 			h := &r.Holders[0]
-			row[1], row[2], row[3], row[4] = table.Plain(h.Party.Name), h.Kind(), Short(h.For), h.Ending()
+			row[1], row[2], row[3], row[4] = table.Plain(h.Party.Name), table.Shorten(h.Kind(), widestMode), Short(h.For), h.Ending()
 			if more := r.Others(); more > 0 {
 				others[i] = fmt.Sprintf(" and %d more", more)
 				widest = max(widest, len(others[i]))
@@ -73,10 +76,16 @@ func (e *Entry) Ending() string {
 }
 
 func (e *Entry) mode() string {
-	if e.Limit > 0 {
+	switch p := e.Policy; {
+	case e.Limit == 0:
+		return e.Mode.String()
+	case p == nil:
 		return fmt.Sprintf("%s with limit %d", e.Mode, e.Limit)
+	case p.Unreadable:
+		return fmt.Sprintf("%s with a limit by policy %s, which cannot be decoded", e.Mode, PolicyName(p))
+	default:
+		return fmt.Sprintf("%s with limit %d by policy %s", e.Mode, p.Limit, PolicyName(p))
 	}
-	return e.Mode.String()
 }
 
 // PrintOrphans prints a line for each orphan.
@@ -117,7 +126,7 @@ func (e *Entry) String() string {
 
 // Around returns the text of String before and after the name of the resource.
 func (e *Entry) Around() (before, after string) {
-	mode := e.mode()
+	mode := e.mode() + e.policy()
 	switch {
 	case e.State == lockcore.StateWaiting:
 		return "waits for ", fmt.Sprintf(" (%s) for %s, position %d", mode, Short(e.For), e.Position)

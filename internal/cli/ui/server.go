@@ -48,6 +48,7 @@ type server struct {
 	deadlocks cached[[]lockcore.Deadlock]
 	orphans   cached[[]inspect.Orphan]
 	findings  cached[[]inspect.Finding]
+	policies  cached[inspect.Policies]
 }
 
 // Handler serves the page.
@@ -58,6 +59,7 @@ func Handler(o Options) http.Handler {
 	s.deadlocks = cached[[]lockcore.Deadlock]{read: s.Deadlocks, minPause: listPause}
 	s.orphans = cached[[]inspect.Orphan]{read: s.readOrphans, minPause: checkPause}
 	s.findings = cached[[]inspect.Finding]{read: s.examine, minPause: checkPause}
+	s.policies = cached[inspect.Policies]{read: s.Policies, minPause: checkPause}
 	s.pages = template.Must(template.New("page").Funcs(s.functions()).Parse(pageHTML))
 	mux := http.NewServeMux()
 	files, _ := fs.Sub(static, "static") // it is embedded
@@ -67,6 +69,7 @@ func Handler(o Options) http.Handler {
 	mux.HandleFunc("GET /why", s.showWhy)
 	mux.HandleFunc("GET /waits", s.showWaits)
 	mux.HandleFunc("GET /orphans", s.showOrphans)
+	mux.HandleFunc("GET /policies", s.showPolicies)
 	mux.HandleFunc("GET /doctor", s.showDoctor)
 	return s.guarded(mux)
 }
@@ -226,6 +229,17 @@ func (s *server) showOrphans(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, v, err)
 		return
 	}
+	s.write(w, http.StatusOK, v)
+}
+
+func (s *server) showPolicies(w http.ResponseWriter, r *http.Request) {
+	v := view{Title: "Policies", Page: "/policies"}
+	found, at, err := s.policies.get(r.Context())
+	if err != nil {
+		s.fail(w, v, err)
+		return
+	}
+	v.Policies, v.At = &found, at
 	s.write(w, http.StatusOK, v)
 }
 

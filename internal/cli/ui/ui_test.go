@@ -49,6 +49,7 @@ func page(t *testing.T, o ui.Options) http.Handler {
 		_, err = l.Steps().TryEnter(t.Context(), req)
 		require.NoError(t, err)
 	}
+	require.NoError(t, l.SetPolicy(t.Context(), lockcore.Policy{Name: "salary/of/the/boss", Limit: 7, By: "ann", Reason: "for the boss"}))
 	o.Site = inspect.Site{Locker: l.Steps()}
 	return ui.Handler(o)
 }
@@ -120,10 +121,11 @@ func TestHandler_HostileTexts_ArePlain(t *testing.T) {
 	enter("z", "left", 1)
 	enter("x", "right", 2)
 	enter("y", "left", 2)
+	require.NoError(t, s.SetPolicy(t.Context(), lockcore.Policy{Name: hostile, Prefix: true, Limit: 3, By: hostile, Reason: hostile}))
 	escaped := url.QueryEscape(hostile)
 	for address, want := range map[string]string{
 		"/": "left", "/?q=" + escaped: "left", "/resource?name=left" + escaped: "comment", "/why?workflow=" + escaped + "z": "waits for",
-		"/waits": "<svg", "/why?workflow=nobody" + escaped: "No party", "/orphans": "not asked", "/doctor": "database",
+		"/waits": "<svg", "/why?workflow=nobody" + escaped: "No party", "/orphans": "not asked", "/policies": "limit 3", "/doctor": "database",
 	} {
 		_, text := s.get(address)
 		require.Contains(t, text, want, address)
@@ -152,7 +154,7 @@ func TestHandler_HashNames_HidesResources(t *testing.T) {
 	h := page(t, ui.Options{HashNames: true})
 	list := get(t, h, "/", nil).Body.String()
 	require.Contains(t, list, "payroll")
-	for _, address := range []string{"/", "/resource?name=" + hashed(list), "/why?workflow=payroll", "/waits", "/orphans", "/doctor"} {
+	for _, address := range []string{"/", "/resource?name=" + hashed(list), "/why?workflow=payroll", "/waits", "/orphans", "/policies", "/doctor"} {
 		text := get(t, h, address, nil).Body.String()
 		require.NotContains(t, text, "boss", address)
 	}
@@ -377,4 +379,18 @@ func TestHandler_Doctor_WritesNothing(t *testing.T) {
 	after, err := collection.CountDocuments(t.Context(), bson.D{})
 	require.NoError(t, err)
 	require.Equal(t, before, after, "the doctor has locked its resource")
+}
+
+func TestHandler_Policies_AreListed(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, inspect.Temporal{})
+	_, text := s.get("/policies")
+	require.Contains(t, text, "There is no policy.")
+	s = newScene(t, inspect.Temporal{})
+	s.ask("holder", "", lockcore.SharedLimit("partner/acme", 3))
+	require.NoError(t, s.SetPolicy(t.Context(), lockcore.Policy{Name: "partner/", Prefix: true, Limit: 5, By: "ann", Reason: "more orders"}))
+	_, text = s.get("/policies")
+	require.Regexp(t, `partner/\*.*limit 5.*ann.*more orders`, text)
+	_, text = s.get("/resource?name=partner/acme")
+	require.Contains(t, strings.ReplaceAll(withoutTags(text), "&nbsp;", " "), "shared with limit 5 by policy partner/*; the request asked for 3")
 }

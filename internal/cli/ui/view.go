@@ -31,6 +31,7 @@ type view struct {
 	Deadlocks []lockcore.Deadlock
 	Orphans   []inspect.Orphan
 	Findings  []inspect.Finding
+	Policies  *inspect.Policies
 	// Problem explains why there is nothing to see.
 	Problem string
 	At      time.Time
@@ -39,10 +40,12 @@ type view struct {
 func (s *server) functions() template.FuncMap {
 	return template.FuncMap{
 		"short": inspect.Short, "owner": s.OwnerName, "ring": s.ringOf, "key": keyOf,
-		"before":   func(e inspect.Entry) string { before, _ := e.Around(); return before },
-		"after":    func(e inspect.Entry) string { _, after := e.Around(); return after },
-		"resource": s.ResourceName,
-		"words":    words, "command": command,
+		"before":     func(e inspect.Entry) string { before, _ := e.Around(); return before },
+		"after":      func(e inspect.Entry) string { _, after := e.Around(); return after },
+		"resource":   s.ResourceName,
+		"policyName": func(p lockcore.Policy) string { return inspect.PolicyName(&p) },
+		"policyText": func(p lockcore.Policy) string { return inspect.PolicyText(&p) },
+		"words":      words, "command": command,
 		"show": s.showLink, "why": whyLink, "temporal": s.temporalLink,
 		"incomplete": func(command string) bool { return strings.HasSuffix(command, "--reason") },
 	}
