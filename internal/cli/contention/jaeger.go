@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 )
 
 // jaegerTrace is one element of "data" in an answer of Jaeger's query API.
@@ -39,25 +40,63 @@ func (t *jaegerTag) text() string {
 	return string(t.Value)
 }
 
-// readJaeger reads an answer of Jaeger's query API. Values of a wrong type are left out.
+var errNotJaeger = errors.New(`"data" is not a list of traces`)
+
+// readJaeger reads an answer of Jaeger's query API, one trace at a time. Of a document that is cut off it reads the complete traces.
 func readJaeger(document []byte, to batch) error {
-	var answer struct {
-		Data []jaegerTrace `json:"data"`
+	d := json.NewDecoder(bytes.NewReader(document))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return errNotJaeger
 	}
-	var wrong *json.UnmarshalTypeError
-	if err := json.NewDecoder(bytes.NewReader(document)).Decode(&answer); errors.As(err, &wrong) {
-		to.broken(fmt.Errorf("a trace of Jaeger's has %s where it should have %s", wrong.Value, wrong.Type))
-	} else if err != nil {
-		return err
-	}
-	to.spans.mu.Lock()
-	defer to.spans.mu.Unlock()
-	for i := range answer.Data {
-		for j := range answer.Data[i].Spans {
-			readJaegerSpan(&answer.Data[i].Spans[j], to)
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return err
+		}
+		if name == "data" {
+			err = readJaegerTraces(d, to)
+		} else {
+			var skipped json.RawMessage
+			err = d.Decode(&skipped)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return nil
+	_, err := d.Token()
+	return err
+}
+
+func readJaegerTraces(d *json.Decoder, to batch) error {
+	switch t, err := d.Token(); {
+	case err != nil:
+		return err
+	case t == nil: // the query found nothing
+		return nil
+	case t != json.Delim('['):
+		return errNotJaeger
+	}
+	for d.More() {
+		var trace jaegerTrace
+		if err := d.Decode(&trace); err != nil {
+			var wrong *json.UnmarshalTypeError
+			if !errors.As(err, &wrong) {
+				return err
+			}
+			// The rest of the trace was decoded.
+			to.broken(fmt.Errorf("a trace of Jaeger's has %s where it should have %s", wrong.Value, wrong.Type))
+		}
+		to.spans.mu.Lock()
+		for i := range trace.Spans {
+			readJaegerSpan(&trace.Spans[i], to)
+		}
+		to.spans.mu.Unlock()
+	}
+	_, err := d.Token()
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
 }
 
 func readJaegerSpan(from *jaegerSpan, to batch) {

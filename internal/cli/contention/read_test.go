@@ -188,6 +188,11 @@ func TestRead_BrokenDocuments_AreCountedAndSkipped(t *testing.T) {
 			require.Equal(t, 2, r.Totals.Waited)
 		})
 	}
+
+	r := reportOf(t, jaeger[:len(jaeger)*3/4], Options{})
+	require.Equal(t, 1, r.Read.Broken)
+	require.NotZero(t, r.Read.LockSpans, "the traces before it count")
+	require.Less(t, r.Read.LockSpans, len(s.spans))
 }
 
 func TestRead_ForeignAndMalformedSpans_AreCounted(t *testing.T) {
