@@ -10,7 +10,10 @@ import (
 
 // jaegerTrace is one element of "data" in an answer of Jaeger's query API.
 type jaegerTrace struct {
-	Spans []jaegerSpan `json:"spans"`
+	Spans     []jaegerSpan `json:"spans"`
+	Processes map[string]struct {
+		ServiceName string `json:"serviceName"`
+	} `json:"processes"`
 }
 
 type jaegerSpan struct {
@@ -24,6 +27,7 @@ type jaegerSpan struct {
 		Timestamp json.Number `json:"timestamp"`
 		Fields    []jaegerTag `json:"fields"`
 	} `json:"logs"`
+	ProcessID string `json:"processID"`
 }
 
 type jaegerTag struct {
@@ -88,7 +92,8 @@ func readJaegerTraces(d *json.Decoder, to batch) error {
 		}
 		to.spans.mu.Lock()
 		for i := range trace.Spans {
-			readJaegerSpan(&trace.Spans[i], to)
+			from := &trace.Spans[i]
+			readJaegerSpan(from, trace.Processes[from.ProcessID].ServiceName, to)
 		}
 		to.spans.mu.Unlock()
 	}
@@ -99,8 +104,8 @@ func readJaegerTraces(d *json.Decoder, to batch) error {
 	return err
 }
 
-func readJaegerSpan(from *jaegerSpan, to batch) {
-	s := parsedSpan{name: from.Name}
+func readJaegerSpan(from *jaegerSpan, service string, to batch) {
+	s := parsedSpan{name: from.Name, service: service}
 	parseHex(s.trace[:], from.TraceID)
 	parseHex(s.id[:], from.SpanID)
 	s.start = microseconds(from.StartTime)

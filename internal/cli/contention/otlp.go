@@ -54,17 +54,18 @@ func readTraces(with ptrace.Unmarshaler, document []byte, to batch) error {
 	to.spans.mu.Lock()
 	defer to.spans.mu.Unlock()
 	for _, resource := range traces.ResourceSpans().All() {
+		service := otlpText(resource.Resource().Attributes(), "service.name")
 		for _, scope := range resource.ScopeSpans().All() {
 			for _, from := range scope.Spans().All() {
-				readOTLPSpan(from, to)
+				readOTLPSpan(from, service, to)
 			}
 		}
 	}
 	return nil
 }
 
-func readOTLPSpan(from ptrace.Span, to batch) {
-	s := parsedSpan{name: from.Name()}
+func readOTLPSpan(from ptrace.Span, service string, to batch) {
+	s := parsedSpan{name: from.Name(), service: service}
 	s.trace, s.id = traceID(from.TraceID()), spanID(from.SpanID())
 	s.start, s.end = nanoseconds(from.StartTimestamp()), nanoseconds(from.EndTimestamp())
 	for k, v := range from.Attributes().All() {
@@ -78,6 +79,13 @@ func readOTLPSpan(from ptrace.Span, to batch) {
 		s.addEvent(&e)
 	}
 	to.add(&s)
+}
+
+func otlpText(attributes pcommon.Map, key string) string {
+	if v, ok := attributes.Get(key); ok {
+		return v.AsString()
+	}
+	return ""
 }
 
 // nanoseconds returns 0 for a time that does not fit.

@@ -247,7 +247,7 @@ func TestRead_NothingUsable_ReturnsReason(t *testing.T) {
 
 	for name, c := range map[string]struct{ file, want string }{
 		"nothing":       {"", "there are no spans at all in 1 file. Do the workers export traces"},
-		"others' spans": {`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"GET /"}]}]}]}`, "among 1 span. Do the workers"},
+		"others' spans": {`{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"web"}}]},"scopeSpans":[{"spans":[{"name":"GET /"}]}]}]}`, `among 1 span of "web", such as "GET /". Do the workers`},
 		"no traces":     {"hello\nworld\n", "2 broken lines (the first: "},
 		"unusable":      {`{"resourceSpans":[{"scopeSpans":[{"spans":[{"name":"lock.hold"}]}]}]}`, "1 lack what they need (the first: "},
 		"broken zstd":   {"\x28\xb5\x2f\xfd0000", "1 broken line (the first: "},

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 )
 
 // MaxSpans is the number of lock spans from which a report can be made.
@@ -113,7 +115,7 @@ func (s *lockSpan) lacks() string {
 // parsedSpan is a span of anybody, or an event on one, while it is read.
 type parsedSpan struct {
 	lockSpan
-	name string
+	name, service string
 	// temporalRun and temporalWorkflow are IDs in the spans of the tracing interceptor of Temporal's SDK.
 	temporalRun, temporalWorkflow string
 	// last is the hold that the span's own attributes name, and named are the holds that its events name.
@@ -194,8 +196,10 @@ type Spans struct {
 	reading Reading
 	byKind  [kinds][]lockSpan
 	// types are workflow types, by run ID and by workflow ID.
-	types    map[string]string
-	problems [problemKinds]problem
+	types map[string]string
+	// services and names count the spans of each service, and the spans of others by their names.
+	services, names map[string]int
+	problems        [problemKinds]problem
 
 	// The rest finds what was seen before: spans, and the texts and holds that many spans have in common.
 	seen  map[fullID]struct{}
@@ -233,7 +237,7 @@ type problem struct {
 
 func newSpans(limit int) *Spans {
 	return &Spans{
-		max: limit, types: map[string]string{},
+		max: limit, types: map[string]string{}, services: map[string]int{}, names: map[string]int{},
 		seen: map[fullID]struct{}{}, texts: map[string]*string{}, named: map[namedHold]*namedHold{},
 	}
 }
@@ -248,11 +252,14 @@ type batch struct {
 func (b batch) add(s *parsedSpan) {
 	r := &b.spans.reading
 	r.Spans++
+	s.name, s.service = shortened(s.name), shortened(s.service)
+	count(b.spans.services, cmp.Or(s.service, "(no service name)"))
 	if kind, ok := kindOf[s.name]; ok {
 		s.kind = kind
 		r.LockSpans++
 		b.keep(s)
 	} else {
+		count(b.spans.names, s.name)
 		b.spans.learnType(s)
 	}
 	for i := range s.lost { // findLosses removes those of a span that was read twice
@@ -324,13 +331,28 @@ func intern[T comparable](known map[T]*T, v T) *T {
 // client's. It names the run, the workflow ID, or both. Of two types of one workflow ID the greater name stays: files come in any order.
 func (s *Spans) learnType(p *parsedSpan) {
 	operation, of, _ := strings.Cut(p.name, ":")
-	if operation != "RunWorkflow" && operation != "StartWorkflow" || len(of) > maxText {
+	if operation != "RunWorkflow" && operation != "StartWorkflow" {
 		return
 	}
 	for _, id := range []string{p.temporalRun, p.temporalWorkflow} {
 		if id != "" && of > s.types[id] {
 			s.types[id] = of
 		}
+	}
+}
+
+// shortened returns a name of a few bytes more than maxText at most. The rest of a longer name is not kept in memory.
+func shortened(name string) string {
+	if len(name) > maxText {
+		return wire.Cut(name, maxText) + "…"
+	}
+	return name
+}
+
+// count counts up to 1,000 different names.
+func count(m map[string]int, name string) {
+	if _, ok := m[name]; ok || len(m) < 1000 {
+		m[name]++
 	}
 }
 
@@ -390,12 +412,29 @@ func (s *Spans) Empty() error {
 	case r.LockSpans > 0:
 		return fmt.Errorf("%w that can be used: %d lack what they need%s", ErrNoLockSpans, r.Malformed, first)
 	case r.Spans > 0:
-		return fmt.Errorf("%w among %s. %s", ErrNoLockSpans, many(r.Spans, "span"), remedy)
+		return fmt.Errorf("%w among %s of %s, such as %s. %s", ErrNoLockSpans, many(r.Spans, "span"),
+			mostFrequent(s.services, "services"), mostFrequent(s.names, "names"), remedy)
 	case r.Broken > 0:
 		return fmt.Errorf("%w: nothing in %s is OTLP or the JSON of Jaeger's query API; %s%s",
 			ErrNoLockSpans, many(r.Files, "file"), many(r.Broken, "broken line"), first)
 	}
 	return fmt.Errorf("%w: there are no spans at all in %s. %s", ErrNoLockSpans, many(r.Files, "file"), remedy)
+}
+
+// mostFrequent quotes the three most frequent names.
+func mostFrequent(counts map[string]int, what string) string {
+	names := slices.SortedFunc(maps.Keys(counts), func(x, y string) int {
+		return cmp.Or(cmp.Compare(counts[y], counts[x]), strings.Compare(x, y))
+	})
+	var quoted []string
+	for _, name := range names[:min(len(names), 3)] {
+		quoted = append(quoted, fmt.Sprintf("%q", oneLine(name)))
+	}
+	text := strings.Join(quoted, ", ")
+	if len(names) > 3 {
+		text += fmt.Sprintf(" and %d more %s", len(names)-3, what)
+	}
+	return text
 }
 
 // oneLine shortens text, such as an error that quotes its input, and removes its line ends.
