@@ -3,8 +3,10 @@ package connect
 import (
 	"cmp"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -26,10 +28,16 @@ const (
 type setting struct{ variable, key string }
 
 var (
-	addressSetting = setting{"TEMPORAL_ADDRESS", "address"}
-	apiKeySetting  = setting{"TEMPORAL_API_KEY", "api_key"}
-	tlsSetting     = setting{"TEMPORAL_TLS", "tls.disabled"}
-	unverified     = setting{"TEMPORAL_TLS_DISABLE_HOST_VERIFICATION", "tls.disable_host_verification"}
+	addressSetting  = setting{"TEMPORAL_ADDRESS", "address"}
+	apiKeySetting   = setting{"TEMPORAL_API_KEY", "api_key"}
+	tlsSetting      = setting{"TEMPORAL_TLS", "tls.disabled"}
+	unverified      = setting{"TEMPORAL_TLS_DISABLE_HOST_VERIFICATION", "tls.disable_host_verification"}
+	certPathSetting = setting{"TEMPORAL_TLS_CLIENT_CERT_PATH", "tls.client_cert_path"}
+	certDataSetting = setting{"TEMPORAL_TLS_CLIENT_CERT_DATA", "tls.client_cert_data"}
+	keyPathSetting  = setting{"TEMPORAL_TLS_CLIENT_KEY_PATH", "tls.client_key_path"}
+	keyDataSetting  = setting{"TEMPORAL_TLS_CLIENT_KEY_DATA", "tls.client_key_data"}
+	authorityPath   = setting{"TEMPORAL_TLS_SERVER_CA_CERT_PATH", "tls.server_ca_cert_path"}
+	authorityData   = setting{"TEMPORAL_TLS_SERVER_CA_CERT_DATA", "tls.server_ca_cert_data"}
 )
 
 // SettingError reports a setting that cannot be used.
@@ -93,29 +101,61 @@ func readProfile() (*profile, error) {
 		name: cmp.Or(os.Getenv(profileVariable), envconfig.DefaultConfigFileProfile),
 		file: cmp.Or(os.Getenv(configFileVariable), envconfig.DefaultConfigFilePath()),
 	}
-	var err error
-	if os.Getenv(configFileVariable) != "" { // only the default file may be missing
-		_, err = os.Stat(p.file) //nolint:gosec // the file that the user names
+	file, err := p.readFile()
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		p.ClientConfigProfile, err = envconfig.LoadClientConfigProfile(envconfig.LoadClientConfigProfileOptions{EnvLookup: environment{}})
+	found, ok := file.Profiles[p.name]
+	switch {
+	case ok:
+		p.ClientConfigProfile = *found
+	case os.Getenv(profileVariable) != "":
+		return nil, &SettingError{Setting: profileVariable, Value: p.name, Want: "want the name of a profile in " + p.file}
 	}
-	if err == nil {
-		return p, p.check()
+	if err := p.ApplyEnvVars(environment{}); err != nil {
+		return nil, fmt.Errorf("TEMPORAL_*: %w", err)
 	}
-	var broken toml.ParseError
-	if errors.As(err, &broken) { // its text repeats the line, which may contain a key
-		err = fmt.Errorf("line %d cannot be read", broken.Position.Line)
-	}
-	return nil, &SettingError{
-		Setting: "Temporal's client configuration", Value: p.file, Err: err,
-		Want: "correct it, or name another file in " + configFileVariable + ", or another of its profiles in " + profileVariable,
-	}
+	return p, p.check()
 }
 
 // isTruth reports whether a value is a boolean. The SDK ignores other values, so that TLS would be off unnoticed.
 func isTruth(value string) bool {
 	return slices.Contains([]string{"1", "0", "true", "false"}, strings.ToLower(value))
+}
+
+// readFile reads the configuration file. The default file may be missing.
+func (p *profile) readFile() (conf envconfig.ClientConfig, err error) {
+	wrong := SettingError{Setting: "Temporal's configuration file", Value: p.file, Want: "correct it, or name another in " + configFileVariable}
+	named := os.Getenv(configFileVariable) != ""
+	if named {
+		wrong.Setting, wrong.Want = configFileVariable, "want a file of Temporal's client configuration, in TOML"
+	}
+	data, err := os.ReadFile(p.file)
+	if errors.Is(err, fs.ErrNotExist) && !named {
+		return conf, nil
+	}
+	if err == nil {
+		err = conf.FromTOML(data, envconfig.ClientConfigFromTOMLOptions{})
+	}
+	if err == nil {
+		return conf, nil
+	}
+	wrong.Err = reason(err)
+	var broken toml.ParseError
+	if errors.As(err, &broken) {
+		// The text of the error repeats the line, which may contain a key.
+		wrong.Err = fmt.Errorf("line %d cannot be read", broken.Position.Line)
+	}
+	return conf, &wrong
+}
+
+// reason removes the name of the file from an error, since SettingError has it.
+func reason(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
 }
 
 // check refuses values that no gRPC header can have.
@@ -137,12 +177,16 @@ func sendable(text string) bool {
 	return strings.IndexFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }
 
-// options returns the options of a client. It reads the certificates.
+// options returns the options of a client. Errors about certificates name the setting.
 func (p *profile) options() (client.Options, error) {
+	if p.TLS != nil && !p.TLS.Disabled {
+		if err := p.checkCertificates(); err != nil {
+			return client.Options{}, err
+		}
+	}
 	o, err := p.ToClientOptions(envconfig.ToClientOptionsRequest{})
 	if err != nil {
-		name := fmt.Sprintf("TEMPORAL_TLS_*, or tls of profile %q in %s", p.name, p.file)
-		return o, &SettingError{Setting: name, Err: err, Want: "want a client's certificate and its key, and certificates of authorities, all in PEM"}
+		return o, fmt.Errorf("%s and %s: %w", tlsSetting.variable, certPathSetting.variable, err)
 	}
 	if conf := o.ConnectionOptions.TLS; conf != nil && len(conf.Certificates) > 0 {
 		conf.GetClientCertificate = latestCertificate(p.TLS.ClientCertPath, p.TLS.ClientKeyPath, conf.Certificates[0])
@@ -162,4 +206,81 @@ func latestCertificate(certPath, keyPath string, first tls.Certificate) func(*tl
 		}
 		return last.Load(), nil
 	}
+}
+
+// pemText is a certificate or key, given as a file or as text.
+type pemText struct {
+	path, data setting
+	file       string
+	content    []byte
+	want       string // for errors about the file
+}
+
+// from names its setting.
+func (c *pemText) from(p *profile) string {
+	if c.file != "" {
+		return p.from(c.path)
+	}
+	return p.from(c.data)
+}
+
+// read returns the text, which is empty if there is none.
+func (c *pemText) read(p *profile) ([]byte, error) {
+	switch {
+	case c.file == "":
+		return c.content, nil
+	case len(c.content) > 0:
+		return nil, &SettingError{Setting: p.from(c.path), Value: c.file, Want: "unset it, or else " + p.from(c.data) + ", which sets the same"}
+	}
+	content, err := os.ReadFile(c.file)
+	if err != nil {
+		return nil, &SettingError{Setting: p.from(c.path), Value: c.file, Err: reason(err), Want: c.want}
+	}
+	return content, nil
+}
+
+// checkCertificates refuses certificates that cannot be used.
+func (p *profile) checkCertificates() error {
+	t := p.TLS
+	const wantPair = "want the path of the client's certificate in PEM, and the path of its key"
+	cert := &pemText{certPathSetting, certDataSetting, t.ClientCertPath, t.ClientCertData, wantPair}
+	key := &pemText{keyPathSetting, keyDataSetting, t.ClientKeyPath, t.ClientKeyData, wantPair}
+	ca := &pemText{authorityPath, authorityData, t.ServerCACertPath, t.ServerCACertData, "want the path of certificates in PEM"}
+	certText, err := cert.read(p)
+	if err != nil {
+		return err
+	}
+	keyText, err := key.read(p)
+	if err != nil {
+		return err
+	}
+	if err := p.checkPair(cert, key, certText, keyText); err != nil {
+		return err
+	}
+	switch caText, err := ca.read(p); {
+	case err != nil:
+		return err
+	case (ca.file != "" || len(caText) > 0) && !x509.NewCertPool().AppendCertsFromPEM(caText):
+		return &SettingError{Setting: ca.from(p), Value: ca.file, Want: "it holds no certificate in PEM"}
+	}
+	return nil
+}
+
+// checkPair refuses a certificate and a key that do not match.
+func (p *profile) checkPair(cert, key *pemText, certText, keyText []byte) error {
+	hasCert, hasKey := cert.file != "" || len(certText) > 0, key.file != "" || len(keyText) > 0
+	switch {
+	case hasCert && !hasKey:
+		return &SettingError{Setting: cert.from(p), Value: cert.file, Want: "it needs its key: set " + keyPathSetting.variable}
+	case hasKey && !hasCert:
+		return &SettingError{Setting: key.from(p), Value: key.file, Want: "it needs its certificate: set " + certPathSetting.variable}
+	case !hasCert:
+		return nil
+	case (cert.file == "") != (key.file == ""):
+		return &SettingError{Setting: cert.from(p), Value: cert.file, Want: "want a path both here and for the key, or neither; have " + key.from(p)}
+	}
+	if _, err := tls.X509KeyPair(certText, keyText); err != nil {
+		return &SettingError{Setting: cert.from(p), Value: cert.file, Err: err, Want: "want a certificate and its key, which is " + key.from(p)}
+	}
+	return nil
 }
