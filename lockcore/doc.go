@@ -17,9 +17,9 @@
 //
 // A resource is a string, such as "account/42". A lock ID names who locks. Requests of one lock ID for a
 // resource share a hold, and never block each other, so independent users need lock IDs of their own.
-// Acquire returns a [Session], which renews its leases in the background. Its context is cancelled when
-// one is lost. [Session.Leave] ends the use of the locks by this session, and [Session.Release] ends the
-// holds of its lock ID.
+// Acquire waits, at most for MaxWait, and [Locker.TryAcquire] does not. Both return a [Session], which renews
+// its leases in the background, and whose context is cancelled when one is lost. [Session.Leave] ends the use
+// of the locks by this session, and [Session.Release] ends the holds of its lock ID.
 //
 //	                  Acquire                         renewed
 //	                     │                            ┌─────┐
@@ -27,7 +27,7 @@
 //	queued ◄──────────── ? ─────────────────────────► held ─┴─► TTL expired: stays until another
 //	   │                                               ▲  │     request needs the resource, then
 //	   │ granted by the write that frees the resource  │  │     is evicted
-//	   └───────────────────────────────────────────────┘  ▼ Release
+//	   └───────────────────────────────────────────────┘  ▼ Leave or Release
 //	                                                     free
 //
 // A [Lease] is a plain struct that describes a session's lock on one resource. It can be stored or sent
@@ -37,10 +37,10 @@
 //
 // While a session considers an exclusive lease valid, no session of another lock ID considers a lease on
 // the same resource valid. A request with a limit of N is granted only while fewer than N others hold the
-// resource. Waiters are granted it in the order in which they queued, except those whose process has died.
-// Upgrades, and requests of a lock ID that holds the resource, skip the queue. Each grant has a greater
-// fence than every earlier one. A grant is reported only after a majority-acknowledged write. Every
-// operation may be repeated, with the same result as if it was carried out once.
+// resource. Waiters are granted the resource in the order in which they queued, except those whose process has
+// died. Upgrades, and requests of a lock ID that holds the resource, skip the queue. Each grant has a greater
+// fence than every earlier one. A grant is reported only after a majority-acknowledged write. Every operation
+// of a Locker may be repeated, as if it was carried out once.
 //
 // The database server's clock alone decides whether others may evict a lock. A session stops trusting its
 // lease earlier, by its own clock: when 90 % of the TTL have passed since just before it sent the command.

@@ -304,7 +304,7 @@ func public(err error) error {
 	return err
 }
 
-// ErrOtherRun: another run of the workflow holds, waits, or has replaced this one. Nothing was acquired.
+// ErrOtherRun, of [Steps] alone: another run of the workflow holds, waits, or has replaced this one. Nothing was acquired.
 var ErrOtherRun = errors.New("lockstep: another run holds")
 
 // OtherRunError names the run of a workflow that holds or waits for its lock ID, or that has replaced the

@@ -33,8 +33,13 @@
 //
 // # Locks around code
 //
-// Locks taken with [Lock] are held across timers, signals and child workflows, until [Hold.Release], which is a commit, too. What the workflow
-// function has not released when it returns is released without being verified.
+// Locks taken with [Lock] are held across timers, signals and child workflows:
+//
+//	hold, err := workflows.Lock(ctx, workflows.Locks{Resources: []lockcore.Resource{lockcore.Exclusive("account/42")}})
+//	…
+//	err = hold.Release(ctx)
+//
+// [Hold.Release] is a commit, too. What the workflow function has not released when it returns is released without being verified.
 //
 // # Errors
 //

@@ -164,6 +164,9 @@ func measureCase(ctx context.Context, cfg config, c benchCase) (r result, err er
 		return r, errors.Join(err, context.Cause(limited))
 	}
 	r = result{benchCase: c, Load: fleet.Load(cfg.each)}
+	if r.PerSecond == 0 {
+		return r, fmt.Errorf("nothing was acquired in %s", cfg.each)
+	}
 	if c.Slow {
 		r.SlowShare = fleet.Share(c.Lockers - 1)
 	}
