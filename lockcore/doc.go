@@ -71,8 +71,8 @@
 //
 // When its context ends, Acquire leaves the queue, releases what it has acquired, and returns the context's
 // cause. A session outlives the context that was passed to Acquire: cancelled work can still clean up under
-// its locks, and learns of a loss from [Session.Lost]. Leave and Release send nothing after their context has
-// ended, and locks that they could not end expire. So call them with context.WithoutCancel.
+// its locks. Leave and Release send nothing after their context has ended, and locks that they could not end
+// expire. So call them with context.WithoutCancel.
 //
 // # Waiting
 //
