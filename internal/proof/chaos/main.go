@@ -101,7 +101,7 @@ func (o settings) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, srv.close(ctx)) }()
 	left := slices.DeleteFunc(slices.Clone(kinds), srv.can)
 	if len(left) > 0 {
-		fmt.Printf("left out, because the servers are in containers: %v\n", left)
+		fmt.Printf("left out, because the servers are not this program's own processes: %v\n", left)
 	}
 	if o.controls {
 		return runControls(ctx, o, srv, exe, work)

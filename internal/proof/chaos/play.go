@@ -77,8 +77,8 @@ func Play(ctx context.Context, s Setup, srv *servers, exe, dir string) (records 
 	if p.log, err = OpenLog(dir, "program", -1); err != nil {
 		return nil, err
 	}
-	defer func() { _ = p.log.Close() }()    // each write was checked
-	if err := srv.own.Up(ctx); err != nil { // an earlier run may have ended in the middle of a restart
+	defer func() { _ = p.log.Close() }()   // each write was checked
+	if err := srv.start(ctx); err != nil { // an earlier run may have ended in the middle of a restart
 		return nil, err
 	}
 	closeAll, err := p.open(ctx, exe)

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/url"
@@ -21,21 +23,29 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/tools/stack"
 )
 
-// servers are the database and Temporal of a run, which it can kill and start again.
+// servers are the database and Temporal of a run. Servers of the program's own stack can be restarted; given ones cannot.
 type servers struct {
 	database, temporal string // host and port
-	own                *stack.Stack
+	// own is nil if the environment names the servers.
+	own *stack.Stack
 
 	mu sync.Mutex // one restart at a time: Up would start what another restart keeps down
 }
 
-// openServers starts a stack in LOCKSTEP_STACK_DIR, or else in a folder of its own. It never uses the servers that the environment names.
+// openServers uses the servers that the environment names, or starts a stack in LOCKSTEP_STACK_DIR, or else in a folder of its own.
 func openServers(ctx context.Context) (*servers, error) {
+	uri, temporal := os.Getenv("LOCKSTEP_MONGODB_URI"), os.Getenv("TEMPORAL_ADDRESS")
+	if uri != "" && temporal != "" {
+		host, err := primaryOf(ctx, uri)
+		return &servers{database: host, temporal: temporal}, err
+	}
+	if uri != "" || temporal != "" {
+		return nil, errors.New("set both LOCKSTEP_MONGODB_URI and TEMPORAL_ADDRESS, or none to start servers that can be restarted")
+	}
 	cfg, err := stack.ConfigFromEnv(os.Getenv)
 	if err != nil {
 		return nil, err
 	}
-	cfg.MongoURI, cfg.TemporalAddress = "", ""
 	if os.Getenv("LOCKSTEP_STACK_DIR") == "" {
 		cfg.Dir = filepath.Join(filepath.Dir(cfg.Dir), "chaos-stack") // never the developer's own servers
 	}
@@ -46,31 +56,81 @@ func openServers(ctx context.Context) (*servers, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &servers{own: stack.New(cfg, log.New(progress, "", log.LstdFlags))}
-	if err := s.own.Up(ctx); err != nil {
+	s := &servers{own: stack.New(cfg, log.New(io.MultiWriter(progress), "", log.LstdFlags))}
+	if err := s.start(ctx); err != nil {
 		return nil, err
 	}
 	record, err := s.own.Record()
+	if err == nil {
+		s.temporal = record.Temporal.Address
+		s.database, err = hostOf(record.Mongo.Address)
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.close(ctx))
 	}
-	uri, err := url.Parse(record.Mongo.Address)
-	if err != nil {
-		return nil, errors.Join(err, s.close(ctx))
-	}
-	s.database, s.temporal = uri.Host, record.Temporal.Address
 	return s, nil
 }
 
-// close ends the servers.
-func (s *servers) close(ctx context.Context) error { return s.own.Down(context.WithoutCancel(ctx)) }
+// start starts the program's own servers, if they do not run.
+func (s *servers) start(ctx context.Context) error {
+	if s.own == nil {
+		return nil
+	}
+	return s.own.Up(ctx)
+}
 
-// can reports whether a kind of fault is possible with these servers. A server in a container cannot be killed.
+func hostOf(uri string) (string, error) {
+	u, err := url.Parse(uri)
+	if err != nil || u.Host == "" {
+		return "", errUnusable
+	}
+	return primaryAmong("", []string{u.Host}), nil
+}
+
+// primaryOf returns the address of the server to which proxies lead: the primary of a replica set, or the first server of the URI.
+// If another member becomes primary, the run no longer finds the database, and fails without a violation.
+func primaryOf(ctx context.Context, uri string) (address string, err error) {
+	o := options.Client().ApplyURI(uri)
+	if err := o.Validate(); err != nil || o.Auth != nil || len(o.Hosts) == 0 {
+		return "", errUnusable // the driver's error may contain a secret
+	}
+	mc, err := mongo.Connect(o.SetServerSelectionTimeout(10 * time.Second))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }() // it has answered
+	var hello struct{ Primary string }
+	if err := mc.Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+		return "", fmt.Errorf("find the primary of %s: %w", strings.Join(o.Hosts, ","), err)
+	}
+	return primaryAmong(hello.Primary, o.Hosts), nil
+}
+
+// primaryAmong returns the address of a primary, if the server names one, or else of the first host.
+func primaryAmong(primary string, hosts []string) string {
+	address := cmp.Or(primary, hosts[0])
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return net.JoinHostPort(strings.Trim(address, "[]"), "27017")
+	}
+	return address
+}
+
+var errUnusable = errors.New("LOCKSTEP_MONGODB_URI must be the URI of a server or a replica set, without credentials")
+
+// close ends the servers that the program has started.
+func (s *servers) close(ctx context.Context) error {
+	if s.own == nil {
+		return nil
+	}
+	return s.own.Down(context.WithoutCancel(ctx))
+}
+
+// can reports whether a kind of fault is possible with these servers.
 func (s *servers) can(kind Kind) bool {
 	if kind != DatabaseRestart && kind != TemporalRestart {
 		return true
 	}
-	return len(s.parts(&Fault{Kind: kind, Twice: true})) > 0
+	return s.own != nil && len(s.parts(&Fault{Kind: kind, Twice: true})) > 0
 }
 
 // parts returns the processes that a restart kills, if they run here.
