@@ -46,7 +46,6 @@ func sagaReport(o sagaOptions) *contention.Report {
 	if o.Crowd == 0 {
 		o.Crowd = 16
 	}
-	//nolint:gosec // reproducible, and no secret
 	s := &stage{options: o, random: rand.New(rand.NewPCG(o.Seed, 7)), spans: ptrace.NewSpanSlice()}
 	for i := range o.Resources {
 		s.queues = append(s.queues, &queue{name: fmt.Sprintf("account/%d", i), mode: "exclusive", room: 1})
@@ -164,7 +163,7 @@ func (s *stage) newSaga() {
 		kind, steps = "statement", []string{"ReadLedger", "Print"}
 	}
 	g := &saga{name: fmt.Sprintf("%s-%04d", kind, s.sagas), steps: steps, dies: s.random.IntN(400) == 0}
-	binary.BigEndian.PutUint64(g.trace[8:], uint64(s.sagas)) //nolint:gosec // it is positive
+	binary.BigEndian.PutUint64(g.trace[8:], uint64(s.sagas))
 	// The first resource becomes the most requested, since it is held while its saga waits for another.
 	a, b := s.random.IntN(len(s.queues)), s.random.IntN(len(s.queues))
 	for _, i := range slices.Compact([]int{min(a, b), max(a, b)}) {
@@ -280,7 +279,7 @@ func (s *stage) span(g *saga, name string, from, to time.Duration) ptrace.Span {
 	span.SetName(name)
 	span.SetTraceID(g.trace)
 	var id pcommon.SpanID
-	binary.BigEndian.PutUint64(id[:], uint64(n)) //nolint:gosec // it is positive
+	binary.BigEndian.PutUint64(id[:], uint64(n))
 	span.SetSpanID(id)
 	span.SetStartTimestamp(pcommon.NewTimestampFromTime(begin.Add(from)))
 	span.SetEndTimestamp(pcommon.NewTimestampFromTime(begin.Add(to)))
