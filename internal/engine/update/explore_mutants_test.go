@@ -46,7 +46,7 @@ var mutants = []mutant{
 	{"a conflict taken for a proof", []edit{{updatePackage, "Line.Handle", "case 7 stmt", "answers := l.sent.Replies; $; var told []Reply; for _, t := range answers { l.remove(t.Call); told = append(told, Reply{Call: t.Call, Answer: Answer{Err: store.ErrNotSent}}) }; return told"}}},
 	{"a debt forgotten after an unknown outcome", []edit{{updatePackage, "Line.failed", "if assign", "drop"}}},
 	{"a debt paid by a conflict", []edit{{updatePackage, "Line.conflicted", "if 2", "l.debt, l.owed = false, nil; $"}}},
-	{"owed operations are not applied", []edit{{updatePackage, "Line.apply", "assign 6 arg 2", "drop"}}},
+	{"owed operations are not applied", []edit{{updatePackage, "Line.apply", "assign 7 arg 2", "drop"}}},
 	{"all that is owed is forgotten by a swap", []edit{{updatePackage, "Line.swapped", "call 2", "true"}}},
 	{"superseded without a swap", []edit{{rulesPackage, "state.end", "|| 1", "$1 == Superseded || $"}}},
 	{"lost without a swap", []edit{{rulesPackage, "state.end", "|| 1", "$1 == Lost || $"}}},

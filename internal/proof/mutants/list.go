@@ -90,7 +90,7 @@ var mutants = []mutant{
 	{what: "\"superseded\" is answered without a swap", edits: []edit{{rules, "state.end", "|| 1", "$1 == Superseded || $"}}, simulated: true},
 	{what: "a busy line ends a queued call", edits: []edit{{update, "Lines.doSeveral", "for arg 2", "true"}}, tests: "TestLines_DoWhile_LeavesBusyLinesAlone", in: update},
 	{what: "an old read dates a later operation", edits: []edit{
-		{update, "Line.Handle", "case 9 target 2", "drop"},
+		{update, "Line.Handle", "case 10 target 2", "drop"},
 		{update, "Line.next", "assign", "drop"},
 	}, tests: "TestLine_OldRead_DatesNoLaterCall", in: update},
 	{what: "an undo that fails in an outage is not repeated", edits: []edit{{lockcore, "Locker.leaveAll", "if 3 value", "false"}}, tests: "TestAcquire_GivesUpInAnOutage_IsTakenBack"},
@@ -179,7 +179,7 @@ var mutants = []mutant{
 	{what: "a claim that no longer fits makes its waiter retry without a pause", edits: []edit{
 		{rules, "state.grantOrQueue", "case 10 cond", "$ || (claim != nil && claim.Alive(s.now))"},
 	}, tests: "TestAcquire_ClaimNoLongerFits_Queues", in: rules},
-	{what: "a long hold is polled at the pace of short ones", edits: []edit{{lockcore, "watcher.evaluate", "if 4 call 4", "$1"}}, tests: "TestWatcher_LongHold_IsReadLessOften"},
+	{what: "a long hold is polled at the pace of short ones", edits: []edit{{lockcore, "watcher.evaluate", "if 4 call 5", "$1"}}, tests: "TestWatcher_LongHold_IsReadLessOften"},
 	{what: "a resource is polled without a pause while a claim has lapsed", edits: []edit{
 		{lockcore, "watcher.evaluate", "if 3 cond", "one.position == 0 || next.Position < one.position"},
 	}, tests: "TestWatcher_ClaimHasLapsed_IsReadLessOften"},
