@@ -81,6 +81,7 @@ func (m *mutant) changes() (all []mutate.Edit) {
 var mutants = []mutant{
 	{what: "an extension keeps the document's version", edits: []edit{{store, "Memory.update", "assign 3", "_ = r"}}, simulated: true},
 	{what: "expiry is judged by a cached document", edits: []edit{{update, "Line.next", "if 3 && 2", "$1"}}, simulated: true},
+	{what: "a cached document does not follow the policies of operators", edits: []edit{{update, "Lines.guess", "assign 2", "drop"}}, tests: "TestSetPolicy_LimitChanges_EveryProcessFollows", simulated: true},
 	{what: "\"busy\" is answered from the cache", edits: []edit{{update, "Line.replyFromRead", "cond", "true"}, {update, "Line.replyFromRead", "for cond", "t.Call != nil"}}, simulated: true},
 	{what: "a bulk continues after a conflict", edits: []edit{{store, "Memory.Swap", "return 3", "continue"}}, simulated: true},
 	{what: "a conflict counts as proof that a lost swap was not applied", edits: []edit{
