@@ -191,6 +191,9 @@ func (p *play) load(ctx context.Context) error {
 	if err == nil && !harness.Pause(ctx, max(time.Until(began.Add(p.Long)), recovering)) {
 		err = ctx.Err()
 	}
+	if err == nil { // Temporal's development server may answer only with "interrupted (9)", of its SQLite, after it was killed
+		err = p.servers.start(ctx)
+	}
 	p.log.Write(&Record{What: Over})
 	stop()
 	p.pool.stop(0, clients)
