@@ -11,8 +11,8 @@ import (
 )
 
 // Policy is a limit that an operator sets for a semaphore, or for all semaphores whose names begin alike, while
-// they are in use. It replaces the limit of [SharedLimit] requests, for those that wait and for new ones. Nobody loses
-// a lock by it: under a lower limit, waiters wait until enough holders have ended. Exclusive and [Shared]
+// they are in use. It replaces the limit of [SharedLimit] requests, for those that wait and for new ones. No lock
+// is lost by it: under a lower limit, waiters wait until enough holders have ended. Exclusive and [Shared]
 // requests are not affected.
 type Policy struct {
 	// Name is the name of a resource; with Prefix, the beginning of names, 1 to 512 bytes, or nothing for all resources.
@@ -36,14 +36,10 @@ type Policy struct {
 // SetPolicy stores a policy. Every Locker of the collection follows it within ten seconds. There may be 1,000 policies,
 // with 256 kB of names and reasons. From the first one on, versions of Lockstep without policies are refused.
 //
-// Errors: *InvalidError, *LayoutError, ErrClosed, or that of the database, after which the outcome may be unknown.
+// Errors: *InvalidError, *LayoutError, ErrClosed; one without a type if there is no room for the policy, and nothing was
+// changed; or that of the database, after which the outcome may be unknown.
 func (l *Locker) SetPolicy(ctx context.Context, p Policy) error {
-	err := cmp.Or(
-		checkText("Policy.Name", p.Name, 1-btoi(p.Prefix), maxName),
-		refuse(p.Limit < 1 || p.Limit > maxLimit, "Policy.Limit", strconv.Itoa(p.Limit), "1 to 1,000,000"),
-		checkText("Policy.By", p.By, 0, 255), checkText("Policy.Reason", p.Reason, 0, maxComment),
-	)
-	if err != nil {
+	if err := cmp.Or(p.check(), refuse(p.Limit < 1 || p.Limit > maxLimit, "Policy.Limit", strconv.Itoa(p.Limit), "1 to 1,000,000")); err != nil {
 		return err
 	}
 	to := rules.Policy{Limit: int64(p.Limit)}
@@ -54,12 +50,9 @@ func (l *Locker) SetPolicy(ctx context.Context, p Policy) error {
 }
 
 // RemovePolicy removes the policy of a name or a prefix, so that the limits of requests are in force again. By and Reason are
-// for people. Its errors are those of SetPolicy. A policy that does not exist is an error.
+// for people. Its errors are those of SetPolicy. One without a type says that there is no such policy.
 func (l *Locker) RemovePolicy(ctx context.Context, p Policy) error {
-	err := cmp.Or(
-		checkText("Policy.Name", p.Name, 1-btoi(p.Prefix), maxName), checkText("Policy.By", p.By, 0, 255), checkText("Policy.Reason", p.Reason, 0, maxComment),
-	)
-	if err != nil {
+	if err := p.check(); err != nil {
 		return err
 	}
 	return l.changePolicy(ctx, rules.PolicyChange{PolicyID: p.id(), By: p.By, Reason: p.Reason})
@@ -67,11 +60,15 @@ func (l *Locker) RemovePolicy(ctx context.Context, p Policy) error {
 
 func (p *Policy) id() rules.PolicyID { return rules.PolicyID{Name: p.Name, Prefix: p.Prefix} }
 
-func btoi(b bool) int {
-	if b {
-		return 1
+// check checks what a policy is for, and who sets it.
+func (p *Policy) check() error {
+	atLeast := 1
+	if p.Prefix {
+		atLeast = 0
 	}
-	return 0
+	return cmp.Or(
+		checkText("Policy.Name", p.Name, atLeast, maxName), checkText("Policy.By", p.By, 0, 255), checkText("Policy.Reason", p.Reason, 0, maxComment),
+	)
 }
 
 func (l *Locker) changePolicy(ctx context.Context, change rules.PolicyChange) error {

@@ -40,7 +40,7 @@ func limitCommand(s streams) *cobra.Command {
 ends with a star is the beginning of names: 'partner/*' is for all partners, and '*' for all resources. With --exact
 the star belongs to the name. The exact name wins over prefixes, and a longer prefix over a shorter one.
 
-It is in force everywhere within ten seconds, for waiters and for new requests. Nobody loses a lock: under a lower
+It is in force everywhere within ten seconds, for waiters and for new requests. No lock is lost: under a lower
 limit, waiters wait until enough holders have ended. Exclusive requests, and shared ones without a limit, are not
 affected. --remove removes the policy, so that the limits of requests are in force again.
 

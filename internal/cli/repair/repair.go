@@ -182,15 +182,6 @@ func durable(coll *mongo.Collection) *mongo.Collection {
 	return coll.Clone(options.Collection().SetWriteConcern(concern))
 }
 
-// same returns a condition that a field still has the value that it has in a document, even if the value is an array or looks like an operator.
-func same(was bson.Raw, field string) bson.E {
-	value, err := was.LookupErr(field)
-	if err != nil {
-		return bson.E{Key: field, Value: nil}
-	}
-	return bson.E{Key: field, Value: bson.D{{Key: "$in", Value: bson.A{value}}}}
-}
-
 // deleteDamaged reads a document and, if it still cannot be decoded, sends one delete. It has three outcomes: the document is deleted; it is another
 // one by now, and stays; or an error. Nothing else in Lockstep needs the right to remove documents.
 func deleteDamaged(ctx context.Context, s *store.Mongo, coll *mongo.Collection, name string) (deleted bool, err error) {
@@ -206,7 +197,7 @@ func deleteDamaged(ctx context.Context, s *store.Mongo, coll *mongo.Collection, 
 			return false, err
 		}
 	}
-	res, err := durable(coll).DeleteOne(ctx, bson.D{{Key: "_id", Value: name}, same(raw, "version")})
+	res, err := durable(coll).DeleteOne(ctx, bson.D{{Key: "_id", Value: name}, store.SameField(raw, "version")})
 	if err != nil {
 		return false, fmt.Errorf("delete %q: %w", name, err)
 	}

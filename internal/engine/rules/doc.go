@@ -47,8 +47,9 @@
 //     living entries of others, and either its lock ID holds already, in a weaker mode, or no living
 //     waiter is ahead: [Granted], with a new fence.
 //  8. Otherwise the request queues if Queue is set, or keeps its position: [Queued]. Without Queue it
-//     is [Busy]; if the queue has no room it is [Full], and if a policy that cannot be decoded limits it, [Unreadable]. Requests of lock IDs that hold, and requests
-//     whose claim has lapsed, queue ahead of all others, even if the queue is full.
+//     is [Busy]; if the queue has no room it is [Full], and if a policy that cannot be decoded limits it,
+//     [Unreadable]. Requests of lock IDs that hold, and requests whose claim has lapsed, queue ahead of all
+//     others, even if the queue is full.
 //
 // A refused request takes nothing. What rule 1 lets it take over remains. A
 // request with Keep that queues extends what its lock ID keeps, and so does every grant.
@@ -61,8 +62,8 @@
 //   - From the head of the queue on, waiters are granted claims as long as the next one is admitted in
 //     addition to all entries, claims of the same write included. Waiters behind the first one that is
 //     not admitted are not considered. A waiter that needs no part is granted its hold at once.
-//   - A limit is that of the request, unless a policy of an operator replaces it: see [Policies]. It counts at the grant alone: not
-//     when a claim is confirmed, or a hold is joined.
+//   - A limit is that of the request, unless a policy of an operator replaces it: see [Policies]. It counts
+//     at the grant alone: not when a claim is confirmed, or a hold is joined.
 //   - Expired holds whose room a grant or a claim needs are evicted and leave evidence.
 //   - A write that grants anything marks the claims that have lapsed: they are not confirmed later.
 //

@@ -140,7 +140,7 @@ func (m *Mongo) ChangeIdentity(ctx context.Context, change func(raw bson.Raw, id
 		}
 		filter := bson.D{{Key: "_id", Value: IdentityID}}
 		for _, field := range []string{"id", "epoch", "replaces", "policyVersion"} {
-			filter = append(filter, sameField(was, field))
+			filter = append(filter, SameField(was, field))
 		}
 		matched := false
 		err = send(ctx, "change the identity of "+m.local.Name(), func(ctx context.Context) error {
@@ -159,8 +159,8 @@ func (m *Mongo) ChangeIdentity(ctx context.Context, change func(raw bson.Raw, id
 		m.local.Name(), IdentityID, changeTries)
 }
 
-// sameField returns a condition that a field still has the value that it has in a document, even if the value is an array or looks like an operator.
-func sameField(was bson.Raw, field string) bson.E {
+// SameField returns a condition that a field still has the value that it has in a document, even if the value is an array or looks like an operator.
+func SameField(was bson.Raw, field string) bson.E {
 	value, err := was.LookupErr(field)
 	if err != nil {
 		return bson.E{Key: field, Value: nil}
