@@ -49,6 +49,12 @@ type Acquire struct {
 	// them. Started may be zero.
 	Started     time.Time
 	NeverVictim bool
+	// Priority is 1, which is first, to 5; 0 is DefaultPriority. It counts only in a collection that has had a policy: builds
+	// that do not know priorities must be refused before one is stored.
+	Priority int64
+
+	// member is the member of a pool that the request must get.
+	member string
 }
 
 // OverdueAfter returns the time after which the waiter is overdue unless it is refreshed.
@@ -70,6 +76,7 @@ func (op Acquire) Apply(before *Document, now time.Time, settings Settings) (*Do
 		return s.end()
 	}
 	s.takeOver(op.LockID, op.Run)
+	op.member = s.lostMember(&op)
 	if s.superseded(&op) {
 		s.result.Outcome = Superseded
 		return s.end()
@@ -100,8 +107,8 @@ func (s *state) isLost(op *Acquire) bool {
 	switch {
 	case op.Upgrades != "" && (p == nil || (p.ID != op.Upgrades && p.ID != op.Call)):
 		return true
-	case op.Reacquire:
-		return false
+	case op.Reacquire: // of a pool, only with the member that it had
+		return op.Mode == Pool && op.HeldSince > 0 && op.Party().with(s.doc).Member == ""
 	}
 	return (op.Keep && s.doc.Lost(op.LockID, op.Run, op.LostSince) != nil) || (op.HeldSince > 0 && !s.doc.Keeps(op.LockID, op.HeldSince))
 }
@@ -115,13 +122,16 @@ func (s *state) grantOrQueue(op *Acquire) {
 	// A lock ID that already holds, for example one that upgrades, goes ahead of the queue, because the
 	// waiters there wait for its own hold. A request that is already queued is not granted here: the
 	// write that frees the resource gives it a claim.
-	ahead := skipsQueue(s.doc, op.Party())
+	ahead := skipsQueue(s.doc, op.Party()) || op.member != ""
 	next := ahead || ((!op.Queue || index < 0) && !slices.ContainsFunc(s.doc.Waiters, func(w Waiter) bool { return s.doc.Precedes(&w) }))
 	switch {
 	case tombstone != nil:
 		s.result.Outcome, s.result.Note = Deadlock, tombstone.Verdict
 	case s.isLost(op):
 		s.result.Outcome = Lost
+		s.leaveQueue(op)
+	case index >= 0 && claim == nil && s.doc.refuses(op.Party()) == OnlyPool && !s.covered(op.LockID, op.Mode):
+		s.result.Outcome = OnlyPool
 		s.leaveQueue(op)
 	case op.Refresh && (!op.Queue || (claim == nil && index < 0) || (claim != nil && claim.Alive(s.now))):
 		s.result.Outcome = Busy
@@ -137,8 +147,8 @@ func (s *state) grantOrQueue(op *Acquire) {
 	case (claim != nil && confirms(s.doc, claim, op.Party())) || (next && s.doc.Admits(op.Party())):
 		s.result.Outcome = Granted
 		s.grant(op, false)
-	case claim == nil && index < 0 && s.doc.limitUnknown(op.Limit):
-		s.result.Outcome = Unreadable
+	case claim == nil && index < 0 && s.doc.refuses(op.Party()) != "":
+		s.result.Outcome = s.doc.refuses(op.Party())
 	case !op.Queue:
 		s.result.Outcome = Busy
 	default:
@@ -178,7 +188,7 @@ func (s *state) grantedBefore(op *Acquire) bool {
 // covers the request's. A grant extends everything that its lock ID keeps.
 func (s *state) grant(op *Acquire, joins bool) {
 	s.grants = true
-	room := op.Party()
+	room := s.withMember(op.Party())
 	if joins && room.Mode == Shared {
 		room.Limit = 0
 	}
@@ -186,7 +196,7 @@ func (s *state) grant(op *Acquire, joins bool) {
 	hold := s.holdFor(op, joins)
 	made := Entry{
 		ID: op.Call, Caller: op.Caller, Mode: op.Mode, State: StateRunning,
-		Fence: hold.Fence, FirstFence: hold.FirstFence, LeastFence: hold.LeastFence,
+		Fence: hold.Fence, FirstFence: hold.FirstFence, LeastFence: hold.LeastFence, Member: room.Member,
 		TTL: op.TTL, ExpiresAt: expiry(s.now, op.TTL), Trace: op.Trace,
 	}
 	if c := s.claim(op.Caller); c != nil {
@@ -306,12 +316,12 @@ func (s *state) enqueue(op *Acquire, index int, ahead bool) {
 	switch {
 	case index >= 0:
 		was := s.doc.Waiters[index]
-		w.Since, w.ClaimTTL, w.Ahead = was.Since, was.ClaimTTL, was.Ahead
+		w.Since, w.ClaimTTL, w.Ahead, w.Priority, w.Promoted = was.Since, was.ClaimTTL, was.Ahead, was.Priority, was.Promoted
 		if op.Refresh {
 			w.Hold, w.Saga, w.Owner = was.Hold, was.Saga, was.Owner
 		}
 		s.doc.Waiters[index] = w
-	case ahead: // an upgrade, or a claim that has lapsed or no longer fits
+	case ahead: // an upgrade, a lost member of a pool, or a claim that has lapsed or no longer fits
 		w.Ahead = true
 		if claim != nil {
 			w.Since, w.ClaimTTL = sinceOf(claim), claim.ClaimTTL
@@ -325,8 +335,7 @@ func (s *state) enqueue(op *Acquire, index int, ahead bool) {
 		index = len(filter(s.doc.Waiters, func(w *Waiter) bool { return w.Ahead }))
 		s.doc.Waiters = slices.Insert(s.doc.Waiters, index, w)
 	default:
-		index = len(s.doc.Waiters)
-		s.doc.Waiters = append(s.doc.Waiters, w)
+		index = s.insert(w)
 	}
 	s.doc.Entries = without(s.doc.Entries, func(e *Entry) bool {
 		return e.ofPart(&op.Caller) && e.State == StateClaimed
@@ -346,8 +355,11 @@ func sinceOf(claim *Entry) time.Time {
 // waiter returns the waiter of a request that queues now.
 func (s *state) waiter(op *Acquire) Waiter {
 	w := Waiter{
-		Caller: op.Caller, Mode: op.Mode, Limit: op.Limit,
+		Caller: op.Caller, Mode: op.Mode, Limit: op.Limit, Member: op.member,
 		Since: s.now, ExpiresAt: s.now.Add(ms(op.WaiterTTL)), OverdueAt: s.now.Add(ms(op.OverdueAfter())), NeverVictim: op.NeverVictim,
+	}
+	if op.Priority != DefaultPriority && s.settings.Policies != nil {
+		w.Priority = op.Priority
 	}
 	if !op.Started.IsZero() {
 		w.Started = &op.Started

@@ -9,7 +9,7 @@ import (
 )
 
 // Covers reports whether a hold in mode have suffices for a request in mode want.
-func Covers(have, want string) bool { return have == Exclusive || want == Shared }
+func Covers(have, want string) bool { return have == want || (have == Exclusive && want == Shared) }
 
 // Stronger returns the mode that covers the other.
 func Stronger(a, b string) string {
@@ -19,8 +19,9 @@ func Stronger(a, b string) string {
 	return a
 }
 
-// Compatible reports whether two lock IDs may hold in these modes at the same time.
-func Compatible(a, b string) bool { return a == Shared && b == Shared }
+// Compatible reports whether two lock IDs may hold in these modes at the same time: of a pool, unless they would have the
+// same member.
+func Compatible(a, b string) bool { return a == b && (a == Shared || a == Pool) }
 
 // Party contains the fields of a request that decide whether it is compatible with others. The terms
 // are those of document.go.
@@ -33,23 +34,25 @@ type Party struct {
 	// Within is the enclosing lock ID, for a step with a lock ID of its own. The enclosing kept hold
 	// neither blocks the party nor counts.
 	Within string
+	// Member is the member of a pool that it must get; "" is any.
+	Member string
 }
 
 // Party returns the fields of the request that decide about compatibility.
 func (op *Acquire) Party() Party {
-	return Party{op.LockID, op.Mode, op.Limit, op.Within}
+	return Party{op.LockID, op.Mode, op.Limit, op.Within, op.member}
 }
 
 // Party returns the fields of the queued request that decide about compatibility.
-func (w *Waiter) Party() Party { return Party{w.LockID, w.Mode, w.Limit, w.Within} }
+func (w *Waiter) Party() Party { return Party{w.LockID, w.Mode, w.Limit, w.Within, w.Member} }
 
-// partyKey returns the key under which the entry counts under a limit.
-func (e *Entry) partyKey() string {
-	if e.CutOff {
-		return e.LockID + "\x00" // which no lock ID contains
-	}
-	return e.LockID
+// partyKey is the key under which an entry counts under a limit.
+type partyKey struct {
+	lockID string
+	cutOff bool
 }
+
+func (e *Entry) partyKey() partyKey { return partyKey{e.LockID, e.CutOff} }
 
 // Counts reports whether the entry is alive at now and counts under the party's limit: it belongs
 // neither to the party nor to the kept hold of the enclosing lock ID.
@@ -61,17 +64,25 @@ func (p *Party) enclosedBy(e *Entry) bool {
 	return p.Within != "" && e.BelongsTo(p.Within) && e.State == StateKept
 }
 
-// Blocks reports whether the entry is alive at now and its mode excludes the party.
+// Blocks reports whether the entry is alive at now and excludes the party, by its mode or by its member of a pool.
 func (e *Entry) Blocks(p Party, now time.Time) bool {
-	return e.Counts(p, now) && !Compatible(e.Mode, p.Mode)
+	return e.Counts(p, now) && p.Excludes(e.Mode, e.Member)
+}
+
+// Excludes reports whether another party may not hold at the same time, by its mode or its member of a pool.
+func (p *Party) Excludes(mode, member string) bool {
+	return !Compatible(mode, p.Mode) || (p.Mode == Pool && p.Member != "" && member == p.Member)
 }
 
 // Blockers returns the entries that keep the party out at d.At, the server's time of the read. These are the
-// entries whose mode excludes it. If there are none and its limit is reached, these are the entries that count
-// toward the limit.
+// entries that exclude it. If there are none and its limit is reached, or no member of a pool is free, these are the
+// entries that count.
 func (d *Document) Blockers(p Party) []*Entry {
+	if p.Mode == Pool {
+		return d.prepare().blockers(p, len(d.Entries))
+	}
 	var excluding, counted []*Entry
-	others, limit := map[string]bool{}, d.LimitFor(p.Limit)
+	others, limit := map[partyKey]bool{}, d.LimitFor(p.Limit)
 	for i := range d.Entries {
 		switch e := &d.Entries[i]; {
 		case e.Blocks(p, d.At):
@@ -88,12 +99,26 @@ func (d *Document) Blockers(p Party) []*Entry {
 }
 
 // Admits reports whether the party may hold in addition to all entries that are alive at d.At.
-func (d *Document) Admits(p Party) bool { return !d.limitUnknown(p.Limit) && len(d.Blockers(p)) == 0 }
+func (d *Document) Admits(p Party) bool {
+	if p.Mode == Pool {
+		return d.prepare().Admits(p)
+	}
+	return d.refuses(p) == "" && len(d.Blockers(p)) == 0
+}
+
+func (d *Document) excludes(p Party) bool {
+	p = p.with(d)
+	return slices.ContainsFunc(d.Entries, func(e Entry) bool { return e.Blocks(p, d.At) })
+}
 
 // view answers for a party what the rules below are made of. A Document passes over its entries for each
 // answer; prepared has done so once.
 type view interface {
 	Admits(p Party) bool
+	// excludes reports whether a living entry excludes the party, whatever its limit.
+	excludes(p Party) bool
+	// member returns the member of a pool that the party, or what its enclosing lock ID keeps, has; or "".
+	member(p Party) string
 	// holds reports whether a lock ID has a hold that meets a condition, also an expired one.
 	holds(lockID string, which func(*Entry) bool) bool
 	// time is the server's time of the read.
@@ -104,21 +129,25 @@ func (d *Document) time() time.Time { return d.At }
 
 // confirms reports whether a claim suffices for a request of its party, even if the claim has lapsed: it was
 // not passed, it was granted under a limit that is not greater, and no living entry excludes the request by
-// its mode. The limit is not tested again: the claim keeps its room.
+// its mode or its member. The limit is not tested again: the claim keeps its room.
 func confirms(v view, claim *Entry, p Party) bool {
-	room := claim.roomFor(p)
-	p.Limit = 0
-	return !claim.Passed && room && v.Admits(p)
+	return !claim.Passed && claim.roomFor(p) && !v.excludes(p)
 }
 
-// roomFor reports whether the limit of a claim is not greater than that of a request.
+// roomFor reports whether the limit of a claim is not greater than that of a request, and both or neither are of a pool.
 func (e *Entry) roomFor(p Party) bool {
+	if (e.Mode == Pool) != (p.Mode == Pool) {
+		return false
+	}
 	return p.Limit == 0 || (e.Limit > 0 && e.Limit <= p.Limit)
 }
 
-// Precedes reports whether the waiters behind w wait for it: it has not expired, and is neither overdue
-// nor a tombstone.
-func (d *Document) Precedes(w *Waiter) bool { return w.Waits(d.At) && !w.Overdue(d.At) }
+// Precedes reports whether the waiters behind w wait for it: it has not expired, it is neither overdue nor a
+// tombstone, and the resource is a pool if and only if it is for a member.
+func (d *Document) Precedes(w *Waiter) bool {
+	refused := d.refuses(w.Party())
+	return w.Waits(d.At) && !w.Overdue(d.At) && refused != NoPool && refused != OnlyPool
+}
 
 // covered reports whether the party has a live hold in the same mode or a stronger one.
 func covered(v view, p Party) bool {
@@ -131,10 +160,7 @@ func (d *Document) Joins(p Party) bool { return covered(d, p) && allowsJoin(d, p
 // allowsJoin reports whether a party that is covered may join its hold. It may not if there is an
 // incompatible entry: the lock of a step within its hold, or a part that was cut off. Limits apply to new
 // holds only.
-func allowsJoin(v view, p Party) bool {
-	p.Limit = 0
-	return v.Admits(p)
-}
+func allowsJoin(v view, p Party) bool { return !v.excludes(p) }
 
 func (d *Document) holds(lockID string, which func(*Entry) bool) bool {
 	for i := range d.Entries {
@@ -172,11 +198,14 @@ func heldByEnclosing(v view, p Party) bool {
 }
 
 // Policy is what an operator has set for a resource, or for all resources whose names begin alike. It replaces the limit
-// of shared requests that have one, for waiters and for new holds. It ends no hold, and does not concern other requests.
+// of shared requests that have one, for waiters and for new holds, and does not concern other requests; or it makes the
+// resource a pool. It ends no hold.
 type Policy struct {
 	PolicyID `bson:",inline"`
-	// Limit is the number of lock IDs that may hold: 1 to MaxPolicyLimit.
-	Limit int64 `bson:"limit"`
+	// Limit is the number of lock IDs that may hold: 1 to MaxPolicyLimit, and 0 for a pool.
+	Limit int64 `bson:"limit,omitempty"`
+	// Members are those of a pool, of an exact name.
+	Members []Member `bson:"members,omitempty"`
 	// Until, unless it is nil, is the server's time at which the policy ends.
 	Until *time.Time `bson:"until,omitempty"`
 	// By, At and Reason record who set it, when and why, for people.
@@ -185,6 +214,14 @@ type Policy struct {
 	Reason string    `bson:"reason"`
 	// Unreadable is set if the stored policy could not be decoded. Then no request to which it applies is granted anything.
 	Unreadable bool `bson:"-"`
+}
+
+// Valid reports whether the policy is one that a client can have written: a limit, or a pool.
+func (p *Policy) Valid() bool {
+	if p.IsPool() {
+		return p.checkMembers(nil) == nil && p.Name != ""
+	}
+	return p.Limit >= 1 && p.Limit <= MaxPolicyLimit && (p.Name != "" || p.Prefix)
 }
 
 // PolicyID is what a policy is for.
@@ -241,12 +278,18 @@ func (p *Policies) Change(change *PolicyChange) error {
 	default:
 		to := *change.To
 		to.PolicyID, to.By, to.At, to.Reason = change.PolicyID, change.By, change.At, change.Reason
+		if err := to.checkMembers(list); err != nil {
+			return err
+		}
 		change.To = &to
 		list = append(list, to)
 	}
 	bytes := 0
 	for i := range list {
 		bytes += len(list[i].Name) + len(list[i].By) + len(list[i].Reason)
+		for _, m := range list[i].Members {
+			bytes += len(m.Name) + len(m.Reason)
+		}
 	}
 	if bytes > MaxPolicyBytes {
 		return fmt.Errorf("lockstep: the names and reasons of all policies would have %d bytes, and may have %d: remove one, or give shorter reasons", bytes, MaxPolicyBytes)
@@ -284,13 +327,8 @@ func (id *PolicyID) names(resource string) bool {
 
 // LimitFor returns the limit that is in force for a request with a limit of its own, which is 0 if it has none.
 func (d *Document) LimitFor(own int64) int64 {
-	if own == 0 || d == nil || d.Policy == nil {
+	if own == 0 || d == nil || d.Policy == nil || d.Policy.IsPool() {
 		return own
 	}
 	return d.Policy.Limit
-}
-
-// limitUnknown reports whether a policy that cannot be decoded decides about a request.
-func (d *Document) limitUnknown(own int64) bool {
-	return own > 0 && d.Policy != nil && d.Policy.Unreadable
 }

@@ -18,6 +18,8 @@ type Document struct {
 	At time.Time `bson:"at,omitempty"`
 	// Fence is the highest fence ever granted.
 	Fence int64 `bson:"fence"`
+	// LastMember is the member of a pool that was granted last, so that all members get their turn.
+	LastMember string `bson:"lastMember,omitempty"`
 	// Entries are the holds, claims and draining parts. A lock ID's hold is its entries in the states
 	// StateRunning and StateKept. Each has the mode of its own request.
 	Entries []Entry `bson:"entries"`
@@ -176,6 +178,8 @@ type Entry struct {
 	Comment string `bson:"comment,omitempty"`
 	// Limit is the semaphore limit of the request; 0 is none.
 	Limit int64 `bson:"limit,omitempty"`
+	// Member is the member of a pool that the entry has.
+	Member string `bson:"member,omitempty"`
 	// Trace is the W3C traceparent of the latest request.
 	Trace string `bson:"trace,omitempty"`
 
@@ -208,6 +212,13 @@ type Waiter struct {
 	// Limit is the number of lock IDs that may hold when this one is granted, itself included. It is
 	// absent without a limit, and in exclusive mode.
 	Limit int64 `bson:"limit,omitempty"`
+	// Member is the member of a pool that the waiter must get, because its lock ID has lost it. It is absent if any one
+	// will do.
+	Member string `bson:"member,omitempty"`
+	// Priority is 1, which is first, to 5. It is absent for DefaultPriority. Promoted is set if an operator has put the waiter
+	// first.
+	Priority int64 `bson:"priority,omitempty"`
+	Promoted bool  `bson:"promoted,omitempty"`
 	// Owner is absent if it is the lock ID.
 	Owner string `bson:"owner,omitempty"`
 	// Started and NeverVictim are those of the request.
@@ -224,7 +235,8 @@ type Waiter struct {
 	// tombstone: it is granted nothing and delays no other waiter. Every request of the part is
 	// answered with the verdict until the part leaves or ExpiresAt. Its OverdueAt is LongAgo.
 	Verdict string `bson:"verdict,omitempty"`
-	// Ahead is set in upgrades and in waiters whose claim has lapsed. They queue ahead of all others.
+	// Ahead is set in upgrades, in waiters whose claim has lapsed, and in those with a Member. They queue ahead of all
+	// others.
 	Ahead bool `bson:"ahead,omitempty"`
 	// ClaimTTL is the length of the next claim in milliseconds if an earlier claim has lapsed: twice as
 	// long as that one, up to four times Settings.ClaimTTL.
@@ -268,7 +280,9 @@ type Evidence struct {
 	// Number is greater than those of earlier records. See Document.LastEvidence.
 	Number int64 `bson:"number,omitempty"`
 	// Order is the last order of what was lost. A release up to it, or a later one, erases the record.
-	Order  int64     `bson:"order,omitempty"`
+	Order int64 `bson:"order,omitempty"`
+	// Member is the member of a pool that was lost.
+	Member string    `bson:"member,omitempty"`
 	At     time.Time `bson:"at"`
 	By     string    `bson:"by,omitempty"`
 	Reason string    `bson:"reason,omitempty"`
@@ -372,10 +386,10 @@ func Printable(text string) string {
 // Bytes returns an upper bound of the size of the stored document.
 func (d *Document) Bytes() int {
 	const document, entry, waiter, record = 1000, 900, 500, 200 // without texts
-	n := document + len(d.ID) + 16*len(d.Attn)
+	n := document + len(d.ID) + len(d.LastMember) + 16*len(d.Attn)
 	for i := range d.Entries {
 		e := &d.Entries[i]
-		n += entry + len(e.ID) + e.Caller.bytes() + len(e.Owner) + len(e.Host) + len(e.Comment) + len(e.Trace)
+		n += entry + len(e.ID) + e.Caller.bytes() + len(e.Member) + len(e.Owner) + len(e.Host) + len(e.Comment) + len(e.Trace)
 		n += barBytes(e.Bars)
 		if e.Predecessor != nil {
 			n += len(e.Predecessor.LockID) + len(e.Predecessor.Owner) + len(e.Predecessor.Trace)
@@ -383,13 +397,13 @@ func (d *Document) Bytes() int {
 	}
 	for i := range d.Waiters {
 		w := &d.Waiters[i]
-		n += waiter + w.Caller.bytes() + len(w.Owner) + len(w.Verdict)
+		n += waiter + w.Caller.bytes() + len(w.Member) + len(w.Owner) + len(w.Verdict)
 		if w.Hold != nil {
 			n += record + len(w.Hold.ID) + len(w.Hold.Host) + len(w.Hold.Comment) + len(w.Hold.Trace)
 		}
 	}
 	for _, e := range slices.Concat(d.Evidence, d.Forced) {
-		n += record + len(e.LockID) + len(e.Run) + len(e.To) + len(e.By) + len(e.Reason)
+		n += record + len(e.LockID) + len(e.Run) + len(e.To) + len(e.Member) + len(e.By) + len(e.Reason)
 	}
 	for i := range d.Releases {
 		n += record + len(d.Releases[i].LockID) + len(d.Releases[i].Run)

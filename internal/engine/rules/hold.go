@@ -116,7 +116,8 @@ func (e *Entry) add(o *Entry) {
 	for _, b := range o.Bars {
 		e.Bars = with(e.Bars, b, MaxHoldBars)
 	}
-	e.Limit, e.Within, e.Saga = max(e.Limit, o.Limit), cmp.Or(e.Within, o.Within), cmp.Or(e.Saga, o.Saga)
+	e.Limit, e.Member = max(e.Limit, o.Limit), cmp.Or(e.Member, o.Member)
+	e.Within, e.Saga = cmp.Or(e.Within, o.Within), cmp.Or(e.Saga, o.Saga)
 }
 
 func earliest(a, b *time.Time) *time.Time {

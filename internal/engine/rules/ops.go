@@ -9,6 +9,8 @@ import (
 const (
 	Exclusive = "X"
 	Shared    = "S"
+	// Pool is that of requests for one member of a pool.
+	Pool = "P"
 )
 
 // Bounds of the lists in a document, and of the waiters that one write grants. A write keeps at most
@@ -99,6 +101,10 @@ const (
 	Full Outcome = "full"
 	// Unreadable: a policy that cannot be decoded decides about the request, and it is not in the queue.
 	Unreadable Outcome = "unreadable"
+	// NoPool: the request is for a member of a pool, and the resource is none.
+	NoPool Outcome = "no pool"
+	// OnlyPool: the resource is a pool, and the request is not for a member of it.
+	OnlyPool Outcome = "only pool"
 	// Lost: the lock ID held before, and does not any longer.
 	Lost Outcome = "lost"
 	// Superseded: a release or a later request of the same part came first.

@@ -43,7 +43,7 @@ func Next(d *Document, r *Waiter) Decision { return d.Queue().Next(r) }
 
 // Waiter returns the waiter of the request, without its times.
 func (op *Acquire) Waiter() *Waiter {
-	return &Waiter{Caller: op.Caller, Mode: op.Mode, Limit: op.Limit}
+	return &Waiter{Caller: op.Caller, Mode: op.Mode, Limit: op.Limit, Member: op.member}
 }
 
 // Queue prepares a document for the questions of many waiters.
@@ -52,7 +52,7 @@ type Queue struct {
 	// all is prepared, and waiters contains the queue by request, expired waiters and tombstones included.
 	all     *prepared
 	waiters map[requestKey][]int
-	// head is the first waiter that others wait for. due is set if the next write grants it the resource.
+	// head is the first waiter that others wait for. due is set if the next write grants the resource to a waiter.
 	head *Waiter
 	due  bool
 	// validFor is the time after which the answers may change without a write; 0 is never.
@@ -104,7 +104,7 @@ func (d *Document) Queue() *Queue {
 			q.head = w
 		}
 	}
-	q.due = q.head != nil && d.Admits(q.head.Party())
+	q.due = nextGrant(d, q.all, 0) >= 0
 	for i := range d.Entries {
 		q.limitValidity(d.Entries[i].ExpiresAt)
 	}
@@ -129,7 +129,7 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// Due reports whether any write of the document grants the resource to the head of the queue.
+// Due reports whether any write of the document grants the resource to a waiter.
 func (q *Queue) Due() bool { return q.due }
 
 // ValidFor returns the time after which the answers may change without a write; 0 is never.
@@ -176,7 +176,10 @@ func (q *Queue) Next(r *Waiter) Decision {
 		decision.Waiter, decision.Position = &d.Waiters[i], q.ahead[i]+1
 		decision.ValidFor = sooner(decision.ValidFor, decision.Waiter.ExpiresAt.Sub(d.At))
 	}
-	claim := own.Claim(r.Caller)
+	claim, party := own.Claim(r.Caller), r.Party()
+	if decision.Waiter != nil {
+		party.Member = decision.Waiter.Member
+	}
 	switch {
 	case claim == nil:
 	case claim.Forfeited(d.At):
@@ -187,13 +190,13 @@ func (q *Queue) Next(r *Waiter) Decision {
 	switch {
 	case decision.Waiter != nil && decision.Waiter.Order > r.Order:
 		return Decision{Answer: NextGone, By: Supersession{Order: decision.Waiter.Order}}
-	case claim != nil && (confirms(q.all, claim, r.Party()) || q.all.Admits(r.Party())), needsNoClaim(q.all, r.Party()):
+	case claim != nil && (confirms(q.all, claim, party) || q.all.Admits(party)), needsNoClaim(q.all, party):
 		decision.Answer = NextGo
 	case decision.Waiter == nil && claim == nil:
 		decision.Answer = NextGone
 	case q.due:
 		decision.Answer = NextSettle
-	case decision.Position == 1 && decision.Waiter != q.head && d.Admits(r.Party()): // the waiter is overdue
+	case decision.Position == 1 && decision.Waiter != q.head && q.all.Admits(party): // the waiter is overdue
 		decision.Answer = NextGo
 	}
 	return decision
@@ -233,28 +236,40 @@ func (q *Queue) Blockers(waiter, most int) (entries []*Entry, ahead *Waiter) {
 // others as it returns.
 type prepared struct {
 	d *Document
-	// alive and exclusive are the living entries, and those of them that are exclusive.
-	alive, exclusive []*Entry
+	// alive contains the living entries, and notShared and notPool those of other modes.
+	alive, notShared, notPool []*Entry
 	// counts is, by the key under which a party counts, the number of its living entries.
-	counts map[string]int
+	counts map[partyKey]int
 	// of contains all entries, by lock ID, and parts those of each part. A lock ID may have thousands of parts.
 	of    map[string][]*Entry
 	parts map[requestKey][]*Entry
+	// members contains the entries with each member of a pool, and reserved the lock ID that must get it.
+	members  map[string][]*Entry
+	reserved map[string]string
 }
 
 func (d *Document) prepare() *prepared {
-	p := &prepared{d: d, counts: map[string]int{}, of: map[string][]*Entry{}, parts: map[requestKey][]*Entry{}}
+	p := &prepared{
+		d: d, counts: map[partyKey]int{}, of: map[string][]*Entry{}, parts: map[requestKey][]*Entry{},
+		members: map[string][]*Entry{}, reserved: d.reservedFor(),
+	}
 	for i := range d.Entries {
 		e := &d.Entries[i]
 		key := requestKey{e.LockID, e.Part}
 		p.of[e.LockID], p.parts[key] = append(p.of[e.LockID], e), append(p.parts[key], e)
+		if e.Member != "" {
+			p.members[e.Member] = append(p.members[e.Member], e)
+		}
 		if !e.Alive(d.At) {
 			continue
 		}
 		p.alive = append(p.alive, e)
 		p.counts[e.partyKey()]++
 		if e.Mode != Shared {
-			p.exclusive = append(p.exclusive, e)
+			p.notShared = append(p.notShared, e)
+		}
+		if e.Mode != Pool {
+			p.notPool = append(p.notPool, e)
 		}
 	}
 	return p
@@ -262,15 +277,29 @@ func (d *Document) prepare() *prepared {
 
 // blockers returns the first entries, at most a number of them, that Document.Blockers returns.
 func (p *prepared) blockers(of Party, most int) []*Entry {
-	among := p.alive
-	if of.Mode == Shared {
-		among = p.exclusive
-	}
-	found := p.first(among, of, most)
-	if limit := p.d.LimitFor(of.Limit); len(found) == 0 && limit > 0 && int64(p.others(of)) >= limit {
+	of = of.with(p)
+	found := p.excluding(of, most)
+	limit := p.d.LimitFor(of.Limit)
+	switch {
+	case len(found) > 0:
+	case of.Mode == Pool && !p.hasMemberFor(of), limit > 0 && int64(p.others(of)) >= limit:
 		return p.first(p.alive, of, most)
 	}
 	return found
+}
+
+// excluding returns the first entries that exclude a party, which has the member that it must get.
+func (p *prepared) excluding(of Party, most int) (found []*Entry) {
+	switch of.Mode {
+	case Shared:
+		return p.first(p.notShared, of, most)
+	case Pool:
+		if found = p.first(p.notPool, of, most); len(found) == 0 && of.Member != "" {
+			found = p.first(p.members[of.Member], of, most)
+		}
+		return found
+	}
+	return p.first(p.alive, of, most)
 }
 
 // first returns the first entries that count for a party.
@@ -319,7 +348,10 @@ func (p *prepared) holds(lockID string, which func(*Entry) bool) bool {
 
 // Admits is like Document.Admits.
 func (p *prepared) Admits(of Party) bool {
-	return !p.d.limitUnknown(of.Limit) && len(p.blockers(of, 1)) == 0
+	of = of.with(p)
+	return p.d.refuses(of) == "" && len(p.blockers(of, 1)) == 0 && (of.Mode != Pool || p.hasMemberFor(of))
 }
+
+func (p *prepared) excludes(of Party) bool { return len(p.excluding(of.with(p), 1)) > 0 }
 
 func (p *prepared) time() time.Time { return p.d.At }

@@ -52,37 +52,54 @@ func (s *state) end() (*Document, Result) {
 	s.doc.Attn, s.doc.IdleAt = s.attn(), s.idleAt()
 	r := &s.result
 	r.Length = int64(len(s.doc.Waiters))
-	r.ReadOnly = (r.Outcome == Busy || r.Outcome == Full || r.Outcome == Unreadable || r.Outcome == OtherRun) && !s.changed
+	switch r.Outcome {
+	case Busy, Full, Unreadable, NoPool, OnlyPool, OtherRun:
+		r.ReadOnly = !s.changed
+	}
 	return s.doc, *r
 }
 
-// settle grants the resource to the waiters from the head of the queue, each as long as it is admitted in
-// addition to all entries, those included that this write has made. It stops at the first waiter that is not
-// admitted: those behind it wait for it, whatever their limits. Overdue waiters and tombstones are passed
-// over.
+// settle grants the resource to waiters, each in addition to all entries, those included that this write has made.
 func (s *state) settle() {
-	granted := 0
-	for i := 0; i < len(s.doc.Waiters) && granted < SettleMost; {
-		w := s.doc.Waiters[i]
-		if !s.doc.Precedes(&w) {
-			i++
-			continue
+	i := 0
+	for range SettleMost {
+		var v view = s.doc
+		if s.doc.Policy.IsPool() {
+			v = s.doc.prepare()
 		}
-		if !s.doc.Admits(w.Party()) {
+		if i = nextGrant(s.doc, v, i); i < 0 {
 			return
 		}
+		w := s.doc.Waiters[i]
 		s.doc.Waiters = slices.Delete(s.doc.Waiters, i, i+1)
 		s.grantWaiter(&w)
-		granted++
 	}
+}
+
+// nextGrant returns the index of the waiter that is granted the resource next, from an index on, or -1. That is the
+// first one, as long as it is admitted: those behind it wait for it, whatever their limits. Overdue waiters and
+// tombstones are passed over, and so are those that must get a certain member of a pool, while it is not free.
+func nextGrant(d *Document, v view, from int) int {
+	for i := from; i < len(d.Waiters); i++ {
+		w := &d.Waiters[i]
+		switch {
+		case !d.Precedes(w):
+		case v.Admits(w.Party()):
+			return i
+		case w.Party().with(v).Member == "":
+			return -1
+		}
+	}
+	return -1
 }
 
 // grantWaiter grants a waiter a claim, which it must confirm. If it requested no part, it holds at once.
 func (s *state) grantWaiter(w *Waiter) {
-	s.evictFor(w.Party())
+	room := s.withMember(w.Party())
+	s.evictFor(room)
 	s.grants = true
 	claim := Entry{
-		Caller: w.Caller, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner,
+		Caller: w.Caller, Mode: w.Mode, Limit: w.Limit, Member: room.Member, Owner: w.Owner,
 		Since: &w.Since, ClaimedAt: &s.now, Predecessor: s.predecessor(), State: StateClaimed, QueuedUntil: &w.ExpiresAt, ClaimTTL: w.ClaimTTL,
 		ExpiresAt: s.now.Add(ms(max(s.settings.ClaimTTL, w.ClaimTTL))),
 	}
@@ -91,6 +108,7 @@ func (s *state) grantWaiter(w *Waiter) {
 		return
 	}
 	op := w.holdRequest()
+	op.member = room.Member
 	s.grant(&op, s.covered(op.LockID, op.Mode))
 	hold := &s.doc.Entries[len(s.doc.Entries)-1]
 	hold.Since, hold.ClaimedAt, hold.Predecessor = claim.Since, claim.ClaimedAt, claim.Predecessor
@@ -108,11 +126,11 @@ func (w *Waiter) holdRequest() Acquire {
 	}
 }
 
-// passClaims marks the claims that have lapsed: another party may have been granted their room.
+// passClaims marks the claims that have lapsed: another party may have been granted their room, or their member.
 func (s *state) passClaims() {
 	for i := range s.doc.Entries {
 		if e := &s.doc.Entries[i]; e.State == StateClaimed && !e.Alive(s.now) {
-			e.Passed = true
+			e.Passed, e.Member = true, ""
 		}
 	}
 }
@@ -154,13 +172,13 @@ func (s *state) predecessor() *EndedHold {
 
 // evictFor evicts the expired holds whose room a party is given: those whose mode excludes it, and all
 // others if together they would exceed its limit should their owners renew them, or if they are more than
-// Crowd.
+// Crowd. Of a pool, only the hold with the party's member is evicted.
 //
 // What the party's enclosing lock ID keeps is not evicted. Expired parts of that lock ID end without
 // evidence, because the enclosing hold is not lost.
 func (s *state) evictFor(p Party) {
 	enclosed := s.doc.HeldByEnclosing(p)
-	parties, live := map[string]bool{p.LockID: true}, map[string]bool{}
+	parties, live := map[partyKey]bool{{lockID: p.LockID}: true}, map[partyKey]bool{}
 	for i := range s.doc.Entries {
 		if e := &s.doc.Entries[i]; !e.BelongsTo(p.LockID) && !p.enclosedBy(e) && (e.Holds() || e.Alive(s.now)) {
 			key := e.partyKey()
@@ -172,7 +190,7 @@ func (s *state) evictFor(p Party) {
 	if limit > 0 {
 		most = min(most, limit)
 	}
-	crowded := int64(len(parties)) > most
+	crowded := int64(len(parties)) > most && p.Mode != Pool
 	s.doc.Entries = slices.DeleteFunc(s.doc.Entries, func(e Entry) bool {
 		around := enclosed && e.BelongsTo(p.Within)
 		switch {
@@ -180,7 +198,7 @@ func (s *state) evictFor(p Party) {
 			return false
 		case around && e.State != StateRunning:
 			return false
-		case !around && Compatible(e.Mode, p.Mode) && (!crowded || live[e.partyKey()]):
+		case !around && !p.Excludes(e.Mode, e.Member) && (!crowded || live[e.partyKey()]):
 			return false
 		}
 		s.result.Expired = append(s.result.Expired, e)
@@ -194,7 +212,7 @@ func (s *state) evictFor(p Party) {
 
 // lose adds evidence that a lock ID has lost an entry of its hold, one record for each hold.
 func (s *state) lose(e *Entry, of Evidence) {
-	of.LockID, of.Run, of.Fence, of.Order, of.At = e.LockID, e.Run, e.FirstFence, e.Order, s.now
+	of.LockID, of.Run, of.Fence, of.Order, of.Member, of.At = e.LockID, e.Run, e.FirstFence, e.Order, e.Member, s.now
 	for i := range s.evidence {
 		if r := &s.evidence[i]; r.LockID == of.LockID && r.Run == of.Run && r.Fence == of.Fence && r.To == "" {
 			r.Order = max(r.Order, of.Order)
@@ -289,7 +307,7 @@ func (s *state) removeWaiters(queue []Waiter, which func(*Waiter) bool) {
 // asEntry converts a waiter to an entry without a state, for Result.Ended.
 func asEntry(w *Waiter) Entry {
 	return Entry{
-		Caller: w.Caller, Mode: w.Mode, Limit: w.Limit, Owner: w.Owner,
+		Caller: w.Caller, Mode: w.Mode, Limit: w.Limit, Member: w.Member, Owner: w.Owner,
 		Since: &w.Since, ExpiresAt: w.ExpiresAt, ClaimTTL: w.ClaimTTL, Verdict: w.Verdict,
 	}
 }

@@ -85,7 +85,9 @@ func (s *state) cutOff(e Entry) []Entry {
 		return nil
 	}
 	e = s.drain(e)
-	e.CutOff, e.Mode = true, Exclusive
+	if e.CutOff = true; e.Mode != Pool { // it blocks its member, not the pool
+		e.Mode = Exclusive
+	}
 	return []Entry{e}
 }
 

@@ -75,20 +75,30 @@ func elements(raw bson.Raw, field string) []bson.RawValue {
 // written, is Unreadable: it is for its name if that can be read, and for all resources otherwise.
 func decodePolicy(value bson.RawValue) (p rules.Policy) {
 	raw, _ := value.DocumentOK()
-	if isPolicy(raw) && bson.Unmarshal(raw, &p) == nil && p.Limit >= 1 && p.Limit <= rules.MaxPolicyLimit && (p.Name != "" || p.Prefix) {
+	if isPolicy(raw) && bson.Unmarshal(raw, &p) == nil && p.Valid() {
 		return p
 	}
+	p = rules.Policy{}
 	name, named := raw.Lookup("name").StringValueOK()
 	prefix, _ := raw.Lookup("prefix").BooleanOK()
-	return rules.Policy{PolicyID: rules.PolicyID{Name: name, Prefix: prefix || !named}, Unreadable: true}
+	p.PolicyID, p.Unreadable = rules.PolicyID{Name: name, Prefix: prefix || !named}, true
+	return p
 }
 
-// isPolicy reports whether a document has only fields of a policy.
+// isPolicy reports whether a document has only fields of a policy, and its members only those of a member.
 func isPolicy(raw bson.Raw) bool {
+	for _, member := range elements(raw, "members") {
+		if m, ok := member.DocumentOK(); !ok || !hasOnly(m, "name", "out", "reason") {
+			return false
+		}
+	}
+	return hasOnly(raw, "name", "prefix", "limit", "members", "until", "by", "at", "reason")
+}
+
+// hasOnly reports whether a document has no other fields than these.
+func hasOnly(raw bson.Raw, names ...string) bool {
 	fields, err := raw.Elements()
-	return err == nil && !slices.ContainsFunc(fields, func(e bson.RawElement) bool {
-		return !slices.Contains([]string{"name", "prefix", "limit", "until", "by", "at", "reason"}, e.Key())
-	})
+	return err == nil && !slices.ContainsFunc(fields, func(e bson.RawElement) bool { return !slices.Contains(names, e.Key()) })
 }
 
 // SetPolicy changes the stored policies by an update of the identity, and leaves those that it cannot decode as they are.
@@ -104,7 +114,7 @@ func (m *Mongo) SetPolicy(ctx context.Context, change rules.PolicyChange) error 
 		for i, p := range next.List {
 			policies[i] = p
 			for _, old := range stored {
-				if p.Unreadable && decodePolicy(old) == p {
+				if was := decodePolicy(old); p.Unreadable && was.Unreadable && was.PolicyID == p.PolicyID {
 					policies[i] = old
 				}
 			}

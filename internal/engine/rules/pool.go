@@ -1,0 +1,177 @@
+package rules
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A pool is a resource whose policy lists members. A request in mode Pool gets one of them: any that is free, or, if its
+// party has a member or has lost one, that member. There is one document and one queue for all members.
+
+// Member is a member of a pool.
+type Member struct {
+	Name string `bson:"name"`
+	// Out is set while the member is out of service. It is granted to nobody, except to a party that has lost it.
+	Out bool `bson:"out,omitempty"`
+	// Reason is why it is out of service, for people.
+	Reason string `bson:"reason,omitempty"`
+}
+
+// IsPool reports whether the policy lists members.
+func (p *Policy) IsPool() bool { return p != nil && len(p.Members) > 0 }
+
+// checkMembers returns an error if the policy may not be added to others because of its members.
+func (p *Policy) checkMembers(others []Policy) error {
+	of := map[string]PolicyID{}
+	for i := range others {
+		for _, m := range others[i].Members {
+			of[m.Name] = others[i].PolicyID
+		}
+	}
+	for _, m := range p.Members {
+		other, listed := of[m.Name]
+		switch {
+		case m.Name == "":
+			return fmt.Errorf("lockstep: a member of the pool %s has no name", p.PolicyID)
+		case listed && other == p.PolicyID:
+			return fmt.Errorf("lockstep: the pool %s lists the member %q twice", p.PolicyID, m.Name)
+		case listed:
+			return fmt.Errorf("lockstep: %q is a member of the pool %s: remove it there first, since a member of two pools would be granted twice", m.Name, other)
+		}
+		of[m.Name] = p.PolicyID
+	}
+	if p.IsPool() && (p.Prefix || p.Until != nil || p.Limit != 0) {
+		return errors.New("lockstep: a pool has an exact name, and neither a limit nor an end")
+	}
+	return nil
+}
+
+// refuses returns the outcome of a new request to which the resource's policy does not apply, or "": a policy that cannot
+// be decoded decides about it, or one of the two is for a pool and the other is not. A request for a certain member needs
+// no policy.
+func (d *Document) refuses(p Party) Outcome {
+	switch policy := d.Policy; {
+	case policy != nil && policy.Unreadable && (p.Limit > 0 || p.Mode == Pool):
+		return Unreadable
+	case p.Mode == Pool && p.Member == "" && !policy.IsPool():
+		return NoPool
+	case p.Mode != Pool && policy.IsPool():
+		return OnlyPool
+	}
+	return ""
+}
+
+// with returns the party with the member of the pool that it must get, if there is one: that of its own entries, of what
+// its enclosing lock ID keeps, or the one that it has lost.
+func (p Party) with(v view) Party {
+	if p.Mode == Pool {
+		p.Member = cmp.Or(v.member(p), p.Member)
+	}
+	return p
+}
+
+// givesMember reports whether the entry decides which member a party gets.
+func (e *Entry) givesMember(p *Party, now time.Time) bool {
+	if e.Member == "" {
+		return false
+	}
+	own := e.BelongsTo(p.LockID) && (e.State != StateDraining || e.Alive(now))
+	return own || (p.Within != "" && e.keeps(p.Within))
+}
+
+func (d *Document) member(p Party) string {
+	for i := range d.Entries {
+		if e := &d.Entries[i]; e.givesMember(&p, d.At) {
+			return e.Member
+		}
+	}
+	return ""
+}
+
+func (p *prepared) member(of Party) string {
+	for _, lockID := range []string{of.LockID, of.Within} {
+		for _, e := range p.of[lockID] {
+			if e.givesMember(&of, p.d.At) {
+				return e.Member
+			}
+		}
+	}
+	return ""
+}
+
+// reservedFor returns, by member, the lock ID of the first waiter that must get it. The member is granted to no other one.
+func (d *Document) reservedFor() map[string]string {
+	reserved := map[string]string{}
+	for i := range d.Waiters {
+		if w := &d.Waiters[i]; w.Member != "" && d.Precedes(w) && reserved[w.Member] == "" {
+			reserved[w.Member] = w.LockID
+		}
+	}
+	return reserved
+}
+
+// hasMemberFor reports whether there is a member for a party that no living entry excludes.
+func (p *prepared) hasMemberFor(of Party) bool {
+	if of.Member != "" {
+		reserved := p.reserved[of.Member]
+		return reserved == "" || reserved == of.LockID
+	}
+	return p.choose() != ""
+}
+
+// choose returns the member for a party that may get any one, or "" if none is free: in turn after the member that was
+// granted last, the next one that no entry has, and otherwise that of the expired hold that ended first.
+func (p *prepared) choose() (member string) {
+	if !p.d.Policy.IsPool() {
+		return ""
+	}
+	members := p.d.Policy.Members
+	last := slices.IndexFunc(members, func(m Member) bool { return m.Name == p.d.LastMember })
+	var first time.Time
+	for n := range members {
+		m := &members[(last+1+n)%len(members)]
+		used := p.members[m.Name]
+		switch {
+		case m.Out || p.reserved[m.Name] != "":
+		case len(used) == 0:
+			return m.Name
+		case slices.ContainsFunc(used, func(e *Entry) bool { return e.Alive(p.d.At) }):
+		default:
+			if ended := lastEnd(used); member == "" || ended.Before(first) {
+				member, first = m.Name, ended
+			}
+		}
+	}
+	return member
+}
+
+// lastEnd returns the latest expiry of some entries.
+func lastEnd(entries []*Entry) (at time.Time) {
+	for _, e := range entries {
+		at = Later(at, e.ExpiresAt)
+	}
+	return at
+}
+
+// lostMember returns the member that a request must get, because its lock ID has lost it; or "".
+func (s *state) lostMember(op *Acquire) string {
+	if op.member != "" || op.Mode != Pool || !op.Reacquire {
+		return op.member
+	}
+	if e := s.doc.LossEvidence(op.LockID, op.Run, op.LostSince); e != nil {
+		return e.Member
+	}
+	return ""
+}
+
+// withMember returns the party of a grant with its member. Only a grant chooses one.
+func (s *state) withMember(p Party) Party {
+	if p = p.with(s.doc); p.Mode == Pool && p.Member == "" {
+		p.Member = s.doc.prepare().choose()
+		s.doc.LastMember = cmp.Or(p.Member, s.doc.LastMember)
+	}
+	return p
+}
