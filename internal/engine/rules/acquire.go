@@ -131,7 +131,7 @@ func (s *state) grantOrQueue(op *Acquire) {
 		s.result.Outcome = Lost
 		s.leaveQueue(op)
 	case index >= 0 && claim == nil && s.doc.refuses(op.Party()) == OnlyPool && !s.covered(op.LockID, op.Mode):
-		s.result.Outcome = OnlyPool
+		s.result.Outcome, s.changed = OnlyPool, true
 		s.leaveQueue(op)
 	case op.Refresh && (!op.Queue || (claim == nil && index < 0) || (claim != nil && claim.Alive(s.now))):
 		s.result.Outcome = Busy

@@ -15,7 +15,7 @@
 //	│   ├── kept       the hold itself, which outlives its parts, and its bars
 //	│   ├── claimed    a grant to a waiter that is not yet confirmed
 //	│   └── draining   a part that was cut off; it blocks others while its lease may be trusted
-//	├── Waiters   the queue, first come, first served
+//	├── Waiters   the queue, first come, first served within a priority
 //	├── Evidence  records of evictions, forced releases and take-overs
 //	├── Forced    the last forced releases, for people
 //	├── Missed    losses that were found out after a commit, for people
@@ -47,9 +47,10 @@
 //     living entries of others, and either its lock ID holds already, in a weaker mode, or no living
 //     waiter is ahead: [Granted], with a new fence.
 //  8. Otherwise the request queues if Queue is set, or keeps its position: [Queued]. Without Queue it
-//     is [Busy]; if the queue has no room it is [Full], and if a policy that cannot be decoded limits it,
-//     [Unreadable]. Requests of lock IDs that hold, and requests whose claim has lapsed, queue ahead of all
-//     others, even if the queue is full.
+//     is [Busy]; if the queue has no room it is [Full], and if the policy does not permit it, [Unreadable],
+//     [NoPool] or [OnlyPool]. Requests of lock IDs that hold, requests whose claim has lapsed, and those for a
+//     lost member of a pool queue ahead of all others, even if the queue is full. Other requests pass waiters of
+//     lower priority: see priority.go.
 //
 // A refused request takes nothing. What rule 1 lets it take over remains. A
 // request with Keep that queues extends what its lock ID keeps, and so does every grant.
@@ -61,9 +62,11 @@
 //   - Waiters that were not refreshed in time leave the queue.
 //   - From the head of the queue on, waiters are granted claims as long as the next one is admitted in
 //     addition to all entries, claims of the same write included. Waiters behind the first one that is
-//     not admitted are not considered. A waiter that needs no part is granted its hold at once.
+//     not admitted are not considered, unless it waits for a certain member of a pool. A waiter that needs no
+//     part is granted its hold at once.
 //   - A limit is that of the request, unless a policy of an operator replaces it: see [Policies]. It counts
 //     at the grant alone: not when a claim is confirmed, or a hold is joined.
+//   - A grant or a claim of a pool chooses a member, which the entry keeps: see pool.go.
 //   - Expired holds whose room a grant or a claim needs are evicted and leave evidence.
 //   - A write that grants anything marks the claims that have lapsed: they are not confirmed later.
 //
@@ -75,6 +78,8 @@
 //	superseded.go  rules 1 and 2: requests of replaced runs, and those that a release or a bar overtook
 //	hold.go        what a lock ID holds, keeps between its parts, and has lost: rule 4
 //	compat.go      who may hold at the same time, and the limits that operators set
+//	pool.go        pools, and which member a grant chooses
+//	priority.go    the order of the queue
 //	settle.go      how every operation begins and ends: grants to the queue, and evictions
 //	renew.go       what prolongs an entry; end.go: what ends it
 //	queue.go       what a document means for those who wait
@@ -82,6 +87,8 @@
 // # Guarantees
 //
 //   - Incompatible leases are never in force at the same time, by the times that the caller passes.
+//   - No two lock IDs have living entries with the same member of a pool, apart from a lock ID and what its steps hold
+//     within it.
 //   - Fences of a resource strictly increase.
 //   - An operation changes only what it names, apart from settling.
 //   - An operation that is repeated with the same call ID ends as if it had run once.

@@ -41,6 +41,8 @@ func (a *answer) describe(op rules.Op) {
 		}
 	case rules.Withdraw:
 		a.outcome("withdrawn")
+	case rules.Promote:
+		a.outcome("promoted")
 	case rules.Raise:
 		a.outcome("raised")
 	default:
@@ -86,7 +88,7 @@ func (a *answer) acquired(op *rules.Acquire) {
 			a.add("without an entry") // a defect
 			return
 		}
-		a.add("%s", a.fencesOf(e))
+		a.add("%s%s", a.fencesOf(e), option("member", strings.TrimPrefix(e.Member, a.base+"/")))
 		if asked := a.d.At.Add(time.Duration(ttl) * time.Millisecond); ttl == 0 || left(e.ExpiresAt, a.d.At) != left(asked, a.d.At) {
 			a.lease("", e)
 		}
@@ -165,5 +167,5 @@ func (a *answer) withdrawn(e *rules.Entry) string {
 	if e.State == rules.StateClaimed {
 		kind, times = "the claim of ", times+", granted "+ago(e.ClaimedAt, a.d.At)+a.origin(e)
 	}
-	return kind + partName(e) + order(e.Order) + " " + mode(e.Mode, e.Limit) + option("owner", e.Owner) + " (" + times + ")"
+	return kind + partName(e) + order(e.Order) + " " + a.mode(e.Mode, e.Limit, e.Member) + option("owner", e.Owner) + " (" + times + ")"
 }

@@ -28,6 +28,7 @@
 //	withdraw  ends the wait of a victim of a deadlock.
 //	verify    asks whether a saga still holds what it has used up to an order.
 //	raise     bars the requests of a saga up to an order, before its compensations run.
+//	promote   puts the waiters of a lock ID first.
 //	settle    ends what has expired, and serves the queue, as every write does.
 //
 // Options such as run=one, saga=s and within=w describe the request of a workflow. [rules.Acquire] and the other
@@ -39,7 +40,8 @@
 //
 // "limit x* 3 for=10m" sets a policy, here for all resources whose names begin with x, and "limit x none" removes one. The
 // names are those of "new resource"; "limit "" 3" is for the resource with which the scenario began. The limit 0 is a policy
-// that cannot be decoded.
+// that cannot be decoded. "pool "" m,n!" makes that resource a pool of the members m and n, of which n is out of service, and
+// "acquire a p pool" requests a member.
 //
 // Fences are numbered from 1 in the order in which they were drawn; the first and the least fence of a hold are
 // named if they differ. Times are rounded, to minutes and below that to 15 seconds.

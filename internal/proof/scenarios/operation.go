@@ -36,7 +36,7 @@ var token = regexp.MustCompile(`(?:[\w-]+=)?"(?:[^"\\]|\\.)*"|\S+`)
 
 // arguments has the number of arguments of the verbs. The other words of a line are options.
 var arguments = map[string]int{
-	"acquire": 2, "renew": 2, "leave": 2, "take-back": 2, "withdraw": 2, "release": 1, "verify": 1, "raise": 1, "evidence": 1, "was-lost": 1, "pass": 1, "limit": 2,
+	"acquire": 2, "renew": 2, "leave": 2, "take-back": 2, "withdraw": 2, "release": 1, "verify": 1, "raise": 1, "evidence": 1, "was-lost": 1, "pass": 1, "limit": 2, "pool": 2, "promote": 1,
 }
 
 func parseLine(text string) (*line, error) {
@@ -172,6 +172,8 @@ func (p *player) op(l *line) (op rules.Op) {
 			Resource: p.resource, LockID: lockID, Run: l.text("run", ""), TakeOver: l.text("take-over", ""), Saga: l.text("saga", ""),
 			Order: l.number("order", 0),
 		}
+	case "promote":
+		return rules.Promote{Resource: p.resource, LockID: lockID}
 	case "settle":
 		return rules.Settle{Resource: p.resource}
 	}
@@ -190,12 +192,15 @@ func (p *player) acquire(l *line, lockID, part string) rules.Acquire {
 		Reacquire: l.has("reacquire"), NewFence: l.has("new-fence"), LostSince: p.since(l), Upgrades: l.text("upgrades", ""),
 		Queue: l.has("queue") || l.has("refresh"), Refresh: l.has("refresh"), WaiterTTL: l.millis("waiter-ttl", waiterTTL),
 		NextRefresh: l.millis("next-refresh", 0), MaxWaiters: l.number("max-waiters", 100),
-		Owner: l.text("owner", lockID), Host: l.text("host", "host"), Comment: l.text("comment", "comment"), Trace: l.text("trace", "trace"),
+		Priority: l.number("priority", 0), Owner: l.text("owner", lockID), Host: l.text("host", "host"), Comment: l.text("comment", "comment"), Trace: l.text("trace", "trace"),
 	}
-	if l.has("exclusive") {
+	switch {
+	case l.has("exclusive"):
 		op.Mode = rules.Exclusive
-	} else if !l.has("shared") {
-		l.fail("shared", fmt.Errorf("neither shared nor exclusive"))
+	case l.has("pool"):
+		op.Mode = rules.Pool
+	case !l.has("shared"):
+		l.fail("shared", fmt.Errorf("neither shared nor exclusive, nor pool"))
 	}
 	return op
 }

@@ -43,8 +43,8 @@ func (p *player) play(text string) ([]string, error) {
 	switch l.verb {
 	case "pass":
 		return nil, p.pass(l.args[0])
-	case "limit":
-		if err := p.limit(l); err != nil {
+	case "limit", "pool":
+		if err := p.setPolicy(l); err != nil {
 			return nil, err
 		}
 		return nil, l.complete()
@@ -90,12 +90,20 @@ func (p *player) pass(text string) error {
 	return p.load()
 }
 
-// limit sets the policy for a name, or with a star for a prefix, both after the name with which the scenario began, or
+// setPolicy sets the policy for a name, or with a star for a prefix, both after the name with which the scenario began, or
 // removes it.
-func (p *player) limit(l *line) error {
+func (p *player) setPolicy(l *line) error {
 	name, prefix := strings.CutSuffix(l.args[0], "*")
 	change := rules.PolicyChange{PolicyID: rules.PolicyID{Name: p.base + name, Prefix: prefix}, By: "ops", Reason: "a scenario"}
-	if l.args[1] != "none" {
+	switch {
+	case l.args[1] == "none":
+	case l.verb == "pool":
+		change.To = &rules.Policy{}
+		for _, member := range strings.Split(l.args[1], ",") {
+			member, out := strings.CutSuffix(member, "!")
+			change.To.Members = append(change.To.Members, rules.Member{Name: p.base + "/" + member, Out: out})
+		}
+	default:
 		n, err := strconv.ParseInt(l.args[1], 10, 64)
 		if err != nil {
 			return err

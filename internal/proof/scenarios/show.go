@@ -74,7 +74,7 @@ func (p *player) entry(e *rules.Entry, fields *line) string {
 	} else {
 		text += order(e.Order)
 	}
-	text += " " + mode(e.Mode, e.Limit)
+	text += " " + p.mode(e.Mode, e.Limit, e.Member)
 	if e.Fence > 0 {
 		text += " " + p.fencesOf(e)
 	}
@@ -119,13 +119,19 @@ func (p *player) queue(fields *line) (all []string) {
 	at := p.last.At
 	for i := range p.last.Waiters {
 		w := &p.last.Waiters[i]
-		text := name(w.LockID) + " " + name(w.Part) + order(w.Order) + " " + mode(w.Mode, w.Limit)
+		text := name(w.LockID) + " " + name(w.Part) + order(w.Order) + " " + p.mode(w.Mode, w.Limit, w.Member)
 		text += option("run", w.Run) + option("saga", w.Saga) + option("within", w.Within)
 		if w.Hold != nil {
 			text += " hold-only"
 		}
 		if w.Ahead {
 			text += " ahead"
+		}
+		if w.Priority > 0 {
+			text += fmt.Sprintf(" priority=%d", w.Priority)
+		}
+		if w.Promoted {
+			text += " promoted"
 		}
 		if w.ClaimTTL > 0 {
 			text += " claim=" + span(time.Duration(w.ClaimTTL)*time.Millisecond)

@@ -61,7 +61,8 @@ func (p *player) evidence(e *rules.Evidence) string {
 	if e.To != "" {
 		return fmt.Sprintf("%s taken over by run %s", text, e.To)
 	}
-	return fmt.Sprintf("%s%s fence %s, %s %s", text, order(e.Order), p.number(e.Fence), cause(e.By, e.Reason), ago(&e.At, p.last.At))
+	return fmt.Sprintf("%s%s fence %s%s, %s %s", text, order(e.Order), p.number(e.Fence), option("member", strings.TrimPrefix(e.Member, p.base+"/")),
+		cause(e.By, e.Reason), ago(&e.At, p.last.At))
 }
 
 // cause describes why a hold was lost.
@@ -132,12 +133,13 @@ func orderName(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-func mode(m string, limit int64) string {
-	text := map[string]string{rules.Exclusive: "exclusive", rules.Shared: "shared"}[m]
+// mode describes a mode with its limit and the member of a pool. Members are named without the name of the resource.
+func (p *player) mode(m string, limit int64, member string) string {
+	text := map[string]string{rules.Exclusive: "exclusive", rules.Shared: "shared", rules.Pool: "pool"}[m]
 	if limit > 0 {
 		text += fmt.Sprintf(" limit=%d", limit)
 	}
-	return text
+	return text + option("member", strings.TrimPrefix(member, p.base+"/"))
 }
 
 // left describes the time until an end.
