@@ -103,7 +103,7 @@ func acquireRequest(p wire.AcquireParams, run wire.Run, info activity.Info) lock
 		NewFence:  p.NewFence,
 
 		Owner:   p.Owner.Of(run),
-		Started: p.Started, NeverVictim: p.NeverVictim,
+		Started: p.Started, NeverVictim: p.NeverVictim, Priority: cmp.Or(p.Priority, info.Priority.PriorityKey),
 		Comment: wire.Cut(cmp.Or(p.Comment, currentrun.AttemptName(info)), 1024),
 	}
 	req.Order, req.Saga = lockcore.Order{Schedule: p.Schedule, Attempt: uint32(max(info.Attempt, 0))}, p.Saga

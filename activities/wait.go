@@ -62,7 +62,8 @@ func (a *lockActivities) Wait(ctx context.Context, in converter.RawValue) error 
 	a.locker.WatchFor(p.Resource.Name)
 	resources, heldSince := wire.CoreResources([]wire.Resource{p.Resource})
 	delay, err := a.locker.Recheck(ctx, lockcore.StepRequest{
-		Caller: caller, Resources: resources, HeldSince: heldSince, Owner: p.Owner.Of(run), Started: p.Started, NeverVictim: p.NeverVictim,
+		Caller: caller, Resources: resources, HeldSince: heldSince, Owner: p.Owner.Of(run), Started: p.Started, NeverVictim: p.NeverVictim, Priority: p.Priority,
+		Reacquire: p.Reacquire,
 	})
 	wire.NoteAncestor(err, run, p.Ancestors)
 	return waitFailure(p.MaxWait, waitedFor(info, began), delay, err)

@@ -150,7 +150,7 @@ func (a *activityInbound) checkCollection(ctx context.Context, guard *wire.Guard
 func (a *activityInbound) enterGuard(ctx context.Context, run wire.Run, guard wire.Guard) ([]lockcore.Lease, error) {
 	info := activity.GetInfo(ctx)
 	req := guard.Request(run, info.Attempt, currentrun.AttemptName(info))
-	req.MaxWait = currentrun.InlineWait(info)
+	req.MaxWait, req.Priority = currentrun.InlineWait(info), info.Priority.PriorityKey
 	if guard.MaxWait > 0 {
 		req.MaxWait = min(req.MaxWait, time.Duration(guard.MaxWait))
 	}

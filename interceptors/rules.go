@@ -89,7 +89,7 @@ func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wi
 	req := lockcore.StepRequest{
 		Caller:    lockcore.Caller{LockID: run.StepLockID(wire.RuleStep(info.ActivityID, info.ActivityType.Name, info.ScheduledTime)), Within: run.LockID(), Run: run.RunID, Part: run.Part(rulePrefix + info.ActivityType.Name), Order: lockcore.Order{Schedule: 1, Attempt: uint32(max(info.Attempt, 0))}},
 		Resources: resources,
-		Owner:     facts.Owner.Of(run), NeverVictim: facts.NeverVictim, Started: info.ScheduledTime, MaxWait: currentrun.InlineWait(info),
+		Owner:     facts.Owner.Of(run), NeverVictim: facts.NeverVictim, Started: info.ScheduledTime, MaxWait: currentrun.InlineWait(info), Priority: info.Priority.PriorityKey,
 		Comment: wire.Cut("rule of "+currentrun.AttemptName(info), 1024),
 	}
 	for _, lease := range held { // which nothing renews during the entry

@@ -241,7 +241,7 @@ func resultOf(u lockcore.Wakeup) *commonpb.Payloads {
 		return nil
 	}
 	payloads, err := converter.GetDefaultDataConverter().ToPayloads(wire.AcquireResult{Leases: []wire.Lease{{Lease: lockcore.Lease{
-		Order: u.Order, Mode: u.Mode, Fence: u.FirstFence, FirstFence: u.FirstFence,
+		Order: u.Order, Mode: u.Mode, Fence: u.FirstFence, FirstFence: u.FirstFence, Member: u.Member,
 	}}}})
 	if err != nil {
 		return nil // numbers and a mode are always encoded; without a result the workflow asks again

@@ -3,6 +3,7 @@ package lockcore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -235,6 +236,7 @@ func (l *Locker) acquireOp(req *StepRequest, res Resource) rules.Acquire {
 		Keep: req.Keep, HoldOnly: req.HoldOnly, Reacquire: req.Reacquire, NewFence: req.NewFence, Queued: req.Queued,
 		Queue: true, WaiterTTL: l.cfg.WaiterTTL.Milliseconds(), NextRefresh: l.refreshEvery().Milliseconds(), MaxWaiters: int64(l.cfg.MaxWaiters),
 		Owner: req.Owner, Host: req.Host, Comment: req.Comment, NeverVictim: req.NeverVictim,
+		Priority: int64(req.Priority),
 	}
 	switch since := req.HeldSince[res.Name]; {
 	case since == 0:
@@ -277,11 +279,11 @@ func (l *Locker) finishAcquire(
 	}
 	lease, err := resultOf(op, &a)
 	if busy := new(BusyError); errors.As(err, &busy) {
-		busy.grantIn = l.holds.predict(op.Resource, busy.Position, op.Limit)
+		busy.grantIn = l.holds.predict(op.Resource, busy.Position, a.After.Capacity(op.Mode, op.Limit))
 	}
 	if err == nil {
 		lease.owner, lease.host, lease.comment = req.Owner, req.Host, req.Comment
-		span.took(a.After, op.LockID, lease.Fence)
+		span.took(a.After, op.LockID, &lease)
 		if a.Outcome != rules.Again || a.Retried { // a repeated request was recorded before
 			l.tel.recordGrant(ctx, req, op, a.After, blockers)
 		}
@@ -308,6 +310,10 @@ func resultOf(op *rules.Acquire, a *update.Answer) (Lease, error) {
 		return Lease{}, &OtherRunError{Resource: op.Resource, LockID: op.LockID, Run: op.Run, Other: a.Note}
 	case rules.Unreadable:
 		return Lease{}, unreadablePolicy(d)
+	case rules.NoPool:
+		return Lease{}, fmt.Errorf("%w: %q has no members: make it one by lockstep pool, or Locker.SetPolicy", ErrNoPool, d.ID)
+	case rules.OnlyPool:
+		return Lease{}, &InvalidError{Field: "Request.Resources.Mode", Value: Mode(op.Mode).String(), Bound: fmt.Sprintf("lockcore.Pool for %q, which an operator has made a pool", d.ID)}
 	case rules.Deadlock:
 		return Lease{}, deadlockError(op, d, a.Note)
 	case rules.Superseded:

@@ -36,6 +36,8 @@ var (
 	ErrUnknownOutcome = errors.New("lockstep: outcome unknown")
 	// ErrDamaged: the resource's document cannot be decoded. Nothing was acquired.
 	ErrDamaged = store.ErrDamaged
+	// ErrNoPool: a request asked for a member of a pool that no operator has made. Nothing was acquired.
+	ErrNoPool = errors.New("lockstep: no pool")
 	// ErrFenced: UpdateFenced has written nothing, since a later lease has written, or tried to write, to the
 	// document.
 	ErrFenced = errors.New("lockstep: fenced off")
@@ -459,6 +461,7 @@ func holderOf(d *rules.Document, e *rules.Entry) Holder {
 	h := Holder{
 		LockID: e.LockID, Run: e.Run, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
 		Fence: e.Fence, FirstFence: e.FirstFence, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: limitOf(e.Mode, e.Limit),
+		Member: e.Member,
 		Silent: max(0, d.At.Sub(lastRenewal(e))),
 	}
 	if began := cmp.Or(e.CreatedAt, e.ClaimedAt); began != nil {
@@ -478,7 +481,7 @@ func (s *Status) addHold(other *Status, describes bool) {
 	s.Order = cmp.Or(other.Order, s.Order)
 	s.ExpiresIn, s.Silent = max(s.ExpiresIn, other.ExpiresIn), min(s.Silent, other.Silent)
 	s.HoldTTL, s.Fence = max(s.HoldTTL, other.HoldTTL), max(s.Fence, other.Fence)
-	s.Mode = other.Mode.Stronger(s.Mode)
+	s.Mode, s.Member = other.Mode.Stronger(s.Mode), cmp.Or(s.Member, other.Member)
 }
 
 // lastRenewal returns the time of the last renewal of an entry, or of its grant. An entry that expires was

@@ -160,6 +160,8 @@ type Wakeup struct {
 	// request was granted no hold.
 	FirstFence int64
 	Mode       Mode
+	// Member is the member of a pool that was granted with the hold.
+	Member string
 	// Early is set if the grant is only predicted: if the request is repeated now, by Enter with MaxWait, it
 	// waits for the grant.
 	Early bool
@@ -172,7 +174,7 @@ func wakeupOf(d *rules.Document, c *rules.Caller) Wakeup {
 // holdGranted returns the wake-up of a waiter that was granted a hold.
 func holdGranted(d *rules.Document, e *rules.Entry) Wakeup {
 	w := wakeupOf(d, &e.Caller)
-	w.Part, w.FirstFence, w.Mode = "", e.FirstFence, Mode(e.Mode)
+	w.Part, w.FirstFence, w.Mode, w.Member = "", e.FirstFence, Mode(e.Mode), e.Member
 	return w
 }
 
@@ -286,7 +288,7 @@ func (w *watcher) earlyWakeups(d *rules.Document) (early []Wakeup) {
 	r := w.table[d.ID]
 	for i := range d.Waiters {
 		one := &d.Waiters[i]
-		grantIn := w.locker.holds.predict(d.ID, i+1, d.LimitFor(one.Limit))
+		grantIn := w.locker.holds.predict(d.ID, i+1, d.Capacity(one.Mode, one.Limit))
 		if grantIn == 0 || grantIn > pace.WakeLead || len(early) >= w.locker.inline.room() {
 			break
 		}

@@ -25,12 +25,17 @@ const (
 	ModeExclusive Mode = "X"
 	// ModeShared admits other shared holds; with a limit it is a semaphore.
 	ModeShared Mode = "S"
+	// ModePool asks for any free member of a pool. Others may hold other members.
+	ModePool Mode = "P"
 )
 
-// String returns "exclusive" or "shared".
+// String returns "exclusive", "shared" or "pool".
 func (m Mode) String() string {
-	if m == ModeShared {
+	switch m {
+	case ModeShared:
 		return "shared"
+	case ModePool:
+		return "pool"
 	}
 	return "exclusive"
 }
@@ -38,8 +43,8 @@ func (m Mode) String() string {
 // Stronger returns the mode that covers the other.
 func (m Mode) Stronger(other Mode) Mode { return Mode(rules.Stronger(string(m), string(other))) }
 
-// Resource is a thing to lock, and the mode in which to lock it. Make one with [Exclusive], [Shared] or
-// [SharedLimit].
+// Resource is a thing to lock, and the mode in which to lock it. Make one with [Exclusive], [Shared],
+// [SharedLimit] or [Pool].
 type Resource struct {
 	// Name is the resource's name, such as "account/42": 1 to 512 bytes of valid UTF-8 without NUL.
 	Name string `json:"name"`
@@ -65,6 +70,11 @@ func SharedLimit(name string, limit int) Resource {
 	}
 	return Resource{Name: name, Mode: ModeShared, Limit: limit}
 }
+
+// Pool returns a request for one member of the pool name, any that is free: [Lease].Member names it. A lock ID has one
+// member of a pool, and keeps it. Operators make pools, by [Locker.SetPolicy] or "lockstep pool"; until they have, the error
+// matches [ErrNoPool].
+func Pool(name string) Resource { return Resource{Name: name, Mode: ModePool} }
 
 // zeroLimit marks a semaphore with a limit of 0, since Limit: 0 means no limit.
 const zeroLimit = math.MinInt32
@@ -96,6 +106,10 @@ type Request struct {
 	// NeverVictim keeps the request from giving up in a deadlock, unless all requests in the deadlock have
 	// set it.
 	NeverVictim bool
+	// Priority is 1, which is first, to 5, as in Temporal. A request that must wait passes waiters of a greater number. Each ten
+	// minutes of waiting count like a number less, so that nobody is passed for more than 40 minutes. It has no effect in a
+	// collection that never had a [Policy]. Defaults to 0, which is 3.
+	Priority int
 	// Host is the owner's process or machine, for people. At most 255 bytes. Defaults to Config.Host.
 	Host string
 	// Comment is for people. At most 1,024 bytes.
@@ -106,7 +120,7 @@ type Request struct {
 func (r *Request) step() StepRequest {
 	return StepRequest{
 		Caller: Caller{LockID: r.LockID}, Resources: r.Resources, TTL: r.TTL, MaxWait: r.MaxWait, Owner: r.Owner, Started: r.Started,
-		NeverVictim: r.NeverVictim, Host: r.Host, Comment: r.Comment,
+		NeverVictim: r.NeverVictim, Priority: r.Priority, Host: r.Host, Comment: r.Comment,
 	}
 }
 
@@ -236,6 +250,7 @@ func (r *StepRequest) check() error {
 		checkTTL("Request.HoldTTL", r.HoldTTL),
 		checkAtLeast("Request.HoldTTL", r.HoldTTL, r.TTL, "Request.TTL"),
 		checkRange("Request.MaxWait", r.MaxWait, 0, maxTTL),
+		checkRange("Request.Priority", r.Priority, 0, rules.LowestPriority),
 		checkRange("Request.Order.Schedule", int(r.Order.Schedule), 0, math.MaxInt32),
 	}
 	errs = append(errs, r.checkRun()...)
@@ -275,8 +290,8 @@ func (r *StepRequest) checkRun() []error {
 // checkMode returns an *InvalidError that names the field if no request may have the mode and the limit of r.
 func checkMode(field string, r Resource) error {
 	return cmp.Or(
-		refuse(r.Mode != ModeExclusive && r.Mode != ModeShared, field+".Mode", quote(string(r.Mode)), `"X" (exclusive) or "S" (shared)`),
-		refuse(r.Mode == ModeExclusive && r.Limit != 0, field+".Limit", strconv.Itoa(r.Limit), "0 in exclusive mode"),
+		refuse(r.Mode != ModeExclusive && r.Mode != ModeShared && r.Mode != ModePool, field+".Mode", quote(string(r.Mode)), `"X" (exclusive), "S" (shared) or "P" (pool)`),
+		refuse(r.Mode != ModeShared && r.Limit != 0, field+".Limit", strconv.Itoa(r.Limit), "0 in exclusive mode and of a pool"),
 		refuse(r.Limit == zeroLimit, field+".Limit", "0", limitBound),
 		refuse(r.Limit < 0 || r.Limit > maxLimit, field+".Limit", strconv.Itoa(r.Limit), limitBound),
 	)

@@ -44,6 +44,10 @@ type Lease struct {
 	//
 	// That includes writes of other leases of the hold. See [StepRequest].
 	Bars bool `json:"bars,omitempty"`
+	// Member is the member of a pool that is held; empty for other resources.
+	//
+	// Fences of the pool increase with every grant, so they serve for each member.
+	Member string `json:"member,omitempty"`
 	// Left is the time to the lease's expiry; Forever if it never expires.
 	//
 	// It was true when the database answered.
@@ -113,7 +117,7 @@ func leaseOf(p *rules.Entry, a *update.Answer) Lease {
 	d := a.After
 	lease := Lease{
 		Resource: d.ID, LockID: p.LockID, Run: p.Run, Part: p.Part, Order: orderOf(p.Order), Mode: Mode(p.Mode), Fence: p.Fence,
-		FirstFence: p.FirstFence, LeastFence: p.LeastFence, Left: remaining(p.ExpiresAt, d.At), ttl: time.Duration(p.TTL) * time.Millisecond, id: p.ID,
+		FirstFence: p.FirstFence, LeastFence: p.LeastFence, Member: p.Member, Left: remaining(p.ExpiresAt, d.At), ttl: time.Duration(p.TTL) * time.Millisecond, id: p.ID,
 	}
 	trusted := min(lease.Left, lease.ttl)
 	if p.TTL == 0 {
@@ -153,7 +157,7 @@ func holdOf(op *rules.Acquire, a *update.Answer) Lease {
 	k := d.Kept(op.LockID)
 	return Lease{
 		Resource: d.ID, LockID: k.LockID, Run: k.Run, Part: op.Part, Order: orderOf(op.Order), Mode: Mode(k.Mode), Fence: k.Fence,
-		FirstFence: k.FirstFence, LeastFence: k.LeastFence, Bars: op.NewFence,
+		FirstFence: k.FirstFence, LeastFence: k.LeastFence, Member: k.Member, Bars: op.NewFence,
 		Left: remaining(k.ExpiresAt, d.At), Joined: a.Outcome == rules.Joined, id: op.Call, granted: d.At,
 	}
 }
@@ -439,7 +443,7 @@ func (s *Session) beginUpgrade(resource string) (Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	lease := s.leaseOn(resource)
-	err := cmp.Or(refuse(lease == nil, "resource", quote(resource), "one that the session holds"),
+	err := cmp.Or(refuse(lease == nil || lease.Mode == ModePool, "resource", quote(resource), "one that the session holds, and no pool"),
 		refuse(s.upgrading != "", "resource", quote(resource), "one upgrade of a session at a time"))
 	if err != nil {
 		return Lease{}, err

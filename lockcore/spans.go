@@ -86,8 +86,9 @@ func nameBlockers(span trace.Span, found []blockingHold, at time.Time) {
 // waitRecord is a wait that has ended.
 type waitRecord struct {
 	resource, lockID, part, owner string
-	order, limit                  int64
+	order, limit, priority        int64
 	mode                          Mode
+	member                        string
 	since, until                  time.Time
 	fence                         int64
 	outcome                       string
@@ -114,7 +115,9 @@ func (o *observer) recordWait(ctx context.Context, w *waitRecord) {
 		attribute.String(telemetry.Owner, w.owner),
 		attribute.String(telemetry.Outcome, w.outcome),
 	)
-	limited(span, w.limit)
+	number(span, telemetry.Limit, w.limit)
+	number(span, telemetry.Priority, w.priority)
+	optional(span, telemetry.Member, w.member)
 	if w.fence != 0 {
 		span.SetAttributes(attribute.Int64(telemetry.Fence, w.fence))
 	}
@@ -135,6 +138,7 @@ func (o *observer) recordGrant(ctx context.Context, req *StepRequest, op *rules.
 	}
 	o.recordWait(ctx, &waitRecord{
 		resource: op.Resource, lockID: op.LockID, part: op.Part, owner: req.Owner, order: op.Order, limit: op.Limit, mode: Mode(op.Mode),
+		priority: op.Priority, member: p.Member,
 		since: *p.Since, until: *p.ClaimedAt, fence: p.Fence, outcome: telemetry.OutcomeGranted,
 		before: before, after: lastBlocker(d, p),
 	})
@@ -151,6 +155,7 @@ func (o *observer) recordHoldGrants(ctx context.Context, a *update.Answer) {
 		o.grants.Add(of, 1, o.of(a.After.ID, modeAttr(Mode(h.Mode)), outcomeAttr(telemetry.OutcomeGranted)))
 		o.recordWait(of, &waitRecord{
 			resource: a.After.ID, lockID: h.LockID, part: h.Part, owner: cmp.Or(h.Owner, h.LockID), order: h.Order, limit: h.Limit, mode: Mode(h.Mode),
+			priority: h.Priority, member: h.Member,
 			since: *h.Since, until: *h.ClaimedAt, fence: h.Fence, outcome: telemetry.OutcomeGranted, after: lastBlocker(a.After, h),
 		})
 	}
@@ -237,6 +242,7 @@ func (o *observer) recordWithdrawn(ctx context.Context, d *rules.Document, g *ru
 	}
 	w := waitRecord{
 		resource: d.ID, lockID: g.LockID, part: g.Part, owner: cmp.Or(g.Owner, g.LockID), order: g.Order, mode: Mode(g.Mode),
+		priority: g.Priority, member: g.Member,
 		since: *g.Since, until: d.At, outcome: telemetry.OutcomeLeft,
 	}
 	if w.mode == ModeShared {
@@ -249,7 +255,7 @@ func (o *observer) recordWithdrawn(ctx context.Context, d *rules.Document, g *ru
 		w.outcome, w.until, w.after = telemetry.OutcomeUnclaimed, *g.ClaimedAt, endedBlocker(g.Predecessor)
 	}
 	if g.ClaimedAt == nil {
-		found, _, _ := blockingHolders(d, rules.Party{LockID: g.LockID, Mode: g.Mode, Limit: g.Limit, Within: g.Within})
+		found, _, _ := blockingHolders(d, rules.Party{LockID: g.LockID, Mode: g.Mode, Limit: g.Limit, Within: g.Within, Member: g.Member})
 		w.after = blockersIn(found)
 	}
 	o.recordWait(ctx, &w)
@@ -279,7 +285,8 @@ func (o *observer) recordHold(ctx context.Context, a *update.Answer, e *rules.En
 		attribute.String(telemetry.Host, e.Host),
 		attribute.String(telemetry.Outcome, outcome),
 	)
-	limited(span, e.Limit)
+	number(span, telemetry.Limit, e.Limit)
+	optional(span, telemetry.Member, e.Member)
 	optional(span, telemetry.Comment, e.Comment)
 	optional(span, telemetry.Reason, why.reason)
 	if outcome == telemetry.OutcomeExpired {
@@ -335,9 +342,9 @@ func addLostEvent(ctx context.Context, lost *LostError) {
 	span.AddEvent(telemetry.EventLost, trace.WithAttributes(attrs...))
 }
 
-func limited(span trace.Span, limit int64) {
-	if limit != 0 && span.IsRecording() {
-		span.SetAttributes(attribute.Int64(telemetry.Limit, limit))
+func number(span trace.Span, key string, value int64) {
+	if value != 0 && span.IsRecording() {
+		span.SetAttributes(attribute.Int64(key, value))
 	}
 }
 

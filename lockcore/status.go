@@ -45,7 +45,9 @@ type Holder struct {
 	// It names the request within its lock ID, as in [Lease].
 	Part string `json:"part,omitempty"`
 	// Limit is the semaphore limit of the request; 0 if there is none.
-	Limit   int    `json:"limit,omitempty"`
+	Limit int `json:"limit,omitempty"`
+	// Member is the member of a pool: that is held, or for which a waiter waits because it has lost it.
+	Member  string `json:"member,omitempty"`
 	Comment string `json:"comment,omitempty"`
 	// Since is the time of the grant, by the database server's clock.
 	Since time.Time `json:"since,omitzero"`
@@ -72,6 +74,10 @@ type Status struct {
 	Order Order `json:"order,omitzero"`
 	// Position is a waiter's position in the queue, as in BusyError; otherwise 0.
 	Position int `json:"position,omitempty"`
+	// Priority is that of a waiter, 1 to 5, and 0 in a waiter that was promoted; otherwise 0.
+	Priority int `json:"priority,omitempty"`
+	// Promoted is set if an operator has put the waiter first.
+	Promoted bool `json:"promoted,omitempty"`
 	// Overdue is set if a waiter was not refreshed in time, and is passed over until it is.
 	Overdue bool `json:"overdue,omitempty"`
 	// BlockedBy lists what blocks a waiter, by the rules by which locks are granted: at most 16 holders, or else a
@@ -79,8 +85,8 @@ type Status struct {
 	BlockedBy []Blocker `json:"-"`
 	// Running lists the requests that have entered the hold and have not left.
 	Running []Running `json:"running,omitempty"`
-	// Policy is the policy whose limit replaces Limit, that of the request. It is nil if no policy is for the resource,
-	// or the request has no limit. Statuses of the same resource share it.
+	// Policy is the policy whose limit replaces Limit, that of the request, or that of the pool. It is nil if no policy is
+	// for the resource, or it does not concern the request. Statuses of the same resource share it.
 	Policy *Policy `json:"policy,omitempty"`
 }
 
@@ -287,20 +293,28 @@ func statusesOf(d *rules.Document) []Status {
 			continue
 		}
 		out = append(out, Status{
-			Resource: d.ID, Order: orderOf(w.Order), Position: places[i], Overdue: w.Overdue(d.At), BlockedBy: blockers(queue, i),
+			Resource: d.ID, Order: orderOf(w.Order), Position: places[i], Overdue: w.Overdue(d.At), BlockedBy: blockers(queue, i), Promoted: w.Promoted, Priority: priorityOf(w),
 			Holder: Holder{
 				LockID: w.LockID, Run: w.Run, Owner: cmp.Or(w.Owner, w.LockID), Mode: Mode(w.Mode), State: StateWaiting, Part: w.Part, Since: w.Since,
-				Silent: max(0, d.At.Sub(w.Since)), Limit: limitOf(w.Mode, w.Limit), ExpiresIn: remaining(w.ExpiresAt, d.At),
+				Silent: max(0, d.At.Sub(w.Since)), Limit: limitOf(w.Mode, w.Limit), Member: w.Member, ExpiresIn: remaining(w.ExpiresAt, d.At),
 			},
 		})
 	}
 	policy := policyOf(d.Policy)
 	for i := range out {
-		if out[i].Limit > 0 {
+		if out[i].Limit > 0 || out[i].Mode == ModePool {
 			out[i].Policy = policy
 		}
 	}
 	return out
+}
+
+// priorityOf returns the priority of a waiter; 0 if it was promoted.
+func priorityOf(w *rules.Waiter) int {
+	if w.Promoted {
+		return 0
+	}
+	return int(cmp.Or(w.Priority, rules.DefaultPriority))
 }
 
 // blockers returns what blocks the waiter at an index of the queue.

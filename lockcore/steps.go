@@ -107,6 +107,9 @@ type StepRequest struct {
 	// NeverVictim keeps the request from being chosen as the victim of a deadlock, unless all requests
 	// in the deadlock have set it. Compensations set it.
 	NeverVictim bool
+	// Priority is 1, which is first, to 5: see [Request]. A request that is repeated keeps the one it queued with. Defaults to
+	// 0, which is 3.
+	Priority int
 	// Host is the owner's process or machine, for people. At most 255 bytes. Defaults to Config.Host.
 	Host string
 	// Comment is for people. At most 1,024 bytes.

@@ -81,7 +81,8 @@ func (o *observer) acquire(ctx context.Context, req *StepRequest, asked *rules.A
 			attribute.String(telemetry.Comment, req.Comment),
 		}
 	})
-	limited(op, asked.Limit)
+	number(op, telemetry.Limit, asked.Limit)
+	number(op, telemetry.Priority, asked.Priority)
 	op.asked = asked
 	return ctx, op
 }
@@ -127,9 +128,10 @@ func (o operation) end(a *update.Answer, err error) {
 }
 
 // took records the hold that an acquire made or joined.
-func (o operation) took(d *rules.Document, lockID string, fence int64) {
+func (o operation) took(d *rules.Document, lockID string, lease *Lease) {
 	if o.IsRecording() {
-		o.SetAttributes(attribute.Int64(telemetry.Fence, fence), attribute.Int64(telemetry.Hold, d.FirstFence(lockID)))
+		o.SetAttributes(attribute.Int64(telemetry.Fence, lease.Fence), attribute.Int64(telemetry.Hold, d.FirstFence(lockID)))
+		optional(o, telemetry.Member, lease.Member)
 	}
 }
 

@@ -175,7 +175,7 @@ func (g *waitGraph) addQueue(d *waitDocument, modes map[string]string) {
 		case lead >= 0:
 			n.party, n.ahead = leads[w.LockID][lead].party, leads[w.LockID][lead].ahead
 		default:
-			n.party.Mode = effectiveMode(d.Document, w)
+			n.party = effective(d.Document, n.party)
 		}
 		if lead < 0 && d.Precedes(w) {
 			leads[w.LockID] = append(leads[w.LockID], n)
@@ -194,12 +194,16 @@ func (g *waitGraph) addQueue(d *waitDocument, modes map[string]string) {
 	}
 }
 
-// effectiveMode returns the mode of a request for a new hold: a limit of 1 counts as exclusive.
-func effectiveMode(d *rules.Document, w *rules.Waiter) string {
-	if d.LimitFor(w.Limit) == 1 {
-		return rules.Exclusive
+// effective returns the party of a request for a new hold: a limit of 1 counts as exclusive, and a pool of one as a demand
+// for its member.
+func effective(d *rules.Document, p rules.Party) rules.Party {
+	switch {
+	case d.LimitFor(p.Limit) == 1:
+		p.Mode = rules.Exclusive
+	case p.Mode == rules.Pool && p.Member == "" && d.Policy.IsPool() && len(d.Policy.Members) == 1:
+		p.Member = d.Policy.Members[0].Name
 	}
-	return w.Mode
+	return p
 }
 
 // waitsFor reports whether an obstacle must end before a wait does. Room under a limit of more than 1 does not count.
@@ -207,7 +211,8 @@ func (w *waitNode) waitsFor(o *obstacle) bool {
 	if e := o.entry; e != nil {
 		return e.Blocks(w.party, w.doc.At) && (!w.joins || e.State == rules.StateRunning)
 	}
-	return !w.skips && o.waiter.LockID != w.LockID && !rules.Compatible(effectiveMode(w.doc.Document, o.waiter), w.party.Mode)
+	ahead := effective(w.doc.Document, o.waiter.Party())
+	return !w.skips && o.waiter.LockID != w.LockID && w.party.Excludes(ahead.Mode, ahead.Member)
 }
 
 // edges iterates over the waits that must end before a wait does. If its own owner blocks it, it leads to itself, but

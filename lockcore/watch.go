@@ -475,7 +475,7 @@ func (w *watcher) evaluate(name string, d *rules.Document, q *rules.Queue, expec
 			one.stalled()
 		}
 		if !here && next.Answer == rules.NextWait { // the later the grant is, the longer the pause
-			grantIn := w.locker.holds.expect(name, next.Position, d.LimitFor(one.request.Limit))
+			grantIn := w.locker.holds.expect(name, next.Position, d.Capacity(one.request.Mode, one.request.Limit))
 			pause = min(pause, pollPause(max(grantIn, time.Since(one.moved))))
 		}
 		pause = w.sooner(pause, next.ValidFor)

@@ -58,6 +58,9 @@ func Lock(ctx workflow.Context, l Locks) (*Hold, error) {
 	return &Hold{lock}, nil
 }
 
+// Members returns the members of pools that are held, by the name of the pool: see [lockcore.Pool].
+func (h *Hold) Members() map[string]string { return h.lock.Members() }
+
 // Release commits the use of the locks. If [Lock] returned, or a step under ScopeSaga used them, within the last five minutes, it returns nil at
 // once. Otherwise it verifies, even if ctx is cancelled, that they have been held without a gap since [Lock], as [Hold.Verify] does. If one was
 // lost, the error matches [lockcore.ErrLost]. See [RunSaga] for what the shortcut gives up, and for when the locks are released. A lock that a

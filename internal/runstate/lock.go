@@ -1,8 +1,10 @@
 package runstate
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -16,6 +18,8 @@ import (
 // Lock is a set of locks around code, with a scope of its own.
 type Lock struct {
 	step *Step
+	// members are those of pools, by the name of the pool.
+	members map[string]string
 	// ended is set once its release has begun. result is what Release returns; it is known once the scope is closed.
 	ended  bool
 	result error
@@ -91,10 +95,24 @@ func (l *Lock) take(ctx workflow.Context) error {
 			continue
 		}
 		t.noteLoss(err)
+		l.noteMembers(result.Leases)
 		t.settle(ctx, err)
 		return t.markNeverRan(wire.TypedError(err))
 	}
 }
+
+// noteMembers stores the members of pools. A worker that freed a lock does not name its resource.
+func (l *Lock) noteMembers(leases []wire.Lease) {
+	l.members = map[string]string{}
+	for i, lease := range leases {
+		if lease.Member != "" {
+			l.members[cmp.Or(lease.Resource, l.step.guard.Resources[i].Name)] = lease.Member
+		}
+	}
+}
+
+// Members returns the members of pools that are held, by the name of the pool.
+func (l *Lock) Members() map[string]string { return maps.Clone(l.members) }
 
 // ask makes one request, by an ordinary activity, which also waits: if a local activity acquired the lock and its workflow task was lost, the
 // workflow would not know that it holds the lock. The worker that frees the lock completes the activity.
@@ -108,7 +126,7 @@ func (l *Lock) ask(ctx workflow.Context) (result wire.AcquireResult, err error) 
 		Resources: g.Resources, Part: g.Part, Schedule: g.Schedule, TTL: g.TTL, HoldTTL: g.HoldTTL, HoldOnly: true,
 		Reacquire: g.Reacquire, NewFence: g.NewFence, Owner: g.Owner, Try: g.Try,
 		Comment: wire.Cut(fmt.Sprintf("%s, %s", workflow.GetInfo(ctx).WorkflowType.Name, g.Part), 1024),
-		Started: g.Started, Inherits: g.Inherits, NeverVictim: g.NeverVictim, Collection: g.Collection, Ancestors: g.Ancestors,
+		Started: g.Started, Inherits: g.Inherits, NeverVictim: g.NeverVictim, Priority: l.step.priorityKey(ctx), Collection: g.Collection, Ancestors: g.Ancestors,
 	}
 	if !g.Try {
 		p.MaxWait = g.MaxWait

@@ -23,6 +23,8 @@ const (
 	operatorPause = time.Second
 	// highestPriority is the key of the highest priority of a task.
 	highestPriority = 1
+	// defaultPriority is the key of a task without a priority.
+	defaultPriority = 3
 	// maxPayload bounds the names in the input of one activity, maxOwn those in the own activities of one workflow task, and maxGuards those in
 	// the guards of one workflow task. The server refuses a payload of 2 MB, and a workflow task that schedules 4 MB. Names are counted in
 	// bytes and before encoding, because replay must compute the same sizes.

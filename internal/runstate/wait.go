@@ -1,6 +1,7 @@
 package runstate
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -80,13 +81,18 @@ func (t *Step) mustStop() bool {
 	return t.scope.state.ended || !t.scope.admits(t.guard.NeverVictim) || t.saga.IsUndoing() && !t.guard.NeverVictim
 }
 
+// priorityKey returns the priority of the step's activity, which is that of the workflow if it has none of its own.
+func (t *Step) priorityKey(ctx workflow.Context) int {
+	return cmp.Or(t.priority.PriorityKey, workflow.GetInfo(ctx).Priority.PriorityKey, defaultPriority)
+}
+
 // park runs the activity that waits, on the step's task queue, whose workers have Lockstep.
 func (t *Step) park(ctx workflow.Context, left time.Duration) error {
 	g := t.guard
 	p := wire.WaitParams{
 		Part: g.Part, Order: t.parkedOrder(), Owner: g.Owner, Started: g.Started, NeverVictim: g.NeverVictim,
 		Run: g.Run, FullRetries: t.fullRetries, Collection: g.Collection, Ancestors: g.Ancestors,
-		Reacquire: g.Reacquires(),
+		Reacquire: g.Reacquires(), Priority: t.priorityKey(ctx),
 	}
 	o := own{
 		name: wire.ActivityWait, purpose: "wait for ", resources: []string{t.parked.Resource}, id: wire.WaitID(g.Schedule), queue: t.queue, priority: t.priority,

@@ -36,8 +36,10 @@ type Value struct{ Name, Help string }
 
 var (
 	resource = Attribute{Key: Resource, Type: "string", Help: "the resource's name"}
-	mode     = Attribute{Key: Mode, Type: "string", Help: "exclusive or shared"}
+	mode     = Attribute{Key: Mode, Type: "string", Help: "exclusive, shared or pool"}
 	limit    = Attribute{Key: Limit, Type: "int", Help: "the limit of a shared request, if it has one", Optional: true}
+	member   = Attribute{Key: Member, Type: "string", Help: "the member of a pool", Optional: true}
+	priority = Attribute{Key: Priority, Type: "int", Help: "the request's priority, 1 (first) to 5; absent is 3", Optional: true}
 	lockID   = Attribute{Key: LockID, Type: "string", Help: "the lock ID; in Temporal it contains namespace ID and workflow ID"}
 	part     = Attribute{Key: Part, Type: "string", Help: "the part: in Temporal the run ID and the step, as `<run ID>/3/Debit`"}
 	order    = Attribute{Key: Order, Type: "string", Help: "schedule number and attempt, as `3.1`"}
@@ -68,7 +70,7 @@ var Spans = []Span{
 		Name: SpanAcquire, Clock: "process", Parent: "the caller's span: in Temporal the step's",
 		When: "one request for one resource, from sending to the answer; a request that waits has one for each time it asks",
 		Attributes: append([]Attribute{
-			resource, mode, limit, lockID, part, order, owner, outcome, position, length,
+			resource, mode, limit, member, priority, lockID, part, order, owner, outcome, position, length,
 			{Key: Comment, Type: "string", Help: "the request's comment: in Temporal activity type, activity ID and attempt"},
 			{Key: Fence, Type: "int", Help: "the fencing token of the lease", Optional: true},
 			{Key: Hold, Type: "int", Help: "the fence that the granted or joined hold began with: `lock.fence` of its span", Optional: true},
@@ -92,7 +94,7 @@ var Spans = []Span{
 		When: "from queueing to the grant, or until the request left the queue; written by the process that confirms the grant or ends the wait. " +
 			"A waiter that expired because its process died has none",
 		Attributes: append([]Attribute{
-			resource, mode, limit, lockID, part, order, owner, outcome,
+			resource, mode, limit, member, priority, lockID, part, order, owner, outcome,
 			{Key: Fence, Type: "int", Help: "the fence of the grant", Optional: true},
 		}, blockedBy...),
 		Events: []Event{eventBlockedBy}, Links: "to the step of each hold that blocked",
@@ -107,7 +109,7 @@ var Spans = []Span{
 		Name: SpanHold, Clock: "database", Parent: "the span of the step that acquired last, or its acquire if that has no parent; if unknown, the span that ends the hold",
 		When: "from the grant to a lock ID until the release or eviction; written by the process that ends the hold",
 		Attributes: []Attribute{
-			resource, mode, limit, lockID, owner, outcome,
+			resource, mode, limit, member, lockID, owner, outcome,
 			{Key: Fence, Type: "int", Help: "the fence the hold began with"},
 			{Key: Host, Type: "string", Help: "the process that acquired it: host name and process ID, unless set"},
 			{Key: Comment, Type: "string", Help: "the comment of the request that acquired it", Optional: true},

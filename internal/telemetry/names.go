@@ -30,6 +30,9 @@ const (
 	Mode     = "lock.mode"
 	// Limit is the semaphore limit of a shared request.
 	Limit = "lock.limit"
+	// Member is the member of a pool, and Priority that of a request.
+	Member   = "lock.member"
+	Priority = "lock.priority"
 	// LockID, and within it Part and Order, name a request.
 	LockID = "lock.id"
 	Part   = "lock.part"

@@ -47,6 +47,8 @@ type AcquireParams struct {
 	Inherits bool `json:"inherits,omitempty"`
 	// NeverVictim keeps the request from being chosen as the victim of a deadlock.
 	NeverVictim bool `json:"neverVictim,omitempty"`
+	// Priority is 1, which is first, to 5; absent means that of the activity.
+	Priority int `json:"priority,omitempty"`
 	// Collection is as in [Guard].
 	Collection string `json:"collection,omitempty"`
 	// Ancestors are as in [Guard].
@@ -158,6 +160,8 @@ type WaitParams struct {
 	Started time.Time `json:"started,omitzero"`
 	// NeverVictim keeps the request from being chosen as the victim of a deadlock.
 	NeverVictim bool `json:"neverVictim,omitempty"`
+	// Priority is that of the request, if it must be queued again.
+	Priority int `json:"priority,omitempty"`
 	// MaxWait bounds the wait, from the scheduling of the activity. After it, FailureBusy is not retryable. Absent means as long as it takes.
 	MaxWait Duration `json:"maxWait,omitempty"`
 	// Run is the run that scheduled the wait. In a run that a reset has made, the activity withdraws the request of the earlier run.

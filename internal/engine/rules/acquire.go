@@ -317,6 +317,7 @@ func (s *state) enqueue(op *Acquire, index int, ahead bool) {
 	case index >= 0:
 		was := s.doc.Waiters[index]
 		w.Since, w.ClaimTTL, w.Ahead, w.Priority, w.Promoted = was.Since, was.ClaimTTL, was.Ahead, was.Priority, was.Promoted
+		w.Member = cmp.Or(w.Member, was.Member)
 		if op.Refresh {
 			w.Hold, w.Saga, w.Owner = was.Hold, was.Saga, was.Owner
 		}

@@ -131,13 +131,15 @@ func (d *Document) time() time.Time { return d.At }
 // not passed, it was granted under a limit that is not greater, and no living entry excludes the request by
 // its mode or its member. The limit is not tested again: the claim keeps its room.
 func confirms(v view, claim *Entry, p Party) bool {
+	p = p.with(v)
 	return !claim.Passed && claim.roomFor(p) && !v.excludes(p)
 }
 
-// roomFor reports whether the limit of a claim is not greater than that of a request, and both or neither are of a pool.
+// roomFor reports whether the limit of a claim is not greater than that of a request, or the claim has the member of a pool
+// that the request must get.
 func (e *Entry) roomFor(p Party) bool {
-	if (e.Mode == Pool) != (p.Mode == Pool) {
-		return false
+	if e.Mode == Pool || p.Mode == Pool {
+		return e.Mode == p.Mode && e.Member == p.Member
 	}
 	return p.Limit == 0 || (e.Limit > 0 && e.Limit <= p.Limit)
 }
@@ -263,13 +265,36 @@ type PolicyChange struct {
 	By       string    `bson:"by"`
 	At       time.Time `bson:"at"`
 	Reason   string    `bson:"reason"`
+	// Edit, if it is set, returns To from the present policy, which is nil if there is none. It may be called several times.
+	Edit func(*Policy) (*Policy, error) `bson:"-"`
+}
+
+// enables reports whether the change concerns no policy: it only permits priorities.
+func (c *PolicyChange) enables() bool { return c.PolicyID == PolicyID{} }
+
+// edit sets To by Edit.
+func (c *PolicyChange) edit(list []Policy) (err error) {
+	var present *Policy
+	for i := range list {
+		if list[i].PolicyID == c.PolicyID {
+			present = &list[i]
+		}
+	}
+	c.To, err = c.Edit(present)
+	return err
 }
 
 // Change sets or removes a policy, and records that. It does not change the lists, but replaces them. After an error nothing has
 // changed.
 func (p *Policies) Change(change *PolicyChange) error {
+	if change.Edit != nil {
+		if err := change.edit(p.List); err != nil {
+			return err
+		}
+	}
 	list := slices.DeleteFunc(slices.Clone(p.List), func(old Policy) bool { return old.PolicyID == change.PolicyID })
 	switch {
+	case change.enables():
 	case change.To == nil && len(list) == len(p.List):
 		return fmt.Errorf("lockstep: there is no policy for %s", change.PolicyID)
 	case change.To == nil:
@@ -295,7 +320,9 @@ func (p *Policies) Change(change *PolicyChange) error {
 		return fmt.Errorf("lockstep: the names and reasons of all policies would have %d bytes, and may have %d: remove one, or give shorter reasons", bytes, MaxPolicyBytes)
 	}
 	p.Version.N++
-	p.List, p.Changes = list, append(tail(p.Changes, MaxPolicyChanges-1), *change)
+	done := *change
+	done.Edit = nil
+	p.List, p.Changes = list, append(tail(p.Changes, MaxPolicyChanges-1), done)
 	return nil
 }
 
@@ -323,6 +350,15 @@ func (id *PolicyID) names(resource string) bool {
 		return strings.HasPrefix(resource, id.Name)
 	}
 	return id.Name == resource
+}
+
+// Capacity returns the number of lock IDs that may hold in a mode at the same time: the limit that is in force, or the
+// number of members of a pool that are in service. 0 is unlimited, or one in exclusive mode.
+func (d *Document) Capacity(mode string, own int64) int64 {
+	if mode != Pool || !d.Policy.IsPool() {
+		return d.LimitFor(own)
+	}
+	return int64(len(filter(d.Policy.Members, func(m *Member) bool { return !m.Out })))
 }
 
 // LimitFor returns the limit that is in force for a request with a limit of its own, which is 0 if it has none.

@@ -183,8 +183,10 @@ type Entry struct {
 	// Trace is the W3C traceparent of the latest request.
 	Trace string `bson:"trace,omitempty"`
 
-	// Verdict is set only in a Result, for a waiter that is a tombstone.
-	Verdict string `bson:"-"`
+	// Verdict is set only in a Result, for a waiter that is a tombstone, and Priority for one that is not of DefaultPriority,
+	// or a hold that was granted to it.
+	Verdict  string `bson:"-"`
+	Priority int64  `bson:"-"`
 }
 
 // Holds reports whether the entry belongs to a hold.

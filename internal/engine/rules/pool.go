@@ -78,8 +78,16 @@ func (e *Entry) givesMember(p *Party, now time.Time) bool {
 	if e.Member == "" {
 		return false
 	}
-	own := e.BelongsTo(p.LockID) && (e.State != StateDraining || e.Alive(now))
-	return own || (p.Within != "" && e.keeps(p.Within))
+	if p.Within != "" && e.keeps(p.Within) {
+		return true
+	}
+	switch e.State {
+	case StateDraining:
+		return e.BelongsTo(p.LockID) && e.Alive(now)
+	case StateClaimed: // of any member, perhaps from before the loss
+		return e.BelongsTo(p.LockID) && p.Member == ""
+	}
+	return e.BelongsTo(p.LockID)
 }
 
 func (d *Document) member(p Party) string {

@@ -113,7 +113,7 @@ func (s *state) grantWaiter(w *Waiter) {
 	hold := &s.doc.Entries[len(s.doc.Entries)-1]
 	hold.Since, hold.ClaimedAt, hold.Predecessor = claim.Since, claim.ClaimedAt, claim.Predecessor
 	granted := *hold
-	granted.Part = w.Part
+	granted.Part, granted.Priority = w.Part, w.Priority
 	s.result.Holds = append(s.result.Holds, granted)
 }
 
@@ -308,7 +308,7 @@ func (s *state) removeWaiters(queue []Waiter, which func(*Waiter) bool) {
 func asEntry(w *Waiter) Entry {
 	return Entry{
 		Caller: w.Caller, Mode: w.Mode, Limit: w.Limit, Member: w.Member, Owner: w.Owner,
-		Since: &w.Since, ExpiresAt: w.ExpiresAt, ClaimTTL: w.ClaimTTL, Verdict: w.Verdict,
+		Since: &w.Since, ExpiresAt: w.ExpiresAt, ClaimTTL: w.ClaimTTL, Verdict: w.Verdict, Priority: w.Priority,
 	}
 }
 
