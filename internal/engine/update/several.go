@@ -46,7 +46,7 @@ type Refusal struct {
 // refuses reports whether an outcome of an Acquire is a refusal.
 func refuses(o rules.Outcome) bool {
 	switch o {
-	case rules.Busy, rules.Full, rules.OtherRun, rules.Lost, rules.Superseded, rules.Deadlock:
+	case rules.Busy, rules.Full, rules.OtherRun, rules.Lost, rules.Superseded, rules.Deadlock, rules.Unreadable, rules.NoPool, rules.OnlyPool:
 		return true
 	}
 	return false
