@@ -197,22 +197,23 @@ func (g *waitGraph) addQueue(d *waitDocument, modes map[string]string) {
 // effective returns the party of a request for a new hold: a limit of 1 counts as exclusive, and a pool of one as a demand
 // for its member.
 func effective(d *rules.Document, p rules.Party) rules.Party {
-	switch {
-	case d.LimitFor(p.Limit) == 1:
+	if d.LimitFor(p.Limit) == 1 {
 		p.Mode = rules.Exclusive
-	case p.Mode == rules.Pool && p.Member == "" && d.Policy.IsPool() && len(d.Policy.Members) == 1:
+	}
+	if p.Mode == rules.Pool && p.Member == "" && d.Policy.IsPool() && len(d.Policy.Members) == 1 {
 		p.Member = d.Policy.Members[0].Name
 	}
 	return p
 }
+
+func excludes(p, other rules.Party) bool { return p.Excludes(other.Mode, other.Member) }
 
 // waitsFor reports whether an obstacle must end before a wait does. Room under a limit of more than 1 does not count.
 func (w *waitNode) waitsFor(o *obstacle) bool {
 	if e := o.entry; e != nil {
 		return e.Blocks(w.party, w.doc.At) && (!w.joins || e.State == rules.StateRunning)
 	}
-	ahead := effective(w.doc.Document, o.waiter.Party())
-	return !w.skips && o.waiter.LockID != w.LockID && w.party.Excludes(ahead.Mode, ahead.Member)
+	return !w.skips && o.waiter.LockID != w.LockID && excludes(w.party, effective(w.doc.Document, o.waiter.Party()))
 }
 
 // edges iterates over the waits that must end before a wait does. If its own owner blocks it, it leads to itself, but

@@ -52,11 +52,13 @@ func (s *state) end() (*Document, Result) {
 	s.doc.Attn, s.doc.IdleAt = s.attn(), s.idleAt()
 	r := &s.result
 	r.Length = int64(len(s.doc.Waiters))
-	switch r.Outcome {
-	case Busy, Full, Unreadable, NoPool, OnlyPool, OtherRun:
-		r.ReadOnly = !s.changed
-	}
+	r.ReadOnly = r.refused() && !s.changed
 	return s.doc, *r
+}
+
+// refused reports whether the request was refused in a way that a read can show.
+func (r *Result) refused() bool {
+	return r.Outcome == Busy || r.Outcome == Full || r.Outcome == Unreadable || r.Outcome == NoPool || r.Outcome == OnlyPool || r.Outcome == OtherRun
 }
 
 // settle grants the resource to waiters, each in addition to all entries, those included that this write has made.

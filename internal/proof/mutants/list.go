@@ -88,7 +88,7 @@ var mutants = []mutant{
 		{update, "Line.conflicted", "for", "l.writeOff(); for _, c := range l.calls { defer func() { c.unknown = false }() }; $"},
 	}, simulated: true},
 	{what: "the outcome of a lost swap is not settled", edits: []edit{{update, "Line.drop", "if cond", "c == nil"}}, simulated: true},
-	{what: "\"superseded\" is answered without a swap", edits: []edit{{rules, "state.end", "|| 1", "$1 == Superseded || $"}}, simulated: true},
+	{what: "\"superseded\" is answered without a swap", edits: []edit{{rules, "Result.refused", "|| 1", "$1 == Superseded || $"}}, simulated: true},
 	{what: "a busy line ends a queued call", edits: []edit{{update, "Lines.doSeveral", "for arg 2", "true"}}, tests: "TestLines_DoWhile_LeavesBusyLinesAlone", in: update},
 	{what: "an old read dates a later operation", edits: []edit{
 		{update, "Line.Handle", "case 10 target 2", "drop"},
@@ -155,7 +155,7 @@ var mutants = []mutant{
 		{lockcore, "waiting.await", "case 4 cond", "false"},
 	}, tests: "TestAcquire_ErrorsWhileQueued_KeepThePosition", simulated: true},
 	{what: "an upgrade is refused if the queue is full", edits: []edit{{rules, "state.enqueue", "&& 2", "drop"}}, tests: "TestUpgrade_QueueIsFull_Queues", in: rules},
-	{what: "requests with the limit 1 are left out of the deadlock search", edits: []edit{{lockcore, "effectiveMode", "cond", "false"}}, tests: "TestDeadlock_Victim_Ends", simulated: true},
+	{what: "requests with the limit 1 are left out of the deadlock search", edits: []edit{{lockcore, "effective", "if 1 cond", "false"}}, tests: "TestDeadlock_Victim_Ends", simulated: true},
 	{what: "a deadlock may contain a smaller one", edits: []edit{{lockcore, "waitGraph.minimalCycle", "cond", "$ && false"}}, tests: "TestDeadlocks_RandomSituations_AreMinimalAndEnd"},
 	{what: "an owner that waits for itself is not in a deadlock", edits: []edit{{lockcore, "waitGraph.edges", "literal 2", "nil"}}, tests: "TestDeadlocks_RandomSituations_AreMinimalAndEnd"},
 	{what: "a deadlock through several steps of one workflow is not found", edits: []edit{
