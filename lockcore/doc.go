@@ -1,4 +1,4 @@
-// Package lockcore is a lock library on MongoDB: exclusive and shared locks and semaphores, with leases,
+// Package lockcore is a lock library on MongoDB: exclusive and shared locks, semaphores and pools, with leases,
 // fencing tokens and a queue.
 //
 //	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{})
@@ -30,27 +30,25 @@
 //	   └───────────────────────────────────────────────┘  ▼ Leave or Release
 //	                                                     free
 //
-// A [Lease] is a plain struct that describes a session's lock on one resource. It can be stored or sent
-// to another process, which takes it over with [Locker.Resume] or ends it with [Locker.Leave].
+// A [Lease] is a plain struct that can be sent to another process: see [Locker.Resume] and [Locker.Leave].
 //
 // # Guarantees
 //
 // While a session considers an exclusive lease valid, no session of another lock ID considers a lease on
 // the same resource valid. A request with a limit of N is granted only while fewer than N others hold the
-// resource. Waiters are granted the resource in the order in which they queued, except those whose process has
-// died. Upgrades, and requests of a lock ID that holds the resource, skip the queue. Each grant has a greater
-// fence than every earlier one. A grant is reported only after a majority-acknowledged write. Every operation
-// of a Locker may be repeated, as if it was carried out once.
+// resource. Waiters of one priority are granted the resource in the order in which they queued, except those whose
+// process has died. Upgrades, and requests of a lock ID that holds the resource, skip the queue. Each grant has
+// a greater fence than every earlier one. It is reported only after a majority-acknowledged write. Every
+// operation of a Locker may be repeated, as if it was carried out once.
 //
 // The database server's clock alone decides whether others may evict a lock. A session stops trusting its
 // lease earlier, by its own clock: when 90 % of the TTL have passed since just before it sent the command.
-// Clocks of different machines need not agree. A process can still be paused between checking the clock
-// and the write that follows. If that matters, let the resource compare fences; [UpdateFenced] does so for
-// a MongoDB document.
+// Clocks of different machines need not agree. A process can still be paused between checking the clock and the
+// write that follows. If that matters, let the resource compare fences; [UpdateFenced] does so in MongoDB.
 //
 // # Errors
 //
-// Match conditions with [errors.Is], and get the types with [errors.As]:
+// Match conditions with [errors.Is], and types with [errors.As]:
 //
 //	ErrBusy, ErrQueueFull   *BusyError            others hold it or are ahead in the queue
 //	ErrLost                 *LostError            the lock is no longer held
@@ -60,19 +58,18 @@
 //	ErrInvalid              *InvalidError         an argument is invalid
 //	ErrUnknownOutcome       *UnknownOutcomeError  the operation may have been applied
 //	ErrDamaged              *DamagedError         the resource's document cannot be decoded
+//	ErrNoPool                                     no operator has made the pool
 //	                        *LayoutError          the collection has documents of another kind
 //	ErrClosed                                     the Locker was closed, before or during the call
 //	ErrEnded                                      the cause of a session's context after its end
 //
-// Other errors of a Locker are the cause of the caller's context, or come from the database. After these
-// the operation was not applied.
+// Other errors are the context's cause, or the database's. After these the operation was not applied.
 //
 // # Cancellation
 //
 // When its context ends, Acquire leaves the queue, releases what it has acquired, and returns the context's
-// cause. A session outlives the context that was passed to Acquire: cancelled work can still clean up under
-// its locks. Leave and Release send nothing after their context has ended, and locks that they could not end
-// expire. So call them with context.WithoutCancel.
+// cause. A session outlives the context that was passed to Acquire: cancelled work can still clean up under its
+// locks. Leave and Release send nothing after their context has ended: call them with context.WithoutCancel.
 //
 // # Waiting
 //

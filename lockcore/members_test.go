@@ -42,7 +42,9 @@ func TestPool_Members_AreGrantedInTurn(t *testing.T) {
 	require.Len(t, busy.Holders, 2)
 	require.ElementsMatch(t, []string{"one", "two"}, []string{busy.Holders[0].Member, busy.Holders[1].Member})
 	waits := acquireLater(ctx, l.Steps(), request("c", lockcore.Pool("phones")))
-	require.Eventually(t, func() bool { return len(statuses(t, l.Steps(), lockcore.Filter{States: []lockcore.State{lockcore.StateWaiting}})) == 1 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return len(statuses(t, l.Steps(), lockcore.Filter{States: []lockcore.State{lockcore.StateWaiting}})) == 1
+	}, time.Minute, time.Millisecond)
 	require.NoError(t, l.EditPolicy(ctx, lockcore.Policy{Name: "phones", By: "ann"}, func(p *lockcore.Policy) error {
 		p.Members = append(p.Members, "three")
 		return nil

@@ -26,7 +26,7 @@ type Policy struct {
 	// in one pool only. A pool has no Prefix, Limit and Until.
 	Members []string `json:"members,omitempty"`
 	// Out has the members that are out of service, each with the reason, up to 1,024 bytes. They are granted to nobody, except to
-	// a lock ID that has lost the member and needs it to compensate.
+	// a lock ID that has lost the member and needs it again.
 	Out map[string]string `json:"out,omitempty"`
 	// Until is the time at which the policy ends, by the clock of the database. Defaults to zero: it has no end.
 	Until time.Time `json:"until,omitzero"`

@@ -106,9 +106,9 @@ type Request struct {
 	// NeverVictim keeps the request from giving up in a deadlock, unless all requests in the deadlock have
 	// set it.
 	NeverVictim bool
-	// Priority is 1, which is first, to 5, as in Temporal. A request that must wait passes waiters of a greater number. Each ten
-	// minutes of waiting count like a number less, so that nobody is passed for more than 40 minutes. It has no effect in a
-	// collection that never had a [Policy]. Defaults to 0, which is 3.
+	// Priority is 1, which is first, to 5. A request that must wait passes waiters of a greater number. Each ten
+	// minutes of waiting count like a number less, so that nobody is passed for more than 40 minutes. It has no
+	// effect before [Locker.EnablePriorities], or the first [Policy]. Defaults to 0, which is 3.
 	Priority int
 	// Host is the owner's process or machine, for people. At most 255 bytes. Defaults to Config.Host.
 	Host string

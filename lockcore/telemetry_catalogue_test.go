@@ -160,6 +160,7 @@ func (o *observed) everything(t *testing.T) {
 	o.fullQueue(t)
 	o.unknownBlockers(t)
 	o.semaphore(t)
+	o.pool(t)
 	o.deadlocked(t)
 	o.endings(t)
 	o.losses(t)
@@ -203,6 +204,27 @@ func (o *observed) semaphore(t *testing.T) {
 	for _, id := range []string{"b", "a"} {
 		require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: id, Resources: []string{r.Name}, Order: lockcore.LastAttempt(1)}))
 	}
+}
+
+// pool: a member, and an urgent request that waits for it.
+func (o *observed) pool(t *testing.T) {
+	t.Helper()
+	require.NoError(t, o.SetPolicy(t.Context(), lockcore.Policy{Name: "pool", Members: []string{"one"}}))
+	r := lockcore.Pool("pool")
+	o.enters(t, o.Steps, asks("a", 1, r))
+	urgent := asks("b", 1, r)
+	urgent.Priority = 1
+	o.queues(t, o.Steps, urgent)
+	release := func(id string, schedule uint32) {
+		require.NoError(t, o.Release(t.Context(), lockcore.Release{
+			LockID: id, Resources: []string{r.Name}, Order: lockcore.LastAttempt(schedule), Leaving: new("1/Debit"),
+		}))
+	}
+	require.NoError(t, o.Leave(t.Context(), lockcore.Lease{Resource: r.Name, LockID: "a", Part: "1/Debit", Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
+	release("a", 1)
+	urgent.Order.Schedule = 2
+	o.enters(t, o.Steps, urgent)
+	release("b", 2)
 }
 
 // unknownBlockers: a holder that keeps no traces, and a wait that is no longer blocked.
