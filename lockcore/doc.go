@@ -74,8 +74,8 @@
 // # Waiting
 //
 // The write that releases a resource also grants it to the next waiter. A waiter in another process finds
-// the grant by a read. All waiters of a process share these reads: four a second for each resource, and up
-// to fifty shortly before a grant is expected.
+// the grant by a read. All waiters of a process share these reads: four a second for each resource, up to fifty
+// before a grant.
 //
 // A request acquires its resources in the order of their names, so two requests never deadlock. Owners
 // that make several requests can: see [Request].Owner. A Locker with waiters searches the queues for cycles
