@@ -20,6 +20,9 @@ var checks = []struct {
 }{
 	{"trust", (*story).trust},
 	{"limits", (*story).limits},
+	{"waiters", (*story).waiters},
+	{"losses", (*story).losses},
+	{"audit", (*story).audit},
 	{"fences", (*story).fences},
 	{"order", (*story).order},
 	{"lost updates", (*story).lostUpdates},
@@ -73,6 +76,10 @@ type story struct {
 	died    map[string]int64 // by process
 	// disturbed lists the faults that acted or may have acted, each with the time of its end.
 	disturbed []disturbance
+	// policies are the limits that operators set, in the order of time. limited counts the grants of semaphores whose limit they had
+	// lowered, and refused the requests that waited in vain.
+	policies         []policies
+	limited, refused int
 	// histories counts the histories that the check of linearizability has decided, and undecided the other histories. compared
 	// counts the pairs of requests whose order was compared.
 	histories, undecided, compared int
@@ -86,6 +93,7 @@ type disturbance struct {
 
 func read(records []Record) *story {
 	s := &story{records: records, byID: map[[2]string]*lease{}, asked: map[[2]string]*Record{}, died: map[string]int64{}}
+	s.policies = readPolicies(records)
 	open := map[int]*disturbance{}
 	for i := range records {
 		r := &records[i]
@@ -149,24 +157,6 @@ func (s *story) trust() (found []string) {
 					found = append(found, fmt.Sprintf("%s: %s trusted its lease from %s to %s, and %s from %s to %s",
 						name, l.LockID, s.at(l.first), s.at(l.trusted), earlier.LockID, s.at(earlier.first), s.at(earlier.trusted)))
 				}
-			}
-		}
-	}
-	return found
-}
-
-// limits finds a semaphore that more parties trusted at the same time than its limit.
-func (s *story) limits() (found []string) {
-	for name, leases := range s.resources() {
-		for _, l := range leases {
-			others := 0
-			for _, other := range leases {
-				if l.seen && other.seen && other != l && other.first <= l.first && l.first <= other.trusted {
-					others++
-				}
-			}
-			if l.Limit > 0 && others >= l.Limit {
-				found = append(found, fmt.Sprintf("%s: %s trusted one of %d permits at %s, while %d others trusted theirs", name, l.LockID, l.Limit, s.at(l.first), others))
 			}
 		}
 	}

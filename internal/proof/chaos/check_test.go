@@ -39,6 +39,37 @@ func shared(r *Record) { r.Shared = true }
 
 func permit(r *Record) { r.Shared, r.Limit = true, 1 }
 
+func three(r *Record) { r.Shared, r.Limit = true, 3 }
+
+// policy returns the records of a change that sets a limit, or removes it, and that the audit shows in the end.
+func policy(key, name string, limit int, from, to int64, change ...func(*Policy)) []Record {
+	p := &Policy{Name: name, Limit: limit}
+	for _, c := range change {
+		c(p)
+	}
+	return []Record{
+		{What: Change, Key: key, Began: from * ms, At: to * ms, Result: done, Policy: p}, {What: Audited, Key: key, At: 90_000 * ms, Policy: &Policy{p.Name, p.Prefix, p.Limit, p.Until}},
+	}
+}
+
+func prefix(p *Policy) { p.Prefix = true }
+
+func until(at int64) func(*Policy) { return func(p *Policy) { p.Until = at * ms } }
+
+// threeAt returns the records of three parties that hold permits from some time on.
+func threeAt(at int64) []Record {
+	return slices.Concat(hold("a", "z/0", at-10, at, at+500, 1, three), hold("b", "z/0", at-10, at, at+500, 2, three), hold("c", "z/0", at, at+100, at+500, 3, three))
+}
+
+// inVain returns the records of a request for a permit that waits for four seconds, while two parties hold one of three, and is refused.
+func inVain(at int64, heard int64) []Record {
+	records := []Record{{What: Asked, At: at * ms, LockID: "d", Resource: "z/0", Shared: true, Limit: 3, Result: queued}}
+	for look := at + 100; look < at+4000; look += 500 {
+		records = append(records, Record{What: Queue, Began: look * ms, At: (look + 10) * ms, Resource: "z/0", LockIDs: []string{"d"}, Heard: []int64{(look + heard) * ms}, Holders: 2})
+	}
+	return append(records, Record{What: Not, At: (at + 4100) * ms, LockID: "d", Result: refused})
+}
+
 func slot(n int) func(*Record) { return func(r *Record) { r.Slot = n } }
 
 func use(at int64, op, lockID string, base, version int64) Record {
@@ -77,6 +108,16 @@ func TestCheck_GoodHistories_HaveNoViolations(t *testing.T) {
 		"shared at once":                            slices.Concat(hold("a", "x/0", 0, 10, 100, 1, shared), hold("b", "x/0", 5, 50, 200, 2, shared)),
 		"an answer that came after the lease's end": slices.Concat(hold("a", "x/0", 1, 50, 50, 1)[:2], hold("b", "x/0", 5, 20, 100, 2)),
 		"permit after permit":                       slices.Concat(hold("a", "z/0", 0, 10, 100, 1, permit), hold("b", "z/0", 5, 101, 200, 2, permit)),
+		"under a policy that is raised":             slices.Concat(policy("1", "z/0", 1, 0, 10), policy("2", "z/0", 3, 20_000, 20_010), threeAt(20_005)),
+		"until a lower limit is in force":           slices.Concat(policy("1", "z/0", 2, 1000, 1010), threeAt(11_000)),
+		"after a policy has ended":                  slices.Concat(policy("1", "z/0", 1, 0, 10, until(29_000)), threeAt(30_000)),
+		"the name before the prefix":                slices.Concat(policy("1", "z/0", 3, 0, 10), policy("2", "z/", 1, 20, 30, prefix), threeAt(30_000)),
+		"a policy that was removed":                 slices.Concat(policy("1", "z/0", 1, 0, 10), policy("2", "z/0", 0, 10_000, 10_010), threeAt(30_000)),
+		"an unknown outcome":                        {{What: Change, Key: "1", Began: 0, At: 10 * ms, Result: unknown, Policy: &Policy{Name: "z/0", Limit: 1}}},
+		"refused after a wait for room":             slices.Concat(policy("1", "z/0", 2, 0, 10), inVain(30_000, 1000)),
+		"refused until a raise is in force":         slices.Concat(policy("1", "z/0", 2, 0, 10), policy("2", "z/0", 3, 29_000, 29_010), inVain(30_000, 1000)),
+		"refused and not heard of":                  inVain(30_000, 5),
+		"lost after a pause":                        slices.Concat(hold("a", "x/0", 0, 10, 100, 1), []Record{{What: Left, At: 5000 * ms, LockID: "a", Result: lost}}),
 		"attempts of a step":                        slices.Concat(hold("s#1@w.1", "x/0", 10, 10, 100, 1), hold("s#1@w.2", "x/0", 50, 50, 200, 2)),
 		"in the queue's order": slices.Concat(hold("a", "x/0", 0, 10, 130, 1), hold("b", "x/0", 100, 131, 200, 2),
 			hold("c", "x/0", 125, 201, 300, 3), []Record{waited}),
@@ -117,6 +158,16 @@ func TestCheck_BadHistories_ShowTheirViolation(t *testing.T) {
 		{"trust", "shared beside exclusive", slices.Concat(hold("a", "x/0", 0, 10, 100, 1), hold("b", "x/0", 5, 50, 200, 2, shared))},
 		{"trust", "a client beside a saga", slices.Concat(hold("s#1@w.1", "x/0", 10, 10, 100, 1), hold("b", "x/0", 5, 50, 200, 2))},
 		{"limits", "two with one permit", slices.Concat(hold("a", "z/0", 0, 10, 100, 1, permit), hold("b", "z/0", 5, 50, 200, 2, permit))},
+		{"limits", "three under a limit of two", slices.Concat(policy("1", "z/0", 2, 1000, 1010), threeAt(21_100))},
+		{"limits", "three under a prefix", slices.Concat(policy("1", "z/", 2, 1000, 1010, prefix), threeAt(21_100))},
+		{"limits", "three before a policy ends", slices.Concat(policy("1", "z/0", 2, 1000, 1010, until(40_000)), threeAt(21_100))},
+		{"limits", "three after a removal of another policy", slices.Concat(policy("1", "z/", 2, 0, 10, prefix), policy("2", "z/0", 6, 20, 30), policy("3", "z/0", 0, 1000, 1010), threeAt(21_100))},
+		{"waiters", "a permit that nobody gets", inVain(30_000, 1000)},
+		{"waiters", "a raise that nobody follows", slices.Concat(policy("1", "z/0", 2, 0, 10), policy("2", "z/0", 3, 19_000, 19_010), inVain(30_000, 1000))},
+		{"losses", "a trusted lease that is lost", slices.Concat(hold("a", "x/0", 0, 10, 100, 1), []Record{{What: Left, At: 110 * ms, LockID: "a", Result: lost}})},
+		{"audit", "a change that is not recorded", policy("1", "z/0", 2, 0, 10)[:1]},
+		{"audit", "a change that nobody made", policy("1", "z/0", 2, 0, 10)[1:]},
+		{"audit", "another change than was made", slices.Concat(policy("1", "z/0", 2, 0, 10)[:1], policy("1", "z/0", 3, 0, 10)[1:])},
 		{"fences", "a smaller fence later", slices.Concat(hold("a", "x/0", 0, 10, 100, 2), hold("b", "x/0", 101, 102, 200, 1))},
 		{"fences", "a smaller fence of a step", slices.Concat(hold("a", "x/0", 0, 10, 100, 2), hold("s#1@w.1", "x/0", 101, 101, 200, 1))},
 		{"fences", "a fence twice", slices.Concat(hold("a", "x/0", 0, 10, 100, 2), hold("b", "x/0", 5, 102, 200, 2))},
@@ -225,8 +276,8 @@ func TestSummary_Line_CountsOnlyWhatActed(t *testing.T) {
 		Record{What: Ended, At: 400 * ms, Number: 1}, Record{What: Probe, Slot: 1, Result: done, Began: 200 * ms, At: 700 * ms})
 	line := summarize(read(records), nil).line(7, settings{long: time.Minute})
 	require.Equal(t, "seed 7: 60 s, 6 clients, 2 workers; faults: cut 1 (1 had nothing to act on); 1 operations, 0 sagas, 0 histories (0 not decided);"+
-		" 11 of 11 checks held; 1 of 2 recoveries seen, the longest 0.5 s (bound 3 s), with stuck commands 0.0 s (bound 13 s)", line)
+		" 14 of 14 checks held; 1 of 2 recoveries seen, the longest 0.5 s (bound 3 s), with stuck commands 0.0 s (bound 13 s)", line)
 	table := summarize(read(records), []Violation{{Check: "trust"}}).line(7, settings{long: time.Minute, markdown: true})
-	require.Equal(t, "| 7 | cut 1 | 1 | 0 | 0 of 0 | 10 of 11 | 1 of 2 | 0.5 s | 0.0 s |", table)
+	require.Equal(t, "| 7 | cut 1 | 1 | 0 | 0 of 0 | 13 of 14 | 1 of 2 | 0.5 s | 0.0 s |", table)
 	require.NotContains(t, line, "slow")
 }

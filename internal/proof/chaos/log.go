@@ -23,6 +23,8 @@ type Record struct {
 	// LockIDs has the waiters of a queue. Heard has the time at which each becomes overdue, or 0.
 	LockIDs []string `json:",omitempty"`
 	Heard   []int64  `json:",omitempty"`
+	// Holders is the number of its holders then, with claims.
+	Holders int `json:",omitempty"`
 	// Base is the version of a register that a write is based on, and Version is its version just before the write. Key names
 	// the change that a saga's step makes, and Undo is set for its compensation.
 	Base, Version int64  `json:",omitempty"`
@@ -31,6 +33,8 @@ type Record struct {
 	// Number is the index of the fault in the plan.
 	Number int    `json:",omitempty"`
 	Fault  *Fault `json:",omitempty"`
+	// Policy is what a change of a policy makes of it. Key names the change.
+	Policy *Policy `json:",omitempty"`
 }
 
 // Values of Record.What.
@@ -48,6 +52,9 @@ const (
 
 	Access = "access" // an access to a register, in the register's order; Error names the operation
 	Queue  = "queue"  // the queue of a resource, as it was at some time between Began and At
+
+	Change  = "change"  // a policy was changed, or Result is unknown
+	Audited = "audited" // the audit of policies shows a change
 
 	Born    = "born"    // a process is ready
 	Dead    = "dead"    // a process has ended, by a fault or at the end

@@ -142,7 +142,7 @@ func (o settings) playSeed(ctx context.Context, srv *servers, exe, work string, 
 		return err
 	}
 	plan := slices.DeleteFunc(NewPlan(seed, o.long), func(f Fault) bool { return !srv.can(f.Kind) })
-	records, err := Play(ctx, Setup{Seed: seed, Long: o.long, Plan: plan}, srv, exe, dir)
+	records, err := Play(ctx, Setup{Seed: seed, Long: o.long, Plan: plan, Policies: asLogged}, srv, exe, dir)
 	if err != nil {
 		return fmt.Errorf("seed %d: %w (logs in %s)", seed, err, dir)
 	}

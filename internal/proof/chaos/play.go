@@ -32,6 +32,8 @@ type Setup struct {
 	Broken                                    string
 	Unchecked, BareSagas, HalfUndone, Forgets bool
 	Edits                                     edit
+	// Policies returns what the operator sets instead of the policy that it logs. If it is nil, there is no operator.
+	Policies func(lockcore.Policy) lockcore.Policy
 	// NoSagas leaves the registers to the clients.
 	NoSagas bool
 	// Gentle lets all processes end by themselves at the end.
@@ -53,6 +55,7 @@ type play struct {
 	pool      *pool
 	nemesis   *nemesis
 	sagas     sync.WaitGroup
+	audited   map[string]bool // the changes of policies that the audit was seen to show
 }
 
 const (
@@ -73,7 +76,7 @@ const (
 
 // Play plays a setup and returns its log. Errors concern the program and its servers, not violations.
 func Play(ctx context.Context, s Setup, srv *servers, exe, dir string) (records []Record, err error) {
-	p := &play{Setup: s, dir: dir, servers: srv, name: fmt.Sprintf("chaos_%d_%d", s.Seed, time.Now().UnixMilli())}
+	p := &play{Setup: s, dir: dir, servers: srv, audited: map[string]bool{}, name: fmt.Sprintf("chaos_%d_%d", s.Seed, time.Now().UnixMilli())}
 	if p.log, err = OpenLog(dir, "program", -1); err != nil {
 		return nil, err
 	}
@@ -177,6 +180,9 @@ func (p *play) load(ctx context.Context) error {
 	if p.Edits != nil {
 		looks.Go(func() { repeatEdit(loading, p.coll, p.Edits) })
 	}
+	if p.Policies != nil {
+		looks.Go(func() { p.operate(loading) })
+	}
 	for i := range sagasAtOnce {
 		if p.NoSagas {
 			break
@@ -266,13 +272,13 @@ func (p *play) await(ctx, loading context.Context, id string, fails bool) {
 	}
 }
 
-// look logs the queues.
+// look logs the queues, and the audit of policies.
 func (p *play) look(ctx context.Context) {
 	for harness.Pause(ctx, lookAtQueues) {
 		began := now()
 		queues := map[string]*Record{}
 		call, cancel := context.WithTimeout(ctx, opTimeout)
-		for s, err := range p.locker.Status(call, lockcore.Filter{Contended: true, States: []lockcore.State{lockcore.StateWaiting}}) {
+		for s, err := range p.locker.Status(call, lockcore.Filter{Contended: true}) {
 			if err != nil {
 				break
 			}
@@ -281,15 +287,22 @@ func (p *play) look(ctx context.Context) {
 				q = &Record{What: Queue, Began: began, Resource: s.Resource}
 				queues[s.Resource] = q
 			}
+			if s.State != lockcore.StateWaiting {
+				q.Holders++
+				continue
+			}
 			heard := int64(0)
 			if !s.Overdue {
 				heard = began + int64(s.ExpiresIn-afterOverdue)
 			}
 			q.LockIDs, q.Heard = append(q.LockIDs, s.LockID), append(q.Heard, heard)
 		}
+		_ = p.audit(call) // the next look shows the same
 		cancel()
 		for _, q := range queues {
-			p.log.Write(q)
+			if len(q.LockIDs) > 0 {
+				p.log.Write(q)
+			}
 		}
 	}
 }
@@ -311,6 +324,9 @@ func (p *play) ending(ctx context.Context) error {
 		continue
 	}
 	p.pool.stop(clients, slots)
+	if err := p.audit(ctx); err != nil {
+		return err
+	}
 	p.log.Write(&Record{What: Stopped})
 	p.log.Write(&Record{What: Total, Base: initialBalance * exclusives, Version: p.registers.total()})
 	if !harness.Pause(ctx, ttl+200*time.Millisecond) {

@@ -103,7 +103,7 @@ func (o settings) playSoak(ctx context.Context, srv *servers, exe, work string) 
 		return err
 	}
 	plan := slices.DeleteFunc(NewSoakPlan(o.seed, o.soak), func(f Fault) bool { return !srv.can(f.Kind) })
-	records, err := Play(ctx, Setup{Seed: o.seed, Long: o.soak, Plan: plan, Samples: samples}, srv, exe, work)
+	records, err := Play(ctx, Setup{Seed: o.seed, Long: o.soak, Plan: plan, Samples: samples, Policies: asLogged}, srv, exe, work)
 	if err != nil {
 		return fmt.Errorf("soak: %w (logs in %s)", err, work)
 	}
