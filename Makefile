@@ -12,6 +12,8 @@ DEMO_FLAGS ?=
 TEST_FLAGS ?= ./...
 # Flags of `make fuzz-sagas` and `make fuzz-sagas-mixed`, for example FUZZ_FLAGS="-for 2m".
 FUZZ_FLAGS ?=
+# Flags of `make rollout`, for example ROLLOUT_FLAGS="-dir /tmp".
+ROLLOUT_FLAGS ?=
 # Flags of `make chaos`, `make chaos-controls` and `make soak`, for example CHAOS_FLAGS="-for 30s -markdown".
 CHAOS_FLAGS ?=
 # Flags of `make bench`, `make bench-hot`, `make bench-scale` and `make bench-contended`, for example BENCH_FLAGS="--rounds 1000".
@@ -83,8 +85,13 @@ fuzz-sagas: stack-up ## run random sagas on the servers and kill their workers (
 
 .PHONY: fuzz-sagas-mixed
 fuzz-sagas-mixed: stack-up ## the same, with half of the workers from an earlier commit (SEED=1 RUNS=10)
-	@.ci/previous bin/sagafuzz-previous
+	@.ci/previous sagafuzz bin/sagafuzz-previous
 	@$(WITH_STACK) && exec go run ./internal/proof/sagafuzz -previous bin/sagafuzz-previous -seed $(or $(SEED),1) -runs $(or $(RUNS),10) $(FUZZ_FLAGS)
+
+.PHONY: rollout
+rollout: stack-up ## set the first policy while workers of an earlier commit run: they are refused, and nothing is lost
+	@.ci/previous rollout bin/rollout-previous
+	@$(WITH_STACK) && exec go run ./internal/proof/rollout -previous bin/rollout-previous $(ROLLOUT_FLAGS)
 
 .PHONY: chaos
 chaos: ## disturb clients, workers, servers and connections, on servers of its own (SEED=1 RUNS=1 CHAOS_FLAGS="-v")

@@ -275,7 +275,7 @@ func TestSummary_Line_CountsOnlyWhatActed(t *testing.T) {
 	records = append(records, Record{What: Began, At: 300 * ms, Number: 1, Fault: &Fault{Kind: Slow, Slot: 2}},
 		Record{What: Ended, At: 400 * ms, Number: 1}, Record{What: Probe, Slot: 1, Result: done, Began: 200 * ms, At: 700 * ms})
 	line := summarize(read(records), nil).line(7, settings{long: time.Minute})
-	require.Equal(t, "seed 7: 60 s, 6 clients, 2 workers; faults: cut 1 (1 had nothing to act on); 1 operations, 0 sagas, 0 histories (0 not decided);"+
+	require.Equal(t, "seed 7: 60 s, 6 clients, 2 workers; faults: cut 1 (1 had nothing to act on); 1 operations, 0 sagas, 0 histories (0 not decided), 0 policies;"+
 		" 14 of 14 checks held; 1 of 2 recoveries seen, the longest 0.5 s (bound 3 s), with stuck commands 0.0 s (bound 13 s)", line)
 	table := summarize(read(records), []Violation{{Check: "trust"}}).line(7, settings{long: time.Minute, markdown: true})
 	require.Equal(t, "| 7 | cut 1 | 1 | 0 | 0 of 0 | 13 of 14 | 1 of 2 | 0.5 s | 0.0 s |", table)

@@ -169,8 +169,8 @@ func (o settings) judge(story *story, seed uint64, dir string) error {
 		return fmt.Errorf("seed %d: %w", seed, errViolated)
 	}
 	if o.long >= fullSeed && sum.empty() {
-		return fmt.Errorf("seed %d: %w: see its line; %d sagas were completed, and the order of %d pairs of requests was compared; logs in %s",
-			seed, errEmpty, sum.completed, story.compared, dir)
+		return fmt.Errorf("seed %d: %w: see its line; %d sagas were completed, the order of %d pairs of requests was compared, and %d grants met a lower limit; logs in %s",
+			seed, errEmpty, sum.completed, story.compared, story.limited, dir)
 	}
 	return nil
 }
@@ -187,8 +187,10 @@ type summary struct {
 	notActed int
 	// sagas have ended, and some of them were completed.
 	operations, sagas, completed int
-	story                        *story
-	held                         int
+	// policies is the number of changes of policies that the audit shows.
+	policies int
+	story    *story
+	held     int
 	// after is the number of times without faults that follow a fault, recoveries in how many of them a recovery was seen, before the next
 	// fault. longest is the longest recovery, and stuck the longest one after faults that leave commands without an answer.
 	after, recoveries int
@@ -197,7 +199,7 @@ type summary struct {
 
 // empty reports whether a seed shows too little to count.
 func (sum summary) empty() bool {
-	return len(sum.acted) < leastKinds || sum.operations == 0 || sum.completed == 0 || sum.recoveries == 0 || sum.story.compared == 0 ||
+	return len(sum.acted) < leastKinds || sum.operations == 0 || sum.completed == 0 || sum.recoveries == 0 || sum.story.compared == 0 || sum.story.limited == 0 ||
 		sum.story.undecided*4 > sum.story.histories
 }
 
@@ -233,6 +235,9 @@ func summarize(story *story, violations []Violation) summary {
 	}
 	for i := range story.records {
 		r := &story.records[i]
+		if r.What == Audited {
+			sum.policies++
+		}
 		if r.What == Closed {
 			sum.sagas++
 			if r.Result == completed {
@@ -274,9 +279,9 @@ func (sum summary) line(seed uint64, o settings) string {
 	if sum.notActed > 0 {
 		all += fmt.Sprintf(" (%d had nothing to act on)", sum.notActed)
 	}
-	return fmt.Sprintf("seed %d: %.0f s, %d clients, %d workers; faults: %s; %d operations, %d sagas, %d histories (%d not decided);"+
+	return fmt.Sprintf("seed %d: %.0f s, %d clients, %d workers; faults: %s; %d operations, %d sagas, %d histories (%d not decided), %d policies;"+
 		" %d of %d checks held; %d of %d recoveries seen, the longest %.1f s (bound %.0f s), with stuck commands %.1f s (bound %.0f s)",
-		seed, o.long.Seconds(), clients, workers, all, sum.operations, sum.sagas, sum.story.histories, sum.story.undecided, sum.held, len(checks), sum.recoveries, sum.after,
+		seed, o.long.Seconds(), clients, workers, all, sum.operations, sum.sagas, sum.story.histories, sum.story.undecided, sum.policies, sum.held, len(checks), sum.recoveries, sum.after,
 		sum.longest.Seconds(), recoveryBound.Seconds(), sum.stuck.Seconds(), (recoveryBound + stuckBound).Seconds())
 }
 

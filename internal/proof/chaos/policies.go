@@ -78,8 +78,15 @@ func drawPolicy(r *rand.Rand) Policy {
 func (p *play) operate(ctx context.Context) {
 	r := rand.New(rand.NewPCG(p.Seed, 200)) //nolint:gosec // it should be the same each time
 	pause := span(r, 1, 1000)
+	have := map[Policy]bool{} // without limits
 	for number := 0; harness.Pause(ctx, pause); number++ {
-		p.changePolicy(drawPolicy(r), fmt.Sprintf("change %d", number))
+		to := drawPolicy(r)
+		id := Policy{Name: to.Name, Prefix: to.Prefix}
+		for to.Limit == 0 && !have[id] { // nothing to remove
+			to.Limit = drawPolicy(r).Limit
+		}
+		have[id] = to.Limit > 0
+		p.changePolicy(to, fmt.Sprintf("change %d", number))
 		if pause = span(r, 500, 3000); number%2 == 1 {
 			pause += adopted + span(r, 4000, 10000)
 		}
