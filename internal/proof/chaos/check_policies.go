@@ -13,7 +13,7 @@ type policies struct {
 	list     []Policy
 }
 
-// readPolicies returns what the policies were, in the order of the audit. Between the begin of a call and its answer, or the time at
+// readPolicies returns what the policies were: what the operator has logged, in the order of the audit. Between the begin of a call and its answer, or the time at
 // which the audit showed the change, it may have been in force already, or not yet.
 func readPolicies(records []Record) []policies {
 	changes := map[string]*Record{}
@@ -29,18 +29,17 @@ func readPolicies(records []Record) []policies {
 			continue
 		}
 		last := &all[len(all)-1]
-		next := policies{from: last.from, to: math.MaxInt64}
+		to, next := r.Policy, policies{from: last.from, to: math.MaxInt64}
 		last.to = r.At
 		if c := changes[r.Key]; c != nil {
-			r.Policy.Until = c.Policy.Until // which is exact
-			next.from = c.Began
+			to, next.from = c.Policy, c.Began
 			if c.Result == done {
 				last.to = min(last.to, c.At)
 			}
 		}
-		next.list = slices.DeleteFunc(slices.Clone(last.list), func(p Policy) bool { return p.Name == r.Policy.Name && p.Prefix == r.Policy.Prefix })
-		if r.Policy.Limit > 0 {
-			next.list = append(next.list, *r.Policy)
+		next.list = slices.DeleteFunc(slices.Clone(last.list), func(p Policy) bool { return p.Name == to.Name && p.Prefix == to.Prefix })
+		if to.Limit > 0 {
+			next.list = append(next.list, *to)
 		}
 		slices.SortFunc(next.list, func(a, b Policy) int {
 			if a.precedes(&b) {

@@ -94,8 +94,9 @@ func controls() []control {
 		// What remains is for the checks that no fault above needs.
 		{kind: "queue", what: "waiters that change places", shows: []string{"order"}, setup: Setup{Long: 20 * second, Broken: brokenHeld, NoSagas: true, Edits: backToFront}},
 		{kind: "fences", what: "fences that go back", shows: []string{"fences"}, setup: Setup{Long: 15 * second, NoSagas: true, Edits: wrongFences}},
-		{kind: "limits", what: "an operator who sets greater limits than it logs", shows: []string{"limits"}, setup: Setup{Long: 45 * second, Broken: brokenPermits, NoSagas: true, Policies: limited(100)}},
-		{kind: "waiters", what: "an operator who sets smaller limits than it logs", shows: []string{"waiters"}, setup: Setup{Long: 45 * second, Broken: brokenPermits, NoSagas: true, Policies: limited(1)}},
+		// The seeds have a low limit and a high one, each for long.
+		{kind: "limits", what: "an operator who sets greater limits than it logs", shows: []string{"limits"}, setup: Setup{Long: 30 * second, Broken: brokenPermits, NoSagas: true, Policies: limited(100)}},
+		{kind: "waiters", what: "an operator who sets smaller limits than it logs", shows: []string{"waiters"}, setup: Setup{Seed: 9, Long: 30 * second, Broken: brokenPermits, NoSagas: true, Policies: limited(1)}},
 		{kind: "audit", what: "an operator who does not give the reasons that it logs", shows: []string{"audit"}, setup: Setup{Long: 8 * second, NoSagas: true, Policies: anonymous}},
 		{kind: "permits", what: "holders that vanish", shows: []string{"losses"}, setup: Setup{Long: 15 * second, Broken: brokenPermits, NoSagas: true, Edits: noPermits}},
 		{kind: "compensation", what: "a compensation that does nothing", shows: []string{"sagas"}, setup: Setup{Long: 15 * second, HalfUndone: true}},

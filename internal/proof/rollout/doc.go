@@ -3,7 +3,8 @@
 //	make rollout
 //
 // Two worker processes run the same sagas on one task queue and one collection. One is of the build before this one (.ci/previous),
-// whose library knows no policies. Each process also takes a lock of its own again and again. The program then
+// whose library knows no policies. Each process also takes a lock of its own again and again, and keeps another one. The
+// program then
 //
 //  1. waits until both processes have run steps of the same sagas, and none of their requests for locks has failed,
 //  2. sets a policy by the command lockstep limit, as an operator does too early,
@@ -15,5 +16,7 @@
 // function of a step, while sagas end in the other one. Each process logs the database's answers to its commands, so that nothing that
 // it changes is overlooked. In the end all sagas must have ended as planned, and no lock may be left.
 //
-// It prints the error of the previous build, which docs/production.md quotes.
+// The previous build also loses the lock that it keeps: it cannot renew it.
+//
+// It prints the errors of the previous build, which docs/production.md quotes.
 package main

@@ -208,16 +208,24 @@ func (r *rollout) changes(ctx context.Context, old *harness.Process) error {
 func check(all []Record, before, settled time.Time) error {
 	refused, _ := refusals(all, previous, before)
 	var last time.Time
+	lost := map[string]*Record{}
 	for i := range all {
 		rec := &all[i]
-		if rec.Process != previous {
+		if rec.What == Lost {
+			lost[rec.Process] = rec
+		}
+		if rec.Process != previous || rec.Error != "" {
 			continue
 		}
-		if works := rec.What != Asked || rec.Error == ""; works && rec.At.After(settled) {
-			return fmt.Errorf("the previous build still works %.1f s after the policy: %+v", rec.At.Sub(before).Seconds(), *rec)
-		} else if works {
-			last = rec.At
+		if last = rec.At; last.After(settled) {
+			return fmt.Errorf("the previous build still works %.1f s after the policy: %+v", last.Sub(before).Seconds(), *rec)
 		}
+	}
+	if lost[present] != nil {
+		return fmt.Errorf("the present build has lost its lock: %s", lost[present].Error)
+	}
+	if lost[previous] == nil || lost[previous].At.Before(before) {
+		return errors.New("the previous build has not lost its lock after the policy")
 	}
 	for _, rec := range refused {
 		if !strings.Contains(rec.Error, "has another layout") {
@@ -228,6 +236,7 @@ func check(all []Record, before, settled time.Time) error {
 		return fmt.Errorf("the present build was refused: %s", wrong[0].Error)
 	}
 	fmt.Printf("after the policy: the previous build was refused %d times, and worked for another %.1f s at most: %s\n", len(refused), last.Sub(before).Seconds(), refused[0].Error)
+	fmt.Printf("the lock that it kept was lost after %.1f s: %s\n", lost[previous].At.Sub(before).Seconds(), lost[previous].Error)
 	return nil
 }
 
@@ -303,7 +312,7 @@ func (r *rollout) free(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if s.ExpiresIn > 0 && s.Resource != own(present) && !strings.HasPrefix(s.Resource, "lockstep.") { // the present build still runs
+			if ofProcess := strings.HasPrefix(s.Resource, "own/") || strings.HasPrefix(s.Resource, "kept/") || strings.HasPrefix(s.Resource, "lockstep."); s.ExpiresIn > 0 && (!ofProcess || s.Host != present) {
 				left = append(left, s.String())
 			}
 		}

@@ -13,6 +13,7 @@ func TestCheck_PreviousBuildWorksAfterThePolicy_IsFound(t *testing.T) {
 	set := time.Unix(1000, 0)
 	at := func(s int) time.Time { return set.Add(time.Duration(s) * time.Second) }
 	refusal := Record{Process: previous, What: Asked, At: at(3), Error: `the collection "locks" has another layout`}
+	loss := Record{Process: previous, What: Lost, At: at(5), Error: "expired"}
 	for name, c := range map[string]struct {
 		record Record
 		finds  string
@@ -25,15 +26,17 @@ func TestCheck_PreviousBuildWorksAfterThePolicy_IsFound(t *testing.T) {
 		"gets a lock":               {Record{Process: previous, What: Asked, At: at(11)}, "still works"},
 		"another error":             {Record{Process: previous, What: Asked, At: at(4), Error: "no primary"}, "another error"},
 		"the present build works":   {Record{Process: present, What: Ran, At: at(11)}, ""},
+		"the present build loses":   {Record{Process: present, What: Lost, At: at(5), Error: "no"}, "the present build has lost"},
 		"the present build refused": {Record{Process: present, What: Asked, At: at(-1), Error: "no"}, "the present build was refused"},
 	} {
-		err := check([]Record{refusal, c.record}, set, at(10))
+		err := check([]Record{refusal, loss, c.record}, set, at(10))
 		if c.finds == "" {
 			require.NoError(t, err, name)
 		} else {
 			require.ErrorContains(t, err, c.finds, name)
 		}
 	}
+	require.ErrorContains(t, check([]Record{refusal}, set, at(10)), "has not lost")
 }
 
 func TestChanged_AnswersOfCommands_CountsDocuments(t *testing.T) {

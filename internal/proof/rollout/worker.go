@@ -54,7 +54,7 @@ type Record struct {
 	// Command is the name of a command that has changed documents, and Changed their number.
 	Command string `json:",omitempty"`
 	Changed int    `json:",omitempty"`
-	// Error is that of a request for the process's own lock.
+	// Error is that of a request for the process's own lock, or the reason of a loss.
 	Error string `json:",omitempty"`
 }
 
@@ -64,6 +64,7 @@ const (
 	Undone = "undone" // that of its compensation was called
 	Wrote  = "wrote"  // the database has changed documents
 	Asked  = "asked"  // the process has taken its own lock, or Error is set
+	Lost   = "lost"   // it has lost the lock that it keeps
 )
 
 // Log is the log of one process.
@@ -154,6 +155,7 @@ func runWorker(ctx context.Context, dir, run, name string) error {
 	asking, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	wg.Go(func() { p.ask(asking) })
+	wg.Go(func() { p.keep(asking) })
 	fmt.Println(harness.Ready)
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the parent closes it, or has ended
 	stop()
@@ -217,6 +219,23 @@ func (p *process) ask(ctx context.Context) {
 		}
 		p.log.Write(r)
 	}
+}
+
+// keep keeps a lock until ctx ends.
+func (p *process) keep(ctx context.Context) {
+	session, err := p.locker.TryAcquire(ctx, lockcore.Request{
+		LockID: p.name + "/kept", Resources: []lockcore.Resource{lockcore.Exclusive("kept/" + p.name)},
+	})
+	if err == nil {
+		select {
+		case <-ctx.Done():
+			_ = session.Leave(context.WithoutCancel(ctx)) // it ends with its TTL otherwise
+			return
+		case <-session.Context().Done():
+			err = context.Cause(session.Context())
+		}
+	}
+	p.log.Write(&Record{What: Lost, Error: err.Error()})
 }
 
 var errPlanned = errors.New("as planned")
