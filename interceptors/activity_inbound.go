@@ -7,8 +7,11 @@ import (
 	"slices"
 	"time"
 
+	enumspb "go.temporal.io/api/enums/v1"
 	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/temporal"
 
@@ -387,8 +390,8 @@ func noRetry(info activity.Info) string {
 
 func hasCanceled(ctx context.Context) bool { return temporal.IsCanceledError(context.Cause(ctx)) }
 
-// withdraw removes the request from the queues, and returns a grant that no attempt has confirmed. In scope step, where the request is
-// within the workflow's lock ID, it also releases what earlier attempts have left.
+// withdraw removes the request from the queues, and returns a grant that no attempt has confirmed. In scope step, where the request has a
+// lock ID of the step's own, it also releases what earlier attempts have left.
 func (a *activityInbound) withdraw(ctx context.Context, req lockcore.StepRequest) {
 	names := make([]string, 0, len(req.Resources))
 	leases := make([]lockcore.Lease, 0, len(req.Resources))
@@ -397,7 +400,7 @@ func (a *activityInbound) withdraw(ctx context.Context, req lockcore.StepRequest
 		leases = append(leases, lockcore.Lease{Resource: r.Name, LockID: req.LockID, Run: req.Run, Part: req.Part, Order: req.Order})
 	}
 	leave(ctx, func(ctx context.Context) error {
-		if req.Within != "" {
+		if _, standalone := wire.ParseStandalone(req.LockID); standalone || req.Within != "" {
 			return a.locker.Release(ctx, lockcore.Release{LockID: req.LockID, Run: req.Run, Resources: names, Order: req.Order, Leaving: &req.Part})
 		}
 		return a.locker.Leave(ctx, leases...)
@@ -418,15 +421,30 @@ func checkNotAbandoned(ctx context.Context, began time.Time) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, pendingTimeout)
 	defer cancel()
-	info := activity.GetInfo(ctx)
-	answer, err := c.DescribeWorkflowExecution(ctx, info.WorkflowExecution.ID, info.WorkflowExecution.RunID)
+	pending, err := isPending(ctx, c, activity.GetInfo(ctx))
 	if err != nil {
 		return fmt.Errorf("lockstep: the attempt took %v to get its locks; checking that it is still pending failed: %w", elapsed.Round(time.Second), err)
 	}
-	if slices.ContainsFunc(answer.GetPendingActivities(), func(a *workflowpb.PendingActivityInfo) bool {
-		return a.GetActivityId() == info.ActivityID && a.GetAttempt() == info.Attempt && a.GetLastStartedTime().AsTime().Equal(info.StartedTime)
-	}) {
-		return nil
+	if !pending {
+		return errAbandoned
 	}
-	return errAbandoned
+	return nil
+}
+
+// isPending reports whether Temporal waits for an attempt.
+func isPending(ctx context.Context, c client.Client, info activity.Info) (bool, error) {
+	isAttempt := func(attempt int32, started time.Time) bool {
+		return attempt == info.Attempt && started.Equal(info.StartedTime)
+	}
+	if !info.IsWorkflowActivity() {
+		answer, err := c.WorkflowService().DescribeActivityExecution(ctx, &workflowservice.DescribeActivityExecutionRequest{
+			Namespace: info.Namespace, ActivityId: info.ActivityID, RunId: info.ActivityRunID,
+		})
+		now := answer.GetInfo()
+		return now.GetStatus() == enumspb.ACTIVITY_EXECUTION_STATUS_RUNNING && isAttempt(now.GetAttempt(), now.GetLastStartedTime().AsTime()), err
+	}
+	answer, err := c.DescribeWorkflowExecution(ctx, info.WorkflowExecution.ID, info.WorkflowExecution.RunID)
+	return slices.ContainsFunc(answer.GetPendingActivities(), func(a *workflowpb.PendingActivityInfo) bool {
+		return a.GetActivityId() == info.ActivityID && isAttempt(a.GetAttempt(), a.GetLastStartedTime().AsTime())
+	}), err
 }

@@ -37,17 +37,11 @@ func (a *activityInbound) resourcesByRule(ctx context.Context, args []any) ([]lo
 	if err != nil && !errors.Is(err, lockcore.ErrInvalid) {
 		return nil, err
 	}
-	var kind, bound string
-	switch {
-	case err != nil || len(resources) == 0:
-	case !info.IsWorkflowActivity():
-		kind, bound = "activity without a workflow", "activities of workflows, in whose name they lock: take the locks in the activity, by lockcore.Locker.Acquire"
-	case info.IsLocalActivity:
-		kind, bound = "local activity", "an ordinary activity, by workflow.ExecuteActivity: a rule cannot guard a local one"
-	}
-	if kind != "" {
-		value := fmt.Sprintf("the %s %q", kind, wire.Cut(info.ActivityType.Name, 128))
-		err = &lockcore.InvalidError{Field: "worker.Options.Rules", Value: value, Bound: bound}
+	if err == nil && len(resources) > 0 && info.IsLocalActivity {
+		err = &lockcore.InvalidError{
+			Field: "worker.Options.Rules", Value: fmt.Sprintf("the local activity %q", wire.Cut(info.ActivityType.Name, 128)),
+			Bound: "an ordinary activity, by workflow.ExecuteActivity: a rule cannot guard a local one",
+		}
 	}
 	return wire.Merge(nil, resources...), wire.Failure(err)
 }
@@ -75,8 +69,25 @@ const rulePrefix = "rule/"
 // isRules reports whether a wake-up is for a request of a rule.
 func isRules(u lockcore.Wakeup) bool { return strings.HasPrefix(u.Part, u.Run+"/"+rulePrefix) }
 
+// callerByRule returns the caller of a step that a rule locks. run is the run of its workflow, or only has a namespace.
+//
+// An operator's reset restarts the attempts of an activity at 1. A workflow can allow any number of attempts. For an activity without a
+// workflow, the order of an attempt begins with the tenth of a second in which it started, so that none is refused after a reset.
+func callerByRule(info activity.Info, run wire.Run) lockcore.Caller {
+	order := lockcore.Order{Schedule: 1, Attempt: uint32(max(info.Attempt, 0))}
+	if info.IsWorkflowActivity() {
+		step := wire.RuleStep(info.ActivityID, info.ActivityType.Name, info.ScheduledTime)
+		return lockcore.Caller{LockID: run.StepLockID(step), Within: run.LockID(), Run: run.RunID, Part: run.Part(rulePrefix + info.ActivityType.Name), Order: order}
+	}
+	run.RunID = info.ActivityRunID
+	order.Schedule += uint32(max(info.StartedTime.Sub(info.ScheduledTime), 0) / (time.Second / 10)) //nolint:gosec // for 6 years
+	own := wire.Standalone{Namespace: run.Namespace, ActivityID: info.ActivityID, ActivityType: info.ActivityType.Name, RunID: info.ActivityRunID}
+	return lockcore.Caller{LockID: own.LockID(), Run: run.RunID, Part: run.Part(rulePrefix + info.ActivityType.Name), Order: order}
+}
+
 // enterRule takes the locks of a rule, under a lock ID of the step's own, so that the locks of its workflow do not block it. The step waits and
-// holds as the owner of its guard, or of the workflow code that scheduled it, so that a deadlock through the rule is found.
+// holds as the owner of its guard, or of the workflow code that scheduled it, so that a deadlock through the rule is found. An activity without
+// a workflow is an owner of its own.
 func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wire.Guard, resources []lockcore.Resource, held []lockcore.Lease) ([]lockcore.Lease, error) {
 	info := activity.GetInfo(ctx)
 	facts, err := wire.DecodeRuleFacts(interceptor.Header(ctx)[wire.RuleFactsKey])
@@ -87,10 +98,12 @@ func (a *activityInbound) enterRule(ctx context.Context, run wire.Run, guard *wi
 		return nil, wire.Failure(err)
 	}
 	req := lockcore.StepRequest{
-		Caller:    lockcore.Caller{LockID: run.StepLockID(wire.RuleStep(info.ActivityID, info.ActivityType.Name, info.ScheduledTime)), Within: run.LockID(), Run: run.RunID, Part: run.Part(rulePrefix + info.ActivityType.Name), Order: lockcore.Order{Schedule: 1, Attempt: uint32(max(info.Attempt, 0))}},
-		Resources: resources,
-		Owner:     facts.Owner.Of(run), NeverVictim: facts.NeverVictim, Started: info.ScheduledTime, MaxWait: currentrun.InlineWait(info), Priority: info.Priority.PriorityKey,
+		Caller: callerByRule(info, run), Resources: resources,
+		Owner: facts.Owner.Of(run), NeverVictim: facts.NeverVictim, Started: info.ScheduledTime, MaxWait: currentrun.InlineWait(info), Priority: info.Priority.PriorityKey,
 		Comment: wire.Cut("rule of "+currentrun.AttemptName(info), 1024),
+	}
+	if !info.IsWorkflowActivity() {
+		req.Owner = req.LockID
 	}
 	for _, lease := range held { // which nothing renews during the entry
 		req.MaxWait = min(req.MaxWait, max(lease.Left/2, time.Millisecond))

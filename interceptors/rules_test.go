@@ -1,21 +1,29 @@
 package interceptors
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	activitypb "go.temporal.io/api/activity/v1"
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	sdkworker "go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
@@ -160,4 +168,75 @@ func TestEnterRule_FactsOfTheWorkflow_AreInTheRequest(t *testing.T) {
 		require.Equal(t, want, wire.RuleFacts{Owner: wire.Owner{Name: got.Owner}, Saga: got.Saga, NeverVictim: got.NeverVictim}, n)
 		require.Equal(t, run.LockID(), got.Within)
 	}
+}
+
+// An activity without a workflow is a party of its own. An attempt that starts later has the greater order, also after a reset.
+func TestCallerByRule_ActivityWithoutWorkflow_IsAParty(t *testing.T) {
+	t.Parallel()
+	scheduled := time.Unix(1700000000, 0)
+	caller := func(started time.Duration, attempt int32) lockcore.Caller {
+		return callerByRule(activity.Info{
+			ActivityID: "import-7", ActivityRunID: "r1", ActivityType: activity.Type{Name: "Import"}, Attempt: attempt,
+			ScheduledTime: scheduled, StartedTime: scheduled.Add(started),
+		}, wire.Run{Namespace: "n"})
+	}
+	require.Equal(t, lockcore.Caller{
+		LockID: "%standalone/n/import-7/Import/r1", Run: "r1", Part: "r1/rule/Import", Order: lockcore.Order{Schedule: 1, Attempt: 1},
+	}, caller(0, 1))
+	require.Equal(t, lockcore.Order{Schedule: 1, Attempt: 1}, caller(-time.Second, 1).Order, "the clocks of two hosts differ")
+	last := caller(0, 1)
+	for _, later := range []lockcore.Caller{caller(0, 2), caller(100*time.Millisecond, 1), caller(time.Minute, 7), caller(time.Hour, 1), caller(5*365*24*time.Hour, 2)} {
+		require.Greater(t, cmp.Or(cmp.Compare(later.Order.Schedule, last.Order.Schedule), cmp.Compare(later.Order.Attempt, last.Order.Attempt)), 0)
+		require.LessOrEqual(t, later.Order.Schedule, uint32(math.MaxInt32))
+		last = later
+	}
+}
+
+// describing is a client whose service is a describer.
+type describing struct {
+	client.Client
+	service *describer
+}
+
+func (c describing) WorkflowService() workflowservice.WorkflowServiceClient { return c.service }
+
+// describer answers what Temporal knows of an activity without a workflow.
+type describer struct {
+	workflowservice.WorkflowServiceClient
+	info *activitypb.ActivityExecutionInfo
+	err  error
+	in   *workflowservice.DescribeActivityExecutionRequest
+}
+
+func (d *describer) DescribeActivityExecution(
+	_ context.Context, in *workflowservice.DescribeActivityExecutionRequest, _ ...grpc.CallOption,
+) (*workflowservice.DescribeActivityExecutionResponse, error) {
+	d.in = in
+	return &workflowservice.DescribeActivityExecutionResponse{Info: d.info}, d.err
+}
+
+func TestIsPending_ActivityWithoutWorkflow_AsksTemporal(t *testing.T) {
+	t.Parallel()
+	started := time.Unix(1700000000, 7).UTC()
+	info := activity.Info{Namespace: "n", ActivityID: "import-7", ActivityRunID: "r1", Attempt: 2, StartedTime: started}
+	const running, over = enumspb.ACTIVITY_EXECUTION_STATUS_RUNNING, enumspb.ACTIVITY_EXECUTION_STATUS_TIMED_OUT
+	for name, c := range map[string]struct {
+		status  enumspb.ActivityExecutionStatus
+		attempt int32
+		started time.Time
+		want    bool
+	}{
+		"this attempt":               {running, 2, started, true},
+		"a later attempt":            {running, 3, started, false},
+		"the same number, reset":     {running, 2, started.Add(time.Second), false},
+		"the activity has timed out": {over, 2, started, false},
+	} {
+		d := &describer{info: &activitypb.ActivityExecutionInfo{Status: c.status, Attempt: c.attempt, LastStartedTime: timestamppb.New(c.started)}}
+		pending, err := isPending(t.Context(), describing{service: d}, info)
+		require.NoError(t, err)
+		require.Equal(t, c.want, pending, name)
+		require.Equal(t, []string{"n", "import-7", "r1"}, []string{d.in.GetNamespace(), d.in.GetActivityId(), d.in.GetRunId()})
+	}
+	_, err := isPending(t.Context(), describing{service: &describer{err: errors.New("away")}}, info)
+	require.EqualError(t, err, "away")
 }

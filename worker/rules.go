@@ -17,8 +17,8 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Rule guards every activity of one type, in workflows of any SDK, as long as a worker with the rule runs it. Make one with
-// [RuleFor], and give it to [Options.Rules].
+// Rule guards every activity of one type, in workflows of any SDK or without a workflow, as long as a worker with the rule runs it. Make
+// one with [RuleFor], and give it to [Options.Rules].
 type Rule struct {
 	activity  string
 	input     reflect.Type
@@ -48,6 +48,9 @@ type Rule struct {
 // position in the queue. Temporal starts the next attempt after at most 20 s, sooner near the head of the queue, and in time for
 // ScheduleToCloseTimeout. Such attempts count against MaximumAttempts: a worker logs a warning if the retry policy or the timeout of such an
 // activity does not let it wait. A local activity with a rule fails with lockstep.Invalid.
+//
+// Each run of an activity without a workflow is a party and an owner of its own. No janitor watches it: if it is terminated or its worker dies,
+// its locks end with their TTL.
 func RuleFor[T any](activityType string, resources func(in T) []lockcore.Resource) Rule {
 	rule := Rule{activity: activityType, input: reflect.TypeFor[T]()}
 	if resources != nil {

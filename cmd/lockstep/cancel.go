@@ -52,7 +52,7 @@ func (cfg *releaseConfig) agreed(ctx context.Context, s streams, at *site, found
 func (c *cancelFlags) openRun(ctx context.Context, s streams, at *site, found []inspect.Entry) (*inspect.Doing, error) {
 	p := found[0].Party
 	if p.Workflow == "" {
-		return nil, fmt.Errorf("%w: %q is not a workflow, so it cannot be cancelled", errUsage, found[0].LockID)
+		return nil, fmt.Errorf("%w: %q is not a workflow, so it cannot be cancelled", errUsage, p.Name)
 	}
 	opened := &siteFlags{temporalFlags: c.temporalFlags}
 	if err := opened.openTemporal(ctx, s, at); err != nil {

@@ -214,7 +214,7 @@ func choose(entries []inspect.Entry, chosen func(*inspect.Entry) bool) (found []
 // among them if they may be ended now.
 func (cfg *releaseConfig) named(at *site, name, resource string, entries []inspect.Entry) ([]inspect.Entry, error) {
 	found := choose(entries, func(e *inspect.Entry) bool {
-		return e.LockID == name || !cfg.unhold && (e.Party.Name == name || e.Party.Workflow == name || e.Party.Owner == name)
+		return e.LockID == name || !cfg.unhold && (e.Party.Name == name || e.Party.Workflow == name || e.Party.Activity == name || e.Party.Owner == name)
 	})
 	if cfg.fence != 0 {
 		found = choose(found, func(e *inspect.Entry) bool { return e.FirstFence == cfg.fence })

@@ -40,10 +40,10 @@ var (
 	limit    = Attribute{Key: Limit, Type: "int", Help: "the limit of a shared request, if it has one", Optional: true}
 	member   = Attribute{Key: Member, Type: "string", Help: "the member of a pool", Optional: true}
 	priority = Attribute{Key: Priority, Type: "int", Help: "the request's priority, 1 (first) to 5; absent is 3", Optional: true}
-	lockID   = Attribute{Key: LockID, Type: "string", Help: "the lock ID; in Temporal it contains namespace ID and workflow ID"}
+	lockID   = Attribute{Key: LockID, Type: "string", Help: "the lock ID; in Temporal it contains namespace ID and workflow ID, or those of an activity without a workflow"}
 	part     = Attribute{Key: Part, Type: "string", Help: "the part: in Temporal the run ID and the step, as `<run ID>/3/Debit`"}
 	order    = Attribute{Key: Order, Type: "string", Help: "schedule number and attempt, as `3.1`"}
-	owner    = Attribute{Key: Owner, Type: "string", Help: "who waits and holds: in Temporal `<namespace ID>/<workflow ID>`, unless another is set"}
+	owner    = Attribute{Key: Owner, Type: "string", Help: "who waits and holds: in Temporal `<namespace ID>/<workflow ID>`, unless another is set; the lock ID of an activity without a workflow"}
 	position = Attribute{Key: Position, Type: "int", Help: "the request's position in the queue, from 1", Optional: true}
 	length   = Attribute{Key: Length, Type: "int", Help: "the number of waiters after this command", Optional: true}
 

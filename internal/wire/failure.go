@@ -276,9 +276,10 @@ func deadlockFailure(deadlock *lockcore.DeadlockError, neverRan string) error {
 
 // supersededFailure is retryable if another attempt of the same scheduling came first, or has left already. Then this attempt may be a
 // zombie, whose failure Temporal ignores. Or an operator has reset the activity: its attempts count from 1 again, and will soon exceed
-// the earlier ones. A release by the workflow is not an attempt.
+// the earlier ones. A release by the workflow is not an attempt. All requests of an activity without a workflow are of one scheduling.
 func supersededFailure(e *lockcore.SupersededError) error {
-	byAttempt := e.By.Schedule == e.Order.Schedule && (!e.Released || e.By.Attempt > 0 && e.By != lockcore.LastAttempt(e.By.Schedule))
+	_, standalone := ParseStandalone(e.LockID)
+	byAttempt := (standalone || e.By.Schedule == e.Order.Schedule) && (!e.Released || e.By.Attempt > 0 && e.By != lockcore.LastAttempt(e.By.Schedule))
 	o := temporal.ApplicationErrorOptions{NonRetryable: !byAttempt, Details: []any{SupersededDetails(*e)}}
 	if byAttempt {
 		o.NextRetryDelay = supersededDelay

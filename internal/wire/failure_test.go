@@ -89,6 +89,9 @@ func TestSupersededFailure_ByAnAttempt_IsRetryable(t *testing.T) {
 		"later scheduling":  {lockcore.SupersededError{Order: first, By: lockcore.Order{Schedule: 5, Attempt: 1}}, false},
 		"attempt that left": {lockcore.SupersededError{Order: first, By: lockcore.Order{Schedule: 4, Attempt: 3}, Released: true}, true},
 		"release":           {lockcore.SupersededError{Order: first, By: lockcore.LastAttempt(4), Released: true}, false},
+		"later attempt of an activity without a workflow": {lockcore.SupersededError{
+			LockID: Standalone{"n", "i", "T", "r"}.LockID(), Order: first, By: lockcore.Order{Schedule: 5, Attempt: 1},
+		}, true},
 	} {
 		var app *temporal.ApplicationError
 		require.ErrorAs(t, Failure(&tc.err), &app)

@@ -125,13 +125,18 @@ func Cut(s string, n int) string {
 // replaced by "%sha256:" and its hexadecimal hash; no escaped text begins so.
 const (
 	hashPrefix = "%sha256:"
+	// maxLockID is the length that lockcore accepts for a lock ID.
+	maxLockID = 1500
 	// maxSegment bounds the namespace ID, which is a UUID. It is the length of a hash. maxStep bounds the step's name: a name with the
-	// usual IDs and types of activities is not hashed. maxWorkflowID makes the lock ID fit into the 1,500 bytes that lockcore accepts, and
-	// maxOwnerID makes an owner fit into MaxName.
+	// usual IDs and types of activities is not hashed. maxWorkflowID makes the lock ID fit into maxLockID, and maxOwnerID makes an owner
+	// fit into MaxName. maxActivityID and maxActivityType do the same for the lock ID of an activity without a workflow.
 	maxSegment    = len(hashPrefix) + 2*sha256.Size
 	maxStep       = 400
-	maxWorkflowID = 1500 - maxSegment - maxStep - 2
+	maxWorkflowID = maxLockID - maxSegment - maxStep - 2
 	maxOwnerID    = MaxName - maxSegment - 1
+
+	maxActivityType = 300
+	maxActivityID   = maxLockID - len(standalonePrefix) - maxActivityType - 2*maxSegment - 3
 )
 
 // Run names one workflow run.
@@ -165,6 +170,44 @@ func RuleStepPrefix(activityID, activityType string) string {
 
 // Part returns the name of the run's part for a step. Parts of different runs have different names.
 func (r Run) Part(step string) string { return Cut(r.RunID+"/"+step, MaxName) }
+
+// standalonePrefix begins the lock IDs of activities without a workflow. "%" and "st" begin neither an escaped byte nor a hash, so it
+// begins no lock ID of a workflow.
+const standalonePrefix = "%standalone/"
+
+// Standalone names one run of an activity without a workflow. An activity ID may be used again: each run is a party of its own.
+type Standalone struct{ Namespace, ActivityID, ActivityType, RunID string }
+
+// LockID returns the lock ID of the run, which is also its owner:
+//
+//	%standalone/<namespace ID>/<activity ID>/<activity type>/<run ID>
+//
+// The segments are escaped like those of a workflow's lock ID.
+func (s Standalone) LockID() string {
+	return standalonePrefix + escape(s.Namespace, maxSegment) + "/" + escape(s.ActivityID, maxActivityID) + "/" +
+		escape(s.ActivityType, maxActivityType) + "/" + escape(s.RunID, maxSegment)
+}
+
+// String describes the activity for people.
+func (s Standalone) String() string { return "activity " + s.ActivityID + " of type " + s.ActivityType }
+
+// ParseStandalone is the inverse of [Standalone.LockID]. ok is false for other lock IDs. A name that was too long is returned as its hash.
+func ParseStandalone(lockID string) (of Standalone, ok bool) {
+	rest, ok := strings.CutPrefix(lockID, standalonePrefix)
+	parts := strings.Split(rest, "/")
+	if !ok || len(parts) != 4 {
+		return Standalone{}, false
+	}
+	for i, text := range []*string{&of.Namespace, &of.ActivityID, &of.ActivityType, &of.RunID} {
+		if *text, ok = unescape(parts[i]); !ok && IsHash(parts[i]) {
+			*text, ok = parts[i], true
+		}
+		if !ok {
+			return Standalone{}, false
+		}
+	}
+	return of, true
+}
 
 // Owner returns the workflow as an owner.
 func (r Run) Owner() string {

@@ -159,3 +159,70 @@ func FuzzCut(f *testing.F) {
 		}
 	})
 }
+
+func TestStandalone_LockID_IsEscapedAndReadBack(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		of   Standalone
+		want string
+	}{
+		"plain":    {Standalone{"n", "import-7", "Import", "r1"}, "%standalone/n/import-7/Import/r1"},
+		"slashes":  {Standalone{"n", "a/b", "c/d", "r"}, "%standalone/n/a%2Fb/c%2Fd/r"},
+		"percent":  {Standalone{"n", "100%", "%standalone/", "r"}, "%standalone/n/100%25/%25standalone%2F/r"},
+		"no UTF-8": {Standalone{"n", "\xff\x00", "ä", "r"}, "%standalone/n/%FF%00/ä/r"},
+		"empty":    {Standalone{"n", "", "", "r"}, "%standalone/n///r"},
+		"longest":  {Standalone{"n", strings.Repeat("i", 1000), "T", "r"}, "%standalone/n/" + strings.Repeat("i", 1000) + "/T/r"},
+	} {
+		require.Equal(t, tc.want, tc.of.LockID(), name)
+		got, ok := ParseStandalone(tc.want)
+		require.True(t, ok, name)
+		require.Equal(t, tc.of, got, name)
+	}
+	require.Equal(t, "activity import-7 of type Import", Standalone{"n", "import-7", "Import", "r1"}.String())
+}
+
+func TestParseStandalone_Others_AreNot(t *testing.T) {
+	t.Parallel()
+	workflow := Run{Namespace: "n", WorkflowID: "%standalone/n/i/T/r"}
+	for _, id := range []string{
+		"", "plain-go", "%standalone", "%standalone/n/i/r", "%standalone/n/i/T/r/x", "%standalone/n/%/T/r", "standalone/n/i/T/r", "%janitor/x",
+		workflow.LockID(), workflow.StepLockID("%standalone/n/i/T/r"), Run{Namespace: "%standalone", WorkflowID: "n"}.StepLockID("i"),
+	} {
+		_, ok := ParseStandalone(id)
+		require.False(t, ok, "%q", id)
+	}
+}
+
+// FuzzStandalone checks that every activity without a workflow has a lock ID that lockcore takes, that two of them never share one, and that
+// it is never read as a workflow's, nor a workflow's as that of an activity.
+func FuzzStandalone(f *testing.F) {
+	f.Add("shop", "import-7", "Import", "r1", "import-8")
+	f.Add("100%", "a/b/", "c/", "%2F", "a/b")
+	f.Add("", "", "", "", "/")
+	f.Add("%standalone", "%standalone/", hashPrefix, "r", "\x00")
+	f.Add("n", strings.Repeat("%", 1000), strings.Repeat("/", 1000), "r", strings.Repeat("%", 1001))
+	f.Fuzz(func(t *testing.T, namespaceID, activityID, activityType, runID, other string) {
+		of := Standalone{namespaceID, activityID, activityType, runID}
+		id := of.LockID()
+		require.LessOrEqual(t, len(id), 1500)
+		require.True(t, utf8.ValidString(id))
+		require.NotContains(t, id, "\x00")
+		_, _, err := ParseLockID(id)
+		require.ErrorIs(t, err, lockcore.ErrInvalid)
+		got, ok := ParseStandalone(id)
+		require.True(t, ok)
+		require.True(t, got == of || strings.Contains(id, hashPrefix))
+		for _, another := range []Standalone{
+			{other, activityID, activityType, runID}, {namespaceID, other, activityType, runID}, {namespaceID, activityID, other, runID},
+			{namespaceID, activityID, activityType, other}, {namespaceID, activityType, activityID, runID},
+		} {
+			require.Equal(t, of == another, another.LockID() == id)
+		}
+		run := Run{Namespace: namespaceID, WorkflowID: activityID, RunID: runID}
+		for _, text := range []string{run.LockID(), run.StepLockID(other), run.StepLockID(RuleStep(activityID, activityType, time.Unix(1, 0))), run.Owner()} {
+			_, ok := ParseStandalone(text)
+			require.False(t, ok, "%q", text)
+		}
+		require.False(t, strings.HasPrefix(id, NamespacePrefix(namespaceID)), "a janitor would list it")
+	})
+}

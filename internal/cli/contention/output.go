@@ -320,7 +320,7 @@ func (t *table) losses() {
 	list(t, "LOST, EXPIRED AND REVOKED", nil, t.r.Losses, func(l Loss) row {
 		more := printable(l.Reason, 40)
 		if l.Outcome == telemetry.OutcomeExpired && l.Hold >= 0 && t.r.Holds[l.Hold].EndedBy != "" {
-			more = "its room went to " + printable(workflowOr(t.r.Holds[l.Hold].EndedBy), 40)
+			more = "its room went to " + printable(short(workflowOr(t.r.Holds[l.Hold].EndedBy)), 40)
 		}
 		resource, owner := cmp.Or(l.Resource, "(one of several)"), cmp.Or(short(l.Owner), "(not known)")
 		return row{clock(l.At), l.Outcome, printable(resource, 24), printable(owner, 40), more}

@@ -75,8 +75,11 @@ func shortCycle(cycle string) string {
 	return strings.Join(clauses, ", ")
 }
 
-// short removes the namespace ID with which Temporal's owners begin.
+// short removes the namespace ID with which Temporal's owners begin, and describes an activity without a workflow.
 func short(owner string) string {
+	if of, ok := wire.ParseStandalone(owner); ok {
+		return of.String()
+	}
 	if namespace, name, ok := strings.Cut(owner, "/"); ok && wire.IsNamespaceID(namespace) && name != "" {
 		return name
 	}

@@ -28,6 +28,9 @@ func (s *Site) advise(n *Node) string {
 		return fmt.Sprintf("for maintenance: %s; it ends by %s", h.Comment, h.End)
 	case h.ExpiresIn <= 0:
 		return "it has expired: any party may acquire it"
+	case n.Party.Activity != "" && n.Party.Namespace == s.Temporal.NamespaceID:
+		return fmt.Sprintf("%s: %s shows what it does%s", h.process(),
+			s.temporalCommand("activity", "describe", "--activity-id", n.Party.Activity, "--run-id", h.Run), ifDead(h))
 	case n.Party.Workflow == "":
 		return h.process() + ": ask its operators what it does" + ifDead(h)
 	case n.Doing == nil:
@@ -55,7 +58,11 @@ func (e *Entry) process() string {
 	if e.LockID == Maintenance {
 		return "for maintenance: " + e.Comment
 	}
-	return "it is a process on " + cmp.Or(e.Host, "an unknown host") + ", not a workflow"
+	host := cmp.Or(e.Host, "an unknown host")
+	if e.Party.Activity != "" {
+		return "it is an activity without a workflow, on " + host
+	}
+	return "it is a process on " + host + ", not a workflow"
 }
 
 // ifDead returns the command that ends a hold at once, with its condition.

@@ -138,6 +138,45 @@ func TestPartyOf_OtherNamespace_IsNamedInFull(t *testing.T) {
 	}
 }
 
+// alone makes an attempt of an activity without a workflow.
+func (s *scene) alone(id string, res lockcore.Resource) (lockID string, err error) {
+	s.Helper()
+	of := wire.Standalone{Namespace: ns, ActivityID: id, ActivityType: "Import", RunID: id + "-1"}
+	_, err = s.Enter(s.Context(), lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: of.LockID(), Run: of.RunID, Part: of.RunID + "/rule/Import", Order: lockcore.Order{Schedule: 1, Attempt: 1}},
+		TTL:    time.Minute, Resources: []lockcore.Resource{res},
+	})
+	return of.LockID(), err
+}
+
+// An activity without a workflow is found by its ID, its name and its lock ID.
+func TestWhy_ActivityWithoutWorkflow_IsNamed(t *testing.T) {
+	t.Parallel()
+	s, x := newScene(t), lockcore.Exclusive("1")
+	holder, err := s.alone("nightly import", x)
+	require.NoError(t, err)
+	waiter, err := s.alone("hourly", x)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	for _, name := range []string{"hourly", "activity hourly of type Import", waiter} {
+		require.Equal(t, "activity nightly import of type Import\n activity hourly of type Import for 1\n", s.why(name), name)
+	}
+	for here, want := range map[string][2]string{
+		ns:                                     {"activity nightly import of type Import", "temporal activity describe --activity-id 'nightly import' --run-id 'nightly import-1' shows what it does"},
+		"7d1f8a52-0c4e-4a7d-8f1e-2b9c3d4e5f60": {"activity nightly import of type Import in the namespace with the ID " + ns, "ask its operators"},
+	} {
+		site := s.site()
+		site.Temporal.NamespaceID = here
+		why, err := site.Why(t.Context(), waiter)
+		require.NoError(t, err)
+		require.Equal(t, want[0], why.Roots[0].Party.Name)
+		require.Contains(t, why.Roots[0].Advice, "it is an activity without a workflow, on ")
+		require.Contains(t, why.Roots[0].Advice, want[1])
+	}
+	shown, why := s.printed("1", "hourly")
+	require.Contains(t, shown, "lockstep release 1 '"+holder+"' --database d --reason")
+	require.NotContains(t, shown+why, "not a workflow")
+}
+
 // forest returns the trees of all waits.
 func (s *scene) forest() []*inspect.Node {
 	s.Helper()

@@ -202,12 +202,15 @@ func (r *Resource) holdsFirst() {
 
 // Party is the holder of a lock, or a waiter.
 type Party struct {
-	// Name is for people: the workflow ID of a workflow in the site's namespace, otherwise the owner.
+	// Name is for people: the workflow ID of a workflow in the site's namespace, the ID and type of an activity without a workflow, otherwise
+	// the owner.
 	Name string `json:"name"`
 	// Workflow and Namespace (an ID) are set for workflows. Step is set if the lock belongs to a single step.
 	Workflow  string `json:"workflow,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Step      string `json:"step,omitempty"`
+	// Activity is the ID of an activity without a workflow. Namespace is set too.
+	Activity string `json:"activity,omitempty"`
 	// Owner is lockcore's name of the party. An owner that waits for one lock keeps all others that it holds.
 	Owner string `json:"owner"`
 }
@@ -296,6 +299,10 @@ func (s *Site) PartyOf(st *lockcore.Status) Party {
 	if st.Run == "" { // plain Go names its parties as it likes
 		return p
 	}
+	if of, ok := wire.ParseStandalone(st.LockID); ok {
+		p.Activity, p.Namespace = of.ActivityID, of.Namespace
+		p.Name = s.OwnerName(st.LockID)
+	}
 	if of, step, err := wire.ParseLockID(st.LockID); err == nil {
 		p.Workflow, p.Namespace, p.Step = of.WorkflowID, of.Namespace, step
 		p.Owner = cmp.Or(st.Owner, of.Owner())
@@ -305,11 +312,17 @@ func (s *Site) PartyOf(st *lockcore.Status) Party {
 }
 
 // OwnerName returns the workflow ID of an owner that is a workflow of the site's namespace, or of any namespace if the
-// site has none. It returns other owners unchanged.
+// site has none. It describes an activity without a workflow, and returns other owners unchanged.
 func (s *Site) OwnerName(owner string) string {
-	of, _, err := wire.ParseLockID(owner)
-	id := s.Temporal.NamespaceID
-	if err == nil && (of.Namespace == id || id == "" && wire.IsNamespaceID(of.Namespace)) {
+	isOwn := func(namespace string) bool {
+		return namespace == s.Temporal.NamespaceID || s.Temporal.NamespaceID == "" && wire.IsNamespaceID(namespace)
+	}
+	if of, ok := wire.ParseStandalone(owner); ok && isOwn(of.Namespace) {
+		return of.String()
+	} else if ok {
+		return of.String() + " in the namespace with the ID " + of.Namespace
+	}
+	if of, _, err := wire.ParseLockID(owner); err == nil && isOwn(of.Namespace) {
 		return of.WorkflowID
 	}
 	return owner

@@ -115,9 +115,10 @@ func (s *Site) whyNamed(ctx context.Context, name string) (why Why, err error) {
 	return why, err
 }
 
-// fill sets Waits and Holds to the entries of the party or, if it has none, of the plain Go party of the same name.
+// fill sets Waits and Holds to the entries of the party or, if it has none, of the activities without a workflow with that ID or name, or of the
+// plain Go party of the same name.
 func (w *Why) fill(asked Party, resources []Resource) {
-	for _, p := range []Party{asked, {Name: asked.Name, Owner: asked.Name}} {
+	for _, p := range []Party{asked, {Activity: asked.Name, Namespace: asked.Namespace}, {Name: asked.Name, Owner: asked.Name}} {
 		w.Waits, w.Holds = nil, nil
 		for i := range resources {
 			for _, e := range slices.Concat(resources[i].Holders, resources[i].Waiters) {
@@ -165,10 +166,10 @@ func (w *Why) addMissed(p Party, missed []Missed) {
 // isOf reports whether a party owns an entry.
 func (e *Entry) isOf(p Party) bool { return e.Party.is(p) || e.LockID == p.Owner }
 
-// is reports whether two parties are the same. A workflow without a namespace matches those of every namespace.
+// is reports whether two parties are the same. A workflow or an activity without a namespace matches those of every namespace.
 func (p Party) is(other Party) bool {
-	named := other.Workflow != "" && p.Workflow == other.Workflow && (other.Namespace == "" || p.Namespace == other.Namespace)
-	return named || p.Owner == other.Owner
+	named := other.Workflow != "" && p.Workflow == other.Workflow || other.Activity != "" && (p.Activity == other.Activity || p.Name == other.Activity)
+	return named && (other.Namespace == "" || p.Namespace == other.Namespace) || p.Owner == other.Owner
 }
 
 // describeRoots sets Doing and Advice of root blockers. It asks Temporal about the workflows of the site's namespace,

@@ -17,6 +17,7 @@ import (
 
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/server/chasm/lib/activity"
 	"go.temporal.io/server/common/dynamicconfig"
 	"go.temporal.io/server/temporal"
 	"go.temporal.io/server/temporaltest"
@@ -43,7 +44,8 @@ func run(name string, args ...string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	server := temporaltest.NewServer(temporaltest.WithBaseServerOptions(temporal.WithDynamicConfigClient(dynamicconfig.StaticClient{
-		dynamicconfig.WorkflowPauseEnabled.Key(): []dynamicconfig.ConstrainedValue{{Value: true}},
+		dynamicconfig.WorkflowPauseEnabled.Key():                []dynamicconfig.ConstrainedValue{{Value: true}},
+		activity.EnableStandaloneActivityOperatorCommands.Key(): []dynamicconfig.ConstrainedValue{{Value: true}},
 	})))
 	address := server.GetFrontendHostPort()
 	if err := makeNamespace(ctx, address); err != nil {
