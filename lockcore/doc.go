@@ -61,6 +61,7 @@
 //	ErrNoPool                                     no operator has made the pool
 //	                        *LayoutError          the collection has documents of another kind
 //	ErrClosed                                     the Locker was closed, before or during the call
+//	ErrNoPolicy                                   there is no policy to remove
 //	ErrEnded                                      the cause of a session's context after its end
 //
 // Other errors are the context's cause, or the database's. After these the operation was not applied.

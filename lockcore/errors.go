@@ -29,7 +29,7 @@ var (
 	// ErrDeadlock: the request was removed from the queue to end a deadlock. Nothing was acquired. Release
 	// what else its owner holds: others in the deadlock wait for it.
 	ErrDeadlock = errors.New("lockstep: deadlock")
-	// ErrInvalid: an argument is invalid. Nothing was sent to the database.
+	// ErrInvalid: an argument is invalid. Nothing was changed in the database.
 	ErrInvalid = errors.New("lockstep: invalid")
 	// ErrUnknownOutcome: the operation may have taken effect. The call can be repeated. If it is not, what
 	// it may have acquired is released in the background.
@@ -43,6 +43,8 @@ var (
 	ErrFenced = errors.New("lockstep: fenced off")
 	// ErrClosed is returned by every call of a closed Locker, and by calls whose wait Close ends.
 	ErrClosed = errors.New("lockstep: locker closed")
+	// ErrNoPolicy is returned by RemovePolicy if there is no such policy.
+	ErrNoPolicy = rules.ErrNoPolicy
 	// ErrEnded is the cause of a session's cancelled context after Leave or Release.
 	ErrEnded = errors.New("lockstep: session ended")
 )
@@ -297,11 +299,14 @@ func (e *LayoutError) Error() string { return (*rules.LayoutError)(e).Error() }
 func public(err error) error {
 	var damaged *store.DamagedError
 	var layout *rules.LayoutError
+	var refused *rules.RefusedError
 	switch {
 	case errors.As(err, &damaged):
 		return (*DamagedError)(damaged)
 	case errors.As(err, &layout):
 		return (*LayoutError)(layout)
+	case errors.As(err, &refused):
+		return (*InvalidError)(refused)
 	}
 	return err
 }

@@ -28,7 +28,7 @@ type Policy struct {
 	// Out has the members that are out of service, each with the reason, up to 1,024 bytes. They are granted to nobody, except to
 	// a lock ID that has lost the member and needs it again.
 	Out map[string]string `json:"out,omitempty"`
-	// Until is the time at which the policy ends, by the clock of the database. Defaults to zero: it has no end.
+	// Until is the time at which the policy ends, in the future by the clock of the database. Defaults to zero: it has no end.
 	Until time.Time `json:"until,omitzero"`
 	// By and Reason say who set it, and why, for people: up to 255 and 1,024 bytes.
 	By     string `json:"by,omitempty"`
@@ -43,8 +43,8 @@ type Policy struct {
 // SetPolicy stores a policy. Every Locker of the collection follows it within ten seconds. There may be 1,000 policies,
 // with 256 kB of names and reasons. From the first one on, versions of Lockstep without policies are refused.
 //
-// Errors: *InvalidError, *LayoutError, ErrClosed; one without a type if there is no room for the policy, and nothing was
-// changed; or that of the database, after which the outcome may be unknown.
+// Errors: *InvalidError, also if there is no room for the policy or it would have ended already; *LayoutError, ErrClosed; or
+// that of the database, after which the outcome may be unknown.
 func (l *Locker) SetPolicy(ctx context.Context, p Policy) error {
 	if err := cmp.Or(p.check(), p.checkContent()); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (l *Locker) Promote(ctx context.Context, resource, lockID string) (bool, er
 }
 
 // RemovePolicy removes the policy of a name or a prefix, so that the limits of requests are in force again. By and Reason are
-// for people. Its errors are those of SetPolicy. One without a type says that there is no such policy.
+// for people. Its errors are those of SetPolicy, or ErrNoPolicy.
 func (l *Locker) RemovePolicy(ctx context.Context, p Policy) error {
 	if err := p.check(); err != nil {
 		return err

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -97,4 +99,49 @@ func TestStatus_Policy_IsThatOfTheResource(t *testing.T) {
 	set := found["partner/acme"]
 	require.False(t, set.At.IsZero())
 	require.Equal(t, &lockcore.Policy{Name: "partner/", Prefix: true, Limit: 5, Until: until, By: "ann", Reason: "a test", At: set.At}, set)
+}
+
+// Programs tell the refusals of a change apart, and a refused change leaves the policies as they were.
+func TestSetPolicy_Refused_ErrorsAreTyped(t *testing.T) {
+	t.Parallel()
+	coll := testenv.Mongo(t).Collection("locks")
+	l, err := lockcore.New(coll, lockcore.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) })
+	require.NoError(t, l.SetPolicy(t.Context(), lockcore.Policy{Name: "printer", Limit: 3}))
+
+	requireInvalid := func(err error, field, value, bound string) {
+		t.Helper()
+		var invalid *lockcore.InvalidError
+		require.ErrorAs(t, err, &invalid)
+		require.ErrorIs(t, err, lockcore.ErrInvalid)
+		require.Equal(t, field, invalid.Field)
+		require.Equal(t, value, invalid.Value)
+		require.Contains(t, invalid.Bound, bound)
+	}
+	ended := time.Now().Add(-time.Hour)
+	err = l.SetPolicy(t.Context(), lockcore.Policy{Name: "printer", Limit: 5, Until: ended})
+	requireInvalid(err, "Policy.Until", ended.UTC().Format(time.RFC3339), "a time after that of the database, which is 2")
+	require.ErrorIs(t, l.RemovePolicy(t.Context(), lockcore.Policy{Name: "printer", Prefix: true}), lockcore.ErrNoPolicy)
+
+	stored := func(number, size int) {
+		t.Helper()
+		policies := bson.A{bson.D{{Key: "name", Value: "printer"}, {Key: "limit", Value: int64(3)}}}
+		for i := range number - 1 {
+			policies = append(policies, bson.D{{Key: "name", Value: fmt.Sprintf("%0*d", size, i)}, {Key: "limit", Value: int64(1)}})
+		}
+		_, err := coll.UpdateByID(t.Context(), store.IdentityID, bson.D{{Key: "$set", Value: bson.D{{Key: "policies", Value: policies}}}})
+		require.NoError(t, err)
+	}
+	stored(1000, 3)
+	requireInvalid(l.SetPolicy(t.Context(), lockcore.Policy{Name: "more", Limit: 5}), "number of policies", "1001", "at most 1000: ")
+	require.NoError(t, l.SetPolicy(t.Context(), lockcore.Policy{Name: "printer", Limit: 4, Until: time.Now().Add(time.Hour)}), "it replaces one")
+	stored(513, 512) // which have 262,144 bytes, and 7 for the name printer
+	requireInvalid(l.SetPolicy(t.Context(), lockcore.Policy{Name: "more", Limit: 5}), "size of all policies", "262155 bytes", "at most 262144 bytes of names and reasons: ")
+
+	identity, err := coll.FindOne(t.Context(), bson.D{{Key: "_id", Value: store.IdentityID}}).Raw()
+	require.NoError(t, err)
+	list, err := identity.Lookup("policies").Array().Values()
+	require.NoError(t, err)
+	require.Len(t, list, 513)
 }

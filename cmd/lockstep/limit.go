@@ -48,7 +48,7 @@ affected. --remove removes the policy, so that the limits of requests are in for
 
 From the first policy on, builds of Lockstep without policies are refused: update all workers and janitors first.
 
-Exit status: 0, 1 if it was not set or there is none to remove, 2 for wrong usage.`,
+Exit status: 0, 1 if it was not set or there is none to remove, 2 for wrong usage or if there is no room for it.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if cfg.from != "" {
 				return cfg.restore(c, s, args)

@@ -69,7 +69,7 @@ func TestPolicies_JSON_IsPutBack(t *testing.T) {
 	l.prints(t, "init")
 	l.prints(t, "limit", "*", "4", "--reason", "all, for the test")
 	l.prints(t, "limit", "star*", "3", "--exact", "--for", "24h")
-	l.prints(t, "limit", "brief", "2", "--for", "1s")
+	l.prints(t, "limit", "brief", "2", "--for", "3s")
 	require.Eventually(t, func() bool { return strings.Contains(l.prints(t, "policies"), "UTC, ended") }, within, 100*time.Millisecond)
 	require.Regexp(t, `(?m)^star\* \(exactly\) +limit 3 until `, l.prints(t, "policies"))
 	text, before := l.storedPolicies(t)
@@ -109,6 +109,7 @@ func TestLimit_WrongInput_ChangesNothing(t *testing.T) {
 		"invalid Policy.Reason \"rrrr":                       {"a", "3", "--reason", strings.Repeat("r", 1025)},
 		`the limit is "3\x1b[2J": want`:                      {"a", "3\x1b[2J"},
 		`--for is "7d\n": want 1s to 3650d`:                  {"a", "3", "--for", "7d\n"},
+		`--for is "-1h": want 1s to 3650d`:                   {"a", "3", "--for", "-1h"},
 		`--for is "99999999999999999999d": want 1s to 3650d`: {"a", "3", "--for", "99999999999999999999d"},
 	} {
 		require.Contains(t, l.fails(t, 2, append([]string{"limit"}, args...)...), want)

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -284,8 +285,21 @@ func (c *PolicyChange) edit(list []Policy) (err error) {
 	return err
 }
 
-// Change sets or removes a policy, and records that. It does not change the lists, but replaces them. After an error nothing has
-// changed.
+// ErrNoPolicy reports that there is no policy to remove.
+var ErrNoPolicy = errors.New("lockstep: there is no policy")
+
+// RefusedError reports a policy for which there is no room, or which would have ended already.
+type RefusedError struct {
+	// Field, Value and Bound are those of lockcore.InvalidError.
+	Field, Value, Bound string
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("lockstep: invalid %s %s: want %s", e.Field, e.Value, e.Bound)
+}
+
+// Change sets or removes a policy, and records that. It does not change the lists, but replaces them. After an error, ErrNoPolicy
+// or a *RefusedError, nothing has changed.
 func (p *Policies) Change(change *PolicyChange) error {
 	if change.Edit != nil {
 		if err := change.edit(p.List); err != nil {
@@ -296,10 +310,12 @@ func (p *Policies) Change(change *PolicyChange) error {
 	switch {
 	case change.enables():
 	case change.To == nil && len(list) == len(p.List):
-		return fmt.Errorf("lockstep: there is no policy for %s", change.PolicyID)
+		return fmt.Errorf("%w for %s", ErrNoPolicy, change.PolicyID)
 	case change.To == nil:
+	case change.To.Until != nil && !change.To.Until.After(change.At):
+		return &RefusedError{"Policy.Until", change.To.Until.UTC().Format(time.RFC3339), "a time after that of the database, which is " + change.At.UTC().Format(time.RFC3339)}
 	case len(list) >= MaxPolicies:
-		return fmt.Errorf("lockstep: there are %d policies already: remove one first", MaxPolicies)
+		return &RefusedError{"number of policies", strconv.Itoa(len(list) + 1), fmt.Sprintf("at most %d: remove one first", MaxPolicies)}
 	default:
 		to := *change.To
 		to.PolicyID, to.By, to.At, to.Reason = change.PolicyID, change.By, change.At, change.Reason
@@ -317,7 +333,9 @@ func (p *Policies) Change(change *PolicyChange) error {
 		}
 	}
 	if bytes > MaxPolicyBytes {
-		return fmt.Errorf("lockstep: the names and reasons of all policies would have %d bytes, and may have %d: remove one, or give shorter reasons", bytes, MaxPolicyBytes)
+		return &RefusedError{
+			"size of all policies", fmt.Sprintf("%d bytes", bytes), fmt.Sprintf("at most %d bytes of names and reasons: remove one, or give shorter reasons", MaxPolicyBytes),
+		}
 	}
 	p.Version.N++
 	done := *change
