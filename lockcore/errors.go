@@ -380,6 +380,9 @@ func busy(op *rules.Acquire, a *update.Answer) *BusyError {
 // busyBy returns a BusyError with the holders in a document that block a request.
 func busyBy(op *rules.Acquire, d *rules.Document) *BusyError {
 	e := &BusyError{Resource: op.Resource, LockID: op.LockID, NotHeldSince: notHeldSince(d, op), At: d.At, ofRun: op.Run != ""}
+	if asked := limitOf(op.Mode, op.Limit); asked > 0 && d.Policy != nil {
+		e.Note = policyOf(d.Policy).inForce(asked)
+	}
 	e.Holders, e.Blocking, e.RetryIn = blockingHolders(d, op.Party())
 	return e
 }

@@ -204,6 +204,25 @@ func policyOf(p *rules.Policy) *Policy {
 	return out
 }
 
+// inForce describes the limit that a policy sets for a request, and that for which the request asked.
+func (p *Policy) inForce(asked int) string {
+	name := rules.Printable(p.Name)
+	if p.Prefix {
+		name += "*"
+	}
+	if p.Unreadable {
+		return fmt.Sprintf("the policy %s, which sets its limit, cannot be decoded", name)
+	}
+	text := fmt.Sprintf("limit %d by policy %s", p.Limit, name)
+	if !p.Until.IsZero() {
+		text += ", until " + p.Until.UTC().Format("2006-01-02 15:04:05 UTC")
+	}
+	if p.Limit != asked {
+		text += fmt.Sprintf("; the request asked for %d", asked)
+	}
+	return text
+}
+
 // unreadablePolicy returns the error about a request that a policy decides about which cannot be decoded.
 func unreadablePolicy(d *rules.Document) error {
 	return &DamagedError{Resource: d.ID, Err: fmt.Errorf("the policy for %s, which limits its holders, is damaged: set it again, or remove it", d.Policy.PolicyID)}

@@ -419,15 +419,19 @@ func (h Holder) fences() string {
 // String describes the holder or waiter, and when it expires. It contains the arguments with which to end it: of
 // a hold the lock ID and the first fence; of a waiter the lock ID, the part and the order.
 func (s Status) String() string {
+	policy := ""
+	if s.Policy != nil {
+		policy = "; " + s.Policy.inForce(s.Limit)
+	}
 	if s.State == StateWaiting {
 		ends := s.until("it left the queue %s", "", "it leaves the queue in %s unless it asks again")
 		if s.Overdue && s.ExpiresIn > 0 {
 			ends = "overdue: passed over until it asks again, it leaves the queue in " + roughly(s.ExpiresIn)
 		}
 		who := s.who("since", fmt.Sprintf("part %q", s.Part), "order "+s.Order.String())
-		return fmt.Sprintf("%q: waiting at position %d for %s: %s, %s", s.Resource, s.Position, roughly(s.Silent), who, ends)
+		return fmt.Sprintf("%q: waiting at position %d for %s: %s, %s%s", s.Resource, s.Position, roughly(s.Silent), who, ends, policy)
 	}
-	text := fmt.Sprintf("%q: %s", s.Resource, s.Holder)
+	text := fmt.Sprintf("%q: %s%s", s.Resource, s.Holder, policy)
 	if s.State == StateHolding && s.Silent > 0 {
 		text += "; heard of " + ago(s.Silent)
 	}

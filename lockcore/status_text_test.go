@@ -153,6 +153,35 @@ func TestErrors_Workflows_AreNamedByWorkflowID(t *testing.T) {
 	}
 }
 
+// A person who waits must see the limit that an operator has set: the one that the program asked for is not in force.
+func TestTexts_PolicySetsLimit_NameIt(t *testing.T) {
+	t.Parallel()
+	clock := lockcoretest.NewClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	l := newLocker(t, lockcoretest.NewStore(clock.Now), lockcore.Config{})
+	for _, id := range []string{"a", "b"} {
+		enter(t, l, endless(id, lockcore.SharedLimit("partner/acme", 3)))
+	}
+	require.NoError(t, l.SetPolicy(t.Context(), lockcore.Policy{Name: "partner/", Prefix: true, Limit: 2, Until: clock.Now().Add(time.Hour)}))
+	const inForce = `limit 2 by policy partner/*, until 2026-01-02 04:04:05 UTC; the request asked for 3`
+	_, err := l.TryEnter(t.Context(), endless("c", lockcore.SharedLimit("partner/acme", 3)))
+	require.ErrorContains(t, err, `"partner/acme" is busy for "c" (as of 2026-01-02 03:04:05 UTC): `+inForce+`; held by "a" on `)
+	_, err = l.TryEnter(t.Context(), endless("c", lockcore.SharedLimit("partner/acme", 2)))
+	require.ErrorContains(t, err, `UTC): limit 2 by policy partner/*, until 2026-01-02 04:04:05 UTC; held by "a"`)
+	_, err = l.TryEnter(t.Context(), endless("c", lockcore.Exclusive("partner/acme")))
+	require.ErrorContains(t, err, `UTC): held by "a"`)
+	queue(t, l, numbered("d", lockcore.SharedLimit("partner/acme", 3)))
+	found := statuses(t, l, lockcore.Filter{})
+	require.Len(t, found, 3)
+	for _, s := range found {
+		require.Contains(t, s.String(), "; "+inForce)
+	}
+	s := found[0]
+	s.Policy = &lockcore.Policy{Name: "\x1b[2J\n", Limit: 1}
+	requirePrintable(t, s)
+	s.Policy.Unreadable = true
+	require.Contains(t, s.String(), `; the policy \x1b[2J\n, which sets its limit, cannot be decoded`)
+}
+
 // A request that names a run is a workflow's, and its step's name is left out.
 func TestEnter_StepOfWorkflow_IsBusyUnderItsWorkflowID(t *testing.T) {
 	t.Parallel()
