@@ -69,8 +69,8 @@
 // # Cancellation
 //
 // When its context ends, Acquire leaves the queue, releases what it has acquired, and returns the context's
-// cause. A session outlives the context that was passed to Acquire: cancelled work can still clean up under its
-// locks. Leave and Release send nothing after their context has ended: call them with context.WithoutCancel.
+// cause. A session outlives that context, so that cancelled work can clean up under its locks. Leave and Release
+// send nothing after theirs has ended: call them with context.WithoutCancel.
 //
 // # Waiting
 //

@@ -105,7 +105,7 @@ func TestSetPolicy_Pool_ContradictionsAreRefused(t *testing.T) {
 		requireInvalid(t, l.SetPolicy(ctx, p), field)
 	}
 	require.NoError(t, l.SetPolicy(ctx, lockcore.Policy{Name: "p", Members: []string{"m"}}))
-	require.ErrorContains(t, l.SetPolicy(ctx, lockcore.Policy{Name: "q", Members: []string{"m"}}), "pool")
+	requireInvalid(t, l.SetPolicy(ctx, lockcore.Policy{Name: "q", Members: []string{"m"}}), "Policy.Members")
 	policies, err := l.Policies(ctx)
 	require.NoError(t, err)
 	require.Len(t, policies, 1)

@@ -2,9 +2,9 @@ package rules
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -35,16 +35,16 @@ func (p *Policy) checkMembers(others []Policy) error {
 		other, listed := of[m.Name]
 		switch {
 		case m.Name == "":
-			return fmt.Errorf("lockstep: a member of the pool %s has no name", p.PolicyID)
+			return &RefusedError{"Policy.Members", `""`, "names of 1 byte or more"}
 		case listed && other == p.PolicyID:
-			return fmt.Errorf("lockstep: the pool %s lists the member %q twice", p.PolicyID, m.Name)
+			return &RefusedError{"Policy.Members", strconv.Quote(m.Name), "each member once"}
 		case listed:
-			return fmt.Errorf("lockstep: %q is a member of the pool %s: remove it there first, since a member of two pools would be granted twice", m.Name, other)
+			return &RefusedError{"Policy.Members", strconv.Quote(m.Name), fmt.Sprintf("no member of another pool, which would be granted twice: remove it from the pool %s first", other)}
 		}
 		of[m.Name] = p.PolicyID
 	}
 	if p.IsPool() && (p.Prefix || p.Until != nil || p.Limit != 0) {
-		return errors.New("lockstep: a pool has an exact name, and neither a limit nor an end")
+		return &RefusedError{"Policy.Members", "set", "none with a prefix, a limit or an end"}
 	}
 	return nil
 }
