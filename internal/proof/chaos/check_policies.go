@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -150,16 +151,17 @@ func (s *story) waiters() (found []string) {
 	return found
 }
 
-// losses finds a lease that was lost although its holder trusted it just before, so that it cannot have expired.
+// ownClock is the reason of a loss that a session has found by its own clock. The database has reported the others.
+const ownClock = "it could not be renewed in time"
+
+// losses finds a lease that the database reported lost although its holder trusted it just before: it cannot have expired.
 func (s *story) losses() (found []string) {
-	left := map[string]*Record{}
 	for i := range s.records {
-		if r := &s.records[i]; r.What == Left && r.Result == lost {
-			left[r.LockID] = r
+		r := &s.records[i]
+		if r.What != Loss || strings.Contains(r.Error, ownClock) {
+			continue
 		}
-	}
-	for _, l := range s.leases {
-		if r := left[l.LockID]; r != nil && l.seen && r.At-l.trusted < int64(ttl/10) {
+		if l := s.byID[[2]string{r.LockID, r.Resource}]; l != nil && l.seen && r.At-l.trusted < int64(ttl/10) {
 			found = append(found, fmt.Sprintf("%s: %s trusted its lease at %s, and had lost it at %s: %s", l.Resource, l.LockID, s.at(l.trusted), s.at(r.At), r.Error))
 		}
 	}

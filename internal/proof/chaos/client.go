@@ -197,6 +197,12 @@ func (c *client) hold(ctx context.Context, r *rand.Rand, lockID string) {
 		c.log.Write(&Record{What: Not, Began: began, LockID: lockID, Result: resultOf(err), Error: err.Error()})
 		return
 	}
+	context.AfterFunc(session.Context(), func() {
+		var loss *lockcore.LostError
+		if errors.As(context.Cause(session.Context()), &loss) {
+			c.log.Write(&Record{What: Loss, Resource: loss.Resource, LockID: lockID, Error: loss.Error()})
+		}
+	})
 	c.use(lockID, began, long, session.Leases)
 	c.leave(lockID, session)
 }

@@ -14,6 +14,7 @@
 //	register.go   resources that check fences, in the program itself, which no fault concerns
 //	wall.go       the clock of the client processes
 //	servers.go    the database and Temporal, which can be killed and started again
+//	policies.go   an operator who changes the limits of the semaphores
 //	processes.go  the child processes, and nemesis.go the faults, with what was seen of each
 //	play.go       one run, from the servers to the locks that remain
 //	log.go        the log that all processes write, by the machine's monotonic clock
@@ -28,6 +29,10 @@
 // the TTL, and write to registers. Two workers run sagas with guarded steps on the same registers. A part of the sagas is undone.
 // Each process also asks again and again for a resource of its own, which shows when it can work. Clients also run short histories
 // of try, renew and leave without a session.
+//
+// An operator changes the limits of the semaphores: by name, by prefix and for all, above and below those of the requests, some with an
+// end, and removes them again. Every second change lasts for at least fourteen seconds, so that all processes follow it. A change that the
+// database did not answer was made if the audit of policies shows it.
 //
 // # Faults
 //
@@ -55,7 +60,11 @@
 // # Checks
 //
 //	trust            no party trusts an exclusive lock while another party trusts it
-//	limits           no more parties trust a semaphore than its limit
+//	limits           no more parties trust a semaphore than the greatest limit of the last ten seconds before the latest grant
+//	waiters          no request for a semaphore waits in vain that is heard of and no fault concerns, if there is room under each limit
+//	                 of the last ten seconds, whenever the queue is read
+//	losses           the database reports no lease lost that its holder has trusted just before
+//	audit            the audit of policies shows each change that succeeded, and no other
 //	fences           a later grant has a greater fence
 //	order            an exclusive request that waits, that is heard of, and that no fault concerns, is not overtaken by a later one
 //	lost updates     no write to a register overwrites one that its writer has not read
@@ -70,7 +79,7 @@
 //
 // A holder logs every 20 ms that its lease is valid. What it logs is the time before it looked, so a process that was stopped in
 // between trusted its lease at that time at least. Two overlapping holds therefore prove a violation, whatever the load of the
-// machine. Only recovery and the end of sagas depend on how fast the machine is.
+// machine. Only recovery, waiters and the end of sagas depend on how fast the machine is.
 //
 // Some faults leave commands without an answer, and only its time limit of ten seconds ends such a command: a connection that stays
 // silent, and a restart of the database. In a restart FerretDB opens up to sixty connections to PostgreSQL at once. The commands that
@@ -96,6 +105,8 @@
 //
 //   - Nothing about replica sets: the local database is one server. The simulation covers failovers.
 //   - How soon a worker polls Temporal again is not measured. Its sagas must end.
+//   - A decision about a semaphore is allowed to be based on limits that are ten seconds older, if a fault concerned a process with a
+//     permit: a command that was on its way may be applied late. The operator's own connections are not disturbed, except by restarts.
 //   - Order is checked only for requests that were seen in the queue and that no fault concerned. That a free lock is granted at all
 //     is checked by probes and at the end of sagas.
 //   - A history in which too many parties overlap for the model is not decided. The output counts them.

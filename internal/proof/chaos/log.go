@@ -43,6 +43,7 @@ const (
 	Got     = "got"     // it was granted; the holder trusts it from At on
 	Not     = "not"     // it was not granted
 	Trusted = "trusted" // the lease was valid at At
+	Loss    = "loss"    // its session reported a loss; Error is the reason
 	Left    = "left"    // the lease was given back
 	Probe   = "probe"   // a request for a resource that no other process asks for was carried out, and the lock given back
 
