@@ -86,9 +86,7 @@ func NewWithStore(s Store, cfg Config) (*Locker, error) {
 	l.keeper = &keeper{locker: l, sessions: map[*Session]bool{}, wake: make(chan struct{}, 1)}
 	l.watch = &watcher{locker: l, table: map[string]*watched{}, listeners: map[*listener]bool{}}
 	l.lines.Changed, l.lines.PoliciesChanged, l.lines.Wrote = l.collectionChanged, l.watch.pollAll, l.wrote
-	if _, ok := s.(store.IndexedStore); ok { // a store in memory keeps its identity
-		l.clock.AfterFunc(identityEvery, l.watchIdentity)
-	}
+	l.clock.AfterFunc(identityEvery, l.watchIdentity)
 	return l, nil
 }
 

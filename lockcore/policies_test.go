@@ -66,6 +66,37 @@ func TestSetPolicy_LimitChanges_EveryProcessFollows(t *testing.T) {
 	require.Equal(t, "ann", policies[0].By)
 }
 
+// One process sets policies. Another waits, and a third locks and unlocks what only it uses, from its cache. Both follow within ten
+// seconds, and neither is told.
+func TestSetPolicy_ThreeProcesses_FollowWithinTenSeconds(t *testing.T) {
+	virtual(t, lockcore.Config{}, func(t *testing.T, operator *lockcore.Steps, db *faultStore) {
+		waiting, cached := newLocker(t, db, lockcore.Config{}), newLocker(t, db, lockcore.Config{})
+		queued, busy := lockcore.SharedLimit("queued", 1), lockcore.SharedLimit("busy", 2)
+		tryAcquire(t, waiting, request("a", queued))
+		waits := acquireLater(t.Context(), waiting, request("b", queued))
+		requireWaiting(t, db, 1, "queued")
+		tryAcquire(t, cached, request("a", busy))
+		second := func() error {
+			s, err := cached.TryAcquire(t.Context(), request("b", busy))
+			if err == nil {
+				err = s.Leave(t.Context())
+			}
+			return err
+		}
+		require.NoError(t, second())
+		set := time.Now()
+		require.NoError(t, operator.SetPolicy(t.Context(), lockcore.Policy{Name: "queued", Limit: 2}))
+		require.NoError(t, operator.SetPolicy(t.Context(), lockcore.Policy{Name: "busy", Limit: 1}))
+		for second() == nil {
+			elapse(100 * time.Millisecond)
+		}
+		require.ErrorIs(t, second(), lockcore.ErrBusy)
+		require.LessOrEqual(t, time.Since(set), 10*time.Second)
+		requireGranted(t, waits)
+		require.LessOrEqual(t, time.Since(set), 10*time.Second)
+	})
+}
+
 // A Locker that only lists follows the policies, too. The policy is reported with the requests whose limit it replaces.
 func TestStatus_Policy_IsThatOfTheResource(t *testing.T) {
 	t.Parallel()
