@@ -148,8 +148,7 @@ func (e *Entry) roomFor(p Party) bool {
 // Precedes reports whether the waiters behind w wait for it: it has not expired, it is neither overdue nor a
 // tombstone, and the resource is a pool if and only if it is for a member.
 func (d *Document) Precedes(w *Waiter) bool {
-	refused := d.refuses(w.Party())
-	return w.Waits(d.At) && !w.Overdue(d.At) && refused != NoPool && refused != OnlyPool
+	return w.Waits(d.At) && !w.Overdue(d.At) && !d.isOfOtherKind(w.Mode, w.Member)
 }
 
 // covered reports whether the party has a live hold in the same mode or a stronger one.

@@ -53,15 +53,20 @@ func (p *Policy) checkMembers(others []Policy) error {
 // be decoded decides about it, or one of the two is for a pool and the other is not. A request for a certain member needs
 // no policy.
 func (d *Document) refuses(p Party) Outcome {
-	switch policy := d.Policy; {
-	case policy != nil && policy.Unreadable && (p.Limit > 0 || p.Mode == Pool):
+	switch {
+	case d.Policy != nil && d.Policy.Unreadable && (p.Limit > 0 || p.Mode == Pool):
 		return Unreadable
-	case p.Mode == Pool && p.Member == "" && !policy.IsPool():
+	case d.isOfOtherKind(p.Mode, p.Member) && p.Mode == Pool:
 		return NoPool
-	case p.Mode != Pool && policy.IsPool():
+	case d.isOfOtherKind(p.Mode, p.Member):
 		return OnlyPool
 	}
 	return ""
+}
+
+// isOfOtherKind reports whether a request is for a member of a pool and the resource is none, or the other way round.
+func (d *Document) isOfOtherKind(mode, member string) bool {
+	return (mode == Pool) != d.Policy.IsPool() && (mode != Pool || member == "")
 }
 
 // with returns the party with the member of the pool that it must get, if there is one: that of its own entries, of what

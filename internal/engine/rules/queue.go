@@ -268,9 +268,10 @@ func (d *Document) prepare() *prepared {
 		if e.Mode != Shared {
 			p.notShared = append(p.notShared, e)
 		}
-		if e.Mode != Pool {
-			p.notPool = append(p.notPool, e)
-		}
+	}
+	p.notPool = p.alive
+	if isPool := func(e *Entry) bool { return e.Mode == Pool }; slices.ContainsFunc(p.alive, isPool) {
+		p.notPool = slices.DeleteFunc(slices.Clone(p.alive), isPool)
 	}
 	return p
 }
