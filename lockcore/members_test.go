@@ -171,3 +171,42 @@ func TestDeadlocks_PoolsOfOne_AreFound(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, found)
 }
+
+// A request of priority 1 waits at all times, and holds for half a minute. Others get the lock nevertheless, once they have waited for as
+// many periods of ten minutes as their priority is greater; ahead of them is then at most the request that waited already.
+func TestPriority_StreamOfUrgentRequests_PassesNobodyForLong(t *testing.T) {
+	for priority, bound := range map[int]time.Duration{2: 10 * time.Minute, 3: 20 * time.Minute, 5: 40 * time.Minute} {
+		t.Run(fmt.Sprint(priority), func(t *testing.T) {
+			virtual(t, lockcore.Config{}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
+				require.NoError(t, l.EnablePriorities(t.Context(), "ann", "a test"))
+				held := tryAcquire(t, l, request("holder", lockcore.Exclusive("r")))
+				req := request("patient", lockcore.Exclusive("r"))
+				req.Priority = priority
+				patient := acquireLater(t.Context(), l, req)
+				requireWaiting(t, db, 1, "r")
+				began := time.Now()
+				for n := 0; ; n++ {
+					req := request(fmt.Sprint("urgent ", n), lockcore.Exclusive("r"))
+					req.Priority = 1
+					urgent := acquireLater(t.Context(), l, req)
+					requireWaiting(t, db, 2, "r")
+					elapse(30 * time.Second)
+					require.NoError(t, held.Leave(t.Context()))
+					select {
+					case got := <-urgent:
+						require.NoError(t, got.err)
+						held = got.session
+						continue
+					case got := <-patient:
+						require.NoError(t, got.err)
+						require.NoError(t, got.session.Leave(t.Context()))
+						require.NoError(t, requireGranted(t, urgent).Leave(t.Context()))
+					}
+					break
+				}
+				require.Greater(t, time.Since(began), bound-time.Minute)
+				require.LessOrEqual(t, time.Since(began), bound+time.Minute)
+			})
+		})
+	}
+}

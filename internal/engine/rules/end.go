@@ -168,7 +168,7 @@ func (s *state) recordForced(op *Release, e *Entry) {
 	case e.Holds():
 		s.lose(e, Evidence{Reason: op.Reason})
 	case op.Now && e.State == StateDraining:
-		cutOff := Evidence{LockID: e.LockID, Run: e.Run, Fence: e.FirstFence, Order: e.Order, At: s.now, Reason: op.Reason}
+		cutOff := Evidence{LockID: e.LockID, Run: e.Run, Fence: e.FirstFence, Order: e.Order, Member: e.Member, At: s.now, Reason: op.Reason}
 		s.doc.Forced = append(s.doc.Forced, cutOff)
 	}
 }

@@ -169,12 +169,12 @@ func lastEnd(entries []*Entry) (at time.Time) {
 	return at
 }
 
-// lostMember returns the member that a request must get, because its lock ID has lost it; or "".
+// lostMember returns the member that a request must get, because its lock ID has lost it, in whichever run; or "".
 func (s *state) lostMember(op *Acquire) string {
 	if op.member != "" || op.Mode != Pool || !op.Reacquire {
 		return op.member
 	}
-	if e := s.doc.LossEvidence(op.LockID, op.Run, op.LostSince); e != nil {
+	if e := s.doc.LossEvidence(op.LockID, "", time.Time{}); e != nil {
 		return e.Member
 	}
 	return ""
