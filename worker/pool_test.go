@@ -205,3 +205,34 @@ func TestPriority_StepsAndLocks_HaveTheirActivitys(t *testing.T) {
 	b.succeed(t, runs...)
 	b.untilReturned(t)
 }
+
+// A hundred workflows wait. One that is urgent comes last, and gets the lock first.
+func TestPriority_UrgentWorkflowAmongHundred_IsNext(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	require.NoError(t, b.locker.EnablePriorities(t.Context(), "test", "a test"))
+	b.workflow("W", func(ctx workflow.Context) error {
+		return workflow.ExecuteActivity(workflows.Guard(ctx, account), "Note", workflow.GetInfo(ctx).WorkflowExecution.ID[:1]).Get(ctx, nil)
+	})
+	b.serve(t)
+	held, err := b.locker.Acquire(t.Context(), lockcore.StepRequest{Caller: lockcore.Caller{LockID: "other"}, Resources: []lockcore.Resource{account}})
+	require.NoError(t, err)
+	var runs []client.WorkflowRun
+	begin := func(name string, priority int) {
+		run, err := b.client.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{
+			ID: name + b.queue, TaskQueue: b.queue, Priority: temporal.Priority{PriorityKey: priority},
+		}, "W")
+		require.NoError(t, err)
+		runs = append(runs, run)
+	}
+	for i := range 100 {
+		begin(fmt.Sprint("normal ", i), 0)
+	}
+	b.untilQueued(t, account.Name, 100)
+	begin("urgent", 1)
+	b.untilQueued(t, account.Name, 101)
+	require.NoError(t, held.Leave(t.Context()))
+	b.succeed(t, runs...)
+	require.Equal(t, "u", b.read()[0])
+	require.Len(t, b.read(), 101)
+}
