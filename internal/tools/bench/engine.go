@@ -6,7 +6,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -56,6 +58,9 @@ func benchEngine(ctx context.Context, uri string, rounds int) (*engineReport, er
 	if err := locker.CreateIndexes(ctx); err != nil {
 		return nil, err
 	}
+	if err := storePolicies(ctx, locker); err != nil {
+		return nil, err
+	}
 	other, err := lockcore.New(db.Collection("locks"), lockcore.Config{})
 	if err != nil {
 		return nil, err
@@ -75,6 +80,28 @@ func benchEngine(ctx context.Context, uri string, rounds int) (*engineReport, er
 	}
 	report.Facts, err = b.renewals(ctx, uri)
 	return report, err
+}
+
+// policiesVariable is the number of policies that the collection has, for names that the benchmark does not use. It is a variable and no flag, so that
+// the program of a commit that knows no policies can be compared.
+const policiesVariable = "LOCKSTEP_BENCH_POLICIES"
+
+func storePolicies(ctx context.Context, locker *lockcore.Locker) error {
+	text := os.Getenv(policiesVariable)
+	if text == "" {
+		return nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", policiesVariable, err)
+	}
+	for i := range n {
+		p := lockcore.Policy{Name: fmt.Sprintf("partner/%d", i), Prefix: i%2 == 0, Limit: 3, By: "bench", Reason: "a benchmark"}
+		if err := locker.SetPolicy(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // pairs are two operations each, compared with two raw commands.
