@@ -91,7 +91,8 @@ fuzz-sagas-mixed: stack-up ## the same, with half of the workers from an earlier
 .PHONY: rollout
 rollout: stack-up ## set the first policy while workers of an earlier commit run: they are refused, and nothing is lost
 	@.ci/previous rollout bin/rollout-previous
-	@$(WITH_STACK) && exec go run ./internal/proof/rollout -previous bin/rollout-previous $(ROLLOUT_FLAGS)
+	@go build -o bin/lockstep ./cmd/lockstep
+	@$(WITH_STACK) && exec go run ./internal/proof/rollout -previous bin/rollout-previous -lockstep bin/lockstep $(ROLLOUT_FLAGS)
 
 .PHONY: chaos
 chaos: ## disturb clients, workers, servers and connections, on servers of its own (SEED=1 RUNS=1 CHAOS_FLAGS="-v")

@@ -190,9 +190,11 @@ func (c *client) hold(ctx context.Context, r *rand.Rand, lockID string) {
 		c.naive(ctx, ask)
 		return
 	}
-	call, cancel := context.WithTimeout(ctx, 2*ttl+opTimeout)
+	call, cancel := context.WithCancel(ctx) // it is that of the session, too
+	defer cancel()
+	late := time.AfterFunc(2*ttl+opTimeout, cancel)
 	session, err := acquire(call, ask)
-	cancel()
+	late.Stop()
 	if err != nil {
 		c.log.Write(&Record{What: Not, Began: began, LockID: lockID, Result: resultOf(err), Error: err.Error()})
 		return

@@ -98,7 +98,8 @@ func controls() []control {
 		{kind: "limits", what: "an operator who sets greater limits than it logs", shows: []string{"limits"}, setup: Setup{Long: 30 * second, Broken: brokenPermits, NoSagas: true, Policies: limited(100)}},
 		{kind: "waiters", what: "an operator who sets smaller limits than it logs", shows: []string{"waiters"}, setup: Setup{Seed: 9, Long: 30 * second, Broken: brokenPermits, NoSagas: true, Policies: limited(1)}},
 		{kind: "audit", what: "an operator who does not give the reasons that it logs", shows: []string{"audit"}, setup: Setup{Long: 8 * second, NoSagas: true, Policies: anonymous}},
-		{kind: "permits", what: "holders that vanish", shows: []string{"losses"}, setup: Setup{Long: 15 * second, Broken: brokenPermits, NoSagas: true, Edits: noPermits}},
+		{kind: "permits", what: "holders that vanish", shows: []string{"limits"}, setup: Setup{Long: 15 * second, Broken: brokenPermits, NoSagas: true, Edits: noPermits}},
+		{kind: "losses", what: "an operator who ends holds by force", shows: []string{"losses"}, setup: Setup{Long: 15 * second, Broken: brokenHeld, NoSagas: true, Revokes: true}},
 		{kind: "compensation", what: "a compensation that does nothing", shows: []string{"sagas"}, setup: Setup{Long: 15 * second, HalfUndone: true}},
 		{kind: "exit", what: "clients that end", shows: []string{"crashes"}, setup: Setup{Long: 8 * second, NoSagas: true, Broken: brokenExit}},
 	}

@@ -10,6 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
+	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
 // edit returns the fields of a lock's document that a control changes in the database, behind the library's back; nothing to leave it as
@@ -64,6 +65,17 @@ func repeatEdit(ctx context.Context, coll *mongo.Collection, e edit) {
 				set = append(set, bson.E{Key: "version.r", Value: fmt.Sprint("edit ", n)})
 				_, _ = coll.UpdateOne(ctx, bson.D{{Key: "_id", Value: docs[i].ID}, {Key: "version.r", Value: docs[i].Version["r"]}},
 					bson.D{{Key: "$set", Value: set}})
+			}
+		}
+	}
+}
+
+// revokeAll ends all holds by force, a few times a second, until ctx ends.
+func (p *play) revokeAll(ctx context.Context) {
+	for harness.Pause(ctx, 250*time.Millisecond) {
+		for s, err := range p.locker.Status(ctx, lockcore.Filter{Prefix: "x/", States: []lockcore.State{lockcore.StateHolding}}) {
+			if err == nil {
+				_ = p.locker.Revoke(ctx, s.Resource, s.LockID, s.FirstFence, "a control", false) // the next round does it again
 			}
 		}
 	}

@@ -34,6 +34,8 @@ type Setup struct {
 	Edits                                     edit
 	// Policies returns what the operator sets instead of the policy that it logs. If it is nil, there is no operator.
 	Policies func(lockcore.Policy) lockcore.Policy
+	// Revokes ends all holds by force.
+	Revokes bool
 	// NoSagas leaves the registers to the clients.
 	NoSagas bool
 	// Gentle lets all processes end by themselves at the end.
@@ -179,6 +181,9 @@ func (p *play) load(ctx context.Context) error {
 	looks.Go(func() { p.look(looking) })
 	if p.Edits != nil {
 		looks.Go(func() { repeatEdit(loading, p.coll, p.Edits) })
+	}
+	if p.Revokes {
+		looks.Go(func() { p.revokeAll(loading) })
 	}
 	if p.Policies != nil {
 		looks.Go(func() { p.operate(loading) })

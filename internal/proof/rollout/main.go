@@ -53,10 +53,11 @@ func run(ctx context.Context) error {
 		return runWorker(context.WithoutCancel(ctx), os.Args[2], os.Args[3], os.Args[4])
 	}
 	build := flag.String("previous", "", "the previous build of this program (.ci/previous)")
+	lockstep := flag.String("lockstep", "", "the command lockstep of this build")
 	dir := flag.String("dir", "", "where the logs go and stay (default: a temporary folder, which stays after a failure)")
 	flag.Parse()
-	if *build == "" {
-		return errors.New("-previous is missing: want the previous build of this program, as .ci/previous makes it")
+	if *build == "" || *lockstep == "" {
+		return errors.New("-previous or -lockstep is missing: want the previous build of this program, as .ci/previous makes it, and the present build of the command")
 	}
 	logs, err := os.MkdirTemp(*dir, "rollout-")
 	if err != nil {
@@ -67,7 +68,7 @@ func run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, longest, fmt.Errorf("it did not end within %v", longest))
 	defer cancel()
-	if err := play(ctx, *build, logs); err != nil {
+	if err := play(ctx, *build, *lockstep, logs); err != nil {
 		return fmt.Errorf("%w (logs in %s)", err, logs)
 	}
 	if *dir == "" {
@@ -79,15 +80,16 @@ func run(ctx context.Context) error {
 // rollout is a run.
 type rollout struct {
 	dir, name string // of the logs; of the database and the task queue
+	lockstep  string // the command
 	tc        client.Client
 	locker    *lockcore.Locker
 	// ended counts the sagas that have ended as planned.
 	ended atomic.Int64
 }
 
-func play(ctx context.Context, build, dir string) (err error) {
+func play(ctx context.Context, build, lockstep, dir string) (err error) {
 	began := time.Now()
-	r := &rollout{dir: dir, name: fmt.Sprintf("rollout_%d", began.UnixMilli())}
+	r := &rollout{dir: dir, lockstep: lockstep, name: fmt.Sprintf("rollout_%d", began.UnixMilli())}
 	mc, err := connect.Mongo(ctx, os.Getenv("LOCKSTEP_MONGODB_URI"), "lockstep rollout")
 	if err != nil {
 		return fmt.Errorf("LOCKSTEP_MONGODB_URI: %w", err)
@@ -173,7 +175,7 @@ func (r *rollout) changes(ctx context.Context, old *harness.Process) error {
 	fmt.Printf("before the policy: both builds ran steps of %d sagas\n", sharedSagas(all))
 
 	before := time.Now()
-	command := exec.CommandContext(ctx, "go", "run", "./cmd/lockstep", "limit", prefix+"*", fmt.Sprint(permits-1), "--reason", "a roll-out", "--database", r.name, "--collection", "locks") //nolint:gosec // our own
+	command := exec.CommandContext(ctx, r.lockstep, "limit", prefix+"*", fmt.Sprint(permits-1), "--reason", "a roll-out", "--database", r.name, "--collection", "locks") //nolint:gosec // a flag names it
 	if text, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("lockstep limit: %w: %s", err, text)
 	}
