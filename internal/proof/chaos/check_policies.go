@@ -14,8 +14,8 @@ type policies struct {
 	list     []Policy
 }
 
-// readPolicies returns what the policies were: what the operator has logged, in the order of the audit. Between the begin of a call and its answer, or the time at
-// which the audit showed the change, it may have been in force already, or not yet.
+// readPolicies returns what the policies were: what the operator has logged, in the order of the audit. Between the begin of a call and
+// its answer, or the time at which the audit showed the change, it may have been in force already, or not yet.
 func readPolicies(records []Record) []policies {
 	changes := map[string]*Record{}
 	for i := range records {
