@@ -37,7 +37,7 @@ type control struct {
 
 var errNotShown = errors.New("it shows no violation")
 
-// controls returns one control for each kind of fault.
+// controls returns one control for each kind of fault, and those without faults.
 func controls() []control {
 	each := func(f Fault, targets int, first, gap time.Duration) (plan []Fault) {
 		for slot := range targets {
@@ -64,7 +64,7 @@ func controls() []control {
 		return plan
 	}
 	const second = time.Second
-	return []control{
+	return append([]control{
 		{kind: Kill, what: "locks without a TTL", shows: []string{"left locks"}, setup: Setup{
 			Long: 8 * second, Broken: brokenForever, Gentle: true, NoSagas: true, Plan: each(Fault{Kind: Kill}, clients, second, second),
 		}},
@@ -90,8 +90,13 @@ func controls() []control {
 		{kind: WrongClock, what: "clients that trust their wall clocks", shows: []string{"trust", "limits"}, setup: Setup{
 			Long: 14 * second, Broken: brokenWall, Plan: each(Fault{Kind: WrongClock, Wall: -5 * time.Minute}, clients, 3*second, 700*time.Millisecond),
 		}},
+	}, withoutFaults()...)
+}
 
-		// What remains is for the checks that no fault above needs.
+// withoutFaults returns the controls of the checks that no fault needs.
+func withoutFaults() []control {
+	const second = time.Second
+	return []control{
 		{kind: "queue", what: "waiters that change places", shows: []string{"order"}, setup: Setup{Long: 20 * second, Broken: brokenHeld, NoSagas: true, Edits: backToFront}},
 		{kind: "fences", what: "fences that go back", shows: []string{"fences"}, setup: Setup{Long: 15 * second, NoSagas: true, Edits: wrongFences}},
 		// The seeds have a low limit and a high one, each for long.

@@ -95,7 +95,7 @@ func play(ctx context.Context, build, lockstep, dir string) (err error) {
 		return fmt.Errorf("LOCKSTEP_MONGODB_URI: %w", err)
 	}
 	defer func() { err = errors.Join(err, drop(context.WithoutCancel(ctx), mc, r.name)) }()
-	output, err := os.Create(filepath.Join(dir, "program.output")) //nolint:gosec // our own
+	output, err := os.Create(filepath.Join(r.dir, "program.output"))
 	if err != nil {
 		return err
 	}
