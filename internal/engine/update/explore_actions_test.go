@@ -31,6 +31,7 @@ func (w *world) actions(visit func(*world)) {
 		for n := range p.extends {
 			w.extendSteps(n, p, do)
 		}
+		w.policyActions(p, do)
 		for n := range p.parties {
 			w.partyActions(n, p, visit, i)
 		}
@@ -53,6 +54,12 @@ func (w *world) actions(visit func(*world)) {
 		} else if next.matches(late.swap) {
 			next.write(late.swap.Next)
 		}
+		next.check()
+		visit(next)
+	}
+	if len(w.changes) > 0 {
+		next, _ := w.fork(-1, "the policy changes")
+		next.setPolicy()
 		next.check()
 		visit(next)
 	}
@@ -369,7 +376,7 @@ func (of *party) acquireOp() rules.Acquire {
 	order := of.order0() + of.n
 	op := rules.Acquire{
 		Resource: resource, Call: fmt.Sprint(of.lockID, order, of.suffix), Caller: rules.Caller{LockID: of.lockID, Run: of.label(), Part: part, Order: order},
-		Mode: of.partySpec.mode, Limit: of.limit, TTL: partTTL * 1000, HoldTTL: partTTL * 1000, Queue: of.queues,
+		Mode: of.partySpec.mode, Limit: of.limit, TTL: cmp.Or(of.lasts, partTTL) * 1000, HoldTTL: partTTL * 1000, Queue: of.queues,
 		WaiterTTL: waiterTTL * 1000, NextRefresh: waiterTTL * 1000 / 3, MaxWaiters: cmp.Or(of.maxWaiters, 3), Owner: of.lockID,
 	}
 	if of.keeps {

@@ -27,6 +27,9 @@ func (w *world) hash(e *encoder) uint64 {
 		e.n = w.doc.Version.N
 	}
 	e.num(w.faults, w.ticks)
+	if w.set != nil {
+		e.policies(w)
+	}
 	e.doc(w.doc)
 	e.num(len(w.old))
 	if w.faults > 0 { // only faults read old states
@@ -118,6 +121,7 @@ func (e *encoder) doc(d *rules.Document) {
 	}
 	e.version(d.Version)
 	e.fence(d.Fence)
+	e.policy(d.Policy)
 	for i := range d.Entries {
 		x := &d.Entries[i]
 		e.text(x.ID)

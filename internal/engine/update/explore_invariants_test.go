@@ -12,6 +12,7 @@ func (w *world) check() {
 	w.checkLeftovers()
 	if w.err == nil && w.quiet() {
 		w.checkGranted()
+		w.checkFollowed()
 	}
 	if w.err == nil && slices.ContainsFunc(w.processes, func(p *process) bool { return p.line.conflicts > 2 }) {
 		next, _ := w.fork(-1, "all commands are answered")

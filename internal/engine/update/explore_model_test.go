@@ -49,6 +49,8 @@ type partySpec struct {
 	mode    string
 	// limit is the limit of a semaphore. maxWaiters is the limit of the queue; 0 is 3.
 	limit, maxWaiters int64
+	// lasts is the TTL of its parts, in ticks; 0 is partTTL.
+	lasts int64
 	// queues is set if its requests queue and its calls sleep in the line. keeps is set if its holds are kept,
 	// under the run "run".
 	queues, keeps bool
@@ -87,8 +89,12 @@ type world struct {
 	versions int
 	// faults and ticks are the remaining budgets.
 	faults, ticks int
-	err           error
-	trail         *trail
+	// set lists the policies that were stored so far, the present ones last; nil in a scenario without policies. changes
+	// are those to come.
+	set     []policySet
+	changes []policyChange
+	err     error
+	trail   *trail
 }
 
 // trail is the path to a world, latest action first.
@@ -124,6 +130,7 @@ type process struct {
 	parties []party
 	extends []extending
 	can     budget
+	follower
 	// mustGo lists requests that have ended. Once the line owes nothing, no trace of them may be left.
 	mustGo []request
 	// never lists the IDs of calls that were reported as not applied.
@@ -264,7 +271,7 @@ func (w *world) draw() string {
 // pump runs a line until it waits for a command or is idle.
 func (w *world) pump(p *process) {
 	for !p.crashed && p.line.sent == nil && w.err == nil {
-		step := p.line.Next(p.sample.guess(w.now), w.draw())
+		step := p.line.Next(w.guess(p), w.draw())
 		switch step.Kind {
 		case StepIdle:
 			return
@@ -284,6 +291,7 @@ func (w *world) pump(p *process) {
 		case StepSwap:
 			p.issued = w.now
 			w.checkServed(p, &step)
+			w.checkGrants(p, step.Swap.Next)
 		case StepReserve:
 			p.issued = w.now
 		}
@@ -297,7 +305,9 @@ func (w *world) write(next *rules.Document) {
 	if len(w.old) > 2 {
 		w.old = w.old[1:]
 	}
-	w.doc = next
+	stored := *next
+	stored.Policy = nil // which is not stored
+	w.doc = &stored
 }
 
 // matches reports whether a swap applies.
@@ -368,16 +378,14 @@ func (w *world) apply(p *process) (done int) {
 func (w *world) handle(p *process, event Event) { w.tell(p, p.line.Handle(event)) }
 
 func (w *world) loaded(p *process, d *rules.Document) {
-	if d != nil {
-		read := *d
-		read.At = at(w.now)
-		d = &read
-	}
 	p.sample = sample{known: true, at: w.now, sent: p.issued, received: w.now}
 	for i := range p.notes {
 		p.notes[i].loaded = p.notes[i].asked
 	}
-	w.handle(p, Loaded{d, p.sample.guess(w.now)})
+	w.adopt(p, p.issued)
+	now := p.sample.guess(w.now)
+	now.Policies = w.policies()
+	w.handle(p, Loaded{w.read(d), now})
 }
 
 // failed reports to the line that its command failed. During an outage all commands fail until the calls fail.
@@ -407,6 +415,8 @@ func (w *world) tell(p *process, told []Reply) {
 		}
 		if n.party >= 0 {
 			w.told(p, &p.parties[n.party], n, &t)
+		} else if t.Err != nil { // the watcher tries again
+			p.polls = true
 		}
 	}
 }

@@ -32,10 +32,15 @@ type scenario struct {
 	faults, ticks, depth int
 	// conflicts is the number of conflicts that each line has met before.
 	conflicts int
+	// policies are the changes of the resource's policy, in their order.
+	policies []policyChange
 }
 
 func (s *scenario) begin() *world {
-	w := &world{faults: 9, ticks: 9}
+	w := &world{faults: 9, ticks: 9, changes: s.policies}
+	if s.policies != nil {
+		w.set = []policySet{{0, &rules.Policies{}}}
+	}
 	most := 0
 	for _, spec := range s.parties {
 		most = max(most, spec.process)
@@ -268,6 +273,22 @@ var scenarios = []scenario{
 		{lockID: "b", process: 1, mode: s, limit: 2, queues: true, can: budget{acquire: 1, ask: 1}},
 		{lockID: "c", process: 2, mode: s, limit: 2, queues: true, can: budget{acquire: 1, ask: 1}},
 	}},
+	{name: "a limit is lowered and removed", faults: 1, ticks: 2, depth: 5, policies: []policyChange{{limit: 1}, {}}, parties: []partySpec{
+		{lockID: "a", process: 0, mode: s, limit: 2, lasts: 4, can: budget{leave: 1}},
+		{lockID: "d", process: 1, mode: s, limit: 2},
+		{lockID: "b", process: 1, mode: s, limit: 2, queues: true, can: budget{acquire: 1, ask: 1}},
+		{lockID: "c", process: 2, mode: s, limit: 2, queues: true, can: budget{acquire: 1, ask: 1}},
+	}, prepare: aHolds + "acquire d; go p1; go p1; leave d; go p1;"},
+	{name: "a limit is raised and lowered", faults: 1, ticks: 2, depth: 5, policies: []policyChange{{limit: 1}, {limit: 3}, {limit: 1}}, parties: []partySpec{
+		{lockID: "a", process: 0, mode: s, limit: 2, lasts: 4, can: budget{leave: 1}},
+		{lockID: "b", process: 1, mode: s, limit: 2, queues: true, can: budget{ask: 1, leave: 1}},
+		{lockID: "c", process: 2, mode: s, limit: 2, queues: true, can: budget{ask: 1}},
+	}, prepare: aHolds + "the policy changes;" + bQueues + cQueues + "poll by p1; poll by p2;"},
+	{name: "a limit ends", faults: 1, ticks: 2, depth: 5, policies: []policyChange{{limit: 1, lasts: 3}, {limit: 3}}, parties: []partySpec{
+		{lockID: "a", process: 0, mode: s, limit: 2, lasts: 4, can: budget{renew: 1, leave: 1}},
+		{lockID: "b", process: 1, mode: s, limit: 2, queues: true, can: budget{leave: 1}},
+		{lockID: "c", process: 1, mode: s, limit: 2, can: budget{acquire: 1}},
+	}, prepare: aHolds + "the policy changes; tick; tick;" + bQueues + "poll by p1;"},
 	{name: "a full queue", faults: 1, ticks: 3, depth: 6, prepare: aHolds + bQueues, parties: []partySpec{
 		{lockID: "a", process: 0, mode: x, can: budget{leave: 1, renew: 1}},
 		{lockID: "b", process: 1, mode: x, queues: true, maxWaiters: 1, can: budget{ask: 1, abandon: 1}},
@@ -288,12 +309,13 @@ var scenarios = []scenario{
 //
 // The actions are: a party acquires, is woken, abandons its request, renews by a swap, extends (in two halves,
 // at the server and when the answer arrives), upgrades, downgrades, leaves, or releases; a process settles, or
-// withdraws a waiter; a line's command in flight is carried out and answered; a tick passes. Faults are: a
+// withdraws a waiter; a line's command in flight is carried out and answered; a tick passes; an operator changes the
+// policy, which processes follow by their reads, and watchers poll after that and when it ends. Faults are: a
 // process crashes; a swap is applied, lost, late or rolled back, and its answer is an error; a swap is applied
 // and reported as a conflict; a read fails or returns an old state; all commands fail until the calls fail; an
 // extend is lost or late; a process believes the clock of a server that is ahead. All are bounded in number.
 //
-// After every action the world is checked by check, checkWrite, checkServed and checkRead. Single operations are not: package rules
+// After every action the world is checked by check, checkWrite, checkServed, checkGrants and checkRead. Single operations are not: package rules
 // checks them. Equivalent worlds are
 // visited once: see hash. Runs, bars, requests within others and several resources are not modelled;
 // TestExploreSeveral covers the last.
