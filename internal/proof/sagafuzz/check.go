@@ -57,9 +57,12 @@ func (s *Story) checkIsolation() {
 						"%s: %s of %s began while %s of %s had it", c.Name, c.what, c.workflow, earlier.what, earlier.workflow)
 				}
 			}
-			if in := within(claims[:i], c); c.Limit > 0 && len(in) >= c.Limit {
+			if c.Limit == 0 {
+				continue
+			}
+			if in, limit := within(claims[:i], c), s.limitOf(c); len(in) >= limit {
 				s.found("limit", c.from, append(in, c.workflow),
-					"%s: %s of %s began while %d others had it, of %d", c.Name, c.what, c.workflow, len(in), c.Limit)
+					"%s: %s of %s began while %d others had it, of %d", c.Name, c.what, c.workflow, len(in), limit)
 			}
 		}
 	}

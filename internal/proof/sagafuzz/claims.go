@@ -20,7 +20,9 @@ type Claim struct {
 	part     string
 	kept     bool
 	from, to int64
-	what     string
+	// asked is a time before the grant.
+	asked int64
+	what  string
 }
 
 // claims returns the claims of all parties, by resource.
@@ -63,7 +65,7 @@ func (s *Story) running(a *Attempt, add func(Claim)) {
 	}
 	step := Claim{
 		workflow: a.Workflow, lockID: a.Workflow + "/" + a.step(), part: fmt.Sprint(a.Run, a.key(), a.Undo),
-		from: a.begin, to: a.trusted, what: what,
+		from: a.begin, to: a.trusted, asked: s.askedFirst(a), what: what,
 	}
 	for _, n := range a.Call.Node.Needs {
 		c := step
@@ -103,6 +105,7 @@ func (s *Story) kept(add func(Claim)) {
 			}
 			found[k] = true
 			c := keptClaim(n, a.Workflow, a.Run, "scope "+a.Call.Kept, a.begin, s.keptUntil(k.scope, n))
+			c.asked = s.askedFirst(a)
 			if c.to >= c.from {
 				s.extend(&c, a.Run, a.Call.Kept)
 			}

@@ -13,6 +13,7 @@
 //	                      plain locks on the same resources
 //	faults.go             operator actions; signals, cancellations and losses at the completion of workflow tasks; a database that is
 //	                      slow, while all workflows receive signals
+//	limits.go             an operator raises, lowers and removes the limits of semaphores
 //	codec.go              a data converter that fails at random
 //	play.go               starts workflows, applies faults, waits for the ends, and asks which tasks were recorded
 //	log.go                the log that all processes write
@@ -78,6 +79,11 @@
 //   - A verified claim belongs to a saga or a Lock, from the first step that has completed, or from the grant, to the latest question of
 //     Verify that was answered with nil. A later loss does not affect it.
 //   - A kept claim belongs to a saga or a Lock, from the first begin to "leaving", or to the begin of the last compensation.
+//
+// # Limits
+//
+// A semaphore is in use by more parties than its limit if that was lowered since. So a claim is compared with the greatest limit that a
+// process may have followed from ten seconds before its party asked until its claim began.
 //
 // # Trust
 //

@@ -43,7 +43,7 @@ type Record struct {
 	Attempt int32  `json:",omitempty"`
 	Held    []Held `json:",omitempty"`
 	// Trusted is the last time at which all leases of a step were valid; 0 if there was none. In records of the
-	// database's state it is the time at which the read began.
+	// database's state it is the time at which the read began, and in those of limits the time of the answer.
 	Trusted int64 `json:",omitempty"`
 	// Scope is a scope as in Call.Kept, the instance of a nested saga, or the ID of a Lock's node.
 	Scope string `json:",omitempty"`
@@ -58,6 +58,8 @@ type Record struct {
 	// of a run that the server has recorded.
 	Task  int64   `json:",omitempty"`
 	Tasks []int64 `json:",omitempty"`
+	// Until is the Unix time in ns at which a limit ends; 0 if it does not.
+	Until int64 `json:",omitempty"`
 }
 
 // Values of Record.What.
@@ -89,6 +91,7 @@ const (
 	Verified = "verified" // that Verify has returned nil
 	Ignored  = "ignored"  // a step of the scope has failed with Type, and the code continues
 	Updated  = "updated"  // the update named by Other has ended for its client; Error is empty if it has completed without one
+	Limited  = "limited"  // an operator changes a limit to that in Needs, or removes it if that is 0
 	Slowed   = "slowed"   // from now on, for the duration in Other, the database is slow for the worker of Type; empty for all of them
 )
 

@@ -198,9 +198,10 @@ func Report(out io.Writer, v *Violation, records []Record) {
 		} else if r.Exec != "" && execs[r.Exec] != nil {
 			about = execs[r.Exec]
 		}
+		ofLimit := r.What == Limited && v.Check == "limit"
 		ofProcess := r.What == Killed || r.What == Stopped || r.What == Resumed
 		ofOtherCheck := r.What == Recorded || r.What == Holds && v.Check != "unknown" || r.What == Seen && v.Check != "places"
-		if ofOtherCheck || !ofProcess && !slices.Contains(v.Involved, about.Workflow) {
+		if ofOtherCheck || !ofProcess && !ofLimit && !slices.Contains(v.Involved, about.Workflow) {
 			continue
 		}
 		mark := " "
@@ -236,6 +237,9 @@ func line(r, about *Record) string {
 		}
 	} else {
 		fmt.Fprintf(&b, "%s %s %s", r.What, r.Scope, r.Other)
+	}
+	if r.What == Limited {
+		fmt.Fprintf(&b, "%v", r.Needs)
 	}
 	if r.Task != 0 {
 		fmt.Fprintf(&b, " in task %d", r.Task)

@@ -21,15 +21,18 @@ type Plan struct {
 	Failovers bool `json:",omitempty"`
 	// Slow lists the times at which the database is slow. It is empty if it never is.
 	Slow []SlowTime `json:",omitempty"`
+	// Limits are the changes of the limits of semaphores, in time order.
+	Limits []LimitChange `json:",omitempty"`
 	// Codec makes payloads unreadable without the fuzzer's data converter. One of FailsOneIn conversions of the workers fails.
 	Codec      bool `json:",omitempty"`
 	FailsOneIn int  `json:",omitempty"`
 }
 
 // mix selects the slots whose processes are of the previous build: half of the workers, and the neighbours in half of the seeds. It leaves
-// the codec out: the library of the previous build decides without details that it cannot read.
+// the codec out: the library of the previous build decides without details that it cannot read. It leaves out changes of limits, too: the
+// previous build may be refused after the first of them.
 func (p *Plan) mix() {
-	p.Codec, p.FailsOneIn = false, 0
+	p.Codec, p.FailsOneIn, p.Limits = false, 0, nil
 	r := rand.New(rand.NewPCG(p.Seed, 0x0bd)) //nolint:gosec // it must be the same each time
 	p.Previous = make([]bool, slots)
 	for _, slot := range r.Perm(processes)[:processes/2] {
@@ -144,6 +147,7 @@ func NewPlan(seed uint64) Plan {
 		plan.Faults = p.faults()
 	}
 	p.enrich(&plan)
+	p.limitsChange(&plan)
 	return plan
 }
 

@@ -156,6 +156,7 @@ func (p *play) everything(ctx context.Context) error {
 		return err
 	}
 	wg.Go(func() { p.slow(running, time.Now()) })
+	go p.changeLimits(running, time.Now())
 	room := make(chan struct{}, atOnce)
 	for i := range p.Workflows {
 		room <- struct{}{}
