@@ -123,14 +123,16 @@ func (s *state) grantOrQueue(op *Acquire) {
 	// waiters there wait for its own hold. A request that is already queued is not granted here: the
 	// write that frees the resource gives it a claim.
 	ahead := skipsQueue(s.doc, op.Party()) || op.member != ""
-	next := ahead || ((!op.Queue || index < 0) && !slices.ContainsFunc(s.doc.Waiters, func(w Waiter) bool { return s.doc.Precedes(&w) }))
+	view := s.view()
+	next := ahead || ((!op.Queue || index < 0) && !slices.ContainsFunc(s.doc.Waiters, func(w Waiter) bool { return s.doc.holdsUp(view, &w) }))
+	unfit := claim != nil && !confirms(s.doc, claim, op.Party())
 	switch {
 	case tombstone != nil:
 		s.result.Outcome, s.result.Note = Deadlock, tombstone.Verdict
 	case s.isLost(op):
 		s.result.Outcome = Lost
 		s.leaveQueue(op)
-	case index >= 0 && claim == nil && s.doc.refuses(op.Party()) == OnlyPool && !s.covered(op.LockID, op.Mode):
+	case (index >= 0 || unfit) && s.doc.refuses(op.Party()) == OnlyPool && !s.covered(op.LockID, op.Mode):
 		s.result.Outcome, s.changed = OnlyPool, true
 		s.leaveQueue(op)
 	case op.Refresh && (!op.Queue || (claim == nil && index < 0) || (claim != nil && claim.Alive(s.now))):

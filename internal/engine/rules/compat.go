@@ -12,12 +12,12 @@ import (
 // Covers reports whether a hold in mode have suffices for a request in mode want.
 func Covers(have, want string) bool { return have == want || (have == Exclusive && want == Shared) }
 
-// Stronger returns the mode that covers the other.
+// Stronger returns the mode of a hold in both modes, of which one may be from before its resource became a pool.
 func Stronger(a, b string) string {
-	if Covers(b, a) {
-		return b
+	if a == b {
+		return a
 	}
-	return a
+	return Exclusive
 }
 
 // Compatible reports whether two lock IDs may hold in these modes at the same time: of a pool, unless they would have the

@@ -45,7 +45,7 @@
 //     earlier request of the same part is superseded: it drains, and the new one gets a new fence.
 //  7. The request has a claim that suffices, see confirms; or it is admitted in addition to all
 //     living entries of others, and either its lock ID holds already, in a weaker mode, or no living
-//     waiter is ahead: [Granted], with a new fence.
+//     waiter is ahead, apart from those that wait for a certain member of a pool: [Granted], with a new fence.
 //  8. Otherwise the request queues if Queue is set, or keeps its position: [Queued]. Without Queue it
 //     is [Busy]; if the queue has no room it is [Full], and if the policy does not permit it, [Unreadable],
 //     [NoPool] or [OnlyPool]. Requests of lock IDs that hold, requests whose claim has lapsed, and those for a

@@ -96,9 +96,11 @@ func (e *Entry) givesMember(p *Party, now time.Time) bool {
 }
 
 func (d *Document) member(p Party) string {
-	for i := range d.Entries {
-		if e := &d.Entries[i]; e.givesMember(&p, d.At) {
-			return e.Member
+	for _, lockID := range []string{p.LockID, p.Within} { // what it has itself, whatever its enclosing lock ID has got since
+		for i := range d.Entries {
+			if e := &d.Entries[i]; e.LockID == lockID && e.givesMember(&p, d.At) {
+				return e.Member
+			}
 		}
 	}
 	return ""
@@ -126,11 +128,12 @@ func (d *Document) reservedFor() map[string]string {
 	return reserved
 }
 
-// hasMemberFor reports whether there is a member for a party that no living entry excludes.
+// hasMemberFor reports whether there is a member for a party that no living entry excludes. Another waiter must not get
+// the member first, unless that one waits for the party's own hold or for that of its enclosing lock ID.
 func (p *prepared) hasMemberFor(of Party) bool {
 	if of.Member != "" {
 		reserved := p.reserved[of.Member]
-		return reserved == "" || reserved == of.LockID
+		return reserved == "" || reserved == of.LockID || skipsQueue(p, of)
 	}
 	return p.choose() != ""
 }
@@ -184,7 +187,7 @@ func (s *state) lostMember(op *Acquire) string {
 func (s *state) withMember(p Party) Party {
 	if p = p.with(s.doc); p.Mode == Pool && p.Member == "" {
 		p.Member = s.doc.prepare().choose()
-		s.doc.LastMember = cmp.Or(p.Member, s.doc.LastMember)
+		s.doc.LastMember = p.Member
 	}
 	return p
 }

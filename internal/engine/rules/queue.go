@@ -52,8 +52,9 @@ type Queue struct {
 	// all is prepared, and waiters contains the queue by request, expired waiters and tombstones included.
 	all     *prepared
 	waiters map[requestKey][]int
-	// head is the first waiter that others wait for. due is set if the next write grants the resource to a waiter.
-	head *Waiter
+	// stop is the index of the first waiter behind which nobody is granted anything before it, or the length of the queue.
+	// due is set if the next write grants the resource to a waiter.
+	stop int
 	due  bool
 	// validFor is the time after which the answers may change without a write; 0 is never.
 	validFor time.Duration
@@ -81,6 +82,7 @@ func (d *Document) Queue() *Queue {
 	n := len(d.Waiters)
 	q.positions, q.ahead, q.before, q.exclusiveBefore = make(map[requestKey]int, n), make([]int, n), make([]int, n), make([]int, n)
 	last, lastExclusive := -1, -1
+	q.stop = n
 	for i := range d.Waiters {
 		w := &d.Waiters[i]
 		q.ahead[i], q.before[i], q.exclusiveBefore[i] = len(q.preceding), last, lastExclusive
@@ -100,8 +102,12 @@ func (d *Document) Queue() *Queue {
 		if last = i; w.Mode != Shared {
 			lastExclusive = i
 		}
-		if q.head == nil {
-			q.head = w
+		if i <= q.stop {
+			q.limitValidity(w.OverdueAt)
+			q.limitValidity(w.ExpiresAt)
+			if d.holdsUp(q.all, w) {
+				q.stop = i
+			}
 		}
 	}
 	q.due = nextGrant(d, q.all, 0) >= 0
@@ -110,10 +116,6 @@ func (d *Document) Queue() *Queue {
 	}
 	if d.Policy != nil && d.Policy.Until != nil {
 		q.limitValidity(*d.Policy.Until)
-	}
-	if q.head != nil {
-		q.limitValidity(q.head.OverdueAt)
-		q.limitValidity(q.head.ExpiresAt)
 	}
 	return q
 }
@@ -172,8 +174,9 @@ func (q *Queue) Next(r *Waiter) Decision {
 		return Decision{Answer: NextGone, By: by}
 	}
 	decision := Decision{Answer: NextWait, ValidFor: q.validFor}
-	if i, ok := q.positions[requestKey{r.LockID, r.Part}]; ok {
-		decision.Waiter, decision.Position = &d.Waiters[i], q.ahead[i]+1
+	index, ok := q.positions[requestKey{r.LockID, r.Part}]
+	if ok {
+		decision.Waiter, decision.Position = &d.Waiters[index], q.ahead[index]+1
 		decision.ValidFor = sooner(decision.ValidFor, decision.Waiter.ExpiresAt.Sub(d.At))
 	}
 	claim, party := own.Claim(r.Caller), r.Party()
@@ -196,7 +199,7 @@ func (q *Queue) Next(r *Waiter) Decision {
 		decision.Answer = NextGone
 	case q.due:
 		decision.Answer = NextSettle
-	case decision.Position == 1 && decision.Waiter != q.head && q.all.Admits(party): // the waiter is overdue
+	case decision.Waiter != nil && index < q.stop && q.all.Admits(party): // the waiter is overdue
 		decision.Answer = NextGo
 	}
 	return decision
@@ -215,7 +218,7 @@ func (q *Queue) Blockers(waiter, most int) (entries []*Entry, ahead *Waiter) {
 	if one.Mode == Shared {
 		nearest = q.exclusiveBefore
 	}
-	for i := nearest[waiter]; i >= 0; i = nearest[i] {
+	for i := nearest[waiter]; i >= 0 && one.Mode != Pool; i = nearest[i] {
 		if d.Waiters[i].LockID != one.LockID {
 			return nil, &d.Waiters[i]
 		}

@@ -65,17 +65,21 @@ func (r *Result) refused() bool {
 func (s *state) settle() {
 	i := 0
 	for range SettleMost {
-		var v view = s.doc
-		if s.doc.Policy.IsPool() {
-			v = s.doc.prepare()
-		}
-		if i = nextGrant(s.doc, v, i); i < 0 {
+		if i = nextGrant(s.doc, s.view(), i); i < 0 {
 			return
 		}
 		w := s.doc.Waiters[i]
 		s.doc.Waiters = slices.Delete(s.doc.Waiters, i, i+1)
 		s.grantWaiter(&w)
 	}
+}
+
+// view returns the document for the questions of all waiters.
+func (s *state) view() view {
+	if s.doc.Policy.IsPool() {
+		return s.doc.prepare()
+	}
+	return s.doc
 }
 
 // nextGrant returns the index of the waiter that is granted the resource next, from an index on, or -1. That is the
@@ -88,11 +92,17 @@ func nextGrant(d *Document, v view, from int) int {
 		case !d.Precedes(w):
 		case v.Admits(w.Party()):
 			return i
-		case w.Party().with(v).Member == "":
+		case d.holdsUp(v, w):
 			return -1
 		}
 	}
 	return -1
+}
+
+// holdsUp reports whether the waiters behind w are granted nothing while w is not admitted. They are if it must get a certain
+// member of a pool.
+func (d *Document) holdsUp(v view, w *Waiter) bool {
+	return d.Precedes(w) && w.Party().with(v).Member == ""
 }
 
 // grantWaiter grants a waiter a claim, which it must confirm. If it requested no part, it holds at once.

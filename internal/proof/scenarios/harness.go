@@ -177,16 +177,24 @@ func (l *Lines) Travel(base, resource string, d time.Duration) error {
 	return err
 }
 
-// shiftPolicies moves the ends of the policies whose names begin with base.
+// shiftPolicies moves the ends of the policies whose names begin with base. Those that have ended are removed, because no
+// policy can be set that ends in the past.
 func (l *Lines) shiftPolicies(base string, d time.Duration) error {
 	l.changing.Lock()
 	defer l.changing.Unlock()
+	identity, err := l.store.Identify(l.ctx)
+	if err != nil {
+		return err
+	}
 	for id, change := range l.policies {
 		if !strings.HasPrefix(id.Name, base) {
 			continue
 		}
-		until := change.To.Until.Add(-d)
-		change.To.Until = &until
+		to := *change.To
+		until := to.Until.Add(-d)
+		if to.Until, change.To = &until, &to; !until.After(identity.At) {
+			change.To = nil
+		}
 		if err := l.change(change); err != nil {
 			return err
 		}
