@@ -18,19 +18,19 @@ func TestDocument_Bytes_IsNoLessThanWhatIsStored(t *testing.T) {
 	now := time.Now()
 	for _, text := range []string{"", "x", strings.Repeat("x", 512)} {
 		ended := &rules.EndedHold{LockID: text, Fence: 1, Owner: text, Trace: text}
-		d := &rules.Document{ID: text, Reserved: &rules.Reservation{By: text, Until: now}, Attn: []string{text}}
+		d := &rules.Document{ID: text, LastMember: text, Reserved: &rules.Reservation{By: text, Until: now}, Attn: []string{text}}
 		for range 100 {
 			d.Entries = append(d.Entries, rules.Entry{
 				ID: text, Caller: rules.Caller{LockID: text, Run: text, Part: text, Order: 1, Saga: text, Within: text}, Mode: rules.Exclusive, State: rules.StateDraining, Fence: 1, FirstFence: 1,
 				LeastFence: 1, FirstOrder: 1, Regained: 1, Bars: []rules.Bar{{LockID: text, Run: text, Saga: text, Order: 1}}, Passed: true, CutOff: true, TTL: 1, ExpiresAt: now, RenewedAt: &now,
-				Since: &now, ClaimedAt: &now, Predecessor: ended, QueuedUntil: &now, ClaimTTL: 1, CreatedAt: &now, Owner: text, Host: text, Comment: text, Limit: 1, Trace: text,
+				Since: &now, ClaimedAt: &now, Predecessor: ended, QueuedUntil: &now, ClaimTTL: 1, CreatedAt: &now, Owner: text, Host: text, Comment: text, Limit: 1, Member: text, Trace: text,
 			})
 			d.Waiters = append(d.Waiters, rules.Waiter{
-				Caller: rules.Caller{LockID: text, Run: text, Part: text, Order: 1, Saga: text, Within: text}, Mode: rules.Exclusive, Limit: 1, Owner: text, Started: &now,
+				Caller: rules.Caller{LockID: text, Run: text, Part: text, Order: 1, Saga: text, Within: text}, Mode: rules.Exclusive, Limit: 1, Member: text, Priority: 1, Promoted: true, Owner: text, Started: &now,
 				NeverVictim: true, Since: now, ExpiresAt: now, OverdueAt: now, Verdict: text, Ahead: true, ClaimTTL: 1,
 				Hold: &rules.WaitingHold{ID: text, TTL: 1, Host: text, Comment: text, Trace: text},
 			})
-			d.Evidence = append(d.Evidence, rules.Evidence{LockID: text, Run: text, To: text, Fence: 1, Number: 1, Order: 1, At: now, By: text, Reason: text})
+			d.Evidence = append(d.Evidence, rules.Evidence{LockID: text, Run: text, To: text, Fence: 1, Number: 1, Order: 1, Member: text, At: now, By: text, Reason: text})
 			d.Forced = d.Evidence
 			d.Missed = append(d.Missed, rules.Missed{LockID: text, Run: text, Order: 1, Fence: 1, At: now, By: text, Reason: text, UpTo: 1, ReleasedAt: now})
 			d.Releases = append(d.Releases, rules.ReleaseRecord{LockID: text, Run: text, Order: 1})

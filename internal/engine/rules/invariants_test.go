@@ -17,8 +17,9 @@ type step struct {
 	before, after *rules.Document
 	rules.Result
 	settings rules.Settings
-	// limit is that of the policy in force, or 0.
+	// limit is that of the policy in force, or 0, and pool its members.
 	limit int64
+	pool  []rules.Member
 }
 
 // limitOf returns the limit of a request under the policy in force.
@@ -35,13 +36,15 @@ func (s *step) limitOf(own int64) int64 {
 //	I1  while a part trusts an exclusive lease, no other party's part trusts one
 //	I2  a write grants a request with a limit only if fewer others than that are alive
 //	I3  fences strictly increase over grants
-//	I4  no waiter is overtaken by a later request that is in its way, upgrades excepted, and no claim is
-//	    pushed back
+//	I4  no waiter is overtaken by a later request that is in its way, upgrades and requests of a lower rank excepted, and no
+//	    claim is pushed back
 //	I5  an operation touches only what it names
 //	I6  an operation that is repeated ends as if it had run once; late requests are refused
 //	I8  a part that was reported lost, and has not left, is not reported held again
 //	I9  expired entries and waiters delay no request
 //	I12 the victim of a deadlock gets that outcome, and no other request does
+//	I13 no two parties have the same member of a pool, except a step within its workflow; and a grant has a member that is in
+//	    service, or the one that it must get
 //	I14 a request that gave up left the document as settling alone would have left it: see givesUp
 //	I15 every entry of a hold ends before the document may be removed as idle
 //	missed: the release after a commit records each loss of which it erases the evidence, and nothing else does
@@ -78,7 +81,7 @@ type run struct{ lockID, run string }
 
 type lease struct {
 	until, heard time.Time
-	mode         string
+	mode, member string
 }
 
 func newObserver() *observer {
@@ -107,7 +110,7 @@ func (o *observer) check(s *step) error {
 		check func(*step) error
 	}{
 		{"I6", o.refused}, {"I8", o.neverHeldAgain}, {"I8", lostForAReason}, {"I3", o.fences}, {"I6", readOnly},
-		{"I1", lasting}, {"I2", o.limits}, {"I4", o.firstCome}, {"I4", o.claimStays}, {"I5", named}, {"I9", o.noDelay}, {"I12", victims}, {"I15", idle}, {"missed", missed},
+		{"I1", lasting}, {"I2", o.limits}, {"I4", o.firstCome}, {"I4", o.claimStays}, {"I5", named}, {"I9", o.noDelay}, {"I12", victims}, {"I15", idle}, {"missed", missed}, {"I13", o.members},
 	}
 	for _, c := range checks {
 		if err := c.check(s); err != nil {
@@ -160,7 +163,7 @@ func (o *observer) hear(s *step) {
 		}
 	}
 	if e := s.running(); e != nil {
-		o.trusts[partOf(e)] = lease{until: e.ExpiresAt, heard: s.now(), mode: e.Mode}
+		o.trusts[partOf(e)] = lease{until: e.ExpiresAt, heard: s.now(), mode: e.Mode, member: e.Member}
 	}
 	switch op := s.op.(type) {
 	case rules.Leave:
@@ -328,7 +331,8 @@ func (o *observer) currentRun(s *step) error {
 		return nil
 	}
 	for _, e := range s.after.Entries {
-		if e.LockID == op.LockID && ((!e.CutOff && e.Run != op.Run) || (e.CutOff && e.Alive(s.now()))) {
+		blocks := e.Mode != rules.Pool || op.Mode != rules.Pool // members are compared by I13
+		if e.LockID == op.LockID && ((!e.CutOff && e.Run != op.Run) || (e.CutOff && e.Alive(s.now()) && blocks)) {
 			return fmt.Errorf("it was granted beside %+v", e)
 		}
 	}
@@ -347,6 +351,9 @@ func (o *observer) alone(s *step) error {
 		for q, m := range o.trusts {
 			if p.lockID != q.lockID && !rules.Compatible(l.mode, m.mode) {
 				return fmt.Errorf("%v and %v trust at once", p, q)
+			}
+			if p.lockID != q.lockID && l.member != "" && l.member == m.member {
+				return fmt.Errorf("%v and %v trust the member %s at once", p, q, l.member)
 			}
 		}
 		keepsOut := func(e rules.Entry) bool {
@@ -521,7 +528,13 @@ func withoutTraces(d *rules.Document) *rules.Document {
 			e = *d.Kept(e.LockID)
 			e.ID, e.Owner, e.Host, e.Comment, e.Trace, e.Saga = "", "", "", "", "", "" // which are those of one of its requests
 		}
-		e.Fence, e.FirstFence, e.LeastFence, e.Passed = 0, 0, 0, false
+		e.Fence, e.FirstFence, e.LeastFence = 0, 0, 0
+		if e.State == rules.StateClaimed && !e.Alive(d.At) {
+			e.Passed, e.Member = false, ""
+		}
+		if granted := e.State == rules.StateKept && e.CreatedAt != nil && e.CreatedAt.Equal(d.At); granted || (e.State == rules.StateClaimed && e.ClaimedAt != nil && e.ClaimedAt.Equal(d.At)) {
+			e.Member = "" // the turn of the members is not taken back
+		}
 		e.ExpiresAt, e.RenewedAt, e.Since, e.ClaimedAt, e.CreatedAt, e.QueuedUntil = time.Time{}, nil, nil, nil, nil, nil
 		e.Predecessor = nil
 		c.Entries = append(c.Entries, e)
@@ -559,11 +572,128 @@ func (o *observer) fences(s *step) error {
 	return nil
 }
 
+// members is I13.
+func (o *observer) members(s *step) error {
+	for i, a := range s.after.Entries {
+		for _, b := range s.after.Entries[:i] {
+			same := a.LockID == b.LockID
+			both := a.Alive(o.latest) && b.Alive(o.latest) && a.Member != "" && b.Member != ""
+			switch {
+			case !both, same && (a.CutOff || b.CutOff || a.Member == b.Member):
+			case same:
+				return fmt.Errorf("%q has the members %s and %s", a.LockID, a.Member, b.Member)
+			case a.Member == b.Member && !o.mayBeWithin(&a, &b) && !o.mayBeWithin(&b, &a):
+				return fmt.Errorf("%q and %q have the member %s", a.LockID, b.LockID, a.Member)
+			}
+		}
+	}
+	op, acquires := s.op.(rules.Acquire)
+	before := s.before.Clone()
+	before.Entries = slices.DeleteFunc(before.Entries, func(e rules.Entry) bool { // without those that it ended
+		ended := !acquires && namesEntry(s, &e) && !slices.ContainsFunc(s.after.Entries, func(a rules.Entry) bool {
+			return a.LockID == e.LockID && a.Member == e.Member && (a.State == rules.StateKept || e.State != rules.StateKept)
+		})
+		requeued := s.Outcome == rules.Queued && e.State == rules.StateClaimed && e.SamePart(&op.Caller)
+		return ended || requeued || (e.State != rules.StateKept && o.replaced[run{e.LockID, e.Run}])
+	})
+	granted := claims(s)
+	if e := s.running(); e != nil && s.Outcome != rules.Again {
+		granted = slices.Insert(granted, 0, *e)
+	}
+	for _, e := range s.after.Entries {
+		if op.HoldOnly && e.ID == op.Call && e.State == rules.StateKept && (s.Outcome == rules.Granted || s.Outcome == rules.Joined) {
+			granted = slices.Insert(granted, 0, e)
+		}
+	}
+	for i, e := range granted {
+		if e.Mode != rules.Pool || e.Passed {
+			continue
+		}
+		lost := s.lostMember()
+		if e.LockID != op.LockID || (e.Part != op.Part && !op.HoldOnly) || s.Outcome == rules.OtherRun || s.Outcome == rules.Superseded {
+			lost = ""
+		}
+		held := before.Clone()
+		held.Entries = slices.DeleteFunc(held.Entries, func(e rules.Entry) bool { return lost != "" && e.State == rules.StateClaimed })
+		must := memberOf(held, e.LockID, o.within[e.LockID], s.now())
+		if must == "" {
+			must = memberOf(&rules.Document{Entries: granted[:i]}, e.LockID, o.within[e.LockID], s.now())
+		}
+		if must == "" {
+			must = lost
+		}
+		for _, w := range s.before.Waiters {
+			if w.LockID == e.LockID && must == "" && (e.State == rules.StateKept || (w.Part == e.Part && e.State == rules.StateClaimed)) {
+				must = w.Member
+			}
+		}
+		inService := slices.ContainsFunc(s.pool, func(m rules.Member) bool { return m.Name == e.Member && !m.Out })
+		if (must != "" && e.Member != must) || (must == "" && !inService) {
+			return fmt.Errorf("%q was granted the member %q of %v, and must have %q: %+v", e.LockID, e.Member, s.pool, must, s.before.Entries)
+		}
+	}
+	return nil
+}
+
+// memberOf returns the member of a pool that a party has, or that its enclosing lock ID keeps.
+func memberOf(d *rules.Document, lockID, within string, now time.Time) string {
+	around := ""
+	for _, e := range d.Entries {
+		switch own := e.LockID == lockID && !e.CutOff && (e.State != rules.StateDraining || e.Alive(now)); {
+		case e.Member == "":
+		case own:
+			return e.Member
+		case within != "" && e.LockID == within && e.State == rules.StateKept:
+			around = e.Member
+		}
+	}
+	return around
+}
+
+// lostMember returns the member that a request must get because its lock ID has lost it.
+func (s *step) lostMember() string {
+	op, _ := s.op.(rules.Acquire)
+	if op.Mode != rules.Pool || !op.Reacquire {
+		return ""
+	}
+	for _, e := range slices.Backward(s.before.Evidence) {
+		if e.LockID == op.LockID && e.To == "" {
+			return e.Member
+		}
+	}
+	return ""
+}
+
+// certain reports whether a waiter must get a certain member of a pool, so that no other one waits for it.
+func (s *step) certain(d *rules.Document, w rules.Waiter) bool {
+	return w.Mode == rules.Pool && (w.Member != "" || memberOf(d, w.LockID, w.Within, s.now()) != "")
+}
+
+// rank returns the rank of a waiter.
+func (s *step) rank(w rules.Waiter) int64 {
+	if w.Promoted {
+		return 0
+	}
+	priority := w.Priority
+	if priority == 0 {
+		priority = 3
+	}
+	for waited := s.now().Sub(w.Since); waited >= 10*time.Minute && priority > 1; waited -= 10 * time.Minute {
+		priority--
+	}
+	return priority
+}
+
 func standing(s *step) []rules.Waiter {
 	return slices.DeleteFunc(slices.Clone(s.before.Waiters), func(w rules.Waiter) bool { return !w.ExpiresAt.After(s.now()) })
 }
 
-func (s *step) awake(w rules.Waiter) bool { return w.Waits(s.now()) && !w.Overdue(s.now()) }
+// awake reports whether a waiter may be granted the resource. Those for a member of a pool may only while it is one, and
+// others while it is none.
+func (s *step) awake(w rules.Waiter) bool {
+	fits := w.Member != "" || (w.Mode == rules.Pool) == (len(s.pool) > 0)
+	return fits && w.Waits(s.now()) && !w.Overdue(s.now())
+}
 
 // firstCome is I4.
 func (o *observer) firstCome(s *step) error {
@@ -573,8 +703,8 @@ func (o *observer) firstCome(s *step) error {
 	queue := slices.DeleteFunc(standing(s), replaced)
 	op, acquires := s.op.(rules.Acquire)
 	claim := before.Claim(op.Caller)
-	privileged := acquires && (before.HeldByEnclosing(op.Party()) || before.FirstFence(op.LockID) != 0 || (claim != nil && !claim.Forfeited(s.now())))
-	ahead := slices.ContainsFunc(queue, s.awake)
+	privileged := acquires && (before.HeldByEnclosing(op.Party()) || before.FirstFence(op.LockID) != 0 || (claim != nil && !claim.Forfeited(s.now())) || s.lostMember() != "")
+	ahead := slices.ContainsFunc(queue, func(w rules.Waiter) bool { return s.awake(w) && !s.certain(s.before, w) })
 	if s.Outcome == rules.Granted && acquires && !privileged && ahead {
 		return errors.New("it was granted ahead of a waiter")
 	}
@@ -582,11 +712,22 @@ func (o *observer) firstCome(s *step) error {
 		return slices.IndexFunc(in, func(w rules.Waiter) bool { return w.LockID == lockID && w.Part == part })
 	}
 	last := -1
+	promote, _ := s.op.(rules.Promote)
 	for i, w := range s.after.Waiters {
 		was := position(queue, w.LockID, w.Part)
+		moved := w.LockID == promote.LockID || (was < 0 && !privileged)
+		if moved && slices.ContainsFunc(s.after.Waiters[i+1:], func(b rules.Waiter) bool {
+			return position(queue, b.LockID, b.Part) >= 0 && (b.Ahead || s.rank(b) <= s.rank(w)) && b.LockID != promote.LockID && !w.Ahead && (was < 0 || position(queue, b.LockID, b.Part) < was)
+		}) {
+			return fmt.Errorf("%q in position %d of %d passed a waiter whose rank is not greater", w.LockID, i+1, len(s.after.Waiters))
+		}
+		if promote.LockID != "" {
+			others := slices.DeleteFunc(slices.Clone(queue), func(b rules.Waiter) bool { return b.LockID == promote.LockID })
+			was = position(others, w.LockID, w.Part)
+		}
 		switch {
-		case was < 0 && !privileged && i < len(s.after.Waiters)-1:
-			return fmt.Errorf("%q came last, and is in position %d of %d", w.LockID, i+1, len(s.after.Waiters))
+		case moved:
+			continue
 		case was >= 0 && was < last:
 			return fmt.Errorf("%q lost its position", w.LockID)
 		}
@@ -594,11 +735,14 @@ func (o *observer) firstCome(s *step) error {
 	}
 	for _, c := range claims(s) {
 		was := position(queue, c.LockID, c.Part)
+		if c.LockID == promote.LockID {
+			continue
+		}
 		if was >= 0 && queue[was].Verdict != "" {
 			return fmt.Errorf("%q has a claim, and was withdrawn", c.LockID)
 		}
 		for _, w := range s.after.Waiters {
-			if ahead := position(queue, w.LockID, w.Part); ahead >= 0 && ahead < was && s.awake(w) {
+			if ahead := position(queue, w.LockID, w.Part); ahead >= 0 && ahead < was && s.awake(w) && !s.certain(s.before, w) && !s.certain(s.after, w) {
 				return fmt.Errorf("%q has a claim ahead of %q", c.LockID, w.LockID)
 			}
 		}
@@ -655,7 +799,9 @@ func remains(s *step, e *rules.Entry) bool {
 
 // unmarked reports whether two entries are equal, except that one may be marked as passed.
 func unmarked(a, b rules.Entry) bool {
-	a.Passed, b.Passed = false, false
+	if a.Passed || b.Passed {
+		a.Passed, b.Passed, a.Member, b.Member = false, false, "", ""
+	}
 	return reflect.DeepEqual(a, b)
 }
 
@@ -715,6 +861,8 @@ func namesWaiter(op rules.Op, w *rules.Waiter) bool {
 		return op.FirstFence == 0 && w.LockID == op.LockID && w.Order <= op.Order && (op.Run == "" || w.Run == op.Run)
 	case rules.Withdraw:
 		return w.LockID == op.LockID && w.Part == op.Part && w.Order == op.Order
+	case rules.Promote:
+		return w.LockID == op.LockID
 	case rules.Verify:
 		return w.LockID == op.LockID && w.Run != op.Run
 	case rules.Raise:
@@ -735,11 +883,18 @@ func (o *observer) noDelay(s *step) error {
 			return fmt.Errorf("the claim of %q lasts too long", c.LockID)
 		}
 	}
-	first := slices.IndexFunc(s.after.Waiters, s.awake)
-	if first >= 0 && len(claims(s)) == 0 {
-		w := &s.after.Waiters[first]
+	for _, w := range s.after.Waiters {
+		if !s.awake(w) || len(claims(s)) > 0 {
+			continue
+		}
 		if s.after.Admits(w.Party()) {
-			return fmt.Errorf("%q is the first waiter, and nothing blocks it", w.LockID)
+			return fmt.Errorf("nothing blocks the waiter %q", w.LockID)
+		}
+		if !s.certain(s.after, w) {
+			if m := o.freeMember(s); w.Mode == rules.Pool && m != "" {
+				return fmt.Errorf("the member %s is free, and %q waits", m, w.LockID)
+			}
+			break
 		}
 	}
 	op, ok := s.op.(rules.Acquire)
@@ -749,15 +904,34 @@ func (o *observer) noDelay(s *step) error {
 	before := s.before.Clone()
 	before.At = s.now()
 	claim := s.after.Claim(op.Caller)
+	if s.lostMember() != "" {
+		return nil
+	}
 	asks := slices.ContainsFunc(before.Waiters, func(w rules.Waiter) bool { return w.LockID == op.LockID && w.Part == op.Part })
-	awake := slices.ContainsFunc(standing(s), s.awake)
+	awake := slices.ContainsFunc(standing(s), func(w rules.Waiter) bool { return s.awake(w) && !s.certain(s.before, w) })
 	if before.Admits(op.Party()) && !awake && claim == nil && !asks && s.after.Kept(op.LockID) == nil && s.after.Admits(op.Party()) {
 		return errors.New("nothing blocked it")
 	}
-	if held := before.FirstFence(op.LockID); held != 0 && held == s.after.FirstFence(op.LockID) && claim == nil && len(s.after.Blockers(op.Party())) == 0 {
+	if held := before.FirstFence(op.LockID); held != 0 && held == s.after.FirstFence(op.LockID) && claim == nil && s.after.Admits(op.Party()) {
 		return errors.New("it skips the queue, and no holder is in its way")
 	}
 	return nil
+}
+
+// freeMember returns a member that is in service, and that no entry has and no waiter must get, or "". There is none while
+// another mode keeps all parties of the pool out.
+func (o *observer) freeMember(s *step) string {
+	if slices.ContainsFunc(s.after.Entries, func(e rules.Entry) bool { return e.Mode != rules.Pool && e.Alive(s.now()) }) {
+		return ""
+	}
+	for _, m := range s.pool {
+		used := slices.ContainsFunc(s.after.Entries, func(e rules.Entry) bool { return e.Member == m.Name })
+		used = used || slices.ContainsFunc(s.after.Waiters, func(w rules.Waiter) bool { return w.Member == m.Name })
+		if !m.Out && !used {
+			return m.Name
+		}
+	}
+	return ""
 }
 
 // inside reports whether a saga is another one, or inside it.
@@ -877,7 +1051,9 @@ func repeated(once, twice *rules.Document) error {
 		slices.SortFunc(d.Entries, func(x, y rules.Entry) int { return strings.Compare(key(x), key(y)) })
 		d.Attn = nil
 		for i := range d.Entries {
-			d.Entries[i].Passed = false
+			if e := &d.Entries[i]; e.State == rules.StateClaimed && !e.Alive(d.At) {
+				e.Passed, e.Member = false, ""
+			}
 		}
 	}
 	if !reflect.DeepEqual(a, b) {

@@ -31,7 +31,7 @@ func TestNext_RandomDocuments_AgreesWithAcquire(t *testing.T) {
 	for seed := range uint64(200) {
 		pick := rand.New(rand.NewPCG(seed, 0)).IntN
 		d, now := &rules.Document{}, start
-		var policies randomPolicies
+		policies := randomPolicies{pools: seed%2 == 1}
 		for i := range 40 {
 			now = now.Add(time.Duration(pick(8_000)) * time.Millisecond)
 			settings := settings
@@ -41,7 +41,7 @@ func TestNext_RandomDocuments_AgreesWithAcquire(t *testing.T) {
 			d.Policy = settings.Policies.For("r", d.At)
 			q := d.Queue()
 			require.Equal(t, settles(d, settings), q.Due(), "seed %d: %+v", seed, d)
-			op := randomAcquire(pick, rules.Acquire{Resource: "r", Caller: rules.Caller{LockID: []string{"w", "a", "w/1", "b"}[pick(4)], Part: "p", Order: int64(i + 5)}})
+			op := randomAcquire(pick, d, rules.Acquire{Resource: "r", Caller: rules.Caller{LockID: []string{"w", "a", "w/1", "b"}[pick(4)], Part: "p", Order: int64(i + 5)}})
 			op.Queue, op.Reacquire, op.HeldSince, op.Refresh, op.TakeOver = true, true, 0, false, ""
 			if len(d.Waiters) > 0 && pick(4) > 0 {
 				w := d.Waiters[pick(len(d.Waiters))]
@@ -50,11 +50,15 @@ func TestNext_RandomDocuments_AgreesWithAcquire(t *testing.T) {
 			for _, w := range d.Waiters { // a request does not change while it waits
 				if w.LockID == op.LockID && w.Part == op.Part {
 					op.Run, op.Within, op.Saga, op.Mode, op.Limit, op.HoldOnly = w.Run, w.Within, w.Saga, w.Mode, w.Limit, w.Hold != nil
+					op.Reacquire = w.Mode != rules.Pool || w.Member != ""
 				}
 			}
 			op.Keep = op.Keep || op.HoldOnly
 			if op.Mode == rules.Exclusive {
 				op.Limit = 0
+			}
+			if lost := d.LossEvidence(op.LockID, op.Run, op.LostSince) != nil; lost && !op.Reacquire {
+				continue
 			}
 			look := rules.Next(d, op.Waiter())
 			answers[look.Answer]++

@@ -31,9 +31,9 @@ func random(pick func(possibilities int) int, d *rules.Document, step int) rules
 	if len(d.Entries) > 0 {
 		e = d.Entries[pick(len(d.Entries))]
 	}
-	switch pick(20) {
+	switch pick(21) {
 	default:
-		return randomAcquire(pick, rules.Acquire{Resource: "r", Caller: rules.Caller{LockID: lockID, Run: run, Part: part, Order: order}})
+		return randomAcquire(pick, d, rules.Acquire{Resource: "r", Caller: rules.Caller{LockID: lockID, Run: run, Part: part, Order: order}})
 	case 7, 8:
 		return rules.Renew{Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Downgrade: pick(3) == 1, TTL: []int64{0, 0, 5_000}[pick(3)]}
 	case 9, 10:
@@ -62,6 +62,8 @@ func random(pick func(possibilities int) int, d *rules.Document, step int) rules
 		return rules.TakeBack{Resource: "r", Caller: e.Caller, Call: callID(&e)}
 	case 19:
 		return rules.Settle{Resource: "r"}
+	case 20:
+		return rules.Promote{Resource: "r", LockID: lockID}
 	}
 }
 
@@ -98,7 +100,7 @@ func endHold(pick func(int) int, e rules.Entry, order int64) rules.Release {
 	return op
 }
 
-func randomAcquire(pick func(int) int, op rules.Acquire) rules.Acquire {
+func randomAcquire(pick func(int) int, d *rules.Document, op rules.Acquire) rules.Acquire {
 	seldom := func() bool { return pick(6) == 1 }
 	op.TTL = []int64{10_000, 30_000, 0}[pick(3)]
 	if op.HoldTTL = op.TTL; op.TTL > 0 && pick(2) == 1 {
@@ -108,8 +110,12 @@ func randomAcquire(pick func(int) int, op rules.Acquire) rules.Acquire {
 	if op.Mode == rules.Shared {
 		op.Limit = []int64{0, 0, 1, 2}[pick(4)]
 	}
+	if member := pick(10); (member > 0) == d.Policy.IsPool() { // mostly what the resource is
+		op.Mode, op.Limit = rules.Pool, 0
+	}
+	op.Priority = []int64{0, 3, 1, 2, 5}[pick(5)]
 	op.Call = fmt.Sprintf("%s/%s/%s/%d/%s/%d", op.LockID, op.Run, op.Part, op.Order, op.Mode, pick(2)) // of few, so that copies arrive
-	op.Keep, op.Queue, op.WaiterTTL, op.MaxWaiters = pick(2) == 1, pick(3) > 0, 40_000, 3
+	op.Keep, op.Queue, op.WaiterTTL, op.MaxWaiters = pick(2) == 1, pick(3) > 0, []int64{40_000, 40_000, 3_600_000}[pick(3)], 3
 	op.HoldOnly = op.Keep && seldom()
 	op.NextRefresh = []int64{0, 2_000, 10_000}[pick(3)]
 	op.Reacquire, op.NewFence, op.Refresh = seldom(), seldom(), seldom()
@@ -133,24 +139,35 @@ func randomAcquire(pick func(int) int, op rules.Acquire) rules.Acquire {
 type randomPolicies struct {
 	limit int64
 	until time.Time
-	list  *rules.Policies
+	// members are those of the pool that the resource is, and pools is set if it is one most of the time.
+	members []rules.Member
+	pools   bool
+	list    *rules.Policies
 }
 
 // at returns the policies at a time.
 func (p *randomPolicies) at(pick func(int) int, now time.Time) *rules.Policies {
-	if pick(10) > 0 {
+	if pick(10) > 0 && (!p.pools || p.list != nil) {
 		return p.list
 	}
-	p.limit, p.until, p.list = int64(pick(4)), time.Time{}, nil
-	if p.limit == 0 {
-		return nil
-	}
-	one := rules.Policy{PolicyID: rules.PolicyID{Name: "r"}, Limit: p.limit}
-	if pick(2) == 1 {
+	p.limit, p.until, p.members, p.list = 0, time.Time{}, nil, nil
+	one := rules.Policy{PolicyID: rules.PolicyID{Name: "r"}}
+	if p.pools && pick(6) > 0 {
+		for _, name := range []string{"m", "n", "o"}[:1+pick(3)] {
+			if state := pick(6); state > 0 {
+				p.members = append(p.members, rules.Member{Name: name, Out: state == 1})
+			}
+		}
+		one.Members = p.members
+	} else if p.limit = int64(pick(4)); p.limit > 0 && pick(2) == 1 {
 		until := now.Add(time.Duration(1+pick(40)) * time.Second)
 		p.until, one.Until = until, &until
 	}
-	p.list = &rules.Policies{List: []rules.Policy{one}}
+	if one.Limit = p.limit; p.limit > 0 || len(p.members) > 0 {
+		p.list = &rules.Policies{List: []rules.Policy{one}}
+	} else if pick(2) == 1 {
+		p.list = &rules.Policies{} // its policies were removed
+	}
 	return p.list
 }
 
@@ -181,9 +198,12 @@ func TestInvariants_ClockRunsBackwards(t *testing.T) {
 func history(t *rapid.T, jumps bool) {
 	pick := func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "pick") }
 	watch, d, now := newObserver(), &rules.Document{}, start
-	var policies randomPolicies
+	policies := randomPolicies{pools: pick(2) == 1}
 	for i := range rapid.IntRange(1, 60).Draw(t, "operations") {
 		now = now.Add(time.Duration(pick(4)*pick(4)) * 2 * time.Second)
+		if pick(30) == 1 { // so that waiters age
+			now = now.Add(rules.PriorityAge)
+		}
 		at := now
 		if jumps && pick(3) == 1 {
 			at = now.Add(-time.Duration(1+pick(int(backwards.Milliseconds()))) * time.Millisecond)
@@ -199,7 +219,7 @@ func history(t *rapid.T, jumps bool) {
 		settings.Policies = policies.at(pick, at)
 		after, result := op.Apply(d, at, settings)
 		t.Logf("%v %s: %T %+v", at.Sub(start), result.Outcome, op, op)
-		require.NoError(t, watch.check(&step{op, d, after, result, settings, policies.inForce(at)}))
+		require.NoError(t, watch.check(&step{op, d, after, result, settings, policies.inForce(at), policies.members}))
 		if _, settle := op.(rules.Settle); !settle && repeatable(op, after, &result) {
 			once, _ := rules.Settle{Resource: "r"}.Apply(after, at, settings)
 			twice, _ := op.Apply(after, at, settings)
@@ -231,6 +251,9 @@ func givesUp(op *rules.Acquire, before *rules.Document, now time.Time, r *rules.
 	if op.Run != "" && op.TakeOver != "" {
 		return false // it may replace another run
 	}
+	if op.Mode == rules.Pool && slices.ContainsFunc(before.Waiters, func(w rules.Waiter) bool { return w.LockID == op.LockID }) {
+		return false // which may be granted the member that the request was granted
+	}
 	return r.Outcome != rules.OtherRun && r.Outcome != rules.Again && !replaces && !op.Refresh && len(r.Expired) == 0
 }
 
@@ -246,5 +269,8 @@ func repeatable(op rules.Op, after *rules.Document, r *rules.Result) bool {
 		return false
 	}
 	a, ok := op.(rules.Acquire)
-	return !ok || (after.Claim(a.Caller) == nil && !a.HoldOnly)
+	claimed := slices.ContainsFunc(after.Entries, func(e rules.Entry) bool { // it has the member that the part had lost
+		return a.Mode == rules.Pool && r.Outcome == rules.Lost && e.State == rules.StateClaimed && e.LockID == a.LockID
+	})
+	return !ok || (after.Claim(a.Caller) == nil && !a.HoldOnly && !claimed)
 }

@@ -28,7 +28,7 @@ func damage(v reflect.Value, field string, pick func(possibilities int) int, now
 		texts := []string{"", "w", "a", "\x00", "w/1"}
 		switch field {
 		case "Mode":
-			texts = []string{rules.Exclusive, rules.Shared, "", "other"}
+			texts = []string{rules.Exclusive, rules.Shared, rules.Pool, "", "other"}
 		case "State":
 			texts = []string{rules.StateClaimed, rules.StateDraining, rules.StateRunning, rules.StateKept, "", "z"}
 		}
@@ -62,9 +62,9 @@ func AllOps(pick func(possibilities int) int) []rules.Op {
 	lockID, run, part, order := text(), text(), text(), int64(pick(3))-1
 	acquire := rules.Acquire{
 		Resource: "r", Call: text(), Caller: rules.Caller{LockID: lockID, Run: run, Part: part, Order: order, Saga: text(), Within: text()}, TakeOver: text(),
-		Mode: []string{rules.Exclusive, rules.Shared}[pick(2)], Limit: int64(pick(3)), TTL: int64(pick(2)) * 1000,
+		Mode: []string{rules.Exclusive, rules.Shared, rules.Pool}[pick(3)], Limit: int64(pick(3)), TTL: int64(pick(2)) * 1000,
 		Keep: pick(2) == 1, HoldOnly: pick(3) == 1, HeldSince: int64(pick(2)), Reacquire: pick(2) == 1, Queue: pick(3) > 0, Refresh: pick(3) == 1,
-		Upgrades: text(), WaiterTTL: 1000, MaxWaiters: int64(pick(3)),
+		Upgrades: text(), WaiterTTL: 1000, MaxWaiters: int64(pick(3)), Priority: int64(pick(6)),
 	}
 	acquire.HoldOnly = acquire.HoldOnly && acquire.Keep
 	return []rules.Op{
@@ -77,6 +77,7 @@ func AllOps(pick func(possibilities int) int) []rules.Op {
 		rules.Withdraw{Resource: "r", Caller: rules.Caller{LockID: lockID, Part: part, Order: order}, Reason: "because"},
 		rules.Verify{Resource: "r", LockID: lockID, Run: run, TakeOver: text(), Order: order, LostSince: rules.LongAgo},
 		rules.Raise{Resource: "r", LockID: lockID, Run: run, TakeOver: text(), Saga: text(), Order: order},
+		rules.Promote{Resource: "r", LockID: lockID},
 		rules.Settle{Resource: "r"},
 	}
 }
