@@ -384,7 +384,30 @@ func busyBy(op *rules.Acquire, d *rules.Document) *BusyError {
 		e.Note = policyOf(d.Policy).inForce(asked)
 	}
 	e.Holders, e.Blocking, e.RetryIn = blockingHolders(d, op.Party())
+	if op.Mode == rules.Pool && d.Policy.IsPool() {
+		e.Note = outOfService(d.Policy.Members)
+	}
 	return e
+}
+
+// outOfService describes the members of a pool that are out of service, or returns the empty string.
+func outOfService(members []rules.Member) string {
+	var out []string
+	for _, m := range members {
+		if m.Out && m.Reason != "" {
+			out = append(out, fmt.Sprintf("%q (%s)", m.Name, m.Reason))
+		} else if m.Out {
+			out = append(out, quote(m.Name))
+		}
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	number := len(out)
+	if number > mostNamed {
+		out = append(out[:mostNamed], "and others")
+	}
+	return fmt.Sprintf("%d of %d members are out of service: %s", number, len(members), strings.Join(out, ", "))
 }
 
 // blockingHolders returns the first mostHolders holders that block a party, their number, and the time after which all have

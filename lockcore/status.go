@@ -395,6 +395,9 @@ func (h Holder) who(preposition string, facts ...string) string {
 	if h.Limit > 0 {
 		mode += fmt.Sprintf(" with limit %d", h.Limit)
 	}
+	if h.Member != "" {
+		mode += fmt.Sprintf(" member %q", h.Member)
+	}
 	facts = slices.DeleteFunc(append([]string{mode}, append(facts, h.fences())...), func(fact string) bool { return fact == "" })
 	s += " (" + strings.Join(facts, ", ") + ")"
 	if !h.Since.IsZero() {

@@ -121,6 +121,21 @@ func TestBusyError_Holders_ReadLikeStatus(t *testing.T) {
 	}
 }
 
+// The error of a request for a member names those that are held and those that are out of service.
+func TestBusyError_Pool_NamesItsMembers(t *testing.T) {
+	t.Parallel()
+	l := newLocker(t, lockcoretest.NewStore(time.Now), lockcore.Config{})
+	require.NoError(t, l.SetPolicy(t.Context(), lockcore.Policy{
+		Name: "phones", Members: []string{"phone-1", "phone-2", "phone-3"}, Out: map[string]string{"phone-2": "display broken", "phone-3": ""},
+	}))
+	enter(t, l, endless("a", lockcore.Pool("phones")))
+	_, err := l.TryEnter(t.Context(), endless("b", lockcore.Pool("phones")))
+	require.ErrorContains(t, err, `: 2 of 3 members are out of service: "phone-2" (display broken), "phone-3"; held by "a" (pool member "phone-1", first fence 1) since `)
+	_, err = l.TryEnter(t.Context(), endless("b", lockcore.Exclusive("phones")))
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "out of service")
+}
+
 // A workflow is named by its workflow ID, as lockstep ps names it. Lock IDs of other namespaces, and plain ones, are
 // shown as they are.
 func TestErrors_Workflows_AreNamedByWorkflowID(t *testing.T) {

@@ -77,7 +77,7 @@ func (d *Doctor) Examine(ctx context.Context) (findings []Finding) {
 		{aboutDatabase, nil, d.server},
 		{"replica set", []string{aboutDatabase}, d.replicaSet},
 		{"clocks", []string{aboutDatabase}, d.clock},
-		{"pool", []string{aboutDatabase}, d.pool},
+		{"connections", []string{aboutDatabase}, d.connections},
 		{aboutCollection, []string{aboutDatabase}, d.collection},
 		{"indexes", []string{aboutCollection}, d.indexes},
 		{"writing", []string{aboutCollection}, d.writing},
@@ -92,6 +92,7 @@ func (d *Doctor) Examine(ctx context.Context) (findings []Finding) {
 		{"deadlocks", []string{aboutCollection}, d.deadlocks},
 		{"semaphores", []string{aboutCollection}, d.semaphores},
 		{"policies", []string{aboutCollection}, d.policies},
+		{"pools", []string{aboutCollection}, d.pools},
 		{"attempts", []string{aboutCollection, aboutTemporal}, d.attempts},
 	} {
 		var found Finding
@@ -199,8 +200,8 @@ const (
 	smallPool = 30
 )
 
-// pool checks the URI's maxPoolSize. The doctor cannot know the options that workers set in their code.
-func (d *Doctor) pool(context.Context) (Finding, error) {
+// connections checks the URI's maxPoolSize. The doctor cannot know the options that workers set in their code.
+func (d *Doctor) connections(context.Context) (Finding, error) {
 	size := uint64(driverPool)
 	if d.MaxPoolSize != nil {
 		size = *d.MaxPoolSize

@@ -20,11 +20,14 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Policies are the limits that operators have set.
+// Policies are the limits and the pools that operators have set.
 type Policies struct {
 	// List is sorted by name.
 	List []lockcore.Policy `json:"policies"`
-	// Changes has the last 20 changes, the latest last. The limit of a policy that was removed is 0.
+	// Priorities is set if priorities are in force, as from the first policy on.
+	Priorities bool `json:"priorities,omitempty"`
+	// Changes has the last 20 changes, the latest last. A policy that was removed has no limit and no members. One without a name that is
+	// no prefix has only brought priorities into force.
 	Changes []lockcore.Policy `json:"changes,omitempty"`
 	// At is the server's time.
 	At time.Time `json:"at"`
@@ -49,6 +52,7 @@ func (s *Site) Policies(ctx context.Context) (p Policies, err error) {
 	}
 	p.At = identity.At
 	if identity.Policies != nil {
+		p.Priorities = true
 		for i := range identity.Policies.Changes {
 			p.Changes = append(p.Changes, changeOf(&identity.Policies.Changes[i]))
 		}
@@ -58,10 +62,19 @@ func (s *Site) Policies(ctx context.Context) (p Policies, err error) {
 
 func changeOf(c *rules.PolicyChange) lockcore.Policy {
 	p := lockcore.Policy{Name: c.Name, Prefix: c.Prefix, By: c.By, Reason: c.Reason, At: c.At}
-	if c.To != nil {
-		p.Limit = int(c.To.Limit)
-		if c.To.Until != nil {
-			p.Until = *c.To.Until
+	if c.To == nil {
+		return p
+	}
+	p.Limit = int(c.To.Limit)
+	if c.To.Until != nil {
+		p.Until = *c.To.Until
+	}
+	for _, m := range c.To.Members {
+		if p.Members = append(p.Members, m.Name); m.Out {
+			if p.Out == nil {
+				p.Out = map[string]string{}
+			}
+			p.Out[m.Name] = m.Reason
 		}
 	}
 	return p
@@ -71,6 +84,7 @@ func changeOf(c *rules.PolicyChange) lockcore.Policy {
 func (s *Site) hide(p *lockcore.Policy) {
 	if s.Discreet {
 		p.Name, p.Reason = s.ResourceName(p.Name), ""
+		s.hidePool(p)
 	}
 }
 
@@ -85,13 +99,15 @@ func (p *Policies) Unreadable() error {
 	if len(names) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d policies cannot be decoded: %s; until each is set again or removed, new requests with a limit are refused there", len(names), firstNames(names))
+	return fmt.Errorf("%d policies cannot be decoded: %s; until each is set again or removed, new requests with a limit, or for a member, are refused there", len(names), firstNames(names))
 }
 
 // PolicyName returns the name that a policy is for, or the prefix with a star, as plain text.
 func PolicyName(p *lockcore.Policy) string {
 	name := table.Plain(p.Name)
 	switch {
+	case isEnabling(p):
+		return "priorities"
 	case p.Prefix:
 		return name + "*"
 	case strings.HasSuffix(name, "*"):
@@ -100,11 +116,18 @@ func PolicyName(p *lockcore.Policy) string {
 	return name
 }
 
+// isEnabling reports whether a change concerns no policy: it has brought priorities into force.
+func isEnabling(p *lockcore.Policy) bool { return p.Name == "" && !p.Prefix }
+
 // PolicyText describes what a policy sets.
 func PolicyText(p *lockcore.Policy) string {
 	switch {
 	case p.Unreadable:
 		return "cannot be decoded"
+	case isEnabling(p):
+		return "in force"
+	case isPool(p):
+		return fmt.Sprintf("pool of %d: %s", len(p.Members), membersText(p))
 	case p.Limit == 0:
 		return "removed"
 	}
@@ -146,7 +169,7 @@ func (p *Policies) Print(out io.Writer) error {
 }
 
 func (p *Policies) rows() [][]string {
-	rows := [][]string{{"NAME", "LIMIT", "SET AT", "BY", "REASON"}}
+	rows := [][]string{{"NAME", "SETS", "SET AT", "BY", "REASON"}}
 	for i := range p.List {
 		one := &p.List[i]
 		row := []string{PolicyName(one), PolicyText(one), "-", cmp.Or(one.By, "-"), cmp.Or(one.Reason, "-")}
@@ -173,7 +196,7 @@ func timeText(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 U
 // policy describes the policy that replaces the limit of an entry, for people. It returns the empty string if there is none.
 func (e *Entry) policy() string {
 	p := e.Policy
-	if p == nil {
+	if p == nil || isPool(p) {
 		return ""
 	}
 	text := ""
@@ -188,7 +211,7 @@ func (e *Entry) policy() string {
 
 // limit returns the limit that is in force for an entry: that of its policy, if it has one.
 func (e *Entry) limit() int {
-	if e.Policy != nil {
+	if e.Policy != nil && !isPool(e.Policy) {
 		return e.Policy.Limit
 	}
 	return e.Limit
@@ -205,6 +228,9 @@ func (d *Doctor) policies(ctx context.Context) (Finding, error) {
 	var unused []string
 	for i := range all {
 		d.hide(&shown.List[i])
+		if isPool(&all[i]) {
+			continue // an idle pool is not stored, and may be used tomorrow
+		}
 		matches, err := d.matches(ctx, &all[i])
 		if err != nil {
 			return Finding{}, err
@@ -259,7 +285,7 @@ func (s *Site) otherLimits(resources []Resource) (differ []string) {
 	for i := range resources {
 		r := &resources[i]
 		for _, e := range slices.Concat(r.Holders, r.Waiters) {
-			if e.Policy != nil && e.Policy.Limit != e.Limit && e.State != lockcore.StateDraining {
+			if e.Policy != nil && e.limit() != e.Limit && e.State != lockcore.StateDraining {
 				differ = append(differ, fmt.Sprintf("%q (%d, and the policy %d)", s.ResourceName(r.Name), e.Limit, e.Policy.Limit))
 				break
 			}

@@ -110,6 +110,8 @@ type Entry struct {
 	endNow string
 	// ahead names the maintenance that is ahead of a waiter.
 	ahead string
+	// pool describes the pool for which a waiter waits.
+	pool string
 }
 
 // keeps reports whether the entry is a hold that is kept between steps.
@@ -143,6 +145,9 @@ func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, er
 		}
 		if s.Discreet {
 			st.Comment = ""
+			if st.Member != "" {
+				st.Member = s.ResourceName(st.Member)
+			}
 			if st.Policy != nil {
 				hidden := *st.Policy
 				s.hide(&hidden)
@@ -166,6 +171,7 @@ func (s *Site) Resources(ctx context.Context, f lockcore.Filter) ([]Resource, er
 	}
 	for i := range all {
 		all[i].holdsFirst()
+		all[i].explainPools()
 	}
 	if s.Collection != nil && selectsAll(&f) {
 		foreign, err := s.foreign(ctx)

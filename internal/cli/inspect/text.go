@@ -77,9 +77,11 @@ func (e *Entry) Ending() string {
 
 func (e *Entry) mode() string {
 	switch p := e.Policy; {
+	case e.Mode == lockcore.ModePool:
+		return e.member()
 	case e.Limit == 0:
 		return e.Mode.String()
-	case p == nil:
+	case p == nil, isPool(p):
 		return fmt.Sprintf("%s with limit %d", e.Mode, e.Limit)
 	case p.Unreadable:
 		return fmt.Sprintf("%s with a limit by policy %s, which cannot be decoded", e.Mode, PolicyName(p))
@@ -126,7 +128,7 @@ func (e *Entry) String() string {
 
 // Around returns the text of String before and after the name of the resource.
 func (e *Entry) Around() (before, after string) {
-	mode := e.mode() + e.policy()
+	mode := e.mode() + e.service() + e.policy() + e.rank()
 	switch {
 	case e.State == lockcore.StateWaiting:
 		return "waits for ", fmt.Sprintf(" (%s) for %s, position %d", mode, Short(e.For), e.Position)
@@ -145,6 +147,9 @@ func (e *Entry) Around() (before, after string) {
 func (r *Resource) Print(out io.Writer) error {
 	var b strings.Builder
 	b.WriteString(table.Plain(r.Name) + "\n")
+	if text := r.poolText(); text != "" {
+		b.WriteString("\n  " + text + "\n")
+	}
 	for _, entries := range [][]Entry{r.Holders, r.Waiters} {
 		for i := range entries {
 			e := &entries[i]
@@ -258,6 +263,9 @@ func (w *Why) Print(out io.Writer) error {
 	}
 	for i := range w.Waits {
 		fmt.Fprintf(&b, "%s %s%s\n", table.Plain(w.Party.Name), &w.Waits[i], table.Plain(w.Waits[i].ahead))
+		if text := w.Waits[i].pool; text != "" {
+			fmt.Fprintf(&b, "   %s\n", text)
+		}
 	}
 	if len(w.Waits) == 0 {
 		for i := range w.Holds {
