@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	enumspb "go.temporal.io/api/enums/v1"
 
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -69,4 +70,18 @@ func TestRelease_CancelOfNoWorkflow_IsRefused(t *testing.T) {
 	l.ask(t, "holder", "p", "r")
 	require.Contains(t, l.fails(t, 2, "release", "r", "holder", "--reason", "a drill", "--cancel", "--yes"), `"holder" is not a workflow, so it cannot be cancelled`)
 	require.Equal(t, []lockcore.State{lockcore.StateHolding}, l.states(t, "r", "holder"))
+}
+
+// The lock of an activity without a workflow is listed and ended by the activity's ID.
+func TestRelease_ActivityWithoutWorkflow_ByItsID(t *testing.T) {
+	t.Parallel()
+	l := newLocks(t)
+	of := wire.Standalone{Namespace: "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11", ActivityID: "import-7", ActivityType: "Import", RunID: "r1"}
+	l.enter(t, lockcore.StepRequest{Caller: lockcore.Caller{LockID: of.LockID(), Run: of.RunID, Part: "r1/rule/Import"}}, lockcore.Exclusive("r"))
+	require.Contains(t, l.prints(t, "ps"), "activity import-7 of type Import")
+	release := []string{"release", "r", "import-7", "--reason", "a drill", "--now", "--yes"}
+	require.Contains(t, l.fails(t, 2, append(release, "--cancel")...), `"activity import-7 of type Import" is not a workflow, so it cannot be cancelled`)
+	require.Equal(t, []lockcore.State{lockcore.StateHolding}, l.states(t, "r", of.LockID()))
+	l.prints(t, release...)
+	require.Empty(t, l.states(t, "r", ""))
 }

@@ -136,6 +136,9 @@ func TestText_Formats(t *testing.T) {
 	require.Equal(t, "over 99 %", percent(0.999))
 	require.Equal(t, "under 1 %", percent(0.001))
 	require.Equal(t, "a…f", printable("abcdef", 3))
+	const namespace = "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11"
+	require.Equal(t, "order-7 waits for activity import-7 of type Import on account/1",
+		shortCycle(namespace+"/order-7 waits for %standalone/"+namespace+"/import-7/Import/r1 on account/1"))
 }
 
 func TestStepName_FromPart(t *testing.T) {

@@ -69,7 +69,11 @@ func shortCycle(cycle string) string {
 	clauses := strings.Split(cycle, ", ")
 	for i, clause := range clauses {
 		if owner, rest, ok := strings.Cut(clause, " waits for "); ok {
-			clauses[i] = short(owner) + " waits for " + short(rest)
+			on := strings.LastIndex(rest, " on ")
+			if on < 0 {
+				on = len(rest)
+			}
+			clauses[i] = short(owner) + " waits for " + short(rest[:on]) + rest[on:]
 		}
 	}
 	return strings.Join(clauses, ", ")

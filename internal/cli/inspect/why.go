@@ -169,8 +169,9 @@ func (e *Entry) isOf(p Party) bool { return e.Party.is(p) || e.LockID == p.Owner
 // is reports whether two parties are the same. A workflow or an activity without a namespace matches those of every namespace.
 func (p Party) is(other Party) bool {
 	inNamespace := other.Namespace == "" || p.Namespace == other.Namespace
-	named := other.Workflow != "" && p.Workflow == other.Workflow || other.Activity != "" && (p.Activity == other.Activity || p.Name == other.Activity)
-	return named && inNamespace || p.Owner == other.Owner
+	isWorkflow := other.Workflow != "" && p.Workflow == other.Workflow
+	isActivity := other.Activity != "" && (p.Activity == other.Activity || p.Name == other.Activity)
+	return inNamespace && (isWorkflow || isActivity) || p.Owner == other.Owner
 }
 
 // describeRoots sets Doing and Advice of root blockers. It asks Temporal about the workflows of the site's namespace,
