@@ -52,7 +52,7 @@ func (a *actor) take(what string, req *lockcore.StepRequest) *call {
 // asks begins a call for a request.
 func (a *actor) asks(p *process, what string, req *lockcore.StepRequest) *call {
 	c := a.begin(p, what)
-	c.takes = true
+	c.takes, c.priority = true, int64(req.Priority)
 	for _, r := range req.Resources {
 		c.resources = append(c.resources, r.Name)
 	}
@@ -195,6 +195,22 @@ func plainly(a *actor) {
 	} else {
 		a.release(s)
 	}
+}
+
+// pooling acquires a member of the pool, works, and ends.
+func pooling(a *actor) {
+	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: a.lockID}, Resources: []lockcore.Resource{lockcore.Pool("pool")}, Priority: a.d.upTo(6)}
+	var s *lockcore.Session
+	if a.d.chance(0.3) {
+		s = a.try(a.ctx, req)
+	} else {
+		s = a.acquire(req, true)
+	}
+	if s == nil {
+		return
+	}
+	a.work()
+	a.leave(s)
 }
 
 // crossing acquires two locks one after the other, in any order.

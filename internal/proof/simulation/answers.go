@@ -39,6 +39,8 @@ type call struct {
 	// existing part; kept once it has succeeded. gaveUp is the time at which it failed.
 	takes, upgrades, kept bool
 	gaveUp                time.Time
+	// priority is that of the request.
+	priority int64
 	// before is the call before it with the same order, as after a reset of an activity.
 	before *call
 }
@@ -214,6 +216,10 @@ func (w *world) checkTrust(resource string) {
 			if o.l.LockID == l.LockID && o.l.Run != l.Run {
 				w.broken("I1 run", l.LockID, "%s of run %s (in %s) and %s of run %s (in %s) both trust %s: one was cut off", l.Part, l.Run, st.p.name, o.l.Part, o.l.Run,
 					o.st.p.name, resource)
+			}
+			if o.l.LockID != l.LockID && l.Member != "" && o.l.Member == l.Member {
+				w.broken("I13", l.LockID, "%s of %s (fence %d, in %s) and %s of %s (fence %d, in %s) both trust the member %s", st.actor, l.LockID, l.Fence,
+					st.p.name, o.st.actor, o.l.LockID, o.l.Fence, o.st.p.name, l.Member)
 			}
 			if o.l.LockID != l.LockID && !rules.Compatible(string(o.l.Mode), string(l.Mode)) {
 				w.broken("I1", l.LockID, "%s of %s (%s, fence %d, in %s) and %s of %s (%s, fence %d, in %s) both trust %s", st.actor, l.LockID, l.Mode, l.Fence,

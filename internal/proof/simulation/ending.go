@@ -41,8 +41,11 @@ func (w *world) settleDown(quiet <-chan struct{}) {
 		if w.over() {
 			return
 		}
-		ctx := context.Background()
-		s, err := w.procs[0].locker.TryAcquire(ctx, lockcore.StepRequest{Caller: lockcore.Caller{LockID: lastLockID}, Resources: []lockcore.Resource{lockcore.Exclusive(r)}})
+		ctx, last := context.Background(), lockcore.Exclusive(r)
+		if w.plan.pool && r == "pool" {
+			last = lockcore.Pool(r)
+		}
+		s, err := w.procs[0].locker.TryAcquire(ctx, lockcore.StepRequest{Caller: lockcore.Caller{LockID: lastLockID}, Resources: []lockcore.Resource{last}})
 		if err != nil {
 			w.violate("I11", lastLockID, r, "all have ended or died, all times are over, and %s cannot be had: %v", r, err)
 			return

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -12,7 +13,9 @@ import (
 type plan struct {
 	processes int
 	resources []string
-	cfg       lockcore.Config
+	// pool is set if the last resource is a pool, which only some actors use.
+	pool bool
+	cfg  lockcore.Config
 	// busy is the time in which actors begin new work.
 	busy time.Duration
 	// jitter bounds the difference of the server's clock between two commands.
@@ -41,6 +44,8 @@ type event struct {
 	// limit is that of a policy, or 0 to remove it. until is the time after which it ends, if that is not 0.
 	limit int64
 	until time.Duration
+	// members are those of a pool.
+	members []rules.Member
 }
 
 // casting describes an actor: its role, process, lock ID and owner.
@@ -71,6 +76,7 @@ func newPlan(seed uint64) *plan {
 		p.drawTheme(d, theme)
 	}
 	p.drawPolicies(newDice(draw(seed, "policies")))
+	p.drawPool(newDice(draw(seed, "pool")))
 	return p
 }
 
@@ -89,6 +95,37 @@ func (p *plan) drawPolicies(d *dice) {
 			e.until = d.between(time.Second, 15*time.Second)
 		}
 		p.events = append(p.events, e)
+	}
+}
+
+// drawPool adds a pool, in one seed of four. An operator adds and removes members, and takes them out of service. In the end
+// all are in service.
+func (p *plan) drawPool(d *dice) {
+	if !d.chance(0.25) {
+		return
+	}
+	p.pool, p.resources = true, append(p.resources, "pool")
+	all := []rules.Member{{Name: "m1"}, {Name: "m2"}, {Name: "m3"}}[:1+d.upTo(3)]
+	change := func(at time.Duration, members []rules.Member) {
+		p.events = append(p.events, event{what: policyChanges, process: -1, at: at, lasts: followWithin, resource: "pool", members: members})
+	}
+	change(0, all)
+	for range d.upTo(6) {
+		var members []rules.Member
+		for _, m := range all {
+			m.Out = d.chance(0.3)
+			if d.chance(0.8) {
+				members = append(members, m)
+			}
+		}
+		if len(members) > 0 {
+			change(d.between(time.Second, p.busy-time.Second), members)
+		}
+	}
+	change(p.busy, all)
+	theme := 1 + len(p.actors)
+	for i := range 3 + d.upTo(4) {
+		p.actors = append(p.actors, casting{role: pooling, process: d.upTo(p.processes), lockID: fmt.Sprintf("pool%d", min(i, 3)), theme: theme}) // from the fourth on, they are one party
 	}
 }
 
@@ -142,7 +179,14 @@ func (p *plan) drawFaults(d *dice) {
 	}
 }
 
-func (p *plan) resource(d *dice) string { return p.resources[d.upTo(len(p.resources))] }
+// resource draws a resource that is no pool.
+func (p *plan) resource(d *dice) string {
+	n := len(p.resources)
+	if p.pool {
+		n--
+	}
+	return p.resources[d.upTo(n)]
+}
 
 // drawTheme adds a group of actors.
 func (p *plan) drawTheme(d *dice, theme int) {

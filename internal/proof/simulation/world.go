@@ -178,7 +178,10 @@ func (w *world) runEvent(e event) {
 // setPolicy sets or removes the policy of a resource.
 func (w *world) setPolicy(e event) {
 	change := rules.PolicyChange{PolicyID: rules.PolicyID{Name: e.resource}, By: "ops"}
-	if e.limit > 0 {
+	switch {
+	case len(e.members) > 0:
+		change.To = &rules.Policy{Members: e.members}
+	case e.limit > 0:
 		change.To = &rules.Policy{Limit: e.limit}
 		if e.until > 0 {
 			until := w.clock().Add(e.until)
@@ -195,6 +198,22 @@ func (w *world) setPolicy(e event) {
 type limitChange struct {
 	at time.Time
 	event
+}
+
+// inService reports whether a member of a pool was in service in the last ten seconds before a process decided. The mutex is
+// held.
+func (w *world) inService(pool, member string, decided time.Time) bool {
+	known := decided.Add(-followWithin - time.Second)
+	changes := w.limits[pool]
+	for i, c := range changes {
+		if i+1 < len(changes) && changes[i+1].at.Before(known) {
+			continue
+		}
+		if slices.ContainsFunc(c.members, func(m rules.Member) bool { return m.Name == member && !m.Out }) {
+			return true
+		}
+	}
+	return false
 }
 
 // followed reports whether a limit, 0 without a policy, was in force in the last ten seconds before a process decided. The
@@ -322,7 +341,7 @@ func (w *world) contentOf(resource string) []string {
 }
 
 func shown(e *rules.Entry) string {
-	return fmt.Sprintf("%s %s %s/%s/%s fence %d", e.State, e.Mode, e.LockID, e.Part, order(e.Order), e.Fence)
+	return fmt.Sprintf("%s %s%s %s/%s/%s fence %d", e.State, e.Mode, e.Member, e.LockID, e.Part, order(e.Order), e.Fence)
 }
 
 // order is a stored order for people.

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"strings"
@@ -384,11 +385,18 @@ func (c *change) isCompatible(at int, e *rules.Entry) {
 			continue
 		}
 		others[o.LockID] = true
+		if e.Member != "" && o.Member == e.Member {
+			c.w.broken("I13 grant", e.LockID, "%s was granted the member %s of %s, which %s has", e.LockID, e.Member, c.after.ID, shown(o))
+		}
 		if !rules.Compatible(o.Mode, e.Mode) && e.State == rules.StateRunning {
 			c.w.broken("I1 grant", e.LockID, "%s was granted %s (%s), which is incompatible with %s", e.LockID, c.after.ID, e.Mode, shown(o))
 		}
 	}
 	confirmed := e.State == rules.StateRunning && e.ClaimedAt != nil && !e.ClaimedAt.Equal(c.after.At) // a claim keeps its room
+	decided := time.Now().Add(c.after.At.Sub(c.w.clock()))
+	if e.Member != "" && !confirmed && c.w.skew.Load() == 0 && !c.w.inService(c.after.ID, e.Member, decided) {
+		c.w.broken("I13 policy", e.LockID, "%s was granted the member %s of %s, which was not in service in the last seconds", e.LockID, e.Member, c.after.ID)
+	}
 	if confirmed || e.Limit == 0 {
 		return
 	}
@@ -399,14 +407,13 @@ func (c *change) isCompatible(at int, e *rules.Entry) {
 	if int64(len(others)) >= limit {
 		c.w.broken("I2", e.LockID, "%s was granted %s with the limit %d beside %d others", e.LockID, c.after.ID, limit, len(others))
 	}
-	decided := time.Now().Add(c.after.At.Sub(c.w.clock()))
 	if c.w.skew.Load() == 0 && !c.w.followed(c.after.ID, policy, decided) {
 		c.w.broken("I2 policy", e.LockID, "%s was granted %s under the policy %d, which was not in force in the last seconds", e.LockID, c.after.ID, policy)
 	}
 }
 
 // firstComeFirstServed is I4: no request still waits that was ahead of one that was granted, except
-// waiters that may join or are overdue.
+// waiters that may join or are overdue, and those of a greater rank.
 func (c *change) firstComeFirstServed(e *rules.Entry) {
 	who := rules.Party{LockID: e.LockID, Within: e.Within}
 	if c.before.Claim(e.Caller) != nil || c.before.HeldByEnclosing(who) || c.after.HeldByEnclosing(who) {
@@ -420,17 +427,29 @@ func (c *change) firstComeFirstServed(e *rules.Entry) {
 		if j < 0 || (c.after.Waiters[j].Ahead && !q.Ahead) { // in between it had a claim, for which there was no room
 			continue
 		}
+		if c.ranks(q) > c.ranks(&rules.Waiter{Caller: e.Caller, Since: c.after.At}) {
+			continue
+		}
 		if q.LockID != e.LockID && c.before.Precedes(q) && c.after.Precedes(&c.after.Waiters[j]) {
 			c.w.broken("I4", e.LockID, "%s was granted %s, and %s was ahead of it and still waits", e.LockID, c.before.ID, q.LockID)
 		}
 	}
 }
 
+// ranks returns the rank of a waiter: the priority of its call, and one less for each ten minutes that it has waited.
+func (c *change) ranks(q *rules.Waiter) int64 {
+	rank := q.Priority
+	if call := c.w.requests[entryKey{partKey{"", q.LockID, q.Part}, q.Order}]; call != nil {
+		rank = call.priority
+	}
+	return max(1, cmp.Or(rank, 3)-int64(c.after.At.Sub(q.Since)/(10*time.Minute)))
+}
+
 // queueKeepsItsOrder is the other half of I4: waiters keep their positions, and new waiters queue behind
-// them, except upgrades and waiters whose claim has lapsed.
+// those whose rank is not greater, except upgrades and waiters whose claim has lapsed.
 func (c *change) queueKeepsItsOrder() {
 	last := -1
-	for q := range each(c.after.Waiters) {
+	for i, q := range c.after.Waiters {
 		j := slices.IndexFunc(c.before.Waiters, func(b rules.Waiter) bool { return b.SamePart(&q.Caller) })
 		if j >= 0 {
 			b := &c.before.Waiters[j]
@@ -445,7 +464,13 @@ func (c *change) queueKeepsItsOrder() {
 			continue
 		}
 		if j < 0 {
-			j = len(c.before.Waiters)
+			for b := range each(c.after.Waiters[i+1:]) {
+				stood := slices.ContainsFunc(c.before.Waiters, func(w rules.Waiter) bool { return w.SamePart(&b.Caller) && w.Since.Equal(b.Since) })
+				if stood && c.ranks(b) <= c.ranks(&q) {
+					c.w.broken("I4", q.LockID, "%s has passed %s in the queue of %s", q.LockID, b.LockID, c.before.ID)
+				}
+			}
+			continue
 		}
 		if j < last {
 			c.w.broken("I4", q.LockID, "%s has fallen back in the queue of %s", q.LockID, c.before.ID)
