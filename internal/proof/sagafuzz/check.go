@@ -24,6 +24,7 @@ func Check(plan Plan, records []Record) []Violation {
 	for _, check := range []func(){
 		s.checkIsolation, s.checkFences, s.checkUndo, s.checkVain, s.checkAtomicity, s.checkLosses, s.checkPlaces,
 		s.checkSignals, s.checkArguments, s.checkSkipped, s.checkBarred, s.checkUpdates, s.checkIgnored,
+		s.checkMembers,
 	} {
 		check()
 	}
@@ -97,7 +98,8 @@ func (s *Story) checkFences() {
 	byResource := map[string][]grant{}
 	for _, a := range s.attempts {
 		for _, h := range a.held {
-			byResource[h.Resource] = append(byResource[h.Resource], grant{a, h})
+			name := h.pool()
+			byResource[name] = append(byResource[name], grant{a, h})
 		}
 	}
 	for name, grants := range byResource {

@@ -26,6 +26,9 @@ type Held struct {
 	Resource string
 	Fence    int64
 	Joined   bool `json:",omitempty"`
+	// Member is the member of a pool, and Least the lease's LeastFence.
+	Member string `json:",omitempty"`
+	Least  int64  `json:",omitempty"`
 }
 
 // Record is a line of the log. What is set depends on What.
@@ -92,6 +95,8 @@ const (
 	Ignored  = "ignored"  // a step of the scope has failed with Type, and the code continues
 	Updated  = "updated"  // the update named by Other has ended for its client; Error is empty if it has completed without one
 	Limited  = "limited"  // an operator changes a limit to that in Needs, or removes it if that is 0
+	Fenced   = "fenced"   // an account has refused a write of the attempt; Held has the fence that came first
+	Changed  = "changed"  // an operator has done Type to the member of a pool in Other, between the record's time and Trusted
 	Slowed   = "slowed"   // from now on, for the duration in Other, the database is slow for the worker of Type; empty for all of them
 )
 

@@ -51,6 +51,8 @@ type Node struct {
 	// Attempts bounds its attempts. With Fail it fails. With Deaf it ignores its cancellation. With Once only the first attempt takes long.
 	Attempts         int32
 	Fail, Deaf, Once bool
+	// Priority is that of the step's activity and of its compensation; 0 is the default.
+	Priority int `json:",omitempty"`
 }
 
 // each calls fn for the node and all inside it.
@@ -64,15 +66,18 @@ func (n *Node) each(fn func(*Node)) {
 	}
 }
 
-// Need is a resource as a step needs it: exclusive, or shared, with a limit if that is not 0.
+// Need is a resource as a step needs it: exclusive, shared, with a limit if that is not 0, or any member of a pool.
 type Need struct {
 	Name   string
 	Shared bool
 	Limit  int
+	Pool   bool `json:",omitempty"`
 }
 
 func (n Need) resource() lockcore.Resource {
 	switch {
+	case n.Pool:
+		return lockcore.Pool(n.Name)
 	case n.Limit > 0:
 		return lockcore.SharedLimit(n.Name, n.Limit)
 	case n.Shared:

@@ -23,16 +23,21 @@ type Plan struct {
 	Slow []SlowTime `json:",omitempty"`
 	// Limits are the changes of the limits of semaphores, in time order.
 	Limits []LimitChange `json:",omitempty"`
+	// Pools, PoolChanges and Priorities: see pools.go.
+	Pools       []MemberPool `json:",omitempty"`
+	PoolChanges []PoolChange `json:",omitempty"`
+	Priorities  bool         `json:",omitempty"`
 	// Codec makes payloads unreadable without the fuzzer's data converter. One of FailsOneIn conversions of the workers fails.
 	Codec      bool `json:",omitempty"`
 	FailsOneIn int  `json:",omitempty"`
 }
 
 // mix selects the slots whose processes are of the previous build: half of the workers, and the neighbours in half of the seeds. It leaves
-// the codec out: the library of the previous build decides without details that it cannot read. It leaves out changes of limits, too: the
-// previous build may be refused after the first of them.
+// the codec out: the library of the previous build decides without details that it cannot read. It leaves changes of limits, pools and
+// priorities out, too: the previous build is refused by a collection that has had a policy.
 func (p *Plan) mix() {
 	p.Codec, p.FailsOneIn, p.Limits = false, 0, nil
+	p.withoutPools()
 	r := rand.New(rand.NewPCG(p.Seed, 0x0bd)) //nolint:gosec // it must be the same each time
 	p.Previous = make([]bool, slots)
 	for _, slot := range r.Perm(processes)[:processes/2] {
@@ -50,6 +55,7 @@ type Workflow struct {
 	Interrupts []Interrupt
 	Updates    []Update `json:",omitempty"`
 	directed   bool
+	pooled     bool
 }
 
 // isBounded reports whether a wait of the workflow or of its updates has a MaxWait.
@@ -148,6 +154,7 @@ func NewPlan(seed uint64) Plan {
 	}
 	p.enrich(&plan)
 	p.limitsChange(&plan)
+	p.pools(&plan)
 	return plan
 }
 

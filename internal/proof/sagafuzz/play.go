@@ -54,7 +54,8 @@ type play struct {
 	log  *Log
 	pool *pool
 
-	locker *lockcore.Locker
+	locker   *lockcore.Locker
+	accounts accounts
 	// giveUp ends the run if a workflow does not end.
 	giveUp context.CancelCauseFunc
 
@@ -90,13 +91,16 @@ func Play(ctx context.Context, plan Plan, dir, previous string) (_ Outcome, err 
 	}
 	defer p.tc.Close()
 	var disconnect func()
-	if p.locker, disconnect, err = newLocker(ctx, p.run, nil); err != nil {
+	if p.locker, p.accounts, disconnect, err = newLocker(ctx, p.run, nil); err != nil {
 		return outcome, err
 	}
 	defer disconnect()
 	defer func() { err = errors.Join(err, dropDatabase(ctx, p.run)) }()
 	p.pool = newPool(dir, p.run, p.log, previous, plan.Previous)
 	if err := p.pool.prepare(ctx); err != nil {
+		return outcome, err
+	}
+	if err := p.makePools(ctx); err != nil {
 		return outcome, err
 	}
 	defer p.pool.stop()
@@ -157,6 +161,7 @@ func (p *play) everything(ctx context.Context) error {
 	}
 	wg.Go(func() { p.slow(running, time.Now()) })
 	go p.changeLimits(running, time.Now())
+	go p.changePools(running, time.Now())
 	room := make(chan struct{}, atOnce)
 	for i := range p.Workflows {
 		room <- struct{}{}

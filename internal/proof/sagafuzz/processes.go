@@ -53,15 +53,15 @@ func withoutJanitor(process string) bool {
 	return strings.HasPrefix(process, fmt.Sprintf("p%d-", processes-1))
 }
 
-// newLocker returns a Locker. The monitor sees its commands, if it is not nil.
-func newLocker(ctx context.Context, database string, monitor *event.CommandMonitor) (*lockcore.Locker, func(), error) {
+// newLocker returns a Locker, and the accounts of members of pools. The monitor sees its commands, if it is not nil.
+func newLocker(ctx context.Context, database string, monitor *event.CommandMonitor) (*lockcore.Locker, accounts, func(), error) {
 	mc, err := connect.Mongo(ctx, os.Getenv("LOCKSTEP_MONGODB_URI"), "lockstep sagafuzz", func(o *mongooptions.ClientOptions) { o.SetMonitor(monitor) })
 	if err != nil {
-		return nil, nil, fmt.Errorf("LOCKSTEP_MONGODB_URI: %w", err)
+		return nil, accounts{}, nil, fmt.Errorf("LOCKSTEP_MONGODB_URI: %w", err)
 	}
-	locker, err := lockcore.New(mc.Database(database).Collection("locks"),
-		lockcore.Config{TTL: partTTL, HoldTTL: holdTTL, ClaimTTL: claimTTL})
-	return locker, func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }, err
+	db := mc.Database(database)
+	locker, err := lockcore.New(db.Collection("locks"), lockcore.Config{TTL: partTTL, HoldTTL: holdTTL, ClaimTTL: claimTTL})
+	return locker, accounts{db.Collection("accounts")}, func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }, err
 }
 
 func dial(ctx context.Context, out io.Writer, dc converter.DataConverter, opts ...grpc.DialOption) (client.Client, error) {
@@ -87,7 +87,7 @@ func runWorker(ctx context.Context, dir, run, name string) error {
 	if err != nil {
 		return err
 	}
-	locker, disconnect, err := newLocker(ctx, run, newSlowness(plan, dir, name).monitor())
+	locker, accounts, disconnect, err := newLocker(ctx, run, newSlowness(plan, dir, name).monitor())
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func runWorker(ctx context.Context, dir, run, name string) error {
 	if err != nil {
 		return err
 	}
-	p := &player{log: log, process: name}
+	p := &player{log: log, process: name, accounts: accounts}
 	w := sdkworker.New(tc, run, sdkworker.Options{
 		Plugins: []sdkworker.Plugin{plugin}, Interceptors: []interceptor.WorkerInterceptor{p},
 		StickyScheduleToStartTimeout: time.Second, WorkerStopTimeout: time.Second,
@@ -142,7 +142,7 @@ func runWorker(ctx context.Context, dir, run, name string) error {
 
 // prepare creates the indexes, and with them the collection and its identity.
 func prepare(ctx context.Context, run string) error {
-	locker, disconnect, err := newLocker(ctx, run, nil)
+	locker, _, disconnect, err := newLocker(ctx, run, nil)
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func runNeighbours(ctx context.Context, dir, run, name string) error {
 	if err != nil {
 		return err
 	}
-	locker, disconnect, err := newLocker(ctx, run, nil)
+	locker, accounts, disconnect, err := newLocker(ctx, run, nil)
 	if err != nil {
 		return err
 	}
@@ -263,7 +263,7 @@ func runNeighbours(ctx context.Context, dir, run, name string) error {
 	ctx, stop := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	for i, takes := range plan.Neighbours {
-		n := &neighbour{log: log, locker: locker, lockID: fmt.Sprintf("%s_%s-n%d", run, name, i)} // each process is other ones
+		n := &neighbour{log: log, locker: locker, accounts: accounts, lockID: fmt.Sprintf("%s_%s-n%d", run, name, i)} // each process is other ones
 		wg.Go(func() {
 			for number := range takes {
 				n.take(ctx, number, &takes[number])
@@ -279,9 +279,10 @@ func runNeighbours(ctx context.Context, dir, run, name string) error {
 
 // neighbour is one program with its own lock ID.
 type neighbour struct {
-	log    *Log
-	locker *lockcore.Locker
-	lockID string
+	log      *Log
+	locker   *lockcore.Locker
+	accounts accounts
+	lockID   string
 }
 
 // take acquires locks, works, and leaves. The log contains it as an attempt of a step outside of sagas.
@@ -296,9 +297,9 @@ func (n *neighbour) take(ctx context.Context, number int, t *Take) {
 	if t.Try {
 		acquire = n.locker.TryAcquire
 	}
-	session, err := acquire(ctx, lockcore.Request{LockID: n.lockID, Resources: resources(t.Needs), MaxWait: t.MaxWait})
+	session, err := acquire(ctx, lockcore.Request{LockID: n.lockID, Resources: resources(t.Needs), MaxWait: t.MaxWait, Priority: t.Priority})
 	if err == nil {
-		_ = observe(session.Context(), n.log, exec, t.Time, false, session.Leases) // a loss is in its end
+		_ = observe(session.Context(), n.log, n.accounts, exec, t.Time, false, session.Leases) // a loss is in its end
 		leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), partTTL)
 		err = session.Leave(leaving)
 		cancel()
@@ -313,6 +314,7 @@ type Take struct {
 	Needs          []Need
 	Try            bool
 	Time           time.Duration // for which it has them
+	Priority       int           `json:",omitempty"`
 }
 
 // neighbours draws the programs and their uses of locks.

@@ -95,6 +95,11 @@ func Read(records []Record) *Story {
 				a.add(r)
 			}
 		case Locked, Leaving, HandOver, Returned:
+			if r.What == Locked {
+				locked := *r
+				locked.Needs = withMembers(r.Needs, r.Held)
+				r = &locked
+			}
 			if r.What == Leaving && slices.Contains(s.recorded[r.Run], r.Task) {
 				s.left[[2]string{r.Run, r.Scope}] = true
 			}
@@ -172,7 +177,8 @@ func (s *Story) leftBefore(scope *Scope) bool {
 func (a *Attempt) add(r *Record) {
 	switch r.What {
 	case Begin:
-		a.begin, a.held = r.At, r.Held
+		a.begin = r.At
+		a.getMembers(r.Held)
 	case End:
 		a.end, a.trusted, a.whatEnds = r.At, r.Trusted, r.Type
 	case Exit:

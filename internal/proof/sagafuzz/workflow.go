@@ -36,9 +36,10 @@ const (
 // player runs the workflows and activities of plans in one worker process.
 type player struct {
 	interceptor.WorkerInterceptorBase
-	log     *Log
-	process string
-	execs   atomic.Int64
+	log      *Log
+	process  string
+	accounts accounts
+	execs    atomic.Int64
 }
 
 // Play is the workflow.
@@ -217,7 +218,7 @@ func (w *walk) lock(ctx workflow.Context, s *workflows.Saga, instance string, n 
 	if err != nil {
 		return err
 	}
-	w.write(ctx, &Record{What: Locked, Scope: scope, Needs: n.Needs})
+	w.write(ctx, &Record{What: Locked, Scope: scope, Needs: n.Needs, Held: membersOf(hold)})
 	err = w.each(workflow.WithValue(ctx, lockKey{}, &openLock{hold, scope}), s, instance, n)
 	if err == nil && n.More != nil && w.receive(ctx) {
 		err = w.step(ctx, s, instance, n.More)
@@ -248,11 +249,11 @@ func (w *walk) step(ctx workflow.Context, s *workflows.Saga, instance string, n 
 		})
 	}
 	undo := workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		StartToCloseTimeout: 2*time.Second + n.UndoTime,
-		RetryPolicy:         &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 1},
+		StartToCloseTimeout: 2*time.Second + n.UndoTime, Priority: temporal.Priority{PriorityKey: n.Priority},
+		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 1},
 	})
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		StartToCloseTimeout: n.Timeout, WaitForCancellation: n.Deaf && n.ID%2 == 0,
+		StartToCloseTimeout: n.Timeout, WaitForCancellation: n.Deaf && n.ID%2 == 0, Priority: temporal.Priority{PriorityKey: n.Priority},
 		RetryPolicy: &temporal.RetryPolicy{InitialInterval: 50 * time.Millisecond, BackoffCoefficient: 1, MaximumAttempts: n.Attempts},
 	})
 	if n.Undo == "step" {
@@ -325,18 +326,21 @@ const lookEvery = 5 * time.Millisecond
 
 func (p *player) work(ctx context.Context, long time.Duration, deaf bool) error {
 	exec, _ := ctx.Value(execKey{}).(string)
-	return observe(ctx, p.log, exec, long, deaf, func() []lockcore.Lease { return activities.Leases(ctx) })
+	return observe(ctx, p.log, p.accounts, exec, long, deaf, func() []lockcore.Lease { return activities.Leases(ctx) })
 }
 
-// observe logs the begin and the end of work under leases, and the last time at which all of them were valid. The work ends early
-// when ctx is done, unless it is deaf.
-func observe(ctx context.Context, log *Log, exec string, long time.Duration, deaf bool, leases func() []lockcore.Lease) (err error) {
+// observe logs the begin and the end of work under leases, and the last time at which all of them were valid. The work writes the accounts of
+// the members of pools that it has. It ends early when ctx is done, unless it is deaf.
+func observe(
+	ctx context.Context, log *Log, accounts accounts, exec string, long time.Duration, deaf bool, leases func() []lockcore.Lease,
+) (err error) {
 	begin := &Record{What: Begin, Exec: exec}
 	first := leases()
 	for _, l := range first {
-		begin.Held = append(begin.Held, Held{Resource: l.Resource, Fence: l.Fence, Joined: l.Joined})
+		begin.Held = append(begin.Held, Held{Resource: l.Resource, Fence: l.Fence, Joined: l.Joined, Member: l.Member, Least: l.LeastFence})
 	}
 	log.Write(begin)
+	written := accounts.keepWriting(ctx, log, exec, first)
 	done := ctx.Done()
 	if deaf {
 		done = nil
@@ -356,6 +360,10 @@ func observe(ctx context.Context, log *Log, exec string, long time.Duration, dea
 		if now := time.Now().UnixNano(); valid(leases(), len(first)) {
 			trusted = now
 		}
+	}
+	written()
+	if now := time.Now().UnixNano(); valid(leases(), len(first)) {
+		trusted = now
 	}
 	log.Write(&Record{What: End, Exec: exec, Trusted: trusted, Error: text(err), Type: kindOf(err)})
 	return err
