@@ -73,7 +73,7 @@ func run(ctx context.Context, at site, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	return errors.Join(print(out, found, o.killed), check(found, o.broughtBack, o.killed))
+	return errors.Join(printBookings(out, found, o.killed), check(found, o.broughtBack, o.killed))
 }
 
 // makePool makes the pool of five phones, and takes one out of service.
@@ -246,7 +246,7 @@ func (s site) startWorker(ctx context.Context) (*workerProcess, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	cmd := exec.CommandContext(ctx, self, s.temporal, s.mongo, s.database, s.queue)
+	cmd := exec.CommandContext(ctx, self, s.temporal, s.mongo, s.database, s.queue) //nolint:gosec // this program itself
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err == nil {

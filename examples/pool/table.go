@@ -44,8 +44,8 @@ func (p *Phone) bookings() (out []*booking) {
 	return out
 }
 
-// print prints the bookings in the order of their first fences.
-func print(out io.Writer, found []Phone, killed string) error {
+// printBookings prints the bookings in the order of their first fences.
+func printBookings(out io.Writer, found []Phone, killed string) error {
 	var all []*booking
 	for i := range found {
 		all = append(all, found[i].bookings()...)
