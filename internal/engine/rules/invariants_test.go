@@ -1,6 +1,7 @@
 package rules_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -175,7 +176,7 @@ func (o *observer) hear(s *step) {
 		}
 	case rules.TakeBack:
 		for _, e := range s.before.Entries {
-			if e.LockID == op.LockID && callID(&e) == op.Call && e.State != rules.StateKept && s.after.Part(e.Caller) == nil {
+			if e.LockID == op.LockID && callID(&e) == op.Call && e.State != rules.StateKept && (e.CutOff || s.after.Part(e.Caller) == nil) {
 				delete(o.trusts, partOf(&e))
 			}
 		}
@@ -460,6 +461,9 @@ func (o *observer) claimStays(s *step) error {
 	}
 	c := s.before.Claim(op.Caller)
 	excludes := slices.ContainsFunc(s.before.Entries, func(e rules.Entry) bool { return e.Alive(s.now()) && (e.CutOff || !e.Alive(o.latest)) }) // the clock ran back
+	if lost := s.lostMember(); c != nil && lost != "" && c.Member != lost {
+		return nil
+	}
 	if c == nil || c.Passed || excludes || !c.Alive(s.now()) || c.Run != op.Run || !rules.Covers(c.Mode, op.Mode) {
 		return nil
 	}
@@ -580,9 +584,9 @@ func (o *observer) members(s *step) error {
 			both := a.Alive(o.latest) && b.Alive(o.latest) && a.Member != "" && b.Member != ""
 			switch {
 			case !both, same && (a.CutOff || b.CutOff || a.Member == b.Member):
-			case same:
+			case same && a.State != rules.StateClaimed && b.State != rules.StateClaimed:
 				return fmt.Errorf("%q has the members %s and %s", a.LockID, a.Member, b.Member)
-			case a.Member == b.Member && !o.mayBeWithin(&a, &b) && !o.mayBeWithin(&b, &a):
+			case !same && a.Member == b.Member && !o.mayBeWithin(&a, &b) && !o.mayBeWithin(&b, &a):
 				return fmt.Errorf("%q and %q have the member %s", a.LockID, b.LockID, a.Member)
 			}
 		}
@@ -637,17 +641,19 @@ func (o *observer) members(s *step) error {
 
 // memberOf returns the member of a pool that a party has, or that its enclosing lock ID keeps.
 func memberOf(d *rules.Document, lockID, within string, now time.Time) string {
-	around := ""
+	around, claimed := "", ""
 	for _, e := range d.Entries {
 		switch own := e.LockID == lockID && !e.CutOff && (e.State != rules.StateDraining || e.Alive(now)); {
 		case e.Member == "":
+		case own && e.State == rules.StateClaimed:
+			claimed = e.Member
 		case own:
 			return e.Member
 		case within != "" && e.LockID == within && e.State == rules.StateKept:
 			around = e.Member
 		}
 	}
-	return around
+	return cmp.Or(claimed, around)
 }
 
 // lostMember returns the member that a request must get because its lock ID has lost it.

@@ -95,23 +95,24 @@ func (e *Entry) givesMember(p *Party, now time.Time) bool {
 	return e.BelongsTo(p.LockID)
 }
 
-func (d *Document) member(p Party) string {
-	for _, lockID := range []string{p.LockID, p.Within} { // what it has itself, whatever its enclosing lock ID has got since
-		for i := range d.Entries {
-			if e := &d.Entries[i]; e.LockID == lockID && e.givesMember(&p, d.At) {
-				return e.Member
-			}
-		}
-	}
-	return ""
-}
+func (d *Document) member(p Party) string { return d.prepare().member(p) }
 
+// member returns the member of what the party has itself, whatever its enclosing lock ID has got since, and of its hold rather
+// than of a claim.
 func (p *prepared) member(of Party) string {
 	for _, lockID := range []string{of.LockID, of.Within} {
+		claimed := ""
 		for _, e := range p.of[lockID] {
-			if e.givesMember(&of, p.d.At) {
+			if !e.givesMember(&of, p.d.At) {
+				continue
+			}
+			if e.State != StateClaimed {
 				return e.Member
 			}
+			claimed = e.Member
+		}
+		if claimed != "" {
+			return claimed
 		}
 	}
 	return ""
