@@ -122,12 +122,13 @@ func (e *encoder) doc(d *rules.Document) {
 	e.version(d.Version)
 	e.fence(d.Fence)
 	e.policy(d.Policy)
+	e.text(d.LastMember)
 	for i := range d.Entries {
 		x := &d.Entries[i]
 		e.text(x.ID)
 		e.text(x.LockID)
 		e.num(int(x.Order), len(x.Part), int(x.Limit), int(x.ClaimTTL), int(x.FirstOrder), int(x.Regained))
-		e.text(x.Mode + x.State)
+		e.text(x.Mode + x.State + x.Member)
 		e.fence(x.Fence)
 		e.fence(x.FirstFence)
 		e.fence(x.LeastFence)
@@ -137,14 +138,14 @@ func (e *encoder) doc(d *rules.Document) {
 	}
 	for i := range d.Waiters {
 		x := &d.Waiters[i]
-		e.text("w" + x.LockID + x.Mode)
+		e.text("w" + x.LockID + x.Mode + x.Member)
 		e.num(int(x.Order), int(x.Limit), int(x.ClaimTTL))
 		e.flags(x.Ahead, x.Verdict != "")
 		e.time(x.ExpiresAt)
 		e.time(x.OverdueAt)
 	}
 	for i := range d.Evidence {
-		e.text("e" + d.Evidence[i].LockID)
+		e.text("e" + d.Evidence[i].LockID + d.Evidence[i].Member)
 		e.fence(d.Evidence[i].Fence)
 		e.num(int(d.Evidence[i].Number), int(d.Evidence[i].Order))
 	}

@@ -35,6 +35,9 @@ func (w *world) checkTrust() {
 					if b.trusts(w.now) && a.lockID != b.lockID && !rules.Compatible(a.mode, b.mode) {
 						w.fail("I1: %s (%s) and %s (%s) trust their leases at the same time", a.name(), a.mode, b.name(), b.mode)
 					}
+					if b.trusts(w.now) && a.lockID != b.lockID && a.member != "" && a.member == b.member {
+						w.fail("I13: %s and %s trust leases of the member %s at the same time", a.name(), b.name(), a.member)
+					}
 				}
 			}
 			if !w.backed(a) {
@@ -215,6 +218,9 @@ func (w *world) checkWrite(prev, next *rules.Document) {
 			o := &next.Entries[j]
 			if e.LockID != o.LockID && e.Alive(now) && o.Alive(now) && !rules.Compatible(e.Mode, o.Mode) {
 				w.fail("I1: %s %s (%s) and %s %s (%s) live at the same time", e.State, e.LockID, e.Mode, o.State, o.LockID, o.Mode)
+			}
+			if e.LockID != o.LockID && e.Alive(now) && o.Alive(now) && e.Member != "" && e.Member == o.Member {
+				w.fail("I13: %s %s and %s %s have the member %s at the same time", e.State, e.LockID, o.State, o.LockID, e.Member)
 			}
 		}
 		if !e.Holds() || prev != nil && prev.FirstFence(e.LockID) > 0 {

@@ -176,12 +176,14 @@ type party struct {
 	n    int64
 	busy bool
 	// held is set while the party believes that it holds. It trusts its lease before the tick until.
-	held  bool
-	id    string
-	mode  string
-	order int64
-	fence int64
-	until int
+	held bool
+	id   string
+	mode string
+	// member is that of a pool.
+	member string
+	order  int64
+	fence  int64
+	until  int
 	// downgrading is set while a renewal that downgrades is under way.
 	downgrading, deadlocked bool
 	// lost lists the IDs of leases that were reported lost.
@@ -505,7 +507,7 @@ func (w *world) trust(p *process, of *party, t *Reply, id string) {
 		w.fail("the fence of %s went back from %d to %d", id, of.fence, e.Fence)
 	}
 	ttl := time.Duration(e.TTL) * time.Millisecond
-	of.held, of.id, of.order, of.mode, of.fence = true, e.ID, order, e.Mode, e.Fence
+	of.held, of.id, of.order, of.mode, of.member, of.fence = true, e.ID, order, e.Mode, e.Member, e.Fence
 	of.until = tickOf(t.Sent.Add(min(e.ExpiresAt.Sub(t.After.At), ttl)))
 	if of.downgrading {
 		of.mode = rules.Shared

@@ -11,10 +11,11 @@ import (
 const adoptWithin = 1
 
 // policyChange is a change of the resource's policy: to a limit, which ends after some ticks unless lasts is 0. A limit of 0
-// removes the policy.
+// removes the policy, unless it has the members of a pool.
 type policyChange struct {
-	limit int64
-	lasts int
+	limit   int64
+	lasts   int
+	members []rules.Member
 }
 
 // policySet contains the policies that are stored from a tick on.
@@ -40,8 +41,8 @@ func (w *world) setPolicy() {
 	c := w.changes[0]
 	w.changes = w.changes[1:]
 	next := &rules.Policies{Version: rules.Version{N: int64(len(w.set)), R: "policies"}}
-	if c.limit > 0 {
-		one := rules.Policy{PolicyID: rules.PolicyID{Name: resource}, Limit: c.limit}
+	if c.limit > 0 || len(c.members) > 0 {
+		one := rules.Policy{PolicyID: rules.PolicyID{Name: resource}, Limit: c.limit, Members: c.members}
 		if c.lasts > 0 {
 			until := at(w.now + c.lasts)
 			one.Until = &until
@@ -179,6 +180,9 @@ func (w *world) checkGrants(p *process, next *rules.Document) {
 	}
 	for i := range next.Entries {
 		e := &next.Entries[i]
+		if e.Mode == rules.Pool && !granted(prev, e.LockID) && !w.wasInService(e.Member) {
+			w.fail("I13: %s is granted the member %q, which was not in service", e.LockID, e.Member)
+		}
 		if e.Mode != rules.Shared || e.Limit == 0 || granted(prev, e.LockID) {
 			continue
 		}
@@ -221,6 +225,18 @@ func (w *world) greatest(own int64) (limit int64) {
 	return limit
 }
 
+// wasInService reports whether a member of the pool was in service while a process may follow that policy.
+func (w *world) wasInService(member string) bool {
+	for i, s := range w.set {
+		last := i+1 == len(w.set) || w.set[i+1].from >= w.now-adoptWithin
+		p := s.For(resource, at(s.from))
+		if last && p != nil && slices.ContainsFunc(p.Members, func(m rules.Member) bool { return m.Name == member && !m.Out }) {
+			return true
+		}
+	}
+	return false
+}
+
 // policies writes what influences the future of a world under policies.
 func (e *encoder) policies(w *world) {
 	e.num(len(w.changes))
@@ -245,4 +261,8 @@ func (e *encoder) policy(p *rules.Policy) {
 	}
 	e.num(int(p.Limit))
 	e.pointer(p.Until)
+	for _, m := range p.Members {
+		e.text(m.Name)
+		e.flags(m.Out)
+	}
 }

@@ -173,7 +173,11 @@ func (x *exploration) next(level []*world) []*world {
 var (
 	x = rules.Exclusive
 	s = rules.Shared
+	o = rules.Pool
 )
+
+// Members of a pool. The third is out of service.
+var m, n, outOfService = rules.Member{Name: "m"}, rules.Member{Name: "n"}, rules.Member{Name: "m", Out: true}
 
 // Steps that prepare scenarios.
 const (
@@ -289,6 +293,18 @@ var scenarios = []scenario{
 		{lockID: "b", process: 1, mode: s, limit: 2, queues: true, can: budget{leave: 1}},
 		{lockID: "c", process: 1, mode: s, limit: 2, can: budget{acquire: 1}},
 	}, prepare: aHolds + "the policy changes; tick; tick;" + bQueues + "poll by p1;"},
+	{name: "members come and go", faults: 1, ticks: 2, depth: 5, parties: []partySpec{
+		{lockID: "a", process: 0, mode: o, can: budget{leave: 1, extend: 1}},
+		{lockID: "b", process: 1, mode: o, queues: true, can: budget{ask: 1, leave: 1}},
+		{lockID: "c", process: 2, mode: o, queues: true, can: budget{ask: 1}},
+	}, prepare: "the policy changes;" + aHolds + bQueues + cQueues, policies: []policyChange{
+		{members: []rules.Member{m}}, {members: []rules.Member{m, n}}, {members: []rules.Member{outOfService, n}},
+	}},
+	{name: "a pool of two", faults: 1, ticks: 2, depth: 6, parties: []partySpec{
+		{lockID: "a", process: 0, mode: o, can: budget{leave: 1, renew: 1}},
+		{lockID: "b", process: 1, mode: o, queues: true, can: budget{acquire: 1, ask: 1}},
+		{lockID: "c", process: 2, mode: o, queues: true, can: budget{acquire: 1, ask: 1}},
+	}, prepare: "the policy changes;" + aHolds, policies: []policyChange{{members: []rules.Member{m, n}}, {members: []rules.Member{n, m}}}},
 	{name: "a full queue", faults: 1, ticks: 3, depth: 6, prepare: aHolds + bQueues, parties: []partySpec{
 		{lockID: "a", process: 0, mode: x, can: budget{leave: 1, renew: 1}},
 		{lockID: "b", process: 1, mode: x, queues: true, maxWaiters: 1, can: budget{ask: 1, abandon: 1}},
