@@ -2,12 +2,15 @@
 //
 //	go run ./internal/tools/bench engine [--json] [--rounds n]
 //	go run ./internal/tools/bench hot [--json] [--turns n] [--each d] [--resources n,n,…] [--processes n,n,…] [--write-delay d]
+//	go run ./internal/tools/bench limits [--json] [--workflows n]
 //	go run ./internal/tools/bench scale [--json] [--short] [--each d] [--write-delay d]
 //	go run ./internal/tools/bench sizes [--json] [--resources n,n,…] [--payload n] [--write-delay d]
 //
 // engine compares operations of the lock engine with raw commands on the same database.
 //
 // hot compares guards, sagas and locks with mutex workflows and with workflows that use no lock, on few resources and on many.
+//
+// limits changes the limit of a semaphore for which 200 workflows wait, and fails if a change acts too late, or a workflow is lost or passed.
 //
 // scale shows how costs grow with the number of resources, clients, waiters and idle documents.
 //
@@ -16,7 +19,7 @@
 // The command in the directory contended measures many Lockers on one resource. The command in the directory against compares this
 // build with that of another commit, by engine, hot or contended.
 //
-// The servers are those of LOCKSTEP_MONGODB_URI and, for hot and sizes, TEMPORAL_ADDRESS; `make stack-env` prints both. Times on a shared
+// The servers are those of LOCKSTEP_MONGODB_URI and, for hot, limits and sizes, TEMPORAL_ADDRESS; `make stack-env` prints both. Times on a shared
 // machine are noisy. Therefore all cases that are compared run alternately, and only ratios of medians of one run count.
 package main
 
@@ -49,6 +52,8 @@ func run(ctx context.Context, args []string) error {
 		return runEngine(ctx, args[1:])
 	case len(args) > 0 && args[0] == "hot":
 		return runHot(ctx, args[1:])
+	case len(args) > 0 && args[0] == "limits":
+		return runLimits(ctx, args[1:])
 	case len(args) > 0 && args[0] == "scale":
 		return runScale(ctx, args[1:])
 	case len(args) > 0 && args[0] == "sizes":
@@ -56,7 +61,7 @@ func run(ctx context.Context, args []string) error {
 	case len(args) == 2 && args[0] == hotWorker: // started by bench hot
 		return runHotWorker(args[1])
 	}
-	return errors.New("usage: bench engine|hot|scale|sizes [--help]")
+	return errors.New("usage: bench engine|hot|limits|scale|sizes [--help]")
 }
 
 // parseFlags parses the flags of a benchmark, and exits if they are wrong. It returns whether the result is printed as JSON.
