@@ -300,6 +300,13 @@ var scenarios = []scenario{
 	}, prepare: "the policy changes;" + aHolds + bQueues + cQueues, policies: []policyChange{
 		{members: []rules.Member{m}}, {members: []rules.Member{m, n}}, {members: []rules.Member{outOfService, n}},
 	}},
+	{name: "a member is taken out", faults: 1, ticks: 1, depth: 5, parties: []partySpec{
+		{lockID: "a", process: 0, mode: o, lasts: 4, can: budget{leave: 1, extend: 1}},
+		{lockID: "b", process: 1, mode: o, lasts: 4, can: budget{leave: 1}},
+		{lockID: "c", process: 2, mode: o, queues: true, can: budget{ask: 1}},
+	}, prepare: "the policy changes;" + aHolds + bQueues + cQueues + "the policy changes; tick; tick;", policies: []policyChange{
+		{members: []rules.Member{m, n}}, {members: []rules.Member{outOfService, n}},
+	}},
 	{name: "a pool of two", faults: 1, ticks: 2, depth: 6, parties: []partySpec{
 		{lockID: "a", process: 0, mode: o, can: budget{leave: 1, renew: 1}},
 		{lockID: "b", process: 1, mode: o, queues: true, can: budget{acquire: 1, ask: 1}},
