@@ -29,6 +29,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/internal/tools/testenv"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 
@@ -301,10 +302,10 @@ func TestDoctor_SmallPool_IsWarning(t *testing.T) {
 	given, err := url.Parse(os.Getenv(uriVariable))
 	require.NoError(t, err)
 	for size, want := range map[string]string{
-		"":   "ok       pool         the URI allows each client 100 connections\n",
-		"0":  "ok       pool         the URI does not limit the connections of a client\n",
-		"30": "ok       pool         the URI allows each client 30 connections\n",
-		"4":  "warning  pool         the URI limits each client to 4 connections\n",
+		"":   "ok       connections  the URI allows each client 100 connections\n",
+		"0":  "ok       connections  the URI does not limit the connections of a client\n",
+		"30": "ok       connections  the URI allows each client 30 connections\n",
+		"4":  "warning  connections  the URI limits each client to 4 connections\n",
 	} {
 		uri, query := *given, given.Query()
 		if query.Del("maxPoolSize"); size != "" {
@@ -327,6 +328,36 @@ func TestDoctor_DifferentLimitsOfASemaphore_AreFound(t *testing.T) {
 	require.Contains(t, l.examined(t), "ok       semaphores   all requests of a semaphore name the same limit\n")
 	ask("c", 3)
 	require.Contains(t, l.examined(t), `warning  semaphores   1 resources are requested with different limits, such as "printer" (limits 2, 3); 0 is none`)
+}
+
+func TestDoctor_Pools_AreChecked(t *testing.T) {
+	t.Parallel()
+	l := newLocks(t)
+	l.prints(t, "init")
+	require.Contains(t, l.examined(t), "ok       pools        there is none\n")
+	l.prints(t, "pool", "phones", "phone-1")
+	l.prints(t, "pool", "desks", "desk-1")
+	l.poolRequest(t, "order-1", "phones", 0)
+	l.poolRequest(t, "order-2", "phones", 0)
+	require.Contains(t, l.examined(t), "ok       pools        2 have members in service, and share none\n")
+	require.Contains(t, l.examined(t), "ok       policies     2 are set, and match", "an idle pool is not stored")
+	l.prints(t, "pool", "desks", "--out", "desk-1", "--reason", "repair")
+	l.prints(t, "pool", "phones", "--delete")
+	found := l.examined(t)
+	require.Contains(t, found, `warning  pools        1 have no member in service: "desks"; on 1 resources requests wait that are never granted: "phones", which is no pool`)
+	require.Contains(t, found, "→ requests wait until lockstep pool NAME --in MEMBER --database "+l.database+"; make the pool, by lockstep pool NAME MEMBER... --database ")
+	require.Contains(t, l.prints(t, "why", "order-2", "--no-temporal"), "phones: there is no such pool: an operator has removed it\n")
+
+	l.ask(t, "printing-1", "p", "printers")
+	l.ask(t, "printing-2", "p", "printers")
+	l.prints(t, "pool", "printers", "printer-1")
+	require.Contains(t, l.examined(t), `"printers", which is a pool, and asked for as exclusive`)
+
+	twice := bson.D{{Key: "name", Value: "chairs"}, {Key: "members", Value: bson.A{bson.D{{Key: "name", Value: "desk-1"}}}}, {Key: "by", Value: "by hand"}, {Key: "at", Value: time.Now()}, {Key: "reason", Value: ""}}
+	_, err := l.collection(t).UpdateByID(t.Context(), store.IdentityID, bson.D{{Key: "$push", Value: bson.D{{Key: "policies", Value: twice}}}})
+	require.NoError(t, err)
+	_, out, _ := l.lockstep(t, "doctor")
+	require.Contains(t, out, `broken   pools        1 members are in several pools, which grant them independently of each other: "desk-1" ("desks", "chairs")`)
 }
 
 // A step under a rule waits in attempts. A step with a guard, and the same limit, is parked, which uses up none.
@@ -406,11 +437,11 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 	foreign := db.Collection("orders")
 	_, err := foreign.InsertOne(t.Context(), bson.D{{Key: "_id", Value: "order/1"}})
 	require.NoError(t, err)
-	const ofLocks, ofTemporal = "indexes, writing, janitor, orphans, commits, documents, deadlocks, semaphores, policies, attempts", "Temporal API, janitor, collections, workers, orphans, attempts"
+	const ofLocks, ofTemporal = "indexes, writing, janitor, orphans, commits, documents, deadlocks, semaphores, policies, pools, attempts", "Temporal API, janitor, collections, workers, orphans, attempts"
 	for name, c := range map[string]struct{ args, once, see, stderr string }{
 		"no database": {
 			"--mongodb-uri mongodb://127.0.0.1:1/", "unknown  database     --mongodb-uri: no database answers at [127.0.0.1:1]", "unknown  collections  not checked: see database\n",
-			"unknown: database, replica set, clocks, pool, collection, indexes, writing, janitor, collections, orphans, commits, documents, deadlocks, semaphores, policies, attempts",
+			"unknown: database, replica set, clocks, connections, collection, indexes, writing, janitor, collections, orphans, commits, documents, deadlocks, semaphores, policies, pools, attempts",
 		},
 		"no Temporal": {
 			"--temporal-address 127.0.0.1:1", "unknown  Temporal     no Temporal server answers at 127.0.0.1:1", "unknown  collections  not checked: see Temporal\n",
@@ -418,7 +449,7 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 		},
 		"neither": {
 			"--mongodb-uri mongodb://127.0.0.1:1/ --temporal-address 127.0.0.1:1", "no database answers at", "unknown  janitor      not checked: see collection and Temporal\n",
-			"unknown: database, replica set, clocks, pool, collection, indexes, writing, Temporal, Temporal API, janitor, collections, workers, orphans, commits, documents, deadlocks, semaphores, policies, attempts",
+			"unknown: database, replica set, clocks, connections, collection, indexes, writing, Temporal, Temporal API, janitor, collections, workers, orphans, commits, documents, deadlocks, semaphores, policies, pools, attempts",
 		},
 		"no namespace": {
 			"--namespace nowhere", "broken   Temporal     the server does not know the namespace at", "unknown  workers      not checked: see Temporal\n",

@@ -97,7 +97,12 @@ func hostileCases(l *locks, traces string) map[string][][]string {
 			in("--reason", evil, evil, "3"), in("--exact", "--for", "7d", evil+"*", "3"), in("--for", evil, evil, "3"), in("--remove", evil+"none"),
 			in("--from", evil), in("--from", traces), in(evil, evil), in(evil),
 		},
-		"policies":   {in(), in("--json"), in(evil)},
+		"pool": {
+			in(evil), in("--reason", evil, evil+"pool", evil, evil+"2"), in(evil+"pool", evil+"3"), in("--json", evil+"pool"), in("--remove", evil+"none", evil+"pool"),
+			in("--out", evil, "--reason", evil, evil+"pool"), in("--add", evil+"2", evil+"pool"), in(evil+"semaphore", evil), in(evil+"twice", evil), in(evil + "pool"),
+		},
+		"promote":    {in(evil, evil), in("--reason", evil, evil, evil+"waiter"), in("nothing"+evil, evil)},
+		"policies":   {in(), in("--json"), in("--enable", "--reason", evil), in(evil)},
 		"clear":      {in("--reason", evil), in("--reason", evil, "--collection", evil), in(evil)},
 		"help":       {{evil}},
 		"completion": {{evil}},

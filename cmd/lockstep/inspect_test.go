@@ -289,7 +289,7 @@ func TestJSON_Fields_AreContract(t *testing.T) {
 		"ps": reflect.TypeFor[[]inspect.Resource](), "show": reflect.TypeFor[inspect.Resource](), "why": reflect.TypeFor[inspect.Why](),
 		"deadlocks": reflect.TypeFor[[]lockcore.Deadlock](), "orphans": reflect.TypeFor[[]inspect.Orphan](), "doctor": reflect.TypeFor[[]inspect.Finding](),
 		"janitor": reflect.TypeFor[janitor.Result](), "verify": reflect.TypeFor[verify.Report](),
-		"policies": reflect.TypeFor[inspect.Policies](),
+		"policies": reflect.TypeFor[inspect.Policies](), "pool": reflect.TypeFor[inspect.Pool](),
 	} {
 		text := strings.Join(fields(of, "", nil), "\n") + "\n"
 		require.NotContains(t, text, "no name", name)

@@ -44,7 +44,7 @@ It is in force everywhere within ten seconds, for waiters and for new requests. 
 limit, waiters wait until enough holders have ended. Exclusive requests, and shared ones without a limit, are not
 affected. --remove removes the policy, so that the limits of requests are in force again.
 
---from sets the policies of a file that lockstep policies --json has written, except those that have ended.
+--from sets the limits and the pools of a file that lockstep policies --json has written, except limits that have ended.
 
 From the first policy on, builds of Lockstep without policies are refused: update all workers and janitors first.
 
@@ -142,13 +142,17 @@ func (cfg *limitConfig) restore(c *cobra.Command, s streams, args []string) erro
 		if p.Unreadable {
 			return fmt.Errorf("--from: the policy for %s could not be decoded when the file was written: remove it from the file", inspect.PolicyName(p))
 		}
-		if p.Limit == 0 {
-			return fmt.Errorf("--from: the policy for %s has no limit", inspect.PolicyName(p))
+		if p.Limit == 0 && len(p.Members) == 0 {
+			return fmt.Errorf("--from: the policy for %s has neither a limit nor members", inspect.PolicyName(p))
 		}
 		p.By = wire.Cut(signature(), maxSignature)
 		if cfg.reason != "" {
 			p.Reason = cfg.reason
 		}
+	}
+	if len(stored.List) == 0 && stored.Priorities {
+		enable := policiesConfig{reason: cfg.reason}
+		return enable.enablePriorities(c.Context(), s, &cfg.databaseFlags)
 	}
 	if len(stored.List) == 0 {
 		return table.Fprintf(s.out, "the file has no policy\n")
@@ -156,7 +160,7 @@ func (cfg *limitConfig) restore(c *cobra.Command, s streams, args []string) erro
 	return cfg.apply(c.Context(), s, stored.List)
 }
 
-// apply sets policies, or removes those whose limit is 0.
+// apply sets policies, or removes those with neither a limit nor members.
 func (cfg *limitConfig) apply(ctx context.Context, s streams, changes []lockcore.Policy) error {
 	at, err := cfg.open(ctx, "lockstep limit")
 	if err != nil {
@@ -177,7 +181,9 @@ func (cfg *limitConfig) apply(ctx context.Context, s streams, changes []lockcore
 		}
 		text := inspect.PolicyText(p)
 		switch {
-		case p.Limit == 0:
+		case cfg.from == "" && !p.Prefix && before.Pool(p.Name) != nil:
+			return fmt.Errorf("nothing was changed: %q is a pool, which has no limit; %s --delete removes it", p.Name, at.Command([]string{"pool"}, p.Name))
+		case p.Limit == 0 && len(p.Members) == 0:
 			err = at.Locker.RemovePolicy(ctx, *p)
 		case before.Ended(*p):
 			text = "has ended: it was not set"
@@ -194,15 +200,17 @@ func (cfg *limitConfig) apply(ctx context.Context, s streams, changes []lockcore
 			return err
 		}
 	}
-	if len(before.Changes) == 0 {
-		if err := table.Fprintf(s.out, "these are the first policies here: builds of Lockstep without policies are refused from now on\n"); err != nil {
-			return err
-		}
-	}
-	return table.Fprintf(s.out, "in force everywhere within ten seconds\n")
+	return printInForce(s, &before)
+}
+
+// policiesConfig has the flags of policies.
+type policiesConfig struct {
+	enable bool
+	reason string
 }
 
 func policiesCommand(s streams) *cobra.Command {
+	var cfg policiesConfig
 	i := &inspection{siteFlags: siteFlags{noTemporal: true}}
 	i.find = func(ctx context.Context, at *site, _ []string) (any, func(io.Writer) error, error) {
 		found, err := at.Policies(ctx)
@@ -212,12 +220,59 @@ func policiesCommand(s streams) *cobra.Command {
 		found.List = notNil(found.List)
 		return found, found.Print, found.Unreadable()
 	}
-	return i.complete(s, &cobra.Command{
+	c := i.complete(s, &cobra.Command{
 		Use:   "policies",
-		Short: "List the limits that lockstep limit has set, and the last changes",
-		Long: `Lists the policies, and the last 20 changes: when, by whom and why. lockstep limit --from puts back what --json prints.
+		Short: "List the limits and the pools that operators have set, and the last changes",
+		Long: `Lists the policies: the limits that lockstep limit has set, and the pools that lockstep pool has made; and the last 20
+changes: when, by whom and why. lockstep limit --from puts back what --json prints.
+
+--enable brings priorities into force, those of requests and lockstep promote, as the first policy does, too. From then on,
+builds of Lockstep without policies are refused: update all workers and janitors first.
 
 Exit status: 0, 1 if the database or a policy could not be read, 2 for wrong usage.`,
 		Args: noArguments,
 	})
+	list := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		switch {
+		case cfg.reason != "" && !cfg.enable:
+			return fmt.Errorf("%w: --reason is for --enable", errUsage)
+		case cfg.enable && i.json:
+			return fmt.Errorf("%w: --json is not for --enable", errUsage)
+		case cfg.enable:
+			return cfg.enablePriorities(c.Context(), s, &i.databaseFlags)
+		}
+		return list(c, args)
+	}
+	f := c.Flags()
+	f.BoolVar(&cfg.enable, "enable", false, "bring priorities into force")
+	f.StringVar(&cfg.reason, "reason", "", "why, for people, with --enable. Your name and host are recorded, too")
+	return c
+}
+
+// enablePriorities brings priorities into force, unless they are.
+func (cfg *policiesConfig) enablePriorities(ctx context.Context, s streams, db *databaseFlags) error {
+	at, err := db.open(ctx, "lockstep policies")
+	if err != nil {
+		return err
+	}
+	defer at.close()
+	if err := at.CheckCollection(ctx); err != nil {
+		return err
+	}
+	before, err := at.Policies(ctx)
+	if err != nil {
+		return err
+	}
+	if before.Priorities {
+		return table.Fprintf(s.out, "priorities are in force already\n")
+	}
+	err = at.Locker.EnablePriorities(ctx, wire.Cut(signature(), maxSignature), cfg.reason)
+	if errors.Is(err, lockcore.ErrInvalid) {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	if err != nil {
+		return err
+	}
+	return table.Fprintf(s.out, "priorities are in force everywhere within ten seconds; builds of Lockstep without policies are refused from now on\n")
 }

@@ -89,7 +89,7 @@ func TestPolicies_JSON_IsPutBack(t *testing.T) {
 		require.Equal(t, want, after.List[i])
 	}
 	for content, want := range map[string]string{
-		"no JSON": "is not the output of lockstep policies --json", `{"policies": [{"name": "a"}]}`: "the policy for a has no limit",
+		"no JSON": "is not the output of lockstep policies --json", `{"policies": [{"name": "a"}]}`: "the policy for a has neither a limit nor members",
 		`{"policies": [{"name": "a", "limit": 1, "unreadable": true}]}`: "could not be decoded",
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))

@@ -91,7 +91,7 @@ func rootCommand(s streams) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", errUsage, err) })
 	root.SetVersionTemplate("lockstep {{.Version}}\n") // as the command version prints it
 	addGroup(root, "see", "See and repair:", psCommand(s), showCommand(s), whyCommand(s), uiCommand(s), deadlocksCommand(s), orphansCommand(s),
-		doctorCommand(s), verifyCommand(s), contentionCommand(s), releaseCommand(s), holdCommand(s), unholdCommand(s), limitCommand(s), policiesCommand(s),
+		doctorCommand(s), verifyCommand(s), contentionCommand(s), releaseCommand(s), holdCommand(s), unholdCommand(s), limitCommand(s), poolCommand(s), promoteCommand(s), policiesCommand(s),
 		clearCommand(s), replacesCommand(s))
 	addGroup(root, "work", "Work:", workerCommand(s), janitorCommand(s), initCommand(s), demoCommand(s))
 	root.AddCommand(demoWorkerCommand(s), verifyClientCommand(s), versionCommand())

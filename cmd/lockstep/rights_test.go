@@ -78,6 +78,8 @@ func TestRights_OfEachProgram(t *testing.T) {
 		"doctor":          {"count", "explain", "find", "listCollections", "listIndexes", "update"}, // an update that inserts also needs the right to insert
 		"janitor --once":  reading,                                                                  // it has nothing to release
 		"limit printer 3": {"find", "listCollections", "update"},
+		"pool phones a b": {"find", "listCollections", "update"},
+		"pool desks":      reading,
 		"release account/1 holder --reason test --yes --now": {"find", "listCollections", "update"},
 	} {
 		t.Run(name, func(t *testing.T) {
