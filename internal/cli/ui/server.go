@@ -160,7 +160,18 @@ func (s *server) showResource(w http.ResponseWriter, r *http.Request) {
 	}
 	if i := slices.IndexFunc(l.all, func(r inspect.Resource) bool { return s.ResourceName(r.Name) == name }); i >= 0 {
 		v.Resource, v.Types = &l.all[i], l.types
-	} else {
+	}
+	policies, _, err := s.policies.get(r.Context())
+	if err != nil {
+		s.fail(w, v, err)
+		return
+	}
+	switch p := policies.Pool(name); {
+	case p != nil && v.Resource != nil:
+		v.Pool = inspect.PoolOf(p, v.Resource)
+	case p != nil:
+		v.Pool = inspect.PoolOf(p, &inspect.Resource{})
+	case v.Resource == nil:
 		v.Problem = "No party holds this resource, and none waits for it."
 	}
 	v.At = at

@@ -394,3 +394,56 @@ func TestHandler_Policies_AreListed(t *testing.T) {
 	_, text = s.get("/resource?name=partner/acme")
 	require.Contains(t, strings.ReplaceAll(withoutTags(text), "&nbsp;", " "), "shared with limit 5 by policy partner/*; the request asked for 3")
 }
+
+// pooled is a scene with a pool: one member is held, one is out of service, and two requests wait.
+func pooled(t *testing.T) *scene {
+	t.Helper()
+	s := newScene(t, inspect.Temporal{})
+	require.NoError(t, s.SetPolicy(t.Context(), lockcore.Policy{
+		Name: "phones", Members: []string{"phone-1", "phone-2"}, Out: map[string]string{"phone-2": "display broken"}, By: "ann", Reason: "repair",
+	}))
+	s.ask("holder", "", lockcore.Pool("phones"))
+	s.ask("usual", "", lockcore.Pool("phones"))
+	s.orders++
+	_, err := s.Enter(t.Context(), lockcore.StepRequest{
+		Caller: lockcore.Caller{LockID: "urgent", Part: "p", Order: lockcore.Order{Schedule: s.orders, Attempt: 1}}, TTL: time.Hour, Priority: 1,
+		Resources: []lockcore.Resource{lockcore.Pool("phones")},
+	})
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	return s
+}
+
+func TestHandler_Pool_ShowsMembersAndQueue(t *testing.T) {
+	t.Parallel()
+	s := pooled(t)
+	get := func(address string) string {
+		_, text := s.get(address)
+		return strings.Join(strings.Fields(strings.ReplaceAll(tag.ReplaceAllString(text, " "), "&nbsp;", " ")), " ")
+	}
+	require.Contains(t, get("/policies"), "phones pool of 2: phone-1, phone-2 (out: display broken)")
+	_, text := s.get("/policies")
+	require.Contains(t, text, `href="/resource?name=phones"`)
+	text = get("/resource?name=phones")
+	require.Regexp(t, `a pool of 2: .*phone-1 held holder for .* phone-2 out of service \(display broken\)`, text)
+	require.Regexp(t, `urgent waits for phones \(any member, priority 1\) .*, position 1 usual waits for phones \(any member\) .*, position 2`, text)
+	require.Contains(t, get("/why?workflow=usual"), "phones: its only member in service is held by holder; phone-2 is out of service (display broken)")
+	require.Contains(t, get("/"), "member phone-1")
+
+	s = newScene(t, inspect.Temporal{})
+	require.NoError(t, s.SetPolicy(t.Context(), lockcore.Policy{Name: "desks", Members: []string{"desk-1"}}))
+	require.Contains(t, get("/resource?name=desks"), "desk-1 free")
+}
+
+func TestHandler_HashNames_HidesMembers(t *testing.T) {
+	t.Parallel()
+	s := pooled(t)
+	s.page = ui.Handler(ui.Options{Site: inspect.Site{Locker: s.Steps}, HashNames: true})
+	_, list := s.get("/")
+	for _, address := range []string{"/", "/resource?name=" + hashed(list), "/why?workflow=usual", "/waits", "/policies", "/doctor"} {
+		_, text := s.get(address)
+		require.NotContains(t, text, "phone", address)
+		require.NotContains(t, text, "display", address)
+	}
+	_, text := s.get("/resource?name=" + hashed(list))
+	require.Contains(t, text, "a pool of 2")
+}

@@ -32,6 +32,8 @@ type view struct {
 	Orphans   []inspect.Orphan
 	Findings  []inspect.Finding
 	Policies  *inspect.Policies
+	// Pool is that of Resource, if it is one.
+	Pool *inspect.Pool
 	// Problem explains why there is nothing to see.
 	Problem string
 	At      time.Time
@@ -45,6 +47,7 @@ func (s *server) functions() template.FuncMap {
 		"resource":   s.ResourceName,
 		"policyName": func(p lockcore.Policy) string { return inspect.PolicyName(&p) },
 		"policyText": func(p lockcore.Policy) string { return inspect.PolicyText(&p) },
+		"poolLink":   func(p lockcore.Policy) string { return "/resource?name=" + url.QueryEscape(p.Name) }, // which a discreet site has hashed
 		"words":      words, "command": command,
 		"show": s.showLink, "why": whyLink, "temporal": s.temporalLink,
 		"incomplete": func(command string) bool { return strings.HasSuffix(command, "--reason") },

@@ -288,4 +288,12 @@ func TestUI_Widths_BreakNoWordAndFit(t *testing.T) {
 		s.shows(resources[1])
 	}
 	look(page{"/waits", "sku-50004", "", true})
+	require.NoError(t, s.SetPolicy(t.Context(), lockcore.Policy{
+		Name: "phones", Members: []string{"phone-for-the-front-desk", "phone-2", "phone-3"}, Out: map[string]string{"phone-2": "display broken, in repair since Monday"},
+	}))
+	for i := range 4 {
+		s.at(time.Duration(30-i)*time.Second, fmt.Sprintf("order-12%02d", i), lockcore.Pool("phones"))
+	}
+	s.refresh()
+	look(page{"/policies", "pool of 3", "", true}, page{"/resource?name=phones", "phone-for-the-front-desk", "", true})
 }
