@@ -107,7 +107,7 @@ func (cfg *poolConfig) run(ctx context.Context, s streams, name string, members 
 	if err != nil {
 		return err
 	}
-	if members != nil || cfg.delete || cfg.changesMembers() {
+	if len(members) > 0 || cfg.delete || cfg.changesMembers() {
 		if err := cfg.change(ctx, at, &before, name, members); err != nil {
 			return err
 		}
@@ -128,7 +128,7 @@ func (cfg *poolConfig) run(ctx context.Context, s streams, name string, members 
 	if err := found.Print(s.out); err != nil {
 		return err
 	}
-	if members == nil && !cfg.changesMembers() {
+	if len(members) == 0 && !cfg.changesMembers() {
 		return nil
 	}
 	return printChange(s, at, &before, found)
@@ -189,7 +189,7 @@ func (cfg *poolConfig) change(ctx context.Context, at *site, before *inspect.Pol
 				return fmt.Errorf("nothing was changed: the policy for %q cannot be decoded; a later version of Lockstep may have set it; %s --remove removes it", name, limit)
 			case p.Limit > 0:
 				return fmt.Errorf("nothing was changed: a policy limits %q to %d holders, and a pool has no limit; %s --remove removes it", name, p.Limit, limit)
-			case members != nil:
+			case len(members) > 0:
 				return cfg.list(at, p, members)
 			case len(p.Members) == 0:
 				return noPool(at, before, name)

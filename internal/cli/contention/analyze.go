@@ -94,12 +94,12 @@ func Analyze(ctx context.Context, spans *Spans, opts Options) (*Report, error) {
 		byKey: map[holdKey]*hold{}, byParty: map[party][]*hold{}, byStep: map[string][]*wait{},
 		report: &Report{
 			Read: spans.reading, Resources: []Resource{}, Owners: []Owner{}, Conclusion: []Finding{}, Roots: []Root{}, Types: []TypePair{},
-			Load: []Load{}, Overlong: []Overlong{}, Losses: []Loss{}, Deadlocks: []Deadlock{},
+			Load: []Load{}, Overlong: []Overlong{}, Losses: []Loss{}, Deadlocks: []Deadlock{}, Members: []Member{}, Priorities: []Priority{},
 		},
 	}
 	for _, step := range []func(){
 		a.makeHolds, a.findLosses, a.makeWaits, a.findBlockers, a.findDeadlocks,
-		a.addResources, a.addOwners, a.addOverlong, a.addTotals, a.addLoad, a.addTypes, a.addRoots, a.conclude, a.narrow,
+		a.addResources, a.addMembers, a.addPriorities, a.addOwners, a.addOverlong, a.addTotals, a.addLoad, a.addTypes, a.addRoots, a.conclude, a.narrow,
 	} {
 		step()
 		if a.stopped() {
@@ -117,7 +117,7 @@ func (a *analysis) newItem(s *lockSpan, at interval, place int, to *Subject) ite
 	workflow, step := parseLockID(s.lockID)
 	*to = Subject{
 		Resource: s.resource, LockID: s.lockID, Owner: cmp.Or(s.owner, s.lockID), Workflow: workflow,
-		Mode: cmp.Or(s.mode, lockcore.ModeExclusive.String()),
+		Mode: cmp.Or(s.mode, lockcore.ModeExclusive.String()), Member: s.member,
 	}
 	i := item{interval: at, place: place, resource: entry(a.resources, s.resource), owner: entry(a.owners, to.Owner), ofStep: step != ""}
 	i.resource.name, i.owner.name = s.resource, to.Owner

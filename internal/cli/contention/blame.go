@@ -81,11 +81,12 @@ func (a *analysis) findBlockers() {
 
 var shared = lockcore.ModeShared.String()
 
-// limitDraining ends the time for which a drained hold kept others out when another lock ID was granted the resource.
+// limitDraining ends the time for which a drained hold kept others out when another lock ID was granted the
+// resource, or its member of the pool.
 func (r *resource) limitDraining() {
 	for n, h := range r.holds {
 		for i := n + 1; h.reach > h.to && i < len(r.holds) && r.holds[i].from < h.reach; i++ {
-			if next := r.holds[i]; next.from >= h.to && next.LockID != h.LockID {
+			if next := r.holds[i]; next.from >= h.to && next.LockID != h.LockID && next.Member == h.Member {
 				h.reach = next.from
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -397,4 +398,65 @@ func TestBlockers_LongSemaphoreQueue_AreExact(t *testing.T) {
 	require.Equal(t, 5, long, "those that were longest in its way")
 	h := &r.Holds[n/2]
 	require.InDelta(t, 10*limit*float64(depth)/1e9, h.Blocked, 2*10*limit*float64(limit)/1e9)
+}
+
+func inPool(member string, priority int) attrs {
+	a := attrs{telemetry.Mode: "pool", telemetry.Member: member}
+	if priority > 0 {
+		a[telemetry.Priority] = priority
+	}
+	return a
+}
+
+// onePool is a pool of two members, one of which is wanted by two.
+func onePool() *scene {
+	s := &scene{}
+	s.hold("phones", "A", 1, 0, 1000, inPool("phone-1", 0))
+	s.hold("phones", "B", 2, 0, 5000, inPool("phone-2", 0))
+	s.wait("phones", "C", 3, 400, 1000, inPool("phone-1", 1), heldBy("A", 1))
+	s.hold("phones", "C", 3, 1000, 2000, inPool("phone-1", 1))
+	s.wait("phones", "D", 4, 100, 2000, inPool("phone-1", 0), heldBy("A", 1), heldBy("C", 3))
+	s.hold("phones", "D", 4, 2000, 2500, inPool("phone-1", 0))
+	return s
+}
+
+func TestMembersAndPriorities_HaveTheirWaits(t *testing.T) {
+	t.Parallel()
+	r := onePool().report(t)
+	require.Len(t, r.Members, 2)
+	first, second := r.Members[0], r.Members[1]
+	require.Equal(t, []string{"phones", "phone-1", "phone-2"}, []string{first.Resource, first.Name, second.Name})
+	require.Equal(t, 2, first.Wait.Count)
+	require.InDelta(t, 2.5, first.Wait.Total, 1e-9)
+	require.Equal(t, 3, first.Hold.Count)
+	require.InDelta(t, 2.5, first.Hold.Total, 1e-9)
+	require.Zero(t, second.Wait.Count)
+	require.InDelta(t, 5, second.Hold.Max, 1e-9)
+	require.Len(t, r.Priorities, 2)
+	require.Equal(t, []int{1, 3}, []int{r.Priorities[0].Priority, r.Priorities[1].Priority})
+	require.InDelta(t, 0.6, r.Priorities[0].Wait.Total, 1e-9)
+	require.InDelta(t, 1.9, r.Priorities[1].Wait.Total, 1e-9)
+	require.Equal(t, "phone-1", r.Waits[0].Member)
+	require.Equal(t, 3, r.Waits[0].Priority)
+
+	var table strings.Builder
+	require.NoError(t, WriteTable(&table, r, 10))
+	require.Regexp(t, `MEMBERS OF POOLS.*\n.*\n +phone-1 +phones +2 +2.5 s +1.9 s +3 +2.5 s +1.0 s\n +phone-2 +phones +0 +- +- +1 +5.0 s +5.0 s\n`, table.String())
+	require.Regexp(t, `WAITS BY PRIORITY.*\n.*\n +1 +1 +600 ms .*\n +3 +1 +1.9 s `, table.String())
+	require.Empty(t, threeInARow().report(t).Priorities)
+}
+
+// The grant of one member does not end the draining of another.
+func TestBlockers_DrainingMember_IsNotEndedByGrantOfAnother(t *testing.T) {
+	t.Parallel()
+	s := &scene{}
+	drains := sceneEvent{telemetry.EventDrained, 3000, nil}
+	s.add(telemetry.SpanHold, 0, 1000, about("phones", "A", attrs{
+		telemetry.Fence: 1, telemetry.Outcome: telemetry.OutcomeRevoked, telemetry.Mode: "pool", telemetry.Member: "phone-1",
+	}), drains)
+	s.hold("phones", "B", 2, 1500, 2000, inPool("phone-2", 0))
+	s.wait("phones", "C", 3, 1200, 3000, inPool("phone-1", 0))
+	r := s.report(t)
+	require.Equal(t, "A", r.Waits[0].Blockers[0].Owner)
+	require.InDelta(t, 1.8, r.Waits[0].Blockers[0].To, 1e-9)
 }

@@ -32,6 +32,8 @@ func WriteTable(w io.Writer, r *Report, top int) error {
 	t.totals()
 	t.load()
 	t.resources()
+	t.members()
+	t.priorities()
 	t.roots()
 	t.types()
 	t.owners()
@@ -211,6 +213,19 @@ func (t *table) resources() {
 	for i := range all {
 		t.printf("%s\n%s\n%s", lines[1+2*i], lines[2+2*i], wrap("why: "+printable(all[i].Why, 400), "    "))
 	}
+}
+
+func (t *table) members() {
+	list(t, "MEMBERS OF POOLS, by how long the requests that got them had waited", row{"", "of", "waits", "waited", "p95", "holds", "held", "p95"}, t.r.Members, func(m Member) row {
+		waits, holds := numbersOf(m.Wait), numbersOf(m.Hold)
+		return row{printable(m.Name, 32), printable(m.Resource, 24), waits[0], waits[1], waits[3], holds[0], holds[1], holds[3]}
+	})
+}
+
+func (t *table) priorities() {
+	list(t, "WAITS BY PRIORITY, 1 is first", row{"", "count", "total", "p50", "p95", "p99", "max"}, t.r.Priorities, func(p Priority) row {
+		return append(row{fmt.Sprint(p.Priority)}, numbersOf(p.Wait)...)
+	})
 }
 
 // roots writes each root with its tree, which has no more lines than a list.

@@ -25,6 +25,24 @@ type Report struct {
 	// Holds and Waits are in the order of their starts.
 	Holds []Hold `json:"holds"`
 	Waits []Wait `json:"waits"`
+	// Members are those of pools, ordered by the total wait of the requests that got them. Priorities are in their order, 1 first, and
+	// empty if all requests that waited had the usual one.
+	Members    []Member   `json:"members"`
+	Priorities []Priority `json:"priorities"`
+}
+
+// Member sums up the holds of one member of a pool, and the waits that led to them.
+type Member struct {
+	Resource string       `json:"resource"`
+	Name     string       `json:"member"`
+	Wait     Distribution `json:"wait"`
+	Hold     Distribution `json:"hold"`
+}
+
+// Priority sums up the waits of requests with one priority.
+type Priority struct {
+	Priority int          `json:"priority"`
+	Wait     Distribution `json:"wait"`
 }
 
 // Reading counts what was read, and what could not be.
@@ -107,6 +125,8 @@ type Subject struct {
 	Run          string `json:"run,omitempty"`
 	WorkflowType string `json:"workflowType,omitempty"`
 	Mode         string `json:"mode"`
+	// Member is the member of a pool that was held or granted.
+	Member string `json:"member,omitempty"`
 }
 
 // Hold is one hold of one resource.
@@ -183,6 +203,8 @@ type Wait struct {
 	// Unexplained and HandOver are those of Totals, for this wait.
 	Unexplained float64 `json:"unexplained"`
 	HandOver    float64 `json:"handOver,omitempty"`
+	// Priority is 1, which is first, to 5.
+	Priority int `json:"priority,omitempty"`
 }
 
 // Blocker is a hold that was in the way of a wait.

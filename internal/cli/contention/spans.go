@@ -61,9 +61,11 @@ type lockSpan struct {
 
 	resource, lockID, owner, mode, part, order string
 	outcome, reason, host, endedBy, cycle      string
+	member                                     string
 
 	fence, hold      int64
 	position, limit  int64
+	priority         int64
 	expired, drained int64
 	// blockedBy are the holds that a wait or a busy acquire names. If namesLast is set, the last one is named by the span's own attributes: the last hold
 	// that the waiter saw in its way.
@@ -132,6 +134,7 @@ var (
 		telemetry.LockID:         func(s *parsedSpan) *string { return &s.lockID },
 		telemetry.Owner:          func(s *parsedSpan) *string { return &s.owner },
 		telemetry.Mode:           func(s *parsedSpan) *string { return &s.mode },
+		telemetry.Member:         func(s *parsedSpan) *string { return &s.member },
 		telemetry.Part:           func(s *parsedSpan) *string { return &s.part },
 		telemetry.Order:          func(s *parsedSpan) *string { return &s.order },
 		telemetry.Outcome:        func(s *parsedSpan) *string { return &s.outcome },
@@ -148,6 +151,7 @@ var (
 		telemetry.Fence:          func(s *parsedSpan) *int64 { return &s.fence },
 		telemetry.Hold:           func(s *parsedSpan) *int64 { return &s.hold },
 		telemetry.Limit:          func(s *parsedSpan) *int64 { return &s.limit },
+		telemetry.Priority:       func(s *parsedSpan) *int64 { return &s.priority },
 		telemetry.Position:       func(s *parsedSpan) *int64 { return &s.position },
 		telemetry.BlockedByFence: func(s *parsedSpan) *int64 { return &s.last.fence },
 	}

@@ -35,6 +35,48 @@ func (a *analysis) summary(of *resource, holds []*hold, waits []*wait) Resource 
 	return r
 }
 
+// addMembers lists the members of pools that were held or waited for.
+func (a *analysis) addMembers() {
+	type member struct{ resource, name string }
+	held, waited := map[member][]interval{}, map[member][]interval{}
+	for _, h := range chosen(a.holds) {
+		if h.Member != "" {
+			of := member{h.Resource, h.Member}
+			held[of] = append(held[of], h.interval)
+		}
+	}
+	for _, w := range chosen(a.waits) {
+		if w.Member != "" {
+			of := member{w.Resource, w.Member}
+			waited[of] = append(waited[of], w.interval)
+			if _, known := held[of]; !known {
+				held[of] = nil // no hold of it was read
+			}
+		}
+	}
+	for of := range held {
+		a.report.Members = append(a.report.Members, Member{of.resource, of.name, distribution(waited[of]), distribution(held[of])})
+	}
+	slices.SortFunc(a.report.Members, func(x, y Member) int {
+		return cmp.Or(cmp.Compare(y.Wait.Total, x.Wait.Total), cmp.Compare(y.Hold.Total, x.Hold.Total),
+			cmp.Compare(x.Resource, y.Resource), cmp.Compare(x.Name, y.Name))
+	})
+}
+
+// addPriorities sums up the waits by priority, unless all have the usual one.
+func (a *analysis) addPriorities() {
+	waited := map[int][]interval{}
+	for _, w := range chosen(a.waits) {
+		waited[w.Priority] = append(waited[w.Priority], w.interval)
+	}
+	if len(waited) == 1 && waited[usualPriority] != nil {
+		return
+	}
+	for _, priority := range slices.Sorted(maps.Keys(waited)) {
+		a.report.Priorities = append(a.report.Priorities, Priority{priority, distribution(waited[priority])})
+	}
+}
+
 // unexplained sums up, in seconds, the time that no hold explains, and the hand-overs in it.
 func unexplained(waits []*wait) (all, handOver float64) {
 	var sum, handOvers int64

@@ -14,6 +14,12 @@ type wait struct {
 	unexplained, handOver int64
 }
 
+// Priorities of requests, as in lockcore.Request.
+const (
+	usualPriority  = 3
+	lowestPriority = 5
+)
+
 // makeWaits makes the waits, and drops the spans that are not needed after them.
 func (a *analysis) makeWaits() {
 	type waitKey struct {
@@ -49,6 +55,10 @@ func (a *analysis) makeWaits() {
 		a.findType(&w.Subject, w.owner)
 		w.Start, w.End = timeOf(s.start), timeOf(s.end)
 		w.Outcome, w.Position = s.outcome, int(max(min(s.position, 1<<30), 0))
+		w.Priority = usualPriority
+		if s.priority >= 1 && s.priority <= lowestPriority {
+			w.Priority = int(s.priority)
+		}
 		w.Trace, w.Span = hexIDs(s.trace, s.id)
 		w.Hold = -1
 		if h := a.granted(s); h != nil {

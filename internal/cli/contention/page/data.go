@@ -31,13 +31,15 @@ type data struct {
 	Holds   [][]any             `json:"holds"`
 	Waits   [][]any             `json:"waits"`
 
-	Owners    []contention.Owner    `json:"owners"`
-	Roots     []contention.Root     `json:"roots"`
-	Types     []contention.TypePair `json:"types"`
-	Load      []load                `json:"load"`
-	Overlong  []contention.Overlong `json:"overlong"`
-	Losses    []contention.Loss     `json:"losses"`
-	Deadlocks []contention.Deadlock `json:"deadlocks"`
+	Owners     []contention.Owner    `json:"owners"`
+	Roots      []contention.Root     `json:"roots"`
+	Types      []contention.TypePair `json:"types"`
+	Load       []load                `json:"load"`
+	Overlong   []contention.Overlong `json:"overlong"`
+	Losses     []contention.Loss     `json:"losses"`
+	Deadlocks  []contention.Deadlock `json:"deadlocks"`
+	Members    []contention.Member   `json:"members"`
+	Priorities []contention.Priority `json:"priorities"`
 }
 
 // resource is a resource of the report, whose queue is pairs of time and length.
@@ -115,6 +117,7 @@ func encode(r *contention.Report, o Options) *data {
 			"waits": columns(reflect.TypeFor[wait]()), "blockers": columns(reflect.TypeFor[contention.Blocker]()),
 		},
 		Owners: first(r.Owners), Types: first(r.Types), Deadlocks: first(r.Deadlocks),
+		Members: first(r.Members), Priorities: first(r.Priorities),
 		Roots: first(r.Roots), Load: []load{}, Overlong: []contention.Overlong{}, Losses: first(r.Losses),
 	}
 	for i := range s.resources {

@@ -116,6 +116,7 @@ func (s *selection) describe(r *contention.Report) {
 		{len(r.Overlong), "overlong holds"},
 		{len(r.Losses), "losses"},
 		{len(r.Deadlocks), "deadlocks"},
+		{len(r.Members), "members of pools"},
 	} {
 		add(&s.cut, min(list.n, maxRows), list.n, list.what, "the first")
 	}

@@ -7,6 +7,8 @@ function drawTables() {
   drawLoad();
   drawRoots();
   drawTypes();
+  drawMembers();
+  drawPriorities();
   drawOwners();
   drawDeaths();
   drawOverlong();
@@ -103,6 +105,23 @@ function show(id, list, content) {
 
 // oneLine is an owner that is cut where it has no room, and said in full where somebody points at it.
 const oneLine = (owner) => shortName(owner, "one-line");
+
+function drawMembers() {
+  const { members } = report;
+  show("members", members, table([
+    ["Member", (m) => name(m.member, "mono"), "name"], ["Of", (m) => name(m.resource, "mono"), "text"],
+    ["Total wait", (m) => meter(m.wait.total, members[0].wait.total, seconds(m.wait.total))], ["Waits", (m) => integer(m.wait.count)], ["Wait p95", (m) => of(m.wait, "p95")],
+    ["Holds", (m) => integer(m.hold.count)], ["Held", (m) => seconds(m.hold.total)], ["Hold p95", (m) => of(m.hold, "p95")],
+  ], members, { most: 8 }));
+}
+
+function drawPriorities() {
+  const { priorities } = report;
+  show("priorities", priorities, table([
+    ["Priority", (p) => integer(p.priority)], ["Waits", (p) => integer(p.wait.count)], ["Total wait", (p) => seconds(p.wait.total)],
+    ["p50", (p) => of(p.wait, "p50")], ["p95", (p) => of(p.wait, "p95")], ["p99", (p) => of(p.wait, "p99")],
+  ], priorities, { most: 8 }));
+}
 
 function drawOwners() {
   const owners = report.owners.filter((owner) => owner.blocked > 0);
