@@ -21,8 +21,8 @@ const (
 	writeWithin = time.Second
 )
 
-// memberAccount returns the ID of a member's account.
-func memberAccount(pool, member string) string { return pool + "/" + member }
+// accountOf returns the ID of a member's account.
+func accountOf(pool, member string) string { return pool + "/" + member }
 
 // create creates an account.
 func (a accounts) create(ctx context.Context, id string) error {
@@ -63,7 +63,7 @@ func (a accounts) keepWriting(ctx context.Context, log *Log, exec string, leases
 func (a accounts) write(ctx context.Context, log *Log, exec string, l lockcore.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeWithin) // also one that has lost its lock tries
 	defer cancel()
-	err := lockcore.UpdateFenced(ctx, a.Collection, l, bson.D{{Key: "_id", Value: memberAccount(l.Resource, l.Member)}},
+	err := lockcore.UpdateFenced(ctx, a.Collection, l, bson.D{{Key: "_id", Value: accountOf(l.Resource, l.Member)}},
 		bson.D{{Key: "$set", Value: bson.D{{Key: "by", Value: exec}}}})
 	var fenced *lockcore.FencedError
 	if errors.As(err, &fenced) {

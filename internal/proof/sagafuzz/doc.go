@@ -14,6 +14,8 @@
 //	faults.go             operator actions; signals, cancellations and losses at the completion of workflow tasks; a database that is
 //	                      slow, while all workflows receive signals
 //	limits.go             an operator raises, lowers and removes the limits of semaphores
+//	pools.go, members.go  workflows and programs that use pools; an operator who changes members and promotes waiters
+//	accounts.go           the account of each member, which only its holder writes, under the fence
 //	codec.go              a data converter that fails at random
 //	play.go               starts workflows, applies faults, waits for the ends, and asks which tasks were recorded
 //	log.go                the log that all processes write
@@ -84,6 +86,14 @@
 //
 // A semaphore is in use by more parties than its limit if that was lowered since. So a claim is compared with the greatest limit that a
 // process may have followed from ten seconds before its party asked until its claim began.
+//
+// # Pools
+//
+// A claim to a pool is one to the member that the party got, as if the member was an exclusive resource. All steps and compensations of a
+// scope must have the same member. An attempt keeps writing the account of its member, also after it has lost it: if the account refuses a
+// write, another party has written, and the attempt must not trust its lease any longer. A member that is out of service may be granted for
+// ten seconds, since a process may not know it, and to a party that had it. Seeds without pools may have priorities, too; nothing but the
+// other checks looks at the order in which waiters get their turn.
 //
 // # Trust
 //

@@ -28,7 +28,7 @@ func membersOf(hold *workflows.Hold) (all []Held) {
 func (p *play) makePools(ctx context.Context) error {
 	for _, pool := range p.Pools {
 		for _, m := range pool.Members {
-			if err := p.accounts.create(ctx, memberAccount(pool.Name, m)); err != nil {
+			if err := p.accounts.create(ctx, accountOf(pool.Name, m)); err != nil {
 				return err
 			}
 		}
@@ -48,7 +48,7 @@ func (p *play) changePools(ctx context.Context, began time.Time) {
 		if !harness.Pause(ctx, time.Until(began.Add(c.At))) {
 			return
 		}
-		r := &Record{What: Changed, At: time.Now().UnixNano(), Type: c.Kind, Other: memberAccount(c.Pool, c.Member)}
+		r := &Record{What: Changed, At: time.Now().UnixNano(), Type: c.Kind, Other: accountOf(c.Pool, c.Member)}
 		var err error
 		if c.Kind == "promote" {
 			r.Other, err = p.promote(ctx, c)
@@ -121,11 +121,11 @@ func (s *Story) checkFenced() {
 		}
 		for _, o := range s.attempts {
 			if o.Workflow != a.Workflow && o.begin != 0 && slices.ContainsFunc(o.held, func(h Held) bool {
-				return h.Resource == memberAccount(by.Resource, by.Member) && (h.Fence == by.Fence || h.Least == by.Fence)
+				return h.Resource == accountOf(by.Resource, by.Member) && (h.Fence == by.Fence || h.Least == by.Fence)
 			}) {
 				s.found("fenced", r.At, []string{a.Workflow, o.Workflow},
 					"%s: %s of %s (%s) wrote while %s of %s (%s) had it",
-					memberAccount(by.Resource, by.Member), o.step(), o.Workflow, o.Exec, a.step(), a.Workflow, a.Exec)
+					accountOf(by.Resource, by.Member), o.step(), o.Workflow, o.Exec, a.step(), a.Workflow, a.Exec)
 			}
 		}
 	}
@@ -187,7 +187,7 @@ func (s *Story) hadMember(a *Attempt, index int, h *Held) bool {
 	return slices.ContainsFunc(s.attempts[:index], func(o *Attempt) bool {
 		return o.Workflow == a.Workflow && slices.ContainsFunc(o.held, func(had Held) bool { return had.Resource == h.Resource })
 	}) || slices.ContainsFunc(s.of[Locked], func(r *Record) bool {
-		return r.Workflow == a.Workflow && slices.ContainsFunc(r.Held, func(had Held) bool { return memberAccount(had.Resource, had.Member) == h.Resource })
+		return r.Workflow == a.Workflow && slices.ContainsFunc(r.Held, func(had Held) bool { return accountOf(had.Resource, had.Member) == h.Resource })
 	})
 }
 

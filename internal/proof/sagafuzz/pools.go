@@ -293,7 +293,7 @@ func withMembers(needs []Need, held []Held) (all []Need) {
 	for _, n := range needs {
 		for _, h := range held {
 			if n.Pool && h.Member != "" && h.Resource == n.Name {
-				n = Need{Name: memberAccount(n.Name, h.Member)}
+				n = Need{Name: accountOf(n.Name, h.Member)}
 			}
 		}
 		all = append(all, n)
@@ -308,7 +308,7 @@ func (a *Attempt) getMembers(held []Held) {
 	a.Call, a.held = &call, slices.Clone(held)
 	for i := range a.held {
 		if h := &a.held[i]; h.Member != "" {
-			h.Resource = memberAccount(h.Resource, h.Member)
+			h.Resource = accountOf(h.Resource, h.Member)
 		}
 	}
 }
