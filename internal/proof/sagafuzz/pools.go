@@ -267,7 +267,7 @@ func (p *planner) changes(plan *Plan) {
 		to[c.Pool] = append(to[c.Pool], c.Member)
 		return true
 	}
-	for at := p.span(300, 2000); at < time.Minute; at += p.span(300, 3000) {
+	for at := p.span(300, 2000); at < 2*time.Minute; at += p.span(200, 1500) {
 		if p.one(5) {
 			at += p.span(12000, 16000) // until all processes follow
 		}
