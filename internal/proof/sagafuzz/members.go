@@ -83,21 +83,21 @@ func (c *PoolChange) edit(pool *lockcore.Policy) error {
 	return nil
 }
 
-// promote promotes one of the pool's waiters, and returns its lock ID.
+// promote promotes one of the waiters of all resources, and returns its lock ID.
 func (p *play) promote(ctx context.Context, c PoolChange) (lockID string, err error) {
-	var waiting []string
-	for s, err := range p.locker.Status(ctx, lockcore.Filter{Resource: c.Pool, States: []lockcore.State{lockcore.StateWaiting}}) {
+	var waiting []lockcore.Status
+	for s, err := range p.locker.Status(ctx, lockcore.Filter{Contended: true, States: []lockcore.State{lockcore.StateWaiting}}) {
 		if err != nil {
 			return "", err
 		}
-		waiting = append(waiting, s.LockID)
+		waiting = append(waiting, s)
 	}
 	if len(waiting) == 0 {
 		return "", nil
 	}
-	lockID = waiting[c.Pick%len(waiting)]
-	_, err = p.locker.Promote(ctx, c.Pool, lockID) // false if it has got its member since
-	return lockID, err
+	w := waiting[c.Pick%len(waiting)]
+	_, err = p.locker.Promote(ctx, w.Resource, w.LockID) // false if it has got its lock since
+	return w.LockID, err
 }
 
 // checkMembers finds writes that an account refused to its holder, scopes whose steps and compensations used two members of a pool, and
