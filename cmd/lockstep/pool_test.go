@@ -18,6 +18,8 @@ import (
 // poolRequest asks for a member of a pool, with a priority or 0, and queues if none is free. It returns the member.
 func (l *locks) poolRequest(t *testing.T, lockID, pool string, priority int) (member string) {
 	t.Helper()
+	_, err := l.Policies(t.Context()) // so that the test's Locker follows the commands at once
+	require.NoError(t, err)
 	return l.enter(t, lockcore.StepRequest{Caller: lockcore.Caller{LockID: lockID, Part: "p"}, Priority: priority}, lockcore.Pool(pool)).Member
 }
 
