@@ -186,7 +186,7 @@ func TestCallerByRule_ActivityWithoutWorkflow_IsAParty(t *testing.T) {
 	require.Equal(t, lockcore.Order{Schedule: 1, Attempt: 1}, caller(-time.Second, 1).Order, "the clocks of two hosts differ")
 	last := caller(0, 1)
 	for _, later := range []lockcore.Caller{caller(0, 2), caller(100*time.Millisecond, 1), caller(time.Minute, 7), caller(time.Hour, 1), caller(5*365*24*time.Hour, 2)} {
-		require.Greater(t, cmp.Or(cmp.Compare(later.Order.Schedule, last.Order.Schedule), cmp.Compare(later.Order.Attempt, last.Order.Attempt)), 0)
+		require.Positive(t, cmp.Or(cmp.Compare(later.Order.Schedule, last.Order.Schedule), cmp.Compare(later.Order.Attempt, last.Order.Attempt)))
 		require.LessOrEqual(t, later.Order.Schedule, uint32(math.MaxInt32))
 		last = later
 	}

@@ -48,13 +48,13 @@ func (s *Site) Pool(ctx context.Context, name string) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range listed { // one at most
-		if listed[i].Damaged != "" {
-			return nil, fmt.Errorf("%q %s; lockstep doctor has advice", listed[i].Name, listed[i].Damaged)
-		}
-		return PoolOf(p, &listed[i]), nil
+	switch {
+	case len(listed) == 0: // it was never locked
+		return PoolOf(p, &Resource{}), nil
+	case listed[0].Damaged != "":
+		return nil, fmt.Errorf("%q %s; lockstep doctor has advice", listed[0].Name, listed[0].Damaged)
 	}
-	return PoolOf(p, &Resource{}), nil
+	return PoolOf(p, &listed[0]), nil
 }
 
 // Pool returns the policy that makes a resource a pool, or nil.
@@ -186,7 +186,7 @@ func (p *Pool) String() string {
 			}
 		}
 	}
-	text := ""
+	var text string
 	switch of := "member" + plural(inService); {
 	case inService == 0 && members == 1:
 		text = "its only member is out of service"

@@ -65,7 +65,7 @@ var mutants = []mutant{
 	{"watchers are not told of new policies", []edit{{updatePackage, "Lines.Adopt", "if 3 cond", "$ && false"}}},
 	{"a line decides with the policies of its first read", []edit{{updatePackage, "Line.loaded", "assign 4", "if l.at.Policies != nil { now.Policies = l.at.Policies }; $"}}},
 	{"a policy ends by a time that was not read", []edit{{rulesPackage, "Document.ExpiresBy", "if 2 cond", "false"}}},
-	{"watchers do not poll when a policy ends", []edit{{rulesPackage, "Document.Queue", "if 7 cond", "false"}}},
+	{"watchers do not poll when a policy ends", []edit{{rulesPackage, "Document.Queue", "if 8 cond", "false"}}},
 	{"an extend does not touch the cache in flight", []edit{{updatePackage, "Line.forget", "target 4", "drop"}}},
 }
 
