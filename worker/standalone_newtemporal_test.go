@@ -4,7 +4,6 @@ package worker_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -139,7 +138,32 @@ func TestStandalone_Semaphore_LimitRunTogether(t *testing.T) {
 	b.requireFree(t, account.Name)
 }
 
-// The first attempt is deaf and outlives its timeout, and the next one has the lock, also if that has the same number after a reset.
+// Two run on a phone each, and the third one waits for one.
+func TestStandalone_Pool_EachHasAMember(t *testing.T) {
+	t.Parallel()
+	b := setup(t, worker.RuleFor("Look", func(payment) []lockcore.Resource { return []lockcore.Resource{phones} }))
+	b.pool(t, "one", "two")
+	goes := make(chan struct{})
+	b.lookAlone(t, func(ctx context.Context) error {
+		member, _ := activities.Member(ctx, phones.Name)
+		b.write("%s", member)
+		<-goes
+		return nil
+	})
+	handles := []client.ActivityHandle{b.startAlone(t, "a"), b.startAlone(t, "b")}
+	b.untilWritten(t, 2)
+	require.ElementsMatch(t, []string{"one", "two"}, b.read())
+	handles = append(handles, b.startAlone(t, "c"))
+	untilAlone(t, handles[2], isInBackOff)
+	b.untilQueued(t, phones.Name, 1)
+	close(goes)
+	aloneSucceed(t, handles...)
+	require.Len(t, b.read(), 3)
+	b.untilReturned(t)
+}
+
+// The first attempt sends no heartbeat and outlives its timeout. The next one has the lock, even if it has the same number after a reset, and the first
+// one learns that from its lease.
 func TestStandalone_AttemptTimedOut_NextTakesOver(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -151,20 +175,16 @@ func TestStandalone_AttemptTimedOut_NextTakesOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t, payments())
-			goes, late := make(chan struct{}), make(chan error, 1)
-			fences := make(chan int64, 2)
+			b := setupWith(t, lockcore.Config{TTL: 3 * time.Second}, payments())
+			late, fences := make(chan error, 1), make(chan int64, 2)
 			b.lookAlone(t, func(ctx context.Context) error {
 				fence, _ := activities.Fence(ctx, account.Name)
 				fences <- fence
 				if b.write("%s", b.attemptOf(ctx)); len(b.read()) > 1 {
 					return nil
 				}
-				<-goes
-				if activities.Leases(ctx)[0].Valid() {
-					late <- errors.New("it trusts its lock")
-				}
-				close(late)
+				<-ctx.Done()
+				late <- context.Cause(ctx)
 				return nil
 			})
 			h := b.startAlone(t, "a", retried(temporal.RetryPolicy{InitialInterval: c.pause}), func(o *client.StartActivityOptions) {
@@ -175,8 +195,7 @@ func TestStandalone_AttemptTimedOut_NextTakesOver(t *testing.T) {
 				b.resetAlone(t, h)
 			}
 			aloneSucceed(t, h)
-			close(goes)
-			require.NoError(t, <-late)
+			require.ErrorIs(t, <-late, lockcore.ErrLost)
 			require.Equal(t, c.want, b.read())
 			first, second := <-fences, <-fences
 			require.Greater(t, second, first)
@@ -310,6 +329,7 @@ func TestStandalone_EndsWhileItWaits_BlocksNobody(t *testing.T) {
 	require.Equal(t, wire.FailureBusy, failed.Type())
 	b.untilQueued(t, account.Name, 0)
 	cancelled := b.startAlone(t, "cancelled")
+	untilAlone(t, cancelled, isInBackOff)
 	b.untilQueued(t, account.Name, 1)
 	require.NoError(t, cancelled.Terminate(t.Context(), client.TerminateActivityOptions{}))
 	last := b.startAlone(t, "last")
@@ -371,9 +391,12 @@ func TestStandalone_ForcedRelease_AttemptIsLost(t *testing.T) {
 	})
 	h := b.startAlone(t, "a")
 	b.untilWritten(t, 1)
-	require.NoError(t, b.locker.Release(t.Context(), lockcore.Release{
-		LockID: b.lockIDAlone(h), Resources: []string{account.Name}, Force: true, Reason: "the test wants it",
-	}))
+	release := lockcore.Release{LockID: b.lockIDAlone(h), Resources: []string{account.Name}, Force: true, Reason: "the test wants it"}
+	for s, err := range b.locker.Status(t.Context(), lockcore.Filter{Resource: account.Name}) {
+		require.NoError(t, err)
+		release.FirstFence = s.FirstFence
+	}
+	require.NoError(t, b.locker.Release(t.Context(), release))
 	var failed *temporal.ApplicationError
 	require.ErrorAs(t, h.Get(t.Context(), nil), &failed)
 	require.Equal(t, wire.FailureLost, failed.Type())
