@@ -467,7 +467,7 @@ func TestDoctor_ServerOrCollectionMissing_JudgesTheRest(t *testing.T) {
 		code, out, stderr := l.lockstep(t, append([]string{"doctor", "--namespace", namespace}, strings.Fields(c.args)...)...)
 		require.Equal(t, 1, code, name)
 		require.Equal(t, "lockstep: "+c.stderr+"\n", stderr, name)
-		require.Regexp(t, `^((ok|warning|broken|unknown) .*\n( +→ .*\n)*){19}$`, out, name)
+		require.Regexp(t, `^((ok|warning|broken|unknown) .*\n( +→ .*\n)*){20}$`, out, name)
 		require.Equal(t, 1, strings.Count(out, c.once), name+"\n"+out)
 		require.Contains(t, out, c.see, name)
 	}

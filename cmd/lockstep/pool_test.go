@@ -100,12 +100,12 @@ func TestPool_WrongInput_ChangesNothing(t *testing.T) {
 		`"phone-7" is not a member of "phones", whose`:                                                                                   {"phones", "--in", "phone-7"},
 		`"phone-2" is in service already`:                                                                                                {"phones", "--in", "phone-2"},
 		`"desks" would have no member; lockstep pool desks --database ` + l.database + " --delete removes":                               {"desks", "--remove", "desk-1"},
-		`"phone-1" is a member of the pool "phones": remove it there first`:                                                              {"desks", "--add", "phone-1"},
 		`there is no pool "phone": lockstep pool phone --database ` + l.database + " MEMBER... makes it; the pools are desks, phones":    {"phone", "--add", "phone-3"},
 		`a policy limits "printer" to 2 holders, and a pool has no limit; lockstep limit printer --database ` + l.database + " --remove": {"printer", "printer-1"},
 	} {
 		require.Contains(t, l.fails(t, 1, append([]string{"pool"}, args...)...), want)
 	}
+	require.Contains(t, l.fails(t, 2, "pool", "desks", "--add", "phone-1"), `"phone-1": want no member of another pool, which would be granted twice: remove it from the pool "phones" first`)
 	for _, args := range [][]string{{"limit", "phones", "3"}, {"limit", "phones", "--remove"}} {
 		require.Contains(t, l.fails(t, 1, args...), `"phones" is a pool, which has no limit; lockstep pool phones --database `+l.database+" --delete removes it")
 	}
