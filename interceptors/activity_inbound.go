@@ -285,7 +285,7 @@ func isOfStep(l lockcore.Lease) bool {
 // leave calls endPart, within endTimeout and currentrun.Bound: a step that is done must be able to report its result even if the database is slow.
 func leave(ctx context.Context, endPart func(ctx context.Context) error) {
 	bound := currentrun.Bound(ctx, endTimeout)
-	if bound <= 0 { // nobody waits for the attempt
+	if bound <= 0 { // the attempt has ended for Temporal
 		bound = endTimeout
 	}
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)

@@ -52,7 +52,7 @@ func TestPool_Members_AreGrantedInTurn(t *testing.T) {
 	require.Equal(t, "three", requireGranted(t, waits).Leases()[0].Member)
 }
 
-// Out of service is not granted, and ends nobody's hold.
+// A member out of service is not granted, and taking it out ends no hold.
 func TestPool_MemberIsOut_IsNotGranted(t *testing.T) {
 	t.Parallel()
 	l, ctx := openLocker(t), t.Context()

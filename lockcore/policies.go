@@ -12,7 +12,7 @@ import (
 )
 
 // Policy is a limit that an operator sets for a semaphore, or for all semaphores whose names begin alike, while
-// they are in use; or a pool. A limit replaces that of [SharedLimit] requests, for those that wait and for new ones.
+// they are in use; or a pool. A limit replaces that of [SharedLimit] requests, for waiters and for new requests.
 // Exclusive and [Shared] requests are not affected. No lock is lost by a policy: under a lower limit, waiters wait until
 // enough holders have ended, and a member that is taken out of a pool remains locked until its holder ends.
 type Policy struct {
@@ -25,7 +25,7 @@ type Policy struct {
 	// Members makes Name a pool: the things of which each [Pool] request gets one, in turn. Each has 1 to 512 bytes. A member is
 	// in one pool only. A pool has no Prefix, Limit and Until.
 	Members []string `json:"members,omitempty"`
-	// Out has the members that are out of service, each with the reason, up to 1,024 bytes. They are granted to nobody, except to
+	// Out has the members that are out of service, each with the reason, up to 1,024 bytes. They are granted only to
 	// a lock ID that has lost the member and needs it again.
 	Out map[string]string `json:"out,omitempty"`
 	// Until is the time at which the policy ends, in the future by the clock of the database. Defaults to zero: it has no end.
@@ -85,7 +85,7 @@ func (l *Locker) EnablePriorities(ctx context.Context, by, reason string) error 
 }
 
 // Promote puts the waiters of a lock ID on a resource first in the queue, behind upgrades and others that go ahead, and
-// behind those that were promoted before. It reports false if the lock ID does not wait there. Other errors than that of
+// behind waiters that were promoted before. It reports false if the lock ID does not wait there. Other errors than that of
 // a collection without policies, an *InvalidError, are the database's, and ErrClosed.
 func (l *Locker) Promote(ctx context.Context, resource, lockID string) (bool, error) {
 	if err := checkEnd("Promote", lockID, 0, []string{resource}); err != nil {

@@ -121,7 +121,7 @@ func TestBusyError_Holders_ReadLikeStatus(t *testing.T) {
 	}
 }
 
-// The error of a request for a member names those that are held and those that are out of service.
+// The error of a request for a member names the held members and the members out of service.
 func TestBusyError_Pool_NamesItsMembers(t *testing.T) {
 	t.Parallel()
 	l := newLocker(t, lockcoretest.NewStore(time.Now), lockcore.Config{})

@@ -374,7 +374,7 @@ func (w *watcher) pollDue() {
 	}
 }
 
-// pollAll polls all resources soon: a policy may let somebody go first.
+// pollAll polls all resources soon: a policy may let a waiter in.
 func (w *watcher) pollAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -96,7 +96,7 @@ func TestPool_Lock_NamesItsMember(t *testing.T) {
 	b.untilReturned(t)
 }
 
-// untilReturned waits until nobody has a phone.
+// untilReturned waits until no phone is in use.
 func (b *bundle) untilReturned(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(b.holders(t, phones.Name)) == 0 }, soon, lookEvery)

@@ -146,7 +146,7 @@ func (p *process) startApps(ctx context.Context, queue string) (runs []client.Wo
 	return runs, nil
 }
 
-// waiting returns the apps that wait for a phone, in the order of the queue, and the greatest fence of those that hold one.
+// waiting returns the apps that wait for a phone, in the order of the queue, and the greatest fence of the phones in use.
 func (p *process) waiting(ctx context.Context) (apps []string, fence int64, err error) {
 	for s, err := range p.locker.Status(ctx, lockcore.Filter{Resource: "phones"}) {
 		if err != nil {
@@ -219,7 +219,7 @@ func (p *process) observe(ctx context.Context, o *observed, second *workerProces
 	}
 }
 
-// next compares the queue with the apps that never had a phone: grants come in the order of arrival, so those that have left the queue
+// next compares the queue with the apps that never had a phone: grants come in the order of arrival, so the apps that have left the queue
 // came first. A waiter that has missed its grant, because its worker was killed, is back in the queue and is no longer compared.
 func (o *observed) next(waiting []string) error {
 	for len(o.wait) > 0 && !slices.Contains(waiting, o.wait[0]) {

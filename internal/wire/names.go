@@ -144,7 +144,7 @@ type Run struct {
 	// Namespace is the namespace's ID and not its name, which two Temporal clusters may both have.
 	Namespace  string
 	WorkflowID string
-	// RunID identifies the run among those that use the lock ID.
+	// RunID identifies the run among the runs that use the lock ID.
 	RunID string
 }
 

@@ -45,7 +45,7 @@
 //     earlier request of the same part is superseded: it drains, and the new one gets a new fence.
 //  7. The request has a claim that suffices, see confirms; or it is admitted in addition to all
 //     living entries of others, and either its lock ID holds already, in a weaker mode, or no living
-//     waiter is ahead, apart from those that wait for a certain member of a pool: [Granted], with a new fence.
+//     waiter is ahead, apart from waiters for a certain member of a pool: [Granted], with a new fence.
 //  8. Otherwise the request queues if Queue is set, or keeps its position: [Queued]. Without Queue it
 //     is [Busy]; if the queue has no room it is [Full], and if the policy does not permit it, [Unreadable],
 //     [NoPool] or [OnlyPool]. Requests of lock IDs that hold, requests whose claim has lapsed, and those for a
@@ -75,14 +75,14 @@
 //	document.go    what is stored, and whose it is
 //	ops.go         what all operations have in common, their bounds and their answers
 //	acquire.go     the rules above, in their order
-//	superseded.go  rules 1 and 2: requests of replaced runs, and those that a release or a bar overtook
+//	superseded.go  rules 1 and 2: requests of replaced runs, and requests that a release or a bar overtook
 //	hold.go        what a lock ID holds, keeps between its parts, and has lost: rule 4
 //	compat.go      who may hold at the same time, and the limits that operators set
 //	pool.go        pools, and which member a grant chooses
 //	priority.go    the order of the queue
 //	settle.go      how every operation begins and ends: grants to the queue, and evictions
 //	renew.go       what prolongs an entry; end.go: what ends it
-//	queue.go       what a document means for those who wait
+//	queue.go       the meaning of a document for its waiters
 //
 // # Guarantees
 //

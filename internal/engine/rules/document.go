@@ -48,7 +48,7 @@ type Document struct {
 	Attn []string `bson:"attn"`
 	// Reserved gives one process precedence in writing the document for a moment.
 	Reserved *Reservation `bson:"reserved,omitempty"`
-	// Policy is the one that applies to the resource at the time At, or nil. Not stored.
+	// Policy applies to the resource at the time At, or nil. Not stored.
 	Policy *Policy `bson:"-"`
 }
 

@@ -14,7 +14,7 @@ import (
 // Member is a member of a pool.
 type Member struct {
 	Name string `bson:"name"`
-	// Out is set while the member is out of service. It is granted to nobody, except to a party that has lost it.
+	// Out is set while the member is out of service. It is granted only to a party that has lost it.
 	Out bool `bson:"out,omitempty"`
 	// Reason is why it is out of service, for people.
 	Reason string `bson:"reason,omitempty"`
@@ -70,7 +70,7 @@ func (d *Document) isOfOtherKind(mode, member string) bool {
 }
 
 // with returns the party with the member of the pool that it must get, if there is one: that of its own entries, of what
-// its enclosing lock ID keeps, or the one that it has lost.
+// its enclosing lock ID keeps, or the lost one.
 func (p Party) with(v view) Party {
 	if p.Mode == Pool {
 		p.Member = cmp.Or(v.member(p), p.Member)

@@ -26,7 +26,7 @@ func (w *Waiter) rank(now time.Time) int64 {
 }
 
 // insert adds a waiter to the queue, and returns its index. It passes waiters of greater rank, from the back of the queue,
-// and stops at the first other one, and at those that are ahead of all.
+// and stops at the first other one, and at waiters that are ahead of all.
 func (s *state) insert(w Waiter) (index int) {
 	queue := s.doc.Waiters
 	for index = len(queue); index > 0; index-- {
@@ -38,7 +38,7 @@ func (s *state) insert(w Waiter) (index int) {
 	return index
 }
 
-// Promote puts the waiters of a lock ID first, behind those that are ahead of all and those that were promoted before. The
+// Promote puts the waiters of a lock ID first, behind waiters that are ahead of all, and behind waiters that were promoted before. The
 // outcome is Lost if it has none. It must not be applied to a collection that never had a policy: see Acquire.Priority.
 type Promote struct {
 	Resource, LockID string

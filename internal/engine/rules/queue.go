@@ -52,7 +52,7 @@ type Queue struct {
 	// all is prepared, and waiters contains the queue by request, expired waiters and tombstones included.
 	all     *prepared
 	waiters map[requestKey][]int
-	// stop is the index of the first waiter behind which nobody is granted anything before it, or the length of the queue.
+	// stop is the index of the first waiter that must be granted the resource before the waiters behind it, or the length of the queue.
 	// due is set if the next write grants the resource to a waiter.
 	stop int
 	due  bool

@@ -84,7 +84,7 @@ func (s *state) view() view {
 
 // nextGrant returns the index of the waiter that is granted the resource next, from an index on, or -1. That is the
 // first one, as long as it is admitted: those behind it wait for it, whatever their limits. Overdue waiters and
-// tombstones are passed over, and so are those that must get a certain member of a pool, while it is not free.
+// tombstones are passed over, and so are waiters for a certain member of a pool, while it is not free.
 func nextGrant(d *Document, v view, from int) int {
 	for i := from; i < len(d.Waiters); i++ {
 		w := &d.Waiters[i]

@@ -37,7 +37,7 @@ type Mongo struct {
 	sharded atomic.Bool
 	// seen is the generation of the collection at the latest read of its identity from the primary.
 	seen atomic.Pointer[rules.Generation]
-	// policies are those that were read last.
+	// policies are the ones of the latest read.
 	policies atomic.Pointer[rules.Policies]
 }
 

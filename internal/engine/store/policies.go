@@ -21,7 +21,7 @@ const (
 	changePause = 100 * time.Millisecond
 )
 
-// adopt returns the policies of the version that a read of the identity has found. If they are not those that the store
+// adopt returns the policies of the version that a read of the identity has found. If they are not the policies that the store
 // knows, it sends one find for them.
 func (m *Mongo) adopt(ctx context.Context, version rules.Version) (*rules.Policies, error) {
 	known := m.policies.Load()
@@ -101,7 +101,7 @@ func hasOnly(raw bson.Raw, names ...string) bool {
 	return err == nil && !slices.ContainsFunc(fields, func(e bson.RawElement) bool { return !slices.Contains(names, e.Key()) })
 }
 
-// SetPolicy changes the stored policies by an update of the identity, and leaves those that it cannot decode as they are.
+// SetPolicy changes the stored policies by an update of the identity, and leaves policies that it cannot decode as they are.
 func (m *Mongo) SetPolicy(ctx context.Context, change rules.PolicyChange) error {
 	return m.ChangeIdentity(ctx, func(raw bson.Raw, identity *rules.Identity) (bson.D, error) {
 		change.At = identity.At

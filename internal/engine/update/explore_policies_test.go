@@ -52,7 +52,7 @@ func (w *world) setPolicy() {
 	w.set = append(slices.Clip(w.set), policySet{w.now, next})
 }
 
-// policies returns those that are stored, or nil in a scenario without any.
+// policies returns the stored ones, or nil in a scenario without any.
 func (w *world) policies() *rules.Policies {
 	if len(w.set) == 0 {
 		return nil

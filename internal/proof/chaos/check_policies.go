@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// policies are those that may have been in force at some time between from and to.
+// policies returns the policies that may have been in force at some time between from and to.
 type policies struct {
 	from, to int64
 	list     []Policy
@@ -168,7 +168,7 @@ func (s *story) losses() (found []string) {
 	return found
 }
 
-// audit finds changes of policies that succeeded and that the audit does not show, and changes that it shows and nobody made.
+// audit finds changes of policies that succeeded and that the audit does not show, and changes that it shows although none was made.
 func (s *story) audit() (found []string) {
 	made, shown := map[string]*Record{}, map[string]bool{}
 	for i := range s.records {

@@ -242,7 +242,7 @@ func check(all []Record, before, settled time.Time) error {
 	return nil
 }
 
-// refusals returns the requests of a process for its own lock after some time that failed, and the number of those that did not.
+// refusals returns the requests of a process for its own lock after some time that failed, and the number of requests that did not.
 func refusals(all []Record, process string, after time.Time) (refused []*Record, granted int) {
 	for i := range all {
 		switch rec := &all[i]; {

@@ -91,7 +91,7 @@ type Lines struct {
 	lines   *update.Lines
 	store   store.Store
 	travels atomic.Int64
-	// changing guards policies, which are those that end, by name or prefix.
+	// changing guards policies, which are the ones with an end, by name or prefix.
 	changing sync.Mutex
 	policies map[rules.PolicyID]rules.PolicyChange
 }

@@ -62,7 +62,7 @@ func (w *world) doc(resource string) *rules.Document {
 	return &d
 }
 
-// policies returns those that operators have set.
+// policies returns the ones of operators.
 func (w *world) policies() *rules.Policies {
 	identity, err := w.db.Identify(forDB)
 	if err != nil {
