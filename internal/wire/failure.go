@@ -213,6 +213,14 @@ const (
 // unavailable begins the message of a failure of the database, or of a Temporal that could not be asked which run is current.
 const unavailable = "lockstep: the locks' database, or Temporal, cannot be reached"
 
+// whyUnavailable returns the message of an attempt that is repeated until the database answers, or an operator has made the pool.
+func whyUnavailable(err error) string {
+	if errors.Is(err, lockcore.ErrNoPool) {
+		return err.Error()
+	}
+	return unavailable
+}
+
 // Failure returns the application failure that an error of lockcore has in histories. Any other error is a failure of the database,
 // and retryable. nil stays nil.
 func Failure(err error) error { return StepFailure(err, "") }
@@ -244,7 +252,7 @@ func StepFailure(err error, neverRan string) error {
 // UnavailableFailure returns the failure of an attempt to which the database did not answer. The next attempt follows after delay, or
 // if delay is 0, after the interval of the retry policy.
 func UnavailableFailure(delay time.Duration, err error) error {
-	return temporal.NewApplicationErrorWithOptions(unavailable, FailureUnavailable, temporal.ApplicationErrorOptions{NextRetryDelay: delay, Cause: err})
+	return temporal.NewApplicationErrorWithOptions(whyUnavailable(err), FailureUnavailable, temporal.ApplicationErrorOptions{NextRetryDelay: delay, Cause: err})
 }
 
 // IsUnavailable reports whether an error is neither a verdict about the locks nor about the layout of the collection: the database, or
@@ -338,7 +346,10 @@ func ParkFailure(err error, req lockcore.StepRequest, neverRan string) error {
 		details := ParkedDetails{Attempt: req.Order.Attempt, Unavailable: true}
 		details.LockID = req.LockID
 		details.Resource = slices.MinFunc(req.Resources, func(a, b lockcore.Resource) int { return strings.Compare(a.Name, b.Name) }).Name
-		return finalBenign(fmt.Errorf("%s: %w", unavailable, err), req.LockID, FailureParked, details)
+		if !errors.Is(err, lockcore.ErrNoPool) {
+			err = fmt.Errorf("%s: %w", unavailable, err)
+		}
+		return finalBenign(err, req.LockID, FailureParked, details)
 	}
 }
 

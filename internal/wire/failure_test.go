@@ -250,6 +250,17 @@ func TestText_OwnNamespaceID_IsLeftOut(t *testing.T) {
 }
 
 // A workflow's details show the message as long as the step waits, and others come and go meanwhile.
+// The database has answered: it is the pool that is missing.
+func TestFailure_NoPool_SaysHowToMakeIt(t *testing.T) {
+	t.Parallel()
+	missing := fmt.Errorf("%w: make it by lockstep pool", lockcore.ErrNoPool)
+	req := lockcore.StepRequest{Caller: lockcore.Caller{LockID: "me"}, Resources: []lockcore.Resource{lockcore.Pool("phones")}}
+	for name, err := range map[string]error{"parked": ParkFailure(missing, req, ""), "failed": Failure(missing)} {
+		require.Contains(t, err.Error(), "lockstep: no pool: make it by lockstep pool", name)
+		require.NotContains(t, err.Error(), "cannot be reached", name)
+	}
+}
+
 func TestParkFailure_Message_HasItsTimeAndNoPosition(t *testing.T) {
 	t.Parallel()
 	busy := &lockcore.BusyError{Resource: "r", LockID: "me", Position: 2, Waiting: 2, At: time.Date(2026, 1, 2, 15, 35, 2, 0, time.UTC)}
