@@ -68,6 +68,8 @@ var callers = map[string]string{
 	"internal/cli/inspect/doctor_temporal.go:attempts":  "resources",
 	"internal/cli/inspect/doctor_temporal.go:deadlocks": "doctor",
 	"internal/cli/inspect/foreign.go:foreign":           "resources",
+	"internal/cli/inspect/pools.go:Pool":                oneDocument,
+	"internal/cli/inspect/pools.go:pools":               "doctor",
 	"internal/cli/inspect/site.go:CheckCollection":      noLocks,
 	"internal/cli/inspect/site.go:Losses":               "show",
 	"internal/cli/inspect/site.go:Missed":               "why",
@@ -91,7 +93,7 @@ var others = []string{
 	"interceptors/activity_inbound.go:checkCollection", "interceptors/rules.go:resourcesByRule", "internal/cli/contention/blame.go:wait",
 	"activities/acquire.go:Acquire", "activities/activities.go:Release", "activities/activities.go:Verify",
 	"activities/wait.go:Wait", "lockcore/verify.go:lost", "internal/engine/rules/superseded.go:replacedRuns", "worker/plugin.go:awaitDatabase",
-	"worker/plugin.go:register", "internal/runstate/state.go:addLocks", "workflows/locks.go:guard",
+	"cmd/lockstep/pool.go:change", "worker/plugin.go:register", "internal/runstate/state.go:addLocks", "workflows/locks.go:guard",
 }
 
 // A new function that lists documents, or reads several, must be added to the callers, with the check that reads bad documents through it.
