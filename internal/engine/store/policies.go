@@ -113,9 +113,9 @@ func (m *Mongo) SetPolicy(ctx context.Context, change rules.PolicyChange) error 
 		policies := make(bson.A, len(next.List))
 		for i, p := range next.List {
 			policies[i] = p
-			for _, old := range stored {
-				if was := decodePolicy(old); p.Unreadable && was.Unreadable && was.PolicyID == p.PolicyID {
-					policies[i] = old
+			for n := 0; n < len(stored) && p.Unreadable; n++ {
+				if was := decodePolicy(stored[n]); was.Unreadable && was.PolicyID == p.PolicyID {
+					policies[i] = stored[n]
 				}
 			}
 		}
