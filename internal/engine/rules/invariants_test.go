@@ -154,12 +154,17 @@ func (s *step) running() *rules.Entry {
 
 // hear updates the leases that parts trust.
 func (o *observer) hear(s *step) {
-	has := func(d *rules.Document, p part) bool {
-		return d != nil && slices.ContainsFunc(d.Entries, func(e rules.Entry) bool { return partOf(&e) == p && e.State != rules.StateClaimed })
+	count := func(d *rules.Document, p part) (n int) {
+		for i := 0; d != nil && i < len(d.Entries); i++ {
+			if e := &d.Entries[i]; partOf(e) == p && e.State != rules.StateClaimed {
+				n++
+			}
+		}
+		return n
 	}
 	for p, l := range o.trusts {
 		// Of a pool, the same part of an earlier run may have been cut off before.
-		if cutOff := (part{p.lockID, p.part, p.order, true}); !p.own && !has(s.after, p) && has(s.after, cutOff) && !has(s.before, cutOff) {
+		if cutOff := (part{p.lockID, p.part, p.order, true}); !p.own && count(s.after, p) == 0 && count(s.after, cutOff) > count(s.before, cutOff) {
 			delete(o.trusts, p)
 			o.trusts[cutOff] = l
 		}
@@ -395,7 +400,9 @@ func lasting(s *step) error {
 			return a.ID == b.ID && a.State == b.State && a.Fence == b.Fence && a.ExpiresAt.Before(b.ExpiresAt)
 		}
 		// A call that is repeated after its part has expired makes entries with the same IDs again.
-		lasts := func(a rules.Entry) bool { return a.ID == b.ID && a.State == b.State && !a.ExpiresAt.Before(b.ExpiresAt) }
+		lasts := func(a rules.Entry) bool {
+			return a.ID == b.ID && a.State == b.State && !a.ExpiresAt.Before(b.ExpiresAt)
+		}
 		if b.Holds() && slices.ContainsFunc(s.after.Entries, shortened) && !slices.ContainsFunc(s.after.Entries, lasts) {
 			return fmt.Errorf("the lease of %+v was shortened", b)
 		}
@@ -617,16 +624,22 @@ func (o *observer) members(s *step) error {
 			continue
 		}
 		lost := s.lostMember()
-		if e.LockID != op.LockID || (e.Part != op.Part && !op.HoldOnly) || s.Outcome == rules.OtherRun || s.Outcome == rules.Superseded {
+		if e.LockID != op.LockID || (e.Part != op.Part && !op.HoldOnly) || (s.Outcome != rules.Queued && s.running() == nil && !op.HoldOnly) {
 			lost = ""
 		}
-		held := before.Clone()
-		held.Entries = slices.DeleteFunc(held.Entries, func(e rules.Entry) bool { return lost != "" && e.State == rules.StateClaimed })
-		must := memberOf(held, e.LockID, o.within[e.LockID], s.now())
-		if must == "" {
-			must = memberOf(&rules.Document{Entries: granted[:i]}, e.LockID, o.within[e.LockID], s.now())
+		for _, w := range s.before.Waiters {
+			if w.LockID == e.LockID && w.Part == e.Part && e.State == rules.StateClaimed && lost == "" {
+				lost = w.Member
+			}
 		}
-		if must == "" {
+		counts := func(all []rules.Entry) *rules.Document { // a lost member is waited for, whatever its party has claims to
+			return &rules.Document{Entries: slices.DeleteFunc(slices.Clone(all), func(e rules.Entry) bool { return lost != "" && e.State == rules.StateClaimed })}
+		}
+		within := o.within[e.LockID]
+		must := cmp.Or(memberOf(counts(before.Entries), e.LockID, within, s.now()), memberOf(counts(granted[:i]), e.LockID, within, s.now()), lost)
+		// A grant of this write may have evicted what gave the member. The grant that did so has the member.
+		evicted := slices.ContainsFunc(s.Expired, func(x rules.Entry) bool { return x.Member == must && (x.LockID == e.LockID || x.LockID == within) })
+		if evicted && e.Member != must {
 			must = lost
 		}
 		for _, w := range s.before.Waiters {
