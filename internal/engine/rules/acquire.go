@@ -125,7 +125,7 @@ func (s *state) grantOrQueue(op *Acquire) {
 	ahead := skipsQueue(s.doc, op.Party()) || op.member != ""
 	view := s.view()
 	next := ahead || ((!op.Queue || index < 0) && !slices.ContainsFunc(s.doc.Waiters, func(w Waiter) bool { return s.doc.holdsUp(view, &w) }))
-	unfit := claim != nil && !confirms(s.doc, claim, op.Party())
+	unfit := claim != nil && (!confirms(s.doc, claim, op.Party()) || (op.Refresh && !claim.Alive(s.now)))
 	switch {
 	case tombstone != nil:
 		s.result.Outcome, s.result.Note = Deadlock, tombstone.Verdict
