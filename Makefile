@@ -67,8 +67,8 @@ test: stack-up ## run all tests against real servers, with the race detector (TE
 	@$(WITH_STACK) && exec go test -race -timeout 30m $(TEST_FLAGS)
 
 .PHONY: simulate
-simulate: ## simulate whole Lockers (SEEDS=20000 FROM=1), and random histories of one document (HISTORIES=60000)
-	@go test -count=1 -timeout 12h ./internal/engine/rules -run TestInvariants -rapid.checks $(or $(HISTORIES),3000)
+simulate: ## simulate whole Lockers (SEEDS=20000 FROM=1), and random histories of one document (HISTORIES=60000 HISTORY_SEED=1)
+	@go test -count=1 -timeout 12h ./internal/engine/rules -run TestInvariants -rapid.checks $(or $(HISTORIES),3000) -rapid.seed $(or $(HISTORY_SEED),0)
 	@exec go test -count=1 -timeout 12h ./internal/proof/simulation -seeds $(or $(SEEDS),2000) -from $(or $(FROM),1)
 
 .PHONY: explore
