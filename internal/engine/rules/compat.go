@@ -109,7 +109,12 @@ func (d *Document) Admits(p Party) bool {
 
 func (d *Document) excludes(p Party) bool {
 	p = p.with(d)
-	return slices.ContainsFunc(d.Entries, func(e Entry) bool { return e.Blocks(p, d.At) })
+	for i := range d.Entries {
+		if d.Entries[i].Blocks(p, d.At) {
+			return true
+		}
+	}
+	return false
 }
 
 // view answers for a party what the rules below are made of. A Document passes over its entries for each
