@@ -54,8 +54,8 @@ func (l *Locker) SetPolicy(ctx context.Context, p Policy) error {
 
 // EditPolicy changes the policy for a name or a prefix, depending on what it is now, and stores it like SetPolicy: for
 // instance, it adds a member to a pool. edit changes a copy of the present policy, which has no limit and no members if there is
-// none, and may be called several times: if another process changes a policy in between, on what that one has left. An error of edit is
-// returned, and nothing is changed. by and reason are as in Policy.
+// none; a policy that edit leaves without both is removed. edit may be called several times: if another process changes a policy
+// in between, on what that one has left. An error of edit is returned, and nothing is changed. Other errors are those of RemovePolicy.
 func (l *Locker) EditPolicy(ctx context.Context, of Policy, edit func(*Policy) error) error {
 	if err := of.check(); err != nil {
 		return err
@@ -66,7 +66,8 @@ func (l *Locker) EditPolicy(ctx context.Context, of Policy, edit func(*Policy) e
 		if present != nil {
 			p = *policyOf(present)
 		}
-		if err := edit(&p); err != nil {
+		err := edit(&p)
+		if err != nil || (p.Limit == 0 && len(p.Members) == 0) {
 			return nil, err
 		}
 		return p.stored(), p.checkContent()

@@ -197,6 +197,21 @@ func (f *siteFlags) openTemporal(ctx context.Context, s streams, to *site) (err 
 	return nil
 }
 
+// openPolicies opens the site like open, and reads its policies. The site is closed after an error.
+func (d *databaseFlags) openPolicies(ctx context.Context, command string) (at *site, policies inspect.Policies, err error) {
+	if at, err = d.open(ctx, command); err != nil {
+		return nil, policies, err
+	}
+	if err = at.CheckCollection(ctx); err == nil {
+		policies, err = at.Policies(ctx)
+	}
+	if err != nil {
+		at.close()
+		return nil, policies, err
+	}
+	return at, policies, nil
+}
+
 // open connects to the database only.
 func (d *databaseFlags) open(ctx context.Context, command string) (*site, error) {
 	coll, disconnect, err := d.connect(ctx, command)

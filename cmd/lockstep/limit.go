@@ -162,18 +162,11 @@ func (cfg *limitConfig) restore(c *cobra.Command, s streams, args []string) erro
 
 // apply sets policies, or removes those with neither a limit nor members.
 func (cfg *limitConfig) apply(ctx context.Context, s streams, changes []lockcore.Policy) error {
-	at, err := cfg.open(ctx, "lockstep limit")
+	at, before, err := cfg.openPolicies(ctx, "lockstep limit")
 	if err != nil {
 		return err
 	}
 	defer at.close()
-	if err := at.CheckCollection(ctx); err != nil {
-		return err
-	}
-	before, err := at.Policies(ctx)
-	if err != nil {
-		return err
-	}
 	for i := range changes {
 		p := &changes[i]
 		if cfg.duration > 0 {
@@ -181,14 +174,18 @@ func (cfg *limitConfig) apply(ctx context.Context, s streams, changes []lockcore
 		}
 		text := inspect.PolicyText(p)
 		switch {
-		case cfg.from == "" && !p.Prefix && before.Pool(p.Name) != nil:
-			return fmt.Errorf("nothing was changed: %q is a pool, which has no limit; %s --delete removes it", p.Name, at.Command([]string{"pool"}, p.Name))
-		case p.Limit == 0 && len(p.Members) == 0:
-			err = at.Locker.RemovePolicy(ctx, *p)
 		case before.Ended(*p):
 			text = "has ended: it was not set"
-		default:
+		case cfg.from != "":
 			err = at.Locker.SetPolicy(ctx, *p)
+		default:
+			err = at.Locker.EditPolicy(ctx, *p, func(present *lockcore.Policy) error {
+				if len(present.Members) > 0 {
+					return fmt.Errorf("nothing was changed: %q is a pool, which has no limit; %s --delete removes it", p.Name, at.Command([]string{"pool"}, p.Name))
+				}
+				present.Limit, present.Until = p.Limit, p.Until
+				return nil
+			})
 		}
 		if errors.Is(err, lockcore.ErrInvalid) {
 			return fmt.Errorf("%w: %w", errUsage, err)
@@ -252,18 +249,11 @@ Exit status: 0, 1 if the database or a policy could not be read, 2 for wrong usa
 
 // enablePriorities brings priorities into force, unless they are.
 func (cfg *policiesConfig) enablePriorities(ctx context.Context, s streams, db *databaseFlags) error {
-	at, err := db.open(ctx, "lockstep policies")
+	at, before, err := db.openPolicies(ctx, "lockstep policies")
 	if err != nil {
 		return err
 	}
 	defer at.close()
-	if err := at.CheckCollection(ctx); err != nil {
-		return err
-	}
-	before, err := at.Policies(ctx)
-	if err != nil {
-		return err
-	}
 	if before.Priorities {
 		return table.Fprintf(s.out, "priorities are in force already\n")
 	}

@@ -95,18 +95,11 @@ func (cfg *poolConfig) changesMembers() bool {
 }
 
 func (cfg *poolConfig) run(ctx context.Context, s streams, name string, members []string) error {
-	at, err := cfg.open(ctx, "lockstep pool")
+	at, before, err := cfg.openPolicies(ctx, "lockstep pool")
 	if err != nil {
 		return err
 	}
 	defer at.close()
-	if err := at.CheckCollection(ctx); err != nil {
-		return err
-	}
-	before, err := at.Policies(ctx)
-	if err != nil {
-		return err
-	}
 	if len(members) > 0 || cfg.delete || cfg.changesMembers() {
 		if err := cfg.change(ctx, at, &before, name, members); err != nil {
 			return err
@@ -176,27 +169,22 @@ func noPool(at *site, policies *inspect.Policies, name string) error {
 // change changes the pool, or removes it.
 func (cfg *poolConfig) change(ctx context.Context, at *site, before *inspect.Policies, name string, members []string) error {
 	of := lockcore.Policy{Name: name, By: wire.Cut(signature(), maxSignature), Reason: cfg.reason}
-	var err error
-	switch {
-	case cfg.delete && before.Pool(name) == nil:
-		return noPool(at, before, name)
-	case cfg.delete:
-		err = at.Locker.RemovePolicy(ctx, of)
-	default:
-		err = at.Locker.EditPolicy(ctx, of, func(p *lockcore.Policy) error {
-			switch limit := at.Command([]string{"limit"}, name); {
-			case p.Unreadable:
-				return fmt.Errorf("nothing was changed: the policy for %q cannot be decoded; a later version of Lockstep may have set it; %s --remove removes it", name, limit)
-			case p.Limit > 0:
-				return fmt.Errorf("nothing was changed: a policy limits %q to %d holders, and a pool has no limit; %s --remove removes it", name, p.Limit, limit)
-			case len(members) > 0:
-				return cfg.list(at, p, members)
-			case len(p.Members) == 0:
-				return noPool(at, before, name)
-			}
-			return cfg.edit(at, p)
-		})
-	}
+	err := at.Locker.EditPolicy(ctx, of, func(p *lockcore.Policy) error {
+		switch limit := at.Command([]string{"limit"}, name); {
+		case p.Unreadable:
+			return fmt.Errorf("nothing was changed: the policy for %q cannot be decoded; a later version of Lockstep may have set it; %s --remove removes it", name, limit)
+		case p.Limit > 0:
+			return fmt.Errorf("nothing was changed: a policy limits %q to %d holders, and a pool has no limit; %s --remove removes it", name, p.Limit, limit)
+		case len(members) > 0:
+			return cfg.list(at, p, members)
+		case len(p.Members) == 0:
+			return noPool(at, before, name)
+		case cfg.delete:
+			p.Members, p.Out = nil, nil
+			return nil
+		}
+		return cfg.edit(at, p)
+	})
 	if errors.Is(err, lockcore.ErrInvalid) {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}

@@ -40,18 +40,11 @@ Exit status: 0, 1 if it does not wait there or priorities are not in force, 2 fo
 }
 
 func (cfg *promoteConfig) run(ctx context.Context, s streams, resource, name string) error {
-	at, err := cfg.open(ctx, "lockstep promote")
+	at, policies, err := cfg.openPolicies(ctx, "lockstep promote")
 	if err != nil {
 		return err
 	}
 	defer at.close()
-	if err := at.CheckCollection(ctx); err != nil {
-		return err
-	}
-	policies, err := at.Policies(ctx)
-	if err != nil {
-		return err
-	}
 	if !policies.Priorities {
 		return fmt.Errorf("priorities are not in force in this collection: %s --reason … brings them into force; from then on builds of Lockstep without policies are refused, so update all workers and janitors first",
 			at.Command([]string{"policies", "--enable"}))
