@@ -35,7 +35,7 @@ With members it makes a pool: requests for a member of NAME, such as lockcore.Po
 that exists is changed by --add and --remove, which may be repeated, or gets another list of members with --replace:
 members that it keeps remain out of service. A thing is a member of one pool only, and a pool has at least one member.
 
---out takes a member out of service: it is granted to nobody until --in. No lock is lost by a change: a member that is
+--out takes a member out of service: it is not granted until --in. No lock is lost by a change: a member that is
 removed or taken out remains locked until its holder ends, and the command prints who that is. A compensation still
 gets the member that its step had. --delete removes the pool; then requests are refused until it is made again.
 

@@ -23,8 +23,8 @@ func promoteCommand(s streams) *cobra.Command {
 		Use:   "promote RESOURCE NAME",
 		Short: "Put a waiter first in the queue",
 		Long: `Puts the requests of a workflow that wait for a resource first in its queue, behind those that were promoted before, and
-those that skip the queue: upgrades and steps within a workflow that keeps the resource. It takes the resource from
-nobody. NAME is a workflow ID, a lock ID, or the name that lockstep ps, show and why print.
+those that skip the queue: upgrades and steps within a workflow that keeps the resource. No holder loses
+the resource. NAME is a workflow ID, a lock ID, or the name that lockstep ps, show and why print.
 
 It needs priorities, which lockstep policies --enable brings into force.
 

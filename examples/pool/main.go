@@ -56,7 +56,7 @@ func program(ctx context.Context, args []string, out io.Writer) error {
 // site names the servers of a run, its database and its task queue.
 type site struct{ temporal, mongo, database, queue string }
 
-// process is what each process of the example has.
+// process has the connections and the names of a process of the example.
 type process struct {
 	db     *mongo.Database
 	locker *lockcore.Locker

@@ -204,7 +204,7 @@ func heldByEnclosing(v view, p Party) bool {
 	return v.holds(p.Within, func(e *Entry) bool { return p.enclosedBy(e) && e.Alive(v.time()) })
 }
 
-// Policy is what an operator has set for a resource, or for all resources whose names begin alike. It replaces the limit
+// Policy is a rule of an operator for a resource, or for all resources whose names begin alike. It replaces the limit
 // of shared requests that have one, for waiters and for new holds, and does not concern other requests; or it makes the
 // resource a pool. It ends no hold.
 type Policy struct {
@@ -231,7 +231,7 @@ func (p *Policy) Valid() bool {
 	return p.Limit >= 1 && p.Limit <= MaxPolicyLimit && (p.Name != "" || p.Prefix)
 }
 
-// PolicyID is what a policy is for.
+// PolicyID names a resource, or the beginning of names.
 type PolicyID struct {
 	// Name is the name of the resource; with Prefix, the beginning of names.
 	Name   string `bson:"name"`

@@ -24,7 +24,7 @@ type policySet struct {
 	*rules.Policies
 }
 
-// follower is what a process knows of the policies, and what its watcher does.
+// follower has the policies that a process knows, and the state of its watcher.
 type follower struct {
 	identity   rules.Identity
 	identified time.Time

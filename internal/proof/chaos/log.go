@@ -33,7 +33,7 @@ type Record struct {
 	// Number is the index of the fault in the plan.
 	Number int    `json:",omitempty"`
 	Fault  *Fault `json:",omitempty"`
-	// Policy is what a change of a policy makes of it. Key names the change.
+	// Policy is the policy after a change. Key names the change.
 	Policy *Policy `json:",omitempty"`
 }
 

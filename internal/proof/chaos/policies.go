@@ -15,7 +15,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Policy is what a change makes of a policy. Limit is 0 if it was removed. Until is the time, as in Record.At, at which it ends, or 0.
+// Policy is a policy after a change. Limit is 0 if it was removed. Until is the time, as in Record.At, at which it ends, or 0.
 type Policy struct {
 	Name   string
 	Prefix bool

@@ -12,7 +12,7 @@ import (
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// operatorName is who changes policies.
+// operatorName is the name under which policies are changed.
 const operatorName = "sagafuzz"
 
 // membersOf returns the members that a Lock has.

@@ -14,7 +14,7 @@ type MemberPool struct {
 	Members []string
 }
 
-// PoolChange is what an operator does to a member of a pool: add, remove, out, in; or promote, which promotes a waiter that Pick selects.
+// PoolChange is one change of a member of a pool by an operator: add, remove, out, in; or promote, which promotes a waiter that Pick selects.
 type PoolChange struct {
 	At                 time.Duration
 	Kind, Pool, Member string

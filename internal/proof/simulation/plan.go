@@ -179,7 +179,7 @@ func (p *plan) drawFaults(d *dice) {
 	}
 }
 
-// resource draws a resource that is no pool.
+// resource draws a resource, but not a pool.
 func (p *plan) resource(d *dice) string {
 	n := len(p.resources)
 	if p.pool {

@@ -28,7 +28,7 @@ const (
 	followWithin, stepLasts = 10 * time.Second, 3 * time.Second
 )
 
-// limitChanges are what the operator does: each limit is set after some time, and ends after another unless that is 0. A limit of 0
+// limitChanges are the changes of the operator: each limit is set after some time, and ends after another unless that is 0. A limit of 0
 // removes the policy.
 var limitChanges = []struct {
 	after time.Duration
