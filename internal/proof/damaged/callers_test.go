@@ -93,7 +93,7 @@ var others = []string{
 	"interceptors/activity_inbound.go:checkCollection", "interceptors/rules.go:resourcesByRule", "internal/cli/contention/blame.go:wait",
 	"activities/acquire.go:Acquire", "activities/activities.go:Release", "activities/activities.go:Verify",
 	"activities/wait.go:Wait", "lockcore/verify.go:lost", "internal/engine/rules/superseded.go:replacedRuns", "worker/plugin.go:awaitDatabase",
-	"worker/plugin.go:register", "internal/runstate/state.go:addLocks", "workflows/locks.go:guard",
+	"cmd/lockstep/pool.go:change", "worker/plugin.go:register", "internal/runstate/state.go:addLocks", "workflows/locks.go:guard",
 }
 
 // A new function that lists documents, or reads several, must be added to the callers, with the check that reads bad documents through it.
