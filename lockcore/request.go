@@ -62,8 +62,8 @@ func Exclusive(name string) Resource { return Resource{Name: name, Mode: ModeExc
 // Shared returns a request for name that admits any number of other shared holders.
 func Shared(name string) Resource { return Resource{Name: name, Mode: ModeShared} }
 
-// SharedLimit returns a request for one of limit permits on name: a semaphore. A limit of 0 is refused;
-// [Shared] has no limit.
+// SharedLimit returns a request for one of limit permits on name: a semaphore. The limit belongs to this
+// request and not to name, so let all requests give the same one. A limit of 0 is refused; [Shared] has no limit.
 func SharedLimit(name string, limit int) Resource {
 	if limit == 0 {
 		limit = zeroLimit

@@ -23,7 +23,7 @@ type SagaOptions struct {
 	// ParallelCompensation runs all compensations at once instead of one after the other in reverse order. Defaults to false.
 	ParallelCompensation bool
 	// DeadlockRetries is the number of times that fn is called again from its beginning if a step was the victim of a deadlock
-	// (*lockcore.DeadlockError): up to 1,000, or -1 for never. Defaults to 10.
+	// (*lockcore.DeadlockError): up to 1,000. 0 is the default, 10. To never call it again, set -1.
 	//
 	// Before each repeated call the saga is undone, its locks and the locks that fn has acquired by [Lock] under its context are released, and the
 	// saga sleeps, by a timer: 50 to 100 ms at first and 5 to 10 s at most.
@@ -229,7 +229,7 @@ func ended(call string) error {
 }
 
 // Compensate registers a function that undoes a step. Register it before the step runs, because a step that timed out may have been
-// applied. So fn must be safe to run even if the step never ran. After the saga's end nothing is registered, and the error matches
+// applied. Unlike the compensation of [Saga.Step], fn also runs if the step never ran, so it must do nothing in that case. After the saga's end nothing is registered, and the error matches
 // [lockcore.ErrEnded]: it can occur only if another coroutine than that of the saga's function calls Compensate.
 //
 // fn runs only if the saga fails. Its context is not cancelled, and has the activity options and locks of ctx. Steps that fn runs under

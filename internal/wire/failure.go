@@ -210,6 +210,9 @@ const (
 	supersededDelay = 100 * time.Millisecond
 )
 
+// notRun begins the message of a parked attempt, which Temporal's UI shows as failed.
+const notRun = "lockstep: the step has not run, and waits for its lock"
+
 // unavailable begins the message of a failure of the database, or of a Temporal that could not be asked which run is current.
 const unavailable = "lockstep: the locks' database, or Temporal, cannot be reached"
 
@@ -339,7 +342,7 @@ func ParkFailure(err error, req lockcore.StepRequest, neverRan string) error {
 		details.NeverRan = neverRan
 		shown := *busy
 		shown.Position = 0 // the message is shown as long as the step waits
-		return finalBenign(&shown, busy.LockID, FailureParked, details)
+		return finalBenign(fmt.Errorf("%s: %w", notRun, &shown), busy.LockID, FailureParked, details)
 	case !IsUnavailable(err):
 		return Failure(err)
 	default:
@@ -349,6 +352,7 @@ func ParkFailure(err error, req lockcore.StepRequest, neverRan string) error {
 		if !errors.Is(err, lockcore.ErrNoPool) {
 			err = fmt.Errorf("%s: %w", unavailable, err)
 		}
+		err = fmt.Errorf("%s: %w", notRun, err)
 		return finalBenign(err, req.LockID, FailureParked, details)
 	}
 }

@@ -265,7 +265,8 @@ func TestParkFailure_Message_HasItsTimeAndNoPosition(t *testing.T) {
 	t.Parallel()
 	busy := &lockcore.BusyError{Resource: "r", LockID: "me", Position: 2, Waiting: 2, At: time.Date(2026, 1, 2, 15, 35, 2, 0, time.UTC)}
 	parked := ParkFailure(busy, lockcore.StepRequest{Caller: lockcore.Caller{LockID: "me"}}, "")
-	require.Equal(t, `lockstep: "r" is busy for "me" (as of 2026-01-02 15:35:02 UTC): others are ahead in the queue`, messageOf(t, parked))
+	require.Equal(t, `lockstep: the step has not run, and waits for its lock: lockstep: "r" is busy for "me" (as of 2026-01-02 15:35:02 UTC): `+
+		`others are ahead in the queue`, messageOf(t, parked))
 	details, _ := Parked(parked)
 	require.Equal(t, 2, details.Position)
 	require.Contains(t, messageOf(t, WaitingFailure(busy, time.Second)), "(position 2 of 2 in the queue, as of 2026-01-02 15:35:02 UTC)")

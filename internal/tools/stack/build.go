@@ -2,6 +2,7 @@ package stack
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,6 +22,11 @@ const (
 	tailLines     = 12
 )
 
+// meanwhile is printed before the first build of a run.
+//
+//go:embed meanwhile.txt
+var meanwhile string
+
 // cached builds target, unless it exists. build works in the folder tmp and renames the result to target as its last action. A
 // failed or interrupted attempt leaves nothing.
 func (s *Stack) cached(ctx context.Context, target string, build func(ctx context.Context, tmp string) error) error {
@@ -36,6 +42,7 @@ func (s *Stack) cached(ctx context.Context, target string, build func(ctx contex
 	if exists(target) {
 		return nil
 	}
+	s.explain.Do(func() { s.log.Print(meanwhile) })
 	return s.task("build "+name, func() error {
 		for attempt := 1; ; attempt++ {
 			// The folder may be left over from a run that was killed.
@@ -73,7 +80,7 @@ func (s *Stack) task(name string, f func() error) error {
 	for {
 		select {
 		case <-tick.C:
-			s.log.Printf("  %s: %s", name, elapsed())
+			s.log.Printf("  %s: %s", name, elapsed().Round(time.Second))
 		case err := <-done:
 			outcome := "done"
 			if err != nil {

@@ -1,8 +1,10 @@
 package stack
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -34,6 +36,19 @@ func TestCached_ConcurrentCalls_BuildOnce(t *testing.T) {
 	require.NoError(t, errors.Join(errs...))
 	require.EqualValues(t, 1, built.Load())
 	require.FileExists(t, target)
+}
+
+func TestCached_FirstBuild_GivesSomethingToRead(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	var printed bytes.Buffer
+	s.log = log.New(&printed, "", 0)
+	for _, name := range []string{"a", "b", "b"} {
+		target := filepath.Join(s.cfg.CacheDir, name)
+		require.NoError(t, s.cached(t.Context(), target, func(context.Context, string) error { return os.WriteFile(target, nil, 0o644) }))
+	}
+	require.Equal(t, 1, strings.Count(printed.String(), "make demo"+"` shows"), printed.String())
+	require.Less(t, strings.Index(printed.String(), "make demo"), strings.Index(printed.String(), "build a ..."))
 }
 
 func TestCached_Interrupted_LeavesNothing(t *testing.T) {

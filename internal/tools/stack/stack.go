@@ -26,8 +26,9 @@ type Stack struct {
 	// pickPorts chooses the ports of a service. Tests replace it.
 	pickPorts func(names []string, before map[string]int) (map[string]int, error)
 
-	mu    sync.Mutex
-	state State
+	explain sync.Once // prints meanwhile
+	mu      sync.Mutex
+	state   State
 }
 
 // New returns the stack in cfg.Dir, which reports its progress to a logger. It starts nothing.
