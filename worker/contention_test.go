@@ -28,7 +28,6 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/contention"
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
-	"github.com/temporal-lockstep/lockstep/internal/cli/otlpfile"
 	"github.com/temporal-lockstep/lockstep/internal/cli/ui"
 	"github.com/temporal-lockstep/lockstep/internal/engine/rules"
 	"github.com/temporal-lockstep/lockstep/internal/telemetry"
@@ -36,13 +35,14 @@ import (
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
+	"github.com/temporal-lockstep/lockstep/worker/tracefile"
 	"github.com/temporal-lockstep/lockstep/workflows"
 )
 
-// tracedTo makes spans that go to a file as soon as they end, so that a process that is killed has written them, and
+// tracedTo makes spans that go to a file in a folder as soon as they end, so that a process that is killed has written them, and
 // Temporal's tracing of them.
-func tracedTo(ctx context.Context, path string) (*sdktrace.TracerProvider, interceptor.ClientInterceptor, error) {
-	exporter, err := otlpfile.New(ctx, path)
+func tracedTo(ctx context.Context, folder, name string) (*sdktrace.TracerProvider, interceptor.ClientInterceptor, error) {
+	exporter, err := tracefile.New(ctx, folder, tracefile.Options{Name: name})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -64,7 +64,7 @@ type scene struct {
 func setScene(t *testing.T) *scene {
 	t.Helper()
 	s := &scene{traces: t.TempDir(), sent: map[int64][]rules.Document{}}
-	provider, tracing, err := tracedTo(t.Context(), filepath.Join(s.traces, "parent.json"))
+	provider, tracing, err := tracedTo(t.Context(), s.traces, "parent")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, provider.Shutdown(context.WithoutCancel(t.Context()))) })
 	db := testenv.Mongo(t)
@@ -293,7 +293,7 @@ func TestContention_BlockerInAnotherProcess_IsLinked(t *testing.T) {
 	})
 	s.workflow("other", func(ctx workflow.Context) error { return do(workflows.Guard(ctx, account), "Other") })
 	s.work(t, sdkworker.Options{LocalActivityWorkerOnly: true}, nil)
-	cmd, out := startChild(t, s.bundle, fmt.Sprintf("%s=%s", childTraces, filepath.Join(s.traces, "child.json")))
+	cmd, out := startChild(t, s.bundle, fmt.Sprintf("%s=%s", childTraces, s.traces))
 	killed := s.start(t, "killed")
 	untilLine(t, out, enteredLine)
 	s.work(t, sdkworker.Options{DisableWorkflowWorker: true}, map[string]any{"Other": func(context.Context) error { return nil }})
@@ -321,7 +321,10 @@ func TestContention_BlockerInAnotherProcess_IsLinked(t *testing.T) {
 	require.Equal(t, "Step", hold.Steps[0].Name)
 
 	// The two spans were written by different processes, and the wait links to the step's trace.
-	child, err := os.ReadFile(filepath.Join(s.traces, "child.json"))
+	files, err := filepath.Glob(filepath.Join(s.traces, "child-*"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	child, err := os.ReadFile(files[0])
 	require.NoError(t, err)
 	require.Contains(t, string(child), b.Trace)
 	require.NotContains(t, string(child), `"name":"`+telemetry.SpanHold+`"`)

@@ -35,7 +35,7 @@ func request(lockID string) lockcore.StepRequest {
 // MongoDB, database and task queue, separated by blanks.
 const childVariable = "LOCKSTEP_TEST_CHILD"
 
-// childTraces is the file that the child writes its spans to, if it is set.
+// childTraces is the folder that the child writes its spans to, if it is set.
 const childTraces = "LOCKSTEP_TEST_CHILD_TRACES"
 
 const (
@@ -51,8 +51,8 @@ func child() {
 		panic(err)
 	}
 	o, config := client.Options{HostPort: address}, lockcore.Config{}
-	if path := os.Getenv(childTraces); path != "" {
-		provider, tracing, err := tracedTo(context.Background(), path)
+	if folder := os.Getenv(childTraces); folder != "" {
+		provider, tracing, err := tracedTo(context.Background(), folder, "child")
 		if err != nil {
 			panic(err)
 		}

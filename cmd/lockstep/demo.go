@@ -71,6 +71,7 @@ func demoWorkerCommand(s streams) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&cfg.Database, "database", "", "the database of the run")
 	f.StringVar(&cfg.TaskQueue, "task-queue", "", "the task queue of the run")
-	f.StringVar(&cfg.Traces, "traces", "", "the file for the spans")
+	f.StringVar(&cfg.Traces, "traces", "", "the folder for the spans")
+	f.StringVar(&cfg.Name, "name", "", "begins the names of the files with spans")
 	return c
 }

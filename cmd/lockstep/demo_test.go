@@ -98,7 +98,7 @@ func started(t *testing.T, dir string) (run string) {
 	var found []string
 	require.Eventually(t, func() bool {
 		var err error
-		found, err = filepath.Glob(filepath.Join(dir, "traces", "*", "worker-3.json"))
+		found, err = filepath.Glob(filepath.Join(dir, "traces", "*", "worker-3-*.spans.jsonl"))
 		return err == nil && len(found) == 1
 	}, time.Minute, 20*time.Millisecond, "it starts its workers")
 	return filepath.Base(filepath.Dir(found[0]))

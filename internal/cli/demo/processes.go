@@ -23,7 +23,7 @@ func newPool(r *run) *pool {
 			Name: name, Output: filepath.Join(r.dir, name+".log"), Within: 30 * time.Second,
 			Args: []string{
 				"demo-worker", "--database", r.db.Name(), "--task-queue", r.id,
-				"--traces", filepath.Join(r.dir, name+".json"),
+				"--traces", r.dir, "--name", name,
 			},
 			Ended: func(proc *harness.Process) {
 				if proc.Crashed() {

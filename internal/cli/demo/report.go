@@ -60,11 +60,7 @@ func (r *run) countEvents(ctx context.Context, res *results) error {
 
 // readTraces analyzes the lock spans. Waits last from queued to granted, by the database's clock.
 func (r *run) readTraces(ctx context.Context, res *results) error {
-	files, err := filepath.Glob(filepath.Join(r.dir, "*.json"))
-	if err != nil {
-		return err
-	}
-	spans, err := contention.Read(ctx, files, nil)
+	spans, err := contention.Read(ctx, []string{r.dir}, nil)
 	if err != nil {
 		return fmt.Errorf("read the traces: %w", err)
 	}

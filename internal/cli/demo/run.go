@@ -124,12 +124,9 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	defer func() { _ = mc.Disconnect(context.WithoutCancel(ctx)) }() // the process ends anyway
 	r.dir = filepath.Join(cfg.TracesDir, r.id)
-	if err := os.MkdirAll(r.dir, 0o755); err != nil { //nolint:gosec // traces are for others to read
-		return fmt.Errorf("--traces: %w", err)
-	}
-	observed, err := observe(ctx, "lockstep-demo", filepath.Join(r.dir, "demo.json"), cfg.Err)
+	observed, err := observe(ctx, "lockstep-demo", r.dir, "demo", cfg.Err)
 	if err != nil {
-		return err
+		return fmt.Errorf("--traces: %w", err)
 	}
 	defer observed.Shutdown(ctx)
 	log, err := os.Create(filepath.Join(r.dir, "demo.log"))

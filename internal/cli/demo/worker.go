@@ -18,9 +18,9 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/examples/transfer"
 	"github.com/temporal-lockstep/lockstep/internal/cli/connect"
-	"github.com/temporal-lockstep/lockstep/internal/cli/otlpfile"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 	"github.com/temporal-lockstep/lockstep/worker"
+	"github.com/temporal-lockstep/lockstep/worker/tracefile"
 )
 
 // WorkerConfig configures a worker process.
@@ -28,7 +28,8 @@ type WorkerConfig struct {
 	Config
 	Database  string
 	TaskQueue string
-	Traces    string
+	// Traces is the folder for the spans, and Name begins the names of the files.
+	Traces, Name string
 }
 
 // The duration of a step, and the share of transfers that fail their check.
@@ -42,7 +43,7 @@ const ready = "ready"
 
 // RunWorker runs a worker process until ctx or stdin ends. Stdin ends when the parent does.
 func RunWorker(ctx context.Context, cfg WorkerConfig, stdin io.Reader) (err error) {
-	observed, err := observe(ctx, "lockstep-demo-worker", cfg.Traces, cfg.Err)
+	observed, err := observe(ctx, "lockstep-demo-worker", cfg.Traces, cfg.Name, cfg.Err)
 	if err != nil {
 		return err
 	}
@@ -111,12 +112,12 @@ func connectTemporal(ctx context.Context, f *connect.Frontend, tp *sdktrace.Trac
 	return c, err
 }
 
-// observe writes each span to a file when it ends, so that a killed process loses only open spans. It also exports them if
+// observe writes each span to a file in the folder when it ends, so that a killed process loses only open spans. It also exports them if
 // the environment has an endpoint.
-func observe(ctx context.Context, service, path string, errs io.Writer) (*connect.Telemetry, error) {
-	exporter, err := otlpfile.New(ctx, path)
+func observe(ctx context.Context, service, folder, name string, errs io.Writer) (*connect.Telemetry, error) {
+	exporter, err := tracefile.New(ctx, folder, tracefile.Options{Name: name})
 	if err != nil {
-		return nil, fmt.Errorf("traces: %w", err)
+		return nil, err
 	}
 	return connect.NewTelemetry(ctx, connect.TelemetryOptions{
 		Service: service, Errs: errs, NoMetrics: true,
