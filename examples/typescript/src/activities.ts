@@ -17,8 +17,10 @@ export function makeActivities(accounts: Map<string, number>) {
   return {
     debit: (key: string, account: string, amount: number) => add(`${key}/debit`, account, -amount),
     credit: (key: string, account: string, amount: number) => add(`${key}/credit`, account, amount),
-    async refund(key: string, account: string, amount: number): Promise<void> {
-      if (applied.has(`${key}/debit`)) await add(`${key}/refund`, account, amount);
+    /** Undoes the steps of a transfer that were applied. */
+    async undo(key: string, from: string, to: string, amount: number): Promise<void> {
+      if (applied.has(`${key}/credit`)) await add(`${key}/undo-credit`, to, -amount);
+      if (applied.has(`${key}/debit`)) await add(`${key}/undo-debit`, from, amount);
     },
     async balance(account: string): Promise<number> {
       await setTimeout(5);

@@ -1,7 +1,7 @@
 // Lockstep's lock activities for workflow code, called by name and JSON as in docs/activities.md. `lockstep worker` serves
 // them on a task queue of its own. Copy this file into your project.
 import {
-  ActivityFailure, ActivityOptions, ApplicationFailure, CancellationScope, proxyActivities, workflowInfo,
+  ActivityFailure, ActivityOptions, ApplicationFailure, CancellationScope, ContinueAsNew, proxyActivities, workflowInfo,
 } from '@temporalio/workflow';
 
 /** A resource and its mode: 'X' exclusive, 'S' shared, 'S' with a limit as a semaphore. */
@@ -27,6 +27,16 @@ export interface LocksOptions {
   maxWait?: string;
 }
 
+/** The details of a LostError: which lock was lost, and to whom or for what reason, as far as that is known. */
+export interface Lost { resource: string; lockId?: string; by?: string; reason?: string }
+
+/** A lock was lost, and another party may have held it since: compensate. In the workflow's result it is an ApplicationFailure of this type. */
+export class LostError extends ApplicationFailure {
+  static readonly TYPE = 'lockstep.Lost';
+
+  constructor(readonly lost: Lost, message: string, cause: Error) { super(message, LostError.TYPE, true, [lost], cause); }
+}
+
 /** The failure type of a deadlock victim. */
 export const DEADLOCK = 'lockstep.Deadlock';
 
@@ -36,20 +46,25 @@ const ROUNDS = 20;
 interface LockActivities {
   'lockstep.Acquire'(params: object): Promise<{ lockId: string; leases: Lease[] }>;
   'lockstep.Wait'(params: object): Promise<void>;
+  'lockstep.Verify'(params: object): Promise<object>;
   'lockstep.Release'(params: object): Promise<object>;
 }
 
 /**
- * Runs work, and releases its locks at the end, also if it fails or the workflow is cancelled. If it is a deadlock victim, it
- * begins again after the other parties. So work must undo its steps before it throws, while the locks are held. A workflow may
- * make several calls at the same time only if the resources differ.
+ * Runs work, verifies its locks, and releases them at the end, even if work fails or the workflow is cancelled. If a lock was
+ * lost, it throws a LostError instead of returning the result; work that must be undone then calls locks.verify itself, as
+ * its last step. If work is a deadlock victim, it begins again after the other parties. So work must undo its steps before it
+ * throws, while the locks are held. A workflow may make several calls at the same time only if the resources differ.
  */
 export async function withLocks<T>(options: LocksOptions, work: (locks: Locks, round: number) => Promise<T>): Promise<T> {
   for (let round = 1; ; round++) {
     const locks = new Locks(options);
     try {
-      return await work(locks, round);
+      const result = await work(locks, round);
+      await locks.commit();
+      return result;
     } catch (err) {
+      if (err instanceof ContinueAsNew) await locks.commit(); // work has succeeded
       if (round === ROUNDS || !(err instanceof ApplicationFailure && err.type === DEADLOCK)) throw err;
     } finally {
       await locks.release();
@@ -65,22 +80,22 @@ let schedule = 0;
 export class Locks {
   private readonly asked = new Set<string>();
   private readonly held = new Map<string, number>(); // the schedule number of the request since which it is held
-  private released = false;
+  private ended = false;
+  private verified: { at: number; locks: number } | undefined;
   private readonly started = workflowInfo().startTime; // the party that started last is the victim of a deadlock
 
   constructor(private readonly options: LocksOptions) {}
 
   /**
    * Acquires locks in addition to those that it holds, first come, first served. A wait takes no worker's slot, and the
-   * number of its events does not depend on its length. Fails with an ActivityFailure whose cause is an ApplicationFailure of
-   * type 'lockstep.Busy' (maxWait is over), 'lockstep.Lost' (held before, and another party may have had it since:
-   * compensate), or 'lockstep.Invalid'; with an ApplicationFailure of type DEADLOCK; and with Temporal's error if the workflow
-   * is cancelled.
+   * number of its events does not depend on its length. Fails with a LostError, if it held one of the locks before; with an
+   * ActivityFailure whose cause is an ApplicationFailure of type 'lockstep.Busy' (maxWait is over) or 'lockstep.Invalid'; with
+   * an ApplicationFailure of type DEADLOCK; and with Temporal's error if the workflow is cancelled.
    */
   async acquire(...resources: Resource[]): Promise<Lease[]> {
     for (const r of resources) this.asked.add(r.name);
     for (let vain = 0; ;) {
-      this.checkNotReleased();
+      this.checkNotEnded();
       const order = { schedule: ++schedule, attempt: 1 };
       try {
         const { leases } = await this.activities()['lockstep.Acquire']({
@@ -90,28 +105,45 @@ export class Locks {
         for (const r of resources) if (!this.held.has(r.name)) this.held.set(r.name, order.schedule);
         return leases;
       } catch (err) {
-        const deadlock = deadlockOf(err);
-        if (deadlock) throw deadlock;
         const busy = parkedOf(err);
-        if (!busy) throw err;
-        this.checkNotReleased();
+        if (!busy) throw typed(err);
+        this.checkNotEnded();
         vain = busy.full || busy.unavailable ? vain + 1 : 0; // not in a queue
         await this.wait(resources, busy, { ...order, attempt: busy.attempt ?? 1 }, vain);
       }
     }
   }
 
-  /** Releases all locks and queued requests, also in a cancelled workflow. withLocks calls it. */
+  /**
+   * Verifies that each lock has been held without a gap since it was acquired, and renews it. Fails with a LostError if one was
+   * lost. Costs one activity, and nothing if no lock is held.
+   */
+  async verify(): Promise<void> {
+    const used = [...this.held].map(([resource, since]) => ({ resource, schedule: since }));
+    if (used.length === 0) return;
+    await this.activities()['lockstep.Verify']({ used }).catch((err: unknown) => { throw typed(err); });
+    this.verified = { at: Date.now(), locks: used.length };
+  }
+
+  /** Verifies the locks, even in a cancelled workflow, unless work has just done so. withLocks calls it. */
+  async commit(): Promise<void> {
+    this.ended = true;
+    const { at, locks } = this.verified ?? {};
+    if (at === Date.now() && locks === this.held.size) return; // a workflow's clock stands still until its next task
+    await CancellationScope.nonCancellable(() => this.verify());
+  }
+
+  /** Releases all locks and queued requests, even in a cancelled workflow. withLocks calls it. */
   async release(): Promise<void> {
-    this.released = true;
+    this.ended = true;
     if (this.asked.size === 0) return;
     await CancellationScope.nonCancellable(() =>
       this.activities()['lockstep.Release']({ resources: [...this.asked], schedule }));
   }
 
-  // An abandoned branch must neither lock nor wait after the release.
-  private checkNotReleased(): void {
-    if (this.released) throw ApplicationFailure.nonRetryable('withLocks has ended', 'lockstep.Ended');
+  // An abandoned branch must neither lock nor wait after the end of work.
+  private checkNotEnded(): void {
+    if (this.ended) throw ApplicationFailure.nonRetryable('withLocks has ended', 'lockstep.Ended');
   }
 
   /** Waits until the busy resource is granted. */
@@ -120,7 +152,7 @@ export class Locks {
     await wait['lockstep.Wait']({
       resource: resources.find((r) => r.name === busy.resource), order, started: this.started, maxWait: this.options.maxWait,
       full: busy.full ? busy.waiting : undefined, vain,
-    }).catch((err: unknown) => { throw deadlockOf(err) ?? err; });
+    }).catch((err: unknown) => { throw typed(err); });
   }
 
   private activities(more: ActivityOptions = {}): LockActivities {
@@ -130,10 +162,11 @@ export class Locks {
   }
 }
 
-/** The failure of a deadlock victim's activity, or undefined. */
-function deadlockOf(err: unknown): ApplicationFailure | undefined {
-  const cause = err instanceof ActivityFailure ? err.cause : undefined;
-  return cause instanceof ApplicationFailure && cause.type === DEADLOCK ? cause : undefined;
+/** The failure of an activity as acquire and verify throw it. */
+function typed(err: unknown): unknown {
+  const cause = failureOf(err);
+  if (cause?.type === DEADLOCK) return cause;
+  return cause?.type === LostError.TYPE ? new LostError(cause.details?.[0] as Lost, cause.message, err as Error) : err;
 }
 
 /** The details of a 'lockstep.Busy', or undefined. */
@@ -142,6 +175,12 @@ export function busyOf(err: unknown): Busy | undefined { return detailsOf(err, '
 function parkedOf(err: unknown): Busy | undefined { return detailsOf(err, 'lockstep.Parked'); }
 
 function detailsOf(err: unknown, type: string): Busy | undefined {
+  const cause = failureOf(err);
+  return cause?.type === type ? (cause.details?.[0] as Busy) : undefined;
+}
+
+/** The failure with which an activity has failed, or undefined. */
+function failureOf(err: unknown): ApplicationFailure | undefined {
   const cause = err instanceof ActivityFailure ? err.cause : undefined;
-  return cause instanceof ApplicationFailure && cause.type === type ? (cause.details?.[0] as Busy) : undefined;
+  return cause instanceof ApplicationFailure ? cause : undefined;
 }

@@ -11,17 +11,18 @@ import { ActivityFailure, ApplicationFailure, Client, Connection, WorkflowFailed
 import { CancelledFailure } from '@temporalio/common';
 import { DefaultLogger, NativeConnection, Runtime, Worker } from '@temporalio/worker';
 import { makeActivities } from './activities';
-import { Busy } from './lockstep';
-import { audit, giveUp, hold, holdAgain, impatient, letGo, transfer } from './workflows';
+import { Busy, Lost } from './lockstep';
+import { audit, giveUp, hold, holdAgain, holdAndLose, holdInRuns, impatient, letGo, transfer } from './workflows';
 
 const address = variable('TEMPORAL_ADDRESS');
 const mongo = variable('LOCKSTEP_MONGODB_URI');
 const run = `typescript-${process.pid}-${Date.now()}`;
 const locks = { taskQueue: `${run}-locks` };
+const database = `lockstep_${run.replaceAll('-', '_')}`;
 const accounts = new Map([['alice', 1000], ['bob', 1000], ['carol', 1000]]);
 
 let client: Client, connection: Connection, native: NativeConnection, worker: Worker, running: Promise<void>;
-let lockstep: ChildProcess, folder: string;
+let lockstep: ChildProcess, folder: string, binary: string;
 
 function variable(name: string): string {
   const value = process.env[name];
@@ -31,10 +32,10 @@ function variable(name: string): string {
 
 before(async () => {
   folder = mkdtempSync(join(tmpdir(), 'lockstep-'));
-  const binary = join(folder, 'lockstep');
+  binary = join(folder, 'lockstep');
   execFileSync('go', ['build', '-o', binary, './cmd/lockstep'], { cwd: resolve(__dirname, '../../..'), stdio: 'inherit' });
   lockstep = spawn(binary, ['worker', '--temporal-address', address, '--task-queue', locks.taskQueue,
-    '--database', `lockstep_${run.replaceAll('-', '_')}`], { stdio: ['ignore', 'inherit', 'inherit'], env: { ...process.env, LOCKSTEP_MONGODB_URI: mongo } });
+    '--database', database], { stdio: ['ignore', 'inherit', 'inherit'], env: { ...process.env, LOCKSTEP_MONGODB_URI: mongo } });
   Runtime.install({ logger: new DefaultLogger('ERROR'), shutdownSignals: [] });
   native = await NativeConnection.connect({ address });
   connection = await Connection.connect({ address });
@@ -80,6 +81,24 @@ async function completed(handle: WorkflowHandle<any>, activityType: string): Pro
   }
 }
 
+/** The types of the activities that a workflow has scheduled, in their order. */
+async function activitiesOf(handle: WorkflowHandle<any>): Promise<string[]> {
+  return (await handle.fetchHistory()).events!.flatMap((e) => e.activityTaskScheduledEventAttributes?.activityType?.name ?? []);
+}
+
+/** Releases a workflow's lock as an operator does. */
+function releaseByForce(resource: string, handle: WorkflowHandle<any>, reason: string): void {
+  execFileSync(binary, ['release', resource, handle.workflowId, '--now', '--yes', '--reason', reason, '--temporal-address', address, '--database', database],
+    { env: { ...process.env, LOCKSTEP_MONGODB_URI: mongo } });
+}
+
+/** The details with which a workflow has failed because it had lost a lock. */
+function lossOf(err: any): Lost {
+  assert.ok(err instanceof WorkflowFailedError && err.cause instanceof ApplicationFailure, String(err));
+  assert.equal(err.cause.type, 'lockstep.Lost', String(err.cause));
+  return err.cause.details![0] as Lost;
+}
+
 const holding = (handle: WorkflowHandle<any>) => completed(handle, 'lockstep.Acquire');
 
 test('transfers that lock account by account lose no money, deadlocks and all', async () => {
@@ -100,7 +119,7 @@ test('a saga that fails gives back while it holds its locks', async () => {
   assert.equal(err.cause.cause.type, 'InsufficientFunds');
   assert.deepEqual(accounts, before);
   const steps = (await saga.fetchHistory()).events!.flatMap((e) => e.activityTaskScheduledEventAttributes ?? []);
-  assert.deepEqual(steps.map((s) => s.activityType!.name), ['lockstep.Acquire', 'debit', 'refund', 'lockstep.Release']);
+  assert.deepEqual(steps.map((s) => s.activityType!.name), ['lockstep.Acquire', 'debit', 'undo', 'lockstep.Release']);
   const request = JSON.parse(Buffer.from(steps[0]!.input!.payloads![0]!.data!).toString());
   assert.equal(request.schedule, 1, 'each run numbers its own requests');
 });
@@ -116,8 +135,8 @@ test('a waiter names the holder, gets the lock next with a greater fence, and ha
   const fence = await first.result();
   await second.signal(letGo);
   assert.ok((await second.result()) > fence);
-  // Acquire, wait, acquire, release: 3 events each, and workflow tasks between them.
-  assert.ok((await second.fetchHistory()).events!.length <= 35);
+  // Acquire, wait, acquire, verify, release: 3 events each, and workflow tasks between them.
+  assert.ok((await second.fetchHistory()).events!.length <= 41);
 });
 
 test('a wait that times out names the holder', async () => {
@@ -141,12 +160,61 @@ test('a lock that another workflow has had in between is lost', async () => {
   await second.result();
   await first.signal(letGo);
   const err = await first.result().then(() => assert.fail('it acquired the lock again'), (e) => e);
-  assert.ok(err instanceof WorkflowFailedError && err.cause instanceof ActivityFailure && err.cause.cause instanceof ApplicationFailure, String(err));
-  assert.equal(err.cause.cause.type, 'lockstep.Lost');
+  assert.equal(lossOf(err).resource, 'tower');
   const acquires = (await first.fetchHistory()).events!.flatMap((e) => e.activityTaskScheduledEventAttributes ?? [])
     .filter((a) => a.activityType!.name === 'lockstep.Acquire')
     .map((a) => JSON.parse(Buffer.from(a.input!.payloads![0]!.data!).toString()).resources[0].heldSince);
   assert.deepEqual(acquires, [undefined, 1], 'a request names the first schedule under which the lock was held');
+});
+
+test('a lock that was released by force is lost at the end of the work, and named with the reason', async () => {
+  const first = await start(hold, 'robbed', { name: 'safe' }, locks);
+  await holding(first);
+  releaseByForce('safe', first, 'a drill');
+  await first.signal(letGo);
+  const err = await first.result().then(() => assert.fail('the loss passed unnoticed'), (e) => e);
+  const lost = lossOf(err);
+  assert.equal(lost.resource, 'safe');
+  assert.match(lost.reason!, /a drill/);
+  assert.match(err.cause.message, /safe/);
+  assert.deepEqual(await activitiesOf(first), ['lockstep.Acquire', 'lockstep.Verify', 'lockstep.Release']);
+});
+
+test('a lock that expired and went to another workflow is lost at the end of the work', async () => {
+  const first = await start(holdAndLose, 'expired', { name: 'tent' }, { ...locks, holdTtl: '1s' });
+  await holding(first);
+  const second = await start(hold, 'successor', { name: 'tent' }, locks); // gets the lock when it has expired
+  await holding(second);
+  await first.signal(letGo);
+  const lost = await first.result() as Lost;
+  assert.equal(lost.resource, 'tent');
+  assert.ok(lost.by!.endsWith('/' + second.workflowId), lost.by);
+  await second.signal(letGo);
+  await second.result(); // the loser has released nothing of it
+});
+
+test('a run that has lost a lock does not continue as new', async () => {
+  const first = await start(holdInRuns, 'in-runs', { name: 'ship' }, locks, 1);
+  await holding(first);
+  releaseByForce('ship', first, 'a drill');
+  await first.signal(letGo);
+  const err = await first.result().then(() => assert.fail('the loss passed unnoticed'), (e) => e);
+  assert.equal(lossOf(err).resource, 'ship');
+  assert.deepEqual(await activitiesOf(first), ['lockstep.Acquire', 'lockstep.Verify', 'lockstep.Release']);
+});
+
+test('a transfer that has lost a lock undoes all of its steps', async () => {
+  const before = new Map(accounts);
+  const gate = await start(hold, 'gate-keeper', { name: 'account/bob' }, locks);
+  await holding(gate);
+  const saga = await start(transfer, 'careless', { from: 'alice', to: 'bob', amount: 7 }, locks);
+  await waiting(saga); // it has debited alice
+  releaseByForce('account/alice', saga, 'a drill');
+  await gate.signal(letGo);
+  const err = await saga.result().then(() => assert.fail('the loss passed unnoticed'), (e) => e);
+  assert.equal(lossOf(err).resource, 'account/alice');
+  assert.deepEqual(accounts, before);
+  assert.deepEqual((await activitiesOf(saga)).slice(-4), ['credit', 'lockstep.Verify', 'undo', 'lockstep.Release']);
 });
 
 test('a cancelled workflow leaves the queue, or releases its lock', async () => {
@@ -177,6 +245,5 @@ test('an abandoned branch locks nothing', async () => {
   await completed(second, 'lockstep.Wait'); // notices within 20 s that it is no longer queued
   await second.signal(letGo);
   await second.result();
-  const steps = (await second.fetchHistory()).events!.flatMap((e) => e.activityTaskScheduledEventAttributes?.activityType?.name ?? []);
-  assert.deepEqual(steps, ['lockstep.Acquire', 'lockstep.Wait', 'lockstep.Release']);
+  assert.deepEqual(await activitiesOf(second), ['lockstep.Acquire', 'lockstep.Wait', 'lockstep.Release']);
 });

@@ -1,8 +1,8 @@
-import { CancellationScope, condition, defineSignal, proxyActivities, setHandler, workflowInfo } from '@temporalio/workflow';
+import { CancellationScope, condition, continueAsNew, defineSignal, proxyActivities, setHandler, workflowInfo } from '@temporalio/workflow';
 import type { Activities } from './activities';
-import { LocksOptions, Resource, withLocks } from './lockstep';
+import { LocksOptions, LostError, Resource, withLocks } from './lockstep';
 
-const { debit, credit, refund, balance } = proxyActivities<Activities>({ startToCloseTimeout: '10s' });
+const { debit, credit, undo, balance } = proxyActivities<Activities>({ startToCloseTimeout: '10s' });
 
 export interface Transfer { from: string; to: string; amount: number }
 
@@ -15,9 +15,10 @@ export function transfer(t: Transfer, options: LocksOptions = {}): Promise<void>
       await debit(key, t.from, t.amount);
       await locks.acquire({ name: `account/${t.to}` }); // at the step that needs it, so that deadlocks can happen
       await credit(key, t.to, t.amount);
+      await locks.verify(); // the last step, so that the transfer is undone if a lock was lost
     } catch (err) {
-      // Also where the debit failed: one that timed out may have been applied. The locks are still held.
-      await CancellationScope.nonCancellable(() => refund(key, t.from, t.amount));
+      // Also what failed: a step that timed out may have been applied. The locks are still held, unless err is a LostError.
+      await CancellationScope.nonCancellable(() => undo(key, t.from, t.to, t.amount));
       throw err;
     }
   });
@@ -54,6 +55,27 @@ export function holdAgain(resource: Resource, options: LocksOptions = {}): Promi
     await locks.acquire(resource);
     await condition(() => told);
     await locks.acquire(resource);
+  });
+}
+
+/** Holds a resource until it gets the signal, and returns what it has lost. */
+export async function holdAndLose(resource: Resource, options: LocksOptions = {}): Promise<unknown> {
+  try {
+    return await hold(resource, options);
+  } catch (err) {
+    if (!(err instanceof LostError)) throw err;
+    return err.lost;
+  }
+}
+
+/** Holds a resource until it gets the signal, and continues as new, without the lock, if more runs shall follow. */
+export function holdInRuns(resource: Resource, options: LocksOptions, more: number): Promise<void> {
+  let told = false;
+  setHandler(letGo, () => { told = true; });
+  return withLocks(options, async (locks) => {
+    await locks.acquire(resource);
+    await condition(() => told);
+    if (more > 0) await continueAsNew<typeof holdInRuns>(resource, options, more - 1);
   });
 }
 
