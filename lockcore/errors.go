@@ -407,7 +407,7 @@ func outOfService(members []rules.Member) string {
 	if number > mostNamed {
 		out = append(out[:mostNamed], "and others")
 	}
-	return fmt.Sprintf("%d of %d members are out of service: %s", number, len(members), strings.Join(out, ", "))
+	return fmt.Sprintf("%d of %s out of service: %s", number, counted(len(members), "member is", "members are"), strings.Join(out, ", "))
 }
 
 // blockingHolders returns the first mostHolders holders that block a party, their number, and the time after which all have
@@ -482,7 +482,9 @@ func holders(d *rules.Document) []Status {
 		}
 	}
 	for lockID, i := range at {
-		out[i].Running = running[lockID]
+		if out[i].Running = running[lockID]; len(out[i].Running) > 0 && out[i].Within != "" {
+			out[i].Kept = false // the step no longer waits: the hold ends with it
+		}
 	}
 	return out
 }
@@ -492,15 +494,17 @@ func holderOf(d *rules.Document, e *rules.Entry) Holder {
 	h := Holder{
 		LockID: e.LockID, Run: e.Run, Owner: cmp.Or(e.Owner, e.LockID), Host: e.Host, Mode: Mode(e.Mode), State: StateHolding,
 		Fence: e.Fence, FirstFence: e.FirstFence, ExpiresIn: remaining(e.ExpiresAt, d.At), Trace: e.Trace, Comment: e.Comment, Limit: limitOf(e.Mode, e.Limit),
-		Member: e.Member,
+		Member: e.Member, Within: e.Within,
 		Silent: max(0, d.At.Sub(lastRenewal(e))),
 	}
 	if began := cmp.Or(e.CreatedAt, e.ClaimedAt); began != nil {
 		h.Since = *began
 	}
-	if e.State == rules.StateKept {
-		h.HoldTTL = ttlOf(e)
+	if e.State != rules.StateKept {
+		return h
 	}
+	h.HoldTTL = ttlOf(e)
+	h.Kept = h.Run != "" && h.ExpiresIn > 0 // without a workflow no janitor extends it
 	return h
 }
 
@@ -512,6 +516,7 @@ func (s *Status) addHold(other *Status, describes bool) {
 	s.Order = cmp.Or(other.Order, s.Order)
 	s.ExpiresIn, s.Silent = max(s.ExpiresIn, other.ExpiresIn), min(s.Silent, other.Silent)
 	s.HoldTTL, s.Fence = max(s.HoldTTL, other.HoldTTL), max(s.Fence, other.Fence)
+	s.Kept, s.Within = s.Kept || other.Kept, cmp.Or(s.Within, other.Within)
 	s.Mode, s.Member = other.Mode.Stronger(s.Mode), cmp.Or(s.Member, other.Member)
 }
 

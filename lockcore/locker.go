@@ -129,18 +129,26 @@ func (l *Locker) Close(ctx context.Context) (err error) {
 	return err
 }
 
+// counted returns a number with one of two texts, the first for 1.
+func counted(n int, one, many string) string {
+	if n != 1 {
+		one = many
+	}
+	return fmt.Sprintf("%d %s", n, one)
+}
+
 func (l *Locker) close(ctx context.Context) error {
 	l.life.begin(ErrClosed)
 	var errs []error
 	if n := l.life.calls.wait(ctx); n > 0 {
-		errs = append(errs, fmt.Errorf("lockstep: close: %d calls are still under way: %w", n, context.Cause(ctx)))
+		errs = append(errs, fmt.Errorf("lockstep: close: %s still under way: %w", counted(n, "call is", "calls are"), context.Cause(ctx)))
 	}
 	sessions := slices.DeleteFunc(l.keeper.close(), func(s *Session) bool { return s.ofStep != nil })
 	failed := make([]error, len(sessions))
 	inParallel(len(sessions), func(i int) { failed[i] = sessions[i].leave(ctx, ErrClosed) })
 	errs = append(errs, failed...)
 	if n := l.life.steps.wait(ctx); n > 0 {
-		errs = append(errs, fmt.Errorf("lockstep: close: %d steps are still running, and their locks end with their TTL: %w", n, context.Cause(ctx)))
+		errs = append(errs, fmt.Errorf("lockstep: close: %s still running, and their locks end with their TTL: %w", counted(n, "step is", "steps are"), context.Cause(ctx)))
 	}
 	_ = l.life.calls.wait(ctx) // by which the steps leave
 	for _, s := range l.keeper.all() {

@@ -62,6 +62,11 @@ type Holder struct {
 	// HoldTTL is the time without a renewal after which a hold that a [StepRequest] keeps expires; Forever if it
 	// never does, and 0 for all other holds.
 	HoldTTL time.Duration `json:"holdTtl,omitempty"`
+	// Within is the enclosing lock ID, if the request named one.
+	Within string `json:"within,omitempty"`
+	// Kept is set if the hold lasts without a part: as long as its Run is open or, with Within, while its request
+	// waits for other resources. Otherwise a hold with a Run ends with its parts.
+	Kept bool `json:"kept,omitempty"`
 }
 
 // Status is a lock ID that holds a resource, or waits for it, as [Locker.Status] found it. Its String is for
@@ -360,16 +365,13 @@ func (h Holder) String() string {
 		return h.until("drained %s", "draining until it leaves", "draining for another %s") + ": " + h.who("since", part) + ", was cut off"
 	}
 	text := "held by " + h.who("since", part) + ", "
-	if h.KeptByRun() {
+	switch {
+	case h.Kept && h.Within != "":
+		return text + "kept while its step waits for other resources"
+	case h.Kept:
 		return text + "kept while the workflow is open"
 	}
 	return text + h.until("expired %s", "no end", "for another %s unless renewed")
-}
-
-// KeptByRun reports whether the hold is one that a [StepRequest] keeps for its Run: a janitor extends it as long as
-// the Run is open, and it expires only if none works for a HoldTTL.
-func (h Holder) KeptByRun() bool {
-	return h.State == StateHolding && h.Run != "" && h.HoldTTL != 0 && h.ExpiresIn > 0
 }
 
 func (h Holder) until(over, endless, left string) string {

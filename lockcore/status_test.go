@@ -101,10 +101,12 @@ func TestStatus_KeptHold_HasItsTTL(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*lockcore.StepRequest)
 		want   time.Duration
+		kept   bool
 	}{
-		"a part alone": {func(req *lockcore.StepRequest) { req.Keep = false }, 0},
-		"kept":         {func(req *lockcore.StepRequest) { req.HoldTTL = 3 * time.Minute }, 3 * time.Minute},
-		"without end":  {func(req *lockcore.StepRequest) { req.HoldTTL = lockcore.Forever }, lockcore.Forever},
+		"a part alone": {func(req *lockcore.StepRequest) { req.Keep = false }, 0, false},
+		"kept":         {func(req *lockcore.StepRequest) { req.HoldTTL = 3 * time.Minute }, 3 * time.Minute, true},
+		"without end":  {func(req *lockcore.StepRequest) { req.HoldTTL = lockcore.Forever }, lockcore.Forever, true},
+		"without run":  {func(req *lockcore.StepRequest) { req.Run, req.Saga = "", "" }, time.Hour, false},
 	} {
 		req := ofRun("one", "step", c.change)
 		req.Resources = []lockcore.Resource{lockcore.Exclusive(name)}
@@ -112,6 +114,7 @@ func TestStatus_KeptHold_HasItsTTL(t *testing.T) {
 		for range 2 { // with its part, and without
 			for _, s := range statuses(t, l, lockcore.Filter{Resource: name}) {
 				require.Equal(t, c.want, s.HoldTTL, name)
+				require.Equal(t, c.kept, s.Kept, name)
 			}
 			require.NoError(t, l.Leave(t.Context(), leases...))
 		}
@@ -134,6 +137,45 @@ func TestStatus_Claim_NamesItsRequest(t *testing.T) {
 	_, err := l.LeaveQueue(t.Context(), lockcore.Lease{Resource: "r", LockID: "b", Part: claims[0].Part, Order: claims[0].Order})
 	require.NoError(t, err)
 	require.Empty(t, list(t, l, lockcore.Filter{}))
+}
+
+// A step with a lock ID of its own that has several resources keeps them only while it waits. While it runs, they end with it, as the lock
+// of a step with one resource does, and others get them after its TTL.
+func TestStatus_StepWithSeveralResources_IsKeptOnlyWhileItWaits(t *testing.T) {
+	t.Parallel()
+	l, _, clock := withClock(t, lockcore.Config{HoldTTL: time.Hour})
+	both := ofRun("one", "step", func(req *lockcore.StepRequest) {
+		req.LockID, req.Within, req.TTL = req.LockID+"/step", req.LockID, 30*time.Second
+		req.Resources = []lockcore.Resource{lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2")}
+	})
+	seen := func() (kept []bool, holder string, endsIn time.Duration) {
+		for _, s := range statuses(t, l, lockcore.Filter{LockID: both.LockID, States: []lockcore.State{lockcore.StateHolding}}) {
+			kept, holder, endsIn = append(kept, s.Kept), s.Holder.String(), s.ExpiresIn
+		}
+		return kept, holder, endsIn
+	}
+
+	blocker := tryAcquire(t, l, request("other", lockcore.Exclusive("r/2")))
+	_, err := l.Enter(t.Context(), both)
+	require.ErrorIs(t, err, lockcore.ErrBusy)
+	kept, holder, endsIn := seen()
+	require.Equal(t, []bool{true}, kept, "it has r/1 and waits for r/2")
+	require.Contains(t, holder, "kept while its step waits for other resources")
+	require.Equal(t, time.Hour, endsIn)
+
+	require.NoError(t, blocker.Leave(t.Context()))
+	enter(t, l, both)
+	kept, holder, endsIn = seen()
+	require.Equal(t, []bool{false, false}, kept, "it runs")
+	require.Contains(t, holder, "for another 30s unless renewed")
+	require.Equal(t, 30*time.Second, endsIn)
+	_, err = l.TryEnter(t.Context(), request("next", lockcore.Exclusive("r/1")))
+	var busy *lockcore.BusyError
+	require.ErrorAs(t, err, &busy)
+	require.NotContains(t, err.Error(), "kept")
+
+	clock.Advance(30 * time.Second) // its worker has died
+	enter(t, l, request("next", lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2")))
 }
 
 // A part that was cut off keeps others out until its lease ends. After that it is nothing, also while no write has removed it.

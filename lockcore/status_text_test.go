@@ -46,7 +46,10 @@ func TestStatusString_Hold_ShowsEverythingToActOn(t *testing.T) {
 			s.Silent, s.ExpiresIn = 90*time.Second, -time.Minute-2*time.Millisecond
 		},
 		`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, kept while the workflow is open; heard of 5s ago`: func(s *lockcore.Status) {
-			s.Silent, s.Run, s.HoldTTL, s.ExpiresIn = 5*time.Second, "run-1", time.Hour, time.Hour
+			s.Silent, s.Run, s.Kept, s.ExpiresIn = 5*time.Second, "run-1", true, time.Hour
+		},
+		`held by "pay/1" (exclusive, first fence 3) since 2026-01-02T03:04:05Z, kept while its step waits for other resources; heard of 5s ago`: func(s *lockcore.Status) {
+			s.Silent, s.Run, s.Within, s.Kept, s.ExpiresIn = 5*time.Second, "run-1", "pay", true, time.Hour
 		},
 	})
 	hold.State = lockcore.StateDraining
@@ -145,7 +148,7 @@ func TestErrors_Workflows_AreNamedByWorkflowID(t *testing.T) {
 	const part = "5f8a1f0e-7c1d-4c57-9a53-0d3b5a0b8f21/1/Debit"
 	me, other, tenants := ns+"transfer%2F7", ns+"transfer-8/1%2FDebit", ns+"invoices/7"
 	holder := func(lockID, owner, run string) []lockcore.Holder {
-		return []lockcore.Holder{{LockID: lockID, Owner: owner, Run: run, State: lockcore.StateHolding, HoldTTL: time.Hour, ExpiresIn: time.Hour}}
+		return []lockcore.Holder{{LockID: lockID, Owner: owner, Run: run, State: lockcore.StateHolding, Kept: run != "", ExpiresIn: time.Hour}}
 	}
 	const kept = " (exclusive), kept while the workflow is open"
 	for want, err := range map[string]error{

@@ -49,7 +49,7 @@ func TestClose_StepHangs_LeavesItsLockToExpire(t *testing.T) {
 		defer cancel()
 		err := l.Close(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "1 steps are still running")
+		require.ErrorContains(t, err, "1 step is still running")
 		_, err = other.TryEnter(t.Context(), request("other", lockcore.Exclusive("r")))
 		require.ErrorIs(t, err, lockcore.ErrBusy, "it may still trust its lock")
 		elapse(10 * time.Second)

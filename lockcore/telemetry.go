@@ -83,6 +83,9 @@ func (o *observer) acquire(ctx context.Context, req *StepRequest, asked *rules.A
 	})
 	number(op, telemetry.Limit, asked.Limit)
 	number(op, telemetry.Priority, asked.Priority)
+	if req.HoldOnly && op.IsRecording() {
+		op.SetAttributes(attribute.Bool(telemetry.HoldOnly, true))
+	}
 	op.asked = asked
 	return ctx, op
 }

@@ -41,7 +41,7 @@ func (o *observed) said() map[string]*said {
 		k.links = k.links || len(s.Links()) > 0
 		for _, a := range s.Attributes() {
 			k.attributes[string(a.Key)]++
-			k.types[string(a.Key)] = map[attribute.Type]string{attribute.STRING: "string", attribute.INT64: "int"}[a.Value.Type()]
+			k.types[string(a.Key)] = map[attribute.Type]string{attribute.STRING: "string", attribute.INT64: "int", attribute.BOOL: "bool"}[a.Value.Type()]
 			if string(a.Key) == telemetry.Outcome {
 				k.outcomes[a.Value.AsString()] = true
 			}
@@ -160,6 +160,7 @@ func (o *observed) everything(t *testing.T) {
 	o.fullQueue(t)
 	o.unknownBlockers(t)
 	o.semaphore(t)
+	o.holdOnly(t)
 	o.pool(t)
 	o.deadlocked(t)
 	o.endings(t)
@@ -193,6 +194,15 @@ func (o *observed) fullQueue(t *testing.T) {
 	release.LockID, release.Order.Schedule = "b", 2
 	require.NoError(t, o.Release(t.Context(), release))
 	require.NoError(t, o.Leave(t.Context(), lease("d"))) // which was granted
+}
+
+// holdOnly: a hold without a part.
+func (o *observed) holdOnly(t *testing.T) {
+	t.Helper()
+	alone := asks("alone", 1, lockcore.Exclusive("alone"))
+	alone.HoldOnly = true
+	o.enters(t, o.Steps, alone)
+	require.NoError(t, o.Release(t.Context(), lockcore.Release{LockID: "alone", Resources: []string{"alone"}, Order: lockcore.Order{Schedule: 1, Attempt: 1}}))
 }
 
 // semaphore: requests with a limit.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/cli/repair"
 	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
@@ -72,7 +73,10 @@ func (cfg *collectionConfig) clear(ctx context.Context, s streams) error {
 	}
 	defer at.close()
 	done, err := repair.Clear(ctx, at.Locker, at.Collection, signed(cfg.reason))
-	printed := []error{table.Fprintf(s.out, "ended by force: %d holds and %d claims on %d resources\n", done.Holds, done.Claims, done.Resources)}
+	printed := []error{table.Fprintf(s.out, "ended by force: %s and %s on %s\n", table.Count(done.Holds, "hold"), table.Count(done.Claims, "claim"), table.Count(done.Resources, "resource"))}
+	if done.Holds > 0 {
+		printed = append(printed, table.Fprintf(s.out, "a holder that still works learns of it at its next renewal, after a third of its TTL at most; %s\n", inspect.LateWrites))
+	}
 	for _, name := range done.Deleted {
 		printed = append(printed, table.Fprintf(s.out, "deleted, since it could not be decoded: %s\n", name))
 	}

@@ -189,7 +189,7 @@ func TestClearAndReplaces_ReportWhatTheyDid(t *testing.T) {
 	require.Contains(t, l.fails(t, 2, "replaces", "--reason", "moved"), "wants the ID")
 	own, err := l.CollectionID(t.Context())
 	require.NoError(t, err)
-	require.Contains(t, l.prints(t, "clear", "--reason", "restored"), "ended by force: 1 holds and 0 claims on 1 resources\n")
+	require.Contains(t, l.prints(t, "clear", "--reason", "restored"), "ended by force: 1 hold and 0 claims on 1 resource\n")
 	require.Contains(t, l.prints(t, "show", "account/1"), "restored (")
 	require.Contains(t, l.prints(t, "clear", "--reason", "again"), "ended by force: 0 holds and 0 claims on 0 resources\n")
 	require.Contains(t, l.fails(t, 1, "replaces", own, "--reason", "moved"), "of this collection itself")

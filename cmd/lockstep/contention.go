@@ -43,7 +43,7 @@ of others are counted and do no harm. It needs no server.
   lockstep contention --html report.html traces/
   lockstep contention --resource account/ --json traces/ | jq '.conclusion[].text'
 
-Exit status: 0 if there were lock spans; 1 if there were none, or a file could not be read; 2 for wrong
+Exit status: 0 if there were lock spans; 1 if there were none, or none of the resource or the time, or a file could not be read; 2 for wrong
 usage; 130 if it was interrupted.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			cfg.paths = args
@@ -78,6 +78,9 @@ func (cfg *contentionConfig) run(ctx context.Context, s streams) error {
 		return err
 	}
 	if err := spans.Empty(); err != nil {
+		return err
+	}
+	if err := spans.CheckSelected(options); err != nil {
 		return err
 	}
 	report, err := contention.Analyze(ctx, spans, options)

@@ -48,7 +48,7 @@ func TestCommands_DamagedDocument_IsNamed(t *testing.T) {
 	for _, args := range [][]string{{"orphans"}, {"deadlocks"}, {"deadlocks", "--json"}} {
 		code, stdout, stderr := l.lockstep(t, args...)
 		require.Equal(t, 1, code, "%s: %s", args, stdout+stderr)
-		require.Contains(t, stderr, `1 documents cannot be decoded, so the answer is not complete: "bad/1"`, "%s", args)
+		require.Contains(t, stderr, `1 document cannot be decoded, so the answer is not complete: "bad/1"`, "%s", args)
 		require.NotRegexp(t, "no orphans|no deadlock", stdout)
 	}
 	code, stdout, stderr := l.lockstep(t, "show", "bad/1")
@@ -57,10 +57,10 @@ func TestCommands_DamagedDocument_IsNamed(t *testing.T) {
 	require.Contains(t, stderr, `"bad/1" cannot be decoded: `)
 	code, stdout, stderr = l.lockstep(t, "janitor", "--once")
 	require.Zero(t, code, stderr)
-	require.Regexp(t, `(?m)^ +1 documents cannot be decoded, and were left out$`, stdout)
+	require.Regexp(t, `(?m)^ +1 document cannot be decoded, and were left out$`, stdout)
 	_, stdout, _ = l.lockstep(t, "doctor")
 	for _, about := range []string{"orphans  ", "deadlocks"} {
-		require.Regexp(t, `(?m)^unknown  `+about+` +1 documents cannot be decoded, so the answer is not complete: "bad/1"`, stdout)
+		require.Regexp(t, `(?m)^unknown  `+about+` +1 document cannot be decoded, so the answer is not complete: "bad/1"`, stdout)
 	}
 	for i := range 7 {
 		l.damage(t, "worse/"+strings.Repeat("x", i))

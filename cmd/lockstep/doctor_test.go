@@ -123,7 +123,7 @@ func TestDoctor_WorkerWithoutThePlugin_IsNamed(t *testing.T) {
 	defer work("by the client", time.Second, sdkworker.Options{}, plugin())()
 	defer work("", time.Second, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin()}})()
 	defer work("", time.Second, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin()}, Identity: "by the worker"})()
-	untilFound("ok       workers      on 1 task queues every poller has Lockstep")
+	untilFound("ok       workers      on 1 task queue every poller has Lockstep")
 
 	// A worker that has no heartbeats may have the plugin.
 	defer work("silent", -1, sdkworker.Options{Plugins: []sdkworker.Plugin{plugin()}})()
@@ -263,7 +263,7 @@ func TestDoctor_WorkersOnDifferentCollections_AreFound(t *testing.T) {
 	var found string
 	require.Eventually(t, func() bool {
 		found = doctor()
-		return strings.Contains(found, "broken   collections  workers of this namespace also keep locks in more")
+		return strings.Contains(found, `broken   collections  workers of this namespace also use the collection "more": the locks`)
 	}, within, 500*time.Millisecond)
 	require.Contains(t, found, "give all workers the same collection")
 
@@ -344,7 +344,7 @@ func TestDoctor_Pools_AreChecked(t *testing.T) {
 	l.prints(t, "pool", "desks", "--out", "desk-1", "--reason", "repair")
 	l.prints(t, "pool", "phones", "--delete")
 	found := l.examined(t)
-	require.Contains(t, found, `warning  pools        1 have no member in service: "desks"; on 1 resources requests wait that are never granted: "phones", which is no pool`)
+	require.Contains(t, found, `warning  pools        1 has no member in service: "desks"; on 1 resource requests wait that are never granted: "phones", which is no pool`)
 	require.Contains(t, found, "→ requests wait until lockstep pool NAME --in MEMBER --database "+l.database+"; make the pool, by lockstep pool NAME MEMBER... --database ")
 	require.Contains(t, l.prints(t, "why", "order-2", "--no-temporal"), "phones: there is no such pool: an operator has removed it\n")
 
@@ -398,7 +398,7 @@ func TestDoctor_WaitsUseUpAttempts_AreNamed(t *testing.T) {
 	guarded := waits("Guarded", "lockstep.Wait")
 	require.Contains(t, l.examined(t), "ok       attempts     no activity uses up its attempts by waiting\n")
 	ruled := waits("Ruled", "Ruled")
-	require.Regexp(t, `(?m)^warning  attempts     1 activities that may be attempted only a few times wait for a lock, such as Ruled \(\d+\) of "`+
+	require.Regexp(t, `(?m)^warning  attempts     1 activity that may be attempted only a few times waits for a lock, such as Ruled \(\d+\) of "`+
 		ruled.GetID()+`", in attempt [1-5] of 5\n +→ under a rule each wait uses up an attempt`, l.examined(t))
 	require.NoError(t, l.Leave(t.Context(), holder))
 	require.NoError(t, guarded.Get(t.Context(), nil))

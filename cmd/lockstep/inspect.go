@@ -248,8 +248,8 @@ func psCommand(s streams) *cobra.Command {
 		Short: "List who holds locks and who waits, the hottest resources first",
 		Long: `Lists the resources that are held or waited for: the one with the most waiters first, then the one with
 the longest wait. With --waiting it reads only what is contended or kept, by an index. On a terminal, long
-names are shortened in the middle. Locks of Lockstep itself are listed with --all, and with
---json, as "internal".
+names are shortened in the middle, and a narrow one gets fewer columns. Locks of Lockstep itself are listed
+with --all, and with --json, as "internal".
 
 Exit status: 0, 1 if the database could not be read or has no such collection, 2 for wrong usage.`,
 		Args: noArguments,
@@ -315,15 +315,21 @@ func (cfg *psConfig) writeTime(out io.Writer) error {
 	return table.Fprintf(out, "%s, every %s\n", time.Now().Format(time.TimeOnly), cfg.watch)
 }
 
-// listWidth is the width of a list of resources: that of the terminal, but at least 100. Elsewhere it has no limit.
+// listWidth is the width of a list of resources: that of the terminal. Elsewhere it has no limit.
 func listWidth(out io.Writer) int {
 	f := table.Terminal(out)
 	if f == nil {
 		return 0
 	}
-	width, _, _ := term.GetSize(int(f.Fd()))
-	return max(100, width)
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil || width <= 0 {
+		return usualWidth
+	}
+	return width
 }
+
+// usualWidth is the width of a terminal that does not report one.
+const usualWidth = 80
 
 func (cfg *psConfig) list(ctx context.Context, at *site, out io.Writer) error {
 	resources, err := at.Resources(ctx, cfg.filter)

@@ -186,7 +186,7 @@ func TestOrphans_TerminatedWorkflow_AreListedAndReleased(t *testing.T) {
 	found := d.examined(t)
 	require.Regexp(t, `(?m)^warning  janitor +none works`, found)
 	require.Regexp(t, `(?m)^warning  orphans +1 locks and queued requests of closed workflows`, found)
-	require.Contains(t, d.prints(t, "janitor", "--once"), "1 locks and requests were released")
+	require.Contains(t, d.prints(t, "janitor", "--once"), "1 lock or request was released")
 	require.Equal(t, "no orphans\n", d.prints(t, "orphans"))
 	close(d.work)
 	require.NoError(t, waits.Get(t.Context(), nil))

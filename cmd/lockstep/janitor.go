@@ -105,13 +105,23 @@ func (cfg *janitorConfig) print(out io.Writer, n janitor.Result) error {
 	if cfg.json {
 		return json.NewEncoder(table.JSON(out)).Encode(n)
 	}
-	return table.Fprintf(out, `%7d kept locks, granted and queued requests listed
-%7d workflow runs asked about
-%7d are open: %d locks were extended
-%7d are closed
-%7d locks and requests were released
-%7d are unknown to Temporal, or no workflow's: left alone
-%7d questions failed, and %d commands to the database
-%7d documents cannot be decoded, and were left out
-`, n.Listed, n.Asked, n.Open, n.Extended, n.Closed, n.Released, n.Unknown, n.Failed, n.Errors, n.Damaged)
+	for _, line := range []struct {
+		n         int
+		one, many string
+		more      string
+	}{
+		{n.Listed, "kept lock or request listed", "kept locks and requests listed", ""},
+		{n.Asked, "workflow run asked about", "workflow runs asked about", ""},
+		{n.Open, "is open", "are open", fmt.Sprintf(": %s extended", table.Count(n.Extended, "lock")+table.Word(n.Extended, " was", " were"))},
+		{n.Closed, "is closed", "are closed", ""},
+		{n.Released, "lock or request was released", "locks and requests were released", ""},
+		{n.Unknown, "is unknown to Temporal, or no workflow's: left alone", "are unknown to Temporal, or no workflow's: left alone", ""},
+		{n.Failed, "question failed", "questions failed", fmt.Sprintf(", and %s to the database", table.Count(n.Errors, "command"))},
+		{n.Damaged, "document cannot be decoded, and was left out", "documents cannot be decoded, and were left out", ""},
+	} {
+		if err := table.Fprintf(out, "%7d %s%s\n", line.n, table.Word(line.n, line.one, line.many), line.more); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -129,7 +129,7 @@ func TestPolicies_NotDecoded_IsReportedAndRemoved(t *testing.T) {
 	later := bson.D{{Key: "name", Value: "phones"}, {Key: "members", Value: bson.A{"phone-1"}}}
 	_, err := l.collection(t).UpdateByID(t.Context(), store.IdentityID, bson.D{{Key: "$push", Value: bson.D{{Key: "policies", Value: later}}}})
 	require.NoError(t, err)
-	const damaged = "1 policies cannot be decoded: phones; until each is set again or removed"
+	const damaged = "1 policy cannot be decoded: phones; until each is set again or removed"
 	code, out, stderr := l.lockstep(t, "policies")
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, damaged)

@@ -174,7 +174,7 @@ func (cfg *poolConfig) change(ctx context.Context, at *site, before *inspect.Pol
 		case p.Unreadable:
 			return fmt.Errorf("nothing was changed: the policy for %q cannot be decoded; a later version of Lockstep may have set it; %s --remove removes it", name, limit)
 		case p.Limit > 0:
-			return fmt.Errorf("nothing was changed: a policy limits %q to %d holders, and a pool has no limit; %s --remove removes it", name, p.Limit, limit)
+			return fmt.Errorf("nothing was changed: a policy limits %q to %s, and a pool has no limit; %s --remove removes it", name, table.Count(p.Limit, "holder"), limit)
 		case len(members) > 0:
 			return cfg.list(at, p, members)
 		case len(p.Members) == 0:

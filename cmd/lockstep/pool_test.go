@@ -168,7 +168,7 @@ func TestPromote_Waiter_IsFirst(t *testing.T) {
 	l.ask(t, "order-2", "p", "stock")
 	l.ask(t, "order-3", "p", "stock")
 	refusal := l.fails(t, 1, "promote", "stock", "order-3")
-	require.Contains(t, refusal, "priorities are not in force in this collection: lockstep policies --enable --database "+l.database+" --reason … brings them into force; from then on builds of Lockstep without policies are refused")
+	require.Contains(t, refusal, "priorities are not in force in this collection: lockstep policies --enable --database "+l.database+" --reason 'your reason' brings them into force; from then on builds of Lockstep without policies are refused")
 	require.Contains(t, l.fails(t, 2, "policies", "--reason", "why"), "--reason is for --enable")
 	require.Contains(t, l.fails(t, 2, "policies", "--enable", "--json"), "--json is not for --enable")
 	require.Contains(t, l.prints(t, "policies", "--enable", "--reason", "rush orders"), "priorities are in force everywhere within ten seconds; builds of Lockstep without policies are refused from now on\n")

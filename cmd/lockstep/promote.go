@@ -46,8 +46,8 @@ func (cfg *promoteConfig) run(ctx context.Context, s streams, resource, name str
 	}
 	defer at.close()
 	if !policies.Priorities {
-		return fmt.Errorf("priorities are not in force in this collection: %s --reason … brings them into force; from then on builds of Lockstep without policies are refused, so update all workers and janitors first",
-			at.Command([]string{"policies", "--enable"}))
+		return fmt.Errorf("priorities are not in force in this collection: %s brings them into force; from then on builds of Lockstep without policies are refused, so update all workers and janitors first",
+			at.CommandWithReason([]string{"policies", "--enable"}))
 	}
 	entries, err := entriesOf(ctx, at, resource)
 	if err != nil {

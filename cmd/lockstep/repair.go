@@ -38,7 +38,8 @@ func releaseCommand(s streams) *cobra.Command {
 		Short: "End a hold, or a queued request, by force",
 		Long: `Ends what a party holds on a resource, or withdraws its requests from the queue, and shows who gets the lock.
 NAME is a lock ID, or the name that lockstep ps, show and why print, if only one party on the resource has it. The
-owner of a hold gets the reason when it next renews or asks. A part that may still be at work keeps others out until
+owner of a hold gets the reason when it next renews, which it does after a third of its TTL, or asks; the command
+prints who may still work until then. A part that may still be at work keeps others out until
 it leaves or its lease ends; --now does not wait for that, and is for a holder that is known to be dead.
 
 If an open workflow has the hold, cancelling the workflow is better: its saga is undone under its locks, while after
@@ -124,6 +125,13 @@ func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, name str
 	}
 	if printed := table.Fprintf(s.out, "%s\n", result); printed != nil || err != nil {
 		return errors.Join(printed, err)
+	}
+	for i := range ended {
+		if text := ended[i].AfterRelease(cfg.now); text != "" {
+			if err := table.Fprintf(s.out, "%s\n", text); err != nil {
+				return err
+			}
+		}
 	}
 	if len(choose(ended, func(e *inspect.Entry) bool { return e.State != lockcore.StateWaiting })) == 0 {
 		return nil // a waiter's end grants nothing

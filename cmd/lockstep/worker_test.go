@@ -205,7 +205,7 @@ func TestJanitor_OnceOrForever_ReleasesLocksOfTerminatedWorkflow(t *testing.T) {
 	run := s.holds(t)
 	require.JSONEq(t, `{"listed":1,"asked":1,"open":1,"closed":0,"unknown":0,"failed":0,"extended":0,"released":0,"errors":0,"damaged":0}`, s.prints(t, "janitor", "--once", "--json"))
 	require.NoError(t, s.client.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "for the test"))
-	require.Contains(t, s.prints(t, "janitor", "--once"), "1 locks and requests were released")
+	require.Contains(t, s.prints(t, "janitor", "--once"), "1 lock or request was released")
 	require.Empty(t, s.states(t, "account/1", ""))
 
 	run = s.holds(t)

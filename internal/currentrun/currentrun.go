@@ -203,7 +203,7 @@ func CheckCollection(ctx context.Context, locker Locker, workflows string) (repl
 	advice := fmt.Sprintf("the request names %.100q, which is not the ID of a collection", workflows)
 	if isCollectionID(workflows) {
 		advice = fmt.Sprintf("the workflow's worker in that with the ID %s: give the Lockers of both the same database and collection; if that "+
-			"collection was dropped or replaced: lockstep replaces %s --reason …", workflows, workflows)
+			"collection was dropped or replaced: lockstep replaces %s --reason 'your reason'", workflows, workflows)
 	}
 	return false, temporal.NewApplicationError(
 		fmt.Sprintf("lockstep: this worker keeps its locks in the collection with the ID %s, and %s", own, advice), wire.FailureOtherCollection)

@@ -178,6 +178,6 @@ func (j *Janitor) round(ctx context.Context) error {
 	case result.Asked > result.Failed:
 		j.refused = false
 	}
-	j.Logger.Debug("lockstep: the janitor's round", "namespace", j.Namespace, "result", result)
+	j.Logger.Debug("lockstep: the janitor's round", "namespace", j.Namespace, "result", result.String())
 	return nil
 }

@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,6 +39,17 @@ type Result struct {
 	Damaged int `json:"damaged"`
 	// Errors counts failed commands to the database. The next round repeats them.
 	Errors int `json:"errors"`
+}
+
+// String lists the counts that are not zero, by their names in JSON, for logs.
+func (r Result) String() string {
+	var counts []string
+	for field, n := range reflect.ValueOf(r).Fields() {
+		if !n.IsZero() {
+			counts = append(counts, fmt.Sprintf("%s %d", field.Tag.Get("json"), n.Int()))
+		}
+	}
+	return cmp.Or(strings.Join(counts, ", "), "nothing was listed")
 }
 
 // parallel bounds the runs that are handled at the same time, if Temporal or the database is slow.

@@ -40,6 +40,7 @@ var (
 	limit    = Attribute{Key: Limit, Type: "int", Help: "the limit of a shared request, if it has one", Optional: true}
 	member   = Attribute{Key: Member, Type: "string", Help: "the member of a pool", Optional: true}
 	priority = Attribute{Key: Priority, Type: "int", Help: "the request's priority, 1 (first) to 5; absent is 3", Optional: true}
+	holdOnly = Attribute{Key: HoldOnly, Type: "bool", Help: "set for a hold without a step, such as that of `workflows.Lock`", Optional: true}
 	lockID   = Attribute{Key: LockID, Type: "string", Help: "the lock ID; in Temporal it contains namespace ID and workflow ID, or those of an activity without a workflow"}
 	part     = Attribute{Key: Part, Type: "string", Help: "the part: in Temporal the run ID and the step, as `<run ID>/3/Debit`"}
 	order    = Attribute{Key: Order, Type: "string", Help: "schedule number and attempt, as `3.1`"}
@@ -70,7 +71,7 @@ var Spans = []Span{
 		Name: SpanAcquire, Clock: "process", Parent: "the caller's span: in Temporal the step's",
 		When: "one request for one resource, from sending to the answer; a request that waits has one for each time it asks",
 		Attributes: append([]Attribute{
-			resource, mode, limit, member, priority, lockID, part, order, owner, outcome, position, length,
+			resource, mode, limit, member, priority, holdOnly, lockID, part, order, owner, outcome, position, length,
 			{Key: Comment, Type: "string", Help: "the request's comment: in Temporal activity type, activity ID and attempt"},
 			{Key: Fence, Type: "int", Help: "the fencing token of the lease", Optional: true},
 			{Key: Hold, Type: "int", Help: "the fence that the granted or joined hold began with: `lock.fence` of its span", Optional: true},

@@ -33,6 +33,8 @@ const (
 	// Member is the member of a pool, and Priority that of a request.
 	Member   = "lock.member"
 	Priority = "lock.priority"
+	// HoldOnly is set on the acquire of a hold without a part: no process works under it, and no leave ends it.
+	HoldOnly = "lock.hold_only"
 	// LockID, and within it Part and Order, name a request.
 	LockID = "lock.id"
 	Part   = "lock.part"

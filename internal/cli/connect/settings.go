@@ -29,6 +29,7 @@ type setting struct{ variable, key string }
 
 var (
 	addressSetting  = setting{"TEMPORAL_ADDRESS", "address"}
+	nameSetting     = setting{"TEMPORAL_NAMESPACE", "namespace"}
 	apiKeySetting   = setting{"TEMPORAL_API_KEY", "api_key"}
 	tlsSetting      = setting{"TEMPORAL_TLS", "tls.disabled"}
 	unverified      = setting{"TEMPORAL_TLS_DISABLE_HOST_VERIFICATION", "tls.disable_host_verification"}

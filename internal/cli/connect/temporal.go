@@ -39,6 +39,8 @@ type Frontend struct {
 	flags   TemporalFlags
 	profile *profile
 	secrets []string
+	// namespaceFrom names the flag, variable or file with the namespace. It is empty for Temporal's default.
+	namespaceFrom string
 }
 
 // FindFrontend finds the settings: in the flags, then in the environment, then in the configuration file. Empty variables
@@ -57,6 +59,12 @@ func FindFrontend(flags TemporalFlags) (*Frontend, error) {
 		f.AddressFrom = "--temporal-address"
 	case p.Address != "":
 		f.AddressFrom = p.from(addressSetting)
+	}
+	switch {
+	case flags.Namespace != "":
+		f.namespaceFrom = "--namespace"
+	case p.Namespace != "":
+		f.namespaceFrom = p.from(nameSetting)
 	}
 	p.Address = cmp.Or(flags.Address, p.Address, client.DefaultHostPort)
 	p.Namespace = cmp.Or(flags.Namespace, p.Namespace, client.DefaultNamespace)
@@ -150,7 +158,7 @@ func (f *Frontend) explain(ctx context.Context, err error) error {
 		e.Remedy = fmt.Sprintf("see whether TEMPORAL_API_KEY, or the client's certificate, is for namespace %q", f.Options.Namespace)
 	case errors.As(err, &namespace):
 		e.Condition = ErrNamespace
-		e.Remedy = "set TEMPORAL_NAMESPACE; in Temporal Cloud, names have the form NAME.ACCOUNT"
+		e.Remedy = f.namespaceRemedy() + "; in Temporal Cloud, names have the form NAME.ACCOUNT"
 	case f.Options.ConnectionOptions.TLS == nil:
 		f.explainPlain(ctx, e)
 	default:
@@ -162,6 +170,14 @@ func (f *Frontend) explain(ctx context.Context, err error) error {
 		}
 	}
 	return e
+}
+
+// namespaceRemedy returns how to set another namespace than one that is wrong.
+func (f *Frontend) namespaceRemedy() string {
+	if f.namespaceFrom != "" {
+		return "correct " + f.namespaceFrom
+	}
+	return "name another than the default with --namespace or TEMPORAL_NAMESPACE"
 }
 
 // minSecret is the length from which on the values of headers are removed from the server's messages. Shorter ones are not

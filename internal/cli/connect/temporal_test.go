@@ -127,6 +127,29 @@ x-region = "here"
 	}
 }
 
+// The remedy names the place in which the wrong namespace was set.
+func TestDial_UnknownNamespace_NamesWhereItWasSet(t *testing.T) {
+	temporal := testenv.TemporalAddress(t)
+	profile := map[string]string{"TEMPORAL_CONFIG_FILE": file(t, "[profile.default]\nnamespace = \"nowhere\"\n")}
+	variable := map[string]string{"TEMPORAL_NAMESPACE": "nowhere"}
+	for want, c := range map[string]struct {
+		env   map[string]string
+		flags connect.TemporalFlags
+	}{
+		": correct --namespace;":                      {variable, connect.TemporalFlags{Namespace: "nowhere"}},
+		": correct TEMPORAL_NAMESPACE;":               {variable, connect.TemporalFlags{}},
+		`: correct namespace of profile "default" in`: {profile, connect.TemporalFlags{}},
+	} {
+		t.Run(want, func(t *testing.T) {
+			only(t, c.env)
+			t.Setenv("TEMPORAL_ADDRESS", temporal)
+			_, err := dial(t, c.flags)
+			require.ErrorIs(t, err, connect.ErrNamespace)
+			require.ErrorContains(t, err, want)
+		})
+	}
+}
+
 // A worker may run for longer than a certificate is valid.
 func TestDial_RenewedCertificate_IsUsed(t *testing.T) {
 	authority := tlsfront.NewAuthority(t)

@@ -177,22 +177,35 @@ func workflowOr(lockID string) string {
 // runOf returns the run ID with which the parts of a workflow's run begin.
 func runOf(workflow, part string) string {
 	run, step, _ := strings.Cut(part, "/")
-	if workflow == "" || stepName(step) == step {
+	if workflow == "" || !wire.IsNamespaceID(run) && stepName(step) == step {
 		return ""
 	}
 	return run
 }
 
-// stepName returns the activity's type in a part such as "<run ID>/3/Debit", or else the part.
+// stepName returns the activity's type in a part such as "<run ID>/3/Debit" or "<run ID>/rule/Debit", the name of a Lock in one such as
+// "<run ID>/lock/1", or else the part without the run ID.
 func stepName(part string) string {
 	pieces := strings.SplitN(part, "/", 3)
 	for i := 0; i+1 < len(pieces) && i < 2; i++ {
-		if number := pieces[i]; number != "" && strings.Trim(number, "0123456789") == "" {
-			return cmp.Or(strings.Join(pieces[i+1:], "/"), part)
+		rest := strings.Join(pieces[i+1:], "/")
+		switch {
+		case pieces[i] == lockPart && isNumber(rest):
+			return "Lock " + rest
+		case isNumber(pieces[i]), pieces[i] == "rule":
+			return cmp.Or(rest, part)
 		}
+	}
+	if run, step, _ := strings.Cut(part, "/"); step != "" && wire.IsNamespaceID(run) { // run IDs have the form of namespace IDs
+		return step
 	}
 	return part
 }
+
+// lockPart begins the part of a Lock, after the run ID. The number of the Lock in its workflow follows.
+const lockPart = "lock"
+
+func isNumber(text string) bool { return text != "" && strings.Trim(text, "0123456789") == "" }
 
 // narrow reduces the report to the chosen holds and waits and the ones that these and the trees refer to.
 func (a *analysis) narrow() {

@@ -243,6 +243,9 @@ func (a *analysis) advice(holds []causing) string {
 		if len(c.hold.Steps) == 0 {
 			return ""
 		}
+		if lock := c.hold.holdOnly(); lock != nil {
+			return fmt.Sprintf("%s of the workflow holds it, across whatever the workflow waits for: take it later, or release it sooner", lock.Name)
+		}
 		var waited coverage
 		for _, w := range a.waitsDuring(c.hold, c.hold.interval) {
 			waited.add(w.with(c.hold.interval))
@@ -327,7 +330,7 @@ func (a *analysis) holdersTime(holds []*hold) holdersTime {
 	var t holdersTime
 	waited := map[string]int64{}
 	for _, h := range holds {
-		if h.blocked == 0 || len(h.Steps) == 0 { // no request waited for it, or its steps are not known
+		if h.blocked == 0 || len(h.Steps) == 0 || h.holdOnly() != nil { // no request waited for it, or what it did is not known
 			continue
 		}
 		t.held += h.length()
@@ -387,6 +390,9 @@ func (a *analysis) spent(h *hold) string {
 		return fmt.Sprintf(": it waited itself %s for %s", duration(waited), waitedFor)
 	case overlong:
 		return fmt.Sprintf(", of which its steps ran %s: the rest of the time it stood between steps", duration(ran))
+	}
+	if lock := h.holdOnly(); lock != nil {
+		return ", by " + lock.Name + " of the workflow"
 	}
 	if s := h.stepDuring(h.interval); s != nil && 2*s.during().length() >= h.length() && s.Name != "" {
 		return fmt.Sprintf(", of which step %s ran %s", s.Name, duration(s.during().length()))

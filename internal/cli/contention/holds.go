@@ -201,7 +201,7 @@ func (a *analysis) addSteps() {
 			}
 			continue
 		}
-		step := Step{Name: stepName(s.part), Part: s.part, Order: s.order, Start: timeOf(s.end), Host: s.host}
+		step := Step{Name: stepName(s.part), Part: s.part, Order: s.order, Start: timeOf(s.end), Host: s.host, HoldOnly: s.isHoldOnly()}
 		step.Trace, step.Span = hexIDs(s.trace, s.id)
 		h.Run = cmp.Or(h.Run, runOf(h.Workflow, s.part))
 		if at, ok := left[s.request()]; ok {
@@ -222,13 +222,20 @@ func (a *analysis) addSteps() {
 	}
 }
 
+// isHoldOnly reports whether an acquire is that of a hold without a step. Spans of earlier versions show that only by the part of a Lock.
+func (s *lockSpan) isHoldOnly() bool {
+	workflow, _ := parseLockID(s.lockID)
+	pieces := strings.Split(s.part, "/")
+	return s.holdOnly || workflow != "" && len(pieces) == 3 && pieces[1] == lockPart && isNumber(pieces[2])
+}
+
 // attemptBefore returns the request of the attempt before one that joined a hold. Its order is empty if there was none. If no span of it
 // was read, its process died before it exported them.
 func (s *lockSpan) attemptBefore() request {
 	before := s.request()
 	schedule, attempt, _ := strings.Cut(s.order, ".")
 	before.order = ""
-	if n := integer(attempt); n > 1 && s.outcome == telemetry.OutcomeJoined {
+	if n := integer(attempt); n > 1 && s.outcome == telemetry.OutcomeJoined && !s.isHoldOnly() {
 		before.order = fmt.Sprintf("%s.%d", schedule, n-1)
 	}
 	return before
@@ -306,13 +313,23 @@ func (h *hold) fit(s *Step) {
 
 func (s *Step) during() interval { return interval{s.Start.UnixNano(), s.End.UnixNano()} }
 
-// ran returns for how long at least one step ran under the hold.
+// ran returns for how long at least one step ran under the hold. What a Lock does, spans do not show.
 func (h *hold) ran() int64 {
-	times := make([]interval, len(h.Steps))
+	var times []interval
 	for i := range h.Steps {
-		times[i] = h.Steps[i].during()
+		if s := &h.Steps[i]; !s.HoldOnly {
+			times = append(times, s.during())
+		}
 	}
 	return covered(times)
+}
+
+// holdOnly returns a Lock of the hold, or nil.
+func (h *hold) holdOnly() *Step {
+	if i := slices.IndexFunc(h.Steps, func(s Step) bool { return s.HoldOnly }); i >= 0 {
+		return &h.Steps[i]
+	}
+	return nil
 }
 
 // stepBefore returns the last step that began before a time, or nil.
@@ -346,7 +363,7 @@ func (h *hold) findDeath() {
 	}
 	for i := range h.Steps {
 		s := &h.Steps[i]
-		if !s.EndUnseen {
+		if !s.EndUnseen || s.HoldOnly { // no process works under a Lock
 			continue
 		}
 		d := Death{Step: s.Name, Host: s.Host, From: s.Start, To: s.End, Ended: deathRetried}
@@ -400,7 +417,7 @@ func (d *Death) text() string {
 	return fmt.Sprintf("a worker died, or hung, in step %s, which delayed its saga by %s", d.Step, Seconds(d.To.Sub(d.From).Seconds()))
 }
 
-// overlong reports whether the hold lasted much longer than steps ran under it. Without steps nothing is known.
+// overlong reports whether the hold lasted much longer than steps ran under it. Without steps, or with a Lock, nothing is known.
 func (h *hold) overlong(ran int64) bool {
-	return len(h.Steps) > 0 && h.length() > 2*ran && h.length()-ran > int64(100*time.Millisecond)
+	return len(h.Steps) > 0 && h.holdOnly() == nil && h.length() > 2*ran && h.length()-ran > int64(100*time.Millisecond)
 }

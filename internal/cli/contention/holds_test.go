@@ -37,6 +37,45 @@ func TestHolds_WithSeveralParts_AreJoined(t *testing.T) {
 	}
 }
 
+// A Lock around code of a workflow holds while the workflow waits for a signal, say. No step runs under it, no worker can die in it, and its part
+// is not the name of a step.
+func TestSteps_Lock_HeldAndDidNotRun(t *testing.T) {
+	t.Parallel()
+	for name, more := range map[string]attrs{
+		"of this version":       {telemetry.Part: "run-A/lock/1", telemetry.HoldOnly: true},
+		"of an earlier version": {telemetry.Part: "run-A/lock/1"},
+		"of another language":   {telemetry.Part: "run-A/reserve", telemetry.HoldOnly: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &scene{}
+			acquire := attrs{telemetry.Order: "1.1", telemetry.Hold: 1, telemetry.Outcome: telemetry.OutcomeGranted, telemetry.Comment: "Approval, lock/1"}
+			maps.Copy(acquire, more)
+			s.add(telemetry.SpanAcquire, 0, 2, about("r", "A", acquire))
+			s.hold("r", "A", 1, 0, 13_800, nil)
+			s.wait("r", "B", 2, 1000, 13_800, nil, heldBy("A", 1))
+			r := s.report(t)
+			require.Len(t, r.Holds[0].Steps, 1)
+			step := r.Holds[0].Steps[0]
+			require.True(t, step.HoldOnly)
+			if name != "of another language" { // whose parts have names of their own
+				require.Equal(t, "Lock 1", step.Name)
+			}
+			require.Equal(t, "held r 13.8 s, by "+step.Name+" of the workflow", r.Roots[0].Did)
+			require.Contains(t, r.Resources[0].Why, "for A, which held it 13.8 s, by "+step.Name+" of the workflow")
+			require.Equal(t, step.Name+" of the workflow holds it, across whatever the workflow waits for: take it later, or release it sooner", r.Conclusion[0].Advice)
+			require.Empty(t, r.Overlong)
+			var b strings.Builder
+			require.NoError(t, WriteTable(&b, r, 10))
+			require.NotContains(t, b.String(), "ran ")
+		})
+	}
+	s := &scene{}
+	s.add(telemetry.SpanAcquire, 0, 2, about("r", "A", attrs{telemetry.Part: "run-A/lock/1", telemetry.Order: "1.1", telemetry.Hold: 1, telemetry.Outcome: telemetry.OutcomeGranted}))
+	s.hold("r", "A", 1, 0, 9000, attrs{telemetry.Outcome: telemetry.OutcomeExpired})
+	require.Nil(t, s.report(t).Holds[0].WorkerDied)
+}
+
 // attempt adds an attempt's acquire and, unless to is 0, its leave.
 func (s *scene) attempt(owner, part, order string, from, to int, outcome, host string) {
 	request := attrs{telemetry.Part: part, telemetry.Order: order, telemetry.Hold: 1, telemetry.Outcome: outcome, telemetry.Host: host}

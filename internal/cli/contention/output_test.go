@@ -143,7 +143,10 @@ func TestText_Formats(t *testing.T) {
 
 func TestStepName_FromPart(t *testing.T) {
 	t.Parallel()
-	for part, want := range map[string]string{"3/Debit": "Debit", "12/a/b": "a/b", "run/3/Debit": "Debit", "run/12/a/b": "a/b", "Debit": "Debit", "x/Debit": "x/Debit", "3/": "3/", "": ""} {
+	for part, want := range map[string]string{"3/Debit": "Debit", "12/a/b": "a/b", "run/3/Debit": "Debit", "run/12/a/b": "a/b", "Debit": "Debit", "x/Debit": "x/Debit", "3/": "3/", "": "",
+		"run/lock/2": "Lock 2", "lock/2": "Lock 2", "lock/two": "lock/two", "run/rule/Statement": "Statement",
+		"0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11/reserve": "reserve", "0b6d4e1c-96d3-4cf6-b0bb-6f3f2d5c7a11/lock/3": "Lock 3",
+	} {
 		require.Equal(t, want, stepName(part), part)
 	}
 }

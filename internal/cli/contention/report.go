@@ -157,7 +157,7 @@ type Hold struct {
 
 // Step is a part of a hold, from its entry until it left, by the clock of its process.
 type Step struct {
-	// Name is the activity's type, or the part.
+	// Name is the activity's type, "Lock 1" and so on for a Lock around code of a workflow, or the part.
 	Name  string    `json:"name"`
 	Part  string    `json:"part,omitempty"`
 	Order string    `json:"order,omitempty"`
@@ -169,6 +169,8 @@ type Step struct {
 	Host  string    `json:"host,omitempty"`
 	// EndUnseen is set if no span shows the step's end: its process died, or its span was not read.
 	EndUnseen bool `json:"endUnseen,omitempty"`
+	// HoldOnly is set for a Lock, or another request for a hold without a step: nothing ran under it that spans show.
+	HoldOnly bool `json:"holdOnly,omitempty"`
 }
 
 // Death is the death, or hang, of a worker while its step held: the step's attempt has no end.

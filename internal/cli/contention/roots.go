@@ -219,6 +219,8 @@ func (a *analysis) describe(r *Root, g *guilt) {
 		r.Did += " until it expired"
 	case step != nil && h.overlong(h.ran()):
 		r.Did += ", of which its steps ran " + duration(h.ran())
+	case h.holdOnly() != nil:
+		r.Did += ", by " + h.holdOnly().Name + " of the workflow"
 	case step != nil:
 		r.Did += ", in step " + step.Name
 	}

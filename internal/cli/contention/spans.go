@@ -67,6 +67,8 @@ type lockSpan struct {
 	position, limit  int64
 	priority         int64
 	expired, drained int64
+	// holdOnly is set for an acquire of a hold without a step.
+	holdOnly bool
 	// blockedBy are the holds that a wait or a busy acquire names. If namesLast is set, the last one is named by the span's own attributes: the last hold
 	// that the waiter saw in its way.
 	blockedBy []*namedHold
@@ -167,6 +169,8 @@ func (s *parsedSpan) set(key, value string) {
 		*field(s) = value
 	} else if field := integers[key]; field != nil {
 		*field(s) = integer(value)
+	} else if key == telemetry.HoldOnly {
+		s.holdOnly = value == "true"
 	} else if key == telemetry.BlockedByTrace {
 		parseHex(s.last.trace[:], value)
 	} else if key == telemetry.BlockedBySpan {

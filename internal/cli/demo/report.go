@@ -94,14 +94,15 @@ func (s *results) report(r *run) error {
 	row("AUDITS THAT SAW A WRONG TOTAL", "%d", s.wrongAudits)
 	row("money", "%s of %s: %s", cents(s.total), cents(want), map[bool]string{true: "conserved", false: "NOT CONSERVED"}[s.total == want])
 	locks := &s.locks.Totals
-	row("lost locks", "%d transfers and audits were undone because of one, %d renewals or entries noticed one", s.lost, locks.Lost)
+	row("lost locks", "%s undone because of one, %s one", table.Word(s.lost, "1 transfer or audit was", fmt.Sprintf("%d transfers and audits were", s.lost)),
+		table.Word(locks.Lost, "1 renewal or entry noticed", fmt.Sprintf("%d renewals or entries noticed", locks.Lost)))
 	row("deadlocks", "%d%s", locks.Deadlocks, map[bool]string{true: ", on purpose: a transfer locks its second account only when it needs it. One saga of each was undone and began again"}[locks.Deadlocks > 0])
-	row("waits for a lock", "%d of %d acquisitions; p50 %s, p99 %s (queued to granted, by the database's clock)",
-		locks.Waited, locks.Acquisitions, seconds(locks.Wait.P50), seconds(locks.Wait.P99))
+	row("waits for a lock", "%d of %s; p50 %s, p99 %s (queued to granted, by the database's clock)",
+		locks.Waited, table.Count(locks.Acquisitions, "acquisition"), seconds(locks.Wait.P50), seconds(locks.Wait.P99))
 	row("history events per transfer", "median %d, most %d", quantile(s.events, 0.5), quantile(s.events, 1))
 	row("in Temporal's UI", "%s", r.uiLink())
 	row("who waited for whom", "%s", s.page)
-	row("traces", "%s (OTLP JSON lines, one file per process; %d broken lines)", r.dir, s.locks.Read.Broken)
+	row("traces", "%s (OTLP JSON lines, one file per process; %s)", r.dir, table.Count(s.locks.Read.Broken, "broken line"))
 	if err := table.Write(r.cfg.Out, rows...); err != nil {
 		return err
 	}
@@ -114,13 +115,13 @@ func (s *results) verdict(r *run, want int64) error {
 	}
 	var wrong []string
 	if s.wrongAudits > 0 {
-		wrong = append(wrong, fmt.Sprintf("%d audits saw a wrong total", s.wrongAudits))
+		wrong = append(wrong, fmt.Sprintf("%s saw a wrong total", table.Count(s.wrongAudits, "audit")))
 	}
 	if s.total != want {
 		wrong = append(wrong, "money is not conserved")
 	}
 	if s.failed > 0 || s.failedAudits > 0 {
-		wrong = append(wrong, fmt.Sprintf("%d transfers and %d audits failed otherwise", s.failed, s.failedAudits))
+		wrong = append(wrong, fmt.Sprintf("%s and %s failed otherwise", table.Count(s.failed, "transfer"), table.Count(s.failedAudits, "audit")))
 	}
 	if len(wrong) == 0 {
 		if !r.cfg.Guards {

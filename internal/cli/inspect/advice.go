@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
@@ -14,8 +16,15 @@ import (
 func (s *Site) advise(n *Node) string {
 	h := n.Hold
 	switch {
+	case n.Deadlock && n.Children != nil:
+		waits := n.Children[len(n.Children)-1]
+		return s.adviseFamily("its child workflow "+waits, waits)
+	case n.relative != "":
+		return s.adviseFamily("workflow "+n.relative+", which has the same owner,", n.relative)
 	case n.Deadlock:
 		return "a deadlock: it is found within seconds, and the party that started last gives up; see " + s.command("deadlocks")
+	case h == nil && n.Doing != nil && n.Doing.open:
+		return s.adviseOpen(n.Doing, nil, n.Party.Workflow)
 	case h == nil:
 		return ""
 	case h.State == lockcore.StateDraining:
@@ -79,27 +88,35 @@ func (s *Site) adviseClosed(d *Doing, h *Entry) string {
 	switch {
 	case d.heir != "":
 		return fmt.Sprintf("%s, and run %s continues it: that takes over the locks that it needs, and a janitor releases the rest", over, d.heir)
-	case !h.keeps():
+	case !h.Kept:
 		return fmt.Sprintf("%s, and one of its steps may still work: its lock ends %s%s", over, ending(h.ExpiresIn, " by itself unless it is renewed"), ifDead(h))
 	}
 	return fmt.Sprintf("%s: a janitor releases its locks within a minute; %s does now", over, s.command("janitor", "--once"))
 }
 
-// adviseOpen returns the advice about a hold of an open run.
+// adviseOpen returns the advice about an open run, and its hold, which may be nil.
 func (s *Site) adviseOpen(d *Doing, h *Entry, workflowID string) string {
 	switch {
 	case d.Status == "Paused":
 		return "its workflow is paused: " + s.temporalCommand("workflow", "unpause", "--workflow-id", workflowID)
 	case d.TaskFailures > 0:
-		return fmt.Sprintf("its workflow task has failed %d times: %s", d.TaskFailures, cmp.Or(d.TaskFailure, "its workers' logs say why"))
+		return fmt.Sprintf("its workflow task has failed %s: %s", table.Count(d.TaskFailures, "time"), cmp.Or(d.TaskFailure, "its workers' logs say why"))
+	case !d.taskSince.IsZero() && time.Since(d.taskSince) > 2*pickUp: // another worker gets a task that was meant for a dead one after 5 s
+		return fmt.Sprintf("its workflow task was scheduled %s ago and no worker has taken it: is one running for its task queue?", Short(time.Since(d.taskSince)))
 	}
-	for _, a := range d.Activities {
-		if !a.Waits {
-			return s.adviseActivity(&a, h, workflowID)
+	// If it waited for a lock, it would be no root. An activity that waits for locks is then itself in the way.
+	for _, waits := range []bool{false, true} {
+		for i := range d.Activities {
+			if a := &d.Activities[i]; a.Waits == waits {
+				return s.adviseActivity(a, h, workflowID)
+			}
 		}
 	}
-	if d.Children > 0 {
-		return "it waits for a child workflow"
+	switch {
+	case len(d.children) > 0:
+		return s.adviseParent(d.children)
+	case h == nil:
+		return "it runs no activity: it waits for a timer, a signal or its next workflow task"
 	}
 	return "it runs no activity: it waits for a timer, a signal or its next workflow task, and keeps the lock until then"
 }
@@ -110,9 +127,15 @@ func (s *Site) adviseActivity(a *Activity, h *Entry, workflowID string) string {
 	case "paused":
 		return fmt.Sprintf("its activity %s is paused: %s", a.Type, s.temporalCommand("activity", "unpause", "--workflow-id", workflowID, "--activity-id", a.ID))
 	case "in back-off":
+		if a.Waits && (a.isBusy || a.Failure == "") {
+			return fmt.Sprintf("it checks the queue again in %s", Short(time.Until(a.Next)))
+		}
 		failed := ""
 		if a.Failure != "" {
 			failed = " (" + a.Failure + ")"
+		}
+		if isUnknown := strings.Contains(a.Failure, "unable to find activityType"); isUnknown && strings.HasPrefix(a.Type, wire.ActivityPrefix) {
+			failed += ": a worker of its task queue does not have the plugin"
 		}
 		return fmt.Sprintf("its activity %s has failed%s, attempt %d comes in %s", a.Type, failed, a.Attempt, Short(time.Until(a.Next)))
 	case "running":
@@ -122,17 +145,25 @@ func (s *Site) adviseActivity(a *Activity, h *Entry, workflowID string) string {
 		}
 		return fmt.Sprintf("its activity %s was scheduled %s ago and no worker has taken it: is one running for its task queue?", a.Type, Short(time.Since(a.Since)))
 	}
-	for _, step := range h.Running {
+	for _, step := range runningIn(h) {
 		if step.Silent <= usualSilence(step) {
 			continue
 		}
 		ends := fmt.Sprintf("its lock ends %s, or now: %s", ending(step.ExpiresIn, " by itself"), h.endNow)
-		if h.keeps() {
+		if h.Kept {
 			ends = "the workflow continues when the activity's timeout has ended that attempt, and keeps the lock until then; or end it: " + h.endNow
 		}
 		return fmt.Sprintf("nothing was heard of its worker %s for %s: if that is dead, %s", a.Worker, Short(step.Silent), ends)
 	}
 	return fmt.Sprintf("it is at work: %s has been running for %s", a.Type, Short(time.Since(a.Since)))
+}
+
+// runningIn returns the running parts of a hold, which may be nil.
+func runningIn(h *Entry) []lockcore.Running {
+	if h == nil {
+		return nil
+	}
+	return h.Running
 }
 
 // pickUp is the time in which a worker usually takes an activity.

@@ -51,7 +51,7 @@ func TestAttempts_PendingActivities_AreJudged(t *testing.T) {
 		waiters int
 		want    string
 	}{
-		"waits with a limit":     {3, wire.FailureBusy, 1, `1 activities that may be attempted only a few times wait for a lock, such as Debit (7) of "waiter-000", in attempt 2 of 3`},
+		"waits with a limit":     {3, wire.FailureBusy, 1, `1 activity that may be attempted only a few times waits for a lock, such as Debit (7) of "waiter-000", in attempt 2 of 3`},
 		"waits without a limit":  {0, wire.FailureBusy, 1, "no activity uses up its attempts by waiting"},
 		"fails by itself":        {3, "NoSuchAccount", 1, "no activity uses up its attempts by waiting"},
 		"no waiter":              {3, wire.FailureBusy, 0, "no activity uses up its attempts by waiting"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	sdklog "go.temporal.io/sdk/log"
 
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/internal/janitor"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -167,7 +169,7 @@ func replicaSetFinding(h hello, b build) (Finding, error) {
 		return finding(Broken, "a standalone server, in no replica set",
 			"after a crash it can lose writes that it acknowledged with majority, and with them locks (SERVER-139311): run a replica set, best of three members")
 	case len(h.Hosts) < 3:
-		return finding(Warning, fmt.Sprintf("replica set %q has %d members", h.SetName, len(h.Hosts)), "with fewer than three no majority is left when one fails")
+		return finding(Warning, fmt.Sprintf("replica set %q has %s", h.SetName, table.Count(len(h.Hosts), "member")), "with fewer than three no majority is left when one fails")
 	}
 	return ok("replica set %q of %d members", h.SetName, len(h.Hosts))
 }
@@ -210,10 +212,10 @@ func (d *Doctor) connections(context.Context) (Finding, error) {
 	case size == 0:
 		return ok("the URI does not limit the connections of a client")
 	case size < smallPool:
-		return finding(Warning, fmt.Sprintf("the URI limits each client to %d connections", size), fmt.Sprintf(
+		return finding(Warning, fmt.Sprintf("the URI limits each client to %s", table.Count(int64(size), "connection")), fmt.Sprintf(
 			"if all are in use, renewals wait and locks are lost while the database is healthy: give locks a client of their own, with a maxPoolSize of %d or more", smallPool))
 	}
-	return ok("the URI allows each client %d connections", size)
+	return ok("the URI allows each client %s", table.Count(int64(size), "connection"))
 }
 
 func (d *Doctor) collection(ctx context.Context) (Finding, error) {
@@ -233,7 +235,7 @@ func (d *Doctor) collection(ctx context.Context) (Finding, error) {
 		return Finding{}, err
 	}
 	return ok("%s.%s, ID %s: all workers must report the same ID. If steps are refused that carry that of a dropped collection, %s tells them so",
-		d.Collection.Database().Name(), d.Collection.Name(), id, d.command("replaces", "OLD-ID")+" --reason …")
+		d.Collection.Database().Name(), d.Collection.Name(), id, d.CommandWithReason([]string{"replaces"}, "OLD-ID"))
 }
 
 // contendedIndex is the partial index that finds the resources with waiters or kept holds.
@@ -279,9 +281,9 @@ func (d *Doctor) indexUse(ctx context.Context) (Finding, error) {
 	case err != nil:
 		return Finding{}, err
 	case n < manyDocuments:
-		return ok("both are there; among %d documents the server needs none", n)
+		return ok("both are there; among %s the server needs none", table.Count(n, "document"))
 	}
-	return finding(Warning, fmt.Sprintf("both are there, and the server reads all %d documents to find what is contended", n),
+	return finding(Warning, fmt.Sprintf("both are there, and the server reads all %s to find what is contended", table.Count(n, "document")),
 		"compare lockstep_attn with the one that "+d.command("init")+" makes in an empty collection")
 }
 
@@ -350,14 +352,14 @@ func (d *Doctor) documents(ctx context.Context) (Finding, error) {
 	}
 	switch {
 	case len(damaged) > 0:
-		what := fmt.Sprintf("%d cannot be decoded, and nobody can lock these resources: %s", len(damaged), firstNames(damaged))
+		what := fmt.Sprintf("%d cannot be decoded, and nobody can lock %s: %s", len(damaged), table.Word(len(damaged), "this resource", "these resources"), firstNames(damaged))
 		if len(foreign) > 0 {
-			what += fmt.Sprintf("; %d have an _id that is not a name: %s", len(foreign), firstNames(foreign))
+			what += fmt.Sprintf("; %d %s an _id that is not a name: %s", len(foreign), table.Word(len(foreign), "has", "have"), firstNames(foreign))
 		}
 		return finding(Broken, what, "if another program wrote them, delete them; otherwise let those who use these resources end first, since the document has their locks. "+
-			d.command("clear")+" --reason … ends all locks, and deletes those whose _id is a name")
+			d.CommandWithReason([]string{"clear"})+" ends all locks, and deletes those whose _id is a name")
 	case len(foreign) > 0:
-		return finding(Warning, fmt.Sprintf("%d have an _id that is not the name of a resource: %s", len(foreign), firstNames(foreign)),
+		return finding(Warning, fmt.Sprintf("%d %s an _id that is not the name of a resource: %s", len(foreign), table.Word(len(foreign), "has", "have"), firstNames(foreign)),
 			"another program wrote them. They keep nobody from locking; delete them, and keep the collection for locks")
 	}
 	return ok("all can be decoded")
@@ -392,7 +394,7 @@ func (d *Doctor) semaphores(ctx context.Context) (Finding, error) {
 		}
 	}
 	if len(differ) > 0 {
-		return finding(Warning, fmt.Sprintf("%d resources are requested with different limits, such as %s; 0 is none", len(differ), differ[0]),
+		return finding(Warning, fmt.Sprintf("%s requested with different limits, such as %s; 0 is none", table.Count(len(differ), "resource")+table.Word(len(differ), " is", " are"), differ[0]),
 			"a request counts all holders against its own limit: let all requests of a semaphore name the same one")
 	}
 	return ok("all requests of a semaphore name the same limit")
@@ -418,12 +420,12 @@ func (d *Doctor) otherCollections(ctx context.Context) (Finding, error) {
 			return Finding{}, err
 		}
 		if has {
-			used = append(used, name)
+			used = append(used, strconv.Quote(name))
 		}
 	}
 	switch {
 	case len(used) > 0:
-		return finding(Broken, fmt.Sprintf("workers of this namespace also keep locks in %s: they do not keep each other out", strings.Join(used, ", ")),
+		return finding(Broken, fmt.Sprintf("workers of this namespace also use the collection %s: the locks of one collection exclude nothing in the other", strings.Join(used, ", ")),
 			"give all workers the same collection, and let the workflows of the others end first")
 	case len(names) > maxCollections:
 		return finding(Unknown, fmt.Sprintf("%s has more than %d other collections", db.Name(), maxCollections), "give the locks a database of their own")

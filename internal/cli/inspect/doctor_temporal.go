@@ -15,6 +15,8 @@ import (
 	workerpb "go.temporal.io/api/worker/v1"
 	"go.temporal.io/api/workflowservice/v1"
 
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
+	"github.com/temporal-lockstep/lockstep/internal/janitor"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -48,14 +50,30 @@ func (d *Doctor) questions(ctx context.Context) (Finding, error) {
 
 func (d *Doctor) janitor(ctx context.Context) (Finding, error) {
 	active, err := activeJanitor(ctx, d.Locker.Locker, d.Temporal.NamespaceID)
-	switch {
-	case err != nil:
+	if err != nil {
 		return Finding{}, err
-	case active != nil:
-		return ok("one works on %s, last heard from %s ago", active.Host, Short(active.Silent))
 	}
-	return finding(Warning, "none works for this namespace and collection",
-		"every worker with the plugin on its client has one, unless it is switched off; or run lockstep janitor")
+	if active != nil {
+		return janitorFinding(active)
+	}
+	const advice = "every worker with the plugin on its client has one, unless it is switched off; or run lockstep janitor"
+	for s, err := range d.Locker.Status(ctx, lockcore.Filter{Prefix: janitor.LockName(""), States: []lockcore.State{lockcore.StateHolding}}) {
+		if err == nil && s.ExpiresIn > 0 {
+			return finding(Warning, "none works for this namespace and collection",
+				fmt.Sprintf("one works for the namespace with the ID %s: is --namespace right? If it is, %s", strings.TrimPrefix(s.Resource, janitor.LockName("")), advice))
+		}
+	}
+	return finding(Warning, "none works for this namespace and collection", advice)
+}
+
+// janitorFinding judges the janitor by its lock, which a living one renews each time a third of the TTL has passed.
+func janitorFinding(active *lockcore.Status) (Finding, error) {
+	every := (active.Silent + active.ExpiresIn) / 3
+	if active.Silent <= every+every/20 {
+		return ok("one works on %s: it renewed its lock %s ago, as it does every %s", active.Host, Short(active.Silent), Short(every))
+	}
+	return finding(Warning, fmt.Sprintf("that on %s has not renewed its lock for %s, as it should every %s: its process may have died", active.Host, Short(active.Silent), Short(every)),
+		fmt.Sprintf("the janitor of another worker takes over once that lock has ended, in %s, if a worker runs", Short(active.ExpiresIn)))
 }
 
 func (d *Doctor) orphans(ctx context.Context) (Finding, error) {
@@ -65,7 +83,7 @@ func (d *Doctor) orphans(ctx context.Context) (Finding, error) {
 		return Finding{}, err
 	case len(found) > 0:
 		return finding(Warning,
-			fmt.Sprintf("%d locks and queued requests of closed workflows, such as that of %q on %q", len(found), found[0].Party.Name, d.ResourceName(found[0].Resource)),
+			fmt.Sprintf("%s of closed workflows, such as that of %q on %q", table.Word(len(found), "1 lock or queued request", fmt.Sprintf("%d locks and queued requests", len(found))), found[0].Party.Name, d.ResourceName(found[0].Resource)),
 			"a janitor ends them within a minute; "+d.command("janitor", "--once")+" does now")
 	}
 	return ok("closed workflows have left nothing")
@@ -116,7 +134,7 @@ func (d *Doctor) attempts(ctx context.Context) (Finding, error) {
 	}
 	switch {
 	case len(few) > 0:
-		return finding(Warning, fmt.Sprintf("%d activities that may be attempted only a few times wait for a lock, such as %s", len(few), few[0]),
+		return finding(Warning, fmt.Sprintf("%s that may be attempted only a few times %s for a lock, such as %s", table.Count(len(few), "activity"), table.Word(len(few), "waits", "wait"), few[0]),
 			"under a rule each wait uses up an attempt, and the last one fails the activity: set no MaximumAttempts, or lock with a guard, which waits without attempts")
 	case len(asked) < len(workflows):
 		return ok("no activity among the first %d of %d waiting workflows uses up its attempts by waiting", len(asked), len(workflows))
@@ -149,30 +167,40 @@ func (d *Doctor) workers(ctx context.Context) (Finding, error) {
 		if err != nil {
 			return Finding{}, err
 		}
-		if !slices.ContainsFunc(pollers, with) { // the worker with the plugin was killed
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(pollers)), with) { // the worker with the plugin was killed
 			continue
 		}
 		checked++
-		for _, identity := range pollers {
+		for _, identity := range slices.Sorted(maps.Keys(pollers)) {
+			text := identity + lastPoll(pollers[identity])
 			switch w := listed[identity]; {
 			case w.without:
-				without[queue] = append(without[queue], identity)
+				without[queue] = append(without[queue], text)
 			case !w.with && !w.ended:
-				silent[queue] = append(silent[queue], identity)
+				silent[queue] = append(silent[queue], text)
 			}
 		}
 	}
 	switch {
 	case len(without) > 0:
 		return finding(Broken, "workers without Lockstep poll task queues of workers with it: "+queuesText(without),
-			"they run guarded steps without locks: install the plugin there, or stop them")
+			"they run guarded steps without locks: install the plugin there, or stop them. The server lists a worker for five minutes after its last poll: if it was stopped since, repeat the check then")
 	case len(silent) > 0:
 		return finding(Unknown, "workers without heartbeats poll task queues of workers with Lockstep: "+queuesText(silent),
 			"a worker that has just started or stopped may have none: repeat the check in five minutes. Otherwise check that it has the plugin, and an SDK that sends heartbeats")
 	case checked == 0:
 		return d.noWorkers(ctx)
 	}
-	return ok("on %d task queues every poller has Lockstep", checked)
+	return ok("on %s every poller has Lockstep", table.Count(checked, "task queue"))
+}
+
+// lastPoll describes the last poll of a worker, unless it polls now: the server holds a poll for a minute.
+func lastPoll(at time.Time) string {
+	ago := time.Since(at)
+	if at.IsZero() || ago < time.Minute {
+		return ""
+	}
+	return fmt.Sprintf(", whose last poll began %s ago", Short(ago))
 }
 
 // noWorkers is the finding if no worker with the plugin is listed and polls. A server that accepts no heartbeats lists none.
@@ -247,9 +275,9 @@ func queuesText(workers map[string][]string) string {
 	return strings.Join(queues, "; ")
 }
 
-// polling returns the identities of the workers that poll a task queue for workflows or activities.
-func (d *Doctor) polling(ctx context.Context, queue string) ([]string, error) {
-	found := map[string]bool{}
+// polling returns the workers that poll a task queue for workflows or activities, with the time of the last poll of each identity.
+func (d *Doctor) polling(ctx context.Context, queue string) (map[string]time.Time, error) {
+	found := map[string]time.Time{}
 	for _, kind := range []enumspb.TaskQueueType{enumspb.TASK_QUEUE_TYPE_WORKFLOW, enumspb.TASK_QUEUE_TYPE_ACTIVITY} {
 		answer, err := d.Temporal.Service.DescribeTaskQueue(ctx, &workflowservice.DescribeTaskQueueRequest{
 			Namespace: d.Temporal.Namespace, TaskQueue: &taskqueuepb.TaskQueue{Name: queue, Kind: enumspb.TASK_QUEUE_KIND_NORMAL}, TaskQueueType: kind,
@@ -258,8 +286,11 @@ func (d *Doctor) polling(ctx context.Context, queue string) ([]string, error) {
 			return nil, err
 		}
 		for _, poller := range answer.GetPollers() {
-			found[poller.GetIdentity()] = true
+			identity := poller.GetIdentity()
+			if at := timeOf(poller.GetLastAccessTime()); !at.Before(found[identity]) {
+				found[identity] = at
+			}
 		}
 	}
-	return slices.Sorted(maps.Keys(found)), nil
+	return found, nil
 }

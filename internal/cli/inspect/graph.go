@@ -2,18 +2,23 @@ package inspect
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"slices"
 
+	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
 
-// Node is a party in a blocking tree. Its children wait for it.
+// Node is a party in a blocking tree. The parties below it wait for it.
 type Node struct {
 	Party Party `json:"party"`
 	// Wait is its wait for the party above it. Roots have none.
 	Wait *Entry `json:"wait,omitempty"`
-	// Hold is the hold, or the wait ahead in the queue, with which it blocks its children.
+	// Children has the IDs of the child workflow for which it waits instead of for a lock, of the child workflow for which that one waits, and so
+	// on. The last one is above it, or below a root.
+	Children []string `json:"children,omitempty"`
+	// Hold is the hold, or the wait ahead in the queue, with which it blocks the nodes below it.
 	Hold *Entry `json:"hold,omitempty"`
 	// Deadlock is set if it waits, perhaps through others, for a party below it.
 	Deadlock bool `json:"deadlock,omitempty"`
@@ -26,12 +31,18 @@ type Node struct {
 	More int `json:"more,omitempty"`
 	// draining is an earlier attempt of the holder, which was cut off.
 	draining *Entry
+	// relative is another workflow with its owner that waits for its lock. No search for deadlocks finds that: one owner is one party.
+	relative string
 }
 
 // graph has the waits of a listing.
 type graph struct {
 	entries map[obstacle][]*Entry
 	waits   map[string][]*Entry // by owner
+	// ofWorkflow has the waits of each workflow, by the owner that it is by default.
+	ofWorkflow map[string][]*Entry
+	// asker asks Temporal about child workflows. Without one, only locks count.
+	asker *asker
 }
 
 // obstacle names an entry as Status.BlockedBy does.
@@ -41,7 +52,7 @@ type obstacle struct {
 }
 
 func graphOf(resources []Resource) *graph {
-	g := &graph{entries: map[obstacle][]*Entry{}, waits: map[string][]*Entry{}}
+	g := &graph{entries: map[obstacle][]*Entry{}, waits: map[string][]*Entry{}, ofWorkflow: map[string][]*Entry{}}
 	for i := range resources {
 		r := &resources[i]
 		for j := range r.Holders {
@@ -51,6 +62,10 @@ func graphOf(resources []Resource) *graph {
 			w := &r.Waiters[j]
 			g.add(w)
 			g.waits[w.Party.Owner] = append(g.waits[w.Party.Owner], w)
+			if p := w.Party; p.Workflow != "" {
+				of := wire.Run{Namespace: p.Namespace, WorkflowID: p.Workflow}.Owner()
+				g.ofWorkflow[of] = append(g.ofWorkflow[of], w)
+			}
 		}
 	}
 	return g
@@ -61,8 +76,12 @@ func (g *graph) add(e *Entry) {
 	g.entries[o] = append(g.entries[o], e)
 }
 
-// link is an edge of the graph: the hold, or the wait ahead in the queue, blocks the wait.
-type link struct{ wait, hold *Entry }
+// link is an edge of the graph: the hold, or the wait ahead in the queue, blocks the wait. via is the way to the next wait if the holder itself
+// waits for no lock, but for a child workflow.
+type link struct {
+	wait, hold *Entry
+	via        []string
+}
 
 // blockers lists the entries that block a waiter, by the rules with which locks are granted.
 func (g *graph) blockers(w *Entry) (found []*Entry) {
@@ -87,7 +106,7 @@ func tieOf(e *Entry) tie {
 		return tie{wait: e}
 	case e.State != lockcore.StateHolding:
 		return tie{self: e}
-	case e.Run == "", e.keeps() && e.Party.Step == "":
+	case e.Run == "", e.isWorkflows():
 		return tie{owner: e.Party.Owner}
 	default:
 		return tie{lockID: e.LockID}
@@ -123,17 +142,25 @@ const maxPaths = 200
 type path struct {
 	links    []link
 	circular bool
+	// ofOne is set if a single wait, of a workflow, is the whole circle, because it has the owner of the holder.
+	ofOne bool
+	// parent waits for the first wait's workflow, which is a child workflow of its own, by way of via.
+	parent Party
+	via    []string
 }
 
 // above returns the blocking trees that contain the waits, one for each root blocker.
-func (g *graph) above(waits []Entry) []*Node {
+func (g *graph) above(ctx context.Context, waits []Entry) ([]*Node, error) {
 	var paths []path
+	var err error
 	for i := range waits {
 		if w := g.find(&waits[i]); w != nil {
-			paths = g.follow(w, nil, paths)
+			if paths, err = g.follow(ctx, w, nil, paths); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return treesOf(paths)
+	return treesOf(paths), nil
 }
 
 // find returns the graph's own entry of a wait, or nil.
@@ -147,7 +174,7 @@ func (g *graph) find(w *Entry) *Entry {
 }
 
 // follow appends the paths that begin with some links and continue with a wait.
-func (g *graph) follow(w *Entry, before []link, paths []path) []path {
+func (g *graph) follow(ctx context.Context, w *Entry, before []link, paths []path) ([]path, error) {
 	blockers := g.blockers(w)
 	if len(blockers) == 0 && len(before) > 0 {
 		paths = append(paths, path{links: before})
@@ -156,40 +183,69 @@ func (g *graph) follow(w *Entry, before []link, paths []path) []path {
 		if len(paths) >= maxPaths {
 			break
 		}
-		links := append(slices.Clip(before), link{w, e})
-		waits := g.tiedTo(e)
+		waits, err := g.waitsBefore(ctx, e)
+		if err != nil {
+			return nil, err
+		}
 		if len(waits) == 0 {
-			paths = append(paths, path{links: links})
+			paths = append(paths, path{links: append(slices.Clip(before), link{wait: w, hold: e})})
 		}
 		for _, next := range waits {
-			if slices.ContainsFunc(links, func(l link) bool { return l.wait == next }) {
-				paths = append(paths, path{links, true})
-			} else {
-				paths = g.follow(next, links, paths)
+			links := append(slices.Clip(before), link{w, e, next.via})
+			if slices.ContainsFunc(links, func(l link) bool { return l.wait == next.wait }) {
+				paths = append(paths, path{links: links, circular: true, ofOne: next.wait == w && w.Run != "" && next.via == nil})
+			} else if paths, err = g.follow(ctx, next.wait, links, paths); err != nil {
+				return nil, err
 			}
 		}
 	}
-	return paths
+	return paths, nil
+}
+
+// waitsBefore lists the waits that must end before an entry can end: those of its party, or else, of a hold that a workflow keeps, those of its
+// child workflows.
+func (g *graph) waitsBefore(ctx context.Context, e *Entry) (all []childWait, err error) {
+	for _, w := range g.tiedTo(e) {
+		all = append(all, childWait{wait: w})
+	}
+	if len(all) == 0 && e.isWorkflows() {
+		return g.childWaits(ctx, e.Party, e.Run)
+	}
+	return all, nil
 }
 
 // treesOf merges paths that end in the same parties.
 func treesOf(paths []path) (roots []*Node) {
 	for _, p := range paths {
 		last := p.links[len(p.links)-1]
-		at := findOrAdd(&roots, last.hold.Party)
+		root := findOrAdd(&roots, last.hold.Party)
 		if last.hold.State == lockcore.StateDraining {
-			at.draining = last.hold
+			root.draining = last.hold
 		}
-		if at.Hold == nil || at.Hold == at.draining {
-			at.Hold = last.hold
+		if root.Hold == nil || root.Hold == root.draining {
+			root.Hold = last.hold
 		}
-		at.Deadlock = at.Deadlock || p.circular
+		if root.Deadlock = root.Deadlock || p.circular; p.circular && root.Children == nil {
+			root.Children = last.via
+		}
+		if p.ofOne {
+			root.relative = last.wait.Party.Workflow
+		}
+		at := root
 		for i := len(p.links) - 1; i >= 0; i-- {
 			at = findOrAdd(&at.Waiting, p.links[i].wait.Party)
 			at.Wait = cmp.Or(at.Wait, p.links[i].wait)
-			if i > 0 {
-				at.Hold = cmp.Or(at.Hold, p.links[i-1].hold)
+			if i == 0 {
+				break
 			}
+			if before := p.links[i-1]; before.via != nil {
+				at = findOrAdd(&at.Waiting, before.hold.Party)
+				at.Children = before.via
+			}
+			at.Hold = cmp.Or(at.Hold, p.links[i-1].hold)
+		}
+		if p.via != nil && p.parent.Owner != root.Party.Owner {
+			findOrAdd(&at.Waiting, p.parent).Children = p.via
 		}
 	}
 	return roots
@@ -222,7 +278,7 @@ func (s *Site) Forest(resources []Resource) (roots []*Node) {
 				t := tieOf(e)
 				links := f.behind[t]
 				if len(links) == 0 || links[len(links)-1].wait != w { // a party may block with several entries
-					f.behind[t] = append(links, link{w, e})
+					f.behind[t] = append(links, link{wait: w, hold: e})
 				}
 				for _, own := range tiesTo(w) {
 					blocked[own] = true

@@ -99,7 +99,7 @@ func (p *Policies) Unreadable() error {
 	if len(names) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d policies cannot be decoded: %s; until each is set again or removed, new requests with a limit, or for a member, are refused there", len(names), firstNames(names))
+	return fmt.Errorf("%s cannot be decoded: %s; until each is set again or removed, new requests with a limit, or for a member, are refused there", table.Count(len(names), "policy"), firstNames(names))
 }
 
 // PolicyName returns the name that a policy is for, or the prefix with a star, as plain text.
@@ -257,13 +257,13 @@ func (d *Doctor) policies(ctx context.Context) (Finding, error) {
 		advice = append(advice, "a resource that was idle for a day is not stored; otherwise check the name, or remove the policy: "+d.command("limit", "NAME", "--remove"))
 	}
 	if len(differ) > 0 {
-		what = append(what, fmt.Sprintf("on %d resources requests ask for other limits than the policy's: %s", len(differ), firstNames(differ)))
+		what = append(what, fmt.Sprintf("on %s requests ask for other limits than the policy's: %s", table.Count(len(differ), "resource"), firstNames(differ)))
 		advice = append(advice, "when the policy ends, their own limits are in force: change the programs if it is to stay")
 	}
 	if len(what) > 0 {
 		return finding(Warning, strings.Join(what, "; "), strings.Join(advice, "; "))
 	}
-	return ok("%d are set, and match resources whose requests ask for the same limits", len(all))
+	return ok("%d %s set, and %s resources whose requests ask for the same limits", len(all), table.Word(len(all), "is", "are"), table.Word(len(all), "matches", "match"))
 }
 
 // matches sends one find for a resource to which a policy may apply.

@@ -187,7 +187,7 @@ func (p *Pool) String() string {
 		}
 	}
 	var text string
-	switch of := "member" + plural(inService); {
+	switch of := table.Word(inService, "member", "members"); {
 	case inService == 0 && members == 1:
 		text = "its only member is out of service"
 	case inService == 0:
@@ -197,7 +197,7 @@ func (p *Pool) String() string {
 	case held == 0:
 		text = fmt.Sprintf("%d %s, all free", inService, of)
 	case held < inService:
-		text = fmt.Sprintf("%d of %d %s %s held by %s", held, inService, of, isOrAre(held), firstNames(names))
+		text = fmt.Sprintf("%d of %d %s %s held by %s", held, inService, of, table.Word(held, "is", "are"), firstNames(names))
 	case held == 1:
 		text = "its only member in service is held by " + firstNames(names)
 		if members == 1 {
@@ -212,20 +212,6 @@ func (p *Pool) String() string {
 		text += "; " + firstNames(out)
 	}
 	return table.Plain(p.Name) + ": " + text
-}
-
-func plural(n int) string {
-	if n == 1 {
-		return ""
-	}
-	return "s"
-}
-
-func isOrAre(n int) string {
-	if n == 1 {
-		return "is"
-	}
-	return "are"
 }
 
 // StillHeld describes who holds members that are out of service or that were removed.
@@ -387,16 +373,17 @@ func (d *Doctor) pools(ctx context.Context) (Finding, error) {
 	}
 	refused := d.refusedWaiters(resources, pools)
 	if len(twice) > 0 {
-		return finding(Broken, fmt.Sprintf("%d members are in several pools, which grant them independently of each other: %s", len(twice), firstNames(twice)),
+		return finding(Broken, fmt.Sprintf("%s in several pools, which grant %s independently of each other: %s", table.Count(len(twice), "member")+table.Word(len(twice), " is", " are"),
+			table.Word(len(twice), "it", "them"), firstNames(twice)),
 			"the collection was changed by hand: "+d.command("pool", "NAME", "--remove", "MEMBER")+" in all pools but one")
 	}
 	var what, advice []string
 	if len(unusable) > 0 {
-		what = append(what, fmt.Sprintf("%d have no member in service: %s", len(unusable), firstNames(unusable)))
+		what = append(what, fmt.Sprintf("%d %s no member in service: %s", len(unusable), table.Word(len(unusable), "has", "have"), firstNames(unusable)))
 		advice = append(advice, "requests wait until "+d.command("pool", "NAME", "--in", "MEMBER"))
 	}
 	if len(refused) > 0 {
-		what = append(what, fmt.Sprintf("on %d resources requests wait that are never granted: %s", len(refused), firstNames(refused)))
+		what = append(what, fmt.Sprintf("on %s requests wait that are never granted: %s", table.Count(len(refused), "resource"), firstNames(refused)))
 		advice = append(advice, "make the pool, by "+d.command("pool", "NAME", "MEMBER...")+", or change the programs: a pool grants only requests for a member")
 	}
 	switch {
@@ -405,7 +392,7 @@ func (d *Doctor) pools(ctx context.Context) (Finding, error) {
 	case len(pools) == 0:
 		return ok("there is none")
 	}
-	return ok("%d have members in service, and share none", len(pools))
+	return ok("%s members in service, and %s", table.Word(len(pools), "1 has", fmt.Sprintf("%d have", len(pools))), table.Word(len(pools), "shares none", "share none"))
 }
 
 // refusedWaiters describes the resources with waiters for a pool that does not exist, or with other waiters on a pool.

@@ -103,8 +103,8 @@ type Entry struct {
 	// For is the time for which it has held or waited.
 	For time.Duration `json:"for"`
 	lockcore.Status
-	// End is the command that ends it by force. If it ends with "--reason", the reason must be added. It is empty for a
-	// draining part whose party holds the resource again: the command would end that hold too.
+	// End is the command that ends it by force, with [Reason] in place of the reason. It is empty for a draining part whose party
+	// holds the resource again: the command would end that hold too.
 	End string `json:"end"`
 	// endNow is the command for a holder that is dead.
 	endNow string
@@ -114,8 +114,8 @@ type Entry struct {
 	pool string
 }
 
-// keeps reports whether the entry is a hold that is kept between steps.
-func (e *Entry) keeps() bool { return e.State == lockcore.StateHolding && e.HoldTTL != 0 }
+// isWorkflows reports whether the entry is a hold that a workflow keeps, not one that a single step keeps while it waits.
+func (e *Entry) isWorkflows() bool { return e.Kept && e.Within == "" }
 
 // Internal reports whether Lockstep itself locks a resource: a janitor, or the doctor.
 func Internal(resource string) bool {
@@ -336,24 +336,30 @@ func (s *Site) OwnerName(owner string) string {
 
 // commandToEnd returns the shell command that ends an entry by force. If now is set, it does not wait for running parts.
 func (s *Site) commandToEnd(st *lockcore.Status, now bool) string {
-	verb, names, reason := []string{"release"}, []string{st.Resource, st.LockID}, needsReason
+	verb, names, command := []string{"release"}, []string{st.Resource, st.LockID}, s.CommandWithReason
 	if now {
 		verb = append(verb, "--now")
 	}
 	if st.LockID == Maintenance {
-		verb, names, reason = []string{"unhold"}, names[:1], ""
+		verb, names, command = []string{"unhold"}, names[:1], s.Command
 	}
 	if s.Discreet {
 		return "lockstep " + strings.Join(verb, " ") + ", with the names that are hidden here"
 	}
-	if slices.ContainsFunc(names, isFlag) {
-		reason = "" // after --, it would be a name; the command asks for it
+	return command(verb, names...)
+}
+
+// Reason is the place of the reason in a command that needs one, in quotes, so that the command can be pasted as it is.
+const Reason = "'your reason'"
+
+// CommandWithReason returns a command like Command, with Reason.
+func (s *Site) CommandWithReason(verb []string, names ...string) string {
+	const reason = " --reason " + Reason
+	if slices.ContainsFunc(names, isFlag) { // after --, it would be a name
+		return shellLine(slices.Concat([]string{"lockstep"}, verb, s.Flags)...) + reason + " -- " + shellLine(names...)
 	}
 	return s.Command(verb, names...) + reason
 }
-
-// needsReason is the end of a command to which its user adds the reason. Without one the command fails.
-const needsReason = " --reason"
 
 // Command returns a lockstep command about names, with the flags that it needs to find the locks. A shell that it is pasted
 // into passes the names on as they are.

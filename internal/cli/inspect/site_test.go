@@ -232,6 +232,38 @@ $`, b.String())
 	require.Regexp(t, `^before holds no lock and waits for none\nbefore lost its lock on r at .* UTC, released by force: a drill \(ann@host\)\n$`, b.String())
 }
 
+// The locks of a step outside of a saga end with the step, even if it has several: only while it waits for the rest are they kept.
+func TestPrint_StepWithTwoResources_IsKeptOnlyWhileItWaits(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	two := func(r *lockcore.StepRequest) {
+		r.Keep, r.HoldTTL, r.TTL = true, time.Hour, 30*time.Second
+		r.Resources = []lockcore.Resource{lockcore.Exclusive("r/1"), lockcore.Exclusive("r/2")}
+	}
+	printed := func() string {
+		var b strings.Builder
+		shown, ok, err := s.site().Show(t.Context(), "r/1")
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.NoError(t, shown.Print(&b))
+		require.NoError(t, inspect.PrintResources(&b, []inspect.Resource{shown}, 100))
+		return b.String()
+	}
+	require.NoError(t, s.step("other", "b", lockcore.Exclusive("r/2")))
+	require.ErrorIs(t, s.step("me", "a", lockcore.Exclusive("r/1"), two), lockcore.ErrBusy)
+	require.Regexp(t, `ends +kept while its step waits for other resources; if no worker runs, it ends in 1 h\n`, printed())
+	require.Regexp(t, `(?m)^r/1 +me +exclusive +\S+ \S+ +kept `, printed())
+
+	of := wire.Run{Namespace: ns, WorkflowID: "other", RunID: "other-1"}
+	require.NoError(t, s.Leave(t.Context(), lockcore.Lease{
+		Resource: "r/2", LockID: of.StepLockID("b"), Run: of.RunID, Part: of.Part("b"), Order: lockcore.Order{Schedule: s.orders - 1, Attempt: 1},
+	}))
+	require.NoError(t, s.step("me", "a", lockcore.Exclusive("r/1"), two))
+	require.Regexp(t, `ends +in (30|29) s, unless it is renewed; `, printed())
+	require.Regexp(t, `(?m)^r/1 +me +exclusive +\S+ \S+ +in (30|29) s `, printed())
+	require.NotContains(t, printed(), "kept")
+}
+
 // oneWorkflow is a Temporal service with the workflow "order-1".
 type oneWorkflow struct{ inspect.Frontend }
 
@@ -366,8 +398,8 @@ func TestWhy_ExpiredHold_NamesTheNextHolder(t *testing.T) {
 func TestEntry_End_IsQuotedForShell(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ resource, lockID, want string }{
-		{"a b", "it's $HOME", "lockstep\nrelease\na b\nit's $HOME\n--database\nd\n--reason\n"},
-		{"r", "--now", "lockstep\nrelease\n--database\nd\n--\nr\n--now\n"},
+		{"a b", "it's $HOME", "lockstep\nrelease\na b\nit's $HOME\n--database\nd\n--reason\nyour reason\n"},
+		{"r", "--now", "lockstep\nrelease\n--database\nd\n--reason\nyour reason\n--\nr\n--now\n"},
 	} {
 		s := newScene(t)
 		s.holds(c.lockID, lockcore.Exclusive(c.resource))
@@ -396,7 +428,7 @@ func TestOrphans_TemporalUnavailable_Fails(t *testing.T) {
 	site := s.site()
 	site.Temporal = inspect.Temporal{Service: unavailable{}, Namespace: "default", NamespaceID: ns}
 	found, err := site.Orphans(t.Context(), log.NewStructuredLogger(slog.New(slog.DiscardHandler)))
-	require.ErrorContains(t, err, "temporal did not answer 1 of 1 questions")
+	require.ErrorContains(t, err, "temporal did not answer 1 of 1 question:")
 	require.Empty(t, found)
 }
 
@@ -455,8 +487,8 @@ func TestPrint_PartIsCutOff_CanBeEnded(t *testing.T) {
 	s.stepHolds("trial", "a", x)
 	require.ErrorIs(t, s.step("trial", "a", x, func(r *lockcore.StepRequest) { r.Run, r.TakeOver = "trial-2", "trial-1" }), lockcore.ErrBusy)
 	shown, why := s.printed("r", "trial")
-	require.Regexp(t, `to end it +lockstep release --now r \S+/trial/a --database d --reason\n`, shown)
-	require.Regexp(t, `→ a part of it was cut off .*; if it is known to be dead: lockstep release --now r \S+/trial/a --database d --reason\n`, why)
+	require.Regexp(t, `to end it +lockstep release --now r \S+/trial/a --database d --reason 'your reason'\n`, shown)
+	require.Regexp(t, `→ a part of it was cut off .*; if it is known to be dead: lockstep release --now r \S+/trial/a --database d --reason 'your reason'\n`, why)
 }
 
 func TestWhy_SemaphoreWithTwoHolders_ListsTheWaiterOnce(t *testing.T) {
@@ -470,7 +502,7 @@ func TestWhy_SemaphoreWithTwoHolders_ListsTheWaiterOnce(t *testing.T) {
 	require.Regexp(t, `\na holds printer .*\n→ it is a process on \S+, not a workflow: ask its operators what it does; if .*\n\nb holds printer .*\n└─ me waits for printer .*\n→ `, why)
 	require.Equal(t, 1, strings.Count(why, "└─"))
 	_, why = s.printed("printer", "a")
-	require.Regexp(t, `^a waits for no lock\na holds printer .*\n   it is a process on \S+, not a workflow\n$`, why)
+	require.Regexp(t, `^a waits for no lock\na holds printer .*\n→ it is a process on \S+, not a workflow: ask its operators what it does; if it is known to be dead: lockstep release --now printer a .*\n$`, why)
 }
 
 func TestWhy_MaintenanceThatWaits_IsNamed(t *testing.T) {

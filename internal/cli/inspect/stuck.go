@@ -28,7 +28,7 @@ func (e *IncompleteError) Error() string {
 	for i, name := range e.Resources {
 		quoted[i] = strconv.Quote(name)
 	}
-	return fmt.Sprintf("%d documents cannot be decoded, so the answer is not complete: %s; lockstep doctor has advice", len(quoted), firstNames(quoted))
+	return fmt.Sprintf("%s cannot be decoded, so the answer is not complete: %s; lockstep doctor has advice", table.Count(len(quoted), "document"), firstNames(quoted))
 }
 
 // Is makes errors.Is(err, lockcore.ErrDamaged) true.
@@ -107,7 +107,7 @@ func (s *Site) Orphans(ctx context.Context, logger sdklog.Logger) ([]Orphan, err
 		return nil, err
 	}
 	if result.Failed > 0 {
-		err = fmt.Errorf("temporal did not answer %d of %d questions: what these runs have left is not known", result.Failed, result.Asked)
+		err = fmt.Errorf("temporal did not answer %d of %s: what these runs have left is not known", result.Failed, table.Count(result.Asked, "question"))
 	}
 	slices.SortFunc(dry.found, func(a, b Orphan) int {
 		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Party.Name, b.Party.Name))

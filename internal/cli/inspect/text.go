@@ -13,7 +13,11 @@ import (
 // widestMode bounds the modes in a table: they may contain the name of a policy.
 const widestMode = 60
 
-// PrintResources prints a line for each resource. It shortens long names in the middle to fit a width; 0 means no limit.
+// narrowName is the number of characters to which names are shortened before a narrow terminal gets fewer columns.
+const narrowName = 10
+
+// PrintResources prints a line for each resource. To fit a width it shortens long names in the middle and, if that is not enough, leaves out the
+// columns MODE, LONGEST, FOR and ENDS, in this order. 0 means no limit.
 func PrintResources(out io.Writer, resources []Resource, width int) error {
 	rows := [][]string{{"RESOURCE", "HELD BY", "MODE", "FOR", "ENDS", "WAITING", "LONGEST"}}
 	others, widest := make([]string, len(resources)), 0 // these are not shortened
@@ -37,6 +41,7 @@ func PrintResources(out io.Writer, resources []Resource, width int) error {
 		rows = append(rows, row)
 	}
 	if width > 0 {
+		rows = table.Narrow(width-widest, narrowName, rows, []int{2, 6, 3, 4}, 0, 1)
 		table.Fit(width-widest, rows, 0, 1)
 	}
 	for i, text := range others {
@@ -65,7 +70,7 @@ func (e *Entry) Kind() string {
 // Ending describes when a hold ends. It is for a table.
 func (e *Entry) Ending() string {
 	switch {
-	case e.KeptByRun():
+	case e.Kept:
 		return "kept"
 	case e.ExpiresIn <= 0:
 		return "expired"
@@ -203,12 +208,17 @@ func (m *Missed) String() string {
 // Ends describes the end of a hold.
 func (e *Entry) Ends() string {
 	switch {
-	case e.ExpiresIn == lockcore.Forever && !e.KeptByRun():
-		return "never by itself"
+	case e.Kept:
+		ends := "kept while the workflow is open"
+		if e.Within != "" {
+			ends = "kept while its step waits for other resources"
+		}
+		if e.ExpiresIn != lockcore.Forever {
+			ends += "; if no worker runs, it ends in " + Short(e.ExpiresIn)
+		}
+		return ends
 	case e.ExpiresIn == lockcore.Forever:
-		return "kept while the workflow is open"
-	case e.KeptByRun():
-		return "kept while the workflow is open; if no worker runs, it ends in " + Short(e.ExpiresIn)
+		return "never by itself"
 	case e.ExpiresIn <= 0:
 		return "expired: any party may acquire it"
 	case e.State == lockcore.StateDraining:
@@ -271,11 +281,16 @@ func (w *Why) Print(out io.Writer) error {
 		for i := range w.Holds {
 			h := &w.Holds[i]
 			fmt.Fprintf(&b, "%s %s\n", table.Plain(w.Party.Name), h)
-			if h.Party.Workflow == "" {
+			if h.Party.Workflow == "" && w.Advice == "" {
 				fmt.Fprintf(&b, "   %s\n", table.Plain(h.process()))
 			}
 		}
+	}
+	if len(w.Waits) == 0 || len(w.Roots) == 0 {
 		w.Doing.print(&b)
+	}
+	if w.Advice != "" {
+		fmt.Fprintf(&b, "→ %s\n", table.Plain(w.Advice))
 	}
 	for i := range w.Lost {
 		fmt.Fprintf(&b, "%s\n", &w.Lost[i])
@@ -298,17 +313,22 @@ func (w *Why) Print(out io.Writer) error {
 }
 
 func (n *Node) line() string {
-	text := table.Plain(n.Party.Name)
+	var does []string
 	if n.Wait != nil {
-		text += " " + n.Wait.String()
+		does = append(does, n.Wait.String())
+	}
+	forChild := table.Plain(n.ForChild())
+	if forChild != "" && !n.Deadlock {
+		does = append(does, forChild)
 	}
 	if n.Hold != nil {
-		if n.Wait != nil {
-			text += ";"
-		}
-		text += " " + n.Hold.String()
+		does = append(does, n.Hold.String())
 	}
-	if n.Deadlock {
+	text := table.Plain(n.Party.Name) + " " + strings.Join(does, "; ")
+	switch {
+	case n.Deadlock && forChild != "":
+		text += ", and " + forChild + ", below: a deadlock"
+	case n.Deadlock:
 		text += ", and waits for a party below: a deadlock"
 	}
 	return text

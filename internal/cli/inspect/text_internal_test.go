@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -26,7 +27,7 @@ func TestAdvise_RootBlocker_ByStateOfItsWorkflow(t *testing.T) {
 	site := &Site{Temporal: Temporal{Namespace: "prod"}, Flags: []string{"--database", "d"}}
 	step := func(change func(*Entry)) *Entry {
 		e := &Entry{endNow: "lockstep release --now r w", Status: lockcore.Status{Holder: lockcore.Holder{
-			State: lockcore.StateHolding, HoldTTL: time.Hour, ExpiresIn: time.Hour,
+			State: lockcore.StateHolding, Kept: true, ExpiresIn: time.Hour,
 		}, Running: []lockcore.Running{{Part: "1/Debit", Silent: 2 * time.Second, ExpiresIn: 28 * time.Second}}}}
 		change(e)
 		return e
@@ -35,7 +36,7 @@ func TestAdvise_RootBlocker_ByStateOfItsWorkflow(t *testing.T) {
 	silent := func(e *Entry) {
 		e.Running[0].Silent, e.Running[0].ExpiresIn = 22*time.Second, 8*time.Second
 	}
-	ofAStep := func(e *Entry) { e.HoldTTL, e.ExpiresIn = 0, 8*time.Second; silent(e) }
+	ofAStep := func(e *Entry) { e.Kept, e.ExpiresIn = false, 8*time.Second; silent(e) }
 	at := func(a Activity) *Doing {
 		a.Type, a.ID, a.Attempt, a.Since, a.Worker = "Debit", "7", 3, time.Now().Add(-time.Minute), "worker-2"
 		return &Doing{Status: "Running", open: true, Activities: []Activity{{Waits: true}, a}}
@@ -61,9 +62,9 @@ func TestAdvise_RootBlocker_ByStateOfItsWorkflow(t *testing.T) {
 		"not known":                {step(asIs), &Doing{Status: Unknown}, "Temporal does not know this workflow run; if it is known to be dead: lockstep release --now r w"},
 		"no longer renewed":        {step(func(e *Entry) { e.ExpiresIn = 0 }), at(Activity{State: "running"}), "it has expired: any party may acquire it"},
 		"just scheduled":           {step(asIs), &Doing{Status: "Running", open: true, Activities: []Activity{{Type: "Debit", State: "scheduled", Since: time.Now().Add(-2 * time.Second)}}}, "its activity Debit was scheduled 2 s ago and waits for a worker"},
-		"over, in an endless step": {step(func(e *Entry) { e.HoldTTL, e.ExpiresIn = 0, lockcore.Forever }), &Doing{Status: "TimedOut"}, "its run is over (TimedOut), and one of its steps may still work: its lock ends when it is released; if it is known to be dead: lockstep release --now r w"},
+		"over, in an endless step": {step(func(e *Entry) { e.Kept, e.ExpiresIn = false, lockcore.Forever }), &Doing{Status: "TimedOut"}, "its run is over (TimedOut), and one of its steps may still work: its lock ends when it is released; if it is known to be dead: lockstep release --now r w"},
 		"an endless step is silent": {step(func(e *Entry) {
-			e.HoldTTL = 0
+			e.Kept = false
 			e.Running[0].Silent, e.Running[0].ExpiresIn = 2*time.Minute, lockcore.Forever
 		}), at(Activity{State: "running"}), "nothing was heard of its worker worker-2 for 2 min: if that is dead, its lock ends when it is released, or now: lockstep release --now r w"},
 		"an endless part drains": {step(func(e *Entry) { e.State, e.ExpiresIn = lockcore.StateDraining, lockcore.Forever }), nil, "a part of it was cut off and may still work: it keeps others out until it leaves; if it is known to be dead: lockstep release --now r w"},
@@ -165,7 +166,7 @@ func TestPrint_ControlCharacters_AreReplaced(t *testing.T) {
 	t.Parallel()
 	const name = "a\x1b[2J\nb\tc\u202e"
 	e := Entry{Party: Party{Name: name, Step: name, Workflow: name}, Status: lockcore.Status{Resource: name, Holder: lockcore.Holder{
-		LockID: name, Host: name, Comment: name, State: lockcore.StateHolding, HoldTTL: time.Hour,
+		LockID: name, Host: name, Comment: name, State: lockcore.StateHolding, Kept: true,
 	}, Running: []lockcore.Running{{Part: name}}}, End: name}
 	wait := e
 	wait.State = lockcore.StateWaiting
@@ -208,6 +209,20 @@ account/1     transfer-2                exclusive, draining  1 h 15 min  in 1 s 
 printer       job-3                     shared with limit 3  1 h 15 min  expired  2000     1 h 1 min
 store         maintenance               exclusive            1 h 15 min  never    2000     1 h 1 min
 `, out.String())
+
+	out.Reset()
+	require.NoError(t, PrintResources(&out, []Resource{long, expired}, 70))
+	require.Equal(t, `RESOURCE       HELD BY                    FOR         ENDS     WAITING
+accou…éé/main  trans…4fd430c8 and 1 more  1 h 15 min  in 1 s   2000
+printer        job-3                      1 h 15 min  expired  2000
+`, out.String())
+	for width := 46; width < 200; width++ {
+		out.Reset()
+		require.NoError(t, PrintResources(&out, []Resource{long, expired}, width))
+		for line := range strings.Lines(out.String()) {
+			require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimRight(line, "\n")), width)
+		}
+	}
 
 	out.Reset()
 	require.NoError(t, PrintResources(&out, []Resource{long}, 0))

@@ -34,6 +34,8 @@ type Why struct {
 	Missed []Missed `json:"missed,omitempty"`
 	// Doing describes its workflow, if it is one.
 	Doing *Doing `json:"doing,omitempty"`
+	// Advice is one line on what to do about a party that no other party blocks, as the parties see it that wait for its locks.
+	Advice string `json:"advice,omitempty"`
 	// Roots are the root blockers, with their waiters down to the party.
 	Roots []*Node `json:"roots,omitempty"`
 }
@@ -85,23 +87,43 @@ func (s *Site) Why(ctx context.Context, name string) (Why, error) {
 		why.addLosses(Party{Owner: name}, losses)
 		why.addMissed(Party{Owner: name}, missed)
 	}
-	why.Roots = graphOf(resources).above(why.Waits)
-	return why, s.describeRoots(ctx, why.Roots, len(why.Roots))
+	return why, s.explain(ctx, &why, resources, maxPaths+maxDescribed)
 }
 
-// maxDescribed is the number of root blockers that WhyIn asks Temporal about.
+// maxDescribed is the number of workflows that WhyIn asks Temporal about.
 const maxDescribed = 10
 
 // WhyIn is [Site.Why] in a complete listing of [Site.Resources], which many viewers may share. It reads no locks. It
-// asks Temporal about the first ten workflows among the root blockers; the others have neither Doing nor Advice.
+// asks Temporal about the first ten workflows that it meets on the way to the root blockers; the others have neither Doing nor Advice.
 func (s *Site) WhyIn(ctx context.Context, name string, resources []Resource) (Why, error) {
 	why, err := s.whyNamed(ctx, name)
 	if err != nil {
 		return Why{}, err
 	}
 	why.fill(why.Party, resources)
-	why.Roots = graphOf(resources).above(why.Waits)
-	return why, s.describeRoots(ctx, why.Roots, maxDescribed)
+	return why, s.explain(ctx, &why, resources, maxDescribed)
+}
+
+// explain finds the root blockers, and sets the advice about them, or about a party that no other blocks. It asks Temporal about limit
+// workflow runs at most.
+func (s *Site) explain(ctx context.Context, why *Why, resources []Resource, limit int) (err error) {
+	g := graphOf(resources)
+	g.asker = s.newAsker(limit)
+	if why.Doing != nil {
+		g.asker.known[[2]string{why.Party.Workflow, ""}] = why.Doing
+	}
+	if len(why.Waits) > 0 {
+		why.Roots, err = g.above(ctx, why.Waits)
+	} else {
+		why.Roots, err = g.aboveChildren(ctx, why.Party)
+	}
+	if err != nil {
+		return err
+	}
+	if len(why.Roots) == 0 {
+		why.Advice = s.adviseSelf(why, resources)
+	}
+	return g.asker.describeRoots(ctx, why.Roots)
 }
 
 // whyNamed begins a Why with the party and its workflow.
@@ -174,25 +196,19 @@ func (p Party) is(other Party) bool {
 	return inNamespace && (isWorkflow || isActivity) || p.Owner == other.Owner
 }
 
-// describeRoots sets Doing and Advice of root blockers. It asks Temporal about the workflows of the site's namespace,
-// but not about more than limit; the workflows after these get no advice.
-func (s *Site) describeRoots(ctx context.Context, roots []*Node, limit int) (err error) {
-	asked := 0
+// describeRoots sets Doing and Advice of root blockers. Workflows about which it may not ask get no advice.
+func (a *asker) describeRoots(ctx context.Context, roots []*Node) (err error) {
 	for _, root := range roots {
-		p := root.Party
-		if s.Temporal.Service != nil && p.Workflow != "" && p.Namespace == s.Temporal.NamespaceID {
-			if asked++; asked > limit {
-				continue
-			}
-			run := ""
-			if root.Hold != nil {
-				run = root.Hold.Run
-			}
-			if root.Doing, err = s.ask(ctx, p.Workflow, run); err != nil {
-				return err
-			}
+		run := ""
+		if root.Hold != nil {
+			run = root.Hold.Run
 		}
-		root.Advice = s.advise(root) + root.earlierAttempt()
+		if root.Doing, err = a.ask(ctx, root.Party, run); err != nil {
+			return err
+		}
+		if root.Doing != nil || !a.canAsk(root.Party) {
+			root.Advice = a.site.advise(root) + root.earlierAttempt()
+		}
 	}
 	return nil
 }
@@ -215,6 +231,10 @@ type Doing struct {
 	// open is set while the run is open. Otherwise heir is the workflow's open run, if it has one.
 	open bool
 	heir string
+	// children are the open child workflows.
+	children []child
+	// taskSince is the time since which its workflow task waits for a worker; zero if none does.
+	taskSince time.Time
 }
 
 // Open reports whether the run is open.
@@ -279,8 +299,15 @@ func (s *Site) Describe(ctx context.Context, workflowID, run string) (*Doing, er
 		RunID: info.GetExecution().GetRunId(), Type: info.GetType().GetName(), Status: info.GetStatus().String(), Children: len(found.GetPendingChildren()),
 		open: currentrun.IsOpen(info.GetStatus()),
 	}
-	if attempt := found.GetPendingWorkflowTask().GetAttempt(); attempt > 1 {
+	task := found.GetPendingWorkflowTask()
+	if attempt := task.GetAttempt(); attempt > 1 {
 		d.TaskFailures = attempt - 1
+	}
+	if task.GetState() == enumspb.PENDING_WORKFLOW_TASK_STATE_SCHEDULED {
+		d.taskSince = timeOf(task.GetScheduledTime())
+	}
+	for _, c := range found.GetPendingChildren() {
+		d.children = append(d.children, child{c.GetWorkflowId(), c.GetRunId()})
 	}
 	for _, p := range found.GetPendingActivities() {
 		a := activityOf(p)

@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/internal/engine/store"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 
@@ -100,7 +101,7 @@ func (f *failures) err() error {
 	if f.count > maxFailures {
 		more = fmt.Sprintf(", the first %d of them", maxFailures)
 	}
-	return fmt.Errorf("%d documents could not be released or deleted%s: %w", f.count, more, errors.Join(f.errs...))
+	return fmt.Errorf("%s could not be released or deleted%s: %w", table.Count(f.count, "document"), more, errors.Join(f.errs...))
 }
 
 // tries bounds how often a change is tried that others may prevent, and pause is the time between two tries.

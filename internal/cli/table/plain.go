@@ -24,6 +24,23 @@ func Plain(text string) string {
 	}, text)
 }
 
+// Count returns a number with the noun for what it counts, which is in the plural unless the number is 1.
+func Count[N int | int32 | int64](n N, noun string) string {
+	plural := noun + "s"
+	if stem, ok := strings.CutSuffix(noun, "y"); ok {
+		plural = stem + "ies"
+	}
+	return fmt.Sprintf("%d %s", n, Word(n, noun, plural))
+}
+
+// Word returns the first form of a word for the number 1, and the second one for all others.
+func Word[N int | int32 | int64](n N, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
 // Fprintf formats like fmt.Fprintf. What the arguments contribute is plain and on one line, whatever their types and verbs are,
 // so that no caller's text can begin a line of its own. The lines of the format stay.
 func Fprintf(out io.Writer, format string, args ...any) error {

@@ -12,6 +12,46 @@ import (
 // separation is the number of spaces between two columns.
 const separation = 2
 
+// Narrow removes columns, the first of those listed in optional first, until the rows are at most width characters wide if the columns in flexible are
+// shortened to least characters. The flexible columns come before the optional ones. All rows have the same number of cells.
+func Narrow(width, least int, rows [][]string, optional []int, flexible ...int) [][]string {
+	removed := map[int]bool{}
+	for _, column := range optional {
+		if narrowest(rows, removed, least, flexible) <= width {
+			break
+		}
+		removed[column] = true
+	}
+	out := make([][]string, len(rows))
+	for i, row := range rows {
+		for j, cell := range row {
+			if !removed[j] {
+				out[i] = append(out[i], cell)
+			}
+		}
+	}
+	return out
+}
+
+// narrowest returns the width of rows without the removed columns, and with flexible columns shortened to least characters.
+func narrowest(rows [][]string, removed map[int]bool, least int, flexible []int) int {
+	total := -separation
+	for j := range rows[0] {
+		if removed[j] {
+			continue
+		}
+		widest := 0
+		for _, row := range rows {
+			widest = max(widest, utf8.RuneCountInString(row[j]))
+		}
+		if slices.Contains(flexible, j) {
+			widest = min(widest, least)
+		}
+		total += widest + separation
+	}
+	return total
+}
+
 // Fit shortens cells of some columns in the middle, so that the rows are at most width characters wide. It leaves columns
 // of eight characters as they are.
 func Fit(width int, rows [][]string, columns ...int) {

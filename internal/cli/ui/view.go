@@ -41,7 +41,7 @@ type view struct {
 
 func (s *server) functions() template.FuncMap {
 	return template.FuncMap{
-		"short": inspect.Short, "owner": s.OwnerName, "ring": s.ringOf, "key": keyOf,
+		"short": inspect.Short, "count": table.Count[int], "owner": s.OwnerName, "ring": s.ringOf, "key": keyOf,
 		"before":     func(e inspect.Entry) string { before, _ := e.Around(); return before },
 		"after":      func(e inspect.Entry) string { _, after := e.Around(); return after },
 		"resource":   s.ResourceName,
@@ -50,7 +50,9 @@ func (s *server) functions() template.FuncMap {
 		"poolLink":   func(p lockcore.Policy) string { return "/resource?name=" + url.QueryEscape(p.Name) }, // which a discreet site has hashed
 		"words":      words, "command": command,
 		"show": s.showLink, "why": whyLink, "temporal": s.temporalLink,
-		"incomplete": func(command string) bool { return strings.HasSuffix(command, "--reason") },
+		"incomplete": func(command string) bool { return strings.HasSuffix(command, inspect.Reason) },
+		"unfinished": func(command string) string { return strings.TrimSuffix(command, inspect.Reason) },
+		"reason":     func() string { return inspect.Reason },
 	}
 }
 

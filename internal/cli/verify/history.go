@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/cli/table"
 	"github.com/temporal-lockstep/lockstep/internal/proof/harness"
 	"github.com/temporal-lockstep/lockstep/internal/proof/linear"
 )
@@ -232,7 +233,7 @@ func (r *run) cuts(ctx context.Context, seed uint64) (outcome, error) {
 	if err != nil {
 		return found, err
 	}
-	if found.note += fmt.Sprintf(", %d connections cut", n); n == 0 {
+	if found.note += fmt.Sprintf(", %s cut", table.Count(n, "connection")); n == 0 {
 		found.reason = "no connection was cut"
 	}
 	return r.afterwards(ctx, clients, seed, "after cuts", found)

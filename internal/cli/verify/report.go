@@ -156,7 +156,7 @@ func (r *Report) Line() string {
 	if r.Error != "" {
 		text += ": " + r.Error
 	}
-	text += fmt.Sprintf(", %d checks", made)
+	text += fmt.Sprintf(", %s", table.Count(made, "check"))
 	if len(impossible) > 0 {
 		text += ", not possible: " + strings.Join(impossible, ", ")
 	}

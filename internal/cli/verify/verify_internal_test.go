@@ -397,9 +397,9 @@ func TestReport_Line_FitsATicket(t *testing.T) {
 		Server: Server{Product: "MongoDB", Version: "8.0.4", Topology: replicaSet, ReplicaSet: "rs0", Members: 3, Storage: "wiredTiger"},
 		Checks: []Check{{Name: "histories", Result: Held, Count: 1010, Unit: "operations"}, {Name: "indexes", Result: NotPossible, Reason: "no explain"}},
 	}
-	require.Equal(t, "lockstep verify v0.1.0: HELD, 1 checks, not possible: indexes, 12,345 operations, MongoDB 8.0.4 replica set of 3 (wiredTiger), 2026-11-26T10:00:00Z, seed 7", r.Line())
+	require.Equal(t, "lockstep verify v0.1.0: HELD, 1 check, not possible: indexes, 12,345 operations, MongoDB 8.0.4 replica set of 3 (wiredTiger), 2026-11-26T10:00:00Z, seed 7", r.Line())
 	r.Result, r.Checks[0].Result, r.Checks[0].Seen, r.Checks[0].Guarantee, r.Checks[0].Seed = Violated, Violated, "a\nb", "c", 9
-	require.Contains(t, r.Line(), ": VIOLATED: histories, 1 checks, ")
+	require.Contains(t, r.Line(), ": VIOLATED: histories, 1 check, ")
 	var out strings.Builder
 	require.NoError(t, r.Print(&out))
 	require.Regexp(t, `(?m)^violated      histories           1,010 operations .*\n +seen +a\n +b\n +guarantee c\n +repeat    --seed 9\n`, out.String())

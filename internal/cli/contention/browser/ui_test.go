@@ -91,7 +91,7 @@ func TestUI_Resource_ShowsItsQueue(t *testing.T) {
 	s.visit(s.address)
 	s.shows("2 resources in use")
 	s.run(chromedp.SendKeys(chromedp.CSS("input[name=q]"), "account/7"+kb.Enter), chromedp.WaitReady(chromedp.CSS("html[data-ready]")))
-	s.shows("1 resources in use")
+	s.shows("1 resource in use")
 	s.click(`a[href="/resource?name=account%2F7"]`)
 	s.shows("first holds account/7 (exclusive)")
 	s.shows("second waits for account/7 (exclusive)")
@@ -116,7 +116,7 @@ func TestUI_BlockingTree_OffersTheRepair(t *testing.T) {
 
 	const command = `lockstep release 1 root --database bank --reason 'it'\''s dead'`
 	shown := func() string { return get(s.tab, chromedp.Text(chromedp.CSS("main code"))) }
-	require.Equal(t, "lockstep release 1 root --database bank --reason", shown(), "without a reason the command fails")
+	require.Equal(t, "lockstep release 1 root --database bank --reason 'your reason'", shown())
 	s.click("details summary")
 	s.run(chromedp.SendKeys(chromedp.CSS("input.reason"), "it's dead"))
 	require.Equal(t, command, shown())
@@ -169,7 +169,7 @@ func TestUI_ManyResources_ListsTheHottest(t *testing.T) {
 	s.shows("The 200 hottest of 10000 resources")
 	require.Equal(t, "item/7777", get(s.tab, chromedp.Text(chromedp.CSS("tbody th"))))
 	s.run(chromedp.SendKeys(chromedp.CSS("input[name=q]"), "item/0042"+kb.Enter), chromedp.WaitReady(chromedp.CSS("html[data-ready]")))
-	s.shows("1 resources in use")
+	s.shows("1 resource in use")
 }
 
 func TestUI_HostileNames_StayText(t *testing.T) {

@@ -14,9 +14,9 @@ document.addEventListener("click", (e) => {
   if (done) getSelection().removeAllRanges();
 });
 
-// A command that needs a reason ends with --reason, until the reader has typed one.
+// A command that needs a reason ends with the place for it, until the reader has typed one.
 const fill = (input) => {
-  input.closest("dd").querySelector(".typed").textContent = input.value && ` '${input.value.replaceAll("'", "'\\''")}'`;
+  input.closest("dd").querySelector(".typed").textContent = input.value ? `'${input.value.replaceAll("'", "'\\''")}'` : input.dataset.default;
 };
 document.addEventListener("input", (e) => { if (e.target.matches(".reason")) fill(e.target); });
 
