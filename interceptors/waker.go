@@ -219,10 +219,10 @@ func (w *waker) wake(u lockcore.Wakeup) {
 		}
 	case u.FirstFence > 0 && c.reports(ctx, run.WorkflowID, "", currentrun.HasEnded): // no run is open that could continue with its holds
 		err := w.locker.Release(ctx, lockcore.Release{
-			LockID: u.LockID, Run: u.Run, Resources: []string{u.Resource}, Order: u.Order, Reason: "its workflow had ended when the lock was granted",
+			LockID: u.LockID, Run: u.Run, Resources: []string{u.Resource}, Order: u.Order, Reason: reasonEnded,
 		})
 		if err != nil {
-			c.Logger.Warn("lockstep: a lock that was granted to a workflow which had ended was not released, and remains until the janitor releases it",
+			c.Logger.Warn("lockstep: a lock of a workflow that has ended was not released, and remains until the janitor releases it",
 				"resource", u.Resource, "error", err)
 		}
 	case u.FirstFence == 0 && u.Cycle == "" && c.reports(ctx, run.WorkflowID, run.RunID, hasClosed): // a run leaves its queues before it ends
@@ -233,6 +233,10 @@ func (w *waker) wake(u lockcore.Wakeup) {
 		}
 	}
 }
+
+// reasonEnded is the reason for the release of a hold that was granted to a workflow. Temporal was asked after the grant: whether the workflow had ended
+// before, or has taken the lock, is not known.
+const reasonEnded = "its workflow has ended"
 
 // resultOf returns the result of the activity that waits for a grant. This process may have another codec than the workflow, so it passes the
 // data converter: plain JSON without a name, which every worker can read.

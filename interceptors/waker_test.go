@@ -10,6 +10,8 @@ import (
 
 	"github.com/temporal-lockstep/lockstep/lockcore"
 
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
@@ -22,6 +24,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/temporal-lockstep/lockstep/internal/telemetry"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 
 	"github.com/temporal-lockstep/lockstep/lockcore/lockcoretest"
@@ -84,7 +87,12 @@ func (d described) DescribeWorkflowExecution(
 // waitsForAHold queues a request of a workflow, grants its hold, and returns the Locker that granted it.
 func waitsForAHold(t *testing.T, c *completions) *lockcore.Steps {
 	t.Helper()
-	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), lockcore.Config{})
+	return waitsForAHoldWith(t, c, lockcore.Config{})
+}
+
+func waitsForAHoldWith(t *testing.T, c *completions, cfg lockcore.Config) *lockcore.Steps {
+	t.Helper()
+	l, err := lockcore.NewWithStore(lockcoretest.NewStore(time.Now), cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close(context.WithoutCancel(t.Context()))) })
 	New(Options{Locker: l}).Connect(Connection{
@@ -156,6 +164,26 @@ func TestWake_WorkflowEnded_HoldIsReleased(t *testing.T) {
 			require.Equal(t, want, holdersOf(t, l), status)
 		})
 	}
+}
+
+// Temporal is asked after the grant. The workflow may have ended between the two, so the reason must not say that it had ended before.
+func TestWake_WorkflowEnded_ReasonClaimsNoOrder(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		spans := tracetest.NewSpanRecorder()
+		c := &completions{err: serviceerror.NewNotFound("no such activity"), status: enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED}
+		waitsForAHoldWith(t, c, lockcore.Config{TracerProvider: trace.NewTracerProvider(trace.WithSpanProcessor(spans))})
+		synctest.Wait()
+		var reasons []string
+		for _, s := range spans.Ended() {
+			for _, a := range s.Attributes() {
+				if s.Name() == telemetry.SpanHold && string(a.Key) == telemetry.Reason {
+					reasons = append(reasons, a.Value.AsString())
+				}
+			}
+		}
+		require.Equal(t, []string{"its workflow has ended"}, reasons)
+	})
 }
 
 // A claim lapses if its workflow is not woken, but a hold does not.

@@ -283,3 +283,30 @@ func TestKeeper_EndlessLeaseUnconfirmed_IsLost(t *testing.T) {
 		require.ErrorIs(t, s.Lost(), lockcore.ErrLost)
 	})
 }
+
+// An operator's release is noticed within seconds by a holder whose process watches the queue, and at the next renewal by others.
+func TestKeeper_ForcedRelease_IsNoticedSoonWhereTheQueueIsWatched(t *testing.T) {
+	for name, c := range map[string]struct {
+		watches bool
+		within  time.Duration
+	}{"watched": {true, 3 * time.Second}, "not watched": {false, 21 * time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, lockcore.Config{TTL: time.Minute}, func(t *testing.T, l *lockcore.Steps, db *faultStore) {
+				other := newLocker(t, db.Store, lockcore.Config{})
+				t.Cleanup(l.OnWakeup(func(lockcore.Wakeup) {}))
+				holder := tryAcquire(t, l, request("holder", lockcore.Exclusive("r")))
+				queue(t, other, numbered("next", lockcore.Exclusive("r")))
+				if c.watches {
+					l.WatchFor("r")
+				}
+				<-time.After(time.Second) // in virtual time, as below
+				released := time.Now()
+				require.NoError(t, other.Revoke(t.Context(), "r", "holder", holder.Leases()[0].FirstFence, "a drill", true))
+				<-holder.Context().Done()
+				require.ErrorContains(t, context.Cause(holder.Context()), "a drill")
+				require.Less(t, time.Since(released), c.within)
+				require.Equal(t, c.watches, time.Since(released) < 10*time.Second, "the test would not notice")
+			})
+		})
+	}
+}

@@ -334,6 +334,25 @@ func (k *keeper) all() []*Session {
 	return slices.Collect(maps.Keys(k.sessions))
 }
 
+// recentlyForced is the age up to which a forced release is looked at: the holder's renewal finds an older one.
+const recentlyForced = 10 * time.Minute
+
+// noteForced renews at once the leases of holds that an operator has ended by force. The document was read for a waiter. So a holder that waits for
+// nothing here learns of the end before its next renewal, if this process watches the resource.
+func (k *keeper) noteForced(d *rules.Document) {
+	recent := func(e rules.Evidence) bool { return d.At.Sub(e.At) < recentlyForced }
+	if !slices.ContainsFunc(d.Forced, recent) {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for s := range k.sessions {
+		if s.hurry(d) {
+			k.poke()
+		}
+	}
+}
+
 func (k *keeper) poke() {
 	select {
 	case k.wake <- struct{}{}:
@@ -494,11 +513,17 @@ type held struct {
 	renewing bool
 	lastTry  time.Time
 	lastErr  error
+	// forced is set once a document has shown that the hold was ended by force, and hurryAt until the renewal that follows.
+	forced  bool
+	hurryAt time.Time
 }
 
 // next returns the time of the next renewal. A renewal that failed is repeated soon, as long as the lease is
 // trusted: a transient error loses nothing.
 func (h *held) next() time.Time {
+	if !h.hurryAt.IsZero() {
+		return h.hurryAt
+	}
 	if h.lastErr != nil {
 		return h.lastTry.Add(h.ttl / 15)
 	}
@@ -525,6 +550,20 @@ func (s *Session) times() (next, trusted time.Time) {
 	return next, trusted
 }
 
+// hurry makes the renewals of the leases due whose holds were ended by force, and reports whether there are any. It does so once for each lease.
+func (s *Session) hurry(d *rules.Document) (any bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.leases {
+		h := &s.leases[i]
+		ended := func(e rules.Evidence) bool { return e.LockID == h.LockID && e.Fence == h.FirstFence }
+		if h.Resource == d.ID && !h.forced && slices.ContainsFunc(d.Forced, ended) {
+			h.forced, h.hurryAt, any = true, clock.Now(), true
+		}
+	}
+	return any
+}
+
 // isGivenUp reports whether the caller of the session's step has stopped waiting for it.
 func (s *Session) isGivenUp(now time.Time) bool { return !s.until.IsZero() && over(s.until, now) }
 
@@ -538,7 +577,7 @@ func (s *Session) beginRenewal(now time.Time) (due []Lease) {
 			continue
 		}
 		h.failing = h.lastErr != nil
-		h.renewing, h.lastTry = true, now
+		h.renewing, h.lastTry, h.hurryAt = true, now, time.Time{}
 		due = append(due, h.Lease)
 	}
 	return due

@@ -415,6 +415,7 @@ func (w *watcher) poll(names []string) {
 		d := loaded.Docs[name]
 		if d != nil {
 			w.locker.lines.Offer(d)
+			w.locker.keeper.noteForced(d)
 		}
 		q := d.Queue()
 		wakeups, expected := wakeupsIn(d, q)

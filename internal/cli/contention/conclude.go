@@ -379,7 +379,7 @@ func (a *analysis) spent(h *hold) string {
 	case h.Outcome == telemetry.OutcomeExpired:
 		return ": it did not release it, and it expired"
 	case h.Outcome == telemetry.OutcomeOrphaned:
-		return ": its workflow had ended without releasing it, and the janitor did"
+		return ": its workflow ended without releasing it, and another process did"
 	case h.Outcome == telemetry.OutcomeRevoked:
 		return ": it did not release it, and it was taken away"
 	case h.Outcome == OutcomeOpen:
