@@ -82,11 +82,15 @@ func (d *Doctor) orphans(ctx context.Context) (Finding, error) {
 	case err != nil && len(found) == 0:
 		return Finding{}, err
 	case len(found) > 0:
-		return finding(Warning,
-			fmt.Sprintf("%s of closed workflows, such as that of %q on %q", table.Word(len(found), "1 lock or queued request", fmt.Sprintf("%d locks and queued requests", len(found))), found[0].Party.Name, d.ResourceName(found[0].Resource)),
-			"a janitor ends them within a minute; "+d.command("janitor", "--once")+" does now")
+		return finding(Warning, d.OrphansText(found), "a janitor ends them within a minute; "+d.command("janitor", "--once")+" does now")
 	}
 	return ok("closed workflows have left nothing")
+}
+
+// OrphansText counts orphans, and names the first of them.
+func (s *Site) OrphansText(found []Orphan) string {
+	return fmt.Sprintf("%s of closed workflows, such as that of %q on %q",
+		table.Word(len(found), "1 lock or queued request", fmt.Sprintf("%d locks and queued requests", len(found))), found[0].Party.Name, s.ResourceName(found[0].Resource))
 }
 
 func (d *Doctor) deadlocks(ctx context.Context) (Finding, error) {

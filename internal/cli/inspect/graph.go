@@ -29,10 +29,14 @@ type Node struct {
 	Waiting []*Node `json:"waiting,omitempty"`
 	// More is the number of other waiters that are not listed.
 	More int `json:"more,omitempty"`
+	// Elsewhere is the number of other waiters that [Site.Groups] lists elsewhere.
+	Elsewhere int `json:"-"`
 	// draining is an earlier attempt of the holder, which was cut off.
 	draining *Entry
 	// relative is another workflow with its owner that waits for its lock. No search for deadlocks finds that: one owner is one party.
 	relative string
+	// behind is the entry of the party above that blocks Wait.
+	behind *Entry
 }
 
 // graph has the waits of a listing.
@@ -234,7 +238,9 @@ func treesOf(paths []path) (roots []*Node) {
 		at := root
 		for i := len(p.links) - 1; i >= 0; i-- {
 			at = findOrAdd(&at.Waiting, p.links[i].wait.Party)
-			at.Wait = cmp.Or(at.Wait, p.links[i].wait)
+			if at.Wait == nil {
+				at.Wait, at.behind = p.links[i].wait, p.links[i].hold
+			}
 			if i == 0 {
 				break
 			}
@@ -342,7 +348,7 @@ func (f *forest) grow(n *Node, ties, above []tie) {
 	above = append(slices.Clip(above), ties...)
 	for _, l := range links[:len(links)-n.More] {
 		n.Hold = cmp.Or(n.Hold, l.hold)
-		child := &Node{Party: l.wait.Party, Wait: l.wait}
+		child := &Node{Party: l.wait.Party, Wait: l.wait, behind: l.hold}
 		n.Waiting = append(n.Waiting, child)
 		own := tiesTo(l.wait)
 		child.Deadlock = slices.ContainsFunc(own, func(t tie) bool { return slices.Contains(above, t) })

@@ -60,6 +60,26 @@ func (s *Site) Policies(ctx context.Context) (p Policies, err error) {
 	return p, nil
 }
 
+// For returns the policy that applies to a resource, or nil. A discreet site does not know to which names a prefix applies.
+func (p *Policies) For(resource string) *lockcore.Policy {
+	ids := &rules.Policies{}
+	for i := range p.List {
+		one := rules.Policy{PolicyID: rules.PolicyID{Name: p.List[i].Name, Prefix: p.List[i].Prefix}}
+		if until := p.List[i].Until; !until.IsZero() {
+			one.Until = &until
+		}
+		ids.List = append(ids.List, one)
+	}
+	best := ids.For(resource, p.At)
+	i := slices.IndexFunc(p.List, func(own lockcore.Policy) bool {
+		return best != nil && best.PolicyID == rules.PolicyID{Name: own.Name, Prefix: own.Prefix}
+	})
+	if i < 0 {
+		return nil
+	}
+	return &p.List[i]
+}
+
 func changeOf(c *rules.PolicyChange) lockcore.Policy {
 	p := lockcore.Policy{Name: c.Name, Prefix: c.Prefix, By: c.By, Reason: c.Reason, At: c.At}
 	if c.To == nil {

@@ -2,7 +2,6 @@ package ui
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
@@ -19,7 +18,7 @@ func (s *server) readResources(ctx context.Context) (l listing, err error) {
 	if l.all, err = s.Resources(ctx, lockcore.Filter{}); err != nil {
 		return l, err
 	}
-	l.types = s.typesOf(ctx, l.all[:min(len(l.all), maxResources)], s.list.last.types)
+	l.types = s.typesOf(ctx, l.all[:min(len(l.all), maxResources)], s.list.latest().types)
 	return l, nil
 }
 
@@ -58,48 +57,4 @@ func (s *server) typesOf(ctx context.Context, resources []inspect.Resource, know
 		}
 	}
 	return types
-}
-
-const (
-	// listPause and checkPause are the times between two reads of the locks, and between two rounds of questions to both
-	// servers.
-	listPause  = 1500 * time.Millisecond
-	checkPause = 5 * time.Second
-	// readTimeout bounds a read.
-	readTimeout = time.Minute
-)
-
-// cached shares the result of the last read among all viewers.
-type cached[T any] struct {
-	read func(ctx context.Context) (T, error)
-	// minPause is the time between two reads. After a slow read, the next comes only after ten times its duration: all
-	// viewers together keep the servers busy for a tenth of the time.
-	minPause time.Duration
-
-	mu       sync.Mutex
-	last     T
-	err      error
-	at, next time.Time
-}
-
-// get returns the last result, which callers must not change, and the time of the read. Failures are shared too:
-// otherwise each viewer would ask a database that does not answer.
-func (s *cached[T]) get(ctx context.Context) (T, time.Time, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	began := time.Now()
-	if began.Before(s.next) {
-		return s.last, s.at, s.err
-	}
-	// Other viewers wait for the result, so the read continues when this viewer disconnects.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
-	defer cancel()
-	s.last, s.err = s.read(ctx)
-	s.at = began
-	pause := 10 * time.Since(began)
-	if s.err != nil {
-		pause = time.Since(began) // a read that timed out may succeed at once now
-	}
-	s.next = time.Now().Add(max(s.minPause, pause))
-	return s.last, s.at, s.err
 }

@@ -47,6 +47,7 @@ type server struct {
 	list      cached[listing]
 	deadlocks cached[[]lockcore.Deadlock]
 	orphans   cached[[]inspect.Orphan]
+	stuck     cached[[]*inspect.Node]
 	findings  cached[[]inspect.Finding]
 	policies  cached[inspect.Policies]
 }
@@ -54,10 +55,14 @@ type server struct {
 // Handler serves the page.
 func Handler(o Options) http.Handler {
 	o.Discreet = o.HashNames
+	if o.Temporal.Service != nil {
+		o.Temporal.Service = &answers{Frontend: o.Temporal.Service, known: map[execution]answer{}}
+	}
 	s := &server{Options: o}
 	s.list = cached[listing]{read: s.readResources, minPause: listPause}
 	s.deadlocks = cached[[]lockcore.Deadlock]{read: s.Deadlocks, minPause: listPause}
 	s.orphans = cached[[]inspect.Orphan]{read: s.readOrphans, minPause: checkPause}
+	s.stuck = cached[[]*inspect.Node]{read: s.readStuck, minPause: checkPause}
 	s.findings = cached[[]inspect.Finding]{read: s.examine, minPause: checkPause}
 	s.policies = cached[inspect.Policies]{read: s.Policies, minPause: checkPause}
 	s.pages = template.Must(template.New("page").Funcs(s.functions()).Parse(pageHTML))
@@ -139,6 +144,9 @@ func (s *server) showResources(w http.ResponseWriter, r *http.Request) {
 		return !s.matches(&r, v.Query)
 	})
 	v.All, v.Resources, v.Types, v.At = len(all), all[:min(len(all), maxResources)], l.types, at
+	if v.Query == "" {
+		v.Alarms = s.alarmsIn(r.Context(), l.all)
+	}
 	s.write(w, http.StatusOK, v)
 }
 
@@ -160,6 +168,11 @@ func (s *server) showResource(w http.ResponseWriter, r *http.Request) {
 	}
 	if i := slices.IndexFunc(l.all, func(r inspect.Resource) bool { return s.ResourceName(r.Name) == name }); i >= 0 {
 		v.Resource, v.Types = &l.all[i], l.types
+		var above []*inspect.Node
+		if v.Holders, above, err = s.HoldersIn(r.Context(), v.Resource, l.all); err != nil {
+			v.Problem = err.Error() // the page shows everything else
+		}
+		v.Above = s.Groups(above)
 	}
 	policies, _, err := s.policies.get(r.Context())
 	if err != nil {
@@ -174,7 +187,7 @@ func (s *server) showResource(w http.ResponseWriter, r *http.Request) {
 	case v.Resource == nil:
 		v.Problem = "No party holds this resource, and none waits for it."
 	}
-	v.At = at
+	v.Policy, v.At = policies.For(name), at
 	s.write(w, http.StatusOK, v)
 }
 
@@ -202,7 +215,7 @@ func (s *server) showWhy(w http.ResponseWriter, r *http.Request) {
 		s.write(w, http.StatusNotFound, v)
 		return
 	}
-	v.Why = &why
+	v.Why, v.Above = &why, s.Groups(why.Roots)
 	s.write(w, http.StatusOK, v)
 }
 
@@ -210,7 +223,7 @@ func (s *server) showWaits(w http.ResponseWriter, r *http.Request) {
 	v := view{Title: "Who waits for whom", Page: "/waits"}
 	l, at, err := s.list.get(r.Context())
 	if err == nil {
-		v.Forest, v.At = s.Forest(l.all), at
+		v.Forest, v.At = s.Groups(s.Forest(l.all)), at
 		v.Deadlocks, _, err = s.deadlocks.get(r.Context())
 	}
 	if err != nil {

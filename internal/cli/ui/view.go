@@ -24,16 +24,23 @@ type view struct {
 	All       int
 	Resources []inspect.Resource
 	// Types has the workflow types of holders, by run.
-	Types     map[string]string
-	Resource  *inspect.Resource
-	Why       *inspect.Why
-	Forest    []*inspect.Node
+	Types map[string]string
+	// Alarms are those of the home page.
+	Alarms   *alarms
+	Resource *inspect.Resource
+	// Holders are those of Resource, with advice. Above has the root blockers of a resource's holders, or of the party in Why.
+	Holders []*inspect.Node
+	Above   []inspect.Group
+	Why     *inspect.Why
+	// Forest has all waits.
+	Forest    []inspect.Group
 	Deadlocks []lockcore.Deadlock
 	Orphans   []inspect.Orphan
 	Findings  []inspect.Finding
 	Policies  *inspect.Policies
-	// Pool is that of Resource, if it is one.
-	Pool *inspect.Pool
+	// Policy applies to Resource, and Pool is the pool that it makes, if any.
+	Policy *lockcore.Policy
+	Pool   *inspect.Pool
 	// Problem explains why there is nothing to see.
 	Problem string
 	At      time.Time
@@ -45,6 +52,8 @@ func (s *server) functions() template.FuncMap {
 		"before":     func(e inspect.Entry) string { before, _ := e.Around(); return before },
 		"after":      func(e inspect.Entry) string { _, after := e.Around(); return after },
 		"resource":   s.ResourceName,
+		"waiting":    func(n *inspect.Node) int { return len(n.Waiting) + n.More },
+		"time":       func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 		"policyName": func(p lockcore.Policy) string { return inspect.PolicyName(&p) },
 		"policyText": func(p lockcore.Policy) string { return inspect.PolicyText(&p) },
 		"poolLink":   func(p lockcore.Policy) string { return "/resource?name=" + url.QueryEscape(p.Name) }, // which a discreet site has hashed
