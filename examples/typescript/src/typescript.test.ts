@@ -12,7 +12,7 @@ import { CancelledFailure } from '@temporalio/common';
 import { DefaultLogger, NativeConnection, Runtime, Worker } from '@temporalio/worker';
 import { makeActivities } from './activities';
 import { Busy, Lost } from './lockstep';
-import { audit, giveUp, hold, holdAgain, holdAndLose, holdInRuns, impatient, letGo, transfer } from './workflows';
+import { audit, giveUp, hold, holdAgain, holdAndContinue, holdAndLose, impatient, letGo, transfer } from './workflows';
 
 const address = variable('TEMPORAL_ADDRESS');
 const mongo = variable('LOCKSTEP_MONGODB_URI');
@@ -194,7 +194,7 @@ test('a lock that expired and went to another workflow is lost at the end of the
 });
 
 test('a run that has lost a lock does not continue as new', async () => {
-  const first = await start(holdInRuns, 'in-runs', { name: 'ship' }, locks, 1);
+  const first = await start(holdAndContinue, 'in-runs', { name: 'ship' }, locks);
   await holding(first);
   releaseByForce('ship', first, 'a drill');
   await first.signal(letGo);

@@ -68,14 +68,15 @@ export async function holdAndLose(resource: Resource, options: LocksOptions = {}
   }
 }
 
-/** Holds a resource until it gets the signal, and continues as new, without the lock, if more runs shall follow. */
-export function holdInRuns(resource: Resource, options: LocksOptions, more: number): Promise<void> {
+/** Holds a resource until it gets the signal, and continues as new in a last run, which locks nothing. */
+export async function holdAndContinue(resource: Resource, options: LocksOptions, last = false): Promise<void> {
   let told = false;
   setHandler(letGo, () => { told = true; });
-  return withLocks(options, async (locks) => {
+  if (last) return;
+  await withLocks(options, async (locks) => {
     await locks.acquire(resource);
     await condition(() => told);
-    if (more > 0) await continueAsNew<typeof holdInRuns>(resource, options, more - 1);
+    await continueAsNew<typeof holdAndContinue>(resource, options, true);
   });
 }
 
