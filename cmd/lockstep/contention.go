@@ -38,7 +38,7 @@ UI). Of a folder it reads every *.json and *.jsonl, also with .gz or .zst. Witho
 reads standard input. Lines that are broken, such as the last one of a process that was killed, and spans
 of others are counted and do no harm. It needs no server.
 
-  lockstep contention traces/                        the folder that "lockstep demo" fills
+  lockstep contention traces/                        a folder that Go's package tracefile or "lockstep demo" fills
   curl -s "$JAEGER/api/traces?service=payments&limit=1000" | lockstep contention
   lockstep contention --html report.html traces/
   lockstep contention --resource account/ --json traces/ | jq '.conclusion[].text'

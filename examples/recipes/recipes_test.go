@@ -141,8 +141,10 @@ func (s *site) start(t *testing.T, workflow any, args ...any) client.WorkflowRun
 
 func end(t *testing.T, runs ...client.WorkflowRun) {
 	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
 	for _, run := range runs {
-		require.NoError(t, run.Get(t.Context(), nil))
+		require.NoError(t, run.Get(ctx, nil))
 	}
 }
 
@@ -153,8 +155,10 @@ func TestOpen_DocumentInUse_Answers409(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /documents/{document}", server.Open)
 	open := func(document string) (status int, body string) {
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
 		answer := httptest.NewRecorder()
-		mux.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/documents/"+document, http.NoBody))
+		mux.ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodPost, "/documents/"+document, http.NoBody))
 		return answer.Code, answer.Body.String()
 	}
 	save := func(workflowID string) {
@@ -232,9 +236,9 @@ func TestThrottle_WhileStepsRun_BoundsTheNext(t *testing.T) {
 	s := setup(t)
 	require.NoError(t, recipes.Throttle(t.Context(), s.locker, 1))
 	charge := s.hold("Charge ada")
-	ada, ben := s.start(t, recipes.CallPartner, "ada"), client.WorkflowRun(nil)
+	ada := s.start(t, recipes.CallPartner, "ada")
 	s.untilBegan(t, "Charge ada", ada)
-	ben = s.start(t, recipes.CallPartner, "ben")
+	ben := s.start(t, recipes.CallPartner, "ben")
 	s.untilWaiting(t, "partner/bank", 1)
 	require.Empty(t, s.steps(ben))
 	require.NoError(t, recipes.Throttle(t.Context(), s.locker, 2))

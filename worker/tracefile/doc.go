@@ -13,9 +13,9 @@
 //
 //	<name>-<host>-<process ID>-<time>.spans.jsonl
 //
-// A line is a batch of spans: an ExportTraceServiceRequest in OTLP's JSON encoding, as the file exporter of the Collector writes it. It is
-// written at once. A process that is killed in the middle leaves one broken line, the last of its file, which `lockstep contention` counts and
-// skips. A crash of the machine may cost what the operating system has not written yet.
+// A line is a batch of spans: an ExportTraceServiceRequest in OTLP's JSON encoding, as the file exporter of the Collector writes it. Each line is
+// one write. A process that is killed in the middle leaves one broken line, the last of its file, which `lockstep contention` counts and skips. A
+// crash of the machine loses what the operating system has not written yet.
 //
 // A new file begins when the current one would exceed [Options.MaxFileBytes], and after the current one was removed or renamed. Then the oldest
 // files are removed, of whichever process, until the folder has room for the new one within [Options.MaxFolderBytes]. Only names that end in
@@ -26,5 +26,5 @@
 // # Failures
 //
 // A folder that cannot be made or written is a [*FolderError] on construction. Later failures, such as a full disk, go to OpenTelemetry's error
-// handler, and cost the spans of the batch. They never fail or delay a lock, unless the exporter is used without a batching processor.
+// handler, and the spans of the batch are lost. They never fail or delay a lock, unless the exporter is used without a batching processor.
 package tracefile

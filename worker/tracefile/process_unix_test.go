@@ -4,7 +4,9 @@ package tracefile_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -143,7 +145,18 @@ func TestNew_DiskIsFullInALine_NextLineIsWhole(t *testing.T) {
 		read = append(read, w.LockID)
 	}
 	require.Subset(t, read, []string{"0", "with room again", "and later"})
-	require.Len(t, traceFiles(t, folder), 1)
+
+	files := traceFiles(t, folder)
+	require.Len(t, files, 1)
+	text, err := os.ReadFile(files[0])
+	require.NoError(t, err)
+	whole := 0
+	for line := range bytes.Lines(text) {
+		if json.Valid(line) {
+			whole++
+		}
+	}
+	require.Equal(t, len(read), whole, "no line begins within the torn one, for readers that read line by line")
 }
 
 // writeAsNobody makes an exporter as a user who may not write to the folder.
