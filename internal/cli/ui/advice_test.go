@@ -94,7 +94,7 @@ func TestHandler_Home_FlagsWhatNeedsAttention(t *testing.T) {
 		s.cook("right", lockcore.Exclusive("pan"))
 		home := s.plain("/")
 		require.Regexp(t, `deadlock .*left.*waits for.*right`, home)
-		require.Contains(t, home, `1 locks and queued requests of closed workflows, such as that of &#34;terminated-1&#34; on &#34;sink&#34;`)
+		require.Contains(t, home, `1 lock or queued request of closed workflows, such as that of &#34;terminated-1&#34; on &#34;sink&#34;`)
 		require.Contains(t, home, "stuck paused-1 holds oven (exclusive)")
 		require.Contains(t, home, "; waiting: 2 its workflow is paused: temporal workflow unpause --workflow-id paused-1")
 		require.Contains(t, home, "its activity Bake has failed (the oven answers 503), attempt 7 comes in 1 min")
