@@ -276,7 +276,8 @@ func (s *Saga) CompensateWith(ctx workflow.Context, activity any, args ...any) e
 //   - if undo became the victim of a deadlock between compensations, the step was cancelled, and the database shows that the step never
 //     held its locks.
 //
-// Under a context from outside the saga the step is refused with a *lockcore.InvalidError. After the saga's end the error matches
+// Under a context from outside the saga, and with locks of [ScopeStep], the step is refused with a *lockcore.InvalidError: for such locks call
+// CompensateWith and then workflow.ExecuteActivity. After the saga's end the error matches
 // [lockcore.ErrEnded]. Step panics, and so fails the workflow task, which is repeated, if the arguments cannot be encoded. undo has the options
 // of ctx, except ActivityID. If the worker session of ctx (workflow.CreateSession) has failed, undo runs outside it.
 func (s *Saga) Step(ctx workflow.Context, activity, undo any, args ...any) workflow.Future {
