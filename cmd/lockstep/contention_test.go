@@ -92,7 +92,8 @@ func TestContention_WrongInput_IsExplained(t *testing.T) {
 		"times reversed": {[]string{"--since", "2026-01-02T00:00:00Z", "--until", "2026-01-01T00:00:00Z", "x"}, 2, "--until is before --since"},
 		"no link":        {[]string{"--jaeger-ui", "javascript:alert(1)", "x"}, 2, "--jaeger-ui: "},
 		"no place":       {[]string{"--html", "/no/such/folder/page.html", traceFile(t, oneWait)}, 1, "--html: open /no/such/folder/page.html: no such file"},
-		"nothing chosen": {[]string{"--resource", "none", traceFile(t, oneWait)}, 0, ""},
+		"no such name":   {[]string{"--resource", "acount/1", traceFile(t, oneWait)}, 1, `no span names a resource that begins with "acount/1"; near that is "account/1"`},
+		"no such time":   {[]string{"--since", "2100-01-01T00:00:00Z", traceFile(t, oneWait)}, 1, "no lock span is of the time between --since and --until"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

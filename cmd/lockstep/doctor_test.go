@@ -327,7 +327,7 @@ func TestDoctor_DifferentLimitsOfASemaphore_AreFound(t *testing.T) {
 	ask("b", 2)
 	require.Contains(t, l.examined(t), "ok       semaphores   all requests of a semaphore name the same limit\n")
 	ask("c", 3)
-	require.Contains(t, l.examined(t), `warning  semaphores   1 resources are requested with different limits, such as "printer" (limits 2, 3); 0 is none`)
+	require.Contains(t, l.examined(t), `warning  semaphores   1 resource is requested with different limits, such as "printer" (limits 2, 3); 0 is none`)
 }
 
 func TestDoctor_Pools_AreChecked(t *testing.T) {
@@ -357,7 +357,7 @@ func TestDoctor_Pools_AreChecked(t *testing.T) {
 	_, err := l.collection(t).UpdateByID(t.Context(), store.IdentityID, bson.D{{Key: "$push", Value: bson.D{{Key: "policies", Value: twice}}}})
 	require.NoError(t, err)
 	_, out, _ := l.lockstep(t, "doctor")
-	require.Contains(t, out, `broken   pools        1 members are in several pools, which grant them independently of each other: "desk-1" ("desks", "chairs")`)
+	require.Contains(t, out, `broken   pools        1 member is in several pools, which grant it independently of each other: "desk-1" ("desks", "chairs")`)
 }
 
 // A step under a rule waits in attempts. A step with a guard, and the same limit, is parked, which uses up none.

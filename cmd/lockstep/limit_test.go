@@ -50,7 +50,7 @@ func TestLimit_Policy_IsSetShownAndRemoved(t *testing.T) {
 
 	require.NotContains(t, l.prints(t, "limit", "unused", "2"), "first")
 	found := l.examined(t)
-	require.Contains(t, found, `warning  policies     1 match no stored resource: unused; on 1 resources requests ask for other limits than the policy's: "partner/acme" (3, and the policy 5)`)
+	require.Contains(t, found, `warning  policies     1 matches no stored resource: unused; on 1 resource requests ask for other limits than the policy's: "partner/acme" (3, and the policy 5)`)
 	require.Contains(t, found, "ok       semaphores   all requests")
 
 	require.Contains(t, l.prints(t, "limit", "partner/*", "--remove", "--reason", "the drill is over"), "partner/*: removed\n")

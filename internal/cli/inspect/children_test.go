@@ -249,4 +249,20 @@ func TestWhy_NothingBlocksTheWait_ExplainsTheWorkflow(t *testing.T) {
 	require.Regexp(t, `^me waits for 1 .*\n   workflow  Running\n→ its workflow task has failed 2 times: its workers' logs say why\n$`, b.String())
 }
 
+// A wrong --namespace is answered with the namespace in which a workflow of that name has locks.
+func TestWhy_WorkflowOfAnotherNamespace_IsPointedOut(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.stepHolds("me", "", lockcore.Exclusive("1"))
+	site := s.site()
+	site.Temporal = inspect.Temporal{Service: family{asked: map[string]int{}}, Namespace: "other", NamespaceID: "7d1f8a52-0c4e-4a7d-8f1e-2b9c3d4e5f60"}
+	why, err := site.Why(t.Context(), "me")
+	require.NoError(t, err)
+	require.False(t, why.Known())
+	require.Equal(t, ", but a workflow of that name does in the namespace with the ID "+ns+": is --namespace right?", why.Temporal())
+	why, err = site.Why(t.Context(), "nobody")
+	require.NoError(t, err)
+	require.Equal(t, ", and Temporal knows no such workflow", why.Temporal())
+}
+
 func nameOf(activity string) *commonpb.ActivityType { return &commonpb.ActivityType{Name: activity} }

@@ -273,7 +273,7 @@ func (d *Doctor) policies(ctx context.Context) (Finding, error) {
 	differ := d.otherLimits(resources)
 	var what, advice []string
 	if len(unused) > 0 {
-		what = append(what, fmt.Sprintf("%d match no stored resource: %s", len(unused), firstNames(unused)))
+		what = append(what, fmt.Sprintf("%d %s no stored resource: %s", len(unused), table.Word(len(unused), "matches", "match"), firstNames(unused)))
 		advice = append(advice, "a resource that was idle for a day is not stored; otherwise check the name, or remove the policy: "+d.command("limit", "NAME", "--remove"))
 	}
 	if len(differ) > 0 {

@@ -38,6 +38,8 @@ type Why struct {
 	Advice string `json:"advice,omitempty"`
 	// Roots are the root blockers, with their waiters down to the party.
 	Roots []*Node `json:"roots,omitempty"`
+	// elsewhere is the ID of another namespace, a workflow of which has the name that was asked for.
+	elsewhere string
 }
 
 // Known reports whether the party holds a lock or waits for one, or is a workflow that Temporal knows.
@@ -48,6 +50,8 @@ func (w *Why) Known() bool {
 // Temporal returns Temporal's answer about a party that is not [Why.Known], as the end of a sentence.
 func (w *Why) Temporal() string {
 	switch {
+	case w.elsewhere != "":
+		return ", but a workflow of that name does in the namespace with the ID " + w.elsewhere + ": is --namespace right?"
 	case w.Doing == nil:
 		return "; Temporal was not asked"
 	case w.Doing.Reason != "":
@@ -164,6 +168,20 @@ func (w *Why) fill(asked Party, resources []Resource) {
 	oldestFirst := func(a, b Entry) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Resource, b.Resource)) }
 	slices.SortStableFunc(w.Waits, oldestFirst)
 	slices.SortStableFunc(w.Holds, oldestFirst)
+	if len(w.Waits)+len(w.Holds) == 0 {
+		w.findElsewhere(resources)
+	}
+}
+
+// findElsewhere looks for a workflow of another namespace with the name of the party.
+func (w *Why) findElsewhere(resources []Resource) {
+	for i := range resources {
+		for _, e := range slices.Concat(resources[i].Holders, resources[i].Waiters) {
+			if e.Party.Workflow == w.Party.Name {
+				w.elsewhere = e.Party.Namespace
+			}
+		}
+	}
 }
 
 // addLosses adds the losses of a party, and of the lock IDs in Waits and Holds.
