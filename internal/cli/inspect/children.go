@@ -157,6 +157,9 @@ func (s *Site) adviseParent(children []child) string {
 
 // adviseSelf returns the advice about a party that no other party blocks. Of its holds it chooses one that others wait for.
 func (s *Site) adviseSelf(why *Why, resources []Resource) string {
+	if len(why.Waits)+len(why.Holds) == 0 && why.Doing.waitsElsewhere() {
+		return "it waits for a lock that is not in this collection: name the one of its workers by --database and --collection"
+	}
 	n := &Node{Party: why.Party, Doing: why.Doing}
 	isWaitedFor := map[string]bool{}
 	for i := range resources {
@@ -174,4 +177,11 @@ func (s *Site) adviseSelf(why *Why, resources []Resource) string {
 		n.Hold, n.draining = cmp.Or(n.Hold, n.draining), nil
 	}
 	return s.advise(n) + n.earlierAttempt()
+}
+
+// waitsElsewhere reports whether a workflow that waits for nothing in this collection waits for a lock.
+func (d *Doing) waitsElsewhere() bool {
+	return d != nil && d.open && slices.ContainsFunc(d.Activities, func(a Activity) bool {
+		return a.Waits && a.State == "in back-off" && (a.isBusy || a.Failure == "")
+	})
 }

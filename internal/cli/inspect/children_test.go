@@ -266,3 +266,13 @@ func TestWhy_WorkflowOfAnotherNamespace_IsPointedOut(t *testing.T) {
 }
 
 func nameOf(activity string) *commonpb.ActivityType { return &commonpb.ActivityType{Name: activity} }
+
+// Its worker has the locks in another database or collection than this command.
+func TestWhy_WaitIsInAnotherCollection_SaysSo(t *testing.T) {
+	t.Parallel()
+	wait := &workflowpb.PendingActivityInfo{
+		ActivityType: nameOf("lockstep.Wait"), Attempt: 3, NextAttemptScheduleTime: timestamppb.New(time.Now().Add(time.Minute)),
+	}
+	text := newScene(t).explained(workflowsByID{"me": withActivity(parentOf(), wait)}, "me")
+	require.Contains(t, text, "→ it waits for a lock that is not in this collection: name the one of its workers by --database and --collection\n")
+}
