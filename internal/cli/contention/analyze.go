@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 	"github.com/temporal-lockstep/lockstep/internal/wire"
 	"github.com/temporal-lockstep/lockstep/lockcore"
 )
@@ -124,8 +125,9 @@ func (a *analysis) newItem(s *lockSpan, at interval, place int, to *Subject) ite
 	return i
 }
 
+// chosen reports whether the options select a resource and a time. Lockstep's own locks must be asked for by name.
 func (a *analysis) chosen(resource string, at interval) bool {
-	return strings.HasPrefix(resource, a.opts.Resource) &&
+	return strings.HasPrefix(resource, a.opts.Resource) && (a.opts.Resource != "" || !inspect.Internal(resource)) &&
 		(a.opts.Since.IsZero() || at.to >= a.opts.Since.UnixNano()) &&
 		(a.opts.Until.IsZero() || at.from <= a.opts.Until.UnixNano())
 }

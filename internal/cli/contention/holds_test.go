@@ -132,13 +132,18 @@ func TestSteps_UnreadAttempt_IsADeath(t *testing.T) {
 	require.Nil(t, s.report(t).Holds[0].WorkerDied)
 }
 
-// Holds of Lockstep itself are not listed as deaths.
-func TestDeaths_OfLockstepItself_AreLeftOut(t *testing.T) {
+// Holds of Lockstep itself are listed only if they are asked for, and never as deaths.
+func TestHolds_OfLockstepItself_AreLeftOut(t *testing.T) {
 	t.Parallel()
 	s := &scene{}
 	s.step(janitor.LockName(namespace), "j", "1/Run", 1, 0, 0, telemetry.OutcomeGranted)
 	s.hold(janitor.LockName(namespace), "j", 1, 0, 9000, attrs{telemetry.Outcome: telemetry.OutcomeExpired})
-	require.Nil(t, s.report(t).Holds[0].WorkerDied)
+	require.Empty(t, s.report(t).Holds)
+	spans := s.read(t)
+	require.ErrorContains(t, spans.CheckSelected(Options{}), "all lock spans are about locks of Lockstep's own")
+	asked, err := Analyze(t.Context(), spans, Options{Resource: janitor.LockName("")})
+	require.NoError(t, err)
+	require.Nil(t, asked.Holds[0].WorkerDied)
 }
 
 func TestDeadlocks_InTheTable_HaveNoNamespace(t *testing.T) {

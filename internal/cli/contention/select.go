@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/temporal-lockstep/lockstep/internal/cli/inspect"
 )
 
 // ErrNothingSelected is returned if no lock span that was read is about what the options select.
@@ -34,6 +36,8 @@ func (s *Spans) CheckSelected(o Options) error {
 	switch {
 	case inTime || len(names) == 0:
 		return nil
+	case o.Resource == "" && !slices.ContainsFunc(names, func(name string) bool { return !inspect.Internal(name) }):
+		return fmt.Errorf("%w: all lock spans are about locks of Lockstep's own, which --resource selects: no workflow has used a lock", ErrNothingSelected)
 	case slices.ContainsFunc(names, begins):
 		return fmt.Errorf("%w: no lock span is of the time between --since and --until", ErrNothingSelected)
 	case o.Resource == "":
