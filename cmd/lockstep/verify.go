@@ -76,7 +76,9 @@ func (cfg *verifyConfig) run(ctx context.Context, s streams) error {
 	if table.Terminal(s.err) != nil {
 		cfg.Progress = func(c verify.Check) { _ = table.Fprintf(s.err, "%s: %s, %d %s\n", c.Name, c.Result, c.Count, c.Unit) }
 	}
+	told := context.AfterFunc(ctx, func() { _ = table.Fprintf(s.err, "lockstep: it stops, and removes its collection\n") })
 	report, err := verify.Run(ctx, cfg.Options)
+	told()
 	if report == nil {
 		if err == nil || errors.Is(err, verify.ErrUsage) {
 			return err

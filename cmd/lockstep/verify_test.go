@@ -65,7 +65,7 @@ func TestVerify_Interrupted_RemovesCollection(t *testing.T) {
 	require.Eventually(t, func() bool { return len(collections(t, db.Name())) == 2 }, within, 20*time.Millisecond, "it makes a collection")
 	p.interrupt(t)
 	require.Equal(t, 130, p.wait(t), &p.stderr)
-	require.Equal(t, "lockstep: interrupted\n", p.stderr.String())
+	require.Equal(t, "lockstep: it stops, and removes its collection\nlockstep: interrupted\n", p.stderr.String())
 	require.Empty(t, p.stdout.String())
 	require.Equal(t, []string{"orders"}, collections(t, db.Name()), "only that of others is left")
 }
