@@ -133,7 +133,7 @@ func TestUI_BlockingTree_OffersTheRepair(t *testing.T) {
 	s.end("root", "1")
 	require.Eventually(t, func() bool { return !strings.Contains(s.text(), "root holds 1") }, time.Minute, 50*time.Millisecond)
 	require.Equal(t, 1, evaluate[int](s.tab, `document.querySelectorAll('.tree ul a[href="/resource?name=2"]').length`))
-	s.click(`.tree > li > a[href="/why?workflow=middle"]`)
+	s.click(`.tree .root > a[href="/why?workflow=middle"]`)
 	s.shows("Why does middle wait?")
 }
 
