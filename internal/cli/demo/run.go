@@ -141,7 +141,9 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	defer r.tc.Close()
 	r.db = mc.Database("lockstep_" + strings.ReplaceAll(r.id, "-", "_"))
-	told := context.AfterFunc(ctx, func() { _, _ = fmt.Fprintf(cfg.Err, "the demo stops and removes its data; its traces remain in %s\n", r.dir) })
+	told := context.AfterFunc(ctx, func() {
+		_, _ = fmt.Fprintf(cfg.Err, "the demo stops and removes its data; its traces remain in %s\n", r.dir)
+	})
 	defer told()
 	if !cfg.Keep {
 		defer func() { err = errors.Join(err, r.dropDatabase(ctx)) }()

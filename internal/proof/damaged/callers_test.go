@@ -65,6 +65,7 @@ var callers = map[string]string{
 	"internal/cli/inspect/policies.go:policies":         "doctor",
 	"internal/engine/store/policies.go:ChangeIdentity":  noLocks,
 	"internal/engine/store/policies.go:adopt":           noLocks,
+	"internal/cli/inspect/doctor_temporal.go:janitor":   "doctor",
 	"internal/cli/inspect/doctor_temporal.go:attempts":  "resources",
 	"internal/cli/inspect/doctor_temporal.go:deadlocks": "doctor",
 	"internal/cli/inspect/foreign.go:foreign":           "resources",

@@ -25,7 +25,6 @@ const (
 	postgresPackage = "postgresql-18-documentdb"
 	postgresSuite   = "forky"
 	postgresBin     = "/usr/lib/postgresql/18/bin/"
-	debianMirror    = "http://deb.debian.org/debian"
 	// postgresConnections is twice FerretDB's pool. An open connection takes a few MB.
 	postgresConnections = 300
 	// clusterParent is the mount point of the stack's data folder in the root, which all stacks share.
@@ -142,7 +141,7 @@ func (s *Stack) postgresRoot(ctx context.Context) (string, error) {
 				"mmdebstrap", "--mode=root", "--variant=extract", "--include=" + postgresPackage + ",base-files,dash,libc-bin",
 				// Mirrors of a suite that is not released yet may be weeks old. Signatures are checked.
 				"--aptopt=Acquire::Check-Valid-Until \"false\"", "--aptopt=Acquire::Retries \"3\"",
-				postgresSuite, root, debianMirror,
+				postgresSuite, root,
 			},
 			dir: tmp,
 			env: []string{"DEBIAN_FRONTEND=noninteractive"},
@@ -165,7 +164,7 @@ func (s *Stack) postgresRoot(ctx context.Context) (string, error) {
 // completeRoot adds what an installation would make: users, the address of this machine, a mount point, and the name of an extension that
 // DocumentDB needs.
 func completeRoot(root string) error {
-	users := "root:x:0:0:root:/root:/bin/sh\npostgres:x:101:101:PostgreSQL:" + clusterParent + ":/bin/sh\n"
+	users := "root:x:0:0:root:/:/bin/sh\npostgres:x:101:101:PostgreSQL:" + clusterParent + ":/bin/sh\n"
 	return errors.Join(
 		os.WriteFile(filepath.Join(root, "etc", "hosts"), []byte(loopback+" localhost\n"), 0o644),        //nolint:gosec // as Debian has it
 		os.WriteFile(filepath.Join(root, "etc", "passwd"), []byte(users), 0o644),                         //nolint:gosec // as Debian has it
