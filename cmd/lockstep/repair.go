@@ -70,12 +70,19 @@ Exit status: 0, 1 if there was nothing to end, it was not confirmed, or a cancel
 	return c
 }
 
-func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, name string) error {
+func (cfg *releaseConfig) checkReason() error {
 	if strings.TrimSpace(cfg.reason) == "" {
 		return fmt.Errorf("%w: --reason is required: the owner sees it", errUsage)
 	}
 	if n := len(signed(cfg.reason)); n > wire.MaxName {
 		return fmt.Errorf("%w: --reason has %d bytes with your name and host: want at most %d", errUsage, n, wire.MaxName)
+	}
+	return nil
+}
+
+func (cfg *releaseConfig) run(ctx context.Context, s streams, resource, name string) error {
+	if err := cfg.checkReason(); err != nil {
+		return err
 	}
 	observed, err := connect.NewTelemetry(ctx, connect.TelemetryOptions{Service: "lockstep-release", Errs: s.err, NoMetrics: true})
 	if err != nil { // a hold must end even if the environment's settings are those of another exporter

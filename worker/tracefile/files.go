@@ -138,12 +138,12 @@ func (f *files) present() bool {
 
 // begin makes a file, and the folder if it does not exist, and removes old files to have room for so many bytes.
 func (f *files) begin(bytes int64) error {
-	if err := os.MkdirAll(f.folder, folderPermissions); err != nil { //nolint:gosec // its group may read
+	if err := os.MkdirAll(f.folder, folderPermissions); err != nil {
 		return f.failed(err)
 	}
 	for {
-		file, err := os.OpenFile(f.path(time.Now()), os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, filePermissions) //nolint:gosec // its group may read
-		if errors.Is(err, fs.ErrExist) {                                                                             // within the same microsecond
+		file, err := os.OpenFile(f.path(time.Now()), os.O_CREATE|os.O_EXCL|os.O_APPEND|os.O_WRONLY, filePermissions)
+		if errors.Is(err, fs.ErrExist) { // within the same microsecond
 			continue
 		}
 		if err != nil {

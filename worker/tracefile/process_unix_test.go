@@ -178,7 +178,7 @@ func writeAsNobody(folder string) error {
 func TestNew_NoPermission_ErrorHasTheRemedy(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()
-	require.NoError(t, os.Chmod(parent, 0o500)) //nolint:gosec // others may not enter it
+	require.NoError(t, os.Chmod(parent, 0o500))
 	folder := filepath.Join(parent, "traces")
 	out, err := childProcess(t.Context(), "nobody", folder).CombinedOutput()
 	require.NoError(t, err, string(out))

@@ -169,7 +169,7 @@ func completeRoot(root string) error {
 		os.WriteFile(filepath.Join(root, "etc", "hosts"), []byte(loopback+" localhost\n"), 0o644),        //nolint:gosec // as Debian has it
 		os.WriteFile(filepath.Join(root, "etc", "passwd"), []byte(users), 0o644),                         //nolint:gosec // as Debian has it
 		os.WriteFile(filepath.Join(root, "etc", "group"), []byte("root:x:0:\npostgres:x:101:\n"), 0o644), //nolint:gosec // as Debian has it
-		os.MkdirAll(filepath.Join(root, clusterParent), 0o755),                                           //nolint:gosec // as Debian has it
+		os.MkdirAll(filepath.Join(root, clusterParent), 0o755),
 		os.Symlink("postgis-3.control", filepath.Join(root, "usr", "share", "postgresql", "18", "extension", "postgis.control")),
 		os.RemoveAll(filepath.Join(root, "usr", "share", "doc")),
 	)
