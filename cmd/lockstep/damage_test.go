@@ -57,7 +57,7 @@ func TestCommands_DamagedDocument_IsNamed(t *testing.T) {
 	require.Contains(t, stderr, `"bad/1" cannot be decoded: `)
 	code, stdout, stderr = l.lockstep(t, "janitor", "--once")
 	require.Zero(t, code, stderr)
-	require.Regexp(t, `(?m)^ +1 document cannot be decoded, and were left out$`, stdout)
+	require.Regexp(t, `(?m)^ +1 document cannot be decoded, and was left out$`, stdout)
 	_, stdout, _ = l.lockstep(t, "doctor")
 	for _, about := range []string{"orphans  ", "deadlocks"} {
 		require.Regexp(t, `(?m)^unknown  `+about+` +1 document cannot be decoded, so the answer is not complete: "bad/1"`, stdout)

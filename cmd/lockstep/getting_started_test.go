@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -95,7 +96,12 @@ func startReader(t *testing.T) *reader {
 	}
 	shell := exec.CommandContext(t.Context(), "bash")
 	shell.Dir = clone
-	shell.Env = append(append(shell.Environ(), servers(t)...),
+	// The page appends to PATH, and a lockstep that is installed already would be found first.
+	path := slices.DeleteFunc(filepath.SplitList(os.Getenv("PATH")), func(dir string) bool {
+		_, err := os.Stat(filepath.Join(dir, "lockstep"))
+		return err == nil
+	})
+	shell.Env = append(append(shell.Environ(), servers(t)...), "PATH="+strings.Join(path, string(filepath.ListSeparator)),
 		"GOPATH="+filepath.Join(r.dir, "go"), "GOMODCACHE="+strings.TrimSpace(string(modules)), "GOBIN=")
 	shell.Stdout, shell.Stderr = r.out, r.out
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
