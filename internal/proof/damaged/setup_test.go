@@ -25,7 +25,7 @@ func badDocuments() map[string]bson.D {
 	return map[string]bson.D{
 		"config": {{Key: "_id", Value: "config"}}, "bad": stray("bad"), `"$oid"`: stray(bson.NewObjectID()), "$numberInt": stray(7),
 		"namespace": stray(bson.D{{Key: "namespace", Value: 1}}), "$date": stray(time.Now()), "true": stray(true), "null": stray(nil),
-		"$binary": stray(bson.Binary{Data: []byte{1}}), "large": append(stray("large"), bson.E{Key: "forced", Value: strings.Repeat("x", 15<<20)}),
+		"$binary": stray(bson.Binary{Data: []byte{1}}), "large": append(stray("large"), bson.E{Key: "forced", Value: strings.Repeat("x", 5<<20)}),
 	}
 }
 
