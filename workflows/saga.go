@@ -229,8 +229,8 @@ func ended(call string) error {
 }
 
 // Compensate registers a function that undoes a step. Register it before the step runs, because a step that timed out may have been
-// applied. Unlike the compensation of [Saga.Step], fn also runs if the step never ran, so it must do nothing in that case. After the saga's end nothing is registered, and the error matches
-// [lockcore.ErrEnded]: it can occur only if another coroutine than that of the saga's function calls Compensate.
+// applied. Unlike the compensation of [Saga.Step], fn also runs if the step never ran, so it must do nothing in that case. After the saga's
+// end nothing is registered, and the error matches [lockcore.ErrEnded]: it can occur only if another coroutine than that of the saga's function calls Compensate.
 //
 // fn runs only if the saga fails. Its context is not cancelled, and has the activity options and locks of ctx. Steps that fn runs under
 // these locks always get a new fence, so that a store which checks fences refuses late writes of the original step, and acquire lost locks

@@ -44,7 +44,7 @@ type Server struct {
 	TaskQueue string
 }
 
-// Open answers 200 with the ID of the workflow that has locked the document for the caller, or 409 if somebody else has it.
+// Open answers 200 with the ID of the workflow that has locked the document for the caller, or 409 if another workflow has it.
 func (s *Server) Open(w http.ResponseWriter, r *http.Request) {
 	start := s.Client.NewWithStartWorkflowOperation(client.StartWorkflowOptions{
 		ID: "edit-" + rand.Text(), TaskQueue: s.TaskQueue, WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
@@ -58,7 +58,7 @@ func (s *Server) Open(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case errors.Is(workflows.LockError(err), lockcore.ErrBusy):
-		http.Error(w, "somebody else edits the document", http.StatusConflict)
+		http.Error(w, "the document is being edited", http.StatusConflict)
 	case err != nil:
 		http.Error(w, "try again later", http.StatusServiceUnavailable)
 	default:

@@ -126,7 +126,7 @@ func (f *files) room(bytes int64) error {
 	return f.begin(bytes)
 }
 
-// present reports whether the file's name still leads to the current file: somebody may clear the folder while the process runs.
+// present reports whether the file's name still leads to the current file: the folder may be cleared while the process runs.
 func (f *files) present() bool {
 	open, err := f.file.Stat()
 	if err != nil {
@@ -185,7 +185,7 @@ func (f *files) end() error {
 func (f *files) removeOldest(bytes int64) {
 	entries, err := os.ReadDir(f.folder)
 	if err != nil {
-		return // whoever may make files in a folder need not be allowed to list it
+		return // the right to make files in a folder does not include that to list it
 	}
 	var found []fs.FileInfo
 	total := bytes

@@ -113,11 +113,16 @@ func (g *graph) waitsOf(ctx context.Context, namespace string, children []child,
 
 // aboveChildren returns the blocking trees that contain the waits of the child workflows of a party that waits for no lock itself.
 func (g *graph) aboveChildren(ctx context.Context, p Party) ([]*Node, error) {
-	waits, err := g.childWaits(ctx, p, "")
+	paths, err := g.followChildren(ctx, p, "", nil)
+	return treesOf(paths), err
+}
+
+// followChildren appends the paths that begin with the waits of the child workflows of a run of a party.
+func (g *graph) followChildren(ctx context.Context, p Party, run string, paths []path) ([]path, error) {
+	waits, err := g.childWaits(ctx, p, run)
 	if err != nil {
 		return nil, err
 	}
-	var paths []path
 	for _, c := range waits {
 		first := len(paths)
 		if paths, err = g.follow(ctx, c.wait, nil, paths); err != nil {
@@ -127,7 +132,7 @@ func (g *graph) aboveChildren(ctx context.Context, p Party) ([]*Node, error) {
 			paths[first+i].parent, paths[first+i].via = p, c.via
 		}
 	}
-	return treesOf(paths), nil
+	return paths, nil
 }
 
 // ForChild describes the wait for a child workflow. It returns the empty string if there is none.

@@ -2,6 +2,8 @@ package inspect_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -275,4 +277,54 @@ func TestWhy_WaitIsInAnotherCollection_SaysSo(t *testing.T) {
 	}
 	text := newScene(t).explained(workflowsByID{"me": withActivity(parentOf(), wait)}, "me")
 	require.Contains(t, text, "→ it waits for a lock that is not in this collection: name the one of its workers by --database and --collection\n")
+}
+
+// Two holders of a resource wait for child workflows, and not for locks. Both are listed between the root blocker and the resource's waiter.
+func TestGroups_HoldersWaitForChildren_ListEach(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.stepHolds("root", "", lockcore.Exclusive("1"))
+	for _, parent := range []string{"parent-1", "parent-2"} {
+		s.stepHolds(parent, "", lockcore.Shared("2"))
+		s.stepEnds(parent, "2")
+		s.stepWaits("child of "+parent, "", lockcore.Exclusive("1"))
+	}
+	s.stepWaits("waiter", "", lockcore.Exclusive("2"))
+	site := s.site()
+	site.Temporal = inspect.Temporal{Namespace: "default", NamespaceID: ns, Service: family{asked: map[string]int{}, workflows: workflowsByID{
+		"root": parentOf(), "waiter": parentOf(), "parent-1": parentOf("child of parent-1"), "parent-2": parentOf("child of parent-2"),
+		"child of parent-1": parentOf(), "child of parent-2": parentOf(),
+	}}}
+	resources, err := site.Resources(t.Context(), lockcore.Filter{})
+	require.NoError(t, err)
+	why, err := site.WhyIn(t.Context(), "waiter", resources)
+	require.NoError(t, err)
+	require.Equal(t, []string{"child of parent-1", "parent-1", "waiter", "child of parent-2", "parent-2", "and 1 elsewhere"}, listed(site.Groups(why.Roots)))
+
+	i := slices.IndexFunc(resources, func(r inspect.Resource) bool { return r.Name == "2" })
+	holders, above, err := site.HoldersIn(t.Context(), &resources[i], resources)
+	require.NoError(t, err)
+	require.Len(t, holders, 2)
+	for _, h := range holders {
+		require.Empty(t, h.Advice, "%s is not in the way by itself", h.Party.Name)
+	}
+	require.Equal(t, []string{"child of parent-1", "parent-1", "child of parent-2", "parent-2"}, listed(site.Groups(above)))
+}
+
+// listed returns the names of what groups list below their root blockers.
+func listed(groups []inspect.Group) (names []string) {
+	var add func(nodes []*inspect.Node)
+	add = func(nodes []*inspect.Node) {
+		for _, n := range nodes {
+			names = append(names, n.Party.Name)
+			add(n.Waiting)
+			if n.Elsewhere > 0 {
+				names = append(names, fmt.Sprintf("and %d elsewhere", n.Elsewhere))
+			}
+		}
+	}
+	for _, g := range groups {
+		add(g.Waiting)
+	}
+	return names
 }

@@ -20,26 +20,27 @@ type Group struct {
 // Groups arranges blocking trees so that each wait is listed once. A root blocker is in several groups if it blocks some waits with others
 // and some alone. A wait further down is listed below the first of its blockers.
 func (s *Site) Groups(roots []*Node) (groups []Group) {
-	blockers := map[*Entry][]int{} // by wait: the roots that block it
+	blockers := map[any][]int{} // by waiter: the roots that block it
 	for i, root := range roots {
 		for _, child := range root.Waiting {
-			blockers[child.Wait] = append(blockers[child.Wait], i)
+			blockers[child.waiter()] = append(blockers[child.waiter()], i)
 		}
 	}
-	at, listed := map[string]int{}, map[*Entry]bool{}
+	at, listed := map[string]int{}, map[any]bool{}
 	for i, root := range roots {
 		last := -1
 		for _, child := range root.Waiting {
-			key := fmt.Sprint(blockers[child.Wait])
+			behind := blockers[child.waiter()]
+			key := fmt.Sprint(behind)
 			g, known := at[key]
 			if !known {
 				g = len(groups)
 				at[key] = g
-				groups = append(groups, s.groupOf(roots, child.Wait, blockers[child.Wait]))
+				groups = append(groups, s.groupOf(roots, child.waiter(), behind))
 			}
-			if last = g; blockers[child.Wait][0] == i {
+			if last = g; behind[0] == i {
 				groups[g].Waiting = append(groups[g].Waiting, child)
-				listed[child.Wait] = true
+				listed[child.waiter()] = true
 			}
 		}
 		if last < 0 {
@@ -56,11 +57,19 @@ func (s *Site) Groups(roots []*Node) (groups []Group) {
 	return groups
 }
 
-// groupOf returns a group of the root blockers of a wait, without their waiters. Each has the hold that blocks the wait.
-func (s *Site) groupOf(roots []*Node, wait *Entry, blockers []int) (g Group) {
+// waiter identifies a node below others: by its wait or, if it waits for a child workflow and not for a lock, by its party.
+func (n *Node) waiter() any {
+	if n.Wait == nil {
+		return n.Party
+	}
+	return n.Wait
+}
+
+// groupOf returns a group of the root blockers of a waiter, without their waiters. Each has the hold that blocks it.
+func (s *Site) groupOf(roots []*Node, waiter any, blockers []int) (g Group) {
 	for _, i := range blockers {
 		root := *roots[i]
-		child := root.Waiting[slices.IndexFunc(root.Waiting, func(n *Node) bool { return n.Wait == wait })]
+		child := root.Waiting[slices.IndexFunc(root.Waiting, func(n *Node) bool { return n.waiter() == waiter })]
 		if child.behind != nil && child.behind != root.Hold {
 			if root.Hold = child.behind; root.Advice != "" {
 				root.Advice = s.advise(&root) + root.earlierAttempt()
@@ -73,14 +82,14 @@ func (s *Site) groupOf(roots []*Node, wait *Entry, blockers []int) (g Group) {
 }
 
 // listOnce removes the waits below a node that are listed already, counts them in Elsewhere, and marks the others as listed.
-func (n *Node) listOnce(listed map[*Entry]bool) {
+func (n *Node) listOnce(listed map[any]bool) {
 	var first []*Node
 	for _, child := range n.Waiting {
-		if listed[child.Wait] {
+		if listed[child.waiter()] {
 			n.Elsewhere++
 			continue
 		}
-		listed[child.Wait] = true
+		listed[child.waiter()] = true
 		child.listOnce(listed)
 		first = append(first, child)
 	}
@@ -98,8 +107,13 @@ func (s *Site) HoldersIn(ctx context.Context, r *Resource, resources []Resource)
 	for i := range r.Holders {
 		n := &Node{Party: r.Holders[i].Party, Hold: &r.Holders[i]}
 		holders = append(holders, n)
-		waits := g.tiedTo(n.Hold)
-		if len(waits) == 0 {
+		waits, before := g.tiedTo(n.Hold), len(paths)
+		if len(waits) == 0 && n.Hold.isWorkflows() {
+			if paths, err = g.followChildren(ctx, n.Party, n.Hold.Run, paths); err != nil {
+				return nil, nil, err
+			}
+		}
+		if len(waits) == 0 && len(paths) == before {
 			free = append(free, n)
 		}
 		for _, w := range waits {
@@ -170,7 +184,7 @@ func (s *Site) Forgotten(resources []Resource) (waits []Forgotten) {
 	return waits
 }
 
-// Forgotten is a wait that does not end by itself, whoever releases what.
+// Forgotten is a wait that no release ends.
 type Forgotten struct {
 	Entry
 	Reason string

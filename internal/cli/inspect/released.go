@@ -12,7 +12,7 @@ import (
 const LateWrites = "only fencing tokens refuse what it writes in the meantime, or after a stall"
 
 // AfterRelease describes who may still work under a hold that has just been ended by force, and for how long at most. now is set if others do not
-// wait for it. It returns the empty string if nobody can: for a request, a claim, or a hold for maintenance.
+// wait for it. It returns the empty string if no process can: for a request, a claim, or a hold for maintenance.
 func (e *Entry) AfterRelease(now bool) string {
 	if e.FirstFence == 0 || e.LockID == Maintenance {
 		return ""
