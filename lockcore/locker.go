@@ -322,7 +322,7 @@ func (l *Steps) Replaces(ctx context.Context, id string) (replaces bool, own str
 // release.go, verify.go). Locker.do, below, adds it to the line of its resource, in package update, and it is
 // answered when a swap that contains it is acknowledged. Acquire, and Enter with MaxWait, leave the operation in
 // the line while they wait. The watcher (watch.go) finds the grants of other processes, and park.go serves
-// requests that wait without a process. The keeper (renew.go) renews sessions, and deadlock.go searches for
+// requests that wait without a process. The keeper (keeper.go) renews sessions, and deadlock.go searches for
 // cycles of waits and breaks them.
 
 const (

@@ -28,7 +28,7 @@ var callers = map[string]string{
 	"lockcore/deadlock.go:Deadlocks":                    "deadlocks",
 	"lockcore/fenced.go:record":                         noLocks,
 	"lockcore/renew.go:extend":                          noLocks,
-	"lockcore/renew.go:poolBusy":                        noLocks,
+	"lockcore/keeper.go:poolBusy":                       noLocks,
 	"lockcore/status.go:Losses":                         "losses",
 	"lockcore/status.go:Missed":                         "losses",
 	"lockcore/status.go:Status":                         "status",
